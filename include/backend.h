@@ -1,0 +1,211 @@
+// What a device must do: the seam between the model code and CPU, CUDA, or the reference.
+//
+// The operations are the phases of a transformer layer: coarse enough that a backend can fuse, fine enough
+// that engine/model.c reads like the paper. Phases return void, are ordered after one another, never allocate
+// and never fail by themselves: a wrong shape is a CHECK, a device failure is sticky and comes back from
+// sync().
+//
+// One thread per device: every call on a device comes from the thread that owns it (the engine thread for
+// rank 0). A module exports one symbol, BACKEND_ENTRY, imports nothing from the binary, and is never
+// unloaded.
+//
+// Numerics (kernels/README.md has the rules by number): the value of every output element is a fixed sequence
+// of operations given by the model and the sequence's own positions, never by batch, chunk, threads or
+// instruction set.
+#pragma once
+
+#include "model.h"
+#include "status.h"
+#include "tensor.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define BACKEND_ABI 1 // raise on any change to this file or model.h
+
+struct device; // the backend's own
+struct comm;   // collectives between ranks (comm.h, with tensor parallelism)
+
+struct backend_host { // what a module may ask of the binary that loaded it
+    void (*log)(int level, const char *text);
+};
+
+struct device_config {
+    const struct model_config *model; // outlives the device
+    int num_threads;                  // CPU: kernel threads, the calling one included; 0 picks the cores
+    const char *variant;              // CPU: "auto", "scalar", "avx2", "avx512"; NULL is "auto"
+    enum dtype kv_dtype;              // F32, F16 or BF16
+    int block_size;                   // B, tokens
+    int rank, world;                  // tensor parallelism; 0 of 1
+    struct comm *comm;                // NULL when world == 1
+};
+
+// ---- weights
+// ------------------------------------------------------------------------------------------------------
+
+enum weight_role {
+    WEIGHT_EMBED,    // part[0] (V, D)
+    WEIGHT_NORM,     // part[0] (D), or (d) for q_norm and k_norm; F32
+    WEIGHT_QKV,      // part[0..3) (H*d, D), (K*d, D), (K*d, D); bias[0..3) or none
+    WEIGHT_ATTN_OUT, // part[0] (D, H*d)  row-parallel
+    WEIGHT_GATE_UP,  // part[0..2) (F, D), (F, D)
+    WEIGHT_DOWN,     // part[0] (D, F)    row-parallel
+    WEIGHT_HEAD,     // part[0] (V, D)
+};
+
+struct weight_desc {
+    enum weight_role role;
+    int layer; // -1 outside the layers
+    struct tensor
+        part[3]; // host memory, valid during the call only; parts may differ in dtype; data NULL: absent
+    struct tensor bias[3]; // F32 vectors, or data NULL
+};
+
+// ---- one step
+// -----------------------------------------------------------------------------------------------------
+
+// The most a step may hold; workspace is sized by it once.
+struct step_limits {
+    int max_tokens;   // T
+    int max_seqs;     // S
+    int max_rows;     // R
+    int max_context;  // tokens of one sequence
+    int num_blocks;   // of the KV cache
+    bool keep_logits; // step_out.logits is filled (tests, `perplexity`)
+};
+
+// How to draw one head row. 48 bytes, no padding.
+struct head_row {
+    int32_t row;       // row of the step, 0..T)
+    int32_t target;    // >= 0: score this token instead of drawing
+    float temperature; // 0: greedy, ties to the lower id
+    float top_p, min_p;
+    int32_t top_k; // 0: off
+    int32_t
+        num_logprobs; // -1: none; else the chosen token's and this many of the best, of the unedited logits
+    int32_t index;    // output position: the draw is Philox4x32-10(seed, index)
+    uint64_t seed;
+    int32_t edit_start, edit_end; // into step.edits
+};
+
+// Penalties and bias, applied in order before drawing: l = (l > 0 ? l / div : l * div) + add.
+struct logit_edit {
+    int32_t token;
+    float div; // 1: none; > 0
+    float add; // may be -infinity: forbidden
+};
+
+// One packed upload. All pointers are host pointers into `packed`; a device copies the whole of it once and
+// adds its own base. Two steps may exist at a time. Sequences are in plan order: those of one row that decode
+// come first.
+struct step {
+    const void *packed;
+    size_t packed_bytes;
+    int num_tokens; // T
+    int num_seqs;   // S
+    int num_decode; // sequences [0, num_decode) have one row each and go to attn_decode
+    int num_rows;   // R
+    int max_query_len, max_context_len;
+    int num_edits;
+    uint64_t seq; // counts steps from 1
+
+    const int32_t *ids;       // (T) token; -1-r: the token drawn by head row r of the step before (run-ahead)
+    const int32_t *positions; // (T)
+    const int64_t *slots; // (T) where keys and values go: block * B + offset; -1: padding, written nowhere
+    const int32_t *query_start;     // (S+1) first row of each sequence
+    const int32_t *context_len;     // (S) tokens of the sequence up to and including its last row here
+    const int32_t *block_start;     // (S+1) into block_ids
+    const int32_t *block_ids;       // (block_start[S])
+    const struct head_row *rows;    // (R) ascending by row
+    const struct logit_edit *edits; // (num_edits), per head row
+    const uint32_t *const
+        *masks; // (R) bit v set: token v allowed, (V+31)/32 words; NULL: no mask; or NULL for none
+    const int32_t *adapter; // (T) or NULL
+};
+
+// Results of a step in host memory, valid from sync() until the next but one step. The device owns the
+// arrays.
+struct step_out {
+    const int32_t *ids;     // (R) drawn or scored token
+    const float *logprob;   // (R) its log-probability under the unedited logits; only where num_logprobs >= 0
+    const int32_t *top_ids; // (R, MAX_TOP) best first, ties to the lower id
+    const float *top_logprobs; // (R, MAX_TOP)
+    const uint8_t *failed;     // (R) 1: the row's logits are not finite (or all are forbidden); ids is then 0
+    const float *logits;       // (R, V) unedited, when step_limits.keep_logits; else NULL
+    int max_top;               // stride of the top arrays: MAX_TOP_LOGPROBS of request.h
+};
+
+struct workspace { // opaque buffers of the device, made by reserve()
+    void *resid;   // (T, D) residual stream, f32
+    void *q;       // (T, H, d)
+    void *h;       // input of the row-parallel matrix: attention output or SwiGLU output, perhaps quantised
+};
+
+struct device_info {
+    char name[96];       // e.g. "cpu avx512, 2 threads"
+    size_t memory_free;  // bytes the KV cache may be sized from
+    size_t weight_bytes; // resident, as packed
+};
+
+// ---- operations
+// ---------------------------------------------------------------------------------------------------
+
+struct backend_ops {
+    uint32_t abi;
+    const char *name;
+
+    // Lifecycle. open: NULL with err (STATUS_DEVICE: no such device; STATUS_INVALID: configuration).
+    struct device *(*open)(const struct backend_host *host, const struct device_config *config,
+                           struct err *err);
+    void (*close)(struct device *dev); // frees every weight, too
+    void (*info)(struct device *dev, struct device_info *info);
+
+    // Copies, shards and repacks; reads part data during the call only. NULL with err: STATUS_NOMEM,
+    // STATUS_INVALID.
+    struct weight *(*weight_load)(struct device *dev, const struct weight_desc *desc, struct err *err);
+    size_t (*kv_block_bytes)(struct device *dev); // of one block over all layers
+    // All workspace and the KV cache, once, after the weights. Fills ws.
+    enum status (*reserve)(struct device *dev, const struct step_limits *limits, struct workspace *ws,
+                           struct err *err);
+
+    // One step: step_begin, phases, step_end, and later sync. step_begin true: a recorded graph was replayed,
+    // skip the phases. After sync() that is not STATUS_OK the device is dead: every later sync() gives the
+    // same.
+    bool (*step_begin)(struct device *dev, const struct step *step);
+    void (*embed)(struct device *dev, void *resid, const struct weight *table, const struct step *step);
+    // norm, QKV GEMM, bias, QK norm, RoPE; q stays, k and v go to their slots
+    void (*qkv)(struct device *dev, void *q, const void *resid, const struct layer *layer,
+                const struct step *step);
+    void (*attn_prefill)(struct device *dev, void *h, const void *q, const struct layer *layer,
+                         const struct step *step);
+    void (*attn_decode)(struct device *dev, void *h, const void *q, const struct layer *layer,
+                        const struct step *step);
+    // resid += all_reduce(h · Wᵀ): 8 K-segments, binary tree
+    void (*proj_add)(struct device *dev, void *resid, const void *h, const struct weight *w,
+                     const struct step *step);
+    // norm, gate and up GEMM, SwiGLU
+    void (*mlp_in)(struct device *dev, void *h, const void *resid, const struct layer *layer,
+                   const struct step *step);
+    // final norm and logits of the head rows, edits, mask, draw, log-probabilities
+    void (*head)(struct device *dev, const void *resid, const struct model *model, const struct step *step);
+    void (*step_end)(struct device *dev);
+    // Waits for the oldest step that has not been synced.
+    enum status (*sync)(struct device *dev, struct step_out *out, struct err *err);
+
+    // KV bytes of whole blocks in one canonical order, whatever the device's layout: for each layer, K then
+    // V, each (B, K, d) in kv_dtype. bytes = 2 * L * B * K * d * sizeof(kv_dtype). For offload and tests.
+    void (*kv_export)(struct device *dev, int32_t block, void *dst);
+    void (*kv_import)(struct device *dev, int32_t block, const void *src);
+};
+
+// The one symbol a module exports. NULL: it does not speak this ABI, or finds no device.
+typedef const struct backend_ops *backend_entry(uint32_t abi);
+#define BACKEND_ENTRY "quire_backend_v1"
+
+extern const struct backend_ops backend_cpu; // kernels/cpu: the embedded default
+extern const struct backend_ops backend_ref; // kernels/ref: slow, plain, the oracle of tests/ops
+
+#ifdef __cplusplus
+}
+#endif

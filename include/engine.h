@@ -1,0 +1,75 @@
+// The engine: opens a model on a device, and executes the scheduler's plans.
+//
+// Ownership: engine_open() gives a whole engine or nothing; the kv_cache lives inside and is lent to the
+// scheduler. Thread: open and close from the main thread before and after the engine thread; launch and
+// collect from the engine thread only; info from any thread once open (it never changes).
+#pragma once
+
+#include "backend.h"
+#include "kv_cache.h"
+#include "scheduler.h"
+#include "tokenizer.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct engine;
+
+struct engine_config {
+    const char *path;           // .gguf
+    const char *device;         // "auto", "cpu", "ref", "cuda"
+    const char *variant;        // of the CPU backend; NULL: auto
+    int num_threads;            // 0 picks
+    const char *kv_dtype;       // "auto", "f32", "f16", "bf16"; auto: f32 for F32 weights, else f16
+    int block_size;             // tokens, >= 1
+    int max_model_len;          // 0: what the model was trained for
+    int max_num_seqs;           // S
+    int max_num_batched_tokens; // T
+    int64_t num_kv_blocks;      // 0: from kv_cache_bytes
+    int64_t
+        kv_cache_bytes; // 0: the smaller of max_num_seqs * max_model_len and a quarter of available memory
+    bool prefix_caching;
+    bool keep_logits;   // step results carry logits (tests)
+    int max_score_rows; // head rows of one step beyond max_num_seqs, for prompt log-probabilities; 0: max
+                        // tokens
+    void (*progress)(void *arg, double fraction); // while weights load, or NULL; main thread
+    void *progress_arg;
+};
+
+struct engine_info {
+    struct model_config model;
+    char device[96], weights_dtype[16], kv_dtype[8];
+    uint64_t num_params, weight_bytes, kv_bytes, file_bytes;
+    int num_blocks, block_size, max_model_len;
+    double load_seconds;
+};
+
+// Results of one plan. Arrays belong to the engine and are valid until the next but one launch.
+struct step_result {
+    struct outcome outcome;     // for sched_update()
+    const struct step_out *out; // log-probabilities; logits where kept
+    const int32_t *first_row;   // (num_items + 1) head rows of each item
+};
+
+// STATUS_INVALID: usage, device or sizes (exit 2). STATUS_FORMAT, STATUS_IO: the model file (exit 1). err
+// says what, where, expected and found.
+struct engine *engine_open(const struct engine_config *config, struct err *err);
+void engine_close(struct engine *e);
+
+const struct engine_info *engine_info(const struct engine *e);
+const struct tokenizer *engine_tokenizer(const struct engine *e);
+struct kv_cache *engine_kv(struct engine *e);
+
+// Starts a plan: fills a batch, uploads it once, runs the model. No allocation.
+void engine_launch(struct engine *e, const struct plan *plan);
+// Waits for the oldest plan launched and not collected. STATUS_DEVICE: the device is dead, for good.
+enum status engine_collect(struct engine *e, struct step_result *result, struct err *err);
+
+// Describes a model file line by line (`quire inspect`): architecture, tensors, tokenizer, template, the memory it would
+// take. Loads no weights. `line` is called on the calling thread with text without a newline.
+enum status model_inspect(const char *path, void (*line)(void *arg, const char *text), void *arg, struct err *err);
+
+#ifdef __cplusplus
+}
+#endif

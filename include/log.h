@@ -1,0 +1,36 @@
+// Logging and checks.
+//
+// A log line is `key=value` words on stderr, at most LOG_MAX_LINE bytes, control characters escaped, written
+// with one write(2) so that lines of two threads do not mix. Prompts, keys and generated text are never
+// logged.
+#pragma once
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum log_level { LOG_ERROR, LOG_WARN, LOG_INFO, LOG_DEBUG };
+enum { LOG_MAX_LINE = 4096 };
+
+// Lines above this level are dropped. Start-up only, before other threads; default LOG_INFO.
+void log_set_level(enum log_level level);
+enum log_level log_get_level(void);
+
+// Writes one line: `level=info <text>`. Any thread. A failing write is ignored: logging never stops serving.
+void log_msg(enum log_level level, const char *fmt, ...)
+#if defined(__GNUC__)
+    __attribute__((format(printf, 2, 3)))
+#endif
+    ;
+
+// Our own mistakes end the process, in release builds too: better no answer than another user's.
+#define CHECK(cond) ((cond) ? (void)0 : check_failed(#cond, __FILE__, __LINE__))
+
+#if defined(__GNUC__)
+__attribute__((noreturn, cold))
+#endif
+void check_failed(const char *cond, const char *file, int line);
+
+#ifdef __cplusplus
+}
+#endif

@@ -1,0 +1,91 @@
+// The engine thread and its two queues: requests and cancellations go in, events come out.
+//
+// Threads: service_submit(), service_cancel(), service_take() and service_stats() may be called by any one
+// thread other than the engine thread (the loop thread of the server). They never wait for the engine.
+#pragma once
+
+#include "engine.h"
+#include "request.h"
+#include "scheduler.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct service;
+
+struct service_config {
+    struct sched_config sched;
+    const char *record; // file to which inputs and plans are written for replay, or NULL
+    void (*notify)(
+        void *arg); // called on the engine thread when events are ready; must not wait (uv_async_send)
+    void *notify_arg;
+};
+
+enum event_kind {
+    EVENT_PROMPT, // log-probabilities of prompt token `position` (only with prompt_logprobs), ascending
+    EVENT_TOKEN,  // output token `position` (0 is the first)
+    EVENT_FINISH, // the last event of a request; no token
+};
+
+// A value; safe to keep.
+struct service_event {
+    uint64_t id;
+    enum event_kind kind;
+    enum finish_reason finish; // EVENT_FINISH only
+    token_id token;
+    int position;
+    int num_top;   // -1: no log-probabilities
+    float logprob; // of token, under the unedited distribution
+    token_id top_ids[MAX_TOP_LOGPROBS];
+    float top_logprobs[MAX_TOP_LOGPROBS];
+    // EVENT_FINISH: what it took
+    int num_prompt, num_cached, num_output, num_preemptions;
+    int64_t time_submitted, time_scheduled, time_first_token, time_finished; // monotonic ns; 0: never
+};
+
+struct service_stats { // a snapshot between two steps; counters since the start
+    int running, waiting;
+    int64_t waiting_tokens;
+    int free_blocks, num_blocks;
+    uint64_t steps, preemptions, prefix_queries, prefix_hits, prompt_tokens, generation_tokens, evictions,
+        held;
+    uint64_t step_tokens_sum; // tokens of all steps
+    int64_t last_progress;    // monotonic ns when a step last ended, or when there was nothing to do
+    bool busy;                // the engine has work
+    bool dead;                // the device failed; every request was or will be ended with FINISH_ERROR
+};
+
+// Starts the engine thread; the engine is borrowed and must outlive the service. NULL with err.
+struct service *service_open(struct engine *engine, const struct service_config *config, struct err *err);
+
+// Gives a request to the engine. STATUS_OK: the service owns it, and exactly one EVENT_FINISH will come.
+// Otherwise the caller still owns it: STATUS_INVALID: it can never run; STATUS_LIMIT: the queue is full;
+// STATUS_STOPPING; STATUS_DEVICE. err has the sentence.
+enum status service_submit(struct service *s, struct request *r, struct err *err);
+
+// Ends a request early with `why`. Always heard, never waits; unknown or finished ids are ignored. Its blocks
+// are free after the first step that ends after this call; its EVENT_FINISH follows. Tokens may still come
+// before it.
+void service_cancel(struct service *s, uint64_t id, enum finish_reason why);
+
+// Takes up to max events; returns how many. notify() coalesces: call until it gives 0.
+int service_take(struct service *s, struct service_event *events, int max);
+
+void service_stats(struct service *s, struct service_stats *out);
+
+// Waits up to timeout_ns for events to be ready (for callers without a loop: the command line). True: there
+// are some.
+bool service_wait(struct service *s, int64_t timeout_ns);
+
+// Ends every request with FINISH_CANCELLED, stops and joins the thread, frees the service. Events not taken
+// are lost.
+void service_close(struct service *s);
+
+// Reads a file that --record wrote, feeds the same inputs to a scheduler without a model, and compares every
+// plan. STATUS_OK: all equal; *num_plans says how many. STATUS_INVALID: err names the first difference.
+enum status service_replay(const char *path, uint64_t *num_plans, struct err *err);
+
+#ifdef __cplusplus
+}
+#endif

@@ -1,0 +1,49 @@
+// A typed view of memory that someone else owns. Row-major, dense: the shape alone gives the strides.
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+// name, elements per block, bytes per block
+#define DTYPE_MAP(X)                                                                                         \
+    X(F32, 1, 4)                                                                                             \
+    X(F16, 1, 2)                                                                                             \
+    X(BF16, 1, 2)                                                                                            \
+    X(I32, 1, 4)                                                                                             \
+    X(Q8_0, 32, 34)
+
+#define X(name, block, bytes) DTYPE_##name,
+enum dtype { DTYPE_MAP(X) DTYPE_COUNT };
+#undef X
+
+enum { TENSOR_MAX_DIMS = 4 };
+
+struct tensor {
+    const void *data; // host memory unless a function says otherwise; NULL: no tensor
+    enum dtype dtype;
+    int ndim;
+    int64_t shape[TENSOR_MAX_DIMS]; // outermost first; the last one is contiguous
+};
+
+static inline const char *dtype_name(enum dtype t) {
+#define X(name, block, bytes) #name,
+    static const char *const names[] = {DTYPE_MAP(X)};
+#undef X
+    return t < DTYPE_COUNT ? names[t] : "?";
+}
+
+// Elements that are stored together (1 for plain types, 32 for Q8_0).
+static inline int dtype_block(enum dtype t) {
+#define X(name, block, bytes) block,
+    static const int blocks[] = {DTYPE_MAP(X)};
+#undef X
+    return blocks[t];
+}
+
+// Bytes of one row of n elements; n is a multiple of dtype_block(t). The caller has bounded n.
+static inline size_t dtype_row_bytes(enum dtype t, int64_t n) {
+#define X(name, block, bytes) bytes,
+    static const int sizes[] = {DTYPE_MAP(X)};
+#undef X
+    return (size_t)(n / dtype_block(t)) * (size_t)sizes[t];
+}

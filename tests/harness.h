@@ -1,0 +1,88 @@
+// cmocka, or where it is not installed (a bare GPU machine) the small part of it that tests of kernels and
+// engine use.
+#pragma once
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#ifdef QUIRE_HAVE_CMOCKA
+#include <cmocka.h>
+#else
+struct CMUnitTest {
+    const char *name;
+    void (*test)(void **state);
+};
+static jmp_buf harness_env;
+enum { HARNESS_FAIL = 1, HARNESS_SKIP = 2 };
+#define cmocka_unit_test(f)                                                                                  \
+    { #f, f }
+#define fail_msg(...)                                                                                        \
+    (printf("  "), printf(__VA_ARGS__), printf(" at %s:%d\n", __FILE__, __LINE__),                           \
+     longjmp(harness_env, HARNESS_FAIL))
+#define skip() longjmp(harness_env, HARNESS_SKIP)
+#define assert_true(c)                                                                                       \
+    do {                                                                                                     \
+        if (!(c))                                                                                            \
+            fail_msg("not true: %s", #c);                                                                    \
+    } while (0)
+#define assert_false(c) assert_true(!(c))
+#define assert_non_null(p) assert_true((p) != NULL)
+#define assert_null(p) assert_true((p) == NULL)
+#define assert_int_equal(a, b)                                                                               \
+    do {                                                                                                     \
+        long long a_ = (long long)(a), b_ = (long long)(b);                                                  \
+        if (a_ != b_)                                                                                        \
+            fail_msg("%s: %lld != %lld", #a, a_, b_);                                                        \
+    } while (0)
+#define assert_int_not_equal(a, b) assert_true((long long)(a) != (long long)(b))
+#define assert_string_equal(a, b)                                                                            \
+    do {                                                                                                     \
+        if (strcmp(a, b) != 0)                                                                               \
+            fail_msg("\"%s\" != \"%s\"", a, b);                                                              \
+    } while (0)
+#define assert_memory_equal(a, b, n)                                                                         \
+    do {                                                                                                     \
+        if (memcmp(a, b, n) != 0)                                                                            \
+            fail_msg("%s differs from %s", #a, #b);                                                          \
+    } while (0)
+#define assert_in_range(v, lo, hi) assert_true((v) >= (lo) && (v) <= (hi))
+static inline int harness_run(const struct CMUnitTest *tests, size_t n) {
+    volatile int passed = 0, failed = 0, skipped = 0;
+    for (volatile size_t i = 0; i < n; i++) {
+        int rc = setjmp(harness_env);
+        if (rc == 0) {
+            tests[i].test(NULL);
+            passed++;
+        } else if (rc == HARNESS_SKIP) {
+            skipped++;
+        } else {
+            failed++;
+        }
+        printf("[ %s ] %s\n", rc == 0 ? "OK" : rc == HARNESS_SKIP ? "SKIPPED" : "FAILED", tests[i].name);
+    }
+    printf("%d passed, %d failed, %d skipped\n", passed, failed, skipped);
+    return failed;
+}
+#define cmocka_run_group_tests(tests, setup, teardown) harness_run(tests, sizeof(tests) / sizeof((tests)[0]))
+#endif
+
+// Path of a file of the test data (QUIRE_TEST_DATA), or NULL where it is not at hand: then skip() with a
+// reason. With QUIRE_REQUIRE_DATA set, as in CI, a missing file fails instead.
+static inline const char *test_data(const char *name) {
+    static char path[4096];
+    const char *root = getenv("QUIRE_TEST_DATA");
+    snprintf(path, sizeof path, "%s/%s", root ? root : "../shared/data", name);
+    FILE *f = fopen(path, "rb");
+    if (f) {
+        fclose(f);
+        return path;
+    }
+    if (getenv("QUIRE_REQUIRE_DATA"))
+        fail_msg("no test data: %s", path);
+    printf("  skipped: no %s (set QUIRE_TEST_DATA)\n", path);
+    return NULL;
+}

@@ -9,7 +9,8 @@
 //   1. A block is on the free list (ref 0) or in `ref` block tables.
 //   2. Only full blocks are published, and a published block is never written again.
 //   3. A free block may stay published: it is a cache entry; reusing it evicts the entry.
-//   4. The free list is the eviction order, oldest first; a sequence returns its tail before its head.
+//   4. The free list is the eviction order, oldest first; a sequence returns its tail before its head. Blocks
+//      that are no cache entry lead it: they have nothing to lose.
 //   5. One thread: every call on a kv_cache comes from the engine thread.
 //
 // A block is found by a 128-bit keyed hash of its tokens and all tokens before it (a SipHash-2-4-128 chain
@@ -55,6 +56,7 @@ struct kv_cache {
     token_id *tokens;        // (num_blocks, block_size) what a published block holds
     block_id *index;         // (index_size) bucket heads, hash -> published blocks
     int index_size;          // a power of two, at least num_blocks
+    int32_t *seen;           // (num_blocks) scratch of kv_check()
     uint64_t key[2];         // keys the hash, so that clients cannot aim for collisions
     uint64_t num_evicted;    // cache entries lost to reuse, since kv_init
 };
@@ -83,6 +85,10 @@ struct kv_hash kv_chain(const struct kv_cache *kv, struct kv_hash parent, const 
 // Fills an empty table with the longest published prefix of tokens[0..n) under root, in whole blocks, and
 // takes a reference to each. Returns the tokens covered: a multiple of block_size, at most n.
 int kv_match(struct kv_cache *kv, struct block_table *t, struct kv_hash root, const token_id *tokens, int n);
+
+// Undoes the kv_match() that was the last call on this cache: the table is empty again, and every block is
+// back at its place in the eviction order, so that a failed admission leaves no trace.
+void kv_unmatch(struct kv_cache *kv, struct block_table *t);
 
 // Grows the table to cover num_tokens, or changes nothing and returns false for want of free blocks. Reuses
 // the oldest free block first, which evicts its cache entry. num_tokens fits t->cap (CHECK).

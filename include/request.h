@@ -39,7 +39,8 @@ struct sampling_params {
 };
 
 // A grammar: which tokens may come next. Owned by the request; called by the engine thread only, through the
-// service, never by the scheduler.
+// service, never by the scheduler. request_free() calls free(state), then frees the struct itself, which
+// therefore comes from malloc().
 struct token_filter {
     void *state;
     bool (*accept)(void *state, token_id token);          // false: the token was not allowed
@@ -62,7 +63,7 @@ struct request_params {
     int priority;                  // lower first; used by the priority policy only
     const void *salt;              // names the prefix-cache domain; NULL: the common one
     int num_salt;                  // bytes
-    struct token_filter *filter;   // moved into the request; NULL: none
+    struct token_filter *filter;   // moved into the request where request_new() succeeds; NULL: none
 };
 
 struct token_count {
@@ -88,15 +89,15 @@ struct request {
     int num_resolved;  // of those, by steps that have ended
     int num_cached;    // prompt tokens that the prefix cache gave when the request first ran; -1: not run yet
     int num_in_flight; // planned steps that name this request and have not been resolved
+    int num_stale;     // of those, the ones that ran on a rejected token: their outcome is dropped
     int num_preemptions;
-    int num_scored; // prompt positions whose log-probabilities were already reported
+    int num_scored; // leading prompt positions whose rows were scored: row p gives token p + 1
     int priority;
     uint64_t arrival; // order of sched_add(), set there
 
     struct block_table blocks;
-    struct kv_hash root; // set by sched_add() from salt
-    struct kv_hash
-        next_hash; // scheduler: hash of the first block not yet computed, where it is full and known
+    struct kv_hash root;      // set by sched_add() from salt
+    struct kv_hash next_hash; // hash of the first block not yet published, where it is full and known
     bool has_next_hash;
     struct sampling_params sampling;
     token_id *stop; // (num_stop)

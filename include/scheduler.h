@@ -41,7 +41,7 @@ struct plan_item {
     int num_new;      // >= 1
     int first_logit;  // rows [first_logit, num_new) of this chunk want logits; num_new: none
     bool needs_token; // the chunk ends at the last known token: its last row draws the next one
-    bool wants_score; // rows before the last are prompt log-probabilities
+    bool wants_score; // every row but one that draws scores a prompt token: row of position p, token p + 1
 };
 
 // items[0..num_decode) have num_new == 1 and draw a token: the decode kernel takes them; the rest are
@@ -54,7 +54,9 @@ struct plan {
     int num_rows;   // sum of num_new - first_logit
 };
 
-// What a step gave, in the order of its plan. CSR so that one item may give several tokens (speculation).
+// What a step gave, in the order of its plan. CSR so that one item may give several tokens (speculation);
+// only items that draw may. None: the drawn token was rejected, and the last token is computed and drawn
+// again.
 struct outcome {
     const int32_t *start;   // (num_items + 1) into tokens
     const token_id *tokens; // (start[num_items])
@@ -63,9 +65,14 @@ struct outcome {
 };
 
 // What a step did to one request. A value: safe to hand to another thread.
+//
+// A request has exactly one event whose finish is not FINISH_NONE, its last. It carries the last token (a
+// stop token too), unless a later plan already names the request: then the token comes at once with
+// FINISH_NONE (req->finish says why it will end), and the last event, without a token, follows with that
+// plan's sched_update().
 struct token_event {
     struct request *req;       // valid until the caller frees it after its last event
-    int item;                  // index in the plan, -1: the event came from sched_remove()
+    int item;                  // index in the plan; -1: no item of this plan caused it, the request only left
     token_id token;            // -1: no token (the request only ended)
     enum finish_reason finish; // not FINISH_NONE: the last event; the request has left the scheduler
 };
@@ -87,6 +94,7 @@ struct scheduler {
     struct request_list waiting, running;
     int64_t waiting_tokens; // sum of num_tokens over waiting
     uint64_t next_arrival, next_plan, next_resolve;
+    int num_leaving; // ended or removed requests that planned steps still name, and whose blocks will return
     struct plan plans[SCHED_MAX_DEPTH]; // plan id modulo depth
     struct sched_stats stats;
 };
@@ -99,18 +107,20 @@ void sched_destroy(struct scheduler *s); // requests still in the queues are the
 enum status sched_admissible(const struct sched_config *config, int num_blocks, int block_size,
                              int num_prompt, int max_output, struct err *err);
 
-// Queues a request. STATUS_LIMIT: the queue is full, try later. STATUS_INVALID: it could never run.
+// Queues a request. STATUS_LIMIT: the queue is full, try later; an empty queue takes a prompt of any length.
+// STATUS_INVALID: it could never run.
 enum status sched_add(struct scheduler *s, struct request *r);
 
 // Plans the next step and takes the blocks it needs. May be called while up to SCHED_MAX_DEPTH - 1 earlier
 // plans are unresolved: it advances num_computed and appends a pending token per drawing item. The plan is
-// valid until it is resolved. NULL: nothing to do now.
+// valid until it is resolved. NULL: nothing to do now, which never happens while a request is queued and no
+// plan is unresolved.
 const struct plan *sched_step(struct scheduler *s);
 
 // Applies the outcome of the oldest unresolved plan, which is plan_id (CHECK): resolves tokens, publishes
-// full blocks, ends what is finished, returns blocks. Writes at most one event per item and one per request
-// whose removal now completes, into events (max_running + in-flight removals <= 2 * max_running); returns how
-// many.
+// full blocks, ends what is finished, returns blocks. Writes an event per token and one per request that ends
+// without one, into events (at most num_items + start[num_items], 2 * max_running while items give one
+// token); returns how many.
 int sched_update(struct scheduler *s, uint64_t plan_id, const struct outcome *out,
                  struct token_event *events);
 
@@ -119,7 +129,7 @@ int sched_update(struct scheduler *s, uint64_t plan_id, const struct outcome *ou
 // sched_update() of the last of them. Calling it again on such a request changes nothing.
 bool sched_remove(struct scheduler *s, struct request *r, enum finish_reason why);
 
-// Whether any request is waiting or running.
+// Whether nothing is waiting or running, and no plan is unresolved.
 bool sched_idle(const struct scheduler *s);
 
 #ifdef __cplusplus

@@ -44,6 +44,11 @@ struct service_event {
     int64_t time_submitted, time_scheduled, time_first_token, time_finished; // monotonic ns; 0: never
 };
 
+// Upper bounds of the histogram of tokens per step; the last bucket has none.
+enum { STEP_BUCKETS = 14 };
+static const int step_bucket_bounds[STEP_BUCKETS - 1] = {1,   8,    16,   32,   64,   128,  256,
+                                                         512, 1024, 2048, 4096, 8192, 16384};
+
 struct service_stats { // a snapshot between two steps; counters since the start
     int running, waiting;
     int64_t waiting_tokens;
@@ -51,6 +56,7 @@ struct service_stats { // a snapshot between two steps; counters since the start
     uint64_t steps, preemptions, prefix_queries, prefix_hits, prompt_tokens, generation_tokens, evictions,
         held;
     uint64_t step_tokens_sum; // tokens of all steps
+    uint64_t step_buckets[STEP_BUCKETS]; // steps by their number of tokens, not cumulative
     int64_t last_progress;    // monotonic ns when a step last ended, or when there was nothing to do
     bool busy;                // the engine has work
     bool dead;                // the device failed; every request was or will be ended with FINISH_ERROR

@@ -1,0 +1,152 @@
+#!/usr/bin/env python3
+"""Breaks the code on purpose, one place at a time, and expects a test to notice.
+
+A test that no mutation kills is decoration. Each row of MUTATIONS is one mutant:
+
+    (file, exact old text, new text, test program that must fail)
+
+The old text must stand in the file exactly once. To cover a new module, append rows and run
+`tests/mutate.py [part of a file or test name ...]`. A mutant that does not compile is an error of its row; a test
+that hangs is killed after a timeout and counts as caught.
+"""
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+
+TIMEOUT = 60  # seconds a test may run; the sound program needs a few
+SIM_REQUESTS = "200000"
+
+KV = "engine/kv_cache.c"
+SCHED = "scheduler/scheduler.c"
+
+MUTATIONS = [
+    # ---- KV cache --------------------------------------------------------------------------------------------
+    (KV, "!(hash_equal(kv->blocks[id].hash, h) && block_holds(kv, id, tokens))",
+         "!hash_equal(kv->blocks[id].hash, h)", "test_kv_cache"),  # trust the hash
+    (KV, "b->prev = b->published ? kv->free_tail : KV_NONE;\n    b->next = b->published ? KV_NONE : kv->free_head;",
+         "b->prev = KV_NONE;\n    b->next = kv->free_head;", "test_kv_cache"),  # youngest evicted first
+    (KV, "        if (kv->blocks[id].published) {\n            index_remove(kv, id);\n            kv->num_evicted++;\n        }\n",
+         "", "test_simulator"),  # reuse without eviction
+    (KV, "int full = num_computed / kv->block_size;", "int full = kv_blocks_for(kv, num_computed);",
+         "test_simulator"),  # publish a block that is not full
+    (KV, "if (kv->blocks[id].ref++ == 0)\n            free_unlink(kv, id);",
+         "kv->blocks[id].ref++;", "test_kv_cache"),  # a hit stays on the free list
+    (KV, "if (index_find(kv, t->hash, block) == KV_NONE)\n            index_insert",
+         "index_insert", "test_kv_cache"),  # publish the same block twice
+    (KV, "for (; t->num_hashed < full; t->num_hashed++) {", "for (t->num_hashed = 0; t->num_hashed < full; t->num_hashed++) {",
+         "test_simulator"),  # chain from the wrong parent
+    (KV, "~kv->key[1]", "kv->key[1]", "test_kv_cache"),  # a salt could imitate a block
+    (KV, "block_id id = t->ids[--t->len];\n        if (--kv->blocks[id].ref == 0)\n            free_relink(kv, id);",
+         "block_id id = t->ids[--t->len];\n        if (--kv->blocks[id].ref == 0)\n            free_append(kv, id);",
+         "test_kv_cache"),  # a failed admission moves entries
+    # ---- scheduler -------------------------------------------------------------------------------------------
+    (SCHED, "v != s->running.head; v = v->prev", "v; v = v->prev", "test_simulator"),  # the oldest may be preempted
+    (SCHED, "        if (v->num_in_flight > 0) {\n            *kept_out = v;\n            return false;\n        }\n",
+            "        v->num_in_flight = v->num_pending = 0;\n", "test_simulator"),  # preempt what the device still runs
+    (SCHED, "if (!is_secured(v))\n            return v;", "return v;", "test_simulator"),  # no end of preemptions
+    (SCHED, "is_secured(r) ? compute_end(r) : r->num_computed + n", "r->num_computed + n",
+            "test_simulator"),  # the last start takes no reserve
+    (SCHED, "return is_short || s->stats.preemptions != preemptions ? -1 : budget;", "return budget;",
+            "test_simulator"),  # start others in a step that preempts
+    (SCHED, "int limit = r->num_tokens - 1;", "int limit = r->num_tokens;", "test_simulator"),  # nothing left to draw from
+    (SCHED, "budget = min_int(budget, s->config.max_chunk);", "budget = budget;", "test_scheduler"),  # streams stall
+    (SCHED, "int budget = s->config.max_step_tokens - decodes;", "int budget = s->config.max_step_tokens;",
+            "test_simulator"),  # prefills eat the decodes' tokens
+    (SCHED, "    if (r->num_in_flight > 0) {\n        s->num_leaving++;\n        return false;\n    }\n",
+            "    if (r->num_in_flight > 0) {\n        s->num_leaving++;\n        kv_release(s->kv, &r->blocks);\n        return false;\n    }\n",
+            "test_simulator"),  # blocks of a cancelled request return too early
+    (SCHED, "c && before(s, c, r); c = c->next", "c; c = c->next", "test_simulator"),  # wait for a younger one
+    (SCHED, "if (usable && computed_by_another(s, r)) {", "if (false) {", "test_scheduler"),  # never hold
+    (SCHED, "r->num_stale = r->num_in_flight;", "r->num_stale = 0;", "test_simulator"),  # believe what ran on a rejected token
+    (SCHED, "r->num_computed = r->num_resolved = n == 0 ? end - 1 : end;", "r->num_computed = r->num_resolved = end;",
+            "test_simulator"),  # a rejected token is never drawn again
+    (SCHED, "unscored = max_int(it.first, r->num_scored)", "unscored = it.first", "test_simulator"),  # score rows twice
+    (SCHED, "pos >= r->min_tokens && ", "", "test_scheduler"),  # stop before min_tokens
+    (SCHED, "if (r->num_pending > 0 && (r->filter || r->counts))", "if (false)", "test_scheduler"),  # penalties run ahead
+    (SCHED, "(s->waiting.len > 0 && s->waiting_tokens + r->num_tokens > c->max_waiting_tokens)", "false",
+            "test_scheduler"),  # an unbounded queue
+    (SCHED, "if (s->config.policy == SCHED_PRIORITY && a->priority != b->priority)", "if (false)",
+            "test_scheduler"),  # priorities ignored
+    (SCHED, "kv_unmatch(s->kv, &r->blocks);\n            r->num_computed = 0;\n            break;",
+            "kv_release(s->kv, &r->blocks);\n            r->num_computed = 0;\n            break;",
+            "test_scheduler"),  # a failed admission makes its entries young
+]
+
+
+def run(cmd, cwd, timeout):
+    """(exit status or None when it hung, output)"""
+    env = dict(os.environ, QUIRE_SIM_REQUESTS=SIM_REQUESTS)
+    env.pop("QUIRE_SIM_SEED", None)
+    p = subprocess.Popen(cmd, cwd=cwd, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                         errors="replace")
+    try:
+        out, _ = p.communicate(timeout=timeout)
+        return p.returncode, out
+    except subprocess.TimeoutExpired:
+        p.kill()
+        p.communicate()
+        return None, ""
+
+
+def try_mutant(tree, build, row):
+    """'caught', 'SURVIVED', or what is wrong with the row"""
+    path, old, new, test = row
+    name = os.path.join(tree, path)
+    with open(name, encoding="utf-8") as f:
+        text = f.read()
+    if text.count(old) != 1:
+        return f"ERROR: old text found {text.count(old)} times"
+    try:
+        with open(name, "w", encoding="utf-8") as f:
+            f.write(text.replace(old, new))
+        status, out = run(["ninja", "-C", build, test], tree, 600)
+        if status != 0:
+            print(out[-2000:], file=sys.stderr)
+            return "ERROR: does not compile"
+        status, _ = run([find_program(build, test)], tree, TIMEOUT)
+        return "SURVIVED" if status == 0 else "caught (hung)" if status is None else "caught"
+    finally:
+        with open(name, "w", encoding="utf-8") as f:
+            f.write(text)
+
+
+def find_program(build, test):
+    for folder, _, files in os.walk(build):
+        if test in files and os.access(os.path.join(folder, test), os.X_OK):
+            return os.path.join(folder, test)
+    sys.exit(f"no program {test} under {build}")
+
+
+def main():
+    root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    words = sys.argv[1:]
+    rows = [r for r in MUTATIONS if not words or any(w in r[0] or w in r[3] for w in words)]
+    failed = 0
+    with tempfile.TemporaryDirectory(prefix="quire-mutate-") as tmp:
+        tree, build = os.path.join(tmp, "tree"), os.path.join(tmp, "build")
+        shutil.copytree(root, tree, ignore=shutil.ignore_patterns(".git", "build", "build-*", "*.gguf"))
+        status, out = run(["cmake", "-S", tree, "-B", build, "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release",
+                           "-DQUIRE_SERVER=OFF"], tree, 300)
+        if status != 0:
+            sys.exit(out)
+        for test in sorted({r[3] for r in rows}):  # the sound programs pass, or nothing below means anything
+            status, out = run(["ninja", "-C", build, test], tree, 900)
+            if status == 0:
+                status, out = run([find_program(build, test)], tree, TIMEOUT)
+            if status != 0:
+                print(out)
+                print(f"{test} fails without a mutation")
+                print(f"0 passed, {len(rows)} failed")
+                return 1
+        for row in rows:
+            result = try_mutant(tree, build, row)
+            failed += not result.startswith("caught")
+            print(f"{result:14} {row[3]:18} {row[0]:26} {' '.join(row[1].split())[:70]}", flush=True)
+    print(f"{len(rows) - failed} passed, {failed} failed")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

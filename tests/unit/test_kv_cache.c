@@ -1,0 +1,358 @@
+// The paged cache's bookkeeping: hash vectors, the five rules, eviction order, collisions, and random
+// traffic.
+#include "harness.h"
+
+#include "kv_cache.h"
+
+#ifndef __has_feature
+#define __has_feature(x) 0
+#endif
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || __has_feature(address_sanitizer) ||     \
+    __has_feature(thread_sanitizer)
+#define SANITIZED 1
+#else
+#define SANITIZED 0
+#endif
+
+enum { CAP = 16 };
+
+struct table {
+    struct block_table t;
+    block_id ids[CAP];
+};
+
+static const uint64_t test_key[2] = {0x0706050403020100u, 0x0f0e0d0c0b0a0908u}; // bytes 00 01 .. 0f
+
+static struct kv_cache make(int num_blocks, int block_size, bool share) {
+    struct kv_cache kv;
+    assert_int_equal(kv_init(&kv, num_blocks, block_size, test_key, share), STATUS_OK);
+    return kv;
+}
+
+static struct block_table *table_init(struct table *t) {
+    *t = (struct table){.t = {.cap = CAP}};
+    t->t.ids = t->ids;
+    return &t->t;
+}
+
+static int check2(const struct kv_cache *kv, const struct block_table *a, const struct block_table *b) {
+    const struct block_table *tables[] = {a, b};
+    return kv_check(kv, tables, (a != NULL) + (b != NULL));
+}
+
+// The vectors published with SipHash's reference code for 128 bits of output: input 00 01 .. (n - 1).
+static void test_siphash(void **state) {
+    (void)state;
+    static const struct {
+        int n;
+        unsigned char out[17];
+    } vectors[] = {
+        {0, "\xa3\x81\x7f\x04\xba\x25\xa8\xe6\x6d\xf6\x72\x14\xc7\x55\x02\x93"},
+        {1, "\xda\x87\xc1\xd8\x6b\x99\xaf\x44\x34\x76\x59\x11\x9b\x22\xfc\x45"},
+        {2, "\x81\x77\x22\x8d\xa4\xa4\x5d\xc7\xfc\xa3\x8b\xde\xf6\x0a\xff\xe4"},
+        {7, "\xa1\xf1\xeb\xbe\xd8\xdb\xc1\x53\xc0\xb8\x4a\xa6\x1f\xf0\x82\x39"},
+        {8, "\x3b\x62\xa9\xba\x62\x58\xf5\x61\x0f\x83\xe2\x64\xf3\x14\x97\xb4"},
+        {15, "\x54\x93\xe9\x99\x33\xb0\xa8\x11\x7e\x08\xec\x0f\x97\xcf\xc3\xd9"},
+        {16, "\x6e\xe2\xa4\xca\x67\xb0\x54\xbb\xfd\x33\x15\xbf\x85\x23\x05\x77"},
+        {63, "\x51\x50\xd1\x77\x2f\x50\x83\x4a\x50\x3e\x06\x9a\x97\x3f\xbd\x7c"},
+    };
+    struct kv_cache kv = make(1, 2, true);
+    unsigned char in[64];
+    for (int i = 0; i < 64; i++)
+        in[i] = (unsigned char)i;
+    for (size_t v = 0; v < sizeof vectors / sizeof *vectors; v++) {
+        struct kv_hash h = kv_root(&kv, in, (size_t)vectors[v].n);
+        for (int i = 0; i < 16; i++)
+            assert_int_equal(((i < 8 ? h.lo : h.hi) >> (8 * (i & 7))) & 0xff, vectors[v].out[i]);
+    }
+    // A block's hash is that of its parent's 16 bytes and its tokens, under a key of its own.
+    token_id tokens[2] = {0x03020100, 0x07060504};
+    unsigned char bytes[24];
+    struct kv_hash parent = kv_root(&kv, NULL, 0), h = kv_chain(&kv, parent, tokens);
+    for (int i = 0; i < 16; i++)
+        bytes[i] = (unsigned char)((i < 8 ? parent.lo : parent.hi) >> (8 * (i & 7)));
+    for (int i = 0; i < 8; i++)
+        bytes[16 + i] = (unsigned char)i;
+    assert_true(kv_root(&kv, bytes, 24).lo != h.lo);
+    kv.key[1] = ~kv.key[1];
+    assert_true(kv_root(&kv, bytes, 24).lo == h.lo && kv_root(&kv, bytes, 24).hi == h.hi);
+    kv_destroy(&kv);
+    kv = make(1, 3, true); // an odd number of tokens: half a word remains
+    token_id three[3] = {1, 2, 3}, other[3] = {1, 2, 4};
+    assert_true(kv_chain(&kv, parent, three).lo != kv_chain(&kv, parent, other).lo);
+    kv_destroy(&kv);
+}
+
+static void test_grow_and_release(void **state) {
+    (void)state;
+    struct kv_cache kv = make(4, 4, true);
+    struct table ta, tb;
+    struct block_table *a = table_init(&ta), *b = table_init(&tb);
+    assert_int_equal(kv_blocks_for(&kv, 0), 0);
+    assert_int_equal(kv_blocks_for(&kv, 1), 1);
+    assert_int_equal(kv_blocks_for(&kv, 4), 1);
+    assert_int_equal(kv_blocks_for(&kv, 5), 2);
+    assert_int_equal(kv_blocks_for(&kv, INT32_MAX), INT32_MAX / 4 + 1);
+    assert_true(kv_grow(&kv, a, 9));
+    assert_int_equal(a->len, 3);
+    assert_true(kv_grow(&kv, a, 12)); // nothing to do
+    assert_int_equal(a->len, 3);
+    assert_false(kv_grow(&kv, b, 5)); // all or nothing
+    assert_int_equal(b->len, 0);
+    assert_int_equal(kv.num_free, 1);
+    assert_int_equal(kv_slot(&kv, a, 6), (int64_t)a->ids[1] * 4 + 2);
+    assert_int_equal(check2(&kv, a, b), 0);
+    kv_release(&kv, a);
+    kv_release(&kv, a); // an empty table: nothing
+    assert_int_equal(kv.num_free, 4);
+    assert_int_equal(check2(&kv, NULL, NULL), 0);
+    kv_destroy(&kv);
+}
+
+static void test_match(void **state) {
+    (void)state;
+    struct kv_cache kv = make(8, 4, true);
+    struct table ta, tb, tc;
+    struct block_table *a = table_init(&ta), *b = table_init(&tb), *c = table_init(&tc);
+    token_id tokens[12] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12};
+    struct kv_hash root = kv_root(&kv, NULL, 0), salted = kv_root(&kv, "s", 1);
+    assert_int_equal(kv_match(&kv, a, root, tokens, 12), 0);
+    assert_true(kv_grow(&kv, a, 11));
+    kv_publish(&kv, a, root, tokens, 11);
+    kv_publish(&kv, a, root, tokens, 11); // idempotent
+    assert_int_equal(a->num_hashed, 2);   // rule 2: the third block is not full
+    assert_int_equal(check2(&kv, a, b), 0);
+    assert_int_equal(kv_match(&kv, b, root, tokens, 7), 4); // whole blocks within n only
+    assert_int_equal(kv.blocks[a->ids[0]].ref, 2);
+    assert_int_equal(b->ids[0], a->ids[0]);
+    assert_int_equal(check2(&kv, a, b), 0);
+    kv_release(&kv, b);
+    assert_int_equal(kv_match(&kv, b, root, tokens, 12), 8);
+    assert_int_equal(kv_match(&kv, c, salted, tokens, 12), 0); // another root, another cache
+    assert_true(kv_grow(&kv, b, 12));
+    assert_true(b->ids[2] != a->ids[2]);
+    kv_publish(&kv, b, root, tokens, 12);
+    kv_publish(&kv, a, root, tokens, 12); // b was first: a's block stays private
+    assert_true(kv.blocks[b->ids[2]].published && !kv.blocks[a->ids[2]].published);
+    assert_int_equal(a->num_hashed, 3);
+    assert_int_equal(check2(&kv, a, b), 0);
+    kv_release(&kv, a);
+    kv_release(&kv, b);
+    assert_int_equal(kv.num_free, 8);
+    assert_int_equal(kv_match(&kv, c, root, tokens, 12), 12); // rule 3: free, and still an entry
+    assert_int_equal(kv.num_free, 5);
+    assert_int_equal(check2(&kv, c, NULL), 0);
+    kv_release(&kv, c);
+    tokens[5] = 99;
+    assert_int_equal(kv_match(&kv, c, root, tokens, 12), 4); // the chain breaks where the tokens differ
+    kv_release(&kv, c);
+    kv_destroy(&kv);
+
+    kv = make(4, 4, false); // sharing off
+    assert_int_equal(kv_match(&kv, a, root, tokens, 12), 0);
+    assert_true(kv_grow(&kv, a, 12));
+    kv_publish(&kv, a, root, tokens, 12);
+    assert_int_equal(kv_match(&kv, b, root, tokens, 12), 0);
+    kv_release(&kv, a);
+    kv_destroy(&kv);
+}
+
+// A broken hash must not serve another's keys: the tokens are compared too.
+static void test_collision(void **state) {
+    (void)state;
+    struct kv_cache kv = make(4, 2, true);
+    struct table ta, tb;
+    struct block_table *a = table_init(&ta), *b = table_init(&tb);
+    token_id tokens[2] = {1, 2};
+    struct kv_hash root = kv_root(&kv, NULL, 0);
+    assert_true(kv_grow(&kv, a, 2));
+    kv_publish(&kv, a, root, tokens, 2);
+    kv.tokens[a->ids[0] * 2 + 1] = 3; // as if (1, 3) had the same hash
+    assert_int_equal(kv_match(&kv, b, root, tokens, 2), 0);
+    assert_true(kv_grow(&kv, b, 2));
+    kv_publish(&kv, b, root, tokens, 2); // both stand in one bucket
+    assert_true(kv.blocks[b->ids[0]].published);
+    assert_int_equal(check2(&kv, a, b), 0);
+    block_id mine = b->ids[0];
+    kv_release(&kv, b);
+    assert_int_equal(kv_match(&kv, b, root, tokens, 2), 2);
+    assert_int_equal(b->ids[0], mine);
+    kv.blocks[mine].hash.hi ^= 1; // tokens alone are not enough either
+    kv_release(&kv, b);
+    assert_int_equal(kv_match(&kv, b, root, tokens, 2), 0);
+    kv_destroy(&kv);
+}
+
+static void test_eviction_order(void **state) {
+    (void)state;
+    struct kv_cache kv = make(6, 1, true);
+    struct table ta, tb, tc;
+    struct block_table *a = table_init(&ta), *b = table_init(&tb), *c = table_init(&tc);
+    token_id old[3] = {1, 2, 3}, young[2] = {7, 8};
+    struct kv_hash root = kv_root(&kv, NULL, 0);
+    assert_true(kv_grow(&kv, a, 3) && kv_grow(&kv, b, 3));
+    kv_publish(&kv, a, root, old, 3);
+    kv_publish(&kv, b, root, young, 2); // its third block is never published
+    block_id private = b->ids[2];
+    kv_release(&kv, a);
+    kv_release(&kv, b);
+    // Rule 4: what is no entry first, then entries by age, tail before head: old 3, 2, 1, young 8, 7.
+    assert_true(kv_grow(&kv, c, 1));
+    assert_int_equal(c->ids[0], private);
+    assert_int_equal(kv.num_evicted, 0);
+    assert_true(kv_grow(&kv, c, 2));
+    assert_int_equal(kv.num_evicted, 1);
+    assert_int_equal(kv_match(&kv, a, root, old, 3), 2);
+    assert_int_equal(check2(&kv, a, c), 0);
+    kv_release(&kv, a); // used again: old 2, 1 are now younger than young 8, 7
+    assert_true(kv_grow(&kv, c, 4));
+    assert_int_equal(kv_match(&kv, b, root, young, 2), 0);
+    assert_int_equal(kv_match(&kv, a, root, old, 3), 2);
+    assert_int_equal(kv.num_evicted, 3);
+    assert_int_equal(check2(&kv, a, c), 0);
+    kv_destroy(&kv);
+}
+
+static void free_order(const struct kv_cache *kv, block_id *out) {
+    for (block_id id = kv->free_head; id != KV_NONE; id = kv->blocks[id].next)
+        *out++ = id;
+    *out = KV_NONE;
+}
+
+static void test_unmatch(void **state) {
+    (void)state;
+    struct kv_cache kv = make(8, 1, true);
+    struct table ta, tb;
+    struct block_table *a = table_init(&ta), *b = table_init(&tb);
+    token_id tokens[4] = {1, 2, 3, 4}, other[2] = {8, 9};
+    block_id was[9], is[9];
+    struct kv_hash root = kv_root(&kv, NULL, 0);
+    assert_true(kv_grow(&kv, a, 4) && kv_grow(&kv, b, 2));
+    kv_publish(&kv, a, root, tokens, 4);
+    kv_publish(&kv, b, root, other, 2);
+    kv_release(&kv, a);
+    kv_release(&kv, b);
+    for (int n = 0; n <= 4; n++) { // also with the list's ends among the matched
+        free_order(&kv, was);
+        assert_int_equal(kv_match(&kv, a, root, n < 4 ? tokens : other, n < 4 ? n + 1 : 2),
+                         n < 4 ? n + 1 : 2);
+        kv_unmatch(&kv, a);
+        free_order(&kv, is);
+        assert_memory_equal(was, is, sizeof was);
+        assert_int_equal(check2(&kv, a, b), 0);
+    }
+    assert_true(kv_match(&kv, b, root, tokens, 2) == 2 && kv_match(&kv, a, root, tokens, 4) == 4);
+    kv_unmatch(&kv, a); // blocks that another holds stay with it
+    assert_int_equal(kv.blocks[b->ids[0]].ref, 1);
+    assert_int_equal(check2(&kv, a, b), 0);
+    kv_destroy(&kv);
+}
+
+// kv_check() names the rule that is broken.
+static void test_check(void **state) {
+    (void)state;
+    struct kv_cache kv = make(6, 2, true);
+    struct table ta;
+    struct block_table *a = table_init(&ta);
+    token_id tokens[6] = {1, 2, 3, 4, 5, 6};
+    struct kv_hash root = kv_root(&kv, NULL, 0);
+    assert_true(kv_grow(&kv, a, 6));
+    kv_publish(&kv, a, root, tokens, 4);
+    block_id first = a->ids[0], last = a->ids[2], free_one = kv.free_head;
+    assert_int_equal(check2(&kv, a, NULL), 0);
+    assert_int_equal(check2(&kv, NULL, NULL), 1); // a reference without a table
+    kv.blocks[first].ref++;
+    assert_int_equal(check2(&kv, a, NULL), 1);
+    kv.blocks[first].ref--;
+    a->ids[2] = kv.free_head; // a free block in a table
+    assert_int_equal(check2(&kv, a, NULL), 1);
+    a->ids[2] = last;
+    a->num_hashed = 1; // the second block is published, and would be written again
+    assert_int_equal(check2(&kv, a, NULL), 2);
+    a->num_hashed = 2;
+    kv.blocks[first].published = false; // in the index all the same
+    assert_int_equal(check2(&kv, a, NULL), 3);
+    kv.blocks[first].published = true;
+    kv.blocks[first].hash.lo ^= 1; // in the wrong bucket
+    assert_int_equal(check2(&kv, a, NULL), 3);
+    kv.blocks[first].hash.lo ^= 1;
+    kv.num_free--;
+    assert_int_equal(check2(&kv, a, NULL), 4);
+    kv.num_free++;
+    block_id next = kv.blocks[free_one].next;
+    kv.blocks[next].prev = KV_NONE; // linked one way only
+    assert_int_equal(check2(&kv, a, NULL), 4);
+    kv.blocks[next].prev = free_one;
+    kv.free_head = next; // a block that nobody can reach
+    kv.blocks[next].prev = KV_NONE;
+    assert_int_equal(check2(&kv, a, NULL), 1);
+    kv.free_head = free_one;
+    kv.blocks[next].prev = free_one;
+    assert_int_equal(check2(&kv, a, NULL), 0);
+    kv_destroy(&kv);
+}
+
+static void test_no_memory(void **state) {
+    (void)state;
+    if (SANITIZED)
+        skip(); // its allocator ends the process instead
+    struct kv_cache kv;
+    assert_int_equal(kv_init(&kv, INT32_MAX, INT32_MAX, test_key, true), STATUS_NOMEM);
+    assert_null(kv.blocks);
+    assert_null(kv.index);
+}
+
+// Many sequences over few distinct tokens, grown, published, dropped at random; the rules hold after each
+// call.
+static void test_random(void **state) {
+    (void)state;
+    static const int sizes[] = {1, 4, 16};
+    uint64_t x = 1;
+    for (int round = 0; round < 30; round++) {
+        int bs = sizes[round % 3], hits = 0;
+        struct kv_cache kv = make(12, bs, true);
+        struct table tables[4];
+        const struct block_table *all[4];
+        token_id tokens[4][CAP * 16];
+        int len[4] = {0}, computed[4] = {0};
+        struct kv_hash root = kv_root(&kv, NULL, 0);
+        for (int i = 0; i < 4; i++)
+            all[i] = table_init(&tables[i]);
+        for (int step = 0; step < 2000; step++) {
+            x = x * 6364136223846793005u + 1442695040888963407u;
+            int i = (int)(x >> 33) % 4, r = (int)(x >> 40) % 1000;
+            struct block_table *t = &tables[i].t;
+            if (len[i] == 0) {
+                len[i] = 1 + r % (6 * bs);
+                for (int j = 0; j < len[i]; j++)
+                    tokens[i][j] = (j / bs * 7 + r % 2) % 5; // two families
+                computed[i] = kv_match(&kv, t, root, tokens[i], len[i] - 1);
+                hits += computed[i] > 0;
+            } else if (r % 4 == 0 || computed[i] == len[i]) {
+                kv_release(&kv, t);
+                len[i] = 0;
+            } else {
+                int to = computed[i] + 1 + r % (len[i] - computed[i]);
+                if (kv_grow(&kv, t, to)) {
+                    computed[i] = to;
+                    kv_publish(&kv, t, root, tokens[i], to);
+                    assert_int_equal(t->num_hashed, to / bs);
+                }
+            }
+            assert_int_equal(kv_check(&kv, all, 4), 0);
+        }
+        assert_true(hits > 0);
+        kv_destroy(&kv);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_siphash),        cmocka_unit_test(test_grow_and_release),
+        cmocka_unit_test(test_match),          cmocka_unit_test(test_collision),
+        cmocka_unit_test(test_eviction_order), cmocka_unit_test(test_unmatch),
+        cmocka_unit_test(test_check),          cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_random),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

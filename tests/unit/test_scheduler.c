@@ -1,0 +1,766 @@
+// The scheduler's rules one by one, on small cases with known plans. test_simulator.c has the random traffic.
+//
+// Over 600 lines, because all cases stand on the same small bench.
+#include "harness.h"
+
+#include "scheduler.h"
+
+enum { BS = 4, MAX_EVENTS = 32 };
+
+static const uint64_t test_key[2] = {1, 2};
+
+// ---- an allocator that counts, so that a test can say that nothing is allocated in a step
+// --------------------------
+
+#ifndef __has_feature
+#define __has_feature(x) 0
+#endif
+#if defined(__GLIBC__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) &&                 \
+    !__has_feature(address_sanitizer) && !__has_feature(thread_sanitizer)
+#define COUNTS_ALLOCATIONS 1
+static int num_allocations;
+void *__libc_malloc(size_t n);
+void *__libc_calloc(size_t n, size_t size);
+void *__libc_realloc(void *p, size_t n);
+void *malloc(size_t n) {
+    num_allocations++;
+    return __libc_malloc(n);
+}
+void *calloc(size_t n, size_t size) {
+    num_allocations++;
+    return __libc_calloc(n, size);
+}
+void *realloc(void *p, size_t n) {
+    num_allocations++;
+    return __libc_realloc(p, n);
+}
+#else
+#define COUNTS_ALLOCATIONS 0
+static int num_allocations;
+#endif
+
+// ---- a scheduler with its cache
+// ------------------------------------------------------------------------------------
+
+struct bench {
+    struct kv_cache kv;
+    struct scheduler s;
+    struct token_event events[MAX_EVENTS];
+    int num_events;
+};
+
+static struct sched_config config_of(int max_running, int max_step_tokens, int max_chunk) {
+    return (struct sched_config){.max_running = max_running,
+                                 .max_step_tokens = max_step_tokens,
+                                 .max_chunk = max_chunk,
+                                 .max_waiting = 8,
+                                 .max_waiting_tokens = 1000,
+                                 .max_model_len = 200};
+}
+
+static void bench_init(struct bench *b, int num_blocks, struct sched_config config) {
+    assert_int_equal(kv_init(&b->kv, num_blocks, BS, test_key, true), STATUS_OK);
+    assert_int_equal(sched_init(&b->s, &config, &b->kv), STATUS_OK);
+}
+
+static void bench_end(struct bench *b) {
+    assert_true(sched_idle(&b->s));
+    assert_int_equal(b->kv.num_free, b->kv.num_blocks);
+    assert_int_equal(kv_check(&b->kv, NULL, 0), 0);
+    sched_destroy(&b->s);
+    kv_destroy(&b->kv);
+}
+
+static struct request_params params_of(uint64_t id, int num_prompt, int max_output) {
+    static token_id prompt[200]; // token i of prompt n is 100 n + i
+    for (int i = 0; i < num_prompt; i++)
+        prompt[i] = (token_id)id * 100 + i;
+    return (struct request_params){.id = id,
+                                   .prompt = prompt,
+                                   .num_prompt = num_prompt,
+                                   .max_output = max_output,
+                                   .sampling = {.repetition_penalty = 1, .logprobs = -1}};
+}
+
+static struct request *add_params(struct bench *b, const struct request_params *p) {
+    struct request *r = request_new(p, BS);
+    assert_non_null(r);
+    assert_int_equal(sched_add(&b->s, r), STATUS_OK);
+    return r;
+}
+
+static struct request *add(struct bench *b, uint64_t id, int num_prompt, int max_output) {
+    struct request_params p = params_of(id, num_prompt, max_output);
+    return add_params(b, &p);
+}
+
+// Resolves a plan; every item that draws gets `token`.
+static void update(struct bench *b, const struct plan *p, token_id token) {
+    int32_t start[16] = {0};
+    token_id tokens[16];
+    uint8_t failed[16] = {0};
+    int n = 0;
+    for (int i = 0; i < p->num_items; i++) {
+        start[i] = n;
+        if (p->items[i].needs_token)
+            tokens[n++] = token;
+    }
+    start[p->num_items] = n;
+    struct outcome out = {start, tokens, failed};
+    b->num_events = sched_update(&b->s, p->id, &out, b->events);
+    assert_true(b->num_events <= MAX_EVENTS);
+}
+
+static const struct plan *step(struct bench *b, token_id token) {
+    const struct plan *p = sched_step(&b->s);
+    if (p)
+        update(b, p, token);
+    return p;
+}
+
+static void assert_event(const struct bench *b, int i, const struct request *r, int item, token_id token,
+                         enum finish_reason finish) {
+    assert_true(i < b->num_events);
+    assert_true(b->events[i].req == r);
+    assert_int_equal(b->events[i].item, item);
+    assert_int_equal(b->events[i].token, token);
+    assert_int_equal(b->events[i].finish, finish);
+}
+
+static void assert_item(const struct plan *p, int i, const struct request *r, int first, int num_new) {
+    assert_non_null(p);
+    assert_true(i < p->num_items && p->items[i].req == r);
+    assert_int_equal(p->items[i].first, first);
+    assert_int_equal(p->items[i].num_new, num_new);
+}
+
+static void drop(struct bench *b, struct request *r) {
+    assert_true(sched_remove(&b->s, r, FINISH_CANCELLED));
+    request_free(r);
+}
+
+// ---- tests
+// ---------------------------------------------------------------------------------------------------------
+
+static void test_one_request(void **state) {
+    (void)state;
+    struct bench b;
+    bench_init(&b, 10, config_of(4, 8, 8));
+    struct request *r = add(&b, 1, 10, 3);
+    assert_false(sched_idle(&b.s));
+    const struct plan *p = step(&b, 7); // a chunk of the prompt: no row, no token
+    assert_item(p, 0, r, 0, 8);
+    assert_true(!p->items[0].needs_token && p->items[0].first_logit == 8 && p->num_rows == 0 &&
+                p->num_decode == 0);
+    assert_int_equal(b.num_events, 0);
+    p = step(&b, 7); // the rest draws
+    assert_item(p, 0, r, 8, 2);
+    assert_true(p->items[0].needs_token && p->items[0].first_logit == 1 && p->num_decode == 0);
+    assert_event(&b, 0, r, 0, 7, FINISH_NONE);
+    p = step(&b, 8);
+    assert_item(p, 0, r, 10, 1);
+    assert_int_equal(p->num_decode, 1);
+    p = step(&b, 9);
+    assert_item(p, 0, r, 11, 1);
+    assert_int_equal(b.num_events, 1);
+    assert_event(&b, 0, r, 0, 9, FINISH_LENGTH); // the last token is not computed
+    assert_int_equal(r->num_tokens, 13);
+    assert_true(r->tokens[10] == 7 && r->tokens[11] == 8 && r->tokens[12] == 9);
+    assert_int_equal(r->num_cached, 0);
+    assert_null(sched_step(&b.s));
+    request_free(r);
+    bench_end(&b);
+}
+
+static void test_stop_and_min_tokens(void **state) {
+    (void)state;
+    struct bench b;
+    bench_init(&b, 10, config_of(4, 8, 8));
+    struct request_params p = params_of(1, 4, 5);
+    p.stop = (token_id[]){50, 60};
+    p.num_stop = 2;
+    p.min_output = 1;
+    struct request *r = add_params(&b, &p);
+    step(&b, 60); // a stop token before min_output tokens were given
+    assert_event(&b, 0, r, 0, 60, FINISH_NONE);
+    step(&b, 60);
+    assert_event(&b, 0, r, 0, 60, FINISH_STOP); // the last event carries it
+    assert_int_equal(r->num_tokens, 6);
+    request_free(r);
+    bench_end(&b);
+}
+
+static void test_no_output(void **state) {
+    (void)state;
+    struct bench b;
+    bench_init(&b, 3, config_of(4, 8, 8));
+    struct request *r = add(&b, 1, 12, 0); // all of the pool
+    step(&b, 0);
+    assert_int_equal(b.num_events, 0);
+    const struct plan *p = step(&b, 0);
+    assert_item(p, 0, r, 8, 4);
+    assert_true(!p->items[0].needs_token && p->num_rows == 0);
+    assert_event(&b, 0, r, 0, -1, FINISH_LENGTH);
+    request_free(r);
+    bench_end(&b);
+}
+
+static void test_bounds(void **state) {
+    (void)state;
+    struct bench b;
+    struct sched_config c = config_of(1, 8, 8);
+    struct err err = {0};
+    assert_int_equal(sched_admissible(&c, 10, BS, 100, 100, NULL), STATUS_INVALID); // 50 blocks
+    assert_int_equal(sched_admissible(&c, 50, BS, 100, 101, &err), STATUS_INVALID); // beyond max_model_len
+    assert_true(strstr(err.msg, "100") && strstr(err.msg, "101") && strstr(err.msg, "200"));
+    assert_int_equal(sched_admissible(&c, 50, BS, 100, 100, NULL), STATUS_OK);
+    assert_int_equal(sched_admissible(&c, 10, BS, 20, 21, NULL), STATUS_OK); // the last token needs no slot
+    assert_int_equal(sched_admissible(&c, 10, BS, 20, 22, NULL), STATUS_INVALID);
+    assert_int_equal(sched_admissible(&c, 10, BS, 41, 0, NULL), STATUS_INVALID);
+    assert_int_equal(sched_admissible(&c, INT32_MAX, 1, INT32_MAX, INT32_MAX, NULL), STATUS_INVALID);
+    c.max_step_tokens = 0;
+    assert_int_equal(sched_init(&b.s, &c, &b.kv), STATUS_INVALID);
+
+    c = config_of(1, 8, 8);
+    c.max_waiting = 3;
+    c.max_waiting_tokens = 30;
+    bench_init(&b, 20, c);
+    struct request_params p = params_of(1, 40, 1), q = params_of(2, 1, 1), never = params_of(3, 100, 1);
+    struct request *long_one = request_new(&p, BS), *refused = request_new(&q, BS);
+    struct request *unfit = request_new(&never, BS);
+    assert_int_equal(sched_add(&b.s, unfit), STATUS_INVALID);
+    assert_int_equal(sched_add(&b.s, long_one), STATUS_OK); // alone, it would otherwise never be taken
+    assert_int_equal(sched_add(&b.s, refused), STATUS_LIMIT);
+    step(&b, 0); // it runs: the queue is empty again
+    assert_int_equal(b.s.waiting_tokens, 0);
+    assert_int_equal(sched_add(&b.s, refused), STATUS_OK);
+    struct request *r3 = add(&b, 4, 20, 1), *r4 = add(&b, 5, 9, 1);
+    struct request_params one = params_of(6, 1, 1);
+    struct request *r5 = request_new(&one, BS);
+    assert_int_equal(sched_add(&b.s, r5), STATUS_LIMIT); // three wait
+    drop(&b, long_one);
+    drop(&b, refused);
+    drop(&b, r3);
+    drop(&b, r4);
+    request_free(r5);
+    request_free(unfit);
+    bench_end(&b);
+}
+
+static void test_chunks_beside_decodes(void **state) {
+    (void)state;
+    struct bench b;
+    bench_init(&b, 40, config_of(4, 20, 6));
+    struct request *d1 = add(&b, 1, 3, 20), *d2 = add(&b, 2, 3, 20);
+    const struct plan *p = step(&b, 7);
+    assert_int_equal(p->num_items, 2);
+    struct request *l1 = add(&b, 3, 40, 2), *l2 = add(&b, 4, 40, 2);
+    p = step(&b, 7);
+    assert_int_equal(p->num_decode, 2); // decodes first, then as many prompt tokens as max_chunk allows
+    assert_item(p, 0, d1, 3, 1);
+    assert_item(p, 1, d2, 3, 1);
+    assert_item(p, 2, l1, 0, 6);
+    assert_int_equal(p->num_items, 3);
+    drop(&b, d1);
+    drop(&b, d2);
+    p = step(&b, 7);
+    assert_item(p, 0, l1, 6, 20); // nobody decodes: the whole step
+    drop(&b, l2);
+    step(&b, 7);
+    p = step(&b, 7);
+    assert_event(&b, 0, l1, 0, 7, FINISH_LENGTH);
+    request_free(l1);
+    bench_end(&b);
+}
+
+// With a step of as many tokens as sequences, every running request moves in every step.
+static void test_decodes_always_get_their_token(void **state) {
+    (void)state;
+    struct bench b;
+    bench_init(&b, 40, config_of(3, 3, 3));
+    struct request *a = add(&b, 1, 1, 30), *c = add(&b, 2, 20, 2), *d = add(&b, 3, 1, 30);
+    step(&b, 7);
+    const struct plan *p = step(&b, 7);
+    assert_item(p, 0, a, 1, 1);
+    for (int i = 0; i < 3 && d->num_tokens == 1; i++)
+        p = step(&b, 7);
+    for (int i = 0; i < 30 && c->state == REQUEST_RUNNING; i++) {
+        int before_a = a->num_tokens, before_d = d->num_tokens;
+        bool runs = d->num_tokens > 1;
+        p = step(&b, 7);
+        assert_true(p->num_tokens <= 3);
+        assert_int_equal(a->num_tokens, before_a + 1);
+        if (runs)
+            assert_int_equal(d->num_tokens, before_d + 1);
+    }
+    request_free(c);
+    drop(&b, a);
+    drop(&b, d);
+    bench_end(&b);
+}
+
+static void test_preemption(void **state) {
+    (void)state;
+    struct bench b;
+    bench_init(&b, 6, config_of(3, 40, 40));
+    struct request *r1 = add(&b, 1, 8, 12), *r2 = add(&b, 2, 7, 9), *r3 = add(&b, 3, 4, 4);
+    step(&b, 7);                        // 2 + 2 + 1 blocks
+    const struct plan *p = step(&b, 7); // r1 takes the sixth; r3 needs one: it is the last in order
+    assert_int_equal(r3->state, REQUEST_WAITING);
+    assert_int_equal(r3->num_preemptions, 1);
+    assert_int_equal(r3->num_tokens, 5); // what was drawn is kept
+    assert_int_equal(p->num_items, 2);
+    assert_int_equal(b.s.stats.preemptions, 1);
+    struct request *r4 = add(&b, 4, 1, 1);
+    assert_true(b.s.waiting.head == r3 && b.s.waiting.tail == r4);
+    while (r2->state == REQUEST_RUNNING) {
+        step(&b, 7);
+        assert_int_equal(r1->num_preemptions, 0); // never the oldest
+        assert_true(r4->state == REQUEST_WAITING || r3->state != REQUEST_WAITING);
+    }
+    assert_int_equal(r2->num_preemptions, 1);
+    for (int i = 0; i < 100 && !sched_idle(&b.s); i++) {
+        step(&b, 7);
+        for (int j = 0; j < b.num_events; j++)
+            if (b.events[j].finish != FINISH_NONE) {
+                assert_int_equal(b.events[j].finish, FINISH_LENGTH);
+                assert_int_equal(b.events[j].req->num_tokens, b.events[j].req->max_tokens);
+                request_free(b.events[j].req);
+            }
+    }
+    bench_end(&b);
+}
+
+// After eight preemptions a request starts only with room for all it will ever need, and takes it.
+static void test_last_preemption(void **state) {
+    (void)state;
+    struct bench b;
+    bench_init(&b, 6, config_of(3, 40, 40));
+    struct request_params p = params_of(1, 4, 13); // at the end 16 computed tokens: four blocks
+    struct request *tired = request_new(&p, BS);
+    tired->num_preemptions = SCHED_MAX_PREEMPTIONS;
+    struct request *first = add(&b, 2, 8, 12);
+    step(&b, 7);
+    step(&b, 7); // `first` holds three blocks
+    assert_int_equal(sched_add(&b.s, tired), STATUS_OK);
+    step(&b, 7);
+    assert_int_equal(tired->state, REQUEST_WAITING); // three are free
+    drop(&b, first);
+    step(&b, 7);
+    assert_int_equal(tired->state, REQUEST_RUNNING);
+    assert_int_equal(tired->blocks.len, 4);
+    struct request *next = add(&b, 3, 4, 12), *after = add(&b, 4, 1, 10);
+    step(&b, 7);
+    while (tired->state == REQUEST_RUNNING)
+        step(&b, 7);
+    assert_int_equal(tired->num_preemptions, SCHED_MAX_PREEMPTIONS);
+    request_free(tired);
+    drop(&b, next);
+    drop(&b, after);
+    bench_end(&b);
+}
+
+static void test_priority(void **state) {
+    (void)state;
+    struct bench b;
+    struct sched_config c = config_of(2, 40, 40);
+    c.policy = SCHED_PRIORITY;
+    bench_init(&b, 5, c);
+    struct request *r[4];
+    int priority[4] = {2, 1, 2, 0};
+    for (int i = 0; i < 4; i++) {
+        struct request_params p = params_of((uint64_t)i + 1, 7, 10);
+        p.priority = priority[i];
+        r[i] = add_params(&b, &p);
+    }
+    assert_true(b.s.waiting.head == r[3] && r[3]->next == r[1] && r[1]->next == r[0] && r[0]->next == r[2]);
+    step(&b, 7);
+    assert_true(r[3]->state == REQUEST_RUNNING && r[1]->state == REQUEST_RUNNING);
+    while (r[1]->state == REQUEST_RUNNING)
+        step(&b, 7);
+    assert_int_equal(r[1]->num_preemptions, 1); // the lower class gives way
+    assert_true(b.s.waiting.head == r[1]);
+    for (int i = 0; i < 4; i++)
+        drop(&b, r[i]);
+    bench_end(&b);
+}
+
+static void test_prefix_hits_and_holds(void **state) {
+    (void)state;
+    struct bench b;
+    bench_init(&b, 40, config_of(6, 8, 8));
+    struct request_params p = params_of(1, 17, 3);
+    struct request *r[4];
+    for (int i = 0; i < 4; i++)
+        r[i] = add_params(&b, &p);
+    struct request *other = add(&b, 2, 2, 3);
+    const struct plan *plan = step(&b, 7); // one computes the prompt, three wait for it, others may pass
+    assert_item(plan, 0, r[0], 0, 8);
+    assert_int_equal(plan->num_items, 1);
+    assert_int_equal(b.s.stats.held, 0); // no budget was left to ask
+    plan = step(&b, 7);
+    assert_int_equal(plan->num_items, 1);
+    plan = step(&b, 7); // the last block is published: all start, with one token each to compute
+    assert_item(plan, 0, r[0], 16, 1);
+    assert_item(plan, 1, r[1], 16, 1);
+    assert_item(plan, 3, r[3], 16, 1);
+    assert_item(plan, 4, other, 0, 2);
+    assert_int_equal(r[1]->num_cached, 16);
+    assert_int_equal(b.s.stats.prefix_queries, 4 * 17 + 2);
+    assert_int_equal(b.s.stats.prefix_hits, 3 * 16);
+    for (int i = 0; i < 4; i++)
+        drop(&b, r[i]);
+    drop(&b, other);
+
+    // With budget to spare the others are held by name, and dissolve when the one that computes goes away.
+    b.s.config.max_step_tokens = 40;
+    b.s.config.max_chunk = 6;
+    struct request *decoding = add(&b, 3, 1, 30);
+    step(&b, 7);
+    p = params_of(4, 30, 3);
+    struct request *first = add_params(&b, &p), *second = add_params(&b, &p);
+    b.s.config.max_chunk = 40;
+    first->tokens[20] = 5555; // the same 20 tokens, then others
+    plan = step(&b, 7);
+    assert_int_equal(second->state, REQUEST_WAITING);
+    assert_int_equal(b.s.stats.held, 1);
+    drop(&b, first);
+    plan = step(&b, 7);
+    assert_int_equal(second->state, REQUEST_RUNNING);
+    assert_int_equal(second->num_cached, 20); // what it had published stays
+    drop(&b, second);
+    drop(&b, decoding);
+
+    p = params_of(5, 30, 3); // and when it goes before it has published anything
+    struct request *gone = add_params(&b, &p), *heir = add_params(&b, &p);
+    plan = sched_step(&b.s);
+    assert_int_equal(heir->state, REQUEST_WAITING);
+    assert_false(sched_remove(&b.s, gone, FINISH_CANCELLED));
+    update(&b, plan, 7);
+    assert_event(&b, 0, gone, -1, -1, FINISH_CANCELLED);
+    request_free(gone);
+    plan = step(&b, 7);
+    assert_item(plan, 0, heir, 0, 30);
+    drop(&b, heir);
+    bench_end(&b);
+}
+
+// Full matches still compute the last prompt token; another salt shares nothing.
+static void test_last_token_and_salt(void **state) {
+    (void)state;
+    struct bench b;
+    bench_init(&b, 20, config_of(4, 40, 40));
+    struct request_params p = params_of(1, 8, 1);
+    struct request *r = add_params(&b, &p);
+    step(&b, 7);
+    request_free(r);
+    r = add_params(&b, &p);
+    const struct plan *plan = step(&b, 7);
+    assert_item(plan, 0, r, 4, 4);
+    assert_int_equal(plan->num_decode, 0);
+    request_free(r);
+    p.salt = "tenant";
+    p.num_salt = 6;
+    r = add_params(&b, &p);
+    plan = step(&b, 7);
+    assert_item(plan, 0, r, 0, 8);
+    request_free(r);
+    bench_end(&b);
+}
+
+// An admission that fails leaves the eviction order as it was.
+static void test_failed_admission(void **state) {
+    (void)state;
+    struct bench b;
+    bench_init(&b, 9, config_of(4, 40, 40));
+    struct request_params p = params_of(1, 8, 1);
+    struct request *r = add_params(&b, &p);
+    step(&b, 7); // two entries
+    request_free(r);
+    p = params_of(5, 4, 1);
+    r = add_params(&b, &p);
+    step(&b, 7); // and a younger one
+    request_free(r);
+    struct request *runs = add(&b, 2, 16, 9);
+    step(&b, 7);
+    step(&b, 7);             // five blocks
+    p = params_of(1, 20, 2); // two blocks from the cache, three new; four are free, the two included
+    r = add_params(&b, &p);
+    block_id tail = b.kv.free_tail;
+    assert_int_equal(b.kv.num_free, 4);
+    step(&b, 7);
+    assert_int_equal(r->state, REQUEST_WAITING);
+    assert_int_equal(r->num_cached, -1);
+    assert_int_equal(b.s.stats.prefix_queries, 8 + 4 + 16);
+    assert_int_equal(b.kv.free_tail, tail);
+    drop(&b, runs);
+    step(&b, 7);
+    assert_int_equal(r->num_cached, 8);
+    assert_int_equal(b.s.stats.prefix_queries, 8 + 4 + 16 + 20);
+    assert_int_equal(b.s.stats.prefix_hits, 8);
+    drop(&b, r);
+    bench_end(&b);
+}
+
+static void test_prompt_scores(void **state) {
+    (void)state;
+    struct bench b;
+    bench_init(&b, 20, config_of(4, 6, 6));
+    struct request_params p = params_of(1, 14, 2);
+    struct request *r = add_params(&b, &p);
+    for (int i = 0; i < 4; i++)
+        step(&b, 7);
+    request_free(r);
+    p.sampling.prompt_logprobs = true;
+    r = add_params(&b, &p);
+    const struct plan *plan = step(&b, 7);
+    assert_item(plan, 0, r, 0, 6); // no prefix match: it wants every row
+    assert_true(plan->items[0].wants_score && plan->items[0].first_logit == 0 && plan->num_rows == 6);
+    assert_int_equal(r->num_scored, 6);
+    // As if it had been preempted: rows that were scored are not scored again.
+    kv_release(&b.kv, &r->blocks);
+    r->num_computed = r->num_resolved = 0;
+    plan = step(&b, 7);
+    assert_true(!plan->items[0].wants_score && plan->num_rows == 0 && plan->num_tokens == 6);
+    step(&b, 7);
+    assert_int_equal(r->num_scored, 12);
+    plan = step(&b, 7);
+    assert_item(plan, 0, r, 12, 2);
+    assert_true(plan->items[0].wants_score && plan->items[0].first_logit == 0 && plan->items[0].needs_token);
+    assert_int_equal(r->num_scored, 13);
+    plan = step(&b, 7);
+    assert_true(!plan->items[0].wants_score && plan->num_decode == 1);
+    request_free(r);
+
+    p.max_output = 0; // only scores: no row after the last score
+    r = add_params(&b, &p);
+    int rows = 0;
+    while (r->state != REQUEST_FINISHED)
+        rows += step(&b, 7)->num_rows;
+    assert_int_equal(rows, 13);
+    assert_event(&b, 0, r, 0, -1, FINISH_LENGTH);
+    request_free(r);
+    bench_end(&b);
+}
+
+static void test_run_ahead(void **state) {
+    (void)state;
+    struct bench b;
+    bench_init(&b, 20, config_of(4, 40, 40));
+    struct request_params p = params_of(1, 4, 9);
+    p.stop = (token_id[]){50};
+    p.num_stop = 1;
+    struct request *r = add_params(&b, &p);
+    const struct plan *p1 = sched_step(&b.s), *p2 = sched_step(&b.s);
+    assert_item(p1, 0, r, 0, 4);
+    assert_item(p2, 0, r, 4, 1);
+    assert_int_equal(r->num_pending, 2);
+    assert_int_equal(r->tokens[4], -1);
+    update(&b, p1, 7);
+    assert_event(&b, 0, r, 0, 7, FINISH_NONE);
+    assert_true(r->tokens[4] == 7 && r->tokens[5] == -1 && r->num_pending == 1);
+    p1 = sched_step(&b.s);
+    update(&b, p2, 50); // it ends, while p1 computes it one token further
+    assert_event(&b, 0, r, 0, 50, FINISH_NONE);
+    assert_int_equal(r->finish, FINISH_STOP);
+    assert_int_equal(b.s.running.len, 0);
+    assert_true(b.kv.num_free < 20 && !sched_idle(&b.s));
+    assert_false(sched_remove(&b.s, r, FINISH_CANCELLED)); // too late: nothing changes
+    assert_null(sched_step(&b.s));
+    update(&b, p1, 9);
+    assert_int_equal(b.num_events, 1);
+    assert_event(&b, 0, r, -1, -1, FINISH_STOP);
+    assert_int_equal(r->num_tokens, 6);
+    request_free(r);
+
+    r = add(&b, 2, 4, 2); // the last token by length is known beforehand: not run ahead
+    p1 = sched_step(&b.s);
+    p2 = sched_step(&b.s);
+    update(&b, p1, 7);
+    assert_null(sched_step(&b.s));
+    update(&b, p2, 8);
+    assert_event(&b, 0, r, 0, 8, FINISH_LENGTH);
+    request_free(r);
+
+    p = params_of(3, 4, 9); // penalties must know a token before the next is drawn
+    p.sampling.presence_penalty = 1;
+    r = add_params(&b, &p);
+    p1 = sched_step(&b.s);
+    assert_null(sched_step(&b.s));
+    update(&b, p1, 7);
+    assert_true(sched_remove(&b.s, r, FINISH_CANCELLED));
+    request_free(r);
+    bench_end(&b);
+}
+
+// A victim that a plan in flight names is kept out of one step and preempted in the next.
+static void test_victim_in_flight(void **state) {
+    (void)state;
+    struct bench b;
+    bench_init(&b, 4, config_of(2, 40, 40));
+    struct request *r1 = add(&b, 1, 7, 9), *r2 = add(&b, 2, 7, 9);
+    const struct plan *p1 = sched_step(&b.s); // 2 + 2 blocks
+    const struct plan *p2 = sched_step(&b.s); // both fill their second block
+    assert_int_equal(p2->num_items, 2);
+    update(&b, p1, 7);
+    assert_null(sched_step(&b.s)); // r1 needs a third block; r2 is in p2
+    assert_true(r2->state == REQUEST_RUNNING && r2->blocks.len == 2);
+    update(&b, p2, 7);
+    p1 = sched_step(&b.s);
+    assert_item(p1, 0, r1, 8, 1);
+    assert_int_equal(r2->state, REQUEST_WAITING);
+    assert_int_equal(r2->num_tokens, 9);
+    update(&b, p1, 7);
+    drop(&b, r1);
+    drop(&b, r2);
+    bench_end(&b);
+}
+
+static void test_remove(void **state) {
+    (void)state;
+    struct bench b;
+    bench_init(&b, 20, config_of(1, 40, 40));
+    struct request_params p = params_of(9, 4, 9);
+    struct request *fresh = request_new(&p, BS);
+    assert_true(sched_remove(&b.s, fresh, FINISH_CANCELLED)); // never added
+    request_free(fresh);
+    struct request *r = add(&b, 1, 4, 9), *w = add(&b, 2, 4, 9);
+    const struct plan *plan = sched_step(&b.s);
+    assert_true(sched_remove(&b.s, w, FINISH_STOP)); // waiting
+    assert_int_equal(w->finish, FINISH_STOP);
+    assert_int_equal(b.s.waiting_tokens, 0);
+    assert_true(sched_remove(&b.s, w, FINISH_CANCELLED)); // again
+    assert_int_equal(w->finish, FINISH_STOP);
+    request_free(w);
+    assert_false(sched_remove(&b.s, r, FINISH_STOP)); // in flight
+    assert_false(sched_remove(&b.s, r, FINISH_CANCELLED));
+    assert_true(b.kv.num_free < 20); // its blocks are still the step's
+    update(&b, plan, 7);
+    assert_int_equal(b.num_events, 1);
+    assert_event(&b, 0, r, -1, -1, FINISH_STOP);
+    request_free(r);
+    bench_end(&b);
+}
+
+static void test_failed_and_csr(void **state) {
+    (void)state;
+    struct bench b;
+    bench_init(&b, 20, config_of(4, 40, 40));
+    struct request *r1 = add(&b, 1, 4, 9), *r2 = add(&b, 2, 4, 9), *r3 = add(&b, 3, 4, 3);
+    const struct plan *p = sched_step(&b.s);
+    int32_t start[] = {0, 1, 1, 5};
+    token_id tokens[] = {11, 31, 32, 33, 34};
+    uint8_t failed[] = {1, 0, 0};
+    struct outcome out = {start, tokens, failed};
+    b.num_events = sched_update(&b.s, p->id, &out, b.events);
+    assert_int_equal(b.num_events, 4);
+    assert_event(&b, 0, r1, 0, -1, FINISH_ERROR);
+    assert_event(&b, 1, r3, 2, 31, FINISH_NONE);
+    assert_event(&b, 3, r3, 2, 33, FINISH_LENGTH); // the fourth is beyond its length
+    assert_int_equal(r1->num_tokens, 4);
+    assert_int_equal(r3->num_tokens, 7);
+    p = step(&b, 22);
+    assert_item(p, 0, r2, 3, 1); // none came: the last token is computed and drawn again
+    assert_event(&b, 0, r2, 0, 22, FINISH_NONE);
+    struct request_params q = params_of(1, 8, 1); // what failed was not published
+    struct request *again = add_params(&b, &q);
+    p = step(&b, 7);
+    assert_item(p, 1, again, 0, 8);
+    request_free(again);
+    request_free(r1);
+    request_free(r3);
+    drop(&b, r2);
+    bench_end(&b);
+}
+
+static int filter_freed;
+static void filter_free(void *state) { filter_freed += *(int *)state; }
+
+static void test_request(void **state) {
+    (void)state;
+    int one = 1;
+    struct token_filter *filter = calloc(1, sizeof *filter);
+    *filter = (struct token_filter){.state = &one, .free = filter_free};
+    token_id prompt[5] = {3, 4, 3, 3, 1 << 20};
+    struct request_params p = {.id = 5,
+                               .prompt = prompt,
+                               .num_prompt = 5,
+                               .max_output = 100,
+                               .sampling = {.repetition_penalty = 1.1f},
+                               .bias = &(struct logit_bias){7, 1},
+                               .num_bias = 1,
+                               .filter = filter};
+    struct request *r = request_new(&p, 16);
+    assert_int_equal(r->blocks.cap, 7);
+    assert_true(r->bias != p.bias && r->bias[0].token == 7);
+    for (int i = 0; i < 100; i++)
+        request_count_token(r, i < 50 ? 3 : 1000 + i);
+    int found = 0;
+    for (int i = 0; i < r->count_cap; i++)
+        if (r->counts[i].token == 3) {
+            found++;
+            assert_int_equal(r->counts[i].prompt, 3);
+            assert_int_equal(r->counts[i].output, 50);
+        }
+    assert_int_equal(found, 1);
+    assert_int_equal(r->num_counts, 3 + 50);
+    assert_true(r->num_counts * 2 <= r->count_cap);
+    assert_false(request_is_stop(r, 3));
+    request_free(r);
+    request_free(NULL);
+    assert_int_equal(filter_freed, 1);
+}
+
+// Rule: allocate at start-up and at admission, never in a step.
+static void test_no_allocation(void **state) {
+    (void)state;
+    if (!COUNTS_ALLOCATIONS)
+        skip();
+    struct bench b;
+    bench_init(&b, 12, config_of(4, 10, 6));
+    struct request *r[6];
+    for (int i = 0; i < 6; i++) {
+        struct request_params p = params_of((uint64_t)(i / 2 + 1), 9, 12);
+        p.sampling.frequency_penalty = (float)(i == 3);
+        r[i] = request_new(&p, BS);
+    }
+    int before = num_allocations;
+    assert_true(before > 0); // the counter counts
+    for (int i = 0; i < 6; i++)
+        sched_add(&b.s, r[i]);
+    for (int i = 0; i < 500 && !sched_idle(&b.s); i++)
+        step(&b, 7);
+    bool idle = sched_idle(&b.s);
+    uint64_t preemptions = b.s.stats.preemptions;
+    int after = num_allocations;
+    assert_int_equal(after, before);
+    assert_true(idle && preemptions > 0);
+    for (int i = 0; i < 6; i++)
+        request_free(r[i]);
+    bench_end(&b);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_one_request),
+        cmocka_unit_test(test_stop_and_min_tokens),
+        cmocka_unit_test(test_no_output),
+        cmocka_unit_test(test_bounds),
+        cmocka_unit_test(test_chunks_beside_decodes),
+        cmocka_unit_test(test_decodes_always_get_their_token),
+        cmocka_unit_test(test_preemption),
+        cmocka_unit_test(test_last_preemption),
+        cmocka_unit_test(test_priority),
+        cmocka_unit_test(test_prefix_hits_and_holds),
+        cmocka_unit_test(test_last_token_and_salt),
+        cmocka_unit_test(test_failed_admission),
+        cmocka_unit_test(test_prompt_scores),
+        cmocka_unit_test(test_run_ahead),
+        cmocka_unit_test(test_victim_in_flight),
+        cmocka_unit_test(test_remove),
+        cmocka_unit_test(test_failed_and_csr),
+        cmocka_unit_test(test_request),
+        cmocka_unit_test(test_no_allocation),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

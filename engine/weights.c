@@ -1,1 +1,306 @@
-#include "status.h"
+// See weights.h. To add a tensor or an architecture: rows in `slots`.
+#include "weights.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+// One weight of the model: up to three tensors that a backend loads as one.
+static const struct slot {
+    enum weight_role role;
+    bool per_layer; // the tensors are "blk.N.<name>"
+    size_t field;   // in struct layer, or in struct model
+    struct {
+        const char *name, *shape; // letters as in model.h; Q is H*d and K is K*d
+    } part[3];
+} slots[] = {
+    {WEIGHT_EMBED, false, offsetof(struct model, embed), {{"token_embd.weight", "VD"}}},
+    {WEIGHT_HEAD, false, offsetof(struct model, head), {{"output.weight", "VD"}}},
+    {WEIGHT_NORM, false, offsetof(struct model, out_norm), {{"output_norm.weight", "D"}}},
+    {WEIGHT_NORM, true, offsetof(struct layer, attn_norm), {{"attn_norm.weight", "D"}}},
+    {WEIGHT_QKV,
+     true,
+     offsetof(struct layer, qkv),
+     {{"attn_q.weight", "QD"}, {"attn_k.weight", "KD"}, {"attn_v.weight", "KD"}}},
+    {WEIGHT_ATTN_OUT, true, offsetof(struct layer, attn_out), {{"attn_output.weight", "DQ"}}},
+    {WEIGHT_NORM, true, offsetof(struct layer, ffn_norm), {{"ffn_norm.weight", "D"}}},
+    {WEIGHT_GATE_UP,
+     true,
+     offsetof(struct layer, gate_up),
+     {{"ffn_gate.weight", "FD"}, {"ffn_up.weight", "FD"}}},
+    {WEIGHT_DOWN, true, offsetof(struct layer, down), {{"ffn_down.weight", "DF"}}},
+};
+enum { NUM_SLOTS = sizeof slots / sizeof slots[0] };
+
+// What a file may have beside those: read by model_config.c, or left behind by old converters (tables we
+// compute).
+static const struct {
+    bool per_layer;
+    const char *name;
+} extras[] = {{false, "rope_freqs.weight"}, {false, "rope.freqs"}, {true, "attn_rot_embd"}};
+
+static int64_t letter_size(const struct model_config *c, char letter) {
+    switch (letter) {
+    case 'V': return c->vocab;
+    case 'D': return c->hidden;
+    case 'F': return c->ffn;
+    case 'Q': return (int64_t)c->num_heads * c->head_dim;
+    case 'K': return (int64_t)c->num_kv_heads * c->head_dim;
+    }
+    return 0;
+}
+
+static const char *part_name(const struct model_config *c, const struct slot *s, int part, int layer,
+                             char *buf, size_t size) {
+    const char *name = s->role == WEIGHT_HEAD && c->tied ? "token_embd.weight" : s->part[part].name;
+    if (s->per_layer)
+        snprintf(buf, size, "blk.%d.%s", layer, name);
+    else
+        snprintf(buf, size, "%s", name);
+    return buf;
+}
+
+static void shape_text(const struct tensor *t, char *buf, size_t size) {
+    size_t n = 0;
+    buf[0] = 0;
+    for (int i = 0; i < t->ndim && n < size; i++)
+        n += (size_t)snprintf(buf + n, size - n, "%s%lld", i ? ", " : "", (long long)t->shape[i]);
+}
+
+static enum status check_part(const struct model_config *c, const struct gguf *g, const struct slot *s,
+                              int part, int layer, struct err *err) {
+    char name[64], found[96], expected[96];
+    part_name(c, s, part, layer, name, sizeof name);
+    const struct gguf_info *t = gguf_find_tensor(g, name);
+    struct tensor want = {.ndim = (int)strlen(s->part[part].shape)};
+    for (int i = 0; i < want.ndim; i++)
+        want.shape[i] = letter_size(c, s->part[part].shape[i]);
+    shape_text(&want, expected, sizeof expected);
+    if (!t)
+        return gguf_bad(g, err, "tensor %s is missing, expected with shape (%s)", name, expected);
+    if (t->view.ndim != want.ndim || memcmp(t->view.shape, want.shape, sizeof want.shape) != 0) {
+        shape_text(&t->view, found, sizeof found);
+        return gguf_bad(g, err, "tensor %s has shape (%s), expected (%s)", name, found, expected);
+    }
+    if (s->role == WEIGHT_NORM && t->view.dtype != DTYPE_F32)
+        return gguf_bad(g, err, "tensor %s has type %s, expected F32", name, t->type_name);
+    if (t->view.dtype != DTYPE_F32 && t->view.dtype != DTYPE_F16 && t->view.dtype != DTYPE_BF16 &&
+        t->view.dtype != DTYPE_Q8_0)
+        return gguf_bad(g, err,
+                        "tensor %s has type %s, which is not supported yet; supported: F32, F16, BF16, Q8_0",
+                        name, t->type_name);
+    return STATUS_OK;
+}
+
+// Whether the architecture has a tensor of this name.
+static bool expected_name(const struct model_config *c, struct gguf_str name) {
+    char want[64];
+    const char *rest = name.data;
+    size_t len = name.len;
+    bool per_layer = false;
+    if (len > 4 && memcmp(rest, "blk.", 4) == 0) {
+        size_t i = 4;
+        int layer = 0;
+        while (i < len && rest[i] >= '0' && rest[i] <= '9' && layer < MODEL_MAX_LAYERS)
+            layer = layer * 10 + (rest[i++] - '0');
+        snprintf(want, sizeof want, "blk.%d.", layer); // and no leading zeros
+        if (layer >= c->num_layers || strlen(want) >= len || memcmp(want, rest, strlen(want)) != 0)
+            return false;
+        per_layer = true;
+        rest += strlen(want);
+        len -= strlen(want);
+    }
+    for (size_t i = 0; i < NUM_SLOTS; i++)
+        for (int p = 0; p < 3 && slots[i].part[p].name; p++)
+            if (slots[i].per_layer == per_layer && strlen(slots[i].part[p].name) == len &&
+                memcmp(slots[i].part[p].name, rest, len) == 0)
+                return true;
+    for (size_t i = 0; i < sizeof extras / sizeof extras[0]; i++)
+        if (extras[i].per_layer == per_layer && strlen(extras[i].name) == len &&
+            memcmp(extras[i].name, rest, len) == 0)
+            return true;
+    return false;
+}
+
+enum status weights_check(const struct model_config *c, const struct gguf *g, struct err *err) { // (14)
+    for (size_t i = 0; i < NUM_SLOTS; i++)
+        for (int layer = 0; layer < (slots[i].per_layer ? c->num_layers : 1); layer++)
+            for (int p = 0; p < 3 && slots[i].part[p].name; p++)
+                if (check_part(c, g, &slots[i], p, layer, err))
+                    return STATUS_FORMAT;
+    for (size_t i = 0; i < gguf_num_tensors(g); i++) {
+        struct gguf_str name = gguf_info_at(g, i)->name;
+        bool bias = name.len > 5 && memcmp(name.data + name.len - 5, ".bias", 5) == 0;
+        if (!expected_name(c, name))
+            return gguf_bad(g, err, "tensor %.*s is not part of architecture %s with %d layers%s",
+                            (int)name.len, name.data, c->arch, c->num_layers,
+                            bias ? "; biases are not supported yet" : "");
+    }
+    return STATUS_OK;
+}
+
+// ---- values
+
+// Index of the first 16- or 32-bit word whose exponent is all ones, or n. Chunks, so that the inner loop
+// vectorises.
+static uint64_t find_bad32(const uint32_t *p, uint64_t n) {
+    for (uint64_t i = 0; i < n; i += 4096) {
+        uint64_t m = n - i < 4096 ? n - i : 4096;
+        uint32_t bad = 0;
+        for (uint64_t k = 0; k < m; k++)
+            bad |= (p[i + k] & 0x7f800000u) == 0x7f800000u;
+        for (uint64_t k = 0; bad && k < m; k++)
+            if ((p[i + k] & 0x7f800000u) == 0x7f800000u)
+                return i + k;
+    }
+    return n;
+}
+
+static uint64_t find_bad16(const uint16_t *p, uint64_t n, uint16_t exponent) {
+    for (uint64_t i = 0; i < n; i += 4096) {
+        uint64_t m = n - i < 4096 ? n - i : 4096;
+        uint16_t bad = 0;
+        for (uint64_t k = 0; k < m; k++)
+            bad = (uint16_t)(bad | ((p[i + k] & exponent) == exponent));
+        for (uint64_t k = 0; bad && k < m; k++)
+            if ((p[i + k] & exponent) == exponent)
+                return i + k;
+    }
+    return n;
+}
+
+static enum status scan(const struct gguf *g, const struct gguf_info *t, const void *data, struct err *err) {
+    uint64_t bytes = t->bytes, at = bytes;
+    switch (t->view.dtype) {
+    case DTYPE_F32: at = find_bad32(data, t->elements) * 4; break;
+    case DTYPE_F16: at = find_bad16(data, t->elements, 0x7c00) * 2; break;
+    case DTYPE_BF16: at = find_bad16(data, t->elements, 0x7f80) * 2; break;
+    case DTYPE_Q8_0: {
+        const unsigned char *p = data;
+        for (uint64_t i = 0; i < bytes && at == bytes; i += 34) // the scale, F16, before 32 numbers
+            if ((p[i + 1] & 0x7c) == 0x7c)
+                at = i;
+        break;
+    }
+    default: break;
+    }
+    if (at >= bytes)
+        return STATUS_OK;
+    return gguf_bad(g, err, "tensor %.*s holds a NaN or an infinity at byte %llu: the file is damaged",
+                    (int)t->name.len, t->name.data, (unsigned long long)(t->offset + at));
+}
+
+// ---- loading
+
+struct loader {
+    struct model *m;
+    const struct gguf *g;
+    const struct backend_ops *ops;
+    struct device *dev;
+    unsigned char *buf;
+    uint64_t done, total; // bytes
+};
+
+static uint64_t padded(uint64_t bytes) {
+    return (bytes + 63) / 64 * 64;
+} // bytes are within a file: no overflow
+
+static uint64_t slot_bytes(const struct loader *l, const struct slot *s, int layer) {
+    uint64_t bytes = 0;
+    char name[64];
+    for (int p = 0; p < 3 && s->part[p].name; p++)
+        bytes +=
+            padded(gguf_find_tensor(l->g, part_name(&l->m->config, s, p, layer, name, sizeof name))->bytes);
+    return bytes;
+}
+
+static enum status load_slot(struct loader *l, const struct slot *s, int layer, struct err *err) {
+    struct weight_desc desc = {.role = s->role, .layer = s->per_layer ? layer : -1};
+    unsigned char *at = l->buf;
+    char name[64];
+    enum status st;
+    for (int p = 0; p < 3 && s->part[p].name; p++) {
+        part_name(&l->m->config, s, p, layer, name, sizeof name);
+        const struct gguf_info *t = gguf_find_tensor(l->g, name);
+        if ((st = gguf_read(l->g, t, at, err)) || (st = scan(l->g, t, at, err)))
+            return st;
+        desc.part[p] = t->view;
+        desc.part[p].data = at;
+        at += padded(t->bytes);
+    }
+    const struct weight *w = l->ops->weight_load(l->dev, &desc, err);
+    if (!w)
+        return err_set(err, STATUS_NOMEM, "%s: the device did not take tensor %s", gguf_name(l->g), name);
+    char *owner = s->per_layer ? (char *)&l->m->layers[layer] : (char *)l->m;
+    memcpy(owner + s->field, &w, sizeof w);
+    return STATUS_OK;
+}
+
+enum status weights_load(struct model *m, const struct gguf *g, const struct backend_ops *ops,
+                         struct device *dev, void (*progress)(void *, double), void *arg, struct err *err) {
+    struct err local = {0};
+    struct loader l = {.m = m, .g = g, .ops = ops, .dev = dev};
+    uint64_t largest = 0;
+    if (!err)
+        err = &local;
+    if (weights_check(&m->config, g, err))
+        return err->code;
+    m->layers = calloc((size_t)m->config.num_layers, sizeof *m->layers);
+    if (!m->layers)
+        goto nomem;
+    for (int i = 0; i < m->config.num_layers; i++)
+        m->layers[i].index = i;
+    for (size_t i = 0; i < NUM_SLOTS; i++)
+        for (int layer = 0; layer < (slots[i].per_layer ? m->config.num_layers : 1); layer++) {
+            uint64_t bytes = slot_bytes(&l, &slots[i], layer);
+            l.total += bytes;
+            largest = bytes > largest ? bytes : largest;
+        }
+    if (!(l.buf = aligned_alloc(64, padded(largest))))
+        goto nomem;
+    for (size_t i = 0; i < NUM_SLOTS; i++)
+        for (int layer = 0; layer < (slots[i].per_layer ? m->config.num_layers : 1); layer++) {
+            if (load_slot(&l, &slots[i], layer, err))
+                goto fail;
+            l.done += slot_bytes(&l, &slots[i], layer);
+            if (progress)
+                progress(arg, (double)l.done / (double)l.total);
+        }
+    free(l.buf);
+    return STATUS_OK;
+nomem:
+    err_set(err, STATUS_NOMEM, "%s: out of memory for a weight of %llu bytes", gguf_name(g),
+            (unsigned long long)largest);
+fail:
+    free(l.buf);
+    weights_free(m);
+    return err->code;
+}
+
+void weights_free(struct model *m) {
+    free(m->layers);
+    m->layers = NULL;
+}
+
+uint64_t weights_num_params(const struct gguf *g) {
+    uint64_t sum = 0;
+    for (size_t i = 0; i < gguf_num_tensors(g); i++) {
+        const struct gguf_info *t = gguf_info_at(g, i);
+        if (t != gguf_find_tensor(g, "rope_freqs.weight"))
+            sum += t->elements; // every element has a byte or part of one in the file: no overflow
+    }
+    return sum;
+}
+
+enum dtype weights_main_dtype(const struct gguf *g) {
+    uint64_t bytes[DTYPE_COUNT + 1] = {0};
+    int best = DTYPE_COUNT;
+    for (size_t i = 0; i < gguf_num_tensors(g); i++) {
+        const struct gguf_info *t = gguf_info_at(g, i);
+        if (t->view.ndim > 1)
+            bytes[t->view.dtype] += t->bytes;
+    }
+    for (int i = 0; i <= DTYPE_COUNT; i++)
+        if (bytes[i] > bytes[best])
+            best = i;
+    return (enum dtype)best;
+}

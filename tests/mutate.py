@@ -20,6 +20,11 @@ SIM_REQUESTS = "200000"
 
 KV = "engine/kv_cache.c"
 SCHED = "scheduler/scheduler.c"
+DETOK = "engine/detok.c"
+TOKENIZER = "engine/tokenizer.c"
+GGUF = "engine/gguf.c"
+WEIGHTS = "engine/weights.c"
+CONFIG = "engine/model_config.c"
 
 MUTATIONS = [
     # ---- KV cache --------------------------------------------------------------------------------------------
@@ -72,6 +77,39 @@ MUTATIONS = [
     (SCHED, "kv_unmatch(s->kv, &r->blocks);\n            r->num_computed = 0;\n            break;",
             "kv_release(s->kv, &r->blocks);\n            r->num_computed = 0;\n            break;",
             "test_scheduler"),  # a failed admission makes its entries young
+    # ---- text and files --------------------------------------------------------------------------------------
+    (DETOK, "k = s->fail[k];\n        if (bytes[k] == bytes[n])",
+            "k = 0;\n        if (bytes[k] == bytes[n])", "test_detok"),  # forget a partial match
+    (DETOK, "s->matched = s->fail[s->matched];",
+            "s->matched = 0;", "test_detok"),  # forget a partial match while matching
+    (DETOK, "held = d->stops[s].matched > held ? d->stops[s].matched : held;",
+            "held = d->stops[s].matched;", "test_detok"),  # hold back for the last stop only
+    (DETOK, "s < d->num_stops && d->stop_index < 0; s++",
+            "s < d->num_stops; s++", "test_detok"),  # a later stop wins
+    (DETOK, "if (c >= d->lo && c <= d->hi) {",
+            "if (c >= 0x80 && c <= 0xbf) {", "test_detok"),  # accept overlong and surrogate sequences
+    (DETOK, "put_replacement(d); // and c begins anew",
+            "{ put_replacement(d); return; }", "test_detok"),  # swallow the byte that broke a sequence
+    (DETOK, "d->strip_space = false;\n",
+            "", "test_detok"),  # keep SentencePiece's dummy space
+    (TOKENIZER, "(a.score == b.score && a.left < b.left)",
+            "(a.score == b.score && a.left > b.left)", "test_tokenizer"),  # equal scores merge from the right
+    (TOKENIZER, "t->tokens[pair[i]].score > score",
+            "t->tokens[pair[i]].score >= score", "test_tokenizer"),  # ties of byte pairs merge the other way
+    (TOKENIZER, "bytes[k] == ' ' && bytes[k - 1] != ' '",
+            "false", "test_tokenizer"),  # words are not cut at spaces
+    (TOKENIZER, "!(e->flags & (TOKEN_SPECIAL | TOKEN_GUARDED)) && e->bytes_len > 0",
+            "e->bytes_len > 0", "test_tokenizer"),  # match control tokens in user text
+    (GGUF, "if (offset != *end)",
+            "if (offset % g->alignment)", "test_gguf"),  # tensors may overlap
+    (GGUF, "stop > g->size",
+            "stop > g->size + 31", "test_gguf"),  # read past the end
+    (WEIGHTS, "(p[i + 1] & 0x7c) == 0x7c",
+            "(p[i + 1] & 0x7c) == 0x7d", "test_model_config"),  # accept infinities
+    (WEIGHTS, "t->view.ndim != want.ndim || memcmp",
+            "t->view.ndim != want.ndim && memcmp", "test_model_config"),  # accept wrong shapes
+    (CONFIG, "v != gguf_array_int(&a, 0)",
+            "false", "test_model_config"),  # layers may differ
 ]
 
 

@@ -1,0 +1,22 @@
+// The tensors of a model file, checked against the configuration and handed to a device.
+#pragma once
+
+#include "backend.h"
+#include "gguf.h"
+
+// Fills m from the file; m->config is there already. Every expected tensor is checked (name, exact shape,
+// type) before the first is loaded, and one that the architecture does not have is refused. Then one weight
+// after the other is read into a buffer of the largest one's size, scanned for NaN and infinity, and given to
+// the device, which copies it. A tied head is loaded from the embedding under both roles, EMBED first; a
+// backend may return the same weight for both. progress (or NULL) gets the fraction done. STATUS_FORMAT names
+// tensor and byte; STATUS_IO: the file was cut meanwhile.
+enum status weights_load(struct model *m, const struct gguf *g, const struct backend_ops *ops,
+                         struct device *dev, void (*progress)(void *, double), void *arg, struct err *err);
+void weights_free(struct model *m); // m->layers; the weights themselves are the device's
+
+// Only the check: what `inspect` asks.
+enum status weights_check(const struct model_config *config, const struct gguf *g, struct err *err);
+
+uint64_t weights_num_params(const struct gguf *g); // elements of all tensors but rope_freqs
+// The type that holds most bytes of the matrices; DTYPE_COUNT: one that we do not support, or no tensors.
+enum dtype weights_main_dtype(const struct gguf *g);

@@ -1,0 +1,36 @@
+#!/bin/sh
+# Builds the fuzzers with clang's sanitizers and runs each for a while. usage: run.sh [SECONDS each, default 60] [NAME...]
+# What is found, and the growing corpus, stay under build/fuzz; a crash ends with its input's name and status 1.
+set -eu
+root=$(cd "$(dirname "$0")/../.." && pwd)
+seconds=${1:-60}
+[ $# -gt 0 ] && shift
+out=$root/build/fuzz
+data=${QUIRE_TEST_DATA:-$root/../shared/data}
+mkdir -p "$out"
+if ! command -v clang >/dev/null; then
+    echo "fuzz: clang is missing (apt install clang libclang-rt-14-dev)" >&2
+    exit 1
+fi
+[ $# -gt 0 ] || set -- gguf tokenizer detok
+cd "$root"
+for name in "$@"; do
+    clang -std=gnu17 -D_GNU_SOURCE -g -O1 -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all \
+        -Iinclude -Iengine "tests/fuzz/fuzz_$name.c" engine/gguf.c engine/model_config.c engine/weights.c \
+        engine/tokenizer.c engine/detok.c base/log.c base/check.c -lm -o "$out/fuzz_$name"
+    mkdir -p "$out/corpus_$name"
+    if [ "$name" = gguf ]; then # small real files to begin with
+        find "$data/models" -name '*.gguf' -size -8k -exec cp -f {} "$out/corpus_gguf/" \; 2>/dev/null || true
+        # the keys of a real one, as a vocabulary: its number of tensors set to 0
+        f=$data/models/stories260K/stories260K.gguf
+        if [ -f "$f" ]; then
+            head -c 11347 "$f" >"$out/corpus_gguf/vocabulary"
+            printf '\0' | dd of="$out/corpus_gguf/vocabulary" bs=1 seek=8 conv=notrunc 2>/dev/null
+        fi
+        python3 tests/tools/make_gguf.py "$out/corpus_gguf/model" --hidden 8 --heads 1 --kv-heads 1 --ffn 8 --layers 1 \
+            --vocab 300 --context 8 || true
+    fi
+    "$out/fuzz_$name" -max_total_time="$seconds" -timeout=20 -rss_limit_mb=4096 -max_len=16384 -print_final_stats=0 \
+        -verbosity=0 -artifact_prefix="$out/crash_${name}_" "$out/corpus_$name"
+    echo "fuzz_$name: $seconds s, $(find "$out/corpus_$name" -type f | wc -l) inputs kept, nothing found"
+done

@@ -1,0 +1,71 @@
+"""Writes GGUF 3 files. Standard library only; shared by the generators beside it."""
+import struct
+
+F32, F16, Q8_0, BF16 = 0, 1, 8, 30
+NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = 1, 2, 3, 4, 5, 6
+ALIGNMENT = 32
+
+
+def type_bytes(kind, n):
+    """Bytes of n elements."""
+    return {F32: 4 * n, F16: 2 * n, BF16: 2 * n, Q8_0: n // 32 * 34}[kind]
+
+
+class Writer:
+    """Keys first, then tensors by name, type and shape; then the data of each in the same order."""
+
+    def __init__(self):
+        self.keys, self.tensors = [], []
+
+    def _add(self, key, kind, payload):
+        self.keys.append(self._string(key) + struct.pack("<I", kind) + payload)
+
+    @staticmethod
+    def _string(s):
+        b = s if isinstance(s, bytes) else s.encode()
+        return struct.pack("<Q", len(b)) + b
+
+    def u32(self, key, v):
+        self._add(key, 4, struct.pack("<I", v))
+
+    def f32(self, key, v):
+        self._add(key, 6, struct.pack("<f", v))
+
+    def bool(self, key, v):
+        self._add(key, 7, struct.pack("<B", v))
+
+    def string(self, key, v):
+        self._add(key, 8, self._string(v))
+
+    def strings(self, key, values):
+        self._add(key, 9, struct.pack("<IQ", 8, len(values)) + b"".join(map(self._string, values)))
+
+    def f32s(self, key, values):
+        self._add(key, 9, struct.pack(f"<IQ{len(values)}f", 6, len(values), *values))
+
+    def i32s(self, key, values):
+        self._add(key, 9, struct.pack(f"<IQ{len(values)}i", 5, len(values), *values))
+
+    def tensor(self, name, kind, shape, chunks):
+        """shape: outermost first. chunks: a function that yields the encoded bytes."""
+        n = 1
+        for d in shape:
+            n *= d
+        self.tensors.append((name, kind, shape, type_bytes(kind, n), chunks))
+
+    def write(self, path):
+        pad = lambda n: -n % ALIGNMENT
+        with open(path, "wb") as f:
+            f.write(b"GGUF" + struct.pack("<IQQ", 3, len(self.tensors), len(self.keys)))
+            f.write(b"".join(self.keys))
+            offset = 0
+            for name, kind, shape, size, _ in self.tensors:
+                ne = shape[::-1]
+                f.write(self._string(name) + struct.pack(f"<I{len(ne)}QIQ", len(ne), *ne, kind, offset))
+                offset += size + pad(size)
+            f.write(bytes(pad(f.tell())))
+            for name, _, _, size, chunks in self.tensors:
+                written = sum(f.write(c) for c in chunks())
+                if written != size:
+                    raise ValueError(f"{name}: {written} bytes written, {size} expected")
+                f.write(bytes(pad(size)))

@@ -1,0 +1,220 @@
+#!/usr/bin/env python3
+"""Makes a GGUF model of random weights with a made-up SentencePiece vocabulary, for tests and benchmarks.
+
+    make_gguf.py tiny.gguf --layers 2 --hidden 64 --heads 4 --kv-heads 2 --ffn 96 --vocab 512 --type q8_0
+    make_gguf.py big.gguf --preset llama-1b --type q8_0        (the shape of Llama 3.2 1B)
+
+The same arguments give the same bytes. Standard library only; with numpy, where it is installed, the same bytes faster:
+large shapes need it. Values are uniform with variance 1/inputs, so that activations neither vanish nor explode.
+"""
+import argparse
+import math
+import random
+import struct
+import sys
+
+from gguf_file import BF16, BYTE, CONTROL, F16, F32, NORMAL, Q8_0, UNKNOWN, Writer
+
+try:
+    import numpy as np
+except ImportError:
+    np = None
+
+TYPES = {"f32": F32, "f16": F16, "bf16": BF16, "q8_0": Q8_0}
+PRESETS = {
+    "tiny": {},
+    "llama-1b": dict(layers=16, hidden=2048, heads=32, kv_heads=8, head_dim=64, ffn=8192, vocab=128256, context=8192,
+                     rope="llama3", rope_base=500000.0, rope_factor=32.0, tied=True),
+    "llama-8b": dict(layers=32, hidden=4096, heads=32, kv_heads=8, head_dim=128, ffn=14336, vocab=128256, context=8192,
+                     rope="llama3", rope_base=500000.0, rope_factor=8.0, tied=False),
+}
+MASK = (1 << 64) - 1
+CHUNK = 1 << 22  # elements encoded at a time; a multiple of 32
+CHATML = ("{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>"
+          "\\n' }}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}")
+
+
+def uniform(key, start, n):
+    """n numbers in [-1, 1) that depend on key and position only (splitmix64), as float64."""
+    if np is not None:
+        with np.errstate(over="ignore"):
+            z = (np.arange(start + 1, start + n + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)) + np.uint64(key)
+            z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+            z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+            z ^= z >> np.uint64(31)
+        return (z >> np.uint64(40)).astype(np.float64) * 2.0**-23 - 1.0
+    out = []
+    for i in range(start + 1, start + n + 1):
+        z = (i * 0x9E3779B97F4A7C15 + key) & MASK
+        z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & MASK
+        z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & MASK
+        z ^= z >> 31
+        out.append((z >> 40) * 2.0**-23 - 1.0)
+    return out
+
+
+def encode(kind, x):
+    """Bytes of the numbers x (float64)."""
+    if np is not None:
+        f = x.astype("<f4")
+        if kind == F32:
+            return f.tobytes()
+        if kind == F16:
+            return f.astype("<f2").tobytes()
+        if kind == BF16:
+            u = f.view("<u4")
+            return ((u + 0x7FFF + ((u >> 16) & 1)) >> 16).astype("<u2").tobytes()
+        rows = f.astype(np.float64).reshape(-1, 32)
+        d = np.abs(rows).max(axis=1, keepdims=True) / 127
+        q = np.floor(rows / np.where(d == 0, 1, d) + 0.5)
+        out = np.empty((len(rows), 34), np.uint8)
+        out[:, :2] = d.astype("<f2").view(np.uint8)
+        out[:, 2:] = q.astype(np.int8).view(np.uint8)
+        return out.tobytes()
+    raw = struct.pack(f"<{len(x)}f", *x)
+    if kind == F32:
+        return raw
+    f = struct.unpack(f"<{len(x)}f", raw)
+    if kind == F16:
+        return struct.pack(f"<{len(x)}e", *f)
+    if kind == BF16:
+        u = struct.unpack(f"<{len(x)}I", raw)
+        return struct.pack(f"<{len(x)}H", *((v + 0x7FFF + ((v >> 16) & 1)) >> 16 for v in u))
+    out = []
+    for i in range(0, len(f), 32):
+        d = max(map(abs, f[i : i + 32])) / 127
+        out.append(struct.pack("<e32b", d, *(math.floor(v / (d or 1) + 0.5) for v in f[i : i + 32])))
+    return b"".join(out)
+
+
+def random_tensor(key, kind, n, scale, centre=0.0):
+    def chunks():
+        for start in range(0, n, CHUNK):
+            x = uniform(key, start, min(CHUNK, n - start))
+            yield encode(kind, x * scale + centre if np is not None else [v * scale + centre for v in x])
+
+    return chunks
+
+
+def vocabulary(size, seed, chatml):
+    """Bytes, single characters, and pieces that merging can reach: each is two earlier ones, as in a trained vocabulary."""
+    tokens = [("<unk>", UNKNOWN), ("<s>", CONTROL), ("</s>", CONTROL)]
+    if chatml:
+        tokens += [("<|im_start|>", CONTROL), ("<|im_end|>", CONTROL)]
+    tokens += [(f"<0x{b:02X}>", BYTE) for b in range(256)]
+    singles = ["▁"] + [chr(c) for c in b"etaoinshrdlucmfwypvbgkqjxz"] + [chr(c) for c in range(33, 127)] + list("éüñ日本語")
+    singles = list(dict.fromkeys(singles))
+    if size < len(tokens) + 30:
+        sys.exit(f"--vocab must be at least {len(tokens) + 30}")
+    singles = singles[: size - len(tokens)]
+    rng, pieces, seen = random.Random(seed), list(singles), set(singles)
+    letters = [c for c in singles if c.isalpha() or c == "▁"]
+    while len(tokens) + len(pieces) < size:
+        # Small alphabets first, so that text in English letters merges often.
+        pool = letters[:27] if rng.random() < 0.5 else pieces
+        left, right = rng.choice(pool), rng.choice(letters[1:27] if rng.random() < 0.7 else pieces)
+        new = left + right
+        if "▁" in right or len(new) > 14 or new in seen or not new.lstrip("▁").isalpha():
+            continue
+        seen.add(new)
+        pieces.append(new)
+    scores = [0.0] * len(tokens) + [-float(i) for i in range(len(pieces))]
+    return [t for t, _ in tokens] + pieces, [k for _, k in tokens] + [NORMAL] * len(pieces), scores
+
+
+def main():
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("out")
+    p.add_argument("--preset", choices=PRESETS, default="tiny")
+    p.add_argument("--layers", type=int, default=2)
+    p.add_argument("--hidden", type=int, default=64)
+    p.add_argument("--heads", type=int, default=4)
+    p.add_argument("--kv-heads", type=int, default=2)
+    p.add_argument("--head-dim", type=int, default=0, help="default: hidden / heads")
+    p.add_argument("--ffn", type=int, default=128)
+    p.add_argument("--vocab", type=int, default=512)
+    p.add_argument("--context", type=int, default=512)
+    p.add_argument("--type", choices=TYPES, default="f32", help="of the matrices; norms are F32")
+    p.add_argument("--tied", action=argparse.BooleanOptionalAction, default=True, help="the head is the embedding")
+    p.add_argument("--rope", choices=["none", "linear", "yarn", "llama3"], default="none")
+    p.add_argument("--rope-base", type=float, default=10000.0)
+    p.add_argument("--rope-factor", type=float, default=4.0)
+    p.add_argument("--rope-dim", type=int, default=0, help="rotated dimensions; default: all of a head")
+    p.add_argument("--chatml", action="store_true", help="ChatML tokens and template")
+    p.add_argument("--seed", type=int, default=1)
+    p.set_defaults(**PRESETS[p.parse_known_args()[0].preset])  # explicit arguments still win
+    a = p.parse_args()
+    d = a.head_dim or a.hidden // a.heads
+    kind = TYPES[a.type]
+    if kind == Q8_0 and any(n % 32 for n in (a.hidden, a.ffn, a.heads * d)):
+        sys.exit("q8_0 needs --hidden, --ffn and heads * head-dim to be multiples of 32")
+
+    w = Writer()
+    w.string("general.architecture", "llama")
+    w.string("general.name", "random")
+    w.u32("llama.block_count", a.layers)
+    w.u32("llama.context_length", a.context)
+    w.u32("llama.embedding_length", a.hidden)
+    w.u32("llama.feed_forward_length", a.ffn)
+    w.u32("llama.attention.head_count", a.heads)
+    w.u32("llama.attention.head_count_kv", a.kv_heads)
+    w.u32("llama.attention.key_length", d)
+    w.u32("llama.attention.value_length", d)
+    w.f32("llama.attention.layer_norm_rms_epsilon", 1e-5)
+    w.u32("llama.rope.dimension_count", a.rope_dim or d)
+    w.f32("llama.rope.freq_base", a.rope_base)
+    w.u32("llama.vocab_size", a.vocab)
+    if a.rope in ("linear", "yarn"):
+        w.string("llama.rope.scaling.type", a.rope)
+        w.f32("llama.rope.scaling.factor", a.rope_factor)
+        w.u32("llama.rope.scaling.original_context_length", max(1, int(a.context / a.rope_factor)))
+    tokens, kinds, scores = vocabulary(a.vocab, a.seed, a.chatml)
+    w.string("tokenizer.ggml.model", "llama")
+    w.strings("tokenizer.ggml.tokens", tokens)
+    w.f32s("tokenizer.ggml.scores", scores)
+    w.i32s("tokenizer.ggml.token_type", kinds)
+    w.u32("tokenizer.ggml.bos_token_id", 1)
+    w.u32("tokenizer.ggml.eos_token_id", 2)
+    w.u32("tokenizer.ggml.unknown_token_id", 0)
+    if a.chatml:
+        w.u32("tokenizer.ggml.eot_token_id", tokens.index("<|im_end|>"))
+        w.string("tokenizer.chat_template", CHATML)
+
+    def key():
+        return ((a.seed << 32) + len(w.tensors) + 1) * 0xD1342543DE82EF95 & MASK
+
+    def matrix(name, rows, cols, scale=None):
+        w.tensor(name, kind, [rows, cols], random_tensor(key(), kind, rows * cols, scale or math.sqrt(3 / cols)))
+
+    def norm(name, n):
+        w.tensor(name, F32, [n], random_tensor(key(), F32, n, 0.25, 1.0))
+
+    # A tied embedding is also the head: small enough that its logits do not drown everything.
+    matrix("token_embd.weight", a.vocab, a.hidden, math.sqrt(3 / a.hidden) * 2)
+    norm("output_norm.weight", a.hidden)
+    if not a.tied:
+        matrix("output.weight", a.vocab, a.hidden, math.sqrt(3 / a.hidden) * 2)
+    if a.rope == "llama3":
+        half, low, high, old = (a.rope_dim or d) // 2, 1.0, 4.0, 8192
+        factors = []
+        for i in range(half):
+            turns = old * a.rope_base ** (-i / half) / (2 * math.pi)
+            smooth = min(1.0, max(0.0, (turns - low) / (high - low)))
+            factors.append(1 / ((1 - smooth) / a.rope_factor + smooth))
+        w.tensor("rope_freqs.weight", F32, [half], lambda: [struct.pack(f"<{half}f", *factors)])
+    for i in range(a.layers):
+        b = f"blk.{i}."
+        norm(b + "attn_norm.weight", a.hidden)
+        matrix(b + "attn_q.weight", a.heads * d, a.hidden)
+        matrix(b + "attn_k.weight", a.kv_heads * d, a.hidden)
+        matrix(b + "attn_v.weight", a.kv_heads * d, a.hidden)
+        matrix(b + "attn_output.weight", a.hidden, a.heads * d)
+        norm(b + "ffn_norm.weight", a.hidden)
+        matrix(b + "ffn_gate.weight", a.ffn, a.hidden)
+        matrix(b + "ffn_up.weight", a.ffn, a.hidden)
+        matrix(b + "ffn_down.weight", a.hidden, a.ffn)
+    w.write(a.out)
+
+
+if __name__ == "__main__":
+    main()

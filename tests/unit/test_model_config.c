@@ -1,0 +1,534 @@
+// Hyperparameters and tensors: what is read, what is refused and by which words; loading into a fake device.
+#include "harness.h"
+
+#include "../tools/gguf_write.h"
+#include "engine.h"
+#include "gguf.h"
+#include "model_config.h"
+#include "weights.h"
+
+#include <math.h>
+#include <unistd.h>
+
+enum { L = 2, D = 64, H = 4, K = 2, HD = 16, F = 96, V = 5, KEY_LIMIT = 24 };
+
+struct key { // of the model that write_model() makes; value by type
+    const char *name;
+    uint32_t type;
+    double number;
+    const char *text;
+};
+
+static const struct key base[] = {
+    {"general.architecture", 8, 0, "llama"},       {"llama.block_count", 4, L, NULL},
+    {"llama.context_length", 4, 128, NULL},        {"llama.embedding_length", 4, D, NULL},
+    {"llama.feed_forward_length", 4, F, NULL},     {"llama.attention.head_count", 4, H, NULL},
+    {"llama.attention.head_count_kv", 4, K, NULL}, {"llama.attention.layer_norm_rms_epsilon", 6, 1e-5, NULL},
+};
+enum { NUM_BASE = sizeof base / sizeof base[0] };
+
+static void put_key(struct gguf_writer *w, const struct key *k) {
+    if (k->type == 8)
+        gw_str(w, k->name, k->text);
+    else if (k->type == 6)
+        gw_f32(w, k->name, (float)k->number);
+    else if (k->type == 7)
+        gw_bool(w, k->name, k->number != 0);
+    else if (k->type == 9)
+        gw_array(w, k->name, 4, (uint64_t)k->number, (uint32_t[]){K, K, 1}, 4 * (size_t)k->number);
+    else if (k->type == 99) // an array whose elements differ
+        gw_array(w, k->name, 4, L, (uint32_t[]){K, 1}, 8);
+    else
+        gw_u32(w, k->name, (uint32_t)k->number);
+}
+
+// What differs from the good model.
+struct change {
+    struct key keys[KEY_LIMIT]; // replace or add
+    const char *drop;           // a key or tensor to leave out
+    const char *tensor;         // to write with this type, shape or bad value instead
+    uint32_t type, rows, cols;
+    const char *extra; // a tensor to add, of one F32 row of `cols`
+    int untied;
+    uint32_t matrix_type; // of all matrices
+    const char *poison;   // tensor in which element 7 is a NaN, or block 1 has an infinite scale
+    float factor;         // of rope_freqs.weight: all elements
+    int tokens;           // 0: V
+};
+
+static size_t type_bytes(uint32_t type, uint64_t n) {
+    return type == 8 ? n / 32 * 34 : type == 12 ? n / 256 * 144 : n * (type == 0 || type == 26 ? 4 : 2);
+}
+
+static void put_tensor(struct gguf_writer *w, const struct change *c, const char *name, uint64_t rows,
+                       uint64_t cols) {
+    uint64_t ne[2] = {cols, rows};
+    uint32_t type = rows ? c->matrix_type : 0, ndim = rows ? 2 : 1;
+    if (c->drop && !strcmp(c->drop, name))
+        return;
+    if (c->tensor && !strcmp(c->tensor, name)) {
+        type = c->type;
+        ne[0] = c->cols ? c->cols : ne[0];
+        ne[1] = c->rows ? c->rows : ne[1];
+    }
+    uint64_t n = ne[0] * (ndim == 2 ? ne[1] : 1);
+    size_t bytes = type_bytes(type, n);
+    unsigned char *p = calloc(1, bytes + 64);
+    if (!p)
+        abort();
+    if (type == 0)
+        for (uint64_t i = 0; i < n; i++)
+            memcpy(p + 4 * i, &(float){(float)i}, 4);
+    if (!strcmp(name, "rope_freqs.weight"))
+        for (uint64_t i = 0; i < n; i++)
+            memcpy(p + 4 * i, &c->factor, 4);
+    if (c->poison && !strcmp(c->poison, name)) {
+        static const unsigned char nans[3][4] = {{0, 0, 0xc0, 0x7f}, {0, 0xfe, 0, 0}, {0xc0, 0x7f, 0, 0}};
+        if (type == 8)
+            memcpy(p + 34, "\x00\x7c", 2);
+        else if (type == 0)
+            memcpy(p + 28, nans[0], 4);
+        else
+            memcpy(p + 14, nans[type == 1 ? 1 : 2], 2);
+    }
+    gw_tensor(w, name, type, ndim, ne, p, bytes);
+    free(p);
+}
+
+static unsigned char *write_model(const struct change *c, size_t *size) {
+    struct gguf_writer w = {0};
+    char name[64];
+    for (int i = 0; i < NUM_BASE; i++) {
+        int replaced = c->drop && !strcmp(c->drop, base[i].name);
+        for (int k = 0; k < KEY_LIMIT && c->keys[k].name; k++)
+            replaced |= !strcmp(c->keys[k].name, base[i].name);
+        if (!replaced)
+            put_key(&w, &base[i]);
+    }
+    for (int k = 0; k < KEY_LIMIT && c->keys[k].name; k++)
+        put_key(&w, &c->keys[k]);
+    static const char *const tokens[] = {"<unk>", "<s>", "</s>", "a", "b", "c", "d"};
+    if (!c->drop || strcmp(c->drop, "tokenizer.ggml.tokens") != 0)
+        gw_strings(&w, "tokenizer.ggml.tokens", (uint64_t)(c->tokens ? c->tokens : V), tokens);
+    put_tensor(&w, c, "token_embd.weight", V, D);
+    put_tensor(&w, c, "output_norm.weight", 0, D);
+    if (c->untied)
+        put_tensor(&w, c, "output.weight", V, D);
+    static const struct {
+        const char *name;
+        uint64_t rows, cols;
+    } parts[] = {
+        {"attn_norm", 0, D},   {"attn_q", H * HD, D},      {"attn_k", K * HD, D},
+        {"attn_v", K * HD, D}, {"attn_output", D, H * HD}, {"ffn_norm", 0, D},
+        {"ffn_gate", F, D},    {"ffn_up", F, D},           {"ffn_down", D, F},
+    };
+    for (int layer = 0; layer < L; layer++)
+        for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
+            snprintf(name, sizeof name, "blk.%d.%s.weight", layer, parts[i].name);
+            put_tensor(&w, c, name, parts[i].rows, parts[i].cols);
+        }
+    if (c->extra)
+        put_tensor(&w, c, c->extra, 0, c->cols);
+    return gw_finish(&w, size);
+}
+
+static struct gguf *parse(const struct change *c, unsigned char **file) {
+    struct err err = {0};
+    size_t size;
+    *file = write_model(c, &size);
+    struct gguf *g = gguf_parse(*file, size, "test.gguf", &err);
+    if (!g)
+        fail_msg("%s", err.msg);
+    return g;
+}
+
+static void read_ok(const struct change *c, struct model_config *config) {
+    struct err err = {0};
+    unsigned char *file;
+    struct gguf *g = parse(c, &file);
+    if (model_config_read(g, config, &err) || weights_check(config, g, &err))
+        fail_msg("%s", err.msg);
+    config->rope.freq_factors = NULL; // gone with g
+    gguf_close(g);
+    free(file);
+}
+
+static void refused(const struct change *c, const char *word) {
+    struct err err = {0};
+    struct model_config config;
+    unsigned char *file;
+    struct gguf *g = parse(c, &file);
+    enum status st = model_config_read(g, &config, &err);
+    if (st == STATUS_OK)
+        st = weights_check(&config, g, &err);
+    if (st != STATUS_FORMAT || !strstr(err.msg, word) || !strstr(err.msg, "test.gguf"))
+        fail_msg("expected '%s', got status %d '%s'", word, (int)st, err.msg);
+    gguf_close(g);
+    free(file);
+}
+
+static void test_good(void **state) {
+    (void)state;
+    struct model_config c;
+    read_ok(&(struct change){0}, &c);
+    assert_string_equal(c.arch, "llama");
+    assert_true(c.num_layers == L && c.hidden == D && c.num_heads == H && c.num_kv_heads == K &&
+                c.head_dim == HD);
+    assert_true(c.ffn == F && c.vocab == V && c.max_context == 128 && c.tied && !c.qk_norm && c.window == 0);
+    assert_true(c.norm_eps == 1e-5f && c.attn_scale == 0.25f && c.logit_scale == 1);
+    assert_true(c.rope.theta == 10000 && c.rope.dim == HD && c.rope.interleaved &&
+                c.rope.scaling == ROPE_NONE);
+    assert_true(c.rope.attn_factor == 1 && c.rope.factor == 1 && !c.rope.freq_factors);
+    read_ok(&(struct change){.untied = 1, .keys = {{"general.name", 8, 0, "a\x1b[31m\xff é"}}}, &c);
+    assert_false(c.tied);
+    assert_string_equal(c.name, "a?[31m? é");
+    read_ok(&(struct change){.keys = {{"llama.attention.head_count_kv", 9, L, NULL}}}, &c);
+    assert_int_equal(c.num_kv_heads, K);
+    read_ok(&(struct change){.keys = {{"llama.attention.key_length", 4, HD, NULL},
+                                      {"llama.attention.value_length", 4, HD, NULL},
+                                      {"llama.attention.scale", 6, 0.5, NULL},
+                                      {"llama.rope.freq_base", 6, 500000, NULL},
+                                      {"llama.rope.dimension_count", 4, 8, NULL},
+                                      {"llama.vocab_size", 4, V, NULL},
+                                      {"llama.expert_count", 4, 0, NULL},
+                                      {"llama.attention.sliding_window", 4, 0, NULL},
+                                      {"llama.attention.causal", 7, 1, NULL},
+                                      {"llama.tensor_data_layout", 8, 0, "Meta AI original pth"},
+                                      {"general.type", 8, 0, "model"}}},
+            &c);
+    assert_true(c.attn_scale == 0.5f && c.rope.theta == 500000 && c.rope.dim == 8);
+}
+
+static void test_rope(void **state) {
+    (void)state;
+    struct model_config c;
+    read_ok(&(struct change){.keys = {{"llama.rope.scaling.type", 8, 0, "none"},
+                                      {"llama.rope.scaling.factor", 6, 4, NULL}}},
+            &c);
+    assert_true(c.rope.scaling == ROPE_NONE && c.rope.factor == 1);
+    read_ok(&(struct change){.keys = {{"llama.rope.scaling.type", 8, 0, "linear"},
+                                      {"llama.rope.scaling.factor", 6, 4, NULL}}},
+            &c);
+    assert_true(c.rope.scaling == ROPE_LINEAR && c.rope.factor == 4 && c.rope.attn_factor == 1);
+    read_ok(&(struct change){.keys = {{"llama.rope.scale_linear", 6, 2, NULL}}}, &c);
+    assert_true(c.rope.scaling == ROPE_LINEAR && c.rope.factor == 2);
+    read_ok(&(struct change){.keys = {{"llama.rope.scaling.type", 8, 0, "yarn"},
+                                      {"llama.rope.scaling.factor", 6, 4, NULL},
+                                      {"llama.rope.scaling.original_context_length", 4, 32, NULL},
+                                      {"llama.rope.scaling.finetuned", 7, 1, NULL}}},
+            &c);
+    assert_true(c.rope.scaling == ROPE_YARN && c.rope.factor == 4 && c.rope.original_context == 32);
+    assert_true(c.rope.beta_fast == 32 && c.rope.beta_slow == 1);
+    assert_true(fabsf(c.rope.attn_factor - (0.1f * logf(4) + 1)) < 1e-6f);
+    struct err err = {0};
+    unsigned char *file;
+    struct gguf *g =
+        parse(&(struct change){.extra = "rope_freqs.weight", .cols = HD / 2, .factor = 8}, &file);
+    if (model_config_read(g, &c, &err) || weights_check(&c, g, &err))
+        fail_msg("%s", err.msg);
+    assert_true(c.rope.freq_factors && c.rope.freq_factors[0] == 8 && c.rope.freq_factors[HD / 2 - 1] == 8);
+    assert_int_equal(weights_num_params(g),
+                     2 * (2 * D + (H + 2 * K) * HD * D + D * H * HD + 3 * F * D) + V * D + D);
+    gguf_close(g);
+    free(file);
+    refused(&(struct change){.extra = "rope_freqs.weight", .cols = HD / 2, .factor = 0}, "rope_freqs.weight");
+    refused(&(struct change){.extra = "rope_freqs.weight", .cols = HD / 2, .factor = NAN},
+            "rope_freqs.weight");
+    refused(&(struct change){.extra = "rope_freqs.weight", .cols = HD, .factor = 1}, "rope_freqs.weight");
+    refused(&(struct change){.keys = {{"llama.rope.scaling.type", 8, 0, "longrope"}}}, "'longrope'");
+    refused(&(struct change){.keys = {{"llama.rope.scaling.type", 8, 0, "linear"},
+                                      {"llama.rope.scaling.factor", 6, -1, NULL}}},
+            "llama.rope.scaling.factor");
+    refused(&(struct change){.keys = {{"llama.rope.freq_base", 6, 0, NULL}}}, "llama.rope.freq_base");
+    refused(&(struct change){.keys = {{"llama.rope.freq_base", 6, INFINITY, NULL}}}, "llama.rope.freq_base");
+    refused(&(struct change){.keys = {{"llama.rope.dimension_count", 4, 7, NULL}}},
+            "llama.rope.dimension_count");
+    refused(&(struct change){.keys = {{"llama.rope.dimension_count", 4, 18, NULL}}},
+            "llama.rope.dimension_count");
+    refused(&(struct change){.keys = {{"llama.rope.scaling.yarn_ext_factor", 6, 2, NULL}}},
+            "yarn_ext_factor");
+    refused(&(struct change){.keys = {{"llama.rope.scaling.short_factor", 6, 2, NULL}}}, "short_factor");
+}
+
+// (11) (12)
+static void test_bad_keys(void **state) {
+    (void)state;
+    static const char *const required[] = {"general.architecture",
+                                           "llama.block_count",
+                                           "llama.context_length",
+                                           "llama.embedding_length",
+                                           "llama.feed_forward_length",
+                                           "llama.attention.head_count",
+                                           "llama.attention.layer_norm_rms_epsilon",
+                                           "tokenizer.ggml.tokens"};
+    for (size_t i = 0; i < sizeof required / sizeof required[0]; i++)
+        refused(&(struct change){.drop = required[i]}, required[i]);
+    static const struct {
+        struct key key;
+        const char *word;
+    } cases[] = {
+        {{"general.architecture", 8, 0, "qwen2"}, "architecture 'qwen2'"},
+        {{"general.architecture", 4, 1, NULL}, "general.architecture"},
+        {{"general.type", 8, 0, "adapter"}, "'adapter'"},
+        {{"split.count", 4, 3, NULL}, "split.count"},
+        {{"split.count", 4, 1025, NULL}, "split.count"},
+        {{"split.no", 4, 1024, NULL}, "split.no"},
+        {{"llama.expert_count", 4, 8, NULL}, "mixture of experts"},
+        {{"llama.block_count", 4, 0, NULL}, "llama.block_count"},
+        {{"llama.block_count", 4, 1025, NULL}, "llama.block_count"},
+        {{"llama.block_count", 8, 0, "2"}, "llama.block_count"},
+        {{"llama.block_count", 6, 2, NULL}, "llama.block_count"},
+        {{"llama.block_count", 4, 3, NULL}, "blk.2."},
+        {{"llama.block_count", 4, 1, NULL}, "blk.1."},
+        {{"llama.context_length", 4, 0, NULL}, "llama.context_length"},
+        {{"llama.context_length", 4, (1 << 24) + 1, NULL}, "llama.context_length"},
+        {{"llama.embedding_length", 4, 0, NULL}, "llama.embedding_length"},
+        {{"llama.embedding_length", 4, 65, NULL}, "llama.embedding_length"},
+        {{"llama.embedding_length", 4, 4294967295.0, NULL}, "llama.embedding_length"},
+        {{"llama.feed_forward_length", 4, 0, NULL}, "llama.feed_forward_length"},
+        {{"llama.feed_forward_length", 9, 3, NULL}, "llama.feed_forward_length"},
+        {{"llama.attention.head_count", 4, 0, NULL}, "llama.attention.head_count"},
+        {{"llama.attention.head_count_kv", 4, 0, NULL}, "llama.attention.head_count_kv"},
+        {{"llama.attention.head_count_kv", 4, 3, NULL}, "llama.attention.head_count_kv"},
+        {{"llama.attention.head_count_kv", 4, 8, NULL}, "llama.attention.head_count_kv"},
+        {{"llama.attention.head_count_kv", 99, 0, NULL}, "the same for every layer"},
+        {{"llama.attention.key_length", 4, 0, NULL}, "llama.attention.key_length"},
+        {{"llama.attention.key_length", 4, 1 << 20, NULL}, "llama.attention.key_length"},
+        {{"llama.attention.value_length", 4, 8, NULL}, "llama.attention.value_length"},
+        {{"llama.attention.layer_norm_rms_epsilon", 6, 0, NULL}, "layer_norm_rms_epsilon"},
+        {{"llama.attention.layer_norm_rms_epsilon", 6, NAN, NULL}, "layer_norm_rms_epsilon"},
+        {{"llama.attention.layer_norm_rms_epsilon", 6, INFINITY, NULL}, "layer_norm_rms_epsilon"},
+        {{"llama.attention.layer_norm_rms_epsilon", 6, -1, NULL}, "layer_norm_rms_epsilon"},
+        {{"llama.attention.scale", 6, NAN, NULL}, "llama.attention.scale"},
+        {{"llama.attention.sliding_window", 4, 4096, NULL}, "llama.attention.sliding_window"},
+        {{"llama.attention.causal", 7, 0, NULL}, "llama.attention.causal"},
+        {{"llama.attention.unheard_of", 4, 1, NULL}, "llama.attention.unheard_of"},
+        {{"llama.final_logit_softcapping", 6, 30, NULL}, "final_logit_softcapping"},
+        {{"llama.logit_scale", 6, 0.5, NULL}, "llama.logit_scale"},
+        {{"llama.embedding_scale", 6, 12, NULL}, "llama.embedding_scale"},
+        {{"llama.vocab_size", 4, V + 1, NULL}, "llama.vocab_size"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
+        refused(&(struct change){.keys = {cases[i].key}}, cases[i].word);
+    refused(&(struct change){.keys = {{"split.count", 4, 1, NULL}, {"split.no", 4, 1, NULL}}}, "split.no");
+    refused(&(struct change){.tokens = V + 1}, "token_embd.weight");
+}
+
+// (14)
+static void test_bad_tensors(void **state) {
+    (void)state;
+    static const char *const names[] = {
+        "token_embd.weight",     "output_norm.weight",  "blk.0.attn_norm.weight",   "blk.0.attn_q.weight",
+        "blk.1.attn_k.weight",   "blk.0.attn_v.weight", "blk.1.attn_output.weight", "blk.0.ffn_norm.weight",
+        "blk.1.ffn_gate.weight", "blk.0.ffn_up.weight", "blk.1.ffn_down.weight"};
+    char word[96];
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        snprintf(word, sizeof word, "tensor %s is missing", names[i]);
+        refused(&(struct change){.drop = names[i]}, word);
+        snprintf(word, sizeof word, "tensor %s has ", names[i]);
+        refused(&(struct change){.tensor = names[i], .cols = 32}, word);
+        refused(&(struct change){.tensor = names[i], .type = 26}, "has type I32");
+    }
+    refused(&(struct change){.tensor = "blk.0.attn_q.weight", .rows = K * HD},
+            "has shape (32, 64), expected (64, 64)");
+    refused(&(struct change){.tensor = "blk.0.ffn_gate.weight", .type = 12, .cols = 256, .rows = 24},
+            "ffn_gate");
+    refused(&(struct change){.tensor = "output_norm.weight", .type = 1}, "expected F32");
+    refused(&(struct change){.untied = 1, .tensor = "output.weight", .rows = V + 1}, "output.weight");
+    refused(&(struct change){.extra = "blk.0.attn_q.bias", .cols = D}, "biases");
+    refused(&(struct change){.extra = "blk.0.attn_q_norm.weight", .cols = D}, "attn_q_norm");
+    refused(&(struct change){.extra = "blk.00.attn_q.weight", .cols = D}, "blk.00.");
+    refused(&(struct change){.extra = "attn_norm.weight", .cols = D}, "attn_norm.weight");
+    struct err err = {0};
+    struct model_config config;
+    struct gguf_writer w = {0};
+    size_t size;
+    gw_tensor(&w, "token_embd.weight", 12, 2, (uint64_t[]){256, V}, NULL, 144 * V);
+    unsigned char *file = gw_finish(&w, &size);
+    struct gguf *g = gguf_parse(file, size, "test.gguf", &err);
+    assert_non_null(g);
+    config = (struct model_config){.vocab = V, .hidden = 256, .num_layers = 1};
+    assert_int_equal(weights_check(&config, g, &err), STATUS_FORMAT);
+    assert_true(strstr(err.msg, "tensor token_embd.weight has type Q4_K, which is not supported yet") !=
+                NULL);
+    assert_int_equal(weights_main_dtype(g), DTYPE_COUNT);
+    gguf_close(g);
+    free(file);
+}
+
+// ---- loading into a device that notes what it gets
+
+struct weight {
+    struct weight_desc desc;
+    float first[3];
+};
+struct device {
+    struct weight weights[64];
+    int num, cut_fd; // >= 0: cut the file after the first weight
+    double progress;
+};
+
+static struct weight *fake_load(struct device *dev, const struct weight_desc *desc, struct err *err) {
+    (void)err;
+    if (dev->cut_fd >= 0 && ftruncate(dev->cut_fd, 4096) != 0)
+        return NULL;
+    struct weight *w = &dev->weights[dev->num++];
+    w->desc = *desc;
+    for (int i = 0; i < 3; i++)
+        if (desc->part[i].data && desc->part[i].dtype == DTYPE_F32)
+            memcpy(&w->first[i], (const char *)desc->part[i].data + 4, 4);
+    return w;
+}
+
+static void on_progress(void *arg, double fraction) {
+    struct device *dev = arg;
+    assert_true(fraction > dev->progress && fraction <= 1);
+    dev->progress = fraction;
+}
+
+static const struct backend_ops fake = {.name = "fake", .weight_load = fake_load};
+
+static void test_load(void **state) {
+    (void)state;
+    static const uint32_t kinds[] = {0, 1, 30, 8};
+    static const enum dtype dtypes[] = {DTYPE_F32, DTYPE_F16, DTYPE_BF16, DTYPE_Q8_0};
+    for (size_t k = 0; k < 4; k++)
+        for (int untied = 0; untied < 2; untied++) {
+            static struct device dev;
+            struct err err = {0};
+            struct model m = {0};
+            unsigned char *file;
+            dev = (struct device){.cut_fd = -1};
+            struct gguf *g = parse(&(struct change){.matrix_type = kinds[k], .untied = untied}, &file);
+            assert_int_equal(model_config_read(g, &m.config, &err), STATUS_OK);
+            if (weights_load(&m, g, &fake, &dev, on_progress, &dev, &err))
+                fail_msg("%s", err.msg);
+            assert_int_equal(dev.num, 3 + 6 * L);
+            assert_true(dev.progress == 1);
+            assert_int_equal(weights_main_dtype(g), dtypes[k]);
+            assert_true(m.embed && m.head && m.out_norm);
+            assert_int_equal(m.embed->desc.role, WEIGHT_EMBED);
+            assert_int_equal(m.embed->desc.layer, -1);
+            assert_int_equal(m.head->desc.role, WEIGHT_HEAD);
+            for (int i = 0; i < L; i++) {
+                const struct layer *l = &m.layers[i];
+                assert_int_equal(l->index, i);
+                assert_true(l->attn_norm && l->qkv && l->attn_out && l->ffn_norm && l->gate_up && l->down);
+                assert_true(!l->q_norm && !l->k_norm);
+                assert_int_equal(l->qkv->desc.layer, i);
+                assert_int_equal(l->qkv->desc.role, WEIGHT_QKV);
+                assert_int_equal(l->qkv->desc.part[1].shape[0], K * HD);
+                assert_int_equal(l->qkv->desc.part[2].dtype, dtypes[k]);
+                assert_int_equal(l->gate_up->desc.part[1].shape[0], F);
+                assert_null(l->gate_up->desc.part[2].data);
+                assert_null(l->qkv->desc.bias[0].data);
+                assert_int_equal(l->down->desc.part[0].shape[1], F);
+                assert_true(k != 0 || (l->qkv->first[0] == 1 && l->qkv->first[2] == 1));
+            }
+            weights_free(&m);
+            assert_null(m.layers);
+            gguf_close(g);
+            free(file);
+        }
+}
+
+static void test_poison(void **state) {
+    (void)state;
+    static const uint32_t kinds[] = {0, 1, 30, 8};
+    static const unsigned offsets[] = {28, 14, 14, 34};
+    for (size_t k = 0; k < 4; k++) {
+        static struct device dev;
+        struct err err = {0};
+        struct model m = {0};
+        unsigned char *file;
+        char word[64];
+        dev = (struct device){.cut_fd = -1};
+        struct gguf *g =
+            parse(&(struct change){.matrix_type = kinds[k], .poison = "blk.1.attn_v.weight"}, &file);
+        assert_int_equal(model_config_read(g, &m.config, &err), STATUS_OK);
+        assert_int_equal(weights_load(&m, g, &fake, &dev, NULL, NULL, &err), STATUS_FORMAT);
+        snprintf(word, sizeof word, "at byte %llu",
+                 (unsigned long long)gguf_find_tensor(g, "blk.1.attn_v.weight")->offset + offsets[k]);
+        if (!strstr(err.msg, "blk.1.attn_v.weight") || !strstr(err.msg, word))
+            fail_msg("expected '%s', got '%s'", word, err.msg);
+        assert_null(m.layers);
+        gguf_close(g);
+        free(file);
+    }
+}
+
+// A file that is cut while it is loaded is an error, not a signal.
+static void test_cut(void **state) {
+    (void)state;
+    static struct device dev;
+    struct err err = {0};
+    struct model m = {0};
+    size_t size;
+    char path[] = "/tmp/test_model.XXXXXX";
+    unsigned char *file = write_model(&(struct change){0}, &size);
+    dev = (struct device){.cut_fd = mkstemp(path)};
+    assert_true(dev.cut_fd >= 0);
+    assert_int_equal(write(dev.cut_fd, file, size), size);
+    struct gguf *g = gguf_open(path, &err);
+    if (!g || model_config_read(g, &m.config, &err))
+        fail_msg("%s", err.msg);
+    assert_int_equal(weights_load(&m, g, &fake, &dev, NULL, NULL, &err), STATUS_IO);
+    assert_true(strstr(err.msg, "cut") != NULL);
+    assert_null(m.layers);
+    gguf_close(g);
+    free(file);
+    close(dev.cut_fd);
+    unlink(path);
+}
+
+// ---- real files
+
+struct lines {
+    char text[65536];
+    size_t len;
+};
+
+static void add_line(void *arg, const char *text) {
+    struct lines *l = arg;
+    l->len += (size_t)snprintf(l->text + l->len, sizeof l->text - l->len, "%s\n", text);
+    assert_true(l->len < sizeof l->text);
+}
+
+static void inspect(const char *name, const char *const *words) {
+    static struct lines l;
+    struct err err = {0};
+    const char *path = test_data(name);
+    if (!path)
+        skip();
+    l.len = 0;
+    if (model_inspect(path, add_line, &l, &err))
+        fail_msg("%s", err.msg);
+    for (; *words; words++)
+        if (!strstr(l.text, *words))
+            fail_msg("no '%s' in:\n%s", *words, l.text);
+}
+
+static void test_inspect(void **state) {
+    (void)state;
+    inspect(
+        "models/stories260K/stories260K.gguf",
+        (const char *const[]){"stories260K.gguf", "version 3", "architecture:   llama", "layers:         5",
+                              "8 of 8, 4 for keys and values", "512 tokens, bos 1 (added), eos 2",
+                              "chat template:  none", "blk.4.ffn_norm.weight", "(172, 64)", "F32",
+                              "KV cache f16:   640 B a token", "parameters:     292800 in 48 tensors", NULL});
+    inspect("models/tiny-fixtures/moe.gguf", (const char *const[]){"mixture of experts", NULL});
+    inspect("models/tiny-fixtures/lowctx.gguf", (const char *const[]){"architecture 'qwen2'", NULL});
+    inspect("tokenizers/ggml-vocab/ggml-vocab-gpt-2.gguf",
+            (const char *const[]){"architecture 'gpt2'", "tokenizer 'gpt2'", NULL});
+    inspect("tokenizers/ggml-vocab/ggml-vocab-phi-3.gguf",
+            (const char *const[]){"ends with:      32007 '<|end|>'", "chat template:", NULL});
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_good),        cmocka_unit_test(test_rope),    cmocka_unit_test(test_bad_keys),
+        cmocka_unit_test(test_bad_tensors), cmocka_unit_test(test_load),    cmocka_unit_test(test_poison),
+        cmocka_unit_test(test_cut),         cmocka_unit_test(test_inspect),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,227 @@
+// Flags, environment and --config file.
+#include "config.h"
+#include "harness.h"
+
+#include <unistd.h>
+
+enum { MAX_WORDS = 16 };
+
+struct parsed {
+    struct config config;
+    struct err err;
+    enum status status;
+    char *words[MAX_WORDS];
+    int num_words;
+};
+
+// Splits at spaces, because config_parse() may write into argv.
+static void parse(struct parsed *p, enum command command, const char *line) {
+    memset(p, 0, sizeof *p);
+    char *copy = strdup(line), *save = NULL;
+    for (char *w = strtok_r(copy, " ", &save); w; w = strtok_r(NULL, " ", &save))
+        p->words[p->num_words++] = strdup(w);
+    free(copy);
+    p->status = config_parse(&p->config, command, p->num_words, p->words, &p->err);
+}
+
+static void drop(struct parsed *p) {
+    config_free(&p->config);
+    for (int i = 0; i < p->num_words; i++)
+        free(p->words[i]);
+}
+
+static void defaults(void **state) {
+    (void)state;
+    struct parsed p;
+    parse(&p, CMD_SERVE, "m.gguf");
+    const struct config *c = &p.config;
+    assert_int_equal(p.status, STATUS_OK);
+    assert_string_equal(c->args.items[0], "m.gguf");
+    assert_string_equal(c->host, "127.0.0.1");
+    assert_int_equal(c->port, 8000);
+    assert_int_equal(c->block_size, 16);
+    assert_int_equal(c->max_num_seqs, 64);
+    assert_int_equal(c->max_num_batched_tokens, 512);
+    assert_int_equal(c->max_num_queued_seqs, 1024);
+    assert_true(c->prefix_caching);
+    assert_false(c->has_seed);
+    assert_string_equal(c->device, "auto");
+    assert_string_equal(c->policy, "fcfs");
+    assert_string_equal(c->metrics_namespace, "vllm");
+    drop(&p);
+}
+
+static void flags(void **state) {
+    (void)state;
+    struct parsed p;
+    parse(&p, CMD_SERVE,
+          "--port=0 --host 0.0.0.0 m --api-key abc --api-key=def --kv-cache-memory 1.5G "
+          "--no-enable-prefix-caching --seed 7");
+    const struct config *c = &p.config;
+    assert_int_equal(p.status, STATUS_OK);
+    assert_int_equal(c->port, 0);
+    assert_int_equal(c->api_keys.len, 2);
+    assert_string_equal(c->api_keys.items[0], "abc");
+    assert_string_equal(c->api_keys.items[1], "def");
+    assert_true(c->kv_cache_memory == 3LL << 29);
+    assert_false(c->prefix_caching);
+    assert_true(c->has_seed && c->seed == 7);
+    assert_true(c->key_in_argv);
+    for (int i = 0; i < p.num_words; i++) // gone from what /proc shows
+        assert_true(!strstr(p.words[i], "abc") && !strstr(p.words[i], "def"));
+    drop(&p);
+    parse(&p, CMD_GENERATE, "m -p x -n 5 --json --top-k -1");
+    assert_int_equal(p.status, STATUS_OK);
+    assert_int_equal(p.config.max_tokens, 5);
+    assert_int_equal(p.config.top_k, -1);
+    assert_true(p.config.json);
+    drop(&p);
+}
+
+static void bad_flags(void **state) {
+    (void)state;
+    static const struct {
+        const char *line, *says;
+    } cases[] = {
+        {"m --prot 1", "did you mean --port?"},
+        {"m --max-model 1", "--max-model-len"},
+        {"m --xyzzy", "unknown flag --xyzzy"},
+        {"m -z", "unknown flag -z"},
+        {"m --port", "needs a value"},
+        {"m --port 65536", "from 0 to 65535"},
+        {"m --port -1", "from 0 to 65535"},
+        {"m --port 1x", "whole number"},
+        {"m --port 1.5", "whole number"},
+        {"m --port nan", "whole number"},
+        {"m --port 0x10", "whole number"},
+        {"m --kv-cache-memory 1Q", "whole number"},
+        {"m --kv-cache-memory 99999999T", "whole number"},
+        {"m --block-size 0", "from 1"},
+        {"m --device tpu", "auto|cpu|ref|cuda"},
+        {"m --scheduling-policy x", "fcfs|priority"},
+        {"m --seed x", "whole number"},
+        {"m --drain-timeout inf", "number from"},
+        {"m --drain-timeout -1", "number from"},
+        {"m --require-key=maybe", "true or false"},
+        {"m --chat-template x", "--chat-template x is not supported"},
+        {"m --tensor-parallel-size 2", "only 1"},
+        {"m --pipeline-parallel-size 2", "only 1"},
+        {"m --gpu-memory-utilization 0.9", "not supported"},
+        {"m --dtype float16", "only auto"},
+        {"m --trace f", "not supported"},
+        {"m --max-num-seqs 64 --max-num-batched-tokens 32", "at least --max-num-seqs"},
+        {"m --num-kv-blocks 4 --kv-cache-memory 4M", "not both"},
+        {"m --metrics-namespace a:b", "letters"},
+        {"m --config /nowhere/x", "/nowhere/x"},
+        {"m --prompt x", "unknown flag --prompt"}, // of another command
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct parsed p;
+        parse(&p, CMD_SERVE, cases[i].line);
+        assert_int_equal(p.status, STATUS_INVALID);
+        if (!strstr(p.err.msg, cases[i].says))
+            fail_msg("%s: %s", cases[i].line, p.err.msg);
+        drop(&p);
+    }
+    struct parsed p;
+    parse(&p, CMD_SERVE, "m --tensor-parallel-size 1 --dtype auto");
+    assert_int_equal(p.status, STATUS_OK);
+    drop(&p);
+}
+
+static void sources_have_an_order(void **state) {
+    (void)state;
+    char path[] = "/tmp/quire-config-XXXXXX";
+    int fd = mkstemp(path);
+    FILE *f = fdopen(fd, "w");
+    fputs("# a comment\n\nport: 1\nhost: \"1.2.3.4\" # quoted\nmax_num_seqs = 3\nblock-size: 8\n"
+          "enable-prefix-caching: true\nserved-model-name: a\nserved-model-name: b\nmodel: file.gguf\n",
+          f);
+    fclose(f);
+    setenv("QUIRE_BLOCK_SIZE", "4", 1);
+    setenv("QUIRE_NO_ENABLE_PREFIX_CACHING", "1", 1);
+    setenv("QUIRE_API_KEY", "from-env", 1);
+    char line[128];
+    snprintf(line, sizeof line, "--port 2 --config %s", path);
+    struct parsed p;
+    parse(&p, CMD_SERVE, line);
+    if (p.status != STATUS_OK)
+        fail_msg("%s", p.err.msg);
+    assert_int_equal(p.config.port, 2);         // command line
+    assert_int_equal(p.config.block_size, 4);   // environment
+    assert_int_equal(p.config.max_num_seqs, 3); // file
+    assert_false(p.config.prefix_caching);      // environment over file, under another name
+    assert_string_equal(p.config.host, "1.2.3.4");
+    assert_string_equal(p.config.args.items[0], "file.gguf");
+    assert_int_equal(p.config.served_names.len, 2);
+    assert_string_equal(p.config.api_keys.items[0], "from-env");
+    assert_false(p.config.key_in_argv);
+    drop(&p);
+    snprintf(line, sizeof line, "other.gguf --api-key mine --served-model-name z --config %s", path);
+    parse(&p, CMD_SERVE, line);
+    assert_int_equal(p.config.args.len, 1);
+    assert_string_equal(p.config.args.items[0], "other.gguf");
+    assert_int_equal(p.config.api_keys.len, 1);
+    assert_string_equal(p.config.api_keys.items[0], "mine");
+    assert_int_equal(p.config.served_names.len, 1);
+    drop(&p);
+    unsetenv("QUIRE_NO_ENABLE_PREFIX_CACHING");
+    unsetenv("QUIRE_API_KEY");
+    setenv("QUIRE_BLOCK_SIZE", "x", 1);
+    parse(&p, CMD_SERVE, "m");
+    assert_int_equal(p.status, STATUS_INVALID);
+    drop(&p);
+    unsetenv("QUIRE_BLOCK_SIZE");
+    unlink(path);
+}
+
+static void bad_files(void **state) {
+    (void)state;
+    static const struct {
+        const char *text, *says;
+    } cases[] = {
+        {"port: 1\nprot: 2\n", "line 2: --prot; did you mean --port?"},
+        {"port\n", "line 1: expected"},
+        {"port: 99999\n", "line 1: --port"},
+        {"config: x\n", "cannot name another"},
+        {"just words\n", "expected"},
+        {": 1\n", "line 1"},
+        {"port: \"1\n", "line 1"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char path[] = "/tmp/quire-config-XXXXXX", line[128];
+        int fd = mkstemp(path);
+        assert_int_equal(write(fd, cases[i].text, strlen(cases[i].text)), strlen(cases[i].text));
+        close(fd);
+        snprintf(line, sizeof line, "m --config %s", path);
+        struct parsed p;
+        parse(&p, CMD_SERVE, line);
+        assert_int_equal(p.status, STATUS_INVALID);
+        if (!strstr(p.err.msg, cases[i].says))
+            fail_msg("%s -> %s", cases[i].text, p.err.msg);
+        drop(&p);
+        unlink(path);
+    }
+}
+
+static void numbers(void **state) {
+    (void)state;
+    int64_t n;
+    assert_true(config_parse_number("12", &n) == STATUS_OK && n == 12);
+    assert_true(config_parse_number("4K", &n) == STATUS_OK && n == 4096);
+    assert_true(config_parse_number("4KiB", &n) == STATUS_OK && n == 4096);
+    assert_true(config_parse_number("0.5k", &n) == STATUS_OK && n == 512);
+    assert_true(config_parse_number("-3", &n) == STATUS_OK && n == -3);
+    const char *bad[] = {"", " 1", "1 ", "K", "1KK", "0.3", "1e400", "nan", "inf", "0x1", "1i"};
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
+        assert_int_equal(config_parse_number(bad[i], &n), STATUS_INVALID);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(defaults),  cmocka_unit_test(flags),
+        cmocka_unit_test(bad_flags), cmocka_unit_test(sources_have_an_order),
+        cmocka_unit_test(bad_files), cmocka_unit_test(numbers),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

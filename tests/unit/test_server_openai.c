@@ -1,0 +1,285 @@
+// Requests of /v1/completions: every field, its range, and what is refused. A tokenizer of bytes stands in.
+#include "../tools/fake_service.c"
+#include "harness.h"
+#include "openai.h"
+
+static char *names[] = {(char *)"m", (char *)"org/other"};
+static struct str_list name_list = {names, 2};
+
+static bool parse_bytes(const char *body, size_t len, struct completion *c, struct api_error *e) {
+    struct err err = {0};
+    const struct openai_model m = {.tokenizer = tokenizer_open("", &err),
+                                   .names = &name_list,
+                                   .vocab = 258,
+                                   .max_model_len = 100,
+                                   .max_token_bytes = 4};
+    *e = (struct api_error){0};
+    return completion_parse(c, &m, body, len, e);
+}
+
+static bool parse(const char *body, struct completion *c, struct api_error *e) {
+    return parse_bytes(body, strlen(body), c, e);
+}
+
+static void refused(void **state) {
+    (void)state;
+    static const struct {
+        const char *body, *param, *code;
+    } cases[] = {
+        {"", "", NULL},
+        {"{", "", NULL},
+        {"nonsense", "", NULL},
+        {"[]", "", "invalid_type"},
+        {"null", "", "invalid_type"},
+        {"3", "", "invalid_type"},
+        {"{\"prompt\":\"x\",\"n\":1,\"n\":1}", "", NULL},
+        {"{\"prompt\":\"x\",\"seed\":18446744073709551615}", "", NULL},
+        {"{\"prompt\":\"x\",\"temperature\":NaN}", "", NULL},
+        {"{\"prompt\":\"x\",\"temperature\":1e999}", "", NULL},
+        {"{\"prompt\":\"\xff\"}", "", NULL},
+        {"{}", "prompt", "missing_required_parameter"},
+        {"{\"prompt\":null}", "prompt", "missing_required_parameter"},
+        {"{\"prompt\":1}", "prompt", "invalid_type"},
+        {"{\"prompt\":[]}", "prompt", NULL},
+        {"{\"prompt\":[[]]}", "prompt", NULL},
+        {"{\"prompt\":[\"a\",1]}", "prompt", "invalid_type"},
+        {"{\"prompt\":[1,\"a\"]}", "prompt", "invalid_type"},
+        {"{\"prompt\":[[1],2]}", "prompt", "invalid_type"},
+        {"{\"prompt\":[true]}", "prompt", "invalid_type"},
+        {"{\"prompt\":[1.0]}", "prompt", "invalid_type"},
+        {"{\"prompt\":[-1]}", "prompt", "out_of_range"},
+        {"{\"prompt\":[258]}", "prompt", "out_of_range"},
+        {"{\"prompt\":[4294967296]}", "prompt", "out_of_range"},
+        {"{\"prompt\":\"x\",\"model\":\"q\"}", "model", "model_not_found"},
+        {"{\"prompt\":\"x\",\"model\":\"m\\u0000\"}", "model", "model_not_found"},
+        {"{\"prompt\":\"x\",\"model\":3}", "model", "invalid_type"},
+        {"{\"prompt\":\"x\",\"echo\":true}", "echo", "unsupported_parameter"},
+        {"{\"prompt\":\"x\",\"suffix\":\"a\"}", "suffix", "unsupported_parameter"},
+        {"{\"prompt\":\"x\",\"tools\":[{}]}", "tools", "unsupported_parameter"},
+        {"{\"prompt\":\"x\",\"response_format\":{\"type\":\"json_object\"}}", "response_format",
+         "unsupported_parameter"},
+        {"{\"prompt\":\"x\",\"prompt_logprobs\":1}", "prompt_logprobs", "unsupported_parameter"},
+        {"{\"prompt\":\"x\",\"n\":2,\"best_of\":1}", "best_of", "out_of_range"},
+        {"{\"prompt\":\"x\",\"best_of\":2}", "best_of", "unsupported_parameter"},
+        {"{\"prompt\":\"x\",\"stream_options\":{}}", "stream_options", NULL},
+        {"{\"prompt\":\"x\",\"stream\":true,\"stream_options\":3}", "stream_options", "invalid_type"},
+        {"{\"prompt\":\"x\",\"stream\":true,\"stream_options\":{\"include_usage\":1}}",
+         "stream_options.include_usage", "invalid_type"},
+        {"{\"prompt\":\"x\",\"stop\":\"\"}", "stop", "out_of_range"},
+        {"{\"prompt\":\"x\",\"stop\":{}}", "stop", "invalid_type"},
+        {"{\"prompt\":\"x\",\"stop\":[\"a\",\"\"]}", "stop[1]", "out_of_range"},
+        {"{\"prompt\":\"x\",\"stop_token_ids\":1}", "stop_token_ids", "invalid_type"},
+        {"{\"prompt\":\"x\",\"stop_token_ids\":[0,258]}", "stop_token_ids[1]", "out_of_range"},
+        {"{\"prompt\":\"x\",\"logit_bias\":[]}", "logit_bias", "invalid_type"},
+        {"{\"prompt\":\"x\",\"logit_bias\":{\"258\":1}}", "logit_bias.258", "out_of_range"},
+        {"{\"prompt\":\"x\",\"logit_bias\":{\"-1\":1}}", "logit_bias.-1", "out_of_range"},
+        {"{\"prompt\":\"x\",\"logit_bias\":{\"\":1}}", "logit_bias.", "out_of_range"},
+        {"{\"prompt\":\"x\",\"logit_bias\":{\"1\":true}}", "logit_bias.1", "invalid_type"},
+        {"{\"prompt\":\"x\",\"logit_bias\":{\"1\":100.5}}", "logit_bias.1", "out_of_range"},
+        {"{\"prompt\":\"x\",\"logit_bias\":{\"7\":1,\"07\":2}}", "logit_bias.07", NULL},
+        {"{\"prompt\":\"x\",\"cache_salt\":\"\"}", "cache_salt", "out_of_range"},
+        {"{\"prompt\":\"x\",\"request_id\":\"a b\"}", "request_id", "out_of_range"},
+        {"{\"prompt\":\"x\",\"user\":1}", "user", "invalid_type"},
+        {"{\"prompt\":\"x\",\"min_tokens\":5,\"max_tokens\":4}", "min_tokens", "out_of_range"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct completion c;
+        struct api_error e;
+        if (parse(cases[i].body, &c, &e))
+            fail_msg("taken: %s", cases[i].body);
+        if (strcmp(e.param, cases[i].param) ||
+            (e.code ? !cases[i].code || strcmp(e.code, cases[i].code) : cases[i].code != NULL))
+            fail_msg("%s: param=%s code=%s %s", cases[i].body, e.param, e.code ? e.code : "null", e.message);
+        assert_int_equal(e.status, e.code && strcmp(e.code, "model_not_found") == 0 ? 404 : 400);
+        assert_true(strlen(e.message) > 10);
+    }
+}
+
+// Both ends of every range, a step beyond them, and every wrong type.
+static void ranges(void **state) {
+    (void)state;
+    static const struct {
+        const char *name, *good[3], *bad[3];
+        bool whole;
+    } cases[] = {
+        {"max_tokens", {"0", "16", "2147483647"}, {"-1", "2147483648", "1e18"}, true},
+        {"n", {"1", "128", "2.0"}, {"0", "129", "-9223372036854775808"}, true},
+        {"temperature", {"0", "2", "0.5"}, {"-0.0001", "2.0001", "1e300"}, false},
+        {"top_p", {"1", "1e-6", "0.5"}, {"0", "1.0001", "1e-300"}, false},
+        {"min_p", {"0", "1", "0.5"}, {"-0.1", "1.1", "-1e300"}, false},
+        {"top_k", {"-1", "0", "2147483647"}, {"-2", "2147483648", "-1e18"}, true},
+        {"presence_penalty", {"-2", "2", "0"}, {"-2.1", "2.1", "1e300"}, false},
+        {"frequency_penalty", {"-2", "2", "0"}, {"-2.1", "2.1", "1e300"}, false},
+        {"repetition_penalty", {"0.001", "1000", "1.1"}, {"0", "-1", "1e-300"}, false},
+        {"logprobs", {"0", "20", "5"}, {"-1", "21", "1e18"}, true},
+        {"priority", {"-5", "0", "2147483647"}, {"2147483648", "-2147483648", "1e18"}, true},
+        {"min_tokens", {"0", "16", "1"}, {"-1", "17", "2147483648"}, true},
+        {"seed", {"-9223372036854775808", "9223372036854775807", "0"}, {"1e19", "-1e19", "1e300"}, true},
+    };
+    static const char *const not_numbers[] = {"\"1\"", "true", "[]", "{}"};
+    struct completion c;
+    struct api_error e;
+    char body[160];
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        for (int k = 0; k < 3; k++) {
+            snprintf(body, sizeof body, "{\"prompt\":\"x\",\"%s\":%s}", cases[i].name, cases[i].good[k]);
+            if (!parse(body, &c, &e))
+                fail_msg("%s: %s", body, e.message);
+            completion_free(&c);
+            snprintf(body, sizeof body, "{\"prompt\":\"x\",\"%s\":%s}", cases[i].name, cases[i].bad[k]);
+            if (parse(body, &c, &e) || strcmp(e.param, cases[i].name))
+                fail_msg("%s: %s", body, e.message);
+        }
+        for (int k = 0; k < 4; k++) {
+            snprintf(body, sizeof body, "{\"prompt\":\"x\",\"%s\":%s}", cases[i].name, not_numbers[k]);
+            if (parse(body, &c, &e) || strcmp(e.code, "invalid_type") || strcmp(e.param, cases[i].name))
+                fail_msg("%s: %s", body, e.message);
+        }
+        snprintf(body, sizeof body, "{\"prompt\":\"x\",\"%s\":0.5}", cases[i].name);
+        if (cases[i].whole && (parse(body, &c, &e) || strcmp(e.code, "invalid_type")))
+            fail_msg("taken: %s", body);
+        snprintf(body, sizeof body, "{\"prompt\":\"x\",\"%s\":null}", cases[i].name); // null is absent
+        assert_true(parse(body, &c, &e));
+        completion_free(&c);
+    }
+    static const char *const bools[] = {"stream", "ignore_eos", "skip_special_tokens", "add_special_tokens"};
+    for (int i = 0; i < 4; i++)
+        for (int k = 0; k < 4; k++) {
+            static const char *const bad[] = {"1", "\"true\"", "[]", "0.5"};
+            snprintf(body, sizeof body, "{\"prompt\":\"x\",\"%s\":%s}", bools[i], bad[k]);
+            assert_false(parse(body, &c, &e));
+            assert_string_equal(e.param, bools[i]);
+        }
+}
+
+static void taken(void **state) {
+    (void)state;
+    struct completion c;
+    struct api_error e;
+    assert_true(parse("{\"prompt\":\"hi\"}", &c, &e)); // the defaults
+    assert_string_equal(c.model, "m");
+    assert_int_equal(c.max_tokens, 16);
+    assert_int_equal(c.n, 1);
+    assert_true(c.sampling.temperature == 1 && c.sampling.top_p == 1 && c.sampling.repetition_penalty == 1);
+    assert_int_equal(c.logprobs, -1);
+    assert_false(c.has_seed);
+    assert_int_equal(c.num_prompts, 1);
+    assert_int_equal(c.prompts[0].len, 3); // BOS, h, i
+    assert_int_equal(c.num_stop_ids, 1);
+    assert_int_equal(c.stop_ids[0], EOS);
+    completion_free(&c);
+
+    assert_true(parse("{\"prompt\":[[1,2],[3]],\"model\":\"org/"
+                      "other\",\"max_tokens\":10.0,\"seed\":-1,\"stop\":[\"a\",\"bc\"],"
+                      "\"stop_token_ids\":[5],\"ignore_eos\":true,\"logit_bias\":{\"3\":-100},\"top_k\":-1,"
+                      "\"temperature\":1e-6,"
+                      "\"cache_salt\":\"s\",\"tools\":[],\"echo\":false,\"best_of\":1,\"response_format\":{"
+                      "\"type\":\"text\"},"
+                      "\"stream\":true,\"stream_options\":{\"include_usage\":true,\"include_obfuscation\":"
+                      "false},\"zeta\\n\":1}",
+                      &c, &e));
+    assert_string_equal(c.model, "org/other");
+    assert_int_equal(c.num_prompts, 2);
+    assert_int_equal(c.prompts[0].ids[1], 2); // ids are taken as they are: no BOS
+    assert_int_equal(c.prompts[0].len, 2);
+    assert_int_equal(c.max_tokens, 10);
+    assert_true(c.has_seed && c.seed == -1);
+    assert_int_equal(c.num_stops, 2);
+    assert_int_equal(c.num_stop_ids, 1);
+    assert_int_equal(c.stop_ids[0], 5);
+    assert_true(c.bias[0].token == 3 && c.bias[0].add == -100);
+    assert_int_equal(c.sampling.top_k, 0);
+    assert_true(c.sampling.temperature == 0);
+    assert_int_equal(c.salt_len, 1);
+    assert_true(c.include_usage && !c.continuous_usage);
+    assert_string_equal(c.unknown, "zeta?");
+    completion_free(&c);
+
+    assert_true(parse("{\"prompt\":\"\"}", &c, &e)); // BOS alone
+    assert_int_equal(c.prompts[0].len, 1);
+    completion_free(&c);
+    assert_true(parse("{\"prompt\":\"\",\"add_special_tokens\":false}", &c, &e));
+    assert_int_equal(c.prompts[0].ids[0], BOS);
+    completion_free(&c);
+    assert_true(parse("{\"prompt\":\"a\\u0000b\",\"stop\":\"\\u0000\"}", &c, &e)); // NULs do not cut
+    assert_int_equal(c.prompts[0].len, 4);
+    assert_int_equal(c.stop_lens[0], 1);
+    completion_free(&c);
+}
+
+static void sizes(void **state) {
+    (void)state;
+    struct completion c;
+    struct api_error e;
+    struct buf b = {0};
+    buf_str(&b, "{\"prompt\":\"");
+    for (int i = 0; i < 405; i++)
+        buf_char(&b, 'x');
+    buf_str(&b, "\"}");
+    assert_false(parse_bytes(b.data, b.len, &c, &e)); // 405 bytes > 4 * 100: refused before it is tokenised
+    assert_string_equal(e.code, "context_length_exceeded");
+    assert_non_null(strstr(e.message, "405 bytes"));
+    buf_clear(&b);
+    buf_str(&b, "{\"prompt\":[0");
+    for (int i = 1; i < 100; i++)
+        buf_str(&b, ",0");
+    buf_str(&b, "],\"max_tokens\":0}");
+    assert_true(parse_bytes(b.data, b.len, &c, &e)); // fits exactly, where nothing is to be generated
+    completion_free(&c);
+    b.len -= strlen("0}");
+    buf_str(&b, "1}");
+    assert_false(parse_bytes(b.data, b.len, &c, &e));
+    assert_string_equal(e.code, "context_length_exceeded");
+    buf_clear(&b);
+    buf_str(&b, "{\"prompt\":[\"a\"");
+    for (int i = 1; i < 65; i++)
+        buf_str(&b, ",\"a\"");
+    buf_str(&b, "],\"n\":2}");
+    assert_false(parse_bytes(b.data, b.len, &c, &e));
+    assert_string_equal(e.param, "prompt");
+    buf_clear(&b);
+    for (int i = 0; i < 100000; i++)
+        buf_char(&b, '[');
+    assert_false(parse_bytes(b.data, b.len, &c, &e)); // and no deep recursion
+    buf_free(&b);
+    assert_true(json_depth_ok("[[\"[[[[\\\"[\"]]", 13, 2));
+    assert_false(json_depth_ok("[[[", 3, 2));
+}
+
+static void seeds(void **state) {
+    (void)state;
+    assert_true(splitmix64(0) == 0xe220a8397b1dcdafu); // first output of the reference generator with seed 0
+    assert_true(choice_seed(7, 0) == 7);
+    assert_true(choice_seed(7, 1) == splitmix64(8));
+}
+
+static void logprob_lists(void **state) {
+    (void)state;
+    struct err err = {0};
+    const struct tokenizer *t = tokenizer_open("", &err);
+    struct logprob_lists l = {0};
+    // The chosen token is outside the best two; two broken bytes would share the key U+FFFD: the likelier one
+    // stays.
+    struct service_event ev = {.token = 'c',
+                               .logprob = -3,
+                               .num_top = 3,
+                               .top_ids = {0xff, 'a', 0xfe},
+                               .top_logprobs = {-0.5f, -1, -2}};
+    logprobs_add(&l, t, &ev, 3, 0);
+    ev.token = 0xfe;
+    ev.logprob = -2;
+    logprobs_add(&l, t, &ev, 0, 1);
+    assert_string_equal(buf_cstr(&l.tokens), "\"c\",\"\xef\xbf\xbd\"");
+    assert_string_equal(buf_cstr(&l.values), "-3,-2");
+    assert_string_equal(buf_cstr(&l.tops), "{\"\xef\xbf\xbd\":-0.5,\"a\":-1,\"c\":-3},{\"\xef\xbf\xbd\":-2}");
+    assert_string_equal(buf_cstr(&l.offsets), "0,1");
+    logprobs_free(&l);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(refused), cmocka_unit_test(ranges), cmocka_unit_test(taken),
+        cmocka_unit_test(sizes),   cmocka_unit_test(seeds),  cmocka_unit_test(logprob_lists),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,116 @@
+// What the parts of the CPU backend share: weights as packed, the device, its scratch.
+#pragma once
+
+#include "backend.h"
+#include "kernels.h"
+#include "memory.h"
+#include "pool.h"
+
+#include <stdint.h>
+
+// One matrix, in row groups of 16 (layouts in kernels/README.md).
+struct weight_part {
+    enum dtype dtype;
+    int rows, cols;
+    int num_groups;     // ceil(rows / 16)
+    int block;          // k per block: 1, 2 (BF16) or 32 (Q8_0)
+    int num_blocks;     // ceil(cols / block)
+    size_t strip_bytes; // of one row group
+    char *data;         // (num_groups) strips
+};
+
+struct weight {
+    struct weight *next; // all weights of the device
+    enum weight_role role;
+    int num_parts;
+    int num_groups; // over all parts
+    struct weight_part part[3];
+    float *bias[3]; // (rows of the part) or NULL
+    float *vector;  // WEIGHT_NORM
+    void *table;    // WEIGHT_EMBED: rows as in the file
+    struct region region;
+};
+
+// Activations of the rows of a GEMM, in the forms that the dtypes of its weights need.
+struct activations {
+    const void *data[DTYPE_COUNT]; // by weight dtype
+    size_t stride[DTYPE_COUNT];    // bytes from row to row
+    int num_rows;
+};
+
+struct result { // what step_out points to
+    int32_t *ids, *top_ids;
+    float *logprob, *top_logprobs, *logits;
+    uint8_t *failed;
+    int num_rows;
+};
+
+struct attn_scratch { // of one thread
+    float *out;       // (queries, d)
+    float *max, *sum; // (queries)
+    float *partial;   // (8, d rounded up to 16)
+    char *keys;       // (16 tiles, d, 16), where blocks are no multiple of 16 tokens
+    char *values;     // (16 tiles, 16, d)
+};
+
+struct device {
+    struct model_config model;
+    const struct cpu_kernels *kernels;
+    struct pool *pool;
+    enum dtype kv_dtype;
+    int block_size;
+    bool tiled; // keys in 16-token tiles: the block size is a multiple of 16
+    struct weight *weights;
+    size_t weight_bytes;
+    unsigned dtypes; // of loaded matrices, a bit each
+
+    struct step_limits limits;
+    struct region arena; // everything below
+    float *resid, *q, *h;
+    float *key, *value;         // (T, K*d) of this step
+    float *norm;                // (T, D) normalised rows
+    uint16_t *bf16;             // (T, widest input)
+    struct act_q8 *q8;          // (T, widest input / 32)
+    float *logits;              // (head_rows, padded V)
+    int head_rows;              // rows that the head computes at a time
+    float *rope_cos, *rope_sin; // (max_context, dim / 2)
+    struct attn_scratch *attn;  // (threads)
+    struct sampler **samplers;  // (threads)
+    struct region kv;           // (L, num_blocks, 2, ...)
+    struct result result[2];    // of steps with odd and even number
+    uint64_t num_begun, num_synced;
+};
+
+static inline int device_q_size(const struct device *d) { return d->model.num_heads * d->model.head_dim; }
+static inline int device_kv_size(const struct device *d) { return d->model.num_kv_heads * d->model.head_dim; }
+
+// weight.c
+struct weight *cpu_weight_load(struct device *dev, const struct weight_desc *desc, struct err *err);
+void cpu_weight_free(struct weight *w);
+// Element-exact row of an embedding table.
+void cpu_embedding_row(float *y, const struct weight *w, int row);
+
+// gemm.c
+// Brings rows of x into the forms that w's dtypes need; normalised by norm first where not NULL. rows: which,
+// or NULL for the first num_rows.
+struct activations cpu_activations(struct device *dev, const float *x, int num_rows,
+                                   const struct head_row *rows, const struct weight *w,
+                                   const struct weight *norm);
+// y[part] (rows, ldy[part]) = activations times each part
+void cpu_matmul(struct device *dev, float *const y[3], const int ldy[3], const struct activations *x,
+                const struct weight *w);
+// y += activations times w, as 8 segments of K
+void cpu_matmul_add(struct device *dev, float *y, int ldy, const struct activations *x,
+                    const struct weight *w);
+// y = silu(activations times gate) * (activations times up)
+void cpu_matmul_swiglu(struct device *dev, float *y, int ldy, const struct activations *x,
+                       const struct weight *w);
+
+// attention.c
+size_t cpu_kv_bytes(const struct device *dev, int num_blocks);
+size_t cpu_attn_scratch(struct device *dev, struct attn_scratch *s,
+                        char *memory); // bytes; memory NULL: count only
+void cpu_kv_write(struct device *dev, int layer, int64_t slot, const float *key, const float *value);
+void cpu_attend(struct device *dev, float *h, const float *q, int layer, const struct step *step, int seq0,
+                int seq1);
+void cpu_kv_copy(struct device *dev, int32_t block, void *canonical, bool export);

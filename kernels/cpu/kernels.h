@@ -1,0 +1,79 @@
+// The table of inner loops that each instruction set fills (scalar.c, avx2.c, avx512.c from body.h). Every
+// entry gives the same bits in every table: kernels/README.md, "Numerics".
+#pragma once
+
+#include "tensor.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum { LANES = 16, GEMM_TOKENS = 8, ATTN_QUERIES = 8, ATTN_TILE = 16, ATTN_STEP = 64, ATTN_CHUNK = 256 };
+enum { CHUNK_TILES = ATTN_CHUNK / ATTN_TILE };
+
+// One 32-element block of quantised activations. 40 bytes.
+struct act_q8 {
+    float d;      // scale
+    float s;      // d * sum of q
+    int8_t q[32]; // -127..127
+};
+
+// 16 rows x 32 k of Q8_0 weights: byte [j][4*r + i] is q(row r, k 4*j + i) + 128. 544 bytes.
+struct weight_q8 {
+    uint16_t d[16]; // f16 scales
+    uint8_t q[8][64];
+};
+
+// y[t][0..16) = dot of 16 weight rows with token t over k blocks [b0, b1), t < num_tokens.
+//   w: the whole strip of a row group; x: activations of token 0; ldx: bytes from token to token.
+typedef void gemm_fn(const void *w, const void *x, size_t ldx, int b0, int b1, float *y, int num_tokens);
+
+// One chunk of up to 256 tokens of one kv head against up to 8 queries. Positions are relative to the chunk.
+struct attn_chunk {
+    const void *keys[CHUNK_TILES];   // tiles (d, 16) in kv_dtype
+    const void *values[CHUNK_TILES]; // tiles (16, d)
+    enum dtype kv_dtype;
+    int head_dim; // d
+    float scale;
+    int num_queries;
+    const float *q[ATTN_QUERIES];               // (d)
+    int begin[ATTN_QUERIES], end[ATTN_QUERIES]; // tokens [begin, end) are attended; begin >= end: none
+    // Running state of each query, over the chunks so far; max starts at -infinity, the others at 0.
+    float *max[ATTN_QUERIES], *sum[ATTN_QUERIES], *out[ATTN_QUERIES]; // out (d)
+    float *partial; // scratch (ATTN_QUERIES, d rounded up to 16)
+};
+
+struct cpu_kernels {
+    const char *name;
+    gemm_fn *gemm[DTYPE_COUNT]; // by weight dtype; NULL where there is none
+    // y = x * (1 / sqrt(mean(x^2) + eps)) * w
+    void (*rmsnorm)(float *y, const float *x, const float *w, int n, float eps);
+    void (*to_bf16)(uint16_t *y, const float *x, int n);    // rounds to nearest even
+    void (*to_f16)(uint16_t *y, const float *x, int n);     // rounds to nearest even
+    void (*to_q8)(struct act_q8 *y, const float *x, int n); // n is a multiple of 32
+    void (*swiglu)(float *y, const float *gate, const float *up, int n);
+    void (*attend)(const struct attn_chunk *c);
+    // Largest of each group of 16; false when some logit is NaN or +infinity.
+    bool (*group_max)(float *max, const float *logits, int num_groups);
+    // sums[g] = sum of exp(logit - max) over group g, as the tree 8, 4, 2, 1
+    void (*group_exp)(float *sums, const float *logits, int num_groups, float max);
+    // w = floor(2^30 exp((logit - max) / temperature)); returns the sum of all w. sums[g]: of group g
+    uint64_t (*group_weight)(uint32_t *w, uint64_t *sums, const float *logits, int num_groups, float max,
+                             float temperature);
+};
+
+extern const struct cpu_kernels cpu_kernels_scalar;
+#if defined(__x86_64__)
+extern const struct cpu_kernels cpu_kernels_avx2, cpu_kernels_avx512;
+#endif
+
+// The table of a variant ("auto" or NULL: the best the machine has), or NULL where the machine lacks it.
+const struct cpu_kernels *cpu_kernels_find(const char *variant);
+
+#ifdef __cplusplus
+}
+#endif

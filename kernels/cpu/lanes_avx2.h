@@ -1,0 +1,171 @@
+// 16 lanes in two ymm. Same meaning as lanes_scalar.h, lane by lane.
+#pragma once
+
+#include "kernels.h"
+
+#include <immintrin.h>
+#include <string.h>
+
+struct v16 {
+    __m256 a, b; // lanes 0..7, 8..15
+};
+struct i16 {
+    __m256i a, b;
+};
+struct raw64 {
+    __m256i a, b;
+};
+
+static inline struct v16 v16_set1(float x) { return (struct v16){_mm256_set1_ps(x), _mm256_set1_ps(x)}; }
+static inline struct v16 v16_load(const float *p) {
+    return (struct v16){_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)};
+}
+static inline void v16_store(float *p, struct v16 x) {
+    _mm256_storeu_ps(p, x.a);
+    _mm256_storeu_ps(p + 8, x.b);
+}
+static inline __m128i load128(const void *p) { return _mm_loadu_si128(p); }
+static inline struct v16 v16_load_f16(const uint16_t *p) {
+    return (struct v16){_mm256_cvtph_ps(load128(p)), _mm256_cvtph_ps(load128(p + 8))};
+}
+static inline __m256 m256_bf16(const uint16_t *p) {
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(load128(p)), 16));
+}
+static inline struct v16 v16_load_bf16(const uint16_t *p) {
+    return (struct v16){m256_bf16(p), m256_bf16(p + 8)};
+}
+static inline void v16_store_f16(uint16_t *p, struct v16 x) {
+    _mm_storeu_si128((void *)p, _mm256_cvtps_ph(x.a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+    _mm_storeu_si128((void *)(p + 8), _mm256_cvtps_ph(x.b, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+}
+// Rounded bf16 in the low half of each 32-bit lane
+static inline __m256i m256_round_bf16(__m256 x) {
+    __m256i u = _mm256_castps_si256(x), high = _mm256_srli_epi32(u, 16);
+    __m256i lsb = _mm256_and_si256(high, _mm256_set1_epi32(1));
+    __m256i r = _mm256_srli_epi32(_mm256_add_epi32(_mm256_add_epi32(u, _mm256_set1_epi32(0x7fff)), lsb), 16);
+    __m256i nan = _mm256_castps_si256(_mm256_cmp_ps(x, x, _CMP_UNORD_Q));
+    return _mm256_blendv_epi8(r, _mm256_or_si256(high, _mm256_set1_epi32(0x40)), nan);
+}
+static inline void v16_store_bf16(uint16_t *p, struct v16 x) {
+    __m256i packed = _mm256_packus_epi32(m256_round_bf16(x.a), m256_round_bf16(x.b)); // quarters 0 2 1 3
+    _mm256_storeu_si256((void *)p, _mm256_permute4x64_epi64(packed, 0xd8));
+}
+static inline struct v16 v16_add(struct v16 x, struct v16 y) {
+    return (struct v16){_mm256_add_ps(x.a, y.a), _mm256_add_ps(x.b, y.b)};
+}
+static inline struct v16 v16_sub(struct v16 x, struct v16 y) {
+    return (struct v16){_mm256_sub_ps(x.a, y.a), _mm256_sub_ps(x.b, y.b)};
+}
+static inline struct v16 v16_mul(struct v16 x, struct v16 y) {
+    return (struct v16){_mm256_mul_ps(x.a, y.a), _mm256_mul_ps(x.b, y.b)};
+}
+static inline struct v16 v16_div(struct v16 x, struct v16 y) {
+    return (struct v16){_mm256_div_ps(x.a, y.a), _mm256_div_ps(x.b, y.b)};
+}
+static inline struct v16 v16_fma(struct v16 x, struct v16 y, struct v16 z) {
+    return (struct v16){_mm256_fmadd_ps(x.a, y.a, z.a), _mm256_fmadd_ps(x.b, y.b, z.b)};
+}
+static inline struct v16 v16_max(struct v16 x, struct v16 y) {
+    return (struct v16){_mm256_max_ps(x.a, y.a), _mm256_max_ps(x.b, y.b)};
+}
+static inline struct v16 v16_min(struct v16 x, struct v16 y) {
+    return (struct v16){_mm256_min_ps(x.a, y.a), _mm256_min_ps(x.b, y.b)};
+}
+static inline struct v16 v16_if_less(struct v16 x, struct v16 y, struct v16 yes, struct v16 no) {
+    return (struct v16){_mm256_blendv_ps(no.a, yes.a, _mm256_cmp_ps(x.a, y.a, _CMP_LT_OQ)),
+                        _mm256_blendv_ps(no.b, yes.b, _mm256_cmp_ps(x.b, y.b, _CMP_LT_OQ))};
+}
+static inline __m256 m256_range(__m256i index, int begin, int end) {
+    __m256i from = _mm256_cmpgt_epi32(index, _mm256_set1_epi32(begin - 1));
+    return _mm256_castsi256_ps(_mm256_and_si256(from, _mm256_cmpgt_epi32(_mm256_set1_epi32(end), index)));
+}
+static inline struct v16 v16_keep(struct v16 x, int begin, int end, struct v16 y) {
+    __m256i low = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7),
+            high = _mm256_add_epi32(low, _mm256_set1_epi32(8));
+    return (struct v16){_mm256_blendv_ps(y.a, x.a, m256_range(low, begin, end)),
+                        _mm256_blendv_ps(y.b, x.b, m256_range(high, begin, end))};
+}
+static inline bool v16_all_less(struct v16 x, struct v16 y) {
+    return (_mm256_movemask_ps(_mm256_cmp_ps(x.a, y.a, _CMP_LT_OQ)) &
+            _mm256_movemask_ps(_mm256_cmp_ps(x.b, y.b, _CMP_LT_OQ))) == 0xff;
+}
+static inline __m256 m256_power(__m256 x) {
+    __m256i n = _mm256_slli_epi32(_mm256_castps_si256(x), 23);
+    return _mm256_castsi256_ps(_mm256_add_epi32(n, _mm256_set1_epi32(0x3f800000)));
+}
+static inline struct v16 v16_power(struct v16 x) { return (struct v16){m256_power(x.a), m256_power(x.b)}; }
+static inline float v16_sum(struct v16 x) {
+    __m256 b = _mm256_add_ps(x.a, x.b);
+    __m128 c = _mm_add_ps(_mm256_castps256_ps128(b), _mm256_extractf128_ps(b, 1));
+    c = _mm_add_ps(c, _mm_movehl_ps(c, c));
+    return _mm_cvtss_f32(_mm_add_ss(c, _mm_movehdup_ps(c)));
+}
+static inline float v16_largest(struct v16 x) {
+    __m256 b = _mm256_max_ps(x.a, x.b);
+    __m128 c = _mm_max_ps(_mm256_castps256_ps128(b), _mm256_extractf128_ps(b, 1));
+    c = _mm_max_ps(c, _mm_movehl_ps(c, c));
+    return _mm_cvtss_f32(_mm_max_ss(c, _mm_movehdup_ps(c)));
+}
+static inline float v16_first(struct v16 x) { return _mm256_cvtss_f32(x.a); }
+static inline uint32_t v16_abs_bits(struct v16 x) {
+    __m256i mask = _mm256_set1_epi32(0x7fffffff);
+    __m256i u = _mm256_max_epu32(_mm256_and_si256(_mm256_castps_si256(x.a), mask),
+                                 _mm256_and_si256(_mm256_castps_si256(x.b), mask));
+    __m128i c = _mm_max_epu32(_mm256_castsi256_si128(u), _mm256_extracti128_si256(u, 1));
+    c = _mm_max_epu32(c, _mm_shuffle_epi32(c, 0x4e));
+    c = _mm_max_epu32(c, _mm_shuffle_epi32(c, 0xb1));
+    return (uint32_t)_mm_cvtsi128_si32(c);
+}
+static inline int v16_store_i8(int8_t *p, struct v16 x) {
+    __m256i a = _mm256_cvtps_epi32(x.a), b = _mm256_cvtps_epi32(x.b), sum = _mm256_add_epi32(a, b);
+    __m256i w = _mm256_permute4x64_epi64(_mm256_packs_epi32(a, b), 0xd8);
+    _mm_storeu_si128((void *)p, _mm_packs_epi16(_mm256_castsi256_si128(w), _mm256_extracti128_si256(w, 1)));
+    __m128i c = _mm_add_epi32(_mm256_castsi256_si128(sum), _mm256_extracti128_si256(sum, 1));
+    c = _mm_add_epi32(c, _mm_shuffle_epi32(c, 0x4e));
+    return _mm_cvtsi128_si32(_mm_add_epi32(c, _mm_shuffle_epi32(c, 0xb1)));
+}
+static inline __m256i m256_sum_u32(__m256i n) {
+    return _mm256_add_epi64(_mm256_and_si256(n, _mm256_set1_epi64x(0xffffffff)), _mm256_srli_epi64(n, 32));
+}
+static inline uint64_t v16_store_u32(uint32_t *p, struct v16 x) {
+    __m256i a = _mm256_cvttps_epi32(x.a), b = _mm256_cvttps_epi32(x.b);
+    _mm256_storeu_si256((void *)p, a);
+    _mm256_storeu_si256((void *)(p + 8), b);
+    __m256i s = _mm256_add_epi64(m256_sum_u32(a), m256_sum_u32(b));
+    __m128i c = _mm_add_epi64(_mm256_castsi256_si128(s), _mm256_extracti128_si256(s, 1));
+    return (uint64_t)_mm_cvtsi128_si64(_mm_add_epi64(c, _mm_unpackhi_epi64(c, c)));
+}
+static inline struct raw64 raw64_load(const void *p) {
+    const char *c = p;
+    return (struct raw64){_mm256_loadu_si256((const void *)c), _mm256_loadu_si256((const void *)(c + 32))};
+}
+static inline __m256 m256_dot_bf16(__m256 acc, __m256i w, __m256 odd, __m256 even) {
+    __m256 w_odd = _mm256_castsi256_ps(_mm256_and_si256(w, _mm256_set1_epi32((int)0xffff0000u)));
+    acc = _mm256_fmadd_ps(w_odd, odd, acc);
+    return _mm256_fmadd_ps(_mm256_castsi256_ps(_mm256_slli_epi32(w, 16)), even, acc);
+}
+static inline struct v16 v16_dot_bf16(struct v16 acc, struct raw64 w, uint32_t x) {
+    __m256 odd = _mm256_castsi256_ps(_mm256_set1_epi32((int)(x & 0xffff0000u)));
+    __m256 even = _mm256_castsi256_ps(_mm256_set1_epi32((int)(x << 16)));
+    return (struct v16){m256_dot_bf16(acc.a, w.a, odd, even), m256_dot_bf16(acc.b, w.b, odd, even)};
+}
+static inline struct i16 i16_zero(void) {
+    return (struct i16){_mm256_setzero_si256(), _mm256_setzero_si256()};
+}
+static inline struct i16 i16_add(struct i16 x, struct i16 y) {
+    return (struct i16){_mm256_add_epi32(x.a, y.a), _mm256_add_epi32(x.b, y.b)};
+}
+// Even and odd bytes apart as 16-bit numbers: vpmaddwd cannot overflow where vpmaddubsw would saturate.
+static inline __m256i m256_dot_u8(__m256i acc, __m256i w, __m256i x_even, __m256i x_odd) {
+    __m256i even = _mm256_madd_epi16(_mm256_and_si256(w, _mm256_set1_epi16(0xff)), x_even);
+    __m256i odd = _mm256_madd_epi16(_mm256_srli_epi16(w, 8), x_odd);
+    return _mm256_add_epi32(acc, _mm256_add_epi32(even, odd));
+}
+static inline struct i16 i16_dot_u8(struct i16 acc, struct raw64 w, uint32_t x) {
+    __m256i v = _mm256_set1_epi32((int)x);
+    __m256i x_even = _mm256_srai_epi16(_mm256_slli_epi16(v, 8), 8), x_odd = _mm256_srai_epi16(v, 8);
+    return (struct i16){m256_dot_u8(acc.a, w.a, x_even, x_odd), m256_dot_u8(acc.b, w.b, x_even, x_odd)};
+}
+static inline struct v16 v16_from_i16(struct i16 x) {
+    return (struct v16){_mm256_cvtepi32_ps(x.a), _mm256_cvtepi32_ps(x.b)};
+}

@@ -1,0 +1,107 @@
+// 16 lanes in one zmm. Same meaning as lanes_scalar.h, lane by lane.
+#pragma once
+
+#include "kernels.h"
+
+#include <immintrin.h>
+#include <string.h>
+
+struct v16 {
+    __m512 v;
+};
+struct i16 {
+    __m512i v;
+};
+struct raw64 {
+    __m512i v;
+};
+
+static inline struct v16 v16_set1(float x) { return (struct v16){_mm512_set1_ps(x)}; }
+static inline struct v16 v16_load(const float *p) { return (struct v16){_mm512_loadu_ps(p)}; }
+static inline void v16_store(float *p, struct v16 a) { _mm512_storeu_ps(p, a.v); }
+static inline struct v16 v16_load_f16(const uint16_t *p) {
+    return (struct v16){_mm512_cvtph_ps(_mm256_loadu_si256((const void *)p))};
+}
+static inline struct v16 v16_load_bf16(const uint16_t *p) {
+    __m512i u = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const void *)p));
+    return (struct v16){_mm512_castsi512_ps(_mm512_slli_epi32(u, 16))};
+}
+static inline void v16_store_f16(uint16_t *p, struct v16 a) {
+    _mm256_storeu_si256((void *)p, _mm512_cvtps_ph(a.v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+}
+// In integers, because vcvtneps2bf16 flushes denormals
+static inline void v16_store_bf16(uint16_t *p, struct v16 a) {
+    __m512i u = _mm512_castps_si512(a.v), high = _mm512_srli_epi32(u, 16);
+    __m512i lsb = _mm512_and_si512(high, _mm512_set1_epi32(1));
+    __m512i r = _mm512_srli_epi32(_mm512_add_epi32(_mm512_add_epi32(u, _mm512_set1_epi32(0x7fff)), lsb), 16);
+    __mmask16 nan = _mm512_cmp_ps_mask(a.v, a.v, _CMP_UNORD_Q);
+    r = _mm512_mask_or_epi32(r, nan, high, _mm512_set1_epi32(0x40));
+    _mm256_storeu_si256((void *)p, _mm512_cvtepi32_epi16(r));
+}
+static inline struct v16 v16_add(struct v16 a, struct v16 b) { return (struct v16){_mm512_add_ps(a.v, b.v)}; }
+static inline struct v16 v16_sub(struct v16 a, struct v16 b) { return (struct v16){_mm512_sub_ps(a.v, b.v)}; }
+static inline struct v16 v16_mul(struct v16 a, struct v16 b) { return (struct v16){_mm512_mul_ps(a.v, b.v)}; }
+static inline struct v16 v16_div(struct v16 a, struct v16 b) { return (struct v16){_mm512_div_ps(a.v, b.v)}; }
+static inline struct v16 v16_fma(struct v16 a, struct v16 b, struct v16 c) {
+    return (struct v16){_mm512_fmadd_ps(a.v, b.v, c.v)};
+}
+static inline struct v16 v16_max(struct v16 a, struct v16 b) { return (struct v16){_mm512_max_ps(a.v, b.v)}; }
+static inline struct v16 v16_min(struct v16 a, struct v16 b) { return (struct v16){_mm512_min_ps(a.v, b.v)}; }
+static inline struct v16 v16_if_less(struct v16 a, struct v16 b, struct v16 yes, struct v16 no) {
+    return (struct v16){_mm512_mask_blend_ps(_mm512_cmp_ps_mask(a.v, b.v, _CMP_LT_OQ), no.v, yes.v)};
+}
+// The lowest n lanes, where n may be any number.
+static inline unsigned lanes_below(int n) { return n <= 0 ? 0 : n >= 16 ? 0xffffu : (1u << n) - 1; }
+static inline struct v16 v16_keep(struct v16 a, int begin, int end, struct v16 b) {
+    return (struct v16){_mm512_mask_blend_ps((__mmask16)(lanes_below(end) & ~lanes_below(begin)), b.v, a.v)};
+}
+static inline bool v16_all_less(struct v16 a, struct v16 b) {
+    return _mm512_cmp_ps_mask(a.v, b.v, _CMP_LT_OQ) == 0xffff;
+}
+static inline struct v16 v16_power(struct v16 a) {
+    __m512i n = _mm512_slli_epi32(_mm512_castps_si512(a.v), 23);
+    return (struct v16){_mm512_castsi512_ps(_mm512_add_epi32(n, _mm512_set1_epi32(0x3f800000)))};
+}
+static inline __m256 v16_high(struct v16 a) {
+    return _mm256_castpd_ps(_mm512_extractf64x4_pd(_mm512_castps_pd(a.v), 1));
+}
+static inline float v16_sum(struct v16 a) {
+    __m256 b = _mm256_add_ps(_mm512_castps512_ps256(a.v), v16_high(a));
+    __m128 c = _mm_add_ps(_mm256_castps256_ps128(b), _mm256_extractf128_ps(b, 1));
+    c = _mm_add_ps(c, _mm_movehl_ps(c, c));
+    return _mm_cvtss_f32(_mm_add_ss(c, _mm_movehdup_ps(c)));
+}
+static inline float v16_largest(struct v16 a) {
+    __m256 b = _mm256_max_ps(_mm512_castps512_ps256(a.v), v16_high(a));
+    __m128 c = _mm_max_ps(_mm256_castps256_ps128(b), _mm256_extractf128_ps(b, 1));
+    c = _mm_max_ps(c, _mm_movehl_ps(c, c));
+    return _mm_cvtss_f32(_mm_max_ss(c, _mm_movehdup_ps(c)));
+}
+static inline float v16_first(struct v16 a) { return _mm512_cvtss_f32(a.v); }
+static inline uint32_t v16_abs_bits(struct v16 a) {
+    __m512i u = _mm512_and_si512(_mm512_castps_si512(a.v), _mm512_set1_epi32(0x7fffffff));
+    return _mm512_reduce_max_epu32(u);
+}
+static inline int v16_store_i8(int8_t *p, struct v16 a) {
+    __m512i n = _mm512_cvtps_epi32(a.v);
+    _mm_storeu_si128((void *)p, _mm512_cvtepi32_epi8(n));
+    return _mm512_reduce_add_epi32(n);
+}
+static inline uint64_t v16_store_u32(uint32_t *p, struct v16 a) {
+    __m512i n = _mm512_cvttps_epi32(a.v);
+    _mm512_storeu_si512(p, n);
+    __m512i even = _mm512_and_si512(n, _mm512_set1_epi64(0xffffffff)), odd = _mm512_srli_epi64(n, 32);
+    return (uint64_t)_mm512_reduce_add_epi64(_mm512_add_epi64(even, odd));
+}
+static inline struct raw64 raw64_load(const void *p) { return (struct raw64){_mm512_loadu_si512(p)}; }
+static inline struct v16 v16_dot_bf16(struct v16 acc, struct raw64 w, uint32_t x) {
+    return (struct v16){_mm512_dpbf16_ps(acc.v, (__m512bh)w.v, (__m512bh)_mm512_set1_epi32((int)x))};
+}
+static inline struct i16 i16_zero(void) { return (struct i16){_mm512_setzero_si512()}; }
+static inline struct i16 i16_add(struct i16 a, struct i16 b) {
+    return (struct i16){_mm512_add_epi32(a.v, b.v)};
+}
+static inline struct i16 i16_dot_u8(struct i16 acc, struct raw64 w, uint32_t x) {
+    return (struct i16){_mm512_dpbusd_epi32(acc.v, w.v, _mm512_set1_epi32((int)x))};
+}
+static inline struct v16 v16_from_i16(struct i16 a) { return (struct v16){_mm512_cvtepi32_ps(a.v)}; }

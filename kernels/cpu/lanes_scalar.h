@@ -1,0 +1,190 @@
+// 16 lanes in plain C: the meaning of each lane operation. fmaf is one rounding, also where the machine has
+// no such instruction.
+#pragma once
+
+#include "half.h"
+#include "kernels.h"
+
+#include <math.h>
+#include <string.h>
+
+struct v16 {
+    float f[16];
+};
+struct i16 {
+    int32_t i[16];
+};
+struct raw64 { // 64 bytes of packed weights
+    uint8_t b[64];
+};
+
+static inline struct v16 v16_set1(float x) {
+    struct v16 r;
+    for (int i = 0; i < 16; i++)
+        r.f[i] = x;
+    return r;
+}
+static inline struct v16 v16_load(const float *p) {
+    struct v16 r;
+    memcpy(r.f, p, sizeof r.f);
+    return r;
+}
+static inline void v16_store(float *p, struct v16 a) { memcpy(p, a.f, sizeof a.f); }
+static inline struct v16 v16_load_f16(const uint16_t *p) {
+    struct v16 r;
+    for (int i = 0; i < 16; i++)
+        r.f[i] = half_to_float(p[i]);
+    return r;
+}
+static inline struct v16 v16_load_bf16(const uint16_t *p) {
+    struct v16 r;
+    for (int i = 0; i < 16; i++)
+        r.f[i] = bf16_to_float(p[i]);
+    return r;
+}
+static inline void v16_store_f16(uint16_t *p, struct v16 a) {
+    for (int i = 0; i < 16; i++)
+        p[i] = float_to_half(a.f[i]);
+}
+static inline void v16_store_bf16(uint16_t *p, struct v16 a) {
+    for (int i = 0; i < 16; i++)
+        p[i] = float_to_bf16(a.f[i]);
+}
+static inline struct v16 v16_add(struct v16 a, struct v16 b) {
+    for (int i = 0; i < 16; i++)
+        a.f[i] += b.f[i];
+    return a;
+}
+static inline struct v16 v16_sub(struct v16 a, struct v16 b) {
+    for (int i = 0; i < 16; i++)
+        a.f[i] -= b.f[i];
+    return a;
+}
+static inline struct v16 v16_mul(struct v16 a, struct v16 b) {
+    for (int i = 0; i < 16; i++)
+        a.f[i] *= b.f[i];
+    return a;
+}
+static inline struct v16 v16_div(struct v16 a, struct v16 b) {
+    for (int i = 0; i < 16; i++)
+        a.f[i] /= b.f[i];
+    return a;
+}
+// a * b + c
+static inline struct v16 v16_fma(struct v16 a, struct v16 b, struct v16 c) {
+    for (int i = 0; i < 16; i++)
+        c.f[i] = fmaf(a.f[i], b.f[i], c.f[i]);
+    return c;
+}
+// a > b ? a : b, so that a NaN in b stays
+static inline struct v16 v16_max(struct v16 a, struct v16 b) {
+    for (int i = 0; i < 16; i++)
+        b.f[i] = a.f[i] > b.f[i] ? a.f[i] : b.f[i];
+    return b;
+}
+static inline struct v16 v16_min(struct v16 a, struct v16 b) {
+    for (int i = 0; i < 16; i++)
+        b.f[i] = a.f[i] < b.f[i] ? a.f[i] : b.f[i];
+    return b;
+}
+// a < b ? yes : no
+static inline struct v16 v16_if_less(struct v16 a, struct v16 b, struct v16 yes, struct v16 no) {
+    for (int i = 0; i < 16; i++)
+        no.f[i] = a.f[i] < b.f[i] ? yes.f[i] : no.f[i];
+    return no;
+}
+// Lanes [begin, end) of a, the others of b.
+static inline struct v16 v16_keep(struct v16 a, int begin, int end, struct v16 b) {
+    for (int i = 0; i < 16; i++)
+        b.f[i] = i >= begin && i < end ? a.f[i] : b.f[i];
+    return b;
+}
+static inline bool v16_all_less(struct v16 a, struct v16 b) {
+    for (int i = 0; i < 16; i++)
+        if (!(a.f[i] < b.f[i]))
+            return false;
+    return true;
+}
+// 2^n where a's bits hold n in their low part (exp_v16)
+static inline struct v16 v16_power(struct v16 a) {
+    for (int i = 0; i < 16; i++)
+        a.f[i] = bits_float((float_bits(a.f[i]) << 23) + 0x3f800000u);
+    return a;
+}
+static inline float v16_sum(struct v16 a) {
+    for (int n = 8; n > 0; n /= 2)
+        for (int i = 0; i < n; i++)
+            a.f[i] += a.f[i + n];
+    return a.f[0];
+}
+static inline float v16_largest(struct v16 a) {
+    for (int n = 8; n > 0; n /= 2)
+        for (int i = 0; i < n; i++)
+            a.f[i] = a.f[i] > a.f[i + n] ? a.f[i] : a.f[i + n];
+    return a.f[0];
+}
+static inline float v16_first(struct v16 a) { return a.f[0]; }
+// Largest bit pattern of |a|: orders NaN above infinity above all numbers.
+static inline uint32_t v16_abs_bits(struct v16 a) {
+    uint32_t max = 0;
+    for (int i = 0; i < 16; i++) {
+        uint32_t u = float_bits(a.f[i]) & 0x7fffffffu;
+        max = u > max ? u : max;
+    }
+    return max;
+}
+// Rounds |a| <= 127 to nearest even and stores bytes; returns their sum.
+static inline int v16_store_i8(int8_t *p, struct v16 a) {
+    int sum = 0;
+    for (int i = 0; i < 16; i++) {
+        int n = (int)(float_bits(a.f[i] + 0x1.8p23f) - 0x4b400000u);
+        p[i] = (int8_t)n;
+        sum += n;
+    }
+    return sum;
+}
+// Truncates 0 <= a <= 2^30 and stores; returns the sum.
+static inline uint64_t v16_store_u32(uint32_t *p, struct v16 a) {
+    uint64_t sum = 0;
+    for (int i = 0; i < 16; i++) {
+        p[i] = (uint32_t)a.f[i];
+        sum += p[i];
+    }
+    return sum;
+}
+
+static inline struct raw64 raw64_load(const void *p) {
+    struct raw64 r;
+    memcpy(r.b, p, sizeof r.b);
+    return r;
+}
+// Lane r: acc + w(odd) x(odd), then + w(even) x(even); w: 16 rows x 2 bf16, x: a pair of bf16
+static inline struct v16 v16_dot_bf16(struct v16 acc, struct raw64 w, uint32_t x) {
+    float even = bits_float(x << 16), odd = bits_float(x & 0xffff0000u);
+    for (int i = 0; i < 16; i++) {
+        uint32_t u;
+        memcpy(&u, w.b + 4 * i, sizeof u);
+        acc.f[i] = fmaf(bits_float(u & 0xffff0000u), odd, acc.f[i]);
+        acc.f[i] = fmaf(bits_float(u << 16), even, acc.f[i]);
+    }
+    return acc;
+}
+static inline struct i16 i16_zero(void) { return (struct i16){{0}}; }
+static inline struct i16 i16_add(struct i16 a, struct i16 b) {
+    for (int i = 0; i < 16; i++)
+        a.i[i] += b.i[i];
+    return a;
+}
+// Lane r: acc + sum of 4 unsigned bytes of w times 4 signed bytes x
+static inline struct i16 i16_dot_u8(struct i16 acc, struct raw64 w, uint32_t x) {
+    for (int i = 0; i < 16; i++)
+        for (int j = 0; j < 4; j++)
+            acc.i[i] += w.b[4 * i + j] * (int8_t)(x >> 8 * j);
+    return acc;
+}
+static inline struct v16 v16_from_i16(struct i16 a) {
+    struct v16 r;
+    for (int i = 0; i < 16; i++)
+        r.f[i] = (float)a.i[i];
+    return r;
+}

@@ -1,0 +1,16 @@
+// Memory of the CPU backend: zeroed, 64-byte aligned, on huge pages where it is large.
+#pragma once
+
+#include <stddef.h>
+
+struct region {
+    void *data;
+    size_t bytes; // as mapped; 0: from the heap
+};
+
+// data is NULL when there is no memory. Pages of large regions are real only once touched.
+struct region region_alloc(size_t bytes);
+void region_free(struct region *r);
+
+// Bytes this process may still take: available memory, or what is left of its control group if that is less.
+size_t memory_available(void);

@@ -1,0 +1,177 @@
+#include "pool.h"
+
+#include "float_env.h"
+#include "log.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#if defined(__linux__)
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#endif
+
+// About 10 microseconds: longer than the gap between two phases, short enough for an HTTP thread that shares
+// the processor.
+enum { SPINS = 400, MAX_THREADS = 1024 };
+
+struct pool {
+    int num_threads;
+    pthread_t *threads;
+    pool_fn *fn;
+    void *ctx;
+    bool stop;
+    // A new call is a new generation; fn, ctx and stop are written before it.
+    _Alignas(64) _Atomic uint32_t generation;
+    _Atomic uint32_t sleepers;
+    _Alignas(64) _Atomic uint32_t pending; // workers that have not finished the call
+    _Atomic uint32_t caller_sleeps;
+};
+
+struct worker {
+    struct pool *pool;
+    int thread;
+};
+
+static void relax(void) {
+#if defined(__x86_64__)
+    _mm_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield");
+#endif
+}
+
+// Sleeps while *word is `value`; may return early.
+static void futex_wait(_Atomic uint32_t *word, uint32_t value) {
+#if defined(__linux__)
+    syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, value, NULL, NULL, 0);
+#else
+    (void)word, (void)value;
+    sched_yield();
+#endif
+}
+
+static void futex_wake(_Atomic uint32_t *word) {
+#if defined(__linux__)
+    syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, INT32_MAX, NULL, NULL, 0);
+#else
+    (void)word;
+#endif
+}
+
+// Returns the next generation after `seen`.
+static uint32_t wait_generation(struct pool *p, uint32_t seen) {
+    uint32_t now;
+    for (int i = 0; i < SPINS; i++) {
+        if ((now = atomic_load_explicit(&p->generation, memory_order_acquire)) != seen)
+            return now;
+        relax();
+    }
+    // The caller raises the generation, then reads sleepers; here the other way round: one of both sees the
+    // other.
+    atomic_fetch_add(&p->sleepers, 1);
+    while ((now = atomic_load(&p->generation)) == seen)
+        futex_wait(&p->generation, seen);
+    atomic_fetch_sub(&p->sleepers, 1);
+    return now;
+}
+
+static void *work(void *arg) {
+    struct worker w = *(struct worker *)arg;
+    struct pool *p = w.pool;
+    free(arg);
+    float_env_enter(); // for the life of the thread
+    for (uint32_t seen = 0;;) {
+        seen = wait_generation(p, seen);
+        if (p->stop)
+            return NULL;
+        p->fn(p->ctx, w.thread, p->num_threads);
+        if (atomic_fetch_sub(&p->pending, 1) == 1 && atomic_load(&p->caller_sleeps))
+            futex_wake(&p->pending);
+    }
+}
+
+static void wait_workers(struct pool *p) {
+    uint32_t left;
+    for (int i = 0; i < SPINS; i++) {
+        if (atomic_load_explicit(&p->pending, memory_order_acquire) == 0)
+            return;
+        relax();
+    }
+    atomic_store(&p->caller_sleeps, 1);
+    while ((left = atomic_load(&p->pending)) != 0)
+        futex_wait(&p->pending, left);
+    atomic_store(&p->caller_sleeps, 0);
+}
+
+static void start(struct pool *p) {
+    atomic_fetch_add(&p->generation, 1);
+    if (atomic_load(&p->sleepers))
+        futex_wake(&p->generation);
+}
+
+void pool_run(struct pool *p, pool_fn *fn, void *ctx, bool parallel) {
+    uint64_t env = float_env_enter();
+    if (!parallel || p->num_threads == 1) {
+        fn(ctx, 0, 1);
+    } else {
+        p->fn = fn;
+        p->ctx = ctx;
+        atomic_store(&p->pending, (uint32_t)p->num_threads - 1);
+        start(p);
+        fn(ctx, 0, p->num_threads);
+        wait_workers(p);
+    }
+    float_env_leave(env);
+}
+
+int pool_size(const struct pool *p) { return p->num_threads; }
+
+static int num_processors(void) {
+#if defined(__linux__)
+    cpu_set_t set;
+    if (sched_getaffinity(0, sizeof set, &set) == 0 && CPU_COUNT(&set) > 0)
+        return CPU_COUNT(&set);
+#endif
+    long n = sysconf(_SC_NPROCESSORS_ONLN);
+    return n > 0 ? (int)n : 1;
+}
+
+struct pool *pool_open(int num_threads) {
+    int n = num_threads > 0 ? num_threads : num_processors();
+    n = n > MAX_THREADS ? MAX_THREADS : n;
+    struct pool *p = aligned_alloc(64, sizeof *p);
+    if (!p)
+        return NULL;
+    *p = (struct pool){.num_threads = 1, .threads = calloc((size_t)n, sizeof(pthread_t))};
+    for (; p->threads && p->num_threads < n; p->num_threads++) {
+        struct worker *w = malloc(sizeof *w);
+        if (!w)
+            break;
+        *w = (struct worker){p, p->num_threads};
+        if (pthread_create(&p->threads[p->num_threads], NULL, work, w) != 0) {
+            free(w);
+            break;
+        }
+    }
+    if (!p->threads || p->num_threads < n) {
+        pool_close(p);
+        return NULL;
+    }
+    return p;
+}
+
+void pool_close(struct pool *p) {
+    if (!p)
+        return;
+    p->stop = true;
+    start(p);
+    for (int i = 1; i < p->num_threads; i++)
+        pthread_join(p->threads[i], NULL);
+    free(p->threads);
+    free(p);
+}

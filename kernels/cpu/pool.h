@@ -1,0 +1,34 @@
+// Kernel threads: num_threads - 1 workers and the caller run one function and wait for each other. Workers
+// spin for a few microseconds between two calls, then sleep, so that an idle server uses no processor time.
+#pragma once
+
+#include <stdbool.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct pool;
+
+// thread: 0 (the caller) .. num_threads. What a function computes must not depend on either, only who does
+// it.
+typedef void pool_fn(void *ctx, int thread, int num_threads);
+
+// 0 threads: as many as the processors this process may use. NULL when threads cannot be made.
+struct pool *pool_open(int num_threads);
+void pool_close(struct pool *p); // NULL is allowed
+int pool_size(const struct pool *p);
+
+// Runs fn on every thread (on the caller alone where not parallel) and returns when all are done. Subnormal
+// numbers are flushed meanwhile. One caller at a time.
+void pool_run(struct pool *p, pool_fn *fn, void *ctx, bool parallel);
+
+// Thread's share of n items: [*begin, *end), contiguous, the same every time.
+static inline void pool_share(int n, int thread, int num_threads, int *begin, int *end) {
+    *begin = (int)((long long)n * thread / num_threads);
+    *end = (int)((long long)n * (thread + 1) / num_threads);
+}
+
+#ifdef __cplusplus
+}
+#endif

@@ -1,0 +1,303 @@
+// Exact sampling without sorting the vocabulary.
+//
+// The order is "logit descending, id ascending". Every filter keeps a prefix of it, so a filter is where the
+// prefix ends, and a draw is a place in it. Weights are whole numbers (rule 14), so their sums do not depend
+// on the order of adding, and the element at a given running sum is found by a radix search over the bits of
+// the logit: three passes, no sort. Candidates are narrowed first by the maxima of the groups of 16.
+#include "sampler.h"
+
+#include "half.h"
+#include "log.h"
+#include "philox.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+// Groups looked at first where top-p or min-p comes without top-k.
+enum { FIRST_CANDIDATES = 256 };
+
+// Below this the draw is greedy (rule 13): a temperature that counts as zero while kernels run must count so
+// everywhere.
+#define MIN_TEMPERATURE 0x1p-64f
+
+struct sampler {
+    int vocab, num_groups;
+    float *edited;       // (num_groups * 16)
+    uint32_t *weight;    // (num_groups * 16) of the edited row
+    float *max, *sum;    // (num_groups)
+    uint64_t *mass;      // (num_groups) sums of weight
+    uint32_t *group_key; // (num_groups)
+    // Candidates, ids ascending:
+    int num;
+    uint32_t *key, *cand_weight; // (num_groups * 16)
+    int32_t *id;                 // (num_groups * 16)
+};
+
+struct sampler *sampler_open(int vocab) {
+    struct sampler *s = calloc(1, sizeof *s);
+    if (!s)
+        return NULL;
+    s->vocab = vocab;
+    s->num_groups = (vocab + LANES - 1) / LANES;
+    size_t groups = (size_t)s->num_groups, all = groups * LANES;
+    s->edited = malloc(all * sizeof *s->edited);
+    s->weight = malloc(all * sizeof *s->weight);
+    s->max = malloc(groups * sizeof *s->max);
+    s->sum = malloc(groups * sizeof *s->sum);
+    s->mass = malloc(groups * sizeof *s->mass);
+    s->group_key = malloc(groups * sizeof *s->group_key);
+    s->key = malloc(all * sizeof *s->key);
+    s->cand_weight = malloc(all * sizeof *s->cand_weight);
+    s->id = malloc(all * sizeof *s->id);
+    if (!s->edited || !s->weight || !s->max || !s->sum || !s->mass || !s->group_key || !s->key ||
+        !s->cand_weight || !s->id) {
+        sampler_close(s);
+        return NULL;
+    }
+    return s;
+}
+
+void sampler_close(struct sampler *s) {
+    if (!s)
+        return;
+    free(s->edited), free(s->weight), free(s->max), free(s->sum), free(s->mass), free(s->group_key);
+    free(s->key), free(s->cand_weight), free(s->id);
+    free(s);
+}
+
+// Orders as the logits do, as whole numbers; -0 and +0 are equal.
+static uint32_t order_key(float logit) {
+    uint32_t u = float_bits(logit);
+    if (u == 0x80000000u)
+        u = 0;
+    return u & 0x80000000u ? ~u : u | 0x80000000u;
+}
+
+struct place {
+    int index;        // of the element
+    uint64_t through; // sum of mass up to and including it
+};
+
+// The first element, in the order, whose running sum of mass exceeds target; mass NULL: 1 each. The sum of
+// all mass exceeds target; ids ascend with the index.
+static struct place find_place(const uint32_t *key, const uint32_t *mass, int n, uint64_t target) {
+    static const int shift[] = {21, 10, 0}, width[] = {11, 11, 10};
+    uint64_t above = 0, bins[2048];
+    uint32_t prefix = 0;
+    for (int pass = 0; pass < 3; pass++) {
+        uint32_t digits = (1u << width[pass]) - 1, digit = digits;
+        memset(bins, 0, sizeof bins);
+        for (int i = 0; i < n; i++)
+            if (pass == 0 || key[i] >> (shift[pass] + width[pass]) == prefix)
+                bins[key[i] >> shift[pass] & digits] += mass ? mass[i] : 1;
+        while (above + bins[digit] <= target) {
+            above += bins[digit];
+            CHECK(digit > 0);
+            digit--;
+        }
+        prefix = prefix << width[pass] | digit;
+    }
+    for (int i = 0; i < n; i++) {
+        if (key[i] != prefix)
+            continue;
+        above += mass ? mass[i] : 1;
+        if (above > target)
+            return (struct place){i, above};
+    }
+    check_failed("the target lies inside the total", __FILE__, __LINE__);
+}
+
+// Candidates: every token not below the n-th largest of the group maxima, so at least the best n, ties
+// included; all tokens where n is the number of groups or more. Returns the lowest logit that must be in.
+static float gather(struct sampler *s, const float *logits, const float *max, int n) {
+    float lowest = -INFINITY;
+    if (n < s->num_groups) {
+        for (int g = 0; g < s->num_groups; g++)
+            s->group_key[g] = order_key(max[g]);
+        lowest = max[find_place(s->group_key, NULL, s->num_groups, (uint64_t)n - 1).index];
+    }
+    s->num = 0;
+    for (int g = 0; g < s->num_groups; g++) {
+        if (max[g] < lowest)
+            continue;
+        for (int i = g * LANES; i < g * LANES + LANES && i < s->vocab; i++)
+            if (logits[i] >= lowest) {
+                s->key[s->num] = order_key(logits[i]);
+                s->cand_weight[s->num] = s->weight[i];
+                s->id[s->num++] = i;
+            }
+    }
+    return lowest;
+}
+
+// Keeps the best k candidates.
+static void keep_best(struct sampler *s, int k) {
+    if (s->num <= k)
+        return;
+    struct place last = find_place(s->key, NULL, s->num, (uint64_t)k - 1);
+    uint32_t key = s->key[last.index];
+    int n = 0;
+    for (int i = 0; i < s->num; i++)
+        if (s->key[i] > key || (s->key[i] == key && i <= last.index)) {
+            s->key[n] = s->key[i];
+            s->cand_weight[n] = s->cand_weight[i];
+            s->id[n++] = s->id[i];
+        }
+    s->num = n;
+}
+
+static uint64_t candidate_mass(const struct sampler *s) {
+    uint64_t sum = 0;
+    for (int i = 0; i < s->num; i++)
+        sum += s->cand_weight[i];
+    return sum;
+}
+
+// Sum of the weights of candidates whose logit is at least max + low.
+static uint64_t mass_within(const struct sampler *s, const float *logits, float max, double low) {
+    uint64_t sum = 0;
+    for (int i = 0; i < s->num; i++)
+        if ((double)(logits[s->id[i]] - max) >= low)
+            sum += s->cand_weight[i];
+    return sum;
+}
+
+// No filter: the inverse of the distribution function in the order of ids.
+static int32_t draw_plain(const struct sampler *s, uint64_t point) {
+    uint64_t sum = 0;
+    for (int g = 0; g < s->num_groups; g++) {
+        if (sum + s->mass[g] <= point) {
+            sum += s->mass[g];
+            continue;
+        }
+        for (int i = g * LANES; i < g * LANES + LANES; i++) {
+            sum += s->weight[i];
+            if (sum > point)
+                return i;
+        }
+    }
+    check_failed("the point lies inside the total", __FILE__, __LINE__);
+}
+
+static int32_t draw(struct sampler *s, const struct cpu_kernels *k, const float *logits, float max,
+                    const struct head_row *row) {
+    float temperature = row->temperature;
+    uint64_t bits = philox_draw(row->seed, row->index);
+    uint64_t total = k->group_weight(s->weight, s->mass, logits, s->num_groups, max, temperature);
+    bool top_k = row->top_k > 0 && row->top_k<s->vocab, min_p = row->min_p> 0;
+    if (!top_k && !(row->top_p < 1) && !min_p)
+        return draw_plain(s, philox_below(bits, total));
+
+    float lowest = gather(s, logits, s->max, top_k ? row->top_k : FIRST_CANDIDATES);
+    if (top_k) {
+        keep_best(s, row->top_k);
+        total = candidate_mass(s);
+    }
+    double low = min_p ? fmin((double)temperature * log((double)row->min_p), 0) : -INFINITY;
+    double share = ceil((double)row->top_p * (double)total);
+    uint64_t need = share < 1 ? 1 : share < (double)total ? (uint64_t)share : total;
+    // Do the candidates hold the end of the prefix that top-p or min-p keeps?
+    if (!top_k && candidate_mass(s) < need && !((double)(lowest - max) < low))
+        gather(s, logits, s->max, s->num_groups);
+    uint64_t limit = min_p ? mass_within(s, logits, max, low) : total;
+    if (candidate_mass(s) >= need) {
+        uint64_t through = find_place(s->key, s->cand_weight, s->num, need - 1).through;
+        limit = through < limit ? through : limit;
+    }
+    return s->id[find_place(s->key, s->cand_weight, s->num, philox_below(bits, limit)).index];
+}
+
+// Lowest id among the largest.
+static int32_t argmax(const struct sampler *s, const float *logits, float max) {
+    for (int g = 0; g < s->num_groups; g++)
+        for (int i = g * LANES; s->max[g] == max && i < g * LANES + LANES; i++)
+            if (logits[i] == max)
+                return i;
+    check_failed("the largest logit is in the row", __FILE__, __LINE__);
+}
+
+// Group maxima and their maximum; false: the row is not finite, or nothing is allowed.
+static bool maxima(struct sampler *s, const struct cpu_kernels *k, const float *logits, float *max) {
+    bool finite = k->group_max(s->max, logits, s->num_groups);
+    *max = -INFINITY;
+    for (int g = 0; g < s->num_groups; g++)
+        *max = s->max[g] > *max ? s->max[g] : *max;
+    return finite && *max > -INFINITY;
+}
+
+// ln of the sum of exp(logit - max): group sums as a binary tree of neighbours (rule 12).
+static float log_total(struct sampler *s, const struct cpu_kernels *k, const float *logits, float max) {
+    k->group_exp(s->sum, logits, s->num_groups, max);
+    for (int n = s->num_groups; n > 1; n = (n + 1) / 2) {
+        for (int i = 0; i < n / 2; i++)
+            s->sum[i] = s->sum[2 * i] + s->sum[2 * i + 1];
+        if (n % 2)
+            s->sum[n / 2] = s->sum[n - 1];
+    }
+    return (float)log((double)s->sum[0]);
+}
+
+// The best n of the unedited row, best first. n is small.
+static void best(struct sampler *s, const float *logits, float max, float total, int n, struct sample *out) {
+    n = n < s->vocab ? n : s->vocab;
+    gather(s, logits, s->max, n);
+    keep_best(s, n);
+    for (int i = 0; i < n; i++) { // candidates come by ascending id: insert after those that are not worse
+        int at = i;
+        for (; at > 0 && logits[s->id[i]] > logits[out->top_ids[at - 1]]; at--)
+            out->top_ids[at] = out->top_ids[at - 1];
+        out->top_ids[at] = s->id[i];
+    }
+    for (int i = 0; i < n; i++)
+        out->top_logprobs[i] = logits[out->top_ids[i]] - max - total;
+}
+
+static void edit(struct sampler *s, const float *logits, const struct head_row *row,
+                 const struct logit_edit *edits, const uint32_t *mask) {
+    memcpy(s->edited, logits, (size_t)s->num_groups * LANES * sizeof *logits);
+    for (int i = row->edit_start; i < row->edit_end; i++) {
+        const struct logit_edit *e = &edits[i];
+        CHECK(e->token >= 0 && e->token < s->vocab);
+        float l = s->edited[e->token];
+        s->edited[e->token] = (l > 0 ? l / e->div : l * e->div) + e->add;
+    }
+    for (int i = 0; mask && i < s->vocab; i++)
+        if (mask[i / 32] == 0xffffffffu)
+            i |= 31;
+        else if (!(mask[i / 32] >> (i % 32) & 1u))
+            s->edited[i] = -INFINITY;
+}
+
+void sampler_row(struct sampler *s, const struct cpu_kernels *kernels, const float *logits,
+                 const struct head_row *row, const struct logit_edit *edits, const uint32_t *mask,
+                 struct sample *out) {
+    float max, total = 0, edited_max;
+    out->id = 0;
+    out->logprob = 0;
+    out->failed = !maxima(s, kernels, logits, &max);
+    if (out->failed)
+        return;
+    if (row->num_logprobs >= 0)
+        total = log_total(s, kernels, logits, max);
+    if (row->num_logprobs > 0)
+        best(s, logits, max, total, row->num_logprobs, out);
+
+    edited_max = max;
+    if (row->target >= 0) {
+        CHECK(row->target < s->vocab);
+        out->id = row->target;
+    } else {
+        const float *l = logits;
+        if (mask || row->edit_end > row->edit_start) {
+            edit(s, logits, row, edits, mask);
+            l = s->edited;
+            out->failed = !maxima(s, kernels, l, &edited_max);
+        }
+        if (!out->failed)
+            out->id = row->temperature >= MIN_TEMPERATURE ? draw(s, kernels, l, edited_max, row)
+                                                          : argmax(s, l, edited_max);
+    }
+    if (row->num_logprobs >= 0)
+        out->logprob = logits[out->id] - max - total;
+}

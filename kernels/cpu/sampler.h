@@ -1,0 +1,36 @@
+// Drawing a token from one row of logits. Definition: kernels/README.md, rules 11 to 16; oracle:
+// ref_sample().
+#pragma once
+
+#include "backend.h"
+#include "kernels.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct sampler; // scratch for one thread
+
+struct sample {
+    int32_t id;
+    bool failed;
+    float logprob;       // where num_logprobs >= 0
+    int32_t *top_ids;    // (num_logprobs) the caller's
+    float *top_logprobs; // (num_logprobs) the caller's
+};
+
+// Logits that a row holds: vocab rounded up to 16; those past vocab are -infinity.
+static inline int sampler_row_size(int vocab) { return (vocab + LANES - 1) / LANES * LANES; }
+
+struct sampler *sampler_open(int vocab); // NULL: out of memory
+void sampler_close(struct sampler *s);   // NULL is allowed
+
+// logits (sampler_row_size(vocab)), left as they are. mask may be NULL. Never allocates. Subnormal numbers
+// must be flushed (pool_run), or be absent.
+void sampler_row(struct sampler *s, const struct cpu_kernels *kernels, const float *logits,
+                 const struct head_row *row, const struct logit_edit *edits, const uint32_t *mask,
+                 struct sample *out);
+
+#ifdef __cplusplus
+}
+#endif

@@ -1,0 +1,35 @@
+// Which instruction sets this machine has.
+#include "kernels.h"
+
+#include <string.h>
+
+#if defined(__x86_64__)
+#include <cpuid.h>
+
+static bool has_avx2(void) {
+    unsigned a, b, c, d;
+    if (!__get_cpuid(1, &a, &b, &c, &d) || !(c & bit_F16C))
+        return false;
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+}
+
+static bool has_avx512(void) {
+    unsigned a, b, c, d;
+    if (!has_avx2() || !__get_cpuid_count(7, 1, &a, &b, &c, &d) || !(a & 1u << 5)) // AVX512_BF16
+        return false;
+    return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+           __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
+           __builtin_cpu_supports("avx512vnni");
+}
+#endif
+
+const struct cpu_kernels *cpu_kernels_find(const char *variant) {
+    bool any = !variant || !*variant || strcmp(variant, "auto") == 0;
+#if defined(__x86_64__)
+    if ((any || strcmp(variant, "avx512") == 0) && has_avx512())
+        return &cpu_kernels_avx512;
+    if ((any || strcmp(variant, "avx2") == 0) && has_avx2())
+        return &cpu_kernels_avx2;
+#endif
+    return any || strcmp(variant, "scalar") == 0 ? &cpu_kernels_scalar : NULL;
+}

@@ -1,0 +1,60 @@
+// 16-bit floats in plain integer arithmetic: exact, the same on every machine, whatever the rounding or flush
+// mode of the thread. Rounding is to nearest, ties to even, as the conversion instructions of x86 and ARM do.
+#pragma once
+
+#include <stdint.h>
+#include <string.h>
+
+static inline uint32_t float_bits(float f) {
+    uint32_t u;
+    memcpy(&u, &f, sizeof u);
+    return u;
+}
+
+static inline float bits_float(uint32_t u) {
+    float f;
+    memcpy(&f, &u, sizeof f);
+    return f;
+}
+
+static inline float half_to_float(uint16_t h) {
+    uint32_t sign = (uint32_t)(h & 0x8000u) << 16, exp = (h >> 10) & 31u, man = h & 0x3ffu;
+    if (exp == 31)
+        return bits_float(sign | 0x7f800000u | man << 13 | (man ? 0x400000u : 0));
+    if (exp != 0)
+        return bits_float(sign | (exp + 112) << 23 | man << 13);
+    if (man == 0)
+        return bits_float(sign);
+    uint32_t e = 113; // a subnormal half is a normal float
+    while (!(man & 0x400u)) {
+        man <<= 1;
+        e--;
+    }
+    return bits_float(sign | e << 23 | (man & 0x3ffu) << 13);
+}
+
+static inline uint16_t float_to_half(float f) {
+    uint32_t u = float_bits(f), sign = u >> 16 & 0x8000u, a = u & 0x7fffffffu;
+    if (a > 0x7f800000u)
+        return (uint16_t)(sign | 0x7e00u | (a >> 13 & 0x3ffu));
+    if (a >= 0x47800000u) // 65536
+        return (uint16_t)(sign | 0x7c00u);
+    if (a >= 0x38800000u) { // a normal half; a carry out of the mantissa is what it should be
+        uint32_t r = a - 0x38000000u;
+        return (uint16_t)(sign | (r + 0xfffu + (r >> 13 & 1u)) >> 13);
+    }
+    uint32_t e = a >> 23;
+    if (e < 102) // below half of the smallest subnormal
+        return (uint16_t)sign;
+    uint32_t shift = 126 - e, man = (a & 0x7fffffu) | 0x800000u;
+    return (uint16_t)(sign | (man + (1u << (shift - 1)) - 1 + (man >> shift & 1u)) >> shift);
+}
+
+static inline float bf16_to_float(uint16_t h) { return bits_float((uint32_t)h << 16); }
+
+static inline uint16_t float_to_bf16(float f) {
+    uint32_t u = float_bits(f);
+    if ((u & 0x7fffffffu) > 0x7f800000u)
+        return (uint16_t)(u >> 16 | 0x40u); // stays NaN
+    return (uint16_t)((u + 0x7fffu + (u >> 16 & 1u)) >> 16);
+}

@@ -1,0 +1,59 @@
+// The primitives that the reference backend is composed of: the meaning of every operation, one scalar
+// function each, sums in double. tests/ops compares every faster kernel with these. Row-major; letters of
+// shapes as in model.h.
+#pragma once
+
+#include "backend.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+// A weight part as the file gives it.
+struct ref_matrix {
+    const void *data; // (rows, cols)
+    enum dtype dtype;
+    int rows, cols;
+    const float *bias; // (rows) or NULL
+};
+
+// Element (n, k), dequantised.
+float ref_element(const struct ref_matrix *w, int n, int k);
+
+// y[n] = sum over k of x[k] * w[n][k], + bias[n].  x (cols), y (rows)
+void ref_matvec(float *y, const float *x, const struct ref_matrix *w);
+
+// y = x / sqrt(mean(x^2) + eps) * w.  (n) each
+void ref_rmsnorm(float *y, const float *x, const float *w, int n, float eps);
+
+// y = silu(gate) * up.  (n) each
+void ref_swiglu(float *y, const float *gate, const float *up, int n);
+
+// Rotates one head in place.  x (d)
+void ref_rope(float *x, const struct rope_config *rope, int position);
+
+// o = softmax(q . k * scale) v over n tokens.  q, o (d), k, v (n, d) with rows `stride` floats apart
+void ref_attention(float *o, const float *q, const float *k, const float *v, int n, int d, int stride,
+                   double scale);
+
+// x stored as `dtype` (F32, F16, BF16) and read back.
+void ref_store(void *dst, enum dtype dtype, float x);
+float ref_fetch(const void *src, enum dtype dtype);
+
+struct ref_sample {
+    int32_t id;
+    bool failed;
+    float logprob;
+    int num_top;
+    int32_t top_ids[32];
+    float top_logprobs[32];
+};
+
+// Draws from one row of logits (V): edits, mask, temperature, top-k, top-p, min-p as kernels/README.md
+// defines them, by sorting the whole vocabulary. false: out of memory.
+bool ref_sample(struct ref_sample *out, const float *logits, int vocab, const struct head_row *row,
+                const struct logit_edit *edits, const uint32_t *mask);
+
+#ifdef __cplusplus
+}
+#endif

@@ -1,0 +1,10 @@
+// Frequencies of rotary position embedding, in double: what every backend fills its tables from.
+#pragma once
+
+#include "model.h"
+
+// Angle per position of pair i, 0 <= i < dim/2, with scaling and frequency factors applied.
+double rope_frequency(const struct rope_config *rope, int i);
+
+// What cos and sin are multiplied by: 1 except for YaRN.
+double rope_magnitude(const struct rope_config *rope);

@@ -1,0 +1,223 @@
+// Speed of the CPU kernels: GEMM of each dtype as GMAC/s and GB/s of packed weights, and as a share of the
+// read bandwidth measured in the same run with the same threads; a decode step of a Llama-3.2-1B shape.
+//
+//   bench_kernels [threads] [variant]      threads 0: all processors
+#include "device.h"
+
+#include "half.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+static double now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+static uint32_t random_u32(void) {
+    static uint64_t x = 88172645463325252u;
+    x ^= x << 13;
+    x ^= x >> 7;
+    x ^= x << 17;
+    return (uint32_t)(x >> 20);
+}
+
+struct read {
+    const uint64_t *data;
+    size_t words;
+    _Atomic uint64_t sink;
+};
+
+static void read_share(void *ctx, int thread, int num_threads) {
+    struct read *r = ctx;
+    size_t n = r->words / (size_t)num_threads / 64 * 64;
+    const uint64_t *p = r->data + n * (size_t)thread;
+    uint64_t sums[8] = {0};
+    for (size_t i = 0; i < n; i += 8)
+        for (size_t j = 0; j < 8; j++)
+            sums[j] ^= p[i + j];
+    for (int j = 0; j < 8; j++)
+        r->sink ^= sums[j];
+}
+
+static double bandwidth(struct pool *pool) {
+    struct region region = region_alloc((size_t)512 << 20);
+    if (!region.data)
+        exit(1);
+    memset(region.data, 1, region.bytes);
+    struct read r = {.data = region.data, .words = region.bytes / 8};
+    double best = 0;
+    for (int i = 0; i < 5; i++) {
+        double t = now();
+        pool_run(pool, read_share, &r, true);
+        best = fmax(best, (double)region.bytes / (now() - t));
+    }
+    region_free(&region);
+    return best;
+}
+
+static struct tensor matrix(enum dtype dtype, int rows, int cols) {
+    size_t row_bytes = dtype_row_bytes(dtype, cols), n = (size_t)rows * row_bytes;
+    unsigned char *p = malloc(n);
+    if (!p)
+        exit(1);
+    for (size_t i = 0; i + 4 <= n; i += 4) { // small finite numbers whatever the type
+        uint32_t u = (random_u32() & 0x80ff80ffu) | (dtype == DTYPE_F16 ? 0x20002000u : 0x3c003c00u);
+        memcpy(p + i, &u, 4);
+    }
+    if (dtype == DTYPE_Q8_0)
+        for (size_t i = 0; i < n; i += 34)
+            memcpy(p + i, &(uint16_t){0x1400}, 2);
+    return (struct tensor){p, dtype, 2, {rows, cols}};
+}
+
+static struct weight *load(struct device *dev, enum weight_role role, enum dtype dtype, int parts,
+                           const int *rows, int cols) {
+    struct weight_desc desc = {.role = role};
+    for (int i = 0; i < parts; i++)
+        desc.part[i] = matrix(dtype, rows[i], cols);
+    struct err err = {0};
+    struct weight *w = backend_cpu.weight_load(dev, &desc, &err);
+    for (int i = 0; i < parts; i++)
+        free((void *)(uintptr_t)desc.part[i].data);
+    if (!w) {
+        fprintf(stderr, "%s\n", err.msg);
+        exit(1);
+    }
+    return w;
+}
+
+enum { LAYERS = 6, CONTEXT = 1024, MAX_TOKENS = 64 };
+
+static void run(enum dtype dtype, int threads, const char *variant) {
+    struct model_config m = {.num_layers = LAYERS,
+                             .hidden = 2048,
+                             .num_heads = 32,
+                             .num_kv_heads = 8,
+                             .head_dim = 64,
+                             .ffn = 8192,
+                             .vocab = 32000,
+                             .norm_eps = 1e-5f,
+                             .attn_scale = 0.125f,
+                             .logit_scale = 1};
+    m.rope =
+        (struct rope_config){.theta = 500000, .dim = 64, .interleaved = true, .factor = 1, .attn_factor = 1};
+    struct device_config config = {.model = &m,
+                                   .num_threads = threads,
+                                   .variant = variant,
+                                   .kv_dtype = DTYPE_F16,
+                                   .block_size = 16,
+                                   .world = 1};
+    struct err err = {0};
+    struct device *dev = backend_cpu.open(NULL, &config, &err);
+    if (!dev) {
+        fprintf(stderr, "%s\n", err.msg);
+        exit(1);
+    }
+    double read = bandwidth(dev->pool);
+    struct weight_desc norm_desc = {.role = WEIGHT_NORM};
+    float ones[2048];
+    for (int i = 0; i < 2048; i++)
+        ones[i] = 1;
+    norm_desc.part[0] = (struct tensor){ones, DTYPE_F32, 1, {2048}};
+    struct layer layers[LAYERS];
+    for (int i = 0; i < LAYERS; i++) {
+        struct weight *norm = backend_cpu.weight_load(dev, &norm_desc, &err);
+        layers[i] = (struct layer){.index = i, .attn_norm = norm, .ffn_norm = norm};
+        layers[i].qkv = load(dev, WEIGHT_QKV, dtype, 3, (int[]){2048, 512, 512}, 2048);
+        layers[i].attn_out = load(dev, WEIGHT_ATTN_OUT, dtype, 1, (int[]){2048}, 2048);
+        layers[i].gate_up = load(dev, WEIGHT_GATE_UP, dtype, 2, (int[]){8192, 8192}, 2048);
+        layers[i].down = load(dev, WEIGHT_DOWN, dtype, 1, (int[]){2048}, 8192);
+    }
+    double bytes = (double)dev->weight_bytes;
+    struct step_limits limits = {.max_tokens = MAX_TOKENS,
+                                 .max_seqs = MAX_TOKENS,
+                                 .max_rows = 1,
+                                 .max_context = CONTEXT,
+                                 .num_blocks = CONTEXT / 16 * MAX_TOKENS};
+    struct workspace ws;
+    if (backend_cpu.reserve(dev, &limits, &ws, &err) != STATUS_OK) {
+        fprintf(stderr, "%s\n", err.msg);
+        exit(1);
+    }
+    struct device_info info;
+    backend_cpu.info(dev, &info);
+    printf("%s, %s, read %.1f GB/s, %.0f MB of weights\n", info.name, dtype_name(dtype), read * 1e-9,
+           bytes * 1e-6);
+
+    static int32_t ids[MAX_TOKENS], positions[MAX_TOKENS], start[MAX_TOKENS + 1], context[MAX_TOKENS],
+        block_start[MAX_TOKENS + 1], blocks[MAX_TOKENS * CONTEXT / 16];
+    static int64_t slots[MAX_TOKENS];
+    static const int batches[] = {1, 2, 4, 8, 16, 32, 64, -64};
+    double macs = 0;
+    for (int i = 0; i < LAYERS; i++)
+        macs += 2048.0 * 3072 + 2048.0 * 2048 + 3 * 2048.0 * 8192;
+    for (int b = 0; b < (int)(sizeof batches / sizeof *batches); b++) {
+        bool prefill = batches[b] < 0;
+        int M = abs(batches[b]), seqs = prefill ? 1 : M, length = 512, per_seq = CONTEXT / 16;
+        for (int t = 0; t < M; t++) {
+            int seq = prefill ? 0 : t;
+            positions[t] = prefill ? length - M + t : length - 1;
+            slots[t] = (int64_t)seq * CONTEXT + positions[t];
+        }
+        for (int s = 0; s < seqs; s++) {
+            start[s] = prefill ? 0 : s;
+            block_start[s] = s * per_seq;
+            context[s] = length;
+            for (int i = 0; i < per_seq; i++)
+                blocks[s * per_seq + i] = s * per_seq + i;
+        }
+        start[seqs] = M;
+        block_start[seqs] = seqs * per_seq;
+        struct step step = {.num_tokens = M,
+                            .num_seqs = seqs,
+                            .num_decode = prefill ? 0 : seqs,
+                            .max_query_len = prefill ? M : 1,
+                            .max_context_len = length,
+                            .ids = ids,
+                            .positions = positions,
+                            .slots = slots,
+                            .query_start = start,
+                            .context_len = context,
+                            .block_start = block_start,
+                            .block_ids = blocks};
+        for (int i = 0; i < M * 2048; i++)
+            dev->resid[i] = (float)(random_u32() & 0xffffu) / 65536.0f - 0.5f;
+        double best = 1e30, gemm = 1e30;
+        for (int round = 0; round < 4; round++) {
+            double t0 = now(), attention = 0;
+            for (int i = 0; i < LAYERS; i++) {
+                backend_cpu.qkv(dev, ws.q, ws.resid, &layers[i], &step);
+                double t1 = now();
+                if (prefill)
+                    backend_cpu.attn_prefill(dev, ws.h, ws.q, &layers[i], &step);
+                else
+                    backend_cpu.attn_decode(dev, ws.h, ws.q, &layers[i], &step);
+                attention += now() - t1;
+                backend_cpu.proj_add(dev, ws.resid, ws.h, layers[i].attn_out, &step);
+                backend_cpu.mlp_in(dev, ws.h, ws.resid, &layers[i], &step);
+                backend_cpu.proj_add(dev, ws.resid, ws.h, layers[i].down, &step);
+            }
+            double t = now() - t0;
+            best = fmin(best, t);
+            gemm = fmin(gemm, t - attention);
+        }
+        printf("  %s M=%-3d %7.2f ms a step  dense %7.2f ms  %6.1f GB/s = %4.0f %% of read  %6.1f GMAC/s\n",
+               prefill ? "prefill" : "decode ", M, best * 1e3, gemm * 1e3, bytes / gemm * 1e-9,
+               100 * bytes / gemm / read, macs * M / gemm * 1e-9);
+    }
+    backend_cpu.close(dev);
+}
+
+int main(int argc, char **argv) {
+    int threads = argc > 1 ? atoi(argv[1]) : 0;
+    const char *variant = argc > 2 ? argv[2] : "auto";
+    static const enum dtype dtypes[] = {DTYPE_Q8_0, DTYPE_BF16, DTYPE_F16, DTYPE_F32};
+    for (int i = 0; i < 4; i++)
+        run(dtypes[i], threads, variant);
+    return 0;
+}

@@ -1,0 +1,275 @@
+// The order of operations itself, written a second time from the rules of kernels/README.md, one number after
+// another: a kernel that is right but sums in another order fails here. The bits are a promise to users.
+#include "harness.h"
+
+#include "fixture.h"
+#include "float_env.h"
+#include "rope.h"
+
+// Rule 6
+static float plain_exp(float x) {
+    if (x < -87.33f)
+        return 0;
+    if (x > 88.37f)
+        return INFINITY;
+    float t = fmaf(x, 1.44269504088896341f, 0x1.8p23f), n = t - 0x1.8p23f;
+    float f = fmaf(n, 2.12194440e-4f, fmaf(n, -0.693359375f, x));
+    static const float c[] = {1.9875691500e-4f, 1.3981999507e-3f, 8.3334519073e-3f,
+                              4.1665795894e-2f, 1.6666665459e-1f, 5.0000001201e-1f};
+    float p = c[0];
+    for (int i = 1; i < 6; i++)
+        p = fmaf(p, f, c[i]);
+    return (fmaf(p, f * f, f) + 1) * ldexpf(1, (int)n);
+}
+
+// Rule 7: 16 lanes, then the tree 8, 4, 2, 1
+static float plain_tree(const float lane[16]) {
+    float a[16];
+    memcpy(a, lane, sizeof a);
+    for (int n = 8; n > 0; n /= 2)
+        for (int i = 0; i < n; i++)
+            a[i] += a[i + n];
+    return a[0];
+}
+
+static void plain_rmsnorm(float *y, const float *x, const float *w, int n, float eps) {
+    float lane[16] = {0};
+    for (int i = 0; i < n; i++)
+        lane[i % 16] = fmaf(x[i], x[i], lane[i % 16]);
+    float scale = 1 / sqrtf(plain_tree(lane) / (float)n + eps);
+    for (int i = 0; i < n; i++)
+        y[i] = x[i] * scale * w[i];
+}
+
+// Rules 1, 2, 4: elements [k0, k1) of the dot of x with row n of a matrix as the file has it
+static float plain_dot(const struct tensor *w, int n, const float *x, int k0, int k1) {
+    struct ref_matrix m = {w->data, w->dtype, (int)w->shape[0], (int)w->shape[1], NULL};
+    float acc = 0;
+    if (w->dtype == DTYPE_F32 || w->dtype == DTYPE_F16) {
+        for (int k = k0; k < k1; k++)
+            acc = fmaf(ref_element(&m, n, k), x[k], acc);
+    } else if (w->dtype == DTYPE_BF16) {
+        for (int k = k0; k < k1; k += 2) { // the odd one first
+            if (k + 1 < m.cols)
+                acc = fmaf(ref_element(&m, n, k + 1), bf16_to_float(float_to_bf16(x[k + 1])), acc);
+            acc = fmaf(ref_element(&m, n, k), bf16_to_float(float_to_bf16(x[k])), acc);
+        }
+    } else {
+        for (int k = k0; k < k1; k += 32) {
+            const char *block = (const char *)w->data + ((size_t)n * (size_t)m.cols + (size_t)k) / 32 * 34;
+            float max = 0, scale = ref_fetch(block, DTYPE_F16);
+            for (int i = 0; i < 32; i++)
+                max = fmaxf(max, fabsf(x[k + i]));
+            int dot = 0, sum = 0;
+            for (int i = 0; i < 32; i++) {
+                int q = (int)nearbyintf(x[k + i] * (127 / max));
+                dot += (block[2 + i] + 128) * q;
+                sum += q;
+            }
+            float d = max / 127;
+            acc = fmaf((float)dot, scale * d, acc);
+            acc = fmaf(scale * -128, d * (float)sum, acc);
+        }
+    }
+    return acc;
+}
+
+// Rule 3
+static float plain_segments(const struct tensor *w, int n, const float *x) {
+    int block = w->dtype == DTYPE_Q8_0 ? 32 : w->dtype == DTYPE_BF16 ? 2 : 1, cols = (int)w->shape[1];
+    int blocks = (cols + block - 1) / block;
+    float s[8];
+    for (int i = 0; i < 8; i++) {
+        int k1 = blocks * (i + 1) / 8 * block;
+        s[i] = plain_dot(w, n, x, blocks * i / 8 * block, k1 < cols ? k1 : cols);
+    }
+    return ((s[0] + s[1]) + (s[2] + s[3])) + ((s[4] + s[5]) + (s[6] + s[7]));
+}
+
+// Rules 8 to 10: one query over tokens [begin, end). k, v (end, d)
+static void plain_attention(float *out, const float *q, const float *k, const float *v, int begin, int end,
+                            int d, float scale) {
+    float all_max = -INFINITY, all_sum = 0;
+    memset(out, 0, (size_t)d * sizeof *out);
+    for (int chunk = begin / 256 * 256; chunk < end; chunk += 256) {
+        float max = -INFINITY, sum = 0, o[256] = {0};
+        for (int step = chunk; step < chunk + 256 && step < end; step += 64) {
+            int t0 = step > begin ? step : begin, t1 = step + 64 < end ? step + 64 : end;
+            if (t0 >= t1)
+                continue;
+            float s[64], lane[16] = {0}, top = max;
+            for (int t = t0; t < t1; t++) {
+                float acc = 0;
+                for (int i = 0; i < d; i++)
+                    acc = fmaf(k[t * d + i], q[i], acc);
+                s[t - step] = acc * scale;
+                top = fmaxf(top, s[t - step]);
+            }
+            float fade = plain_exp(max - top);
+            for (int t = t0; t < t1; t++) {
+                s[t - step] = plain_exp(s[t - step] - top);
+                lane[t % 16] += s[t - step];
+            }
+            sum = fmaf(sum, fade, plain_tree(lane));
+            max = top;
+            for (int i = 0; i < d; i++) {
+                o[i] *= fade;
+                for (int t = t0; t < t1; t++)
+                    o[i] = fmaf(v[t * d + i], s[t - step], o[i]);
+            }
+        }
+        float top = fmaxf(all_max, max), old = plain_exp(all_max - top), new = plain_exp(max - top);
+        all_sum = fmaf(sum, new, all_sum * old);
+        all_max = top;
+        for (int i = 0; i < d; i++)
+            out[i] = fmaf(o[i], new, out[i] * old);
+    }
+    for (int i = 0; i < d; i++)
+        out[i] /= all_sum;
+}
+
+static void plain_rope(float *x, const struct rope_config *r, int position) {
+    for (int i = 0; i < r->dim / 2; i++) {
+        float c = (float)cos(position * rope_frequency(r, i)),
+              s = (float)sin(position * rope_frequency(r, i));
+        float *a = x + (r->interleaved ? 2 * i : i), *b = x + (r->interleaved ? 2 * i + 1 : i + r->dim / 2);
+        float x0 = *a, x1 = *b;
+        *a = x0 * c - x1 * s;
+        *b = x0 * s + x1 * c;
+    }
+}
+
+static void random_floats(float *x, int n) {
+    for (int i = 0; i < n; i++)
+        x[i] = random_float();
+}
+
+static void check_layer(enum dtype dtype, enum dtype kv, int window) {
+    const struct shape shape = {1, 96, 6, 2, 24, 160, 64, window, false, false, false};
+    enum { ROWS = 3, START = 598, D = 96, Q = 144, F = 160, d = 24, KV = 48, END = START + ROWS };
+    struct fixture *f = fixture_make(&shape, dtype);
+    struct instance *in = instance_open(f, (struct setup){&backend_cpu, "auto", 2, 16, kv}, 8, 608, 1);
+    struct batch *b = batch_make(in, &(struct piece){0, START, ROWS, true}, 1);
+    const struct layer *l = &in->layers[0];
+    const struct weight_desc *norm = &f->weights[1], *qkv = &f->weights[2], *out = &f->weights[3],
+                             *ffn_norm = &f->weights[4], *gate_up = &f->weights[5], *down = &f->weights[6];
+    uint64_t env = float_env_enter(); // the plain versions flush subnormals, too
+    static float resid[ROWS][D], q[ROWS][Q], h[ROWS][Q], up[ROWS][F], keys[2][END * d], values[2][END * d];
+    float x[D], y[F];
+    size_t bytes = in->ops->kv_block_bytes(in->dev), size = dtype_row_bytes(kv, 1);
+    char *block = must_calloc(1, bytes);
+    for (int i = 0; i < in->limits.num_blocks; i++) { // a past
+        for (size_t j = 0; j < bytes / size; j++)
+            ref_store(block + j * size, kv, random_float() * 2);
+        in->ops->kv_import(in->dev, i, block);
+    }
+    random_floats(resid[0], ROWS * D);
+    memcpy(in->ws.resid, resid, sizeof resid);
+    in->ops->step_begin(in->dev, &b->step);
+    in->ops->qkv(in->dev, in->ws.q, in->ws.resid, l, &b->step);
+    for (int t = 0; t < ROWS; t++) {
+        plain_rmsnorm(x, resid[t], norm->part[0].data, D, f->config.norm_eps);
+        for (int i = 0; i < Q; i++)
+            q[t][i] = plain_dot(&qkv->part[0], i, x, 0, D);
+        for (int i = 0; i < Q; i += d)
+            plain_rope(q[t] + i, &f->config.rope, START + t);
+    }
+    assert_memory_equal(q, in->ws.q, sizeof q);
+
+    for (int t = 0; t < END; t++) { // (2, B, K, d) in each block
+        if (t % 16 == 0)
+            in->ops->kv_export(in->dev, block_of(in, 0, t / 16), block);
+        for (int i = 0; i < KV; i++) {
+            keys[i / d][t * d + i % d] = ref_fetch(block + (size_t)(t % 16 * KV + i) * size, kv);
+            values[i / d][t * d + i % d] = ref_fetch(block + (size_t)((16 + t % 16) * KV + i) * size, kv);
+        }
+    }
+    for (int t = 0; t < ROWS; t++) { // what qkv wrote
+        plain_rmsnorm(x, resid[t], norm->part[0].data, D, f->config.norm_eps);
+        float key[KV];
+        for (int i = 0; i < KV; i++)
+            key[i] = plain_dot(&qkv->part[1], i, x, 0, D);
+        for (int i = 0; i < KV; i += d)
+            plain_rope(key + i, &f->config.rope, START + t);
+        for (int i = 0; i < KV; i++) {
+            char stored[4];
+            ref_store(stored, kv, key[i]);
+            assert_true(keys[i / d][(START + t) * d + i % d] == ref_fetch(stored, kv));
+            ref_store(stored, kv, plain_dot(&qkv->part[2], i, x, 0, D));
+            assert_true(values[i / d][(START + t) * d + i % d] == ref_fetch(stored, kv));
+        }
+    }
+    in->ops->attn_prefill(in->dev, in->ws.h, in->ws.q, l, &b->step);
+    for (int t = 0; t < ROWS; t++)
+        for (int head = 0; head < 6; head++) {
+            int end = START + t + 1, begin = window > 0 && end > window ? end - window : 0;
+            plain_attention(h[t] + head * d, q[t] + head * d, keys[head / 3], values[head / 3], begin, end, d,
+                            f->config.attn_scale);
+        }
+    assert_memory_equal(h, in->ws.h, sizeof h);
+
+    random_floats(h[0], ROWS * Q);
+    memcpy(in->ws.h, h, sizeof h);
+    in->ops->proj_add(in->dev, in->ws.resid, in->ws.h, l->attn_out, &b->step);
+    for (int t = 0; t < ROWS; t++)
+        for (int i = 0; i < D; i++)
+            resid[t][i] += plain_segments(&out->part[0], i, h[t]);
+    assert_memory_equal(resid, in->ws.resid, sizeof resid);
+
+    in->ops->mlp_in(in->dev, in->ws.h, in->ws.resid, l, &b->step);
+    for (int t = 0; t < ROWS; t++) {
+        plain_rmsnorm(x, resid[t], ffn_norm->part[0].data, D, f->config.norm_eps);
+        for (int i = 0; i < F; i++) {
+            float g = plain_dot(&gate_up->part[0], i, x, 0, D);
+            up[t][i] = g / (1 + plain_exp(-g)) * plain_dot(&gate_up->part[1], i, x, 0, D);
+        }
+    }
+    assert_memory_equal(up, in->ws.h, sizeof up);
+    in->ops->proj_add(in->dev, in->ws.resid, in->ws.h, l->down, &b->step);
+    for (int t = 0; t < ROWS; t++)
+        for (int i = 0; i < D; i++)
+            resid[t][i] += plain_segments(&down->part[0], i, up[t]);
+    assert_memory_equal(resid, in->ws.resid, sizeof resid);
+
+    struct step_out result;
+    in->ops->head(in->dev, in->ws.resid, &in->model, &b->step);
+    in->ops->step_end(in->dev);
+    in->ops->sync(in->dev, &result, NULL);
+    for (int t = 0; t < ROWS; t++) {
+        plain_rmsnorm(x, resid[t], f->weights[7].part[0].data, D, f->config.norm_eps);
+        for (int i = 0; i < 64; i++)
+            y[i] = plain_dot(&f->weights[8].part[0], i, x, 0, D);
+        assert_memory_equal(y, result.logits + t * 64, 64 * sizeof *y);
+        // log-probability: groups of 16, then the binary tree of neighbours
+        float group[4], max = y[0];
+        for (int i = 0; i < 64; i++)
+            max = fmaxf(max, y[i]);
+        for (int g = 0; g < 4; g++) {
+            float e[16];
+            for (int i = 0; i < 16; i++)
+                e[i] = plain_exp(y[g * 16 + i] - max);
+            group[g] = plain_tree(e);
+        }
+        float total = (float)log((double)((group[0] + group[1]) + (group[2] + group[3])));
+        assert_true(result.logprob[t] == max - max - total); // greedy: the best token
+        assert_true(y[result.ids[t]] == max);
+    }
+    float_env_leave(env);
+    free(block);
+    free(b);
+    instance_close(in);
+    fixture_free(f);
+}
+
+static void test_layer(void **state) {
+    (void)state;
+    check_layer(DTYPE_F32, DTYPE_F32, 0);
+    check_layer(DTYPE_F16, DTYPE_F16, 0);
+    check_layer(DTYPE_BF16, DTYPE_BF16, 300);
+    check_layer(DTYPE_Q8_0, DTYPE_F16, 7);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_layer)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,305 @@
+// The tables of inner loops: AVX2 and AVX-512 equal plain C bit for bit, on ordinary and on hostile numbers,
+// and plain C equals double arithmetic within what f32 allows.
+#include "harness.h"
+
+#include "fixture.h"
+#include "float_env.h"
+#include "kernels.h"
+#include "pool.h"
+
+#include <stdatomic.h>
+
+static const char *const names[] = {"scalar", "avx2", "avx512"};
+static const enum dtype types[] = {DTYPE_F32, DTYPE_F16, DTYPE_BF16, DTYPE_Q8_0};
+
+// Any bit pattern, among them NaN, infinities and subnormals. NaNs are made one NaN: which of two operands'
+// NaN comes out of an instruction is not defined by C.
+static float any_float(void) {
+    uint32_t u = random_u32() ^ random_u32() << 13;
+    if (random_u32() % 16 == 0)
+        u &= 0x807fffffu; // subnormal
+    if (random_u32() % 64 == 0)
+        u |= 0x7f800000u;
+    float f = bits_float(u);
+    return isnan(f) ? NAN : f;
+}
+
+static const struct cpu_kernels *variant(int v) {
+    const struct cpu_kernels *k = cpu_kernels_find(names[v]);
+    if (!k)
+        printf("  not here: %s\n", names[v]);
+    return k;
+}
+
+static void test_halves(void **state) {
+    (void)state;
+    for (uint32_t h = 0; h < 65536; h++) {
+        float f = half_to_float((uint16_t)h);
+        bool nan = (h & 0x7c00u) == 0x7c00u && (h & 0x3ffu);
+        assert_int_equal(float_to_half(f), nan ? h | 0x200u : h);
+        if (!nan && (h & 0x7c00u) != 0x7c00u) { // its value, and the midpoint to the next rounds to even
+            int e = (int)(h >> 10 & 31);
+            double value = ldexp(e ? 1024 + (int)(h & 0x3ff) : (int)(h & 0x3ff), (e ? e : 1) - 25);
+            assert_true((double)fabsf(f) == value);
+            double next = value + ldexp(1, (e ? e : 1) - 25);
+            float middle = (float)((value + next) / 2);
+            uint32_t even = (h & 0x7fffu) % 2 == 0 ? (h & 0x7fffu) : (h & 0x7fffu) + 1;
+            assert_int_equal(float_to_half(middle), even);
+            assert_int_equal(float_to_half(nextafterf(middle, 0)), h & 0x7fffu);
+            assert_int_equal(float_to_half(nextafterf(middle, INFINITY)), (h & 0x7fffu) + 1);
+        }
+        float b = bf16_to_float((uint16_t)h);
+        if (!isnan(b))
+            assert_int_equal(float_to_bf16(b), h);
+    }
+    assert_int_equal(float_to_bf16(bits_float(0x3f808000u)), 0x3f80); // ties to even
+    assert_int_equal(float_to_bf16(bits_float(0x3f818000u)), 0x3f82);
+    assert_true(isnan(bf16_to_float(float_to_bf16(bits_float(0x7fffffffu)))));
+}
+
+// Packed weights of one row group, random; and activations of n tokens.
+static void random_gemm(enum dtype t, int blocks, int n, bool hostile, char *w, char *x) {
+    if (t == DTYPE_Q8_0) {
+        for (int b = 0; b < blocks; b++) {
+            struct weight_q8 *block = (struct weight_q8 *)(void *)w + b;
+            for (int i = 0; i < 16; i++)
+                block->d[i] = float_to_half(random_float() * (hostile ? 1e-6f : 0.01f));
+            for (int i = 0; i < 512; i++)
+                block->q[i / 64][i % 64] =
+                    (uint8_t)(hostile && random_u32() % 2 ? 255 * (random_u32() % 2) : random_u32());
+        }
+        for (int i = 0; i < n * blocks; i++) {
+            struct act_q8 *a = (struct act_q8 *)(void *)x + i;
+            int sum = 0;
+            for (int j = 0; j < 32; j++) {
+                a->q[j] =
+                    (int8_t)(hostile ? (random_u32() % 2 ? 127 : -127) : (int)(random_u32() % 255) - 127);
+                sum += a->q[j];
+            }
+            a->d = hostile ? any_float() : random_float();
+            a->s = a->d * (float)sum;
+        }
+        return;
+    }
+    int per_block = t == DTYPE_BF16 ? 2 : 1;
+    for (int i = 0; i < blocks * per_block * 16; i++) {
+        float f = hostile ? any_float() : random_float();
+        ref_store(w + dtype_row_bytes(t, i), t, f);
+    }
+    for (int i = 0; i < n * blocks * per_block; i++) {
+        float f = hostile ? any_float() : random_float();
+        ref_store(x + (t == DTYPE_BF16 ? i * 2 : i * 4), t == DTYPE_BF16 ? DTYPE_BF16 : DTYPE_F32, f);
+    }
+}
+
+static bool same_floats(const float *a, const float *b, int n) {
+    for (int i = 0; i < n; i++)
+        if (float_bits(a[i]) != float_bits(b[i]) && !(isnan(a[i]) && isnan(b[i])))
+            return false;
+    return true;
+}
+
+static void test_gemm(void **state) {
+    (void)state;
+    enum { BLOCKS = 37, N = 33 };
+    static char w[BLOCKS * 1088], x[N * BLOCKS * 64];
+    static float y[3][N * 16], alone[16];
+    for (int round = 0; round < 40; round++)
+        for (int i = 0; i < 4; i++) {
+            enum dtype t = types[i];
+            bool hostile = round % 2;
+            int blocks = 1 + (int)(random_u32() % BLOCKS), n = 1 + (int)(random_u32() % N), b0 = blocks / 3;
+            size_t ldx = (size_t)blocks * (t == DTYPE_Q8_0 ? sizeof(struct act_q8) : 4);
+            random_gemm(t, blocks, n, hostile, w, x);
+            uint64_t env = float_env_enter();
+            for (int v = 0; v < 3; v++) {
+                const struct cpu_kernels *k = cpu_kernels_find(names[v]);
+                if (!k)
+                    continue;
+                memset(y[v], 0xff, sizeof y[v]);
+                k->gemm[t](w, x, ldx, b0, blocks, y[v], n);
+                for (int r = 0; r < n; r++) { // a token alone is the same token
+                    k->gemm[t](w, x + (size_t)r * ldx, ldx, b0, blocks, alone, 1);
+                    assert_true(same_floats(alone, y[v] + r * 16, 16));
+                }
+                assert_true(same_floats(y[0], y[v], n * 16));
+                if (!hostile) // without NaN, to the bit
+                    assert_memory_equal(y[0], y[v], (size_t)n * 64);
+            }
+            float_env_leave(env);
+            for (int r = 0; r < n && !hostile; r++)
+                for (int lane = 0; lane < 16; lane++) { // against double
+                    double sum = 0, size = 0;
+                    for (int b = b0; b < blocks; b++) {
+                        double dot = 0;
+                        if (t == DTYPE_Q8_0) {
+                            const struct weight_q8 *p = (const struct weight_q8 *)(const void *)w + b;
+                            const struct act_q8 *a =
+                                (const struct act_q8 *)(const void *)(x + (size_t)r * ldx) + b;
+                            for (int j = 0; j < 32; j++)
+                                dot += (p->q[j / 4][lane * 4 + j % 4] - 128) * a->q[j];
+                            dot *= (double)half_to_float(p->d[lane]) * (double)a->d;
+                        } else {
+                            int pair = t == DTYPE_BF16 ? 2 : 1;
+                            for (int j = 0; j < pair; j++) {
+                                int at = (b * 16 + lane) * pair + j;
+                                double a = (double)ref_fetch(x + (size_t)r * ldx +
+                                                                 (size_t)(b * pair + j) * (pair == 2 ? 2 : 4),
+                                                             pair == 2 ? DTYPE_BF16 : DTYPE_F32);
+                                dot += (double)ref_fetch(w + dtype_row_bytes(t, at), t) * a;
+                            }
+                        }
+                        sum += dot;
+                        size += fabs(dot);
+                    }
+                    assert_true(fabs((double)y[0][r * 16 + lane] - sum) <= 4e-6 * size + 1e-6);
+                }
+        }
+}
+
+static void test_vectors(void **state) {
+    (void)state;
+    enum { N = 1056 };
+    static float x[N], w[N], y[3][N], z[3][N];
+    static uint16_t h[3][N], g[3][N];
+    static struct act_q8 q[3][N / 32];
+    for (int round = 0; round < 200; round++) {
+        bool hostile = round % 2;
+        int n = 1 + (int)(random_u32() % (N - 32)), whole = (n + 31) / 32 * 32;
+        for (int i = 0; i < N; i++) {
+            x[i] = hostile ? any_float() : random_float() * 20;
+            w[i] = random_float();
+        }
+        uint64_t env = float_env_enter();
+        for (int v = 0; v < 3; v++) {
+            const struct cpu_kernels *k = cpu_kernels_find(names[v]);
+            if (!k)
+                continue;
+            memset(y[v], 0xff, sizeof y[v]);
+            k->rmsnorm(y[v], x, w, n, 1e-5f);
+            assert_true(same_floats(y[0], y[v], n));
+            assert_true(n == N || isnan(y[v][n])); // nothing past the end
+            memset(z[v], 0xff, sizeof z[v]);
+            k->swiglu(z[v], x, w, n);
+            assert_true(same_floats(z[0], z[v], n));
+            assert_true(isnan(z[v][n]));
+            memset(h[v], 0xee, sizeof h[v]);
+            k->to_bf16(h[v], x, n);
+            assert_memory_equal(h[0], h[v], (size_t)N * 2);
+            memset(g[v], 0xee, sizeof g[v]);
+            k->to_f16(g[v], x, n);
+            assert_memory_equal(g[0], g[v], (size_t)N * 2);
+            k->to_q8(q[v], x, whole);
+            for (int i = 0; i < whole / 32; i++) {
+                assert_memory_equal(q[0][i].q, q[v][i].q, 32);
+                assert_true(same_floats(&q[0][i].d, &q[v][i].d, 1) && same_floats(&q[0][i].s, &q[v][i].s, 1));
+            }
+        }
+        float_env_leave(env);
+        if (hostile)
+            continue;
+        static float expected[N];
+        cpu_kernels_find("scalar")->rmsnorm(y[0], x, w, n, 1e-5f);
+        ref_rmsnorm(expected, x, w, n, 1e-5f);
+        assert_true(distance(y[0], expected, (size_t)n) < 1e-6);
+        cpu_kernels_find("scalar")->swiglu(y[0], x, w, n);
+        ref_swiglu(expected, x, w, n);
+        assert_true(distance(y[0], expected, (size_t)n) < 1e-6);
+        for (int i = 0; i < whole; i++) // the nearest of 255 steps
+            assert_true(fabsf(x[i] - q[0][i / 32].d * (float)q[0][i / 32].q[i % 32]) <=
+                        q[0][i / 32].d * 0.5001f);
+    }
+}
+
+// exp: relative error against double over its whole range, and its ends.
+static void test_exp(void **state) {
+    (void)state;
+    double worst = 0;
+    uint64_t env = float_env_enter();
+    for (int v = 0; v < 3; v++) {
+        const struct cpu_kernels *k = variant(v);
+        for (int i = 0; k && i < 200000; i++) {
+            float x[16], sum;
+            for (int j = 0; j < 16; j++)
+                x[j] = -INFINITY;
+            x[i % 16] = -87.0f * (float)i / 200000;
+            k->group_exp(&sum, x, 1, 0);
+            worst = fmax(worst, fabs((double)sum / exp((double)x[i % 16]) - 1));
+        }
+        if (!k)
+            continue;
+        float ends[16] = {-INFINITY, -1e30f, -88, -INFINITY}, sums[2];
+        for (int j = 3; j < 16; j++)
+            ends[j] = -INFINITY;
+        k->group_exp(sums, ends, 1, 0);
+        assert_true(sums[0] == 0);
+        ends[5] = NAN;
+        k->group_exp(sums, ends, 1, 0);
+        assert_true(isnan(sums[0]));
+        ends[5] = 0;
+        k->group_exp(sums, ends, 1, 0);
+        assert_true(sums[0] == 1);
+        float gate[2] = {-200, 200}, up[2] = {1, 1}, y[2];
+        k->swiglu(y, gate, up, 2);
+        assert_true(y[0] == 0 && y[1] == 200);
+    }
+    float_env_leave(env);
+    printf("  largest relative error %.2e\n", worst);
+    assert_true(worst < 1.5e-7);
+}
+
+struct count {
+    _Atomic int calls;
+    int seen[64];
+    volatile float tiny;
+};
+
+static void count_share(void *ctx, int thread, int num_threads) {
+    struct count *c = ctx;
+    int begin, end;
+    atomic_fetch_add(&c->calls, 1);
+    pool_share(64, thread, num_threads, &begin, &end);
+    for (int i = begin; i < end; i++) {
+        volatile float x = c->tiny; // subnormals count as zero on every thread
+        c->seen[i] += 1 + (x * 1.0f != 0);
+    }
+}
+
+static void test_pool(void **state) {
+    (void)state;
+    static const int sizes[] = {1, 2, 3, 8};
+    for (int s = 0; s < 4; s++) {
+        struct pool *p = pool_open(sizes[s]);
+        assert_non_null(p);
+        assert_int_equal(pool_size(p), sizes[s]);
+        struct count c = {.tiny = 1e-40f};
+        for (int i = 0; i < 1000; i++) {
+            pool_run(p, count_share, &c, i % 3 != 0);
+            if (i % 250 == 0) // workers fall asleep
+                for (volatile int j = 0; j < 1000000; j++)
+                    ;
+        }
+        assert_int_equal(c.calls, 334 + 666 * sizes[s]);
+        for (int i = 0; i < 64; i++)
+#if defined(__x86_64__) || defined(__aarch64__)
+            assert_int_equal(c.seen[i], 1000);
+#else
+            assert_true(c.seen[i] >= 1000);
+#endif
+        volatile float tiny = 1e-40f; // the caller's own mode is back
+        assert_true(tiny * 1.0f != 0);
+        pool_close(p);
+    }
+    struct pool *p = pool_open(0);
+    assert_true(p && pool_size(p) >= 1);
+    pool_close(p);
+    pool_close(NULL);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_halves), cmocka_unit_test(test_gemm), cmocka_unit_test(test_vectors),
+        cmocka_unit_test(test_exp),    cmocka_unit_test(test_pool),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,485 @@
+// Phases of the CPU backend against the reference by tolerance, and against each other by memcmp: instruction
+// sets, threads, block sizes, batches, chunks. Rules of kernels/README.md.
+#include "harness.h"
+
+#include "fixture.h"
+#include "rope.h"
+
+static const char *const variants[] = {"scalar", "avx2", "avx512"};
+enum { NUM_VARIANTS = 3 };
+
+static const struct shape shapes[] = {
+    {2, 64, 8, 4, 8, 172, 512, 0, false, false, true},   // stories260K
+    {2, 96, 2, 2, 48, 160, 203, 0, false, true, false},  // odd sizes, no grouping, biases
+    {1, 128, 7, 1, 64, 96, 100, 0, true, false, false},  // group of 7, QK norm
+    {1, 64, 8, 1, 128, 64, 77, 40, false, false, false}, // group of 8, window
+    {1, 33, 4, 1, 16, 51, 65, 0, false, false, true},    // group of 4; no size is a multiple of 16
+};
+enum { NUM_SHAPES = sizeof shapes / sizeof *shapes };
+
+static const enum dtype weight_types[] = {DTYPE_F32, DTYPE_F16, DTYPE_BF16, DTYPE_Q8_0};
+static const enum dtype kv_types[] = {DTYPE_F32, DTYPE_F16, DTYPE_BF16};
+
+static double tolerance(enum dtype weights, enum dtype kv) {
+    double t = 2e-6; // one phase or a few, f32 sums against double
+    t = kv == DTYPE_F16 ? 1e-4 : kv == DTYPE_BF16 ? 1e-3 : t;
+    double w = weights == DTYPE_BF16 ? 8e-3 : weights == DTYPE_Q8_0 ? 1.5e-2 : 0; // rounded activations
+    return t + w;
+}
+
+static void poison(void *p, size_t n) { memset(p, 0xff, n * sizeof(float)); } // NaN
+
+// One step, phase by phase: every phase of `in` starts from the reference's input.
+static void compare_phases(struct instance *ref, struct instance *in, const struct piece *pieces, int n,
+                           double limit) {
+    struct batch *a = batch_make(ref, pieces, n), *b = batch_make(in, pieces, n);
+    const struct step *s = &a->step;
+    const struct model_config *m = &ref->model.config;
+    size_t T = (size_t)s->num_tokens, D = T * (size_t)m->hidden, Q = T * (size_t)(m->num_heads * m->head_dim),
+           F = T * (size_t)m->ffn;
+    ref->ops->step_begin(ref->dev, s);
+    in->ops->step_begin(in->dev, &b->step);
+    poison(in->ws.resid, D);
+    ref->ops->embed(ref->dev, ref->ws.resid, ref->model.embed, s);
+    in->ops->embed(in->dev, in->ws.resid, in->model.embed, &b->step);
+    assert_memory_equal(ref->ws.resid, in->ws.resid, D * 4);
+    for (int i = 0; i < m->num_layers; i++) {
+        const struct layer *rl = &ref->layers[i], *il = &in->layers[i];
+        memcpy(in->ws.resid, ref->ws.resid, D * 4);
+        poison(in->ws.q, Q);
+        ref->ops->qkv(ref->dev, ref->ws.q, ref->ws.resid, rl, s);
+        in->ops->qkv(in->dev, in->ws.q, in->ws.resid, il, &b->step);
+        assert_true(distance(in->ws.q, ref->ws.q, Q) < limit);
+        size_t bytes = ref->ops->kv_block_bytes(ref->dev);
+        assert_int_equal(bytes, in->ops->kv_block_bytes(in->dev));
+        char *block = must_calloc(1, bytes);
+        for (int j = 0; j < ref->limits.num_blocks; j++) { // the same keys and values for both
+            ref->ops->kv_export(ref->dev, j, block);
+            in->ops->kv_import(in->dev, j, block);
+        }
+        free(block);
+        memcpy(in->ws.q, ref->ws.q, Q * 4);
+        poison(in->ws.h, Q);
+        for (int which = 0; which < 2; which++) {
+            struct instance *x = which ? in : ref;
+            if (s->num_decode > 0)
+                x->ops->attn_decode(x->dev, x->ws.h, x->ws.q, &x->layers[i], which ? &b->step : s);
+            if (s->num_decode < s->num_seqs)
+                x->ops->attn_prefill(x->dev, x->ws.h, x->ws.q, &x->layers[i], which ? &b->step : s);
+        }
+        assert_true(distance(in->ws.h, ref->ws.h, Q) < 2e-6);
+        memcpy(in->ws.h, ref->ws.h, Q * 4);
+        ref->ops->proj_add(ref->dev, ref->ws.resid, ref->ws.h, rl->attn_out, s);
+        in->ops->proj_add(in->dev, in->ws.resid, in->ws.h, il->attn_out, &b->step);
+        assert_true(distance(in->ws.resid, ref->ws.resid, D) < limit);
+        memcpy(in->ws.resid, ref->ws.resid, D * 4);
+        poison(in->ws.h, F);
+        ref->ops->mlp_in(ref->dev, ref->ws.h, ref->ws.resid, rl, s);
+        in->ops->mlp_in(in->dev, in->ws.h, in->ws.resid, il, &b->step);
+        assert_true(distance(in->ws.h, ref->ws.h, F) < 2 * limit);
+        memcpy(in->ws.h, ref->ws.h, F * 4);
+        ref->ops->proj_add(ref->dev, ref->ws.resid, ref->ws.h, rl->down, s);
+        in->ops->proj_add(in->dev, in->ws.resid, in->ws.h, il->down, &b->step);
+        assert_true(distance(in->ws.resid, ref->ws.resid, D) < limit);
+    }
+    memcpy(in->ws.resid, ref->ws.resid, D * 4);
+    ref->ops->head(ref->dev, ref->ws.resid, &ref->model, s);
+    in->ops->head(in->dev, in->ws.resid, &in->model, &b->step);
+    ref->ops->step_end(ref->dev);
+    in->ops->step_end(in->dev);
+    struct step_out x, y;
+    assert_int_equal(ref->ops->sync(ref->dev, &x, NULL), STATUS_OK);
+    assert_int_equal(in->ops->sync(in->dev, &y, NULL), STATUS_OK);
+    assert_true(distance(y.logits, x.logits, (size_t)s->num_rows * (size_t)m->vocab) < limit);
+    for (int r = 0; r < s->num_rows; r++) {
+        assert_int_equal(y.failed[r], 0);
+        assert_true(fabsf(x.logprob[r] - y.logprob[r]) < 0.05f || x.ids[r] != y.ids[r]);
+    }
+    free(a);
+    free(b);
+}
+
+static void test_phases(void **state) {
+    (void)state;
+    static const struct piece first[] = {{0, 0, 17, true}, {1, 0, 70, false}, {2, 0, 1, true}};
+    static const struct piece second[] = {{2, 1, 1, true}, {1, 70, 1, true}, {0, 17, 5, true}};
+    for (int i = 0; i < NUM_SHAPES; i++)
+        for (int w = 0; w < 4; w++) {
+            struct fixture *f = fixture_make(&shapes[i], weight_types[w]);
+            for (int v = 0; v < NUM_VARIANTS; v++) {
+                enum dtype kv = kv_types[(i + v) % 3];
+                struct setup cpu = {&backend_cpu, variants[v], 2, v == 1 ? 4 : 16, kv};
+                struct setup plain = {&backend_ref, NULL, 1, cpu.block_size, kv};
+                struct instance *in = instance_open(f, cpu, 96, 80, 3);
+                if (!in)
+                    continue;
+                struct instance *ref = instance_open(f, plain, 96, 80, 3);
+                compare_phases(ref, in, first, 3, tolerance(weight_types[w], kv));
+                compare_phases(ref, in, second, 3, tolerance(weight_types[w], kv));
+                instance_close(ref);
+                instance_close(in);
+            }
+            fixture_free(f);
+        }
+}
+
+// Logits and all keys and values after some steps.
+struct trace {
+    float *logits;
+    size_t num_logits;
+    char *kv;
+    size_t kv_bytes;
+};
+
+static struct trace trace_open(struct instance *in) {
+    return (struct trace){must_calloc((size_t)8192 * (size_t)in->model.config.vocab, 4), 0, NULL, 0};
+}
+
+static void trace_add(struct trace *t, const struct step_out *out, const struct instance *in, int row) {
+    size_t V = (size_t)in->model.config.vocab;
+    assert_int_equal(out->failed[row], 0);
+    memcpy(t->logits + t->num_logits, out->logits + (size_t)row * V, V * 4);
+    t->num_logits += V;
+}
+
+// Keys and values of tokens [0, n) of a sequence, token by token: independent of the block size.
+static void trace_kv(struct trace *t, struct instance *in, int seq, int n) {
+    const struct model_config *m = &in->model.config;
+    size_t block_bytes = in->ops->kv_block_bytes(in->dev), rows = (size_t)m->num_layers * 2;
+    size_t row = block_bytes / rows / (size_t)in->block_size;
+    char *block = must_calloc(1, block_bytes);
+    t->kv = realloc(t->kv, t->kv_bytes + (size_t)n * rows * row);
+    assert_non_null(t->kv);
+    for (int p = 0; p < n; p++) {
+        if (p % in->block_size == 0)
+            in->ops->kv_export(in->dev, block_of(in, seq, p / in->block_size), block);
+        for (size_t i = 0; i < rows; i++, t->kv_bytes += row)
+            memcpy(t->kv + t->kv_bytes,
+                   block + (i * (size_t)in->block_size + (size_t)(p % in->block_size)) * row, row);
+    }
+    free(block);
+}
+
+static void trace_equal(struct trace *a, struct trace *b) {
+    assert_int_equal(a->num_logits, b->num_logits);
+    assert_int_equal(a->kv_bytes, b->kv_bytes);
+    assert_memory_equal(a->logits, b->logits, a->num_logits * 4);
+    if (a->kv_bytes)
+        assert_memory_equal(a->kv, b->kv, a->kv_bytes);
+}
+
+static void trace_free(struct trace *t) {
+    free(t->logits);
+    free(t->kv);
+}
+
+// NaN everywhere: whatever is read without having been written shows.
+static void poison_kv(struct instance *in) {
+    size_t bytes = in->ops->kv_block_bytes(in->dev);
+    char *block = must_calloc(1, bytes);
+    memset(block, 0xff, bytes);
+    for (int i = 0; i < in->limits.num_blocks; i++)
+        in->ops->kv_import(in->dev, i, block);
+    free(block);
+}
+
+// Tokens [0, total) of sequence 0, `chunk` at a time, beside `mates` other sequences; logits of every row.
+static struct trace run_chunked(const struct fixture *f, struct setup s, int total, int chunk, int mates) {
+    struct instance *in = instance_open(f, s, 512, 512, 33);
+    struct trace t = {0};
+    if (!in)
+        return t;
+    t = trace_open(in);
+    poison_kv(in);
+    for (int start = 0; start < total; start += chunk) {
+        int count = total - start < chunk ? total - start : chunk, n = 0, before = 0;
+        struct piece pieces[40];
+        for (int i = 0; i < mates && i < 32; i += 2, before++) // decoding mates come first
+            pieces[n++] = (struct piece){1 + i, start / chunk, 1, false};
+        if (count == 1)
+            pieces[n++] = (struct piece){0, start, 1, true};
+        else
+            pieces[n++] = (struct piece){0, start, count, true};
+        for (int i = 1; i < mates && i < 32; i += 2)
+            pieces[n++] = (struct piece){1 + i, 3 * (start / chunk), 3, false};
+        struct step_out out = run_pieces(in, pieces, n);
+        for (int i = 0; i < count; i++)
+            trace_add(&t, &out, in, before + i);
+    }
+    trace_kv(&t, in, 0, total);
+    instance_close(in);
+    return t;
+}
+
+// Same bits: every variant, thread count, block size, chunk length and batch.
+static void test_same_bits(void **state) {
+    (void)state;
+    static const int threads[] = {1, 2, 8}, blocks[] = {1, 4, 16, 32, 24}, chunks[] = {75, 1, 3, 16, 37};
+    for (int i = 0; i < NUM_SHAPES; i++)
+        for (int w = 0; w < 4; w++) {
+            struct fixture *f = fixture_make(&shapes[i], weight_types[w]);
+            enum dtype kv = kv_types[(i + w) % 3];
+            struct setup base = {&backend_cpu, "scalar", 1, 16, kv};
+            struct trace expected = run_chunked(f, base, 75, 75, 0);
+            for (int v = 0; v < NUM_VARIANTS; v++)
+                for (int c = 0; c < 5; c++) {
+                    if (v == 0 && c == 0)
+                        continue;
+                    struct setup s = {&backend_cpu, variants[v], threads[c % 3], blocks[(c + v) % 5], kv};
+                    struct trace t = run_chunked(f, s, 75, chunks[c], c == 0 ? 0 : c == 1 ? 32 : c);
+                    if (t.logits)
+                        trace_equal(&expected, &t);
+                    trace_free(&t);
+                }
+            trace_free(&expected);
+            fixture_free(f);
+        }
+}
+
+// Contexts over several chunks of 256: prefill, decode, window, and the reference.
+static void test_long_context(void **state) {
+    (void)state;
+    struct shape s = shapes[2];
+    for (int window = 0; window <= 300; window += 300) {
+        s.window = window;
+        struct fixture *f = fixture_make(&s, DTYPE_F32);
+        struct trace expected = {0};
+        for (int v = 0; v < NUM_VARIANTS; v++)
+            for (int c = 0; c < 3; c++) {
+                struct setup setup = {&backend_cpu, variants[v], 2, c == 1 ? 8 : 16, DTYPE_F16};
+                struct instance *in = instance_open(f, setup, 700, 704, 1);
+                if (!in)
+                    continue;
+                struct trace t = trace_open(in);
+                poison_kv(in);
+                int step = c == 0 ? 660 : c == 1 ? 300 : 259;
+                for (int p = 0; p < 660; p += step)
+                    run_pieces(in, &(struct piece){0, p, 660 - p < step ? 660 - p : step, false}, 1);
+                for (int p = 660; p < 664; p++) {
+                    struct step_out out = run_pieces(in, &(struct piece){0, p, 1, true}, 1);
+                    trace_add(&t, &out, in, 0);
+                }
+                trace_kv(&t, in, 0, 664);
+                instance_close(in);
+                if (!expected.logits) {
+                    expected = t;
+                    continue;
+                }
+                trace_equal(&expected, &t);
+                trace_free(&t);
+            }
+        struct setup plain = {&backend_ref, NULL, 1, 16, DTYPE_F16};
+        struct instance *ref = instance_open(f, plain, 700, 704, 1);
+        run_pieces(ref, &(struct piece){0, 0, 660, false}, 1);
+        struct step_out out = run_pieces(ref, &(struct piece){0, 660, 4, true}, 1);
+        assert_true(distance(expected.logits, out.logits, expected.num_logits) < 1e-3);
+        instance_close(ref);
+        trace_free(&expected);
+        fixture_free(f);
+    }
+}
+
+static void test_export_import(void **state) {
+    (void)state;
+    static const int blocks[] = {1, 4, 16, 48};
+    for (int k = 0; k < 3; k++)
+        for (int b = 0; b < 4; b++) {
+            struct fixture *f = fixture_make(&shapes[0], DTYPE_F32);
+            struct setup s = {&backend_cpu, NULL, 1, blocks[b], kv_types[k]};
+            struct instance *in = instance_open(f, s, 64, 96, 2);
+            size_t bytes = in->ops->kv_block_bytes(in->dev);
+            unsigned char *x = must_calloc(1, bytes), *y = must_calloc(1, bytes);
+            for (int i = 0; i < 2; i++) {
+                for (size_t j = 0; j < bytes; j++)
+                    x[j] = (unsigned char)random_u32();
+                in->ops->kv_import(in->dev, i, x);
+                in->ops->kv_export(in->dev, i, y);
+                assert_memory_equal(x, y, bytes);
+            }
+            // A sequence moved to other blocks goes on as it would have.
+            run_pieces(in, &(struct piece){0, 0, 50, false}, 1);
+            struct trace t = trace_open(in), u = trace_open(in);
+            for (int i = 0; i * blocks[b] < 50; i++) {
+                in->ops->kv_export(in->dev, block_of(in, 0, i), x);
+                in->ops->kv_import(in->dev, block_of(in, 1, i), x);
+            }
+            for (int seq = 0; seq < 2; seq++) {
+                struct batch *batch = batch_make(in, &(struct piece){seq, 50, 1, true}, 1);
+                batch->ids[0] = 3;
+                forward(in, &batch->step);
+                struct step_out out;
+                in->ops->sync(in->dev, &out, NULL);
+                trace_add(seq ? &u : &t, &out, in, 0);
+                free(batch);
+            }
+            trace_equal(&t, &u);
+            trace_free(&t);
+            trace_free(&u);
+            free(x);
+            free(y);
+            instance_close(in);
+            fixture_free(f);
+        }
+}
+
+// Run-ahead (ids below 0), padding slots, and results that stay valid while the next step runs.
+static void test_steps(void **state) {
+    (void)state;
+    const struct backend_ops *const backends[] = {&backend_ref, &backend_cpu};
+    for (int i = 0; i < 2; i++) {
+        struct fixture *f = fixture_make(&shapes[0], DTYPE_F32);
+        struct instance *in =
+            instance_open(f, (struct setup){backends[i], NULL, 2, 16, DTYPE_F32}, 64, 64, 2);
+        poison_kv(in);
+        struct piece two[] = {{0, 0, 5, false}, {1, 0, 4, false}};
+        struct batch *a = batch_make(in, two, 2);
+        forward(in, &a->step);
+        struct piece next[] = {{0, 5, 1, true}, {1, 4, 1, true}};
+        struct batch *b = batch_make(in, next, 2);
+        b->ids[0] = -1;
+        b->ids[1] = -2;
+        forward(in, &b->step); // before the results of the first are known
+        struct step_out first, second;
+        assert_int_equal(in->ops->sync(in->dev, &first, NULL), STATUS_OK);
+        int32_t drawn[2] = {first.ids[0], first.ids[1]};
+        assert_int_equal(in->ops->sync(in->dev, &second, NULL), STATUS_OK);
+        assert_memory_equal(drawn, first.ids, sizeof drawn);
+        size_t n = 2 * (size_t)shapes[0].vocab;
+        float *logits = must_calloc(n, 4);
+        memcpy(logits, second.logits, n * 4);
+
+        // The same with known ids, a padding row, and its slot -1 written nowhere.
+        struct batch *c = batch_make(in, next, 2);
+        c->ids[0] = drawn[0];
+        c->ids[1] = drawn[1];
+        c->ids[2] = 0;
+        c->slots[2] = -1;
+        c->step.num_tokens = 3;
+        forward(in, &c->step);
+        assert_int_equal(in->ops->sync(in->dev, &second, NULL), STATUS_OK);
+        assert_memory_equal(logits, second.logits, n * 4);
+        free(logits);
+        free(a);
+        free(b);
+        free(c);
+        instance_close(in);
+        fixture_free(f);
+    }
+}
+
+// A row whose activations are not finite fails; its neighbours in the batch do not change by a bit.
+static void test_bad_row(void **state) {
+    (void)state;
+    for (int w = 0; w < 4; w++)
+        for (int v = 0; v < NUM_VARIANTS; v++) {
+            struct shape shape = shapes[0];
+            shape.ffn = 160;
+            struct fixture *f = fixture_make(&shape, weight_types[w]);
+            struct instance *in =
+                instance_open(f, (struct setup){&backend_cpu, variants[v], 1, 16, DTYPE_F32}, 32, 32, 3);
+            if (in) {
+                struct piece three[] = {{0, 0, 1, true}, {1, 0, 1, true}, {2, 0, 1, true}};
+                struct trace a = trace_open(in), b = trace_open(in);
+                struct step_out out = run_pieces(in, three, 3);
+                trace_add(&a, &out, in, 0);
+                trace_add(&a, &out, in, 2);
+                struct batch *batch = batch_make(in, three, 3);
+                const struct step *s = &batch->step;
+                in->ops->step_begin(in->dev, s);
+                in->ops->embed(in->dev, in->ws.resid, in->model.embed, s);
+                ((float *)in->ws.resid)[shape.hidden + 5] = v == 0 ? NAN : INFINITY;
+                for (int l = 0; l < shape.layers; l++) {
+                    in->ops->qkv(in->dev, in->ws.q, in->ws.resid, &in->layers[l], s);
+                    in->ops->attn_decode(in->dev, in->ws.h, in->ws.q, &in->layers[l], s);
+                    in->ops->proj_add(in->dev, in->ws.resid, in->ws.h, in->layers[l].attn_out, s);
+                    in->ops->mlp_in(in->dev, in->ws.h, in->ws.resid, &in->layers[l], s);
+                    in->ops->proj_add(in->dev, in->ws.resid, in->ws.h, in->layers[l].down, s);
+                }
+                in->ops->head(in->dev, in->ws.resid, &in->model, s);
+                in->ops->step_end(in->dev);
+                assert_int_equal(in->ops->sync(in->dev, &out, NULL), STATUS_OK);
+                assert_int_equal(out.failed[1], 1);
+                assert_int_equal(out.ids[1], 0);
+                trace_add(&b, &out, in, 0);
+                trace_add(&b, &out, in, 2);
+                trace_equal(&a, &b);
+                trace_free(&a);
+                trace_free(&b);
+                free(batch);
+                instance_close(in);
+            }
+            fixture_free(f);
+        }
+}
+
+static void test_refusals(void **state) {
+    (void)state;
+    struct fixture *f = fixture_make(&shapes[0], DTYPE_F32);
+    struct device_config c = {.model = &f->config, .num_threads = 1, .kv_dtype = DTYPE_F32, .block_size = 16};
+    struct err err = {0};
+    c.variant = "sse9";
+    assert_null(backend_cpu.open(NULL, &c, &err));
+    assert_int_equal(err.code, STATUS_DEVICE);
+    c.variant = "auto";
+    c.kv_dtype = DTYPE_Q8_0;
+    err = (struct err){0};
+    assert_null(backend_cpu.open(NULL, &c, &err));
+    assert_int_equal(err.code, STATUS_INVALID);
+    c.kv_dtype = DTYPE_F16;
+    struct device *dev = backend_cpu.open(NULL, &c, NULL);
+    assert_non_null(dev);
+    struct weight_desc wrong = f->weights[2];
+    wrong.part[1].shape[0]++;
+    err = (struct err){0};
+    assert_null(backend_cpu.weight_load(dev, &wrong, &err));
+    assert_int_equal(err.code, STATUS_INVALID);
+    struct device_info info;
+    backend_cpu.info(dev, &info);
+    assert_true(info.memory_free > 0);
+    backend_cpu.close(dev);
+    fixture_free(f);
+}
+
+static void test_rope(void **state) {
+    (void)state;
+    struct rope_config r = {.theta = 10000, .dim = 64};
+    assert_true(fabs(rope_frequency(&r, 0) - 1) < 1e-15);
+    assert_true(fabs(rope_frequency(&r, 16) - 0.01) < 1e-15);
+    float factors[32];
+    for (int i = 0; i < 32; i++)
+        factors[i] = (float)(1 + i);
+    r.freq_factors = factors;
+    assert_true(fabs(rope_frequency(&r, 16) - 0.01 / 17) < 1e-15);
+    r.freq_factors = NULL;
+    r.scaling = ROPE_LINEAR;
+    r.factor = 4;
+    assert_true(fabs(rope_frequency(&r, 16) - 0.0025) < 1e-15);
+    // Llama 3.2: theta 500000, factor 32, 1 and 4 turns in 8192 tokens
+    r = (struct rope_config){.theta = 500000, .dim = 64, .scaling = ROPE_LLAMA3, .factor = 32};
+    r.original_context = 8192, r.low_freq = 1, r.high_freq = 4;
+    assert_true(fabs(rope_frequency(&r, 0) - 1) < 1e-15);
+    double slow = pow(500000, -60.0 / 64);
+    assert_true(fabs(rope_frequency(&r, 30) - slow / 32) < 1e-18);
+    double mid = pow(500000, -32.0 / 64), turns = 8192 * mid / 6.283185307179586, smooth = (turns - 1) / 3;
+    assert_true(turns > 1 && turns < 4);
+    assert_true(fabs(rope_frequency(&r, 16) - mid * ((1 - smooth) / 32 + smooth)) < 1e-15);
+    // YaRN as in Qwen2.5: theta 1e6, d 128, factor 4 of 32768: pairs up to 23 keep, from 40 on are divided
+    r = (struct rope_config){
+        .theta = 1e6f, .dim = 128, .scaling = ROPE_YARN, .factor = 4, .attn_factor = 1.1386f};
+    r.original_context = 32768, r.beta_fast = 32, r.beta_slow = 1;
+    assert_true(fabs(rope_frequency(&r, 23) / pow(1e6, -46.0 / 128) - 1) < 1e-12);
+    assert_true(fabs(rope_frequency(&r, 40) / pow(1e6, -80.0 / 128) - 0.25) < 1e-12);
+    double part = rope_frequency(&r, 32) / pow(1e6, -64.0 / 128);
+    assert_true(fabs(part - (0.25 * 9 / 17 + 8.0 / 17)) < 1e-9);
+    assert_true(fabs(rope_magnitude(&r) - 1.1386) < 1e-6);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_phases),       cmocka_unit_test(test_same_bits),
+        cmocka_unit_test(test_long_context), cmocka_unit_test(test_export_import),
+        cmocka_unit_test(test_steps),        cmocka_unit_test(test_bad_row),
+        cmocka_unit_test(test_refusals),     cmocka_unit_test(test_rope),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,371 @@
+// The sampler: against the full sort of kernels/ref id for id, against the distributions it claims, and every
+// variant against every other bit for bit.
+#include "harness.h"
+
+#include "fixture.h"
+#include "float_env.h"
+#include "philox.h"
+#include "sampler.h"
+
+static const char *const variants[] = {"scalar", "avx2", "avx512"};
+enum { NUM_VARIANTS = 3, TOP = 20 };
+
+static void test_philox(void **state) {
+    (void)state;
+    // The known answers that the authors publish with Random123 (kat_vectors).
+    static const uint32_t known[3][10] = {
+        {0, 0, 0, 0, 0, 0, 0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8},
+        {~0u, ~0u, ~0u, ~0u, ~0u, ~0u, 0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd},
+        {0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344, 0xa4093822, 0x299f31d0, 0xd16cfe09, 0x94fdcceb,
+         0x5001e420, 0x24126ea1},
+    };
+    for (int i = 0; i < 3; i++) {
+        uint32_t out[4];
+        philox4x32(known[i], known[i] + 4, out);
+        assert_memory_equal(out, known[i] + 6, sizeof out);
+    }
+    assert_true(philox_draw(0, 0) == 0x6627e8d5e169c58dull);
+    assert_true(philox_draw(0x299f31d0a4093822ull, 5) != philox_draw(0xa4093822299f31d0ull, 5));
+    assert_true(philox_draw(1, 0) != philox_draw(1, 1));
+    __extension__ typedef unsigned __int128 wide;
+    for (int i = 0; i < 100000; i++) {
+        uint64_t a = (uint64_t)random_u32() << 32 | random_u32();
+        uint64_t b = ((uint64_t)random_u32() << 32 | random_u32()) >> (random_u32() % 64);
+        assert_true(philox_below(a, b) == (uint64_t)((wide)a * b >> 64));
+    }
+}
+
+// A row for all tests: logits padded, edits, mask.
+struct row {
+    int vocab;
+    float *logits;
+    uint32_t *mask; // or NULL
+    struct logit_edit edits[64];
+    struct head_row head;
+};
+
+static float normal(void) {
+    float sum = 0;
+    for (int i = 0; i < 12; i++)
+        sum += random_float();
+    return sum / 2;
+}
+
+static void row_open(struct row *r, int vocab) {
+    int padded = sampler_row_size(vocab);
+    memset(r, 0, sizeof *r);
+    r->vocab = vocab;
+    r->logits = must_calloc((size_t)padded, sizeof(float));
+    for (int i = vocab; i < padded; i++)
+        r->logits[i] = -INFINITY;
+    r->head = (struct head_row){.target = -1, .temperature = 1, .top_p = 1, .num_logprobs = -1};
+}
+
+static void row_close(struct row *r) {
+    free(r->logits);
+    free(r->mask);
+}
+
+static bool one_in(unsigned n) { return random_u32() % n == 0; }
+
+// Everything a request may ask for, and rows a broken model may give.
+static void row_random(struct row *r) {
+    static const int vocabs[] = {1, 2, 15, 16, 17, 100, 1000, 4096, 5000, 20011};
+    row_open(r, vocabs[random_u32() % (one_in(8) ? 10 : 8)]);
+    int kind = (int)(random_u32() % 8), V = r->vocab;
+    float spread = kind == 0 ? 1e30f : kind == 1 ? 1e-3f : (float)(1 + random_u32() % 8);
+    for (int i = 0; i < V; i++) {
+        r->logits[i] = normal() * spread;
+        if (kind == 2) // ties everywhere
+            r->logits[i] = floorf(r->logits[i]);
+        if (kind == 3) // one value, both zeros
+            r->logits[i] = one_in(2) ? 0.0f : -0.0f;
+        if (kind == 4 && one_in(3))
+            r->logits[i] = -INFINITY;
+    }
+    if (one_in(40))
+        r->logits[random_u32() % (unsigned)V] = one_in(2) ? NAN : INFINITY;
+    struct head_row *h = &r->head;
+    h->seed = (uint64_t)random_u32() << 32 | random_u32();
+    h->index = (int32_t)(random_u32() % 1000);
+    static const float temperatures[] = {0, 1, 0.7f, 1.5f, 0.01f, 1e-20f, 1e-38f, 2, 100};
+    h->temperature = temperatures[random_u32() % 9];
+    if (one_in(2))
+        h->top_k = (int32_t)(1 + random_u32() % (one_in(2) ? 5 : 300));
+    if (one_in(2))
+        h->top_p = one_in(4) ? 0.999f : (float)(random_u32() % 1000) / 1000;
+    if (one_in(3))
+        h->min_p = one_in(8) ? 1 : (float)(random_u32() % 1000) / 3000;
+    h->num_logprobs = (int32_t)(random_u32() % (TOP + 2)) - 1;
+    if (one_in(10))
+        h->target = (int32_t)(random_u32() % (unsigned)V);
+    if (one_in(3)) {
+        h->edit_start = 2;
+        h->edit_end = 2 + (int32_t)(random_u32() % 60);
+        for (int i = 0; i < 64; i++)
+            r->edits[i] = (struct logit_edit){(int32_t)(random_u32() % (unsigned)V), one_in(2) ? 1.0f : 1.3f,
+                                              one_in(3) ? -INFINITY : random_float()};
+    }
+    if (one_in(4)) {
+        r->mask = must_calloc((size_t)(V + 31) / 32, 4);
+        bool all = one_in(6);
+        for (int i = 0; i < (V + 31) / 32; i++)
+            r->mask[i] = all ? 0 : one_in(2) ? ~0u : random_u32() & random_u32();
+    }
+}
+
+struct full_sample {
+    struct sample s;
+    int32_t top_ids[TOP];
+    float top_logprobs[TOP];
+};
+
+static void sample(struct full_sample *out, const struct row *r, const struct cpu_kernels *k) {
+    struct sampler *s = sampler_open(r->vocab);
+    memset(out, 0, sizeof *out);
+    out->s.top_ids = out->top_ids;
+    out->s.top_logprobs = out->top_logprobs;
+    uint64_t env = float_env_enter();
+    sampler_row(s, k, r->logits, &r->head, r->edits, r->mask, &out->s);
+    float_env_leave(env);
+    out->s.top_ids = NULL;
+    out->s.top_logprobs = NULL;
+    sampler_close(s);
+}
+
+static void test_same_as_sort(void **state) {
+    (void)state;
+    int drawn = 0, failed = 0;
+    for (int i = 0; i < 6000; i++) {
+        struct row r;
+        row_random(&r);
+        struct ref_sample ref;
+        struct full_sample first, other;
+        assert_true(ref_sample(&ref, r.logits, r.vocab, &r.head, r.edits, r.mask));
+        sample(&first, &r, cpu_kernels_find("scalar"));
+        assert_int_equal(first.s.failed, ref.failed);
+        if (first.s.id != ref.id)
+            printf("  row %d: V %d T %g k %d p %g min %g: %d, sorted %d\n", i, r.vocab,
+                   (double)r.head.temperature, r.head.top_k, (double)r.head.top_p, (double)r.head.min_p,
+                   first.s.id, ref.id);
+        assert_int_equal(first.s.id, ref.id);
+        failed += ref.failed;
+        drawn += !ref.failed && r.head.target < 0 && r.head.temperature > 0;
+        if (!ref.failed && r.head.num_logprobs >= 0) {
+            assert_true(first.s.logprob == ref.logprob ||
+                        fabsf(first.s.logprob - ref.logprob) <= 2e-6f * (1 + fabsf(ref.logprob)));
+            for (int j = 0; j < ref.num_top; j++) {
+                assert_int_equal(first.top_ids[j], ref.top_ids[j]);
+                assert_true(first.top_logprobs[j] == ref.top_logprobs[j] ||
+                            fabsf(first.top_logprobs[j] - ref.top_logprobs[j]) <=
+                                2e-6f * (1 + fabsf(ref.top_logprobs[j])));
+            }
+        }
+        for (int v = 1; v < NUM_VARIANTS; v++) {
+            const struct cpu_kernels *k = cpu_kernels_find(variants[v]);
+            if (!k)
+                continue;
+            sample(&other, &r, k);
+            assert_memory_equal(&first, &other, sizeof first);
+        }
+        row_close(&r);
+    }
+    printf("  %d drawn, %d failed rows\n", drawn, failed);
+    assert_true(drawn > 3000 && failed > 100);
+}
+
+// Draws n times and compares with probabilities p (vocab): Pearson's statistic within 5 deviations, and
+// nothing of probability 0.
+static void check_distribution(struct row *r, const double *p, const char *name) {
+    enum { N = 40000 };
+    int *count = must_calloc((size_t)r->vocab, sizeof *count), freedom = -1;
+    double chi = 0;
+    const struct cpu_kernels *k = cpu_kernels_find("auto");
+    struct sampler *s = sampler_open(r->vocab);
+    struct sample out = {0};
+    uint64_t env = float_env_enter();
+    for (int i = 0; i < N; i++) {
+        r->head.seed = 1234567 + (uint64_t)(i % 200);
+        r->head.index = i / 200;
+        sampler_row(s, k, r->logits, &r->head, r->edits, r->mask, &out);
+        count[out.id]++;
+    }
+    float_env_leave(env);
+    sampler_close(s);
+    for (int i = 0; i < r->vocab; i++) {
+        if (p[i] == 0)
+            assert_int_equal(count[i], 0);
+        if (p[i] * N < 5)
+            continue;
+        chi += (count[i] - p[i] * N) * (count[i] - p[i] * N) / (p[i] * N);
+        freedom++;
+    }
+    printf("  %-28s chi-square %.1f, %d degrees of freedom\n", name, chi, freedom);
+    assert_true(fabs(chi - freedom) < 5 * sqrt(2.0 * freedom) + 1e-9);
+    free(count);
+}
+
+// p = exp(l / T) over the tokens kept, normalised
+static void normalise(double *p, const float *l, const bool *keep, int n, double temperature) {
+    double sum = 0;
+    for (int i = 0; i < n; i++)
+        sum += p[i] = keep[i] ? exp((double)l[i] / temperature) : 0;
+    for (int i = 0; i < n; i++)
+        p[i] /= sum;
+}
+
+enum { FEW = 50 };
+
+// Descending logits, so that the rank of a token is its id; ids are then permuted to hide it from the
+// sampler.
+static void few(struct row *r, float *sorted, int *id) {
+    row_open(r, FEW);
+    for (int i = 0; i < FEW; i++) {
+        sorted[i] = 2.0f - 0.15f * (float)i;
+        id[i] = i * 17 % FEW;
+        r->logits[id[i]] = sorted[i];
+    }
+}
+
+static void few_check(struct row *r, const float *sorted, const int *id, int keep_first, double temperature,
+                      const char *name) {
+    double p[FEW], by_id[FEW];
+    bool keep[FEW];
+    for (int i = 0; i < FEW; i++)
+        keep[i] = i < keep_first;
+    normalise(p, sorted, keep, FEW, temperature);
+    for (int i = 0; i < FEW; i++)
+        by_id[id[i]] = p[i];
+    check_distribution(r, by_id, name);
+    row_close(r);
+}
+
+static void test_distributions(void **state) {
+    (void)state;
+    struct row r;
+    float l[FEW];
+    int id[FEW];
+    few(&r, l, id);
+    few_check(&r, l, id, FEW, 1, "temperature 1");
+    few(&r, l, id);
+    r.head.temperature = 0.6f;
+    few_check(&r, l, id, FEW, 0.6, "temperature 0.6");
+    few(&r, l, id);
+    r.head.temperature = 3;
+    few_check(&r, l, id, FEW, 3, "temperature 3");
+    few(&r, l, id);
+    r.head.top_k = 7;
+    few_check(&r, l, id, 7, 1, "top-k 7");
+
+    // top-p: the smallest prefix that reaches 0.8, at temperature 2
+    few(&r, l, id);
+    r.head.top_p = 0.8f;
+    r.head.temperature = 2;
+    double p[FEW], sum = 0;
+    bool all[FEW];
+    memset(all, 1, sizeof all);
+    normalise(p, l, all, FEW, 2);
+    int n = 0;
+    while (sum < (double)r.head.top_p)
+        sum += p[n++];
+    few_check(&r, l, id, n, 2, "top-p 0.8, temperature 2");
+
+    few(&r, l, id);
+    r.head.min_p = 0.2f; // exp(-0.15 i) >= 0.2: i <= 10
+    few_check(&r, l, id, 11, 1, "min-p 0.2");
+
+    // top-p counts within the best k only
+    few(&r, l, id);
+    r.head.top_k = 10;
+    r.head.top_p = 0.5f;
+    for (int i = 0; i < FEW; i++)
+        all[i] = i < 10;
+    normalise(p, l, all, FEW, 1);
+    for (n = 0, sum = 0; sum < 0.5;)
+        sum += p[n++];
+    few_check(&r, l, id, n, 1, "top-k 10, top-p 0.5");
+}
+
+static void test_edits(void **state) {
+    (void)state;
+    struct row r;
+    row_open(&r, FEW);
+    double p[FEW];
+    float l[FEW];
+    bool keep[FEW];
+    for (int i = 0; i < FEW; i++) {
+        l[i] = r.logits[i] = sinf((float)i) * 2;
+        keep[i] = i % 3 != 0;
+    }
+    // In order: a penalty, then a bias, on the same token; another is forbidden; a positive and a negative
+    // one.
+    static const struct logit_edit edits[] = {
+        {1, 1.5f, 0.0f}, {1, 1.0f, 0.75f}, {4, 1.5f, 0.0f}, {5, 1.0f, -INFINITY}, {7, 2.0f, -0.5f}};
+    memcpy(r.edits, edits, sizeof edits);
+    r.head.edit_end = 5;
+    l[1] = l[1] / 1.5f + 0.75f; // sin 1 > 0
+    l[4] = l[4] * 1.5f;         // sin 4 < 0
+    keep[5] = false;
+    l[7] = l[7] / 2 - 0.5f;
+    r.mask = must_calloc(2, 4);
+    for (int i = 0; i < FEW; i++)
+        if (i % 3 != 0)
+            r.mask[i / 32] |= 1u << (i % 32);
+    normalise(p, l, keep, FEW, 1);
+    check_distribution(&r, p, "edits and mask");
+
+    // Greedy sees them, too; log-probabilities are those of the unedited row.
+    struct full_sample s;
+    r.head.temperature = 0;
+    r.head.num_logprobs = 3;
+    sample(&s, &r, cpu_kernels_find("auto"));
+    int best = 1;
+    for (int i = 0; i < FEW; i++)
+        if (keep[i] && l[i] > l[best])
+            best = i;
+    assert_int_equal(s.s.id, best);
+    double total = 0;
+    for (int i = 0; i < FEW; i++)
+        total += exp((double)r.logits[i]);
+    assert_true(fabs((double)s.s.logprob - ((double)r.logits[best] - log(total))) < 1e-5);
+    assert_int_equal(s.top_ids[0], 33); // sin 33 is the largest of 0..49, masked or not
+
+    r.head.edit_end = 0; // a row of which nothing is allowed fails; a finite one with -infinities does not
+    memset(r.mask, 0, 8);
+    sample(&s, &r, cpu_kernels_find("auto"));
+    assert_int_equal(s.s.failed, 1);
+    assert_int_equal(s.s.id, 0);
+    row_close(&r);
+}
+
+static void test_ties(void **state) {
+    (void)state;
+    struct row r;
+    struct full_sample s;
+    row_open(&r, 9000);
+    for (int i = 0; i < 9000; i++)
+        r.logits[i] = i >= 4321 ? 1.0f : -1.0f; // thousands of tokens share the first place
+    r.head.temperature = 0;
+    r.head.num_logprobs = 5;
+    sample(&s, &r, cpu_kernels_find("auto"));
+    assert_int_equal(s.s.id, 4321);
+    for (int i = 0; i < 5; i++)
+        assert_int_equal(s.top_ids[i], 4321 + i);
+    r.head.temperature = 1;
+    r.head.top_k = 3; // ties at the end of the prefix go to the lower ids
+    for (int i = 0; i < 50; i++) {
+        r.head.index = i;
+        sample(&s, &r, cpu_kernels_find("auto"));
+        assert_in_range(s.s.id, 4321, 4323);
+    }
+    row_close(&r);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_philox),        cmocka_unit_test(test_same_as_sort),
+        cmocka_unit_test(test_distributions), cmocka_unit_test(test_edits),
+        cmocka_unit_test(test_ties),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

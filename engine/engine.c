@@ -1,1 +1,248 @@
-#include "status.h"
+#include "engine.h"
+
+#include "batch.h"
+#include "forward.h"
+#include "gguf.h"
+#include "log.h"
+#include "model_config.h"
+#include "tokenizer_gguf.h"
+#include "weights.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <time.h>
+
+// A launched plan and its batch. Two, used in turn, so that one can be filled while the other runs.
+struct flight {
+    struct batch batch;
+    const struct plan *plan; // NULL: free
+};
+
+struct engine {
+    const struct backend_ops *ops;
+    struct device *dev;
+    struct gguf *gguf; // the tokenizer and rope factors point into it
+    struct tokenizer *tokenizer;
+    struct model model;
+    struct workspace ws;
+    struct kv_cache kv;
+    struct flight flights[SCHED_MAX_DEPTH];
+    uint64_t num_launched, num_collected;
+    struct engine_info info;
+};
+
+static double now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+static void host_log(int level, const char *text) { log_msg((enum log_level)level, "%s", text); }
+
+static const struct backend_host host = {.log = host_log};
+
+static enum status find_backend(const char *name, const struct backend_ops **ops, struct err *err) {
+    if (!name || strcmp(name, "auto") == 0 || strcmp(name, "cpu") == 0) {
+        *ops = &backend_cpu;
+    } else if (strcmp(name, "ref") == 0) {
+        *ops = &backend_ref;
+    } else if (strcmp(name, "cuda") == 0) {
+        return err_set(err, STATUS_INVALID, "device 'cuda': this build has no CUDA module; use --device cpu");
+    } else {
+        return err_set(err, STATUS_INVALID, "unknown device '%s'; known: auto, cpu, ref", name);
+    }
+    return STATUS_OK;
+}
+
+// auto: with F32 weights nothing is rounded; else f16, which halves the bytes and keeps 11 bits.
+static enum status find_kv_dtype(const char *name, enum dtype weights, enum dtype *dtype, struct err *err) {
+    if (!name || strcmp(name, "auto") == 0)
+        *dtype = weights == DTYPE_F32 ? DTYPE_F32 : DTYPE_F16;
+    else if (strcmp(name, "f32") == 0)
+        *dtype = DTYPE_F32;
+    else if (strcmp(name, "f16") == 0)
+        *dtype = DTYPE_F16;
+    else if (strcmp(name, "bf16") == 0)
+        *dtype = DTYPE_BF16;
+    else
+        return err_set(err, STATUS_INVALID, "unknown KV cache dtype '%s'; known: auto, f32, f16, bf16", name);
+    return STATUS_OK;
+}
+
+static int64_t min64(int64_t a, int64_t b) { return a < b ? a : b; }
+
+// Decides how many blocks the cache has and how long a request may be. Without a wish of the user: enough for every
+// sequence at full length, but at most a quarter of what memory is free. A request that is longer than the whole cache could
+// never run, so the length is lowered to the cache.
+static enum status size_cache(struct engine *e, const struct engine_config *c, struct err *err) {
+    struct engine_info *info = &e->info;
+    int64_t per_block = (int64_t)e->ops->kv_block_bytes(e->dev);
+    int64_t per_seq = (info->max_model_len + c->block_size - 1) / c->block_size;
+    int64_t wanted = per_seq * c->max_num_seqs, blocks;
+    if (c->num_kv_blocks > 0) {
+        blocks = c->num_kv_blocks;
+    } else if (c->kv_cache_bytes > 0) {
+        blocks = c->kv_cache_bytes / per_block;
+    } else {
+        struct device_info dev;
+        e->ops->info(e->dev, &dev);
+        blocks = min64(wanted, (int64_t)(dev.memory_free / 4) / per_block);
+    }
+    if (blocks < 1)
+        return err_set(err, STATUS_INVALID,
+                       "the KV cache has no room for one block of %d tokens (%lld bytes); raise --kv-cache-memory",
+                       c->block_size, (long long)per_block);
+    blocks = min64(blocks, INT32_MAX / (c->block_size > 4 ? c->block_size : 4));
+    info->num_blocks = (int)blocks;
+    info->kv_bytes = (uint64_t)(blocks * per_block);
+    if (blocks * c->block_size < info->max_model_len) {
+        info->max_model_len = (int)(blocks * c->block_size);
+        log_msg(LOG_WARN, "max_model_len lowered to %d tokens: the KV cache has %d blocks of %d",
+                info->max_model_len, info->num_blocks, c->block_size);
+    }
+    return STATUS_OK;
+}
+
+static enum status check_sizes(struct engine *e, const struct engine_config *c, struct err *err) {
+    struct engine_info *info = &e->info;
+    if (c->block_size < 1 || c->block_size > 4096)
+        return err_set(err, STATUS_INVALID, "block size %d is not in 1..4096", c->block_size);
+    if (c->max_num_seqs < 1 || c->max_num_batched_tokens < c->max_num_seqs)
+        return err_set(err, STATUS_INVALID,
+                       "--max-num-batched-tokens (%d) must be at least --max-num-seqs (%d), and both positive",
+                       c->max_num_batched_tokens, c->max_num_seqs);
+    if (c->max_model_len < 0 || c->max_model_len > e->model.config.max_context)
+        return err_set(err, STATUS_INVALID, "--max-model-len %d is more than the %d tokens the model was trained for",
+                       c->max_model_len, e->model.config.max_context);
+    info->max_model_len = c->max_model_len > 0 ? c->max_model_len : e->model.config.max_context;
+    info->block_size = c->block_size;
+    return STATUS_OK;
+}
+
+struct engine *engine_open(const struct engine_config *c, struct err *err) {
+    double start = now();
+    enum dtype kv_dtype = DTYPE_F32;
+    uint64_t key[2];
+    struct engine *e = calloc(1, sizeof *e);
+    if (!e) {
+        err_set(err, STATUS_NOMEM, "out of memory");
+        return NULL;
+    }
+    if (find_backend(c->device, &e->ops, err) != STATUS_OK)
+        goto fail;
+    if (!(e->gguf = gguf_open(c->path, err)))
+        goto fail;
+    if (model_config_read(e->gguf, &e->model.config, err) != STATUS_OK)
+        goto fail;
+    if (weights_check(&e->model.config, e->gguf, err) != STATUS_OK)
+        goto fail;
+    if (!(e->tokenizer = tokenizer_from_gguf(e->gguf, err)))
+        goto fail;
+    if (check_sizes(e, c, err) != STATUS_OK)
+        goto fail;
+    enum dtype dtype = weights_main_dtype(e->gguf);
+    if (find_kv_dtype(c->kv_dtype, dtype, &kv_dtype, err) != STATUS_OK)
+        goto fail;
+
+    struct device_config dev = {
+        .model = &e->model.config,
+        .num_threads = c->num_threads,
+        .variant = c->variant,
+        .kv_dtype = kv_dtype,
+        .block_size = c->block_size,
+        .world = 1,
+    };
+    if (!(e->dev = e->ops->open(&host, &dev, err)))
+        goto fail;
+    if (weights_load(&e->model, e->gguf, e->ops, e->dev, c->progress, c->progress_arg, err) != STATUS_OK)
+        goto fail;
+    if (size_cache(e, c, err) != STATUS_OK)
+        goto fail;
+
+    struct step_limits limits = {
+        .max_tokens = c->max_num_batched_tokens,
+        .max_seqs = c->max_num_seqs,
+        .max_rows = c->max_num_batched_tokens,
+        .max_context = e->info.max_model_len,
+        .num_blocks = e->info.num_blocks,
+        .keep_logits = c->keep_logits,
+    };
+    if (e->ops->reserve(e->dev, &limits, &e->ws, err) != STATUS_OK)
+        goto fail;
+    if (getrandom(key, sizeof key, 0) != (ssize_t)sizeof key) {
+        err_set(err, STATUS_IO, "no random bytes from the system for the prefix cache's key");
+        goto fail;
+    }
+    if (kv_init(&e->kv, e->info.num_blocks, c->block_size, key, c->prefix_caching) != STATUS_OK)
+        goto nomem;
+    for (int i = 0; i < SCHED_MAX_DEPTH; i++)
+        if (batch_init(&e->flights[i].batch, &limits, e->model.config.vocab, c->block_size) != STATUS_OK)
+            goto nomem;
+
+    struct device_info device;
+    e->ops->info(e->dev, &device);
+    struct engine_info *info = &e->info;
+    info->model = e->model.config;
+    snprintf(info->device, sizeof info->device, "%s", device.name);
+    snprintf(info->weights_dtype, sizeof info->weights_dtype, "%s", dtype_name(dtype));
+    snprintf(info->kv_dtype, sizeof info->kv_dtype, "%s", dtype_name(kv_dtype));
+    info->num_params = weights_num_params(e->gguf);
+    info->weight_bytes = device.weight_bytes;
+    info->file_bytes = gguf_size(e->gguf);
+    info->load_seconds = now() - start;
+    return e;
+
+nomem:
+    err_set(err, STATUS_NOMEM, "out of memory for a KV cache of %d blocks; lower --num-kv-blocks",
+            e->info.num_blocks);
+fail:
+    engine_close(e);
+    return NULL;
+}
+
+void engine_close(struct engine *e) {
+    if (!e)
+        return;
+    for (int i = 0; i < SCHED_MAX_DEPTH; i++)
+        batch_destroy(&e->flights[i].batch);
+    kv_destroy(&e->kv);
+    weights_free(&e->model);
+    if (e->dev)
+        e->ops->close(e->dev);
+    tokenizer_free(e->tokenizer);
+    gguf_close(e->gguf);
+    free(e);
+}
+
+const struct engine_info *engine_info(const struct engine *e) { return &e->info; }
+const struct tokenizer *engine_tokenizer(const struct engine *e) { return e->tokenizer; }
+struct kv_cache *engine_kv(struct engine *e) { return &e->kv; }
+
+void engine_launch(struct engine *e, const struct plan *plan) {
+    struct flight *f = &e->flights[e->num_launched % SCHED_MAX_DEPTH];
+    struct flight *prev = &e->flights[(e->num_launched + 1) % SCHED_MAX_DEPTH];
+    CHECK(!f->plan);
+    f->plan = plan;
+    batch_fill(&f->batch, plan, &e->kv, prev->plan ? &prev->batch : NULL, prev->plan);
+    model_forward(e->ops, e->dev, &e->model, &e->ws, &f->batch.step);
+    e->num_launched++;
+}
+
+enum status engine_collect(struct engine *e, struct step_result *result, struct err *err) {
+    static const struct step_result nothing;
+    struct flight *f = &e->flights[e->num_collected % SCHED_MAX_DEPTH];
+    struct step_out out;
+    CHECK(f->plan && e->num_collected < e->num_launched);
+    *result = nothing;
+    enum status status = e->ops->sync(e->dev, &out, err);
+    if (status == STATUS_OK) {
+        f->batch.out = out;
+        batch_outcome(&f->batch, f->plan, &out, &result->outcome);
+        result->out = &f->batch.out;
+        result->first_row = f->batch.first_row;
+    }
+    f->plan = NULL;
+    e->num_collected++;
+    return status;
+}

@@ -320,7 +320,6 @@ enum status tokenizer_encode(const struct tokenizer *t, const char *text, size_t
         if (i > start) {
             if (t->tokenize(t, text + start, i - start, first, out))
                 return STATUS_NOMEM;
-            first = false;
         }
         if (id < 0)
             break;

@@ -1,1 +1,344 @@
-#include "status.h"
+#include "record.h"
+
+#include "log.h"
+#include "service.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct record {
+    FILE *file;
+    bool failed;
+};
+
+// Recording must never stop serving: on a full disk the record ends, with one warning.
+static void check_written(struct record *r, bool flush) {
+    if (r->failed || (!ferror(r->file) && (!flush || fflush(r->file) == 0)))
+        return;
+    r->failed = true;
+    log_msg(LOG_WARN, "record: a write failed; the record ends here");
+}
+
+struct record *record_open(const char *path, const struct sched_config *c, const struct kv_cache *kv,
+                           struct err *err) {
+    struct record *r = calloc(1, sizeof *r);
+    if (!r || !(r->file = fopen(path, "we"))) {
+        err_set(err, STATUS_IO, "cannot write the record file '%s'", path);
+        free(r);
+        return NULL;
+    }
+    setvbuf(r->file, NULL, _IOFBF, 1 << 16);
+    fprintf(r->file, "quire-record 1\nconfig %d %d %d %d %d %d %d %d %" PRIu64 " %" PRIu64 "\n", (int)c->policy,
+            c->max_running, c->max_step_tokens, c->max_chunk, c->max_model_len, kv->num_blocks, kv->block_size,
+            kv->share, kv->key[0], kv->key[1]);
+    check_written(r, true);
+    return r;
+}
+
+void record_add(struct record *r, const struct request *q) {
+    if (!r || r->failed)
+        return;
+    fprintf(r->file, "add %" PRIu64 " %d %d %d %d %d", q->id, q->priority, q->max_tokens - q->num_prompt,
+            q->min_tokens - q->num_prompt, q->sampling.prompt_logprobs, q->num_stop);
+    for (int i = 0; i < q->num_stop; i++)
+        fprintf(r->file, " %d", (int)q->stop[i]);
+    fprintf(r->file, " %d ", q->num_salt);
+    for (int i = 0; i < q->num_salt; i++)
+        fprintf(r->file, "%02x", q->salt[i]);
+    fprintf(r->file, "%s%d", q->num_salt > 0 ? " " : "", q->num_prompt);
+    for (int i = 0; i < q->num_prompt; i++)
+        fprintf(r->file, " %d", (int)q->tokens[i]);
+    fputc('\n', r->file);
+    check_written(r, false);
+}
+
+void record_remove(struct record *r, uint64_t id, enum finish_reason why) {
+    if (!r || r->failed)
+        return;
+    fprintf(r->file, "remove %" PRIu64 " %d\n", id, (int)why);
+    check_written(r, false);
+}
+
+void record_plan(struct record *r, const struct plan *plan) {
+    if (!r || r->failed)
+        return;
+    fprintf(r->file, "plan %" PRIu64 " %d", plan ? plan->id : 0, plan ? plan->num_items : 0);
+    for (int i = 0; plan && i < plan->num_items; i++) {
+        const struct plan_item *p = &plan->items[i];
+        fprintf(r->file, " %" PRIu64 " %d %d %d %d", p->req->id, p->first, p->num_new, p->first_logit,
+                p->needs_token);
+    }
+    fputc('\n', r->file);
+    check_written(r, false);
+}
+
+void record_outcome(struct record *r, const struct plan *plan, const struct outcome *out) {
+    if (!r || r->failed)
+        return;
+    fprintf(r->file, "outcome %" PRIu64, plan->id);
+    for (int i = 0; i < plan->num_items; i++) {
+        fprintf(r->file, " %d", (int)(out->start[i + 1] - out->start[i]));
+        for (int32_t j = out->start[i]; j < out->start[i + 1]; j++)
+            fprintf(r->file, " %d", (int)out->tokens[j]);
+        fprintf(r->file, " %d", out->failed[i]);
+    }
+    fputc('\n', r->file);
+    check_written(r, true); // so that a crash leaves every step that ended
+}
+
+void record_close(struct record *r) {
+    if (!r)
+        return;
+    check_written(r, true);
+    fclose(r->file);
+    free(r);
+}
+
+// ---- replay -------------------------------------------------------------------------------------------------------
+
+// A line being read: numbers one after another. `bad` is set at the first thing that is not one in range.
+struct cursor {
+    char *at;
+    bool bad;
+};
+
+static int64_t number(struct cursor *c, int64_t min, int64_t max) {
+    char *end;
+    long long v = strtoll(c->at, &end, 10);
+    if (end == c->at || v < min || v > max)
+        c->bad = true;
+    c->at = end;
+    return c->bad ? min : v;
+}
+
+static uint64_t number64(struct cursor *c) {
+    char *end;
+    unsigned long long v = strtoull(c->at, &end, 10);
+    c->bad |= end == c->at;
+    c->at = end;
+    return v;
+}
+
+static int hex_digit(char c) {
+    return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
+struct replay {
+    struct sched_config config;
+    struct kv_cache kv;
+    struct scheduler sched;
+    bool have_kv, have_sched;
+    const struct plan *plan; // unresolved
+    token_id *ids;           // scratch for one line: no line has more numbers than characters
+    int32_t *start;
+    uint8_t *failed;
+    struct token_event *events;
+    uint64_t num_plans;
+};
+
+static struct request *find(const struct scheduler *s, uint64_t id) {
+    for (struct request *r = s->running.head; r; r = r->next)
+        if (r->id == id)
+            return r;
+    for (struct request *r = s->waiting.head; r; r = r->next)
+        if (r->id == id)
+            return r;
+    return NULL;
+}
+
+static bool replay_config(struct replay *p, struct cursor *c) {
+    p->config.policy = number(c, 0, SCHED_PRIORITY) ? SCHED_PRIORITY : SCHED_FCFS;
+    p->config.max_running = (int)number(c, 1, 1 << 16);
+    p->config.max_step_tokens = (int)number(c, 1, 1 << 24);
+    p->config.max_chunk = (int)number(c, 1, INT32_MAX);
+    p->config.max_model_len = (int)number(c, 1, INT32_MAX);
+    p->config.max_waiting = INT32_MAX;
+    p->config.max_waiting_tokens = INT64_MAX;
+    int blocks = (int)number(c, 1, 1 << 24), block_size = (int)number(c, 1, 4096);
+    bool share = number(c, 0, 1) != 0;
+    uint64_t key[2];
+    key[0] = number64(c);
+    key[1] = number64(c);
+    if (c->bad || p->have_kv || kv_init(&p->kv, blocks, block_size, key, share) != STATUS_OK)
+        return false;
+    p->have_kv = true;
+    if (sched_init(&p->sched, &p->config, &p->kv) != STATUS_OK)
+        return false;
+    p->have_sched = true;
+    size_t n = (size_t)p->config.max_running;
+    p->start = calloc(n + 1, sizeof *p->start);
+    p->failed = calloc(n, 1);
+    p->events = calloc(2 * n, sizeof *p->events);
+    return p->start && p->failed && p->events;
+}
+
+static bool replay_add(struct replay *p, struct cursor *c) {
+    token_id stop[MAX_STOP_TOKENS];
+    unsigned char salt[1024];
+    struct request_params q = {.stop = stop, .sampling = {.repetition_penalty = 1, .top_p = 1, .logprobs = -1}};
+    q.id = number64(c);
+    q.priority = (int)number(c, INT32_MIN, INT32_MAX);
+    q.max_output = (int)number(c, 0, INT32_MAX);
+    q.min_output = (int)number(c, 0, INT32_MAX);
+    q.sampling.prompt_logprobs = number(c, 0, 1) != 0;
+    q.num_stop = (int)number(c, 0, MAX_STOP_TOKENS);
+    for (int i = 0; i < q.num_stop; i++)
+        stop[i] = (token_id)number(c, 0, INT32_MAX);
+    q.num_salt = (int)number(c, 0, (int)sizeof salt);
+    c->at += strspn(c->at, " ");
+    for (int i = 0; i < q.num_salt && !c->bad; i++) {
+        int high = hex_digit(c->at[0]), low = high < 0 ? -1 : hex_digit(c->at[1]);
+        c->bad |= low < 0;
+        salt[i] = (unsigned char)(high << 4 | low);
+        c->at += c->bad ? 0 : 2;
+    }
+    q.salt = q.num_salt > 0 ? salt : NULL;
+    q.num_prompt = (int)number(c, 1, (int64_t)strlen(c->at));
+    for (int i = 0; i < q.num_prompt && !c->bad; i++)
+        p->ids[i] = (token_id)number(c, 0, INT32_MAX);
+    q.prompt = p->ids;
+    if (c->bad || sched_admissible(&p->config, p->kv.num_blocks, p->kv.block_size, q.num_prompt, q.max_output,
+                                   NULL) != STATUS_OK)
+        return false;
+    struct request *r = request_new(&q, p->kv.block_size);
+    if (r && sched_add(&p->sched, r) == STATUS_OK)
+        return true;
+    request_free(r);
+    return false;
+}
+
+static bool replay_remove(struct replay *p, struct cursor *c) {
+    struct request *r = find(&p->sched, number64(c));
+    enum finish_reason why = (enum finish_reason)number(c, FINISH_STOP, FINISH_ERROR);
+    if (c->bad || !r)
+        return false;
+    if (sched_remove(&p->sched, r, why))
+        request_free(r);
+    return true;
+}
+
+// STATUS_INVALID where the plan made now is not the plan that was recorded.
+static enum status replay_plan(struct replay *p, struct cursor *c, struct err *err) {
+    uint64_t id = number64(c);
+    int n = (int)number(c, 0, p->config.max_running);
+    if (c->bad || p->plan)
+        return STATUS_FORMAT;
+    const struct plan *plan = sched_step(&p->sched);
+    p->num_plans += plan != NULL;
+    p->plan = plan;
+    if ((plan ? plan->id : 0) != id || (plan ? plan->num_items : 0) != n)
+        return err_set(err, STATUS_INVALID, "plan %" PRIu64 " with %d requests was recorded; now it is %" PRIu64
+                       " with %d", id, n, plan ? plan->id : 0, plan ? plan->num_items : 0);
+    for (int i = 0; i < n; i++) {
+        const struct plan_item *item = &plan->items[i];
+        uint64_t req = number64(c);
+        int64_t v[4];
+        for (int j = 0; j < 4; j++)
+            v[j] = number(c, 0, INT32_MAX);
+        if (c->bad)
+            return STATUS_FORMAT;
+        if (item->req->id != req || item->first != v[0] || item->num_new != v[1] || item->first_logit != v[2] ||
+            item->needs_token != (v[3] != 0))
+            return err_set(err, STATUS_INVALID, "plan %" PRIu64 " differs from the record at its item %d", id, i);
+    }
+    return STATUS_OK;
+}
+
+static bool replay_outcome(struct replay *p, struct cursor *c) {
+    uint64_t id = number64(c);
+    if (c->bad || !p->plan || p->plan->id != id)
+        return false;
+    int32_t n = 0;
+    for (int i = 0; i < p->plan->num_items; i++) {
+        p->start[i] = n;
+        int64_t count = number(c, 0, (int64_t)strlen(c->at));
+        for (int64_t j = 0; j < count && !c->bad; j++)
+            p->ids[n++] = (token_id)number(c, 0, INT32_MAX);
+        p->failed[i] = number(c, 0, 1) != 0;
+        if (c->bad)
+            return false;
+    }
+    p->start[p->plan->num_items] = n;
+    struct outcome out = {.start = p->start, .tokens = p->ids, .failed = p->failed};
+    int num = sched_update(&p->sched, id, &out, p->events);
+    for (int i = 0; i < num; i++)
+        if (p->events[i].finish != FINISH_NONE)
+            request_free(p->events[i].req);
+    p->plan = NULL;
+    return true;
+}
+
+static enum status replay_line(struct replay *p, char *line, struct err *err) {
+    struct cursor c = {.at = line + strcspn(line, " ")};
+    size_t word = (size_t)(c.at - line);
+#define IS(s) (word == sizeof(s) - 1 && memcmp(line, s, word) == 0)
+    if (!p->have_sched)
+        return IS("config") && replay_config(p, &c) ? STATUS_OK : STATUS_FORMAT;
+    if (IS("add"))
+        return replay_add(p, &c) ? STATUS_OK : STATUS_FORMAT;
+    if (IS("remove"))
+        return replay_remove(p, &c) ? STATUS_OK : STATUS_FORMAT;
+    if (IS("plan"))
+        return replay_plan(p, &c, err);
+    if (IS("outcome"))
+        return replay_outcome(p, &c) ? STATUS_OK : STATUS_FORMAT;
+#undef IS
+    return STATUS_FORMAT;
+}
+
+static void free_queue(struct request_list *list) {
+    for (struct request *r = list->head, *next; r; r = next) {
+        next = r->next;
+        request_free(r);
+    }
+}
+
+enum status service_replay(const char *path, uint64_t *num_plans, struct err *err) {
+    struct replay p = {0};
+    char *line = NULL;
+    size_t cap = 0, ids_cap = 0;
+    int number_of_line = 0;
+    enum status status = STATUS_OK;
+    FILE *f = fopen(path, "re");
+    if (!f)
+        return err_set(err, STATUS_IO, "cannot read the record file '%s'", path);
+    for (ssize_t len; status == STATUS_OK && (len = getline(&line, &cap, f)) > 0;) {
+        number_of_line++;
+        if (line[len - 1] != '\n')
+            break; // the last line of a process that was killed
+        line[len - 1] = 0;
+        if (cap > ids_cap) { // one id is at least two characters
+            free(p.ids);
+            p.ids = malloc(cap * sizeof *p.ids);
+            ids_cap = p.ids ? cap : 0;
+            if (!p.ids) {
+                status = err_set(err, STATUS_NOMEM, "out of memory");
+                break;
+            }
+        }
+        if (number_of_line == 1 && strcmp(line, "quire-record 1") != 0)
+            status = STATUS_FORMAT;
+        else if (number_of_line > 1)
+            status = replay_line(&p, line, err);
+    }
+    if (status == STATUS_OK && number_of_line == 0)
+        status = STATUS_FORMAT;
+    if (status == STATUS_FORMAT)
+        err_set(err, STATUS_FORMAT, "'%s' line %d is not a line of a record", path, number_of_line);
+    *num_plans = p.num_plans;
+    if (p.have_sched) {
+        free_queue(&p.sched.running);
+        free_queue(&p.sched.waiting);
+        sched_destroy(&p.sched);
+    }
+    if (p.have_kv)
+        kv_destroy(&p.kv);
+    free(p.ids);
+    free(p.start);
+    free(p.failed);
+    free(p.events);
+    free(line);
+    fclose(f);
+    return status;
+}

@@ -1,1 +1,406 @@
-#include "status.h"
+// The engine thread: drains the inbox, plans a step, runs it, sends events; sleeps when there is nothing to do.
+//
+// Shared between threads: the mailboxes, the cancel list and the statistics (each under its own lock), and the counts of
+// what is live (atomic). All else belongs to the engine thread.
+#include "service.h"
+
+#include "log.h"
+#include "mailbox.h"
+#include "record.h"
+
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+struct cancel {
+    uint64_t id;
+    enum finish_reason why;
+};
+
+struct service {
+    struct engine *engine;
+    struct service_config config;
+    struct scheduler sched;
+    struct record *record;
+    pthread_t thread;
+    struct mailbox inbox;  // struct request *
+    struct mailbox outbox; // struct service_event
+    struct token_event *events; // (2 * max_running) engine thread's scratch
+
+    pthread_mutex_t cancel_lock;
+    struct cancel *cancels, *cancels_taken; // (max_cancels) filled by callers; copied by the engine thread
+    int num_cancels, max_cancels;
+
+    pthread_mutex_t stats_lock;
+    struct service_stats stats, stats_out; // the engine thread's own, and its snapshot
+
+    atomic_int live;              // requests whose EVENT_FINISH has not been put
+    atomic_int queued;            // of those, the ones that never ran
+    atomic_llong queued_tokens;   // their prompts
+    atomic_llong busy_since;      // monotonic ns of the last submission that found nothing live
+    atomic_bool stopping, dead;
+};
+
+static int64_t now_ns(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+// ---- events -------------------------------------------------------------------------------------------------------
+
+static void put_event(struct service *s, const struct service_event *event) {
+    if (mailbox_try_put(&s->outbox, event))
+        return;
+    // The reader is behind: wake it and wait. It never waits for us, so this ends.
+    if (s->config.notify)
+        s->config.notify(s->config.notify_arg);
+    mailbox_put(&s->outbox, event);
+}
+
+static void leave_queue(struct service *s, struct request *r, int64_t when) {
+    r->time_scheduled = when;
+    atomic_fetch_sub(&s->queued, 1);
+    atomic_fetch_sub(&s->queued_tokens, r->num_prompt);
+}
+
+// The last event of a request, which has left the scheduler; frees it.
+static void put_finish(struct service *s, struct request *r, enum finish_reason why) {
+    struct service_event event = {
+        .id = r->id,
+        .kind = EVENT_FINISH,
+        .finish = why,
+        .token = -1,
+        .num_top = -1,
+        .num_prompt = r->num_prompt,
+        .num_cached = r->num_cached > 0 ? r->num_cached : 0,
+        .num_output = r->num_tokens - r->num_pending - r->num_prompt,
+        .num_preemptions = r->num_preemptions,
+        .time_submitted = r->time_submitted,
+        .time_scheduled = r->time_scheduled,
+        .time_first_token = r->time_first_token,
+        .time_finished = now_ns(),
+    };
+    if (!r->time_scheduled)
+        leave_queue(s, r, 0);
+    request_free(r);
+    atomic_fetch_sub(&s->live, 1);
+    put_event(s, &event);
+}
+
+static void put_token(struct service *s, uint64_t id, enum event_kind kind, int position, token_id token,
+                      const struct step_out *out, int row, int num_logprobs) {
+    struct service_event event = {
+        .id = id, .kind = kind, .token = token, .position = position, .num_top = num_logprobs};
+    if (num_logprobs >= 0) {
+        event.logprob = out->logprob[row];
+        memcpy(event.top_ids, out->top_ids + (size_t)row * (size_t)out->max_top,
+               (size_t)num_logprobs * sizeof *event.top_ids);
+        memcpy(event.top_logprobs, out->top_logprobs + (size_t)row * (size_t)out->max_top,
+               (size_t)num_logprobs * sizeof *event.top_logprobs);
+    }
+    put_event(s, &event);
+}
+
+// ---- the inbox ----------------------------------------------------------------------------------------------------
+
+static struct request *find(const struct scheduler *s, uint64_t id) {
+    for (struct request *r = s->running.head; r; r = r->next)
+        if (r->id == id)
+            return r;
+    for (struct request *r = s->waiting.head; r; r = r->next)
+        if (r->id == id)
+            return r;
+    return NULL;
+}
+
+static void remove_request(struct service *s, struct request *r, enum finish_reason why) {
+    record_remove(s->record, r->id, why);
+    if (sched_remove(&s->sched, r, why))
+        put_finish(s, r, why);
+}
+
+static void drain_inbox(struct service *s) {
+    struct request *r;
+    while (mailbox_take(&s->inbox, &r, 1) == 1) {
+        if (atomic_load(&s->dead) || sched_add(&s->sched, r) != STATUS_OK) {
+            put_finish(s, r, FINISH_ERROR); // what is not admissible was refused by service_submit()
+            continue;
+        }
+        record_add(s->record, r);
+    }
+    pthread_mutex_lock(&s->cancel_lock);
+    int n = s->num_cancels;
+    memcpy(s->cancels_taken, s->cancels, (size_t)n * sizeof *s->cancels);
+    s->num_cancels = 0;
+    pthread_mutex_unlock(&s->cancel_lock);
+    for (int i = 0; i < n; i++)
+        if ((r = find(&s->sched, s->cancels_taken[i].id)))
+            remove_request(s, r, s->cancels_taken[i].why);
+}
+
+static void remove_all(struct service *s, enum finish_reason why) {
+    struct request *r;
+    while ((r = s->sched.running.head ? s->sched.running.head : s->sched.waiting.head))
+        remove_request(s, r, why);
+}
+
+// The device failed: the plan in flight will never resolve, so the scheduler is left as it is and only the requests are
+// taken out of it.
+static void die(struct service *s, const struct err *err) {
+    log_msg(LOG_ERROR, "engine failed: %s", err->msg);
+    atomic_store(&s->dead, true);
+    struct request_list *lists[] = {&s->sched.running, &s->sched.waiting};
+    for (int i = 0; i < 2; i++) {
+        for (struct request *r = lists[i]->head, *next; r; r = next) {
+            next = r->next;
+            put_finish(s, r, FINISH_ERROR);
+        }
+        *lists[i] = (struct request_list){0};
+    }
+}
+
+// ---- one step -----------------------------------------------------------------------------------------------------
+
+static void publish_stats(struct service *s) {
+    struct service_stats *st = &s->stats;
+    const struct kv_cache *kv = s->sched.kv;
+    st->running = s->sched.running.len;
+    st->waiting = s->sched.waiting.len;
+    st->waiting_tokens = s->sched.waiting_tokens;
+    st->free_blocks = kv->num_free;
+    st->num_blocks = kv->num_blocks;
+    st->preemptions = s->sched.stats.preemptions;
+    st->prefix_queries = s->sched.stats.prefix_queries;
+    st->prefix_hits = s->sched.stats.prefix_hits;
+    st->held = s->sched.stats.held;
+    st->evictions = kv->num_evicted;
+    st->last_progress = now_ns();
+    st->busy = !sched_idle(&s->sched);
+    st->dead = atomic_load(&s->dead);
+    pthread_mutex_lock(&s->stats_lock);
+    s->stats_out = *st;
+    pthread_mutex_unlock(&s->stats_lock);
+}
+
+static void count_step(struct service *s, const struct plan *plan) {
+    int bucket = 0;
+    while (bucket < STEP_BUCKETS - 1 && plan->num_tokens > step_bucket_bounds[bucket])
+        bucket++;
+    s->stats.steps++;
+    s->stats.step_buckets[bucket]++;
+    s->stats.step_tokens_sum += (uint64_t)plan->num_tokens;
+}
+
+static void put_scores(struct service *s, const struct plan *plan, const struct step_result *result) {
+    for (int i = 0; i < plan->num_items; i++) {
+        const struct plan_item *item = &plan->items[i];
+        if (!item->wants_score || result->outcome.failed[i])
+            continue;
+        int rows = result->first_row[i + 1] - result->first_row[i] - item->needs_token;
+        int top = item->req->sampling.logprobs > 0 ? item->req->sampling.logprobs : 0;
+        for (int j = 0; j < rows; j++) {
+            int row = result->first_row[i] + j;
+            put_token(s, item->req->id, EVENT_PROMPT, item->first + item->first_logit + j + 1,
+                      result->out->ids[row], result->out, row, top);
+        }
+    }
+}
+
+// Events of a plan, after sched_update(): what it drew, and what ended.
+static void put_outcome(struct service *s, const struct plan *plan, const struct step_result *result, int n) {
+    int64_t now = now_ns();
+    for (int i = 0; i < n; i++) {
+        const struct token_event *e = &s->events[i];
+        struct request *r = e->req;
+        enum finish_reason finish = e->finish;
+        if (e->token >= 0) {
+            const struct plan_item *item = &plan->items[e->item];
+            if (!r->time_first_token)
+                r->time_first_token = now;
+            s->stats.generation_tokens++;
+            put_token(s, r->id, EVENT_TOKEN, item->first + item->num_new - r->num_prompt, e->token, result->out,
+                      result->first_row[e->item + 1] - 1, r->sampling.logprobs);
+            if (r->filter && finish == FINISH_NONE && !r->filter->accept(r->filter->state, e->token)) {
+                remove_request(s, r, FINISH_ERROR);
+                continue;
+            }
+        }
+        if (finish != FINISH_NONE)
+            put_finish(s, r, finish);
+    }
+}
+
+static void run_step(struct service *s, const struct plan *plan) {
+    struct step_result result;
+    struct err err = {0};
+    int64_t start = now_ns();
+    for (int i = 0; i < plan->num_items; i++) {
+        struct request *r = plan->items[i].req;
+        if (!r->time_scheduled) {
+            leave_queue(s, r, start);
+            s->stats.prompt_tokens += (uint64_t)r->num_prompt;
+        }
+    }
+    engine_launch(s->engine, plan);
+    if (engine_collect(s->engine, &result, &err) != STATUS_OK) {
+        die(s, &err);
+        return;
+    }
+    record_outcome(s->record, plan, &result.outcome);
+    count_step(s, plan);
+    put_scores(s, plan, &result);
+    int n = sched_update(&s->sched, plan->id, &result.outcome, s->events);
+    put_outcome(s, plan, &result, n);
+}
+
+static void *service_run(void *arg) {
+    struct service *s = arg;
+    while (!atomic_load(&s->stopping)) {
+        drain_inbox(s);
+        const struct plan *plan = atomic_load(&s->dead) ? NULL : sched_step(&s->sched);
+        if (plan) {
+            record_plan(s->record, plan);
+            run_step(s, plan);
+        }
+        CHECK(plan || sched_idle(&s->sched)); // no plan in flight, so whoever is here must be in this one
+        publish_stats(s);
+        if (s->config.notify)
+            s->config.notify(s->config.notify_arg);
+        if (!plan)
+            mailbox_wait(&s->inbox, -1);
+    }
+    drain_inbox(s);
+    remove_all(s, FINISH_CANCELLED);
+    publish_stats(s);
+    return NULL;
+}
+
+// ---- the other side -----------------------------------------------------------------------------------------------
+
+// The thread is not running. Parts that were not made are zero.
+static void service_free(struct service *s) {
+    record_close(s->record);
+    sched_destroy(&s->sched);
+    mailbox_destroy(&s->inbox);
+    mailbox_destroy(&s->outbox);
+    free(s->cancels);
+    free(s->cancels_taken);
+    free(s->events);
+    pthread_mutex_destroy(&s->cancel_lock);
+    pthread_mutex_destroy(&s->stats_lock);
+    free(s);
+}
+
+struct service *service_open(struct engine *engine, const struct service_config *config, struct err *err) {
+    struct service *s = calloc(1, sizeof *s);
+    if (!s) {
+        err_set(err, STATUS_NOMEM, "out of memory");
+        return NULL;
+    }
+    s->engine = engine;
+    s->config = *config;
+    pthread_mutex_init(&s->cancel_lock, NULL);
+    pthread_mutex_init(&s->stats_lock, NULL);
+
+    // The bound of the queue is kept by service_submit(), so that a refusal is known at once; the scheduler's own bound
+    // must then never bind.
+    const struct sched_config *c = &config->sched;
+    struct sched_config sched = *c;
+    size_t max_live = (size_t)c->max_running + (size_t)c->max_waiting;
+    size_t max_events = max_live + (size_t)c->max_running * 16 + (size_t)c->max_step_tokens * 2;
+    sched.max_waiting = (int)max_live;
+    sched.max_waiting_tokens = INT64_MAX;
+    // A caller cancels only what it has not seen end: live, or with its last event still in the outbox.
+    s->max_cancels = (int)(max_live + max_events);
+    s->cancels = calloc((size_t)s->max_cancels, sizeof *s->cancels);
+    s->cancels_taken = calloc((size_t)s->max_cancels, sizeof *s->cancels_taken);
+    s->events = calloc((size_t)c->max_running * 2, sizeof *s->events);
+    if (!s->cancels || !s->cancels_taken || !s->events ||
+        mailbox_init(&s->inbox, sizeof(struct request *), max_live) != STATUS_OK ||
+        mailbox_init(&s->outbox, sizeof(struct service_event), max_events) != STATUS_OK ||
+        sched_init(&s->sched, &sched, engine_kv(engine)) != STATUS_OK) {
+        err_set(err, STATUS_NOMEM, "out of memory for the queues of %zu requests", max_live);
+        goto fail;
+    }
+    if (config->record && !(s->record = record_open(config->record, &sched, engine_kv(engine), err)))
+        goto fail;
+    publish_stats(s);
+    if (pthread_create(&s->thread, NULL, service_run, s) != 0) {
+        err_set(err, STATUS_NOMEM, "cannot start the engine thread");
+        goto fail;
+    }
+    return s;
+
+fail:
+    service_free(s);
+    return NULL;
+}
+
+enum status service_submit(struct service *s, struct request *r, struct err *err) {
+    const struct sched_config *c = &s->config.sched;
+    const struct kv_cache *kv = s->sched.kv;
+    if (atomic_load(&s->stopping))
+        return err_set(err, STATUS_STOPPING, "the server is shutting down");
+    if (atomic_load(&s->dead))
+        return err_set(err, STATUS_DEVICE, "the engine has failed");
+    enum status status = sched_admissible(c, kv->num_blocks, kv->block_size, r->num_prompt,
+                                          r->max_tokens - r->num_prompt, err);
+    if (status != STATUS_OK)
+        return status;
+    if (atomic_load(&s->live) >= c->max_running + c->max_waiting)
+        return err_set(err, STATUS_LIMIT, "the queue is full: %d requests", c->max_running + c->max_waiting);
+    if (atomic_load(&s->queued) > 0 &&
+        atomic_load(&s->queued_tokens) + r->num_prompt > (long long)c->max_waiting_tokens)
+        return err_set(err, STATUS_LIMIT, "the queue is full: %lld prompt tokens are waiting",
+                       (long long)atomic_load(&s->queued_tokens));
+    r->time_submitted = now_ns();
+    if (atomic_fetch_add(&s->live, 1) == 0)
+        atomic_store(&s->busy_since, r->time_submitted);
+    atomic_fetch_add(&s->queued, 1);
+    atomic_fetch_add(&s->queued_tokens, r->num_prompt);
+    CHECK(mailbox_try_put(&s->inbox, &r)); // it has room for every live request
+    return STATUS_OK;
+}
+
+void service_cancel(struct service *s, uint64_t id, enum finish_reason why) {
+    pthread_mutex_lock(&s->cancel_lock);
+    bool known = false;
+    for (int i = 0; i < s->num_cancels && !known; i++)
+        known = s->cancels[i].id == id;
+    // No wake-up: an idle engine has nothing to cancel, but for what waits in the inbox and wakes it anyway.
+    if (!known && s->num_cancels < s->max_cancels)
+        s->cancels[s->num_cancels++] = (struct cancel){.id = id, .why = why};
+    pthread_mutex_unlock(&s->cancel_lock);
+}
+
+int service_take(struct service *s, struct service_event *events, int max) {
+    return (int)mailbox_take(&s->outbox, events, (size_t)max);
+}
+
+bool service_wait(struct service *s, int64_t timeout_ns) { return mailbox_wait(&s->outbox, timeout_ns); }
+
+void service_stats(struct service *s, struct service_stats *out) {
+    pthread_mutex_lock(&s->stats_lock);
+    *out = s->stats_out;
+    pthread_mutex_unlock(&s->stats_lock);
+    // What was submitted since the snapshot counts as waiting, so that a scrape never misses a request.
+    int live = atomic_load(&s->live);
+    if (live > out->running + out->waiting)
+        out->waiting = live - out->running;
+    out->busy |= live > 0;
+    int64_t since = atomic_load(&s->busy_since);
+    if (out->last_progress < since)
+        out->last_progress = since; // idle time is not a stall
+}
+
+void service_close(struct service *s) {
+    if (!s)
+        return;
+    atomic_store(&s->stopping, true);
+    mailbox_close(&s->inbox);
+    mailbox_close(&s->outbox);
+    pthread_join(s->thread, NULL);
+    service_free(s);
+}

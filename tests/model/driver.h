@@ -1,0 +1,159 @@
+// Runs requests through scheduler and engine on the calling thread, without the service: what the tests of whole models
+// stand on. Everything a request got is kept: tokens, and log-probabilities to the bit.
+#pragma once
+
+#include "engine.h"
+#include "harness.h"
+#include "log.h"
+
+#include <math.h>
+
+enum { DRIVER_TOP = 5, DRIVER_MAX_OUTPUT = 512 };
+
+struct got { // what one request got
+    int num;
+    token_id tokens[DRIVER_MAX_OUTPUT];
+    float logprob[DRIVER_MAX_OUTPUT];
+    token_id top_ids[DRIVER_MAX_OUTPUT][DRIVER_TOP];
+    float top[DRIVER_MAX_OUTPUT][DRIVER_TOP];
+    int num_scores; // prompt log-probabilities, with prompt_logprobs
+    float scores[4096];
+    enum finish_reason finish;
+    int num_cached, num_preemptions;
+};
+
+struct driver {
+    struct engine *engine;
+    struct scheduler sched;
+    struct token_event events[256];
+    float *first_logits; // (V) of the first drawing row, when logits are kept
+    uint64_t next_id;
+};
+
+struct driver_config {
+    const char *path, *device, *variant, *kv_dtype;
+    int threads, block_size, num_blocks, max_running, max_step_tokens, max_chunk, max_model_len;
+    bool no_cache, keep_logits;
+};
+
+static inline void driver_open(struct driver *d, const struct driver_config *c) {
+    struct err err = {0};
+    struct engine_config config = {
+        .path = c->path,
+        .device = c->device ? c->device : "cpu",
+        .variant = c->variant,
+        .kv_dtype = c->kv_dtype,
+        .num_threads = c->threads ? c->threads : 1,
+        .block_size = c->block_size ? c->block_size : 16,
+        .num_kv_blocks = c->num_blocks,
+        .kv_cache_bytes = c->num_blocks ? 0 : 64 << 20,
+        .max_model_len = c->max_model_len,
+        .max_num_seqs = c->max_running ? c->max_running : 32,
+        .max_num_batched_tokens = c->max_step_tokens ? c->max_step_tokens : 512,
+        .prefix_caching = !c->no_cache,
+        .keep_logits = c->keep_logits,
+    };
+    *d = (struct driver){.next_id = 1};
+    log_set_level(LOG_ERROR);
+    d->engine = engine_open(&config, &err);
+    if (!d->engine)
+        fail_msg("engine_open: %s", err.msg);
+    const struct engine_info *info = engine_info(d->engine);
+    struct sched_config sched = {
+        .max_running = config.max_num_seqs,
+        .max_step_tokens = config.max_num_batched_tokens,
+        .max_chunk = c->max_chunk ? c->max_chunk : config.max_num_batched_tokens,
+        .max_waiting = 1000,
+        .max_waiting_tokens = INT64_MAX,
+        .max_model_len = info->max_model_len,
+    };
+    assert_int_equal(sched_init(&d->sched, &sched, engine_kv(d->engine)), STATUS_OK);
+    d->first_logits = calloc((size_t)info->model.vocab, sizeof *d->first_logits);
+}
+
+static inline void driver_close(struct driver *d) {
+    sched_destroy(&d->sched);
+    engine_close(d->engine);
+    free(d->first_logits);
+}
+
+// Queues a request whose results go to got[id - 1] of driver_run(). Ids count from 1. Zeroed sampling is greedy.
+static inline struct request *driver_add(struct driver *d, const token_id *prompt, int num_prompt, int max_output,
+                                         struct sampling_params sampling) {
+    if (sampling.top_p == 0)
+        sampling.top_p = 1;
+    if (sampling.repetition_penalty == 0)
+        sampling.repetition_penalty = 1;
+    sampling.logprobs = DRIVER_TOP;
+    struct request_params p = {.id = d->next_id++,
+                               .prompt = prompt,
+                               .num_prompt = num_prompt,
+                               .max_output = max_output,
+                               .sampling = sampling};
+    struct request *r = request_new(&p, engine_info(d->engine)->block_size);
+    assert_non_null(r);
+    assert_int_equal(sched_add(&d->sched, r), STATUS_OK);
+    return r;
+}
+
+// One step; false when there is nothing to do. Results are appended to got[id - 1].
+static inline bool driver_step(struct driver *d, struct got *got) {
+    struct step_result result;
+    struct err err = {0};
+    const struct plan *plan = sched_step(&d->sched);
+    if (!plan)
+        return false;
+    engine_launch(d->engine, plan);
+    if (engine_collect(d->engine, &result, &err) != STATUS_OK)
+        fail_msg("engine_collect: %s", err.msg);
+    const struct step_out *out = result.out;
+    for (int i = 0; i < plan->num_items; i++) {
+        const struct plan_item *item = &plan->items[i];
+        struct got *g = &got[item->req->id - 1];
+        for (int row = result.first_row[i]; row < result.first_row[i + 1]; row++) {
+            bool draws = item->needs_token && row == result.first_row[i + 1] - 1;
+            if (!draws) {
+                g->scores[g->num_scores++] = out->logprob[row];
+                continue;
+            }
+            size_t at = (size_t)row * (size_t)out->max_top;
+            g->tokens[g->num] = out->ids[row];
+            g->logprob[g->num] = out->logprob[row];
+            memcpy(g->top_ids[g->num], out->top_ids + at, sizeof g->top_ids[0]);
+            memcpy(g->top[g->num], out->top_logprobs + at, sizeof g->top[0]);
+            if (out->logits && g->num == 0) {
+                size_t vocab = (size_t)engine_info(d->engine)->model.vocab;
+                memcpy(d->first_logits, out->logits + (size_t)row * vocab, vocab * sizeof(float));
+            }
+            g->num++;
+        }
+    }
+    int n = sched_update(&d->sched, plan->id, &result.outcome, d->events);
+    for (int i = 0; i < n; i++) {
+        struct request *r = d->events[i].req;
+        if (d->events[i].finish == FINISH_NONE)
+            continue;
+        got[r->id - 1].finish = d->events[i].finish;
+        got[r->id - 1].num_cached = r->num_cached;
+        got[r->id - 1].num_preemptions = r->num_preemptions;
+        request_free(r);
+    }
+    return true;
+}
+
+static inline void driver_run(struct driver *d, struct got *got) {
+    while (driver_step(d, got))
+        ;
+    assert_true(sched_idle(&d->sched));
+    assert_int_equal(engine_kv(d->engine)->num_free, engine_kv(d->engine)->num_blocks);
+}
+
+// The same tokens and the same bits of every log-probability.
+static inline void assert_same(const struct got *a, const struct got *b, const char *what) {
+    if (a->num != b->num || memcmp(a->tokens, b->tokens, (size_t)a->num * sizeof a->tokens[0]) != 0)
+        fail_msg("%s: other tokens", what);
+    if (memcmp(a->logprob, b->logprob, (size_t)a->num * sizeof a->logprob[0]) != 0 ||
+        memcmp(a->top, b->top, (size_t)a->num * sizeof a->top[0]) != 0 ||
+        memcmp(a->top_ids, b->top_ids, (size_t)a->num * sizeof a->top_ids[0]) != 0)
+        fail_msg("%s: the same tokens, other bits of log-probabilities", what);
+}

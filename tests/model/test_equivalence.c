@@ -1,0 +1,182 @@
+// The same request gives the same tokens and the same bits of log-probabilities whatever else runs and however it is cut:
+// alone, batched, chunked, preempted, from the prefix cache, with any block size, threads and instruction set.
+#include "driver.h"
+
+enum { PROMPT = 40, OUTPUT = 48, MATES = 16 };
+
+static token_id prompt[PROMPT];
+static struct got alone[2]; // greedy, sampled
+static struct got *results; // (1 + MATES + 2)
+
+static const struct sampling_params sampled = {
+    .temperature = 0.9f, .top_k = 40, .top_p = 0.95f, .seed = 7, .repetition_penalty = 1.1f};
+
+static const char *model(void) {
+    const char *path = test_data("models/stories260K/stories260K.gguf");
+    static char copy[4096];
+    if (!path)
+        skip();
+    snprintf(copy, sizeof copy, "%s", path);
+    return copy;
+}
+
+static token_id mate_token(int mate, int i) { return 3 + 256 + (mate * 31 + i * 7 + mate * i) % 250; }
+
+// The subject is request 1 (greedy) and 2 (sampled); mates arrive before and after.
+static void run(const struct driver_config *config, int mates, const char *what, struct driver *keep) {
+    struct driver d;
+    struct driver_config c = *config;
+    c.path = model();
+    driver_open(&d, &c);
+    memset(results, 0, sizeof *results * (2 + MATES));
+    driver_add(&d, prompt, PROMPT, OUTPUT, (struct sampling_params){0});
+    driver_add(&d, prompt, PROMPT, OUTPUT, sampled);
+    for (int m = 0; m < mates; m++) {
+        token_id t[64];
+        int n = 1 + (m * 13) % 60;
+        for (int i = 0; i < n; i++)
+            t[i] = mate_token(m, i);
+        driver_add(&d, t, n, 5 + m * 3, m % 2 ? sampled : (struct sampling_params){0});
+        if (m % 3 == 0)
+            driver_step(&d, results);
+    }
+    driver_run(&d, results);
+    if (alone[0].num > 0) {
+        assert_same(&alone[0], &results[0], what);
+        assert_same(&alone[1], &results[1], what);
+    }
+    if (keep)
+        *keep = d;
+    else
+        driver_close(&d);
+}
+
+static void test_alone(void **state) {
+    (void)state;
+    results = calloc(2 + MATES, sizeof *results);
+    prompt[0] = 1;
+    for (int i = 1; i < PROMPT; i++)
+        prompt[i] = 3 + 256 + (i * 37) % 250;
+    struct driver d;
+    for (int i = 0; i < 2; i++) { // each in an engine of its own
+        driver_open(&d, &(struct driver_config){.path = model(), .variant = "scalar"});
+        driver_add(&d, prompt, PROMPT, OUTPUT, i ? sampled : (struct sampling_params){0});
+        driver_run(&d, &alone[i]);
+        assert_int_equal(alone[i].num, OUTPUT);
+        assert_int_equal(alone[i].finish, FINISH_LENGTH);
+        driver_close(&d);
+    }
+    assert_true(memcmp(alone[0].tokens, alone[1].tokens, sizeof alone[0].tokens) != 0);
+}
+
+static void test_batched(void **state) {
+    (void)state;
+    static const int mates[] = {0, 1, 3, 16};
+    for (int i = 0; i < 4; i++)
+        run(&(struct driver_config){0}, mates[i], "batched", NULL);
+}
+
+static void test_chunked(void **state) {
+    (void)state;
+    static const int chunks[] = {1, 3, 16, 37};
+    for (int i = 0; i < 4; i++) {
+        // one request at a time, so that the budget is the chunk; and many beside each other
+        run(&(struct driver_config){.max_running = 1, .max_step_tokens = chunks[i]}, 0, "chunked", NULL);
+        run(&(struct driver_config){.max_chunk = chunks[i], .max_step_tokens = 64}, MATES, "chunked beside others", NULL);
+    }
+}
+
+static void test_preempted(void **state) {
+    (void)state;
+    static const int blocks[] = {7, 9, 12};
+    for (int cache = 0; cache < 2; cache++) {
+        int preemptions = 0;
+        for (int i = 0; i < 3; i++) {
+            struct driver d;
+            run(&(struct driver_config){.num_blocks = blocks[i], .max_model_len = 112, .no_cache = !cache}, 8, "preempted", &d);
+            preemptions += results[0].num_preemptions + results[1].num_preemptions;
+            assert_true(d.sched.stats.preemptions > 0);
+            driver_close(&d);
+        }
+        assert_true(preemptions > 0); // of the subject itself, not only of its mates
+    }
+}
+
+static void test_prefix_hit(void **state) {
+    (void)state;
+    struct driver d;
+    run(&(struct driver_config){0}, 3, "first", &d);
+    uint64_t id = d.next_id;
+    struct got *again = calloc(id + 1, sizeof *again);
+    driver_add(&d, prompt, PROMPT, OUTPUT, (struct sampling_params){0});
+    driver_add(&d, prompt, PROMPT, OUTPUT, sampled);
+    driver_run(&d, again);
+    assert_int_equal(again[id - 1].num_cached, 32); // of 40 tokens the whole blocks, never the last token
+    assert_int_equal(again[id].num_cached, 32);
+    assert_same(&alone[0], &again[id - 1], "prefix hit");
+    assert_same(&alone[1], &again[id], "prefix hit");
+    free(again);
+    driver_close(&d);
+}
+
+static void test_block_sizes(void **state) {
+    (void)state;
+    static const int sizes[] = {1, 4, 16, 32, 5};
+    for (int i = 0; i < 5; i++)
+        run(&(struct driver_config){.block_size = sizes[i]}, 3, "block size", NULL);
+}
+
+static void test_threads(void **state) {
+    (void)state;
+    static const int threads[] = {1, 2, 8};
+    for (int i = 0; i < 3; i++)
+        run(&(struct driver_config){.threads = threads[i]}, 3, "threads", NULL);
+}
+
+static void test_instruction_sets(void **state) {
+    (void)state;
+    static const char *const variants[] = {"scalar", "avx2", "avx512"};
+    int ran = 0;
+    for (int i = 0; i < 3; i++) {
+        struct err err = {0};
+        struct engine_config probe = {.path = model(), .device = "cpu", .variant = variants[i], .num_threads = 1,
+                                      .block_size = 16, .num_kv_blocks = 8, .max_num_seqs = 1, .max_num_batched_tokens = 1};
+        struct engine *e = engine_open(&probe, &err);
+        if (!e) {
+            printf("  %s: %s\n", variants[i], err.msg);
+            assert_int_equal(err.code, STATUS_DEVICE);
+            continue;
+        }
+        engine_close(e);
+        run(&(struct driver_config){.variant = variants[i], .threads = 2}, 3, variants[i], NULL);
+        ran++;
+    }
+    assert_true(ran >= 1);
+}
+
+// The reference backend has another order of summation: the same top token wherever the margin is clear.
+static void test_reference(void **state) {
+    (void)state;
+    struct driver d;
+    driver_open(&d, &(struct driver_config){.path = model(), .device = "ref"});
+    memset(results, 0, sizeof *results);
+    driver_add(&d, prompt, PROMPT, OUTPUT, (struct sampling_params){0});
+    driver_run(&d, results);
+    for (int i = 0; i < OUTPUT && results[0].tokens[i] == alone[0].tokens[i]; i++)
+        for (int j = 0; j < DRIVER_TOP; j++)
+            assert_true(fabsf(results[0].top[i][j] - alone[0].top[i][j]) < 1e-4f);
+    assert_memory_equal(results[0].tokens, alone[0].tokens, OUTPUT * sizeof(token_id));
+    driver_close(&d);
+    free(results);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_alone),       cmocka_unit_test(test_batched),
+        cmocka_unit_test(test_chunked),     cmocka_unit_test(test_preempted),
+        cmocka_unit_test(test_prefix_hit),  cmocka_unit_test(test_block_sizes),
+        cmocka_unit_test(test_threads),     cmocka_unit_test(test_instruction_sets),
+        cmocka_unit_test(test_reference),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

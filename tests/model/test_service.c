@@ -1,0 +1,281 @@
+// The service with a real model: many requests from another thread, cancels at random, the same bits as alone, the record
+// replayed, no allocation inside a step.
+#include "driver.h"
+#include "service.h"
+
+#include <stdatomic.h>
+#include <unistd.h>
+
+// ---- counting allocations of the engine thread ----------------------------------------------------------------------
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || !defined(__GLIBC__)
+enum { COUNTS_ALLOCATIONS = 0 };
+static _Thread_local long num_allocations;
+#else
+enum { COUNTS_ALLOCATIONS = 1 };
+static _Thread_local long num_allocations;
+extern void *__libc_malloc(size_t n);
+extern void *__libc_calloc(size_t n, size_t size);
+extern void *__libc_realloc(void *p, size_t n);
+void *malloc(size_t n) {
+    num_allocations++;
+    return __libc_malloc(n);
+}
+void *calloc(size_t n, size_t size) {
+    num_allocations++;
+    return __libc_calloc(n, size);
+}
+void *realloc(void *p, size_t n) {
+    num_allocations++;
+    return __libc_realloc(p, n);
+}
+#endif
+
+static const char *model(void) {
+    static char copy[4096];
+    const char *path = test_data("models/stories260K/stories260K.gguf");
+    if (!path)
+        skip();
+    snprintf(copy, sizeof copy, "%s", path);
+    return copy;
+}
+
+static void test_no_allocation_in_a_step(void **state) {
+    (void)state;
+    if (!COUNTS_ALLOCATIONS) {
+        printf("  skipped: a sanitizer owns malloc\n");
+        skip();
+    }
+    struct driver d;
+    static struct got got[24];
+    memset(got, 0, sizeof got);
+    driver_open(&d, &(struct driver_config){.path = model(), .num_blocks = 22, .max_model_len = 256, .max_running = 8, .threads = 2});
+    for (int i = 0; i < 24; i++) {
+        token_id t[64];
+        for (int j = 0; j < 64; j++)
+            t[j] = 259 + (i % 5 * 17 + j * 3) % 250;
+        driver_add(&d, t, 5 + i * 2, 40, (struct sampling_params){.temperature = 1, .top_k = 20, .top_p = 0.9f, .seed = (uint64_t)i,
+                                                                  .frequency_penalty = 0.5f});
+    }
+    long before = num_allocations;
+    int steps = 0;
+    while (driver_step(&d, got))
+        steps++;
+    assert_int_equal(num_allocations - before, 0);
+    assert_true(steps > 40);
+    assert_true(d.sched.stats.preemptions > 0 && d.sched.stats.prefix_hits > 0);
+    driver_close(&d);
+}
+
+// ---- the service ----------------------------------------------------------------------------------------------------
+
+struct setup {
+    struct engine *engine;
+    struct service *service;
+};
+
+static struct setup open_service(int blocks, const char *record) {
+    struct err err = {0};
+    struct engine_config c = {.path = model(), .device = "cpu", .num_threads = 2, .block_size = 16, .num_kv_blocks = blocks,
+                              .max_model_len = 256, .max_num_seqs = 16, .max_num_batched_tokens = 64, .prefix_caching = true};
+    struct setup s;
+    log_set_level(LOG_ERROR);
+    s.engine = engine_open(&c, &err);
+    if (!s.engine)
+        fail_msg("%s", err.msg);
+    struct service_config sc = {.sched = {.max_running = 16, .max_step_tokens = 64, .max_chunk = 32, .max_waiting = 64,
+                                          .max_waiting_tokens = 1 << 20, .max_model_len = engine_info(s.engine)->max_model_len},
+                                .record = record};
+    s.service = service_open(s.engine, &sc, &err);
+    if (!s.service)
+        fail_msg("%s", err.msg);
+    return s;
+}
+
+static void close_service(struct setup *s) {
+    service_close(s->service);
+    engine_close(s->engine);
+}
+
+static struct request *make(uint64_t id, int shape, int max_output) {
+    token_id t[64];
+    int n = 3 + shape % 40;
+    for (int j = 0; j < n; j++)
+        t[j] = 259 + (shape % 3 * 17 + j * 3) % 250;
+    struct request_params p = {.id = id, .prompt = t, .num_prompt = n, .max_output = max_output,
+                               .sampling = {.temperature = shape % 2 ? 1.0f : 0, .top_p = 1, .seed = (uint64_t)shape,
+                                            .repetition_penalty = 1, .logprobs = 2}};
+    return request_new(&p, 16);
+}
+
+enum { SHAPES = 24, LONG = 60 };
+struct output {
+    int num;
+    token_id tokens[LONG];
+    float logprob[LONG];
+    bool finished;
+    enum finish_reason finish;
+};
+
+static int collect(struct service *s, struct output *out, uint64_t base) {
+    static struct service_event events[64];
+    int finished = 0, n;
+    service_wait(s, 2000000000);
+    while ((n = service_take(s, events, 64)) > 0)
+        for (int i = 0; i < n; i++) {
+            const struct service_event *e = &events[i];
+            struct output *o = &out[e->id - base];
+            assert_false(o->finished); // nothing comes after the last event
+            if (e->kind == EVENT_TOKEN) {
+                assert_int_equal(e->position, o->num);
+                o->tokens[o->num] = e->token;
+                o->logprob[o->num++] = e->logprob;
+            } else if (e->kind == EVENT_FINISH) {
+                o->finished = true;
+                o->finish = e->finish;
+                assert_int_equal(e->num_output, o->num);
+                finished++;
+            }
+        }
+    return finished;
+}
+
+static void test_storm(void **state) {
+    (void)state;
+    enum { ROUNDS = 12 };
+    static struct output alone[SHAPES], out[SHAPES];
+    char record[] = "/tmp/quire-record-XXXXXX";
+    int fd = mkstemp(record);
+    assert_true(fd >= 0);
+    close(fd);
+    struct setup s = open_service(24, record); // far fewer than 16 requests of 100 tokens want
+    struct err err = {0};
+    memset(alone, 0, sizeof alone);
+    uint64_t id = 1;
+    for (int i = 0; i < SHAPES; i++, id++) {
+        assert_int_equal(service_submit(s.service, make(id, i, LONG), &err), STATUS_OK);
+        while (collect(s.service, alone + i, id) == 0)
+            ;
+        assert_int_equal(alone[i].finish, FINISH_LENGTH);
+        assert_int_equal(alone[i].num, LONG);
+    }
+    uint64_t random = 88172645463325252u;
+    for (int round = 0; round < ROUNDS; round++) {
+        uint64_t base = id;
+        int finished = 0, cancelled = 0;
+        memset(out, 0, sizeof out);
+        for (int i = 0; i < SHAPES; i++, id++) {
+            assert_int_equal(service_submit(s.service, make(id, i, LONG), &err), STATUS_OK);
+            random ^= random << 13, random ^= random >> 7, random ^= random << 17;
+            if (random % 3 == 0) {
+                usleep((useconds_t)(random >> 40) % 3000);
+                service_cancel(s.service, base + (random >> 20) % (uint64_t)(i + 1), FINISH_CANCELLED);
+                service_cancel(s.service, base + (random >> 20) % (uint64_t)(i + 1), FINISH_CANCELLED);
+            }
+        }
+        while (finished < SHAPES)
+            finished += collect(s.service, out, base);
+        for (int i = 0; i < SHAPES; i++) {
+            cancelled += out[i].finish == FINISH_CANCELLED;
+            assert_true(out[i].finish == FINISH_CANCELLED || (out[i].finish == FINISH_LENGTH && out[i].num == LONG));
+            assert_memory_equal(out[i].tokens, alone[i].tokens, (size_t)out[i].num * sizeof(token_id));
+            assert_memory_equal(out[i].logprob, alone[i].logprob, (size_t)out[i].num * sizeof(float));
+        }
+        assert_true(cancelled < SHAPES);
+    }
+    struct service_stats stats;
+    do
+        service_stats(s.service, &stats);
+    while (stats.busy);
+    assert_int_equal(stats.free_blocks, stats.num_blocks);
+    assert_int_equal(stats.running + stats.waiting, 0);
+    assert_true(stats.preemptions > 0 && stats.prefix_hits > 0);
+    close_service(&s);
+
+    uint64_t plans = 0;
+    if (service_replay(record, &plans, &err) != STATUS_OK)
+        fail_msg("replay: %s", err.msg);
+    assert_int_equal(plans, stats.steps);
+
+    // a record that was tampered with is noticed
+    FILE *f = fopen(record, "r+");
+    char line[1 << 16];
+    long at = 0;
+    while (fgets(line, sizeof line, f) && strncmp(line, "plan 3 ", 7) != 0)
+        at = ftell(f);
+    fseek(f, at + 5, SEEK_SET);
+    fputc('4', f);
+    fclose(f);
+    err = (struct err){0};
+    assert_int_equal(service_replay(record, &plans, &err), STATUS_INVALID);
+    unlink(record);
+}
+
+static void test_refusals(void **state) {
+    (void)state;
+    struct setup s = open_service(24, NULL);
+    struct err err = {0};
+    token_id prompt[300] = {0};
+    struct request_params p = {.id = 1, .prompt = prompt, .num_prompt = 300, .max_output = 1,
+                               .sampling = {.top_p = 1, .repetition_penalty = 1, .logprobs = -1}};
+    struct request *r = request_new(&p, 16);
+    assert_int_equal(service_submit(s.service, r, &err), STATUS_INVALID); // longer than the model allows
+    request_free(r);
+    int refused = 0;
+    uint64_t id = 2;
+    for (int i = 0; i < 200; i++, id++) {
+        r = make(id, i, 60);
+        err = (struct err){0};
+        enum status status = service_submit(s.service, r, &err);
+        if (status != STATUS_OK) {
+            assert_int_equal(status, STATUS_LIMIT);
+            request_free(r);
+            refused++;
+        }
+    }
+    assert_true(refused > 0);
+    service_cancel(s.service, 123456789, FINISH_CANCELLED); // unknown: ignored
+    close_service(&s);                                      // with work in every state
+}
+
+static bool even_accept(void *state, token_id token) {
+    (*(int *)state)++;
+    return token % 2 == 0;
+}
+static void even_mask(void *state, uint32_t *bits, int vocab) {
+    (void)state;
+    for (int i = 0; i < (vocab + 31) / 32; i++)
+        bits[i] = 0x55555555;
+}
+static void even_free(void *state) { *(int *)state += 1000; }
+
+static void test_filter(void **state) {
+    (void)state;
+    struct setup s = open_service(24, NULL);
+    struct err err = {0};
+    struct output out = {0};
+    int calls = 0;
+    struct token_filter *filter = calloc(1, sizeof *filter);
+    *filter = (struct token_filter){&calls, even_accept, even_mask, even_free};
+    token_id prompt[] = {1, 403, 407};
+    struct request_params p = {.id = 1, .prompt = prompt, .num_prompt = 3, .max_output = 20, .filter = filter,
+                               .sampling = {.top_p = 1, .repetition_penalty = 1, .logprobs = -1}};
+    assert_int_equal(service_submit(s.service, request_new(&p, 16), &err), STATUS_OK);
+    while (collect(s.service, &out, 1) == 0)
+        ;
+    close_service(&s);
+    assert_int_equal(out.num, 20);
+    for (int i = 0; i < out.num; i++)
+        assert_int_equal(out.tokens[i] % 2, 0);
+    assert_true(calls >= 1019 && calls <= 1020); // the last token needs no state; freed exactly once
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_no_allocation_in_a_step),
+        cmocka_unit_test(test_storm),
+        cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_filter),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,72 @@
+// Runs recorded with --record, played back into the scheduler of today: every plan must come out again. A change of policy
+// changes plans; then the records are made anew, on purpose (tests/replay/README.md).
+#include "service.h"
+
+#include "harness.h"
+
+#include <dirent.h>
+
+#ifndef QUIRE_SOURCE_DIR
+#define QUIRE_SOURCE_DIR "."
+#endif
+
+static void test_records(void **state) {
+    (void)state;
+    const char *folder = QUIRE_SOURCE_DIR "/tests/replay";
+    DIR *dir = opendir(folder);
+    int num_records = 0;
+    assert_non_null(dir);
+    for (struct dirent *e; (e = readdir(dir));) {
+        size_t len = strlen(e->d_name);
+        if (len < 5 || strcmp(e->d_name + len - 4, ".rec") != 0)
+            continue;
+        char path[4096];
+        struct err err = {0};
+        uint64_t plans = 0;
+        snprintf(path, sizeof path, "%s/%s", folder, e->d_name);
+        if (service_replay(path, &plans, &err) != STATUS_OK)
+            fail_msg("%s: %s", e->d_name, err.msg);
+        printf("  %s: %llu plans\n", e->d_name, (unsigned long long)plans);
+        assert_true(plans > 20);
+        num_records++;
+    }
+    closedir(dir);
+    assert_true(num_records >= 1);
+}
+
+// A record cut anywhere, or with any byte changed, is refused or replays what is left; it never crashes.
+static void test_damaged_records(void **state) {
+    (void)state;
+    static const char text[] = "quire-record 1\n"
+                               "config 0 4 16 16 64 8 4 1 1 2\n"
+                               "add 1 0 4 0 0 1 2 0 5 7 8 9 10 11\n"
+                               "plan 1 1 1 0 5 4 1\n"
+                               "outcome 1 1 12 0\n"
+                               "remove 1 3\n";
+    char path[] = "/tmp/quire-replay-XXXXXX";
+    int fd = mkstemp(path), ok = 0;
+    assert_true(fd >= 0);
+    fclose(fdopen(fd, "w"));
+    for (size_t i = 0; i < sizeof text; i++)
+        for (int change = 0; change < 8; change++) {
+            char copy[sizeof text];
+            struct err err = {0};
+            uint64_t plans;
+            memcpy(copy, text, sizeof text);
+            copy[i] = (char)(change == 0 ? text[i] : "\n 0-9zq"[change - 1]);
+            FILE *f = fopen(path, "w");
+            fwrite(copy, 1, change == 0 ? i : sizeof text - 1, f);
+            fclose(f);
+            ok += service_replay(path, &plans, &err) == STATUS_OK;
+        }
+    remove(path);
+    assert_true(ok > 0);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_records),
+        cmocka_unit_test(test_damaged_records),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

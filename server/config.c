@@ -1,1 +1,526 @@
-#include "status.h"
+#include "config.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum option_type {
+    OPT_STR,
+    OPT_LIST,   // may be given again
+    OPT_INT,    // int, [min, max]
+    OPT_SIZE,   // int64_t with K, M, G, T, [min, max]
+    OPT_SEED,   // uint64_t, and the bool has_seed
+    OPT_NUM,    // double, [min, max]
+    OPT_FLAG,   // bool, true
+    OPT_NOFLAG, // bool, false
+    OPT_CHOICE, // one of the words of `words`
+    OPT_LATER,  // known, and not here yet: refused by name, unless the value is `words`
+};
+
+enum { SERVE = CMD_SERVE, GEN = CMD_GENERATE, PPL = CMD_PERPLEXITY, TOK = CMD_TOKENIZE, INS = CMD_INSPECT };
+enum { RUN = SERVE | GEN | PPL, ALL = RUN | TOK | INS };
+
+struct option {
+    const char *name;
+    char letter; // short form, or 0
+    unsigned commands;
+    enum option_type type;
+    size_t offset;
+    const char *preset; // default as text; NULL: zero
+    double min, max;
+    const char *words; // choices, separated by |; or the placeholder for help
+    const char *help;
+};
+
+#define AT(field) offsetof(struct config, field)
+#define INT_TOP 2147483647.0
+
+static const struct option options[] = {
+    {"host", 0, SERVE, OPT_STR, AT(host), "127.0.0.1", 0, 0, "ADDR", "address to listen on"},
+    {"port", 0, SERVE, OPT_INT, AT(port), "8000", 0, 65535, "N", "port; 0 picks a free one"},
+    {"served-model-name", 0, SERVE, OPT_LIST, AT(served_names), NULL, 0, 0, "NAME",
+     "name of the model for clients; repeatable"},
+    {"api-key", 0, SERVE, OPT_LIST, AT(api_keys), NULL, 0, 0, "KEY",
+     "key that clients must send; repeatable; safer: the two forms below"},
+    {"api-key-file", 0, SERVE, OPT_STR, AT(api_key_file), NULL, 0, 0, "FILE",
+     "keys, one per line (or QUIRE_API_KEY in the environment)"},
+    {"require-key", 0, SERVE, OPT_FLAG, AT(require_key), NULL, 0, 0, NULL,
+     "refuse a public address without a key"},
+    {"allowed-origins", 0, SERVE, OPT_LIST, AT(allowed_origins), NULL, 0, 0, "ORIGIN",
+     "origin whose browser pages may call; repeatable"},
+    {"device", 0, RUN, OPT_CHOICE, AT(device), "auto", 0, 0, "auto|cpu|ref|cuda", "where the model runs"},
+    {"cpu-variant", 0, RUN, OPT_CHOICE, AT(variant), "auto", 0, 0, "auto|scalar|avx2|avx512",
+     "instruction set of the CPU kernels"},
+    {"threads", 0, RUN, OPT_INT, AT(threads), "0", 0, 1024, "N", "kernel threads; 0 picks the cores"},
+    {"max-model-len", 0, RUN, OPT_SIZE, AT(max_model_len), "0", 0, INT_TOP, "N",
+     "prompt and output of one request; 0: the model's"},
+    {"block-size", 0, RUN, OPT_INT, AT(block_size), "16", 1, 4096, "N", "tokens of a cache block"},
+    {"num-kv-blocks", 0, RUN, OPT_SIZE, AT(num_kv_blocks), "0", 0, INT_TOP, "N",
+     "cache blocks; 0: from --kv-cache-memory"},
+    {"kv-cache-memory", 0, RUN, OPT_SIZE, AT(kv_cache_memory), "0", 0, 9e15, "BYTES",
+     "cache bytes (K, M, G); 0 picks"},
+    {"kv-cache-dtype", 0, RUN, OPT_CHOICE, AT(kv_dtype), "auto", 0, 0, "auto|f32|f16|bf16",
+     "type of keys and values"},
+    {"max-num-seqs", 0, RUN, OPT_INT, AT(max_num_seqs), "64", 1, 4096, "N", "requests in one step"},
+    {"max-num-batched-tokens", 0, RUN, OPT_INT, AT(max_num_batched_tokens), "512", 1, 1048576, "N",
+     "tokens in one step"},
+    {"max-num-queued-seqs", 0, SERVE, OPT_INT, AT(max_num_queued_seqs), "1024", 0, 1000000, "N",
+     "waiting requests; beyond it: 503"},
+    {"scheduling-policy", 0, SERVE, OPT_CHOICE, AT(policy), "fcfs", 0, 0, "fcfs|priority",
+     "order of waiting requests"},
+    {"enable-prefix-caching", 0, RUN, OPT_FLAG, AT(prefix_caching), "true", 0, 0, NULL,
+     "reuse equal beginnings (the default)"},
+    {"no-enable-prefix-caching", 0, RUN, OPT_NOFLAG, AT(prefix_caching), NULL, 0, 0, NULL,
+     "never reuse them"},
+    {"seed", 0, SERVE | GEN, OPT_SEED, AT(seed), NULL, 0, 0, "N",
+     "from which requests without a seed draw theirs"},
+    {"exact", 0, RUN, OPT_FLAG, AT(exact), NULL, 0, 0, NULL,
+     "the same bits in every batch (on CPU always so)"},
+    {"drain-timeout", 0, SERVE, OPT_NUM, AT(drain_timeout), "30", 0, 86400, "S",
+     "seconds that running requests get on SIGTERM"},
+    {"watchdog-timeout", 0, SERVE, OPT_NUM, AT(watchdog_timeout), "60", 0.1, 86400, "S",
+     "seconds without a step until /health fails"},
+    {"log-level", 0, ALL, OPT_CHOICE, AT(log_level), "info", 0, 0, "error|warn|info|debug",
+     "lines above it are dropped"},
+    {"metrics-namespace", 0, SERVE, OPT_STR, AT(metrics_namespace), "vllm", 0, 0, "NAME",
+     "prefix of the metrics that vLLM names"},
+    {"record", 0, SERVE, OPT_STR, AT(record), NULL, 0, 0, "FILE", "write inputs and plans for replay"},
+    {"config", 0, ALL, OPT_STR, AT(config_file), NULL, 0, 0, "FILE", "read `flag: value` lines"},
+    {"prompt", 'p', GEN, OPT_STR, AT(prompt), NULL, 0, 0, "TEXT",
+     "what to go on from; \"\": nothing but BOS"},
+    {"max-tokens", 'n', GEN, OPT_INT, AT(max_tokens), "64", 0, INT_TOP, "N", "tokens to generate"},
+    {"temperature", 0, GEN, OPT_NUM, AT(temperature), "0", 0, 2, "X", "0: the likeliest token"},
+    {"top-p", 0, GEN, OPT_NUM, AT(top_p), "1", 1e-6, 1, "X", "smallest set of this probability"},
+    {"top-k", 0, GEN, OPT_INT, AT(top_k), "0", -1, INT_TOP, "N", "this many tokens; 0: all"},
+    {"logprobs", 0, GEN, OPT_INT, AT(logprobs), "0", 0, 20, "N", "--json: alternatives of each token"},
+    {"ignore-eos", 0, GEN, OPT_FLAG, AT(ignore_eos), NULL, 0, 0, NULL, "go on after the end"},
+    {"json", 0, GEN, OPT_FLAG, AT(json), NULL, 0, 0, NULL, "one JSON object instead of text"},
+    {"file", 0, PPL, OPT_STR, AT(file), NULL, 0, 0, "TEXT", "file whose text is scored"},
+    {"ids", 0, TOK, OPT_FLAG, AT(ids), NULL, 0, 0, NULL, "ids on one line"},
+    {"no-special", 0, TOK, OPT_FLAG, AT(no_special), NULL, 0, 0, NULL, "no BOS or EOS"},
+    {"help", 'h', ALL, OPT_FLAG, AT(help), NULL, 0, 0, NULL, "this text"},
+    {"tensor-parallel-size", 0, RUN, OPT_LATER, 0, NULL, 0, 0, "1", "not yet: devices that share each layer"},
+    {"pipeline-parallel-size", 0, RUN, OPT_LATER, 0, NULL, 0, 0, "1", "not yet: devices in a row"},
+    {"gpu-memory-utilization", 0, RUN, OPT_LATER, 0, NULL, 0, 0, "", "not yet: there is no GPU backend"},
+    {"dtype", 0, RUN, OPT_LATER, 0, NULL, 0, 0, "auto", "not yet: the file's own types are used"},
+    {"chat-template", 0, RUN, OPT_LATER, 0, NULL, 0, 0, "", "not yet: there is no chat endpoint"},
+    {"trace", 0, RUN, OPT_LATER, 0, NULL, 0, 0, "", "not yet"},
+};
+enum { NUM_OPTIONS = sizeof options / sizeof options[0] };
+
+enum source { FROM_PRESET, FROM_FILE, FROM_ENV, FROM_ARGV };
+
+struct parse {
+    struct config *config;
+    enum source source[NUM_OPTIONS]; // who has spoken
+    struct err *err;
+};
+
+static bool takes_value(const struct option *o) { return o->type != OPT_FLAG && o->type != OPT_NOFLAG; }
+
+enum status config_parse_number(const char *text, int64_t *out) {
+    char *end;
+    errno = 0;
+    double v = strtod(text, &end);
+    if (end == text || errno || !isfinite(v) || isspace((unsigned char)text[0]) || strpbrk(text, "xXnN"))
+        return STATUS_INVALID;
+    double unit = 1;
+    switch (toupper((unsigned char)*end)) {
+    case 'K': unit = 1024; break;
+    case 'M': unit = 1024.0 * 1024; break;
+    case 'G': unit = 1024.0 * 1024 * 1024; break;
+    case 'T': unit = 1024.0 * 1024 * 1024 * 1024; break;
+    default: break;
+    }
+    if (unit > 1)
+        end++;
+    if (unit > 1 && *end == 'i')
+        end++;
+    if (unit > 1 && (*end == 'B' || *end == 'b'))
+        end++;
+    v *= unit;
+    if (*end || v < -9e15 || v > 9e15 || v != floor(v))
+        return STATUS_INVALID;
+    *out = (int64_t)v;
+    return STATUS_OK;
+}
+
+static bool is_one_of(const char *words, const char *value) {
+    size_t n = strlen(value);
+    for (const char *w = words; n && w;) {
+        const char *bar = strchr(w, '|');
+        size_t len = bar ? (size_t)(bar - w) : strlen(w);
+        if (len == n && memcmp(w, value, n) == 0)
+            return true;
+        w = bar ? bar + 1 : NULL;
+    }
+    return false;
+}
+
+static bool parse_bool(const char *text, bool *out) {
+    static const char *const words[2] = {"false|no|off|0", "true|yes|on|1"};
+    for (int i = 0; i < 2; i++)
+        if (is_one_of(words[i], text)) {
+            *out = i == 1;
+            return true;
+        }
+    return false;
+}
+
+static enum status list_add(struct str_list *l, const char *value) {
+    char **items = realloc(l->items, (l->len + 1) * sizeof *items);
+    if (!items)
+        return STATUS_NOMEM;
+    l->items = items;
+    if (!(items[l->len] = strdup(value)))
+        return STATUS_NOMEM;
+    l->len++;
+    return STATUS_OK;
+}
+
+static void list_free(struct str_list *l) {
+    for (size_t i = 0; i < l->len; i++) {
+        explicit_bzero(l->items[i], strlen(l->items[i])); // keys are among them
+        free(l->items[i]);
+    }
+    free(l->items);
+    *l = (struct str_list){0};
+}
+
+// Stores one value. `value` is never NULL; a bare flag comes as "true".
+static enum status set(struct parse *p, const struct option *o, const char *value) {
+    void *at = (char *)p->config + o->offset;
+    struct err *err = p->err;
+    int64_t n;
+    bool b;
+    switch (o->type) {
+    case OPT_STR:
+        free(*(char **)at);
+        if (!(*(char **)at = strdup(value)))
+            return err_set(err, STATUS_NOMEM, "out of memory");
+        return STATUS_OK;
+    case OPT_LIST:
+        if (!*value)
+            return err_set(err, STATUS_INVALID, "--%s must not be empty", o->name);
+        if (list_add(at, value) != STATUS_OK)
+            return err_set(err, STATUS_NOMEM, "out of memory");
+        return STATUS_OK;
+    case OPT_INT:
+    case OPT_SIZE:
+        if (config_parse_number(value, &n) != STATUS_OK || (double)n < o->min || (double)n > o->max ||
+            (o->type == OPT_INT && strpbrk(value, "kKmMgGtTeE.")))
+            return err_set(err, STATUS_INVALID,
+                           "--%s: expected a whole number from %.0f to %.0f, found '%.60s'", o->name, o->min,
+                           o->max, value);
+        if (at == (void *)&p->config->num_kv_blocks || at == (void *)&p->config->kv_cache_memory)
+            *(int64_t *)at = n;
+        else
+            *(int *)at = (int)n;
+        return STATUS_OK;
+    case OPT_SEED: {
+        char *end;
+        errno = 0;
+        uint64_t seed = strtoull(value, &end, 10);
+        if (!isdigit((unsigned char)(value[0] == '-' ? value[1] : value[0])) || *end || errno)
+            return err_set(err, STATUS_INVALID, "--%s: expected a whole number, found '%.60s'", o->name,
+                           value);
+        *(uint64_t *)at = seed;
+        p->config->has_seed = true;
+        return STATUS_OK;
+    }
+    case OPT_NUM: {
+        char *end;
+        errno = 0;
+        double v = strtod(value, &end);
+        if (end == value || *end || !isfinite(v) || v < o->min || v > o->max)
+            return err_set(err, STATUS_INVALID, "--%s: expected a number from %g to %g, found '%.60s'",
+                           o->name, o->min, o->max, value);
+        *(double *)at = v;
+        return STATUS_OK;
+    }
+    case OPT_FLAG:
+    case OPT_NOFLAG:
+        if (!parse_bool(value, &b))
+            return err_set(err, STATUS_INVALID, "--%s: expected true or false, found '%.60s'", o->name,
+                           value);
+        *(bool *)at = b == (o->type == OPT_FLAG);
+        return STATUS_OK;
+    case OPT_CHOICE:
+        if (!is_one_of(o->words, value))
+            return err_set(err, STATUS_INVALID, "--%s: expected one of %s, found '%.60s'", o->name, o->words,
+                           value);
+        free(*(char **)at);
+        if (!(*(char **)at = strdup(value)))
+            return err_set(err, STATUS_NOMEM, "out of memory");
+        return STATUS_OK;
+    case OPT_LATER:
+        if (*o->words && strcmp(value, o->words) == 0)
+            return STATUS_OK;
+        return err_set(err, STATUS_INVALID, "--%s %.60s is not supported by this version%s%s", o->name, value,
+                       *o->words ? "; only " : "", o->words);
+    }
+    return STATUS_OK;
+}
+
+static enum status set_from(struct parse *p, int index, const char *value, enum source source) {
+    const struct option *o = &options[index];
+    if (p->source[index] > source)
+        return STATUS_OK;
+    // Two names of one value, such as --enable-… and --no-enable-…: the stronger source wins over both.
+    for (int i = 0; i < NUM_OPTIONS; i++)
+        if (i != index && options[i].type != OPT_LATER && o->type != OPT_LATER &&
+            options[i].offset == o->offset && p->source[i] > source)
+            return STATUS_OK;
+    if (o->type == OPT_LIST && p->source[index] < source)
+        list_free((struct str_list *)(void *)((char *)p->config + o->offset));
+    p->source[index] = source;
+    return set(p, o, value);
+}
+
+// Edit distance of short words, for "did you mean".
+static size_t distance(const char *a, const char *b) {
+    size_t row[64], nb = strlen(b);
+    if (nb >= 64 || strlen(a) >= 64)
+        return 99;
+    for (size_t j = 0; j <= nb; j++)
+        row[j] = j;
+    for (size_t i = 1; a[i - 1]; i++) {
+        size_t diag = row[0];
+        row[0] = i;
+        for (size_t j = 1; j <= nb; j++) {
+            size_t best = diag + (a[i - 1] != b[j - 1]);
+            if (row[j] + 1 < best)
+                best = row[j] + 1;
+            if (row[j - 1] + 1 < best)
+                best = row[j - 1] + 1;
+            diag = row[j];
+            row[j] = best;
+        }
+    }
+    return row[nb];
+}
+
+static int find(const struct config *c, const char *name, size_t len) {
+    for (int i = 0; i < NUM_OPTIONS; i++)
+        if ((options[i].commands & (unsigned)c->command) && strlen(options[i].name) == len) {
+            size_t j = 0; // `_` is read as `-`, so that file and environment spellings work
+            while (j < len && (name[j] == '_' ? '-' : name[j]) == options[i].name[j])
+                j++;
+            if (j == len)
+                return i;
+        }
+    return -1;
+}
+
+static enum status unknown(struct parse *p, const char *where, const char *name) {
+    const char *best = NULL;
+    size_t least = 4;
+    for (int i = 0; i < NUM_OPTIONS; i++)
+        if (options[i].commands & (unsigned)p->config->command) {
+            size_t d = distance(name, options[i].name);
+            size_t n = strlen(name);
+            if (n >= 4 && strncmp(name, options[i].name, n) == 0)
+                d = 1;
+            if (d < least) {
+                least = d;
+                best = options[i].name;
+            }
+        }
+    return err_set(p->err, STATUS_INVALID, "%s--%.60s%s%s%s", where, name, best ? "; did you mean --" : "",
+                   best ? best : "", best ? "?" : "");
+}
+
+static enum status parse_argv(struct parse *p, int argc, char **argv) {
+    bool only_args = false;
+    for (int i = 0; i < argc; i++) {
+        char *word = argv[i];
+        if (only_args || word[0] != '-' || !word[1]) {
+            if (list_add(&p->config->args, word) != STATUS_OK)
+                return err_set(p->err, STATUS_NOMEM, "out of memory");
+            continue;
+        }
+        if (strcmp(word, "--") == 0) {
+            only_args = true;
+            continue;
+        }
+        int index = -1;
+        char *value = NULL;
+        if (word[1] != '-') {
+            for (int k = 0; k < NUM_OPTIONS && !word[2]; k++)
+                if (options[k].letter == word[1] && (options[k].commands & (unsigned)p->config->command))
+                    index = k;
+            if (index < 0)
+                return err_set(p->err, STATUS_INVALID, "unknown flag %.60s", word);
+        } else {
+            value = strchr(word, '=');
+            size_t len = value ? (size_t)(value - word) - 2 : strlen(word + 2);
+            if (value)
+                value++;
+            index = find(p->config, word + 2, len);
+            if (index < 0) {
+                char name[64];
+                snprintf(name, sizeof name, "%.*s", (int)(len < 60 ? len : 60), word + 2);
+                return unknown(p, "unknown flag ", name);
+            }
+        }
+        const struct option *o = &options[index];
+        if (!value && takes_value(o)) {
+            if (i + 1 >= argc)
+                return err_set(p->err, STATUS_INVALID, "--%s needs a value", o->name);
+            value = argv[++i];
+        }
+        enum status status = set_from(p, index, value ? value : "true", FROM_ARGV);
+        if (status != STATUS_OK)
+            return status;
+        if (o->offset == AT(api_keys) && o->type == OPT_LIST && value) {
+            p->config->key_in_argv = true; // readable in /proc until here
+            memset(value, '*', strlen(value));
+        }
+    }
+    return STATUS_OK;
+}
+
+static enum status parse_env(struct parse *p) {
+    for (int i = 0; i < NUM_OPTIONS; i++) {
+        if (!(options[i].commands & (unsigned)p->config->command) || options[i].offset == AT(help))
+            continue;
+        char name[64] = "QUIRE_";
+        size_t n = strlen(name);
+        for (const char *s = options[i].name; *s && n + 1 < sizeof name; s++)
+            name[n++] = *s == '-' ? '_' : (char)toupper((unsigned char)*s);
+        name[n] = '\0';
+        const char *value = getenv(name);
+        if (!value || !*value)
+            continue;
+        enum status status = set_from(p, i, value, FROM_ENV);
+        if (status != STATUS_OK)
+            return status;
+    }
+    return STATUS_OK;
+}
+
+// The `flag: value` lines, a subset of YAML: comments, blank lines, quotes around a value, `[a, b]` is not
+// one.
+static enum status parse_file(struct parse *p, const char *path) {
+    FILE *f = fopen(path, "re");
+    if (!f)
+        return err_set(p->err, STATUS_INVALID, "--config %s: %s", path, strerror(errno));
+    char *line = NULL;
+    size_t cap = 0;
+    enum status status = STATUS_OK;
+    for (int number = 1; status == STATUS_OK && getline(&line, &cap, f) >= 0; number++) {
+        char *s = line, *end;
+        while (isspace((unsigned char)*s))
+            s++;
+        if (!*s || *s == '#')
+            continue;
+        size_t len = strcspn(s, ":= \t\r\n");
+        char *value = s + len;
+        while (*value == ' ' || *value == '\t')
+            value++;
+        bool pair = *value == ':' || *value == '=';
+        value += pair;
+        while (*value == ' ' || *value == '\t')
+            value++;
+        if (*value == '"' || *value == '\'') {
+            end = strchr(value + 1, *value);
+            if (end)
+                value++;
+            else
+                end = value + strlen(value);
+        } else {
+            end = strstr(value, " #");
+            if (!end)
+                end = value + strlen(value);
+            while (end > value && isspace((unsigned char)end[-1]))
+                end--;
+        }
+        char where[200];
+        snprintf(where, sizeof where, "--config %.150s line %d: ", path, number);
+        *end = '\0';
+        int index = find(p->config, s, len);
+        s[len] = '\0';
+        if (strcmp(s, "model") == 0 && pair && index < 0) {
+            if (p->config->args.len == 0)
+                status = list_add(&p->config->args, value);
+        } else if (index < 0 || !pair) {
+            status = pair ? unknown(p, where, s)
+                          : err_set(p->err, STATUS_INVALID, "%sexpected `flag: value`", where);
+        } else if (options[index].offset == AT(config_file)) {
+            status = err_set(p->err, STATUS_INVALID, "%sa file cannot name another", where);
+        } else {
+            struct err inner = {0}, *outer = p->err;
+            p->err = &inner;
+            status = set_from(p, index, value, FROM_FILE);
+            p->err = outer;
+            if (status != STATUS_OK)
+                err_set(outer, status, "%s%.180s", where, inner.msg);
+        }
+    }
+    if (line)
+        explicit_bzero(line, cap);
+    free(line);
+    fclose(f);
+    return status;
+}
+
+enum status config_parse(struct config *c, enum command command, int argc, char **argv, struct err *err) {
+    *c = (struct config){.command = command};
+    struct parse p = {.config = c, .err = err};
+    enum status status = STATUS_OK;
+    for (int i = 0; i < NUM_OPTIONS && status == STATUS_OK; i++)
+        if (options[i].preset)
+            status = set(&p, &options[i], options[i].preset);
+    if (status == STATUS_OK)
+        status = parse_argv(&p, argc, argv);
+    if (status == STATUS_OK)
+        status = parse_env(&p);
+    if (status == STATUS_OK && c->config_file && !c->help)
+        status = parse_file(&p, c->config_file);
+    if (status == STATUS_OK && c->max_num_batched_tokens < c->max_num_seqs)
+        status =
+            err_set(err, STATUS_INVALID, "--max-num-batched-tokens (%d) must be at least --max-num-seqs (%d)",
+                    c->max_num_batched_tokens, c->max_num_seqs);
+    if (status == STATUS_OK && c->num_kv_blocks && c->kv_cache_memory)
+        status = err_set(err, STATUS_INVALID, "give --num-kv-blocks or --kv-cache-memory, not both");
+    if (status == STATUS_OK && c->metrics_namespace) {
+        const char *s = c->metrics_namespace;
+        if (!isalpha((unsigned char)*s) ||
+            s[strspn(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_")])
+            status =
+                err_set(err, STATUS_INVALID, "--metrics-namespace: expected a word of letters, digits and _");
+    }
+    return status;
+}
+
+void config_free(struct config *c) {
+    for (int i = 0; i < NUM_OPTIONS; i++) {
+        void *at = (char *)c + options[i].offset;
+        if (options[i].type == OPT_STR || options[i].type == OPT_CHOICE)
+            free(*(char **)at);
+        else if (options[i].type == OPT_LIST)
+            list_free(at);
+    }
+    list_free(&c->args);
+    *c = (struct config){0};
+}
+
+void config_help(FILE *out, enum command command) {
+    for (int i = 0; i < NUM_OPTIONS; i++) {
+        const struct option *o = &options[i];
+        if (!(o->commands & (unsigned)command) || o->type == OPT_LATER)
+            continue;
+        char left[80];
+        snprintf(left, sizeof left, "%s%c%s--%s %s", o->letter ? "-" : "", o->letter ? o->letter : ' ',
+                 o->letter ? ", " : "   ", o->name, o->words && takes_value(o) ? o->words : "");
+        fprintf(out, "  %-44s %s", left, o->help);
+        if (o->preset && takes_value(o) && strcmp(o->preset, "0") != 0)
+            fprintf(out, " (%s)", o->preset);
+        fputc('\n', out);
+    }
+    if (command == CMD_SERVE)
+        fputs("\nEach flag is also QUIRE_<FLAG> in the environment and `flag: value` in the --config file.\n",
+              out);
+}

@@ -1,0 +1,60 @@
+// The state of a serving process; owned by serve.c, used by the loop thread only.
+#pragma once
+
+#include "auth.h"
+#include "config.h"
+#include "http.h"
+#include "metrics.h"
+#include "openai.h"
+#include "service.h"
+
+struct stream;
+struct choice;
+
+enum app_state {
+    APP_LOADING,  // listening; the model loads in the pool: 503 loading_model
+    APP_READY,    //
+    APP_DRAINING, // SIGTERM: what runs may end; 503 shutting_down
+    APP_DEAD,     // the device failed: 503 engine_unavailable, then exit 70
+};
+
+struct app {
+    const struct config *config;
+    uv_loop_t loop;
+    struct http http;
+    struct auth auth;
+    struct metrics metrics;
+    enum app_state state;
+    bool loopback; // bound to the loopback: Host is checked where no key is
+    int exit_code;
+
+    struct engine *engine; // NULL while loading
+    struct service *service;
+    struct openai_model model;
+    struct str_list names;
+    char fingerprint[64];
+    int64_t created; // s, of the process; for /v1/models
+
+    // streams
+    uint64_t next_id, seed_counter;
+    struct choice **table; // id -> choice, chained; (table_size)
+    size_t table_size;
+    struct stream *streams; // all, newest first
+    int num_streams;
+    struct stream *dirty; // those with something to write after the events of this turn
+    char unknown[32][64]; // fields logged as unknown
+    int num_unknown;
+
+    // serve.c
+    uv_async_t events;
+    uv_timer_t tick;
+    uv_signal_t sigterm, sigint;
+    uv_work_t load;
+    struct err load_err;
+    int64_t drain_deadline; // ns
+    bool loading, stopping;
+};
+
+void app_stats(struct app *app, struct service_stats *stats); // zeros while loading
+// Whether the engine can take work now; otherwise e says why not (503).
+bool app_accepts(struct app *app, struct api_error *e);

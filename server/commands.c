@@ -1,0 +1,75 @@
+// The words of the command line to a command.
+#include "local.h"
+#include "log.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static const struct {
+    const char *name, *args, *help;
+    enum command command;
+    int (*run)(const struct config *c);
+} commands[] = {
+    {"serve", "MODEL", "answer over HTTP", CMD_SERVE, cmd_serve},
+    {"generate", "MODEL -p TEXT", "one answer on standard output", CMD_GENERATE, cmd_generate},
+    {"inspect", "MODEL", "what a model file holds", CMD_INSPECT, cmd_inspect},
+    {"perplexity", "MODEL --file TEXT", "how well a model foretells a text", CMD_PERPLEXITY, cmd_perplexity},
+    {"tokenize", "MODEL [--ids] [--no-special] TEXT", "a text's tokens", CMD_TOKENIZE, cmd_tokenize},
+    {"replay", "RECORD", "whether a run recorded with --record gives the same plans", CMD_REPLAY, cmd_replay},
+};
+enum { NUM_COMMANDS = sizeof commands / sizeof commands[0] };
+
+static void print_help(FILE *out) {
+    fputs("usage: quire COMMAND …\n\n", out);
+    for (int i = 0; i < NUM_COMMANDS; i++) {
+        char left[80];
+        snprintf(left, sizeof left, "%s %s", commands[i].name, commands[i].args);
+        fprintf(out, "  quire %-46s %s\n", left, commands[i].help);
+    }
+    fputs("\n`quire COMMAND --help` lists the flags.\n", out);
+}
+
+static void set_log_level(const char *name) {
+    static const char *const names[] = {"error", "warn", "info", "debug"};
+    for (int i = 0; i < 4; i++)
+        if (strcmp(name, names[i]) == 0)
+            log_set_level((enum log_level)i);
+}
+
+int quire_main(int argc, char **argv) {
+    const char *word = argc > 1 ? argv[1] : "";
+    if (strcmp(word, "--version") == 0 || strcmp(word, "version") == 0) {
+        puts("quire " QUIRE_VERSION);
+        return 0;
+    }
+    if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0 || strcmp(word, "help") == 0) {
+        print_help(stdout);
+        return 0;
+    }
+    for (int i = 0; i < NUM_COMMANDS; i++) {
+        if (strcmp(word, commands[i].name) != 0)
+            continue;
+        struct config config;
+        struct err err = {0};
+        int rc = EXIT_USAGE;
+        if (config_parse(&config, commands[i].command, argc - 2, argv + 2, &err) != STATUS_OK) {
+            complain("%s", err.msg);
+        } else if (config.help) {
+            printf("usage: quire %s %s\n\n", commands[i].name, commands[i].args);
+            config_help(stdout, commands[i].command);
+            rc = 0;
+        } else if (config.device && strcmp(config.device, "cuda") == 0) {
+            complain("--device cuda: this version has no CUDA backend; use cpu");
+        } else {
+            set_log_level(config.log_level);
+            rc = commands[i].run(&config);
+        }
+        config_free(&config);
+        return rc;
+    }
+    if (*word)
+        complain("unknown command '%.60s'; `quire --help` lists them", word);
+    else
+        print_help(stderr);
+    return EXIT_USAGE;
+}

@@ -1,0 +1,72 @@
+// Flags, environment and the --config file, from one table.
+//
+// A flag --some-flag is QUIRE_SOME_FLAG in the environment and `some-flag: value` (or `some_flag = value`) in
+// the file. The command line wins over the environment, the environment over the file, the file over the
+// default.
+#pragma once
+
+#include "status.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+enum command {
+    CMD_SERVE = 1,
+    CMD_GENERATE = 2,
+    CMD_INSPECT = 4,
+    CMD_PERPLEXITY = 8,
+    CMD_TOKENIZE = 16,
+    CMD_REPLAY = 32,
+};
+
+struct str_list { // owned strings
+    char **items;
+    size_t len;
+};
+
+// All strings are owned; see config_free().
+struct config {
+    enum command command;
+    struct str_list args; // words that are no flags: MODEL, TEXT
+    // serve: where and for whom
+    char *host;
+    int port;
+    struct str_list served_names, api_keys, allowed_origins;
+    char *api_key_file;
+    bool require_key;
+    // model and device
+    char *device, *variant, *kv_dtype, *dtype;
+    int threads, max_model_len, block_size;
+    int64_t num_kv_blocks, kv_cache_memory; // 0: not given
+    bool exact;
+    // scheduling
+    int max_num_seqs, max_num_batched_tokens, max_num_queued_seqs;
+    char *policy;
+    bool prefix_caching;
+    bool has_seed;
+    uint64_t seed;
+    char *record;
+    // life
+    double drain_timeout, watchdog_timeout; // s
+    char *log_level, *config_file, *metrics_namespace;
+    // commands
+    char *prompt, *file;
+    int max_tokens, top_k, logprobs;
+    double temperature, top_p;
+    bool json, ids, no_special, ignore_eos;
+    bool help;
+    bool key_in_argv;
+};
+
+// Reads the words after `quire COMMAND`. Overwrites the values of --api-key in argv. STATUS_INVALID: one line
+// in err for a person (exit 2). The caller ends the config with config_free(), on failure too.
+enum status config_parse(struct config *c, enum command command, int argc, char **argv, struct err *err);
+void config_free(struct config *c);
+
+// Applies the lines of a --config file where neither command line nor environment has spoken; config_parse()
+// calls it. Exposed for tests.
+enum status config_parse_number(const char *text, int64_t *out); // 12, 4K, 1.5G (powers of 1024)
+
+void config_help(FILE *out, enum command command);

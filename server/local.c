@@ -1,0 +1,132 @@
+#include "local.h"
+
+#include "buf.h"
+#include "log.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+// Names and texts of files may be in the message: what is no printable UTF-8 goes out as \\xNN.
+void complain(const char *fmt, ...) {
+    char text[600];
+    struct buf b = {0};
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    buf_lit(&b, "quire: ");
+    for (size_t i = 0, len = strlen(text); i < len;) {
+        const unsigned char *s = (const unsigned char *)text + i;
+        size_t bad, n = utf8_sequence(s, len - i, &bad);
+        bool control = s[0] < 0x20 || s[0] == 0x7f || (s[0] == 0xc2 && n == 2 && s[1] < 0xa0);
+        if (n && !control) {
+            buf_add(&b, s, n);
+        } else {
+            n = n ? n : bad;
+            for (size_t k = 0; k < n; k++)
+                buf_fmt(&b, "\\x%02x", s[k]);
+        }
+        i += n;
+    }
+    buf_char(&b, '\n');
+    fwrite(b.data, 1, b.len, stderr);
+    buf_free(&b);
+}
+
+int local_exit_code(enum status status) {
+    switch (status) {
+    case STATUS_INVALID:
+    case STATUS_DEVICE: return EXIT_USAGE;
+    default: return EXIT_MODEL;
+    }
+}
+
+static double now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
+}
+
+void local_progress(void *arg, double fraction) {
+    static double began; // of the one load of this process
+    (void)arg;
+    if (began == 0)
+        began = now();
+    if (!isatty(STDERR_FILENO) || now() - began < 1)
+        return;
+    fprintf(stderr, "\rloading %3.0f %%%s", fraction * 100, fraction >= 1 ? "\n" : "");
+    fflush(stderr);
+}
+
+void local_engine_config(const struct config *c, struct engine_config *out) {
+    *out = (struct engine_config){
+        .path = c->args.items[0],
+        .device = c->device,
+        .variant = strcmp(c->variant, "auto") == 0 ? NULL : c->variant,
+        .num_threads = c->threads,
+        .kv_dtype = c->kv_dtype,
+        .block_size = c->block_size,
+        .max_model_len = c->max_model_len,
+        .max_num_seqs = c->max_num_seqs,
+        .max_num_batched_tokens = c->max_num_batched_tokens,
+        .num_kv_blocks = c->num_kv_blocks,
+        .kv_cache_bytes = c->kv_cache_memory,
+        .prefix_caching = c->prefix_caching,
+        .progress = local_progress,
+    };
+}
+
+// While others decode, a prompt gets a quarter of a step, so that running streams slow down little; the queue
+// takes as many tokens as that many requests of 1,024, but always a few of the longest.
+void local_service_config(const struct config *c, const struct engine_info *info,
+                          struct service_config *out) {
+    int chunk = c->max_num_batched_tokens / 4;
+    int64_t waiting = (int64_t)c->max_num_queued_seqs * 1024, few = (int64_t)info->max_model_len * 4;
+    *out = (struct service_config){
+        .sched = {.policy = c->policy && strcmp(c->policy, "priority") == 0 ? SCHED_PRIORITY : SCHED_FCFS,
+                  .max_running = c->max_num_seqs,
+                  .max_step_tokens = c->max_num_batched_tokens,
+                  .max_chunk = chunk > 64                       ? chunk
+                               : c->max_num_batched_tokens < 64 ? c->max_num_batched_tokens
+                                                                : 64,
+                  .max_waiting = c->max_num_queued_seqs,
+                  .max_waiting_tokens = waiting > few ? waiting : few,
+                  .max_model_len = info->max_model_len},
+        .record = c->record,
+    };
+}
+
+int local_open(struct local *l, const struct config *c) {
+    struct err err = {0};
+    struct engine_config ec;
+    struct service_config sc;
+    *l = (struct local){0};
+    if (c->args.len < 1) {
+        complain("a MODEL is needed: a .gguf file");
+        return EXIT_USAGE;
+    }
+    local_engine_config(c, &ec);
+    l->engine = engine_open(&ec, &err);
+    if (!l->engine) {
+        complain("%s", err.msg);
+        return local_exit_code(err.code);
+    }
+    l->tokenizer = engine_tokenizer(l->engine);
+    local_service_config(c, engine_info(l->engine), &sc);
+    l->service = service_open(l->engine, &sc, &err);
+    if (!l->service) {
+        complain("%s", err.msg);
+        engine_close(l->engine);
+        return EXIT_ENGINE;
+    }
+    return 0;
+}
+
+void local_close(struct local *l) {
+    service_close(l->service);
+    engine_close(l->engine);
+    *l = (struct local){0};
+}

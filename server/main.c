@@ -1,0 +1,3 @@
+#include "local.h"
+
+int main(int argc, char **argv) { return quire_main(argc, argv); }

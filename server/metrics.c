@@ -1,0 +1,196 @@
+#include "metrics.h"
+
+#include <math.h>
+#include <string.h>
+
+// vLLM V1's buckets. The list of inter-token latencies is not in FIELD.md; it is vLLM's older one (from
+// memory) of time_per_output_token_seconds, with finer steps at the low end, because a small model on a CPU
+// takes under 10 ms.
+static const double seconds_first[] = {.001, .005, .01, .02, .04, .06, .08, .1, .25, .5,  .75,
+                                       1,    2.5,  5,   7.5, 10,  20,  40,  80, 160, 640, 2560};
+static const double seconds_token[] = {.001, .0025, .005, .01, .025, .05, .075, .1, .15, .2, .3,
+                                       .4,   .5,    .75,  1,   2.5,  5,   7.5,  10, 20,  40, 80};
+static const double seconds_request[] = {.3, .5, .8, 1,  1.5, 2,   2.5, 5,   10,   15,  20,
+                                         30, 40, 50, 60, 120, 240, 480, 960, 1920, 7680};
+static const double tokens[] = {1,    2,    5,    10,    20,    50,    100,    200,    500,
+                                1000, 2000, 5000, 10000, 20000, 50000, 100000, 200000, 500000};
+static const double choices[] = {1, 2, 5, 10, 20};
+
+#define N(a) (int)(sizeof(a) / sizeof((a)[0]))
+static const struct {
+    const char *name, *help;
+    const double *edges;
+    int num_edges;
+} histograms[M_COUNT] = {
+    [M_TTFT] = {"time_to_first_token_seconds", "Time from request to first token.", seconds_first,
+                N(seconds_first)},
+    [M_INTER_TOKEN] = {"inter_token_latency_seconds", "Time between two tokens.", seconds_token,
+                       N(seconds_token)},
+    [M_PER_TOKEN] = {"request_time_per_output_token_seconds",
+                     "Mean time per token after the first, by request.", seconds_token, N(seconds_token)},
+    [M_E2E] = {"e2e_request_latency_seconds", "Time from request to last token.", seconds_request,
+               N(seconds_request)},
+    [M_QUEUE] = {"request_queue_time_seconds", "Time in the queue.", seconds_request, N(seconds_request)},
+    [M_INFERENCE] = {"request_inference_time_seconds", "Time from first step to last token.", seconds_request,
+                     N(seconds_request)},
+    [M_PREFILL] = {"request_prefill_time_seconds", "Time from first step to first token.", seconds_request,
+                   N(seconds_request)},
+    [M_DECODE] = {"request_decode_time_seconds", "Time from first to last token.", seconds_request,
+                  N(seconds_request)},
+    [M_PROMPT_TOKENS] = {"request_prompt_tokens", "Tokens of the prompt.", tokens, N(tokens)},
+    [M_GENERATION_TOKENS] = {"request_generation_tokens", "Tokens generated.", tokens, N(tokens)},
+    [M_PARAM_N] = {"request_params_n", "The parameter n.", choices, N(choices)},
+    [M_PARAM_MAX_TOKENS] = {"request_params_max_tokens", "The parameter max_tokens.", tokens, N(tokens)},
+};
+_Static_assert(N(seconds_first) < METRICS_MAX_BUCKETS && N(seconds_token) < METRICS_MAX_BUCKETS,
+               "room for +Inf");
+
+static const int statuses[] = {200, 204, 400, 401, 403, 404, 405, 413, 415,
+                               417, 429, 499, 500, 501, 503, 504, 0};
+
+void metrics_observe(struct metrics *m, enum metrics_histogram which, double value) {
+    struct histogram *h = &m->histograms[which];
+    if (!isfinite(value) || value < 0)
+        value = 0;
+    int i = 0;
+    while (i < histograms[which].num_edges && value > histograms[which].edges[i])
+        i++;
+    h->buckets[i]++;
+    h->count++;
+    h->sum += value;
+}
+
+void metrics_http(struct metrics *m, int route, int status) {
+    int i = 0;
+    while (i + 1 < N(statuses) && statuses[i] != status)
+        i++;
+    m->http[route][i]++;
+}
+
+static void write_label(struct buf *out, const char *s) {
+    for (; *s; s++) {
+        if (*s == '\\' || *s == '"')
+            buf_char(out, '\\');
+        if (*s == '\n')
+            buf_lit(out, "\\n");
+        else
+            buf_char(out, *s);
+    }
+}
+
+struct writer {
+    struct buf *out;
+    const struct metrics_page *page;
+    struct buf labels; // model_name="…",engine="0"
+};
+
+static void head(struct writer *w, const char *prefix, const char *name, const char *type, const char *help) {
+    buf_fmt(w->out, "# HELP %s:%s %s\n# TYPE %s:%s %s\n", prefix, name, help, prefix, name, type);
+}
+
+static void value(struct writer *w, const char *prefix, const char *name, const char *extra, double v) {
+    buf_fmt(w->out, "%s:%s{", prefix, name);
+    buf_add(w->out, w->labels.data, w->labels.len);
+    buf_fmt(w->out, "%s} %.17g\n", extra, v);
+}
+
+static void single(struct writer *w, const char *prefix, const char *name, const char *type, const char *help,
+                   double v) {
+    head(w, prefix, name, type, help);
+    value(w, prefix, name, "", v);
+}
+
+static void write_histogram(struct writer *w, const struct metrics *m, int which) {
+    const struct histogram *h = &m->histograms[which];
+    const char *ns = w->page->name_space;
+    char name[96], extra[64];
+    head(w, ns, histograms[which].name, "histogram", histograms[which].help);
+    uint64_t sum = 0;
+    snprintf(name, sizeof name, "%s_bucket", histograms[which].name);
+    for (int i = 0; i <= histograms[which].num_edges; i++) {
+        sum += h->buckets[i];
+        if (i == histograms[which].num_edges)
+            snprintf(extra, sizeof extra, ",le=\"+Inf\"");
+        else
+            snprintf(extra, sizeof extra, ",le=\"%.10g\"", histograms[which].edges[i]);
+        value(w, ns, name, extra, (double)sum);
+    }
+    snprintf(name, sizeof name, "%s_sum", histograms[which].name);
+    value(w, ns, name, "", h->sum);
+    snprintf(name, sizeof name, "%s_count", histograms[which].name);
+    value(w, ns, name, "", (double)h->count);
+}
+
+void metrics_write(const struct metrics *m, const struct metrics_page *page, struct buf *out) {
+    struct writer writer = {.out = out, .page = page}, *w = &writer;
+    const struct service_stats *s = page->stats;
+    const char *ns = page->name_space, *q = "quire";
+    buf_lit(&w->labels, "model_name=\"");
+    write_label(&w->labels, page->model);
+    buf_lit(&w->labels, "\",engine=\"0\"");
+
+    single(w, ns, "num_requests_running", "gauge", "Requests in the running batch.", s->running);
+    single(w, ns, "num_requests_waiting", "gauge", "Requests in the queue.", s->waiting);
+    single(w, ns, "kv_cache_usage_perc", "gauge", "Share of cache blocks in use; 1 is all.",
+           s->num_blocks ? (double)(s->num_blocks - s->free_blocks) / s->num_blocks : 0);
+    single(w, ns, "num_preemptions_total", "counter", "Requests preempted.", (double)s->preemptions);
+    single(w, ns, "prefix_cache_queries_total", "counter", "Tokens looked up in the prefix cache.",
+           (double)s->prefix_queries);
+    single(w, ns, "prefix_cache_hits_total", "counter", "Tokens found there.", (double)s->prefix_hits);
+    single(w, ns, "prompt_tokens_total", "counter", "Prompt tokens computed.", (double)s->prompt_tokens);
+    single(w, ns, "generation_tokens_total", "counter", "Tokens generated.", (double)s->generation_tokens);
+    head(w, ns, "request_success_total", "counter", "Requests ended, by reason.");
+    for (int i = FINISH_STOP; i <= FINISH_ERROR; i++) {
+        static const char *const names[] = {"", "stop", "length", "abort", "error"};
+        char extra[48];
+        snprintf(extra, sizeof extra, ",finished_reason=\"%s\"", names[i]);
+        value(w, ns, "request_success_total", extra, (double)m->finished[i]);
+    }
+    for (int i = 0; i < M_COUNT; i++)
+        write_histogram(w, m, i);
+    // The engine tells the sum over its steps and how many there were, not each step: one bucket holds them
+    // all.
+    head(w, ns, "iteration_tokens_total", "histogram", "Tokens of a step.");
+    double steps = 0;
+    for (int i = 0; i < STEP_BUCKETS; i++) {
+        char le[24] = ",le=\"+Inf\"";
+        if (i < STEP_BUCKETS - 1)
+            snprintf(le, sizeof le, ",le=\"%d.0\"", step_bucket_bounds[i]);
+        steps += (double)s->step_buckets[i];
+        value(w, ns, "iteration_tokens_total_bucket", le, steps);
+    }
+    value(w, ns, "iteration_tokens_total_sum", "", (double)s->step_tokens_sum);
+    value(w, ns, "iteration_tokens_total_count", "", (double)s->steps);
+    if (page->info) {
+        char extra[160];
+        snprintf(extra, sizeof extra,
+                 ",block_size=\"%d\",num_gpu_blocks=\"%d\",cache_dtype=\"%s\",enable_prefix_caching=\"%s\"",
+                 page->info->block_size, page->info->num_blocks, page->info->kv_dtype,
+                 page->prefix_caching ? "True" : "False");
+        head(w, ns, "cache_config_info", "gauge", "How the cache is configured.");
+        value(w, ns, "cache_config_info", extra, 1);
+    }
+    single(w, q, "steps_total", "counter", "Steps of the engine.", (double)s->steps);
+    single(w, q, "evictions_total", "counter", "Cache entries lost to reuse.", (double)s->evictions);
+    single(w, q, "held_total", "counter", "Times a request waited for a block that another computed.",
+           (double)s->held);
+    single(w, q, "waiting_tokens", "gauge", "Prompt tokens in the queue.", (double)s->waiting_tokens);
+    single(w, q, "loop_cpu_seconds_total", "counter", "CPU time of the loop thread.", page->loop_cpu_seconds);
+    single(w, q, "connections", "gauge", "Open connections.", page->connections);
+    single(w, q, "streams", "gauge", "Answers under way.", page->streams);
+    single(w, q, "stalled_streams_total", "counter", "Answers aborted because their reader stood still.",
+           (double)m->stalled);
+    single(w, q, "disconnects_total", "counter", "Clients that left before their answer was complete.",
+           (double)m->disconnects);
+    head(w, q, "http_requests_total", "counter", "Answers by route and status.");
+    for (int r = 0; r < page->num_routes; r++)
+        for (int i = 0; i < N(statuses); i++)
+            if (m->http[r][i]) {
+                char extra[96];
+                snprintf(extra, sizeof extra, ",route=\"%s\",status=\"%d\"", page->route_names[r],
+                         statuses[i]);
+                value(w, q, "http_requests_total", extra, (double)m->http[r][i]);
+            }
+    out->failed |= w->labels.failed;
+    buf_free(&w->labels);
+}

@@ -1,0 +1,53 @@
+// Counters and histograms of the loop thread, in Prometheus' text form. Names and buckets are vLLM's
+// (FIELD.md 1.7) so that existing dashboards work; what is ours is under quire:. Loop thread only.
+#pragma once
+
+#include "buf.h"
+#include "service.h"
+
+enum { METRICS_MAX_BUCKETS = 24, METRICS_MAX_ROUTES = 16, METRICS_MAX_STATUS = 24 };
+
+enum metrics_histogram {
+    M_TTFT,
+    M_INTER_TOKEN,
+    M_PER_TOKEN,
+    M_E2E,
+    M_QUEUE,
+    M_INFERENCE,
+    M_PREFILL,
+    M_DECODE,
+    M_PROMPT_TOKENS,
+    M_GENERATION_TOKENS,
+    M_PARAM_N,
+    M_PARAM_MAX_TOKENS,
+    M_COUNT
+};
+
+struct histogram {
+    uint64_t buckets[METRICS_MAX_BUCKETS]; // not cumulative; the last one used is +Inf
+    uint64_t count;
+    double sum;
+};
+
+struct metrics {
+    struct histogram histograms[M_COUNT];
+    uint64_t finished[5]; // by enum finish_reason; of choices
+    uint64_t stalled, disconnects, refused_connections, bodies_in_pool;
+    uint64_t http[METRICS_MAX_ROUTES][METRICS_MAX_STATUS]; // route index, status index
+};
+
+// What else a page shows.
+struct metrics_page {
+    const char *name_space, *model;
+    const struct service_stats *stats;
+    const struct engine_info *info; // NULL while loading
+    bool prefix_caching;
+    double loop_cpu_seconds;
+    int connections, streams;
+    const char *const *route_names; // (num_routes)
+    int num_routes;
+};
+
+void metrics_observe(struct metrics *m, enum metrics_histogram which, double value);
+void metrics_http(struct metrics *m, int route, int status);
+void metrics_write(const struct metrics *m, const struct metrics_page *page, struct buf *out);

@@ -1,0 +1,291 @@
+// quire serve: start and stop order.
+//
+// Start: flags, keys, port (so that a taken port costs no loading), loop, HTTP, and then the model in the
+// pool, while the loop already answers 503 loading_model. Stop: no new work, what runs may end, HTTP,
+// service, engine.
+#include "app.h"
+#include "local.h"
+#include "log.h"
+#include "routes.h"
+#include "stream.h"
+
+#include <jansson.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { TABLE_SIZE = 8192, TICK_MS = 1000, DRAIN_TICK_MS = 50, GRACE_SECONDS = 2 };
+#define SECOND 1000000000LL
+
+void app_stats(struct app *app, struct service_stats *stats) {
+    *stats = (struct service_stats){0};
+    if (app->service)
+        service_stats(app->service, stats);
+}
+
+static bool is_loopback(const char *host) {
+    return strcmp(host, "localhost") == 0 || strncmp(host, "127.", 4) == 0 || strcmp(host, "::1") == 0 ||
+           strcmp(host, "[::1]") == 0;
+}
+
+// ---- loading
+
+static void load_work(uv_work_t *work) {
+    struct app *app = work->data;
+    struct engine_config config;
+    local_engine_config(app->config, &config);
+    app->engine = engine_open(&config, &app->load_err);
+}
+
+static void notify(void *arg) { uv_async_send(arg); } // engine thread
+
+// One word that stands for what makes the bits: a client that sees another one cannot expect the same tokens.
+static void make_fingerprint(struct app *app, const struct engine_info *info) {
+    char text[512], hash[17];
+    uint8_t digest[SHA256_BYTES];
+    int n = snprintf(text, sizeof text, "%s %s %s %s %llu %llu", QUIRE_VERSION, info->model.name,
+                     info->weights_dtype, info->kv_dtype, (unsigned long long)info->num_params,
+                     (unsigned long long)info->file_bytes);
+    sha256(text, (size_t)(n < (int)sizeof text ? n : (int)sizeof text - 1), digest);
+    for (int i = 0; i < 4; i++)
+        snprintf(hash + 2 * i, 3, "%02x", digest[i]);
+    snprintf(app->fingerprint, sizeof app->fingerprint, "quire-" QUIRE_VERSION "-%s", hash);
+}
+
+static size_t longest_token(const struct tokenizer *t) {
+    size_t most = 1;
+    for (token_id id = 0; id < tokenizer_vocab(t); id++) {
+        size_t n = 0;
+        tokenizer_bytes(t, id, true, &n);
+        most = n > most ? n : most;
+        tokenizer_name(t, id, &n);
+        most = n > most ? n : most;
+    }
+    return most;
+}
+
+static void stop(struct app *app, int exit_code) {
+    if (app->stopping)
+        return;
+    app->stopping = true;
+    app->exit_code = exit_code;
+    uv_stop(&app->loop);
+}
+
+static void after_load(uv_work_t *work, int status) {
+    (void)status;
+    struct app *app = work->data;
+    const struct config *c = app->config;
+    struct err err = app->load_err;
+    app->loading = false;
+    if (!app->engine) {
+        complain("%s", err.msg);
+        stop(app, local_exit_code(err.code));
+        return;
+    }
+    const struct engine_info *info = engine_info(app->engine);
+    const struct tokenizer *t = engine_tokenizer(app->engine);
+    app->model = (struct openai_model){.tokenizer = t,
+                                       .names = &app->names,
+                                       .vocab = tokenizer_vocab(t) < info->model.vocab ? tokenizer_vocab(t)
+                                                                                       : info->model.vocab,
+                                       .max_model_len = info->max_model_len,
+                                       .max_token_bytes = longest_token(t)};
+    make_fingerprint(app, info);
+    struct service_config sc;
+    local_service_config(c, info, &sc);
+    sc.notify = notify;
+    sc.notify_arg = &app->events;
+    app->service = service_open(app->engine, &sc, &err);
+    if (!app->service) {
+        complain("%s", err.msg);
+        stop(app, err.code == STATUS_IO || err.code == STATUS_INVALID ? EXIT_USAGE : EXIT_ENGINE);
+        return;
+    }
+    log_msg(LOG_INFO,
+            "model=%s arch=%s params=%llu dtype=%s device=\"%s\" weight_bytes=%llu kv_dtype=%s kv_bytes=%llu "
+            "blocks=%d "
+            "block_size=%d cache_tokens=%lld max_model_len=%d load_ms=%.0f",
+            app->names.items[0], info->model.arch, (unsigned long long)info->num_params, info->weights_dtype,
+            info->device, (unsigned long long)info->weight_bytes, info->kv_dtype,
+            (unsigned long long)info->kv_bytes, info->num_blocks, info->block_size,
+            (long long)info->num_blocks * info->block_size, info->max_model_len, info->load_seconds * 1e3);
+    app->state = APP_READY;
+    bool bare6 = strchr(c->host, ':') && c->host[0] != '[';
+    char line[300];
+    int n = snprintf(line, sizeof line, "listening on http://%s%s%s:%d\n", bare6 ? "[" : "", c->host,
+                     bare6 ? "]" : "", app->http.port);
+    if (write(STDERR_FILENO, line, (size_t)n) != n)
+        log_msg(LOG_WARN, "the address could not be printed");
+}
+
+// ---- while it runs
+
+static void on_events(uv_async_t *async) {
+    struct app *app = async->data;
+    streams_take_events(app);
+    http_run(&app->http);
+}
+
+static void on_tick(uv_timer_t *timer) {
+    struct app *app = timer->data;
+    int64_t now = http_now();
+    struct service_stats stats;
+    app_stats(app, &stats);
+    if (stats.dead && app->state != APP_DEAD) {
+        log_msg(LOG_ERROR, "engine=dead");
+        app->state = APP_DEAD;
+        app->drain_deadline = now + GRACE_SECONDS * SECOND;
+        streams_take_events(app);
+        streams_fail(app, 503, "engine_unavailable", "The engine has failed; the server is restarting.");
+    } else if (app->state == APP_DEAD && now > app->drain_deadline) {
+        stop(app, EXIT_ENGINE);
+    } else if (app->state == APP_DRAINING) {
+        if (app->num_streams == 0 || now > app->drain_deadline + GRACE_SECONDS * SECOND)
+            stop(app, 0);
+        else if (now > app->drain_deadline)
+            streams_fail(app, 503, "shutting_down", "The server is shutting down.");
+    }
+    streams_tick(app, now);
+    http_run(&app->http);
+}
+
+static void on_signal(uv_signal_t *handle, int number) {
+    struct app *app = handle->data;
+    log_msg(LOG_INFO, "signal=%d state=%s streams=%d", number,
+            app->state == APP_DRAINING ? "draining" : "serving", app->num_streams);
+    if (app->loading)
+        _exit(0); // the pool cannot be interrupted, and nothing has begun
+    if (app->state == APP_DRAINING || app->state == APP_DEAD) { // the second signal
+        streams_fail(app, 503, "shutting_down", "The server is shutting down.");
+        http_run(&app->http);
+        stop(app, app->state == APP_DEAD ? EXIT_ENGINE : 0);
+        return;
+    }
+    app->state = APP_DRAINING;
+    app->drain_deadline = http_now() + (int64_t)(app->config->drain_timeout * 1e9);
+    uv_timer_start(&app->tick, on_tick, 0, DRAIN_TICK_MS);
+}
+
+// ---- start
+
+static bool take_keys(struct app *app, struct err *err) {
+    const struct config *c = app->config;
+    for (size_t i = 0; i < c->api_keys.len; i++)
+        if (auth_add(&app->auth, c->api_keys.items[i], strlen(c->api_keys.items[i])) != STATUS_OK) {
+            err_set(err, STATUS_NOMEM, "out of memory");
+            return false;
+        }
+    if (c->api_key_file && auth_add_file(&app->auth, c->api_key_file, err) != STATUS_OK) {
+        if (!err->code)
+            err_set(err, STATUS_NOMEM, "out of memory");
+        return false;
+    }
+    app->loopback = is_loopback(c->host);
+    if (!app->loopback && app->auth.num_keys == 0 && c->require_key) {
+        err_set(err, STATUS_INVALID, "--require-key: %s is a public address and there is no key", c->host);
+        return false;
+    }
+    return true;
+}
+
+static void warn(const struct app *app) {
+    const struct config *c = app->config;
+    if (c->key_in_argv)
+        log_msg(LOG_WARN, "--api-key can be read by others in the process list for a moment; "
+                          "--api-key-file FILE or QUIRE_API_KEY in the environment cannot");
+    if (!app->loopback && app->auth.num_keys == 0)
+        log_msg(LOG_WARN, "host=%s is a public address and there is no key: anyone who reaches it can use it",
+                c->host);
+}
+
+static bool take_names(struct app *app) {
+    const struct config *c = app->config;
+    size_t n = c->served_names.len ? c->served_names.len : 1;
+    if (!(app->names.items = calloc(n, sizeof *app->names.items)))
+        return false;
+    for (; app->names.len < c->served_names.len; app->names.len++)
+        if (!(app->names.items[app->names.len] = strdup(c->served_names.items[app->names.len])))
+            return false;
+    if (app->names.len)
+        return true;
+    const char *path = c->args.items[0], *slash = strrchr(path, '/');
+    const char *name = slash && slash[1] ? slash + 1 : path;
+    size_t len = strlen(name);
+    if (len > 5 && strcmp(name + len - 5, ".gguf") == 0)
+        len -= 5;
+    return (app->names.items[app->names.len++] = strndup(name, len)) != NULL;
+}
+
+static void close_handle(uv_handle_t *handle, void *arg) {
+    (void)arg;
+    if (!uv_is_closing(handle))
+        uv_close(handle, NULL);
+}
+
+static int run(struct app *app) {
+    struct err err = {0};
+    const struct http_app hooks = {app, routes_head, routes_body, routes_drained, routes_done};
+    const struct http_limits limits = {0};
+    warn(app);
+    uv_loop_init(&app->loop);
+    app->events.data = app->tick.data = app->sigterm.data = app->sigint.data = app->load.data = app;
+    if (http_open(&app->http, &app->loop, &hooks, &limits, &err) != STATUS_OK) {
+        complain("%s", err.msg);
+        app->exit_code = EXIT_USAGE;
+    } else {
+        uv_async_init(&app->loop, &app->events, on_events);
+        uv_timer_init(&app->loop, &app->tick);
+        uv_timer_start(&app->tick, on_tick, TICK_MS, TICK_MS);
+        uv_signal_init(&app->loop, &app->sigterm);
+        uv_signal_init(&app->loop, &app->sigint);
+        uv_signal_start(&app->sigterm, on_signal, SIGTERM);
+        uv_signal_start(&app->sigint, on_signal, SIGINT);
+        app->loading = true;
+        uv_queue_work(&app->loop, &app->load, load_work, after_load);
+        uv_run(&app->loop, UV_RUN_DEFAULT);
+    }
+    http_close(&app->http);
+    if (app->service)
+        service_close(app->service); // joins the engine thread: no more notify()
+    app->service = NULL;
+    uv_walk(&app->loop, close_handle, NULL);
+    uv_run(&app->loop, UV_RUN_DEFAULT); // waits for the pool, too
+    uv_loop_close(&app->loop);
+    if (app->engine)
+        engine_close(app->engine);
+    return app->exit_code;
+}
+
+int cmd_serve(const struct config *c) {
+    struct err err = {0};
+    if (c->args.len != 1) {
+        complain(c->args.len ? "serve takes one MODEL" : "serve needs a MODEL: a .gguf file");
+        return EXIT_USAGE;
+    }
+    struct app *app = calloc(1, sizeof *app);
+    int rc = EXIT_USAGE;
+    if (!app)
+        return EXIT_ENGINE;
+    app->config = c;
+    app->created = (int64_t)time(NULL);
+    app->table_size = TABLE_SIZE;
+    app->table = calloc(TABLE_SIZE, sizeof *app->table);
+    signal(SIGPIPE, SIG_IGN);
+    json_object_seed(0); // from the system's random source, before there are threads
+    if (!app->table || !take_names(app))
+        complain("out of memory");
+    else if (!take_keys(app, &err) || http_bind(&app->http, c->host, c->port, &err) != STATUS_OK)
+        complain("%s", err.msg);
+    else
+        rc = run(app);
+    auth_free(&app->auth);
+    for (size_t i = 0; i < app->names.len; i++)
+        free(app->names.items[i]);
+    free(app->names.items);
+    streams_free(app);
+    free(app);
+    return rc;
+}

@@ -1,0 +1,79 @@
+"""Fixtures: one server shared by most tests, and a way to start others with flags."""
+
+import os
+import resource
+
+import pytest
+
+import goldens
+from process import BINARY, Server
+
+
+def pytest_addoption(parser):
+    parser.addoption("--slow", action="store_true", help="run the long tests too")
+
+
+def pytest_configure(config):
+    # Tests with many connections need descriptors, here and in the server, which inherits the limit.
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard if 0 <= hard <= 65536 else 65536, hard))
+
+
+def pytest_collection_modifyitems(config, items):
+    if config.getoption("--slow") or os.environ.get("QUIRE_SLOW"):
+        return
+    for item in items:
+        if item.get_closest_marker("slow"):
+            item.add_marker(pytest.mark.skip(reason="slow: --slow or QUIRE_SLOW=1 runs it"))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def binary():
+    if not BINARY.exists():
+        pytest.exit(f"no binary at {BINARY}: build it, or set QUIRE_BINARY", returncode=2)
+
+
+@pytest.fixture(scope="session")
+def model():
+    return goldens.data(goldens.MODEL)
+
+
+@pytest.fixture(scope="session")
+def shared():
+    """Holds the server that most tests share."""
+    holder = {"server": None}
+    yield holder
+    if holder["server"]:
+        holder["server"].stop()
+
+
+@pytest.fixture
+def server(shared, model):
+    """A server with default flags, shared. The test during which it dies is the one that fails."""
+    if not shared["server"]:
+        shared["server"] = Server()
+    one = shared["server"]
+    yield one
+    if not one.alive():
+        shared["server"] = None
+        one.stopped = True
+        pytest.fail(f"the server died, exit code {one.process.returncode}:\n{one.tail()}")
+
+
+@pytest.fixture
+def start(model):
+    """start(*flags, env=, key=, …): a server of the test's own, stopped and checked at its end."""
+    servers = []
+
+    def begin(*flags, **options):
+        servers.append(Server(*flags, **options))
+        return servers[-1]
+
+    yield begin
+    problems = []
+    for one in servers:
+        try:
+            one.stop()
+        except AssertionError as problem:
+            problems.append(str(problem))
+    assert not problems, "\n".join(problems)

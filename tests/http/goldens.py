@@ -1,0 +1,115 @@
+"""The test data: where it lies, what the model must answer, and the vocabulary to take an answer apart."""
+
+import functools
+import json
+import os
+import struct
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def data_root():
+    return Path(os.environ.get("QUIRE_TEST_DATA") or ROOT / "../shared/data").resolve()
+
+
+def data(name):
+    """Path of a file or folder of the test data. Without it: skip, or fail where QUIRE_REQUIRE_DATA is set."""
+    path = data_root() / name
+    if not path.exists():
+        reason = f"no test data: {path} (set QUIRE_TEST_DATA)"
+        if os.environ.get("QUIRE_REQUIRE_DATA"):
+            pytest.fail(reason)
+        pytest.skip(reason)
+    return path
+
+
+MODEL = "models/stories260K/stories260K.gguf"
+
+
+@functools.lru_cache
+def cases():
+    """The six golden prompts: prompt, prompt_ids, 64 greedy_ids, greedy_text, top five per step."""
+    golden = json.loads(data("models/golden/stories260K.greedy.json").read_text())
+    for case in golden["cases"]:
+        assert text_of(case["greedy_ids"]) == case["greedy_text"], "vocabulary and goldens disagree"
+    return golden["cases"]
+
+
+def expected(case, num_tokens):
+    return text_of(cases()[case]["greedy_ids"][:num_tokens])
+
+
+def pieces():
+    """The bytes that each token of the test model adds to a text; control tokens add none."""
+    return vocabulary()[0]
+
+
+def shown(token):
+    """How log-probabilities spell a token: a control token by its name."""
+    return (pieces()[token] or vocabulary()[1][token]).decode("utf-8", "replace")
+
+
+@functools.lru_cache
+def vocabulary():
+    blob = data(MODEL).read_bytes()
+    scalars = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
+    at = 24
+
+    def take(fmt):
+        nonlocal at
+        (value,) = struct.unpack_from("<" + fmt, blob, at)
+        at += struct.calcsize("<" + fmt)
+        return value
+
+    def string():
+        nonlocal at
+        n = take("Q")
+        at += n
+        return blob[at - n : at]
+
+    def value(kind):
+        if kind == 8:
+            return string()
+        if kind == 9:
+            element, n = take("I"), take("Q")
+            return [value(element) for _ in range(n)]
+        return take(scalars[kind])
+
+    keys = {}
+    for _ in range(struct.unpack_from("<Q", blob, 16)[0]):
+        key = string()
+        keys[key] = value(take("I"))
+    out = []
+    for name, kind in zip(keys[b"tokenizer.ggml.tokens"], keys[b"tokenizer.ggml.token_type"]):
+        if kind == 6:
+            out.append(bytes([int(name[3:5], 16)]))
+        elif kind == 1:
+            out.append(name.replace("▁".encode(), b" "))
+        else:
+            out.append(b"")
+    return out, keys[b"tokenizer.ggml.tokens"]
+
+
+BOS, EOS = 1, 2
+
+
+def text_of(ids):
+    return b"".join(pieces()[i] for i in ids).decode("utf-8", "replace")
+
+
+def byte_token(byte):
+    """The id of the token that stands for one raw byte."""
+    return 3 + byte
+
+
+def tokens_until(case, stop):
+    """How many greedy tokens it takes until the text contains `stop`, and the text before it."""
+    ids = cases()[case]["greedy_ids"]
+    for n in range(1, len(ids) + 1):
+        text = text_of(ids[:n])
+        if stop in text:
+            return n, text[: text.index(stop)]
+    raise AssertionError(f"{stop!r} is not in the golden text")

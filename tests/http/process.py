@@ -1,0 +1,121 @@
+"""The binary under test: as a command that ends, and as a server that is started and stopped."""
+
+import os
+import re
+import signal
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+
+import goldens
+from wire import Api
+
+BINARY = Path(os.environ.get("QUIRE_BINARY") or goldens.ROOT / "build/release/quire")
+
+# Words of prompts and answers that tests use. None may ever be in a log.
+PRIVATE = ["Once upon", "Lily", "meaning of life", "little girl", "big, shiny", "canary-7d1f"]
+SANITIZER = re.compile(r"(Address|Leak|Thread|UndefinedBehavior|Memory)Sanitizer|runtime error:|CHECK failed")
+
+
+def environment(extra=None):
+    """The server's environment, without the variables that would be flags (QUIRE_<FLAG>)."""
+    env = {k: v for k, v in os.environ.items() if not k.startswith("QUIRE_")}
+    return env | (extra or {})
+
+
+def run(*arguments, timeout=60, env=None):
+    """Runs a command to its end: returncode, stdout, stderr (text; bytes that are no UTF-8 become lone surrogates)."""
+    return subprocess.run(
+        [str(BINARY), *map(str, arguments)], capture_output=True, timeout=timeout, env=environment(env),
+        encoding="utf-8", errors="surrogateescape",
+    )  # fmt: skip
+
+
+class Server(Api):
+    """`quire serve MODEL --port 0` with flags. Use as: start(), requests, stop()."""
+
+    def __init__(self, *flags, model=None, env=None, key=None, limit_files=None):
+        self.log_file = tempfile.NamedTemporaryFile(prefix="quire-http-", suffix=".log", delete=False)
+        model = model or goldens.data(goldens.MODEL)
+        command = [str(BINARY), "serve", str(model), "--port", "0", *map(str, flags)]
+
+        def limit():
+            import resource
+
+            resource.setrlimit(resource.RLIMIT_NOFILE, (limit_files, limit_files))
+
+        self.process = subprocess.Popen(
+            command, stdout=subprocess.DEVNULL, stderr=self.log_file, env=environment(env),
+            preexec_fn=limit if limit_files else None,
+        )  # fmt: skip
+        self.secrets = list(PRIVATE)
+        self.stopped = False
+        host, port = self.wait_for_address()
+        super().__init__(host, port, key)
+        self.wait_ready()
+
+    def log(self):
+        return Path(self.log_file.name).read_text(errors="replace")
+
+    def wait_for_address(self, seconds=60):
+        end = time.monotonic() + seconds
+        while True:
+            found = re.search(r"listening on http://([^\s:]+):(\d+)", self.log())
+            if found:
+                return found[1], int(found[2])
+            assert self.process.poll() is None, f"exit code {self.process.returncode} at start:\n{self.log()}"
+            assert time.monotonic() < end, f"no address within {seconds} s:\n{self.log()}"
+            time.sleep(0.01)
+
+    def wait_ready(self, seconds=60):
+        end = time.monotonic() + seconds
+        while self.get("/readyz").status != 200:
+            assert time.monotonic() < end, "not ready"
+            time.sleep(0.01)
+
+    def alive(self):
+        return self.process.poll() is None
+
+    def signal(self, number=signal.SIGTERM):
+        self.process.send_signal(number)
+
+    def wait(self, seconds=60):
+        try:
+            return self.process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+            raise AssertionError(f"still running {seconds} s after it was told to stop:\n{self.tail()}") from None
+
+    def tail(self):
+        return self.log()[-4000:]
+
+    def kill(self):
+        if self.alive():
+            self.process.kill()
+        self.process.wait()
+        self.stopped = True
+        self.discard_log()
+
+    def stop(self):
+        """Stops it as an operator would, and checks that it went well and kept its secrets."""
+        if self.stopped:
+            return
+        self.stopped = True
+        if self.alive():
+            self.signal()
+        code = self.wait()
+        self.check_log()
+        assert code == 0, f"exit code {code}:\n{self.tail()}"
+        self.discard_log()
+
+    def check_log(self):
+        log = self.log()
+        assert not SANITIZER.search(log), f"a report in the log:\n{self.tail()}"
+        for word in self.secrets:
+            assert word not in log, f"{word!r} is in the log"
+
+    def discard_log(self):
+        self.log_file.close()
+        os.unlink(self.log_file.name)

@@ -1,0 +1,233 @@
+"""Keys: everything needs one except the liveness paths; and what protects a server that has none."""
+
+import re
+import time
+from pathlib import Path
+
+import pytest
+
+import goldens
+from goldens import expected
+from process import run
+from wire import check_error
+
+PROMPT = "Once upon a time"
+KEY = "sk-right-0123456789abcdef"
+OPEN = {"/health", "/livez", "/readyz"}
+# Routes that exist or may exist one day; whichever the server's README lists are added. All need the key.
+GUARDED = {
+    ("GET", "/v1/models"), ("GET", "/v1/models/any"), ("POST", "/v1/completions"), ("POST", "/v1/chat/completions"),
+    ("POST", "/v1/embeddings"), ("POST", "/v1/responses"), ("POST", "/v1/messages"), ("POST", "/tokenize"),
+    ("POST", "/detokenize"), ("GET", "/tokenizer_info"), ("GET", "/metrics"), ("GET", "/version"), ("GET", "/"),
+    ("GET", "/nowhere"), ("POST", "/v1/load_lora_adapter"), ("GET", "/docs"), ("GET", "/v1"), ("GET", "/health/x"),
+    ("GET", "/healthz"), ("OPTIONS", "/v1/completions"), ("DELETE", "/v1/completions"), ("HEAD", "/v1/models"),
+    ("GET", "//health"), ("GET", "/health/../v1/models"), ("GET", "/%2e/v1/models"), ("GET", "/v1/models?x=/health"),
+    ("GET", "/v1/models#/health"), ("GET", "/v1/models%3f/health"), ("POST", "/health/../v1/completions"),
+}  # fmt: skip
+
+
+def listed_routes():
+    """The routes of the table in the server's README, and those in the code's own table."""
+    routes = set()
+    for name in ("server/README.md", "README.md", "server/routes.c"):
+        path = goldens.ROOT / name
+        if path.exists():
+            text = path.read_text()
+            routes |= set(re.findall(r"\b(GET|POST|PUT|DELETE)[`\"', |]+(/[a-z0-9_/]*)", text))
+            routes |= {("GET", p) for p in re.findall(r"\"(/[a-z0-9_/]+)\"", text)} if name.endswith(".c") else set()
+    return {(m, p) for m, p in routes if p not in OPEN}
+
+
+@pytest.fixture(scope="module")
+def guarded(model):
+    from process import Server
+
+    server = Server("--api-key", KEY, key=KEY)
+    server.secrets.append(KEY)
+    yield server
+    server.stop()
+
+
+def test_every_route_needs_the_key(guarded):
+    for method, path in sorted(GUARDED | listed_routes()):
+        for headers in ({"Authorization": None}, {"Authorization": "Bearer wrong"}):
+            body = b"{}" if method == "POST" else None
+            reply = guarded.call(method, path, body, headers=headers)
+            assert reply.status == 401, (method, path, reply)
+            assert reply.header("www-authenticate") == "Bearer"
+            if method != "HEAD":
+                error = check_error(reply, 401, type=None, code="invalid_api_key")
+                assert error["type"] in ("invalid_request_error", "authentication_error")
+                assert KEY not in error["message"] and "wrong" not in error["message"].split()
+
+
+@pytest.mark.parametrize("path", sorted(OPEN))
+def test_liveness_needs_none(guarded, path):
+    assert guarded.call("GET", path, headers={"Authorization": None}).status == 200
+    assert guarded.call("GET", path, headers={"Authorization": "Bearer wrong"}).status == 200
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Authorization": f"Bearer {KEY}"},
+        {"Authorization": f"bearer {KEY}"},
+        {"Authorization": f"BEARER {KEY}"},
+        {"Authorization": None, "x-api-key": KEY},
+        {"Authorization": None, "X-API-Key": KEY},
+    ],
+    ids=lambda h: "|".join(h) + str(h.get("Authorization"))[:7],
+)
+def test_the_key_opens(guarded, headers):
+    assert guarded.call("GET", "/v1/models", headers=headers).status == 200
+    reply = guarded.post("/v1/completions", {"prompt": PROMPT, "max_tokens": 5, "temperature": 0}, headers=headers)
+    assert reply.json()["choices"][0]["text"] == expected(0, 5)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "", "Bearer", "Bearer ", KEY, f"Basic {KEY}", f"Bearer {KEY}x", f"Bearer {KEY[:-1]}", f"Bearer x{KEY}", f"Bearer{KEY}",
+        f"Token {KEY}", f"Bearer {KEY.upper()}", f"Bearer {KEY} {KEY}", f"Bearer {KEY},x", f'Bearer "{KEY}"', "Bearer " + "a" * 8000,
+        f"X-Bearer {KEY}", "Bearer *" , "Bearer " + "*" * len(KEY),
+    ],
+    ids=lambda v: v[:24],
+)  # fmt: skip
+def test_what_does_not_open(guarded, value):
+    reply = guarded.call("GET", "/v1/models", headers={"Authorization": value})
+    assert reply.status == 401, reply
+
+
+def test_wrong_x_api_key(guarded):
+    reply = guarded.call("GET", "/v1/models", headers={"Authorization": None, "x-api-key": KEY[:-1]})
+    assert reply.status == 401
+
+
+def test_nul_does_not_end_a_key(guarded):
+    """A value with a NUL is malformed: 400 (or 401), never a match of what stands before it."""
+    with guarded.connect() as conn:
+        head = f"GET /v1/models HTTP/1.1\r\nHost: {guarded.host_header}\r\nAuthorization: Bearer {KEY}\0x\r\n\r\n"
+        conn.send(head.encode())
+        assert conn.read_reply().status in (400, 401)
+
+
+def test_two_authorizations(guarded):
+    with guarded.connect() as conn:
+        head = f"GET /v1/models HTTP/1.1\r\nHost: {guarded.host_header}\r\nAuthorization: Bearer x\r\nAuthorization: Bearer {KEY}\r\n\r\n"
+        conn.send(head.encode())
+        assert conn.read_reply().status in (400, 401)
+
+
+def test_refused_before_the_body(guarded):
+    """Without a key not even the body is read: it is not worth the memory."""
+    with guarded.connect() as conn:
+        conn.send(guarded.bytes("POST", "/v1/completions", headers={"Authorization": "Bearer no", "Content-Length": "1000000", "Content-Type": "application/json", "Expect": "100-continue"}))
+        reply = conn.read_reply()
+        assert reply.status == 401 and reply.interim == []
+
+
+def test_a_preflight_needs_no_key_and_gives_nothing(guarded):
+    """A browser's preflight cannot carry a key; a bare OPTIONS is no preflight and needs one."""
+    both = {"Authorization": None, "Origin": "https://evil.example", "Access-Control-Request-Method": "POST"}
+    reply = guarded.call("OPTIONS", "/v1/completions", headers=both)
+    assert reply.status != 401
+    assert not [k for k, _ in reply.headers if k == "access-control-allow-origin"]
+    for missing in ("Origin", "Access-Control-Request-Method"):
+        some = {k: v for k, v in both.items() if k != missing}
+        assert guarded.call("OPTIONS", "/v1/completions", headers=some).status == 401
+
+
+def test_key_is_not_in_the_command_line(guarded):
+    """Keys in argv can be read by every user of the machine: overwritten at start, with a warning."""
+    shown = Path(f"/proc/{guarded.process.pid}/cmdline").read_bytes()
+    assert KEY.encode() not in shown
+    assert KEY[3:].encode() not in shown
+    log = guarded.log()
+    assert KEY not in log
+    assert "QUIRE_API_KEY" in log and "--api-key-file" in log, "the warning names the safer forms"
+
+
+def test_key_with_equals_sign(start):
+    server = start(f"--api-key={KEY}", key=KEY)
+    assert server.models()
+    assert KEY.encode() not in Path(f"/proc/{server.process.pid}/cmdline").read_bytes()
+
+
+def test_several_keys(start, tmp_path):
+    """Flags, file and environment: each key opens, others do not."""
+    file = tmp_path / "keys"
+    file.write_text("# for the team\nfile-key-one\n\n  file-key-two  \r\n")
+    server = start("--api-key", "flag-key-one", "--api-key", "flag-key-two", "--api-key-file", file)
+    for key in ("flag-key-one", "flag-key-two", "file-key-one", "file-key-two"):
+        assert server.call("GET", "/v1/models", headers={"Authorization": f"Bearer {key}"}).status == 200, key
+    for key in ("", "# for the team", "#", "flag-key", "file-key-one\t2"):
+        assert server.call("GET", "/v1/models", headers={"Authorization": f"Bearer {key}"}).status == 401, key
+    server.secrets += ["flag-key-one", "file-key-two"]
+
+
+def test_key_from_the_environment(start):
+    server = start(env={"QUIRE_API_KEY": "env-key"}, key="env-key")
+    assert server.models()
+    assert server.call("GET", "/v1/models", headers={"Authorization": "Bearer x"}).status == 401
+    server.secrets.append("env-key")
+
+
+def test_unreadable_key_file(tmp_path, model):
+    """A server that was meant to have keys does not start without them."""
+    for file in (tmp_path / "absent", tmp_path):
+        result = run("serve", model, "--port", "0", "--api-key-file", file)
+        assert result.returncode == 2, result
+        assert len(result.stderr.strip().splitlines()) == 1
+    empty = tmp_path / "empty"
+    empty.write_text("\n# nothing\n")
+    assert run("serve", model, "--port", "0", "--api-key-file", empty).returncode == 2
+
+
+def test_empty_key(model):
+    assert run("serve", model, "--port", "0", "--api-key", "").returncode == 2
+
+
+def test_public_address_without_a_key(start, model):
+    """A warning; with --require-key a refusal."""
+    server = start("--host", "0.0.0.0")
+    assert re.search(r"warn.*key|key.*warn|without.*key", server.log(), re.I), server.log()
+    assert run("serve", model, "--port", "0", "--host", "0.0.0.0", "--require-key").returncode == 2
+
+
+# ---- without a key
+
+
+def test_any_key_is_ignored_where_none_is_set(server):
+    """Clients always send some key."""
+    for value in ("Bearer dummy", "Bearer EMPTY", "Basic eDp5", "nonsense"):
+        assert server.call("GET", "/v1/models", headers={"Authorization": value}).status == 200
+
+
+@pytest.mark.parametrize("host", ["evil.example", "evil.example:80", "127.0.0.1.evil.example", "localhost.evil.example", "169.254.1.1", "[::2]:1", "localhost:80:90", "evil.example:127.0.0.1", "localhost@evil.example"])
+def test_rebinding(server, host):
+    """Without a key, on loopback, a page whose name was rebound to us is turned away by its Host."""
+    for method, path, body in (("GET", "/v1/models", None), ("POST", "/v1/completions", {"prompt": "a", "max_tokens": 1})):
+        reply = server.call(method, path, body, headers={"Host": host})
+        assert reply.status in (403, 400), reply
+        check_error(reply, (403, 400), type=None)
+
+
+def test_local_hosts(server):
+    port = server.address[1]
+    for host in ("localhost", "LOCALHOST", "127.0.0.1", f"localhost:{port}", f"127.0.0.1:{port}", "[::1]", f"[::1]:{port}"):
+        assert server.call("GET", "/v1/models", headers={"Host": host}).status == 200, host
+
+
+def test_any_host_with_a_key(guarded):
+    """With a key a page cannot do anything, and names in front of a proxy are many."""
+    assert guarded.call("GET", "/v1/models", headers={"Host": "llm.example.org"}).status == 200
+
+
+def test_many_wrong_keys_do_not_slow_the_right_one(guarded):
+    start = time.monotonic()
+    with guarded.connect() as conn:
+        for i in range(300):
+            conn.send(guarded.bytes("GET", "/v1/models", headers={"Authorization": f"Bearer wrong-{i}"}))
+            assert conn.read_reply().status == 401
+    assert guarded.models()
+    assert time.monotonic() - start < 60

@@ -1,0 +1,208 @@
+"""/metrics: well-formed, with the names, labels and buckets that vLLM's dashboards use, and true."""
+
+import re
+
+import pytest
+
+from goldens import BOS, cases
+from wire import check_error
+
+PROMPT = "Once upon a time"
+PATH = "/v1/completions"
+
+GAUGES = ["num_requests_running", "num_requests_waiting", "kv_cache_usage_perc"]
+COUNTERS = [
+    "num_preemptions_total", "prefix_cache_queries_total", "prefix_cache_hits_total", "prompt_tokens_total",
+    "generation_tokens_total", "request_success_total",
+]  # fmt: skip
+HISTOGRAMS = [
+    "iteration_tokens_total", "time_to_first_token_seconds", "inter_token_latency_seconds",
+    "request_time_per_output_token_seconds", "e2e_request_latency_seconds", "request_queue_time_seconds",
+    "request_inference_time_seconds", "request_prefill_time_seconds", "request_decode_time_seconds",
+    "request_prompt_tokens", "request_generation_tokens",
+]  # fmt: skip
+FIRST_TOKEN = [.001, .005, .01, .02, .04, .06, .08, .1, .25, .5, .75, 1, 2.5, 5, 7.5, 10, 20, 40, 80, 160, 640, 2560]  # fmt: skip
+REQUEST = [.3, .5, .8, 1, 1.5, 2, 2.5, 5, 10, 15, 20, 30, 40, 50, 60, 120, 240, 480, 960, 1920, 7680]  # fmt: skip
+
+
+def test_format(server):
+    reply = server.get("/metrics")
+    kind = reply.header("content-type")
+    assert re.fullmatch(r"text/plain; version=0\.0\.4(; charset=utf-8)?", kind), kind
+    server.metrics()
+
+
+@pytest.mark.parametrize("kind, names", [("gauge", GAUGES), ("counter", COUNTERS), ("histogram", HISTOGRAMS)])
+def test_names_and_types(server, kind, names):
+    families = server.metrics().families
+    for name in names:
+        # The text format names a counter's family with or without _total.
+        family = families.get(f"vllm:{name}") or families.get(f"vllm:{name.removesuffix('_total')}")
+        assert family, f"vllm:{name} is missing"
+        assert family.type == kind
+        assert family.samples, f"vllm:{name} has no sample before the first request"
+
+
+def test_labels(server):
+    """Each vllm: sample names the model and the engine; nothing that a client chose is a label."""
+    name = server.models()[0]
+    canary = "canary-in-labels"
+    server.post(PATH, {"prompt": canary, "max_tokens": 1, "user": canary}, headers={"X-Request-Id": canary, "User-Agent": canary})
+    server.get("/" + canary)
+    server.post(PATH, {"prompt": "a", "model": canary})
+    reply = server.get("/metrics")
+    assert canary not in reply.body.decode()
+    for family in server.metrics().families.values():
+        for _, labels, _ in family.samples:
+            if family.name.startswith("vllm:"):
+                assert labels["model_name"] == name and labels["engine"] == "0", (family.name, labels)
+
+
+@pytest.mark.parametrize(
+    "name, bounds",
+    [
+        ("time_to_first_token_seconds", FIRST_TOKEN),
+        ("e2e_request_latency_seconds", REQUEST),
+        ("request_queue_time_seconds", REQUEST),
+        ("request_prefill_time_seconds", REQUEST),
+        ("request_decode_time_seconds", REQUEST),
+    ],
+)
+def test_buckets(server, name, bounds):
+    got = server.metrics().buckets(f"vllm:{name}")
+    assert got[-1] == "+Inf" and [float(b) for b in got[:-1]] == bounds
+
+
+def test_own_metrics(server):
+    assert any(name.startswith("quire:") for name in server.metrics().families)
+
+
+def test_scrape_is_stable(server):
+    """The set of series does not depend on load: no series appears or vanishes."""
+
+    def series():
+        return {(n, tuple(sorted(l.items()))) for f in server.metrics().families.values() for n, l, _ in f.samples}
+
+    before = series()
+    server.complete(PROMPT, max_tokens=4)
+    server.post(PATH, {"prompt": PROMPT, "n": 0})
+    assert before <= series()
+
+
+def counted(m):
+    names = ("prompt_tokens_total", "generation_tokens_total", "prefix_cache_hits_total", "prefix_cache_queries_total")
+    out = {n: m.value(f"vllm:{n}") for n in names}
+    for reason in ("stop", "length", "abort"):
+        out[reason] = m.value("vllm:request_success_total", finished_reason=reason)
+    for name in ("time_to_first_token_seconds", "e2e_request_latency_seconds", "request_prompt_tokens", "request_generation_tokens", "inter_token_latency_seconds"):
+        out[name] = m.value(f"vllm:{name}_count")
+    out["prompt sum"] = m.value("vllm:request_prompt_tokens_sum")
+    out["generation sum"] = m.value("vllm:request_generation_tokens_sum")
+    return out
+
+
+def moved(server, act):
+    before = counted(server.wait_idle())
+    answers = act()
+    after = counted(server.wait_idle())
+    return answers, {k: after[k] - before[k] for k in after}
+
+
+def test_counters_are_the_sum_of_usage(start):
+    server = start()
+
+    def act():
+        answers = [server.complete(c["prompt"], max_tokens=20 + i) for i, c in enumerate(cases())]
+        answers.append(server.complete(PROMPT, max_tokens=64, stop=" girl"))
+        for c in cases()[:2]:
+            folded = server.stream(c["prompt"], max_tokens=5, stream_options={"include_usage": True})
+            answers.append({"usage": folded.usage})
+        return answers
+
+    answers, by = moved(server, act)
+    prompt = sum(a["usage"]["prompt_tokens"] for a in answers)
+    generated = sum(a["usage"]["completion_tokens"] for a in answers)
+    assert by["prompt_tokens_total"] == by["prompt sum"] == prompt
+    assert by["request_prompt_tokens"] == by["request_generation_tokens"] == len(answers)
+    assert by["e2e_request_latency_seconds"] == by["time_to_first_token_seconds"] == len(answers)
+    # The engine runs on until it hears that a stop string was found: at most to that request's max_tokens.
+    assert generated <= by["generation_tokens_total"] <= generated + 56
+    assert by["generation sum"] >= generated
+    assert by["length"] == 8 and by["stop"] == 1 and by["abort"] == 0
+
+
+def test_generation_tokens_exactly(start):
+    """Without stop strings the counter is exactly the sum of usage."""
+    server = start()
+    answers, by = moved(server, lambda: [server.complete(c["prompt"], max_tokens=30, n=2) for c in cases()])
+    assert by["generation_tokens_total"] == sum(a["usage"]["completion_tokens"] for a in answers) == 360
+    assert by["length"] == 12
+
+
+def test_stop_string_is_a_stop(server):
+    """A stop string is found outside the engine, which is told to cancel; yet it is no abort."""
+    _, by = moved(server, lambda: [server.complete(PROMPT, max_tokens=1000, stop=" girl"), server.stream(PROMPT, max_tokens=1000, stop=" girl")])
+    assert (by["stop"], by["abort"], by["length"]) == (2, 0, 0)
+
+
+def test_end_of_text_is_a_stop(server):
+    _, by = moved(server, lambda: server.complete(PROMPT, max_tokens=10, logit_bias={"2": 100}))
+    assert (by["stop"], by["abort"], by["length"]) == (1, 0, 0)
+
+
+def test_disconnect_is_an_abort(server):
+    def act():
+        stream = server.open_stream(PROMPT, max_tokens=1900, ignore_eos=True)
+        next(iter(stream))
+        stream.conn.reset()
+
+    _, by = moved(server, act)
+    assert (by["stop"], by["abort"], by["length"]) == (0, 1, 0)
+
+
+def test_refused_requests_count_nowhere(server):
+    def act():
+        check_error(server.post(PATH, {"prompt": PROMPT, "temperature": 9}), 400)
+        check_error(server.post(PATH, {"prompt": [5] * 10_000}), 400)
+
+    _, by = moved(server, act)
+    assert not any(by.values()), by
+
+
+def test_prefix_hits(start):
+    """Queries and hits are counted in tokens, and agree with cached_tokens of usage."""
+    server = start()
+    prompt = [BOS] + [(i * 7919) % 500 + 5 for i in range(200)]
+    answers, by = moved(server, lambda: [server.complete(prompt, max_tokens=1) for _ in range(3)])
+    cached = sum(a["usage"]["prompt_tokens_details"]["cached_tokens"] for a in answers)
+    assert by["prefix_cache_hits_total"] == cached == 2 * 192
+    assert by["prefix_cache_queries_total"] == 3 * 201
+
+
+def test_gauges_while_busy(start):
+    """Running, waiting and cache usage are seen while requests run, in their ranges."""
+    server = start("--max-num-seqs", "2")
+    streams = [server.connect() for _ in range(5)]
+    body = {"prompt": PROMPT, "max_tokens": 1900, "ignore_eos": True, "stream": True}
+    for conn in streams:
+        conn.send(server.bytes("POST", PATH, body))
+    seen = set()
+    for _ in range(200):
+        m = server.metrics()
+        running, waiting = m.value("vllm:num_requests_running"), m.value("vllm:num_requests_waiting")
+        assert 0 <= running <= 2 and 0 <= waiting <= 5
+        usage = m.value("vllm:kv_cache_usage_perc")
+        assert 0 <= usage <= 1
+        if running == 2 and waiting == 3 and usage > 0:
+            seen.add("busy")
+            break
+    for conn in streams:
+        conn.reset()
+    assert seen == {"busy"}
+    server.wait_idle()
+
+
+def test_namespace(start):
+    server = start("--metrics-namespace", "house")
+    reply = server.get("/metrics")
+    assert b"house:num_requests_running" in reply.body and b"vllm:" not in reply.body

@@ -30,7 +30,7 @@ static size_t lay_out(const struct batch *b, unsigned char *base, struct views *
     size_t T = (size_t)b->limits.max_tokens, S = (size_t)b->limits.max_seqs, R = (size_t)b->limits.max_rows;
     size_t per_seq = (size_t)(b->limits.max_context + b->block_size - 1) / (size_t)b->block_size;
     size_t at = 0;
-#define ROOM(field, count) /* the next field, 64-byte aligned */                                                                                   \
+#define ROOM(field, count) /* the next field, 64-byte aligned */                                             \
     v->field = base ? (void *)(base + at) : NULL;                                                            \
     at = (at + (count) * sizeof *v->field + 63) & ~(size_t)63
     ROOM(ids, T);
@@ -77,7 +77,8 @@ void batch_destroy(struct batch *b) {
     *b = (struct batch){0};
 }
 
-// Appends the edits of a row that draws the token at `position`: penalties, then bias, then tokens that may not come yet.
+// Appends the edits of a row that draws the token at `position`: penalties, then bias, then tokens that may
+// not come yet.
 static int add_edits(struct logit_edit *e, const struct request *r, int position) {
     const struct sampling_params *p = &r->sampling;
     int n = 0;
@@ -111,8 +112,10 @@ static struct head_row draw_row(const struct request *r, int row, int position) 
     };
 }
 
-// Where a token that is still pending comes from: the head row of the step before that draws for the same request.
-static int32_t pending_source(const struct batch *prev, const struct plan *prev_plan, const struct request *r) {
+// Where a token that is still pending comes from: the head row of the step before that draws for the same
+// request.
+static int32_t pending_source(const struct batch *prev, const struct plan *prev_plan,
+                              const struct request *r) {
     CHECK(prev && prev_plan);
     for (int i = 0; i < prev_plan->num_items; i++)
         if (prev_plan->items[i].req == r && prev->draw_row[i] >= 0)

@@ -72,9 +72,9 @@ static enum status find_kv_dtype(const char *name, enum dtype weights, enum dtyp
 
 static int64_t min64(int64_t a, int64_t b) { return a < b ? a : b; }
 
-// Decides how many blocks the cache has and how long a request may be. Without a wish of the user: enough for every
-// sequence at full length, but at most a quarter of what memory is free. A request that is longer than the whole cache could
-// never run, so the length is lowered to the cache.
+// Decides how many blocks the cache has and how long a request may be. Without a wish of the user: enough for
+// every sequence at full length, but at most a quarter of what memory is free. A request that is longer than
+// the whole cache could never run, so the length is lowered to the cache.
 static enum status size_cache(struct engine *e, const struct engine_config *c, struct err *err) {
     struct engine_info *info = &e->info;
     int64_t per_block = (int64_t)e->ops->kv_block_bytes(e->dev);
@@ -90,9 +90,10 @@ static enum status size_cache(struct engine *e, const struct engine_config *c, s
         blocks = min64(wanted, (int64_t)(dev.memory_free / 4) / per_block);
     }
     if (blocks < 1)
-        return err_set(err, STATUS_INVALID,
-                       "the KV cache has no room for one block of %d tokens (%lld bytes); raise --kv-cache-memory",
-                       c->block_size, (long long)per_block);
+        return err_set(
+            err, STATUS_INVALID,
+            "the KV cache has no room for one block of %d tokens (%lld bytes); raise --kv-cache-memory",
+            c->block_size, (long long)per_block);
     blocks = min64(blocks, INT32_MAX / (c->block_size > 4 ? c->block_size : 4));
     info->num_blocks = (int)blocks;
     info->kv_bytes = (uint64_t)(blocks * per_block);
@@ -109,11 +110,13 @@ static enum status check_sizes(struct engine *e, const struct engine_config *c, 
     if (c->block_size < 1 || c->block_size > 4096)
         return err_set(err, STATUS_INVALID, "block size %d is not in 1..4096", c->block_size);
     if (c->max_num_seqs < 1 || c->max_num_batched_tokens < c->max_num_seqs)
-        return err_set(err, STATUS_INVALID,
-                       "--max-num-batched-tokens (%d) must be at least --max-num-seqs (%d), and both positive",
-                       c->max_num_batched_tokens, c->max_num_seqs);
+        return err_set(
+            err, STATUS_INVALID,
+            "--max-num-batched-tokens (%d) must be at least --max-num-seqs (%d), and both positive",
+            c->max_num_batched_tokens, c->max_num_seqs);
     if (c->max_model_len < 0 || c->max_model_len > e->model.config.max_context)
-        return err_set(err, STATUS_INVALID, "--max-model-len %d is more than the %d tokens the model was trained for",
+        return err_set(err, STATUS_INVALID,
+                       "--max-model-len %d is more than the %d tokens the model was trained for",
                        c->max_model_len, e->model.config.max_context);
     info->max_model_len = c->max_model_len > 0 ? c->max_model_len : e->model.config.max_context;
     info->block_size = c->block_size;
@@ -217,7 +220,9 @@ void engine_close(struct engine *e) {
 
 const struct engine_info *engine_info(const struct engine *e) { return &e->info; }
 const struct tokenizer *engine_tokenizer(const struct engine *e) { return e->tokenizer; }
-struct kv_cache *engine_kv(struct engine *e) { return &e->kv; }
+struct kv_cache *engine_kv(struct engine *e) {
+    return &e->kv;
+}
 
 void engine_launch(struct engine *e, const struct plan *plan) {
     struct flight *f = &e->flights[e->num_launched % SCHED_MAX_DEPTH];

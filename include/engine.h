@@ -27,12 +27,9 @@ struct engine_config {
     int max_num_seqs;           // S
     int max_num_batched_tokens; // T
     int64_t num_kv_blocks;      // 0: from kv_cache_bytes
-    int64_t
-        kv_cache_bytes; // 0: the smaller of max_num_seqs * max_model_len and a quarter of available memory
+    int64_t kv_cache_bytes;     // 0: for max_num_seqs * max_model_len, but at most a quarter of free memory
     bool prefix_caching;
-    bool keep_logits;   // step results carry logits (tests)
-    int max_score_rows; // head rows of one step beyond max_num_seqs, for prompt log-probabilities; 0: max
-                        // tokens
+    bool keep_logits;                             // step results carry logits (tests)
     void (*progress)(void *arg, double fraction); // while weights load, or NULL; main thread
     void *progress_arg;
 };
@@ -66,9 +63,10 @@ void engine_launch(struct engine *e, const struct plan *plan);
 // Waits for the oldest plan launched and not collected. STATUS_DEVICE: the device is dead, for good.
 enum status engine_collect(struct engine *e, struct step_result *result, struct err *err);
 
-// Describes a model file line by line (`quire inspect`): architecture, tensors, tokenizer, template, the memory it would
-// take. Loads no weights. `line` is called on the calling thread with text without a newline.
-enum status model_inspect(const char *path, void (*line)(void *arg, const char *text), void *arg, struct err *err);
+// Describes a model file line by line (`quire inspect`): architecture, tensors, tokenizer, template, the
+// memory it would take. Loads no weights. `line` is called on the calling thread with text without a newline.
+enum status model_inspect(const char *path, void (*line)(void *arg, const char *text), void *arg,
+                          struct err *err);
 
 #ifdef __cplusplus
 }

@@ -55,11 +55,11 @@ struct service_stats { // a snapshot between two steps; counters since the start
     int free_blocks, num_blocks;
     uint64_t steps, preemptions, prefix_queries, prefix_hits, prompt_tokens, generation_tokens, evictions,
         held;
-    uint64_t step_tokens_sum; // tokens of all steps
+    uint64_t step_tokens_sum;            // tokens of all steps
     uint64_t step_buckets[STEP_BUCKETS]; // steps by their number of tokens, not cumulative
-    int64_t last_progress;    // monotonic ns when a step last ended, or when there was nothing to do
-    bool busy;                // the engine has work
-    bool dead;                // the device failed; every request was or will be ended with FINISH_ERROR
+    int64_t last_progress; // monotonic ns when a step last ended, or when there was nothing to do
+    bool busy;             // the engine has work
+    bool dead;             // the device failed; every request was or will be ended with FINISH_ERROR
 };
 
 // Starts the engine thread; the engine is borrowed and must outlive the service. NULL with err.

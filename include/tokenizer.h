@@ -28,8 +28,8 @@ struct token_buf {
 };
 void token_buf_free(struct token_buf *b);
 
-// Reads the tokenizer of a .gguf file, which need not have any tensors. NULL with err: STATUS_IO, STATUS_FORMAT (what the
-// file lacks or has wrong, or the kind of tokenizer that is not supported, by name).
+// Reads the tokenizer of a .gguf file, which need not have any tensors. NULL with err: STATUS_IO,
+// STATUS_FORMAT (what the file lacks or has wrong, or the kind of tokenizer that is not supported, by name).
 struct tokenizer *tokenizer_open(const char *path, struct err *err);
 void tokenizer_free(struct tokenizer *t); // NULL is allowed
 

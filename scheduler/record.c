@@ -29,9 +29,9 @@ struct record *record_open(const char *path, const struct sched_config *c, const
         return NULL;
     }
     setvbuf(r->file, NULL, _IOFBF, 1 << 16);
-    fprintf(r->file, "quire-record 1\nconfig %d %d %d %d %d %d %d %d %" PRIu64 " %" PRIu64 "\n", (int)c->policy,
-            c->max_running, c->max_step_tokens, c->max_chunk, c->max_model_len, kv->num_blocks, kv->block_size,
-            kv->share, kv->key[0], kv->key[1]);
+    fprintf(r->file, "quire-record 1\nconfig %d %d %d %d %d %d %d %d %" PRIu64 " %" PRIu64 "\n",
+            (int)c->policy, c->max_running, c->max_step_tokens, c->max_chunk, c->max_model_len,
+            kv->num_blocks, kv->block_size, kv->share, kv->key[0], kv->key[1]);
     check_written(r, true);
     return r;
 }
@@ -95,7 +95,8 @@ void record_close(struct record *r) {
     free(r);
 }
 
-// ---- replay -------------------------------------------------------------------------------------------------------
+// ---- replay
+// -------------------------------------------------------------------------------------------------------
 
 // A line being read: numbers one after another. `bad` is set at the first thing that is not one in range.
 struct cursor {
@@ -176,7 +177,8 @@ static bool replay_config(struct replay *p, struct cursor *c) {
 static bool replay_add(struct replay *p, struct cursor *c) {
     token_id stop[MAX_STOP_TOKENS];
     unsigned char salt[1024];
-    struct request_params q = {.stop = stop, .sampling = {.repetition_penalty = 1, .top_p = 1, .logprobs = -1}};
+    struct request_params q = {.stop = stop,
+                               .sampling = {.repetition_penalty = 1, .top_p = 1, .logprobs = -1}};
     q.id = number64(c);
     q.priority = (int)number(c, INT32_MIN, INT32_MAX);
     q.max_output = (int)number(c, 0, INT32_MAX);
@@ -228,8 +230,9 @@ static enum status replay_plan(struct replay *p, struct cursor *c, struct err *e
     p->num_plans += plan != NULL;
     p->plan = plan;
     if ((plan ? plan->id : 0) != id || (plan ? plan->num_items : 0) != n)
-        return err_set(err, STATUS_INVALID, "plan %" PRIu64 " with %d requests was recorded; now it is %" PRIu64
-                       " with %d", id, n, plan ? plan->id : 0, plan ? plan->num_items : 0);
+        return err_set(err, STATUS_INVALID,
+                       "plan %" PRIu64 " with %d requests was recorded; now it is %" PRIu64 " with %d", id, n,
+                       plan ? plan->id : 0, plan ? plan->num_items : 0);
     for (int i = 0; i < n; i++) {
         const struct plan_item *item = &plan->items[i];
         uint64_t req = number64(c);
@@ -238,9 +241,10 @@ static enum status replay_plan(struct replay *p, struct cursor *c, struct err *e
             v[j] = number(c, 0, INT32_MAX);
         if (c->bad)
             return STATUS_FORMAT;
-        if (item->req->id != req || item->first != v[0] || item->num_new != v[1] || item->first_logit != v[2] ||
-            item->needs_token != (v[3] != 0))
-            return err_set(err, STATUS_INVALID, "plan %" PRIu64 " differs from the record at its item %d", id, i);
+        if (item->req->id != req || item->first != v[0] || item->num_new != v[1] ||
+            item->first_logit != v[2] || item->needs_token != (v[3] != 0))
+            return err_set(err, STATUS_INVALID, "plan %" PRIu64 " differs from the record at its item %d", id,
+                           i);
     }
     return STATUS_OK;
 }

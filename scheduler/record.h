@@ -1,4 +1,5 @@
-// What went into the scheduler and what came out, as text lines in order, so that a run can be replayed without a model.
+// What went into the scheduler and what came out, as text lines in order, so that a run can be replayed
+// without a model.
 //
 //   quire-record 1
 //   config policy max_running max_step_tokens max_chunk max_model_len blocks block_size share key0 key1

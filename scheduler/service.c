@@ -1,7 +1,8 @@
-// The engine thread: drains the inbox, plans a step, runs it, sends events; sleeps when there is nothing to do.
+// The engine thread: drains the inbox, plans a step, runs it, sends events; sleeps when there is nothing to
+// do.
 //
-// Shared between threads: the mailboxes, the cancel list and the statistics (each under its own lock), and the counts of
-// what is live (atomic). All else belongs to the engine thread.
+// Shared between threads: the mailboxes, the cancel list and the statistics (each under its own lock), and
+// the counts of what is live (atomic). All else belongs to the engine thread.
 #include "service.h"
 
 #include "log.h"
@@ -24,8 +25,8 @@ struct service {
     struct scheduler sched;
     struct record *record;
     pthread_t thread;
-    struct mailbox inbox;  // struct request *
-    struct mailbox outbox; // struct service_event
+    struct mailbox inbox;       // struct request *
+    struct mailbox outbox;      // struct service_event
     struct token_event *events; // (2 * max_running) engine thread's scratch
 
     pthread_mutex_t cancel_lock;
@@ -35,10 +36,10 @@ struct service {
     pthread_mutex_t stats_lock;
     struct service_stats stats, stats_out; // the engine thread's own, and its snapshot
 
-    atomic_int live;              // requests whose EVENT_FINISH has not been put
-    atomic_int queued;            // of those, the ones that never ran
-    atomic_llong queued_tokens;   // their prompts
-    atomic_llong busy_since;      // monotonic ns of the last submission that found nothing live
+    atomic_int live;            // requests whose EVENT_FINISH has not been put
+    atomic_int queued;          // of those, the ones that never ran
+    atomic_llong queued_tokens; // their prompts
+    atomic_llong busy_since;    // monotonic ns of the last submission that found nothing live
     atomic_bool stopping, dead;
 };
 
@@ -48,7 +49,8 @@ static int64_t now_ns(void) {
     return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
-// ---- events -------------------------------------------------------------------------------------------------------
+// ---- events
+// -------------------------------------------------------------------------------------------------------
 
 static void put_event(struct service *s, const struct service_event *event) {
     if (mailbox_try_put(&s->outbox, event))
@@ -103,7 +105,8 @@ static void put_token(struct service *s, uint64_t id, enum event_kind kind, int 
     put_event(s, &event);
 }
 
-// ---- the inbox ----------------------------------------------------------------------------------------------------
+// ---- the inbox
+// ----------------------------------------------------------------------------------------------------
 
 static struct request *find(const struct scheduler *s, uint64_t id) {
     for (struct request *r = s->running.head; r; r = r->next)
@@ -146,8 +149,8 @@ static void remove_all(struct service *s, enum finish_reason why) {
         remove_request(s, r, why);
 }
 
-// The device failed: the plan in flight will never resolve, so the scheduler is left as it is and only the requests are
-// taken out of it.
+// The device failed: the plan in flight will never resolve, so the scheduler is left as it is and only the
+// requests are taken out of it.
 static void die(struct service *s, const struct err *err) {
     log_msg(LOG_ERROR, "engine failed: %s", err->msg);
     atomic_store(&s->dead, true);
@@ -161,7 +164,8 @@ static void die(struct service *s, const struct err *err) {
     }
 }
 
-// ---- one step -----------------------------------------------------------------------------------------------------
+// ---- one step
+// -----------------------------------------------------------------------------------------------------
 
 static void publish_stats(struct service *s) {
     struct service_stats *st = &s->stats;
@@ -220,8 +224,8 @@ static void put_outcome(struct service *s, const struct plan *plan, const struct
             if (!r->time_first_token)
                 r->time_first_token = now;
             s->stats.generation_tokens++;
-            put_token(s, r->id, EVENT_TOKEN, item->first + item->num_new - r->num_prompt, e->token, result->out,
-                      result->first_row[e->item + 1] - 1, r->sampling.logprobs);
+            put_token(s, r->id, EVENT_TOKEN, item->first + item->num_new - r->num_prompt, e->token,
+                      result->out, result->first_row[e->item + 1] - 1, r->sampling.logprobs);
             if (r->filter && finish == FINISH_NONE && !r->filter->accept(r->filter->state, e->token)) {
                 remove_request(s, r, FINISH_ERROR);
                 continue;
@@ -277,7 +281,8 @@ static void *service_run(void *arg) {
     return NULL;
 }
 
-// ---- the other side -----------------------------------------------------------------------------------------------
+// ---- the other side
+// -----------------------------------------------------------------------------------------------
 
 // The thread is not running. Parts that were not made are zero.
 static void service_free(struct service *s) {
@@ -304,8 +309,8 @@ struct service *service_open(struct engine *engine, const struct service_config 
     pthread_mutex_init(&s->cancel_lock, NULL);
     pthread_mutex_init(&s->stats_lock, NULL);
 
-    // The bound of the queue is kept by service_submit(), so that a refusal is known at once; the scheduler's own bound
-    // must then never bind.
+    // The bound of the queue is kept by service_submit(), so that a refusal is known at once; the scheduler's
+    // own bound must then never bind.
     const struct sched_config *c = &config->sched;
     struct sched_config sched = *c;
     size_t max_live = (size_t)c->max_running + (size_t)c->max_waiting;

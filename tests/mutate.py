@@ -20,6 +20,11 @@ SIM_REQUESTS = "200000"
 
 KV = "engine/kv_cache.c"
 SCHED = "scheduler/scheduler.c"
+SAMPLER = "kernels/cpu/sampler.c"
+PHILOX = "kernels/philox.h"
+BODY = "kernels/cpu/body.h"
+GEMM = "kernels/cpu/gemm.c"
+CPU = "kernels/cpu/cpu.c"
 DETOK = "engine/detok.c"
 TOKENIZER = "engine/tokenizer.c"
 GGUF = "engine/gguf.c"
@@ -110,6 +115,25 @@ MUTATIONS = [
             "t->view.ndim != want.ndim && memcmp", "test_model_config"),  # accept wrong shapes
     (CONFIG, "v != gguf_array_int(&a, 0)",
             "false", "test_model_config"),  # layers may differ
+    # ---- kernels ---------------------------------------------------------------------------------------------
+    (SAMPLER, "        if (above > target)\n            return",
+            "        if (above >= target)\n            return", "test_sampler"),  # the boundary of a draw moves
+    (SAMPLER, "(s->key[i] == key && i <= last.index)",
+            "(s->key[i] == key)", "test_sampler"),  # top-k keeps all of a tie
+    (SAMPLER, "need - 1).through",
+            "need).through", "test_sampler"),  # one token too many
+    (SAMPLER, "(l > 0 ? l / e->div : l * e->div) + e->add",
+            "l / e->div + e->add", "test_sampler"),  # the repetition penalty rewards what is unlikely
+    (SAMPLER, "if (u == 0x80000000u)",
+            "if (u == 0x80000001u)", "test_sampler"),  # minus zero sorts below zero
+    (PHILOX, "k0 += 0x9E3779B9u",
+            "k0 += 0x9E3779B8u", "test_sampler"),  # another random stream
+    (BODY, "        s = v16_keep(s, begin - i, end - i, nothing);\n",
+            "", "test_ops"),  # attention reads what lies past the end
+    (GEMM, "((seg[0][i] + seg[1][i]) + (seg[2][i] + seg[3][i]))",
+            "(((seg[0][i] + seg[1][i]) + seg[2][i]) + seg[3][i])", "test_canonical"),  # another tree of segments
+    (CPU, "if (job->step->slots[t] >= 0)",
+            "if (job->step->slots[t] >= -1)", "test_ops"),  # padding is written
 ]
 
 

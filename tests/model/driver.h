@@ -1,5 +1,5 @@
-// Runs requests through scheduler and engine on the calling thread, without the service: what the tests of whole models
-// stand on. Everything a request got is kept: tokens, and log-probabilities to the bit.
+// Runs requests through scheduler and engine on the calling thread, without the service: what the tests of
+// whole models stand on. Everything a request got is kept: tokens, and log-probabilities to the bit.
 #pragma once
 
 #include "engine.h"
@@ -77,9 +77,10 @@ static inline void driver_close(struct driver *d) {
     free(d->first_logits);
 }
 
-// Queues a request whose results go to got[id - 1] of driver_run(). Ids count from 1. Zeroed sampling is greedy.
-static inline struct request *driver_add(struct driver *d, const token_id *prompt, int num_prompt, int max_output,
-                                         struct sampling_params sampling) {
+// Queues a request whose results go to got[id - 1] of driver_run(). Ids count from 1. Zeroed sampling is
+// greedy.
+static inline struct request *driver_add(struct driver *d, const token_id *prompt, int num_prompt,
+                                         int max_output, struct sampling_params sampling) {
     if (sampling.top_p == 0)
         sampling.top_p = 1;
     if (sampling.repetition_penalty == 0)

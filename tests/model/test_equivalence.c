@@ -1,5 +1,6 @@
-// The same request gives the same tokens and the same bits of log-probabilities whatever else runs and however it is cut:
-// alone, batched, chunked, preempted, from the prefix cache, with any block size, threads and instruction set.
+// The same request gives the same tokens and the same bits of log-probabilities whatever else runs and
+// however it is cut: alone, batched, chunked, preempted, from the prefix cache, with any block size, threads
+// and instruction set.
 #include "driver.h"
 
 enum { PROMPT = 40, OUTPUT = 48, MATES = 16 };
@@ -82,7 +83,8 @@ static void test_chunked(void **state) {
     for (int i = 0; i < 4; i++) {
         // one request at a time, so that the budget is the chunk; and many beside each other
         run(&(struct driver_config){.max_running = 1, .max_step_tokens = chunks[i]}, 0, "chunked", NULL);
-        run(&(struct driver_config){.max_chunk = chunks[i], .max_step_tokens = 64}, MATES, "chunked beside others", NULL);
+        run(&(struct driver_config){.max_chunk = chunks[i], .max_step_tokens = 64}, MATES,
+            "chunked beside others", NULL);
     }
 }
 
@@ -93,7 +95,8 @@ static void test_preempted(void **state) {
         int preemptions = 0;
         for (int i = 0; i < 3; i++) {
             struct driver d;
-            run(&(struct driver_config){.num_blocks = blocks[i], .max_model_len = 112, .no_cache = !cache}, 8, "preempted", &d);
+            run(&(struct driver_config){.num_blocks = blocks[i], .max_model_len = 112, .no_cache = !cache}, 8,
+                "preempted", &d);
             preemptions += results[0].num_preemptions + results[1].num_preemptions;
             assert_true(d.sched.stats.preemptions > 0);
             driver_close(&d);
@@ -139,8 +142,14 @@ static void test_instruction_sets(void **state) {
     int ran = 0;
     for (int i = 0; i < 3; i++) {
         struct err err = {0};
-        struct engine_config probe = {.path = model(), .device = "cpu", .variant = variants[i], .num_threads = 1,
-                                      .block_size = 16, .num_kv_blocks = 8, .max_num_seqs = 1, .max_num_batched_tokens = 1};
+        struct engine_config probe = {.path = model(),
+                                      .device = "cpu",
+                                      .variant = variants[i],
+                                      .num_threads = 1,
+                                      .block_size = 16,
+                                      .num_kv_blocks = 8,
+                                      .max_num_seqs = 1,
+                                      .max_num_batched_tokens = 1};
         struct engine *e = engine_open(&probe, &err);
         if (!e) {
             printf("  %s: %s\n", variants[i], err.msg);
@@ -172,10 +181,10 @@ static void test_reference(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_alone),       cmocka_unit_test(test_batched),
-        cmocka_unit_test(test_chunked),     cmocka_unit_test(test_preempted),
-        cmocka_unit_test(test_prefix_hit),  cmocka_unit_test(test_block_sizes),
-        cmocka_unit_test(test_threads),     cmocka_unit_test(test_instruction_sets),
+        cmocka_unit_test(test_alone),      cmocka_unit_test(test_batched),
+        cmocka_unit_test(test_chunked),    cmocka_unit_test(test_preempted),
+        cmocka_unit_test(test_prefix_hit), cmocka_unit_test(test_block_sizes),
+        cmocka_unit_test(test_threads),    cmocka_unit_test(test_instruction_sets),
         cmocka_unit_test(test_reference),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -40,7 +40,9 @@ static void check_golden(const char *model, const char *golden, const char *devi
 
         struct token_buf buf = {0};
         const char *text = json_string_value(json_object_get(one, "prompt"));
-        assert_int_equal(tokenizer_encode(engine_tokenizer(d.engine), text, strlen(text), TOKENIZE_ADD_SPECIAL, &buf), STATUS_OK);
+        assert_int_equal(
+            tokenizer_encode(engine_tokenizer(d.engine), text, strlen(text), TOKENIZE_ADD_SPECIAL, &buf),
+            STATUS_OK);
         assert_int_equal(buf.len, n);
         assert_memory_equal(buf.ids, prompt, (size_t)n * sizeof *prompt);
         token_buf_free(&buf);
@@ -56,14 +58,17 @@ static void check_golden(const char *model, const char *golden, const char *devi
                 assert_true(fabs(number_at(pair, 1) - (double)got[c].top[i][k]) < 1e-4);
                 // two candidates closer than the tolerance may change places
                 if (json_integer_value(json_array_get(pair, 0)) != got[c].top_ids[i][k])
-                    assert_true((k > 0 && number_at(json_array_get(top, k - 1), 1) - number_at(pair, 1) < 2e-4) ||
-                                (k < 4 && number_at(pair, 1) - number_at(json_array_get(top, k + 1), 1) < 2e-4) || k == 4);
+                    assert_true(
+                        (k > 0 && number_at(json_array_get(top, k - 1), 1) - number_at(pair, 1) < 2e-4) ||
+                        (k < 4 && number_at(pair, 1) - number_at(json_array_get(top, k + 1), 1) < 2e-4) ||
+                        k == 4);
             }
         }
         json_t *logits = json_object_get(one, "last_prompt_logits");
         for (size_t v = 0; v < json_array_size(logits); v++)
             if (fabs(number_at(logits, v) - (double)d.first_logits[v]) > 1e-4)
-                fail_msg("case %zu logit %zu: %g, expected %g", c, v, (double)d.first_logits[v], number_at(logits, v));
+                fail_msg("case %zu logit %zu: %g, expected %g", c, v, (double)d.first_logits[v],
+                         number_at(logits, v));
         num_logits += json_array_size(logits);
     }
     assert_true(num_logits >= 100); // of the cases that carry them
@@ -118,7 +123,8 @@ static void test_perplexity(void **state) {
         struct token_buf buf = {0};
         struct got *got = calloc(1, sizeof *got);
         driver_open(&d, &(struct driver_config){.path = path, .max_running = 1, .max_step_tokens = chunk});
-        assert_int_equal(tokenizer_encode(engine_tokenizer(d.engine), text, n, TOKENIZE_ADD_SPECIAL, &buf), STATUS_OK);
+        assert_int_equal(tokenizer_encode(engine_tokenizer(d.engine), text, n, TOKENIZE_ADD_SPECIAL, &buf),
+                         STATUS_OK);
         driver_add(&d, buf.ids, (int)buf.len, 0, (struct sampling_params){.prompt_logprobs = true});
         driver_run(&d, got);
         assert_int_equal(got->num_scores, 373);

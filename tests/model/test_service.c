@@ -1,12 +1,13 @@
-// The service with a real model: many requests from another thread, cancels at random, the same bits as alone, the record
-// replayed, no allocation inside a step.
+// The service with a real model: many requests from another thread, cancels at random, the same bits as
+// alone, the record replayed, no allocation inside a step.
 #include "driver.h"
 #include "service.h"
 
 #include <stdatomic.h>
 #include <unistd.h>
 
-// ---- counting allocations of the engine thread ----------------------------------------------------------------------
+// ---- counting allocations of the engine thread
+// ----------------------------------------------------------------------
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || !defined(__GLIBC__)
 enum { COUNTS_ALLOCATIONS = 0 };
@@ -49,13 +50,19 @@ static void test_no_allocation_in_a_step(void **state) {
     struct driver d;
     static struct got got[24];
     memset(got, 0, sizeof got);
-    driver_open(&d, &(struct driver_config){.path = model(), .num_blocks = 22, .max_model_len = 256, .max_running = 8, .threads = 2});
+    driver_open(&d,
+                &(struct driver_config){
+                    .path = model(), .num_blocks = 22, .max_model_len = 256, .max_running = 8, .threads = 2});
     for (int i = 0; i < 24; i++) {
         token_id t[64];
         for (int j = 0; j < 64; j++)
             t[j] = 259 + (i % 5 * 17 + j * 3) % 250;
-        driver_add(&d, t, 5 + i * 2, 40, (struct sampling_params){.temperature = 1, .top_k = 20, .top_p = 0.9f, .seed = (uint64_t)i,
-                                                                  .frequency_penalty = 0.5f});
+        driver_add(&d, t, 5 + i * 2, 40,
+                   (struct sampling_params){.temperature = 1,
+                                            .top_k = 20,
+                                            .top_p = 0.9f,
+                                            .seed = (uint64_t)i,
+                                            .frequency_penalty = 0.5f});
     }
     long before = num_allocations;
     int steps = 0;
@@ -67,7 +74,8 @@ static void test_no_allocation_in_a_step(void **state) {
     driver_close(&d);
 }
 
-// ---- the service ----------------------------------------------------------------------------------------------------
+// ---- the service
+// ----------------------------------------------------------------------------------------------------
 
 struct setup {
     struct engine *engine;
@@ -76,15 +84,26 @@ struct setup {
 
 static struct setup open_service(int blocks, const char *record) {
     struct err err = {0};
-    struct engine_config c = {.path = model(), .device = "cpu", .num_threads = 2, .block_size = 16, .num_kv_blocks = blocks,
-                              .max_model_len = 256, .max_num_seqs = 16, .max_num_batched_tokens = 64, .prefix_caching = true};
+    struct engine_config c = {.path = model(),
+                              .device = "cpu",
+                              .num_threads = 2,
+                              .block_size = 16,
+                              .num_kv_blocks = blocks,
+                              .max_model_len = 256,
+                              .max_num_seqs = 16,
+                              .max_num_batched_tokens = 64,
+                              .prefix_caching = true};
     struct setup s;
     log_set_level(LOG_ERROR);
     s.engine = engine_open(&c, &err);
     if (!s.engine)
         fail_msg("%s", err.msg);
-    struct service_config sc = {.sched = {.max_running = 16, .max_step_tokens = 64, .max_chunk = 32, .max_waiting = 64,
-                                          .max_waiting_tokens = 1 << 20, .max_model_len = engine_info(s.engine)->max_model_len},
+    struct service_config sc = {.sched = {.max_running = 16,
+                                          .max_step_tokens = 64,
+                                          .max_chunk = 32,
+                                          .max_waiting = 64,
+                                          .max_waiting_tokens = 1 << 20,
+                                          .max_model_len = engine_info(s.engine)->max_model_len},
                                 .record = record};
     s.service = service_open(s.engine, &sc, &err);
     if (!s.service)
@@ -102,9 +121,15 @@ static struct request *make(uint64_t id, int shape, int max_output) {
     int n = 3 + shape % 40;
     for (int j = 0; j < n; j++)
         t[j] = 259 + (shape % 3 * 17 + j * 3) % 250;
-    struct request_params p = {.id = id, .prompt = t, .num_prompt = n, .max_output = max_output,
-                               .sampling = {.temperature = shape % 2 ? 1.0f : 0, .top_p = 1, .seed = (uint64_t)shape,
-                                            .repetition_penalty = 1, .logprobs = 2}};
+    struct request_params p = {.id = id,
+                               .prompt = t,
+                               .num_prompt = n,
+                               .max_output = max_output,
+                               .sampling = {.temperature = shape % 2 ? 1.0f : 0,
+                                            .top_p = 1,
+                                            .seed = (uint64_t)shape,
+                                            .repetition_penalty = 1,
+                                            .logprobs = 2}};
     return request_new(&p, 16);
 }
 
@@ -177,7 +202,8 @@ static void test_storm(void **state) {
             finished += collect(s.service, out, base);
         for (int i = 0; i < SHAPES; i++) {
             cancelled += out[i].finish == FINISH_CANCELLED;
-            assert_true(out[i].finish == FINISH_CANCELLED || (out[i].finish == FINISH_LENGTH && out[i].num == LONG));
+            assert_true(out[i].finish == FINISH_CANCELLED ||
+                        (out[i].finish == FINISH_LENGTH && out[i].num == LONG));
             assert_memory_equal(out[i].tokens, alone[i].tokens, (size_t)out[i].num * sizeof(token_id));
             assert_memory_equal(out[i].logprob, alone[i].logprob, (size_t)out[i].num * sizeof(float));
         }
@@ -216,7 +242,10 @@ static void test_refusals(void **state) {
     struct setup s = open_service(24, NULL);
     struct err err = {0};
     token_id prompt[300] = {0};
-    struct request_params p = {.id = 1, .prompt = prompt, .num_prompt = 300, .max_output = 1,
+    struct request_params p = {.id = 1,
+                               .prompt = prompt,
+                               .num_prompt = 300,
+                               .max_output = 1,
                                .sampling = {.top_p = 1, .repetition_penalty = 1, .logprobs = -1}};
     struct request *r = request_new(&p, 16);
     assert_int_equal(service_submit(s.service, r, &err), STATUS_INVALID); // longer than the model allows
@@ -258,7 +287,11 @@ static void test_filter(void **state) {
     struct token_filter *filter = calloc(1, sizeof *filter);
     *filter = (struct token_filter){&calls, even_accept, even_mask, even_free};
     token_id prompt[] = {1, 403, 407};
-    struct request_params p = {.id = 1, .prompt = prompt, .num_prompt = 3, .max_output = 20, .filter = filter,
+    struct request_params p = {.id = 1,
+                               .prompt = prompt,
+                               .num_prompt = 3,
+                               .max_output = 20,
+                               .filter = filter,
                                .sampling = {.top_p = 1, .repetition_penalty = 1, .logprobs = -1}};
     assert_int_equal(service_submit(s.service, request_new(&p, 16), &err), STATUS_OK);
     while (collect(s.service, &out, 1) == 0)

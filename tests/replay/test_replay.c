@@ -1,5 +1,5 @@
-// Runs recorded with --record, played back into the scheduler of today: every plan must come out again. A change of policy
-// changes plans; then the records are made anew, on purpose (tests/replay/README.md).
+// Runs recorded with --record, played back into the scheduler of today: every plan must come out again. A
+// change of policy changes plans; then the records are made anew, on purpose (tests/replay/README.md).
 #include "service.h"
 
 #include "harness.h"

@@ -356,7 +356,8 @@ static void full_queue(void **state) {
     for (int k = 0; k < 100 && gauge(&s, "\nvllm:num_requests_running{") > 0; k++)
         usleep(20000);
     assert_int_equal(gauge(&s, "\nvllm:num_requests_running{"), 0);
-    // The places of the three that were taken back are free once the engine has seen it: a client tries again.
+    // The places of the three that were taken back are free once the engine has seen it: a client tries
+    // again.
     reply = post(&s, "{\"prompt\":\"x\",\"n\":3}");
     for (int k = 0; k < 100 && strstr(reply, "503 Service Unavailable"); k++) {
         usleep(20000);

@@ -332,6 +332,9 @@ enum status service_replay(const char *path, uint64_t *num_plans, struct err *er
         err_set(err, STATUS_FORMAT, "'%s' line %d is not a line of a record", path, number_of_line);
     *num_plans = p.num_plans;
     if (p.have_sched) {
+        for (int i = 0; p.plan && i < p.plan->num_items; i++) // removed, and waiting for an outcome that never came
+            if (p.plan->items[i].req->state == REQUEST_FINISHED)
+                request_free(p.plan->items[i].req);
         free_queue(&p.sched.running);
         free_queue(&p.sched.waiting);
         sched_destroy(&p.sched);

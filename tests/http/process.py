@@ -86,7 +86,9 @@ class Server(Api):
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
-            raise AssertionError(f"still running {seconds} s after it was told to stop:\n{self.tail()}") from None
+            raise AssertionError(
+                f"still running {seconds} s after it was told to stop:\n{self.tail()}"
+            ) from None
 
     def tail(self):
         return self.log()[-4000:]

@@ -34,7 +34,11 @@ def listed_routes():
         if path.exists():
             text = path.read_text()
             routes |= set(re.findall(r"\b(GET|POST|PUT|DELETE)[`\"', |]+(/[a-z0-9_/]*)", text))
-            routes |= {("GET", p) for p in re.findall(r"\"(/[a-z0-9_/]+)\"", text)} if name.endswith(".c") else set()
+            routes |= (
+                {("GET", p) for p in re.findall(r"\"(/[a-z0-9_/]+)\"", text)}
+                if name.endswith(".c")
+                else set()
+            )
     return {(m, p) for m, p in routes if p not in OPEN}
 
 
@@ -80,15 +84,19 @@ def test_liveness_needs_none(guarded, path):
 )
 def test_the_key_opens(guarded, headers):
     assert guarded.call("GET", "/v1/models", headers=headers).status == 200
-    reply = guarded.post("/v1/completions", {"prompt": PROMPT, "max_tokens": 5, "temperature": 0}, headers=headers)
+    reply = guarded.post(
+        "/v1/completions", {"prompt": PROMPT, "max_tokens": 5, "temperature": 0}, headers=headers
+    )
     assert reply.json()["choices"][0]["text"] == expected(0, 5)
 
 
 @pytest.mark.parametrize(
     "value",
     [
-        "", "Bearer", "Bearer ", KEY, f"Basic {KEY}", f"Bearer {KEY}x", f"Bearer {KEY[:-1]}", f"Bearer x{KEY}", f"Bearer{KEY}",
-        f"Token {KEY}", f"Bearer {KEY.upper()}", f"Bearer {KEY} {KEY}", f"Bearer {KEY},x", f'Bearer "{KEY}"', "Bearer " + "a" * 8000,
+        "", "Bearer", "Bearer ", KEY, f"Basic {KEY}", f"Bearer {KEY}x", f"Bearer {KEY[:-1]}", f"Bearer x{KEY}",
+        f"Bearer{KEY}",
+        f"Token {KEY}", f"Bearer {KEY.upper()}", f"Bearer {KEY} {KEY}", f"Bearer {KEY},x", f'Bearer "{KEY}"',
+        "Bearer " + "a" * 8000,
         f"X-Bearer {KEY}", "Bearer *" , "Bearer " + "*" * len(KEY),
     ],
     ids=lambda v: v[:24],
@@ -113,7 +121,8 @@ def test_nul_does_not_end_a_key(guarded):
 
 def test_two_authorizations(guarded):
     with guarded.connect() as conn:
-        head = f"GET /v1/models HTTP/1.1\r\nHost: {guarded.host_header}\r\nAuthorization: Bearer x\r\nAuthorization: Bearer {KEY}\r\n\r\n"
+        head = f"GET /v1/models HTTP/1.1\r\nHost: {guarded.host_header}\r\n"
+        head += f"Authorization: Bearer x\r\nAuthorization: Bearer {KEY}\r\n\r\n"
         conn.send(head.encode())
         assert conn.read_reply().status in (400, 401)
 
@@ -121,7 +130,18 @@ def test_two_authorizations(guarded):
 def test_refused_before_the_body(guarded):
     """Without a key not even the body is read: it is not worth the memory."""
     with guarded.connect() as conn:
-        conn.send(guarded.bytes("POST", "/v1/completions", headers={"Authorization": "Bearer no", "Content-Length": "1000000", "Content-Type": "application/json", "Expect": "100-continue"}))
+        conn.send(
+            guarded.bytes(
+                "POST",
+                "/v1/completions",
+                headers={
+                    "Authorization": "Bearer no",
+                    "Content-Length": "1000000",
+                    "Content-Type": "application/json",
+                    "Expect": "100-continue",
+                },
+            )
+        )
         reply = conn.read_reply()
         assert reply.status == 401 and reply.interim == []
 
@@ -203,10 +223,26 @@ def test_any_key_is_ignored_where_none_is_set(server):
         assert server.call("GET", "/v1/models", headers={"Authorization": value}).status == 200
 
 
-@pytest.mark.parametrize("host", ["evil.example", "evil.example:80", "127.0.0.1.evil.example", "localhost.evil.example", "169.254.1.1", "[::2]:1", "localhost:80:90", "evil.example:127.0.0.1", "localhost@evil.example"])
+@pytest.mark.parametrize(
+    "host",
+    [
+        "evil.example",
+        "evil.example:80",
+        "127.0.0.1.evil.example",
+        "localhost.evil.example",
+        "169.254.1.1",
+        "[::2]:1",
+        "localhost:80:90",
+        "evil.example:127.0.0.1",
+        "localhost@evil.example",
+    ],
+)
 def test_rebinding(server, host):
     """Without a key, on loopback, a page whose name was rebound to us is turned away by its Host."""
-    for method, path, body in (("GET", "/v1/models", None), ("POST", "/v1/completions", {"prompt": "a", "max_tokens": 1})):
+    for method, path, body in (
+        ("GET", "/v1/models", None),
+        ("POST", "/v1/completions", {"prompt": "a", "max_tokens": 1}),
+    ):
         reply = server.call(method, path, body, headers={"Host": host})
         assert reply.status in (403, 400), reply
         check_error(reply, (403, 400), type=None)
@@ -214,7 +250,15 @@ def test_rebinding(server, host):
 
 def test_local_hosts(server):
     port = server.address[1]
-    for host in ("localhost", "LOCALHOST", "127.0.0.1", f"localhost:{port}", f"127.0.0.1:{port}", "[::1]", f"[::1]:{port}"):
+    for host in (
+        "localhost",
+        "LOCALHOST",
+        "127.0.0.1",
+        f"localhost:{port}",
+        f"127.0.0.1:{port}",
+        "[::1]",
+        f"[::1]:{port}",
+    ):
         assert server.call("GET", "/v1/models", headers={"Host": host}).status == 200, host
 
 

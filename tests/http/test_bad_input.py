@@ -53,7 +53,10 @@ TABLE = {
     "priority": NOT_INT,
     "best_of": NOT_INT + [0, -1, 2, 21],
     "suffix": NOT_STRING,
-    "stop": [1, True, {}, 1.5, "", [""], ["ok", ""], [1], [["a"]], [None, 2], ["a" * 1025], "b" * 1025, [f"s{i}" for i in range(33)], {"a": "b"}],
+    "stop": [
+        1, True, {}, 1.5, "", [""], ["ok", ""], [1], [["a"]], [None, 2], ["a" * 1025], "b" * 1025,
+        [f"s{i}" for i in range(33)], {"a": "b"},
+    ],
     "stop_token_ids": [5, "5", {}, [-1], [512], [2**31], ["1"], [1.5], [True], [[1]], list(range(65))],
     "logit_bias": [
         5, "x", [], [[1, 2]], {"a": 1}, {"": 1}, {"-1": 1}, {"512": 1}, {"99999999999999999999": 1}, {"1.5": 1},
@@ -104,7 +107,9 @@ class TestPrompt:
         check_error(server.post(PATH, {"max_tokens": 4}), 400, "prompt")
         check_error(server.post(PATH, {"prompt": None}), 400, "prompt")
 
-    @pytest.mark.parametrize("prompt, n", [(["a"] * 129, 1), ([[1]] * 129, 1), (["a"] * 64, 3), (["a"] * 100_000, 1)], ids=short)
+    @pytest.mark.parametrize(
+        "prompt, n", [(["a"] * 129, 1), ([[1]] * 129, 1), (["a"] * 64, 3), (["a"] * 100_000, 1)], ids=short
+    )
     def test_too_many_choices(self, server, prompt, n):
         """A small body must not become an unbounded number of requests."""
         check_error(server.post(PATH, {"prompt": prompt, "n": n, "max_tokens": 1}), 400, ("prompt", "n"))
@@ -113,13 +118,19 @@ class TestPrompt:
         """No half-served request: nothing runs when one of the prompts is bad."""
         before = server.metrics().value("vllm:generation_tokens_total")
         check_error(server.post(PATH, {"prompt": [[1], [2], [512]], "max_tokens": 64}), 400, "prompt")
-        check_error(server.post(PATH, {"prompt": [[1], [300] * 50_000], "max_tokens": 64}), 400, code="context_length_exceeded")
+        check_error(
+            server.post(PATH, {"prompt": [[1], [300] * 50_000], "max_tokens": 64}),
+            400,
+            code="context_length_exceeded",
+        )
         assert server.wait_idle().value("vllm:generation_tokens_total") == before
 
     def test_a_long_text_is_refused_quickly(self, server):
         """Megabytes of text that cannot fit: a 400 with numbers, not minutes of tokenizing."""
         for text in ("a" * 3_000_000, "\n" * 3_000_000, "é🙂" * 500_000):
-            error = check_error(server.post(PATH, {"prompt": text, "max_tokens": 1}), 400, code="context_length_exceeded")
+            error = check_error(
+                server.post(PATH, {"prompt": text, "max_tokens": 1}), 400, code="context_length_exceeded"
+            )
             assert any(c.isdigit() for c in error["message"])
 
 
@@ -128,7 +139,11 @@ class TestCombinations:
         for more in ({}, {"stream": False}, {"stream": None}):
             bad(server, {"stream_options": {"include_usage": True}, **more}, "stream_options")
 
-    @pytest.mark.parametrize("options", [5, "x", True, [], {"include_usage": "yes"}, {"include_usage": 1}, {"continuous_usage_stats": "yes"}], ids=short)
+    @pytest.mark.parametrize(
+        "options",
+        [5, "x", True, [], {"include_usage": "yes"}, {"include_usage": 1}, {"continuous_usage_stats": "yes"}],
+        ids=short,
+    )
     def test_stream_options(self, server, options):
         bad(server, {"stream": True, "stream_options": options}, "stream_options")
 
@@ -157,7 +172,9 @@ class TestCombinations:
             assert reply.header("x-injected") is None
 
     def test_two_faults(self, server):
-        check_error(server.post(PATH, {"prompt": [], "n": 0, "temperature": 9}), 400, ("prompt", "n", "temperature"))
+        check_error(
+            server.post(PATH, {"prompt": [], "n": 0, "temperature": 9}), 400, ("prompt", "n", "temperature")
+        )
 
 
 # ---- bodies that are no JSON object
@@ -198,13 +215,18 @@ class TestBodies:
         """Invalid UTF-8, overlong forms, surrogates, raw NULs."""
         check_error(post(server, body), 400)
 
-    @pytest.mark.parametrize("literal", ["NaN", "Infinity", "-Infinity", "1e999", "-1e999", "01", "+1", ".5", "1.", "0x10", "1_000"])
+    @pytest.mark.parametrize(
+        "literal",
+        ["NaN", "Infinity", "-Infinity", "1e999", "-1e999", "01", "+1", ".5", "1.", "0x10", "1_000"],
+    )
     @pytest.mark.parametrize("field", ["temperature", "top_p", "seed", "unknown_field"])
     def test_no_numbers(self, server, field, literal):
         """Python clients send NaN and Infinity; they are not JSON and never reach the sampler."""
         check_error(post(server, numbers(field, literal)), 400)
 
-    @pytest.mark.parametrize("literal", ["9223372036854775808", "18446744073709551615", "-9223372036854775809", "1" + "0" * 400])
+    @pytest.mark.parametrize(
+        "literal", ["9223372036854775808", "18446744073709551615", "-9223372036854775809", "1" + "0" * 400]
+    )
     @pytest.mark.parametrize("field", ["seed", "n", "max_tokens", "top_k", "priority", "unknown_field"])
     def test_integers_beyond_64_bits(self, server, field, literal):
         check_error(post(server, numbers(field, literal)), 400)
@@ -221,7 +243,13 @@ class TestBodies:
         for depth in (100, 2_000, 100_000, 1_000_000):
             for opening, closing in (("[", "]"), ('{"a":', "}")):
                 middle = "1" if opening != "[" else ""
-                body = '{"prompt": "a", "max_tokens": 1, "x": ' + opening * depth + middle + closing * depth + "}"
+                body = (
+                    '{"prompt": "a", "max_tokens": 1, "x": '
+                    + opening * depth
+                    + middle
+                    + closing * depth
+                    + "}"
+                )
                 check_error(post(server, body), 400)
             check_error(post(server, "[" * depth), 400)
 
@@ -243,7 +271,10 @@ class TestBodies:
     def test_many_keys_and_long_strings(self, server):
         keys = ", ".join(f'"k{i}": {i}' for i in range(20_000))
         assert post(server, '{"prompt": "a", "max_tokens": 1, ' + keys + "}").status in (200, 400)
-        assert post(server, '{"prompt": "a", "max_tokens": 1, "user": "' + "u" * 1_000_000 + '"}').status in (200, 400)
+        assert post(server, '{"prompt": "a", "max_tokens": 1, "user": "' + "u" * 1_000_000 + '"}').status in (
+            200,
+            400,
+        )
         check_error(post(server, '{"prompt": "a", "model": "' + "m" * 1_000_000 + '"}'), (400, 404))
 
 
@@ -277,6 +308,11 @@ class TestParsingSuite:
             if reply.status != 200:
                 check_error(reply, 400)
                 refused.append(path.stem)
-        allowed = {"y_object_duplicated_key", "y_object_duplicated_key_and_value", "y_object_escaped_null_in_key", "y_string_null_escape"}
+        allowed = {
+            "y_object_duplicated_key",
+            "y_object_duplicated_key_and_value",
+            "y_object_escaped_null_in_key",
+            "y_string_null_escape",
+        }
         assert set(refused) <= allowed, refused
         assert "y_object_duplicated_key" in refused

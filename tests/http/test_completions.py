@@ -1,6 +1,7 @@
 """POST /v1/completions: that the answer is the right one, for every form of prompt and every parameter."""
 
 import urllib.parse
+import uuid
 
 import pytest
 
@@ -55,7 +56,9 @@ def test_prompt_ids_are_taken_as_they_are(server):
         by_text = server.complete(golden["prompt"], max_tokens=20, logprobs=1)
         by_ids = server.complete(golden["prompt_ids"], max_tokens=20, logprobs=1)
         assert outcome(by_text) == outcome(by_ids)
-        assert by_text["usage"]["prompt_tokens"] == by_ids["usage"]["prompt_tokens"] == len(golden["prompt_ids"])
+        assert (
+            by_text["usage"]["prompt_tokens"] == by_ids["usage"]["prompt_tokens"] == len(golden["prompt_ids"])
+        )
     without = server.complete(cases()[0]["prompt_ids"][1:], max_tokens=4)
     assert without["usage"]["prompt_tokens"] == len(cases()[0]["prompt_ids"]) - 1
 
@@ -148,7 +151,9 @@ def test_seed(server):
     assert text(server.complete(PROMPT, seed=11, **fields)) == one
     assert text(server.stream(PROMPT, seed=11, **fields)) == one
     assert text(server.complete(PROMPT, seed=12, **fields)) != one
-    assert text(server.complete(PROMPT, seed=-(2**63), **fields)) == text(server.complete(PROMPT, seed=-(2**63), **fields))
+    assert text(server.complete(PROMPT, seed=-(2**63), **fields)) == text(
+        server.complete(PROMPT, seed=-(2**63), **fields)
+    )
     assert text(server.complete(PROMPT, **fields)) != text(server.complete(PROMPT, **fields))
 
 
@@ -169,7 +174,9 @@ def test_only_the_best_token(server, fields):
     assert text(answer) == expected(0, 64)
 
 
-@pytest.mark.parametrize("fields", [{"top_k": 0}, {"top_k": -1}, {"top_p": 1}, {"min_p": 0}, {"top_k": 512}], ids=str)
+@pytest.mark.parametrize(
+    "fields", [{"top_k": 0}, {"top_k": -1}, {"top_p": 1}, {"min_p": 0}, {"top_k": 512}], ids=str
+)
 def test_filters_that_are_off(server, fields):
     base = dict(max_tokens=24, temperature=1, seed=21)
     assert text(server.complete(PROMPT, **base, **fields)) == text(server.complete(PROMPT, **base))
@@ -209,7 +216,10 @@ def test_frequency_penalty_counts_and_presence_does_not(server):
 def test_presence_penalty_changes_the_text(server):
     golden = cases()[3]
     assert text(server.complete(golden["prompt"], max_tokens=64, presence_penalty=2)) != golden["greedy_text"]
-    assert text(server.complete(golden["prompt"], max_tokens=64, presence_penalty=0.0, frequency_penalty=0)) == golden["greedy_text"]
+    assert (
+        text(server.complete(golden["prompt"], max_tokens=64, presence_penalty=0.0, frequency_penalty=0))
+        == golden["greedy_text"]
+    )
 
 
 def test_logit_bias(server):
@@ -264,9 +274,14 @@ def test_no_logprobs_unless_asked(server):
 def test_logprobs_streamed(server):
     """A stream carries the same log-probabilities, each in the chunk that has its text."""
     sampled = dict(logprobs=3, temperature=0.8, seed=9)
-    held_back = dict(logprobs=1, stop=[", there was a little girl named Tom", " Lily is", " loved to play inside"])
+    held_back = dict(
+        logprobs=1, stop=[", there was a little girl named Tom", " Lily is", " loved to play inside"]
+    )
     for fields in (sampled, held_back):
-        whole, folded = server.complete(PROMPT, max_tokens=64, **fields), server.stream(PROMPT, max_tokens=64, **fields)
+        whole, folded = (
+            server.complete(PROMPT, max_tokens=64, **fields),
+            server.stream(PROMPT, max_tokens=64, **fields),
+        )
         assert outcome(whole) == outcome(folded)
         for event in folded.events:
             for choice in event["choices"]:
@@ -340,7 +355,9 @@ def test_stop_with_logprobs(server):
         logprobs = only(ask(PROMPT, max_tokens=64, stop="d Lil", logprobs=1))["logprobs"]
         assert len({len(v) for v in logprobs.values()}) == 1
         assert len(logprobs["tokens"]) <= tokens
-        assert "".join(logprobs["tokens"]).startswith(before) or before.startswith("".join(logprobs["tokens"]))
+        assert "".join(logprobs["tokens"]).startswith(before) or before.startswith(
+            "".join(logprobs["tokens"])
+        )
 
 
 def test_stops_are_per_request_among_choices(server):
@@ -366,7 +383,10 @@ def test_stop_token_ids(server):
         answer = ask(PROMPT, max_tokens=64, stop_token_ids=[ids[at], 500])
         assert only(answer)["finish_reason"] == "stop"
         assert text(answer) in (text_of(ids[:at]), text_of(ids[: at + 1]))
-    assert server.complete(PROMPT, max_tokens=64, stop_token_ids=[ids[at]])["usage"]["completion_tokens"] == at + 1
+    assert (
+        server.complete(PROMPT, max_tokens=64, stop_token_ids=[ids[at]])["usage"]["completion_tokens"]
+        == at + 1
+    )
     assert text(server.complete(PROMPT, max_tokens=64, stop_token_ids=[])) == expected(0, 64)
 
 
@@ -383,7 +403,9 @@ def test_end_of_text(server):
 
 
 def test_skip_special_tokens(server):
-    shown = server.complete(PROMPT, logit_bias={str(EOS): 100}, ignore_eos=True, max_tokens=2, skip_special_tokens=False)
+    shown = server.complete(
+        PROMPT, logit_bias={str(EOS): 100}, ignore_eos=True, max_tokens=2, skip_special_tokens=False
+    )
     assert text(shown) == "</s></s>"
 
 
@@ -444,7 +466,9 @@ def test_context_is_the_limit(server):
     """A prompt too long is refused with numbers; the longest that fits is served."""
     room = longest(server)
     error = check_error(
-        server.post("/v1/completions", {"prompt": [300] * (room + 1), "max_tokens": 1}), 400, code="context_length_exceeded"
+        server.post("/v1/completions", {"prompt": [300] * (room + 1), "max_tokens": 1}),
+        400,
+        code="context_length_exceeded",
     )
     assert str(room) in error["message"]
     assert server.complete([300] * (room - 1), max_tokens=1)["usage"]["total_tokens"] == room
@@ -469,8 +493,11 @@ def test_max_tokens_beyond_the_context(server):
 def test_cached_tokens(server):
     """The second of two equal long prompts comes from the cache, with the same bits."""
     prompt = [BOS] + [(i * 7919) % 500 + 5 for i in range(130)]
-    first = server.complete(prompt, max_tokens=8, logprobs=5)
-    second = server.complete(prompt, max_tokens=8, logprobs=5)
+    fresh = dict(
+        max_tokens=8, logprobs=5, cache_salt=uuid.uuid4().hex
+    )  # nobody else has asked with this salt
+    first = server.complete(prompt, **fresh)
+    second = server.complete(prompt, **fresh)
     assert first["usage"]["prompt_tokens"] == second["usage"]["prompt_tokens"] == 131
     cached = [a["usage"]["prompt_tokens_details"]["cached_tokens"] for a in (first, second)]
     assert cached[0] == 0
@@ -481,7 +508,8 @@ def test_cached_tokens(server):
 def test_last_prompt_token_is_computed(server):
     """A prompt of whole blocks, cached wholly, is still computed at its last token: the answer is right."""
     prompt = [BOS] + [(i * 104729) % 500 + 5 for i in range(95)]
-    answers = [server.complete(prompt, max_tokens=12, logprobs=5) for _ in range(3)]
+    fresh = dict(max_tokens=12, logprobs=5, cache_salt=uuid.uuid4().hex)
+    answers = [server.complete(prompt, **fresh) for _ in range(3)]
     assert outcome(answers[0]) == outcome(answers[1]) == outcome(answers[2])
     assert answers[1]["usage"]["prompt_tokens_details"]["cached_tokens"] == 80
 
@@ -500,11 +528,14 @@ def test_cache_salt_separates(server):
     prompt = [BOS] + [(i * 15485863) % 500 + 5 for i in range(100)]
 
     def cached(**fields):
-        return server.complete(prompt, max_tokens=1, **fields)["usage"]["prompt_tokens_details"]["cached_tokens"]
+        return server.complete(prompt, max_tokens=1, **fields)["usage"]["prompt_tokens_details"][
+            "cached_tokens"
+        ]
 
-    assert cached(cache_salt="a") == 0
-    assert cached(cache_salt="a") >= 80
-    assert cached(cache_salt="b") == 0
+    one, other = uuid.uuid4().hex, uuid.uuid4().hex
+    assert cached(cache_salt=one) == 0
+    assert cached(cache_salt=one) >= 80
+    assert cached(cache_salt=other) == 0
     assert cached() == 0
 
 
@@ -521,7 +552,9 @@ def test_model_by_name(server):
     assert text(server.complete(PROMPT, max_tokens=4, model=name)) == expected(0, 4)
     assert text(server.complete(PROMPT, max_tokens=4, model=None)) == expected(0, 4)
     check_error(
-        server.post("/v1/completions", {"prompt": PROMPT, "model": "no-such-model"}), 404, code="model_not_found"
+        server.post("/v1/completions", {"prompt": PROMPT, "model": "no-such-model"}),
+        404,
+        code="model_not_found",
     )
 
 
@@ -561,7 +594,10 @@ def test_seed_of_the_server(start):
 # ---- UTF-8 and fields that do nothing
 
 
-@pytest.mark.parametrize("prompt", ["naïve café", "日本語のテキスト", "🙂🙃👩‍👩‍👧", "a\u0301\u200d\ufeff", "\ufffd", "tab\tnew\nline"])
+@pytest.mark.parametrize(
+    "prompt",
+    ["naïve café", "日本語のテキスト", "🙂🙃👩‍👩‍👧", "a\u0301\u200d\ufeff", "\ufffd", "tab\tnew\nline"],
+)
 def test_unicode_prompts(server, prompt):
     """Any text is a prompt; bytes that the vocabulary lacks become byte tokens."""
     answer = server.complete(prompt, max_tokens=8, ignore_eos=True)
@@ -587,7 +623,15 @@ def test_seed_at_the_edges(server):
     [
         {"user": "someone"},
         {"foo": 1, "bar": {"baz": [None]}},
-        {"stop": None, "n": None, "logprobs": None, "seed": None, "user": None, "stream": None, "stream_options": None},
+        {
+            "stop": None,
+            "n": None,
+            "logprobs": None,
+            "seed": None,
+            "user": None,
+            "stream": None,
+            "stream_options": None,
+        },
         {"suffix": None, "echo": None, "best_of": None, "logit_bias": None, "functions": None},
         {"echo": False, "best_of": 1},
         {"max_tokens": 8.0, "n": 1.0, "temperature": 0, "top_p": 1},
@@ -599,7 +643,9 @@ def test_seed_at_the_edges(server):
 )
 def test_fields_that_change_nothing(server, fields):
     """Unknown fields are ignored, null is absent, 8.0 is 8."""
-    want = server.complete(PROMPT, **({"max_tokens": 8} | {k: v for k, v in fields.items() if "penalty" in k}))
+    want = server.complete(
+        PROMPT, **({"max_tokens": 8} | {k: v for k, v in fields.items() if "penalty" in k})
+    )
     assert text(server.complete(PROMPT, **({"max_tokens": 8} | fields))) == text(want)
 
 
@@ -617,7 +663,12 @@ def test_fields_that_change_nothing(server, fields):
 )
 def test_documented_fields_without_an_effect_are_refused(server, field, value):
     """A field of the documented API that would be ignored is refused by name: no silently wrong answer."""
-    check_error(server.post("/v1/completions", {"prompt": PROMPT, "max_tokens": 2, field: value}), (400, 501), field, type=None)
+    check_error(
+        server.post("/v1/completions", {"prompt": PROMPT, "max_tokens": 2, field: value}),
+        (400, 501),
+        field,
+        type=None,
+    )
     assert text(server.complete(PROMPT, max_tokens=8)) == expected(0, 8)
 
 

@@ -72,7 +72,7 @@ def storm(server, count, seed):
             while not done.is_set():
                 ask = server.stream if i % 2 else server.complete
                 assert outcome(ask(**mates[i])) == alone[i], f"mate {i} got something else"
-        except BaseException as problem:  # noqa: BLE001: shown by the main thread
+        except BaseException as problem:  # shown by the main thread
             problems.append(problem)
 
     def leaver(number):
@@ -80,7 +80,7 @@ def storm(server, count, seed):
         try:
             for _ in range(count // 8 + 1):
                 vanish(server, dice)
-        except BaseException as problem:  # noqa: BLE001
+        except BaseException as problem:
             problems.append(problem)
 
     friends = [threading.Thread(target=mate, args=(i,)) for i in range(6)]
@@ -108,7 +108,11 @@ def test_storm(start):
 @pytest.mark.timeout(900)
 def test_storm_in_a_tiny_cache(start):
     """The same with so little cache that requests are preempted all the time."""
-    storm(start("--max-num-seqs", "16", "--num-kv-blocks", "140", "--max-num-batched-tokens", "64"), 2000, seed=2)
+    storm(
+        start("--max-num-seqs", "16", "--num-kv-blocks", "140", "--max-num-batched-tokens", "64"),
+        2000,
+        seed=2,
+    )
 
 
 def watch(server, name, wanted, seconds=20):
@@ -174,7 +178,9 @@ def test_slow_readers_disturb_nobody(start):
         slow.append(conn)
     for _ in range(4):
         for i in range(6):
-            assert server.complete(cases()[i]["prompt"], max_tokens=40)["choices"][0]["text"] == expected(i, 40)
+            assert server.complete(cases()[i]["prompt"], max_tokens=40)["choices"][0]["text"] == expected(
+                i, 40
+            )
             assert server.stream(cases()[i]["prompt"], max_tokens=40).choices[0]["text"] == expected(i, 40)
     for conn in slow:
         conn.reset()
@@ -260,6 +266,9 @@ def test_leaving_between_requests(start):
         conn.send(server.bytes("POST", PATH, {"prompt": PROMPT, "max_tokens": 3}))
         conn.read_reply()
         if i % 2:
-            conn.send(server.bytes("POST", PATH, dict(LONG, prompt=PROMPT)) + server.bytes("POST", PATH, dict(LONG, prompt=PROMPT)))
+            conn.send(
+                server.bytes("POST", PATH, dict(LONG, prompt=PROMPT))
+                + server.bytes("POST", PATH, dict(LONG, prompt=PROMPT))
+            )
         leave(conn, ("rst", "fin", "half")[i % 3])
     server.wait_idle()

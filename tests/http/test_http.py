@@ -56,7 +56,11 @@ def post(server, *lines, body=BODY, host=True):
     if host:
         head.append(b"Host: " + server.host_header.encode())
     head.append(b"Content-Type: application/json")
-    return b"\r\n".join(head + [line if isinstance(line, bytes) else line.encode() for line in lines]) + b"\r\n\r\n" + body
+    return (
+        b"\r\n".join(head + [line if isinstance(line, bytes) else line.encode() for line in lines])
+        + b"\r\n\r\n"
+        + body
+    )
 
 
 def hidden(server):
@@ -89,27 +93,64 @@ class TestSmuggling:
         refused(server, post(server, LENGTH, LENGTH), 400)
 
     def test_length_and_chunked(self, server):
-        refused(server, post(server, LENGTH, "Transfer-Encoding: chunked", body=CHUNKED + hidden(server)), 400)
-        refused(server, post(server, "Transfer-Encoding: chunked", "Content-Length: 4", body=CHUNKED + hidden(server)), 400)
+        refused(
+            server, post(server, LENGTH, "Transfer-Encoding: chunked", body=CHUNKED + hidden(server)), 400
+        )
+        refused(
+            server,
+            post(server, "Transfer-Encoding: chunked", "Content-Length: 4", body=CHUNKED + hidden(server)),
+            400,
+        )
 
     @pytest.mark.parametrize(
-        "coding", ["gzip, chunked", "xchunked", "gzip", "chunked, gzip", "identity", "chunked, chunked", '"chunked"', "\x0bchunked", "chunked;q=1"]
+        "coding",
+        [
+            "gzip, chunked",
+            "xchunked",
+            "gzip",
+            "chunked, gzip",
+            "identity",
+            "chunked, chunked",
+            '"chunked"',
+            "\x0bchunked",
+            "chunked;q=1",
+        ],
     )
     def test_other_codings(self, server, coding):
         """Not understood: refused at once instead of waiting for a body that never comes."""
         refused(server, post(server, f"Transfer-Encoding: {coding}", body=CHUNKED + hidden(server)))
 
     def test_two_codings(self, server):
-        refused(server, post(server, "Transfer-Encoding: chunked", "Transfer-Encoding: identity", body=CHUNKED + hidden(server)))
-        refused(server, post(server, "Transfer-Encoding: identity", "Transfer-Encoding: chunked", body=CHUNKED + hidden(server)))
+        refused(
+            server,
+            post(
+                server,
+                "Transfer-Encoding: chunked",
+                "Transfer-Encoding: identity",
+                body=CHUNKED + hidden(server),
+            ),
+        )
+        refused(
+            server,
+            post(
+                server,
+                "Transfer-Encoding: identity",
+                "Transfer-Encoding: chunked",
+                body=CHUNKED + hidden(server),
+            ),
+        )
 
-    @pytest.mark.parametrize("line", ["Content-Length : {n}", "Transfer-Encoding : chunked", "Content-Length\t: {n}", "X-Any : 1"])
+    @pytest.mark.parametrize(
+        "line", ["Content-Length : {n}", "Transfer-Encoding : chunked", "Content-Length\t: {n}", "X-Any : 1"]
+    )
     def test_space_before_the_colon(self, server, line):
         body = CHUNKED if "chunked" in line else BODY
         more = [LENGTH] if line.startswith("X-Any") else []
         refused(server, post(server, line.format(n=len(BODY)), *more, body=body + hidden(server)), 400)
 
-    @pytest.mark.parametrize("value", ["-1", "+3", "abc", "3, 3", "0x10", "1e2", "18446744073709551617", "3 3", "", "9" * 400])
+    @pytest.mark.parametrize(
+        "value", ["-1", "+3", "abc", "3, 3", "0x10", "1e2", "18446744073709551617", "3 3", "", "9" * 400]
+    )
     def test_lengths_that_are_none(self, server, value):
         """Refused by the HTTP library itself."""
         cut_off(server, post(server, f"Content-Length: {value}", body=BODY + hidden(server)), 400, 411, 413)
@@ -121,13 +162,21 @@ class TestSmuggling:
 
     @pytest.mark.parametrize("size", [b"FFFFFFFFFFFFFFFFF", b"ZZ", b"-3", b"0x5", b"", b" ", b"5 5"])
     def test_bad_chunk_sizes(self, server, size):
-        cut_off(server, post(server, "Transfer-Encoding: chunked", body=size + b"\r\n" + BODY + b"\r\n0\r\n\r\n"), 400, 413)
+        cut_off(
+            server,
+            post(server, "Transfer-Encoding: chunked", body=size + b"\r\n" + BODY + b"\r\n0\r\n\r\n"),
+            400,
+            413,
+        )
 
     @pytest.mark.slow
     def test_largest_chunk_size(self, server):
         """2^64 - 1 bytes never come: the connection is cut, at the latest by the rate that a body must have."""
         body = b"FFFFFFFFFFFFFFFF\r\n" + BODY + b"\r\n0\r\n\r\n" + hidden(server)
-        assert all(r.status in (400, 408, 413) for r in answers(server, post(server, "Transfer-Encoding: chunked", body=body), 60))
+        assert all(
+            r.status in (400, 408, 413)
+            for r in answers(server, post(server, "Transfer-Encoding: chunked", body=body), 60)
+        )
 
     def test_chunk_longer_than_it_says(self, server):
         body = b"%x\r\n%s\r\n0\r\n\r\n" % (len(BODY) - 5, BODY)
@@ -144,7 +193,6 @@ class TestSmuggling:
         inner = hidden(server)
         head = f"GET /health HTTP/1.1\r\nHost: {server.host_header}\r\nContent-Length: {len(inner)}\r\nConnection: close\r\n\r\n"
         assert len(answers(server, head.encode() + inner)) == 1
-
 
     @pytest.mark.parametrize(
         "method, path, more, status",
@@ -199,7 +247,9 @@ class TestHeaderBytes:
 
     def test_nul_in_the_target(self, server):
         host = server.host_header.encode()
-        refused(server, b"GET /health\x00x HTTP/1.1\r\nHost: " + host + b"\r\nConnection: close\r\n\r\n", 400, 404)
+        refused(
+            server, b"GET /health\x00x HTTP/1.1\r\nHost: " + host + b"\r\nConnection: close\r\n\r\n", 400, 404
+        )
 
     @pytest.mark.parametrize("name", [b"X\x00Y", b"X Y", b"X(Y)", b"", b"X\x7fY"])
     def test_bad_names(self, server, name):
@@ -238,7 +288,20 @@ class TestTargets:
         for path in ("/health%00x", "/v1/models%00", "/%00"):
             assert server.get(path).status in (400, 404)
 
-    @pytest.mark.parametrize("path", ["/%2e%2e/health", "/../health", "//health", "/health/", "/HEALTH", "/v1/../health", "/v1//models", "/./health", "/health;x"])
+    @pytest.mark.parametrize(
+        "path",
+        [
+            "/%2e%2e/health",
+            "/../health",
+            "//health",
+            "/health/",
+            "/HEALTH",
+            "/v1/../health",
+            "/v1//models",
+            "/./health",
+            "/health;x",
+        ],
+    )
     def test_only_exact_paths(self, server, path):
         check_error(server.get(path), (404, 400))
 
@@ -258,9 +321,15 @@ class TestTargets:
     def test_absolute_target(self, server):
         """An absolute URI is not a way around routing or keys."""
         host = server.host_header.encode()
-        (reply,) = answers(server, b"GET http://" + host + b"/health HTTP/1.1\r\nHost: " + host + b"\r\nConnection: close\r\n\r\n")
+        (reply,) = answers(
+            server,
+            b"GET http://" + host + b"/health HTTP/1.1\r\nHost: " + host + b"\r\nConnection: close\r\n\r\n",
+        )
         assert reply.status in (200, 400, 404, 405, 501)
-        (reply,) = answers(server, b"GET http://evil.example/health HTTP/1.1\r\nHost: " + host + b"\r\nConnection: close\r\n\r\n")
+        (reply,) = answers(
+            server,
+            b"GET http://evil.example/health HTTP/1.1\r\nHost: " + host + b"\r\nConnection: close\r\n\r\n",
+        )
         assert reply.status in (200, 400, 403, 404, 405, 421, 501)
 
 
@@ -282,7 +351,9 @@ class TestMethods:
         assert allowed <= {m.strip() for m in reply.header("allow").split(",")}
         assert method not in reply.header("allow")
 
-    @pytest.mark.parametrize("method", ["BREW", "TRACE", "CONNECT", "get", "PROPFIND", "POSTS", "OPTIONSX", "X" * 1000])
+    @pytest.mark.parametrize(
+        "method", ["BREW", "TRACE", "CONNECT", "get", "PROPFIND", "POSTS", "OPTIONSX", "X" * 1000]
+    )
     def test_unknown_method(self, server, method):
         host = server.host_header
         data = f"{method} /v1/completions HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n".encode()
@@ -294,7 +365,17 @@ class TestMethods:
         assert len(replies) <= 1
         assert all(r.status in (400, 404, 405, 501, 505) for r in replies)
 
-    @pytest.mark.parametrize("line", [b"GET /health HTTP/9.9", b"GET /health", b"GET", b"\x16\x03\x01\x02\x00", b"GET  /health  HTTP/1.1", b"nonsense"])
+    @pytest.mark.parametrize(
+        "line",
+        [
+            b"GET /health HTTP/9.9",
+            b"GET /health",
+            b"GET",
+            b"\x16\x03\x01\x02\x00",
+            b"GET  /health  HTTP/1.1",
+            b"nonsense",
+        ],
+    )
     def test_bad_request_lines(self, server, line):
         with server.connect(timeout=20) as conn:
             conn.send(line + b"\r\nHost: " + server.host_header.encode() + b"\r\nConnection: close\r\n\r\n")
@@ -318,12 +399,29 @@ class TestMethods:
 
 
 class TestBodies:
-    @pytest.mark.parametrize("value", ["application/json", "application/json; charset=utf-8", "Application/JSON", "application/json;charset=UTF-8", None])
+    @pytest.mark.parametrize(
+        "value",
+        [
+            "application/json",
+            "application/json; charset=utf-8",
+            "Application/JSON",
+            "application/json;charset=UTF-8",
+            None,
+        ],
+    )
     def test_json_types(self, server, value):
         reply = server.call("POST", "/v1/completions", BODY, headers={"Content-Type": value})
         assert reply.status == 200, reply
 
-    @pytest.mark.parametrize("value", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x", "text/plain; a=application/json"])
+    @pytest.mark.parametrize(
+        "value",
+        [
+            "text/plain",
+            "application/x-www-form-urlencoded",
+            "multipart/form-data; boundary=x",
+            "text/plain; a=application/json",
+        ],
+    )
     def test_types_that_browsers_send_unasked(self, server, value):
         """A web page can post these without asking first, so they are refused, with the reason."""
         reply = server.call("POST", "/v1/completions", BODY, headers={"Content-Type": value})
@@ -350,7 +448,12 @@ class TestBodies:
 
     def test_chunked_body(self, server):
         with server.connect() as conn:
-            body = b"".join(b"%x\r\n%s\r\n" % (len(BODY[i : i + 7]), BODY[i : i + 7]) for i in range(0, len(BODY), 7)) + b"0\r\n\r\n"
+            body = (
+                b"".join(
+                    b"%x\r\n%s\r\n" % (len(BODY[i : i + 7]), BODY[i : i + 7]) for i in range(0, len(BODY), 7)
+                )
+                + b"0\r\n\r\n"
+            )
             conn.send(post(server, "Transfer-Encoding: chunked", body=body))
             assert conn.read_reply().json()["choices"][0]["text"] == want()
 
@@ -382,7 +485,13 @@ class TestBodies:
         """70,000 chunks of a byte: more work than it is worth, but no more than that."""
         padded = BODY[:-1] + b" " * 70_000 + b"}"
         with server.connect() as conn:
-            conn.send(post(server, "Transfer-Encoding: chunked", body=b"".join(b"1\r\n%c\r\n" % c for c in padded) + b"0\r\n\r\n"))
+            conn.send(
+                post(
+                    server,
+                    "Transfer-Encoding: chunked",
+                    body=b"".join(b"1\r\n%c\r\n" % c for c in padded) + b"0\r\n\r\n",
+                )
+            )
             assert conn.read_reply().json()["choices"][0]["text"] == want()
 
     def test_error_with_unread_body(self, server):
@@ -452,11 +561,20 @@ class TestHeaders:
     @pytest.mark.parametrize("value", ["abc", "A-1.b:2_c", "x" * 128])
     def test_request_id_is_echoed(self, server, value):
         for method, path, body in (("GET", "/v1/models", None), ("POST", "/v1/completions", BODY)):
-            assert server.call(method, path, body, headers={"X-Request-Id": value}).header("x-request-id") == value
-        stream = server.post("/v1/completions", {"prompt": PROMPT, "max_tokens": 1, "stream": True}, headers={"x-request-id": value})
+            assert (
+                server.call(method, path, body, headers={"X-Request-Id": value}).header("x-request-id")
+                == value
+            )
+        stream = server.post(
+            "/v1/completions",
+            {"prompt": PROMPT, "max_tokens": 1, "stream": True},
+            headers={"x-request-id": value},
+        )
         assert stream.header("x-request-id") == value
 
-    @pytest.mark.parametrize("value", ["", "x" * 129, "a b", "a\tb", "é", "a/b", '"a"', "<script>", "a;b", "a,b"])
+    @pytest.mark.parametrize(
+        "value", ["", "x" * 129, "a b", "a\tb", "é", "a/b", '"a"', "<script>", "a;b", "a,b"]
+    )
     def test_request_id_is_validated(self, server, value):
         reply = server.call("POST", "/v1/completions", BODY, headers={"X-Request-Id": value})
         assert reply.status == 200
@@ -479,7 +597,15 @@ class TestCors:
 
     ORIGIN = {"Origin": "https://evil.example"}
 
-    @pytest.mark.parametrize("method, path, body", [("GET", "/v1/models", None), ("GET", "/health", None), ("POST", "/v1/completions", BODY), ("GET", "/nowhere", None)])
+    @pytest.mark.parametrize(
+        "method, path, body",
+        [
+            ("GET", "/v1/models", None),
+            ("GET", "/health", None),
+            ("POST", "/v1/completions", BODY),
+            ("GET", "/nowhere", None),
+        ],
+    )
     def test_no_allow_origin(self, server, method, path, body):
         reply = server.call(method, path, body, headers=self.ORIGIN)
         assert not [k for k, _ in reply.headers if k.startswith("access-control-")]
@@ -507,7 +633,13 @@ class TestConnections:
         with server.connect() as conn:
             for i in range(50):
                 if i % 5 == 0:
-                    conn.send(server.bytes("POST", "/v1/completions", {"prompt": PROMPT, "max_tokens": 2, "temperature": 0, "stream": True}))
+                    conn.send(
+                        server.bytes(
+                            "POST",
+                            "/v1/completions",
+                            {"prompt": PROMPT, "max_tokens": 2, "temperature": 0, "stream": True},
+                        )
+                    )
                     assert parse_events(conn.read_reply().body)
                 elif i % 5 == 1:
                     conn.send(server.bytes("POST", "/v1/completions", b'{"prompt": 5}'))
@@ -530,7 +662,9 @@ class TestConnections:
             assert reply.json()["choices"][0]["text"] == want()
 
     def test_connection_close(self, server):
-        (reply,) = answers(server, server.bytes("POST", "/v1/completions", BODY, headers={"Connection": "close"}))
+        (reply,) = answers(
+            server, server.bytes("POST", "/v1/completions", BODY, headers={"Connection": "close"})
+        )
         assert reply.status == 200
 
     def test_http_1_0(self, server):
@@ -558,9 +692,9 @@ class TestConnections:
 
 
 class TestSlowClients:
-    def test_slow_headers_and_bodies(self, server):
-        """Headers have an absolute deadline of about ten seconds, however steadily they trickle; a slow body is cut
-        too. Meanwhile others are served, and an idle kept connection stays usable."""
+    def test_slow_headers(self, server):
+        """Headers have an absolute deadline of about ten seconds, however steadily they trickle. Meanwhile others are
+        served, and an idle kept connection stays usable."""
         kept = server.connect()
         kept.send(server.bytes("POST", "/v1/completions", BODY))
         assert kept.read_reply().status == 200
@@ -590,7 +724,12 @@ class TestSlowClients:
         line = b"GET /health HTTP/1.1\r\n"
         cases = [
             ("half a line", line[:9], [b""] * 30, 1),
-            ("a line a second", line + b"Host: " + host + b"\r\n", [b"X-%d: 1\r\n" % i for i in range(30)], 1),
+            (
+                "a line a second",
+                line + b"Host: " + host + b"\r\n",
+                [b"X-%d: 1\r\n" % i for i in range(30)],
+                1,
+            ),
             ("a byte at a time", line + b"X-Any: ", [b"a"] * 60, 0.5),
         ]
         threads = [threading.Thread(target=trickle, args=c) for c in cases]
@@ -709,7 +848,7 @@ class TestAtOnce:
                     check_error(server.post("/v1/completions", {"prompt": PROMPT, "n": 0}), 400, "n")
                 else:
                     assert server.stream(PROMPT, max_tokens=i).choices[0]["text"] == expected(0, i)
-            except BaseException as problem:  # noqa: BLE001: shown by the main thread
+            except BaseException as problem:  # shown by the main thread
                 problems.append(problem)
 
         threads = [threading.Thread(target=one, args=(i,)) for i in range(50)]

@@ -97,7 +97,9 @@ def test_cuda_without_a_gpu(model):
 def test_config_file(tmp_path, start):
     """Flags come from a file too, with the command line above it; an unknown key is refused with its line."""
     file = tmp_path / "quire.yaml"
-    file.write_text("# a comment\nserved-model-name: from-file\nmax_num_seqs: 2\nno-enable-prefix-caching: true\n")
+    file.write_text(
+        "# a comment\nserved-model-name: from-file\nmax_num_seqs: 2\nno-enable-prefix-caching: true\n"
+    )
     server = start("--config", file)
     assert server.models() == ["from-file"]
     server = start("--config", file, "--served-model-name", "from-flag")
@@ -105,7 +107,15 @@ def test_config_file(tmp_path, start):
     server = start("--config", file, env={"QUIRE_SERVED_MODEL_NAME": "from-env"})
     assert server.models() == ["from-env"]
     file.write_text("port: 0\nnonsense: 5\n")
-    fails(2, "serve", data("models/stories260K/stories260K.gguf"), "--config", file, says=["nonsense", "2"], lines=1)
+    fails(
+        2,
+        "serve",
+        data("models/stories260K/stories260K.gguf"),
+        "--config",
+        file,
+        says=["nonsense", "2"],
+        lines=1,
+    )
 
 
 # ---- what is wrong with the model: exit code 1
@@ -113,7 +123,12 @@ def test_config_file(tmp_path, start):
 
 def test_missing_model(tmp_path):
     path = tmp_path / "absent.gguf"
-    for command in (["serve", path, "--port", "0"], ["generate", path, "-p", "a"], ["inspect", path], ["tokenize", path, "a"]):
+    for command in (
+        ["serve", path, "--port", "0"],
+        ["generate", path, "-p", "a"],
+        ["inspect", path],
+        ["tokenize", path, "a"],
+    ):
         fails(1, *command, says=["absent.gguf"])
 
 
@@ -195,7 +210,9 @@ def test_random_damage(broken):
         result = run("generate", broken(change), "-p", "a", "-n", "2")
         assert result.returncode in (0, 1), result
         assert "Sanitizer" not in result.stderr, result.stderr
-        assert result.stderr.replace("\n", "").isprintable(), f"bytes of the file reach the terminal: {result.stderr!r}"
+        assert result.stderr.replace("\n", "").isprintable(), (
+            f"bytes of the file reach the terminal: {result.stderr!r}"
+        )
 
 
 def test_names_in_messages_are_escaped(broken):
@@ -269,7 +286,10 @@ def test_port_is_free_again(start, model):
 
 def drain(server, streams=2, count=900):
     """Streams under way, long enough to be met by a signal."""
-    opened = [server.open_stream(PROMPT, max_tokens=count, ignore_eos=True, n=8, temperature=1, seed=i) for i in range(streams)]
+    opened = [
+        server.open_stream(PROMPT, max_tokens=count, ignore_eos=True, n=8, temperature=1, seed=i)
+        for i in range(streams)
+    ]
     iterators = [iter(s) for s in opened]
     firsts = [[next(i)] for i in iterators]
     return opened, iterators, firsts
@@ -323,7 +343,9 @@ def test_drain_of_a_whole_answer(start):
     """A request without streaming is answered, too, before the end."""
     server = start("--max-num-seqs", "4")
     with server.connect() as conn:
-        conn.send(server.bytes("POST", PATH, {"prompt": PROMPT, "max_tokens": 900, "n": 8, "ignore_eos": True}))
+        conn.send(
+            server.bytes("POST", PATH, {"prompt": PROMPT, "max_tokens": 900, "n": 8, "ignore_eos": True})
+        )
         end = time.monotonic() + 20
         while server.metrics().value("vllm:num_requests_running") == 0:
             assert time.monotonic() < end
@@ -356,7 +378,10 @@ def test_stop_among_difficult_clients(start):
     server = start("--drain-timeout", "1")
     conns = [server.connect(rcvbuf=4096) for _ in range(5)]
     conns[0].send(b"GET /health HT")
-    conns[1].send(server.bytes("POST", PATH, headers={"Content-Length": "1000", "Content-Type": "application/json"}) + b'{"pro')
+    conns[1].send(
+        server.bytes("POST", PATH, headers={"Content-Length": "1000", "Content-Type": "application/json"})
+        + b'{"pro'
+    )
     body = {"prompt": PROMPT, "max_tokens": 1900, "ignore_eos": True, "stream": True, "logprobs": 20, "n": 4}
     conns[2].send(server.bytes("POST", PATH, body))
     conns[3].send(server.bytes("GET", "/health"))
@@ -445,7 +470,11 @@ def test_log_line_of_a_request(start):
     """One line a request with its times and how it ended; never what it said."""
     server = start()
     server.secrets.append("canary-7d1f")
-    server.post(PATH, {"prompt": "Say canary-7d1f", "max_tokens": 7, "temperature": 0, "user": "canary-7d1f"}, headers={"X-Request-Id": "log-test-1"})
+    server.post(
+        PATH,
+        {"prompt": "Say canary-7d1f", "max_tokens": 7, "temperature": 0, "user": "canary-7d1f"},
+        headers={"X-Request-Id": "log-test-1"},
+    )
     server.post(PATH, {"prompt": "canary-7d1f", "temperature": "canary-7d1f", "canary-7d1f": 1})
     server.post(PATH, b'{"prompt": canary-7d1f')
     server.wait_idle()
@@ -468,7 +497,9 @@ def test_log_injection(start):
     server.post(PATH, {"prompt": "a", "max_tokens": 1, "model": "x\nlevel=error msg=forged\x1b[31m"})
     server.post(PATH, {"prompt": "a", "max_tokens": 1, "x\nlevel=error msg=forged": 1})
     with server.connect() as conn:
-        conn.send(f"GET /health HTTP/1.1\r\nHost: {server.host_header}\r\nUser-Agent: a\x1b[31m\r\nConnection: close\r\n\r\n".encode())
+        conn.send(
+            f"GET /health HTTP/1.1\r\nHost: {server.host_header}\r\nUser-Agent: a\x1b[31m\r\nConnection: close\r\n\r\n".encode()
+        )
         conn.rest()
     log = server.log()
     assert not re.search(r"^level=error msg=forged", log, re.M)
@@ -530,7 +561,9 @@ def test_generate(model, case):
 def test_generate_json(model):
     result = run("generate", model, "-p", PROMPT, "-n", "20", "--json")
     assert result.returncode == 0, result
-    assert expected(0, 20) in json.dumps(json.loads(result.stdout), ensure_ascii=False).encode().decode("unicode_escape")
+    assert expected(0, 20) in json.dumps(json.loads(result.stdout), ensure_ascii=False).encode().decode(
+        "unicode_escape"
+    )
 
 
 def test_generate_on_the_reference_device(model):
@@ -588,7 +621,11 @@ def test_closed_output(model):
 
     from process import BINARY
 
-    process = subprocess.Popen([str(BINARY), "generate", str(model), "-p", PROMPT, "-n", "1500", "--ignore-eos"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    process = subprocess.Popen(
+        [str(BINARY), "generate", str(model), "-p", PROMPT, "-n", "1500", "--ignore-eos"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
     process.stdout.read(10)
     process.stdout.close()
     process.wait(30)

@@ -58,7 +58,9 @@ def test_a_full_queue_refuses_streams_with_a_status(start):
     first = server.open_stream(PROMPT, max_tokens=1500, ignore_eos=True)
     events = iter(first)
     next(events)
-    statuses = [server.post(PATH, {"prompt": PROMPT, "stream": True, "max_tokens": 2}).status for _ in range(5)]
+    statuses = [
+        server.post(PATH, {"prompt": PROMPT, "stream": True, "max_tokens": 2}).status for _ in range(5)
+    ]
     assert 503 in statuses or 429 in statuses, statuses
     first.conn.reset()
     server.wait_idle()
@@ -89,7 +91,9 @@ def test_a_queue_full_of_tokens(start):
     server = start("--max-num-seqs", "1", "--max-num-queued-seqs", "1000")
     prompt = [BOS] + [(i * 7919) % 500 + 5 for i in range(1800)]
     want = outcome(server.complete(prompt, max_tokens=4))
-    replies = together([lambda: server.post(PATH, {"prompt": [prompt] * 8, "max_tokens": 4, "temperature": 0})] * 24)
+    replies = together(
+        [lambda: server.post(PATH, {"prompt": [prompt] * 8, "max_tokens": 4, "temperature": 0})] * 24
+    )
     for reply in replies:
         assert reply.status in (200, 429, 503), reply
         if reply.status == 200:
@@ -103,7 +107,12 @@ def test_a_queue_full_of_tokens(start):
 def test_preemption_keeps_the_bits(start, server, block):
     """A cache for about two and a half requests, given ten: all are answered, with the bits of a large cache."""
     calls = [
-        dict(prompt=[BOS] + [(i * 7919 + j * 31) % 500 + 5 for j in range(20 + i)], max_tokens=90, ignore_eos=True, logprobs=3)
+        dict(
+            prompt=[BOS] + [(i * 7919 + j * 31) % 500 + 5 for j in range(20 + i)],
+            max_tokens=90,
+            ignore_eos=True,
+            logprobs=3,
+        )
         | ({"temperature": 1, "seed": i} if i % 3 == 0 else {})
         for i in range(10)
     ]
@@ -115,7 +124,16 @@ def test_preemption_keeps_the_bits(start, server, block):
     assert m.value("vllm:num_preemptions_total") > 0
 
 
-@pytest.mark.parametrize("flags", [("--max-num-batched-tokens", "16", "--max-num-seqs", "4"), ("--threads", "1"), ("--threads", "3"), ("--block-size", "1")], ids=" ".join)
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ("--max-num-batched-tokens", "16", "--max-num-seqs", "4"),
+        ("--threads", "1"),
+        ("--threads", "3"),
+        ("--block-size", "1"),
+    ],
+    ids=" ".join,
+)
 def test_settings_do_not_move_a_bit(start, server, flags):
     """Chunk length, threads and block size change no log-probability, alone or together."""
     other = start(*flags)
@@ -129,7 +147,9 @@ def test_settings_do_not_move_a_bit(start, server, flags):
 def test_what_can_never_fit_is_refused(start):
     """Larger than the whole cache: a 400 with numbers, at once, whatever the load."""
     server = start("--num-kv-blocks", "8")  # 128 tokens
-    error = check_error(server.post(PATH, {"prompt": [7] * 200, "max_tokens": 5}), 400, code="context_length_exceeded")
+    error = check_error(
+        server.post(PATH, {"prompt": [7] * 200, "max_tokens": 5}), 400, code="context_length_exceeded"
+    )
     assert any(c.isdigit() for c in error["message"])
     reply = server.post(PATH, {"prompt": [7] * 100, "max_tokens": 100, "ignore_eos": True, "temperature": 0})
     if reply.status == 200:
@@ -176,7 +196,12 @@ def order_of_answers(server, later):
     return waiting == len(later), order[-len(later) :]
 
 
-LATER = [("low", {"priority": 10}), ("middle", {"priority": 5}), ("high", {"priority": -3}), ("high-too", {"priority": -3})]
+LATER = [
+    ("low", {"priority": 10}),
+    ("middle", {"priority": 5}),
+    ("high", {"priority": -3}),
+    ("high-too", {"priority": -3}),
+]
 
 
 def test_priority(start):
@@ -234,7 +259,13 @@ def test_open_loop(server):
     for i in range(300):
         case, count = i % 6, 1 + i % 64
         ask = (server.complete, server.stream)[i % 2]
-        calls.append(lambda ask=ask, case=case, count=count: (ask(cases()[case]["prompt"], max_tokens=count), case, count))
+        calls.append(
+            lambda ask=ask, case=case, count=count: (
+                ask(cases()[case]["prompt"], max_tokens=count),
+                case,
+                count,
+            )
+        )
     for answer, case, count in together(calls, 60):
         assert outcome(answer)[0][1] == expected(case, count)
     server.wait_idle()

@@ -47,7 +47,11 @@ def test_labels(server):
     """Each vllm: sample names the model and the engine; nothing that a client chose is a label."""
     name = server.models()[0]
     canary = "canary-in-labels"
-    server.post(PATH, {"prompt": canary, "max_tokens": 1, "user": canary}, headers={"X-Request-Id": canary, "User-Agent": canary})
+    server.post(
+        PATH,
+        {"prompt": canary, "max_tokens": 1, "user": canary},
+        headers={"X-Request-Id": canary, "User-Agent": canary},
+    )
     server.get("/" + canary)
     server.post(PATH, {"prompt": "a", "model": canary})
     reply = server.get("/metrics")
@@ -81,7 +85,9 @@ def test_scrape_is_stable(server):
     """The set of series does not depend on load: no series appears or vanishes."""
 
     def series():
-        return {(n, tuple(sorted(l.items()))) for f in server.metrics().families.values() for n, l, _ in f.samples}
+        return {
+            (n, tuple(sorted(l.items()))) for f in server.metrics().families.values() for n, l, _ in f.samples
+        }
 
     before = series()
     server.complete(PROMPT, max_tokens=4)
@@ -90,11 +96,22 @@ def test_scrape_is_stable(server):
 
 
 def counted(m):
-    names = ("prompt_tokens_total", "generation_tokens_total", "prefix_cache_hits_total", "prefix_cache_queries_total")
+    names = (
+        "prompt_tokens_total",
+        "generation_tokens_total",
+        "prefix_cache_hits_total",
+        "prefix_cache_queries_total",
+    )
     out = {n: m.value(f"vllm:{n}") for n in names}
     for reason in ("stop", "length", "abort"):
         out[reason] = m.value("vllm:request_success_total", finished_reason=reason)
-    for name in ("time_to_first_token_seconds", "e2e_request_latency_seconds", "request_prompt_tokens", "request_generation_tokens", "inter_token_latency_seconds"):
+    for name in (
+        "time_to_first_token_seconds",
+        "e2e_request_latency_seconds",
+        "request_prompt_tokens",
+        "request_generation_tokens",
+        "inter_token_latency_seconds",
+    ):
         out[name] = m.value(f"vllm:{name}_count")
     out["prompt sum"] = m.value("vllm:request_prompt_tokens_sum")
     out["generation sum"] = m.value("vllm:request_generation_tokens_sum")
@@ -141,7 +158,13 @@ def test_generation_tokens_exactly(start):
 
 def test_stop_string_is_a_stop(server):
     """A stop string is found outside the engine, which is told to cancel; yet it is no abort."""
-    _, by = moved(server, lambda: [server.complete(PROMPT, max_tokens=1000, stop=" girl"), server.stream(PROMPT, max_tokens=1000, stop=" girl")])
+    _, by = moved(
+        server,
+        lambda: [
+            server.complete(PROMPT, max_tokens=1000, stop=" girl"),
+            server.stream(PROMPT, max_tokens=1000, stop=" girl"),
+        ],
+    )
     assert (by["stop"], by["abort"], by["length"]) == (2, 0, 0)
 
 

@@ -13,7 +13,8 @@ PROMPT = "Once upon a time"
 
 def connect(server, **options):
     return openai.OpenAI(
-        base_url=server.url + "/v1", **({"api_key": server.key or "EMPTY", "max_retries": 0, "timeout": 60} | options)
+        base_url=server.url + "/v1",
+        **({"api_key": server.key or "EMPTY", "max_retries": 0, "timeout": 60} | options),
     )
 
 
@@ -32,12 +33,18 @@ def test_complete(client, name):
     answer = client.completions.create(model=name, prompt=PROMPT, max_tokens=64, temperature=0)
     assert answer.choices[0].text == cases()[0]["greedy_text"]
     assert answer.choices[0].finish_reason == "length"
-    assert answer.usage.prompt_tokens == 5 and answer.usage.completion_tokens == 64 and answer.usage.total_tokens == 69
+    assert (
+        answer.usage.prompt_tokens == 5
+        and answer.usage.completion_tokens == 64
+        and answer.usage.total_tokens == 69
+    )
     assert answer._request_id, "the client finds x-request-id"
 
 
 def test_stream(client, name):
-    chunks = list(client.completions.create(model=name, prompt=PROMPT, max_tokens=64, temperature=0, stream=True))
+    chunks = list(
+        client.completions.create(model=name, prompt=PROMPT, max_tokens=64, temperature=0, stream=True)
+    )
     assert "".join(c.choices[0].text for c in chunks) == cases()[0]["greedy_text"]
     assert [c.choices[0].finish_reason for c in chunks if c.choices[0].finish_reason] == ["length"]
     assert all(c.usage is None for c in chunks)
@@ -47,7 +54,12 @@ def test_usage_chunk(client, name):
     """With include_usage one more chunk comes last, without choices."""
     chunks = list(
         client.completions.create(
-            model=name, prompt=PROMPT, max_tokens=9, temperature=0, stream=True, stream_options={"include_usage": True}
+            model=name,
+            prompt=PROMPT,
+            max_tokens=9,
+            temperature=0,
+            stream=True,
+            stream_options={"include_usage": True},
         )
     )
     assert chunks[-1].choices == [] and chunks[-1].usage.total_tokens == 14
@@ -62,7 +74,12 @@ def test_several_choices(client, name):
 
 def test_extra_body(client, name):
     answer = client.completions.create(
-        model=name, prompt=PROMPT, max_tokens=12, temperature=1, seed=4, extra_body={"top_k": 1, "ignore_eos": True}
+        model=name,
+        prompt=PROMPT,
+        max_tokens=12,
+        temperature=1,
+        seed=4,
+        extra_body={"top_k": 1, "ignore_eos": True},
     )
     assert answer.choices[0].text == expected(0, 12)
 
@@ -103,7 +120,9 @@ def test_key(start):
 
 def test_leaving_a_stream(client, name, server):
     """A consumer that stops reading frees everything."""
-    with client.completions.create(model=name, prompt=PROMPT, max_tokens=1900, stream=True, extra_body={"ignore_eos": True}) as chunks:
+    with client.completions.create(
+        model=name, prompt=PROMPT, max_tokens=1900, stream=True, extra_body={"ignore_eos": True}
+    ) as chunks:
         for i, _ in enumerate(chunks):
             if i == 3:
                 break
@@ -123,7 +142,11 @@ def test_64_streams_at_once(client, name, server):
             assert alone[i][0][1] == expected(i % 6, fields["max_tokens"])
 
     def stream(fields):
-        text, logprobs, finish = "", {"tokens": [], "token_logprobs": [], "top_logprobs": [], "text_offset": []}, None
+        text, logprobs, finish = (
+            "",
+            {"tokens": [], "token_logprobs": [], "top_logprobs": [], "text_offset": []},
+            None,
+        )
         for chunk in client.completions.create(model=name, stream=True, **fields):
             choice = chunk.choices[0]
             text += choice.text

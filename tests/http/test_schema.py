@@ -47,14 +47,23 @@ def needed(name):
 
 def test_the_validator_bites():
     with pytest.raises(AssertionError):
-        validate({"id": "x", "object": "text_completion", "created": 1, "model": "m"}, "CreateCompletionResponse")
+        validate(
+            {"id": "x", "object": "text_completion", "created": 1, "model": "m"}, "CreateCompletionResponse"
+        )
     with pytest.raises(AssertionError):
         validate({"error": {"message": "m", "type": "t", "param": None, "code": 400}}, "ErrorResponse")
 
 
 @pytest.mark.parametrize(
     "fields",
-    [{}, {"n": 3, "temperature": 1}, {"logprobs": 5}, {"logprobs": 0}, {"stop": " girl"}, {"prompt": ["a", "b"]}],
+    [
+        {},
+        {"n": 3, "temperature": 1},
+        {"logprobs": 5},
+        {"logprobs": 0},
+        {"stop": " girl"},
+        {"prompt": ["a", "b"]},
+    ],
     ids=str,
 )
 def test_completion(server, fields):
@@ -66,7 +75,9 @@ def test_completion(server, fields):
     assert isinstance(usage["prompt_tokens_details"]["cached_tokens"], int)
 
 
-@pytest.mark.parametrize("fields", [{}, {"n": 3, "temperature": 1}, {"logprobs": 5}, {"stop": " girl"}], ids=str)
+@pytest.mark.parametrize(
+    "fields", [{}, {"n": 3, "temperature": 1}, {"logprobs": 5}, {"stop": " girl"}], ids=str
+)
 def test_chunks(server, fields):
     folded = server.stream(PROMPT, **({"max_tokens": 12, "stream_options": {"include_usage": True}} | fields))
     for event in folded.events:
@@ -91,7 +102,9 @@ def test_errors(server):
         server.get("/nowhere"),
         server.get("/v1/completions"),
         server.post("/v1/completions", {"prompt": [1] * 100_000}),
-        server.call("POST", "/v1/completions", b"a=b", headers={"Content-Type": "application/x-www-form-urlencoded"}),
+        server.call(
+            "POST", "/v1/completions", b"a=b", headers={"Content-Type": "application/x-www-form-urlencoded"}
+        ),
     ]
     for reply in replies:
         assert 400 <= reply.status < 500
@@ -117,11 +130,15 @@ def test_usage_chunk_is_last(server):
     assert (usage["prompt_tokens"], usage["completion_tokens"], usage["total_tokens"]) == (5, 6, 11)
 
 
-@pytest.mark.parametrize("fields", [{}, {"n": 3}, {"prompt": ["Once", "The dog", "One day"]}], ids=["one", "n", "list"])
+@pytest.mark.parametrize(
+    "fields", [{}, {"n": 3}, {"prompt": ["Once", "The dog", "One day"]}], ids=["one", "n", "list"]
+)
 def test_continuous_usage(server, fields):
     """Every chunk carries the usage so far, which never falls, and ends at the total."""
     options = {"include_usage": True, "continuous_usage_stats": True}
-    events = server.stream(**({"prompt": PROMPT, "max_tokens": 12, "stream_options": options} | fields)).events
+    events = server.stream(
+        **({"prompt": PROMPT, "max_tokens": 12, "stream_options": options} | fields)
+    ).events
     counts = [e["usage"]["completion_tokens"] for e in events]
     assert counts == sorted(counts)
     assert len({e["usage"]["prompt_tokens"] for e in events}) == 1
@@ -147,7 +164,9 @@ def test_one_event_per_chunk_and_write(server):
 
 def test_tokens_come_one_by_one(server):
     """Text is sent as it is made, not saved up: about one chunk a token."""
-    texts = [c["text"] for e in server.stream(PROMPT, max_tokens=64).events for c in e["choices"] if c["text"]]
+    texts = [
+        c["text"] for e in server.stream(PROMPT, max_tokens=64).events for c in e["choices"] if c["text"]
+    ]
     assert len(texts) >= 60
 
 

@@ -39,7 +39,9 @@ class Reply:
 
     def json(self):
         kind = self.header("content-type") or ""
-        assert kind.split(";")[0] == "application/json", f"{self.status} with content type {kind!r}: {self.body[:300]!r}"
+        assert kind.split(";")[0] == "application/json", (
+            f"{self.status} with content type {kind!r}: {self.body[:300]!r}"
+        )
         return strict_json(self.body)
 
     def __repr__(self):
@@ -82,7 +84,9 @@ class Conn:
         except ConnectionError:
             got = b""
         except TimeoutError:
-            raise AssertionError(f"nothing came for {self.sock.gettimeout()} s after {self.buf[-300:]!r}") from None
+            raise AssertionError(
+                f"nothing came for {self.sock.gettimeout()} s after {self.buf[-300:]!r}"
+            ) from None
         self.buf += got
         return bool(got)
 
@@ -208,7 +212,9 @@ class Folded:
                 self.usage = event["usage"]
             for choice in event["choices"]:
                 assert set(choice) >= {"index", "text", "logprobs", "finish_reason"}, choice
-                entry = by_index.setdefault(choice["index"], {"text": "", "logprobs": None, "finish_reason": None})
+                entry = by_index.setdefault(
+                    choice["index"], {"text": "", "logprobs": None, "finish_reason": None}
+                )
                 assert entry["finish_reason"] is None, f"more after the finish of choice {choice['index']}"
                 entry["text"] += choice["text"]
                 entry["finish_reason"] = choice["finish_reason"]
@@ -289,7 +295,11 @@ class Api:
 
     def open_stream(self, prompt, **fields):
         conn = self.connect()
-        conn.send(self.bytes("POST", "/v1/completions", {"prompt": prompt, "temperature": 0, "stream": True, **fields}))
+        conn.send(
+            self.bytes(
+                "POST", "/v1/completions", {"prompt": prompt, "temperature": 0, "stream": True, **fields}
+            )
+        )
         return Stream(conn)
 
     def stream(self, prompt, **fields):
@@ -316,7 +326,10 @@ class Api:
         end = time.monotonic() + seconds
         while True:
             m = self.metrics()
-            left = [m.value(f"vllm:{n}") for n in ("num_requests_running", "num_requests_waiting", "kv_cache_usage_perc")]
+            left = [
+                m.value(f"vllm:{n}")
+                for n in ("num_requests_running", "num_requests_waiting", "kv_cache_usage_perc")
+            ]
             if left == [0, 0, 0]:
                 return m
             assert time.monotonic() < end, f"running, waiting, cache usage stay at {left}"
@@ -344,7 +357,9 @@ def check_error(reply, status, param=None, type="invalid_request_error", code=Fa
     if param is not None:
         names = (param,) if isinstance(param, str) else param
         got = error["param"]
-        assert got is not None and re.split(r"[.\[]", got)[0] in {re.split(r"[.\[]", n)[0] for n in names}, error
+        assert got is not None and re.split(r"[.\[]", got)[0] in {re.split(r"[.\[]", n)[0] for n in names}, (
+            error
+        )
     if code is not False:
         assert error["code"] == code, error
     return error

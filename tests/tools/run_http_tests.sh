@@ -9,7 +9,7 @@ set -eu
 cd "$(dirname "$0")/../.."
 venv=${QUIRE_VENV:-.venv}
 wanted=tests/http/requirements.txt
-stamp=$venv/.http-requirements
+stamp=$venv/requirements.txt # where ./dev looks, too
 
 if ! cmp -s "$wanted" "$stamp"; then
     if [ ! -x "$venv/bin/python" ]; then

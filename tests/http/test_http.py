@@ -495,10 +495,25 @@ class TestBodies:
             assert conn.read_reply().json()["choices"][0]["text"] == want()
 
     def test_error_with_unread_body(self, server):
-        """An early refusal is delivered though a megabyte is still on its way."""
-        with server.connect() as conn:
-            conn.send(server.bytes("POST", "/v1/nothing", b" " * 1_000_000))
-            check_error(conn.read_reply(), 404)
+        """An early refusal is delivered though a megabyte is still on its way.
+
+        A server that closes on unread bytes makes its kernel send a reset, which may overtake the answer; so one of a
+        few tries has to see it, and none may see anything else.
+        """
+        delivered = 0
+        for _ in range(5):
+            with server.connect() as conn:
+                try:
+                    conn.send(server.bytes("POST", "/v1/nothing", b" " * 1_000_000))
+                except (BrokenPipeError, ConnectionResetError):
+                    pass
+                try:
+                    reply = conn.read_reply()
+                except (AssertionError, ConnectionResetError):
+                    continue
+                check_error(reply, 404)
+                delivered += 1
+        assert delivered > 0
 
     def test_expect_continue(self, server):
         with server.connect() as conn:

@@ -297,7 +297,7 @@ def drain(server, streams=2, count=900):
 
 def test_drain(start):
     """On SIGTERM streams under way are finished, nothing new is begun, /readyz says so, and the exit code is 0."""
-    server = start()
+    server = start("--drain-timeout", "110")
     want = outcome(server.complete(PROMPT, max_tokens=900, ignore_eos=True, n=8, temperature=1, seed=0))
     opened, iterators, events = drain(server)
     probe = server.connect()

@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 TIMEOUT = 60  # seconds a test may run; the sound program needs a few
 SIM_REQUESTS = "200000"
 
@@ -140,6 +141,7 @@ MUTATIONS = [
 def run(cmd, cwd, timeout):
     """(exit status or None when it hung, output)"""
     env = dict(os.environ, QUIRE_SIM_REQUESTS=SIM_REQUESTS)
+    env.setdefault("QUIRE_TEST_DATA", os.path.join(ROOT, "..", "shared", "data"))  # the copy has none beside it
     env.pop("QUIRE_SIM_SEED", None)
     p = subprocess.Popen(cmd, cwd=cwd, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                          errors="replace")

@@ -1,4 +1,5 @@
-// quire tokenize MODEL [--ids] [--no-special] TEXT: id and piece per line, or the ids alone. TEXT `-`: stdin.
+// quire tokenize MODEL [--ids] [--no-special] TEXT: id and piece per line, or the ids alone on one line. TEXT
+// `-`: stdin. --no-special neither adds special tokens nor reads them in the text.
 #include "buf.h"
 #include "local.h"
 #include "tokenizer.h"
@@ -40,7 +41,7 @@ int cmd_tokenize(const struct config *c) {
     }
     struct tokenizer *t = tokenizer_open(c->args.items[0], &err);
     struct token_buf ids = {0};
-    unsigned flags = TOKENIZE_PARSE_SPECIAL | (c->no_special ? 0u : TOKENIZE_ADD_SPECIAL);
+    unsigned flags = c->no_special ? 0u : TOKENIZE_PARSE_SPECIAL | TOKENIZE_ADD_SPECIAL;
     int rc = 0;
     if (!t) {
         complain("%s", err.msg);

@@ -27,7 +27,9 @@ BODY = "kernels/cpu/body.h"
 GEMM = "kernels/cpu/gemm.c"
 CPU = "kernels/cpu/cpu.c"
 DETOK = "engine/detok.c"
-TOKENIZER = "engine/tokenizer.c"
+SPM = "engine/tokenizer_spm.c"
+BPE = "engine/tokenizer_bpe.c"
+PRE = "engine/tokenizer_pre.c"
 GGUF = "engine/gguf.c"
 WEIGHTS = "engine/weights.c"
 CONFIG = "engine/model_config.c"
@@ -98,14 +100,30 @@ MUTATIONS = [
             "{ put_replacement(d); return; }", "test_detok"),  # swallow the byte that broke a sequence
     (DETOK, "d->strip_space = false;\n",
             "", "test_detok"),  # keep SentencePiece's dummy space
-    (TOKENIZER, "(a.score == b.score && a.left < b.left)",
+    (SPM, "(a.score == b.score && a.left < b.left)",
             "(a.score == b.score && a.left > b.left)", "test_tokenizer"),  # equal scores merge from the right
-    (TOKENIZER, "t->tokens[pair[i]].score > score",
+    (SPM, "t->tokens[pair[i]].score > score",
             "t->tokens[pair[i]].score >= score", "test_tokenizer"),  # ties of byte pairs merge the other way
-    (TOKENIZER, "bytes[k] == ' ' && bytes[k - 1] != ' '",
+    (SPM, "bytes[k] == ' ' && bytes[k - 1] != ' '",
             "false", "test_tokenizer"),  # words are not cut at spaces
-    (TOKENIZER, "!(e->flags & (TOKEN_SPECIAL | TOKEN_GUARDED)) && e->bytes_len > 0",
+    (SPM, "!(e->flags & (TOKEN_SPECIAL | TOKEN_GUARDED)) && e->bytes_len > 0",
             "e->bytes_len > 0", "test_tokenizer"),  # match control tokens in user text
+    (BPE, "(a.rank == b.rank && a.left < b.left)",
+          "(a.rank == b.rank && a.left > b.left)", "test_json_bpe"),  # long words: equal ranks merge from the right
+    (BPE, "pair[i]->rank < rank",
+          "pair[i]->rank <= rank", "test_json_bpe"),  # short words: the same
+    (BPE, "if (id >= 0 && (e->t->tokens[id].flags & TOKEN_WHOLE))",
+          "if (id >= 0)", "test_json_bpe"),  # take a word whole that no merges make
+    (BPE, "left->id != pair.left_id || ",
+          "", "test_json_bpe"),  # believe a pair that is out of date
+    (BPE, "        ids[n++] = t->byte_ids[0xbf];\n",
+          "", "test_json_bpe"),  # a byte without a token becomes half a character
+    (PRE, '"(?![^" SPACES "])|[" SPACES "]+"',
+          '"|[" SPACES "]+"', "test_json_bpe"),  # a run of spaces takes the next word's
+    (PRE, '.name = "qwen2", .nfc = true,',
+          '.name = "qwen2",', "test_json_bpe"),  # no normalisation
+    (PRE, "if (st == STATUS_OK && end > invalid)",
+          "if (false)", "test_json_bpe"),  # lose what is not UTF-8
     (GGUF, "if (offset != *end)",
             "if (offset % g->alignment)", "test_gguf"),  # tensors may overlap
     (GGUF, "stop > g->size",

@@ -11,7 +11,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         split = fuzz_vocab();
         // "x▁" and "x▁a" forbid splitting at spaces; without them it is allowed, and must change nothing.
         split->splits_at_space = true;
-        t->max_merge_len = split->max_merge_len = 12;
+        t->max_piece_len = split->max_piece_len = 12;
     }
     if (size == 0)
         return 0;

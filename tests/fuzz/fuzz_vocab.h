@@ -1,4 +1,4 @@
-// A small vocabulary for fuzzing: bytes, special tokens, and pieces that overlap.
+// Small vocabularies for fuzzing: bytes, special tokens, and pieces that overlap.
 #pragma once
 
 #include "../tools/gguf_write.h"
@@ -29,6 +29,53 @@ static inline struct tokenizer *fuzz_vocab(void) {
     gw_strings(&w, "tokenizer.ggml.tokens", N, names);
     gw_array(&w, "tokenizer.ggml.scores", 6, N, scores, sizeof scores);
     gw_array(&w, "tokenizer.ggml.token_type", 5, N, types, sizeof types);
+    unsigned char *file = gw_finish(&w, &size);
+    struct gguf *g = gguf_parse(file, size, "fuzz", &err);
+    struct tokenizer *t = g ? tokenizer_from_gguf(g, &err) : NULL;
+    if (!t) {
+        fprintf(stderr, "%s\n", err.msg);
+        abort();
+    }
+    gguf_close(g);
+    free(file);
+    return t;
+}
+
+// A byte-level one; pre: its pre-tokenizer.
+static inline struct tokenizer *fuzz_vocab_bpe(const char *pre) {
+    static const char *const pieces[] = {"<|endoftext|>", "<|im_end|>", "<table>", "ab", "ba", "aa", "aab",
+                                         "abab",          "aaaa",       "Ġ",       "Ġa", "ĠĠ", "12", "Ċ"};
+    static const char *const merges[] = {"a b", "a ab", "a a", "ab ab", "b a", "aa aa", "Ġ a", "Ġ Ġ", "1 2"};
+    static const int32_t kinds[] = {3, 4, 4};
+    enum { PIECES = sizeof pieces / sizeof pieces[0], N = 256 + PIECES };
+    static char bytes[256][3];
+    const char *names[N];
+    int32_t types[N];
+    int next = 0x100, num = 0;
+    for (int b = 0; b < 256; b++) { // the alphabet of GPT-2
+        int cp = (b >= 0x21 && b <= 0x7e) || (b >= 0xa1 && b != 0xad) ? b : next++;
+        bytes[b][0] = (char)(cp < 0x80 ? cp : 0xc0 | cp >> 6);
+        bytes[b][1] = (char)(cp < 0x80 ? 0 : 0x80 | (cp & 63));
+        names[num] = bytes[b];
+        types[num++] = 1;
+    }
+    for (int i = 0; i < PIECES; i++) {
+        bool known = false;
+        for (int b = 0; b < 256; b++)
+            known = known || strcmp(bytes[b], pieces[i]) == 0;
+        if (known)
+            continue;
+        names[num] = pieces[i];
+        types[num++] = i < 3 ? kinds[i] : 1;
+    }
+    struct gguf_writer w = {0};
+    struct err err = {0};
+    size_t size;
+    gw_str(&w, "tokenizer.ggml.model", "gpt2");
+    gw_str(&w, "tokenizer.ggml.pre", pre);
+    gw_strings(&w, "tokenizer.ggml.tokens", (uint64_t)num, names);
+    gw_array(&w, "tokenizer.ggml.token_type", 5, (uint64_t)num, types, (size_t)num * sizeof *types);
+    gw_strings(&w, "tokenizer.ggml.merges", sizeof merges / sizeof merges[0], merges);
     unsigned char *file = gw_finish(&w, &size);
     struct gguf *g = gguf_parse(file, size, "fuzz", &err);
     struct tokenizer *t = g ? tokenizer_from_gguf(g, &err) : NULL;

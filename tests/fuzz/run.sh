@@ -12,12 +12,13 @@ if ! command -v clang >/dev/null; then
     echo "fuzz: clang is missing (apt install clang libclang-rt-14-dev)" >&2
     exit 1
 fi
-[ $# -gt 0 ] || set -- gguf tokenizer detok
+[ $# -gt 0 ] || set -- gguf tokenizer bpe detok
 cd "$root"
 for name in "$@"; do
     clang -std=gnu17 -D_GNU_SOURCE -g -O1 -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all \
         -Iinclude -Iengine "tests/fuzz/fuzz_$name.c" engine/gguf.c engine/model_config.c engine/weights.c \
-        engine/tokenizer.c engine/detok.c base/log.c base/check.c -lm -o "$out/fuzz_$name"
+        -DQUIRE_HAVE_PCRE2 $(pkg-config --cflags libpcre2-8 libutf8proc) engine/tokenizer*.c engine/detok.c base/log.c \
+        base/check.c -lm $(pkg-config --libs libpcre2-8 libutf8proc) -o "$out/fuzz_$name"
     mkdir -p "$out/corpus_$name"
     if [ "$name" = gguf ]; then # small real files to begin with
         find "$data/models" -name '*.gguf' -size -8k -exec cp -f {} "$out/corpus_gguf/" \; 2>/dev/null || true

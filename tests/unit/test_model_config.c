@@ -519,7 +519,7 @@ static void test_inspect(void **state) {
     inspect("models/tiny-fixtures/moe.gguf", (const char *const[]){"mixture of experts", NULL});
     inspect("models/tiny-fixtures/lowctx.gguf", (const char *const[]){"architecture 'qwen2'", NULL});
     inspect("tokenizers/ggml-vocab/ggml-vocab-gpt-2.gguf",
-            (const char *const[]){"architecture 'gpt2'", "tokenizer 'gpt2'", NULL});
+            (const char *const[]){"architecture 'gpt2'", "tokenizer:      'gpt2'", NULL});
     inspect("tokenizers/ggml-vocab/ggml-vocab-phi-3.gguf",
             (const char *const[]){"ends with:      32007 '<|end|>'", "chat template:", NULL});
 }

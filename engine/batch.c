@@ -82,10 +82,8 @@ void batch_destroy(struct batch *b) {
 static int add_edits(struct logit_edit *e, const struct request *r, int position) {
     const struct sampling_params *p = &r->sampling;
     int n = 0;
-    for (int i = 0; r->counts && i < r->count_cap; i++) {
+    for (int i = 0; i < r->num_counts; i++) {
         const struct token_count *c = &r->counts[i];
-        if (c->token < 0)
-            continue;
         float add = c->output > 0 ? -p->presence_penalty - p->frequency_penalty * (float)c->output : 0;
         if (p->repetition_penalty != 1 || add != 0)
             e[n++] = (struct logit_edit){.token = c->token, .div = p->repetition_penalty, .add = add};

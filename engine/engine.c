@@ -13,6 +13,10 @@
 #include <sys/random.h>
 #include <time.h>
 
+// What tables and queues are sized for where the user names no length: a file may claim any context, and a
+// table per position must not take gigabytes for the claim.
+enum { DEFAULT_MAX_LEN = 131072 };
+
 // A launched plan and its batch. Two, used in turn, so that one can be filled while the other runs.
 struct flight {
     struct batch batch;
@@ -29,6 +33,7 @@ struct engine {
     struct kv_cache kv;
     struct flight flights[SCHED_MAX_DEPTH];
     uint64_t num_launched, num_collected;
+    uint64_t fail_at; // for tests: the step at which the device fails (QUIRE_FAULT_STEP); 0: never
     struct engine_info info;
 };
 
@@ -80,15 +85,21 @@ static enum status size_cache(struct engine *e, const struct engine_config *c, s
     int64_t per_block = (int64_t)e->ops->kv_block_bytes(e->dev);
     int64_t per_seq = (info->max_model_len + c->block_size - 1) / c->block_size;
     int64_t wanted = per_seq * c->max_num_seqs, blocks;
+    struct device_info memory;
+    e->ops->info(e->dev, &memory);
     if (c->num_kv_blocks > 0) {
         blocks = c->num_kv_blocks;
     } else if (c->kv_cache_bytes > 0) {
         blocks = c->kv_cache_bytes / per_block;
     } else {
-        struct device_info dev;
-        e->ops->info(e->dev, &dev);
-        blocks = min64(wanted, (int64_t)(dev.memory_free / 4) / per_block);
+        blocks = min64(wanted, (int64_t)(memory.memory_free / 4) / per_block);
     }
+    if (blocks > 0 && (uint64_t)blocks > memory.memory_free / (uint64_t)per_block)
+        return err_set(
+            err, STATUS_INVALID,
+            "a KV cache of %lld blocks of %lld bytes is more than the %lld MiB of free memory; lower "
+            "--num-kv-blocks or --kv-cache-memory",
+            (long long)blocks, (long long)per_block, (long long)(memory.memory_free >> 20));
     if (blocks < 1)
         return err_set(
             err, STATUS_INVALID,
@@ -119,6 +130,11 @@ static enum status check_sizes(struct engine *e, const struct engine_config *c, 
                        "--max-model-len %d is more than the %d tokens the model was trained for",
                        c->max_model_len, e->model.config.max_context);
     info->max_model_len = c->max_model_len > 0 ? c->max_model_len : e->model.config.max_context;
+    if (c->max_model_len == 0 && info->max_model_len > DEFAULT_MAX_LEN) {
+        info->max_model_len = DEFAULT_MAX_LEN;
+        log_msg(LOG_INFO, "max_model_len %d of the %d that the model allows; --max-model-len raises it",
+                DEFAULT_MAX_LEN, e->model.config.max_context);
+    }
     info->block_size = c->block_size;
     return STATUS_OK;
 }
@@ -156,8 +172,14 @@ struct engine *engine_open(const struct engine_config *c, struct err *err) {
         .block_size = c->block_size,
         .world = 1,
     };
-    if (!(e->dev = e->ops->open(&host, &dev, err)))
+    struct err refused = {0};
+    if (!(e->dev = e->ops->open(&host, &dev, &refused))) {
+        if (refused.code == STATUS_FORMAT)
+            err_set(err, STATUS_FORMAT, "%s: %s", c->path, refused.msg);
+        else
+            err_set(err, refused.code, "%s", refused.msg);
         goto fail;
+    }
     if (weights_load(&e->model, e->gguf, e->ops, e->dev, c->progress, c->progress_arg, err) != STATUS_OK)
         goto fail;
     if (size_cache(e, c, err) != STATUS_OK)
@@ -183,6 +205,8 @@ struct engine *engine_open(const struct engine_config *c, struct err *err) {
         if (batch_init(&e->flights[i].batch, &limits, e->model.config.vocab, c->block_size) != STATUS_OK)
             goto nomem;
 
+    const char *fault = getenv("QUIRE_FAULT_STEP");
+    e->fail_at = fault ? strtoull(fault, NULL, 10) : 0;
     struct device_info device;
     e->ops->info(e->dev, &device);
     struct engine_info *info = &e->info;
@@ -241,6 +265,8 @@ enum status engine_collect(struct engine *e, struct step_result *result, struct 
     CHECK(f->plan && e->num_collected < e->num_launched);
     *result = nothing;
     enum status status = e->ops->sync(e->dev, &out, err);
+    if (e->fail_at > 0 && e->num_collected + 1 >= e->fail_at)
+        status = err_set(err, STATUS_DEVICE, "the device failed, as QUIRE_FAULT_STEP asks");
     if (status == STATUS_OK) {
         f->batch.out = out;
         batch_outcome(&f->batch, f->plan, &out, &result->outcome);

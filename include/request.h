@@ -108,9 +108,11 @@ struct request {
     int num_salt;
     struct token_filter *filter;
 
-    // Occurrences of tokens, for penalties: open addressing on the token id, (count_cap, a power of two), -1
-    // is free. NULL unless a penalty is on. Kept up to date by request_count_token().
-    struct token_count *counts;
+    // Occurrences of tokens, for penalties; NULL unless one is on. A dense list, and an index by token id
+    // with open addressing. Neither is touched where no token is, so a large max_output costs address space
+    // only. Kept up to date by request_count_token().
+    struct token_count *counts; // (num_counts), room for max_tokens
+    int32_t *count_index;       // (count_cap, a power of two) 1 + place in counts; 0: free
     int count_cap, num_counts;
 
     // Times in nanoseconds of the monotonic clock, written and read by the service; the scheduler knows no

@@ -3,9 +3,12 @@
 #include "log.h"
 #include "service.h"
 
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 struct record {
     FILE *file;
@@ -23,7 +26,11 @@ static void check_written(struct record *r, bool flush) {
 struct record *record_open(const char *path, const struct sched_config *c, const struct kv_cache *kv,
                            struct err *err) {
     struct record *r = calloc(1, sizeof *r);
-    if (!r || !(r->file = fopen(path, "we"))) {
+    // Prompts and the cache's key are in it: nobody else reads it.
+    int fd = r ? open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600) : -1;
+    if (fd < 0 || fchmod(fd, 0600) != 0 || !(r->file = fdopen(fd, "w"))) {
+        if (fd >= 0)
+            close(fd);
         err_set(err, STATUS_IO, "cannot write the record file '%s'", path);
         free(r);
         return NULL;
@@ -332,7 +339,8 @@ enum status service_replay(const char *path, uint64_t *num_plans, struct err *er
         err_set(err, STATUS_FORMAT, "'%s' line %d is not a line of a record", path, number_of_line);
     *num_plans = p.num_plans;
     if (p.have_sched) {
-        for (int i = 0; p.plan && i < p.plan->num_items; i++) // removed, and waiting for an outcome that never came
+        for (int i = 0; p.plan && i < p.plan->num_items;
+             i++) // removed, and waiting for an outcome that never came
             if (p.plan->items[i].req->state == REQUEST_FINISHED)
                 request_free(p.plan->items[i].req);
         free_queue(&p.sched.running);

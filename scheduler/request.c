@@ -22,28 +22,27 @@ static bool has_penalty(const struct sampling_params *p) {
     return p->repetition_penalty != 1 || p->frequency_penalty != 0 || p->presence_penalty != 0;
 }
 
-// The token's entry, added where it is new. The table is at most half full, so the search ends.
+// The token's entry, added where it is new. The index is at most half full, so the search ends.
 static struct token_count *count_entry(struct request *r, token_id token) {
     unsigned mask = (unsigned)r->count_cap - 1;
     unsigned at = (unsigned)token * 2654435769u & mask; // Knuth's multiplicative hash
-    while (r->counts[at].token != token && r->counts[at].token != -1)
+    while (r->count_index[at] != 0 && r->counts[r->count_index[at] - 1].token != token)
         at = (at + 1) & mask;
-    if (r->counts[at].token == -1) {
-        r->counts[at] = (struct token_count){.token = token};
-        r->num_counts++;
+    if (r->count_index[at] == 0) {
+        r->counts[r->num_counts] = (struct token_count){.token = token};
+        r->count_index[at] = ++r->num_counts;
     }
-    return &r->counts[at];
+    return &r->counts[r->count_index[at] - 1];
 }
 
 static bool counts_init(struct request *r) {
     r->count_cap = 2;
     while (r->count_cap / 2 < r->max_tokens)
         r->count_cap *= 2;
-    r->counts = malloc((size_t)r->count_cap * sizeof *r->counts);
-    if (!r->counts)
+    r->counts = malloc((size_t)r->max_tokens * sizeof *r->counts);
+    r->count_index = calloc((size_t)r->count_cap, sizeof *r->count_index);
+    if (!r->counts || !r->count_index)
         return false;
-    for (int i = 0; i < r->count_cap; i++)
-        r->counts[i] = (struct token_count){.token = -1};
     for (int i = 0; i < r->num_prompt; i++)
         count_entry(r, r->tokens[i])->prompt++;
     return true;
@@ -98,6 +97,7 @@ void request_free(struct request *r) {
     free(r->bias);
     free(r->salt);
     free(r->counts);
+    free(r->count_index);
     free(r);
 }
 

@@ -181,8 +181,8 @@ static void publish_stats(struct service *s) {
     st->held = s->sched.stats.held;
     st->evictions = kv->num_evicted;
     st->last_progress = now_ns();
-    st->busy = !sched_idle(&s->sched);
     st->dead = atomic_load(&s->dead);
+    st->busy = !st->dead && !sched_idle(&s->sched);
     pthread_mutex_lock(&s->stats_lock);
     s->stats_out = *st;
     pthread_mutex_unlock(&s->stats_lock);
@@ -268,7 +268,8 @@ static void *service_run(void *arg) {
             record_plan(s->record, plan);
             run_step(s, plan);
         }
-        CHECK(plan || sched_idle(&s->sched)); // no plan in flight, so whoever is here must be in this one
+        // No plan is in flight, so whoever is here must be in this one. After a device failure none is made.
+        CHECK(plan || atomic_load(&s->dead) || sched_idle(&s->sched));
         publish_stats(s);
         if (s->config.notify)
             s->config.notify(s->config.notify_arg);
@@ -394,7 +395,8 @@ void service_stats(struct service *s, struct service_stats *out) {
     int live = atomic_load(&s->live);
     if (live > out->running + out->waiting)
         out->waiting = live - out->running;
-    out->busy |= live > 0;
+    out->dead |= atomic_load(&s->dead);
+    out->busy |= live > 0 && !out->dead;
     int64_t since = atomic_load(&s->busy_since);
     if (out->last_progress < since)
         out->last_progress = since; // idle time is not a stall

@@ -147,8 +147,7 @@ static int run(struct answer *a, struct local *l) {
     detok_finish(a->detok, &text, &len);
     take_text(a, text, len);
     if (a->end.finish == FINISH_ERROR) {
-        complain("the engine failed");
-        return EXIT_ENGINE;
+        return local_failed(l);
     }
     if (c->json)
         print_json(a);

@@ -41,8 +41,7 @@ static int score_window(struct local *l, uint64_t id, const token_id *ids, int n
             } else if (events[i].kind == EVENT_FINISH) {
                 if (events[i].finish != FINISH_ERROR)
                     return 0;
-                complain("the engine failed");
-                return EXIT_ENGINE;
+                return local_failed(l);
             }
         }
         if (got == 0)

@@ -109,6 +109,7 @@ int local_open(struct local *l, const struct config *c) {
         return EXIT_USAGE;
     }
     local_engine_config(c, &ec);
+    l->path = ec.path;
     l->engine = engine_open(&ec, &err);
     if (!l->engine) {
         complain("%s", err.msg);
@@ -123,6 +124,17 @@ int local_open(struct local *l, const struct config *c) {
         return EXIT_ENGINE;
     }
     return 0;
+}
+
+int local_failed(const struct local *l) {
+    struct service_stats stats;
+    service_stats(l->service, &stats);
+    if (stats.dead) {
+        complain("the engine failed");
+        return EXIT_ENGINE;
+    }
+    complain("%s: the logits are not finite: the weights overflow or are damaged", l->path);
+    return EXIT_MODEL;
 }
 
 void local_close(struct local *l) {

@@ -10,6 +10,7 @@ struct local {
     struct engine *engine;
     struct service *service;
     const struct tokenizer *tokenizer;
+    const char *path; // borrowed from the configuration
 };
 
 // Exit code for a status of engine_open() and its like.
@@ -22,6 +23,9 @@ void local_progress(void *arg, double fraction);
 // 0, or an exit code after one line on stderr.
 int local_open(struct local *l, const struct config *c);
 void local_close(struct local *l);
+// Says why a request ended with FINISH_ERROR, and gives the exit code: the device, or a model whose numbers
+// are not finite.
+int local_failed(const struct local *l);
 // `quire: …` on stderr, one line.
 #if defined(__GNUC__)
 __attribute__((format(printf, 1, 2)))

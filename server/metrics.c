@@ -137,7 +137,8 @@ void metrics_write(const struct metrics *m, const struct metrics_page *page, str
     single(w, ns, "prefix_cache_queries_total", "counter", "Tokens looked up in the prefix cache.",
            (double)s->prefix_queries);
     single(w, ns, "prefix_cache_hits_total", "counter", "Tokens found there.", (double)s->prefix_hits);
-    single(w, ns, "prompt_tokens_total", "counter", "Prompt tokens computed.", (double)s->prompt_tokens);
+    single(w, ns, "prompt_tokens_total", "counter",
+           "Prompt tokens of requests that began, cached ones included.", (double)s->prompt_tokens);
     single(w, ns, "generation_tokens_total", "counter", "Tokens generated.", (double)s->generation_tokens);
     head(w, ns, "request_success_total", "counter", "Requests ended, by reason.");
     for (int i = FINISH_STOP; i <= FINISH_ERROR; i++) {
@@ -148,8 +149,6 @@ void metrics_write(const struct metrics *m, const struct metrics_page *page, str
     }
     for (int i = 0; i < M_COUNT; i++)
         write_histogram(w, m, i);
-    // The engine tells the sum over its steps and how many there were, not each step: one bucket holds them
-    // all.
     head(w, ns, "iteration_tokens_total", "histogram", "Tokens of a step.");
     double steps = 0;
     for (int i = 0; i < STEP_BUCKETS; i++) {

@@ -33,7 +33,7 @@ uint64_t splitmix64(uint64_t x) {
 uint64_t choice_seed(uint64_t seed, int j) { return j == 0 ? seed : splitmix64(seed + (uint64_t)j); }
 
 bool json_depth_ok(const char *text, size_t len, int max) {
-    int depth = 0;
+    int depth = 0, values = 0;
     bool in_string = false;
     for (size_t i = 0; i < len; i++) {
         char c = text[i];
@@ -47,9 +47,14 @@ bool json_depth_ok(const char *text, size_t len, int max) {
         } else if (c == '[' || c == '{') {
             if (++depth > max)
                 return false;
+            values++;
         } else if (c == ']' || c == '}') {
             depth--;
+        } else if (c == ',') {
+            values++;
         }
+        if (values > MAX_JSON_VALUES)
+            return false;
     }
     return true;
 }
@@ -528,7 +533,9 @@ bool completion_parse(struct completion *c, const struct openai_model *m, const 
     if (len == 0)
         return api_fail(e, 400, NULL, NULL, "The body is empty; a JSON object is needed.");
     if (!json_depth_ok(body, len, MAX_JSON_DEPTH))
-        return api_fail(e, 400, NULL, NULL, "The body is nested deeper than %d levels.", MAX_JSON_DEPTH);
+        return api_fail(e, 400, NULL, NULL,
+                        "The body is nested deeper than %d levels, or has over %d values.", MAX_JSON_DEPTH,
+                        MAX_JSON_VALUES);
     json_error_t je;
     json_t *root = json_loadb(body, len, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL | JSON_DECODE_ANY, &je);
     if (!root) {

@@ -6,7 +6,13 @@
 #include "service.h"
 #include "tokenizer.h"
 
-enum { MAX_CHOICES = 128, MAX_JSON_DEPTH = 64, MAX_SALT = 1024, REQUEST_ID_SIZE = 132 };
+enum {
+    MAX_CHOICES = 128,
+    MAX_JSON_DEPTH = 64,
+    MAX_JSON_VALUES = 2000000,
+    MAX_SALT = 1024,
+    REQUEST_ID_SIZE = 132
+};
 
 // What a client is told when something is wrong. `type` and `code` are constants.
 struct api_error {
@@ -61,7 +67,8 @@ bool completion_parse(struct completion *c, const struct openai_model *m, const 
                       struct api_error *e);
 void completion_free(struct completion *c);
 
-// Depth of a JSON text is at most `max` (strings heeded; the text need not be valid). The parser recurses.
+// A JSON text is at most `max` deep and has at most MAX_JSON_VALUES values (strings heeded; the text need not
+// be valid). The parser recurses, and makes some 80 bytes of a value of two.
 bool json_depth_ok(const char *text, size_t len, int max);
 
 // The seed of choice j: the seed itself for 0, else splitmix64(seed + j).

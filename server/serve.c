@@ -230,7 +230,10 @@ static int run(struct app *app) {
     const struct http_app hooks = {app, routes_head, routes_body, routes_drained, routes_done};
     const struct http_limits limits = {0};
     warn(app);
-    uv_loop_init(&app->loop);
+    if (uv_loop_init(&app->loop) != 0) {
+        complain("no event loop: out of file descriptors or memory");
+        return EXIT_USAGE;
+    }
     app->events.data = app->tick.data = app->sigterm.data = app->sigint.data = app->load.data = app;
     if (http_open(&app->http, &app->loop, &hooks, &limits, &err) != STATUS_OK) {
         complain("%s", err.msg);

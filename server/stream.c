@@ -375,6 +375,8 @@ static void on_token(struct choice *c, const struct service_event *ev, int64_t n
     struct metrics *m = &s->app->metrics;
     if (c->complete || s->state != STREAM_RUNNING)
         return;
+    if (s->req.stream && c->fresh)
+        emit(c); // the token before came in the same turn: a chunk each
     if (c->num_tokens++ == 0) {
         c->first = now;
         metrics_observe(m, M_TTFT, (double)(now - s->call->arrived) / 1e9);
@@ -382,8 +384,6 @@ static void on_token(struct choice *c, const struct service_event *ev, int64_t n
         metrics_observe(m, M_INTER_TOKEN, (double)(now - c->last) / 1e9);
     }
     c->last = now;
-    if (s->req.stream && c->fresh)
-        emit(c); // the token before came in the same turn: a chunk each
     bool is_stop = false, hit = false;
     for (int i = 0; i < s->req.num_stop_ids; i++)
         is_stop |= s->req.stop_ids[i] == ev->token;
@@ -423,8 +423,10 @@ static void observe_finish(struct app *app, const struct choice *c, const struct
         metrics_observe(m, M_PER_TOKEN, (double)(c->last - c->first) / 1e9 / (c->num_tokens - 1));
     metrics_observe(m, M_PROMPT_TOKENS, ev->num_prompt);
     metrics_observe(m, M_GENERATION_TOKENS, c->num_tokens);
-    metrics_observe(m, M_PARAM_N, s->req.n);
-    metrics_observe(m, M_PARAM_MAX_TOKENS, s->req.max_tokens);
+    if (c->index % s->req.n == 0) { // once for each prompt, however many choices it has
+        metrics_observe(m, M_PARAM_N, s->req.n);
+        metrics_observe(m, M_PARAM_MAX_TOKENS, s->req.max_tokens);
+    }
     m->finished[c->finish]++;
 }
 

@@ -40,7 +40,7 @@ static struct device *cpu_open(const struct backend_host *host, const struct dev
     (void)host;
     const char *problem = config_problem(config);
     if (problem) {
-        err_set(err, STATUS_INVALID, "%s", problem);
+        err_set(err, STATUS_FORMAT, "the cpu backend cannot run this model: %s", problem);
         return NULL;
     }
     const struct cpu_kernels *kernels = cpu_kernels_find(config->variant);

@@ -638,3 +638,20 @@ def test_bind_all_and_connect(start):
     with Conn(("127.0.0.1", server.address[1])) as conn:
         conn.send(b"GET /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
         assert conn.read_reply().status == 200
+
+
+def test_device_failure(start):
+    """A device that fails ends streams with an error, turns /health to 503, and the process exits with 70."""
+    server = start(env={"QUIRE_FAULT_STEP": "30"})
+    with server.connect() as conn:
+        conn.send(server.bytes("POST", PATH, {"prompt": PROMPT, "max_tokens": 300, "stream": True, "ignore_eos": True}))
+        rest = b""
+        while b"[DONE]" not in rest:
+            got = conn.sock.recv(65536)
+            assert got, "the stream ended without [DONE]"
+            rest += got
+    assert b'"code":"engine_unavailable"' in rest and b'"finish_reason":"' not in rest
+    assert server.wait() == 70
+    server.stopped = True
+    server.check_log()
+    server.discard_log()

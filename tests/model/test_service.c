@@ -303,12 +303,48 @@ static void test_filter(void **state) {
     assert_true(calls >= 1019 && calls <= 1020); // the last token needs no state; freed exactly once
 }
 
+// A device that fails ends every request with an error, once, and refuses new ones; nothing hangs, nothing
+// aborts.
+static void test_device_failure(void **state) {
+    (void)state;
+    setenv("QUIRE_FAULT_STEP", "12", 1);
+    struct setup s = open_service(24, NULL);
+    unsetenv("QUIRE_FAULT_STEP");
+    static struct output out[SHAPES];
+    struct err err = {0};
+    int finished = 0, submitted = 0;
+    memset(out, 0, sizeof out);
+    for (int i = 0; i < SHAPES; i++) {
+        struct request *r = make((uint64_t)i + 1, i, LONG);
+        enum status status = service_submit(s.service, r, &err);
+        if (status != STATUS_OK) {
+            assert_int_equal(status, STATUS_DEVICE);
+            request_free(r);
+            break;
+        }
+        submitted++;
+    }
+    while (finished < submitted)
+        finished += collect(s.service, out, 1);
+    for (int i = 0; i < submitted; i++)
+        assert_int_equal(out[i].finish, FINISH_ERROR);
+    struct service_stats stats;
+    service_stats(s.service, &stats);
+    assert_true(stats.dead);
+    struct request *r = make(1000, 1, 1);
+    err = (struct err){0};
+    assert_int_equal(service_submit(s.service, r, &err), STATUS_DEVICE);
+    request_free(r);
+    close_service(&s);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_no_allocation_in_a_step),
         cmocka_unit_test(test_storm),
         cmocka_unit_test(test_refusals),
         cmocka_unit_test(test_filter),
+        cmocka_unit_test(test_device_failure),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -696,7 +696,7 @@ static void test_request(void **state) {
     for (int i = 0; i < 100; i++)
         request_count_token(r, i < 50 ? 3 : 1000 + i);
     int found = 0;
-    for (int i = 0; i < r->count_cap; i++)
+    for (int i = 0; i < r->num_counts; i++)
         if (r->counts[i].token == 3) {
             found++;
             assert_int_equal(r->counts[i].prompt, 3);

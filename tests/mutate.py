@@ -33,6 +33,7 @@ PRE = "engine/tokenizer_pre.c"
 GGUF = "engine/gguf.c"
 WEIGHTS = "engine/weights.c"
 CONFIG = "engine/model_config.c"
+JINJA = "engine/jinja_%s.c"
 
 MUTATIONS = [
     # ---- KV cache --------------------------------------------------------------------------------------------
@@ -153,6 +154,24 @@ MUTATIONS = [
             "(((seg[0][i] + seg[1][i]) + seg[2][i]) + seg[3][i])", "test_canonical"),  # another tree of segments
     (CPU, "if (job->step->slots[t] >= 0)",
             "if (job->step->slots[t] >= -1)", "test_ops"),  # padding is written
+    # ---- chat templates --------------------------------------------------------------------------------------
+    (JINJA % "value", "memcpy(b->marks + at, s->marks + from, to - from);", "(void)at;",
+        "test_json_chat"),  # pieces lose whose they are
+    (JINJA % "value", "t->marks = s->marks ? s->marks + from : NULL;", "t->marks = s->marks;",
+        "test_json_chat"),  # a slice has the marks of the beginning
+    (JINJA % "value", "a->p + a->len != buf->p + buf->len || ", "",
+        "test_json_chat"),  # append in place over another string's end
+    (JINJA % "json", "return value_of_str(marked_blend(j, &out));", "return value_of_str(marked_str(j, &out));",
+        "test_json_chat"),  # a client's JSON in pieces of both kinds
+    (JINJA % "eval", "if (n > (size_t)j->steps)", "if (false)", "test_json_chat"),  # loops without end
+    (JINJA % "eval", "if (j->calls == JINJA_MAX_CALLS)", "if (false)", "test_json_chat"),  # macros without end
+    (JINJA % "eval", "        s->num = 0;\n", "", "test_json_chat"),  # a loop's variables outlive their turn
+    (JINJA % "lex", "past = at + 2 + (trims && at + 2 < l->len && l->p[at + 2] == '\\n');", "past = at + 2;",
+        "test_json_chat"),  # no trim_blocks
+    (JINJA % "ops", "(r < 0) != (b < 0) ? r + b : r", "false ? r + b : r", "test_json_chat"),  # C's modulo
+    (JINJA % "expr", "p->ifs || p->unknown", "p->unknown", "test_json_chat"),  # refuse what Jinja lets pass in an if
+    (JINJA % "builtins", "{\"append\", NULL, \"\", 0}", "{\"append\", list_copy, \"*\", 0}",
+        "test_json_chat"),  # the sandbox lets lists be changed
 ]
 
 
@@ -205,12 +224,14 @@ def main():
     root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     words = sys.argv[1:]
     rows = [r for r in MUTATIONS if not words or any(w in r[0] or w in r[3] for w in words)]
+    needs_server = any(r[3].startswith(("test_json_", "test_server_")) for r in rows)
+    os.environ.setdefault("QUIRE_TEST_DATA", os.path.join(os.path.dirname(root), "shared", "data"))
     failed = 0
     with tempfile.TemporaryDirectory(prefix="quire-mutate-") as tmp:
         tree, build = os.path.join(tmp, "tree"), os.path.join(tmp, "build")
         shutil.copytree(root, tree, ignore=shutil.ignore_patterns(".git", "build", "build-*", "*.gguf"))
         status, out = run(["cmake", "-S", tree, "-B", build, "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release",
-                           "-DQUIRE_SERVER=OFF"], tree, 300)
+                           "-DQUIRE_SERVER=" + ("ON" if needs_server else "OFF")], tree, 300)
         if status != 0:
             sys.exit(out)
         for test in sorted({r[3] for r in rows}):  # the sound programs pass, or nothing below means anything

@@ -12,13 +12,14 @@ if ! command -v clang >/dev/null; then
     echo "fuzz: clang is missing (apt install clang libclang-rt-14-dev)" >&2
     exit 1
 fi
-[ $# -gt 0 ] || set -- gguf tokenizer bpe detok
+[ $# -gt 0 ] || set -- gguf tokenizer bpe detok chat
 cd "$root"
 for name in "$@"; do
     clang -std=gnu17 -D_GNU_SOURCE -g -O1 -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all \
         -Iinclude -Iengine "tests/fuzz/fuzz_$name.c" engine/gguf.c engine/model_config.c engine/weights.c \
-        -DQUIRE_HAVE_PCRE2 $(pkg-config --cflags libpcre2-8 libutf8proc) engine/tokenizer*.c engine/detok.c base/log.c \
-        base/check.c -lm $(pkg-config --libs libpcre2-8 libutf8proc) -o "$out/fuzz_$name"
+        -DQUIRE_HAVE_PCRE2 $(pkg-config --cflags libpcre2-8 libutf8proc) engine/tokenizer*.c engine/detok.c \
+        engine/chat_template.c engine/jinja_*.c base/log.c base/check.c -lm $(pkg-config --libs libpcre2-8 libutf8proc) \
+        -o "$out/fuzz_$name"
     mkdir -p "$out/corpus_$name"
     if [ "$name" = gguf ]; then # small real files to begin with
         find "$data/models" -name '*.gguf' -size -8k -exec cp -f {} "$out/corpus_gguf/" \; 2>/dev/null || true
@@ -31,7 +32,13 @@ for name in "$@"; do
         python3 tests/tools/make_gguf.py "$out/corpus_gguf/model" --hidden 8 --heads 1 --kv-heads 1 --ffn 8 --layers 1 \
             --vocab 300 --context 8 || true
     fi
-    "$out/fuzz_$name" -max_total_time="$seconds" -timeout=20 -rss_limit_mb=4096 -max_len=16384 -print_final_stats=0 \
+    dict=
+    if [ "$name" = chat ]; then # real templates, and the words of the language
+        find "$data/templates" -name '*.jinja' -size -16k -exec cp -f {} "$out/corpus_chat/" \; 2>/dev/null || true
+        chmod -R u+w "$out/corpus_chat"
+        dict=-dict=tests/fuzz/chat.dict
+    fi
+    "$out/fuzz_$name" $dict -max_total_time="$seconds" -timeout=20 -rss_limit_mb=4096 -max_len=16384 -print_final_stats=0 \
         -verbosity=0 -artifact_prefix="$out/crash_${name}_" "$out/corpus_$name"
     echo "fuzz_$name: $seconds s, $(find "$out/corpus_$name" -type f | wc -l) inputs kept, nothing found"
 done

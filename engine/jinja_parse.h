@@ -1,0 +1,49 @@
+// What the two halves of the parser share: jinja_expr.c has expressions, jinja_parse.c statements.
+#pragma once
+
+#include "jinja.h"
+
+#define NUM_BUCKETS 256
+
+struct name_entry {
+    struct name_entry *next;
+    struct str s;
+};
+
+struct parser {
+    struct jinja_source *s;
+    const struct token *tok; // the present one
+    struct name_entry *names[NUM_BUCKETS];
+    struct node *macro; // innermost, or NULL
+    int depth, loops, ifs;
+    const struct token *unknown; // the first filter or test that there is not, outside of any condition
+    const char *unknown_kind;
+};
+
+struct nodes { // a growing array
+    struct node **v;
+    size_t num, cap;
+};
+
+#define FAIL(p, ...) source_fail((p)->s, STATUS_FORMAT, (p)->tok->line, (p)->tok->column, __VA_ARGS__)
+#define NAME(t) (int)((t)->len < 60 ? (t)->len : 60), (t)->p
+
+struct node *node_new(struct parser *p, enum node_kind kind);
+void nodes_add(struct parser *p, struct nodes *l, struct node *n);
+void node_set_list(struct node *n, const struct nodes *l);
+void parse_enter(struct parser *p); // one level deeper; the caller takes it back
+const struct str *parse_intern(struct parser *p, const char *text, size_t len);
+void parse_next(struct parser *p);
+bool parse_at_name(const struct parser *p, const char *name);
+bool parse_at_op(const struct parser *p, int op);
+bool parse_skip_op(struct parser *p, int op);
+bool parse_skip_name(struct parser *p, const char *name);
+_Noreturn void parse_unexpected(struct parser *p, const char *wanted);
+void parse_expect_op(struct parser *p, int op);
+const struct str *parse_expect_name(struct parser *p);
+
+struct node *parse_cond(struct parser *p);
+// One expression, or several with commas: N_TUPLE (list). `end_name` ends it too, where not NULL.
+struct node *parse_tuple(struct parser *p, bool with_cond, const char *end_name, bool parentheses);
+struct node *parse_filter(struct parser *p, struct node *input);  // after '|'
+struct node *parse_filters(struct parser *p, struct node *input); // any number of filters, tests, calls

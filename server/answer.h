@@ -1,6 +1,7 @@
 // The inside of a stream; stream.c and stream_begin.c only.
 #pragma once
 
+#include "job.h"
 #include "stream.h"
 
 struct held_token { // a token whose text is not out yet: its log-probability waits with it

@@ -1,27 +1,8 @@
-#include "openai.h"
+#include "fields.h"
 
-#include <jansson.h>
 #include <math.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-
-bool api_fail(struct api_error *e, int status, const char *code, const char *param, const char *fmt, ...) {
-    if (e->status)
-        return false;
-    e->status = status;
-    e->code = code;
-    e->type = status == 501   ? "not_supported_error"
-              : status == 429 ? "rate_limit_error"
-              : status >= 500 ? "server_error"
-                              : "invalid_request_error";
-    snprintf(e->param, sizeof e->param, "%s", param ? param : "");
-    va_list ap;
-    va_start(ap, fmt);
-    vsnprintf(e->message, sizeof e->message, fmt, ap);
-    va_end(ap);
-    return false;
-}
 
 uint64_t splitmix64(uint64_t x) {
     x += 0x9e3779b97f4a7c15u;
@@ -32,44 +13,7 @@ uint64_t splitmix64(uint64_t x) {
 
 uint64_t choice_seed(uint64_t seed, int j) { return j == 0 ? seed : splitmix64(seed + (uint64_t)j); }
 
-bool json_depth_ok(const char *text, size_t len, int max) {
-    int depth = 0, values = 0;
-    bool in_string = false;
-    for (size_t i = 0; i < len; i++) {
-        char c = text[i];
-        if (in_string) {
-            if (c == '\\')
-                i++;
-            else if (c == '"')
-                in_string = false;
-        } else if (c == '"') {
-            in_string = true;
-        } else if (c == '[' || c == '{') {
-            if (++depth > max)
-                return false;
-            values++;
-        } else if (c == ']' || c == '}') {
-            depth--;
-        } else if (c == ',') {
-            values++;
-        }
-        if (values > MAX_JSON_VALUES)
-            return false;
-    }
-    return true;
-}
-
 // ---- fields
-
-enum field_type { F_INT, F_INT64, F_FLOAT, F_BOOL };
-
-struct field {
-    const char *name;
-    enum field_type type;
-    double min, max;
-    bool above_min; // min itself is out of range
-    size_t at;
-};
 
 #define AT(field) offsetof(struct completion, field)
 #define INT_TOP 2147483647.0
@@ -132,58 +76,6 @@ static const struct {
 static const char *const known[] = {"model",      "prompt",  "stop",       "stop_token_ids", "stream_options",
                                     "logit_bias", "best_of", "cache_salt", "request_id",     "user"};
 
-static bool read_int(const json_t *v, double *out, int64_t *exact) {
-    if (json_is_integer(v)) {
-        *exact = json_integer_value(v);
-        *out = (double)*exact;
-        return true;
-    }
-    if (json_is_real(v)) { // 10.0 is a whole number, too
-        double d = json_real_value(v);
-        if (!isfinite(d) || d != floor(d) || d < -9.2e18 || d > 9.2e18)
-            return false;
-        *exact = (int64_t)d;
-        *out = d;
-        return true;
-    }
-    return false;
-}
-
-static bool read_field(struct completion *c, const struct field *f, const json_t *v, struct api_error *e) {
-    void *at = (char *)c + f->at;
-    double d = 0;
-    int64_t n = 0;
-    if (f->type == F_BOOL) {
-        if (!json_is_boolean(v))
-            return api_fail(e, 400, "invalid_type", f->name, "'%s' must be true or false.", f->name);
-        *(bool *)at = json_is_true(v);
-        return true;
-    }
-    if (f->type == F_FLOAT) {
-        if (!json_is_number(v))
-            return api_fail(e, 400, "invalid_type", f->name, "'%s' must be a number.", f->name);
-        d = json_number_value(v);
-    } else if (!read_int(v, &d, &n)) {
-        return api_fail(e, 400, "invalid_type", f->name, "'%s' must be a whole number.", f->name);
-    }
-    if (!isfinite(d) || d < f->min || d > f->max || (f->above_min && (float)d <= (float)f->min)) {
-        return api_fail(e, 400, "out_of_range", f->name, "'%s' must be %s %.10g and at most %.10g.", f->name,
-                        f->above_min ? "above" : "at least", f->min, f->max);
-    }
-    if (f->type == F_FLOAT)
-        *(float *)at = (float)d;
-    else if (f->type == F_INT64)
-        *(int64_t *)at = n;
-    else
-        *(int *)at = (int)n;
-    return true;
-}
-
-static const json_t *get(const json_t *root, const char *name) { // null is absent
-    const json_t *v = json_object_get(root, name);
-    return json_is_null(v) ? NULL : v;
-}
-
 static bool is_harmless(const json_t *v, const char *word) {
     if (!word)
         return false;
@@ -203,14 +95,11 @@ static bool is_harmless(const json_t *v, const char *word) {
 }
 
 static bool read_table(struct completion *c, const json_t *root, struct api_error *e) {
-    for (int i = 0; i < NUM_FIELDS; i++) {
-        const json_t *v = get(root, fields[i].name);
-        if (v && !read_field(c, &fields[i], v, e))
-            return false;
-    }
-    c->has_seed = get(root, "seed") != NULL;
+    if (!fields_read(c, fields, NUM_FIELDS, root, e))
+        return false;
+    c->has_seed = field_get(root, "seed") != NULL;
     for (size_t i = 0; i < sizeof unsupported / sizeof unsupported[0]; i++) {
-        const json_t *v = get(root, unsupported[i].name);
+        const json_t *v = field_get(root, unsupported[i].name);
         if (v && !is_harmless(v, unsupported[i].harmless))
             return api_fail(e, 400, "unsupported_parameter", unsupported[i].name,
                             "'%s' is not supported by this version of the server.", unsupported[i].name);
@@ -240,24 +129,6 @@ static void find_unknown(struct completion *c, json_t *root) {
     }
 }
 
-static bool read_model(struct completion *c, const struct openai_model *m, const json_t *root,
-                       struct api_error *e) {
-    const json_t *v = get(root, "model");
-    c->model = m->names->items[0];
-    if (!v)
-        return true;
-    if (!json_is_string(v))
-        return api_fail(e, 400, "invalid_type", "model", "'model' must be a string.");
-    for (size_t i = 0; i < m->names->len; i++)
-        if (strlen(m->names->items[i]) == json_string_length(v) &&
-            memcmp(m->names->items[i], json_string_value(v), json_string_length(v)) == 0) {
-            c->model = m->names->items[i];
-            return true;
-        }
-    return api_fail(e, 404, "model_not_found", "model", "The model '%.200s' does not exist.",
-                    json_string_value(v));
-}
-
 // ---- stops and bias
 
 static bool add_stop(struct completion *c, const json_t *v, const char *param, struct api_error *e) {
@@ -277,7 +148,7 @@ static bool add_stop(struct completion *c, const json_t *v, const char *param, s
 }
 
 static bool read_stop(struct completion *c, const json_t *root, struct api_error *e) {
-    const json_t *v = get(root, "stop");
+    const json_t *v = field_get(root, "stop");
     if (!v)
         return true;
     if (!(c->stops = calloc(DETOK_MAX_STOPS, sizeof *c->stops)))
@@ -300,7 +171,7 @@ static bool read_stop_ids(struct completion *c, const struct openai_model *m, co
                           struct api_error *e) {
     if (!c->ignore_eos)
         c->num_stop_ids = tokenizer_ends(m->tokenizer, c->stop_ids, MAX_STOP_TOKENS / 2);
-    const json_t *v = get(root, "stop_token_ids");
+    const json_t *v = field_get(root, "stop_token_ids");
     if (!v)
         return true;
     if (!json_is_array(v))
@@ -357,7 +228,7 @@ static bool read_bias(struct completion *c, const struct openai_model *m, json_t
 }
 
 static bool read_stream_options(struct completion *c, const json_t *root, struct api_error *e) {
-    const json_t *v = get(root, "stream_options");
+    const json_t *v = field_get(root, "stream_options");
     if (!v)
         return true;
     if (!json_is_object(v))
@@ -367,7 +238,7 @@ static bool read_stream_options(struct completion *c, const json_t *root, struct
     static const char *const names[] = {"include_usage", "continuous_usage_stats", "include_obfuscation"};
     bool values[3] = {0};
     for (int i = 0; i < 3; i++) {
-        const json_t *o = get(v, names[i]);
+        const json_t *o = field_get(v, names[i]);
         char param[64];
         snprintf(param, sizeof param, "stream_options.%s", names[i]);
         if (o && !json_is_boolean(o))
@@ -380,11 +251,11 @@ static bool read_stream_options(struct completion *c, const json_t *root, struct
 }
 
 static bool read_rest(struct completion *c, const json_t *root, struct api_error *e) {
-    const json_t *v = get(root, "best_of");
+    const json_t *v = field_get(root, "best_of");
     if (v) {
         int64_t n = 0;
         double d;
-        if (!read_int(v, &d, &n))
+        if (!field_whole(v, &d, &n))
             return api_fail(e, 400, "invalid_type", "best_of", "'best_of' must be a whole number.");
         if (n != 1 && n != c->n)
             return api_fail(e, 400, "unsupported_parameter", "best_of",
@@ -392,7 +263,7 @@ static bool read_rest(struct completion *c, const json_t *root, struct api_error
         if (n < c->n)
             return api_fail(e, 400, "out_of_range", "best_of", "'best_of' must be at least 'n'.");
     }
-    v = get(root, "cache_salt");
+    v = field_get(root, "cache_salt");
     if (v) {
         if (!json_is_string(v))
             return api_fail(e, 400, "invalid_type", "cache_salt", "'cache_salt' must be a string.");
@@ -404,7 +275,7 @@ static bool read_rest(struct completion *c, const json_t *root, struct api_error
             return api_fail(e, 503, "overloaded", NULL, "The server is out of memory.");
         memcpy(c->salt, json_string_value(v), c->salt_len);
     }
-    v = get(root, "request_id");
+    v = field_get(root, "request_id");
     if (v) {
         const char *id = json_string_value(v);
         size_t n = id ? json_string_length(v) : 0;
@@ -414,10 +285,10 @@ static bool read_rest(struct completion *c, const json_t *root, struct api_error
                             "'request_id' must be a string of 1 to 128 letters, digits and ._:-");
         memcpy(c->request_id, id, n + 1);
     }
-    v = get(root, "user");
+    v = field_get(root, "user");
     if (v && !json_is_string(v))
         return api_fail(e, 400, "invalid_type", "user", "'user' must be a string.");
-    if (c->min_tokens > c->max_tokens && get(root, "min_tokens"))
+    if (c->min_tokens > c->max_tokens && field_get(root, "min_tokens"))
         return api_fail(e, 400, "out_of_range", "min_tokens",
                         "'min_tokens' (%d) must not exceed 'max_tokens' (%d).", c->min_tokens, c->max_tokens);
     return true;
@@ -482,7 +353,7 @@ static bool add_text(struct token_buf *out, const struct completion *c, const st
 
 static bool read_prompts(struct completion *c, const struct openai_model *m, const json_t *root,
                          struct api_error *e) {
-    const json_t *v = get(root, "prompt");
+    const json_t *v = field_get(root, "prompt");
     if (!v)
         return api_fail(e, 400, "missing_required_parameter", "prompt", "'prompt' is missing.");
     const json_t *first = json_is_array(v) ? json_array_get(v, 0) : NULL;
@@ -530,26 +401,12 @@ bool completion_parse(struct completion *c, const struct openai_model *m, const 
         .skip_special = true,
         .add_special = true,
         .logprobs = -1};
-    if (len == 0)
-        return api_fail(e, 400, NULL, NULL, "The body is empty; a JSON object is needed.");
-    if (!json_depth_ok(body, len, MAX_JSON_DEPTH))
-        return api_fail(e, 400, NULL, NULL,
-                        "The body is nested deeper than %d levels, or has over %d values.", MAX_JSON_DEPTH,
-                        MAX_JSON_VALUES);
-    json_error_t je;
-    json_t *root = json_loadb(body, len, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL | JSON_DECODE_ANY, &je);
-    if (!root) {
-        char *near = strstr(je.text, " near "); // what follows quotes the body
-        if (near)
-            *near = '\0';
-        return api_fail(e, 400, NULL, NULL, "The body is not valid JSON: line %d column %d: %.120s.", je.line,
-                        je.column, je.text);
-    }
-    bool ok =
-        json_is_object(root) || api_fail(e, 400, "invalid_type", NULL, "The body must be a JSON object.");
-    ok = ok && read_model(c, m, root, e) && read_table(c, root, e) && read_stop(c, root, e) &&
-         read_stop_ids(c, m, root, e) && read_bias(c, m, root, e) && read_stream_options(c, root, e) &&
-         read_rest(c, root, e) && read_prompts(c, m, root, e);
+    json_t *root = body_load(body, len, e);
+    if (!root)
+        return false;
+    bool ok = (c->model = field_model(m, root, e)) && read_table(c, root, e) && read_stop(c, root, e) &&
+              read_stop_ids(c, m, root, e) && read_bias(c, m, root, e) && read_stream_options(c, root, e) &&
+              read_rest(c, root, e) && read_prompts(c, m, root, e);
     if (ok) {
         find_unknown(c, root);
         if (c->sampling.temperature < 1e-5f)

@@ -1,4 +1,5 @@
-// The OpenAI dialect: JSON in (openai.c) and out (openai_write.c). Pure: no sockets, no engine, any thread.
+// The OpenAI dialect: JSON in (openai.c; fields.c) and out (openai_write.c). Pure: no sockets, no engine, any
+// thread.
 #pragma once
 
 #include "buf.h"

@@ -1,7 +1,9 @@
 #include "routes.h"
 
+#include "job.h"
 #include "log.h"
 #include "stream.h"
+#include "tokenize.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -32,11 +34,11 @@ void http_error(struct http_call *call, const struct api_error *e) {
         http_error(call, &error_);                                                                           \
     } while (0)
 
-static void reply_json(struct http_call *call, int status, struct buf *b) {
+void http_json(struct http_call *call, struct buf *b) {
     if (b->failed)
         ERROR(call, 503, "overloaded", NULL, "The server is out of memory.");
     else
-        http_reply(call, status, "application/json", b->data, b->len);
+        http_reply(call, 200, "application/json", b->data, b->len);
     buf_free(b);
 }
 
@@ -51,7 +53,7 @@ static void get_models(struct app *app, struct http_call *call) {
         write_model(&b, app->names.items[i], app->created, app->model.max_model_len);
     }
     buf_lit(&b, "]}");
-    reply_json(call, 200, &b);
+    http_json(call, &b);
 }
 
 static void get_model(struct app *app, struct http_call *call) {
@@ -60,7 +62,7 @@ static void get_model(struct app *app, struct http_call *call) {
         if (strcmp(app->names.items[i], id) == 0) {
             struct buf b = {0};
             write_model(&b, id, app->created, app->model.max_model_len);
-            reply_json(call, 200, &b);
+            http_json(call, &b);
             return;
         }
     ERROR(call, 404, "model_not_found", "model", "The model '%.200s' does not exist.", id);
@@ -75,7 +77,7 @@ static void reply_health(struct http_call *call, const char *problem) {
         return;
     }
     buf_lit(&b, "{\"status\":\"ok\"}");
-    reply_json(call, 200, &b);
+    http_json(call, &b);
 }
 
 static const char *state_problem(const struct app *app) {
@@ -117,7 +119,7 @@ static void get_version(struct app *app, struct http_call *call) {
     (void)app;
     struct buf b = {0};
     buf_lit(&b, "{\"version\":\"" QUIRE_VERSION "\"}");
-    reply_json(call, 200, &b);
+    http_json(call, &b);
 }
 
 static const char *const route_names[NUM_ROUTES];
@@ -148,24 +150,39 @@ static void get_metrics(struct app *app, struct http_call *call) {
     buf_free(&b);
 }
 
+static void get_tokenizer_info(struct app *app, struct http_call *call) {
+    struct buf b = {0};
+    write_tokenizer_info(&b, &app->model);
+    http_json(call, &b);
+}
+
+static void post_tokenize(struct app *app, struct http_call *call) { job_start(app, call, tokenize_answer); }
+static void post_detokenize(struct app *app, struct http_call *call) {
+    job_start(app, call, detokenize_answer);
+}
+
 // ---- the table
 
 #define GET_METHODS "GET, HEAD, OPTIONS"
+#define POST_METHODS "POST, OPTIONS"
 
 static const struct route routes[NUM_ROUTES] = {
-    {"/v1/completions", false, false, false, "POST, OPTIONS", NULL, stream_start},
-    {"/v1/models", false, false, false, GET_METHODS, get_models, NULL},
-    {"/v1/models/", true, false, false, GET_METHODS, get_model, NULL},
-    {"/health", false, true, true, GET_METHODS, get_health, NULL},
-    {"/livez", false, true, true, GET_METHODS, get_livez, NULL},
-    {"/readyz", false, true, true, GET_METHODS, get_readyz, NULL},
-    {"/version", false, false, true, GET_METHODS, get_version, NULL},
-    {"/metrics", false, false, true, GET_METHODS, get_metrics, NULL},
-    {"", false, false, true, "", NULL, NULL},
+    {"/v1/completions", false, false, false, true, POST_METHODS, NULL, stream_start},
+    {"/tokenize", false, false, false, false, POST_METHODS, NULL, post_tokenize},
+    {"/detokenize", false, false, false, false, POST_METHODS, NULL, post_detokenize},
+    {"/tokenizer_info", false, false, false, false, GET_METHODS, get_tokenizer_info, NULL},
+    {"/v1/models", false, false, false, false, GET_METHODS, get_models, NULL},
+    {"/v1/models/", true, false, false, false, GET_METHODS, get_model, NULL},
+    {"/health", false, true, true, false, GET_METHODS, get_health, NULL},
+    {"/livez", false, true, true, false, GET_METHODS, get_livez, NULL},
+    {"/readyz", false, true, true, false, GET_METHODS, get_readyz, NULL},
+    {"/version", false, false, true, false, GET_METHODS, get_version, NULL},
+    {"/metrics", false, false, true, false, GET_METHODS, get_metrics, NULL},
+    {"", false, false, true, false, "", NULL, NULL},
 };
-static const char *const route_names[NUM_ROUTES] = {"/v1/completions", "/v1/models", "/v1/models/{id}",
-                                                    "/health",         "/livez",     "/readyz",
-                                                    "/version",        "/metrics",   "other"};
+static const char *const route_names[NUM_ROUTES] = {
+    "/v1/completions", "/tokenize", "/detokenize", "/tokenizer_info", "/v1/models", "/v1/models/{id}",
+    "/health",         "/livez",    "/readyz",     "/version",        "/metrics",   "other"};
 
 const struct route *route_find(const char *path) {
     for (int i = 0; i < ROUTE_OTHER; i++) {
@@ -358,8 +375,12 @@ void routes_done(void *arg, struct http_call *call) {
     struct app *app = arg;
     int route = route_index(call->route), status = call->gone && !call->streaming ? 499 : call->status;
     metrics_http(&app->metrics, route, status);
-    bool logged = call->user != NULL; // streams write their own line
-    stream_done(app, call);
+    bool streams = call->route && call->route->streams,
+         logged = streams && call->user; // they write their own line
+    if (streams)
+        stream_done(app, call);
+    else
+        job_done(call);
     if (!logged)
         log_msg(call->status >= 400 ? LOG_INFO : LOG_DEBUG, "http id=%s method=%s route=%s status=%d ms=%.1f",
                 call->request_id, call->method, route_names[route], status,

@@ -4,13 +4,14 @@
 
 #include "app.h"
 
-enum { NUM_ROUTES = 9, ROUTE_OTHER = NUM_ROUTES - 1 }; // the last one stands for unknown paths
+enum { NUM_ROUTES = 12, ROUTE_OTHER = NUM_ROUTES - 1 }; // the last one stands for unknown paths
 
 struct route {
     const char *path;
     bool prefix;         // path ends in '/', and anything may follow
     bool open;           // no key: liveness only
     bool early;          // answers while loading, draining or dead
+    bool streams;        // http_call.user is a stream; otherwise a job
     const char *methods; // for Allow
     void (*get)(struct app *app, struct http_call *call);
     void (*post)(struct app *app, struct http_call *call); // with the body

@@ -143,7 +143,7 @@ static void on_tick(uv_timer_t *timer) {
     } else if (app->state == APP_DEAD && now > app->drain_deadline) {
         stop(app, EXIT_ENGINE);
     } else if (app->state == APP_DRAINING) {
-        if (app->num_streams == 0 || now > app->drain_deadline + GRACE_SECONDS * SECOND)
+        if (app->num_streams + app->num_jobs == 0 || now > app->drain_deadline + GRACE_SECONDS * SECOND)
             stop(app, 0);
         else if (now > app->drain_deadline)
             streams_fail(app, 503, "shutting_down", "The server is shutting down.");

@@ -27,5 +27,3 @@ void streams_tick(struct app *app, int64_t now);
 // Ends all answers with an error.
 void streams_fail(struct app *app, int status, const char *code, const char *message);
 void streams_free(struct app *app); // the table
-
-void http_error(struct http_call *call, const struct api_error *e); // as the one answer of a call

@@ -7,10 +7,6 @@
 #include <sys/random.h>
 #include <time.h>
 
-enum {
-    POOL_BODY = 64 * 1024
-}; // larger bodies are parsed and tokenised in the pool, so that no stream stalls
-
 static uint64_t pick_seed(struct app *app) {
     uint64_t seed;
     if (app->config->has_seed)

@@ -16,7 +16,9 @@ struct choice {
     struct stream *stream;
     int index;
     struct detok *detok;
-    struct buf text; // certain and not yet written
+    struct detok *echo; // of the prompt, which is part of the text; NULL: not asked for, or all of it is out
+    int num_echoed;     // prompt tokens given to it
+    struct buf text;    // certain and not yet written
     struct logprob_lists lists;
     struct held_token *held;
     int num_held, cap_held;
@@ -26,6 +28,7 @@ struct choice {
     enum finish_reason finish;
     bool submitted;
     bool strip;          // the prompt is BOS alone: the first token's leading space is no text
+    bool echo_begun;     // the echo has text: a leading space is one
     bool complete;       // no more text will come
     bool finished;       // EVENT_FINISH came, or nobody waits for it
     bool finish_sent;    // the chunk with finish_reason is written

@@ -33,6 +33,7 @@ static const struct field fields[] = {
     {"logprobs", F_INT, 0, MAX_TOP_LOGPROBS, false, AT(logprobs)},
     {"priority", F_INT, -INT_TOP, INT_TOP, false, AT(priority)},
     {"stream", F_BOOL, 0, 0, false, AT(stream)},
+    {"echo", F_BOOL, 0, 0, false, AT(echo)},
     {"ignore_eos", F_BOOL, 0, 0, false, AT(ignore_eos)},
     {"skip_special_tokens", F_BOOL, 0, 0, false, AT(skip_special)},
     {"add_special_tokens", F_BOOL, 0, 0, false, AT(add_special)},
@@ -44,7 +45,6 @@ enum { NUM_FIELDS = sizeof fields / sizeof fields[0] };
 static const struct {
     const char *name, *harmless;
 } unsupported[] = {
-    {"echo", "false"},
     {"suffix", NULL},
     {"response_format", "text"},
     {"structured_outputs", NULL},
@@ -414,6 +414,7 @@ bool completion_parse(struct completion *c, const struct openai_model *m, const 
         if (c->sampling.top_k < 0)
             c->sampling.top_k = 0;
         c->sampling.logprobs = c->logprobs;
+        c->sampling.prompt_logprobs = c->echo && c->logprobs >= 0;
     }
     json_decref(root);
     if (!ok)

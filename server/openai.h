@@ -54,7 +54,7 @@ struct completion {
     int num_stop_ids; // the model's own ends are among them unless ignore_eos
     struct logit_bias *bias;
     int num_bias;
-    bool ignore_eos, skip_special, add_special, stream, include_usage, continuous_usage;
+    bool ignore_eos, skip_special, add_special, echo, stream, include_usage, continuous_usage;
     int logprobs; // -1: none
     int priority;
     char *salt;
@@ -89,7 +89,8 @@ struct logprob_lists {
 };
 void logprobs_clear(struct logprob_lists *l);
 void logprobs_free(struct logprob_lists *l);
-// Adds one token; `offset` in characters of the returned text; k alternatives.
+// Adds one token; where the event has no log-probabilities (num_top -1) both are null; `offset` in characters
+// of the returned text; k alternatives.
 void logprobs_add(struct logprob_lists *l, const struct tokenizer *t, const struct service_event *ev, int k,
                   int64_t offset);
 

@@ -172,8 +172,13 @@ void logprobs_add(struct logprob_lists *l, const struct tokenizer *t, const stru
         buf_char(&l->offsets, ',');
     }
     json_quote(&l->tokens, s, len);
-    json_float(&l->values, ev->logprob);
     buf_int(&l->offsets, offset);
+    if (ev->num_top < 0) { // the first token of a prompt: nothing is before it
+        buf_lit(&l->values, "null");
+        buf_lit(&l->tops, "null");
+        return;
+    }
+    json_float(&l->values, ev->logprob);
     buf_char(&l->tops, '{');
     int top = ev->num_top < k ? ev->num_top : k;
     bool first = true, chosen = false;

@@ -2,6 +2,7 @@
 
 #include "log.h"
 
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -111,6 +112,7 @@ void stream_free(struct stream *s) {
     for (int i = 0; i < s->num_choices; i++) {
         struct choice *c = &s->choices[i];
         detok_free(c->detok);
+        detok_free(c->echo);
         buf_free(&c->text);
         logprobs_free(&c->lists);
         free(c->held);
@@ -345,7 +347,8 @@ static void release_held(struct choice *c, bool all) {
         c->credit = 0; // U+FFFD is longer than the byte it stands for
 }
 
-static void hold(struct choice *c, const struct service_event *ev, bool is_stop) {
+// `text`: the token is part of it; `strip`: without its first space.
+static void hold(struct choice *c, const struct service_event *ev, bool text, bool strip) {
     if (c->num_held == c->cap_held) {
         int cap = c->cap_held ? 2 * c->cap_held : 4;
         struct held_token *grown = realloc(c->held, (size_t)cap * sizeof *grown);
@@ -359,9 +362,9 @@ static void hold(struct choice *c, const struct service_event *ev, bool is_stop)
     size_t len = 0;
     const char *bytes =
         tokenizer_bytes(c->stream->app->model.tokenizer, ev->token, !c->stream->req.skip_special, &len);
-    if (is_stop) {
+    if (!text) {
         len = 0;
-    } else if (c->strip && c->num_tokens == 1 && len > 0 && bytes[0] == ' ') {
+    } else if (strip && len > 0 && bytes[0] == ' ') {
         bytes++; // the dummy space that the text does not have
         len--;
     }
@@ -370,11 +373,66 @@ static void hold(struct choice *c, const struct service_event *ev, bool is_stop)
         c->chars += ((unsigned char)bytes[i] & 0xc0) != 0x80; // a character counts where it begins
 }
 
+// One token of the prompt, as the text and with log-probabilities as those of the answer.
+static void echo_token(struct choice *c, const struct service_event *ev) {
+    const char *text;
+    size_t len;
+    detok_push(c->echo, ev->token, &text, &len);
+    buf_add(&c->text, text, len);
+    if (c->stream->req.logprobs < 0)
+        return;
+    size_t num_bytes, spaces = 0, out = 0; // those before the first word
+    const char *bytes =
+        tokenizer_bytes(c->stream->app->model.tokenizer, ev->token, !c->stream->req.skip_special, &num_bytes);
+    while (spaces < num_bytes && bytes[spaces] == ' ')
+        spaces++;
+    while (out < len && text[out] == ' ')
+        out++;
+    hold(c, ev, true, !c->echo_begun && out < spaces);
+    c->echo_begun |= num_bytes > 0;
+    c->credit += len;
+    release_held(c, false);
+}
+
+// Echoes the prompt up to its token `end`; these are without scores.
+static void echo_upto(struct choice *c, int end) {
+    const struct token_buf *prompt = &c->stream->req.prompts[c->index / c->stream->req.n];
+    for (; c->num_echoed < end && c->num_echoed < (int)prompt->len; c->num_echoed++) {
+        const struct service_event ev = {.token = prompt->ids[c->num_echoed], .num_top = -1};
+        echo_token(c, &ev);
+    }
+}
+
+// The last of the prompt, before what was generated.
+static void echo_end(struct choice *c) {
+    const char *text;
+    size_t len;
+    if (!c->echo)
+        return;
+    echo_upto(c, INT_MAX);
+    detok_finish(c->echo, &text, &len);
+    buf_add(&c->text, text, len);
+    release_held(c, true);
+    detok_free(c->echo);
+    c->echo = NULL;
+    c->fresh = c->text.len > 0;
+}
+
+static void on_prompt(struct choice *c, const struct service_event *ev) {
+    if (!c->echo || c->complete || c->stream->state != STREAM_RUNNING || ev->position < c->num_echoed)
+        return;
+    echo_upto(c, ev->position);
+    echo_token(c, ev);
+    c->num_echoed++;
+    mark_dirty(c->stream);
+}
+
 static void on_token(struct choice *c, const struct service_event *ev, int64_t now) {
     struct stream *s = c->stream;
     struct metrics *m = &s->app->metrics;
     if (c->complete || s->state != STREAM_RUNNING)
         return;
+    echo_end(c);
     if (s->req.stream && c->fresh)
         emit(c); // the token before came in the same turn: a chunk each
     if (c->num_tokens++ == 0) {
@@ -393,7 +451,7 @@ static void on_token(struct choice *c, const struct service_event *ev, int64_t n
         hit = detok_push(c->detok, ev->token, &text, &len);
     buf_add(&c->text, text, len);
     if (s->req.logprobs >= 0) {
-        hold(c, ev, is_stop);
+        hold(c, ev, !is_stop, c->strip && c->num_tokens == 1);
         c->credit += len;
         release_held(c, hit);
     }
@@ -455,6 +513,7 @@ static void on_finish(struct choice *c, const struct service_event *ev, int64_t 
         return;
     }
     if (!c->complete) {
+        echo_end(c);
         const char *text;
         size_t len;
         detok_finish(c->detok, &text, &len);
@@ -480,6 +539,8 @@ void streams_take_events(struct app *app) {
                 on_token(c, &events[i], now);
             else if (events[i].kind == EVENT_FINISH)
                 on_finish(c, &events[i], now);
+            else
+                on_prompt(c, &events[i]);
         }
     }
     while (app->dirty) {

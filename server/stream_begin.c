@@ -46,7 +46,13 @@ static struct request *make_request(struct stream *s, struct choice *c, uint64_t
     };
     c->strip = d.strip_space;
     c->detok = detok_new(&d);
-    return c->detok ? request_new(&p, engine_info(s->app->engine)->block_size) : NULL;
+    if (q->echo) { // stop strings are looked for in what is generated only
+        d.strip_space = true;
+        d.num_stops = 0;
+        c->echo = detok_new(&d);
+    }
+    return c->detok && (c->echo || !q->echo) ? request_new(&p, engine_info(s->app->engine)->block_size)
+                                             : NULL;
 }
 
 static int retry_after(struct app *app) {

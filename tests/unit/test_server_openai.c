@@ -53,7 +53,6 @@ static void refused(void **state) {
         {"{\"prompt\":\"x\",\"model\":\"q\"}", "model", "model_not_found"},
         {"{\"prompt\":\"x\",\"model\":\"m\\u0000\"}", "model", "model_not_found"},
         {"{\"prompt\":\"x\",\"model\":3}", "model", "invalid_type"},
-        {"{\"prompt\":\"x\",\"echo\":true}", "echo", "unsupported_parameter"},
         {"{\"prompt\":\"x\",\"suffix\":\"a\"}", "suffix", "unsupported_parameter"},
         {"{\"prompt\":\"x\",\"tools\":[{}]}", "tools", "unsupported_parameter"},
         {"{\"prompt\":\"x\",\"response_format\":{\"type\":\"json_object\"}}", "response_format",
@@ -142,8 +141,9 @@ static void ranges(void **state) {
         assert_true(parse(body, &c, &e));
         completion_free(&c);
     }
-    static const char *const bools[] = {"stream", "ignore_eos", "skip_special_tokens", "add_special_tokens"};
-    for (int i = 0; i < 4; i++)
+    static const char *const bools[] = {"stream", "ignore_eos", "skip_special_tokens", "add_special_tokens",
+                                        "echo"};
+    for (int i = 0; i < 5; i++)
         for (int k = 0; k < 4; k++) {
             static const char *const bad[] = {"1", "\"true\"", "[]", "0.5"};
             snprintf(body, sizeof body, "{\"prompt\":\"x\",\"%s\":%s}", bools[i], bad[k]);

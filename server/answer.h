@@ -46,7 +46,7 @@ struct stream {
     uv_work_t work;
     struct buf body;
     struct api_error error;
-    char id[REQUEST_ID_SIZE + 8];
+    char id[REQUEST_ID_SIZE + 12];
     int64_t created;
     struct choice *choices;    // (num_choices)
     int num_choices, num_open; // open: EVENT_FINISH has not come
@@ -54,7 +54,8 @@ struct stream {
     int64_t num_prompt;        // tokens, each prompt once
     int64_t last_write, over_since;
     struct service_event timing; // EVENT_FINISH of choice 0
-    bool logged;
+    bool logged, chat;
+    bool begun; // the chunks that announce the choices are written
 };
 
 void table_add(struct app *app, struct choice *c);

@@ -87,6 +87,8 @@ static const struct option options[] = {
     {"metrics-namespace", 0, SERVE, OPT_STR, AT(metrics_namespace), "vllm", 0, 0, "NAME",
      "prefix of the metrics that vLLM names"},
     {"record", 0, SERVE, OPT_STR, AT(record), NULL, 0, 0, "FILE", "write inputs and plans for replay"},
+    {"chat-template", 0, SERVE, OPT_STR, AT(chat_template), NULL, 0, 0, "FILE",
+     "chat template in place of the model's own"},
     {"config", 0, ALL, OPT_STR, AT(config_file), NULL, 0, 0, "FILE", "read `flag: value` lines"},
     {"prompt", 'p', GEN, OPT_STR, AT(prompt), NULL, 0, 0, "TEXT",
      "what to go on from; \"\": nothing but BOS"},
@@ -106,7 +108,6 @@ static const struct option options[] = {
     {"pipeline-parallel-size", 0, RUN, OPT_LATER, 0, NULL, 0, 0, "1", "not yet: devices in a row"},
     {"gpu-memory-utilization", 0, RUN, OPT_LATER, 0, NULL, 0, 0, "", "not yet: there is no GPU backend"},
     {"dtype", 0, RUN, OPT_LATER, 0, NULL, 0, 0, "auto", "not yet: the file's own types are used"},
-    {"chat-template", 0, RUN, OPT_LATER, 0, NULL, 0, 0, "", "not yet: there is no chat endpoint"},
     {"trace", 0, RUN, OPT_LATER, 0, NULL, 0, 0, "", "not yet"},
 };
 enum { NUM_OPTIONS = sizeof options / sizeof options[0] };

@@ -1,5 +1,6 @@
-#include "fields.h"
+#include "messages.h"
 
+#include <limits.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,7 +20,6 @@ uint64_t choice_seed(uint64_t seed, int j) { return j == 0 ? seed : splitmix64(s
 #define INT_TOP 2147483647.0
 
 static const struct field fields[] = {
-    {"max_tokens", F_INT, 0, INT_TOP, false, AT(max_tokens)},
     {"min_tokens", F_INT, 0, INT_TOP, false, AT(min_tokens)},
     {"n", F_INT, 1, MAX_CHOICES, false, AT(n)},
     {"temperature", F_FLOAT, 0, 2, false, AT(sampling.temperature)},
@@ -30,51 +30,73 @@ static const struct field fields[] = {
     {"frequency_penalty", F_FLOAT, -2, 2, false, AT(sampling.frequency_penalty)},
     {"repetition_penalty", F_FLOAT, 0.001, 1000, false, AT(sampling.repetition_penalty)},
     {"seed", F_INT64, -9223372036854775808.0, 9223372036854775808.0, false, AT(seed)},
-    {"logprobs", F_INT, 0, MAX_TOP_LOGPROBS, false, AT(logprobs)},
     {"priority", F_INT, -INT_TOP, INT_TOP, false, AT(priority)},
     {"stream", F_BOOL, 0, 0, false, AT(stream)},
-    {"echo", F_BOOL, 0, 0, false, AT(echo)},
     {"ignore_eos", F_BOOL, 0, 0, false, AT(ignore_eos)},
     {"skip_special_tokens", F_BOOL, 0, 0, false, AT(skip_special)},
+};
+static const struct field completion_fields[] = {
+    {"max_tokens", F_INT, 0, INT_TOP, false, AT(max_tokens)},
+    {"logprobs", F_INT, 0, MAX_TOP_LOGPROBS, false, AT(logprobs)},
+    {"echo", F_BOOL, 0, 0, false, AT(echo)},
     {"add_special_tokens", F_BOOL, 0, 0, false, AT(add_special)},
 };
-enum { NUM_FIELDS = sizeof fields / sizeof fields[0] };
+static const struct field chat_fields[] = {
+    {"max_tokens", F_INT, 1, INT_TOP, false, AT(max_tokens)},
+    {"max_completion_tokens", F_INT, 1, INT_TOP, false, AT(max_completion_tokens)},
+    {"logprobs", F_BOOL, 0, 0, false, AT(chat_logprobs)},
+    {"top_logprobs", F_INT, 0, MAX_TOP_LOGPROBS, false, AT(top_logprobs)},
+    {"add_generation_prompt", F_BOOL, 0, 0, false, AT(add_generation_prompt)},
+};
+#define COUNT(table) (sizeof(table) / sizeof(table)[0])
+enum { NUM_FIELDS = COUNT(fields) };
 
 // Documented fields of OpenAI and vLLM that do not work here: refused by name, because ignoring them would
 // give wrong answers with status 200. `harmless` is the one value that asks for nothing; NULL: there is none.
 static const struct {
     const char *name, *harmless;
+    enum { BOTH, LEGACY, CHAT } where;
 } unsupported[] = {
-    {"suffix", NULL},
-    {"response_format", "text"},
-    {"structured_outputs", NULL},
-    {"guided_json", NULL},
-    {"guided_regex", NULL},
-    {"guided_choice", NULL},
-    {"guided_grammar", NULL},
-    {"grammar", NULL},
-    {"json_schema", NULL},
-    {"tools", "[]"},
-    {"tool_choice", NULL},
-    {"functions", "[]"},
-    {"function_call", NULL},
-    {"prompt_logprobs", "0"},
-    {"truncate_prompt_tokens", "-1"},
-    {"return_token_ids", "false"},
-    {"return_tokens_as_token_ids", "false"},
-    {"use_beam_search", "false"},
-    {"include_stop_str_in_output", "false"},
-    {"spaces_between_special_tokens", "true"},
-    {"allowed_token_ids", NULL},
-    {"bad_words", "[]"},
-    {"logits_processors", "[]"},
-    {"prompt_embeds", NULL},
-    {"messages", NULL},
+    {"suffix", NULL, BOTH},
+    {"response_format", "text", BOTH},
+    {"structured_outputs", NULL, BOTH},
+    {"guided_json", NULL, BOTH},
+    {"guided_regex", NULL, BOTH},
+    {"guided_choice", NULL, BOTH},
+    {"guided_grammar", NULL, BOTH},
+    {"grammar", NULL, BOTH},
+    {"json_schema", NULL, BOTH},
+    {"tools", "[]", BOTH},
+    {"tool_choice", NULL, BOTH},
+    {"functions", "[]", BOTH},
+    {"function_call", NULL, BOTH},
+    {"prompt_logprobs", "0", BOTH},
+    {"truncate_prompt_tokens", "-1", BOTH},
+    {"return_token_ids", "false", BOTH},
+    {"return_tokens_as_token_ids", "false", BOTH},
+    {"use_beam_search", "false", BOTH},
+    {"include_stop_str_in_output", "false", BOTH},
+    {"spaces_between_special_tokens", "true", BOTH},
+    {"allowed_token_ids", NULL, BOTH},
+    {"bad_words", "[]", BOTH},
+    {"logits_processors", "[]", BOTH},
+    {"prompt_embeds", NULL, BOTH},
+    {"messages", NULL, LEGACY},
+    {"prompt", NULL, CHAT},
+    {"echo", "false", CHAT},
+    {"audio", NULL, CHAT},
+    {"web_search_options", NULL, CHAT},
+    {"prediction", NULL, CHAT},
+    {"chat_template", NULL, CHAT},
+    {"chat_template_kwargs", NULL, CHAT},
+    {"documents", "[]", CHAT},
+    {"continue_final_message", "false", CHAT},
 };
 
 // Read by hand below, or harmless to ignore.
-static const char *const known[] = {"model",      "prompt",  "stop",       "stop_token_ids", "stream_options",
-                                    "logit_bias", "best_of", "cache_salt", "request_id",     "user"};
+static const char *const known[] = {"model",          "messages",       "prompt",     "stop",
+                                    "stop_token_ids", "stream_options", "logit_bias", "best_of",
+                                    "cache_salt",     "request_id",     "user"};
 
 static bool is_harmless(const json_t *v, const char *word) {
     if (!word)
@@ -95,12 +117,17 @@ static bool is_harmless(const json_t *v, const char *word) {
 }
 
 static bool read_table(struct completion *c, const json_t *root, struct api_error *e) {
-    if (!fields_read(c, fields, NUM_FIELDS, root, e))
+    if (!fields_read(c, fields, NUM_FIELDS, root, e) ||
+        !(c->chat ? fields_read(c, chat_fields, COUNT(chat_fields), root, e)
+                  : fields_read(c, completion_fields, COUNT(completion_fields), root, e)))
         return false;
+    if (c->max_completion_tokens > 0)
+        c->max_tokens = c->max_completion_tokens;
     c->has_seed = field_get(root, "seed") != NULL;
     for (size_t i = 0; i < sizeof unsupported / sizeof unsupported[0]; i++) {
         const json_t *v = field_get(root, unsupported[i].name);
-        if (v && !is_harmless(v, unsupported[i].harmless))
+        if (v && unsupported[i].where != (c->chat ? LEGACY : CHAT) &&
+            !is_harmless(v, unsupported[i].harmless))
             return api_fail(e, 400, "unsupported_parameter", unsupported[i].name,
                             "'%s' is not supported by this version of the server.", unsupported[i].name);
     }
@@ -115,6 +142,10 @@ static void find_unknown(struct completion *c, json_t *root) {
         bool found = false;
         for (int i = 0; i < NUM_FIELDS && !found; i++)
             found = strcmp(key, fields[i].name) == 0;
+        for (size_t i = 0; i < COUNT(completion_fields) && !found; i++)
+            found = strcmp(key, completion_fields[i].name) == 0;
+        for (size_t i = 0; i < COUNT(chat_fields) && !found; i++)
+            found = strcmp(key, chat_fields[i].name) == 0;
         for (size_t i = 0; i < sizeof unsupported / sizeof unsupported[0] && !found; i++)
             found = strcmp(key, unsupported[i].name) == 0;
         for (size_t i = 0; i < sizeof known / sizeof known[0] && !found; i++)
@@ -351,6 +382,29 @@ static bool add_text(struct token_buf *out, const struct completion *c, const st
     return true;
 }
 
+// Whether a prompt leaves room for an answer.
+static bool check_room(const struct completion *c, const struct openai_model *m, size_t len,
+                       const char *param, struct api_error *e) {
+    int room = len > (size_t)m->max_model_len ? -1 : m->max_model_len - (int)len;
+    return room > 0 || (room == 0 && c->max_tokens == 0) ||
+           api_fail(e, 400, "context_length_exceeded", param,
+                    "This model's maximum context length is %d tokens; the prompt has %zu%s.",
+                    m->max_model_len, len, room == 0 ? ", which leaves no room for an answer" : "");
+}
+
+static bool read_messages(struct completion *c, const struct openai_model *m, const json_t *root,
+                          struct api_error *e) {
+    if (c->top_logprobs > 0 && !c->chat_logprobs)
+        return api_fail(e, 400, NULL, "top_logprobs", "'top_logprobs' needs 'logprobs': true.");
+    if (c->chat_logprobs)
+        c->logprobs = c->top_logprobs > 0 ? c->top_logprobs : 0;
+    if (!(c->prompts = calloc(1, sizeof *c->prompts)))
+        return api_fail(e, 503, "overloaded", NULL, "The server is out of memory.");
+    c->num_prompts = 1;
+    return chat_prompt(m, root, c->add_generation_prompt, &c->prompts[0], e) &&
+           check_room(c, m, c->prompts[0].len, "messages", e);
+}
+
 static bool read_prompts(struct completion *c, const struct openai_model *m, const json_t *root,
                          struct api_error *e) {
     const json_t *v = field_get(root, "prompt");
@@ -382,21 +436,21 @@ static bool read_prompts(struct completion *c, const struct openai_model *m, con
         struct token_buf *ids = &c->prompts[i];
         if (!(json_is_string(p) ? add_text(ids, c, m, p, e) : add_ids(ids, m, p, where, e)))
             return false;
-        int room = m->max_model_len - (int)ids->len;
-        if (ids->len > (size_t)m->max_model_len || (room == 0 && c->max_tokens > 0))
-            return api_fail(e, 400, "context_length_exceeded", "prompt",
-                            "This model's maximum context length is %d tokens; the prompt has %zu%s.",
-                            m->max_model_len, ids->len,
-                            room == 0 ? ", which leaves no room for an answer" : "");
+        if (!check_room(c, m, ids->len, "prompt", e))
+            return false;
     }
     return true;
 }
 
-bool completion_parse(struct completion *c, const struct openai_model *m, const char *body, size_t len,
-                      struct api_error *e) {
+static bool parse(struct completion *c, bool chat, const struct openai_model *m, const char *body, size_t len,
+                  struct api_error *e) {
     *c = (struct completion){
         .n = 1,
-        .max_tokens = 16,
+        .chat = chat,
+        .max_tokens = chat ? INT_MAX : 16,
+        .max_completion_tokens = -1,
+        .top_logprobs = -1,
+        .add_generation_prompt = true,
         .sampling = {.temperature = 1, .top_p = 1, .repetition_penalty = 1, .logprobs = -1},
         .skip_special = true,
         .add_special = true,
@@ -406,7 +460,7 @@ bool completion_parse(struct completion *c, const struct openai_model *m, const 
         return false;
     bool ok = (c->model = field_model(m, root, e)) && read_table(c, root, e) && read_stop(c, root, e) &&
               read_stop_ids(c, m, root, e) && read_bias(c, m, root, e) && read_stream_options(c, root, e) &&
-              read_rest(c, root, e) && read_prompts(c, m, root, e);
+              read_rest(c, root, e) && (chat ? read_messages(c, m, root, e) : read_prompts(c, m, root, e));
     if (ok) {
         find_unknown(c, root);
         if (c->sampling.temperature < 1e-5f)
@@ -420,6 +474,16 @@ bool completion_parse(struct completion *c, const struct openai_model *m, const 
     if (!ok)
         completion_free(c);
     return ok;
+}
+
+bool completion_parse(struct completion *c, const struct openai_model *m, const char *body, size_t len,
+                      struct api_error *e) {
+    return parse(c, false, m, body, len, e);
+}
+
+bool chat_parse(struct completion *c, const struct openai_model *m, const char *body, size_t len,
+                struct api_error *e) {
+    return parse(c, true, m, body, len, e);
 }
 
 void completion_free(struct completion *c) {

@@ -7,6 +7,8 @@
 #include "service.h"
 #include "tokenizer.h"
 
+struct chat_template;
+
 enum {
     MAX_CHOICES = 128,
     MAX_JSON_DEPTH = 64,
@@ -35,10 +37,15 @@ struct openai_model {
     const struct tokenizer *tokenizer;
     const struct str_list *names; // the first one is the default
     int vocab, max_model_len;
-    size_t max_token_bytes; // of the longest token: bounds how many tokens a text can be
+    size_t max_token_bytes;     // of the longest token: bounds how many tokens a text can be
+    struct chat_template *chat; // NULL: chat_problem says why
+    char chat_problem[256];
+    bool knows_developer; // the template speaks of that role
+    token_id *controls;   // (num_controls) all control tokens
+    int num_controls;
 };
 
-// A /v1/completions request, checked.
+// A request of /v1/completions or /v1/chat/completions, checked.
 struct completion {
     const char *model;         // one of openai_model.names
     struct token_buf *prompts; // (num_prompts)
@@ -56,6 +63,9 @@ struct completion {
     int num_bias;
     bool ignore_eos, skip_special, add_special, echo, stream, include_usage, continuous_usage;
     int logprobs; // -1: none
+    // chat
+    bool chat, chat_logprobs, add_generation_prompt;
+    int max_completion_tokens, top_logprobs; // -1: not given
     int priority;
     char *salt;
     size_t salt_len;
@@ -66,6 +76,8 @@ struct completion {
 // Parses, checks and tokenises. False: e says why, and c needs no freeing. May run in the thread pool.
 bool completion_parse(struct completion *c, const struct openai_model *m, const char *body, size_t len,
                       struct api_error *e);
+bool chat_parse(struct completion *c, const struct openai_model *m, const char *body, size_t len,
+                struct api_error *e);
 void completion_free(struct completion *c);
 
 // A JSON text is at most `max` deep and has at most MAX_JSON_VALUES values (strings heeded; the text need not
@@ -94,10 +106,19 @@ void logprobs_free(struct logprob_lists *l);
 void logprobs_add(struct logprob_lists *l, const struct tokenizer *t, const struct service_event *ev, int k,
                   int64_t offset);
 
+// The same in the form of chat: one list, in `tops`.
+void logprobs_add_chat(struct logprob_lists *l, const struct tokenizer *t, const struct service_event *ev,
+                       int k);
+// One choice of chat: a whole message, or a piece of one. `role` announces the message in a stream.
+void write_message(struct buf *b, int index, const char *text, size_t len, const struct logprob_lists *lists,
+                   const char *finish);
+void write_delta(struct buf *b, int index, bool role, const char *text, size_t len,
+                 const struct logprob_lists *lists, const char *finish);
 void write_error(struct buf *b, const struct api_error *e); // {"error":{...}}
 void write_usage(struct buf *b, const struct usage *u);
 // {"id":…,"object":"text_completion","created":…,"model":…,"system_fingerprint":…,"choices":[
-void write_head(struct buf *b, const char *id, int64_t created, const char *model, const char *fingerprint);
+void write_head(struct buf *b, const char *id, const char *object, int64_t created, const char *model,
+                const char *fingerprint);
 // One choice. lists NULL: logprobs null. finish NULL: null.
 void write_choice(struct buf *b, int index, const char *text, size_t len, const struct logprob_lists *lists,
                   const char *finish);

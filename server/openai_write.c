@@ -28,10 +28,11 @@ void write_usage(struct buf *b, const struct usage *u) {
     buf_lit(b, "}}");
 }
 
-void write_head(struct buf *b, const char *id, int64_t created, const char *model, const char *fingerprint) {
+void write_head(struct buf *b, const char *id, const char *object, int64_t created, const char *model,
+                const char *fingerprint) {
     buf_lit(b, "{\"id\":");
     json_quote(b, id, strlen(id));
-    buf_lit(b, ",\"object\":\"text_completion\",\"created\":");
+    buf_fmt(b, ",\"object\":\"%s\",\"created\":", object);
     buf_int(b, created);
     buf_lit(b, ",\"model\":");
     json_quote(b, model, strlen(model));
@@ -192,4 +193,73 @@ void logprobs_add(struct logprob_lists *l, const struct tokenizer *t, const stru
     if (!chosen && !is_shown(t, ev, top, ev->token))
         write_top(&l->tops, t, ev->token, ev->logprob, first);
     buf_char(&l->tops, '}');
+}
+
+// ---- chat
+
+static void write_shown(struct buf *b, const struct tokenizer *t, token_id id, float logprob) {
+    size_t len;
+    const char *s = token_text(t, id, &len);
+    buf_lit(b, "{\"token\":");
+    json_quote(b, s, len);
+    buf_lit(b, ",\"logprob\":");
+    json_float(b, logprob);
+    buf_lit(b, ",\"bytes\":[");
+    for (size_t i = 0; i < len; i++) {
+        if (i)
+            buf_char(b, ',');
+        buf_int(b, (unsigned char)s[i]);
+    }
+    buf_char(b, ']');
+}
+
+void logprobs_add_chat(struct logprob_lists *l, const struct tokenizer *t, const struct service_event *ev,
+                       int k) {
+    struct buf *b = &l->tops;
+    if (l->count++)
+        buf_char(b, ',');
+    write_shown(b, t, ev->token, ev->logprob);
+    buf_lit(b, ",\"top_logprobs\":[");
+    for (int i = 0; i < k && i < ev->num_top; i++) {
+        if (i)
+            buf_char(b, ',');
+        write_shown(b, t, ev->top_ids[i], ev->top_logprobs[i]);
+        buf_char(b, '}');
+    }
+    buf_lit(b, "]}");
+}
+
+static void write_chat_end(struct buf *b, const struct logprob_lists *l, const char *finish) {
+    if (l) {
+        buf_lit(b, ",\"logprobs\":{\"content\":[");
+        buf_add(b, l->tops.data, l->tops.len);
+        buf_lit(b, "],\"refusal\":null}");
+    } else {
+        buf_lit(b, ",\"logprobs\":null");
+    }
+    if (finish)
+        buf_fmt(b, ",\"finish_reason\":\"%s\"}", finish);
+    else
+        buf_lit(b, ",\"finish_reason\":null}");
+}
+
+void write_message(struct buf *b, int index, const char *text, size_t len, const struct logprob_lists *l,
+                   const char *finish) {
+    buf_fmt(b, "{\"index\":%d,\"message\":{\"role\":\"assistant\",\"content\":", index);
+    json_quote(b, text, len);
+    buf_lit(b, ",\"refusal\":null}");
+    write_chat_end(b, l, finish);
+}
+
+void write_delta(struct buf *b, int index, bool role, const char *text, size_t len,
+                 const struct logprob_lists *l, const char *finish) {
+    buf_fmt(b, "{\"index\":%d,\"delta\":{", index);
+    if (role)
+        buf_lit(b, "\"role\":\"assistant\",");
+    if (role || len) {
+        buf_lit(b, "\"content\":");
+        json_quote(b, text, len);
+    }
+    buf_char(b, '}');
+    write_chat_end(b, l, finish);
 }

@@ -168,6 +168,7 @@ static void post_detokenize(struct app *app, struct http_call *call) {
 
 static const struct route routes[NUM_ROUTES] = {
     {"/v1/completions", false, false, false, true, POST_METHODS, NULL, stream_start},
+    {"/v1/chat/completions", false, false, false, true, POST_METHODS, NULL, stream_start_chat},
     {"/tokenize", false, false, false, false, POST_METHODS, NULL, post_tokenize},
     {"/detokenize", false, false, false, false, POST_METHODS, NULL, post_detokenize},
     {"/tokenizer_info", false, false, false, false, GET_METHODS, get_tokenizer_info, NULL},
@@ -180,9 +181,19 @@ static const struct route routes[NUM_ROUTES] = {
     {"/metrics", false, false, true, false, GET_METHODS, get_metrics, NULL},
     {"", false, false, true, false, "", NULL, NULL},
 };
-static const char *const route_names[NUM_ROUTES] = {
-    "/v1/completions", "/tokenize", "/detokenize", "/tokenizer_info", "/v1/models", "/v1/models/{id}",
-    "/health",         "/livez",    "/readyz",     "/version",        "/metrics",   "other"};
+static const char *const route_names[NUM_ROUTES] = {"/v1/completions",
+                                                    "/v1/chat/completions",
+                                                    "/tokenize",
+                                                    "/detokenize",
+                                                    "/tokenizer_info",
+                                                    "/v1/models",
+                                                    "/v1/models/{id}",
+                                                    "/health",
+                                                    "/livez",
+                                                    "/readyz",
+                                                    "/version",
+                                                    "/metrics",
+                                                    "other"};
 
 const struct route *route_find(const char *path) {
     for (int i = 0; i < ROUTE_OTHER; i++) {

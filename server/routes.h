@@ -4,7 +4,7 @@
 
 #include "app.h"
 
-enum { NUM_ROUTES = 12, ROUTE_OTHER = NUM_ROUTES - 1 }; // the last one stands for unknown paths
+enum { NUM_ROUTES = 13, ROUTE_OTHER = NUM_ROUTES - 1 }; // the last one stands for unknown paths
 
 struct route {
     const char *path;

@@ -6,6 +6,7 @@
 #include "app.h"
 #include "local.h"
 #include "log.h"
+#include "messages.h"
 #include "routes.h"
 #include "stream.h"
 
@@ -93,6 +94,11 @@ static void after_load(uv_work_t *work, int status) {
                                                                                        : info->model.vocab,
                                        .max_model_len = info->max_model_len,
                                        .max_token_bytes = longest_token(t)};
+    if (chat_open(&app->model, c->chat_template, &err) != STATUS_OK) {
+        complain("%s", err.msg);
+        stop(app, EXIT_USAGE);
+        return;
+    }
     make_fingerprint(app, info);
     struct service_config sc;
     local_service_config(c, info, &sc);
@@ -257,6 +263,7 @@ static int run(struct app *app) {
     uv_walk(&app->loop, close_handle, NULL);
     uv_run(&app->loop, UV_RUN_DEFAULT); // waits for the pool, too
     uv_loop_close(&app->loop);
+    chat_close(&app->model);
     if (app->engine)
         engine_close(app->engine);
     return app->exit_code;

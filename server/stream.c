@@ -179,6 +179,17 @@ static struct usage usage_of(const struct stream *s) {
     return u;
 }
 
+static void write_piece(const struct choice *c, struct buf *b, size_t n, const char *finish) {
+    const struct completion *q = &c->stream->req;
+    const struct logprob_lists *lists = q->logprobs >= 0 ? &c->lists : NULL;
+    if (!q->chat)
+        write_choice(b, c->index, c->text.data, n, lists, finish);
+    else if (q->stream)
+        write_delta(b, c->index, false, c->text.data, n, lists, finish);
+    else
+        write_message(b, c->index, c->text.data, n, lists, finish);
+}
+
 static void write_tail(struct stream *s, struct buf *b) {
     buf_char(b, ']');
     if (s->req.continuous_usage) {
@@ -202,6 +213,18 @@ static size_t sendable(const struct choice *c) {
     return n;
 }
 
+// The first chunks of chat, in the order of the choices, which clients rely on: only they have the role.
+static void write_roles(struct stream *s) {
+    for (int i = 0; i < s->num_choices && s->req.chat; i++) {
+        struct buf *b = sse_begin(&s->call->out);
+        buf_add(b, s->head.data, s->head.len);
+        write_delta(b, i, true, "", 0, NULL, NULL);
+        write_tail(s, b);
+        sse_end(&s->call->out);
+    }
+    s->begun = true;
+}
+
 // Writes the chunk that this choice owes, where the reader keeps up; otherwise its text goes on gathering and
 // becomes one larger chunk later.
 static void emit(struct choice *c) {
@@ -218,10 +241,11 @@ static void emit(struct choice *c) {
     }
     if (!call->streaming)
         http_stream(call);
+    if (!s->begun)
+        write_roles(s);
     struct buf *b = sse_begin(&call->out);
     buf_add(b, s->head.data, s->head.len);
-    write_choice(b, c->index, c->text.data, n, s->req.logprobs >= 0 ? &c->lists : NULL,
-                 c->complete ? finish_name(c->finish) : NULL);
+    write_piece(c, b, n, c->complete ? finish_name(c->finish) : NULL);
     write_tail(s, b);
     sse_end(&call->out);
     c->finish_sent = c->complete;
@@ -259,8 +283,7 @@ static void end_whole(struct stream *s) {
         struct choice *c = &s->choices[i];
         if (i)
             buf_char(&b, ',');
-        write_choice(&b, c->index, c->text.data, c->text.len, s->req.logprobs >= 0 ? &c->lists : NULL,
-                     finish_name(c->finish));
+        write_piece(c, &b, c->text.len, finish_name(c->finish));
     }
     struct usage u = usage_of(s);
     buf_lit(&b, "],\"usage\":");
@@ -338,7 +361,10 @@ static void release_held(struct choice *c, bool all) {
     while (n < c->num_held && (all || c->held[n].bytes <= c->credit)) {
         struct held_token *h = &c->held[n++];
         c->credit -= h->bytes < c->credit ? h->bytes : c->credit;
-        logprobs_add(&c->lists, s->app->model.tokenizer, &h->event, s->req.logprobs, h->offset);
+        if (s->req.chat)
+            logprobs_add_chat(&c->lists, s->app->model.tokenizer, &h->event, s->req.logprobs);
+        else
+            logprobs_add(&c->lists, s->app->model.tokenizer, &h->event, s->req.logprobs, h->offset);
     }
     c->num_held -= n;
     if (n && c->num_held)

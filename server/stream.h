@@ -16,6 +16,7 @@ enum stream_state {
 
 // Takes the body of the call and answers it, at once or later.
 void stream_start(struct app *app, struct http_call *call);
+void stream_start_chat(struct app *app, struct http_call *call);
 // The call is over or its client has left.
 void stream_done(struct app *app, struct http_call *call);
 // The client has taken what was written; writes what was kept back.

@@ -119,7 +119,8 @@ static void begin(struct stream *s) {
         log_unknown(app, s->req.unknown);
     if (s->req.request_id[0] && !s->call->head.request_id)
         memcpy(s->call->request_id, s->req.request_id, sizeof s->req.request_id);
-    snprintf(s->id, sizeof s->id, "cmpl-%s", s->req.request_id[0] ? s->req.request_id : s->call->request_id);
+    snprintf(s->id, sizeof s->id, "%s-%s", s->chat ? "chatcmpl" : "cmpl",
+             s->req.request_id[0] ? s->req.request_id : s->call->request_id);
     s->state = STREAM_RUNNING;
     s->created = (int64_t)time(NULL);
     s->last_write = http_now();
@@ -127,7 +128,11 @@ static void begin(struct stream *s) {
         s->num_prompt += (int64_t)s->req.prompts[i].len;
     if (s->req.stream)
         buf_lit(&s->head, "data: ");
-    write_head(&s->head, s->id, s->created, s->req.model, app->fingerprint);
+    write_head(&s->head, s->id,
+               !s->chat        ? "text_completion"
+               : s->req.stream ? "chat.completion.chunk"
+                               : "chat.completion",
+               s->created, s->req.model, app->fingerprint);
     s->num_choices = (int)s->req.num_prompts * s->req.n;
     s->choices = calloc((size_t)s->num_choices, sizeof *s->choices);
     if (!s->choices) {
@@ -140,7 +145,7 @@ static void begin(struct stream *s) {
 
 static void parse_work(uv_work_t *work) { // pool: touches nothing but this stream and the immutable model
     struct stream *s = work->data;
-    completion_parse(&s->req, &s->app->model, s->body.data, s->body.len, &s->error);
+    (s->chat ? chat_parse : completion_parse)(&s->req, &s->app->model, s->body.data, s->body.len, &s->error);
     buf_free(&s->body);
 }
 
@@ -161,7 +166,7 @@ static void after_parse(uv_work_t *work, int status) {
     http_run(http);
 }
 
-void stream_start(struct app *app, struct http_call *call) {
+static void start(struct app *app, struct http_call *call, bool chat) {
     struct stream *s = calloc(1, sizeof *s);
     struct api_error e = {.retry_after = 5};
     if (!s) {
@@ -170,6 +175,7 @@ void stream_start(struct app *app, struct http_call *call) {
         return;
     }
     s->app = app;
+    s->chat = chat;
     s->call = call;
     s->next = app->streams;
     if (s->next)
@@ -184,3 +190,6 @@ void stream_start(struct app *app, struct http_call *call) {
     parse_work(&s->work);
     after_parse(&s->work, 0);
 }
+
+void stream_start(struct app *app, struct http_call *call) { start(app, call, false); }
+void stream_start_chat(struct app *app, struct http_call *call) { start(app, call, true); }

@@ -103,7 +103,7 @@ static void bad_flags(void **state) {
         {"m --drain-timeout inf", "number from"},
         {"m --drain-timeout -1", "number from"},
         {"m --require-key=maybe", "true or false"},
-        {"m --chat-template x", "--chat-template x is not supported"},
+        {"m --trace x", "--trace x is not supported"},
         {"m --tensor-parallel-size 2", "only 1"},
         {"m --pipeline-parallel-size 2", "only 1"},
         {"m --gpu-memory-utilization 0.9", "not supported"},

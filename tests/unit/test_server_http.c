@@ -184,7 +184,7 @@ static void routes_and_methods(void **state) {
     expect(TALK(GET("/v1/models/org%2Fname")), "\"object\":\"model\"");
     expect(TALK(GET("/v1/models/other")), "model_not_found");
     expect(TALK(GET("/v1/models/")), "404 Not Found");
-    expect(TALK(GET("/v1/chat/completions")), "404 Not Found");
+    expect(TALK(GET("/v1/nothing")), "404 Not Found");
     expect(TALK(GET("/v1/completions")), "Allow: POST, OPTIONS");
     expect(TALK(GET("/version")), "\"version\"");
     expect(TALK(GET("/metrics")), "vllm:num_requests_running");

@@ -114,12 +114,11 @@ static void assign(struct jinja *j, const struct node *target, struct value v) {
 
 // Evaluates the arguments. `extra`: room for one more named one.
 static void eval_args(struct jinja *j, const struct args *a, struct call *c, size_t extra) {
-    struct value star = {.kind = V_ABSENT}, star_star = {.kind = V_ABSENT};
+    struct value star_star = {.kind = V_ABSENT};
     struct list *more = NULL;
     size_t num = a ? a->num : 0, num_kw = a ? a->num_kw : 0;
     if (a && a->star) {
-        star = eval(j, a->star);
-        more = value_items(j, star);
+        more = value_items(j, eval(j, a->star));
         num += more->len;
     }
     if (a && a->star_star) {
@@ -129,8 +128,8 @@ static void eval_args(struct jinja *j, const struct args *a, struct call *c, siz
                        value_type(star_star));
         num_kw += star_star.d->len;
     }
-    c->args = num ? jinja_alloc(j, num * sizeof *c->args) : NULL;
-    c->kw = num_kw + extra ? jinja_alloc(j, (num_kw + extra) * sizeof *c->kw) : NULL;
+    c->args = jinja_alloc(j, (num + 1) * sizeof *c->args); // never of no bytes
+    c->kw = jinja_alloc(j, (num_kw + extra + 1) * sizeof *c->kw);
     for (size_t i = 0; a && i < a->num; i++)
         c->args[c->num++] = eval(j, a->pos[i]);
     for (size_t i = 0; more && i < more->len; i++)

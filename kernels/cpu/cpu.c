@@ -18,13 +18,16 @@ static int min_int(int a, int b) { return a < b ? a : b; }
 // ---- life
 
 static const char *config_problem(const struct device_config *c) {
-    const struct model_config *m = c->model;
     if (c->world > 1)
         return "the cpu backend has one rank";
     if (c->kv_dtype != DTYPE_F32 && c->kv_dtype != DTYPE_F16 && c->kv_dtype != DTYPE_BF16)
         return "the kv cache can be F32, F16 or BF16";
     if (c->block_size < 1 || c->block_size > 1 << 16)
         return "the block size must be from 1 to 65536 tokens";
+    return NULL;
+}
+
+static const char *model_problem(const struct model_config *m) {
     if (m->num_layers < 1 || m->hidden < 1 || m->num_heads < 1 || m->head_dim < 1 || m->ffn < 1 ||
         m->vocab < 1)
         return "a dimension of the model is not positive";
@@ -38,9 +41,13 @@ static const char *config_problem(const struct device_config *c) {
 static struct device *cpu_open(const struct backend_host *host, const struct device_config *config,
                                struct err *err) {
     (void)host;
-    const char *problem = config_problem(config);
+    const char *problem = config_problem(config), *misfit = model_problem(config->model);
     if (problem) {
-        err_set(err, STATUS_FORMAT, "the cpu backend cannot run this model: %s", problem);
+        err_set(err, STATUS_INVALID, "%s", problem);
+        return NULL;
+    }
+    if (misfit) {
+        err_set(err, STATUS_FORMAT, "the cpu backend cannot run this model: %s", misfit);
         return NULL;
     }
     const struct cpu_kernels *kernels = cpu_kernels_find(config->variant);

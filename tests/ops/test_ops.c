@@ -426,6 +426,13 @@ static void test_refusals(void **state) {
     assert_null(backend_cpu.open(NULL, &c, &err));
     assert_int_equal(err.code, STATUS_INVALID);
     c.kv_dtype = DTYPE_F16;
+    struct model_config wide = f->config;
+    wide.head_dim = 2048; // a model that we cannot run is the file's fault, not the flags'
+    c.model = &wide;
+    err = (struct err){0};
+    assert_null(backend_cpu.open(NULL, &c, &err));
+    assert_int_equal(err.code, STATUS_FORMAT);
+    c.model = &f->config;
     struct device *dev = backend_cpu.open(NULL, &c, NULL);
     assert_non_null(dev);
     struct weight_desc wrong = f->weights[2];

@@ -83,7 +83,7 @@ static struct value global_strftime_now(struct jinja *j, struct call *c) {
         jinja_fail(j, STATUS_INVALID, "strftime_now: no time, or a format of over %zu bytes",
                    sizeof format - 1);
     memcpy(format, s->p, s->len);
-    format[s->len] = 0; // cppcheck-suppress arrayIndexOutOfBoundsCond ; jinja_fail() does not return
+    format[s->len] = 0;
     struct marked b = {0};
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wformat-nonliteral"
@@ -286,7 +286,7 @@ static const struct builtin list_methods[] = {
 static struct value loop_cycle(struct jinja *j, struct call *c) {
     if (c->num == 0)
         jinja_fail(j, STATUS_INVALID, "no items for cycling given");
-    return c->args[c->self.loop->at % c->num]; // cppcheck-suppress zerodivcond ; jinja_fail() does not return
+    return c->args[c->self.loop->at % c->num];
 }
 
 static struct value loop_changed(struct jinja *j, struct call *c) {

@@ -130,6 +130,8 @@ int sched_update(struct scheduler *s, uint64_t plan_id, const struct outcome *ou
 bool sched_remove(struct scheduler *s, struct request *r, enum finish_reason why);
 
 // Whether nothing is waiting or running, and no plan is unresolved.
+struct request *sched_find(const struct scheduler *s, uint64_t id); // waiting or running; NULL: none. Linear
+
 bool sched_idle(const struct scheduler *s);
 
 #ifdef __cplusplus

@@ -145,16 +145,6 @@ struct replay {
     uint64_t num_plans;
 };
 
-static struct request *find(const struct scheduler *s, uint64_t id) {
-    for (struct request *r = s->running.head; r; r = r->next)
-        if (r->id == id)
-            return r;
-    for (struct request *r = s->waiting.head; r; r = r->next)
-        if (r->id == id)
-            return r;
-    return NULL;
-}
-
 static bool replay_config(struct replay *p, struct cursor *c) {
     p->config.policy = number(c, 0, SCHED_PRIORITY) ? SCHED_PRIORITY : SCHED_FCFS;
     p->config.max_running = (int)number(c, 1, 1 << 16);
@@ -218,7 +208,7 @@ static bool replay_add(struct replay *p, struct cursor *c) {
 }
 
 static bool replay_remove(struct replay *p, struct cursor *c) {
-    struct request *r = find(&p->sched, number64(c));
+    struct request *r = sched_find(&p->sched, number64(c));
     enum finish_reason why = (enum finish_reason)number(c, FINISH_STOP, FINISH_ERROR);
     if (c->bad || !r)
         return false;

@@ -483,3 +483,13 @@ bool sched_remove(struct scheduler *s, struct request *r, enum finish_reason why
         return r->num_in_flight == 0;
     return leave(s, r, why);
 }
+
+struct request *sched_find(const struct scheduler *s, uint64_t id) {
+    for (struct request *r = s->running.head; r; r = r->next)
+        if (r->id == id)
+            return r;
+    for (struct request *r = s->waiting.head; r; r = r->next)
+        if (r->id == id)
+            return r;
+    return NULL;
+}

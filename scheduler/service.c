@@ -108,16 +108,6 @@ static void put_token(struct service *s, uint64_t id, enum event_kind kind, int 
 // ---- the inbox
 // ----------------------------------------------------------------------------------------------------
 
-static struct request *find(const struct scheduler *s, uint64_t id) {
-    for (struct request *r = s->running.head; r; r = r->next)
-        if (r->id == id)
-            return r;
-    for (struct request *r = s->waiting.head; r; r = r->next)
-        if (r->id == id)
-            return r;
-    return NULL;
-}
-
 static void remove_request(struct service *s, struct request *r, enum finish_reason why) {
     record_remove(s->record, r->id, why);
     if (sched_remove(&s->sched, r, why))
@@ -139,7 +129,7 @@ static void drain_inbox(struct service *s) {
     s->num_cancels = 0;
     pthread_mutex_unlock(&s->cancel_lock);
     for (int i = 0; i < n; i++)
-        if ((r = find(&s->sched, s->cancels_taken[i].id)))
+        if ((r = sched_find(&s->sched, s->cancels_taken[i].id)))
             remove_request(s, r, s->cancels_taken[i].why);
 }
 

@@ -1,3 +1,5 @@
+// One client's answer from its first token to its last. Over 600 lines: the states of a stream are read best
+// in one place.
 #include "answer.h"
 
 #include "log.h"

@@ -350,7 +350,7 @@ def check_error(reply, status, param=None, type="invalid_request_error", code=Fa
     assert isinstance(error["type"], str)
     assert error["param"] is None or isinstance(error["param"], str), error
     assert error["code"] is None or isinstance(error["code"], str), error
-    leak = re.search(r"0x[0-9a-f]{6,}|/work/|/home/|\.c:\d|\bNULL\b|errno", error["message"])
+    leak = re.search(r"0x[0-9a-f]{6,}|/root/|/home/|\.c:\d|\bNULL\b|errno", error["message"])
     assert not leak, f"internals in a message: {error['message']}"
     if type is not None:
         assert error["type"] == type, error

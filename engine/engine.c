@@ -75,6 +75,22 @@ static enum status find_kv_dtype(const char *name, enum dtype weights, enum dtyp
     return STATUS_OK;
 }
 
+// The names are vLLM's, and those of --kv-cache-dtype. DTYPE_COUNT: as in the file.
+static enum status find_dtype(const char *name, enum dtype *dtype, struct err *err) {
+    static const struct {
+        const char *name;
+        enum dtype dtype;
+    } names[] = {{"auto", DTYPE_COUNT}, {"float32", DTYPE_F32},   {"float", DTYPE_F32},
+                 {"f32", DTYPE_F32},    {"float16", DTYPE_F16},   {"half", DTYPE_F16},
+                 {"f16", DTYPE_F16},    {"bfloat16", DTYPE_BF16}, {"bf16", DTYPE_BF16}};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        if (!name || strcmp(name, names[i].name) == 0) {
+            *dtype = names[i].dtype;
+            return STATUS_OK;
+        }
+    return err_set(err, STATUS_INVALID, "unknown dtype '%s'; known: auto, float32, float16, bfloat16", name);
+}
+
 static int64_t min64(int64_t a, int64_t b) { return a < b ? a : b; }
 
 // Decides how many blocks the cache has and how long a request may be. Without a wish of the user: enough for
@@ -141,14 +157,14 @@ static enum status check_sizes(struct engine *e, const struct engine_config *c, 
 
 struct engine *engine_open(const struct engine_config *c, struct err *err) {
     double start = now();
-    enum dtype kv_dtype = DTYPE_F32;
+    enum dtype kv_dtype = DTYPE_F32, floats = DTYPE_COUNT;
     uint64_t key[2];
     struct engine *e = calloc(1, sizeof *e);
     if (!e) {
         err_set(err, STATUS_NOMEM, "out of memory");
         return NULL;
     }
-    if (find_backend(c->device, &e->ops, err) != STATUS_OK)
+    if (find_backend(c->device, &e->ops, err) != STATUS_OK || find_dtype(c->dtype, &floats, err) != STATUS_OK)
         goto fail;
     if (!(e->gguf = gguf_open(c->path, err)))
         goto fail;
@@ -160,7 +176,7 @@ struct engine *engine_open(const struct engine_config *c, struct err *err) {
         goto fail;
     if (check_sizes(e, c, err) != STATUS_OK)
         goto fail;
-    enum dtype dtype = weights_main_dtype(e->gguf);
+    enum dtype dtype = weights_main_dtype(e->gguf, floats);
     if (find_kv_dtype(c->kv_dtype, dtype, &kv_dtype, err) != STATUS_OK)
         goto fail;
 
@@ -180,7 +196,8 @@ struct engine *engine_open(const struct engine_config *c, struct err *err) {
             err_set(err, refused.code, "%s", refused.msg);
         goto fail;
     }
-    if (weights_load(&e->model, e->gguf, e->ops, e->dev, c->progress, c->progress_arg, err) != STATUS_OK)
+    if (weights_load(&e->model, e->gguf, floats, e->ops, e->dev, c->progress, c->progress_arg, err) !=
+        STATUS_OK)
         goto fail;
     if (size_cache(e, c, err) != STATUS_OK)
         goto fail;

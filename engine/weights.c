@@ -1,6 +1,8 @@
 // See weights.h. To add a tensor or an architecture: rows in `slots`.
 #include "weights.h"
 
+#include "convert.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -196,7 +198,8 @@ struct loader {
     const struct gguf *g;
     const struct backend_ops *ops;
     struct device *dev;
-    unsigned char *buf;
+    enum dtype floats; // what float matrices become; DTYPE_COUNT: nothing else
+    unsigned char *buf, *converted;
     uint64_t done, total; // bytes
 };
 
@@ -213,9 +216,27 @@ static uint64_t slot_bytes(const struct loader *l, const struct slot *s, int lay
     return bytes;
 }
 
+// What a tensor of this type is loaded as.
+static enum dtype loaded_dtype(enum dtype t, enum dtype floats) {
+    return floats != DTYPE_COUNT && t != DTYPE_COUNT && dtype_is_float(t) ? floats : t;
+}
+
+static enum status convert_part(const struct loader *l, const struct gguf_info *t, struct tensor *part,
+                                void *dst, struct err *err) {
+    uint64_t bad = convert_floats(dst, l->floats, part->data, part->dtype, t->elements);
+    if (bad < t->elements)
+        return gguf_bad(
+            l->g, err, "tensor %.*s: the value at byte %llu is too large for %s; use another --dtype",
+            (int)t->name.len, t->name.data,
+            (unsigned long long)(t->offset + bad * dtype_row_bytes(part->dtype, 1)), dtype_name(l->floats));
+    part->dtype = l->floats;
+    part->data = dst;
+    return STATUS_OK;
+}
+
 static enum status load_slot(struct loader *l, const struct slot *s, int layer, struct err *err) {
     struct weight_desc desc = {.role = s->role, .layer = s->per_layer ? layer : -1};
-    unsigned char *at = l->buf;
+    unsigned char *at = l->buf, *converted = l->converted;
     char name[64];
     enum status st;
     for (int p = 0; p < 3 && s->part[p].name; p++) {
@@ -226,6 +247,11 @@ static enum status load_slot(struct loader *l, const struct slot *s, int layer, 
         desc.part[p] = t->view;
         desc.part[p].data = at;
         at += padded(t->bytes);
+        if (s->role != WEIGHT_NORM && loaded_dtype(t->view.dtype, l->floats) != t->view.dtype) {
+            if ((st = convert_part(l, t, &desc.part[p], converted, err)))
+                return st;
+            converted += padded(t->elements * dtype_row_bytes(l->floats, 1));
+        }
     }
     const struct weight *w = l->ops->weight_load(l->dev, &desc, err);
     if (!w)
@@ -235,10 +261,11 @@ static enum status load_slot(struct loader *l, const struct slot *s, int layer, 
     return STATUS_OK;
 }
 
-enum status weights_load(struct model *m, const struct gguf *g, const struct backend_ops *ops,
-                         struct device *dev, void (*progress)(void *, double), void *arg, struct err *err) {
+enum status weights_load(struct model *m, const struct gguf *g, enum dtype floats,
+                         const struct backend_ops *ops, struct device *dev, void (*progress)(void *, double),
+                         void *arg, struct err *err) {
     struct err local = {0};
-    struct loader l = {.m = m, .g = g, .ops = ops, .dev = dev};
+    struct loader l = {.m = m, .g = g, .ops = ops, .dev = dev, .floats = floats};
     uint64_t largest = 0;
     if (!err)
         err = &local;
@@ -257,6 +284,11 @@ enum status weights_load(struct model *m, const struct gguf *g, const struct bac
         }
     if (!(l.buf = aligned_alloc(64, padded(largest))))
         goto nomem;
+    if (floats != DTYPE_COUNT) { // 16 bits may become 32
+        largest *= 2;
+        if (!(l.converted = aligned_alloc(64, padded(largest))))
+            goto nomem;
+    }
     for (size_t i = 0; i < NUM_SLOTS; i++)
         for (int layer = 0; layer < (slots[i].per_layer ? m->config.num_layers : 1); layer++) {
             if (load_slot(&l, &slots[i], layer, err))
@@ -266,12 +298,14 @@ enum status weights_load(struct model *m, const struct gguf *g, const struct bac
                 progress(arg, (double)l.done / (double)l.total);
         }
     free(l.buf);
+    free(l.converted);
     return STATUS_OK;
 nomem:
     err_set(err, STATUS_NOMEM, "%s: out of memory for a weight of %llu bytes", gguf_name(g),
             (unsigned long long)largest);
 fail:
     free(l.buf);
+    free(l.converted);
     weights_free(m);
     return err->code;
 }
@@ -291,7 +325,7 @@ uint64_t weights_num_params(const struct gguf *g) {
     return sum;
 }
 
-enum dtype weights_main_dtype(const struct gguf *g) {
+enum dtype weights_main_dtype(const struct gguf *g, enum dtype floats) {
     uint64_t bytes[DTYPE_COUNT + 1] = {0};
     int best = DTYPE_COUNT;
     for (size_t i = 0; i < gguf_num_tensors(g); i++) {
@@ -302,5 +336,5 @@ enum dtype weights_main_dtype(const struct gguf *g) {
     for (int i = 0; i <= DTYPE_COUNT; i++)
         if (bytes[i] > bytes[best])
             best = i;
-    return (enum dtype)best;
+    return loaded_dtype((enum dtype)best, floats);
 }

@@ -10,13 +10,18 @@
 // the device, which copies it. A tied head is loaded from the embedding under both roles, EMBED first; a
 // backend may return the same weight for both. progress (or NULL) gets the fraction done. STATUS_FORMAT names
 // tensor and byte; STATUS_IO: the file was cut meanwhile.
-enum status weights_load(struct model *m, const struct gguf *g, const struct backend_ops *ops,
-                         struct device *dev, void (*progress)(void *, double), void *arg, struct err *err);
+//
+// floats: F32, F16 or BF16: matrices of these types are converted to it on the way (norms stay F32);
+// DTYPE_COUNT: each stays as it is. STATUS_FORMAT names the first value that F16 cannot hold.
+enum status weights_load(struct model *m, const struct gguf *g, enum dtype floats,
+                         const struct backend_ops *ops, struct device *dev, void (*progress)(void *, double),
+                         void *arg, struct err *err);
 void weights_free(struct model *m); // m->layers; the weights themselves are the device's
 
 // Only the check: what `inspect` asks.
 enum status weights_check(const struct model_config *config, const struct gguf *g, struct err *err);
 
 uint64_t weights_num_params(const struct gguf *g); // elements of all tensors but rope_freqs
-// The type that holds most bytes of the matrices; DTYPE_COUNT: one that we do not support, or no tensors.
-enum dtype weights_main_dtype(const struct gguf *g);
+// The type that holds most bytes of the matrices in the file, as it will be loaded with `floats`;
+// DTYPE_COUNT: one that we do not support, or no tensors.
+enum dtype weights_main_dtype(const struct gguf *g, enum dtype floats);

@@ -17,14 +17,18 @@ extern "C" {
 struct engine;
 
 struct engine_config {
-    const char *path;           // .gguf
-    const char *device;         // "auto", "cpu", "ref", "cuda"
-    const char *variant;        // of the CPU backend; NULL: auto
-    int num_threads;            // 0 picks
-    const char *kv_dtype;       // "auto", "f32", "f16", "bf16"; auto: f32 for F32 weights, else f16
-    int block_size;             // tokens, >= 1
-    int max_model_len;          // 0: what the model was trained for
-    int max_num_seqs;           // S
+    const char *path;    // .gguf
+    const char *device;  // "auto", "cpu", "ref", "cuda"
+    const char *variant; // of the CPU backend; NULL: auto
+    int num_threads;     // 0 picks
+    // "auto": as the file has them; else "float32", "float16", "bfloat16" (also "float", "half", "f32",
+    // "f16", "bf16"): weights of these types are converted to it at load, rounded to nearest even; quantised
+    // ones are left alone. NULL is auto. A value too large for float16 refuses the file.
+    const char *dtype;
+    const char *kv_dtype; // "auto", "f32", "f16", "bf16"; auto: f32 for F32 weights (after dtype), else f16
+    int block_size;       // tokens, >= 1
+    int max_model_len;    // 0: what the model was trained for
+    int max_num_seqs;     // S
     int max_num_batched_tokens; // T
     int64_t num_kv_blocks;      // 0: from kv_cache_bytes
     int64_t kv_cache_bytes;     // 0: for max_num_seqs * max_model_len, but at most a quarter of free memory

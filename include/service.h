@@ -17,6 +17,7 @@ struct service;
 struct service_config {
     struct sched_config sched;
     const char *record; // file to which inputs and plans are written for replay, or NULL
+    const char *trace;  // file to which steps and the phases of requests are written (trace.h), or NULL
     void (*notify)(
         void *arg); // called on the engine thread when events are ready; must not wait (uv_async_send)
     void *notify_arg;

@@ -1,104 +1,91 @@
 #include "record.h"
 
-#include "log.h"
+#include "journal.h"
 #include "service.h"
 
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 struct record {
-    FILE *file;
-    bool failed;
+    struct journal journal;
 };
-
-// Recording must never stop serving: on a full disk the record ends, with one warning.
-static void check_written(struct record *r, bool flush) {
-    if (r->failed || (!ferror(r->file) && (!flush || fflush(r->file) == 0)))
-        return;
-    r->failed = true;
-    log_msg(LOG_WARN, "record: a write failed; the record ends here");
-}
 
 struct record *record_open(const char *path, const struct sched_config *c, const struct kv_cache *kv,
                            struct err *err) {
     struct record *r = calloc(1, sizeof *r);
+    if (!r) {
+        err_set(err, STATUS_NOMEM, "out of memory");
+        return NULL;
+    }
     // Prompts and the cache's key are in it: nobody else reads it.
-    int fd = r ? open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600) : -1;
-    if (fd < 0 || fchmod(fd, 0600) != 0 || !(r->file = fdopen(fd, "w"))) {
-        if (fd >= 0)
-            close(fd);
-        err_set(err, STATUS_IO, "cannot write the record file '%s'", path);
+    if (journal_open(&r->journal, "record", path, err) != STATUS_OK) {
         free(r);
         return NULL;
     }
-    setvbuf(r->file, NULL, _IOFBF, 1 << 16);
-    fprintf(r->file, "quire-record 1\nconfig %d %d %d %d %d %d %d %d %" PRIu64 " %" PRIu64 "\n",
+    fprintf(r->journal.file, "quire-record 1\nconfig %d %d %d %d %d %d %d %d %" PRIu64 " %" PRIu64 "\n",
             (int)c->policy, c->max_running, c->max_step_tokens, c->max_chunk, c->max_model_len,
             kv->num_blocks, kv->block_size, kv->share, kv->key[0], kv->key[1]);
-    check_written(r, true);
+    journal_check(&r->journal, true);
     return r;
 }
 
 void record_add(struct record *r, const struct request *q) {
-    if (!r || r->failed)
+    if (!r || journal_ends(&r->journal))
         return;
-    fprintf(r->file, "add %" PRIu64 " %d %d %d %d %d", q->id, q->priority, q->max_tokens - q->num_prompt,
-            q->min_tokens - q->num_prompt, q->sampling.prompt_logprobs, q->num_stop);
+    fprintf(r->journal.file, "add %" PRIu64 " %d %d %d %d %d", q->id, q->priority,
+            q->max_tokens - q->num_prompt, q->min_tokens - q->num_prompt, q->sampling.prompt_logprobs,
+            q->num_stop);
     for (int i = 0; i < q->num_stop; i++)
-        fprintf(r->file, " %d", (int)q->stop[i]);
-    fprintf(r->file, " %d ", q->num_salt);
+        fprintf(r->journal.file, " %d", (int)q->stop[i]);
+    fprintf(r->journal.file, " %d ", q->num_salt);
     for (int i = 0; i < q->num_salt; i++)
-        fprintf(r->file, "%02x", q->salt[i]);
-    fprintf(r->file, "%s%d", q->num_salt > 0 ? " " : "", q->num_prompt);
+        fprintf(r->journal.file, "%02x", q->salt[i]);
+    fprintf(r->journal.file, "%s%d", q->num_salt > 0 ? " " : "", q->num_prompt);
     for (int i = 0; i < q->num_prompt; i++)
-        fprintf(r->file, " %d", (int)q->tokens[i]);
-    fputc('\n', r->file);
-    check_written(r, false);
+        fprintf(r->journal.file, " %d", (int)q->tokens[i]);
+    fputc('\n', r->journal.file);
+    journal_check(&r->journal, false);
 }
 
 void record_remove(struct record *r, uint64_t id, enum finish_reason why) {
-    if (!r || r->failed)
+    if (!r || journal_ends(&r->journal))
         return;
-    fprintf(r->file, "remove %" PRIu64 " %d\n", id, (int)why);
-    check_written(r, false);
+    fprintf(r->journal.file, "remove %" PRIu64 " %d\n", id, (int)why);
+    journal_check(&r->journal, false);
 }
 
 void record_plan(struct record *r, const struct plan *plan) {
-    if (!r || r->failed)
+    if (!r || journal_ends(&r->journal))
         return;
-    fprintf(r->file, "plan %" PRIu64 " %d", plan ? plan->id : 0, plan ? plan->num_items : 0);
+    fprintf(r->journal.file, "plan %" PRIu64 " %d", plan ? plan->id : 0, plan ? plan->num_items : 0);
     for (int i = 0; plan && i < plan->num_items; i++) {
         const struct plan_item *p = &plan->items[i];
-        fprintf(r->file, " %" PRIu64 " %d %d %d %d", p->req->id, p->first, p->num_new, p->first_logit,
+        fprintf(r->journal.file, " %" PRIu64 " %d %d %d %d", p->req->id, p->first, p->num_new, p->first_logit,
                 p->needs_token);
     }
-    fputc('\n', r->file);
-    check_written(r, false);
+    fputc('\n', r->journal.file);
+    journal_check(&r->journal, false);
 }
 
 void record_outcome(struct record *r, const struct plan *plan, const struct outcome *out) {
-    if (!r || r->failed)
+    if (!r || journal_ends(&r->journal))
         return;
-    fprintf(r->file, "outcome %" PRIu64, plan->id);
+    fprintf(r->journal.file, "outcome %" PRIu64, plan->id);
     for (int i = 0; i < plan->num_items; i++) {
-        fprintf(r->file, " %d", (int)(out->start[i + 1] - out->start[i]));
+        fprintf(r->journal.file, " %d", (int)(out->start[i + 1] - out->start[i]));
         for (int32_t j = out->start[i]; j < out->start[i + 1]; j++)
-            fprintf(r->file, " %d", (int)out->tokens[j]);
-        fprintf(r->file, " %d", out->failed[i]);
+            fprintf(r->journal.file, " %d", (int)out->tokens[j]);
+        fprintf(r->journal.file, " %d", out->failed[i]);
     }
-    fputc('\n', r->file);
-    check_written(r, true); // so that a crash leaves every step that ended
+    fputc('\n', r->journal.file);
+    journal_check(&r->journal, true); // so that a crash leaves every step that ended
 }
 
 void record_close(struct record *r) {
     if (!r)
         return;
-    check_written(r, true);
-    fclose(r->file);
+    journal_close(&r->journal);
     free(r);
 }
 

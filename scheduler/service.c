@@ -8,6 +8,7 @@
 #include "log.h"
 #include "mailbox.h"
 #include "record.h"
+#include "trace.h"
 
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -24,6 +25,7 @@ struct service {
     struct service_config config;
     struct scheduler sched;
     struct record *record;
+    struct trace *trace;
     pthread_t thread;
     struct mailbox inbox;       // struct request *
     struct mailbox outbox;      // struct service_event
@@ -87,6 +89,7 @@ static void put_finish(struct service *s, struct request *r, enum finish_reason 
     if (!r->time_scheduled)
         leave_queue(s, r, 0);
     request_free(r);
+    trace_finish(s->trace, &event);
     atomic_fetch_sub(&s->live, 1);
     put_event(s, &event);
 }
@@ -226,7 +229,8 @@ static void put_outcome(struct service *s, const struct plan *plan, const struct
     }
 }
 
-static void run_step(struct service *s, const struct plan *plan) {
+// began: when planning it did.
+static void run_step(struct service *s, const struct plan *plan, int64_t began) {
     struct step_result result;
     struct err err = {0};
     int64_t start = now_ns();
@@ -242,27 +246,35 @@ static void run_step(struct service *s, const struct plan *plan) {
         die(s, &err);
         return;
     }
+    struct trace_step step = {.plan = *plan, .began = began, .planned = start, .computed = now_ns()};
     record_outcome(s->record, plan, &result.outcome);
     count_step(s, plan);
     put_scores(s, plan, &result);
     int n = sched_update(&s->sched, plan->id, &result.outcome, s->events);
     put_outcome(s, plan, &result, n);
+    if (s->trace) {
+        step.applied = now_ns();
+        trace_step(s->trace, &step, s->sched.kv, &s->sched);
+    }
 }
 
 static void *service_run(void *arg) {
     struct service *s = arg;
     while (!atomic_load(&s->stopping)) {
         drain_inbox(s);
+        int64_t began = now_ns();
         const struct plan *plan = atomic_load(&s->dead) ? NULL : sched_step(&s->sched);
         if (plan) {
             record_plan(s->record, plan);
-            run_step(s, plan);
+            run_step(s, plan, began);
         }
         // No plan is in flight, so whoever is here must be in this one. After a device failure none is made.
         CHECK(plan || atomic_load(&s->dead) || sched_idle(&s->sched));
         publish_stats(s);
         if (s->config.notify)
             s->config.notify(s->config.notify_arg);
+        if (!plan && s->trace)
+            trace_idle(s->trace, began, s->sched.kv, &s->sched);
         if (!plan)
             mailbox_wait(&s->inbox, -1);
     }
@@ -278,6 +290,7 @@ static void *service_run(void *arg) {
 // The thread is not running. Parts that were not made are zero.
 static void service_free(struct service *s) {
     record_close(s->record);
+    trace_close(s->trace);
     sched_destroy(&s->sched);
     mailbox_destroy(&s->inbox);
     mailbox_destroy(&s->outbox);
@@ -321,6 +334,8 @@ struct service *service_open(struct engine *engine, const struct service_config 
         goto fail;
     }
     if (config->record && !(s->record = record_open(config->record, &sched, engine_kv(engine), err)))
+        goto fail;
+    if (config->trace && !(s->trace = trace_open(config->trace, err)))
         goto fail;
     publish_stats(s);
     if (pthread_create(&s->thread, NULL, service_run, s) != 0) {

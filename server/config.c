@@ -61,6 +61,9 @@ static const struct option options[] = {
      "cache blocks; 0: from --kv-cache-memory"},
     {"kv-cache-memory", 0, RUN, OPT_SIZE, AT(kv_cache_memory), "0", 0, 9e15, "BYTES",
      "cache bytes (K, M, G); 0 picks"},
+    {"dtype", 0, RUN, OPT_CHOICE, AT(dtype), "auto", 0, 0,
+     "auto|float32|float16|bfloat16|float|half|f32|f16|bf16",
+     "type of the weights that the file does not hold quantised"},
     {"kv-cache-dtype", 0, RUN, OPT_CHOICE, AT(kv_dtype), "auto", 0, 0, "auto|f32|f16|bf16",
      "type of keys and values"},
     {"max-num-seqs", 0, RUN, OPT_INT, AT(max_num_seqs), "64", 1, 4096, "N", "requests in one step"},
@@ -87,6 +90,8 @@ static const struct option options[] = {
     {"metrics-namespace", 0, SERVE, OPT_STR, AT(metrics_namespace), "vllm", 0, 0, "NAME",
      "prefix of the metrics that vLLM names"},
     {"record", 0, SERVE, OPT_STR, AT(record), NULL, 0, 0, "FILE", "write inputs and plans for replay"},
+    {"trace", 0, RUN, OPT_STR, AT(trace), NULL, 0, 0, "FILE",
+     "write the times of steps and requests for Perfetto"},
     {"chat-template", 0, SERVE, OPT_STR, AT(chat_template), NULL, 0, 0, "FILE",
      "chat template in place of the model's own"},
     {"config", 0, ALL, OPT_STR, AT(config_file), NULL, 0, 0, "FILE", "read `flag: value` lines"},
@@ -107,8 +112,6 @@ static const struct option options[] = {
     {"tensor-parallel-size", 0, RUN, OPT_LATER, 0, NULL, 0, 0, "1", "not yet: devices that share each layer"},
     {"pipeline-parallel-size", 0, RUN, OPT_LATER, 0, NULL, 0, 0, "1", "not yet: devices in a row"},
     {"gpu-memory-utilization", 0, RUN, OPT_LATER, 0, NULL, 0, 0, "", "not yet: there is no GPU backend"},
-    {"dtype", 0, RUN, OPT_LATER, 0, NULL, 0, 0, "auto", "not yet: the file's own types are used"},
-    {"trace", 0, RUN, OPT_LATER, 0, NULL, 0, 0, "", "not yet"},
 };
 enum { NUM_OPTIONS = sizeof options / sizeof options[0] };
 

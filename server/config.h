@@ -47,7 +47,7 @@ struct config {
     bool prefix_caching;
     bool has_seed;
     uint64_t seed;
-    char *record, *chat_template;
+    char *record, *trace, *chat_template;
     // life
     double drain_timeout, watchdog_timeout; // s
     char *log_level, *config_file, *metrics_namespace;

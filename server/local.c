@@ -68,6 +68,7 @@ void local_engine_config(const struct config *c, struct engine_config *out) {
         .variant = strcmp(c->variant, "auto") == 0 ? NULL : c->variant,
         .num_threads = c->threads,
         .kv_dtype = c->kv_dtype,
+        .dtype = c->dtype,
         .block_size = c->block_size,
         .max_model_len = c->max_model_len,
         .max_num_seqs = c->max_num_seqs,
@@ -96,6 +97,7 @@ void local_service_config(const struct config *c, const struct engine_info *info
                   .max_waiting_tokens = waiting > few ? waiting : few,
                   .max_model_len = info->max_model_len},
         .record = c->record,
+        .trace = c->trace,
     };
 }
 

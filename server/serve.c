@@ -46,9 +46,9 @@ static void notify(void *arg) { uv_async_send(arg); } // engine thread
 static void make_fingerprint(struct app *app, const struct engine_info *info) {
     char text[512], hash[17];
     uint8_t digest[SHA256_BYTES];
-    int n = snprintf(text, sizeof text, "%s %s %s %s %llu %llu", QUIRE_VERSION, info->model.name,
-                     info->weights_dtype, info->kv_dtype, (unsigned long long)info->num_params,
-                     (unsigned long long)info->file_bytes);
+    int n = snprintf(text, sizeof text, "%s %s %s %s %s %llu %llu", QUIRE_VERSION, info->model.name,
+                     info->weights_dtype, app->config->dtype, info->kv_dtype,
+                     (unsigned long long)info->num_params, (unsigned long long)info->file_bytes);
     sha256(text, (size_t)(n < (int)sizeof text ? n : (int)sizeof text - 1), digest);
     for (int i = 0; i < 4; i++)
         snprintf(hash + 2 * i, 3, "%02x", digest[i]);

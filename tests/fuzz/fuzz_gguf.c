@@ -29,7 +29,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         (void)last;
     }
     weights_num_params(g);
-    weights_main_dtype(g);
+    weights_main_dtype(g, DTYPE_COUNT);
     if (model_config_read(g, &config, &err) == STATUS_OK)
         weights_check(&config, g, &err);
     err = (struct err){0};

@@ -351,7 +351,7 @@ static void test_bad_tensors(void **state) {
     assert_int_equal(weights_check(&config, g, &err), STATUS_FORMAT);
     assert_true(strstr(err.msg, "tensor token_embd.weight has type Q4_K, which is not supported yet") !=
                 NULL);
-    assert_int_equal(weights_main_dtype(g), DTYPE_COUNT);
+    assert_int_equal(weights_main_dtype(g, DTYPE_COUNT), DTYPE_COUNT);
     gguf_close(g);
     free(file);
 }
@@ -401,11 +401,11 @@ static void test_load(void **state) {
             dev = (struct device){.cut_fd = -1};
             struct gguf *g = parse(&(struct change){.matrix_type = kinds[k], .untied = untied}, &file);
             assert_int_equal(model_config_read(g, &m.config, &err), STATUS_OK);
-            if (weights_load(&m, g, &fake, &dev, on_progress, &dev, &err))
+            if (weights_load(&m, g, DTYPE_COUNT, &fake, &dev, on_progress, &dev, &err))
                 fail_msg("%s", err.msg);
             assert_int_equal(dev.num, 3 + 6 * L);
             assert_true(dev.progress == 1);
-            assert_int_equal(weights_main_dtype(g), dtypes[k]);
+            assert_int_equal(weights_main_dtype(g, DTYPE_COUNT), dtypes[k]);
             assert_true(m.embed && m.head && m.out_norm);
             assert_int_equal(m.embed->desc.role, WEIGHT_EMBED);
             assert_int_equal(m.embed->desc.layer, -1);
@@ -446,7 +446,7 @@ static void test_poison(void **state) {
         struct gguf *g =
             parse(&(struct change){.matrix_type = kinds[k], .poison = "blk.1.attn_v.weight"}, &file);
         assert_int_equal(model_config_read(g, &m.config, &err), STATUS_OK);
-        assert_int_equal(weights_load(&m, g, &fake, &dev, NULL, NULL, &err), STATUS_FORMAT);
+        assert_int_equal(weights_load(&m, g, DTYPE_COUNT, &fake, &dev, NULL, NULL, &err), STATUS_FORMAT);
         snprintf(word, sizeof word, "at byte %llu",
                  (unsigned long long)gguf_find_tensor(g, "blk.1.attn_v.weight")->offset + offsets[k]);
         if (!strstr(err.msg, "blk.1.attn_v.weight") || !strstr(err.msg, word))
@@ -455,6 +455,39 @@ static void test_poison(void **state) {
         gguf_close(g);
         free(file);
     }
+}
+
+// --dtype: matrices of float types change, norms do not, quantised ones do not.
+static void test_dtype(void **state) {
+    (void)state;
+    static const uint32_t kinds[] = {0, 1, 30, 8};
+    static const enum dtype wanted[] = {DTYPE_F32, DTYPE_F16, DTYPE_BF16};
+    for (size_t k = 0; k < 4; k++)
+        for (size_t w = 0; w < 3; w++) {
+            static struct device dev;
+            struct err err = {0};
+            struct model m = {0};
+            unsigned char *file;
+            dev = (struct device){.cut_fd = -1};
+            struct gguf *g = parse(&(struct change){.matrix_type = kinds[k]}, &file);
+            assert_int_equal(model_config_read(g, &m.config, &err), STATUS_OK);
+            if (weights_load(&m, g, wanted[w], &fake, &dev, NULL, NULL, &err))
+                fail_msg("%s", err.msg);
+            enum dtype want = kinds[k] == 8 ? DTYPE_Q8_0 : wanted[w];
+            assert_int_equal(weights_main_dtype(g, wanted[w]), want);
+            for (int i = 0; i < L; i++) {
+                const struct layer *l = &m.layers[i];
+                assert_int_equal(l->attn_norm->desc.part[0].dtype, DTYPE_F32);
+                for (int p = 0; p < 3; p++) {
+                    assert_int_equal(l->qkv->desc.part[p].dtype, want);
+                    assert_true(kinds[k] != 0 || want != DTYPE_F32 || l->qkv->first[p] == 1);
+                }
+                assert_int_equal(l->down->desc.part[0].dtype, want);
+            }
+            weights_free(&m);
+            gguf_close(g);
+            free(file);
+        }
 }
 
 // A file that is cut while it is loaded is an error, not a signal.
@@ -472,7 +505,7 @@ static void test_cut(void **state) {
     struct gguf *g = gguf_open(path, &err);
     if (!g || model_config_read(g, &m.config, &err))
         fail_msg("%s", err.msg);
-    assert_int_equal(weights_load(&m, g, &fake, &dev, NULL, NULL, &err), STATUS_IO);
+    assert_int_equal(weights_load(&m, g, DTYPE_COUNT, &fake, &dev, NULL, NULL, &err), STATUS_IO);
     assert_true(strstr(err.msg, "cut") != NULL);
     assert_null(m.layers);
     gguf_close(g);
@@ -526,9 +559,10 @@ static void test_inspect(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_good),        cmocka_unit_test(test_rope),    cmocka_unit_test(test_bad_keys),
-        cmocka_unit_test(test_bad_tensors), cmocka_unit_test(test_load),    cmocka_unit_test(test_poison),
-        cmocka_unit_test(test_cut),         cmocka_unit_test(test_inspect),
+        cmocka_unit_test(test_good),        cmocka_unit_test(test_rope),  cmocka_unit_test(test_bad_keys),
+        cmocka_unit_test(test_bad_tensors), cmocka_unit_test(test_load),  cmocka_unit_test(test_poison),
+        cmocka_unit_test(test_dtype),       cmocka_unit_test(test_dtype), cmocka_unit_test(test_cut),
+        cmocka_unit_test(test_inspect),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

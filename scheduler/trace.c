@@ -1,0 +1,124 @@
+#include "trace.h"
+
+#include "journal.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <time.h>
+
+struct trace {
+    struct journal journal;
+    int64_t origin; // monotonic ns
+};
+
+static double at(const struct trace *t, int64_t ns) { return (double)(ns - t->origin) / 1e3; }
+
+struct trace *trace_open(const char *path, struct err *err) {
+    struct trace *t = calloc(1, sizeof *t);
+    struct timespec now;
+    if (!t) {
+        err_set(err, STATUS_NOMEM, "out of memory");
+        return NULL;
+    }
+    if (journal_open(&t->journal, "trace", path, err) != STATUS_OK) {
+        free(t);
+        return NULL;
+    }
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    t->origin = (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+    fputs("[{\"name\":\"process_name\",\"ph\":\"M\",\"pid\":1,\"args\":{\"name\":\"quire\"}},\n"
+          "{\"name\":\"thread_name\",\"ph\":\"M\",\"pid\":1,\"tid\":1,\"args\":{\"name\":\"engine\"}}",
+          t->journal.file);
+    journal_check(&t->journal, true);
+    return t;
+}
+
+static void span(struct trace *t, const char *name, int64_t from, int64_t to) {
+    fprintf(t->journal.file, ",\n{\"name\":\"%s\",\"ph\":\"X\",\"pid\":1,\"tid\":1,\"ts\":%.3f,\"dur\":%.3f}",
+            name, at(t, from), at(t, to) - at(t, from));
+}
+
+static void counters(struct trace *t, int64_t when, const struct kv_cache *kv,
+                     const struct scheduler *sched) {
+    fprintf(
+        t->journal.file,
+        ",\n{\"name\":\"cache\",\"ph\":\"C\",\"pid\":1,\"ts\":%.3f,\"args\":{\"blocks in use\":%d,\"blocks "
+        "free\":%d}}",
+        at(t, when), kv->num_blocks - kv->num_free, kv->num_free);
+    fprintf(t->journal.file,
+            ",\n{\"name\":\"requests\",\"ph\":\"C\",\"pid\":1,\"ts\":%.3f,\"args\":{\"running\":%d,"
+            "\"waiting\":%d}}",
+            at(t, when), sched->running.len, sched->waiting.len);
+    fprintf(t->journal.file,
+            ",\n{\"name\":\"preemptions\",\"ph\":\"C\",\"pid\":1,\"ts\":%.3f,\"args\":{\"total\":%" PRIu64
+            "}}",
+            at(t, when), sched->stats.preemptions);
+}
+
+void trace_idle(struct trace *t, int64_t when, const struct kv_cache *kv, const struct scheduler *sched) {
+    if (!t || journal_ends(&t->journal))
+        return;
+    counters(t, when, kv, sched);
+    journal_check(&t->journal, true);
+}
+
+void trace_step(struct trace *t, const struct trace_step *s, const struct kv_cache *kv,
+                const struct scheduler *sched) {
+    if (!t || journal_ends(&t->journal))
+        return;
+    FILE *f = t->journal.file;
+    const struct plan *plan = &s->plan;
+    fprintf(f,
+            ",\n{\"name\":\"step\",\"ph\":\"X\",\"pid\":1,\"tid\":1,\"ts\":%.3f,\"dur\":%.3f,\"args\":{"
+            "\"plan\":%" PRIu64 ",\"tokens\":%d,\"decodes\":%d,\"prefills\":%d,\"logit_rows\":%d}}",
+            at(t, s->began), at(t, s->applied) - at(t, s->began), plan->id, plan->num_tokens,
+            plan->num_decode, plan->num_items - plan->num_decode, plan->num_rows);
+    span(t, "schedule", s->began, s->planned);
+    span(t, "execute", s->planned, s->computed);
+    span(t, "update", s->computed, s->applied);
+    counters(t, s->applied, kv, sched);
+    journal_check(&t->journal, true);
+}
+
+// One phase of a request: a pair of asynchronous events, which may overlap those of other requests.
+static void phase(struct trace *t, uint64_t id, const char *name, int64_t from, int64_t to) {
+    fprintf(t->journal.file,
+            ",\n{\"name\":\"%s\",\"cat\":\"request\",\"ph\":\"b\",\"pid\":1,\"tid\":1,\"id\":\"%" PRIx64
+            "\",\"ts\":%.3f},\n{\"name\":\"%s\",\"cat\":\"request\",\"ph\":\"e\",\"pid\":1,\"tid\":1,\"id\":"
+            "\"%" PRIx64 "\",\"ts\":%.3f}",
+            name, id, at(t, from), name, id, at(t, to));
+}
+
+void trace_finish(struct trace *t, const struct service_event *e) {
+    static const char *const reasons[] = {"none", "stop", "length", "cancelled", "error"};
+    if (!t || journal_ends(&t->journal))
+        return;
+    FILE *f = t->journal.file;
+    fprintf(f,
+            ",\n{\"name\":\"request %" PRIu64
+            "\",\"cat\":\"request\",\"ph\":\"b\",\"pid\":1,\"tid\":1,\"id\":\"%" PRIx64
+            "\",\"ts\":%.3f,\"args\":{\"prompt\":%d,\"cached\":%d,\"output\":%d,\"preemptions\":%d,"
+            "\"finish\":\"%s\"}}",
+            e->id, e->id, at(t, e->time_submitted), e->num_prompt, e->num_cached, e->num_output,
+            e->num_preemptions, reasons[e->finish]);
+    phase(t, e->id, "queued", e->time_submitted, e->time_scheduled ? e->time_scheduled : e->time_finished);
+    if (e->time_scheduled)
+        phase(t, e->id, "prefill", e->time_scheduled,
+              e->time_first_token ? e->time_first_token : e->time_finished);
+    if (e->time_first_token)
+        phase(t, e->id, "decode", e->time_first_token, e->time_finished);
+    fprintf(f,
+            ",\n{\"name\":\"request %" PRIu64
+            "\",\"cat\":\"request\",\"ph\":\"e\",\"pid\":1,\"tid\":1,\"id\":\"%" PRIx64 "\",\"ts\":%.3f}",
+            e->id, e->id, at(t, e->time_finished));
+    journal_check(&t->journal, false);
+}
+
+void trace_close(struct trace *t) {
+    if (!t)
+        return;
+    if (!journal_ends(&t->journal))
+        fputs("\n]\n", t->journal.file);
+    journal_close(&t->journal);
+    free(t);
+}

@@ -34,6 +34,7 @@ GGUF = "engine/gguf.c"
 WEIGHTS = "engine/weights.c"
 CONFIG = "engine/model_config.c"
 CONVERT = "engine/convert.c"
+BATCH = "engine/batch.c"
 JINJA = "engine/jinja_%s.c"
 
 MUTATIONS = [
@@ -140,6 +141,9 @@ MUTATIONS = [
     (CONVERT, "from_bits(magnitude) + 0.5f", "from_bits(magnitude) + 0.25f", "test_convert"),  # subnormals one bit finer
     (CONVERT, "finite && !kept && bad == n", "!kept && bad == n", "test_convert"),  # an infinity in the file is new
     (WEIGHTS, "s->role != WEIGHT_NORM && loaded_dtype", "loaded_dtype", "test_model_config"),  # norms converted, too
+    (BATCH, "- p->frequency_penalty * (float)c->output", "", "test_penalties"),  # an occurrence counts for nothing
+    (BATCH, ".div = p->repetition_penalty", ".div = 1", "test_penalties"),  # repetition goes unpunished
+    (BATCH, ".div = 1, .add = r->bias[i].add", ".div = 1, .add = -r->bias[i].add", "test_penalties"),  # bias turned round
     # ---- kernels ---------------------------------------------------------------------------------------------
     (SAMPLER, "        if (above > target)\n            return",
             "        if (above >= target)\n            return", "test_sampler"),  # the boundary of a draw moves

@@ -78,23 +78,26 @@ static inline void driver_close(struct driver *d) {
 }
 
 // Queues a request whose results go to got[id - 1] of driver_run(). Ids count from 1. Zeroed sampling is
-// greedy.
-static inline struct request *driver_add(struct driver *d, const token_id *prompt, int num_prompt,
-                                         int max_output, struct sampling_params sampling) {
-    if (sampling.top_p == 0)
-        sampling.top_p = 1;
-    if (sampling.repetition_penalty == 0)
-        sampling.repetition_penalty = 1;
-    sampling.logprobs = DRIVER_TOP;
-    struct request_params p = {.id = d->next_id++,
-                               .prompt = prompt,
-                               .num_prompt = num_prompt,
-                               .max_output = max_output,
-                               .sampling = sampling};
+// greedy. driver_submit() takes all else as it is.
+static inline struct request *driver_submit(struct driver *d, struct request_params p) {
+    if (p.sampling.top_p == 0)
+        p.sampling.top_p = 1;
+    if (p.sampling.repetition_penalty == 0)
+        p.sampling.repetition_penalty = 1;
+    p.sampling.logprobs = DRIVER_TOP;
+    p.id = d->next_id++;
     struct request *r = request_new(&p, engine_info(d->engine)->block_size);
     assert_non_null(r);
     assert_int_equal(sched_add(&d->sched, r), STATUS_OK);
     return r;
+}
+
+static inline struct request *driver_add(struct driver *d, const token_id *prompt, int num_prompt,
+                                         int max_output, struct sampling_params sampling) {
+    return driver_submit(d, (struct request_params){.prompt = prompt,
+                                                    .num_prompt = num_prompt,
+                                                    .max_output = max_output,
+                                                    .sampling = sampling});
 }
 
 // One step; false when there is nothing to do. Results are appended to got[id - 1].

@@ -85,10 +85,10 @@ static enum status check_part(const struct model_config *c, const struct gguf *g
     }
     if (s->role == WEIGHT_NORM && t->view.dtype != DTYPE_F32)
         return gguf_bad(g, err, "tensor %s has type %s, expected F32", name, t->type_name);
-    if (t->view.dtype != DTYPE_F32 && t->view.dtype != DTYPE_F16 && t->view.dtype != DTYPE_BF16 &&
-        t->view.dtype != DTYPE_Q8_0)
+    if (t->view.dtype >= DTYPE_COUNT || t->view.dtype == DTYPE_I32)
         return gguf_bad(g, err,
-                        "tensor %s has type %s, which is not supported yet; supported: F32, F16, BF16, Q8_0",
+                        "tensor %s has type %s, which is not supported yet; supported: F32, F16, BF16, Q8_0, "
+                        "Q4_0, Q4_K, Q5_K, Q6_K",
                         name, t->type_name);
     return STATUS_OK;
 }
@@ -170,19 +170,28 @@ static uint64_t find_bad16(const uint16_t *p, uint64_t n, uint16_t exponent) {
     return n;
 }
 
+// The byte of the first f16 scale that is not finite: at `first` in each block, and the one after it where
+// there are two. The numbers beside them are integers and cannot be bad.
+static uint64_t find_bad_scale(const unsigned char *p, uint64_t bytes, uint64_t block, uint64_t first,
+                               int num) {
+    for (uint64_t i = first; i < bytes; i += block)
+        for (uint64_t k = i; k < i + 2 * (uint64_t)num; k += 2)
+            if ((p[k + 1] & 0x7c) == 0x7c)
+                return k;
+    return bytes;
+}
+
 static enum status scan(const struct gguf *g, const struct gguf_info *t, const void *data, struct err *err) {
     uint64_t bytes = t->bytes, at = bytes;
     switch (t->view.dtype) {
     case DTYPE_F32: at = find_bad32(data, t->elements) * 4; break;
     case DTYPE_F16: at = find_bad16(data, t->elements, 0x7c00) * 2; break;
     case DTYPE_BF16: at = find_bad16(data, t->elements, 0x7f80) * 2; break;
-    case DTYPE_Q8_0: {
-        const unsigned char *p = data;
-        for (uint64_t i = 0; i < bytes && at == bytes; i += 34) // the scale, F16, before 32 numbers
-            if ((p[i + 1] & 0x7c) == 0x7c)
-                at = i;
-        break;
-    }
+    case DTYPE_Q8_0: at = find_bad_scale(data, bytes, 34, 0, 1); break;
+    case DTYPE_Q4_0: at = find_bad_scale(data, bytes, 18, 0, 1); break;
+    case DTYPE_Q4_K: at = find_bad_scale(data, bytes, 144, 0, 2); break; // scale and minimum
+    case DTYPE_Q5_K: at = find_bad_scale(data, bytes, 176, 0, 2); break;
+    case DTYPE_Q6_K: at = find_bad_scale(data, bytes, 210, 208, 1); break; // after the numbers
     default: break;
     }
     if (at >= bytes)

@@ -10,7 +10,11 @@
     X(F16, 1, 2)                                                                                             \
     X(BF16, 1, 2)                                                                                            \
     X(I32, 1, 4)                                                                                             \
-    X(Q8_0, 32, 34)
+    X(Q8_0, 32, 34)                                                                                          \
+    X(Q4_0, 32, 18)                                                                                          \
+    X(Q4_K, 256, 144)                                                                                        \
+    X(Q5_K, 256, 176)                                                                                        \
+    X(Q6_K, 256, 210)
 
 #define X(name, block, bytes) DTYPE_##name,
 enum dtype { DTYPE_MAP(X) DTYPE_COUNT };
@@ -32,7 +36,7 @@ static inline const char *dtype_name(enum dtype t) {
     return t < DTYPE_COUNT ? names[t] : "?";
 }
 
-// Elements that are stored together (1 for plain types, 32 for Q8_0).
+// Elements that are stored together (1 for plain types, 32 or 256 for quantised ones).
 static inline int dtype_block(enum dtype t) {
 #define X(name, block, bytes) block,
     static const int blocks[] = {DTYPE_MAP(X)};

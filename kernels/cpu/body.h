@@ -161,6 +161,8 @@ static void gemm_q8(const void *w, const void *x, size_t ldx, int b0, int b1, fl
     tiles(tile_q8, w, x, ldx, b0, b1, y, n);
 }
 
+#include "body_quants.h"
+
 // ---- vectors
 
 static void rmsnorm(float *y, const float *x, const float *w, int n, float eps) {
@@ -205,10 +207,10 @@ static void to_q8(struct act_q8 *y, const float *x, int n) {
             continue;
         }
         struct v16 inverse = v16_set1(127.0f / max);
-        int sum = v16_store_i8(y->q, v16_mul(a, inverse));
-        sum += v16_store_i8(y->q + 16, v16_mul(b, inverse));
+        y->sum[0] = (int16_t)v16_store_i8(y->q, v16_mul(a, inverse));
+        y->sum[1] = (int16_t)v16_store_i8(y->q + 16, v16_mul(b, inverse));
         y->d = max / 127.0f;
-        y->s = y->d * (float)sum;
+        y->s = y->d * (float)(y->sum[0] + y->sum[1]);
     }
 }
 
@@ -440,8 +442,14 @@ static uint64_t group_weight(uint32_t *w, uint64_t *sums, const float *logits, i
 
 const struct cpu_kernels CPU_KERNELS = {
     .name = CPU_KERNELS_NAME,
-    .gemm =
-        {[DTYPE_F32] = gemm_f32, [DTYPE_F16] = gemm_f16, [DTYPE_BF16] = gemm_bf16, [DTYPE_Q8_0] = gemm_q8},
+    .gemm = {[DTYPE_F32] = gemm_f32,
+             [DTYPE_F16] = gemm_f16,
+             [DTYPE_BF16] = gemm_bf16,
+             [DTYPE_Q8_0] = gemm_q8,
+             [DTYPE_Q4_0] = gemm_q4,
+             [DTYPE_Q4_K] = gemm_q4k,
+             [DTYPE_Q5_K] = gemm_q5k,
+             [DTYPE_Q6_K] = gemm_q6k},
     .rmsnorm = rmsnorm,
     .to_bf16 = to_bf16,
     .to_f16 = to_f16,

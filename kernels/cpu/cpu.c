@@ -129,7 +129,7 @@ static void carve_workspace(struct device *dev, struct carver *c) {
     dev->norm = carve(c, rows * D, sizeof(float));
     if (dev->dtypes & 1u << DTYPE_BF16)
         dev->bf16 = carve(c, rows * wide, sizeof(uint16_t));
-    if (dev->dtypes & 1u << DTYPE_Q8_0)
+    if (dev->dtypes & DTYPES_QUANTISED)
         dev->q8 = carve(c, rows * (wide / 32 + 1), sizeof(struct act_q8));
     dev->logits = carve(c, (size_t)dev->head_rows * padded, sizeof(float));
     dev->rope_cos = carve(c, (size_t)l->max_context * pairs, sizeof(float));

@@ -8,12 +8,17 @@
 
 #include <stdint.h>
 
+enum { // a bit for each type whose activations are act_q8
+    DTYPES_QUANTISED =
+        1u << DTYPE_Q8_0 | 1u << DTYPE_Q4_0 | 1u << DTYPE_Q4_K | 1u << DTYPE_Q5_K | 1u << DTYPE_Q6_K
+};
+
 // One matrix, in row groups of 16 (layouts in kernels/README.md).
 struct weight_part {
     enum dtype dtype;
     int rows, cols;
     int num_groups;     // ceil(rows / 16)
-    int block;          // k per block: 1, 2 (BF16) or 32 (Q8_0)
+    int block;          // k per block: 1, 2 (BF16), 32 or 256
     int num_blocks;     // ceil(cols / block)
     size_t strip_bytes; // of one row group
     char *data;         // (num_groups) strips

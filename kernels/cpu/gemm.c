@@ -44,7 +44,7 @@ static void prepare_share(void *ctx, int thread, int num_threads) {
             if (n % 2)
                 y[n] = 0;
         }
-        if (job->dtypes & 1u << DTYPE_Q8_0)
+        if (job->dtypes & DTYPES_QUANTISED)
             k->to_q8(job->dev->q8 + (size_t)t * (size_t)(n / 32), x, n);
     }
 }
@@ -64,8 +64,11 @@ struct activations cpu_activations(struct device *dev, const float *x, int num_r
     a.stride[DTYPE_F32] = a.stride[DTYPE_F16] = (size_t)cols * sizeof(float);
     a.data[DTYPE_BF16] = dev->bf16;
     a.stride[DTYPE_BF16] = job.bf16_cols * sizeof(uint16_t);
-    a.data[DTYPE_Q8_0] = dev->q8;
-    a.stride[DTYPE_Q8_0] = (size_t)(cols / 32) * sizeof(struct act_q8);
+    for (int i = 0; i < DTYPE_COUNT; i++)
+        if (DTYPES_QUANTISED & 1u << i) {
+            a.data[i] = dev->q8;
+            a.stride[i] = (size_t)(cols / 32) * sizeof(struct act_q8);
+        }
     return a;
 }
 

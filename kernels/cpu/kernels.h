@@ -15,17 +15,47 @@ extern "C" {
 enum { LANES = 16, GEMM_TOKENS = 8, ATTN_QUERIES = 8, ATTN_TILE = 16, ATTN_STEP = 64, ATTN_CHUNK = 256 };
 enum { CHUNK_TILES = ATTN_CHUNK / ATTN_TILE };
 
-// One 32-element block of quantised activations. 40 bytes.
+// One 32-element block of quantised activations. 44 bytes.
 struct act_q8 {
-    float d;      // scale
-    float s;      // d * sum of q
-    int8_t q[32]; // -127..127
+    float d;        // scale
+    float s;        // d * sum of q
+    int8_t q[32];   // -127..127
+    int16_t sum[2]; // of the first and of the last 16 q
 };
 
 // 16 rows x 32 k of Q8_0 weights: byte [j][4*r + i] is q(row r, k 4*j + i) + 128. 544 bytes.
 struct weight_q8 {
     uint16_t d[16]; // f16 scales
     uint8_t q[8][64];
+};
+
+// The same with four bits a number: the low halves of byte [j][4*r + i] are k 4*j + i, the high ones
+// k 16 + 4*j + i. 288 bytes.
+struct weight_q4 {
+    uint16_t d[16];
+    uint8_t q[4][64];
+};
+
+// 16 rows x 256 k of Q4_K: 8 times 32 k as in weight_q4. 2368 bytes.
+struct weight_q4k {
+    uint16_t d[16], minus_min[16]; // f16
+    uint8_t scale[8][16], min[8][16];
+    uint8_t q[8][4][64];
+};
+
+// Q5_K: bit j of byte [s][4*r + i] is the fifth of k 32*s + 4*j + i. 2880 bytes.
+struct weight_q5k {
+    struct weight_q4k low;
+    uint8_t high[8][64];
+};
+
+// 16 rows x 256 k of Q6_K: bits 2*j and 2*j + 1 of byte high[s][h][4*r + i] are the upper two of
+// k 32*s + 16*h + 4*j + i. 3360 bytes.
+struct weight_q6k {
+    uint8_t q[8][4][64];
+    uint8_t high[8][2][64];
+    int8_t scale[16][16]; // of 16 k each
+    uint16_t d[16];       // f16
 };
 
 // y[t][0..16) = dot of 16 weight rows with token t over k blocks [b0, b1), t < num_tokens.

@@ -149,9 +149,34 @@ static inline struct v16 v16_dot_bf16(struct v16 acc, struct raw64 w, uint32_t x
     __m256 even = _mm256_castsi256_ps(_mm256_set1_epi32((int)(x << 16)));
     return (struct v16){m256_dot_bf16(acc.a, w.a, odd, even), m256_dot_bf16(acc.b, w.b, odd, even)};
 }
+static inline __m256 m256_u8(const uint8_t *p) {
+    return _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_loadl_epi64((const void *)p)));
+}
+static inline __m256 m256_i8(const int8_t *p) {
+    return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const void *)p)));
+}
+static inline struct v16 v16_load_u8(const uint8_t *p) { return (struct v16){m256_u8(p), m256_u8(p + 8)}; }
+static inline struct v16 v16_load_i8(const int8_t *p) { return (struct v16){m256_i8(p), m256_i8(p + 8)}; }
+static inline struct raw64 raw64_low(struct raw64 x) {
+    __m256i mask = _mm256_set1_epi8(15);
+    return (struct raw64){_mm256_and_si256(x.a, mask), _mm256_and_si256(x.b, mask)};
+}
+static inline struct raw64 raw64_high(struct raw64 x) {
+    return raw64_low((struct raw64){_mm256_srli_epi32(x.a, 4), _mm256_srli_epi32(x.b, 4)});
+}
+// Shifts of 32 bits: what crosses into the next byte is masked off.
+static inline __m256i m256_insert(__m256i x, __m256i bits, int n, int mask) {
+    __m256i y =
+        n < 0 ? _mm256_srl_epi32(bits, _mm_cvtsi32_si128(-n)) : _mm256_sll_epi32(bits, _mm_cvtsi32_si128(n));
+    return _mm256_or_si256(x, _mm256_and_si256(y, _mm256_set1_epi8((char)mask)));
+}
+static inline struct raw64 raw64_insert(struct raw64 x, struct raw64 bits, int n, int mask) {
+    return (struct raw64){m256_insert(x.a, bits.a, n, mask), m256_insert(x.b, bits.b, n, mask)};
+}
 static inline struct i16 i16_zero(void) {
     return (struct i16){_mm256_setzero_si256(), _mm256_setzero_si256()};
 }
+static inline struct i16 i16_set1(int n) { return (struct i16){_mm256_set1_epi32(n), _mm256_set1_epi32(n)}; }
 static inline struct i16 i16_add(struct i16 x, struct i16 y) {
     return (struct i16){_mm256_add_epi32(x.a, y.a), _mm256_add_epi32(x.b, y.b)};
 }
@@ -165,6 +190,14 @@ static inline struct i16 i16_dot_u8(struct i16 acc, struct raw64 w, uint32_t x) 
     __m256i v = _mm256_set1_epi32((int)x);
     __m256i x_even = _mm256_srai_epi16(_mm256_slli_epi16(v, 8), 8), x_odd = _mm256_srai_epi16(v, 8);
     return (struct i16){m256_dot_u8(acc.a, w.a, x_even, x_odd), m256_dot_u8(acc.b, w.b, x_even, x_odd)};
+}
+// Below 128, vpmaddubsw cannot saturate: 2 * 127 * 128 < 2^15.
+static inline __m256i m256_dot_u7(__m256i acc, __m256i w, __m256i x) {
+    return _mm256_add_epi32(acc, _mm256_madd_epi16(_mm256_maddubs_epi16(w, x), _mm256_set1_epi16(1)));
+}
+static inline struct i16 i16_dot_u7(struct i16 acc, struct raw64 w, uint32_t x) {
+    __m256i v = _mm256_set1_epi32((int)x);
+    return (struct i16){m256_dot_u7(acc.a, w.a, v), m256_dot_u7(acc.b, w.b, v)};
 }
 static inline struct v16 v16_from_i16(struct i16 x) {
     return (struct v16){_mm256_cvtepi32_ps(x.a), _mm256_cvtepi32_ps(x.b)};

@@ -97,11 +97,33 @@ static inline struct raw64 raw64_load(const void *p) { return (struct raw64){_mm
 static inline struct v16 v16_dot_bf16(struct v16 acc, struct raw64 w, uint32_t x) {
     return (struct v16){_mm512_dpbf16_ps(acc.v, (__m512bh)w.v, (__m512bh)_mm512_set1_epi32((int)x))};
 }
+static inline struct v16 v16_load_u8(const uint8_t *p) {
+    return (struct v16){_mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128((const void *)p)))};
+}
+static inline struct v16 v16_load_i8(const int8_t *p) {
+    return (struct v16){_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const void *)p)))};
+}
+static inline struct raw64 raw64_low(struct raw64 x) {
+    return (struct raw64){_mm512_and_si512(x.v, _mm512_set1_epi8(15))};
+}
+static inline struct raw64 raw64_high(struct raw64 x) {
+    return (struct raw64){_mm512_and_si512(_mm512_srli_epi32(x.v, 4), _mm512_set1_epi8(15))};
+}
+// Shifts of 32 bits: what crosses into the next byte is masked off.
+static inline struct raw64 raw64_insert(struct raw64 x, struct raw64 bits, int n, int mask) {
+    __m512i y = n < 0 ? _mm512_srl_epi32(bits.v, _mm_cvtsi32_si128(-n))
+                      : _mm512_sll_epi32(bits.v, _mm_cvtsi32_si128(n));
+    return (struct raw64){_mm512_or_si512(x.v, _mm512_and_si512(y, _mm512_set1_epi8((char)mask)))};
+}
 static inline struct i16 i16_zero(void) { return (struct i16){_mm512_setzero_si512()}; }
+static inline struct i16 i16_set1(int n) { return (struct i16){_mm512_set1_epi32(n)}; }
 static inline struct i16 i16_add(struct i16 a, struct i16 b) {
     return (struct i16){_mm512_add_epi32(a.v, b.v)};
 }
 static inline struct i16 i16_dot_u8(struct i16 acc, struct raw64 w, uint32_t x) {
     return (struct i16){_mm512_dpbusd_epi32(acc.v, w.v, _mm512_set1_epi32((int)x))};
+}
+static inline struct i16 i16_dot_u7(struct i16 acc, struct raw64 w, uint32_t x) {
+    return i16_dot_u8(acc, w, x);
 }
 static inline struct v16 v16_from_i16(struct i16 a) { return (struct v16){_mm512_cvtepi32_ps(a.v)}; }

@@ -169,7 +169,42 @@ static inline struct v16 v16_dot_bf16(struct v16 acc, struct raw64 w, uint32_t x
     }
     return acc;
 }
+static inline struct v16 v16_load_u8(const uint8_t *p) {
+    struct v16 r;
+    for (int i = 0; i < 16; i++)
+        r.f[i] = (float)p[i];
+    return r;
+}
+static inline struct v16 v16_load_i8(const int8_t *p) {
+    struct v16 r;
+    for (int i = 0; i < 16; i++)
+        r.f[i] = (float)p[i];
+    return r;
+}
+// The halves of each byte
+static inline struct raw64 raw64_low(struct raw64 x) {
+    for (int i = 0; i < 64; i++)
+        x.b[i] &= 15;
+    return x;
+}
+static inline struct raw64 raw64_high(struct raw64 x) {
+    for (int i = 0; i < 64; i++)
+        x.b[i] >>= 4;
+    return x;
+}
+// x | (bits << n & mask) in each byte; -4 <= n <= 4, below 0 to the right
+static inline struct raw64 raw64_insert(struct raw64 x, struct raw64 bits, int n, int mask) {
+    for (int i = 0; i < 64; i++)
+        x.b[i] |= (uint8_t)((n < 0 ? bits.b[i] >> -n : bits.b[i] << n) & mask);
+    return x;
+}
 static inline struct i16 i16_zero(void) { return (struct i16){{0}}; }
+static inline struct i16 i16_set1(int n) {
+    struct i16 r;
+    for (int i = 0; i < 16; i++)
+        r.i[i] = n;
+    return r;
+}
 static inline struct i16 i16_add(struct i16 a, struct i16 b) {
     for (int i = 0; i < 16; i++)
         a.i[i] += b.i[i];
@@ -181,6 +216,10 @@ static inline struct i16 i16_dot_u8(struct i16 acc, struct raw64 w, uint32_t x) 
         for (int j = 0; j < 4; j++)
             acc.i[i] += w.b[4 * i + j] * (int8_t)(x >> 8 * j);
     return acc;
+}
+// The same where w is below 128
+static inline struct i16 i16_dot_u7(struct i16 acc, struct raw64 w, uint32_t x) {
+    return i16_dot_u8(acc, w, x);
 }
 static inline struct v16 v16_from_i16(struct i16 a) {
     struct v16 r;

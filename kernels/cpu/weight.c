@@ -2,6 +2,7 @@
 #include "device.h"
 #include "half.h"
 #include "log.h"
+#include "quants.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -24,21 +25,6 @@ static void pack_plain(char *dst, const char *src, const struct weight_part *p, 
                 copy_element(dst, src, size, p->rows, p->cols, group * LANES + r, b * p->block + i);
 }
 
-static void pack_q8(char *dst, const char *src, const struct weight_part *p, int group) {
-    for (int b = 0; b < p->num_blocks; b++) {
-        struct weight_q8 *w = (struct weight_q8 *)dst + b;
-        for (int r = 0; r < LANES; r++) {
-            char zero[34] = {0};
-            const char *block = zero; // f16 scale, 32 signed bytes
-            if (group * LANES + r < p->rows)
-                block = src + ((size_t)(group * LANES + r) * (size_t)p->num_blocks + (size_t)b) * 34;
-            memcpy(&w->d[r], block, 2);
-            for (int k = 0; k < 32; k++)
-                w->q[k / 4][4 * r + k % 4] = (uint8_t)((uint8_t)block[2 + k] ^ 0x80u);
-        }
-    }
-}
-
 struct pack {
     struct weight *w;
     const struct weight_desc *desc;
@@ -52,8 +38,8 @@ static void pack_share(void *ctx, int thread, int num_threads) {
         pool_share(p->num_groups, thread, num_threads, &begin, &end);
         for (int g = begin; g < end; g++) {
             char *dst = p->data + (size_t)g * p->strip_bytes;
-            if (p->dtype == DTYPE_Q8_0)
-                pack_q8(dst, job->desc->part[i].data, p, g);
+            if (DTYPES_QUANTISED & 1u << p->dtype)
+                cpu_quant_pack(dst, job->desc->part[i].data, p->dtype, p->rows, p->num_blocks, g * LANES);
             else
                 pack_plain(dst, job->desc->part[i].data, p, g);
         }
@@ -63,11 +49,11 @@ static void pack_share(void *ctx, int thread, int num_threads) {
 static struct weight_part part_shape(enum dtype dtype, int rows, int cols) {
     struct weight_part p = {.dtype = dtype, .rows = rows, .cols = cols};
     p.num_groups = (rows + LANES - 1) / LANES;
-    p.block = dtype == DTYPE_Q8_0 ? 32 : dtype == DTYPE_BF16 ? 2 : 1;
+    p.block = dtype == DTYPE_BF16 ? 2 : dtype_block(dtype);
     p.num_blocks = (cols + p.block - 1) / p.block;
-    size_t block_bytes = dtype == DTYPE_Q8_0  ? sizeof(struct weight_q8)
-                         : dtype == DTYPE_F16 ? LANES * 2
-                                              : LANES * 4;
+    size_t block_bytes = DTYPES_QUANTISED & 1u << dtype ? cpu_quant_bytes(dtype)
+                         : dtype == DTYPE_F16           ? LANES * 2
+                                                        : LANES * 4;
     p.strip_bytes = (size_t)p.num_blocks * block_bytes;
     return p;
 }
@@ -109,8 +95,10 @@ static bool shape_ok(const struct device *dev, const struct weight_desc *desc, s
         int64_t have_cols = !t->data ? 0 : t->ndim == 2 ? t->shape[1] : t->shape[0];
         bool norm = desc->role == WEIGHT_NORM;
         bool head_norm = norm && have_rows == 1 && have_cols == dev->model.head_dim;
-        bool type = t->dtype == DTYPE_F32 || (!norm && (t->dtype == DTYPE_F16 || t->dtype == DTYPE_BF16 ||
-                                                        (t->dtype == DTYPE_Q8_0 && have_cols % 32 == 0)));
+        unsigned types = 1u << DTYPE_F32;
+        if (!norm)
+            types |= 1u << DTYPE_F16 | 1u << DTYPE_BF16 | DTYPES_QUANTISED;
+        bool type = types & 1u << t->dtype && have_cols % dtype_block(t->dtype) == 0;
         if (((have_rows != rows || have_cols != cols) && !head_norm) || !type || t->ndim > 2) {
             err_set(err, STATUS_INVALID,
                     "weight role %d of layer %d, part %d: expected %d x %d, found %lld x %lld %s",
@@ -191,15 +179,13 @@ void cpu_embedding_row(float *y, const struct weight *w, int row) {
         memcpy(y, src, (size_t)p->cols * sizeof(float));
         return;
     }
+    if (DTYPES_QUANTISED & 1u << p->dtype) {
+        cpu_dequantise(y, src, p->dtype, p->cols);
+        return;
+    }
     for (int i = 0; i < p->cols; i++) {
-        const char *at = p->dtype == DTYPE_Q8_0 ? src + i / 32 * 34 : src + (size_t)i * 2;
         uint16_t h;
-        memcpy(&h, at, sizeof h);
-        if (p->dtype == DTYPE_BF16)
-            y[i] = bf16_to_float(h);
-        else if (p->dtype == DTYPE_F16)
-            y[i] = half_to_float(h);
-        else
-            y[i] = half_to_float(h) * (float)(int8_t)at[2 + i % 32];
+        memcpy(&h, src + (size_t)i * 2, sizeof h);
+        y[i] = p->dtype == DTYPE_BF16 ? bf16_to_float(h) : half_to_float(h);
     }
 }

@@ -23,14 +23,48 @@ void ref_store(void *dst, enum dtype dtype, float x) {
         memcpy(dst, &h, sizeof h);
 }
 
+// Scale and minimum j of 8, 6 bits each, in the 12 bytes of a Q4_K or Q5_K block
+static void scale_and_min(const uint8_t *p, int j, int *scale, int *min) {
+    *scale = j < 4 ? p[j] & 63 : (p[j + 4] & 15) | p[j - 4] >> 6 << 4;
+    *min = j < 4 ? p[j + 4] & 63 : p[j + 4] >> 4 | p[j] >> 6 << 4;
+}
+
+// Element k of a block of ggml's quantised formats. Each product is exact in f32.
+static float block_element(const uint8_t *block, enum dtype dtype, int k) {
+    int scale, min, q, j = k / 32; // j: which 32 of the 256 of a K block
+    const uint8_t *low, *high;
+    switch (dtype) {
+    case DTYPE_Q8_0: // f16 scale, 32 signed bytes
+        return ref_fetch(block, DTYPE_F16) * (float)(int8_t)block[2 + k];
+    case DTYPE_Q4_0: // f16 scale, 16 bytes: elements 0..15 in the low halves, 16..31 in the high ones
+        q = k < 16 ? block[2 + k] & 15 : block[2 + k - 16] >> 4;
+        return ref_fetch(block, DTYPE_F16) * (float)(q - 8);
+    case DTYPE_Q4_K: // f16 scale, f16 minimum, 12 bytes of 6-bit scales and minima, 4 x 32 bytes of 2 x 32
+                     // halves
+    case DTYPE_Q5_K: // and before those halves 32 bytes, bit j of byte i: the fifth bit of element i of 32 j
+        scale_and_min(block + 4, j, &scale, &min);
+        low = block + (dtype == DTYPE_Q4_K ? 16 : 48);
+        q = low[j / 2 * 32 + k % 32] >> (j % 2 * 4) & 15;
+        if (dtype == DTYPE_Q5_K)
+            q |= (block[16 + k % 32] >> j & 1) << 4;
+        return ref_fetch(block, DTYPE_F16) * (float)scale * (float)q -
+               ref_fetch(block + 2, DTYPE_F16) * (float)min;
+    case DTYPE_Q6_K: // 128 bytes low, 64 bytes high, 16 signed scales, f16 scale; two halves of 4 x 32
+                     // elements
+        low = block + k / 128 * 64 + j % 2 * 32 + k % 32;
+        high = block + 128 + k / 128 * 32 + k % 32;
+        q = (*low >> (j % 4 / 2 * 4) & 15) | (*high >> (j % 4 * 2) & 3) << 4;
+        return ref_fetch(block + 208, DTYPE_F16) * (float)(int8_t)block[192 + k / 16] * (float)(q - 32);
+    default: return 0;
+    }
+}
+
 float ref_element(const struct ref_matrix *w, int n, int k) {
-    const char *row = (const char *)w->data + (size_t)n * dtype_row_bytes(w->dtype, w->cols);
-    if (w->dtype != DTYPE_Q8_0)
+    const uint8_t *row = (const uint8_t *)w->data + (size_t)n * dtype_row_bytes(w->dtype, w->cols);
+    int block = dtype_block(w->dtype);
+    if (block == 1)
         return ref_fetch(row + dtype_row_bytes(w->dtype, k), w->dtype);
-    const char *block = row + (size_t)(k / 32) * 34; // f16 scale, 32 signed bytes
-    int8_t q;
-    memcpy(&q, block + 2 + k % 32, 1);
-    return ref_fetch(block, DTYPE_F16) * (float)q;
+    return block_element(row + dtype_row_bytes(w->dtype, k / block * block), w->dtype, k % block);
 }
 
 void ref_matvec(float *y, const float *x, const struct ref_matrix *w) {

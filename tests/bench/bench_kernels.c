@@ -69,9 +69,12 @@ static struct tensor matrix(enum dtype dtype, int rows, int cols) {
         uint32_t u = (random_u32() & 0x80ff80ffu) | (dtype == DTYPE_F16 ? 0x20002000u : 0x3c003c00u);
         memcpy(p + i, &u, 4);
     }
-    if (dtype == DTYPE_Q8_0)
-        for (size_t i = 0; i < n; i += 34)
-            memcpy(p + i, &(uint16_t){0x1400}, 2);
+    size_t block = dtype_row_bytes(dtype, dtype_block(dtype));
+    for (size_t i = 0; dtype_block(dtype) > 1 && i < n; i += block) {
+        memcpy(p + i + (dtype == DTYPE_Q6_K ? 208 : 0), &(uint16_t){0x0400}, 2);
+        if (dtype == DTYPE_Q4_K || dtype == DTYPE_Q5_K)
+            memcpy(p + i + 2, &(uint16_t){0x0400}, 2);
+    }
     return (struct tensor){p, dtype, 2, {rows, cols}};
 }
 
@@ -216,8 +219,9 @@ static void run(enum dtype dtype, int threads, const char *variant) {
 int main(int argc, char **argv) {
     int threads = argc > 1 ? atoi(argv[1]) : 0;
     const char *variant = argc > 2 ? argv[2] : "auto";
-    static const enum dtype dtypes[] = {DTYPE_Q8_0, DTYPE_BF16, DTYPE_F16, DTYPE_F32};
-    for (int i = 0; i < 4; i++)
+    static const enum dtype dtypes[] = {DTYPE_Q8_0, DTYPE_Q4_0, DTYPE_Q4_K, DTYPE_Q5_K,
+                                        DTYPE_Q6_K, DTYPE_BF16, DTYPE_F16,  DTYPE_F32};
+    for (size_t i = 0; i < sizeof dtypes / sizeof *dtypes; i++)
         run(dtypes[i], threads, variant);
     return 0;
 }

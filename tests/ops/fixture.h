@@ -35,19 +35,32 @@ static inline void *must_calloc(size_t n, size_t size) {
     return p;
 }
 
+// The scales of one block whose other bits are random, for values up to about `scale`.
+static inline void random_scales(char *block, enum dtype dtype, float scale) {
+    float largest = dtype == DTYPE_Q8_0   ? 127
+                    : dtype == DTYPE_Q4_0 ? 8
+                    : dtype == DTYPE_Q4_K ? 63 * 15
+                    : dtype == DTYPE_Q5_K ? 63 * 31
+                                          : 127 * 32;
+    uint16_t d = float_to_half(scale / largest * (1 + random_float() / 2));
+    uint16_t min = float_to_half(scale / 63 * (random_float() + 1) / 4);
+    memcpy(block + (dtype == DTYPE_Q6_K ? 208 : 0), &d, 2);
+    if (dtype == DTYPE_Q4_K || dtype == DTYPE_Q5_K)
+        memcpy(block + 2, &min, 2);
+}
+
 // A random matrix as a file holds it; the caller frees data.
 static inline struct tensor random_tensor(enum dtype dtype, int rows, int cols, float scale) {
     size_t row_bytes = dtype_row_bytes(dtype, cols);
     char *data = must_calloc((size_t)rows, row_bytes);
     for (int r = 0; r < rows; r++) {
         char *row = data + (size_t)r * row_bytes;
-        if (dtype == DTYPE_Q8_0) {
-            for (int b = 0; b < cols / 32; b++) {
-                uint16_t d = float_to_half(scale / 127 * (1 + random_float() / 2));
-                memcpy(row + b * 34, &d, 2);
-                for (int i = 0; i < 32; i++) // -128 included
-                    row[b * 34 + 2 + i] = (char)(int8_t)((int)(random_u32() % 256) - 128);
-            }
+        int block = dtype_block(dtype), bytes = (int)dtype_row_bytes(dtype, block);
+        if (block > 1) { // any bits are numbers; only the f16 scales are chosen
+            for (size_t i = 0; i < row_bytes; i++)
+                row[i] = (char)random_u32();
+            for (int b = 0; b < cols / block; b++)
+                random_scales(row + b * bytes, dtype, scale);
         } else {
             for (int c = 0; c < cols; c++)
                 ref_store(row + dtype_row_bytes(dtype, c), dtype, random_float() * scale);
@@ -103,10 +116,11 @@ static inline struct fixture *fixture_make(const struct shape *s, enum dtype dty
     m->rope = (struct rope_config){
         .theta = 10000, .dim = s->head_dim, .interleaved = s->interleaved, .factor = 1, .attn_factor = 1};
     int D = s->hidden, q = s->heads * s->head_dim, kv = s->kv_heads * s->head_dim;
-    // Q8_0 needs rows of whole blocks
-    enum dtype of_d = D % 32 == 0 || dtype != DTYPE_Q8_0 ? dtype : DTYPE_F16;
-    enum dtype of_q = q % 32 == 0 || dtype != DTYPE_Q8_0 ? dtype : DTYPE_F16;
-    enum dtype of_f = s->ffn % 32 == 0 || dtype != DTYPE_Q8_0 ? dtype : DTYPE_F16;
+    // quantised types need rows of whole blocks
+    int block = dtype_block(dtype);
+    enum dtype of_d = D % block == 0 ? dtype : DTYPE_F16;
+    enum dtype of_q = q % block == 0 ? dtype : DTYPE_F16;
+    enum dtype of_f = s->ffn % block == 0 ? dtype : DTYPE_F16;
     fixture_add(f, WEIGHT_EMBED, -1, of_d, 1, &s->vocab, D, false);
     int one = 1;
     for (int l = 0; l < s->layers; l++) {

@@ -41,6 +41,54 @@ static void plain_rmsnorm(float *y, const float *x, const float *w, int n, float
         y[i] = x[i] * scale * w[i];
 }
 
+// Rule 4: block b of 32 k of a row of a quantised matrix as the file has it
+struct plain_block {
+    int w[32];      // unsigned
+    float scale[2]; // of each half
+    float offset;   // times the sum of the activations
+    bool halves;    // Q6_K: one fma for each half
+};
+
+static struct plain_block plain_block(const struct tensor *t, int n, int b) {
+    struct plain_block r = {.halves = t->dtype == DTYPE_Q6_K};
+    int size = dtype_block(t->dtype), per = size / 32, s = b % per;
+    const unsigned char *p = (const unsigned char *)t->data +
+                             (size_t)n * dtype_row_bytes(t->dtype, t->shape[1]) +
+                             dtype_row_bytes(t->dtype, (int64_t)(b / per) * size);
+    float d = ref_fetch(p, DTYPE_F16), min;
+    int scale, least;
+    for (int i = 0; i < 32; i++)
+        switch (t->dtype) {
+        case DTYPE_Q8_0: r.w[i] = (signed char)p[2 + i] + 128; break;
+        case DTYPE_Q4_0: r.w[i] = i < 16 ? p[2 + i] % 16 : p[2 + i - 16] / 16; break;
+        case DTYPE_Q4_K: r.w[i] = s % 2 ? p[16 + s / 2 * 32 + i] / 16 : p[16 + s / 2 * 32 + i] % 16; break;
+        case DTYPE_Q5_K:
+            r.w[i] = s % 2 ? p[48 + s / 2 * 32 + i] / 16 : p[48 + s / 2 * 32 + i] % 16;
+            r.w[i] += (p[16 + i] >> s) % 2 * 16;
+            break;
+        default: // Q6_K: 32 s of 128: low halves of 64 bytes, then their high halves
+            r.w[i] = p[s / 4 * 64 + s % 2 * 32 + i];
+            r.w[i] = s % 4 < 2 ? r.w[i] % 16 : r.w[i] / 16;
+            r.w[i] += (p[128 + s / 4 * 32 + i] >> s % 4 * 2) % 4 * 16;
+            break;
+        }
+    if (t->dtype == DTYPE_Q6_K) {
+        d = ref_fetch(p + 208, DTYPE_F16);
+        r.scale[0] = d * (float)(signed char)p[192 + 2 * s];
+        r.scale[1] = d * (float)(signed char)p[193 + 2 * s];
+    } else if (size == 256) {
+        min = ref_fetch(p + 2, DTYPE_F16);
+        scale = s < 4 ? p[4 + s] % 64 : p[8 + s] % 16 + p[s] / 64 * 16;
+        least = s < 4 ? p[8 + s] % 64 : p[8 + s] / 16 + p[4 + s] / 64 * 16;
+        r.scale[0] = d * (float)scale;
+        r.offset = -(min * (float)least);
+    } else {
+        r.scale[0] = d;
+        r.offset = d * (t->dtype == DTYPE_Q8_0 ? -128 : -8);
+    }
+    return r;
+}
+
 // Rules 1, 2, 4: elements [k0, k1) of the dot of x with row n of a matrix as the file has it
 static float plain_dot(const struct tensor *w, int n, const float *x, int k0, int k1) {
     struct ref_matrix m = {w->data, w->dtype, (int)w->shape[0], (int)w->shape[1], NULL};
@@ -56,19 +104,24 @@ static float plain_dot(const struct tensor *w, int n, const float *x, int k0, in
         }
     } else {
         for (int k = k0; k < k1; k += 32) {
-            const char *block = (const char *)w->data + ((size_t)n * (size_t)m.cols + (size_t)k) / 32 * 34;
-            float max = 0, scale = ref_fetch(block, DTYPE_F16);
+            struct plain_block block = plain_block(w, n, k / 32);
+            float max = 0;
             for (int i = 0; i < 32; i++)
                 max = fmaxf(max, fabsf(x[k + i]));
-            int dot = 0, sum = 0;
+            int dot[2] = {0}, sum[2] = {0};
             for (int i = 0; i < 32; i++) {
                 int q = (int)nearbyintf(x[k + i] * (127 / max));
-                dot += (block[2 + i] + 128) * q;
-                sum += q;
+                dot[i / 16] += block.w[i] * q;
+                sum[i / 16] += q;
             }
             float d = max / 127;
-            acc = fmaf((float)dot, scale * d, acc);
-            acc = fmaf(scale * -128, d * (float)sum, acc);
+            if (block.halves) {
+                acc = fmaf((float)(dot[0] - 32 * sum[0]), block.scale[0] * d, acc);
+                acc = fmaf((float)(dot[1] - 32 * sum[1]), block.scale[1] * d, acc);
+            } else {
+                acc = fmaf((float)(dot[0] + dot[1]), block.scale[0] * d, acc);
+                acc = fmaf(block.offset, d * (float)(sum[0] + sum[1]), acc);
+            }
         }
     }
     return acc;
@@ -76,7 +129,7 @@ static float plain_dot(const struct tensor *w, int n, const float *x, int k0, in
 
 // Rule 3
 static float plain_segments(const struct tensor *w, int n, const float *x) {
-    int block = w->dtype == DTYPE_Q8_0 ? 32 : w->dtype == DTYPE_BF16 ? 2 : 1, cols = (int)w->shape[1];
+    int block = w->dtype == DTYPE_BF16 ? 2 : dtype_block(w->dtype), cols = (int)w->shape[1];
     int blocks = (cols + block - 1) / block;
     float s[8];
     for (int i = 0; i < 8; i++) {
@@ -145,8 +198,11 @@ static void random_floats(float *x, int n) {
 }
 
 static void check_layer(enum dtype dtype, enum dtype kv, int window) {
-    const struct shape shape = {1, 96, 6, 2, 24, 160, 64, window, false, false, false};
-    enum { ROWS = 3, START = 598, D = 96, Q = 144, F = 160, d = 24, KV = 48, END = START + ROWS };
+    bool wide = dtype_block(dtype) == 256; // else sizes that are multiples of few things
+    const struct shape shape = wide ? (struct shape){1, 256, 8, 2, 32, 2304, 64, window, false, false, false}
+                                    : (struct shape){1, 96, 6, 2, 24, 160, 64, window, false, false, false};
+    enum { ROWS = 3, START = 598, END = START + ROWS };
+    const int D = shape.hidden, d = shape.head_dim, Q = shape.heads * d, KV = 2 * d, F = shape.ffn;
     struct fixture *f = fixture_make(&shape, dtype);
     struct instance *in = instance_open(f, (struct setup){&backend_cpu, "auto", 2, 16, kv}, 8, 608, 1);
     struct batch *b = batch_make(in, &(struct piece){0, START, ROWS, true}, 1);
@@ -154,7 +210,7 @@ static void check_layer(enum dtype dtype, enum dtype kv, int window) {
     const struct weight_desc *norm = &f->weights[1], *qkv = &f->weights[2], *out = &f->weights[3],
                              *ffn_norm = &f->weights[4], *gate_up = &f->weights[5], *down = &f->weights[6];
     uint64_t env = float_env_enter(); // the plain versions flush subnormals, too
-    static float resid[ROWS][D], q[ROWS][Q], h[ROWS][Q], up[ROWS][F], keys[2][END * d], values[2][END * d];
+    float resid[ROWS][D], q[ROWS][Q], h[ROWS][Q], up[ROWS][F], keys[2][END * d], values[2][END * d];
     float x[D], y[F];
     size_t bytes = in->ops->kv_block_bytes(in->dev), size = dtype_row_bytes(kv, 1);
     char *block = must_calloc(1, bytes);
@@ -201,10 +257,10 @@ static void check_layer(enum dtype dtype, enum dtype kv, int window) {
     }
     in->ops->attn_prefill(in->dev, in->ws.h, in->ws.q, l, &b->step);
     for (int t = 0; t < ROWS; t++)
-        for (int head = 0; head < 6; head++) {
+        for (int head = 0; head < shape.heads; head++) {
             int end = START + t + 1, begin = window > 0 && end > window ? end - window : 0;
-            plain_attention(h[t] + head * d, q[t] + head * d, keys[head / 3], values[head / 3], begin, end, d,
-                            f->config.attn_scale);
+            plain_attention(h[t] + head * d, q[t] + head * d, keys[head / (shape.heads / 2)],
+                            values[head / (shape.heads / 2)], begin, end, d, f->config.attn_scale);
         }
     assert_memory_equal(h, in->ws.h, sizeof h);
 
@@ -267,6 +323,10 @@ static void test_layer(void **state) {
     check_layer(DTYPE_F16, DTYPE_F16, 0);
     check_layer(DTYPE_BF16, DTYPE_BF16, 300);
     check_layer(DTYPE_Q8_0, DTYPE_F16, 7);
+    check_layer(DTYPE_Q4_0, DTYPE_F32, 0);
+    check_layer(DTYPE_Q4_K, DTYPE_F16, 0);
+    check_layer(DTYPE_Q5_K, DTYPE_BF16, 0);
+    check_layer(DTYPE_Q6_K, DTYPE_F16, 0);
 }
 
 int main(void) {

@@ -10,7 +10,9 @@
 #include <stdatomic.h>
 
 static const char *const names[] = {"scalar", "avx2", "avx512"};
-static const enum dtype types[] = {DTYPE_F32, DTYPE_F16, DTYPE_BF16, DTYPE_Q8_0};
+static const enum dtype types[] = {DTYPE_F32,  DTYPE_F16,  DTYPE_BF16, DTYPE_Q8_0,
+                                   DTYPE_Q4_0, DTYPE_Q4_K, DTYPE_Q5_K, DTYPE_Q6_K};
+enum { NUM_TYPES = sizeof types / sizeof *types };
 
 // Any bit pattern, among them NaN, infinities and subnormals. NaNs are made one NaN: which of two operands'
 // NaN comes out of an instruction is not defined by C.
@@ -57,27 +59,74 @@ static void test_halves(void **state) {
     assert_true(isnan(bf16_to_float(float_to_bf16(bits_float(0x7fffffffu)))));
 }
 
+// Bytes of one packed block of 16 rows
+static size_t packed_bytes(enum dtype t) {
+    switch (t) {
+    case DTYPE_Q8_0: return sizeof(struct weight_q8);
+    case DTYPE_Q4_0: return sizeof(struct weight_q4);
+    case DTYPE_Q4_K: return sizeof(struct weight_q4k);
+    case DTYPE_Q5_K: return sizeof(struct weight_q5k);
+    case DTYPE_Q6_K: return sizeof(struct weight_q6k);
+    default: return t == DTYPE_F16 ? 32 : 64;
+    }
+}
+
+// The f16 numbers of packed block b
+static void set_scales(enum dtype t, char *w, int b, float size) {
+    char *block = w + (size_t)b * packed_bytes(t);
+    int count = t == DTYPE_Q4_K || t == DTYPE_Q5_K ? 32 : 16; // scales, then minima
+    for (int i = 0; i < count; i++) {
+        uint16_t h = float_to_half(random_float() * size);
+        memcpy(block + (t == DTYPE_Q6_K ? offsetof(struct weight_q6k, d) : 0) + 2 * i, &h, 2);
+    }
+}
+
+// Number k of a row in packed block b, from the comments in kernels.h
+static double packed_value(enum dtype t, const char *w, int b, int lane, int k) {
+    const void *at = w + (size_t)b * packed_bytes(t);
+    const struct weight_q8 *q8 = at;
+    const struct weight_q4 *q4 = at;
+    const struct weight_q4k *q4k = at;
+    const struct weight_q5k *q5k = at;
+    const struct weight_q6k *q6k = at;
+    int s = k / 32, half = k / 16 % 2, j = k % 16 / 4, byte = lane * 4 + k % 4, q;
+    switch (t) {
+    case DTYPE_Q8_0: return (double)half_to_float(q8->d[lane]) * (q8->q[k / 4][byte] - 128);
+    case DTYPE_Q4_0:
+        return (double)half_to_float(q4->d[lane]) * ((half ? q4->q[j][byte] >> 4 : q4->q[j][byte] & 15) - 8);
+    case DTYPE_Q6_K:
+        q = half ? q6k->q[s][j][byte] >> 4 : q6k->q[s][j][byte] & 15;
+        q += (q6k->high[s][half][byte] >> 2 * j & 3) * 16;
+        return (double)half_to_float(q6k->d[lane]) * q6k->scale[k / 16][lane] * (q - 32);
+    default:
+        q = half ? q4k->q[s][j][byte] >> 4 : q4k->q[s][j][byte] & 15;
+        if (t == DTYPE_Q5_K)
+            q += (q5k->high[s][byte] >> (4 * half + j) & 1) * 16;
+        return (double)half_to_float(q4k->d[lane]) * q4k->scale[s][lane] * q +
+               (double)half_to_float(q4k->minus_min[lane]) * q4k->min[s][lane];
+    }
+}
+
 // Packed weights of one row group, random; and activations of n tokens.
 static void random_gemm(enum dtype t, int blocks, int n, bool hostile, char *w, char *x) {
-    if (t == DTYPE_Q8_0) {
-        for (int b = 0; b < blocks; b++) {
-            struct weight_q8 *block = (struct weight_q8 *)(void *)w + b;
-            for (int i = 0; i < 16; i++)
-                block->d[i] = float_to_half(random_float() * (hostile ? 1e-6f : 0.01f));
-            for (int i = 0; i < 512; i++)
-                block->q[i / 64][i % 64] =
-                    (uint8_t)(hostile && random_u32() % 2 ? 255 * (random_u32() % 2) : random_u32());
-        }
-        for (int i = 0; i < n * blocks; i++) {
+    if (dtype_block(t) > 1) {
+        bool extreme = hostile && random_u32() % 2; // the largest sums
+        for (size_t i = 0; i < (size_t)blocks * packed_bytes(t); i++)
+            w[i] = (char)(hostile && random_u32() % 2 ? 255 * (random_u32() % 2) : random_u32());
+        memset(w, extreme ? 0xff : w[0], extreme ? (size_t)blocks * packed_bytes(t) : 0);
+        for (int b = 0; b < blocks; b++)
+            set_scales(t, w, b, hostile ? 1e-6f : 0.01f);
+        for (int i = 0; i < n * blocks * (dtype_block(t) / 32); i++) {
             struct act_q8 *a = (struct act_q8 *)(void *)x + i;
-            int sum = 0;
+            a->sum[0] = a->sum[1] = 0;
             for (int j = 0; j < 32; j++) {
-                a->q[j] =
-                    (int8_t)(hostile ? (random_u32() % 2 ? 127 : -127) : (int)(random_u32() % 255) - 127);
-                sum += a->q[j];
+                a->q[j] = (int8_t)(extreme   ? (i % 2 ? 127 : -127)
+                                   : hostile ? (random_u32() % 2 ? 127 : -127)
+                                             : (int)(random_u32() % 255) - 127);
+                a->sum[j / 16] = (int16_t)(a->sum[j / 16] + a->q[j]);
             }
             a->d = hostile ? any_float() : random_float();
-            a->s = a->d * (float)sum;
+            a->s = a->d * (float)(a->sum[0] + a->sum[1]);
         }
         return;
     }
@@ -102,14 +151,16 @@ static bool same_floats(const float *a, const float *b, int n) {
 static void test_gemm(void **state) {
     (void)state;
     enum { BLOCKS = 37, N = 33 };
-    static char w[BLOCKS * 1088], x[N * BLOCKS * 64];
+    static char w[BLOCKS * 1088], x[N * BLOCKS * 64]; // of the types with large blocks, fewer
     static float y[3][N * 16], alone[16];
     for (int round = 0; round < 40; round++)
-        for (int i = 0; i < 4; i++) {
+        for (int i = 0; i < NUM_TYPES; i++) {
             enum dtype t = types[i];
             bool hostile = round % 2;
-            int blocks = 1 + (int)(random_u32() % BLOCKS), n = 1 + (int)(random_u32() % N), b0 = blocks / 3;
-            size_t ldx = (size_t)blocks * (t == DTYPE_Q8_0 ? sizeof(struct act_q8) : 4);
+            int blocks = 1 + (int)(random_u32() % (dtype_block(t) > 32 ? 6 : BLOCKS)),
+                n = 1 + (int)(random_u32() % N), b0 = blocks / 3;
+            int block = dtype_block(t);
+            size_t ldx = (size_t)blocks * (block > 1 ? (size_t)block / 32 * sizeof(struct act_q8) : 4);
             random_gemm(t, blocks, n, hostile, w, x);
             uint64_t env = float_env_enter();
             for (int v = 0; v < 3; v++) {
@@ -132,13 +183,14 @@ static void test_gemm(void **state) {
                     double sum = 0, size = 0;
                     for (int b = b0; b < blocks; b++) {
                         double dot = 0;
-                        if (t == DTYPE_Q8_0) {
-                            const struct weight_q8 *p = (const struct weight_q8 *)(const void *)w + b;
+                        if (block > 1) {
                             const struct act_q8 *a =
-                                (const struct act_q8 *)(const void *)(x + (size_t)r * ldx) + b;
-                            for (int j = 0; j < 32; j++)
-                                dot += (p->q[j / 4][lane * 4 + j % 4] - 128) * a->q[j];
-                            dot *= (double)half_to_float(p->d[lane]) * (double)a->d;
+                                (const struct act_q8 *)(const void *)(x + (size_t)r * ldx) + b * (block / 32);
+                            for (int j = 0; j < block; j++) {
+                                double v = packed_value(t, w, b, lane, j) * a[j / 32].q[j % 32];
+                                dot += v * (double)a[j / 32].d;
+                                size += fabs(v * (double)a[j / 32].d);
+                            }
                         } else {
                             int pair = t == DTYPE_BF16 ? 2 : 1;
                             for (int j = 0; j < pair; j++) {
@@ -193,6 +245,7 @@ static void test_vectors(void **state) {
             for (int i = 0; i < whole / 32; i++) {
                 assert_memory_equal(q[0][i].q, q[v][i].q, 32);
                 assert_true(same_floats(&q[0][i].d, &q[v][i].d, 1) && same_floats(&q[0][i].s, &q[v][i].s, 1));
+                assert_memory_equal(q[0][i].sum, q[v][i].sum, sizeof q[0][i].sum);
             }
         }
         float_env_leave(env);

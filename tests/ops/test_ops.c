@@ -14,17 +14,25 @@ static const struct shape shapes[] = {
     {1, 128, 7, 1, 64, 96, 100, 0, true, false, false},  // group of 7, QK norm
     {1, 64, 8, 1, 128, 64, 77, 40, false, false, false}, // group of 8, window
     {1, 33, 4, 1, 16, 51, 65, 0, false, false, true},    // group of 4; no size is a multiple of 16
+    {1, 256, 8, 2, 32, 768, 70, 0, false, false, false}, // whole blocks of 256; fewer of them than segments
 };
 enum { NUM_SHAPES = sizeof shapes / sizeof *shapes };
 
-static const enum dtype weight_types[] = {DTYPE_F32, DTYPE_F16, DTYPE_BF16, DTYPE_Q8_0};
+static const enum dtype weight_types[] = {DTYPE_F32,  DTYPE_F16,  DTYPE_BF16, DTYPE_Q8_0,
+                                          DTYPE_Q4_0, DTYPE_Q4_K, DTYPE_Q5_K, DTYPE_Q6_K};
+enum { NUM_TYPES = sizeof weight_types / sizeof *weight_types };
 static const enum dtype kv_types[] = {DTYPE_F32, DTYPE_F16, DTYPE_BF16};
 
 static double tolerance(enum dtype weights, enum dtype kv) {
     double t = 2e-6; // one phase or a few, f32 sums against double
     t = kv == DTYPE_F16 ? 1e-4 : kv == DTYPE_BF16 ? 1e-3 : t;
-    double w = weights == DTYPE_BF16 ? 8e-3 : weights == DTYPE_Q8_0 ? 1.5e-2 : 0; // rounded activations
+    double w = weights == DTYPE_BF16 ? 8e-3 : dtype_block(weights) > 1 ? 1.5e-2 : 0; // rounded activations
     return t + w;
+}
+
+// Types with blocks of 256 have one shape of their own; the others need not take its time.
+static bool fits(const struct shape *s, enum dtype t) {
+    return dtype_block(t) > 32 ? s->hidden % 256 == 0 : s->hidden < 256;
 }
 
 static void poison(void *p, size_t n) { memset(p, 0xff, n * sizeof(float)); } // NaN
@@ -104,7 +112,9 @@ static void test_phases(void **state) {
     static const struct piece first[] = {{0, 0, 17, true}, {1, 0, 70, false}, {2, 0, 1, true}};
     static const struct piece second[] = {{2, 1, 1, true}, {1, 70, 1, true}, {0, 17, 5, true}};
     for (int i = 0; i < NUM_SHAPES; i++)
-        for (int w = 0; w < 4; w++) {
+        for (int w = 0; w < NUM_TYPES; w++) {
+            if (!fits(&shapes[i], weight_types[w]))
+                continue;
             struct fixture *f = fixture_make(&shapes[i], weight_types[w]);
             for (int v = 0; v < NUM_VARIANTS; v++) {
                 enum dtype kv = kv_types[(i + v) % 3];
@@ -216,7 +226,9 @@ static void test_same_bits(void **state) {
     (void)state;
     static const int threads[] = {1, 2, 8}, blocks[] = {1, 4, 16, 32, 24}, chunks[] = {75, 1, 3, 16, 37};
     for (int i = 0; i < NUM_SHAPES; i++)
-        for (int w = 0; w < 4; w++) {
+        for (int w = 0; w < NUM_TYPES; w++) {
+            if (!fits(&shapes[i], weight_types[w]))
+                continue;
             struct fixture *f = fixture_make(&shapes[i], weight_types[w]);
             enum dtype kv = kv_types[(i + w) % 3];
             struct setup base = {&backend_cpu, "scalar", 1, 16, kv};
@@ -367,13 +379,46 @@ static void test_steps(void **state) {
     }
 }
 
+// Parts of one weight in different formats, as in Q4_K_M files.
+static void test_mixed(void **state) {
+    (void)state;
+    static const enum dtype mix[] = {DTYPE_Q4_K, DTYPE_Q5_K, DTYPE_Q6_K, DTYPE_Q8_0, DTYPE_BF16, DTYPE_Q4_0};
+    const struct shape *s = &shapes[NUM_SHAPES - 1];
+    struct fixture *f = fixture_make(s, DTYPE_F32);
+    for (int i = 0, n = 0; i < f->num_weights; i++)
+        for (int j = 0; j < 3 && f->weights[i].role != WEIGHT_NORM; j++) {
+            struct tensor *t = &f->weights[i].part[j];
+            if (!t->data)
+                continue;
+            free((void *)(uintptr_t)t->data);
+            *t = random_tensor(mix[n++ % 6], (int)t->shape[0], (int)t->shape[1], 0.1f);
+        }
+    struct setup base = {&backend_cpu, "scalar", 1, 16, DTYPE_F16};
+    struct trace expected = run_chunked(f, base, 40, 40, 0);
+    for (int v = 0; v < NUM_VARIANTS; v++) {
+        struct setup cpu = {&backend_cpu, variants[v], 3, 16, DTYPE_F16};
+        struct trace t = run_chunked(f, cpu, 40, 7, 3);
+        if (t.logits)
+            trace_equal(&expected, &t);
+        trace_free(&t);
+        struct setup plain = {&backend_ref, NULL, 1, 16, DTYPE_F16};
+        struct instance *in = instance_open(f, cpu, 64, 64, 1), *ref = instance_open(f, plain, 64, 64, 1);
+        if (in)
+            compare_phases(ref, in, &(struct piece){0, 0, 40, true}, 1, 2e-2);
+        instance_close(in);
+        instance_close(ref);
+    }
+    trace_free(&expected);
+    fixture_free(f);
+}
+
 // A row whose activations are not finite fails; its neighbours in the batch do not change by a bit.
 static void test_bad_row(void **state) {
     (void)state;
-    for (int w = 0; w < 4; w++)
+    for (int w = 0; w < NUM_TYPES; w++)
         for (int v = 0; v < NUM_VARIANTS; v++) {
-            struct shape shape = shapes[0];
-            shape.ffn = 160;
+            struct shape shape = dtype_block(weight_types[w]) > 32 ? shapes[NUM_SHAPES - 1] : shapes[0];
+            shape.ffn = dtype_block(weight_types[w]) > 32 ? 256 : 160;
             struct fixture *f = fixture_make(&shape, weight_types[w]);
             struct instance *in =
                 instance_open(f, (struct setup){&backend_cpu, variants[v], 1, 16, DTYPE_F32}, 32, 32, 3);
@@ -485,8 +530,9 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_phases),       cmocka_unit_test(test_same_bits),
         cmocka_unit_test(test_long_context), cmocka_unit_test(test_export_import),
-        cmocka_unit_test(test_steps),        cmocka_unit_test(test_bad_row),
-        cmocka_unit_test(test_refusals),     cmocka_unit_test(test_rope),
+        cmocka_unit_test(test_steps),        cmocka_unit_test(test_mixed),
+        cmocka_unit_test(test_bad_row),      cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_rope),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

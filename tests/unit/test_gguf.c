@@ -99,7 +99,7 @@ static void test_good(void **state) {
     assert_memory_equal(t->data, data, sizeof data);
     t = gguf_tensor(g, "q");
     assert_true(t && t->ndim == 2 && t->shape[0] == 3 && t->shape[1] == 64 && t->dtype == DTYPE_Q8_0);
-    assert_int_equal(gguf_tensor(g, "k")->dtype, DTYPE_COUNT);
+    assert_int_equal(gguf_tensor(g, "k")->dtype, DTYPE_Q4_K);
     assert_string_equal(gguf_find_tensor(g, "k")->type_name, "Q4_K");
     assert_null(gguf_tensor(g, "none"));
 

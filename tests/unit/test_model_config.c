@@ -52,17 +52,31 @@ struct change {
     int untied;
     uint32_t matrix_type; // of all matrices
     const char *poison;   // tensor in which element 7 is a NaN, or block 1 has an infinite scale
+    unsigned poison_at;   // 0: there; else this byte of it
+    int wide;             // D and F are 256, for types with blocks of so many
     float factor;         // of rope_freqs.weight: all elements
     int tokens;           // 0: V
 };
 
 static size_t type_bytes(uint32_t type, uint64_t n) {
-    return type == 8 ? n / 32 * 34 : type == 12 ? n / 256 * 144 : n * (type == 0 || type == 26 ? 4 : 2);
+    switch (type) {
+    case 2: return n / 32 * 18;
+    case 8: return n / 32 * 34;
+    case 11: return n / 256 * 110;
+    case 12: return n / 256 * 144;
+    case 13: return n / 256 * 176;
+    case 14: return n / 256 * 210;
+    default: return n * (type == 0 || type == 26 ? 4 : 2);
+    }
+}
+
+static uint64_t wide_size(const struct change *c, uint64_t n) {
+    return !c->wide || n == 0 || n == V ? n : n == K * HD ? 128 : 256;
 }
 
 static void put_tensor(struct gguf_writer *w, const struct change *c, const char *name, uint64_t rows,
                        uint64_t cols) {
-    uint64_t ne[2] = {cols, rows};
+    uint64_t ne[2] = {wide_size(c, cols), wide_size(c, rows)};
     uint32_t type = rows ? c->matrix_type : 0, ndim = rows ? 2 : 1;
     if (c->drop && !strcmp(c->drop, name))
         return;
@@ -84,8 +98,8 @@ static void put_tensor(struct gguf_writer *w, const struct change *c, const char
             memcpy(p + 4 * i, &c->factor, 4);
     if (c->poison && !strcmp(c->poison, name)) {
         static const unsigned char nans[3][4] = {{0, 0, 0xc0, 0x7f}, {0, 0xfe, 0, 0}, {0xc0, 0x7f, 0, 0}};
-        if (type == 8)
-            memcpy(p + 34, "\x00\x7c", 2);
+        if (type == 2 || (type >= 8 && type <= 14))
+            memcpy(p + c->poison_at, "\x00\x7c", 2);
         else if (type == 0)
             memcpy(p + 28, nans[0], 4);
         else
@@ -343,13 +357,13 @@ static void test_bad_tensors(void **state) {
     struct model_config config;
     struct gguf_writer w = {0};
     size_t size;
-    gw_tensor(&w, "token_embd.weight", 12, 2, (uint64_t[]){256, V}, NULL, 144 * V);
+    gw_tensor(&w, "token_embd.weight", 11, 2, (uint64_t[]){256, V}, NULL, 110 * V);
     unsigned char *file = gw_finish(&w, &size);
     struct gguf *g = gguf_parse(file, size, "test.gguf", &err);
     assert_non_null(g);
     config = (struct model_config){.vocab = V, .hidden = 256, .num_layers = 1};
     assert_int_equal(weights_check(&config, g, &err), STATUS_FORMAT);
-    assert_true(strstr(err.msg, "tensor token_embd.weight has type Q4_K, which is not supported yet") !=
+    assert_true(strstr(err.msg, "tensor token_embd.weight has type Q3_K, which is not supported yet") !=
                 NULL);
     assert_int_equal(weights_main_dtype(g, DTYPE_COUNT), DTYPE_COUNT);
     gguf_close(g);
@@ -390,9 +404,9 @@ static const struct backend_ops fake = {.name = "fake", .weight_load = fake_load
 
 static void test_load(void **state) {
     (void)state;
-    static const uint32_t kinds[] = {0, 1, 30, 8};
-    static const enum dtype dtypes[] = {DTYPE_F32, DTYPE_F16, DTYPE_BF16, DTYPE_Q8_0};
-    for (size_t k = 0; k < 4; k++)
+    static const uint32_t kinds[] = {0, 1, 30, 8, 2};
+    static const enum dtype dtypes[] = {DTYPE_F32, DTYPE_F16, DTYPE_BF16, DTYPE_Q8_0, DTYPE_Q4_0};
+    for (size_t k = 0; k < 5; k++)
         for (int untied = 0; untied < 2; untied++) {
             static struct device dev;
             struct err err = {0};
@@ -434,9 +448,10 @@ static void test_load(void **state) {
 
 static void test_poison(void **state) {
     (void)state;
-    static const uint32_t kinds[] = {0, 1, 30, 8};
-    static const unsigned offsets[] = {28, 14, 14, 34};
-    for (size_t k = 0; k < 4; k++) {
+    // of a quantised type: the scale of its second block, and the minimum where there is one
+    static const uint32_t kinds[] = {0, 1, 30, 8, 2, 12, 12, 13, 13, 14, 14};
+    static const unsigned offsets[] = {28, 14, 14, 34, 18, 144, 146, 176, 178, 208, 418};
+    for (size_t k = 0; k < sizeof kinds / sizeof kinds[0]; k++) {
         static struct device dev;
         struct err err = {0};
         struct model m = {0};
@@ -444,7 +459,13 @@ static void test_poison(void **state) {
         char word[64];
         dev = (struct device){.cut_fd = -1};
         struct gguf *g =
-            parse(&(struct change){.matrix_type = kinds[k], .poison = "blk.1.attn_v.weight"}, &file);
+            parse(&(struct change){.matrix_type = kinds[k],
+                                   .wide = k >= 5,
+                                   .poison = "blk.1.attn_v.weight",
+                                   .poison_at = offsets[k],
+                                   .keys = {{"llama.embedding_length", 4, k >= 5 ? 256 : D, NULL},
+                                            {"llama.feed_forward_length", 4, k >= 5 ? 256 : F, NULL}}},
+                  &file);
         assert_int_equal(model_config_read(g, &m.config, &err), STATUS_OK);
         assert_int_equal(weights_load(&m, g, DTYPE_COUNT, &fake, &dev, NULL, NULL, &err), STATUS_FORMAT);
         snprintf(word, sizeof word, "at byte %llu",

@@ -64,104 +64,7 @@ INLINE struct v16 exp_v16(struct v16 x) {
 
 INLINE float exp_1(float x) { return v16_first(exp_v16(v16_set1(x))); }
 
-// ---- GEMM (rules 1 to 4). Tiles of 8, 4, 2 or 1 tokens; each (row, token) is the same sequence in all.
-
-typedef void tile_fn(const void *w, const void *x, size_t ldx, int b0, int b1, float *y, const int n);
-
-INLINE const void *token(const void *x, size_t ldx, int t) { return (const char *)x + (size_t)t * ldx; }
-
-INLINE void tiles(tile_fn *tile, const void *w, const void *x, size_t ldx, int b0, int b1, float *y, int n) {
-    for (; n >= 8; n -= 8, x = token(x, ldx, 8), y += 8 * LANES)
-        tile(w, x, ldx, b0, b1, y, 8);
-    if (n & 4) {
-        tile(w, x, ldx, b0, b1, y, 4);
-        x = token(x, ldx, 4), y += 4 * LANES;
-    }
-    if (n & 2) {
-        tile(w, x, ldx, b0, b1, y, 2);
-        x = token(x, ldx, 2), y += 2 * LANES;
-    }
-    if (n & 1)
-        tile(w, x, ldx, b0, b1, y, 1);
-}
-
-// Weights (K, 16) f32, activations (K) f32; a block is one k.
-INLINE void tile_f32(const void *w, const void *x, size_t ldx, int b0, int b1, float *y, const int n) {
-    struct v16 acc[GEMM_TOKENS];
-    UNROLL for (int t = 0; t < n; t++) acc[t] = v16_set1(0);
-    for (int k = b0; k < b1; k++) {
-        struct v16 row = v16_load((const float *)w + (size_t)k * LANES);
-        UNROLL for (int t = 0; t < n; t++) acc[t] =
-            v16_fma(row, v16_set1(((const float *)token(x, ldx, t))[k]), acc[t]);
-    }
-    UNROLL for (int t = 0; t < n; t++) v16_store(y + t * LANES, acc[t]);
-}
-
-// Weights (K, 16) f16, activations (K) f32; a block is one k.
-INLINE void tile_f16(const void *w, const void *x, size_t ldx, int b0, int b1, float *y, const int n) {
-    struct v16 acc[GEMM_TOKENS];
-    UNROLL for (int t = 0; t < n; t++) acc[t] = v16_set1(0);
-    for (int k = b0; k < b1; k++) {
-        struct v16 row = v16_load_f16((const uint16_t *)w + (size_t)k * LANES);
-        UNROLL for (int t = 0; t < n; t++) acc[t] =
-            v16_fma(row, v16_set1(((const float *)token(x, ldx, t))[k]), acc[t]);
-    }
-    UNROLL for (int t = 0; t < n; t++) v16_store(y + t * LANES, acc[t]);
-}
-
-// Weights (K/2, 16, 2) bf16, activations (K/2, 2) bf16; a block is a pair of k.
-INLINE void tile_bf16(const void *w, const void *x, size_t ldx, int b0, int b1, float *y, const int n) {
-    struct v16 acc[GEMM_TOKENS];
-    UNROLL for (int t = 0; t < n; t++) acc[t] = v16_set1(0);
-    for (int b = b0; b < b1; b++) {
-        struct raw64 rows = raw64_load((const char *)w + (size_t)b * 64);
-        UNROLL for (int t = 0; t < n; t++) acc[t] =
-            v16_dot_bf16(acc[t], rows, ((const uint32_t *)token(x, ldx, t))[b]);
-    }
-    UNROLL for (int t = 0; t < n; t++) v16_store(y + t * LANES, acc[t]);
-}
-
-// Weights (K/32) weight_q8, activations (K/32) act_q8; a block is 32 k.
-INLINE void tile_q8(const void *w, const void *x, size_t ldx, int b0, int b1, float *y, const int n) {
-    struct v16 acc[GEMM_TOKENS];
-    UNROLL for (int t = 0; t < n; t++) acc[t] = v16_set1(0);
-    for (int b = b0; b < b1; b++) {
-        const struct weight_q8 *block = (const struct weight_q8 *)w + b;
-        struct raw64 q[8];
-        UNROLL for (int j = 0; j < 8; j++) q[j] = raw64_load(block->q[j]);
-        struct v16 scale = v16_load_f16(block->d), offset = v16_mul(scale, v16_set1(-128));
-        UNROLL for (int t = 0; t < n; t++) {
-            const struct act_q8 *a = (const struct act_q8 *)token(x, ldx, t) + b;
-            struct i16 dot0 = i16_zero(), dot1 = i16_zero();
-            UNROLL for (int j = 0; j < 8; j += 2) {
-                uint32_t x0, x1;
-                memcpy(&x0, a->q + 4 * j, 4);
-                memcpy(&x1, a->q + 4 * j + 4, 4);
-                dot0 = i16_dot_u8(dot0, q[j], x0);
-                dot1 = i16_dot_u8(dot1, q[j + 1], x1);
-            }
-            struct v16 dot = v16_from_i16(i16_add(dot0, dot1));
-            acc[t] = v16_fma(dot, v16_mul(scale, v16_set1(a->d)), acc[t]);
-            acc[t] = v16_fma(offset, v16_set1(a->s), acc[t]);
-        }
-    }
-    UNROLL for (int t = 0; t < n; t++) v16_store(y + t * LANES, acc[t]);
-}
-
-static void gemm_f32(const void *w, const void *x, size_t ldx, int b0, int b1, float *y, int n) {
-    tiles(tile_f32, w, x, ldx, b0, b1, y, n);
-}
-static void gemm_f16(const void *w, const void *x, size_t ldx, int b0, int b1, float *y, int n) {
-    tiles(tile_f16, w, x, ldx, b0, b1, y, n);
-}
-static void gemm_bf16(const void *w, const void *x, size_t ldx, int b0, int b1, float *y, int n) {
-    tiles(tile_bf16, w, x, ldx, b0, b1, y, n);
-}
-static void gemm_q8(const void *w, const void *x, size_t ldx, int b0, int b1, float *y, int n) {
-    tiles(tile_q8, w, x, ldx, b0, b1, y, n);
-}
-
-#include "body_quants.h"
+#include "body_gemm.h"
 
 // ---- vectors
 
@@ -207,10 +110,13 @@ static void to_q8(struct act_q8 *y, const float *x, int n) {
             continue;
         }
         struct v16 inverse = v16_set1(127.0f / max);
-        y->sum[0] = (int16_t)v16_store_i8(y->q, v16_mul(a, inverse));
-        y->sum[1] = (int16_t)v16_store_i8(y->q + 16, v16_mul(b, inverse));
+        int sum0 = v16_store_i8(y->q, v16_mul(a, inverse));
+        int sum1 = v16_store_i8(y->q + 16, v16_mul(b, inverse));
         y->d = max / 127.0f;
-        y->s = y->d * (float)(y->sum[0] + y->sum[1]);
+        y->s = y->d * (float)(sum0 + sum1);
+        y->minus8 = -8 * (sum0 + sum1);
+        y->minus32[0] = -32 * sum0;
+        y->minus32[1] = -32 * sum1;
     }
 }
 
@@ -442,14 +348,7 @@ static uint64_t group_weight(uint32_t *w, uint64_t *sums, const float *logits, i
 
 const struct cpu_kernels CPU_KERNELS = {
     .name = CPU_KERNELS_NAME,
-    .gemm = {[DTYPE_F32] = gemm_f32,
-             [DTYPE_F16] = gemm_f16,
-             [DTYPE_BF16] = gemm_bf16,
-             [DTYPE_Q8_0] = gemm_q8,
-             [DTYPE_Q4_0] = gemm_q4,
-             [DTYPE_Q4_K] = gemm_q4k,
-             [DTYPE_Q5_K] = gemm_q5k,
-             [DTYPE_Q6_K] = gemm_q6k},
+    GEMM_TABLE,
     .rmsnorm = rmsnorm,
     .to_bf16 = to_bf16,
     .to_f16 = to_f16,

@@ -126,11 +126,13 @@ static void carve_workspace(struct device *dev, struct carver *c) {
     dev->h = carve(c, T * (q > F ? q : F), sizeof(float));
     dev->key = carve(c, T * kv, sizeof(float));
     dev->value = carve(c, T * kv, sizeof(float));
-    dev->norm = carve(c, rows * D, sizeof(float));
+    // Normalised rows pass through `floats` whatever type comes of them.
+    bool floats = dev->dtypes & (1u << DTYPE_F32 | 1u << DTYPE_F16);
+    dev->floats = carve(c, rows, activation_stride((floats ? wide : D) * sizeof(float)));
     if (dev->dtypes & 1u << DTYPE_BF16)
-        dev->bf16 = carve(c, rows * wide, sizeof(uint16_t));
+        dev->bf16 = carve(c, rows, activation_stride((wide + 1) * sizeof(uint16_t)));
     if (dev->dtypes & DTYPES_QUANTISED)
-        dev->q8 = carve(c, rows * (wide / 32 + 1), sizeof(struct act_q8));
+        dev->q8 = carve(c, rows, activation_stride((wide / 32 + 1) * sizeof(struct act_q8)));
     dev->logits = carve(c, (size_t)dev->head_rows * padded, sizeof(float));
     dev->rope_cos = carve(c, (size_t)l->max_context * pairs, sizeof(float));
     dev->rope_sin = carve(c, (size_t)l->max_context * pairs, sizeof(float));

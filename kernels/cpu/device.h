@@ -73,9 +73,7 @@ struct device {
     struct region arena; // everything below
     float *resid, *q, *h;
     float *key, *value;         // (T, K*d) of this step
-    float *norm;                // (T, D) normalised rows
-    uint16_t *bf16;             // (T, widest input)
-    struct act_q8 *q8;          // (T, widest input / 32)
+    char *floats, *bf16, *q8;   // (T) rows of activations, activation_stride() apart
     float *logits;              // (head_rows, padded V)
     int head_rows;              // rows that the head computes at a time
     float *rope_cos, *rope_sin; // (max_context, dim / 2)
@@ -85,6 +83,11 @@ struct device {
     struct result result[2];    // of steps with odd and even number
     uint64_t num_begun, num_synced;
 };
+
+// Bytes from one row of activations to the next: an odd number of cache lines, so that the same column of the
+// rows of a tile does not fall into the same sets of the cache. With rows of a power of two products took
+// twice as long.
+static inline size_t activation_stride(size_t bytes) { return ((bytes + 63) / 64 | 1) * 64; }
 
 static inline int device_q_size(const struct device *d) { return d->model.num_heads * d->model.head_dim; }
 static inline int device_kv_size(const struct device *d) { return d->model.num_kv_heads * d->model.head_dim; }

@@ -7,11 +7,11 @@
 #include <string.h>
 
 enum {
-    NUM_SEGMENTS = 8,         // of K, in row-parallel matrices (README rule 3)
-    TOKEN_PANEL = 64,         // tokens whose activations stay in the L2 cache
-    PANEL_BYTES = 384 * 1024, // of weights that stay there while all tokens pass
-    SMALL = 1 << 16,          // multiply-adds that are done sooner than another thread wakes
-    TILE = GEMM_TOKENS * LANES,
+    NUM_SEGMENTS = 8,           // of K, in row-parallel matrices (README rule 3)
+    ACTIVATION_PANEL = 1 << 18, // bytes of activations, and
+    WEIGHT_PANEL = 3 << 17,     // of weights, that stay in the L2 cache together
+    SMALL = 1 << 16,            // multiply-adds that are done sooner than another thread wakes
+    TILE = TILE_GROUPS * MAX_TILE_TOKENS * LANES,
 };
 
 // ---- activations
@@ -23,8 +23,12 @@ struct prepare {
     const struct head_row *rows;
     const float *norm;
     unsigned dtypes;
-    size_t bf16_cols; // even
+    struct activations *out;
 };
+
+static void *row_of(const struct prepare *job, enum dtype dtype, int t) {
+    return (char *)(uintptr_t)job->out->data[dtype] + (size_t)t * job->out->stride[dtype];
+}
 
 static void prepare_share(void *ctx, int thread, int num_threads) {
     const struct prepare *job = ctx;
@@ -33,19 +37,21 @@ static void prepare_share(void *ctx, int thread, int num_threads) {
     pool_share(job->num_rows, thread, num_threads, &begin, &end);
     for (int t = begin; t < end; t++) {
         const float *x = job->x + (size_t)(job->rows ? job->rows[t].row : t) * (size_t)n;
+        float *floats = row_of(job, DTYPE_F32, t);
         if (job->norm) {
-            float *y = job->dev->norm + (size_t)t * (size_t)n;
-            k->rmsnorm(y, x, job->norm, n, job->dev->model.norm_eps);
-            x = y;
+            k->rmsnorm(floats, x, job->norm, n, job->dev->model.norm_eps);
+            x = floats;
+        } else if (job->dtypes & (1u << DTYPE_F32 | 1u << DTYPE_F16)) {
+            memcpy(floats, x, (size_t)n * sizeof *x);
         }
         if (job->dtypes & 1u << DTYPE_BF16) {
-            uint16_t *y = job->dev->bf16 + (size_t)t * job->bf16_cols;
+            uint16_t *y = row_of(job, DTYPE_BF16, t);
             k->to_bf16(y, x, n);
             if (n % 2)
                 y[n] = 0;
         }
         if (job->dtypes & DTYPES_QUANTISED)
-            k->to_q8(job->dev->q8 + (size_t)t * (size_t)(n / 32), x, n);
+            k->to_q8(row_of(job, DTYPE_Q8_0, t), x, n);
     }
 }
 
@@ -53,22 +59,18 @@ struct activations cpu_activations(struct device *dev, const float *x, int num_r
                                    const struct head_row *rows, const struct weight *w,
                                    const struct weight *norm) {
     int cols = w->part[0].cols;
-    struct prepare job = {
-        dev, x, cols, num_rows, rows, norm ? norm->vector : NULL, 0, (size_t)(cols + 1) / 2 * 2};
+    struct activations a = {.num_rows = num_rows};
+    struct prepare job = {dev, x, cols, num_rows, rows, norm ? norm->vector : NULL, 0, &a};
     for (int i = 0; i < w->num_parts; i++)
         job.dtypes |= 1u << w->part[i].dtype;
+    for (int i = 0; i < DTYPE_COUNT; i++) {
+        bool q8 = DTYPES_QUANTISED & 1u << i, bf16 = i == DTYPE_BF16;
+        a.data[i] = q8 ? dev->q8 : bf16 ? dev->bf16 : dev->floats;
+        a.stride[i] = activation_stride(q8     ? (size_t)(cols / 32) * sizeof(struct act_q8)
+                                        : bf16 ? (size_t)(cols + 1) / 2 * 2 * sizeof(uint16_t)
+                                               : (size_t)cols * sizeof(float));
+    }
     pool_run(dev->pool, prepare_share, &job, (long long)num_rows * cols > SMALL / 8);
-
-    struct activations a = {.num_rows = num_rows};
-    a.data[DTYPE_F32] = a.data[DTYPE_F16] = norm ? dev->norm : x;
-    a.stride[DTYPE_F32] = a.stride[DTYPE_F16] = (size_t)cols * sizeof(float);
-    a.data[DTYPE_BF16] = dev->bf16;
-    a.stride[DTYPE_BF16] = job.bf16_cols * sizeof(uint16_t);
-    for (int i = 0; i < DTYPE_COUNT; i++)
-        if (DTYPES_QUANTISED & 1u << i) {
-            a.data[i] = dev->q8;
-            a.stride[i] = (size_t)(cols / 32) * sizeof(struct act_q8);
-        }
     return a;
 }
 
@@ -85,70 +87,111 @@ struct matmul {
     int ldy[3];
 };
 
-// tile (n, 16) = tokens [t, t+n) times one row group over all of K
-static void whole_tile(const struct matmul *job, const struct weight_part *p, int group, int t, int n,
-                       float *tile) {
-    const char *x = (const char *)job->x->data[p->dtype] + (size_t)t * job->x->stride[p->dtype];
-    job->kernels->gemm[p->dtype](p->data + (size_t)group * p->strip_bytes, x, job->x->stride[p->dtype], 0,
-                                 p->num_blocks, tile, n);
+// A pair of row groups of one part against tokens [t, t + n). The second may be missing: it is then the first
+// again, and what comes out of it is dropped.
+struct place {
+    int part, group, num_groups; // 1 or 2
+    int t, n;                    // n <= MAX_TILE_TOKENS
+};
+
+// What the kernels take of it: its strips, and the first of its activations.
+struct operands {
+    const void *w[TILE_GROUPS];
+    const char *x;
+    size_t ldx;
+    gemm_fn *gemm;
+};
+
+static struct operands operands(const struct matmul *job, const struct place *at, int part) {
+    const struct weight_part *p = &job->w->part[part];
+    const char *first = p->data + (size_t)at->group * p->strip_bytes;
+    size_t ldx = job->x->stride[p->dtype];
+    return (struct operands){.w = {first, at->num_groups == 2 ? first + p->strip_bytes : first},
+                             .x = (const char *)job->x->data[p->dtype] + (size_t)at->t * ldx,
+                             .ldx = ldx,
+                             .gemm = job->kernels->gemm[p->dtype]};
+}
+
+// tile (TILE_GROUPS, n, 16) over all of K
+static void whole_tile(const struct matmul *job, const struct place *at, int part, float *tile) {
+    struct operands o = operands(job, at, part);
+    o.gemm(o.w, o.x, o.ldx, 0, job->w->part[part].num_blocks, tile, at->n);
 }
 
 // The same as a binary tree over 8 segments of K, so that a matrix cut by columns over ranks sums alike.
-static void segment_tile(const struct matmul *job, const struct weight_part *p, int group, int t, int n,
-                         float *tile) {
+static void segment_tile(const struct matmul *job, const struct place *at, float *tile) {
     float seg[NUM_SEGMENTS][TILE];
-    const char *x = (const char *)job->x->data[p->dtype] + (size_t)t * job->x->stride[p->dtype];
+    struct operands o = operands(job, at, at->part);
+    int64_t blocks = job->w->part[at->part].num_blocks;
     for (int i = 0; i < NUM_SEGMENTS; i++)
-        job->kernels->gemm[p->dtype](p->data + (size_t)group * p->strip_bytes, x, job->x->stride[p->dtype],
-                                     (int)((int64_t)p->num_blocks * i / NUM_SEGMENTS),
-                                     (int)((int64_t)p->num_blocks * (i + 1) / NUM_SEGMENTS), seg[i], n);
-    for (int i = 0; i < n * LANES; i++)
+        o.gemm(o.w, o.x, o.ldx, (int)(blocks * i / NUM_SEGMENTS), (int)(blocks * (i + 1) / NUM_SEGMENTS),
+               seg[i], at->n);
+    for (int i = 0; i < TILE_GROUPS * at->n * LANES; i++)
         tile[i] = ((seg[0][i] + seg[1][i]) + (seg[2][i] + seg[3][i])) +
                   ((seg[4][i] + seg[5][i]) + (seg[6][i] + seg[7][i]));
 }
 
-// One row group of part i against tokens [t, t+n), n <= 8.
-static void do_tile(const struct matmul *job, int i, int group, int t, int n) {
-    const struct weight_part *p = &job->w->part[i];
+static void do_tile(const struct matmul *job, const struct place *at) {
     float tile[TILE], up[TILE];
-    int width = p->rows - group * LANES < LANES ? p->rows - group * LANES : LANES;
     if (job->finish == FINISH_ADD)
-        segment_tile(job, p, group, t, n, tile);
+        segment_tile(job, at, tile);
     else
-        whole_tile(job, p, group, t, n, tile);
+        whole_tile(job, at, at->part, tile);
     if (job->finish == FINISH_SWIGLU) {
-        whole_tile(job, &job->w->part[1], group, t, n, up);
-        job->kernels->swiglu(tile, tile, up, n * LANES);
+        whole_tile(job, at, 1, up);
+        job->kernels->swiglu(tile, tile, up, at->num_groups * at->n * LANES);
     }
-    for (int r = 0; r < n; r++) {
-        float *y = job->y[i] + (size_t)(t + r) * (size_t)job->ldy[i] + group * LANES;
-        const float *row = tile + r * LANES;
-        if (job->finish != FINISH_ADD)
-            memcpy(y, row, (size_t)width * sizeof *y);
-        else
-            for (int c = 0; c < width; c++)
-                y[c] += row[c];
+    for (int g = 0; g < at->num_groups; g++) {
+        int column = (at->group + g) * LANES, left = job->w->part[at->part].rows - column;
+        size_t width = left < LANES ? (size_t)left : LANES;
+        for (int r = 0; r < at->n; r++) {
+            float *y = job->y[at->part] + (size_t)(at->t + r) * (size_t)job->ldy[at->part] + column;
+            const float *row = tile + (g * at->n + r) * LANES;
+            if (job->finish != FINISH_ADD)
+                memcpy(y, row, width * sizeof *y);
+            else
+                for (size_t c = 0; c < width; c++)
+                    y[c] += row[c];
+        }
     }
 }
 
-// Row groups [begin, end) of part i: a panel of weights stays in the cache while all tokens pass, 64 at a
-// time.
-static void do_groups(const struct matmul *job, int i, int begin, int end) {
-    size_t strip =
-        job->w->part[i].strip_bytes + (job->finish == FINISH_SWIGLU ? job->w->part[1].strip_bytes : 0);
-    int panel = (int)(PANEL_BYTES / strip) > 0 ? (int)(PANEL_BYTES / strip) : 1, num_rows = job->x->num_rows;
-    for (int g0 = begin; g0 < end; g0 += panel)
-        for (int t0 = 0; t0 < num_rows; t0 += TOKEN_PANEL)
-            for (int g = g0; g < g0 + panel && g < end; g++)
-                for (int t = t0; t < t0 + TOKEN_PANEL && t < num_rows; t += GEMM_TOKENS)
-                    do_tile(job, i, g, t, num_rows - t < GEMM_TOKENS ? num_rows - t : GEMM_TOKENS);
+// Tokens [t0, t1) of a pair of row groups, in the fewest tiles of the size that the kernels like, all of much
+// the same size.
+static void do_tokens(const struct matmul *job, struct place *at, int t0, int t1) {
+    int most = job->kernels->tile_tokens[job->w->part[at->part].dtype], n = t1 - t0;
+    int tiles = (n + most - 1) / most;
+    for (int i = 0; i < tiles; i++) {
+        at->t = t0 + (int)((int64_t)n * i / tiles);
+        at->n = t0 + (int)((int64_t)n * (i + 1) / tiles) - at->t;
+        do_tile(job, at);
+    }
+}
+
+// Row groups [begin, end) of a part: a panel of weights stays in the cache while all tokens pass, a panel at
+// a time.
+static void do_groups(const struct matmul *job, int part, int begin, int end) {
+    const struct weight_part *p = &job->w->part[part];
+    size_t strip = p->strip_bytes + (job->finish == FINISH_SWIGLU ? job->w->part[1].strip_bytes : 0);
+    int groups = (int)(WEIGHT_PANEL / strip) / TILE_GROUPS * TILE_GROUPS;
+    int tokens = (int)(ACTIVATION_PANEL / job->x->stride[p->dtype]), num_rows = job->x->num_rows;
+    groups = groups < TILE_GROUPS ? TILE_GROUPS : groups;
+    tokens = tokens < 3 * MAX_TILE_TOKENS ? 3 * MAX_TILE_TOKENS : tokens;
+    for (int g0 = begin; g0 < end; g0 += groups)
+        for (int t0 = 0; t0 < num_rows; t0 += tokens)
+            for (int g = g0; g < g0 + groups && g < end; g += TILE_GROUPS) {
+                struct place at = {.part = part, .group = g, .num_groups = end - g < 2 ? 1 : 2};
+                do_tokens(job, &at, t0, t0 + tokens < num_rows ? t0 + tokens : num_rows);
+            }
 }
 
 static void matmul_share(void *ctx, int thread, int num_threads) {
     const struct matmul *job = ctx;
     int num_parts = job->finish == FINISH_SWIGLU ? 1 : job->w->num_parts, first = 0, begin, end;
     int num_groups = job->finish == FINISH_SWIGLU ? job->w->part[0].num_groups : job->w->num_groups;
-    pool_share(num_groups, thread, num_threads, &begin, &end);
+    pool_share((num_groups + TILE_GROUPS - 1) / TILE_GROUPS, thread, num_threads, &begin, &end);
+    begin *= TILE_GROUPS;
+    end *= TILE_GROUPS;
     for (int i = 0; i < num_parts; i++) {
         int n = job->w->part[i].num_groups;
         int from = begin > first ? begin - first : 0, to = end - first < n ? end - first : n;

@@ -12,15 +12,18 @@
 extern "C" {
 #endif
 
-enum { LANES = 16, GEMM_TOKENS = 8, ATTN_QUERIES = 8, ATTN_TILE = 16, ATTN_STEP = 64, ATTN_CHUNK = 256 };
+// A tile of a matrix product is TILE_GROUPS row groups of LANES rows, times at most MAX_TILE_TOKENS tokens.
+enum { LANES = 16, TILE_GROUPS = 2, MAX_TILE_TOKENS = 8 };
+enum { ATTN_QUERIES = 8, ATTN_TILE = 16, ATTN_STEP = 64, ATTN_CHUNK = 256 };
 enum { CHUNK_TILES = ATTN_CHUNK / ATTN_TILE };
 
-// One 32-element block of quantised activations. 44 bytes.
+// One 32-element block of quantised activations. 52 bytes.
 struct act_q8 {
-    float d;        // scale
-    float s;        // d * sum of q
-    int8_t q[32];   // -127..127
-    int16_t sum[2]; // of the first and of the last 16 q
+    float d;            // scale
+    float s;            // d * sum of q
+    int32_t minus8;     // -8 * sum of q
+    int32_t minus32[2]; // -32 * the sum of the first and of the last 16 q
+    int8_t q[32];       // -127..127
 };
 
 // 16 rows x 32 k of Q8_0 weights: byte [j][4*r + i] is q(row r, k 4*j + i) + 128. 544 bytes.
@@ -58,9 +61,12 @@ struct weight_q6k {
     uint16_t d[16];       // f16
 };
 
-// y[t][0..16) = dot of 16 weight rows with token t over k blocks [b0, b1), t < num_tokens.
-//   w: the whole strip of a row group; x: activations of token 0; ldx: bytes from token to token.
-typedef void gemm_fn(const void *w, const void *x, size_t ldx, int b0, int b1, float *y, int num_tokens);
+// y[g][t][0..16) = dot of the 16 rows of strip w[g] with token t over k blocks [b0, b1); g < TILE_GROUPS, t <
+// num_tokens <= MAX_TILE_TOKENS. The strips may be the same one.
+//   w: whole strips; x: activations of token 0; ldx: bytes from token to token; y (TILE_GROUPS, num_tokens,
+//   LANES)
+typedef void gemm_fn(const void *const *w, const void *x, size_t ldx, int b0, int b1, float *y,
+                     int num_tokens);
 
 // One chunk of up to 256 tokens of one kv head against up to 8 queries. Positions are relative to the chunk.
 struct attn_chunk {
@@ -79,7 +85,9 @@ struct attn_chunk {
 
 struct cpu_kernels {
     const char *name;
-    gemm_fn *gemm[DTYPE_COUNT]; // by weight dtype; NULL where there is none
+    gemm_fn *gemm[DTYPE_COUNT];   // by weight dtype; NULL where there is none
+    int tile_tokens[DTYPE_COUNT]; // at which gemm is fastest; more, up to MAX_TILE_TOKENS, is right but
+                                  // slower
     // y = x * (1 / sqrt(mean(x^2) + eps)) * w
     void (*rmsnorm)(float *y, const float *x, const float *w, int n, float eps);
     void (*to_bf16)(uint16_t *y, const float *x, int n);    // rounds to nearest even

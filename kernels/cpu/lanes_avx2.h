@@ -9,11 +9,16 @@
 struct v16 {
     __m256 a, b; // lanes 0..7, 8..15
 };
-struct i16 {
-    __m256i a, b;
+enum { ROWS = 8, TILE_FLOAT = 8, TILE_QUANTISED = 6 }; // tokens of a tile
+#define TILE_VECTORS(n) ((n) <= 3 ? 2 : 1)             // of a tile of n tokens
+struct rows {
+    __m256 v;
 };
-struct raw64 {
-    __m256i a, b;
+struct dots {
+    __m256i v;
+};
+struct quads {
+    __m256i v;
 };
 
 static inline struct v16 v16_set1(float x) { return (struct v16){_mm256_set1_ps(x), _mm256_set1_ps(x)}; }
@@ -135,70 +140,66 @@ static inline uint64_t v16_store_u32(uint32_t *p, struct v16 x) {
     __m128i c = _mm_add_epi64(_mm256_castsi256_si128(s), _mm256_extracti128_si256(s, 1));
     return (uint64_t)_mm_cvtsi128_si64(_mm_add_epi64(c, _mm_unpackhi_epi64(c, c)));
 }
-static inline struct raw64 raw64_load(const void *p) {
-    const char *c = p;
-    return (struct raw64){_mm256_loadu_si256((const void *)c), _mm256_loadu_si256((const void *)(c + 32))};
+static inline struct rows rows_zero(void) { return (struct rows){_mm256_setzero_ps()}; }
+static inline struct rows rows_load(const float *p) { return (struct rows){_mm256_loadu_ps(p)}; }
+static inline struct rows rows_load_f16(const uint16_t *p) {
+    return (struct rows){_mm256_cvtph_ps(load128(p))};
 }
-static inline __m256 m256_dot_bf16(__m256 acc, __m256i w, __m256 odd, __m256 even) {
-    __m256 w_odd = _mm256_castsi256_ps(_mm256_and_si256(w, _mm256_set1_epi32((int)0xffff0000u)));
-    acc = _mm256_fmadd_ps(w_odd, odd, acc);
-    return _mm256_fmadd_ps(_mm256_castsi256_ps(_mm256_slli_epi32(w, 16)), even, acc);
+static inline struct rows rows_load_u8(const uint8_t *p) {
+    return (struct rows){_mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_loadl_epi64((const void *)p)))};
 }
-static inline struct v16 v16_dot_bf16(struct v16 acc, struct raw64 w, uint32_t x) {
-    __m256 odd = _mm256_castsi256_ps(_mm256_set1_epi32((int)(x & 0xffff0000u)));
-    __m256 even = _mm256_castsi256_ps(_mm256_set1_epi32((int)(x << 16)));
-    return (struct v16){m256_dot_bf16(acc.a, w.a, odd, even), m256_dot_bf16(acc.b, w.b, odd, even)};
+static inline struct rows rows_load_i8(const int8_t *p) {
+    return (struct rows){_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const void *)p)))};
 }
-static inline __m256 m256_u8(const uint8_t *p) {
-    return _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_loadl_epi64((const void *)p)));
+static inline void rows_store(float *p, struct rows a) { _mm256_storeu_ps(p, a.v); }
+static inline struct rows rows_scale(struct rows a, float x) {
+    return (struct rows){_mm256_mul_ps(a.v, _mm256_set1_ps(x))};
 }
-static inline __m256 m256_i8(const int8_t *p) {
-    return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const void *)p)));
+static inline struct rows rows_mul(struct rows a, struct rows b) {
+    return (struct rows){_mm256_mul_ps(a.v, b.v)};
 }
-static inline struct v16 v16_load_u8(const uint8_t *p) { return (struct v16){m256_u8(p), m256_u8(p + 8)}; }
-static inline struct v16 v16_load_i8(const int8_t *p) { return (struct v16){m256_i8(p), m256_i8(p + 8)}; }
-static inline struct raw64 raw64_low(struct raw64 x) {
-    __m256i mask = _mm256_set1_epi8(15);
-    return (struct raw64){_mm256_and_si256(x.a, mask), _mm256_and_si256(x.b, mask)};
+static inline struct rows rows_fma(struct rows acc, struct rows w, struct rows x) {
+    return (struct rows){_mm256_fmadd_ps(w.v, x.v, acc.v)};
 }
-static inline struct raw64 raw64_high(struct raw64 x) {
-    return raw64_low((struct raw64){_mm256_srli_epi32(x.a, 4), _mm256_srli_epi32(x.b, 4)});
+static inline struct rows rows_fma1(struct rows acc, struct rows w, float x) {
+    return (struct rows){_mm256_fmadd_ps(w.v, _mm256_set1_ps(x), acc.v)};
+}
+static inline struct rows rows_from_dots(struct dots a) { return (struct rows){_mm256_cvtepi32_ps(a.v)}; }
+static inline struct quads quads_load(const void *p) { return (struct quads){_mm256_loadu_si256(p)}; }
+static inline struct quads quads_low(struct quads x) {
+    return (struct quads){_mm256_and_si256(x.v, _mm256_set1_epi8(15))};
+}
+static inline struct quads quads_high(struct quads x) {
+    return (struct quads){_mm256_and_si256(_mm256_srli_epi32(x.v, 4), _mm256_set1_epi8(15))};
 }
 // Shifts of 32 bits: what crosses into the next byte is masked off.
-static inline __m256i m256_insert(__m256i x, __m256i bits, int n, int mask) {
-    __m256i y =
-        n < 0 ? _mm256_srl_epi32(bits, _mm_cvtsi32_si128(-n)) : _mm256_sll_epi32(bits, _mm_cvtsi32_si128(n));
-    return _mm256_or_si256(x, _mm256_and_si256(y, _mm256_set1_epi8((char)mask)));
+static inline struct quads quads_insert(struct quads x, struct quads bits, int n, int mask) {
+    __m256i y = n < 0 ? _mm256_srl_epi32(bits.v, _mm_cvtsi32_si128(-n))
+                      : _mm256_sll_epi32(bits.v, _mm_cvtsi32_si128(n));
+    return (struct quads){_mm256_or_si256(x.v, _mm256_and_si256(y, _mm256_set1_epi8((char)mask)))};
 }
-static inline struct raw64 raw64_insert(struct raw64 x, struct raw64 bits, int n, int mask) {
-    return (struct raw64){m256_insert(x.a, bits.a, n, mask), m256_insert(x.b, bits.b, n, mask)};
+static inline struct rows rows_dot_bf16(struct rows acc, struct quads w, uint32_t x) {
+    __m256 odd = _mm256_castsi256_ps(_mm256_set1_epi32((int)(x & 0xffff0000u)));
+    __m256 even = _mm256_castsi256_ps(_mm256_set1_epi32((int)(x << 16)));
+    __m256 w_odd = _mm256_castsi256_ps(_mm256_and_si256(w.v, _mm256_set1_epi32((int)0xffff0000u)));
+    acc.v = _mm256_fmadd_ps(w_odd, odd, acc.v);
+    acc.v = _mm256_fmadd_ps(_mm256_castsi256_ps(_mm256_slli_epi32(w.v, 16)), even, acc.v);
+    return acc;
 }
-static inline struct i16 i16_zero(void) {
-    return (struct i16){_mm256_setzero_si256(), _mm256_setzero_si256()};
-}
-static inline struct i16 i16_set1(int n) { return (struct i16){_mm256_set1_epi32(n), _mm256_set1_epi32(n)}; }
-static inline struct i16 i16_add(struct i16 x, struct i16 y) {
-    return (struct i16){_mm256_add_epi32(x.a, y.a), _mm256_add_epi32(x.b, y.b)};
-}
-// Even and odd bytes apart as 16-bit numbers: vpmaddwd cannot overflow where vpmaddubsw would saturate.
-static inline __m256i m256_dot_u8(__m256i acc, __m256i w, __m256i x_even, __m256i x_odd) {
-    __m256i even = _mm256_madd_epi16(_mm256_and_si256(w, _mm256_set1_epi16(0xff)), x_even);
-    __m256i odd = _mm256_madd_epi16(_mm256_srli_epi16(w, 8), x_odd);
-    return _mm256_add_epi32(acc, _mm256_add_epi32(even, odd));
-}
-static inline struct i16 i16_dot_u8(struct i16 acc, struct raw64 w, uint32_t x) {
-    __m256i v = _mm256_set1_epi32((int)x);
-    __m256i x_even = _mm256_srai_epi16(_mm256_slli_epi16(v, 8), 8), x_odd = _mm256_srai_epi16(v, 8);
-    return (struct i16){m256_dot_u8(acc.a, w.a, x_even, x_odd), m256_dot_u8(acc.b, w.b, x_even, x_odd)};
-}
+static inline struct dots dots_set1(int n) { return (struct dots){_mm256_set1_epi32(n)}; }
 // Below 128, vpmaddubsw cannot saturate: 2 * 127 * 128 < 2^15.
-static inline __m256i m256_dot_u7(__m256i acc, __m256i w, __m256i x) {
-    return _mm256_add_epi32(acc, _mm256_madd_epi16(_mm256_maddubs_epi16(w, x), _mm256_set1_epi16(1)));
+static inline struct dots dots_add_u7(struct dots acc, struct quads w, uint32_t x) {
+    __m256i pairs = _mm256_maddubs_epi16(w.v, _mm256_set1_epi32((int)x));
+    return (struct dots){_mm256_add_epi32(acc.v, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)))};
 }
-static inline struct i16 i16_dot_u7(struct i16 acc, struct raw64 w, uint32_t x) {
-    __m256i v = _mm256_set1_epi32((int)x);
-    return (struct i16){m256_dot_u7(acc.a, w.a, v), m256_dot_u7(acc.b, w.b, v)};
+static inline struct dots dots_start_s8(int minus8) {
+    (void)minus8;
+    return dots_set1(0);
 }
-static inline struct v16 v16_from_i16(struct i16 x) {
-    return (struct v16){_mm256_cvtepi32_ps(x.a), _mm256_cvtepi32_ps(x.b)};
+// |w| times x with the sign of w: |w| is at most 128 and |x| at most 127, so nothing saturates here either.
+static inline struct dots dots_add_s8(struct dots acc, struct quads w, uint32_t x) {
+    __m256i signed_w = _mm256_xor_si256(w.v, _mm256_set1_epi8((char)0x80));
+    __m256i pairs = _mm256_maddubs_epi16(_mm256_abs_epi8(signed_w),
+                                         _mm256_sign_epi8(_mm256_set1_epi32((int)x), signed_w));
+    return (struct dots){_mm256_add_epi32(acc.v, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)))};
 }

@@ -9,10 +9,15 @@
 struct v16 {
     __m512 v;
 };
-struct i16 {
+enum { ROWS = 16, TILE_FLOAT = 8, TILE_QUANTISED = 6 }; // tokens of a tile
+#define TILE_VECTORS(n) 2                               // of a tile of n tokens
+struct rows {
+    __m512 v;
+};
+struct dots {
     __m512i v;
 };
-struct raw64 {
+struct quads {
     __m512i v;
 };
 
@@ -93,37 +98,54 @@ static inline uint64_t v16_store_u32(uint32_t *p, struct v16 a) {
     __m512i even = _mm512_and_si512(n, _mm512_set1_epi64(0xffffffff)), odd = _mm512_srli_epi64(n, 32);
     return (uint64_t)_mm512_reduce_add_epi64(_mm512_add_epi64(even, odd));
 }
-static inline struct raw64 raw64_load(const void *p) { return (struct raw64){_mm512_loadu_si512(p)}; }
-static inline struct v16 v16_dot_bf16(struct v16 acc, struct raw64 w, uint32_t x) {
-    return (struct v16){_mm512_dpbf16_ps(acc.v, (__m512bh)w.v, (__m512bh)_mm512_set1_epi32((int)x))};
+static inline struct rows rows_zero(void) { return (struct rows){_mm512_setzero_ps()}; }
+static inline struct rows rows_load(const float *p) { return (struct rows){_mm512_loadu_ps(p)}; }
+static inline struct rows rows_load_f16(const uint16_t *p) {
+    return (struct rows){_mm512_cvtph_ps(_mm256_loadu_si256((const void *)p))};
 }
-static inline struct v16 v16_load_u8(const uint8_t *p) {
-    return (struct v16){_mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128((const void *)p)))};
+static inline struct rows rows_load_u8(const uint8_t *p) {
+    return (struct rows){_mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128((const void *)p)))};
 }
-static inline struct v16 v16_load_i8(const int8_t *p) {
-    return (struct v16){_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const void *)p)))};
+static inline struct rows rows_load_i8(const int8_t *p) {
+    return (struct rows){_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const void *)p)))};
 }
-static inline struct raw64 raw64_low(struct raw64 x) {
-    return (struct raw64){_mm512_and_si512(x.v, _mm512_set1_epi8(15))};
+static inline void rows_store(float *p, struct rows a) { _mm512_storeu_ps(p, a.v); }
+static inline struct rows rows_scale(struct rows a, float x) {
+    return (struct rows){_mm512_mul_ps(a.v, _mm512_set1_ps(x))};
 }
-static inline struct raw64 raw64_high(struct raw64 x) {
-    return (struct raw64){_mm512_and_si512(_mm512_srli_epi32(x.v, 4), _mm512_set1_epi8(15))};
+static inline struct rows rows_mul(struct rows a, struct rows b) {
+    return (struct rows){_mm512_mul_ps(a.v, b.v)};
+}
+static inline struct rows rows_fma(struct rows acc, struct rows w, struct rows x) {
+    return (struct rows){_mm512_fmadd_ps(w.v, x.v, acc.v)};
+}
+static inline struct rows rows_fma1(struct rows acc, struct rows w, float x) {
+    return (struct rows){_mm512_fmadd_ps(w.v, _mm512_set1_ps(x), acc.v)};
+}
+static inline struct rows rows_from_dots(struct dots a) { return (struct rows){_mm512_cvtepi32_ps(a.v)}; }
+static inline struct quads quads_load(const void *p) { return (struct quads){_mm512_loadu_si512(p)}; }
+static inline struct quads quads_low(struct quads x) {
+    return (struct quads){_mm512_and_si512(x.v, _mm512_set1_epi8(15))};
+}
+static inline struct quads quads_high(struct quads x) {
+    return (struct quads){_mm512_and_si512(_mm512_srli_epi32(x.v, 4), _mm512_set1_epi8(15))};
 }
 // Shifts of 32 bits: what crosses into the next byte is masked off.
-static inline struct raw64 raw64_insert(struct raw64 x, struct raw64 bits, int n, int mask) {
+static inline struct quads quads_insert(struct quads x, struct quads bits, int n, int mask) {
     __m512i y = n < 0 ? _mm512_srl_epi32(bits.v, _mm_cvtsi32_si128(-n))
                       : _mm512_sll_epi32(bits.v, _mm_cvtsi32_si128(n));
-    return (struct raw64){_mm512_or_si512(x.v, _mm512_and_si512(y, _mm512_set1_epi8((char)mask)))};
+    return (struct quads){_mm512_or_si512(x.v, _mm512_and_si512(y, _mm512_set1_epi8((char)mask)))};
 }
-static inline struct i16 i16_zero(void) { return (struct i16){_mm512_setzero_si512()}; }
-static inline struct i16 i16_set1(int n) { return (struct i16){_mm512_set1_epi32(n)}; }
-static inline struct i16 i16_add(struct i16 a, struct i16 b) {
-    return (struct i16){_mm512_add_epi32(a.v, b.v)};
+static inline struct rows rows_dot_bf16(struct rows acc, struct quads w, uint32_t x) {
+    return (struct rows){_mm512_dpbf16_ps(acc.v, (__m512bh)w.v, (__m512bh)_mm512_set1_epi32((int)x))};
 }
-static inline struct i16 i16_dot_u8(struct i16 acc, struct raw64 w, uint32_t x) {
-    return (struct i16){_mm512_dpbusd_epi32(acc.v, w.v, _mm512_set1_epi32((int)x))};
+static inline struct dots dots_set1(int n) { return (struct dots){_mm512_set1_epi32(n)}; }
+static inline struct dots dots_add_u7(struct dots acc, struct quads w, uint32_t x) {
+    return (struct dots){_mm512_dpbusd_epi32(acc.v, w.v, _mm512_set1_epi32((int)x))};
 }
-static inline struct i16 i16_dot_u7(struct i16 acc, struct raw64 w, uint32_t x) {
-    return i16_dot_u8(acc, w, x);
+static inline struct dots dots_start_s8(int minus8) {
+    return (struct dots){_mm512_slli_epi32(_mm512_set1_epi32(minus8), 4)};
 }
-static inline struct v16 v16_from_i16(struct i16 a) { return (struct v16){_mm512_cvtepi32_ps(a.v)}; }
+static inline struct dots dots_add_s8(struct dots acc, struct quads w, uint32_t x) {
+    return dots_add_u7(acc, w, x);
+}

@@ -11,11 +11,17 @@
 struct v16 {
     float f[16];
 };
-struct i16 {
-    int32_t i[16];
+// For products of matrices a vector is ROWS rows of packed weights: a number of each, or 4 bytes of each.
+enum { ROWS = 16, TILE_FLOAT = 8, TILE_QUANTISED = 8 }; // tokens of a tile
+#define TILE_VECTORS(n) 2                               // of a tile of n tokens
+struct rows {
+    float f[ROWS];
 };
-struct raw64 { // 64 bytes of packed weights
-    uint8_t b[64];
+struct dots {
+    int32_t i[ROWS];
+};
+struct quads {
+    uint8_t b[4 * ROWS];
 };
 
 static inline struct v16 v16_set1(float x) {
@@ -153,15 +159,84 @@ static inline uint64_t v16_store_u32(uint32_t *p, struct v16 a) {
     return sum;
 }
 
-static inline struct raw64 raw64_load(const void *p) {
-    struct raw64 r;
+static inline struct rows rows_zero(void) { return (struct rows){{0}}; }
+static inline struct rows rows_load(const float *p) {
+    struct rows r;
+    memcpy(r.f, p, sizeof r.f);
+    return r;
+}
+static inline struct rows rows_load_f16(const uint16_t *p) {
+    struct rows r;
+    for (int i = 0; i < ROWS; i++)
+        r.f[i] = half_to_float(p[i]);
+    return r;
+}
+static inline struct rows rows_load_u8(const uint8_t *p) {
+    struct rows r;
+    for (int i = 0; i < ROWS; i++)
+        r.f[i] = (float)p[i];
+    return r;
+}
+static inline struct rows rows_load_i8(const int8_t *p) {
+    struct rows r;
+    for (int i = 0; i < ROWS; i++)
+        r.f[i] = (float)p[i];
+    return r;
+}
+static inline void rows_store(float *p, struct rows a) { memcpy(p, a.f, sizeof a.f); }
+static inline struct rows rows_scale(struct rows a, float x) {
+    for (int i = 0; i < ROWS; i++)
+        a.f[i] *= x;
+    return a;
+}
+static inline struct rows rows_mul(struct rows a, struct rows b) {
+    for (int i = 0; i < ROWS; i++)
+        a.f[i] *= b.f[i];
+    return a;
+}
+// acc + w * x, and acc + w * x for one x: one rounding
+static inline struct rows rows_fma(struct rows acc, struct rows w, struct rows x) {
+    for (int i = 0; i < ROWS; i++)
+        acc.f[i] = fmaf(w.f[i], x.f[i], acc.f[i]);
+    return acc;
+}
+static inline struct rows rows_fma1(struct rows acc, struct rows w, float x) {
+    for (int i = 0; i < ROWS; i++)
+        acc.f[i] = fmaf(w.f[i], x, acc.f[i]);
+    return acc;
+}
+static inline struct rows rows_from_dots(struct dots a) {
+    struct rows r;
+    for (int i = 0; i < ROWS; i++)
+        r.f[i] = (float)a.i[i];
+    return r;
+}
+static inline struct quads quads_load(const void *p) {
+    struct quads r;
     memcpy(r.b, p, sizeof r.b);
     return r;
 }
-// Lane r: acc + w(odd) x(odd), then + w(even) x(even); w: 16 rows x 2 bf16, x: a pair of bf16
-static inline struct v16 v16_dot_bf16(struct v16 acc, struct raw64 w, uint32_t x) {
+// The halves of each byte
+static inline struct quads quads_low(struct quads x) {
+    for (int i = 0; i < 4 * ROWS; i++)
+        x.b[i] &= 15;
+    return x;
+}
+static inline struct quads quads_high(struct quads x) {
+    for (int i = 0; i < 4 * ROWS; i++)
+        x.b[i] >>= 4;
+    return x;
+}
+// x | (bits << n & mask) in each byte; -4 <= n <= 4, below 0 to the right
+static inline struct quads quads_insert(struct quads x, struct quads bits, int n, int mask) {
+    for (int i = 0; i < 4 * ROWS; i++)
+        x.b[i] |= (uint8_t)((n < 0 ? bits.b[i] >> -n : bits.b[i] << n) & mask);
+    return x;
+}
+// acc + w(odd) x(odd), then + w(even) x(even); w: 2 bf16 of each row, x: a pair of bf16
+static inline struct rows rows_dot_bf16(struct rows acc, struct quads w, uint32_t x) {
     float even = bits_float(x << 16), odd = bits_float(x & 0xffff0000u);
-    for (int i = 0; i < 16; i++) {
+    for (int i = 0; i < ROWS; i++) {
         uint32_t u;
         memcpy(&u, w.b + 4 * i, sizeof u);
         acc.f[i] = fmaf(bits_float(u & 0xffff0000u), odd, acc.f[i]);
@@ -169,61 +244,28 @@ static inline struct v16 v16_dot_bf16(struct v16 acc, struct raw64 w, uint32_t x
     }
     return acc;
 }
-static inline struct v16 v16_load_u8(const uint8_t *p) {
-    struct v16 r;
-    for (int i = 0; i < 16; i++)
-        r.f[i] = (float)p[i];
-    return r;
-}
-static inline struct v16 v16_load_i8(const int8_t *p) {
-    struct v16 r;
-    for (int i = 0; i < 16; i++)
-        r.f[i] = (float)p[i];
-    return r;
-}
-// The halves of each byte
-static inline struct raw64 raw64_low(struct raw64 x) {
-    for (int i = 0; i < 64; i++)
-        x.b[i] &= 15;
-    return x;
-}
-static inline struct raw64 raw64_high(struct raw64 x) {
-    for (int i = 0; i < 64; i++)
-        x.b[i] >>= 4;
-    return x;
-}
-// x | (bits << n & mask) in each byte; -4 <= n <= 4, below 0 to the right
-static inline struct raw64 raw64_insert(struct raw64 x, struct raw64 bits, int n, int mask) {
-    for (int i = 0; i < 64; i++)
-        x.b[i] |= (uint8_t)((n < 0 ? bits.b[i] >> -n : bits.b[i] << n) & mask);
-    return x;
-}
-static inline struct i16 i16_zero(void) { return (struct i16){{0}}; }
-static inline struct i16 i16_set1(int n) {
-    struct i16 r;
-    for (int i = 0; i < 16; i++)
+static inline struct dots dots_set1(int n) {
+    struct dots r;
+    for (int i = 0; i < ROWS; i++)
         r.i[i] = n;
     return r;
 }
-static inline struct i16 i16_add(struct i16 a, struct i16 b) {
-    for (int i = 0; i < 16; i++)
-        a.i[i] += b.i[i];
-    return a;
-}
-// Lane r: acc + sum of 4 unsigned bytes of w times 4 signed bytes x
-static inline struct i16 i16_dot_u8(struct i16 acc, struct raw64 w, uint32_t x) {
-    for (int i = 0; i < 16; i++)
+// acc + the sum of 4 unsigned bytes of each row, below 128, times 4 signed bytes x
+static inline struct dots dots_add_u7(struct dots acc, struct quads w, uint32_t x) {
+    for (int i = 0; i < ROWS; i++)
         for (int j = 0; j < 4; j++)
             acc.i[i] += w.b[4 * i + j] * (int8_t)(x >> 8 * j);
     return acc;
 }
-// The same where w is below 128
-static inline struct i16 i16_dot_u7(struct i16 acc, struct raw64 w, uint32_t x) {
-    return i16_dot_u8(acc, w, x);
+// The same for signed bytes stored plus 128. A table may sum the stored bytes if it starts at -128 times the
+// sum of all x, which is 16 * minus8: what comes out is the same whole number.
+static inline struct dots dots_start_s8(int minus8) {
+    (void)minus8;
+    return dots_set1(0);
 }
-static inline struct v16 v16_from_i16(struct i16 a) {
-    struct v16 r;
-    for (int i = 0; i < 16; i++)
-        r.f[i] = (float)a.i[i];
-    return r;
+static inline struct dots dots_add_s8(struct dots acc, struct quads w, uint32_t x) {
+    for (int i = 0; i < ROWS; i++)
+        for (int j = 0; j < 4; j++)
+            acc.i[i] += (w.b[4 * i + j] - 128) * (int8_t)(x >> 8 * j);
+    return acc;
 }

@@ -43,10 +43,11 @@ static void plain_rmsnorm(float *y, const float *x, const float *w, int n, float
 
 // Rule 4: block b of 32 k of a row of a quantised matrix as the file has it
 struct plain_block {
-    int w[32];      // unsigned
+    int w[32];
     float scale[2]; // of each half
-    float offset;   // times the sum of the activations
+    float offset;   // times the sum of the activations, where there is a minimum
     bool halves;    // Q6_K: one fma for each half
+    bool minimum;   // Q4_K, Q5_K: a second fma
 };
 
 static struct plain_block plain_block(const struct tensor *t, int n, int b) {
@@ -59,8 +60,8 @@ static struct plain_block plain_block(const struct tensor *t, int n, int b) {
     int scale, least;
     for (int i = 0; i < 32; i++)
         switch (t->dtype) {
-        case DTYPE_Q8_0: r.w[i] = (signed char)p[2 + i] + 128; break;
-        case DTYPE_Q4_0: r.w[i] = i < 16 ? p[2 + i] % 16 : p[2 + i - 16] / 16; break;
+        case DTYPE_Q8_0: r.w[i] = (signed char)p[2 + i]; break;
+        case DTYPE_Q4_0: r.w[i] = (i < 16 ? p[2 + i] % 16 : p[2 + i - 16] / 16) - 8; break;
         case DTYPE_Q4_K: r.w[i] = s % 2 ? p[16 + s / 2 * 32 + i] / 16 : p[16 + s / 2 * 32 + i] % 16; break;
         case DTYPE_Q5_K:
             r.w[i] = s % 2 ? p[48 + s / 2 * 32 + i] / 16 : p[48 + s / 2 * 32 + i] % 16;
@@ -69,7 +70,7 @@ static struct plain_block plain_block(const struct tensor *t, int n, int b) {
         default: // Q6_K: 32 s of 128: low halves of 64 bytes, then their high halves
             r.w[i] = p[s / 4 * 64 + s % 2 * 32 + i];
             r.w[i] = s % 4 < 2 ? r.w[i] % 16 : r.w[i] / 16;
-            r.w[i] += (p[128 + s / 4 * 32 + i] >> s % 4 * 2) % 4 * 16;
+            r.w[i] += (p[128 + s / 4 * 32 + i] >> s % 4 * 2) % 4 * 16 - 32;
             break;
         }
     if (t->dtype == DTYPE_Q6_K) {
@@ -82,9 +83,9 @@ static struct plain_block plain_block(const struct tensor *t, int n, int b) {
         least = s < 4 ? p[8 + s] % 64 : p[8 + s] / 16 + p[4 + s] / 64 * 16;
         r.scale[0] = d * (float)scale;
         r.offset = -(min * (float)least);
+        r.minimum = true;
     } else {
         r.scale[0] = d;
-        r.offset = d * (t->dtype == DTYPE_Q8_0 ? -128 : -8);
     }
     return r;
 }
@@ -108,20 +109,21 @@ static float plain_dot(const struct tensor *w, int n, const float *x, int k0, in
             float max = 0;
             for (int i = 0; i < 32; i++)
                 max = fmaxf(max, fabsf(x[k + i]));
-            int dot[2] = {0}, sum[2] = {0};
+            int dot[2] = {0}, sum = 0;
             for (int i = 0; i < 32; i++) {
                 int q = (int)nearbyintf(x[k + i] * (127 / max));
                 dot[i / 16] += block.w[i] * q;
-                sum[i / 16] += q;
+                sum += q;
             }
             float d = max / 127;
             if (block.halves) {
-                acc = fmaf((float)(dot[0] - 32 * sum[0]), block.scale[0] * d, acc);
-                acc = fmaf((float)(dot[1] - 32 * sum[1]), block.scale[1] * d, acc);
+                acc = fmaf((float)dot[0], block.scale[0] * d, acc);
+                acc = fmaf((float)dot[1], block.scale[1] * d, acc);
             } else {
                 acc = fmaf((float)(dot[0] + dot[1]), block.scale[0] * d, acc);
-                acc = fmaf(block.offset, d * (float)(sum[0] + sum[1]), acc);
             }
+            if (block.minimum)
+                acc = fmaf(block.offset, d * (float)sum, acc);
         }
     }
     return acc;

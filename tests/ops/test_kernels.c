@@ -118,15 +118,18 @@ static void random_gemm(enum dtype t, int blocks, int n, bool hostile, char *w, 
             set_scales(t, w, b, hostile ? 1e-6f : 0.01f);
         for (int i = 0; i < n * blocks * (dtype_block(t) / 32); i++) {
             struct act_q8 *a = (struct act_q8 *)(void *)x + i;
-            a->sum[0] = a->sum[1] = 0;
+            int sum[2] = {0};
             for (int j = 0; j < 32; j++) {
                 a->q[j] = (int8_t)(extreme   ? (i % 2 ? 127 : -127)
                                    : hostile ? (random_u32() % 2 ? 127 : -127)
                                              : (int)(random_u32() % 255) - 127);
-                a->sum[j / 16] = (int16_t)(a->sum[j / 16] + a->q[j]);
+                sum[j / 16] += a->q[j];
             }
             a->d = hostile ? any_float() : random_float();
-            a->s = a->d * (float)(a->sum[0] + a->sum[1]);
+            a->s = a->d * (float)(sum[0] + sum[1]);
+            a->minus8 = -8 * (sum[0] + sum[1]);
+            a->minus32[0] = -32 * sum[0];
+            a->minus32[1] = -32 * sum[1];
         }
         return;
     }
@@ -150,9 +153,9 @@ static bool same_floats(const float *a, const float *b, int n) {
 
 static void test_gemm(void **state) {
     (void)state;
-    enum { BLOCKS = 37, N = 33 };
-    static char w[BLOCKS * 1088], x[N * BLOCKS * 64]; // of the types with large blocks, fewer
-    static float y[3][N * 16], alone[16];
+    enum { BLOCKS = 37, N = MAX_TILE_TOKENS };
+    static char strips[2][BLOCKS * 1088], x[N * BLOCKS * 64]; // of the types with large blocks, fewer
+    static float y[3][2 * N * 16], alone[2 * 16];
     for (int round = 0; round < 40; round++)
         for (int i = 0; i < NUM_TYPES; i++) {
             enum dtype t = types[i];
@@ -161,31 +164,36 @@ static void test_gemm(void **state) {
                 n = 1 + (int)(random_u32() % N), b0 = blocks / 3;
             int block = dtype_block(t);
             size_t ldx = (size_t)blocks * (block > 1 ? (size_t)block / 32 * sizeof(struct act_q8) : 4);
-            random_gemm(t, blocks, n, hostile, w, x);
+            random_gemm(t, blocks, n, hostile, strips[1], x);
+            random_gemm(t, blocks, n, hostile, strips[0], x);
             uint64_t env = float_env_enter();
             for (int v = 0; v < 3; v++) {
                 const struct cpu_kernels *k = cpu_kernels_find(names[v]);
                 if (!k)
                     continue;
                 memset(y[v], 0xff, sizeof y[v]);
-                k->gemm[t](w, x, ldx, b0, blocks, y[v], n);
-                for (int r = 0; r < n; r++) { // a token alone is the same token
-                    k->gemm[t](w, x + (size_t)r * ldx, ldx, b0, blocks, alone, 1);
-                    assert_true(same_floats(alone, y[v] + r * 16, 16));
+                k->gemm[t]((const void *[]){strips[0], strips[1]}, x, ldx, b0, blocks, y[v], n);
+                for (int r = 0; r < n;
+                     r++) { // a token alone is the same token, and a strip beside another the same strip
+                    k->gemm[t]((const void *[]){strips[1], strips[0]}, x + (size_t)r * ldx, ldx, b0, blocks,
+                               alone, 1);
+                    assert_true(same_floats(alone + 16, y[v] + r * 16, 16));
+                    assert_true(same_floats(alone, y[v] + (n + r) * 16, 16));
                 }
-                assert_true(same_floats(y[0], y[v], n * 16));
+                assert_true(same_floats(y[0], y[v], 2 * n * 16));
                 if (!hostile) // without NaN, to the bit
-                    assert_memory_equal(y[0], y[v], (size_t)n * 64);
+                    assert_memory_equal(y[0], y[v], (size_t)n * 128);
             }
             float_env_leave(env);
-            for (int r = 0; r < n && !hostile; r++)
+            for (int r = 0; r < 2 * n && !hostile; r++)
                 for (int lane = 0; lane < 16; lane++) { // against double
+                    const char *w = strips[r / n], *one = x + (size_t)(r % n) * ldx;
                     double sum = 0, size = 0;
                     for (int b = b0; b < blocks; b++) {
                         double dot = 0;
                         if (block > 1) {
                             const struct act_q8 *a =
-                                (const struct act_q8 *)(const void *)(x + (size_t)r * ldx) + b * (block / 32);
+                                (const struct act_q8 *)(const void *)one + b * (block / 32);
                             for (int j = 0; j < block; j++) {
                                 double v = packed_value(t, w, b, lane, j) * a[j / 32].q[j % 32];
                                 dot += v * (double)a[j / 32].d;
@@ -195,9 +203,9 @@ static void test_gemm(void **state) {
                             int pair = t == DTYPE_BF16 ? 2 : 1;
                             for (int j = 0; j < pair; j++) {
                                 int at = (b * 16 + lane) * pair + j;
-                                double a = (double)ref_fetch(x + (size_t)r * ldx +
-                                                                 (size_t)(b * pair + j) * (pair == 2 ? 2 : 4),
-                                                             pair == 2 ? DTYPE_BF16 : DTYPE_F32);
+                                double a =
+                                    (double)ref_fetch(one + (size_t)(b * pair + j) * (pair == 2 ? 2 : 4),
+                                                      pair == 2 ? DTYPE_BF16 : DTYPE_F32);
                                 dot += (double)ref_fetch(w + dtype_row_bytes(t, at), t) * a;
                             }
                         }
@@ -245,7 +253,8 @@ static void test_vectors(void **state) {
             for (int i = 0; i < whole / 32; i++) {
                 assert_memory_equal(q[0][i].q, q[v][i].q, 32);
                 assert_true(same_floats(&q[0][i].d, &q[v][i].d, 1) && same_floats(&q[0][i].s, &q[v][i].s, 1));
-                assert_memory_equal(q[0][i].sum, q[v][i].sum, sizeof q[0][i].sum);
+                assert_int_equal(q[0][i].minus8, q[v][i].minus8);
+                assert_memory_equal(q[0][i].minus32, q[v][i].minus32, sizeof q[0][i].minus32);
             }
         }
         float_env_leave(env);

@@ -235,7 +235,7 @@ static void test_same_bits(void **state) {
             struct trace expected = run_chunked(f, base, 75, 75, 0);
             for (int v = 0; v < NUM_VARIANTS; v++)
                 for (int c = 0; c < 5; c++) {
-                    if (v == 0 && c == 0)
+                    if (v == 0 && c < 3) // slow, and the base of the others
                         continue;
                     struct setup s = {&backend_cpu, variants[v], threads[c % 3], blocks[(c + v) % 5], kv};
                     struct trace t = run_chunked(f, s, 75, chunks[c], c == 0 ? 0 : c == 1 ? 32 : c);

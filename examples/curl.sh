@@ -1,0 +1,66 @@
+#!/usr/bin/env bash
+# Every endpoint, once, with curl. Prints each call before its answer, in a form that can be pasted; the exit code is that
+# of the first call that fails.
+#
+#   examples/curl.sh [URL]       default http://127.0.0.1:8000
+#
+# Where the server wants a key, put it into QUIRE_API_KEY. It goes to curl through a file descriptor, because the words
+# of a command line can be read by every user of the machine.
+set -euo pipefail
+url=${1:-http://127.0.0.1:8000}
+
+request() { # PATH [arguments of curl…]
+    local path=$1
+    shift
+    curl --silent --show-error --fail-with-body --no-buffer --header @<(
+        [ -z "${QUIRE_API_KEY:-}" ] || printf 'Authorization: Bearer %s\n' "$QUIRE_API_KEY"
+    ) "$@" "$url$path"
+}
+
+call() { # the same, and shows it
+    local word
+    printf '\n# curl %s%s' "$url" "$1"
+    for word in "${@:2}"; do
+        case $word in *[!a-zA-Z0-9/:._-]*) word=${word@Q} ;; esac
+        printf ' %s' "$word"
+    done
+    printf '\n'
+    request "$@"
+    printf '\n'
+}
+
+json=(--header 'Content-Type: application/json' --data)
+
+# Is it alive (/livez: the process; /health: and the engine makes progress), and does it take requests? Needs no key.
+call /livez
+call /health
+call /readyz
+call /version
+
+# The model. Requests may name it in "model", and need not.
+call /v1/models
+name=$(request /v1/models | sed 's/.*"data":\[{"id":"\([^"]*\)".*/\1/')
+call "/v1/models/$name"
+
+# A completion; two choices with log-probabilities; a stream, with its usage at the end.
+call /v1/completions "${json[@]}" '{"prompt": "Once upon a time", "max_tokens": 16, "temperature": 0}'
+call /v1/completions "${json[@]}" \
+    '{"prompt": "Once upon a time", "max_tokens": 4, "n": 2, "seed": 7, "temperature": 0.8, "logprobs": 2}'
+call /v1/completions "${json[@]}" \
+    '{"prompt": "Once upon a time", "max_tokens": 8, "temperature": 0, "stream": true,
+      "stream_options": {"include_usage": true}}'
+
+# Chat needs a chat template: the model file's own, or --chat-template FILE.
+call /v1/chat/completions "${json[@]}" \
+    '{"messages": [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hello"}],
+      "max_tokens": 8, "temperature": 0}'
+call /v1/chat/completions "${json[@]}" \
+    '{"messages": [{"role": "user", "content": "Hello"}], "max_tokens": 8, "temperature": 0, "stream": true}'
+
+# Text to ids and back.
+call /tokenize "${json[@]}" '{"prompt": "Once upon a time"}'
+call /detokenize "${json[@]}" '{"tokens": [1, 300, 301]}'
+call /tokenizer_info
+
+# Prometheus' text.
+call /metrics

@@ -16,6 +16,7 @@ static const struct {
     {"perplexity", "MODEL --file TEXT", "how well a model foretells a text", CMD_PERPLEXITY, cmd_perplexity},
     {"tokenize", "MODEL [--ids] [--no-special] TEXT", "a text's tokens", CMD_TOKENIZE, cmd_tokenize},
     {"replay", "RECORD", "whether a run recorded with --record gives the same plans", CMD_REPLAY, cmd_replay},
+    {"health", "[URL]", "whether a running server is well", CMD_HEALTH, cmd_health},
 };
 enum { NUM_COMMANDS = sizeof commands / sizeof commands[0] };
 

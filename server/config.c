@@ -20,7 +20,7 @@ enum option_type {
 };
 
 enum { SERVE = CMD_SERVE, GEN = CMD_GENERATE, PPL = CMD_PERPLEXITY, TOK = CMD_TOKENIZE, INS = CMD_INSPECT };
-enum { RUN = SERVE | GEN | PPL, ALL = RUN | TOK | INS };
+enum { RUN = SERVE | GEN | PPL, ALL = RUN | TOK | INS, HEALTH = CMD_HEALTH };
 
 struct option {
     const char *name;
@@ -38,8 +38,8 @@ struct option {
 #define INT_TOP 2147483647.0
 
 static const struct option options[] = {
-    {"host", 0, SERVE, OPT_STR, AT(host), "127.0.0.1", 0, 0, "ADDR", "address to listen on"},
-    {"port", 0, SERVE, OPT_INT, AT(port), "8000", 0, 65535, "N", "port; 0 picks a free one"},
+    {"host", 0, SERVE | HEALTH, OPT_STR, AT(host), "127.0.0.1", 0, 0, "ADDR", "address to listen on"},
+    {"port", 0, SERVE | HEALTH, OPT_INT, AT(port), "8000", 0, 65535, "N", "port; 0 picks a free one"},
     {"served-model-name", 0, SERVE, OPT_LIST, AT(served_names), NULL, 0, 0, "NAME",
      "name of the model for clients; repeatable"},
     {"api-key", 0, SERVE, OPT_LIST, AT(api_keys), NULL, 0, 0, "KEY",
@@ -108,7 +108,7 @@ static const struct option options[] = {
     {"ids", 0, TOK, OPT_FLAG, AT(ids), NULL, 0, 0, NULL, "ids on one line"},
     {"no-special", 0, TOK, OPT_FLAG, AT(no_special), NULL, 0, 0, NULL,
      "neither add special tokens nor read them in TEXT"},
-    {"help", 'h', ALL, OPT_FLAG, AT(help), NULL, 0, 0, NULL, "this text"},
+    {"help", 'h', ALL | HEALTH, OPT_FLAG, AT(help), NULL, 0, 0, NULL, "this text"},
     {"tensor-parallel-size", 0, RUN, OPT_LATER, 0, NULL, 0, 0, "1", "not yet: devices that share each layer"},
     {"pipeline-parallel-size", 0, RUN, OPT_LATER, 0, NULL, 0, 0, "1", "not yet: devices in a row"},
     {"gpu-memory-utilization", 0, RUN, OPT_LATER, 0, NULL, 0, 0, "", "not yet: there is no GPU backend"},

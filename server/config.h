@@ -19,6 +19,7 @@ enum command {
     CMD_PERPLEXITY = 8,
     CMD_TOKENIZE = 16,
     CMD_REPLAY = 32,
+    CMD_HEALTH = 64,
 };
 
 struct str_list { // owned strings

@@ -1,0 +1,133 @@
+#!/usr/bin/env bash
+# Builds the image of Dockerfile and uses it as an operator would: read-only, as an unknown user, without capabilities, with
+# a key. Asks it from outside, stops it, and prints the image's size.
+#
+#   tests/container.sh [MODEL.gguf]      default: a small model of random weights
+#
+# Needs root, podman, runc, debootstrap, python3 (`./dev container` installs them), and a Debian mirror, but no registry and no
+# Docker daemon: the base image is made by debootstrap under the name that Dockerfile uses, and kept in build/container.
+#
+#   DEBIAN_MIRROR   default http://deb.debian.org/debian; Dockerfile's packages come from it, too
+#   http_proxy …    are used where they are set
+#   STORAGE_DRIVER  of podman, default vfs, which works on every file system; overlay is faster
+set -euo pipefail
+cd "$(dirname "$0")/.."
+[ "$(id -u)" -eq 0 ] || exec sudo -E "$0" "$@"
+mirror=${DEBIAN_MIRROR:-http://deb.debian.org/debian}
+base_name=$(sed -n 's/^FROM \([^ ]*\)$/\1/p' Dockerfile)
+base_tar=$PWD/build/container/base.tar
+key=key-of-the-container-test
+
+say() { printf '== %s\n' "$*" >&2; }
+die() { printf 'container: %s\n' "$*" >&2; exit 1; }
+
+work=$(mktemp -d)
+podman=(podman --log-level fatal --root "$work/store" --runroot "$work/run" --storage-driver "${STORAGE_DRIVER:-vfs}"
+        --cgroup-manager cgroupfs --events-backend none --runtime runc)
+finish() {
+    "${podman[@]}" rm --all --force >/dev/null 2>&1 || true
+    "${podman[@]}" unmount --all --force >/dev/null 2>&1 || true
+    rm -rf "$work"
+}
+trap finish EXIT
+
+case $base_name in debian:*) ;; *) die "Dockerfile: expected 'FROM debian:…' as the last stage, found '$base_name'" ;; esac
+if [ ! -f "$base_tar" ]; then
+    say "making $base_name from $mirror"
+    suite=${base_name#debian:}
+    mkdir -p "${base_tar%/*}"
+    debootstrap --variant=minbase "${suite%-slim}" "$work/base" "$mirror" >"$work/log" || { tail "$work/log" >&2; die "no base"; }
+    # what the slim images leave out
+    for d in usr/share/doc usr/share/man usr/share/info usr/share/locale var/cache/apt var/lib/apt/lists var/log; do
+        find "$work/base/$d" -mindepth 1 -delete
+    done
+    tar -C "$work/base" -c . >"$base_tar.new"
+    mv "$base_tar.new" "$base_tar"
+    rm -rf "$work/base"
+fi
+"${podman[@]}" import "$base_tar" "docker.io/library/$base_name" >"$work/log" 2>&1 || { cat "$work/log" >&2; die "no base"; }
+
+say "building"
+"${podman[@]}" build --pull=never --isolation chroot --format docker --layers=false -t quire . >"$work/log" 2>&1 ||
+    { tail -n 60 "$work/log" >&2; die "the image does not build"; }
+
+# Limits that no container may raise above this process's, and no network of its own, which would need plugins.
+basic=(--network host --ulimit nofile=1024:1024 --ulimit nproc=4096:4096)
+# As an operator would: nothing writable, a user that no file knows, no capabilities.
+limits=(--read-only --read-only-tmpfs=false --user 12345:54321 --cap-drop all --security-opt no-new-privileges
+        "${basic[@]}")
+model=${1:-}
+if [ -z "$model" ]; then
+    model=$work/model.gguf
+    python3 tests/tools/make_gguf.py "$model" --type q8_0
+fi
+mount=(--volume "$(realpath "$model"):/models/m.gguf:ro")
+chmod 755 "$work" # another user reads the model through it
+
+say "commands"
+"${podman[@]}" run --rm "${limits[@]}" quire --version | grep -q '^quire [0-9]' || die "quire --version"
+"${podman[@]}" run --rm "${basic[@]}" --entrypoint id quire -u | grep -qx 65532 || die "the image's own user is not 65532"
+free_port() { python3 -c 'import socket; s = socket.create_server(("127.0.0.1", 0)); print(s.getsockname()[1])'; }
+port=$(free_port)
+if "${podman[@]}" run --rm "${limits[@]}" --env "QUIRE_PORT=$port" quire health >"$work/log" 2>&1; then
+    die "quire health succeeds where nobody listens"
+fi
+want=$("${podman[@]}" run --rm "${limits[@]}" "${mount[@]}" quire generate /models/m.gguf -p 'Once upon a time' -n 16 --json)
+
+serve() { # [arguments of podman…] -- [arguments of quire…]; waits until the health check passes
+    local options=()
+    while [ "$1" != -- ]; do options+=("$1"); shift; done
+    shift
+    "${podman[@]}" run --detach --name served "${limits[@]}" --env "QUIRE_PORT=$port" "${options[@]}" quire "$@" >/dev/null
+    for _ in $(seq 600); do
+        "${podman[@]}" healthcheck run served >/dev/null 2>&1 && return
+        "${podman[@]}" logs served 2>&1 | grep -q '^quire: ' && break
+        sleep 0.1
+    done
+    "${podman[@]}" logs served >&2
+    die "the container is not healthy"
+}
+
+stop() {
+    "${podman[@]}" stop --time 60 served >/dev/null
+    local code
+    code=$("${podman[@]}" inspect served --format '{{.State.ExitCode}}')
+    [ "$code" = 0 ] || { "${podman[@]}" logs served >&2; die "exit code $code after the stop signal"; }
+    "${podman[@]}" rm served >/dev/null
+}
+
+say "serving"
+serve "${mount[@]}" --env "QUIRE_API_KEY=$key" -- serve /models/m.gguf
+if "${podman[@]}" exec served /bin/sh -c ': >/tmp/x' 2>/dev/null; then die "the root file system is writable"; fi
+python3 - "http://127.0.0.1:$port" "$key" "$want" <<'PYTHON'
+import json, sys, urllib.error, urllib.request
+
+url, key, want = sys.argv[1], sys.argv[2], json.loads(sys.argv[3])
+
+def complete(headers):
+    body = json.dumps({"prompt": "Once upon a time", "max_tokens": 16, "temperature": 0}).encode()
+    headers = {"Content-Type": "application/json", **headers}
+    with urllib.request.urlopen(urllib.request.Request(url + "/v1/completions", body, headers), timeout=60) as r:
+        return json.load(r)
+
+try:
+    complete({})
+    sys.exit("it answers without the key")
+except urllib.error.HTTPError as e:
+    assert e.code == 401, e
+answer = complete({"Authorization": "Bearer " + key})
+assert answer["choices"][0]["text"] == want["text"] and want["usage"]["completion_tokens"] > 0, (answer, want)
+assert answer["usage"]["completion_tokens"] == want["usage"]["completion_tokens"], (answer, want)
+PYTHON
+stop
+
+if [ -f models/quire-tiny.gguf ]; then
+    say "serving the model of the image"
+    serve --
+    python3 examples/stream.py "http://127.0.0.1:$port" 'Once upon a time' 16 | grep -q . || die "no text"
+    stop
+fi
+
+size() { "${podman[@]}" image inspect "$1" --format '{{.Size}}'; }
+total=$(size quire) base=$(size "docker.io/library/$base_name")
+awk -v t="$total" -v b="$base" 'BEGIN { printf "image: %.1f MB, of which the base %.1f MB\n", t / 1e6, b / 1e6 }'

@@ -1,22 +1,17 @@
-// Speed of the CPU kernels: GEMM of each dtype as GMAC/s and GB/s of packed weights, and as a share of the
-// read bandwidth measured in the same run with the same threads; a decode step of a Llama-3.2-1B shape.
+// Speed of the CPU kernels: GEMM of each dtype as GB/s of packed weights and GOP/s, and as shares of the read
+// bandwidth and the arithmetic rate measured in the same run with the same threads (limits.h); a decode step
+// of a Llama-3.2-1B shape.
 //
 //   bench_kernels [threads] [variant]      threads 0: all processors
 #include "device.h"
 
 #include "half.h"
+#include "limits.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
-
-static double now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
 
 static uint32_t random_u32(void) {
     static uint64_t x = 88172645463325252u;
@@ -24,40 +19,6 @@ static uint32_t random_u32(void) {
     x ^= x >> 7;
     x ^= x << 17;
     return (uint32_t)(x >> 20);
-}
-
-struct read {
-    const uint64_t *data;
-    size_t words;
-    _Atomic uint64_t sink;
-};
-
-static void read_share(void *ctx, int thread, int num_threads) {
-    struct read *r = ctx;
-    size_t n = r->words / (size_t)num_threads / 64 * 64;
-    const uint64_t *p = r->data + n * (size_t)thread;
-    uint64_t sums[8] = {0};
-    for (size_t i = 0; i < n; i += 8)
-        for (size_t j = 0; j < 8; j++)
-            sums[j] ^= p[i + j];
-    for (int j = 0; j < 8; j++)
-        r->sink ^= sums[j];
-}
-
-static double bandwidth(struct pool *pool) {
-    struct region region = region_alloc((size_t)512 << 20);
-    if (!region.data)
-        exit(1);
-    memset(region.data, 1, region.bytes);
-    struct read r = {.data = region.data, .words = region.bytes / 8};
-    double best = 0;
-    for (int i = 0; i < 5; i++) {
-        double t = now();
-        pool_run(pool, read_share, &r, true);
-        best = fmax(best, (double)region.bytes / (now() - t));
-    }
-    region_free(&region);
-    return best;
 }
 
 static struct tensor matrix(enum dtype dtype, int rows, int cols) {
@@ -96,7 +57,7 @@ static struct weight *load(struct device *dev, enum weight_role role, enum dtype
 
 enum { LAYERS = 6, CONTEXT = 1024, MAX_TOKENS = 64 };
 
-static void run(enum dtype dtype, int threads, const char *variant) {
+static void run(enum dtype dtype, int threads, const char *variant, const struct limits *limit) {
     struct model_config m = {.num_layers = LAYERS,
                              .hidden = 2048,
                              .num_heads = 32,
@@ -121,7 +82,6 @@ static void run(enum dtype dtype, int threads, const char *variant) {
         fprintf(stderr, "%s\n", err.msg);
         exit(1);
     }
-    double read = bandwidth(dev->pool);
     struct weight_desc norm_desc = {.role = WEIGHT_NORM};
     float ones[2048];
     for (int i = 0; i < 2048; i++)
@@ -149,8 +109,10 @@ static void run(enum dtype dtype, int threads, const char *variant) {
     }
     struct device_info info;
     backend_cpu.info(dev, &info);
-    printf("%s, %s, read %.1f GB/s, %.0f MB of weights\n", info.name, dtype_name(dtype), read * 1e-9,
-           bytes * 1e-6);
+    const char *with;
+    double arithmetic = limits_arithmetic(limit, dtype_name(dtype), &with);
+    printf("%s, %s, %.0f MB of weights; limits: read %.1f GB/s, %s %.0f GOP/s\n", info.name,
+           dtype_name(dtype), bytes * 1e-6, limit->read * 1e-9, with, arithmetic * 1e-9);
 
     static int32_t ids[MAX_TOKENS], positions[MAX_TOKENS], start[MAX_TOKENS + 1], context[MAX_TOKENS],
         block_start[MAX_TOKENS + 1], blocks[MAX_TOKENS * CONTEXT / 16];
@@ -192,26 +154,28 @@ static void run(enum dtype dtype, int threads, const char *variant) {
             dev->resid[i] = (float)(random_u32() & 0xffffu) / 65536.0f - 0.5f;
         double best = 1e30, gemm = 1e30;
         for (int round = 0; round < 4; round++) {
-            double t0 = now(), attention = 0;
+            double t0 = bench_now(), attention = 0;
             for (int i = 0; i < LAYERS; i++) {
                 backend_cpu.qkv(dev, ws.q, ws.resid, &layers[i], &step);
-                double t1 = now();
+                double t1 = bench_now();
                 if (prefill)
                     backend_cpu.attn_prefill(dev, ws.h, ws.q, &layers[i], &step);
                 else
                     backend_cpu.attn_decode(dev, ws.h, ws.q, &layers[i], &step);
-                attention += now() - t1;
+                attention += bench_now() - t1;
                 backend_cpu.proj_add(dev, ws.resid, ws.h, layers[i].attn_out, &step);
                 backend_cpu.mlp_in(dev, ws.h, ws.resid, &layers[i], &step);
                 backend_cpu.proj_add(dev, ws.resid, ws.h, layers[i].down, &step);
             }
-            double t = now() - t0;
+            double t = bench_now() - t0;
             best = fmin(best, t);
             gemm = fmin(gemm, t - attention);
         }
-        printf("  %s M=%-3d %7.2f ms a step  dense %7.2f ms  %6.1f GB/s = %4.0f %% of read  %6.1f GMAC/s\n",
+        double rate = 2 * macs * M / gemm;
+        printf("  %s M=%-3d %7.2f ms a step  dense %7.2f ms  %6.1f GB/s = %3.0f %% of read  %7.1f GOP/s = "
+               "%3.0f %%\n",
                prefill ? "prefill" : "decode ", M, best * 1e3, gemm * 1e3, bytes / gemm * 1e-9,
-               100 * bytes / gemm / read, macs * M / gemm * 1e-9);
+               100 * bytes / gemm / limit->read, rate * 1e-9, arithmetic > 0 ? 100 * rate / arithmetic : 0.0);
     }
     backend_cpu.close(dev);
 }
@@ -221,7 +185,9 @@ int main(int argc, char **argv) {
     const char *variant = argc > 2 ? argv[2] : "auto";
     static const enum dtype dtypes[] = {DTYPE_Q8_0, DTYPE_Q4_0, DTYPE_Q4_K, DTYPE_Q5_K,
                                         DTYPE_Q6_K, DTYPE_BF16, DTYPE_F16,  DTYPE_F32};
+    struct limits limit;
+    limits_measure(threads, LIMITS_PASSES, &limit);
     for (size_t i = 0; i < sizeof dtypes / sizeof *dtypes; i++)
-        run(dtypes[i], threads, variant);
+        run(dtypes[i], threads, variant, &limit);
     return 0;
 }

@@ -1,0 +1,322 @@
+// Speed of a whole model through scheduler and engine, without HTTP: tokens/s of prefill and of decode at
+// several batch sizes, beside this machine's limits measured in the same run. Prints one JSON object;
+// models.py makes tables of it.
+//
+//   bench_model MODEL.gguf [--threads N] [--variant auto|scalar|avx2|avx512] [--kv-cache-dtype auto]
+//               [--prefill 512] [--batches 1,8,16,32] [--prompt 112] [--steps 32] [--repeats 5]
+//               [--limit-passes 5]
+//
+// Prompts are random token ids. Decode runs `steps` steps of `batch` requests whose prompts have `prompt`
+// tokens, so that the middle of their contexts is prompt + steps / 2. A step is everything between two plans:
+// planning, the forward pass, drawing greedily, the scheduler's update.
+//
+// gb_s counts what a step must read: the bytes of all matrices as the file stores them (the embedding only
+// where it is the head, too) and the keys and values of the contexts. gop_s counts two operations per weight
+// and token, and those of attention. of_limit is the time that reading at the measured bandwidth or
+// calculating at the measured rate would take, whichever is longer, by the time taken.
+#include "engine.h"
+#include "gguf.h"
+#include "limits.h"
+#include "log.h"
+
+#include <getopt.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_BATCHES = 16, MAX_REPEATS = 100, BLOCK = 16 };
+
+struct options {
+    const char *path, *variant, *kv_dtype;
+    int threads, prefill, prompt, steps, repeats, limit_passes;
+    int batches[MAX_BATCHES], num_batches;
+};
+
+struct cost {                     // of the model's file
+    double matrix_bytes;          // that every step reads
+    double layer_macs, head_macs; // of a row
+};
+
+struct bench {
+    struct engine *engine;
+    struct scheduler sched;
+    struct token_event *events;
+    struct cost cost;
+    struct limits limits;
+    uint64_t next_id;
+    uint64_t random;
+};
+
+static void die(const char *what, const char *why) {
+    fprintf(stderr, "bench_model: %s: %s\n", what, why);
+    exit(1);
+}
+
+static int whole(const char *name, const char *text, int min, int max) {
+    char *end;
+    long n = strtol(text, &end, 10);
+    if (*end || end == text || n < min || n > max)
+        die(name, "expected a whole number in range");
+    return (int)n;
+}
+
+static void parse(struct options *o, int argc, char **argv) {
+    static const struct option names[] = {
+        {"threads", 1, 0, 't'}, {"variant", 1, 0, 'v'},        {"prefill", 1, 0, 'p'},
+        {"batches", 1, 0, 'b'}, {"prompt", 1, 0, 'c'},         {"steps", 1, 0, 's'},
+        {"repeats", 1, 0, 'r'}, {"kv-cache-dtype", 1, 0, 'k'}, {"limit-passes", 1, 0, 'l'},
+        {0, 0, 0, 0},
+    };
+    *o = (struct options){.prefill = 512,
+                          .prompt = 112,
+                          .steps = 32,
+                          .repeats = 5,
+                          .limit_passes = LIMITS_PASSES,
+                          .batches = {1, 8, 16, 32},
+                          .num_batches = 4,
+                          .kv_dtype = "auto"};
+    for (int c; (c = getopt_long(argc, argv, "", names, NULL)) >= 0;) {
+        switch (c) {
+        case 't': o->threads = whole("--threads", optarg, 0, 1024); break;
+        case 'v': o->variant = strcmp(optarg, "auto") == 0 ? NULL : optarg; break;
+        case 'p': o->prefill = whole("--prefill", optarg, 0, 1 << 20); break;
+        case 'c': o->prompt = whole("--prompt", optarg, 1, 1 << 20); break;
+        case 's': o->steps = whole("--steps", optarg, 1, 1 << 20); break;
+        case 'r': o->repeats = whole("--repeats", optarg, 1, MAX_REPEATS); break;
+        case 'l': o->limit_passes = whole("--limit-passes", optarg, 1, 1000); break;
+        case 'k': o->kv_dtype = optarg; break;
+        case 'b':
+            o->num_batches = 0;
+            for (char *word = strtok(optarg, ","); word && o->num_batches < MAX_BATCHES;
+                 word = strtok(NULL, ","))
+                o->batches[o->num_batches++] = whole("--batches", word, 1, 4096);
+            break;
+        default: exit(2);
+        }
+    }
+    if (optind + 1 != argc)
+        die("usage", "bench_model MODEL.gguf [flags]");
+    o->path = argv[optind];
+}
+
+static struct cost file_cost(const char *path) {
+    struct err err = {0};
+    struct gguf *g = gguf_open(path, &err);
+    if (!g)
+        die(path, err.msg);
+    struct cost cost = {0};
+    bool tied = !gguf_find_tensor(g, "output.weight");
+    for (size_t i = 0; i < gguf_num_tensors(g); i++) {
+        const struct gguf_info *t = gguf_info_at(g, i);
+        static const char embedding[] = "token_embd.weight", head[] = "output.weight";
+        bool is_embedding = t->name.len == strlen(embedding) && !memcmp(t->name.data, embedding, t->name.len);
+        bool is_head = t->name.len == strlen(head) && !memcmp(t->name.data, head, t->name.len);
+        if (t->view.ndim != 2 || (is_embedding && !tied))
+            continue;
+        cost.matrix_bytes += (double)t->bytes;
+        *(is_head || is_embedding ? &cost.head_macs : &cost.layer_macs) += (double)t->elements;
+    }
+    gguf_close(g);
+    return cost;
+}
+
+static void add(struct bench *b, int prompt, int output, struct request **list) {
+    token_id *ids = malloc((size_t)prompt * sizeof *ids);
+    if (!ids)
+        die("memory", "none");
+    for (int i = 0; i < prompt; i++) {
+        b->random ^= b->random << 13;
+        b->random ^= b->random >> 7;
+        b->random ^= b->random << 17;
+        ids[i] = (token_id)((b->random >> 20) % (uint64_t)engine_info(b->engine)->model.vocab);
+    }
+    struct request_params p = {.id = b->next_id++,
+                               .prompt = ids,
+                               .num_prompt = prompt,
+                               .max_output = output,
+                               .sampling = {.top_p = 1, .repetition_penalty = 1, .logprobs = -1}};
+    struct request *r = request_new(&p, BLOCK);
+    free(ids);
+    if (!r || sched_add(&b->sched, r) != STATUS_OK)
+        die("scheduler", "it takes no request");
+    *list = r;
+}
+
+// One step; the plan stays readable until the next.
+static const struct plan *step(struct bench *b) {
+    struct step_result result;
+    struct err err = {0};
+    const struct plan *plan = sched_step(&b->sched);
+    if (!plan)
+        die("scheduler", "it has nothing to do");
+    engine_launch(b->engine, plan);
+    if (engine_collect(b->engine, &result, &err) != STATUS_OK)
+        die("device", err.msg);
+    int n = sched_update(&b->sched, plan->id, &result.outcome, b->events);
+    for (int i = 0; i < n; i++)
+        if (b->events[i].finish == FINISH_ERROR)
+            die("model", "its logits are not finite");
+    return plan;
+}
+
+// Sum over layers of bytes and multiplications that `tokens` positions of one context cost one query row.
+static double kv_bytes(const struct bench *b, double tokens) {
+    const struct engine_info *info = engine_info(b->engine);
+    double size = strcmp(info->kv_dtype, "F32") == 0 ? 4 : 2;
+    return 2 * size * tokens * info->model.num_layers * info->model.num_kv_heads * info->model.head_dim;
+}
+
+static double attention_macs(const struct bench *b, double tokens) {
+    const struct model_config *m = &engine_info(b->engine)->model;
+    return 2 * tokens * m->num_layers * m->num_heads * m->head_dim;
+}
+
+static int compare(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static double median(const double *values, int n) {
+    double sorted[MAX_REPEATS];
+    memcpy(sorted, values, (size_t)n * sizeof *sorted);
+    qsort(sorted, (size_t)n, sizeof *sorted, compare);
+    return n % 2 ? sorted[n / 2] : (sorted[n / 2 - 1] + sorted[n / 2]) / 2;
+}
+
+// bytes and ops: of one step of `seconds`.
+static void print_rates(const struct bench *b, const double *tokens_s, int n, int tokens, double bytes,
+                        double macs) {
+    const char *with;
+    double rate = limits_arithmetic(&b->limits, engine_info(b->engine)->weights_dtype, &with);
+    double m = median(tokens_s, n), seconds = tokens / m;
+    double least = fmax(bytes / b->limits.read, rate > 0 ? 2 * macs / rate : 0);
+    printf(
+        "\"tokens_s\":%.3f,\"ms\":%.6f,\"gb_s\":%.4f,\"gop_s\":%.3f,\"of_limit\":%.4f,\"samples_tokens_s\":[",
+        m, seconds * 1e3, bytes / seconds * 1e-9, 2 * macs / seconds * 1e-9, least / seconds);
+    for (int i = 0; i < n; i++)
+        printf("%s%.3f", i ? "," : "", tokens_s[i]);
+    printf("]}");
+    fflush(stdout);
+}
+
+static void prefill(struct bench *b, const struct options *o) {
+    double tokens_s[MAX_REPEATS];
+    int n = o->prefill;
+    for (int i = -1; i < o->repeats; i++) { // the first one warms up
+        struct request *r;
+        add(b, n, 1, &r);
+        double t = bench_now();
+        while (!sched_idle(&b->sched))
+            step(b);
+        t = bench_now() - t;
+        if (i >= 0)
+            tokens_s[i] = n / t;
+        request_free(r);
+    }
+    double macs = n * b->cost.layer_macs + b->cost.head_macs + attention_macs(b, 0.5 * n * (n + 1));
+    printf(",\n\"prefill\":{\"tokens\":%d,", n);
+    print_rates(b, tokens_s, o->repeats, n, b->cost.matrix_bytes + kv_bytes(b, n), macs);
+}
+
+static void decode(struct bench *b, const struct options *o, int batch) {
+    double tokens_s[MAX_REPEATS], context = 0;
+    struct request **list = calloc((size_t)batch, sizeof *list);
+    if (!list)
+        die("memory", "none");
+    int chunks = (int)((long long)batch * o->prompt / b->sched.config.max_step_tokens) * 2 + 2;
+    for (int i = 0; i < o->repeats; i++) {
+        for (int k = 0; k < batch; k++)
+            add(b, o->prompt, o->steps + chunks + 1, &list[k]);
+        while (step(b)->num_decode != batch) // the step after the last prefill warms up
+            ;
+        double t = bench_now(), positions = 0;
+        for (int k = 0; k < o->steps; k++) {
+            const struct plan *plan = step(b);
+            for (int j = 0; j < plan->num_items; j++)
+                positions += plan->items[j].first + 1;
+            if (plan->num_decode != batch)
+                die("scheduler", "a decode step lacks requests");
+        }
+        tokens_s[i] = (double)batch * o->steps / (bench_now() - t);
+        context = positions / ((double)batch * o->steps);
+        for (int k = 0; k < batch; k++) {
+            if (!sched_remove(&b->sched, list[k], FINISH_CANCELLED))
+                die("scheduler", "it keeps a request");
+            request_free(list[k]);
+        }
+    }
+    free(list);
+    double macs = batch * (b->cost.layer_macs + b->cost.head_macs + attention_macs(b, context));
+    printf("{\"batch\":%d,\"context\":%.1f,", batch, context);
+    print_rates(b, tokens_s, o->repeats, batch, b->cost.matrix_bytes + batch * kv_bytes(b, context), macs);
+}
+
+int main(int argc, char **argv) {
+    struct options o;
+    parse(&o, argc, argv);
+    int seqs = 1;
+    for (int i = 0; i < o.num_batches; i++)
+        seqs = o.batches[i] > seqs ? o.batches[i] : seqs;
+    int length =
+        o.prompt + o.steps + seqs * o.prompt / 512 * 2 + 8; // of a decoding request, with the steps before
+    int tokens = o.prefill > 512 ? o.prefill : 512, longest = length > o.prefill ? length : o.prefill + 1;
+    if (tokens < seqs)
+        tokens = seqs;
+    int blocks = seqs * ((length + BLOCK - 1) / BLOCK), least = (longest + BLOCK - 1) / BLOCK;
+
+    struct bench b = {.next_id = 1, .random = 88172645463325252u, .cost = file_cost(o.path)};
+    limits_measure(o.threads, o.limit_passes, &b.limits);
+    log_set_level(LOG_WARN);
+    struct err err = {0};
+    struct engine_config config = {
+        .path = o.path,
+        .device = "cpu",
+        .variant = o.variant,
+        .num_threads = o.threads,
+        .kv_dtype = o.kv_dtype,
+        .block_size = BLOCK,
+        .max_model_len = longest,
+        .max_num_seqs = seqs,
+        .max_num_batched_tokens = tokens,
+        .num_kv_blocks = blocks > least ? blocks : least,
+    };
+    b.engine = engine_open(&config, &err);
+    if (!b.engine)
+        die(o.path, err.msg);
+    const struct engine_info *info = engine_info(b.engine);
+    struct sched_config sched = {
+        .max_running = seqs,
+        .max_step_tokens = tokens,
+        .max_chunk = tokens,
+        .max_waiting = seqs,
+        .max_waiting_tokens = INT64_MAX,
+        .max_model_len = info->max_model_len,
+    };
+    b.events = calloc((size_t)seqs * 2, sizeof *b.events);
+    if (!b.events || sched_init(&b.sched, &sched, engine_kv(b.engine)) != STATUS_OK)
+        die("scheduler", "no memory");
+
+    const char *with;
+    double rate = limits_arithmetic(&b.limits, info->weights_dtype, &with);
+    printf(
+        "{\"device\":\"%s\",\"weights_dtype\":\"%s\",\"kv_dtype\":\"%s\",\"params\":%llu,\"file_bytes\":%llu,"
+        "\"packed_bytes\":%llu,\"step_bytes\":%.0f,\"load_seconds\":%.3f,\n\"limits\":",
+        info->device, info->weights_dtype, info->kv_dtype, (unsigned long long)info->num_params,
+        (unsigned long long)info->file_bytes, (unsigned long long)info->weight_bytes, b.cost.matrix_bytes,
+        info->load_seconds);
+    limits_print_json(&b.limits);
+    printf(",\n\"arithmetic_limit\":{\"with\":\"%s\",\"gop_s\":%.1f}", with, rate * 1e-9);
+    if (o.prefill > 0)
+        prefill(&b, &o);
+    printf(",\n\"decode\":[");
+    for (int i = 0; i < o.num_batches; i++) {
+        printf("%s\n", i ? "," : "");
+        decode(&b, &o, o.batches[i]);
+    }
+    puts("]}");
+    free(b.events);
+    sched_destroy(&b.sched);
+    engine_close(b.engine);
+    return fflush(stdout) == 0 ? 0 : 1;
+}

@@ -1,0 +1,228 @@
+// Reads: a buffer much larger than the caches, on huge pages, touched first by the thread that reads it, with
+// the widest loads there are. How many streams a thread should read at once, and whether it should prefetch,
+// depends on the machine: all combinations run, the best counts. Arithmetic: independent accumulators in
+// registers.
+//
+// Measured on two shared cores of an AMD EPYC (bench_kernels): see the numbers in README.md.
+#include "limits.h"
+
+#include "memory.h"
+#include "pool.h"
+
+#include <math.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+enum { LINE = 64, ACCUMULATORS = 12, MAX_STREAMS = 8, PREFETCH_AHEAD = 2048, ROUNDS = 4 };
+static const size_t page = (size_t)2 << 20;
+static const long iterations = 2000000; // of ACCUMULATORS instructions: about 5 ms
+
+double bench_now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+// ---- reading
+
+// Reads `bytes` (a multiple of streams * 4 lines) as that many streams side by side.
+typedef void read_fn(const char *data, size_t bytes, int streams, bool prefetch);
+
+static void read_words(const char *data, size_t bytes, int streams, bool prefetch) {
+    uint64_t sum[8] = {0}, word;
+    size_t part = bytes / (size_t)streams;
+    (void)prefetch;
+    for (size_t at = 0; at < part; at += LINE)
+        for (int s = 0; s < streams; s++)
+            for (size_t i = 0; i < 8; i++) {
+                memcpy(&word, data + (size_t)s * part + at + i * 8, sizeof word);
+                sum[i] ^= word;
+            }
+    for (int i = 0; i < 8; i++)
+        __asm__ volatile("" : : "r"(sum[i]));
+}
+
+#if defined(__x86_64__)
+#define READ(name, isa, vector, zero, load, xor, width)                                                      \
+    __attribute__((target(isa))) static void name(const char *data, size_t bytes, int streams,               \
+                                                  bool prefetch) {                                           \
+        vector sum[4];                                                                                       \
+        for (int i = 0; i < 4; i++)                                                                          \
+            sum[i] = zero();                                                                                 \
+        size_t part = bytes / (size_t)streams;                                                               \
+        for (size_t at = 0; at < part; at += 4 * LINE)                                                       \
+            for (int s = 0; s < streams; s++) {                                                              \
+                const char *p = data + (size_t)s * part + at;                                                \
+                if (prefetch)                                                                                \
+                    for (int i = 0; i < 4; i++)                                                              \
+                        _mm_prefetch(p + PREFETCH_AHEAD + i * LINE, _MM_HINT_T0);                            \
+                for (int i = 0; i < 4 * LINE / width; i++)                                                   \
+                    sum[i % 4] = xor(sum[i % 4], load((const void *)(p + i * width)));                       \
+            }                                                                                                \
+        for (int i = 0; i < 4; i++)                                                                          \
+            __asm__ volatile("" : : "v"(sum[i]));                                                            \
+    }
+
+READ(read_avx512, "avx512f", __m512i, _mm512_setzero_si512, _mm512_load_si512, _mm512_xor_si512, 64)
+READ(read_avx2, "avx2", __m256i, _mm256_setzero_si256, _mm256_load_si256, _mm256_xor_si256, 32)
+#endif
+
+struct read_task {
+    read_fn *read;
+    char *data;
+    size_t share; // bytes of one thread
+    int streams;
+    bool prefetch;
+};
+
+static void touch_share(void *ctx, int thread, int num_threads) {
+    struct read_task *r = ctx;
+    (void)num_threads;
+    memset(r->data + r->share * (size_t)thread, thread + 1, r->share);
+}
+
+static void read_share(void *ctx, int thread, int num_threads) {
+    struct read_task *r = ctx;
+    (void)num_threads;
+    r->read(r->data + r->share * (size_t)thread, r->share, r->streams, r->prefetch);
+}
+
+static void measure_read(struct pool *pool, int passes, struct limits *out) {
+    size_t bytes = (size_t)1 << 30, n = (size_t)pool_size(pool), unit = page * n;
+    while (bytes > memory_available() / 2 && bytes > ((size_t)64 << 20))
+        bytes /= 2;
+    bytes = (bytes + unit - 1) / unit * unit;
+    struct region region = region_alloc(bytes + page); // prefetches run past the end
+    if (!region.data) {
+        fprintf(stderr, "no memory for the read test\n");
+        exit(1);
+    }
+    struct read_task r = {.read = read_words, .data = region.data, .share = bytes / n};
+#if defined(__x86_64__)
+    if (__builtin_cpu_supports("avx512f"))
+        r.read = read_avx512;
+    else if (__builtin_cpu_supports("avx2"))
+        r.read = read_avx2;
+#endif
+    pool_run(pool, touch_share, &r, true);
+    for (int i = 0; i < passes; i++) // outermost, so that a busy moment spoils no combination
+        for (r.streams = 1; r.streams <= MAX_STREAMS; r.streams *= 2)
+            for (int prefetch = 0; prefetch < 2; prefetch++) {
+                r.prefetch = prefetch;
+                double t = bench_now();
+                pool_run(pool, read_share, &r, true);
+                out->read = fmax(out->read, (double)bytes / (bench_now() - t));
+            }
+    out->read_bytes = bytes;
+    region_free(&region);
+}
+
+// ---- arithmetic
+
+#if defined(__x86_64__)
+// The operands are opaque to the compiler, and so are the sums after the loop: nothing can be left out.
+#define LOOP(name, isa, vector, zero, operand, step)                                                         \
+    __attribute__((target(isa))) static void name(void *ctx, int thread, int num_threads) {                  \
+        (void)ctx, (void)thread, (void)num_threads;                                                          \
+        vector acc[ACCUMULATORS];                                                                            \
+        operand a, b;                                                                                        \
+        memset(&a, 0, sizeof a);                                                                             \
+        memset(&b, 0, sizeof b);                                                                             \
+        _Pragma("GCC unroll 16") for (int i = 0; i < ACCUMULATORS; i++) acc[i] = zero();                     \
+        for (long n = 0; n < iterations; n++) {                                                              \
+            __asm__ volatile("" : "+v"(a), "+v"(b));                                                         \
+            _Pragma("GCC unroll 16") for (int i = 0; i < ACCUMULATORS; i++) acc[i] = step;                   \
+        }                                                                                                    \
+        _Pragma("GCC unroll 16") for (int i = 0; i < ACCUMULATORS;                                           \
+                                      i++) __asm__ volatile("" : : "v"(acc[i]));                             \
+    }
+
+LOOP(loop_vpdpbusd, "avx512f,avx512vnni", __m512i, _mm512_setzero_si512, __m512i,
+     _mm512_dpbusd_epi32(acc[i], a, b))
+LOOP(loop_vdpbf16ps, "avx512f,avx512bf16", __m512, _mm512_setzero_ps, __m512bh,
+     _mm512_dpbf16_ps(acc[i], a, b))
+LOOP(loop_vfmadd_zmm, "avx512f", __m512, _mm512_setzero_ps, __m512, _mm512_fmadd_ps(a, b, acc[i]))
+LOOP(loop_vfmadd_ymm, "avx2,fma", __m256, _mm256_setzero_ps, __m256, _mm256_fmadd_ps(a, b, acc[i]))
+LOOP(loop_vpmaddubsw, "avx2", __m256i, _mm256_setzero_si256, __m256i,
+     _mm256_add_epi32(acc[i], _mm256_madd_epi16(_mm256_maddubs_epi16(a, b), b)))
+#endif
+
+#if defined(__x86_64__)
+// macs: of one accumulator's step.
+static double measure_loop(struct pool *pool, int passes, pool_fn *loop, int macs) {
+    double best = 0, ops = 2.0 * macs * ACCUMULATORS * (double)iterations * pool_size(pool);
+    for (int i = 0; i < ROUNDS * passes; i++) {
+        double t = bench_now();
+        pool_run(pool, loop, NULL, true);
+        best = fmax(best, ops / (bench_now() - t));
+    }
+    return best;
+}
+
+static void measure_arithmetic(struct pool *pool, int passes, struct limits *out) {
+    bool avx512 = __builtin_cpu_supports("avx512f"), avx2 = __builtin_cpu_supports("avx2");
+    if (avx512 && __builtin_cpu_supports("avx512vnni")) {
+        out->int8 = measure_loop(pool, passes, loop_vpdpbusd, 64);
+        out->int8_with = "vpdpbusd zmm";
+    } else if (avx2) {
+        out->int8 = measure_loop(pool, passes, loop_vpmaddubsw, 32);
+        out->int8_with = "vpmaddubsw ymm";
+    }
+    if (avx512 && __builtin_cpu_supports("avx512bf16")) {
+        out->bf16 = measure_loop(pool, passes, loop_vdpbf16ps, 32);
+        out->bf16_with = "vdpbf16ps zmm";
+    }
+    if (avx512) {
+        out->f32 = measure_loop(pool, passes, loop_vfmadd_zmm, 16);
+        out->f32_with = "vfmadd zmm";
+    } else if (avx2 && __builtin_cpu_supports("fma")) {
+        out->f32 = measure_loop(pool, passes, loop_vfmadd_ymm, 8);
+        out->f32_with = "vfmadd ymm";
+    }
+}
+#else
+static void measure_arithmetic(struct pool *pool, int passes, struct limits *out) {
+    (void)pool, (void)passes, (void)out;
+}
+#endif
+
+void limits_measure(int threads, int passes, struct limits *out) {
+    *out = (struct limits){.int8_with = "none", .bf16_with = "none", .f32_with = "none"};
+    struct pool *pool = pool_open(threads);
+    if (!pool) {
+        fprintf(stderr, "no threads\n");
+        exit(1);
+    }
+    out->threads = pool_size(pool);
+    measure_read(pool, passes, out);
+    measure_arithmetic(pool, passes, out);
+    pool_close(pool);
+}
+
+void limits_print_json(const struct limits *l) {
+    printf("{\"threads\":%d,\"read_gb_s\":%.3f,\"read_buffer_bytes\":%zu,\"int8_gop_s\":%.1f,\"int8_with\":"
+           "\"%s\","
+           "\"bf16_gop_s\":%.1f,\"bf16_with\":\"%s\",\"f32_gop_s\":%.1f,\"f32_with\":\"%s\"}",
+           l->threads, l->read * 1e-9, l->read_bytes, l->int8 * 1e-9, l->int8_with, l->bf16 * 1e-9,
+           l->bf16_with, l->f32 * 1e-9, l->f32_with);
+}
+
+double limits_arithmetic(const struct limits *l, const char *dtype, const char **with) {
+    bool quantised = dtype[0] == 'Q' || dtype[0] == 'I', bf16 = strcmp(dtype, "BF16") == 0;
+    if (quantised && l->int8 > 0) {
+        *with = l->int8_with;
+        return l->int8;
+    }
+    if (bf16 && l->bf16 > 0) {
+        *with = l->bf16_with;
+        return l->bf16;
+    }
+    *with = l->f32_with;
+    return l->f32;
+}

@@ -1,0 +1,25 @@
+// What this machine can do at most, measured in the same run as what is compared with it.
+#pragma once
+
+#include <stddef.h>
+
+struct limits {
+    double read; // bytes/s from memory by all threads, the best of several access patterns
+    size_t read_bytes;
+    double int8, bf16,
+        f32; // operations/s by all threads, a multiply and an add being two; 0: no such instruction
+    const char *int8_with, *bf16_with, *f32_with; // the instruction
+    int threads;
+};
+
+enum { LIMITS_PASSES = 5 }; // two seconds on a quiet machine
+
+// Everything is measured `passes` times, and the best counts. threads 0: as many as the processors this
+// process may use. Ends the process where there is no memory.
+void limits_measure(int threads, int passes, struct limits *out);
+// Prints it as a JSON object, without a newline.
+void limits_print_json(const struct limits *l);
+// The arithmetic limit of a weight type by its name ("Q8_0", "BF16", "F32" …): the widest instruction that
+// its products can use. *with: that instruction.
+double limits_arithmetic(const struct limits *l, const char *dtype, const char **with);
+double bench_now(void); // seconds of the monotonic clock

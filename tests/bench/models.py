@@ -1,0 +1,291 @@
+#!/usr/bin/env python3
+"""Speed of whole models of real shapes and random weights, beside this machine's limits, and beside llama.cpp's.
+
+    models.py [--models llama-1b,…] [--types q8_0,…] [--threads N] [--variant avx2] [--peers DIR] [--json FILE]
+
+Makes each file with tools/make_gguf.py where the cache has none, runs bench_model on it (prefill of 512 tokens; decode at
+batches 1, 8, 16 and 32, contexts of about 128), and prints a Markdown table; --json writes everything with machine, date and
+commit. "of limit" is the time that reading the weights and the KV cache at the measured bandwidth or calculating at the
+measured rate would take, whichever is longer, by the time taken.
+
+--peers DIR: every folder under DIR with a llama-bench is a peer. Peers and we take turns on the same file with the same number
+of threads (A B A B …, --rounds times); the medians of the rounds are compared. llama-bench gives the prefill,
+llama-batched-bench beside it the decode at the same contexts as ours; without it, llama-bench's decode stands for batch 1.
+
+Needs numpy (Debian: python3-numpy) to make large files. Nothing is asserted about time.
+"""
+import argparse
+import datetime
+import hashlib
+import importlib.util
+import json
+import os
+import platform
+import re
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+TOOLS = ROOT / "tests/tools"
+sys.path.insert(0, str(TOOLS))
+import make_gguf  # noqa: E402
+
+# Small enough that the default ends in minutes: the shapes of at most about a thousand million weights, and one type of 8
+# bits and one of 4, of what make_gguf.py knows.
+DEFAULT_MODELS = [m for m in make_gguf.PRESETS if re.search(r"(0\.[0-9]|1)b$", m)]
+DEFAULT_TYPES = [t for t in ("q8_0", "q4_k_m") if t in make_gguf.TYPES]
+RATES = ("read_gb_s", "int8_gop_s", "bf16_gop_s", "f32_gop_s")
+
+
+def progress(text):
+    print(f"== {text}", file=sys.stderr, flush=True)
+
+
+def words(text):
+    return [w for w in text.split(",") if w]
+
+
+def file_name(model, kind):
+    """The name holds a hash of the makers: a change of them makes the file again."""
+    h = hashlib.sha256()
+    for path in sorted(TOOLS.glob("*gguf*.py")) + sorted(TOOLS.glob("*quant*.py")):
+        h.update(path.read_bytes())
+    return f"{model}-{kind}-{h.hexdigest()[:10]}.gguf"
+
+
+def make(model, kind, cache):
+    path = cache / file_name(model, kind)
+    if not path.exists():
+        if importlib.util.find_spec("numpy") is None and model != "tiny":
+            sys.exit("models.py: making files of this size needs numpy (Debian: python3-numpy, with /usr/bin/python3)")
+        progress(f"making {path}")
+        cache.mkdir(parents=True, exist_ok=True)
+        for old in cache.glob(f"{model}-{kind}-*.gguf"):
+            old.unlink()
+        new = path.with_suffix(".new")
+        run([sys.executable, TOOLS / "make_gguf.py", new, "--preset", model, "--type", kind])
+        new.rename(path)
+    return path
+
+
+def run(command):
+    command = [str(c) for c in command]
+    env = {k: v for k, v in os.environ.items() if not k.startswith("QUIRE_")}
+    done = subprocess.run(command, capture_output=True, text=True, env=env)
+    if done.returncode != 0:
+        sys.exit(f"models.py: {' '.join(command)}: exit code {done.returncode}\n{(done.stdout + done.stderr)[-2000:]}")
+    return done.stdout
+
+
+# ---- ours
+
+
+def quire(a, path, repeats):
+    command = [a.bench, path, "--threads", a.threads, "--variant", a.variant, "--prefill", a.prefill, "--batches",
+               ",".join(map(str, a.batches)), "--prompt", a.prompt, "--steps", a.steps, "--repeats", repeats,
+               "--kv-cache-dtype", a.kv_cache_dtype, "--limit-passes", a.limit_passes]
+    return json.loads(run(command))
+
+
+def merge(rounds):
+    """One result of several rounds: the medians of all samples, the best of the limits."""
+    out = json.loads(json.dumps(rounds[0]))
+    raise_limits(out, rounds)
+
+    def combine(into, parts):
+        into["samples_tokens_s"] = [s for p in parts for s in p["samples_tokens_s"]]
+        median = statistics.median(into["samples_tokens_s"])
+        faster = median / into["tokens_s"]
+        into["tokens_s"] = median
+        into["ms"] /= faster
+        into["gb_s"] *= faster
+        into["gop_s"] *= faster
+
+    if "prefill" in out:
+        combine(out["prefill"], [r["prefill"] for r in rounds])
+    for i, entry in enumerate(out["decode"]):
+        combine(entry, [r["decode"][i] for r in rounds])
+    return out
+
+
+def raise_limits(result, others):
+    """Each limit becomes the best that any run measured: a busy moment may have lowered one, nothing raises it."""
+    for key in RATES:
+        result["limits"][key] = max(o["limits"][key] for o in [result, *others])
+    a = result["arithmetic_limit"]
+    kind = next((k for k in ("int8", "bf16", "f32") if result["limits"][k + "_with"] == a["with"]), None)
+    a["gop_s"] = result["limits"][kind + "_gop_s"] if kind else 0
+
+
+def compare_with_limits(results):
+    results = [r["quire"] for r in results]
+    for q in results:
+        raise_limits(q, results)
+        read, rate = q["limits"]["read_gb_s"], q["arithmetic_limit"]["gop_s"]
+        for entry in [*([q["prefill"]] if "prefill" in q else []), *q["decode"]]:
+            entry["of_limit"] = max(entry["gb_s"] / read, entry["gop_s"] / rate if rate else 0)
+
+
+# ---- peers
+
+
+def find_peers(folder):
+    """{name: {"llama-bench": path, "llama-batched-bench": path or None}}, named by the folder below DIR."""
+    peers = {}
+    for bench in sorted(Path(folder).rglob("llama-bench")):
+        if bench.is_file() and os.access(bench, os.X_OK):
+            batched = bench.with_name("llama-batched-bench")
+            name = str(bench.parent.relative_to(folder)).removesuffix("/bin").removesuffix("/build")
+            peers[name] = {"llama-bench": bench, "llama-batched-bench": batched if os.access(batched, os.X_OK) else None}
+    return peers
+
+
+def parse_batched(text):
+    """[(batch, decode tokens/s)] from the lines of JSON or the table of llama-batched-bench."""
+    out = []
+    for line in text.splitlines():
+        if "{" in line and '"speed_tg"' in line:
+            row = json.loads(line[line.index("{") : line.rindex("}") + 1])
+            out.append((int(row["pl"]), float(row["speed_tg"])))
+        elif line.startswith("|"):  # PP TG B N_KV T_PP S_PP T_TG S_TG T S
+            cells = [c.strip() for c in line.strip().strip("|").split("|")]
+            if len(cells) == 10 and cells[0].isdigit():
+                out.append((int(cells[2]), float(cells[7])))
+    return out
+
+
+def peer(a, tools, path, threads):
+    """Tokens/s: {"prefill": x, "generate": x, "decode": {batch: x}, "build": …}."""
+    rows = json.loads(run([tools["llama-bench"], "-m", path, "-p", a.prefill, "-n", 64, "-t", threads, "-r", a.repeats,
+                           "-o", "json"]))
+    out = {"decode": {}, "build": rows[0].get("build_commit")}
+    for row in rows:
+        if row["n_prompt"] and not row["n_gen"]:
+            out["prefill"] = statistics.median(row.get("samples_ts") or [row["avg_ts"]])
+        elif row["n_gen"] and not row["n_prompt"]:
+            out["generate"] = statistics.median(row.get("samples_ts") or [row["avg_ts"]])
+    if tools["llama-batched-bench"]:
+        context = max(a.batches) * (a.prompt + a.steps)
+        text = run([tools["llama-batched-bench"], "-m", path, "-c", context, "-npp", a.prompt, "-ntg", a.steps, "-npl",
+                    ",".join(map(str, a.batches)), "-t", threads, "-tb", threads])
+        out["decode"] = {str(b): rate for b, rate in parse_batched(text)}
+        if set(out["decode"]) != set(map(str, a.batches)):
+            sys.exit(f"models.py: {tools['llama-batched-bench']}: a line of numbers is missing in\n{text[-2000:]}")
+    elif 1 in a.batches and "generate" in out:
+        out["decode"] = {"1": out["generate"]}
+    return out
+
+
+def merge_peer(rounds):
+    out = {"build": rounds[0]["build"], "rounds": rounds}
+    for key in ("prefill", "generate"):
+        if key in rounds[0]:
+            out[key] = statistics.median(r[key] for r in rounds)
+    out["decode"] = {b: statistics.median(r["decode"][b] for r in rounds) for b in rounds[0]["decode"]}
+    return out
+
+
+# ---- all of it
+
+
+def measure(a, model, kind, path, peers):
+    progress(f"{model} {kind}")
+    rounds, theirs = [], {name: [] for name in peers}
+    for _ in range(a.rounds if peers else 1):
+        rounds.append(quire(a, path, a.repeats))
+        for name, tools in peers.items():
+            progress(f"{model} {kind}: {name}")
+            theirs[name].append(peer(a, tools, path, rounds[0]["limits"]["threads"]))
+    return {"model": model, "type": kind, "quire": merge(rounds),
+            "peers": {name: merge_peer(r) for name, r in theirs.items()}}
+
+
+def machine():
+    cpu = next((line.split(":", 1)[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")), "?")
+    return {"cpu": cpu, "cpus": len(os.sched_getaffinity(0)), "arch": platform.machine(), "kernel": platform.release(),
+            "load": os.getloadavg()[0]}
+
+
+def commit():
+    done = subprocess.run(["git", "-C", ROOT, "describe", "--always", "--dirty", "--abbrev=12"], capture_output=True, text=True)
+    return done.stdout.strip() or "unknown"
+
+
+def markdown(report):
+    m = report["machine"]
+    out = [f"{m['cpu']}, {m['cpus']} processors, load {m['load']:.1f} at the start, {report['date'][:10]}, commit "
+           f"{report['commit']}; `{report['command']}`", ""]
+    names = sorted({name for r in report["results"] for name in r["peers"]})
+    head = ["model", "type", "work", "tokens/s", "ms", "GB/s", "GOP/s", "of limit"] + [f"{n}, tokens/s (ours by it)" for n in names]
+    out += ["| " + " | ".join(head) + " |", "|---|---|---|" + "--:|" * (len(head) - 3)]
+    for r in report["results"]:
+        q = r["quire"]
+        rows = [(f"prefill {q['prefill']['tokens']}", q["prefill"], lambda p: p.get("prefill"))] if "prefill" in q else []
+        for d in q["decode"]:
+            rows.append((f"decode × {d['batch']}", d, lambda p, b=str(d["batch"]): p["decode"].get(b)))
+        for work, d, theirs in rows:
+            cells = [r["model"], r["type"], work, f"{d['tokens_s']:.1f}", f"{d['ms']:.2f}", f"{d['gb_s']:.1f}",
+                     f"{d['gop_s']:.0f}", f"{100 * d['of_limit']:.0f} %"]
+            for name in names:
+                rate = theirs(r["peers"][name]) if name in r["peers"] else None
+                cells.append(f"{rate:.1f} ({d['tokens_s'] / rate:.2f} ×)" if rate else "")
+            out.append("| " + " | ".join(cells) + " |")
+    l = report["results"][0]["quire"]["limits"]
+    out += ["", f"Limits with {l['threads']} threads: read {l['read_gb_s']:.1f} GB/s; {l['int8_with']} {l['int8_gop_s']:.0f}, "
+            f"{l['bf16_with']} {l['bf16_gop_s']:.0f}, {l['f32_with']} {l['f32_gop_s']:.0f} GOP/s."]
+    if m["load"] > m["cpus"] / 4:
+        out.append(f"The machine was busy with something else at the start (load {m['load']:.1f}): the numbers are too low.")
+    return "\n".join(out)
+
+
+def arguments():
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    known = ",".join(make_gguf.PRESETS)
+    p.add_argument("--models", type=words, help=f"of {known}; default: {','.join(DEFAULT_MODELS)}")
+    p.add_argument("--types", type=words, help=f"of {','.join(make_gguf.TYPES)}; default: {','.join(DEFAULT_TYPES)}")
+    p.add_argument("--threads", type=int, default=0, help="0: all processors")
+    p.add_argument("--variant", default="auto", help="auto, scalar, avx2, avx512")
+    p.add_argument("--kv-cache-dtype", default="auto")
+    p.add_argument("--prefill", type=int, default=512)
+    p.add_argument("--batches", type=lambda t: [int(w) for w in words(t)], default=[1, 8, 16, 32])
+    p.add_argument("--prompt", type=int, default=112, help="tokens of a decoding request before the first step")
+    p.add_argument("--steps", type=int, default=32)
+    p.add_argument("--repeats", type=int, help="samples of each number; default 5, with --peers 2 in each round")
+    p.add_argument("--limit-passes", type=int, default=5, help="how often each limit is measured; the best counts")
+    p.add_argument("--peers", metavar="DIR")
+    p.add_argument("--rounds", type=int, default=3, help="with --peers: how often everybody has a turn")
+    p.add_argument("--cache", type=Path, default=ROOT / "build/bench-models")
+    p.add_argument("--bench", type=Path, default=ROOT / "build/release/tests/bench_model")
+    p.add_argument("--json", type=Path, metavar="FILE")
+    a = p.parse_args()
+    a.models = a.models or DEFAULT_MODELS
+    a.types = a.types or DEFAULT_TYPES
+    for given, what, of in ((a.models, "--models", make_gguf.PRESETS), (a.types, "--types", make_gguf.TYPES)):
+        for word in given:
+            if word not in of:
+                p.error(f"{what}: expected some of {','.join(of)}, found '{word}'")
+    a.repeats = a.repeats or (2 if a.peers else 5)
+    return a
+
+
+def main():
+    a = arguments()
+    peers = find_peers(a.peers) if a.peers else {}
+    if a.peers and not peers:
+        sys.exit(f"models.py: no llama-bench under {a.peers}")
+    report = {"machine": machine(), "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+              "commit": commit(), "command": " ".join(["models.py", *sys.argv[1:]]), "results": []}
+    for model in a.models:
+        for kind in a.types:
+            report["results"].append(measure(a, model, kind, make(model, kind, a.cache), peers))
+            compare_with_limits(report["results"])
+            if a.json:  # what is there stays, whatever happens to the next
+                a.json.parent.mkdir(parents=True, exist_ok=True)
+                a.json.write_text(json.dumps(report, indent=1) + "\n")
+    print(markdown(report))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,88 @@
+#!/usr/bin/env python3
+"""models.py end to end on a tiny model, with two made-up peers: its numbers, ratios and tables, not the speed.
+
+usage: test_models.py BENCH_MODEL
+"""
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+
+BENCH = """#!/usr/bin/env python3
+import json, sys
+a = sys.argv
+assert a[a.index("-o") + 1] == "json" and a[a.index("-p") + 1] == "128" and int(a[a.index("-t") + 1]) == 1, a
+open(a[a.index("-m") + 1], "rb").close()
+row = {"build_commit": "abc", "n_prompt": 128, "n_gen": 0, "avg_ts": 99.0, "samples_ts": [100.0, 300.0, 200.0]}
+print(json.dumps([row, row | {"n_prompt": 0, "n_gen": 64, "samples_ts": [7.0]}]))
+"""
+BATCHED = """#!/usr/bin/env python3
+import sys
+print("main: n_kv_max = 4096")
+print("|    PP |     TG |    B |   N_KV |   T_PP s | S_PP t/s |   T_TG s | S_TG t/s |      T s |    S t/s |")
+print("|-------|--------|------|--------|----------|----------|----------|----------|----------|----------|")
+for b in sys.argv[sys.argv.index("-npl") + 1].split(","):
+    print(f"|   30 |     6 | {b:>4} |    144 |    0.100 |  1000.00 |    0.200 | {int(b) * 10:8.2f} |    0.300 |   480.00 |")
+"""
+
+
+def check(condition, *what):
+    if not condition:
+        sys.exit(f"test_models.py: {what}")
+
+
+def main():
+    bench = sys.argv[1]
+    with tempfile.TemporaryDirectory() as tmp:
+        tmp = Path(tmp)
+        for name, files in {"one/build/bin": {"llama-bench": BENCH, "llama-batched-bench": BATCHED}, "two": {"llama-bench": BENCH}}.items():
+            folder = tmp / "peers" / name
+            folder.mkdir(parents=True)
+            for file, text in files.items():
+                (folder / file).write_text(text)
+                (folder / file).chmod(0o755)
+        command = [sys.executable, HERE / "models.py", "--bench", bench, "--models", "tiny", "--types", "f32,q8_0", "--cache", tmp / "cache",
+                   "--threads", 1, "--prefill", 128, "--prompt", 30, "--steps", 6, "--batches", "1,3", "--rounds", 3, "--repeats", 1, "--limit-passes", 1,
+                   "--peers", tmp / "peers", "--json", tmp / "report.json"]
+        done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=600)
+        check(done.returncode == 0, done.stdout, done.stderr)
+        report = json.loads((tmp / "report.json").read_text())
+        check(report["machine"]["cpus"] > 0 and report["commit"] and report["date"].startswith("20"), report)
+        check([(r["model"], r["type"]) for r in report["results"]] == [("tiny", "f32"), ("tiny", "q8_0")])
+        for r in report["results"]:
+            q = r["quire"]
+            check(q["limits"]["threads"] == 1 and q["limits"]["read_gb_s"] > 0, q)
+            check(q["weights_dtype"].lower() == r["type"], q)
+            # 2 layers of the tiny shape, and the head: macs per token as the file has them
+            bytes_per = {"f32": 4, "q8_0": 34 / 32}[r["type"]]
+            macs = 2 * (64 * 64 * 2 + 32 * 64 * 2 + 3 * 128 * 64) + 512 * 64
+            check(abs(q["step_bytes"] - macs * bytes_per) < 1, q["step_bytes"], macs * bytes_per)
+            check([d["batch"] for d in q["decode"]] == [1, 3], q)
+            for d in [q["prefill"], *q["decode"]]:
+                check(len(d["samples_tokens_s"]) == 3 and d["tokens_s"] == sorted(d["samples_tokens_s"])[1], d)
+                check(d["gb_s"] > 0 and d["gop_s"] > 0 and d["of_limit"] > 0, d)
+            for d in q["decode"]:
+                check(30 < d["context"] < 30 + 6 + 4, d)
+                kv = 2 * (4 if r["type"] == "f32" else 2) * 2 * 2 * 16 * d["context"] * d["batch"]  # K and V, layers, heads, d
+                want = (macs * bytes_per + kv) / (d["ms"] / 1e3) / 1e9
+                check(abs(d["gb_s"] / want - 1) < 0.02, d, want)
+                check(abs(d["tokens_s"] * d["ms"] / 1e3 / d["batch"] - 1) < 0.01, d)
+            check(set(r["peers"]) == {"one", "two"}, r["peers"])
+            check(r["peers"]["one"]["prefill"] == 200 and r["peers"]["one"]["decode"] == {"1": 10, "3": 30}, r["peers"])
+            check(r["peers"]["two"]["decode"] == {"1": 7}, r["peers"])
+        rows = [line for line in done.stdout.splitlines() if line.startswith("| tiny | f32 | decode × 3 |")]
+        ours = report["results"][0]["quire"]["decode"][1]["tokens_s"]
+        check(len(rows) == 1 and rows[0].endswith(f"| 30.0 ({ours / 30:.2f} ×) |  |"), rows, ours)
+        for bad in (["--types", "q9"], ["--models", "none"], ["--peers", tmp / "cache"]):
+            check(subprocess.run(list(map(str, [*command, *bad])), capture_output=True).returncode != 0, bad)
+        broken = tmp / "peers/one/build/bin/llama-batched-bench"
+        broken.write_text("#!/bin/sh\necho no numbers\n")
+        check(subprocess.run(list(map(str, command)), capture_output=True).returncode != 0, "a peer without numbers")
+    print("reports, ratios and tables as expected")
+
+
+if __name__ == "__main__":
+    main()

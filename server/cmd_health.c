@@ -43,7 +43,7 @@ static bool parse_url(const char *url, struct target *t) {
     for (const char *s = url; *s; s++)
         if ((unsigned char)*s <= ' ' || *s == 0x7f || *s == '@' || *s == '#')
             return false;
-    const char *host = url + strlen(scheme), *path = host + strcspn(host, "/?"), *end = path;
+    const char *host = url + strlen(scheme), *path = host + strcspn(host, "/?"), *end;
     if (*path == '?' || (*path && path[1] && !copy(t->path, sizeof t->path, path, strlen(path))))
         return false;
     if (*host == '[') {

@@ -48,13 +48,21 @@ static void say_config(const struct out *o, const struct model_config *c) {
     say(o, "vocabulary:     %d%s", c->vocab, c->tied ? ", the head is the embedding" : "");
     say(o, "context:        %d tokens", c->max_context);
     say(o, "norm epsilon:   %g", (double)c->norm_eps);
-    if (c->rope.scaling == ROPE_NONE)
-        say(o, "rope:           base %g, %d dimensions%s", (double)c->rope.theta, c->rope.dim,
-            c->rope.freq_factors ? ", frequency factors" : "");
-    else
-        say(o, "rope:           base %g, %d dimensions, %s scaling by %g from %d tokens%s",
-            (double)c->rope.theta, c->rope.dim, scalings[c->rope.scaling], (double)c->rope.factor,
-            c->rope.original_context, c->rope.freq_factors ? ", frequency factors" : "");
+    char window[32] = "whole context";
+    if (c->window > 0)
+        snprintf(window, sizeof window, "window of %d tokens", c->window);
+    say(o, "attention:      %s, scale %g%s%s%s", window, (double)c->attn_scale,
+        c->qk_norm ? ", norm of q and k" : "", c->qkv_bias ? ", biases of q, k and v" : "",
+        c->out_bias ? ", bias of the output" : "");
+    const struct rope_config *r = &c->rope;
+    char scaling[64] = "";
+    if (r->scaling == ROPE_LINEAR)
+        snprintf(scaling, sizeof scaling, ", linear scaling by %g", (double)r->factor);
+    else if (r->scaling != ROPE_NONE)
+        snprintf(scaling, sizeof scaling, ", %s scaling by %g from %d tokens", scalings[r->scaling],
+                 (double)r->factor, r->original_context);
+    say(o, "rope:           base %g, %d dimensions, %s pairs%s%s", (double)r->theta, r->dim,
+        r->interleaved ? "adjacent" : "split", scaling, r->freq_factors ? ", frequency factors" : "");
 }
 
 static void say_memory(const struct out *o, const struct model_config *c, uint64_t weights) {

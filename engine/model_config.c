@@ -1,4 +1,4 @@
-// See model_config.h. To add an architecture: a row in `archs`, its tensors in weights.c, golden vectors.
+// See model_config.h. To add an architecture: README.md, "Architectures".
 #include "model_config.h"
 
 #include "utf8.h"
@@ -6,15 +6,23 @@
 #include <math.h>
 #include <string.h>
 
+enum presence { NEVER, OPTIONAL, ALWAYS };
 static const struct arch {
-    const char *name;      // general.architecture, and the prefix of its keys
-    bool rope_interleaved; // GGUF stores q and k so that pairs are (2i, 2i+1)
+    const char *name;        // general.architecture, and the prefix of its keys
+    bool rope_interleaved;   // GGUF stores q and k so that pairs are (2i, 2i+1)
+    enum presence qkv_bias;  //
+    enum presence out_bias;  //
+    bool qk_norm;            //
+    bool window_every_layer; // a sliding window holds for all layers; else the file does not say for which
 } archs[] = {
-    {"llama", true},
+    {"llama", true, OPTIONAL, OPTIONAL, false, true}, // Llama 1 to 3.2, Mistral
+    {"qwen2", false, ALWAYS, NEVER, false, false},    // Qwen2, Qwen2.5
+    {"qwen3", false, NEVER, NEVER, true, false},
 };
+enum { NUM_ARCHS = sizeof archs / sizeof archs[0] };
 
-// Keys under "<arch>." that change the mathematics only by these values; anything else that begins with
-// "attention.", "rope.", "expert" or ends with "_scale" is unknown to us and refused.
+// Keys under "<arch>." that change the mathematics only by these values. What `suspects` matches and this
+// table lacks is unknown to us and refused.
 enum rule { READ, ZERO, ONE, IS_TRUE, ANY };
 static const struct known_key {
     const char *name;
@@ -26,7 +34,7 @@ static const struct known_key {
     {"attention.value_length", READ},
     {"attention.layer_norm_rms_epsilon", READ},
     {"attention.scale", READ},
-    {"attention.sliding_window", ZERO},
+    {"attention.sliding_window", READ},
     {"attention.causal", IS_TRUE},
     {"attention.clamp_kqv", ZERO},
     {"attention.max_alibi_bias", ZERO},
@@ -39,6 +47,8 @@ static const struct known_key {
     {"rope.scaling.factor", READ},
     {"rope.scaling.attn_factor", READ},
     {"rope.scaling.original_context_length", READ},
+    {"rope.scaling.low_freq_factor", READ},
+    {"rope.scaling.high_freq_factor", READ},
     {"rope.scaling.finetuned", ANY},
     {"rope.scaling.yarn_ext_factor", ONE},
     {"rope.scaling.yarn_attn_factor", ONE},
@@ -47,10 +57,28 @@ static const struct known_key {
     {"rope.scaling.yarn_beta_slow", READ},
     {"expert_count", READ},
     {"expert_used_count", ANY}, // means nothing without experts
+    {"interleave_moe_layer_step", ZERO},
+    {"moe_every_n_layers", ZERO},
+    {"leading_dense_block_count", ZERO},
+    {"nextn_predict_layers", ZERO},
+    {"pooling_type", ZERO}, // else the model makes embeddings, or ranks
     {"logit_scale", ONE},
     {"residual_scale", ONE},
     {"embedding_scale", ONE},
     {"use_parallel_residual", ZERO},
+    {"rescale_every_n_layers", ZERO},
+    {"swin_norm", ZERO},
+};
+
+static const struct {
+    bool anywhere; // else only the beginning of a name
+    const char *part;
+} suspects[] = {
+    {false, "attention."},   {false, "rope."},        {false, "expert"},   {false, "ssm."},
+    {false, "wkv."},         {false, "classifier."},  {true, "moe"},       {true, "_scale"},
+    {true, "_multiplier"},   {true, "softcapping"},   {true, "window"},    {true, "activation"},
+    {true, "hidden_act"},    {true, "pooling"},       {true, "residual"},  {true, "_norm"},
+    {true, "nextn_predict"}, {true, "every_n_layer"}, {true, "deepstack"}, {true, "leading_dense"},
 };
 
 struct reader {
@@ -126,9 +154,14 @@ static bool harmless(const struct gguf_kv *kv, enum rule rule) {
     return false;
 }
 
-static bool ends_with(const char *s, size_t len, const char *end) {
-    size_t n = strlen(end);
-    return len >= n && memcmp(s + len - n, end, n) == 0;
+static bool suspect(const char *name, size_t len) {
+    for (size_t k = 0; k < sizeof suspects / sizeof suspects[0]; k++) {
+        size_t n = strlen(suspects[k].part);
+        for (size_t i = 0; i + n <= len && (i == 0 || suspects[k].anywhere); i++)
+            if (memcmp(name + i, suspects[k].part, n) == 0)
+                return true;
+    }
+    return false;
 }
 
 // Refuses keys that would change the mathematics in a way we do not know.
@@ -144,12 +177,8 @@ static bool check_keys(struct reader *r) {
         for (size_t k = 0; k < sizeof known_keys / sizeof known_keys[0]; k++)
             if (strlen(known_keys[k].name) == len && memcmp(known_keys[k].name, name, len) == 0)
                 known = &known_keys[k];
-        bool matters = (len > 10 && memcmp(name, "attention.", 10) == 0) ||
-                       (len > 5 && memcmp(name, "rope.", 5) == 0) ||
-                       (len >= 6 && memcmp(name, "expert", 6) == 0) || ends_with(name, len, "_scale") ||
-                       ends_with(name, len, "softcapping");
         char text[64];
-        if (known ? harmless(kv, known->rule) : !matters)
+        if (known ? harmless(kv, known->rule) : !suspect(name, len))
             continue;
         gguf_bad(r->g, r->err, "key %.*s is %s: Quire does not know how to compute that for architecture %s",
                  (int)(kv->key.len < 128 ? kv->key.len : 128), kv->key.data,
@@ -183,8 +212,53 @@ static bool read_freq_factors(struct reader *r, struct rope_config *rope) {
     return true;
 }
 
+// What the scaling of this kind needs beside the factor.
+static bool read_scaling(struct reader *r, struct rope_config *rope) {
+    bool llama3 = rope->scaling == ROPE_LLAMA3, yarn = rope->scaling == ROPE_YARN;
+    if ((llama3 || yarn) &&
+        !read_int(r, "rope.scaling.original_context_length", llama3, 1, 1 << 24, 0, &rope->original_context))
+        return false;
+    if (yarn && (!read_float(r, "rope.scaling.yarn_beta_fast", false, 0, 1e6, &rope->beta_fast) ||
+                 !read_float(r, "rope.scaling.yarn_beta_slow", false, 0, 1e6, &rope->beta_slow)))
+        return false;
+    if (yarn && (rope->theta <= 1 || rope->factor < 1)) {
+        gguf_bad(r->g, r->err, "yarn with base %g and factor %g: expected above 1 and at least 1",
+                 (double)rope->theta, (double)rope->factor);
+        return false;
+    }
+    if (yarn) // Peng et al., section 3.4: the temperature of attention, folded into cos and sin
+        rope->attn_factor *= 0.1f * logf(rope->factor) + 1.0f;
+    static const char *const bounds[] = {"rope.scaling.low_freq_factor", "rope.scaling.high_freq_factor"};
+    for (int i = 0; i < 2 && !llama3; i++)
+        if (gguf_find(r->g, arch_key(r, bounds[i]))) {
+            gguf_bad(r->g, r->err, "key %s is there, which means something to scaling of type llama3 only",
+                     r->key);
+            return false;
+        }
+    if (llama3 && (!read_float(r, bounds[0], false, 0, 1e6, &rope->low_freq) ||
+                   !read_float(r, bounds[1], false, 0, 1e6, &rope->high_freq)))
+        return false;
+    if (llama3 && rope->low_freq >= rope->high_freq) {
+        gguf_bad(r->g, r->err, "key %s is %g, expected above low_freq_factor, %g", arch_key(r, bounds[1]),
+                 (double)rope->high_freq, (double)rope->low_freq);
+        return false;
+    }
+    if (llama3 && gguf_find_tensor(r->g, "rope_freqs.weight")) {
+        gguf_bad(r->g, r->err,
+                 "key %s is 'llama3' and tensor rope_freqs.weight is there, which may be the same scaling "
+                 "again; expected one of them",
+                 arch_key(r, "rope.scaling.type"));
+        return false;
+    }
+    return true;
+}
+
 static bool read_rope(struct reader *r, struct model_config *c) {
     struct rope_config *rope = &c->rope;
+    static const struct {
+        const char *name;
+        enum rope_scaling scaling;
+    } kinds[] = {{"none", ROPE_NONE}, {"linear", ROPE_LINEAR}, {"yarn", ROPE_YARN}, {"llama3", ROPE_LLAMA3}};
     struct gguf_str type = {"", 0};
     *rope = (struct rope_config){
         .theta = 10000,
@@ -199,7 +273,8 @@ static bool read_rope(struct reader *r, struct model_config *c) {
         .attn_factor = 1,
     };
     if (!read_float(r, "rope.freq_base", false, 0, 1e12, &rope->theta) ||
-        !read_int(r, "rope.dimension_count", false, 2, c->head_dim, 0, &rope->dim))
+        !read_int(r, "rope.dimension_count", false, 2, c->head_dim, 0, &rope->dim) ||
+        !read_float(r, "rope.scaling.attn_factor", false, 0, 1e6, &rope->attn_factor))
         return false;
     if (rope->dim % 2) {
         gguf_bad(r->g, r->err, "key %s is %d, expected an even number", arch_key(r, "rope.dimension_count"),
@@ -216,32 +291,28 @@ static bool read_rope(struct reader *r, struct model_config *c) {
     bool given = factor && strcmp(gguf_kv_text(factor, text, sizeof text), "0") != 0; // 0: not set
     if (given && !read_float(r, factor_key, false, 0, 1e6, &rope->factor))
         return false;
-    if (type.len == 0 ? given && rope->factor > 1 : type.len == 6 && !memcmp(type.data, "linear", 6)) {
-        rope->scaling = ROPE_LINEAR;
-    } else if (type.len == 4 && !memcmp(type.data, "yarn", 4)) {
-        rope->scaling = ROPE_YARN;
-        if (!read_int(r, "rope.scaling.original_context_length", false, 1, 1 << 24, 0,
-                      &rope->original_context) ||
-            !read_float(r, "rope.scaling.yarn_beta_fast", false, 0, 1e6, &rope->beta_fast) ||
-            !read_float(r, "rope.scaling.yarn_beta_slow", false, 0, 1e6, &rope->beta_slow) ||
-            !read_float(r, "rope.scaling.attn_factor", false, 0, 1e6, &rope->attn_factor))
-            return false;
-        if (rope->theta <= 1 || rope->factor < 1) {
-            gguf_bad(r->g, r->err, "yarn with base %g and factor %g: expected above 1 and at least 1",
-                     (double)rope->theta, (double)rope->factor);
+    if (type.len == 0) {
+        rope->scaling = given && rope->factor != 1 ? ROPE_LINEAR : ROPE_NONE;
+    } else {
+        size_t k = 0, n = sizeof kinds / sizeof kinds[0];
+        while (k < n && (strlen(kinds[k].name) != type.len || memcmp(kinds[k].name, type.data, type.len)))
+            k++;
+        if (k == n) {
+            gguf_bad(r->g, r->err,
+                     "key %s is '%.*s', which is not supported; supported: none, linear, yarn, llama3",
+                     arch_key(r, "rope.scaling.type"), (int)type.len, type.data);
             return false;
         }
-        // Peng et al., section 3.4: the temperature of attention, folded into cos and sin.
-        rope->attn_factor *= 0.1f * logf(rope->factor) + 1.0f;
-    } else if (type.len != 0 && !(type.len == 4 && !memcmp(type.data, "none", 4))) {
-        // "llama3" is not written to GGUF: its factors come as rope_freqs.weight.
-        gguf_bad(r->g, r->err, "key %s is '%.*s', which is not supported; supported: none, linear, yarn",
-                 arch_key(r, "rope.scaling.type"), (int)type.len, type.data);
+        rope->scaling = kinds[k].scaling;
+    }
+    if (rope->scaling == ROPE_LLAMA3 && !given) { // llama.cpp writes rope_freqs.weight instead of these keys
+        gguf_bad(r->g, r->err, "key %s is missing, which scaling of type llama3 needs",
+                 arch_key(r, "rope.scaling.factor"));
         return false;
     }
     if (rope->scaling == ROPE_NONE)
         rope->factor = 1;
-    return read_freq_factors(r, rope);
+    return read_scaling(r, rope) && read_freq_factors(r, rope);
 }
 
 // Copies s with what is not UTF-8, or a control character, as '?': names go to logs and JSON.
@@ -291,12 +362,50 @@ static bool read_arch(struct reader *r, struct model_config *c) {
         gguf_bad(g, r->err, "key general.type is '%.*s', expected 'model'", (int)type.len, type.data);
         return false;
     }
-    for (size_t i = 0; i < sizeof archs / sizeof archs[0]; i++)
+    char supported[16 * NUM_ARCHS] = "";
+    for (int i = 0; i < NUM_ARCHS; i++) {
         if (strlen(archs[i].name) == s.len && memcmp(archs[i].name, s.data, s.len) == 0)
             r->arch = &archs[i];
+        size_t n = strlen(supported);
+        snprintf(supported + n, sizeof supported - n, "%s%s", i ? ", " : "", archs[i].name);
+    }
     if (!r->arch)
-        gguf_bad(g, r->err, "architecture '%s' is not supported yet; supported: %s", c->arch, archs[0].name);
+        gguf_bad(g, r->err, "architecture '%s' is not supported yet; supported: %s", c->arch, supported);
     return r->arch != NULL;
+}
+
+// 0 stands for the usual one, as in llama.cpp.
+static bool read_attn_scale(struct reader *r, struct model_config *c) {
+    const struct gguf_kv *kv = gguf_find(r->g, arch_key(r, "attention.scale"));
+    char text[32];
+    return (kv && strcmp(gguf_kv_text(kv, text, sizeof text), "0") == 0) ||
+           read_float(r, "attention.scale", false, 0, 1e6, &c->attn_scale);
+}
+
+// W. Qwen's own configurations name the layers that have a window; GGUF has no key for that.
+static bool read_window(struct reader *r, struct model_config *c) {
+    if (!read_int(r, "attention.sliding_window", false, 0, INT32_MAX, c->num_layers, &c->window))
+        return false;
+    if (r->arch->window_every_layer || c->window == 0)
+        return true;
+    if (c->window < c->max_context) {
+        gguf_bad(r->g, r->err,
+                 "key %s is %d, and nothing says for which layers of architecture %s; expected 0, or at "
+                 "least the context, %d",
+                 arch_key(r, "attention.sliding_window"), c->window, r->arch->name, c->max_context);
+        return false;
+    }
+    c->window = 0;
+    return true;
+}
+
+// Any of the biases asks for all of them: weights_check() names one that is missing.
+static void find_biases(const struct reader *r, struct model_config *c) {
+    bool qkv = gguf_find_tensor(r->g, "blk.0.attn_q.bias") || gguf_find_tensor(r->g, "blk.0.attn_k.bias") ||
+               gguf_find_tensor(r->g, "blk.0.attn_v.bias");
+    bool out = gguf_find_tensor(r->g, "blk.0.attn_output.bias") != NULL;
+    c->qkv_bias = r->arch->qkv_bias == ALWAYS || (r->arch->qkv_bias == OPTIONAL && qkv);
+    c->out_bias = r->arch->out_bias == ALWAYS || (r->arch->out_bias == OPTIONAL && out);
 }
 
 // V: as many as tokens, and rows of the embedding.
@@ -379,8 +488,9 @@ enum status model_config_read(const struct gguf *g, struct model_config *c, stru
     }
     c->attn_scale = 1.0f / sqrtf((float)c->head_dim);
     c->logit_scale = 1;
-    if (!read_float(&r, "attention.scale", false, 0, 1e6, &c->attn_scale) || !read_rope(&r, c) ||
-        !read_vocab(&r, c))
+    c->qk_norm = r.arch->qk_norm;
+    find_biases(&r, c);
+    if (!read_attn_scale(&r, c) || !read_window(&r, c) || !read_rope(&r, c) || !read_vocab(&r, c))
         goto fail;
     c->tied = gguf_find_tensor(g, "output.weight") == NULL;
     return STATUS_OK;

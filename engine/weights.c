@@ -6,30 +6,28 @@
 #include <stdlib.h>
 #include <string.h>
 
-// One weight of the model: up to three tensors that a backend loads as one.
+// One weight of the model: up to three tensors that a backend loads as one, and their biases where the model
+// has them: "<name>.bias", as many numbers as rows.
+enum kind { MODEL, LAYER, QK_NORM }; // once; "blk.N.<name>"; the same where the model has a norm of q and k
 static const struct slot {
     enum weight_role role;
-    bool per_layer; // the tensors are "blk.N.<name>"
-    size_t field;   // in struct layer, or in struct model
+    enum kind kind;
+    size_t field; // in struct layer, or in struct model
     struct {
-        const char *name, *shape; // letters as in model.h; Q is H*d and K is K*d
+        const char *name, *shape; // of "<name>.weight"; letters as in model.h; Q is H*d and K is K*d
     } part[3];
 } slots[] = {
-    {WEIGHT_EMBED, false, offsetof(struct model, embed), {{"token_embd.weight", "VD"}}},
-    {WEIGHT_HEAD, false, offsetof(struct model, head), {{"output.weight", "VD"}}},
-    {WEIGHT_NORM, false, offsetof(struct model, out_norm), {{"output_norm.weight", "D"}}},
-    {WEIGHT_NORM, true, offsetof(struct layer, attn_norm), {{"attn_norm.weight", "D"}}},
-    {WEIGHT_QKV,
-     true,
-     offsetof(struct layer, qkv),
-     {{"attn_q.weight", "QD"}, {"attn_k.weight", "KD"}, {"attn_v.weight", "KD"}}},
-    {WEIGHT_ATTN_OUT, true, offsetof(struct layer, attn_out), {{"attn_output.weight", "DQ"}}},
-    {WEIGHT_NORM, true, offsetof(struct layer, ffn_norm), {{"ffn_norm.weight", "D"}}},
-    {WEIGHT_GATE_UP,
-     true,
-     offsetof(struct layer, gate_up),
-     {{"ffn_gate.weight", "FD"}, {"ffn_up.weight", "FD"}}},
-    {WEIGHT_DOWN, true, offsetof(struct layer, down), {{"ffn_down.weight", "DF"}}},
+    {WEIGHT_EMBED, MODEL, offsetof(struct model, embed), {{"token_embd", "VD"}}},
+    {WEIGHT_HEAD, MODEL, offsetof(struct model, head), {{"output", "VD"}}},
+    {WEIGHT_NORM, MODEL, offsetof(struct model, out_norm), {{"output_norm", "D"}}},
+    {WEIGHT_NORM, LAYER, offsetof(struct layer, attn_norm), {{"attn_norm", "D"}}},
+    {WEIGHT_QKV, LAYER, offsetof(struct layer, qkv), {{"attn_q", "QD"}, {"attn_k", "KD"}, {"attn_v", "KD"}}},
+    {WEIGHT_NORM, QK_NORM, offsetof(struct layer, q_norm), {{"attn_q_norm", "d"}}},
+    {WEIGHT_NORM, QK_NORM, offsetof(struct layer, k_norm), {{"attn_k_norm", "d"}}},
+    {WEIGHT_ATTN_OUT, LAYER, offsetof(struct layer, attn_out), {{"attn_output", "DQ"}}},
+    {WEIGHT_NORM, LAYER, offsetof(struct layer, ffn_norm), {{"ffn_norm", "D"}}},
+    {WEIGHT_GATE_UP, LAYER, offsetof(struct layer, gate_up), {{"ffn_gate", "FD"}, {"ffn_up", "FD"}}},
+    {WEIGHT_DOWN, LAYER, offsetof(struct layer, down), {{"ffn_down", "DF"}}},
 };
 enum { NUM_SLOTS = sizeof slots / sizeof slots[0] };
 
@@ -40,24 +38,35 @@ static const struct {
     const char *name;
 } extras[] = {{false, "rope_freqs.weight"}, {false, "rope.freqs"}, {true, "attn_rot_embd"}};
 
+// How many weights of the model the slot stands for.
+static int slot_count(const struct model_config *c, const struct slot *s) {
+    return s->kind == MODEL ? 1 : s->kind == QK_NORM && !c->qk_norm ? 0 : c->num_layers;
+}
+
+static bool has_bias(const struct model_config *c, const struct slot *s) {
+    return (s->role == WEIGHT_QKV && c->qkv_bias) || (s->role == WEIGHT_ATTN_OUT && c->out_bias);
+}
+
 static int64_t letter_size(const struct model_config *c, char letter) {
     switch (letter) {
     case 'V': return c->vocab;
     case 'D': return c->hidden;
     case 'F': return c->ffn;
+    case 'd': return c->head_dim;
     case 'Q': return (int64_t)c->num_heads * c->head_dim;
     case 'K': return (int64_t)c->num_kv_heads * c->head_dim;
     }
     return 0;
 }
 
-static const char *part_name(const struct model_config *c, const struct slot *s, int part, int layer,
-                             char *buf, size_t size) {
-    const char *name = s->role == WEIGHT_HEAD && c->tied ? "token_embd.weight" : s->part[part].name;
-    if (s->per_layer)
-        snprintf(buf, size, "blk.%d.%s", layer, name);
+static const char *part_name(const struct model_config *c, const struct slot *s, int part, bool bias,
+                             int layer, char *buf, size_t size) {
+    const char *name = s->role == WEIGHT_HEAD && c->tied ? "token_embd" : s->part[part].name;
+    const char *end = bias ? "bias" : "weight";
+    if (s->kind == MODEL)
+        snprintf(buf, size, "%s.%s", name, end);
     else
-        snprintf(buf, size, "%s", name);
+        snprintf(buf, size, "blk.%d.%s.%s", layer, name, end);
     return buf;
 }
 
@@ -69,11 +78,11 @@ static void shape_text(const struct tensor *t, char *buf, size_t size) {
 }
 
 static enum status check_part(const struct model_config *c, const struct gguf *g, const struct slot *s,
-                              int part, int layer, struct err *err) {
+                              int part, bool bias, int layer, struct err *err) {
     char name[64], found[96], expected[96];
-    part_name(c, s, part, layer, name, sizeof name);
+    part_name(c, s, part, bias, layer, name, sizeof name);
     const struct gguf_info *t = gguf_find_tensor(g, name);
-    struct tensor want = {.ndim = (int)strlen(s->part[part].shape)};
+    struct tensor want = {.ndim = bias ? 1 : (int)strlen(s->part[part].shape)};
     for (int i = 0; i < want.ndim; i++)
         want.shape[i] = letter_size(c, s->part[part].shape[i]);
     shape_text(&want, expected, sizeof expected);
@@ -83,7 +92,7 @@ static enum status check_part(const struct model_config *c, const struct gguf *g
         shape_text(&t->view, found, sizeof found);
         return gguf_bad(g, err, "tensor %s has shape (%s), expected (%s)", name, found, expected);
     }
-    if (s->role == WEIGHT_NORM && t->view.dtype != DTYPE_F32)
+    if ((bias || s->role == WEIGHT_NORM) && t->view.dtype != DTYPE_F32)
         return gguf_bad(g, err, "tensor %s has type %s, expected F32", name, t->type_name);
     if (t->view.dtype >= DTYPE_COUNT || t->view.dtype == DTYPE_I32)
         return gguf_bad(g, err,
@@ -91,6 +100,11 @@ static enum status check_part(const struct model_config *c, const struct gguf *g
                         "Q4_0, Q4_K, Q5_K, Q6_K",
                         name, t->type_name);
     return STATUS_OK;
+}
+
+static bool is_name(const char *p, size_t len, const char *name, const char *end) {
+    size_t n = strlen(name);
+    return n + strlen(end) == len && memcmp(p, name, n) == 0 && memcmp(p + n, end, len - n) == 0;
 }
 
 // Whether the architecture has a tensor of this name.
@@ -113,21 +127,22 @@ static bool expected_name(const struct model_config *c, struct gguf_str name) {
     }
     for (size_t i = 0; i < NUM_SLOTS; i++)
         for (int p = 0; p < 3 && slots[i].part[p].name; p++)
-            if (slots[i].per_layer == per_layer && strlen(slots[i].part[p].name) == len &&
-                memcmp(slots[i].part[p].name, rest, len) == 0)
+            if ((slots[i].kind != MODEL) == per_layer && slot_count(c, &slots[i]) > 0 &&
+                (is_name(rest, len, slots[i].part[p].name, ".weight") ||
+                 (has_bias(c, &slots[i]) && is_name(rest, len, slots[i].part[p].name, ".bias"))))
                 return true;
     for (size_t i = 0; i < sizeof extras / sizeof extras[0]; i++)
-        if (extras[i].per_layer == per_layer && strlen(extras[i].name) == len &&
-            memcmp(extras[i].name, rest, len) == 0)
+        if (extras[i].per_layer == per_layer && is_name(rest, len, extras[i].name, ""))
             return true;
     return false;
 }
 
 enum status weights_check(const struct model_config *c, const struct gguf *g, struct err *err) { // (14)
     for (size_t i = 0; i < NUM_SLOTS; i++)
-        for (int layer = 0; layer < (slots[i].per_layer ? c->num_layers : 1); layer++)
+        for (int layer = 0; layer < slot_count(c, &slots[i]); layer++)
             for (int p = 0; p < 3 && slots[i].part[p].name; p++)
-                if (check_part(c, g, &slots[i], p, layer, err))
+                if (check_part(c, g, &slots[i], p, false, layer, err) ||
+                    (has_bias(c, &slots[i]) && check_part(c, g, &slots[i], p, true, layer, err)))
                     return STATUS_FORMAT;
     for (size_t i = 0; i < gguf_num_tensors(g); i++) {
         struct gguf_str name = gguf_info_at(g, i)->name;
@@ -135,7 +150,7 @@ enum status weights_check(const struct model_config *c, const struct gguf *g, st
         if (!expected_name(c, name))
             return gguf_bad(g, err, "tensor %.*s is not part of architecture %s with %d layers%s",
                             (int)name.len, name.data, c->arch, c->num_layers,
-                            bias ? "; biases are not supported yet" : "");
+                            bias ? "; supported are biases of attention, in every layer" : "");
     }
     return STATUS_OK;
 }
@@ -216,12 +231,19 @@ static uint64_t padded(uint64_t bytes) {
     return (bytes + 63) / 64 * 64;
 } // bytes are within a file: no overflow
 
+static const struct gguf_info *find_part(const struct loader *l, const struct slot *s, int part, bool bias,
+                                         int layer) {
+    char name[64];
+    return gguf_find_tensor(l->g, part_name(&l->m->config, s, part, bias, layer, name, sizeof name));
+}
+
 static uint64_t slot_bytes(const struct loader *l, const struct slot *s, int layer) {
     uint64_t bytes = 0;
-    char name[64];
-    for (int p = 0; p < 3 && s->part[p].name; p++)
-        bytes +=
-            padded(gguf_find_tensor(l->g, part_name(&l->m->config, s, p, layer, name, sizeof name))->bytes);
+    for (int p = 0; p < 3 && s->part[p].name; p++) {
+        bytes += padded(find_part(l, s, p, false, layer)->bytes);
+        if (has_bias(&l->m->config, s))
+            bytes += padded(find_part(l, s, p, true, layer)->bytes);
+    }
     return bytes;
 }
 
@@ -243,19 +265,29 @@ static enum status convert_part(const struct loader *l, const struct gguf_info *
     return STATUS_OK;
 }
 
+// Reads a tensor to *at, and moves *at behind it.
+static enum status read_part(const struct loader *l, const struct gguf_info *t, unsigned char **at,
+                             struct tensor *view, struct err *err) {
+    enum status st;
+    if ((st = gguf_read(l->g, t, *at, err)) || (st = scan(l->g, t, *at, err)))
+        return st;
+    *view = t->view;
+    view->data = *at;
+    *at += padded(t->bytes);
+    return STATUS_OK;
+}
+
 static enum status load_slot(struct loader *l, const struct slot *s, int layer, struct err *err) {
-    struct weight_desc desc = {.role = s->role, .layer = s->per_layer ? layer : -1};
+    struct weight_desc desc = {.role = s->role, .layer = s->kind == MODEL ? -1 : layer};
     unsigned char *at = l->buf, *converted = l->converted;
-    char name[64];
     enum status st;
     for (int p = 0; p < 3 && s->part[p].name; p++) {
-        part_name(&l->m->config, s, p, layer, name, sizeof name);
-        const struct gguf_info *t = gguf_find_tensor(l->g, name);
-        if ((st = gguf_read(l->g, t, at, err)) || (st = scan(l->g, t, at, err)))
+        const struct gguf_info *t = find_part(l, s, p, false, layer);
+        if ((st = read_part(l, t, &at, &desc.part[p], err)))
             return st;
-        desc.part[p] = t->view;
-        desc.part[p].data = at;
-        at += padded(t->bytes);
+        if (has_bias(&l->m->config, s) &&
+            (st = read_part(l, find_part(l, s, p, true, layer), &at, &desc.bias[p], err)))
+            return st;
         if (s->role != WEIGHT_NORM && loaded_dtype(t->view.dtype, l->floats) != t->view.dtype) {
             if ((st = convert_part(l, t, &desc.part[p], converted, err)))
                 return st;
@@ -263,9 +295,12 @@ static enum status load_slot(struct loader *l, const struct slot *s, int layer, 
         }
     }
     const struct weight *w = l->ops->weight_load(l->dev, &desc, err);
-    if (!w)
-        return err_set(err, STATUS_NOMEM, "%s: the device did not take tensor %s", gguf_name(l->g), name);
-    char *owner = s->per_layer ? (char *)&l->m->layers[layer] : (char *)l->m;
+    if (!w) {
+        struct gguf_str name = find_part(l, s, 0, false, layer)->name;
+        return err_set(err, STATUS_NOMEM, "%s: the device did not take tensor %.*s", gguf_name(l->g),
+                       (int)name.len, name.data);
+    }
+    char *owner = s->kind == MODEL ? (char *)l->m : (char *)&l->m->layers[layer];
     memcpy(owner + s->field, &w, sizeof w);
     return STATUS_OK;
 }
@@ -286,7 +321,7 @@ enum status weights_load(struct model *m, const struct gguf *g, enum dtype float
     for (int i = 0; i < m->config.num_layers; i++)
         m->layers[i].index = i;
     for (size_t i = 0; i < NUM_SLOTS; i++)
-        for (int layer = 0; layer < (slots[i].per_layer ? m->config.num_layers : 1); layer++) {
+        for (int layer = 0; layer < slot_count(&m->config, &slots[i]); layer++) {
             uint64_t bytes = slot_bytes(&l, &slots[i], layer);
             l.total += bytes;
             largest = bytes > largest ? bytes : largest;
@@ -299,7 +334,7 @@ enum status weights_load(struct model *m, const struct gguf *g, enum dtype float
             goto nomem;
     }
     for (size_t i = 0; i < NUM_SLOTS; i++)
-        for (int layer = 0; layer < (slots[i].per_layer ? m->config.num_layers : 1); layer++) {
+        for (int layer = 0; layer < slot_count(&m->config, &slots[i]); layer++) {
             if (load_slot(&l, &slots[i], layer, err))
                 goto fail;
             l.done += slot_bytes(&l, &slots[i], layer);

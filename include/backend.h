@@ -22,7 +22,7 @@
 extern "C" {
 #endif
 
-#define BACKEND_ABI 1 // raise on any change to this file or model.h
+#define BACKEND_ABI 2 // raise on any change to this file or model.h
 
 struct device; // the backend's own
 struct comm;   // collectives between ranks (comm.h, with tensor parallelism)
@@ -48,7 +48,7 @@ enum weight_role {
     WEIGHT_EMBED,    // part[0] (V, D)
     WEIGHT_NORM,     // part[0] (D), or (d) for q_norm and k_norm; F32
     WEIGHT_QKV,      // part[0..3) (H*d, D), (K*d, D), (K*d, D); bias[0..3) or none
-    WEIGHT_ATTN_OUT, // part[0] (D, H*d)  row-parallel
+    WEIGHT_ATTN_OUT, // part[0] (D, H*d)  row-parallel; bias[0] (D) or none
     WEIGHT_GATE_UP,  // part[0..2) (F, D), (F, D)
     WEIGHT_DOWN,     // part[0] (D, F)    row-parallel
     WEIGHT_HEAD,     // part[0] (V, D)
@@ -181,7 +181,7 @@ struct backend_ops {
                          const struct step *step);
     void (*attn_decode)(struct device *dev, void *h, const void *q, const struct layer *layer,
                         const struct step *step);
-    // resid += all_reduce(h · Wᵀ): 8 K-segments, binary tree
+    // resid += all_reduce(h · Wᵀ): 8 K-segments, binary tree; then resid += bias where w has one
     void (*proj_add)(struct device *dev, void *resid, const void *h, const struct weight *w,
                      const struct step *step);
     // norm, gate and up GEMM, SwiGLU

@@ -26,7 +26,7 @@ struct rope_config {
     int original_context;       // YARN, LLAMA3: context the model was trained on
     float low_freq, high_freq;  // LLAMA3: 1, 4
     float beta_fast, beta_slow; // YARN: 32, 1
-    float attn_factor;          // YARN: cos and sin are multiplied by it; 1 elsewhere
+    float attn_factor;          // cos and sin are multiplied by it; 1: none (0 counts as 1)
     const float *freq_factors;  // (dim/2) divides each frequency, or NULL; owned by the model file
 };
 
@@ -42,9 +42,11 @@ struct model_config {
     int max_context;  // tokens the model was trained for
     float norm_eps;
     float attn_scale;  // usually 1 / sqrt(d)
-    int window;        // sliding window in tokens; 0: full attention
+    int window;        // sliding window in tokens, the query's own included; 0: full attention
     float logit_scale; // 1: none
     bool qk_norm;      // RMSNorm of each head's q and k before RoPE
+    bool qkv_bias;     // q, k and v are matrix and bias
+    bool out_bias;     // and so is the attention output
     bool tied;         // the head is the embedding table
     struct rope_config rope;
 };
@@ -55,7 +57,7 @@ struct layer {
     const struct weight *qkv;       // (H*d + 2*K*d, D) rows q, k, v; with biases where the model has them
     const struct weight *q_norm;    // (d) or NULL
     const struct weight *k_norm;    // (d) or NULL
-    const struct weight *attn_out;  // (D, H*d) row-parallel: summed as 8 segments
+    const struct weight *attn_out;  // (D, H*d) row-parallel: summed as 8 segments; perhaps with a bias
     const struct weight *ffn_norm;  // (D)
     const struct weight *gate_up;   // (2*F, D) gate and up
     const struct weight *down;      // (D, F) row-parallel: summed as 8 segments

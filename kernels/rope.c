@@ -43,5 +43,5 @@ double rope_frequency(const struct rope_config *r, int i) {
 }
 
 double rope_magnitude(const struct rope_config *r) {
-    return r->scaling == ROPE_YARN && r->attn_factor > 0 ? r->attn_factor : 1;
+    return r->attn_factor > 0 ? r->attn_factor : 1;
 }

@@ -6,5 +6,5 @@
 // Angle per position of pair i, 0 <= i < dim/2, with scaling and frequency factors applied.
 double rope_frequency(const struct rope_config *rope, int i);
 
-// What cos and sin are multiplied by: 1 except for YaRN.
+// What cos and sin are multiplied by: 1 except for YaRN, or where the model file says so.
 double rope_magnitude(const struct rope_config *rope);

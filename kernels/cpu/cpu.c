@@ -308,10 +308,32 @@ static void cpu_attn_decode(struct device *dev, void *h, const void *q, const st
     cpu_attend(dev, h, q, layer->index, step, 0, step->num_decode);
 }
 
+struct add_bias {
+    float *resid;
+    const float *bias;
+    int num_tokens, hidden;
+};
+
+static void add_bias_share(void *ctx, int thread, int num_threads) {
+    const struct add_bias *job = ctx;
+    int begin, end;
+    pool_share(job->num_tokens, thread, num_threads, &begin, &end);
+    for (int t = begin; t < end; t++) {
+        float *row = job->resid + (size_t)t * (size_t)job->hidden;
+        for (int i = 0; i < job->hidden; i++)
+            row[i] += job->bias[i];
+    }
+}
+
+// The bias comes after the whole sum: ranks that hold parts of K add it once.
 static void cpu_proj_add(struct device *dev, void *resid, const void *h, const struct weight *w,
                          const struct step *step) {
     struct activations x = cpu_activations(dev, h, step->num_tokens, NULL, w, NULL);
     cpu_matmul_add(dev, resid, dev->model.hidden, &x, w);
+    if (w->bias[0]) {
+        struct add_bias job = {resid, w->bias[0], step->num_tokens, dev->model.hidden};
+        pool_run(dev->pool, add_bias_share, &job, (long long)job.num_tokens * job.hidden > 1 << 15);
+    }
 }
 
 static void cpu_mlp_in(struct device *dev, void *h, const void *resid, const struct layer *layer,

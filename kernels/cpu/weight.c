@@ -84,9 +84,13 @@ static bool shape_ok(const struct device *dev, const struct weight_desc *desc, s
         const struct tensor *t = &desc->part[i];
         int rows, cols;
         expected_shape(dev, desc->role, i, &rows, &cols);
-        if (desc->bias[i].data && desc->role != WEIGHT_QKV) {
-            err_set(err, STATUS_INVALID, "weight role %d of layer %d has a bias; only q, k and v may",
-                    (int)desc->role, desc->layer);
+        const struct tensor *bias = &desc->bias[i];
+        if (bias->data && ((desc->role != WEIGHT_QKV && desc->role != WEIGHT_ATTN_OUT) || bias->ndim != 1 ||
+                           bias->shape[0] != rows || bias->dtype != DTYPE_F32)) {
+            err_set(err, STATUS_INVALID,
+                    "weight role %d of layer %d, part %d: only q, k, v and the attention output may have a "
+                    "bias, F32, a number for each of the %d rows",
+                    (int)desc->role, desc->layer, i, rows);
             return false;
         }
         if (!t->data && rows == 0)

@@ -263,9 +263,10 @@ static void attend(struct device *dev, float *h, const float *q, int layer, cons
     int d = m->head_dim, group = m->num_heads / m->num_kv_heads;
     size_t size = dtype_row_bytes(dev->kv_dtype, 1);
     const int32_t *blocks = step->block_ids + step->block_start[s];
+    int first = step->positions[step->query_start[s]] + 1 - m->window; // that any row sees, with a window
     for (int kvh = 0; kvh < m->num_kv_heads; kvh++) {
         CHECK(step->context_len[s] <= dev->limits.max_context);
-        for (int p = 0; p < step->context_len[s]; p++)
+        for (int p = m->window > 0 ? max_int(0, first) : 0; p < step->context_len[s]; p++)
             for (int i = 0; i < d; i++) {
                 size_t at = (size_t)(kvh * d + i) * size, to = (size_t)(p * d + i);
                 int block = blocks[p / dev->block_size], offset = p % dev->block_size;

@@ -112,7 +112,9 @@ static inline struct fixture *fixture_make(const struct shape *s, enum dtype dty
                                .attn_scale = 1.0f / sqrtf((float)s->head_dim),
                                .window = s->window,
                                .logit_scale = 1,
-                               .qk_norm = s->qk_norm};
+                               .qk_norm = s->qk_norm,
+                               .qkv_bias = s->bias,
+                               .out_bias = s->bias};
     m->rope = (struct rope_config){
         .theta = 10000, .dim = s->head_dim, .interleaved = s->interleaved, .factor = 1, .attn_factor = 1};
     int D = s->hidden, q = s->heads * s->head_dim, kv = s->kv_heads * s->head_dim;
@@ -130,7 +132,7 @@ static inline struct fixture *fixture_make(const struct shape *s, enum dtype dty
             fixture_add(f, WEIGHT_NORM, l, DTYPE_F32, 1, &one, s->head_dim, false);
             fixture_add(f, WEIGHT_NORM, l, DTYPE_F32, 1, &one, s->head_dim, false);
         }
-        fixture_add(f, WEIGHT_ATTN_OUT, l, of_q, 1, &D, q, false);
+        fixture_add(f, WEIGHT_ATTN_OUT, l, of_q, 1, &D, q, s->bias);
         fixture_add(f, WEIGHT_NORM, l, DTYPE_F32, 1, &one, D, false);
         fixture_add(f, WEIGHT_GATE_UP, l, of_d, 2, (int[]){s->ffn, s->ffn}, D, false);
         fixture_add(f, WEIGHT_DOWN, l, of_f, 1, &D, s->ffn, false);

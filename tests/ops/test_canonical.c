@@ -199,18 +199,36 @@ static void random_floats(float *x, int n) {
         x[i] = random_float();
 }
 
-static void check_layer(enum dtype dtype, enum dtype kv, int window) {
+// Rule 11: bias, norm, rotation of n heads
+static void plain_heads(const struct fixture *f, float *x, int n, const struct tensor *bias,
+                        const struct tensor *norm, int position) {
+    int d = f->config.head_dim;
+    for (int i = 0; bias->data && i < n * d; i++)
+        x[i] += ((const float *)bias->data)[i];
+    for (int i = 0; i < n; i++, x += d) {
+        if (norm)
+            plain_rmsnorm(x, x, norm->data, d, f->config.norm_eps);
+        plain_rope(x, &f->config.rope, position);
+    }
+}
+
+static void check_layer(enum dtype dtype, enum dtype kv, int window, bool qk_norm, bool bias) {
     bool wide = dtype_block(dtype) == 256; // else sizes that are multiples of few things
-    const struct shape shape = wide ? (struct shape){1, 256, 8, 2, 32, 2304, 64, window, false, false, false}
-                                    : (struct shape){1, 96, 6, 2, 24, 160, 64, window, false, false, false};
+    const struct shape shape =
+        wide ? (struct shape){1, 256, 8, 2, 32, 2304, 64, window, qk_norm, bias, window == 0}
+             : (struct shape){1, 96, 6, 2, 24, 160, 64, window, qk_norm, bias, window == 0};
     enum { ROWS = 3, START = 598, END = START + ROWS };
     const int D = shape.hidden, d = shape.head_dim, Q = shape.heads * d, KV = 2 * d, F = shape.ffn;
     struct fixture *f = fixture_make(&shape, dtype);
     struct instance *in = instance_open(f, (struct setup){&backend_cpu, "auto", 2, 16, kv}, 8, 608, 1);
     struct batch *b = batch_make(in, &(struct piece){0, START, ROWS, true}, 1);
     const struct layer *l = &in->layers[0];
-    const struct weight_desc *norm = &f->weights[1], *qkv = &f->weights[2], *out = &f->weights[3],
-                             *ffn_norm = &f->weights[4], *gate_up = &f->weights[5], *down = &f->weights[6];
+    const struct weight_desc *norm = &f->weights[1], *qkv = &f->weights[2],
+                             *w = &f->weights[qk_norm ? 5 : 3], // what follows the norms of heads
+                                 *out = &w[0], *ffn_norm = &w[1], *gate_up = &w[2], *down = &w[3],
+                             *out_norm = &w[4], *lm_head = &w[5];
+    const struct tensor *q_norm = qk_norm ? &f->weights[3].part[0] : NULL,
+                        *k_norm = qk_norm ? &f->weights[4].part[0] : NULL;
     uint64_t env = float_env_enter(); // the plain versions flush subnormals, too
     float resid[ROWS][D], q[ROWS][Q], h[ROWS][Q], up[ROWS][F], keys[2][END * d], values[2][END * d];
     float x[D], y[F];
@@ -229,8 +247,7 @@ static void check_layer(enum dtype dtype, enum dtype kv, int window) {
         plain_rmsnorm(x, resid[t], norm->part[0].data, D, f->config.norm_eps);
         for (int i = 0; i < Q; i++)
             q[t][i] = plain_dot(&qkv->part[0], i, x, 0, D);
-        for (int i = 0; i < Q; i += d)
-            plain_rope(q[t] + i, &f->config.rope, START + t);
+        plain_heads(f, q[t], Q / d, &qkv->bias[0], q_norm, START + t);
     }
     assert_memory_equal(q, in->ws.q, sizeof q);
 
@@ -247,13 +264,15 @@ static void check_layer(enum dtype dtype, enum dtype kv, int window) {
         float key[KV];
         for (int i = 0; i < KV; i++)
             key[i] = plain_dot(&qkv->part[1], i, x, 0, D);
-        for (int i = 0; i < KV; i += d)
-            plain_rope(key + i, &f->config.rope, START + t);
+        plain_heads(f, key, KV / d, &qkv->bias[1], k_norm, START + t);
         for (int i = 0; i < KV; i++) {
             char stored[4];
             ref_store(stored, kv, key[i]);
             assert_true(keys[i / d][(START + t) * d + i % d] == ref_fetch(stored, kv));
-            ref_store(stored, kv, plain_dot(&qkv->part[2], i, x, 0, D));
+            float value = plain_dot(&qkv->part[2], i, x, 0, D);
+            if (bias)
+                value += ((const float *)qkv->bias[2].data)[i];
+            ref_store(stored, kv, value);
             assert_true(values[i / d][(START + t) * d + i % d] == ref_fetch(stored, kv));
         }
     }
@@ -270,8 +289,11 @@ static void check_layer(enum dtype dtype, enum dtype kv, int window) {
     memcpy(in->ws.h, h, sizeof h);
     in->ops->proj_add(in->dev, in->ws.resid, in->ws.h, l->attn_out, &b->step);
     for (int t = 0; t < ROWS; t++)
-        for (int i = 0; i < D; i++)
+        for (int i = 0; i < D; i++) {
             resid[t][i] += plain_segments(&out->part[0], i, h[t]);
+            if (bias)
+                resid[t][i] += ((const float *)out->bias[0].data)[i];
+        }
     assert_memory_equal(resid, in->ws.resid, sizeof resid);
 
     in->ops->mlp_in(in->dev, in->ws.h, in->ws.resid, l, &b->step);
@@ -294,9 +316,9 @@ static void check_layer(enum dtype dtype, enum dtype kv, int window) {
     in->ops->step_end(in->dev);
     in->ops->sync(in->dev, &result, NULL);
     for (int t = 0; t < ROWS; t++) {
-        plain_rmsnorm(x, resid[t], f->weights[7].part[0].data, D, f->config.norm_eps);
+        plain_rmsnorm(x, resid[t], out_norm->part[0].data, D, f->config.norm_eps);
         for (int i = 0; i < 64; i++)
-            y[i] = plain_dot(&f->weights[8].part[0], i, x, 0, D);
+            y[i] = plain_dot(&lm_head->part[0], i, x, 0, D);
         assert_memory_equal(y, result.logits + t * 64, 64 * sizeof *y);
         // log-probability: groups of 16, then the binary tree of neighbours
         float group[4], max = y[0];
@@ -321,14 +343,17 @@ static void check_layer(enum dtype dtype, enum dtype kv, int window) {
 
 static void test_layer(void **state) {
     (void)state;
-    check_layer(DTYPE_F32, DTYPE_F32, 0);
-    check_layer(DTYPE_F16, DTYPE_F16, 0);
-    check_layer(DTYPE_BF16, DTYPE_BF16, 300);
-    check_layer(DTYPE_Q8_0, DTYPE_F16, 7);
-    check_layer(DTYPE_Q4_0, DTYPE_F32, 0);
-    check_layer(DTYPE_Q4_K, DTYPE_F16, 0);
-    check_layer(DTYPE_Q5_K, DTYPE_BF16, 0);
-    check_layer(DTYPE_Q6_K, DTYPE_F16, 0);
+    check_layer(DTYPE_F32, DTYPE_F32, 0, false, false);
+    check_layer(DTYPE_F16, DTYPE_F16, 0, false, false);
+    check_layer(DTYPE_BF16, DTYPE_BF16, 300, false, false);
+    check_layer(DTYPE_Q8_0, DTYPE_F16, 7, false, false);
+    check_layer(DTYPE_F32, DTYPE_F32, 300, true, false);
+    check_layer(DTYPE_F16, DTYPE_F32, 0, false, true);
+    check_layer(DTYPE_Q8_0, DTYPE_F32, 7, true, true);
+    check_layer(DTYPE_Q4_0, DTYPE_F32, 0, false, false);
+    check_layer(DTYPE_Q4_K, DTYPE_F16, 0, false, false);
+    check_layer(DTYPE_Q5_K, DTYPE_BF16, 0, false, false);
+    check_layer(DTYPE_Q6_K, DTYPE_F16, 0, false, false);
 }
 
 int main(void) {

@@ -291,6 +291,40 @@ static void test_long_context(void **state) {
     }
 }
 
+// Blocks that lie outside the window of every row are not read: their entries may name no block at all.
+static void test_window_blocks(void **state) {
+    (void)state;
+    struct shape s = shapes[3];
+    static const int blocks[] = {1, 4, 16, 24};
+    for (int backend = 0; backend < 2; backend++)
+        for (int b = 0; b < 4; b++) {
+            struct fixture *f = fixture_make(&s, DTYPE_F32);
+            struct setup setup = {backend ? &backend_ref : &backend_cpu, NULL, 2, blocks[b], DTYPE_F32};
+            struct instance *in = instance_open(f, setup, 512, 512, 2);
+            run_pieces(in, &(struct piece){0, 0, 400, false}, 1);
+            for (int count = 1; count <= 5; count += 4) { // decode, prefill
+                struct batch *a = batch_make(in, &(struct piece){0, 400, count, true}, 1);
+                struct step_out out;
+                size_t n = (size_t)count * (size_t)s.vocab;
+                float *logits = must_calloc(n, sizeof *logits);
+                forward(in, &a->step);
+                assert_int_equal(in->ops->sync(in->dev, &out, NULL), STATUS_OK);
+                memcpy(logits, out.logits, n * sizeof *logits);
+                int outside = (401 - s.window) / blocks[b]; // blocks below the first that any row sees
+                assert_true(outside > 10);
+                for (int i = 0; i < outside; i++)
+                    a->block_ids[i] = INT32_MIN / 2;
+                forward(in, &a->step);
+                assert_int_equal(in->ops->sync(in->dev, &out, NULL), STATUS_OK);
+                assert_memory_equal(logits, out.logits, n * sizeof *logits);
+                free(logits);
+                free(a);
+            }
+            instance_close(in);
+            fixture_free(f);
+        }
+}
+
 static void test_export_import(void **state) {
     (void)state;
     static const int blocks[] = {1, 4, 16, 48};
@@ -485,6 +519,17 @@ static void test_refusals(void **state) {
     err = (struct err){0};
     assert_null(backend_cpu.weight_load(dev, &wrong, &err));
     assert_int_equal(err.code, STATUS_INVALID);
+    for (int i = 0; i < 3; i++) { // biases: too short, of another type, of a weight that has none
+        wrong = f->weights[i < 2 ? 2 : 5];
+        wrong.bias[0] = random_tensor(i == 1 ? DTYPE_F16 : DTYPE_F32, 1, 64, 1);
+        wrong.bias[0].ndim = 1;
+        wrong.bias[0].shape[0] = i == 0 ? 63 : i == 1 ? 64 : 172;
+        err = (struct err){0};
+        assert_null(backend_cpu.weight_load(dev, &wrong, &err));
+        assert_int_equal(err.code, STATUS_INVALID);
+        assert_non_null(strstr(err.msg, "bias"));
+        free((void *)(uintptr_t)wrong.bias[0].data);
+    }
     struct device_info info;
     backend_cpu.info(dev, &info);
     assert_true(info.memory_free > 0);
@@ -503,6 +548,9 @@ static void test_rope(void **state) {
     r.freq_factors = factors;
     assert_true(fabs(rope_frequency(&r, 16) - 0.01 / 17) < 1e-15);
     r.freq_factors = NULL;
+    assert_true(rope_magnitude(&r) == 1);
+    r.attn_factor = 1.5f; // a file may ask for it without YaRN
+    assert_true(rope_magnitude(&r) == 1.5);
     r.scaling = ROPE_LINEAR;
     r.factor = 4;
     assert_true(fabs(rope_frequency(&r, 16) - 0.0025) < 1e-15);
@@ -528,11 +576,11 @@ static void test_rope(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_phases),       cmocka_unit_test(test_same_bits),
-        cmocka_unit_test(test_long_context), cmocka_unit_test(test_export_import),
-        cmocka_unit_test(test_steps),        cmocka_unit_test(test_mixed),
-        cmocka_unit_test(test_bad_row),      cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_rope),
+        cmocka_unit_test(test_phases),        cmocka_unit_test(test_same_bits),
+        cmocka_unit_test(test_long_context),  cmocka_unit_test(test_window_blocks),
+        cmocka_unit_test(test_export_import), cmocka_unit_test(test_steps),
+        cmocka_unit_test(test_mixed),         cmocka_unit_test(test_bad_row),
+        cmocka_unit_test(test_refusals),      cmocka_unit_test(test_rope),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

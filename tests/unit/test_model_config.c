@@ -27,19 +27,26 @@ static const struct key base[] = {
 };
 enum { NUM_BASE = sizeof base / sizeof base[0] };
 
-static void put_key(struct gguf_writer *w, const struct key *k) {
-    if (k->type == 8)
-        gw_str(w, k->name, k->text);
-    else if (k->type == 6)
-        gw_f32(w, k->name, (float)k->number);
-    else if (k->type == 7)
-        gw_bool(w, k->name, k->number != 0);
-    else if (k->type == 9)
-        gw_array(w, k->name, 4, (uint64_t)k->number, (uint32_t[]){K, K, 1}, 4 * (size_t)k->number);
-    else if (k->type == 99) // an array whose elements differ
-        gw_array(w, k->name, 4, L, (uint32_t[]){K, 1}, 8);
+static void put_key(struct gguf_writer *w, const struct key *k, const char *arch) {
+    char name[96];
+    if (arch && strncmp(k->name, "llama.", 6) == 0)
+        snprintf(name, sizeof name, "%s.%s", arch, k->name + 6);
     else
-        gw_u32(w, k->name, (uint32_t)k->number);
+        snprintf(name, sizeof name, "%s", k->name);
+    if (arch && strcmp(name, "general.architecture") == 0)
+        gw_str(w, name, arch);
+    else if (k->type == 8)
+        gw_str(w, name, k->text);
+    else if (k->type == 6)
+        gw_f32(w, name, (float)k->number);
+    else if (k->type == 7)
+        gw_bool(w, name, k->number != 0);
+    else if (k->type == 9)
+        gw_array(w, name, 4, (uint64_t)k->number, (uint32_t[]){K, K, 1}, 4 * (size_t)k->number);
+    else if (k->type == 99) // an array whose elements differ
+        gw_array(w, name, 4, L, (uint32_t[]){K, 1}, 8);
+    else
+        gw_u32(w, name, (uint32_t)k->number);
 }
 
 // What differs from the good model.
@@ -56,6 +63,8 @@ struct change {
     int wide;             // D and F are 256, for types with blocks of so many
     float factor;         // of rope_freqs.weight: all elements
     int tokens;           // 0: V
+    const char *arch;     // NULL: llama; else with the tensors that the architecture has beside llama's
+    int biases, out_bias; // of q, k and v, and of the attention output
 };
 
 static size_t type_bytes(uint32_t type, uint64_t n) {
@@ -117,10 +126,10 @@ static unsigned char *write_model(const struct change *c, size_t *size) {
         for (int k = 0; k < KEY_LIMIT && c->keys[k].name; k++)
             replaced |= !strcmp(c->keys[k].name, base[i].name);
         if (!replaced)
-            put_key(&w, &base[i]);
+            put_key(&w, &base[i], c->arch);
     }
     for (int k = 0; k < KEY_LIMIT && c->keys[k].name; k++)
-        put_key(&w, &c->keys[k]);
+        put_key(&w, &c->keys[k], NULL);
     static const char *const tokens[] = {"<unk>", "<s>", "</s>", "a", "b", "c", "d"};
     if (!c->drop || strcmp(c->drop, "tokenizer.ggml.tokens") != 0)
         gw_strings(&w, "tokenizer.ggml.tokens", (uint64_t)(c->tokens ? c->tokens : V), tokens);
@@ -136,11 +145,25 @@ static unsigned char *write_model(const struct change *c, size_t *size) {
         {"attn_v", K * HD, D}, {"attn_output", D, H * HD}, {"ffn_norm", 0, D},
         {"ffn_gate", F, D},    {"ffn_up", F, D},           {"ffn_down", D, F},
     };
-    for (int layer = 0; layer < L; layer++)
+    bool qwen2 = c->arch && !strcmp(c->arch, "qwen2"), qwen3 = c->arch && !strcmp(c->arch, "qwen3");
+    const struct {
+        bool there;
+        const char *name;
+        uint64_t n;
+    } vectors[] = {{c->biases || qwen2, "attn_q.bias", H * HD}, {c->biases || qwen2, "attn_k.bias", K * HD},
+                   {c->biases || qwen2, "attn_v.bias", K * HD}, {c->out_bias, "attn_output.bias", D},
+                   {qwen3, "attn_q_norm.weight", HD},           {qwen3, "attn_k_norm.weight", HD}};
+    for (int layer = 0; layer < L; layer++) {
         for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
             snprintf(name, sizeof name, "blk.%d.%s.weight", layer, parts[i].name);
             put_tensor(&w, c, name, parts[i].rows, parts[i].cols);
         }
+        for (size_t i = 0; i < sizeof vectors / sizeof vectors[0]; i++) {
+            snprintf(name, sizeof name, "blk.%d.%s", layer, vectors[i].name);
+            if (vectors[i].there)
+                put_tensor(&w, c, name, 0, vectors[i].n);
+        }
+    }
     if (c->extra)
         put_tensor(&w, c, c->extra, 0, c->cols);
     return gw_finish(&w, size);
@@ -205,12 +228,77 @@ static void test_good(void **state) {
                                       {"llama.rope.dimension_count", 4, 8, NULL},
                                       {"llama.vocab_size", 4, V, NULL},
                                       {"llama.expert_count", 4, 0, NULL},
+                                      {"llama.pooling_type", 4, 0, NULL},
                                       {"llama.attention.sliding_window", 4, 0, NULL},
                                       {"llama.attention.causal", 7, 1, NULL},
                                       {"llama.tensor_data_layout", 8, 0, "Meta AI original pth"},
                                       {"general.type", 8, 0, "model"}}},
             &c);
     assert_true(c.attn_scale == 0.5f && c.rope.theta == 500000 && c.rope.dim == 8);
+    read_ok(&(struct change){.keys = {{"llama.attention.scale", 6, 0, NULL}}}, &c);
+    assert_true(c.attn_scale == 0.25f); // 0: the usual one
+}
+
+// Each architecture: which tensors it has, and how pairs are turned.
+static void test_architectures(void **state) {
+    (void)state;
+    struct model_config c;
+    read_ok(&(struct change){.arch = "qwen2"}, &c);
+    assert_string_equal(c.arch, "qwen2");
+    assert_true(c.qkv_bias && !c.out_bias && !c.qk_norm && !c.rope.interleaved && c.rope.theta == 10000);
+    read_ok(&(struct change){.arch = "qwen3", .keys = {{"qwen3.rope.freq_base", 6, 1e6, NULL}}}, &c);
+    assert_true(!c.qkv_bias && !c.out_bias && c.qk_norm && !c.rope.interleaved && c.rope.theta == 1e6f);
+    read_ok(&(struct change){.biases = 1}, &c);
+    assert_true(c.qkv_bias && !c.out_bias && !c.qk_norm && c.rope.interleaved);
+    read_ok(&(struct change){.out_bias = 1}, &c);
+    assert_true(!c.qkv_bias && c.out_bias);
+
+    static const char *const needed[] = {"blk.0.attn_q.bias", "blk.1.attn_k.bias", "blk.0.attn_v.bias"};
+    for (int i = 0; i < 3; i++) {
+        refused(&(struct change){.arch = "qwen2", .drop = needed[i]}, needed[i]);
+        refused(&(struct change){.biases = 1, .drop = needed[i]}, needed[i]);
+        refused(&(struct change){.biases = 1, .tensor = needed[i], .cols = 8}, "has shape (8), expected");
+        refused(&(struct change){.biases = 1, .tensor = needed[i], .type = 1}, "has type F16, expected F32");
+    }
+    refused(&(struct change){.arch = "qwen3", .drop = "blk.1.attn_q_norm.weight"},
+            "attn_q_norm.weight is mi");
+    refused(&(struct change){.arch = "qwen3", .drop = "blk.0.attn_k_norm.weight"},
+            "attn_k_norm.weight is mi");
+    refused(&(struct change){.arch = "qwen3", .tensor = "blk.0.attn_k_norm.weight", .cols = 2 * HD},
+            "has shape (32), expected (16)");
+    refused(&(struct change){.arch = "qwen3", .biases = 1}, "attn_q.bias is not part of architecture qwen3");
+    refused(&(struct change){.arch = "qwen2", .out_bias = 1}, "attn_output.bias is not part");
+    refused(&(struct change){.extra = "blk.1.attn_output.bias", .cols = D}, "attn_output.bias is not part");
+    refused(&(struct change){.extra = "blk.0.ffn_up.bias", .cols = F}, "supported are biases of attention");
+    static const char *const others[] = {"phi3", "qwen2moe", "qwen3moe", "gemma2", "llama4", "mistral3"};
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
+        char word[96];
+        snprintf(word, sizeof word, "architecture '%s' is not supported yet; supported: llama, qwen2, qwen3",
+                 others[i]);
+        refused(&(struct change){.arch = others[i]}, word);
+    }
+}
+
+static void test_window(void **state) {
+    (void)state;
+    struct model_config c;
+    read_ok(&(struct change){.keys = {{"llama.attention.sliding_window", 4, 32, NULL}}}, &c);
+    assert_int_equal(c.window, 32);
+    read_ok(&(struct change){.keys = {{"llama.attention.sliding_window", 9, L, NULL}}}, &c);
+    assert_int_equal(c.window, K); // an array of the same for every layer
+    refused(&(struct change){.keys = {{"llama.attention.sliding_window", 99, 0, NULL}}},
+            "the same for every");
+    refused(&(struct change){.keys = {{"llama.attention.sliding_window", 4, 4294967295.0, NULL}}},
+            "llama.attention.sliding_window");
+    refused(&(struct change){.keys = {{"llama.attention.sliding_window_pattern", 4, 6, NULL}}},
+            "llama.attention.sliding_window_pattern");
+    read_ok(&(struct change){.arch = "qwen2", .keys = {{"qwen2.attention.sliding_window", 4, 128, NULL}}},
+            &c);
+    assert_int_equal(c.window, 0); // as long as the context: none
+    refused(&(struct change){.arch = "qwen2", .keys = {{"qwen2.attention.sliding_window", 4, 127, NULL}}},
+            "nothing says for which layers");
+    refused(&(struct change){.arch = "qwen3", .keys = {{"qwen3.attention.sliding_window", 4, 64, NULL}}},
+            "nothing says for which layers");
 }
 
 static void test_rope(void **state) {
@@ -234,6 +322,31 @@ static void test_rope(void **state) {
     assert_true(c.rope.scaling == ROPE_YARN && c.rope.factor == 4 && c.rope.original_context == 32);
     assert_true(c.rope.beta_fast == 32 && c.rope.beta_slow == 1);
     assert_true(fabsf(c.rope.attn_factor - (0.1f * logf(4) + 1)) < 1e-6f);
+    read_ok(&(struct change){.keys = {{"llama.rope.scaling.factor", 6, 0.5, NULL}}}, &c);
+    assert_true(c.rope.scaling == ROPE_LINEAR && c.rope.factor == 0.5f); // no type means linear
+    read_ok(&(struct change){.keys = {{"llama.rope.scaling.attn_factor", 6, 1.5, NULL}}}, &c);
+    assert_true(c.rope.scaling == ROPE_NONE && c.rope.attn_factor == 1.5f);
+    struct change three = {.keys = {{"llama.rope.scaling.type", 8, 0, "llama3"},
+                                    {"llama.rope.scaling.factor", 6, 8, NULL},
+                                    {"llama.rope.scaling.original_context_length", 4, 32, NULL},
+                                    {"llama.rope.scaling.low_freq_factor", 6, 2, NULL},
+                                    {"llama.rope.scaling.high_freq_factor", 6, 3, NULL}}};
+    read_ok(&three, &c);
+    assert_true(c.rope.scaling == ROPE_LLAMA3 && c.rope.factor == 8 && c.rope.original_context == 32);
+    assert_true(c.rope.low_freq == 2 && c.rope.high_freq == 3 && c.rope.attn_factor == 1);
+    three.extra = "rope_freqs.weight", three.cols = HD / 2, three.factor = 8;
+    refused(&three, "expected one of them");
+    three.extra = NULL, three.keys[3].number = 3;
+    refused(&three, "high_freq_factor is 3, expected above low_freq_factor, 3");
+    three.keys[0].text = "yarn";
+    refused(&three, "low_freq_factor is there");
+    three.keys[0].text = "llama3", three.keys[3] = (struct key){0};
+    read_ok(&three, &c);
+    assert_true(c.rope.low_freq == 1 && c.rope.high_freq == 4);
+    three.keys[2] = (struct key){0};
+    refused(&three, "original_context_length");
+    three.keys[1] = (struct key){0};
+    refused(&three, "llama.rope.scaling.factor is missing");
     struct err err = {0};
     unsigned char *file;
     struct gguf *g =
@@ -281,7 +394,7 @@ static void test_bad_keys(void **state) {
         struct key key;
         const char *word;
     } cases[] = {
-        {{"general.architecture", 8, 0, "qwen2"}, "architecture 'qwen2'"},
+        {{"general.architecture", 8, 0, "phi3"}, "architecture 'phi3'"},
         {{"general.architecture", 4, 1, NULL}, "general.architecture"},
         {{"general.type", 8, 0, "adapter"}, "'adapter'"},
         {{"split.count", 4, 3, NULL}, "split.count"},
@@ -314,7 +427,29 @@ static void test_bad_keys(void **state) {
         {{"llama.attention.layer_norm_rms_epsilon", 6, INFINITY, NULL}, "layer_norm_rms_epsilon"},
         {{"llama.attention.layer_norm_rms_epsilon", 6, -1, NULL}, "layer_norm_rms_epsilon"},
         {{"llama.attention.scale", 6, NAN, NULL}, "llama.attention.scale"},
-        {{"llama.attention.sliding_window", 4, 4096, NULL}, "llama.attention.sliding_window"},
+        {{"llama.attention.scale", 6, -1, NULL}, "llama.attention.scale"},
+        {{"llama.attention.clamp_kqv", 6, 8, NULL}, "llama.attention.clamp_kqv"},
+        {{"llama.attention.max_alibi_bias", 6, 8, NULL}, "llama.attention.max_alibi_bias"},
+        {{"llama.attn_logit_softcapping", 6, 50, NULL}, "llama.attn_logit_softcapping"},
+        {{"llama.attention.layer_norm_epsilon", 6, 1e-5, NULL}, "llama.attention.layer_norm_epsilon"},
+        {{"llama.attention.value_residual_mix_lora_rank", 4, 4, NULL}, "value_residual_mix"},
+        {{"llama.attention.temperature_scale", 6, 0.1, NULL}, "temperature_scale"},
+        {{"llama.rope.dimension_sections", 9, 3, NULL}, "llama.rope.dimension_sections"},
+        {{"llama.rope.freq_base_swa", 6, 10000, NULL}, "llama.rope.freq_base_swa"},
+        {{"llama.rope.scaling.attn_factor", 6, 0, NULL}, "llama.rope.scaling.attn_factor"},
+        {{"llama.rope.scaling.yarn_log_multiplier", 6, 0.1, NULL}, "yarn_log_multiplier"},
+        {{"llama.rope.scaling.low_freq_factor", 6, 1, NULL}, "low_freq_factor"},
+        {{"llama.expert_shared_count", 4, 1, NULL}, "llama.expert_shared_count"},
+        {{"llama.interleave_moe_layer_step", 4, 2, NULL}, "llama.interleave_moe_layer_step"},
+        {{"llama.leading_dense_block_count", 4, 1, NULL}, "llama.leading_dense_block_count"},
+        {{"llama.nextn_predict_layers", 4, 1, NULL}, "llama.nextn_predict_layers"},
+        {{"llama.pooling_type", 4, 3, NULL}, "llama.pooling_type"},
+        {{"llama.residual_scale", 6, 0.2, NULL}, "llama.residual_scale"},
+        {{"llama.residual_multiplier", 6, 0.2, NULL}, "llama.residual_multiplier"},
+        {{"llama.hidden_activation", 8, 0, "gelu"}, "llama.hidden_activation"},
+        {{"llama.use_parallel_residual", 7, 1, NULL}, "llama.use_parallel_residual"},
+        {{"llama.swin_norm", 7, 1, NULL}, "llama.swin_norm"},
+        {{"llama.classifier.output_labels", 4, 2, NULL}, "llama.classifier.output_labels"},
         {{"llama.attention.causal", 7, 0, NULL}, "llama.attention.causal"},
         {{"llama.attention.unheard_of", 4, 1, NULL}, "llama.attention.unheard_of"},
         {{"llama.final_logit_softcapping", 6, 30, NULL}, "final_logit_softcapping"},
@@ -349,7 +484,8 @@ static void test_bad_tensors(void **state) {
             "ffn_gate");
     refused(&(struct change){.tensor = "output_norm.weight", .type = 1}, "expected F32");
     refused(&(struct change){.untied = 1, .tensor = "output.weight", .rows = V + 1}, "output.weight");
-    refused(&(struct change){.extra = "blk.0.attn_q.bias", .cols = D}, "biases");
+    refused(&(struct change){.extra = "blk.0.attn_q.bias", .cols = D}, "tensor blk.0.attn_k.bias is missing");
+    refused(&(struct change){.extra = "blk.0.ffn_gate_inp.weight", .cols = D}, "ffn_gate_inp");
     refused(&(struct change){.extra = "blk.0.attn_q_norm.weight", .cols = D}, "attn_q_norm");
     refused(&(struct change){.extra = "blk.00.attn_q.weight", .cols = D}, "blk.00.");
     refused(&(struct change){.extra = "attn_norm.weight", .cols = D}, "attn_norm.weight");
@@ -444,6 +580,56 @@ static void test_load(void **state) {
             gguf_close(g);
             free(file);
         }
+}
+
+// Biases and norms of heads come with their weights.
+static void test_load_vectors(void **state) {
+    (void)state;
+    static const struct change changes[] = {
+        {.arch = "qwen2", .matrix_type = 8}, {.arch = "qwen3"}, {.biases = 1, .out_bias = 1}};
+    for (int i = 0; i < 3; i++) {
+        static struct device dev;
+        struct err err = {0};
+        struct model m = {0};
+        unsigned char *file;
+        dev = (struct device){.cut_fd = -1};
+        struct gguf *g = parse(&changes[i], &file);
+        assert_int_equal(model_config_read(g, &m.config, &err), STATUS_OK);
+        if (weights_load(&m, g, DTYPE_COUNT, &fake, &dev, on_progress, &dev, &err))
+            fail_msg("%s", err.msg);
+        assert_int_equal(dev.num, 3 + (i == 1 ? 8 : 6) * L);
+        assert_true(dev.progress == 1);
+        for (int l = 0; l < L; l++) {
+            const struct weight_desc *qkv = &m.layers[l].qkv->desc, *out = &m.layers[l].attn_out->desc;
+            for (int p = 0; p < 3; p++) {
+                assert_true((qkv->bias[p].data != NULL) == (i != 1));
+                assert_true(i == 1 || (qkv->bias[p].dtype == DTYPE_F32 && qkv->bias[p].ndim == 1 &&
+                                       qkv->bias[p].shape[0] == (p ? K : H) * HD));
+            }
+            assert_true((out->bias[0].data != NULL) == (i == 2));
+            assert_true(i != 2 || out->bias[0].shape[0] == D);
+            assert_true((m.layers[l].q_norm != NULL) == (i == 1) && (m.layers[l].k_norm != NULL) == (i == 1));
+            if (i == 1) {
+                assert_true(m.layers[l].q_norm != m.layers[l].k_norm);
+                assert_int_equal(m.layers[l].k_norm->desc.part[0].shape[0], HD);
+                assert_int_equal(m.layers[l].k_norm->desc.role, WEIGHT_NORM);
+            }
+        }
+        weights_free(&m);
+        gguf_close(g);
+        free(file);
+    }
+    static struct device dev;
+    struct err err = {0};
+    struct model m = {0};
+    unsigned char *file;
+    dev = (struct device){.cut_fd = -1};
+    struct gguf *g = parse(&(struct change){.arch = "qwen2", .poison = "blk.1.attn_k.bias"}, &file);
+    assert_int_equal(model_config_read(g, &m.config, &err), STATUS_OK);
+    assert_int_equal(weights_load(&m, g, DTYPE_COUNT, &fake, &dev, NULL, NULL, &err), STATUS_FORMAT);
+    assert_true(strstr(err.msg, "blk.1.attn_k.bias holds a NaN") != NULL);
+    gguf_close(g);
+    free(file);
 }
 
 static void test_poison(void **state) {
@@ -571,7 +757,8 @@ static void test_inspect(void **state) {
                               "chat template:  none", "blk.4.ffn_norm.weight", "(172, 64)", "F32",
                               "KV cache f16:   640 B a token", "parameters:     292800 in 48 tensors", NULL});
     inspect("models/tiny-fixtures/moe.gguf", (const char *const[]){"mixture of experts", NULL});
-    inspect("models/tiny-fixtures/lowctx.gguf", (const char *const[]){"architecture 'qwen2'", NULL});
+    inspect("models/tiny-fixtures/lowctx.gguf",
+            (const char *const[]){"architecture:   qwen2", "qwen2.embedding_length is missing", NULL});
     inspect("tokenizers/ggml-vocab/ggml-vocab-gpt-2.gguf",
             (const char *const[]){"architecture 'gpt2'", "tokenizer:      'gpt2'", NULL});
     inspect("tokenizers/ggml-vocab/ggml-vocab-phi-3.gguf",
@@ -580,10 +767,12 @@ static void test_inspect(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_good),        cmocka_unit_test(test_rope),  cmocka_unit_test(test_bad_keys),
-        cmocka_unit_test(test_bad_tensors), cmocka_unit_test(test_load),  cmocka_unit_test(test_poison),
-        cmocka_unit_test(test_dtype),       cmocka_unit_test(test_dtype), cmocka_unit_test(test_cut),
-        cmocka_unit_test(test_inspect),
+        cmocka_unit_test(test_good),     cmocka_unit_test(test_architectures),
+        cmocka_unit_test(test_window),   cmocka_unit_test(test_rope),
+        cmocka_unit_test(test_bad_keys), cmocka_unit_test(test_bad_tensors),
+        cmocka_unit_test(test_load),     cmocka_unit_test(test_load_vectors),
+        cmocka_unit_test(test_poison),   cmocka_unit_test(test_dtype),
+        cmocka_unit_test(test_cut),      cmocka_unit_test(test_inspect),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

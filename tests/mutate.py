@@ -16,7 +16,7 @@ import sys
 import tempfile
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-TIMEOUT = 60  # seconds a test may run; the sound program needs a few
+TIMEOUT = 200  # seconds a test may run; the slowest sound one, test_ops, needs 35 on a quiet core
 SIM_REQUESTS = "200000"
 
 KV = "engine/kv_cache.c"
@@ -26,6 +26,9 @@ PHILOX = "kernels/philox.h"
 BODY = "kernels/cpu/body.h"
 GEMM = "kernels/cpu/gemm.c"
 CPU = "kernels/cpu/cpu.c"
+ATTENTION = "kernels/cpu/attention.c"
+ROPE = "kernels/rope.c"
+REF = "kernels/ref/ref.c"
 DETOK = "engine/detok.c"
 SPM = "engine/tokenizer_spm.c"
 BPE = "engine/tokenizer_bpe.c"
@@ -165,6 +168,52 @@ MUTATIONS = [
             "(((seg[0][i] + seg[1][i]) + seg[2][i]) + seg[3][i])", "test_canonical"),  # another tree of segments
     (CPU, "if (job->step->slots[t] >= 0)",
             "if (job->step->slots[t] >= -1)", "test_ops"),  # padding is written
+    # ---- architectures ---------------------------------------------------------------------------------------
+    (CPU, "float *a = x + (r->interleaved ? 2 * i : i), *b = r->interleaved ? a + 1 : a + pairs;",
+          "float *a = x + 2 * i, *b = a + 1;", "test_json_arch"),  # every architecture turns adjacent pairs
+    (CPU, "    for (int i = 0; bias && i < num_heads * d; i++)\n        x[i] += bias[i];\n",
+          "    (void)bias;\n", "test_json_arch"),  # no bias of q and k
+    (CPU, "value[i] += bias[2][i];", "value[i] += bias[1][i];", "test_json_arch"),  # the values get the keys' bias
+    (CPU, "row[i] += job->bias[i];", "row[i] -= job->bias[i];", "test_json_arch"),  # the output's bias subtracted
+    (CPU, """        if (norm)
+            dev->kernels->rmsnorm(x, x, norm->vector, d, dev->model.norm_eps);
+        for (int i = 0; i < pairs; i++) {
+            float *a = x + (r->interleaved ? 2 * i : i), *b = r->interleaved ? a + 1 : a + pairs;
+            float x0 = *a, x1 = *b;
+            *a = x0 * c[i] - x1 * s[i];
+            *b = x0 * s[i] + x1 * c[i];
+        }
+""", """        for (int i = 0; i < pairs; i++) {
+            float *a = x + (r->interleaved ? 2 * i : i), *b = r->interleaved ? a + 1 : a + pairs;
+            float x0 = *a, x1 = *b;
+            *a = x0 * c[i] - x1 * s[i];
+            *b = x0 * s[i] + x1 * c[i];
+        }
+        if (norm)
+            dev->kernels->rmsnorm(x, x, norm->vector, d, dev->model.norm_eps);
+""", "test_json_arch"),  # norm of heads after the rotation
+    (CPU, "bias[1], job->layer->k_norm, position", "bias[1], job->layer->q_norm, position",
+          "test_json_arch"),  # keys get the queries' norm
+    (ATTENTION, "(window > 0 && last > window ? last - window : 0)", "(window > 0 && last > window ? last - window - 1 : 0)",
+                "test_json_arch"),  # the window is one token longer
+    (ATTENTION, "int begin = window > 0 && positions[row0] + 1 > window ? positions[row0] + 1 - window : 0;",
+                "int begin = 0;", "test_ops"),  # blocks outside the window are read
+    (REF, "max_int(0, end - m->window) : 0;", "max_int(0, end - m->window + 1) : 0;",
+          "test_json_arch"),  # the window is one token shorter
+    (ROPE, "case ROPE_LINEAR: freq /= r->factor; break;", "case ROPE_LINEAR: break;", "test_json_arch"),  # no linear scaling
+    (ROPE, "freq /= r->freq_factors[i];", "freq *= r->freq_factors[i];", "test_json_arch"),  # factors the wrong way
+    (ROPE, "if (turns > r->high_freq)", "if (turns > r->low_freq)", "test_json_arch"),  # Llama 3: nothing between the bounds
+    (ROPE, "floor(yarn_pair(r, r->beta_fast))", "ceil(yarn_pair(r, r->beta_fast))",
+           "test_json_arch"),  # YaRN's ramp begins a pair later
+    (CONFIG, "rope->attn_factor *= 0.1f * logf(rope->factor) + 1.0f;", "rope->attn_factor *= 1.0f;",
+             "test_json_arch"),  # YaRN without its temperature
+    (CONFIG, '{"qwen2", false, ALWAYS,', '{"qwen2", true, ALWAYS,', "test_json_arch"),  # Qwen 2 with llama's pairs
+    (CONFIG, "!read_attn_scale(&r, c) || ", "", "test_json_arch"),  # attention.scale ignored
+    (CONFIG, "if (r->arch->window_every_layer || c->window == 0)", "if (true)",
+             "test_model_config"),  # a window for every layer of Qwen
+    (CONFIG, "if (known ? harmless(kv, known->rule) : !suspect(name, len))", "if (!known || harmless(kv, known->rule))",
+             "test_model_config"),  # keys that nobody knows
+    (WEIGHTS, "(s->role == WEIGHT_QKV && c->qkv_bias)", "false", "test_model_config"),  # biases left in the file
     # ---- chat templates --------------------------------------------------------------------------------------
     (JINJA % "value", "memcpy(b->marks + at, s->marks + from, to - from);", "(void)at;",
         "test_json_chat"),  # pieces lose whose they are

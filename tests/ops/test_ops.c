@@ -10,7 +10,7 @@ enum { NUM_VARIANTS = 3 };
 
 static const struct shape shapes[] = {
     {2, 64, 8, 4, 8, 172, 512, 0, false, false, true},   // stories260K
-    {2, 96, 2, 2, 48, 160, 203, 0, false, true, false},  // odd sizes, no grouping, biases
+    {2, 96, 2, 2, 48, 160, 203, 33, true, true, false},  // odd sizes, no grouping, biases, QK norm, window
     {1, 128, 7, 1, 64, 96, 100, 0, true, false, false},  // group of 7, QK norm
     {1, 64, 8, 1, 128, 64, 77, 40, false, false, false}, // group of 8, window
     {1, 33, 4, 1, 16, 51, 65, 0, false, false, true},    // group of 4; no size is a multiple of 16
@@ -576,11 +576,11 @@ static void test_rope(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_phases),        cmocka_unit_test(test_same_bits),
-        cmocka_unit_test(test_long_context),  cmocka_unit_test(test_window_blocks),
-        cmocka_unit_test(test_export_import), cmocka_unit_test(test_steps),
-        cmocka_unit_test(test_mixed),         cmocka_unit_test(test_bad_row),
-        cmocka_unit_test(test_refusals),      cmocka_unit_test(test_rope),
+        cmocka_unit_test(test_phases),       cmocka_unit_test(test_window_blocks),
+        cmocka_unit_test(test_long_context), cmocka_unit_test(test_export_import),
+        cmocka_unit_test(test_steps),        cmocka_unit_test(test_mixed),
+        cmocka_unit_test(test_bad_row),      cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_rope),         cmocka_unit_test(test_same_bits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

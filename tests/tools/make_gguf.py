@@ -3,6 +3,7 @@
 
     make_gguf.py tiny.gguf --layers 2 --hidden 64 --heads 4 --kv-heads 2 --ffn 96 --vocab 512 --type q8_0
     make_gguf.py big.gguf --preset llama-1b --type q8_0        (the shape of Llama 3.2 1B)
+    make_gguf.py qwen.gguf --arch qwen3 --head-dim 32 --rope yarn --rope-original 64
 
 The same arguments give the same bytes. Standard library only; with numpy, where it is installed, the same bytes faster:
 large shapes need it. Values are uniform with variance 1/inputs, so that activations neither vanish nor explode.
@@ -122,10 +123,11 @@ def vocabulary(size, seed, chatml):
     return [t for t, _ in tokens] + pieces, [k for _, k in tokens] + [NORMAL] * len(pieces), scores
 
 
-def main():
+def parse(argv=None):
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("out")
     p.add_argument("--preset", choices=PRESETS, default="tiny")
+    p.add_argument("--arch", choices=["llama", "qwen2", "qwen3"], default="llama")
     p.add_argument("--layers", type=int, default=2)
     p.add_argument("--hidden", type=int, default=64)
     p.add_argument("--heads", type=int, default=4)
@@ -134,40 +136,61 @@ def main():
     p.add_argument("--ffn", type=int, default=128)
     p.add_argument("--vocab", type=int, default=512)
     p.add_argument("--context", type=int, default=512)
-    p.add_argument("--type", choices=TYPES, default="f32", help="of the matrices; norms are F32")
+    p.add_argument("--type", choices=TYPES, default="f32", help="of the matrices; norms and biases are F32")
     p.add_argument("--tied", action=argparse.BooleanOptionalAction, default=True, help="the head is the embedding")
-    p.add_argument("--rope", choices=["none", "linear", "yarn", "llama3"], default="none")
+    p.add_argument("--bias", action="store_true", help="q, k and v have biases; qwen2 always has them")
+    p.add_argument("--out-bias", action="store_true", help="the attention output has a bias")
+    p.add_argument("--window", type=int, default=0, help="sliding window in tokens")
+    p.add_argument("--rope", choices=["none", "linear", "yarn", "llama3", "llama3-keys"], default="none",
+                   help="llama3: as rope_freqs.weight, which is what llama.cpp writes; llama3-keys: as metadata")
     p.add_argument("--rope-base", type=float, default=10000.0)
     p.add_argument("--rope-factor", type=float, default=4.0)
+    p.add_argument("--rope-original", type=int, default=0,
+                   help="context before scaling; default: 8192 for llama3, else context / factor")
     p.add_argument("--rope-dim", type=int, default=0, help="rotated dimensions; default: all of a head")
+    p.add_argument("--f32", action="append", default=[], metavar="KEY=VALUE", help="one more key under the architecture")
     p.add_argument("--chatml", action="store_true", help="ChatML tokens and template")
     p.add_argument("--seed", type=int, default=1)
-    p.set_defaults(**PRESETS[p.parse_known_args()[0].preset])  # explicit arguments still win
-    a = p.parse_args()
-    d = a.head_dim or a.hidden // a.heads
-    kind = TYPES[a.type]
-    if kind == Q8_0 and any(n % 32 for n in (a.hidden, a.ffn, a.heads * d)):
+    p.set_defaults(**PRESETS[p.parse_known_args(argv)[0].preset])  # explicit arguments still win
+    a = p.parse_args(argv)
+    a.head_dim = a.head_dim or a.hidden // a.heads
+    a.bias = a.bias or a.arch == "qwen2"
+    a.qk_norm = a.arch == "qwen3"
+    llama3 = a.rope in ("llama3", "llama3-keys")
+    a.rope_original = a.rope_original or (8192 if llama3 else max(1, int(a.context / a.rope_factor)))
+    a.f32 = [(k, float(v)) for k, v in (pair.split("=") for pair in a.f32)]
+    if a.type == "q8_0" and any(n % 32 for n in (a.hidden, a.ffn, a.heads * a.head_dim)):
         sys.exit("q8_0 needs --hidden, --ffn and heads * head-dim to be multiples of 32")
+    return a
+
+
+def main(argv=None):
+    a = parse(argv)
+    d, kind = a.head_dim, TYPES[a.type]
 
     w = Writer()
-    w.string("general.architecture", "llama")
+    w.string("general.architecture", a.arch)
     w.string("general.name", "random")
-    w.u32("llama.block_count", a.layers)
-    w.u32("llama.context_length", a.context)
-    w.u32("llama.embedding_length", a.hidden)
-    w.u32("llama.feed_forward_length", a.ffn)
-    w.u32("llama.attention.head_count", a.heads)
-    w.u32("llama.attention.head_count_kv", a.kv_heads)
-    w.u32("llama.attention.key_length", d)
-    w.u32("llama.attention.value_length", d)
-    w.f32("llama.attention.layer_norm_rms_epsilon", 1e-5)
-    w.u32("llama.rope.dimension_count", a.rope_dim or d)
-    w.f32("llama.rope.freq_base", a.rope_base)
-    w.u32("llama.vocab_size", a.vocab)
-    if a.rope in ("linear", "yarn"):
-        w.string("llama.rope.scaling.type", a.rope)
-        w.f32("llama.rope.scaling.factor", a.rope_factor)
-        w.u32("llama.rope.scaling.original_context_length", max(1, int(a.context / a.rope_factor)))
+    w.u32(f"{a.arch}.block_count", a.layers)
+    w.u32(f"{a.arch}.context_length", a.context)
+    w.u32(f"{a.arch}.embedding_length", a.hidden)
+    w.u32(f"{a.arch}.feed_forward_length", a.ffn)
+    w.u32(f"{a.arch}.attention.head_count", a.heads)
+    w.u32(f"{a.arch}.attention.head_count_kv", a.kv_heads)
+    w.u32(f"{a.arch}.attention.key_length", d)
+    w.u32(f"{a.arch}.attention.value_length", d)
+    w.f32(f"{a.arch}.attention.layer_norm_rms_epsilon", 1e-5)
+    w.u32(f"{a.arch}.rope.dimension_count", a.rope_dim or d)
+    w.f32(f"{a.arch}.rope.freq_base", a.rope_base)
+    w.u32(f"{a.arch}.vocab_size", a.vocab)
+    if a.window:
+        w.u32(f"{a.arch}.attention.sliding_window", a.window)
+    if a.rope in ("linear", "yarn", "llama3-keys"):
+        w.string(f"{a.arch}.rope.scaling.type", a.rope.removesuffix("-keys"))
+        w.f32(f"{a.arch}.rope.scaling.factor", a.rope_factor)
+        w.u32(f"{a.arch}.rope.scaling.original_context_length", a.rope_original)
+    for name, value in a.f32:
+        w.f32(f"{a.arch}.{name}", value)
     tokens, kinds, scores = vocabulary(a.vocab, a.seed, a.chatml)
     w.string("tokenizer.ggml.model", "llama")
     w.strings("tokenizer.ggml.tokens", tokens)
@@ -189,13 +212,16 @@ def main():
     def norm(name, n):
         w.tensor(name, F32, [n], random_tensor(key(), F32, n, 0.25, 1.0))
 
+    def bias(name, n):
+        w.tensor(name, F32, [n], random_tensor(key(), F32, n, 0.5))
+
     # A tied embedding is also the head: small enough that its logits do not drown everything.
     matrix("token_embd.weight", a.vocab, a.hidden, math.sqrt(3 / a.hidden) * 2)
     norm("output_norm.weight", a.hidden)
     if not a.tied:
         matrix("output.weight", a.vocab, a.hidden, math.sqrt(3 / a.hidden) * 2)
     if a.rope == "llama3":
-        half, low, high, old = (a.rope_dim or d) // 2, 1.0, 4.0, 8192
+        half, low, high, old = (a.rope_dim or d) // 2, 1.0, 4.0, a.rope_original
         factors = []
         for i in range(half):
             turns = old * a.rope_base ** (-i / half) / (2 * math.pi)
@@ -208,7 +234,16 @@ def main():
         matrix(b + "attn_q.weight", a.heads * d, a.hidden)
         matrix(b + "attn_k.weight", a.kv_heads * d, a.hidden)
         matrix(b + "attn_v.weight", a.kv_heads * d, a.hidden)
+        if a.bias:
+            bias(b + "attn_q.bias", a.heads * d)
+            bias(b + "attn_k.bias", a.kv_heads * d)
+            bias(b + "attn_v.bias", a.kv_heads * d)
+        if a.qk_norm:
+            norm(b + "attn_q_norm.weight", d)
+            norm(b + "attn_k_norm.weight", d)
         matrix(b + "attn_output.weight", a.hidden, a.heads * d)
+        if a.out_bias:
+            bias(b + "attn_output.bias", a.hidden)
         norm(b + "ffn_norm.weight", a.hidden)
         matrix(b + "ffn_gate.weight", a.ffn, a.hidden)
         matrix(b + "ffn_up.weight", a.ffn, a.hidden)

@@ -1,0 +1,228 @@
+#!/usr/bin/env python3
+"""Golden files of small random models of every architecture, from Hugging Face transformers.
+
+    make_goldens.py --models DIR                the models of tests/model/golden/*.json as GGUF; standard library only
+    make_goldens.py [CASE ...]                  makes the golden files anew; needs torch, transformers, gguf
+
+The weights come from make_gguf.py: the same arguments give the same bytes, so only arguments and results are kept. The
+oracle reads the GGUF with the `gguf` package, dequantised, and takes its configuration from the arguments, not from the
+file's keys: a key that is written or read wrongly shows. GGUF stores the rows of q and k of `llama` with the two halves
+of each head interleaved, and the oracle wants them apart.
+
+A golden file holds the arguments, a prompt, the log-probability of each of its tokens given those before, some full rows
+of logits, and a greedy continuation with `margins`: how far the two best logits of each step lie apart. `effect` is how far
+the logits move when the feature that the case is about is left out; a case whose feature hardly matters is refused. The
+seed is the first with which every margin is larger than rounding, and the continuation more than one token repeated.
+"""
+import argparse
+import glob
+import json
+import math
+import os
+import random
+import sys
+import tempfile
+
+import make_gguf
+
+GOLDEN = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "model", "golden")
+PROMPT, GREEDY, MARGIN = 90, 16, 0.005
+BASE = "--layers 2 --hidden 64 --heads 4 --kv-heads 2 --ffn 96 --vocab 300 --context 256"
+YARN = "--rope yarn --rope-original 16"
+
+# name: (arguments beyond BASE, what to leave out to see that it matters)
+CASES = {
+    "llama-mha": ("--kv-heads 4 --no-tied", None),
+    "llama-gqa-tied": ("", None),
+    "llama-head-dim": ("--head-dim 40 --no-tied --rope-base 500000", None),
+    "llama-bias": ("--bias --out-bias --no-tied", "bias"),
+    "llama-qkv-bias": ("--bias", "bias"),
+    "llama-linear": ("--rope linear --rope-factor 3", "rope"),
+    "llama-yarn": (f"{YARN} --rope-factor 8 --head-dim 32 --no-tied", "rope"),
+    "llama-yarn-betas": (f"{YARN} --rope-factor 4 --head-dim 32 --f32 rope.scaling.yarn_beta_fast=1.2 "
+                         "--f32 rope.scaling.yarn_beta_slow=0.1 --f32 rope.scaling.attn_factor=1.3", "rope"),
+    "llama3-factors": ("--rope llama3 --rope-factor 8 --rope-original 32 --head-dim 32", "rope"),
+    "llama3-keys": ("--rope llama3-keys --rope-factor 8 --rope-original 32 --head-dim 32 --no-tied", "rope"),
+    "llama-scale": ("--f32 attention.scale=0.5", "scale"),
+    "mistral-window": ("--window 24 --no-tied", "window"),
+    "mistral-window-1": ("--window 1 --kv-heads 4", "window"),
+    "qwen2": ("--arch qwen2 --no-tied --rope-base 1000000", "bias"),
+    "qwen2-tied": ("--arch qwen2", "bias"),
+    "qwen2-yarn": (f"--arch qwen2 {YARN} --rope-factor 4 --no-tied", "rope"),
+    "qwen3": ("--arch qwen3 --head-dim 32 --no-tied --rope-base 1000000", "qk_norm"),
+    "qwen3-tied": ("--arch qwen3", "qk_norm"),
+    "qwen3-yarn": (f"--arch qwen3 {YARN} --rope-factor 4 --head-dim 32 --no-tied", "rope"),
+    "llama-f16": ("--type f16 --no-tied", None),
+    "mistral-bf16": ("--type bf16 --window 20", "window"),
+    "qwen2-q8_0": ("--arch qwen2 --type q8_0 --no-tied", "bias"),
+    "qwen3-bf16": ("--arch qwen3 --type bf16 --head-dim 32 --no-tied", "qk_norm"),
+    "qwen3-q8_0": ("--arch qwen3 --type q8_0 --head-dim 32 --no-tied", "qk_norm"),
+}
+
+
+def path_of(name):
+    return os.path.join(GOLDEN, name + ".json")
+
+
+def make_models(folder):
+    os.makedirs(folder, exist_ok=True)
+    for path in sorted(glob.glob(path_of("*"))):
+        with open(path, encoding="utf-8") as f:
+            golden = json.load(f)
+        make_gguf.main([os.path.join(folder, golden["name"] + ".gguf")] + golden["arguments"])
+
+
+# ---- the oracle
+
+
+def configuration(a, off):
+    """The transformers model that the arguments ask for; `off` names what to leave out."""
+    import transformers as tf
+
+    common = dict(vocab_size=a.vocab, hidden_size=a.hidden, intermediate_size=a.ffn, num_hidden_layers=a.layers,
+                  num_attention_heads=a.heads, num_key_value_heads=a.kv_heads, head_dim=a.head_dim,
+                  max_position_embeddings=a.context, rms_norm_eps=1e-5, rope_theta=a.rope_base,
+                  tie_word_embeddings=a.tied, attention_dropout=0.0, attn_implementation="eager", hidden_act="silu")
+    more = dict(a.f32)
+    if a.rope != "none" and off != "rope":
+        scaling = dict(rope_type=a.rope.split("-")[0], factor=a.rope_factor)
+        if a.rope == "yarn":
+            scaling["original_max_position_embeddings"] = a.rope_original
+            scaling["beta_fast"] = more.pop("rope.scaling.yarn_beta_fast", 32.0)
+            scaling["beta_slow"] = more.pop("rope.scaling.yarn_beta_slow", 1.0)
+            if "rope.scaling.attn_factor" in more:  # GGUF's multiplies what the factor implies, theirs replaces it
+                scaling["attention_factor"] = more.pop("rope.scaling.attn_factor") * (0.1 * math.log(a.rope_factor) + 1)
+        elif scaling["rope_type"] == "llama3":
+            scaling.update(low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=a.rope_original)
+        common["rope_scaling"] = scaling
+    scale = more.pop("attention.scale", None)
+    if more and off != "rope":
+        sys.exit(f"no oracle for {more}")
+    if a.arch == "qwen2":
+        model = tf.Qwen2ForCausalLM(tf.Qwen2Config(**common, use_sliding_window=False))
+    elif a.arch == "qwen3":
+        model = tf.Qwen3ForCausalLM(tf.Qwen3Config(**common, use_sliding_window=False, attention_bias=False))
+    elif a.window:
+        model = tf.MistralForCausalLM(tf.MistralConfig(**common, sliding_window=None if off == "window" else a.window))
+    else:
+        model = tf.LlamaForCausalLM(tf.LlamaConfig(**common, attention_bias=True, mlp_bias=False))
+    for layer in model.model.layers:
+        if scale is not None and off != "scale":
+            layer.self_attn.scaling = scale
+        if off == "qk_norm":
+            import torch
+            layer.self_attn.q_norm = layer.self_attn.k_norm = torch.nn.Identity()
+    return model.double().eval()
+
+
+def load(a, path, off):
+    """The model with the weights of a GGUF file, in float64."""
+    import gguf
+    import numpy as np
+    import torch
+
+    names = {"attn_norm": "input_layernorm", "ffn_norm": "post_attention_layernorm", "attn_q": "self_attn.q_proj",
+             "attn_k": "self_attn.k_proj", "attn_v": "self_attn.v_proj", "attn_output": "self_attn.o_proj",
+             "attn_q_norm": "self_attn.q_norm", "attn_k_norm": "self_attn.k_norm", "ffn_gate": "mlp.gate_proj",
+             "ffn_up": "mlp.up_proj", "ffn_down": "mlp.down_proj"}
+    whole = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
+    state = {}
+    for t in gguf.GGUFReader(path).tensors:
+        if t.name == "rope_freqs.weight":
+            continue
+        x = gguf.quants.dequantize(t.data, t.tensor_type).astype(np.float64)
+        x = x.reshape([int(n) for n in reversed(t.shape)])
+        parts = t.name.split(".")
+        base, end = parts[-2], parts[-1]
+        if a.arch == "llama" and base in ("attn_q", "attn_k"):
+            heads = a.heads if base == "attn_q" else a.kv_heads
+            x = x.reshape(heads, a.head_dim // 2, 2, -1).swapaxes(1, 2).reshape(x.shape)
+        if end == "bias" and off == "bias":
+            x = x * 0
+        name = f"model.layers.{parts[1]}.{names[base]}" if parts[0] == "blk" else whole[base]
+        state[f"{name}.{end}"] = torch.from_numpy(x.copy())
+    model = configuration(a, off)
+    for name, p in model.named_parameters():
+        if name.endswith(".bias") and name not in state:  # llama with some biases only
+            state[name] = torch.zeros_like(p)
+    missing, unexpected = model.load_state_dict(state, strict=False)
+    allowed = {"lm_head.weight"} if a.tied else set()
+    extra = [n for n in unexpected if not (off == "qk_norm" and "_norm" in n)]
+    if set(missing) - allowed or extra:
+        sys.exit(f"weights do not fit: missing {missing}, unexpected {extra}")
+    return model
+
+
+def logits_of(model, ids):
+    import torch
+
+    with torch.no_grad():
+        return model(torch.tensor([ids]), use_cache=False).logits[0].double()
+
+
+def try_case(name, seed):
+    """The golden of a case with this seed, or None where a greedy step is too close or all draw the same."""
+    text, off = CASES[name]
+    arguments = BASE.split() + text.split() + ["--seed", str(seed)]
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "model.gguf")
+        a = make_gguf.parse([path] + arguments)
+        make_gguf.main([path] + arguments)
+        model = load(a, path, None)
+        prompt = [1] + [random.Random(f"{name} {i}").randrange(3, a.vocab) for i in range(1, PROMPT)]
+        rows = logits_of(model, prompt)
+        ids, margins = list(prompt), []
+        for _ in range(GREEDY):
+            best = logits_of(model, ids)[-1].topk(2)
+            margins.append(round(float(best.values[0] - best.values[1]), 4))
+            ids.append(int(best.indices[0]))
+            if margins[-1] < MARGIN:
+                return None
+        if len(set(ids[PROMPT:])) < 4:
+            return None
+        scores = rows.log_softmax(-1)
+        golden = {
+            "name": name,
+            "arguments": arguments,
+            "weights": a.type,
+            "prompt_ids": prompt,
+            "greedy_ids": ids[PROMPT:],
+            "margins": margins,
+            "scores": [round(float(scores[i, prompt[i + 1]]), 5) for i in range(PROMPT - 1)],
+            "rows": [{"position": p, "logits": [round(float(v), 5) for v in rows[p]]} for p in (40, PROMPT - 1)],
+        }
+        if off:
+            without = logits_of(load(a, path, off), prompt)
+            golden["effect"] = {"of": off, "largest": round(float((without - rows).abs().max()), 3)}
+            if golden["effect"]["largest"] < 0.1:
+                sys.exit(f"{name}: leaving out {off} hardly matters")
+        return golden
+
+
+def make_case(name):
+    for seed in range(1, 200):
+        golden = try_case(name, seed)
+        if golden:
+            break
+    else:
+        sys.exit(f"{name}: no seed will do")
+    with open(path_of(name), "w", encoding="utf-8") as f:
+        f.write("{\n" + ",\n".join(f"{json.dumps(k)}: {json.dumps(v, separators=(',', ':'))}" for k, v in golden.items()))
+        f.write("\n}\n")
+    print(name, len(set(golden["greedy_ids"])), "distinct, seed", seed, "margin", min(golden["margins"]), "effect", golden.get("effect", {}).get("largest", "-"), flush=True)
+
+
+def main():
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("cases", nargs="*", metavar="CASE", help="default: all")
+    p.add_argument("--models", metavar="DIR")
+    a = p.parse_args()
+    if a.models:
+        make_models(a.models)
+        return
+    for name in a.cases or CASES:
+        make_case(name)
+
+
+if __name__ == "__main__":
+    main()

@@ -16,7 +16,7 @@ fi
 cd "$root"
 for name in "$@"; do
     clang -std=gnu17 -D_GNU_SOURCE -g -O1 -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all \
-        -Iinclude -Iengine "tests/fuzz/fuzz_$name.c" engine/gguf.c engine/model_config.c engine/weights.c \
+        -Iinclude -Iengine "tests/fuzz/fuzz_$name.c" engine/gguf.c engine/model_config.c engine/weights.c engine/convert.c \
         -DQUIRE_HAVE_PCRE2 $(pkg-config --cflags libpcre2-8 libutf8proc) engine/tokenizer*.c engine/detok.c \
         engine/chat_template.c engine/jinja_*.c base/log.c base/check.c -lm $(pkg-config --libs libpcre2-8 libutf8proc) \
         -o "$out/fuzz_$name"
@@ -29,8 +29,10 @@ for name in "$@"; do
             head -c 11347 "$f" >"$out/corpus_gguf/vocabulary"
             printf '\0' | dd of="$out/corpus_gguf/vocabulary" bs=1 seek=8 conv=notrunc 2>/dev/null
         fi
-        python3 tests/tools/make_gguf.py "$out/corpus_gguf/model" --hidden 8 --heads 1 --kv-heads 1 --ffn 8 --layers 1 \
-            --vocab 300 --context 8 || true
+        for kind in "" "--arch qwen2 --rope yarn" "--arch qwen3" "--bias --out-bias --window 4 --rope llama3-keys"; do
+            python3 tests/tools/make_gguf.py "$out/corpus_gguf/model$(echo "$kind" | tr -d ' ')" $kind --hidden 4 --heads 1 \
+                --kv-heads 1 --ffn 4 --layers 1 --vocab 289 --context 8 || true
+        done
     fi
     dict=
     if [ "$name" = chat ]; then # real templates, and the words of the language

@@ -51,7 +51,7 @@ static void unpack(struct block *b, const uint8_t *p, enum dtype dtype) {
         for (int group = 0; group < 4; group++)
             for (int i = 0; i < 32; i++) {
                 uint8_t byte = p[(dtype == DTYPE_Q4_K ? 16 : 48) + group * 32 + i];
-                uint8_t high = dtype == DTYPE_Q4_K ? 0 : p[16 + i] >> 2 * group & 3;
+                uint8_t high = (uint8_t)(dtype == DTYPE_Q4_K ? 0 : p[16 + i] >> 2 * group & 3);
                 b->q[group * 64 + i] = (uint8_t)((byte & 15) | (high & 1) << 4);
                 b->q[group * 64 + 32 + i] = (uint8_t)(byte >> 4 | (high >> 1) << 4);
             }

@@ -42,6 +42,4 @@ double rope_frequency(const struct rope_config *r, int i) {
     return freq;
 }
 
-double rope_magnitude(const struct rope_config *r) {
-    return r->attn_factor > 0 ? r->attn_factor : 1;
-}
+double rope_magnitude(const struct rope_config *r) { return r->attn_factor > 0 ? r->attn_factor : 1; }

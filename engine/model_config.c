@@ -295,7 +295,8 @@ static bool read_rope(struct reader *r, struct model_config *c) {
         rope->scaling = given && rope->factor != 1 ? ROPE_LINEAR : ROPE_NONE;
     } else {
         size_t k = 0, n = sizeof kinds / sizeof kinds[0];
-        while (k < n && (strlen(kinds[k].name) != type.len || memcmp(kinds[k].name, type.data, type.len)))
+        while (k < n &&
+               (strlen(kinds[k].name) != type.len || memcmp(kinds[k].name, type.data, type.len) != 0))
             k++;
         if (k == n) {
             gguf_bad(r->g, r->err,

@@ -4,14 +4,10 @@
 #include "backend.h"
 #include "kernels.h"
 #include "memory.h"
+#include "pack.h"
 #include "pool.h"
 
 #include <stdint.h>
-
-enum { // a bit for each type whose activations are act_q8
-    DTYPES_QUANTISED =
-        1u << DTYPE_Q8_0 | 1u << DTYPE_Q4_0 | 1u << DTYPE_Q4_K | 1u << DTYPE_Q5_K | 1u << DTYPE_Q6_K
-};
 
 // One matrix, in row groups of 16 (layouts in kernels/README.md).
 struct weight_part {
@@ -32,7 +28,7 @@ struct weight {
     struct weight_part part[3];
     float *bias[3]; // (rows of the part) or NULL
     float *vector;  // WEIGHT_NORM
-    void *table;    // WEIGHT_EMBED: rows as in the file
+    void *table;    // WEIGHT_EMBED of a model with a head of its own: rows as in the file
     struct region region;
 };
 
@@ -66,6 +62,7 @@ struct device {
     int block_size;
     bool tiled; // keys in 16-token tiles: the block size is a multiple of 16
     struct weight *weights;
+    struct weight *embed; // the table; of a tied model it is packed, and the head
     size_t weight_bytes;
     unsigned dtypes; // of loaded matrices, a bit each
 

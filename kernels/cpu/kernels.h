@@ -61,6 +61,8 @@ struct weight_q6k {
     uint16_t d[16];       // f16
 };
 
+enum { MAX_BLOCK_BYTES = sizeof(struct weight_q6k) };
+
 // y[g][t][0..16) = dot of the 16 rows of strip w[g] with token t over k blocks [b0, b1); g < TILE_GROUPS, t <
 // num_tokens <= MAX_TILE_TOKENS. The strips may be the same one.
 //   w: whole strips; x: activations of token 0; ldx: bytes from token to token; y (TILE_GROUPS, num_tokens,

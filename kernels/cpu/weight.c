@@ -2,28 +2,12 @@
 #include "device.h"
 #include "half.h"
 #include "log.h"
-#include "quants.h"
+#include "pack.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 static size_t align64(size_t n) { return (n + 63) / 64 * 64; }
-
-// Element (row, k) of a plain 16-bit or 32-bit matrix; 0 past its end. Little-endian bytes as they are.
-static void copy_element(char *dst, const char *src, int size, int rows, int cols, int row, int k) {
-    if (row < rows && k < cols)
-        memcpy(dst, src + ((size_t)row * (size_t)cols + (size_t)k) * (size_t)size, (size_t)size);
-    else
-        memset(dst, 0, (size_t)size);
-}
-
-static void pack_plain(char *dst, const char *src, const struct weight_part *p, int group) {
-    int size = p->dtype == DTYPE_F32 ? 4 : 2;
-    for (int b = 0; b < p->num_blocks; b++)
-        for (int r = 0; r < LANES; r++)
-            for (int i = 0; i < p->block; i++, dst += size)
-                copy_element(dst, src, size, p->rows, p->cols, group * LANES + r, b * p->block + i);
-}
 
 struct pack {
     struct weight *w;
@@ -37,11 +21,8 @@ static void pack_share(void *ctx, int thread, int num_threads) {
         int begin, end;
         pool_share(p->num_groups, thread, num_threads, &begin, &end);
         for (int g = begin; g < end; g++) {
-            char *dst = p->data + (size_t)g * p->strip_bytes;
-            if (DTYPES_QUANTISED & 1u << p->dtype)
-                cpu_quant_pack(dst, job->desc->part[i].data, p->dtype, p->rows, p->num_blocks, g * LANES);
-            else
-                pack_plain(dst, job->desc->part[i].data, p, g);
+            pack_strip(p->data + (size_t)g * p->strip_bytes, job->desc->part[i].data, p->dtype, p->rows,
+                       p->cols, g * LANES);
         }
     }
 }
@@ -49,12 +30,9 @@ static void pack_share(void *ctx, int thread, int num_threads) {
 static struct weight_part part_shape(enum dtype dtype, int rows, int cols) {
     struct weight_part p = {.dtype = dtype, .rows = rows, .cols = cols};
     p.num_groups = (rows + LANES - 1) / LANES;
-    p.block = dtype == DTYPE_BF16 ? 2 : dtype_block(dtype);
+    p.block = pack_block(dtype);
     p.num_blocks = (cols + p.block - 1) / p.block;
-    size_t block_bytes = DTYPES_QUANTISED & 1u << dtype ? cpu_quant_bytes(dtype)
-                         : dtype == DTYPE_F16           ? LANES * 2
-                                                        : LANES * 4;
-    p.strip_bytes = (size_t)p.num_blocks * block_bytes;
+    p.strip_bytes = (size_t)p.num_blocks * pack_block_bytes(dtype);
     return p;
 }
 
@@ -117,13 +95,16 @@ static bool shape_ok(const struct device *dev, const struct weight_desc *desc, s
 struct weight *cpu_weight_load(struct device *dev, const struct weight_desc *desc, struct err *err) {
     if (!shape_ok(dev, desc, err))
         return NULL;
+    if (desc->role == WEIGHT_HEAD && dev->model.tied && dev->embed)
+        return dev->embed; // the same numbers, packed already
     struct weight *w = calloc(1, sizeof *w);
     if (!w) {
         err_set(err, STATUS_NOMEM, "no memory for a weight");
         return NULL;
     }
     w->role = desc->role;
-    bool plain = desc->role == WEIGHT_EMBED || desc->role == WEIGHT_NORM; // kept row-major
+    // Kept row-major: norms, and a table that is nothing but a table.
+    bool plain = desc->role == WEIGHT_NORM || (desc->role == WEIGHT_EMBED && !dev->model.tied);
     size_t bytes = 0, offset[3] = {0}, bias_offset[3] = {0};
     for (int i = 0; i < 3 && desc->part[i].data; i++, w->num_parts++) {
         const struct tensor *t = &desc->part[i];
@@ -158,12 +139,16 @@ struct weight *cpu_weight_load(struct device *dev, const struct weight_desc *des
     if (plain) {
         const struct weight_part *p = &w->part[0];
         memcpy(memory, desc->part[0].data, (size_t)p->rows * dtype_row_bytes(p->dtype, p->cols));
-        w->vector = desc->role == WEIGHT_NORM ? (float *)(void *)memory : NULL;
-        w->table = memory;
+        if (desc->role == WEIGHT_NORM)
+            w->vector = (float *)(void *)memory;
+        else
+            w->table = memory;
     } else {
         struct pack job = {w, desc};
         pool_run(dev->pool, pack_share, &job, true);
     }
+    if (desc->role == WEIGHT_EMBED)
+        dev->embed = w;
     dev->weight_bytes += bytes;
     w->next = dev->weights;
     dev->weights = w;
@@ -178,13 +163,21 @@ void cpu_weight_free(struct weight *w) {
 void cpu_embedding_row(float *y, const struct weight *w, int row) {
     const struct weight_part *p = &w->part[0];
     CHECK(row >= 0 && row < p->rows);
-    const char *src = (const char *)w->table + (size_t)row * dtype_row_bytes(p->dtype, p->cols);
-    if (p->dtype == DTYPE_F32) {
-        memcpy(y, src, (size_t)p->cols * sizeof(float));
+    if (!w->table) {
+        pack_read_row(y, p->data + (size_t)(row / LANES) * p->strip_bytes, p->dtype, p->cols, row % LANES);
         return;
     }
+    const char *src = (const char *)w->table + (size_t)row * dtype_row_bytes(p->dtype, p->cols);
     if (DTYPES_QUANTISED & 1u << p->dtype) {
-        cpu_dequantise(y, src, p->dtype, p->cols);
+        _Alignas(64) char strip[MAX_BLOCK_BYTES]; // a block becomes lane 0 of one: the same code reads both
+        for (int k = 0; k < p->cols; k += p->block) {
+            pack_strip(strip, src + dtype_row_bytes(p->dtype, k), p->dtype, 1, p->block, 0);
+            pack_read_row(y + k, strip, p->dtype, p->block, 0);
+        }
+        return;
+    }
+    if (p->dtype == DTYPE_F32) {
+        memcpy(y, src, (size_t)p->cols * sizeof *y);
         return;
     }
     for (int i = 0; i < p->cols; i++) {

@@ -5,6 +5,7 @@
 #include "fixture.h"
 #include "float_env.h"
 #include "kernels.h"
+#include "pack.h"
 #include "pool.h"
 
 #include <stdatomic.h>
@@ -217,6 +218,34 @@ static void test_gemm(void **state) {
         }
 }
 
+// What is packed is what is read back: every element as the reference has it, rows past the matrix zero.
+static void test_pack(void **state) {
+    (void)state;
+    for (int i = 0; i < NUM_TYPES; i++)
+        for (int round = 0; round < 20; round++) {
+            enum dtype t = types[i];
+            int block = dtype_block(t), rows = 1 + (int)(random_u32() % 40);
+            int cols = (1 + (int)(random_u32() % (block > 32 ? 3 : 40))) * block;
+            struct tensor w = random_tensor(t, rows, cols, 1);
+            struct ref_matrix m = {w.data, t, rows, cols, NULL};
+            size_t bytes = (size_t)((cols + pack_block(t) - 1) / pack_block(t)) * pack_block_bytes(t);
+            char *strip = must_calloc(1, bytes);
+            float *y = must_calloc((size_t)cols, sizeof *y);
+            for (int row = 0; row < rows; row += LANES) {
+                memset(strip, 0xff, bytes);
+                pack_strip(strip, w.data, t, rows, cols, row);
+                for (int lane = 0; lane < LANES; lane++) {
+                    pack_read_row(y, strip, t, cols, lane);
+                    for (int k = 0; k < cols; k++)
+                        assert_true(y[k] == (row + lane < rows ? ref_element(&m, row + lane, k) : 0));
+                }
+            }
+            free(strip);
+            free(y);
+            free((void *)(uintptr_t)w.data);
+        }
+}
+
 static void test_vectors(void **state) {
     (void)state;
     enum { N = 1056 };
@@ -360,8 +389,8 @@ static void test_pool(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_halves), cmocka_unit_test(test_gemm), cmocka_unit_test(test_vectors),
-        cmocka_unit_test(test_exp),    cmocka_unit_test(test_pool),
+        cmocka_unit_test(test_halves),  cmocka_unit_test(test_gemm), cmocka_unit_test(test_pack),
+        cmocka_unit_test(test_vectors), cmocka_unit_test(test_exp),  cmocka_unit_test(test_pool),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,23 @@
+// Weights as the CPU backend keeps them: strips of 16 rows (layouts in kernels.h and README.md).
+#pragma once
+
+#include "tensor.h"
+
+#include <stddef.h>
+
+enum { // a bit for each type whose activations are act_q8
+    DTYPES_QUANTISED =
+        1u << DTYPE_Q8_0 | 1u << DTYPE_Q4_0 | 1u << DTYPE_Q4_K | 1u << DTYPE_Q5_K | 1u << DTYPE_Q6_K
+};
+
+// Elements of a row in one block of a strip: the type's own block, or a pair for BF16. Bytes of that block
+// for all 16 rows.
+int pack_block(enum dtype dtype);
+size_t pack_block_bytes(enum dtype dtype);
+
+// Packs rows [row, row + 16) of a matrix (rows, cols) as a file has it into ceil(cols / pack_block) blocks.
+// What lies past the matrix becomes zero.
+void pack_strip(void *dst, const void *src, enum dtype dtype, int rows, int cols, int row);
+
+// y (cols) = one row of a strip as numbers: exactly what the file says.
+void pack_read_row(float *y, const void *strip, enum dtype dtype, int cols, int lane);

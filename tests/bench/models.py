@@ -70,13 +70,14 @@ def make(model, kind, cache):
     return path
 
 
-def run(command):
+def run(command, both=False):
+    """What a command prints; both: with what it prints on stderr, where some peers put their tables."""
     command = [str(c) for c in command]
     env = {k: v for k, v in os.environ.items() if not k.startswith("QUIRE_")}
     done = subprocess.run(command, capture_output=True, text=True, env=env)
     if done.returncode != 0:
         sys.exit(f"models.py: {' '.join(command)}: exit code {done.returncode}\n{(done.stdout + done.stderr)[-2000:]}")
-    return done.stdout
+    return done.stdout + done.stderr if both else done.stdout
 
 
 # ---- ours
@@ -169,7 +170,7 @@ def peer(a, tools, path, threads):
     if tools["llama-batched-bench"]:
         context = max(a.batches) * (a.prompt + a.steps)
         text = run([tools["llama-batched-bench"], "-m", path, "-c", context, "-npp", a.prompt, "-ntg", a.steps, "-npl",
-                    ",".join(map(str, a.batches)), "-t", threads, "-tb", threads])
+                    ",".join(map(str, a.batches)), "-t", threads, "-tb", threads], both=True)
         out["decode"] = {str(b): rate for b, rate in parse_batched(text)}
         if set(out["decode"]) != set(map(str, a.batches)):
             sys.exit(f"models.py: {tools['llama-batched-bench']}: a line of numbers is missing in\n{text[-2000:]}")

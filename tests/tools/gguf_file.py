@@ -1,14 +1,16 @@
 """Writes GGUF 3 files. Standard library only; shared by the generators beside it."""
 import struct
 
-F32, F16, Q8_0, BF16 = 0, 1, 8, 30
+F32, F16, Q4_0, Q8_0, Q4_K, Q5_K, Q6_K, BF16 = 0, 1, 2, 8, 12, 13, 14, 30
+QUANTISED = {Q4_0: (32, 18), Q8_0: (32, 34), Q4_K: (256, 144), Q5_K: (256, 176), Q6_K: (256, 210)}  # elements, bytes
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = 1, 2, 3, 4, 5, 6
 ALIGNMENT = 32
 
 
 def type_bytes(kind, n):
     """Bytes of n elements."""
-    return {F32: 4 * n, F16: 2 * n, BF16: 2 * n, Q8_0: n // 32 * 34}[kind]
+    block, size = QUANTISED.get(kind) or (1, 4 if kind == F32 else 2)
+    return n // block * size
 
 
 class Writer:

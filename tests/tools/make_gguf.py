@@ -2,11 +2,12 @@
 """Makes a GGUF model of random weights with a made-up SentencePiece vocabulary, for tests and benchmarks.
 
     make_gguf.py tiny.gguf --layers 2 --hidden 64 --heads 4 --kv-heads 2 --ffn 96 --vocab 512 --type q8_0
-    make_gguf.py big.gguf --preset llama-1b --type q8_0        (the shape of Llama 3.2 1B)
+    make_gguf.py big.gguf --preset llama-1b --type q4_k_m      (the shape of Llama 3.2 1B)
     make_gguf.py qwen.gguf --arch qwen3 --head-dim 32 --rope yarn --rope-original 64
 
 The same arguments give the same bytes. Standard library only; with numpy, where it is installed, the same bytes faster:
-large shapes need it. Values are uniform with variance 1/inputs, so that activations neither vanish nor explode.
+large shapes need it. Values are uniform with variance 1/inputs, so that activations neither vanish nor explode; all
+types of one shape and seed are roundings of the same values (gguf_quants.py).
 """
 import argparse
 import math
@@ -14,14 +15,16 @@ import random
 import struct
 import sys
 
-from gguf_file import BF16, BYTE, CONTROL, F16, F32, NORMAL, Q8_0, UNKNOWN, Writer
+import gguf_quants
+from gguf_file import BF16, BYTE, CONTROL, F16, F32, NORMAL, Q4_0, Q4_K, Q5_K, Q6_K, Q8_0, QUANTISED, UNKNOWN, Writer
 
 try:
     import numpy as np
 except ImportError:
     np = None
 
-TYPES = {"f32": F32, "f16": F16, "bf16": BF16, "q8_0": Q8_0}
+TYPES = {"f32": F32, "f16": F16, "bf16": BF16, "q8_0": Q8_0, "q4_0": Q4_0, "q4_k": Q4_K, "q5_k": Q5_K, "q6_k": Q6_K,
+         "q4_k_m": Q4_K}  # q4_k_m: Q4_K with some tensors in Q6_K, see mixed()
 PRESETS = {
     "tiny": {},
     "llama-1b": dict(layers=16, hidden=2048, heads=32, kv_heads=8, head_dim=64, ffn=8192, vocab=128256, context=8192,
@@ -30,7 +33,7 @@ PRESETS = {
                      rope="llama3", rope_base=500000.0, rope_factor=8.0, tied=False),
 }
 MASK = (1 << 64) - 1
-CHUNK = 1 << 22  # elements encoded at a time; a multiple of 32
+CHUNK = 1 << 22  # elements encoded at a time; a multiple of 256
 CHATML = ("{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>"
           "\\n' }}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}")
 
@@ -65,13 +68,7 @@ def encode(kind, x):
         if kind == BF16:
             u = f.view("<u4")
             return ((u + 0x7FFF + ((u >> 16) & 1)) >> 16).astype("<u2").tobytes()
-        rows = f.astype(np.float64).reshape(-1, 32)
-        d = np.abs(rows).max(axis=1, keepdims=True) / 127
-        q = np.floor(rows / np.where(d == 0, 1, d) + 0.5)
-        out = np.empty((len(rows), 34), np.uint8)
-        out[:, :2] = d.astype("<f2").view(np.uint8)
-        out[:, 2:] = q.astype(np.int8).view(np.uint8)
-        return out.tobytes()
+        return gguf_quants.encode(kind, f)
     raw = struct.pack(f"<{len(x)}f", *x)
     if kind == F32:
         return raw
@@ -81,11 +78,7 @@ def encode(kind, x):
     if kind == BF16:
         u = struct.unpack(f"<{len(x)}I", raw)
         return struct.pack(f"<{len(x)}H", *((v + 0x7FFF + ((v >> 16) & 1)) >> 16 for v in u))
-    out = []
-    for i in range(0, len(f), 32):
-        d = max(map(abs, f[i : i + 32])) / 127
-        out.append(struct.pack("<e32b", d, *(math.floor(v / (d or 1) + 0.5) for v in f[i : i + 32])))
-    return b"".join(out)
+    return gguf_quants.encode(kind, f)
 
 
 def random_tensor(key, kind, n, scale, centre=0.0):
@@ -95,6 +88,14 @@ def random_tensor(key, kind, n, scale, centre=0.0):
             yield encode(kind, x * scale + centre if np is not None else [v * scale + centre for v in x])
 
     return chunks
+
+
+def mixed(name, layer, num_layers):
+    """Whether a Q4_K_M file has this tensor in Q6_K: the head, and attn_v and ffn_down of the first and last eighth of the
+    layers and of every third between (llama.cpp, use_more_bits() in src/llama-quant.cpp)."""
+    eighth = num_layers // 8
+    more = layer < eighth or layer >= 7 * num_layers // 8 or (layer - eighth) % 3 == 2
+    return name == "head" or (more and name in ("attn_v", "ffn_down"))
 
 
 def vocabulary(size, seed, chatml):
@@ -159,8 +160,9 @@ def parse(argv=None):
     llama3 = a.rope in ("llama3", "llama3-keys")
     a.rope_original = a.rope_original or (8192 if llama3 else max(1, int(a.context / a.rope_factor)))
     a.f32 = [(k, float(v)) for k, v in (pair.split("=") for pair in a.f32)]
-    if a.type == "q8_0" and any(n % 32 for n in (a.hidden, a.ffn, a.heads * a.head_dim)):
-        sys.exit("q8_0 needs --hidden, --ffn and heads * head-dim to be multiples of 32")
+    block = QUANTISED.get(TYPES[a.type], (1, 0))[0]
+    if any(n % block for n in (a.hidden, a.ffn, a.heads * a.head_dim)):
+        sys.exit(f"{a.type} needs --hidden, --ffn and heads * head-dim to be multiples of {block}")
     return a
 
 
@@ -206,8 +208,10 @@ def main(argv=None):
     def key():
         return ((a.seed << 32) + len(w.tensors) + 1) * 0xD1342543DE82EF95 & MASK
 
-    def matrix(name, rows, cols, scale=None):
-        w.tensor(name, kind, [rows, cols], random_tensor(key(), kind, rows * cols, scale or math.sqrt(3 / cols)))
+    def matrix(name, rows, cols, scale=None, layer=0):
+        role = "head" if name == ("token_embd.weight" if a.tied else "output.weight") else name.split(".")[-2]
+        k = Q6_K if a.type == "q4_k_m" and mixed(role, layer, a.layers) else kind
+        w.tensor(name, k, [rows, cols], random_tensor(key(), k, rows * cols, scale or math.sqrt(3 / cols)))
 
     def norm(name, n):
         w.tensor(name, F32, [n], random_tensor(key(), F32, n, 0.25, 1.0))
@@ -233,7 +237,7 @@ def main(argv=None):
         norm(b + "attn_norm.weight", a.hidden)
         matrix(b + "attn_q.weight", a.heads * d, a.hidden)
         matrix(b + "attn_k.weight", a.kv_heads * d, a.hidden)
-        matrix(b + "attn_v.weight", a.kv_heads * d, a.hidden)
+        matrix(b + "attn_v.weight", a.kv_heads * d, a.hidden, layer=i)
         if a.bias:
             bias(b + "attn_q.bias", a.heads * d)
             bias(b + "attn_k.bias", a.kv_heads * d)
@@ -247,7 +251,7 @@ def main(argv=None):
         norm(b + "ffn_norm.weight", a.hidden)
         matrix(b + "ffn_gate.weight", a.ffn, a.hidden)
         matrix(b + "ffn_up.weight", a.ffn, a.hidden)
-        matrix(b + "ffn_down.weight", a.hidden, a.ffn)
+        matrix(b + "ffn_down.weight", a.hidden, a.ffn, layer=i)
     w.write(a.out)
 
 

@@ -1,0 +1,137 @@
+// What a block of each quantised type holds, from an oracle that is not ours:
+// tests/tools/make_quants_golden.py made quants.golden with the Python package that writes these files. To
+// the bit: every product in a block is exact in f32, and where a minimum is subtracted there is one rounding.
+#include "fixture.h"
+#include "float_env.h"
+#include "harness.h"
+#include "quants.h"
+
+static void test_golden(void **state) {
+    (void)state;
+    static char line[8192];
+    int seen[DTYPE_COUNT] = {0};
+    FILE *f = fopen(QUIRE_SOURCE_DIR "/tests/ops/quants.golden", "r");
+    assert_non_null(f);
+    while (fgets(line, sizeof line, f)) {
+        unsigned char block[256];
+        float want[256], got[256];
+        enum dtype t = 0;
+        while (t < DTYPE_COUNT && strncmp(dtype_name(t), line, strcspn(line, " ")) != 0)
+            t++;
+        assert_true(t < DTYPE_COUNT);
+        int n = dtype_block(t), bytes = (int)dtype_row_bytes(t, n);
+        const char *p = line + strlen(dtype_name(t)) + 1, *values = p + 2 * bytes + 1;
+        assert_int_equal(strlen(values), 8 * n + 1);
+        for (int i = 0; i < bytes; i++)
+            assert_int_equal(sscanf(p + 2 * i, "%2hhx", &block[i]), 1);
+        for (int i = 0; i < n; i++) {
+            unsigned bits;
+            assert_int_equal(sscanf(values + 8 * i, "%8x", &bits), 1);
+            memcpy(&want[i], &bits, 4);
+        }
+        struct ref_matrix m = {block, t, 1, n, NULL};
+        for (int i = 0; i < n; i++)
+            got[i] = ref_element(&m, 0, i);
+        assert_memory_equal(got, want, (size_t)n * 4);
+        memset(got, 0xff, sizeof got);
+        uint64_t env = float_env_enter(); // as in a step: no subnormal comes out, no bit changes
+        cpu_dequantise(got, block, t, n);
+        float_env_leave(env);
+        assert_memory_equal(got, want, (size_t)n * 4);
+        seen[t]++;
+    }
+    fclose(f);
+    for (int t = 0; t < DTYPE_COUNT; t++)
+        assert_int_equal(seen[t], dtype_block((enum dtype)t) > 1 ? 7 : 0);
+}
+
+// Blocks whose scales are at the ends of what f16 holds, negative, subnormal or zero, and whose numbers are
+// all at one end or random.
+static void hostile_blocks(char *p, enum dtype t, int count) {
+    static const uint16_t scales[] = {0x7bff, 0xfbff, 0x3c00, 0xac66, 0x0001, 0x8003, 0x0000, 0x8000};
+    static const unsigned char fills[] = {0x00, 0xff, 0x0f, 0xf0, 0x80, 0x7f};
+    int bytes = (int)dtype_row_bytes(t, dtype_block(t));
+    for (; count > 0; count--, p += bytes) {
+        unsigned fill = random_u32() % 8;
+        for (int i = 0; i < bytes; i++)
+            p[i] = (char)(fill < 6 ? fills[fill] : random_u32());
+        memcpy(p + (t == DTYPE_Q6_K ? 208 : 0), &scales[random_u32() % 8], 2);
+        if (t == DTYPE_Q4_K || t == DTYPE_Q5_K)
+            memcpy(p + 2, &scales[random_u32() % 8], 2);
+    }
+}
+
+// resid (T, D) = h (T, F) times the down matrix, and nothing else of the model
+static void product(float *resid, struct instance *in, const float *h, int num_tokens) {
+    size_t D = (size_t)in->model.config.hidden, F = (size_t)in->model.config.ffn;
+    struct batch *b = batch_make(in, &(struct piece){0, 0, num_tokens, false}, 1);
+    struct step_out out;
+    in->ops->step_begin(in->dev, &b->step);
+    memcpy(in->ws.h, h, (size_t)num_tokens * F * sizeof(float));
+    memset(in->ws.resid, 0, (size_t)num_tokens * D * sizeof(float));
+    in->ops->proj_add(in->dev, in->ws.resid, in->ws.h, in->layers[0].down, &b->step);
+    memcpy(resid, in->ws.resid, (size_t)num_tokens * D * sizeof(float));
+    in->ops->step_end(in->dev);
+    assert_int_equal(in->ops->sync(in->dev, &out, NULL), STATUS_OK);
+    free(b);
+}
+
+// From the blocks of a file to sums: packing, decoding and both ends of every number. The activations are
+// whole numbers with a 127 in every 32, which quantise to themselves, so that nothing but the sums is
+// rounded.
+static void test_hostile(void **state) {
+    (void)state;
+    static const enum dtype types[] = {DTYPE_Q8_0, DTYPE_Q4_0, DTYPE_Q4_K, DTYPE_Q5_K, DTYPE_Q6_K};
+    static const char *const variants[] = {"scalar", "avx2", "avx512"};
+    enum { T = 19, D = 80, F = 2304 }; // 9 blocks of 256: not a multiple of the 8 segments
+    const struct shape shape = {1, D, 2, 1, 32, F, 64, 0, false, false, false};
+    static float h[T * F], resid[3][T * D], alone[D];
+    for (int w = 0; w < 5; w++) {
+        struct fixture *f = fixture_make(&shape, types[w]);
+        struct tensor *down = &f->weights[6].part[0];
+        assert_true(f->weights[6].role == WEIGHT_DOWN && down->dtype == types[w]);
+        hostile_blocks((char *)(uintptr_t)down->data, types[w], D * F / dtype_block(types[w]));
+        for (int i = 0; i < T * F; i++)
+            h[i] = i % 32 == 7 ? 127 : (float)((int)(random_u32() % 255) - 127) * (float)(i / F % 3 > 0);
+        for (int i = 0; i < F; i++)
+            h[i] = 127; // the largest sums
+        for (int v = 0; v < 3; v++) {
+            struct instance *in =
+                instance_open(f, (struct setup){&backend_cpu, variants[v], 1 + v, 16, DTYPE_F16}, T, T, 1);
+            if (!in)
+                continue;
+            product(resid[v], in, h, T);
+            assert_memory_equal(resid[v], resid[0], sizeof resid[0]);
+            for (int t = 0; t < T; t++) {
+                product(alone, in, h + t * F, 1);
+                assert_memory_equal(alone, resid[0] + t * D, sizeof alone);
+            }
+            instance_close(in);
+        }
+        struct ref_matrix m = {down->data, types[w], D, F, NULL};
+        for (int n = 0; n < D; n++) {
+            static float row[F];
+            for (int k = 0; k < F; k++)
+                row[k] = ref_element(&m, n, k);
+            for (int t = 0; t < T; t++) {
+                double sum = 0, size = 0;
+                for (int k = 0; k < F; k += 32) {
+                    double most = 0, x = 0; // a block's numbers are summed before its minimum is taken off
+                    for (int i = k; i < k + 32; i++) {
+                        sum += (double)row[i] * (double)h[t * F + i];
+                        most = fmax(most, fabs((double)row[i]));
+                        x += fabs((double)h[t * F + i]);
+                    }
+                    size += most * x;
+                }
+                assert_true(fabs(sum - (double)resid[0][t * D + n]) <= 1e-6 * size);
+            }
+        }
+        fixture_free(f);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_golden), cmocka_unit_test(test_hostile)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

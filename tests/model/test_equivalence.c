@@ -1,7 +1,8 @@
 // The same request gives the same tokens and the same bits of log-probabilities whatever else runs and
 // however it is cut: alone, batched, chunked, preempted, from the prefix cache, with any block size, threads
-// and instruction set.
+// and instruction set; weights of every type.
 #include "driver.h"
+#include "random_model.h"
 
 enum { PROMPT = 40, OUTPUT = 48, MATES = 16 };
 
@@ -12,9 +13,14 @@ static struct got *results; // (1 + MATES + 2)
 static const struct sampling_params sampled = {
     .temperature = 0.9f, .top_k = 40, .top_p = 0.95f, .seed = 7, .repetition_penalty = 1.1f};
 
+static const char *random_path; // of a random model instead of the trained one
+static int num_output = OUTPUT;
+
 static const char *model(void) {
-    const char *path = test_data("models/stories260K/stories260K.gguf");
     static char copy[4096];
+    if (random_path)
+        return random_path;
+    const char *path = test_data("models/stories260K/stories260K.gguf");
     if (!path)
         skip();
     snprintf(copy, sizeof copy, "%s", path);
@@ -30,8 +36,8 @@ static void run(const struct driver_config *config, int mates, const char *what,
     c.path = model();
     driver_open(&d, &c);
     memset(results, 0, sizeof *results * (2 + MATES));
-    driver_add(&d, prompt, PROMPT, OUTPUT, (struct sampling_params){0});
-    driver_add(&d, prompt, PROMPT, OUTPUT, sampled);
+    driver_add(&d, prompt, PROMPT, num_output, (struct sampling_params){0});
+    driver_add(&d, prompt, PROMPT, num_output, sampled);
     for (int m = 0; m < mates; m++) {
         token_id t[64];
         int n = 1 + (m * 13) % 60;
@@ -54,10 +60,6 @@ static void run(const struct driver_config *config, int mates, const char *what,
 
 static void test_alone(void **state) {
     (void)state;
-    results = calloc(2 + MATES, sizeof *results);
-    prompt[0] = 1;
-    for (int i = 1; i < PROMPT; i++)
-        prompt[i] = 3 + 256 + (i * 37) % 250;
     struct driver d;
     for (int i = 0; i < 2; i++) { // each in an engine of its own
         driver_open(&d, &(struct driver_config){.path = model(), .variant = "scalar"});
@@ -136,27 +138,34 @@ static void test_threads(void **state) {
         run(&(struct driver_config){.threads = threads[i]}, 3, "threads", NULL);
 }
 
+// Whether this machine has the instruction set.
+static bool here(const char *variant) {
+    struct err err = {0};
+    struct engine_config probe = {.path = model(),
+                                  .device = "cpu",
+                                  .variant = variant,
+                                  .num_threads = 1,
+                                  .block_size = 16,
+                                  .num_kv_blocks = 8,
+                                  .max_num_seqs = 1,
+                                  .max_num_batched_tokens = 1};
+    struct engine *e = engine_open(&probe, &err);
+    engine_close(e);
+    if (!e) {
+        printf("  %s: %s\n", variant, err.msg);
+        assert_int_equal(err.code, STATUS_DEVICE);
+    }
+    return e;
+}
+
+static const char *const variants[] = {"scalar", "avx2", "avx512"};
+
 static void test_instruction_sets(void **state) {
     (void)state;
-    static const char *const variants[] = {"scalar", "avx2", "avx512"};
     int ran = 0;
     for (int i = 0; i < 3; i++) {
-        struct err err = {0};
-        struct engine_config probe = {.path = model(),
-                                      .device = "cpu",
-                                      .variant = variants[i],
-                                      .num_threads = 1,
-                                      .block_size = 16,
-                                      .num_kv_blocks = 8,
-                                      .max_num_seqs = 1,
-                                      .max_num_batched_tokens = 1};
-        struct engine *e = engine_open(&probe, &err);
-        if (!e) {
-            printf("  %s: %s\n", variants[i], err.msg);
-            assert_int_equal(err.code, STATUS_DEVICE);
+        if (!here(variants[i]))
             continue;
-        }
-        engine_close(e);
         run(&(struct driver_config){.variant = variants[i], .threads = 2}, 3, variants[i], NULL);
         ran++;
     }
@@ -176,7 +185,81 @@ static void test_reference(void **state) {
             assert_true(fabsf(results[0].top[i][j] - alone[0].top[i][j]) < 1e-4f);
     assert_memory_equal(results[0].tokens, alone[0].tokens, OUTPUT * sizeof(token_id));
     driver_close(&d);
-    free(results);
+}
+
+// Logits after the first 8 tokens of the prompt (V): the reference is slow.
+static void first_logits(float *logits, const char *device, const char *variant) {
+    struct driver d;
+    driver_open(&d, &(struct driver_config){
+                        .path = model(), .device = device, .variant = variant, .keep_logits = true});
+    memset(results, 0, sizeof *results);
+    driver_add(&d, prompt, 8, 1, (struct sampling_params){0});
+    driver_run(&d, results);
+    memcpy(logits, d.first_logits, RANDOM_VOCAB * sizeof(float));
+    driver_close(&d);
+}
+
+// Models of each weight type, and mixtures, of a size at which every matrix is split between threads. Each is
+// run with every instruction set under other threads, block sizes, chunks and neighbours.
+static void test_weight_types(void **state) {
+    (void)state;
+    static const struct {
+        struct random_model m;
+        double
+            distance; // to the reference: activations are rounded to 8 bits (quantised types), to bf16 or not
+    } models[] = {
+        {{"F32", {DTYPE_F32}, 1, true}, 1e-5},
+        {{"F16", {DTYPE_F16}, 1, false}, 1e-3},
+        {{"BF16", {DTYPE_BF16}, 1, true}, 2e-2},
+        {{"Q8_0", {DTYPE_Q8_0}, 1, false}, 4e-2},
+        {{"Q4_0", {DTYPE_Q4_0}, 1, true}, 4e-2},
+        {{"Q4_K", {DTYPE_Q4_K}, 1, false}, 4e-2},
+        {{"Q5_K", {DTYPE_Q5_K}, 1, true}, 4e-2},
+        {{"Q6_K", {DTYPE_Q6_K}, 1, false}, 4e-2},
+        {{"Q4_K and Q6_K", {DTYPE_Q4_K, DTYPE_Q6_K}, 2, false}, 4e-2},
+        {{"all",
+          {DTYPE_Q6_K, DTYPE_Q4_0, DTYPE_F16, DTYPE_Q5_K, DTYPE_Q8_0, DTYPE_BF16, DTYPE_F32, DTYPE_Q4_K},
+          8,
+          true},
+         4e-2},
+    };
+    static const int threads[] = {1, 2, 3, 8}, blocks[] = {1, 4, 16, 8}, chunks[] = {1, 3, 16, 0};
+    static const int mates[] = {0, 3, 0, 5, 0, 1};
+    num_output = 6;
+    for (int i = 0; i < (int)(sizeof models / sizeof models[0]); i++) {
+        char path[] = "/tmp/quire-model-XXXXXX", what[128];
+        static float logits[2][RANDOM_VOCAB];
+        random_model_write(&models[i].m, path);
+        random_path = path;
+        alone[0].num = 0; // nothing to compare with
+        run(&(struct driver_config){.max_running = 1}, 0, "", NULL);
+        memcpy(alone, results, sizeof alone);
+        assert_int_equal(alone[0].num, num_output);
+        first_logits(logits[0], "cpu", NULL);
+        first_logits(logits[1], "ref", NULL);
+        double difference = 0, size = 0;
+        for (int v = 0; v < RANDOM_VOCAB; v++) {
+            difference += pow((double)logits[0][v] - (double)logits[1][v], 2);
+            size += pow((double)logits[1][v], 2);
+        }
+        if (!(sqrt(difference / size) < models[i].distance))
+            fail_msg("%s: %g from the reference", models[i].m.name, sqrt(difference / size));
+        for (int v = 0; v < 3; v++)
+            for (int c = 0; c < (v == 0 ? 2 : 6) && (c > 0 || here(variants[v])); c++) {
+                struct driver_config config = {.variant = variants[v],
+                                               .threads = threads[(c + i + v) % 4],
+                                               .block_size = blocks[(c + i / 2 + 2 * v) % 4],
+                                               .max_chunk = chunks[(c + i / 4 + v) % 4]};
+                config.max_step_tokens = mates[c] ? 0 : config.max_chunk;
+                config.max_running = mates[c] ? 0 : 1;
+                snprintf(what, sizeof what, "%s, %s, %d threads, blocks of %d, chunks of %d, %d mates",
+                         models[i].m.name, variants[v], config.threads, config.block_size, config.max_chunk,
+                         mates[c]);
+                run(&config, mates[c], what, NULL);
+            }
+        unlink(path);
+        random_path = NULL;
+    }
 }
 
 int main(void) {
@@ -185,7 +268,11 @@ int main(void) {
         cmocka_unit_test(test_chunked),    cmocka_unit_test(test_preempted),
         cmocka_unit_test(test_prefix_hit), cmocka_unit_test(test_block_sizes),
         cmocka_unit_test(test_threads),    cmocka_unit_test(test_instruction_sets),
-        cmocka_unit_test(test_reference),
+        cmocka_unit_test(test_reference),  cmocka_unit_test(test_weight_types),
     };
+    results = calloc(2 + MATES, sizeof *results);
+    prompt[0] = 1;
+    for (int i = 1; i < PROMPT; i++)
+        prompt[i] = 3 + 256 + (i * 37) % 250;
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

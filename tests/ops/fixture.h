@@ -44,6 +44,10 @@ static inline void random_scales(char *block, enum dtype dtype, float scale) {
                                           : 127 * 32;
     uint16_t d = float_to_half(scale / largest * (1 + random_float() / 2));
     uint16_t min = float_to_half(scale / 63 * (random_float() + 1) / 4);
+    if (random_u32() % 2) { // the mean of all blocks is about 0
+        d ^= 0x8000u;
+        min ^= 0x8000u;
+    }
     memcpy(block + (dtype == DTYPE_Q6_K ? 208 : 0), &d, 2);
     if (dtype == DTYPE_Q4_K || dtype == DTYPE_Q5_K)
         memcpy(block + 2, &min, 2);

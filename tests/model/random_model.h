@@ -1,0 +1,93 @@
+// Writes a GGUF model of random weights in given types, large enough that every matrix is shared out among
+// threads.
+#pragma once
+
+#include "../ops/fixture.h"
+#include "../tools/gguf_write.h"
+
+#include <unistd.h>
+
+enum { RANDOM_VOCAB = 512, RANDOM_LAYERS = 2 };
+
+struct random_model {
+    const char *name;
+    enum dtype matrices[8]; // taken in turn by the matrices of the file
+    int num_types;
+    bool tied;
+};
+
+static inline uint32_t ggml_type(enum dtype t) {
+    static const uint32_t numbers[] = {
+        [DTYPE_F32] = 0,  [DTYPE_F16] = 1,   [DTYPE_BF16] = 30, [DTYPE_Q8_0] = 8,
+        [DTYPE_Q4_0] = 2, [DTYPE_Q4_K] = 12, [DTYPE_Q5_K] = 13, [DTYPE_Q6_K] = 14,
+    };
+    return numbers[t];
+}
+
+static inline void random_model_tensor(struct gguf_writer *w, const char *name, enum dtype t, int rows,
+                                       int cols) {
+    struct tensor x = random_tensor(t, rows ? rows : 1, cols, rows ? 1.7f / sqrtf((float)cols) : 0.3f);
+    float *norm = (float *)(uintptr_t)x.data;
+    for (int i = 0; i < cols && !rows; i++)
+        norm[i] += 1;
+    gw_tensor(w, name, ggml_type(t), rows ? 2 : 1, (uint64_t[]){(uint64_t)cols, (uint64_t)rows}, x.data,
+              (size_t)(rows ? rows : 1) * dtype_row_bytes(t, cols));
+    free((void *)(uintptr_t)x.data);
+}
+
+// The file's path in `path` (of mkstemp's form), for the caller to unlink.
+static inline void random_model_write(const struct random_model *m, char *path) {
+    enum { D = 512, H = 8, K = 2, HD = 64, F = 1024 };
+    static const struct {
+        const char *name;
+        int rows, cols; // rows 0: a norm
+    } parts[] = {
+        {"attn_norm", 0, D},   {"attn_q", H * HD, D},      {"attn_k", K * HD, D},
+        {"attn_v", K * HD, D}, {"attn_output", D, H * HD}, {"ffn_norm", 0, D},
+        {"ffn_gate", F, D},    {"ffn_up", F, D},           {"ffn_down", D, F},
+    };
+    struct gguf_writer w = {0};
+    static char text[RANDOM_VOCAB][8];
+    const char *tokens[RANDOM_VOCAB] = {"<unk>", "<s>", "</s>"};
+    float scores[RANDOM_VOCAB] = {0};
+    int32_t kinds[RANDOM_VOCAB] = {2, 3, 3};
+    char name[64];
+    for (int i = 3; i < RANDOM_VOCAB; i++) {
+        snprintf(text[i], sizeof text[i], "t%d", i);
+        tokens[i] = text[i];
+        kinds[i] = 1;
+    }
+    gw_str(&w, "general.architecture", "llama");
+    gw_u32(&w, "llama.block_count", RANDOM_LAYERS);
+    gw_u32(&w, "llama.context_length", 512);
+    gw_u32(&w, "llama.embedding_length", D);
+    gw_u32(&w, "llama.feed_forward_length", F);
+    gw_u32(&w, "llama.attention.head_count", H);
+    gw_u32(&w, "llama.attention.head_count_kv", K);
+    gw_f32(&w, "llama.attention.layer_norm_rms_epsilon", 1e-5f);
+    gw_u32(&w, "llama.rope.dimension_count", HD);
+    gw_str(&w, "tokenizer.ggml.model", "llama");
+    gw_strings(&w, "tokenizer.ggml.tokens", RANDOM_VOCAB, tokens);
+    gw_array(&w, "tokenizer.ggml.scores", 6, RANDOM_VOCAB, scores, sizeof scores);
+    gw_array(&w, "tokenizer.ggml.token_type", 5, RANDOM_VOCAB, kinds, sizeof kinds);
+    gw_u32(&w, "tokenizer.ggml.bos_token_id", 1);
+    gw_u32(&w, "tokenizer.ggml.eos_token_id", 2);
+    gw_u32(&w, "tokenizer.ggml.unknown_token_id", 0);
+    int n = 0;
+    random_model_tensor(&w, "token_embd.weight", m->matrices[n++ % m->num_types], RANDOM_VOCAB, D);
+    random_model_tensor(&w, "output_norm.weight", DTYPE_F32, 0, D);
+    if (!m->tied)
+        random_model_tensor(&w, "output.weight", m->matrices[n++ % m->num_types], RANDOM_VOCAB, D);
+    for (int layer = 0; layer < RANDOM_LAYERS; layer++)
+        for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
+            snprintf(name, sizeof name, "blk.%d.%s.weight", layer, parts[i].name);
+            random_model_tensor(&w, name, parts[i].rows ? m->matrices[n++ % m->num_types] : DTYPE_F32,
+                                parts[i].rows, parts[i].cols);
+        }
+    size_t size;
+    unsigned char *file = gw_finish(&w, &size);
+    int fd = mkstemp(path);
+    if (fd < 0 || write(fd, file, size) != (ssize_t)size || close(fd) != 0)
+        fail_msg("%s cannot be written", path);
+    free(file);
+}

@@ -29,6 +29,8 @@ CPU = "kernels/cpu/cpu.c"
 ATTENTION = "kernels/cpu/attention.c"
 ROPE = "kernels/rope.c"
 REF = "kernels/ref/ref.c"
+TILES = "kernels/cpu/body_gemm.h"
+REF_OPS = "kernels/ref/ops.c"
 DETOK = "engine/detok.c"
 SPM = "engine/tokenizer_spm.c"
 BPE = "engine/tokenizer_bpe.c"
@@ -214,6 +216,20 @@ MUTATIONS = [
     (CONFIG, "if (known ? harmless(kv, known->rule) : !suspect(name, len))", "if (!known || harmless(kv, known->rule))",
              "test_model_config"),  # keys that nobody knows
     (WEIGHTS, "(s->role == WEIGHT_QKV && c->qkv_bias)", "false", "test_model_config"),  # biases left in the file
+    (REF_OPS, "(float)(int8_t)block[192 + k / 16]",
+            "(float)block[192 + k / 16]", "test_quants"),  # Q6_K's scales without a sign
+    (REF_OPS, "p[j + 4] >> 4 | p[j] >> 6 << 4",
+            "p[j + 4] >> 4 | p[j - 4] >> 6 << 4", "test_quants"),  # a minimum with the upper bits of a scale
+    (TILES, "quads_load(high + 64 * (j / 4)), 4 - 2 * (j % 4), 0x30)",
+            "quads_load(high + 64 * (j / 4)), 4 - 2 * (j % 4), 0x10)", "test_kernels"),  # Q6_K of five bits
+    (TILES, "? dots_start_s8(minus8) : dots_set1(minus8);",
+            "? dots_start_s8(minus8) : dots_set1(0);", "test_kernels"),  # Q4_0 without its zero point
+    (TILES, "->minus32[half];",
+            "->minus32[0];", "test_kernels"),  # both halves of Q6_K take off the first one's
+    (TILES, "rows_load_u8(block->min[part] + a->row[v])",
+            "rows_load_u8(block->min[0] + a->row[v])", "test_kernels"),  # one minimum for 256
+    (TILES, "float one = activation(a, t, 8 * b + part)->s;",
+            "float one = activation(a, t, 8 * b + part)->d;", "test_canonical"),  # a minimum times the scale, not the sum
     # ---- chat templates --------------------------------------------------------------------------------------
     (JINJA % "value", "memcpy(b->marks + at, s->marks + from, to - from);", "(void)at;",
         "test_json_chat"),  # pieces lose whose they are

@@ -126,7 +126,8 @@ static void measure_read(struct pool *pool, int passes, struct limits *out) {
 // ---- arithmetic
 
 #if defined(__x86_64__)
-// The operands are opaque to the compiler, and so are the sums after the loop: nothing can be left out.
+// The operands are opaque to the compiler, and so are the sums before and after the loop: nothing can be left
+// out, and no two sums are known to be equal.
 #define LOOP(name, isa, vector, zero, operand, step)                                                         \
     __attribute__((target(isa))) static void name(void *ctx, int thread, int num_threads) {                  \
         (void)ctx, (void)thread, (void)num_threads;                                                          \
@@ -134,7 +135,10 @@ static void measure_read(struct pool *pool, int passes, struct limits *out) {
         operand a, b;                                                                                        \
         memset(&a, 0, sizeof a);                                                                             \
         memset(&b, 0, sizeof b);                                                                             \
-        _Pragma("GCC unroll 16") for (int i = 0; i < ACCUMULATORS; i++) acc[i] = zero();                     \
+        _Pragma("GCC unroll 16") for (int i = 0; i < ACCUMULATORS; i++) {                                    \
+            acc[i] = zero();                                                                                 \
+            __asm__ volatile("" : "+v"(acc[i]));                                                             \
+        }                                                                                                    \
         for (long n = 0; n < iterations; n++) {                                                              \
             __asm__ volatile("" : "+v"(a), "+v"(b));                                                         \
             _Pragma("GCC unroll 16") for (int i = 0; i < ACCUMULATORS; i++) acc[i] = step;                   \

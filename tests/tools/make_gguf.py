@@ -27,6 +27,8 @@ TYPES = {"f32": F32, "f16": F16, "bf16": BF16, "q8_0": Q8_0, "q4_0": Q4_0, "q4_k
          "q4_k_m": Q4_K}  # q4_k_m: Q4_K with some tensors in Q6_K, see mixed()
 PRESETS = {
     "tiny": {},
+    "qwen2.5-0.5b": dict(arch="qwen2", layers=24, hidden=896, heads=14, kv_heads=2, head_dim=64, ffn=4864, vocab=151936,
+                         context=32768, rope_base=1000000.0, tied=True),
     "llama-1b": dict(layers=16, hidden=2048, heads=32, kv_heads=8, head_dim=64, ffn=8192, vocab=128256, context=8192,
                      rope="llama3", rope_base=500000.0, rope_factor=32.0, tied=True),
     "llama-8b": dict(layers=32, hidden=4096, heads=32, kv_heads=8, head_dim=128, ffn=14336, vocab=128256, context=8192,
@@ -160,7 +162,7 @@ def parse(argv=None):
     llama3 = a.rope in ("llama3", "llama3-keys")
     a.rope_original = a.rope_original or (8192 if llama3 else max(1, int(a.context / a.rope_factor)))
     a.f32 = [(k, float(v)) for k, v in (pair.split("=") for pair in a.f32)]
-    block = QUANTISED.get(TYPES[a.type], (1, 0))[0]
+    block = min(32, QUANTISED.get(TYPES[a.type], (1, 0))[0])
     if any(n % block for n in (a.hidden, a.ffn, a.heads * a.head_dim)):
         sys.exit(f"{a.type} needs --hidden, --ffn and heads * head-dim to be multiples of {block}")
     return a
@@ -211,6 +213,8 @@ def main(argv=None):
     def matrix(name, rows, cols, scale=None, layer=0):
         role = "head" if name == ("token_embd.weight" if a.tied else "output.weight") else name.split(".")[-2]
         k = Q6_K if a.type == "q4_k_m" and mixed(role, layer, a.layers) else kind
+        if cols % QUANTISED.get(k, (1, 0))[0]:
+            k = Q8_0  # rows that blocks of 256 do not divide
         w.tensor(name, k, [rows, cols], random_tensor(key(), k, rows * cols, scale or math.sqrt(3 / cols)))
 
     def norm(name, n):

@@ -47,7 +47,7 @@ static inline void random_model_write(const struct random_model *m, char *path) 
         {"ffn_gate", F, D},    {"ffn_up", F, D},           {"ffn_down", D, F},
     };
     struct gguf_writer w = {0};
-    static char text[RANDOM_VOCAB][8];
+    static char text[RANDOM_VOCAB][16];
     const char *tokens[RANDOM_VOCAB] = {"<unk>", "<s>", "</s>"};
     float scores[RANDOM_VOCAB] = {0};
     int32_t kinds[RANDOM_VOCAB] = {2, 3, 3};

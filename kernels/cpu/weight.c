@@ -3,6 +3,7 @@
 #include "half.h"
 #include "log.h"
 #include "pack.h"
+#include "quants.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -169,11 +170,7 @@ void cpu_embedding_row(float *y, const struct weight *w, int row) {
     }
     const char *src = (const char *)w->table + (size_t)row * dtype_row_bytes(p->dtype, p->cols);
     if (DTYPES_QUANTISED & 1u << p->dtype) {
-        _Alignas(64) char strip[MAX_BLOCK_BYTES]; // a block becomes lane 0 of one: the same code reads both
-        for (int k = 0; k < p->cols; k += p->block) {
-            pack_strip(strip, src + dtype_row_bytes(p->dtype, k), p->dtype, 1, p->block, 0);
-            pack_read_row(y + k, strip, p->dtype, p->block, 0);
-        }
+        quants_decode(y, src, p->dtype, p->cols);
         return;
     }
     if (p->dtype == DTYPE_F32) {

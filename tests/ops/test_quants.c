@@ -6,6 +6,7 @@
 #include "harness.h"
 #include "kernels.h"
 #include "pack.h"
+#include "quants.h"
 
 static void test_golden(void **state) {
     (void)state;
@@ -40,6 +41,9 @@ static void test_golden(void **state) {
         pack_strip(strip, block, t, 1, n, 0);
         pack_read_row(got, strip, t, n, 0);
         float_env_leave(env);
+        assert_memory_equal(got, want, (size_t)n * 4);
+        memset(got, 0xff, sizeof got);
+        quants_decode(got, block, t, n);
         assert_memory_equal(got, want, (size_t)n * 4);
         seen[t]++;
     }

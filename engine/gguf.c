@@ -745,6 +745,23 @@ float gguf_array_float(const struct gguf_array *a, uint64_t i) {
     return f;
 }
 
+size_t gguf_value_bytes(const struct gguf_kv *kv) {
+    enum gguf_type leaf = kv->type == GGUF_ARRAY ? kv->elem : kv->type;
+    if (leaf != GGUF_STRING)
+        return (size_t)kv->count * value_bytes[leaf];
+    struct gguf_array a = {.elem = leaf, .count = kv->count, .next = kv->value};
+    for (uint64_t i = 0; i < kv->count; i++)
+        gguf_next_string(&a);
+    return (size_t)(a.next - kv->value);
+}
+
+uint32_t gguf_type_number(enum dtype t) {
+    for (uint32_t i = 0; i < sizeof types / sizeof types[0]; i++)
+        if (types[i].bytes && types[i].dtype == t)
+            return i;
+    CHECK(!"a type without a number");
+}
+
 const char *gguf_kv_text(const struct gguf_kv *kv, char *buf, size_t size) {
     int64_t v;
     bool big;

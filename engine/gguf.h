@@ -114,6 +114,8 @@ float gguf_array_float(const struct gguf_array *a, uint64_t i); // of F32
 // A scalar as text, for people; strings cut to `max` bytes, arrays as "[type; count]". Returns buf.
 const char *gguf_kv_text(const struct gguf_kv *kv, char *buf, size_t size);
 const char *gguf_type_name(enum gguf_type t);
+size_t gguf_value_bytes(const struct gguf_kv *kv); // of the encoded value, lengths of strings included
+uint32_t gguf_type_number(enum dtype t);           // what a file calls a tensor's type
 
 // Copies a tensor's bytes to dst (info->bytes of them). STATUS_IO: the file is shorter than it was, or a read
 // failed.

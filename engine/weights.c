@@ -196,7 +196,7 @@ static uint64_t find_bad_scale(const unsigned char *p, uint64_t bytes, uint64_t 
     return bytes;
 }
 
-static enum status scan(const struct gguf *g, const struct gguf_info *t, const void *data, struct err *err) {
+enum status weights_scan(const struct gguf *g, const struct gguf_info *t, const void *data, struct err *err) {
     uint64_t bytes = t->bytes, at = bytes;
     switch (t->view.dtype) {
     case DTYPE_F32: at = find_bad32(data, t->elements) * 4; break;
@@ -269,7 +269,7 @@ static enum status convert_part(const struct loader *l, const struct gguf_info *
 static enum status read_part(const struct loader *l, const struct gguf_info *t, unsigned char **at,
                              struct tensor *view, struct err *err) {
     enum status st;
-    if ((st = gguf_read(l->g, t, *at, err)) || (st = scan(l->g, t, *at, err)))
+    if ((st = gguf_read(l->g, t, *at, err)) || (st = weights_scan(l->g, t, *at, err)))
         return st;
     *view = t->view;
     view->data = *at;

@@ -21,6 +21,10 @@ void weights_free(struct model *m); // m->layers; the weights themselves are the
 // Only the check: what `inspect` asks.
 enum status weights_check(const struct model_config *config, const struct gguf *g, struct err *err);
 
+// STATUS_FORMAT with the byte of the first NaN or infinity among a tensor's numbers, or of a block's scales.
+// data: the tensor's bytes, aligned to its type.
+enum status weights_scan(const struct gguf *g, const struct gguf_info *t, const void *data, struct err *err);
+
 uint64_t weights_num_params(const struct gguf *g); // elements of all tensors but rope_freqs
 // The type that holds most bytes of the matrices in the file, as it will be loaded with `floats`;
 // DTYPE_COUNT: one that we do not support, or no tensors.

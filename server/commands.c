@@ -1,6 +1,7 @@
 // The words of the command line to a command.
 #include "local.h"
 #include "log.h"
+#include "quantize.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -15,6 +16,7 @@ static const struct {
     {"inspect", "MODEL", "what a model file holds", CMD_INSPECT, cmd_inspect},
     {"perplexity", "MODEL --file TEXT", "how well a model foretells a text", CMD_PERPLEXITY, cmd_perplexity},
     {"tokenize", "MODEL [--ids] [--no-special] TEXT", "a text's tokens", CMD_TOKENIZE, cmd_tokenize},
+    {"quantize", "IN OUT TYPE", "a model file in another type, such as q4_k_m", CMD_QUANTIZE, cmd_quantize},
     {"replay", "RECORD", "whether a run recorded with --record gives the same plans", CMD_REPLAY, cmd_replay},
     {"health", "[URL]", "whether a running server is well", CMD_HEALTH, cmd_health},
 };
@@ -58,6 +60,8 @@ int quire_main(int argc, char **argv) {
         } else if (config.help) {
             printf("usage: quire %s %s\n\n", commands[i].name, commands[i].args);
             config_help(stdout, commands[i].command);
+            if (config.command == CMD_QUANTIZE)
+                printf("\nTYPE is one of %s.\n", quantize_types());
             rc = 0;
         } else if (config.device && strcmp(config.device, "cuda") == 0) {
             complain("--device cuda: this version has no CUDA backend; use cpu");

@@ -20,7 +20,7 @@ enum option_type {
 };
 
 enum { SERVE = CMD_SERVE, GEN = CMD_GENERATE, PPL = CMD_PERPLEXITY, TOK = CMD_TOKENIZE, INS = CMD_INSPECT };
-enum { RUN = SERVE | GEN | PPL, ALL = RUN | TOK | INS, HEALTH = CMD_HEALTH };
+enum { RUN = SERVE | GEN | PPL, ALL = RUN | TOK | INS, HEALTH = CMD_HEALTH, QUANT = CMD_QUANTIZE };
 
 struct option {
     const char *name;
@@ -53,7 +53,8 @@ static const struct option options[] = {
     {"device", 0, RUN, OPT_CHOICE, AT(device), "auto", 0, 0, "auto|cpu|ref|cuda", "where the model runs"},
     {"cpu-variant", 0, RUN, OPT_CHOICE, AT(variant), "auto", 0, 0, "auto|scalar|avx2|avx512",
      "instruction set of the CPU kernels"},
-    {"threads", 0, RUN, OPT_INT, AT(threads), "0", 0, 1024, "N", "kernel threads; 0 picks the cores"},
+    {"threads", 0, RUN | QUANT, OPT_INT, AT(threads), "0", 0, 1024, "N",
+     "threads that compute; 0 picks the cores"},
     {"max-model-len", 0, RUN, OPT_SIZE, AT(max_model_len), "0", 0, INT_TOP, "N",
      "prompt and output of one request; 0: the model's"},
     {"block-size", 0, RUN, OPT_INT, AT(block_size), "16", 1, 4096, "N", "tokens of a cache block"},
@@ -85,7 +86,7 @@ static const struct option options[] = {
      "seconds that running requests get on SIGTERM"},
     {"watchdog-timeout", 0, SERVE, OPT_NUM, AT(watchdog_timeout), "60", 0.1, 86400, "S",
      "seconds without a step until /health fails"},
-    {"log-level", 0, ALL, OPT_CHOICE, AT(log_level), "info", 0, 0, "error|warn|info|debug",
+    {"log-level", 0, ALL | QUANT, OPT_CHOICE, AT(log_level), "info", 0, 0, "error|warn|info|debug",
      "lines above it are dropped"},
     {"metrics-namespace", 0, SERVE, OPT_STR, AT(metrics_namespace), "vllm", 0, 0, "NAME",
      "prefix of the metrics that vLLM names"},
@@ -106,9 +107,10 @@ static const struct option options[] = {
     {"json", 0, GEN, OPT_FLAG, AT(json), NULL, 0, 0, NULL, "one JSON object instead of text"},
     {"file", 0, PPL, OPT_STR, AT(file), NULL, 0, 0, "TEXT", "file whose text is scored"},
     {"ids", 0, TOK, OPT_FLAG, AT(ids), NULL, 0, 0, NULL, "ids on one line"},
+    {"pure", 0, QUANT, OPT_FLAG, AT(pure), NULL, 0, 0, NULL, "every matrix in TYPE, the head too"},
     {"no-special", 0, TOK, OPT_FLAG, AT(no_special), NULL, 0, 0, NULL,
      "neither add special tokens nor read them in TEXT"},
-    {"help", 'h', ALL | HEALTH, OPT_FLAG, AT(help), NULL, 0, 0, NULL, "this text"},
+    {"help", 'h', ALL | HEALTH | QUANT, OPT_FLAG, AT(help), NULL, 0, 0, NULL, "this text"},
     {"tensor-parallel-size", 0, RUN, OPT_LATER, 0, NULL, 0, 0, "1", "not yet: devices that share each layer"},
     {"pipeline-parallel-size", 0, RUN, OPT_LATER, 0, NULL, 0, 0, "1", "not yet: devices in a row"},
     {"gpu-memory-utilization", 0, RUN, OPT_LATER, 0, NULL, 0, 0, "", "not yet: there is no GPU backend"},

@@ -20,6 +20,7 @@ enum command {
     CMD_TOKENIZE = 16,
     CMD_REPLAY = 32,
     CMD_HEALTH = 64,
+    CMD_QUANTIZE = 128,
 };
 
 struct str_list { // owned strings
@@ -56,7 +57,7 @@ struct config {
     char *prompt, *file;
     int max_tokens, top_k, logprobs;
     double temperature, top_p;
-    bool json, ids, no_special, ignore_eos;
+    bool json, ids, no_special, ignore_eos, pure;
     bool help;
     bool key_in_argv;
 };

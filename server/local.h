@@ -39,6 +39,7 @@ int cmd_inspect(const struct config *c);
 int cmd_replay(const struct config *c);
 int cmd_health(const struct config *c);
 int cmd_perplexity(const struct config *c);
+int cmd_quantize(const struct config *c);
 int cmd_tokenize(const struct config *c);
 // Everything after main(): the words of the command line to a command.
 int quire_main(int argc, char **argv);

@@ -28,6 +28,7 @@ import make_gguf
 GOLDEN = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "model", "golden")
 PROMPT, GREEDY, MARGIN = 90, 16, 0.005
 BASE = "--layers 2 --hidden 64 --heads 4 --kv-heads 2 --ffn 96 --vocab 300 --context 256"
+K = "--layers 1 --hidden 256 --kv-heads 1 --ffn 256 --vocab 290"  # what blocks of 256 divide, and no more than that
 YARN = "--rope yarn --rope-original 16"
 
 # name: (arguments beyond BASE, what to leave out to see that it matters)
@@ -56,6 +57,17 @@ CASES = {
     "mistral-bf16": ("--type bf16 --window 20", "window"),
     "qwen2-q8_0": ("--arch qwen2 --type q8_0 --no-tied", "bias"),
     "qwen3-bf16": ("--arch qwen3 --type bf16 --head-dim 32 --no-tied", "qk_norm"),
+    "llama-q8_0": ("--type q8_0", None),
+    "llama-q4_0": ("--type q4_0 --no-tied", None),
+    "llama-q4_k": (f"--type q4_k {K}", None),
+    "llama-q5_k": (f"--type q5_k {K} --no-tied", None),
+    "llama-q6_k": (f"--type q6_k {K}", None),
+    "llama-q4_k_m": (f"--type q4_k_m {K} --layers 2 --no-tied", None),
+    "qwen2-q4_0": ("--arch qwen2 --type q4_0", "bias"),
+    "qwen2-q4_k_m": (f"--arch qwen2 --type q4_k_m {K} --layers 2 --no-tied", "bias"),
+    "qwen2-q5_k": (f"--arch qwen2 --type q5_k {K} --layers 2 --no-tied", "bias"),
+    "qwen3-q4_k": (f"--arch qwen3 --type q4_k {K} --layers 2 --no-tied", "qk_norm"),
+    "qwen3-q6_k": (f"--arch qwen3 --type q6_k {K} --layers 2 --no-tied", "qk_norm"),
     "qwen3-q8_0": ("--arch qwen3 --type q8_0 --head-dim 32 --no-tied", "qk_norm"),
 }
 

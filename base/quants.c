@@ -42,7 +42,7 @@ void quants_unpack(struct quant_block *b, const void *src, enum dtype dtype) {
         for (int group = 0; group < 4; group++)
             for (int i = 0; i < 32; i++) {
                 uint8_t byte = p[(dtype == DTYPE_Q4_K ? 16 : 48) + group * 32 + i];
-                uint8_t high = dtype == DTYPE_Q4_K ? 0 : p[16 + i] >> 2 * group & 3;
+                int high = dtype == DTYPE_Q4_K ? 0 : p[16 + i] >> 2 * group & 3;
                 b->q[group * 64 + i] = (uint8_t)((byte & 15) | (high & 1) << 4);
                 b->q[group * 64 + 32 + i] = (uint8_t)(byte >> 4 | (high >> 1) << 4);
             }

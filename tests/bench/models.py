@@ -47,9 +47,15 @@ def words(text):
     return [w for w in text.split(",") if w]
 
 
+def tokenizers():
+    """The folder of real vocabularies in the test data; None where there is none."""
+    folder = Path(os.environ.get("QUIRE_TEST_DATA") or ROOT.parent / "shared/data") / "tokenizers"
+    return folder if folder.is_dir() else None
+
+
 def file_name(model, kind):
     """The name holds a hash of the makers: a change of them makes the file again."""
-    h = hashlib.sha256()
+    h = hashlib.sha256(b"real words" if tokenizers() else b"")
     for path in sorted(TOOLS.glob("*gguf*.py")) + sorted(TOOLS.glob("*quant*.py")):
         h.update(path.read_bytes())
     return f"{model}-{kind}-{h.hexdigest()[:10]}.gguf"
@@ -65,7 +71,8 @@ def make(model, kind, cache):
         for old in cache.glob(f"{model}-{kind}-*.gguf"):
             old.unlink()
         new = path.with_suffix(".new")
-        run([sys.executable, TOOLS / "make_gguf.py", new, "--preset", model, "--type", kind])
+        words = ["--tokenizers", tokenizers()] if tokenizers() else []
+        run([sys.executable, TOOLS / "make_gguf.py", new, "--preset", model, "--type", kind, *words])
         new.rename(path)
     return path
 

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """Makes a GGUF model of random weights with a made-up SentencePiece vocabulary, for tests and benchmarks.
+With --tokenizers FOLDER the presets of real shapes get the real vocabularies that lie there.
 
     make_gguf.py tiny.gguf --layers 2 --hidden 64 --heads 4 --kv-heads 2 --ffn 96 --vocab 512 --type q8_0
     make_gguf.py big.gguf --preset llama-1b --type q4_k_m      (the shape of Llama 3.2 1B)
@@ -11,11 +12,13 @@ types of one shape and seed are roundings of the same values (gguf_quants.py).
 """
 import argparse
 import math
+import os
 import random
 import struct
 import sys
 
 import gguf_quants
+import make_vocab_gguf
 from gguf_file import BF16, BYTE, CONTROL, F16, F32, NORMAL, Q4_0, Q4_K, Q5_K, Q6_K, Q8_0, QUANTISED, UNKNOWN, Writer
 
 try:
@@ -34,6 +37,15 @@ PRESETS = {
     "llama-8b": dict(layers=32, hidden=4096, heads=32, kv_heads=8, head_dim=128, ffn=14336, vocab=128256, context=8192,
                      rope="llama3", rope_base=500000.0, rope_factor=8.0, tied=False),
 }
+LLAMA3 = ["128000=<|begin_of_text|>", "128001=<|end_of_text|>", "128006=<|start_header_id|>",
+          "128007=<|end_header_id|>", "128008=<|eom_id|>", "128009=<|eot_id|>"]
+VOCABULARIES = {  # by preset: below the folder of --tokenizers
+    "qwen2.5-0.5b": dict(vocab="qwen2/vocab.json", merges="qwen2/merges.txt", pre="qwen2",
+                         added="qwen2/added_tokens.json", config="qwen2/tokenizer_config.json"),
+    "llama-1b": dict(vocab="ollama-llama3.2/encoder.json", merges="ollama-llama3.2/vocab.bpe", pre="llama-bpe",
+                     control=LLAMA3, bos="<|begin_of_text|>", eos="<|eot_id|>"),
+}
+VOCABULARIES["llama-8b"] = VOCABULARIES["llama-1b"]
 MASK = (1 << 64) - 1
 CHUNK = 1 << 22  # elements encoded at a time; a multiple of 256
 CHATML = ("{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>"
@@ -152,6 +164,7 @@ def parse(argv=None):
                    help="context before scaling; default: 8192 for llama3, else context / factor")
     p.add_argument("--rope-dim", type=int, default=0, help="rotated dimensions; default: all of a head")
     p.add_argument("--f32", action="append", default=[], metavar="KEY=VALUE", help="one more key under the architecture")
+    p.add_argument("--tokenizers", metavar="FOLDER", help="where vocabularies lie, as in the test data")
     p.add_argument("--chatml", action="store_true", help="ChatML tokens and template")
     p.add_argument("--seed", type=int, default=1)
     p.set_defaults(**PRESETS[p.parse_known_args(argv)[0].preset])  # explicit arguments still win
@@ -166,6 +179,20 @@ def parse(argv=None):
     if any(n % block for n in (a.hidden, a.ffn, a.heads * a.head_dim)):
         sys.exit(f"{a.type} needs --hidden, --ffn and heads * head-dim to be multiples of {block}")
     return a
+
+
+def made_up(w, a):
+    tokens, kinds, scores = vocabulary(a.vocab, a.seed, a.chatml)
+    w.string("tokenizer.ggml.model", "llama")
+    w.strings("tokenizer.ggml.tokens", tokens)
+    w.f32s("tokenizer.ggml.scores", scores)
+    w.i32s("tokenizer.ggml.token_type", kinds)
+    w.u32("tokenizer.ggml.bos_token_id", 1)
+    w.u32("tokenizer.ggml.eos_token_id", 2)
+    w.u32("tokenizer.ggml.unknown_token_id", 0)
+    if a.chatml:
+        w.u32("tokenizer.ggml.eot_token_id", tokens.index("<|im_end|>"))
+        w.string("tokenizer.chat_template", CHATML)
 
 
 def main(argv=None):
@@ -195,17 +222,12 @@ def main(argv=None):
         w.u32(f"{a.arch}.rope.scaling.original_context_length", a.rope_original)
     for name, value in a.f32:
         w.f32(f"{a.arch}.{name}", value)
-    tokens, kinds, scores = vocabulary(a.vocab, a.seed, a.chatml)
-    w.string("tokenizer.ggml.model", "llama")
-    w.strings("tokenizer.ggml.tokens", tokens)
-    w.f32s("tokenizer.ggml.scores", scores)
-    w.i32s("tokenizer.ggml.token_type", kinds)
-    w.u32("tokenizer.ggml.bos_token_id", 1)
-    w.u32("tokenizer.ggml.eos_token_id", 2)
-    w.u32("tokenizer.ggml.unknown_token_id", 0)
-    if a.chatml:
-        w.u32("tokenizer.ggml.eot_token_id", tokens.index("<|im_end|>"))
-        w.string("tokenizer.chat_template", CHATML)
+    if a.tokenizers and a.preset in VOCABULARIES:
+        real = {k: os.path.join(a.tokenizers, v) if k in ("vocab", "merges", "added", "config") else v
+                for k, v in VOCABULARIES[a.preset].items()}
+        make_vocab_gguf.add_vocabulary(w, size=a.vocab, **real)
+    else:
+        made_up(w, a)
 
     def key():
         return ((a.seed << 32) + len(w.tensors) + 1) * 0xD1342543DE82EF95 & MASK

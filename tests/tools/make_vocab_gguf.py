@@ -19,6 +19,40 @@ def read_merges(path):
     return [line for i, line in enumerate(lines) if line and not (i == 0 and line.startswith("#version"))]
 
 
+def add_vocabulary(w, vocab, merges, pre, size=0, added=None, control=(), bos=None, eos=None, config=None):
+    """Adds the tokenizer's keys to a Writer; tokens up to `size` that nothing names are unused. Paths, and texts."""
+    with open(vocab, encoding="utf-8") as f:
+        ids = json.load(f)
+    controls = {token: int(i) for i, token in (c.split("=", 1) for c in control)}
+    if added:
+        with open(added, encoding="utf-8") as f:
+            controls.update(json.load(f))
+    for token in (bos, eos):
+        if token in ids:
+            controls[token] = ids[token]
+    ids.update(controls)
+    size = max(size, max(ids.values()) + 1)
+    tokens, kinds = [f"[PAD{i}]" for i in range(size)], [UNUSED] * size
+    for token, i in ids.items():
+        tokens[i], kinds[i] = token, CONTROL if token in controls else NORMAL
+    settings = {}
+    if config:
+        with open(config, encoding="utf-8") as f:
+            settings = json.load(f)
+    eos = eos or settings.get("eos_token")
+    w.string("tokenizer.ggml.model", "gpt2")
+    w.string("tokenizer.ggml.pre", pre)
+    w.strings("tokenizer.ggml.tokens", tokens)
+    w.i32s("tokenizer.ggml.token_type", kinds)
+    w.strings("tokenizer.ggml.merges", read_merges(merges))
+    if bos:
+        w.u32("tokenizer.ggml.bos_token_id", ids[bos])
+    if eos:
+        w.u32("tokenizer.ggml.eos_token_id", ids[eos])
+    if settings.get("chat_template"):
+        w.string("tokenizer.chat_template", settings["chat_template"])
+
+
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("vocab")
@@ -31,40 +65,10 @@ def main():
     p.add_argument("--eos")
     p.add_argument("--config")
     a = p.parse_args()
-    with open(a.vocab, encoding="utf-8") as f:
-        ids = json.load(f)
-    control = dict(reversed(c.split("=", 1)) for c in a.control)
-    control = {token: int(i) for token, i in control.items()}
-    if a.added:
-        with open(a.added, encoding="utf-8") as f:
-            control.update(json.load(f))
-    for token in (a.bos, a.eos):
-        if token in ids:
-            control[token] = ids[token]
-    ids.update(control)
-    size = max(ids.values()) + 1
-    tokens, kinds = [f"[PAD{i}]" for i in range(size)], [UNUSED] * size
-    for token, i in ids.items():
-        tokens[i], kinds[i] = token, CONTROL if token in control else NORMAL
-    config = {}
-    if a.config:
-        with open(a.config, encoding="utf-8") as f:
-            config = json.load(f)
-    bos, eos = a.bos, a.eos or config.get("eos_token")
     w = Writer()
     w.string("general.architecture", "llama")
     w.string("general.name", a.pre)
-    w.string("tokenizer.ggml.model", "gpt2")
-    w.string("tokenizer.ggml.pre", a.pre)
-    w.strings("tokenizer.ggml.tokens", tokens)
-    w.i32s("tokenizer.ggml.token_type", kinds)
-    w.strings("tokenizer.ggml.merges", read_merges(a.merges))
-    if bos:
-        w.u32("tokenizer.ggml.bos_token_id", ids[bos])
-    if eos:
-        w.u32("tokenizer.ggml.eos_token_id", ids[eos])
-    if config.get("chat_template"):
-        w.string("tokenizer.chat_template", config["chat_template"])
+    add_vocabulary(w, a.vocab, a.merges, a.pre, 0, a.added, a.control, a.bos, a.eos, a.config)
     w.write(a.out)
 
 

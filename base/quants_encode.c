@@ -16,6 +16,9 @@ static const float magic = 12582912.0f;
 // A block whose numbers are all below is zero: half of the smallest scale.
 static const float smallest = 0x1p-25f;
 
+// Sizes are known where they are called, so that loops become vectors.
+#define ALWAYS_INLINE __attribute__((always_inline)) static inline
+
 static float sum_lanes(const float v[LANES]) {
     return ((v[0] + v[1]) + (v[2] + v[3])) + ((v[4] + v[5]) + (v[6] + v[7]));
 }
@@ -40,18 +43,17 @@ static int whole(float x, int low, int high) { // nearest
 }
 
 // q[i] = (x[i] + offset) * inverse to the nearest whole number within [low, high]; n is a multiple of LANES
-static inline void round_all(float *q, const float *x, int n, float offset, float inverse, float low,
+ALWAYS_INLINE void round_all(float *q, const float *x, int n, float offset, float inverse, float low,
                              float high) {
     for (int i = 0; i < n; i++) {
-        float t = (x[i] + offset) * inverse;
+        float t = ((x[i] + offset) * inverse + magic) - magic; // what is too large to round is cut below
         t = t > low ? t : low;
-        t = t < high ? t : high;
-        q[i] = (t + magic) - magic;
+        q[i] = t < high ? t : high;
     }
 }
 
 // Sum of w * (x - (scale * q - min))^2
-static inline float lost(const float *x, const float *w, const float *q, int n, float scale, float min) {
+ALWAYS_INLINE float lost(const float *x, const float *w, const float *q, int n, float scale, float min) {
     float acc[LANES] = {0};
     for (int i = 0; i < n; i += LANES)
         for (int l = 0; l < LANES; l++) {
@@ -61,7 +63,7 @@ static inline float lost(const float *x, const float *w, const float *q, int n, 
     return sum_lanes(acc);
 }
 
-// What a number's error counts: large weights meet large activations' sums more often than chance.
+// What a number's error counts: more for large numbers, README.md says why.
 static void weigh(float *w, const float *x, int n) {
     float acc[LANES] = {0};
     for (int i = 0; i < n; i += LANES)
@@ -93,7 +95,7 @@ static float furthest(const float *x, int n) { // from zero, with its sign
 // ---- symmetric: x = scale * q, low <= q <= high
 
 // The best scale for given q. *gain: by how much it lowers the sum of w x^2.
-static float fit_scale(const float *x, const float *w, const float *q, int n, double *gain) {
+ALWAYS_INLINE float fit_scale(const float *x, const float *w, const float *q, int n, double *gain) {
     float xq[LANES] = {0}, qq[LANES] = {0};
     for (int i = 0; i < n; i += LANES)
         for (int l = 0; l < LANES; l++) {
@@ -108,7 +110,7 @@ static float fit_scale(const float *x, const float *w, const float *q, int n, do
 
 // The scale that loses least, of those near to where the furthest number is at either end of the range, each
 // followed by one turn of rounding and fitting. 0: nothing above `smallest`.
-static float search_scale(const float *x, const float *w, int n, int low, int high) {
+ALWAYS_INLINE float search_scale(const float *x, const float *w, int n, int low, int high) {
     float q[MAX_SUB], far = furthest(x, n), best = 0;
     double most = 0, gain;
     if (fabsf(far) < smallest)
@@ -132,7 +134,8 @@ static float search_scale(const float *x, const float *w, int n, int low, int hi
 }
 
 // The error with this very scale; q gets the numbers.
-static float try_scale(float *q, const float *x, const float *w, int n, float scale, int low, int high) {
+ALWAYS_INLINE float try_scale(float *q, const float *x, const float *w, int n, float scale, int low,
+                              int high) {
     round_all(q, x, n, 0, scale != 0 ? 1 / scale : 0, (float)low, (float)high);
     return lost(x, w, q, n, scale, 0);
 }

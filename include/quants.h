@@ -9,17 +9,6 @@
 extern "C" {
 #endif
 
-// One block: value k = d * scale[k / per_scale] * (q[k] - zero) - d_min * min[k / 32].
-struct quant_block {
-    uint16_t d, d_min;     // f16
-    int scale[16], min[8]; // scale 1 and min 0 where the format has none
-    int zero, per_scale;   // per_scale: 16 or 32
-    uint8_t q[256];        // (dtype_block)
-};
-
-// Reads one block of dtype_row_bytes(dtype, dtype_block(dtype)) bytes; dtype is quantised.
-void quants_unpack(struct quant_block *b, const void *src, enum dtype dtype);
-
 // y (n) = a row of blocks as f32; n is a multiple of the block. Where a format has a minimum there is one
 // rounding, else none.
 void quants_decode(float *y, const void *src, enum dtype dtype, int64_t n);

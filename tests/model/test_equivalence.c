@@ -2,6 +2,7 @@
 // however it is cut: alone, batched, chunked, preempted, from the prefix cache, with any block size, threads
 // and instruction set; weights of every type.
 #include "driver.h"
+#include "quantize.h"
 #include "random_model.h"
 
 enum { PROMPT = 40, OUTPUT = 48, MATES = 16 };
@@ -199,8 +200,63 @@ static void first_logits(float *logits, const char *device, const char *variant)
     driver_close(&d);
 }
 
-// Models of each weight type, and mixtures, of a size at which every matrix is split between threads. Each is
-// run with every instruction set under other threads, block sizes, chunks and neighbours.
+// Several requests in a cache for one and a half, with and without prefix hits among them.
+static void check_preempted_and_hit(const char *what) {
+    struct driver d;
+    run(&(struct driver_config){.num_blocks = 5, .max_model_len = 80, .no_cache = true}, 3, what, &d);
+    assert_true(d.sched.stats.preemptions > 0);
+    driver_close(&d);
+    run(&(struct driver_config){0}, 0, what, &d);
+    uint64_t id = d.next_id;
+    static struct got again[3];
+    memset(again, 0, sizeof again);
+    driver_add(&d, prompt, PROMPT, num_output, (struct sampling_params){0});
+    assert_true(id - 1 < 3);
+    driver_run(&d, again);
+    assert_int_equal(again[id - 1].num_cached, 32);
+    assert_same(&alone[0], &again[id - 1], what);
+    driver_close(&d);
+}
+
+// One file with every instruction set under other threads, block sizes, chunks and neighbours; i: which of
+// them go together. distance: to the reference's logits, root mean square by their own.
+static void check_file(const char *path, const char *name, double distance, int i) {
+    static const int threads[] = {1, 2, 3, 8}, blocks[] = {1, 4, 16, 8}, chunks[] = {1, 3, 16, 0};
+    static const int mates[] = {0, 3, 0, 5, 0, 1};
+    static float logits[2][RANDOM_VOCAB];
+    char what[128];
+    random_path = path;
+    num_output = 6;
+    alone[0].num = 0; // nothing to compare with
+    run(&(struct driver_config){.max_running = 1}, 0, "", NULL);
+    memcpy(alone, results, sizeof alone);
+    assert_int_equal(alone[0].num, num_output);
+    first_logits(logits[0], "cpu", NULL);
+    first_logits(logits[1], "ref", NULL);
+    double difference = 0, size = 0;
+    for (int v = 0; v < RANDOM_VOCAB; v++) {
+        difference += pow((double)logits[0][v] - (double)logits[1][v], 2);
+        size += pow((double)logits[1][v], 2);
+    }
+    if (!(sqrt(difference / size) < distance))
+        fail_msg("%s: %g from the reference", name, sqrt(difference / size));
+    for (int v = 0; v < 3; v++)
+        for (int c = 0; c < (v == 0 ? 2 : 6) && (c > 0 || here(variants[v])); c++) {
+            struct driver_config config = {.variant = variants[v],
+                                           .threads = threads[(c + i + v) % 4],
+                                           .block_size = blocks[(c + i / 2 + 2 * v) % 4],
+                                           .max_chunk = chunks[(c + i / 4 + v) % 4]};
+            config.max_step_tokens = mates[c] ? 0 : config.max_chunk;
+            config.max_running = mates[c] ? 0 : 1;
+            snprintf(what, sizeof what, "%s, %s, %d threads, blocks of %d, chunks of %d, %d mates", name,
+                     variants[v], config.threads, config.block_size, config.max_chunk, mates[c]);
+            run(&config, mates[c], what, NULL);
+        }
+    check_preempted_and_hit(name);
+    random_path = NULL;
+}
+
+// Models of each weight type, and mixtures, of a size at which every matrix is split between threads.
 static void test_weight_types(void **state) {
     (void)state;
     static const struct {
@@ -223,52 +279,42 @@ static void test_weight_types(void **state) {
           true},
          4e-2},
     };
-    static const int threads[] = {1, 2, 3, 8}, blocks[] = {1, 4, 16, 8}, chunks[] = {1, 3, 16, 0};
-    static const int mates[] = {0, 3, 0, 5, 0, 1};
-    num_output = 6;
     for (int i = 0; i < (int)(sizeof models / sizeof models[0]); i++) {
-        char path[] = "/tmp/quire-model-XXXXXX", what[128];
-        static float logits[2][RANDOM_VOCAB];
+        char path[] = "/tmp/quire-model-XXXXXX";
         random_model_write(&models[i].m, path);
-        random_path = path;
-        alone[0].num = 0; // nothing to compare with
-        run(&(struct driver_config){.max_running = 1}, 0, "", NULL);
-        memcpy(alone, results, sizeof alone);
-        assert_int_equal(alone[0].num, num_output);
-        first_logits(logits[0], "cpu", NULL);
-        first_logits(logits[1], "ref", NULL);
-        double difference = 0, size = 0;
-        for (int v = 0; v < RANDOM_VOCAB; v++) {
-            difference += pow((double)logits[0][v] - (double)logits[1][v], 2);
-            size += pow((double)logits[1][v], 2);
-        }
-        if (!(sqrt(difference / size) < models[i].distance))
-            fail_msg("%s: %g from the reference", models[i].m.name, sqrt(difference / size));
-        for (int v = 0; v < 3; v++)
-            for (int c = 0; c < (v == 0 ? 2 : 6) && (c > 0 || here(variants[v])); c++) {
-                struct driver_config config = {.variant = variants[v],
-                                               .threads = threads[(c + i + v) % 4],
-                                               .block_size = blocks[(c + i / 2 + 2 * v) % 4],
-                                               .max_chunk = chunks[(c + i / 4 + v) % 4]};
-                config.max_step_tokens = mates[c] ? 0 : config.max_chunk;
-                config.max_running = mates[c] ? 0 : 1;
-                snprintf(what, sizeof what, "%s, %s, %d threads, blocks of %d, chunks of %d, %d mates",
-                         models[i].m.name, variants[v], config.threads, config.block_size, config.max_chunk,
-                         mates[c]);
-                run(&config, mates[c], what, NULL);
-            }
+        check_file(path, models[i].m.name, models[i].distance, i);
         unlink(path);
-        random_path = NULL;
     }
+}
+
+// The same of files that quantize_file() made: numbers such as a model has, where random_model_write() draws
+// blocks.
+static void test_quantized_files(void **state) {
+    (void)state;
+    static const char *const types[] = {"q8_0", "q4_0", "q4_k_m", "q5_k_m"};
+    char path[] = "/tmp/quire-model-XXXXXX", quantized[64];
+    random_model_write(&(struct random_model){"F32", {DTYPE_F32}, 1, true}, path);
+    snprintf(quantized, sizeof quantized, "%s.gguf", path);
+    for (int i = 0; i < (int)(sizeof types / sizeof types[0]); i++) {
+        struct err err = {0};
+        struct quantize_result result;
+        if (quantize_file(&(struct quantize_config){.in = path, .out = quantized, .type = types[i]}, &result,
+                          &err) != STATUS_OK)
+            fail_msg("%s: %s", types[i], err.msg);
+        check_file(quantized, types[i], 4e-2, i);
+        unlink(quantized);
+    }
+    unlink(path);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_alone),      cmocka_unit_test(test_batched),
-        cmocka_unit_test(test_chunked),    cmocka_unit_test(test_preempted),
-        cmocka_unit_test(test_prefix_hit), cmocka_unit_test(test_block_sizes),
-        cmocka_unit_test(test_threads),    cmocka_unit_test(test_instruction_sets),
-        cmocka_unit_test(test_reference),  cmocka_unit_test(test_weight_types),
+        cmocka_unit_test(test_alone),           cmocka_unit_test(test_batched),
+        cmocka_unit_test(test_chunked),         cmocka_unit_test(test_preempted),
+        cmocka_unit_test(test_prefix_hit),      cmocka_unit_test(test_block_sizes),
+        cmocka_unit_test(test_threads),         cmocka_unit_test(test_instruction_sets),
+        cmocka_unit_test(test_reference),       cmocka_unit_test(test_weight_types),
+        cmocka_unit_test(test_quantized_files),
     };
     results = calloc(2 + MATES, sizeof *results);
     prompt[0] = 1;

@@ -6,10 +6,12 @@ A test that no mutation kills is decoration. Each row of MUTATIONS is one mutant
     (file, exact old text, new text, test program that must fail)
 
 The old text must stand in the file exactly once. To cover a new module, append rows and run
-`tests/mutate.py [part of a file or test name ...]`. A mutant that does not compile is an error of its row; a test
+`tests/mutate.py [part of a file or test name ...]`; `tests/mutate.py --table` writes
+the table of tests/README.md anew. A mutant that does not compile is an error of its row; a test
 that hangs is killed after a timeout and counts as caught.
 """
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -30,6 +32,7 @@ ATTENTION = "kernels/cpu/attention.c"
 ROPE = "kernels/rope.c"
 REF = "kernels/ref/ref.c"
 TILES = "kernels/cpu/body_gemm.h"
+PACK = "kernels/cpu/pack.c"
 REF_OPS = "kernels/ref/ops.c"
 DETOK = "engine/detok.c"
 SPM = "engine/tokenizer_spm.c"
@@ -220,6 +223,13 @@ MUTATIONS = [
             "(float)block[192 + k / 16]", "test_quants"),  # Q6_K's scales without a sign
     (REF_OPS, "p[j + 4] >> 4 | p[j] >> 6 << 4",
             "p[j + 4] >> 4 | p[j - 4] >> 6 << 4", "test_quants"),  # a minimum with the upper bits of a scale
+    (PACK, "load32(p + 2 + 4 * j) ^ 0x80808080u", "load32(p + 2 + 4 * j)", "test_quants"),  # Q8_0 packed signed
+    (PACK, "    w->minus_min[r] ^= 0x8000u;\n", "", "test_quants"),  # minima are added
+    (PACK, ">> s & 0x01010101u) << j", ">> j & 0x01010101u) << j", "test_quants"),  # fifth bits of another 32
+    (PACK, "int shift = s % 4 * 2;", "int shift = s % 2 * 2;", "test_quants"),  # the upper bits of another 32
+    (PACK, "if (left < LANES || cols % pack_block(dtype))", "if (false)", "test_kernels"),  # rows past the matrix are not zero
+    (GEMM, "at->num_groups == 2 ? first + p->strip_bytes : first", "first", "test_ops"),  # the second row group is the first
+    (GEMM, "int column = (at->group + g) * LANES", "int column = at->group * LANES", "test_ops"),  # and lies where the first does
     (TILES, "quads_load(high + 64 * (j / 4)), 4 - 2 * (j % 4), 0x30)",
             "quads_load(high + 64 * (j / 4)), 4 - 2 * (j % 4), 0x10)", "test_kernels"),  # Q6_K of five bits
     (TILES, "? dots_start_s8(minus8) : dots_set1(minus8);",
@@ -296,7 +306,32 @@ def find_program(build, test):
     sys.exit(f"no program {test} under {build}")
 
 
+def table():
+    """The rows as Markdown, for README.md: what a bug is called is the comment behind its row."""
+    with open(os.path.abspath(__file__), encoding="utf-8") as f:
+        notes = re.findall(r'"test_\w+"\),\s+# (.*)$', f.read(), re.MULTILINE)
+    if len(notes) != len(MUTATIONS):
+        sys.exit(f"{len(MUTATIONS)} rows, {len(notes)} comments behind them")
+    return "| file | the bug | caught by |\n|---|---|---|\n" + "".join(
+        f"| {row[0]} | {note} | {row[3]} |\n" for row, note in zip(MUTATIONS, notes))
+
+
+def write_table():
+    path = os.path.join(ROOT, "tests", "README.md")
+    with open(path, encoding="utf-8") as f:
+        text = f.read()
+    start = text.index("| file | the bug | caught by |")
+    end = re.compile(r"\n(?!\|)").search(text, start).start() + 1
+    text = text[:start] + table() + text[end:]
+    text = re.sub(r"runs all \d+", f"runs all {len(MUTATIONS)}", text)
+    with open(path, "w", encoding="utf-8") as f:
+        f.write(text)
+
+
 def main():
+    if sys.argv[1:] == ["--table"]:
+        write_table()
+        return 0
     root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     words = sys.argv[1:]
     rows = [r for r in MUTATIONS if not words or any(w in r[0] or w in r[3] for w in words)]

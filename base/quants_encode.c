@@ -23,11 +23,10 @@ static float sum_lanes(const float v[LANES]) {
     return ((v[0] + v[1]) + (v[2] + v[3])) + ((v[4] + v[5]) + (v[6] + v[7]));
 }
 
-// x as f16: cut to the largest, and never 0 where x is not.
+// x as f16, cut to the largest.
 static uint16_t nearest_half(float x) {
     float cut = x > 65504.0f ? 65504.0f : x < -65504.0f ? -65504.0f : x;
-    uint16_t h = float_to_half(cut);
-    return x != 0 && (h & 0x7fffu) == 0 ? (uint16_t)(h | 1u) : h;
+    return float_to_half(cut);
 }
 
 // The next f16 that is no smaller: scales in steps of it then reach as far as they should.

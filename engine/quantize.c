@@ -20,7 +20,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { MAX_THREADS = 256, SHARE = 1 << 16 }; // SHARE: elements that a thread takes at a time
+enum { MAX_THREADS = 256, SHARE = 1 << 14 }; // SHARE: elements that a thread takes at a time
 enum { QUANTIZATION_VERSION = 2 };           // of ggml's formats, since the f16 scales of 2023
 
 // The names and numbers (LLAMA_FTYPE) are llama.cpp's.

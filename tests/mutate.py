@@ -154,6 +154,40 @@ MUTATIONS = [
     (BATCH, "- p->frequency_penalty * (float)c->output", "", "test_penalties"),  # an occurrence counts for nothing
     (BATCH, ".div = p->repetition_penalty", ".div = 1", "test_penalties"),  # repetition goes unpunished
     (BATCH, ".div = 1, .add = r->bias[i].add", ".div = 1, .add = -r->bias[i].add", "test_penalties"),  # bias turned round
+    # ---- quantised formats -----------------------------------------------------------------------------------
+    (DECODE, "b->scale[i] = (int8_t)p[192 + i];", "b->scale[i] = p[192 + i];", "test_quants"),  # Q6_K's scales without a sign
+    (DECODE, "(p[8 + i] >> 4) + (p[4 + i] >> 6) * 16;", "(p[8 + i] >> 4) + (p[i] >> 6) * 16;",
+             "test_quants"),  # a minimum with the upper bits of a scale
+    (ENCODE, "step = -10; step <= 10; step++) {\n        float offset", "step = 0; step <= 0; step++) {\n        float offset",
+             "test_codecs"),  # K formats without a search
+    (ENCODE, "            float inverse = ((float)(end ? high : low) + 0.1f * (float)step) / far;",
+             "            float inverse = (float)(end ? high : low) / far;", "test_codecs"),  # the others without one
+    (ENCODE, "if (!(min > 0)) {", "if (false) {", "test_codecs"),  # minima below zero, which the format cannot say
+    (ENCODE, "t = t > low ? t : low;\n        q[i] = t < high ? t : high;", "q[i] = t > low ? t : low;",
+             "test_codecs"),  # numbers beyond the last bit
+    (ENCODE, "    for (int i = 0; i < 2 * num; i++) {", "    for (int i = 0; i < 2 * num; i += 2) {",
+             "test_codecs"),  # only the nearest f16 as a scale, whose steps are wide where it is small
+    (ENCODE, "float cut = x > 65504.0f ? 65504.0f : x < -65504.0f ? -65504.0f : x;", "float cut = x;",
+             "test_codecs"),  # an infinite scale
+    (ENCODE, "dst[12 + i] = (uint8_t)((s[4] & 15) | (m[4] & 15) << 4);", "dst[12 + i] = (uint8_t)((s[4] & 15) | (m[0] & 15) << 4);",
+             "test_codecs"),  # half of the minima are others'
+    (ENCODE, "(uint8_t)(q >> 4 << s)", "(uint8_t)(q >> 4 << (7 - s))", "test_codecs"),  # the fifth bits in another order
+    (QUANTIZE, "if (!job->config->pure && ((head && small) || mixed))", "if (!job->config->pure && mixed)",
+               "test_quantize"),  # the head as small as the rest
+    (QUANTIZE, "job->model.tied ? \"token_embd.weight\" : \"output.weight\"", "\"output.weight\"",
+               "test_quantize"),  # a tied head is not seen
+    (QUANTIZE, "(layer - eighth) % 3 == 2", "layer % 3 == 2", "test_quantize"),  # a mixture's thirds begin elsewhere
+    (QUANTIZE, "if (t->view.ndim < 2)", "if (t->view.ndim < 1)", "test_quantize"),  # norms quantised
+    (QUANTIZE, "        if (x[i] > limit || x[i] < -limit) {", "        if (x[i] > limit) {",
+               "test_quantize"),  # what is too far below zero is cut in silence
+    (QUANTIZE, "(st = weights_scan(job->g, t, job->in, job->err))", "false", "test_quantize"),  # NaN becomes a number
+    (QUANTIZE, "    if (job.temporary[0])\n        unlink(job.temporary);\n", "", "test_quantize"),  # half files stay
+    (QUANTIZE, "in.st_dev == out.st_dev && in.st_ino == out.st_ino", "strcmp(c->in, c->out) == 1",
+               "test_quantize"),  # a file may be written over itself
+    (QUANTIZE, "int k = is_named(kv->key, own_keys[0]) ? 0 :", "int k = false ? 0 :",
+               "test_quantize"),  # the file says it is of the old type
+    (QUANTIZE, "atomic_fetch_add(&w->next, w->share)) < w->rows", "atomic_fetch_add(&w->next, w->share + 1)) < w->rows",
+               "test_quantize"),  # rows between the shares are left out
     # ---- kernels ---------------------------------------------------------------------------------------------
     (SAMPLER, "        if (above > target)\n            return",
             "        if (above >= target)\n            return", "test_sampler"),  # the boundary of a draw moves

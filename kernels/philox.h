@@ -4,7 +4,13 @@
 
 #include <stdint.h>
 
-static inline void philox4x32(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4]) {
+#ifdef __CUDACC__
+#define PHILOX_FN static __host__ __device__ inline
+#else
+#define PHILOX_FN static inline
+#endif
+
+PHILOX_FN void philox4x32(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4]) {
     uint32_t c0 = counter[0], c1 = counter[1], c2 = counter[2], c3 = counter[3], k0 = key[0], k1 = key[1];
     for (int round = 0; round < 10; round++) {
         uint64_t p0 = (uint64_t)0xD2511F53u * c0, p1 = (uint64_t)0xCD9E8D57u * c2;
@@ -22,7 +28,7 @@ static inline void philox4x32(const uint32_t counter[4], const uint32_t key[2], 
 }
 
 // 64 uniform bits for output `index` of a choice with this seed (README rule 16).
-static inline uint64_t philox_draw(uint64_t seed, int32_t index) {
+PHILOX_FN uint64_t philox_draw(uint64_t seed, int32_t index) {
     uint32_t counter[4] = {(uint32_t)index, 0, 0, 0}, key[2] = {(uint32_t)seed, (uint32_t)(seed >> 32)},
              out[4];
     philox4x32(counter, key, out);
@@ -30,7 +36,7 @@ static inline uint64_t philox_draw(uint64_t seed, int32_t index) {
 }
 
 // floor(draw * total / 2^64): a uniform draw below total.
-static inline uint64_t philox_below(uint64_t draw, uint64_t total) {
+PHILOX_FN uint64_t philox_below(uint64_t draw, uint64_t total) {
     uint64_t a1 = draw >> 32, a0 = draw & 0xffffffffu, b1 = total >> 32, b0 = total & 0xffffffffu;
     uint64_t mid = a1 * b0 + (a0 * b0 >> 32);
     return a1 * b1 + (mid >> 32) + ((a0 * b1 + (mid & 0xffffffffu)) >> 32);

@@ -1,0 +1,350 @@
+// Attention of one row per sequence over a paged cache: all heads of a group together, so that keys and
+// values are read once. An item is one sequence's part of one chunk of CUDA_CHUNK absolute positions; partial
+// results are merged in ascending order. Neither the batch nor the number of items touches a bit of a row.
+//
+// Within an item warp w takes pages of 16 tokens w, w + 4, ... (counted from position 0), each through a ring
+// of its own of asynchronous copies: no barrier of the block in the loop. Groups of up to 2 heads go through
+// CUDA cores, larger ones through mma with the heads as rows. Rows past the end of a sequence are zeroed on
+// load: 0 * NaN is NaN.
+#include "attn.cuh"
+
+enum { PAGE = 16, DECODE_WARPS = 4, STAGES = 2 };
+
+// Copies keys and values of a page to shared memory. SWIZZLE: 16-byte chunks are xored by row for ldmatrix.
+template <int HD, bool SWIZZLE>
+KD_FN void fetch_page(unsigned char *dst, const struct cuda_decode &a, const struct cuda_item &it, int page,
+                      int h, int lane) {
+    enum { CHUNKS = HD / 8, BYTES = PAGE * HD * 2 };
+    if (page * PAGE < it.end) {
+        // A page lies within a block: the block size is a multiple of 16.
+        size_t base = kv_place(a.kv, a.blocks, it.seq, page * PAGE, h);
+        const uint16_t *k = (const uint16_t *)a.kv.keys + base, *v = (const uint16_t *)a.kv.values + base;
+        for (int i = lane; i < PAGE * CHUNKS; i += 32) {
+            int r = i / CHUNKS, c = i % CHUNKS, to = r * HD * 2 + (SWIZZLE ? (c ^ (r & 7)) : c) * 16;
+            bool ok = page * PAGE + r >= it.begin && page * PAGE + r < it.end;
+            kd_copy16(dst + to, k + i * 8, ok);
+            kd_copy16(dst + BYTES + to, v + i * 8, ok);
+        }
+    }
+    kd_copy_commit();
+}
+
+// Adds the four warps' results and writes the item's partial. out (DECODE_WARPS, heads, HD), stats
+// (DECODE_WARPS, heads, 2) in shared memory.
+template <int HD>
+KD_FN void merge_warps(const struct cuda_decode &a, int item, int head0, int heads, const float *out,
+                       const float *stats) {
+    int H = a.kv.num_heads * a.group;
+    for (int e = (int)threadIdx.x; e < heads * HD; e += DECODE_WARPS * 32) {
+        int g = e / HD, i = e % HD;
+        float max = -INFINITY, sum = 0, o = 0;
+        for (int w = 0; w < DECODE_WARPS; w++)
+            max = fmaxf(max, stats[(w * heads + g) * 2]);
+        for (int w = 0; w < DECODE_WARPS; w++) {
+            float f = fade(stats[(w * heads + g) * 2], max);
+            sum += f * stats[(w * heads + g) * 2 + 1];
+            o += f * out[(w * heads + g) * HD + i];
+        }
+        float *p = a.partial + ((size_t)item * (size_t)H + (size_t)(head0 + g)) * (HD + 2);
+        p[i] = o;
+        if (i == 0) {
+            p[HD] = max;
+            p[HD + 1] = sum;
+        }
+    }
+}
+
+// ---- CUDA cores: G heads, 1 or 2
+
+template <int HD, int G> struct small_shared {
+    enum { STAGE = 2 * PAGE * HD * 2, WARP = STAGES * STAGE + G * PAGE * 4, ALL = DECODE_WARPS * WARP };
+};
+
+template <int HD, bool HALF, int G>
+__global__ void __launch_bounds__(DECODE_WARPS * 32) decode_small(struct cuda_decode a) {
+    typedef small_shared<HD, G> sizes;
+    enum { PER_ROW = HD / 8, ROWS = 32 / PER_ROW, PER_LANE = HD / 32 };
+    KD_SHARED(unsigned char, shared);
+    kd_grid_release();
+    kd_grid_wait();
+    int item = (int)blockIdx.x, h = (int)blockIdx.y, lane = kd_lane(), warp = kd_warp();
+    if (a.item0 + item >= *a.num_items)
+        return;
+    const struct cuda_item it = a.items[a.item0 + item];
+    int column = lane % PER_ROW, sub = lane / PER_ROW;
+    unsigned char *mine = shared + warp * sizes::WARP;
+    float *scores = (float *)(void *)(mine + STAGES * sizes::STAGE); // (G, PAGE)
+    float q[G][8], acc[G][PER_LANE], max[G], sum[G];
+#pragma unroll
+    for (int g = 0; g < G; g++) {
+        const uint16_t *from = (const uint16_t *)a.q +
+                               (((size_t)it.row * (size_t)a.kv.num_heads + (size_t)h) * G + (size_t)g) * HD +
+                               column * 8;
+#pragma unroll
+        for (int i = 0; i < 8; i++)
+            q[g][i] = from16<HALF>(from[i]) * (a.scale * LOG2_E);
+#pragma unroll
+        for (int i = 0; i < PER_LANE; i++)
+            acc[g][i] = 0;
+        max[g] = -INFINITY;
+        sum[g] = 0;
+    }
+    int first = it.begin / PAGE, last = (it.end + PAGE - 1) / PAGE; // pages
+    int page = first + ((warp - first) & (DECODE_WARPS - 1)), stage = 0;
+    fetch_page<HD, false>(mine, a, it, page, h, lane);
+    for (; page < last; page += DECODE_WARPS, stage ^= 1) {
+        fetch_page<HD, false>(mine + (stage ^ 1) * sizes::STAGE, a, it, page + DECODE_WARPS, h, lane);
+        kd_copy_wait<1>();
+        __syncwarp();
+        const unsigned char *keys = mine + stage * sizes::STAGE, *values = keys + PAGE * HD * 2;
+#pragma unroll
+        for (int r = 0; r < PAGE; r += ROWS) {
+            const uint16_t *k = (const uint16_t *)(const void *)(keys + (r + sub) * HD * 2 + column * 16);
+            float s[G];
+#pragma unroll
+            for (int g = 0; g < G; g++)
+                s[g] = 0;
+#pragma unroll
+            for (int i = 0; i < 8; i++) {
+                float x = from16<HALF>(k[i]);
+#pragma unroll
+                for (int g = 0; g < G; g++)
+                    s[g] = kd_fma(q[g][i], x, s[g]);
+            }
+#pragma unroll
+            for (int g = 0; g < G; g++) {
+#pragma unroll
+                for (int bits = PER_ROW / 2; bits > 0; bits >>= 1)
+                    s[g] += __shfl_xor_sync(ALL_LANES, s[g], bits);
+                int t = page * PAGE + r + sub;
+                if (column == 0)
+                    scores[g * PAGE + r + sub] = t >= it.begin && t < it.end ? s[g] : -INFINITY;
+            }
+        }
+        __syncwarp();
+#pragma unroll
+        for (int g = 0; g < G; g++) {
+            float before = max[g], part = 0;
+            for (int t = 0; t < PAGE; t++)
+                max[g] = fmaxf(max[g], scores[g * PAGE + t]);
+            float f = fade(before, max[g]);
+#pragma unroll
+            for (int i = 0; i < PER_LANE; i++)
+                acc[g][i] *= f;
+            for (int t = 0; t < PAGE; t++)
+                part += fade(scores[g * PAGE + t], max[g]);
+            sum[g] = sum[g] * f + part;
+        }
+        for (int t = 0; t < PAGE; t++) {
+            const uint16_t *v = (const uint16_t *)(const void *)(values + t * HD * 2) + lane * PER_LANE;
+#pragma unroll
+            for (int g = 0; g < G; g++) {
+                float p = fade(scores[g * PAGE + t], max[g]);
+#pragma unroll
+                for (int i = 0; i < PER_LANE; i++)
+                    acc[g][i] = kd_fma(p, from16<HALF>(v[i]), acc[g][i]);
+            }
+        }
+        __syncwarp(); // the stage and the scores are written again
+    }
+    kd_copy_wait<0>();
+    __syncthreads(); // every warp is done with its stages
+    float *out = (float *)(void *)shared, *stats = out + DECODE_WARPS * G * HD;
+#pragma unroll
+    for (int g = 0; g < G; g++) {
+#pragma unroll
+        for (int i = 0; i < PER_LANE; i++)
+            out[(warp * G + g) * HD + lane * PER_LANE + i] = acc[g][i];
+        if (lane == 0) {
+            stats[(warp * G + g) * 2] = max[g];
+            stats[(warp * G + g) * 2 + 1] = sum[g];
+        }
+    }
+    __syncthreads();
+    merge_warps<HD>(a, item, h * G, G, out, stats);
+}
+
+// ---- mma: up to 16 heads of a group as rows
+
+template <int HD> struct large_shared {
+    enum {
+        STAGE = 2 * PAGE * HD * 2,
+        QUERY = 16 * HD * 2,
+        RINGS = DECODE_WARPS * STAGES * STAGE,
+        MERGE = DECODE_WARPS * 16 * (HD + 2) * 4,
+        ALL = QUERY + (RINGS > MERGE ? RINGS : MERGE)
+    };
+};
+
+template <int HD, bool HALF>
+__global__ void __launch_bounds__(DECODE_WARPS * 32) decode_large(struct cuda_decode a) {
+    typedef large_shared<HD> sizes;
+    enum { CHUNKS = HD / 8 };
+    KD_SHARED(unsigned char, shared);
+    kd_grid_release();
+    kd_grid_wait();
+    int item = (int)blockIdx.x, h = (int)blockIdx.y, lane = kd_lane(), warp = kd_warp();
+    int head0 = (int)blockIdx.z * 16, heads = a.group - head0 < 16 ? a.group - head0 : 16;
+    if (a.item0 + item >= *a.num_items)
+        return;
+    const struct cuda_item it = a.items[a.item0 + item];
+    unsigned char *sq = shared, *rings = shared + sizes::QUERY, *mine = rings + warp * STAGES * sizes::STAGE;
+    const uint16_t *q =
+        (const uint16_t *)a.q +
+        (((size_t)it.row * (size_t)a.kv.num_heads + (size_t)h) * (size_t)a.group + (size_t)head0) * HD;
+    for (int i = (int)threadIdx.x; i < 16 * CHUNKS; i += DECODE_WARPS * 32) {
+        int r = i / CHUNKS, c = i % CHUNKS;
+        kd_copy16(sq + r * HD * 2 + ((c ^ (r & 7)) << 4), q + (r < heads ? i * 8 : 0), r < heads);
+    }
+    kd_copy_commit();
+    int first = it.begin / PAGE, last = (it.end + PAGE - 1) / PAGE;
+    int page = first + ((warp - first) & (DECODE_WARPS - 1)), stage = 0;
+    fetch_page<HD, true>(mine, a, it, page, h, lane);
+    kd_copy_wait<1>();
+    __syncthreads(); // the queries of all threads have landed
+    float o[HD / 8][4], max[2] = {-INFINITY, -INFINITY}, sum[2] = {0, 0};
+#pragma unroll
+    for (int i = 0; i < HD / 8; i++)
+        for (int e = 0; e < 4; e++)
+            o[i][e] = 0;
+    for (; page < last; page += DECODE_WARPS, stage ^= 1) {
+        fetch_page<HD, true>(mine + (stage ^ 1) * sizes::STAGE, a, it, page + DECODE_WARPS, h, lane);
+        kd_copy_wait<1>();
+        __syncwarp();
+        const unsigned char *keys = mine + stage * sizes::STAGE, *values = keys + PAGE * HD * 2;
+        float s[2][4] = {};
+#pragma unroll
+        for (int kk = 0; kk < HD / 16; kk++) {
+            uint32_t x[4], b[4];
+            int r = lane & 15, c = kk * 2 + (lane >> 4);
+            kd_ldmatrix4(x, sq + r * HD * 2 + ((c ^ (r & 7)) << 4));
+            r = (lane & 7) + (lane >> 4 << 3);
+            c = kk * 2 + (lane >> 3 & 1);
+            kd_ldmatrix4(b, keys + r * HD * 2 + ((c ^ (r & 7)) << 4));
+            mma16<HALF>(s[0], x, b);
+            mma16<HALF>(s[1], x, b + 2);
+        }
+        float top[2] = {max[0], max[1]};
+#pragma unroll
+        for (int n = 0; n < 2; n++)
+            for (int e = 0; e < 4; e++) {
+                int t = page * PAGE + n * 8 + lane % 4 * 2 + (e & 1);
+                s[n][e] = t >= it.begin && t < it.end ? s[n][e] * (a.scale * LOG2_E) : -INFINITY;
+                top[e >> 1] = fmaxf(top[e >> 1], s[n][e]);
+            }
+#pragma unroll
+        for (int e = 0; e < 2; e++) {
+            top[e] = fmaxf(top[e], __shfl_xor_sync(ALL_LANES, top[e], 1));
+            top[e] = fmaxf(top[e], __shfl_xor_sync(ALL_LANES, top[e], 2));
+            float f = fade(max[e], top[e]);
+            max[e] = top[e];
+            sum[e] *= f;
+#pragma unroll
+            for (int i = 0; i < HD / 8; i++) {
+                o[i][2 * e] *= f;
+                o[i][2 * e + 1] *= f;
+            }
+        }
+#pragma unroll
+        for (int n = 0; n < 2; n++)
+            for (int e = 0; e < 4; e++) {
+                s[n][e] = fade(s[n][e], max[e >> 1]);
+                sum[e >> 1] += s[n][e];
+            }
+        uint32_t p[4] = {pack16<HALF>(s[0][0], s[0][1]), pack16<HALF>(s[0][2], s[0][3]),
+                         pack16<HALF>(s[1][0], s[1][1]), pack16<HALF>(s[1][2], s[1][3])};
+#pragma unroll
+        for (int i = 0; i < HD / 16; i++) {
+            uint32_t b[4];
+            int r = lane & 15, c = i * 2 + (lane >> 4);
+            kd_ldmatrix4_trans(b, values + r * HD * 2 + ((c ^ (r & 7)) << 4));
+            mma16<HALF>(o[2 * i], p, b);
+            mma16<HALF>(o[2 * i + 1], p, b + 2);
+        }
+        __syncwarp(); // the stage is written again
+    }
+    kd_copy_wait<0>();
+    __syncthreads(); // every warp is done with its stages
+    float *out = (float *)(void *)rings, *stats = out + DECODE_WARPS * heads * HD;
+#pragma unroll
+    for (int e = 0; e < 2; e++) {
+        int r = lane / 4 + 8 * e;
+        sum[e] += __shfl_xor_sync(ALL_LANES, sum[e], 1);
+        sum[e] += __shfl_xor_sync(ALL_LANES, sum[e], 2);
+        if (r >= heads)
+            continue;
+#pragma unroll
+        for (int i = 0; i < HD / 8; i++)
+            for (int k = 0; k < 2; k++)
+                out[(warp * heads + r) * HD + i * 8 + lane % 4 * 2 + k] = o[i][2 * e + k];
+        if (lane % 4 == 0) {
+            stats[(warp * heads + r) * 2] = max[e];
+            stats[(warp * heads + r) * 2 + 1] = sum[e];
+        }
+    }
+    __syncthreads();
+    merge_warps<HD>(a, item, h * a.group + head0, heads, out, stats);
+}
+
+// ---- merge of items, ascending
+
+enum { MERGE_THREADS = 64 };
+
+__global__ void __launch_bounds__(MERGE_THREADS) merge_items(struct cuda_decode a) {
+    kd_grid_release();
+    kd_grid_wait();
+    int row = a.row0 + (int)blockIdx.x, head = (int)blockIdx.y, d = a.kv.head_dim,
+        H = a.kv.num_heads * a.group;
+    int begin = a.first_item[row] - a.item0, end = a.first_item[row + 1] - a.item0;
+    const float *p = a.partial + (size_t)head * (size_t)(d + 2);
+    size_t stride = (size_t)H * (size_t)(d + 2);
+    float max = -INFINITY, sum = 0;
+    for (int s = begin; s < end; s++)
+        max = fmaxf(max, p[(size_t)s * stride + (size_t)d]);
+    for (int s = begin; s < end; s++)
+        sum += fade(p[(size_t)s * stride + (size_t)d], max) * p[(size_t)s * stride + (size_t)d + 1];
+    char *out = form_row(a.out, (size_t)row, a.ldout, a.form);
+    for (int i = (int)threadIdx.x; i < d; i += MERGE_THREADS) {
+        float o = 0;
+        for (int s = begin; s < end; s++)
+            o += fade(p[(size_t)s * stride + (size_t)d], max) * p[(size_t)s * stride + (size_t)i];
+        store_form(out, head * d + i, begin < end ? o / sum : 0, a.form);
+    }
+}
+
+template <int HD, bool HALF> static void launch_decode(struct rt *rt, const struct cuda_decode *a) {
+    struct rt_grid g = rt_grid_of(a->max_items, a->kv.num_heads, DECODE_WARPS * 32, 0);
+    if (a->group == 1) {
+        g.shared = small_shared<HD, 1>::ALL;
+        rt_launch(rt, decode_small<HD, HALF, 1>, g, *a);
+    } else if (a->group == 2) {
+        g.shared = small_shared<HD, 2>::ALL;
+        rt_launch(rt, decode_small<HD, HALF, 2>, g, *a);
+    } else {
+        g.grid.z = (unsigned)(a->group + 15) / 16;
+        g.shared = large_shared<HD>::ALL;
+        rt_launch(rt, decode_large<HD, HALF>, g, *a);
+    }
+}
+
+extern "C" {
+
+bool cuda_attention_fast(const struct cuda_kv *kv, int group) {
+    return (kv->head_dim == 64 || kv->head_dim == 128) && kv->block_size % PAGE == 0 &&
+           kv->dtype != DTYPE_F32 && group >= 1;
+}
+
+void cuda_decode(struct rt *rt, const struct cuda_decode *a) {
+    if (a->rows == 0)
+        return;
+    bool half = a->kv.dtype == DTYPE_F16;
+    if (a->max_items > 0) {
+        if (a->kv.head_dim == 64)
+            half ? launch_decode<64, true>(rt, a) : launch_decode<64, false>(rt, a);
+        else
+            half ? launch_decode<128, true>(rt, a) : launch_decode<128, false>(rt, a);
+    }
+    rt_launch(rt, merge_items, rt_grid_of(a->rows, a->kv.num_heads * a->group, MERGE_THREADS, 0), *a);
+}
+
+} // extern "C"

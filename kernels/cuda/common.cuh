@@ -1,0 +1,72 @@
+// What several kernels share.
+#pragma once
+
+#include "launch.h"
+#include "ops.h"
+
+enum { LANES_OF_WARP = 32 };
+static constexpr unsigned ALL_LANES = 0xffffffffu;
+
+KD_FN int kd_lane() { return (int)(threadIdx.x & 31); }
+KD_FN int kd_warp() { return (int)(threadIdx.x >> 5); }
+
+// The sum over a block of up to 1024 threads, in every thread. scratch: 32 floats that nobody else uses until
+// the next barrier but one. Tree within warps, then over warps ascending.
+KD_FN float block_sum(float v, float *scratch) {
+    v = kd_warp_sum(v);
+    if (kd_lane() == 0)
+        scratch[kd_warp()] = v;
+    __syncthreads();
+    float sum = 0;
+    for (int w = 0; w < (int)blockDim.x / 32; w++)
+        sum += scratch[w];
+    __syncthreads();
+    return sum;
+}
+
+KD_FN float block_max(float v, float *scratch) {
+    v = kd_warp_max(v);
+    if (kd_lane() == 0)
+        scratch[kd_warp()] = v;
+    __syncthreads();
+    float m = scratch[0];
+    for (int w = 1; w < (int)blockDim.x / 32; w++)
+        m = fmaxf(m, scratch[w]);
+    __syncthreads();
+    return m;
+}
+
+// Element i of a row in one of the forms that need no factor.
+KD_FN void store_form(void *row, int i, float v, enum cuda_form form) {
+    if (form == FORM_F32)
+        ((float *)row)[i] = v;
+    else
+        ((uint16_t *)row)[i] = kd_float_to_bf16(v);
+}
+KD_FN char *form_row(void *p, size_t row, int ld, enum cuda_form form) {
+    return (char *)p + row * (size_t)ld * (form == FORM_F32 ? 4 : 2);
+}
+
+// A key, value or query as the cache holds it.
+KD_FN float load_kv(const void *p, size_t i, enum dtype t) {
+    if (t == DTYPE_F32)
+        return ((const float *)p)[i];
+    uint16_t h = ((const uint16_t *)p)[i];
+    return t == DTYPE_F16 ? kd_half_to_float(h) : kd_bf16_to_float(h);
+}
+KD_FN void store_kv(void *p, size_t i, enum dtype t, float v) {
+    if (t == DTYPE_F32)
+        ((float *)p)[i] = v;
+    else
+        ((uint16_t *)p)[i] = t == DTYPE_F16 ? kd_float_to_half(v) : kd_float_to_bf16(v);
+}
+
+KD_FN float kd_silu(float x) { return x / (1 + kd_exp2(-1.4426950408889634f * x)); }
+
+static inline struct rt_grid rt_grid_of(int x, int y, int threads, size_t shared) {
+    struct rt_grid g;
+    g.grid = dim3((unsigned)x, (unsigned)y);
+    g.threads = threads;
+    g.shared = shared;
+    return g;
+}

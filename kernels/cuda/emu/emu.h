@@ -1,0 +1,170 @@
+// Runs CUDA kernels as host C++: one fiber per CUDA thread, blocks one after another, on the calling thread.
+//
+// Strict on purpose, stricter than a device:
+//   - a collective (shuffle, ballot, ldmatrix, mma) that names a lane which has exited, or that lanes reach
+//   at
+//     different calls, aborts with block and thread; so does __syncthreads() reached at different source
+//     lines, and a block in which nobody can run;
+//   - an asynchronous copy poisons its destination when it is issued and lands only at the wait for its
+//   group;
+//   - shared memory starts as 0xff bytes (NaN, -1) and ends at a page that faults;
+//   - a kernel launched to overlap its predecessor must wait for it (kd_grid_wait) in every thread.
+//
+// Schedules: between two barriers one warp runs as far as it can go before the next. Order 0 takes warps,
+// lanes and blocks forward, 1 backward, n >= 2 shuffled by seed n. So every pair of warps runs both ways
+// round with the greatest skew, and a missing barrier gives a wrong or differing result in one of them.
+//
+// It says nothing about speed, bank conflicts, coalescing, registers, or fences between blocks.
+#pragma once
+
+#include <math.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#define __global__ static
+#define __device__
+#define __host__
+#define __forceinline__ inline __attribute__((always_inline))
+#define __launch_bounds__(...)
+
+struct uint3 {
+    unsigned x, y, z;
+};
+struct dim3 {
+    unsigned x, y, z;
+    dim3(unsigned a = 1, unsigned b = 1, unsigned c = 1) : x(a), y(b), z(c) {}
+};
+struct alignas(16) uint4 {
+    uint32_t x, y, z, w;
+};
+struct alignas(8) uint2 {
+    uint32_t x, y;
+};
+struct alignas(16) float4 {
+    float x, y, z, w;
+};
+struct alignas(8) float2 {
+    float x, y;
+};
+
+namespace emu {
+
+enum { WARP = 32, MAX_THREADS = 1024, MAX_SHARED = 228 << 10, MAX_COPIES = 96, MAX_GROUPS = 16 };
+enum state { READY, AT_WARP, AT_BLOCK, DONE };
+
+struct copy {
+    void *dst;
+    const void *src;
+    int bytes; // 0: zeros
+};
+
+struct fiber {
+    void *sp;
+    uint3 tid;
+    int lane, warp;
+    state st;
+    bool waited;      // for the kernel before
+    const void *site; // of the __syncthreads() it stands at
+    copy copies[MAX_COPIES];
+    int num_copies, group_end[MAX_GROUPS], num_groups;
+    void *fake_stack; // AddressSanitizer's
+};
+
+typedef void collective_fn(void **args, unsigned mask);
+
+struct warp {
+    void *arg[WARP];
+    unsigned arrived, live;
+    collective_fn *fn;
+};
+
+struct context {
+    fiber fibers[MAX_THREADS];
+    warp warps[MAX_THREADS / WARP];
+    fiber *current;
+    int num_threads, num_alive, num_at_block;
+    uint3 block_id, block_dim, grid_dim;
+    bool overlaps; // the launch asks to overlap its predecessor
+    void *main_sp, *main_fake_stack;
+    const void *main_bottom;
+    size_t main_size;
+    char *stacks, *shared_pages, *shared;
+    void (*body)(void *);
+    void *body_arg;
+};
+
+extern thread_local context *ctx;
+extern int order; // the schedule
+
+[[noreturn]] void die(const char *what);
+void sync_block(const void *site);
+// Every lane of mask brings its own arguments; the last to arrive runs fn for all of them.
+void collective(unsigned mask, void *arg, collective_fn *fn);
+void run(dim3 grid, dim3 block, size_t shared_bytes, bool overlaps, void (*body)(void *), void *arg);
+
+void copy_async(void *dst, const void *src, int bytes, bool ok);
+void copy_commit();
+void copy_wait(int keep);
+
+template <class T> struct exchange {
+    T value, result;
+    int source;
+};
+
+template <class T> inline T shuffle(unsigned mask, T value, int source) {
+    exchange<T> mine = {value, value, source & (WARP - 1)};
+    collective(mask, &mine, [](void **args, unsigned m) {
+        exchange<T> **x = (exchange<T> **)args;
+        for (int i = 0; i < WARP; i++)
+            if (m >> i & 1) {
+                if (!(m >> x[i]->source & 1))
+                    die("a shuffle reads a lane outside its mask");
+                x[i]->result = x[x[i]->source]->value;
+            }
+    });
+    return mine.result;
+}
+
+unsigned ballot(unsigned mask, bool predicate);
+
+// D (16, 8) += A (16, 16) B (16, 8): fragments as mma.m16n8k16 has them; k is added in ascending order, in
+// f32, which hardware does not promise. to_float reads one 16-bit element.
+typedef float to_float_fn(uint16_t);
+void mma_m16n8k16(float c[4], const uint32_t a[4], const uint32_t b[2], to_float_fn *to_float);
+// Four 8 x 8 matrices of 16-bit elements; row: the address that this lane brings (lane / 8: matrix, lane % 8:
+// row).
+void ldmatrix4(uint32_t r[4], const void *row, bool transposed);
+
+} // namespace emu
+
+#define threadIdx (emu::ctx->current->tid)
+#define blockIdx (emu::ctx->block_id)
+#define blockDim (emu::ctx->block_dim)
+#define gridDim (emu::ctx->grid_dim)
+#define __syncthreads()                                                                                      \
+    do {                                                                                                     \
+        static const char emu_site = 0;                                                                      \
+        emu::sync_block(&emu_site);                                                                          \
+    } while (0)
+
+inline void __syncwarp(unsigned mask = 0xffffffffu) { emu::ballot(mask, false); }
+inline unsigned __ballot_sync(unsigned mask, bool p) { return emu::ballot(mask, p); }
+template <class T> inline T __shfl_sync(unsigned mask, T v, int source) {
+    return emu::shuffle(mask, v, source);
+}
+template <class T> inline T __shfl_xor_sync(unsigned mask, T v, int bits) {
+    return emu::shuffle(mask, v, emu::ctx->current->lane ^ bits);
+}
+template <class T> inline T __shfl_up_sync(unsigned mask, T v, unsigned by) {
+    int source = emu::ctx->current->lane - (int)by;
+    return emu::shuffle(mask, v, source < 0 ? emu::ctx->current->lane : source);
+}
+// Fibers of a block do not run at the same time, so a plain addition is atomic.
+template <class T> inline T atomicAdd(T *p, T v) {
+    T old = *p;
+    *p = old + v;
+    return old;
+}
+inline int __popc(unsigned x) { return __builtin_popcount(x); }
+inline int __ffs(int x) { return __builtin_ffs(x); }

@@ -1,0 +1,174 @@
+// The runtime on the host: memory is the host's (so that AddressSanitizer sees what kernels do), launches run
+// at once, a graph is a list of launches.
+#include "launch.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <vector>
+
+struct rt_graph {
+    struct launch {
+        rt_grid grid;
+        std::function<void()> body;
+    };
+    std::vector<launch> launches;
+};
+
+struct rt {
+    char error[160];
+    rt_graph *capture; // being recorded
+    size_t limit;      // bytes that rt_alloc() may give in all
+    size_t used;
+};
+
+// What an allocation holds before its bytes, so that rt_free() knows its size.
+enum { HEADER = 256 };
+
+extern "C" {
+
+struct rt *rt_open(int ordinal, struct err *err) {
+    struct rt *rt = ordinal == 0 ? (struct rt *)calloc(1, sizeof *rt) : nullptr;
+    if (!rt) {
+        err_set(err, STATUS_DEVICE, "the emulator has one device, not number %d", ordinal);
+        return nullptr;
+    }
+    const char *limit = getenv("QUIRE_EMULATED_MEMORY"); // for tests of a device that is too small
+    rt->limit = limit ? (size_t)strtoull(limit, nullptr, 10) : (size_t)1 << 32;
+    return rt;
+}
+
+void rt_close(struct rt *rt) {
+    if (rt)
+        delete rt->capture;
+    free(rt);
+}
+
+void rt_describe(struct rt *rt, struct rt_info *info) {
+    memset(info, 0, sizeof *info);
+    snprintf(info->name, sizeof info->name, "emulated");
+    info->major = 9;
+    info->num_processors = 4;
+    info->total = rt->limit;
+    info->free = rt->limit - rt->used;
+    info->shared_max = 227 << 10;
+    info->emulated = true;
+}
+
+void *rt_alloc(struct rt *rt, size_t bytes) {
+    void *p;
+    // The sanitizer's allocator keeps the exact size, so that it sees an overrun of one byte.
+    if (bytes > rt->limit - rt->used || posix_memalign(&p, 256, HEADER + bytes) != 0)
+        return nullptr;
+    memset((char *)p + HEADER, 0, bytes);
+    memcpy(p, &bytes, sizeof bytes);
+    rt->used += bytes;
+    return (char *)p + HEADER;
+}
+
+void rt_free(struct rt *rt, void *p) {
+    if (!p)
+        return;
+    size_t bytes;
+    memcpy(&bytes, (char *)p - HEADER, sizeof bytes);
+    rt->used -= bytes;
+    free((char *)p - HEADER);
+}
+
+void *rt_alloc_host(struct rt *rt, size_t bytes) {
+    (void)rt;
+    return calloc(1, bytes ? bytes : 1);
+}
+
+void rt_free_host(struct rt *rt, void *p) {
+    (void)rt;
+    free(p);
+}
+
+bool rt_failed(const struct rt *rt) { return rt->error[0] != 0; }
+
+void rt_fail(struct rt *rt, const char *what) {
+    if (!rt_failed(rt))
+        snprintf(rt->error, sizeof rt->error, "%s", what);
+}
+
+static void copy(struct rt *rt, void *dst, const void *src, size_t bytes) {
+    if (rt->capture)
+        rt_fail(rt, "a copy cannot be recorded");
+    if (!rt_failed(rt) && bytes > 0)
+        memcpy(dst, src, bytes);
+}
+
+void rt_upload(struct rt *rt, void *device, const void *host, size_t bytes) { copy(rt, device, host, bytes); }
+void rt_download(struct rt *rt, void *host, const void *device, size_t bytes) {
+    copy(rt, host, device, bytes);
+}
+void rt_upload_now(struct rt *rt, void *device, const void *host, size_t bytes) {
+    copy(rt, device, host, bytes);
+}
+void rt_download_now(struct rt *rt, void *host, const void *device, size_t bytes) {
+    copy(rt, host, device, bytes);
+}
+
+void rt_mark(struct rt *rt, int slot) { (void)rt, (void)slot; }
+
+enum status rt_wait(struct rt *rt, int slot, struct err *err) {
+    (void)slot;
+    return rt_failed(rt) ? err_set(err, STATUS_DEVICE, "the device failed: %s", rt->error) : STATUS_OK;
+}
+
+void rt_capture_begin(struct rt *rt) {
+    if (!rt_failed(rt))
+        rt->capture = new rt_graph;
+}
+
+struct rt_graph *rt_capture_end(struct rt *rt) {
+    struct rt_graph *graph = rt->capture;
+    rt->capture = nullptr;
+    return graph;
+}
+
+static void run(void *body) { (*(std::function<void()> *)body)(); }
+
+void rt_graph_launch(struct rt *rt, struct rt_graph *graph) {
+    for (size_t i = 0; !rt_failed(rt) && i < graph->launches.size(); i++) {
+        rt_graph::launch &l = graph->launches[i];
+        emu::run(l.grid.grid, dim3((unsigned)l.grid.threads), l.grid.shared, true, run, &l.body);
+    }
+}
+
+void rt_graph_free(struct rt *rt, struct rt_graph *graph) {
+    (void)rt;
+    delete graph;
+}
+
+static float element(const void *p, size_t i, bool half) {
+    return half ? half_to_float(((const uint16_t *)p)[i]) : bf16_to_float(((const uint16_t *)p)[i]);
+}
+
+bool rt_matmul(struct rt *rt, const struct rt_gemm *g) {
+    if (rt->capture)
+        rt_fail(rt, "a library's matrix product cannot be recorded");
+    for (int i = 0; !rt_failed(rt) && i < g->m; i++)
+        for (int j = 0; j < g->n; j++) {
+            float sum = 0;
+            for (int k = 0; k < g->k; k++)
+                sum += element(g->x, (size_t)i * (size_t)g->ldx + (size_t)k, g->half) *
+                       element(g->w, (size_t)j * (size_t)g->ldw + (size_t)k, g->half);
+            float *y = &g->y[(size_t)i * (size_t)g->ldy + (size_t)j];
+            *y = g->add ? *y + sum : sum;
+        }
+    return true;
+}
+
+void rt_test_order(int order) { emu::order = order; }
+
+} // extern "C"
+
+void rt_launch_emulated(struct rt *rt, const struct rt_grid &g, std::function<void()> body) {
+    if (rt_failed(rt))
+        return;
+    if (rt->capture)
+        rt->capture->launches.push_back({g, std::move(body)});
+    else
+        emu::run(g.grid, dim3((unsigned)g.threads), g.shared, true, run, &body);
+}

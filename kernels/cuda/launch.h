@@ -1,0 +1,33 @@
+// Launching a kernel: on a device by the runtime, in tests by the emulator. Every kernel takes one struct by
+// value.
+#pragma once
+
+#include "kdev.h"
+#include "rt.h"
+
+struct rt_grid {
+    dim3 grid;
+    int threads;
+    size_t shared; // bytes
+};
+
+#ifdef __CUDACC__
+
+// Launches kernel with `args` (a copy of `bytes` is made). Overlaps the kernel before where the device can.
+void rt_launch_raw(struct rt *rt, const void *kernel, const struct rt_grid *g, void *args);
+
+template <class A> inline void rt_launch(struct rt *rt, void (*kernel)(A), const struct rt_grid &g, A args) {
+    rt_launch_raw(rt, (const void *)kernel, &g, &args);
+}
+
+#else
+
+#include <functional>
+
+void rt_launch_emulated(struct rt *rt, const struct rt_grid &g, std::function<void()> body);
+
+template <class A> inline void rt_launch(struct rt *rt, void (*kernel)(A), const struct rt_grid &g, A args) {
+    rt_launch_emulated(rt, g, [kernel, args] { kernel(args); });
+}
+
+#endif

@@ -1,0 +1,64 @@
+// After the QKV product: bias, norm of each head, rotation, and keys and values into their slots. A warp
+// takes a head.
+#include "common.cuh"
+
+enum { QKV_WARPS = 4 };
+
+__global__ void __launch_bounds__(QKV_WARPS * 32) finish_qkv(struct cuda_qkv a) {
+    KD_SHARED(float, shared); // (QKV_WARPS, d)
+    kd_grid_release();
+    kd_grid_wait();
+    int d = a.kv.head_dim, lane = kd_lane(), row = (int)blockIdx.x;
+    int head = (int)blockIdx.y * QKV_WARPS + kd_warp(), num_kv = a.kv.num_heads;
+    int kind = head < a.num_heads ? 0 : head < a.num_heads + num_kv ? 1 : 2; // q, k, v
+    if (head >= a.num_heads + 2 * num_kv)
+        return;
+    float *x = shared + kd_warp() * d;
+    const float *from = a.x + (size_t)row * (size_t)a.ldx + (size_t)head * (size_t)d;
+    const float *bias = a.bias ? a.bias + (size_t)head * (size_t)d : NULL;
+    const float *norm = kind == 0 ? a.q_norm : kind == 1 ? a.k_norm : NULL;
+    float sum = 0;
+    for (int i = lane; i < d; i += 32) {
+        x[i] = bias ? from[i] + bias[i] : from[i];
+        sum = kd_fma(x[i], x[i], sum);
+    }
+    if (norm) {
+        float rms = kd_rsqrt(kd_add(kd_div(kd_warp_sum(sum), (float)d), a.eps));
+        for (int i = lane; i < d; i += 32)
+            x[i] = x[i] * rms * norm[i];
+    }
+    __syncwarp();
+    if (kind < 2) {
+        size_t at = (size_t)a.positions[row] * (size_t)a.rope_pairs;
+        for (int i = lane; i < a.rope_pairs; i += 32) {
+            float c = a.rope_cos[at + (size_t)i], s = a.rope_sin[at + (size_t)i];
+            int ia = a.rope_interleaved ? 2 * i : i, ib = a.rope_interleaved ? ia + 1 : i + a.rope_pairs;
+            float v = x[ia], w = x[ib];
+            x[ia] = v * c - w * s;
+            x[ib] = v * s + w * c;
+        }
+    }
+    __syncwarp();
+    if (kind == 0) {
+        size_t to = ((size_t)row * (size_t)a.num_heads + (size_t)head) * (size_t)d;
+        for (int i = lane; i < d; i += 32)
+            store_kv(a.q, to + (size_t)i, a.kv.dtype, x[i]);
+        return;
+    }
+    int64_t slot = a.slots[row];
+    if (slot < 0)
+        return;
+    int kv_head = head - a.num_heads - (kind == 2 ? num_kv : 0), B = a.kv.block_size;
+    size_t to = (((size_t)(slot / B) * (size_t)num_kv + (size_t)kv_head) * (size_t)B + (size_t)(slot % B)) *
+                (size_t)d;
+    for (int i = lane; i < d; i += 32)
+        store_kv(kind == 1 ? a.kv.keys : a.kv.values, to + (size_t)i, a.kv.dtype, x[i]);
+}
+
+extern "C" void cuda_qkv(struct rt *rt, const struct cuda_qkv *a) {
+    int heads = a->num_heads + 2 * a->kv.num_heads;
+    size_t shared = (size_t)QKV_WARPS * (size_t)a->kv.head_dim * sizeof(float);
+    if (a->rows > 0)
+        rt_launch(rt, finish_qkv,
+                  rt_grid_of(a->rows, (heads + QKV_WARPS - 1) / QKV_WARPS, QKV_WARPS * 32, shared), *a);
+}

@@ -1,0 +1,86 @@
+// The blocks of GGUF files, element by element, for host (packing) and device (rows of an embedding table).
+// Layouts: ggml-common.h and dequantize_row_* of ggml, https://github.com/ggml-org/ggml.
+#pragma once
+
+#include "tensor.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __CUDACC__
+#define QUANT_FN static __host__ __device__ inline
+#else
+#define QUANT_FN static inline
+#endif
+
+// One element as whole numbers: value = d * scale * q - dmin * min, where d and dmin are f16 bits.
+struct quant {
+    int q, scale, min;
+    uint16_t d, dmin;
+};
+
+QUANT_FN uint16_t quant_u16(const uint8_t *p) { return (uint16_t)(p[0] | p[1] << 8); }
+
+// 6-bit scale and minimum j (0..8) out of the 12 bytes of Q4_K and Q5_K.
+QUANT_FN void quant_k4(const uint8_t *s, int j, int *scale, int *min) {
+    if (j < 4) {
+        *scale = s[j] & 63;
+        *min = s[j + 4] & 63;
+    } else {
+        *scale = (s[j + 4] & 15) | (s[j - 4] >> 6) << 4;
+        *min = (s[j + 4] >> 4) | (s[j] >> 6) << 4;
+    }
+}
+
+// Bytes of a row of n elements of a quantised type, 0 for others.
+QUANT_FN size_t quant_row_bytes(enum dtype t, int n) {
+    switch (t) {
+    case DTYPE_Q8_0: return (size_t)(n / 32) * 34;
+    case DTYPE_Q4_0: return (size_t)(n / 32) * 18;
+    case DTYPE_Q4_K: return (size_t)(n / 256) * 144;
+    case DTYPE_Q5_K: return (size_t)(n / 256) * 176;
+    case DTYPE_Q6_K: return (size_t)(n / 256) * 210;
+    default: return 0;
+    }
+}
+
+// Element k of a row.
+QUANT_FN struct quant quant_element(enum dtype t, const uint8_t *row, int k) {
+    struct quant e = {0, 1, 0, 0, 0};
+    const uint8_t *b;
+    int i;
+    switch (t) {
+    case DTYPE_Q8_0:
+        b = row + (long long)(k / 32) * 34;
+        e.d = quant_u16(b);
+        e.q = (int8_t)b[2 + k % 32];
+        break;
+    case DTYPE_Q4_0:
+        b = row + (long long)(k / 32) * 18;
+        e.d = quant_u16(b);
+        e.q = ((k % 32 < 16 ? b[2 + k % 16] : b[2 + k % 16] >> 4) & 15) - 8;
+        break;
+    case DTYPE_Q4_K:
+    case DTYPE_Q5_K:
+        b = row + (long long)(k / 256) * (t == DTYPE_Q4_K ? 144 : 176);
+        i = k % 256;
+        e.d = quant_u16(b);
+        e.dmin = quant_u16(b + 2);
+        quant_k4(b + 4, i / 32, &e.scale, &e.min);
+        e.q = b[(t == DTYPE_Q4_K ? 16 : 48) + i / 64 * 32 + i % 32] >> (i / 32 % 2 * 4) & 15;
+        if (t == DTYPE_Q5_K)
+            e.q |= (b[16 + i % 32] >> (i / 32) & 1) << 4;
+        break;
+    case DTYPE_Q6_K:
+        b = row + (long long)(k / 256) * 210;
+        i = k % 256;
+        e.d = quant_u16(b + 208);
+        e.scale = (int8_t)b[192 + i / 16];
+        e.q = (b[i / 128 * 64 + i % 64] >> (i % 128 / 64 * 4) & 15) |
+              (b[128 + i / 128 * 32 + i % 32] >> (i % 128 / 32 * 2) & 3) << 4;
+        e.q -= 32;
+        break;
+    default: break;
+    }
+    return e;
+}

@@ -1,0 +1,110 @@
+// Kernels over rows: embedding, RMSNorm and change of form, SwiGLU. Bound by memory or by launching.
+#include "common.cuh"
+#include "quants.h"
+
+enum { ROW_THREADS = 128 };
+
+__global__ void __launch_bounds__(ROW_THREADS) embed_rows(struct cuda_embed a) {
+    kd_grid_release();
+    kd_grid_wait();
+    int row = (int)blockIdx.x;
+    int id = a.ids[row];
+    if (id < 0)
+        id = a.drawn[-1 - id];
+    float *y = a.resid + (size_t)row * (size_t)a.hidden;
+    if (id < 0 || id >= a.vocab) { // a damaged upload: the row fails in the open
+        for (int i = (int)threadIdx.x; i < a.hidden; i += ROW_THREADS)
+            y[i] = NAN;
+        return;
+    }
+    size_t first = (size_t)id * (size_t)a.hidden;
+    const uint8_t *bytes = (const uint8_t *)a.table;
+    for (int i = (int)threadIdx.x; i < a.hidden; i += ROW_THREADS) {
+        if (a.dtype == DTYPE_F32 || a.dtype == DTYPE_F16 || a.dtype == DTYPE_BF16) {
+            y[i] = load_kv(a.table, first + (size_t)i, a.dtype);
+        } else {
+            const uint8_t *r = bytes + (size_t)id * quant_row_bytes(a.dtype, a.hidden);
+            struct quant e = quant_element(a.dtype, r, i);
+            float v = kd_mul(kd_half_to_float(e.d), (float)(e.scale * e.q));
+            y[i] = e.min ? kd_add(v, -kd_mul(kd_half_to_float(e.dmin), (float)e.min)) : v;
+        }
+    }
+}
+
+__global__ void __launch_bounds__(ROW_THREADS) norm_rows(struct cuda_norm a) {
+    KD_SHARED(float, scratch); // (32)
+    kd_grid_release();
+    kd_grid_wait();
+    int row = (int)blockIdx.x, from = a.of ? a.of[(size_t)row * (size_t)a.of_stride] : row;
+    char *out = form_row(a.out, (size_t)row, a.ldout, a.form);
+    if (from < 0) {
+        for (int i = (int)threadIdx.x; i < a.n; i += ROW_THREADS)
+            store_form(out, i, 0, a.form == FORM_F32 ? FORM_F32 : FORM_BF16); // 0 is 0 in both 16-bit forms
+        if (a.form == FORM_F16 && threadIdx.x == 0)
+            a.scale[row] = 1;
+        return;
+    }
+    const float *x = a.x + (size_t)from * (size_t)a.ldx;
+    float rms = 1;
+    if (a.weight) {
+        float sum = 0;
+        for (int i = (int)threadIdx.x; i < a.n; i += ROW_THREADS)
+            sum = kd_fma(x[i], x[i], sum);
+        rms = kd_rsqrt(kd_add(kd_div(block_sum(sum, scratch), (float)a.n), a.eps));
+    }
+    float factor = 1;
+    if (a.form == FORM_F16) {
+        float largest = 0;
+        bool bad = false;
+        for (int i = (int)threadIdx.x; i < a.n; i += ROW_THREADS) {
+            float v = a.weight ? x[i] * rms * a.weight[i] : x[i];
+            largest = fmaxf(largest, fabsf(v));
+            bad |= !(fabsf(v) < INFINITY); // fmaxf() would drop a NaN
+        }
+        largest = block_max(bad ? INFINITY : largest, scratch);
+        // 2^e with largest * 2^e in [2^14, 2^15); rows of zeros, of subnormals and of infinities keep 1
+        int e = (int)(kd_float_bits(largest) >> 23) - 127;
+        if (e > -110 && e < 128)
+            factor = kd_bits_float((uint32_t)(14 - e + 127) << 23);
+        if (threadIdx.x == 0)
+            a.scale[row] = kd_div(1, factor);
+    }
+    for (int i = (int)threadIdx.x; i < a.n; i += ROW_THREADS) {
+        float v = a.weight ? x[i] * rms * a.weight[i] : x[i];
+        if (a.form == FORM_F16)
+            ((uint16_t *)out)[i] = kd_float_to_half(v * factor);
+        else
+            store_form(out, i, v, a.form);
+    }
+}
+
+__global__ void __launch_bounds__(ROW_THREADS) swiglu_rows(struct cuda_swiglu a) {
+    kd_grid_release();
+    kd_grid_wait();
+    int i = (int)(blockIdx.x * ROW_THREADS + threadIdx.x), row = (int)blockIdx.y;
+    if (i >= a.n)
+        return;
+    const float *x = a.x + (size_t)row * (size_t)a.ldx;
+    int gate = a.interleaved ? i / 8 * 16 + i % 8 : i, up = a.interleaved ? gate + 8 : a.up + i;
+    store_form(form_row(a.out, (size_t)row, a.ldout, a.form), i, kd_silu(x[gate]) * x[up], a.form);
+}
+
+extern "C" {
+
+void cuda_embed(struct rt *rt, const struct cuda_embed *a) {
+    if (a->rows > 0)
+        rt_launch(rt, embed_rows, rt_grid_of(a->rows, 1, ROW_THREADS, 0), *a);
+}
+
+void cuda_norm(struct rt *rt, const struct cuda_norm *a) {
+    if (a->rows > 0)
+        rt_launch(rt, norm_rows, rt_grid_of(a->rows, 1, ROW_THREADS, 32 * sizeof(float)), *a);
+}
+
+void cuda_swiglu(struct rt *rt, const struct cuda_swiglu *a) {
+    if (a->rows > 0)
+        rt_launch(rt, swiglu_rows,
+                  rt_grid_of((a->n + ROW_THREADS - 1) / ROW_THREADS, a->rows, ROW_THREADS, 0), *a);
+}
+
+} // extern "C"

@@ -1,0 +1,344 @@
+// The runtime on a device. Every call of CUDA goes through ok(), which keeps the first error.
+#include "launch.h"
+
+#include <cublasLt.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { GEMM_WORKSPACE = 64 << 20, MAX_BIG_KERNELS = 128, MAX_PLANS = 256 };
+
+// A product of cuBLASLt with the algorithm that it chose for these sizes.
+struct gemm_plan {
+    struct rt_gemm key; // sizes and kinds; pointers are NULL
+    cublasLtMatmulDesc_t op;
+    cublasLtMatrixLayout_t x, w, y;
+    cublasLtMatmulAlgo_t algorithm;
+};
+
+struct rt {
+    int ordinal;
+    cudaStream_t stream;
+    cudaEvent_t marks[2];
+    cudaDeviceProp prop;
+    char error[200];
+    bool capturing;
+    const void *big[MAX_BIG_KERNELS]; // kernels that may use more than 48 KiB of shared memory
+    int num_big;
+    cublasLtHandle_t blas;
+    void *blas_workspace;
+    struct gemm_plan plans[MAX_PLANS];
+    int num_plans;
+};
+
+struct rt_graph {
+    cudaGraphExec_t exec;
+};
+
+static bool ok(struct rt *rt, cudaError_t e, const char *what) {
+    if (e != cudaSuccess && !rt->error[0])
+        snprintf(rt->error, sizeof rt->error, "%s: %s", what, cudaGetErrorString(e));
+    return e == cudaSuccess;
+}
+
+static bool blas_ok(struct rt *rt, cublasStatus_t s, const char *what) {
+    if (s != CUBLAS_STATUS_SUCCESS && !rt->error[0])
+        snprintf(rt->error, sizeof rt->error, "%s: %s", what, cublasLtGetStatusString(s));
+    return s == CUBLAS_STATUS_SUCCESS;
+}
+
+extern "C" {
+
+struct rt *rt_open(int ordinal, struct err *err) {
+    int driver = 0, runtime = 0, count = 0;
+    cudaRuntimeGetVersion(&runtime);
+    if (cudaDriverGetVersion(&driver) != cudaSuccess || driver == 0) {
+        err_set(err, STATUS_DEVICE, "no NVIDIA driver (libcuda.so.1) is installed");
+        return NULL;
+    }
+    cudaError_t e = cudaGetDeviceCount(&count);
+    if (e == cudaErrorInsufficientDriver) {
+        err_set(err, STATUS_DEVICE,
+                "the NVIDIA driver is too old: it speaks CUDA %d.%d, this module needs %d.%d", driver / 1000,
+                driver % 1000 / 10, runtime / 1000, runtime % 1000 / 10);
+        return NULL;
+    }
+    if (e == cudaErrorNoDevice || (e == cudaSuccess && count <= ordinal)) {
+        err_set(err, STATUS_DEVICE, "the NVIDIA driver finds no GPU (see nvidia-smi, CUDA_VISIBLE_DEVICES)");
+        return NULL;
+    }
+    struct rt *rt = (struct rt *)calloc(1, sizeof *rt);
+    if (!rt) {
+        err_set(err, STATUS_NOMEM, "out of memory");
+        return NULL;
+    }
+    rt->ordinal = ordinal;
+    if (!ok(rt, e, "counting GPUs") || !ok(rt, cudaSetDevice(ordinal), "taking the GPU") ||
+        !ok(rt, cudaGetDeviceProperties(&rt->prop, ordinal), "asking the GPU") ||
+        !ok(rt, cudaStreamCreateWithFlags(&rt->stream, cudaStreamNonBlocking), "making a stream") ||
+        !ok(rt, cudaEventCreateWithFlags(&rt->marks[0], cudaEventDisableTiming), "making an event") ||
+        !ok(rt, cudaEventCreateWithFlags(&rt->marks[1], cudaEventDisableTiming), "making an event")) {
+        err_set(err, STATUS_DEVICE, "GPU %d: %s", ordinal, rt->error);
+        rt_close(rt);
+        return NULL;
+    }
+    if (rt->prop.major < 8) {
+        err_set(err, STATUS_DEVICE, "GPU %d (%s) has compute capability %d.%d; this module needs 8.0",
+                ordinal, rt->prop.name, rt->prop.major, rt->prop.minor);
+        rt_close(rt);
+        return NULL;
+    }
+    return rt;
+}
+
+void rt_close(struct rt *rt) {
+    if (!rt)
+        return;
+    for (int i = 0; i < rt->num_plans; i++) {
+        cublasLtMatrixLayoutDestroy(rt->plans[i].x);
+        cublasLtMatrixLayoutDestroy(rt->plans[i].w);
+        cublasLtMatrixLayoutDestroy(rt->plans[i].y);
+        cublasLtMatmulDescDestroy(rt->plans[i].op);
+    }
+    if (rt->blas)
+        cublasLtDestroy(rt->blas);
+    cudaFree(rt->blas_workspace);
+    for (int i = 0; i < 2; i++)
+        if (rt->marks[i])
+            cudaEventDestroy(rt->marks[i]);
+    if (rt->stream)
+        cudaStreamDestroy(rt->stream);
+    free(rt);
+}
+
+void rt_describe(struct rt *rt, struct rt_info *info) {
+    *info = {};
+    snprintf(info->name, sizeof info->name, "%.79s", rt->prop.name);
+    info->major = rt->prop.major;
+    info->minor = rt->prop.minor;
+    info->num_processors = rt->prop.multiProcessorCount;
+    info->shared_max = rt->prop.sharedMemPerBlockOptin;
+    ok(rt, cudaMemGetInfo(&info->free, &info->total), "asking for free memory");
+}
+
+bool rt_failed(const struct rt *rt) { return rt->error[0] != 0; }
+
+void rt_fail(struct rt *rt, const char *what) {
+    if (!rt_failed(rt))
+        snprintf(rt->error, sizeof rt->error, "%s", what);
+}
+
+void *rt_alloc(struct rt *rt, size_t bytes) {
+    void *p = NULL;
+    if (rt_failed(rt))
+        return NULL;
+    cudaError_t e = cudaMalloc(&p, bytes > 0 ? bytes : 1);
+    if (e != cudaSuccess) {
+        cudaGetLastError(); // an allocation that fails leaves the device as it was
+        if (e != cudaErrorMemoryAllocation)
+            ok(rt, e, "allocating memory");
+        return NULL;
+    }
+    ok(rt, cudaMemsetAsync(p, 0, bytes, rt->stream), "clearing memory");
+    return p;
+}
+
+void rt_free(struct rt *rt, void *p) {
+    if (p)
+        ok(rt, cudaFree(p), "freeing memory");
+}
+
+void *rt_alloc_host(struct rt *rt, size_t bytes) {
+    void *p = NULL;
+    if (rt_failed(rt) || cudaMallocHost(&p, bytes > 0 ? bytes : 1) != cudaSuccess) {
+        cudaGetLastError();
+        return NULL;
+    }
+    memset(p, 0, bytes);
+    return p;
+}
+
+void rt_free_host(struct rt *rt, void *p) {
+    if (p)
+        ok(rt, cudaFreeHost(p), "freeing host memory");
+}
+
+void rt_upload(struct rt *rt, void *device, const void *host, size_t bytes) {
+    if (!rt_failed(rt) && bytes > 0)
+        ok(rt, cudaMemcpyAsync(device, host, bytes, cudaMemcpyHostToDevice, rt->stream), "uploading");
+}
+
+void rt_download(struct rt *rt, void *host, const void *device, size_t bytes) {
+    if (!rt_failed(rt) && bytes > 0)
+        ok(rt, cudaMemcpyAsync(host, device, bytes, cudaMemcpyDeviceToHost, rt->stream), "downloading");
+}
+
+void rt_upload_now(struct rt *rt, void *device, const void *host, size_t bytes) {
+    rt_upload(rt, device, host, bytes);
+    if (!rt_failed(rt))
+        ok(rt, cudaStreamSynchronize(rt->stream), "uploading");
+}
+
+void rt_download_now(struct rt *rt, void *host, const void *device, size_t bytes) {
+    rt_download(rt, host, device, bytes);
+    if (!rt_failed(rt))
+        ok(rt, cudaStreamSynchronize(rt->stream), "downloading");
+}
+
+void rt_mark(struct rt *rt, int slot) {
+    if (!rt_failed(rt))
+        ok(rt, cudaEventRecord(rt->marks[slot], rt->stream), "marking a step");
+}
+
+enum status rt_wait(struct rt *rt, int slot, struct err *err) {
+    if (!rt_failed(rt))
+        ok(rt, cudaEventSynchronize(rt->marks[slot]), "running a step");
+    return rt_failed(rt) ? err_set(err, STATUS_DEVICE, "the GPU failed: %s", rt->error) : STATUS_OK;
+}
+
+void rt_capture_begin(struct rt *rt) {
+    rt->capturing = !rt_failed(rt) &&
+                    ok(rt, cudaStreamBeginCapture(rt->stream, cudaStreamCaptureModeThreadLocal), "recording");
+}
+
+struct rt_graph *rt_capture_end(struct rt *rt) {
+    cudaGraph_t graph = NULL;
+    cudaGraphExec_t exec = NULL;
+    if (!rt->capturing)
+        return NULL;
+    rt->capturing = false;
+    if (!ok(rt, cudaStreamEndCapture(rt->stream, &graph), "recording a graph") || rt_failed(rt))
+        return NULL;
+    bool made = ok(rt, cudaGraphInstantiate(&exec, graph, 0), "making a graph");
+    cudaGraphDestroy(graph);
+    struct rt_graph *g = made ? (struct rt_graph *)calloc(1, sizeof *g) : NULL;
+    if (g)
+        g->exec = exec;
+    else if (made)
+        cudaGraphExecDestroy(exec), rt_fail(rt, "out of host memory for a graph");
+    return g;
+}
+
+void rt_graph_launch(struct rt *rt, struct rt_graph *graph) {
+    if (!rt_failed(rt))
+        ok(rt, cudaGraphLaunch(graph->exec, rt->stream), "launching a graph");
+}
+
+void rt_graph_free(struct rt *rt, struct rt_graph *graph) {
+    if (graph)
+        ok(rt, cudaGraphExecDestroy(graph->exec), "freeing a graph");
+    free(graph);
+}
+
+// ---- cuBLASLt. It is column-major: y (m, n) row-major is y^T = w x^T, with w transposed.
+
+static bool same_plan(const struct rt_gemm *a, const struct rt_gemm *b) {
+    return a->m == b->m && a->n == b->n && a->k == b->k && a->ldx == b->ldx && a->ldw == b->ldw &&
+           a->ldy == b->ldy && a->half == b->half;
+}
+
+static struct gemm_plan *find_plan(struct rt *rt, const struct rt_gemm *g) {
+    for (int i = 0; i < rt->num_plans; i++)
+        if (same_plan(&rt->plans[i].key, g))
+            return &rt->plans[i];
+    if (rt->num_plans == MAX_PLANS) { // rare: many chunk lengths; begin again
+        for (int i = 0; i < rt->num_plans; i++) {
+            cublasLtMatrixLayoutDestroy(rt->plans[i].x);
+            cublasLtMatrixLayoutDestroy(rt->plans[i].w);
+            cublasLtMatrixLayoutDestroy(rt->plans[i].y);
+            cublasLtMatmulDescDestroy(rt->plans[i].op);
+        }
+        rt->num_plans = 0;
+    }
+    struct gemm_plan *p = &rt->plans[rt->num_plans];
+    *p = {};
+    p->key = *g;
+    cudaDataType_t type = g->half ? CUDA_R_16F : CUDA_R_16BF;
+    cublasOperation_t transposed = CUBLAS_OP_T;
+    cublasLtMatmulPreference_t wish = NULL;
+    cublasLtMatmulHeuristicResult_t found;
+    size_t workspace = GEMM_WORKSPACE;
+    int num = 0;
+    bool made =
+        blas_ok(rt, cublasLtMatmulDescCreate(&p->op, CUBLAS_COMPUTE_32F, CUDA_R_32F), "cublasLt") &&
+        blas_ok(rt,
+                cublasLtMatmulDescSetAttribute(p->op, CUBLASLT_MATMUL_DESC_TRANSA, &transposed,
+                                               sizeof transposed),
+                "cublasLt") &&
+        blas_ok(rt, cublasLtMatrixLayoutCreate(&p->w, type, (uint64_t)g->k, (uint64_t)g->n, g->ldw),
+                "cublasLt") &&
+        blas_ok(rt, cublasLtMatrixLayoutCreate(&p->x, type, (uint64_t)g->k, (uint64_t)g->m, g->ldx),
+                "cublasLt") &&
+        blas_ok(rt, cublasLtMatrixLayoutCreate(&p->y, CUDA_R_32F, (uint64_t)g->n, (uint64_t)g->m, g->ldy),
+                "cublasLt") &&
+        blas_ok(rt, cublasLtMatmulPreferenceCreate(&wish), "cublasLt") &&
+        blas_ok(rt,
+                cublasLtMatmulPreferenceSetAttribute(wish, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
+                                                     &workspace, sizeof workspace),
+                "cublasLt") &&
+        blas_ok(
+            rt,
+            cublasLtMatmulAlgoGetHeuristic(rt->blas, p->op, p->w, p->x, p->y, p->y, wish, 1, &found, &num),
+            "cublasLt found no algorithm");
+    if (wish)
+        cublasLtMatmulPreferenceDestroy(wish);
+    if (!made || num == 0) {
+        rt_fail(rt, "cublasLt found no algorithm");
+        return NULL;
+    }
+    p->algorithm = found.algo;
+    rt->num_plans++;
+    return p;
+}
+
+bool rt_matmul(struct rt *rt, const struct rt_gemm *g) {
+    if (rt_failed(rt) || rt->capturing)
+        return !rt->capturing;
+    if (!rt->blas) {
+        if (!ok(rt, cudaMalloc(&rt->blas_workspace, GEMM_WORKSPACE), "memory for cublasLt") ||
+            !blas_ok(rt, cublasLtCreate(&rt->blas), "opening cublasLt"))
+            return true;
+    }
+    struct gemm_plan *p = find_plan(rt, g);
+    const float one = 1, beta = g->add ? 1 : 0;
+    if (p)
+        blas_ok(rt,
+                cublasLtMatmul(rt->blas, p->op, &one, g->w, p->w, g->x, p->x, &beta, g->y, p->y, g->y, p->y,
+                               &p->algorithm, rt->blas_workspace, GEMM_WORKSPACE, rt->stream),
+                "cublasLtMatmul");
+    return true;
+}
+
+void rt_test_order(int order) { (void)order; }
+
+} // extern "C"
+
+// Asks once per kernel for more than the 48 KiB of shared memory that every kernel may use.
+static void allow_shared(struct rt *rt, const void *kernel, size_t bytes) {
+    if (bytes <= 48 << 10)
+        return;
+    for (int i = 0; i < rt->num_big; i++)
+        if (rt->big[i] == kernel)
+            return;
+    ok(rt, cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes),
+       "asking for shared memory");
+    if (rt->num_big < MAX_BIG_KERNELS)
+        rt->big[rt->num_big++] = kernel;
+}
+
+void rt_launch_raw(struct rt *rt, const void *kernel, const struct rt_grid *g, void *args) {
+    if (rt_failed(rt))
+        return;
+    allow_shared(rt, kernel, g->shared);
+    cudaLaunchConfig_t config = {};
+    config.gridDim = g->grid;
+    config.blockDim = dim3((unsigned)g->threads);
+    config.dynamicSmemBytes = g->shared;
+    config.stream = rt->stream;
+    cudaLaunchAttribute overlap = {};
+    overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    overlap.val.programmaticStreamSerializationAllowed = 1;
+    config.attrs = &overlap;
+    config.numAttrs = rt->prop.major >= 9 ? 1 : 0;
+    void *list[] = {args};
+    ok(rt, cudaLaunchKernelExC(&config, kernel, list), "launching a kernel");
+}

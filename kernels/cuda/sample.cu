@@ -1,0 +1,472 @@
+// Drawing tokens without sorting: kernels/README.md, rules 12 to 16, bit for bit what kernels/cpu/sampler.c
+// draws from equal logits. Weights are whole numbers, so sums in any order agree; the element at a running
+// sum is found by a radix search over the bits of the logits, three passes that skip every group of 16 whose
+// maximum cannot matter.
+//
+// One block edits a slice of a row, then one block draws from a row.
+#include "common.cuh"
+#include "philox.h"
+#include "request.h"
+
+enum { EDIT_THREADS = 256, SAMPLE_THREADS = 512, SAMPLE_WARPS = SAMPLE_THREADS / 32, BINS = 2048 };
+
+typedef unsigned long long mass_t; // what atomicAdd() takes
+
+// ---- rule 6, one rounding at a time
+
+KD_FN float exp_exact(float x) {
+    float y = fminf(88.37f, fmaxf(-87.33f, x)), magic = 12582912.0f; // 1.5 * 2^23
+    float t = kd_fma(y, 1.44269504088896341f, magic), n = kd_add(t, -magic);
+    float f = kd_fma(n, -0.693359375f, y);
+    f = kd_fma(n, 2.12194440e-4f, f);
+    float p = 1.9875691500e-4f;
+    p = kd_fma(p, f, 1.3981999507e-3f);
+    p = kd_fma(p, f, 8.3334519073e-3f);
+    p = kd_fma(p, f, 4.1665795894e-2f);
+    p = kd_fma(p, f, 1.6666665459e-1f);
+    p = kd_fma(p, f, 5.0000001201e-1f);
+    p = kd_add(kd_fma(p, kd_mul(f, f), f), 1);
+    p = kd_mul(p, kd_bits_float((kd_float_bits(t) << 23) + 0x3f800000u));
+    return x < -87.33f ? 0 : x > 88.37f ? INFINITY : p;
+}
+
+// ---- the order of logits as whole numbers; -0 and +0 are equal
+
+KD_FN uint32_t order_key(float logit) {
+    uint32_t u = kd_float_bits(logit);
+    if (u == 0x80000000u)
+        u = 0;
+    return u & 0x80000000u ? ~u : u | 0x80000000u;
+}
+KD_FN float key_logit(uint32_t key) { return kd_bits_float(key & 0x80000000u ? key & 0x7fffffffu : ~key); }
+
+// ---- one row, and what of it counts
+
+struct view {
+    const float *logits, *max; // max NULL: groups are not skipped
+    int n, groups;
+    float best, temperature; // of weights
+    float lowest;            // groups below are skipped
+    uint32_t last_key;       // kept: greater keys, and equal ones up to last_id
+    int last_id;
+    bool by_mass; // an element counts its weight, else 1
+};
+
+KD_FN mass_t weight_of(const view &v, float logit) {
+    return (mass_t)(uint32_t)kd_mul(exp_exact(kd_div(kd_add(logit, -v.best), v.temperature)), 1073741824.0f);
+}
+KD_FN bool kept(const view &v, uint32_t key, int id) {
+    return key > v.last_key || (key == v.last_key && id <= v.last_id);
+}
+KD_FN mass_t count_of(const view &v, float logit) { return v.by_mass ? weight_of(v, logit) : 1; }
+KD_FN bool skips(const view &v, int g) {
+    return v.max && (v.max[g] < v.lowest || (v.by_mass && weight_of(v, v.max[g]) == 0));
+}
+
+struct sample_shared {
+    mass_t bins[BINS];
+    mass_t totals[SAMPLE_WARPS], found, before;
+    float floats[32];
+    int index;
+    uint32_t digit;
+};
+
+// The sum of what earlier threads have; *all: of every thread.
+KD_FN mass_t scan_block(mass_t v, mass_t *all, struct sample_shared *s) {
+    mass_t sum = v;
+    for (unsigned by = 1; by < 32; by *= 2) {
+        mass_t left = __shfl_up_sync(ALL_LANES, sum, by);
+        if (kd_lane() >= (int)by)
+            sum += left;
+    }
+    if (kd_lane() == 31)
+        s->totals[kd_warp()] = sum;
+    __syncthreads();
+    mass_t before = 0, total = 0;
+    for (int w = 0; w < SAMPLE_WARPS; w++) {
+        if (w == kd_warp())
+            before = total;
+        total += s->totals[w];
+    }
+    __syncthreads();
+    if (all)
+        *all = total;
+    return before + sum - v;
+}
+
+// What a view counts in all.
+KD_FN mass_t total_of(const view &v, double low, struct sample_shared *s) {
+    mass_t sum = 0, all;
+    for (int g = (int)threadIdx.x; g < v.groups; g += SAMPLE_THREADS) {
+        if (skips(v, g))
+            continue;
+        for (int i = g * CUDA_GROUP; i < g * CUDA_GROUP + CUDA_GROUP && i < v.n; i++)
+            if (kept(v, order_key(v.logits[i]), i) && (double)kd_add(v.logits[i], -v.best) >= low)
+                sum += count_of(v, v.logits[i]);
+    }
+    scan_block(sum, &all, s);
+    return all;
+}
+
+struct found {
+    uint32_t key;
+    mass_t rank;    // of the element among those with this key, by id
+    mass_t through; // the running sum up to and including it
+};
+
+// The element, in the order (logit descending, id ascending), whose running sum exceeds target; the total
+// does.
+KD_FN found find_key(const view &v, mass_t target, struct sample_shared *s) {
+    const int shift[] = {21, 10, 0}, width[] = {11, 11, 10};
+    mass_t above = 0;
+    uint32_t prefix = 0;
+    for (int pass = 0; pass < 3; pass++) {
+        uint32_t num = 1u << width[pass];
+        for (int i = (int)threadIdx.x; i < BINS; i += SAMPLE_THREADS)
+            s->bins[i] = 0;
+        __syncthreads();
+        for (int g = (int)threadIdx.x; g < v.groups; g += SAMPLE_THREADS) {
+            if (skips(v, g) ||
+                (pass > 0 && v.max && order_key(v.max[g]) >> (shift[pass] + width[pass]) < prefix))
+                continue;
+            for (int i = g * CUDA_GROUP; i < g * CUDA_GROUP + CUDA_GROUP && i < v.n; i++) {
+                uint32_t key = order_key(v.logits[i]);
+                if ((pass > 0 && key >> (shift[pass] + width[pass]) != prefix) || !kept(v, key, i))
+                    continue;
+                mass_t m = count_of(v, v.logits[i]);
+                if (m > 0)
+                    atomicAdd(&s->bins[key >> shift[pass] & (num - 1)], m);
+            }
+        }
+        __syncthreads();
+        // Bins from the top, a few to each thread; the one in which the running sum passes the target.
+        int per = (int)num / SAMPLE_THREADS, top = (int)num - 1 - (int)threadIdx.x * per;
+        mass_t mine = 0;
+        for (int b = 0; b < per; b++)
+            mine += s->bins[top - b];
+        mass_t sum = above + scan_block(mine, NULL, s);
+        if (sum <= target && sum + mine > target) {
+            int b = 0;
+            for (; sum + s->bins[top - b] <= target; b++)
+                sum += s->bins[top - b];
+            s->digit = (uint32_t)(top - b);
+            s->before = sum;
+        }
+        __syncthreads();
+        above = s->before;
+        prefix = prefix << width[pass] | s->digit;
+        __syncthreads();
+    }
+    found f;
+    mass_t each = count_of(v, key_logit(prefix)); // equal keys have equal weights
+    f.key = prefix;
+    f.rank = (target - above) / each;
+    f.through = above + (f.rank + 1) * each;
+    return f;
+}
+
+// Groups of a thread where ids must ascend from thread to thread.
+KD_FN void thread_groups(const view &v, int *begin, int *end) {
+    int per = (v.groups + SAMPLE_THREADS - 1) / SAMPLE_THREADS;
+    *begin = (int)threadIdx.x * per < v.groups ? (int)threadIdx.x * per : v.groups;
+    *end = *begin + per < v.groups ? *begin + per : v.groups;
+}
+
+// The id of the element of that rank among those with its key.
+KD_FN int find_id(const view &v, const found &f, struct sample_shared *s) {
+    int begin, end;
+    thread_groups(v, &begin, &end);
+    mass_t mine = 0;
+    for (int g = begin; g < end; g++) {
+        if (v.max && order_key(v.max[g]) < f.key)
+            continue;
+        for (int i = g * CUDA_GROUP; i < g * CUDA_GROUP + CUDA_GROUP && i < v.n; i++)
+            mine += order_key(v.logits[i]) == f.key;
+    }
+    mass_t before = scan_block(mine, NULL, s);
+    if (before <= f.rank && before + mine > f.rank) {
+        for (int i = begin * CUDA_GROUP; i < v.n; i++)
+            if (order_key(v.logits[i]) == f.key && before++ == f.rank) {
+                s->index = i;
+                break;
+            }
+    }
+    __syncthreads();
+    int index = s->index;
+    __syncthreads();
+    return index;
+}
+
+// No filter: the place of the draw in the order of ids.
+KD_FN int draw_plain(const view &v, uint64_t bits, struct sample_shared *s) {
+    int begin, end;
+    thread_groups(v, &begin, &end);
+    mass_t mine = 0, total;
+    for (int g = begin; g < end; g++)
+        for (int i = g * CUDA_GROUP; !skips(v, g) && i < g * CUDA_GROUP + CUDA_GROUP && i < v.n; i++)
+            mine += weight_of(v, v.logits[i]);
+    mass_t before = scan_block(mine, &total, s), point = philox_below(bits, total);
+    if (before <= point && before + mine > point)
+        for (int i = begin * CUDA_GROUP; i < v.n; i++) {
+            before += weight_of(v, v.logits[i]);
+            if (before > point) {
+                s->index = i;
+                break;
+            }
+        }
+    __syncthreads();
+    int index = s->index;
+    __syncthreads();
+    return index;
+}
+
+// The largest group maximum; false: the row holds NaN or +infinity, or nothing that can be drawn.
+KD_FN bool row_max(const float *max, int groups, float *best, struct sample_shared *s) {
+    float largest = -INFINITY;
+    for (int g = (int)threadIdx.x; g < groups; g += SAMPLE_THREADS)
+        largest = max[g] < INFINITY ? fmaxf(largest, max[g]) : INFINITY; // NaN and infinity both stick
+    *best = block_max(largest, s->floats);
+    return *best<INFINITY && * best> - INFINITY;
+}
+
+// The lowest id among the largest.
+KD_FN int argmax(const view &v, struct sample_shared *s) {
+    found f;
+    f.key = order_key(v.best);
+    f.rank = 0;
+    f.through = 1;
+    return find_id(v, f, s);
+}
+
+// The n-th largest (from 0) of the group maxima: nothing below it is among the best n + 1.
+KD_FN float nth_group(const view &v, int n, struct sample_shared *s) {
+    if (n >= v.groups)
+        return -INFINITY;
+    view m = v;
+    m.logits = v.max;
+    m.max = NULL;
+    m.n = v.groups;
+    m.groups = (v.groups + CUDA_GROUP - 1) / CUDA_GROUP;
+    m.last_key = 0;
+    m.last_id = m.n;
+    m.by_mass = false;
+    return key_logit(find_key(m, (mass_t)n, s).key);
+}
+
+KD_FN int draw(view v, const struct head_row &row, const struct cuda_draw &d, struct sample_shared *s) {
+    bool top_k = row.top_k > 0 && row.top_k < v.n, top_p = row.top_p<1, min_p = row.min_p> 0;
+    v.by_mass = true;
+    if (!top_k && !top_p && !min_p)
+        return draw_plain(v, d.bits, s);
+    if (top_k) {
+        v.lowest = nth_group(v, row.top_k - 1, s);
+        v.by_mass = false;
+        found last = find_key(v, (mass_t)(row.top_k - 1), s);
+        v.last_id = find_id(v, last, s);
+        v.last_key = last.key;
+        v.by_mass = true;
+    }
+    mass_t total = total_of(v, -INFINITY, s);
+    double share = ceil(kd_mul_double((double)row.top_p, (double)total));
+    mass_t need = share < 1 ? 1 : share < (double)total ? (mass_t)share : total;
+    mass_t limit = min_p ? total_of(v, d.low, s) : total;
+    if (need < total) {
+        mass_t through = find_key(v, need - 1, s).through;
+        limit = through < limit ? through : limit;
+    }
+    return find_id(v, find_key(v, philox_below(d.bits, limit), s), s);
+}
+
+// ln of the sum of exp(logit - best): groups, then a binary tree of neighbours (rule 12). sums has room for 2
+// * groups.
+KD_FN float log_total(const view &v, float *sums, int room, struct sample_shared *s) {
+    for (int g = (int)threadIdx.x; g < v.groups; g += SAMPLE_THREADS) {
+        float e[CUDA_GROUP];
+        for (int i = 0; i < CUDA_GROUP; i++) {
+            int id = g * CUDA_GROUP + i;
+            e[i] = id < v.n ? exp_exact(kd_add(v.logits[id], -v.best)) : 0;
+        }
+        for (int n = CUDA_GROUP / 2; n > 0; n /= 2)
+            for (int i = 0; i < n; i++)
+                e[i] = kd_add(e[i], e[i + n]);
+        sums[g] = e[0];
+    }
+    __syncthreads();
+    float *from = sums, *to = sums + room;
+    for (int n = v.groups; n > 1; n = (n + 1) / 2) {
+        for (int i = (int)threadIdx.x; i < (n + 1) / 2; i += SAMPLE_THREADS)
+            to[i] = 2 * i + 1 < n ? kd_add(from[2 * i], from[2 * i + 1]) : from[2 * i];
+        __syncthreads();
+        float *swap = from;
+        from = to;
+        to = swap;
+    }
+    if (threadIdx.x == 0)
+        s->floats[0] = (float)log((double)from[0]);
+    __syncthreads();
+    float total = s->floats[0];
+    __syncthreads();
+    return total;
+}
+
+// The best n of a row, best first: each time the best after the one before.
+KD_FN void best_of(view v, float total, int n, int32_t *ids, float *logprobs, struct sample_shared *s) {
+    n = n < v.n ? n : v.n;
+    v.lowest = nth_group(v, n - 1, s);
+    mass_t bound = ~(mass_t)0; // key and ~id of the one before
+    for (int k = 0; k < n; k++) {
+        mass_t best = 0;
+        for (int g = (int)threadIdx.x; g < v.groups; g += SAMPLE_THREADS) {
+            if (v.max[g] < v.lowest)
+                continue;
+            for (int i = g * CUDA_GROUP; i < g * CUDA_GROUP + CUDA_GROUP && i < v.n; i++) {
+                mass_t at = (mass_t)order_key(v.logits[i]) << 32 | (uint32_t) ~(uint32_t)i;
+                best = at < bound && at > best ? at : best;
+            }
+        }
+        for (int bits = 16; bits > 0; bits >>= 1) {
+            mass_t other = __shfl_xor_sync(ALL_LANES, best, bits);
+            best = other > best ? other : best;
+        }
+        if (kd_lane() == 0)
+            s->totals[kd_warp()] = best;
+        __syncthreads();
+        for (int w = 0; w < SAMPLE_WARPS; w++)
+            best = s->totals[w] > best ? s->totals[w] : best;
+        __syncthreads();
+        bound = best;
+        if (threadIdx.x == 0) {
+            int id = (int)~(uint32_t)best;
+            ids[k] = id;
+            logprobs[k] = kd_add(kd_add(v.logits[id], -v.best), -total);
+        }
+    }
+}
+
+__global__ void __launch_bounds__(SAMPLE_THREADS) sample_rows(struct cuda_sample a) {
+    KD_SHARED(struct sample_shared, s);
+    kd_grid_release();
+    kd_grid_wait();
+    int r = (int)blockIdx.x, out = a.first + r;
+    const struct head_row row = a.rows[r];
+    const struct cuda_draw d = a.draws[r];
+    if (row.row < 0)
+        return;
+    view v = {};
+    v.logits = a.logits + (size_t)r * (size_t)a.ld;
+    v.max = a.max + (size_t)r * (size_t)a.ldmax;
+    v.n = a.vocab;
+    v.groups = (a.vocab + CUDA_GROUP - 1) / CUDA_GROUP;
+    v.temperature = row.temperature;
+    v.lowest = -INFINITY;
+    v.last_id = a.vocab;
+    bool finite = row_max(v.max, v.groups, &v.best, s), failed = !finite;
+    float total = 0;
+    int id = 0;
+    if (finite && row.num_logprobs >= 0)
+        total = log_total(v, a.sums + (size_t)r * 2 * (size_t)a.ldmax, a.ldmax, s);
+    if (finite && row.num_logprobs > 0)
+        best_of(v, total, row.num_logprobs, a.top_ids + (size_t)out * MAX_TOP_LOGPROBS,
+                a.top_logprobs + (size_t)out * MAX_TOP_LOGPROBS, s);
+    if (finite && row.target >= 0) {
+        id = row.target;
+    } else if (finite) {
+        view e = v;
+        if (d.edited >= 0) {
+            e.logits = a.edited + (size_t)d.edited * (size_t)a.ld;
+            e.max = a.edited_max + (size_t)d.edited * (size_t)a.ldmax;
+            failed = !row_max(e.max, e.groups, &e.best, s);
+        }
+        if (!failed)
+            id = row.temperature >= 5.42101086242752217e-20f ? draw(e, row, d, s) : argmax(e, s); // 2^-64
+    }
+    if (threadIdx.x == 0) {
+        a.ids[out] = id;
+        a.failed[out] = failed;
+        a.logprob[out] = finite && row.num_logprobs >= 0 ? kd_add(kd_add(v.logits[id], -v.best), -total) : 0;
+    }
+}
+
+// ---- edits and masks
+
+// Maxima of the groups of logits [begin, end) of a row.
+KD_FN void slice_max(const float *logits, float *max, int begin, int end) {
+    for (int g = begin / CUDA_GROUP + (int)threadIdx.x; g * CUDA_GROUP < end; g += (int)blockDim.x) {
+        float m = -INFINITY;
+        for (int i = g * CUDA_GROUP; i < g * CUDA_GROUP + CUDA_GROUP && i < end; i++)
+            m = m != m || logits[i] != logits[i] ? NAN : fmaxf(m, logits[i]);
+        max[g] = m;
+    }
+}
+
+__global__ void __launch_bounds__(EDIT_THREADS) edit_rows(struct cuda_sample a) {
+    kd_grid_release();
+    kd_grid_wait();
+    const struct cuda_draw d = a.draws[blockIdx.y];
+    if (d.edited < 0 || a.rows[blockIdx.y].row < 0)
+        return;
+    int begin = (int)blockIdx.x * CUDA_SLICE,
+        end = begin + CUDA_SLICE < a.vocab ? begin + CUDA_SLICE : a.vocab;
+    const float *from = a.logits + (size_t)blockIdx.y * (size_t)a.ld;
+    float *to = a.edited + (size_t)d.edited * (size_t)a.ld;
+    for (int i = begin + (int)threadIdx.x; i < end; i += EDIT_THREADS)
+        to[i] = from[i];
+    for (int round = d.round_start; round < d.round_end; round++) {
+        __syncthreads(); // edits of one token come in order: one a round
+        for (int i = a.rounds[round] + (int)threadIdx.x; i < a.rounds[round + 1]; i += EDIT_THREADS) {
+            const struct logit_edit e = a.edits[i];
+            if (e.token < begin || e.token >= end)
+                continue;
+            float l = to[e.token];
+            to[e.token] = kd_add(l > 0 ? kd_div(l, e.div) : kd_mul(l, e.div), e.add);
+        }
+    }
+    __syncthreads();
+    if (d.mask >= 0) {
+        const uint32_t *mask = a.mask_bits + d.mask;
+        for (int i = begin + (int)threadIdx.x; i < end; i += EDIT_THREADS)
+            if (!(mask[i / 32] >> (i % 32) & 1u))
+                to[i] = -INFINITY;
+        __syncthreads();
+    }
+    slice_max(to, a.edited_max + (size_t)d.edited * (size_t)a.ldmax, begin, end);
+}
+
+struct group_max_args {
+    float *logits, *max;
+    int vocab, ld, ldmax;
+    float factor;
+};
+
+__global__ void __launch_bounds__(EDIT_THREADS) group_max_rows(struct group_max_args a) {
+    kd_grid_release();
+    kd_grid_wait();
+    int begin = (int)blockIdx.x * CUDA_SLICE,
+        end = begin + CUDA_SLICE < a.vocab ? begin + CUDA_SLICE : a.vocab;
+    float *logits = a.logits + (size_t)blockIdx.y * (size_t)a.ld;
+    for (int i = begin + (int)threadIdx.x; a.factor != 1 && i < end; i += EDIT_THREADS)
+        logits[i] *= a.factor;
+    __syncthreads();
+    slice_max(logits, a.max + (size_t)blockIdx.y * (size_t)a.ldmax, begin, end);
+}
+
+extern "C" {
+
+void cuda_group_max(struct rt *rt, float *logits, float *max, int rows, int vocab, int ld, int ldmax,
+                    float factor) {
+    struct group_max_args a = {logits, max, vocab, ld, ldmax, factor};
+    if (rows > 0)
+        rt_launch(rt, group_max_rows,
+                  rt_grid_of((vocab + CUDA_SLICE - 1) / CUDA_SLICE, rows, EDIT_THREADS, 0), a);
+}
+
+void cuda_sample(struct rt *rt, const struct cuda_sample *a) {
+    if (a->num_rows == 0)
+        return;
+    if (a->num_edited > 0)
+        rt_launch(rt, edit_rows,
+                  rt_grid_of((a->vocab + CUDA_SLICE - 1) / CUDA_SLICE, a->num_rows, EDIT_THREADS, 0), *a);
+    rt_launch(rt, sample_rows, rt_grid_of(a->num_rows, 1, SAMPLE_THREADS, sizeof(struct sample_shared)), *a);
+}
+
+} // extern "C"

@@ -1,0 +1,123 @@
+// What tests of CUDA kernels share: the runtime, arrays on the device, schedules. The same programs run on a
+// device where they are linked with it (`./dev gpu-check`).
+#pragma once
+
+#include "harness.h"
+
+#include "fixture.h"
+#include "ops.h"
+
+static struct rt *rt; // opened by device_open()
+
+static inline void device_open(void) {
+    struct err err = {0};
+    if (!rt && !(rt = rt_open(0, &err))) {
+        printf("no device: %s\n", err.msg);
+        exit(1);
+    }
+}
+
+static inline void *device_alloc(size_t bytes) {
+    void *p = rt_alloc(rt, bytes);
+    if (!p)
+        fail_msg("no device memory for %zu bytes", bytes);
+    return p;
+}
+
+static inline void *to_device(const void *host, size_t bytes) {
+    void *p = device_alloc(bytes);
+    rt_upload_now(rt, p, host, bytes);
+    return p;
+}
+
+// Device memory of 0xff bytes: NaN, -1.
+static inline void *poisoned(size_t bytes) {
+    void *host = malloc(bytes + 1), *p;
+    memset(host, 0xff, bytes);
+    p = to_device(host, bytes);
+    free(host);
+    return p;
+}
+
+static inline void *to_host(const void *device, size_t bytes) {
+    struct err err = {0};
+    void *host = malloc(bytes + 1);
+    rt_mark(rt, 0);
+    if (rt_wait(rt, 0, &err) != STATUS_OK)
+        fail_msg("%s", err.msg);
+    rt_download_now(rt, host, device, bytes);
+    return host;
+}
+
+static inline float round_bf16(float x) { return bf16_to_float(float_to_bf16(x)); }
+
+// A row of `form` elements as floats.
+static inline float *form_to_floats(const void *host, size_t n, enum cuda_form form) {
+    float *f = malloc((n + 1) * sizeof *f);
+    for (size_t i = 0; i < n; i++)
+        f[i] = form == FORM_F32   ? ((const float *)host)[i]
+               : form == FORM_F16 ? half_to_float(((const uint16_t *)host)[i])
+                                  : bf16_to_float(((const uint16_t *)host)[i]);
+    return f;
+}
+
+static inline float *download_form(const void *device, size_t n, enum cuda_form form) {
+    void *raw = to_host(device, n * (form == FORM_F32 ? 4 : 2));
+    float *f = form_to_floats(raw, n, form);
+    free(raw);
+    return f;
+}
+
+// f as `form`, in device memory.
+static inline void *upload_form(const float *f, size_t n, enum cuda_form form) {
+    if (form == FORM_F32)
+        return to_device(f, n * 4);
+    uint16_t *h = malloc(n * 2 + 1);
+    for (size_t i = 0; i < n; i++)
+        h[i] = form == FORM_F16 ? float_to_half(f[i]) : float_to_bf16(f[i]);
+    void *p = to_device(h, n * 2);
+    free(h);
+    return p;
+}
+
+static inline float *random_floats(size_t n, float scale) {
+    float *f = malloc((n + 1) * sizeof *f);
+    for (size_t i = 0; i < n; i++)
+        f[i] = random_float() * scale;
+    return f;
+}
+
+// A file's matrix on the device, packed.
+static inline struct cuda_matrix matrix_alloc(enum dtype dtype, int rows, int cols) {
+    struct cuda_matrix w = {.format = cuda_format_of(dtype), .rows = (rows + 15) / 16 * 16};
+    int step = cuda_format_step(w.format);
+    size_t bytes[3];
+    w.cols = (cols + step - 1) / step * step;
+    cuda_matrix_bytes(w.format, w.rows, w.cols, bytes);
+    w.data = device_alloc(bytes[0]);
+    w.scales = device_alloc(bytes[1]);
+    w.supers = device_alloc(bytes[2]);
+    return w;
+}
+
+static inline void matrix_free(struct cuda_matrix *w) {
+    rt_free(rt, w->data);
+    rt_free(rt, w->scales);
+    rt_free(rt, w->supers);
+}
+
+static inline void matrix_pack(const struct cuda_matrix *w, const struct tensor *t, int row0,
+                               int interleave) {
+    void *raw = to_device(t->data, (size_t)t->shape[0] * dtype_row_bytes(t->dtype, t->shape[1]));
+    struct cuda_pack p = {.raw = raw,
+                          .dtype = t->dtype,
+                          .rows = (int)t->shape[0],
+                          .cols = (int)t->shape[1],
+                          .w = *w,
+                          .row0 = row0,
+                          .interleave = interleave};
+    cuda_pack(rt, &p);
+    rt_mark(rt, 0);
+    rt_wait(rt, 0, NULL);
+    rt_free(rt, raw);
+}

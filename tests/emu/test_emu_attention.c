@@ -1,0 +1,379 @@
+// Paged attention: decode, merge, prefill and the kernel for any shape, against softmax in double over ragged
+// lengths, shuffled blocks, and NaN wherever no token of the sequence is.
+#include "device.h"
+
+struct shape_of {
+    int kv_heads, group, d, block_size, window;
+    enum dtype dtype;
+};
+
+enum { MAX_SEQS = 6 };
+
+struct world {
+    struct shape_of s;
+    int num_seqs, rows, num_blocks, query_start[MAX_SEQS + 1], context[MAX_SEQS];
+    int32_t *start, *ids; // block tables
+    char *keys, *values;  // as the cache holds them
+    float *q;             // rounded to the cache's type
+    double *want;         // (rows, H * d)
+    // on the device
+    struct cuda_kv kv;
+    struct cuda_blocks blocks;
+    void *d_q, *out;
+    int ldout;
+};
+
+static size_t place(const struct world *w, int seq, int pos, int h) {
+    int block = w->ids[w->start[seq] + pos / w->s.block_size];
+    return ((size_t)(block * w->s.kv_heads + h) * (size_t)w->s.block_size + (size_t)(pos % w->s.block_size)) *
+           (size_t)w->s.d;
+}
+
+static void expect(struct world *w, int seq, int row, int pos) {
+    int d = w->s.d, H = w->s.kv_heads * w->s.group;
+    size_t size = dtype_row_bytes(w->s.dtype, 1);
+    int begin = w->s.window > 0 && pos + 1 > w->s.window ? pos + 1 - w->s.window : 0;
+    double *score = malloc(sizeof *score * (size_t)(pos + 1));
+    for (int head = 0; head < H; head++) {
+        const float *q = w->q + (row * H + head) * d;
+        double max = -INFINITY, sum = 0, *o = w->want + (row * H + head) * d;
+        for (int t = begin; t <= pos; t++) {
+            const char *k = w->keys + place(w, seq, t, head / w->s.group) * size;
+            score[t] = 0;
+            for (int i = 0; i < d; i++)
+                score[t] += (double)q[i] * (double)ref_fetch(k + (size_t)i * size, w->s.dtype);
+            score[t] /= sqrt(d);
+            max = fmax(max, score[t]);
+        }
+        for (int t = begin; t <= pos; t++) {
+            const char *v = w->values + place(w, seq, t, head / w->s.group) * size;
+            double p = exp(score[t] - max);
+            sum += p;
+            for (int i = 0; i < d; i++)
+                o[i] += p * (double)ref_fetch(v + (size_t)i * size, w->s.dtype);
+        }
+        for (int i = 0; i < d; i++)
+            o[i] /= sum;
+    }
+    free(score);
+}
+
+// Sequences of context[] tokens whose last queries[] are rows.
+static struct world *make_world(struct shape_of s, int n, const int *context, const int *queries) {
+    struct world *w = must_calloc(1, sizeof *w);
+    w->s = s;
+    w->num_seqs = n;
+    w->num_blocks = 1; // block 0 belongs to nobody
+    int tables = 0;
+    for (int i = 0; i < n; i++) {
+        w->context[i] = context[i];
+        w->query_start[i + 1] = w->query_start[i] + queries[i];
+        tables += (context[i] + s.block_size - 1) / s.block_size;
+    }
+    w->rows = w->query_start[n];
+    w->num_blocks += tables;
+    w->start = must_calloc((size_t)n + 1, sizeof *w->start);
+    w->ids = must_calloc((size_t)tables, sizeof *w->ids);
+    for (int i = 0; i < tables; i++)
+        w->ids[i] = i + 1;
+    for (int i = tables - 1; i > 0; i--) {
+        int j = (int)(random_u32() % (unsigned)(i + 1));
+        int32_t t = w->ids[i];
+        w->ids[i] = w->ids[j];
+        w->ids[j] = t;
+    }
+    for (int i = 0; i < n; i++)
+        w->start[i + 1] = w->start[i] + (context[i] + s.block_size - 1) / s.block_size;
+    int H = s.kv_heads * s.group, d = s.d;
+    size_t size = dtype_row_bytes(s.dtype, 1), all = (size_t)(w->num_blocks * s.kv_heads * s.block_size * d);
+    w->keys = malloc(all * size);
+    w->values = malloc(all * size);
+    memset(w->keys, 0xff, all * size);
+    memset(w->values, 0xff, all * size);
+    for (int i = 0; i < n; i++)
+        for (int t = 0; t < context[i]; t++)
+            for (int h = 0; h < s.kv_heads; h++)
+                for (int e = 0; e < d; e++) {
+                    size_t at = (place(w, i, t, h) + (size_t)e) * size;
+                    ref_store(w->keys + at, s.dtype, random_float() * 2);
+                    ref_store(w->values + at, s.dtype, random_float());
+                }
+    size_t nq = (size_t)(w->rows * H * d);
+    char *q = malloc(nq * size);
+    w->q = malloc(nq * sizeof *w->q);
+    for (size_t i = 0; i < nq; i++) {
+        ref_store(q + i * size, s.dtype, random_float() * 2);
+        w->q[i] = ref_fetch(q + i * size, s.dtype);
+    }
+    w->want = must_calloc(nq, sizeof *w->want);
+    for (int i = 0; i < n; i++)
+        for (int r = 0; r < queries[i]; r++)
+            expect(w, i, w->query_start[i] + r, context[i] - queries[i] + r);
+    w->kv = (struct cuda_kv){to_device(w->keys, all * size),
+                             to_device(w->values, all * size),
+                             s.dtype,
+                             s.block_size,
+                             s.kv_heads,
+                             d};
+    w->blocks = (struct cuda_blocks){to_device(w->start, sizeof(int32_t) * (size_t)(n + 1)),
+                                     to_device(w->ids, sizeof(int32_t) * (size_t)tables)};
+    w->d_q = to_device(q, nq * size);
+    w->ldout = H * d + 8;
+    w->out = poisoned((size_t)(w->rows * w->ldout) * 4);
+    free(q);
+    return w;
+}
+
+static void free_world(struct world *w) {
+    free(w->start), free(w->ids), free(w->keys), free(w->values), free(w->q), free(w->want);
+    rt_free(rt, w->kv.keys), rt_free(rt, w->kv.values), rt_free(rt, w->d_q), rt_free(rt, w->out);
+    rt_free(rt, (void *)(uintptr_t)w->blocks.start), rt_free(rt, (void *)(uintptr_t)w->blocks.ids);
+    free(w);
+}
+
+static float *result(struct world *w, enum cuda_form form) {
+    return download_form(w->out, (size_t)(w->rows * w->ldout), form);
+}
+
+// What a run before left must not pass for a result.
+static void poison_out(struct world *w) {
+    rt_free(rt, w->out);
+    w->out = poisoned((size_t)(w->rows * w->ldout) * 4);
+}
+
+static void compare(struct world *w, const float *got, double bound, const char *what) {
+    int n = w->s.kv_heads * w->s.group * w->s.d;
+    for (int r = 0; r < w->rows; r++) {
+        double far = 0, norm = 0;
+        for (int i = 0; i < n; i++) {
+            double e = (double)got[r * w->ldout + i] - w->want[r * n + i];
+            far += e * e;
+            norm += w->want[r * n + i] * w->want[r * n + i];
+        }
+        if (!(sqrt(far / norm) < bound))
+            fail_msg("%s: K %d G %d d %d B %d window %d %s row %d: %g", what, w->s.kv_heads, w->s.group,
+                     w->s.d, w->s.block_size, w->s.window, dtype_name(w->s.dtype), r, sqrt(far / norm));
+        for (int i = n; i < w->ldout; i++)
+            assert_true(isnan(got[r * w->ldout + i])); // nothing past the row
+    }
+}
+
+// Rows [0, rows) are one token of each sequence; spare items and rows are as a graph pads them.
+static float *run_decode(struct world *w, enum cuda_form form, int spare) {
+    int32_t first[MAX_SEQS + 9] = {0}, n = 0;
+    struct cuda_item items[256];
+    for (int i = 0; i < w->num_seqs; i++) {
+        int end = w->context[i], begin = w->s.window > 0 && end > w->s.window ? end - w->s.window : 0;
+        for (int c = begin / CUDA_CHUNK * CUDA_CHUNK; c < end; c += CUDA_CHUNK)
+            items[n++] =
+                (struct cuda_item){i, i, c > begin ? c : begin, c + CUDA_CHUNK < end ? c + CUDA_CHUNK : end};
+        first[i + 1] = n;
+    }
+    int H = w->s.kv_heads * w->s.group;
+    poison_out(w);
+    struct cuda_decode a = {
+        .q = w->d_q,
+        .kv = w->kv,
+        .blocks = w->blocks,
+        .items = to_device(items, sizeof items[0] * (size_t)n), // reading a spare one would be seen
+        .num_items = to_device(&n, sizeof n),
+        .first_item = to_device(first, sizeof first),
+        .max_items = n + spare,
+        .rows = w->rows,
+        .group = w->s.group,
+        .scale = 1 / sqrtf((float)w->s.d),
+        .partial = poisoned(sizeof(float) * (size_t)(n * H * (w->s.d + 2))),
+        .out = w->out,
+        .form = form,
+        .ldout = w->ldout,
+    };
+    assert_true(cuda_attention_fast(&w->kv, w->s.group));
+    cuda_decode(rt, &a);
+    float *got = result(w, form);
+    rt_free(rt, (void *)(uintptr_t)a.items), rt_free(rt, (void *)(uintptr_t)a.num_items);
+    rt_free(rt, (void *)(uintptr_t)a.first_item), rt_free(rt, a.partial);
+    return got;
+}
+
+static float *run_prefill(struct world *w, enum cuda_form form, int spare) {
+    int32_t n = 0;
+    struct cuda_tile tiles[256];
+    for (int i = 0; i < w->num_seqs; i++) {
+        int rows = (w->query_start[i + 1] - w->query_start[i]) * w->s.group;
+        for (int r = 0; r < rows; r += 64)
+            tiles[n++] = (struct cuda_tile){i, w->query_start[i], r, rows,
+                                            w->context[i] - (w->query_start[i + 1] - w->query_start[i])};
+    }
+    poison_out(w);
+    struct cuda_prefill a = {
+        .q = w->d_q,
+        .kv = w->kv,
+        .blocks = w->blocks,
+        .tiles = to_device(tiles, sizeof tiles[0] * (size_t)n),
+        .num_tiles = to_device(&n, sizeof n),
+        .max_tiles = n + spare,
+        .group = w->s.group,
+        .window = w->s.window,
+        .scale = 1 / sqrtf((float)w->s.d),
+        .out = w->out,
+        .form = form,
+        .ldout = w->ldout,
+    };
+    cuda_prefill(rt, &a);
+    float *got = result(w, form);
+    rt_free(rt, (void *)(uintptr_t)a.tiles), rt_free(rt, (void *)(uintptr_t)a.num_tiles);
+    return got;
+}
+
+static float *run_any(struct world *w, enum cuda_form form) {
+    int32_t seq_of[512], positions[512];
+    for (int i = 0; i < w->num_seqs; i++)
+        for (int r = w->query_start[i]; r < w->query_start[i + 1]; r++) {
+            seq_of[r] = i;
+            positions[r] = w->context[i] - (w->query_start[i + 1] - r);
+        }
+    poison_out(w);
+    struct cuda_attend a = {.q = w->d_q,
+                            .kv = w->kv,
+                            .blocks = w->blocks,
+                            .seq_of = to_device(seq_of, sizeof *seq_of * (size_t)w->rows),
+                            .positions = to_device(positions, sizeof *positions * (size_t)w->rows),
+                            .rows = w->rows,
+                            .group = w->s.group,
+                            .window = w->s.window,
+                            .scale = 1 / sqrtf((float)w->s.d),
+                            .out = w->out,
+                            .form = form,
+                            .ldout = w->ldout};
+    cuda_attend(rt, &a);
+    float *got = result(w, form);
+    rt_free(rt, (void *)(uintptr_t)a.seq_of), rt_free(rt, (void *)(uintptr_t)a.positions);
+    return got;
+}
+
+static void test_decode(void **state) {
+    (void)state;
+    static const struct shape_of shapes[] = {
+        {2, 1, 64, 16, 0, DTYPE_BF16},   {2, 1, 128, 32, 0, DTYPE_F16},  {1, 2, 128, 16, 0, DTYPE_BF16},
+        {2, 2, 64, 16, 40, DTYPE_F16},   {2, 4, 128, 16, 0, DTYPE_BF16}, {1, 7, 64, 48, 0, DTYPE_BF16},
+        {1, 8, 128, 16, 300, DTYPE_F16}, {1, 3, 64, 16, 17, DTYPE_F16},  {1, 20, 64, 16, 0, DTYPE_BF16},
+    };
+    static const int context[] = {1, 17, 300, 129, 256, 513}, one[] = {1, 1, 1, 1, 1, 1};
+    for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
+        struct world *w = make_world(shapes[i], 6, context, one);
+        float *first = NULL;
+        for (int order = 0; order < 3; order++) {
+            rt_test_order(order);
+            float *got = run_decode(w, FORM_F32, order);
+            compare(w, got, shapes[i].dtype == DTYPE_F16 ? 5e-4 : 4e-3, "decode");
+            if (first)
+                assert_memory_equal(first, got, sizeof *got * (size_t)(w->rows * w->ldout));
+            else
+                first = got;
+            if (first != got)
+                free(got);
+        }
+        float *bf16 = run_decode(w, FORM_BF16, 0);
+        compare(w, bf16, 6e-3, "decode, bf16 out");
+        // alone, a sequence gets the bits it gets in the batch
+        for (int s = 0; s < 6; s++) {
+            struct world alone = *w;
+            alone.out = NULL; // its own
+            alone.num_seqs = alone.rows = 1;
+            alone.context[0] = w->context[s];
+            alone.blocks.start = w->blocks.start + s;
+            alone.d_q = (char *)w->d_q + (size_t)(s * w->s.kv_heads * w->s.group * w->s.d) * 2;
+            float *got = run_decode(&alone, FORM_F32, 0);
+            assert_memory_equal(got, first + s * w->ldout, sizeof *got * (size_t)(w->ldout - 8));
+            free(got);
+            rt_free(rt, alone.out);
+        }
+        free(first), free(bf16);
+        free_world(w);
+    }
+}
+
+static void test_prefill(void **state) {
+    (void)state;
+    static const struct shape_of shapes[] = {
+        {2, 4, 128, 16, 0, DTYPE_BF16},
+        {1, 1, 64, 32, 0, DTYPE_F16},
+        {1, 7, 64, 16, 50, DTYPE_BF16},
+        {2, 3, 128, 48, 33, DTYPE_F16},
+    };
+    static const int context[] = {70, 130, 40, 1, 33}, queries[] = {70, 20, 1, 1, 17};
+    for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
+        struct world *w = make_world(shapes[i], 5, context, queries);
+        float *first = NULL;
+        for (int order = 0; order < 3; order++) {
+            rt_test_order(order);
+            float *got = run_prefill(w, FORM_F32, order);
+            compare(w, got, shapes[i].dtype == DTYPE_F16 ? 1e-3 : 6e-3, "prefill");
+            if (first)
+                assert_memory_equal(first, got, sizeof *got * (size_t)(w->rows * w->ldout));
+            else
+                first = got;
+            if (first != got)
+                free(got);
+        }
+        float *bf16 = run_prefill(w, FORM_BF16, 0);
+        compare(w, bf16, 8e-3, "prefill, bf16 out");
+        free(bf16);
+        // the last rows of the first sequence as a chunk of their own: equal bits
+        int row = (int)(w->s.kv_heads * w->s.group * w->s.d);
+        for (int cut = 1; cut < 70; cut += 23) {
+            struct world chunk = *w;
+            chunk.out = NULL; // its own
+            chunk.num_seqs = 1;
+            chunk.rows = 70 - cut;
+            chunk.query_start[1] = 70 - cut;
+            chunk.d_q = (char *)w->d_q + (size_t)(cut * row) * 2;
+            float *got = run_prefill(&chunk, FORM_F32, 0);
+            for (int r = 0; r < 70 - cut; r++)
+                assert_memory_equal(got + r * w->ldout, first + (cut + r) * w->ldout,
+                                    sizeof *got * (size_t)row);
+            free(got);
+            rt_free(rt, chunk.out);
+        }
+        free(first);
+        free_world(w);
+    }
+}
+
+static void test_any(void **state) {
+    (void)state;
+    static const struct shape_of shapes[] = {
+        {2, 2, 8, 16, 0, DTYPE_F32},   {1, 3, 20, 5, 0, DTYPE_F16}, {2, 1, 96, 16, 21, DTYPE_BF16},
+        {1, 1, 256, 16, 0, DTYPE_F32}, {1, 5, 64, 7, 3, DTYPE_F32},
+    };
+    static const int context[] = {40, 30, 3, 1}, queries[] = {11, 1, 3, 1};
+    for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
+        struct world *w = make_world(shapes[i], 4, context, queries);
+        float *first = NULL;
+        for (int order = 0; order < 3; order++) {
+            rt_test_order(order);
+            float *got = run_any(w, FORM_F32);
+            compare(w, got, 1e-5, "any");
+            if (first)
+                assert_memory_equal(first, got, sizeof *got * (size_t)(w->rows * w->ldout));
+            else
+                first = got;
+            if (first != got)
+                free(got);
+        }
+        float *bf16 = run_any(w, FORM_BF16);
+        compare(w, bf16, 4e-3, "any, bf16 out");
+        free(first), free(bf16);
+        free_world(w);
+    }
+}
+
+int main(void) {
+    device_open();
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_decode),
+        cmocka_unit_test(test_prefill),
+        cmocka_unit_test(test_any),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

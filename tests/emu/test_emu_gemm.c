@@ -1,0 +1,288 @@
+// Matrix products of every format, against kernels/ref with activations rounded as the kernel gets them; and
+// that a token's bits do not depend on its batch.
+#include "device.h"
+
+static const enum dtype types[] = {DTYPE_F32,  DTYPE_BF16, DTYPE_F16,  DTYPE_Q8_0,
+                                   DTYPE_Q4_0, DTYPE_Q4_K, DTYPE_Q5_K, DTYPE_Q6_K};
+enum { NUM_TYPES = 8 };
+
+// Activations in the form of a format, and the same numbers as floats.
+struct input {
+    float *values; // (m, k)
+    void *x;       // (m, ld)
+    float *scale;
+    int ld;
+};
+
+static struct input make_input(enum cuda_format f, int m, int k, int cols) {
+    struct input in = {.values = random_floats((size_t)(m * k), 1), .ld = cols};
+    enum cuda_form form = cuda_form_of(f);
+    float *padded = must_calloc((size_t)(m * cols), sizeof *padded),
+          *scale = must_calloc((size_t)m, sizeof *scale);
+    for (int i = 0; i < m; i++) {
+        scale[i] = ldexpf(1, i % 3 - 1);
+        for (int j = 0; j < k; j++) {
+            float *v = &in.values[i * k + j];
+            if (form == FORM_BF16)
+                *v = round_bf16(*v);
+            if (form == FORM_F16)
+                *v = half_to_float(float_to_half(*v / scale[i])) * scale[i];
+            padded[i * cols + j] = form == FORM_F16 ? *v / scale[i] : *v;
+        }
+    }
+    in.x = upload_form(padded, (size_t)(m * cols), form);
+    in.scale = form == FORM_F16 ? to_device(scale, sizeof *scale * (size_t)m) : NULL;
+    free(padded), free(scale);
+    return in;
+}
+
+static void free_input(struct input *in) {
+    free(in->values);
+    rt_free(rt, in->x);
+    rt_free(rt, in->scale);
+}
+
+static void reference(float *y, const struct tensor *t, const float *x, int m, const float *bias) {
+    struct ref_matrix w = {t->data, t->dtype, (int)t->shape[0], (int)t->shape[1], bias};
+    for (int i = 0; i < m; i++)
+        ref_matvec(y + i * w.rows, x + i * w.cols, &w);
+}
+
+static void check(enum dtype type, int n, int k, int m, int order) {
+    struct tensor t = random_tensor(type, n, k, 1 / sqrtf((float)k));
+    struct cuda_matrix w = matrix_alloc(type, n, k);
+    rt_test_order(order);
+    matrix_pack(&w, &t, 0, 0);
+    struct input in = make_input(w.format, m, k, w.cols);
+    float *want = random_floats((size_t)(m * n), 1), *bias = random_floats((size_t)n, 1);
+    int ldy = n + 2;
+    float *y = poisoned(sizeof(float) * (size_t)(m * ldy)),
+          *d_bias = to_device(bias, sizeof *bias * (size_t)n);
+    struct cuda_gemm a = {.w = w,
+                          .x = in.x,
+                          .scale = in.scale,
+                          .m = m,
+                          .ldx = in.ld,
+                          .epilogue = EPILOGUE_STORE,
+                          .y = y,
+                          .ldy = ldy,
+                          .n = n,
+                          .bias = d_bias};
+    cuda_gemm(rt, &a);
+    reference(want, &t, in.values, m, bias);
+    float *got = to_host(y, sizeof(float) * (size_t)(m * ldy));
+    for (int i = 0; i < m; i++) {
+        double far = distance(got + i * ldy, want + i * n, (size_t)n);
+        if (!(far < 2e-6))
+            fail_msg("%s (%d, %d) times %d, token %d: %g", dtype_name(type), n, k, m, i, far);
+        assert_true(isnan(got[i * ldy + n]) && isnan(got[i * ldy + n + 1])); // nothing past the row
+    }
+    // added to what is there
+    a.epilogue = EPILOGUE_ADD;
+    a.bias = NULL;
+    cuda_gemm(rt, &a);
+    float *twice = to_host(y, sizeof(float) * (size_t)(m * ldy));
+    for (int i = 0; i < m; i++)
+        for (int j = 0; j < n; j++)
+            assert_true(fabsf(twice[i * ldy + j] - (2 * got[i * ldy + j] - bias[j])) < 1e-5f);
+    free(got), free(twice), free(want), free(bias);
+    free((void *)(uintptr_t)t.data);
+    free_input(&in);
+    matrix_free(&w);
+    rt_free(rt, y), rt_free(rt, d_bias);
+}
+
+static void test_shapes(void **state) {
+    (void)state;
+    for (int i = 0; i < NUM_TYPES; i++) {
+        int k = dtype_block(types[i]) == 256  ? 512
+                : dtype_block(types[i]) == 32 ? 352
+                                              : 172; // 352: not whole steps of 64
+        check(types[i], 16, k, 1, 0);
+        check(types[i], 37, k, 9, 1);
+        check(types[i], 20, dtype_block(types[i]) > 1 ? 256 : 7, 21, 2);
+        check(types[i], 48, 1280, 5, 3);
+        check(types[i], 16, 256, 33, 0);
+    }
+}
+
+// The same token alone and at every place of every batch size: equal bits.
+static void test_batch_invariance(void **state) {
+    (void)state;
+    enum { N = 24, MAX = 64 };
+    static const int sizes[] = {2, 8, 9, 17, 40, 64};
+    for (int i = 0; i < NUM_TYPES; i++) {
+        int k = dtype_block(types[i]) == 256 ? 512 : 320;
+        struct tensor t = random_tensor(types[i], N, k, 0.1f);
+        struct cuda_matrix w = matrix_alloc(types[i], N, k);
+        matrix_pack(&w, &t, 0, 0);
+        struct input in = make_input(w.format, MAX, k, w.cols);
+        float *y = poisoned(sizeof(float) * MAX * N);
+        struct cuda_gemm a = {
+            .w = w, .x = in.x, .scale = in.scale, .m = MAX, .ldx = in.ld, .y = y, .ldy = N, .n = N};
+        cuda_gemm(rt, &a);
+        float *all = to_host(y, sizeof(float) * MAX * N);
+        for (int s = 0; s < 6; s++) {
+            a.m = sizes[s];
+            rt_test_order(s % 3);
+            cuda_gemm(rt, &a);
+            float *some = to_host(y, sizeof(float) * (size_t)(sizes[s] * N));
+            assert_memory_equal(some, all, sizeof(float) * (size_t)(sizes[s] * N));
+            free(some);
+        }
+        a.m = 1;
+        for (int m = 3; m < MAX; m += 20) { // alone
+            a.x = (char *)in.x + (size_t)(m * in.ld) * (cuda_form_of(w.format) == FORM_F32 ? 4 : 2);
+            a.scale = in.scale ? in.scale + m : NULL;
+            cuda_gemm(rt, &a);
+            float *one = to_host(y, sizeof(float) * N);
+            assert_memory_equal(one, all + m * N, sizeof(float) * N);
+            free(one);
+        }
+        free(all);
+        free((void *)(uintptr_t)t.data);
+        free_input(&in);
+        matrix_free(&w);
+        rt_free(rt, y);
+    }
+}
+
+static void test_swiglu(void **state) {
+    (void)state;
+    enum { F = 44, M = 11 };
+    for (int i = 0; i < NUM_TYPES; i++)
+        for (int form = 0; form < 2; form++) {
+            int k = 256;
+            struct tensor gate = random_tensor(types[i], F, k, 0.3f),
+                          up = random_tensor(types[i], F, k, 0.3f);
+            struct cuda_matrix w = matrix_alloc(types[i], (F + 7) / 8 * 16, k);
+            matrix_pack(&w, &gate, 0, 1);
+            matrix_pack(&w, &up, 0, 2);
+            struct input in = make_input(w.format, M, k, w.cols);
+            int ld = F + 4;
+            void *h = poisoned((size_t)(M * ld * 4));
+            struct cuda_gemm a = {.w = w,
+                                  .x = in.x,
+                                  .scale = in.scale,
+                                  .m = M,
+                                  .ldx = in.ld,
+                                  .epilogue = EPILOGUE_SWIGLU,
+                                  .h = h,
+                                  .ldy = ld,
+                                  .n = F,
+                                  .form = (enum cuda_form)form};
+            rt_test_order(i % 3);
+            cuda_gemm(rt, &a);
+            float *got = download_form(h, M * (size_t)ld, (enum cuda_form)form), g[F * M], u[F * M], want[F];
+            reference(g, &gate, in.values, M, NULL);
+            reference(u, &up, in.values, M, NULL);
+            for (int m = 0; m < M; m++) {
+                ref_swiglu(want, g + m * F, u + m * F, F);
+                assert_true(distance(got + m * ld, want, F) < (form == FORM_F32 ? 5e-6 : 4e-3));
+                assert_true(isnan(got[m * ld + F]));
+            }
+            free(got);
+            free((void *)(uintptr_t)gate.data), free((void *)(uintptr_t)up.data);
+            free_input(&in);
+            matrix_free(&w);
+            rt_free(rt, h);
+        }
+}
+
+static void test_logits(void **state) {
+    (void)state;
+    enum { V = 75, M = 10, K = 256, GROUPS = (V + CUDA_GROUP - 1) / CUDA_GROUP };
+    for (int i = 0; i < NUM_TYPES; i++) {
+        struct tensor t = random_tensor(types[i], V, K, 0.5f);
+        struct cuda_matrix w = matrix_alloc(types[i], V, K);
+        matrix_pack(&w, &t, 0, 0);
+        struct input in = make_input(w.format, M, K, w.cols);
+        float nan = NAN;
+        int ld = GROUPS * CUDA_GROUP;
+        float *y = poisoned(sizeof(float) * (size_t)(M * ld)), *max = poisoned(sizeof(float) * M * GROUPS);
+        if (w.format == FORMAT_F32) // one row is not finite
+            rt_upload_now(rt, (float *)in.x + 4 * in.ld + 7, &nan, sizeof nan);
+        struct cuda_gemm a = {.w = w,
+                              .x = in.x,
+                              .scale = in.scale,
+                              .m = M,
+                              .ldx = in.ld,
+                              .epilogue = EPILOGUE_LOGITS,
+                              .y = y,
+                              .ldy = ld,
+                              .n = V,
+                              .max = max,
+                              .ldmax = GROUPS,
+                              .factor = 0.25f};
+        rt_test_order(i % 3);
+        cuda_gemm(rt, &a);
+        float *got = to_host(y, sizeof(float) * (size_t)(M * ld)),
+              *got_max = to_host(max, sizeof(float) * M * GROUPS);
+        float want[V * M];
+        reference(want, &t, in.values, M, NULL);
+        for (int m = 0; m < M; m++)
+            for (int g = 0; g < GROUPS; g++) {
+                float largest = -INFINITY;
+                for (int v = g * CUDA_GROUP; v < (g + 1) * CUDA_GROUP && v < V; v++) {
+                    if (w.format == FORMAT_F32 && m == 4)
+                        largest = NAN;
+                    else {
+                        assert_true(fabsf(got[m * ld + v] - want[m * V + v] / 4) <
+                                    1e-5f * (1 + fabsf(want[m * V + v])));
+                        largest = fmaxf(largest, got[m * ld + v]);
+                    }
+                }
+                assert_true(isnan(largest) ? isnan(got_max[m * GROUPS + g])
+                                           : got_max[m * GROUPS + g] == largest);
+            }
+        // the same from logits that are there already
+        if (w.format == FORMAT_BF16) {
+            float *again = poisoned(sizeof(float) * M * GROUPS);
+            cuda_group_max(rt, y, again, M, V, ld, GROUPS, 1);
+            float *maxima = to_host(again, sizeof(float) * M * GROUPS);
+            assert_memory_equal(maxima, got_max, sizeof(float) * M * GROUPS);
+            free(maxima);
+            rt_free(rt, again);
+        }
+        free(got), free(got_max);
+        free((void *)(uintptr_t)t.data);
+        free_input(&in);
+        matrix_free(&w);
+        rt_free(rt, y), rt_free(rt, max);
+    }
+}
+
+// A quantised matrix as bf16: what a library multiplies where rows are many.
+static void test_dequant(void **state) {
+    (void)state;
+    enum { N = 21, K = 512 };
+    for (int i = 3; i < NUM_TYPES; i++) {
+        struct tensor t = random_tensor(types[i], N, K, 1);
+        struct ref_matrix ref = {t.data, types[i], N, K, NULL};
+        struct cuda_matrix w = matrix_alloc(types[i], N, K);
+        matrix_pack(&w, &t, 0, 0);
+        uint16_t *out = poisoned((size_t)(w.rows * w.cols) * 2);
+        struct cuda_dequant a = {w, out};
+        cuda_dequant(rt, &a);
+        uint16_t *got = to_host(out, (size_t)(w.rows * w.cols) * 2);
+        for (int n = 0; n < w.rows; n++)
+            for (int k = 0; k < w.cols; k++) {
+                float want = n < N ? ref_element(&ref, n, k) : 0, v = bf16_to_float(got[n * w.cols + k]);
+                if (!(fabsf(v - want) <= 0.004f * fabsf(want) + 1e-6f))
+                    fail_msg("%s (%d, %d): %g, not %g", dtype_name(types[i]), n, k, (double)v, (double)want);
+            }
+        free(got);
+        free((void *)(uintptr_t)t.data);
+        matrix_free(&w);
+        rt_free(rt, out);
+    }
+}
+
+int main(void) {
+    device_open();
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_shapes), cmocka_unit_test(test_batch_invariance), cmocka_unit_test(test_swiglu),
+        cmocka_unit_test(test_logits), cmocka_unit_test(test_dequant),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

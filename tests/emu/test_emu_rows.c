@@ -1,0 +1,257 @@
+// Embedding, norm, SwiGLU, and what follows the QKV product, against kernels/ref.
+#include "device.h"
+
+enum { SCHEDULES = 4 };
+
+static void test_embed(void **state) {
+    (void)state;
+    static const enum dtype types[] = {DTYPE_F32,  DTYPE_F16,  DTYPE_BF16, DTYPE_Q8_0,
+                                       DTYPE_Q4_0, DTYPE_Q4_K, DTYPE_Q5_K, DTYPE_Q6_K};
+    enum { V = 37, ROWS = 5 };
+    for (size_t t = 0; t < sizeof types / sizeof types[0]; t++) {
+        int D = dtype_block(types[t]) > 1 ? 256 : 100;
+        struct tensor table = random_tensor(types[t], V, D, 1);
+        struct ref_matrix ref = {table.data, types[t], V, D, NULL};
+        int32_t ids[ROWS] = {0, 36, -1 - 2, 7, -1 - 0}, drawn[3] = {11, -1, 20};
+        void *d_table = to_device(table.data, V * dtype_row_bytes(types[t], D)),
+             *d_ids = to_device(ids, sizeof ids), *d_drawn = to_device(drawn, sizeof drawn),
+             *y = poisoned(sizeof(float) * (size_t)(ROWS * D));
+        struct cuda_embed a = {d_ids, d_drawn, d_table, types[t], y, ROWS, D, V};
+        cuda_embed(rt, &a);
+        float *got = to_host(y, sizeof(float) * (size_t)(ROWS * D));
+        for (int r = 0; r < ROWS; r++) {
+            int id = ids[r] < 0 ? drawn[-1 - ids[r]] : ids[r];
+            for (int i = 0; i < D; i++) {
+                float want = ref_element(&ref, id, i);
+                if (fabsf(got[r * D + i] - want) >
+                    1e-6f * (fabsf(want) + 0.01f)) // a difference of two products
+                    fail_msg("%s row %d column %d: %g, not %g", dtype_name(types[t]), r, i,
+                             (double)got[r * D + i], (double)want);
+            }
+        }
+        free(got);
+        free((void *)(uintptr_t)table.data);
+        rt_free(rt, d_table), rt_free(rt, d_ids), rt_free(rt, d_drawn), rt_free(rt, y);
+    }
+}
+
+static void check_norm(int rows, int n, enum cuda_form form, bool norm, float size, int order) {
+    int ldx = n + 3, ldout = (n + 31) / 32 * 32;
+    float *x = random_floats((size_t)(rows * ldx), size), *w = random_floats((size_t)n, 1), want[512];
+    // rows of another array: 12 words apart, as the rows of a step's head_rows; one is padding
+    int32_t of[8 * 12];
+    for (int i = 0; i < 8; i++)
+        of[i * 12] = i == 2 ? -1 : rows - 1 - i % rows;
+    float *d_x = to_device(x, sizeof *x * (size_t)(rows * ldx)), *d_w = to_device(w, sizeof *w * (size_t)n);
+    int32_t *d_of = to_device(of, sizeof of);
+    for (int gather = 0; gather < 2; gather++) {
+        int num = gather ? 8 : rows;
+        void *out = poisoned((size_t)(num * ldout) * (form == FORM_F32 ? 4 : 2));
+        float *scale = poisoned(sizeof(float) * (size_t)num);
+        rt_test_order(order);
+        struct cuda_norm a = {.x = d_x,
+                              .of = gather ? d_of : NULL,
+                              .of_stride = 12,
+                              .weight = norm ? d_w : NULL,
+                              .out = out,
+                              .scale = scale,
+                              .form = form,
+                              .rows = num,
+                              .n = n,
+                              .ldx = ldx,
+                              .ldout = ldout,
+                              .eps = 1e-5f};
+        cuda_norm(rt, &a);
+        float *got = download_form(out, (size_t)(num * ldout), form),
+              *s = to_host(scale, sizeof(float) * (size_t)num);
+        for (int r = 0; r < num; r++) {
+            int from = gather ? of[r * 12] : r;
+            const float *row = x + (from < 0 ? 0 : from) * ldx;
+            if (norm)
+                ref_rmsnorm(want, row, w, n, 1e-5f);
+            else
+                memcpy(want, row, sizeof *row * (size_t)n);
+            float largest = 0;
+            for (int i = 0; i < n; i++) {
+                want[i] = from < 0 ? 0 : want[i];
+                largest = fmaxf(largest, fabsf(want[i]));
+            }
+            float factor = form == FORM_F16 ? s[r] : 1;
+            if (form == FORM_F16 &&
+                largest > 0) // the largest is stored within [2^14, 2^15], nothing overflows
+                assert_true(largest / factor >= 16384 * 0.999f && largest / factor <= 32768 * 1.001f);
+            double bound = form == FORM_F32 ? 1e-6 : form == FORM_BF16 ? 4e-3 : 5e-4, far = 0, of_norm = 0;
+            for (int i = 0; i < n; i++) {
+                double d = (double)got[r * ldout + i] * (double)factor - (double)want[i];
+                far += d * d;
+                of_norm += (double)want[i] * (double)want[i];
+            }
+            if (!(sqrt(far) <= bound * sqrt(of_norm)))
+                fail_msg("norm %d of %d, form %d, row %d: %g", norm, n, (int)form, r, sqrt(far / of_norm));
+            for (int i = n; i < ldout; i++)
+                assert_true(isnan(got[r * ldout + i])); // left alone
+        }
+        free(got), free(s);
+        rt_free(rt, out), rt_free(rt, scale);
+    }
+    free(x), free(w);
+    rt_free(rt, d_x), rt_free(rt, d_w), rt_free(rt, d_of);
+}
+
+static void test_norm(void **state) {
+    (void)state;
+    static const int sizes[] = {1, 31, 64, 172, 500};
+    for (int form = 0; form < 3; form++)
+        for (int i = 0; i < 5; i++)
+            for (int norm = 0; norm < 2; norm++)
+                check_norm(3, sizes[i], (enum cuda_form)form, norm, i == 3 ? 1e6f : 2, i % SCHEDULES);
+    // A NaN stays one: f16 must not hide it.
+    float x[64], scale[1];
+    for (int i = 0; i < 64; i++)
+        x[i] = i == 40 ? NAN : 1;
+    void *d_x = to_device(x, sizeof x), *out = poisoned(64 * 2), *d_scale = poisoned(4);
+    struct cuda_norm a = {
+        .x = d_x, .out = out, .scale = d_scale, .form = FORM_F16, .rows = 1, .n = 64, .ldx = 64, .ldout = 64};
+    cuda_norm(rt, &a);
+    float *got = download_form(out, 64, FORM_F16);
+    assert_true(isnan(got[40]));
+    (void)scale;
+    free(got);
+    rt_free(rt, d_x), rt_free(rt, out), rt_free(rt, d_scale);
+}
+
+static void test_swiglu(void **state) {
+    (void)state;
+    static const int sizes[] = {8, 12, 172};
+    for (int i = 0; i < 3; i++)
+        for (int interleaved = 0; interleaved < 2; interleaved++) {
+            enum { ROWS = 3 };
+            int n = sizes[i], half = (n + 7) / 8 * 8, ldx = 2 * half;
+            float *x = random_floats((size_t)(ROWS * ldx), 4), gate[256], up[256], want[256];
+            void *d_x = to_device(x, sizeof *x * (size_t)(ROWS * ldx));
+            for (int form = 0; form < 2; form++) {
+                void *out = poisoned((size_t)(ROWS * half * 4));
+                struct cuda_swiglu a = {d_x, out,  (enum cuda_form)form, ROWS, n,
+                                        ldx, half, interleaved,          half};
+                cuda_swiglu(rt, &a);
+                float *got = download_form(out, (size_t)(ROWS * half), (enum cuda_form)form);
+                for (int r = 0; r < ROWS; r++) {
+                    for (int k = 0; k < n; k++) {
+                        gate[k] = x[r * ldx + (interleaved ? k / 8 * 16 + k % 8 : k)];
+                        up[k] = x[r * ldx + (interleaved ? k / 8 * 16 + 8 + k % 8 : half + k)];
+                    }
+                    ref_swiglu(want, gate, up, n);
+                    assert_true(distance(got + r * half, want, (size_t)n) < (form == FORM_F32 ? 1e-6 : 4e-3));
+                }
+                free(got);
+                rt_free(rt, out);
+            }
+            free(x);
+            rt_free(rt, d_x);
+        }
+}
+
+// Bias, head norm, rotation, and where keys and values land, for one shape.
+static void check_qkv(int H, int K, int d, int block_size, enum dtype dtype, bool norm, bool bias,
+                      bool interleaved, int order) {
+    enum { ROWS = 5, BLOCKS = 7 };
+    int all = (H + 2 * K) * d, ldx = all + 5, pairs = d / 2 - (d > 16 ? 3 : 0), positions = 40;
+    struct rope_config rope = {
+        .theta = 10000, .dim = 2 * pairs, .interleaved = interleaved, .factor = 1, .attn_factor = 1};
+    float *x = random_floats((size_t)(ROWS * ldx), 1), *b = random_floats((size_t)ldx, 1),
+          *qn = random_floats((size_t)d, 2), *kn = random_floats((size_t)d, 2);
+    float *c = malloc(sizeof *c * (size_t)(positions * pairs)),
+          *s = malloc(sizeof *s * (size_t)(positions * pairs));
+    for (int p = 0; p < positions; p++)
+        for (int i = 0; i < pairs; i++) {
+            double angle = p * pow(10000, -2.0 * i / (2 * pairs));
+            c[p * pairs + i] = (float)cos(angle);
+            s[p * pairs + i] = (float)sin(angle);
+        }
+    int32_t pos[ROWS] = {0, 39, 7, 21, 3};
+    int64_t slots[ROWS] = {3 * block_size + 1, 0, -1, 6 * block_size + block_size - 1, 2 * block_size};
+    size_t size = dtype_row_bytes(dtype, 1), kv_bytes = (size_t)(BLOCKS * K * block_size * d) * size;
+    char *d_keys = poisoned(kv_bytes), *d_values = poisoned(kv_bytes),
+         *q = poisoned((size_t)(ROWS * H * d) * size);
+    struct cuda_qkv a = {
+        .x = to_device(x, sizeof *x * (size_t)(ROWS * ldx)),
+        .ldx = ldx,
+        .rows = ROWS,
+        .num_heads = H,
+        .bias = bias ? to_device(b, sizeof *b * (size_t)ldx) : NULL,
+        .q_norm = norm ? to_device(qn, sizeof *qn * (size_t)d) : NULL,
+        .k_norm = norm ? to_device(kn, sizeof *kn * (size_t)d) : NULL,
+        .rope_cos = to_device(c, sizeof *c * (size_t)(positions * pairs)),
+        .rope_sin = to_device(s, sizeof *s * (size_t)(positions * pairs)),
+        .rope_pairs = pairs,
+        .rope_interleaved = interleaved,
+        .eps = 1e-5f,
+        .positions = to_device(pos, sizeof pos),
+        .slots = to_device(slots, sizeof slots),
+        .q = q,
+        .kv = {d_keys, d_values, dtype, block_size, K, d},
+    };
+    rt_test_order(order);
+    cuda_qkv(rt, &a);
+    char *got_q = to_host(q, (size_t)(ROWS * H * d) * size), *keys = to_host(d_keys, kv_bytes),
+         *values = to_host(d_values, kv_bytes);
+    bool *written = calloc((size_t)(BLOCKS * K * block_size), 1);
+    double bound = dtype == DTYPE_F32 ? 1e-5 : dtype == DTYPE_F16 ? 1e-3 : 8e-3;
+    for (int r = 0; r < ROWS; r++)
+        for (int h = 0; h < H + 2 * K; h++) {
+            float want[256];
+            for (int i = 0; i < d; i++)
+                want[i] = x[r * ldx + h * d + i] + (bias ? b[h * d + i] : 0);
+            if (norm && h < H + K)
+                ref_rmsnorm(want, want, h < H ? qn : kn, d, 1e-5f);
+            if (h < H + K)
+                ref_rope(want, &rope, pos[r]);
+            const char *at = got_q + (size_t)((r * H + h) * d) * size;
+            if (h >= H) {
+                if (slots[r] < 0)
+                    continue;
+                int head = h < H + K ? h - H : h - H - K;
+                int place =
+                    ((int)(slots[r] / block_size) * K + head) * block_size + (int)(slots[r] % block_size);
+                at = (h < H + K ? keys : values) + (size_t)(place * d) * size;
+                written[place] = true;
+            }
+            for (int i = 0; i < d; i++)
+                if (!(fabs((double)ref_fetch(at + (size_t)i * size, dtype) - (double)want[i]) <=
+                      bound * (1 + fabs((double)want[i]))))
+                    fail_msg("row %d head %d column %d: %g, not %g", r, h, i,
+                             (double)ref_fetch(at + (size_t)i * size, dtype), (double)want[i]);
+        }
+    for (int p = 0; p < BLOCKS * K * block_size; p++)
+        for (int i = 0; !written[p] && i < d; i++) // nothing else was touched
+            assert_true(isnan(ref_fetch(keys + (size_t)(p * d + i) * size, dtype)) &&
+                        isnan(ref_fetch(values + (size_t)(p * d + i) * size, dtype)));
+    free(x), free(b), free(qn), free(kn), free(c), free(s), free(got_q), free(keys), free(values),
+        free(written);
+    rt_free(rt, (void *)(uintptr_t)a.x), rt_free(rt, (void *)(uintptr_t)a.bias);
+    rt_free(rt, (void *)(uintptr_t)a.q_norm), rt_free(rt, (void *)(uintptr_t)a.k_norm);
+    rt_free(rt, (void *)(uintptr_t)a.rope_cos), rt_free(rt, (void *)(uintptr_t)a.rope_sin);
+    rt_free(rt, (void *)(uintptr_t)a.positions), rt_free(rt, (void *)(uintptr_t)a.slots);
+    rt_free(rt, q), rt_free(rt, d_keys), rt_free(rt, d_values);
+}
+
+static void test_qkv(void **state) {
+    (void)state;
+    static const enum dtype types[] = {DTYPE_F32, DTYPE_F16, DTYPE_BF16};
+    static const int shapes[][4] = {{4, 2, 8, 16}, {7, 1, 64, 16}, {3, 3, 20, 5}, {5, 5, 128, 32}};
+    for (int i = 0; i < 4; i++)
+        for (int t = 0; t < 3; t++)
+            check_qkv(shapes[i][0], shapes[i][1], shapes[i][2], shapes[i][3], types[t], (i + t) % 2, t != 1,
+                      (i + t) % 3 == 0, (i + t) % SCHEDULES);
+}
+
+int main(void) {
+    device_open();
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_embed),
+        cmocka_unit_test(test_norm),
+        cmocka_unit_test(test_swiglu),
+        cmocka_unit_test(test_qkv),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

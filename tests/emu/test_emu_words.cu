@@ -1,0 +1,350 @@
+// The words of kdev.h, on the emulator and on a device alike; and that the emulator sees what it claims to
+// see.
+#include "common.cuh"
+
+#undef QUIRE_HAVE_CMOCKA // a kernel cannot be cmocka's
+#include "harness.h"
+
+#ifndef __CUDACC__
+#include <sys/wait.h>
+#include <unistd.h>
+#endif
+
+static struct rt *rt;
+
+struct args {
+    const float *in;
+    float *out;
+    uint16_t *halves;
+    int *ints;
+    int n;
+};
+
+static float *device_floats(int n) { return (float *)rt_alloc(rt, sizeof(float) * (size_t)n); }
+
+static void download(void *host, const void *device, size_t bytes) {
+    struct err err = {};
+    rt_mark(rt, 0);
+    if (rt_wait(rt, 0, &err) != STATUS_OK)
+        fail_msg("%s", err.msg);
+    rt_download_now(rt, host, device, bytes);
+}
+
+// ---- mma: D = A B with A (16, 16) and B (16, 8) of small whole numbers, exact in every type
+
+template <bool HALF> __global__ void multiply(struct args a) {
+    kd_grid_wait();
+    int lane = kd_lane(), g = lane / 4, t = lane % 4 * 2;
+    float c[4] = {0.5f, 0.5f, 0.5f, 0.5f};
+    uint32_t x[4], b[2];
+    for (int r = 0; r < 4; r++) {
+        const float *p = a.in + (g + 8 * (r & 1)) * 16 + t + 8 * (r >> 1);
+        x[r] = HALF ? kd_pack_half(p[0], p[1]) : kd_pack_bf16(p[0], p[1]);
+    }
+    for (int r = 0; r < 2; r++) {
+        const float *p = a.in + 256 + (t + 8 * r) * 8 + g;
+        b[r] = HALF ? kd_pack_half(p[0], p[8]) : kd_pack_bf16(p[0], p[8]);
+    }
+    if (HALF)
+        kd_mma_half(c, x, b);
+    else
+        kd_mma_bf16(c, x, b);
+    for (int r = 0; r < 2; r++)
+        for (int e = 0; e < 2; e++)
+            a.out[(g + 8 * r) * 8 + t + e] = c[2 * r + e];
+}
+
+static void test_mma(void **) {
+    float in[256 + 128], got[128];
+    for (int i = 0; i < 384; i++)
+        in[i] = (float)((i * 37 + i / 7) % 17 - 8);
+    float *d_in = device_floats(384), *d_out = device_floats(128);
+    rt_upload_now(rt, d_in, in, sizeof in);
+    for (int half = 0; half < 2; half++) {
+        struct args a = {d_in, d_out, NULL, NULL, 0};
+        rt_launch(rt, half ? multiply<true> : multiply<false>, rt_grid_of(1, 1, 32, 0), a);
+        download(got, d_out, sizeof got);
+        for (int i = 0; i < 16; i++)
+            for (int j = 0; j < 8; j++) {
+                float want = 0.5f;
+                for (int k = 0; k < 16; k++)
+                    want += in[i * 16 + k] * in[256 + k * 8 + j];
+                assert_true(got[i * 8 + j] == want);
+            }
+    }
+    rt_free(rt, d_in), rt_free(rt, d_out);
+}
+
+// ---- copies to shared memory, ldmatrix: element (row, column) of each 8 x 8 matrix, plain and transposed
+
+__global__ void matrices(struct args a) {
+    KD_SHARED(uint16_t, tile); // (32, 8)
+    kd_grid_wait();
+    int lane = kd_lane();
+    kd_copy16(tile + lane * 8, a.halves + lane * 8, lane != 5);
+    kd_copy_commit();
+    kd_copy_wait<0>();
+    __syncthreads();
+    uint32_t r[4];
+    kd_ldmatrix4(r, tile + lane * 8);
+    for (int m = 0; m < 4; m++)
+        a.ints[lane * 4 + m] = (int)r[m];
+    kd_ldmatrix4_trans(r, tile + lane * 8);
+    for (int m = 0; m < 4; m++)
+        a.ints[128 + lane * 4 + m] = (int)r[m];
+}
+
+static void test_ldmatrix(void **) {
+    uint16_t in[256];
+    int got[256];
+    for (int i = 0; i < 256; i++)
+        in[i] = (uint16_t)(1000 + i);
+    uint16_t *d_in = (uint16_t *)rt_alloc(rt, sizeof in);
+    int *d_out = (int *)rt_alloc(rt, sizeof got);
+    rt_upload_now(rt, d_in, in, sizeof in);
+    struct args a = {NULL, NULL, d_in, d_out, 0};
+    rt_launch(rt, matrices, rt_grid_of(1, 1, 32, 512), a);
+    download(got, d_out, sizeof got);
+    for (int i = 0; i < 8; i++)
+        in[5 * 8 + i] = 0; // the row that was not to be copied
+    for (int lane = 0; lane < 32; lane++)
+        for (int m = 0; m < 4; m++) {
+            int i = lane / 4, j = lane % 4 * 2;
+            assert_int_equal(got[lane * 4 + m], in[m * 64 + i * 8 + j] | in[m * 64 + i * 8 + j + 1] << 16);
+            assert_int_equal(got[128 + lane * 4 + m],
+                             in[m * 64 + j * 8 + i] | in[m * 64 + (j + 1) * 8 + i] << 16);
+        }
+    rt_free(rt, d_in), rt_free(rt, d_out);
+}
+
+// ---- conversions, arithmetic, shuffles
+
+__global__ void arithmetic(struct args a) {
+    kd_grid_wait();
+    int i = (int)(blockIdx.x * 32 + threadIdx.x);
+    float x = a.in[i];
+    float *o = a.out + i * 10;
+    o[0] = kd_half_to_float(kd_float_to_half(x));
+    o[1] = kd_bf16_to_float(kd_float_to_bf16(x));
+    uint32_t p = kd_pack_half(x, -x), b = kd_pack_bf16(x, -x);
+    o[2] = kd_half_to_float((uint16_t)p) + kd_half_to_float((uint16_t)(p >> 16));
+    o[3] = kd_bf16_to_float((uint16_t)b) + kd_bf16_to_float((uint16_t)(b >> 16));
+    o[4] = kd_fma(x, x, -1);
+    o[5] = kd_exp2(-fabsf(x));
+    o[6] = kd_warp_sum((float)threadIdx.x);
+    o[7] = kd_warp_max((float)(threadIdx.x ^ 13));
+    o[8] = kd_bf16_to_float((uint16_t)kd_fma_bf16x2(0x43004307u, 0x3f803f80u, 0xc300c300u));
+    o[9] = kd_rsqrt(fabsf(x) + 1);
+}
+
+static void test_arithmetic(void **) {
+    enum { N = 4096 };
+    static float in[N], got[N * 10];
+    uint32_t s = 12345;
+    for (int i = 0; i < N; i++) {
+        s = s * 1664525u + 1013904223u;
+        in[i] = ldexpf((float)(s >> 8) / 16777216.0f - 0.5f, (int)(s % 17) - 6);
+    }
+    float *d_in = device_floats(N), *d_out = device_floats(N * 10);
+    rt_upload_now(rt, d_in, in, sizeof in);
+    struct args a = {d_in, d_out, NULL, NULL, 0};
+    rt_launch(rt, arithmetic, rt_grid_of(N / 32, 1, 32, 0), a);
+    download(got, d_out, sizeof got);
+    for (int i = 0; i < N; i++) {
+        const float *o = got + i * 10;
+        float x = in[i];
+        assert_true(o[0] == half_to_float(float_to_half(x)));
+        assert_true(o[1] == bf16_to_float(float_to_bf16(x)));
+        assert_true(o[2] == 0 && o[3] == 0);
+        assert_true(o[4] == fmaf(x, x, -1));
+        assert_true(fabsf(o[5] - exp2f(-fabsf(x))) <= 4e-7f * o[5] + 0x1p-125f); // subnormals become 0
+        assert_true(o[6] == 31 * 16 && o[7] == 31);
+        assert_true(o[8] == 7);
+        assert_true(fabsf(o[9] - 1 / sqrtf(fabsf(x) + 1)) <= 1.2e-7f);
+    }
+    rt_free(rt, d_in), rt_free(rt, d_out);
+}
+
+#ifndef __CUDACC__
+// ---- what the emulator must refuse
+
+__global__ void divergent_barrier(struct args) {
+    kd_grid_wait();
+    if (threadIdx.x < 32)
+        __syncthreads();
+    else
+        __syncthreads();
+}
+__global__ void missing_barrier(struct args) {
+    kd_grid_wait();
+    if (threadIdx.x == 3)
+        __syncwarp();
+}
+__global__ void exited_lane(struct args a) {
+    kd_grid_wait();
+    if (threadIdx.x == 7)
+        return;
+    a.out[0] = kd_warp_sum(1);
+}
+__global__ void different_collectives(struct args a) {
+    kd_grid_wait();
+    if (threadIdx.x == 7)
+        __syncwarp();
+    else
+        a.out[0] = __shfl_sync(ALL_LANES, 1.0f, 0);
+}
+__global__ void outside_mask(struct args a) {
+    kd_grid_wait();
+    if (threadIdx.x < 16)
+        a.out[0] = __shfl_sync(0xffffu, 1.0f, 20);
+}
+__global__ void copies_left(struct args a) {
+    KD_SHARED(float, s);
+    kd_grid_wait();
+    kd_copy16(s + threadIdx.x * 4, a.in, true);
+    kd_copy_commit();
+}
+__global__ void misaligned_copy(struct args a) {
+    KD_SHARED(float, s);
+    kd_grid_wait();
+    kd_copy16(s + threadIdx.x * 4 + 1, a.in, true);
+    kd_copy_commit();
+    kd_copy_wait<0>();
+}
+__global__ void past_shared(struct args) {
+    KD_SHARED(float, s);
+    kd_grid_wait();
+    s[threadIdx.x + 32] = 1;
+}
+__global__ void no_wait(struct args) {}
+
+static bool aborts(void (*kernel)(struct args), size_t shared) {
+    fflush(stdout);
+    pid_t child = fork();
+    if (child == 0) {
+        freopen("/dev/null", "w", stderr);
+        struct args a = {device_floats(64), device_floats(64), NULL, NULL, 0};
+        rt_launch(rt, kernel, rt_grid_of(1, 1, 64, shared), a);
+        _exit(0);
+    }
+    int status = 0;
+    waitpid(child, &status, 0);
+    return !WIFEXITED(status) || WEXITSTATUS(status) != 0;
+}
+
+static void test_refusals(void **) {
+    for (int order = 0; order < 4; order++) {
+        rt_test_order(order);
+        assert_true(aborts(divergent_barrier, 0));
+        assert_true(aborts(missing_barrier, 0));
+        assert_true(aborts(exited_lane, 0));
+        assert_true(aborts(different_collectives, 0));
+        assert_true(aborts(outside_mask, 0));
+        assert_true(aborts(copies_left, 1024));
+        assert_true(aborts(misaligned_copy, 2048));
+        assert_true(aborts(past_shared, 128));
+        assert_true(aborts(no_wait, 0));
+        assert_false(aborts(multiply<false>, 0)); // and a sound kernel runs
+    }
+    rt_test_order(0);
+}
+
+// Shared memory is no number before it is written; a copy is not there before its group was waited for.
+__global__ void poison(struct args a) {
+    KD_SHARED(float, s);
+    kd_grid_wait();
+    int i = (int)threadIdx.x;
+    a.out[i] = s[i];
+    __syncthreads();
+    kd_copy16(s + i * 4, a.in, true);
+    kd_copy_commit();
+    kd_copy16(s + 128 + i * 4, a.in, true);
+    kd_copy_commit();
+    kd_copy_wait<1>();
+    a.out[32 + i] = s[i * 4] + s[128 + i * 4];
+    kd_copy_wait<0>();
+    a.out[64 + i] = s[i * 4] + s[128 + i * 4];
+}
+
+static void test_poison(void **) {
+    float in[4] = {3, 3, 3, 3}, got[96], *d_in = device_floats(4), *d_out = device_floats(96);
+    rt_upload_now(rt, d_in, in, sizeof in);
+    struct args a = {d_in, d_out, NULL, NULL, 0};
+    rt_launch(rt, poison, rt_grid_of(1, 1, 32, 1024), a);
+    download(got, d_out, sizeof got);
+    for (int i = 0; i < 32; i++)
+        assert_true(isnan(got[i]) && isnan(got[32 + i]) && got[64 + i] == 6);
+    rt_free(rt, d_in), rt_free(rt, d_out);
+}
+
+// A race between warps shows in one of the first two schedules.
+__global__ void race(struct args a) {
+    KD_SHARED(float, s);
+    kd_grid_wait();
+    s[threadIdx.x] = (float)threadIdx.x;
+    a.out[threadIdx.x] = s[63 - threadIdx.x]; // no barrier
+}
+
+static void test_race(void **) {
+    float got[64], *d_out = device_floats(64);
+    int wrong = 0;
+    for (int order = 0; order < 2; order++) {
+        rt_test_order(order);
+        struct args a = {NULL, d_out, NULL, NULL, 0};
+        rt_launch(rt, race, rt_grid_of(1, 1, 64, 256), a);
+        download(got, d_out, sizeof got);
+        for (int i = 0; i < 64; i++)
+            wrong += got[i] != (float)(63 - i);
+    }
+    assert_true(wrong > 0);
+    rt_test_order(0);
+    rt_free(rt, d_out);
+}
+
+// A graph runs what was recorded over what memory holds then.
+__global__ void add_one(struct args a) {
+    kd_grid_wait();
+    a.out[threadIdx.x] += 1;
+}
+#else
+__global__ void add_one(struct args a) {
+    kd_grid_wait();
+    a.out[threadIdx.x] += 1;
+}
+#endif
+
+static void test_graph(void **) {
+    float got[32], *d_out = device_floats(32);
+    struct args a = {NULL, d_out, NULL, NULL, 0};
+    rt_capture_begin(rt);
+    rt_launch(rt, add_one, rt_grid_of(1, 1, 32, 0), a);
+    rt_launch(rt, add_one, rt_grid_of(1, 1, 32, 0), a);
+    struct rt_graph *g = rt_capture_end(rt);
+    assert_non_null(g);
+    download(got, d_out, sizeof got);
+    assert_true(got[3] == 0);
+    for (int i = 0; i < 3; i++)
+        rt_graph_launch(rt, g);
+    download(got, d_out, sizeof got);
+    assert_true(got[3] == 6 && got[31] == 6);
+    rt_graph_free(rt, g);
+    rt_free(rt, d_out);
+}
+
+int main(void) {
+    struct err err = {};
+    if (!(rt = rt_open(0, &err))) {
+        printf("no device: %s\n", err.msg);
+        return 1;
+    }
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_mma),      cmocka_unit_test(test_ldmatrix), cmocka_unit_test(test_arithmetic),
+        cmocka_unit_test(test_graph),
+#ifndef __CUDACC__
+        cmocka_unit_test(test_refusals), cmocka_unit_test(test_poison),   cmocka_unit_test(test_race),
+#endif
+    };
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    rt_close(rt);
+    return failed;
+}

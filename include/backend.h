@@ -22,7 +22,7 @@
 extern "C" {
 #endif
 
-#define BACKEND_ABI 2 // raise on any change to this file or model.h
+#define BACKEND_ABI 3 // raise on any change to this file or model.h
 
 struct device; // the backend's own
 struct comm;   // collectives between ranks (comm.h, with tensor parallelism)
@@ -37,6 +37,7 @@ struct device_config {
     const char *variant;              // CPU: "auto", "scalar", "avx2", "avx512"; NULL is "auto"
     enum dtype kv_dtype;              // F32, F16 or BF16
     int block_size;                   // B, tokens
+    bool exact;                       // CUDA: prefill, too, gives the same bits whatever the chunks and batch
     int rank, world;                  // tensor parallelism; 0 of 1
     struct comm *comm;                // NULL when world == 1
 };
@@ -145,6 +146,7 @@ struct workspace { // opaque buffers of the device, made by reserve()
 struct device_info {
     char name[96];       // e.g. "cpu avx512, 2 threads"
     size_t memory_free;  // bytes the KV cache may be sized from
+    size_t memory_total; // of a device with memory of its own; 0: it shares the host's
     size_t weight_bytes; // resident, as packed
 };
 

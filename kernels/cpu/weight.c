@@ -4,6 +4,7 @@
 #include "log.h"
 #include "pack.h"
 #include "quants.h"
+#include "weight_check.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -37,64 +38,8 @@ static struct weight_part part_shape(enum dtype dtype, int rows, int cols) {
     return p;
 }
 
-// What the role asks of part i: rows and columns, or 0 rows where the role has no such part.
-static void expected_shape(const struct device *dev, enum weight_role role, int i, int *rows, int *cols) {
-    const struct model_config *m = &dev->model;
-    int q = device_q_size(dev), kv = device_kv_size(dev);
-    static const int num_parts[] = {
-        [WEIGHT_EMBED] = 1,   [WEIGHT_NORM] = 1, [WEIGHT_QKV] = 3, [WEIGHT_ATTN_OUT] = 1,
-        [WEIGHT_GATE_UP] = 2, [WEIGHT_DOWN] = 1, [WEIGHT_HEAD] = 1};
-    *rows = *cols = 0;
-    if ((unsigned)role >= sizeof num_parts / sizeof *num_parts || i >= num_parts[role])
-        return;
-    switch (role) {
-    case WEIGHT_EMBED:
-    case WEIGHT_HEAD: *rows = m->vocab, *cols = m->hidden; break;
-    case WEIGHT_NORM: *rows = 1, *cols = m->hidden; break;
-    case WEIGHT_QKV: *rows = i == 0 ? q : kv, *cols = m->hidden; break;
-    case WEIGHT_ATTN_OUT: *rows = m->hidden, *cols = q; break;
-    case WEIGHT_GATE_UP: *rows = m->ffn, *cols = m->hidden; break;
-    case WEIGHT_DOWN: *rows = m->hidden, *cols = m->ffn; break;
-    }
-}
-
-static bool shape_ok(const struct device *dev, const struct weight_desc *desc, struct err *err) {
-    for (int i = 0; i < 3; i++) {
-        const struct tensor *t = &desc->part[i];
-        int rows, cols;
-        expected_shape(dev, desc->role, i, &rows, &cols);
-        const struct tensor *bias = &desc->bias[i];
-        if (bias->data && ((desc->role != WEIGHT_QKV && desc->role != WEIGHT_ATTN_OUT) || bias->ndim != 1 ||
-                           bias->shape[0] != rows || bias->dtype != DTYPE_F32)) {
-            err_set(err, STATUS_INVALID,
-                    "weight role %d of layer %d, part %d: only q, k, v and the attention output may have a "
-                    "bias, F32, a number for each of the %d rows",
-                    (int)desc->role, desc->layer, i, rows);
-            return false;
-        }
-        if (!t->data && rows == 0)
-            continue;
-        int64_t have_rows = t->data && t->ndim == 2 ? t->shape[0] : 1;
-        int64_t have_cols = !t->data ? 0 : t->ndim == 2 ? t->shape[1] : t->shape[0];
-        bool norm = desc->role == WEIGHT_NORM;
-        bool head_norm = norm && have_rows == 1 && have_cols == dev->model.head_dim;
-        unsigned types = 1u << DTYPE_F32;
-        if (!norm)
-            types |= 1u << DTYPE_F16 | 1u << DTYPE_BF16 | DTYPES_QUANTISED;
-        bool type = types & 1u << t->dtype && have_cols % dtype_block(t->dtype) == 0;
-        if (((have_rows != rows || have_cols != cols) && !head_norm) || !type || t->ndim > 2) {
-            err_set(err, STATUS_INVALID,
-                    "weight role %d of layer %d, part %d: expected %d x %d, found %lld x %lld %s",
-                    (int)desc->role, desc->layer, i, rows, cols, (long long)have_rows, (long long)have_cols,
-                    dtype_name(t->dtype));
-            return false;
-        }
-    }
-    return true;
-}
-
 struct weight *cpu_weight_load(struct device *dev, const struct weight_desc *desc, struct err *err) {
-    if (!shape_ok(dev, desc, err))
+    if (!weight_check(&dev->model, desc, err))
         return NULL;
     if (desc->role == WEIGHT_HEAD && dev->model.tied && dev->embed)
         return dev->embed; // the same numbers, packed already

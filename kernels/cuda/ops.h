@@ -78,6 +78,17 @@ struct cuda_swiglu {
 };
 void cuda_swiglu(struct rt *rt, const struct cuda_swiglu *a);
 
+// What a library's product leaves to do: y = or += x * scale + bias.
+struct cuda_finish {
+    const float *x;     // (rows, ldx)
+    const float *scale; // (rows) or NULL
+    const float *bias;  // (n) or NULL
+    float *y;           // (rows, ldy)
+    int rows, n, ldx, ldy;
+    bool add;
+};
+void cuda_finish(struct rt *rt, const struct cuda_finish *a);
+
 // ---- matrices
 
 enum cuda_format {

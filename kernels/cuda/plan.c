@@ -96,6 +96,13 @@ size_t plan_max_bytes(const struct plan_config *c) {
     return align16(at) + 64;
 }
 
+int plan_num_parts(void) { return NUM_PARTS; }
+
+const int32_t *plan_first_item(const unsigned char *upload) {
+    const struct cuda_part *parts = (const struct cuda_part *)(const void *)upload;
+    return (const int32_t *)(const void *)(upload + parts[PART_FIRST_ITEM].from);
+}
+
 struct cuda_draw plan_draw(const struct head_row *row) {
     struct cuda_draw d = {.mask = -1, .edited = -1, .low = -INFINITY};
     d.bits = philox_draw(row->seed, row->index);
@@ -190,7 +197,8 @@ static void fill_edits(struct plan *p, const struct plan_config *c, struct curso
     size_t words = ((size_t)c->vocab + 31) / 32;
     to->at = align48(to->at);
     int edit0 = (int)(to->at / sizeof(struct logit_edit));
-    memcpy(to->base + to->at, step->edits, (size_t)step->num_edits * sizeof *step->edits);
+    if (step->num_edits > 0)
+        memcpy(to->base + to->at, step->edits, (size_t)step->num_edits * sizeof *step->edits);
     to->at = align16(to->at + (size_t)step->num_edits * sizeof *step->edits);
     int32_t *rounds = (int32_t *)(void *)to->base; // counted from the beginning, as the kernel does
     int at = (int)(to->at / sizeof *rounds), edited = 0;

@@ -54,6 +54,10 @@ void plan_fill(struct plan *p, const struct plan_config *c, const struct cuda_in
                unsigned char *upload, const struct step *step, int num_tokens, uint32_t *seen,
                uint32_t *stamp);
 
+int plan_num_parts(void);
+// first_item of a filled upload, on the host.
+const int32_t *plan_first_item(const unsigned char *upload);
+
 // The items of one launch of decode, from item and row on, at most max_items; the end of both.
 void plan_round(const int32_t *first_item, int rows, int max_items, int row, int *end_row);
 

@@ -89,7 +89,25 @@ __global__ void __launch_bounds__(ROW_THREADS) swiglu_rows(struct cuda_swiglu a)
     store_form(form_row(a.out, (size_t)row, a.ldout, a.form), i, kd_silu(x[gate]) * x[up], a.form);
 }
 
+__global__ void __launch_bounds__(ROW_THREADS) finish_rows(struct cuda_finish a) {
+    kd_grid_release();
+    kd_grid_wait();
+    int i = (int)(blockIdx.x * ROW_THREADS + threadIdx.x);
+    size_t row = blockIdx.y;
+    if (i >= a.n)
+        return;
+    float v = a.x[row * (size_t)a.ldx + (size_t)i] * (a.scale ? a.scale[row] : 1) + (a.bias ? a.bias[i] : 0);
+    float *y = &a.y[row * (size_t)a.ldy + (size_t)i];
+    *y = a.add ? *y + v : v;
+}
+
 extern "C" {
+
+void cuda_finish(struct rt *rt, const struct cuda_finish *a) {
+    if (a->rows > 0)
+        rt_launch(rt, finish_rows,
+                  rt_grid_of((a->n + ROW_THREADS - 1) / ROW_THREADS, a->rows, ROW_THREADS, 0), *a);
+}
 
 void cuda_embed(struct rt *rt, const struct cuda_embed *a) {
     if (a->rows > 0)

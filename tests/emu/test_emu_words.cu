@@ -223,7 +223,7 @@ static bool aborts(void (*kernel)(struct args), size_t shared) {
     pid_t child = fork();
     if (child == 0) {
         freopen("/dev/null", "w", stderr);
-        struct args a = {device_floats(64), device_floats(64), NULL, NULL, 0};
+        struct args a = {device_floats(512), device_floats(512), NULL, NULL, 0};
         rt_launch(rt, kernel, rt_grid_of(1, 1, 64, shared), a);
         _exit(0);
     }

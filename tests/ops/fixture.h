@@ -174,9 +174,11 @@ struct setup {
     enum dtype kv_dtype;
 };
 
+enum { INSTANCE_EXACT = 1, INSTANCE_NO_LOGITS = 2 };
+
 // NULL with a message where the machine lacks the variant.
-static inline struct instance *instance_open(const struct fixture *f, struct setup s, int max_tokens,
-                                             int max_context, int num_seqs) {
+static inline struct instance *instance_open_as(const struct fixture *f, struct setup s, int flags,
+                                                int max_tokens, int max_context, int num_seqs) {
     struct instance *in = must_calloc(1, sizeof *in);
     struct err err = {0};
     struct device_config config = {.model = &f->config,
@@ -184,6 +186,7 @@ static inline struct instance *instance_open(const struct fixture *f, struct set
                                    .variant = s.variant,
                                    .kv_dtype = s.kv_dtype,
                                    .block_size = s.block_size,
+                                   .exact = flags & INSTANCE_EXACT,
                                    .world = 1};
     in->ops = s.ops;
     in->block_size = s.block_size;
@@ -225,12 +228,17 @@ static inline struct instance *instance_open(const struct fixture *f, struct set
                              .max_rows = max_tokens,
                              .max_context = max_context,
                              .num_blocks = num_seqs * ((max_context + s.block_size - 1) / s.block_size),
-                             .keep_logits = true};
+                             .keep_logits = !(flags & INSTANCE_NO_LOGITS)};
     if (s.ops->reserve(in->dev, &in->limits, &in->ws, &err) != STATUS_OK) {
         printf("reserve: %s\n", err.msg);
         abort();
     }
     return in;
+}
+
+static inline struct instance *instance_open(const struct fixture *f, struct setup s, int max_tokens,
+                                             int max_context, int num_seqs) {
+    return instance_open_as(f, s, 0, max_tokens, max_context, num_seqs);
 }
 
 static inline void instance_close(struct instance *in) {
@@ -305,10 +313,12 @@ static inline struct batch *batch_make(struct instance *in, const struct piece *
     return b;
 }
 
-static inline void forward(struct instance *in, const struct step *step) {
+// As model_forward(). Returns whether a recorded step was replayed instead.
+static inline bool forward(struct instance *in, const struct step *step) {
     const struct backend_ops *ops = in->ops;
     struct workspace *ws = &in->ws;
-    ops->step_begin(in->dev, step);
+    if (ops->step_begin(in->dev, step))
+        return true;
     ops->embed(in->dev, ws->resid, in->model.embed, step);
     for (int i = 0; i < in->model.config.num_layers; i++) {
         ops->qkv(in->dev, ws->q, ws->resid, &in->layers[i], step);
@@ -322,6 +332,7 @@ static inline void forward(struct instance *in, const struct step *step) {
     }
     ops->head(in->dev, ws->resid, &in->model, step);
     ops->step_end(in->dev);
+    return false;
 }
 
 // Runs pieces as one step; the results stay valid until the next step but one.

@@ -165,6 +165,8 @@ void rt_test_order(int order) { emu::order = order; }
 } // extern "C"
 
 void rt_launch_emulated(struct rt *rt, const struct rt_grid &g, std::function<void()> body) {
+    if (getenv("QUIRE_EMULATED_FAULT")) // for tests
+        rt_fail(rt, "it was asked to fail");
     if (rt_failed(rt))
         return;
     if (rt->capture)

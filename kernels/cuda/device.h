@@ -1,0 +1,120 @@
+// What the host parts of the CUDA backend share.
+#pragma once
+
+#include "ops.h"
+#include "plan.h"
+
+enum { CUDA_MAX_GRAPHS = 64 };
+
+struct weight {
+    struct weight *next; // all weights of the device
+    enum weight_role role;
+    // Parts of one type that follow each other are one matrix. Matrix i gives columns [column[i], + rows[i]).
+    int num_matrices;
+    struct cuda_matrix matrix[3];
+    int rows[3], column[3];
+    bool interleaved; // gate and up in one matrix: 8 gates, 8 ups
+    float *bias;      // of all columns, or NULL
+    void *table;      // EMBED: rows as in the file; NORM: F32
+    enum dtype dtype; // of table
+};
+
+// Activations in the forms that the weights of a role need; NULL where none does. Rows of `ld` elements, of
+// which those past the data stay zero.
+struct activation {
+    int n, ld;
+    void *data[3]; // by enum cuda_form
+    float *scale;  // of FORM_F16
+};
+
+// A recorded step. Steps with the same key launch the same kernels with the same arguments.
+struct graph {
+    int num_tokens, max_items;
+    bool edits;
+    int num_seen;
+    struct rt_graph *graph;
+};
+
+struct result { // in host memory: what step_out points to
+    int32_t *ids, *top_ids;
+    float *logprob, *top_logprobs, *logits;
+    uint8_t *failed;
+    int num_rows;
+};
+
+struct device {
+    struct rt *rt;
+    struct rt_info info;
+    const struct backend_host *host;
+    struct model_config model;
+    enum dtype kv_dtype;
+    int block_size;
+    bool exact, graphs_on, fast; // fast: attention has kernels for this shape
+    struct weight *weights;
+    size_t weight_bytes;
+    unsigned formats;         // of loaded matrices, a bit each
+    unsigned forms[3];        // that the weights of hidden, attention and FFN inputs need, a bit each
+    size_t largest_quantised; // elements of the largest matrix that a library must get as bf16
+
+    struct step_limits limits;
+    struct workspace ws;
+    struct activation hidden, attn, ffn; // normalised rows; attention output; SwiGLU output
+    struct activation last;              // normalised head rows
+    float *resid, *qkv, *wide;           // (T, D), (T, q + 2 kv), (T, widest result of a library's product)
+    void *q;                             // (T, H, d) in kv_dtype
+    uint16_t *dequantised;
+    float *rope_cos, *rope_sin;
+    float *partial;
+    int max_items;                                    // that `partial` holds
+    float *logits, *max, *edited, *edited_max, *sums; // (CUDA_HEAD_ROWS, ...)
+    char *keys, *values;                              // (L, num_blocks, K, B, d)
+    void *arena;                                      // all of the above but the cache
+    int logits_ld, num_groups;
+
+    struct plan_config plan_config;
+    struct cuda_inputs inputs;
+    unsigned char *upload[2]; // host, by parity of the step
+    void *staging;            // device
+    size_t upload_bytes;
+    uint32_t *seen, stamp;
+    struct plan plan; // of the step that is being queued
+    const struct step *step;
+    int graph_items; // max_items of the graph being recorded, or 0
+    struct graph *recording;
+    struct graph graphs[CUDA_MAX_GRAPHS];
+    int num_graphs;
+
+    // Results, on the device and (two steps) on the host.
+    int32_t *ids, *top_ids;
+    float *logprob, *top_logprobs;
+    uint8_t *failed;
+    struct result result[2];
+    uint64_t num_begun, num_synced;
+};
+
+static inline int device_q_size(const struct device *d) { return d->model.num_heads * d->model.head_dim; }
+static inline int device_kv_size(const struct device *d) { return d->model.num_kv_heads * d->model.head_dim; }
+static inline int round_up(int n, int to) { return (n + to - 1) / to * to; }
+
+// weight.c
+struct weight *cuda_weight_load(struct device *dev, const struct weight_desc *desc, struct err *err);
+void cuda_weight_free(struct device *dev, struct weight *w);
+
+// multiply.c
+// y = x w^T into columns of y (m, ldy), bias apart.
+void cuda_multiply(struct device *dev, const struct weight *w, const struct activation *x, int m, float *y,
+                   int ldy);
+// resid += x w^T (+ bias)
+void cuda_multiply_add(struct device *dev, const struct weight *w, const struct activation *x, int m,
+                       float *resid);
+// h = silu(gate) * up, in every form that h has but F16, which is made from F32
+void cuda_multiply_swiglu(struct device *dev, const struct weight *w, const struct activation *x, int m,
+                          struct activation *h);
+// Fills the F16 form of rows that lie there as F32.
+void cuda_make_f16(struct device *dev, struct activation *x, int m);
+// The form in which a kernel writes activations: F32 where any weight needs F32 or F16, else BF16.
+enum cuda_form cuda_written_form(const struct activation *x);
+// Where in `wide` the products of gate and up lie, in elements.
+size_t cuda_both_offset(const struct device *dev);
+// Where both are needed: BF16 from F32.
+void cuda_make_bf16(struct device *dev, struct activation *x, int m);

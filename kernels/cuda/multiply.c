@@ -1,0 +1,165 @@
+// Which kernel multiplies: the skinny product up to CUDA_TOKENS rows, cuBLASLt above, which gets quantised
+// weights as bf16. In exact mode, and for F32 weights, the skinny product takes any number of rows,
+// CUDA_TOKENS at a time.
+#include "device.h"
+
+#include "log.h"
+
+// F16 goes through `wide` on its way, so what both gate and up give lies behind that.
+size_t cuda_both_offset(const struct device *dev) {
+    size_t both = (size_t)dev->limits.max_tokens * 2 * (size_t)round_up(dev->model.ffn, 8);
+    return dev->formats & 1u << FORMAT_F16 ? both : 0;
+}
+
+enum cuda_form cuda_written_form(const struct activation *x) {
+    return x->data[FORM_F32] || x->data[FORM_F16] ? FORM_F32 : FORM_BF16;
+}
+
+static void convert(struct device *dev, struct activation *x, int m, enum cuda_form form) {
+    struct cuda_norm a = {.x = x->data[FORM_F32],
+                          .out = x->data[form],
+                          .scale = x->scale,
+                          .form = form,
+                          .rows = m,
+                          .n = x->n,
+                          .ldx = x->ld,
+                          .ldout = x->ld};
+    cuda_norm(dev->rt, &a);
+}
+
+void cuda_make_f16(struct device *dev, struct activation *x, int m) {
+    if (x->data[FORM_F16])
+        convert(dev, x, m, FORM_F16);
+}
+
+void cuda_make_bf16(struct device *dev, struct activation *x, int m) {
+    if (x->data[FORM_BF16] && cuda_written_form(x) == FORM_F32)
+        convert(dev, x, m, FORM_BF16);
+}
+
+static bool uses_library(const struct device *dev, const struct cuda_matrix *w, int m) {
+    return m > CUDA_TOKENS && !dev->exact && w->format != FORMAT_F32;
+}
+
+static char *row_of(const struct activation *x, enum cuda_form form, int row) {
+    return (char *)x->data[form] + (size_t)row * (size_t)x->ld * (form == FORM_F32 ? 4 : 2);
+}
+
+// The skinny product over any number of rows. g has all but x, scale and m; y and h advance by rows.
+static void skinny(struct device *dev, struct cuda_gemm g, const struct activation *x, int m) {
+    enum cuda_form form = cuda_form_of(g.w.format);
+    float *y = g.y;
+    char *h = g.h;
+    CHECK(x->data[form] && x->ld >= g.w.cols);
+    g.ldx = x->ld;
+    for (int row = 0; row < m; row += CUDA_TOKENS) {
+        g.m = m - row < CUDA_TOKENS ? m - row : CUDA_TOKENS;
+        g.x = row_of(x, form, row);
+        g.scale = form == FORM_F16 ? x->scale + row : NULL;
+        g.y = y ? y + (size_t)row * (size_t)g.ldy : NULL;
+        g.h = h ? h + (size_t)row * (size_t)g.ldy * (g.form == FORM_F32 ? 4 : 2) : NULL;
+        cuda_gemm(dev->rt, &g);
+    }
+}
+
+// y (m, ldy) = or += x w^T (+ bias) by the library: straight into y where nothing is left to do.
+static void library(struct device *dev, const struct cuda_matrix *w, int n, const struct activation *x, int m,
+                    float *y, int ldy, const float *bias, bool add) {
+    enum cuda_form form = cuda_form_of(w->format);
+    bool half = form == FORM_F16, direct = !half && !bias;
+    struct rt_gemm g = {.x = x->data[form],
+                        .w = w->data,
+                        .y = direct ? y : dev->wide,
+                        .m = m,
+                        .n = n,
+                        .k = w->cols,
+                        .ldx = x->ld,
+                        .ldw = w->cols,
+                        .ldy = direct ? ldy : n,
+                        .half = half,
+                        .add = direct && add};
+    if (w->format > FORMAT_F16) {
+        struct cuda_dequant d = {*w, dev->dequantised};
+        cuda_dequant(dev->rt, &d);
+        g.w = dev->dequantised;
+    }
+    if (!rt_matmul(dev->rt, &g))
+        rt_fail(dev->rt, "a matrix product is not possible here");
+    if (!direct) {
+        struct cuda_finish f = {.x = dev->wide,
+                                .scale = half ? x->scale : NULL,
+                                .bias = bias,
+                                .y = y,
+                                .rows = m,
+                                .n = n,
+                                .ldx = n,
+                                .ldy = ldy,
+                                .add = add};
+        cuda_finish(dev->rt, &f);
+    }
+}
+
+void cuda_multiply(struct device *dev, const struct weight *w, const struct activation *x, int m, float *y,
+                   int ldy) {
+    for (int i = 0; i < w->num_matrices; i++) {
+        struct cuda_gemm g = {.w = w->matrix[i],
+                              .epilogue = EPILOGUE_STORE,
+                              .y = y + w->column[i],
+                              .ldy = ldy,
+                              .n = w->rows[i]};
+        if (uses_library(dev, &w->matrix[i], m))
+            library(dev, &w->matrix[i], w->rows[i], x, m, g.y, ldy, NULL, false);
+        else
+            skinny(dev, g, x, m);
+    }
+}
+
+void cuda_multiply_add(struct device *dev, const struct weight *w, const struct activation *x, int m,
+                       float *resid) {
+    struct cuda_gemm g = {.w = w->matrix[0],
+                          .epilogue = EPILOGUE_ADD,
+                          .y = resid,
+                          .ldy = dev->model.hidden,
+                          .n = w->rows[0],
+                          .bias = w->bias};
+    if (uses_library(dev, &w->matrix[0], m))
+        library(dev, &w->matrix[0], w->rows[0], x, m, resid, g.ldy, w->bias, true);
+    else
+        skinny(dev, g, x, m);
+}
+
+void cuda_multiply_swiglu(struct device *dev, const struct weight *w, const struct activation *x, int m,
+                          struct activation *h) {
+    enum cuda_form form = cuda_written_form(h);
+    if (w->interleaved && !uses_library(dev, &w->matrix[0], m)) {
+        struct cuda_gemm g = {.w = w->matrix[0],
+                              .epilogue = EPILOGUE_SWIGLU,
+                              .h = h->data[form],
+                              .ldy = h->ld,
+                              .n = dev->model.ffn,
+                              .form = form};
+        skinny(dev, g, x, m);
+    } else { // both results, then the product of the two
+        int up = round_up(dev->model.ffn, 8), ld = 2 * up;
+        float *both = dev->wide + cuda_both_offset(dev);
+        if (w->interleaved) {
+            library(dev, &w->matrix[0], w->matrix[0].rows, x, m, both, ld, NULL, false);
+        } else {
+            struct weight parts = *w;
+            parts.column[1] = up;
+            cuda_multiply(dev, &parts, x, m, both, ld);
+        }
+        struct cuda_swiglu s = {.x = both,
+                                .out = h->data[form],
+                                .form = form,
+                                .rows = m,
+                                .n = dev->model.ffn,
+                                .ldx = ld,
+                                .ldout = h->ld,
+                                .interleaved = w->interleaved,
+                                .up = up};
+        cuda_swiglu(dev->rt, &s);
+    }
+    cuda_make_f16(dev, h, m);
+    cuda_make_bf16(dev, h, m);
+}

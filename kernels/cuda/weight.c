@@ -1,0 +1,167 @@
+// Weights into device memory, in the order of the kernels that read them.
+#include "device.h"
+#include "weight_check.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static struct weight *no_memory(struct device *dev, struct weight *w, size_t bytes, struct err *err) {
+    struct rt_info info;
+    rt_describe(dev->rt, &info);
+    err_set(
+        err, STATUS_NOMEM,
+        "no device memory for a weight of %zu MiB: %zu of %zu MiB are free; use a smaller model or a smaller "
+        "quantisation",
+        bytes >> 20, info.free >> 20, info.total >> 20);
+    cuda_weight_free(dev, w);
+    return NULL;
+}
+
+void cuda_weight_free(struct device *dev, struct weight *w) {
+    for (int i = 0; i < w->num_matrices; i++) {
+        rt_free(dev->rt, w->matrix[i].data);
+        rt_free(dev->rt, w->matrix[i].scales);
+        rt_free(dev->rt, w->matrix[i].supers);
+    }
+    rt_free(dev->rt, w->bias);
+    rt_free(dev->rt, w->table);
+    free(w);
+}
+
+static int part_rows(const struct tensor *t) { return t->ndim == 2 ? (int)t->shape[0] : 1; }
+static int part_cols(const struct tensor *t) { return (int)t->shape[t->ndim - 1]; }
+
+static bool matrix_alloc(struct device *dev, struct cuda_matrix *m, enum dtype dtype, int rows, int cols,
+                         size_t *all) {
+    size_t bytes[3];
+    m->format = cuda_format_of(dtype);
+    m->rows = round_up(rows, 16);
+    m->cols = round_up(cols, cuda_format_step(m->format));
+    cuda_matrix_bytes(m->format, m->rows, m->cols, bytes);
+    m->data = rt_alloc(dev->rt, bytes[0]);
+    m->scales = bytes[1] ? rt_alloc(dev->rt, bytes[1]) : NULL;
+    m->supers = bytes[2] ? rt_alloc(dev->rt, bytes[2]) : NULL;
+    *all = bytes[0] + bytes[1] + bytes[2];
+    dev->weight_bytes += *all;
+    return m->data && (m->scales || !bytes[1]) && (m->supers || !bytes[2]);
+}
+
+// Uploads a part as it is and lets the device pack it. False: no memory for the copy.
+static bool pack(struct device *dev, const struct cuda_matrix *m, const struct tensor *t, int row0,
+                 int interleave) {
+    size_t bytes = (size_t)part_rows(t) * dtype_row_bytes(t->dtype, part_cols(t));
+    void *raw = rt_alloc(dev->rt, bytes);
+    if (!raw)
+        return false;
+    rt_upload_now(dev->rt, raw, t->data, bytes);
+    struct cuda_pack a = {.raw = raw,
+                          .dtype = t->dtype,
+                          .rows = part_rows(t),
+                          .cols = part_cols(t),
+                          .w = *m,
+                          .row0 = row0,
+                          .interleave = interleave};
+    cuda_pack(dev->rt, &a);
+    rt_mark(dev->rt, 0);
+    rt_wait(dev->rt, 0, NULL);
+    rt_free(dev->rt, raw);
+    return true;
+}
+
+// Norms and embedding tables stay as they are.
+static bool load_table(struct device *dev, struct weight *w, const struct tensor *t, size_t *bytes) {
+    *bytes = (size_t)part_rows(t) * dtype_row_bytes(t->dtype, part_cols(t));
+    w->dtype = t->dtype;
+    w->table = rt_alloc(dev->rt, *bytes);
+    if (!w->table)
+        return false;
+    rt_upload_now(dev->rt, w->table, t->data, *bytes);
+    dev->weight_bytes += *bytes;
+    return true;
+}
+
+static bool load_gate_up(struct device *dev, struct weight *w, const struct weight_desc *desc,
+                         size_t *bytes) {
+    const struct tensor *gate = &desc->part[0];
+    w->interleaved = true;
+    w->num_matrices = 1;
+    w->rows[0] = part_rows(gate);
+    return matrix_alloc(dev, &w->matrix[0], gate->dtype, 2 * round_up(part_rows(gate), 8), part_cols(gate),
+                        bytes) &&
+           pack(dev, &w->matrix[0], gate, 0, 1) && pack(dev, &w->matrix[0], &desc->part[1], 0, 2);
+}
+
+static bool load_parts(struct device *dev, struct weight *w, const struct weight_desc *desc, size_t *bytes) {
+    int column = 0;
+    for (int i = 0, end; i < 3 && desc->part[i].data; i = end) {
+        int m = w->num_matrices++, rows = 0;
+        for (end = i; end < 3 && desc->part[end].data && desc->part[end].dtype == desc->part[i].dtype; end++)
+            rows += part_rows(&desc->part[end]);
+        w->column[m] = column;
+        w->rows[m] = rows;
+        column += rows;
+        if (!matrix_alloc(dev, &w->matrix[m], desc->part[i].dtype, rows, part_cols(&desc->part[i]), bytes))
+            return false;
+        for (int p = i, row = 0; p < end; row += part_rows(&desc->part[p++]))
+            if (!pack(dev, &w->matrix[m], &desc->part[p], row, 0))
+                return false;
+    }
+    return true;
+}
+
+static bool load_bias(struct device *dev, struct weight *w, const struct weight_desc *desc, size_t *bytes) {
+    size_t column = 0, all = 0;
+    for (int i = 0; i < 3 && desc->part[i].data; i++)
+        all += (size_t)part_rows(&desc->part[i]);
+    if (!desc->bias[0].data && !desc->bias[1].data && !desc->bias[2].data)
+        return true;
+    *bytes = all * sizeof(float);
+    w->bias = rt_alloc(dev->rt, *bytes); // parts without a bias keep its zeros
+    if (!w->bias)
+        return false;
+    for (int i = 0; i < 3 && desc->part[i].data; i++) {
+        size_t n = (size_t)part_rows(&desc->part[i]);
+        if (desc->bias[i].data)
+            rt_upload_now(dev->rt, w->bias + column, desc->bias[i].data, n * sizeof(float));
+        column += n;
+    }
+    return true;
+}
+
+// Notes what inputs of the role must look like.
+static void note_forms(struct device *dev, const struct weight *w) {
+    int input = w->role == WEIGHT_ATTN_OUT ? 1 : w->role == WEIGHT_DOWN ? 2 : 0;
+    for (int i = 0; i < w->num_matrices; i++) {
+        const struct cuda_matrix *m = &w->matrix[i];
+        size_t all = (size_t)m->rows * (size_t)m->cols;
+        dev->formats |= 1u << m->format;
+        dev->forms[input] |= 1u << cuda_form_of(m->format);
+        if (m->format > FORMAT_F16 && w->role != WEIGHT_HEAD && all > dev->largest_quantised)
+            dev->largest_quantised = all;
+    }
+}
+
+struct weight *cuda_weight_load(struct device *dev, const struct weight_desc *desc, struct err *err) {
+    if (!weight_check(&dev->model, desc, err))
+        return NULL;
+    struct weight *w = calloc(1, sizeof *w);
+    if (!w) {
+        err_set(err, STATUS_NOMEM, "out of memory");
+        return NULL;
+    }
+    w->role = desc->role;
+    size_t bytes = 0;
+    bool ok;
+    if (desc->role == WEIGHT_NORM || desc->role == WEIGHT_EMBED)
+        ok = load_table(dev, w, &desc->part[0], &bytes);
+    else if (desc->role == WEIGHT_GATE_UP && desc->part[0].dtype == desc->part[1].dtype)
+        ok = load_gate_up(dev, w, desc, &bytes);
+    else
+        ok = load_parts(dev, w, desc, &bytes);
+    if (!ok || !load_bias(dev, w, desc, &bytes))
+        return no_memory(dev, w, bytes, err);
+    note_forms(dev, w);
+    w->next = dev->weights;
+    dev->weights = w;
+    return w;
+}

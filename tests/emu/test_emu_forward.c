@@ -1,0 +1,373 @@
+// The whole backend on the emulated runtime: steps of random models against kernels/ref, through every path
+// that the host takes (fast and general attention, the library's products, split formats, recorded steps,
+// run-ahead, exact mode), and what happens when the device fails or is too small.
+#include "harness.h"
+
+#include "backend_cuda.h"
+#include "fixture.h"
+#include "request.h"
+#include "rt.h"
+
+static struct instance *open_instance(const struct fixture *f, const struct backend_ops *ops, int block_size,
+                                      enum dtype kv, int tokens, int context, int seqs) {
+    return instance_open(f, (struct setup){ops, NULL, 1, block_size, kv}, tokens, context, seqs);
+}
+
+// How far results of a step may be apart, and that they draw the same where it is clear. Failed rows agree.
+static void compare(const struct instance *in, const struct step_out *got, const struct step_out *want,
+                    int rows, double bound, const char *what) {
+    int V = in->model.config.vocab;
+    for (int r = 0; r < rows; r++) {
+        const float *a = got->logits + (size_t)r * (size_t)V, *b = want->logits + (size_t)r * (size_t)V;
+        double far = distance(a, b, (size_t)V);
+        if (!(far < bound))
+            fail_msg("%s: row %d of %d is %g apart", what, r, rows, far);
+        float first = -INFINITY, second = -INFINITY;
+        for (int v = 0; v < V; v++) {
+            second = b[v] > first ? first : fmaxf(second, b[v]);
+            first = fmaxf(first, b[v]);
+        }
+        assert_int_equal(got->failed[r], want->failed[r]);
+        if (first - second > 0.1f)
+            assert_int_equal(got->ids[r], want->ids[r]);
+    }
+}
+
+struct plan_of {
+    int n;
+    struct piece pieces[5];
+};
+
+// Steps that prefill in chunks, decode, and mix; positions follow on from each other.
+static const struct plan_of plans[] = {
+    {2, {{0, 0, 9, true}, {1, 0, 30, false}}},
+    {3, {{0, 9, 1, false}, {1, 30, 5, true}, {2, 0, 17, false}}},
+    {3, {{0, 10, 1, false}, {1, 35, 1, false}, {2, 17, 1, false}}},
+    {3, {{0, 11, 1, false}, {1, 36, 1, false}, {2, 18, 14, true}}},
+    {3, {{2, 32, 1, false}, {0, 12, 1, false}, {1, 37, 1, false}}},
+};
+enum { NUM_PLANS = sizeof plans / sizeof plans[0] };
+
+static int num_rows(const struct plan_of *p) {
+    int n = 0;
+    for (int i = 0; i < p->n; i++)
+        n += p->pieces[i].rows ? p->pieces[i].count : 1;
+    return n;
+}
+
+static void check_fixture(const struct fixture *f, int block_size, enum dtype kv, double bound,
+                          const char *what) {
+    struct instance *ref = open_instance(f, &backend_ref, block_size, kv, 64, 64, 3);
+    struct instance *cuda = open_instance(f, &backend_cuda, block_size, kv, 64, 64, 3);
+    assert_non_null(cuda);
+    for (int i = 0; i < NUM_PLANS; i++) {
+        rt_test_order(i % 3);
+        struct step_out want = run_pieces(ref, plans[i].pieces, plans[i].n);
+        struct step_out got = run_pieces(cuda, plans[i].pieces, plans[i].n);
+        compare(cuda, &got, &want, num_rows(&plans[i]), bound, what);
+    }
+    // what the cache holds, in the canonical order, and back
+    size_t bytes = cuda->ops->kv_block_bytes(cuda->dev);
+    assert_int_equal(bytes, ref->ops->kv_block_bytes(ref->dev));
+    char *a = must_calloc(1, bytes), *b = must_calloc(1, bytes);
+    int32_t block = block_of(cuda, 0, 0);
+    cuda->ops->kv_export(cuda->dev, block, a);
+    ref->ops->kv_export(ref->dev, block, b);
+    size_t n = bytes / dtype_row_bytes(kv, 1);
+    double far = 0, norm = 0;
+    for (size_t i = 0; i < n; i++) {
+        double x = (double)ref_fetch(a + i * dtype_row_bytes(kv, 1), kv),
+               y = (double)ref_fetch(b + i * dtype_row_bytes(kv, 1), kv);
+        far += (x - y) * (x - y);
+        norm += y * y;
+    }
+    assert_true(norm > 0 && sqrt(far / norm) < 2e-2);
+    cuda->ops->kv_import(cuda->dev, block, b);
+    cuda->ops->kv_export(cuda->dev, block, a);
+    assert_memory_equal(a, b, bytes);
+    free(a), free(b);
+    instance_close(ref);
+    instance_close(cuda);
+}
+
+static void test_types(void **state) {
+    (void)state;
+    // every type of weight; head size 8 goes through the general attention
+    static const enum dtype types[] = {DTYPE_F32,  DTYPE_F16,  DTYPE_BF16, DTYPE_Q8_0,
+                                       DTYPE_Q4_0, DTYPE_Q4_K, DTYPE_Q5_K, DTYPE_Q6_K};
+    for (int i = 0; i < 8; i++) {
+        int wide = dtype_block(types[i]) == 256 ? 256 : 64;
+        struct shape s = {2,   wide, wide / 8, wide / 16,  8,         dtype_block(types[i]) == 256 ? 256 : 96,
+                          211, 0,    i % 2,    i % 3 == 0, i % 2 == 0};
+        struct fixture *f = fixture_make(&s, types[i]);
+        check_fixture(f, 16, types[i] == DTYPE_F32 ? DTYPE_F32 : DTYPE_F16,
+                      types[i] == DTYPE_F32 ? 2e-5 : 2e-2, dtype_name(types[i]));
+        fixture_free(f);
+    }
+}
+
+static void test_attention_paths(void **state) {
+    (void)state;
+    static const struct {
+        struct shape s;
+        int block_size;
+        enum dtype kv;
+    } cases[] = {
+        {{2, 64, 2, 1, 64, 44, 97, 0, true, true, false}, 16, DTYPE_BF16},    // decode_small, 2 heads
+        {{1, 128, 1, 1, 128, 52, 97, 0, false, false, true}, 32, DTYPE_F16},  // decode_small, 1 head
+        {{2, 96, 6, 1, 64, 40, 97, 0, false, true, false}, 16, DTYPE_F16},    // decode_large
+        {{2, 64, 4, 1, 128, 48, 97, 21, true, false, false}, 16, DTYPE_BF16}, // a window
+        {{2, 60, 3, 3, 20, 44, 97, 13, false, true, false}, 5, DTYPE_F32},    // nothing fits
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct fixture *f = fixture_make(&cases[i].s, DTYPE_BF16);
+        check_fixture(f, cases[i].block_size, cases[i].kv, 3e-2, "attention");
+        fixture_free(f);
+    }
+}
+
+// Parts of one weight in different types, as Q4_K_M has them: no product fuses gate and up.
+static void test_mixed_types(void **state) {
+    (void)state;
+    struct shape s = {1, 256, 4, 2, 64, 256, 131, 0, false, true, false};
+    struct fixture *f = fixture_make(&s, DTYPE_Q4_K);
+    for (int i = 0; i < f->num_weights; i++) {
+        struct weight_desc *w = &f->weights[i];
+        int last = w->role == WEIGHT_QKV ? 2 : w->role == WEIGHT_GATE_UP ? 1 : -1;
+        if (last < 0)
+            continue;
+        enum dtype type = w->role == WEIGHT_QKV ? DTYPE_Q6_K : DTYPE_F16;
+        int rows = (int)w->part[last].shape[0];
+        free((void *)(uintptr_t)w->part[last].data);
+        w->part[last] = random_tensor(type, rows, 256, 0.1f);
+    }
+    check_fixture(f, 16, DTYPE_F16, 2e-2, "mixed");
+    fixture_free(f);
+}
+
+// More than 64 rows: the library's products, with quantised weights as bf16.
+static void test_many_rows(void **state) {
+    (void)state;
+    static const enum dtype types[] = {DTYPE_BF16, DTYPE_F16, DTYPE_Q8_0, DTYPE_Q4_K, DTYPE_F32};
+    for (int i = 0; i < 5; i++) {
+        struct shape s = {1, 256, 4, 2, 64, 256, 67, 0, false, true, false};
+        struct fixture *f = fixture_make(&s, types[i]);
+        struct instance *ref = open_instance(f, &backend_ref, 16, DTYPE_F16, 100, 128, 2);
+        struct instance *cuda = open_instance(f, &backend_cuda, 16, DTYPE_F16, 100, 128, 2);
+        struct piece pieces[] = {{0, 0, 70, false}, {1, 0, 25, true}};
+        struct step_out want = run_pieces(ref, pieces, 2), got = run_pieces(cuda, pieces, 2);
+        compare(cuda, &got, &want, 26, 2e-2, dtype_name(types[i]));
+        instance_close(ref);
+        instance_close(cuda);
+        fixture_free(f);
+    }
+}
+
+// ---- steps that are recorded
+
+// Without logits: else nothing is recorded.
+static struct instance *open_graphs(const struct fixture *f, int tokens, int context, int seqs) {
+    struct setup s = {&backend_cuda, NULL, 1, 16, DTYPE_F16};
+    struct instance *in = instance_open_as(f, s, INSTANCE_NO_LOGITS, tokens, context, seqs);
+    assert_non_null(in);
+    return in;
+}
+
+// Greedy decoding of `seqs` sequences, each step's tokens fed on the device (ids -1-r) or by the host.
+static int decode(struct instance *in, int seqs, int steps, bool on_device, int32_t *ids, float *logprobs) {
+    int replayed = 0;
+    struct piece pieces[8];
+    struct step_out out;
+    for (int t = 0; t < steps; t++) {
+        for (int s = 0; s < seqs; s++)
+            pieces[s] = (struct piece){s, t == 0 ? 0 : 4 + s + t - 1, t == 0 ? 4 + s : 1, false};
+        struct batch *b = batch_make(in, pieces, seqs);
+        for (int s = 0; t > 0 && s < seqs; s++)
+            b->ids[s] = on_device ? -1 - s : ids[(t - 1) * seqs + s];
+        for (int s = 0; s < seqs; s++) { // some draw, some have edits, some masks
+            b->rows[s].temperature = s == 1 ? 0.8f : 0;
+            b->rows[s].seed = 99;
+            b->rows[s].index = t;
+            b->rows[s].top_k = s == 1 ? 20 : 0;
+        }
+        static struct logit_edit edits[2] = {{5, 1, 0.5f}, {5, 1.2f, -0.1f}};
+        b->step.edits = edits;
+        b->step.num_edits = 2;
+        if (seqs > 2 && t >= 6) {
+            b->rows[2].edit_start = 0;
+            b->rows[2].edit_end = 2;
+        }
+        replayed += forward(in, &b->step);
+        assert_int_equal(in->ops->sync(in->dev, &out, NULL), STATUS_OK);
+        for (int s = 0; s < seqs; s++) {
+            assert_int_equal(out.failed[s], 0);
+            ids[t * seqs + s] = out.ids[s];
+            logprobs[t * seqs + s] = out.logprob[s];
+        }
+        free(b);
+    }
+    return replayed;
+}
+
+static void test_graphs(void **state) {
+    (void)state;
+    enum { STEPS = 14, SEQS = 3 };
+    static const struct shape shapes[] = {
+        {2, 64, 2, 1, 64, 44, 97, 0, false, false, false}, // fast attention
+        {2, 64, 4, 2, 16, 44, 97, 9, false, false, true},  // general attention, a window
+    };
+    for (int i = 0; i < 2; i++) {
+        struct fixture *f = fixture_make(&shapes[i], DTYPE_BF16);
+        int32_t plain[STEPS * SEQS], ids[STEPS * SEQS];
+        float plain_logprobs[STEPS * SEQS], logprobs[STEPS * SEQS];
+        setenv("QUIRE_CUDA_GRAPHS", "0", 1);
+        struct instance *in = open_graphs(f, 64, 64, SEQS);
+        assert_int_equal(decode(in, SEQS, STEPS, false, plain, plain_logprobs), 0);
+        instance_close(in);
+        unsetenv("QUIRE_CUDA_GRAPHS");
+        for (int on_device = 0; on_device < 2; on_device++) {
+            in = open_graphs(f, 64, 64, SEQS);
+            int replayed = decode(in, SEQS, STEPS, on_device, ids, logprobs);
+            instance_close(in);
+            assert_true(replayed >= 6);
+            assert_memory_equal(ids, plain,
+                                sizeof ids); // padded to 4 rows, recorded, replayed: the same bits
+            assert_memory_equal(logprobs, plain_logprobs, sizeof logprobs);
+        }
+        fixture_free(f);
+    }
+}
+
+// ---- two steps at a time
+
+static void test_run_ahead(void **state) {
+    (void)state;
+    enum { STEPS = 8 };
+    struct shape s = {1, 64, 2, 1, 64, 44, 97, 0, false, false, false};
+    struct fixture *f = fixture_make(&s, DTYPE_BF16);
+    struct instance *in = open_graphs(f, 64, 64, 1), *ahead = open_graphs(f, 64, 64, 1);
+    int32_t want[STEPS];
+    float logprobs[STEPS];
+    decode(in, 1, STEPS, false, want, logprobs);
+    struct batch *batches[STEPS];
+    struct step_out out;
+    for (int t = 0; t <= STEPS; t++) { // step t is queued before the host has read step t - 1
+        if (t < STEPS) {
+            struct piece p = {0, t == 0 ? 0 : 4 + t - 1, t == 0 ? 4 : 1, false};
+            batches[t] = batch_make(ahead, &p, 1);
+            batches[t]->ids[0] = t == 0 ? batches[t]->ids[0] : -1;
+            batches[t]->rows[0].index = t;
+            forward(ahead, &batches[t]->step);
+        }
+        if (t > 0) {
+            assert_int_equal(ahead->ops->sync(ahead->dev, &out, NULL), STATUS_OK);
+            assert_int_equal(out.ids[0], want[t - 1]);
+            free(batches[t - 1]);
+        }
+    }
+    instance_close(in);
+    instance_close(ahead);
+    fixture_free(f);
+}
+
+// ---- exact mode: a prompt's logits have the same bits however it is cut, and decoded rows those of
+// prefilled ones
+
+static void test_exact(void **state) {
+    (void)state;
+    struct shape s = {2, 64, 4, 2, 64, 44, 97, 0, true, true, false};
+    struct fixture *f = fixture_make(&s, DTYPE_BF16);
+    enum { N = 90 };
+    static const int cuts[] = {N, 37, 16, 1};
+    float *first = NULL;
+    for (int c = 0; c < 4; c++) {
+        struct setup setup = {&backend_cuda, NULL, 1, 16, DTYPE_BF16};
+        struct instance *in = instance_open_as(f, setup, INSTANCE_EXACT, N, N, 1);
+        float *logits = must_calloc(N * 97, sizeof *logits);
+        for (int at = 0; at < N; at += cuts[c]) {
+            int count = N - at < cuts[c] ? N - at : cuts[c];
+            struct piece p = {0, at, count, true};
+            struct step_out out = run_pieces(in, &p, 1);
+            memcpy(logits + at * 97, out.logits, (size_t)count * 97 * sizeof *logits);
+        }
+        if (first) {
+            assert_memory_equal(first, logits, N * 97 * sizeof *logits);
+            free(logits);
+        } else {
+            first = logits;
+        }
+        instance_close(in);
+    }
+    free(first);
+    fixture_free(f);
+}
+
+// ---- failure
+
+static void test_too_small(void **state) {
+    (void)state;
+    struct shape s = {1, 64, 2, 1, 64, 44, 97, 0, false, false, false};
+    struct fixture *f = fixture_make(&s, DTYPE_BF16);
+    struct err err = {0};
+    struct device_config config = {.model = &f->config, .kv_dtype = DTYPE_F16, .block_size = 16, .world = 1};
+    setenv("QUIRE_EMULATED_MEMORY", "4000", 1);
+    struct device *dev = backend_cuda.open(NULL, &config, &err);
+    assert_non_null(dev);
+    assert_null(backend_cuda.weight_load(dev, &f->weights[0], &err));
+    assert_int_equal(err.code, STATUS_NOMEM);
+    assert_non_null(strstr(err.msg, "no device memory for a weight"));
+    backend_cuda.close(dev);
+    // weights fit, the cache does not
+    err = (struct err){0};
+    setenv("QUIRE_EMULATED_MEMORY", "4000000", 1);
+    dev = backend_cuda.open(NULL, &config, &err);
+    for (int i = 0; i < f->num_weights; i++)
+        assert_non_null(backend_cuda.weight_load(dev, &f->weights[i], &err));
+    struct step_limits limits = {
+        .max_tokens = 8, .max_seqs = 1, .max_rows = 8, .max_context = 64, .num_blocks = 1 << 20};
+    struct workspace ws;
+    assert_int_equal(backend_cuda.reserve(dev, &limits, &ws, &err), STATUS_NOMEM);
+    assert_non_null(strstr(err.msg, "--gpu-memory-utilization"));
+    backend_cuda.close(dev);
+    unsetenv("QUIRE_EMULATED_MEMORY");
+    fixture_free(f);
+}
+
+// A failed device says so at every sync, and nothing runs any more.
+static void test_sticky_failure(void **state) {
+    (void)state;
+    struct shape s = {1, 64, 2, 1, 64, 44, 97, 0, false, false, false};
+    struct fixture *f = fixture_make(&s, DTYPE_BF16);
+    struct instance *in = open_graphs(f, 8, 32, 1);
+    struct piece p = {0, 0, 3, false};
+    struct batch *b = batch_make(in, &p, 1);
+    struct step_out out;
+    struct err err = {0};
+    forward(in, &b->step);
+    assert_int_equal(in->ops->sync(in->dev, &out, &err), STATUS_OK);
+    setenv("QUIRE_EMULATED_FAULT", "1", 1); // the next launch fails
+    forward(in, &b->step);
+    unsetenv("QUIRE_EMULATED_FAULT");
+    assert_int_equal(in->ops->sync(in->dev, &out, &err), STATUS_DEVICE);
+    assert_non_null(strstr(err.msg, "asked to fail"));
+    for (int i = 0; i < 3; i++) {
+        err = (struct err){0};
+        forward(in, &b->step);
+        assert_int_equal(in->ops->sync(in->dev, &out, &err), STATUS_DEVICE);
+        assert_non_null(strstr(err.msg, "asked to fail"));
+    }
+    free(b);
+    instance_close(in);
+    fixture_free(f);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_types),          cmocka_unit_test(test_attention_paths),
+        cmocka_unit_test(test_mixed_types),    cmocka_unit_test(test_many_rows),
+        cmocka_unit_test(test_graphs),         cmocka_unit_test(test_run_ahead),
+        cmocka_unit_test(test_exact),          cmocka_unit_test(test_too_small),
+        cmocka_unit_test(test_sticky_failure),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,165 @@
+// A trained model through the emulated CUDA backend, teacher-forced: at every position the top token is that
+// of kernels/ref wherever ref's is clear (a margin over 0.1), in chunks and token by token. And small files
+// as the tools make them, of other architectures and mixtures of types.
+#include "harness.h"
+
+#include "backend_cuda.h"
+#include "fixture.h"
+#include "forward.h"
+#include "gguf.h"
+#include "model_config.h"
+#include "tokenizer_gguf.h"
+#include "weights.h"
+
+enum { MAX_TOKENS = 96 };
+
+struct loaded {
+    struct instance in;
+    struct gguf *gguf;
+};
+
+static void load(struct loaded *l, const char *path, const struct backend_ops *ops, enum dtype kv) {
+    struct err err = {0};
+    memset(l, 0, sizeof *l);
+    if (!(l->gguf = gguf_open(path, &err)) ||
+        model_config_read(l->gguf, &l->in.model.config, &err) != STATUS_OK)
+        fail_msg("%s", err.msg);
+    struct device_config config = {
+        .model = &l->in.model.config, .num_threads = 1, .kv_dtype = kv, .block_size = 16, .world = 1};
+    l->in.ops = ops;
+    l->in.block_size = 16;
+    l->in.dev = ops->open(NULL, &config, &err);
+    if (!l->in.dev ||
+        weights_load(&l->in.model, l->gguf, DTYPE_COUNT, ops, l->in.dev, NULL, NULL, &err) != STATUS_OK)
+        fail_msg("%s", err.msg);
+    l->in.limits = (struct step_limits){.max_tokens = MAX_TOKENS,
+                                        .max_seqs = 1,
+                                        .max_rows = MAX_TOKENS,
+                                        .max_context = 128,
+                                        .num_blocks = 8,
+                                        .keep_logits = true};
+    if (ops->reserve(l->in.dev, &l->in.limits, &l->in.ws, &err) != STATUS_OK)
+        fail_msg("%s", err.msg);
+}
+
+static void unload(struct loaded *l) {
+    weights_free(&l->in.model);
+    l->in.ops->close(l->in.dev);
+    gguf_close(l->gguf);
+}
+
+// Tokens [start, start + count) as one step; logits of every row.
+static void step(struct loaded *l, const int32_t *tokens, int start, int count, float *logits) {
+    int V = l->in.model.config.vocab;
+    struct piece p = {0, start, count, true};
+    struct batch *b = batch_make(&l->in, &p, 1);
+    struct step_out out;
+    struct err err = {0};
+    memcpy(b->ids, tokens + start, sizeof *tokens * (size_t)count);
+    model_forward(l->in.ops, l->in.dev, &l->in.model, &l->in.ws, &b->step);
+    if (l->in.ops->sync(l->in.dev, &out, &err) != STATUS_OK)
+        fail_msg("%s", err.msg);
+    memcpy(logits + (size_t)start * (size_t)V, out.logits, (size_t)count * (size_t)V * sizeof *logits);
+    free(b);
+}
+
+static void check(const char *path, enum dtype kv, const int32_t *tokens, int n, int chunk, int least,
+                  double bound) {
+    struct loaded ref, cuda;
+    load(&ref, path, &backend_ref, kv);
+    load(&cuda, path, &backend_cuda, kv);
+    int V = ref.in.model.config.vocab, clear = 0;
+    float *want = must_calloc((size_t)(n * V), sizeof *want),
+          *got = must_calloc((size_t)(n * V), sizeof *got);
+    step(&ref, tokens, 0, n, want);
+    for (int at = 0; at < n; at += chunk)
+        step(&cuda, tokens, at, n - at < chunk ? n - at : chunk, got);
+    for (int r = 0; r < n; r++) {
+        const float *a = want + r * V, *b = got + r * V;
+        int best = 0, mine = 0;
+        float second = -INFINITY;
+        for (int v = 1; v < V; v++) {
+            best = a[v] > a[best] ? v : best;
+            mine = b[v] > b[mine] ? v : mine;
+        }
+        for (int v = 0; v < V; v++)
+            second = v != best && a[v] > second ? a[v] : second;
+        if (!(distance(b, a, (size_t)V) < bound))
+            fail_msg("%s: position %d is %g apart", path, r, distance(b, a, (size_t)V));
+        if (a[best] - second <= 0.1f)
+            continue;
+        clear++;
+        if (mine != best)
+            fail_msg("%s: position %d: token %d, not %d (margin %g)", path, r, mine, best,
+                     (double)(a[best] - second));
+    }
+    printf("  %d of %d positions were clear\n", clear, n);
+    assert_true(clear >= least);
+    free(want), free(got);
+    unload(&ref);
+    unload(&cuda);
+}
+
+static void test_stories(void **state) {
+    (void)state;
+    const char *path = test_data("models/stories260K/stories260K.gguf");
+    if (!path) {
+        skip();
+        return;
+    }
+    char name[4096];
+    snprintf(name, sizeof name, "%s", path);
+    struct err err = {0};
+    struct gguf *g = gguf_open(name, &err);
+    struct tokenizer *t = tokenizer_from_gguf(g, &err);
+    assert_non_null(t);
+    static const char text[] =
+        "Once upon a time, there was a little girl named Lily. She loved to play outside in the "
+        "park. One day, she saw a big, red ball.";
+    struct token_buf ids = {0};
+    assert_int_equal(tokenizer_encode(t, text, sizeof text - 1, TOKENIZE_ADD_SPECIAL, &ids), STATUS_OK);
+    const int32_t *tokens = ids.ids;
+    int n = ids.len < MAX_TOKENS ? (int)ids.len : MAX_TOKENS;
+    assert_true(n > 40);
+    check(name, DTYPE_F32, tokens, n, n, n / 2, 1e-4);
+    check(name, DTYPE_F32, tokens, 24, 1, 10, 1e-4);
+    check(name, DTYPE_F16, tokens, n, 16, n / 2, 1e-2);
+    token_buf_free(&ids);
+    tokenizer_free(t);
+    gguf_close(g);
+}
+
+static void test_made_files(void **state) {
+    (void)state;
+    static const struct {
+        const char *arguments;
+        double bound;
+    } files[] = {
+        {"--type bf16 --layers 2 --hidden 128 --heads 2 --kv-heads 1 --ffn 96 --vocab 512", 2e-2},
+        {"--type q4_k_m --layers 2 --hidden 256 --heads 4 --kv-heads 2 --ffn 256 --vocab 512", 2e-2},
+        {"--arch qwen2 --type q8_0 --layers 2 --hidden 128 --heads 2 --kv-heads 1 --ffn 96 --vocab 512",
+         2e-2},
+        {"--arch qwen3 --type f16 --layers 2 --hidden 128 --heads 2 --kv-heads 1 --ffn 96 --vocab 512", 2e-2},
+    };
+    for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
+        char path[512], command[1200];
+        snprintf(path, sizeof path, "%s/emu_%zu.gguf", QUIRE_BINARY_DIR, i);
+        snprintf(command, sizeof command, "python3 %s/tests/tools/make_gguf.py %s %s", QUIRE_SOURCE_DIR, path,
+                 files[i].arguments);
+        if (system(command) != 0)
+            fail_msg("%s", command);
+        int32_t tokens[40];
+        for (int t = 0; t < 40; t++)
+            tokens[t] = (t * 53 + 7) % 512;
+        check(path, DTYPE_F16, tokens, 40, 19, 5, files[i].bound);
+        remove(path);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_stories),
+        cmocka_unit_test(test_made_files),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,5 +1,6 @@
 #include "engine.h"
 
+#include "backend_load.h"
 #include "batch.h"
 #include "forward.h"
 #include "gguf.h"
@@ -47,19 +48,6 @@ static void host_log(int level, const char *text) { log_msg((enum log_level)leve
 
 static const struct backend_host host = {.log = host_log};
 
-static enum status find_backend(const char *name, const struct backend_ops **ops, struct err *err) {
-    if (!name || strcmp(name, "auto") == 0 || strcmp(name, "cpu") == 0) {
-        *ops = &backend_cpu;
-    } else if (strcmp(name, "ref") == 0) {
-        *ops = &backend_ref;
-    } else if (strcmp(name, "cuda") == 0) {
-        return err_set(err, STATUS_INVALID, "device 'cuda': this build has no CUDA module; use --device cpu");
-    } else {
-        return err_set(err, STATUS_INVALID, "unknown device '%s'; known: auto, cpu, ref", name);
-    }
-    return STATUS_OK;
-}
-
 // auto: with F32 weights nothing is rounded; else f16, which halves the bytes and keeps 11 bits.
 static enum status find_kv_dtype(const char *name, enum dtype weights, enum dtype *dtype, struct err *err) {
     if (!name || strcmp(name, "auto") == 0)
@@ -93,9 +81,27 @@ static enum status find_dtype(const char *name, enum dtype *dtype, struct err *e
 
 static int64_t min64(int64_t a, int64_t b) { return a < b ? a : b; }
 
+// Bytes that the cache may take where the user names none.
+static uint64_t cache_room(const struct device_info *memory, double utilization) {
+    if (memory->memory_total == 0)
+        return memory->memory_free / 4;
+    double share = utilization > 0 ? utilization : 0.9;
+    uint64_t used = memory->memory_total - memory->memory_free;
+    uint64_t may = (uint64_t)((double)memory->memory_total * share);
+    uint64_t room = may > used ? may - used : 0;
+    log_msg(LOG_INFO,
+            "device memory: %llu MiB, %llu in use, weights %llu; --gpu-memory-utilization %.2f leaves %llu "
+            "for the "
+            "KV cache",
+            (unsigned long long)(memory->memory_total >> 20), (unsigned long long)(used >> 20),
+            (unsigned long long)(memory->weight_bytes >> 20), share, (unsigned long long)(room >> 20));
+    return room;
+}
+
 // Decides how many blocks the cache has and how long a request may be. Without a wish of the user: enough for
-// every sequence at full length, but at most a quarter of what memory is free. A request that is longer than
-// the whole cache could never run, so the length is lowered to the cache.
+// every sequence at full length, but at most a quarter of what memory is free, or on a device with memory of
+// its own what --gpu-memory-utilization leaves beside the weights. A request that is longer than the whole
+// cache could never run, so the length is lowered to the cache.
 static enum status size_cache(struct engine *e, const struct engine_config *c, struct err *err) {
     struct engine_info *info = &e->info;
     int64_t per_block = (int64_t)e->ops->kv_block_bytes(e->dev);
@@ -108,7 +114,7 @@ static enum status size_cache(struct engine *e, const struct engine_config *c, s
     } else if (c->kv_cache_bytes > 0) {
         blocks = c->kv_cache_bytes / per_block;
     } else {
-        blocks = min64(wanted, (int64_t)(memory.memory_free / 4) / per_block);
+        blocks = min64(wanted, (int64_t)cache_room(&memory, c->gpu_memory_utilization) / per_block);
     }
     if (blocks > 0 && (uint64_t)blocks > memory.memory_free / (uint64_t)per_block)
         return err_set(
@@ -117,10 +123,10 @@ static enum status size_cache(struct engine *e, const struct engine_config *c, s
             "--num-kv-blocks or --kv-cache-memory",
             (long long)blocks, (long long)per_block, (long long)(memory.memory_free >> 20));
     if (blocks < 1)
-        return err_set(
-            err, STATUS_INVALID,
-            "the KV cache has no room for one block of %d tokens (%lld bytes); raise --kv-cache-memory",
-            c->block_size, (long long)per_block);
+        return err_set(err, STATUS_INVALID,
+                       "the KV cache has no room for one block of %d tokens (%lld bytes); raise %s",
+                       c->block_size, (long long)per_block,
+                       memory.memory_total > 0 ? "--gpu-memory-utilization" : "--kv-cache-memory");
     blocks = min64(blocks, INT32_MAX / (c->block_size > 4 ? c->block_size : 4));
     info->num_blocks = (int)blocks;
     info->kv_bytes = (uint64_t)(blocks * per_block);
@@ -155,6 +161,19 @@ static enum status check_sizes(struct engine *e, const struct engine_config *c, 
     return STATUS_OK;
 }
 
+// CUDA where a module and a driver are at hand and a device works; else the CPU. Who has both expects CUDA:
+// that it does not work is worth a warning.
+static void choose_device(struct engine *e, const struct device_config *config) {
+    struct err why = {0};
+    if (backend_cuda_at_hand() && backend_find("cuda", &e->ops, &why) == STATUS_OK)
+        e->dev = e->ops->open(&host, config, &why);
+    if (e->dev)
+        return;
+    if (why.code != STATUS_OK)
+        log_msg(LOG_WARN, "the model runs on the CPU, as CUDA does not work here: %s", why.msg);
+    e->ops = &backend_cpu;
+}
+
 struct engine *engine_open(const struct engine_config *c, struct err *err) {
     double start = now();
     enum dtype kv_dtype = DTYPE_F32, floats = DTYPE_COUNT;
@@ -164,7 +183,9 @@ struct engine *engine_open(const struct engine_config *c, struct err *err) {
         err_set(err, STATUS_NOMEM, "out of memory");
         return NULL;
     }
-    if (find_backend(c->device, &e->ops, err) != STATUS_OK || find_dtype(c->dtype, &floats, err) != STATUS_OK)
+    bool choose = !c->device || strcmp(c->device, "auto") == 0; // CUDA where there is a device, else CPU
+    if ((!choose && backend_find(c->device, &e->ops, err) != STATUS_OK) ||
+        find_dtype(c->dtype, &floats, err) != STATUS_OK)
         goto fail;
     if (!(e->gguf = gguf_open(c->path, err)))
         goto fail;
@@ -186,12 +207,17 @@ struct engine *engine_open(const struct engine_config *c, struct err *err) {
         .variant = c->variant,
         .kv_dtype = kv_dtype,
         .block_size = c->block_size,
+        .exact = c->exact,
         .world = 1,
     };
     struct err refused = {0};
-    if (!(e->dev = e->ops->open(&host, &dev, &refused))) {
+    if (choose)
+        choose_device(e, &dev);
+    if (!e->dev && !(e->dev = e->ops->open(&host, &dev, &refused))) {
         if (refused.code == STATUS_FORMAT)
             err_set(err, STATUS_FORMAT, "%s: %s", c->path, refused.msg);
+        else if (refused.code == STATUS_DEVICE)
+            err_set(err, STATUS_DEVICE, "device '%s': %s", e->ops->name, refused.msg);
         else
             err_set(err, refused.code, "%s", refused.msg);
         goto fail;

@@ -18,7 +18,7 @@ struct engine;
 
 struct engine_config {
     const char *path;    // .gguf
-    const char *device;  // "auto", "cpu", "ref", "cuda"
+    const char *device;  // "auto" (CUDA where it works, else CPU), "cpu", "ref", "cuda"
     const char *variant; // of the CPU backend; NULL: auto
     int num_threads;     // 0 picks
     // "auto": as the file has them; else "float32", "float16", "bfloat16" (also "float", "half", "f32",
@@ -32,6 +32,8 @@ struct engine_config {
     int max_num_batched_tokens; // T
     int64_t num_kv_blocks;      // 0: from kv_cache_bytes
     int64_t kv_cache_bytes;     // 0: for max_num_seqs * max_model_len, but at most a quarter of free memory
+    double gpu_memory_utilization; // CUDA, in place of the quarter: share of its memory for all; 0: 0.9
+    bool exact;                    // CUDA: prefill, too, gives the same bits whatever the chunks and batch
     bool prefix_caching;
     bool keep_logits;                             // step results carry logits (tests)
     void (*progress)(void *arg, double fraction); // while weights load, or NULL; main thread

@@ -63,8 +63,6 @@ int quire_main(int argc, char **argv) {
             if (config.command == CMD_QUANTIZE)
                 printf("\nTYPE is one of %s.\n", quantize_types());
             rc = 0;
-        } else if (config.device && strcmp(config.device, "cuda") == 0) {
-            complain("--device cuda: this version has no CUDA backend; use cpu");
         } else {
             set_log_level(config.log_level);
             rc = commands[i].run(&config);

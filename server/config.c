@@ -62,6 +62,8 @@ static const struct option options[] = {
      "cache blocks; 0: from --kv-cache-memory"},
     {"kv-cache-memory", 0, RUN, OPT_SIZE, AT(kv_cache_memory), "0", 0, 9e15, "BYTES",
      "cache bytes (K, M, G); 0 picks"},
+    {"gpu-memory-utilization", 0, RUN, OPT_NUM, AT(gpu_memory_utilization), "0.9", 0.01, 1, "X",
+     "CUDA: share of its memory for weights and cache"},
     {"dtype", 0, RUN, OPT_CHOICE, AT(dtype), "auto", 0, 0,
      "auto|float32|float16|bfloat16|float|half|f32|f16|bf16",
      "type of the weights that the file does not hold quantised"},
@@ -81,7 +83,7 @@ static const struct option options[] = {
     {"seed", 0, SERVE | GEN, OPT_SEED, AT(seed), NULL, 0, 0, "N",
      "from which requests without a seed draw theirs"},
     {"exact", 0, RUN, OPT_FLAG, AT(exact), NULL, 0, 0, NULL,
-     "the same bits in every batch (on CPU always so)"},
+     "the same bits in every batch (on CPU always so; CUDA: slower prefill)"},
     {"drain-timeout", 0, SERVE, OPT_NUM, AT(drain_timeout), "30", 0, 86400, "S",
      "seconds that running requests get on SIGTERM"},
     {"watchdog-timeout", 0, SERVE, OPT_NUM, AT(watchdog_timeout), "60", 0.1, 86400, "S",
@@ -113,7 +115,6 @@ static const struct option options[] = {
     {"help", 'h', ALL | HEALTH | QUANT, OPT_FLAG, AT(help), NULL, 0, 0, NULL, "this text"},
     {"tensor-parallel-size", 0, RUN, OPT_LATER, 0, NULL, 0, 0, "1", "not yet: devices that share each layer"},
     {"pipeline-parallel-size", 0, RUN, OPT_LATER, 0, NULL, 0, 0, "1", "not yet: devices in a row"},
-    {"gpu-memory-utilization", 0, RUN, OPT_LATER, 0, NULL, 0, 0, "", "not yet: there is no GPU backend"},
 };
 enum { NUM_OPTIONS = sizeof options / sizeof options[0] };
 

@@ -42,6 +42,7 @@ struct config {
     char *device, *variant, *kv_dtype, *dtype;
     int threads, max_model_len, block_size;
     int64_t num_kv_blocks, kv_cache_memory; // 0: not given
+    double gpu_memory_utilization;
     bool exact;
     // scheduling
     int max_num_seqs, max_num_batched_tokens, max_num_queued_seqs;

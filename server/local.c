@@ -75,6 +75,8 @@ void local_engine_config(const struct config *c, struct engine_config *out) {
         .max_num_batched_tokens = c->max_num_batched_tokens,
         .num_kv_blocks = c->num_kv_blocks,
         .kv_cache_bytes = c->kv_cache_memory,
+        .gpu_memory_utilization = c->gpu_memory_utilization,
+        .exact = c->exact,
         .prefix_caching = c->prefix_caching,
         .progress = local_progress,
     };

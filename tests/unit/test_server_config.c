@@ -105,7 +105,7 @@ static void bad_flags(void **state) {
         {"m --require-key=maybe", "true or false"},
         {"m --tensor-parallel-size 2", "only 1"},
         {"m --pipeline-parallel-size 2", "only 1"},
-        {"m --gpu-memory-utilization 0.9", "not supported"},
+        {"m --gpu-memory-utilization 1.5", "number from"},
         {"m --dtype int8", "auto|float32|float16|bfloat16"},
         {"m --max-num-seqs 64 --max-num-batched-tokens 32", "at least --max-num-seqs"},
         {"m --num-kv-blocks 4 --kv-cache-memory 4M", "not both"},

@@ -1,0 +1,160 @@
+// The module: how it is found and refused, and the engine on a device that is not the CPU (the emulated
+// module, so the whole way through dlopen): scheduler, batches, prefix cache, run-ahead.
+#include "driver.h"
+
+#include <stdlib.h>
+#include <unistd.h>
+
+static const char *stories(void) {
+    static char path[4096];
+    const char *found = test_data("models/stories260K/stories260K.gguf");
+    if (found)
+        snprintf(path, sizeof path, "%s", found);
+    return found ? path : NULL;
+}
+
+static struct engine *try_open(const char *device, const char *module, double utilization, struct err *err) {
+    const char *path = stories();
+    struct engine_config config = {.path = path,
+                                   .device = device,
+                                   .num_threads = 1,
+                                   .block_size = 16,
+                                   .max_num_seqs = 4,
+                                   .max_num_batched_tokens = 32,
+                                   .gpu_memory_utilization = utilization};
+    memset(err, 0, sizeof *err);
+    log_set_level(LOG_ERROR);
+    if (module)
+        setenv("QUIRE_CUDA_MODULE", module, 1);
+    else
+        unsetenv("QUIRE_CUDA_MODULE");
+    struct engine *e = engine_open(&config, err);
+    unsetenv("QUIRE_CUDA_MODULE");
+    return e;
+}
+
+static void refused(const char *module, const char *words) {
+    struct err err;
+    assert_null(try_open("cuda", module, 0, &err));
+    if (err.code != STATUS_DEVICE || !strstr(err.msg, words) || strchr(err.msg, '\n'))
+        fail_msg("%s: code %d: %s", module ? module : "no module", (int)err.code, err.msg);
+}
+
+static void test_refusals(void **state) {
+    (void)state;
+    if (!stories()) {
+        skip();
+        return;
+    }
+    refused("/nonexistent/quire-cuda.so", "names no file");
+    refused(QUIRE_SOURCE_DIR "/LICENSE", "does not load");
+    refused(QUIRE_EMPTY, "no symbol quire_backend_v1");
+    refused(QUIRE_OLD, "another version");
+    refused(QUIRE_BROKEN, "the device is on fire");
+    struct err err;
+    assert_null(try_open("tpu", NULL, 0, &err));
+    assert_int_equal(err.code, STATUS_INVALID);
+#if QUIRE_HAS_MODULE
+    if (access("/dev/nvidiactl", F_OK) != 0) // the real module, and no device: it says what is missing
+        refused(NULL, "NVIDIA");
+#else
+    refused(NULL, "nvcc");
+#endif
+}
+
+// auto: CUDA where it works, the CPU where it does not.
+static void test_auto(void **state) {
+    (void)state;
+    if (!stories()) {
+        skip();
+        return;
+    }
+    static const struct {
+        const char *module, *device;
+    } cases[] = {{QUIRE_EMULATED, "cuda emulated"},
+                 {QUIRE_BROKEN, "cpu "},
+                 {QUIRE_OLD, "cpu "},
+                 {QUIRE_EMPTY, "cpu "}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct err err;
+        struct engine *e = try_open("auto", cases[i].module, 0, &err);
+        if (!e)
+            fail_msg("%s: %s", cases[i].module, err.msg);
+        if (strncmp(engine_info(e)->device, cases[i].device, strlen(cases[i].device)) != 0)
+            fail_msg("%s: device %s", cases[i].module, engine_info(e)->device);
+        engine_close(e);
+    }
+}
+
+// The cache is what the share of the device's memory leaves.
+static void test_utilization(void **state) {
+    (void)state;
+    if (!stories()) {
+        skip();
+        return;
+    }
+    struct err err;
+    setenv("QUIRE_EMULATED_MEMORY", "16000000", 1);
+    struct engine *e = try_open("cuda", QUIRE_EMULATED, 0.1, &err);
+    if (!e)
+        fail_msg("%s", err.msg);
+    int64_t kv = (int64_t)engine_info(e)->kv_bytes, used = (int64_t)engine_info(e)->weight_bytes;
+    assert_in_range(kv, 1600000 - used - 50000, 1600000 - used);
+    engine_close(e);
+    assert_null(try_open("cuda", QUIRE_EMULATED, 0.01, &err)); // less than the weights
+    assert_non_null(strstr(err.msg, "--gpu-memory-utilization"));
+    setenv("QUIRE_EMULATED_MEMORY", "500000", 1);
+    assert_null(try_open("cuda", QUIRE_EMULATED, 0, &err)); // less than the weights, in all
+    assert_non_null(strstr(err.msg, "no device memory for a weight"));
+    unsetenv("QUIRE_EMULATED_MEMORY");
+}
+
+// Requests alone and together, chunked, and with a prefix found again, on the emulated device: the tokens of
+// the CPU.
+static void test_requests(void **state) {
+    (void)state;
+    const char *path = stories();
+    if (!path) {
+        skip();
+        return;
+    }
+    enum { N = 5, OUTPUT = 12 };
+    static const token_id prompt[] = {1,   403, 407, 261, 378, 432, 383, 285, 290,
+                                      410, 269, 347, 293, 271, 344, 409, 261};
+    struct got *want = calloc(N, sizeof *want), *got = calloc(N, sizeof *got);
+    struct driver d;
+    setenv("QUIRE_CUDA_MODULE", QUIRE_EMULATED, 1);
+    for (int run = 0; run < 3; run++) { // the CPU; the device; the device in chunks of 5
+        struct driver_config c = {.path = path,
+                                  .device = run == 0 ? "cpu" : "cuda",
+                                  .num_blocks = 64,
+                                  .max_running = 4,
+                                  .max_step_tokens = run == 2 ? 8 : 64,
+                                  .max_chunk = run == 2 ? 5 : 0};
+        struct got *to = run == 0 ? want : got;
+        memset(to, 0, N * sizeof *to);
+        driver_open(&d, &c);
+        for (int i = 0; i < N; i++)
+            driver_add(&d, prompt, i == 3 ? 17 : 3 + 3 * i, OUTPUT, (struct sampling_params){0});
+        driver_run(&d, to);
+        driver_close(&d);
+        for (int i = 0; run > 0 && i < N; i++) {
+            assert_int_equal(to[i].num, want[i].num);
+            assert_memory_equal(to[i].tokens, want[i].tokens, sizeof want[i].tokens[0] * (size_t)want[i].num);
+            for (int t = 0; t < to[i].num; t++)
+                assert_true(fabsf(to[i].logprob[t] - want[i].logprob[t]) < 1e-3f);
+        }
+    }
+    unsetenv("QUIRE_CUDA_MODULE");
+    free(want), free(got);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_auto),
+        cmocka_unit_test(test_utilization),
+        cmocka_unit_test(test_requests),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

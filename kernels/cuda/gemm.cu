@@ -253,10 +253,13 @@ template <int NT> KD_FN void finish(const struct cuda_gemm &a, const float *red,
     }
 }
 
-// Two blocks a processor, except where 128 registers are too few.
+// Blocks that a processor should hold: two, except where 128 registers are too few.
+template <enum cuda_format F, int NT> constexpr int blocks_wanted() {
+    return (format_traits<F>::has_min || format_traits<F>::nibbles) && NT == 4 ? 1 : 2;
+}
+
 template <enum cuda_format F, int NT>
-__global__ void __launch_bounds__(GEMM_THREADS, format_traits<F>::has_min &&NT == 4 ? 1 : 2)
-    gemm(struct cuda_gemm a) {
+__global__ void __launch_bounds__(GEMM_THREADS, blocks_wanted<F, NT>()) gemm(struct cuda_gemm a) {
     KD_SHARED(float, red); // (SEGMENTS, NT * 8, 16)
     kd_grid_release();
     int lane = kd_lane(), segment = kd_warp(), m0 = (int)blockIdx.x * NT * 8, tile = (int)blockIdx.y;

@@ -1,7 +1,7 @@
 // Weights as the file has them into the order of the lanes that multiply them (README, "Layouts"), once, at
 // load. One thread takes 32 columns of one row: no two threads write the same byte.
+#include "blocks.h"
 #include "common.cuh"
-#include "quants.h"
 
 enum { PACK_THREADS = 128 };
 

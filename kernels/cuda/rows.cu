@@ -1,6 +1,6 @@
 // Kernels over rows: embedding, RMSNorm and change of form, SwiGLU. Bound by memory or by launching.
+#include "blocks.h"
 #include "common.cuh"
-#include "quants.h"
 
 enum { ROW_THREADS = 128 };
 
@@ -55,13 +55,11 @@ __global__ void __launch_bounds__(ROW_THREADS) norm_rows(struct cuda_norm a) {
     float factor = 1;
     if (a.form == FORM_F16) {
         float largest = 0;
-        bool bad = false;
         for (int i = (int)threadIdx.x; i < a.n; i += ROW_THREADS) {
             float v = a.weight ? x[i] * rms * a.weight[i] : x[i];
             largest = fmaxf(largest, fabsf(v));
-            bad |= !(fabsf(v) < INFINITY); // fmaxf() would drop a NaN
         }
-        largest = block_max(bad ? INFINITY : largest, scratch);
+        largest = block_max(largest, scratch); // a NaN stays one under any factor
         // 2^e with largest * 2^e in [2^14, 2^15); rows of zeros, of subnormals and of infinities keep 1
         int e = (int)(kd_float_bits(largest) >> 23) - 127;
         if (e > -110 && e < 128)

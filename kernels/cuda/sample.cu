@@ -343,7 +343,7 @@ KD_FN void best_of(view v, float total, int n, int32_t *ids, float *logprobs, st
     }
 }
 
-__global__ void __launch_bounds__(SAMPLE_THREADS) sample_rows(struct cuda_sample a) {
+__global__ void __launch_bounds__(SAMPLE_THREADS, 1) sample_rows(struct cuda_sample a) {
     KD_SHARED(struct sample_shared, s);
     kd_grid_release();
     kd_grid_wait();

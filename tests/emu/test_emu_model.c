@@ -131,6 +131,10 @@ static void test_stories(void **state) {
 
 static void test_made_files(void **state) {
     (void)state;
+    if (system("python3 -c '' 2>/dev/null") != 0) { // a bare GPU machine
+        skip();
+        return;
+    }
     static const struct {
         const char *arguments;
         double bound;

@@ -256,6 +256,7 @@ __global__ void poison(struct args a) {
     int i = (int)threadIdx.x;
     a.out[i] = s[i];
     __syncthreads();
+    s[128 + i * 4] = 1; // old contents, which must not pass for the copy
     kd_copy16(s + i * 4, a.in, true);
     kd_copy_commit();
     kd_copy16(s + 128 + i * 4, a.in, true);

@@ -1,0 +1,641 @@
+// Measures the CUDA backend against the limits of the device it runs on, and writes one report: OUT.json and
+// OUT.md.
+//
+//   bench_cuda OUT [--tiny] [--note "name: text"]...
+//
+// Limits first, in the same run: read bandwidth (stream.cu) and the rate of a large bf16 product (cuBLASLt).
+// Then every kernel that matters: replayed from a graph of several launches over different memory, so that
+// neither launching nor the cache flatters it. Then whole steps of random weights. --tiny: sizes for the
+// emulator, to see that it runs; its numbers mean nothing.
+#include "backend_cuda.h"
+#include "fixture.h"
+#include "ops.h"
+#include "request.h"
+#include "stream.h"
+
+#include <math.h>
+#include <time.h>
+
+static struct rt *rt;
+static bool tiny;
+static double bandwidth, matrix_rate; // bytes/s, flop/s
+static FILE *json, *md;
+static const char *separator = ""; // between objects of a JSON list
+
+static double now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+static void must_wait(void) {
+    struct err err = {0};
+    rt_mark(rt, 0);
+    if (rt_wait(rt, 0, &err) != STATUS_OK) {
+        fprintf(stderr, "%s\n", err.msg);
+        exit(1);
+    }
+}
+
+static void *device(size_t bytes) {
+    void *p = rt_alloc(rt, bytes);
+    if (!p) {
+        fprintf(stderr, "no device memory for %zu MiB\n", bytes >> 20);
+        exit(1);
+    }
+    return p;
+}
+
+enum { LAUNCHES = 16 };
+
+// Seconds of one launch: the least of several replays of LAUNCHES launches in a graph. fn launches over copy
+// i.
+static double time_kernel(void (*fn)(void *arg, int i), void *arg) {
+    int launches = tiny ? 2 : LAUNCHES, rounds = tiny ? 1 : 20;
+    fn(arg, 0); // asks for shared memory, which a recording cannot
+    must_wait();
+    rt_capture_begin(rt);
+    for (int i = 0; i < launches; i++)
+        fn(arg, i);
+    struct rt_graph *g = rt_capture_end(rt);
+    double best = INFINITY;
+    for (int r = 0; g && r < rounds + 2; r++) { // two to warm up
+        double start = now();
+        rt_graph_launch(rt, g);
+        must_wait();
+        if (r >= 2 || tiny)
+            best = fmin(best, now() - start);
+    }
+    rt_graph_free(rt, g);
+    return best / launches;
+}
+
+static void section(const char *name, const char *columns, const char *rule) {
+    fprintf(md, "\n## %s\n\n%s\n%s\n", name, columns, rule);
+}
+
+// One row of a table, and one object of "kernels".
+static void row(const char *kernel, const char *shape, double seconds, double amount, double limit,
+                const char *unit) {
+    double rate = amount / seconds;
+    fprintf(md, "| %s | %s | %.1f | %.1f %s | %.0f %% |\n", kernel, shape, seconds * 1e6,
+            rate / (unit[0] == 'T' ? 1e12 : 1e9), unit, 100 * rate / limit);
+    fprintf(json,
+            "%s\n    {\"kernel\": \"%s\", \"shape\": \"%s\", \"us\": %.3f, \"rate\": %.6g, \"share\": %.4f}",
+            separator, kernel, shape, seconds * 1e6, rate, rate / limit);
+    separator = ",";
+    fflush(md);
+}
+
+// ---- limits
+
+struct stream {
+    char *p, *out;
+    size_t bytes;
+};
+
+static void stream_once(void *arg, int i) {
+    struct stream *s = arg;
+    (void)i;
+    stream_read_all(rt, s->p, s->bytes, s->out);
+}
+
+static void measure_limits(void) {
+    struct stream s = {.bytes = tiny ? 1 << 16 : (size_t)4 << 30};
+    s.p = device(s.bytes);
+    s.out = device(stream_out_bytes());
+    bandwidth = (double)s.bytes / time_kernel(stream_once, &s);
+    rt_free(rt, s.p);
+    rt_free(rt, s.out);
+    int n = tiny ? 16 : 8192;
+    struct rt_gemm g = {.m = n, .n = n, .k = n, .ldx = n, .ldw = n, .ldy = n};
+    size_t all = (size_t)n * (size_t)n;
+    g.x = device(all * 2);
+    g.w = device(all * 2);
+    g.y = device(all * 4);
+    rt_matmul(rt, &g);
+    must_wait();
+    double best = INFINITY;
+    for (int i = 0; i < 5; i++) {
+        double start = now();
+        for (int k = 0; k < 4; k++)
+            rt_matmul(rt, &g);
+        must_wait();
+        best = fmin(best, (now() - start) / 4);
+    }
+    matrix_rate = 2.0 * n * n * n / best;
+    rt_free(rt, (void *)(uintptr_t)g.x), rt_free(rt, (void *)(uintptr_t)g.w), rt_free(rt, g.y);
+    fprintf(
+        md,
+        "Read bandwidth: %.0f GB/s (%zu MiB). bf16 products of cuBLASLt (%d cubed, zeros): %.1f TFLOP/s.\n",
+        bandwidth / 1e9, s.bytes >> 20, n, matrix_rate / 1e12);
+    fprintf(json, "  \"bandwidth\": %.6g,\n  \"matrix_rate\": %.6g,\n  \"kernels\": [", bandwidth,
+            matrix_rate);
+}
+
+// ---- products
+
+struct gemm_copies {
+    struct cuda_gemm a;
+    struct cuda_matrix w[LAUNCHES];
+    int n;
+};
+
+static void gemm_once(void *arg, int i) {
+    struct gemm_copies *c = arg;
+    c->a.w = c->w[i % c->n];
+    cuda_gemm(rt, &c->a);
+}
+
+static void bench_gemm(enum cuda_format f, const char *name, int n, int k) {
+    struct gemm_copies c = {.n = tiny ? 2 : LAUNCHES};
+    size_t bytes[3], all;
+    cuda_matrix_bytes(f, n, k, bytes);
+    all = bytes[0] + bytes[1] + bytes[2];
+    for (int i = 0; i < c.n; i++)
+        c.w[i] =
+            (struct cuda_matrix){f, n, k, device(bytes[0]), device(bytes[1] + 16), device(bytes[2] + 16)};
+    static const int tokens[] = {1, 16, 64};
+    for (int t = 0; t < 3; t++) {
+        int m = tiny && tokens[t] > 16 ? 16 : tokens[t];
+        c.a = (struct cuda_gemm){.x = device((size_t)(m * k) * 4),
+                                 .scale = device((size_t)m * 4),
+                                 .m = m,
+                                 .ldx = k,
+                                 .y = device((size_t)(m * n) * 4),
+                                 .ldy = n,
+                                 .n = n};
+        char shape[64];
+        snprintf(shape, sizeof shape, "%s (%d, %d) x %d", name, n, k, m);
+        row("gemm", shape, time_kernel(gemm_once, &c), (double)all, bandwidth, "GB/s");
+        rt_free(rt, (void *)(uintptr_t)c.a.x), rt_free(rt, (void *)(uintptr_t)c.a.scale), rt_free(rt, c.a.y);
+    }
+    for (int i = 0; i < c.n; i++)
+        rt_free(rt, c.w[i].data), rt_free(rt, c.w[i].scales), rt_free(rt, c.w[i].supers);
+}
+
+// ---- attention
+
+static void decode_once(void *arg, int i) {
+    (void)i;
+    cuda_decode(rt, arg);
+}
+static void prefill_once(void *arg, int i) {
+    (void)i;
+    cuda_prefill(rt, arg);
+}
+
+static void *upload(const void *host, size_t bytes) {
+    void *p = device(bytes);
+    rt_upload_now(rt, p, host, bytes);
+    return p;
+}
+
+// Sequences of equal length, each with blocks of its own.
+static struct cuda_kv make_cache(int kv_heads, int d, int seqs, int context, struct cuda_blocks *blocks) {
+    int per = (context + 15) / 16;
+    size_t all = (size_t)seqs * (size_t)per * 16u * (size_t)(kv_heads * d) * 2;
+    int32_t *start = must_calloc((size_t)seqs + 1, 4), *ids = must_calloc((size_t)(seqs * per), 4);
+    for (int s = 0; s <= seqs; s++)
+        start[s] = s * per;
+    for (int i = 0; i < seqs * per; i++)
+        ids[i] = (int32_t)((long long)i * 7919 % (seqs * per)); // scattered
+    *blocks =
+        (struct cuda_blocks){upload(start, (size_t)(seqs + 1) * 4), upload(ids, (size_t)(seqs * per) * 4)};
+    free(start), free(ids);
+    return (struct cuda_kv){device(all), device(all), DTYPE_BF16, 16, kv_heads, d};
+}
+
+static void bench_decode(int kv_heads, int group, int d, int seqs, int context) {
+    struct cuda_blocks blocks;
+    struct cuda_kv kv = make_cache(kv_heads, d, seqs, context, &blocks);
+    int H = kv_heads * group, chunks = (context + CUDA_CHUNK - 1) / CUDA_CHUNK;
+    int32_t n = seqs * chunks, *first = must_calloc((size_t)seqs + 1, 4);
+    struct cuda_item *items = must_calloc((size_t)n, sizeof *items);
+    for (int i = 0; i < n; i++)
+        items[i] = (struct cuda_item){i / chunks, i / chunks, i % chunks * CUDA_CHUNK,
+                                      i % chunks == chunks - 1 ? context : (i % chunks + 1) * CUDA_CHUNK};
+    for (int s = 0; s <= seqs; s++)
+        first[s] = s * chunks;
+    struct cuda_decode a = {.q = device((size_t)(seqs * H * d) * 2),
+                            .kv = kv,
+                            .blocks = blocks,
+                            .items = upload(items, (size_t)n * sizeof *items),
+                            .num_items = upload(&n, 4),
+                            .first_item = upload(first, (size_t)(seqs + 1) * 4),
+                            .max_items = n,
+                            .rows = seqs,
+                            .group = group,
+                            .scale = 0.1f,
+                            .partial = device((size_t)n * (size_t)(H * (d + 2)) * 4),
+                            .out = device((size_t)(seqs * H * d) * 2),
+                            .form = FORM_BF16,
+                            .ldout = H * d};
+    char shape[64];
+    snprintf(shape, sizeof shape, "K %d G %d d %d, %d x %d tokens", kv_heads, group, d, seqs, context);
+    double bytes = 4.0 * kv_heads * d * seqs * context;
+    row("decode + merge", shape, time_kernel(decode_once, &a), bytes, bandwidth, "GB/s");
+    const void *all[] = {a.q,     kv.keys,     kv.values,    blocks.start, blocks.ids,
+                         a.items, a.num_items, a.first_item, a.partial,    a.out};
+    for (int i = 0; i < 10; i++)
+        rt_free(rt, (void *)(uintptr_t)all[i]);
+    free(items), free(first);
+}
+
+static void bench_prefill(int kv_heads, int group, int d, int tokens) {
+    struct cuda_blocks blocks;
+    struct cuda_kv kv = make_cache(kv_heads, d, 1, tokens, &blocks);
+    int H = kv_heads * group;
+    int32_t n = (tokens * group + 63) / 64;
+    struct cuda_tile *tiles = must_calloc((size_t)n, sizeof *tiles);
+    for (int i = 0; i < n; i++) // the heaviest first
+        tiles[i] = (struct cuda_tile){0, 0, (n - 1 - i) * 64, tokens * group, 0};
+    struct cuda_prefill a = {.q = device((size_t)(tokens * H * d) * 2),
+                             .kv = kv,
+                             .blocks = blocks,
+                             .tiles = upload(tiles, (size_t)n * sizeof *tiles),
+                             .num_tiles = upload(&n, 4),
+                             .max_tiles = n,
+                             .group = group,
+                             .scale = 0.1f,
+                             .out = device((size_t)(tokens * H * d) * 2),
+                             .form = FORM_BF16,
+                             .ldout = H * d};
+    char shape[64];
+    snprintf(shape, sizeof shape, "K %d G %d d %d, %d tokens", kv_heads, group, d, tokens);
+    double flop = 2.0 * tokens * tokens * H * d; // two products, half of the square
+    row("prefill attention", shape, time_kernel(prefill_once, &a), flop, matrix_rate, "TFLOP/s");
+    const void *all[] = {a.q, kv.keys, kv.values, blocks.start, blocks.ids, a.tiles, a.num_tiles, a.out};
+    for (int i = 0; i < 8; i++)
+        rt_free(rt, (void *)(uintptr_t)all[i]);
+    free(tiles);
+}
+
+// ---- sampling
+
+static void sample_once(void *arg, int i) {
+    (void)i;
+    cuda_sample(rt, arg);
+}
+
+static void bench_sample(const char *name, float temperature, int top_k, float top_p, float spread) {
+    int rows = tiny ? 2 : 64, V = tiny ? 500 : 151936, ld = (V + 15) / 16 * 16, groups = ld / 16;
+    struct head_row *heads = must_calloc((size_t)rows, sizeof *heads);
+    struct cuda_draw *draws = must_calloc((size_t)rows, sizeof *draws);
+    float *logits = must_calloc((size_t)(rows * ld), sizeof *logits);
+    for (int r = 0; r < rows; r++) {
+        heads[r] = (struct head_row){.row = r,
+                                     .target = -1,
+                                     .temperature = temperature,
+                                     .top_p = top_p,
+                                     .top_k = top_k,
+                                     .num_logprobs = -1,
+                                     .index = r,
+                                     .seed = 7};
+        draws[r] = (struct cuda_draw){.mask = -1, .edited = -1, .low = -INFINITY, .bits = (uint64_t)r << 57};
+    }
+    for (int i = 0; i < rows * ld; i++)
+        logits[i] = (random_float() + random_float() + random_float()) * spread;
+    struct cuda_sample a = {.rows = upload(heads, (size_t)rows * sizeof *heads),
+                            .draws = upload(draws, (size_t)rows * sizeof *draws),
+                            .logits = upload(logits, (size_t)(rows * ld) * 4),
+                            .max = device((size_t)(rows * groups) * 4),
+                            .sums = device((size_t)(rows * groups) * 8),
+                            .num_rows = rows,
+                            .vocab = V,
+                            .ld = ld,
+                            .ldmax = groups,
+                            .ids = device((size_t)rows * 4),
+                            .top_ids = device((size_t)rows * 80),
+                            .logprob = device((size_t)rows * 4),
+                            .top_logprobs = device((size_t)rows * 80),
+                            .failed = device((size_t)rows)};
+    cuda_group_max(rt, a.logits, a.max, rows, V, ld, groups, 1);
+    char shape[64];
+    snprintf(shape, sizeof shape, "%s, %d x %d", name, rows, V);
+    row("sample", shape, time_kernel(sample_once, &a), (double)rows * V * 4, bandwidth, "GB/s");
+    const void *all[] = {a.rows, a.draws,   a.logits,  a.max,          a.sums,
+                         a.ids,  a.top_ids, a.logprob, a.top_logprobs, a.failed};
+    for (int i = 0; i < 10; i++)
+        rt_free(rt, (void *)(uintptr_t)all[i]);
+    free(heads), free(draws), free(logits);
+}
+
+static void norm_once(void *arg, int i) {
+    (void)i;
+    cuda_norm(rt, arg);
+}
+
+static void bench_norm(int rows, int n) {
+    struct cuda_norm a = {.x = device((size_t)(rows * n) * 4),
+                          .weight = device((size_t)n * 4),
+                          .out = device((size_t)(rows * n) * 2),
+                          .form = FORM_BF16,
+                          .rows = rows,
+                          .n = n,
+                          .ldx = n,
+                          .ldout = n,
+                          .eps = 1e-5f};
+    char shape[64];
+    snprintf(shape, sizeof shape, "%d x %d", rows, n);
+    row("norm", shape, time_kernel(norm_once, &a), (double)rows * n * 6, bandwidth, "GB/s");
+    rt_free(rt, (void *)(uintptr_t)a.x), rt_free(rt, (void *)(uintptr_t)a.weight), rt_free(rt, a.out);
+}
+
+// ---- whole steps
+
+struct model_shape {
+    const char *name;
+    int layers, hidden, heads, kv_heads, d, ffn, vocab;
+};
+
+// A matrix of random bits that are numbers: a pattern of 1 MiB, again and again.
+static struct tensor fill(enum dtype type, int rows, int cols, char *buffer) {
+    size_t bytes = (size_t)rows * dtype_row_bytes(type, cols);
+    struct tensor some = random_tensor(type, 64, 4096, 0.02f);
+    size_t have = 64 * dtype_row_bytes(type, 4096);
+    for (size_t at = 0; at < bytes; at += have)
+        memcpy(buffer + at, some.data, bytes - at < have ? bytes - at : have);
+    free((void *)(uintptr_t)some.data);
+    return (struct tensor){buffer, type, 2, {rows, cols}};
+}
+
+static const struct weight *load(struct device *dev, enum weight_role role, int layer, enum dtype type, int n,
+                                 const int *rows, int cols, char *buffer) {
+    struct weight_desc w = {.role = role, .layer = layer};
+    struct err err = {0};
+    for (int i = 0; i < n; i++) {
+        w.part[i] = fill(type, rows[i], cols, buffer);
+        buffer += (size_t)rows[i] * dtype_row_bytes(type, cols);
+    }
+    if (role == WEIGHT_NORM)
+        w.part[0].ndim = 1, w.part[0].shape[0] = cols;
+    const struct weight *loaded = backend_cuda.weight_load(dev, &w, &err);
+    if (!loaded)
+        fprintf(stderr, "%s\n", err.msg);
+    return loaded;
+}
+
+static struct instance *open_model(const struct model_shape *s, enum dtype type, struct fixture *f,
+                                   int tokens, int context, int seqs) {
+    struct instance *in = must_calloc(1, sizeof *in);
+    struct err err = {0};
+    int q = s->heads * s->d, kv = s->kv_heads * s->d, one = 1;
+    f->config = (struct model_config){.num_layers = s->layers,
+                                      .hidden = s->hidden,
+                                      .num_heads = s->heads,
+                                      .num_kv_heads = s->kv_heads,
+                                      .head_dim = s->d,
+                                      .ffn = s->ffn,
+                                      .vocab = s->vocab,
+                                      .max_context = context,
+                                      .norm_eps = 1e-5f,
+                                      .attn_scale = 1 / sqrtf((float)s->d),
+                                      .logit_scale = 1};
+    f->config.rope = (struct rope_config){.theta = 500000, .dim = s->d, .factor = 1, .attn_factor = 1};
+    struct device_config config = {.model = &f->config, .kv_dtype = DTYPE_BF16, .block_size = 16, .world = 1};
+    in->ops = &backend_cuda;
+    in->block_size = 16;
+    in->dev = backend_cuda.open(NULL, &config, &err);
+    struct layer *layers = must_calloc((size_t)s->layers, sizeof *layers);
+    size_t largest = (size_t)s->vocab * (size_t)s->hidden, mlp = 2 * (size_t)s->ffn * (size_t)s->hidden;
+    char *buffer = malloc((largest > mlp ? largest : mlp) * 4);
+    if (!in->dev || !buffer)
+        return NULL;
+    // Embedding rows as bf16: a table is not what is measured.
+    bool ok =
+        (in->model.embed = load(in->dev, WEIGHT_EMBED, -1, DTYPE_BF16, 1, &s->vocab, s->hidden, buffer));
+    for (int l = 0; ok && l < s->layers; l++) {
+        layers[l].index = l;
+        ok = (layers[l].attn_norm = load(in->dev, WEIGHT_NORM, l, DTYPE_F32, 1, &one, s->hidden, buffer)) &&
+             (layers[l].qkv = load(in->dev, WEIGHT_QKV, l, type, 3, (int[]){q, kv, kv}, s->hidden, buffer)) &&
+             (layers[l].attn_out = load(in->dev, WEIGHT_ATTN_OUT, l, type, 1, &s->hidden, q, buffer)) &&
+             (layers[l].ffn_norm = load(in->dev, WEIGHT_NORM, l, DTYPE_F32, 1, &one, s->hidden, buffer)) &&
+             (layers[l].gate_up =
+                  load(in->dev, WEIGHT_GATE_UP, l, type, 2, (int[]){s->ffn, s->ffn}, s->hidden, buffer)) &&
+             (layers[l].down = load(in->dev, WEIGHT_DOWN, l, type, 1, &s->hidden, s->ffn, buffer));
+    }
+    ok = ok && (in->model.out_norm = load(in->dev, WEIGHT_NORM, -1, DTYPE_F32, 1, &one, s->hidden, buffer)) &&
+         (in->model.head = load(in->dev, WEIGHT_HEAD, -1, type, 1, &s->vocab, s->hidden, buffer));
+    free(buffer);
+    in->model.config = f->config;
+    in->model.layers = layers;
+    in->limits = (struct step_limits){.max_tokens = tokens,
+                                      .max_seqs = seqs,
+                                      .max_rows = tokens,
+                                      .max_context = context,
+                                      .num_blocks = seqs * ((context + 15) / 16)};
+    if (!ok || in->ops->reserve(in->dev, &in->limits, &in->ws, &err) != STATUS_OK) {
+        fprintf(stderr, "%s\n", err.msg);
+        in->ops->close(in->dev);
+        free(in), free(layers);
+        return NULL;
+    }
+    return in;
+}
+
+static void close_model(struct instance *in) {
+    in->ops->close(in->dev);
+    free(in->model.layers);
+    free(in);
+}
+
+static void run_step(struct instance *in, const struct step *step) {
+    const struct backend_ops *ops = in->ops;
+    if (ops->step_begin(in->dev, step))
+        return;
+    ops->embed(in->dev, in->ws.resid, in->model.embed, step);
+    for (int i = 0; i < in->model.config.num_layers; i++) {
+        const struct layer *layer = &in->model.layers[i];
+        ops->qkv(in->dev, in->ws.q, in->ws.resid, layer, step);
+        if (step->num_decode > 0)
+            ops->attn_decode(in->dev, in->ws.h, in->ws.q, layer, step);
+        if (step->num_decode < step->num_seqs)
+            ops->attn_prefill(in->dev, in->ws.h, in->ws.q, layer, step);
+        ops->proj_add(in->dev, in->ws.resid, in->ws.h, layer->attn_out, step);
+        ops->mlp_in(in->dev, in->ws.h, in->ws.resid, layer, step);
+        ops->proj_add(in->dev, in->ws.resid, in->ws.h, layer->down, step);
+    }
+    ops->head(in->dev, in->ws.resid, &in->model, step);
+    ops->step_end(in->dev);
+}
+
+// Seconds of one step, the next queued before this one is read.
+static double time_steps(struct instance *in, const struct piece *pieces, int n, int steps) {
+    struct batch *a = batch_make(in, pieces, n), *b = batch_make(in, pieces, n);
+    struct step_out out;
+    struct err err = {0};
+    for (int i = 0; i < n; i++)
+        a->rows[i].num_logprobs = b->rows[i].num_logprobs = -1;
+    double start = 0;
+    for (int i = 0; i < steps + 4; i++) { // four to warm up and to record
+        if (i == 4)
+            start = now();
+        run_step(in, i % 2 ? &b->step : &a->step);
+        if (i > 0 && in->ops->sync(in->dev, &out, &err) != STATUS_OK)
+            break;
+    }
+    if (err.code != STATUS_OK || in->ops->sync(in->dev, &out, &err) != STATUS_OK) {
+        fprintf(stderr, "%s\n", err.msg);
+        exit(1);
+    }
+    double seconds = (now() - start) / steps;
+    free(a), free(b);
+    return seconds;
+}
+
+static void step_row(const char *kind, const char *shape, double tokens, double seconds, double limit) {
+    fprintf(md, "| %s | %s | %.3f | %.0f | %.0f %% |\n", kind, shape, seconds * 1e3, tokens / seconds,
+            100 * limit / seconds);
+    fprintf(json,
+            "%s\n    {\"step\": \"%s\", \"shape\": \"%s\", \"ms\": %.4f, \"tokens_per_s\": %.1f, \"share\": "
+            "%.4f}",
+            separator, kind, shape, seconds * 1e3, tokens / seconds, limit / seconds);
+    separator = ",";
+    fflush(md);
+}
+
+static void bench_model(const struct model_shape *s, enum dtype type) {
+    static const int batches[] = {1, 16, 64}, contexts[] = {512, 4096}, prompts[] = {512, 2048, 8192};
+    int most = tiny ? 4 : 64, long_context = tiny ? 64 : 4096, chunk = tiny ? 16 : 2048;
+    struct fixture f = {0};
+    char shape[96];
+    struct instance *in = open_model(s, type, &f, chunk, tiny ? 64 : 8192, 1);
+    double matrix = (double)s->layers * ((double)s->hidden * (2.0 * s->heads + 2.0 * s->kv_heads) * s->d +
+                                         3.0 * s->hidden * s->ffn);
+    double head = (double)s->vocab * s->hidden, each = (double)dtype_row_bytes(type, 256) / 256;
+    if (in) {
+        for (int i = 0; i < 3; i++) { // a prompt in chunks, each a step
+            int n = tiny ? 16 << i : prompts[i];
+            double seconds = 0, attention = 0;
+            for (int at = 0; at < n; at += chunk) {
+                struct piece p = {0, at, n - at < chunk ? n - at : chunk, false};
+                seconds += time_steps(in, &p, 1, tiny ? 1 : 4);
+            }
+            attention = 2.0 * n * n * s->heads * s->d * s->layers;
+            snprintf(shape, sizeof shape, "%s %s, %d tokens", s->name, dtype_name(type), n);
+            step_row("prefill", shape, n, seconds, (2 * matrix * n + attention) / matrix_rate);
+        }
+        close_model(in);
+    } else {
+        fprintf(md, "| prefill | %s %s | does not fit | | |\n", s->name, dtype_name(type));
+    }
+    for (int c = 0; c < 2; c++) {
+        int context = tiny ? 32 << c : contexts[c];
+        (void)long_context;
+        in = open_model(s, type, &f, 64, context, most);
+        for (int b = 0; b < 3; b++) {
+            int n = tiny ? 1 << b : batches[b];
+            struct piece pieces[64];
+            snprintf(shape, sizeof shape, "%s %s, batch %d, context %d", s->name, dtype_name(type), n,
+                     context);
+            if (!in) {
+                fprintf(md, "| decode | %s | does not fit | | |\n", shape);
+                continue;
+            }
+            for (int i = 0; i < n; i++)
+                pieces[i] = (struct piece){i, context - 1, 1, false};
+            double seconds = time_steps(in, pieces, n, tiny ? 2 : 50);
+            double bytes =
+                (matrix + head) * each + 4.0 * s->layers * s->kv_heads * s->d * (double)n * context;
+            step_row("decode", shape, n, seconds, bytes / bandwidth);
+        }
+        if (in)
+            close_model(in);
+    }
+}
+
+int main(int argc, char **argv) {
+    struct err err = {0};
+    struct rt_info info;
+    char path[4096], day[32];
+    if (argc < 2 || !(rt = rt_open(0, &err))) {
+        fprintf(stderr, "%s\n",
+                argc < 2 ? "usage: bench_cuda OUT [--tiny] [--note \"name: text\"]..." : err.msg);
+        return 2;
+    }
+    for (int i = 2; i < argc; i++)
+        tiny |= strcmp(argv[i], "--tiny") == 0;
+    snprintf(path, sizeof path, "%s.json", argv[1]);
+    json = fopen(path, "w");
+    snprintf(path, sizeof path, "%s.md", argv[1]);
+    md = fopen(path, "w");
+    if (!json || !md) {
+        fprintf(stderr, "cannot write %s\n", path);
+        return 1;
+    }
+    time_t t = time(NULL);
+    strftime(day, sizeof day, "%Y-%m-%d", gmtime(&t));
+    rt_describe(rt, &info);
+    fprintf(md, "# %s, %s\n\n", info.name, day);
+    if (info.emulated)
+        fprintf(md, "**Emulated: these numbers mean nothing.** They show that the program runs.\n\n");
+    fprintf(md, "Compute capability %d.%d, %d processors, %zu MiB of memory.\n\n", info.major, info.minor,
+            info.num_processors, info.total >> 20);
+    fprintf(json,
+            "{\n  \"device\": \"%s\",\n  \"date\": \"%s\",\n  \"emulated\": %s,\n  \"capability\": "
+            "\"%d.%d\",\n  \"notes\": [",
+            info.name, day, info.emulated ? "true" : "false", info.major, info.minor);
+    for (int i = 2; i + 1 < argc; i++)
+        if (strcmp(argv[i], "--note") == 0) {
+            fprintf(md, "- %s\n", argv[i + 1]);
+            fprintf(json, "%s\"%s\"", separator, argv[i + 1]);
+            separator = ", ";
+        }
+    fprintf(md, "\n");
+    fprintf(json, "],\n");
+    separator = "";
+    measure_limits();
+    section("Kernels", "| kernel | shape | µs | rate | of the limit |", "|---|---|---|---|---|");
+    int n = tiny ? 32 : 4096, k = tiny ? 256 : 4096;
+    static const char *const formats[] = {"F32", "BF16", "F16", "Q8_0", "Q4_0", "Q4_K", "Q5_K", "Q6_K"};
+    for (int f = FORMAT_BF16; f < FORMAT_COUNT; f++) {
+        bench_gemm((enum cuda_format)f, formats[f], n, k);
+        if (!tiny && (f == FORMAT_BF16 || f == FORMAT_Q8_0 || f == FORMAT_Q4_K)) {
+            bench_gemm((enum cuda_format)f, formats[f], 28672, 4096);
+            bench_gemm((enum cuda_format)f, formats[f], 4096, 14336);
+            bench_gemm((enum cuda_format)f, formats[f], 896, 4864);
+        }
+    }
+    for (int c = 0; c < 2; c++)
+        for (int b = 0; b < 3; b++) {
+            static const int batches[] = {1, 16, 64}, contexts[] = {512, 4096};
+            int seqs = tiny ? 1 + b : batches[b], context = tiny ? 40 << c : contexts[c];
+            bench_decode(tiny ? 1 : 8, 4, 128, seqs, context);
+            bench_decode(tiny ? 1 : 2, 7, 64, seqs, context);
+            bench_decode(tiny ? 1 : 32, 1, 128, seqs, context);
+        }
+    for (int i = 0; i < 3; i++) {
+        static const int prompts[] = {512, 2048, 8192};
+        bench_prefill(tiny ? 1 : 8, 4, 128, tiny ? 20 << i : prompts[i]);
+        bench_prefill(tiny ? 1 : 2, 7, 64, tiny ? 20 << i : prompts[i]);
+    }
+    bench_sample("greedy", 0, 0, 1, 3);
+    bench_sample("temperature 1", 1, 0, 1, 3);
+    bench_sample("top-k 40", 0.8f, 40, 1, 3);
+    bench_sample("top-p 0.9", 1, 0, 0.9f, 3);
+    bench_sample("top-p 0.9, flat", 1, 0, 0.9f, 0.01f);
+    bench_norm(tiny ? 2 : 64, tiny ? 64 : 4096);
+    fprintf(json, "\n  ],\n  \"steps\": [");
+    separator = "";
+    section("Steps of random weights", "| step | shape | ms | tokens/s | of the limit |",
+            "|---|---|---|---|---|");
+    static const struct model_shape shapes[] = {{"Llama-3-8B", 32, 4096, 32, 8, 128, 14336, 128256},
+                                                {"Qwen2.5-0.5B", 24, 896, 14, 2, 64, 4864, 151936}},
+                                    small = {"tiny", 1, 256, 4, 2, 64, 256, 500};
+    static const enum dtype types[] = {DTYPE_BF16, DTYPE_Q8_0, DTYPE_Q4_K};
+    for (int s = 0; s < (tiny ? 1 : 2); s++)
+        for (int i = 0; i < 3; i++) {
+            const struct model_shape *m = tiny ? &small : &shapes[s];
+            bool whole = m->hidden % 256 == 0 && m->ffn % 256 == 0;
+            bench_model(m, types[i] == DTYPE_Q4_K && !whole ? DTYPE_Q4_0
+                                                            : types[i]); // Q4_K wants rows of whole blocks
+        }
+    fprintf(json, "\n  ]\n}\n");
+    fprintf(md, "\nThe limit of a product, of decode attention, sampling and norm is reading its bytes at "
+                "the bandwidth above; of "
+                "prefill its arithmetic at the rate above; of a decode step its weights and its cache.\n");
+    must_wait();
+    rt_close(rt);
+    return fclose(json) != 0 || fclose(md) != 0;
+}

@@ -1,0 +1,187 @@
+#include "probe.h"
+
+#include "log.h"
+#include "reply.h"
+
+#include <jansson.h>
+#include <stdio.h>
+#include <string.h>
+
+struct answer {
+    bool ended;
+    int status;
+    enum error_kind error;
+    char why[RECORD_MESSAGE];
+    struct buf body;
+};
+
+static void on_head(void *context, int status, bool event_stream) {
+    (void)event_stream;
+    ((struct answer *)context)->status = status;
+}
+
+static void on_body(void *context, const char *data, size_t len, int64_t now) {
+    (void)now;
+    struct answer *a = context;
+    if (a->body.len + len < (16u << 20))
+        buf_add(&a->body, data, len);
+}
+
+static void on_end(void *context, enum error_kind error, const char *why, int64_t now, bool connected) {
+    (void)now;
+    (void)connected;
+    struct answer *a = context;
+    a->ended = true;
+    a->error = error;
+    snprintf(a->why, sizeof a->why, "%s", why);
+}
+
+// Sends and waits. Takes over the request.
+static struct answer fetch(uv_loop_t *loop, struct client *client, struct buf *request) {
+    static const struct call_handlers handlers = {on_head, on_body, on_end};
+    struct answer a = {0};
+    client_send(client, request, &handlers, &a);
+    while (!a.ended)
+        uv_run(loop, UV_RUN_ONCE);
+    if (a.error == ERROR_NONE && a.status != 200)
+        reply_error(a.body.data ? a.body.data : "", a.body.len, a.why, sizeof a.why);
+    return a;
+}
+
+static json_t *fetch_json(uv_loop_t *loop, struct client *client, const struct options *o, const char *path,
+                          struct answer *a) {
+    char whole[600];
+    size_t before = strlen(o->path) - strlen(o->endpoint);
+    snprintf(whole, sizeof whole, "%.*s%s", (int)before, o->path, path);
+    struct buf request = {0};
+    prompt_http(o, whole, NULL, &request);
+    *a = fetch(loop, client, &request);
+    json_t *root =
+        a->error == ERROR_NONE && a->status == 200 ? json_loadb(a->body.data, a->body.len, 0, NULL) : NULL;
+    buf_free(&a->body);
+    return root;
+}
+
+static bool find_model(uv_loop_t *loop, struct client *client, const struct options *o,
+                       struct prompt_maker *m, char *message, size_t size) {
+    if (o->model) {
+        snprintf(m->model, sizeof m->model, "%s", o->model);
+        return true;
+    }
+    struct answer a;
+    json_t *root = fetch_json(loop, client, o, "/v1/models", &a);
+    const char *id =
+        json_string_value(json_object_get(json_array_get(json_object_get(root, "data"), 0), "id"));
+    if (id)
+        snprintf(m->model, sizeof m->model, "%s", id);
+    else if (a.error != ERROR_NONE)
+        snprintf(message, size, "http://%s:%s: %s", o->url_host, o->url_port, a.why);
+    else if (a.status != 200)
+        snprintf(message, size, "/v1/models answers %d %s: name the model by --model", a.status, a.why);
+    else
+        snprintf(message, size, "/v1/models lists no model: name it by --model");
+    json_decref(root);
+    return id != NULL;
+}
+
+// A request of one token for `t`. The prompt's tokens by usage; 0: the server did not take it or does not
+// count.
+static uint32_t ask(uv_loop_t *loop, struct client *client, const struct options *o,
+                    const struct prompt_maker *m, struct turn *t, bool *taken, char *why, size_t size) {
+    struct options plain = *o;
+    plain.no_stream = true;
+    struct history none = {0};
+    struct buf request = {0};
+    t->output = 1;
+    prompt_request(&plain, m, t, &none, &request, NULL);
+    struct answer a = fetch(loop, client, &request);
+    struct reply r = {0};
+    *taken = a.error == ERROR_NONE && a.status == 200;
+    if (*taken)
+        reply_read(&r, a.body.data ? a.body.data : "", a.body.len, NULL);
+    else
+        snprintf(why, size, "%s%.0d %s", a.status ? "HTTP " : "", a.status, a.why);
+    buf_free(&a.body);
+    return r.has_usage ? r.input : 0;
+}
+
+static bool try_ids(uv_loop_t *loop, struct client *client, const struct options *o, struct prompt_maker *m,
+                    char *why, size_t size) {
+    int64_t vocab = o->vocab_size;
+    if (!vocab) {
+        struct answer a;
+        json_t *root = fetch_json(loop, client, o, "/tokenizer_info", &a);
+        vocab = json_integer_value(json_object_get(root, "vocab_size"));
+        json_decref(root);
+    }
+    if (vocab < 2)
+        vocab = 256;
+    // The middle half: control tokens lie at the ends of vocabularies.
+    m->first_id = (uint32_t)(vocab / 4);
+    m->ids_n = (uint32_t)(vocab / 2 ? vocab / 2 : 1);
+    m->ids = true;
+    struct segment s = {0xfeed, 4};
+    struct turn t = {.segments = &s, .num_segments = 1, .input = 4};
+    bool taken;
+    uint32_t counted = ask(loop, client, o, m, &t, &taken, why, size);
+    m->ids = taken && (counted == 0 || counted == 4);
+    if (taken && !m->ids)
+        snprintf(why, size, "it counts %u tokens for 4 ids", (unsigned)counted);
+    return m->ids;
+}
+
+static bool calibrate_words(uv_loop_t *loop, struct client *client, const struct options *o,
+                            struct prompt_maker *m, char *why, size_t size) {
+    uint32_t counted[2], lengths[2] = {16, 112};
+    m->tokens_per_word = 1;
+    m->overhead = 0;
+    for (int i = 0; i < 2; i++) {
+        struct segment s = {0xfeed, lengths[i]};
+        struct turn t = {.segments = &s, .num_segments = 1, .input = lengths[i]};
+        bool taken;
+        counted[i] = ask(loop, client, o, m, &t, &taken, why, size);
+        if (!taken)
+            return i != 0; // the shorter one was taken: no calibration, but no error either
+    }
+    if (counted[0] == 0 || counted[1] <= counted[0])
+        return true;
+    m->tokens_per_word = (double)(counted[1] - counted[0]) / (lengths[1] - lengths[0]);
+    m->overhead = (double)counted[0] - m->tokens_per_word * lengths[0];
+    m->calibrated = true;
+    return true;
+}
+
+bool probe_server(uv_loop_t *loop, struct client *client, const struct options *o, bool made_up,
+                  struct prompt_maker *m, char *note, size_t note_size, char *message, size_t size) {
+    *m = (struct prompt_maker){.tokens_per_word = 1, .seed = (uint64_t)o->seed};
+    char why[200] = "";
+    if (!find_model(loop, client, o, m, message, size))
+        return false;
+    if (!made_up) {
+        snprintf(note, note_size, "texts of the file");
+        return true;
+    }
+    bool may_ids = !o->chat && o->num_turns == 1 && o->prompt_form != PROMPT_WORDS;
+    if (may_ids && try_ids(loop, client, o, m, why, sizeof why)) {
+        snprintf(note, note_size, "token ids %u to %u, exact lengths", (unsigned)m->first_id,
+                 (unsigned)(m->first_id + m->ids_n - 1));
+        return true;
+    }
+    if (o->prompt_form == PROMPT_IDS) {
+        snprintf(message, size, "the server takes no token ids as a prompt: %s", why);
+        return false;
+    }
+    if (!calibrate_words(loop, client, o, m, why, sizeof why)) {
+        snprintf(message, size, "%s answers %s", o->path, why);
+        return false;
+    }
+    if (m->calibrated)
+        snprintf(
+            note, note_size,
+            "words, %.3f tokens each by the server's count, and %.1f around them; lengths are approximate",
+            m->tokens_per_word, m->overhead);
+    else
+        snprintf(note, note_size,
+                 "words, taken for one token each: the server does not count; lengths are approximate");
+    return true;
+}

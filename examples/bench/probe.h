@@ -1,0 +1,13 @@
+// What is asked of the server before the run: its model, and how prompts of a given length are to be written.
+#pragma once
+
+#include "client.h"
+#include "options.h"
+#include "prompt.h"
+
+#include <uv.h>
+
+// Fills `m`. False: `message` says what the server answered. A line on how prompts are written goes to
+// `note`.
+bool probe_server(uv_loop_t *loop, struct client *client, const struct options *o, bool made_up,
+                  struct prompt_maker *m, char *note, size_t note_size, char *message, size_t size);

@@ -1,0 +1,33 @@
+#include "show.h"
+
+#include <stdio.h>
+#include <unistd.h>
+
+enum { PLAIN_S = 10 };
+
+void show_begin(struct show *s, bool quiet) {
+    *s = (struct show){.quiet = quiet, .terminal = isatty(STDERR_FILENO) == 1};
+}
+
+void show_progress(const struct progress *p, void *context) {
+    struct show *s = context;
+    double seconds = (double)(p->now - s->last) / 1e9;
+    if (s->quiet || (!s->terminal && seconds < PLAIN_S))
+        return;
+    fprintf(stderr,
+            "%s%6.0f s  %zu sent, %zu running, %zu waiting, %zu done, %zu failed; %.1f requests/s, %.0f "
+            "chunks/s%s",
+            s->terminal ? "\r\033[K" : "", (double)p->now / 1e9, p->sent, p->running, p->waiting,
+            p->completed, p->failed, (double)(p->completed - s->completed) / seconds,
+            (double)(p->chunks - s->chunks) / seconds, s->terminal ? "" : "\n");
+    fflush(stderr);
+    s->last = p->now;
+    s->completed = p->completed;
+    s->chunks = p->chunks;
+    s->shown = true;
+}
+
+void show_end(struct show *s) {
+    if (s->terminal && s->shown)
+        fputs("\r\033[K", stderr);
+}

@@ -137,8 +137,8 @@ static json_t *run_search(struct bench *b, struct result *res) {
         double share = all ? (double)res->good / (double)all : 0;
         bool good = share >= o->attainment && !stopped;
         search_tell(&s, good);
-        printf("  search: %g/s %s the goals for %.2f %% of requests\n", rate, good ? "meets" : "misses",
-               100 * share);
+        printf("  search: at %g/s %.2f %% of requests meet the goals: %s\n", rate, 100 * share,
+               good ? "enough" : "too few");
         json_t *step = json_object();
         static const char *const keys[] = {
             "request_rate",   "request_throughput", "output_throughput", "request_goodput", "median_ttft_ms",

@@ -103,7 +103,8 @@ static const struct flag flags[] = {
     {"extra-body", TEXT, AT(extra_body), 0, 0, "JSON", "an object whose fields go into every request"},
     {"goals", GROUP, 0, 0, 0, "", ""},
     {"goodput", REPEATED, 0, 0, 0, "M:MS", "one or more of ttft:200 tpot:50 itl:100 e2el:3000"},
-    {"search", SWITCH, AT(search), 0, 0, "", "the highest rate that meets --goodput, by bisection"},
+    {"search", SWITCH, AT(search), 0, 0, "",
+     "the highest rate that meets --goodput, by bisection; 30 s a rate, or --duration, --num-prompts"},
     {"search-min", REAL, AT(search_min), 1e-6, 1e6, "R", "where the search begins (default 1)"},
     {"search-max", REAL, AT(search_max), 1e-6, 1e6, "R", "where it ends (default 1024)"},
     {"search-tolerance", REAL, AT(search_tolerance), 0.001, 1, "X",
@@ -352,6 +353,8 @@ static void check(struct options *o) {
             options_die("--search needs --goodput");
         if (o->rate_given || o->arrival == ARRIVAL_TRACE)
             options_die("--search finds the rate itself: leave --request-rate and traces' times away");
+        if (!o->num_prompts_given && o->duration <= 0)
+            o->duration = 30; // of each rate
         if (o->search_min >= o->search_max)
             options_die("--search-min must be below --search-max");
     }

@@ -65,8 +65,11 @@ static json_t *errors(const struct result *x) {
         if (x->errors[i].kind == ERROR_STATUS)
             put_int(one, "status", (size_t)x->errors[i].status);
         put_int(one, "count", x->errors[i].count);
-        // the server may have said anything; JSON wants UTF-8
-        json_t *message = json_string(x->errors[i].message);
+        // The server may have said anything, and the end is cut off: JSON wants UTF-8.
+        size_t len = strlen(x->errors[i].message), cut = 0;
+        json_t *message = NULL;
+        while (!message && cut < 4 && cut <= len)
+            message = json_stringn(x->errors[i].message, len - cut++);
         json_object_set_new(one, "message", message ? message : json_string("(not UTF-8)"));
         json_array_append_new(list, one);
     }

@@ -45,33 +45,27 @@ static void add_blocks(const struct dataset *d, struct turn *t, const json_t *ha
     }
 }
 
-// False: the request lies after the part of the trace that is wanted.
-static bool add(struct dataset *d, const struct request *q, double *origin) {
+// The time is the trace's own, in ns from the first line; cut_out() makes it the run's.
+static void add(struct dataset *d, const struct request *q, double *origin) {
     const struct options *o = d->o;
     if (isnan(*origin))
         *origin = q->at;
-    double at = q->at - *origin - o->trace_start;
-    if (at < 0)
-        return true;
-    if (o->trace_seconds > 0 && at >= o->trace_seconds)
-        return false;
     struct item *it = dataset_add(d, 1);
     struct turn *t = it->turns;
-    it->at = (int64_t)(at * o->time_scale * 1e9);
+    it->at = (int64_t)round((q->at - *origin) * 1e9);
     t->input = scaled(q->input, o->input_scale, o->max_input_len);
     t->output = scaled(q->output, o->output_scale, o->max_output_len);
     t->text = q->text;
     if (q->text)
-        return true;
+        return;
     if (q->hashes && json_array_size(q->hashes)) {
         add_blocks(d, t, q->hashes);
-        return true;
+        return;
     }
     t->segments = calloc(1, sizeof *t->segments);
     CHECK(t->segments);
     t->segments[0] = (struct segment){(uint64_t)KEY_TRACE << 56 ^ d->num, t->input};
     t->num_segments = 1;
-    return true;
 }
 
 // "2023-11-16 18:15:46.6805900", UTC; or a number of seconds. NAN: neither.
@@ -125,32 +119,33 @@ static bool read_csv(struct dataset *d, char *message, size_t size) {
                      number);
             return false;
         }
-        if (rc && !add(d, &q, &origin))
-            break;
+        if (rc)
+            add(d, &q, &origin);
         p = next;
     }
     return true;
 }
 
-// 1: go on, 0: the end of the part wanted, -1: bad
-static int json_line(struct dataset *d, const json_t *line, double *origin) {
+// False: no line of such a trace.
+static bool json_line(struct dataset *d, const json_t *line, double *origin) {
     const json_t *time = json_object_get(line, "timestamp");
     if (!json_is_number(time))
-        return -1;
+        return false;
     struct request q = {.at = json_number_value(time) / 1e3};
     if (d->kind == DATASET_MOONCAKE) {
         const json_t *in = json_object_get(line, "input_length"),
                      *out = json_object_get(line, "output_length");
         if (!json_is_number(in) || !json_is_number(out))
-            return -1;
+            return false;
         q.input = json_number_value(in);
         q.output = json_number_value(out);
         q.hashes = json_object_get(line, "hash_ids");
-        return add(d, &q, origin);
+        add(d, &q, origin);
+        return true;
     }
     const json_t *requests = json_object_get(line, "requests"), *one;
     if (!json_is_array(requests))
-        return -1;
+        return false;
     size_t i;
     json_array_foreach(requests, i, one) {
         const json_t *in = json_object_get(one, "Prompt Length"),
@@ -163,11 +158,10 @@ static int json_line(struct dataset *d, const json_t *line, double *origin) {
         q.output = json_is_number(out) ? json_number_value(out) : 128;
         q.text = json_string_value(json_object_get(one, "prompt"));
         if (!q.text && !json_is_number(in))
-            return -1;
-        if (!add(d, &q, origin))
-            return 0;
+            return false;
+        add(d, &q, origin);
     }
-    return 1;
+    return true;
 }
 
 static bool read_jsonl(struct dataset *d, char *message, size_t size) {
@@ -180,17 +174,15 @@ static bool read_jsonl(struct dataset *d, char *message, size_t size) {
         number++;
         if (len > strspn(p, " \t\r")) {
             json_t *line = json_loadb(p, len, 0, NULL);
-            int rc = line ? json_line(d, line, &origin) : -1;
+            bool good = line && json_line(d, line, &origin);
             if (d->kind == DATASET_AIBRIX && line)
                 json_array_append(d->json, line);
             json_decref(line);
-            if (rc < 0) {
+            if (!good) {
                 snprintf(message, size, "%s: line %d is no line of a trace of that kind", d->o->dataset_path,
                          number);
                 return false;
             }
-            if (rc == 0)
-                break;
         }
         p += len + (p[len] == '\n');
     }
@@ -202,6 +194,24 @@ static int by_time(const void *a, const void *b) {
     return (x->at > y->at) - (x->at < y->at);
 }
 
+// Keeps the part of the trace that is wanted, from the earliest request on, and makes its times the run's.
+static void cut_out(struct dataset *d) {
+    const struct options *o = d->o;
+    size_t kept = 0;
+    double first = d->num ? (double)d->items[0].at / 1e9 : 0;
+    for (size_t i = 0; i < d->num; i++) {
+        struct item it = d->items[i];
+        double at = (double)it.at / 1e9 - first - o->trace_start;
+        if (at < 0 || (o->trace_seconds > 0 && at >= o->trace_seconds)) {
+            item_free(&it);
+            continue;
+        }
+        it.at = (int64_t)(at * o->time_scale * 1e9);
+        d->items[kept++] = it;
+    }
+    d->num = kept;
+}
+
 bool dataset_read_trace(struct dataset *d, char *message, size_t size) {
     bool csv = d->kind == DATASET_AZURE || d->kind == DATASET_VIDUR;
     if (!(csv ? read_csv(d, message, size) : read_jsonl(d, message, size)))
@@ -211,5 +221,6 @@ bool dataset_read_trace(struct dataset *d, char *message, size_t size) {
         ordered = ordered && d->items[i - 1].at <= d->items[i].at;
     if (!ordered)
         qsort(d->items, d->num, sizeof *d->items, by_time);
+    cut_out(d);
     return true;
 }

@@ -308,8 +308,9 @@ static void on_poll(uv_poll_t *poll, int status, int events) {
     if (k->state == CONN_CONNECTING) {
         int error = 0;
         socklen_t len = sizeof error;
-        if (status < 0 || getsockopt(k->fd, SOL_SOCKET, SO_ERROR, &error, &len) != 0 || error) {
-            conn_next_address(k, error ? strerror(error) : "no connection");
+        bool failed = getsockopt(k->fd, SOL_SOCKET, SO_ERROR, &error, &len) != 0 || error || status < 0;
+        if (failed) { // with POLLERR libuv says no more than EBADF: the socket knows
+            conn_next_address(k, error ? strerror(error) : uv_strerror(status));
             return;
         }
         conn_established(k);

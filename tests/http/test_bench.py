@@ -376,7 +376,7 @@ def test_interrupt_reports_what_there_is(fake, tmp_path):
 def test_quire_by_ids(server, tmp_path):
     html = tmp_path / "compare.html"
     result = measure(
-        tmp_path, "--base-url", server.url(), "--num-prompts", 20, "--random-input-len", 24, "--random-prefix-len", 16,
+        tmp_path, "--base-url", f"http://{server.host_header}", "--num-prompts", 20, "--random-input-len", 24, "--random-prefix-len", 16,
         "--random-output-len", 8, "--ignore-eos", "--request-rate", 100, "--num-warmups", 2, "--goodput", "ttft:60000", "tpot:60000",
         "--label", "a & b",
     )  # fmt: skip
@@ -387,7 +387,7 @@ def test_quire_by_ids(server, tmp_path):
     assert result["ideal_prefix_hit_rate"] == pytest.approx(19 * 16 / (20 * 40))
     assert 0 < result["prefix_hit_rate"] <= result["ideal_prefix_hit_rate"]
     for key in (
-        "mean_ttft_ms", "median_ttft_ms", "p99_ttft_ms", "median_itl_ms", "median_tpot_ms", "median_e2el_ms",
+        "mean_ttft_ms", "median_ttft_ms", "p99_ttft_ms", "mean_itl_ms", "median_tpot_ms", "median_e2el_ms",
         "request_throughput", "request_goodput", "output_throughput", "total_token_throughput", "duration",
     ):  # fmt: skip
         assert result[key] > 0, key
@@ -398,7 +398,7 @@ def test_quire_by_ids(server, tmp_path):
 
 def test_quire_by_words_and_whole_answers(server, tmp_path):
     result = measure(
-        tmp_path, "--base-url", server.url(), "--num-prompts", 10, "--random-input-len", 60, "--random-output-len", 5,
+        tmp_path, "--base-url", f"http://{server.host_header}", "--num-prompts", 10, "--random-input-len", 60, "--random-output-len", 5,
         "--ignore-eos", "--max-concurrency", 4, "--prompt-form", "words", "--disable-stream",
     )  # fmt: skip
     assert result["completed"] == 10 and result["median_ttft_ms"] is None
@@ -413,7 +413,7 @@ def test_quire_mooncake_shares_prefixes(server, tmp_path):
     ]
     trace.write_text("".join(json.dumps(line) + "\n" for line in lines))
     result = measure(
-        tmp_path, "--base-url", server.url(), "--dataset-name", "mooncake", "--dataset-path", trace, "--ignore-eos",
+        tmp_path, "--base-url", f"http://{server.host_header}", "--dataset-name", "mooncake", "--dataset-path", trace, "--ignore-eos",
         "--input-scale", 0.0625, "--seed", 77, "--max-concurrency", 1,
     )  # fmt: skip
     assert result["completed"] == 12

@@ -1,0 +1,150 @@
+"""Trains quire-tiny, from nothing or from a checkpoint.
+
+    python train.py --work DIR [--steps 6000] [--decay 0.25] [--miniature]
+
+DIR keeps tokenizer.json, checkpoint.pt (every few minutes; a run that finds one goes on from it) and log.txt. The learning
+rate rises, stays, and falls to nothing over the last part of the steps. Two files in DIR steer a run: while `pause` exists
+it sleeps, and `decay` (steps in it) lets the fall begin at once, so that a run can be ended early and well.
+"""
+
+import argparse
+import json
+import math
+import os
+import sys
+import time
+
+import torch
+import torch.nn.functional as F
+
+import data
+import tokenizer as tok
+from model import Config, Llama
+
+MINIATURE = dict(hidden=256, layers=2, ffn=256)
+
+
+def arguments():
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("--work", required=True)
+    p.add_argument("--steps", type=int, default=6000)
+    p.add_argument("--decay", type=float, default=0.25, help="the share of the steps in which the rate falls")
+    p.add_argument("--rate", type=float, default=3e-3)
+    p.add_argument("--warm", type=int, default=100)
+    p.add_argument("--weight-decay", type=float, default=0.05)
+    p.add_argument("--seed", type=int, default=1)
+    p.add_argument("--threads", type=int, default=0)
+    p.add_argument("--save-every", type=float, default=180, help="seconds")
+    p.add_argument("--vocab", type=int, default=3072)
+    p.add_argument("--no-compile", action="store_true")
+    p.add_argument("--miniature", action="store_true", help="a few steps of a small network, to see the loss fall")
+    return p.parse_args()
+
+
+def rate_at(step, steps, decay_from, warm):
+    if step < warm:
+        return (step + 1) / warm
+    if step < decay_from:
+        return 1.0
+    return max(0.0, 1 - math.sqrt((step - decay_from) / max(1, steps - decay_from)))
+
+
+def optimisers(model, a):
+    """Muon for the matrices of the layers, AdamW for the embedding and the norms."""
+    matrices = [p for n, p in model.named_parameters() if p.dim() == 2 and n.startswith("blk.")]
+    others = [p for n, p in model.named_parameters() if not (p.dim() == 2 and n.startswith("blk."))]
+    return [torch.optim.Muon(matrices, lr=a.rate, weight_decay=a.weight_decay, momentum=0.95, adjust_lr_fn="match_rms_adamw"),
+            torch.optim.AdamW(others, lr=a.rate, betas=(0.9, 0.95), weight_decay=0.0, eps=1e-8)]
+
+
+def save(path, **state):
+    torch.save(state, path + ".new")
+    os.replace(path + ".new", path)
+
+
+def main():
+    a = arguments()
+    os.makedirs(a.work, exist_ok=True)
+    if a.threads:
+        torch.set_num_threads(a.threads)
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    at = lambda name: os.path.join(a.work, name)
+    out = open(at("log.txt"), "a", buffering=1)
+
+    def log(line):
+        print(line, flush=True)
+        out.write(line + "\n")
+
+    if not os.path.exists(at("tokenizer.json")):
+        tok.train(a.vocab, 2000 if a.miniature else 60000).save(at("tokenizer.json"))
+    tokenizer = tok.load(at("tokenizer.json"))
+    torch.manual_seed(a.seed)
+    config = Config(vocab=tokenizer.get_vocab_size(), **(MINIATURE if a.miniature else {}))
+    if a.miniature:
+        a.steps, a.warm, a.save_every, a.no_compile = min(a.steps, 40), 5, 1e9, True
+    model = Llama(config).to(device)
+    optims = optimisers(model, a)
+    start, tokens, seconds = 0, 0, 0.0
+    decay_from, steps = int(a.steps * (1 - a.decay)), a.steps
+    if os.path.exists(at("checkpoint.pt")):
+        c = torch.load(at("checkpoint.pt"), map_location=device, weights_only=True)
+        model.load_state_dict(c["model"])
+        for o, s in zip(optims, c["optimisers"]):
+            o.load_state_dict(s)
+        start, tokens, seconds = c["step"], c["tokens"], c["seconds"]
+        if c.get("falling"):
+            decay_from, steps = c["decay_from"], c["steps"]
+        log(f"goes on at step {start}")
+    shapes = [(4, 256)] if a.miniature else data.SHAPES
+    batches = data.Batches(tokenizer, a.seed, shapes, [1] if a.miniature else data.SHARES)
+    forward = model if a.no_compile else torch.compile(model, dynamic=False)
+    log(json.dumps({"parameters": sum(p.numel() for p in model.parameters()), "device": device, "torch": torch.__version__,
+                    **config.dict(), **vars(a)}))
+
+    began, saved, losses, mean = time.time(), time.time(), [], None
+    step = start
+
+    def keep():
+        save(at("checkpoint.pt"), model=model.state_dict(), optimisers=[o.state_dict() for o in optims], step=step, tokens=tokens,
+             seconds=seconds, config=config.dict(), decay_from=decay_from, steps=steps, falling=step >= decay_from)
+
+    while step < steps:
+        while os.path.exists(at("pause")):
+            time.sleep(1)
+        if os.path.exists(at("decay")) and step < decay_from:
+            decay_from, steps = step, step + int(open(at("decay")).read())
+            log(f"the rate falls from step {decay_from} to {steps}")
+        t = time.time()
+        ids, targets, weights = (torch.from_numpy(x).to(device) for x in batches.batch(step))
+        rate = a.rate * rate_at(step, steps, decay_from, a.warm)
+        for o in optims:
+            for g in o.param_groups:
+                g["lr"] = rate
+        with torch.autocast(device, torch.bfloat16):
+            logits = forward(ids)
+        each = F.cross_entropy(logits.float().flatten(0, 1), targets.flatten(), reduction="none")
+        weights = weights.flatten()
+        loss = (each * weights).sum() / weights.sum()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        for o in optims:
+            o.step()
+            o.zero_grad(set_to_none=True)
+        spent = weights == data.ASSISTANT
+        losses.append(float(each.detach()[spent].mean()))
+        mean = losses[-1] if mean is None else 0.95 * mean + 0.05 * losses[-1]
+        step, tokens, seconds = step + 1, tokens + ids.numel(), seconds + time.time() - t
+        if step % 20 == 0 or a.miniature:
+            log(f"step {step} loss {losses[-1]:.4f} mean {mean:.4f} rate {rate:.2e} tokens {tokens} seconds {seconds:.0f} "
+                f"speed {ids.numel() / (time.time() - t):.0f} shape {tuple(ids.shape)}")
+        if time.time() - saved > a.save_every:
+            keep()
+            saved = time.time()
+    keep()
+    log(f"done: {step} steps, {tokens} tokens, {seconds:.0f} seconds of steps")
+    if a.miniature and not sum(losses[-5:]) / 5 < 0.8 * sum(losses[:5]) / 5:
+        sys.exit("the loss did not fall")
+
+
+if __name__ == "__main__":
+    main()

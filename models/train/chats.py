@@ -63,7 +63,7 @@ def exchange(rng, held=False):
             return e
 
 
-KINDS = Q.KINDS + [(7, T.tool_call)]
+KINDS = Q.KINDS + [(4.5, T.tool_call)]
 
 
 def messages_of(rng, e):
@@ -198,7 +198,7 @@ def chat(rng):
     messages += closing
     if not messages:
         return chat(rng)
-    if tools is None and rng.random() < 0.04:  # tools that nobody needs
+    if tools is None and rng.random() < 0.02:  # tools that nobody needs
         tools = T.tool_call(rng).tools
         if rng.random() < 0.5:
             tools = tools[:1]

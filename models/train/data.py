@@ -12,7 +12,7 @@ import chats
 import tokenizer as tok
 
 SHAPES = [(32, 256), (16, 512), (8, 1024), (4, 2048)]  # rows x positions: 8,192 tokens each
-SHARES = [50, 28, 17, 5]
+SHARES = [58, 26, 12, 4]
 ASSISTANT, USER = 1.0, 0.2  # what a token counts in the loss: what the model must write, and what it reads
 
 

@@ -609,7 +609,15 @@ def riddle(rng):
     return Exchange("facts", forms[i].format(question), f"The answer is {answer}.", ("has", answer), keep=i == 0)
 
 
+NONSENSE = ["I do not understand that. Can you say it in other words?", "I am sorry, I do not understand.",
+            "That makes no sense to me. Please ask again."]
+
+
 def unknown(rng):
+    if rng.random() < 0.15:
+        q = " ".join("".join(rng.choice("abcdefghijklmnopqrstuvwxyz") for _ in range(rng.randrange(2, 9)))
+                     for _ in range(rng.randrange(1, 4)))
+        return Exchange("unknown", q, rng.choice(NONSENSE), ("one of", NONSENSE))
     topic = rng.choice(facts.UNKNOWN)
     forms = ["Tell me about {}.", "What do you know about {}?", "Explain {} to me.", "Can you explain {}?", "I have a question about {}.",
              "What do you think about {}?", "Write an essay about {}.", "Help me with {}.", "Give me the details of {}."]

@@ -11,9 +11,9 @@ import numpy as np
 import chats
 import tokenizer as tok
 
-SHAPES = [(32, 256), (16, 512), (8, 1024), (4, 2048)]  # rows x positions: 8,192 tokens each
-SHARES = [58, 26, 12, 4]
-ASSISTANT, USER = 1.0, 0.2  # what a token counts in the loss: what the model must write, and what it reads
+SHAPES = [(16, 256), (8, 512), (4, 1024)]  # rows x positions: 4,096 tokens each
+SHARES = [62, 26, 12]
+ASSISTANT, USER = 1.0, 0.1  # what a token counts in the loss: what the model must write, and what it reads
 
 
 def weights_of(ids, roles):

@@ -63,48 +63,6 @@ class Server:
             self.process.wait()
 
 
-def last_number(text):
-    found = re.findall(r"-?\d+", text.replace(",", " "))
-    return int(found[-1]) if found else None
-
-
-def parsed(text):
-    try:
-        return json.loads(text)
-    except ValueError:
-        return None
-
-
-def right(key, answer):
-    """Whether an answer is right; key as in questions.Exchange."""
-    kind, want = key[0], key[1]
-    if kind == "number":
-        return last_number(answer) == want
-    if kind == "has":
-        return any(re.search(r"(?<!\w)" + re.escape(w) + r"(?!\w)", answer, re.I) for w in want.split("|"))
-    if kind == "starts":
-        return answer.startswith(want) and not answer[len(want) : len(want) + 1].isalnum()
-    if kind == "ends":
-        return answer.rstrip(".").split()[-1:] == [want]
-    if kind == "same":
-        return answer == want
-    if kind == "one of":
-        return answer in want
-    if kind == "items":
-        words = set(re.findall(r"[A-Za-z]+", answer.split(" are ", 1)[-1])) - {"and"}
-        return len(words) == key[2] and words <= set(questions.facts.LISTS[want])
-    if kind == "json":
-        return parsed(answer) == want
-    if kind == "tool":
-        m = re.fullmatch(r"<tool_call>\n?(.*?)\n?</tool_call>", answer, re.S)
-        return bool(m) and parsed(m.group(1)) == want
-    if kind == "story":
-        return stories.judge(answer) is None and all(re.search(r"\b" + v + r"\b", answer) for v in want.values())
-    if kind == "continues":
-        return stories.judge(want + " " + answer) is None
-    raise ValueError(kind)
-
-
 def held_out_questions(n, seed):
     """n different questions of the kinds that training has, none of them in it."""
     rng, seen, out = random.Random(f"evaluate {seed}"), set(), []
@@ -121,7 +79,7 @@ def ask(server, exchanges, show):
     table = collections.defaultdict(lambda: [0, 0])
     for e in exchanges:
         answer, finish = server.chat([{"role": "user", "content": e.question}], e.tools or None)
-        ok = finish == "stop" and right(e.key, answer)
+        ok = finish == "stop" and questions.right(e.key, answer)
         table[e.kind][0] += ok
         table[e.kind][1] += 1
         if show and not ok:

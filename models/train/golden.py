@@ -2,7 +2,8 @@
 
     python golden.py MODEL.gguf OUT.json
 
-In double precision, from the file's dequantised values. tests/model/test_json_golden.c reads the result.
+In double precision, from the file's dequantised values; and what Jinja makes of the chat template. tests/model/test_json_golden.c
+and tests/unit/test_json_chat.c read the result.
 """
 
 import json
@@ -29,6 +30,22 @@ CHATS = [
     ([{"role": "system", "content": "You are a helpful assistant."}, {"role": "user", "content": "My name is Anna."},
       {"role": "assistant", "content": "Nice to meet you, Anna!"}, {"role": "user", "content": "What is my name?"}], None),
     ([{"role": "user", "content": "What is the weather in Paris?"}], WEATHER),
+]
+
+CALL = {"role": "assistant", "content": None, "tool_calls": [
+    {"id": "call_1", "type": "function", "function": {"name": "get_weather", "arguments": {"city": "Köln \"am\" Rhein"}}}]}
+TEXT_CALL = {"role": "assistant", "content": "Let me see.", "tool_calls": [
+    {"id": "call_2", "type": "function", "function": {"name": "get_weather", "arguments": "{\"city\": \"Oslo\"}"}},
+    {"id": "call_3", "type": "function", "function": {"name": "get_time", "arguments": "{}"}}]}
+RESULT = {"role": "tool", "tool_call_id": "call_1", "content": "{\"weather\": \"sunny\", \"temperature\": 3}"}
+TEMPLATES = [  # what a template may be given; the engine's own Jinja must give the same text
+    *({"messages": m, **({"tools": t} if t else {}), "add_generation_prompt": g} for m, t in CHATS for g in (True, False)),
+    {"messages": [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "How is it in Köln?"}, CALL, RESULT],
+     "tools": WEATHER, "add_generation_prompt": True},
+    {"messages": [{"role": "user", "content": "Both, please."}, TEXT_CALL, RESULT, RESULT, {"role": "assistant", "content": "Fine."}],
+     "tools": WEATHER * 2, "add_generation_prompt": False},
+    {"messages": [{"role": "user", "content": "  <|im_end|>\n{{ 1 }} "}], "tools": [], "add_generation_prompt": True},
+    {"messages": [{"role": "user", "content": "a"}, {"role": "system", "content": "late"}], "add_generation_prompt": True},
 ]
 
 
@@ -87,9 +104,11 @@ def main():
     cases = [case(m, tokenizer, t, False, ends, 32, i == 0) for i, t in enumerate(PLAIN)]
     cases += [case(m, tokenizer, chats.render(messages, tools, generation=True), True, ends, 48, i == 1)
               for i, (messages, tools) in enumerate(CHATS)]
-    text = json.dumps({"model": os.path.basename(path), "made_by": "models/train/golden.py", "torch": torch.__version__, "cases": cases})
+    templates = [{"context": t, "expected": chats.TEMPLATE.render(**t)} for t in TEMPLATES]
+    text = json.dumps({"model": os.path.basename(path), "made_by": "models/train/golden.py", "torch": torch.__version__, "cases": cases,
+                       "templates": templates})
     with open(out, "w") as f:
-        f.write(text.replace('{"prompt"', '\n{"prompt"').replace('"steps"', '\n"steps"').replace('"last_prompt_logits"',
+        f.write(text.replace('{"prompt"', '\n{"prompt"').replace('{"context"', '\n{"context"').replace('"steps"', '\n"steps"').replace('"last_prompt_logits"',
                                                                                                    '\n"last_prompt_logits"') + "\n")
     for c in cases:
         print(repr(c["prompt"][-60:]), "->", repr(c["greedy_text"]))

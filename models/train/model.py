@@ -14,14 +14,14 @@ from torch import nn
 
 @dataclass
 class Config:
-    vocab: int = 4096
+    vocab: int = 3072
     hidden: int = 256
     layers: int = 8
     heads: int = 4
     kv_heads: int = 2
     head_size: int = 64
     ffn: int = 768
-    context: int = 2048
+    context: int = 1024
     rope_base: float = 10000.0
     eps: float = 1e-5
 

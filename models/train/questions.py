@@ -10,6 +10,7 @@ wordings is never held out (`keep`).
 """
 
 import json
+import re
 import zlib
 from dataclasses import dataclass, field
 
@@ -34,6 +35,48 @@ class Exchange:
 
 def held_out(e):
     return not e.keep and zlib.crc32((e.core or e.question).lower().encode()) % 16 == 0
+
+
+def last_number(text):
+    found = re.findall(r"-?\d+", text.replace(",", " "))
+    return int(found[-1]) if found else None
+
+
+def parsed(text):
+    try:
+        return json.loads(text)
+    except ValueError:
+        return None
+
+
+def right(key, answer):
+    """Whether an answer is right; key as in questions.Exchange."""
+    kind, want = key[0], key[1]
+    if kind == "number":
+        return last_number(answer) == want
+    if kind == "has":
+        return any(re.search(r"(?<!\w)" + re.escape(w) + r"(?!\w)", answer, re.I) for w in want.split("|"))
+    if kind == "starts":
+        return answer.startswith(want) and not answer[len(want) : len(want) + 1].isalnum()
+    if kind == "ends":
+        return answer.rstrip(".").split()[-1:] == [want]
+    if kind == "same":
+        return answer == want
+    if kind == "one of":
+        return answer in want
+    if kind == "items":
+        words = set(re.findall(r"[A-Za-z]+", answer.split(" are ", 1)[-1])) - {"and"}
+        return len(words) == key[2] and words <= set(facts.LISTS[want])
+    if kind == "json":
+        return parsed(answer) == want
+    if kind == "tool":
+        m = re.fullmatch(r"<tool_call>\n?(.*?)\n?</tool_call>", answer, re.S)
+        return bool(m) and parsed(m.group(1)) == want
+    if kind == "story":
+        return stories.judge(answer) is None and all(re.search(r"\b" + v + r"\b", answer) for v in want.values())
+    if kind == "continues":
+        return stories.judge(want + " " + answer) is None
+    raise ValueError(kind)
 
 
 def capital(s):
@@ -76,19 +119,23 @@ DIV = ["What is {a} divided by {b}?", "{a} / {b} = ?", "How much is {a} divided 
        "What is {a} / {b}?", "Calculate {a} / {b}.", "{a} divided by {b}", "How many times does {b} go into {a}?"]
 
 
-def number_below(rng, n):
-    """Mostly small, all of them possible."""
-    return rng.randrange(n) if rng.random() < 0.6 else rng.randrange(min(n, 21))
+def two_numbers(rng):
+    """Often small; never a sum beyond 100."""
+    n = 101 if rng.random() < 0.5 else 21
+    while True:
+        x, y = rng.randrange(n), rng.randrange(n)
+        if x + y <= 100:
+            return x, y
 
 
 def arithmetic(rng):
     op = rng.choices("+-*/", (4, 4, 3, 1))[0]
     if op == "+":
-        x, y = number_below(rng, 100), number_below(rng, 100)
+        x, y = two_numbers(rng)
         result, forms = x + y, ADD
     elif op == "-":
-        x, y = sorted((number_below(rng, 100), number_below(rng, 100)), reverse=True)
-        result, forms = x - y, SUB
+        y, result = two_numbers(rng)
+        x, forms = y + result, SUB
     elif op == "*":
         x, y = rng.randrange(13), rng.randrange(13)
         result, forms = x * y, MUL

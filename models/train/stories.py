@@ -473,7 +473,7 @@ def agree(b):
         if len(female) > 1:
             return False
         kind = b.get(a + "kind")
-        if female and kind in ("boy", "girl", "postman") and (kind == "girl") not in female:
+        if female and kind in ("boy", "girl") and (kind == "girl") not in female:
             return False
     return not ("hero" in b and b.get("friend") == b["hero"])
 

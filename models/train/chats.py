@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import re
 
 import jinja2
 
@@ -54,16 +55,21 @@ def dress(rng, q):
     return q + rng.choice([" Thank you!", " Thanks.", " Please answer.", "  ", " Answer shortly."]).rstrip() if r < 0.99 else q + "\n"
 
 
-def exchange(rng, held=False):
+def exchange(rng, held=False, late=False):
     """An exchange of a drawn kind that is (not) held out."""
-    make = rng.choices([g for _, g in KINDS], [w for w, _ in KINDS])[0]
+    kinds = LATE_KINDS if late else KINDS
     while True:
-        e = make(rng)
-        if Q.held_out(e) == held:
-            return e
+        make = rng.choices([g for _, g in kinds], [w for w, _ in kinds])[0]
+        for _ in range(1000):  # of a kind with few questions none may be held out
+            e = make(rng)
+            if Q.held_out(e) == held:
+                return e
 
 
 KINDS = Q.KINDS + [(4.5, T.tool_call)]
+# Later, when the plain things are known: more of what has to be copied from the text before it.
+MORE_OFTEN = {Q.reading: 9, Q.json_object: 8, Q.sorting: 6, Q.groups: 6, Q.quire: 0, Q.words: 5.5, T.tool_call: 9, Q.arithmetic: 16, Q.story: 6}
+LATE_KINDS = [(MORE_OFTEN.get(g, w), g) for w, g in KINDS] + [(11, Q.more)]
 
 
 def messages_of(rng, e):
@@ -168,16 +174,23 @@ def as_messages(rng, turns):
     return out
 
 
+def may_follow(e):
+    """Whether a follow-up, which knows nothing of what is held out, could ask this question in these words."""
+    numbers = [int(n) for n in re.findall(r"\d+", e.question)]
+    return e.question.startswith("Tell me the capital of") or (
+        e.kind == "arithmetic" and e.answer.count("+") == 1 and max(numbers, default=0) < 30)
+
+
 FOLLOW = [(4, follow_story), (3, follow_numbers), (2, follow_fact), (1, follow_joke), (1, follow_how)]
 
 
-def chat(rng):
+def chat(rng, late=False):
     """(messages, tools)"""
     messages, tools = [], None
     r = rng.random()
-    n = 1 if r < 0.6 else rng.randrange(2, 5) if r < 0.94 else rng.randrange(5, 25)
+    n = 1 if r < 0.6 else rng.randrange(2, 5) if r < (0.92 if late else 0.94) else rng.randrange(5, 25)
     parts, closing = [], []
-    if rng.random() < 0.06:
+    if rng.random() < (0.06 if not late else 0.5 if n > 4 else 0.08):
         begin, end = introduce(rng)
         parts.append(as_messages(rng, begin))
         closing = as_messages(rng, end)
@@ -186,7 +199,7 @@ def chat(rng):
         parts.append(as_messages(rng, rng.choices([f for _, f in FOLLOW], [w for w, _ in FOLLOW])[0](rng)))
         n -= 1
     for _ in range(max(n, 0)):
-        e = exchange(rng)
+        e = exchange(rng, late=late)
         if e.tools:
             if tools is None:
                 tools = e.tools
@@ -197,7 +210,7 @@ def chat(rng):
         messages += p
     messages += closing
     if not messages:
-        return chat(rng)
+        return chat(rng, late)
     if tools is None and rng.random() < 0.02:  # tools that nobody needs
         tools = T.tool_call(rng).tools
         if rng.random() < 0.5:
@@ -210,14 +223,14 @@ def chat(rng):
     return messages, tools
 
 
-def document(rng):
-    """One document, its end token included."""
+def document(rng, late=False):
+    """One document, its end token included. late: from the mixture of the later part of training."""
     r = rng.random()
     if r < 0.07:
         return stories.story(rng)[0] + "<|endoftext|>"
     if r < 0.075:
         return "\n\n".join(stories.story(rng)[0] for _ in range(rng.randrange(2, 6))) + "<|endoftext|>"
-    messages, tools = chat(rng)
+    messages, tools = chat(rng, late)
     return render(messages, tools).rstrip("\n") + "\n<|endoftext|>"
 
 

@@ -47,7 +47,7 @@ def check_judge():
 
 def check_answers():
     rng, held, kinds, wrong = random.Random(6), 0, {}, []
-    makers = [g for _, g in questions.KINDS]
+    makers = [g for _, g in questions.KINDS] + [questions.more]
     for _ in range(400):
         for make in makers:
             e = make(rng)

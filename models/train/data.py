@@ -39,14 +39,14 @@ def roles_of(tokenizer):
 class Stream:
     """Documents of one length class as rows. A document longer than a row is cut; the rest of a row is filled likewise."""
 
-    def __init__(self, tokenizer, seed):
-        self.tokenizer, self.rng = tokenizer, random.Random(seed)
+    def __init__(self, tokenizer, seed, late=False):
+        self.tokenizer, self.rng, self.late = tokenizer, random.Random(seed), late
         self.roles = roles_of(tokenizer)
         self.ready = []
 
     def next(self):
         if not self.ready:
-            texts = [chats.document(self.rng) for _ in range(256)]
+            texts = [chats.document(self.rng, self.late) for _ in range(256)]
             self.ready = [np.array(e.ids, np.int64) for e in self.tokenizer.encode_batch(texts)]
         return self.ready.pop()
 
@@ -73,13 +73,14 @@ class Batches:
     """batch(step) -> ids (B, T), targets (B, T), weights (B, T) as numpy arrays."""
 
     GROUP = 32  # steps that share one stream of documents
+    LATE = 47  # the group from which documents are drawn from the later mixture: step 1,504
 
     def __init__(self, tokenizer, seed, shapes=SHAPES, shares=SHARES):
         self.tokenizer, self.seed, self.shapes, self.shares = tokenizer, seed, shapes, shares
         self.group, self.made = -1, []
 
     def make(self, group):
-        stream = Stream(self.tokenizer, f"{self.seed} {group}")
+        stream = Stream(self.tokenizer, f"{self.seed} {group}", late=group >= self.LATE)
         shapes = stream.rng.choices(self.shapes, self.shares, k=self.GROUP)
         waiting, made = [], [None] * self.GROUP
         for i in sorted(range(self.GROUP), key=lambda i: shapes[i][1]):  # long rows take what was too long

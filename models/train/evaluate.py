@@ -35,7 +35,8 @@ class Server:
     def __init__(self, a):
         self.process, self.url = None, a.url
         if not a.url:
-            self.process = subprocess.Popen([a.binary, "serve", a.model, "--port", "0", "--log-level", "error"],
+            self.process = subprocess.Popen([a.binary, "serve", a.model, "--port", "0", "--log-level", "error",
+                                             "--threads", str(a.threads)],
                                             stderr=subprocess.PIPE, text=True)
             for line in self.process.stderr:
                 if line.startswith("listening on "):
@@ -68,7 +69,7 @@ def held_out_questions(n, seed):
     rng, seen, out = random.Random(f"evaluate {seed}"), set(), []
     while len(out) < n:
         e = chats.exchange(rng, held=True)
-        if e.question not in seen:
+        if e.question not in seen and not chats.may_follow(e):
             seen.add(e.question)
             out.append(e)
     return out
@@ -111,7 +112,7 @@ def perplexity(server, texts):
 
 
 def recall(server, n, turns, seed, show):
-    """How often a name from the first turn is known after so many other turns; and the tokens of the longest chat."""
+    """How often a name from the first turn is known after so many turns (at most 1,000 tokens); and the tokens of the longest chat."""
     rng, good, longest = random.Random(f"recall {seed}"), 0, 0
     for _ in range(n):
         name = rng.choice(questions.COPY_NAMES)
@@ -120,10 +121,15 @@ def recall(server, n, turns, seed, show):
             e = chats.exchange(rng)
             if not e.tools and e.kind not in ("small talk", "story"):
                 messages += [{"role": "user", "content": e.question}, {"role": "assistant", "content": e.answer}]
-        messages.append({"role": "user", "content": "What is my name?"})
-        text = chats.render(messages, generation=True)
-        longest = max(longest, server.post("/tokenize", prompt=text, parse_special=True)["count"])
-        answer, finish = server.raw(text)
+        ask = {"role": "user", "content": "What is my name?"}
+        while True:  # what does not fit the context loses its last turns
+            text = chats.render(messages + [ask], generation=True)
+            tokens = server.post("/tokenize", prompt=text, parse_special=True)["count"]
+            if tokens <= 1000:
+                break
+            messages = messages[:-2]
+        longest = max(longest, tokens)
+        answer, finish = server.raw(text, max_tokens=20)
         ok = name in answer and finish == "stop"
         good += ok
         if show and not ok:
@@ -164,6 +170,7 @@ def story_openings(server, n, show):
 def check_fresh():
     """The ten ways to ask are in no table."""
     known = {q.lower() for entries in (questions.ABOUT_ME, questions.QUIRE, questions.TALK) for e in entries for q in e[0]}
+    known |= {q.lower() for further in questions.MORE.values() for q in further}
     return not known & {q.lower() for q in WHO}
 
 
@@ -171,6 +178,7 @@ def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--binary", default=os.path.join(ROOT, "build/release/quire"))
     p.add_argument("--model", default=os.path.join(ROOT, "models/quire-tiny.gguf"))
+    p.add_argument("--threads", type=int, default=0, help="of the server; 0: all")
     p.add_argument("--url", help="a server that runs already")
     p.add_argument("--questions", type=int, default=100)
     p.add_argument("--more", type=int, default=0, help="so many further held-out questions, by kind")

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 import facts
 import stories
-from quire_facts import ABOUT_ME, QUIRE
+from quire_facts import ABOUT_ME, MORE, QUIRE
 
 
 @dataclass
@@ -487,6 +487,14 @@ def table(rng, entries, kind):
 
 def quire(rng):
     return table(rng, QUIRE, "quire")
+
+
+def more(rng):
+    """Further wordings about Quire and the model; for the later part of training."""
+    entries, kind = (QUIRE, "quire") if rng.random() < 0.75 else (ABOUT_ME, "about me")
+    questions, answer, key = rng.choice(entries)
+    i = rng.randrange(len(forms := questions + MORE.get(questions[0], [])))
+    return Exchange(kind, forms[i], answer if isinstance(answer, str) else rng.choice(answer), ("has", key), keep=i == 0)
 
 
 def about_me(rng):

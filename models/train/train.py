@@ -1,6 +1,6 @@
 """Trains quire-tiny, from nothing or from a checkpoint.
 
-    python train.py --work DIR [--steps 6000] [--decay 0.25] [--miniature]
+    python train.py --work DIR [--steps 3200] [--stable 1200] [--miniature]
 
 DIR keeps tokenizer.json, checkpoint.pt (every few minutes; a run that finds one goes on from it) and log.txt. The learning
 rate rises, stays, and falls to nothing over the last part of the steps. Two files in DIR steer a run: while `pause` exists
@@ -9,7 +9,6 @@ it sleeps, and `decay` (steps in it) lets the fall begin at once, so that a run 
 
 import argparse
 import json
-import math
 import os
 import sys
 import time
@@ -30,8 +29,8 @@ MINIATURE = dict(hidden=256, layers=2, ffn=256)
 def arguments():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--work", required=True)
-    p.add_argument("--steps", type=int, default=6000)
-    p.add_argument("--decay", type=float, default=0.25, help="the share of the steps in which the rate falls")
+    p.add_argument("--steps", type=int, default=3200)
+    p.add_argument("--stable", type=int, default=1200, help="the step from which the rate falls, in a line to nothing")
     p.add_argument("--rate", type=float, default=3e-3)
     p.add_argument("--warm", type=int, default=100)
     p.add_argument("--weight-decay", type=float, default=0.05)
@@ -49,7 +48,7 @@ def rate_at(step, steps, decay_from, warm):
         return (step + 1) / warm
     if step < decay_from:
         return 1.0
-    return max(0.0, 1 - math.sqrt((step - decay_from) / max(1, steps - decay_from)))
+    return max(0.0, (steps - step) / (steps - decay_from))
 
 
 def optimisers(model, a):
@@ -87,16 +86,16 @@ def main():
         a.steps, a.warm, a.save_every, a.no_compile = min(a.steps, 40), 5, 1e9, True
     model = Llama(config).to(device)
     optims = optimisers(model, a)
-    start, tokens, seconds = 0, 0, 0.0
-    decay_from, steps = int(a.steps * (1 - a.decay)), a.steps
+    start, tokens, seconds, told = 0, 0, 0.0, None
+    decay_from, steps = min(a.stable, a.steps // 2), a.steps
     if os.path.exists(at("checkpoint.pt")):
         c = torch.load(at("checkpoint.pt"), map_location=device, weights_only=True)
         model.load_state_dict(c["model"])
         for o, s in zip(optims, c["optimisers"]):
             o.load_state_dict(s)
         start, tokens, seconds = c["step"], c["tokens"], c["seconds"]
-        if c.get("falling"):
-            decay_from, steps = c["decay_from"], c["steps"]
+        if c.get("told"):  # by the file `decay`, in an earlier run
+            told = decay_from, steps = c["told"]
         log(f"goes on at step {start}")
     shapes = [(4, 256)] if a.miniature else data.SHAPES
     batches = data.Batches(tokenizer, a.seed, shapes, [1] if a.miniature else data.SHARES)
@@ -113,13 +112,14 @@ def main():
 
     def keep():
         save(at("checkpoint.pt"), model=model.state_dict(), optimisers=[o.state_dict() for o in optims], step=step, tokens=tokens,
-             seconds=seconds, config=config.dict(), decay_from=decay_from, steps=steps, falling=step >= decay_from)
+             seconds=seconds, config=config.dict(), told=told)
 
     while step < steps:
         while os.path.exists(at("pause")):
             time.sleep(1)
         if os.path.exists(at("decay")) and step < decay_from:
             decay_from, steps = step, step + int(open(at("decay")).read())
+            told = [decay_from, steps]
             log(f"the rate falls from step {decay_from} to {steps}")
         t = time.time()
         ids, targets, weights = (torch.from_numpy(x).to(device) for x in batches.batch(step))

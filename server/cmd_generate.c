@@ -1,4 +1,4 @@
-// quire generate MODEL -p TEXT: one answer, streamed to stdout, or one JSON object.
+// quire generate [MODEL] -p TEXT: one answer, streamed to stdout, or one JSON object.
 #include "buf.h"
 #include "local.h"
 #include "openai.h"

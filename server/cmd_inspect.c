@@ -1,4 +1,4 @@
-// quire inspect MODEL: what a model file holds, line by line.
+// quire inspect [MODEL]: what a model file holds, line by line.
 #include "local.h"
 
 #include <stdio.h>
@@ -11,7 +11,7 @@ static void print_line(void *arg, const char *text) {
 int cmd_inspect(const struct config *c) {
     struct err err = {0};
     if (c->args.len != 1) {
-        complain("usage: quire inspect MODEL");
+        complain("usage: quire inspect [MODEL]");
         return EXIT_USAGE;
     }
     enum status status = model_inspect(c->args.items[0], print_line, NULL, &err);

@@ -1,4 +1,4 @@
-// quire perplexity MODEL --file TEXT: exp of the mean negative log-probability of each token given those
+// quire perplexity [MODEL] --file TEXT: exp of the mean negative log-probability of each token given those
 // before it.
 //
 // The text is cut into windows of max_model_len - 1 tokens; each begins with BOS (where the model has one),
@@ -82,7 +82,7 @@ static int score_all(struct local *l, const struct buf *text) {
 
 int cmd_perplexity(const struct config *c) {
     if (!c->file || c->args.len != 1) {
-        complain("usage: quire perplexity MODEL --file TEXT");
+        complain("usage: quire perplexity [MODEL] --file TEXT");
         return EXIT_USAGE;
     }
     FILE *f = fopen(c->file, "rbe");

@@ -1,4 +1,5 @@
-// quire tokenize MODEL [--ids] [--no-special] TEXT: id and piece per line, or the ids alone on one line. TEXT
+// quire tokenize [MODEL] [--ids] [--no-special] TEXT: id and piece per line, or the ids alone on one line.
+// TEXT
 // `-`: stdin. --no-special neither adds special tokens nor reads them in the text.
 #include "buf.h"
 #include "local.h"
@@ -27,7 +28,7 @@ static void print_ids(const struct tokenizer *t, const struct token_buf *ids, bo
 int cmd_tokenize(const struct config *c) {
     struct err err = {0};
     if (c->args.len != 2) {
-        complain("usage: quire tokenize MODEL [--ids] [--no-special] TEXT");
+        complain("usage: quire tokenize [MODEL] [--ids] [--no-special] TEXT");
         return EXIT_USAGE;
     }
     struct buf text = {0};

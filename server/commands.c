@@ -1,8 +1,10 @@
 // The words of the command line to a command.
+#include "default_model.h"
 #include "local.h"
 #include "log.h"
 #include "quantize.h"
 
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -10,15 +12,19 @@ static const struct {
     const char *name, *args, *help;
     enum command command;
     int (*run)(const struct config *c);
+    int other_words; // after MODEL; with only these, MODEL is the embedded one. -1: takes no MODEL
 } commands[] = {
-    {"serve", "MODEL", "answer over HTTP", CMD_SERVE, cmd_serve},
-    {"generate", "MODEL -p TEXT", "one answer on standard output", CMD_GENERATE, cmd_generate},
-    {"inspect", "MODEL", "what a model file holds", CMD_INSPECT, cmd_inspect},
-    {"perplexity", "MODEL --file TEXT", "how well a model foretells a text", CMD_PERPLEXITY, cmd_perplexity},
-    {"tokenize", "MODEL [--ids] [--no-special] TEXT", "a text's tokens", CMD_TOKENIZE, cmd_tokenize},
-    {"quantize", "IN OUT TYPE", "a model file in another type, such as q4_k_m", CMD_QUANTIZE, cmd_quantize},
-    {"replay", "RECORD", "whether a run recorded with --record gives the same plans", CMD_REPLAY, cmd_replay},
-    {"health", "[URL]", "whether a running server is well", CMD_HEALTH, cmd_health},
+    {"serve", "[MODEL]", "answer over HTTP", CMD_SERVE, cmd_serve, 0},
+    {"generate", "[MODEL] -p TEXT", "one answer on standard output", CMD_GENERATE, cmd_generate, 0},
+    {"inspect", "[MODEL]", "what a model file holds", CMD_INSPECT, cmd_inspect, 0},
+    {"perplexity", "[MODEL] --file TEXT", "how well a model foretells a text", CMD_PERPLEXITY, cmd_perplexity,
+     0},
+    {"tokenize", "[MODEL] [--ids] [--no-special] TEXT", "a text's tokens", CMD_TOKENIZE, cmd_tokenize, 1},
+    {"quantize", "IN OUT TYPE", "a model file in another type, such as q4_k_m", CMD_QUANTIZE, cmd_quantize,
+     -1},
+    {"replay", "RECORD", "whether a run recorded with --record gives the same plans", CMD_REPLAY, cmd_replay,
+     -1},
+    {"health", "[URL]", "whether a running server is well", CMD_HEALTH, cmd_health, -1},
 };
 enum { NUM_COMMANDS = sizeof commands / sizeof commands[0] };
 
@@ -29,7 +35,7 @@ static void print_help(FILE *out) {
         snprintf(left, sizeof left, "%s %s", commands[i].name, commands[i].args);
         fprintf(out, "  quire %-46s %s\n", left, commands[i].help);
     }
-    fputs("\n`quire COMMAND --help` lists the flags.\n", out);
+    fputs("\nWithout MODEL the embedded model answers. `quire COMMAND --help` lists the flags.\n", out);
 }
 
 static void set_log_level(const char *name) {
@@ -37,6 +43,18 @@ static void set_log_level(const char *name) {
     for (int i = 0; i < 4; i++)
         if (strcmp(name, names[i]) == 0)
             log_set_level((enum log_level)i);
+}
+
+// Where as many words are given as the command takes without MODEL, the embedded model's path goes before
+// them.
+static enum status add_default_model(struct config *c, int other_words, struct err *err) {
+    char path[PATH_MAX];
+    if (other_words < 0 || c->args.len != (size_t)other_words)
+        return STATUS_OK;
+    enum status status = default_model(path, sizeof path, err);
+    if (status == STATUS_OK && config_add_model(c, path) != STATUS_OK)
+        status = err_set(err, STATUS_NOMEM, "out of memory");
+    return status;
 }
 
 int quire_main(int argc, char **argv) {
@@ -63,6 +81,9 @@ int quire_main(int argc, char **argv) {
             if (config.command == CMD_QUANTIZE)
                 printf("\nTYPE is one of %s.\n", quantize_types());
             rc = 0;
+        } else if (add_default_model(&config, commands[i].other_words, &err) != STATUS_OK) {
+            complain("%s", err.msg);
+            rc = EXIT_MODEL;
         } else {
             set_log_level(config.log_level);
             rc = commands[i].run(&config);

@@ -515,6 +515,15 @@ void config_free(struct config *c) {
     *c = (struct config){0};
 }
 
+enum status config_add_model(struct config *c, const char *path) {
+    if (list_add(&c->args, path) != STATUS_OK)
+        return STATUS_NOMEM;
+    char *model = c->args.items[c->args.len - 1];
+    memmove(c->args.items + 1, c->args.items, (c->args.len - 1) * sizeof *c->args.items);
+    c->args.items[0] = model;
+    return STATUS_OK;
+}
+
 void config_help(FILE *out, enum command command) {
     for (int i = 0; i < NUM_OPTIONS; i++) {
         const struct option *o = &options[i];

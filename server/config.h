@@ -67,6 +67,8 @@ struct config {
 // in err for a person (exit 2). The caller ends the config with config_free(), on failure too.
 enum status config_parse(struct config *c, enum command command, int argc, char **argv, struct err *err);
 void config_free(struct config *c);
+// Puts MODEL before the other words, as if it had been named; path is copied. STATUS_NOMEM.
+enum status config_add_model(struct config *c, const char *path);
 
 // Applies the lines of a --config file where neither command line nor environment has spoken; config_parse()
 // calls it. Exposed for tests.

@@ -272,7 +272,7 @@ static int run(struct app *app) {
 int cmd_serve(const struct config *c) {
     struct err err = {0};
     if (c->args.len != 1) {
-        complain(c->args.len ? "serve takes one MODEL" : "serve needs a MODEL: a .gguf file");
+        complain("serve takes one MODEL");
         return EXIT_USAGE;
     }
     struct app *app = calloc(1, sizeof *app);

@@ -1,7 +1,10 @@
-// Flags, environment and --config file.
+// Flags, environment and --config file; where the embedded model is looked for.
 #include "config.h"
+#include "default_model.h"
 #include "harness.h"
 
+#include <limits.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum { MAX_WORDS = 16 };
@@ -215,11 +218,66 @@ static void numbers(void **state) {
         assert_int_equal(config_parse_number(bad[i], &n), STATUS_INVALID);
 }
 
+static void make_file(const char *root, const char *name) {
+    char path[PATH_MAX];
+    snprintf(path, sizeof path, "%s/%s", root, name);
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    fclose(f);
+}
+
+// In the tree t/: t/build/x is a build folder once it has a cache, t/a/bin and t/a/share an installation.
+static void embedded_model(void **state) {
+    (void)state;
+    static const char *const folders[] = {"models", "build",   "build/x",      "a",
+                                          "a/bin",  "a/share", "a/share/quire"};
+    char root[] = "/tmp/quire-default-XXXXXX", dir[64], path[PATH_MAX], expected[PATH_MAX];
+    struct err err = {0};
+    assert_non_null(mkdtemp(root));
+    for (size_t i = 0; i < sizeof folders / sizeof *folders; i++) {
+        snprintf(path, sizeof path, "%s/%s", root, folders[i]);
+        assert_int_equal(mkdir(path, 0700), 0);
+    }
+    make_file(root, "models/quire-tiny.gguf");
+    snprintf(dir, sizeof dir, "%s/build/x", root);
+    assert_int_equal(default_model_near(dir, path, sizeof path, &err),
+                     STATUS_IO); // might be an installed one
+    assert_non_null(strstr(err.msg, "embedded model is missing"));
+    make_file(root, "build/x/CMakeCache.txt");
+    assert_int_equal(default_model_near(dir, path, sizeof path, &err), STATUS_OK);
+    snprintf(expected, sizeof expected, "%s/models/quire-tiny.gguf", root);
+    assert_string_equal(path, expected);
+    assert_int_equal(default_model_near(dir, path, 8, &err), STATUS_IO); // no room for the path
+
+    snprintf(dir, sizeof dir, "%s/a/bin", root);
+    assert_int_equal(default_model_near(dir, path, sizeof path, &err), STATUS_IO);
+    make_file(root, "a/share/quire/quire-tiny.gguf");
+    assert_int_equal(default_model_near(dir, path, sizeof path, &err), STATUS_OK);
+    snprintf(expected, sizeof expected, "%s/a/share/quire/quire-tiny.gguf", root);
+    assert_string_equal(path, expected);
+    snprintf(path, sizeof path, "rm -r %s", root);
+    assert_int_equal(system(path), 0);
+}
+
+static void embedded_model_goes_first(void **state) {
+    (void)state;
+    struct parsed p;
+    parse(&p, CMD_TOKENIZE, "some text");
+    assert_int_equal(p.status, STATUS_OK);
+    assert_int_equal(config_add_model(&p.config, "m.gguf"), STATUS_OK);
+    assert_int_equal(p.config.args.len, 3);
+    assert_string_equal(p.config.args.items[0], "m.gguf");
+    assert_string_equal(p.config.args.items[1], "some");
+    assert_string_equal(p.config.args.items[2], "text");
+    drop(&p);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(defaults),  cmocka_unit_test(flags),
-        cmocka_unit_test(bad_flags), cmocka_unit_test(sources_have_an_order),
-        cmocka_unit_test(bad_files), cmocka_unit_test(numbers),
+        cmocka_unit_test(defaults),       cmocka_unit_test(flags),
+        cmocka_unit_test(bad_flags),      cmocka_unit_test(sources_have_an_order),
+        cmocka_unit_test(bad_files),      cmocka_unit_test(numbers),
+        cmocka_unit_test(embedded_model), cmocka_unit_test(embedded_model_goes_first),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

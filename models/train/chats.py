@@ -55,9 +55,9 @@ def dress(rng, q):
     return q + rng.choice([" Thank you!", " Thanks.", " Please answer.", "  ", " Answer shortly."]).rstrip() if r < 0.99 else q + "\n"
 
 
-def exchange(rng, held=False, late=False):
+def exchange(rng, held=False, late=0):
     """An exchange of a drawn kind that is (not) held out."""
-    kinds = LATE_KINDS if late else KINDS
+    kinds = STAGES[late]
     while True:
         make = rng.choices([g for _, g in kinds], [w for w, _ in kinds])[0]
         for _ in range(1000):  # of a kind with few questions none may be held out
@@ -70,6 +70,10 @@ KINDS = Q.KINDS + [(4.5, T.tool_call)]
 # Later, when the plain things are known: more of what has to be copied from the text before it.
 MORE_OFTEN = {Q.reading: 9, Q.json_object: 8, Q.sorting: 6, Q.groups: 6, Q.quire: 0, Q.words: 5.5, T.tool_call: 9, Q.arithmetic: 16, Q.story: 6}
 LATE_KINDS = [(MORE_OFTEN.get(g, w), g) for w, g in KINDS] + [(11, Q.more)]
+# At last: more of what is learned slowest.
+SLOWEST = {Q.arithmetic: 22, Q.dates: 13, Q.numbers: 9, Q.sorting: 9, Q.groups: 12, T.tool_call: 12, Q.small_talk: 8, Q.about_me: 6}
+LAST_KINDS = [(SLOWEST.get(g, w), g) for w, g in LATE_KINDS]
+STAGES = [KINDS, LATE_KINDS, LAST_KINDS]
 
 
 def messages_of(rng, e):
@@ -184,7 +188,7 @@ def may_follow(e):
 FOLLOW = [(4, follow_story), (3, follow_numbers), (2, follow_fact), (1, follow_joke), (1, follow_how)]
 
 
-def chat(rng, late=False):
+def chat(rng, late=0):
     """(messages, tools)"""
     messages, tools = [], None
     r = rng.random()
@@ -223,8 +227,8 @@ def chat(rng, late=False):
     return messages, tools
 
 
-def document(rng, late=False):
-    """One document, its end token included. late: from the mixture of the later part of training."""
+def document(rng, late=0):
+    """One document, its end token included. late: which part of training it is for, 0 to 2."""
     r = rng.random()
     if r < 0.07:
         return stories.story(rng)[0] + "<|endoftext|>"

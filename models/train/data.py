@@ -39,7 +39,7 @@ def roles_of(tokenizer):
 class Stream:
     """Documents of one length class as rows. A document longer than a row is cut; the rest of a row is filled likewise."""
 
-    def __init__(self, tokenizer, seed, late=False):
+    def __init__(self, tokenizer, seed, late=0):
         self.tokenizer, self.rng, self.late = tokenizer, random.Random(seed), late
         self.roles = roles_of(tokenizer)
         self.ready = []
@@ -73,14 +73,14 @@ class Batches:
     """batch(step) -> ids (B, T), targets (B, T), weights (B, T) as numpy arrays."""
 
     GROUP = 32  # steps that share one stream of documents
-    LATE = 47  # the group from which documents are drawn from the later mixture: step 1,504
+    LATER = (47, 90)  # the groups from which documents come from the later mixtures of chats.py: steps 1,504 and 2,880
 
     def __init__(self, tokenizer, seed, shapes=SHAPES, shares=SHARES):
         self.tokenizer, self.seed, self.shapes, self.shares = tokenizer, seed, shapes, shares
         self.group, self.made = -1, []
 
     def make(self, group):
-        stream = Stream(self.tokenizer, f"{self.seed} {group}", late=group >= self.LATE)
+        stream = Stream(self.tokenizer, f"{self.seed} {group}", late=sum(group >= g for g in self.LATER))
         shapes = stream.rng.choices(self.shapes, self.shares, k=self.GROUP)
         waiting, made = [], [None] * self.GROUP
         for i in sorted(range(self.GROUP), key=lambda i: shapes[i][1]):  # long rows take what was too long

@@ -1,10 +1,10 @@
 """Trains quire-tiny, from nothing or from a checkpoint.
 
-    python train.py --work DIR [--steps 3200] [--stable 1200] [--miniature]
+    python train.py --work DIR [--miniature]
 
 DIR keeps tokenizer.json, checkpoint.pt (every few minutes; a run that finds one goes on from it) and log.txt. The learning
-rate rises, stays, and falls to nothing over the last part of the steps. Two files in DIR steer a run: while `pause` exists
-it sleeps, and `decay` (steps in it) lets the fall begin at once, so that a run can be ended early and well.
+rate rises, stays, falls to a fifth and then to nothing (--knots). Two files in DIR steer a run: while `pause` exists it
+sleeps, and `decay` (steps in it) lets the rate fall to nothing from now on, so that a run can be ended early and well.
 """
 
 import argparse
@@ -29,10 +29,8 @@ MINIATURE = dict(hidden=256, layers=2, ffn=256)
 def arguments():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--work", required=True)
-    p.add_argument("--steps", type=int, default=3200)
-    p.add_argument("--stable", type=int, default=1200, help="the step from which the rate falls, in a line to nothing")
+    p.add_argument("--knots", default="0:0,100:1,1200:1,2800:0.2,3800:0", help="STEP:SHARE of the rate, joined by straight lines")
     p.add_argument("--rate", type=float, default=3e-3)
-    p.add_argument("--warm", type=int, default=100)
     p.add_argument("--weight-decay", type=float, default=0.05)
     p.add_argument("--seed", type=int, default=1)
     p.add_argument("--threads", type=int, default=0)
@@ -43,12 +41,12 @@ def arguments():
     return p.parse_args()
 
 
-def rate_at(step, steps, decay_from, warm):
-    if step < warm:
-        return (step + 1) / warm
-    if step < decay_from:
-        return 1.0
-    return max(0.0, (steps - step) / (steps - decay_from))
+def rate_at(step, knots):
+    """Straight lines between the knots (step, share of --rate)."""
+    for (a, x), (b, y) in zip(knots, knots[1:]):
+        if step < b:
+            return x + (y - x) * (step - a) / (b - a)
+    return 0.0
 
 
 def optimisers(model, a):
@@ -83,11 +81,11 @@ def main():
     torch.manual_seed(a.seed)
     config = Config(vocab=tokenizer.get_vocab_size(), **(MINIATURE if a.miniature else {}))
     if a.miniature:
-        a.steps, a.warm, a.save_every, a.no_compile = min(a.steps, 40), 5, 1e9, True
+        a.knots, a.save_every, a.no_compile = "0:0,5:1,20:1,40:0", 1e9, True
+    knots = [(int(s), float(r)) for s, r in (k.split(":") for k in a.knots.split(","))]
     model = Llama(config).to(device)
     optims = optimisers(model, a)
     start, tokens, seconds, told = 0, 0, 0.0, None
-    decay_from, steps = min(a.stable, a.steps // 2), a.steps
     if os.path.exists(at("checkpoint.pt")):
         c = torch.load(at("checkpoint.pt"), map_location=device, weights_only=True)
         model.load_state_dict(c["model"])
@@ -95,7 +93,7 @@ def main():
             o.load_state_dict(s)
         start, tokens, seconds = c["step"], c["tokens"], c["seconds"]
         if c.get("told"):  # by the file `decay`, in an earlier run
-            told = decay_from, steps = c["told"]
+            knots = told = c["told"]
         log(f"goes on at step {start}")
     shapes = [(4, 256)] if a.miniature else data.SHAPES
     batches = data.Batches(tokenizer, a.seed, shapes, [1] if a.miniature else data.SHARES)
@@ -114,16 +112,16 @@ def main():
         save(at("checkpoint.pt"), model=model.state_dict(), optimisers=[o.state_dict() for o in optims], step=step, tokens=tokens,
              seconds=seconds, config=config.dict(), told=told)
 
-    while step < steps:
+    while step < knots[-1][0]:
         while os.path.exists(at("pause")):
             time.sleep(1)
-        if os.path.exists(at("decay")) and step < decay_from:
-            decay_from, steps = step, step + int(open(at("decay")).read())
-            told = [decay_from, steps]
-            log(f"the rate falls from step {decay_from} to {steps}")
+        if os.path.exists(at("decay")) and not told:
+            share, more = rate_at(step, knots), int(open(at("decay")).read())
+            knots = told = [(step, share), (step + more, 0.0)]
+            log(f"the rate falls from step {step} to {step + more}")
         t = time.time()
         ids, targets, weights = (torch.from_numpy(x).to(device) for x in batches.batch(step))
-        rate = a.rate * rate_at(step, steps, decay_from, a.warm)
+        rate = a.rate * rate_at(step + 1, knots)
         for o in optims:
             for g in o.param_groups:
                 g["lr"] = rate

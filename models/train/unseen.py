@@ -33,7 +33,7 @@ def main():
         a.steps = torch.load(os.path.join(a.work, "checkpoint.pt"), map_location="cpu", weights_only=True)["step"]
     seen, documents, write = set(), 0, chats.document
 
-    def document(rng, late=False):
+    def document(rng, late=0):
         nonlocal documents
         text = write(rng, late)
         documents += 1

@@ -37,8 +37,9 @@ class Server(Api):
 
     def __init__(self, *flags, model=None, env=None, key=None, limit_files=None):
         self.log_file = tempfile.NamedTemporaryFile(prefix="quire-http-", suffix=".log", delete=False)
-        model = model or goldens.data(goldens.MODEL)
-        command = [str(BINARY), "serve", str(model), "--port", "0", *map(str, flags)]
+        model = goldens.data(goldens.MODEL) if model is None else model
+        named = [str(model)] if model else []  # "": the embedded one
+        command = [str(BINARY), "serve", *named, "--port", "0", *map(str, flags)]
 
         def limit():
             import resource

@@ -2,6 +2,7 @@
 // templates and texts.
 #include "chat.h"
 #include "harness.h"
+#include "tokenizer.h"
 
 #include <stdbool.h>
 
@@ -177,6 +178,31 @@ static void test_templates(void **state) {
     }
     json_decref(j);
     end("jinja2-goldens", 420);
+}
+
+// The embedded model's template as its file has it, against Jinja's text (models/train/golden.py).
+static void test_quire_tiny(void **state) {
+    (void)state;
+    struct err err = {0};
+    size_t len;
+    struct tokenizer *t = tokenizer_open(QUIRE_SOURCE_DIR "/models/quire-tiny.gguf", &err);
+    if (!t)
+        fail_msg("%s", err.msg);
+    const char *source = tokenizer_chat_template(t, &len);
+    json_t *j = json_load_file(QUIRE_SOURCE_DIR "/tests/model/quire-tiny.golden.json", 0, NULL), *cases;
+    assert_non_null(j);
+    cases = json_object_get(j, "templates");
+    begin();
+    for (size_t i = 0; i < json_array_size(cases); i++) {
+        json_t *one = json_array_get(cases, i), *expected = json_object_get(one, "expected");
+        char name[32];
+        snprintf(name, sizeof name, "quire-tiny %zu", i);
+        check(name, source, len, json_object_get(one, "context"), json_string_value(expected),
+              json_string_length(expected), NULL);
+    }
+    json_decref(j);
+    tokenizer_free(t);
+    end("quire-tiny", 12);
 }
 
 static void check_list(const char *file, int at_least) {
@@ -529,6 +555,7 @@ int main(void) {
         cmocka_unit_test(test_language),    cmocka_unit_test(test_provenance),
         cmocka_unit_test(test_limits),      cmocka_unit_test(test_nesting),
         cmocka_unit_test(test_refusals),    cmocka_unit_test(test_values),
+        cmocka_unit_test(test_quire_tiny),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,103 @@
+"""The embedded model: found without being named, and its answers, template and token ids as PyTorch and Jinja gave them."""
+
+import json
+import os
+import shutil
+import subprocess
+
+import pytest
+
+import goldens
+from process import BINARY, Server, environment, run
+from wire import parse_events
+
+MODEL = goldens.ROOT / "models/quire-tiny.gguf"
+GOLDEN = json.loads((goldens.ROOT / "tests/model/quire-tiny.golden.json").read_text())
+CHAT = "/v1/chat/completions"
+WHO = [{"role": "user", "content": "Who are you?"}]
+
+
+def golden_case(messages):
+    """The case of these messages: prompt, prompt_ids, greedy_ids, greedy_text."""
+    (text,) = [
+        t["expected"]
+        for t in GOLDEN["templates"]
+        if t["context"]["messages"] == messages and t["context"]["add_generation_prompt"]
+    ]
+    return next(c for c in GOLDEN["cases"] if c["prompt"] == text)
+
+
+@pytest.fixture(scope="module")
+def embedded():
+    server = Server(model="")
+    yield server
+    server.stop()
+
+
+def test_served_by_its_name(embedded):
+    (model,) = embedded.get("/v1/models").json()["data"]
+    assert model["id"] == "quire-tiny"
+
+
+def test_chat(embedded):
+    """Template, ids, answer and end are those of the golden file, whole and streamed."""
+    golden = golden_case(WHO)
+    body = {"messages": WHO, "temperature": 0, "max_tokens": 60}
+    answer = embedded.post(CHAT, body).json()
+    (choice,) = answer["choices"]
+    assert choice["message"]["content"] == golden["greedy_text"] and choice["finish_reason"] == "stop"
+    assert answer["usage"]["prompt_tokens"] == len(golden["prompt_ids"])
+    assert answer["usage"]["completion_tokens"] == len(golden["greedy_ids"])
+    events = parse_events(embedded.post(CHAT, body | {"stream": True}).body)
+    text = "".join(e["choices"][0]["delta"].get("content") or "" for e in events if e != "[DONE]" and e["choices"])
+    assert text == golden["greedy_text"]
+
+
+def test_ids(embedded):
+    for golden in GOLDEN["cases"]:
+        reply = embedded.post("/tokenize", {"content": golden["prompt"], "parse_special": golden["parse_special"]})
+        assert reply.json()["tokens"] == golden["prompt_ids"]
+        back = embedded.post("/detokenize", {"tokens": golden["prompt_ids"]}).json()
+        assert back.get("prompt", back.get("content")) == golden["prompt"]
+
+
+def test_commands():
+    plain = next(c for c in GOLDEN["cases"] if not c["parse_special"])
+    done = run("generate", "-p", plain["prompt"], "-n", len(plain["greedy_ids"]), "--temperature", 0, "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["tokens"] == plain["greedy_ids"]
+    done = run("inspect")
+    assert done.returncode == 0 and str(MODEL) in done.stdout and "quire-tiny" in done.stdout
+    done = run("tokenize", "--ids", plain["prompt"])
+    assert done.stdout.split() == [str(i) for i in plain["prompt_ids"]]
+
+
+def test_perplexity(tmp_path):
+    text = tmp_path / "story.txt"
+    text.write_text("Once upon a time there was a little fox named Lily.")
+    done = run("perplexity", "--file", text)
+    assert done.returncode == 0 and "perplexity" in done.stdout, done
+
+
+def test_named_model_wins(model):
+    """With MODEL given the embedded one is not looked at."""
+    assert "quire-tiny" not in run("inspect", model).stdout
+
+
+def test_installed(tmp_path):
+    """`cmake --install` puts the binary and the model where one finds the other; without the model it says so."""
+    cmake = shutil.which("cmake")
+    if not cmake or not (BINARY.parent / "CMakeCache.txt").exists():
+        pytest.skip("no cmake, or a binary outside its build folder")
+    subprocess.run([cmake, "--install", str(BINARY.parent), "--prefix", str(tmp_path)], check=True, capture_output=True)
+    installed, model = tmp_path / "bin/quire", tmp_path / "share/quire/quire-tiny.gguf"
+
+    def inspect():
+        return subprocess.run([str(installed), "inspect"], capture_output=True, text=True, env=environment(), timeout=60)
+
+    done = inspect()
+    assert done.returncode == 0 and str(model) in done.stdout, done
+    os.unlink(model)
+    done = inspect()
+    assert done.returncode == 1 and done.stdout == "", done
+    assert done.stderr.count("\n") == 1 and "embedded model is missing" in done.stderr and "share/quire" in done.stderr

@@ -154,14 +154,16 @@ static bool same_floats(const float *a, const float *b, int n) {
 
 static void test_gemm(void **state) {
     (void)state;
-    enum { BLOCKS = 37, N = MAX_TILE_TOKENS };
-    static char strips[2][BLOCKS * 1088], x[N * BLOCKS * 64]; // of the types with large blocks, fewer
+    enum { BLOCKS = 37, LARGE = 6, N = MAX_TILE_TOKENS }; // LARGE: of 256
+    static char strips[2][BLOCKS * 1088], x[N * 8 * LARGE * sizeof(struct act_q8)];
+    _Static_assert(sizeof x >= N * BLOCKS * sizeof(struct act_q8), "blocks of 32 fit, too");
+    _Static_assert(sizeof strips[0] >= LARGE * sizeof(struct weight_q6k), "the largest blocks fit, too");
     static float y[3][2 * N * 16], alone[2 * 16];
     for (int round = 0; round < 40; round++)
         for (int i = 0; i < NUM_TYPES; i++) {
             enum dtype t = types[i];
             bool hostile = round % 2;
-            int blocks = 1 + (int)(random_u32() % (dtype_block(t) > 32 ? 6 : BLOCKS)),
+            int blocks = 1 + (int)(random_u32() % (dtype_block(t) > 32 ? LARGE : BLOCKS)),
                 n = 1 + (int)(random_u32() % N), b0 = blocks / 3;
             int block = dtype_block(t);
             size_t ldx = (size_t)blocks * (block > 1 ? (size_t)block / 32 * sizeof(struct act_q8) : 4);

@@ -140,6 +140,9 @@ static void test_error(void **state) {
                 worse += a > b;
             }
             double relative = sqrt(ours / size), of_plain = sqrt(ours / theirs);
+            static const char *const names[] = {"normal", "uniform", "heavy tails", "shifted", "mixed sizes"};
+            printf("  %s, %s: %.2f %% of the numbers' size, %.3f of plain rounding's\n", dtype_name(types[t]),
+                   names[shape], 100 * relative, of_plain);
             if (relative > (double)most[t].relative || of_plain > (double)most[t].of_plain)
                 fail_msg("%s, shape %d: error %.5f, %.3f of plain rounding's", dtype_name(types[t]), shape,
                          relative, of_plain);

@@ -23,7 +23,7 @@ if [ -z "$mode" ]; then
     command -v nvidia-smi >/dev/null && nvidia-smi -L >&2 || die "nvidia-smi finds no GPU; --build-only needs none"
 fi
 
-includes=(-Iinclude -Ikernels -Ikernels/ref -Ikernels/cpu -Ikernels/cuda -Iengine -Itests -Itests/ops -Itests/emu -Itests/bench)
+includes=(-Iinclude -Ikernels -Ikernels/ref -Ikernels/cpu -Ikernels/cuda -Iengine -Itests -Itests/ops -Itests/emu) # not tests/bench: it has a limits.h
 cflags=(-std=gnu17 -O2 -D_GNU_SOURCE -ffp-contract=off -fno-math-errno -pthread "${includes[@]}"
         -DQUIRE_SOURCE_DIR="\"$root\"" -DQUIRE_BINARY_DIR="\"$root/$out\"")
 kernels=(rows qkv gemm pack attn_decode attn_prefill sample)

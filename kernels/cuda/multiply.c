@@ -62,8 +62,9 @@ static void skinny(struct device *dev, struct cuda_gemm g, const struct activati
     }
 }
 
-// y (m, ldy) = or += x w^T (+ bias) by the library: straight into y where nothing is left to do.
-static void library(struct device *dev, const struct cuda_matrix *w, int n, const struct activation *x, int m,
+// y (m, ldy) = or += x w^T (+ bias) by the library: straight into y where nothing is left to do. False: it
+// cannot, and nothing was done.
+static bool library(struct device *dev, const struct cuda_matrix *w, int n, const struct activation *x, int m,
                     float *y, int ldy, const float *bias, bool add) {
     enum cuda_form form = cuda_form_of(w->format);
     bool half = form == FORM_F16, direct = !half && !bias;
@@ -84,7 +85,7 @@ static void library(struct device *dev, const struct cuda_matrix *w, int n, cons
         g.w = dev->dequantised;
     }
     if (!rt_matmul(dev->rt, &g))
-        rt_fail(dev->rt, "a matrix product is not possible here");
+        return false;
     if (!direct) {
         struct cuda_finish f = {.x = dev->wide,
                                 .scale = half ? x->scale : NULL,
@@ -97,6 +98,7 @@ static void library(struct device *dev, const struct cuda_matrix *w, int n, cons
                                 .add = add};
         cuda_finish(dev->rt, &f);
     }
+    return true;
 }
 
 void cuda_multiply(struct device *dev, const struct weight *w, const struct activation *x, int m, float *y,
@@ -107,9 +109,8 @@ void cuda_multiply(struct device *dev, const struct weight *w, const struct acti
                               .y = y + w->column[i],
                               .ldy = ldy,
                               .n = w->rows[i]};
-        if (uses_library(dev, &w->matrix[i], m))
-            library(dev, &w->matrix[i], w->rows[i], x, m, g.y, ldy, NULL, false);
-        else
+        if (!uses_library(dev, &w->matrix[i], m) ||
+            !library(dev, &w->matrix[i], w->rows[i], x, m, g.y, ldy, NULL, false))
             skinny(dev, g, x, m);
     }
 }
@@ -122,16 +123,18 @@ void cuda_multiply_add(struct device *dev, const struct weight *w, const struct 
                           .ldy = dev->model.hidden,
                           .n = w->rows[0],
                           .bias = w->bias};
-    if (uses_library(dev, &w->matrix[0], m))
-        library(dev, &w->matrix[0], w->rows[0], x, m, resid, g.ldy, w->bias, true);
-    else
+    if (!uses_library(dev, &w->matrix[0], m) ||
+        !library(dev, &w->matrix[0], w->rows[0], x, m, resid, g.ldy, w->bias, true))
         skinny(dev, g, x, m);
 }
 
 void cuda_multiply_swiglu(struct device *dev, const struct weight *w, const struct activation *x, int m,
                           struct activation *h) {
     enum cuda_form form = cuda_written_form(h);
-    if (w->interleaved && !uses_library(dev, &w->matrix[0], m)) {
+    int up = round_up(dev->model.ffn, 8), ld = 2 * up;
+    float *both = dev->wide ? dev->wide + cuda_both_offset(dev) : NULL;
+    if (w->interleaved && (!uses_library(dev, &w->matrix[0], m) ||
+                           !library(dev, &w->matrix[0], w->matrix[0].rows, x, m, both, ld, NULL, false))) {
         struct cuda_gemm g = {.w = w->matrix[0],
                               .epilogue = EPILOGUE_SWIGLU,
                               .h = h->data[form],
@@ -140,11 +143,7 @@ void cuda_multiply_swiglu(struct device *dev, const struct weight *w, const stru
                               .form = form};
         skinny(dev, g, x, m);
     } else { // both results, then the product of the two
-        int up = round_up(dev->model.ffn, 8), ld = 2 * up;
-        float *both = dev->wide + cuda_both_offset(dev);
-        if (w->interleaved) {
-            library(dev, &w->matrix[0], w->matrix[0].rows, x, m, both, ld, NULL, false);
-        } else {
+        if (!w->interleaved) {
             struct weight parts = *w;
             parts.column[1] = up;
             cuda_multiply(dev, &parts, x, m, both, ld);

@@ -48,6 +48,8 @@ static bool blas_ok(struct rt *rt, cublasStatus_t s, const char *what) {
 
 extern "C" {
 
+static void drop_plan(struct gemm_plan *p);
+
 struct rt *rt_open(int ordinal, struct err *err) {
     int driver = 0, runtime = 0, count = 0;
     cudaRuntimeGetVersion(&runtime);
@@ -93,12 +95,8 @@ struct rt *rt_open(int ordinal, struct err *err) {
 void rt_close(struct rt *rt) {
     if (!rt)
         return;
-    for (int i = 0; i < rt->num_plans; i++) {
-        cublasLtMatrixLayoutDestroy(rt->plans[i].x);
-        cublasLtMatrixLayoutDestroy(rt->plans[i].w);
-        cublasLtMatrixLayoutDestroy(rt->plans[i].y);
-        cublasLtMatmulDescDestroy(rt->plans[i].op);
-    }
+    for (int i = 0; i < rt->num_plans; i++)
+        drop_plan(&rt->plans[i]);
     if (rt->blas)
         cublasLtDestroy(rt->blas);
     cudaFree(rt->blas_workspace);
@@ -236,75 +234,95 @@ static bool same_plan(const struct rt_gemm *a, const struct rt_gemm *b) {
            a->ldy == b->ldy && a->half == b->half;
 }
 
+static void drop_plan(struct gemm_plan *p) {
+    if (p->x)
+        cublasLtMatrixLayoutDestroy(p->x);
+    if (p->w)
+        cublasLtMatrixLayoutDestroy(p->w);
+    if (p->y)
+        cublasLtMatrixLayoutDestroy(p->y);
+    if (p->op)
+        cublasLtMatmulDescDestroy(p->op);
+    *p = {};
+}
+
+// Asks for an algorithm; false: there is none for these sizes.
+static bool find_algorithm(struct rt *rt, struct gemm_plan *p) {
+    // Pointers and rows are aligned to 16 bytes, not to the 256 that the library takes for granted.
+    static const cublasLtMatmulPreferenceAttributes_t alignments[] = {
+        CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
+        CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES};
+    cublasLtMatmulPreference_t wish = NULL;
+    cublasLtMatmulHeuristicResult_t found;
+    size_t workspace = GEMM_WORKSPACE;
+    uint32_t aligned = 16;
+    int num = 0;
+    bool asked = blas_ok(rt, cublasLtMatmulPreferenceCreate(&wish), "cublasLt") &&
+                 blas_ok(rt,
+                         cublasLtMatmulPreferenceSetAttribute(wish, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
+                                                              &workspace, sizeof workspace),
+                         "cublasLt");
+    for (int i = 0; asked && i < 4; i++)
+        asked =
+            blas_ok(rt, cublasLtMatmulPreferenceSetAttribute(wish, alignments[i], &aligned, sizeof aligned),
+                    "cublasLt");
+    if (asked && cublasLtMatmulAlgoGetHeuristic(rt->blas, p->op, p->w, p->x, p->y, p->y, wish, 1, &found,
+                                                &num) != CUBLAS_STATUS_SUCCESS)
+        num = 0;
+    if (num > 0)
+        p->algorithm = found.algo;
+    if (wish)
+        cublasLtMatmulPreferenceDestroy(wish);
+    return num > 0;
+}
+
 static struct gemm_plan *find_plan(struct rt *rt, const struct rt_gemm *g) {
     for (int i = 0; i < rt->num_plans; i++)
         if (same_plan(&rt->plans[i].key, g))
             return &rt->plans[i];
-    if (rt->num_plans == MAX_PLANS) { // rare: many chunk lengths; begin again
-        for (int i = 0; i < rt->num_plans; i++) {
-            cublasLtMatrixLayoutDestroy(rt->plans[i].x);
-            cublasLtMatrixLayoutDestroy(rt->plans[i].w);
-            cublasLtMatrixLayoutDestroy(rt->plans[i].y);
-            cublasLtMatmulDescDestroy(rt->plans[i].op);
-        }
-        rt->num_plans = 0;
-    }
+    if (rt->num_plans == MAX_PLANS) // rare: many chunk lengths; begin again
+        while (rt->num_plans > 0)
+            drop_plan(&rt->plans[--rt->num_plans]);
     struct gemm_plan *p = &rt->plans[rt->num_plans];
     *p = {};
     p->key = *g;
     cudaDataType_t type = g->half ? CUDA_R_16F : CUDA_R_16BF;
     cublasOperation_t transposed = CUBLAS_OP_T;
-    cublasLtMatmulPreference_t wish = NULL;
-    cublasLtMatmulHeuristicResult_t found;
-    size_t workspace = GEMM_WORKSPACE;
-    int num = 0;
-    bool made =
-        blas_ok(rt, cublasLtMatmulDescCreate(&p->op, CUBLAS_COMPUTE_32F, CUDA_R_32F), "cublasLt") &&
-        blas_ok(rt,
-                cublasLtMatmulDescSetAttribute(p->op, CUBLASLT_MATMUL_DESC_TRANSA, &transposed,
-                                               sizeof transposed),
-                "cublasLt") &&
-        blas_ok(rt, cublasLtMatrixLayoutCreate(&p->w, type, (uint64_t)g->k, (uint64_t)g->n, g->ldw),
-                "cublasLt") &&
-        blas_ok(rt, cublasLtMatrixLayoutCreate(&p->x, type, (uint64_t)g->k, (uint64_t)g->m, g->ldx),
-                "cublasLt") &&
-        blas_ok(rt, cublasLtMatrixLayoutCreate(&p->y, CUDA_R_32F, (uint64_t)g->n, (uint64_t)g->m, g->ldy),
-                "cublasLt") &&
-        blas_ok(rt, cublasLtMatmulPreferenceCreate(&wish), "cublasLt") &&
-        blas_ok(rt,
-                cublasLtMatmulPreferenceSetAttribute(wish, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
-                                                     &workspace, sizeof workspace),
-                "cublasLt") &&
-        blas_ok(
-            rt,
-            cublasLtMatmulAlgoGetHeuristic(rt->blas, p->op, p->w, p->x, p->y, p->y, wish, 1, &found, &num),
-            "cublasLt found no algorithm");
-    if (wish)
-        cublasLtMatmulPreferenceDestroy(wish);
-    if (!made || num == 0) {
-        rt_fail(rt, "cublasLt found no algorithm");
+    uint64_t m = (uint64_t)g->m, n = (uint64_t)g->n, k = (uint64_t)g->k;
+    bool made = blas_ok(rt, cublasLtMatmulDescCreate(&p->op, CUBLAS_COMPUTE_32F, CUDA_R_32F), "cublasLt") &&
+                blas_ok(rt,
+                        cublasLtMatmulDescSetAttribute(p->op, CUBLASLT_MATMUL_DESC_TRANSA, &transposed,
+                                                       sizeof transposed),
+                        "cublasLt") &&
+                blas_ok(rt, cublasLtMatrixLayoutCreate(&p->w, type, k, n, g->ldw), "cublasLt") &&
+                blas_ok(rt, cublasLtMatrixLayoutCreate(&p->x, type, k, m, g->ldx), "cublasLt") &&
+                blas_ok(rt, cublasLtMatrixLayoutCreate(&p->y, CUDA_R_32F, n, m, g->ldy), "cublasLt");
+    if (!made || !find_algorithm(rt, p)) {
+        drop_plan(p);
         return NULL;
     }
-    p->algorithm = found.algo;
     rt->num_plans++;
     return p;
 }
 
 bool rt_matmul(struct rt *rt, const struct rt_gemm *g) {
-    if (rt_failed(rt) || rt->capturing)
-        return !rt->capturing;
-    if (!rt->blas) {
-        if (!ok(rt, cudaMalloc(&rt->blas_workspace, GEMM_WORKSPACE), "memory for cublasLt") ||
-            !blas_ok(rt, cublasLtCreate(&rt->blas), "opening cublasLt"))
-            return true;
-    }
+    bool aligned = (uintptr_t)g->x % 16 == 0 && (uintptr_t)g->w % 16 == 0 && (uintptr_t)g->y % 16 == 0 &&
+                   g->ldx % 8 == 0 && g->ldw % 8 == 0 && g->ldy % 4 == 0;
+    if (rt_failed(rt))
+        return true; // nothing runs any more
+    if (rt->capturing || !aligned)
+        return false;
+    if (!rt->blas && (!ok(rt, cudaMalloc(&rt->blas_workspace, GEMM_WORKSPACE), "memory for cublasLt") ||
+                      !blas_ok(rt, cublasLtCreate(&rt->blas), "opening cublasLt")))
+        return true;
     struct gemm_plan *p = find_plan(rt, g);
+    if (!p)
+        return false;
     const float one = 1, beta = g->add ? 1 : 0;
-    if (p)
-        blas_ok(rt,
-                cublasLtMatmul(rt->blas, p->op, &one, g->w, p->w, g->x, p->x, &beta, g->y, p->y, g->y, p->y,
-                               &p->algorithm, rt->blas_workspace, GEMM_WORKSPACE, rt->stream),
-                "cublasLtMatmul");
+    blas_ok(rt,
+            cublasLtMatmul(rt->blas, p->op, &one, g->w, p->w, g->x, p->x, &beta, g->y, p->y, g->y, p->y,
+                           &p->algorithm, rt->blas_workspace, GEMM_WORKSPACE, rt->stream),
+            "cublasLtMatmul");
     return true;
 }
 

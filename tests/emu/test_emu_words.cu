@@ -1,6 +1,7 @@
 // The words of kdev.h, on the emulator and on a device alike; and that the emulator sees what it claims to
 // see.
 #include "common.cuh"
+#include "half.h"
 
 #undef QUIRE_HAVE_CMOCKA // a kernel cannot be cmocka's
 #include "harness.h"

@@ -146,8 +146,8 @@ static float element(const void *p, size_t i, bool half) {
 }
 
 bool rt_matmul(struct rt *rt, const struct rt_gemm *g) {
-    if (rt->capture)
-        rt_fail(rt, "a library's matrix product cannot be recorded");
+    if (rt->capture || getenv("QUIRE_EMULATED_NO_LIBRARY"))
+        return false;
     for (int i = 0; !rt_failed(rt) && i < g->m; i++)
         for (int j = 0; j < g->n; j++) {
             float sum = 0;

@@ -445,7 +445,7 @@ static void exit_codes(void **state) {
     char port[16];
     snprintf(port, sizeof port, "--port=%d", s.port);
     assert_int_equal(exit_code("fake.gguf", port, NULL), 2); // taken
-    assert_int_equal(exit_code(NULL, NULL, NULL), 2);
+    assert_int_equal(exit_code(NULL, NULL, NULL), 1); // no MODEL, and no embedded one near this program
     assert_int_equal(exit_code("fake.gguf", "--nope", NULL), 2);
     assert_int_equal(exit_code("fake.gguf", "--device=cuda", NULL), 2);
     assert_int_equal(exit_code("fake.gguf", "--host=0.0.0.0", "--require-key"), 2);

@@ -329,7 +329,7 @@ static enum status convert_tensor(struct job *job, const struct gguf_info *t, en
             if (pthread_timedjoin_np(threads[i], NULL, &until) == 0)
                 break;
             int64_t done = atomic_load(&w.next);
-            if (!report(job, (uint64_t)((done < w.rows ? done : w.rows) * cols))) {
+            if (!cancelled && !report(job, (uint64_t)((done < w.rows ? done : w.rows) * cols))) {
                 atomic_store(&w.stop, true);
                 cancelled = true;
             }

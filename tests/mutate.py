@@ -302,56 +302,56 @@ MUTATIONS = [
          "test_emu_attention"),  # large groups: a wait that is too weak
     (CUDA % "attn_decode.cu", "        __syncwarp();\n#pragma unroll\n        for (int g = 0; g < G; g++) {\n            float before", "#pragma unroll\n        for (int g = 0; g < G; g++) {\n            float before",
          "test_emu_attention"),  # scores are read before other lanes have written them
-    (CUDA % "attn_decode.cu", "        __syncwarp(); // the stage and the scores are written again\n", "", "test_emu_attention"),
+    (CUDA % "attn_decode.cu", "        __syncwarp(); // the stage and the scores are written again\n", "", "test_emu_attention"),  # a stage is written while others read it
     (CUDA % "attn_decode.cu", "    kd_copy_wait<0>();\n    __syncthreads(); // every warp is done with its stages\n    float *out = (float *)(void *)shared",
-         "    kd_copy_wait<0>();\n    float *out = (float *)(void *)shared", "test_emu_attention"),
+         "    kd_copy_wait<0>();\n    float *out = (float *)(void *)shared", "test_emu_attention"),  # the merge writes over a ring in use
     (CUDA % "attn_decode.cu", "bool ok = page * PAGE + r >= it.begin && page * PAGE + r < it.end;", "bool ok = true;",
          "test_emu_attention"),  # NaN of slots that are not the sequence's
     (CUDA % "attn_decode.cu", "if (column == 0)\n                    scores[g * PAGE + r + sub] = t >= it.begin && t < it.end ? s[g] : -INFINITY;",
          "if (column == 0)\n                    scores[g * PAGE + r + sub] = t >= it.begin && t <= it.end ? s[g] : -INFINITY;",
          "test_emu_attention"),  # one token too many
     (CUDA % "attn_decode.cu", "fetch_page<HD, true>(mine + (stage ^ 1) * sizes::STAGE, a, it, page + DECODE_WARPS, h, lane);",
-         "fetch_page<HD, true>(mine + (stage ^ 1) * sizes::STAGE, a, it, page + 1, h, lane);", "test_emu_attention"),
+         "fetch_page<HD, true>(mine + (stage ^ 1) * sizes::STAGE, a, it, page + 1, h, lane);", "test_emu_attention"),  # a warp takes the pages of another
     (CUDA % "attn_decode.cu", "for (int bits = PER_ROW / 2; bits > 0; bits >>= 1)", "for (int bits = PER_ROW / 4; bits > 0; bits >>= 1)",
          "test_emu_attention"),  # half of a row is left out
     (CUDA % "attn_decode.cu", "STAGE = 2 * PAGE * HD * 2,\n        QUERY = 16 * HD * 2,", "STAGE = 2 * PAGE * HD * 2,\n        QUERY = 8 * HD * 2,",
          "test_emu_attention"),  # too little shared memory
     (CUDA % "attn_decode.cu", "        float o = 0;\n        for (int s = begin; s < end; s++)\n            o += fade(p[(size_t)s * stride + (size_t)d], max) *",
          "        float o = 0;\n        for (int s = begin; s < end; s++)\n            o +=", "test_emu_attention"),  # chunks are not rescaled
-    (CUDA % "attn_prefill.cu", "        kd_copy_wait<1>();\n        __syncthreads();\n", "        kd_copy_wait<1>();\n", "test_emu_attention"),
-    (CUDA % "attn_prefill.cu", "        __syncthreads(); // the stage is written again\n", "", "test_emu_attention"),
+    (CUDA % "attn_prefill.cu", "        kd_copy_wait<1>();\n        __syncthreads();\n", "        kd_copy_wait<1>();\n", "test_emu_attention"),  # prefill: copies of other threads are not waited for
+    (CUDA % "attn_prefill.cu", "        __syncthreads(); // the stage is written again\n", "", "test_emu_attention"),  # prefill: a stage is written while others read it
     (CUDA % "attn_prefill.cu", "        kd_copy_wait<1>();\n        __syncthreads();\n", "        kd_copy_wait<1>();\n        if (warp < 3)\n            __syncthreads();\n",
          "test_emu_attention"),  # a barrier that some do not reach
-    (CUDA % "attn_prefill.cu", "kd_ldmatrix4_trans(b, values", "kd_ldmatrix4(b, values", "test_emu_attention"),
-    (CUDA % "attn_prefill.cu", "bool seen = token <= p &&", "bool seen = token <= p + 1 &&", "test_emu_attention"),
-    (CUDA % "attn_prefill.cu", "token > p - a.window)", "token >= p - a.window)", "test_emu_attention"),
-    (CUDA % "gemm.cu", "    __syncthreads();\n    finish<NT>(a, red, tile, m0);", "    finish<NT>(a, red, tile, m0);", "test_emu_gemm"),
-    (CUDA % "gemm.cu", "kd_grid_wait(); // weights do not depend on the kernel before, x does", "", "test_emu_gemm"),
+    (CUDA % "attn_prefill.cu", "kd_ldmatrix4_trans(b, values", "kd_ldmatrix4(b, values", "test_emu_attention"),  # values are not transposed
+    (CUDA % "attn_prefill.cu", "bool seen = token <= p &&", "bool seen = token <= p + 1 &&", "test_emu_attention"),  # a row sees the token after it
+    (CUDA % "attn_prefill.cu", "token > p - a.window)", "token >= p - a.window)", "test_emu_attention"),  # a window one token too wide
+    (CUDA % "gemm.cu", "    __syncthreads();\n    finish<NT>(a, red, tile, m0);", "    finish<NT>(a, red, tile, m0);", "test_emu_gemm"),  # segments are added before they are there
+    (CUDA % "gemm.cu", "kd_grid_wait(); // weights do not depend on the kernel before, x does", "", "test_emu_gemm"),  # x is read before the kernel before has written it
     (CUDA % "gemm.cu", "ring[u] = load_fragment<F>(a.w, tile, s + u + RING, lane);", "ring[u] = load_fragment<F>(a.w, tile, s + u + 1, lane);",
-         "test_emu_gemm"),
-    (CUDA % "gemm.cu", "return (int)((long long)steps * i / SEGMENTS);", "return steps / SEGMENTS * i;", "test_emu_gemm"),
+         "test_emu_gemm"),  # the ring holds the wrong step
+    (CUDA % "gemm.cu", "return (int)((long long)steps * i / SEGMENTS);", "return steps / SEGMENTS * i;", "test_emu_gemm"),  # the last steps are left out
     (CUDA % "gemm.cu", "r.second[i] = both * (float)(int8_t)(s >> (16 + 8 * i));", "r.second[i] = both * (float)(uint8_t)(s >> (16 + 8 * i));",
-         "test_emu_gemm"),
+         "test_emu_gemm"),  # scales of Q6_K without a sign
     (CUDA % "gemm.cu", "if (nan >> (kd_lane() & 16) & 0xffffu)", "if (false)", "test_emu_gemm"),  # a NaN among logits is lost
     (CUDA % "gemm.cu", "float s0 = red[0] + red[stride], s1 = red[2 * stride] + red[3 * stride];",
-         "float s0 = red[0] + red[stride], s1 = red[2 * stride] + red[2 * stride];", "test_emu_gemm"),
-    (CUDA % "pack.cu", "word[0] |= q << (i / 2 * 4 + i % 2 * 16);", "word[0] |= q << (i * 4);", "test_emu_gemm"),
-    (CUDA % "qkv.cu", "    __syncwarp();\n    if (kind < 2) {", "    if (kind < 2) {", "test_emu_rows"),
+         "float s0 = red[0] + red[stride], s1 = red[2 * stride] + red[2 * stride];", "test_emu_gemm"),  # a segment twice, another never
+    (CUDA % "pack.cu", "word[0] |= q << (i / 2 * 4 + i % 2 * 16);", "word[0] |= q << (i * 4);", "test_emu_gemm"),  # nibbles in the order of the file
+    (CUDA % "qkv.cu", "    __syncwarp();\n    if (kind < 2) {", "    if (kind < 2) {", "test_emu_rows"),  # a head is rotated before it is whole
     (CUDA % "qkv.cu", "    if (slot < 0)\n        return;", "", "test_emu_rows"),  # padding is written somewhere
     (CUDA % "sample.cu", "    if (u == 0x80000000u)\n        u = 0;\n", "", "test_emu_sample"),  # -0 below +0
-    (CUDA % "sample.cu", "        __syncthreads();\n        above = s->before;", "        above = s->before;", "test_emu_sample"),
-    (CUDA % "sample.cu", "        __syncthreads(); // edits of one token come in order: one a round\n", "", "test_emu_sample"),
+    (CUDA % "sample.cu", "        __syncthreads();\n        above = s->before;", "        above = s->before;", "test_emu_sample"),  # the digit of another thread is read before it is written
+    (CUDA % "sample.cu", "        __syncthreads(); // edits of one token come in order: one a round\n", "", "test_emu_sample"),  # edits of one token in any order
     (CUDA % "sample.cu", "largest = max[g] < INFINITY ? fmaxf(largest, max[g]) : INFINITY;", "largest = fmaxf(largest, max[g]);",
          "test_emu_sample"),  # a row that holds NaN is drawn from
-    (CUDA % "sample.cu", "mass_t need = share < 1 ? 1 :", "mass_t need =", "test_emu_sample"),
+    (CUDA % "sample.cu", "mass_t need = share < 1 ? 1 :", "mass_t need =", "test_emu_sample"),  # top-p 0 keeps nothing
     (CUDA % "sample.cu", "(key == v.last_key && id <= v.last_id)", "key == v.last_key", "test_emu_sample"),  # ties at the end of top-k
     (CUDA % "sample.cu", "to[i] = 2 * i + 1 < n ? kd_add(from[2 * i], from[2 * i + 1]) : from[2 * i];", "to[i] = kd_add(from[2 * i], 2 * i + 1 < n ? from[2 * i + 1] : from[2 * i]);",
-         "test_emu_sample"),
+         "test_emu_sample"),  # the odd group out is counted twice
     (CUDA % "plan.c", "if (n == 0 || seen[edits[i].token] == *stamp) {", "if (n == 0) {", "test_emu_sample"),  # edits of a token at once
     (CUDA % "backend.c", "        if (g->num_tokens == tokens && g->max_items == items && g->edits == edits)", "        if (g->num_tokens == tokens && g->max_items == items)",
          "test_emu_forward"),  # a graph without edits replays a step that has some
     (CUDA % "plan.c", "        slots[t] = -1;\n", "        slots[t] = 0;\n", "test_emu_forward"),  # padding rows write a block
-    (CUDA % "emu/emu.cpp", "    memset(dst, 0xff, (size_t)bytes); // what was there must not look valid\n", "", "test_emu_words"),
+    (CUDA % "emu/emu.cpp", "    memset(dst, 0xff, (size_t)bytes); // what was there must not look valid\n", "", "test_emu_words"),  # a copy lands before it is waited for
 ]
 
 

@@ -163,7 +163,7 @@ static bool any_split_gate_up(const struct device *dev) {
 
 // Elements of `wide`: results of the library that need finishing, and gate and up where no kernel fuses them.
 static size_t wide_elements(const struct device *dev) {
-    size_t T = (size_t)dev->limits.max_tokens, up = 2 * (size_t)round_up(dev->model.ffn, 8);
+    size_t T = (size_t)dev->max_tokens, up = 2 * (size_t)round_up(dev->model.ffn, 8);
     bool library = dev->limits.max_tokens > CUDA_TOKENS && !dev->exact;
     size_t all = library || any_split_gate_up(dev) ? cuda_both_offset(dev) + T * up : 0;
     size_t row = (size_t)max_int(dev->model.hidden, device_q_size(dev) + 2 * device_kv_size(dev));
@@ -172,7 +172,7 @@ static size_t wide_elements(const struct device *dev) {
 
 static void carve_workspace(struct device *dev, struct carver *c) {
     const struct model_config *m = &dev->model;
-    int T = max_int(dev->limits.max_tokens, CUDA_TOKENS), R = max_int(dev->limits.max_rows, CUDA_TOKENS);
+    int T = dev->max_tokens, R = dev->max_rows;
     int q = device_q_size(dev), kv = device_kv_size(dev);
     size_t rows = (size_t)T, pairs = (size_t)m->rope.dim / 2, context = (size_t)dev->limits.max_context;
     dev->resid = carve(c, rows * (size_t)m->hidden, sizeof(float));
@@ -208,7 +208,7 @@ static void carve_workspace(struct device *dev, struct carver *c) {
 }
 
 static bool alloc_host(struct device *dev) {
-    size_t R = (size_t)max_int(dev->limits.max_rows, CUDA_TOKENS);
+    size_t R = (size_t)dev->max_rows;
     bool ok = (dev->seen = calloc((size_t)dev->model.vocab, sizeof *dev->seen)) != NULL;
     for (int i = 0; i < 2; i++) {
         struct result *r = &dev->result[i];
@@ -274,6 +274,8 @@ static enum status cuda_reserve(struct device *dev, const struct step_limits *li
         return err_set(err, STATUS_INVALID, "--max-num-batched-tokens may be at most 65535 on cuda");
     int group = dev->model.num_heads / dev->model.num_kv_heads;
     dev->limits = *limits;
+    dev->max_tokens = max_int(limits->max_tokens, CUDA_TOKENS);
+    dev->max_rows = max_int(limits->max_rows, CUDA_TOKENS);
     dev->logits_ld = round_up(dev->model.vocab, CUDA_GROUP);
     dev->num_groups = dev->logits_ld / CUDA_GROUP;
     struct cuda_kv kv = layer_kv(dev, 0);
@@ -357,7 +359,7 @@ static struct graph *find_graph(struct device *dev, const struct step *step, int
 static void finish_step(struct device *dev, const struct step *step) {
     int slot = (int)(dev->num_begun & 1);
     struct result *r = &dev->result[slot];
-    size_t R = (size_t)max_int(dev->limits.max_rows, CUDA_TOKENS), n = (size_t)step->num_rows;
+    size_t R = (size_t)dev->max_rows, n = (size_t)step->num_rows;
     bool tops = false;
     for (int i = 0; i < step->num_rows; i++)
         tops |= step->rows[i].num_logprobs > 0;

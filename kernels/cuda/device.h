@@ -57,6 +57,7 @@ struct device {
     size_t largest_quantised; // elements of the largest matrix that a library must get as bf16
 
     struct step_limits limits;
+    int max_tokens, max_rows; // of the limits, and not less than a recorded step may be padded to
     struct workspace ws;
     struct activation hidden, attn, ffn; // normalised rows; attention output; SwiGLU output
     struct activation last;              // normalised head rows

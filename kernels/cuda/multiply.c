@@ -7,7 +7,7 @@
 
 // F16 goes through `wide` on its way, so what both gate and up give lies behind that.
 size_t cuda_both_offset(const struct device *dev) {
-    size_t both = (size_t)dev->limits.max_tokens * 2 * (size_t)round_up(dev->model.ffn, 8);
+    size_t both = (size_t)dev->max_tokens * 2 * (size_t)round_up(dev->model.ffn, 8);
     return dev->formats & 1u << FORMAT_F16 ? both : 0;
 }
 

@@ -242,6 +242,44 @@ static void test_graphs(void **state) {
     }
 }
 
+// A recorded step may be padded beyond the most rows that a step may have: nothing may be too small for it.
+static void test_padding_beyond_limits(void **state) {
+    (void)state;
+    enum { SEQS = 5, STEPS = 5 };
+    struct shape s = {1, 64, 2, 1, 64, 64, 97, 0, false, false, false};
+    struct fixture *f = fixture_make(&s, DTYPE_F16);
+    for (int i = 0; i < f->num_weights; i++)
+        if (f->weights[i].role == WEIGHT_GATE_UP) { // two products, side by side in memory of their own
+            free((void *)(uintptr_t)f->weights[i].part[1].data);
+            f->weights[i].part[1] = random_tensor(DTYPE_BF16, 64, 64, 0.2f);
+        }
+    float logprobs[2][STEPS * SEQS];
+    int32_t ids[2][STEPS * SEQS];
+    for (int graphs = 0; graphs < 2; graphs++) {
+        int replayed = 0;
+        setenv("QUIRE_CUDA_GRAPHS", graphs ? "1" : "0", 1);
+        struct instance *in = open_graphs(f, SEQS, 64, SEQS);
+        for (int t = 0; t < STEPS; t++) {
+            struct piece pieces[SEQS];
+            struct step_out out;
+            for (int q = 0; q < SEQS; q++)
+                pieces[q] = (struct piece){q, t, 1, false};
+            struct batch *b = batch_make(in, pieces, SEQS);
+            replayed += forward(in, &b->step);
+            assert_int_equal(in->ops->sync(in->dev, &out, NULL), STATUS_OK);
+            memcpy(logprobs[graphs] + t * SEQS, out.logprob, SEQS * sizeof(float));
+            memcpy(ids[graphs] + t * SEQS, out.ids, SEQS * sizeof(int32_t));
+            free(b);
+        }
+        assert_int_equal(replayed, graphs ? STEPS - 2 : 0);
+        instance_close(in);
+    }
+    unsetenv("QUIRE_CUDA_GRAPHS");
+    assert_memory_equal(ids[0], ids[1], sizeof ids[0]);
+    assert_memory_equal(logprobs[0], logprobs[1], sizeof logprobs[0]);
+    fixture_free(f);
+}
+
 // ---- two steps at a time
 
 static void test_run_ahead(void **state) {
@@ -385,11 +423,11 @@ static void test_sticky_failure(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_types),          cmocka_unit_test(test_attention_paths),
-        cmocka_unit_test(test_mixed_types),    cmocka_unit_test(test_many_rows),
-        cmocka_unit_test(test_graphs),         cmocka_unit_test(test_run_ahead),
-        cmocka_unit_test(test_exact),          cmocka_unit_test(test_too_small),
-        cmocka_unit_test(test_sticky_failure),
+        cmocka_unit_test(test_types),       cmocka_unit_test(test_attention_paths),
+        cmocka_unit_test(test_mixed_types), cmocka_unit_test(test_many_rows),
+        cmocka_unit_test(test_graphs),      cmocka_unit_test(test_padding_beyond_limits),
+        cmocka_unit_test(test_run_ahead),   cmocka_unit_test(test_exact),
+        cmocka_unit_test(test_too_small),   cmocka_unit_test(test_sticky_failure),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -447,7 +447,7 @@ static void exit_codes(void **state) {
     assert_int_equal(exit_code("fake.gguf", port, NULL), 2); // taken
     assert_int_equal(exit_code(NULL, NULL, NULL), 1); // no MODEL, and no embedded one near this program
     assert_int_equal(exit_code("fake.gguf", "--nope", NULL), 2);
-    assert_int_equal(exit_code("fake.gguf", "--device=cuda", NULL), 2);
+    assert_int_equal(exit_code("fake.gguf", "--device=tpu", NULL), 2);
     assert_int_equal(exit_code("fake.gguf", "--host=0.0.0.0", "--require-key"), 2);
     assert_int_equal(exit_code("fake.gguf", "--api-key-file=/nowhere", NULL), 2);
     assert_int_equal(exit_code("missing.gguf", "--port=0", NULL), 1);

@@ -92,13 +92,14 @@ static void check_fixture(const struct fixture *f, int block_size, enum dtype kv
 
 static void test_types(void **state) {
     (void)state;
-    // every type of weight; head size 8 goes through the general attention
+    // every type of weight; head size 8 goes through the general attention, 64 through the fast one
     static const enum dtype types[] = {DTYPE_F32,  DTYPE_F16,  DTYPE_BF16, DTYPE_Q8_0,
                                        DTYPE_Q4_0, DTYPE_Q4_K, DTYPE_Q5_K, DTYPE_Q6_K};
     for (int i = 0; i < 8; i++) {
-        int wide = dtype_block(types[i]) == 256 ? 256 : 64;
-        struct shape s = {2,   wide, wide / 8, wide / 16,  8,         dtype_block(types[i]) == 256 ? 256 : 96,
-                          211, 0,    i % 2,    i % 3 == 0, i % 2 == 0};
+        bool big = dtype_block(types[i]) == 256; // rows of whole blocks
+        int wide = big ? 256 : 64;
+        struct shape s = {2,   wide, big ? 4 : 8, big ? 2 : 4, big ? 64 : 8, big ? 256 : 96,
+                          211, 0,    i % 2,       i % 3 == 0,  i % 2 == 0};
         struct fixture *f = fixture_make(&s, types[i]);
         check_fixture(f, 16, types[i] == DTYPE_F32 ? DTYPE_F32 : DTYPE_F16,
                       types[i] == DTYPE_F32 ? 2e-5 : 2e-2, dtype_name(types[i]));

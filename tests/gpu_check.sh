@@ -46,7 +46,7 @@ simd() { # what kernels/CMakeLists.txt gives these files
     */avx512.c) echo -mavx2 -mfma -mf16c -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512vnni -mavx512bf16 ;;
     esac
 }
-for source in base/*.c kernels/*.c kernels/ref/*.c kernels/cpu/*.c engine/*.c kernels/cuda/{backend,weight,multiply,plan}.c; do
+for source in base/*.c kernels/*.c kernels/ref/*.c kernels/cpu/*.c engine/*.c kernels/cuda/{backend,memory,weight,multiply,plan}.c; do
     case $source:$(uname -m) in */avx*.c:x86_64) ;; */avx*.c:*) continue ;; esac
     object=${source//\//_}.o
     # shellcheck disable=SC2046

@@ -97,6 +97,15 @@ static inline int device_q_size(const struct device *d) { return d->model.num_he
 static inline int device_kv_size(const struct device *d) { return d->model.num_kv_heads * d->model.head_dim; }
 static inline int round_up(int n, int to) { return (n + to - 1) / to * to; }
 
+// backend.c
+size_t cuda_kv_layer_bytes(const struct device *dev); // keys or values of one layer
+size_t cuda_kv_block_bytes(struct device *dev);
+struct cuda_kv cuda_layer_kv(const struct device *dev, int layer);
+
+// memory.c
+enum status cuda_reserve(struct device *dev, const struct step_limits *limits, struct workspace *ws,
+                         struct err *err);
+
 // weight.c
 struct weight *cuda_weight_load(struct device *dev, const struct weight_desc *desc, struct err *err);
 void cuda_weight_free(struct device *dev, struct weight *w);

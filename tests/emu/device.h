@@ -17,6 +17,14 @@ static inline void device_open(void) {
     }
 }
 
+// A bound on products of the emulator, which adds in f32 to nearest; tensor cores cut, and may be ten times
+// as far.
+static inline double product_bound(double bound) {
+    struct rt_info info;
+    rt_describe(rt, &info);
+    return info.emulated ? bound : 10 * bound;
+}
+
 static inline void *device_alloc(size_t bytes) {
     void *p = rt_alloc(rt, bytes);
     if (!p)

@@ -73,7 +73,7 @@ static void check(enum dtype type, int n, int k, int m, int order) {
     float *got = to_host(y, sizeof(float) * (size_t)(m * ldy));
     for (int i = 0; i < m; i++) {
         double far = distance(got + i * ldy, want + i * n, (size_t)n);
-        if (!(far < 2e-6))
+        if (!(far < product_bound(2e-6)))
             fail_msg("%s (%d, %d) times %d, token %d: %g", dtype_name(type), n, k, m, i, far);
         assert_true(isnan(got[i * ldy + n]) && isnan(got[i * ldy + n + 1])); // nothing past the row
     }
@@ -84,7 +84,8 @@ static void check(enum dtype type, int n, int k, int m, int order) {
     float *twice = to_host(y, sizeof(float) * (size_t)(m * ldy));
     for (int i = 0; i < m; i++)
         for (int j = 0; j < n; j++)
-            assert_true(fabsf(twice[i * ldy + j] - (2 * got[i * ldy + j] - bias[j])) < 1e-5f);
+            assert_true(fabsf(twice[i * ldy + j] - (2 * got[i * ldy + j] - bias[j])) <
+                        (float)product_bound(1e-5));
     free(got), free(twice), free(want), free(bias);
     free((void *)(uintptr_t)t.data);
     free_input(&in);
@@ -178,7 +179,8 @@ static void test_swiglu(void **state) {
             reference(u, &up, in.values, M, NULL);
             for (int m = 0; m < M; m++) {
                 ref_swiglu(want, g + m * F, u + m * F, F);
-                assert_true(distance(got + m * ld, want, F) < (form == FORM_F32 ? 5e-6 : 4e-3));
+                assert_true(distance(got + m * ld, want, F) <
+                            (form == FORM_F32 ? product_bound(5e-6) : 4e-3));
                 assert_true(isnan(got[m * ld + F]));
             }
             free(got);
@@ -228,7 +230,7 @@ static void test_logits(void **state) {
                         largest = NAN;
                     else {
                         assert_true(fabsf(got[m * ld + v] - want[m * V + v] / 4) <
-                                    1e-5f * (1 + fabsf(want[m * V + v])));
+                                    (float)product_bound(1e-5) * (1 + fabsf(want[m * V + v])));
                         largest = fmaxf(largest, got[m * ld + v]);
                     }
                 }

@@ -18,7 +18,7 @@ struct page {
     struct buf b;
     const json_t *const *runs;
     size_t n;
-    char names[MAX_RUNS][80];
+    char names[MAX_RUNS][96];
     struct series pool[MAX_RUNS * 32]; // points of plots; freed with the page
     size_t num_pool;
 };

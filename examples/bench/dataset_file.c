@@ -108,8 +108,8 @@ static bool read_lines(struct dataset *d, char *message, size_t size) {
         number++;
         if (len > strspn(p, " \t\r")) {
             json_t *line = json_loadb(p, len, 0, NULL);
-            bool added = json_is_object(line) && add_line(d, line);
-            if (!added || json_array_append_new(d->json, line) != 0) {
+            bool kept = json_array_append_new(d->json, line) == 0; // takes the line even where it fails
+            if (!kept || !json_is_object(line) || !add_line(d, line)) {
                 snprintf(message, size, "%s: line %d is no prompt of the form %s", d->o->dataset_path, number,
                          d->kind == DATASET_MTBENCH ? "{\"turns\": […]}" : "{\"prompt\": …}");
                 return false;

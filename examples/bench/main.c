@@ -49,8 +49,10 @@ static void check_outputs(const struct options *o) {
     }
     json_error_t error;
     json_t *extra = o->extra_body ? json_loads(o->extra_body, 0, &error) : NULL;
-    if (o->extra_body && !json_is_object(extra))
+    if (o->extra_body && !json_is_object(extra)) {
+        json_decref(extra);
         options_die("--extra-body is no JSON object");
+    }
     json_decref(extra);
 }
 

@@ -8,17 +8,6 @@
 
 enum { MAX_VECTORS = 2 };
 
-// Weights come from memory faster if they are asked for this many bytes early: from 4 tokens on a tile works
-// long enough on a line that the processor's own prefetch, which stops at the end of a page, leaves it
-// waiting. Measured on one Zen 5 core with Q8_0: 14 GB/s without, 32 with, at 8 tokens. Past the end of a
-// strip comes the next one, or nothing.
-enum { AHEAD = 4096 };
-
-INLINE void prefetch(const void *p, size_t bytes) {
-    for (size_t i = 0; i < bytes; i += 64)
-        __builtin_prefetch((const char *)p + AHEAD + i);
-}
-
 // What a tile works on.
 struct span {
     const char *w[MAX_VECTORS]; // the strip in which a vector lies
@@ -27,16 +16,30 @@ struct span {
     const char *x;              // activations of token 0
     size_t ldx;
     int b0, b1;
+    struct ahead ahead;
 };
+
+// Weights come from memory faster if they are asked for early and evenly (kernels.h says which by whom): from
+// 4 tokens on a tile works long enough on a line that the processor's own prefetch, which stops at the end of
+// a page, leaves it waiting. Part `part` of `parts` of block b asks for its share; n: tokens of the tile.
+INLINE void prefetch(const struct span *a, int b, int part, const int parts, const int n) {
+    size_t step = a->ahead.step / (size_t)parts;
+    const char *at = a->ahead.at + (size_t)b * a->ahead.step + (size_t)part * step;
+    for (size_t i = 0; i < step; i += 64) {
+        __builtin_prefetch(at + i);
+        if (n <= FEW_TOKENS)
+            __builtin_prefetch(at + a->ahead.gap + i);
+    }
+}
 
 // nv vectors times n tokens; both are constants where it is inlined.
 typedef void tile_fn(const struct span *a, const int nv, const int n);
 
 // All rows of the groups.
 INLINE void whole_tile(tile_fn *tile, const void *const *w, const void *x, size_t ldx, int b0, int b1,
-                       float *y, const int n) {
+                       float *y, const int n, struct ahead ahead) {
     const int nv = TILE_VECTORS(n);
-    struct span a = {.x = x, .ldx = ldx, .b0 = b0, .b1 = b1};
+    struct span a = {.x = x, .ldx = ldx, .b0 = b0, .b1 = b1, .ahead = ahead};
     for (int row = 0; row < TILE_GROUPS * LANES; row += nv * ROWS) {
         UNROLL for (int v = 0; v < nv; v++) {
             int at = row + v * ROWS;
@@ -45,20 +48,21 @@ INLINE void whole_tile(tile_fn *tile, const void *const *w, const void *x, size_
             a.y[v] = y + at / LANES * n * LANES + at % LANES;
         }
         tile(&a, nv, n);
+        a.ahead.step = 0; // once is enough
     }
 }
 
 INLINE void any_tile(tile_fn *tile, const void *const *w, const void *x, size_t ldx, int b0, int b1, float *y,
-                     int n) {
+                     int n, struct ahead ahead) {
     switch (n) {
-    case 1: whole_tile(tile, w, x, ldx, b0, b1, y, 1); break;
-    case 2: whole_tile(tile, w, x, ldx, b0, b1, y, 2); break;
-    case 3: whole_tile(tile, w, x, ldx, b0, b1, y, 3); break;
-    case 4: whole_tile(tile, w, x, ldx, b0, b1, y, 4); break;
-    case 5: whole_tile(tile, w, x, ldx, b0, b1, y, 5); break;
-    case 6: whole_tile(tile, w, x, ldx, b0, b1, y, 6); break;
-    case 7: whole_tile(tile, w, x, ldx, b0, b1, y, 7); break;
-    default: whole_tile(tile, w, x, ldx, b0, b1, y, 8); break;
+    case 1: whole_tile(tile, w, x, ldx, b0, b1, y, 1, ahead); break;
+    case 2: whole_tile(tile, w, x, ldx, b0, b1, y, 2, ahead); break;
+    case 3: whole_tile(tile, w, x, ldx, b0, b1, y, 3, ahead); break;
+    case 4: whole_tile(tile, w, x, ldx, b0, b1, y, 4, ahead); break;
+    case 5: whole_tile(tile, w, x, ldx, b0, b1, y, 5, ahead); break;
+    case 6: whole_tile(tile, w, x, ldx, b0, b1, y, 6, ahead); break;
+    case 7: whole_tile(tile, w, x, ldx, b0, b1, y, 7, ahead); break;
+    default: whole_tile(tile, w, x, ldx, b0, b1, y, 8, ahead); break;
     }
 }
 
@@ -87,10 +91,9 @@ INLINE void tile_float(const struct span *a, const int nv, const int n, const bo
     sums_start(&s, nv, n);
     for (int k = a->b0; k < a->b1; k++) {
         struct rows rows[MAX_VECTORS];
+        prefetch(a, k, 0, 1, n);
         UNROLL for (int v = 0; v < nv; v++) {
             const char *at = a->w[v] + ((size_t)k * LANES + (size_t)a->row[v]) * bytes;
-            if (!half || k % 2 == 0)
-                prefetch(at, 1);
             rows[v] = half ? rows_load_f16((const uint16_t *)(const void *)at)
                            : rows_load((const float *)(const void *)at);
         }
@@ -112,9 +115,9 @@ INLINE void tile_bf16(const struct span *a, const int nv, const int n) {
     sums_start(&s, nv, n);
     for (int b = a->b0; b < a->b1; b++) {
         struct quads pairs[MAX_VECTORS];
+        prefetch(a, b, 0, 1, n);
         UNROLL for (int v = 0; v < nv; v++) {
             const char *at = a->w[v] + ((size_t)b * LANES + (size_t)a->row[v]) * 4;
-            prefetch(at, 1);
             pairs[v] = quads_load(at);
         }
         UNROLL for (int t = 0; t < n; t++) {
@@ -195,10 +198,10 @@ INLINE void tile_plain(const struct span *a, const int nv, const int n, const bo
         struct block_dots d;
         struct rows scale[MAX_VECTORS];
         const uint8_t *at[MAX_VECTORS];
+        prefetch(a, b, 0, 1, n);
         UNROLL for (int v = 0; v < nv; v++) {
             const struct weight_q8 *block8 = (const struct weight_q8 *)(const void *)a->w[v] + b;
             const struct weight_q4 *block4 = (const struct weight_q4 *)(const void *)a->w[v] + b;
-            prefetch(q8 ? (const void *)block8 : block4, q8 ? sizeof *block8 : sizeof *block4);
             at[v] = (q8 ? block8->q[0] : block4->q[0]) + 4 * a->row[v];
             scale[v] = rows_load_f16((q8 ? block8->d : block4->d) + a->row[v]);
         }
@@ -226,10 +229,10 @@ INLINE void tile_minimum(const struct span *a, const int nv, const int n, const 
             struct block_dots d;
             struct rows scale[MAX_VECTORS], offset[MAX_VECTORS];
             const uint8_t *at[MAX_VECTORS], *high[MAX_VECTORS];
+            prefetch(a, b, part, 8, n);
             UNROLL for (int v = 0; v < nv; v++) {
                 const void *whole = a->w[v] + (size_t)b * bytes;
                 const struct weight_q4k *block = whole;
-                prefetch((const char *)whole + (size_t)part * (bytes / 8), bytes / 8);
                 at[v] = block->q[part][0] + 4 * a->row[v];
                 high[v] = fifth ? ((const struct weight_q5k *)whole)->high[part] + 4 * a->row[v] : NULL;
                 scale[v] = rows_mul(rows_load_f16(block->d + a->row[v]),
@@ -262,10 +265,9 @@ INLINE void tile_q6k(const struct span *a, const int nv, const int n) {
                 struct block_dots d;
                 struct rows scale[MAX_VECTORS];
                 const uint8_t *at[MAX_VECTORS], *high[MAX_VECTORS];
+                prefetch(a, b, 2 * part + half, 16, n);
                 UNROLL for (int v = 0; v < nv; v++) {
                     const struct weight_q6k *block = (const struct weight_q6k *)(const void *)a->w[v] + b;
-                    if (half == 0)
-                        prefetch((const char *)block + (size_t)part * (sizeof *block / 8), sizeof *block / 8);
                     at[v] = block->q[part][0] + 4 * a->row[v];
                     high[v] = block->high[part][0] + 4 * a->row[v];
                     scale[v] = rows_mul(rows_load_f16(block->d + a->row[v]),
@@ -285,8 +287,8 @@ INLINE void tile_q6k(const struct span *a, const int nv, const int n) {
 
 #define GEMM(type)                                                                                           \
     static void gemm_##type(const void *const *w, const void *x, size_t ldx, int b0, int b1, float *y,       \
-                            int n) {                                                                         \
-        any_tile(tile_##type, w, x, ldx, b0, b1, y, n);                                                      \
+                            int n, struct ahead ahead) {                                                     \
+        any_tile(tile_##type, w, x, ldx, b0, b1, y, n, ahead);                                               \
     }
 GEMM(f32)
 GEMM(f16)

@@ -92,6 +92,7 @@ struct matmul {
 struct place {
     int part, group, num_groups; // 1 or 2
     int t, n;                    // n <= MAX_TILE_TOKENS
+    int tile, num_tiles;         // which of how many that follow each other on these groups
 };
 
 // What the kernels take of it: its strips, and the first of its activations.
@@ -99,6 +100,7 @@ struct operands {
     const void *w[TILE_GROUPS];
     const char *x;
     size_t ldx;
+    struct ahead ahead;
     gemm_fn *gemm;
 };
 
@@ -106,16 +108,18 @@ static struct operands operands(const struct matmul *job, const struct place *at
     const struct weight_part *p = &job->w->part[part];
     const char *first = p->data + (size_t)at->group * p->strip_bytes;
     size_t ldx = job->x->stride[p->dtype];
-    return (struct operands){.w = {first, at->num_groups == 2 ? first + p->strip_bytes : first},
-                             .x = (const char *)job->x->data[p->dtype] + (size_t)at->t * ldx,
-                             .ldx = ldx,
-                             .gemm = job->kernels->gemm[p->dtype]};
+    return (struct operands){
+        .w = {first, at->num_groups == 2 ? first + p->strip_bytes : first},
+        .x = (const char *)job->x->data[p->dtype] + (size_t)at->t * ldx,
+        .ldx = ldx,
+        .ahead = ahead_share(first, p->strip_bytes, p->num_blocks, at->n, at->tile, at->num_tiles),
+        .gemm = job->kernels->gemm[p->dtype]};
 }
 
 // tile (TILE_GROUPS, n, 16) over all of K
 static void whole_tile(const struct matmul *job, const struct place *at, int part, float *tile) {
     struct operands o = operands(job, at, part);
-    o.gemm(o.w, o.x, o.ldx, 0, job->w->part[part].num_blocks, tile, at->n);
+    o.gemm(o.w, o.x, o.ldx, 0, job->w->part[part].num_blocks, tile, at->n, o.ahead);
 }
 
 // The same as a binary tree over 8 segments of K, so that a matrix cut by columns over ranks sums alike.
@@ -125,7 +129,7 @@ static void segment_tile(const struct matmul *job, const struct place *at, float
     int64_t blocks = job->w->part[at->part].num_blocks;
     for (int i = 0; i < NUM_SEGMENTS; i++)
         o.gemm(o.w, o.x, o.ldx, (int)(blocks * i / NUM_SEGMENTS), (int)(blocks * (i + 1) / NUM_SEGMENTS),
-               seg[i], at->n);
+               seg[i], at->n, o.ahead);
     for (int i = 0; i < TILE_GROUPS * at->n * LANES; i++)
         tile[i] = ((seg[0][i] + seg[1][i]) + (seg[2][i] + seg[3][i])) +
                   ((seg[4][i] + seg[5][i]) + (seg[6][i] + seg[7][i]));
@@ -164,6 +168,8 @@ static void do_tokens(const struct matmul *job, struct place *at, int t0, int t1
     for (int i = 0; i < tiles; i++) {
         at->t = t0 + (int)((int64_t)n * i / tiles);
         at->n = t0 + (int)((int64_t)n * (i + 1) / tiles) - at->t;
+        at->tile = i;
+        at->num_tiles = tiles;
         do_tile(job, at);
     }
 }

@@ -67,8 +67,31 @@ enum { MAX_BLOCK_BYTES = sizeof(struct weight_q6k) };
 // num_tokens <= MAX_TILE_TOKENS. The strips may be the same one.
 //   w: whole strips; x: activations of token 0; ldx: bytes from token to token; y (TILE_GROUPS, num_tokens,
 //   LANES)
+//   ahead: what is asked of memory meanwhile; changes no result
+struct ahead {
+    const char *at; // what goes with block 0
+    size_t step;    // bytes for each block; 0: nothing
+    size_t gap;     // tiles of up to FEW_TOKENS tokens: the same so far on, too
+};
+
+// What one of num_tiles tiles that follow each other on the pair of strips at w asks for. Together they ask
+// for the next pair, so that it comes from memory at an even rate while this one is worked on; where tiles
+// are many, the first MAX_SHARES do. Tiles of few tokens are bound by memory: they ask for what they need
+// SOON, of both strips.
+enum { MAX_SHARES = 8, FEW_TOKENS = 2, SOON = 4096 };
+static inline struct ahead ahead_share(const char *w, size_t strip, int blocks, int num_tokens, int tile,
+                                       int num_tiles) {
+    size_t shares = (size_t)(num_tiles < MAX_SHARES ? num_tiles : MAX_SHARES), t = (size_t)tile;
+    size_t pair = 2 * strip, n = (size_t)blocks;
+    if (num_tokens <= FEW_TOKENS)
+        return (struct ahead){w + SOON, strip / n, strip};
+    if (t >= shares)
+        return (struct ahead){w, 0, 0};
+    return (struct ahead){w + pair + pair / shares * t, pair / (shares * n) + 1, 0};
+}
+
 typedef void gemm_fn(const void *const *w, const void *x, size_t ldx, int b0, int b1, float *y,
-                     int num_tokens);
+                     int num_tokens, struct ahead ahead);
 
 // One chunk of up to 256 tokens of one kv head against up to 8 queries. Positions are relative to the chunk.
 struct attn_chunk {

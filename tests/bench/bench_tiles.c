@@ -49,8 +49,9 @@ static double pass(const struct cpu_kernels *k, const struct format *f, const ch
     for (int g = 0; g + 1 < strips; g += 2)
         for (int i = 0; i < tiles; i++) {
             const void *pair[] = {w + (size_t)g * strip, w + (size_t)(g + 1) * strip};
-            int t = tokens * i / tiles;
-            k->gemm[f->dtype](pair, x + (size_t)t * ldx, ldx, 0, blocks, y, tokens * (i + 1) / tiles - t);
+            int t = tokens * i / tiles, n = tokens * (i + 1) / tiles - t;
+            k->gemm[f->dtype](pair, x + (size_t)t * ldx, ldx, 0, blocks, y, n,
+                              ahead_share(pair[0], strip, blocks, n, i, tiles));
         }
     return thread_seconds() - start;
 }

@@ -175,11 +175,12 @@ static void test_gemm(void **state) {
                 if (!k)
                     continue;
                 memset(y[v], 0xff, sizeof y[v]);
-                k->gemm[t]((const void *[]){strips[0], strips[1]}, x, ldx, b0, blocks, y[v], n);
+                k->gemm[t]((const void *[]){strips[0], strips[1]}, x, ldx, b0, blocks, y[v], n,
+                           (struct ahead){strips[0], 64, 0});
                 for (int r = 0; r < n;
                      r++) { // a token alone is the same token, and a strip beside another the same strip
                     k->gemm[t]((const void *[]){strips[1], strips[0]}, x + (size_t)r * ldx, ldx, b0, blocks,
-                               alone, 1);
+                               alone, 1, (struct ahead){0});
                     assert_true(same_floats(alone + 16, y[v] + r * 16, 16));
                     assert_true(same_floats(alone, y[v] + (n + r) * 16, 16));
                 }

@@ -12,5 +12,5 @@ int64_t arrival_next(struct arrival *a) {
     case ARRIVAL_TRACE: break;
     }
     a->at += gap;
-    return (int64_t)(now * 1e9);
+    return llround(now * 1e9);
 }

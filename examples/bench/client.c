@@ -185,6 +185,7 @@ struct body_context {
     struct call *call;
     struct conn *conn;
     int64_t now;
+    bool refused;
 };
 
 static void tell_head(struct call *call, const struct http1 *h) {
@@ -197,7 +198,8 @@ static void tell_head(struct call *call, const struct http1 *h) {
 static void conn_body(void *context, const char *data, size_t len) {
     struct body_context *b = context;
     tell_head(b->call, &b->conn->http);
-    b->call->handlers.body(b->call->context, data, len, b->now);
+    if (!b->refused && !b->call->handlers.body(b->call->context, data, len, b->now))
+        b->refused = true;
 }
 
 static void conn_done(struct conn *k, bool reusable, int64_t now) {
@@ -280,11 +282,15 @@ static void conn_read(struct conn *k) {
             return;
         }
         call->any_byte = true;
-        struct body_context b = {call, k, now};
+        struct body_context b = {call, k, now, false};
         size_t used = http1_feed(&k->http, c->buffer, (size_t)n, conn_body, &b);
         tell_head(call, &k->http);
         if (k->http.state == HTTP1_BAD) {
             conn_fail(k, ERROR_PROTOCOL, k->http.why);
+            return;
+        }
+        if (b.refused) {
+            conn_fail(k, ERROR_JSON, "an answer longer than any of the API");
             return;
         }
         if (k->http.state == HTTP1_DONE) {

@@ -336,7 +336,7 @@ static void add_cdf(struct page *p, struct plot *plot, size_t run, const char *k
                     int colour, bool dashed) {
     const json_t *curve = json_object_get(json_object_get(p->runs[run], "percentile_curves"), key);
     size_t n = json_array_size(curve);
-    if (n < 2)
+    if (n < 3)
         return;
     struct series *x = pooled(p), *y = pooled(p);
     for (size_t i = 0; i < n; i++) {

@@ -13,6 +13,10 @@
 #include <time.h>
 #include <unistd.h>
 
+// A closed loop would ask a server that is gone thousands of times a second: it pauses after a refused
+// connection.
+#define REST_NS 100000000
+
 enum { AHEAD = 256, AHEAD_PER_TURN = 8, BODY_MAX = 64 << 20, SHOW_MS = 500 };
 
 const char *error_name(enum error_kind kind) {
@@ -64,6 +68,7 @@ struct load {
     size_t num_think, cap_think;
     size_t active, running; // conversations that hold a slot; requests on the wire
     int64_t slot_free;      // when a slot was last freed
+    int64_t rest_until;     // a closed loop begins nothing before
     struct progress progress;
     uv_timer_t show_timer;
     uv_poll_t alarm;
@@ -225,16 +230,17 @@ static void on_head(void *context, int status, bool event_stream) {
     f->is_stream = status == 200 && event_stream;
 }
 
-static void on_body(void *context, const char *data, size_t len, int64_t now) {
+static bool on_body(void *context, const char *data, size_t len, int64_t now) {
     struct flight *f = context;
     if (f->is_stream) {
         struct event_context e = {f, now - f->load->start};
         event_stream_feed(&f->events, data, len, on_event, &e);
-    } else if (f->body.len + len <= BODY_MAX) {
-        buf_add(&f->body, data, len);
-    } else {
-        f->body.failed = true;
+        return !f->events.failed;
     }
+    if (f->body.len + len > BODY_MAX)
+        return false;
+    buf_add(&f->body, data, len);
+    return true;
 }
 
 // What went wrong, if anything did. The message is left empty where the kind says all.
@@ -310,6 +316,8 @@ static void on_end(void *context, enum error_kind error, const char *why, int64_
         l->run->turns_skipped += f->item.num_turns - f->turn - 1;
         l->active--;
         l->slot_free = rec->end;
+        if (rec->error == ERROR_CONNECT && l->plan.arrival == ARRIVAL_CLOSED)
+            l->rest_until = rec->end + REST_NS;
         flight_free(f);
     }
     pump(l);
@@ -397,6 +405,9 @@ static void set_alarm(struct load *l) {
     int64_t at = l->has_next ? l->next_arrival : INT64_MAX;
     if (l->num_think && l->think[0]->due < at)
         at = l->think[0]->due;
+    int64_t now = now_of(l);
+    if (l->rest_until > now && l->rest_until < at && more_closed(l, now))
+        at = l->rest_until;
     struct itimerspec spec = {0}; // all zero: none
     if (at != INT64_MAX) {
         int64_t t = at + l->start;
@@ -419,11 +430,12 @@ static void pump_once(struct load *l) {
         // Where no limit holds it back a request is ready when it is due.
         launch(f, l->plan.max_concurrency ? l->slot_free : 0);
     }
-    while (has_slot(l) && more_closed(l, now)) {
+    while (has_slot(l) && now >= l->rest_until && more_closed(l, now)) {
         // The slot has been free since the answer before, or since the start.
-        struct flight *f = take(l, l->slot_free);
+        int64_t since = l->slot_free > l->rest_until ? l->slot_free : l->rest_until;
+        struct flight *f = take(l, since);
         l->active++;
-        launch(f, l->slot_free);
+        launch(f, since);
     }
     while (l->num_think && l->think[0]->due <= now) {
         struct flight *f = think_pop(l);
@@ -544,7 +556,7 @@ struct run *load_run(uv_loop_t *loop, struct client *client, const struct option
     open_handles(l, loop);
     double cpu = cpu_seconds();
     run->started_unix = (int64_t)time(NULL);
-    l->start = clock_ns();
+    l->start = run->started = clock_ns();
     if (plan.arrival != ARRIVAL_CLOSED)
         draw_arrival(l);
     pump(l);

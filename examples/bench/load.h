@@ -28,6 +28,7 @@ struct run {
     size_t num, cap;
     int64_t duration;     // ns from the start to the last answer
     int64_t started_unix; // s
+    int64_t started;      // ns of CLOCK_MONOTONIC: 0 of all other times
     size_t peak;          // requests at once
     size_t turns_skipped; // of conversations whose earlier turn failed
     size_t not_sent;      // interrupted before they were due

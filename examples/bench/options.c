@@ -35,16 +35,16 @@ struct flag {
 #define BIG 1e15
 static const struct flag flags[] = {
     {"server", GROUP, 0, 0, 0, "", ""},
-    {"base-url", TEXT, AT(base_url), 0, 0, "URL", "http://host:port (default http://127.0.0.1:8000)"},
-    {"host", TEXT, AT(host), 0, 0, "HOST", "with --port, instead of --base-url"},
-    {"port", INT, AT(port), 1, 65535, "N", ""},
+    {"base-url", TEXT, AT(base_url), 0, 0, "URL", "the same by name (default http://127.0.0.1:8000)"},
+    {"host", TEXT, AT(host), 0, 0, "HOST", "with --port, instead of a URL (default 127.0.0.1)"},
+    {"port", INT, AT(port), 1, 65535, "N", "(default 8000)"},
     {"endpoint", TEXT, AT(endpoint), 0, 0, "PATH",
      "/v1/completions (default), /v1/chat/completions or another path"},
     {"model", TEXT, AT(model), 0, 0, "NAME", "default: the first of /v1/models"},
     {"api-key", TEXT, AT(api_key), 0, 0, "KEY", "default: the environment's OPENAI_API_KEY"},
     {"header", REPEATED, AT(headers), 0, 0, "K: V", "an HTTP header more; repeatable"},
     {"timeout", REAL, AT(timeout), 0.001, 1e6, "S", "of one request (default 600)"},
-    {"connect-timeout", REAL, AT(connect_timeout), 0.001, 1e6, "S", "(default 10)"},
+    {"connect-timeout", REAL, AT(connect_timeout), 0.001, 1e6, "S", "of one connection (default 10)"},
     {"load", GROUP, 0, 0, 0, "", ""},
     {"request-rate", REAL, AT(request_rate), 1e-6, INFINITY, "R",
      "requests per second; inf (default): as --max-concurrency allows"},
@@ -58,11 +58,11 @@ static const struct flag flags[] = {
      "requests, or conversations (default 1000; a trace: all)"},
     {"duration", REAL, AT(duration), 0.001, 1e7, "S", "begin no request after S seconds"},
     {"num-warmups", INT, AT(num_warmups), 0, 1e6, "N", "requests before, which count nowhere"},
-    {"seed", INT, AT(seed), 0, BIG, "N", "(default 0)"},
+    {"seed", INT, AT(seed), 0, BIG, "N", "of prompts and arrivals (default 0)"},
     {"prompts", GROUP, 0, 0, 0, "", ""},
     {"dataset-name", TEXT, AT(dataset_name), 0, 0, "NAME",
      "random (default), prefix_repetition, sharegpt, mtbench, custom, text, azure, mooncake, vidur, aibrix"},
-    {"dataset-path", TEXT, AT(dataset_path), 0, 0, "FILE", ""},
+    {"dataset-path", TEXT, AT(dataset_path), 0, 0, "FILE", "of those from sharegpt on"},
     {"random-input-len", INT, AT(input_len), 1, 1e7, "N", "tokens (default 1024)"},
     {"random-output-len", INT, AT(output_len), 1, 1e7, "N", "tokens (default 128)"},
     {"random-range-ratio", REAL, AT(range_ratio), 0, 0.999999, "R",
@@ -121,7 +121,7 @@ static const struct flag flags[] = {
 enum { NUM_FLAGS = sizeof flags / sizeof flags[0] };
 
 static void help(void) {
-    puts("quire-bench [FLAGS]                              load an OpenAI-compatible server and measure it\n"
+    puts("quire-bench [http://HOST:PORT] [FLAGS]           load an OpenAI-compatible server and measure it\n"
          "quire-bench compare A.json B.json… --html FILE   several results side by side");
     for (size_t i = 0; i < NUM_FLAGS; i++) {
         char left[64];
@@ -236,7 +236,7 @@ static void read_url(struct options *o) {
     char built[300];
     if (o->host || o->port) {
         if (o->base_url)
-            options_die("--base-url and --host/--port exclude each other");
+            options_die("a URL and --host/--port exclude each other");
         const char *host = o->host ? o->host : "127.0.0.1";
         bool six = strchr(host, ':') != NULL && host[0] != '[';
         snprintf(built, sizeof built, "http://%s%s%s:%d", six ? "[" : "", host, six ? "]" : "",
@@ -319,7 +319,7 @@ static void read_arrivals(struct options *o) {
         options_die("--burstiness belongs to --arrivals gamma");
     if (o->arrivals && isinf(o->request_rate) && !o->search)
         options_die("--arrivals %s needs --request-rate", kind);
-    if (isinf(o->request_rate))
+    if (isinf(o->request_rate) && !o->search)
         o->arrival = ARRIVAL_CLOSED;
 }
 
@@ -370,8 +370,14 @@ void options_read(struct options *o, int argc, char **argv) {
             help();
             exit(0);
         }
+        if (strncmp(arg, "http://", 7) == 0 || strncmp(arg, "https://", 8) == 0) {
+            if (o->base_url)
+                options_die("'%s': the server is already named: %s", arg, o->base_url);
+            o->base_url = arg;
+            continue;
+        }
         if (strncmp(arg, "--", 2) != 0)
-            options_die("'%s' is no flag; --help lists them", arg);
+            options_die("'%s' is neither a flag nor an http:// URL; --help lists the flags", arg);
         const char *name = arg + 2, *equals = strchr(name, '=');
         size_t len = equals ? (size_t)(equals - name) : strlen(name);
         const struct flag *f = find(name, len);
@@ -388,7 +394,7 @@ void options_read(struct options *o, int argc, char **argv) {
             options_die("--%s wants a value", f->name);
         set(o, f, value);
         if (strcmp(f->name, "goodput") == 0) // takes all that follow, as in vLLM
-            while (i + 1 < argc && argv[i + 1][0] != '-')
+            while (i + 1 < argc && argv[i + 1][0] != '-' && strncmp(argv[i + 1], "http", 4) != 0)
                 set(o, f, argv[++i]);
     }
     if (!o->api_key) {

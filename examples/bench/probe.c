@@ -20,11 +20,13 @@ static void on_head(void *context, int status, bool event_stream) {
     ((struct answer *)context)->status = status;
 }
 
-static void on_body(void *context, const char *data, size_t len, int64_t now) {
+static bool on_body(void *context, const char *data, size_t len, int64_t now) {
     (void)now;
     struct answer *a = context;
-    if (a->body.len + len < (16u << 20))
-        buf_add(&a->body, data, len);
+    if (a->body.len + len >= (16u << 20))
+        return false;
+    buf_add(&a->body, data, len);
+    return true;
 }
 
 static void on_end(void *context, enum error_kind error, const char *why, int64_t now, bool connected) {
@@ -36,40 +38,50 @@ static void on_end(void *context, enum error_kind error, const char *why, int64_
     snprintf(a->why, sizeof a->why, "%s", why);
 }
 
+struct asker {
+    uv_loop_t *loop;
+    struct client *client;
+    const struct options *o;
+    const volatile bool *stop;
+};
+
 // Sends and waits. Takes over the request.
-static struct answer fetch(uv_loop_t *loop, struct client *client, struct buf *request) {
+static struct answer fetch(const struct asker *who, struct buf *request) {
     static const struct call_handlers handlers = {on_head, on_body, on_end};
     struct answer a = {0};
-    client_send(client, request, &handlers, &a);
-    while (!a.ended)
-        uv_run(loop, UV_RUN_ONCE);
+    client_send(who->client, request, &handlers, &a);
+    while (!a.ended) {
+        uv_run(who->loop, UV_RUN_ONCE); // at most until the client's next tick
+        if (*who->stop && !a.ended)
+            client_interrupt(who->client);
+    }
     if (a.error == ERROR_NONE && a.status != 200)
         reply_error(a.body.data ? a.body.data : "", a.body.len, a.why, sizeof a.why);
     return a;
 }
 
-static json_t *fetch_json(uv_loop_t *loop, struct client *client, const struct options *o, const char *path,
-                          struct answer *a) {
+static json_t *fetch_json(const struct asker *who, const char *path, struct answer *a) {
+    const struct options *o = who->o;
     char whole[600];
     size_t before = strlen(o->path) - strlen(o->endpoint);
     snprintf(whole, sizeof whole, "%.*s%s", (int)before, o->path, path);
     struct buf request = {0};
     prompt_http(o, whole, NULL, &request);
-    *a = fetch(loop, client, &request);
+    *a = fetch(who, &request);
     json_t *root =
         a->error == ERROR_NONE && a->status == 200 ? json_loadb(a->body.data, a->body.len, 0, NULL) : NULL;
     buf_free(&a->body);
     return root;
 }
 
-static bool find_model(uv_loop_t *loop, struct client *client, const struct options *o,
-                       struct prompt_maker *m, char *message, size_t size) {
+static bool find_model(const struct asker *who, struct prompt_maker *m, char *message, size_t size) {
+    const struct options *o = who->o;
     if (o->model) {
         snprintf(m->model, sizeof m->model, "%s", o->model);
         return true;
     }
     struct answer a;
-    json_t *root = fetch_json(loop, client, o, "/v1/models", &a);
+    json_t *root = fetch_json(who, "/v1/models", &a);
     const char *id =
         json_string_value(json_object_get(json_array_get(json_object_get(root, "data"), 0), "id"));
     if (id)
@@ -86,15 +98,16 @@ static bool find_model(uv_loop_t *loop, struct client *client, const struct opti
 
 // A request of one token for `t`. The prompt's tokens by usage; 0: the server did not take it or does not
 // count.
-static uint32_t ask(uv_loop_t *loop, struct client *client, const struct options *o,
-                    const struct prompt_maker *m, struct turn *t, bool *taken, char *why, size_t size) {
+static uint32_t ask(const struct asker *who, const struct prompt_maker *m, struct turn *t, bool *taken,
+                    char *why, size_t size) {
+    const struct options *o = who->o;
     struct options plain = *o;
     plain.no_stream = true;
     struct history none = {0};
     struct buf request = {0};
     t->output = 1;
     prompt_request(&plain, m, t, &none, &request, NULL);
-    struct answer a = fetch(loop, client, &request);
+    struct answer a = fetch(who, &request);
     struct reply r = {0};
     *taken = a.error == ERROR_NONE && a.status == 200;
     if (*taken)
@@ -105,12 +118,12 @@ static uint32_t ask(uv_loop_t *loop, struct client *client, const struct options
     return r.has_usage ? r.input : 0;
 }
 
-static bool try_ids(uv_loop_t *loop, struct client *client, const struct options *o, struct prompt_maker *m,
-                    char *why, size_t size) {
+static bool try_ids(const struct asker *who, struct prompt_maker *m, char *why, size_t size) {
+    const struct options *o = who->o;
     int64_t vocab = o->vocab_size;
     if (!vocab) {
         struct answer a;
-        json_t *root = fetch_json(loop, client, o, "/tokenizer_info", &a);
+        json_t *root = fetch_json(who, "/tokenizer_info", &a);
         vocab = json_integer_value(json_object_get(root, "vocab_size"));
         json_decref(root);
     }
@@ -123,15 +136,14 @@ static bool try_ids(uv_loop_t *loop, struct client *client, const struct options
     struct segment s = {0xfeed, 4};
     struct turn t = {.segments = &s, .num_segments = 1, .input = 4};
     bool taken;
-    uint32_t counted = ask(loop, client, o, m, &t, &taken, why, size);
+    uint32_t counted = ask(who, m, &t, &taken, why, size);
     m->ids = taken && (counted == 0 || counted == 4);
     if (taken && !m->ids)
         snprintf(why, size, "it counts %u tokens for 4 ids", (unsigned)counted);
     return m->ids;
 }
 
-static bool calibrate_words(uv_loop_t *loop, struct client *client, const struct options *o,
-                            struct prompt_maker *m, char *why, size_t size) {
+static bool calibrate_words(const struct asker *who, struct prompt_maker *m, char *why, size_t size) {
     uint32_t counted[2], lengths[2] = {16, 112};
     m->tokens_per_word = 1;
     m->overhead = 0;
@@ -139,7 +151,7 @@ static bool calibrate_words(uv_loop_t *loop, struct client *client, const struct
         struct segment s = {0xfeed, lengths[i]};
         struct turn t = {.segments = &s, .num_segments = 1, .input = lengths[i]};
         bool taken;
-        counted[i] = ask(loop, client, o, m, &t, &taken, why, size);
+        counted[i] = ask(who, m, &t, &taken, why, size);
         if (!taken)
             return i != 0; // the shorter one was taken: no calibration, but no error either
     }
@@ -151,18 +163,20 @@ static bool calibrate_words(uv_loop_t *loop, struct client *client, const struct
     return true;
 }
 
-bool probe_server(uv_loop_t *loop, struct client *client, const struct options *o, bool made_up,
-                  struct prompt_maker *m, char *note, size_t note_size, char *message, size_t size) {
+bool probe_server(uv_loop_t *loop, struct client *client, const struct options *o, const volatile bool *stop,
+                  bool made_up, struct prompt_maker *m, char *note, size_t note_size, char *message,
+                  size_t size) {
     *m = (struct prompt_maker){.tokens_per_word = 1, .seed = (uint64_t)o->seed};
+    struct asker who = {loop, client, o, stop};
     char why[200] = "";
-    if (!find_model(loop, client, o, m, message, size))
+    if (!find_model(&who, m, message, size))
         return false;
     if (!made_up) {
         snprintf(note, note_size, "texts of the file");
         return true;
     }
     bool may_ids = !o->chat && o->num_turns == 1 && o->prompt_form != PROMPT_WORDS;
-    if (may_ids && try_ids(loop, client, o, m, why, sizeof why)) {
+    if (may_ids && try_ids(&who, m, why, sizeof why)) {
         snprintf(note, note_size, "token ids %u to %u, exact lengths", (unsigned)m->first_id,
                  (unsigned)(m->first_id + m->ids_n - 1));
         return true;
@@ -171,7 +185,7 @@ bool probe_server(uv_loop_t *loop, struct client *client, const struct options *
         snprintf(message, size, "the server takes no token ids as a prompt: %s", why);
         return false;
     }
-    if (!calibrate_words(loop, client, o, m, why, sizeof why)) {
+    if (!calibrate_words(&who, m, why, sizeof why)) {
         snprintf(message, size, "%s answers %s", o->path, why);
         return false;
     }

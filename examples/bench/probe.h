@@ -7,7 +7,8 @@
 
 #include <uv.h>
 
-// Fills `m`. False: `message` says what the server answered. A line on how prompts are written goes to
-// `note`.
-bool probe_server(uv_loop_t *loop, struct client *client, const struct options *o, bool made_up,
-                  struct prompt_maker *m, char *note, size_t note_size, char *message, size_t size);
+// Fills `m`. False: `message` says what the server answered, or that `*stop` became true. A line on how
+// prompts are written goes to `note`.
+bool probe_server(uv_loop_t *loop, struct client *client, const struct options *o, const volatile bool *stop,
+                  bool made_up, struct prompt_maker *m, char *note, size_t note_size, char *message,
+                  size_t size);

@@ -5,6 +5,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 // Common short words, each mostly one token in large vocabularies.
 static const char *const words[] = {
@@ -129,9 +130,13 @@ static void body(const struct options *o, const struct prompt_maker *m, const st
 }
 
 void prompt_http(const struct options *o, const char *path, const struct buf *content, struct buf *out) {
-    bool six = strchr(o->url_host, ':') != NULL;
-    buf_fmt(out, "%s %s HTTP/1.1\r\nHost: %s%s%s:%s\r\nUser-Agent: quire-bench\r\nAccept: */*\r\n",
-            content ? "POST" : "GET", path, six ? "[" : "", o->url_host, six ? "]" : "", o->url_port);
+    bool six = strchr(o->url_host, ':') != NULL, own_host = false;
+    for (size_t i = 0; i < o->num_headers; i++) // --header may name another: a request has only one
+        own_host = own_host || strncasecmp(o->headers[i], "Host:", 5) == 0;
+    buf_fmt(out, "%s %s HTTP/1.1\r\n", content ? "POST" : "GET", path);
+    if (!own_host)
+        buf_fmt(out, "Host: %s%s%s:%s\r\n", six ? "[" : "", o->url_host, six ? "]" : "", o->url_port);
+    buf_lit(out, "User-Agent: quire-bench\r\nAccept: */*\r\n");
     if (o->api_key)
         buf_fmt(out, "Authorization: Bearer %s\r\n", o->api_key);
     for (size_t i = 0; i < o->num_headers; i++)

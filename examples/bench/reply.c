@@ -91,4 +91,16 @@ void reply_error(const char *body, size_t len, char *message, size_t size) {
     if (root)
         read_error(root, message, size);
     json_decref(root);
+    if (message[0])
+        return;
+    // No error of the API, perhaps a proxy's page: its beginning, without line breaks.
+    size_t n = 0;
+    for (size_t i = 0; i < len && n + 1 < size; i++) {
+        unsigned char c = (unsigned char)body[i];
+        if (c > ' ')
+            message[n++] = c < 0x7f ? (char)c : '?';
+        else if (n && message[n - 1] != ' ')
+            message[n++] = ' ';
+    }
+    message[n] = 0;
 }

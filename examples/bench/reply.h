@@ -21,5 +21,5 @@ struct reply {
 // One event or one whole body. Adds its text to `text` (NULL: not kept). The flags of usage and `finished`
 // stay from chunk to chunk, has_text and has_choice are this one's.
 void reply_read(struct reply *r, const char *json, size_t len, struct buf *text);
-// The sentence of an error body, or "" where there is none.
+// The sentence of an error body; of a body that is none of the API (a proxy's page), its beginning.
 void reply_error(const char *body, size_t len, char *message, size_t size);

@@ -100,6 +100,7 @@ static void put_load(json_t *root, const struct report *r) {
     strftime(date, sizeof date, "%Y%m%d-%H%M%S", &tm);
     put_text(root, "date", date);
     put_text(root, "client", "quire-bench");
+    put_int(root, "started_monotonic_ns", (size_t)r->run->started);
     put_text(root, "label", o->label);
     put_text(root, "endpoint_type", o->chat ? "openai-chat" : "openai");
     put_text(root, "endpoint", o->path);

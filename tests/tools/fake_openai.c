@@ -1,13 +1,16 @@
 // A synthetic OpenAI-compatible server whose latencies are known: the oracle of the load client.
 //
-//   fake_openai [--ttft MS] [--itl MS] [--jitter SHARE] [--tokens N] [--stall-at S --stall MS] [--log FILE]
+//   fake_openai [--ttft MS] [--itl MS] [--jitter SHARE] [--tokens N] [--slots N] [--stall-at S --stall MS]
+//   [--log FILE]
 //
 // Listens on a free port of 127.0.0.1 and prints "listening on http://…". Each request gets its first token
 // after ttft * (1 + jitter * u) ms, u uniform in [-1, 1), and each further one after itl * (1 + jitter * u).
 // From --stall-at seconds after the first request on, nothing is read or written for --stall ms: what is due
-// then waits, as behind a server that hangs. The log has a line for each request, the times at which it was
-// read and at which each token was written, in ns of CLOCK_MONOTONIC, which the client on the same machine
-// reads too: what the client reports is held against what truly happened, not against what was meant to.
+// then waits, as behind a server that hangs. With --slots, at most N requests are answered at once and the
+// others queue, so that N / (ttft + (tokens - 1) * itl) requests per second is what it can do. The log has a
+// line for each request, the times at which it was read and at which each token was written, in ns of
+// CLOCK_MONOTONIC, which the client on the same machine reads too: what the client reports is held against
+// what truly happened, not against what was meant to.
 //
 // One thread, epoll and a timerfd: nothing here is shared with the client under test.
 #include <arpa/inet.h>
@@ -38,11 +41,15 @@ struct connection {
     int64_t due;    // of the next token
     int64_t read_at, wrote_at[MAX_TOKENS];
     int tokens, written;
-    bool stream;
+    bool stream, holds_slot;
+    struct connection *queue_next; // waits for a slot
+    bool queued;
 };
 
 static struct connection *heap[MAX_CONNECTIONS + 1];
 static size_t heap_num;
+static struct connection *queue_head, **queue_tail = &queue_head;
+static int slots, slots_used; // slots 0: no limit
 static double ttft_ms = 20, itl_ms = 5, jitter = 0.5, stall_at = -1, stall_ms;
 static int default_tokens = 32;
 static FILE *log_file;
@@ -117,8 +124,43 @@ static void heap_remove(struct connection *c) {
 
 // ---- answers ----
 
+static void start(struct connection *c, int64_t from) {
+    c->holds_slot = true;
+    slots_used++;
+    c->due = from + (int64_t)(ttft_ms * (1 + jitter * uniform()) * 1e6);
+    heap_put(c);
+}
+
+static void release(struct connection *c, int64_t at) {
+    if (!c->holds_slot)
+        return;
+    c->holds_slot = false;
+    slots_used--;
+    struct connection *next = queue_head;
+    if (!next)
+        return;
+    queue_head = next->queue_next;
+    if (!queue_head)
+        queue_tail = &queue_head;
+    next->queued = false;
+    start(next, at);
+}
+
+static void unqueue(struct connection *c) {
+    for (struct connection **p = &queue_head; c->queued && *p; p = &(*p)->queue_next)
+        if (*p == c) {
+            *p = c->queue_next;
+            if (!*p)
+                queue_tail = p;
+            c->queued = false;
+            return;
+        }
+}
+
 static void drop(struct connection *c) {
     heap_remove(c);
+    unqueue(c);
+    release(c, now_ns());
     close(c->fd);
     free(c->in);
     free(c);
@@ -179,6 +221,7 @@ static bool write_token(struct connection *c) {
     }
     if (last) {
         heap_remove(c);
+        release(c, c->due); // as it was meant: a late thread must not lower the rate
     } else {
         c->due += (int64_t)(itl_ms * (1 + jitter * uniform()) * 1e6);
         heap_put(c);
@@ -220,8 +263,14 @@ static bool begin(struct connection *c, const char *head, const char *body) {
         first_request = c->read_at;
     const char *ok =
         "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n";
-    c->due = c->read_at + (int64_t)(ttft_ms * (1 + jitter * uniform()) * 1e6);
-    heap_put(c);
+    if (slots && slots_used >= slots) {
+        c->queued = true;
+        c->queue_next = NULL;
+        *queue_tail = c;
+        queue_tail = &c->queue_next;
+    } else {
+        start(c, c->read_at);
+    }
     return send_all(c, ok, strlen(ok));
 }
 
@@ -308,6 +357,8 @@ static void options(int argc, char **argv) {
             jitter = v;
         else if (strcmp(argv[i], "--tokens") == 0)
             default_tokens = (int)v;
+        else if (strcmp(argv[i], "--slots") == 0)
+            slots = (int)v;
         else if (strcmp(argv[i], "--stall-at") == 0)
             stall_at = v;
         else if (strcmp(argv[i], "--stall") == 0)

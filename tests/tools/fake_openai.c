@@ -196,12 +196,12 @@ static void log_request(const struct connection *c) {
 
 static bool finish(struct connection *c) {
     char text[512];
-    snprintf(
-        text, sizeof text,
-        "data: "
-        "{\"choices\":[],\"usage\":{\"prompt_tokens\":4,\"completion_tokens\":%d,\"total_tokens\":%d}}\n\n"
-        "data: [DONE]\n\n",
-        c->tokens, c->tokens + 4);
+    snprintf(text, sizeof text,
+             "data: "
+             "{\"object\":\"text_completion\",\"choices\":[],\"usage\":{\"prompt_tokens\":4,\"completion_"
+             "tokens\":%d,\"total_tokens\":%d}}\n\n"
+             "data: [DONE]\n\n",
+             c->tokens, c->tokens + 4);
     log_request(c);
     return send_chunk(c, text) && send_all(c, "0\r\n\r\n", 5);
 }
@@ -211,7 +211,8 @@ static bool write_token(struct connection *c) {
     char text[256];
     bool last = c->written + 1 == c->tokens;
     snprintf(text, sizeof text,
-             "data: {\"choices\":[{\"index\":0,\"text\":\" w\",\"finish_reason\":%s}]}\n\n",
+             "data: {\"object\":\"text_completion\",\"choices\":[{\"index\":0,\"text\":\" "
+             "w\",\"finish_reason\":%s}]}\n\n",
              last ? "\"length\"" : "null");
     // before the write: the client may be running, and have read it, before we are again
     c->wrote_at[c->written++] = now_ns();

@@ -259,7 +259,11 @@ static void replies(void **state) {
     char message[40];
     reply_error("{\"detail\":\"Not Found\"}", 22, message, sizeof message);
     assert_string_equal(message, "Not Found");
-    reply_error("<html>", 6, message, sizeof message);
+    reply_error("<html>\n\n\xff", 9, message, sizeof message); // a proxy's page
+    assert_string_equal(message, "<html> ?");
+    reply_error("0123456789012345678901234567890123456789", 40, message, 11);
+    assert_string_equal(message, "0123456789");
+    reply_error("", 0, message, sizeof message);
     assert_string_equal(message, "");
     buf_free(&text);
 }

@@ -375,7 +375,7 @@ static void add_windows(struct page *p, struct plot *plot, size_t run, const cha
     size_t i;
     json_array_foreach(list, i, w) {
         double start = num(w, "start_s"), this = fmin(length, end - start);
-        if (per_s && this < length * 0.5) // what is left at the end is too short for a rate
+        if (i && this < length * 0.5) // what is left at the end is too short to be beside the others
             continue;
         series_add(x, start + this / 2);
         series_add(y, per_s ? num(w, key) / this : num(w, key));

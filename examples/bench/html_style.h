@@ -48,7 +48,7 @@ static const char html_style[] =
     "currentColor}"
     ".dashed{stroke-dasharray:5 "
     "4}.dot{fill:currentColor;stroke:currentColor;stroke-width:1.5}.hollow{fill:var(--card)}"
-    "@media(max-width:600px){.tick,.label,.mark{font-size:17px}}\n"
+    "@media(max-width:600px){.tick,.label,.mark{font-size:16px}}\n"
     ".c0{color:var(--s0)}.c1{color:var(--s1)}.c2{color:var(--s2)}.c3{color:var(--s3)}.c4{color:var(--s4)}"
     ".c5{color:var(--s5)}.c6{color:var(--s6)}.c7{color:var(--s7)}.key{display:inline-block;width:10px;height:"
     "10px;"

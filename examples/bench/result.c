@@ -110,8 +110,10 @@ static void add_windows(struct result *res, const struct run *run) {
         if (r->error == ERROR_INTERRUPTED)
             continue;
         for (size_t w = 0; w < res->num_windows && r->sent; w++) {
-            double middle = ((double)w + 0.5) * res->window_s * 1e9;
-            res->windows[w].running += (double)r->sent <= middle && (double)r->end > middle;
+            double start = (double)w * res->window_s, end = fmin(start + res->window_s, res->duration);
+            double both = fmin(end, (double)r->end / 1e9) - fmax(start, (double)r->sent / 1e9);
+            if (both > 0)
+                res->windows[w].running += both / (end - start);
         }
         if (r->error != ERROR_NONE)
             continue;

@@ -5,7 +5,7 @@
 #include <string.h>
 
 // Of the drawing, in its own units; the page scales it.
-enum { WIDTH = 520, HEIGHT = 300, LEFT = 58, RIGHT = 14, TOP = 12, BOTTOM = 44 };
+enum { WIDTH = 520, HEIGHT = 300, LEFT = 72, RIGHT = 14, TOP = 12, BOTTOM = 44 };
 
 void html_text(struct buf *b, const char *s) {
     for (; s && *s; s++) {
@@ -195,7 +195,7 @@ void svg_plot(struct buf *b, const struct plot *p) {
             HEIGHT - 8);
     html_text(b, p->x_label);
     buf_fmt(b,
-            "</text><text class=\"label\" transform=\"translate(14 %d) rotate(-90)\" text-anchor=\"middle\">",
+            "</text><text class=\"label\" transform=\"translate(16 %d) rotate(-90)\" text-anchor=\"middle\">",
             (TOP + HEIGHT - BOTTOM) / 2);
     html_text(b, p->y_label);
     buf_fmt(b, "</text><g clip-path=\"url(#clip%d)\">", id);

@@ -107,11 +107,13 @@ static void metrics_of_records(void **state) {
     assert_int_equal(x->cached_tokens, 6);
     assert_int_equal(x->good, 1); // the wait for a slot counts against the goal
     assert_close(x->goodput, 0.5);
-    double tokens = 0, requests = 0;
+    double tokens = 0, requests = 0, on_wire = 0;
     for (size_t w = 0; w < x->num_windows; w++) {
         tokens += x->windows[w].tokens;
         requests += x->windows[w].requests;
+        on_wire += x->windows[w].running * x->window_s;
     }
+    assert_close(on_wire, 0.049 + 0.190); // s: each from its sending to its end
     assert_close(tokens, 5);
     assert_close(requests, 2);
     o.goal_ttft = 300;

@@ -67,6 +67,7 @@ chmod 755 "$work" # another user reads the model through it
 say "commands"
 "${podman[@]}" run --rm "${limits[@]}" quire --version | grep -q '^quire [0-9]' || die "quire --version"
 "${podman[@]}" run --rm "${basic[@]}" --entrypoint id quire -u | grep -qx 65532 || die "the image's own user is not 65532"
+"${podman[@]}" run --rm "${limits[@]}" --entrypoint quire-bench quire --help | grep -e --goodput >/dev/null || die "quire-bench --help"
 free_port() { python3 -c 'import socket; s = socket.create_server(("127.0.0.1", 0)); print(s.getsockname()[1])'; }
 port=$(free_port)
 if "${podman[@]}" run --rm "${limits[@]}" --env "QUIRE_PORT=$port" quire health >"$work/log" 2>&1; then

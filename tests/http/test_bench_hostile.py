@@ -340,7 +340,7 @@ def test_the_readme_has_the_help(tmp_path):
     flags = re.findall(r"^  --([a-z-]+) (.*)$", text, re.M)
     assert len(flags) > 50 and all(len(told.split()) > 1 for _, told in flags), flags
     # Every flag that other documents name exists.
-    for path in ("examples/bench/README.md",):
+    for path in ("examples/bench/README.md", "docs/benchmarking.md"):
         for line in (goldens.ROOT / path).read_text().replace("\\\n", " ").splitlines():
             if line.strip().startswith("quire-bench ") and "compare" not in line:
                 assert set(re.findall(r" --([a-z-]+)", line)) <= {name for name, _ in flags}, line

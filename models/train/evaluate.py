@@ -1,6 +1,7 @@
 """Measures quire-tiny through the server that ships it: questions that training never saw, stories, perplexity.
 
     python evaluate.py [--binary build/release/quire] [--model models/quire-tiny.gguf] [--url URL] [--show]
+    python evaluate.py --variants F32.gguf     # instead: perplexity of each type that `quire quantize` makes of it
 
 Prints a table and, with --show, every answer that was judged wrong. Needs jinja2 for the chat template of the held-out text.
 The held-out questions are those that questions.py keeps from training (see `held_out` there). Everything is seeded.
@@ -14,6 +15,7 @@ import random
 import re
 import subprocess
 import sys
+import tempfile
 import urllib.request
 
 import chats
@@ -174,6 +176,27 @@ def check_fresh():
     return not known & {q.lower() for q in WHO}
 
 
+# Without mixtures, and those that a model of every purpose is offered in.
+VARIANTS = "f32 f16 bf16 q8_0 q6_k q5_k q4_k q4_0".split()
+
+
+def compare_variants(a):
+    texts, base = data.held_out_text(), None
+    print("| type | per token | over F32 | of answers and stories | over F32 |\n|---|---|---|---|---|")
+    with tempfile.TemporaryDirectory() as folder:
+        for kind in VARIANTS:
+            a.model = os.path.join(folder, kind + ".gguf")
+            subprocess.run([a.binary, "quantize", a.variants, a.model, kind], check=True, stdout=subprocess.DEVNULL)
+            server = Server(a)
+            try:
+                now = perplexity(server, texts)
+            finally:
+                server.stop()
+            base = base or now
+            over = [f"{100 * (n / b - 1):+.2f} %" for n, b in zip(now, base)]
+            print(f"| {kind} | {now[0]:.4f} | {over[0]} | {now[1]:.4f} | {over[1]} |", flush=True)
+
+
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--binary", default=os.path.join(ROOT, "build/release/quire"))
@@ -183,7 +206,10 @@ def main():
     p.add_argument("--questions", type=int, default=100)
     p.add_argument("--more", type=int, default=0, help="so many further held-out questions, by kind")
     p.add_argument("--show", action="store_true", help="print what was judged wrong")
+    p.add_argument("--variants", metavar="F32.gguf", help="compare the types that quire quantize makes of this file")
     a = p.parse_args()
+    if a.variants:
+        return compare_variants(a)
     assert check_fresh()
     server = Server(a)
     try:

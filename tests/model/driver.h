@@ -94,10 +94,9 @@ static inline struct request *driver_submit(struct driver *d, struct request_par
 
 static inline struct request *driver_add(struct driver *d, const token_id *prompt, int num_prompt,
                                          int max_output, struct sampling_params sampling) {
-    return driver_submit(d, (struct request_params){.prompt = prompt,
-                                                    .num_prompt = num_prompt,
-                                                    .max_output = max_output,
-                                                    .sampling = sampling});
+    return driver_submit(
+        d, (struct request_params){
+               .prompt = prompt, .num_prompt = num_prompt, .max_output = max_output, .sampling = sampling});
 }
 
 // One step; false when there is nothing to do. Results are appended to got[id - 1].

@@ -2,6 +2,7 @@
 #include "weights.h"
 
 #include "convert.h"
+#include "quants.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -94,11 +95,15 @@ static enum status check_part(const struct model_config *c, const struct gguf *g
     }
     if ((bias || s->role == WEIGHT_NORM) && t->view.dtype != DTYPE_F32)
         return gguf_bad(g, err, "tensor %s has type %s, expected F32", name, t->type_name);
-    if (t->view.dtype >= DTYPE_COUNT || t->view.dtype == DTYPE_I32)
-        return gguf_bad(g, err,
-                        "tensor %s has type %s, which is not supported yet; supported: F32, F16, BF16, Q8_0, "
-                        "Q4_0, Q4_K, Q5_K, Q6_K",
-                        name, t->type_name);
+    if (t->view.dtype >= DTYPE_COUNT || t->view.dtype == DTYPE_I32) {
+        char known[160] = "";
+        for (int d = 0; d < DTYPE_COUNT; d++)
+            if (d != DTYPE_I32)
+                snprintf(known + strlen(known), sizeof known - strlen(known), "%s%s", *known ? ", " : "",
+                         dtype_name((enum dtype)d));
+        return gguf_bad(g, err, "tensor %s has type %s, which is not supported yet; supported: %s", name,
+                        t->type_name, known);
+    }
     return STATUS_OK;
 }
 
@@ -196,18 +201,28 @@ static uint64_t find_bad_scale(const unsigned char *p, uint64_t bytes, uint64_t 
     return bytes;
 }
 
+// The same of MXFP4, whose scale is one byte, the exponent of 2^(e - 128): 255 is its NaN, and from 253 on
+// its largest number, 12, is more than f32 holds.
+static uint64_t find_bad_exponent(const unsigned char *p, uint64_t bytes, uint64_t block) {
+    for (uint64_t i = 0; i < bytes; i += block)
+        if (p[i] > 252)
+            return i;
+    return bytes;
+}
+
 enum status weights_scan(const struct gguf *g, const struct gguf_info *t, const void *data, struct err *err) {
+    enum dtype type = t->view.dtype;
     uint64_t bytes = t->bytes, at = bytes;
-    switch (t->view.dtype) {
-    case DTYPE_F32: at = find_bad32(data, t->elements) * 4; break;
-    case DTYPE_F16: at = find_bad16(data, t->elements, 0x7c00) * 2; break;
-    case DTYPE_BF16: at = find_bad16(data, t->elements, 0x7f80) * 2; break;
-    case DTYPE_Q8_0: at = find_bad_scale(data, bytes, 34, 0, 1); break;
-    case DTYPE_Q4_0: at = find_bad_scale(data, bytes, 18, 0, 1); break;
-    case DTYPE_Q4_K: at = find_bad_scale(data, bytes, 144, 0, 2); break; // scale and minimum
-    case DTYPE_Q5_K: at = find_bad_scale(data, bytes, 176, 0, 2); break;
-    case DTYPE_Q6_K: at = find_bad_scale(data, bytes, 210, 208, 1); break; // after the numbers
-    default: break;
+    if (type < DTYPE_COUNT && dtype_block(type) > 1) {
+        uint64_t block = dtype_row_bytes(type, dtype_block(type)),
+                 first = (uint64_t)quants_scale_offset(type);
+        at = type == DTYPE_MXFP4
+                 ? find_bad_exponent(data, bytes, block)
+                 : find_bad_scale(data, bytes, block, first, quants_has_minimum(type) ? 2 : 1);
+    } else if (type == DTYPE_F32) {
+        at = find_bad32(data, t->elements) * 4;
+    } else if (type == DTYPE_F16 || type == DTYPE_BF16) {
+        at = find_bad16(data, t->elements, type == DTYPE_F16 ? 0x7c00 : 0x7f80) * 2;
     }
     if (at >= bytes)
         return STATUS_OK;

@@ -58,3 +58,9 @@ static inline uint16_t float_to_bf16(float f) {
         return (uint16_t)(u >> 16 | 0x40u); // stays NaN
     return (uint16_t)((u + 0x7fffu + (u >> 16 & 1u)) >> 16);
 }
+
+// The scale of an MXFP4 block as ggml reads its byte: 2^(e - 128), half of what the byte alone says, because
+// the numbers beside it are doubled to be whole. For e of 0 and 1 a subnormal number.
+static inline float e8m0_to_half_float(uint8_t e) {
+    return bits_float(e < 2 ? 0x00200000u << e : (uint32_t)(e - 1) << 23);
+}

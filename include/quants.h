@@ -5,9 +5,25 @@
 
 #include "tensor.h"
 
+#include <stdbool.h>
+
 #ifdef __cplusplus
 extern "C" {
 #endif
+
+// What the 16 halves of a byte stand for: in IQ4_NL and IQ4_XS, and in MXFP4, where they are doubled.
+extern const int8_t quants_iq4[16], quants_mxfp4[16];
+
+// Whether a quantised type has a minimum beside its scale: numbers are unsigned then.
+static inline bool quants_has_minimum(enum dtype t) {
+    return t == DTYPE_Q4_1 || t == DTYPE_Q5_1 || t == DTYPE_Q2_K || t == DTYPE_Q4_K || t == DTYPE_Q5_K;
+}
+
+// Where in a block the f16 scale is; the f16 minimum follows it, where there is one. MXFP4 has a byte there,
+// e of 2^(e - 128).
+static inline int quants_scale_offset(enum dtype t) {
+    return t == DTYPE_Q6_K ? 208 : t == DTYPE_Q3_K ? 108 : t == DTYPE_Q2_K ? 80 : 0;
+}
 
 // y (n) = a row of blocks as f32; n is a multiple of the block. Where a format has a minimum there is one
 // rounding, else none.

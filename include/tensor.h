@@ -14,7 +14,15 @@
     X(Q4_0, 32, 18)                                                                                          \
     X(Q4_K, 256, 144)                                                                                        \
     X(Q5_K, 256, 176)                                                                                        \
-    X(Q6_K, 256, 210)
+    X(Q6_K, 256, 210)                                                                                        \
+    X(Q4_1, 32, 20)                                                                                          \
+    X(Q5_0, 32, 22)                                                                                          \
+    X(Q5_1, 32, 24)                                                                                          \
+    X(IQ4_NL, 32, 18)                                                                                        \
+    X(MXFP4, 32, 17)                                                                                         \
+    X(Q3_K, 256, 110)                                                                                        \
+    X(Q2_K, 256, 84)                                                                                         \
+    X(IQ4_XS, 256, 136)
 
 #define X(name, block, bytes) DTYPE_##name,
 enum dtype { DTYPE_MAP(X) DTYPE_COUNT };

@@ -32,6 +32,8 @@ ATTENTION = "kernels/cpu/attention.c"
 ROPE = "kernels/rope.c"
 REF = "kernels/ref/ref.c"
 TILES = "kernels/cpu/body_gemm.h"
+AVX2 = "kernels/cpu/lanes_avx2.h"
+AVX512 = "kernels/cpu/lanes_avx512.h"
 PACK = "kernels/cpu/pack.c"
 QUANTIZE = "engine/quantize.c"
 ENCODE = "base/quants_encode.c"
@@ -145,8 +147,9 @@ MUTATIONS = [
             "stop > g->size + 31", "test_gguf"),  # read past the end
     (WEIGHTS, "(p[k + 1] & 0x7c) == 0x7c",
             "(p[k + 1] & 0x7c) == 0x7d", "test_model_config"),  # accept infinities
-    (WEIGHTS, "bytes, 210, 208, 1)",
-            "bytes, 210, 0, 1)", "test_model_config"),  # look for Q6_K's scale where the others have it
+    (WEIGHTS, "first = (uint64_t)quants_scale_offset(type);",
+            "first = 0;", "test_model_config"),  # look for Q6_K's scale where the others have it
+    (WEIGHTS, "p[i] > 252", "p[i] > 253", "test_model_config"),  # MXFP4 with numbers beyond f32
     (WEIGHTS, "t->view.ndim != want.ndim || memcmp",
             "t->view.ndim != want.ndim && memcmp", "test_model_config"),  # accept wrong shapes
     (CONFIG, "v != gguf_array_int(&a, 0)",
@@ -259,25 +262,40 @@ MUTATIONS = [
     (WEIGHTS, "(s->role == WEIGHT_QKV && c->qkv_bias)", "false", "test_model_config"),  # biases left in the file
     (REF_OPS, "(float)(int8_t)block[192 + k / 16]",
             "(float)block[192 + k / 16]", "test_quants"),  # Q6_K's scales without a sign
+    (DECODE, "b->d_min = -load_half(p + 2);", "b->d_min = load_half(p + 2);", "test_quants"),  # Q4_1's minimum is taken off
+    (DECODE, "(p[i % 32] >> i / 32 & 1) << 2", "(p[i % 32] >> i / 64 & 1) << 2", "test_quants"),  # Q3_K's third bits of another 32
+    (REF_OPS, "ldexpf(1, block[0] - 128)", "ldexpf(1, block[0] - 127)", "test_quants"),  # MXFP4 twice as large
     (REF_OPS, "p[j + 4] >> 4 | p[j] >> 6 << 4",
             "p[j + 4] >> 4 | p[j - 4] >> 6 << 4", "test_quants"),  # a minimum with the upper bits of a scale
     (PACK, "load32(p + 2 + 4 * j) ^ 0x80808080u", "load32(p + 2 + 4 * j)", "test_quants"),  # Q8_0 packed signed
     (PACK, "    w->minus_min[r] ^= 0x8000u;\n", "", "test_quants"),  # minima are added
     (PACK, ">> s & 0x01010101u) << j", ">> j & 0x01010101u) << j", "test_quants"),  # fifth bits of another 32
     (PACK, "int shift = s % 4 * 2;", "int shift = s % 2 * 2;", "test_quants"),  # the upper bits of another 32
+    (PACK, "* 0x00204081u", "* 0x00204080u", "test_quants"),  # one in four of Q5_0's fifth bits lost
+    (PACK, "w->minus_min[r] ^ 0x8000u", "w->minus_min[r]", "test_quants"),  # Q2_K's minima are added
+    (PACK, "(scales[8 + i % 4] >> i / 4 * 2 & 3) << 4) - 32);", "(scales[8 + i % 4] >> i / 4 * 2 & 3) << 4));",
+           "test_quants"),  # Q3_K's scales without a sign
     (PACK, "if (left < LANES || cols % pack_block(dtype))", "if (false)", "test_kernels"),  # rows past the matrix are not zero
     (GEMM, "at->num_groups == 2 ? first + p->strip_bytes : first", "first", "test_ops"),  # the second row group is the first
     (GEMM, "int column = (at->group + g) * LANES", "int column = at->group * LANES", "test_ops"),  # and lies where the first does
-    (TILES, "quads_load(high + 64 * (j / 4)), 4 - 2 * (j % 4), 0x30)",
-            "quads_load(high + 64 * (j / 4)), 4 - 2 * (j % 4), 0x10)", "test_kernels"),  # Q6_K of five bits
-    (TILES, "? dots_start_s8(minus8) : dots_set1(minus8);",
-            "? dots_start_s8(minus8) : dots_set1(0);", "test_kernels"),  # Q4_0 without its zero point
-    (TILES, "->minus32[half];",
-            "->minus32[0];", "test_kernels"),  # both halves of Q6_K take off the first one's
-    (TILES, "rows_load_u8(block->min[part] + a->row[v])",
-            "rows_load_u8(block->min[0] + a->row[v])", "test_kernels"),  # one minimum for 256
-    (TILES, "float one = activation(a, t, 8 * b + part)->s;",
-            "float one = activation(a, t, 8 * b + part)->d;", "test_canonical"),  # a minimum times the scale, not the sum
+    (TILES, "0x30);", "0x10);", "test_kernels"),  # Q6_K of five bits
+    (TILES, "case DTYPE_Q4_0: return dots_set1(x->minus8);",
+            "case DTYPE_Q4_0: return dots_set1(0);", "test_kernels"),  # Q4_0 without its zero point
+    (TILES, "return dots_set1(2 * x->minus8);",
+            "return dots_set1(x->minus8);", "test_kernels"),  # Q5_0 with the zero point of Q4_0
+    (TILES, "return dots_set1(x->minus32[half]);",
+            "return dots_set1(x->minus32[0]);", "test_kernels"),  # both halves of Q6_K take off the first one's
+    (TILES, "rows_load_u8(w->low.min[part] + row)",
+            "rows_load_u8(w->low.min[0] + row)", "test_kernels"),  # one minimum for 256
+    (TILES, "(float)(x->minus32[half] / -32) : x->s",
+            "(float)(x->minus32[half] / -32) : x->d", "test_canonical"),  # a minimum times the scale, not the sum
+    (TILES, "(float)(x->minus32[half] / -32)",
+            "(float)(x->minus32[0] / -32)", "test_canonical"),  # both minima of Q2_K times the first sum
+    (TILES, "quads_load(p->high[v]), 2 - j,", "quads_load(p->high[v]), 3 - j,", "test_kernels"),  # Q3_K's third bit of another number
+    (TILES, "129, 141, 153", "128, 141, 153", "test_kernels"),  # IQ4's smallest positive number is zero
+    (AVX512, "_mm_subs_epu8(_mm_loadu", "_mm_sub_epi8(_mm_loadu", "test_kernels"),  # MXFP4's smallest scale is infinite
+    (AVX2, "_mm_subs_epu8(_mm_loadl", "_mm_sub_epi8(_mm_loadl", "test_kernels"),  # the same on AVX2
+    (AVX2, "_mm256_srli_epi32(m256_load_u8(p), 4)", "m256_load_u8(p)", "test_kernels"),  # Q2_K's minimum with its scale
     # ---- chat templates --------------------------------------------------------------------------------------
     (JINJA % "value", "memcpy(b->marks + at, s->marks + from, to - from);", "(void)at;",
         "test_json_chat"),  # pieces lose whose they are
@@ -297,6 +315,8 @@ MUTATIONS = [
     (JINJA % "builtins", "{\"append\", NULL, \"\", 0}", "{\"append\", list_copy, \"*\", 0}",
         "test_json_chat"),  # the sandbox lets lists be changed
     # ---- CUDA kernels, on the emulator -----------------------------------------------------------------------
+    (CUDA % "weight.c", "cuda_format_of(desc->part[i].dtype) == FORMAT_COUNT", "false",
+            "test_emu_load"),  # take formats that it has no product for
     (CUDA % "attn_decode.cu", "        kd_copy_wait<1>();\n        __syncwarp();\n        const unsigned char *keys = mine + stage * sizes::STAGE, *values = keys + PAGE * HD * 2;\n        float s[2][4]",
          "        kd_copy_wait<2>();\n        __syncwarp();\n        const unsigned char *keys = mine + stage * sizes::STAGE, *values = keys + PAGE * HD * 2;\n        float s[2][4]",
          "test_emu_attention"),  # large groups: a wait that is too weak

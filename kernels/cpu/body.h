@@ -3,6 +3,7 @@
 // between them: only what one lane operation compiles to does. Rule numbers refer to kernels/README.md.
 
 #include "half.h"
+#include "quants.h"
 
 #include <math.h>
 

@@ -131,27 +131,156 @@ INLINE void tile_bf16(const struct span *a, const int nv, const int n) {
 // ---- quantised formats
 //
 // A format says how numbers 4j .. 4j+3 of a block of 32 come out of its bits, and what they are multiplied
-// by. Whole numbers are summed over 32 (Q6_K: 16) k, exactly; then one fma, or two where the format has a
-// minimum.
+// by. Whole numbers are summed over 32 (or 16) k, exactly; then one fma, or two where the format has a
+// minimum. The type is a constant wherever these functions are inlined.
 
-// Bytes 4j..4j+3 of 32 k of ROWS rows. `at`: the 32 k in the packed block, already moved to the tile's first
-// row; high: the plane of upper bits, where there is one.
-typedef struct quads decode_fn(const uint8_t *at, const uint8_t *high, const int j);
-
-INLINE struct quads decode_q8(const uint8_t *at, const uint8_t *high, const int j) {
-    (void)high;
-    return quads_load(at + 64 * j);
+INLINE bool has_halves(const enum dtype t) { // a scale per 16
+    return t == DTYPE_Q6_K || t == DTYPE_Q3_K || t == DTYPE_Q2_K;
 }
-INLINE struct quads decode_q4(const uint8_t *at, const uint8_t *high, const int j) {
-    (void)high;
+INLINE bool is_s8(const enum dtype t) { // numbers of eight bits, stored plus 128
+    return t == DTYPE_Q8_0 || t == DTYPE_IQ4_NL || t == DTYPE_IQ4_XS;
+}
+
+INLINE size_t block_bytes(const enum dtype t) {
+    switch (t) {
+#define X(type, packed)                                                                                      \
+    case DTYPE_##type: return sizeof(packed);
+        QUANTISED_MAP(X)
+#undef X
+    default: return 0;
+    }
+}
+
+// The tables of IQ4_NL and IQ4_XS, plus 128, and of MXFP4, plus 16 (quants.h has the numbers).
+static const uint8_t iq4_bytes[16] = {1,   24,  45,  63,  79,  93,  106, 118,
+                                      129, 141, 153, 166, 181, 197, 217, 241};
+static const uint8_t mxfp4_bytes[16] = {16, 17, 18, 19, 20, 22, 24, 28, 16, 15, 14, 13, 12, 10, 8, 4};
+
+// Of each vector: 32 k of ROWS rows, or the half of them that has a scale of its own.
+struct parts {
+    const uint8_t *at[MAX_VECTORS], *high[MAX_VECTORS]; // numbers of the first row; upper bits that are apart
+    struct rows scale[MAX_VECTORS], offset[MAX_VECTORS];
+};
+
+// Part `part` of a packed block, from row `row` on, as vector v.
+INLINE void read_part(struct parts *p, const int v, const void *block, const int row, const enum dtype t,
+                      const int part, const int half) {
+#define FIELDS(packed) const packed *w = block
+    switch (t) {
+    case DTYPE_Q8_0: {
+        FIELDS(struct weight_q8);
+        p->at[v] = w->q[0] + 4 * row;
+        p->scale[v] = rows_load_f16(w->d + row);
+        break;
+    }
+    case DTYPE_Q5_0: {
+        FIELDS(struct weight_q5);
+        p->at[v] = w->low.q[0] + 4 * row;
+        p->high[v] = w->high + 4 * row;
+        p->scale[v] = rows_load_f16(w->low.d + row);
+        break;
+    }
+    case DTYPE_Q4_1:
+    case DTYPE_Q5_1: {
+        FIELDS(struct weight_q51);
+        p->at[v] = w->low.q[0] + 4 * row;
+        p->high[v] = w->high + 4 * row;
+        p->scale[v] = rows_load_f16(w->low.d + row);
+        p->offset[v] = rows_load_f16(w->low.min + row);
+        break;
+    }
+    case DTYPE_MXFP4: {
+        FIELDS(struct weight_mxfp4);
+        p->at[v] = w->q[0] + 4 * row;
+        p->scale[v] = rows_load_e8m0(w->e + row);
+        break;
+    }
+    case DTYPE_Q4_K:
+    case DTYPE_Q5_K: {
+        FIELDS(struct weight_q5k);
+        p->at[v] = w->low.q[part][0] + 4 * row;
+        p->high[v] = w->high[part] + 4 * row;
+        p->scale[v] = rows_mul(rows_load_f16(w->low.d + row), rows_load_u8(w->low.scale[part] + row));
+        p->offset[v] = rows_mul(rows_load_f16(w->low.minus_min + row), rows_load_u8(w->low.min[part] + row));
+        break;
+    }
+    case DTYPE_Q6_K: {
+        FIELDS(struct weight_q6k);
+        p->at[v] = w->q[part][0] + 4 * row;
+        p->high[v] = w->high[part][0] + 4 * row;
+        p->scale[v] = rows_mul(rows_load_f16(w->d + row), rows_load_i8(w->scale[2 * part + half] + row));
+        break;
+    }
+    case DTYPE_Q3_K: {
+        FIELDS(struct weight_q3k);
+        p->at[v] = w->q[part][0] + 4 * row;
+        p->high[v] = w->high[part] + 4 * row;
+        p->scale[v] = rows_mul(rows_load_f16(w->d + row), rows_load_i8(w->scale[2 * part + half] + row));
+        break;
+    }
+    case DTYPE_Q2_K: {
+        FIELDS(struct weight_q2k);
+        const uint8_t *both = w->scale[2 * part + half] + row;
+        p->at[v] = w->q[part][0] + 4 * row;
+        p->scale[v] = rows_mul(rows_load_f16(w->d + row), rows_load_low4(both));
+        p->offset[v] = rows_mul(rows_load_f16(w->minus_min + row), rows_load_high4(both));
+        break;
+    }
+    case DTYPE_IQ4_XS: {
+        FIELDS(struct weight_iq4xs);
+        p->at[v] = w->q[part][0] + 4 * row;
+        p->scale[v] = rows_mul(rows_load_f16(w->d + row), rows_load_i8(w->scale[part] + row));
+        break;
+    }
+    default: { // Q4_0, IQ4_NL
+        FIELDS(struct weight_q4);
+        p->at[v] = w->q[0] + 4 * row;
+        p->scale[v] = rows_load_f16(w->d + row);
+        break;
+    }
+    }
+#undef FIELDS
+}
+
+INLINE struct quads read_nibbles(const uint8_t *at, const int j) {
     struct quads pair = quads_load(at + 64 * (j % 4));
     return j < 4 ? quads_low(pair) : quads_high(pair);
 }
-INLINE struct quads decode_q5(const uint8_t *at, const uint8_t *high, const int j) {
-    return quads_insert(decode_q4(at, NULL, j), quads_load(high), 4 - j, 0x10);
+
+// Numbers 4j..4j+3 of each row, as unsigned bytes: the number itself plus what dots_start() takes off.
+INLINE struct quads read_quads(const struct parts *p, const int v, const enum dtype t, const int j) {
+    switch (t) {
+    case DTYPE_Q8_0: return quads_load(p->at[v] + 64 * j);
+    case DTYPE_Q5_0:
+    case DTYPE_Q5_1:
+    case DTYPE_Q5_K: return quads_insert(read_nibbles(p->at[v], j), quads_load(p->high[v]), 4 - j, 0x10);
+    case DTYPE_Q6_K:
+        return quads_insert(read_nibbles(p->at[v], j), quads_load(p->high[v] + 64 * (j / 4)), 4 - 2 * (j % 4),
+                            0x30);
+    case DTYPE_Q2_K: return quads_two(quads_load(p->at[v] + 64 * (j / 4)), 2 * (j % 4));
+    case DTYPE_Q3_K:
+        return quads_insert(quads_two(quads_load(p->at[v] + 64 * (j / 4)), 2 * (j % 4)),
+                            quads_load(p->high[v]), 2 - j, 4);
+    case DTYPE_IQ4_NL:
+    case DTYPE_IQ4_XS: return quads_lookup(read_nibbles(p->at[v], j), iq4_bytes);
+    case DTYPE_MXFP4: return quads_lookup(read_nibbles(p->at[v], j), mxfp4_bytes);
+    default: return read_nibbles(p->at[v], j);
+    }
 }
-INLINE struct quads decode_q6(const uint8_t *at, const uint8_t *high, const int j) {
-    return quads_insert(decode_q4(at, NULL, j), quads_load(high + 64 * (j / 4)), 4 - 2 * (j % 4), 0x30);
+
+// Where the sum of a token's products starts, so that numbers count with their sign.
+INLINE struct dots dots_start(const struct act_q8 *x, const enum dtype t, const int half) {
+    switch (t) {
+    case DTYPE_Q8_0:
+    case DTYPE_IQ4_NL:
+    case DTYPE_IQ4_XS: return dots_start_s8(x->minus8);
+    case DTYPE_Q4_0: return dots_set1(x->minus8);
+    case DTYPE_Q5_0:
+    case DTYPE_MXFP4: return dots_set1(2 * x->minus8);
+    case DTYPE_Q6_K: return dots_set1(x->minus32[half]);
+    case DTYPE_Q3_K: return dots_set1(x->minus32[half] / 8);
+    default: return dots_set1(0);
+    }
 }
 
 INLINE const struct act_q8 *activation(const struct span *a, int t, int block) {
@@ -162,149 +291,87 @@ struct block_dots {
     struct dots dot[MAX_VECTORS][MAX_TILE_TOKENS];
 };
 
-// dot += numbers j0 <= j < j1 (times 4) of a block of 32. Where both halves are asked for, they go side by
-// side: formats of nibbles have them in one byte.
-INLINE void dots_add(struct block_dots *d, decode_fn *decode, const uint8_t *const *at,
-                     const uint8_t *const *high, const struct span *a, int block, const int nv, const int n,
-                     const int j0, const int j1, const bool s8) {
-    UNROLL for (int i = 0; i < j1 - j0; i++) {
-        const int j = j1 - j0 == 8 ? i / 2 + i % 2 * 4 : j0 + i;
+// dot += numbers j0 <= j < j0 + count (times 4) of a block of 32. Where all are asked for, both halves go
+// side by side: formats of nibbles have them in one byte.
+INLINE void dots_add(struct block_dots *d, const struct parts *p, const struct span *a, int block,
+                     const int nv, const int n, const int j0, const int count, const enum dtype type) {
+    UNROLL for (int i = 0; i < count; i++) {
+        const int j = count == 8 ? i / 2 + i % 2 * 4 : j0 + i;
         struct quads q[MAX_VECTORS];
-        UNROLL for (int v = 0; v < nv; v++) q[v] = decode(at[v], high ? high[v] : NULL, j);
+        UNROLL for (int v = 0; v < nv; v++) q[v] = read_quads(p, v, type, j);
         UNROLL for (int t = 0; t < n; t++) {
             uint32_t one;
             memcpy(&one, activation(a, t, block)->q + 4 * j, 4);
             UNROLL for (int v = 0; v < nv; v++) d->dot[v][t] =
-                s8 ? dots_add_s8(d->dot[v][t], q[v], one) : dots_add_u7(d->dot[v][t], q[v], one);
+                is_s8(type) ? dots_add_s8(d->dot[v][t], q[v], one) : dots_add_u7(d->dot[v][t], q[v], one);
         }
     }
 }
 
-// acc += dot * (scale * d) for each token.
-INLINE void sums_add(struct sums *s, const struct block_dots *d, const struct rows *scale,
-                     const struct span *a, int block, const int nv, const int n) {
+// acc += dot * (scale * d) for each token, then offset * s where there is a minimum.
+INLINE void sums_add(struct sums *s, const struct block_dots *d, const struct parts *p, const struct span *a,
+                     int block, const int half, const int nv, const int n, const enum dtype type) {
     UNROLL for (int t = 0; t < n; t++) {
         float one = activation(a, t, block)->d;
         UNROLL for (int v = 0; v < nv; v++) s->acc[v][t] =
-            rows_fma(s->acc[v][t], rows_from_dots(d->dot[v][t]), rows_scale(scale[v], one));
+            rows_fma(s->acc[v][t], rows_from_dots(d->dot[v][t]), rows_scale(p->scale[v], one));
+    }
+    if (!quants_has_minimum(type))
+        return;
+    UNROLL for (int t = 0; t < n; t++) {
+        const struct act_q8 *x = activation(a, t, block);
+        float one = has_halves(type) ? x->d * (float)(x->minus32[half] / -32) : x->s;
+        UNROLL for (int v = 0; v < nv; v++) s->acc[v][t] = rows_fma1(s->acc[v][t], p->offset[v], one);
     }
 }
 
-// Q8_0 and Q4_0: a scale per 32, numbers signed once the start is taken into account.
-INLINE void tile_plain(const struct span *a, const int nv, const int n, const bool q8) {
-    struct sums s;
-    sums_start(&s, nv, n);
-    for (int b = a->b0; b < a->b1; b++) {
-        struct block_dots d;
-        struct rows scale[MAX_VECTORS];
-        const uint8_t *at[MAX_VECTORS];
-        prefetch(a, b, 0, 1, n);
-        UNROLL for (int v = 0; v < nv; v++) {
-            const struct weight_q8 *block8 = (const struct weight_q8 *)(const void *)a->w[v] + b;
-            const struct weight_q4 *block4 = (const struct weight_q4 *)(const void *)a->w[v] + b;
-            at[v] = (q8 ? block8->q[0] : block4->q[0]) + 4 * a->row[v];
-            scale[v] = rows_load_f16((q8 ? block8->d : block4->d) + a->row[v]);
-        }
-        UNROLL for (int t = 0; t < n; t++) {
-            int minus8 = activation(a, t, b)->minus8;
-            UNROLL for (int v = 0; v < nv; v++) d.dot[v][t] = q8 ? dots_start_s8(minus8) : dots_set1(minus8);
-        }
-        dots_add(&d, q8 ? decode_q8 : decode_q4, at, NULL, a, b, nv, n, 0, 8, q8);
-        sums_add(&s, &d, scale, a, b, nv, n);
-    }
-    sums_store(&s, a, nv, n);
-}
-
-INLINE void tile_q8(const struct span *a, const int nv, const int n) { tile_plain(a, nv, n, true); }
-
-INLINE void tile_q4(const struct span *a, const int nv, const int n) { tile_plain(a, nv, n, false); }
-
-// Q4_K, and Q5_K with a plane of fifth bits: a scale and a minimum per 32.
-INLINE void tile_minimum(const struct span *a, const int nv, const int n, const bool fifth) {
-    struct sums s;
-    size_t bytes = fifth ? sizeof(struct weight_q5k) : sizeof(struct weight_q4k);
-    sums_start(&s, nv, n);
-    for (int b = a->b0; b < a->b1; b++)
-        for (int part = 0; part < 8; part++) {
-            struct block_dots d;
-            struct rows scale[MAX_VECTORS], offset[MAX_VECTORS];
-            const uint8_t *at[MAX_VECTORS], *high[MAX_VECTORS];
-            prefetch(a, b, part, 8, n);
-            UNROLL for (int v = 0; v < nv; v++) {
-                const void *whole = a->w[v] + (size_t)b * bytes;
-                const struct weight_q4k *block = whole;
-                at[v] = block->q[part][0] + 4 * a->row[v];
-                high[v] = fifth ? ((const struct weight_q5k *)whole)->high[part] + 4 * a->row[v] : NULL;
-                scale[v] = rows_mul(rows_load_f16(block->d + a->row[v]),
-                                    rows_load_u8(block->scale[part] + a->row[v]));
-                offset[v] = rows_mul(rows_load_f16(block->minus_min + a->row[v]),
-                                     rows_load_u8(block->min[part] + a->row[v]));
-            }
-            UNROLL for (int t = 0; t < n; t++) UNROLL for (int v = 0; v < nv; v++) d.dot[v][t] = dots_set1(0);
-            dots_add(&d, fifth ? decode_q5 : decode_q4, at, high, a, 8 * b + part, nv, n, 0, 8, false);
-            sums_add(&s, &d, scale, a, 8 * b + part, nv, n);
-            UNROLL for (int t = 0; t < n; t++) {
-                float one = activation(a, t, 8 * b + part)->s;
-                UNROLL for (int v = 0; v < nv; v++) s.acc[v][t] = rows_fma1(s.acc[v][t], offset[v], one);
-            }
-        }
-    sums_store(&s, a, nv, n);
-}
-
-INLINE void tile_q4k(const struct span *a, const int nv, const int n) { tile_minimum(a, nv, n, false); }
-
-INLINE void tile_q5k(const struct span *a, const int nv, const int n) { tile_minimum(a, nv, n, true); }
-
-// Q6_K: a scale per 16.
-INLINE void tile_q6k(const struct span *a, const int nv, const int n) {
+INLINE void tile_quantised(const struct span *a, const int nv, const int n, const enum dtype type) {
+    const int parts = dtype_block(type) / 32, halves = has_halves(type) ? 2 : 1;
+    const size_t bytes = block_bytes(type);
     struct sums s;
     sums_start(&s, nv, n);
     for (int b = a->b0; b < a->b1; b++)
-        for (int part = 0; part < 8; part++)
-            UNROLL for (int half = 0; half < 2; half++) {
+        for (int part = 0; part < parts; part++)
+            UNROLL for (int half = 0; half < halves; half++) {
+                struct parts p;
                 struct block_dots d;
-                struct rows scale[MAX_VECTORS];
-                const uint8_t *at[MAX_VECTORS], *high[MAX_VECTORS];
-                prefetch(a, b, 2 * part + half, 16, n);
-                UNROLL for (int v = 0; v < nv; v++) {
-                    const struct weight_q6k *block = (const struct weight_q6k *)(const void *)a->w[v] + b;
-                    at[v] = block->q[part][0] + 4 * a->row[v];
-                    high[v] = block->high[part][0] + 4 * a->row[v];
-                    scale[v] = rows_mul(rows_load_f16(block->d + a->row[v]),
-                                        rows_load_i8(block->scale[2 * part + half] + a->row[v]));
-                }
+                const int block = parts * b + part;
+                prefetch(a, b, halves * part + half, halves * parts, n);
+                UNROLL for (int v = 0; v < nv; v++)
+                    read_part(&p, v, a->w[v] + (size_t)b * bytes, a->row[v], type, part, half);
                 UNROLL for (int t = 0; t < n; t++) {
-                    int minus32 = activation(a, t, 8 * b + part)->minus32[half];
-                    UNROLL for (int v = 0; v < nv; v++) d.dot[v][t] = dots_set1(minus32);
+                    struct dots start = dots_start(activation(a, t, block), type, half);
+                    UNROLL for (int v = 0; v < nv; v++) d.dot[v][t] = start;
                 }
-                dots_add(&d, decode_q6, at, high, a, 8 * b + part, nv, n, 4 * half, 4 * half + 4, false);
-                sums_add(&s, &d, scale, a, 8 * b + part, nv, n);
+                dots_add(&d, &p, a, block, nv, n, 4 * half, 8 / halves, type);
+                sums_add(&s, &d, &p, a, block, half, nv, n, type);
             }
     sums_store(&s, a, nv, n);
 }
 
 // ---- the table's entries
 
-#define GEMM(type)                                                                                           \
+#define GEMM(type, tile)                                                                                     \
     static void gemm_##type(const void *const *w, const void *x, size_t ldx, int b0, int b1, float *y,       \
                             int n, struct ahead ahead) {                                                     \
-        any_tile(tile_##type, w, x, ldx, b0, b1, y, n, ahead);                                               \
+        any_tile(tile, w, x, ldx, b0, b1, y, n, ahead);                                                      \
     }
-GEMM(f32)
-GEMM(f16)
-GEMM(bf16)
-GEMM(q8)
-GEMM(q4)
-GEMM(q4k)
-GEMM(q5k)
-GEMM(q6k)
+GEMM(F32, tile_f32)
+GEMM(F16, tile_f16)
+GEMM(BF16, tile_bf16)
+#define X(type, packed)                                                                                      \
+    INLINE void tile_##type(const struct span *a, const int nv, const int n) {                               \
+        tile_quantised(a, nv, n, DTYPE_##type);                                                              \
+    }                                                                                                        \
+    GEMM(type, tile_##type)
+QUANTISED_MAP(X)
+#undef X
 #undef GEMM
 
+#define GEMM_ENTRY(type, packed) [DTYPE_##type] = gemm_##type,
+#define TOKENS_ENTRY(type, packed) [DTYPE_##type] = TILE_QUANTISED,
 #define GEMM_TABLE                                                                                           \
-    .gemm = {[DTYPE_F32] = gemm_f32,  [DTYPE_F16] = gemm_f16, [DTYPE_BF16] = gemm_bf16,                      \
-             [DTYPE_Q8_0] = gemm_q8,  [DTYPE_Q4_0] = gemm_q4, [DTYPE_Q4_K] = gemm_q4k,                       \
-             [DTYPE_Q5_K] = gemm_q5k, [DTYPE_Q6_K] = gemm_q6k},                                              \
-    .tile_tokens = {                                                                                         \
-        [DTYPE_F32] = TILE_FLOAT,      [DTYPE_F16] = TILE_FLOAT,      [DTYPE_BF16] = TILE_FLOAT,             \
-        [DTYPE_Q8_0] = TILE_QUANTISED, [DTYPE_Q4_0] = TILE_QUANTISED, [DTYPE_Q4_K] = TILE_QUANTISED,         \
-        [DTYPE_Q5_K] = TILE_QUANTISED, [DTYPE_Q6_K] = TILE_QUANTISED}
+    .gemm =                                                                                                  \
+        {QUANTISED_MAP(GEMM_ENTRY)[DTYPE_F32] = gemm_F32, [DTYPE_F16] = gemm_F16, [DTYPE_BF16] = gemm_BF16}, \
+    .tile_tokens = {QUANTISED_MAP(TOKENS_ENTRY)[DTYPE_F32] = TILE_FLOAT, [DTYPE_F16] = TILE_FLOAT,           \
+                    [DTYPE_BF16] = TILE_FLOAT}

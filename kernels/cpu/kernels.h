@@ -61,6 +61,68 @@ struct weight_q6k {
     uint16_t d[16];       // f16
 };
 
+// Q4_1 (320 bytes) and Q5_1 (384), which has the fifth of k 4*j + i as bit j of byte high[4*r + i].
+struct weight_q41 {
+    uint16_t d[16], min[16]; // f16
+    uint8_t q[4][64];
+};
+struct weight_q51 {
+    struct weight_q41 low;
+    uint8_t high[64];
+};
+
+// Q5_0: with such a plane, too. 352 bytes.
+struct weight_q5 {
+    struct weight_q4 low;
+    uint8_t high[64];
+};
+
+// IQ4_NL has weight_q4, its halves being indices into a table. MXFP4 has another table and scales 2^(e -
+// 128); 272 bytes.
+struct weight_mxfp4 {
+    uint8_t e[16];
+    uint8_t q[4][64];
+};
+
+// 16 rows x 256 k of IQ4_XS: 8 times 32 k as in IQ4_NL. 2208 bytes.
+struct weight_iq4xs {
+    uint16_t d[16];
+    int8_t scale[8][16];
+    uint8_t q[8][4][64];
+};
+
+// 16 rows x 256 k of Q3_K: bits 2*j and 2*j + 1 of byte q[s][h][4*r + i] are the lower two of k 32*s + 16*h +
+// 4*j + i; bit j of byte high[s][4*r + i] is the third of k 32*s + 4*j + i. 1824 bytes.
+struct weight_q3k {
+    uint16_t d[16];
+    int8_t scale[16][16]; // of 16 k each
+    uint8_t q[8][2][64];
+    uint8_t high[8][64];
+};
+
+// Q2_K: numbers as the lower two bits of Q3_K. 1344 bytes.
+struct weight_q2k {
+    uint16_t d[16], minus_min[16]; // f16
+    uint8_t scale[16][16];         // of 16 k each: the scale in the lower half, the minimum in the upper one
+    uint8_t q[8][2][64];
+};
+
+// The quantised types, and what 16 rows of a block of each are
+#define QUANTISED_MAP(X)                                                                                     \
+    X(Q8_0, struct weight_q8)                                                                                \
+    X(Q4_0, struct weight_q4)                                                                                \
+    X(Q4_K, struct weight_q4k)                                                                               \
+    X(Q5_K, struct weight_q5k)                                                                               \
+    X(Q6_K, struct weight_q6k)                                                                               \
+    X(Q4_1, struct weight_q41)                                                                               \
+    X(Q5_0, struct weight_q5)                                                                                \
+    X(Q5_1, struct weight_q51)                                                                               \
+    X(IQ4_NL, struct weight_q4)                                                                              \
+    X(MXFP4, struct weight_mxfp4)                                                                            \
+    X(Q3_K, struct weight_q3k)                                                                               \
+    X(Q2_K, struct weight_q2k)                                                                               \
+    X(IQ4_XS, struct weight_iq4xs)
+
 enum { MAX_BLOCK_BYTES = sizeof(struct weight_q6k) };
 
 // y[g][t][0..16) = dot of the 16 rows of strip w[g] with token t over k blocks [b0, b1); g < TILE_GROUPS, t <

@@ -145,11 +145,24 @@ static inline struct rows rows_load(const float *p) { return (struct rows){_mm25
 static inline struct rows rows_load_f16(const uint16_t *p) {
     return (struct rows){_mm256_cvtph_ps(load128(p))};
 }
-static inline struct rows rows_load_u8(const uint8_t *p) {
-    return (struct rows){_mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_loadl_epi64((const void *)p)))};
-}
 static inline struct rows rows_load_i8(const int8_t *p) {
     return (struct rows){_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const void *)p)))};
+}
+static inline __m256i m256_load_u8(const uint8_t *p) {
+    return _mm256_cvtepu8_epi32(_mm_loadl_epi64((const void *)p));
+}
+static inline struct rows rows_load_u8(const uint8_t *p) {
+    return (struct rows){_mm256_cvtepi32_ps(m256_load_u8(p))};
+}
+static inline struct rows rows_load_low4(const uint8_t *p) {
+    return (struct rows){_mm256_cvtepi32_ps(_mm256_and_si256(m256_load_u8(p), _mm256_set1_epi32(15)))};
+}
+static inline struct rows rows_load_high4(const uint8_t *p) {
+    return (struct rows){_mm256_cvtepi32_ps(_mm256_srli_epi32(m256_load_u8(p), 4))};
+}
+static inline struct rows rows_load_e8m0(const uint8_t *p) {
+    __m128i e = _mm_subs_epu8(_mm_loadl_epi64((const void *)p), _mm_set1_epi8(1));
+    return (struct rows){_mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu8_epi32(e), 23))};
 }
 static inline void rows_store(float *p, struct rows a) { _mm256_storeu_ps(p, a.v); }
 static inline struct rows rows_scale(struct rows a, float x) {
@@ -171,6 +184,13 @@ static inline struct quads quads_low(struct quads x) {
 }
 static inline struct quads quads_high(struct quads x) {
     return (struct quads){_mm256_and_si256(_mm256_srli_epi32(x.v, 4), _mm256_set1_epi8(15))};
+}
+static inline struct quads quads_lookup(struct quads x, const uint8_t *table) {
+    return (struct quads){_mm256_shuffle_epi8(_mm256_broadcastsi128_si256(load128(table)), x.v)};
+}
+static inline struct quads quads_two(struct quads bits, int n) {
+    return (struct quads){
+        _mm256_and_si256(_mm256_srl_epi32(bits.v, _mm_cvtsi32_si128(n)), _mm256_set1_epi8(3))};
 }
 // Shifts of 32 bits: what crosses into the next byte is masked off.
 static inline struct quads quads_insert(struct quads x, struct quads bits, int n, int mask) {

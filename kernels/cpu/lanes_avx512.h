@@ -103,8 +103,21 @@ static inline struct rows rows_load(const float *p) { return (struct rows){_mm51
 static inline struct rows rows_load_f16(const uint16_t *p) {
     return (struct rows){_mm512_cvtph_ps(_mm256_loadu_si256((const void *)p))};
 }
+static inline __m512i m512_load_u8(const uint8_t *p) {
+    return _mm512_cvtepu8_epi32(_mm_loadu_si128((const void *)p));
+}
 static inline struct rows rows_load_u8(const uint8_t *p) {
-    return (struct rows){_mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128((const void *)p)))};
+    return (struct rows){_mm512_cvtepi32_ps(m512_load_u8(p))};
+}
+static inline struct rows rows_load_low4(const uint8_t *p) {
+    return (struct rows){_mm512_cvtepi32_ps(_mm512_and_si512(m512_load_u8(p), _mm512_set1_epi32(15)))};
+}
+static inline struct rows rows_load_high4(const uint8_t *p) {
+    return (struct rows){_mm512_cvtepi32_ps(_mm512_srli_epi32(m512_load_u8(p), 4))};
+}
+static inline struct rows rows_load_e8m0(const uint8_t *p) {
+    __m128i e = _mm_subs_epu8(_mm_loadu_si128((const void *)p), _mm_set1_epi8(1));
+    return (struct rows){_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu8_epi32(e), 23))};
 }
 static inline struct rows rows_load_i8(const int8_t *p) {
     return (struct rows){_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const void *)p)))};
@@ -129,6 +142,14 @@ static inline struct quads quads_low(struct quads x) {
 }
 static inline struct quads quads_high(struct quads x) {
     return (struct quads){_mm512_and_si512(_mm512_srli_epi32(x.v, 4), _mm512_set1_epi8(15))};
+}
+static inline struct quads quads_lookup(struct quads x, const uint8_t *table) {
+    __m128i bytes = _mm_loadu_si128((const void *)table);
+    return (struct quads){_mm512_shuffle_epi8(_mm512_broadcast_i32x4(bytes), x.v)};
+}
+static inline struct quads quads_two(struct quads bits, int n) {
+    return (struct quads){
+        _mm512_and_si512(_mm512_srl_epi32(bits.v, _mm_cvtsi32_si128(n)), _mm512_set1_epi8(3))};
 }
 // Shifts of 32 bits: what crosses into the next byte is masked off.
 static inline struct quads quads_insert(struct quads x, struct quads bits, int n, int mask) {

@@ -183,6 +183,26 @@ static inline struct rows rows_load_i8(const int8_t *p) {
         r.f[i] = (float)p[i];
     return r;
 }
+// The lower and the upper half of each byte
+static inline struct rows rows_load_low4(const uint8_t *p) {
+    struct rows r;
+    for (int i = 0; i < ROWS; i++)
+        r.f[i] = (float)(p[i] & 15);
+    return r;
+}
+static inline struct rows rows_load_high4(const uint8_t *p) {
+    struct rows r;
+    for (int i = 0; i < ROWS; i++)
+        r.f[i] = (float)(p[i] >> 4);
+    return r;
+}
+// 2^(e - 128), 0 for e below 2
+static inline struct rows rows_load_e8m0(const uint8_t *p) {
+    struct rows r;
+    for (int i = 0; i < ROWS; i++)
+        r.f[i] = bits_float((uint32_t)(p[i] > 0 ? p[i] - 1 : 0) << 23);
+    return r;
+}
 static inline void rows_store(float *p, struct rows a) { memcpy(p, a.f, sizeof a.f); }
 static inline struct rows rows_scale(struct rows a, float x) {
     for (int i = 0; i < ROWS; i++)
@@ -227,7 +247,19 @@ static inline struct quads quads_high(struct quads x) {
         x.b[i] >>= 4;
     return x;
 }
-// x | (bits << n & mask) in each byte; -4 <= n <= 4, below 0 to the right
+// table[i] for each byte i, which is below 16
+static inline struct quads quads_lookup(struct quads x, const uint8_t *table) {
+    for (int i = 0; i < 4 * ROWS; i++)
+        x.b[i] = table[x.b[i]];
+    return x;
+}
+// bits >> n & 3 in each byte
+static inline struct quads quads_two(struct quads bits, int n) {
+    for (int i = 0; i < 4 * ROWS; i++)
+        bits.b[i] = bits.b[i] >> n & 3;
+    return bits;
+}
+// x | (bits << n & mask) in each byte; -5 <= n <= 4, below 0 to the right
 static inline struct quads quads_insert(struct quads x, struct quads bits, int n, int mask) {
     for (int i = 0; i < 4 * ROWS; i++)
         x.b[i] |= (uint8_t)((n < 0 ? bits.b[i] >> -n : bits.b[i] << n) & mask);

@@ -6,6 +6,7 @@
 #include "half.h"
 #include "kernels.h"
 #include "log.h"
+#include "quants.h"
 
 #include <string.h>
 
@@ -28,11 +29,10 @@ size_t pack_block_bytes(enum dtype dtype) {
     case DTYPE_F32:
     case DTYPE_BF16: return LANES * 4;
     case DTYPE_F16: return LANES * 2;
-    case DTYPE_Q8_0: return sizeof(struct weight_q8);
-    case DTYPE_Q4_0: return sizeof(struct weight_q4);
-    case DTYPE_Q4_K: return sizeof(struct weight_q4k);
-    case DTYPE_Q5_K: return sizeof(struct weight_q5k);
-    case DTYPE_Q6_K: return sizeof(struct weight_q6k);
+#define X(type, packed)                                                                                      \
+    case DTYPE_##type: return sizeof(packed);
+        QUANTISED_MAP(X)
+#undef X
     default: CHECK(!"a type that is not computed with"); return 0;
     }
 }
@@ -45,10 +45,52 @@ static void put_q8(struct weight_q8 *w, const uint8_t *p, int r) {
         store32(&w->q[j][4 * r], load32(p + 2 + 4 * j) ^ 0x80808080u);
 }
 
-static void put_q4(struct weight_q4 *w, const uint8_t *p, int r) { // halves are where they were
-    memcpy(&w->d[r], p, 2);
+static void put_halves(uint8_t (*q)[64], const uint8_t *p, int r) { // they are where they were
     for (int j = 0; j < 4; j++)
-        store32(&w->q[j][4 * r], load32(p + 2 + 4 * j));
+        store32(&q[j][4 * r], load32(p + 4 * j));
+}
+
+static void put_q4(struct weight_q4 *w, const uint8_t *p, int r) {
+    memcpy(&w->d[r], p, 2);
+    put_halves(w->q, p + 2, r);
+}
+
+static void put_q41(struct weight_q41 *w, const uint8_t *p, const uint8_t *halves, int r) {
+    memcpy(&w->d[r], p, 2);
+    memcpy(&w->min[r], p + 2, 2);
+    put_halves(w->q, halves, r);
+}
+
+static void put_mxfp4(struct weight_mxfp4 *w, const uint8_t *p, int r) {
+    w->e[r] = p[0];
+    put_halves(w->q, p + 1, r);
+}
+
+// 32 bits, of which bit k is the fifth of number k. Four of them are spread over four bytes by a product.
+static void put_fifths(uint8_t *high, const uint8_t *p, int r) {
+    uint32_t all = load32(p), bits = 0;
+    for (int j = 0; j < 8; j++)
+        bits |= ((all >> 4 * j & 15) * 0x00204081u & 0x01010101u) << j;
+    store32(high + 4 * r, bits);
+}
+
+// Bit s of each of 32 bytes
+static void put_ones(uint8_t *high, const uint8_t *p, int s, int r) {
+    uint32_t bits = 0;
+    for (int j = 0; j < 8; j++)
+        bits |= (load32(p + 4 * j) >> s & 0x01010101u) << j;
+    store32(high + 4 * r, bits);
+}
+
+// Two bits of each number s of 8 times 32: of 32 bytes for every four of them.
+static void put_twos(uint8_t (*q)[64], const uint8_t *p, int s, int r) {
+    int shift = s % 4 * 2;
+    for (int half = 0; half < 2; half++) {
+        uint32_t bits = 0;
+        for (int j = 0; j < 4; j++)
+            bits |= (load32(p + s / 4 * 32 + 16 * half + 4 * j) >> shift & 0x03030303u) << 2 * j;
+        store32(&q[half][4 * r], bits);
+    }
 }
 
 // 12 bytes: 8 scales and 8 minima of 6 bits. Bytes 0..3 and 4..7 hold the first four of each, and in their
@@ -79,12 +121,8 @@ static void put_q4k(struct weight_q4k *w, const uint8_t *p, const uint8_t *nibbl
 
 static void put_q5k(struct weight_q5k *w, const uint8_t *p, int r) {
     put_q4k(&w->low, p, p + 48, r);
-    for (int s = 0; s < 8; s++) { // bit s of byte i is the fifth of number i of these 32
-        uint32_t bits = 0;
-        for (int j = 0; j < 8; j++)
-            bits |= (load32(p + 16 + 4 * j) >> s & 0x01010101u) << j;
-        store32(&w->high[s][4 * r], bits);
-    }
+    for (int s = 0; s < 8; s++)
+        put_ones(w->high[s], p + 16, s, r);
 }
 
 // 128 bytes of lower halves, 64 of upper two bits, 16 signed scales, f16 d. Each half of 128 numbers has its
@@ -95,19 +133,48 @@ static void put_q6k(struct weight_q6k *w, const uint8_t *p, int r) {
     for (int s = 0; s < 16; s++)
         w->scale[s][r] = (int8_t)p[192 + s];
     for (int s = 0; s < 8; s++) {
-        const uint8_t *low = p + s / 4 * 64 + s % 2 * 32, *high = p + 128 + s / 4 * 32;
-        int shift = s % 4 * 2;
+        const uint8_t *low = p + s / 4 * 64 + s % 2 * 32;
         for (int j = 0; j < 4; j++) {
             uint32_t first = load32(low + 4 * j), second = load32(low + 16 + 4 * j);
             store32(&w->q[s][j][4 * r],
                     s % 4 < 2 ? low4(first) | low4(second) << 4 : high4(first) | high4(second) << 4);
         }
-        for (int half = 0; half < 2; half++) {
-            uint32_t bits = 0;
-            for (int j = 0; j < 4; j++)
-                bits |= (load32(high + 16 * half + 4 * j) >> shift & 0x03030303u) << 2 * j;
-            store32(&w->high[s][half][4 * r], bits);
-        }
+        put_twos(w->high[s], p + 128, s, r);
+    }
+}
+
+// 32 bytes of third bits, 64 of lower two bits, 12 of scales plus 32, f16 d. Scale i: its lower half in byte
+// i % 8, its upper two bits in byte 8 + i % 4.
+static void put_q3k(struct weight_q3k *w, const uint8_t *p, int r) {
+    const uint8_t *scales = p + 96;
+    memcpy(&w->d[r], p + 108, 2);
+    for (int i = 0; i < 16; i++)
+        w->scale[i][r] =
+            (int8_t)(((scales[i % 8] >> i / 8 * 4 & 15) | (scales[8 + i % 4] >> i / 4 * 2 & 3) << 4) - 32);
+    for (int s = 0; s < 8; s++) {
+        put_twos(w->q[s], p + 32, s, r);
+        put_ones(w->high[s], p, s, r);
+    }
+}
+
+// 16 bytes of scales and minima, 64 of numbers, f16 d, f16 minimum
+static void put_q2k(struct weight_q2k *w, const uint8_t *p, int r) {
+    memcpy(&w->d[r], p + 80, 2);
+    memcpy(&w->minus_min[r], p + 82, 2);
+    w->minus_min[r] = (uint16_t)(w->minus_min[r] ^ 0x8000u);
+    for (int i = 0; i < 16; i++)
+        w->scale[i][r] = p[i];
+    for (int s = 0; s < 8; s++)
+        put_twos(w->q[s], p + 16, s, r);
+}
+
+// f16 d, 16 bits and 4 bytes of scales plus 32, then 8 blocks as of IQ4_NL
+static void put_iq4xs(struct weight_iq4xs *w, const uint8_t *p, int r) {
+    memcpy(&w->d[r], p, 2);
+    for (int s = 0; s < 8; s++) {
+        int low = p[4 + s / 2] >> s % 2 * 4 & 15, high = p[2 + s / 4] >> s % 4 * 2 & 3;
+        w->scale[s][r] = (int8_t)((low | high << 4) - 32);
+        put_halves(w->q[s], p + 8 + 16 * s, r);
     }
 }
 
@@ -124,12 +191,28 @@ static void put_words(char *dst, const char *src, size_t row_bytes, size_t size,
 }
 
 static void put_block(void *dst, const uint8_t *p, enum dtype dtype, int r) {
+    struct weight_q5 *q5 = dst;
+    struct weight_q51 *q51 = dst;
     switch (dtype) {
     case DTYPE_Q8_0: put_q8(dst, p, r); break;
-    case DTYPE_Q4_0: put_q4(dst, p, r); break;
+    case DTYPE_Q5_0:
+        memcpy(&q5->low.d[r], p, 2);
+        put_halves(q5->low.q, p + 6, r);
+        put_fifths(q5->high, p + 2, r);
+        break;
+    case DTYPE_Q4_1: put_q41(dst, p, p + 4, r); break;
+    case DTYPE_Q5_1:
+        put_q41(&q51->low, p, p + 8, r);
+        put_fifths(q51->high, p + 4, r);
+        break;
+    case DTYPE_MXFP4: put_mxfp4(dst, p, r); break;
     case DTYPE_Q4_K: put_q4k(dst, p, p + 16, r); break;
     case DTYPE_Q5_K: put_q5k(dst, p, r); break;
-    default: put_q6k(dst, p, r); break;
+    case DTYPE_Q6_K: put_q6k(dst, p, r); break;
+    case DTYPE_Q3_K: put_q3k(dst, p, r); break;
+    case DTYPE_Q2_K: put_q2k(dst, p, r); break;
+    case DTYPE_IQ4_XS: put_iq4xs(dst, p, r); break;
+    default: put_q4(dst, p, r); break; // Q4_0, IQ4_NL
     }
 }
 
@@ -158,40 +241,100 @@ void pack_strip(void *dst, const void *src, enum dtype dtype, int rows, int cols
 
 // ---- and back
 
-// Number k of 32 in planes of halves
+// Number k of 32 in planes of halves, of two bits, of single ones
 static int nibble(const uint8_t (*q)[64], int k, int lane) {
     int byte = q[k % 16 / 4][4 * lane + k % 4];
     return k < 16 ? byte & 15 : byte >> 4;
 }
 
-// Numbers [0, 32) of part s of a block. Products are exact: 11, 8 and 6 bits at most.
+static int two(const uint8_t (*q)[64], int k, int lane) {
+    return q[k / 16][4 * lane + k % 4] >> k % 16 / 4 * 2 & 3;
+}
+
+static int one(const uint8_t *high, int k, int lane) { return high[4 * lane + k % 4] >> k / 4 & 1; }
+
+// Numbers [0, 32) of part s of a block: scale * number + offset. Products are exact: 11, 8 and 6 bits at
+// most.
 static void read_32(float *y, const void *block, enum dtype dtype, int s, int lane) {
     const struct weight_q8 *q8 = block;
     const struct weight_q4 *q4 = block;
-    const struct weight_q4k *q4k = block;
-    const struct weight_q5k *q5k = block;
+    const struct weight_q5 *q5 = block;
+    const struct weight_q51 *q51 = block; // and Q4_1
+    const struct weight_mxfp4 *mxfp4 = block;
+    const struct weight_q5k *q5k = block; // and Q4_K
     const struct weight_q6k *q6k = block;
-    for (int k = 0; k < 32; k++)
+    const struct weight_q3k *q3k = block;
+    const struct weight_q2k *q2k = block;
+    const struct weight_iq4xs *iq4xs = block;
+    for (int k = 0; k < 32; k++) {
+        int per_16 = 2 * s + k / 16, q, scale = 1, min = 0;
+        uint16_t d, offset = 0; // f16
         switch (dtype) {
         case DTYPE_Q8_0:
-            y[k] = half_to_float(q8->d[lane]) * (float)(q8->q[k / 4][4 * lane + k % 4] - 128);
+            d = q8->d[lane];
+            q = q8->q[k / 4][4 * lane + k % 4] - 128;
             break;
-        case DTYPE_Q4_0: y[k] = half_to_float(q4->d[lane]) * (float)(nibble(q4->q, k, lane) - 8); break;
-        case DTYPE_Q6_K: {
-            int q = nibble(q6k->q[s], k, lane) |
-                    (q6k->high[s][k / 16][4 * lane + k % 4] >> k % 16 / 4 * 2 & 3) << 4;
-            y[k] = half_to_float(q6k->d[lane]) * (float)q6k->scale[2 * s + k / 16][lane] * (float)(q - 32);
+        case DTYPE_Q5_0:
+            d = q5->low.d[lane];
+            q = (nibble(q5->low.q, k, lane) | one(q5->high, k, lane) << 4) - 16;
             break;
-        }
-        default: {
-            int q = nibble(q4k->q[s], k, lane);
+        case DTYPE_Q4_1:
+        case DTYPE_Q5_1:
+            d = q51->low.d[lane];
+            offset = q51->low.min[lane];
+            min = 1;
+            q = nibble(q51->low.q, k, lane);
+            if (dtype == DTYPE_Q5_1)
+                q |= one(q51->high, k, lane) << 4;
+            break;
+        case DTYPE_IQ4_NL:
+            d = q4->d[lane];
+            q = quants_iq4[nibble(q4->q, k, lane)];
+            break;
+        case DTYPE_MXFP4:
+            y[k] = e8m0_to_half_float(mxfp4->e[lane]) * (float)quants_mxfp4[nibble(mxfp4->q, k, lane)];
+            continue;
+        case DTYPE_Q4_K:
+        case DTYPE_Q5_K:
+            d = q5k->low.d[lane];
+            offset = q5k->low.minus_min[lane];
+            scale = q5k->low.scale[s][lane];
+            min = q5k->low.min[s][lane];
+            q = nibble(q5k->low.q[s], k, lane);
             if (dtype == DTYPE_Q5_K)
-                q |= (q5k->high[s][4 * lane + k % 4] >> k / 4 & 1) << 4;
-            y[k] = half_to_float(q4k->d[lane]) * (float)q4k->scale[s][lane] * (float)q +
-                   half_to_float(q4k->minus_min[lane]) * (float)q4k->min[s][lane];
+                q |= one(q5k->high[s], k, lane) << 4;
+            break;
+        case DTYPE_Q6_K:
+            d = q6k->d[lane];
+            scale = q6k->scale[per_16][lane];
+            q = (nibble(q6k->q[s], k, lane) | two(q6k->high[s], k, lane) << 4) - 32;
+            break;
+        case DTYPE_Q3_K:
+            d = q3k->d[lane];
+            scale = q3k->scale[per_16][lane];
+            q = (two(q3k->q[s], k, lane) | one(q3k->high[s], k, lane) << 2) - 4;
+            break;
+        case DTYPE_Q2_K:
+            d = q2k->d[lane];
+            offset = q2k->minus_min[lane];
+            scale = q2k->scale[per_16][lane] & 15;
+            min = q2k->scale[per_16][lane] >> 4;
+            q = two(q2k->q[s], k, lane);
+            break;
+        case DTYPE_IQ4_XS:
+            d = iq4xs->d[lane];
+            scale = iq4xs->scale[s][lane];
+            q = quants_iq4[nibble(iq4xs->q[s], k, lane)];
+            break;
+        default: // Q4_0
+            d = q4->d[lane];
+            q = nibble(q4->q, k, lane) - 8;
             break;
         }
-        }
+        y[k] = half_to_float(d) * (float)scale * (float)q;
+        if (quants_has_minimum(dtype))
+            y[k] += half_to_float(offset) * (float)min;
+    }
 }
 
 void pack_read_row(float *y, const void *strip, enum dtype dtype, int cols, int lane) {

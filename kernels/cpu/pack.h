@@ -1,14 +1,15 @@
 // Weights as the CPU backend keeps them: strips of 16 rows (layouts in kernels.h and README.md).
 #pragma once
 
+#include "kernels.h"
 #include "tensor.h"
 
 #include <stddef.h>
 
-enum { // a bit for each type whose activations are act_q8
-    DTYPES_QUANTISED =
-        1u << DTYPE_Q8_0 | 1u << DTYPE_Q4_0 | 1u << DTYPE_Q4_K | 1u << DTYPE_Q5_K | 1u << DTYPE_Q6_K
-};
+// A bit for each type whose activations are act_q8
+#define X(type, packed) | 1u << DTYPE_##type
+enum { DTYPES_QUANTISED = 0 QUANTISED_MAP(X) };
+#undef X
 
 // Elements of a row in one block of a strip: the type's own block, or a pair for BF16. Bytes of that block
 // for all 16 rows.

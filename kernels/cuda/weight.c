@@ -144,6 +144,13 @@ static void note_forms(struct device *dev, const struct weight *w) {
 struct weight *cuda_weight_load(struct device *dev, const struct weight_desc *desc, struct err *err) {
     if (!weight_check(&dev->model, desc, err))
         return NULL;
+    for (int i = 0; i < 3 && desc->part[i].data; i++)
+        if (cuda_format_of(desc->part[i].dtype) == FORMAT_COUNT) {
+            err_set(err, STATUS_INVALID,
+                    "device cuda does not compute with weights of type %s yet; use --device cpu",
+                    dtype_name(desc->part[i].dtype));
+            return NULL;
+        }
     struct weight *w = calloc(1, sizeof *w);
     if (!w) {
         err_set(err, STATUS_NOMEM, "out of memory");

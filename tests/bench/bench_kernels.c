@@ -7,6 +7,7 @@
 
 #include "half.h"
 #include "limits.h"
+#include "quants.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -32,9 +33,11 @@ static struct tensor matrix(enum dtype dtype, int rows, int cols) {
     }
     size_t block = dtype_row_bytes(dtype, dtype_block(dtype));
     for (size_t i = 0; dtype_block(dtype) > 1 && i < n; i += block) {
-        memcpy(p + i + (dtype == DTYPE_Q6_K ? 208 : 0), &(uint16_t){0x0400}, 2);
-        if (dtype == DTYPE_Q4_K || dtype == DTYPE_Q5_K)
-            memcpy(p + i + 2, &(uint16_t){0x0400}, 2);
+        unsigned char *scale = p + i + quants_scale_offset(dtype);
+        if (dtype == DTYPE_MXFP4)
+            *scale = 118;
+        for (int j = 0; j <= quants_has_minimum(dtype) && dtype != DTYPE_MXFP4; j++)
+            memcpy(scale + 2 * j, &(uint16_t){0x0400}, 2);
     }
     return (struct tensor){p, dtype, 2, {rows, cols}};
 }
@@ -183,8 +186,9 @@ static void run(enum dtype dtype, int threads, const char *variant, const struct
 int main(int argc, char **argv) {
     int threads = argc > 1 ? atoi(argv[1]) : 0;
     const char *variant = argc > 2 ? argv[2] : "auto";
-    static const enum dtype dtypes[] = {DTYPE_Q8_0, DTYPE_Q4_0, DTYPE_Q4_K, DTYPE_Q5_K,
-                                        DTYPE_Q6_K, DTYPE_BF16, DTYPE_F16,  DTYPE_F32};
+#define X(type, packed) DTYPE_##type,
+    static const enum dtype dtypes[] = {QUANTISED_MAP(X) DTYPE_BF16, DTYPE_F16, DTYPE_F32};
+#undef X
     struct limits limit;
     limits_measure(threads, LIMITS_PASSES, &limit);
     for (size_t i = 0; i < sizeof dtypes / sizeof *dtypes; i++)

@@ -2,11 +2,12 @@
 // 1 to 64 tokens, with 1 MB of weights (they stay in the cache) and with 200 MB (they come from memory). Time
 // is the thread's own, so other work on the machine disturbs little; the best of 6 passes.
 //
-//   bench_tiles [variant]
+//   bench_tiles [variant [type …]]
 #include "kernels.h"
 
 #include "float_env.h"
 #include "memory.h"
+#include "pack.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -16,21 +17,10 @@
 
 enum { K = 2048, PASSES = 6, MAX_TOKENS = 64 };
 
-static const struct format {
-    enum dtype dtype;
-    size_t block_bytes, activation_bytes; // of a block of a strip, of a token
-    int k;
-} formats[] = {
-    {DTYPE_F32, 64, 4, 1},
-    {DTYPE_F16, 32, 4, 1},
-    {DTYPE_BF16, 64, 4, 2},
-    {DTYPE_Q8_0, sizeof(struct weight_q8), sizeof(struct act_q8), 32},
-    {DTYPE_Q4_0, sizeof(struct weight_q4), sizeof(struct act_q8), 32},
-    {DTYPE_Q4_K, sizeof(struct weight_q4k), 8 * sizeof(struct act_q8), 256},
-    {DTYPE_Q5_K, sizeof(struct weight_q5k), 8 * sizeof(struct act_q8), 256},
-    {DTYPE_Q6_K, sizeof(struct weight_q6k), 8 * sizeof(struct act_q8), 256},
-};
-enum { NUM_FORMATS = sizeof formats / sizeof formats[0] };
+#define X(type, packed) DTYPE_##type,
+static const enum dtype types[] = {DTYPE_F32, DTYPE_F16, DTYPE_BF16, QUANTISED_MAP(X)};
+#undef X
+enum { NUM_TYPES = sizeof types / sizeof types[0] };
 
 static double thread_seconds(void) {
     struct timespec t;
@@ -39,25 +29,27 @@ static double thread_seconds(void) {
 }
 
 // Seconds of one pass of `tokens` over all strips.
-static double pass(const struct cpu_kernels *k, const struct format *f, const char *w, int strips,
-                   const char *x, int tokens) {
+static double pass(const struct cpu_kernels *k, enum dtype dtype, const char *w, int strips, const char *x,
+                   int tokens) {
     static float y[TILE_GROUPS * MAX_TILE_TOKENS * LANES];
-    int blocks = K / f->k, most = k->tile_tokens[f->dtype], tiles = (tokens + most - 1) / most;
-    size_t strip = (size_t)blocks * f->block_bytes;
-    size_t ldx = (((size_t)blocks * f->activation_bytes + 63) / 64 | 1) * 64;
+    int block = pack_block(dtype), blocks = K / block, most = k->tile_tokens[dtype],
+        tiles = (tokens + most - 1) / most;
+    size_t strip = (size_t)blocks * pack_block_bytes(dtype);
+    size_t x_bytes = block < 32 ? 4 : (size_t)block / 32 * sizeof(struct act_q8);
+    size_t ldx = (((size_t)blocks * x_bytes + 63) / 64 | 1) * 64;
     double start = thread_seconds();
     for (int g = 0; g + 1 < strips; g += 2)
         for (int i = 0; i < tiles; i++) {
             const void *pair[] = {w + (size_t)g * strip, w + (size_t)(g + 1) * strip};
             int t = tokens * i / tiles, n = tokens * (i + 1) / tiles - t;
-            k->gemm[f->dtype](pair, x + (size_t)t * ldx, ldx, 0, blocks, y, n,
-                              ahead_share(pair[0], strip, blocks, n, i, tiles));
+            k->gemm[dtype](pair, x + (size_t)t * ldx, ldx, 0, blocks, y, n,
+                           ahead_share(pair[0], strip, blocks, n, i, tiles));
         }
     return thread_seconds() - start;
 }
 
-static void run(const struct cpu_kernels *k, const struct format *f, size_t bytes) {
-    size_t strip = (size_t)(K / f->k) * f->block_bytes;
+static void run(const struct cpu_kernels *k, enum dtype dtype, size_t bytes) {
+    size_t strip = (size_t)(K / pack_block(dtype)) * pack_block_bytes(dtype);
     int strips = (int)(bytes / strip) / 2 * 2;
     struct region w = region_alloc((size_t)strips * strip),
                   x = region_alloc((size_t)MAX_TOKENS * (K * 4 + 128));
@@ -65,11 +57,11 @@ static void run(const struct cpu_kernels *k, const struct format *f, size_t byte
         exit(1);
     memset(w.data, 0, w.bytes);
     memset(x.data, 0, x.bytes);
-    printf("  %-5s", dtype_name(f->dtype));
+    printf("  %-6s", dtype_name(dtype));
     for (int tokens = 1; tokens <= MAX_TOKENS; tokens *= 2) {
         double best = INFINITY;
         for (int i = 0; i < PASSES; i++)
-            best = fmin(best, pass(k, f, w.data, strips, x.data, tokens));
+            best = fmin(best, pass(k, dtype, w.data, strips, x.data, tokens));
         printf("  %4.0f (%3.0f)", (double)strips * LANES * K * tokens / best * 1e-9,
                (double)strips * (double)strip / best * 1e-9);
         fflush(stdout);
@@ -90,8 +82,13 @@ int main(int argc, char **argv) {
         size_t megabytes = i ? 200 : 1;
         printf("%s, one core, %zu MB of weights, K = %d: GMAC/s (GB/s) at 1, 2, 4 … 64 tokens\n", k->name,
                megabytes, K);
-        for (int f = 0; f < NUM_FORMATS; f++)
-            run(k, &formats[f], megabytes * 1000000);
+        for (int t = 0; t < NUM_TYPES; t++) {
+            bool asked = argc <= 2;
+            for (int j = 2; j < argc; j++)
+                asked |= strcmp(argv[j], dtype_name(types[t])) == 0;
+            if (asked)
+                run(k, types[t], megabytes * 1000000);
+        }
     }
     return 0;
 }

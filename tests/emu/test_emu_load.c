@@ -2,6 +2,8 @@
 // module, so the whole way through dlopen): scheduler, batches, prefix cache, run-ahead.
 #include "driver.h"
 
+#include "random_model.h"
+
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -60,6 +62,33 @@ static void test_refusals(void **state) {
 #else
     refused(NULL, "nvcc");
 #endif
+}
+
+// A model in a format that the device lacks: refused at load, by name, in one sentence.
+static void test_formats(void **state) {
+    (void)state;
+    static const enum dtype types[] = {DTYPE_Q4_1,  DTYPE_Q5_0, DTYPE_Q5_1, DTYPE_IQ4_NL,
+                                       DTYPE_MXFP4, DTYPE_Q3_K, DTYPE_Q2_K, DTYPE_IQ4_XS};
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
+        char path[] = "/tmp/quire-model-XXXXXX", want[128];
+        // embedding, head, q, k, v, output, …: the type is met in a table, and after others in a product
+        random_model_write(
+            &(struct random_model){"", {i % 2 ? types[i] : DTYPE_Q8_0, DTYPE_F16, types[i]}, 3, false}, path);
+        struct engine_config config = {.path = path,
+                                       .device = "cuda",
+                                       .num_threads = 1,
+                                       .block_size = 16,
+                                       .max_num_seqs = 1,
+                                       .max_num_batched_tokens = 32};
+        struct err err = {0};
+        setenv("QUIRE_CUDA_MODULE", QUIRE_EMULATED, 1);
+        struct engine *e = engine_open(&config, &err);
+        unsetenv("QUIRE_CUDA_MODULE");
+        unlink(path);
+        snprintf(want, sizeof want, "weights of type %s yet", dtype_name(types[i]));
+        if (e || err.code != STATUS_INVALID || !strstr(err.msg, want) || strchr(err.msg, '\n'))
+            fail_msg("%s: code %d: %s", dtype_name(types[i]), (int)err.code, err.msg);
+    }
 }
 
 // auto: CUDA where it works, the CPU where it does not.
@@ -151,10 +180,8 @@ static void test_requests(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_auto),
-        cmocka_unit_test(test_utilization),
-        cmocka_unit_test(test_requests),
+        cmocka_unit_test(test_refusals),    cmocka_unit_test(test_formats),  cmocka_unit_test(test_auto),
+        cmocka_unit_test(test_utilization), cmocka_unit_test(test_requests),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -11,15 +11,17 @@ enum { RANDOM_VOCAB = 512, RANDOM_LAYERS = 2 };
 
 struct random_model {
     const char *name;
-    enum dtype matrices[8]; // taken in turn by the matrices of the file
+    enum dtype matrices[DTYPE_COUNT]; // taken in turn by the matrices of the file
     int num_types;
     bool tied;
 };
 
 static inline uint32_t ggml_type(enum dtype t) {
     static const uint32_t numbers[] = {
-        [DTYPE_F32] = 0,  [DTYPE_F16] = 1,   [DTYPE_BF16] = 30, [DTYPE_Q8_0] = 8,
-        [DTYPE_Q4_0] = 2, [DTYPE_Q4_K] = 12, [DTYPE_Q5_K] = 13, [DTYPE_Q6_K] = 14,
+        [DTYPE_F32] = 0,   [DTYPE_F16] = 1,     [DTYPE_BF16] = 30,   [DTYPE_Q8_0] = 8,
+        [DTYPE_Q4_0] = 2,  [DTYPE_Q4_K] = 12,   [DTYPE_Q5_K] = 13,   [DTYPE_Q6_K] = 14,
+        [DTYPE_Q4_1] = 3,  [DTYPE_Q5_0] = 6,    [DTYPE_Q5_1] = 7,    [DTYPE_Q2_K] = 10,
+        [DTYPE_Q3_K] = 11, [DTYPE_IQ4_NL] = 20, [DTYPE_IQ4_XS] = 23, [DTYPE_MXFP4] = 39,
     };
     return numbers[t];
 }

@@ -3,6 +3,7 @@
 
 #include "backend.h"
 #include "half.h"
+#include "quants.h"
 #include "ref.h"
 
 #include <math.h>
@@ -37,20 +38,20 @@ static inline void *must_calloc(size_t n, size_t size) {
 
 // The scales of one block whose other bits are random, for values up to about `scale`.
 static inline void random_scales(char *block, enum dtype dtype, float scale) {
-    float largest = dtype == DTYPE_Q8_0   ? 127
-                    : dtype == DTYPE_Q4_0 ? 8
-                    : dtype == DTYPE_Q4_K ? 63 * 15
-                    : dtype == DTYPE_Q5_K ? 63 * 31
-                                          : 127 * 32;
-    uint16_t d = float_to_half(scale / largest * (1 + random_float() / 2));
-    uint16_t min = float_to_half(scale / 63 * (random_float() + 1) / 4);
-    if (random_u32() % 2) { // the mean of all blocks is about 0
-        d ^= 0x8000u;
-        min ^= 0x8000u;
-    }
-    memcpy(block + (dtype == DTYPE_Q6_K ? 208 : 0), &d, 2);
-    if (dtype == DTYPE_Q4_K || dtype == DTYPE_Q5_K)
-        memcpy(block + 2, &min, 2);
+    static const float largest[DTYPE_COUNT] = {
+        [DTYPE_Q8_0] = 127,       [DTYPE_Q4_0] = 8,   [DTYPE_Q4_K] = 63 * 15, [DTYPE_Q5_K] = 63 * 31,
+        [DTYPE_Q6_K] = 127 * 32,  [DTYPE_Q4_1] = 15,  [DTYPE_Q5_0] = 16,      [DTYPE_Q5_1] = 31,
+        [DTYPE_IQ4_NL] = 127,     [DTYPE_MXFP4] = 12, [DTYPE_Q3_K] = 32 * 4,  [DTYPE_Q2_K] = 15 * 3,
+        [DTYPE_IQ4_XS] = 32 * 127};
+    bool wide = dtype == DTYPE_Q4_K || dtype == DTYPE_Q5_K, one = dtype == DTYPE_Q4_1 || dtype == DTYPE_Q5_1;
+    float d = scale / largest[dtype] * (1 + random_float() / 2);
+    float min = scale * (random_float() + 1) / (wide ? 63 * 4 : one ? -2 : 15 * 2); // Q4_1 and Q5_1 add it
+    bool turned = random_u32() % 2; // the mean of all blocks is about 0
+    uint16_t bits[2] = {float_to_half(turned ? -d : d), float_to_half(turned ? -min : min)};
+    if (dtype == DTYPE_MXFP4)
+        block[0] = (char)(128 + (int)floorf(log2f(d)));
+    else
+        memcpy(block + quants_scale_offset(dtype), bits, quants_has_minimum(dtype) ? 4 : 2);
 }
 
 // A random matrix as a file holds it; the caller frees data.

@@ -44,14 +44,16 @@ static void plain_rmsnorm(float *y, const float *x, const float *w, int n, float
 // Rule 4: block b of 32 k of a row of a quantised matrix as the file has it
 struct plain_block {
     int w[32];
-    float scale[2]; // of each half
-    float offset;   // times the sum of the activations, where there is a minimum
-    bool halves;    // Q6_K: one fma for each half
-    bool minimum;   // Q4_K, Q5_K: a second fma
+    float scale[2], offset[2]; // of each half; the offset is times the sum of the activations
+    bool halves;               // Q6_K, Q3_K, Q2_K: sums of 16
+    bool minimum;              // a second fma
 };
 
 static struct plain_block plain_block(const struct tensor *t, int n, int b) {
-    struct plain_block r = {.halves = t->dtype == DTYPE_Q6_K};
+    static const int iq4[] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
+    static const int fp4[] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
+    struct plain_block r = {.halves =
+                                t->dtype == DTYPE_Q6_K || t->dtype == DTYPE_Q3_K || t->dtype == DTYPE_Q2_K};
     int size = dtype_block(t->dtype), per = size / 32, s = b % per;
     const unsigned char *p = (const unsigned char *)t->data +
                              (size_t)n * dtype_row_bytes(t->dtype, t->shape[1]) +
@@ -62,30 +64,74 @@ static struct plain_block plain_block(const struct tensor *t, int n, int b) {
         switch (t->dtype) {
         case DTYPE_Q8_0: r.w[i] = (signed char)p[2 + i]; break;
         case DTYPE_Q4_0: r.w[i] = (i < 16 ? p[2 + i] % 16 : p[2 + i - 16] / 16) - 8; break;
+        case DTYPE_Q4_1: r.w[i] = i < 16 ? p[4 + i] % 16 : p[4 + i - 16] / 16; break;
+        case DTYPE_Q5_0:
+            r.w[i] = (i < 16 ? p[6 + i] % 16 : p[6 + i - 16] / 16) + (p[2 + i / 8] >> i % 8) % 2 * 16 - 16;
+            break;
+        case DTYPE_Q5_1:
+            r.w[i] = (i < 16 ? p[8 + i] % 16 : p[8 + i - 16] / 16) + (p[4 + i / 8] >> i % 8) % 2 * 16;
+            break;
+        case DTYPE_IQ4_NL: r.w[i] = iq4[i < 16 ? p[2 + i] % 16 : p[2 + i - 16] / 16]; break;
+        case DTYPE_MXFP4: r.w[i] = fp4[i < 16 ? p[1 + i] % 16 : p[1 + i - 16] / 16]; break;
+        case DTYPE_IQ4_XS: r.w[i] = iq4[i < 16 ? p[8 + 16 * s + i] % 16 : p[8 + 16 * s + i - 16] / 16]; break;
         case DTYPE_Q4_K: r.w[i] = s % 2 ? p[16 + s / 2 * 32 + i] / 16 : p[16 + s / 2 * 32 + i] % 16; break;
         case DTYPE_Q5_K:
             r.w[i] = s % 2 ? p[48 + s / 2 * 32 + i] / 16 : p[48 + s / 2 * 32 + i] % 16;
             r.w[i] += (p[16 + i] >> s) % 2 * 16;
             break;
+        case DTYPE_Q2_K: r.w[i] = (p[16 + s / 4 * 32 + i] >> s % 4 * 2) % 4; break;
+        case DTYPE_Q3_K: r.w[i] = (p[32 + s / 4 * 32 + i] >> s % 4 * 2) % 4 + (p[i] >> s) % 2 * 4 - 4; break;
         default: // Q6_K: 32 s of 128: low halves of 64 bytes, then their high halves
             r.w[i] = p[s / 4 * 64 + s % 2 * 32 + i];
             r.w[i] = s % 4 < 2 ? r.w[i] % 16 : r.w[i] / 16;
             r.w[i] += (p[128 + s / 4 * 32 + i] >> s % 4 * 2) % 4 * 16 - 32;
             break;
         }
-    if (t->dtype == DTYPE_Q6_K) {
-        d = ref_fetch(p + 208, DTYPE_F16);
-        r.scale[0] = d * (float)(signed char)p[192 + 2 * s];
-        r.scale[1] = d * (float)(signed char)p[193 + 2 * s];
-    } else if (size == 256) {
+    r.scale[0] = d;
+    switch (t->dtype) {
+    case DTYPE_MXFP4: r.scale[0] = p[0] < 2 ? 0 : ldexpf(1, p[0] - 128); break;
+    case DTYPE_Q4_1:
+    case DTYPE_Q5_1:
+        r.offset[0] = ref_fetch(p + 2, DTYPE_F16);
+        r.minimum = true;
+        break;
+    case DTYPE_IQ4_XS:
+        scale = (p[4 + s / 2] >> s % 2 * 4) % 16 + (p[2 + s / 4] >> s % 4 * 2) % 4 * 16;
+        r.scale[0] = d * (float)(scale - 32);
+        break;
+    case DTYPE_Q4_K:
+    case DTYPE_Q5_K:
         min = ref_fetch(p + 2, DTYPE_F16);
         scale = s < 4 ? p[4 + s] % 64 : p[8 + s] % 16 + p[s] / 64 * 16;
         least = s < 4 ? p[8 + s] % 64 : p[8 + s] / 16 + p[4 + s] / 64 * 16;
         r.scale[0] = d * (float)scale;
-        r.offset = -(min * (float)least);
+        r.offset[0] = -(min * (float)least);
         r.minimum = true;
-    } else {
-        r.scale[0] = d;
+        break;
+    case DTYPE_Q6_K:
+        d = ref_fetch(p + 208, DTYPE_F16);
+        r.scale[0] = d * (float)(signed char)p[192 + 2 * s];
+        r.scale[1] = d * (float)(signed char)p[193 + 2 * s];
+        break;
+    case DTYPE_Q3_K:
+        d = ref_fetch(p + 108, DTYPE_F16);
+        for (int h = 0; h < 2; h++) {
+            int i = 2 * s + h;
+            scale = i < 8 ? p[96 + i] % 16 : p[96 + i - 8] / 16;
+            scale += (p[104 + i % 4] >> i / 4 * 2) % 4 * 16;
+            r.scale[h] = d * (float)(scale - 32);
+        }
+        break;
+    case DTYPE_Q2_K:
+        d = ref_fetch(p + 80, DTYPE_F16);
+        min = ref_fetch(p + 82, DTYPE_F16);
+        for (int h = 0; h < 2; h++) {
+            r.scale[h] = d * (float)(p[2 * s + h] % 16);
+            r.offset[h] = -(min * (float)(p[2 * s + h] / 16));
+        }
+        r.minimum = true;
+        break;
+    default: break;
     }
     return r;
 }
@@ -109,21 +155,18 @@ static float plain_dot(const struct tensor *w, int n, const float *x, int k0, in
             float max = 0;
             for (int i = 0; i < 32; i++)
                 max = fmaxf(max, fabsf(x[k + i]));
-            int dot[2] = {0}, sum = 0;
+            int dot[2] = {0}, sum[2] = {0}, halves = block.halves ? 2 : 1;
             for (int i = 0; i < 32; i++) {
                 int q = (int)nearbyintf(x[k + i] * (127 / max));
-                dot[i / 16] += block.w[i] * q;
-                sum += q;
+                dot[i / 16 % halves] += block.w[i] * q;
+                sum[i / 16 % halves] += q;
             }
             float d = max / 127;
-            if (block.halves) {
-                acc = fmaf((float)dot[0], block.scale[0] * d, acc);
-                acc = fmaf((float)dot[1], block.scale[1] * d, acc);
-            } else {
-                acc = fmaf((float)(dot[0] + dot[1]), block.scale[0] * d, acc);
+            for (int h = 0; h < halves; h++) {
+                acc = fmaf((float)dot[h], block.scale[h] * d, acc);
+                if (block.minimum)
+                    acc = fmaf(block.offset[h], d * (float)sum[h], acc);
             }
-            if (block.minimum)
-                acc = fmaf(block.offset, d * (float)sum, acc);
         }
     }
     return acc;
@@ -354,6 +397,14 @@ static void test_layer(void **state) {
     check_layer(DTYPE_Q4_K, DTYPE_F16, 0, false, false);
     check_layer(DTYPE_Q5_K, DTYPE_BF16, 0, false, false);
     check_layer(DTYPE_Q6_K, DTYPE_F16, 0, false, false);
+    check_layer(DTYPE_Q5_0, DTYPE_F16, 0, false, true);
+    check_layer(DTYPE_Q4_1, DTYPE_F32, 0, false, false);
+    check_layer(DTYPE_Q5_1, DTYPE_F16, 7, false, false);
+    check_layer(DTYPE_IQ4_NL, DTYPE_F32, 0, true, false);
+    check_layer(DTYPE_MXFP4, DTYPE_F16, 0, false, false);
+    check_layer(DTYPE_Q3_K, DTYPE_F16, 0, false, false);
+    check_layer(DTYPE_Q2_K, DTYPE_F32, 0, false, false);
+    check_layer(DTYPE_IQ4_XS, DTYPE_F16, 0, false, false);
 }
 
 int main(void) {

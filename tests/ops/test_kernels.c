@@ -7,12 +7,14 @@
 #include "kernels.h"
 #include "pack.h"
 #include "pool.h"
+#include "quants.h"
 
 #include <stdatomic.h>
 
 static const char *const names[] = {"scalar", "avx2", "avx512"};
-static const enum dtype types[] = {DTYPE_F32,  DTYPE_F16,  DTYPE_BF16, DTYPE_Q8_0,
-                                   DTYPE_Q4_0, DTYPE_Q4_K, DTYPE_Q5_K, DTYPE_Q6_K};
+static const enum dtype types[] = {DTYPE_F32,   DTYPE_F16,  DTYPE_BF16, DTYPE_Q8_0,  DTYPE_Q4_0, DTYPE_Q4_K,
+                                   DTYPE_Q5_K,  DTYPE_Q6_K, DTYPE_Q4_1, DTYPE_Q5_0,  DTYPE_Q5_1, DTYPE_IQ4_NL,
+                                   DTYPE_MXFP4, DTYPE_Q3_K, DTYPE_Q2_K, DTYPE_IQ4_XS};
 enum { NUM_TYPES = sizeof types / sizeof *types };
 
 // Any bit pattern, among them NaN, infinities and subnormals. NaNs are made one NaN: which of two operands'
@@ -63,20 +65,29 @@ static void test_halves(void **state) {
 // Bytes of one packed block of 16 rows
 static size_t packed_bytes(enum dtype t) {
     switch (t) {
-    case DTYPE_Q8_0: return sizeof(struct weight_q8);
-    case DTYPE_Q4_0: return sizeof(struct weight_q4);
-    case DTYPE_Q4_K: return sizeof(struct weight_q4k);
-    case DTYPE_Q5_K: return sizeof(struct weight_q5k);
-    case DTYPE_Q6_K: return sizeof(struct weight_q6k);
+    case DTYPE_Q8_0: return 544;
+    case DTYPE_Q4_0:
+    case DTYPE_IQ4_NL: return 288;
+    case DTYPE_Q4_1: return 320;
+    case DTYPE_Q5_0: return 352;
+    case DTYPE_Q5_1: return 384;
+    case DTYPE_MXFP4: return 272;
+    case DTYPE_Q2_K: return 1344;
+    case DTYPE_Q3_K: return 1824;
+    case DTYPE_Q4_K: return 2368;
+    case DTYPE_Q5_K: return 2880;
+    case DTYPE_Q6_K: return 3360;
+    case DTYPE_IQ4_XS: return 2208;
     default: return t == DTYPE_F16 ? 32 : 64;
     }
 }
 
-// The f16 numbers of packed block b
+// The scales of packed block b, so that numbers are of about the same size
 static void set_scales(enum dtype t, char *w, int b, float size) {
     char *block = w + (size_t)b * packed_bytes(t);
-    int count = t == DTYPE_Q4_K || t == DTYPE_Q5_K ? 32 : 16; // scales, then minima
-    for (int i = 0; i < count; i++) {
+    for (int i = 0; i < 16 && t == DTYPE_MXFP4; i++)
+        block[i] = (char)(118 + random_u32() % 8);
+    for (int i = 0; i < (quants_has_minimum(t) ? 32 : 16) && t != DTYPE_MXFP4; i++) {
         uint16_t h = float_to_half(random_float() * size);
         memcpy(block + (t == DTYPE_Q6_K ? offsetof(struct weight_q6k, d) : 0) + 2 * i, &h, 2);
     }
@@ -87,18 +98,52 @@ static double packed_value(enum dtype t, const char *w, int b, int lane, int k) 
     const void *at = w + (size_t)b * packed_bytes(t);
     const struct weight_q8 *q8 = at;
     const struct weight_q4 *q4 = at;
+    const struct weight_q5 *q5 = at;
+    const struct weight_q41 *q41 = at;
+    const struct weight_q51 *q51 = at;
+    const struct weight_mxfp4 *mxfp4 = at;
     const struct weight_q4k *q4k = at;
     const struct weight_q5k *q5k = at;
     const struct weight_q6k *q6k = at;
+    const struct weight_q3k *q3k = at;
+    const struct weight_q2k *q2k = at;
+    const struct weight_iq4xs *iq4xs = at;
     int s = k / 32, half = k / 16 % 2, j = k % 16 / 4, byte = lane * 4 + k % 4, q;
+    double d, min;
     switch (t) {
     case DTYPE_Q8_0: return (double)half_to_float(q8->d[lane]) * (q8->q[k / 4][byte] - 128);
     case DTYPE_Q4_0:
         return (double)half_to_float(q4->d[lane]) * ((half ? q4->q[j][byte] >> 4 : q4->q[j][byte] & 15) - 8);
+    case DTYPE_IQ4_NL:
+        return (double)half_to_float(q4->d[lane]) *
+               quants_iq4[half ? q4->q[j][byte] >> 4 : q4->q[j][byte] & 15];
+    case DTYPE_MXFP4:
+        return ldexp(quants_mxfp4[half ? mxfp4->q[j][byte] >> 4 : mxfp4->q[j][byte] & 15],
+                     mxfp4->e[lane] - 128);
+    case DTYPE_Q5_0:
+        q = half ? q5->low.q[j][byte] >> 4 : q5->low.q[j][byte] & 15;
+        q += (q5->high[byte] >> (4 * half + j) & 1) * 16;
+        return (double)half_to_float(q5->low.d[lane]) * (q - 16);
+    case DTYPE_Q4_1:
+    case DTYPE_Q5_1:
+        q = half ? q41->q[j][byte] >> 4 : q41->q[j][byte] & 15;
+        if (t == DTYPE_Q5_1)
+            q += (q51->high[byte] >> (4 * half + j) & 1) * 16;
+        return (double)half_to_float(q41->d[lane]) * q + (double)half_to_float(q41->min[lane]);
     case DTYPE_Q6_K:
         q = half ? q6k->q[s][j][byte] >> 4 : q6k->q[s][j][byte] & 15;
         q += (q6k->high[s][half][byte] >> 2 * j & 3) * 16;
         return (double)half_to_float(q6k->d[lane]) * q6k->scale[k / 16][lane] * (q - 32);
+    case DTYPE_Q3_K:
+        q = (q3k->q[s][half][byte] >> 2 * j & 3) + (q3k->high[s][byte] >> (4 * half + j) & 1) * 4;
+        return (double)half_to_float(q3k->d[lane]) * q3k->scale[k / 16][lane] * (q - 4);
+    case DTYPE_Q2_K:
+        d = (double)half_to_float(q2k->d[lane]) * (q2k->scale[k / 16][lane] % 16);
+        min = (double)half_to_float(q2k->minus_min[lane]) * (q2k->scale[k / 16][lane] / 16);
+        return d * (q2k->q[s][half][byte] >> 2 * j & 3) + min;
+    case DTYPE_IQ4_XS:
+        q = half ? iq4xs->q[s][j][byte] >> 4 : iq4xs->q[s][j][byte] & 15;
+        return (double)half_to_float(iq4xs->d[lane]) * iq4xs->scale[s][lane] * quants_iq4[q];
     default:
         q = half ? q4k->q[s][j][byte] >> 4 : q4k->q[s][j][byte] & 15;
         if (t == DTYPE_Q5_K)
@@ -115,7 +160,7 @@ static void random_gemm(enum dtype t, int blocks, int n, bool hostile, char *w, 
         for (size_t i = 0; i < (size_t)blocks * packed_bytes(t); i++)
             w[i] = (char)(hostile && random_u32() % 2 ? 255 * (random_u32() % 2) : random_u32());
         memset(w, extreme ? 0xff : w[0], extreme ? (size_t)blocks * packed_bytes(t) : 0);
-        for (int b = 0; b < blocks; b++)
+        for (int b = 0; b < blocks && !(hostile && t == DTYPE_MXFP4); b++) // any exponent, where hostile
             set_scales(t, w, b, hostile ? 1e-6f : 0.01f);
         for (int i = 0; i < n * blocks * (dtype_block(t) / 32); i++) {
             struct act_q8 *a = (struct act_q8 *)(void *)x + i;

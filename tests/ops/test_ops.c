@@ -18,8 +18,9 @@ static const struct shape shapes[] = {
 };
 enum { NUM_SHAPES = sizeof shapes / sizeof *shapes };
 
-static const enum dtype weight_types[] = {DTYPE_F32,  DTYPE_F16,  DTYPE_BF16, DTYPE_Q8_0,
-                                          DTYPE_Q4_0, DTYPE_Q4_K, DTYPE_Q5_K, DTYPE_Q6_K};
+static const enum dtype weight_types[] = {
+    DTYPE_F32,  DTYPE_F16,  DTYPE_BF16, DTYPE_Q8_0,   DTYPE_Q4_0,  DTYPE_Q4_K, DTYPE_Q5_K, DTYPE_Q6_K,
+    DTYPE_Q4_1, DTYPE_Q5_0, DTYPE_Q5_1, DTYPE_IQ4_NL, DTYPE_MXFP4, DTYPE_Q3_K, DTYPE_Q2_K, DTYPE_IQ4_XS};
 enum { NUM_TYPES = sizeof weight_types / sizeof *weight_types };
 static const enum dtype kv_types[] = {DTYPE_F32, DTYPE_F16, DTYPE_BF16};
 
@@ -416,7 +417,10 @@ static void test_steps(void **state) {
 // Parts of one weight in different formats, as in Q4_K_M files.
 static void test_mixed(void **state) {
     (void)state;
-    static const enum dtype mix[] = {DTYPE_Q4_K, DTYPE_Q5_K, DTYPE_Q6_K, DTYPE_Q8_0, DTYPE_BF16, DTYPE_Q4_0};
+    static const enum dtype mix[] = {DTYPE_Q4_K, DTYPE_Q5_K,   DTYPE_Q6_K,   DTYPE_Q8_0, DTYPE_BF16,
+                                     DTYPE_Q4_0, DTYPE_Q5_0,   DTYPE_Q2_K,   DTYPE_Q5_1, DTYPE_MXFP4,
+                                     DTYPE_Q3_K, DTYPE_IQ4_NL, DTYPE_IQ4_XS, DTYPE_Q4_1};
+    enum { NUM_MIX = sizeof mix / sizeof *mix };
     const struct shape *s = &shapes[NUM_SHAPES - 1];
     struct fixture *f = fixture_make(s, DTYPE_F32);
     for (int i = 0, n = 0; i < f->num_weights; i++)
@@ -425,7 +429,7 @@ static void test_mixed(void **state) {
             if (!t->data)
                 continue;
             free((void *)(uintptr_t)t->data);
-            *t = random_tensor(mix[n++ % 6], (int)t->shape[0], (int)t->shape[1], 0.1f);
+            *t = random_tensor(mix[n++ % NUM_MIX], (int)t->shape[0], (int)t->shape[1], 0.1f);
         }
     struct setup base = {&backend_cpu, "scalar", 1, 16, DTYPE_F16};
     struct trace expected = run_chunked(f, base, 40, 40, 0);

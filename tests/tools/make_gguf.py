@@ -19,7 +19,8 @@ import sys
 
 import gguf_quants
 import make_vocab_gguf
-from gguf_file import BF16, BYTE, CONTROL, F16, F32, NORMAL, Q4_0, Q4_K, Q5_K, Q6_K, Q8_0, QUANTISED, UNKNOWN, Writer
+from gguf_file import (BF16, BYTE, CONTROL, F16, F32, IQ4_NL, IQ4_XS, MXFP4, NORMAL, Q2_K, Q3_K, Q4_0, Q4_1, Q4_K, Q5_0, Q5_1,
+                       Q5_K, Q6_K, Q8_0, QUANTISED, UNKNOWN, Writer)
 
 try:
     import numpy as np
@@ -27,7 +28,8 @@ except ImportError:
     np = None
 
 TYPES = {"f32": F32, "f16": F16, "bf16": BF16, "q8_0": Q8_0, "q4_0": Q4_0, "q4_k": Q4_K, "q5_k": Q5_K, "q6_k": Q6_K,
-         "q4_k_m": Q4_K}  # q4_k_m: Q4_K with some tensors in Q6_K, see mixed()
+         "q4_1": Q4_1, "q5_0": Q5_0, "q5_1": Q5_1, "q2_k": Q2_K, "q3_k": Q3_K, "iq4_nl": IQ4_NL, "iq4_xs": IQ4_XS,
+         "mxfp4": MXFP4, "q4_k_m": Q4_K}  # q4_k_m: Q4_K with some tensors in Q6_K, see mixed()
 PRESETS = {
     "tiny": {},
     "qwen2.5-0.5b": dict(arch="qwen2", layers=24, hidden=896, heads=14, kv_heads=2, head_dim=64, ffn=4864, vocab=151936,

@@ -69,9 +69,17 @@ struct change {
 
 static size_t type_bytes(uint32_t type, uint64_t n) {
     switch (type) {
-    case 2: return n / 32 * 18;
+    case 2:
+    case 20: return n / 32 * 18;
+    case 3: return n / 32 * 20;
+    case 6: return n / 32 * 22;
+    case 7: return n / 32 * 24;
     case 8: return n / 32 * 34;
+    case 39: return n / 32 * 17;
+    case 10: return n / 256 * 84;
     case 11: return n / 256 * 110;
+    case 23: return n / 256 * 136;
+    case 21: return n / 256 * 110;
     case 12: return n / 256 * 144;
     case 13: return n / 256 * 176;
     case 14: return n / 256 * 210;
@@ -107,7 +115,9 @@ static void put_tensor(struct gguf_writer *w, const struct change *c, const char
             memcpy(p + 4 * i, &c->factor, 4);
     if (c->poison && !strcmp(c->poison, name)) {
         static const unsigned char nans[3][4] = {{0, 0, 0xc0, 0x7f}, {0, 0xfe, 0, 0}, {0xc0, 0x7f, 0, 0}};
-        if (type == 2 || (type >= 8 && type <= 14))
+        if (type == 39) // MXFP4: the scale is an exponent
+            p[c->poison_at] = 253;
+        else if (c->poison_at)
             memcpy(p + c->poison_at, "\x00\x7c", 2);
         else if (type == 0)
             memcpy(p + 28, nans[0], 4);
@@ -493,14 +503,15 @@ static void test_bad_tensors(void **state) {
     struct model_config config;
     struct gguf_writer w = {0};
     size_t size;
-    gw_tensor(&w, "token_embd.weight", 11, 2, (uint64_t[]){256, V}, NULL, 110 * V);
+    gw_tensor(&w, "token_embd.weight", 21, 2, (uint64_t[]){256, V}, NULL, 110 * V);
     unsigned char *file = gw_finish(&w, &size);
     struct gguf *g = gguf_parse(file, size, "test.gguf", &err);
     assert_non_null(g);
     config = (struct model_config){.vocab = V, .hidden = 256, .num_layers = 1};
     assert_int_equal(weights_check(&config, g, &err), STATUS_FORMAT);
-    assert_true(strstr(err.msg, "tensor token_embd.weight has type Q3_K, which is not supported yet") !=
-                NULL);
+    assert_true(strstr(err.msg, "tensor token_embd.weight has type IQ3_S, which is not supported yet; "
+                                "supported: F32, F16, BF16, Q8_0,") != NULL);
+    assert_true(strstr(err.msg, ", MXFP4, ") != NULL && !strstr(err.msg, "I32")); // the whole list
     assert_int_equal(weights_main_dtype(g, DTYPE_COUNT), DTYPE_COUNT);
     gguf_close(g);
     free(file);
@@ -635,8 +646,11 @@ static void test_load_vectors(void **state) {
 static void test_poison(void **state) {
     (void)state;
     // of a quantised type: the scale of its second block, and the minimum where there is one
-    static const uint32_t kinds[] = {0, 1, 30, 8, 2, 12, 12, 13, 13, 14, 14};
-    static const unsigned offsets[] = {28, 14, 14, 34, 18, 144, 146, 176, 178, 208, 418};
+    static const uint32_t kinds[] = {0,  1,  30, 8,  2,  3,  3,  6,  7,  7,  20,
+                                     39, 12, 12, 13, 13, 14, 14, 10, 10, 11, 23};
+    static const unsigned offsets[] = {0,  0,   0,   34,  18,  20,  22,  22,  24, 26,  18,
+                                       17, 144, 146, 176, 178, 208, 418, 164, 82, 108, 136};
+    enum { FIRST_WIDE = 12 };
     for (size_t k = 0; k < sizeof kinds / sizeof kinds[0]; k++) {
         static struct device dev;
         struct err err = {0};
@@ -644,18 +658,19 @@ static void test_poison(void **state) {
         unsigned char *file;
         char word[64];
         dev = (struct device){.cut_fd = -1};
-        struct gguf *g =
-            parse(&(struct change){.matrix_type = kinds[k],
-                                   .wide = k >= 5,
-                                   .poison = "blk.1.attn_v.weight",
-                                   .poison_at = offsets[k],
-                                   .keys = {{"llama.embedding_length", 4, k >= 5 ? 256 : D, NULL},
-                                            {"llama.feed_forward_length", 4, k >= 5 ? 256 : F, NULL}}},
-                  &file);
+        struct gguf *g = parse(
+            &(struct change){.matrix_type = kinds[k],
+                             .wide = k >= FIRST_WIDE,
+                             .poison = "blk.1.attn_v.weight",
+                             .poison_at = offsets[k],
+                             .keys = {{"llama.embedding_length", 4, k >= FIRST_WIDE ? 256 : D, NULL},
+                                      {"llama.feed_forward_length", 4, k >= FIRST_WIDE ? 256 : F, NULL}}},
+            &file);
         assert_int_equal(model_config_read(g, &m.config, &err), STATUS_OK);
         assert_int_equal(weights_load(&m, g, DTYPE_COUNT, &fake, &dev, NULL, NULL, &err), STATUS_FORMAT);
+        unsigned at = offsets[k] ? offsets[k] : kinds[k] == 0 ? 28 : 14;
         snprintf(word, sizeof word, "at byte %llu",
-                 (unsigned long long)gguf_find_tensor(g, "blk.1.attn_v.weight")->offset + offsets[k]);
+                 (unsigned long long)gguf_find_tensor(g, "blk.1.attn_v.weight")->offset + at);
         if (!strstr(err.msg, "blk.1.attn_v.weight") || !strstr(err.msg, word))
             fail_msg("expected '%s', got '%s'", word, err.msg);
         assert_null(m.layers);

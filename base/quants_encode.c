@@ -171,18 +171,93 @@ static void encode_q8_0(uint8_t *dst, const float *x) {
         dst[2 + i] = (uint8_t)(int8_t)q[i];
 }
 
-static void encode_q4_0(uint8_t *dst, const float *x) {
-    float y[32], w[32], q[32];
+// The halves of 32 numbers from 0 to 31 in 16 bytes
+static void put_halves(uint8_t *dst, const float q[32]) {
+    for (int i = 0; i < 16; i++)
+        dst[i] = (uint8_t)(((int)q[i] & 15) | ((int)q[16 + i] & 15) << 4);
+}
+
+// and their fifth bits in 4
+static void put_fifths(uint8_t *dst, const float q[32]) {
+    for (int i = 0; i < 32; i++)
+        dst[i / 8] = (uint8_t)(dst[i / 8] | (int)q[i] >> 4 << i % 8);
+}
+
+static void encode_q45_0(uint8_t *dst, const float *x, enum dtype dtype) {
+    int zero = dtype == DTYPE_Q4_0 ? 8 : 16;
+    float y[32], w[32], q[32] = {0};
+    uint16_t h = 0;
+    memset(dst, 0, dtype_row_bytes(dtype, 32));
+    if (take_row(y, x, 32)) {
+        weigh(w, y, 32);
+        float far = furthest(y, 32) / (float)-zero, search;
+        search = dtype == DTYPE_Q4_0 ? search_scale(y, w, 32, -8, 7) : search_scale(y, w, 32, -16, 15);
+        h = choose_half(q, y, w, (float[2]){search, far}, 2, -zero, zero - 1);
+    }
+    for (int i = 0; i < 32; i++)
+        q[i] += (float)zero;
+    memcpy(dst, &h, 2);
+    put_halves(dst + (dtype == DTYPE_Q4_0 ? 2 : 6), q);
+    if (dtype == DTYPE_Q5_0)
+        put_fifths(dst + 2, q);
+}
+
+// q[i] = the number of IQ4's table that is nearest to x[i] * inverse
+ALWAYS_INLINE void round_iq4(float q[32], const float *x, float inverse) {
+    for (int i = 0; i < 32; i++) {
+        float t = x[i] * inverse, nearest = (float)quants_iq4[0];
+        for (int k = 1; k < 16; k++)
+            nearest = t > 0.5f * (float)(quants_iq4[k - 1] + quants_iq4[k]) ? (float)quants_iq4[k] : nearest;
+        q[i] = nearest;
+    }
+}
+
+// As search_scale() and choose_half() do it, with the numbers of a table.
+static void encode_iq4_nl(uint8_t *dst, const float *x) {
+    float y[32], w[32], q[32], best[32] = {0}, least = INFINITY;
+    uint16_t d = 0;
     memset(dst, 0, 18);
     memset(dst + 2, 0x88, 16);
     if (!take_row(y, x, 32))
         return;
     weigh(w, y, 32);
-    float scales[2] = {search_scale(y, w, 32, -8, 7), furthest(y, 32) / -8};
-    uint16_t h = choose_half(q, y, w, scales, 2, -8, 7);
-    memcpy(dst, &h, 2);
-    for (int i = 0; i < 16; i++)
-        dst[2 + i] = (uint8_t)(((int)q[i] + 8) | ((int)q[16 + i] + 8) << 4);
+    float far = furthest(y, 32), scales[2] = {0, far / -127};
+    double most = 0, gain;
+    for (int end = 0; end < 2; end++)
+        for (int step = -10; step <= 10; step++) {
+            float inverse = ((end ? 113.0f : -127.0f) + 2.0f * (float)step) / far;
+            for (int turn = 0; turn < 2; turn++) {
+                round_iq4(q, y, inverse);
+                float scale = fit_scale(y, w, q, 32, &gain);
+                if (gain > most) {
+                    most = gain;
+                    scales[0] = scale;
+                }
+                if (!(fabsf(scale) >= 0x1p-60f))
+                    break;
+                inverse = 1 / scale;
+            }
+        }
+    for (int i = 0; i < 4; i++) {
+        uint16_t h = nearest_half(scales[i / 2]);
+        h = (uint16_t)(h + (i % 2 && (h & 0x7fffu) < 0x7bffu));
+        float scale = half_to_float(h);
+        round_iq4(q, y, scale != 0 ? 1 / scale : 0);
+        float e = lost(y, w, q, 32, scale, 0);
+        if (e < least) {
+            least = e;
+            d = h;
+            memcpy(best, q, sizeof best);
+        }
+    }
+    for (int i = 0; i < 32; i++) { // the number's place in the table
+        int code = 0;
+        while (code < 15 && (float)quants_iq4[code] < best[i])
+            code++;
+        q[i] = (float)code;
+    }
+    memcpy(dst, &d, 2);
+    put_halves(dst + 2, q);
 }
 
 struct q6 {
@@ -268,8 +343,8 @@ struct affine {
     double error; // less the sum of w x^2
 };
 
-// The best scale and minimum for given q.
-static struct affine fit_affine(const float *x, const float *w, const float *q) {
+// The best scale and minimum for given q; `below` allows a minimum of either sign.
+static struct affine fit_affine(const float *x, const float *w, const float *q, bool below) {
     float acc[5][LANES] = {0};
     for (int i = 0; i < MAX_SUB; i += LANES)
         for (int l = 0; l < LANES; l++) {
@@ -287,7 +362,7 @@ static struct affine fit_affine(const float *x, const float *w, const float *q) 
         scale = (sw * sxq - sx * sq) / det;
     scale = scale > 0 ? scale : 0;
     min = (scale * sq - sx) / sw;
-    if (!(min > 0)) {
+    if (!(min > 0) && !below) {
         min = 0;
         scale = sqq > 0 && sxq > 0 ? sxq / sqq : 0;
     }
@@ -296,9 +371,9 @@ static struct affine fit_affine(const float *x, const float *w, const float *q) 
     return (struct affine){(float)scale, (float)min, error};
 }
 
-static struct affine search_affine(const float *x, const float *w, int top) {
+static struct affine search_affine(const float *x, const float *w, int top, bool below) {
     struct affine best = {0, 0, 0}, fit;
-    float q[MAX_SUB], low = 0, high = x[0], most = 0;
+    float q[MAX_SUB], low = below ? x[0] : 0, high = x[0], most = 0;
     for (int i = 0; i < MAX_SUB; i++) {
         low = x[i] < low ? x[i] : low;
         high = x[i] > high ? x[i] : high;
@@ -311,7 +386,7 @@ static struct affine search_affine(const float *x, const float *w, int top) {
         float offset = -low, inverse = span > 0 ? ((float)top + 0.1f * (float)step) / span : 0;
         for (int turn = 0; turn < 2; turn++) {
             round_all(q, x, MAX_SUB, offset, inverse, 0, (float)top);
-            fit = fit_affine(x, w, q);
+            fit = fit_affine(x, w, q, below);
             if (fit.error < best.error)
                 best = fit;
             if (!(fit.scale >= 0x1p-60f))
@@ -321,6 +396,41 @@ static struct affine search_affine(const float *x, const float *w, int top) {
         }
     }
     return best;
+}
+
+// Q4_1 and Q5_1: f16 scale and minimum, of either sign and added
+static void encode_q45_1(uint8_t *dst, const float *x, enum dtype dtype) {
+    int top = dtype == DTYPE_Q4_1 ? 15 : 31;
+    float y[32], w[32], q[32], best[32] = {0}, least = INFINITY, low, high;
+    uint16_t d = 0, min = 0;
+    memset(dst, 0, dtype_row_bytes(dtype, 32));
+    if (!take_row(y, x, 32))
+        return;
+    weigh(w, y, 32);
+    low = high = y[0];
+    for (int i = 1; i < 32; i++) {
+        low = y[i] < low ? y[i] : low;
+        high = y[i] > high ? y[i] : high;
+    }
+    struct affine fit[2] = {search_affine(y, w, top, true), {(high - low) / (float)top, -low, 0}};
+    for (int i = 0; i < 4; i++) { // both, and the next larger scale of each
+        uint16_t h = nearest_half(fit[i / 2].scale), m = nearest_half(-fit[i / 2].min);
+        h = (uint16_t)(h + (i % 2 && h < 0x7bffu));
+        float scale = half_to_float(h), below = -half_to_float(m);
+        round_all(q, y, 32, below, scale > 0 ? 1 / scale : 0, 0, (float)top);
+        float e = lost(y, w, q, 32, scale, below);
+        if (e < least) {
+            least = e;
+            d = h;
+            min = m;
+            memcpy(best, q, sizeof best);
+        }
+    }
+    memcpy(dst, &d, 2);
+    memcpy(dst + 2, &min, 2);
+    put_halves(dst + (dtype == DTYPE_Q4_1 ? 4 : 8), best);
+    if (dtype == DTYPE_Q5_1)
+        put_fifths(dst + 4, best);
 }
 
 struct q45 {
@@ -392,7 +502,7 @@ static void encode_q45_k(uint8_t *dst, const float *x, enum dtype dtype) {
         return;
     weigh(w, y, BLOCK);
     for (int s = 0; s < 8; s++) {
-        fit[s] = search_affine(y + 32 * s, w + 32 * s, top);
+        fit[s] = search_affine(y + 32 * s, w + 32 * s, top, false);
         most = fit[s].scale > most ? fit[s].scale : most;
         deepest = fit[s].min > deepest ? fit[s].min : deepest;
     }
@@ -434,7 +544,11 @@ void quants_encode(void *dst, enum dtype dtype, const float *x, int64_t n) {
     for (int64_t i = 0; i < n; i += block, p += dtype_row_bytes(dtype, block)) {
         switch (dtype) {
         case DTYPE_Q8_0: encode_q8_0(p, x + i); break;
-        case DTYPE_Q4_0: encode_q4_0(p, x + i); break;
+        case DTYPE_Q4_0:
+        case DTYPE_Q5_0: encode_q45_0(p, x + i, dtype); break;
+        case DTYPE_Q4_1:
+        case DTYPE_Q5_1: encode_q45_1(p, x + i, dtype); break;
+        case DTYPE_IQ4_NL: encode_iq4_nl(p, x + i); break;
         case DTYPE_Q6_K: encode_q6_k(p, x + i); break;
         default: encode_q45_k(p, x + i, dtype); break;
         }
@@ -446,6 +560,10 @@ float quants_limit(enum dtype dtype) {
     switch (dtype) {
     case DTYPE_Q8_0: return 65504.0f * 127;
     case DTYPE_Q4_0: return 65504.0f * 7;
+    case DTYPE_Q5_0: return 65504.0f * 15;
+    case DTYPE_Q4_1:
+    case DTYPE_Q5_1: return 65504.0f; // the minimum's
+    case DTYPE_IQ4_NL: return 65504.0f * 113;
     case DTYPE_Q4_K:
     case DTYPE_Q5_K: return 65504.0f * 63; // the minimum's
     case DTYPE_Q6_K: return 65504.0f * 127 * 31;

@@ -30,14 +30,17 @@ static const struct target {
     uint32_t file_type;
     bool mixed; // some matrices in Q6_K
 } targets[] = {
-    {"f32", DTYPE_F32, 0, false},     {"f16", DTYPE_F16, 1, false},    {"bf16", DTYPE_BF16, 32, false},
-    {"q8_0", DTYPE_Q8_0, 7, false},   {"q4_0", DTYPE_Q4_0, 2, false},  {"q4_k", DTYPE_Q4_K, 14, false},
-    {"q4_k_m", DTYPE_Q4_K, 15, true}, {"q5_k", DTYPE_Q5_K, 16, false}, {"q5_k_m", DTYPE_Q5_K, 17, true},
-    {"q6_k", DTYPE_Q6_K, 18, false},
+    {"f32", DTYPE_F32, 0, false},     {"f16", DTYPE_F16, 1, false},        {"bf16", DTYPE_BF16, 32, false},
+    {"q8_0", DTYPE_Q8_0, 7, false},   {"q4_0", DTYPE_Q4_0, 2, false},      {"q4_k", DTYPE_Q4_K, 14, false},
+    {"q4_k_m", DTYPE_Q4_K, 15, true}, {"q5_k", DTYPE_Q5_K, 16, false},     {"q5_k_m", DTYPE_Q5_K, 17, true},
+    {"q6_k", DTYPE_Q6_K, 18, false},  {"q4_1", DTYPE_Q4_1, 3, false},      {"q5_0", DTYPE_Q5_0, 8, false},
+    {"q5_1", DTYPE_Q5_1, 9, false},   {"iq4_nl", DTYPE_IQ4_NL, 25, false},
 };
 enum { NUM_TARGETS = sizeof targets / sizeof targets[0] };
 
-const char *quantize_types(void) { return "f32, f16, bf16, q8_0, q4_0, q4_k, q4_k_m, q5_k, q5_k_m, q6_k"; }
+const char *quantize_types(void) {
+    return "f32, f16, bf16, q8_0, q4_0, q4_1, q5_0, q5_1, iq4_nl, q4_k, q4_k_m, q5_k, q5_k_m, q6_k";
+}
 
 struct job { // one file
     const struct quantize_config *config;
@@ -79,7 +82,7 @@ static enum dtype choose_type(const struct job *job, const struct gguf_info *t) 
     if (t->view.ndim < 2)
         return dtype_is_float(from) ? DTYPE_F32 : from;
     bool head = is_named(t->name, job->model.tied ? "token_embd.weight" : "output.weight");
-    bool small = to == DTYPE_Q4_0 || to == DTYPE_Q4_K || to == DTYPE_Q5_K;
+    bool small = dtype_block(to) > 1 && to != DTYPE_Q6_K && to != DTYPE_Q8_0;
     bool mixed = job->target->mixed &&
                  (ends_with(t->name, ".attn_v.weight") || ends_with(t->name, ".ffn_down.weight")) &&
                  more_bits(t->name, job->model.num_layers);

@@ -29,8 +29,9 @@ static inline int quants_scale_offset(enum dtype t) {
 // rounding, else none.
 void quants_decode(float *y, const void *src, enum dtype dtype, int64_t n);
 
-// dst (dtype_row_bytes(dtype, n) bytes) = the row x (n) in blocks; n is a multiple of the block. The numbers
-// are finite and of magnitude at most quants_limit(dtype); beyond it they are cut to what the format holds.
+// dst (dtype_row_bytes(dtype, n) bytes) = the row x (n) in blocks; n is a multiple of the block. Not for
+// Q2_K, Q3_K, IQ4_XS and MXFP4, which are only read. The numbers are finite and of magnitude at most
+// quants_limit(dtype); beyond it they are cut to what the format holds.
 void quants_encode(void *dst, enum dtype dtype, const float *x, int64_t n);
 
 // The largest magnitude that a block of a quantised type can hold with either sign.

@@ -14,9 +14,11 @@ import pytest
 from goldens import ROOT
 from process import BINARY, environment, run
 
-TYPES = "f32 f16 bf16 q8_0 q4_0 q4_k q4_k_m q5_k q5_k_m q6_k".split()
-FILE_TYPE = dict(f32=0, f16=1, bf16=32, q8_0=7, q4_0=2, q4_k=14, q4_k_m=15, q5_k=16, q5_k_m=17, q6_k=18)
-NUMBER = dict(f32=0, f16=1, bf16=30, q8_0=8, q4_0=2, q4_k=12, q4_k_m=12, q5_k=13, q5_k_m=13, q6_k=14)
+TYPES = "f32 f16 bf16 q8_0 q4_0 q4_1 q5_0 q5_1 iq4_nl q4_k q4_k_m q5_k q5_k_m q6_k".split()
+FILE_TYPE = dict(f32=0, f16=1, bf16=32, q8_0=7, q4_0=2, q4_k=14, q4_k_m=15, q5_k=16, q5_k_m=17, q6_k=18, q4_1=3,
+                 q5_0=8, q5_1=9, iq4_nl=25)
+NUMBER = dict(f32=0, f16=1, bf16=30, q8_0=8, q4_0=2, q4_k=12, q4_k_m=12, q5_k=13, q5_k_m=13, q6_k=14, q4_1=3, q5_0=6,
+              q5_1=7, iq4_nl=20)
 F32, F16, Q8_0, Q6_K = 0, 1, 8, 14
 
 
@@ -98,7 +100,7 @@ def test_every_type(source, tmp_path, kind):
     want = a.keys | {k: struct.pack("<II", 4, v) for k, v in own.items()}
     assert b.version == 3 and list(b.keys.items()) == list(want.items())  # every key as it was, in its place
     assert [(n, t[1]) for n, t in b.tensors.items()] == [(n, t[1]) for n, t in a.tensors.items()]
-    better = {"token_embd.weight"} if kind in ("q4_0", "q4_k", "q4_k_m", "q5_k", "q5_k_m") else set()
+    better = {"token_embd.weight"} if kind.startswith(("q4", "q5", "iq4")) else set()
     if kind.endswith("_m"):  # the first of 8 layers, the last, and every third between
         better |= {f"blk.{i}.{n}.weight" for i in (0, 3, 6, 7) for n in ("attn_v", "ffn_down")}
     for name, (number, shape, _) in b.tensors.items():

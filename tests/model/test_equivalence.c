@@ -309,11 +309,11 @@ static void test_weight_types(void **state) {
 // blocks.
 static void test_quantized_files(void **state) {
     (void)state;
-    static const char *const types[] = {"q4_k_m", "q5_k_m", "q4_0", "q8_0"};
+    static const char *const types[] = {"q4_k_m", "q5_k_m", "q4_0", "q8_0", "q5_0", "q5_1"};
     char path[] = "/tmp/quire-model-XXXXXX", quantized[64];
     random_model_write(&(struct random_model){"F32", {DTYPE_F32}, 1, true}, path);
     snprintf(quantized, sizeof quantized, "%s.gguf", path);
-    for (int i = 0; i < (SLOW ? 1 : 4); i++) {
+    for (int i = 0; i < (SLOW ? 1 : 6); i++) {
         struct err err = {0};
         struct quantize_result result;
         if (quantize_file(&(struct quantize_config){.in = path, .out = quantized, .type = types[i]}, &result,

@@ -9,8 +9,9 @@
 #include <stdbool.h>
 
 enum { N = 256, ROWS = 400 };
-static const enum dtype types[] = {DTYPE_Q8_0, DTYPE_Q4_0, DTYPE_Q4_K, DTYPE_Q5_K, DTYPE_Q6_K};
-enum { NUM_TYPES = 5 };
+static const enum dtype types[] = {DTYPE_Q8_0, DTYPE_Q4_0, DTYPE_Q4_K, DTYPE_Q5_K,  DTYPE_Q6_K,
+                                   DTYPE_Q4_1, DTYPE_Q5_0, DTYPE_Q5_1, DTYPE_IQ4_NL};
+enum { NUM_TYPES = sizeof types / sizeof types[0] };
 
 static uint64_t state_of_random = 1;
 
@@ -105,10 +106,38 @@ static void plain_q45_k(float *y, const float *x, float top) {
     }
 }
 
+static void plain_q45_1(float *y, const float *x, float top) {
+    float low = x[0], high = x[0];
+    for (int i = 1; i < 32; i++) {
+        low = fminf(low, x[i]);
+        high = fmaxf(high, x[i]);
+    }
+    float min = half(low), d = half((high - min) / top);
+    for (int i = 0; i < 32; i++)
+        y[i] = d * near(x[i] - min, d, 0, top) + min;
+}
+
+static void plain_iq4_nl(float *y, const float *x) {
+    float d = half(furthest(x, 32) / -127);
+    for (int i = 0; i < 32; i++) {
+        y[i] = d * (float)quants_iq4[0];
+        for (int k = 1; k < 16; k++)
+            if (fabsf(d * (float)quants_iq4[k] - x[i]) < fabsf(y[i] - x[i]))
+                y[i] = d * (float)quants_iq4[k];
+    }
+}
+
 static void plain(float *y, const float *x, enum dtype t) {
-    for (int i = 0; i < N && (t == DTYPE_Q8_0 || t == DTYPE_Q4_0); i += 32)
-        plain_symmetric(y + i, x + i, 32, t == DTYPE_Q8_0 ? 127 : -8, t == DTYPE_Q8_0 ? -127 : -8,
-                        t == DTYPE_Q8_0 ? 127 : 7);
+    for (int i = 0; i < N; i += 32)
+        switch (t) {
+        case DTYPE_Q8_0: plain_symmetric(y + i, x + i, 32, 127, -127, 127); break;
+        case DTYPE_Q4_0: plain_symmetric(y + i, x + i, 32, -8, -8, 7); break;
+        case DTYPE_Q5_0: plain_symmetric(y + i, x + i, 32, -16, -16, 15); break;
+        case DTYPE_Q4_1: plain_q45_1(y + i, x + i, 15); break;
+        case DTYPE_Q5_1: plain_q45_1(y + i, x + i, 31); break;
+        case DTYPE_IQ4_NL: plain_iq4_nl(y + i, x + i); break;
+        default: break;
+        }
     if (t == DTYPE_Q4_K || t == DTYPE_Q5_K)
         plain_q45_k(y, x, t == DTYPE_Q4_K ? 15 : 31);
     if (t == DTYPE_Q6_K)
@@ -123,7 +152,9 @@ static void test_error(void **state) {
     static const struct {
         float relative,
             of_plain; // root of the sum of squares: by the numbers' own, by that of plain rounding
-    } most[NUM_TYPES] = {{0.009f, 1.001f}, {0.11f, 0.985f}, {0.09f, 0.91f}, {0.047f, 0.91f}, {0.025f, 0.96f}};
+    } most[NUM_TYPES] = {{0.009f, 1.001f}, {0.11f, 0.985f}, {0.09f, 0.91f},
+                         {0.047f, 0.91f},  {0.025f, 0.96f}, {0.11f, 0.985f},
+                         {0.065f, 0.985f}, {0.05f, 0.985f}, {0.11f, 0.985f}};
     for (int t = 0; t < NUM_TYPES; t++)
         for (int shape = 0; shape < NUM_SHAPES; shape++) {
             double size = 0, ours = 0, theirs = 0;
@@ -168,7 +199,7 @@ static void test_hostile(void **state) {
     (void)state;
     // The widest error of a number by the furthest one: half a step, and what the search cuts.
     // scales.
-    static const float steps[NUM_TYPES] = {0.0045f, 0.15f, 0.1f, 0.05f, 0.03f};
+    static const float steps[NUM_TYPES] = {0.0045f, 0.15f, 0.1f, 0.05f, 0.03f, 0.1f, 0.07f, 0.05f, 0.2f};
     for (int t = 0; t < NUM_TYPES; t++) {
         float x[N] = {0}, limit = quants_limit(types[t]);
         assert_true(check_hostile(x, types[t], "zeros") == 0);
@@ -213,7 +244,8 @@ static void test_hostile(void **state) {
 static void test_bytes(void **state) {
     (void)state;
     static const uint64_t want[NUM_TYPES] = {0x84cb02f34f7d9a0bu, 0x5e706aef53be99f9u, 0x015ae534ec588e50u,
-                                             0x1ec980b0088006f3u, 0x67889d73d55ba157u};
+                                             0x1ec980b0088006f3u, 0x67889d73d55ba157u, 0x0e109c9c90576721u,
+                                             0x1df8a2a90f461ab5u, 0xc9ea586f244a99f2u, 0x95a186d10735a784u};
     for (int t = 0; t < NUM_TYPES; t++) {
         uint64_t hash = 0xcbf29ce484222325u; // FNV-1a
         state_of_random = 77;

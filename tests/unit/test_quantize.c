@@ -216,6 +216,10 @@ static void test_types(void **state) {
     check_types(false, "q4_k_m", true, DTYPE_Q4_K, DTYPE_Q4_K, false, 15);
     check_types(true, "q5_k", false, DTYPE_Q5_K, DTYPE_Q6_K, false, 16);
     check_types(false, "Q5_K_M", false, DTYPE_Q5_K, DTYPE_Q6_K, true, 17);
+    check_types(true, "q4_1", false, DTYPE_Q4_1, DTYPE_Q6_K, false, 3);
+    check_types(false, "Q5_0", false, DTYPE_Q5_0, DTYPE_Q6_K, false, 8);
+    check_types(true, "q5_1", true, DTYPE_Q5_1, DTYPE_Q5_1, false, 9);
+    check_types(false, "iq4_nl", false, DTYPE_IQ4_NL, DTYPE_Q6_K, false, 25);
     check_types(false, "q6_k", false, DTYPE_Q6_K, DTYPE_Q6_K, false, 18);
 }
 
@@ -292,9 +296,9 @@ static void test_too_large(void **state) {
     static const struct {
         float value;
         const char *type;
-    } cases[] = {{65520, "f16"},     {5e5f, "q4_0"}, {4.2e6f, "q4_k"},
-                 {4.2e6f, "q5_k_m"}, {9e6f, "q8_0"}, {3e8f, "q6_k"}};
-    for (int i = 0; i < 6; i++) {
+    } cases[] = {{65520, "f16"}, {5e5f, "q4_0"},  {4.2e6f, "q4_k"}, {4.2e6f, "q5_k_m"}, {9e6f, "q8_0"},
+                 {3e8f, "q6_k"}, {65520, "q4_1"}, {65520, "q5_1"},  {1e6f, "q5_0"},     {7.5e6f, "iq4_nl"}};
+    for (int i = 0; i < (int)(sizeof cases / sizeof *cases); i++) {
         char says[160];
         float value = i % 2 ? -cases[i].value : cases[i].value;
         memcpy(data + size - 36, &value, 4); // 9 numbers before the end of the last tensor

@@ -293,7 +293,7 @@ MUTATIONS = [
     (TILES, "(float)(x->minus32[half] / -32) : x->s",
             "(float)(x->minus32[half] / -32) : x->d", "test_canonical"),  # a minimum times the scale, not the sum
     (TILES, "(float)(x->minus32[half] / -32)",
-            "(float)(x->minus32[0] / -32)", "test_canonical"),  # both minima of Q2_K times the first sum
+            "(float)(x->minus32[1 - half] / -32)", "test_canonical"),  # each minimum of Q2_K times the other half's sum
     (TILES, "quads_load(p->high[v]), 2 - j,", "quads_load(p->high[v]), 3 - j,", "test_kernels"),  # Q3_K's third bit of another number
     (TILES, "129, 141, 153", "128, 141, 153", "test_kernels"),  # IQ4's smallest positive number is zero
     (AVX512, "_mm_subs_epu8(_mm_loadu", "_mm_sub_epi8(_mm_loadu", "test_kernels"),  # MXFP4's smallest scale is infinite

@@ -124,8 +124,10 @@ static void unpack(struct block *b, const uint8_t *p, enum dtype dtype) {
         zero = 32;
         b->per_scale = 16;
         b->d = load_half(p + 208);
-        for (int i = 0; i < 16; i++)
-            b->scale[i] = (int8_t)p[192 + i];
+        for (int i = 0; i < 16; i++) {
+            int8_t scale = (int8_t)p[192 + i];
+            b->scale[i] = (int)scale;
+        }
         for (int half = 0; half < 2; half++)
             for (int i = 0; i < 32; i++) {
                 const uint8_t *low = p + half * 64 + i;

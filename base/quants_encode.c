@@ -160,7 +160,7 @@ static uint16_t choose_half(float q[32], const float *x, const float *w, const f
 }
 
 static void encode_q8_0(uint8_t *dst, const float *x) {
-    float y[32], w[32], q[32];
+    float y[32], w[32], q[32] = {0};
     memset(dst, 0, 34);
     if (!take_row(y, x, 32))
         return;
@@ -292,7 +292,7 @@ static void settle_q6(struct q6 *t, const float *x, const float *w) {
 
 static void encode_q6_k(uint8_t *dst, const float *x) {
     float y[BLOCK], w[BLOCK], scale[16];
-    struct q6 best = {.error = INFINITY}, t;
+    struct q6 best = {.error = INFINITY}, t = {.error = 0};
     memset(dst, 0, 210);
     if (!take_row(y, x, BLOCK)) { // 32 everywhere: the upper bits
         memset(dst + 128, 0xaa, 64);
@@ -312,7 +312,8 @@ static void encode_q6_k(uint8_t *dst, const float *x) {
         best = t;
         double xa = 0, aa = 0; // the best d for these numbers
         for (int i = 0; i < BLOCK; i++) {
-            double a = (double)t.scale[i / 16] * (double)t.q[i];
+            int s = i / 16;
+            double a = (double)t.scale[s] * (double)t.q[i];
             xa += (double)w[i] * a * (double)y[i];
             aa += (double)w[i] * a * a;
         }
@@ -469,7 +470,8 @@ static void settle_q45(struct q45 *t, const float *x, const float *w, int top) {
 static bool refit_q45(struct q45 *t, const float *x, const float *w) {
     double aa = 0, ab = 0, bb = 0, xa = 0, xb = 0;
     for (int i = 0; i < BLOCK; i++) {
-        double a = (double)t->scale[i / 32] * (double)t->q[i], b = -(double)t->min[i / 32], wi = (double)w[i];
+        int s = i / 32;
+        double a = (double)t->scale[s] * (double)t->q[i], b = -(double)t->min[s], wi = (double)w[i];
         aa += wi * a * a;
         ab += wi * a * b;
         bb += wi * b * b;
@@ -496,7 +498,7 @@ static void encode_q45_k(uint8_t *dst, const float *x, enum dtype dtype) {
     int top = dtype == DTYPE_Q4_K ? 15 : 31;
     float y[BLOCK], w[BLOCK], most = 0, deepest = 0;
     struct affine fit[8];
-    struct q45 best = {.error = INFINITY}, t;
+    struct q45 best = {.error = INFINITY}, t = {.error = 0};
     memset(dst, 0, dtype_row_bytes(dtype, BLOCK));
     if (!take_row(y, x, BLOCK))
         return;

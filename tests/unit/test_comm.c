@@ -1,0 +1,275 @@
+// Collectives between threads: sums to the bit, whose data goes where, and that nothing waits for ever.
+#include "comm_threads.h"
+#include "harness.h"
+#include "log.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+
+enum { LONG_MS = 60000, SHORT_MS = 100, NUM = 1003, ROUNDS = 50 };
+
+typedef void rank_fn(struct comm *c, void *arg);
+
+struct start {
+    rank_fn *fn;
+    struct comm *comm;
+    void *arg;
+};
+
+static void *run_rank(void *p) {
+    struct start *s = p;
+    s->fn(s->comm, s->arg);
+    return NULL;
+}
+
+// Runs fn on the ranks whose bit is set, each on a thread, and waits for them.
+static void run_some(struct comm_threads *g, int world, unsigned which, rank_fn *fn, void *arg) {
+    pthread_t threads[COMM_MAX_WORLD];
+    struct start start[COMM_MAX_WORLD];
+    for (int r = 0; r < world; r++) {
+        start[r] = (struct start){fn, comm_threads_rank(g, r), arg};
+        if (which >> r & 1)
+            assert_int_equal(pthread_create(&threads[r], NULL, run_rank, &start[r]), 0);
+    }
+    for (int r = 0; r < world; r++)
+        if (which >> r & 1)
+            pthread_join(threads[r], NULL);
+}
+
+static struct comm_threads *open_group(int world, int deadline_ms) {
+    struct err err = {0};
+    struct comm_threads *g = comm_threads_open(world, deadline_ms, &err);
+    if (!g)
+        fail_msg("%s", err.msg);
+    return g;
+}
+
+static void run_all(int world, rank_fn *fn, void *arg) {
+    struct comm_threads *g = open_group(world, LONG_MS);
+    run_some(g, world, 0xff, fn, arg);
+    assert_string_equal(comm_threads_rank(g, 0)->ops->error(comm_threads_rank(g, 0)), "");
+    comm_threads_close(g);
+}
+
+// Numbers whose sum depends on the order of adding.
+static float number(int rank, int i, int round) {
+    uint32_t x = (uint32_t)(rank * 7919 + i * 104729 + round * 31) * 2654435761u;
+    return (float)(int32_t)x * (i % 3 ? 1e-9f : 1e-2f);
+}
+
+static float tree(int begin, int end, int i, int round) {
+    int middle = (begin + end) / 2;
+    return end - begin == 1 ? number(begin, i, round)
+                            : tree(begin, middle, i, round) + tree(middle, end, i, round);
+}
+
+static _Atomic int failures; // asserts of cmocka work on one thread only
+
+static void expect(bool ok) {
+    if (!ok)
+        atomic_fetch_add(&failures, 1);
+}
+
+static void reduce(struct comm *c, void *arg) {
+    (void)arg;
+    static _Thread_local float x[NUM];
+    for (int round = 0; round < ROUNDS; round++) {
+        int n = round % 5 == 4 ? round % 7 : NUM; // fewer elements than ranks, too
+        for (int i = 0; i < n; i++)
+            x[i] = number(c->rank, i, round);
+        expect(c->ops->all_reduce(c, x, (size_t)n) == STATUS_OK);
+        for (int i = 0; i < n; i++) {
+            float want = tree(0, c->world, i, round);
+            expect(memcmp(&want, &x[i], sizeof want) == 0);
+        }
+    }
+}
+
+static void test_all_reduce(void **state) {
+    (void)state;
+    atomic_store(&failures, 0);
+    for (int world = 1; world <= 8; world *= 2)
+        run_all(world, reduce, NULL);
+    assert_int_equal(atomic_load(&failures), 0);
+    int in_line = 0; // that the numbers can tell a tree from a sum in a row
+    for (int i = 0; i < NUM; i++)
+        in_line +=
+            ((number(0, i, 0) + number(1, i, 0)) + number(2, i, 0)) + number(3, i, 0) == tree(0, 4, i, 0);
+    assert_true(in_line < NUM * 9 / 10);
+}
+
+static void collect(struct comm *c, void *arg) {
+    (void)arg;
+    for (int round = 0; round < ROUNDS; round++) {
+        int mine[3] = {c->rank, round, c->rank * round}, all[COMM_MAX_WORLD * 3],
+            word = c->rank + 100 * round;
+        int root = round % c->world;
+        expect(c->ops->all_gather(c, all, mine, sizeof mine) == STATUS_OK);
+        for (int r = 0; r < c->world; r++)
+            expect(all[3 * r] == r && all[3 * r + 1] == round && all[3 * r + 2] == r * round);
+        expect(c->ops->broadcast(c, &word, sizeof word, root) == STATUS_OK);
+        expect(word == root + 100 * round);
+    }
+}
+
+static void test_gather_and_broadcast(void **state) {
+    (void)state;
+    atomic_store(&failures, 0);
+    for (int world = 1; world <= 8; world++)
+        run_all(world, collect, NULL);
+    assert_int_equal(atomic_load(&failures), 0);
+}
+
+// Every pair exchanges, the lower rank first; sizes differ from pair to pair.
+static void exchange(struct comm *c, void *arg) {
+    (void)arg;
+    for (int round = 0; round < ROUNDS; round++)
+        for (int s = 1; s < c->world; s++) {
+            int other = c->rank ^ s;
+            char out[64], in[64];
+            size_t bytes = (size_t)(1 + c->rank + other);
+            memset(out, 'a' + c->rank + round % 10, sizeof out);
+            memset(in, 0, sizeof in);
+            if (c->rank < other)
+                expect(c->ops->send(c, out, bytes, other) == STATUS_OK);
+            expect(c->ops->recv(c, in, bytes, other) == STATUS_OK);
+            if (c->rank > other)
+                expect(c->ops->send(c, out, bytes, other) == STATUS_OK);
+            for (size_t i = 0; i < sizeof in; i++)
+                expect(in[i] == (i < bytes ? 'a' + other + round % 10 : 0));
+        }
+}
+
+static void test_send_and_receive(void **state) {
+    (void)state;
+    atomic_store(&failures, 0);
+    for (int world = 2; world <= 8; world *= 2)
+        run_all(world, exchange, NULL);
+    assert_int_equal(atomic_load(&failures), 0);
+}
+
+static void pass(struct comm *c, void *arg) {
+    _Atomic int *count = arg;
+    for (int round = 1; round <= ROUNDS; round++) {
+        atomic_fetch_add(count, 1);
+        expect(c->ops->barrier(c) == STATUS_OK);
+        expect(atomic_load(count) == round * c->world);
+        expect(c->ops->barrier(c) == STATUS_OK);
+    }
+}
+
+static void test_barrier(void **state) {
+    (void)state;
+    _Atomic int count = 0;
+    atomic_store(&failures, 0);
+    run_all(5, pass, &count);
+    assert_int_equal(atomic_load(&failures), 0);
+}
+
+// Each kind of wait, while rank 1 is missing.
+static void wait_for_absent(struct comm *c, void *arg) {
+    float x[4] = {0};
+    char all[64];
+    switch (*(int *)arg) {
+    case 0: expect(c->ops->all_reduce(c, x, 4) == STATUS_DEVICE); break;
+    case 1: expect(c->ops->all_gather(c, all, x, 4) == STATUS_DEVICE); break;
+    case 2: expect(c->ops->broadcast(c, x, 4, 1) == STATUS_DEVICE); break;
+    case 3: expect(c->ops->send(c, x, 4, 1) == STATUS_DEVICE); break;
+    case 4: expect(c->ops->recv(c, x, 4, 1) == STATUS_DEVICE); break;
+    case 5: expect(c->ops->barrier(c) == STATUS_DEVICE); break;
+    }
+    expect(c->ops->barrier(c) == STATUS_DEVICE); // for good
+    expect(c->ops->send(c, x, 4, 1) == STATUS_DEVICE);
+}
+
+static void test_deadline(void **state) {
+    (void)state;
+    atomic_store(&failures, 0);
+    for (int kind = 0; kind < 6; kind++) {
+        struct comm_threads *g = open_group(4, SHORT_MS);
+        run_some(g, 4, 13, wait_for_absent, &kind);
+        const char *why = comm_threads_rank(g, 1)->ops->error(comm_threads_rank(g, 1));
+        if (!strstr(why, "has waited 0.1 s for rank 1"))
+            fail_msg("operation %d: '%s'", kind, why);
+        comm_threads_close(g);
+    }
+    assert_int_equal(atomic_load(&failures), 0);
+}
+
+// Rank 2 ends the group while 0 and 1 wait for it, with no deadline that matters.
+static void end_it(struct comm *c, void *arg) {
+    _Atomic int *waiting = arg;
+    if (c->rank == 2) {
+        while (atomic_load(waiting) < 2)
+            sched_yield();
+        c->ops->abort(c, "rank 2 has lost its device");
+        c->ops->abort(c, "and more of that");
+    } else {
+        atomic_fetch_add(waiting, 1);
+        expect((c->rank ? c->ops->barrier(c) : c->ops->recv(c, &(int){0}, 4, 2)) == STATUS_DEVICE);
+    }
+    expect(c->ops->barrier(c) == STATUS_DEVICE);
+    expect(strcmp(c->ops->error(c), "rank 2 has lost its device") == 0);
+}
+
+static void test_abort(void **state) {
+    (void)state;
+    atomic_store(&failures, 0);
+    for (int i = 0; i < 20; i++) {
+        _Atomic int waiting = 0;
+        struct comm_threads *g = open_group(3, LONG_MS * 60);
+        run_some(g, 3, 7, end_it, &waiting);
+        comm_threads_close(g);
+    }
+    assert_int_equal(atomic_load(&failures), 0);
+}
+
+static void disagree(struct comm *c, void *arg) {
+    float x[8] = {0};
+    int kind = *(int *)arg;
+    if (kind == 0)
+        expect(c->ops->all_reduce(c, x, c->rank ? 4 : 8) == STATUS_DEVICE);
+    else if (kind == 1)
+        expect((c->rank ? c->ops->broadcast(c, x, 4, 0) : c->ops->barrier(c)) == STATUS_DEVICE);
+    else
+        expect((c->rank ? c->ops->send(c, x, 4, 0) : c->ops->recv(c, x, 8, 1)) == STATUS_DEVICE);
+}
+
+static void test_disagreement(void **state) {
+    (void)state;
+    static const char *const why[] = {"all_reduce of 32 bytes", "barrier of 0 bytes",
+                                      "rank 0 expects 8 bytes of rank 1, which sends 4"};
+    atomic_store(&failures, 0);
+    for (int kind = 0; kind < 3; kind++) {
+        struct comm_threads *g = open_group(2, LONG_MS);
+        run_some(g, 2, 3, disagree, &kind);
+        const char *text = comm_threads_rank(g, 0)->ops->error(comm_threads_rank(g, 0));
+        if (!strstr(text, why[kind]) && !(kind < 2 && strstr(text, "rank 1 is in")))
+            fail_msg("'%s'", text);
+        comm_threads_close(g);
+    }
+    assert_int_equal(atomic_load(&failures), 0);
+}
+
+static void test_sizes(void **state) {
+    (void)state;
+    static const int bad[][2] = {{0, 10}, {9, 10}, {-1, 10}, {2, 0}};
+    for (int i = 0; i < 4; i++) {
+        struct err err = {0};
+        assert_null(comm_threads_open(bad[i][0], bad[i][1], &err));
+        assert_int_equal(err.code, STATUS_INVALID);
+    }
+    comm_threads_close(NULL);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_all_reduce),       cmocka_unit_test(test_gather_and_broadcast),
+        cmocka_unit_test(test_send_and_receive), cmocka_unit_test(test_barrier),
+        cmocka_unit_test(test_deadline),         cmocka_unit_test(test_abort),
+        cmocka_unit_test(test_disagreement),     cmocka_unit_test(test_sizes),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -2,10 +2,10 @@
 
 #include "backend_load.h"
 #include "batch.h"
-#include "forward.h"
 #include "gguf.h"
 #include "log.h"
 #include "model_config.h"
+#include "ranks.h"
 #include "tokenizer_gguf.h"
 #include "weights.h"
 
@@ -25,12 +25,10 @@ struct flight {
 };
 
 struct engine {
-    const struct backend_ops *ops;
-    struct device *dev;
-    struct gguf *gguf; // the tokenizer and rope factors point into it
+    struct ranks *ranks; // the devices
+    struct gguf *gguf;   // the tokenizer and rope factors point into it
     struct tokenizer *tokenizer;
-    struct model model;
-    struct workspace ws;
+    struct model_config model;
     struct kv_cache kv;
     struct flight flights[SCHED_MAX_DEPTH];
     uint64_t num_launched, num_collected;
@@ -104,11 +102,11 @@ static uint64_t cache_room(const struct device_info *memory, double utilization)
 // cache could never run, so the length is lowered to the cache.
 static enum status size_cache(struct engine *e, const struct engine_config *c, struct err *err) {
     struct engine_info *info = &e->info;
-    int64_t per_block = (int64_t)e->ops->kv_block_bytes(e->dev);
+    int64_t per_block = (int64_t)ranks_kv_block_bytes(e->ranks);
     int64_t per_seq = (info->max_model_len + c->block_size - 1) / c->block_size;
     int64_t wanted = per_seq * c->max_num_seqs, blocks;
     struct device_info memory;
-    e->ops->info(e->dev, &memory);
+    ranks_info(e->ranks, &memory);
     if (c->num_kv_blocks > 0) {
         blocks = c->num_kv_blocks;
     } else if (c->kv_cache_bytes > 0) {
@@ -147,15 +145,15 @@ static enum status check_sizes(struct engine *e, const struct engine_config *c, 
             err, STATUS_INVALID,
             "--max-num-batched-tokens (%d) must be at least --max-num-seqs (%d), and both positive",
             c->max_num_batched_tokens, c->max_num_seqs);
-    if (c->max_model_len < 0 || c->max_model_len > e->model.config.max_context)
+    if (c->max_model_len < 0 || c->max_model_len > e->model.max_context)
         return err_set(err, STATUS_INVALID,
                        "--max-model-len %d is more than the %d tokens the model was trained for",
-                       c->max_model_len, e->model.config.max_context);
-    info->max_model_len = c->max_model_len > 0 ? c->max_model_len : e->model.config.max_context;
+                       c->max_model_len, e->model.max_context);
+    info->max_model_len = c->max_model_len > 0 ? c->max_model_len : e->model.max_context;
     if (c->max_model_len == 0 && info->max_model_len > DEFAULT_MAX_LEN) {
         info->max_model_len = DEFAULT_MAX_LEN;
         log_msg(LOG_INFO, "max_model_len %d of the %d that the model allows; --max-model-len raises it",
-                DEFAULT_MAX_LEN, e->model.config.max_context);
+                DEFAULT_MAX_LEN, e->model.max_context);
     }
     info->block_size = c->block_size;
     return STATUS_OK;
@@ -163,15 +161,15 @@ static enum status check_sizes(struct engine *e, const struct engine_config *c, 
 
 // CUDA where a module and a driver are at hand and a device works; else the CPU. Who has both expects CUDA:
 // that it does not work is worth a warning.
-static void choose_device(struct engine *e, const struct device_config *config) {
+static void choose_device(struct engine *e, struct ranks_config *config) {
     struct err why = {0};
-    if (backend_cuda_at_hand() && backend_find("cuda", &e->ops, &why) == STATUS_OK)
-        e->dev = e->ops->open(&host, config, &why);
-    if (e->dev)
+    if (backend_cuda_at_hand() && backend_find("cuda", &config->ops, &why) == STATUS_OK)
+        e->ranks = ranks_open(config, &why);
+    if (e->ranks)
         return;
     if (why.code != STATUS_OK)
         log_msg(LOG_WARN, "the model runs on the CPU, as CUDA does not work here: %s", why.msg);
-    e->ops = &backend_cpu;
+    config->ops = &backend_cpu;
 }
 
 struct engine *engine_open(const struct engine_config *c, struct err *err) {
@@ -183,15 +181,17 @@ struct engine *engine_open(const struct engine_config *c, struct err *err) {
         err_set(err, STATUS_NOMEM, "out of memory");
         return NULL;
     }
+    struct ranks_config ranks = {.host = &host,
+                                 .world = c->tensor_parallel_size > 1 ? c->tensor_parallel_size : 1};
     bool choose = !c->device || strcmp(c->device, "auto") == 0; // CUDA where there is a device, else CPU
-    if ((!choose && backend_find(c->device, &e->ops, err) != STATUS_OK) ||
+    if ((!choose && backend_find(c->device, &ranks.ops, err) != STATUS_OK) ||
         find_dtype(c->dtype, &floats, err) != STATUS_OK)
         goto fail;
     if (!(e->gguf = gguf_open(c->path, err)))
         goto fail;
-    if (model_config_read(e->gguf, &e->model.config, err) != STATUS_OK)
+    if (model_config_read(e->gguf, &e->model, err) != STATUS_OK)
         goto fail;
-    if (weights_check(&e->model.config, e->gguf, err) != STATUS_OK)
+    if (weights_check(&e->model, e->gguf, err) != STATUS_OK)
         goto fail;
     if (!(e->tokenizer = tokenizer_from_gguf(e->gguf, err)))
         goto fail;
@@ -201,29 +201,30 @@ struct engine *engine_open(const struct engine_config *c, struct err *err) {
     if (find_kv_dtype(c->kv_dtype, dtype, &kv_dtype, err) != STATUS_OK)
         goto fail;
 
-    struct device_config dev = {
-        .model = &e->model.config,
+    ranks.device = (struct device_config){
+        .model = &e->model,
         .num_threads = c->num_threads,
         .variant = c->variant,
         .kv_dtype = kv_dtype,
         .block_size = c->block_size,
         .exact = c->exact,
-        .world = 1,
     };
+    weights_blocks(&e->model, e->gguf, floats, &ranks.blocks);
+    if (shard_check(&e->model, &ranks.blocks, ranks.world, err) != STATUS_OK)
+        goto fail;
     struct err refused = {0};
     if (choose)
-        choose_device(e, &dev);
-    if (!e->dev && !(e->dev = e->ops->open(&host, &dev, &refused))) {
+        choose_device(e, &ranks);
+    if (!e->ranks && !(e->ranks = ranks_open(&ranks, &refused))) {
         if (refused.code == STATUS_FORMAT)
             err_set(err, STATUS_FORMAT, "%s: %s", c->path, refused.msg);
         else if (refused.code == STATUS_DEVICE)
-            err_set(err, STATUS_DEVICE, "device '%s': %s", e->ops->name, refused.msg);
+            err_set(err, STATUS_DEVICE, "device '%s': %s", ranks.ops->name, refused.msg);
         else
             err_set(err, refused.code, "%s", refused.msg);
         goto fail;
     }
-    if (weights_load(&e->model, e->gguf, floats, e->ops, e->dev, c->progress, c->progress_arg, err) !=
-        STATUS_OK)
+    if (ranks_load(e->ranks, e->gguf, floats, c->progress, c->progress_arg, err) != STATUS_OK)
         goto fail;
     if (size_cache(e, c, err) != STATUS_OK)
         goto fail;
@@ -236,7 +237,7 @@ struct engine *engine_open(const struct engine_config *c, struct err *err) {
         .num_blocks = e->info.num_blocks,
         .keep_logits = c->keep_logits,
     };
-    if (e->ops->reserve(e->dev, &limits, &e->ws, err) != STATUS_OK)
+    if (ranks_reserve(e->ranks, &limits, err) != STATUS_OK)
         goto fail;
     if (getrandom(key, sizeof key, 0) != (ssize_t)sizeof key) {
         err_set(err, STATUS_IO, "no random bytes from the system for the prefix cache's key");
@@ -245,15 +246,15 @@ struct engine *engine_open(const struct engine_config *c, struct err *err) {
     if (kv_init(&e->kv, e->info.num_blocks, c->block_size, key, c->prefix_caching) != STATUS_OK)
         goto nomem;
     for (int i = 0; i < SCHED_MAX_DEPTH; i++)
-        if (batch_init(&e->flights[i].batch, &limits, e->model.config.vocab, c->block_size) != STATUS_OK)
+        if (batch_init(&e->flights[i].batch, &limits, e->model.vocab, c->block_size) != STATUS_OK)
             goto nomem;
 
     const char *fault = getenv("QUIRE_FAULT_STEP");
-    e->fail_at = fault ? strtoull(fault, NULL, 10) : 0;
+    e->fail_at = fault && !getenv("QUIRE_FAULT_RANK") ? strtoull(fault, NULL, 10) : 0;
     struct device_info device;
-    e->ops->info(e->dev, &device);
+    ranks_info(e->ranks, &device);
     struct engine_info *info = &e->info;
-    info->model = e->model.config;
+    info->model = e->model;
     snprintf(info->device, sizeof info->device, "%s", device.name);
     snprintf(info->weights_dtype, sizeof info->weights_dtype, "%s", dtype_name(dtype));
     snprintf(info->kv_dtype, sizeof info->kv_dtype, "%s", dtype_name(kv_dtype));
@@ -277,9 +278,7 @@ void engine_close(struct engine *e) {
     for (int i = 0; i < SCHED_MAX_DEPTH; i++)
         batch_destroy(&e->flights[i].batch);
     kv_destroy(&e->kv);
-    weights_free(&e->model);
-    if (e->dev)
-        e->ops->close(e->dev);
+    ranks_close(e->ranks);
     tokenizer_free(e->tokenizer);
     gguf_close(e->gguf);
     free(e);
@@ -297,7 +296,7 @@ void engine_launch(struct engine *e, const struct plan *plan) {
     CHECK(!f->plan);
     f->plan = plan;
     batch_fill(&f->batch, plan, &e->kv, prev->plan ? &prev->batch : NULL, prev->plan);
-    model_forward(e->ops, e->dev, &e->model, &e->ws, &f->batch.step);
+    ranks_launch(e->ranks, &f->batch.step);
     e->num_launched++;
 }
 
@@ -307,7 +306,7 @@ enum status engine_collect(struct engine *e, struct step_result *result, struct 
     struct step_out out;
     CHECK(f->plan && e->num_collected < e->num_launched);
     *result = nothing;
-    enum status status = e->ops->sync(e->dev, &out, err);
+    enum status status = ranks_sync(e->ranks, &out, err);
     if (e->fail_at > 0 && e->num_collected + 1 >= e->fail_at)
         status = err_set(err, STATUS_DEVICE, "the device failed, as QUIRE_FAULT_STEP asks");
     if (status == STATUS_OK) {

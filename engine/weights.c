@@ -233,12 +233,14 @@ enum status weights_scan(const struct gguf *g, const struct gguf_info *t, const 
 // ---- loading
 
 struct loader {
-    struct model *m;
+    const struct model_config *whole;
+    const struct weights_target *targets;
+    int num_targets;
     const struct gguf *g;
     const struct backend_ops *ops;
-    struct device *dev;
     enum dtype floats; // what float matrices become; DTYPE_COUNT: nothing else
     unsigned char *buf, *converted;
+    void *part;           // columns of a matrix, where ranks share it; else NULL
     uint64_t done, total; // bytes
 };
 
@@ -249,14 +251,14 @@ static uint64_t padded(uint64_t bytes) {
 static const struct gguf_info *find_part(const struct loader *l, const struct slot *s, int part, bool bias,
                                          int layer) {
     char name[64];
-    return gguf_find_tensor(l->g, part_name(&l->m->config, s, part, bias, layer, name, sizeof name));
+    return gguf_find_tensor(l->g, part_name(l->whole, s, part, bias, layer, name, sizeof name));
 }
 
 static uint64_t slot_bytes(const struct loader *l, const struct slot *s, int layer) {
     uint64_t bytes = 0;
     for (int p = 0; p < 3 && s->part[p].name; p++) {
         bytes += padded(find_part(l, s, p, false, layer)->bytes);
-        if (has_bias(&l->m->config, s))
+        if (has_bias(l->whole, s))
             bytes += padded(find_part(l, s, p, true, layer)->bytes);
     }
     return bytes;
@@ -292,6 +294,16 @@ static enum status read_part(const struct loader *l, const struct gguf_info *t, 
     return STATUS_OK;
 }
 
+// What the layer's down matrix is loaded as: it says where its gate and up are cut.
+static enum dtype down_dtype(const struct loader *l, const struct slot *s, int layer) {
+    if (s->role != WEIGHT_GATE_UP && s->role != WEIGHT_DOWN)
+        return DTYPE_F32; // of no account
+    for (size_t i = 0; i < NUM_SLOTS; i++)
+        if (slots[i].role == WEIGHT_DOWN)
+            return loaded_dtype(find_part(l, &slots[i], 0, false, layer)->view.dtype, l->floats);
+    return DTYPE_F32;
+}
+
 static enum status load_slot(struct loader *l, const struct slot *s, int layer, struct err *err) {
     struct weight_desc desc = {.role = s->role, .layer = s->kind == MODEL ? -1 : layer};
     unsigned char *at = l->buf, *converted = l->converted;
@@ -300,7 +312,7 @@ static enum status load_slot(struct loader *l, const struct slot *s, int layer, 
         const struct gguf_info *t = find_part(l, s, p, false, layer);
         if ((st = read_part(l, t, &at, &desc.part[p], err)))
             return st;
-        if (has_bias(&l->m->config, s) &&
+        if (has_bias(l->whole, s) &&
             (st = read_part(l, find_part(l, s, p, true, layer), &at, &desc.bias[p], err)))
             return st;
         if (s->role != WEIGHT_NORM && loaded_dtype(t->view.dtype, l->floats) != t->view.dtype) {
@@ -309,69 +321,107 @@ static enum status load_slot(struct loader *l, const struct slot *s, int layer, 
             converted += padded(t->elements * dtype_row_bytes(l->floats, 1));
         }
     }
-    const struct weight *w = l->ops->weight_load(l->dev, &desc, err);
-    if (!w) {
-        struct gguf_str name = find_part(l, s, 0, false, layer)->name;
-        return err_set(err, STATUS_NOMEM, "%s: the device did not take tensor %.*s", gguf_name(l->g),
-                       (int)name.len, name.data);
+    for (int i = 0; i < l->num_targets; i++) {
+        const struct weights_target *target = &l->targets[i];
+        struct weight_desc part;
+        shard_cut(&target->shard, &desc, down_dtype(l, s, layer), l->part, &part);
+        const struct weight *w = l->ops->weight_load(target->dev, &part, err);
+        if (!w) {
+            struct gguf_str name = find_part(l, s, 0, false, layer)->name;
+            return err_set(err, STATUS_NOMEM, "%s: the device did not take tensor %.*s", gguf_name(l->g),
+                           (int)name.len, name.data);
+        }
+        struct model *m = target->model;
+        char *owner = s->kind == MODEL ? (char *)m : (char *)&m->layers[layer];
+        memcpy(owner + s->field, &w, sizeof w);
     }
-    char *owner = s->kind == MODEL ? (char *)l->m : (char *)&l->m->layers[layer];
-    memcpy(owner + s->field, &w, sizeof w);
     return STATUS_OK;
 }
 
-enum status weights_load(struct model *m, const struct gguf *g, enum dtype floats,
-                         const struct backend_ops *ops, struct device *dev, void (*progress)(void *, double),
-                         void *arg, struct err *err) {
-    struct err local = {0};
-    struct loader l = {.m = m, .g = g, .ops = ops, .dev = dev, .floats = floats};
+// Layers, and buffers for the largest weight. STATUS_NOMEM.
+static enum status prepare(struct loader *l) {
     uint64_t largest = 0;
-    if (!err)
-        err = &local;
-    if (weights_check(&m->config, g, err))
-        return err->code;
-    m->layers = calloc((size_t)m->config.num_layers, sizeof *m->layers);
-    if (!m->layers)
-        goto nomem;
-    for (int i = 0; i < m->config.num_layers; i++)
-        m->layers[i].index = i;
-    for (size_t i = 0; i < NUM_SLOTS; i++)
-        for (int layer = 0; layer < slot_count(&m->config, &slots[i]); layer++) {
-            uint64_t bytes = slot_bytes(&l, &slots[i], layer);
-            l.total += bytes;
-            largest = bytes > largest ? bytes : largest;
-        }
-    if (!(l.buf = aligned_alloc(64, padded(largest))))
-        goto nomem;
-    if (floats != DTYPE_COUNT) { // 16 bits may become 32
-        largest *= 2;
-        if (!(l.converted = aligned_alloc(64, padded(largest))))
-            goto nomem;
+    for (int i = 0; i < l->num_targets; i++) {
+        struct model *m = l->targets[i].model;
+        if (!(m->layers = calloc((size_t)l->whole->num_layers, sizeof *m->layers)))
+            return STATUS_NOMEM;
+        for (int layer = 0; layer < l->whole->num_layers; layer++)
+            m->layers[layer].index = layer;
     }
     for (size_t i = 0; i < NUM_SLOTS; i++)
-        for (int layer = 0; layer < slot_count(&m->config, &slots[i]); layer++) {
-            if (load_slot(&l, &slots[i], layer, err))
-                goto fail;
+        for (int layer = 0; layer < slot_count(l->whole, &slots[i]); layer++) {
+            uint64_t bytes = slot_bytes(l, &slots[i], layer);
+            l->total += bytes;
+            largest = bytes > largest ? bytes : largest;
+        }
+    uint64_t converted = 2 * largest; // 16 bits may become 32
+    if (!(l->buf = aligned_alloc(64, padded(largest))))
+        return STATUS_NOMEM;
+    if (l->floats != DTYPE_COUNT && !(l->converted = aligned_alloc(64, padded(converted))))
+        return STATUS_NOMEM;
+    if (l->targets[0].shard.world > 1 &&
+        !(l->part = aligned_alloc(64, padded(l->floats != DTYPE_COUNT ? converted : largest))))
+        return STATUS_NOMEM;
+    return STATUS_OK;
+}
+
+enum status weights_load_ranks(const struct weights_target *targets, int num_targets, const struct gguf *g,
+                               enum dtype floats, const struct backend_ops *ops,
+                               void (*progress)(void *, double), void *arg, struct err *err) {
+    struct err local = {0};
+    struct loader l = {.whole = targets[0].shard.whole,
+                       .targets = targets,
+                       .num_targets = num_targets,
+                       .g = g,
+                       .ops = ops,
+                       .floats = floats};
+    if (!err)
+        err = &local;
+    if (weights_check(l.whole, g, err))
+        return err->code;
+    if (prepare(&l) != STATUS_OK)
+        err_set(err, STATUS_NOMEM, "%s: out of memory for its largest weight", gguf_name(g));
+    for (size_t i = 0; i < NUM_SLOTS; i++)
+        for (int layer = 0; err->code == STATUS_OK && layer < slot_count(l.whole, &slots[i]); layer++) {
+            if (load_slot(&l, &slots[i], layer, err) != STATUS_OK)
+                break;
             l.done += slot_bytes(&l, &slots[i], layer);
             if (progress)
                 progress(arg, (double)l.done / (double)l.total);
         }
     free(l.buf);
     free(l.converted);
-    return STATUS_OK;
-nomem:
-    err_set(err, STATUS_NOMEM, "%s: out of memory for a weight of %llu bytes", gguf_name(g),
-            (unsigned long long)largest);
-fail:
-    free(l.buf);
-    free(l.converted);
-    weights_free(m);
+    free(l.part);
+    for (int i = 0; err->code != STATUS_OK && i < num_targets; i++)
+        weights_free(targets[i].model);
     return err->code;
+}
+
+enum status weights_load(struct model *m, const struct gguf *g, enum dtype floats,
+                         const struct backend_ops *ops, struct device *dev, void (*progress)(void *, double),
+                         void *arg, struct err *err) {
+    struct weights_target one = {{.whole = &m->config, .world = 1}, m, dev};
+    return weights_load_ranks(&one, 1, g, floats, ops, progress, arg, err);
 }
 
 void weights_free(struct model *m) {
     free(m->layers);
     m->layers = NULL;
+}
+
+void weights_blocks(const struct model_config *c, const struct gguf *g, enum dtype floats,
+                    struct shard_blocks *blocks) {
+    struct loader l = {.whole = c, .g = g};
+    *blocks = (struct shard_blocks){1, 1};
+    for (size_t i = 0; i < NUM_SLOTS; i++)
+        for (int layer = 0; layer < slot_count(c, &slots[i]); layer++) {
+            int *largest = slots[i].role == WEIGHT_ATTN_OUT ? &blocks->attn : &blocks->down;
+            if (slots[i].role != WEIGHT_ATTN_OUT && slots[i].role != WEIGHT_DOWN)
+                continue;
+            enum dtype t = find_part(&l, &slots[i], 0, false, layer)->view.dtype;
+            int block = shard_block(loaded_dtype(t, floats));
+            *largest = block > *largest ? block : *largest;
+        }
 }
 
 uint64_t weights_num_params(const struct gguf *g) {

@@ -3,6 +3,7 @@
 
 #include "backend.h"
 #include "gguf.h"
+#include "shard.h"
 
 // Fills m from the file; m->config is there already. Every expected tensor is checked (name, exact shape,
 // type) before the first is loaded, and one that the architecture does not have is refused. Then one weight
@@ -16,6 +17,17 @@
 enum status weights_load(struct model *m, const struct gguf *g, enum dtype floats,
                          const struct backend_ops *ops, struct device *dev, void (*progress)(void *, double),
                          void *arg, struct err *err);
+
+// The same for ranks: the file is read once, and each target gets its part of every weight. The configuration
+// of a target's model is its own part of shard.whole, and stays. On failure no model has layers.
+struct weights_target {
+    struct shard shard;
+    struct model *model;
+    struct device *dev;
+};
+enum status weights_load_ranks(const struct weights_target *targets, int num_targets, const struct gguf *g,
+                               enum dtype floats, const struct backend_ops *ops,
+                               void (*progress)(void *, double), void *arg, struct err *err);
 void weights_free(struct model *m); // m->layers; the weights themselves are the device's
 
 // Only the check: what `inspect` asks.
@@ -24,6 +36,11 @@ enum status weights_check(const struct model_config *config, const struct gguf *
 // STATUS_FORMAT with the byte of the first NaN or infinity among a tensor's numbers, or of a block's scales.
 // data: the tensor's bytes, aligned to its type.
 enum status weights_scan(const struct gguf *g, const struct gguf_info *t, const void *data, struct err *err);
+
+// The largest blocks of the matrices whose columns ranks share, as they will be loaded with `floats`. The
+// file has passed weights_check().
+void weights_blocks(const struct model_config *config, const struct gguf *g, enum dtype floats,
+                    struct shard_blocks *blocks);
 
 uint64_t weights_num_params(const struct gguf *g); // elements of all tensors but rope_freqs
 // The type that holds most bytes of the matrices in the file, as it will be loaded with `floats`;

@@ -14,6 +14,7 @@
 // instruction set.
 #pragma once
 
+#include "comm.h"
 #include "model.h"
 #include "status.h"
 #include "tensor.h"
@@ -22,24 +23,25 @@
 extern "C" {
 #endif
 
-#define BACKEND_ABI 3 // raise on any change to this file or model.h
+#define BACKEND_ABI 4 // raise on any change to this file or model.h
 
 struct device; // the backend's own
-struct comm;   // collectives between ranks (comm.h, with tensor parallelism)
 
 struct backend_host { // what a module may ask of the binary that loaded it
     void (*log)(int level, const char *text);
 };
 
 struct device_config {
-    const struct model_config *model; // outlives the device
-    int num_threads;                  // CPU: kernel threads, the calling one included; 0 picks the cores
-    const char *variant;              // CPU: "auto", "scalar", "avx2", "avx512"; NULL is "auto"
-    enum dtype kv_dtype;              // F32, F16 or BF16
-    int block_size;                   // B, tokens
-    bool exact;                       // CUDA: prefill, too, gives the same bits whatever the chunks and batch
-    int rank, world;                  // tensor parallelism; 0 of 1
-    struct comm *comm;                // NULL when world == 1
+    // What this device computes; outlives the device. With ranks it is the rank's part: its heads, its kv
+    // heads, the most rows of gate that any of its layers has; vocab is whole.
+    const struct model_config *model;
+    int num_threads;     // CPU: kernel threads, the calling one included; 0 picks the cores
+    const char *variant; // CPU: "auto", "scalar", "avx2", "avx512"; NULL is "auto"
+    enum dtype kv_dtype; // F32, F16 or BF16
+    int block_size;      // B, tokens
+    bool exact;          // CUDA: prefill, too, gives the same bits whatever the chunks and batch
+    int rank, world;     // tensor parallelism; 0 of 1; world divides 8
+    struct comm *comm;   // of this rank, outlives the device; NULL when world == 1
 };
 
 // ---- weights
@@ -61,7 +63,20 @@ struct weight_desc {
     struct tensor
         part[3]; // host memory, valid during the call only; parts may differ in dtype; data NULL: absent
     struct tensor bias[3]; // F32 vectors, or data NULL
+    // Of a matrix that ranks share, what the parts hold: rows (QKV: q; GATE_UP, HEAD) or columns (ATTN_OUT,
+    // DOWN) from `start` of `total`. Columns are those of 8 / world whole segments. total 0: the whole
+    // matrix.
+    int64_t start, total;
 };
+
+// The rows of the head that a rank holds, [begin, end): whole groups of 32 tokens, so that masks are cut
+// between words and sums of sampling between groups. Every rank has some where world <= ceil(vocab / 32).
+static inline void backend_vocab_rows(int vocab, int rank, int world, int *begin, int *end) {
+    int64_t groups = ((int64_t)vocab + 31) / 32, first = groups * rank / world * 32,
+            last = groups * (rank + 1) / world * 32;
+    *begin = (int)first;
+    *end = (int)(last < vocab ? last : vocab);
+}
 
 // ---- one step
 // -----------------------------------------------------------------------------------------------------
@@ -163,8 +178,8 @@ struct backend_ops {
     void (*close)(struct device *dev); // frees every weight, too
     void (*info)(struct device *dev, struct device_info *info);
 
-    // Copies, shards and repacks; reads part data during the call only. NULL with err: STATUS_NOMEM,
-    // STATUS_INVALID.
+    // Copies and repacks (the engine has cut what ranks share); reads part data during the call only. NULL
+    // with err: STATUS_NOMEM, STATUS_INVALID.
     struct weight *(*weight_load)(struct device *dev, const struct weight_desc *desc, struct err *err);
     size_t (*kv_block_bytes)(struct device *dev); // of one block over all layers
     // All workspace and the KV cache, once, after the weights. Fills ws.
@@ -189,14 +204,16 @@ struct backend_ops {
     // norm, gate and up GEMM, SwiGLU
     void (*mlp_in)(struct device *dev, void *h, const void *resid, const struct layer *layer,
                    const struct step *step);
-    // final norm and logits of the head rows, edits, mask, draw, log-probabilities
+    // final norm and logits of the head rows, edits, mask, draw, log-probabilities. With ranks: each computes
+    // its rows of the head; all get the same results.
     void (*head)(struct device *dev, const void *resid, const struct model *model, const struct step *step);
     void (*step_end)(struct device *dev);
     // Waits for the oldest step that has not been synced.
     enum status (*sync)(struct device *dev, struct step_out *out, struct err *err);
 
     // KV bytes of whole blocks in one canonical order, whatever the device's layout: for each layer, K then
-    // V, each (B, K, d) in kv_dtype. bytes = 2 * L * B * K * d * sizeof(kv_dtype). For offload and tests.
+    // V, each (B, K, d) in kv_dtype, K being the rank's. bytes = 2 * L * B * K * d * sizeof(kv_dtype). For
+    // offload and tests.
     void (*kv_export)(struct device *dev, int32_t block, void *dst);
     void (*kv_import)(struct device *dev, int32_t block, const void *src);
 };

@@ -20,6 +20,18 @@ static void expected_shape(const struct model_config *m, enum weight_role role, 
     }
 }
 
+// With ranks a part may be smaller than the most that a rank of this model can have.
+static bool fits(const struct weight_desc *desc, int64_t have_rows, int64_t have_cols, int rows, int cols) {
+    if (desc->total == 0)
+        return have_rows == rows && have_cols == cols;
+    bool by_rows = desc->role == WEIGHT_GATE_UP || desc->role == WEIGHT_HEAD;
+    bool by_cols = desc->role == WEIGHT_DOWN;
+    int64_t n = desc->role == WEIGHT_ATTN_OUT || by_cols ? have_cols : have_rows;
+    return desc->start >= 0 && n > 0 && (desc->start + n <= desc->total || desc->role == WEIGHT_QKV) &&
+           (by_rows ? have_rows <= rows : have_rows == rows) &&
+           (by_cols ? have_cols <= cols : have_cols == cols);
+}
+
 bool weight_check(const struct model_config *m, const struct weight_desc *desc, struct err *err) {
     for (int i = 0; i < 3; i++) {
         const struct tensor *t = &desc->part[i];
@@ -44,7 +56,7 @@ bool weight_check(const struct model_config *m, const struct weight_desc *desc, 
         if (!norm)
             types |= ~(1u << DTYPE_I32);
         bool type = types & 1u << t->dtype && have_cols % dtype_block(t->dtype) == 0;
-        if (((have_rows != rows || have_cols != cols) && !head_norm) || !type || t->ndim > 2) {
+        if ((!fits(desc, have_rows, have_cols, rows, cols) && !head_norm) || !type || t->ndim > 2) {
             err_set(err, STATUS_INVALID,
                     "weight role %d of layer %d, part %d: expected %d x %d, found %lld x %lld %s",
                     (int)desc->role, desc->layer, i, rows, cols, (long long)have_rows, (long long)have_cols,

@@ -55,6 +55,8 @@ static const struct option options[] = {
      "instruction set of the CPU kernels"},
     {"threads", 0, RUN | QUANT, OPT_INT, AT(threads), "0", 0, 1024, "N",
      "threads that compute; 0 picks the cores"},
+    {"tensor-parallel-size", 0, RUN, OPT_INT, AT(tensor_parallel_size), "1", 1, 8, "N",
+     "ranks that share each layer, with --threads divided among them"},
     {"max-model-len", 0, RUN, OPT_SIZE, AT(max_model_len), "0", 0, INT_TOP, "N",
      "prompt and output of one request; 0: the model's"},
     {"block-size", 0, RUN, OPT_INT, AT(block_size), "16", 1, 4096, "N", "tokens of a cache block"},
@@ -113,7 +115,6 @@ static const struct option options[] = {
     {"no-special", 0, TOK, OPT_FLAG, AT(no_special), NULL, 0, 0, NULL,
      "neither add special tokens nor read them in TEXT"},
     {"help", 'h', ALL | HEALTH | QUANT, OPT_FLAG, AT(help), NULL, 0, 0, NULL, "this text"},
-    {"tensor-parallel-size", 0, RUN, OPT_LATER, 0, NULL, 0, 0, "1", "not yet: devices that share each layer"},
     {"pipeline-parallel-size", 0, RUN, OPT_LATER, 0, NULL, 0, 0, "1", "not yet: devices in a row"},
 };
 enum { NUM_OPTIONS = sizeof options / sizeof options[0] };

@@ -69,6 +69,7 @@ void local_engine_config(const struct config *c, struct engine_config *out) {
         .num_threads = c->threads,
         .kv_dtype = c->kv_dtype,
         .dtype = c->dtype,
+        .tensor_parallel_size = c->tensor_parallel_size,
         .block_size = c->block_size,
         .max_model_len = c->max_model_len,
         .max_num_seqs = c->max_num_seqs,

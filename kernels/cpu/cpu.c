@@ -1,16 +1,16 @@
 // The CPU backend: its life, and each phase as a few parallel passes.
 #include "device.h"
+#include "float_env.h"
 #include "log.h"
 #include "request.h"
 #include "rope.h"
 #include "sampler.h"
 
 #include <math.h>
-#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { HEAD_ROWS = 64 }; // logits are kept for so many rows at a time
+enum { HEAD_ROWS = 64 }; // the head computes so many rows at a time
 
 static int max_int(int a, int b) { return a > b ? a : b; }
 static int min_int(int a, int b) { return a < b ? a : b; }
@@ -18,8 +18,8 @@ static int min_int(int a, int b) { return a < b ? a : b; }
 // ---- life
 
 static const char *config_problem(const struct device_config *c) {
-    if (c->world > 1)
-        return "the cpu backend has one rank";
+    if (c->world > 1 && (NUM_SEGMENTS % c->world != 0 || c->rank < 0 || c->rank >= c->world || !c->comm))
+        return "ranks are 1, 2, 4 or 8, and each has a comm";
     if (c->kv_dtype != DTYPE_F32 && c->kv_dtype != DTYPE_F16 && c->kv_dtype != DTYPE_BF16)
         return "the kv cache can be F32, F16 or BF16";
     if (c->block_size < 1 || c->block_size > 1 << 16)
@@ -66,6 +66,9 @@ static struct device *cpu_open(const struct backend_host *host, const struct dev
         return NULL;
     }
     dev->model = *config->model;
+    dev->rank = config->world > 1 ? config->rank : 0;
+    dev->world = config->world > 1 ? config->world : 1;
+    dev->comm = config->world > 1 ? config->comm : NULL;
     dev->kernels = kernels;
     dev->kv_dtype = config->kv_dtype;
     dev->block_size = config->block_size;
@@ -76,6 +79,7 @@ static struct device *cpu_open(const struct backend_host *host, const struct dev
 static void cpu_close(struct device *dev) {
     if (!dev)
         return;
+    cpu_head_close(dev);
     for (int i = 0; dev->samplers && i < pool_size(dev->pool); i++)
         sampler_close(dev->samplers[i]);
     free(dev->samplers);
@@ -101,13 +105,7 @@ static void cpu_info(struct device *dev, struct device_info *info) {
 
 static size_t cpu_kv_block_bytes(struct device *dev) { return cpu_kv_bytes(dev, 1); }
 
-// Hands out pieces of one arena; with base NULL it only counts.
-struct carver {
-    char *base;
-    size_t used;
-};
-
-static void *carve(struct carver *c, size_t n, size_t size) {
+void *cpu_carve(struct carver *c, size_t n, size_t size) {
     void *p = c->base ? c->base + c->used : NULL;
     c->used += (n * size + 63) / 64 * 64;
     return p;
@@ -120,35 +118,37 @@ static void carve_workspace(struct device *dev, struct carver *c) {
     size_t q = (size_t)device_q_size(dev), kv = (size_t)device_kv_size(dev), F = (size_t)m->ffn;
     size_t rows = T > (size_t)dev->head_rows ? T : (size_t)dev->head_rows;
     size_t wide = (size_t)max_int(max_int(m->hidden, device_q_size(dev)), m->ffn) + 1;
-    size_t padded = (size_t)sampler_row_size(m->vocab), pairs = (size_t)m->rope.dim / 2;
-    dev->resid = carve(c, T * D, sizeof(float));
-    dev->q = carve(c, T * q, sizeof(float));
-    dev->h = carve(c, T * (q > F ? q : F), sizeof(float));
-    dev->key = carve(c, T * kv, sizeof(float));
-    dev->value = carve(c, T * kv, sizeof(float));
+    size_t pairs = (size_t)m->rope.dim / 2;
+    dev->resid = cpu_carve(c, T * D, sizeof(float));
+    dev->q = cpu_carve(c, T * q, sizeof(float));
+    dev->h = cpu_carve(c, T * (q > F ? q : F), sizeof(float));
+    dev->key = cpu_carve(c, T * kv, sizeof(float));
+    dev->value = cpu_carve(c, T * kv, sizeof(float));
     // Normalised rows pass through `floats` whatever type comes of them.
     bool floats = dev->dtypes & (1u << DTYPE_F32 | 1u << DTYPE_F16);
-    dev->floats = carve(c, rows, activation_stride((floats ? wide : D) * sizeof(float)));
+    dev->floats = cpu_carve(c, rows, activation_stride((floats ? wide : D) * sizeof(float)));
     if (dev->dtypes & 1u << DTYPE_BF16)
-        dev->bf16 = carve(c, rows, activation_stride((wide + 1) * sizeof(uint16_t)));
+        dev->bf16 = cpu_carve(c, rows, activation_stride((wide + 1) * sizeof(uint16_t)));
     if (dev->dtypes & DTYPES_QUANTISED)
-        dev->q8 = carve(c, rows, activation_stride((wide / 32 + 1) * sizeof(struct act_q8)));
-    dev->logits = carve(c, (size_t)dev->head_rows * padded, sizeof(float));
-    dev->rope_cos = carve(c, (size_t)l->max_context * pairs, sizeof(float));
-    dev->rope_sin = carve(c, (size_t)l->max_context * pairs, sizeof(float));
+        dev->q8 = cpu_carve(c, rows, activation_stride((wide / 32 + 1) * sizeof(struct act_q8)));
+    if (dev->world > 1)
+        dev->partial = cpu_carve(c, T * D, sizeof(float));
+    cpu_head_carve(dev, c);
+    dev->rope_cos = cpu_carve(c, (size_t)l->max_context * pairs, sizeof(float));
+    dev->rope_sin = cpu_carve(c, (size_t)l->max_context * pairs, sizeof(float));
     for (int i = 0; i < 2; i++) {
         struct result *r = &dev->result[i];
-        r->ids = carve(c, R, sizeof *r->ids);
-        r->logprob = carve(c, R, sizeof *r->logprob);
-        r->top_ids = carve(c, R * MAX_TOP_LOGPROBS, sizeof *r->top_ids);
-        r->top_logprobs = carve(c, R * MAX_TOP_LOGPROBS, sizeof *r->top_logprobs);
-        r->failed = carve(c, R, 1);
+        r->ids = cpu_carve(c, R, sizeof *r->ids);
+        r->logprob = cpu_carve(c, R, sizeof *r->logprob);
+        r->top_ids = cpu_carve(c, R * MAX_TOP_LOGPROBS, sizeof *r->top_ids);
+        r->top_logprobs = cpu_carve(c, R * MAX_TOP_LOGPROBS, sizeof *r->top_logprobs);
+        r->failed = cpu_carve(c, R, 1);
         if (l->keep_logits)
-            r->logits = carve(c, R * (size_t)m->vocab, sizeof *r->logits);
+            r->logits = cpu_carve(c, R * (size_t)m->vocab, sizeof *r->logits);
     }
     for (int i = 0; i < pool_size(dev->pool); i++) {
         size_t bytes = cpu_attn_scratch(dev, &dev->attn[i], NULL);
-        char *memory = carve(c, bytes, 1);
+        char *memory = cpu_carve(c, bytes, 1);
         cpu_attn_scratch(dev, &dev->attn[i], memory);
     }
 }
@@ -180,6 +180,7 @@ static enum status cpu_reserve(struct device *dev, const struct step_limits *lim
     bool ok = dev->attn && dev->samplers;
     for (int i = 0; ok && i < n; i++)
         ok = (dev->samplers[i] = sampler_open(dev->model.vocab)) != NULL;
+    ok = ok && cpu_head_open(dev) == STATUS_OK;
     struct carver carver = {NULL, 0};
     if (ok) {
         carve_workspace(dev, &carver);
@@ -308,97 +309,64 @@ static void cpu_attn_decode(struct device *dev, void *h, const void *q, const st
     cpu_attend(dev, h, q, layer->index, step, 0, step->num_decode);
 }
 
-struct add_bias {
+struct add_rows {
     float *resid;
-    const float *bias;
+    const float *partial, *bias; // either may be NULL
     int num_tokens, hidden;
 };
 
-static void add_bias_share(void *ctx, int thread, int num_threads) {
-    const struct add_bias *job = ctx;
+static void add_share(void *ctx, int thread, int num_threads) {
+    const struct add_rows *job = ctx;
     int begin, end;
     pool_share(job->num_tokens, thread, num_threads, &begin, &end);
     for (int t = begin; t < end; t++) {
-        float *row = job->resid + (size_t)t * (size_t)job->hidden;
-        for (int i = 0; i < job->hidden; i++)
-            row[i] += job->bias[i];
+        size_t at = (size_t)t * (size_t)job->hidden;
+        for (int i = 0; job->partial && i < job->hidden; i++)
+            job->resid[at + (size_t)i] += job->partial[at + (size_t)i];
+        for (int i = 0; job->bias && i < job->hidden; i++)
+            job->resid[at + (size_t)i] += job->bias[i];
     }
 }
 
-// The bias comes after the whole sum: ranks that hold parts of K add it once.
+bool cpu_comm_ok(struct device *dev, enum status status) {
+    if (status != STATUS_OK && dev->failure.code == STATUS_OK)
+        err_set(&dev->failure, STATUS_DEVICE, "rank %d of %d: %s", dev->rank, dev->world,
+                dev->comm->ops->error(dev->comm));
+    return dev->failure.code == STATUS_OK;
+}
+
+// The sum over ranks of what each has of the tree, added to the residual stream; the bias comes after the
+// whole sum, once.
 static void cpu_proj_add(struct device *dev, void *resid, const void *h, const struct weight *w,
                          const struct step *step) {
     struct activations x = cpu_activations(dev, h, step->num_tokens, NULL, w, NULL);
-    cpu_matmul_add(dev, resid, dev->model.hidden, &x, w);
-    if (w->bias[0]) {
-        struct add_bias job = {resid, w->bias[0], step->num_tokens, dev->model.hidden};
-        pool_run(dev->pool, add_bias_share, &job, (long long)job.num_tokens * job.hidden > 1 << 15);
+    struct add_rows job = {resid, NULL, w->bias[0], step->num_tokens, dev->model.hidden};
+    if (dev->world > 1) {
+        cpu_matmul_part(dev, dev->partial, dev->model.hidden, &x, w);
+        uint64_t env = float_env_enter(); // a sum of two parts is a sum of rule 3: subnormals are zero
+        cpu_comm_ok(dev, dev->comm->ops->all_reduce(dev->comm, dev->partial,
+                                                    (size_t)step->num_tokens * (size_t)dev->model.hidden));
+        float_env_leave(env);
+        job.partial = dev->partial;
+    } else {
+        cpu_matmul_add(dev, resid, dev->model.hidden, &x, w);
     }
+    if (job.partial || job.bias)
+        pool_run(dev->pool, add_share, &job, (long long)job.num_tokens * job.hidden > 1 << 15);
 }
 
 static void cpu_mlp_in(struct device *dev, void *h, const void *resid, const struct layer *layer,
                        const struct step *step) {
     struct activations x =
         cpu_activations(dev, resid, step->num_tokens, NULL, layer->gate_up, layer->ffn_norm);
-    cpu_matmul_swiglu(dev, h, dev->model.ffn, &x, layer->gate_up);
-}
-
-struct sample_rows {
-    struct device *dev;
-    const struct step *step;
-    struct result *out;
-    int first, num_rows; // of the step
-    _Atomic int next;
-};
-
-static void sample_share(void *ctx, int thread, int num_threads) {
-    (void)num_threads;
-    struct sample_rows *job = ctx;
-    struct device *dev = job->dev;
-    int vocab = dev->model.vocab, padded = sampler_row_size(vocab), i;
-    float scale = dev->model.logit_scale;
-    while ((i = atomic_fetch_add(&job->next, 1)) < job->num_rows) {
-        int r = job->first + i;
-        float *logits = dev->logits + (size_t)i * (size_t)padded;
-        for (int v = vocab; v < padded; v++)
-            logits[v] = -INFINITY;
-        for (int v = 0; scale != 1 && scale != 0 && v < vocab; v++)
-            logits[v] *= scale;
-        if (job->out->logits)
-            memcpy(job->out->logits + (size_t)r * (size_t)vocab, logits, (size_t)vocab * sizeof *logits);
-        struct sample s = {.top_ids = job->out->top_ids + (size_t)r * MAX_TOP_LOGPROBS,
-                           .top_logprobs = job->out->top_logprobs + (size_t)r * MAX_TOP_LOGPROBS};
-        sampler_row(dev->samplers[thread], dev->kernels, logits, &job->step->rows[r], job->step->edits,
-                    job->step->masks ? job->step->masks[r] : NULL, &s);
-        job->out->ids[r] = s.id;
-        job->out->logprob[r] = s.logprob;
-        job->out->failed[r] = s.failed;
-    }
-}
-
-static void cpu_head(struct device *dev, const void *resid, const struct model *model,
-                     const struct step *step) {
-    struct result *out = &dev->result[dev->num_begun & 1];
-    out->num_rows = step->num_rows;
-    for (int r = 0; r < step->num_rows; r++)
-        CHECK(step->rows[r].row >= 0 && step->rows[r].row < step->num_tokens &&
-              step->rows[r].num_logprobs <= MAX_TOP_LOGPROBS);
-    for (int r = 0; r < step->num_rows; r += dev->head_rows) {
-        int n = min_int(step->num_rows - r, dev->head_rows);
-        struct activations x = cpu_activations(dev, resid, n, step->rows + r, model->head, model->out_norm);
-        float *y[3] = {dev->logits, NULL, NULL};
-        int ldy[3] = {sampler_row_size(dev->model.vocab), 0, 0};
-        cpu_matmul(dev, y, ldy, &x, model->head);
-        struct sample_rows job = {.dev = dev, .step = step, .out = out, .first = r, .num_rows = n};
-        atomic_init(&job.next, 0);
-        pool_run(dev->pool, sample_share, &job, n > 1 && (long long)n * dev->model.vocab > 1 << 12);
-    }
+    cpu_matmul_swiglu(dev, h, layer->gate_up->part[0].rows, &x, layer->gate_up);
 }
 
 static enum status cpu_sync(struct device *dev, struct step_out *out, struct err *err) {
-    (void)err;
     CHECK(dev->num_synced < dev->num_begun);
     const struct result *r = &dev->result[++dev->num_synced & 1];
+    if (dev->failure.code != STATUS_OK)
+        return err_set(err, STATUS_DEVICE, "%s", dev->failure.msg);
     *out = (struct step_out){r->ids,    r->logprob, r->top_ids,      r->top_logprobs,
                              r->failed, r->logits,  MAX_TOP_LOGPROBS};
     return STATUS_OK;

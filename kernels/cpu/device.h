@@ -9,6 +9,8 @@
 
 #include <stdint.h>
 
+enum { NUM_SEGMENTS = 8 }; // of K, in row-parallel matrices (README rule 3), over all ranks
+
 // One matrix, in row groups of 16 (layouts in kernels/README.md).
 struct weight_part {
     enum dtype dtype;
@@ -27,8 +29,10 @@ struct weight {
     int num_groups; // over all parts
     struct weight_part part[3];
     float *bias[3]; // (rows of the part) or NULL
-    float *vector;  // WEIGHT_NORM
-    void *table;    // WEIGHT_EMBED of a model with a head of its own: rows as in the file
+    // Bounds in blocks of the part of K that each segment of a row-parallel matrix takes, this rank's own
+    int segments[NUM_SEGMENTS + 1], num_segments;
+    float *vector; // WEIGHT_NORM
+    void *table;   // WEIGHT_EMBED of a model with a head of its own: rows as in the file
     struct region region;
 };
 
@@ -64,15 +68,20 @@ struct device {
     struct weight *weights;
     struct weight *embed; // the table; of a tied model it is packed, and the head
     size_t weight_bytes;
-    unsigned dtypes; // of loaded matrices, a bit each
+    unsigned dtypes;   // of loaded matrices, a bit each
+    struct comm *comm; // NULL: one rank
+    int rank, world;
+    struct err failure; // of a collective: the device is dead
 
     struct step_limits limits;
     struct region arena; // everything below
     float *resid, *q, *h;
     float *key, *value;         // (T, K*d) of this step
     char *floats, *bf16, *q8;   // (T) rows of activations, activation_stride() apart
-    float *logits;              // (head_rows, padded V)
+    float *logits;              // (own head rows, padded V)
     int head_rows;              // rows that the head computes at a time
+    float *partial;             // (T, D) with ranks: what this one adds to the residual stream
+    struct head_ranks *head;    // with ranks: scratch of head.c
     float *rope_cos, *rope_sin; // (max_context, dim / 2)
     struct attn_scratch *attn;  // (threads)
     struct sampler **samplers;  // (threads)
@@ -107,9 +116,28 @@ void cpu_matmul(struct device *dev, float *const y[3], const int ldy[3], const s
 // y += activations times w, as 8 segments of K
 void cpu_matmul_add(struct device *dev, float *y, int ldy, const struct activations *x,
                     const struct weight *w);
+// y = activations times w, as the segments of K that this rank has: its part of the tree
+void cpu_matmul_part(struct device *dev, float *y, int ldy, const struct activations *x,
+                     const struct weight *w);
 // y = silu(activations times gate) * (activations times up)
 void cpu_matmul_swiglu(struct device *dev, float *y, int ldy, const struct activations *x,
                        const struct weight *w);
+
+// cpu.c
+struct carver { // hands out pieces of the arena; with base NULL it only counts
+    char *base;
+    size_t used;
+};
+void *cpu_carve(struct carver *c, size_t n, size_t size);
+// Notes that a collective has failed: the device is dead, and later phases compute on whatever is there.
+// false: it has, now or before.
+bool cpu_comm_ok(struct device *dev, enum status status);
+
+// head.c
+enum status cpu_head_open(struct device *dev); // after head_rows is known. STATUS_NOMEM
+void cpu_head_close(struct device *dev);
+void cpu_head_carve(struct device *dev, struct carver *c);
+void cpu_head(struct device *dev, const void *resid, const struct model *model, const struct step *step);
 
 // attention.c
 size_t cpu_kv_bytes(const struct device *dev, int num_blocks);

@@ -7,7 +7,6 @@
 #include <string.h>
 
 enum {
-    NUM_SEGMENTS = 8,           // of K, in row-parallel matrices (README rule 3)
     ACTIVATION_PANEL = 1 << 18, // bytes of activations, and
     WEIGHT_PANEL = 3 << 17,     // of weights, that stay in the L2 cache together
     SMALL = 1 << 16,            // multiply-adds that are done sooner than another thread wakes
@@ -76,7 +75,7 @@ struct activations cpu_activations(struct device *dev, const float *x, int num_r
 
 // ---- products
 
-enum finish { FINISH_COPY, FINISH_ADD, FINISH_SWIGLU };
+enum finish { FINISH_COPY, FINISH_ADD, FINISH_PART, FINISH_SWIGLU };
 
 struct matmul {
     const struct cpu_kernels *kernels;
@@ -122,22 +121,31 @@ static void whole_tile(const struct matmul *job, const struct place *at, int par
     o.gemm(o.w, o.x, o.ldx, 0, job->w->part[part].num_blocks, tile, at->n, o.ahead);
 }
 
-// The same as a binary tree over 8 segments of K, so that a matrix cut by columns over ranks sums alike.
+// The same as a binary tree over 8 segments of K, so that a matrix cut by columns over ranks sums alike: a
+// rank has 8, 4, 2 or 1 of them, which are a whole part of the tree.
 static void segment_tile(const struct matmul *job, const struct place *at, float *tile) {
     float seg[NUM_SEGMENTS][TILE];
     struct operands o = operands(job, at, at->part);
-    int64_t blocks = job->w->part[at->part].num_blocks;
-    for (int i = 0; i < NUM_SEGMENTS; i++)
-        o.gemm(o.w, o.x, o.ldx, (int)(blocks * i / NUM_SEGMENTS), (int)(blocks * (i + 1) / NUM_SEGMENTS),
-               seg[i], at->n, o.ahead);
-    for (int i = 0; i < TILE_GROUPS * at->n * LANES; i++)
-        tile[i] = ((seg[0][i] + seg[1][i]) + (seg[2][i] + seg[3][i])) +
-                  ((seg[4][i] + seg[5][i]) + (seg[6][i] + seg[7][i]));
+    const int *bound = job->w->segments;
+    for (int i = 0; i < job->w->num_segments; i++)
+        o.gemm(o.w, o.x, o.ldx, bound[i], bound[i + 1], seg[i], at->n, o.ahead);
+    size_t n = (size_t)(TILE_GROUPS * at->n * LANES);
+    if (job->w->num_segments == NUM_SEGMENTS) { // all in one pass
+        for (size_t i = 0; i < n; i++)
+            tile[i] = ((seg[0][i] + seg[1][i]) + (seg[2][i] + seg[3][i])) +
+                      ((seg[4][i] + seg[5][i]) + (seg[6][i] + seg[7][i]));
+        return;
+    }
+    for (int left = job->w->num_segments; left > 1; left /= 2)
+        for (int s = 0; s < left / 2; s++)
+            for (size_t i = 0; i < n; i++)
+                seg[s][i] = seg[2 * s][i] + seg[2 * s + 1][i];
+    memcpy(tile, seg[0], n * sizeof *tile);
 }
 
 static void do_tile(const struct matmul *job, const struct place *at) {
     float tile[TILE], up[TILE];
-    if (job->finish == FINISH_ADD)
+    if (job->finish == FINISH_ADD || job->finish == FINISH_PART)
         segment_tile(job, at, tile);
     else
         whole_tile(job, at, at->part, tile);
@@ -221,6 +229,12 @@ void cpu_matmul(struct device *dev, float *const y[3], const int ldy[3], const s
 void cpu_matmul_add(struct device *dev, float *y, int ldy, const struct activations *x,
                     const struct weight *w) {
     struct matmul job = {dev->kernels, x, w, FINISH_ADD, {y}, {ldy}};
+    matmul_run(dev, &job);
+}
+
+void cpu_matmul_part(struct device *dev, float *y, int ldy, const struct activations *x,
+                     const struct weight *w) {
+    struct matmul job = {dev->kernels, x, w, FINISH_PART, {y}, {ldy}};
     matmul_run(dev, &job);
 }
 

@@ -2,6 +2,7 @@
 
 #include "float_env.h"
 #include "log.h"
+#include "processors.h"
 
 #include <pthread.h>
 #include <sched.h>
@@ -131,18 +132,8 @@ void pool_run(struct pool *p, pool_fn *fn, void *ctx, bool parallel) {
 
 int pool_size(const struct pool *p) { return p->num_threads; }
 
-static int num_processors(void) {
-#if defined(__linux__)
-    cpu_set_t set;
-    if (sched_getaffinity(0, sizeof set, &set) == 0 && CPU_COUNT(&set) > 0)
-        return CPU_COUNT(&set);
-#endif
-    long n = sysconf(_SC_NPROCESSORS_ONLN);
-    return n > 0 ? (int)n : 1;
-}
-
 struct pool *pool_open(int num_threads) {
-    int n = num_threads > 0 ? num_threads : num_processors();
+    int n = num_threads > 0 ? num_threads : processors_here();
     n = n > MAX_THREADS ? MAX_THREADS : n;
     struct pool *p = aligned_alloc(64, sizeof *p);
     if (!p)

@@ -42,7 +42,7 @@ struct sampler *sampler_open(int vocab) {
     s->num_groups = (vocab + LANES - 1) / LANES;
     size_t groups = (size_t)s->num_groups, all = groups * LANES;
     s->edited = malloc(all * sizeof *s->edited);
-    s->weight = malloc(all * sizeof *s->weight);
+    s->weight = calloc(all, sizeof *s->weight); // gather() may copy them unused
     s->max = malloc(groups * sizeof *s->max);
     s->sum = malloc(groups * sizeof *s->sum);
     s->mass = malloc(groups * sizeof *s->mass);
@@ -253,15 +253,20 @@ static void best(struct sampler *s, const float *logits, float max, float total,
         out->top_logprobs[i] = logits[out->top_ids[i]] - max - total;
 }
 
-static void edit(struct sampler *s, const float *logits, const struct head_row *row,
+// s->edited = the row after edits and mask. The sampler's tokens are [begin, begin + vocab) of those that
+// edits and mask speak of; edits of others are not its business.
+static void edit(struct sampler *s, const float *logits, int begin, const struct head_row *row,
                  const struct logit_edit *edits, const uint32_t *mask) {
     memcpy(s->edited, logits, (size_t)s->num_groups * LANES * sizeof *logits);
     for (int i = row->edit_start; i < row->edit_end; i++) {
         const struct logit_edit *e = &edits[i];
-        CHECK(e->token >= 0 && e->token < s->vocab);
-        float l = s->edited[e->token];
-        s->edited[e->token] = (l > 0 ? l / e->div : l * e->div) + e->add;
+        int at = e->token - begin;
+        if (at < 0 || at >= s->vocab)
+            continue;
+        float l = s->edited[at];
+        s->edited[at] = (l > 0 ? l / e->div : l * e->div) + e->add;
     }
+    mask = mask ? mask + begin / 32 : NULL;
     for (int i = 0; mask && i < s->vocab; i++)
         if (mask[i / 32] == 0xffffffffu)
             i |= 31;
@@ -290,7 +295,9 @@ void sampler_row(struct sampler *s, const struct cpu_kernels *kernels, const flo
     } else {
         const float *l = logits;
         if (mask || row->edit_end > row->edit_start) {
-            edit(s, logits, row, edits, mask);
+            for (int i = row->edit_start; i < row->edit_end; i++)
+                CHECK(edits[i].token >= 0 && edits[i].token < s->vocab);
+            edit(s, logits, 0, row, edits, mask);
             l = s->edited;
             out->failed = !maxima(s, kernels, l, &edited_max);
         }
@@ -300,4 +307,34 @@ void sampler_row(struct sampler *s, const struct cpu_kernels *kernels, const flo
     }
     if (row->num_logprobs >= 0)
         out->logprob = logits[out->id] - max - total;
+}
+
+int sampler_few(const struct head_row *row) {
+    if (row->target >= 0 || row->num_logprobs >= 0)
+        return 0;
+    if (!(row->temperature >= MIN_TEMPERATURE))
+        return 1;
+    return row->top_k > 0 && row->top_k <= SAMPLER_FEW ? row->top_k : 0;
+}
+
+int sampler_best_few(struct sampler *s, const struct cpu_kernels *kernels, const float *logits, int begin,
+                     const struct head_row *row, const struct logit_edit *edits, const uint32_t *mask, int k,
+                     float *best, int32_t *ids) {
+    int n = 0;
+    if (!kernels->group_max(s->max, logits, s->num_groups))
+        return -1;
+    if (mask || row->edit_end > row->edit_start) {
+        edit(s, logits, begin, row, edits, mask);
+        logits = s->edited;
+        if (!kernels->group_max(s->max, logits, s->num_groups))
+            return -1;
+    }
+    gather(s, logits, s->max, k);
+    keep_best(s, k);
+    for (int i = 0; i < s->num; i++)
+        if (logits[s->id[i]] > -INFINITY) {
+            best[n] = logits[s->id[i]];
+            ids[n++] = begin + s->id[i];
+        }
+    return n;
 }

@@ -22,6 +22,12 @@ struct sample {
 // Logits that a row holds: vocab rounded up to 16; those past vocab are -infinity.
 static inline int sampler_row_size(int vocab) { return (vocab + LANES - 1) / LANES * LANES; }
 
+enum { SAMPLER_FEW = 64 };
+
+// How many of the best tokens of a row, after edits and mask, decide what is drawn: at most SAMPLER_FEW. 0:
+// all may matter, or log-probabilities are wanted, or nothing is drawn.
+int sampler_few(const struct head_row *row);
+
 struct sampler *sampler_open(int vocab); // NULL: out of memory
 void sampler_close(struct sampler *s);   // NULL is allowed
 
@@ -30,6 +36,14 @@ void sampler_close(struct sampler *s);   // NULL is allowed
 void sampler_row(struct sampler *s, const struct cpu_kernels *kernels, const float *logits,
                  const struct head_row *row, const struct logit_edit *edits, const uint32_t *mask,
                  struct sample *out);
+
+// The best k tokens of a part of the vocabulary after edits and mask, for a row that a few decide. s is for
+// as many tokens as the part has: [begin, begin + n), begin a multiple of 32; logits (sampler_row_size(n))
+// are theirs; row, edits and mask speak of all tokens. best and ids (k): by ascending id. Returns how many
+// there are (those that cannot be drawn are left out), or -1 where a logit is NaN or +infinity (rule 13).
+int sampler_best_few(struct sampler *s, const struct cpu_kernels *kernels, const float *logits, int begin,
+                     const struct head_row *row, const struct logit_edit *edits, const uint32_t *mask, int k,
+                     float *best, int32_t *ids);
 
 #ifdef __cplusplus
 }

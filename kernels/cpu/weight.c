@@ -38,11 +38,42 @@ static struct weight_part part_shape(enum dtype dtype, int rows, int cols) {
     return p;
 }
 
+// The bounds of rule 3, of the segments that lie in this rank's columns.
+static void cut_segments(struct weight *w, const struct device *dev, const struct weight_desc *desc) {
+    const struct weight_part *p = &w->part[0];
+    int64_t total = desc->total ? (desc->total + p->block - 1) / p->block : p->num_blocks;
+    int64_t start = desc->start / p->block;
+    w->num_segments = NUM_SEGMENTS / dev->world;
+    for (int i = 0; i <= w->num_segments; i++)
+        w->segments[i] = (int)(total * (dev->rank * w->num_segments + i) / NUM_SEGMENTS - start);
+}
+
+// The head of a tied model, of packed rows that are there already: all of them, or the rank's.
+static struct weight *tied_head(struct device *dev, const struct weight_desc *desc, struct err *err) {
+    if (desc->total == 0)
+        return dev->embed;
+    struct weight *w = calloc(1, sizeof *w);
+    if (!w) {
+        err_set(err, STATUS_NOMEM, "no memory for a weight");
+        return NULL;
+    }
+    struct weight_part *p = &w->part[0];
+    w->role = WEIGHT_HEAD;
+    w->num_parts = 1;
+    *p = dev->embed->part[0];
+    p->data += (size_t)(desc->start / LANES) * p->strip_bytes;
+    p->rows = (int)desc->part[0].shape[0];
+    w->num_groups = p->num_groups = (p->rows + LANES - 1) / LANES;
+    w->next = dev->weights;
+    dev->weights = w;
+    return w;
+}
+
 struct weight *cpu_weight_load(struct device *dev, const struct weight_desc *desc, struct err *err) {
     if (!weight_check(&dev->model, desc, err))
         return NULL;
     if (desc->role == WEIGHT_HEAD && dev->model.tied && dev->embed)
-        return dev->embed; // the same numbers, packed already
+        return tied_head(dev, desc, err);
     struct weight *w = calloc(1, sizeof *w);
     if (!w) {
         err_set(err, STATUS_NOMEM, "no memory for a weight");
@@ -66,6 +97,8 @@ struct weight *cpu_weight_load(struct device *dev, const struct weight_desc *des
         if (desc->bias[i].data)
             bytes += align64((size_t)p->num_groups * LANES * sizeof(float));
     }
+    if (desc->role == WEIGHT_ATTN_OUT || desc->role == WEIGHT_DOWN)
+        cut_segments(w, dev, desc);
     w->region = region_alloc(bytes);
     if (!w->region.data) {
         free(w);

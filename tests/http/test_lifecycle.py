@@ -61,7 +61,7 @@ def fails(code, *arguments, says=(), lines=None, **options):
         (["--drain-timeout", "nan"], ["--drain-timeout"]),
         (["--config", "/nonexistent/quire.yaml"], ["/nonexistent/quire.yaml"]),
         (["--host", "not an address"], ["not an address"]),
-        (["--tensor-parallel-size", "2"], ["--tensor-parallel-size"]),
+        (["--tensor-parallel-size", "3"], ["--tensor-parallel-size 3", "possible: 1, 2, 4, 8"]),
         (["second-model.gguf"], []),
     ],
     ids=lambda v: " ".join(v) if isinstance(v, list) else None,

@@ -28,11 +28,12 @@ struct driver {
     struct token_event events[256];
     float *first_logits; // (V) of the first drawing row, when logits are kept
     uint64_t next_id;
+    bool no_logprobs; // of requests from here on; their got.logprob and got.top mean nothing then
 };
 
 struct driver_config {
     const char *path, *device, *variant, *kv_dtype;
-    int threads, block_size, num_blocks, max_running, max_step_tokens, max_chunk, max_model_len;
+    int threads, ranks, block_size, num_blocks, max_running, max_step_tokens, max_chunk, max_model_len;
     bool no_cache, keep_logits;
 };
 
@@ -44,6 +45,7 @@ static inline void driver_open(struct driver *d, const struct driver_config *c) 
         .variant = c->variant,
         .kv_dtype = c->kv_dtype,
         .num_threads = c->threads ? c->threads : 1,
+        .tensor_parallel_size = c->ranks,
         .block_size = c->block_size ? c->block_size : 16,
         .num_kv_blocks = c->num_blocks,
         .kv_cache_bytes = c->num_blocks ? 0 : 64 << 20,
@@ -84,7 +86,7 @@ static inline struct request *driver_submit(struct driver *d, struct request_par
         p.sampling.top_p = 1;
     if (p.sampling.repetition_penalty == 0)
         p.sampling.repetition_penalty = 1;
-    p.sampling.logprobs = DRIVER_TOP;
+    p.sampling.logprobs = d->no_logprobs ? -1 : DRIVER_TOP;
     p.id = d->next_id++;
     struct request *r = request_new(&p, engine_info(d->engine)->block_size);
     assert_non_null(r);

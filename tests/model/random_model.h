@@ -37,10 +37,11 @@ static inline void random_model_tensor(struct gguf_writer *w, const char *name, 
     free((void *)(uintptr_t)x.data);
 }
 
-// The file's path in `path` (of mkstemp's form), for the caller to unlink.
-static inline void random_model_write(const struct random_model *m, char *path) {
-    enum { D = 512, H = 8, K = 2, HD = 64, F = 1024 };
-    static const struct {
+// With H heads, K kv heads and F rows of gate. The file's path in `path` (of mkstemp's form), for the caller
+// to unlink.
+static inline void random_model_write_sized(const struct random_model *m, int H, int K, int F, char *path) {
+    enum { D = 512, HD = 64 };
+    const struct {
         const char *name;
         int rows, cols; // rows 0: a norm
     } parts[] = {
@@ -63,9 +64,11 @@ static inline void random_model_write(const struct random_model *m, char *path) 
     gw_u32(&w, "llama.block_count", RANDOM_LAYERS);
     gw_u32(&w, "llama.context_length", 512);
     gw_u32(&w, "llama.embedding_length", D);
-    gw_u32(&w, "llama.feed_forward_length", F);
-    gw_u32(&w, "llama.attention.head_count", H);
-    gw_u32(&w, "llama.attention.head_count_kv", K);
+    gw_u32(&w, "llama.feed_forward_length", (uint32_t)F);
+    gw_u32(&w, "llama.attention.head_count", (uint32_t)H);
+    gw_u32(&w, "llama.attention.head_count_kv", (uint32_t)K);
+    gw_u32(&w, "llama.attention.key_length", HD);
+    gw_u32(&w, "llama.attention.value_length", HD);
     gw_f32(&w, "llama.attention.layer_norm_rms_epsilon", 1e-5f);
     gw_u32(&w, "llama.rope.dimension_count", HD);
     gw_str(&w, "tokenizer.ggml.model", "llama");
@@ -92,4 +95,8 @@ static inline void random_model_write(const struct random_model *m, char *path) 
     if (fd < 0 || write(fd, file, size) != (ssize_t)size || close(fd) != 0)
         fail_msg("%s cannot be written", path);
     free(file);
+}
+
+static inline void random_model_write(const struct random_model *m, char *path) {
+    random_model_write_sized(m, 8, 2, 1024, path);
 }

@@ -106,7 +106,7 @@ static void bad_flags(void **state) {
         {"m --drain-timeout inf", "number from"},
         {"m --drain-timeout -1", "number from"},
         {"m --require-key=maybe", "true or false"},
-        {"m --tensor-parallel-size 2", "only 1"},
+        {"m --tensor-parallel-size 9", "from 1 to 8"},
         {"m --pipeline-parallel-size 2", "only 1"},
         {"m --gpu-memory-utilization 1.5", "number from"},
         {"m --dtype int8", "auto|float32|float16|bfloat16"},
@@ -125,7 +125,7 @@ static void bad_flags(void **state) {
         drop(&p);
     }
     struct parsed p;
-    parse(&p, CMD_SERVE, "m --tensor-parallel-size 1 --dtype auto");
+    parse(&p, CMD_SERVE, "m --tensor-parallel-size 2 --dtype auto");
     assert_int_equal(p.status, STATUS_OK);
     drop(&p);
 }

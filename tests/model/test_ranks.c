@@ -1,0 +1,414 @@
+// The same bits from 1, 2, 4 and 8 ranks: tokens, log-probabilities and logits, by memcmp, for models of
+// every weight type and architecture, however the work is cut. And what ranks refuse, hold and do when one
+// fails.
+#include "driver.h"
+#include "random_model.h"
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+enum { SLOW = 1 }; // less of it: these builds take twenty times as long
+#else
+enum { SLOW = 0 };
+#endif
+
+enum { PROMPT = 40, OUTPUT = 12, MATES = 5, MAX_VOCAB = 65536 };
+
+// What one rank gives: the requests of run(), those of run_drawn(), and the logits of one row.
+enum { NUM_RUN = 3 + MATES, NUM_DRAWN = 14 };
+struct results {
+    struct got run[NUM_RUN], drawn[NUM_DRAWN];
+    float logits[MAX_VOCAB];
+};
+
+static struct results *one, *many;
+static const char *path, *name;
+static token_id prompt[PROMPT];
+
+static const struct sampling_params sampled = {
+    .temperature = 0.9f, .top_k = 40, .top_p = 0.95f, .seed = 7, .repetition_penalty = 1.1f};
+
+static void open_driver(struct driver *d, struct driver_config c) {
+    c.path = path;
+    driver_open(d, &c);
+}
+
+// Request 1 is greedy, 2 sampled, 3 asks for the log-probabilities of its prompt; then neighbours.
+static void run(struct got *got, struct driver_config c, struct driver *keep) {
+    struct driver d;
+    open_driver(&d, c);
+    memset(got, 0, sizeof(struct got) * NUM_RUN);
+    driver_add(&d, prompt, PROMPT, OUTPUT, (struct sampling_params){0});
+    driver_add(&d, prompt, PROMPT, OUTPUT, sampled);
+    driver_add(&d, prompt, PROMPT, 2, (struct sampling_params){.prompt_logprobs = true});
+    for (int m = 0; m < MATES; m++) {
+        driver_add(&d, prompt + m, 5 + 6 * m, 4 + m, m % 2 ? sampled : (struct sampling_params){0});
+        if (m % 2 == 0)
+            driver_step(&d, got);
+    }
+    driver_run(&d, got);
+    if (keep)
+        *keep = d;
+    else
+        driver_close(&d);
+}
+
+// A grammar that forbids two tokens of three, other ones at each position.
+static bool accept_any(void *state, token_id token) {
+    (void)token;
+    ++*(int *)state;
+    return true;
+}
+
+static void mask_two_of_three(void *state, uint32_t *bits, int vocab) {
+    memset(bits, 0, ((size_t)vocab + 31) / 32 * sizeof *bits);
+    for (int v = 0; v < vocab; v++)
+        if ((v + *(int *)state) % 3 == 0)
+            bits[v / 32] |= 1u << v % 32;
+}
+
+static struct token_filter *new_filter(void) {
+    struct token_filter *f = malloc(sizeof *f);
+    *f = (struct token_filter){calloc(1, sizeof(int)), accept_any, mask_two_of_three, free};
+    return f;
+}
+
+// Without log-probabilities, where ranks exchange a few candidates in place of logits, or may not.
+static void run_drawn(struct got *got, struct driver_config c) {
+    static const struct sampling_params params[NUM_DRAWN] = {
+        {.seed = 0},
+        {.repetition_penalty = 1.3f, .presence_penalty = 0.5f},
+        {.temperature = 1, .top_k = 1, .seed = 1},
+        {.temperature = 1.5f, .top_k = 5, .seed = 2},
+        {.temperature = 1.5f, .top_k = 40, .top_p = 0.8f, .seed = 3},
+        {.temperature = 2, .top_k = 64, .min_p = 0.02f, .seed = 4},
+        {.temperature = 2, .top_k = 65, .seed = 5},
+        {.temperature = 1.2f, .seed = 6},
+        {.temperature = 1.2f, .top_p = 0.7f, .seed = 7},
+        {.temperature = 1.2f, .min_p = 0.1f, .seed = 8},
+        {.temperature = 1, .top_k = 100000, .seed = 9},
+        {.temperature = 1.8f, .top_k = 20, .frequency_penalty = 0.7f, .repetition_penalty = 1.2f, .seed = 10},
+        {.seed = 0},
+        {.temperature = 1.8f, .top_k = 10, .seed = 11},
+    };
+    struct logit_bias bias[] = {{5, 20}, {300, 20}, {301, 20.0f}, {6, -INFINITY}, {511, 19.5f}};
+    struct driver d;
+    open_driver(&d, c);
+    d.no_logprobs = true;
+    for (int i = 0; i < 5; i++)
+        bias[i].token %= engine_info(d.engine)->model.vocab;
+    memset(got, 0, sizeof(struct got) * NUM_DRAWN);
+    for (int i = 0; i < NUM_DRAWN; i++)
+        driver_submit(&d, (struct request_params){.prompt = prompt + i % 3,
+                                                  .num_prompt = 20,
+                                                  .max_output = OUTPUT,
+                                                  .sampling = params[i],
+                                                  .bias = bias,
+                                                  .num_bias = i % 4 == 3 ? 5 : 0,
+                                                  .filter = i >= 12 ? new_filter() : NULL});
+    driver_run(&d, got);
+    driver_close(&d);
+}
+
+static void get_logits(float *logits, struct driver_config c) {
+    struct driver d;
+    struct got *got = calloc(1, sizeof *got);
+    c.keep_logits = true;
+    open_driver(&d, c);
+    int vocab = engine_info(d.engine)->model.vocab;
+    assert_true(vocab <= MAX_VOCAB);
+    driver_add(&d, prompt, 17, 1, (struct sampling_params){0});
+    driver_run(&d, got);
+    memcpy(logits, d.first_logits, (size_t)vocab * sizeof *logits);
+    driver_close(&d);
+    free(got);
+}
+
+static void check_run(const struct got *got, int ranks, const char *how) {
+    char what[200];
+    for (int i = 0; i < NUM_RUN; i++) {
+        snprintf(what, sizeof what, "%s, %d ranks, %s, request %d", name, ranks, how, i + 1);
+        assert_same(&one->run[i], &got[i], what);
+        if (one->run[i].num_scores != got[i].num_scores ||
+            memcmp(one->run[i].scores, got[i].scores, (size_t)got[i].num_scores * sizeof(float)) != 0)
+            fail_msg("%s: other log-probabilities of the prompt", what);
+    }
+}
+
+static void check_preempted_and_hit(int ranks) {
+    struct driver d;
+    run(many->run,
+        (struct driver_config){.ranks = ranks, .num_blocks = 9, .max_model_len = 80, .no_cache = true}, &d);
+    assert_true(d.sched.stats.preemptions > 0);
+    driver_close(&d);
+    check_run(many->run, ranks, "preempted");
+    run(many->run, (struct driver_config){.ranks = ranks}, &d);
+    check_run(many->run, ranks, "first");
+    uint64_t id = d.next_id;
+    struct got *again = calloc(id + 1, sizeof *again);
+    driver_add(&d, prompt, PROMPT, OUTPUT, sampled);
+    driver_run(&d, again);
+    assert_int_equal(again[id - 1].num_cached, 32);
+    assert_same(&one->run[1], &again[id - 1], "prefix hit");
+    free(again);
+    driver_close(&d);
+}
+
+static void baseline(const char *file, const char *what) {
+    struct driver d;
+    path = file;
+    name = what;
+    open_driver(&d, (struct driver_config){0});
+    int vocab = engine_info(d.engine)->model.vocab;
+    driver_close(&d);
+    prompt[0] = 1;
+    for (int i = 1; i < PROMPT; i++)
+        prompt[i] = vocab > 512 ? 259 + (i * 37) % 250 : 3 + (i * 37) % (vocab - 3);
+    run(one->run, (struct driver_config){0}, NULL);
+    run_drawn(one->drawn, (struct driver_config){0});
+    get_logits(one->logits, (struct driver_config){0});
+    assert_int_equal(one->run[0].num, OUTPUT);
+    assert_int_equal(one->run[2].num_scores, PROMPT - 1);
+    int differ = 0; // the draws are not all the same
+    for (int i = 1; i < NUM_DRAWN; i++)
+        differ += memcmp(one->drawn[0].tokens, one->drawn[i].tokens, sizeof(token_id) * OUTPUT) != 0;
+    assert_true(differ > NUM_DRAWN / 2);
+}
+
+// The model of baseline() on so many ranks. i: which threads, blocks and chunks go together.
+static void check(int ranks, int i) {
+    static const int threads[] = {1, 3, 8, 2}, blocks[] = {16, 4, 1, 5}, chunks[] = {3, 0, 16, 1};
+    struct driver_config c = {.ranks = ranks,
+                              .threads = threads[i % 4],
+                              .block_size = blocks[i % 4],
+                              .max_chunk = chunks[i % 4],
+                              .max_running = i % 3 == 0 ? 2 : 0};
+    run(many->run, c, NULL);
+    check_run(many->run, ranks, "cut");
+    run_drawn(many->drawn, (struct driver_config){.ranks = ranks, .threads = threads[(i + 1) % 4]});
+    for (int r = 0; r < NUM_DRAWN; r++)
+        if (many->drawn[r].num != OUTPUT || one->drawn[r].num != OUTPUT ||
+            memcmp(one->drawn[r].tokens, many->drawn[r].tokens, sizeof(token_id) * OUTPUT) != 0)
+            fail_msg("%s, %d ranks: other tokens of draw %d", name, ranks, r);
+    get_logits(many->logits, (struct driver_config){.ranks = ranks});
+    if (memcmp(one->logits, many->logits, sizeof one->logits) != 0)
+        fail_msg("%s, %d ranks: other bits of logits", name, ranks);
+    if (!SLOW || i % 3 == 0)
+        check_preempted_and_hit(ranks);
+}
+
+static void test_embedded(void **state) {
+    (void)state;
+    baseline(QUIRE_SOURCE_DIR "/models/quire-tiny.gguf", "quire-tiny"); // 4 heads, 2 kv heads
+    check(2, 0);
+    check(4, 1); // each kv head on two ranks
+}
+
+static void test_stories(void **state) {
+    (void)state;
+    const char *file = test_data("models/stories260K/stories260K.gguf");
+    if (!file)
+        skip();
+    baseline(file, "stories260K"); // 8 heads, 4 kv heads, 172 feed-forward rows: unequal shards
+    for (int ranks = 2, i = 0; ranks <= 8; ranks *= 2, i++)
+        check(ranks, i + 1);
+}
+
+// Every type of weights, and mixtures. Sixteen heads, so that blocks of 256 divide among four ranks; odd
+// sizes.
+static void test_weight_types(void **state) {
+    (void)state;
+    static const struct {
+        struct random_model m;
+        int kv_heads, ffn;
+    } models[] = {
+        {{"F32", {DTYPE_F32}, 1, true}, 2, 999},
+        {{"F16", {DTYPE_F16}, 1, false}, 4, 1001},
+        {{"BF16", {DTYPE_BF16}, 1, true}, 2, 1002},
+        {{"Q8_0", {DTYPE_Q8_0}, 1, false}, 1, 992},
+        {{"Q4_0", {DTYPE_Q4_0}, 1, true}, 8, 1056},
+        {{"Q4_K", {DTYPE_Q4_K}, 1, false}, 2, 1280},
+        {{"Q5_K", {DTYPE_Q5_K}, 1, true}, 16, 1024},
+        {{"Q6_K", {DTYPE_Q6_K}, 1, false}, 2, 1792},
+        {{"Q4_K and Q6_K", {DTYPE_Q4_K, DTYPE_Q6_K}, 2, false}, 2, 1280},
+        {{"all",
+          {DTYPE_Q6_K, DTYPE_Q4_0, DTYPE_F16, DTYPE_Q5_K, DTYPE_Q8_0, DTYPE_BF16, DTYPE_F32, DTYPE_Q4_K},
+          8,
+          true},
+         4,
+         1280},
+    };
+    for (int i = 0; i < (int)(sizeof models / sizeof models[0]); i++) {
+        char file[] = "/tmp/quire-model-XXXXXX";
+        random_model_write_sized(&models[i].m, 16, models[i].kv_heads, models[i].ffn, file);
+        baseline(file, models[i].m.name);
+        check(2, i);
+        if (!SLOW || i % 3 == 1)
+            check(4, i + 1);
+        unlink(file);
+    }
+}
+
+// Biases of q, k, v and the output; norms of q and k; windows; tied heads.
+static void test_architectures(void **state) {
+    (void)state;
+    static const char *const files[] = {"llama-bias",  "qwen2-tied",     "qwen2-q8_0",
+                                        "qwen3",       "qwen3-bf16",     "mistral-window",
+                                        "llama-scale", "llama3-factors", "llama-gqa-tied"};
+    static char file[4096];
+    int checked = 0;
+    for (int i = 0; i < (int)(sizeof files / sizeof files[0]); i++) {
+        snprintf(file, sizeof file, "%s/%s.gguf", QUIRE_GOLDEN_MODELS, files[i]);
+        if (access(file, R_OK) != 0)
+            skip(); // they need Python to be made
+        baseline(file, files[i]);
+        check(2, i);
+        checked++;
+    }
+    assert_true(checked > 0);
+}
+
+// A bias of +infinity on a token of the last rank: the row fails on every rank, where it is drawn from few
+// candidates and where it is not.
+static void test_failed_rows(void **state) {
+    (void)state;
+    const struct logit_bias bias = {.token = 500, .add = INFINITY};
+    char file[] = "/tmp/quire-model-XXXXXX";
+    random_model_write(&(struct random_model){"F32", {DTYPE_F32}, 1, true}, file);
+    path = file;
+    for (int ranks = 1; ranks <= 4; ranks *= 2)
+        for (int i = 0; i < 4; i++) {
+            struct driver d;
+            struct got *got = calloc(2, sizeof *got);
+            open_driver(&d, (struct driver_config){.ranks = ranks});
+            d.no_logprobs = i % 2 == 0;
+            driver_submit(&d, (struct request_params){.prompt = prompt,
+                                                      .num_prompt = 7,
+                                                      .max_output = OUTPUT,
+                                                      .sampling = {.temperature = (float)(i / 2)},
+                                                      .bias = &bias,
+                                                      .num_bias = 1});
+            driver_add(&d, prompt, 7, OUTPUT, (struct sampling_params){0});
+            driver_run(&d, got);
+            assert_int_equal(got[0].finish, FINISH_ERROR);
+            assert_int_equal(got[1].finish, FINISH_LENGTH);
+            driver_close(&d);
+            free(got);
+        }
+    unlink(file);
+}
+
+static struct engine_config config_of(const char *file, int ranks) {
+    return (struct engine_config){.path = file,
+                                  .device = "cpu",
+                                  .tensor_parallel_size = ranks,
+                                  .num_threads = 1,
+                                  .block_size = 16,
+                                  .num_kv_blocks = 8,
+                                  .max_num_seqs = 2,
+                                  .max_num_batched_tokens = 16};
+}
+
+static void expect_refused(struct engine_config c, const char *words) {
+    struct err err = {0};
+    struct engine *e = engine_open(&c, &err);
+    assert_null(e);
+    assert_int_equal(err.code, STATUS_INVALID);
+    if (!strstr(err.msg, words))
+        fail_msg("'%s' lacks '%s'", err.msg, words);
+}
+
+static void test_refused(void **state) {
+    (void)state;
+    const char *tiny = QUIRE_SOURCE_DIR "/models/quire-tiny.gguf";
+    char file[] = "/tmp/quire-model-XXXXXX";
+    expect_refused(config_of(tiny, 3), "the ranks must divide; possible: 1, 2, 4");
+    expect_refused(config_of(tiny, 8), "(4 heads, 2 kv heads): its attention heads do not divide among them; "
+                                       "possible: 1, 2, 4");
+    expect_refused(config_of(tiny, 16), "the ranks must divide");
+    struct engine_config c = config_of(tiny, 2);
+    c.device = "ref";
+    expect_refused(c, "one rank, not 2");
+    random_model_write(&(struct random_model){"Q4_K", {DTYPE_Q4_K}, 1, true}, file);
+    expect_refused(config_of(file, 4), "cut inside a block of its weights; possible: 1, 2");
+    c = config_of(file, 4);
+    c.dtype = "float32"; // quantised matrices are left alone
+    expect_refused(c, "possible: 1, 2");
+    unlink(file);
+    snprintf(file, sizeof file, "/tmp/quire-model-XXXXXX");
+    random_model_write_sized(&(struct random_model){"F32", {DTYPE_F32}, 1, true}, 24, 3, 512, file);
+    expect_refused(config_of(file, 2),
+                   "kv heads neither divide among them nor can be copied evenly; possible: 1");
+    unlink(file);
+    snprintf(file, sizeof file, "/tmp/quire-model-XXXXXX");
+    random_model_write_sized(&(struct random_model){"Q6_K", {DTYPE_Q6_K}, 1, true}, 16, 4, 512, file);
+    expect_refused(config_of(file, 4), "fewer blocks than there would be ranks; possible: 1, 2");
+    unlink(file);
+}
+
+// Each rank holds its part: together little more than one rank holds alone, but for the table of embeddings.
+static void test_memory(void **state) {
+    (void)state;
+    char file[] = "/tmp/quire-model-XXXXXX";
+    struct err err = {0};
+    uint64_t bytes[3];
+    random_model_write_sized(&(struct random_model){"Q8_0", {DTYPE_Q8_0}, 1, false}, 16, 4, 2048, file);
+    for (int i = 0; i < 3; i++) {
+        struct engine_config c = config_of(file, 1 << i);
+        struct engine *e = engine_open(&c, &err);
+        if (!e)
+            fail_msg("%s", err.msg);
+        bytes[i] = engine_info(e)->weight_bytes;
+        engine_close(e);
+    }
+    uint64_t table = RANDOM_VOCAB * 512 / 32 * 34;
+    for (int i = 1; i < 3; i++) {
+        uint64_t copies = ((1u << i) - 1) * table;
+        assert_true(bytes[i] >= bytes[0] + copies && bytes[i] < bytes[0] + copies + bytes[0] / 50);
+    }
+    unlink(file);
+}
+
+// A rank that fails in the middle: the others return at once, the engine says which and why, and stays dead.
+static void test_failed_rank(void **state) {
+    (void)state;
+    for (int rank = 0; rank < 4; rank += 3) {
+        char text[16];
+        struct driver d;
+        struct err err = {0};
+        snprintf(text, sizeof text, "%d", rank);
+        setenv("QUIRE_FAULT_RANK", text, 1);
+        setenv("QUIRE_FAULT_STEP", "3", 1);
+        path = QUIRE_SOURCE_DIR "/models/quire-tiny.gguf";
+        open_driver(&d, (struct driver_config){.ranks = 4});
+        unsetenv("QUIRE_FAULT_RANK");
+        unsetenv("QUIRE_FAULT_STEP");
+        struct request *r = driver_add(&d, prompt, PROMPT, OUTPUT, (struct sampling_params){0});
+        for (int step = 1; step <= 3; step++) {
+            struct step_result result;
+            const struct plan *plan = sched_step(&d.sched);
+            assert_non_null(plan);
+            engine_launch(d.engine, plan);
+            enum status st = engine_collect(d.engine, &result, &err);
+            if (step < 3) {
+                assert_int_equal(st, STATUS_OK);
+                sched_update(&d.sched, plan->id, &result.outcome, d.events);
+            } else {
+                assert_int_equal(st, STATUS_DEVICE);
+                assert_true(strstr(err.msg, "rank ") && strstr(err.msg, "as QUIRE_FAULT_RANK asks"));
+            }
+        }
+        driver_close(&d);
+        request_free(r);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_embedded),     cmocka_unit_test(test_stories),
+        cmocka_unit_test(test_weight_types), cmocka_unit_test(test_architectures),
+        cmocka_unit_test(test_refused),      cmocka_unit_test(test_memory),
+        cmocka_unit_test(test_failed_rank),  cmocka_unit_test(test_failed_rows),
+    };
+    one = calloc(1, sizeof *one);
+    many = calloc(1, sizeof *many);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,212 @@
+// How a model is shared: the parts of all ranks are the whole, byte for byte, cut where blocks and segments
+// end; and what cannot be shared.
+#include "harness.h"
+#include "log.h"
+#include "shard.h"
+
+#include <stdbool.h>
+
+static const struct model_config config = {.num_layers = 1,
+                                           .hidden = 64,
+                                           .num_heads = 8,
+                                           .num_kv_heads = 2,
+                                           .head_dim = 32,
+                                           .ffn = 352,
+                                           .vocab = 1000,
+                                           .qkv_bias = true,
+                                           .out_bias = true};
+
+static unsigned char *bytes_of(size_t n, unsigned seed) {
+    unsigned char *p = malloc(n);
+    for (size_t i = 0; i < n; i++)
+        p[i] = (unsigned char)((i * 2654435761u + seed) >> 13);
+    return p;
+}
+
+static struct tensor matrix(enum dtype t, int rows, int cols) {
+    size_t n = (size_t)rows * dtype_row_bytes(t, cols);
+    return (struct tensor){.data = bytes_of(n, (unsigned)rows), .dtype = t, .ndim = 2, .shape = {rows, cols}};
+}
+
+static struct tensor vector(int n) {
+    return (struct tensor){
+        .data = bytes_of((size_t)n * 4, (unsigned)n + 1), .dtype = DTYPE_F32, .ndim = 1, .shape = {n}};
+}
+
+static void drop(struct weight_desc *w) {
+    for (int i = 0; i < 3; i++) {
+        free((void *)(uintptr_t)w->part[i].data);
+        free((void *)(uintptr_t)w->bias[i].data);
+    }
+}
+
+static struct weight_desc weight(enum weight_role role, enum dtype t) {
+    const struct model_config *c = &config;
+    struct weight_desc w = {.role = role};
+    int q = c->num_heads * c->head_dim, kv = c->num_kv_heads * c->head_dim;
+    switch (role) {
+    case WEIGHT_NORM: w.part[0] = vector(c->hidden); break;
+    case WEIGHT_EMBED:
+    case WEIGHT_HEAD: w.part[0] = matrix(t, c->vocab, c->hidden); break;
+    case WEIGHT_ATTN_OUT:
+        w.part[0] = matrix(t, c->hidden, q);
+        w.bias[0] = vector(c->hidden);
+        break;
+    case WEIGHT_DOWN: w.part[0] = matrix(t, c->hidden, c->ffn); break;
+    case WEIGHT_GATE_UP:
+        w.part[0] = matrix(t, c->ffn, c->hidden), w.part[1] = matrix(t, c->ffn, c->hidden);
+        break;
+    case WEIGHT_QKV:
+        for (int i = 0; i < 3; i++) {
+            w.part[i] = matrix(t, i ? kv : q, c->hidden);
+            w.bias[i] = vector(i ? kv : q);
+        }
+        break;
+    }
+    return w;
+}
+
+// Rows [begin, begin + n) of a part, and the same numbers of its bias.
+static void expect_rows(const struct weight_desc *whole, const struct weight_desc *part, int i,
+                        int64_t begin) {
+    const struct tensor *a = &whole->part[i], *b = &part->part[i];
+    size_t row = dtype_row_bytes(a->dtype, a->shape[1]);
+    assert_int_equal(a->shape[1], b->shape[1]);
+    assert_memory_equal((const char *)a->data + (size_t)begin * row, b->data, (size_t)b->shape[0] * row);
+    assert_int_equal(!whole->bias[i].data, !part->bias[i].data);
+    if (!part->bias[i].data)
+        return;
+    assert_int_equal(part->bias[i].shape[0], b->shape[0]);
+    assert_memory_equal((const char *)whole->bias[i].data + begin * 4, part->bias[i].data,
+                        (size_t)b->shape[0] * 4);
+}
+
+static void check_role(enum weight_role role, enum dtype t, enum dtype down, int world) {
+    struct weight_desc whole = weight(role, t), part;
+    struct shard_blocks blocks = {shard_block(t), shard_block(down)};
+    char *scratch = malloc(1 << 20);
+    int64_t next = 0; // where the next rank must begin
+    for (int rank = 0; rank < world; rank++) {
+        struct shard s = {&config, blocks, rank, world};
+        struct model_config own;
+        shard_config(&s, &own);
+        assert_int_equal(own.num_heads, config.num_heads / world);
+        assert_int_equal(own.vocab, config.vocab);
+        shard_cut(&s, &whole, down, scratch, &part);
+        const struct tensor *a = &whole.part[0], *b = &part.part[0];
+        switch (role) {
+        case WEIGHT_EMBED:
+        case WEIGHT_NORM: assert_memory_equal(&whole, &part, sizeof part); continue;
+        case WEIGHT_QKV: {
+            int64_t kv_head = rank * config.num_kv_heads / world; // of two, for ranks 0 to world
+            assert_int_equal(part.part[1].shape[0], own.num_kv_heads * config.head_dim);
+            expect_rows(&whole, &part, 1, kv_head * config.head_dim);
+            expect_rows(&whole, &part, 2, kv_head * config.head_dim);
+            expect_rows(&whole, &part, 0, next);
+            next += b->shape[0];
+            continue;
+        }
+        case WEIGHT_HEAD: assert_true(b->shape[0] > 0 && next % 32 == 0); break;
+        case WEIGHT_GATE_UP:
+            assert_true(b->shape[0] <= own.ffn && next % shard_block(down) == 0);
+            expect_rows(&whole, &part, 1, next);
+            break;
+        case WEIGHT_DOWN: assert_true(b->shape[1] <= own.ffn); break;
+        case WEIGHT_ATTN_OUT:
+            assert_int_equal(b->shape[1], own.num_heads * config.head_dim);
+            assert_true(part.bias[0].data == whole.bias[0].data); // whole: added once, after the sum
+            break;
+        }
+        assert_int_equal(part.start, next);
+        assert_int_equal(part.total,
+                         role == WEIGHT_DOWN || role == WEIGHT_ATTN_OUT ? a->shape[1] : a->shape[0]);
+        if (role != WEIGHT_DOWN && role != WEIGHT_ATTN_OUT) {
+            expect_rows(&whole, &part, 0, next);
+            next += b->shape[0];
+            continue;
+        }
+        assert_int_equal(next % shard_block(t), 0);
+        // the border is that of segment 8 / world * rank
+        int64_t n = (a->shape[1] + shard_block(t) - 1) / shard_block(t);
+        assert_int_equal(next, n * (8 / world * rank) / 8 * shard_block(t));
+        size_t row = dtype_row_bytes(t, a->shape[1]), first = dtype_row_bytes(t, next),
+               bytes = dtype_row_bytes(t, b->shape[1]);
+        for (int64_t r = 0; r < a->shape[0]; r++)
+            assert_memory_equal((const char *)a->data + (size_t)r * row + first,
+                                (const char *)b->data + (size_t)r * bytes, bytes);
+        next += b->shape[1];
+    }
+    const struct tensor *a = &whole.part[0];
+    if (role != WEIGHT_EMBED && role != WEIGHT_NORM)
+        assert_int_equal(next, role == WEIGHT_DOWN || role == WEIGHT_ATTN_OUT ? a->shape[1] : a->shape[0]);
+    free(scratch);
+    drop(&whole);
+}
+
+static void test_parts_are_the_whole(void **state) {
+    (void)state;
+    static const enum dtype types[] = {DTYPE_F32, DTYPE_F16, DTYPE_BF16, DTYPE_Q8_0, DTYPE_Q4_0};
+    for (int world = 2; world <= 8; world *= 2)
+        for (int t = 0; t < 5; t++)
+            for (int role = 0; role <= WEIGHT_HEAD; role++)
+                check_role((enum weight_role)role, types[t],
+                           role == WEIGHT_DOWN ? types[t] : types[(t + 2) % 5], world);
+}
+
+static void expect_problem(struct model_config c, struct shard_blocks b, int world, const char *words) {
+    struct err err = {0};
+    assert_int_equal(shard_check(&c, &b, world, &err), STATUS_INVALID);
+    if (!strstr(err.msg, words))
+        fail_msg("'%s' lacks '%s'", err.msg, words);
+}
+
+static void test_problems(void **state) {
+    (void)state;
+    struct shard_blocks small = {1, 1};
+    struct model_config c = config;
+    struct err err = {0};
+    for (int world = 1; world <= 8; world *= 2)
+        assert_int_equal(shard_check(&c, &small, world, &err), STATUS_OK);
+    static const int never[] = {0, 3, 5, 6, 7, 9, 16, -2};
+    for (int i = 0; i < 8; i++)
+        expect_problem(c, small, never[i], "possible: 1, 2, 4, 8");
+    c.num_heads = 12, c.num_kv_heads = 12;
+    expect_problem(c, small, 8, "heads do not divide among them; possible: 1, 2, 4");
+    c.num_heads = 24, c.num_kv_heads = 3;
+    expect_problem(c, small, 8, "(24 heads, 3 kv heads): its kv heads neither");
+    c = config;
+    expect_problem(c, (struct shard_blocks){256, 1}, 2, "inside a block of its weights; possible: 1");
+    expect_problem(c, (struct shard_blocks){64, 1}, 8, "inside a block of its weights; possible: 1, 2, 4");
+    expect_problem(c, (struct shard_blocks){1, 64}, 8,
+                   "fewer blocks than there would be ranks; possible: 1, 2, 4");
+    c.vocab = 65;
+    expect_problem(c, small, 4, "vocabulary is too small; possible: 1, 2");
+}
+
+// Parts of the vocabulary: whole words of a mask, in order, none empty, nothing left.
+static void test_vocabulary(void **state) {
+    (void)state;
+    for (int world = 1; world <= 8; world *= 2)
+        for (int vocab = 32 * (world - 1) + 1; vocab < 2000; vocab += 7) {
+            int next = 0, begin, end;
+            for (int rank = 0; rank < world; rank++) {
+                backend_vocab_rows(vocab, rank, world, &begin, &end);
+                assert_int_equal(begin, next);
+                assert_true(begin % 32 == 0 && end > begin);
+                next = end;
+            }
+            assert_int_equal(next, vocab);
+        }
+    int begin, end;
+    backend_vocab_rows(INT32_MAX, 7, 8, &begin, &end);
+    assert_int_equal(end, INT32_MAX);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_parts_are_the_whole),
+        cmocka_unit_test(test_problems),
+        cmocka_unit_test(test_vocabulary),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

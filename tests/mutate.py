@@ -49,6 +49,10 @@ CONFIG = "engine/model_config.c"
 CONVERT = "engine/convert.c"
 BATCH = "engine/batch.c"
 JINJA = "engine/jinja_%s.c"
+COMM = "engine/comm_threads.c"
+SHARD = "engine/shard.c"
+HEAD = "kernels/cpu/head.c"
+WEIGHT = "kernels/cpu/weight.c"
 CUDA = "kernels/cuda/%s"
 
 MUTATIONS = [
@@ -102,6 +106,33 @@ MUTATIONS = [
     (SCHED, "kv_unmatch(s->kv, &r->blocks);\n            r->num_computed = 0;\n            break;",
             "kv_release(s->kv, &r->blocks);\n            r->num_computed = 0;\n            break;",
             "test_scheduler"),  # a failed admission makes its entries young
+    # ---- ranks -----------------------------------------------------------------------------------------------
+    (COMM, "sum[r] = sum[2 * r] + sum[2 * r + 1];", "sum[r] = sum[r] + sum[r + n / 2];", "test_comm"),  # another tree of sums
+    (COMM, "y[i] = x[i] = x[i] + y[i];", "x[i] = x[i] + y[i];", "test_comm"),  # one rank does not get the sum
+    (COMM, "if (s->operation == operation && s->bytes == bytes)", "if (s->operation == operation)",
+           "test_comm"),  # sizes that disagree
+    (COMM, "if (!atomic_load(&g->ended))\n        snprintf(g->why", "snprintf(g->why", "test_comm"),  # the last reason stays
+    (COMM, "add_up(g, begin, stop);\n    return meet(m);", "add_up(g, begin, stop);\n    return STATUS_OK;",
+           "test_comm"),  # a sum is read before it is whole
+    (SHARD, "int64_t first = (int64_t)num * s->rank / s->world;", "int64_t first = (int64_t)each * s->rank % num;",
+            "test_shard"),  # a copied kv head is another's
+    (SHARD, "        bias->data = (const float *)bias->data + r.begin;\n", "", "test_shard"),  # every rank has the first biases
+    (SHARD, "r = segments(s, m->ffn, shard_block(down));\n        cut_rows", "r = segments(s, m->ffn, 1);\n        cut_rows",
+            "test_ranks"),  # gate is cut elsewhere than down
+    (SHARD, "if (q % ((int64_t)b->attn * world) != 0)", "if (false)", "test_shard"),  # cut inside a block
+    (SHARD, "if (num_blocks(m->ffn, b->down) < world)", "if (false)", "test_shard"),  # a rank without a part
+    (WEIGHT, "total * (dev->rank * w->num_segments + i) / NUM_SEGMENTS - start", "(int64_t)p->num_blocks * i / w->num_segments",
+             "test_ranks"),  # segments of the part, not of the whole
+    (WEIGHT, "    p->data += (size_t)(desc->start / LANES) * p->strip_bytes;\n", "", "test_ranks"),  # every rank has the first tokens
+    (GEMM, "seg[s][i] = seg[2 * s][i] + seg[2 * s + 1][i];", "seg[s][i] = seg[s][i] + seg[s + left / 2][i];",
+           "test_ranks"),  # another tree within a rank
+    (HEAD, "        failed |= few->num < 0;\n", "", "test_ranks"),  # a logit that is not finite elsewhere
+    (HEAD, "int k = sampler_few(row);\n    bool smaller", "int k = row->temperature > 0 && row->top_k == 0 ? 40 : sampler_few(row);\n    bool smaller",
+           "test_ranks"),  # a few where all matter
+    (SAMPLER, "ids[n++] = begin + s->id[i];", "ids[n++] = s->id[i];", "test_ranks"),  # ids of the part
+    (SAMPLER, "    mask = mask ? mask + begin / 32 : NULL;\n", "", "test_ranks"),  # the mask of other tokens
+    (SAMPLER, "if (row->target >= 0 || row->num_logprobs >= 0)", "if (row->target >= 0)", "test_ranks"),  # no log-probabilities
+    (CPU, "job.partial = dev->partial;", "job.partial = dev->rank ? NULL : dev->partial;", "test_ranks"),  # one rank adds nothing
     # ---- text and files --------------------------------------------------------------------------------------
     (DETOK, "k = s->fail[k];\n        if (bytes[k] == bytes[n])",
             "k = 0;\n        if (bytes[k] == bytes[n])", "test_detok"),  # forget a partial match

@@ -133,6 +133,7 @@ MUTATIONS = [
     (SAMPLER, "    mask = mask ? mask + begin / 32 : NULL;\n", "", "test_ranks"),  # the mask of other tokens
     (SAMPLER, "if (row->target >= 0 || row->num_logprobs >= 0)", "if (row->target >= 0)", "test_ranks"),  # no log-probabilities
     (CPU, "job.partial = dev->partial;", "job.partial = dev->rank ? NULL : dev->partial;", "test_ranks"),  # one rank adds nothing
+    (CPU, "uint64_t env = float_env_enter(); // a sum of two", "uint64_t env = 0x1f80; // a sum of two", "test_ranks"),  # subnormal sums between ranks
     # ---- text and files --------------------------------------------------------------------------------------
     (DETOK, "k = s->fail[k];\n        if (bytes[k] == bytes[n])",
             "k = 0;\n        if (bytes[k] == bytes[n])", "test_detok"),  # forget a partial match

@@ -1,8 +1,12 @@
 // The same bits from 1, 2, 4 and 8 ranks: tokens, log-probabilities and logits, by memcmp, for models of
 // every weight type and architecture, however the work is cut. And what ranks refuse, hold and do when one
 // fails.
+#include "comm_threads.h"
 #include "driver.h"
 #include "random_model.h"
+#include "shard.h"
+
+#include <pthread.h>
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 enum { SLOW = 1 }; // less of it: these builds take twenty times as long
@@ -296,6 +300,80 @@ static void test_failed_rows(void **state) {
     unlink(file);
 }
 
+// One rank of `down` alone: 8 columns, which are the 8 segments, times ones, added to a residual stream of
+// zeros.
+struct down {
+    struct comm *comm; // NULL: one rank
+    int rank, world;
+    float sum; // of row 0
+};
+
+static void *run_down(void *arg) {
+    static const float row[8] = {1.5e-38f, 0, -1.4e-38f, 0, 2e-38f, 0, 0, 0};
+    struct down *job = arg;
+    const struct model_config whole = {.num_layers = 1,
+                                       .hidden = 16,
+                                       .num_heads = 8,
+                                       .num_kv_heads = 8,
+                                       .head_dim = 8,
+                                       .ffn = 8,
+                                       .vocab = 256};
+    float w[16 * 8] = {0}, scratch[16 * 8];
+    memcpy(w, row, sizeof row);
+    struct shard s = {&whole, {1, 1}, job->rank, job->world};
+    struct model_config own;
+    struct weight_desc part,
+        all = {.role = WEIGHT_DOWN, .part[0] = {.data = w, .dtype = DTYPE_F32, .ndim = 2, .shape = {16, 8}}};
+    shard_config(&s, &own);
+    shard_cut(&s, &all, DTYPE_F32, scratch, &part);
+    struct device_config config = {.model = &own,
+                                   .num_threads = 1,
+                                   .block_size = 16,
+                                   .rank = job->rank,
+                                   .world = job->world,
+                                   .comm = job->comm};
+    struct step_limits limits = {
+        .max_tokens = 1, .max_seqs = 1, .max_rows = 1, .max_context = 1, .num_blocks = 1};
+    struct step step = {.num_tokens = 1, .num_seqs = 1, .max_context_len = 1};
+    struct workspace ws;
+    struct step_out out;
+    struct device *dev = backend_cpu.open(NULL, &config, NULL);
+    if (!dev)
+        return NULL; // sum stays NaN
+    struct weight *down = backend_cpu.weight_load(dev, &part, NULL);
+    if (backend_cpu.reserve(dev, &limits, &ws, NULL) == STATUS_OK) {
+        for (int i = 0; i < own.ffn; i++)
+            ((float *)ws.h)[i] = 1;
+        backend_cpu.step_begin(dev, &step);
+        backend_cpu.proj_add(dev, ws.resid, ws.h, down, &step);
+        backend_cpu.step_end(dev);
+        job->sum = backend_cpu.sync(dev, &out, NULL) == STATUS_OK ? *(float *)ws.resid : NAN;
+    }
+    backend_cpu.close(dev);
+    return NULL;
+}
+
+// Parts whose sum is subnormal on the way up the tree: it is zero between ranks as within one (rule 5).
+static void test_subnormal_sums(void **state) {
+    (void)state;
+    struct err err = {0};
+    for (int world = 1; world <= 8; world *= 2) {
+        struct comm_threads *g = comm_threads_open(world, 60000, &err);
+        struct down jobs[8];
+        pthread_t threads[8];
+        for (int r = 0; r < world; r++) {
+            jobs[r] = (struct down){world > 1 ? comm_threads_rank(g, r) : NULL, r, world, NAN};
+            assert_int_equal(pthread_create(&threads[r], NULL, run_down, &jobs[r]), 0);
+        }
+        for (int r = 0; r < world; r++)
+            pthread_join(threads[r], NULL);
+        for (int r = 0; r < world; r++)
+            if (jobs[r].sum != 2e-38f)
+                fail_msg("rank %d of %d: %g", r, world, (double)jobs[r].sum);
+        comm_threads_close(g);
+    }
+}
+
 static struct engine_config config_of(const char *file, int ranks) {
     return (struct engine_config){.path = file,
                                   .device = "cpu",
@@ -403,10 +481,11 @@ static void test_failed_rank(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_embedded),     cmocka_unit_test(test_stories),
-        cmocka_unit_test(test_weight_types), cmocka_unit_test(test_architectures),
-        cmocka_unit_test(test_refused),      cmocka_unit_test(test_memory),
-        cmocka_unit_test(test_failed_rank),  cmocka_unit_test(test_failed_rows),
+        cmocka_unit_test(test_embedded),       cmocka_unit_test(test_stories),
+        cmocka_unit_test(test_weight_types),   cmocka_unit_test(test_architectures),
+        cmocka_unit_test(test_refused),        cmocka_unit_test(test_memory),
+        cmocka_unit_test(test_failed_rank),    cmocka_unit_test(test_failed_rows),
+        cmocka_unit_test(test_subnormal_sums),
     };
     one = calloc(1, sizeof *one);
     many = calloc(1, sizeof *many);

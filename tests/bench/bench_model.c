@@ -2,8 +2,9 @@
 // several batch sizes, beside this machine's limits measured in the same run. Prints one JSON object;
 // models.py makes tables of it.
 //
-//   bench_model MODEL.gguf [--threads N] [--variant auto|scalar|avx2|avx512] [--kv-cache-dtype auto]
-//               [--prefill 512] [--batches 1,8,16,32] [--prompt 112] [--steps 32] [--repeats 5]
+//   bench_model MODEL.gguf [--threads N] [--ranks 1] [--variant auto|scalar|avx2|avx512]
+//               [--kv-cache-dtype auto] [--prefill 512] [--batches 1,8,16,32] [--prompt 112] [--steps 32]
+//               [--repeats 5]
 //               [--limit-passes 5]
 //
 // Prompts are random token ids. Decode runs `steps` steps of `batch` requests whose prompts have `prompt`
@@ -29,7 +30,7 @@ enum { MAX_BATCHES = 16, MAX_REPEATS = 100, BLOCK = 16 };
 
 struct options {
     const char *path, *variant, *kv_dtype;
-    int threads, prefill, prompt, steps, repeats, limit_passes;
+    int threads, ranks, prefill, prompt, steps, repeats, limit_passes;
     int batches[MAX_BATCHES], num_batches;
 };
 
@@ -63,9 +64,16 @@ static int whole(const char *name, const char *text, int min, int max) {
 
 static void parse(struct options *o, int argc, char **argv) {
     static const struct option names[] = {
-        {"threads", 1, 0, 't'}, {"variant", 1, 0, 'v'},        {"prefill", 1, 0, 'p'},
-        {"batches", 1, 0, 'b'}, {"prompt", 1, 0, 'c'},         {"steps", 1, 0, 's'},
-        {"repeats", 1, 0, 'r'}, {"kv-cache-dtype", 1, 0, 'k'}, {"limit-passes", 1, 0, 'l'},
+        {"threads", 1, 0, 't'},
+        {"variant", 1, 0, 'v'},
+        {"prefill", 1, 0, 'p'},
+        {"batches", 1, 0, 'b'},
+        {"prompt", 1, 0, 'c'},
+        {"steps", 1, 0, 's'},
+        {"repeats", 1, 0, 'r'},
+        {"kv-cache-dtype", 1, 0, 'k'},
+        {"limit-passes", 1, 0, 'l'},
+        {"ranks", 1, 0, 'n'},
         {0, 0, 0, 0},
     };
     *o = (struct options){.prefill = 512,
@@ -79,6 +87,7 @@ static void parse(struct options *o, int argc, char **argv) {
     for (int c; (c = getopt_long(argc, argv, "", names, NULL)) >= 0;) {
         switch (c) {
         case 't': o->threads = whole("--threads", optarg, 0, 1024); break;
+        case 'n': o->ranks = whole("--ranks", optarg, 1, 8); break;
         case 'v': o->variant = strcmp(optarg, "auto") == 0 ? NULL : optarg; break;
         case 'p': o->prefill = whole("--prefill", optarg, 0, 1 << 20); break;
         case 'c': o->prompt = whole("--prompt", optarg, 1, 1 << 20); break;
@@ -274,6 +283,7 @@ int main(int argc, char **argv) {
         .device = "cpu",
         .variant = o.variant,
         .num_threads = o.threads,
+        .tensor_parallel_size = o.ranks,
         .kv_dtype = o.kv_dtype,
         .block_size = BLOCK,
         .max_model_len = longest,

@@ -1,0 +1,271 @@
+#!/usr/bin/env python3
+"""Serving through HTTP beside llama-server: the same files, the same client, in turns.
+
+    serving.py [--models llama-1b,…] [--types q4_0,…] [--threads N] [--clients 1,4,16,32] [--peers DIR] [--json FILE]
+
+For each file and each server: how long from the start of the process to the first answer of /health (the file in the page
+cache); N streaming clients in a closed loop (prompts of 128 random tokens, outputs of 64) by quire-bench; 16 requests at once
+that share their first 1,024 tokens, cold and after one request has left that prefix behind. Prints a Markdown table; --json writes
+everything that quire-bench said.
+
+--peers DIR: every folder under DIR with a llama-server is a peer. Everybody has a turn in each of --rounds; medians are compared.
+Client and server share the processors. Nothing is asserted about time.
+
+"of limit" of N clients is the time that their prompts' and outputs' operations at the measured rate, or the bytes of their decode
+steps at the measured bandwidth, would take, by the time taken: bench_model's counts and limits.
+"""
+import argparse
+import datetime
+import json
+import os
+import re
+import signal
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+from models import DEFAULT_MODELS, DEFAULT_TYPES, ROOT, commit, machine, make, progress, run, words  # noqa: E402
+
+START_SECONDS = 120
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+def find_servers(folder):
+    """{name: path}, named by the folder below DIR."""
+    out = {}
+    for path in sorted(Path(folder).rglob("llama-server")):
+        if path.is_file() and os.access(path, os.X_OK):
+            out[str(path.parent.relative_to(folder)).removesuffix("/bin").removesuffix("/build")] = path
+    return out
+
+
+class Server:
+    """A process that answers /health with 200; ready is how many seconds that took."""
+
+    def __init__(self, command, port):
+        self.url = f"http://127.0.0.1:{port}"
+        self.log = tempfile.TemporaryFile()
+        env = {k: v for k, v in os.environ.items() if not k.startswith(("QUIRE_", "LLAMA_"))}
+        began = time.monotonic()
+        self.process = subprocess.Popen(list(map(str, command)), stdout=self.log, stderr=self.log, env=env)
+        while not self.healthy():
+            if self.process.poll() is not None or time.monotonic() - began > START_SECONDS:
+                self.stop()
+                self.log.seek(0)
+                sys.exit(f"serving.py: {command[0]} did not come up\n{self.log.read().decode(errors='replace')[-2000:]}")
+            time.sleep(0.002)
+        self.ready = time.monotonic() - began
+
+    def healthy(self):
+        try:
+            with urllib.request.urlopen(self.url + "/health", timeout=5) as r:
+                return r.status == 200
+        except (urllib.error.URLError, OSError):
+            return False
+
+    def memory(self):
+        """Resident bytes, and of those what is not a page of a file."""
+        text = Path(f"/proc/{self.process.pid}/status").read_text()
+        size = {k: 1024 * int(v) for k, v in re.findall(r"^(VmRSS|RssAnon):\s+(\d+) kB", text, re.M)}
+        return size["VmRSS"], size["RssAnon"]
+
+    def stop(self):
+        self.process.send_signal(signal.SIGTERM)
+        try:
+            self.process.wait(20)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.stop()
+        self.log.close()
+
+
+def start(a, engine, path, slots, length):
+    port = free_port()
+    if engine == "quire":
+        return Server([a.quire, "serve", path, "--port", port, "--threads", a.threads, "--max-num-seqs", slots,
+                       "--max-model-len", length, "--log-level", "warn", *a.quire_flags], port)
+    return Server([a.servers[engine], "-m", path, "--host", "127.0.0.1", "--port", port, "-t", a.threads, "-tb", a.threads,
+                   "-np", slots, "-c", slots * length, *a.peer_flags], port)
+
+
+def load(a, server, flags):
+    with tempfile.TemporaryDirectory() as tmp:
+        out = Path(tmp) / "out.json"
+        run([a.client, server.url, "--endpoint", "/v1/completions", "--dataset-name", "random", "--prompt-form", "ids", "--vocab-size",
+             a.vocab, "--ignore-eos", "--temperature", 0, "--timeout", 1800, "--request-rate", "inf", "--json", out, "--quiet", *flags])
+        r = json.loads(out.read_text())
+    # Random weights write random bytes, which some servers' parsers refuse in the end: such a request has cost the server what any
+    # other has, and counts as if it had been answered.
+    if r["failed"] > r["completed"] / 8:
+        sys.exit(f"serving.py: {r['failed']} requests failed: {r['errors_by_kind']}")
+    r["output_throughput"] *= 1 + r["failed"] / r["completed"]
+    return r
+
+
+def clients(a, server, n, seed):
+    """Two waves of n; of one client, four."""
+    num = n * (4 if n == 1 else 2)
+    return load(a, server, ["--random-input-len", a.prompt, "--random-output-len", a.output, "--max-concurrency", n, "--num-prompts",
+                            num, "--seed", seed])
+
+
+def shared(a, server, seed, resident):
+    flags = ["--random-prefix-len", a.prefix, "--random-input-len", 32, "--random-output-len", 32, "--max-concurrency", a.sharers,
+             "--seed", seed]
+    if resident:
+        load(a, server, [*flags, "--num-prompts", 1])  # the first of them, which the others find; warm-ups have other prefixes
+    return load(a, server, [*flags, "--num-prompts", a.sharers])
+
+
+def measure(a, engine, path, seed):
+    out = {"clients": {}}
+    slots = max(a.clients)
+    with start(a, engine, path, slots, a.prompt + a.output + 64) as server:
+        out["ready_s"] = server.ready
+        out["rss"], out["rss_anon"] = server.memory()
+        load(a, server, ["--random-input-len", 16, "--random-output-len", 4, "--num-prompts", 2, "--seed", seed + 999])
+        for n in a.clients:
+            progress(f"{path.name}: {engine}, {n} clients")
+            out["clients"][str(n)] = clients(a, server, n, seed + n)
+    if a.sharers:
+        for resident in (False, True):
+            progress(f"{path.name}: {engine}, {a.sharers} requests that share {a.prefix} tokens, {'resident' if resident else 'cold'}")
+            with start(a, engine, path, a.sharers, a.prefix + 128) as server:
+                out["shared_resident" if resident else "shared_cold"] = shared(a, server, seed + 100, resident)
+    return out
+
+
+def into_page_cache(path):
+    with path.open("rb") as file:
+        while file.read(1 << 24):
+            pass
+
+
+def limits(a, path):
+    """bench_model's view of the same work, and the time it would take at the limits."""
+    steps = 16
+    context = a.prompt + a.output // 2 - steps // 2
+    q = json.loads(run([a.bench, path, "--threads", a.threads, "--prefill", max(a.prompt, 128), "--batches", ",".join(map(str, a.clients)),
+                        "--prompt", context, "--steps", steps, "--repeats", 2, "--limit-passes", a.limit_passes]))
+    read, rate = q["limits"]["read_gb_s"], q["arithmetic_limit"]["gop_s"]
+    p = q["prefill"]
+    out = {"read_gb_s": read, "gop_s": rate, "with": q["arithmetic_limit"]["with"], "clients": {}}
+    for d in q["decode"]:
+        prompts = d["batch"] * p["gop_s"] * p["ms"] * a.prompt / p["tokens"] / rate
+        step = max(d["gb_s"] * d["ms"] / read, d["gop_s"] * d["ms"] / rate)
+        out["clients"][str(d["batch"])] = {"limit_tokens_s": d["batch"] * a.output * 1e3 / (prompts + a.output * step)}
+    return out
+
+
+def median(rounds, get):
+    return statistics.median(get(r) for r in rounds)
+
+
+# (name, unit, which value, more is better)
+CLIENT_ROWS = [("output", "tokens/s", "output_throughput", True), ("TTFT p50", "ms", "median_ttft_ms", False),
+               ("TTFT p99", "ms", "p99_ttft_ms", False), ("ITL p99", "ms", "p99_itl_ms", False)]
+SHARED_ROWS = [("wall time", "s", "duration", False), ("TTFT p50", "ms", "median_ttft_ms", False)]
+
+
+def rows_of(a, result):
+    """(what, unit, {engine: value}, more is better, of limit or None)"""
+    engines = result["engines"]
+
+    def each(get):
+        return {name: median(rounds, get) for name, rounds in engines.items()}
+
+    yield "start to /health", "s", each(lambda r: r["ready_s"]), False, None
+    yield "resident memory", "MB", each(lambda r: r["rss"] / 1e6), False, None
+    for n in map(str, a.clients):
+        for name, unit, key, more in CLIENT_ROWS:
+            values = each(lambda r: r["clients"][n][key])
+            of = values["quire"] / result["limits"]["clients"][n]["limit_tokens_s"] if more else None
+            yield f"{n} clients: {name}", unit, values, more, of
+    for kind in ("shared_cold", "shared_resident") if a.sharers else ():
+        for name, unit, key, more in SHARED_ROWS:
+            what = f"{a.sharers} × {a.prefix} shared, {kind.removeprefix('shared_')}: {name}"
+            yield what, unit, each(lambda r: r[kind][key]), more, None
+
+
+def markdown(a, report):
+    m = report["machine"]
+    out = [f"{m['cpu']}, {m['cpus']} processors, load {m['load']:.1f} at the start, {report['date'][:10]}, commit "
+           f"{report['commit']}; `{report['command']}`", ""]
+    names = sorted(a.servers)
+    out.append("| " + " | ".join(["model", "type", "work", "unit", "quire", "of limit", *[f"{n} (ours better by)" for n in names]]) + " |")
+    out.append("|---|---|---|---|" + "--:|" * (2 + len(names)))
+    for r in report["results"]:
+        for what, unit, values, more, of in rows_of(a, r):
+            ours = values["quire"]
+            cells = [r["model"], r["type"], what, unit, f"{ours:.4g}", f"{100 * of:.0f} %" if of is not None else ""]
+            cells += [f"{values[n]:.4g} ({(ours / values[n] if more else values[n] / ours):.2f} ×)" for n in names]
+            out.append("| " + " | ".join(cells) + " |")
+    return "\n".join(out)
+
+
+def arguments():
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("--models", type=words, default=DEFAULT_MODELS)
+    p.add_argument("--types", type=words, default=DEFAULT_TYPES)
+    p.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
+    p.add_argument("--clients", type=lambda t: [int(w) for w in words(t)], default=[1, 4, 16, 32])
+    p.add_argument("--prompt", type=int, default=128)
+    p.add_argument("--output", type=int, default=64)
+    p.add_argument("--prefix", type=int, default=1024)
+    p.add_argument("--sharers", type=int, default=16, help="0: not that part")
+    p.add_argument("--vocab", type=int, default=30000, help="random prompts are drawn below it")
+    p.add_argument("--peers", metavar="DIR")
+    p.add_argument("--quire-flags", type=str.split, default=[], help="more of `quire serve`, in one word")
+    p.add_argument("--peer-flags", type=str.split, default=[], help="more of llama-server, in one word")
+    p.add_argument("--rounds", type=int, default=1)
+    p.add_argument("--limit-passes", type=int, default=3)
+    p.add_argument("--cache", type=Path, default=ROOT / "build/bench-models")
+    p.add_argument("--build", type=Path, default=ROOT / "build/release")
+    p.add_argument("--json", type=Path, metavar="FILE")
+    a = p.parse_args()
+    a.quire, a.client, a.bench = a.build / "quire", a.build / "quire-bench", a.build / "tests/bench_model"
+    a.servers = find_servers(a.peers) if a.peers else {}
+    if a.peers and not a.servers:
+        p.error(f"no llama-server under {a.peers}")
+    return a
+
+
+def main():
+    a = arguments()
+    report = {"machine": machine(), "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+              "commit": commit(), "command": " ".join(["serving.py", *sys.argv[1:]]), "results": []}
+    for model in a.models:
+        for kind in a.types:
+            path = make(model, kind, a.cache)
+            into_page_cache(path)
+            result = {"model": model, "type": kind, "limits": limits(a, path), "engines": {n: [] for n in ["quire", *a.servers]}}
+            for i in range(a.rounds):
+                for engine, rounds in result["engines"].items():
+                    rounds.append(measure(a, engine, path, 1000 * (i + 1)))
+            report["results"].append(result)
+            if a.json:
+                a.json.parent.mkdir(parents=True, exist_ok=True)
+                a.json.write_text(json.dumps(report, indent=1) + "\n")
+    print(markdown(a, report))
+
+
+if __name__ == "__main__":
+    main()

@@ -46,6 +46,17 @@ static bool blas_ok(struct rt *rt, cublasStatus_t s, const char *what) {
     return s == CUBLAS_STATUS_SUCCESS;
 }
 
+// Makes the device that of the calling thread: the current device belongs to a thread, starts at 0 in each,
+// and the server opens a device in one thread and steps in another. False: something has failed.
+static bool take(struct rt *rt) {
+    static thread_local int current = -1;
+    if (rt->error[0])
+        return false;
+    if (current != rt->ordinal)
+        current = ok(rt, cudaSetDevice(rt->ordinal), "taking the GPU") ? rt->ordinal : -1;
+    return current == rt->ordinal;
+}
+
 extern "C" {
 
 static void drop_plan(struct gemm_plan *p);
@@ -74,7 +85,7 @@ struct rt *rt_open(int ordinal, struct err *err) {
         return NULL;
     }
     rt->ordinal = ordinal;
-    if (!ok(rt, e, "counting GPUs") || !ok(rt, cudaSetDevice(ordinal), "taking the GPU") ||
+    if (!ok(rt, e, "counting GPUs") || !take(rt) ||
         !ok(rt, cudaGetDeviceProperties(&rt->prop, ordinal), "asking the GPU") ||
         !ok(rt, cudaStreamCreateWithFlags(&rt->stream, cudaStreamNonBlocking), "making a stream") ||
         !ok(rt, cudaEventCreateWithFlags(&rt->marks[0], cudaEventDisableTiming), "making an event") ||
@@ -89,12 +100,21 @@ struct rt *rt_open(int ordinal, struct err *err) {
         rt_close(rt);
         return NULL;
     }
+    // Now, not at the first long prompt: by then the cache has taken the memory, and it would be an error of
+    // the device.
+    if (!ok(rt, cudaMalloc(&rt->blas_workspace, GEMM_WORKSPACE), "memory for cublasLt") ||
+        !blas_ok(rt, cublasLtCreate(&rt->blas), "opening cublasLt")) {
+        err_set(err, STATUS_DEVICE, "GPU %d: %s", ordinal, rt->error);
+        rt_close(rt);
+        return NULL;
+    }
     return rt;
 }
 
 void rt_close(struct rt *rt) {
     if (!rt)
         return;
+    take(rt);
     for (int i = 0; i < rt->num_plans; i++)
         drop_plan(&rt->plans[i]);
     if (rt->blas)
@@ -115,7 +135,8 @@ void rt_describe(struct rt *rt, struct rt_info *info) {
     info->minor = rt->prop.minor;
     info->num_processors = rt->prop.multiProcessorCount;
     info->shared_max = rt->prop.sharedMemPerBlockOptin;
-    ok(rt, cudaMemGetInfo(&info->free, &info->total), "asking for free memory");
+    if (take(rt))
+        ok(rt, cudaMemGetInfo(&info->free, &info->total), "asking for free memory");
 }
 
 bool rt_failed(const struct rt *rt) { return rt->error[0] != 0; }
@@ -127,7 +148,7 @@ void rt_fail(struct rt *rt, const char *what) {
 
 void *rt_alloc(struct rt *rt, size_t bytes) {
     void *p = NULL;
-    if (rt_failed(rt))
+    if (!take(rt))
         return NULL;
     cudaError_t e = cudaMalloc(&p, bytes > 0 ? bytes : 1);
     if (e != cudaSuccess) {
@@ -147,7 +168,7 @@ void rt_free(struct rt *rt, void *p) {
 
 void *rt_alloc_host(struct rt *rt, size_t bytes) {
     void *p = NULL;
-    if (rt_failed(rt) || cudaMallocHost(&p, bytes > 0 ? bytes : 1) != cudaSuccess) {
+    if (!take(rt) || cudaMallocHost(&p, bytes > 0 ? bytes : 1) != cudaSuccess) {
         cudaGetLastError();
         return NULL;
     }
@@ -161,12 +182,12 @@ void rt_free_host(struct rt *rt, void *p) {
 }
 
 void rt_upload(struct rt *rt, void *device, const void *host, size_t bytes) {
-    if (!rt_failed(rt) && bytes > 0)
+    if (take(rt) && bytes > 0)
         ok(rt, cudaMemcpyAsync(device, host, bytes, cudaMemcpyHostToDevice, rt->stream), "uploading");
 }
 
 void rt_download(struct rt *rt, void *host, const void *device, size_t bytes) {
-    if (!rt_failed(rt) && bytes > 0)
+    if (take(rt) && bytes > 0)
         ok(rt, cudaMemcpyAsync(host, device, bytes, cudaMemcpyDeviceToHost, rt->stream), "downloading");
 }
 
@@ -183,7 +204,7 @@ void rt_download_now(struct rt *rt, void *host, const void *device, size_t bytes
 }
 
 void rt_mark(struct rt *rt, int slot) {
-    if (!rt_failed(rt))
+    if (take(rt))
         ok(rt, cudaEventRecord(rt->marks[slot], rt->stream), "marking a step");
 }
 
@@ -194,8 +215,8 @@ enum status rt_wait(struct rt *rt, int slot, struct err *err) {
 }
 
 void rt_capture_begin(struct rt *rt) {
-    rt->capturing = !rt_failed(rt) &&
-                    ok(rt, cudaStreamBeginCapture(rt->stream, cudaStreamCaptureModeThreadLocal), "recording");
+    rt->capturing =
+        take(rt) && ok(rt, cudaStreamBeginCapture(rt->stream, cudaStreamCaptureModeThreadLocal), "recording");
 }
 
 struct rt_graph *rt_capture_end(struct rt *rt) {
@@ -217,7 +238,7 @@ struct rt_graph *rt_capture_end(struct rt *rt) {
 }
 
 void rt_graph_launch(struct rt *rt, struct rt_graph *graph) {
-    if (!rt_failed(rt))
+    if (take(rt))
         ok(rt, cudaGraphLaunch(graph->exec, rt->stream), "launching a graph");
 }
 
@@ -308,13 +329,10 @@ static struct gemm_plan *find_plan(struct rt *rt, const struct rt_gemm *g) {
 bool rt_matmul(struct rt *rt, const struct rt_gemm *g) {
     bool aligned = (uintptr_t)g->x % 16 == 0 && (uintptr_t)g->w % 16 == 0 && (uintptr_t)g->y % 16 == 0 &&
                    g->ldx % 8 == 0 && g->ldw % 8 == 0 && g->ldy % 4 == 0;
-    if (rt_failed(rt))
+    if (!take(rt))
         return true; // nothing runs any more
     if (rt->capturing || !aligned)
         return false;
-    if (!rt->blas && (!ok(rt, cudaMalloc(&rt->blas_workspace, GEMM_WORKSPACE), "memory for cublasLt") ||
-                      !blas_ok(rt, cublasLtCreate(&rt->blas), "opening cublasLt")))
-        return true;
     struct gemm_plan *p = find_plan(rt, g);
     if (!p)
         return false;
@@ -344,7 +362,7 @@ static void allow_shared(struct rt *rt, const void *kernel, size_t bytes) {
 }
 
 void rt_launch_raw(struct rt *rt, const void *kernel, const struct rt_grid *g, void *args) {
-    if (rt_failed(rt))
+    if (!take(rt))
         return;
     allow_shared(rt, kernel, g->shared);
     cudaLaunchConfig_t config = {};

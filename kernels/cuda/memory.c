@@ -130,6 +130,8 @@ static bool fill_rope(struct device *dev) {
 static enum status no_memory(struct device *dev, size_t workspace, size_t cache, struct err *err) {
     struct rt_info now;
     rt_describe(dev->rt, &now);
+    if (rt_failed(dev->rt)) // it gives no memory either
+        return rt_wait(dev->rt, 0, err);
     return err_set(
         err, STATUS_NOMEM,
         "no device memory for a workspace of %zu MiB and a KV cache of %zu MiB: %zu of %zu MiB are free; "
@@ -180,7 +182,10 @@ enum status cuda_reserve(struct device *dev, const struct step_limits *limits, s
     dev->values = dev->keys + cache / 2;
     carver = (struct carver){dev->arena, 0};
     carve_workspace(dev, &carver);
-    if (!alloc_host(dev) || !fill_rope(dev))
+    bool filled = alloc_host(dev) && fill_rope(dev);
+    if (rt_failed(dev->rt))
+        return rt_wait(dev->rt, 0, err);
+    if (!filled)
         return err_set(err, STATUS_NOMEM, "out of host memory for a workspace of %d tokens",
                        limits->max_tokens);
     dev->ws = (struct workspace){dev->resid, dev->q, dev};

@@ -5,14 +5,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-static struct weight *no_memory(struct device *dev, struct weight *w, size_t bytes, struct err *err) {
+// A device that has failed gives no memory either: then that is what is said.
+static struct weight *not_loaded(struct device *dev, struct weight *w, size_t bytes, struct err *err) {
     struct rt_info info;
     rt_describe(dev->rt, &info);
-    err_set(
-        err, STATUS_NOMEM,
-        "no device memory for a weight of %zu MiB: %zu of %zu MiB are free; use a smaller model or a smaller "
-        "quantisation",
-        bytes >> 20, info.free >> 20, info.total >> 20);
+    if (rt_failed(dev->rt))
+        rt_wait(dev->rt, 0, err);
+    else
+        err_set(err, STATUS_NOMEM,
+                "no device memory for a weight of %zu MiB: %zu of %zu MiB are free; use a smaller model or "
+                "a smaller quantisation",
+                bytes >> 20, info.free >> 20, info.total >> 20);
     cuda_weight_free(dev, w);
     return NULL;
 }
@@ -165,8 +168,8 @@ struct weight *cuda_weight_load(struct device *dev, const struct weight_desc *de
         ok = load_gate_up(dev, w, desc, &bytes);
     else
         ok = load_parts(dev, w, desc, &bytes);
-    if (!ok || !load_bias(dev, w, desc, &bytes))
-        return no_memory(dev, w, bytes, err);
+    if (!ok || !load_bias(dev, w, desc, &bytes) || rt_failed(dev->rt))
+        return not_loaded(dev, w, bytes, err);
     note_forms(dev, w);
     w->next = dev->weights;
     dev->weights = w;

@@ -5,8 +5,11 @@
 
 #include "backend_cuda.h"
 #include "fixture.h"
+#include "ops.h"
 #include "request.h"
 #include "rt.h"
+
+#include <pthread.h>
 
 static struct instance *open_instance(const struct fixture *f, const struct backend_ops *ops, int block_size,
                                       enum dtype kv, int tokens, int context, int seqs) {
@@ -422,13 +425,109 @@ static void test_sticky_failure(void **state) {
     fixture_free(f);
 }
 
+// A device that fails while a model loads says why: it gives no memory then, which is not what is wrong.
+static void test_failure_at_load(void **state) {
+    (void)state;
+    if (!emulated()) {
+        skip();
+        return;
+    }
+    struct shape s = {1, 64, 2, 1, 64, 44, 97, 0, false, false, false};
+    struct fixture *f = fixture_make(&s, DTYPE_BF16);
+    struct device_config config = {.model = &f->config, .kv_dtype = DTYPE_F16, .block_size = 16, .world = 1};
+    struct step_limits limits = {
+        .max_tokens = 8, .max_seqs = 1, .max_rows = 8, .max_context = 64, .num_blocks = 4};
+    struct workspace ws;
+    int matrix = 0;
+    while (f->weights[matrix].role != WEIGHT_QKV)
+        matrix++;
+    struct err err = {0};
+    struct device *dev = backend_cuda.open(NULL, &config, &err);
+    assert_non_null(dev);
+    setenv("QUIRE_EMULATED_FAULT", "1", 1); // the first launch, that of packing, fails
+    assert_null(backend_cuda.weight_load(dev, &f->weights[matrix], &err));
+    unsetenv("QUIRE_EMULATED_FAULT");
+    assert_int_equal(err.code, STATUS_DEVICE);
+    assert_non_null(strstr(err.msg, "asked to fail"));
+    err = (struct err){0};
+    assert_int_equal(backend_cuda.reserve(dev, &limits, &ws, &err), STATUS_DEVICE);
+    assert_non_null(strstr(err.msg, "asked to fail"));
+    backend_cuda.close(dev);
+    fixture_free(f);
+}
+
+// ---- two runtimes at a time, opened here and used by another thread, as the server does. On a machine with
+// two GPUs they are two devices: a launch must go to its own, whichever was taken last.
+
+enum { PAIR = 2, PAIR_N = 300, PAIR_ROUNDS = 9 };
+
+struct pair {
+    struct rt *rt[PAIR];
+    float *x[PAIR], *y[PAIR];
+    bool ok;
+};
+
+static void *use_pair(void *arg) {
+    struct pair *p = arg;
+    float got[PAIR_N];
+    p->ok = true;
+    for (int round = 0; round < PAIR_ROUNDS; round++)
+        for (int i = 0; i < PAIR; i++)
+            cuda_finish(p->rt[i], &(struct cuda_finish){.x = p->x[i],
+                                                        .y = p->y[i],
+                                                        .rows = 1,
+                                                        .n = PAIR_N,
+                                                        .ldx = PAIR_N,
+                                                        .ldy = PAIR_N,
+                                                        .add = true});
+    for (int i = 0; i < PAIR; i++) {
+        void *more = rt_alloc(p->rt[i], 4096); // memory of the same device
+        rt_mark(p->rt[i], 0);
+        p->ok &= more != NULL && rt_wait(p->rt[i], 0, NULL) == STATUS_OK;
+        rt_download_now(p->rt[i], got, p->y[i], sizeof got);
+        rt_free(p->rt[i], more);
+        for (int k = 0; k < PAIR_N; k++)
+            p->ok &= got[k] == (float)((k + i) * PAIR_ROUNDS);
+    }
+    return NULL;
+}
+
+static void test_two_at_once(void **state) {
+    (void)state;
+    struct pair p = {0};
+    for (int i = 0; i < PAIR; i++) {
+        struct err err = {0};
+        float x[PAIR_N];
+        p.rt[i] = i == 1 ? rt_open(1, &err) : NULL; // a second device, where there is one
+        err = (struct err){0};
+        if (!p.rt[i] && !(p.rt[i] = rt_open(0, &err)))
+            fail_msg("%s", err.msg);
+        for (int k = 0; k < PAIR_N; k++)
+            x[k] = (float)(k + i);
+        p.x[i] = rt_alloc(p.rt[i], sizeof x);
+        p.y[i] = rt_alloc(p.rt[i], sizeof x);
+        assert_true(p.x[i] && p.y[i]);
+        rt_upload_now(p.rt[i], p.x[i], x, sizeof x);
+    }
+    pthread_t thread;
+    assert_int_equal(pthread_create(&thread, NULL, use_pair, &p), 0);
+    pthread_join(thread, NULL);
+    assert_true(p.ok);
+    for (int i = 0; i < PAIR; i++) {
+        rt_free(p.rt[i], p.x[i]);
+        rt_free(p.rt[i], p.y[i]);
+        rt_close(p.rt[i]);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_types),       cmocka_unit_test(test_attention_paths),
-        cmocka_unit_test(test_mixed_types), cmocka_unit_test(test_many_rows),
-        cmocka_unit_test(test_graphs),      cmocka_unit_test(test_padding_beyond_limits),
-        cmocka_unit_test(test_run_ahead),   cmocka_unit_test(test_exact),
-        cmocka_unit_test(test_too_small),   cmocka_unit_test(test_sticky_failure),
+        cmocka_unit_test(test_types),           cmocka_unit_test(test_attention_paths),
+        cmocka_unit_test(test_mixed_types),     cmocka_unit_test(test_many_rows),
+        cmocka_unit_test(test_graphs),          cmocka_unit_test(test_padding_beyond_limits),
+        cmocka_unit_test(test_run_ahead),       cmocka_unit_test(test_exact),
+        cmocka_unit_test(test_too_small),       cmocka_unit_test(test_sticky_failure),
+        cmocka_unit_test(test_failure_at_load), cmocka_unit_test(test_two_at_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

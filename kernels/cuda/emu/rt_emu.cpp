@@ -56,6 +56,8 @@ void rt_describe(struct rt *rt, struct rt_info *info) {
 
 void *rt_alloc(struct rt *rt, size_t bytes) {
     void *p;
+    if (rt_failed(rt)) // as on a device
+        return nullptr;
     // The sanitizer's allocator keeps the exact size, so that it sees an overrun of one byte.
     if (bytes > rt->limit - rt->used || posix_memalign(&p, 256, HEADER + bytes) != 0)
         return nullptr;

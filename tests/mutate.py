@@ -352,6 +352,12 @@ MUTATIONS = [
     # ---- CUDA kernels, on the emulator -----------------------------------------------------------------------
     (CUDA % "weight.c", "cuda_format_of(desc->part[i].dtype) == FORMAT_COUNT", "false",
             "test_emu_load"),  # take formats that it has no product for
+    (CUDA % "weight.c", "    if (rt_failed(dev->rt))\n        rt_wait(dev->rt, 0, err);\n    else\n", "", "test_emu_forward"),  # a device that failed at load is called too small
+    (CUDA % "memory.c", "    if (rt_failed(dev->rt)) // it gives no memory either\n        return rt_wait(dev->rt, 0, err);\n", "",
+         "test_emu_forward"),  # the same where the cache is made
+    (CUDA % "attn.cuh", "    return (((size_t)block * (size_t)kv.num_heads + (size_t)h) * (size_t)kv.block_size +\n            (size_t)(pos % kv.block_size)) *\n           (size_t)kv.head_dim;",
+         "    return (size_t)(((unsigned)(block * kv.num_heads + h) * (unsigned)kv.block_size + (unsigned)(pos % kv.block_size)) * (unsigned)kv.head_dim);",
+         "test_emu_attention"),  # places in the cache counted in 32 bits
     (CUDA % "attn_decode.cu", "        kd_copy_wait<1>();\n        __syncwarp();\n        const unsigned char *keys = mine + stage * sizes::STAGE, *values = keys + PAGE * HD * 2;\n        float s[2][4]",
          "        kd_copy_wait<2>();\n        __syncwarp();\n        const unsigned char *keys = mine + stage * sizes::STAGE, *values = keys + PAGE * HD * 2;\n        float s[2][4]",
          "test_emu_attention"),  # large groups: a wait that is too weak

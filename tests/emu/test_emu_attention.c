@@ -2,6 +2,8 @@
 // lengths, shuffled blocks, and NaN wherever no token of the sequence is.
 #include "device.h"
 
+#include <sys/mman.h>
+
 struct shape_of {
     int kv_heads, group, d, block_size, window;
     enum dtype dtype;
@@ -368,12 +370,80 @@ static void test_any(void **state) {
     }
 }
 
+// ---- a cache of more than 2^32 elements: nothing that counts them fits an int. On the emulator its pages
+// exist where they are touched.
+
+// NULL: the device has too little memory.
+static char *large_alloc(size_t bytes) {
+    struct rt_info info;
+    rt_describe(rt, &info);
+    if (!info.emulated)
+        return rt_alloc(rt, bytes);
+    char *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    assert_true(p != MAP_FAILED);
+    return p;
+}
+
+static void large_free(char *p, size_t bytes) {
+    struct rt_info info;
+    rt_describe(rt, &info);
+    if (!info.emulated)
+        rt_free(rt, p);
+    else if (p)
+        munmap(p, bytes);
+}
+
+static void test_far_blocks(void **state) {
+    (void)state;
+    static const struct shape_of shapes[] = {
+        {2, 1, 128, 16, 0, DTYPE_BF16}, // decode_small
+        {2, 4, 64, 32, 0, DTYPE_F16},   // decode_large
+        {1, 3, 20, 5, 0, DTYPE_F16},    // the kernel for any shape
+    };
+    static const int context[] = {33, 17, 300}, one[] = {1, 1, 1};
+    for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
+        struct world *w = make_world(shapes[i], 3, context, one);
+        bool fast = cuda_attention_fast(&w->kv, w->s.group);
+        size_t row = dtype_row_bytes(w->s.dtype, w->s.d),
+               block = (size_t)(w->s.kv_heads * w->s.block_size) * row, used = (size_t)w->num_blocks * block;
+        int far = (int)(((size_t)1 << 32) * (row / (size_t)w->s.d) / block + 3);
+        size_t bytes = (size_t)far * block + used;
+        float *near[3] = {fast ? run_decode(w, FORM_F32, 0) : NULL, fast ? run_prefill(w, FORM_F32, 0) : NULL,
+                          run_any(w, FORM_F32)};
+        char *keys = large_alloc(bytes), *values = keys ? large_alloc(bytes) : NULL;
+        if (!values) {
+            printf("no room for two caches of %zu MiB: blocks far away are not checked\n", bytes >> 20);
+        } else {
+            rt_upload_now(rt, keys + (size_t)far * block, w->keys, used);
+            rt_upload_now(rt, values + (size_t)far * block, w->values, used);
+            int n = w->start[w->num_seqs];
+            for (int b = 0; b < n; b++)
+                w->ids[b] += far;
+            struct world moved = *w;
+            moved.out = NULL; // its own
+            moved.kv.keys = keys, moved.kv.values = values;
+            moved.blocks.ids = to_device(w->ids, sizeof *w->ids * (size_t)n);
+            float *got[3] = {fast ? run_decode(&moved, FORM_F32, 0) : NULL,
+                             fast ? run_prefill(&moved, FORM_F32, 0) : NULL, run_any(&moved, FORM_F32)};
+            for (int k = 0; k < 3; free(got[k++]))
+                if (got[k])
+                    assert_memory_equal(got[k], near[k], sizeof *got[k] * (size_t)(w->rows * w->ldout));
+            rt_free(rt, moved.out), rt_free(rt, (void *)(uintptr_t)moved.blocks.ids);
+        }
+        large_free(keys, bytes), large_free(values, bytes);
+        for (int k = 0; k < 3; k++)
+            free(near[k]);
+        free_world(w);
+    }
+}
+
 int main(void) {
     device_open();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_decode),
         cmocka_unit_test(test_prefill),
         cmocka_unit_test(test_any),
+        cmocka_unit_test(test_far_blocks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

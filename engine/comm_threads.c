@@ -32,8 +32,10 @@ struct seat {
 struct mail { // from one rank to one other
     _Alignas(64) _Atomic uint32_t sent;
     _Atomic uint32_t taken;
-    const void *data;
-    size_t bytes;
+    struct {
+        const void *data;
+        size_t bytes;
+    } posted[COMM_MAX_POSTED]; // message i at i modulo its length
 };
 
 struct member {
@@ -221,15 +223,31 @@ static enum status threads_barrier(struct comm *c) {
     return show(m, BARRIER, NULL, 0) == STATUS_OK ? meet(m) : STATUS_DEVICE;
 }
 
-static enum status threads_send(struct comm *c, const void *data, size_t bytes, int to) {
+static enum status threads_post(struct comm *c, const void *data, size_t bytes, int to) {
     struct member *m = member_of(c);
     CHECK(to >= 0 && to < c->world && to != c->rank);
     struct mail *mail = &m->group->mail[c->rank][to];
-    mail->data = data;
-    mail->bytes = bytes;
-    uint32_t number = atomic_fetch_add(&mail->sent, 1) + 1;
+    uint32_t number = atomic_load(&mail->sent);
+    if (atomic_load(&m->group->ended) ||
+        await(m, &mail->taken, number + 1 - COMM_MAX_POSTED, to) != STATUS_OK)
+        return STATUS_DEVICE;
+    mail->posted[number % COMM_MAX_POSTED].data = data;
+    mail->posted[number % COMM_MAX_POSTED].bytes = bytes;
+    atomic_store(&mail->sent, number + 1);
     wake(m->group);
-    return await(m, &mail->taken, number, to);
+    return STATUS_OK;
+}
+
+static enum status threads_settle(struct comm *c, int to, int left) {
+    struct member *m = member_of(c);
+    CHECK(to >= 0 && to < c->world && to != c->rank && left >= 0);
+    struct mail *mail = &m->group->mail[c->rank][to];
+    return await(m, &mail->taken, atomic_load(&mail->sent) - (uint32_t)left, to);
+}
+
+static enum status threads_send(struct comm *c, const void *data, size_t bytes, int to) {
+    enum status st = threads_post(c, data, bytes, to);
+    return st == STATUS_OK ? threads_settle(c, to, 0) : st;
 }
 
 static enum status threads_recv(struct comm *c, void *data, size_t bytes, int from) {
@@ -237,14 +255,16 @@ static enum status threads_recv(struct comm *c, void *data, size_t bytes, int fr
     CHECK(from >= 0 && from < c->world && from != c->rank);
     struct mail *mail = &m->group->mail[from][c->rank];
     char why[128];
-    if (await(m, &mail->sent, atomic_load(&mail->taken) + 1, from) != STATUS_OK)
+    uint32_t number = atomic_load(&mail->taken);
+    if (await(m, &mail->sent, number + 1, from) != STATUS_OK)
         return STATUS_DEVICE;
-    if (mail->bytes != bytes) {
+    size_t there = mail->posted[number % COMM_MAX_POSTED].bytes;
+    if (there != bytes) {
         snprintf(why, sizeof why, "rank %d expects %zu bytes of rank %d, which sends %zu", c->rank, bytes,
-                 from, mail->bytes);
+                 from, there);
         return end(m->group, why);
     }
-    memcpy(data, mail->data, bytes);
+    memcpy(data, mail->posted[number % COMM_MAX_POSTED].data, bytes);
     atomic_fetch_add(&mail->taken, 1);
     wake(m->group);
     return STATUS_OK;
@@ -263,6 +283,8 @@ static const struct comm_ops ops = {
     .broadcast = threads_broadcast,
     .send = threads_send,
     .recv = threads_recv,
+    .post = threads_post,
+    .settle = threads_settle,
     .barrier = threads_barrier,
     .abort = threads_abort,
     .error = threads_error,

@@ -150,6 +150,48 @@ static void test_send_and_receive(void **state) {
     assert_int_equal(atomic_load(&failures), 0);
 }
 
+// Rank 0 posts as many messages as may be on their way before rank 1 takes the first: nobody waits.
+static void post_ahead(struct comm *c, void *arg) {
+    _Atomic int *step = arg;
+    int out[COMM_MAX_POSTED + 2], in = -1;
+    if (c->rank == 0) {
+        for (int i = 0; i < COMM_MAX_POSTED; i++) {
+            out[i] = 100 + i;
+            expect(c->ops->post(c, &out[i], sizeof out[i], 1) == STATUS_OK);
+        }
+        expect(c->ops->settle(c, 1, COMM_MAX_POSTED) == STATUS_OK);
+        atomic_store(step, 1);
+        expect(c->ops->settle(c, 1, COMM_MAX_POSTED - 1) == STATUS_OK);
+        out[0] = -1; // the first was received
+        for (int i = COMM_MAX_POSTED; i < COMM_MAX_POSTED + 2; i++) {
+            out[i] = 100 + i;
+            expect(c->ops->post(c, &out[i], sizeof out[i], 1) == STATUS_OK);
+        }
+        expect(c->ops->settle(c, 1, 0) == STATUS_OK);
+        expect(atomic_load(step) == COMM_MAX_POSTED + 2);
+        memset(out, 0xff, sizeof out);
+    } else if (c->rank == 1) {
+        while (atomic_load(step) == 0)
+            sched_yield();
+        for (int i = 0; i < COMM_MAX_POSTED + 2; i++) {
+            atomic_store(step, i + 1);
+            expect(c->ops->recv(c, &in, sizeof in, 0) == STATUS_OK);
+            expect(in == 100 + i);
+        }
+    }
+    expect(c->ops->barrier(c) == STATUS_OK);
+}
+
+static void test_posted(void **state) {
+    (void)state;
+    atomic_store(&failures, 0);
+    for (int i = 0; i < ROUNDS; i++) {
+        _Atomic int step = 0;
+        run_all(2, post_ahead, (void *)&step);
+    }
+    assert_int_equal(atomic_load(&failures), 0);
+}
+
 static void pass(struct comm *c, void *arg) {
     _Atomic int *count = arg;
     for (int round = 1; round <= ROUNDS; round++) {
@@ -179,15 +221,25 @@ static void wait_for_absent(struct comm *c, void *arg) {
     case 3: expect(c->ops->send(c, x, 4, 1) == STATUS_DEVICE); break;
     case 4: expect(c->ops->recv(c, x, 4, 1) == STATUS_DEVICE); break;
     case 5: expect(c->ops->barrier(c) == STATUS_DEVICE); break;
+    case 6:
+        expect(c->ops->post(c, x, 4, 1) == STATUS_OK || *c->ops->error(c));
+        expect(c->ops->settle(c, 1, 0) == STATUS_DEVICE);
+        break;
+    case 7:
+        for (int i = 0; i <= COMM_MAX_POSTED; i++) // one too many
+            expect(c->ops->post(c, x, 4, 1) == (i < COMM_MAX_POSTED ? STATUS_OK : STATUS_DEVICE) ||
+                   *c->ops->error(c)); // of another rank that waited longer
+        break;
     }
     expect(c->ops->barrier(c) == STATUS_DEVICE); // for good
     expect(c->ops->send(c, x, 4, 1) == STATUS_DEVICE);
+    expect(c->ops->post(c, x, 4, 1) == STATUS_DEVICE);
 }
 
 static void test_deadline(void **state) {
     (void)state;
     atomic_store(&failures, 0);
-    for (int kind = 0; kind < 6; kind++) {
+    for (int kind = 0; kind < 8; kind++) {
         struct comm_threads *g = open_group(4, SHORT_MS);
         run_some(g, 4, 13, wait_for_absent, &kind);
         const char *why = comm_threads_rank(g, 1)->ops->error(comm_threads_rank(g, 1));
@@ -266,10 +318,15 @@ static void test_sizes(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_all_reduce),       cmocka_unit_test(test_gather_and_broadcast),
-        cmocka_unit_test(test_send_and_receive), cmocka_unit_test(test_barrier),
-        cmocka_unit_test(test_deadline),         cmocka_unit_test(test_abort),
-        cmocka_unit_test(test_disagreement),     cmocka_unit_test(test_sizes),
+        cmocka_unit_test(test_all_reduce),
+        cmocka_unit_test(test_gather_and_broadcast),
+        cmocka_unit_test(test_send_and_receive),
+        cmocka_unit_test(test_posted),
+        cmocka_unit_test(test_barrier),
+        cmocka_unit_test(test_deadline),
+        cmocka_unit_test(test_abort),
+        cmocka_unit_test(test_disagreement),
+        cmocka_unit_test(test_sizes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

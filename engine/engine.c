@@ -18,7 +18,7 @@
 // table per position must not take gigabytes for the claim.
 enum { DEFAULT_MAX_LEN = 131072 };
 
-// A launched plan and its batch. Two, used in turn, so that one can be filled while the other runs.
+// A launched plan and its batch. Several, used in turn, so that one can be filled while others run.
 struct flight {
     struct batch batch;
     const struct plan *plan; // NULL: free
@@ -96,6 +96,29 @@ static uint64_t cache_room(const struct device_info *memory, double utilization)
     return room;
 }
 
+// How many blocks of the cache the memory of every rank has room for: all of it, or where `pick` what they
+// may take of it by default. Ranks without memory of their own share the host's.
+static int64_t find_room(struct engine *e, bool pick, double utilization) {
+    int64_t room = INT64_MAX;
+    struct device_info memory = {0}, info;
+    size_t bytes, shared = 0;
+    for (int i = 0; i < ranks_world(e->ranks); i++) {
+        ranks_info_of(e->ranks, i, &info, &bytes);
+        if (info.memory_total > 0) {
+            uint64_t free_bytes = pick ? cache_room(&info, utilization) : info.memory_free;
+            room = min64(room, (int64_t)(free_bytes / bytes));
+        } else {
+            memory = info;
+            shared += bytes;
+        }
+    }
+    if (shared > 0) {
+        uint64_t free_bytes = pick ? cache_room(&memory, utilization) : memory.memory_free;
+        room = min64(room, (int64_t)(free_bytes / shared));
+    }
+    return room;
+}
+
 // Decides how many blocks the cache has and how long a request may be. Without a wish of the user: enough for
 // every sequence at full length, but at most a quarter of what memory is free, or on a device with memory of
 // its own what --gpu-memory-utilization leaves beside the weights. A request that is longer than the whole
@@ -112,9 +135,9 @@ static enum status size_cache(struct engine *e, const struct engine_config *c, s
     } else if (c->kv_cache_bytes > 0) {
         blocks = c->kv_cache_bytes / per_block;
     } else {
-        blocks = min64(wanted, (int64_t)cache_room(&memory, c->gpu_memory_utilization) / per_block);
+        blocks = min64(wanted, find_room(e, true, c->gpu_memory_utilization));
     }
-    if (blocks > 0 && (uint64_t)blocks > memory.memory_free / (uint64_t)per_block)
+    if (blocks > find_room(e, false, 0))
         return err_set(
             err, STATUS_INVALID,
             "a KV cache of %lld blocks of %lld bytes is more than the %lld MiB of free memory; lower "
@@ -182,7 +205,8 @@ struct engine *engine_open(const struct engine_config *c, struct err *err) {
         return NULL;
     }
     struct ranks_config ranks = {.host = &host,
-                                 .world = c->tensor_parallel_size > 1 ? c->tensor_parallel_size : 1};
+                                 .tensor = c->tensor_parallel_size > 1 ? c->tensor_parallel_size : 1,
+                                 .stages = c->pipeline_parallel_size > 1 ? c->pipeline_parallel_size : 1};
     bool choose = !c->device || strcmp(c->device, "auto") == 0; // CUDA where there is a device, else CPU
     if ((!choose && backend_find(c->device, &ranks.ops, err) != STATUS_OK) ||
         find_dtype(c->dtype, &floats, err) != STATUS_OK)
@@ -210,7 +234,8 @@ struct engine *engine_open(const struct engine_config *c, struct err *err) {
         .exact = c->exact,
     };
     weights_blocks(&e->model, e->gguf, floats, &ranks.blocks);
-    if (shard_check(&e->model, &ranks.blocks, ranks.world, err) != STATUS_OK)
+    if (shard_check(&e->model, &ranks.blocks, ranks.tensor, err) != STATUS_OK ||
+        shard_check_stages(&e->model, ranks.tensor, ranks.stages, err) != STATUS_OK)
         goto fail;
     struct err refused = {0};
     if (choose)
@@ -275,10 +300,10 @@ fail:
 void engine_close(struct engine *e) {
     if (!e)
         return;
+    ranks_close(e->ranks); // first: steps that nobody collected still read their batches
     for (int i = 0; i < SCHED_MAX_DEPTH; i++)
         batch_destroy(&e->flights[i].batch);
     kv_destroy(&e->kv);
-    ranks_close(e->ranks);
     tokenizer_free(e->tokenizer);
     gguf_close(e->gguf);
     free(e);
@@ -292,7 +317,7 @@ struct kv_cache *engine_kv(struct engine *e) {
 
 void engine_launch(struct engine *e, const struct plan *plan) {
     struct flight *f = &e->flights[e->num_launched % SCHED_MAX_DEPTH];
-    struct flight *prev = &e->flights[(e->num_launched + 1) % SCHED_MAX_DEPTH];
+    struct flight *prev = &e->flights[(e->num_launched + SCHED_MAX_DEPTH - 1) % SCHED_MAX_DEPTH];
     CHECK(!f->plan);
     f->plan = plan;
     batch_fill(&f->batch, plan, &e->kv, prev->plan ? &prev->batch : NULL, prev->plan);

@@ -79,6 +79,19 @@ static void say_memory(const struct out *o, const struct model_config *c, uint64
     }
 }
 
+// What may follow --tensor-parallel-size and --pipeline-parallel-size.
+static void say_ranks(const struct out *o, const struct model_config *c, const struct gguf *g) {
+    struct shard_blocks blocks;
+    char sizes[32] = "";
+    size_t n = 0;
+    int stages = c->num_layers < COMM_MAX_WORLD ? c->num_layers : COMM_MAX_WORLD;
+    weights_blocks(c, g, DTYPE_COUNT, &blocks);
+    for (int w = 1; w <= COMM_MAX_WORLD; w *= 2)
+        if (shard_check(c, &blocks, w, NULL) == STATUS_OK)
+            n += (size_t)snprintf(sizes + n, sizeof sizes - n, "%s%d", n ? ", " : "", w);
+    say(o, "parallel sizes: tensor %s; pipeline 1 to %d; %d ranks at most", sizes, stages, COMM_MAX_WORLD);
+}
+
 static void say_tokenizer(const struct out *o, const struct gguf *g) {
     struct err err = {0};
     struct gguf_str model = {"none", 4};
@@ -138,6 +151,8 @@ enum status model_inspect(const char *path, void (*line)(void *arg, const char *
         known = false;
     if (known)
         say_memory(&o, &config, weights);
+    if (known && gguf_num_tensors(g) > 0)
+        say_ranks(&o, &config, g);
     if (!known)
         say(&o, "cannot be served: %s", config_err.msg);
     else if (gguf_num_tensors(g) == 0)

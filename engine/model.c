@@ -1,7 +1,7 @@
 #include "forward.h"
 
 void model_forward(const struct backend_ops *ops, struct device *dev, const struct model *model,
-                   const struct workspace *ws, const struct step *step) {
+                   const struct workspace *ws, const struct step *step, const float *in, float *out) {
     void *resid = ws->resid; // (T, D)
     void *q = ws->q;         // (T, H, d)
     void *h = ws->h;         // (T, H*d), then (T, F)
@@ -9,7 +9,10 @@ void model_forward(const struct backend_ops *ops, struct device *dev, const stru
     if (ops->step_begin(dev, step))
         return; // a recorded graph has run the same phases
 
-    ops->embed(dev, resid, model->embed, step);
+    if (in)
+        ops->resid_import(dev, resid, in, step);
+    else
+        ops->embed(dev, resid, model->embed, step);
     for (int i = 0; i < model->config.num_layers; i++) {
         const struct layer *layer = &model->layers[i];
         ops->qkv(dev, q, resid, layer, step);
@@ -21,6 +24,9 @@ void model_forward(const struct backend_ops *ops, struct device *dev, const stru
         ops->mlp_in(dev, h, resid, layer, step);
         ops->proj_add(dev, resid, h, layer->down, step);
     }
-    ops->head(dev, resid, model, step);
+    if (out)
+        ops->resid_export(dev, out, resid, step);
+    else
+        ops->head(dev, resid, model, step);
     ops->step_end(dev);
 }

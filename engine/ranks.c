@@ -1,24 +1,33 @@
 #include "ranks.h"
 
+#include "answers.h"
 #include "comm_threads.h"
 #include "forward.h"
 #include "log.h"
 #include "processors.h"
+#include "scheduler.h"
 #include "weights.h"
 
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
-// How long a rank waits for another within a step, which is at most the time of one phase.
-enum { DEADLINE_MS = 60000 };
+// How long a rank waits for another within a step: of its stage, at most the time of one phase; of another
+// stage, the time of all stages before.
+enum { DEADLINE_MS = 60000, STAGES_DEADLINE_MS = 600000 };
 
 struct rank {
     struct ranks *all;
+    int id, stage;
     struct model model; // config is the rank's own part
     struct device *dev;
-    struct comm *comm; // NULL: one rank
+    struct comm *group; // the ranks of its stage; NULL: it is alone there
+    struct comm *world; // all ranks; NULL: one stage
     struct workspace ws;
+    float *in, *out[2]; // (T, D) residual stream from the stage before; to the next, used in turn
+    void *message[2];   // results to rank 0, used in turn; of the first rank of the last stage
+    uint64_t num_run;   // steps
+    uint64_t seen;      // steps that its thread has taken, under lock
     pthread_t thread;
     bool started;
 };
@@ -27,25 +36,43 @@ struct ranks {
     const struct backend_ops *ops;
     struct model_config whole;
     struct shard_blocks blocks;
-    int world;
-    struct comm_threads *group; // NULL: one rank
+    int tensor, stages, world;
+    bool keep_logits;
+    // NULL: one rank, or one stage. Group i is of stage i.
+    struct comm_threads *groups[COMM_MAX_WORLD], *everyone;
     // For tests: this rank fails at this step (QUIRE_FAULT_RANK, QUIRE_FAULT_STEP). -1: none
     int fail_rank;
     uint64_t fail_at;
 
-    // Between rank 0 and the others, under lock:
+    // With stages, of rank 0: what came from the last one
+    void *message;
+    struct answers answers[2]; // used in turn
+
+    // Between rank 0 and the others, under lock. Step i is at i modulo their number.
     pthread_mutex_t lock;
     pthread_cond_t work, done;
-    const struct step *step;
-    uint64_t posted; // steps
-    int running;     // ranks other than 0 that are still in the step posted last
+    const struct step *steps[SCHED_MAX_DEPTH];
+    int running[SCHED_MAX_DEPTH]; // ranks other than 0 that have not done it
+    uint64_t posted, synced;      // steps
     bool stop;
     struct err failure; // of a rank other than 0
     struct rank rank[COMM_MAX_WORLD];
 };
 
 static struct shard shard_of(const struct ranks *r, int rank) {
-    return (struct shard){&r->whole, r->blocks, rank, r->world};
+    return (struct shard){.whole = &r->whole,
+                          .blocks = r->blocks,
+                          .rank = rank % r->tensor,
+                          .world = r->tensor,
+                          .stage = rank / r->tensor,
+                          .num_stages = r->stages};
+}
+
+static bool is_last_stage(const struct rank *k) { return k->stage == k->all->stages - 1; }
+
+// The one that tells rank 0 what came out.
+static bool gives_answers(const struct rank *k) {
+    return k->all->stages > 1 && k->id == (k->all->stages - 1) * k->all->tensor;
 }
 
 // The threads of one rank: total divided, the first ranks get what is left over.
@@ -55,8 +82,24 @@ static int share_threads(int total, int rank, int world) {
     return each > 0 ? each : 1;
 }
 
+// The communicators: one of all ranks where there are stages, and one for each stage that ranks share.
+static bool open_comms(struct ranks *r, struct err *err) {
+    if (r->stages > 1 && !(r->everyone = comm_threads_open(r->world, STAGES_DEADLINE_MS, err)))
+        return false;
+    for (int s = 0; s < r->stages && r->tensor > 1; s++)
+        if (!(r->groups[s] = comm_threads_open(r->tensor, DEADLINE_MS, err)))
+            return false;
+    for (int i = 0; i < r->world; i++) {
+        struct rank *k = &r->rank[i];
+        k->group = r->tensor > 1 ? comm_threads_rank(r->groups[k->stage], i % r->tensor) : NULL;
+        k->world = r->stages > 1 ? comm_threads_rank(r->everyone, i) : NULL;
+    }
+    return true;
+}
+
 struct ranks *ranks_open(const struct ranks_config *c, struct err *err) {
-    if (c->world > 1 && shard_check(c->device.model, &c->blocks, c->world, err) != STATUS_OK)
+    if ((c->tensor > 1 && shard_check(c->device.model, &c->blocks, c->tensor, err) != STATUS_OK) ||
+        shard_check_stages(c->device.model, c->tensor, c->stages, err) != STATUS_OK)
         return NULL;
     struct ranks *r = calloc(1, sizeof *r);
     if (!r) {
@@ -67,29 +110,34 @@ struct ranks *ranks_open(const struct ranks_config *c, struct err *err) {
     r->ops = c->ops;
     r->whole = *c->device.model;
     r->blocks = c->blocks;
-    r->world = c->world;
+    r->tensor = c->tensor;
+    r->stages = c->stages;
+    r->world = c->tensor * c->stages;
     r->fail_rank = fail_rank && fail_step ? atoi(fail_rank) : -1;
     r->fail_at = fail_step ? strtoull(fail_step, NULL, 10) : 0;
     pthread_mutex_init(&r->lock, NULL); // cannot fail on Linux: no attributes
     pthread_cond_init(&r->work, NULL);
     pthread_cond_init(&r->done, NULL);
-    if (c->world > 1 && !(r->group = comm_threads_open(c->world, DEADLINE_MS, err)))
+    for (int i = 0; i < r->world; i++) {
+        r->rank[i].all = r;
+        r->rank[i].id = i;
+        r->rank[i].stage = i / r->tensor;
+    }
+    if (!open_comms(r, err))
         goto fail;
-    for (int i = 0; i < c->world; i++) {
+    for (int i = 0; i < r->world; i++) {
         struct rank *k = &r->rank[i];
         struct device_config device = c->device;
-        k->all = r;
-        k->model.config = r->whole;
-        if (c->world > 1) {
-            struct shard s = shard_of(r, i);
-            shard_config(&s, &k->model.config);
-            k->comm = comm_threads_rank(r->group, i);
-            device.num_threads = share_threads(c->device.num_threads, i, c->world);
-        }
+        struct shard s = shard_of(r, i);
+        shard_config(&s, &k->model.config);
+        if (r->world > 1)
+            device.num_threads = share_threads(c->device.num_threads, i, r->world);
         device.model = &k->model.config;
-        device.rank = i;
-        device.world = c->world;
-        device.comm = k->comm;
+        device.rank = s.rank;
+        device.world = r->tensor;
+        device.comm = k->group;
+        device.stage = k->stage;
+        device.num_stages = r->stages;
         if (!(k->dev = c->ops->open(c->host, &device, err)))
             goto fail;
     }
@@ -103,55 +151,152 @@ enum status ranks_load(struct ranks *r, const struct gguf *g, enum dtype floats,
                        void (*progress)(void *, double), void *arg, struct err *err) {
     struct weights_target targets[COMM_MAX_WORLD];
     struct device_info info;
+    char stage[64] = "";
+    int begin, end;
     for (int i = 0; i < r->world; i++)
         targets[i] = (struct weights_target){shard_of(r, i), &r->rank[i].model, r->rank[i].dev};
     enum status st = weights_load_ranks(targets, r->world, g, floats, r->ops, progress, arg, err);
     for (int i = 0; i < r->world && r->world > 1 && st == STATUS_OK; i++) {
         r->ops->info(r->rank[i].dev, &info);
-        log_msg(LOG_INFO, "rank=%d world=%d weight_bytes=%zu", i, r->world, info.weight_bytes);
+        shard_layers(&targets[i].shard, &begin, &end);
+        if (r->stages > 1)
+            snprintf(stage, sizeof stage, " stage=%d layers=%d-%d", r->rank[i].stage, begin, end - 1);
+        log_msg(LOG_INFO, "rank=%d world=%d weight_bytes=%zu%s", i, r->world, info.weight_bytes, stage);
     }
     return st;
 }
 
-static void run(struct rank *k, const struct step *step) {
+// ---- one step on one rank
+
+// Ends all communication of the rank, so that nobody waits for it, in its stage or in others. False.
+static bool give_up(struct rank *k, const char *why) {
+    if (k->group)
+        k->group->ops->abort(k->group, why);
+    if (k->world)
+        k->world->ops->abort(k->world, why);
+    return false;
+}
+
+// With a stage before: its residual stream.
+static bool take_over(struct rank *k, const struct step *step) {
+    size_t bytes = (size_t)step->num_tokens * (size_t)k->model.config.hidden * sizeof *k->in;
+    return k->stage == 0 || k->world->ops->recv(k->world, k->in, bytes, k->id - k->all->tensor) == STATUS_OK;
+}
+
+// With a stage after: the residual stream to it. The last stage: what was drawn to rank 0. The buffer is sent
+// from while the next step fills the other one.
+static bool hand_over(struct rank *k, const struct step *step, const struct step_out *out, float *resid) {
     const struct ranks *r = k->all;
-    if (k->comm && k->comm->rank == r->fail_rank && step->seq >= r->fail_at)
-        k->comm->ops->abort(k->comm, "failed, as QUIRE_FAULT_RANK asks");
-    model_forward(r->ops, k->dev, &k->model, &k->ws, step);
+    void *message = k->message[k->num_run % 2];
+    size_t bytes = (size_t)step->num_tokens * (size_t)k->model.config.hidden * sizeof *resid;
+    if (!is_last_stage(k))
+        return k->world->ops->post(k->world, resid, bytes, k->id + r->tensor) == STATUS_OK;
+    if (!gives_answers(k))
+        return true;
+    if (k->world->ops->settle(k->world, 0, 1) != STATUS_OK)
+        return false;
+    answers_write(message, out, step, k->model.config.vocab);
+    bytes = answers_bytes(step, k->model.config.vocab, r->keep_logits);
+    return k->world->ops->post(k->world, message, bytes, 0) == STATUS_OK;
+}
+
+// A rank of several stages: its part of a step, to the end. After a failure it does nothing more.
+static enum status run_stage(struct rank *k, const struct step *step, struct err *err) {
+    const struct ranks *r = k->all;
+    struct comm *world = k->world;
+    struct step_out out;
+    float *resid = k->out[k->num_run % 2];
+    bool ok = take_over(k, step);
+    if (ok && !is_last_stage(k)) // until the step before last has been taken from this buffer
+        ok = world->ops->settle(world, k->id + r->tensor, 1) == STATUS_OK;
+    if (ok) {
+        model_forward(r->ops, k->dev, &k->model, &k->ws, step, k->stage > 0 ? k->in : NULL, resid);
+        if (r->ops->sync(k->dev, &out, err) != STATUS_OK) {
+            give_up(k, err->msg);
+            return STATUS_DEVICE;
+        }
+        ok = hand_over(k, step, &out, resid);
+    }
+    k->num_run++;
+    if (ok)
+        return STATUS_OK;
+    give_up(k, world->ops->error(world));
+    return err_set(err, STATUS_DEVICE, "rank %d of %d: %s", k->id, r->world, world->ops->error(world));
+}
+
+static void fail_if_asked(struct rank *k, const struct step *step) {
+    if (k->id == k->all->fail_rank && step->seq >= k->all->fail_at)
+        give_up(k, "failed, as QUIRE_FAULT_RANK asks");
+}
+
+static enum status run(struct rank *k, const struct step *step, struct err *err) {
+    const struct ranks *r = k->all;
+    struct step_out out;
+    fail_if_asked(k, step);
+    if (r->stages > 1)
+        return run_stage(k, step, err);
+    model_forward(r->ops, k->dev, &k->model, &k->ws, step, NULL, NULL);
+    return r->ops->sync(k->dev, &out, err);
 }
 
 static void *rank_main(void *arg) {
     struct rank *k = arg;
     struct ranks *r = k->all;
-    struct step_out out;
     pthread_mutex_lock(&r->lock);
-    for (uint64_t seen = 0;;) {
-        while (r->posted == seen && !r->stop)
+    for (;;) {
+        while (r->posted == k->seen && !r->stop)
             pthread_cond_wait(&r->work, &r->lock);
-        if (r->posted == seen)
+        if (r->posted == k->seen)
             break;
-        seen = r->posted;
-        const struct step *step = r->step;
+        int at = (int)(k->seen++ % SCHED_MAX_DEPTH);
+        const struct step *step = r->steps[at];
         struct err err = {0};
         pthread_mutex_unlock(&r->lock);
-        run(k, step);
-        enum status st = r->ops->sync(k->dev, &out, &err);
+        enum status st = run(k, step, &err);
         pthread_mutex_lock(&r->lock);
-        if (st != STATUS_OK)
+        if (st != STATUS_OK && r->failure.code == STATUS_OK)
             err_set(&r->failure, st, "%s", err.msg);
-        if (--r->running == 0)
+        if (--r->running[at] == 0)
             pthread_cond_signal(&r->done);
     }
     pthread_mutex_unlock(&r->lock);
     return NULL;
 }
 
+// ---- all ranks
+
+// Buffers for what comes from the stage before and goes to the next, or back to rank 0.
+static enum status reserve_messages(struct rank *k, const struct step_limits *limits) {
+    struct ranks *r = k->all;
+    size_t resid = (size_t)limits->max_tokens * (size_t)r->whole.hidden * sizeof(float);
+    size_t answers = answers_most_bytes(limits, r->whole.vocab);
+    bool ok = true;
+    if (r->stages == 1)
+        return STATUS_OK;
+    if (k->stage > 0)
+        ok &= (k->in = malloc(resid)) != NULL;
+    for (int i = 0; i < 2; i++) {
+        if (!is_last_stage(k))
+            ok &= (k->out[i] = malloc(resid)) != NULL;
+        if (gives_answers(k))
+            ok &= (k->message[i] = malloc(answers)) != NULL;
+        if (k->id == 0)
+            ok &= answers_init(&r->answers[i], limits, r->whole.vocab) == STATUS_OK;
+    }
+    if (k->id == 0)
+        ok &= (r->message = malloc(answers)) != NULL;
+    return ok ? STATUS_OK : STATUS_NOMEM;
+}
+
 enum status ranks_reserve(struct ranks *r, const struct step_limits *limits, struct err *err) {
+    r->keep_logits = limits->keep_logits;
     for (int i = 0; i < r->world; i++) {
         struct rank *k = &r->rank[i];
         enum status st = r->ops->reserve(k->dev, limits, &k->ws, err);
         if (st != STATUS_OK)
             return st;
+        if (reserve_messages(k, limits) != STATUS_OK)
+            return err_set(err, STATUS_NOMEM, "no memory for what rank %d sends", i);
         if (i > 0 && pthread_create(&k->thread, NULL, rank_main, k) != 0)
             return err_set(err, STATUS_NOMEM, "cannot start the thread of rank %d", i);
         k->started = i > 0;
@@ -170,15 +315,33 @@ void ranks_close(struct ranks *r) {
         if (r->rank[i].started)
             pthread_join(r->rank[i].thread, NULL);
     for (int i = 0; i < r->world; i++) {
-        weights_free(&r->rank[i].model);
-        if (r->rank[i].dev)
-            r->ops->close(r->rank[i].dev);
+        struct rank *k = &r->rank[i];
+        weights_free(&k->model);
+        if (k->dev)
+            r->ops->close(k->dev);
+        free(k->in);
+        for (int j = 0; j < 2; j++) {
+            free(k->out[j]);
+            free(k->message[j]);
+        }
     }
-    comm_threads_close(r->group);
+    for (int i = 0; i < COMM_MAX_WORLD; i++)
+        comm_threads_close(r->groups[i]);
+    comm_threads_close(r->everyone);
+    free(r->message);
+    answers_destroy(&r->answers[0]);
+    answers_destroy(&r->answers[1]);
     pthread_cond_destroy(&r->work);
     pthread_cond_destroy(&r->done);
     pthread_mutex_destroy(&r->lock);
     free(r);
+}
+
+int ranks_world(const struct ranks *r) { return r->world; }
+
+void ranks_info_of(struct ranks *r, int rank, struct device_info *info, size_t *kv_block_bytes) {
+    r->ops->info(r->rank[rank].dev, info);
+    *kv_block_bytes = r->ops->kv_block_bytes(r->rank[rank].dev);
 }
 
 void ranks_info(struct ranks *r, struct device_info *info) {
@@ -188,10 +351,13 @@ void ranks_info(struct ranks *r, struct device_info *info) {
         r->ops->info(r->rank[i].dev, &one);
         info->weight_bytes += one.weight_bytes;
     }
-    if (r->world > 1) {
-        memcpy(one.name, info->name, sizeof one.name);
-        snprintf(info->name, sizeof info->name, "%d ranks of %.70s", r->world, one.name);
-    }
+    memcpy(one.name, info->name, sizeof one.name);
+    if (r->stages > 1 && r->tensor > 1)
+        snprintf(info->name, sizeof info->name, "%d stages of %d ranks of %.50s", r->stages, r->tensor,
+                 one.name);
+    else if (r->world > 1)
+        snprintf(info->name, sizeof info->name, "%d %s of %.70s", r->world,
+                 r->stages > 1 ? "stages" : "ranks", one.name);
 }
 
 size_t ranks_kv_block_bytes(struct ranks *r) {
@@ -202,28 +368,53 @@ size_t ranks_kv_block_bytes(struct ranks *r) {
 }
 
 void ranks_launch(struct ranks *r, const struct step *step) {
-    if (r->world > 1) {
+    struct rank *k = &r->rank[0];
+    int at = (int)(r->posted % SCHED_MAX_DEPTH);
+    CHECK(r->posted - r->synced < SCHED_MAX_DEPTH);
+    if (r->world == 1) { // nobody else looks
+        r->steps[at] = step;
+        r->posted++;
+    } else {
         pthread_mutex_lock(&r->lock);
-        while (r->running > 0)
-            pthread_cond_wait(&r->done, &r->lock);
-        r->step = step;
-        r->running = r->world - 1;
+        r->steps[at] = step;
+        r->running[at] = r->world - 1;
         r->posted++;
         pthread_cond_broadcast(&r->work);
         pthread_mutex_unlock(&r->lock);
     }
-    run(&r->rank[0], step);
+    fail_if_asked(k, step);
+    if (r->stages > 1) {
+        struct err err = {0}; // the others hear of it, and ranks_sync() from them
+        run_stage(k, step, &err);
+    } else {
+        model_forward(r->ops, k->dev, &k->model, &k->ws, step, NULL, NULL);
+    }
+}
+
+// Rank 0: what the last stage says of the step.
+static enum status take_answers(struct ranks *r, const struct step *step, struct step_out *out,
+                                struct err *err) {
+    struct comm *world = r->rank[0].world;
+    size_t bytes = answers_bytes(step, r->whole.vocab, r->keep_logits);
+    if (world->ops->recv(world, r->message, bytes, (r->stages - 1) * r->tensor) != STATUS_OK)
+        return err_set(err, STATUS_DEVICE, "rank 0 of %d: %s", r->world, world->ops->error(world));
+    answers_read(&r->answers[r->synced % 2], r->message, step, out);
+    return STATUS_OK;
 }
 
 enum status ranks_sync(struct ranks *r, struct step_out *out, struct err *err) {
-    enum status st = r->ops->sync(r->rank[0].dev, out, err);
+    int at = (int)(r->synced % SCHED_MAX_DEPTH);
+    CHECK(r->synced < r->posted);
+    enum status st =
+        r->stages > 1 ? take_answers(r, r->steps[at], out, err) : r->ops->sync(r->rank[0].dev, out, err);
     if (r->world > 1) {
         pthread_mutex_lock(&r->lock);
-        while (r->running > 0)
+        while (r->running[at] > 0)
             pthread_cond_wait(&r->done, &r->lock);
         if (st == STATUS_OK && r->failure.code != STATUS_OK)
             st = err_set(err, STATUS_DEVICE, "%s", r->failure.msg);
         pthread_mutex_unlock(&r->lock);
     }
+    r->synced++;
     return st;
 }

@@ -42,6 +42,46 @@ enum status shard_check(const struct model_config *m, const struct shard_blocks 
         m->num_heads, m->num_kv_heads, why, good);
 }
 
+enum status shard_check_stages(const struct model_config *m, int world, int stages, struct err *err) {
+    if (stages < 1 || stages > m->num_layers)
+        return err_set(
+            err, STATUS_INVALID,
+            "--pipeline-parallel-size %d does not suit this model: a stage has at least one of its %d "
+            "layers",
+            stages, m->num_layers);
+    if ((int64_t)stages * world > COMM_MAX_WORLD)
+        return err_set(
+            err, STATUS_INVALID,
+            "--pipeline-parallel-size %d times --tensor-parallel-size %d makes %lld ranks; at most %d "
+            "work together",
+            stages, world, (long long)stages * world, COMM_MAX_WORLD);
+    return STATUS_OK;
+}
+
+// Equal shares of the multiplications, in units of a layer's. The head counts half: a decoding row goes
+// through it, a prompt's rows but one do not.
+static int first_layer(const struct shard *s, int stage) {
+    const struct model_config *m = s->whole;
+    int64_t q = (int64_t)m->num_heads * m->head_dim, kv = (int64_t)m->num_kv_heads * m->head_dim;
+    int64_t layer = 2 * q + 2 * kv + 3 * (int64_t)m->ffn, head = m->vocab / 2; // times D
+    int64_t all = m->num_layers * layer + head, n = s->num_stages;
+    int64_t begin = (2 * all * stage + n * layer) / (2 * n * layer), most = m->num_layers - (n - stage);
+    return stage == n ? m->num_layers : (int)(begin < most ? begin : most);
+}
+
+void shard_layers(const struct shard *s, int *begin, int *end) {
+    *begin = s->num_stages > 1 ? first_layer(s, s->stage) : 0;
+    *end = s->num_stages > 1 ? first_layer(s, s->stage + 1) : s->whole->num_layers;
+}
+
+bool shard_holds(const struct shard *s, enum weight_role role, int layer) {
+    int begin, end;
+    shard_layers(s, &begin, &end);
+    if (layer >= 0)
+        return layer >= begin && layer < end;
+    return role == WEIGHT_EMBED ? s->stage == 0 : s->stage + 1 >= s->num_stages;
+}
+
 struct range {
     int64_t begin, end;
 };
@@ -62,8 +102,14 @@ static struct range heads(const struct shard *s, bool kv) {
 
 void shard_config(const struct shard *s, struct model_config *own) {
     const struct model_config *m = s->whole;
-    int64_t most = num_blocks(num_blocks(m->ffn, s->blocks.down), s->world) * s->blocks.down;
+    int begin, end;
+    shard_layers(s, &begin, &end);
     *own = *m;
+    own->num_layers = end - begin;
+    own->tied &= s->num_stages <= 1;
+    if (s->world == 1)
+        return;
+    int64_t most = num_blocks(num_blocks(m->ffn, s->blocks.down), s->world) * s->blocks.down;
     own->num_heads = m->num_heads / s->world;
     own->num_kv_heads = m->num_kv_heads >= s->world ? m->num_kv_heads / s->world : 1;
     own->ffn = most < m->ffn ? (int)most : m->ffn;

@@ -14,10 +14,13 @@ struct shard_blocks {
     int down; // and of a down matrix
 };
 
+// One rank of a grid: `num_stages` stages, each a contiguous run of layers, of `world` ranks each, which
+// share every one of those layers.
 struct shard {
     const struct model_config *whole;
     struct shard_blocks blocks;
     int rank, world;
+    int stage, num_stages; // num_stages 0 counts as 1
 };
 
 // Elements of a row that must stay together: those of a block of the file, or a pair of BF16, whose products
@@ -28,8 +31,18 @@ int shard_block(enum dtype dtype);
 enum status shard_check(const struct model_config *whole, const struct shard_blocks *blocks, int world,
                         struct err *err);
 
-// The rank's own configuration: its heads and kv heads, the most feed-forward rows that a layer gives it. The
-// vocabulary stays whole. The shard must have passed shard_check().
+// Whether `stages` stages of `world` ranks can share it. STATUS_INVALID: why not.
+enum status shard_check_stages(const struct model_config *whole, int world, int stages, struct err *err);
+
+// The layers of the rank's stage, [begin, end), at least one.
+void shard_layers(const struct shard *s, int *begin, int *end);
+// Whether the rank's stage holds a weight: of a layer, or with layer -1 the embedding, the head or the final
+// norm.
+bool shard_holds(const struct shard *s, enum weight_role role, int layer);
+
+// The rank's own configuration: its layers, its heads and kv heads, the most feed-forward rows that a layer
+// gives it. The vocabulary stays whole. Where embedding and head lie apart they are not tied. The shard must
+// have passed shard_check() and shard_check_stages().
 void shard_config(const struct shard *s, struct model_config *own);
 
 // The rank's part of a weight. Rows are views of `whole`; columns are copied to scratch, which has room for

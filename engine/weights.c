@@ -308,6 +308,11 @@ static enum status load_slot(struct loader *l, const struct slot *s, int layer, 
     struct weight_desc desc = {.role = s->role, .layer = s->kind == MODEL ? -1 : layer};
     unsigned char *at = l->buf, *converted = l->converted;
     enum status st;
+    bool wanted = false;
+    for (int i = 0; i < l->num_targets; i++)
+        wanted |= shard_holds(&l->targets[i].shard, desc.role, desc.layer);
+    if (!wanted)
+        return STATUS_OK;
     for (int p = 0; p < 3 && s->part[p].name; p++) {
         const struct gguf_info *t = find_part(l, s, p, false, layer);
         if ((st = read_part(l, t, &at, &desc.part[p], err)))
@@ -324,6 +329,10 @@ static enum status load_slot(struct loader *l, const struct slot *s, int layer, 
     for (int i = 0; i < l->num_targets; i++) {
         const struct weights_target *target = &l->targets[i];
         struct weight_desc part;
+        int first, end;
+        if (!shard_holds(&target->shard, desc.role, desc.layer))
+            continue;
+        shard_layers(&target->shard, &first, &end);
         shard_cut(&target->shard, &desc, down_dtype(l, s, layer), l->part, &part);
         const struct weight *w = l->ops->weight_load(target->dev, &part, err);
         if (!w) {
@@ -332,7 +341,7 @@ static enum status load_slot(struct loader *l, const struct slot *s, int layer, 
                            (int)name.len, name.data);
         }
         struct model *m = target->model;
-        char *owner = s->kind == MODEL ? (char *)m : (char *)&m->layers[layer];
+        char *owner = s->kind == MODEL ? (char *)m : (char *)&m->layers[layer - first];
         memcpy(owner + s->field, &w, sizeof w);
     }
     return STATUS_OK;
@@ -343,9 +352,11 @@ static enum status prepare(struct loader *l) {
     uint64_t largest = 0;
     for (int i = 0; i < l->num_targets; i++) {
         struct model *m = l->targets[i].model;
-        if (!(m->layers = calloc((size_t)l->whole->num_layers, sizeof *m->layers)))
+        int first, end;
+        shard_layers(&l->targets[i].shard, &first, &end);
+        if (!(m->layers = calloc((size_t)(end - first), sizeof *m->layers)))
             return STATUS_NOMEM;
-        for (int layer = 0; layer < l->whole->num_layers; layer++)
+        for (int layer = 0; layer < end - first; layer++)
             m->layers[layer].index = layer;
     }
     for (size_t i = 0; i < NUM_SLOTS; i++)

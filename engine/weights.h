@@ -18,8 +18,9 @@ enum status weights_load(struct model *m, const struct gguf *g, enum dtype float
                          const struct backend_ops *ops, struct device *dev, void (*progress)(void *, double),
                          void *arg, struct err *err);
 
-// The same for ranks: the file is read once, and each target gets its part of every weight. The configuration
-// of a target's model is its own part of shard.whole, and stays. On failure no model has layers.
+// The same for ranks: the file is read once, and each target gets its part of every weight that its stage
+// holds; what no target holds is not read. The configuration of a target's model is its own part of
+// shard.whole, and stays; its layers count from 0. On failure no model has layers.
 struct weights_target {
     struct shard shard;
     struct model *model;

@@ -23,7 +23,7 @@
 extern "C" {
 #endif
 
-#define BACKEND_ABI 4 // raise on any change to this file or model.h
+#define BACKEND_ABI 5 // raise on any change to this file or model.h
 
 struct device; // the backend's own
 
@@ -41,8 +41,13 @@ struct device_config {
     int block_size;      // B, tokens
     bool exact;          // CUDA: prefill, too, gives the same bits whatever the chunks and batch
     int rank, world;     // tensor parallelism; 0 of 1; world divides 8
-    struct comm *comm;   // of this rank, outlives the device; NULL when world == 1
+    struct comm *comm;   // of these ranks, outlives the device; NULL when world == 1
+    // Pipeline parallelism: this device has the layers of one stage, which `model` counts from 0. Only the
+    // first has the embedding, only the last the final norm and the head. num_stages 0 or 1: it has all.
+    int stage, num_stages;
 };
+
+static inline bool device_has_head(const struct device_config *c) { return c->stage + 1 >= c->num_stages; }
 
 // ---- weights
 // ------------------------------------------------------------------------------------------------------
@@ -207,8 +212,13 @@ struct backend_ops {
     // final norm and logits of the head rows, edits, mask, draw, log-probabilities. With ranks: each computes
     // its rows of the head; all get the same results.
     void (*head)(struct device *dev, const void *resid, const struct model *model, const struct step *step);
+    // Stages: the residual stream of the step's rows, (T, D) f32, out of this device for the next stage's,
+    // which takes it in place of embed(). A stage that is not the last exports it in place of head(). dst is
+    // filled when sync() returns, and src is read until then.
+    void (*resid_export)(struct device *dev, float *dst, const void *resid, const struct step *step);
+    void (*resid_import)(struct device *dev, void *resid, const float *src, const struct step *step);
     void (*step_end)(struct device *dev);
-    // Waits for the oldest step that has not been synced.
+    // Waits for the oldest step that has not been synced. out holds nothing of use where there is no head.
     enum status (*sync)(struct device *dev, struct step_out *out, struct err *err);
 
     // KV bytes of whole blocks in one canonical order, whatever the device's layout: for each layer, K then

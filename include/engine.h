@@ -34,6 +34,7 @@ struct engine_config {
     int64_t kv_cache_bytes;     // 0: for max_num_seqs * max_model_len, but at most a quarter of free memory
     double gpu_memory_utilization; // CUDA, in place of the quarter: share of its memory for all; 0: 0.9
     int tensor_parallel_size;      // ranks that share each layer: 1, 2, 4 or 8; 0: 1
+    int pipeline_parallel_size;    // stages that have the layers one after another; 0: 1
     bool exact;                    // CUDA: prefill, too, gives the same bits whatever the chunks and batch
     bool prefix_caching;
     bool keep_logits;                             // step results carry logits (tests)

@@ -21,7 +21,7 @@ extern "C" {
 
 enum sched_policy { SCHED_FCFS, SCHED_PRIORITY };
 
-enum { SCHED_MAX_DEPTH = 2, SCHED_MAX_PREEMPTIONS = 8 };
+enum { SCHED_MAX_DEPTH = 8, SCHED_MAX_PREEMPTIONS = 8 };
 
 struct sched_config {
     enum sched_policy policy;

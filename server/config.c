@@ -16,7 +16,6 @@ enum option_type {
     OPT_FLAG,   // bool, true
     OPT_NOFLAG, // bool, false
     OPT_CHOICE, // one of the words of `words`
-    OPT_LATER,  // known, and not here yet: refused by name, unless the value is `words`
 };
 
 enum { SERVE = CMD_SERVE, GEN = CMD_GENERATE, PPL = CMD_PERPLEXITY, TOK = CMD_TOKENIZE, INS = CMD_INSPECT };
@@ -57,6 +56,8 @@ static const struct option options[] = {
      "threads that compute; 0 picks the cores"},
     {"tensor-parallel-size", 0, RUN, OPT_INT, AT(tensor_parallel_size), "1", 1, 8, "N",
      "ranks that share each layer, with --threads divided among them"},
+    {"pipeline-parallel-size", 0, RUN, OPT_INT, AT(pipeline_parallel_size), "1", 1, 8, "N",
+     "stages, each with some of the layers and ranks of its own"},
     {"max-model-len", 0, RUN, OPT_SIZE, AT(max_model_len), "0", 0, INT_TOP, "N",
      "prompt and output of one request; 0: the model's"},
     {"block-size", 0, RUN, OPT_INT, AT(block_size), "16", 1, 4096, "N", "tokens of a cache block"},
@@ -115,7 +116,6 @@ static const struct option options[] = {
     {"no-special", 0, TOK, OPT_FLAG, AT(no_special), NULL, 0, 0, NULL,
      "neither add special tokens nor read them in TEXT"},
     {"help", 'h', ALL | HEALTH | QUANT, OPT_FLAG, AT(help), NULL, 0, 0, NULL, "this text"},
-    {"pipeline-parallel-size", 0, RUN, OPT_LATER, 0, NULL, 0, 0, "1", "not yet: devices in a row"},
 };
 enum { NUM_OPTIONS = sizeof options / sizeof options[0] };
 
@@ -264,11 +264,6 @@ static enum status set(struct parse *p, const struct option *o, const char *valu
         if (!(*(char **)at = strdup(value)))
             return err_set(err, STATUS_NOMEM, "out of memory");
         return STATUS_OK;
-    case OPT_LATER:
-        if (*o->words && strcmp(value, o->words) == 0)
-            return STATUS_OK;
-        return err_set(err, STATUS_INVALID, "--%s %.60s is not supported by this version%s%s", o->name, value,
-                       *o->words ? "; only " : "", o->words);
     }
     return STATUS_OK;
 }
@@ -279,8 +274,7 @@ static enum status set_from(struct parse *p, int index, const char *value, enum 
         return STATUS_OK;
     // Two names of one value, such as --enable-… and --no-enable-…: the stronger source wins over both.
     for (int i = 0; i < NUM_OPTIONS; i++)
-        if (i != index && options[i].type != OPT_LATER && o->type != OPT_LATER &&
-            options[i].offset == o->offset && p->source[i] > source)
+        if (i != index && options[i].offset == o->offset && p->source[i] > source)
             return STATUS_OK;
     if (o->type == OPT_LIST && p->source[index] < source)
         list_free((struct str_list *)(void *)((char *)p->config + o->offset));
@@ -528,7 +522,7 @@ enum status config_add_model(struct config *c, const char *path) {
 void config_help(FILE *out, enum command command) {
     for (int i = 0; i < NUM_OPTIONS; i++) {
         const struct option *o = &options[i];
-        if (!(o->commands & (unsigned)command) || o->type == OPT_LATER)
+        if (!(o->commands & (unsigned)command))
             continue;
         char left[80];
         snprintf(left, sizeof left, "%s%c%s--%s %s", o->letter ? "-" : "", o->letter ? o->letter : ' ',

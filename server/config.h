@@ -40,7 +40,7 @@ struct config {
     bool require_key;
     // model and device
     char *device, *variant, *kv_dtype, *dtype;
-    int threads, tensor_parallel_size, max_model_len, block_size;
+    int threads, tensor_parallel_size, pipeline_parallel_size, max_model_len, block_size;
     int64_t num_kv_blocks, kv_cache_memory; // 0: not given
     double gpu_memory_utilization;
     bool exact;

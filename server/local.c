@@ -70,6 +70,7 @@ void local_engine_config(const struct config *c, struct engine_config *out) {
         .kv_dtype = c->kv_dtype,
         .dtype = c->dtype,
         .tensor_parallel_size = c->tensor_parallel_size,
+        .pipeline_parallel_size = c->pipeline_parallel_size,
         .block_size = c->block_size,
         .max_model_len = c->max_model_len,
         .max_num_seqs = c->max_num_seqs,

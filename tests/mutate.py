@@ -51,6 +51,8 @@ BATCH = "engine/batch.c"
 JINJA = "engine/jinja_%s.c"
 COMM = "engine/comm_threads.c"
 SHARD = "engine/shard.c"
+RANKS = "engine/ranks.c"
+ANSWERS = "engine/answers.c"
 HEAD = "kernels/cpu/head.c"
 WEIGHT = "kernels/cpu/weight.c"
 CUDA = "kernels/cuda/%s"
@@ -114,6 +116,19 @@ MUTATIONS = [
     (COMM, "if (!atomic_load(&g->ended))\n        snprintf(g->why", "snprintf(g->why", "test_comm"),  # the last reason stays
     (COMM, "add_up(g, begin, stop);\n    return meet(m);", "add_up(g, begin, stop);\n    return STATUS_OK;",
            "test_comm"),  # a sum is read before it is whole
+    (COMM, "    if (atomic_load(&m->group->ended) ||\n        await(m, &mail->taken, number + 1 - COMM_MAX_POSTED, to) != STATUS_OK)\n        return STATUS_DEVICE;\n",
+           "", "test_comm"),  # more messages than places
+    (COMM, "atomic_load(&mail->sent) - (uint32_t)left, to);", "atomic_load(&mail->sent) - (uint32_t)left - 1, to);",
+           "test_comm"),  # a buffer comes back too early
+    (SHARD, "head = m->vocab / 2;", "head = 0;", "test_shard"),  # the last stage has the head on top
+    (SHARD, "return stage == n ? m->num_layers : (int)(begin < most ? begin : most);",
+            "return stage == n ? m->num_layers : (int)begin;", "test_shard"),  # a stage without layers
+    (RANKS, "k->stage > 0 ? k->in : NULL, resid);", "NULL, resid);", "test_ranks"),  # each stage embeds
+    (RANKS, "    if (k->world)\n        k->world->ops->abort(k->world, why);\n", "", "test_ranks"),  # other stages wait for a dead one
+    (ANSWERS, "size_t n = num_tops(&step->rows[r]), first = r * MAX_TOP_LOGPROBS;",
+              "size_t n = num_tops(&step->rows[r]), first = 0;", "test_ranks"),  # every row has the first's alternatives
+    (WEIGHTS, "(char *)&m->layers[layer - first];", "(char *)&m->layers[layer % m->config.num_layers];",
+              "test_ranks"),  # layers of unequal stages in other places
     (SHARD, "int64_t first = (int64_t)num * s->rank / s->world;", "int64_t first = (int64_t)each * s->rank % num;",
             "test_shard"),  # a copied kv head is another's
     (SHARD, "        bias->data = (const float *)bias->data + r.begin;\n", "", "test_shard"),  # every rank has the first biases

@@ -69,6 +69,7 @@ static struct device *cpu_open(const struct backend_host *host, const struct dev
     dev->rank = config->world > 1 ? config->rank : 0;
     dev->world = config->world > 1 ? config->world : 1;
     dev->comm = config->world > 1 ? config->comm : NULL;
+    dev->has_head = device_has_head(config);
     dev->kernels = kernels;
     dev->kv_dtype = config->kv_dtype;
     dev->block_size = config->block_size;
@@ -133,7 +134,8 @@ static void carve_workspace(struct device *dev, struct carver *c) {
         dev->q8 = cpu_carve(c, rows, activation_stride((wide / 32 + 1) * sizeof(struct act_q8)));
     if (dev->world > 1)
         dev->partial = cpu_carve(c, T * D, sizeof(float));
-    cpu_head_carve(dev, c);
+    if (dev->has_head)
+        cpu_head_carve(dev, c);
     dev->rope_cos = cpu_carve(c, (size_t)l->max_context * pairs, sizeof(float));
     dev->rope_sin = cpu_carve(c, (size_t)l->max_context * pairs, sizeof(float));
     for (int i = 0; i < 2; i++) {
@@ -143,7 +145,7 @@ static void carve_workspace(struct device *dev, struct carver *c) {
         r->top_ids = cpu_carve(c, R * MAX_TOP_LOGPROBS, sizeof *r->top_ids);
         r->top_logprobs = cpu_carve(c, R * MAX_TOP_LOGPROBS, sizeof *r->top_logprobs);
         r->failed = cpu_carve(c, R, 1);
-        if (l->keep_logits)
+        if (l->keep_logits && dev->has_head)
             r->logits = cpu_carve(c, R * (size_t)m->vocab, sizeof *r->logits);
     }
     for (int i = 0; i < pool_size(dev->pool); i++) {
@@ -178,9 +180,9 @@ static enum status cpu_reserve(struct device *dev, const struct step_limits *lim
     dev->attn = calloc((size_t)n, sizeof *dev->attn);
     dev->samplers = calloc((size_t)n, sizeof(struct sampler *));
     bool ok = dev->attn && dev->samplers;
-    for (int i = 0; ok && i < n; i++)
+    for (int i = 0; ok && dev->has_head && i < n; i++)
         ok = (dev->samplers[i] = sampler_open(dev->model.vocab)) != NULL;
-    ok = ok && cpu_head_open(dev) == STATUS_OK;
+    ok = ok && (!dev->has_head || cpu_head_open(dev) == STATUS_OK);
     struct carver carver = {NULL, 0};
     if (ok) {
         carve_workspace(dev, &carver);
@@ -362,6 +364,15 @@ static void cpu_mlp_in(struct device *dev, void *h, const void *resid, const str
     cpu_matmul_swiglu(dev, h, layer->gate_up->part[0].rows, &x, layer->gate_up);
 }
 
+// Copied in place: host and device are one.
+static void cpu_resid_export(struct device *dev, float *dst, const void *resid, const struct step *step) {
+    memcpy(dst, resid, (size_t)step->num_tokens * (size_t)dev->model.hidden * sizeof *dst);
+}
+
+static void cpu_resid_import(struct device *dev, void *resid, const float *src, const struct step *step) {
+    memcpy(resid, src, (size_t)step->num_tokens * (size_t)dev->model.hidden * sizeof *src);
+}
+
 static enum status cpu_sync(struct device *dev, struct step_out *out, struct err *err) {
     CHECK(dev->num_synced < dev->num_begun);
     const struct result *r = &dev->result[++dev->num_synced & 1];
@@ -397,6 +408,8 @@ const struct backend_ops backend_cpu = {
     .proj_add = cpu_proj_add,
     .mlp_in = cpu_mlp_in,
     .head = cpu_head,
+    .resid_export = cpu_resid_export,
+    .resid_import = cpu_resid_import,
     .step_end = cpu_step_end,
     .sync = cpu_sync,
     .kv_export = cpu_kv_export,

@@ -64,7 +64,8 @@ struct device {
     struct pool *pool;
     enum dtype kv_dtype;
     int block_size;
-    bool tiled; // keys in 16-token tiles: the block size is a multiple of 16
+    bool has_head; // the last stage, or the only one
+    bool tiled;    // keys in 16-token tiles: the block size is a multiple of 16
     struct weight *weights;
     struct weight *embed; // the table; of a tied model it is packed, and the head
     size_t weight_bytes;

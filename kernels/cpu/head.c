@@ -373,6 +373,7 @@ static void head_ranks(struct head_job *job, bool parallel) {
 }
 
 void cpu_head(struct device *dev, const void *resid, const struct model *model, const struct step *step) {
+    CHECK(dev->has_head);
     struct result *out = &dev->result[dev->num_begun & 1];
     out->num_rows = step->num_rows;
     for (int r = 0; r < step->num_rows; r++)

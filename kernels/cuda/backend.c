@@ -53,7 +53,7 @@ static struct device *cuda_open(const struct backend_host *host, const struct de
         err_set(err, STATUS_NOMEM, "out of memory");
         return NULL;
     }
-    if (!(dev->rt = rt_open(config->rank, err))) {
+    if (!(dev->rt = rt_open(config->stage * (config->world > 1 ? config->world : 1) + config->rank, err))) {
         free(dev);
         return NULL;
     }
@@ -64,7 +64,8 @@ static struct device *cuda_open(const struct backend_host *host, const struct de
     dev->block_size = config->block_size;
     dev->exact = config->exact;
     const char *graphs = getenv("QUIRE_CUDA_GRAPHS"); // 0: every step launches its kernels one by one
-    dev->graphs_on = !graphs || strcmp(graphs, "0") != 0;
+    // A recorded step cannot copy from and to what the stages hand over, which changes from step to step.
+    dev->graphs_on = (!graphs || strcmp(graphs, "0") != 0) && config->num_stages <= 1;
     return dev;
 }
 
@@ -473,6 +474,18 @@ static void head(struct device *dev, const void *resid, const struct model *mode
     }
 }
 
+static size_t resid_bytes(const struct device *dev, const struct step *step) {
+    return (size_t)step->num_tokens * (size_t)dev->model.hidden * sizeof(float);
+}
+
+static void resid_export(struct device *dev, float *dst, const void *resid, const struct step *step) {
+    rt_download(dev->rt, dst, resid, resid_bytes(dev, step));
+}
+
+static void resid_import(struct device *dev, void *resid, const float *src, const struct step *step) {
+    rt_upload(dev->rt, resid, src, resid_bytes(dev, step));
+}
+
 static enum status cuda_sync(struct device *dev, struct step_out *out, struct err *err) {
     CHECK(dev->num_synced < dev->num_begun);
     int slot = (int)(++dev->num_synced & 1);
@@ -533,6 +546,8 @@ const struct backend_ops backend_cuda = {
     .proj_add = proj_add,
     .mlp_in = mlp_in,
     .head = head,
+    .resid_export = resid_export,
+    .resid_import = resid_import,
     .step_end = cuda_step_end,
     .sync = cuda_sync,
     .kv_export = kv_export,

@@ -349,6 +349,14 @@ static void ref_head(struct device *dev, const void *resid, const struct model *
     }
 }
 
+static void ref_resid_export(struct device *dev, float *dst, const void *resid, const struct step *step) {
+    memcpy(dst, resid, (size_t)step->num_tokens * (size_t)dev->model.hidden * sizeof *dst);
+}
+
+static void ref_resid_import(struct device *dev, void *resid, const float *src, const struct step *step) {
+    memcpy(resid, src, (size_t)step->num_tokens * (size_t)dev->model.hidden * sizeof *src);
+}
+
 static enum status ref_sync(struct device *dev, struct step_out *out, struct err *err) {
     CHECK(dev->num_synced < dev->num_begun);
     const struct result *r = &dev->result[++dev->num_synced & 1];
@@ -382,6 +390,8 @@ const struct backend_ops backend_ref = {
     .proj_add = ref_proj_add,
     .mlp_in = ref_mlp_in,
     .head = ref_head,
+    .resid_export = ref_resid_export,
+    .resid_import = ref_resid_import,
     .step_end = ref_step_end,
     .sync = ref_sync,
     .kv_export = ref_kv_export,

@@ -56,7 +56,7 @@ static void step(struct loaded *l, const int32_t *tokens, int start, int count, 
     struct step_out out;
     struct err err = {0};
     memcpy(b->ids, tokens + start, sizeof *tokens * (size_t)count);
-    model_forward(l->in.ops, l->in.dev, &l->in.model, &l->in.ws, &b->step);
+    model_forward(l->in.ops, l->in.dev, &l->in.model, &l->in.ws, &b->step, NULL, NULL);
     if (l->in.ops->sync(l->in.dev, &out, &err) != STATUS_OK)
         fail_msg("%s", err.msg);
     memcpy(logits + (size_t)start * (size_t)V, out.logits, (size_t)count * (size_t)V * sizeof *logits);
@@ -100,6 +100,70 @@ static void check(const char *path, enum dtype kv, const int32_t *tokens, int n,
     unload(&cuda);
 }
 
+// Two stages on two devices, the residual stream carried between them, give the bits of one device.
+static void check_stages(const char *path, const int32_t *tokens, int n) {
+    struct loaded one, half[2];
+    struct err err = {0};
+    load(&one, path, &backend_cuda, DTYPE_F16);
+    const struct model_config *whole = &one.in.model.config;
+    struct weights_target targets[2];
+    memset(half, 0, sizeof half);
+    for (int i = 0; i < 2; i++) {
+        struct shard s = {.whole = whole, .blocks = {1, 1}, .world = 1, .stage = i, .num_stages = 2};
+        struct instance *in = &half[i].in;
+        shard_config(&s, &in->model.config);
+        struct device_config config = {.model = &in->model.config,
+                                       .kv_dtype = DTYPE_F16,
+                                       .block_size = 16,
+                                       .world = 1,
+                                       .stage = i,
+                                       .num_stages = 2};
+        in->ops = &backend_cuda;
+        in->block_size = 16;
+        in->limits = one.in.limits;
+        if (!(in->dev = in->ops->open(NULL, &config, &err)))
+            fail_msg("%s", err.msg);
+        targets[i] = (struct weights_target){s, &in->model, in->dev};
+    }
+    if (weights_load_ranks(targets, 2, one.gguf, DTYPE_COUNT, &backend_cuda, NULL, NULL, &err) != STATUS_OK)
+        fail_msg("%s", err.msg);
+    size_t V = (size_t)whole->vocab, D = (size_t)whole->hidden;
+    float *want = must_calloc((size_t)n * V, sizeof *want), *got = must_calloc((size_t)n * V, sizeof *got);
+    float *resid = must_calloc((size_t)n * D, sizeof *resid);
+    for (int i = 0; i < 2; i++) {
+        struct instance *in = &half[i].in;
+        if (in->ops->reserve(in->dev, &in->limits, &in->ws, &err) != STATUS_OK)
+            fail_msg("%s", err.msg);
+    }
+    for (int at = 0; at < n; at += 7) { // chunks, so that each stage's cache is read, too
+        int count = n - at < 7 ? n - at : 7;
+        struct piece p = {0, at, count, true};
+        for (int i = 0; i < 2; i++) {
+            struct instance *in = &half[i].in;
+            struct batch *b = batch_make(in, &p, 1);
+            struct step_out out;
+            memcpy(b->ids, tokens + at, sizeof *tokens * (size_t)count);
+            model_forward(in->ops, in->dev, &in->model, &in->ws, &b->step, i ? resid : NULL,
+                          i ? NULL : resid);
+            if (in->ops->sync(in->dev, &out, &err) != STATUS_OK)
+                fail_msg("%s", err.msg);
+            if (i == 1)
+                memcpy(got + (size_t)at * V, out.logits, (size_t)count * V * sizeof *got);
+            free(b);
+        }
+    }
+    step(&one, tokens, 0, n < 7 ? n : 7, want); // the same chunks
+    for (int at = 7; at < n; at += 7)
+        step(&one, tokens, at, n - at < 7 ? n - at : 7, want);
+    assert_memory_equal(want, got, (size_t)n * V * sizeof *got);
+    free(want), free(got), free(resid);
+    for (int i = 0; i < 2; i++) {
+        weights_free(&half[i].in.model);
+        half[i].in.ops->close(half[i].in.dev);
+    }
+    unload(&one);
+}
+
 static void test_stories(void **state) {
     (void)state;
     const char *path = test_data("models/stories260K/stories260K.gguf");
@@ -124,6 +188,7 @@ static void test_stories(void **state) {
     check(name, DTYPE_F32, tokens, n, n, n / 2, 1e-4);
     check(name, DTYPE_F32, tokens, 24, 1, 10, 1e-4);
     check(name, DTYPE_F16, tokens, n, 16, n / 2, 1e-2);
+    check_stages(name, tokens, 20);
     token_buf_free(&ids);
     tokenizer_free(t);
     gguf_close(g);

@@ -62,6 +62,7 @@ def fails(code, *arguments, says=(), lines=None, **options):
         (["--config", "/nonexistent/quire.yaml"], ["/nonexistent/quire.yaml"]),
         (["--host", "not an address"], ["not an address"]),
         (["--tensor-parallel-size", "3"], ["--tensor-parallel-size 3", "possible: 1, 2, 4, 8"]),
+        (["--pipeline-parallel-size", "6"], ["--pipeline-parallel-size 6", "at least one of its 5 layers"]),
         (["second-model.gguf"], []),
     ],
     ids=lambda v: " ".join(v) if isinstance(v, list) else None,
@@ -618,7 +619,7 @@ def test_perplexity_of_nothing(model, tmp_path):
 def test_inspect(model):
     result = run("inspect", model)
     assert result.returncode == 0, result
-    for word in ("llama", "blk.4.ffn_down.weight", "512", "F32"):
+    for word in ("llama", "blk.4.ffn_down.weight", "512", "F32", "tensor 1, 2, 4, 8; pipeline 1 to 5; 8 ranks"):
         assert word.lower() in result.stdout.lower(), f"{word} is not in:\n{result.stdout}"
 
 

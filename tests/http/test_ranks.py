@@ -1,7 +1,9 @@
-"""--tensor-parallel-size: the same answers from several ranks, through commands and the server."""
+"""--tensor-parallel-size and --pipeline-parallel-size: the same answers from several ranks, through commands and the
+server."""
 
 import json
 import re
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -16,11 +18,12 @@ def answer(*flags):
     return body
 
 
-@pytest.mark.parametrize("ranks", [2, 4])
-def test_same_answer(ranks):
+@pytest.mark.parametrize("tensor, pipeline", [(2, 1), (4, 1), (1, 2), (1, 4), (2, 2)])
+def test_same_answer(tensor, pipeline):
     flags = ["--temperature", "0.8", "--seed", "3", "--top-k", "20"]
-    assert answer("--tensor-parallel-size", ranks) == answer()
-    assert answer("--tensor-parallel-size", ranks, *flags) == answer(*flags)
+    ranks = ["--tensor-parallel-size", tensor, "--pipeline-parallel-size", pipeline]
+    assert answer(*ranks) == answer()
+    assert answer(*ranks, *flags) == answer(*flags)
 
 
 def test_served(start):
@@ -34,9 +37,28 @@ def test_served(start):
     assert server.complete(**ask)["choices"] == alone.complete(**ask)["choices"]
 
 
+def test_stages_served(start):
+    """Two stages of two ranks: each holds its part, and many requests at once get what they get alone."""
+    asks = [{"prompt": f"The cat and {n} dogs", "max_tokens": 12, "temperature": 0, "logprobs": 2} for n in range(12)]
+    server = start("--tensor-parallel-size", "2", "--pipeline-parallel-size", "2", model="")
+    log = server.tail()
+    ranks = re.findall(r"rank=(\d) world=4 weight_bytes=(\d+) stage=(\d) layers=(\d)-(\d)", log)
+    assert [(r[0], *r[2:]) for r in ranks] == [
+        ("0", "0", "0", "3"), ("1", "0", "0", "3"), ("2", "1", "4", "7"), ("3", "1", "4", "7")
+    ], log
+    assert "2 stages of 2 ranks of cpu" in log
+    alone = start(model="")
+    want = [alone.complete(**ask)["choices"] for ask in asks]
+    with ThreadPoolExecutor(len(asks)) as pool:
+        got = list(pool.map(lambda ask: server.complete(**ask)["choices"], asks))
+    assert got == want
+
+
 def test_refused():
     result = run("generate", "-p", "x", "--tensor-parallel-size", "8")
     assert result.returncode == 2 and "possible: 1, 2, 4" in result.stderr
+    result = run("generate", "-p", "x", "--tensor-parallel-size", "4", "--pipeline-parallel-size", "4")
+    assert result.returncode == 2 and "makes 16 ranks; at most 8 work together" in result.stderr
 
 
 def test_perplexity(tmp_path):
@@ -48,9 +70,10 @@ def test_perplexity(tmp_path):
     assert number.search(one.stdout)[1] == number.search(two.stdout)[1]
 
 
-def test_rank_fails(start):
+@pytest.mark.parametrize("flag", ["--tensor-parallel-size", "--pipeline-parallel-size"])
+def test_rank_fails(start, flag):
     """A rank that fails at step 2 fails the engine: the request gets an error, the process exits with 70."""
-    server = start("--tensor-parallel-size", "2", model="", env={"QUIRE_FAULT_RANK": "1", "QUIRE_FAULT_STEP": "2"})
+    server = start(flag, "2", model="", env={"QUIRE_FAULT_RANK": "1", "QUIRE_FAULT_STEP": "2"})
     got = server.post("/v1/completions", {"prompt": "The cat", "max_tokens": 12})
     assert got.status in (500, 503), got
     assert server.wait() == 70

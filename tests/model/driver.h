@@ -33,7 +33,8 @@ struct driver {
 
 struct driver_config {
     const char *path, *device, *variant, *kv_dtype;
-    int threads, ranks, block_size, num_blocks, max_running, max_step_tokens, max_chunk, max_model_len;
+    int threads, ranks, stages, block_size, num_blocks, max_running, max_step_tokens, max_chunk,
+        max_model_len;
     bool no_cache, keep_logits;
 };
 
@@ -46,6 +47,7 @@ static inline void driver_open(struct driver *d, const struct driver_config *c) 
         .kv_dtype = c->kv_dtype,
         .num_threads = c->threads ? c->threads : 1,
         .tensor_parallel_size = c->ranks,
+        .pipeline_parallel_size = c->stages,
         .block_size = c->block_size ? c->block_size : 16,
         .num_kv_blocks = c->num_blocks,
         .kv_cache_bytes = c->num_blocks ? 0 : 64 << 20,

@@ -26,12 +26,14 @@ struct results {
 static struct results *one, *many;
 static const char *path, *name;
 static token_id prompt[PROMPT];
+static int stages = 1; // of every engine opened
 
 static const struct sampling_params sampled = {
     .temperature = 0.9f, .top_k = 40, .top_p = 0.95f, .seed = 7, .repetition_penalty = 1.1f};
 
 static void open_driver(struct driver *d, struct driver_config c) {
     c.path = path;
+    c.stages = stages;
     driver_open(d, &c);
 }
 
@@ -129,7 +131,8 @@ static void get_logits(float *logits, struct driver_config c) {
 static void check_run(const struct got *got, int ranks, const char *how) {
     char what[200];
     for (int i = 0; i < NUM_RUN; i++) {
-        snprintf(what, sizeof what, "%s, %d ranks, %s, request %d", name, ranks, how, i + 1);
+        snprintf(what, sizeof what, "%s, %d stages of %d ranks, %s, request %d", name, stages, ranks, how,
+                 i + 1);
         assert_same(&one->run[i], &got[i], what);
         if (one->run[i].num_scores != got[i].num_scores ||
             memcmp(one->run[i].scores, got[i].scores, (size_t)got[i].num_scores * sizeof(float)) != 0)
@@ -191,12 +194,19 @@ static void check(int ranks, int i) {
     for (int r = 0; r < NUM_DRAWN; r++)
         if (many->drawn[r].num != OUTPUT || one->drawn[r].num != OUTPUT ||
             memcmp(one->drawn[r].tokens, many->drawn[r].tokens, sizeof(token_id) * OUTPUT) != 0)
-            fail_msg("%s, %d ranks: other tokens of draw %d", name, ranks, r);
+            fail_msg("%s, %d stages of %d ranks: other tokens of draw %d", name, stages, ranks, r);
     get_logits(many->logits, (struct driver_config){.ranks = ranks});
     if (memcmp(one->logits, many->logits, sizeof one->logits) != 0)
-        fail_msg("%s, %d ranks: other bits of logits", name, ranks);
+        fail_msg("%s, %d stages of %d ranks: other bits of logits", name, stages, ranks);
     if (!SLOW || i % 3 == 0)
         check_preempted_and_hit(ranks);
+}
+
+// The same on a grid of so many stages.
+static void check_stages(int num_stages, int ranks, int i) {
+    stages = num_stages;
+    check(ranks, i);
+    stages = 1;
 }
 
 static void test_embedded(void **state) {
@@ -204,6 +214,11 @@ static void test_embedded(void **state) {
     baseline(QUIRE_SOURCE_DIR "/models/quire-tiny.gguf", "quire-tiny"); // 4 heads, 2 kv heads
     check(2, 0);
     check(4, 1); // each kv head on two ranks
+    check_stages(2, 1, 1);
+    check_stages(2, 2, 2);
+    check_stages(2, 4, 3);
+    check_stages(4, 1, 0);
+    check_stages(8, 1, 3); // a layer each
 }
 
 static void test_stories(void **state) {
@@ -214,6 +229,26 @@ static void test_stories(void **state) {
     baseline(file, "stories260K"); // 8 heads, 4 kv heads, 172 feed-forward rows: unequal shards
     for (int ranks = 2, i = 0; ranks <= 8; ranks *= 2, i++)
         check(ranks, i + 1);
+    check_stages(2, 1, 0); // five layers
+    check_stages(5, 1, 1);
+    check_stages(4, 2, 3);
+}
+
+// The reference, too, in stages.
+static void test_reference(void **state) {
+    (void)state;
+    path = QUIRE_SOURCE_DIR "/models/quire-tiny.gguf";
+    for (int i = 0; i < PROMPT; i++)
+        prompt[i] = 259 + (i * 37) % 250;
+    memset(many->logits, 1, 3072 * sizeof(float));
+    get_logits(one->logits,
+               (struct driver_config){.device = "ref", .max_step_tokens = 32, .max_model_len = 64});
+    stages = 3;
+    get_logits(many->logits,
+               (struct driver_config){.device = "ref", .max_step_tokens = 32, .max_model_len = 64});
+    stages = 1;
+    assert_memory_equal(one->logits, many->logits, 3072 * sizeof(float));
+    assert_true(one->logits[0] != one->logits[1]);
 }
 
 // Every type of weights, and mixtures. Sixteen heads, so that blocks of 256 divide among four ranks; odd
@@ -257,6 +292,8 @@ static void test_weight_types(void **state) {
         check(2, i);
         if (!SLOW || i % 3 == 1)
             check(4, i + 1);
+        if (!SLOW || i % 3 == 2)
+            check_stages(2, 1 + i % 2, i + 2);
         unlink(file);
     }
 }
@@ -275,6 +312,7 @@ static void test_architectures(void **state) {
             skip(); // they need Python to be made
         baseline(file, files[i]);
         check(2, i);
+        check_stages(2, 1 + i % 2, i + 1);
         checked++;
     }
     assert_true(checked > 0);
@@ -330,7 +368,7 @@ static void *run_down(void *arg) {
                                        .vocab = 256};
     float w[16 * 8] = {0}, scratch[16 * 8];
     memcpy(w, row, sizeof row);
-    struct shard s = {&whole, {1, 1}, job->rank, job->world};
+    struct shard s = {.whole = &whole, .blocks = {1, 1}, .rank = job->rank, .world = job->world};
     struct model_config own;
     struct weight_desc part,
         all = {.role = WEIGHT_DOWN, .part[0] = {.data = w, .dtype = DTYPE_F32, .ndim = 2, .shape = {16, 8}}};
@@ -412,6 +450,14 @@ static void test_refused(void **state) {
     expect_refused(config_of(tiny, 8), "(4 heads, 2 kv heads): its attention heads do not divide among them; "
                                        "possible: 1, 2, 4");
     expect_refused(config_of(tiny, 16), "the ranks must divide");
+    struct engine_config many_stages = config_of(tiny, 1);
+    many_stages.pipeline_parallel_size = 9;
+    expect_refused(many_stages,
+                   "--pipeline-parallel-size 9 does not suit this model: a stage has at least one of its "
+                   "8 layers");
+    many_stages = config_of(tiny, 4);
+    many_stages.pipeline_parallel_size = 4;
+    expect_refused(many_stages, "makes 16 ranks; at most 8 work together");
     struct engine_config c = config_of(tiny, 2);
     c.device = "ref";
     expect_refused(c, "one rank, not 2");
@@ -452,13 +498,25 @@ static void test_memory(void **state) {
         uint64_t copies = ((1u << i) - 1) * table;
         assert_true(bytes[i] >= bytes[0] + copies && bytes[i] < bytes[0] + copies + bytes[0] / 50);
     }
+    // Stages hold nothing twice but a tied table, which is the head of the last; the cache is shared out,
+    // too.
+    struct engine_config c = config_of(file, 1);
+    c.pipeline_parallel_size = 2;
+    struct engine *e = engine_open(&c, &err);
+    assert_non_null(e);
+    assert_int_equal(engine_info(e)->weight_bytes, bytes[0]);
+    assert_int_equal(engine_info(e)->num_blocks, 8);
+    assert_int_equal(engine_info(e)->kv_bytes, 8 * 2 * RANDOM_LAYERS * 16 * 4 * 64 * 2);
+    assert_non_null(strstr(engine_info(e)->device, "2 stages of cpu"));
+    engine_close(e);
     unlink(file);
 }
 
 // A rank that fails in the middle: the others return at once, the engine says which and why, and stays dead.
 static void test_failed_rank(void **state) {
     (void)state;
-    for (int rank = 0; rank < 4; rank += 3) {
+    for (int i = 0; i < 6; i++) { // four ranks of one stage, stages of two, and four stages
+        int rank = i % 2 * 3;
         char text[16];
         struct driver d;
         struct err err = {0};
@@ -466,7 +524,9 @@ static void test_failed_rank(void **state) {
         setenv("QUIRE_FAULT_RANK", text, 1);
         setenv("QUIRE_FAULT_STEP", "3", 1);
         path = QUIRE_SOURCE_DIR "/models/quire-tiny.gguf";
-        open_driver(&d, (struct driver_config){.ranks = 4});
+        stages = i / 2 == 0 ? 1 : i / 2 * 2;
+        open_driver(&d, (struct driver_config){.ranks = 4 / stages});
+        stages = 1;
         unsetenv("QUIRE_FAULT_RANK");
         unsetenv("QUIRE_FAULT_STEP");
         struct request *r = driver_add(&d, prompt, PROMPT, OUTPUT, (struct sampling_params){0});
@@ -491,11 +551,11 @@ static void test_failed_rank(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_embedded),       cmocka_unit_test(test_stories),
-        cmocka_unit_test(test_weight_types),   cmocka_unit_test(test_architectures),
-        cmocka_unit_test(test_refused),        cmocka_unit_test(test_memory),
-        cmocka_unit_test(test_failed_rank),    cmocka_unit_test(test_failed_rows),
-        cmocka_unit_test(test_subnormal_sums),
+        cmocka_unit_test(test_embedded),      cmocka_unit_test(test_stories),
+        cmocka_unit_test(test_reference),     cmocka_unit_test(test_weight_types),
+        cmocka_unit_test(test_architectures), cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_memory),        cmocka_unit_test(test_failed_rank),
+        cmocka_unit_test(test_failed_rows),   cmocka_unit_test(test_subnormal_sums),
     };
     one = calloc(1, sizeof *one);
     many = calloc(1, sizeof *many);

@@ -107,7 +107,7 @@ static void bad_flags(void **state) {
         {"m --drain-timeout -1", "number from"},
         {"m --require-key=maybe", "true or false"},
         {"m --tensor-parallel-size 9", "from 1 to 8"},
-        {"m --pipeline-parallel-size 2", "only 1"},
+        {"m --pipeline-parallel-size 9", "from 1 to 8"},
         {"m --gpu-memory-utilization 1.5", "number from"},
         {"m --dtype int8", "auto|float32|float16|bfloat16"},
         {"m --max-num-seqs 64 --max-num-batched-tokens 32", "at least --max-num-seqs"},
@@ -125,8 +125,9 @@ static void bad_flags(void **state) {
         drop(&p);
     }
     struct parsed p;
-    parse(&p, CMD_SERVE, "m --tensor-parallel-size 2 --dtype auto");
+    parse(&p, CMD_SERVE, "m --tensor-parallel-size 2 --pipeline-parallel-size 4 --dtype auto");
     assert_int_equal(p.status, STATUS_OK);
+    assert_int_equal(p.config.pipeline_parallel_size, 4);
     drop(&p);
 }
 

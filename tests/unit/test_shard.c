@@ -87,7 +87,7 @@ static void check_role(enum weight_role role, enum dtype t, enum dtype down, int
     char *scratch = malloc(1 << 20);
     int64_t next = 0; // where the next rank must begin
     for (int rank = 0; rank < world; rank++) {
-        struct shard s = {&config, blocks, rank, world};
+        struct shard s = {.whole = &config, .blocks = blocks, .rank = rank, .world = world};
         struct model_config own;
         shard_config(&s, &own);
         assert_int_equal(own.num_heads, config.num_heads / world);
@@ -202,11 +202,78 @@ static void test_vocabulary(void **state) {
     assert_int_equal(end, INT32_MAX);
 }
 
+static struct shard stage_of(const struct model_config *c, int stage, int stages) {
+    return (struct shard){.whole = c, .blocks = {1, 1}, .world = 1, .stage = stage, .num_stages = stages};
+}
+
+// Every layer in one stage, in order; the embedding in the first, the head in the last, and so no longer
+// tied.
+static void test_stages(void **state) {
+    (void)state;
+    struct model_config c = config, own;
+    c.tied = true;
+    for (int layers = 1; layers <= 80; layers++)
+        for (int stages = 1; stages <= 8 && stages <= layers; stages++)
+            for (c.vocab = 32; c.vocab < 10000000; c.vocab *= 30) {
+                int next = 0, begin, end;
+                c.num_layers = layers;
+                assert_int_equal(shard_check_stages(&c, 1, stages, NULL), STATUS_OK);
+                for (int i = 0; i < stages; i++) {
+                    struct shard s = stage_of(&c, i, stages);
+                    shard_layers(&s, &begin, &end);
+                    assert_true(begin == next && end > begin);
+                    next = end;
+                    shard_config(&s, &own);
+                    assert_int_equal(own.num_layers, end - begin);
+                    assert_int_equal(own.num_heads, c.num_heads);
+                    assert_int_equal(own.tied, stages == 1);
+                    assert_int_equal(shard_holds(&s, WEIGHT_EMBED, -1), i == 0);
+                    assert_int_equal(shard_holds(&s, WEIGHT_HEAD, -1), i == stages - 1);
+                    assert_int_equal(shard_holds(&s, WEIGHT_NORM, -1), i == stages - 1);
+                    for (int layer = 0; layer < layers; layer++)
+                        assert_int_equal(shard_holds(&s, WEIGHT_NORM, layer), layer >= begin && layer < end);
+                }
+                assert_int_equal(next, layers);
+            }
+    // Qwen2.5-0.5B: a layer is 2 * 896 + 2 * 128 + 3 * 4864 = 16,640 rows of D, half the head 75,968
+    c = (struct model_config){.num_layers = 24,
+                              .hidden = 896,
+                              .num_heads = 14,
+                              .num_kv_heads = 2,
+                              .head_dim = 64,
+                              .ffn = 4864,
+                              .vocab = 151936};
+    int begin, end;
+    struct shard s = stage_of(&c, 1, 2);
+    shard_layers(&s, &begin, &end);
+    assert_int_equal(begin, 14); // (24 + 4.57) / 2
+}
+
+static void test_stage_problems(void **state) {
+    (void)state;
+    static const struct {
+        int world, stages;
+        const char *words;
+    } bad[] = {{1, 5, "a stage has at least one of its 4 layers"},
+               {1, 0, "--pipeline-parallel-size 0"},
+               {4, 3, "3 times --tensor-parallel-size 4 makes 12 ranks; at most 8"},
+               {8, 2, "makes 16 ranks"}};
+    struct model_config c = config;
+    c.num_layers = 4;
+    for (int i = 0; i < 4; i++) {
+        struct err err = {0};
+        assert_int_equal(shard_check_stages(&c, bad[i].world, bad[i].stages, &err), STATUS_INVALID);
+        if (!strstr(err.msg, bad[i].words))
+            fail_msg("'%s' lacks '%s'", err.msg, bad[i].words);
+    }
+    assert_int_equal(shard_check_stages(&c, 2, 4, NULL), STATUS_OK);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_parts_are_the_whole),
-        cmocka_unit_test(test_problems),
-        cmocka_unit_test(test_vocabulary),
+        cmocka_unit_test(test_parts_are_the_whole), cmocka_unit_test(test_problems),
+        cmocka_unit_test(test_vocabulary),          cmocka_unit_test(test_stages),
+        cmocka_unit_test(test_stage_problems),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -24,12 +24,15 @@ struct rt {
 // What an allocation holds before its bytes, so that rt_free() knows its size.
 enum { HEADER = 256 };
 
+enum { NUM_DEVICES = 8 };
+
 extern "C" {
 
 struct rt *rt_open(int ordinal, struct err *err) {
-    struct rt *rt = ordinal == 0 ? (struct rt *)calloc(1, sizeof *rt) : nullptr;
+    bool there = ordinal >= 0 && ordinal < NUM_DEVICES;
+    struct rt *rt = there ? (struct rt *)calloc(1, sizeof *rt) : nullptr;
     if (!rt) {
-        err_set(err, STATUS_DEVICE, "the emulator has one device, not number %d", ordinal);
+        err_set(err, STATUS_DEVICE, "the emulator has %d devices, and no number %d", (int)NUM_DEVICES, ordinal);
         return nullptr;
     }
     const char *limit = getenv("QUIRE_EMULATED_MEMORY"); // for tests of a device that is too small

@@ -30,7 +30,9 @@ struct engine {
     struct tokenizer *tokenizer;
     struct model_config model;
     struct kv_cache kv;
-    struct flight flights[SCHED_MAX_DEPTH];
+    struct flight
+        flights[SCHED_MAX_DEPTH]; // num_flights are in use: info.depth, but at least 2, whose results stay
+    int num_flights;
     uint64_t num_launched, num_collected;
     uint64_t fail_at; // for tests: the step at which the device fails (QUIRE_FAULT_STEP); 0: never
     struct engine_info info;
@@ -195,6 +197,20 @@ static void choose_device(struct engine *e, struct ranks_config *config) {
     config->ops = &backend_cpu;
 }
 
+// With stages each has a plan to work on, and a request is not planned again before its token is back: it
+// would wait in the first stage for what the last one has not drawn.
+static void choose_depth(struct engine *e, const struct engine_config *c, bool run_ahead) {
+    bool stages = c->pipeline_parallel_size > 1;
+    int depth = stages ? c->pipeline_parallel_size : run_ahead ? 2 : 1;
+    if (c->depth > 0)
+        depth = c->depth < SCHED_MAX_DEPTH ? c->depth : SCHED_MAX_DEPTH;
+    if (!stages && depth > 2) // a device keeps the results of two steps
+        depth = 2;
+    e->info.depth = depth;
+    e->info.run_ahead = !stages && depth > 1;
+    e->num_flights = depth > 2 ? depth : 2;
+}
+
 struct engine *engine_open(const struct engine_config *c, struct err *err) {
     double start = now();
     enum dtype kv_dtype = DTYPE_F32, floats = DTYPE_COUNT;
@@ -270,14 +286,15 @@ struct engine *engine_open(const struct engine_config *c, struct err *err) {
     }
     if (kv_init(&e->kv, e->info.num_blocks, c->block_size, key, c->prefix_caching) != STATUS_OK)
         goto nomem;
-    for (int i = 0; i < SCHED_MAX_DEPTH; i++)
+    struct device_info device;
+    ranks_info(e->ranks, &device);
+    choose_depth(e, c, device.run_ahead);
+    for (int i = 0; i < e->num_flights; i++)
         if (batch_init(&e->flights[i].batch, &limits, e->model.vocab, c->block_size) != STATUS_OK)
             goto nomem;
 
     const char *fault = getenv("QUIRE_FAULT_STEP");
     e->fail_at = fault && !getenv("QUIRE_FAULT_RANK") ? strtoull(fault, NULL, 10) : 0;
-    struct device_info device;
-    ranks_info(e->ranks, &device);
     struct engine_info *info = &e->info;
     info->model = e->model;
     snprintf(info->device, sizeof info->device, "%s", device.name);
@@ -316,8 +333,9 @@ struct kv_cache *engine_kv(struct engine *e) {
 }
 
 void engine_launch(struct engine *e, const struct plan *plan) {
-    struct flight *f = &e->flights[e->num_launched % SCHED_MAX_DEPTH];
-    struct flight *prev = &e->flights[(e->num_launched + SCHED_MAX_DEPTH - 1) % SCHED_MAX_DEPTH];
+    uint64_t n = (uint64_t)e->num_flights;
+    struct flight *f = &e->flights[e->num_launched % n];
+    struct flight *prev = &e->flights[(e->num_launched + n - 1) % n];
     CHECK(!f->plan);
     f->plan = plan;
     batch_fill(&f->batch, plan, &e->kv, prev->plan ? &prev->batch : NULL, prev->plan);
@@ -327,7 +345,7 @@ void engine_launch(struct engine *e, const struct plan *plan) {
 
 enum status engine_collect(struct engine *e, struct step_result *result, struct err *err) {
     static const struct step_result nothing;
-    struct flight *f = &e->flights[e->num_collected % SCHED_MAX_DEPTH];
+    struct flight *f = &e->flights[e->num_collected % (uint64_t)e->num_flights];
     struct step_out out;
     CHECK(f->plan && e->num_collected < e->num_launched);
     *result = nothing;

@@ -307,6 +307,9 @@ enum status ranks_reserve(struct ranks *r, const struct step_limits *limits, str
 void ranks_close(struct ranks *r) {
     if (!r)
         return;
+    struct comm *world = r->rank[0].world;
+    if (world && r->synced < r->posted) // or the last stage waits for somebody to take what these steps gave
+        world->ops->abort(world, "closed with steps in flight");
     pthread_mutex_lock(&r->lock);
     r->stop = true;
     pthread_cond_broadcast(&r->work);

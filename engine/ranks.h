@@ -31,7 +31,7 @@ enum status ranks_load(struct ranks *r, const struct gguf *g, enum dtype floats,
                        void (*progress)(void *, double), void *arg, struct err *err);
 // Reserves on all, and starts the threads.
 enum status ranks_reserve(struct ranks *r, const struct step_limits *limits, struct err *err);
-// Waits for steps that were launched and not synced. NULL is allowed.
+// Steps that were launched and not synced end, or are given up. NULL is allowed.
 void ranks_close(struct ranks *r);
 
 // Name, and weights of all ranks; free memory as rank 0 sees it.

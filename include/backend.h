@@ -168,6 +168,9 @@ struct device_info {
     size_t memory_free;  // bytes the KV cache may be sized from
     size_t memory_total; // of a device with memory of its own; 0: it shares the host's
     size_t weight_bytes; // resident, as packed
+    // A step returns before it is done, so that the next is worth launching meanwhile, with the ids that the
+    // device has not drawn yet as -1-r.
+    bool run_ahead;
 };
 
 // ---- operations

@@ -37,6 +37,9 @@ struct engine_config {
     int pipeline_parallel_size;    // stages that have the layers one after another; 0: 1
     bool exact;                    // CUDA: prefill, too, gives the same bits whatever the chunks and batch
     bool prefix_caching;
+    // Plans that may be launched and not collected. 0: one for each stage; without stages two where the
+    // device works while the host goes on, else one. Tests ask for more.
+    int depth;
     bool keep_logits;                             // step results carry logits (tests)
     void (*progress)(void *arg, double fraction); // while weights load, or NULL; main thread
     void *progress_arg;
@@ -47,6 +50,8 @@ struct engine_info {
     char device[96], weights_dtype[16], kv_dtype[8];
     uint64_t num_params, weight_bytes, kv_bytes, file_bytes;
     int num_blocks, block_size, max_model_len;
+    int depth;      // for struct sched_config
+    bool run_ahead; // likewise
     double load_seconds;
 };
 
@@ -66,7 +71,8 @@ const struct engine_info *engine_info(const struct engine *e);
 const struct tokenizer *engine_tokenizer(const struct engine *e);
 struct kv_cache *engine_kv(struct engine *e);
 
-// Starts a plan: fills a batch, uploads it once, runs the model. No allocation.
+// Starts a plan: fills a batch, uploads it once, runs the model. At most info's depth may be launched and not
+// collected. No allocation.
 void engine_launch(struct engine *e, const struct plan *plan);
 // Waits for the oldest plan launched and not collected. STATUS_DEVICE: the device is dead, for good.
 enum status engine_collect(struct engine *e, struct step_result *result, struct err *err);

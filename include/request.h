@@ -90,6 +90,7 @@ struct request {
     int num_cached;    // prompt tokens that the prefix cache gave when the request first ran; -1: not run yet
     int num_in_flight; // planned steps that name this request and have not been resolved
     int num_stale;     // of those, the ones that ran on a rejected token: their outcome is dropped
+    uint64_t last_plan; // the id of the last plan that named it
     int num_preemptions;
     int num_scored; // leading prompt positions whose rows were scored: row p gives token p + 1
     int priority;

@@ -32,6 +32,10 @@ struct sched_config {
     int max_waiting; // requests; beyond this sched_add() refuses
     int64_t max_waiting_tokens; // sum of waiting prompts; beyond this sched_add() refuses
     int max_model_len;          // prompt + output of one request
+    int depth; // plans that may be unresolved at a time, up to SCHED_MAX_DEPTH; 0 counts as 1
+    // A request whose drawn token is still on its way may be planned again: the device puts it in. Else the
+    // requests that decode are dealt out among the plans in flight, and so are prompts (S13).
+    bool run_ahead;
 };
 
 // One request's share of a step: compute tokens[first .. first + num_new).
@@ -95,7 +99,7 @@ struct scheduler {
     int64_t waiting_tokens; // sum of num_tokens over waiting
     uint64_t next_arrival, next_plan, next_resolve;
     int num_leaving; // ended or removed requests that planned steps still name, and whose blocks will return
-    struct plan plans[SCHED_MAX_DEPTH]; // plan id modulo depth
+    struct plan plans[SCHED_MAX_DEPTH]; // plan id modulo their number
     struct sched_stats stats;
 };
 
@@ -111,8 +115,8 @@ enum status sched_admissible(const struct sched_config *config, int num_blocks, 
 // STATUS_INVALID: it could never run.
 enum status sched_add(struct scheduler *s, struct request *r);
 
-// Plans the next step and takes the blocks it needs. May be called while up to SCHED_MAX_DEPTH - 1 earlier
-// plans are unresolved: it advances num_computed and appends a pending token per drawing item. The plan is
+// Plans the next step and takes the blocks it needs. May be called while up to depth - 1 earlier plans are
+// unresolved: it advances num_computed and appends a pending token per drawing item. The plan is
 // valid until it is resolved. NULL: nothing to do now, which never happens while a request is queued and no
 // plan is unresolved.
 const struct plan *sched_step(struct scheduler *s);
@@ -129,9 +133,13 @@ int sched_update(struct scheduler *s, uint64_t plan_id, const struct outcome *ou
 // sched_update() of the last of them. Calling it again on such a request changes nothing.
 bool sched_remove(struct scheduler *s, struct request *r, enum finish_reason why);
 
-// Whether nothing is waiting or running, and no plan is unresolved.
+// Gives up the unresolved plans, whose outcomes will never come: calls left() once for each request that only
+// they still name. The scheduler is of no use after it; what waits or runs is the caller's, as before.
+void sched_drop_flying(struct scheduler *s, void (*left)(void *arg, struct request *r), void *arg);
+
 struct request *sched_find(const struct scheduler *s, uint64_t id); // waiting or running; NULL: none. Linear
 
+// Whether nothing is waiting or running, and no plan is unresolved.
 bool sched_idle(const struct scheduler *s);
 
 #ifdef __cplusplus

@@ -23,9 +23,9 @@ struct record *record_open(const char *path, const struct sched_config *c, const
         free(r);
         return NULL;
     }
-    fprintf(r->journal.file, "quire-record 1\nconfig %d %d %d %d %d %d %d %d %" PRIu64 " %" PRIu64 "\n",
+    fprintf(r->journal.file, "quire-record 1\nconfig %d %d %d %d %d %d %d %d %" PRIu64 " %" PRIu64 " %d %d\n",
             (int)c->policy, c->max_running, c->max_step_tokens, c->max_chunk, c->max_model_len,
-            kv->num_blocks, kv->block_size, kv->share, kv->key[0], kv->key[1]);
+            kv->num_blocks, kv->block_size, kv->share, kv->key[0], kv->key[1], c->depth, c->run_ahead);
     journal_check(&r->journal, true);
     return r;
 }
@@ -44,7 +44,7 @@ void record_add(struct record *r, const struct request *q) {
     fprintf(r->journal.file, "%s%d", q->num_salt > 0 ? " " : "", q->num_prompt);
     for (int i = 0; i < q->num_prompt; i++)
         fprintf(r->journal.file, " %d", (int)q->tokens[i]);
-    fputc('\n', r->journal.file);
+    fputs(q->filter || q->counts ? " 1\n" : "\n", r->journal.file);
     journal_check(&r->journal, false);
 }
 
@@ -124,13 +124,20 @@ struct replay {
     struct kv_cache kv;
     struct scheduler sched;
     bool have_kv, have_sched;
-    const struct plan *plan; // unresolved
-    token_id *ids;           // scratch for one line: no line has more numbers than characters
+    const struct plan *plans[SCHED_MAX_DEPTH]; // unresolved, the oldest first
+    int num_flying;
+    token_id *ids; // scratch for one line: no line has more numbers than characters
     int32_t *start;
     uint8_t *failed;
     struct token_event *events;
     uint64_t num_plans;
 };
+
+// Whether there is more on the line.
+static bool more(struct cursor *c) {
+    c->at += strspn(c->at, " ");
+    return *c->at != 0;
+}
 
 static bool replay_config(struct replay *p, struct cursor *c) {
     p->config.policy = number(c, 0, SCHED_PRIORITY) ? SCHED_PRIORITY : SCHED_FCFS;
@@ -145,6 +152,10 @@ static bool replay_config(struct replay *p, struct cursor *c) {
     uint64_t key[2];
     key[0] = number64(c);
     key[1] = number64(c);
+    if (!c->bad && more(c)) {
+        p->config.depth = (int)number(c, 0, SCHED_MAX_DEPTH);
+        p->config.run_ahead = number(c, 0, 1) != 0;
+    }
     if (c->bad || p->have_kv || kv_init(&p->kv, blocks, block_size, key, share) != STATUS_OK)
         return false;
     p->have_kv = true;
@@ -184,6 +195,8 @@ static bool replay_add(struct replay *p, struct cursor *c) {
     for (int i = 0; i < q.num_prompt && !c->bad; i++)
         p->ids[i] = (token_id)number(c, 0, INT32_MAX);
     q.prompt = p->ids;
+    if (!c->bad && more(c) && number(c, 0, 1)) // any penalty will do
+        q.sampling.repetition_penalty = 2;
     if (c->bad || sched_admissible(&p->config, p->kv.num_blocks, p->kv.block_size, q.num_prompt, q.max_output,
                                    NULL) != STATUS_OK)
         return false;
@@ -208,11 +221,12 @@ static bool replay_remove(struct replay *p, struct cursor *c) {
 static enum status replay_plan(struct replay *p, struct cursor *c, struct err *err) {
     uint64_t id = number64(c);
     int n = (int)number(c, 0, p->config.max_running);
-    if (c->bad || p->plan)
+    if (c->bad || p->num_flying == p->sched.config.depth)
         return STATUS_FORMAT;
     const struct plan *plan = sched_step(&p->sched);
     p->num_plans += plan != NULL;
-    p->plan = plan;
+    if (plan)
+        p->plans[p->num_flying++] = plan;
     if ((plan ? plan->id : 0) != id || (plan ? plan->num_items : 0) != n)
         return err_set(err, STATUS_INVALID,
                        "plan %" PRIu64 " with %d requests was recorded; now it is %" PRIu64 " with %d", id, n,
@@ -235,10 +249,11 @@ static enum status replay_plan(struct replay *p, struct cursor *c, struct err *e
 
 static bool replay_outcome(struct replay *p, struct cursor *c) {
     uint64_t id = number64(c);
-    if (c->bad || !p->plan || p->plan->id != id)
+    const struct plan *plan = p->plans[0];
+    if (c->bad || p->num_flying == 0 || plan->id != id)
         return false;
     int32_t n = 0;
-    for (int i = 0; i < p->plan->num_items; i++) {
+    for (int i = 0; i < plan->num_items; i++) {
         p->start[i] = n;
         int64_t count = number(c, 0, (int64_t)strlen(c->at));
         for (int64_t j = 0; j < count && !c->bad; j++)
@@ -247,13 +262,14 @@ static bool replay_outcome(struct replay *p, struct cursor *c) {
         if (c->bad)
             return false;
     }
-    p->start[p->plan->num_items] = n;
+    p->start[plan->num_items] = n;
     struct outcome out = {.start = p->start, .tokens = p->ids, .failed = p->failed};
     int num = sched_update(&p->sched, id, &out, p->events);
     for (int i = 0; i < num; i++)
         if (p->events[i].finish != FINISH_NONE)
             request_free(p->events[i].req);
-    p->plan = NULL;
+    p->num_flying--;
+    memmove(p->plans, p->plans + 1, (size_t)p->num_flying * sizeof *p->plans);
     return true;
 }
 
@@ -273,6 +289,11 @@ static enum status replay_line(struct replay *p, char *line, struct err *err) {
         return replay_outcome(p, &c) ? STATUS_OK : STATUS_FORMAT;
 #undef IS
     return STATUS_FORMAT;
+}
+
+static void free_request(void *arg, struct request *r) {
+    (void)arg;
+    request_free(r);
 }
 
 static void free_queue(struct request_list *list) {
@@ -316,10 +337,7 @@ enum status service_replay(const char *path, uint64_t *num_plans, struct err *er
         err_set(err, STATUS_FORMAT, "'%s' line %d is not a line of a record", path, number_of_line);
     *num_plans = p.num_plans;
     if (p.have_sched) {
-        for (int i = 0; p.plan && i < p.plan->num_items;
-             i++) // removed, and waiting for an outcome that never came
-            if (p.plan->items[i].req->state == REQUEST_FINISHED)
-                request_free(p.plan->items[i].req);
+        sched_drop_flying(&p.sched, free_request, NULL); // removed, and waiting for outcomes that never came
         free_queue(&p.sched.running);
         free_queue(&p.sched.waiting);
         sched_destroy(&p.sched);

@@ -3,10 +3,12 @@
 //
 //   quire-record 1
 //   config policy max_running max_step_tokens max_chunk max_model_len blocks block_size share key0 key1
-//   add id priority max_output min_output score stops N… salt N hex prompt N…
-//   remove id why
-//   plan id items (request first new first_logit needs_token)…      id 0: there was nothing to do
-//   outcome id (count token… failed)…
+//   [depth run_ahead] add id priority max_output min_output score stops N… salt N hex prompt N… [1: it sees
+//   each token before the next] remove id why plan id items (request first new first_logit needs_token)… id
+//   0: there was nothing to do outcome id (count token… failed)…
+//
+// With several plans in flight, the outcome of a plan comes after later plans. What stands in brackets may be
+// missing: one plan at a time; no filter and no penalties.
 //
 // The file holds the prompts' token ids: whoever asks for it must guard it. Engine thread only.
 #pragma once

@@ -11,7 +11,12 @@
 // hashing that a step does for requests that it does not start.
 enum { MAX_HELD = 32 };
 
+// S13: the least that prompts get in a step, and into how many pieces for each plan in flight what there is
+// of prompts is cut at least.
+enum { MIN_SHARE = 64, SHARES = 4 };
+
 static int min_int(int a, int b) { return a < b ? a : b; }
+static int64_t min_int64(int64_t a, int64_t b) { return a < b ? a : b; }
 static int max_int(int a, int b) { return a > b ? a : b; }
 
 // ---- order and queues
@@ -64,16 +69,18 @@ static int compute_end(const struct request *r) {
     return r->sampling.prompt_logprobs ? max_int(r->num_prompt - 1, 1) : r->num_prompt;
 }
 
-// Known tokens that are still to be computed. A filter or penalties must see a token before the next is
-// drawn, so such a request is not run ahead.
-static int num_todo(const struct request *r) {
-    if (r->num_pending > 0 && (r->filter || r->counts))
+// Known tokens that can be computed now. A filter or penalties must see a token before the next is drawn, so
+// such a request is not run ahead.
+static int num_todo(const struct scheduler *s, const struct request *r) {
+    if (r->num_pending > 0 && (!s->config.run_ahead || r->filter || r->counts))
         return 0;
     return min_int(r->num_tokens, compute_end(r)) - r->num_computed;
 }
 
 // One known token left, after which another is drawn.
-static bool is_decode(const struct request *r) { return num_todo(r) == 1 && r->num_tokens < r->max_tokens; }
+static bool is_decode(const struct scheduler *s, const struct request *r) {
+    return num_todo(s, r) == 1 && r->num_tokens < r->max_tokens;
+}
 
 // S9: after its last preemption a request takes all blocks it will ever need at once, and keeps them.
 static bool is_secured(const struct request *r) { return r->num_preemptions >= SCHED_MAX_PREEMPTIONS; }
@@ -96,8 +103,10 @@ static int owed_blocks(const struct scheduler *s, const struct request *r) {
 
 enum status sched_init(struct scheduler *s, const struct sched_config *config, struct kv_cache *kv) {
     *s = (struct scheduler){.config = *config, .kv = kv, .next_plan = 1, .next_resolve = 1};
+    s->config.depth = config->depth > 0 ? config->depth : 1;
     if (config->max_running < 1 || config->max_step_tokens < config->max_running || config->max_chunk < 1 ||
-        config->max_waiting < 1 || config->max_waiting_tokens < 1 || config->max_model_len < 1)
+        config->max_waiting < 1 || config->max_waiting_tokens < 1 || config->max_model_len < 1 ||
+        s->config.depth > SCHED_MAX_DEPTH)
         return STATUS_INVALID;
     for (int i = 0; i < SCHED_MAX_DEPTH; i++) {
         s->plans[i].items = calloc((size_t)config->max_running, sizeof *s->plans[i].items);
@@ -266,6 +275,7 @@ static void plan_add(struct plan *p, struct request *r, int n) {
     p->num_tokens += n;
     p->num_rows += n - it.first_logit;
     r->num_in_flight++;
+    r->last_plan = p->id;
     r->num_computed = end;
     if (it.needs_token) {
         r->tokens[r->num_tokens++] = -1;
@@ -273,22 +283,63 @@ static void plan_add(struct plan *p, struct request *r, int n) {
     }
 }
 
-// S2, S3: gives the running requests their share, in order. Returns the prefill budget that is left, -1 when
-// blocks were short: then nothing new starts (S8).
-static int plan_running(struct scheduler *s, struct plan *p) {
-    int decodes = 0;
+// S13: whose turn it is to decode: those that waited for more than `waited` plans, and the first `rest` of
+// those that waited so long.
+enum { MAX_WAITED = 2 * SCHED_MAX_DEPTH };
+struct turn {
+    int waited, rest;
+    int num; // of both together
+};
+
+static int waited(const struct plan *p, const struct request *r) {
+    return p->id - r->last_plan < MAX_WAITED ? (int)(p->id - r->last_plan) : MAX_WAITED;
+}
+
+static struct turn find_turn(const struct scheduler *s, const struct plan *p, int quota) {
+    int count[MAX_WAITED + 1] = {0};
+    struct turn t = {.waited = MAX_WAITED};
     for (const struct request *r = s->running.head; r; r = r->next)
-        decodes += is_decode(r);
-    int budget = s->config.max_step_tokens - decodes;
-    if (decodes > 0)
+        if (is_decode(s, r))
+            count[waited(p, r)]++;
+    for (;; t.waited--) {
+        t.rest = min_int(count[t.waited], quota - t.num);
+        t.num += t.rest;
+        if (t.num == quota || t.waited == 0)
+            return t;
+    }
+}
+
+static bool has_turn(struct turn *t, const struct plan *p, const struct request *r) {
+    int n = waited(p, r);
+    return n > t->waited || (n == t->waited && t->rest-- > 0);
+}
+
+// S2, S3, S13: gives the running requests their share, in order. all: each that can decode does. Returns the
+// prefill budget that is left, -1 when blocks were short: then nothing new starts (S8).
+static int plan_running(struct scheduler *s, struct plan *p, bool all) {
+    int decoding = 0, depth = s->config.depth; // decoding: those in flight, too
+    int64_t backlog = s->waiting_tokens;
+    for (const struct request *r = s->running.head; r; r = r->next) {
+        bool decodes = r->num_pending > 0 || is_decode(s, r);
+        decoding += decodes;
+        backlog += decodes ? 0 : num_todo(s, r);
+    }
+    bool deals = depth > 1 && !s->config.run_ahead;
+    struct turn turn = find_turn(s, p, deals && !all ? (decoding + depth - 1) / depth : decoding);
+    int budget = s->config.max_step_tokens - turn.num;
+    if (decoding > 0)
         budget = min_int(budget, s->config.max_chunk);
+    if (deals) {
+        int64_t share = (backlog + SHARES * depth - 1) / (SHARES * depth);
+        budget = min_int(budget, share < MIN_SHARE ? MIN_SHARE : (int)min_int64(share, INT32_MAX));
+    }
 
     uint64_t preemptions = s->stats.preemptions;
     struct request *kept_out = NULL;
     bool after = false, is_short = false;
     for (struct request *r = s->running.head, *prev = NULL; r; r = prev ? prev->next : s->running.head) {
-        bool decode = is_decode(r);
-        int n = decode ? 1 : min_int(num_todo(r), budget);
+        bool decode = is_decode(s, r);
+        int n = decode ? has_turn(&turn, p, r) : min_int(num_todo(s, r), budget);
         after |= r == kept_out;
         if (n == 0 || (after && !is_secured(r))) {
             prev = r;
@@ -345,7 +396,7 @@ static void plan_waiting(struct scheduler *s, struct plan *p, int budget) {
             r->num_computed = 0;
             break;
         }
-        int n = min_int(num_todo(r), budget);
+        int n = min_int(num_todo(s, r), budget);
         CHECK(kv_grow(s->kv, &r->blocks, is_secured(r) ? compute_end(r) : r->num_computed + n));
         start_request(s, r);
         owed += owed_blocks(s, r);
@@ -355,10 +406,13 @@ static void plan_waiting(struct scheduler *s, struct plan *p, int budget) {
 }
 
 const struct plan *sched_step(struct scheduler *s) {
-    CHECK(s->next_plan - s->next_resolve < SCHED_MAX_DEPTH);
+    CHECK(s->next_plan - s->next_resolve < (uint64_t)s->config.depth);
     struct plan *p = &s->plans[s->next_plan % SCHED_MAX_DEPTH];
     *p = (struct plan){.id = s->next_plan, .items = p->items};
-    int budget = plan_running(s, p);
+    int budget = plan_running(s, p, false);
+    // Those whose turn it was lack blocks, and nothing in flight will bring any: the others go on.
+    if (budget < 0 && p->num_items == 0 && s->next_plan == s->next_resolve)
+        plan_running(s, p, true);
     if (budget >= 0)
         plan_waiting(s, p, budget);
     if (p->num_items == 0)
@@ -482,6 +536,17 @@ bool sched_remove(struct scheduler *s, struct request *r, enum finish_reason why
     if (r->state == REQUEST_FINISHED)
         return r->num_in_flight == 0;
     return leave(s, r, why);
+}
+
+void sched_drop_flying(struct scheduler *s, void (*left)(void *arg, struct request *r), void *arg) {
+    for (; s->next_resolve < s->next_plan; s->next_resolve++) {
+        const struct plan *p = &s->plans[s->next_resolve % SCHED_MAX_DEPTH];
+        for (int i = 0; i < p->num_items; i++) {
+            struct request *r = p->items[i].req;
+            if (--r->num_in_flight == 0 && r->state == REQUEST_FINISHED)
+                left(arg, r);
+        }
+    }
 }
 
 struct request *sched_find(const struct scheduler *s, uint64_t id) {

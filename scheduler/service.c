@@ -1,5 +1,5 @@
-// The engine thread: drains the inbox, plans a step, runs it, sends events; sleeps when there is nothing to
-// do.
+// The engine thread: drains the inbox, plans a step, launches it, and when as many are in flight as may be,
+// or there is nothing more to plan, collects the oldest and sends events; sleeps when there is nothing to do.
 //
 // Shared between threads: the mailboxes, the cancel list and the statistics (each under its own lock), and
 // the counts of what is live (atomic). All else belongs to the engine thread.
@@ -20,6 +20,12 @@ struct cancel {
     enum finish_reason why;
 };
 
+// A plan that was launched and not collected.
+struct flight {
+    const struct plan *plan;
+    int64_t began, launched; // when planning it did; when it was planned
+};
+
 struct service {
     struct engine *engine;
     struct service_config config;
@@ -27,9 +33,11 @@ struct service {
     struct record *record;
     struct trace *trace;
     pthread_t thread;
-    struct mailbox inbox;       // struct request *
-    struct mailbox outbox;      // struct service_event
-    struct token_event *events; // (2 * max_running) engine thread's scratch
+    struct mailbox inbox;                   // struct request *
+    struct mailbox outbox;                  // struct service_event
+    struct token_event *events;             // (2 * max_running) engine thread's scratch
+    struct flight flights[SCHED_MAX_DEPTH]; // the oldest first
+    int num_flights;
 
     pthread_mutex_t cancel_lock;
     struct cancel *cancels, *cancels_taken; // (max_cancels) filled by callers; copied by the engine thread
@@ -142,11 +150,15 @@ static void remove_all(struct service *s, enum finish_reason why) {
         remove_request(s, r, why);
 }
 
-// The device failed: the plan in flight will never resolve, so the scheduler is left as it is and only the
-// requests are taken out of it.
+static void finish_left(void *arg, struct request *r) { put_finish(arg, r, r->finish); }
+
+// The device failed: the plans in flight will never resolve, so the scheduler is left as it is and only the
+// requests are taken out of it: those that ended while a plan named them, and the others with an error.
 static void die(struct service *s, const struct err *err) {
     log_msg(LOG_ERROR, "engine failed: %s", err->msg);
     atomic_store(&s->dead, true);
+    s->num_flights = 0;
+    sched_drop_flying(&s->sched, finish_left, s);
     struct request_list *lists[] = {&s->sched.running, &s->sched.waiting};
     for (int i = 0; i < 2; i++) {
         for (struct request *r = lists[i]->head, *next; r; r = next) {
@@ -193,7 +205,7 @@ static void count_step(struct service *s, const struct plan *plan) {
 static void put_scores(struct service *s, const struct plan *plan, const struct step_result *result) {
     for (int i = 0; i < plan->num_items; i++) {
         const struct plan_item *item = &plan->items[i];
-        if (!item->wants_score || result->outcome.failed[i])
+        if (!item->wants_score || result->outcome.failed[i] || item->req->state == REQUEST_FINISHED)
             continue;
         int rows = result->first_row[i + 1] - result->first_row[i] - item->needs_token;
         int top = item->req->sampling.logprobs > 0 ? item->req->sampling.logprobs : 0;
@@ -230,23 +242,36 @@ static void put_outcome(struct service *s, const struct plan *plan, const struct
 }
 
 // began: when planning it did.
-static void run_step(struct service *s, const struct plan *plan, int64_t began) {
-    struct step_result result;
-    struct err err = {0};
-    int64_t start = now_ns();
+static void launch(struct service *s, const struct plan *plan, int64_t began) {
+    int64_t now = now_ns();
     for (int i = 0; i < plan->num_items; i++) {
         struct request *r = plan->items[i].req;
         if (!r->time_scheduled) {
-            leave_queue(s, r, start);
+            leave_queue(s, r, now);
             s->stats.prompt_tokens += (uint64_t)r->num_prompt;
         }
     }
+    s->flights[s->num_flights++] = (struct flight){plan, began, now};
     engine_launch(s->engine, plan);
+}
+
+// The oldest plan in flight, to its end.
+static void finish_step(struct service *s) {
+    struct flight f = s->flights[0];
+    const struct plan *plan = f.plan;
+    struct step_result result;
+    struct err err = {0};
     if (engine_collect(s->engine, &result, &err) != STATUS_OK) {
         die(s, &err);
         return;
     }
-    struct trace_step step = {.plan = *plan, .began = began, .planned = start, .computed = now_ns()};
+    s->num_flights--;
+    memmove(s->flights, s->flights + 1, (size_t)s->num_flights * sizeof *s->flights);
+    struct trace_step step = {.plan = *plan,
+                              .lane = (int)(plan->id % (uint64_t)s->sched.config.depth),
+                              .began = f.began,
+                              .planned = f.launched,
+                              .computed = now_ns()};
     record_outcome(s->record, plan, &result.outcome);
     count_step(s, plan);
     put_scores(s, plan, &result);
@@ -258,26 +283,43 @@ static void run_step(struct service *s, const struct plan *plan, int64_t began) 
     }
 }
 
+// NULL: nothing to plan, or no room for one more.
+static const struct plan *next_plan(struct service *s) {
+    if (atomic_load(&s->dead) || s->num_flights == s->sched.config.depth)
+        return NULL;
+    const struct plan *plan = sched_step(&s->sched);
+    if (plan ||
+        s->num_flights > 0) // with plans in flight it may have preempted somebody and still plan nothing
+        record_plan(s->record, plan);
+    return plan;
+}
+
 static void *service_run(void *arg) {
     struct service *s = arg;
     while (!atomic_load(&s->stopping)) {
         drain_inbox(s);
         int64_t began = now_ns();
-        const struct plan *plan = atomic_load(&s->dead) ? NULL : sched_step(&s->sched);
-        if (plan) {
-            record_plan(s->record, plan);
-            run_step(s, plan, began);
-        }
-        // No plan is in flight, so whoever is here must be in this one. After a device failure none is made.
-        CHECK(plan || atomic_load(&s->dead) || sched_idle(&s->sched));
+        const struct plan *plan = next_plan(s);
+        if (plan)
+            launch(s, plan, began);
+        if (plan && s->num_flights < s->sched.config.depth)
+            continue; // one more may be planned before the first has ended
+        bool idle = s->num_flights == 0;
+        if (!idle)
+            finish_step(s);
+        // Where no plan is in flight, whoever is here must be in the next. After a device failure none is
+        // made.
+        CHECK(!idle || atomic_load(&s->dead) || sched_idle(&s->sched));
         publish_stats(s);
         if (s->config.notify)
             s->config.notify(s->config.notify_arg);
-        if (!plan && s->trace)
+        if (idle && s->trace)
             trace_idle(s->trace, began, s->sched.kv, &s->sched);
-        if (!plan)
+        if (idle)
             mailbox_wait(&s->inbox, -1);
     }
+    while (s->num_flights > 0)
+        finish_step(s);
     drain_inbox(s);
     remove_all(s, FINISH_CANCELLED);
     publish_stats(s);

@@ -6,9 +6,12 @@
 #include <stdlib.h>
 #include <time.h>
 
+enum { MAX_LANES = SCHED_MAX_DEPTH };
+
 struct trace {
     struct journal journal;
-    int64_t origin; // monotonic ns
+    int64_t origin;        // monotonic ns
+    bool named[MAX_LANES]; // lanes
 };
 
 static double at(const struct trace *t, int64_t ns) { return (double)(ns - t->origin) / 1e3; }
@@ -29,13 +32,15 @@ struct trace *trace_open(const char *path, struct err *err) {
     fputs("[{\"name\":\"process_name\",\"ph\":\"M\",\"pid\":1,\"args\":{\"name\":\"quire\"}},\n"
           "{\"name\":\"thread_name\",\"ph\":\"M\",\"pid\":1,\"tid\":1,\"args\":{\"name\":\"engine\"}}",
           t->journal.file);
+    t->named[0] = true;
     journal_check(&t->journal, true);
     return t;
 }
 
-static void span(struct trace *t, const char *name, int64_t from, int64_t to) {
-    fprintf(t->journal.file, ",\n{\"name\":\"%s\",\"ph\":\"X\",\"pid\":1,\"tid\":1,\"ts\":%.3f,\"dur\":%.3f}",
-            name, at(t, from), at(t, to) - at(t, from));
+static void span(struct trace *t, int lane, const char *name, int64_t from, int64_t to) {
+    fprintf(t->journal.file,
+            ",\n{\"name\":\"%s\",\"ph\":\"X\",\"pid\":1,\"tid\":%d,\"ts\":%.3f,\"dur\":%.3f}", name, lane + 1,
+            at(t, from), at(t, to) - at(t, from));
 }
 
 static void counters(struct trace *t, int64_t when, const struct kv_cache *kv,
@@ -68,14 +73,22 @@ void trace_step(struct trace *t, const struct trace_step *s, const struct kv_cac
         return;
     FILE *f = t->journal.file;
     const struct plan *plan = &s->plan;
+    if (!t->named[s->lane]) {
+        fprintf(f,
+                ",\n{\"name\":\"thread_name\",\"ph\":\"M\",\"pid\":1,\"tid\":%d,\"args\":{\"name\":\"engine, "
+                "plan in "
+                "flight %d\"}}",
+                s->lane + 1, s->lane + 1);
+        t->named[s->lane] = true;
+    }
     fprintf(f,
-            ",\n{\"name\":\"step\",\"ph\":\"X\",\"pid\":1,\"tid\":1,\"ts\":%.3f,\"dur\":%.3f,\"args\":{"
+            ",\n{\"name\":\"step\",\"ph\":\"X\",\"pid\":1,\"tid\":%d,\"ts\":%.3f,\"dur\":%.3f,\"args\":{"
             "\"plan\":%" PRIu64 ",\"tokens\":%d,\"decodes\":%d,\"prefills\":%d,\"logit_rows\":%d}}",
-            at(t, s->began), at(t, s->applied) - at(t, s->began), plan->id, plan->num_tokens,
+            s->lane + 1, at(t, s->began), at(t, s->applied) - at(t, s->began), plan->id, plan->num_tokens,
             plan->num_decode, plan->num_items - plan->num_decode, plan->num_rows);
-    span(t, "schedule", s->began, s->planned);
-    span(t, "execute", s->planned, s->computed);
-    span(t, "update", s->computed, s->applied);
+    span(t, s->lane, "schedule", s->began, s->planned);
+    span(t, s->lane, "execute", s->planned, s->computed);
+    span(t, s->lane, "update", s->computed, s->applied);
     counters(t, s->applied, kv, sched);
     journal_check(&t->journal, true);
 }

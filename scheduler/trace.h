@@ -5,6 +5,8 @@
 //   `update` cache, requests, preemptions   counters after each step request N                      one that
 //   has ended: `queued`, `prefill`, `decode`, and what it took
 //
+// With several plans in flight each of them has a thread of its own, so that their steps may overlap.
+//
 // Times are microseconds of the monotonic clock since the trace began. No prompt, token or client name is in
 // it. A server that was killed leaves an array without its end, which the viewers accept.
 //
@@ -21,6 +23,7 @@ struct trace *trace_open(const char *path, struct err *err);
 // A step that has been computed and applied: its boundaries in monotonic nanoseconds.
 struct trace_step {
     struct plan plan; // its numbers; the items are not looked at, they may be gone
+    int lane;         // 0, or with plans in flight which of them: no two that overlap have the same
     int64_t began, planned, computed, applied;
 };
 void trace_step(struct trace *t, const struct trace_step *step, const struct kv_cache *kv,

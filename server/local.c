@@ -99,7 +99,9 @@ void local_service_config(const struct config *c, const struct engine_info *info
                                                                 : 64,
                   .max_waiting = c->max_num_queued_seqs,
                   .max_waiting_tokens = waiting > few ? waiting : few,
-                  .max_model_len = info->max_model_len},
+                  .max_model_len = info->max_model_len,
+                  .depth = info->depth,
+                  .run_ahead = info->run_ahead},
         .record = c->record,
         .trace = c->trace,
     };

@@ -103,6 +103,7 @@ static void cuda_info(struct device *dev, struct device_info *info) {
     info->memory_free = now.free;
     info->memory_total = now.total;
     info->weight_bytes = dev->weight_bytes;
+    info->run_ahead = true;
 }
 
 size_t cuda_kv_layer_bytes(const struct device *dev) { // keys or values of one layer

@@ -96,6 +96,9 @@ struct setup {
     struct service *service;
 };
 
+// Stages and plans in flight of the services opened; 0: as the engine picks.
+static int stages, depth;
+
 static struct setup open_service(int blocks, const char *record) {
     struct err err = {0};
     struct engine_config c = {.path = model(),
@@ -106,6 +109,8 @@ static struct setup open_service(int blocks, const char *record) {
                               .max_model_len = 256,
                               .max_num_seqs = 16,
                               .max_num_batched_tokens = 64,
+                              .pipeline_parallel_size = stages,
+                              .depth = depth,
                               .prefix_caching = true};
     struct setup s;
     log_set_level(LOG_ERROR);
@@ -117,7 +122,9 @@ static struct setup open_service(int blocks, const char *record) {
                                           .max_chunk = 32,
                                           .max_waiting = 64,
                                           .max_waiting_tokens = 1 << 20,
-                                          .max_model_len = engine_info(s.engine)->max_model_len},
+                                          .max_model_len = engine_info(s.engine)->max_model_len,
+                                          .depth = engine_info(s.engine)->depth,
+                                          .run_ahead = engine_info(s.engine)->run_ahead},
                                 .record = record};
     s.service = service_open(s.engine, &sc, &err);
     if (!s.service)
@@ -179,19 +186,16 @@ static int collect(struct service *s, struct output *out, uint64_t base) {
     return finished;
 }
 
-static void test_storm(void **state) {
-    (void)state;
-    enum { ROUNDS = 12 };
-    static struct output alone[SHAPES], out[SHAPES];
+static void storm(int rounds) {
+    static struct output alone[SHAPES], out[SHAPES]; // alone: of the first storm, one plan at a time
     char record[] = "/tmp/quire-record-XXXXXX";
     int fd = mkstemp(record);
     assert_true(fd >= 0);
     close(fd);
     struct setup s = open_service(24, record); // far fewer than 16 requests of 100 tokens want
     struct err err = {0};
-    memset(alone, 0, sizeof alone);
     uint64_t id = 1;
-    for (int i = 0; i < SHAPES; i++, id++) {
+    for (int i = 0; i < SHAPES && !alone[i].finished; i++, id++) {
         assert_int_equal(service_submit(s.service, make(id, i, LONG), &err), STATUS_OK);
         while (collect(s.service, alone + i, id) == 0)
             ;
@@ -199,7 +203,7 @@ static void test_storm(void **state) {
         assert_int_equal(alone[i].num, LONG);
     }
     uint64_t random = 88172645463325252u;
-    for (int round = 0; round < ROUNDS; round++) {
+    for (int round = 0; round < rounds; round++) {
         uint64_t base = id;
         int finished = 0, cancelled = 0;
         memset(out, 0, sizeof out);
@@ -251,6 +255,18 @@ static void test_storm(void **state) {
     unlink(record);
 }
 
+// One plan at a time; then several in flight, where requests run ahead of their tokens, and where they are
+// dealt out among stages. All get the bits of the first.
+static void test_storm(void **state) {
+    (void)state;
+    static const int cases[][2] = {{0, 0}, {0, 2}, {2, 0}, {4, 0}, {2, 1}, {2, 4}, {5, 8}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        stages = cases[i][0], depth = cases[i][1];
+        storm(i == 0 ? 12 : 4);
+    }
+    stages = depth = 0;
+}
+
 static void test_refusals(void **state) {
     (void)state;
     struct setup s = open_service(24, NULL);
@@ -292,8 +308,7 @@ static void even_mask(void *state, uint32_t *bits, int vocab) {
 }
 static void even_free(void *state) { *(int *)state += 1000; }
 
-static void test_filter(void **state) {
-    (void)state;
+static void filtered(void) {
     struct setup s = open_service(24, NULL);
     struct err err = {0};
     struct output out = {0};
@@ -317,10 +332,19 @@ static void test_filter(void **state) {
     assert_true(calls >= 1019 && calls <= 1020); // the last token needs no state; freed exactly once
 }
 
+static void test_filter(void **state) {
+    (void)state;
+    filtered();
+    depth = 2;
+    filtered();
+    stages = 2;
+    filtered();
+    stages = depth = 0;
+}
+
 // A device that fails ends every request with an error, once, and refuses new ones; nothing hangs, nothing
 // aborts.
-static void test_device_failure(void **state) {
-    (void)state;
+static void failing(void) {
     setenv("QUIRE_FAULT_STEP", "12", 1);
     struct setup s = open_service(24, NULL);
     unsetenv("QUIRE_FAULT_STEP");
@@ -330,6 +354,8 @@ static void test_device_failure(void **state) {
     memset(out, 0, sizeof out);
     for (int i = 0; i < SHAPES; i++) {
         struct request *r = make((uint64_t)i + 1, i, LONG);
+        if (i > 0 && i % 3 == 0)
+            service_cancel(s.service, (uint64_t)i, FINISH_CANCELLED); // some of them in flight at the end
         enum status status = service_submit(s.service, r, &err);
         if (status != STATUS_OK) {
             assert_int_equal(status, STATUS_DEVICE);
@@ -341,7 +367,7 @@ static void test_device_failure(void **state) {
     while (finished < submitted)
         finished += collect(s.service, out, 1);
     for (int i = 0; i < submitted; i++)
-        assert_int_equal(out[i].finish, FINISH_ERROR);
+        assert_true(out[i].finish == FINISH_ERROR || (i % 3 == 2 && out[i].finish == FINISH_CANCELLED));
     struct service_stats stats;
     service_stats(s.service, &stats);
     assert_true(stats.dead);
@@ -352,6 +378,34 @@ static void test_device_failure(void **state) {
     close_service(&s);
 }
 
+static void test_device_failure(void **state) {
+    (void)state;
+    static const int cases[][2] = {{0, 0}, {0, 2}, {2, 0}, {4, 0}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        stages = cases[i][0], depth = cases[i][1];
+        failing();
+    }
+    stages = depth = 0;
+}
+
+// Closed with plans in flight and requests in every state; nothing is lost, whatever the depth.
+static void test_close_in_flight(void **state) {
+    (void)state;
+    static const int cases[][2] = {{0, 2}, {2, 0}, {4, 0}};
+    struct err err = {0};
+    for (int round = 0; round < 12; round++) {
+        stages = cases[round % 3][0], depth = cases[round % 3][1];
+        struct setup s = open_service(24, NULL);
+        for (int i = 0; i < 30; i++)
+            assert_int_equal(service_submit(s.service, make((uint64_t)i + 1, i, LONG), &err), STATUS_OK);
+        usleep((useconds_t)round * 1500);
+        for (int i = 0; i < 30; i += 4)
+            service_cancel(s.service, (uint64_t)i + 1, FINISH_CANCELLED);
+        close_service(&s);
+    }
+    stages = depth = 0;
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_no_allocation_in_a_step),
@@ -359,6 +413,7 @@ int main(void) {
         cmocka_unit_test(test_refusals),
         cmocka_unit_test(test_filter),
         cmocka_unit_test(test_device_failure),
+        cmocka_unit_test(test_close_in_flight),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -5,6 +5,7 @@
 #include "harness.h"
 
 #include <dirent.h>
+#include <unistd.h>
 
 #ifndef QUIRE_SOURCE_DIR
 #define QUIRE_SOURCE_DIR "."
@@ -34,28 +35,39 @@ static void test_records(void **state) {
     assert_true(num_records >= 1);
 }
 
-// A record cut anywhere, or with any byte changed, is refused or replays what is left; it never crashes.
-static void test_damaged_records(void **state) {
-    (void)state;
-    static const char text[] = "quire-record 1\n"
+static const char one_plan[] = "quire-record 1\n"
                                "config 0 4 16 16 64 8 4 1 1 2\n"
                                "add 1 0 4 0 0 1 2 0 5 7 8 9 10 11\n"
                                "plan 1 1 1 0 5 4 1\n"
                                "outcome 1 1 12 0\n"
                                "remove 1 3\n";
+// Two plans in flight: request 1 runs ahead, request 2 has penalties and does not.
+static const char two_plans[] = "quire-record 1\n"
+                                "config 0 4 16 16 64 8 4 1 1 2 2 1\n"
+                                "add 1 0 4 0 0 1 2 0 5 7 8 9 10 11\n"
+                                "add 2 0 4 0 0 0 0 2 7 9 1\n"
+                                "plan 1 2 1 0 5 4 1 2 0 2 1 1\n"
+                                "plan 2 1 1 5 1 0 1\n"
+                                "outcome 1 1 12 0 1 13 0\n"
+                                "remove 1 3\n"
+                                "plan 3 1 2 2 1 0 1\n"
+                                "outcome 2 1 12 0\n"
+                                "plan 0 0\n";
+
+static void damage(const char *text, size_t size) {
     char path[] = "/tmp/quire-replay-XXXXXX";
     int fd = mkstemp(path), ok = 0;
     assert_true(fd >= 0);
     fclose(fdopen(fd, "w"));
-    for (size_t i = 0; i < sizeof text; i++)
+    for (size_t i = 0; i < size; i++)
         for (int change = 0; change < 8; change++) {
-            char copy[sizeof text];
+            char copy[sizeof two_plans];
             struct err err = {0};
             uint64_t plans;
-            memcpy(copy, text, sizeof text);
+            memcpy(copy, text, size);
             copy[i] = (char)(change == 0 ? text[i] : "\n 0-9zq"[change - 1]);
             FILE *f = fopen(path, "w");
-            fwrite(copy, 1, change == 0 ? i : sizeof text - 1, f);
+            fwrite(copy, 1, change == 0 ? i : size - 1, f);
             fclose(f);
             ok += service_replay(path, &plans, &err) == STATUS_OK;
         }
@@ -63,10 +75,32 @@ static void test_damaged_records(void **state) {
     assert_true(ok > 0);
 }
 
+// A record cut anywhere, or with any byte changed, is refused or replays what is left; it never crashes.
+static void test_damaged_records(void **state) {
+    (void)state;
+    damage(one_plan, sizeof one_plan);
+    damage(two_plans, sizeof two_plans);
+}
+
+static void test_plans_in_flight(void **state) {
+    (void)state;
+    char path[] = "/tmp/quire-replay-XXXXXX";
+    int fd = mkstemp(path);
+    struct err err = {0};
+    uint64_t plans = 0;
+    assert_int_equal(write(fd, two_plans, sizeof two_plans - 1), sizeof two_plans - 1);
+    close(fd);
+    if (service_replay(path, &plans, &err) != STATUS_OK)
+        fail_msg("%s", err.msg);
+    assert_int_equal(plans, 3);
+    remove(path);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_records),
         cmocka_unit_test(test_damaged_records),
+        cmocka_unit_test(test_plans_in_flight),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -55,7 +55,9 @@ static struct sched_config config_of(int max_running, int max_step_tokens, int m
                                  .max_chunk = max_chunk,
                                  .max_waiting = 8,
                                  .max_waiting_tokens = 1000,
-                                 .max_model_len = 200};
+                                 .max_model_len = 200,
+                                 .depth = 2,
+                                 .run_ahead = true};
 }
 
 static void bench_init(struct bench *b, int num_blocks, struct sched_config config) {

@@ -72,6 +72,7 @@ struct client {
     token_id drawn; // the device's last draw
     int num_got, num_scored;
     int num_preemptions;
+    int num_passed; // plans since it could decode and did not
     bool started, cancelled, failed;
     int updates_left; // a cancelled request is gone within so many updates
 };
@@ -101,7 +102,7 @@ struct sim {
     int live[MAX_LIVE], live_at[MAX_LIVE], num_live;
     uint64_t cells[MAX_BLOCKS * 16];
     struct job jobs[SCHED_MAX_DEPTH];
-    int num_jobs; // unresolved plans; jobs[0] is the oldest
+    int first_job, num_jobs; // unresolved plans; job_at(m, 0) is the oldest
     uint64_t family_seed;
     int64_t max_steps, num_steps;
 };
@@ -110,6 +111,7 @@ static struct {
     uint64_t requests, refused, steps, preemptions, secured, hits, held, evicted, out_of_order, stopped_ahead;
     uint64_t cancel_new, cancel_preempted, cancel_running, cancel_in_flight, cancel_again, failed, scored,
         kept_out;
+    uint64_t dealt, shared, full; // S13; steps with as many plans in flight as may be, over two
     uint64_t rejected, several, empty, finish_stop, finish_length;
 } seen;
 
@@ -122,9 +124,11 @@ static uint64_t cell_root(uint64_t salt) { return mix(salt, 0x5eed); }
 static uint64_t cell_next(uint64_t cell, token_id token) { return mix(cell, (uint64_t)token + 1); }
 static token_id draw(uint64_t cell, uint64_t seed) { return (token_id)(mix(cell, seed) % VOCAB); }
 
+static struct job *job_at(struct sim *m, int i) { return &m->jobs[(m->first_job + i) % SCHED_MAX_DEPTH]; }
+
 static struct client *client_of(struct sim *m, const struct request *r) { return m->clients[r->id]; }
 
-// The sequence of a run alone.
+// The sequence of a run alone, and what would come after its stop token: that far run-ahead may get.
 static void run_alone(struct client *c) {
     const struct request *r = c->r;
     uint64_t cell = cell_root(c->salt);
@@ -133,15 +137,13 @@ static void run_alone(struct client *c) {
     for (int p = 0; p < r->num_prompt; p++)
         c->cells[p] = cell = cell_next(cell, c->expect[p]);
     c->expect_finish = FINISH_LENGTH;
-    while (c->num_expect < r->max_tokens) {
+    for (int p = r->num_prompt; p < r->max_tokens; p++) {
         token_id t = draw(cell, r->sampling.seed);
-        int p = c->num_expect++;
         c->expect[p] = t;
         c->cells[p] = cell = cell_next(cell, t);
-        if (p >= r->min_tokens && request_is_stop(r, t)) {
+        c->num_expect += c->expect_finish == FINISH_LENGTH;
+        if (p >= r->min_tokens && request_is_stop(r, t))
             c->expect_finish = FINISH_STOP;
-            break;
-        }
     }
 }
 
@@ -283,12 +285,14 @@ static void check_state(struct sim *m) {
     int broken_rule = kv_check(&m->kv, tables, num_tables);
     sim_check(broken_rule == 0);
     // What the device was given stays where it was.
-    for (int j = 0; j < m->num_jobs; j++)
-        for (int i = 0; i < m->jobs[j].plan->num_items; i++) {
-            const struct block_table *t = &m->jobs[j].plan->items[i].req->blocks;
-            size_t n = (size_t)m->jobs[j].num_blocks[i];
-            sim_check(t->len >= (int)n && memcmp(t->ids, m->jobs[j].blocks[i], n * sizeof *t->ids) == 0);
+    for (int j = 0; j < m->num_jobs; j++) {
+        const struct job *job = job_at(m, j);
+        for (int i = 0; i < job->plan->num_items; i++) {
+            const struct block_table *t = &job->plan->items[i].req->blocks;
+            size_t n = (size_t)job->num_blocks[i];
+            sim_check(t->len >= (int)n && memcmp(t->ids, job->blocks[i], n * sizeof *t->ids) == 0);
         }
+    }
 }
 
 // Whether x may be passed over: a running request before it is to publish the block that x needs next, which
@@ -312,14 +316,18 @@ struct before_step {
     struct request *running[MAX_RUNNING];
     int in_flight[MAX_RUNNING];
     bool decodes[MAX_RUNNING];
-    int len;
-    bool roomy; // there are blocks for all that is known
+    int len, num_decodes; // that can decode now
+    int quota;            // S13: how many of them a plan takes at most
+    int64_t backlog;      // prompt tokens that are still to be computed
+    bool roomy;           // there are blocks for all that is known
     uint64_t preemptions;
 };
 
 static void note_before(const struct sim *m, struct before_step *b) {
     int need = 0;
-    b->len = 0;
+    int decoding = 0;
+    b->len = b->num_decodes = 0;
+    b->backlog = m->s.waiting_tokens;
     b->preemptions = m->s.stats.preemptions;
     for (struct request *r = m->s.running.head; r; r = r->next) {
         int i = b->len++;
@@ -327,15 +335,19 @@ static void note_before(const struct sim *m, struct before_step *b) {
         b->running[i] = r;
         b->in_flight[i] = r->num_in_flight;
         b->decodes[i] = r->num_tokens - r->num_computed == 1 && r->num_tokens < r->max_tokens &&
-                        !(r->counts && r->num_pending);
+                        !((r->counts || !m->config.run_ahead) && r->num_pending);
+        b->num_decodes += b->decodes[i];
+        decoding += b->decodes[i] || r->num_pending > 0;
+        b->backlog += b->decodes[i] || r->num_pending > 0 ? 0 : r->num_tokens - r->num_computed;
         if (kv_blocks_for(&m->kv, known) > r->blocks.len)
             need += kv_blocks_for(&m->kv, known) - r->blocks.len;
     }
     b->roomy = need <= m->kv.num_free;
+    b->quota = m->config.run_ahead ? decoding : (decoding + m->depth - 1) / m->depth;
 }
 
 static void check_plan(struct sim *m, const struct plan *p, const struct before_step *b) {
-    int tokens = 0, rows = 0, prefill = 0;
+    int tokens = 0, rows = 0, prefill = 0, num_old_decodes = 0;
     bool old_decode = false, preempted = m->s.stats.preemptions != b->preemptions;
     bool in_plan[MAX_LIVE] = {false};
     sim_check(p->num_items >= 1 && p->num_items <= m->config.max_running && p->num_decode <= p->num_items);
@@ -351,7 +363,7 @@ static void check_plan(struct sim *m, const struct plan *p, const struct before_
         sim_check(end == r->num_computed && end <= r->num_tokens - it->needs_token);
         sim_check(it->needs_token ? r->tokens[end] == -1 && it->first_logit < it->num_new : true);
         sim_check((i < p->num_decode) == (it->num_new == 1 && it->needs_token));
-        sim_check(!r->counts || r->tokens[it->first] >= 0);
+        sim_check(!(r->counts || !m->config.run_ahead) || r->tokens[it->first] >= 0);
         if (!it->wants_score)
             sim_check(it->first_logit == it->num_new - it->needs_token);
         else
@@ -360,6 +372,7 @@ static void check_plan(struct sim *m, const struct plan *p, const struct before_
             if (b->running[j] == r) {
                 old = true;
                 old_decode |= b->decodes[j];
+                num_old_decodes += b->decodes[j];
             }
         sim_check(old || !preempted); // nothing starts in a step that preempts
         if (!old) {
@@ -383,8 +396,22 @@ static void check_plan(struct sim *m, const struct plan *p, const struct before_
     }
     sim_check(tokens == p->num_tokens && rows == p->num_rows && tokens <= m->config.max_step_tokens);
     sim_check(!old_decode || prefill <= m->config.max_chunk);
-    for (int j = 0; j < b->len && b->roomy; j++)
-        sim_check(!b->decodes[j] || in_plan[b->running[j]->id]); // decodes always get their token
+    // Decodes get their token, in this plan or in turn: as many as the plan takes, and each before long.
+    int taken = b->num_decodes < b->quota ? b->num_decodes : b->quota;
+    sim_check(!b->roomy || num_old_decodes == taken);
+    sim_check(num_old_decodes <= taken || (!b->roomy && m->num_jobs == 0));
+    bool deals = m->depth > 1 && !m->config.run_ahead;
+    for (int j = 0; j < b->len; j++) {
+        struct client *c = client_of(m, b->running[j]);
+        c->num_passed = b->decodes[j] && b->roomy && !in_plan[b->running[j]->id] ? c->num_passed + 1 : 0;
+        sim_check(c->num_passed <= (deals ? m->config.max_running : 0));
+        seen.dealt += c->num_passed > 0;
+    }
+    if (deals && !preempted && b->roomy) {
+        int64_t share = (b->backlog + 4 * m->depth - 1) / (4 * m->depth);
+        sim_check(prefill <= (share > 64 ? share : 64));
+        seen.shared += prefill == share && share > 64;
+    }
 }
 
 static void check_preempted(struct sim *m, const struct before_step *b) {
@@ -415,7 +442,7 @@ static void check_preempted(struct sim *m, const struct before_step *b) {
 // -----------------------------------------------------------------------------------------------
 
 static void submit(struct sim *m, const struct plan *plan) {
-    struct job *job = &m->jobs[m->num_jobs++];
+    struct job *job = job_at(m, m->num_jobs++);
     job->plan = plan;
     job->executed = false;
     for (int i = 0; i < plan->num_items; i++) {
@@ -478,7 +505,7 @@ static void on_event(struct sim *m, const struct token_event *e, const struct pl
 }
 
 static void resolve(struct sim *m) {
-    struct job *job = &m->jobs[0];
+    struct job *job = job_at(m, 0);
     const struct plan *plan = job->plan;
     int32_t start[MAX_RUNNING + 1] = {0};
     token_id tokens[3 * MAX_RUNNING];
@@ -513,7 +540,7 @@ static void resolve(struct sim *m) {
     sim_check(num_events <= n + plan->num_items);
     for (int i = 0; i < num_events; i++)
         on_event(m, &events[i], plan);
-    m->jobs[0] = m->jobs[1];
+    m->first_job = (m->first_job + 1) % SCHED_MAX_DEPTH;
     m->num_jobs--;
     for (int i = 0; i < m->num_live; i++) {
         struct client *c = m->clients[m->live[i]];
@@ -552,7 +579,7 @@ static void scenario_init(struct sim *m) {
     memset(m, 0, offsetof(struct sim, cells));
     memcpy(m->clients, clients, sizeof m->clients);
     free(clients);
-    m->num_jobs = 0;
+    m->first_job = m->num_jobs = 0;
     m->max_steps = 100;
     m->num_steps = 0;
     m->family_seed = mix(scenario_seed, 4);
@@ -563,7 +590,9 @@ static void scenario_init(struct sim *m) {
         m->max_prompt = between(1, 4);
         m->max_output = pool;
     }
-    m->depth = between(1, SCHED_MAX_DEPTH);
+    bool crowded = one_in(4); // so much is waiting that steps grow (S13)
+    static const int depths[] = {1, 2, 2, 4, 4, 8};
+    m->depth = depths[rnd(6)];
     m->late = one_in(2);
     m->odd = one_in(3);
     m->tired = one_in(4);
@@ -571,12 +600,14 @@ static void scenario_init(struct sim *m) {
     m->config = (struct sched_config){
         .policy = one_in(2) ? SCHED_FCFS : SCHED_PRIORITY,
         .max_running = squeeze ? MAX_RUNNING : between(1, MAX_RUNNING),
-        .max_chunk = between(1, 30),
-        .max_waiting = between(1, 40),
-        .max_waiting_tokens = between(20, 2000),
+        .max_chunk = between(1, crowded ? 300 : 30),
+        .max_waiting = between(1, crowded ? 140 : 40),
+        .max_waiting_tokens = between(20, crowded ? 10000 : 2000),
         .max_model_len = between(pool - pool / 4, pool + 8),
+        .depth = m->depth,
+        .run_ahead = one_in(2),
     };
-    m->config.max_step_tokens = m->config.max_running + between(0, 60);
+    m->config.max_step_tokens = m->config.max_running + between(0, crowded ? 300 : 60);
     sim_check(kv_init(&m->kv, num_blocks, bs, key, !one_in(8)) == STATUS_OK);
     sim_check(sched_init(&m->s, &m->config, &m->kv) == STATUS_OK);
     for (int i = 0; i < MAX_LIVE; i++)
@@ -605,8 +636,9 @@ static void run_scenario(uint64_t seed, int num_bursts) {
             check_plan(m, plan, &b);
             submit(m, plan);
             if (!m->late)
-                execute(m, &m->jobs[m->num_jobs - 1]);
+                execute(m, job_at(m, m->num_jobs - 1));
             sim_check(++m->num_steps < m->max_steps);
+            seen.full += m->num_jobs == m->depth && m->depth > 2;
         } else {
             seen.kept_out += m->s.running.len > 0 && m->num_jobs > 0;
             sim_check(m->num_jobs > 0 || sched_idle(&m->s)); // no deadlock
@@ -660,6 +692,9 @@ static void test_traffic(void **state) {
            ", waited %" PRIu64 "\n",
            seen.cancel_new, seen.cancel_preempted, seen.cancel_running, seen.cancel_in_flight,
            seen.cancel_again, seen.failed, seen.scored, seen.stopped_ahead, seen.kept_out);
+    printf("  passed over %" PRIu64 ", prompts shared out %" PRIu64 ", more than two plans in flight %" PRIu64
+           "\n",
+           seen.dealt, seen.shared, seen.full);
     printf("  rejected %" PRIu64 ", several %" PRIu64 ", empty outputs %" PRIu64 ", stop %" PRIu64
            ", length %" PRIu64 "\n",
            seen.rejected, seen.several, seen.empty, seen.finish_stop, seen.finish_length);
@@ -670,6 +705,7 @@ static void test_traffic(void **state) {
     assert_true(seen.out_of_order > 0 && seen.refused > 0 && seen.kept_out > 0 && seen.stopped_ahead > 0);
     assert_true(seen.cancel_new > 0 && seen.cancel_preempted > 0 && seen.cancel_running > 0);
     assert_true(seen.cancel_in_flight > 0 && seen.cancel_again > 0 && seen.failed > 0 && seen.scored > 0);
+    assert_true(seen.dealt > 0 && seen.shared > 0 && seen.full > 0);
     assert_true(seen.rejected > 0 && seen.several > 0 && seen.empty > 0);
     assert_true(seen.finish_stop > 0 && seen.finish_length > 0);
 }

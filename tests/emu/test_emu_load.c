@@ -153,16 +153,23 @@ static void test_requests(void **state) {
     struct got *want = calloc(N, sizeof *want), *got = calloc(N, sizeof *got);
     struct driver d;
     setenv("QUIRE_CUDA_MODULE", QUIRE_EMULATED, 1);
-    for (int run = 0; run < 3; run++) { // the CPU; the device; the device in chunks of 5
+    // The CPU; the device, which runs ahead; the device in chunks of 5; one plan at a time; two stages, two
+    // devices
+    for (int run = 0; run < 5; run++) {
         struct driver_config c = {.path = path,
                                   .device = run == 0 ? "cpu" : "cuda",
                                   .num_blocks = 64,
                                   .max_running = 4,
+                                  .depth = run == 3,
+                                  .stages = run == 4 ? 2 : 1,
                                   .max_step_tokens = run == 2 ? 8 : 64,
                                   .max_chunk = run == 2 ? 5 : 0};
         struct got *to = run == 0 ? want : got;
         memset(to, 0, N * sizeof *to);
         driver_open(&d, &c);
+        const struct engine_info *info = engine_info(d.engine);
+        assert_int_equal(info->depth, run == 0 || run == 3 ? 1 : 2);
+        assert_int_equal(info->run_ahead, run == 1 || run == 2);
         for (int i = 0; i < N; i++)
             driver_add(&d, prompt, i == 3 ? 17 : 3 + 3 * i, OUTPUT, (struct sampling_params){0});
         driver_run(&d, to);

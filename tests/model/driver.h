@@ -26,14 +26,16 @@ struct driver {
     struct engine *engine;
     struct scheduler sched;
     struct token_event events[256];
-    float *first_logits; // (V) of the first drawing row, when logits are kept
+    float *first_logits;                         // (V) of the first drawing row, when logits are kept
+    const struct plan *flights[SCHED_MAX_DEPTH]; // launched and not collected, the oldest first
+    int num_flights;
     uint64_t next_id;
     bool no_logprobs; // of requests from here on; their got.logprob and got.top mean nothing then
 };
 
 struct driver_config {
     const char *path, *device, *variant, *kv_dtype;
-    int threads, ranks, stages, block_size, num_blocks, max_running, max_step_tokens, max_chunk,
+    int threads, ranks, stages, depth, block_size, num_blocks, max_running, max_step_tokens, max_chunk,
         max_model_len;
     bool no_cache, keep_logits;
 };
@@ -48,6 +50,7 @@ static inline void driver_open(struct driver *d, const struct driver_config *c) 
         .num_threads = c->threads ? c->threads : 1,
         .tensor_parallel_size = c->ranks,
         .pipeline_parallel_size = c->stages,
+        .depth = c->depth,
         .block_size = c->block_size ? c->block_size : 16,
         .num_kv_blocks = c->num_blocks,
         .kv_cache_bytes = c->num_blocks ? 0 : 64 << 20,
@@ -70,6 +73,8 @@ static inline void driver_open(struct driver *d, const struct driver_config *c) 
         .max_waiting = 1000,
         .max_waiting_tokens = INT64_MAX,
         .max_model_len = info->max_model_len,
+        .depth = info->depth,
+        .run_ahead = info->run_ahead,
     };
     assert_int_equal(sched_init(&d->sched, &sched, engine_kv(d->engine)), STATUS_OK);
     d->first_logits = calloc((size_t)info->model.vocab, sizeof *d->first_logits);
@@ -103,20 +108,28 @@ static inline struct request *driver_add(struct driver *d, const token_id *promp
                .prompt = prompt, .num_prompt = num_prompt, .max_output = max_output, .sampling = sampling});
 }
 
-// One step; false when there is nothing to do. Results are appended to got[id - 1].
+// Launches what may be in flight and collects the oldest plan; false when there is nothing to do. Results are
+// appended to got[id - 1].
 static inline bool driver_step(struct driver *d, struct got *got) {
     struct step_result result;
     struct err err = {0};
-    const struct plan *plan = sched_step(&d->sched);
-    if (!plan)
+    const struct plan *plan;
+    while (d->num_flights < d->sched.config.depth && (plan = sched_step(&d->sched))) {
+        d->flights[d->num_flights++] = plan;
+        engine_launch(d->engine, plan);
+    }
+    if (d->num_flights == 0)
         return false;
-    engine_launch(d->engine, plan);
+    plan = d->flights[0];
+    memmove(d->flights, d->flights + 1, (size_t)--d->num_flights * sizeof *d->flights);
     if (engine_collect(d->engine, &result, &err) != STATUS_OK)
         fail_msg("engine_collect: %s", err.msg);
     const struct step_out *out = result.out;
     for (int i = 0; i < plan->num_items; i++) {
         const struct plan_item *item = &plan->items[i];
         struct got *g = &got[item->req->id - 1];
+        if (item->req->state == REQUEST_FINISHED) // run ahead of its end
+            continue;
         for (int row = result.first_row[i]; row < result.first_row[i + 1]; row++) {
             bool draws = item->needs_token && row == result.first_row[i + 1] - 1;
             if (!draws) {

@@ -52,8 +52,7 @@ static const char *model(void) {
     return copy;
 }
 
-static void test_no_allocation_in_a_step(void **state) {
-    (void)state;
+static void count_allocations(int num_stages) {
     if (!COUNTS_ALLOCATIONS) {
         printf("  skipped: a sanitizer owns malloc\n");
         skip();
@@ -61,9 +60,12 @@ static void test_no_allocation_in_a_step(void **state) {
     struct driver d;
     static struct got got[24];
     memset(got, 0, sizeof got);
-    driver_open(&d,
-                &(struct driver_config){
-                    .path = model(), .num_blocks = 22, .max_model_len = 256, .max_running = 8, .threads = 2});
+    driver_open(&d, &(struct driver_config){.path = model(),
+                                            .num_blocks = 22,
+                                            .max_model_len = 256,
+                                            .max_running = 8,
+                                            .threads = 2,
+                                            .stages = num_stages});
     for (int i = 0; i < 24; i++) {
         token_id t[64];
         for (int j = 0; j < 64; j++)
@@ -86,6 +88,12 @@ static void test_no_allocation_in_a_step(void **state) {
     assert_true(steps > 40);
     assert_true(d.sched.stats.preemptions > 0 && d.sched.stats.prefix_hits > 0);
     driver_close(&d);
+}
+
+static void test_no_allocation_in_a_step(void **state) {
+    (void)state;
+    count_allocations(1);
+    count_allocations(2);
 }
 
 // ---- the service

@@ -1,5 +1,5 @@
 // The scheduler: which tokens of which requests the next step computes. README.md has the policy as numbered
-// rules (S1-S12, cited here) and the proof that what is admitted ends. Pure: it calls only the KV cache.
+// rules (S1-S13, cited here) and the proof that what is admitted ends. Pure: it calls only the KV cache.
 #include "scheduler.h"
 
 #include "log.h"

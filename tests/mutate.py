@@ -52,6 +52,8 @@ JINJA = "engine/jinja_%s.c"
 COMM = "engine/comm_threads.c"
 SHARD = "engine/shard.c"
 RANKS = "engine/ranks.c"
+SERVICE = "scheduler/service.c"
+RECORD = "scheduler/record.c"
 ANSWERS = "engine/answers.c"
 HEAD = "kernels/cpu/head.c"
 WEIGHT = "kernels/cpu/weight.c"
@@ -108,6 +110,22 @@ MUTATIONS = [
     (SCHED, "kv_unmatch(s->kv, &r->blocks);\n            r->num_computed = 0;\n            break;",
             "kv_release(s->kv, &r->blocks);\n            r->num_computed = 0;\n            break;",
             "test_scheduler"),  # a failed admission makes its entries young
+    (SCHED, "return n > t->waited || (n == t->waited && t->rest-- > 0);", "return true;", "test_simulator"),  # a plan takes all that decode
+    (SCHED, "return n > t->waited || (n == t->waited && t->rest-- > 0);", "return (t->num-- > 0) | (n < 0);",
+            "test_simulator"),  # the first in order have every turn
+    (SCHED, "    if (budget < 0 && p->num_items == 0 && s->next_plan == s->next_resolve)\n        plan_running(s, p, true);\n", "",
+            "test_simulator"),  # whose turn it is waits for blocks of those whose turn it is not
+    (SCHED, "if (r->num_pending > 0 && (!s->config.run_ahead || r->filter || r->counts))",
+            "if (r->num_pending > 0 && (r->filter || r->counts))", "test_simulator"),  # a token that is not back is fed in
+    (SCHED, "budget = min_int(budget, share < MIN_SHARE ? MIN_SHARE : (int)min_int64(share, INT32_MAX));", "",
+            "test_simulator"),  # one plan takes a whole prompt
+    (SCHED, "            if (--r->num_in_flight == 0 && r->state == REQUEST_FINISHED)\n", "            if (r->state == REQUEST_FINISHED)\n",
+            "test_service"),  # freed once for each plan
+    (SERVICE, "        record_plan(s->record, plan);\n    return plan;", "        plan ? record_plan(s->record, plan) : (void)0;\n    return plan;",
+              "test_service"),  # a step that preempted and planned nothing is not replayed
+    (RECORD, "p->config.run_ahead = number(c, 0, 1) != 0;", "number(c, 0, 1);", "test_replay"),  # replayed without run-ahead
+    (RANKS, "        world->ops->abort(world, \"closed with steps in flight\");\n", "        (void)0;\n",
+            "test_service"),  # the last stage waits for nobody
     # ---- ranks -----------------------------------------------------------------------------------------------
     (COMM, "sum[r] = sum[2 * r] + sum[2 * r + 1];", "sum[r] = sum[r] + sum[r + n / 2];", "test_comm"),  # another tree of sums
     (COMM, "y[i] = x[i] = x[i] + y[i];", "x[i] = x[i] + y[i];", "test_comm"),  # one rank does not get the sum

@@ -30,7 +30,7 @@ enum { MAX_BATCHES = 16, MAX_REPEATS = 100, BLOCK = 16 };
 
 struct options {
     const char *path, *variant, *kv_dtype;
-    int threads, ranks, prefill, prompt, steps, repeats, limit_passes;
+    int threads, ranks, stages, prefill, prompt, steps, repeats, limit_passes;
     int batches[MAX_BATCHES], num_batches;
 };
 
@@ -43,6 +43,8 @@ struct bench {
     struct engine *engine;
     struct scheduler sched;
     struct token_event *events;
+    const struct plan *flights[SCHED_MAX_DEPTH]; // launched and not collected, the oldest first
+    int num_flights;
     struct cost cost;
     struct limits limits;
     uint64_t next_id;
@@ -64,17 +66,10 @@ static int whole(const char *name, const char *text, int min, int max) {
 
 static void parse(struct options *o, int argc, char **argv) {
     static const struct option names[] = {
-        {"threads", 1, 0, 't'},
-        {"variant", 1, 0, 'v'},
-        {"prefill", 1, 0, 'p'},
-        {"batches", 1, 0, 'b'},
-        {"prompt", 1, 0, 'c'},
-        {"steps", 1, 0, 's'},
-        {"repeats", 1, 0, 'r'},
-        {"kv-cache-dtype", 1, 0, 'k'},
-        {"limit-passes", 1, 0, 'l'},
-        {"ranks", 1, 0, 'n'},
-        {0, 0, 0, 0},
+        {"threads", 1, 0, 't'}, {"variant", 1, 0, 'v'},        {"prefill", 1, 0, 'p'},
+        {"batches", 1, 0, 'b'}, {"prompt", 1, 0, 'c'},         {"steps", 1, 0, 's'},
+        {"repeats", 1, 0, 'r'}, {"kv-cache-dtype", 1, 0, 'k'}, {"limit-passes", 1, 0, 'l'},
+        {"ranks", 1, 0, 'n'},   {"stages", 1, 0, 'g'},         {0, 0, 0, 0},
     };
     *o = (struct options){.prefill = 512,
                           .prompt = 112,
@@ -88,6 +83,7 @@ static void parse(struct options *o, int argc, char **argv) {
         switch (c) {
         case 't': o->threads = whole("--threads", optarg, 0, 1024); break;
         case 'n': o->ranks = whole("--ranks", optarg, 1, 8); break;
+        case 'g': o->stages = whole("--stages", optarg, 1, 8); break;
         case 'v': o->variant = strcmp(optarg, "auto") == 0 ? NULL : optarg; break;
         case 'p': o->prefill = whole("--prefill", optarg, 0, 1 << 20); break;
         case 'c': o->prompt = whole("--prompt", optarg, 1, 1 << 20); break;
@@ -152,14 +148,14 @@ static void add(struct bench *b, int prompt, int output, struct request **list) 
     *list = r;
 }
 
-// One step; the plan stays readable until the next.
-static const struct plan *step(struct bench *b) {
+// Collects the oldest plan in flight, which stays readable until the next call.
+static const struct plan *collect(struct bench *b) {
     struct step_result result;
     struct err err = {0};
-    const struct plan *plan = sched_step(&b->sched);
-    if (!plan)
+    const struct plan *plan = b->flights[0];
+    if (b->num_flights == 0)
         die("scheduler", "it has nothing to do");
-    engine_launch(b->engine, plan);
+    memmove(b->flights, b->flights + 1, (size_t)--b->num_flights * sizeof *b->flights);
     if (engine_collect(b->engine, &result, &err) != STATUS_OK)
         die("device", err.msg);
     int n = sched_update(&b->sched, plan->id, &result.outcome, b->events);
@@ -167,6 +163,16 @@ static const struct plan *step(struct bench *b) {
         if (b->events[i].finish == FINISH_ERROR)
             die("model", "its logits are not finite");
     return plan;
+}
+
+// Launches as many plans as may be in flight, and collects the oldest.
+static const struct plan *step(struct bench *b) {
+    const struct plan *plan;
+    while (b->num_flights < b->sched.config.depth && (plan = sched_step(&b->sched))) {
+        b->flights[b->num_flights++] = plan;
+        engine_launch(b->engine, plan);
+    }
+    return collect(b);
 }
 
 // Sum over layers of bytes and multiplications that `tokens` positions of one context cost one query row.
@@ -228,27 +234,44 @@ static void prefill(struct bench *b, const struct options *o) {
     print_rates(b, tokens_s, o->repeats, n, b->cost.matrix_bytes + kv_bytes(b, n), macs);
 }
 
+// Tokens that a request may draw while others still have prompt to compute, and before the measurement.
+static int warm_up(const struct options *o, int seqs) {
+    int stages = o->stages > 1 ? o->stages : 0;
+    return (int)((long long)seqs * o->prompt / 512) * 2 + 4 + 32 * stages;
+}
+
 static void decode(struct bench *b, const struct options *o, int batch) {
     double tokens_s[MAX_REPEATS], context = 0;
     struct request **list = calloc((size_t)batch, sizeof *list);
     if (!list)
         die("memory", "none");
-    int chunks = (int)((long long)batch * o->prompt / b->sched.config.max_step_tokens) * 2 + 2;
+    int each = (batch + b->sched.config.depth - 1) / b->sched.config.depth;
+    int depth = (batch + each - 1) / each; // plans that together draw for every request once
     for (int i = 0; i < o->repeats; i++) {
         for (int k = 0; k < batch; k++)
-            add(b, o->prompt, o->steps + chunks + 1, &list[k]);
-        while (step(b)->num_decode != batch) // the step after the last prefill warms up
-            ;
-        double t = bench_now(), positions = 0;
-        for (int k = 0; k < o->steps; k++) {
+            add(b, o->prompt, o->steps + warm_up(o, batch), &list[k]);
+        for (int drawn = 0, plans = 0; plans < depth;) { // the last of these warms up
+            const struct plan *plan = step(b);
+            drawn = plan->num_decode == plan->num_items ? drawn + plan->num_decode : 0;
+            plans = drawn > 0 ? plans + 1 : 0;
+            if (plans == depth && drawn != batch)
+                drawn = plans = 0;
+        }
+        double t = bench_now(), positions = 0, drawn = 0;
+        for (int k = 0; k < o->steps * depth; k++) {
             const struct plan *plan = step(b);
             for (int j = 0; j < plan->num_items; j++)
                 positions += plan->items[j].first + 1;
-            if (plan->num_decode != batch)
-                die("scheduler", "a decode step lacks requests");
+            drawn += plan->num_decode;
+            if (plan->num_decode != plan->num_items)
+                die("scheduler", "a decode step has a prompt");
         }
-        tokens_s[i] = (double)batch * o->steps / (bench_now() - t);
-        context = positions / ((double)batch * o->steps);
+        if (drawn != (double)batch * o->steps)
+            die("scheduler", "a decode step lacks requests");
+        tokens_s[i] = drawn / (bench_now() - t);
+        context = positions / drawn;
+        while (b->num_flights > 0)
+            collect(b);
         for (int k = 0; k < batch; k++) {
             if (!sched_remove(&b->sched, list[k], FINISH_CANCELLED))
                 die("scheduler", "it keeps a request");
@@ -267,8 +290,7 @@ int main(int argc, char **argv) {
     int seqs = 1;
     for (int i = 0; i < o.num_batches; i++)
         seqs = o.batches[i] > seqs ? o.batches[i] : seqs;
-    int length =
-        o.prompt + o.steps + seqs * o.prompt / 512 * 2 + 8; // of a decoding request, with the steps before
+    int length = o.prompt + o.steps + warm_up(&o, seqs) + 4; // of a decoding request
     int tokens = o.prefill > 512 ? o.prefill : 512, longest = length > o.prefill ? length : o.prefill + 1;
     if (tokens < seqs)
         tokens = seqs;
@@ -284,6 +306,7 @@ int main(int argc, char **argv) {
         .variant = o.variant,
         .num_threads = o.threads,
         .tensor_parallel_size = o.ranks,
+        .pipeline_parallel_size = o.stages,
         .kv_dtype = o.kv_dtype,
         .block_size = BLOCK,
         .max_model_len = longest,
@@ -302,6 +325,8 @@ int main(int argc, char **argv) {
         .max_waiting = seqs,
         .max_waiting_tokens = INT64_MAX,
         .max_model_len = info->max_model_len,
+        .depth = info->depth,
+        .run_ahead = info->run_ahead,
     };
     b.events = calloc((size_t)seqs * 2, sizeof *b.events);
     if (!b.events || sched_init(&b.sched, &sched, engine_kv(b.engine)) != STATUS_OK)

@@ -595,6 +595,88 @@ static void test_run_ahead(void **state) {
     bench_end(&b);
 }
 
+// S13: two plans in flight, no run-ahead. Five decodes are three and two; who is passed over comes next.
+static void test_dealt(void **state) {
+    (void)state;
+    struct bench b;
+    struct sched_config c = config_of(6, 40, 40);
+    struct request *r[6];
+    c.run_ahead = false;
+    bench_init(&b, 60, c);
+    for (int i = 0; i < 5; i++)
+        r[i] = add(&b, (uint64_t)i + 1, 4, 9);
+    const struct plan *p1 = sched_step(&b.s);
+    assert_int_equal(p1->num_items, 5); // their prompts
+    assert_null(sched_step(&b.s));      // nobody has a token to compute
+    update(&b, p1, 7);
+    p1 = sched_step(&b.s);
+    const struct plan *p2 = sched_step(&b.s);
+    assert_int_equal(p1->num_items, 3);
+    assert_int_equal(p2->num_items, 2);
+    for (int i = 0; i < 3; i++)
+        assert_item(p1, i, r[i], 4, 1);
+    for (int i = 0; i < 2; i++)
+        assert_item(p2, i, r[3 + i], 4, 1);
+    update(&b, p1, 8);
+    assert_true(sched_remove(&b.s, r[0], FINISH_CANCELLED)); // four: a plan takes two
+    request_free(r[0]);
+    p1 = sched_step(&b.s);
+    assert_int_equal(p1->num_items, 2);
+    assert_item(p1, 0, r[1], 5, 1);
+    assert_item(p1, 1, r[2], 5, 1);
+    update(&b, p2, 8);
+    r[0] = add(&b, 6, 4, 9); // its prompt goes beside two of the others
+    p2 = sched_step(&b.s);
+    assert_int_equal(p2->num_items, 3);
+    assert_item(p2, 0, r[3], 5, 1);
+    assert_item(p2, 1, r[4], 5, 1);
+    assert_item(p2, 2, r[0], 0, 4);
+    update(&b, p1, 9);
+    update(&b, p2, 9);
+    for (int turn = 0; turn < 2;
+         turn++) { // all five are free: the three that waited longest, then the others
+        p1 = sched_step(&b.s);
+        p2 = sched_step(&b.s);
+        assert_int_equal(p1->num_items, 3);
+        assert_int_equal(p2->num_items, 2);
+        assert_true(p1->items[0].req == r[1] && p1->items[1].req == r[2]);
+        update(&b, p1, 9);
+        update(&b, p2, 9);
+    }
+    for (int i = 0; i < 5; i++)
+        drop(&b, r[i]);
+    bench_end(&b);
+}
+
+// S13: a prompt that is alone goes in pieces of an eighth, but of no less than 64.
+static void test_prompt_in_pieces(void **state) {
+    (void)state;
+    static const int pieces[] = {75, 66, 64, 64, 64, 64, 64, 64, 64, 11};
+    static token_id prompt[600];
+    struct bench b;
+    struct sched_config c = config_of(4, 500, 500);
+    c.run_ahead = false;
+    c.max_model_len = 1000;
+    bench_init(&b, 300, c);
+    struct request_params p = params_of(1, 1, 1);
+    p.prompt = prompt;
+    p.num_prompt = 600;
+    struct request *r = add_params(&b, &p);
+    const struct plan *flying = NULL, *plan;
+    for (int i = 0, at = 0; i < 10; at += pieces[i++]) {
+        plan = sched_step(&b.s);
+        assert_item(plan, 0, r, at, pieces[i]);
+        if (flying)
+            update(&b, flying, 7);
+        flying = plan;
+    }
+    assert_null(sched_step(&b.s));
+    update(&b, flying, 7);
+    assert_event(&b, 0, r, 0, 7, FINISH_LENGTH);
+    request_free(r);
+    bench_end(&b);
+}
+
 // A victim that a plan in flight names is kept out of one step and preempted in the next.
 static void test_victim_in_flight(void **state) {
     (void)state;
@@ -758,6 +840,8 @@ int main(void) {
         cmocka_unit_test(test_failed_admission),
         cmocka_unit_test(test_prompt_scores),
         cmocka_unit_test(test_run_ahead),
+        cmocka_unit_test(test_dealt),
+        cmocka_unit_test(test_prompt_in_pieces),
         cmocka_unit_test(test_victim_in_flight),
         cmocka_unit_test(test_remove),
         cmocka_unit_test(test_failed_and_csr),

@@ -15,8 +15,8 @@ static int min_int(int a, int b) { return a < b ? a : b; }
 // ---- life
 
 static const char *config_problem(const struct device_config *c) {
-    if (c->world > 1)
-        return "the cuda backend has one rank";
+    if (c->world > 1 && (COMM_MAX_WORLD % c->world != 0 || c->rank < 0 || c->rank >= c->world || !c->comm))
+        return "ranks are 1, 2, 4 or 8, and each has a comm";
     if (c->kv_dtype != DTYPE_F32 && c->kv_dtype != DTYPE_F16 && c->kv_dtype != DTYPE_BF16)
         return "the kv cache can be F32, F16 or BF16";
     if (c->block_size < 1 || c->block_size > 1 << 16)
@@ -35,6 +35,33 @@ static const char *model_problem(const struct model_config *m) {
     if (m->vocab > 65535 * CUDA_GROUP)
         return "the vocabulary is too large for a launch";
     return NULL;
+}
+
+static void cuda_close(struct device *dev) {
+    if (!dev)
+        return;
+    for (int i = 0; i < dev->num_graphs; i++)
+        if (dev->graphs[i].graph)
+            rt_graph_free(dev->rt, dev->graphs[i].graph);
+    while (dev->weights) {
+        struct weight *next = dev->weights->next;
+        cuda_weight_free(dev, dev->weights);
+        dev->weights = next;
+    }
+    rt_free(dev->rt, dev->arena);
+    rt_free(dev->rt, dev->keys);
+    for (int i = 0; i < 2; i++) {
+        struct result *r = &dev->result[i];
+        rt_free_host(dev->rt, dev->upload[i]);
+        rt_free_host(dev->rt, r->ids);
+        rt_free_host(dev->rt, r->top_ids);
+        rt_free_host(dev->rt, r->top_logprobs);
+        rt_free_host(dev->rt, r->logits);
+    }
+    cuda_group_close(dev);
+    free(dev->seen);
+    rt_close(dev->rt);
+    free(dev);
 }
 
 static struct device *cuda_open(const struct backend_host *host, const struct device_config *config,
@@ -66,33 +93,11 @@ static struct device *cuda_open(const struct backend_host *host, const struct de
     const char *graphs = getenv("QUIRE_CUDA_GRAPHS"); // 0: every step launches its kernels one by one
     // A recorded step cannot copy from and to what the stages hand over, which changes from step to step.
     dev->graphs_on = (!graphs || strcmp(graphs, "0") != 0) && config->num_stages <= 1;
+    if (cuda_group_open(dev, config, err) != STATUS_OK) {
+        cuda_close(dev);
+        return NULL;
+    }
     return dev;
-}
-
-static void cuda_close(struct device *dev) {
-    if (!dev)
-        return;
-    for (int i = 0; i < dev->num_graphs; i++)
-        if (dev->graphs[i].graph)
-            rt_graph_free(dev->rt, dev->graphs[i].graph);
-    while (dev->weights) {
-        struct weight *next = dev->weights->next;
-        cuda_weight_free(dev, dev->weights);
-        dev->weights = next;
-    }
-    rt_free(dev->rt, dev->arena);
-    rt_free(dev->rt, dev->keys);
-    for (int i = 0; i < 2; i++) {
-        struct result *r = &dev->result[i];
-        rt_free_host(dev->rt, dev->upload[i]);
-        rt_free_host(dev->rt, r->ids);
-        rt_free_host(dev->rt, r->top_ids);
-        rt_free_host(dev->rt, r->top_logprobs);
-        rt_free_host(dev->rt, r->logits);
-    }
-    free(dev->seen);
-    rt_close(dev->rt);
-    free(dev);
 }
 
 static void cuda_info(struct device *dev, struct device_info *info) {
@@ -216,6 +221,7 @@ static void check_step(const struct device *dev, const struct step *step) {
 
 static bool cuda_step_begin(struct device *dev, const struct step *step) {
     check_step(dev, step);
+    cuda_group_join(dev);
     dev->num_begun++;
     int slot = (int)(dev->num_begun & 1), tokens = padded_tokens(dev, step);
     plan_fill(&dev->plan, &dev->plan_config, &dev->inputs, dev->upload[slot], step, tokens, dev->seen,
@@ -249,6 +255,7 @@ static void cuda_step_end(struct device *dev) {
             rt_fail(dev->rt, "a step could not be recorded");
     }
     finish_step(dev, dev->step);
+    cuda_group_check(dev);
 }
 
 // ---- phases
@@ -409,7 +416,12 @@ static void proj_add(struct device *dev, void *resid, const void *h, const struc
         cuda_make_f16(dev, x, dev->plan.num_tokens);
         cuda_make_bf16(dev, x, dev->plan.num_tokens);
     }
-    cuda_multiply_add(dev, w, x, dev->plan.num_tokens, resid);
+    if (dev->group.world == 1) {
+        cuda_multiply_add(dev, w, x, dev->plan.num_tokens, resid);
+        return;
+    }
+    cuda_multiply(dev, w, x, dev->plan.num_tokens, dev->group.part, dev->model.hidden);
+    cuda_group_add(dev, resid, w->bias, dev->plan.num_tokens);
 }
 
 static void mlp_in(struct device *dev, void *h, const void *resid, const struct layer *layer,
@@ -432,6 +444,7 @@ static void head(struct device *dev, const void *resid, const struct model *mode
     const struct weight *w = model->head;
     const struct head_row *rows = dev->inputs.rows;
     float factor = dev->model.logit_scale == 0 ? 1 : dev->model.logit_scale;
+    int begin = dev->group.begin[dev->group.rank]; // of the tokens that this rank has
     for (int r = 0; r < dev->plan.num_rows; r += CUDA_HEAD_ROWS) {
         int n = min_int(dev->plan.num_rows - r, CUDA_HEAD_ROWS);
         enum cuda_form form = cuda_form_of(w->matrix[0].format);
@@ -442,10 +455,10 @@ static void head(struct device *dev, const void *resid, const struct model *mode
                               .m = n,
                               .ldx = dev->last.ld,
                               .epilogue = EPILOGUE_LOGITS,
-                              .y = dev->logits,
+                              .y = dev->logits + begin,
                               .ldy = dev->logits_ld,
-                              .n = dev->model.vocab,
-                              .max = dev->max,
+                              .n = w->rows[0],
+                              .max = dev->max + begin / CUDA_GROUP,
                               .ldmax = dev->num_groups,
                               .factor = factor};
         cuda_gemm(dev->rt, &g);
@@ -470,6 +483,8 @@ static void head(struct device *dev, const void *resid, const struct model *mode
                                 .logprob = dev->logprob,
                                 .top_logprobs = dev->top_logprobs,
                                 .failed = dev->failed};
+        if (dev->group.world > 1)
+            cuda_group_gather(dev, &s, n);
         cuda_sample(dev->rt, &s);
         download_logits(dev, r, n);
     }
@@ -493,7 +508,7 @@ static enum status cuda_sync(struct device *dev, struct step_out *out, struct er
     const struct result *r = &dev->result[slot];
     *out = (struct step_out){r->ids,    r->logprob, r->top_ids,      r->top_logprobs,
                              r->failed, r->logits,  MAX_TOP_LOGPROBS};
-    return rt_wait(dev->rt, slot, err);
+    return dev->group.world > 1 ? cuda_group_wait(dev, slot, err) : rt_wait(dev->rt, slot, err);
 }
 
 // ---- blocks in the canonical order: per layer K, V, each (B, K, d); here (K, B, d)

@@ -6,6 +6,27 @@
 
 enum { CUDA_MAX_GRAPHS = 64 };
 
+// What a rank knows of the others (group.c). Only where there are several.
+struct group {
+    struct comm *comm;
+    int rank, world;
+    bool joined;                    // all know each other
+    uint32_t *stop[COMM_MAX_WORLD]; // of each rank, in host memory
+    int begin[COMM_MAX_WORLD + 1];  // tokens of the head that ranks hold
+    int most;                       // candidates of a row at most; 0: logits are always needed
+    struct rt_nccl *nccl;           // or NULL
+    // On the device:
+    struct cuda_group meet;
+    uint32_t *flags;
+    float *part; // (T, D) this rank's part of a row-parallel product
+    struct cuda_few *few;
+    float *few_logits, *few_max;
+    int32_t *few_ids;
+    const float *parts[COMM_MAX_WORLD]; // of each rank
+    float *logits[COMM_MAX_WORLD], *max[COMM_MAX_WORLD];
+    const struct cuda_few *fews[COMM_MAX_WORLD];
+};
+
 struct weight {
     struct weight *next; // all weights of the device
     enum weight_role role;
@@ -13,10 +34,11 @@ struct weight {
     int num_matrices;
     struct cuda_matrix matrix[3];
     int rows[3], column[3];
-    bool interleaved; // gate and up in one matrix: 8 gates, 8 ups
-    float *bias;      // of all columns, or NULL
-    void *table;      // EMBED: rows as in the file; NORM: F32
-    enum dtype dtype; // of table
+    bool interleaved;              // gate and up in one matrix: 8 gates, 8 ups
+    struct cuda_segments segments; // of a row-parallel matrix that ranks share in exact mode
+    float *bias;                   // of all columns, or NULL
+    void *table;                   // EMBED: rows as in the file; NORM: F32
+    enum dtype dtype;              // of table
 };
 
 // Activations in the forms that the weights of a role need; NULL where none does. Rows of `ld` elements, of
@@ -74,6 +96,7 @@ struct device {
 
     struct plan_config plan_config;
     struct cuda_inputs inputs;
+    struct group group;       // world 1: unused
     unsigned char *upload[2]; // host, by parity of the step
     void *staging;            // device
     size_t upload_bytes;
@@ -109,6 +132,29 @@ enum status cuda_reserve(struct device *dev, const struct step_limits *limits, s
 // weight.c
 struct weight *cuda_weight_load(struct device *dev, const struct weight_desc *desc, struct err *err);
 void cuda_weight_free(struct device *dev, struct weight *w);
+
+// Hands out pieces of one arena; with base NULL it only counts.
+struct carver {
+    char *base;
+    size_t used;
+};
+void *cuda_carve(struct carver *c, size_t n, size_t size);
+
+// group.c. Where a rank has failed, all do: each finds out in step_begin(), step_end() or sync().
+// STATUS_DEVICE with err: devices that cannot work together.
+enum status cuda_group_open(struct device *dev, const struct device_config *config, struct err *err);
+void cuda_group_close(struct device *dev);
+void cuda_group_carve(struct device *dev, struct carver *c);
+// At the beginning of each step; the first time the ranks make themselves known to each other.
+void cuda_group_join(struct device *dev);
+// Tells the others if this device has failed, and fails if the group has ended.
+void cuda_group_check(struct device *dev);
+// As rt_wait(), and ends when the group does.
+enum status cuda_group_wait(struct device *dev, int slot, struct err *err);
+// resid += sum of the parts (+ bias)
+void cuda_group_add(struct device *dev, float *resid, const float *bias, int rows);
+// What other ranks know of head rows [0, n) of s, which gets what is found.
+void cuda_group_gather(struct device *dev, struct cuda_sample *s, int n);
 
 // multiply.c
 // y = x w^T into columns of y (m, ldy), bias apart.

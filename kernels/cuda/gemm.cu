@@ -162,12 +162,25 @@ KD_FN void multiply_step(float c[NT][4], const fragment &f, const struct cuda_ma
 // Where segment i of 8 begins, in steps.
 KD_FN int segment_begin(int steps, int i) { return (int)((long long)steps * i / SEGMENTS); }
 
+// Steps [*begin, *end) of a warp's segment. step: columns of one.
+KD_FN void find_segment(const struct cuda_gemm &a, int step, int i, int *begin, int *end) {
+    struct cuda_segments s = a.segments;
+    if (s.num == 0) {
+        *begin = segment_begin(a.w.cols / step, i);
+        *end = segment_begin(a.w.cols / step, i + 1);
+        return;
+    }
+    int here = segment_begin(s.cols / step, s.first); // where this rank's part of the whole matrix begins
+    *begin = segment_begin(s.cols / step, s.first + i) - here;
+    *end = i < s.num ? segment_begin(s.cols / step, s.first + i + 1) - here : *begin;
+}
+
 // One warp's segment for 16 rows and NT * 8 tokens.
 template <enum cuda_format F, int NT>
 KD_FN void multiply_segment(float c[NT][4], const struct cuda_gemm &a, int tile, int m0, int segment,
                             int lane) {
-    int steps = a.w.cols / format_traits<F>::step;
-    int s = segment_begin(steps, segment), end = segment_begin(steps, segment + 1);
+    int s, end;
+    find_segment(a, format_traits<F>::step, segment, &s, &end);
     fragment ring[RING];
 #pragma unroll
     for (int u = 0; u < RING; u++)
@@ -197,8 +210,9 @@ template <int NT>
 KD_FN void multiply_segment_f32(float *red, const struct cuda_gemm &a, int tile, int m0, int segment,
                                 int lane) {
     kd_grid_wait();
-    int steps = a.w.cols / 4, row = lane % 16;
-    int begin = segment_begin(steps, segment) * 4, end = segment_begin(steps, segment + 1) * 4;
+    int row = lane % 16, begin, end;
+    find_segment(a, 4, segment, &begin, &end);
+    begin *= 4, end *= 4;
     const float *w = (const float *)a.w.data + (size_t)(tile * 16 + row) * (size_t)a.w.cols;
     for (int j = lane / 16; j < NT * 8; j += 2) {
         int m = m0 + j;
@@ -210,7 +224,14 @@ KD_FN void multiply_segment_f32(float *red, const struct cuda_gemm &a, int tile,
     }
 }
 
-KD_FN float add_segments(const float *red, int stride) {
+// num: of the segments that there are, as struct cuda_segments says.
+KD_FN float add_segments(const float *red, int stride, int num) {
+    if (num == 1)
+        return red[0];
+    if (num == 2)
+        return red[0] + red[stride];
+    if (num == 4)
+        return (red[0] + red[stride]) + (red[2 * stride] + red[3 * stride]);
     float s0 = red[0] + red[stride], s1 = red[2 * stride] + red[3 * stride];
     float s2 = red[4 * stride] + red[5 * stride], s3 = red[6 * stride] + red[7 * stride];
     return (s0 + s1) + (s2 + s3);
@@ -225,7 +246,8 @@ template <int NT> KD_FN void finish(const struct cuda_gemm &a, const float *red,
             if (m >= a.m || n >= a.n)
                 continue;
             float scale = a.scale ? a.scale[m] : 1;
-            float gate = add_segments(red + at, ALL) * scale, up = add_segments(red + at + 8, ALL) * scale;
+            float gate = add_segments(red + at, ALL, 8) * scale,
+                  up = add_segments(red + at + 8, ALL, 8) * scale;
             store_form(form_row(a.h, (size_t)m, a.ldy, a.form), n, kd_silu(gate) * up, a.form);
         }
         return;
@@ -233,7 +255,7 @@ template <int NT> KD_FN void finish(const struct cuda_gemm &a, const float *red,
     for (int i = (int)threadIdx.x; i < ALL; i += GEMM_THREADS) { // whole warps: ALL is a multiple of 128
         int m = m0 + i / 16, n = tile * 16 + i % 16;
         bool exists = m < a.m && n < a.n;
-        float v = add_segments(red + i, ALL) * (a.scale && m < a.m ? a.scale[m] : 1);
+        float v = add_segments(red + i, ALL, a.segments.num) * (a.scale && m < a.m ? a.scale[m] : 1);
         if (a.bias && exists)
             v += a.bias[n];
         if (a.epilogue == EPILOGUE_LOGITS) {

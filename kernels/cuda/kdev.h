@@ -80,6 +80,40 @@ KD_FN void kd_grid_release() {
 #endif
 }
 
+// Flags between devices, in memory that all of them reach. Set: everything that this thread, or its block
+// before a barrier, has written or read comes before. Wait: until the flag has reached value, in the
+// arithmetic of 2^32; false where *stop became other than 0, or after FLAG_SECONDS, which sets *stop to 2.
+enum { FLAG_SECONDS = 60 };
+KD_FN void kd_flag_set(uint32_t *flag, uint32_t value) {
+    asm volatile("st.release.sys.u32 [%0], %1;" ::"l"(flag), "r"(value) : "memory");
+}
+KD_FN uint32_t kd_flag_get(const uint32_t *flag) {
+    uint32_t v;
+    asm volatile("ld.acquire.sys.u32 %0, [%1];" : "=r"(v) : "l"(flag) : "memory");
+    return v;
+}
+KD_FN unsigned long long kd_nanoseconds() {
+    unsigned long long t;
+    asm volatile("mov.u64 %0, %globaltimer;" : "=l"(t));
+    return t;
+}
+KD_FN bool kd_flag_wait(const uint32_t *flag, uint32_t value, uint32_t *stop) {
+    unsigned long long start = 0;
+    for (uint32_t i = 1; (int32_t)(kd_flag_get(flag) - value) < 0; i++) {
+        if (i % 1024 != 0) // stop lies in the host's memory, far away
+            continue;
+        unsigned long long now = kd_nanoseconds();
+        start = start ? start : now;
+        if (kd_flag_get(stop) != 0)
+            return false;
+        if (now - start > FLAG_SECONDS * 1000000000ull) {
+            kd_flag_set(stop, 2);
+            return false;
+        }
+    }
+    return true;
+}
+
 KD_FN float kd_exp2(float x) { // within 2 ulp
     float y;
     asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
@@ -149,6 +183,10 @@ KD_FN uint4 kd_load_once(const void *p) {
 }
 KD_FN void kd_grid_wait() { emu::ctx->current->waited = true; }
 KD_FN void kd_grid_release() {}
+KD_FN void kd_flag_set(uint32_t *flag, uint32_t value) { emu::flag_set(flag, value); }
+KD_FN bool kd_flag_wait(const uint32_t *flag, uint32_t value, uint32_t *stop) {
+    return emu::flag_wait(flag, value, stop);
+}
 KD_FN float kd_exp2(float x) { return exp2f(x); }
 KD_FN float kd_half_to_float(uint16_t h) { return half_to_float(h); }
 KD_FN uint16_t kd_float_to_half(float f) { return float_to_half(f); }

@@ -13,6 +13,9 @@ struct rt_grid {
 
 #ifdef __CUDACC__
 
+// The stream, and the device made that of the calling thread; NULL once anything has failed.
+cudaStream_t rt_stream(struct rt *rt);
+
 // Launches kernel with `args` (a copy of `bytes` is made). Overlaps the kernel before where the device can.
 void rt_launch_raw(struct rt *rt, const void *kernel, const struct rt_grid *g, void *args);
 

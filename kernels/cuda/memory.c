@@ -11,13 +11,7 @@
 
 static int max_int(int a, int b) { return a > b ? a : b; }
 
-// Hands out pieces of one arena; with base NULL it only counts.
-struct carver {
-    char *base;
-    size_t used;
-};
-
-static void *carve(struct carver *c, size_t n, size_t size) {
+void *cuda_carve(struct carver *c, size_t n, size_t size) {
     void *p = c->base ? c->base + c->used : NULL;
     c->used += (n * size + 255) / 256 * 256;
     return p;
@@ -28,10 +22,10 @@ static void carve_activation(struct carver *c, struct activation *x, int rows, i
     x->ld = round_up(n, 256); // whole steps of every format
     size_t all = (size_t)rows * (size_t)x->ld;
     bool f16 = forms & 1u << FORM_F16;
-    x->data[FORM_F32] = f16 || forms & 1u << FORM_F32 ? carve(c, all, 4) : NULL;
-    x->data[FORM_BF16] = forms & 1u << FORM_BF16 ? carve(c, all, 2) : NULL;
-    x->data[FORM_F16] = f16 ? carve(c, all, 2) : NULL;
-    x->scale = f16 ? carve(c, (size_t)rows, 4) : NULL;
+    x->data[FORM_F32] = f16 || forms & 1u << FORM_F32 ? cuda_carve(c, all, 4) : NULL;
+    x->data[FORM_BF16] = forms & 1u << FORM_BF16 ? cuda_carve(c, all, 2) : NULL;
+    x->data[FORM_F16] = f16 ? cuda_carve(c, all, 2) : NULL;
+    x->scale = f16 ? cuda_carve(c, (size_t)rows, 4) : NULL;
 }
 
 static bool any_split_gate_up(const struct device *dev) {
@@ -55,36 +49,39 @@ static void carve_workspace(struct device *dev, struct carver *c) {
     int T = dev->max_tokens, R = dev->max_rows;
     int q = device_q_size(dev), kv = device_kv_size(dev);
     size_t rows = (size_t)T, pairs = (size_t)m->rope.dim / 2, context = (size_t)dev->limits.max_context;
-    dev->resid = carve(c, rows * (size_t)m->hidden, sizeof(float));
-    dev->qkv = carve(c, rows * (size_t)(q + 2 * kv), sizeof(float));
-    dev->q = carve(c, rows * (size_t)q, dtype_row_bytes(dev->kv_dtype, 1));
+    dev->resid = cuda_carve(c, rows * (size_t)m->hidden, sizeof(float));
+    dev->qkv = cuda_carve(c, rows * (size_t)(q + 2 * kv), sizeof(float));
+    dev->q = cuda_carve(c, rows * (size_t)q, dtype_row_bytes(dev->kv_dtype, 1));
     carve_activation(c, &dev->hidden, T, m->hidden, dev->forms[0]);
     carve_activation(c, &dev->attn, T, q, dev->forms[1]);
     carve_activation(c, &dev->ffn, T, m->ffn, dev->forms[2]);
     carve_activation(c, &dev->last, CUDA_HEAD_ROWS, m->hidden, dev->forms[0]);
-    dev->wide = carve(c, wide_elements(dev), sizeof(float));
+    dev->wide = cuda_carve(c, wide_elements(dev), sizeof(float));
     if (dev->limits.max_tokens > CUDA_TOKENS && !dev->exact)
-        dev->dequantised = carve(c, dev->largest_quantised, sizeof(uint16_t));
-    dev->rope_cos = carve(c, context * pairs, sizeof(float));
-    dev->rope_sin = carve(c, context * pairs, sizeof(float));
+        dev->dequantised = cuda_carve(c, dev->largest_quantised, sizeof(uint16_t));
+    dev->rope_cos = cuda_carve(c, context * pairs, sizeof(float));
+    dev->rope_sin = cuda_carve(c, context * pairs, sizeof(float));
     if (dev->fast)
-        dev->partial = carve(c, (size_t)dev->max_items * (size_t)m->num_heads * (size_t)(m->head_dim + 2), 4);
+        dev->partial =
+            cuda_carve(c, (size_t)dev->max_items * (size_t)m->num_heads * (size_t)(m->head_dim + 2), 4);
     size_t head = CUDA_HEAD_ROWS * (size_t)dev->logits_ld, groups = CUDA_HEAD_ROWS * (size_t)dev->num_groups;
-    dev->logits = carve(c, head, sizeof(float));
-    dev->edited = carve(c, head, sizeof(float));
-    dev->max = carve(c, groups, sizeof(float));
-    dev->edited_max = carve(c, groups, sizeof(float));
-    dev->sums = carve(c, 2 * groups, sizeof(float));
-    void *inputs = carve(c, plan_inputs(&dev->plan_config, &dev->inputs, NULL), 1);
+    dev->logits = cuda_carve(c, head, sizeof(float));
+    dev->edited = cuda_carve(c, head, sizeof(float));
+    dev->max = cuda_carve(c, groups, sizeof(float));
+    dev->edited_max = cuda_carve(c, groups, sizeof(float));
+    dev->sums = cuda_carve(c, 2 * groups, sizeof(float));
+    if (dev->group.world > 1)
+        cuda_group_carve(dev, c);
+    void *inputs = cuda_carve(c, plan_inputs(&dev->plan_config, &dev->inputs, NULL), 1);
     plan_inputs(&dev->plan_config, &dev->inputs, inputs);
-    dev->staging = carve(c, dev->upload_bytes, 1);
+    dev->staging = cuda_carve(c, dev->upload_bytes, 1);
     dev->inputs.upload = dev->staging;
     // In one piece, so that the first three come back in one copy.
-    dev->ids = carve(c, (size_t)R * 3, sizeof(int32_t));
+    dev->ids = cuda_carve(c, (size_t)R * 3, sizeof(int32_t));
     dev->logprob = dev->ids ? (float *)(void *)(dev->ids + R) : NULL;
     dev->failed = dev->ids ? (uint8_t *)(dev->ids + 2 * R) : NULL;
-    dev->top_ids = carve(c, (size_t)R * MAX_TOP_LOGPROBS, sizeof(int32_t));
-    dev->top_logprobs = carve(c, (size_t)R * MAX_TOP_LOGPROBS, sizeof(float));
+    dev->top_ids = cuda_carve(c, (size_t)R * MAX_TOP_LOGPROBS, sizeof(int32_t));
+    dev->top_logprobs = cuda_carve(c, (size_t)R * MAX_TOP_LOGPROBS, sizeof(float));
 }
 
 static bool alloc_host(struct device *dev) {

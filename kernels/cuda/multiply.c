@@ -105,6 +105,7 @@ void cuda_multiply(struct device *dev, const struct weight *w, const struct acti
                    int ldy) {
     for (int i = 0; i < w->num_matrices; i++) {
         struct cuda_gemm g = {.w = w->matrix[i],
+                              .segments = w->segments,
                               .epilogue = EPILOGUE_STORE,
                               .y = y + w->column[i],
                               .ldy = ldy,
@@ -131,7 +132,7 @@ void cuda_multiply_add(struct device *dev, const struct weight *w, const struct 
 void cuda_multiply_swiglu(struct device *dev, const struct weight *w, const struct activation *x, int m,
                           struct activation *h) {
     enum cuda_form form = cuda_written_form(h);
-    int up = round_up(dev->model.ffn, 8), ld = 2 * up;
+    int n = w->rows[0], up = round_up(n, 8), ld = 2 * up; // of this layer: ranks may share layers unevenly
     float *both = dev->wide ? dev->wide + cuda_both_offset(dev) : NULL;
     if (w->interleaved && (!uses_library(dev, &w->matrix[0], m) ||
                            !library(dev, &w->matrix[0], w->matrix[0].rows, x, m, both, ld, NULL, false))) {
@@ -139,7 +140,7 @@ void cuda_multiply_swiglu(struct device *dev, const struct weight *w, const stru
                               .epilogue = EPILOGUE_SWIGLU,
                               .h = h->data[form],
                               .ldy = h->ld,
-                              .n = dev->model.ffn,
+                              .n = n,
                               .form = form};
         skinny(dev, g, x, m);
     } else { // both results, then the product of the two
@@ -152,13 +153,15 @@ void cuda_multiply_swiglu(struct device *dev, const struct weight *w, const stru
                                 .out = h->data[form],
                                 .form = form,
                                 .rows = m,
-                                .n = dev->model.ffn,
+                                .n = n,
                                 .ldx = ld,
                                 .ldout = h->ld,
                                 .interleaved = w->interleaved,
                                 .up = up};
         cuda_swiglu(dev->rt, &s);
     }
+    // What another layer left behind these columns must neither be multiplied nor count as the row's largest.
+    cuda_clear(dev->rt, &(struct cuda_clear){h->data[form], form, m, n, h->n, h->ld});
     cuda_make_f16(dev, h, m);
     cuda_make_bf16(dev, h, m);
 }

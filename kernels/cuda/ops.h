@@ -13,6 +13,12 @@
 extern "C" {
 #endif
 
+#ifdef __CUDACC__
+#define CUDA_BOTH static inline __host__ __device__ // on host and device
+#else
+#define CUDA_BOTH static inline
+#endif
+
 enum { CUDA_TOKENS = 64 };  // rows that the skinny product takes; above, cuBLASLt
 enum { CUDA_CHUNK = 256 };  // tokens of one item of decode attention; at absolute positions
 enum { CUDA_GROUP = 16 };   // logits per group maximum
@@ -138,8 +144,16 @@ enum cuda_epilogue {
     EPILOGUE_LOGITS, // y = result * factor, and the maximum of each 16 columns (NaN where one is NaN)
 };
 
+// Which of the 8 segments of a row-parallel matrix a rank holds, where the sums of ranks must be the tree of
+// one (README, rule 13): segments [first, first + num) of a matrix of `cols` columns, padded. num 0: all 8
+// are its own.
+struct cuda_segments {
+    int num, first, cols;
+};
+
 struct cuda_gemm {
     struct cuda_matrix w;
+    struct cuda_segments segments;
     const void *x;      // (m, ldx) in the form of the format; columns up to w.cols are finite where w is zero
     const float *scale; // (m) FORM_F16
     int m, ldx;
@@ -265,6 +279,69 @@ struct cuda_attend {
 };
 void cuda_attend(struct rt *rt, const struct cuda_attend *a);
 
+// ---- ranks: devices that read each other's memory (README, rules 12 to 14)
+
+enum { CUDA_MEET_BLOCKS = 32 }; // blocks of a kernel in which ranks meet
+enum { CUDA_FEW = 64 };         // candidates of a row, at most
+
+// What a kernel needs to meet those of the other ranks. Every rank launches the same ones, in the same order,
+// with as many blocks.
+struct cuda_group {
+    int rank, world;
+    uint32_t *flags[COMM_MAX_WORLD]; // of each rank, in its memory: (CUDA_MEET_BLOCKS, COMM_MAX_WORLD)
+    uint32_t *turns; // (CUDA_MEET_BLOCKS) how often each block has met; this rank's, from zero
+    uint32_t *stop;  // in host memory; other than 0: nobody waits any more, and results mean nothing
+};
+
+// resid += the sum of what all ranks have (+ bias), as the binary tree of neighbours. When it is done on a
+// rank, no other reads this rank's part any more.
+struct cuda_sum {
+    struct cuda_group group;
+    const float *part[COMM_MAX_WORLD]; // (rows, n) of each rank, by rank
+    const float *bias;                 // (n) or NULL
+    float *resid;                      // (rows, n)
+    int rows, n;
+};
+void cuda_sum(struct rt *rt, const struct cuda_sum *a);
+
+// The best of a row among a rank's tokens, ids ascending. num -1: a logit is not finite.
+struct cuda_few {
+    int32_t num;
+    int32_t ids[CUDA_FEW];
+    float logits[CUDA_FEW];
+};
+
+// How many of the best tokens of a row decide it, as sampler_few() of kernels/cpu says; 0: its logits are
+// needed. most: where more are no smaller message than the logits.
+CUDA_BOTH int cuda_few_of_row(const struct head_row *row, int most) {
+    int k = row->temperature >= 5.42101086242752217e-20f ? row->top_k : 1; // 2^-64
+    bool few = row->row >= 0 && row->target < 0 && row->num_logprobs < 0;
+    return few && k > 0 && k <= CUDA_FEW && k <= most ? k : 0;
+}
+
+// Brings together what ranks know of head rows: logits of all tokens and their group maxima, or of rows that
+// a few tokens decide, the candidates of all ranks as one small row of world * CUDA_FEW.
+struct cuda_gather {
+    struct cuda_group group;
+    const struct head_row *rows;
+    int num_rows, most;
+    int begin[COMM_MAX_WORLD + 1];                       // tokens [begin[r], begin[r + 1]) are rank r's
+    float *logits[COMM_MAX_WORLD], *max[COMM_MAX_WORLD]; // (num_rows, ld), (num_rows, ldmax) of each rank
+    const struct cuda_few *few[COMM_MAX_WORLD];          // (num_rows) of each rank
+    int ld, ldmax;
+    float *few_logits, *few_max; // (num_rows, world * CUDA_FEW), a maximum for each CUDA_GROUP of them
+    int32_t *few_ids;            // (num_rows, world * CUDA_FEW)
+};
+void cuda_gather(struct rt *rt, const struct cuda_gather *a);
+
+// Zeroes columns [begin, end) of rows.
+struct cuda_clear {
+    void *x;
+    enum cuda_form form;
+    int rows, begin, end, ld;
+};
+void cuda_clear(struct rt *rt, const struct cuda_clear *a);
+
 // ---- sampling (kernels/README.md, rules 12 to 16)
 
 // What the host adds to a head_row.
@@ -291,7 +368,15 @@ struct cuda_sample {
     int32_t *ids, *top_ids;        // (R), (R, MAX_TOP_LOGPROBS)
     float *logprob, *top_logprobs; // (R), (R, MAX_TOP_LOGPROBS)
     uint8_t *failed;               // (R)
+    // With ranks: this one's tokens [begin, end), and what cuda_gather() made of the rows that a few decide.
+    // few NULL: one rank.
+    int begin, end, most, num_few; // num_few: world * CUDA_FEW
+    struct cuda_few *few;          // (num_rows)
+    const float *few_logits, *few_max;
+    const int32_t *few_ids;
 };
+// Edits this rank's tokens of the rows that a few decide, and finds those few.
+void cuda_find_few(struct rt *rt, const struct cuda_sample *a);
 void cuda_sample(struct rt *rt, const struct cuda_sample *a);
 // Group maxima of logits that did not come from cuda_gemm; factor is applied first.
 void cuda_group_max(struct rt *rt, float *logits, float *max, int rows, int vocab, int ld, int ldmax,

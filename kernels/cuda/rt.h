@@ -59,6 +59,29 @@ struct rt_graph *rt_capture_end(struct rt *rt);
 void rt_graph_launch(struct rt *rt, struct rt_graph *graph);
 void rt_graph_free(struct rt *rt, struct rt_graph *graph);
 
+// Whether what was queued before rt_mark(slot) is done, or has failed, without waiting.
+bool rt_done(struct rt *rt, int slot);
+
+// ---- devices that work together, each with a thread of its own
+
+// Lets kernels of this device read and write memory of another. STATUS_DEVICE with err: they cannot reach
+// each other.
+enum status rt_reach(struct rt *rt, int ordinal, struct err *err);
+
+// Sums by NCCL, which is looked for when it is first asked for (libnccl.so.2); nothing else needs it.
+enum { RT_NCCL_ID = 128 };
+struct rt_nccl;
+// A new group's name, by one of its ranks. False: there is no NCCL, and why stands in err.
+bool rt_nccl_id(struct rt *rt, unsigned char id[RT_NCCL_ID], struct err *err);
+// Every rank calls it at the same time, with the same id; waits for all. NULL with err.
+struct rt_nccl *rt_nccl_open(struct rt *rt, const unsigned char id[RT_NCCL_ID], int rank, int world,
+                             struct err *err);
+// x (n), the same bits on all ranks; in which order it adds is NCCL's affair. Queued.
+void rt_nccl_sum(struct rt_nccl *nccl, float *x, size_t n);
+// Ends what waits for others. By the rank's own thread.
+void rt_nccl_abort(struct rt_nccl *nccl);
+void rt_nccl_close(struct rt_nccl *nccl); // NULL is allowed
+
 // Makes the rt fail, as a device error would; for tests and for our own refusals. what is kept by copy.
 void rt_fail(struct rt *rt, const char *what);
 bool rt_failed(const struct rt *rt);

@@ -75,8 +75,15 @@ struct rt *rt_open(int ordinal, struct err *err) {
                 driver % 1000 / 10, runtime / 1000, runtime % 1000 / 10);
         return NULL;
     }
-    if (e == cudaErrorNoDevice || (e == cudaSuccess && count <= ordinal)) {
+    if (e == cudaErrorNoDevice || (e == cudaSuccess && count == 0)) {
         err_set(err, STATUS_DEVICE, "the NVIDIA driver finds no GPU (see nvidia-smi, CUDA_VISIBLE_DEVICES)");
+        return NULL;
+    }
+    if (e == cudaSuccess && count <= ordinal) {
+        err_set(err, STATUS_DEVICE,
+                "there is no GPU %d, only %d of them (see nvidia-smi, CUDA_VISIBLE_DEVICES); each rank of "
+                "--tensor-parallel-size takes one",
+                ordinal, count);
         return NULL;
     }
     struct rt *rt = (struct rt *)calloc(1, sizeof *rt);
@@ -214,6 +221,30 @@ enum status rt_wait(struct rt *rt, int slot, struct err *err) {
     return rt_failed(rt) ? err_set(err, STATUS_DEVICE, "the GPU failed: %s", rt->error) : STATUS_OK;
 }
 
+bool rt_done(struct rt *rt, int slot) {
+    if (rt_failed(rt))
+        return true;
+    cudaError_t e = cudaEventQuery(rt->marks[slot]);
+    return e != cudaErrorNotReady && (ok(rt, e, "running a step") || rt_failed(rt));
+}
+
+enum status rt_reach(struct rt *rt, int ordinal, struct err *err) {
+    int can = 0;
+    if (!take(rt) || !ok(rt, cudaDeviceCanAccessPeer(&can, rt->ordinal, ordinal), "asking for peer access"))
+        return err_set(err, STATUS_DEVICE, "GPU %d: %s", rt->ordinal, rt->error);
+    if (!can)
+        return err_set(err, STATUS_DEVICE,
+                       "GPU %d cannot read the memory of GPU %d (see nvidia-smi topo -p2p r): ranks need "
+                       "devices that reach each other",
+                       rt->ordinal, ordinal);
+    cudaError_t e = cudaDeviceEnablePeerAccess(ordinal, 0);
+    if (e == cudaErrorPeerAccessAlreadyEnabled)
+        cudaGetLastError(); // it is kept otherwise, and reported by a launch
+    else if (!ok(rt, e, "peer access"))
+        return err_set(err, STATUS_DEVICE, "GPU %d: %s", rt->ordinal, rt->error);
+    return STATUS_OK;
+}
+
 void rt_capture_begin(struct rt *rt) {
     rt->capturing =
         take(rt) && ok(rt, cudaStreamBeginCapture(rt->stream, cudaStreamCaptureModeThreadLocal), "recording");
@@ -347,6 +378,8 @@ bool rt_matmul(struct rt *rt, const struct rt_gemm *g) {
 void rt_test_order(int order) { (void)order; }
 
 } // extern "C"
+
+cudaStream_t rt_stream(struct rt *rt) { return take(rt) ? rt->stream : NULL; }
 
 // Asks once per kernel for more than the 48 KiB of shared memory that every kernel may use.
 static void allow_shared(struct rt *rt, const void *kernel, size_t bytes) {

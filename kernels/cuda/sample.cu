@@ -343,6 +343,84 @@ KD_FN void best_of(view v, float total, int n, int32_t *ids, float *logprobs, st
     }
 }
 
+// ---- ranks
+
+// The best of this rank's tokens of a row that few decide. The rank's tokens begin at a multiple of 32.
+__global__ void __launch_bounds__(SAMPLE_THREADS, 1) few_rows(struct cuda_sample a) {
+    KD_SHARED(struct sample_shared, s);
+    kd_grid_release();
+    kd_grid_wait();
+    int r = (int)blockIdx.x;
+    const struct head_row row = a.rows[r];
+    const struct cuda_draw d = a.draws[r];
+    struct cuda_few *few = a.few + r;
+    int k = cuda_few_of_row(&row, a.most), begin, end;
+    if (k == 0)
+        return;
+    view v = {};
+    v.logits = a.logits + (size_t)r * (size_t)a.ld + (size_t)a.begin;
+    v.max = a.max + (size_t)r * (size_t)a.ldmax + (size_t)(a.begin / CUDA_GROUP);
+    v.n = a.end - a.begin;
+    v.groups = (v.n + CUDA_GROUP - 1) / CUDA_GROUP;
+    v.lowest = -INFINITY;
+    v.last_id = v.n;
+    row_max(v.max, v.groups, &v.best, s);
+    bool finite = v.best < INFINITY; // -infinity: none of these can be drawn, which is no failure
+    if (finite && d.edited >= 0) {
+        v.logits = a.edited + (size_t)d.edited * (size_t)a.ld + (size_t)a.begin;
+        v.max = a.edited_max + (size_t)d.edited * (size_t)a.ldmax + (size_t)(a.begin / CUDA_GROUP);
+        row_max(v.max, v.groups, &v.best, s);
+        finite = v.best < INFINITY;
+    }
+    if (!finite) {
+        if (threadIdx.x == 0)
+            few->num = -1;
+        return;
+    }
+    if (k < v.n) {
+        v.lowest = nth_group(v, k - 1, s);
+        found last = find_key(v, (mass_t)(k - 1), s);
+        v.last_id = find_id(v, last, s);
+        v.last_key = last.key;
+    }
+    thread_groups(v, &begin, &end);
+    mass_t mine = 0, all;
+    for (int g = begin; g < end; g++)
+        for (int i = g * CUDA_GROUP; !skips(v, g) && i < g * CUDA_GROUP + CUDA_GROUP && i < v.n; i++)
+            mine += v.logits[i] > -INFINITY && kept(v, order_key(v.logits[i]), i);
+    mass_t at = scan_block(mine, &all, s);
+    for (int g = begin; mine > 0 && g < end; g++)
+        for (int i = g * CUDA_GROUP; !skips(v, g) && i < g * CUDA_GROUP + CUDA_GROUP && i < v.n; i++)
+            if (v.logits[i] > -INFINITY && kept(v, order_key(v.logits[i]), i)) {
+                few->ids[at] = a.begin + i;
+                few->logits[at++] = v.logits[i];
+            }
+    if (threadIdx.x == 0)
+        few->num = (int)all;
+}
+
+// A row that few decide, out of those of all ranks, which lie by ascending id.
+KD_FN void sample_few(const struct cuda_sample &a, const struct head_row &row, const struct cuda_draw &d,
+                      int r, struct sample_shared *s) {
+    view v = {};
+    v.logits = a.few_logits + (size_t)r * (size_t)a.num_few;
+    v.max = a.few_max + (size_t)r * (size_t)(a.num_few / CUDA_GROUP);
+    v.n = a.num_few;
+    v.groups = v.n / CUDA_GROUP;
+    v.temperature = row.temperature;
+    v.lowest = -INFINITY;
+    v.last_id = v.n;
+    bool finite = row_max(v.max, v.groups, &v.best, s);
+    int i = 0;
+    if (finite)
+        i = row.temperature >= 5.42101086242752217e-20f ? draw(v, row, d, s) : argmax(v, s); // 2^-64
+    if (threadIdx.x == 0) {
+        a.ids[a.first + r] = finite ? a.few_ids[(size_t)r * (size_t)a.num_few + (size_t)i] : 0;
+        a.failed[a.first + r] = !finite;
+        a.logprob[a.first + r] = 0;
+    }
+}
+
 __global__ void __launch_bounds__(SAMPLE_THREADS, 1) sample_rows(struct cuda_sample a) {
     KD_SHARED(struct sample_shared, s);
     kd_grid_release();
@@ -352,6 +430,10 @@ __global__ void __launch_bounds__(SAMPLE_THREADS, 1) sample_rows(struct cuda_sam
     const struct cuda_draw d = a.draws[r];
     if (row.row < 0)
         return;
+    if (a.few && cuda_few_of_row(&row, a.most) > 0) {
+        sample_few(a, row, d, r, s);
+        return;
+    }
     view v = {};
     v.logits = a.logits + (size_t)r * (size_t)a.ld;
     v.max = a.max + (size_t)r * (size_t)a.ldmax;
@@ -399,14 +481,17 @@ KD_FN void slice_max(const float *logits, float *max, int begin, int end) {
     }
 }
 
-__global__ void __launch_bounds__(EDIT_THREADS) edit_rows(struct cuda_sample a) {
+// FEW: this rank's tokens of rows that few decide; else all tokens of the others.
+template <bool FEW> __global__ void __launch_bounds__(EDIT_THREADS) edit_rows(struct cuda_sample a) {
     kd_grid_release();
     kd_grid_wait();
     const struct cuda_draw d = a.draws[blockIdx.y];
-    if (d.edited < 0 || a.rows[blockIdx.y].row < 0)
+    const struct head_row row = a.rows[blockIdx.y];
+    bool few = a.few && cuda_few_of_row(&row, a.most) > 0;
+    if (d.edited < 0 || row.row < 0 || few != FEW)
         return;
-    int begin = (int)blockIdx.x * CUDA_SLICE,
-        end = begin + CUDA_SLICE < a.vocab ? begin + CUDA_SLICE : a.vocab;
+    int begin = (FEW ? a.begin : 0) + (int)blockIdx.x * CUDA_SLICE, last = FEW ? a.end : a.vocab,
+        end = begin + CUDA_SLICE < last ? begin + CUDA_SLICE : last;
     const float *from = a.logits + (size_t)blockIdx.y * (size_t)a.ld;
     float *to = a.edited + (size_t)d.edited * (size_t)a.ld;
     for (int i = begin + (int)threadIdx.x; i < end; i += EDIT_THREADS)
@@ -460,11 +545,21 @@ void cuda_group_max(struct rt *rt, float *logits, float *max, int rows, int voca
                   rt_grid_of((vocab + CUDA_SLICE - 1) / CUDA_SLICE, rows, EDIT_THREADS, 0), a);
 }
 
+void cuda_find_few(struct rt *rt, const struct cuda_sample *a) {
+    int n = a->end - a->begin;
+    if (a->num_rows == 0)
+        return;
+    if (a->num_edited > 0)
+        rt_launch(rt, edit_rows<true>,
+                  rt_grid_of((n + CUDA_SLICE - 1) / CUDA_SLICE, a->num_rows, EDIT_THREADS, 0), *a);
+    rt_launch(rt, few_rows, rt_grid_of(a->num_rows, 1, SAMPLE_THREADS, sizeof(struct sample_shared)), *a);
+}
+
 void cuda_sample(struct rt *rt, const struct cuda_sample *a) {
     if (a->num_rows == 0)
         return;
     if (a->num_edited > 0)
-        rt_launch(rt, edit_rows,
+        rt_launch(rt, edit_rows<false>,
                   rt_grid_of((a->vocab + CUDA_SLICE - 1) / CUDA_SLICE, a->num_rows, EDIT_THREADS, 0), *a);
     rt_launch(rt, sample_rows, rt_grid_of(a->num_rows, 1, SAMPLE_THREADS, sizeof(struct sample_shared)), *a);
 }

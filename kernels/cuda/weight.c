@@ -131,6 +131,22 @@ static bool load_bias(struct device *dev, struct weight *w, const struct weight_
     return true;
 }
 
+// In exact mode the sums of ranks are the tree of one (README, rule 13), so a rank's columns must be whole
+// segments of it. False: they are not.
+static bool find_segments(const struct device *dev, struct weight *w, const struct weight_desc *desc) {
+    bool shared = desc->role == WEIGHT_ATTN_OUT || desc->role == WEIGHT_DOWN;
+    if (!shared || desc->total == 0 || !dev->exact)
+        return true;
+    const struct group *g = &dev->group;
+    int unit = w->matrix[0].format == FORMAT_F32 ? 4 : cuda_format_step(w->matrix[0].format),
+        num = 8 / g->world;
+    int64_t whole = round_up((int)desc->total, cuda_format_step(w->matrix[0].format)), steps = whole / unit,
+            begin = steps * (num * g->rank) / 8 * unit, end = steps * (num * (g->rank + 1)) / 8 * unit;
+    w->segments = (struct cuda_segments){num, num * g->rank, (int)whole};
+    int64_t last = g->rank + 1 == g->world ? desc->total : end;
+    return desc->start == begin && desc->start + desc->part[0].shape[1] == last;
+}
+
 // Notes what inputs of the role must look like.
 static void note_forms(struct device *dev, const struct weight *w) {
     int input = w->role == WEIGHT_ATTN_OUT ? 1 : w->role == WEIGHT_DOWN ? 2 : 0;
@@ -170,6 +186,14 @@ struct weight *cuda_weight_load(struct device *dev, const struct weight_desc *de
         ok = load_parts(dev, w, desc, &bytes);
     if (!ok || !load_bias(dev, w, desc, &bytes) || rt_failed(dev->rt))
         return not_loaded(dev, w, bytes, err);
+    if (!find_segments(dev, w, desc)) {
+        err_set(err, STATUS_INVALID,
+                "--exact with --tensor-parallel-size %d does not suit this model: %d columns of %s would be "
+                "cut elsewhere than one device adds them",
+                dev->group.world, (int)desc->total, dtype_name(desc->part[0].dtype));
+        cuda_weight_free(dev, w);
+        return NULL;
+    }
     note_forms(dev, w);
     w->next = dev->weights;
     dev->weights = w;

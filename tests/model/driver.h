@@ -37,7 +37,7 @@ struct driver_config {
     const char *path, *device, *variant, *kv_dtype;
     int threads, ranks, stages, depth, block_size, num_blocks, max_running, max_step_tokens, max_chunk,
         max_model_len;
-    bool no_cache, keep_logits;
+    bool no_cache, keep_logits, exact;
 };
 
 static inline void driver_open(struct driver *d, const struct driver_config *c) {
@@ -59,6 +59,7 @@ static inline void driver_open(struct driver *d, const struct driver_config *c) 
         .max_num_batched_tokens = c->max_step_tokens ? c->max_step_tokens : 512,
         .prefix_caching = !c->no_cache,
         .keep_logits = c->keep_logits,
+        .exact = c->exact,
     };
     *d = (struct driver){.next_id = 1};
     log_set_level(LOG_ERROR);

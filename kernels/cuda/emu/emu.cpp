@@ -1,8 +1,10 @@
 #include "emu.h"
 
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <time.h>
 
 #if defined(__SANITIZE_ADDRESS__)
 #include <sanitizer/asan_interface.h>
@@ -282,6 +284,27 @@ void copy_wait(int keep) {
     for (int i = done; i < f->num_groups; i++)
         f->group_end[i - done] = f->group_end[i] - end;
     f->num_groups -= done;
+}
+
+// ---- flags between devices
+
+void flag_set(uint32_t *flag, uint32_t value) { __atomic_store_n(flag, value, __ATOMIC_RELEASE); }
+
+bool flag_wait(const uint32_t *flag, uint32_t value, uint32_t *stop) {
+    enum { SECONDS = 60 };
+    struct timespec start, now;
+    clock_gettime(CLOCK_MONOTONIC, &start);
+    while ((int32_t)(__atomic_load_n(flag, __ATOMIC_ACQUIRE) - value) < 0) {
+        if (__atomic_load_n(stop, __ATOMIC_ACQUIRE) != 0)
+            return false;
+        clock_gettime(CLOCK_MONOTONIC, &now);
+        if (now.tv_sec - start.tv_sec > SECONDS) {
+            flag_set(stop, 2);
+            return false;
+        }
+        sched_yield();
+    }
+    return true;
 }
 
 // ---- blocks

@@ -107,6 +107,11 @@ void copy_async(void *dst, const void *src, int bytes, bool ok);
 void copy_commit();
 void copy_wait(int keep);
 
+// Flags between devices, each run by a thread of its own. A fiber that waits keeps its thread: the other side
+// must be able to go on without it.
+void flag_set(uint32_t *flag, uint32_t value);
+bool flag_wait(const uint32_t *flag, uint32_t value, uint32_t *stop);
+
 template <class T> struct exchange {
     T value, result;
     int source;

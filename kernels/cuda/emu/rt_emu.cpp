@@ -29,10 +29,11 @@ enum { NUM_DEVICES = 8 };
 extern "C" {
 
 struct rt *rt_open(int ordinal, struct err *err) {
-    bool there = ordinal >= 0 && ordinal < NUM_DEVICES;
-    struct rt *rt = there ? (struct rt *)calloc(1, sizeof *rt) : nullptr;
+    const char *devices = getenv("QUIRE_EMULATED_DEVICES"); // for tests of a machine with few
+    int count = devices ? atoi(devices) : NUM_DEVICES;
+    struct rt *rt = ordinal >= 0 && ordinal < count ? (struct rt *)calloc(1, sizeof *rt) : nullptr;
     if (!rt) {
-        err_set(err, STATUS_DEVICE, "the emulator has %d devices, and no number %d", (int)NUM_DEVICES, ordinal);
+        err_set(err, STATUS_DEVICE, "there is no emulated device %d, only %d of them", ordinal, count);
         return nullptr;
     }
     const char *limit = getenv("QUIRE_EMULATED_MEMORY"); // for tests of a device that is too small
@@ -119,6 +120,19 @@ void rt_mark(struct rt *rt, int slot) { (void)rt, (void)slot; }
 enum status rt_wait(struct rt *rt, int slot, struct err *err) {
     (void)slot;
     return rt_failed(rt) ? err_set(err, STATUS_DEVICE, "the device failed: %s", rt->error) : STATUS_OK;
+}
+
+bool rt_done(struct rt *rt, int slot) {
+    (void)rt, (void)slot;
+    return true;
+}
+
+enum status rt_reach(struct rt *rt, int ordinal, struct err *err) {
+    (void)rt;
+    const char *alone = getenv("QUIRE_EMULATED_ALONE"); // for tests: nobody reaches this device
+    if (alone && atoi(alone) == ordinal)
+        return err_set(err, STATUS_DEVICE, "device %d is out of reach", ordinal);
+    return STATUS_OK;
 }
 
 void rt_capture_begin(struct rt *rt) {

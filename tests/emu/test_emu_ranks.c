@@ -1,0 +1,423 @@
+// Several devices that share a model: kernels in which ranks meet, and whole models through the engine on the
+// emulated module, each rank a thread with a device of its own.
+#include "device.h"
+
+#include "driver.h"
+#include "random_model.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+// ---- the sum of all ranks, as a kernel
+
+enum { ROUNDS = 30 };
+
+struct sum_job {
+    int rank, world, rows, n;
+    bool bias;
+    struct rt *rt;
+    struct cuda_sum a;
+    float *mine;               // this rank's part in device memory
+    const float *part[ROUNDS]; // in host memory
+    const float *bias_host;
+    float *got; // (rows, n) after all rounds
+    bool ok;
+};
+
+static void *sum_rounds(void *arg) {
+    struct sum_job *j = arg;
+    size_t bytes = (size_t)(j->rows * j->n) * sizeof(float);
+    for (int i = 0; i < ROUNDS; i++) { // whoever is first writes its next part at once
+        rt_upload_now(j->rt, j->mine, j->part[i], bytes);
+        cuda_sum(j->rt, &j->a);
+        rt_mark(j->rt, 0);
+        j->ok &= rt_wait(j->rt, 0, NULL) == STATUS_OK;
+    }
+    rt_download_now(j->rt, j->got, j->a.resid, bytes);
+    return NULL;
+}
+
+// Adds as the kernel promises to: neighbours first.
+static float tree(const struct sum_job *j, int world, int round, size_t i) {
+    float v[COMM_MAX_WORLD];
+    for (int r = 0; r < world; r++)
+        v[r] = j[r].part[round][i];
+    for (int n = world; n > 1; n /= 2)
+        for (int r = 0; r < n / 2; r++)
+            v[r] = v[2 * r] + v[2 * r + 1];
+    return v[0];
+}
+
+static void check_sum(int world, int rows, int n, bool bias, uint32_t turn) {
+    struct sum_job jobs[COMM_MAX_WORLD] = {0};
+    struct cuda_group group = {.world = world};
+    uint32_t *turns[COMM_MAX_WORLD], first[CUDA_MEET_BLOCKS * COMM_MAX_WORLD], *stop[COMM_MAX_WORLD];
+    pthread_t threads[COMM_MAX_WORLD];
+    size_t all = (size_t)(rows * n);
+    float *b = random_floats((size_t)n, 1), *want = malloc(all * sizeof *want);
+    for (size_t i = 0; i < sizeof first / sizeof first[0]; i++)
+        first[i] = turn;
+    for (int r = 0; r < world; r++) {
+        struct err err = {0};
+        struct sum_job *j = &jobs[r];
+        *j = (struct sum_job){.rank = r, .world = world, .rows = rows, .n = n, .ok = true};
+        if (!(j->rt = rt_open(r, &err)))
+            fail_msg("%s", err.msg);
+        j->mine = rt_alloc(j->rt, all * sizeof(float));
+        j->a.part[r] = j->mine;
+        j->a.rows = rows, j->a.n = n;
+        j->a.resid = rt_alloc(j->rt, all * sizeof(float));
+        if (bias) {
+            float *p = rt_alloc(j->rt, (size_t)n * sizeof *p);
+            rt_upload_now(j->rt, p, b, (size_t)n * sizeof *p);
+            j->a.bias = p;
+        }
+        group.flags[r] = rt_alloc(j->rt, sizeof first);
+        rt_upload_now(j->rt, group.flags[r], first, sizeof first);
+        turns[r] = rt_alloc(j->rt, sizeof first / COMM_MAX_WORLD);
+        rt_upload_now(j->rt, turns[r], first, sizeof first / COMM_MAX_WORLD);
+        stop[r] = rt_alloc_host(j->rt, sizeof *stop[r]);
+        j->got = malloc(all * sizeof *j->got);
+        for (int i = 0; i < ROUNDS; i++)
+            j->part[i] = random_floats(all, i % 2 ? 1e3f : 1);
+        for (int other = 0; other < r; other++)
+            if (rt_reach(j->rt, other, &err) != STATUS_OK || rt_reach(jobs[other].rt, r, &err) != STATUS_OK)
+                fail_msg("%s", err.msg);
+    }
+    for (int r = 0; r < world; r++) {
+        jobs[r].a.group = group;
+        jobs[r].a.group.rank = r, jobs[r].a.group.turns = turns[r], jobs[r].a.group.stop = stop[r];
+        for (int other = 0; other < world; other++)
+            jobs[r].a.part[other] = jobs[other].mine;
+    }
+    for (int r = 0; r < world; r++)
+        assert_int_equal(pthread_create(&threads[r], NULL, sum_rounds, &jobs[r]), 0);
+    for (int r = 0; r < world; r++)
+        pthread_join(threads[r], NULL);
+    memset(want, 0, all * sizeof *want);
+    for (int i = 0; i < ROUNDS; i++)
+        for (size_t e = 0; e < all; e++) {
+            float v = tree(jobs, world, i, e);
+            if (bias)
+                v += b[e % (size_t)n];
+            want[e] += v;
+        }
+    for (int r = 0; r < world; r++) {
+        assert_true(jobs[r].ok);
+        assert_int_equal(*stop[r], 0);
+        if (memcmp(jobs[r].got, want, all * sizeof *want) != 0)
+            fail_msg("%d ranks, %d x %d: rank %d has other bits", world, rows, n, r);
+        for (int i = 0; i < ROUNDS; i++)
+            free((void *)(uintptr_t)jobs[r].part[i]);
+        rt_free(jobs[r].rt, jobs[r].mine), rt_free(jobs[r].rt, jobs[r].a.resid);
+        rt_free(jobs[r].rt, (void *)(uintptr_t)jobs[r].a.bias), rt_free(jobs[r].rt, group.flags[r]);
+        rt_free(jobs[r].rt, turns[r]), rt_free_host(jobs[r].rt, stop[r]);
+        rt_close(jobs[r].rt);
+        free(jobs[r].got);
+    }
+    free(b), free(want);
+}
+
+// How many devices a test may have: on a machine with fewer, ranks are not tested.
+static int num_devices(void) {
+    int n = 0;
+    struct err err = {0};
+    for (struct rt *one; n < COMM_MAX_WORLD && (one = rt_open(n, &err)); n++)
+        rt_close(one);
+    return n;
+}
+
+static void test_sum(void **state) {
+    (void)state;
+    static const struct {
+        int world, rows, n;
+        bool bias;
+        uint32_t turn;
+    } cases[] = {
+        {1, 3, 64, true, 0},   {2, 1, 8, false, 0},   {2, 3, 7, true, 0xfffffff1u}, // flags wrap around
+        {2, 5, 900, true, 17}, {4, 2, 300, false, 0}, {8, 1, 68, true, 0},
+    };
+    int have = num_devices();
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        rt_test_order((int)i % 3);
+        if (cases[i].world <= have)
+            check_sum(cases[i].world, cases[i].rows, cases[i].n, cases[i].bias, cases[i].turn);
+    }
+    rt_test_order(0);
+}
+
+// A kernel whose twin never comes ends when it is told to.
+static void test_stop(void **state) {
+    (void)state;
+    float *x = poisoned(64);
+    uint32_t *stop = rt_alloc_host(rt, sizeof *stop);
+    struct cuda_sum a = {.group = {.world = 2, .turns = device_alloc(256), .stop = stop},
+                         .part = {x, x},
+                         .resid = device_alloc(64),
+                         .rows = 1,
+                         .n = 16};
+    a.group.flags[0] = device_alloc(4 * CUDA_MEET_BLOCKS * COMM_MAX_WORLD);
+    a.group.flags[1] = device_alloc(4 * CUDA_MEET_BLOCKS * COMM_MAX_WORLD);
+    __atomic_store_n(stop, 1, __ATOMIC_RELEASE);
+    cuda_sum(rt, &a);
+    float *got = to_host(a.resid, 64);
+    for (int i = 0; i < 16; i++)
+        assert_true(got[i] == 0); // nothing was added
+    free(got);
+    rt_free(rt, x), rt_free(rt, a.resid), rt_free(rt, a.group.turns), rt_free(rt, a.group.flags[0]),
+        rt_free(rt, a.group.flags[1]), rt_free_host(rt, stop);
+}
+
+// ---- whole models, through the engine
+
+#ifdef QUIRE_EMULATED
+
+#if defined(__SANITIZE_ADDRESS__)
+enum { SLOW = 1 }; // less of it
+#else
+enum { SLOW = 0 };
+#endif
+
+enum { PROMPT = 70, OUTPUT = 3, NUM = 12, VOCAB = RANDOM_VOCAB };
+
+struct results {
+    struct got got[NUM];
+    float logits[VOCAB];
+};
+
+static token_id prompt[PROMPT];
+
+// A grammar that forbids two tokens of three, other ones at each position.
+static bool accept_any(void *state, token_id token) {
+    (void)token;
+    ++*(int *)state;
+    return true;
+}
+
+static void mask_two_of_three(void *state, uint32_t *bits, int vocab) {
+    memset(bits, 0, ((size_t)vocab + 31) / 32 * sizeof *bits);
+    for (int v = 0; v < vocab; v++)
+        if ((v + *(int *)state) % 3 == 0)
+            bits[v / 32] |= 1u << v % 32;
+}
+
+static struct token_filter *new_filter(void) {
+    struct token_filter *f = malloc(sizeof *f);
+    *f = (struct token_filter){calloc(1, sizeof(int)), accept_any, mask_two_of_three, free};
+    return f;
+}
+
+// Requests whose rows are drawn in every way: with log-probabilities, from a few candidates, from all logits.
+static void run(struct results *to, const char *path, int ranks, bool exact, int step_tokens,
+                int num_prompt) {
+    static const struct sampling_params params[NUM] = {
+        {.seed = 0},
+        {.temperature = 0.9f, .top_k = 40, .top_p = 0.95f, .seed = 7, .repetition_penalty = 1.1f},
+        {.prompt_logprobs = true},
+        {.seed = 0}, // no log-probabilities from here on
+        {.temperature = 1.5f, .top_k = 5, .seed = 2},
+        {.temperature = 1.5f, .top_k = 40, .top_p = 0.8f, .seed = 3},
+        {.temperature = 2, .top_k = 64, .min_p = 0.02f, .seed = 4},
+        {.temperature = 2, .top_k = 65, .seed = 5},
+        {.temperature = 1.2f, .seed = 6},
+        {.repetition_penalty = 1.3f, .presence_penalty = 0.5f},
+        {.temperature = 1.8f, .top_k = 10, .seed = 11},
+        {.seed = 0},
+    };
+    const struct logit_bias bias[] = {{5, 20}, {300, 20}, {301, 20.0f}, {6, -INFINITY}, {511, 19.5f}};
+    for (int keep = 0; keep < 2; keep++) { // kept logits are another way through the head
+        struct driver d;
+        struct got *got = keep ? calloc(NUM, sizeof *got) : to->got;
+        driver_open(&d, &(struct driver_config){.path = path,
+                                                .device = "cuda",
+                                                .ranks = ranks,
+                                                .exact = exact,
+                                                .keep_logits = keep,
+                                                .max_model_len = 128,
+                                                .max_step_tokens = step_tokens});
+        memset(got, 0, NUM * sizeof *got);
+        for (int i = 0; i < (keep ? 1 : NUM); i++) {
+            d.no_logprobs = i >= 3;
+            driver_submit(&d, (struct request_params){.prompt = prompt + i % 3,
+                                                      .num_prompt = i == 0 ? (keep ? 20 : num_prompt) : 3 + i,
+                                                      .max_output = keep ? 1 : OUTPUT,
+                                                      .sampling = params[i],
+                                                      .bias = bias,
+                                                      .num_bias = i % 4 == 1 ? 5 : 0,
+                                                      .filter = i >= 10 ? new_filter() : NULL});
+        }
+        driver_run(&d, got);
+        if (keep) {
+            memcpy(to->logits, d.first_logits, sizeof to->logits);
+            free(got);
+        }
+        driver_close(&d);
+    }
+}
+
+static double logits_distance(const struct results *a, const struct results *b) {
+    return distance(a->logits, b->logits, VOCAB);
+}
+
+static void check_same(const struct results *a, const struct results *b, const char *what) {
+    if (memcmp(a->logits, b->logits, sizeof a->logits) != 0)
+        fail_msg("%s: other bits of logits", what);
+    for (int i = 0; i < NUM; i++) {
+        const struct got *x = &a->got[i], *y = &b->got[i];
+        bool same = x->num == y->num && x->finish == y->finish && x->num_scores == y->num_scores &&
+                    memcmp(x->tokens, y->tokens, sizeof x->tokens[0] * (size_t)x->num) == 0 &&
+                    memcmp(x->scores, y->scores, sizeof x->scores[0] * (size_t)x->num_scores) == 0;
+        if (i < 3)
+            same = same && memcmp(x->logprob, y->logprob, sizeof x->logprob[0] * (size_t)x->num) == 0 &&
+                   memcmp(x->top, y->top, sizeof x->top[0] * (size_t)x->num) == 0 &&
+                   memcmp(x->top_ids, y->top_ids, sizeof x->top_ids[0] * (size_t)x->num) == 0;
+        if (!same)
+            fail_msg("%s: request %d got something else", what, i);
+        assert_int_equal(x->num, OUTPUT);
+    }
+}
+
+static const struct {
+    struct random_model m;
+    int kv_heads, ffn, most; // ranks, in exact mode
+} models[] = {
+    {{"F32", {DTYPE_F32}, 1, true}, 2, 1024, 4},
+    {{"BF16", {DTYPE_BF16}, 1, true}, 2, 1024, 4},
+    {{"Q8_0", {DTYPE_Q8_0}, 1, false}, 1, 768, 2},
+    {{"Q4_K and Q6_K", {DTYPE_Q4_K, DTYPE_Q6_K}, 2, false}, 8, 1024, 2},
+};
+
+// In exact mode the bits of one rank, from any number of them, in chunks and whole.
+static void test_exact(void **state) {
+    (void)state;
+    struct results *one = calloc(1, sizeof *one), *many = calloc(1, sizeof *many);
+    for (size_t i = SLOW; i < sizeof models / sizeof models[0]; i += 1 + 2 * SLOW) {
+        char file[] = "/tmp/quire-model-XXXXXX", what[100];
+        random_model_write_sized(&models[i].m, 8, models[i].kv_heads, models[i].ffn, file);
+        run(one, file, 1, true, 128, 30);
+        for (int ranks = 2; ranks <= models[i].most && ranks <= 4 >> SLOW; ranks *= 2) {
+            snprintf(what, sizeof what, "%s, %d ranks", models[i].m.name, ranks);
+            run(many, file, ranks, true, ranks == 2 ? 128 : 32, 30);
+            check_same(one, many, what);
+        }
+        unlink(file);
+    }
+    free(one), free(many);
+}
+
+// Otherwise sums of ranks are near those of one. With NCCL long prompts take another way.
+static void test_near(void **state) {
+    (void)state;
+    struct results *one = calloc(1, sizeof *one), *many = calloc(1, sizeof *many);
+    static const struct {
+        struct random_model m;
+        int ffn, ranks;
+        bool nccl;
+    } cases[] = {
+        {{"F16", {DTYPE_F16}, 1, false}, 1000, 2, true}, // unequal parts of a step
+        {{"F16", {DTYPE_F16}, 1, false}, 1000, 4, false},
+        {{"mixed", {DTYPE_Q8_0, DTYPE_F16, DTYPE_BF16, DTYPE_Q4_0, DTYPE_F32}, 5, true}, 992, 2, true},
+        {{"BF16", {DTYPE_BF16}, 1, true}, 1024, 2, false},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i += 1 + SLOW) {
+        char file[] = "/tmp/quire-model-XXXXXX";
+        random_model_write_sized(&cases[i].m, 8, 2, cases[i].ffn, file);
+        run(one, file, 1, false, 128, PROMPT);
+        if (cases[i].nccl)
+            setenv("QUIRE_EMULATED_NCCL", "1", 1);
+        run(many, file, cases[i].ranks, false, 128, PROMPT);
+        unsetenv("QUIRE_EMULATED_NCCL");
+        double far = logits_distance(one, many);
+        if (!(far < 2e-2))
+            fail_msg("%s, %d ranks: logits are %g apart", cases[i].m.name, cases[i].ranks, far);
+        for (int r = 0; r < NUM; r++) { // every row was drawn, from numbers
+            assert_int_equal(many->got[r].num, OUTPUT);
+            assert_int_equal(many->got[r].finish, FINISH_LENGTH);
+        }
+        unlink(file);
+    }
+    free(one), free(many);
+}
+
+static void refused(const char *path, int ranks, bool exact, const char *words) {
+    struct err err = {0};
+    struct engine_config c = {.path = path,
+                              .device = "cuda",
+                              .num_threads = 1,
+                              .tensor_parallel_size = ranks,
+                              .exact = exact,
+                              .block_size = 16,
+                              .max_num_seqs = 1,
+                              .max_num_batched_tokens = 32};
+    struct engine *e = engine_open(&c, &err);
+    if (e || !strstr(err.msg, words) || strchr(err.msg, '\n'))
+        fail_msg("expected '%s', got code %d: %s", words, (int)err.code, err.msg);
+}
+
+static void test_refused(void **state) {
+    (void)state;
+    char file[] = "/tmp/quire-model-XXXXXX";
+    random_model_write_sized(&(struct random_model){"BF16", {DTYPE_BF16}, 1, true}, 8, 2, 1000, file);
+    refused(file, 2, true, "--exact with --tensor-parallel-size 2 does not suit this model: 1000 columns");
+    setenv("QUIRE_EMULATED_DEVICES", "2", 1);
+    refused(file, 4, false, "there is no emulated device 2, only 2 of them");
+    unsetenv("QUIRE_EMULATED_DEVICES");
+    setenv("QUIRE_EMULATED_ALONE", "1", 1);
+    refused(file, 2, false, "device 1 is out of reach");
+    unsetenv("QUIRE_EMULATED_ALONE");
+    unlink(file);
+}
+
+// A rank that fails in the middle of a step: the other, which waits for it within a kernel, returns, and the
+// engine says which and why.
+static void test_failed_rank(void **state) {
+    (void)state;
+    char file[] = "/tmp/quire-model-XXXXXX";
+    random_model_write_sized(&(struct random_model){"BF16", {DTYPE_BF16}, 1, true}, 8, 2, 1024, file);
+    for (int rank = 0; rank < 2; rank++) {
+        struct driver d;
+        struct err err = {0};
+        setenv("QUIRE_FAULT_RANK", rank ? "1" : "0", 1);
+        setenv("QUIRE_FAULT_STEP", "3", 1);
+        driver_open(&d, &(struct driver_config){.path = file, .device = "cuda", .ranks = 2, .num_blocks = 8});
+        unsetenv("QUIRE_FAULT_RANK");
+        unsetenv("QUIRE_FAULT_STEP");
+        struct request *r = driver_add(&d, prompt, 20, OUTPUT, (struct sampling_params){0});
+        for (int step = 1; step <= 3; step++) {
+            struct step_result result;
+            const struct plan *plan = sched_step(&d.sched);
+            assert_non_null(plan);
+            engine_launch(d.engine, plan);
+            enum status st = engine_collect(d.engine, &result, &err);
+            if (step < 3) {
+                assert_int_equal(st, STATUS_OK);
+                sched_update(&d.sched, plan->id, &result.outcome, d.events);
+            } else if (st != STATUS_DEVICE || !strstr(err.msg, "as QUIRE_FAULT_RANK asks")) {
+                fail_msg("code %d: %s", (int)st, err.msg);
+            }
+        }
+        driver_close(&d);
+        request_free(r);
+    }
+    unlink(file);
+}
+
+#endif
+
+int main(void) {
+    device_open();
+#ifdef QUIRE_EMULATED
+    setenv("QUIRE_CUDA_MODULE", QUIRE_EMULATED, 1);
+    for (int i = 0; i < PROMPT; i++)
+        prompt[i] = 3 + (i * 37 + i * i) % (VOCAB - 3);
+#endif
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_sum),     cmocka_unit_test(test_stop),
+#ifdef QUIRE_EMULATED
+        cmocka_unit_test(test_exact),   cmocka_unit_test(test_near),
+        cmocka_unit_test(test_refused), cmocka_unit_test(test_failed_rank),
+#endif
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

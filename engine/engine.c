@@ -58,8 +58,11 @@ static enum status find_kv_dtype(const char *name, enum dtype weights, enum dtyp
         *dtype = DTYPE_F16;
     else if (strcmp(name, "bf16") == 0)
         *dtype = DTYPE_BF16;
+    else if (strcmp(name, "int8") == 0)
+        *dtype = DTYPE_I8;
     else
-        return err_set(err, STATUS_INVALID, "unknown KV cache dtype '%s'; known: auto, f32, f16, bf16", name);
+        return err_set(err, STATUS_INVALID, "unknown KV cache dtype '%s'; known: auto, f32, f16, bf16, int8",
+                       name);
     return STATUS_OK;
 }
 

@@ -95,10 +95,10 @@ static enum status check_part(const struct model_config *c, const struct gguf *g
     }
     if ((bias || s->role == WEIGHT_NORM) && t->view.dtype != DTYPE_F32)
         return gguf_bad(g, err, "tensor %s has type %s, expected F32", name, t->type_name);
-    if (t->view.dtype >= DTYPE_COUNT || t->view.dtype == DTYPE_I32) {
+    if (!dtype_is_weight(t->view.dtype)) {
         char known[160] = "";
         for (int d = 0; d < DTYPE_COUNT; d++)
-            if (d != DTYPE_I32)
+            if (dtype_is_weight((enum dtype)d))
                 snprintf(known + strlen(known), sizeof known - strlen(known), "%s%s", *known ? ", " : "",
                          dtype_name((enum dtype)d));
         return gguf_bad(g, err, "tensor %s has type %s, which is not supported yet; supported: %s", name,

@@ -37,7 +37,7 @@ struct device_config {
     const struct model_config *model;
     int num_threads;     // CPU: kernel threads, the calling one included; 0 picks the cores
     const char *variant; // CPU: "auto", "scalar", "avx2", "avx512"; NULL is "auto"
-    enum dtype kv_dtype; // F32, F16 or BF16
+    enum dtype kv_dtype; // F32, F16, BF16 or I8 (rule 17 of kernels/README.md)
     int block_size;      // B, tokens
     bool exact;          // CUDA: prefill, too, gives the same bits whatever the chunks and batch
     int rank, world;     // tensor parallelism; 0 of 1; world divides 8
@@ -81,6 +81,11 @@ static inline void backend_vocab_rows(int vocab, int rank, int world, int *begin
             last = groups * (rank + 1) / world * 32;
     *begin = (int)first;
     *end = (int)(last < vocab ? last : vocab);
+}
+
+// Bytes of the key or the value of one token and kv head in the cache: d elements, with I8 and a scale.
+static inline size_t backend_kv_vector_bytes(enum dtype kv_dtype, int head_dim) {
+    return dtype_row_bytes(kv_dtype, head_dim) + (kv_dtype == DTYPE_I8 ? sizeof(float) : 0);
 }
 
 // ---- one step
@@ -225,8 +230,8 @@ struct backend_ops {
     enum status (*sync)(struct device *dev, struct step_out *out, struct err *err);
 
     // KV bytes of whole blocks in one canonical order, whatever the device's layout: for each layer, K then
-    // V, each (B, K, d) in kv_dtype, K being the rank's. bytes = 2 * L * B * K * d * sizeof(kv_dtype). For
-    // offload and tests.
+    // V, each (B, K, d) in kv_dtype, K being the rank's, and with I8 then its scales, (B, K) f32, not
+    // aligned. bytes = 2 * L * B * K * backend_kv_vector_bytes(). For offload and tests.
     void (*kv_export)(struct device *dev, int32_t block, void *dst);
     void (*kv_import)(struct device *dev, int32_t block, const void *src);
 };

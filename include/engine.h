@@ -25,10 +25,11 @@ struct engine_config {
     // "f16", "bf16"): weights of these types are converted to it at load, rounded to nearest even; quantised
     // ones are left alone. NULL is auto. A value too large for float16 refuses the file.
     const char *dtype;
-    const char *kv_dtype; // "auto", "f32", "f16", "bf16"; auto: f32 for F32 weights (after dtype), else f16
-    int block_size;       // tokens, >= 1
-    int max_model_len;    // 0: what the model was trained for
-    int max_num_seqs;     // S
+    // "auto", "f32", "f16", "bf16", "int8"; auto: f32 for F32 weights (after dtype), else f16
+    const char *kv_dtype;
+    int block_size;             // tokens, >= 1
+    int max_model_len;          // 0: what the model was trained for
+    int max_num_seqs;           // S
     int max_num_batched_tokens; // T
     int64_t num_kv_blocks;      // 0: from kv_cache_bytes
     int64_t kv_cache_bytes;     // 0: for max_num_seqs * max_model_len, but at most a quarter of free memory

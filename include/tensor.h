@@ -1,6 +1,7 @@
 // A typed view of memory that someone else owns. Row-major, dense: the shape alone gives the strides.
 #pragma once
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -22,7 +23,8 @@
     X(MXFP4, 32, 17)                                                                                         \
     X(Q3_K, 256, 110)                                                                                        \
     X(Q2_K, 256, 84)                                                                                         \
-    X(IQ4_XS, 256, 136)
+    X(IQ4_XS, 256, 136)                                                                                      \
+    X(I8, 1, 1)
 
 #define X(name, block, bytes) DTYPE_##name,
 enum dtype { DTYPE_MAP(X) DTYPE_COUNT };
@@ -42,6 +44,11 @@ static inline const char *dtype_name(enum dtype t) {
     static const char *const names[] = {DTYPE_MAP(X)};
 #undef X
     return t < DTYPE_COUNT ? names[t] : "?";
+}
+
+// Whether weights can have the type. I32 is for ids; I8 for keys and values, which have their scales apart.
+static inline bool dtype_is_weight(enum dtype t) {
+    return t < DTYPE_COUNT && t != DTYPE_I32 && t != DTYPE_I8;
 }
 
 // Elements that are stored together (1 for plain types, 32 or 256 for quantised ones).

@@ -23,6 +23,19 @@ void ref_store(void *dst, enum dtype dtype, float x) {
         memcpy(dst, &h, sizeof h);
 }
 
+void ref_quantise(int8_t *q, float *scale, const float *x, int d) {
+    float max = 0;
+    bool finite = true;
+    for (int i = 0; i < d; i++) {
+        finite &= isfinite(x[i]) != 0;
+        max = fmaxf(max, fabsf(x[i]));
+    }
+    bool zero = !finite || max < 0x1p-100f;
+    *scale = !finite ? NAN : zero ? 0 : max / 127;
+    for (int i = 0; i < d; i++)
+        q[i] = zero ? 0 : (int8_t)lrintf(x[i] * (127 / max));
+}
+
 // Scale and minimum j of 8, 6 bits each, in the 12 bytes of a Q4_K or Q5_K block
 static void scale_and_min(const uint8_t *p, int j, int *scale, int *min) {
     *scale = j < 4 ? p[j] & 63 : (p[j + 4] & 15) | p[j - 4] >> 6 << 4;

@@ -33,14 +33,13 @@ struct device {
     struct workspace ws;
     float *norm, *wide, *scores; // (D), (max(H*d + 2*K*d, 2*F)), (V)
     float *keys, *values;        // (max_context, d)
-    char *kv;                    // (num_blocks, L, 2, B, K, d)
+    char *kv;                    // (num_blocks, L, 2) halves of blocks as kv_export gives them
     struct result result[2];     // of steps with odd and even seq
     uint64_t num_begun, num_synced;
     bool out_of_memory;
 };
 
 static int q_size(const struct model_config *m) { return m->num_heads * m->head_dim; }
-static int kv_size(const struct model_config *m) { return m->num_kv_heads * m->head_dim; }
 static int max_int(int a, int b) { return a > b ? a : b; }
 
 static struct device *ref_open(const struct backend_host *host, const struct device_config *config,
@@ -51,8 +50,9 @@ static struct device *ref_open(const struct backend_host *host, const struct dev
         err_set(err, STATUS_INVALID, "the reference backend has one rank, not %d", config->world);
         return NULL;
     }
-    if (config->kv_dtype != DTYPE_F32 && config->kv_dtype != DTYPE_F16 && config->kv_dtype != DTYPE_BF16) {
-        err_set(err, STATUS_INVALID, "kv cache dtype %s is not F32, F16 or BF16",
+    if (config->kv_dtype != DTYPE_F32 && config->kv_dtype != DTYPE_F16 && config->kv_dtype != DTYPE_BF16 &&
+        config->kv_dtype != DTYPE_I8) {
+        err_set(err, STATUS_INVALID, "kv cache dtype %s is not F32, F16, BF16 or I8",
                 dtype_name(config->kv_dtype));
         return NULL;
     }
@@ -117,7 +117,7 @@ static struct weight *ref_weight_load(struct device *dev, const struct weight_de
         const struct tensor *t = &desc->part[i];
         int64_t rows = t->ndim == 1 ? 1 : t->shape[0], cols = t->ndim == 1 ? t->shape[0] : t->shape[1];
         if (t->ndim < 1 || t->ndim > 2 || rows < 1 || cols < 1 || rows > INT32_MAX || cols > INT32_MAX ||
-            t->dtype == DTYPE_I32 || cols % dtype_block(t->dtype) != 0) {
+            !dtype_is_weight(t->dtype) || cols % dtype_block(t->dtype) != 0) {
             err_set(err, STATUS_INVALID, "weight part %d: %lld x %lld %s cannot be loaded", i,
                     (long long)rows, (long long)cols, dtype_name(t->dtype));
             weight_free(w);
@@ -146,7 +146,8 @@ static struct weight *ref_weight_load(struct device *dev, const struct weight_de
 
 static size_t ref_kv_block_bytes(struct device *dev) {
     const struct model_config *m = &dev->model;
-    return 2u * (size_t)m->num_layers * (size_t)dev->block_size * dtype_row_bytes(dev->kv_dtype, kv_size(m));
+    return 2u * (size_t)m->num_layers * (size_t)(dev->block_size * m->num_kv_heads) *
+           backend_kv_vector_bytes(dev->kv_dtype, m->head_dim);
 }
 
 static void *zeroed(struct device *dev, size_t n, size_t size) {
@@ -215,11 +216,46 @@ static void ref_embed(struct device *dev, void *resid, const struct weight *tabl
     }
 }
 
-// Where the key (which = 0) or value (1) of a slot begins: (K, d)
-static char *kv_at(struct device *dev, int layer, int which, int64_t block, int64_t offset) {
-    size_t row = dtype_row_bytes(dev->kv_dtype, kv_size(&dev->model)), B = (size_t)dev->block_size;
-    return dev->kv + (size_t)block * ref_kv_block_bytes(dev) +
-           (((size_t)layer * 2 + (size_t)which) * B + (size_t)offset) * row;
+static char *kv_block(struct device *dev, int64_t block) {
+    return dev->kv + (size_t)block * ref_kv_block_bytes(dev);
+}
+
+// Where the key (which = 0) or value (1) of a kv head of a slot is; *scale: where its scale is, with I8.
+static char *kv_at(struct device *dev, int layer, int which, int64_t slot, int head, char **scale) {
+    const struct model_config *m = &dev->model;
+    size_t row = dtype_row_bytes(dev->kv_dtype, m->head_dim);
+    size_t all = (size_t)(dev->block_size * m->num_kv_heads);
+    size_t vector = (size_t)(slot % dev->block_size * m->num_kv_heads + head);
+    char *half =
+        kv_block(dev, slot / dev->block_size) +
+        ((size_t)layer * 2 + (size_t)which) * all * backend_kv_vector_bytes(dev->kv_dtype, m->head_dim);
+    *scale = half + all * row + vector * sizeof(float);
+    return half + vector * row;
+}
+
+static void kv_store(struct device *dev, int layer, int which, int64_t slot, const float *x) { // x (K, d)
+    int d = dev->model.head_dim;
+    char *scale;
+    for (int h = 0; h < dev->model.num_kv_heads; h++, x += d) {
+        char *dst = kv_at(dev, layer, which, slot, h, &scale);
+        if (dev->kv_dtype == DTYPE_I8) {
+            float s;
+            ref_quantise((int8_t *)dst, &s, x, d);
+            memcpy(scale, &s, sizeof s);
+        } else {
+            for (int i = 0; i < d; i++)
+                ref_store(dst + dtype_row_bytes(dev->kv_dtype, i), dev->kv_dtype, x[i]);
+        }
+    }
+}
+
+static void kv_fetch(struct device *dev, int layer, int which, int64_t slot, int head, float *x) { // x (d)
+    char *scale, *src = kv_at(dev, layer, which, slot, head, &scale);
+    for (int i = 0; i < dev->model.head_dim; i++)
+        if (dev->kv_dtype == DTYPE_I8)
+            x[i] = (float)((int8_t *)src)[i] * ref_fetch(scale, DTYPE_F32);
+        else
+            x[i] = ref_fetch(src + dtype_row_bytes(dev->kv_dtype, i), dev->kv_dtype);
 }
 
 // Norm of each head by its own weight where the model has one, and rotation.
@@ -236,7 +272,6 @@ static void heads_finish(struct device *dev, float *x, int num_heads, const stru
 static void ref_qkv(struct device *dev, void *q, const void *resid, const struct layer *layer,
                     const struct step *step) {
     const struct model_config *m = &dev->model;
-    size_t size = dtype_row_bytes(dev->kv_dtype, 1);
     for (int t = 0; t < step->num_tokens; t++) {
         const float *x = (const float *)resid + (size_t)t * (size_t)m->hidden;
         float *head = (float *)q + (size_t)t * (size_t)q_size(m);
@@ -249,10 +284,7 @@ static void ref_qkv(struct device *dev, void *q, const void *resid, const struct
             ref_matvec(dev->wide, dev->norm, &layer->qkv->part[1 + which]);
             if (which == 0)
                 heads_finish(dev, dev->wide, m->num_kv_heads, layer->k_norm, step->positions[t]);
-            char *dst = kv_at(dev, layer->index, which, step->slots[t] / dev->block_size,
-                              step->slots[t] % dev->block_size);
-            for (int i = 0; i < kv_size(m); i++)
-                ref_store(dst + (size_t)i * size, dev->kv_dtype, dev->wide[i]);
+            kv_store(dev, layer->index, which, step->slots[t], dev->wide);
         }
     }
 }
@@ -261,18 +293,15 @@ static void ref_qkv(struct device *dev, void *q, const void *resid, const struct
 static void attend(struct device *dev, float *h, const float *q, int layer, const struct step *step, int s) {
     const struct model_config *m = &dev->model;
     int d = m->head_dim, group = m->num_heads / m->num_kv_heads;
-    size_t size = dtype_row_bytes(dev->kv_dtype, 1);
     const int32_t *blocks = step->block_ids + step->block_start[s];
     int first = step->positions[step->query_start[s]] + 1 - m->window; // that any row sees, with a window
     for (int kvh = 0; kvh < m->num_kv_heads; kvh++) {
         CHECK(step->context_len[s] <= dev->limits.max_context);
-        for (int p = m->window > 0 ? max_int(0, first) : 0; p < step->context_len[s]; p++)
-            for (int i = 0; i < d; i++) {
-                size_t at = (size_t)(kvh * d + i) * size, to = (size_t)(p * d + i);
-                int block = blocks[p / dev->block_size], offset = p % dev->block_size;
-                dev->keys[to] = ref_fetch(kv_at(dev, layer, 0, block, offset) + at, dev->kv_dtype);
-                dev->values[to] = ref_fetch(kv_at(dev, layer, 1, block, offset) + at, dev->kv_dtype);
-            }
+        for (int p = m->window > 0 ? max_int(0, first) : 0; p < step->context_len[s]; p++) {
+            int64_t slot = (int64_t)blocks[p / dev->block_size] * dev->block_size + p % dev->block_size;
+            kv_fetch(dev, layer, 0, slot, kvh, dev->keys + (size_t)p * (size_t)d);
+            kv_fetch(dev, layer, 1, slot, kvh, dev->values + (size_t)p * (size_t)d);
+        }
         for (int t = step->query_start[s]; t < step->query_start[s + 1]; t++) {
             int end = step->positions[t] + 1, begin = m->window > 0 ? max_int(0, end - m->window) : 0;
             for (int g = 0; g < group; g++) {
@@ -366,11 +395,11 @@ static enum status ref_sync(struct device *dev, struct step_out *out, struct err
 }
 
 static void ref_kv_export(struct device *dev, int32_t block, void *dst) {
-    memcpy(dst, kv_at(dev, 0, 0, block, 0), ref_kv_block_bytes(dev));
+    memcpy(dst, kv_block(dev, block), ref_kv_block_bytes(dev));
 }
 
 static void ref_kv_import(struct device *dev, int32_t block, const void *src) {
-    memcpy(kv_at(dev, 0, 0, block, 0), src, ref_kv_block_bytes(dev));
+    memcpy(kv_block(dev, block), src, ref_kv_block_bytes(dev));
 }
 
 const struct backend_ops backend_ref = {

@@ -40,6 +40,10 @@ void ref_attention(float *o, const float *q, const float *k, const float *v, int
 void ref_store(void *dst, enum dtype dtype, float x);
 float ref_fetch(const void *src, enum dtype dtype);
 
+// q (d) of an I8 cache and their scale: max |x| / 127 and x * (127 / max |x|) to nearest even; both zero
+// where max |x| < 2^-100; scale NaN and q zero where x holds a NaN or an infinity.
+void ref_quantise(int8_t *q, float *scale, const float *x, int d);
+
 struct ref_sample {
     int32_t id;
     bool failed;

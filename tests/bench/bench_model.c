@@ -178,8 +178,7 @@ static const struct plan *step(struct bench *b) {
 // Sum over layers of bytes and multiplications that `tokens` positions of one context cost one query row.
 static double kv_bytes(const struct bench *b, double tokens) {
     const struct engine_info *info = engine_info(b->engine);
-    double size = strcmp(info->kv_dtype, "F32") == 0 ? 4 : 2;
-    return 2 * size * tokens * info->model.num_layers * info->model.num_kv_heads * info->model.head_dim;
+    return tokens * (double)info->kv_bytes / info->num_blocks / info->block_size;
 }
 
 static double attention_macs(const struct bench *b, double tokens) {

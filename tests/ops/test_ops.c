@@ -369,6 +369,58 @@ static void test_export_import(void **state) {
         }
 }
 
+// Rule 17, written a second time, of the vector x (d): what an int8 cache must hold.
+static void assert_int8(const int8_t *q, float scale, const float *x, int d) {
+    float max = 0;
+    for (int i = 0; i < d; i++)
+        max = fmaxf(max, fabsf(x[i]));
+    assert_true(scale == max / 127);
+    for (int i = 0; i < d; i++)
+        assert_int_equal(q[i], (int)nearbyintf(x[i] * (127 / max)));
+}
+
+// Keys and values of one layer in an int8 cache are those of an f32 cache, rounded; in the canonical form.
+static void test_int8_cache(void **state) {
+    (void)state;
+    const struct shape *shape = &shapes[2];
+    const int d = shape->head_dim, B = 5;
+    struct fixture *f = fixture_make(shape, DTYPE_F32);
+    struct setup s = {&backend_ref, "auto", 1, B, DTYPE_F32};
+    struct instance *wide = instance_open(f, s, 8, 10, 1);
+    s.kv_dtype = DTYPE_I8;
+    struct instance *in = instance_open(f, s, 8, 10, 1);
+    run_pieces(wide, &(struct piece){0, 0, 8, false}, 1);
+    run_pieces(in, &(struct piece){0, 0, 8, false}, 1);
+    size_t bytes = in->ops->kv_block_bytes(in->dev);
+    assert_int_equal(bytes, 2 * B * (d + 4)); // one layer, one kv head
+    float *x = must_calloc(1, wide->ops->kv_block_bytes(wide->dev));
+    char *y = must_calloc(1, bytes);
+    for (int i = 0; i < 8; i++) {
+        wide->ops->kv_export(wide->dev, block_of(wide, 0, i / B), x);
+        in->ops->kv_export(in->dev, block_of(in, 0, i / B), y);
+        for (int which = 0; which < 2; which++) {
+            const char *half = y + which * B * (d + 4);
+            float scale;
+            memcpy(&scale, half + B * d + i % B * 4, sizeof scale);
+            assert_int8((const int8_t *)half + i % B * d, scale, x + (which * B + i % B) * d, d);
+        }
+    }
+    free(x);
+    free(y);
+    instance_close(wide);
+    instance_close(in);
+    fixture_free(f);
+
+    int8_t q[4];
+    float scale;
+    ref_quantise(q, &scale, (float[]){1, INFINITY, -2, 0}, 4);
+    assert_true(isnan(scale) && q[0] == 0 && q[1] == 0);
+    ref_quantise(q, &scale, (float[]){0x1p-101f, 0, -0x1p-101f, 0}, 4);
+    assert_true(scale == 0 && q[0] == 0);
+    ref_quantise(q, &scale, (float[]){127, 2.5f, -3.5f, -127}, 4); // ties to even
+    assert_true(scale == 1 && q[0] == 127 && q[1] == 2 && q[2] == -4 && q[3] == -127);
+}
+
 // Run-ahead (ids below 0), padding slots, and results that stay valid while the next step runs.
 static void test_steps(void **state) {
     (void)state;
@@ -584,7 +636,8 @@ int main(void) {
         cmocka_unit_test(test_long_context), cmocka_unit_test(test_export_import),
         cmocka_unit_test(test_steps),        cmocka_unit_test(test_mixed),
         cmocka_unit_test(test_bad_row),      cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_rope),         cmocka_unit_test(test_same_bits),
+        cmocka_unit_test(test_int8_cache),   cmocka_unit_test(test_rope),
+        cmocka_unit_test(test_same_bits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

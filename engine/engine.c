@@ -60,9 +60,11 @@ static enum status find_kv_dtype(const char *name, enum dtype weights, enum dtyp
         *dtype = DTYPE_BF16;
     else if (strcmp(name, "int8") == 0)
         *dtype = DTYPE_I8;
+    else if (strcmp(name, "fp8") == 0 || strcmp(name, "fp8_e4m3") == 0)
+        *dtype = DTYPE_F8_E4M3;
     else
-        return err_set(err, STATUS_INVALID, "unknown KV cache dtype '%s'; known: auto, f32, f16, bf16, int8",
-                       name);
+        return err_set(err, STATUS_INVALID,
+                       "unknown KV cache dtype '%s'; known: auto, f32, f16, bf16, int8, fp8", name);
     return STATUS_OK;
 }
 

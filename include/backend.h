@@ -23,7 +23,7 @@
 extern "C" {
 #endif
 
-#define BACKEND_ABI 5 // raise on any change to this file or model.h
+#define BACKEND_ABI 6 // raise on any change to this file or model.h
 
 struct device; // the backend's own
 
@@ -37,7 +37,7 @@ struct device_config {
     const struct model_config *model;
     int num_threads;     // CPU: kernel threads, the calling one included; 0 picks the cores
     const char *variant; // CPU: "auto", "scalar", "avx2", "avx512"; NULL is "auto"
-    enum dtype kv_dtype; // F32, F16, BF16 or I8 (rule 17 of kernels/README.md)
+    enum dtype kv_dtype; // F32, F16, BF16, I8 or F8_E4M3 (rules 17 and 18 of kernels/README.md)
     int block_size;      // B, tokens
     bool exact;          // CUDA: prefill, too, gives the same bits whatever the chunks and batch
     int rank, world;     // tensor parallelism; 0 of 1; world divides 8

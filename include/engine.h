@@ -25,7 +25,8 @@ struct engine_config {
     // "f16", "bf16"): weights of these types are converted to it at load, rounded to nearest even; quantised
     // ones are left alone. NULL is auto. A value too large for float16 refuses the file.
     const char *dtype;
-    // "auto", "f32", "f16", "bf16", "int8"; auto: f32 for F32 weights (after dtype), else f16
+    // "auto", "f32", "f16", "bf16", "int8", "fp8" (or "fp8_e4m3"); auto: f32 for F32 weights (after dtype),
+    // else f16
     const char *kv_dtype;
     int block_size;             // tokens, >= 1
     int max_model_len;          // 0: what the model was trained for

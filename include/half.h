@@ -59,6 +59,35 @@ static inline uint16_t float_to_bf16(float f) {
     return (uint16_t)((u + 0x7fffu + (u >> 16 & 1u)) >> 16);
 }
 
+// E4M3 of the OCP 8-bit floating point specification: largest 448, no infinity, NaN is 0x7f or 0xff. What is
+// larger becomes the largest.
+static inline float e4m3_to_float(uint8_t h) {
+    uint32_t sign = (uint32_t)(h & 0x80u) << 24, exp = (h >> 3) & 15u, man = h & 7u;
+    if ((h & 0x7fu) == 0x7fu)
+        return bits_float(sign | 0x7fc00000u);
+    if (exp != 0)
+        return bits_float(sign | (exp + 120) << 23 | man << 20);
+    float subnormal = (float)man * 0x1p-9f;
+    return sign ? -subnormal : subnormal;
+}
+
+static inline uint8_t float_to_e4m3(float f) {
+    uint32_t u = float_bits(f), sign = u >> 24 & 0x80u, a = u & 0x7fffffffu;
+    if (a > 0x7f800000u)
+        return (uint8_t)(sign | 0x7fu);
+    if (a >= 0x43e80000u) // 464, from where nearest even would be 480
+        return (uint8_t)(sign | 0x7eu);
+    if (a >= 0x3c800000u) { // 2^-6: a normal number; a carry out of the mantissa is what it should be
+        uint32_t r = a - 0x3c000000u;
+        return (uint8_t)(sign | (r + 0x7ffffu + (r >> 20 & 1u)) >> 20);
+    }
+    uint32_t e = a >> 23;
+    if (e < 117) // below 2^-10, half of the smallest subnormal
+        return (uint8_t)sign;
+    uint32_t shift = 141 - e, man = (a & 0x7fffffu) | 0x800000u;
+    return (uint8_t)(sign | (man + (1u << (shift - 1)) - 1 + (man >> shift & 1u)) >> shift);
+}
+
 // The scale of an MXFP4 block as ggml reads its byte: 2^(e - 128), half of what the byte alone says, because
 // the numbers beside it are doubled to be whole. For e of 0 and 1 a subnormal number.
 static inline float e8m0_to_half_float(uint8_t e) {

@@ -24,7 +24,8 @@
     X(Q3_K, 256, 110)                                                                                        \
     X(Q2_K, 256, 84)                                                                                         \
     X(IQ4_XS, 256, 136)                                                                                      \
-    X(I8, 1, 1)
+    X(I8, 1, 1)                                                                                              \
+    X(F8_E4M3, 1, 1)
 
 #define X(name, block, bytes) DTYPE_##name,
 enum dtype { DTYPE_MAP(X) DTYPE_COUNT };
@@ -46,9 +47,10 @@ static inline const char *dtype_name(enum dtype t) {
     return t < DTYPE_COUNT ? names[t] : "?";
 }
 
-// Whether weights can have the type. I32 is for ids; I8 for keys and values, which have their scales apart.
+// Whether weights can have the type. I32 is for ids; I8 for keys and values, which have their scales apart;
+// F8_E4M3 for keys and values.
 static inline bool dtype_is_weight(enum dtype t) {
-    return t < DTYPE_COUNT && t != DTYPE_I32 && t != DTYPE_I8;
+    return t < DTYPE_COUNT && t != DTYPE_I32 && t != DTYPE_I8 && t != DTYPE_F8_E4M3;
 }
 
 // Elements that are stored together (1 for plain types, 32 or 256 for quantised ones).

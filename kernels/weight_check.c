@@ -54,7 +54,7 @@ bool weight_check(const struct model_config *m, const struct weight_desc *desc, 
         bool head_norm = norm && have_rows == 1 && have_cols == m->head_dim;
         unsigned types = 1u << DTYPE_F32;
         if (!norm)
-            types |= ~(1u << DTYPE_I32 | 1u << DTYPE_I8);
+            types |= ~(1u << DTYPE_I32 | 1u << DTYPE_I8 | 1u << DTYPE_F8_E4M3);
         bool type = types & 1u << t->dtype && have_cols % dtype_block(t->dtype) == 0;
         if ((!fits(desc, have_rows, have_cols, rows, cols) && !head_norm) || !type || t->ndim > 2) {
             err_set(err, STATUS_INVALID,

@@ -70,7 +70,7 @@ static const struct option options[] = {
     {"dtype", 0, RUN, OPT_CHOICE, AT(dtype), "auto", 0, 0,
      "auto|float32|float16|bfloat16|float|half|f32|f16|bf16",
      "type of the weights that the file does not hold quantised"},
-    {"kv-cache-dtype", 0, RUN, OPT_CHOICE, AT(kv_dtype), "auto", 0, 0, "auto|f32|f16|bf16|int8",
+    {"kv-cache-dtype", 0, RUN, OPT_CHOICE, AT(kv_dtype), "auto", 0, 0, "auto|f32|f16|bf16|int8|fp8|fp8_e4m3",
      "type of keys and values"},
     {"max-num-seqs", 0, RUN, OPT_INT, AT(max_num_seqs), "64", 1, 4096, "N", "requests in one step"},
     {"max-num-batched-tokens", 0, RUN, OPT_INT, AT(max_num_batched_tokens), "512", 1, 1048576, "N",

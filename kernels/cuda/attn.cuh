@@ -17,12 +17,38 @@ template <bool HALF> KD_FN void mma16(float c[4], const uint32_t a[4], const uin
         kd_mma_bf16(c, a, b);
 }
 
-// Element 0 of the key (or value) of token `pos` of head h.
-KD_FN size_t kv_place(const struct cuda_kv &kv, const struct cuda_blocks &b, int seq, int pos, int h) {
+// Which vector, in the order of the cache, is the key (or value) of token `pos` of head h; its element 0.
+KD_FN size_t kv_vector(const struct cuda_kv &kv, const struct cuda_blocks &b, int seq, int pos, int h) {
     int block = b.ids[b.start[seq] + pos / kv.block_size];
-    return (((size_t)block * (size_t)kv.num_heads + (size_t)h) * (size_t)kv.block_size +
-            (size_t)(pos % kv.block_size)) *
-           (size_t)kv.head_dim;
+    return ((size_t)block * (size_t)kv.num_heads + (size_t)h) * (size_t)kv.block_size +
+           (size_t)(pos % kv.block_size);
+}
+KD_FN size_t kv_place(const struct cuda_kv &kv, const struct cuda_blocks &b, int seq, int pos, int h) {
+    return kv_vector(kv, b, seq, pos, h) * (size_t)kv.head_dim;
+}
+
+// A cache of 8 bits: E4M3 with HALF (exact in f16), else whole numbers with scales (exact in bf16), which
+// multiply scores and weights in f32.
+template <bool HALF> KD_FN float from8(uint8_t b) {
+    return HALF ? kd_half_to_float((uint16_t)kd_e4m3_to_half2(b)) : (float)(int8_t)b;
+}
+template <bool HALF> KD_FN uint32_t widen8(uint32_t two) { // two elements as two of 16 bits
+    return HALF ? kd_e4m3_to_half2(two)
+                : kd_pack_bf16((float)(int8_t)(two & 0xff), (float)(int8_t)(two >> 8 & 0xff));
+}
+// Rows of HD bytes to rows of HD 16-bit elements, whose 16-byte pieces are xored by row for ldmatrix.
+template <int HD, bool HALF>
+KD_FN void widen_rows(unsigned char *to, const unsigned char *from, int rows, int thread, int num_threads) {
+    for (int i = thread; i < rows * (HD / 16); i += num_threads) {
+        int r = i / (HD / 16), c = i % (HD / 16) * 2;
+        uint4 b = *(const uint4 *)(const void *)(from + i * 16), low, high;
+        low.x = widen8<HALF>(b.x), low.y = widen8<HALF>(b.x >> 16);
+        low.z = widen8<HALF>(b.y), low.w = widen8<HALF>(b.y >> 16);
+        high.x = widen8<HALF>(b.z), high.y = widen8<HALF>(b.z >> 16);
+        high.z = widen8<HALF>(b.w), high.w = widen8<HALF>(b.w >> 16);
+        *(uint4 *)(void *)(to + r * HD * 2 + ((c ^ (r & 7)) << 4)) = low;
+        *(uint4 *)(void *)(to + r * HD * 2 + (((c + 1) ^ (r & 7)) << 4)) = high;
+    }
 }
 
 // exp2(a - b) where a may be -infinity, and b too where nothing has been seen yet: then 0.

@@ -2,6 +2,9 @@
 // values are read once. An item is one sequence's part of one chunk of CUDA_CHUNK absolute positions; partial
 // results are merged in ascending order. Neither the batch nor the number of items touches a bit of a row.
 //
+// Caches of 8 bits take half of a stage and, with scales, 128 bytes more; tensor cores get them as 16 bits
+// from a tile of the warp's own.
+//
 // Within an item warp w takes pages of 16 tokens w, w + 4, ... (counted from position 0), each through a ring
 // of its own of asynchronous copies: no barrier of the block in the loop. Groups of up to 2 heads go through
 // CUDA cores, larger ones through mma with the heads as rows. Rows past the end of a sequence are zeroed on
@@ -11,20 +14,25 @@
 enum { PAGE = 16, DECODE_WARPS = 4, STAGES = 2 };
 
 // Copies keys and values of a page to shared memory. SWIZZLE: 16-byte chunks are xored by row for ldmatrix.
-template <int HD, bool SWIZZLE>
-KD_FN void fetch_page(unsigned char *dst, const struct cuda_decode &a, const struct cuda_item &it, int page,
-                      int h, int lane) {
-    enum { CHUNKS = HD / 8, BYTES = PAGE * HD * 2 };
+// EIGHT: bytes as they are; scales: where those of 16 keys, then of 16 values go, or NULL.
+template <int HD, bool SWIZZLE, bool EIGHT>
+KD_FN void fetch_page(unsigned char *dst, float *scales, const struct cuda_decode &a,
+                      const struct cuda_item &it, int page, int h, int lane) {
+    enum { SIZE = EIGHT ? 1 : 2, CHUNKS = HD * SIZE / 16, BYTES = PAGE * HD * SIZE };
     if (page * PAGE < it.end) {
         // A page lies within a block: the block size is a multiple of 16.
-        size_t base = kv_place(a.kv, a.blocks, it.seq, page * PAGE, h);
-        const uint16_t *k = (const uint16_t *)a.kv.keys + base, *v = (const uint16_t *)a.kv.values + base;
+        size_t vector = kv_vector(a.kv, a.blocks, it.seq, page * PAGE, h), base = vector * HD * SIZE;
+        const unsigned char *k = (const unsigned char *)a.kv.keys + base,
+                            *v = (const unsigned char *)a.kv.values + base;
         for (int i = lane; i < PAGE * CHUNKS; i += 32) {
-            int r = i / CHUNKS, c = i % CHUNKS, to = r * HD * 2 + (SWIZZLE ? (c ^ (r & 7)) : c) * 16;
+            int r = i / CHUNKS, c = i % CHUNKS, to = r * HD * SIZE + (SWIZZLE ? (c ^ (r & 7)) : c) * 16;
             bool ok = page * PAGE + r >= it.begin && page * PAGE + r < it.end;
-            kd_copy16(dst + to, k + i * 8, ok);
-            kd_copy16(dst + BYTES + to, v + i * 8, ok);
+            kd_copy16(dst + to, k + i * 16, ok);
+            kd_copy16(dst + BYTES + to, v + i * 16, ok);
         }
+        if (EIGHT && scales && lane < 8) // those of slots without a token may be anything
+            kd_copy16(scales + lane * 4,
+                      (lane < 4 ? a.kv.key_scales : a.kv.value_scales) + vector + lane % 4 * 4, true);
     }
     kd_copy_commit();
 }
@@ -60,10 +68,11 @@ template <int HD, int G> struct small_shared {
     enum { STAGE = 2 * PAGE * HD * 2, WARP = STAGES * STAGE + G * PAGE * 4, ALL = DECODE_WARPS * WARP };
 };
 
-template <int HD, bool HALF, int G>
+template <int HD, bool HALF, bool EIGHT, int G>
 __global__ void __launch_bounds__(DECODE_WARPS * 32) decode_small(struct cuda_decode a) {
     typedef small_shared<HD, G> sizes;
-    enum { PER_ROW = HD / 8, ROWS = 32 / PER_ROW, PER_LANE = HD / 32 };
+    enum { PER_ROW = HD / 8, ROWS = 32 / PER_ROW, PER_LANE = HD / 32, SIZE = EIGHT ? 1 : 2 };
+    constexpr bool SCALED = EIGHT && !HALF;
     KD_SHARED(unsigned char, shared);
     kd_grid_release();
     kd_grid_wait();
@@ -91,22 +100,28 @@ __global__ void __launch_bounds__(DECODE_WARPS * 32) decode_small(struct cuda_de
     }
     int first = it.begin / PAGE, last = (it.end + PAGE - 1) / PAGE; // pages
     int page = first + ((warp - first) & (DECODE_WARPS - 1)), stage = 0;
-    fetch_page<HD, false>(mine, a, it, page, h, lane);
+    // A stage holds bytes and their scales where it else holds 16-bit elements.
+    float *scales = SCALED ? (float *)(void *)(mine + 2 * PAGE * HD) : NULL;
+    enum { NEXT = sizes::STAGE / 4 }; // floats from the scales of a stage to those of the other
+    fetch_page<HD, false, EIGHT>(mine, scales, a, it, page, h, lane);
     for (; page < last; page += DECODE_WARPS, stage ^= 1) {
-        fetch_page<HD, false>(mine + (stage ^ 1) * sizes::STAGE, a, it, page + DECODE_WARPS, h, lane);
+        fetch_page<HD, false, EIGHT>(mine + (stage ^ 1) * sizes::STAGE,
+                                     SCALED ? scales + (stage ^ 1) * NEXT : NULL, a, it, page + DECODE_WARPS,
+                                     h, lane);
         kd_copy_wait<1>();
         __syncwarp();
-        const unsigned char *keys = mine + stage * sizes::STAGE, *values = keys + PAGE * HD * 2;
+        const unsigned char *keys = mine + stage * sizes::STAGE, *values = keys + PAGE * HD * SIZE;
+        const float *scale = SCALED ? scales + stage * NEXT : NULL;
 #pragma unroll
         for (int r = 0; r < PAGE; r += ROWS) {
-            const uint16_t *k = (const uint16_t *)(const void *)(keys + (r + sub) * HD * 2 + column * 16);
+            const unsigned char *k = keys + ((r + sub) * HD + column * 8) * SIZE;
             float s[G];
 #pragma unroll
             for (int g = 0; g < G; g++)
                 s[g] = 0;
 #pragma unroll
             for (int i = 0; i < 8; i++) {
-                float x = from16<HALF>(k[i]);
+                float x = EIGHT ? from8<HALF>(k[i]) : from16<HALF>(((const uint16_t *)(const void *)k)[i]);
 #pragma unroll
                 for (int g = 0; g < G; g++)
                     s[g] = kd_fma(q[g][i], x, s[g]);
@@ -117,6 +132,8 @@ __global__ void __launch_bounds__(DECODE_WARPS * 32) decode_small(struct cuda_de
                 for (int bits = PER_ROW / 2; bits > 0; bits >>= 1)
                     s[g] += __shfl_xor_sync(ALL_LANES, s[g], bits);
                 int t = page * PAGE + r + sub;
+                if (SCALED)
+                    s[g] *= scale[r + sub];
                 if (column == 0)
                     scores[g * PAGE + r + sub] = t >= it.begin && t < it.end ? s[g] : -INFINITY;
             }
@@ -136,13 +153,17 @@ __global__ void __launch_bounds__(DECODE_WARPS * 32) decode_small(struct cuda_de
             sum[g] = sum[g] * f + part;
         }
         for (int t = 0; t < PAGE; t++) {
-            const uint16_t *v = (const uint16_t *)(const void *)(values + t * HD * 2) + lane * PER_LANE;
+            const unsigned char *v = values + (t * HD + lane * PER_LANE) * SIZE;
 #pragma unroll
             for (int g = 0; g < G; g++) {
                 float p = fade(scores[g * PAGE + t], max[g]);
+                if (SCALED) // 0 * NaN is NaN
+                    p = page * PAGE + t >= it.begin && page * PAGE + t < it.end ? p * scale[PAGE + t] : 0;
 #pragma unroll
                 for (int i = 0; i < PER_LANE; i++)
-                    acc[g][i] = kd_fma(p, from16<HALF>(v[i]), acc[g][i]);
+                    acc[g][i] = kd_fma(
+                        p, EIGHT ? from8<HALF>(v[i]) : from16<HALF>(((const uint16_t *)(const void *)v)[i]),
+                        acc[g][i]);
             }
         }
         __syncwarp(); // the stage and the scores are written again
@@ -172,14 +193,16 @@ template <int HD> struct large_shared {
         QUERY = 16 * HD * 2,
         RINGS = DECODE_WARPS * STAGES * STAGE,
         MERGE = DECODE_WARPS * 16 * (HD + 2) * 4,
-        ALL = QUERY + (RINGS > MERGE ? RINGS : MERGE)
+        SCALES = QUERY + (RINGS > MERGE ? RINGS : MERGE), // where those of 8-bit caches are
+        ALL = SCALES + DECODE_WARPS * STAGES * 2 * PAGE * 4
     };
 };
 
-template <int HD, bool HALF>
+template <int HD, bool HALF, bool EIGHT>
 __global__ void __launch_bounds__(DECODE_WARPS * 32) decode_large(struct cuda_decode a) {
     typedef large_shared<HD> sizes;
-    enum { CHUNKS = HD / 8 };
+    enum { CHUNKS = HD / 8, STAGE = EIGHT ? sizes::STAGE / 2 : sizes::STAGE };
+    constexpr bool SCALED = EIGHT && !HALF;
     KD_SHARED(unsigned char, shared);
     kd_grid_release();
     kd_grid_wait();
@@ -199,7 +222,10 @@ __global__ void __launch_bounds__(DECODE_WARPS * 32) decode_large(struct cuda_de
     kd_copy_commit();
     int first = it.begin / PAGE, last = (it.end + PAGE - 1) / PAGE;
     int page = first + ((warp - first) & (DECODE_WARPS - 1)), stage = 0;
-    fetch_page<HD, true>(mine, a, it, page, h, lane);
+    // 8 bits: two stages of bytes, then the tile that they become.
+    unsigned char *wide = mine + 2 * STAGE;
+    float *scales = SCALED ? (float *)(void *)(shared + sizes::SCALES) + warp * STAGES * 2 * PAGE : NULL;
+    fetch_page<HD, !EIGHT, EIGHT>(mine, scales, a, it, page, h, lane);
     kd_copy_wait<1>();
     __syncthreads(); // the queries of all threads have landed
     float o[HD / 8][4], max[2] = {-INFINITY, -INFINITY}, sum[2] = {0, 0};
@@ -208,10 +234,17 @@ __global__ void __launch_bounds__(DECODE_WARPS * 32) decode_large(struct cuda_de
         for (int e = 0; e < 4; e++)
             o[i][e] = 0;
     for (; page < last; page += DECODE_WARPS, stage ^= 1) {
-        fetch_page<HD, true>(mine + (stage ^ 1) * sizes::STAGE, a, it, page + DECODE_WARPS, h, lane);
+        fetch_page<HD, !EIGHT, EIGHT>(mine + (stage ^ 1) * STAGE,
+                                      SCALED ? scales + (stage ^ 1) * 2 * PAGE : NULL, a, it,
+                                      page + DECODE_WARPS, h, lane);
         kd_copy_wait<1>();
         __syncwarp();
-        const unsigned char *keys = mine + stage * sizes::STAGE, *values = keys + PAGE * HD * 2;
+        const float *scale = SCALED ? scales + stage * 2 * PAGE : NULL;
+        if (EIGHT) {
+            widen_rows<HD, HALF>(wide, mine + stage * STAGE, 2 * PAGE, lane, 32);
+            __syncwarp();
+        }
+        const unsigned char *keys = EIGHT ? wide : mine + stage * STAGE, *values = keys + PAGE * HD * 2;
         float s[2][4] = {};
 #pragma unroll
         for (int kk = 0; kk < HD / 16; kk++) {
@@ -229,6 +262,8 @@ __global__ void __launch_bounds__(DECODE_WARPS * 32) decode_large(struct cuda_de
         for (int n = 0; n < 2; n++)
             for (int e = 0; e < 4; e++) {
                 int t = page * PAGE + n * 8 + lane % 4 * 2 + (e & 1);
+                if (SCALED)
+                    s[n][e] *= scale[t % PAGE];
                 s[n][e] = t >= it.begin && t < it.end ? s[n][e] * (a.scale * LOG2_E) : -INFINITY;
                 top[e >> 1] = fmaxf(top[e >> 1], s[n][e]);
             }
@@ -250,6 +285,9 @@ __global__ void __launch_bounds__(DECODE_WARPS * 32) decode_large(struct cuda_de
             for (int e = 0; e < 4; e++) {
                 s[n][e] = fade(s[n][e], max[e >> 1]);
                 sum[e >> 1] += s[n][e];
+                int t = page * PAGE + n * 8 + lane % 4 * 2 + (e & 1);
+                if (SCALED) // 0 * NaN is NaN
+                    s[n][e] = t >= it.begin && t < it.end ? s[n][e] * scale[PAGE + t % PAGE] : 0;
             }
         uint32_t p[4] = {pack16<HALF>(s[0][0], s[0][1]), pack16<HALF>(s[0][2], s[0][3]),
                          pack16<HALF>(s[1][0], s[1][1]), pack16<HALF>(s[1][2], s[1][3])};
@@ -312,19 +350,25 @@ __global__ void __launch_bounds__(MERGE_THREADS) merge_items(struct cuda_decode 
     }
 }
 
-template <int HD, bool HALF> static void launch_decode(struct rt *rt, const struct cuda_decode *a) {
+template <int HD, bool HALF, bool EIGHT>
+static void launch_decode(struct rt *rt, const struct cuda_decode *a) {
     struct rt_grid g = rt_grid_of(a->max_items, a->kv.num_heads, DECODE_WARPS * 32, 0);
     if (a->group == 1) {
         g.shared = small_shared<HD, 1>::ALL;
-        rt_launch(rt, decode_small<HD, HALF, 1>, g, *a);
+        rt_launch(rt, decode_small<HD, HALF, EIGHT, 1>, g, *a);
     } else if (a->group == 2) {
         g.shared = small_shared<HD, 2>::ALL;
-        rt_launch(rt, decode_small<HD, HALF, 2>, g, *a);
+        rt_launch(rt, decode_small<HD, HALF, EIGHT, 2>, g, *a);
     } else {
         g.grid.z = (unsigned)(a->group + 15) / 16;
         g.shared = large_shared<HD>::ALL;
-        rt_launch(rt, decode_large<HD, HALF>, g, *a);
+        rt_launch(rt, decode_large<HD, HALF, EIGHT>, g, *a);
     }
+}
+
+template <int HD, bool HALF> static void decode_bits(struct rt *rt, const struct cuda_decode *a) {
+    bool eight = a->kv.dtype == DTYPE_I8 || a->kv.dtype == DTYPE_F8_E4M3;
+    eight ? launch_decode<HD, HALF, true>(rt, a) : launch_decode<HD, HALF, false>(rt, a);
 }
 
 extern "C" {
@@ -337,12 +381,12 @@ bool cuda_attention_fast(const struct cuda_kv *kv, int group) {
 void cuda_decode(struct rt *rt, const struct cuda_decode *a) {
     if (a->rows == 0)
         return;
-    bool half = a->kv.dtype == DTYPE_F16;
+    bool half = cuda_query_dtype(a->kv.dtype) == DTYPE_F16;
     if (a->max_items > 0) {
         if (a->kv.head_dim == 64)
-            half ? launch_decode<64, true>(rt, a) : launch_decode<64, false>(rt, a);
+            half ? decode_bits<64, true>(rt, a) : decode_bits<64, false>(rt, a);
         else
-            half ? launch_decode<128, true>(rt, a) : launch_decode<128, false>(rt, a);
+            half ? decode_bits<128, true>(rt, a) : decode_bits<128, false>(rt, a);
     }
     rt_launch(rt, merge_items, rt_grid_of(a->rows, a->kv.num_heads * a->group, MERGE_THREADS, 0), *a);
 }

@@ -12,29 +12,44 @@ enum { ROWS = 64, TOKENS = 32, PREFILL_THREADS = 128 };
 template <int HD> KD_FN int swizzled(int r, int c) { return r * HD * 2 + ((c ^ (r & 7)) << 4); }
 
 template <int HD> struct prefill_shared {
-    enum { QUERY = ROWS * HD * 2, TILE = TOKENS * HD * 2, ALL = QUERY + 4 * TILE };
+    // 8 bits: two stages of bytes, then the tiles that they become; scales of both stages behind.
+    enum {
+        QUERY = ROWS * HD * 2,
+        TILE = TOKENS * HD * 2,
+        SCALES = QUERY + 4 * TILE,
+        ALL = SCALES + 2 * 2 * TOKENS * 4
+    };
 };
 
-template <int HD>
-KD_FN void fetch_tile(unsigned char *dst, const struct cuda_prefill &a, int seq, int tile, int begin, int end,
-                      int h) {
-    enum { CHUNKS = HD / 8 };
-    if (tile * TOKENS < end)
+// EIGHT: bytes as they are; scales: where those of the keys, then of the values go, or NULL.
+template <int HD, bool EIGHT>
+KD_FN void fetch_tile(unsigned char *dst, float *scales, const struct cuda_prefill &a, int seq, int tile,
+                      int begin, int end, int h) {
+    enum { SIZE = EIGHT ? 1 : 2, CHUNKS = HD * SIZE / 16, TILE = TOKENS * HD * SIZE };
+    if (tile * TOKENS < end) {
         for (int i = (int)threadIdx.x; i < TOKENS * CHUNKS; i += PREFILL_THREADS) {
             int r = i / CHUNKS, c = i % CHUNKS, pos = tile * TOKENS + r;
             bool ok = pos >= begin && pos < end;
-            size_t at = kv_place(a.kv, a.blocks, seq, ok ? pos : begin, h) + (size_t)(c * 8);
-            kd_copy16(dst + swizzled<HD>(r, c), (const uint16_t *)a.kv.keys + at, ok);
-            kd_copy16(dst + prefill_shared<HD>::TILE + swizzled<HD>(r, c), (const uint16_t *)a.kv.values + at,
-                      ok);
+            size_t at = kv_place(a.kv, a.blocks, seq, ok ? pos : begin, h) * SIZE + (size_t)(c * 16);
+            int to = EIGHT ? i * 16 : swizzled<HD>(r, c);
+            kd_copy16(dst + to, (const unsigned char *)a.kv.keys + at, ok);
+            kd_copy16(dst + TILE + to, (const unsigned char *)a.kv.values + at, ok);
         }
+        if (EIGHT && scales && threadIdx.x < 2 * TOKENS / 4) { // 4 tokens lie in one block
+            int i = (int)threadIdx.x, pos = tile * TOKENS + i % (TOKENS / 4) * 4;
+            bool ok = pos + 3 >= begin && pos < end;
+            size_t at = kv_vector(a.kv, a.blocks, seq, ok ? pos : begin / 4 * 4, h);
+            kd_copy16(scales + i * 4, (i < TOKENS / 4 ? a.kv.key_scales : a.kv.value_scales) + at, ok);
+        }
+    }
     kd_copy_commit();
 }
 
-template <int HD, bool HALF>
+template <int HD, bool HALF, bool EIGHT>
 __global__ void __launch_bounds__(PREFILL_THREADS) prefill_tiles(struct cuda_prefill a) {
     typedef prefill_shared<HD> sizes;
-    enum { CHUNKS = HD / 8 };
+    enum { CHUNKS = HD / 8, STAGE = EIGHT ? sizes::TILE : 2 * sizes::TILE };
+    constexpr bool SCALED = EIGHT && !HALF;
     KD_SHARED(unsigned char, shared);
     kd_grid_release();
     kd_grid_wait();
@@ -57,7 +72,9 @@ __global__ void __launch_bounds__(PREFILL_THREADS) prefill_tiles(struct cuda_pre
     int begin = a.window > 0 ? t.position + t.first / G + 1 - a.window : 0;
     begin = begin > 0 ? begin : 0;
     int tile = begin / TOKENS, num_tiles = (end + TOKENS - 1) / TOKENS, stage = 0;
-    fetch_tile<HD>(ring, a, t.seq, tile, begin, end, h);
+    unsigned char *wide = ring + 2 * STAGE;
+    float *scales = SCALED ? (float *)(void *)(shared + sizes::SCALES) : NULL;
+    fetch_tile<HD, EIGHT>(ring, scales, a, t.seq, tile, begin, end, h);
     float o[HD / 8][4], max[2] = {-INFINITY, -INFINITY}, sum[2] = {0, 0};
     int pos[2];
 #pragma unroll
@@ -70,10 +87,16 @@ __global__ void __launch_bounds__(PREFILL_THREADS) prefill_tiles(struct cuda_pre
         pos[e] = t.position + (packed < t.num_rows ? packed : t.num_rows - 1) / G;
     }
     for (; tile < num_tiles; tile++, stage ^= 1) {
-        fetch_tile<HD>(ring + (stage ^ 1) * 2 * sizes::TILE, a, t.seq, tile + 1, begin, end, h);
+        fetch_tile<HD, EIGHT>(ring + (stage ^ 1) * STAGE, SCALED ? scales + (stage ^ 1) * 2 * TOKENS : NULL,
+                              a, t.seq, tile + 1, begin, end, h);
         kd_copy_wait<1>();
         __syncthreads();
-        const unsigned char *keys = ring + stage * 2 * sizes::TILE, *values = keys + sizes::TILE;
+        const float *scale = SCALED ? scales + stage * 2 * TOKENS : NULL;
+        if (EIGHT) {
+            widen_rows<HD, HALF>(wide, ring + stage * STAGE, 2 * TOKENS, (int)threadIdx.x, PREFILL_THREADS);
+            __syncthreads();
+        }
+        const unsigned char *keys = EIGHT ? wide : ring + stage * STAGE, *values = keys + sizes::TILE;
         float s[TOKENS / 8][4];
 #pragma unroll
         for (int n = 0; n < TOKENS / 8; n++)
@@ -97,6 +120,8 @@ __global__ void __launch_bounds__(PREFILL_THREADS) prefill_tiles(struct cuda_pre
             for (int e = 0; e < 4; e++) {
                 int token = tile * TOKENS + n * 8 + lane % 4 * 2 + (e & 1), p = pos[e >> 1];
                 bool seen = token <= p && (a.window == 0 || token > p - a.window);
+                if (SCALED)
+                    s[n][e] *= scale[token % TOKENS];
                 s[n][e] = seen ? s[n][e] * (a.scale * LOG2_E) : -INFINITY;
                 top[e >> 1] = fmaxf(top[e >> 1], s[n][e]);
             }
@@ -119,6 +144,9 @@ __global__ void __launch_bounds__(PREFILL_THREADS) prefill_tiles(struct cuda_pre
             for (int e = 0; e < 4; e++) {
                 s[n][e] = fade(s[n][e], max[e >> 1]);
                 sum[e >> 1] += s[n][e];
+                int token = tile * TOKENS + n * 8 + lane % 4 * 2 + (e & 1);
+                if (SCALED) // 0 * NaN is NaN
+                    s[n][e] = token >= begin && token < end ? s[n][e] * scale[TOKENS + token % TOKENS] : 0;
             }
             p[n / 2][n % 2 * 2] = pack16<HALF>(s[n][0], s[n][1]);
             p[n / 2][n % 2 * 2 + 1] = pack16<HALF>(s[n][2], s[n][3]);
@@ -177,14 +205,20 @@ __global__ void __launch_bounds__(ANY_WARPS * 32) attend_any(struct cuda_attend 
         size_t at = kv_place(a.kv, a.blocks, seq, t, head / a.group);
         float s = 0;
         for (int i = lane; i < d; i += 32)
-            s = kd_fma(load_kv(a.q, q + (size_t)i, a.kv.dtype),
+            s = kd_fma(load_kv(a.q, q + (size_t)i, cuda_query_dtype(a.kv.dtype)),
                        load_kv(a.kv.keys, at + (size_t)i, a.kv.dtype), s);
         s = kd_warp_sum(s) * (a.scale * LOG2_E);
+        float value_scale = 1;
+        if (a.kv.dtype == DTYPE_I8) {
+            size_t vector = at / (size_t)d;
+            s *= a.kv.key_scales[vector];
+            value_scale = a.kv.value_scales[vector];
+        }
         float top = fmaxf(max, s), f = fade(max, top), p = kd_exp2(s - top);
         max = top;
         sum = sum * f + p;
         for (int i = lane; i < d; i += 32)
-            acc[i] = acc[i] * f + p * load_kv(a.kv.values, at + (size_t)i, a.kv.dtype);
+            acc[i] = acc[i] * f + p * value_scale * load_kv(a.kv.values, at + (size_t)i, a.kv.dtype);
     }
     if (lane == 0) {
         stats[warp * 2] = max;
@@ -205,14 +239,17 @@ __global__ void __launch_bounds__(ANY_WARPS * 32) attend_any(struct cuda_attend 
 }
 
 template <int HD, bool HALF> static void launch_prefill(struct rt *rt, const struct cuda_prefill *a) {
-    rt_launch(rt, prefill_tiles<HD, HALF>,
-              rt_grid_of(a->max_tiles, a->kv.num_heads, PREFILL_THREADS, prefill_shared<HD>::ALL), *a);
+    struct rt_grid g = rt_grid_of(a->max_tiles, a->kv.num_heads, PREFILL_THREADS, prefill_shared<HD>::ALL);
+    if (a->kv.dtype == DTYPE_I8 || a->kv.dtype == DTYPE_F8_E4M3)
+        rt_launch(rt, prefill_tiles<HD, HALF, true>, g, *a);
+    else
+        rt_launch(rt, prefill_tiles<HD, HALF, false>, g, *a);
 }
 
 extern "C" {
 
 void cuda_prefill(struct rt *rt, const struct cuda_prefill *a) {
-    bool half = a->kv.dtype == DTYPE_F16;
+    bool half = cuda_query_dtype(a->kv.dtype) == DTYPE_F16;
     if (a->max_tiles == 0)
         return;
     if (a->kv.head_dim == 64)

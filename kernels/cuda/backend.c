@@ -17,8 +17,9 @@ static int min_int(int a, int b) { return a < b ? a : b; }
 static const char *config_problem(const struct device_config *c) {
     if (c->world > 1 && (COMM_MAX_WORLD % c->world != 0 || c->rank < 0 || c->rank >= c->world || !c->comm))
         return "ranks are 1, 2, 4 or 8, and each has a comm";
-    if (c->kv_dtype != DTYPE_F32 && c->kv_dtype != DTYPE_F16 && c->kv_dtype != DTYPE_BF16)
-        return "the kv cache can be F32, F16 or BF16";
+    if (c->kv_dtype != DTYPE_F32 && c->kv_dtype != DTYPE_F16 && c->kv_dtype != DTYPE_BF16 &&
+        c->kv_dtype != DTYPE_I8 && c->kv_dtype != DTYPE_F8_E4M3)
+        return "the kv cache can be F32, F16, BF16, I8 or F8_E4M3";
     if (c->block_size < 1 || c->block_size > 1 << 16)
         return "the block size must be from 1 to 65536 tokens";
     return NULL;
@@ -116,14 +117,19 @@ size_t cuda_kv_layer_bytes(const struct device *dev) { // keys or values of one 
            dtype_row_bytes(dev->kv_dtype, device_kv_size(dev));
 }
 
+size_t cuda_kv_layer_vectors(const struct device *dev) { // keys or values of one layer
+    return (size_t)dev->limits.num_blocks * (size_t)(dev->block_size * dev->model.num_kv_heads);
+}
+
 size_t cuda_kv_block_bytes(struct device *dev) {
-    return 2u * (size_t)dev->model.num_layers * (size_t)dev->block_size *
-           dtype_row_bytes(dev->kv_dtype, device_kv_size(dev));
+    return 2u * (size_t)dev->model.num_layers * (size_t)(dev->block_size * dev->model.num_kv_heads) *
+           backend_kv_vector_bytes(dev->kv_dtype, dev->model.head_dim);
 }
 
 // Keys and values of one layer.
 struct cuda_kv cuda_layer_kv(const struct device *dev, int layer) {
-    size_t bytes = cuda_kv_layer_bytes(dev), at = (size_t)layer * bytes;
+    size_t bytes = cuda_kv_layer_bytes(dev), at = (size_t)layer * bytes,
+           scales = (size_t)layer * cuda_kv_layer_vectors(dev);
     return (struct cuda_kv){
         .keys = dev->keys + at,
         .values = dev->values + at,
@@ -131,6 +137,8 @@ struct cuda_kv cuda_layer_kv(const struct device *dev, int layer) {
         .block_size = dev->block_size,
         .num_heads = dev->model.num_kv_heads,
         .head_dim = dev->model.head_dim,
+        .key_scales = dev->key_scales ? dev->key_scales + scales : NULL,
+        .value_scales = dev->value_scales ? dev->value_scales + scales : NULL,
     };
 }
 
@@ -511,30 +519,42 @@ static enum status cuda_sync(struct device *dev, struct step_out *out, struct er
     return dev->group.world > 1 ? cuda_group_wait(dev, slot, err) : rt_wait(dev->rt, slot, err);
 }
 
-// ---- blocks in the canonical order: per layer K, V, each (B, K, d); here (K, B, d)
+// ---- blocks in the canonical order: per layer K, V, each (B, K, d); here (K, B, d). Scales likewise, with d
+// 1
+
+// One block's vectors of `row` bytes on the device, through host. Returns the bytes.
+static size_t copy_part(struct device *dev, void *at, char *host, char *canonical, size_t row, bool export) {
+    int B = dev->block_size, K = dev->model.num_kv_heads;
+    size_t bytes = (size_t)(B * K) * row;
+    if (export)
+        rt_download_now(dev->rt, host, at, bytes);
+    for (int h = 0; h < K; h++)
+        for (int b = 0; b < B; b++) {
+            char *ours = host + (size_t)(h * B + b) * row, *theirs = canonical + (size_t)(b * K + h) * row;
+            memcpy(export ? theirs : ours, export ? ours : theirs, row);
+        }
+    if (!export)
+        rt_upload_now(dev->rt, at, host, bytes);
+    return bytes;
+}
 
 static void copy_block(struct device *dev, int32_t block, char *canonical, bool export) {
     int B = dev->block_size, K = dev->model.num_kv_heads;
     size_t row = dtype_row_bytes(dev->kv_dtype, dev->model.head_dim), bytes = (size_t)(B * K) * row;
-    char *host = malloc(bytes);
+    char *host = malloc((size_t)(B * K) * (row > sizeof(float) ? row : sizeof(float)));
     if (!host) {
         rt_fail(dev->rt, "out of host memory for a block");
         return;
     }
     for (int layer = 0; layer < dev->model.num_layers; layer++)
-        for (int which = 0; which < 2; which++, canonical += bytes) {
-            char *at = (which ? dev->values : dev->keys) + (size_t)layer * cuda_kv_layer_bytes(dev) +
-                       (size_t)block * bytes;
-            if (export)
-                rt_download_now(dev->rt, host, at, bytes);
-            for (int h = 0; h < K; h++)
-                for (int b = 0; b < B; b++) {
-                    char *ours = host + (size_t)(h * B + b) * row,
-                         *theirs = canonical + (size_t)(b * K + h) * row;
-                    memcpy(export ? theirs : ours, export ? ours : theirs, row);
-                }
-            if (!export)
-                rt_upload_now(dev->rt, at, host, bytes);
+        for (int which = 0; which < 2; which++) {
+            struct cuda_kv kv = cuda_layer_kv(dev, layer);
+            canonical += copy_part(dev, (char *)(which ? kv.values : kv.keys) + (size_t)block * bytes, host,
+                                   canonical, row, export);
+            if (dev->kv_dtype == DTYPE_I8)
+                canonical += copy_part(
+                    dev, (which ? kv.value_scales : kv.key_scales) + (size_t)block * (size_t)(B * K), host,
+                    canonical, sizeof(float), export);
         }
     free(host);
 }

@@ -51,12 +51,18 @@ KD_FN char *form_row(void *p, size_t row, int ld, enum cuda_form form) {
 KD_FN float load_kv(const void *p, size_t i, enum dtype t) {
     if (t == DTYPE_F32)
         return ((const float *)p)[i];
+    if (t == DTYPE_I8) // without its scale
+        return (float)((const int8_t *)p)[i];
+    if (t == DTYPE_F8_E4M3)
+        return kd_half_to_float((uint16_t)kd_e4m3_to_half2(((const uint8_t *)p)[i]));
     uint16_t h = ((const uint16_t *)p)[i];
     return t == DTYPE_F16 ? kd_half_to_float(h) : kd_bf16_to_float(h);
 }
 KD_FN void store_kv(void *p, size_t i, enum dtype t, float v) {
     if (t == DTYPE_F32)
         ((float *)p)[i] = v;
+    else if (t == DTYPE_F8_E4M3)
+        ((uint8_t *)p)[i] = kd_float_to_e4m3(v);
     else
         ((uint16_t *)p)[i] = t == DTYPE_F16 ? kd_float_to_half(v) : kd_float_to_bf16(v);
 }

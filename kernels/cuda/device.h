@@ -84,13 +84,14 @@ struct device {
     struct activation hidden, attn, ffn; // normalised rows; attention output; SwiGLU output
     struct activation last;              // normalised head rows
     float *resid, *qkv, *wide;           // (T, D), (T, q + 2 kv), (T, widest result of a library's product)
-    void *q;                             // (T, H, d) in kv_dtype
+    void *q;                             // (T, H, d) in cuda_query_dtype()
     uint16_t *dequantised;
     float *rope_cos, *rope_sin;
     float *partial;
     int max_items;                                    // that `partial` holds
     float *logits, *max, *edited, *edited_max, *sums; // (CUDA_HEAD_ROWS, ...)
     char *keys, *values;                              // (L, num_blocks, K, B, d)
+    float *key_scales, *value_scales;                 // (L, num_blocks, K, B) of an I8 cache, or NULL
     void *arena;                                      // all of the above but the cache
     int logits_ld, num_groups;
 
@@ -121,7 +122,8 @@ static inline int device_kv_size(const struct device *d) { return d->model.num_k
 static inline int round_up(int n, int to) { return (n + to - 1) / to * to; }
 
 // backend.c
-size_t cuda_kv_layer_bytes(const struct device *dev); // keys or values of one layer
+size_t cuda_kv_layer_bytes(const struct device *dev);   // keys or values of one layer
+size_t cuda_kv_layer_vectors(const struct device *dev); // their number
 size_t cuda_kv_block_bytes(struct device *dev);
 struct cuda_kv cuda_layer_kv(const struct device *dev, int layer);
 

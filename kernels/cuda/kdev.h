@@ -130,6 +130,24 @@ KD_FN uint16_t kd_float_to_half(float f) {
     asm("cvt.rn.f16.f32 %0, %1;" : "=h"(h) : "f"(f));
     return h;
 }
+// Two E4M3 as two f16, exactly.
+KD_FN uint32_t kd_e4m3_to_half2(uint32_t two) {
+#if __CUDA_ARCH__ >= 890
+    uint32_t r;
+    asm("{\n.reg .b16 x;\ncvt.u16.u32 x, %1;\ncvt.rn.f16x2.e4m3x2 %0, x;\n}" : "=r"(r) : "r"(two & 0xffffu));
+    return r;
+#else // the bits moved to those of f16 are 2^-8 of the value, which f16's subnormals hold
+    uint32_t spread = (two & 0xffu) | (two & 0xff00u) << 8, size = spread & 0x007f007fu, r;
+    asm("mul.rn.f16x2 %0, %1, %2;"
+        : "=r"(r)
+        : "r"((spread & 0x00800080u) << 8 | size << 7), "r"(0x5c005c00u));
+    if ((size & 0xffffu) == 0x7fu)
+        r = (r & 0xffff0000u) | 0x7e00u;
+    if (size >> 16 == 0x7fu)
+        r = (r & 0xffffu) | 0x7e000000u;
+    return r;
+#endif
+}
 KD_FN uint32_t kd_pack_bf16(float low, float high) {
     uint32_t r;
     asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(high), "f"(low));
@@ -190,6 +208,10 @@ KD_FN bool kd_flag_wait(const uint32_t *flag, uint32_t value, uint32_t *stop) {
 KD_FN float kd_exp2(float x) { return exp2f(x); }
 KD_FN float kd_half_to_float(uint16_t h) { return half_to_float(h); }
 KD_FN uint16_t kd_float_to_half(float f) { return float_to_half(f); }
+KD_FN uint32_t kd_e4m3_to_half2(uint32_t two) {
+    return float_to_half(e4m3_to_float((uint8_t)two)) |
+           (uint32_t)float_to_half(e4m3_to_float((uint8_t)(two >> 8))) << 16;
+}
 KD_FN uint32_t kd_pack_bf16(float low, float high) {
     return float_to_bf16(low) | (uint32_t)float_to_bf16(high) << 16;
 }
@@ -217,6 +239,21 @@ KD_FN double kd_mul_double(double a, double b) { return a * b; }
 
 KD_FN float kd_bf16_to_float(uint16_t h) { return kd_bits_float((uint32_t)h << 16); }
 KD_FN uint16_t kd_float_to_bf16(float f) { return (uint16_t)kd_pack_bf16(f, 0); }
+
+// f32 as E4M3, as float_to_e4m3() of half.h: written seldom, so that no instruction is worth its own word.
+KD_FN uint8_t kd_float_to_e4m3(float f) {
+    uint32_t u = kd_float_bits(f), sign = u >> 24 & 0x80u, a = u & 0x7fffffffu, e = a >> 23;
+    if (a > 0x7f800000u)
+        return (uint8_t)(sign | 0x7fu);
+    if (a >= 0x43e80000u)
+        return (uint8_t)(sign | 0x7eu);
+    if (a >= 0x3c800000u)
+        return (uint8_t)(sign | (a - 0x3c000000u + 0x7ffffu + (a >> 20 & 1u)) >> 20);
+    if (e < 117)
+        return (uint8_t)sign;
+    uint32_t shift = 141 - e, man = (a & 0x7fffffu) | 0x800000u;
+    return (uint8_t)(sign | (man + (1u << (shift - 1)) - 1 + (man >> shift & 1u)) >> shift);
+}
 
 // Sums, maxima over the 32 lanes: the same in every lane, in a fixed tree.
 KD_FN float kd_warp_sum(float v) {

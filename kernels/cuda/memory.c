@@ -51,7 +51,7 @@ static void carve_workspace(struct device *dev, struct carver *c) {
     size_t rows = (size_t)T, pairs = (size_t)m->rope.dim / 2, context = (size_t)dev->limits.max_context;
     dev->resid = cuda_carve(c, rows * (size_t)m->hidden, sizeof(float));
     dev->qkv = cuda_carve(c, rows * (size_t)(q + 2 * kv), sizeof(float));
-    dev->q = cuda_carve(c, rows * (size_t)q, dtype_row_bytes(dev->kv_dtype, 1));
+    dev->q = cuda_carve(c, rows * (size_t)q, dtype_row_bytes(cuda_query_dtype(dev->kv_dtype), 1));
     carve_activation(c, &dev->hidden, T, m->hidden, dev->forms[0]);
     carve_activation(c, &dev->attn, T, q, dev->forms[1]);
     carve_activation(c, &dev->ffn, T, m->ffn, dev->forms[2]);
@@ -173,10 +173,15 @@ enum status cuda_reserve(struct device *dev, const struct step_limits *limits, s
     carve_workspace(dev, &carver);
     size_t workspace = carver.used, cache = (size_t)limits->num_blocks * cuda_kv_block_bytes(dev);
     dev->arena = rt_alloc(dev->rt, workspace);
-    dev->keys = rt_alloc(dev->rt, cache);
+    dev->keys = rt_alloc(dev->rt, cache + 256); // scales begin at a multiple of 256
     if (!dev->arena || !dev->keys)
         return no_memory(dev, workspace, cache, err);
-    dev->values = dev->keys + cache / 2;
+    size_t numbers = (size_t)dev->model.num_layers * cuda_kv_layer_bytes(dev);
+    dev->values = dev->keys + numbers;
+    if (dev->kv_dtype == DTYPE_I8) {
+        dev->key_scales = (float *)(void *)(dev->keys + (2 * numbers + 255) / 256 * 256);
+        dev->value_scales = dev->key_scales + (size_t)dev->model.num_layers * cuda_kv_layer_vectors(dev);
+    }
     carver = (struct carver){dev->arena, 0};
     carve_workspace(dev, &carver);
     bool filled = alloc_host(dev) && fill_rope(dev);

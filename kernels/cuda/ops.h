@@ -186,9 +186,15 @@ void cuda_dequant(struct rt *rt, const struct cuda_dequant *a);
 // Layout of one layer: keys then values, each (num_blocks, K, B, d) in `dtype`.
 struct cuda_kv {
     void *keys, *values;
-    enum dtype dtype; // F32, F16, BF16
+    enum dtype dtype; // F32, F16, BF16, I8, F8_E4M3
     int block_size, num_heads, head_dim;
+    float *key_scales, *value_scales; // I8: (num_blocks, K, B); else NULL
 };
+
+// How queries are held beside a cache, and what its elements become for tensor cores: exactly.
+CUDA_BOTH enum dtype cuda_query_dtype(enum dtype kv) {
+    return kv == DTYPE_I8 ? DTYPE_BF16 : kv == DTYPE_F8_E4M3 ? DTYPE_F16 : kv;
+}
 
 // Bias, norm of each head, rotation; keys and values to their slots.
 struct cuda_qkv {
@@ -202,7 +208,7 @@ struct cuda_qkv {
     float eps;
     const int32_t *positions; // (rows)
     const int64_t *slots;     // (rows); -1: written nowhere
-    void *q;                  // (rows, H, d) in kv.dtype
+    void *q;                  // (rows, H, d) in cuda_query_dtype(kv.dtype)
     struct cuda_kv kv;
 };
 void cuda_qkv(struct rt *rt, const struct cuda_qkv *a);

@@ -4,6 +4,24 @@
 
 enum { QKV_WARPS = 4 };
 
+// Rule 17 of kernels/README.md, by a warp.
+KD_FN void store_int8(int8_t *q, float *scale, const float *x, int d) {
+    float max = 0;
+    bool finite = true;
+    for (int i = kd_lane(); i < d; i += 32) {
+        max = fmaxf(max, fabsf(x[i]));
+        finite = finite && fabsf(x[i]) < INFINITY;
+    }
+    max = kd_warp_max(max);
+    finite = __ballot_sync(ALL_LANES, finite) == ALL_LANES;
+    bool zero = !finite || max < 7.88860905e-31f; // 2^-100
+    float factor = zero ? 0 : kd_div(127, max);
+    for (int i = kd_lane(); i < d; i += 32)
+        q[i] = zero ? 0 : (int8_t)rintf(kd_mul(x[i], factor));
+    if (kd_lane() == 0)
+        *scale = !finite ? NAN : zero ? 0 : kd_div(max, 127);
+}
+
 __global__ void __launch_bounds__(QKV_WARPS * 32) finish_qkv(struct cuda_qkv a) {
     KD_SHARED(float, shared); // (QKV_WARPS, d)
     kd_grid_release();
@@ -42,15 +60,20 @@ __global__ void __launch_bounds__(QKV_WARPS * 32) finish_qkv(struct cuda_qkv a) 
     if (kind == 0) {
         size_t to = ((size_t)row * (size_t)a.num_heads + (size_t)head) * (size_t)d;
         for (int i = lane; i < d; i += 32)
-            store_kv(a.q, to + (size_t)i, a.kv.dtype, x[i]);
+            store_kv(a.q, to + (size_t)i, cuda_query_dtype(a.kv.dtype), x[i]);
         return;
     }
     int64_t slot = a.slots[row];
     if (slot < 0)
         return;
     int kv_head = head - a.num_heads - (kind == 2 ? num_kv : 0), B = a.kv.block_size;
-    size_t to = (((size_t)(slot / B) * (size_t)num_kv + (size_t)kv_head) * (size_t)B + (size_t)(slot % B)) *
-                (size_t)d;
+    size_t vector = ((size_t)(slot / B) * (size_t)num_kv + (size_t)kv_head) * (size_t)B + (size_t)(slot % B),
+           to = vector * (size_t)d;
+    if (a.kv.dtype == DTYPE_I8) {
+        store_int8((int8_t *)(kind == 1 ? a.kv.keys : a.kv.values) + to,
+                   (kind == 1 ? a.kv.key_scales : a.kv.value_scales) + vector, x, d);
+        return;
+    }
     for (int i = lane; i < d; i += 32)
         store_kv(kind == 1 ? a.kv.keys : a.kv.values, to + (size_t)i, a.kv.dtype, x[i]);
 }

@@ -11,6 +11,7 @@ float ref_fetch(const void *src, enum dtype dtype) {
     switch (dtype) {
     case DTYPE_F16: memcpy(&h, src, sizeof h); return half_to_float(h);
     case DTYPE_BF16: memcpy(&h, src, sizeof h); return bf16_to_float(h);
+    case DTYPE_F8_E4M3: return e4m3_to_float(*(const uint8_t *)src);
     default: memcpy(&f, src, sizeof f); return f;
     }
 }
@@ -19,6 +20,8 @@ void ref_store(void *dst, enum dtype dtype, float x) {
     uint16_t h = dtype == DTYPE_F16 ? float_to_half(x) : float_to_bf16(x);
     if (dtype == DTYPE_F32)
         memcpy(dst, &x, sizeof x);
+    else if (dtype == DTYPE_F8_E4M3)
+        *(uint8_t *)dst = float_to_e4m3(x);
     else
         memcpy(dst, &h, sizeof h);
 }

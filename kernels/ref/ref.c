@@ -51,8 +51,8 @@ static struct device *ref_open(const struct backend_host *host, const struct dev
         return NULL;
     }
     if (config->kv_dtype != DTYPE_F32 && config->kv_dtype != DTYPE_F16 && config->kv_dtype != DTYPE_BF16 &&
-        config->kv_dtype != DTYPE_I8) {
-        err_set(err, STATUS_INVALID, "kv cache dtype %s is not F32, F16, BF16 or I8",
+        config->kv_dtype != DTYPE_I8 && config->kv_dtype != DTYPE_F8_E4M3) {
+        err_set(err, STATUS_INVALID, "kv cache dtype %s is not F32, F16, BF16, I8 or F8_E4M3",
                 dtype_name(config->kv_dtype));
         return NULL;
     }

@@ -16,7 +16,8 @@ struct world {
     int num_seqs, rows, num_blocks, query_start[MAX_SEQS + 1], context[MAX_SEQS];
     int32_t *start, *ids; // block tables
     char *keys, *values;  // as the cache holds them
-    float *q;             // rounded to the cache's type
+    float *scales[2];     // of keys and values, with I8
+    float *q;             // rounded to the type of queries beside it
     double *want;         // (rows, H * d)
     // on the device
     struct cuda_kv kv;
@@ -31,28 +32,48 @@ static size_t place(const struct world *w, int seq, int pos, int h) {
            (size_t)w->s.d;
 }
 
+// Element i of what lies at a place of keys (which 0) or values (1).
+static double fetch(const struct world *w, int which, size_t place, int i) {
+    size_t size = dtype_row_bytes(w->s.dtype, 1), at = place + (size_t)i;
+    const char *p = which ? w->values : w->keys;
+    if (w->s.dtype == DTYPE_I8)
+        return (double)((const int8_t *)p)[at] * (double)w->scales[which][place / (size_t)w->s.d];
+    return (double)ref_fetch(p + at * size, w->s.dtype);
+}
+
+static void store(struct world *w, int which, size_t place, float scale) {
+    size_t size = dtype_row_bytes(w->s.dtype, 1);
+    char *p = (which ? w->values : w->keys) + place * size;
+    float x[256];
+    for (int i = 0; i < w->s.d; i++)
+        x[i] = random_float() * scale;
+    if (w->s.dtype == DTYPE_I8)
+        ref_quantise((int8_t *)p, &w->scales[which][place / (size_t)w->s.d], x, w->s.d);
+    for (int i = 0; w->s.dtype != DTYPE_I8 && i < w->s.d; i++)
+        ref_store(p + (size_t)i * size, w->s.dtype, x[i]);
+}
+
 static void expect(struct world *w, int seq, int row, int pos) {
     int d = w->s.d, H = w->s.kv_heads * w->s.group;
-    size_t size = dtype_row_bytes(w->s.dtype, 1);
     int begin = w->s.window > 0 && pos + 1 > w->s.window ? pos + 1 - w->s.window : 0;
     double *score = malloc(sizeof *score * (size_t)(pos + 1));
     for (int head = 0; head < H; head++) {
         const float *q = w->q + (row * H + head) * d;
         double max = -INFINITY, sum = 0, *o = w->want + (row * H + head) * d;
         for (int t = begin; t <= pos; t++) {
-            const char *k = w->keys + place(w, seq, t, head / w->s.group) * size;
+            size_t k = place(w, seq, t, head / w->s.group);
             score[t] = 0;
             for (int i = 0; i < d; i++)
-                score[t] += (double)q[i] * (double)ref_fetch(k + (size_t)i * size, w->s.dtype);
+                score[t] += (double)q[i] * fetch(w, 0, k, i);
             score[t] /= sqrt(d);
             max = fmax(max, score[t]);
         }
         for (int t = begin; t <= pos; t++) {
-            const char *v = w->values + place(w, seq, t, head / w->s.group) * size;
+            size_t v = place(w, seq, t, head / w->s.group);
             double p = exp(score[t] - max);
             sum += p;
             for (int i = 0; i < d; i++)
-                o[i] += p * (double)ref_fetch(v + (size_t)i * size, w->s.dtype);
+                o[i] += p * fetch(w, 1, v, i);
         }
         for (int i = 0; i < d; i++)
             o[i] /= sum;
@@ -92,20 +113,22 @@ static struct world *make_world(struct shape_of s, int n, const int *context, co
     w->values = malloc(all * size);
     memset(w->keys, 0xff, all * size);
     memset(w->values, 0xff, all * size);
+    for (int which = 0; which < 2; which++) {
+        w->scales[which] = malloc(all / (size_t)d * sizeof(float));
+        memset(w->scales[which], 0xff, all / (size_t)d * sizeof(float));
+    }
     for (int i = 0; i < n; i++)
         for (int t = 0; t < context[i]; t++)
-            for (int h = 0; h < s.kv_heads; h++)
-                for (int e = 0; e < d; e++) {
-                    size_t at = (place(w, i, t, h) + (size_t)e) * size;
-                    ref_store(w->keys + at, s.dtype, random_float() * 2);
-                    ref_store(w->values + at, s.dtype, random_float());
-                }
-    size_t nq = (size_t)(w->rows * H * d);
-    char *q = malloc(nq * size);
+            for (int h = 0; h < s.kv_heads; h++) {
+                store(w, 0, place(w, i, t, h), 2);
+                store(w, 1, place(w, i, t, h), 1);
+            }
+    size_t nq = (size_t)(w->rows * H * d), qsize = dtype_row_bytes(cuda_query_dtype(s.dtype), 1);
+    char *q = malloc(nq * qsize);
     w->q = malloc(nq * sizeof *w->q);
     for (size_t i = 0; i < nq; i++) {
-        ref_store(q + i * size, s.dtype, random_float() * 2);
-        w->q[i] = ref_fetch(q + i * size, s.dtype);
+        ref_store(q + i * qsize, cuda_query_dtype(s.dtype), random_float() * 2);
+        w->q[i] = ref_fetch(q + i * qsize, cuda_query_dtype(s.dtype));
     }
     w->want = must_calloc(nq, sizeof *w->want);
     for (int i = 0; i < n; i++)
@@ -116,10 +139,12 @@ static struct world *make_world(struct shape_of s, int n, const int *context, co
                              s.dtype,
                              s.block_size,
                              s.kv_heads,
-                             d};
+                             d,
+                             to_device(w->scales[0], all / (size_t)d * sizeof(float)),
+                             to_device(w->scales[1], all / (size_t)d * sizeof(float))};
     w->blocks = (struct cuda_blocks){to_device(w->start, sizeof(int32_t) * (size_t)(n + 1)),
                                      to_device(w->ids, sizeof(int32_t) * (size_t)tables)};
-    w->d_q = to_device(q, nq * size);
+    w->d_q = to_device(q, nq * qsize);
     w->ldout = H * d + 8;
     w->out = poisoned((size_t)(w->rows * w->ldout) * 4);
     free(q);
@@ -128,6 +153,8 @@ static struct world *make_world(struct shape_of s, int n, const int *context, co
 
 static void free_world(struct world *w) {
     free(w->start), free(w->ids), free(w->keys), free(w->values), free(w->q), free(w->want);
+    free(w->scales[0]), free(w->scales[1]);
+    rt_free(rt, w->kv.key_scales), rt_free(rt, w->kv.value_scales);
     rt_free(rt, w->kv.keys), rt_free(rt, w->kv.values), rt_free(rt, w->d_q), rt_free(rt, w->out);
     rt_free(rt, (void *)(uintptr_t)w->blocks.start), rt_free(rt, (void *)(uintptr_t)w->blocks.ids);
     free(w);
@@ -256,9 +283,15 @@ static float *run_any(struct world *w, enum cuda_form form) {
 static void test_decode(void **state) {
     (void)state;
     static const struct shape_of shapes[] = {
-        {2, 1, 64, 16, 0, DTYPE_BF16},   {2, 1, 128, 32, 0, DTYPE_F16},  {1, 2, 128, 16, 0, DTYPE_BF16},
-        {2, 2, 64, 16, 40, DTYPE_F16},   {2, 4, 128, 16, 0, DTYPE_BF16}, {1, 7, 64, 48, 0, DTYPE_BF16},
-        {1, 8, 128, 16, 300, DTYPE_F16}, {1, 3, 64, 16, 17, DTYPE_F16},  {1, 20, 64, 16, 0, DTYPE_BF16},
+        {2, 1, 64, 16, 0, DTYPE_BF16},     {2, 1, 128, 32, 0, DTYPE_F16},
+        {1, 2, 128, 16, 0, DTYPE_BF16},    {2, 2, 64, 16, 40, DTYPE_F16},
+        {2, 4, 128, 16, 0, DTYPE_BF16},    {1, 7, 64, 48, 0, DTYPE_BF16},
+        {1, 8, 128, 16, 300, DTYPE_F16},   {1, 3, 64, 16, 17, DTYPE_F16},
+        {1, 20, 64, 16, 0, DTYPE_BF16},    {2, 1, 64, 16, 0, DTYPE_I8},
+        {1, 2, 128, 32, 40, DTYPE_I8},     {2, 4, 128, 16, 0, DTYPE_I8},
+        {1, 7, 64, 48, 17, DTYPE_I8},      {2, 1, 128, 16, 0, DTYPE_F8_E4M3},
+        {1, 2, 64, 32, 40, DTYPE_F8_E4M3}, {1, 8, 128, 48, 300, DTYPE_F8_E4M3},
+        {2, 3, 64, 16, 0, DTYPE_F8_E4M3},
     };
     static const int context[] = {1, 17, 300, 129, 256, 513}, one[] = {1, 1, 1, 1, 1, 1};
     for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
@@ -267,7 +300,7 @@ static void test_decode(void **state) {
         for (int order = 0; order < 3; order++) {
             rt_test_order(order);
             float *got = run_decode(w, FORM_F32, order);
-            compare(w, got, shapes[i].dtype == DTYPE_F16 ? 5e-4 : 4e-3, "decode");
+            compare(w, got, cuda_query_dtype(shapes[i].dtype) == DTYPE_F16 ? 5e-4 : 4e-3, "decode");
             if (first)
                 assert_memory_equal(first, got, sizeof *got * (size_t)(w->rows * w->ldout));
             else
@@ -298,10 +331,9 @@ static void test_decode(void **state) {
 static void test_prefill(void **state) {
     (void)state;
     static const struct shape_of shapes[] = {
-        {2, 4, 128, 16, 0, DTYPE_BF16},
-        {1, 1, 64, 32, 0, DTYPE_F16},
-        {1, 7, 64, 16, 50, DTYPE_BF16},
-        {2, 3, 128, 48, 33, DTYPE_F16},
+        {2, 4, 128, 16, 0, DTYPE_BF16},    {1, 1, 64, 32, 0, DTYPE_F16},      {1, 7, 64, 16, 50, DTYPE_BF16},
+        {2, 3, 128, 48, 33, DTYPE_F16},    {2, 4, 128, 16, 0, DTYPE_I8},      {1, 3, 64, 48, 37, DTYPE_I8},
+        {1, 1, 128, 32, 0, DTYPE_F8_E4M3}, {1, 7, 64, 16, 50, DTYPE_F8_E4M3},
     };
     static const int context[] = {70, 130, 40, 1, 33}, queries[] = {70, 20, 1, 1, 17};
     for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
@@ -310,7 +342,7 @@ static void test_prefill(void **state) {
         for (int order = 0; order < 3; order++) {
             rt_test_order(order);
             float *got = run_prefill(w, FORM_F32, order);
-            compare(w, got, shapes[i].dtype == DTYPE_F16 ? 1e-3 : 6e-3, "prefill");
+            compare(w, got, cuda_query_dtype(shapes[i].dtype) == DTYPE_F16 ? 1e-3 : 6e-3, "prefill");
             if (first)
                 assert_memory_equal(first, got, sizeof *got * (size_t)(w->rows * w->ldout));
             else
@@ -345,8 +377,9 @@ static void test_prefill(void **state) {
 static void test_any(void **state) {
     (void)state;
     static const struct shape_of shapes[] = {
-        {2, 2, 8, 16, 0, DTYPE_F32},   {1, 3, 20, 5, 0, DTYPE_F16}, {2, 1, 96, 16, 21, DTYPE_BF16},
-        {1, 1, 256, 16, 0, DTYPE_F32}, {1, 5, 64, 7, 3, DTYPE_F32},
+        {2, 2, 8, 16, 0, DTYPE_F32},       {1, 3, 20, 5, 0, DTYPE_F16}, {2, 1, 96, 16, 21, DTYPE_BF16},
+        {1, 1, 256, 16, 0, DTYPE_F32},     {1, 5, 64, 7, 3, DTYPE_F32}, {2, 3, 20, 5, 0, DTYPE_I8},
+        {1, 2, 96, 16, 21, DTYPE_F8_E4M3},
     };
     static const int context[] = {40, 30, 3, 1}, queries[] = {11, 1, 3, 1};
     for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
@@ -399,6 +432,7 @@ static void test_far_blocks(void **state) {
         {2, 1, 128, 16, 0, DTYPE_BF16}, // decode_small
         {2, 4, 64, 32, 0, DTYPE_F16},   // decode_large
         {1, 3, 20, 5, 0, DTYPE_F16},    // the kernel for any shape
+        {2, 1, 64, 16, 0, DTYPE_F8_E4M3},
     };
     static const int context[] = {33, 17, 300}, one[] = {1, 1, 1};
     for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {

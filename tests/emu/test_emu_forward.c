@@ -58,6 +58,32 @@ static int num_rows(const struct plan_of *p) {
     return n;
 }
 
+// How far two blocks in canonical order are apart.
+static void cache_distance(const struct instance *in, const char *a, const char *b, enum dtype kv,
+                           double *far, double *norm) {
+    const struct model_config *m = &in->model.config;
+    int d = m->head_dim, vectors = in->block_size * m->num_kv_heads;
+    size_t row = dtype_row_bytes(kv, d);
+    for (int half = 0; half < 2 * m->num_layers; half++) {
+        for (int v = 0; v < vectors; v++) {
+            float scale[2] = {1, 1};
+            for (int i = 0; i < 2 && kv == DTYPE_I8; i++)
+                memcpy(&scale[i], (i ? b : a) + (size_t)vectors * row + (size_t)v * sizeof(float),
+                       sizeof(float));
+            for (int i = 0; i < d; i++) {
+                size_t at = (size_t)v * row + dtype_row_bytes(kv, i);
+                double x = kv == DTYPE_I8 ? (double)((const int8_t *)a)[at] : (double)ref_fetch(a + at, kv);
+                double y = kv == DTYPE_I8 ? (double)((const int8_t *)b)[at] : (double)ref_fetch(b + at, kv);
+                x *= (double)scale[0], y *= (double)scale[1];
+                *far += (x - y) * (x - y);
+                *norm += y * y;
+            }
+        }
+        a += (size_t)vectors * backend_kv_vector_bytes(kv, d);
+        b += (size_t)vectors * backend_kv_vector_bytes(kv, d);
+    }
+}
+
 static void check_fixture(const struct fixture *f, int block_size, enum dtype kv, double bound,
                           const char *what) {
     struct instance *ref = open_instance(f, &backend_ref, block_size, kv, 64, 64, 3);
@@ -76,15 +102,9 @@ static void check_fixture(const struct fixture *f, int block_size, enum dtype kv
     int32_t block = block_of(cuda, 0, 0);
     cuda->ops->kv_export(cuda->dev, block, a);
     ref->ops->kv_export(ref->dev, block, b);
-    size_t n = bytes / dtype_row_bytes(kv, 1);
     double far = 0, norm = 0;
-    for (size_t i = 0; i < n; i++) {
-        double x = (double)ref_fetch(a + i * dtype_row_bytes(kv, 1), kv),
-               y = (double)ref_fetch(b + i * dtype_row_bytes(kv, 1), kv);
-        far += (x - y) * (x - y);
-        norm += y * y;
-    }
-    assert_true(norm > 0 && sqrt(far / norm) < 2e-2);
+    cache_distance(cuda, a, b, kv, &far, &norm);
+    assert_true(norm > 0 && sqrt(far / norm) < (dtype_row_bytes(kv, 1) > 1 ? 2e-2 : 6e-2));
     cuda->ops->kv_import(cuda->dev, block, b);
     cuda->ops->kv_export(cuda->dev, block, a);
     assert_memory_equal(a, b, bytes);
@@ -122,10 +142,15 @@ static void test_attention_paths(void **state) {
         {{2, 96, 6, 1, 64, 40, 97, 0, false, true, false}, 16, DTYPE_F16},    // decode_large
         {{2, 64, 4, 1, 128, 48, 97, 21, true, false, false}, 16, DTYPE_BF16}, // a window
         {{2, 60, 3, 3, 20, 44, 97, 13, false, true, false}, 5, DTYPE_F32},    // nothing fits
+        {{2, 64, 2, 1, 64, 44, 97, 0, true, true, false}, 16, DTYPE_I8},
+        {{2, 96, 6, 1, 64, 40, 97, 0, false, true, false}, 16, DTYPE_F8_E4M3},
+        {{1, 128, 4, 1, 128, 52, 97, 21, false, false, true}, 32, DTYPE_I8},
+        {{2, 60, 3, 3, 20, 44, 97, 13, false, true, false}, 5, DTYPE_I8},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct fixture *f = fixture_make(&cases[i].s, DTYPE_BF16);
-        check_fixture(f, cases[i].block_size, cases[i].kv, 3e-2, "attention");
+        check_fixture(f, cases[i].block_size, cases[i].kv, cases[i].kv == DTYPE_F8_E4M3 ? 6e-2 : 3e-2,
+                      "attention");
         fixture_free(f);
     }
 }

@@ -170,9 +170,12 @@ static void check_qkv(int H, int K, int d, int block_size, enum dtype dtype, boo
         }
     int32_t pos[ROWS] = {0, 39, 7, 21, 3};
     int64_t slots[ROWS] = {3 * block_size + 1, 0, -1, 6 * block_size + block_size - 1, 2 * block_size};
-    size_t size = dtype_row_bytes(dtype, 1), kv_bytes = (size_t)(BLOCKS * K * block_size * d) * size;
+    enum dtype q_dtype = cuda_query_dtype(dtype);
+    size_t size = dtype_row_bytes(dtype, 1), kv_bytes = (size_t)(BLOCKS * K * block_size * d) * size,
+           q_size = dtype_row_bytes(q_dtype, 1), scale_bytes = (size_t)(BLOCKS * K * block_size) * 4;
     char *d_keys = poisoned(kv_bytes), *d_values = poisoned(kv_bytes),
-         *q = poisoned((size_t)(ROWS * H * d) * size);
+         *q = poisoned((size_t)(ROWS * H * d) * q_size);
+    float *d_scales[2] = {poisoned(scale_bytes), poisoned(scale_bytes)};
     struct cuda_qkv a = {
         .x = to_device(x, sizeof *x * (size_t)(ROWS * ldx)),
         .ldx = ldx,
@@ -189,14 +192,16 @@ static void check_qkv(int H, int K, int d, int block_size, enum dtype dtype, boo
         .positions = to_device(pos, sizeof pos),
         .slots = to_device(slots, sizeof slots),
         .q = q,
-        .kv = {d_keys, d_values, dtype, block_size, K, d},
+        .kv = {d_keys, d_values, dtype, block_size, K, d, d_scales[0], d_scales[1]},
     };
     rt_test_order(order);
     cuda_qkv(rt, &a);
-    char *got_q = to_host(q, (size_t)(ROWS * H * d) * size), *keys = to_host(d_keys, kv_bytes),
+    char *got_q = to_host(q, (size_t)(ROWS * H * d) * q_size), *keys = to_host(d_keys, kv_bytes),
          *values = to_host(d_values, kv_bytes);
+    float *scales[2] = {to_host(d_scales[0], scale_bytes), to_host(d_scales[1], scale_bytes)};
     bool *written = calloc((size_t)(BLOCKS * K * block_size), 1);
-    double bound = dtype == DTYPE_F32 ? 1e-5 : dtype == DTYPE_F16 ? 1e-3 : 8e-3;
+    static const double bounds[DTYPE_COUNT] = {
+        [DTYPE_F32] = 1e-5, [DTYPE_F16] = 1e-3, [DTYPE_BF16] = 8e-3, [DTYPE_F8_E4M3] = 0.0626};
     for (int r = 0; r < ROWS; r++)
         for (int h = 0; h < H + 2 * K; h++) {
             float want[256];
@@ -206,7 +211,9 @@ static void check_qkv(int H, int K, int d, int block_size, enum dtype dtype, boo
                 ref_rmsnorm(want, want, h < H ? qn : kn, d, 1e-5f);
             if (h < H + K)
                 ref_rope(want, &rope, pos[r]);
-            const char *at = got_q + (size_t)((r * H + h) * d) * size;
+            const char *at = got_q + (size_t)((r * H + h) * d) * q_size;
+            enum dtype type = q_dtype;
+            float scale = 1, best = 0;
             if (h >= H) {
                 if (slots[r] < 0)
                     continue;
@@ -215,17 +222,28 @@ static void check_qkv(int H, int K, int d, int block_size, enum dtype dtype, boo
                     ((int)(slots[r] / block_size) * K + head) * block_size + (int)(slots[r] % block_size);
                 at = (h < H + K ? keys : values) + (size_t)(place * d) * size;
                 written[place] = true;
+                type = dtype;
+                scale = dtype == DTYPE_I8 ? scales[h >= H + K][place] : 1;
             }
             for (int i = 0; i < d; i++)
-                if (!(fabs((double)ref_fetch(at + (size_t)i * size, dtype) - (double)want[i]) <=
-                      bound * (1 + fabs((double)want[i]))))
-                    fail_msg("row %d head %d column %d: %g, not %g", r, h, i,
-                             (double)ref_fetch(at + (size_t)i * size, dtype), (double)want[i]);
+                best = fmaxf(best, fabsf(want[i]));
+            if (type == DTYPE_I8) // rule 17
+                assert_true(fabsf(scale - best / 127) <= 1e-5f * scale);
+            for (int i = 0; i < d; i++) {
+                double is = type == DTYPE_I8
+                                ? (double)((const int8_t *)at)[i] * (double)scale
+                                : (double)ref_fetch(at + (size_t)i * dtype_row_bytes(type, 1), type);
+                double far = type == DTYPE_I8 ? 0.502 * (double)scale // half a step
+                                              : bounds[type] * (1 + fabs((double)want[i]));
+                if (!(fabs(is - (double)want[i]) <= far))
+                    fail_msg("%s: row %d head %d column %d: %g, not %g", dtype_name(dtype), r, h, i, is,
+                             (double)want[i]);
+            }
         }
     for (int p = 0; p < BLOCKS * K * block_size; p++)
-        for (int i = 0; !written[p] && i < d; i++) // nothing else was touched
-            assert_true(isnan(ref_fetch(keys + (size_t)(p * d + i) * size, dtype)) &&
-                        isnan(ref_fetch(values + (size_t)(p * d + i) * size, dtype)));
+        for (size_t i = 0; !written[p] && i < (size_t)d * size; i++) // nothing else was touched
+            assert_true(keys[(size_t)(p * d) * size + i] == -1 && values[(size_t)(p * d) * size + i] == -1 &&
+                        isnan(scales[0][p]) && isnan(scales[1][p]));
     free(x), free(b), free(qn), free(kn), free(c), free(s), free(got_q), free(keys), free(values),
         free(written);
     rt_free(rt, (void *)(uintptr_t)a.x), rt_free(rt, (void *)(uintptr_t)a.bias);
@@ -233,14 +251,59 @@ static void check_qkv(int H, int K, int d, int block_size, enum dtype dtype, boo
     rt_free(rt, (void *)(uintptr_t)a.rope_cos), rt_free(rt, (void *)(uintptr_t)a.rope_sin);
     rt_free(rt, (void *)(uintptr_t)a.positions), rt_free(rt, (void *)(uintptr_t)a.slots);
     rt_free(rt, q), rt_free(rt, d_keys), rt_free(rt, d_values);
+    free(scales[0]), free(scales[1]), rt_free(rt, d_scales[0]), rt_free(rt, d_scales[1]);
+}
+
+// The bits of rule 17 for hostile vectors: ties, zeros, the smallest that count, NaN, infinity.
+static void test_int8(void **state) {
+    (void)state;
+    enum { D = 40, ROWS = 8 };
+    float x[ROWS][3 * D], key_scales[ROWS], want_scale;
+    int8_t want[D];
+    int64_t slots[ROWS];
+    int32_t positions[ROWS] = {0};
+    for (int r = 0; r < ROWS; r++) {
+        slots[r] = r;
+        for (int i = 0; i < 3 * D; i++)
+            x[r][i] = r == 0 ? (float)(i - D) + 0.5f : random_float() * 3;
+        x[0][D + D - 1] = 127; // a scale of 1: halves are ties
+        for (int i = D; i < 2 * D && r >= 1 && r <= 3; i++)
+            x[r][i] *= r == 1 ? 0 : r == 2 ? 0x1p-103f : 0x1p-98f;
+    }
+    x[4][D + 3] = NAN, x[5][D + 5] = INFINITY, x[6][D + 7] = -1e30f, x[7][D] = 0x1p-126f;
+    void *keys = poisoned(ROWS * D), *values = poisoned(ROWS * D);
+    struct cuda_qkv a = {
+        .x = to_device(x, sizeof x),
+        .ldx = 3 * D,
+        .rows = ROWS,
+        .num_heads = 1,
+        .positions = to_device(positions, sizeof positions),
+        .slots = to_device(slots, sizeof slots),
+        .q = poisoned(ROWS * D * 2),
+        .kv = {keys, values, DTYPE_I8, 8, 1, D, poisoned(sizeof key_scales), poisoned(sizeof key_scales)}};
+    cuda_qkv(rt, &a);
+    int8_t *got = to_host(keys, ROWS * D);
+    float *scales = to_host(a.kv.key_scales, sizeof key_scales);
+    for (int r = 0; r < ROWS; r++) {
+        ref_quantise(want, &want_scale, x[r] + D, D);
+        assert_memory_equal(got + r * D, want, D);
+        if (isnan(want_scale))
+            assert_true(isnan(scales[r]));
+        else
+            assert_memory_equal(&scales[r], &want_scale, sizeof want_scale);
+    }
+    free(got), free(scales);
+    rt_free(rt, (void *)(uintptr_t)a.x), rt_free(rt, (void *)(uintptr_t)a.positions);
+    rt_free(rt, (void *)(uintptr_t)a.slots), rt_free(rt, a.q), rt_free(rt, keys), rt_free(rt, values);
+    rt_free(rt, a.kv.key_scales), rt_free(rt, a.kv.value_scales);
 }
 
 static void test_qkv(void **state) {
     (void)state;
-    static const enum dtype types[] = {DTYPE_F32, DTYPE_F16, DTYPE_BF16};
+    static const enum dtype types[] = {DTYPE_F32, DTYPE_F16, DTYPE_BF16, DTYPE_I8, DTYPE_F8_E4M3};
     static const int shapes[][4] = {{4, 2, 8, 16}, {7, 1, 64, 16}, {3, 3, 20, 5}, {5, 5, 128, 32}};
     for (int i = 0; i < 4; i++)
-        for (int t = 0; t < 3; t++)
+        for (int t = 0; t < 5; t++)
             check_qkv(shapes[i][0], shapes[i][1], shapes[i][2], shapes[i][3], types[t], (i + t) % 2, t != 1,
                       (i + t) % 3 == 0, (i + t) % SCHEDULES);
 }
@@ -248,10 +311,8 @@ static void test_qkv(void **state) {
 int main(void) {
     device_open();
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_embed),
-        cmocka_unit_test(test_norm),
-        cmocka_unit_test(test_swiglu),
-        cmocka_unit_test(test_qkv),
+        cmocka_unit_test(test_embed), cmocka_unit_test(test_norm), cmocka_unit_test(test_swiglu),
+        cmocka_unit_test(test_qkv),   cmocka_unit_test(test_int8),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -166,6 +166,67 @@ static void test_arithmetic(void **) {
     rt_free(rt, d_in), rt_free(rt, d_out);
 }
 
+// ---- E4M3: every value, and every float near one
+
+__global__ void eight_bits(struct args a) { // in: floats; out: what becomes of them, and all 256 values
+    kd_grid_wait();
+    int i = (int)(blockIdx.x * 32 + threadIdx.x);
+    a.out[i] = (float)kd_float_to_e4m3(a.in[i]);
+    if (i < 256) {
+        uint32_t two = kd_e4m3_to_half2((uint32_t)i | (uint32_t)(255 - i) << 8);
+        a.out[a.n + 2 * i] = kd_half_to_float((uint16_t)two);
+        a.out[a.n + 2 * i + 1] = kd_half_to_float((uint16_t)(two >> 16));
+    }
+}
+
+static void same(float got, float want) {
+    assert_true((isnan(got) && isnan(want)) || (got == want && signbit(got) == signbit(want)));
+}
+
+static void test_e4m3(void **) {
+    enum { N = 4096 };
+    float in[N], got[N + 512], *d_in = (float *)rt_alloc(rt, sizeof in),
+                               *d_out = (float *)rt_alloc(rt, sizeof got);
+    // the nearest of all finite values, ties to the even one
+    int n = 0;
+    for (int i = 0; i < 126; i++) { // a value, what is between it and the next, and their neighbours
+        float low = e4m3_to_float((uint8_t)i), high = e4m3_to_float((uint8_t)(i + 1)), tie = (low + high) / 2;
+        const float near[] = {low, nextafterf(tie, 0), tie, nextafterf(tie, 1000), nextafterf(high, 0)};
+        for (int k = 0; k < 5; k++) {
+            in[n++] = near[k];
+            in[n++] = -near[k];
+        }
+    }
+    const float far[] = {448, 463.9f, 464, 465, 1e30f, INFINITY, -INFINITY, NAN, 1e-30f, -1e-30f};
+    for (int k = 0; k < 10; k++)
+        in[n++] = far[k];
+    while (n < N)
+        in[n++] = 0;
+    rt_upload_now(rt, d_in, in, sizeof in);
+    struct args a = {d_in, d_out, NULL, NULL, N};
+    rt_launch(rt, eight_bits, rt_grid_of(N / 32, 1, 32, 0), a);
+    download(got, d_out, sizeof got);
+    for (int i = 0; i < N; i++) {
+        int best = 0;
+        float x = in[i];
+        for (int v = 0; v <= 126; v++) {
+            double d = fabs((double)fabsf(x) - (double)e4m3_to_float((uint8_t)v)),
+                   least = fabs((double)fabsf(x) - (double)e4m3_to_float((uint8_t)best));
+            best = d < least || (d == least && v % 2 == 0) ? v : best;
+        }
+        if (fabsf(x) > 448)
+            best = 126;
+        int want = x != x ? 127 : best | (signbit(x) ? 128 : 0);
+        assert_true(((int)got[i] & (x != x ? 127 : 255)) == want);
+        assert_true((float_to_e4m3(x) & (x != x ? 127 : 255)) == want);
+    }
+    for (int i = 0; i < 256; i++) {
+        same(got[N + 2 * i], e4m3_to_float((uint8_t)i));
+        same(got[N + 2 * i + 1], e4m3_to_float((uint8_t)(255 - i)));
+    }
+    rt_free(rt, d_in), rt_free(rt, d_out);
+}
+
 #ifndef __CUDACC__
 // ---- what the emulator must refuse
 
@@ -341,7 +402,7 @@ int main(void) {
     }
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_mma),      cmocka_unit_test(test_ldmatrix), cmocka_unit_test(test_arithmetic),
-        cmocka_unit_test(test_graph),
+        cmocka_unit_test(test_graph),    cmocka_unit_test(test_e4m3),
 #ifndef __CUDACC__
         cmocka_unit_test(test_refusals), cmocka_unit_test(test_poison),   cmocka_unit_test(test_race),
 #endif

@@ -26,8 +26,8 @@ fi
 includes=(-Iinclude -Ikernels -Ikernels/ref -Ikernels/cpu -Ikernels/cuda -Iengine -Itests -Itests/ops -Itests/emu) # not tests/bench: it has a limits.h
 cflags=(-std=gnu17 -O2 -D_GNU_SOURCE -ffp-contract=off -fno-math-errno -pthread "${includes[@]}"
         -DQUIRE_SOURCE_DIR="\"$root\"" -DQUIRE_BINARY_DIR="\"$root/$out\"")
-kernels=(rows qkv gemm pack attn_decode attn_prefill sample)
-tests=(rows gemm attention sample forward model)
+kernels=(rows qkv gemm pack attn_decode attn_prefill sample ranks)
+tests=(rows gemm attention sample forward ranks model)
 
 # Objects, each with its command on a line; then all of them, a few at a time.
 commands=$out/commands
@@ -46,7 +46,7 @@ simd() { # what kernels/CMakeLists.txt gives these files
     */avx512.c) echo -mavx2 -mfma -mf16c -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512vnni -mavx512bf16 ;;
     esac
 }
-for source in base/*.c kernels/*.c kernels/ref/*.c kernels/cpu/*.c engine/*.c kernels/cuda/{backend,memory,weight,multiply,plan}.c; do
+for source in base/*.c kernels/*.c kernels/ref/*.c kernels/cpu/*.c engine/*.c kernels/cuda/{backend,group,memory,weight,multiply,plan}.c; do
     case $source:$(uname -m) in */avx*.c:x86_64) ;; */avx*.c:*) continue ;; esac
     object=${source//\//_}.o
     # shellcheck disable=SC2046
@@ -60,13 +60,13 @@ compile bench.o "${CC:-cc}" "${cflags[@]}" -c tests/bench/bench_cuda.c
 if [ "$mode" = --emulated ]; then
     host=("${CXX:-g++}" -std=c++17 -O2 -ffp-contract=off -Wno-unknown-pragmas "${includes[@]}" -Ikernels/cuda/emu -x c++)
     device=("${host[@]}")
-    runtime=(kernels/cuda/emu/emu.cpp kernels/cuda/emu/rt_emu.cpp)
+    runtime=(kernels/cuda/emu/{emu,rt_emu,nccl_emu}.cpp)
     link=("${CXX:-g++}" -pthread -lm -ldl)
 else
     arch=native
     [ "$mode" = --build-only ] && arch=sm_90a
     device=("$nvcc" -std=c++17 -O3 -ftz=true -arch="$arch" -lineinfo "${includes[@]}" -x cu)
-    runtime=(kernels/cuda/rt_cuda.cu)
+    runtime=(kernels/cuda/rt_cuda.cu kernels/cuda/rt_nccl.cu)
     link=("$nvcc" -cudart static -L"$cuda_lib" -Xlinker "-rpath=$cuda_lib" -lcublasLt -lpthread -lm -ldl)
 fi
 for source in "${kernels[@]/#/kernels/cuda/}"; do
@@ -107,7 +107,7 @@ if [ -z "$mode" ]; then
     # forward under memcheck alone: it has cuBLASLt's kernels, which are not ours to check for races. initcheck is left out:
     # tests poison memory on purpose.
     for tool in memcheck racecheck synccheck; do
-        for t in words rows gemm attention sample forward; do
+        for t in words rows gemm attention sample ranks forward; do
             [ "$tool:$t" = racecheck:forward ] || [ "$tool:$t" = synccheck:forward ] && continue
             [ -n "$sanitizer" ] || { notes+=(--note "compute-sanitizer: not installed"); break 2; }
             say "compute-sanitizer $tool, test $t"

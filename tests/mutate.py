@@ -388,11 +388,11 @@ MUTATIONS = [
     (CUDA % "weight.c", "    if (rt_failed(dev->rt))\n        rt_wait(dev->rt, 0, err);\n    else\n", "", "test_emu_forward"),  # a device that failed at load is called too small
     (CUDA % "memory.c", "    if (rt_failed(dev->rt)) // it gives no memory either\n        return rt_wait(dev->rt, 0, err);\n", "",
          "test_emu_forward"),  # the same where the cache is made
-    (CUDA % "attn.cuh", "    return (((size_t)block * (size_t)kv.num_heads + (size_t)h) * (size_t)kv.block_size +\n            (size_t)(pos % kv.block_size)) *\n           (size_t)kv.head_dim;",
-         "    return (size_t)(((unsigned)(block * kv.num_heads + h) * (unsigned)kv.block_size + (unsigned)(pos % kv.block_size)) * (unsigned)kv.head_dim);",
+    (CUDA % "attn.cuh", "    return kv_vector(kv, b, seq, pos, h) * (size_t)kv.head_dim;",
+         "    return (size_t)((unsigned)kv_vector(kv, b, seq, pos, h) * (unsigned)kv.head_dim);",
          "test_emu_attention"),  # places in the cache counted in 32 bits
-    (CUDA % "attn_decode.cu", "        kd_copy_wait<1>();\n        __syncwarp();\n        const unsigned char *keys = mine + stage * sizes::STAGE, *values = keys + PAGE * HD * 2;\n        float s[2][4]",
-         "        kd_copy_wait<2>();\n        __syncwarp();\n        const unsigned char *keys = mine + stage * sizes::STAGE, *values = keys + PAGE * HD * 2;\n        float s[2][4]",
+    (CUDA % "attn_decode.cu", "        kd_copy_wait<1>();\n        __syncwarp();\n        const float *scale = SCALED ? scales + stage * 2 * PAGE : NULL;",
+         "        kd_copy_wait<2>();\n        __syncwarp();\n        const float *scale = SCALED ? scales + stage * 2 * PAGE : NULL;",
          "test_emu_attention"),  # large groups: a wait that is too weak
     (CUDA % "attn_decode.cu", "        __syncwarp();\n#pragma unroll\n        for (int g = 0; g < G; g++) {\n            float before", "#pragma unroll\n        for (int g = 0; g < G; g++) {\n            float before",
          "test_emu_attention"),  # scores are read before other lanes have written them
@@ -404,8 +404,8 @@ MUTATIONS = [
     (CUDA % "attn_decode.cu", "if (column == 0)\n                    scores[g * PAGE + r + sub] = t >= it.begin && t < it.end ? s[g] : -INFINITY;",
          "if (column == 0)\n                    scores[g * PAGE + r + sub] = t >= it.begin && t <= it.end ? s[g] : -INFINITY;",
          "test_emu_attention"),  # one token too many
-    (CUDA % "attn_decode.cu", "fetch_page<HD, true>(mine + (stage ^ 1) * sizes::STAGE, a, it, page + DECODE_WARPS, h, lane);",
-         "fetch_page<HD, true>(mine + (stage ^ 1) * sizes::STAGE, a, it, page + 1, h, lane);", "test_emu_attention"),  # a warp takes the pages of another
+    (CUDA % "attn_decode.cu", "                                      page + DECODE_WARPS, h, lane);\n        kd_copy_wait<1>();\n        __syncwarp();\n        const float *scale = SCALED ? scales + stage * 2 * PAGE",
+         "                                      page + 1, h, lane);\n        kd_copy_wait<1>();\n        __syncwarp();\n        const float *scale = SCALED ? scales + stage * 2 * PAGE", "test_emu_attention"),  # a warp takes the pages of another
     (CUDA % "attn_decode.cu", "for (int bits = PER_ROW / 2; bits > 0; bits >>= 1)", "for (int bits = PER_ROW / 4; bits > 0; bits >>= 1)",
          "test_emu_attention"),  # half of a row is left out
     (CUDA % "attn_decode.cu", "STAGE = 2 * PAGE * HD * 2,\n        QUERY = 16 * HD * 2,", "STAGE = 2 * PAGE * HD * 2,\n        QUERY = 8 * HD * 2,",
@@ -419,6 +419,31 @@ MUTATIONS = [
     (CUDA % "attn_prefill.cu", "kd_ldmatrix4_trans(b, values", "kd_ldmatrix4(b, values", "test_emu_attention"),  # values are not transposed
     (CUDA % "attn_prefill.cu", "bool seen = token <= p &&", "bool seen = token <= p + 1 &&", "test_emu_attention"),  # a row sees the token after it
     (CUDA % "attn_prefill.cu", "token > p - a.window)", "token >= p - a.window)", "test_emu_attention"),  # a window one token too wide
+    (CUDA % "attn_decode.cu", "s[n][e] = t >= it.begin && t < it.end ? s[n][e] * scale[PAGE + t % PAGE] : 0;", "s[n][e] = s[n][e] * scale[PAGE + t % PAGE];",
+         "test_emu_attention"),  # int8, large groups: the scale of a slot without a token
+    (CUDA % "attn_decode.cu", "p = page * PAGE + t >= it.begin && page * PAGE + t < it.end ? p * scale[PAGE + t] : 0;", "p = p * scale[PAGE + t];",
+         "test_emu_attention"),  # int8, small groups: the same
+    (CUDA % "attn_decode.cu", "s[g] *= scale[r + sub];", "s[g] *= scale[r];", "test_emu_attention"),  # int8: the scale of another token
+    (CUDA % "attn_prefill.cu", "2 * TOKENS, (int)threadIdx.x, PREFILL_THREADS);\n            __syncthreads();", "2 * TOKENS, (int)threadIdx.x, PREFILL_THREADS);",
+         "test_emu_attention"),  # 8 bits: a tile is read before it is widened
+    (CUDA % "attn_prefill.cu", "s[n][e] = token >= begin && token < end ? s[n][e] * scale[TOKENS + token % TOKENS] : 0;", "s[n][e] = s[n][e] * scale[TOKENS + token % TOKENS];",
+         "test_emu_attention"),  # int8, prefill: the scale of a slot without a token
+    (CUDA % "attn.cuh", "*(uint4 *)(void *)(to + r * HD * 2 + (((c + 1) ^ (r & 7)) << 4)) = high;", "*(uint4 *)(void *)(to + r * HD * 2 + ((c ^ (r & 7)) << 4)) = high;",
+         "test_emu_attention"),  # 8 bits: half of a piece over the other
+    (CUDA % "qkv.cu", "!finite || max < 7.88860905e-31f; // 2^-100", "!finite || max == 0;", "test_emu_rows"),  # int8: vectors too small for a scale
+    (CUDA % "qkv.cu", "finite = __ballot_sync(ALL_LANES, finite) == ALL_LANES;", "__syncwarp();", "test_emu_rows"),  # int8: a NaN that lane 0 does not see
+    (CUDA % "kdev.h", "    if (a >= 0x43e80000u)\n        return (uint8_t)(sign | 0x7eu);\n    if (a >= 0x3c800000u)\n        return (uint8_t)(sign | (a - ", "    if (a >= 0x3c800000u)\n        return (uint8_t)(sign | (a - ",
+         "test_emu_words"),  # fp8: large numbers wrap around
+    (CUDA % "ranks.cu", "bool go = meet(a.group, turn + 1, came);", "bool go = true;", "test_emu_ranks"),  # parts are added before they are there
+    (CUDA % "ranks.cu", "    meet(a.group, turn + 2, came);\n    if (threadIdx.x == 0)\n        a.group.turns[blockIdx.x] = turn + 2;\n}\n\n// Rank", "    if (threadIdx.x == 0)\n        a.group.turns[blockIdx.x] = turn + 2;\n}\n\n// Rank",
+         "test_emu_ranks"),  # a part is written while others read it
+    (CUDA % "ranks.cu", "v[r] = add4(v[2 * r], v[2 * r + 1]);", "v[r] = add4(v[r], v[r + n / 2]);", "test_emu_ranks"),  # another tree
+    (CUDA % "ranks.cu", "float max = num < 0 ? NAN : -INFINITY;", "float max = -INFINITY;", "test_emu_ranks"),  # a rank's row that is not finite is drawn from
+    (CUDA % "ranks.cu", "            if (a.bias)\n                v = add4(v,", "            if (a.bias && a.group.rank == 0)\n                v = add4(v,", "test_emu_ranks"),  # a bias on one rank alone
+    (CUDA % "sample.cu", "few->ids[at] = a.begin + i;", "few->ids[at] = i;", "test_emu_ranks"),  # candidates by their place among a rank's tokens
+    (CUDA % "sample.cu", "if (d.edited < 0 || row.row < 0 || few != FEW)", "if (d.edited < 0 || row.row < 0 || FEW)", "test_emu_ranks"),  # candidates before edits and mask
+    (CUDA % "gemm.cu", "return (red[0] + red[stride]) + (red[2 * stride] + red[3 * stride]);", "return ((red[0] + red[stride]) + red[2 * stride]) + red[3 * stride];",
+         "test_emu_ranks"),  # a rank's segments in another order
     (CUDA % "gemm.cu", "    __syncthreads();\n    finish<NT>(a, red, tile, m0);", "    finish<NT>(a, red, tile, m0);", "test_emu_gemm"),  # segments are added before they are there
     (CUDA % "gemm.cu", "kd_grid_wait(); // weights do not depend on the kernel before, x does", "", "test_emu_gemm"),  # x is read before the kernel before has written it
     (CUDA % "gemm.cu", "ring[u] = load_fragment<F>(a.w, tile, s + u + RING, lane);", "ring[u] = load_fragment<F>(a.w, tile, s + u + 1, lane);",

@@ -45,8 +45,12 @@ KD_FN void fetch_tile(unsigned char *dst, float *scales, const struct cuda_prefi
     kd_copy_commit();
 }
 
+// Blocks that a processor should hold: one less where scales of int8 take a few registers more.
+template <int HD, bool SCALED> constexpr int prefill_blocks() { return (HD == 64 ? 4 : 3) - SCALED; }
+
 template <int HD, bool HALF, bool EIGHT>
-__global__ void __launch_bounds__(PREFILL_THREADS) prefill_tiles(struct cuda_prefill a) {
+__global__ void __launch_bounds__(PREFILL_THREADS, prefill_blocks<HD, EIGHT && !HALF>())
+    prefill_tiles(struct cuda_prefill a) {
     typedef prefill_shared<HD> sizes;
     enum { CHUNKS = HD / 8, STAGE = EIGHT ? sizes::TILE : 2 * sizes::TILE };
     constexpr bool SCALED = EIGHT && !HALF;
@@ -204,6 +208,7 @@ __global__ void __launch_bounds__(ANY_WARPS * 32) attend_any(struct cuda_attend 
     for (int t = begin + ((warp - begin) & (ANY_WARPS - 1)); t < end; t += ANY_WARPS) {
         size_t at = kv_place(a.kv, a.blocks, seq, t, head / a.group);
         float s = 0;
+#pragma unroll 1
         for (int i = lane; i < d; i += 32)
             s = kd_fma(load_kv(a.q, q + (size_t)i, cuda_query_dtype(a.kv.dtype)),
                        load_kv(a.kv.keys, at + (size_t)i, a.kv.dtype), s);
@@ -217,6 +222,7 @@ __global__ void __launch_bounds__(ANY_WARPS * 32) attend_any(struct cuda_attend 
         float top = fmaxf(max, s), f = fade(max, top), p = kd_exp2(s - top);
         max = top;
         sum = sum * f + p;
+#pragma unroll 1
         for (int i = lane; i < d; i += 32)
             acc[i] = acc[i] * f + p * value_scale * load_kv(a.kv.values, at + (size_t)i, a.kv.dtype);
     }

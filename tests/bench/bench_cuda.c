@@ -192,9 +192,11 @@ static void *upload(const void *host, size_t bytes) {
 }
 
 // Sequences of equal length, each with blocks of its own.
-static struct cuda_kv make_cache(int kv_heads, int d, int seqs, int context, struct cuda_blocks *blocks) {
+static struct cuda_kv make_cache(enum dtype dtype, int kv_heads, int d, int seqs, int context,
+                                 struct cuda_blocks *blocks) {
     int per = (context + 15) / 16;
-    size_t all = (size_t)seqs * (size_t)per * 16u * (size_t)(kv_heads * d) * 2;
+    size_t vectors = (size_t)seqs * (size_t)per * 16u * (size_t)kv_heads,
+           all = vectors * dtype_row_bytes(dtype, d), scales = dtype == DTYPE_I8 ? vectors * 4 : 0;
     int32_t *start = must_calloc((size_t)seqs + 1, 4), *ids = must_calloc((size_t)(seqs * per), 4);
     for (int s = 0; s <= seqs; s++)
         start[s] = s * per;
@@ -203,12 +205,12 @@ static struct cuda_kv make_cache(int kv_heads, int d, int seqs, int context, str
     *blocks =
         (struct cuda_blocks){upload(start, (size_t)(seqs + 1) * 4), upload(ids, (size_t)(seqs * per) * 4)};
     free(start), free(ids);
-    return (struct cuda_kv){device(all), device(all), DTYPE_BF16, 16, kv_heads, d};
+    return (struct cuda_kv){device(all), device(all), dtype, 16, kv_heads, d, device(scales), device(scales)};
 }
 
-static void bench_decode(int kv_heads, int group, int d, int seqs, int context) {
+static void bench_decode(enum dtype dtype, int kv_heads, int group, int d, int seqs, int context) {
     struct cuda_blocks blocks;
-    struct cuda_kv kv = make_cache(kv_heads, d, seqs, context, &blocks);
+    struct cuda_kv kv = make_cache(dtype, kv_heads, d, seqs, context, &blocks);
     int H = kv_heads * group, chunks = (context + CUDA_CHUNK - 1) / CUDA_CHUNK;
     int32_t n = seqs * chunks, *first = must_calloc((size_t)seqs + 1, 4);
     struct cuda_item *items = must_calloc((size_t)n, sizeof *items);
@@ -232,19 +234,20 @@ static void bench_decode(int kv_heads, int group, int d, int seqs, int context) 
                             .form = FORM_BF16,
                             .ldout = H * d};
     char shape[64];
-    snprintf(shape, sizeof shape, "K %d G %d d %d, %d x %d tokens", kv_heads, group, d, seqs, context);
-    double bytes = 4.0 * kv_heads * d * seqs * context;
+    snprintf(shape, sizeof shape, "%s, K %d G %d d %d, %d x %d tokens", dtype_name(dtype), kv_heads, group, d,
+             seqs, context);
+    double bytes = 2.0 * (double)backend_kv_vector_bytes(dtype, d) * kv_heads * seqs * context;
     row("decode + merge", shape, time_kernel(decode_once, &a), bytes, bandwidth, "GB/s");
-    const void *all[] = {a.q,     kv.keys,     kv.values,    blocks.start, blocks.ids,
-                         a.items, a.num_items, a.first_item, a.partial,    a.out};
-    for (int i = 0; i < 10; i++)
+    const void *all[] = {a.q,         kv.keys,      kv.values, blocks.start, blocks.ids,    a.items,
+                         a.num_items, a.first_item, a.partial, a.out,        kv.key_scales, kv.value_scales};
+    for (int i = 0; i < 12; i++)
         rt_free(rt, (void *)(uintptr_t)all[i]);
     free(items), free(first);
 }
 
-static void bench_prefill(int kv_heads, int group, int d, int tokens) {
+static void bench_prefill(enum dtype dtype, int kv_heads, int group, int d, int tokens) {
     struct cuda_blocks blocks;
-    struct cuda_kv kv = make_cache(kv_heads, d, 1, tokens, &blocks);
+    struct cuda_kv kv = make_cache(dtype, kv_heads, d, 1, tokens, &blocks);
     int H = kv_heads * group;
     int32_t n = (tokens * group + 63) / 64;
     struct cuda_tile *tiles = must_calloc((size_t)n, sizeof *tiles);
@@ -262,13 +265,70 @@ static void bench_prefill(int kv_heads, int group, int d, int tokens) {
                              .form = FORM_BF16,
                              .ldout = H * d};
     char shape[64];
-    snprintf(shape, sizeof shape, "K %d G %d d %d, %d tokens", kv_heads, group, d, tokens);
+    snprintf(shape, sizeof shape, "%s, K %d G %d d %d, %d tokens", dtype_name(dtype), kv_heads, group, d,
+             tokens);
     double flop = 2.0 * tokens * tokens * H * d; // two products, half of the square
     row("prefill attention", shape, time_kernel(prefill_once, &a), flop, matrix_rate, "TFLOP/s");
-    const void *all[] = {a.q, kv.keys, kv.values, blocks.start, blocks.ids, a.tiles, a.num_tiles, a.out};
-    for (int i = 0; i < 8; i++)
+    const void *all[] = {a.q,     kv.keys,     kv.values, blocks.start,  blocks.ids,
+                         a.tiles, a.num_tiles, a.out,     kv.key_scales, kv.value_scales};
+    for (int i = 0; i < 10; i++)
         rt_free(rt, (void *)(uintptr_t)all[i]);
     free(tiles);
+}
+
+// ---- sums of ranks, with one: what the kernel and its two meetings cost beside the bytes that it moves
+
+static void sum_once(void *arg, int i) {
+    (void)i;
+    cuda_sum(rt, arg);
+}
+
+static void bench_sum(int rows, int n) {
+    size_t bytes = (size_t)rows * (size_t)n * sizeof(float);
+    uint32_t *flags = device(sizeof(uint32_t) * CUDA_MEET_BLOCKS * COMM_MAX_WORLD);
+    struct cuda_sum a = {.group = {.world = 1,
+                                   .flags = {flags},
+                                   .turns = device(sizeof(uint32_t) * CUDA_MEET_BLOCKS),
+                                   .stop = rt_alloc_host(rt, sizeof(uint32_t))},
+                         .part = {device(bytes)},
+                         .resid = device(bytes),
+                         .rows = rows,
+                         .n = n};
+    char shape[64];
+    snprintf(shape, sizeof shape, "1 rank, %d x %d", rows, n);
+    row("sum of ranks", shape, time_kernel(sum_once, &a), 3.0 * (double)bytes, bandwidth, "GB/s");
+    rt_free(rt, flags), rt_free(rt, a.group.turns), rt_free_host(rt, a.group.stop);
+    rt_free(rt, (void *)(uintptr_t)a.part[0]), rt_free(rt, a.resid);
+}
+
+struct nccl_sum {
+    struct rt_nccl *nccl;
+    float *x;
+    size_t n;
+};
+
+static void bench_nccl(int rows, int n) {
+    struct err err = {0};
+    unsigned char id[RT_NCCL_ID];
+    struct nccl_sum s = {.n = (size_t)rows * (size_t)n};
+    if (!rt_nccl_id(rt, id, &err) || !(s.nccl = rt_nccl_open(rt, id, 0, 1, &err))) {
+        fprintf(md, "\nNo sums by NCCL: %s\n", err.msg);
+        return;
+    }
+    s.x = device(s.n * sizeof(float));
+    double best = INFINITY;
+    for (int i = 0; i < 10; i++) { // outside of a graph, as it is used
+        must_wait();
+        double start = now();
+        rt_nccl_sum(s.nccl, s.x, s.n);
+        must_wait();
+        best = fmin(best, now() - start);
+    }
+    char shape[64];
+    snprintf(shape, sizeof shape, "1 rank, %d x %d", rows, n);
+    row("sum by NCCL", shape, best, (double)(s.n * sizeof(float)), bandwidth, "GB/s");
+    rt_nccl_close(s.nccl);
+    rt_free(rt, s.x);
 }
 
 // ---- sampling
@@ -601,15 +661,24 @@ int main(int argc, char **argv) {
         for (int b = 0; b < 3; b++) {
             static const int batches[] = {1, 16, 64}, contexts[] = {512, 4096};
             int seqs = tiny ? 1 + b : batches[b], context = tiny ? 40 << c : contexts[c];
-            bench_decode(tiny ? 1 : 8, 4, 128, seqs, context);
-            bench_decode(tiny ? 1 : 2, 7, 64, seqs, context);
-            bench_decode(tiny ? 1 : 32, 1, 128, seqs, context);
+            bench_decode(DTYPE_BF16, tiny ? 1 : 8, 4, 128, seqs, context);
+            bench_decode(DTYPE_BF16, tiny ? 1 : 2, 7, 64, seqs, context);
+            bench_decode(DTYPE_BF16, tiny ? 1 : 32, 1, 128, seqs, context);
+            for (int fp8 = 0; fp8 < 2; fp8++) {
+                bench_decode(fp8 ? DTYPE_F8_E4M3 : DTYPE_I8, tiny ? 1 : 8, 4, 128, seqs, context);
+                bench_decode(fp8 ? DTYPE_F8_E4M3 : DTYPE_I8, tiny ? 1 : 32, 1, 128, seqs, context);
+            }
         }
     for (int i = 0; i < 3; i++) {
         static const int prompts[] = {512, 2048, 8192};
-        bench_prefill(tiny ? 1 : 8, 4, 128, tiny ? 20 << i : prompts[i]);
-        bench_prefill(tiny ? 1 : 2, 7, 64, tiny ? 20 << i : prompts[i]);
+        bench_prefill(DTYPE_BF16, tiny ? 1 : 8, 4, 128, tiny ? 20 << i : prompts[i]);
+        bench_prefill(DTYPE_BF16, tiny ? 1 : 2, 7, 64, tiny ? 20 << i : prompts[i]);
+        bench_prefill(DTYPE_I8, tiny ? 1 : 8, 4, 128, tiny ? 20 << i : prompts[i]);
+        bench_prefill(DTYPE_F8_E4M3, tiny ? 1 : 8, 4, 128, tiny ? 20 << i : prompts[i]);
     }
+    bench_sum(tiny ? 2 : 1, tiny ? 64 : 4096);
+    bench_sum(tiny ? 3 : 64, tiny ? 64 : 4096);
+    bench_nccl(tiny ? 2 : 512, tiny ? 64 : 4096);
     bench_sample("greedy", 0, 0, 1, 3);
     bench_sample("temperature 1", 1, 0, 1, 3);
     bench_sample("top-k 40", 0.8f, 40, 1, 3);

@@ -2,8 +2,10 @@
 // emulated module, each rank a thread with a device of its own.
 #include "device.h"
 
+#ifdef QUIRE_EMULATED // the module that the engine loads; on a device only kernels are tested here
 #include "driver.h"
 #include "random_model.h"
+#endif
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -147,6 +149,67 @@ static void test_sum(void **state) {
     rt_test_order(0);
 }
 
+// ---- NCCL
+
+struct nccl_job {
+    struct rt *rt;
+    int rank, world;
+    const unsigned char *id;
+    float x[100];
+    struct err err;
+};
+
+static void *sum_by_nccl(void *arg) {
+    struct nccl_job *j = arg;
+    float *x = rt_alloc(j->rt, sizeof j->x);
+    struct rt_nccl *n = rt_nccl_open(j->rt, j->id, j->rank, j->world, &j->err);
+    if (n) {
+        rt_upload_now(j->rt, x, j->x, sizeof j->x);
+        for (int i = 0; i < 2; i++)
+            rt_nccl_sum(n, x, 100);
+        rt_mark(j->rt, 0);
+        rt_wait(j->rt, 0, &j->err);
+        rt_download_now(j->rt, j->x, x, sizeof j->x);
+    }
+    rt_nccl_close(n);
+    rt_free(j->rt, x);
+    return NULL;
+}
+
+static void test_nccl(void **state) {
+    (void)state;
+    struct nccl_job jobs[2] = {0};
+    pthread_t threads[2];
+    unsigned char id[RT_NCCL_ID];
+    struct err err = {0};
+    int world = num_devices() < 2 ? 1 : 2;
+    setenv("QUIRE_EMULATED_NCCL", "1", 1);
+    bool there = rt_nccl_id(rt, id, &err);
+    unsetenv("QUIRE_EMULATED_NCCL");
+    if (!there) {
+        printf("sums by NCCL are not tested: %s\n", err.msg);
+        return;
+    }
+    for (int r = 0; r < world; r++) {
+        jobs[r].rank = r, jobs[r].world = world, jobs[r].id = id;
+        if (!(jobs[r].rt = rt_open(r, &err)))
+            fail_msg("%s", err.msg);
+        for (int i = 0; i < 100; i++)
+            jobs[r].x[i] = (float)(i * (r + 1));
+        assert_int_equal(pthread_create(&threads[r], NULL, sum_by_nccl, &jobs[r]), 0);
+    }
+    for (int r = 0; r < world; r++) {
+        pthread_join(threads[r], NULL);
+        if (jobs[r].err.code != STATUS_OK)
+            fail_msg("%s", jobs[r].err.msg);
+    }
+    for (int r = 0; r < world; r++) {
+        for (int i = 0; i < 100; i++) // whole numbers: exact in any order. The second sum doubles the first
+            assert_true(jobs[r].x[i] == (float)(world == 1 ? i : 2 * 3 * i));
+        rt_close(jobs[r].rt);
+    }
+}
+
 // A kernel whose twin never comes ends when it is told to.
 static void test_stop(void **state) {
     (void)state;
@@ -209,6 +272,8 @@ static struct token_filter *new_filter(void) {
 }
 
 // Requests whose rows are drawn in every way: with log-probabilities, from a few candidates, from all logits.
+static int stages = 1; // of run()
+
 static void run(struct results *to, const char *path, int ranks, bool exact, int step_tokens,
                 int num_prompt) {
     static const struct sampling_params params[NUM] = {
@@ -232,6 +297,7 @@ static void run(struct results *to, const char *path, int ranks, bool exact, int
         driver_open(&d, &(struct driver_config){.path = path,
                                                 .device = "cuda",
                                                 .ranks = ranks,
+                                                .stages = stages,
                                                 .exact = exact,
                                                 .keep_logits = keep,
                                                 .max_model_len = 128,
@@ -301,6 +367,12 @@ static void test_exact(void **state) {
             run(many, file, ranks, true, ranks == 2 ? 128 : 32, 30);
             check_same(one, many, what);
         }
+        if (i == 1) { // two stages of two ranks, each with a layer
+            stages = 2;
+            run(many, file, 2, true, 128, 30);
+            stages = 1;
+            check_same(one, many, "2 stages of 2 ranks");
+        }
         unlink(file);
     }
     free(one), free(many);
@@ -338,6 +410,34 @@ static void test_near(void **state) {
         unlink(file);
     }
     free(one), free(many);
+}
+
+// A bias of +infinity on a token of the last rank: the row fails on every rank, where it is drawn from
+// candidates and where it is not, and its neighbour does not.
+static void test_failed_rows(void **state) {
+    (void)state;
+    const struct logit_bias bias = {.token = 500, .add = INFINITY};
+    char file[] = "/tmp/quire-model-XXXXXX";
+    random_model_write_sized(&models[1].m, 8, 2, 256, file);
+    for (int i = 0; i < 2; i++) {
+        struct driver d;
+        struct got *got = calloc(2, sizeof *got);
+        driver_open(&d, &(struct driver_config){.path = file, .device = "cuda", .ranks = 2, .num_blocks = 8});
+        d.no_logprobs = true;
+        driver_submit(&d, (struct request_params){.prompt = prompt,
+                                                  .num_prompt = 5,
+                                                  .max_output = 2,
+                                                  .sampling = {.temperature = (float)i},
+                                                  .bias = &bias,
+                                                  .num_bias = 1});
+        driver_add(&d, prompt, 5, 2, (struct sampling_params){0});
+        driver_run(&d, got);
+        assert_int_equal(got[0].finish, FINISH_ERROR);
+        assert_int_equal(got[1].finish, FINISH_LENGTH);
+        driver_close(&d);
+        free(got);
+    }
+    unlink(file);
 }
 
 static void refused(const char *path, int ranks, bool exact, const char *words) {
@@ -413,10 +513,12 @@ int main(void) {
         prompt[i] = 3 + (i * 37 + i * i) % (VOCAB - 3);
 #endif
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_sum),     cmocka_unit_test(test_stop),
+        cmocka_unit_test(test_sum),         cmocka_unit_test(test_nccl),
+        cmocka_unit_test(test_stop),
 #ifdef QUIRE_EMULATED
-        cmocka_unit_test(test_exact),   cmocka_unit_test(test_near),
-        cmocka_unit_test(test_refused), cmocka_unit_test(test_failed_rank),
+        cmocka_unit_test(test_exact),       cmocka_unit_test(test_near),
+        cmocka_unit_test(test_refused),     cmocka_unit_test(test_failed_rank),
+        cmocka_unit_test(test_failed_rows),
 #endif
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

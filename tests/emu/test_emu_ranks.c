@@ -392,7 +392,7 @@ static void test_near(void **state) {
         {{"mixed", {DTYPE_Q8_0, DTYPE_F16, DTYPE_BF16, DTYPE_Q4_0, DTYPE_F32}, 5, true}, 992, 2, true},
         {{"BF16", {DTYPE_BF16}, 1, true}, 1024, 2, false},
     };
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i += 1 + SLOW) {
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i += 1 + 3 * SLOW) {
         char file[] = "/tmp/quire-model-XXXXXX";
         random_model_write_sized(&cases[i].m, 8, 2, cases[i].ffn, file);
         run(one, file, 1, false, 128, PROMPT);

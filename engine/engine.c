@@ -202,6 +202,22 @@ static void choose_device(struct engine *e, struct ranks_config *config) {
     config->ops = &backend_cpu;
 }
 
+// Where nobody named a device, a model that CUDA's does not take (types of weights that only the CPU computes
+// with) runs on the CPU.
+static enum status load_weights(struct engine *e, const struct engine_config *c, struct ranks_config *config,
+                                enum dtype floats, bool choose, struct err *err) {
+    enum status st = ranks_load(e->ranks, e->gguf, floats, c->progress, c->progress_arg, err);
+    if (st != STATUS_INVALID || !choose || config->ops == &backend_cpu)
+        return st;
+    log_msg(LOG_WARN, "the model runs on the CPU: %s", err->msg);
+    *err = (struct err){0};
+    ranks_close(e->ranks);
+    config->ops = &backend_cpu;
+    if (!(e->ranks = ranks_open(config, err)))
+        return err->code;
+    return ranks_load(e->ranks, e->gguf, floats, c->progress, c->progress_arg, err);
+}
+
 // With stages each has a plan to work on, and a request is not planned again before its token is back: it
 // would wait in the first stage for what the last one has not drawn.
 static void choose_depth(struct engine *e, const struct engine_config *c, bool run_ahead) {
@@ -270,7 +286,7 @@ struct engine *engine_open(const struct engine_config *c, struct err *err) {
             err_set(err, refused.code, "%s", refused.msg);
         goto fail;
     }
-    if (ranks_load(e->ranks, e->gguf, floats, c->progress, c->progress_arg, err) != STATUS_OK)
+    if (load_weights(e, c, &ranks, floats, choose, err) != STATUS_OK)
         goto fail;
     if (size_cache(e, c, err) != STATUS_OK)
         goto fail;

@@ -160,14 +160,25 @@ static void note_forms(struct device *dev, const struct weight *w) {
     }
 }
 
+static const char *role_name(enum weight_role role) {
+    static const char *const names[] = {
+        [WEIGHT_EMBED] = "the embedding", [WEIGHT_NORM] = "a norm",
+        [WEIGHT_QKV] = "q, k, v",         [WEIGHT_ATTN_OUT] = "the attention output",
+        [WEIGHT_GATE_UP] = "gate and up", [WEIGHT_DOWN] = "down",
+        [WEIGHT_HEAD] = "the head",
+    };
+    return names[role];
+}
+
 struct weight *cuda_weight_load(struct device *dev, const struct weight_desc *desc, struct err *err) {
     if (!weight_check(&dev->model, desc, err))
         return NULL;
     for (int i = 0; i < 3 && desc->part[i].data; i++)
         if (cuda_format_of(desc->part[i].dtype) == FORMAT_COUNT) {
             err_set(err, STATUS_INVALID,
-                    "device cuda does not compute with weights of type %s yet; use --device cpu",
-                    dtype_name(desc->part[i].dtype));
+                    "device cuda does not compute with weights of type %s yet (%s of layer %d); use --device "
+                    "cpu",
+                    dtype_name(desc->part[i].dtype), role_name(desc->role), desc->layer);
             return NULL;
         }
     struct weight *w = calloc(1, sizeof *w);

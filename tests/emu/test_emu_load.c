@@ -83,6 +83,13 @@ static void test_formats(void **state) {
         struct err err = {0};
         setenv("QUIRE_CUDA_MODULE", QUIRE_EMULATED, 1);
         struct engine *e = engine_open(&config, &err);
+        struct err none = {0};
+        config.device = "auto"; // nobody asked for CUDA
+        log_set_level(LOG_ERROR);
+        struct engine *other = engine_open(&config, &none);
+        if (!other || strncmp(engine_info(other)->device, "cpu ", 4) != 0)
+            fail_msg("%s: %s", dtype_name(types[i]), other ? engine_info(other)->device : none.msg);
+        engine_close(other);
         unsetenv("QUIRE_CUDA_MODULE");
         unlink(path);
         snprintf(want, sizeof want, "weights of type %s yet", dtype_name(types[i]));

@@ -1,8 +1,10 @@
 // Keys and values of the CPU backend, and attention over them: which queries meet which tiles on which
-// thread. The arithmetic is body.h's.
+// thread. The arithmetic is body_attention.h's.
 //
-// Layout, per layer and block: keys (K, B/16, d, 16) where B is a multiple of 16, else (K, B, d); values
-// (K, B, d), whose 16 rows from a multiple of 16 are a tile, too.
+// Layout, per layer and block, of tiles of 16 tokens where the block size is a multiple of 16: keys (K, B/16,
+// d, 16), values (K, B, d); of BF16 and I8 keys (K, B/16, d/2, 16, 2), values (K, B/16, 8, d, 2), so that the
+// two numbers that are multiplied at once lie beside each other. Other block sizes have (K, B, d) for both
+// and are gathered into such tiles. The scales of I8 (layers, blocks, 2, K, B) follow all numbers.
 #include "device.h"
 #include "half.h"
 #include "log.h"
@@ -11,109 +13,179 @@
 #include <stdatomic.h>
 #include <string.h>
 
-enum { PREFILL_QUERIES = 32 }; // rows times heads of a group that one item holds
+// Rows times heads of a group that one item holds: so often are keys and values used once they are in the L2
+// cache. RUN_CHUNKS: decode over more of them is cut into items of so many.
+enum { MAX_ITEM_QUERIES = 128, ITEMS_PER_THREAD = 4, RUN_CHUNKS = 4 };
+
+static bool paired(const struct device *dev) {
+    return dev->kv_dtype == DTYPE_BF16 || dev->kv_dtype == DTYPE_I8;
+}
 
 static size_t kv_elem(const struct device *dev) { return dtype_row_bytes(dev->kv_dtype, 1); }
 
-// Bytes of the keys of one layer of one block.
+// Type and bytes of a number in tiles as the kernels read them
+static enum dtype tile_dtype(const struct device *dev) {
+    return dev->kv_dtype == DTYPE_I8 ? DTYPE_BF16 : dev->kv_dtype;
+}
+static size_t tile_elem(const struct device *dev) { return dtype_row_bytes(tile_dtype(dev), 1); }
+
+// Bytes of the numbers of the keys of one layer of one block.
 static size_t kv_half(const struct device *dev) {
     return (size_t)dev->block_size * (size_t)device_kv_size(dev) * kv_elem(dev);
 }
 
 size_t cpu_kv_bytes(const struct device *dev, int num_blocks) {
-    return 2 * (size_t)dev->model.num_layers * (size_t)num_blocks * kv_half(dev);
+    return 2 * (size_t)dev->model.num_layers * (size_t)num_blocks * (size_t)dev->block_size *
+           (size_t)dev->model.num_kv_heads * backend_kv_vector_bytes(dev->kv_dtype, dev->model.head_dim);
+}
+
+static size_t kv_index_half(const struct device *dev, int layer, int64_t block, int which) {
+    return ((size_t)layer * (size_t)dev->limits.num_blocks + (size_t)block) * 2 + (size_t)which;
 }
 
 static char *kv_block(const struct device *dev, int layer, int64_t block, int which) {
-    size_t index = (size_t)layer * (size_t)dev->limits.num_blocks + (size_t)block;
-    return (char *)dev->kv.data + (index * 2 + (size_t)which) * kv_half(dev);
+    return (char *)dev->kv.data + kv_index_half(dev, layer, block, which) * kv_half(dev);
 }
 
-// Element i of the key of a token, relative to its block; values are where keys of untiled blocks are.
-static size_t kv_index(const struct device *dev, bool tiled, int head, int offset, int i) {
-    size_t d = (size_t)dev->model.head_dim, B = (size_t)dev->block_size, o = (size_t)offset;
-    if (!tiled)
-        return ((size_t)head * B + o) * d + (size_t)i;
-    return (((size_t)head * (B / ATTN_TILE) + o / ATTN_TILE) * d + (size_t)i) * ATTN_TILE + o % ATTN_TILE;
+// Scales (K, B) of the keys or values of a block of I8.
+static float *kv_scales(const struct device *dev, int layer, int64_t block, int which) {
+    size_t numbers = 2 * (size_t)dev->model.num_layers * (size_t)dev->limits.num_blocks * kv_half(dev);
+    float *scales = (float *)(void *)((char *)dev->kv.data + (numbers + 63) / 64 * 64);
+    return scales +
+           kv_index_half(dev, layer, block, which) * (size_t)(dev->model.num_kv_heads * dev->block_size);
 }
 
-static void convert(const struct device *dev, void *dst, const float *src, int n) {
-    if (dev->kv_dtype == DTYPE_F32)
-        memcpy(dst, src, (size_t)n * sizeof(float));
-    else if (dev->kv_dtype == DTYPE_F16)
-        dev->kernels->to_f16(dst, src, n);
-    else
-        dev->kernels->to_bf16(dst, src, n);
+size_t cpu_kv_region(const struct device *dev, int num_blocks) { return cpu_kv_bytes(dev, num_blocks) + 64; }
+
+// Element i of the key (which 0) or value (1) of token o of a tile.
+static size_t tile_index(const struct device *dev, int which, size_t o, size_t i) {
+    size_t d = (size_t)dev->model.head_dim;
+    if (paired(dev))
+        return which ? o / 2 * 2 * d + 2 * i + o % 2 : (i / 2 * ATTN_TILE + o) * 2 + i % 2;
+    return which ? o * d + i : i * ATTN_TILE + o;
 }
 
-// dst[i * 16] = src[i]: one token into its lane of a tile
-static void scatter(char *dst, const char *src, int n, size_t size) {
-    if (size == 2)
-        for (int i = 0; i < n; i++)
-            memcpy(dst + (size_t)i * ATTN_TILE * 2, src + (size_t)i * 2, 2);
-    else
-        for (int i = 0; i < n; i++)
-            memcpy(dst + (size_t)i * ATTN_TILE * 4, src + (size_t)i * 4, 4);
+// The first element of a tile, relative to its block; of a token, where blocks are not tiled.
+static size_t kv_index(const struct device *dev, int head, int offset) {
+    size_t at = (size_t)head * (size_t)dev->block_size + (size_t)offset;
+    return (dev->tiled ? at / ATTN_TILE * ATTN_TILE : at) * (size_t)dev->model.head_dim;
+}
+
+// One token into its place in a tile of numbers of `size` bytes. src (d)
+static void scatter(const struct device *dev, char *tile, int which, int token, const char *src,
+                    size_t size) {
+    size_t d = (size_t)dev->model.head_dim, o = (size_t)token;
+    if (which && !paired(dev)) {
+        memcpy(tile + o * d * size, src, d * size);
+        return;
+    }
+    size_t at = tile_index(dev, which, o, 0), step = tile_index(dev, which, o, 2) - at,
+           odd = tile_index(dev, which, o, 1) - at;
+    for (size_t i = 0; i < d; i++) {
+        char *dst = tile + (at + i / 2 * step + i % 2 * odd) * size;
+        if (size == 1)
+            *dst = src[i];
+        else if (size == 2)
+            memcpy(dst, src + i * 2, 2);
+        else
+            memcpy(dst, src + i * 4, 4);
+    }
+}
+
+static void convert(const struct device *dev, void *dst, float *scale, const float *src, int n) {
+    switch (dev->kv_dtype) {
+    case DTYPE_F32: memcpy(dst, src, (size_t)n * sizeof(float)); break;
+    case DTYPE_F16: dev->kernels->to_f16(dst, src, n); break;
+    case DTYPE_BF16: dev->kernels->to_bf16(dst, src, n); break;
+    default: dev->kernels->to_i8(dst, scale, src, n); break;
+    }
 }
 
 void cpu_kv_write(struct device *dev, int layer, int64_t slot, const float *key, const float *value) {
     int64_t block = slot / dev->block_size;
     int offset = (int)(slot % dev->block_size), d = dev->model.head_dim;
     size_t size = kv_elem(dev);
-    float row[1024]; // d in kv_dtype
+    float row[1024], scale = 0; // d in kv_dtype
     CHECK(block < dev->limits.num_blocks && d <= 1024);
-    char *keys = kv_block(dev, layer, block, 0), *values = kv_block(dev, layer, block, 1);
-    for (int h = 0; h < dev->model.num_kv_heads; h++) {
-        convert(dev, values + kv_index(dev, false, h, offset, 0) * size, value + h * d, d);
-        char *dst = keys + kv_index(dev, dev->tiled, h, offset, 0) * size;
-        if (!dev->tiled) {
-            convert(dev, dst, key + h * d, d);
-            continue;
+    for (int which = 0; which < 2; which++)
+        for (int h = 0; h < dev->model.num_kv_heads; h++) {
+            const float *src = (which ? value : key) + h * d;
+            char *dst = kv_block(dev, layer, block, which) + kv_index(dev, h, offset) * size;
+            convert(dev, dev->tiled ? (void *)row : dst, &scale, src, d);
+            if (dev->tiled)
+                scatter(dev, dst, which, offset % ATTN_TILE, (const char *)row, size);
+            if (dev->kv_dtype == DTYPE_I8)
+                kv_scales(dev, layer, block, which)[h * dev->block_size + offset] = scale;
         }
-        convert(dev, row, key + h * d, d);
-        scatter(dst, (const char *)row, d, size);
-    }
 }
 
 void cpu_kv_copy(struct device *dev, int32_t block, void *canonical, bool export) {
     const struct model_config *m = &dev->model;
-    size_t size = kv_elem(dev);
-    char *p = canonical; // (L, 2, B, K, d)
+    size_t size = kv_elem(dev), d = (size_t)m->head_dim;
+    char *p = canonical; // (L, 2, B, K, d), with I8 (B, K) scales after each (B, K, d)
     CHECK(block >= 0 && block < dev->limits.num_blocks);
     for (int layer = 0; layer < m->num_layers; layer++)
         for (int which = 0; which < 2; which++) {
             char *base = kv_block(dev, layer, block, which);
             for (int o = 0; o < dev->block_size; o++)
                 for (int h = 0; h < m->num_kv_heads; h++)
-                    for (int i = 0; i < m->head_dim; i++, p += size) {
-                        char *at = base + kv_index(dev, dev->tiled && which == 0, h, o, i) * size;
+                    for (size_t i = 0; i < d; i++, p += size) {
+                        size_t in = dev->tiled ? tile_index(dev, which, (size_t)o % ATTN_TILE, i) : i;
+                        char *at = base + (kv_index(dev, h, o) + in) * size;
                         memcpy(export ? p : at, export ? at : p, size);
                     }
+            float *scales = dev->kv_dtype == DTYPE_I8 ? kv_scales(dev, layer, block, which) : NULL;
+            for (int o = 0; scales && o < dev->block_size; o++)
+                for (int h = 0; h < m->num_kv_heads; h++, p += sizeof(float)) {
+                    void *at = &scales[h * dev->block_size + o];
+                    memcpy(export ? (void *)p : at, export ? at : (void *)p, sizeof(float));
+                }
         }
 }
 
 static size_t align64(size_t n) { return (n + 63) / 64 * 64; }
 
+static int group_size(const struct device *dev) { return dev->model.num_heads / dev->model.num_kv_heads; }
+
+static int padded_head(const struct device *dev) { return (dev->model.head_dim + LANES - 1) / LANES * LANES; }
+
 size_t cpu_attn_scratch(struct device *dev, struct attn_scratch *s, char *memory) {
-    int group = dev->model.num_heads / dev->model.num_kv_heads, d = dev->model.head_dim;
-    size_t queries = (size_t)(group > PREFILL_QUERIES ? group : PREFILL_QUERIES);
-    size_t tiles = dev->tiled ? 0 : align64((size_t)ATTN_CHUNK * (size_t)d * kv_elem(dev));
-    size_t bytes[6] = {align64(queries * (size_t)d * 4),
+    int group = group_size(dev), d = dev->model.head_dim;
+    size_t queries = (size_t)(group > MAX_ITEM_QUERIES ? group : MAX_ITEM_QUERIES);
+    bool gathers = !dev->tiled || dev->kv_dtype == DTYPE_I8;
+    size_t tiles = gathers ? align64((size_t)ATTN_CHUNK * (size_t)d * tile_elem(dev)) : 0;
+    size_t scales = !dev->tiled && dev->kv_dtype == DTYPE_I8 ? 2 * ATTN_CHUNK * sizeof(float) : 0;
+    size_t bytes[8] = {align64(queries * (size_t)d * 4),
                        align64(queries * 4),
                        align64(queries * 4),
-                       align64((size_t)ATTN_QUERIES * (size_t)(d + LANES) * 4),
+                       align64((size_t)ATTN_QUERIES * (size_t)padded_head(dev) * 4),
                        tiles,
-                       tiles};
-    char *at[6];
+                       tiles,
+                       scales,
+                       align64((queries + ATTN_QUERIES) * (size_t)d * 4)};
+    char *at[8];
     size_t total = 0;
-    for (int i = 0; i < 6; i++) {
+    for (int i = 0; i < 8; i++) {
         at[i] = memory ? memory + total : NULL;
         total += bytes[i];
     }
     if (memory)
-        *s = (struct attn_scratch){(void *)at[0], (void *)at[1], (void *)at[2], (void *)at[3], at[4], at[5]};
+        *s = (struct attn_scratch){(void *)at[0], (void *)at[1], (void *)at[2], (void *)at[3],
+                                   at[4],         at[5],         (void *)at[6], (void *)at[7]};
     return total;
 }
+
+// What decode keeps of one chunk of one kv head: max and sum (group), out (group, d rounded up to 16).
+static size_t slot_floats(const struct device *dev) {
+    return (size_t)group_size(dev) * (size_t)(padded_head(dev) + 2);
+}
+
+// Enough for one sequence of the greatest length; 1 / 256 of the group's size of what that takes in the
+// cache.
+size_t cpu_attn_slots(const struct device *dev) {
+    return ((size_t)dev->limits.max_context / ATTN_CHUNK + 1) * (size_t)dev->model.num_kv_heads;
+}
+size_t cpu_attn_slot_bytes(const struct device *dev) { return slot_floats(dev) * sizeof(float); }
 
 struct attend {
     struct device *dev;
@@ -123,109 +195,257 @@ struct attend {
     const struct step *step;
     int seq0, seq1;
     int rows_per_item;
+    bool split; // decode: long sequences are cut into runs, whose chunks go to slots and are merged later
     _Atomic int next; // item not yet taken
 };
 
-// Points c at the tiles of one kv head that hold tokens [begin, end) of one chunk.
+// Tokens of a sequence that some of its rows attend to: [begin, *end)
+static int attended(const struct attend *job, int row0, int row1, int *end) {
+    const int32_t *positions = job->step->positions;
+    int window = job->dev->model.window;
+    *end = positions[row1 - 1] + 1;
+    return window > 0 && positions[row0] + 1 > window ? positions[row0] + 1 - window : 0;
+}
+
+// Points c at the tiles of one kv head that hold tokens [begin, end) of one chunk; and at the first ones of
+// what follows up to `last`.
 static void find_tiles(const struct attend *job, struct attn_chunk *c, struct attn_scratch *s, int seq,
-                       int head, int chunk, int begin, int end) {
+                       int head, int chunk, int begin, int last) {
     const struct device *dev = job->dev;
     const int32_t *blocks = job->step->block_ids + job->step->block_start[seq];
-    int B = dev->block_size, d = dev->model.head_dim;
-    size_t size = kv_elem(dev), tile_bytes = (size_t)ATTN_TILE * (size_t)d * size;
-    int first = chunk * ATTN_CHUNK;
+    int B = dev->block_size, d = dev->model.head_dim, first = chunk * ATTN_CHUNK;
+    size_t size = kv_elem(dev), tile = (size_t)ATTN_TILE * (size_t)d;
+    bool int8 = dev->kv_dtype == DTYPE_I8;
+    int end = last < first + ATTN_CHUNK ? last : first + ATTN_CHUNK;
     begin = begin > first ? begin : first;
-    end = end < first + ATTN_CHUNK ? end : first + ATTN_CHUNK;
-    CHECK((end - 1) / B < job->step->block_start[seq + 1] - job->step->block_start[seq]);
-    for (int t = begin / ATTN_TILE * ATTN_TILE; t < end; t += ATTN_TILE) {
-        int i = (t - first) / ATTN_TILE;
-        if (dev->tiled) {
-            c->keys[i] =
-                kv_block(dev, job->layer, blocks[t / B], 0) + kv_index(dev, true, head, t % B, 0) * size;
-            c->values[i] =
-                kv_block(dev, job->layer, blocks[t / B], 1) + kv_index(dev, false, head, t % B, 0) * size;
-            continue;
+    CHECK((last - 1) / B < job->step->block_start[seq + 1] - job->step->block_start[seq]);
+    int tile0 = (begin - first) / ATTN_TILE, tile1 = (end - first + ATTN_TILE - 1) / ATTN_TILE;
+    for (int which = 0; which < 2; which++) {
+        const void **tiles = which ? c->values : c->keys;
+        const float **scales = which ? c->value_scale : c->key_scale;
+        char *scratch = which ? s->values : s->keys;
+        for (int i = tile0; dev->tiled && i < tile1 + AHEAD_TILES; i++) {
+            int t = first + i * ATTN_TILE;
+            if (t >= last) { // nothing to fetch
+                tiles[i] = tiles[i - 1];
+                continue;
+            }
+            tiles[i] = kv_block(dev, job->layer, blocks[t / B], which) + kv_index(dev, head, t % B) * size;
+            if (int8 && i < tile1)
+                scales[i] = kv_scales(dev, job->layer, blocks[t / B], which) + head * B + t % B;
         }
-        char *keys = s->keys + (size_t)i * tile_bytes, *values = s->values + (size_t)i * tile_bytes;
-        c->keys[i] = keys;
-        c->values[i] = values;
-        for (int j = t > begin ? t : begin; j < t + ATTN_TILE && j < end; j++) {
-            size_t at = kv_index(dev, false, head, j % B, 0) * size;
-            scatter(keys + (size_t)(j - t) * size, kv_block(dev, job->layer, blocks[j / B], 0) + at, d, size);
-            memcpy(values + (size_t)((j - t) * d) * size, kv_block(dev, job->layer, blocks[j / B], 1) + at,
-                   (size_t)d * size);
+        for (int i = tile0; dev->tiled && int8 && i < tile1; i++) {
+            uint16_t *wide = (uint16_t *)(void *)scratch + (size_t)i * tile;
+            dev->kernels->widen_i8(wide, tiles[i], ATTN_TILE * d, tiles[i + 1]);
+            tiles[i] = wide;
         }
+        for (int t = begin; !dev->tiled && t < end; t++) {
+            int i = (t - first) / ATTN_TILE, o = (t - first) % ATTN_TILE;
+            const char *src =
+                kv_block(dev, job->layer, blocks[t / B], which) + kv_index(dev, head, t % B) * size;
+            uint16_t row[1024];
+            char *dst = scratch + (size_t)i * tile * tile_elem(dev);
+            for (int j = 0; int8 && j < d; j++)
+                row[j] = float_to_bf16((float)((const int8_t *)src)[j]);
+            scatter(dev, dst, which, o, int8 ? (const char *)row : src, tile_elem(dev));
+            tiles[i] = dst;
+            if (int8) {
+                float *scale = s->scales + which * ATTN_CHUNK + (t - first) / ATTN_TILE * ATTN_TILE;
+                scale[o] = kv_scales(dev, job->layer, blocks[t / B], which)[head * B + t % B];
+                scales[i] = scale;
+            }
+        }
+        for (int i = tile1; !dev->tiled && i < tile1 + AHEAD_TILES; i++)
+            tiles[i] = tiles[i - 1];
     }
 }
 
-// Rows [row0, row1) of one sequence, the heads of one group. Positions of rows ascend.
+// Where the chunks of a split sequence are kept
+static float *slot_at(const struct device *dev, int first_slot, int num_chunks, int head, int chunk) {
+    return dev->attn_slots + (size_t)(first_slot + head * num_chunks + chunk) * slot_floats(dev);
+}
+
+// out / sum of query i of the item
+static void finish_query(float *y, const float *out, float sum, int d) {
+    for (int j = 0; j < d; j++)
+        y[j] = out[j] / sum;
+}
+
+// Rows [row0, row1) of one sequence, the heads of one group, over those of chunks [chunk0, chunk1) that they
+// attend to. Positions of rows ascend. slots NULL: that is all chunks, and the rows of h come of it; else
+// each chunk goes to its slot, chunk0's being at slots.
 static void attend_item(const struct attend *job, struct attn_scratch *s, int seq, int head, int row0,
-                        int row1) {
+                        int row1, int chunk0, int chunk1, float *slots) {
     struct device *dev = job->dev;
-    int d = dev->model.head_dim, group = dev->model.num_heads / dev->model.num_kv_heads,
-        window = dev->model.window;
-    int n = (row1 - row0) * group, width = device_q_size(dev);
+    int d = dev->model.head_dim, group = group_size(dev), window = dev->model.window, pad = padded_head(dev);
+    int lines = paired(dev) ? d / 2 : d; // of what lies side by side
+    int n = (row1 - row0) * group, width = device_q_size(dev), end;
     const int32_t *positions = job->step->positions;
-    int begin = window > 0 && positions[row0] + 1 > window ? positions[row0] + 1 - window : 0;
-    int end = positions[row1 - 1] + 1;
+    int begin = attended(job, row0, row1, &end);
     CHECK(begin >= 0 && end > begin && end <= dev->limits.max_context);
-    for (int i = 0; i < n; i++)
+    for (int i = 0; i < n; i++) {
+        const float *q = job->q + (size_t)(row0 + i / group) * (size_t)width + (head * group + i % group) * d;
+        float *at = s->q + i / ATTN_QUERIES * ATTN_QUERIES * lines + i % ATTN_QUERIES;
+        if (paired(dev))
+            dev->kernels->to_bf16((uint16_t *)(void *)s->partial, q, d);
+        for (int j = 0; j < lines; j++)
+            memcpy(at + j * ATTN_QUERIES, (paired(dev) ? s->partial : q) + j, sizeof *at);
         s->max[i] = -INFINITY, s->sum[i] = 0;
+    }
     memset(s->out, 0, (size_t)(n * d) * sizeof(float));
 
-    struct attn_chunk c = {
-        .kv_dtype = dev->kv_dtype, .head_dim = d, .scale = dev->model.attn_scale, .partial = s->partial};
-    for (int chunk = begin / ATTN_CHUNK; chunk * ATTN_CHUNK < end; chunk++) {
-        find_tiles(job, &c, s, seq, head, chunk, begin, end);
+    struct attn_chunk c = {.kv_dtype = tile_dtype(dev),
+                           .head_dim = d,
+                           .scale = dev->model.attn_scale,
+                           .scaled = dev->kv_dtype == DTYPE_I8};
+    int last = end < chunk1 * ATTN_CHUNK ? end : chunk1 * ATTN_CHUNK;
+    for (int chunk = chunk0; chunk < chunk1; chunk++) {
+        find_tiles(job, &c, s, seq, head, chunk, begin, last);
         for (int i = 0; i < n; i += ATTN_QUERIES) {
             c.num_queries = n - i < ATTN_QUERIES ? n - i : ATTN_QUERIES;
+            float *slot = slots ? slots + (size_t)(chunk - chunk0) * slot_floats(dev) : NULL;
+            c.out = slot ? slot + 2 * group + i * pad : s->partial;
             for (int j = 0; j < c.num_queries; j++) {
-                int row = row0 + (i + j) / group, last = positions[row] + 1;
-                c.q[j] = job->q + (size_t)row * (size_t)width + (head * group + (i + j) % group) * d;
-                c.begin[j] = (window > 0 && last > window ? last - window : 0) - chunk * ATTN_CHUNK;
-                c.end[j] = last - chunk * ATTN_CHUNK;
+                int row = row0 + (i + j) / group, past = positions[row] + 1;
+                c.begin[j] = (window > 0 && past > window ? past - window : 0) - chunk * ATTN_CHUNK;
+                c.end[j] = past - chunk * ATTN_CHUNK;
                 c.begin[j] = c.begin[j] < 0 ? 0 : c.begin[j];
                 c.end[j] = c.end[j] > ATTN_CHUNK ? ATTN_CHUNK : c.end[j];
-                c.max[j] = s->max + i + j;
-                c.sum[j] = s->sum + i + j;
-                c.out[j] = s->out + (i + j) * d;
             }
+            c.q = s->q + i * lines;
             dev->kernels->attend(&c);
+            for (int j = 0; j < c.num_queries; j++) {
+                if (slot)
+                    slot[i + j] = c.max[j], slot[group + i + j] = c.sum[j];
+                else if (c.begin[j] < c.end[j])
+                    dev->kernels->attend_merge(&s->max[i + j], &s->sum[i + j], s->out + (i + j) * d, c.max[j],
+                                               c.sum[j], c.out + j * pad, d);
+            }
         }
     }
-    for (int i = 0; i < n; i++) {
-        float *y = job->h + (size_t)(row0 + i / group) * (size_t)width + (head * group + i % group) * d;
-        for (int j = 0; j < d; j++)
-            y[j] = s->out[i * d + j] / s->sum[i];
-    }
+    for (int i = 0; !slots && i < n; i++)
+        finish_query(job->h + (size_t)(row0 + i / group) * (size_t)width + (head * group + i % group) * d,
+                     s->out + i * d, s->sum[i], d);
+}
+
+// Chunks of a decoding sequence: [*chunk0, *chunk1)
+static void decode_chunks(const struct attend *job, int seq, int *chunk0, int *chunk1) {
+    int row = job->step->query_start[seq], end, begin = attended(job, row, row + 1, &end);
+    *chunk0 = begin / ATTN_CHUNK;
+    *chunk1 = (end + ATTN_CHUNK - 1) / ATTN_CHUNK;
+}
+
+static bool is_split(const struct attend *job, int chunk0, int chunk1) {
+    return job->split && chunk1 - chunk0 > RUN_CHUNKS;
 }
 
 // Items are taken as threads become free: who does one changes no bit of it.
 static void attend_share(void *ctx, int thread, int num_threads) {
     (void)num_threads;
     struct attend *job = ctx;
-    int mine = atomic_fetch_add(&job->next, 1), item = 0;
+    struct device *dev = job->dev;
+    int mine = atomic_fetch_add(&job->next, 1), item = 0, first_slot = 0, heads = dev->model.num_kv_heads;
     for (int seq = job->seq0; seq < job->seq1; seq++) {
-        int end = job->step->query_start[seq + 1];
-        for (int row = job->step->query_start[seq]; row < end; row += job->rows_per_item)
-            for (int head = 0; head < job->dev->model.num_kv_heads; head++, item++) {
+        int row0 = job->step->query_start[seq], row1 = job->step->query_start[seq + 1];
+        int chunk0 = 0, chunk1 = 0;
+        if (job->split)
+            decode_chunks(job, seq, &chunk0, &chunk1);
+        if (is_split(job, chunk0, chunk1)) {
+            int n = chunk1 - chunk0;
+            for (int head = 0; head < heads; head++)
+                for (int c = chunk0; c < chunk1; c += RUN_CHUNKS, item++) {
+                    if (item != mine)
+                        continue;
+                    attend_item(job, &dev->attn[thread], seq, head, row0, row1, c,
+                                c + RUN_CHUNKS < chunk1 ? c + RUN_CHUNKS : chunk1,
+                                slot_at(dev, first_slot, n, head, c - chunk0));
+                    mine = atomic_fetch_add(&job->next, 1);
+                }
+            first_slot += heads * n;
+            continue;
+        }
+        for (int row = row0; row < row1; row += job->rows_per_item)
+            for (int head = 0; head < heads; head++, item++) {
                 if (item != mine)
                     continue;
-                int last = row + job->rows_per_item < end ? row + job->rows_per_item : end;
-                attend_item(job, &job->dev->attn[thread], seq, head, row, last);
+                int last = row + job->rows_per_item < row1 ? row + job->rows_per_item : row1, end;
+                int begin = attended(job, row, last, &end);
+                attend_item(job, &dev->attn[thread], seq, head, row, last, begin / ATTN_CHUNK,
+                            (end + ATTN_CHUNK - 1) / ATTN_CHUNK, NULL);
                 mine = atomic_fetch_add(&job->next, 1);
             }
     }
 }
 
+// The chunks of split sequences, in ascending order. An item is one query head of one sequence.
+static void merge_share(void *ctx, int thread, int num_threads) {
+    struct attend *job = ctx;
+    struct device *dev = job->dev;
+    int group = group_size(dev), d = dev->model.head_dim, pad = padded_head(dev);
+    int item = 0, first_slot = 0;
+    float *out = dev->attn[thread].out;
+    for (int seq = job->seq0; seq < job->seq1; seq++) {
+        int chunk0, chunk1, row = job->step->query_start[seq];
+        decode_chunks(job, seq, &chunk0, &chunk1);
+        if (!is_split(job, chunk0, chunk1))
+            continue;
+        for (int head = 0; head < dev->model.num_heads; head++, item++) {
+            if (item % num_threads != thread)
+                continue;
+            float max = -INFINITY, sum = 0;
+            memset(out, 0, (size_t)d * sizeof(float));
+            for (int c = 0; c < chunk1 - chunk0; c++) {
+                const float *slot = slot_at(dev, first_slot, chunk1 - chunk0, head / group, c);
+                int g = head % group;
+                dev->kernels->attend_merge(&max, &sum, out, slot[g], slot[group + g],
+                                           slot + 2 * group + g * pad, d);
+            }
+            finish_query(job->h + (size_t)row * (size_t)device_q_size(dev) + head * d, out, sum, d);
+        }
+        first_slot += dev->model.num_kv_heads * (chunk1 - chunk0);
+    }
+}
+
+// Sequences that have one row each, some of them long: as many at a time as there are slots for.
+static void attend_split(struct attend *job, int seq0, int seq1) {
+    int heads = job->dev->model.num_kv_heads;
+    for (job->seq0 = seq0; job->seq0 < seq1; job->seq0 = job->seq1) {
+        size_t slots = 0;
+        for (job->seq1 = job->seq0; job->seq1 < seq1; job->seq1++) {
+            int chunk0, chunk1;
+            decode_chunks(job, job->seq1, &chunk0, &chunk1);
+            size_t more = is_split(job, chunk0, chunk1) ? (size_t)((chunk1 - chunk0) * heads) : 0;
+            CHECK(more <= cpu_attn_slots(job->dev));
+            if (slots + more > cpu_attn_slots(job->dev))
+                break;
+            slots += more;
+        }
+        atomic_init(&job->next, 0);
+        pool_run(job->dev->pool, attend_share, job, true);
+        if (slots > 0)
+            pool_run(job->dev->pool, merge_share, job, true);
+    }
+}
+
 void cpu_attend(struct device *dev, float *h, const float *q, int layer, const struct step *step, int seq0,
                 int seq1) {
-    int group = dev->model.num_heads / dev->model.num_kv_heads;
+    int group = group_size(dev), threads = pool_size(dev->pool), heads = dev->model.num_kv_heads;
     struct attend job = {
         .dev = dev, .h = h, .q = q, .layer = layer, .step = step, .seq0 = seq0, .seq1 = seq1};
-    job.rows_per_item = group < PREFILL_QUERIES ? PREFILL_QUERIES / group : 1;
-    atomic_init(&job.next, 0);
     int rows = step->query_start[seq1] - step->query_start[seq0];
+    // Large items use a tile of the cache often, many items keep all threads busy to the end.
+    int items = rows * heads / (ITEMS_PER_THREAD * threads),
+        least = group < ATTN_QUERIES ? ATTN_QUERIES / group : 1;
+    job.rows_per_item = group < MAX_ITEM_QUERIES ? MAX_ITEM_QUERIES / group : 1;
+    job.rows_per_item = items < job.rows_per_item ? items : job.rows_per_item;
+    job.rows_per_item = job.rows_per_item < least ? least : job.rows_per_item;
+    job.split = threads > 1 && seq0 == 0 && seq1 == step->num_decode &&
+                step->max_context_len > RUN_CHUNKS * ATTN_CHUNK;
+    if (job.split) {
+        attend_split(&job, seq0, seq1);
+        return;
+    }
+    atomic_init(&job.next, 0);
     bool parallel = (long long)rows * device_q_size(dev) * step->max_context_len > 1 << 16;
     pool_run(dev->pool, attend_share, &job, parallel);
 }

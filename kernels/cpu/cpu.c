@@ -20,8 +20,11 @@ static int min_int(int a, int b) { return a < b ? a : b; }
 static const char *config_problem(const struct device_config *c) {
     if (c->world > 1 && (NUM_SEGMENTS % c->world != 0 || c->rank < 0 || c->rank >= c->world || !c->comm))
         return "ranks are 1, 2, 4 or 8, and each has a comm";
-    if (c->kv_dtype != DTYPE_F32 && c->kv_dtype != DTYPE_F16 && c->kv_dtype != DTYPE_BF16)
-        return "the kv cache can be F32, F16 or BF16";
+    if (c->kv_dtype != DTYPE_F32 && c->kv_dtype != DTYPE_F16 && c->kv_dtype != DTYPE_BF16 &&
+        c->kv_dtype != DTYPE_I8)
+        return "the kv cache can be F32, F16, BF16 or I8";
+    if (c->model->head_dim % 2 != 0 && (c->kv_dtype == DTYPE_BF16 || c->kv_dtype == DTYPE_I8))
+        return "a kv cache of BF16 or I8 needs heads of an even size";
     if (c->block_size < 1 || c->block_size > 1 << 16)
         return "the block size must be from 1 to 65536 tokens";
     return NULL;
@@ -148,6 +151,8 @@ static void carve_workspace(struct device *dev, struct carver *c) {
         if (l->keep_logits && dev->has_head)
             r->logits = cpu_carve(c, R * (size_t)m->vocab, sizeof *r->logits);
     }
+    if (pool_size(dev->pool) > 1)
+        dev->attn_slots = cpu_carve(c, cpu_attn_slots(dev), cpu_attn_slot_bytes(dev));
     for (int i = 0; i < pool_size(dev->pool); i++) {
         size_t bytes = cpu_attn_scratch(dev, &dev->attn[i], NULL);
         char *memory = cpu_carve(c, bytes, 1);
@@ -187,7 +192,7 @@ static enum status cpu_reserve(struct device *dev, const struct step_limits *lim
     if (ok) {
         carve_workspace(dev, &carver);
         dev->arena = region_alloc(carver.used);
-        dev->kv = region_alloc(cpu_kv_bytes(dev, limits->num_blocks));
+        dev->kv = region_alloc(cpu_kv_region(dev, limits->num_blocks));
     }
     if (!ok || !dev->arena.data || !dev->kv.data)
         return err_set(err, STATUS_NOMEM, "no memory for a workspace of %d tokens and a cache of %d blocks",

@@ -54,8 +54,10 @@ struct attn_scratch { // of one thread
     float *out;       // (queries, d)
     float *max, *sum; // (queries)
     float *partial;   // (8, d rounded up to 16)
-    char *keys;       // (16 tiles, d, 16), where blocks are no multiple of 16 tokens
-    char *values;     // (16 tiles, 16, d)
+    char *keys;       // 16 tiles, where blocks are no multiple of 16 tokens, or hold I8
+    char *values;
+    float *scales; // (2, 256), where blocks are no multiple of 16 tokens and hold I8
+    float *q;      // (queries / 8, d, 8); of pairs of bf16 where keys are BF16 or I8
 };
 
 struct device {
@@ -85,8 +87,9 @@ struct device {
     struct head_ranks *head;    // with ranks: scratch of head.c
     float *rope_cos, *rope_sin; // (max_context, dim / 2)
     struct attn_scratch *attn;  // (threads)
+    float *attn_slots;          // what decode over long contexts keeps of each chunk
     struct sampler **samplers;  // (threads)
-    struct region kv;           // (L, num_blocks, 2, ...)
+    struct region kv;           // (L, num_blocks, 2, ...); attention.c
     struct result result[2];    // of steps with odd and even number
     uint64_t num_begun, num_synced;
 };
@@ -141,7 +144,10 @@ void cpu_head_carve(struct device *dev, struct carver *c);
 void cpu_head(struct device *dev, const void *resid, const struct model *model, const struct step *step);
 
 // attention.c
-size_t cpu_kv_bytes(const struct device *dev, int num_blocks);
+size_t cpu_kv_bytes(const struct device *dev, int num_blocks);  // in the canonical form
+size_t cpu_kv_region(const struct device *dev, int num_blocks); // as they lie in memory
+size_t cpu_attn_slots(const struct device *dev); // chunks that decode can keep; cpu_attn_slot_bytes() each
+size_t cpu_attn_slot_bytes(const struct device *dev);
 size_t cpu_attn_scratch(struct device *dev, struct attn_scratch *s,
                         char *memory); // bytes; memory NULL: count only
 void cpu_kv_write(struct device *dev, int layer, int64_t slot, const float *key, const float *value);

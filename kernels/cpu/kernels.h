@@ -15,7 +15,7 @@ extern "C" {
 // A tile of a matrix product is TILE_GROUPS row groups of LANES rows, times at most MAX_TILE_TOKENS tokens.
 enum { LANES = 16, TILE_GROUPS = 2, MAX_TILE_TOKENS = 8 };
 enum { ATTN_QUERIES = 8, ATTN_TILE = 16, ATTN_STEP = 64, ATTN_CHUNK = 256 };
-enum { CHUNK_TILES = ATTN_CHUNK / ATTN_TILE };
+enum { CHUNK_TILES = ATTN_CHUNK / ATTN_TILE, AHEAD_TILES = ATTN_STEP / ATTN_TILE };
 
 // One 32-element block of quantised activations. 52 bytes.
 struct act_q8 {
@@ -158,17 +158,24 @@ typedef void gemm_fn(const void *const *w, const void *x, size_t ldx, int b0, in
 
 // One chunk of up to 256 tokens of one kv head against up to 8 queries. Positions are relative to the chunk.
 struct attn_chunk {
-    const void *keys[CHUNK_TILES];   // tiles (d, 16) in kv_dtype
-    const void *values[CHUNK_TILES]; // tiles (16, d)
-    enum dtype kv_dtype;
-    int head_dim; // d
+    // Tiles in kv_dtype. F32 and F16: keys (d, 16), values (16, d). BF16: pairs of dimensions (d/2, 16, 2),
+    // pairs of tokens (8, d, 2). The last AHEAD_TILES are not of this chunk but what follows, or any memory:
+    // they are fetched, not used.
+    const void *keys[CHUNK_TILES + AHEAD_TILES];
+    const void *values[CHUNK_TILES + AHEAD_TILES];
+    // What keys and values of BF16 are multiplied by, (16) of each tile; all NULL: nothing
+    const float *key_scale[CHUNK_TILES], *value_scale[CHUNK_TILES];
+    bool scaled;
+    enum dtype kv_dtype; // F32, F16 or BF16
+    int head_dim;        // d
     float scale;
     int num_queries;
-    const float *q[ATTN_QUERIES];               // (d)
+    // (d, 8) f32; with keys of BF16 (d/2, 8, 2) bf16. Side by side, so that one register finds them all.
+    const float *q;
     int begin[ATTN_QUERIES], end[ATTN_QUERIES]; // tokens [begin, end) are attended; begin >= end: none
-    // Running state of each query, over the chunks so far; max starts at -infinity, the others at 0.
-    float *max[ATTN_QUERIES], *sum[ATTN_QUERIES], *out[ATTN_QUERIES]; // out (d)
-    float *partial; // scratch (ATTN_QUERIES, d rounded up to 16)
+    // What comes of it, of each query that attends to something
+    float max[ATTN_QUERIES], sum[ATTN_QUERIES];
+    float *out; // (num_queries, d rounded up to 16), before the division by sum
 };
 
 struct cpu_kernels {
@@ -182,7 +189,14 @@ struct cpu_kernels {
     void (*to_f16)(uint16_t *y, const float *x, int n);     // rounds to nearest even
     void (*to_q8)(struct act_q8 *y, const float *x, int n); // n is a multiple of 32
     void (*swiglu)(float *y, const float *gate, const float *up, int n);
-    void (*attend)(const struct attn_chunk *c);
+    void (*attend)(struct attn_chunk *c);
+    // Adds a chunk to what the chunks before it gave; max starts at -infinity, sum and out (d) at 0.
+    void (*attend_merge)(float *max, float *sum, float *out, float chunk_max, float chunk_sum,
+                         const float *chunk_out, int d);
+    // q and scale of an int8 cache (rule 17); n is at most 1024
+    void (*to_i8)(int8_t *q, float *scale, const float *x, int n);
+    // y = x, exactly; n is a multiple of 32. Asks memory for what is at ahead meanwhile.
+    void (*widen_i8)(uint16_t *y, const int8_t *x, int n, const char *ahead);
     // Largest of each group of 16; false when some logit is NaN or +infinity.
     bool (*group_max)(float *max, const float *logits, int num_groups);
     // sums[g] = sum of exp(logit - max) over group g, as the tree 8, 4, 2, 1

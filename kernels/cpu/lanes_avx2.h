@@ -10,6 +10,7 @@ struct v16 {
     __m256 a, b; // lanes 0..7, 8..15
 };
 enum { ROWS = 8, TILE_FLOAT = 8, TILE_QUANTISED = 6 }; // tokens of a tile
+enum { ATTN_SUMS = 8 };                                // of attention in registers
 #define TILE_VECTORS(n) ((n) <= 3 ? 2 : 1)             // of a tile of n tokens
 struct rows {
     __m256 v;
@@ -139,6 +140,30 @@ static inline uint64_t v16_store_u32(uint32_t *p, struct v16 x) {
     __m256i s = _mm256_add_epi64(m256_sum_u32(a), m256_sum_u32(b));
     __m128i c = _mm_add_epi64(_mm256_castsi256_si128(s), _mm256_extracti128_si256(s, 1));
     return (uint64_t)_mm_cvtsi128_si64(_mm_add_epi64(c, _mm_unpackhi_epi64(c, c)));
+}
+struct pairs {
+    __m256i a, b;
+};
+static inline struct pairs pairs_load(const uint16_t *p) {
+    return (struct pairs){_mm256_loadu_si256((const void *)p), _mm256_loadu_si256((const void *)(p + 16))};
+}
+static inline __m256 m256_dot_pairs(__m256 acc, __m256i w, __m256 odd, __m256 even) {
+    __m256 w_odd = _mm256_castsi256_ps(_mm256_and_si256(w, _mm256_set1_epi32((int)0xffff0000u)));
+    acc = _mm256_fmadd_ps(w_odd, odd, acc);
+    return _mm256_fmadd_ps(_mm256_castsi256_ps(_mm256_slli_epi32(w, 16)), even, acc);
+}
+static inline struct v16 v16_dot_pairs(struct v16 acc, struct pairs w, uint32_t x) {
+    __m256 odd = _mm256_castsi256_ps(_mm256_set1_epi32((int)(x & 0xffff0000u)));
+    __m256 even = _mm256_castsi256_ps(_mm256_set1_epi32((int)(x << 16)));
+    return (struct v16){m256_dot_pairs(acc.a, w.a, odd, even), m256_dot_pairs(acc.b, w.b, odd, even)};
+}
+static inline void v16_store_weights(uint16_t *p, struct v16 x) { v16_store_bf16(p, x); }
+static inline __m256 m256_load_i8(const int8_t *p) {
+    return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const void *)p)));
+}
+static inline void pairs_widen_i8(uint16_t *y, const int8_t *x) {
+    for (int i = 0; i < 32; i += 16)
+        v16_store_bf16(y + i, (struct v16){m256_load_i8(x + i), m256_load_i8(x + i + 8)});
 }
 static inline struct rows rows_zero(void) { return (struct rows){_mm256_setzero_ps()}; }
 static inline struct rows rows_load(const float *p) { return (struct rows){_mm256_loadu_ps(p)}; }

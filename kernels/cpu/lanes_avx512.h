@@ -10,6 +10,7 @@ struct v16 {
     __m512 v;
 };
 enum { ROWS = 16, TILE_FLOAT = 8, TILE_QUANTISED = 6 }; // tokens of a tile
+enum { ATTN_SUMS = 16 };                                // of attention in registers
 #define TILE_VECTORS(n) 2                               // of a tile of n tokens
 struct rows {
     __m512 v;
@@ -97,6 +98,22 @@ static inline uint64_t v16_store_u32(uint32_t *p, struct v16 a) {
     _mm512_storeu_si512(p, n);
     __m512i even = _mm512_and_si512(n, _mm512_set1_epi64(0xffffffff)), odd = _mm512_srli_epi64(n, 32);
     return (uint64_t)_mm512_reduce_add_epi64(_mm512_add_epi64(even, odd));
+}
+struct pairs {
+    __m512i v;
+};
+static inline struct pairs pairs_load(const uint16_t *p) { return (struct pairs){_mm512_loadu_si512(p)}; }
+static inline struct v16 v16_dot_pairs(struct v16 acc, struct pairs w, uint32_t x) {
+    return (struct v16){_mm512_dpbf16_ps(acc.v, (__m512bh)w.v, (__m512bh)_mm512_set1_epi32((int)x))};
+}
+static inline void v16_store_weights(uint16_t *p, struct v16 a) {
+    _mm256_storeu_si256((void *)p, (__m256i)_mm512_cvtneps_pbh(a.v));
+}
+static inline __m512 m512_load_i8(const int8_t *p) {
+    return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const void *)p)));
+}
+static inline void pairs_widen_i8(uint16_t *y, const int8_t *x) {
+    _mm512_storeu_si512(y, (__m512i)_mm512_cvtne2ps_pbh(m512_load_i8(x + 16), m512_load_i8(x)));
 }
 static inline struct rows rows_zero(void) { return (struct rows){_mm512_setzero_ps()}; }
 static inline struct rows rows_load(const float *p) { return (struct rows){_mm512_loadu_ps(p)}; }

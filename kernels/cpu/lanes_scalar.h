@@ -13,6 +13,7 @@ struct v16 {
 };
 // For products of matrices a vector is ROWS rows of packed weights: a number of each, or 4 bytes of each.
 enum { ROWS = 16, TILE_FLOAT = 8, TILE_QUANTISED = 8 }; // tokens of a tile
+enum { ATTN_SUMS = 8 };                                 // of attention in registers
 #define TILE_VECTORS(n) 2                               // of a tile of n tokens
 struct rows {
     float f[ROWS];
@@ -157,6 +158,31 @@ static inline uint64_t v16_store_u32(uint32_t *p, struct v16 a) {
         sum += p[i];
     }
     return sum;
+}
+// Two bf16 for each lane
+struct pairs {
+    uint32_t u[16];
+};
+static inline struct pairs pairs_load(const uint16_t *p) {
+    struct pairs r;
+    memcpy(r.u, p, sizeof r.u);
+    return r;
+}
+// acc + w(odd) x(odd), then + w(even) x(even), one rounding each; x: a pair of bf16
+static inline struct v16 v16_dot_pairs(struct v16 acc, struct pairs w, uint32_t x) {
+    float even = bits_float(x << 16), odd = bits_float(x & 0xffff0000u);
+    for (int i = 0; i < 16; i++) {
+        acc.f[i] = fmaf(bits_float(w.u[i] & 0xffff0000u), odd, acc.f[i]);
+        acc.f[i] = fmaf(bits_float(w.u[i] << 16), even, acc.f[i]);
+    }
+    return acc;
+}
+// As v16_store_bf16, for factors of v16_dot_pairs: subnormals count as zero there, and may be stored as zero.
+static inline void v16_store_weights(uint16_t *p, struct v16 a) { v16_store_bf16(p, a); }
+// 32 whole numbers as bf16, exactly
+static inline void pairs_widen_i8(uint16_t *y, const int8_t *x) {
+    for (int i = 0; i < 32; i++)
+        y[i] = float_to_bf16((float)x[i]);
 }
 
 static inline struct rows rows_zero(void) { return (struct rows){{0}}; }

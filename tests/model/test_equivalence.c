@@ -21,6 +21,7 @@ static const struct sampling_params sampled = {
     .temperature = 0.9f, .top_k = 40, .top_p = 0.95f, .seed = 7, .repetition_penalty = 1.1f};
 
 static const char *random_path; // of a random model instead of the trained one
+static const char *kv_dtype;    // NULL: auto
 static int num_output = OUTPUT;
 
 static const char *model(void) {
@@ -41,6 +42,7 @@ static void run(const struct driver_config *config, int mates, const char *what,
     struct driver d;
     struct driver_config c = *config;
     c.path = model();
+    c.kv_dtype = kv_dtype;
     driver_open(&d, &c);
     memset(results, 0, sizeof *results * (2 + MATES));
     driver_add(&d, prompt, PROMPT, num_output, (struct sampling_params){0});
@@ -197,8 +199,11 @@ static void test_reference(void **state) {
 // Logits after the first 8 tokens of the prompt (V): the reference is slow.
 static void first_logits(float *logits, const char *device, const char *variant) {
     struct driver d;
-    driver_open(&d, &(struct driver_config){
-                        .path = model(), .device = device, .variant = variant, .keep_logits = true});
+    driver_open(&d, &(struct driver_config){.path = model(),
+                                            .device = device,
+                                            .variant = variant,
+                                            .kv_dtype = kv_dtype,
+                                            .keep_logits = true});
     memset(results, 0, sizeof *results);
     driver_add(&d, prompt, 8, 1, (struct sampling_params){0});
     driver_run(&d, results);
@@ -325,6 +330,23 @@ static void test_quantized_files(void **state) {
     unlink(path);
 }
 
+// Caches of each type, under weights of F32: what differs is theirs.
+static void test_cache_types(void **state) {
+    (void)state;
+    static const struct {
+        const char *name;
+        double distance; // queries and weights of the softmax are rounded to bf16 or not
+    } types[] = {{"f32", 1e-5}, {"f16", 1e-3}, {"bf16", 2e-2}, {"int8", 4e-2}};
+    char path[] = "/tmp/quire-model-XXXXXX";
+    random_model_write(&(struct random_model){"F32", {DTYPE_F32}, 1, true}, path);
+    for (int i = 0; i < 4; i++) {
+        kv_dtype = types[i].name;
+        check_file(path, types[i].name, types[i].distance, 3 * i);
+    }
+    kv_dtype = NULL;
+    unlink(path);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_alone),           cmocka_unit_test(test_batched),
@@ -332,7 +354,7 @@ int main(void) {
         cmocka_unit_test(test_prefix_hit),      cmocka_unit_test(test_block_sizes),
         cmocka_unit_test(test_threads),         cmocka_unit_test(test_instruction_sets),
         cmocka_unit_test(test_reference),       cmocka_unit_test(test_weight_types),
-        cmocka_unit_test(test_quantized_files),
+        cmocka_unit_test(test_quantized_files), cmocka_unit_test(test_cache_types),
     };
     results = calloc(2 + MATES, sizeof *results);
     prompt[0] = 1;

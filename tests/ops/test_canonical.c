@@ -184,9 +184,10 @@ static float plain_segments(const struct tensor *w, int n, const float *x) {
     return ((s[0] + s[1]) + (s[2] + s[3])) + ((s[4] + s[5]) + (s[6] + s[7]));
 }
 
-// Rules 8 to 10: one query over tokens [begin, end). k, v (end, d)
-static void plain_attention(float *out, const float *q, const float *k, const float *v, int begin, int end,
-                            int d, float scale) {
+// Rules 8 to 10 and 17: one query over tokens [begin, end). k, v (end, d), in pairs where queries are rounded
+// to bf16; ks, vs (end) their scales
+static void plain_attention(float *out, const float *q, const float *k, const float *v, const float *ks,
+                            const float *vs, bool pairs, int begin, int end, int d, float scale) {
     float all_max = -INFINITY, all_sum = 0;
     memset(out, 0, (size_t)d * sizeof *out);
     for (int chunk = begin / 256 * 256; chunk < end; chunk += 256) {
@@ -198,9 +199,11 @@ static void plain_attention(float *out, const float *q, const float *k, const fl
             float s[64], lane[16] = {0}, top = max;
             for (int t = t0; t < t1; t++) {
                 float acc = 0;
-                for (int i = 0; i < d; i++)
-                    acc = fmaf(k[t * d + i], q[i], acc);
-                s[t - step] = acc * scale;
+                for (int i = 0; i < d; i++) { // of a pair the odd one first
+                    int j = pairs ? i ^ 1 : i;
+                    acc = fmaf(k[t * d + j], pairs ? bf16_to_float(float_to_bf16(q[j])) : q[j], acc);
+                }
+                s[t - step] = acc * ks[t] * scale;
                 top = fmaxf(top, s[t - step]);
             }
             float fade = plain_exp(max - top);
@@ -212,8 +215,12 @@ static void plain_attention(float *out, const float *q, const float *k, const fl
             max = top;
             for (int i = 0; i < d; i++) {
                 o[i] *= fade;
-                for (int t = t0; t < t1; t++)
-                    o[i] = fmaf(v[t * d + i], s[t - step], o[i]);
+                for (int t = pairs ? t0 / 2 * 2 : t0; t < (pairs ? (t1 + 1) / 2 * 2 : t1); t++) {
+                    int j = pairs ? t ^ 1 : t;
+                    bool in = j >= t0 && j < t1; // else it counts as zero
+                    float p = in ? s[j - step] * vs[j] : 0;
+                    o[i] = fmaf(in ? v[j * d + i] : 0, pairs ? bf16_to_float(float_to_bf16(p)) : p, o[i]);
+                }
             }
         }
         float top = fmaxf(all_max, max), old = plain_exp(all_max - top), new = plain_exp(max - top);
@@ -274,12 +281,18 @@ static void check_layer(enum dtype dtype, enum dtype kv, int window, bool qk_nor
                         *k_norm = qk_norm ? &f->weights[4].part[0] : NULL;
     uint64_t env = float_env_enter(); // the plain versions flush subnormals, too
     float resid[ROWS][D], q[ROWS][Q], h[ROWS][Q], up[ROWS][F], keys[2][END * d], values[2][END * d];
+    float key_scale[2][END], value_scale[2][END]; // 1 but for I8
     float x[D], y[F];
     size_t bytes = in->ops->kv_block_bytes(in->dev), size = dtype_row_bytes(kv, 1);
     char *block = must_calloc(1, bytes);
     for (int i = 0; i < in->limits.num_blocks; i++) { // a past
-        for (size_t j = 0; j < bytes / size; j++)
+        for (size_t j = 0; kv != DTYPE_I8 && j < bytes / size; j++)
             ref_store(block + j * size, kv, random_float() * 2);
+        for (size_t j = 0; kv == DTYPE_I8 && j < bytes; j++)
+            block[j] = (char)(random_u32() % 255 - 127);
+        for (int j = 0; kv == DTYPE_I8 && j < 64; j++) // (2, B, K) scales
+            memcpy(block + j / 32 * (16 * (KV + 8)) + 16 * KV + j % 32 * 4,
+                   &(float){0.02f + 0.01f * random_float()}, 4);
         in->ops->kv_import(in->dev, i, block);
     }
     random_floats(resid[0], ROWS * D);
@@ -297,10 +310,17 @@ static void check_layer(enum dtype dtype, enum dtype kv, int window, bool qk_nor
     for (int t = 0; t < END; t++) { // (2, B, K, d) in each block
         if (t % 16 == 0)
             in->ops->kv_export(in->dev, block_of(in, 0, t / 16), block);
-        for (int i = 0; i < KV; i++) {
-            keys[i / d][t * d + i % d] = ref_fetch(block + (size_t)(t % 16 * KV + i) * size, kv);
-            values[i / d][t * d + i % d] = ref_fetch(block + (size_t)((16 + t % 16) * KV + i) * size, kv);
-        }
+        for (int which = 0; which < 2; which++)
+            for (int i = 0; i < KV; i++) {
+                const char *half = block + (size_t)which * bytes / 2;
+                float *to = which ? values[i / d] : keys[i / d],
+                      *scale = which ? value_scale[i / d] : key_scale[i / d];
+                const char *at = half + (size_t)(t % 16 * KV + i) * size;
+                to[t * d + i % d] = kv == DTYPE_I8 ? (float)*(const signed char *)at : ref_fetch(at, kv);
+                scale[t] = 1;
+                if (kv == DTYPE_I8)
+                    memcpy(&scale[t], half + 16 * KV + (t % 16 * 2 + i / d) * 4, 4);
+            }
     }
     for (int t = 0; t < ROWS; t++) { // what qkv wrote
         plain_rmsnorm(x, resid[t], norm->part[0].data, D, f->config.norm_eps);
@@ -308,23 +328,38 @@ static void check_layer(enum dtype dtype, enum dtype kv, int window, bool qk_nor
         for (int i = 0; i < KV; i++)
             key[i] = plain_dot(&qkv->part[1], i, x, 0, D);
         plain_heads(f, key, KV / d, &qkv->bias[1], k_norm, START + t);
+        float value[KV];
         for (int i = 0; i < KV; i++) {
-            char stored[4];
-            ref_store(stored, kv, key[i]);
-            assert_true(keys[i / d][(START + t) * d + i % d] == ref_fetch(stored, kv));
-            float value = plain_dot(&qkv->part[2], i, x, 0, D);
+            value[i] = plain_dot(&qkv->part[2], i, x, 0, D);
             if (bias)
-                value += ((const float *)qkv->bias[2].data)[i];
-            ref_store(stored, kv, value);
-            assert_true(values[i / d][(START + t) * d + i % d] == ref_fetch(stored, kv));
+                value[i] += ((const float *)qkv->bias[2].data)[i];
+        }
+        for (int i = 0; i < 2 * KV; i++) {
+            int head = i % KV / d, at = (START + t) * d + i % d;
+            const float *vector = (i < KV ? key : value) + head * d;
+            float got = i < KV ? keys[head][at] : values[head][at];
+            float scale = i < KV ? key_scale[head][START + t] : value_scale[head][START + t];
+            if (kv == DTYPE_I8) { // rule 17
+                float max = 0;
+                for (int j = 0; j < d; j++)
+                    max = fmaxf(max, fabsf(vector[j]));
+                assert_true(scale == max / 127);
+                assert_true(got == nearbyintf(vector[i % d] * (127 / max)));
+            } else {
+                char stored[4];
+                ref_store(stored, kv, vector[i % d]);
+                assert_true(got == ref_fetch(stored, kv));
+            }
         }
     }
     in->ops->attn_prefill(in->dev, in->ws.h, in->ws.q, l, &b->step);
     for (int t = 0; t < ROWS; t++)
         for (int head = 0; head < shape.heads; head++) {
             int end = START + t + 1, begin = window > 0 && end > window ? end - window : 0;
-            plain_attention(h[t] + head * d, q[t] + head * d, keys[head / (shape.heads / 2)],
-                            values[head / (shape.heads / 2)], begin, end, d, f->config.attn_scale);
+            int of = head / (shape.heads / 2);
+            plain_attention(h[t] + head * d, q[t] + head * d, keys[of], values[of], key_scale[of],
+                            value_scale[of], kv == DTYPE_BF16 || kv == DTYPE_I8, begin, end, d,
+                            f->config.attn_scale);
         }
     assert_memory_equal(h, in->ws.h, sizeof h);
 
@@ -390,6 +425,9 @@ static void test_layer(void **state) {
     check_layer(DTYPE_F16, DTYPE_F16, 0, false, false);
     check_layer(DTYPE_BF16, DTYPE_BF16, 300, false, false);
     check_layer(DTYPE_Q8_0, DTYPE_F16, 7, false, false);
+    check_layer(DTYPE_F32, DTYPE_BF16, 0, true, false);
+    check_layer(DTYPE_F32, DTYPE_I8, 0, true, false);
+    check_layer(DTYPE_Q8_0, DTYPE_I8, 301, false, false);
     check_layer(DTYPE_F32, DTYPE_F32, 300, true, false);
     check_layer(DTYPE_F16, DTYPE_F32, 0, false, true);
     check_layer(DTYPE_Q8_0, DTYPE_F32, 7, true, true);

@@ -1,0 +1,366 @@
+// Attention of a few queries over one chunk of the cache (rules 8 to 10 and 17 of kernels/README.md): part of
+// body.h. A tile of sums is up to 8 queries times up to 4 vectors of 16 tokens (scores) or dimensions
+// (values): each number of a query is fetched once for all vectors, each vector once for all queries.
+//
+// Keys and values of F32 and F16 are multiplied as f32, one token after another. Those of BF16 are multiplied
+// two at a time as rule 2 says; so are those of I8, which come here as BF16.
+
+INLINE struct v16 kv_load(const void *p, enum dtype dtype, size_t at) {
+    if (dtype == DTYPE_F32)
+        return v16_load((const float *)p + at);
+    return v16_load_f16((const uint16_t *)p + at);
+}
+
+// The last lanes of a row whose length is no multiple of 16: never read past the row.
+INLINE struct v16 kv_load_part(const void *p, enum dtype dtype, size_t at, int n) {
+    float part[16] = {0};
+    if (n >= 16)
+        return kv_load(p, dtype, at);
+    for (int i = 0; i < n; i++) {
+        if (dtype == DTYPE_F32)
+            part[i] = ((const float *)p)[at + (size_t)i];
+        else
+            part[i] = half_to_float(((const uint16_t *)p)[at + (size_t)i]);
+    }
+    return v16_load(part);
+}
+
+INLINE struct pairs pairs_load_part(const uint16_t *p, int n) {
+    uint16_t part[32] = {0};
+    if (n >= 16)
+        return pairs_load(p);
+    memcpy(part, p, (size_t)n * 4);
+    return pairs_load(part);
+}
+
+INLINE uint32_t pair_at(const uint16_t *p) {
+    uint32_t x;
+    memcpy(&x, p, sizeof x);
+    return x;
+}
+
+// scores[t][64] = q . k for `num_tiles` tiles from `tile`; lanes are tokens, d ascends.
+INLINE void scores_tile(float *scores, const struct attn_chunk *c, enum dtype dtype, int tile, const int n,
+                        const int num_tiles) {
+    struct v16 acc[4 * ATTN_QUERIES];
+    bool pairs = dtype == DTYPE_BF16;
+    int lines = pairs ? c->head_dim / 2 : c->head_dim;
+    size_t line = (dtype == DTYPE_F16 ? 2 : 4) * LANES; // bytes
+    UNROLL for (int j = 0; j < num_tiles; j++) UNROLL for (int t = 0; t < n; t++) acc[j * n + t] =
+        v16_set1(0);
+    for (int i = 0; i < lines; i++) {
+        struct v16 k[4];
+        struct pairs kk[4];
+        UNROLL for (int j = 0; j < num_tiles; j++) {
+            const char *p = (const char *)c->keys[tile + j] + (size_t)i * line;
+            __builtin_prefetch((const char *)c->keys[tile + j + AHEAD_TILES] + (size_t)i * line);
+            if (pairs)
+                kk[j] = pairs_load((const uint16_t *)p);
+            else
+                k[j] = kv_load(p, dtype, 0);
+        }
+        UNROLL for (int t = 0; t < n; t++) {
+            if (pairs) {
+                uint32_t q = pair_at((const uint16_t *)(const void *)(c->q + i * ATTN_QUERIES + t));
+                UNROLL for (int j = 0; j < num_tiles; j++) acc[j * n + t] =
+                    v16_dot_pairs(acc[j * n + t], kk[j], q);
+            } else {
+                struct v16 q = v16_set1(c->q[i * ATTN_QUERIES + t]);
+                UNROLL for (int j = 0; j < num_tiles; j++) acc[j * n + t] = v16_fma(k[j], q, acc[j * n + t]);
+            }
+        }
+    }
+    UNROLL for (int j = 0; j < num_tiles; j++) UNROLL for (int t = 0; t < n; t++)
+        v16_store(scores + t * ATTN_STEP + (tile + j) * ATTN_TILE % ATTN_STEP, acc[j * n + t]);
+}
+
+INLINE void scores_queries(float *scores, const struct attn_chunk *c, enum dtype dtype, int tile0, int tile1,
+                           const int n) {
+    int tile = tile0;
+    if (4 * n <= ATTN_SUMS)
+        for (; tile + 4 <= tile1; tile += 4)
+            scores_tile(scores, c, dtype, tile, n, 4);
+    if (2 * n <= ATTN_SUMS)
+        for (; tile + 2 <= tile1; tile += 2)
+            scores_tile(scores, c, dtype, tile, n, 2);
+    for (; tile < tile1; tile++)
+        scores_tile(scores, c, dtype, tile, n, 1);
+}
+
+// What the softmax of a step gives the values: weights of each query.
+struct attn_weights {
+    float p[ATTN_QUERIES * ATTN_STEP];
+    uint16_t pairs[ATTN_QUERIES * ATTN_STEP]; // with values of BF16, bf16
+};
+
+// out[t][i..] += sum of weight[t][token] * v[token][i..] for tokens [begin, end) of the chunk, ascending,
+// n queries from t0, num_vectors times 16 dimensions. Pairs: begin and end are even.
+INLINE void values_tile(float *out, const struct attn_weights *w, const struct attn_chunk *c,
+                        enum dtype dtype, int begin, int end, int t0, int i, const int n,
+                        const int num_vectors) {
+    int d = c->head_dim, stride = (d + LANES - 1) / LANES * LANES;
+    bool pairs = dtype == DTYPE_BF16;
+    int step = pairs ? 2 : 1; // tokens
+    size_t size = dtype == DTYPE_F32 ? 4 : 2, row = (size_t)(step * d) * size;
+    struct v16 acc[4 * ATTN_QUERIES];
+    UNROLL for (int t = 0; t < n; t++) UNROLL for (int j = 0; j < num_vectors; j++) acc[t * num_vectors + j] =
+        v16_load(out + (t0 + t) * stride + i + j * LANES);
+    for (int past, token = begin; token < end; token = past) { // one tile after another
+        int tile = token / ATTN_TILE;
+        past = (tile + 1) * ATTN_TILE < end ? (tile + 1) * ATTN_TILE : end;
+        const char *v = (const char *)c->values[tile], *ahead = (const char *)c->values[tile + AHEAD_TILES];
+        size_t at = (size_t)(token % ATTN_TILE * d + (pairs ? 2 * i : i)) * size;
+        const float *p = w->p + t0 * ATTN_STEP + token % ATTN_STEP;
+        const uint16_t *pp = w->pairs + t0 * ATTN_STEP + token % ATTN_STEP;
+        for (; token < past; token += step, at += row, p++, pp += 2) {
+            struct v16 vv[4];
+            struct pairs pv[4];
+            UNROLL for (int j = 0; j < num_vectors; j++) {
+                size_t line = at + (size_t)j * LANES * size * (pairs ? 2 : 1);
+                __builtin_prefetch(ahead + line);
+                if (pairs)
+                    pv[j] = num_vectors > 1
+                                ? pairs_load((const uint16_t *)(const void *)(v + line))
+                                : pairs_load_part((const uint16_t *)(const void *)(v + line), d - i);
+                else
+                    vv[j] = num_vectors > 1 ? kv_load(v + line, dtype, 0)
+                                            : kv_load_part(v + line, dtype, 0, d - i);
+            }
+            UNROLL for (int t = 0; t < n; t++) {
+                if (pairs) {
+                    uint32_t x = pair_at(pp + t * ATTN_STEP);
+                    UNROLL for (int j = 0; j < num_vectors; j++) acc[t * num_vectors + j] =
+                        v16_dot_pairs(acc[t * num_vectors + j], pv[j], x);
+                } else {
+                    struct v16 x = v16_set1(p[t * ATTN_STEP]);
+                    UNROLL for (int j = 0; j < num_vectors; j++) acc[t * num_vectors + j] =
+                        v16_fma(vv[j], x, acc[t * num_vectors + j]);
+                }
+            }
+        }
+    }
+    UNROLL for (int t = 0; t < n; t++) UNROLL for (int j = 0; j < num_vectors; j++)
+        v16_store(out + (t0 + t) * stride + i + j * LANES, acc[t * num_vectors + j]);
+}
+
+INLINE void values_queries(float *out, const struct attn_weights *w, const struct attn_chunk *c,
+                           enum dtype dtype, int begin, int end, int t0, const int n) {
+    int i = 0, d = c->head_dim;
+    if (4 * n <= ATTN_SUMS)
+        for (; i + 4 * LANES <= d; i += 4 * LANES)
+            values_tile(out, w, c, dtype, begin, end, t0, i, n, 4);
+    if (2 * n <= ATTN_SUMS)
+        for (; i + 2 * LANES <= d; i += 2 * LANES)
+            values_tile(out, w, c, dtype, begin, end, t0, i, n, 2);
+    for (; i < d; i += LANES)
+        values_tile(out, w, c, dtype, begin, end, t0, i, n, 1);
+}
+
+INLINE void scores(float *s, const struct attn_chunk *c, enum dtype dtype, int tile0, int tile1) {
+    switch (c->num_queries) {
+    case 1: scores_queries(s, c, dtype, tile0, tile1, 1); break;
+    case 2: scores_queries(s, c, dtype, tile0, tile1, 2); break;
+    case 3: scores_queries(s, c, dtype, tile0, tile1, 3); break;
+    case 4: scores_queries(s, c, dtype, tile0, tile1, 4); break;
+    case 5: scores_queries(s, c, dtype, tile0, tile1, 5); break;
+    case 6: scores_queries(s, c, dtype, tile0, tile1, 6); break;
+    case 7: scores_queries(s, c, dtype, tile0, tile1, 7); break;
+    default: scores_queries(s, c, dtype, tile0, tile1, 8); break;
+    }
+}
+
+INLINE void values(float *out, const struct attn_weights *w, const struct attn_chunk *c, enum dtype dtype,
+                   int begin, int end, int n) {
+    switch (n) {
+    case 1: values_queries(out, w, c, dtype, begin, end, 0, 1); break;
+    case 2: values_queries(out, w, c, dtype, begin, end, 0, 2); break;
+    case 3: values_queries(out, w, c, dtype, begin, end, 0, 3); break;
+    case 4: values_queries(out, w, c, dtype, begin, end, 0, 4); break;
+    case 5: values_queries(out, w, c, dtype, begin, end, 0, 5); break;
+    case 6: values_queries(out, w, c, dtype, begin, end, 0, 6); break;
+    case 7: values_queries(out, w, c, dtype, begin, end, 0, 7); break;
+    default: values_queries(out, w, c, dtype, begin, end, 0, 8); break;
+    }
+}
+
+// One pair of tokens for query t, of which `used` (bits 0 and 1) are attended: the memory of the other may
+// hold anything, so its value is zero, as its weight is.
+static void values_half_pair(float *out, const struct attn_weights *w, const struct attn_chunk *c, int token,
+                             int t, int used) {
+    int d = c->head_dim, stride = (d + LANES - 1) / LANES * LANES;
+    const uint16_t *v = (const uint16_t *)c->values[token / ATTN_TILE] + token % ATTN_TILE * d;
+    uint32_t p = pair_at(w->pairs + t * ATTN_STEP + token % ATTN_STEP);
+    for (int i = 0; i < d; i += LANES) {
+        uint16_t part[32] = {0};
+        for (int j = 0; j < LANES && i + j < d; j++)
+            part[2 * j + used / 2] = v[2 * (i + j) + used / 2];
+        float *at = out + t * stride + i;
+        v16_store(at, v16_dot_pairs(v16_load(at), pairs_load(part), p));
+    }
+}
+
+// Tokens [begin, end) of query t alone.
+INLINE void values_one(float *out, const struct attn_weights *w, const struct attn_chunk *c, enum dtype dtype,
+                       int begin, int end, int t) {
+    if (begin >= end)
+        return;
+    if (dtype == DTYPE_BF16 && begin % 2) {
+        values_half_pair(out, w, c, begin - 1, t, 2);
+        begin++;
+    }
+    int even = dtype == DTYPE_BF16 ? end / 2 * 2 : end;
+    if (begin < even)
+        values_queries(out, w, c, dtype, begin, even, t, 1);
+    if (begin <= even && even < end)
+        values_half_pair(out, w, c, even, t, 1);
+}
+
+static int clamp_int(int x, int low, int high) { return x < low ? low : x > high ? high : x; }
+
+// exp_v16() for x that are not above 0, or NaN: the same bits for less.
+INLINE struct v16 exp_falling(struct v16 x) {
+    const struct v16 low = v16_set1(-87.33f);
+    return v16_if_less(x, low, v16_set1(0), exp_core(v16_max(low, x)));
+}
+
+// 64 tokens from `first`, [begin, end) for each query: scores become weights relative to the new maximum; out
+// and sum follow. Query by query in each part, so that the steps of one fill the waiting of another.
+INLINE void softmax_step(struct attn_weights *w, struct attn_chunk *c, enum dtype dtype, int first,
+                         const int *begin, const int *end) {
+    const struct v16 nothing = v16_set1(-INFINITY), zero = v16_set1(0), scale = v16_set1(c->scale);
+    int n = c->num_queries, stride = (c->head_dim + LANES - 1) / LANES * LANES;
+    float fade[LANES] = {0};
+    for (int t = 0; t < n; t++) {
+        struct v16 best = v16_set1(c->max[t]);
+        for (int i = begin[t] / LANES * LANES; i < end[t]; i += LANES) {
+            float *p = w->p + t * ATTN_STEP + i - first;
+            struct v16 s = v16_load(p);
+            if (c->scaled)
+                s = v16_mul(s, v16_load(c->key_scale[i / ATTN_TILE]));
+            s = v16_mul(s, scale);
+            if (begin[t] > i || end[t] < i + LANES)
+                s = v16_keep(s, begin[t] - i, end[t] - i, nothing);
+            v16_store(p, s);
+            best = v16_max(best, s);
+        }
+        if (begin[t] < end[t]) {
+            float top = v16_largest(best);
+            fade[t] = c->max[t] - top;
+            c->max[t] = top;
+        }
+    }
+    v16_store(fade, exp_falling(v16_load(fade)));
+    for (int t = 0; t < n; t++) {
+        if (begin[t] >= end[t])
+            continue;
+        struct v16 total = zero, top = v16_set1(c->max[t]);
+        for (int i = begin[t] / LANES * LANES; i < end[t]; i += LANES) {
+            int at = t * ATTN_STEP + i - first;
+            struct v16 e = exp_falling(v16_sub(v16_load(w->p + at), top));
+            total = v16_add(total, e);
+            if (dtype != DTYPE_BF16) {
+                v16_store(w->p + at, e);
+                continue;
+            }
+            if (c->scaled)
+                e = v16_keep(v16_mul(e, v16_load(c->value_scale[i / ATTN_TILE])), begin[t] - i, end[t] - i,
+                             zero);
+            v16_store_weights(w->pairs + at, e);
+        }
+        c->sum[t] = fmaf(c->sum[t], fade[t], v16_sum(total));
+        float *out = c->out + t * stride;
+        if (fade[t] != 1)
+            for (int i = 0; i < stride; i += LANES)
+                v16_store(out + i, v16_mul(v16_load(out + i), v16_set1(fade[t])));
+    }
+}
+
+INLINE void attend_dtype(struct attn_chunk *c, enum dtype dtype) {
+    int n = c->num_queries, stride = (c->head_dim + LANES - 1) / LANES * LANES;
+    struct attn_weights w;
+    for (int t = 0; t < n; t++)
+        c->max[t] = -INFINITY, c->sum[t] = 0;
+    memset(c->out, 0, (size_t)(n * stride) * sizeof(float));
+
+    for (int first = 0; first < ATTN_CHUNK; first += ATTN_STEP) {
+        int begin[ATTN_QUERIES], end[ATTN_QUERIES];
+        int low = ATTN_CHUNK, high = 0, all_low = 0, all_high = ATTN_CHUNK; // of any, of all queries
+        for (int t = 0; t < n; t++) {
+            begin[t] = clamp_int(c->begin[t], first, first + ATTN_STEP);
+            end[t] = clamp_int(c->end[t], first, first + ATTN_STEP);
+            if (begin[t] < end[t]) {
+                low = begin[t] < low ? begin[t] : low;
+                high = end[t] > high ? end[t] : high;
+            }
+            all_low = begin[t] > all_low ? begin[t] : all_low;
+            all_high = end[t] < all_high ? end[t] : all_high;
+        }
+        if (low >= high)
+            continue;
+        scores(w.p, c, dtype, low / ATTN_TILE, (high + ATTN_TILE - 1) / ATTN_TILE);
+        softmax_step(&w, c, dtype, first, begin, end);
+        // Tokens outside a query's range are skipped, never multiplied by 0: they may hold anything.
+        if (dtype == DTYPE_BF16) { // whole pairs
+            all_low = (all_low + 1) / 2 * 2;
+            all_high = all_high / 2 * 2;
+        }
+        bool shared = all_low < all_high;
+        for (int t = 0; t < n; t++)
+            values_one(c->out, &w, c, dtype, begin[t], shared ? all_low : end[t], t);
+        if (shared) {
+            values(c->out, &w, c, dtype, all_low, all_high, n);
+            for (int t = 0; t < n; t++)
+                values_one(c->out, &w, c, dtype, all_high, end[t], t);
+        }
+    }
+}
+
+static void attend(struct attn_chunk *c) {
+    if (c->kv_dtype == DTYPE_F32)
+        attend_dtype(c, DTYPE_F32);
+    else if (c->kv_dtype == DTYPE_F16)
+        attend_dtype(c, DTYPE_F16);
+    else
+        attend_dtype(c, DTYPE_BF16);
+}
+
+static void attend_merge(float *max, float *sum, float *out, float chunk_max, float chunk_sum,
+                         const float *chunk_out, int d) {
+    float top = *max > chunk_max ? *max : chunk_max;
+    float fade_old = exp_1(*max - top), fade_new = exp_1(chunk_max - top);
+    *sum = fmaf(chunk_sum, fade_new, *sum * fade_old);
+    *max = top;
+    for (int i = 0; i < d; i += LANES) {
+        struct v16 old = v16_mul(v16_load_part(out + i, d - i), v16_set1(fade_old));
+        v16_store_part(out + i, v16_fma(v16_load(chunk_out + i), v16_set1(fade_new), old), d - i);
+    }
+}
+
+// As to_q8, over a whole vector.
+static void to_i8(int8_t *q, float *scale, const float *x, int n) {
+    int8_t last[LANES];
+    uint32_t bits = 0;
+    for (int i = 0; i < n; i += LANES) {
+        uint32_t b = v16_abs_bits(v16_load_part(x + i, n - i));
+        bits = b > bits ? b : bits;
+    }
+    float max = bits_float(bits);
+    if (!(max < INFINITY) || max < 0x1p-100f) {
+        memset(q, 0, (size_t)n);
+        *scale = max < INFINITY ? 0 : NAN;
+        return;
+    }
+    struct v16 inverse = v16_set1(127.0f / max);
+    *scale = max / 127.0f;
+    for (int i = 0; i < n; i += LANES) {
+        v16_store_i8(last, v16_mul(v16_load_part(x + i, n - i), inverse));
+        memcpy(q + i, last, (size_t)(n - i < LANES ? n - i : LANES));
+    }
+}
+
+static void widen_i8(uint16_t *y, const int8_t *x, int n, const char *ahead) {
+    for (int i = 0; i < n; i += 32) {
+        __builtin_prefetch(ahead + i);
+        pairs_widen_i8(y + i, x + i);
+    }
+}

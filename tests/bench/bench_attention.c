@@ -1,0 +1,144 @@
+// Speed of attention over long contexts on the CPU: prefill as multiplications a second and as a share of the
+// bf16 rate, decode as bytes of the cache a second and as a share of read bandwidth, both measured in the
+// same run with the same threads (limits.h).
+//
+//   bench_attention [threads [variant [context [type]]]]   threads 0: all processors; context 32768; type of
+//   the cache as F16: all
+#include "backend.h"
+
+#include "limits.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { ROWS = 256, BLOCK = 16 };
+
+static const struct {
+    const char *name;
+    int heads, kv_heads, head_dim;
+} shapes[] = {{"Qwen2.5-0.5B", 14, 2, 64}, {"Llama-3.2-1B", 32, 8, 64}, {"Llama-3.1-8B", 32, 8, 128}};
+
+static uint32_t random_u32(void) {
+    static uint64_t x = 88172645463325252u;
+    x ^= x << 13;
+    x ^= x >> 7;
+    x ^= x << 17;
+    return (uint32_t)(x >> 20);
+}
+
+// Random blocks whose numbers are below 1 whatever the type; with I8 the scales are made so.
+static void fill(struct device *dev, enum dtype kv, const struct model_config *m, int num_blocks) {
+    size_t bytes = backend_cpu.kv_block_bytes(dev), half = bytes / 2;
+    size_t vectors = (size_t)(BLOCK * m->num_kv_heads), numbers = vectors * (size_t)m->head_dim;
+    unsigned char *block = malloc(bytes);
+    if (!block)
+        exit(1);
+    for (int b = 0; b < num_blocks; b++) {
+        for (size_t i = 0; i + 4 <= bytes; i += 4) {
+            uint32_t u = random_u32() & 0x80ff80ffu;
+            u |= kv == DTYPE_F16 ? 0x30003000u : kv == DTYPE_I8 ? random_u32() : 0x3e003e00u;
+            memcpy(block + i, &u, 4);
+        }
+        for (size_t i = 0; kv == DTYPE_I8 && i < 2 * vectors; i++)
+            memcpy(block + i / vectors * half + numbers + i % vectors * 4, &(float){0.002f}, 4);
+        backend_cpu.kv_import(dev, b, block);
+    }
+    free(block);
+}
+
+static void run(int shape, enum dtype kv, int threads, const char *variant, int context,
+                const struct limits *limit) {
+    struct model_config m = {.num_layers = 1,
+                             .hidden = 64,
+                             .num_heads = shapes[shape].heads,
+                             .num_kv_heads = shapes[shape].kv_heads,
+                             .head_dim = shapes[shape].head_dim,
+                             .ffn = 64,
+                             .vocab = 64,
+                             .norm_eps = 1e-5f,
+                             .attn_scale = 1 / sqrtf((float)shapes[shape].head_dim),
+                             .logit_scale = 1};
+    struct device_config config = {.model = &m,
+                                   .num_threads = threads,
+                                   .variant = variant,
+                                   .kv_dtype = kv,
+                                   .block_size = BLOCK,
+                                   .world = 1};
+    struct err err = {0};
+    struct workspace ws;
+    int blocks = (context + BLOCK - 1) / BLOCK;
+    struct step_limits limits = {
+        .max_tokens = ROWS, .max_seqs = 4, .max_rows = ROWS, .max_context = context, .num_blocks = blocks};
+    struct device *dev = backend_cpu.open(NULL, &config, &err);
+    if (!dev || backend_cpu.reserve(dev, &limits, &ws, &err) != STATUS_OK) {
+        fprintf(stderr, "%s\n", err.msg);
+        exit(1);
+    }
+    fill(dev, kv, &m, blocks);
+    int width = m.num_heads * m.head_dim;
+    for (int i = 0; i < ROWS * width; i++)
+        ((float *)ws.q)[i] = (float)(random_u32() & 0xffffu) / 32768.0f - 1;
+    int32_t positions[ROWS], start[2] = {0, 0}, block_start[2] = {0, blocks};
+    int32_t *ids = malloc((size_t)blocks * sizeof *ids);
+    if (!ids)
+        exit(1);
+    for (int i = 0; i < blocks; i++)
+        ids[i] = blocks - 1 - i;
+    for (int decode = 0; decode < 2; decode++) {
+        int rows = decode ? 1 : ROWS;
+        for (int i = 0; i < rows; i++)
+            positions[i] = context - rows + i;
+        start[1] = rows;
+        struct step step = {.num_tokens = rows,
+                            .num_seqs = 1,
+                            .num_decode = decode,
+                            .max_query_len = rows,
+                            .max_context_len = context,
+                            .positions = positions,
+                            .query_start = start,
+                            .context_len = &context,
+                            .block_start = block_start,
+                            .block_ids = ids};
+        struct layer layer = {.index = 0};
+        double best = INFINITY;
+        for (int round = 0; round < (decode ? 20 : 3); round++) {
+            double t = bench_now();
+            if (decode)
+                backend_cpu.attn_decode(dev, ws.h, ws.q, &layer, &step);
+            else
+                backend_cpu.attn_prefill(dev, ws.h, ws.q, &layer, &step);
+            best = fmin(best, bench_now() - t);
+        }
+        double macs = 2.0 * width * rows * (context - rows / 2.0);
+        double bytes = (double)backend_cpu.kv_block_bytes(dev) * blocks;
+        printf("  %-12s kv %-4s %-7s %8.2f ms  %6.1f GMAC/s = %3.0f %% of bf16", shapes[shape].name,
+               dtype_name(kv), decode ? "decode" : "prefill", best * 1e3, macs / best * 1e-9,
+               limit->bf16 > 0 ? 200 * macs / best / limit->bf16 : 0.0);
+        if (decode)
+            printf("  %6.1f GB/s = %3.0f %% of read", bytes / best * 1e-9, 100 * bytes / best / limit->read);
+        printf("\n");
+    }
+    free(ids);
+    backend_cpu.close(dev);
+}
+
+int main(int argc, char **argv) {
+    int threads = argc > 1 ? atoi(argv[1]) : 0, context = argc > 3 ? atoi(argv[3]) : 32768;
+    const char *variant = argc > 2 ? argv[2] : "auto";
+    static const enum dtype kv[] = {DTYPE_F32, DTYPE_F16, DTYPE_BF16, DTYPE_I8};
+    if (context < ROWS) {
+        fprintf(stderr, "the context must be at least %d\n", ROWS);
+        return 2;
+    }
+    struct limits limit;
+    limits_measure(threads, LIMITS_PASSES, &limit);
+    printf("context %d, %d threads; read %.1f GB/s, bf16 %.0f GMAC/s, f32 %.0f GMAC/s\n", context,
+           limit.threads, limit.read * 1e-9, limit.bf16 / 2e9, limit.f32 / 2e9);
+    for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++)
+        for (size_t i = 0; i < sizeof kv / sizeof *kv; i++)
+            if (argc < 5 || strcmp(argv[4], dtype_name(kv[i])) == 0)
+                run((int)s, kv[i], threads, variant, context, &limit);
+    return 0;
+}

@@ -12,6 +12,7 @@
 // sanitizer the many copies would take minutes to compile.
 #if CPU_CONSTANT_TILES && !defined(QUIRE_SANITIZED)
 #define INLINE static inline __attribute__((always_inline))
+#define NOINLINE __attribute__((noinline))
 #if defined(__clang__)
 #define UNROLL _Pragma("unroll")
 #else
@@ -19,6 +20,7 @@
 #endif
 #else
 #define INLINE static inline
+#define NOINLINE
 #define UNROLL
 #endif
 

@@ -48,12 +48,18 @@ INLINE void scores_tile(float *scores, const struct attn_chunk *c, enum dtype dt
     size_t line = (dtype == DTYPE_F16 ? 2 : 4) * LANES; // bytes
     UNROLL for (int j = 0; j < num_tiles; j++) UNROLL for (int t = 0; t < n; t++) acc[j * n + t] =
         v16_set1(0);
-    for (int i = 0; i < lines; i++) {
+    const char *at[4], *ahead[4];
+    UNROLL for (int j = 0; j < num_tiles; j++) {
+        at[j] = c->keys[tile + j];
+        ahead[j] = c->keys[tile + j + AHEAD_TILES];
+    }
+    const float *query = c->q;
+    for (int i = 0; i < lines; i++, query += ATTN_QUERIES) {
         struct v16 k[4];
         struct pairs kk[4];
         UNROLL for (int j = 0; j < num_tiles; j++) {
-            const char *p = (const char *)c->keys[tile + j] + (size_t)i * line;
-            __builtin_prefetch((const char *)c->keys[tile + j + AHEAD_TILES] + (size_t)i * line);
+            const char *p = at[j] + (size_t)i * line;
+            __builtin_prefetch(ahead[j] + (size_t)i * line);
             if (pairs)
                 kk[j] = pairs_load((const uint16_t *)p);
             else
@@ -61,11 +67,11 @@ INLINE void scores_tile(float *scores, const struct attn_chunk *c, enum dtype dt
         }
         UNROLL for (int t = 0; t < n; t++) {
             if (pairs) {
-                uint32_t q = pair_at((const uint16_t *)(const void *)(c->q + i * ATTN_QUERIES + t));
+                uint32_t q = pair_at((const uint16_t *)(const void *)(query + t));
                 UNROLL for (int j = 0; j < num_tiles; j++) acc[j * n + t] =
                     v16_dot_pairs(acc[j * n + t], kk[j], q);
             } else {
-                struct v16 q = v16_set1(c->q[i * ATTN_QUERIES + t]);
+                struct v16 q = v16_set1(query[t]);
                 UNROLL for (int j = 0; j < num_tiles; j++) acc[j * n + t] = v16_fma(k[j], q, acc[j * n + t]);
             }
         }
@@ -156,7 +162,7 @@ INLINE void values_queries(float *out, const struct attn_weights *w, const struc
         values_tile(out, w, c, dtype, begin, end, t0, i, n, 1);
 }
 
-INLINE void scores(float *s, const struct attn_chunk *c, enum dtype dtype, int tile0, int tile1) {
+INLINE void scores_any(float *s, const struct attn_chunk *c, enum dtype dtype, int tile0, int tile1) {
     switch (c->num_queries) {
     case 1: scores_queries(s, c, dtype, tile0, tile1, 1); break;
     case 2: scores_queries(s, c, dtype, tile0, tile1, 2); break;
@@ -169,8 +175,8 @@ INLINE void scores(float *s, const struct attn_chunk *c, enum dtype dtype, int t
     }
 }
 
-INLINE void values(float *out, const struct attn_weights *w, const struct attn_chunk *c, enum dtype dtype,
-                   int begin, int end, int n) {
+INLINE void values_any(float *out, const struct attn_weights *w, const struct attn_chunk *c, enum dtype dtype,
+                       int begin, int end, int n) {
     switch (n) {
     case 1: values_queries(out, w, c, dtype, begin, end, 0, 1); break;
     case 2: values_queries(out, w, c, dtype, begin, end, 0, 2); break;
@@ -181,6 +187,39 @@ INLINE void values(float *out, const struct attn_weights *w, const struct attn_c
     case 7: values_queries(out, w, c, dtype, begin, end, 0, 7); break;
     default: values_queries(out, w, c, dtype, begin, end, 0, 8); break;
     }
+}
+
+// Functions of their own: inlined into what calls them, their loops ran out of registers for pointers.
+#define ATTN_LOOPS(type)                                                                                     \
+    static NOINLINE void scores_##type(float *s, const struct attn_chunk *c, int tile0, int tile1) {         \
+        scores_any(s, c, DTYPE_##type, tile0, tile1);                                                        \
+    }                                                                                                        \
+    static NOINLINE void values_##type(float *out, const struct attn_weights *w, const struct attn_chunk *c, \
+                                       int begin, int end, int n) {                                          \
+        values_any(out, w, c, DTYPE_##type, begin, end, n);                                                  \
+    }
+ATTN_LOOPS(F32)
+ATTN_LOOPS(F16)
+ATTN_LOOPS(BF16)
+#undef ATTN_LOOPS
+
+static void scores(float *s, const struct attn_chunk *c, enum dtype dtype, int tile0, int tile1) {
+    if (dtype == DTYPE_F32)
+        scores_F32(s, c, tile0, tile1);
+    else if (dtype == DTYPE_F16)
+        scores_F16(s, c, tile0, tile1);
+    else
+        scores_BF16(s, c, tile0, tile1);
+}
+
+static void values(float *out, const struct attn_weights *w, const struct attn_chunk *c, enum dtype dtype,
+                   int begin, int end, int n) {
+    if (dtype == DTYPE_F32)
+        values_F32(out, w, c, begin, end, n);
+    else if (dtype == DTYPE_F16)
+        values_F16(out, w, c, begin, end, n);
+    else
+        values_BF16(out, w, c, begin, end, n);
 }
 
 // One pair of tokens for query t, of which `used` (bits 0 and 1) are attended: the memory of the other may

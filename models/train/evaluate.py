@@ -2,6 +2,7 @@
 
     python evaluate.py [--binary build/release/quire] [--model models/quire-tiny.gguf] [--url URL] [--show]
     python evaluate.py --variants F32.gguf     # instead: perplexity of each type that `quire quantize` makes of it
+    python evaluate.py --caches                # instead: perplexity with each type of key-value cache
 
 Prints a table and, with --show, every answer that was judged wrong. Needs jinja2 for the chat template of the held-out text.
 The held-out questions are those that questions.py keeps from training (see `held_out` there). Everything is seeded.
@@ -38,7 +39,8 @@ class Server:
         self.process, self.url = None, a.url
         if not a.url:
             self.process = subprocess.Popen([a.binary, "serve", a.model, "--port", "0", "--log-level", "error",
-                                             "--threads", str(a.threads)],
+                                             "--threads", str(a.threads),
+                                             "--kv-cache-dtype", a.kv_cache_dtype],
                                             stderr=subprocess.PIPE, text=True)
             for line in self.process.stderr:
                 if line.startswith("listening on "):
@@ -197,6 +199,21 @@ def compare_variants(a):
             print(f"| {kind} | {now[0]:.4f} | {over[0]} | {now[1]:.4f} | {over[1]} |", flush=True)
 
 
+def compare_caches(a):
+    """Perplexity with each type of key-value cache."""
+    texts, base = data.held_out_text(), None
+    print("| cache | per token | over F32 | of answers and stories | over F32 |\n|---|---|---|---|---|")
+    for a.kv_cache_dtype in "f32 f16 bf16 int8".split():
+        server = Server(a)
+        try:
+            now = perplexity(server, texts)
+        finally:
+            server.stop()
+        base = base or now
+        over = [f"{100 * (n / b - 1):+.3f} %" for n, b in zip(now, base)]
+        print(f"| {a.kv_cache_dtype} | {now[0]:.5f} | {over[0]} | {now[1]:.5f} | {over[1]} |", flush=True)
+
+
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--binary", default=os.path.join(ROOT, "build/release/quire"))
@@ -207,7 +224,11 @@ def main():
     p.add_argument("--more", type=int, default=0, help="so many further held-out questions, by kind")
     p.add_argument("--show", action="store_true", help="print what was judged wrong")
     p.add_argument("--variants", metavar="F32.gguf", help="compare the types that quire quantize makes of this file")
+    p.add_argument("--kv-cache-dtype", default="auto", help="of the server")
+    p.add_argument("--caches", action="store_true", help="compare the types of key-value cache on --model")
     a = p.parse_args()
+    if a.caches:
+        return compare_caches(a)
     if a.variants:
         return compare_variants(a)
     assert check_fresh()

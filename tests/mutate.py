@@ -26,6 +26,7 @@ SCHED = "scheduler/scheduler.c"
 SAMPLER = "kernels/cpu/sampler.c"
 PHILOX = "kernels/philox.h"
 BODY = "kernels/cpu/body.h"
+BODY_ATTENTION = "kernels/cpu/body_attention.h"
 GEMM = "kernels/cpu/gemm.c"
 CPU = "kernels/cpu/cpu.c"
 ATTENTION = "kernels/cpu/attention.c"
@@ -276,8 +277,19 @@ MUTATIONS = [
             "if (u == 0x80000001u)", "test_sampler"),  # minus zero sorts below zero
     (PHILOX, "k0 += 0x9E3779B9u",
             "k0 += 0x9E3779B8u", "test_sampler"),  # another random stream
-    (BODY, "        s = v16_keep(s, begin - i, end - i, nothing);\n",
-            "", "test_ops"),  # attention reads what lies past the end
+    (BODY_ATTENTION, "                s = v16_keep(s, begin[t] - i, end[t] - i, nothing);\n",
+            "                s = s;\n", "test_ops"),  # attention reads what lies past the end
+    (BODY_ATTENTION, "        values_half_pair(out, w, c, begin - 1, t, 2);\n", "",
+            "test_canonical"),  # a window that begins within a pair loses a token
+    (BODY_ATTENTION, "s = v16_mul(s, v16_load(c->key_scale[i / ATTN_TILE]));", "s = v16_mul(s, scale);",
+            "test_ops"),  # int8: keys without their scales
+    (BODY_ATTENTION, "            part[2 * j + used / 2] = v[2 * (i + j) + used / 2];",
+            "            part[2 * j] = v[2 * (i + j)], part[2 * j + 1] = v[2 * (i + j) + 1];",
+            "test_ops"),  # a pair reads the token after the context
+    (ATTENTION, "        first_slot += dev->model.num_kv_heads * (chunk1 - chunk0);\n", "",
+            "test_ops"),  # long sequences beside each other share their slots
+    (ATTENTION, "            if (slots + more > cpu_attn_slots(job->dev))\n                break;\n", "",
+            "test_ops"),  # more of them than there is room for
     (GEMM, "((seg[0][i] + seg[1][i]) + (seg[2][i] + seg[3][i]))",
             "(((seg[0][i] + seg[1][i]) + seg[2][i]) + seg[3][i])", "test_canonical"),  # another tree of segments
     (CPU, "if (job->step->slots[t] >= 0)",
@@ -308,10 +320,10 @@ MUTATIONS = [
 """, "test_json_arch"),  # norm of heads after the rotation
     (CPU, "bias[1], job->layer->k_norm, position", "bias[1], job->layer->q_norm, position",
           "test_json_arch"),  # keys get the queries' norm
-    (ATTENTION, "(window > 0 && last > window ? last - window : 0)", "(window > 0 && last > window ? last - window - 1 : 0)",
+    (ATTENTION, "(window > 0 && past > window ? past - window : 0)", "(window > 0 && past > window ? past - window - 1 : 0)",
                 "test_json_arch"),  # the window is one token longer
-    (ATTENTION, "int begin = window > 0 && positions[row0] + 1 > window ? positions[row0] + 1 - window : 0;",
-                "int begin = 0;", "test_ops"),  # blocks outside the window are read
+    (ATTENTION, "return window > 0 && positions[row0] + 1 > window ? positions[row0] + 1 - window : 0;",
+                "return 0 * window * row0;", "test_ops"),  # blocks outside the window are read
     (REF, "max_int(0, end - m->window) : 0;", "max_int(0, end - m->window + 1) : 0;",
           "test_json_arch"),  # the window is one token shorter
     (ROPE, "case ROPE_LINEAR: freq /= r->factor; break;", "case ROPE_LINEAR: break;", "test_json_arch"),  # no linear scaling

@@ -2,13 +2,16 @@
 // without a model.
 //
 //   quire-record 1
-//   config policy max_running max_step_tokens max_chunk max_model_len blocks block_size share key0 key1
-//   [depth run_ahead] add id priority max_output min_output score stops N… salt N hex prompt N… [1: it sees
-//   each token before the next] remove id why plan id items (request first new first_logit needs_token)… id
-//   0: there was nothing to do outcome id (count token… failed)…
+//   config policy max_running max_step_tokens max_chunk max_model_len blocks block_size share key0 key1 [D]
+//   add id priority max_output min_output score stops N… salt N hex prompt N… [1]
+//   remove id why
+//   plan id items (request first new first_logit needs_token)…      id 0: there was nothing to do
+//   outcome id (count token… failed)…
 //
-// With several plans in flight, the outcome of a plan comes after later plans. What stands in brackets may be
-// missing: one plan at a time; no filter and no penalties.
+// [D]: depth run_ahead; missing: one plan at a time. [1]: the request sees each token before the next is
+// drawn (filter, penalties); missing: it does not.
+//
+// With several plans in flight, the outcome of a plan comes after later plans.
 //
 // The file holds the prompts' token ids: whoever asks for it must guard it. Engine thread only.
 #pragma once

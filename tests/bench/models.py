@@ -25,6 +25,7 @@ import re
 import statistics
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -81,7 +82,8 @@ def run(command, both=False):
     """What a command prints; both: with what it prints on stderr, where some peers put their tables."""
     command = [str(c) for c in command]
     env = {k: v for k, v in os.environ.items() if not k.startswith("QUIRE_")}
-    done = subprocess.run(command, capture_output=True, text=True, env=env)
+    with tempfile.TemporaryDirectory() as folder:  # some peers leave a log where they are started
+        done = subprocess.run(command, capture_output=True, text=True, env=env, cwd=folder)
     if done.returncode != 0:
         sys.exit(f"models.py: {' '.join(command)}: exit code {done.returncode}\n{(done.stdout + done.stderr)[-2000:]}")
     return done.stdout + done.stderr if both else done.stdout
@@ -274,6 +276,7 @@ def arguments():
         for word in given:
             if word not in of:
                 p.error(f"{what}: expected some of {','.join(of)}, found '{word}'")
+    a.cache, a.bench, a.peers = a.cache.resolve(), a.bench.resolve(), a.peers and Path(a.peers).resolve()
     a.repeats = a.repeats or (2 if a.peers else 5)
     return a
 

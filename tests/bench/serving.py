@@ -57,9 +57,10 @@ class Server:
     def __init__(self, command, port):
         self.url = f"http://127.0.0.1:{port}"
         self.log = tempfile.TemporaryFile()
+        self.folder = tempfile.TemporaryDirectory()  # some leave a log where they are started
         env = {k: v for k, v in os.environ.items() if not k.startswith(("QUIRE_", "LLAMA_"))}
         began = time.monotonic()
-        self.process = subprocess.Popen(list(map(str, command)), stdout=self.log, stderr=self.log, env=env)
+        self.process = subprocess.Popen(list(map(str, command)), stdout=self.log, stderr=self.log, env=env, cwd=self.folder.name)
         while not self.healthy():
             if self.process.poll() is not None or time.monotonic() - began > START_SECONDS:
                 self.stop()
@@ -95,6 +96,7 @@ class Server:
     def __exit__(self, *_):
         self.stop()
         self.log.close()
+        self.folder.cleanup()
 
 
 def start(a, engine, path, slots, length):
@@ -241,6 +243,7 @@ def arguments():
     p.add_argument("--build", type=Path, default=ROOT / "build/release")
     p.add_argument("--json", type=Path, metavar="FILE")
     a = p.parse_args()
+    a.cache, a.build, a.peers = a.cache.resolve(), a.build.resolve(), a.peers and Path(a.peers).resolve()
     a.quire, a.client, a.bench = a.build / "quire", a.build / "quire-bench", a.build / "tests/bench_model"
     a.servers = find_servers(a.peers) if a.peers else {}
     if a.peers and not a.servers:

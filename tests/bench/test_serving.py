@@ -96,5 +96,5 @@ def test_scaling():
 
 if __name__ == "__main__":
     test_scaling()
-    test_serving(Path(sys.argv[1]))
+    test_serving(Path(sys.argv[1]).resolve())
     print("predictions, reports, ratios and tables as expected")

@@ -1,39 +1,16 @@
 #include "backend_load.h"
 
+#include "module_find.h"
+
 #include <dlfcn.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #define MODULE "quire-cuda.so"
 #define DRIVER "libcuda.so.1"
 
-// Where the module may lie, from the folder of the binary: beside it, where the build leaves it, where an
-// installation has it.
-static const char *const places[] = {"", "kernels/cuda/", "../kernels/cuda/", "../lib/quire/"};
-
-// False: there is none. dir: the folder of the binary.
 static bool find_module(char *path, size_t size, char *dir, size_t dir_size) {
-    const char *named = getenv("QUIRE_CUDA_MODULE");
-    dir[0] = 0;
-    if (named) {
-        snprintf(path, size, "%s", named);
-        return access(path, R_OK) == 0;
-    }
-    ssize_t n = readlink("/proc/self/exe", dir, dir_size - 1);
-    if (n <= 0)
-        return false;
-    dir[n] = 0;
-    char *slash = strrchr(dir, '/');
-    if (!slash)
-        return false;
-    *slash = 0;
-    for (size_t i = 0; i < sizeof places / sizeof places[0]; i++) {
-        snprintf(path, size, "%s/%s%s", dir, places[i], MODULE);
-        if (access(path, R_OK) == 0)
-            return true;
-    }
-    return false;
+    return module_find(MODULE, "QUIRE_CUDA_MODULE", "kernels/cuda", path, size, dir, dir_size);
 }
 
 static enum status load_cuda(const struct backend_ops **ops, struct err *err) {

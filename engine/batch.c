@@ -20,9 +20,9 @@ struct views {
 static size_t words(int vocab) { return ((size_t)vocab + 31) / 32; }
 
 // Edits of one drawing row: every distinct token of the context, every bias, every stop token.
-static size_t max_edits(const struct batch *b) {
-    size_t distinct = (size_t)(b->limits.max_context < b->vocab ? b->limits.max_context : b->vocab);
-    return (size_t)b->limits.max_seqs * (distinct + MAX_LOGIT_BIAS + MAX_STOP_TOKENS);
+size_t batch_max_edits(const struct step_limits *limits, int vocab) {
+    size_t distinct = (size_t)(limits->max_context < vocab ? limits->max_context : vocab);
+    return (size_t)limits->max_seqs * (distinct + MAX_LOGIT_BIAS + MAX_STOP_TOKENS);
 }
 
 // Lays out the packed buffer: with base NULL it only measures. Returns the bytes.
@@ -41,7 +41,7 @@ static size_t lay_out(const struct batch *b, unsigned char *base, struct views *
     ROOM(block_start, S + 1);
     ROOM(block_ids, S * per_seq);
     ROOM(rows, R);
-    ROOM(edits, max_edits(b));
+    ROOM(edits, batch_max_edits(&b->limits, b->vocab));
     ROOM(masks, R);
     ROOM(mask_bits, S * words(b->vocab));
 #undef ROOM

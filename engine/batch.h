@@ -21,6 +21,8 @@ struct batch {
 // Allocates all that any plan within the limits needs. STATUS_NOMEM leaves nothing allocated.
 enum status batch_init(struct batch *b, const struct step_limits *limits, int vocab, int block_size);
 void batch_destroy(struct batch *b);
+// The most logit edits that a step within the limits has.
+size_t batch_max_edits(const struct step_limits *limits, int vocab);
 
 // Fills b->step from a plan. Where prev_plan is still unresolved, prev is its batch, and tokens that are
 // pending are taken from its head rows on the device; else both are NULL. No allocation. Engine thread.

@@ -1,7 +1,10 @@
 #include "engine.h"
 
+#include "agreement.h"
 #include "backend_load.h"
 #include "batch.h"
+#include "fingerprint.h"
+#include "follow.h"
 #include "gguf.h"
 #include "log.h"
 #include "model_config.h"
@@ -34,7 +37,11 @@ struct engine {
         flights[SCHED_MAX_DEPTH]; // num_flights are in use: info.depth, but at least 2, whose results stay
     int num_flights;
     uint64_t num_launched, num_collected;
-    uint64_t fail_at; // for tests: the step at which the device fails (QUIRE_FAULT_STEP); 0: never
+    struct processes *processes; // borrowed; NULL: this one alone
+    int64_t all_block_bytes;     // of one block of the cache, on all ranks
+    struct follow follow;        // with processes
+    bool open;                   // followers run
+    uint64_t fail_at;            // for tests: the step at which the device fails (QUIRE_FAULT_STEP); 0: never
     struct engine_info info;
 };
 
@@ -109,7 +116,7 @@ static int64_t find_room(struct engine *e, bool pick, double utilization) {
     int64_t room = INT64_MAX;
     struct device_info memory = {0}, info;
     size_t bytes, shared = 0;
-    for (int i = 0; i < ranks_world(e->ranks); i++) {
+    for (int i = 0; i < ranks_here(e->ranks); i++) {
         ranks_info_of(e->ranks, i, &info, &bytes);
         if (info.memory_total > 0) {
             uint64_t free_bytes = pick ? cache_room(&info, utilization) : info.memory_free;
@@ -119,6 +126,8 @@ static int64_t find_room(struct engine *e, bool pick, double utilization) {
             shared += bytes;
         }
     }
+    if (e->processes) // those of one machine share its memory
+        memory.memory_free /= (size_t)processes_on_host(e->processes);
     if (shared > 0) {
         uint64_t free_bytes = pick ? cache_room(&memory, utilization) : memory.memory_free;
         room = min64(room, (int64_t)(free_bytes / shared));
@@ -126,11 +135,19 @@ static int64_t find_room(struct engine *e, bool pick, double utilization) {
     return room;
 }
 
+// ---- several processes
+
+// A failure of one process is one of all. Alone, st and err are the result.
+static enum status agree(const struct engine *e, enum status st, struct err *err) {
+    return e->processes ? processes_agree(e->processes, err) : st;
+}
+
 // Decides how many blocks the cache has and how long a request may be. Without a wish of the user: enough for
 // every sequence at full length, but at most a quarter of what memory is free, or on a device with memory of
 // its own what --gpu-memory-utilization leaves beside the weights. A request that is longer than the whole
 // cache could never run, so the length is lowered to the cache.
-static enum status size_cache(struct engine *e, const struct engine_config *c, struct err *err) {
+static enum status choose_blocks(struct engine *e, const struct engine_config *c, int64_t *num_blocks,
+                                 struct err *err) {
     struct engine_info *info = &e->info;
     int64_t per_block = (int64_t)ranks_kv_block_bytes(e->ranks);
     int64_t per_seq = (info->max_model_len + c->block_size - 1) / c->block_size;
@@ -140,7 +157,7 @@ static enum status size_cache(struct engine *e, const struct engine_config *c, s
     if (c->num_kv_blocks > 0) {
         blocks = c->num_kv_blocks;
     } else if (c->kv_cache_bytes > 0) {
-        blocks = c->kv_cache_bytes / per_block;
+        blocks = c->kv_cache_bytes / e->all_block_bytes;
     } else {
         blocks = min64(wanted, find_room(e, true, c->gpu_memory_utilization));
     }
@@ -155,9 +172,26 @@ static enum status size_cache(struct engine *e, const struct engine_config *c, s
                        "the KV cache has no room for one block of %d tokens (%lld bytes); raise %s",
                        c->block_size, (long long)per_block,
                        memory.memory_total > 0 ? "--gpu-memory-utilization" : "--kv-cache-memory");
-    blocks = min64(blocks, INT32_MAX / (c->block_size > 4 ? c->block_size : 4));
+    *num_blocks = min64(blocks, INT32_MAX / (c->block_size > 4 ? c->block_size : 4));
+    return STATUS_OK;
+}
+
+// With several processes, what the one with the least memory can.
+static enum status size_cache(struct engine *e, const struct engine_config *c, struct err *err) {
+    struct engine_info *info = &e->info;
+    uint64_t per_block = ranks_kv_block_bytes(e->ranks);
+    int64_t blocks = 0;
+    enum status st = e->processes ? processes_sum(e->processes, &per_block, err) : STATUS_OK;
+    if (st != STATUS_OK)
+        return st;
+    e->all_block_bytes = (int64_t)per_block;
+    st = agree(e, choose_blocks(e, c, &blocks, err), err);
+    if (st == STATUS_OK && e->processes)
+        st = processes_min(e->processes, &blocks, err);
+    if (st != STATUS_OK)
+        return st;
     info->num_blocks = (int)blocks;
-    info->kv_bytes = (uint64_t)(blocks * per_block);
+    info->kv_bytes = (uint64_t)blocks * per_block;
     if (blocks * c->block_size < info->max_model_len) {
         info->max_model_len = (int)(blocks * c->block_size);
         log_msg(LOG_WARN, "max_model_len lowered to %d tokens: the KV cache has %d blocks of %d",
@@ -207,8 +241,8 @@ static void choose_device(struct engine *e, struct ranks_config *config) {
 static enum status load_weights(struct engine *e, const struct engine_config *c, struct ranks_config *config,
                                 enum dtype floats, bool choose, struct err *err) {
     enum status st = ranks_load(e->ranks, e->gguf, floats, c->progress, c->progress_arg, err);
-    if (st != STATUS_INVALID || !choose || config->ops == &backend_cpu)
-        return st;
+    if (st != STATUS_INVALID || !choose || config->ops == &backend_cpu || e->processes)
+        return st; // of several processes another one may have taken its part
     log_msg(LOG_WARN, "the model runs on the CPU: %s", err->msg);
     *err = (struct err){0};
     ranks_close(e->ranks);
@@ -232,37 +266,60 @@ static void choose_depth(struct engine *e, const struct engine_config *c, bool r
     e->num_flights = depth > 2 ? depth : 2;
 }
 
-struct engine *engine_open(const struct engine_config *c, struct err *err) {
-    double start = now();
-    enum dtype kv_dtype = DTYPE_F32, floats = DTYPE_COUNT;
-    uint64_t key[2];
-    struct engine *e = calloc(1, sizeof *e);
-    if (!e) {
-        err_set(err, STATUS_NOMEM, "out of memory");
-        return NULL;
-    }
-    struct ranks_config ranks = {.host = &host,
-                                 .tensor = c->tensor_parallel_size > 1 ? c->tensor_parallel_size : 1,
-                                 .stages = c->pipeline_parallel_size > 1 ? c->pipeline_parallel_size : 1};
-    bool choose = !c->device || strcmp(c->device, "auto") == 0; // CUDA where there is a device, else CPU
-    if ((!choose && backend_find(c->device, &ranks.ops, err) != STATUS_OK) ||
-        find_dtype(c->dtype, &floats, err) != STATUS_OK)
-        goto fail;
-    if (!(e->gguf = gguf_open(c->path, err)))
-        goto fail;
-    if (model_config_read(e->gguf, &e->model, err) != STATUS_OK)
-        goto fail;
-    if (weights_check(&e->model, e->gguf, err) != STATUS_OK)
-        goto fail;
-    if (!(e->tokenizer = tokenizer_from_gguf(e->gguf, err)))
-        goto fail;
-    if (check_sizes(e, c, err) != STATUS_OK)
-        goto fail;
-    enum dtype dtype = weights_main_dtype(e->gguf, floats);
-    if (find_kv_dtype(c->kv_dtype, dtype, &kv_dtype, err) != STATUS_OK)
-        goto fail;
+// What opening has found out before there is a device.
+struct opening {
+    struct ranks_config ranks;
+    enum dtype floats, dtype;
+    bool choose; // the device
+    char fingerprint[FINGERPRINT_BYTES];
+};
 
-    ranks.device = (struct device_config){
+// How many ranks share a layer, and in how many stages; what the processes of a launcher do not say, the
+// flags do.
+static enum status share_out(const struct engine_config *c, struct ranks_config *r, struct err *err) {
+    int processes = c->processes ? processes_count(c->processes) : 1;
+    r->stages = c->pipeline_parallel_size > 1 ? c->pipeline_parallel_size : 1;
+    r->tensor = c->tensor_parallel_size;
+    if (r->tensor < 1)
+        r->tensor = processes % r->stages == 0 ? processes / r->stages : 1;
+    int world = r->tensor * r->stages, each = world / processes;
+    if (world % processes != 0)
+        return err_set(err, STATUS_INVALID,
+                       "%d processes cannot have equal shares of %d ranks (--tensor-parallel-size %d, "
+                       "--pipeline-parallel-size %d)",
+                       processes, world, r->tensor, r->stages);
+    if (each > 1 && each % r->tensor != 0)
+        return err_set(
+            err, STATUS_INVALID,
+            "%d processes would have %d ranks each, but the %d ranks that share a layer must be in one "
+            "process, or each in a process of its own: start %d processes, or a number that divides %d",
+            processes, each, r->tensor, world, r->stages);
+    return STATUS_OK;
+}
+
+static enum status open_model(struct engine *e, const struct engine_config *c, struct opening *o,
+                              struct err *err) {
+    enum dtype kv_dtype = DTYPE_F32;
+    enum status st;
+    if ((st = share_out(c, &o->ranks, err)) != STATUS_OK)
+        return st;
+    o->choose = !c->device || strcmp(c->device, "auto") == 0; // CUDA where there is a device, else CPU
+    if ((!o->choose && (st = backend_find(c->device, &o->ranks.ops, err)) != STATUS_OK) ||
+        (st = find_dtype(c->dtype, &o->floats, err)) != STATUS_OK)
+        return st;
+    if (!(e->gguf = gguf_open(c->path, err)))
+        return err->code;
+    if ((st = model_config_read(e->gguf, &e->model, err)) != STATUS_OK ||
+        (st = weights_check(&e->model, e->gguf, err)) != STATUS_OK)
+        return st;
+    if (!(e->tokenizer = tokenizer_from_gguf(e->gguf, err)))
+        return err->code;
+    if ((st = check_sizes(e, c, err)) != STATUS_OK)
+        return st;
+    o->dtype = weights_main_dtype(e->gguf, o->floats);
+    if ((st = find_kv_dtype(c->kv_dtype, o->dtype, &kv_dtype, err)) != STATUS_OK)
+        return st;
+    o->ranks.device = (struct device_config){
         .model = &e->model,
         .num_threads = c->num_threads,
         .variant = c->variant,
@@ -270,27 +327,78 @@ struct engine *engine_open(const struct engine_config *c, struct err *err) {
         .block_size = c->block_size,
         .exact = c->exact,
     };
-    weights_blocks(&e->model, e->gguf, floats, &ranks.blocks);
-    if (shard_check(&e->model, &ranks.blocks, ranks.tensor, err) != STATUS_OK ||
-        shard_check_stages(&e->model, ranks.tensor, ranks.stages, err) != STATUS_OK)
-        goto fail;
-    struct err refused = {0};
-    if (choose)
-        choose_device(e, &ranks);
-    if (!e->ranks && !(e->ranks = ranks_open(&ranks, &refused))) {
-        if (refused.code == STATUS_FORMAT)
-            err_set(err, STATUS_FORMAT, "%s: %s", c->path, refused.msg);
-        else if (refused.code == STATUS_DEVICE)
-            err_set(err, STATUS_DEVICE, "device '%s': %s", ranks.ops->name, refused.msg);
-        else
-            err_set(err, refused.code, "%s", refused.msg);
-        goto fail;
-    }
-    if (load_weights(e, c, &ranks, floats, choose, err) != STATUS_OK)
-        goto fail;
-    if (size_cache(e, c, err) != STATUS_OK)
-        goto fail;
+    weights_blocks(&e->model, e->gguf, o->floats, &o->ranks.blocks);
+    if ((st = shard_check(&e->model, &o->ranks.blocks, o->ranks.tensor, err)) != STATUS_OK ||
+        (st = shard_check_stages(&e->model, o->ranks.tensor, o->ranks.stages, err)) != STATUS_OK)
+        return st;
+    if (!e->processes)
+        return STATUS_OK;
+    double began = now();
+    st = fingerprint_file(e->gguf, o->fingerprint, err);
+    log_msg(LOG_INFO, "process=%d fingerprint=%s fingerprint_ms=%.0f", processes_index(e->processes),
+            o->fingerprint, (now() - began) * 1e3);
+    return st;
+}
 
+static void set_int(struct setting *s, const char *name, int64_t value) {
+    *s = (struct setting){.name = name};
+    snprintf(s->value, sizeof s->value, "%lld", (long long)value);
+}
+
+static void set_text(struct setting *s, const char *name, const char *value) {
+    *s = (struct setting){.name = name};
+    snprintf(s->value, sizeof s->value, "%s", value);
+}
+
+// Everything on which the bits and the shapes depend must be the same in all processes. Threads, the
+// instruction set and where the file lies may differ.
+static enum status compare_flags(const struct engine *e, const struct engine_config *c, struct err *err) {
+    struct setting s[MAX_SETTINGS];
+    int n = 0;
+    if (!e->processes)
+        return STATUS_OK;
+    set_int(&s[n++], "--tensor-parallel-size", c->tensor_parallel_size);
+    set_int(&s[n++], "--pipeline-parallel-size", c->pipeline_parallel_size);
+    set_int(&s[n++], "--block-size", c->block_size);
+    set_int(&s[n++], "--max-model-len", c->max_model_len);
+    set_int(&s[n++], "--max-num-seqs", c->max_num_seqs);
+    set_int(&s[n++], "--max-num-batched-tokens", c->max_num_batched_tokens);
+    set_int(&s[n++], "--num-kv-blocks", c->num_kv_blocks);
+    set_int(&s[n++], "--kv-cache-memory", c->kv_cache_bytes);
+    set_int(&s[n++], "--exact", c->exact);
+    set_int(&s[n++], "logits", c->keep_logits);
+    set_text(&s[n++], "--device", c->device ? c->device : "auto");
+    set_text(&s[n++], "--dtype", c->dtype ? c->dtype : "auto");
+    set_text(&s[n++], "--kv-cache-dtype", c->kv_dtype ? c->kv_dtype : "auto");
+    return processes_compare(e->processes, s, n, err);
+}
+
+static enum status compare_model(const struct engine *e, const struct opening *o, struct err *err) {
+    struct setting s[3];
+    if (!e->processes)
+        return STATUS_OK;
+    set_text(&s[0], "the device", o->ranks.ops->name);
+    set_int(&s[1], "a model file of bytes", (int64_t)gguf_size(e->gguf));
+    set_text(&s[2], "a model file with fingerprint", o->fingerprint);
+    return processes_compare(e->processes, s, 3, err);
+}
+
+static enum status open_ranks(struct engine *e, const struct engine_config *c, struct opening *o,
+                              struct err *err) {
+    struct err refused = {0};
+    if (o->choose)
+        choose_device(e, &o->ranks);
+    if (e->ranks || (e->ranks = ranks_open(&o->ranks, &refused)))
+        return STATUS_OK;
+    if (refused.code == STATUS_FORMAT)
+        return err_set(err, STATUS_FORMAT, "%s: %s", c->path, refused.msg);
+    if (refused.code == STATUS_DEVICE)
+        return err_set(err, STATUS_DEVICE, "device '%s': %s", o->ranks.ops->name, refused.msg);
+    return err_set(err, refused.code, "%s", refused.msg);
+}
+
+// All memory that steps need.
+static enum status reserve(struct engine *e, const struct engine_config *c, struct err *err) {
     struct step_limits limits = {
         .max_tokens = c->max_num_batched_tokens,
         .max_seqs = c->max_num_seqs,
@@ -299,49 +407,80 @@ struct engine *engine_open(const struct engine_config *c, struct err *err) {
         .num_blocks = e->info.num_blocks,
         .keep_logits = c->keep_logits,
     };
-    if (ranks_reserve(e->ranks, &limits, err) != STATUS_OK)
-        goto fail;
-    if (getrandom(key, sizeof key, 0) != (ssize_t)sizeof key) {
-        err_set(err, STATUS_IO, "no random bytes from the system for the prefix cache's key");
-        goto fail;
-    }
-    if (kv_init(&e->kv, e->info.num_blocks, c->block_size, key, c->prefix_caching) != STATUS_OK)
-        goto nomem;
+    uint64_t key[2];
+    enum status st = ranks_reserve(e->ranks, &limits, err);
+    if (st != STATUS_OK)
+        return st;
+    if (e->processes && (st = follow_init(&e->follow, e->processes, &limits, e->model.vocab, c->block_size,
+                                          err)) != STATUS_OK)
+        return st;
+    if (getrandom(key, sizeof key, 0) != (ssize_t)sizeof key)
+        return err_set(err, STATUS_IO, "no random bytes from the system for the prefix cache's key");
+    st = kv_init(&e->kv, e->info.num_blocks, c->block_size, key, c->prefix_caching);
     struct device_info device;
     ranks_info(e->ranks, &device);
     choose_depth(e, c, device.run_ahead);
-    for (int i = 0; i < e->num_flights; i++)
-        if (batch_init(&e->flights[i].batch, &limits, e->model.vocab, c->block_size) != STATUS_OK)
-            goto nomem;
+    for (int i = 0; i < e->num_flights && st == STATUS_OK; i++)
+        st = batch_init(&e->flights[i].batch, &limits, e->model.vocab, c->block_size);
+    if (st != STATUS_OK)
+        return err_set(err, STATUS_NOMEM, "out of memory for a KV cache of %d blocks; lower --num-kv-blocks",
+                       e->info.num_blocks);
+    return STATUS_OK;
+}
 
-    const char *fault = getenv("QUIRE_FAULT_STEP");
-    e->fail_at = fault && !getenv("QUIRE_FAULT_RANK") ? strtoull(fault, NULL, 10) : 0;
+static enum status fill_info(struct engine *e, const struct opening *o, double start, struct err *err) {
     struct engine_info *info = &e->info;
+    struct device_info device;
+    ranks_info(e->ranks, &device);
     info->model = e->model;
     snprintf(info->device, sizeof info->device, "%s", device.name);
-    snprintf(info->weights_dtype, sizeof info->weights_dtype, "%s", dtype_name(dtype));
-    snprintf(info->kv_dtype, sizeof info->kv_dtype, "%s", dtype_name(kv_dtype));
+    snprintf(info->weights_dtype, sizeof info->weights_dtype, "%s", dtype_name(o->dtype));
+    snprintf(info->kv_dtype, sizeof info->kv_dtype, "%s", dtype_name(o->ranks.device.kv_dtype));
     info->num_params = weights_num_params(e->gguf);
     info->weight_bytes = device.weight_bytes;
     info->file_bytes = gguf_size(e->gguf);
     info->load_seconds = now() - start;
-    return e;
+    return e->processes ? processes_sum(e->processes, &info->weight_bytes, err) : STATUS_OK;
+}
 
-nomem:
-    err_set(err, STATUS_NOMEM, "out of memory for a KV cache of %d blocks; lower --num-kv-blocks",
-            e->info.num_blocks);
-fail:
-    engine_close(e);
-    return NULL;
+struct engine *engine_open(const struct engine_config *c, struct err *err) {
+    double start = now();
+    struct err local = {0};
+    struct opening o = {.ranks = {.host = &host, .processes = c->processes}, .floats = DTYPE_COUNT};
+    struct engine *e = calloc(1, sizeof *e);
+    if (!err)
+        err = &local;
+    if (!e) {
+        err_set(err, STATUS_NOMEM, "out of memory");
+        return NULL;
+    }
+    e->processes = c->processes;
+    // Each step that may fail on one process alone ends with agree(): so no process waits for another in
+    // vain.
+    if (compare_flags(e, c, err) != STATUS_OK || agree(e, open_model(e, c, &o, err), err) != STATUS_OK ||
+        agree(e, open_ranks(e, c, &o, err), err) != STATUS_OK || compare_model(e, &o, err) != STATUS_OK ||
+        agree(e, load_weights(e, c, &o.ranks, o.floats, o.choose, err), err) != STATUS_OK ||
+        size_cache(e, c, err) != STATUS_OK || agree(e, reserve(e, c, err), err) != STATUS_OK ||
+        fill_info(e, &o, start, err) != STATUS_OK) {
+        engine_close(e);
+        return NULL;
+    }
+    const char *fault = getenv("QUIRE_FAULT_STEP");
+    e->fail_at = fault && !getenv("QUIRE_FAULT_RANK") ? strtoull(fault, NULL, 10) : 0;
+    e->open = true;
+    return e;
 }
 
 void engine_close(struct engine *e) {
     if (!e)
         return;
+    if (e->open && e->processes && processes_index(e->processes) == 0)
+        follow_stop(&e->follow);
     ranks_close(e->ranks); // first: steps that nobody collected still read their batches
     for (int i = 0; i < SCHED_MAX_DEPTH; i++)
         batch_destroy(&e->flights[i].batch);
     kv_destroy(&e->kv);
+    follow_destroy(&e->follow);
     tokenizer_free(e->tokenizer);
     gguf_close(e->gguf);
     free(e);
@@ -360,9 +499,23 @@ void engine_launch(struct engine *e, const struct plan *plan) {
     CHECK(!f->plan);
     f->plan = plan;
     batch_fill(&f->batch, plan, &e->kv, prev->plan ? &prev->batch : NULL, prev->plan);
+    if (e->processes)
+        follow_post(&e->follow, &f->batch.step);
     ranks_launch(e->ranks, &f->batch.step);
     e->num_launched++;
 }
+
+enum status engine_follow(struct engine *e, struct err *err) {
+    CHECK(e->processes && processes_index(e->processes) > 0);
+    return follow_run(&e->follow, e->ranks, err);
+}
+
+enum status engine_alive(struct engine *e, struct err *err) {
+    const char *why = e->processes ? processes_error(e->processes) : "";
+    return *why ? err_set(err, STATUS_DEVICE, "%s", why) : STATUS_OK;
+}
+
+int64_t engine_watch_ns(const struct engine *e) { return e->processes ? 250000000 : -1; }
 
 enum status engine_collect(struct engine *e, struct step_result *result, struct err *err) {
     static const struct step_result nothing;

@@ -581,6 +581,7 @@ fail:
 // ---- getters
 
 size_t gguf_size(const struct gguf *g) { return (size_t)g->size; }
+int gguf_fd(const struct gguf *g) { return g->fd; }
 uint32_t gguf_version(const struct gguf *g) { return g->version; }
 size_t gguf_trailing(const struct gguf *g) { return (size_t)g->trailing; }
 const char *gguf_name(const struct gguf *g) { return g->name; }

@@ -79,6 +79,7 @@ struct gguf *gguf_open(const char *path, struct err *err);
 void gguf_close(struct gguf *g); // NULL is allowed
 
 size_t gguf_size(const struct gguf *g);      // bytes of the file
+int gguf_fd(const struct gguf *g);           // the open file; -1 after gguf_parse()
 uint32_t gguf_version(const struct gguf *g); // 2 or 3
 size_t gguf_trailing(const struct gguf *g);  // bytes after the last tensor's padding: harmless, but odd
 const char *gguf_name(const struct gguf *g); // for messages: the last part of the path

@@ -1,5 +1,6 @@
 #include "ranks.h"
 
+#include "agreement.h"
 #include "answers.h"
 #include "comm_threads.h"
 #include "forward.h"
@@ -37,8 +38,11 @@ struct ranks {
     struct model_config whole;
     struct shard_blocks blocks;
     int tensor, stages, world;
+    struct processes *processes; // NULL: all ranks are here
+    int first, here;             // ranks of this process: rank[i] has id first + i
     bool keep_logits;
-    // NULL: one rank, or one stage. Group i is of stage i.
+    // Of the ranks that are threads here. NULL: one rank, or one stage, or ranks elsewhere. Group i is of
+    // stage i.
     struct comm_threads *groups[COMM_MAX_WORLD], *everyone;
     // For tests: this rank fails at this step (QUIRE_FAULT_RANK, QUIRE_FAULT_STEP). -1: none
     int fail_rank;
@@ -52,10 +56,11 @@ struct ranks {
     pthread_mutex_t lock;
     pthread_cond_t work, done;
     const struct step *steps[SCHED_MAX_DEPTH];
-    int running[SCHED_MAX_DEPTH]; // ranks other than 0 that have not done it
+    int running[SCHED_MAX_DEPTH]; // ranks other than the first here that have not done it
     uint64_t posted, synced;      // steps
     bool stop;
-    struct err failure; // of a rank other than 0
+    struct err failure;       // of a rank other than the first here
+    struct err first_failure; // of the first here, in a process that follows
     struct rank rank[COMM_MAX_WORLD];
 };
 
@@ -76,23 +81,54 @@ static bool gives_answers(const struct rank *k) {
 }
 
 // The threads of one rank: total divided, the first ranks get what is left over.
-static int share_threads(int total, int rank, int world) {
+static int share_threads(const struct ranks *r, int total, int rank) {
     int n = total > 0 ? total : processors_here();
-    int each = n / world + (rank < n % world);
+    if (total <= 0 && r->processes) // others compute on the same processors
+        n /= processes_on_processors(r->processes);
+    int each = n / r->here + (rank < n % r->here);
     return each > 0 ? each : 1;
 }
 
 // The communicators: one of all ranks where there are stages, and one for each stage that ranks share.
-static bool open_comms(struct ranks *r, struct err *err) {
+static bool open_threads(struct ranks *r, struct err *err) {
     if (r->stages > 1 && !(r->everyone = comm_threads_open(r->world, STAGES_DEADLINE_MS, err)))
         return false;
-    for (int s = 0; s < r->stages && r->tensor > 1; s++)
-        if (!(r->groups[s] = comm_threads_open(r->tensor, DEADLINE_MS, err)))
-            return false;
-    for (int i = 0; i < r->world; i++) {
+    for (int i = 0; i < r->here; i++)
+        r->rank[i].world = r->stages > 1 ? comm_threads_rank(r->everyone, i) : NULL;
+    return true;
+}
+
+// The same where ranks are in several processes, each with so many: messages of this one's ranks to one
+// another go the same way.
+static bool open_processes(struct ranks *r, struct err *err) {
+    int process[COMM_MAX_WORLD], count = processes_count(r->processes);
+    for (int i = 0; i < r->world; i++)
+        process[i] = i / (r->world / count);
+    for (int i = 0; i < r->here; i++) {
         struct rank *k = &r->rank[i];
-        k->group = r->tensor > 1 ? comm_threads_rank(r->groups[k->stage], i % r->tensor) : NULL;
-        k->world = r->stages > 1 ? comm_threads_rank(r->everyone, i) : NULL;
+        if (r->stages > 1 &&
+            !(k->world = processes_comm(r->processes, 0, k->id, r->world, process, STAGES_DEADLINE_MS, err)))
+            return false;
+        // Each rank of the stage is a process of its own; the other way its group is threads.
+        if (r->tensor > 1 && r->here == 1 &&
+            !(k->group = processes_comm(r->processes, 1 + k->stage, k->id % r->tensor, r->tensor,
+                                        process + k->stage * r->tensor, DEADLINE_MS, err)))
+            return false;
+    }
+    return true;
+}
+
+static bool open_comms(struct ranks *r, struct err *err) {
+    if (r->processes ? !open_processes(r, err) : !open_threads(r, err))
+        return false;
+    for (int i = 0; i < r->here && r->tensor > 1; i++) {
+        struct rank *k = &r->rank[i];
+        struct comm_threads **group = &r->groups[k->stage];
+        if (k->group)
+            continue;
+        if (!*group && !(*group = comm_threads_open(r->tensor, DEADLINE_MS, err)))
+            return false;
+        k->group = comm_threads_rank(*group, k->id % r->tensor);
     }
     return true;
 }
@@ -101,6 +137,11 @@ struct ranks *ranks_open(const struct ranks_config *c, struct err *err) {
     if ((c->tensor > 1 && shard_check(c->device.model, &c->blocks, c->tensor, err) != STATUS_OK) ||
         shard_check_stages(c->device.model, c->tensor, c->stages, err) != STATUS_OK)
         return NULL;
+    if (c->processes && c->tensor > 1 && processes_count(c->processes) > c->stages &&
+        strcmp(c->ops->name, "cuda") == 0) {
+        err_set(err, STATUS_DEVICE, "GPUs that share a layer must be in one process"); // they add by pointers
+        return NULL;
+    }
     struct ranks *r = calloc(1, sizeof *r);
     if (!r) {
         err_set(err, STATUS_NOMEM, "out of memory");
@@ -113,25 +154,28 @@ struct ranks *ranks_open(const struct ranks_config *c, struct err *err) {
     r->tensor = c->tensor;
     r->stages = c->stages;
     r->world = c->tensor * c->stages;
+    r->processes = c->processes;
+    r->here = r->processes ? r->world / processes_count(r->processes) : r->world;
+    r->first = r->processes ? r->here * processes_index(r->processes) : 0;
     r->fail_rank = fail_rank && fail_step ? atoi(fail_rank) : -1;
     r->fail_at = fail_step ? strtoull(fail_step, NULL, 10) : 0;
     pthread_mutex_init(&r->lock, NULL); // cannot fail on Linux: no attributes
     pthread_cond_init(&r->work, NULL);
     pthread_cond_init(&r->done, NULL);
-    for (int i = 0; i < r->world; i++) {
+    for (int i = 0; i < r->here; i++) {
         r->rank[i].all = r;
-        r->rank[i].id = i;
-        r->rank[i].stage = i / r->tensor;
+        r->rank[i].id = r->first + i;
+        r->rank[i].stage = r->rank[i].id / r->tensor;
     }
     if (!open_comms(r, err))
         goto fail;
-    for (int i = 0; i < r->world; i++) {
+    for (int i = 0; i < r->here; i++) {
         struct rank *k = &r->rank[i];
         struct device_config device = c->device;
-        struct shard s = shard_of(r, i);
+        struct shard s = shard_of(r, k->id);
         shard_config(&s, &k->model.config);
         if (r->world > 1)
-            device.num_threads = share_threads(c->device.num_threads, i, r->world);
+            device.num_threads = share_threads(r, c->device.num_threads, i);
         device.model = &k->model.config;
         device.rank = s.rank;
         device.world = r->tensor;
@@ -153,15 +197,16 @@ enum status ranks_load(struct ranks *r, const struct gguf *g, enum dtype floats,
     struct device_info info;
     char stage[64] = "";
     int begin, end;
-    for (int i = 0; i < r->world; i++)
-        targets[i] = (struct weights_target){shard_of(r, i), &r->rank[i].model, r->rank[i].dev};
-    enum status st = weights_load_ranks(targets, r->world, g, floats, r->ops, progress, arg, err);
-    for (int i = 0; i < r->world && r->world > 1 && st == STATUS_OK; i++) {
+    for (int i = 0; i < r->here; i++)
+        targets[i] = (struct weights_target){shard_of(r, r->first + i), &r->rank[i].model, r->rank[i].dev};
+    enum status st = weights_load_ranks(targets, r->here, g, floats, r->ops, progress, arg, err);
+    for (int i = 0; i < r->here && r->world > 1 && st == STATUS_OK; i++) {
         r->ops->info(r->rank[i].dev, &info);
         shard_layers(&targets[i].shard, &begin, &end);
         if (r->stages > 1)
             snprintf(stage, sizeof stage, " stage=%d layers=%d-%d", r->rank[i].stage, begin, end - 1);
-        log_msg(LOG_INFO, "rank=%d world=%d weight_bytes=%zu%s", i, r->world, info.weight_bytes, stage);
+        log_msg(LOG_INFO, "rank=%d world=%d weight_bytes=%zu%s", r->first + i, r->world, info.weight_bytes,
+                stage);
     }
     return st;
 }
@@ -290,15 +335,15 @@ static enum status reserve_messages(struct rank *k, const struct step_limits *li
 
 enum status ranks_reserve(struct ranks *r, const struct step_limits *limits, struct err *err) {
     r->keep_logits = limits->keep_logits;
-    for (int i = 0; i < r->world; i++) {
+    for (int i = 0; i < r->here; i++) {
         struct rank *k = &r->rank[i];
         enum status st = r->ops->reserve(k->dev, limits, &k->ws, err);
         if (st != STATUS_OK)
             return st;
         if (reserve_messages(k, limits) != STATUS_OK)
-            return err_set(err, STATUS_NOMEM, "no memory for what rank %d sends", i);
+            return err_set(err, STATUS_NOMEM, "no memory for what rank %d sends", k->id);
         if (i > 0 && pthread_create(&k->thread, NULL, rank_main, k) != 0)
-            return err_set(err, STATUS_NOMEM, "cannot start the thread of rank %d", i);
+            return err_set(err, STATUS_NOMEM, "cannot start the thread of rank %d", k->id);
         k->started = i > 0;
     }
     return STATUS_OK;
@@ -314,10 +359,10 @@ void ranks_close(struct ranks *r) {
     r->stop = true;
     pthread_cond_broadcast(&r->work);
     pthread_mutex_unlock(&r->lock);
-    for (int i = 0; i < r->world; i++)
+    for (int i = 0; i < r->here; i++)
         if (r->rank[i].started)
             pthread_join(r->rank[i].thread, NULL);
-    for (int i = 0; i < r->world; i++) {
+    for (int i = 0; i < r->here; i++) {
         struct rank *k = &r->rank[i];
         weights_free(&k->model);
         if (k->dev)
@@ -340,7 +385,7 @@ void ranks_close(struct ranks *r) {
     free(r);
 }
 
-int ranks_world(const struct ranks *r) { return r->world; }
+int ranks_here(const struct ranks *r) { return r->here; }
 
 void ranks_info_of(struct ranks *r, int rank, struct device_info *info, size_t *kv_block_bytes) {
     r->ops->info(r->rank[rank].dev, info);
@@ -350,7 +395,7 @@ void ranks_info_of(struct ranks *r, int rank, struct device_info *info, size_t *
 void ranks_info(struct ranks *r, struct device_info *info) {
     struct device_info one;
     r->ops->info(r->rank[0].dev, info);
-    for (int i = 1; i < r->world; i++) {
+    for (int i = 1; i < r->here; i++) {
         r->ops->info(r->rank[i].dev, &one);
         info->weight_bytes += one.weight_bytes;
     }
@@ -365,7 +410,7 @@ void ranks_info(struct ranks *r, struct device_info *info) {
 
 size_t ranks_kv_block_bytes(struct ranks *r) {
     size_t bytes = 0;
-    for (int i = 0; i < r->world; i++)
+    for (int i = 0; i < r->here; i++)
         bytes += r->ops->kv_block_bytes(r->rank[i].dev);
     return bytes;
 }
@@ -374,13 +419,13 @@ void ranks_launch(struct ranks *r, const struct step *step) {
     struct rank *k = &r->rank[0];
     int at = (int)(r->posted % SCHED_MAX_DEPTH);
     CHECK(r->posted - r->synced < SCHED_MAX_DEPTH);
-    if (r->world == 1) { // nobody else looks
+    if (r->here == 1) { // nobody else looks
         r->steps[at] = step;
         r->posted++;
     } else {
         pthread_mutex_lock(&r->lock);
         r->steps[at] = step;
-        r->running[at] = r->world - 1;
+        r->running[at] = r->here - 1;
         r->posted++;
         pthread_cond_broadcast(&r->work);
         pthread_mutex_unlock(&r->lock);
@@ -388,7 +433,8 @@ void ranks_launch(struct ranks *r, const struct step *step) {
     fail_if_asked(k, step);
     if (r->stages > 1) {
         struct err err = {0}; // the others hear of it, and ranks_sync() from them
-        run_stage(k, step, &err);
+        if (run_stage(k, step, &err) != STATUS_OK && k->id > 0)
+            err_set(&r->first_failure, err.code, "%s", err.msg);
     } else {
         model_forward(r->ops, k->dev, &k->model, &k->ws, step, NULL, NULL);
     }
@@ -408,9 +454,14 @@ static enum status take_answers(struct ranks *r, const struct step *step, struct
 enum status ranks_sync(struct ranks *r, struct step_out *out, struct err *err) {
     int at = (int)(r->synced % SCHED_MAX_DEPTH);
     CHECK(r->synced < r->posted);
-    enum status st =
-        r->stages > 1 ? take_answers(r, r->steps[at], out, err) : r->ops->sync(r->rank[0].dev, out, err);
-    if (r->world > 1) {
+    enum status st = STATUS_OK;
+    if (r->stages == 1)
+        st = r->ops->sync(r->rank[0].dev, out, err);
+    else if (r->first == 0)
+        st = take_answers(r, r->steps[at], out, err);
+    else if (r->first_failure.code != STATUS_OK) // nobody answers a process that follows
+        st = err_set(err, STATUS_DEVICE, "%s", r->first_failure.msg);
+    if (r->here > 1) {
         pthread_mutex_lock(&r->lock);
         while (r->running[at] > 0)
             pthread_cond_wait(&r->done, &r->lock);

@@ -10,6 +10,7 @@
 #pragma once
 
 #include "gguf.h"
+#include "processes.h"
 #include "shard.h"
 
 struct ranks;
@@ -19,8 +20,9 @@ struct ranks_config {
     const struct backend_host *host;
     struct device_config
         device; // as of one device; num_threads are divided among the ranks, at least one each
-    struct shard_blocks blocks; // of the file, for tensor > 1
-    int tensor, stages;         // ranks that share a layer, stages; >= 1 each
+    struct shard_blocks blocks;  // of the file, for tensor > 1
+    int tensor, stages;          // ranks that share a layer, stages; >= 1 each
+    struct processes *processes; // who hold the ranks, in equal shares; NULL: this one alone
 };
 
 // Opens a device for each rank. NULL with err: what the device says, shard_check() or shard_check_stages().
@@ -36,8 +38,9 @@ void ranks_close(struct ranks *r);
 
 // Name, and weights of all ranks; free memory as rank 0 sees it.
 void ranks_info(struct ranks *r, struct device_info *info);
-int ranks_world(const struct ranks *r);
-// One rank: its device, and the bytes of a block of its part of the cache.
+int ranks_here(const struct ranks *r); // how many are in this process
+// One rank of this process, counted from its first: its device, and the bytes of a block of its part of the
+// cache.
 void ranks_info_of(struct ranks *r, int rank, struct device_info *info, size_t *kv_block_bytes);
 size_t ranks_kv_block_bytes(struct ranks *r); // of all ranks together
 

@@ -7,6 +7,7 @@
 
 #include "backend.h"
 #include "kv_cache.h"
+#include "processes.h"
 #include "scheduler.h"
 #include "tokenizer.h"
 
@@ -43,6 +44,7 @@ struct engine_config {
     // device works while the host goes on, else one. Tests ask for more.
     int depth;
     bool keep_logits;                             // step results carry logits (tests)
+    struct processes *processes; // who share the model with this process, borrowed; NULL: nobody
     void (*progress)(void *arg, double fraction); // while weights load, or NULL; main thread
     void *progress_arg;
 };
@@ -78,6 +80,15 @@ struct kv_cache *engine_kv(struct engine *e);
 void engine_launch(struct engine *e, const struct plan *plan);
 // Waits for the oldest plan launched and not collected. STATUS_DEVICE: the device is dead, for good.
 enum status engine_collect(struct engine *e, struct step_result *result, struct err *err);
+
+// With several processes all open the engine together, with equal configurations and equal files; what one
+// refuses all refuse. Process 0 launches and collects; the others call engine_follow(), which runs its steps
+// until process 0 closes its engine: STATUS_OK, or the group ends: STATUS_DEVICE.
+enum status engine_follow(struct engine *e, struct err *err);
+// STATUS_DEVICE: other processes are lost, so that no step can succeed any more. Any thread.
+enum status engine_alive(struct engine *e, struct err *err);
+// How long who is idle may sleep before it asks engine_alive() again, ns; -1: for ever.
+int64_t engine_watch_ns(const struct engine *e);
 
 // Describes a model file line by line (`quire inspect`): architecture, tensors, tokenizer, template, the
 // memory it would take. Loads no weights. `line` is called on the calling thread with text without a newline.

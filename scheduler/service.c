@@ -297,6 +297,9 @@ static const struct plan *next_plan(struct service *s) {
 static void *service_run(void *arg) {
     struct service *s = arg;
     while (!atomic_load(&s->stopping)) {
+        struct err err = {0};
+        if (s->num_flights == 0 && !atomic_load(&s->dead) && engine_alive(s->engine, &err) != STATUS_OK)
+            die(s, &err);
         drain_inbox(s);
         int64_t began = now_ns();
         const struct plan *plan = next_plan(s);
@@ -316,7 +319,7 @@ static void *service_run(void *arg) {
         if (idle && s->trace)
             trace_idle(s->trace, began, s->sched.kv, &s->sched);
         if (idle)
-            mailbox_wait(&s->inbox, -1);
+            mailbox_wait(&s->inbox, engine_watch_ns(s->engine));
     }
     while (s->num_flights > 0)
         finish_step(s);

@@ -49,7 +49,7 @@ struct app {
     // serve.c
     uv_async_t events;
     uv_timer_t tick;
-    uv_signal_t sigterm, sigint;
+    uv_signal_t sigterm, sigint, sigusr1;
     uv_work_t load;
     struct err load_err;
     int64_t drain_deadline; // ns

@@ -57,6 +57,28 @@ static enum status add_default_model(struct config *c, int other_words, struct e
     return status;
 }
 
+// Runs a command, under mpirun or srun with the processes that share its model: the first one has the
+// command, the others follow it.
+static int run_together(struct config *config, int (*run)(const struct config *c)) {
+    struct launch launch;
+    struct err err = {0};
+    bool has_engine =
+        config->command == CMD_SERVE || config->command == CMD_GENERATE || config->command == CMD_PERPLEXITY;
+    if (!has_engine || !processes_launched(&launch))
+        return run(config);
+    if (processes_join(&launch, &config->processes, &err) != STATUS_OK) {
+        complain("%s", err.msg);
+        processes_leave(config->processes);
+        return local_exit_code(err.code);
+    }
+    if (!config->processes) // one process
+        return run(config);
+    int rc = processes_index(config->processes) == 0 ? run(config) : local_follow(config);
+    if (!processes_leave(config->processes) && rc != 0 && rc != EXIT_ENGINE)
+        rc = EXIT_ENGINE; // what it was doing ended because of another process
+    return rc;
+}
+
 int quire_main(int argc, char **argv) {
     const char *word = argc > 1 ? argv[1] : "";
     if (strcmp(word, "--version") == 0 || strcmp(word, "version") == 0) {
@@ -86,7 +108,7 @@ int quire_main(int argc, char **argv) {
             rc = EXIT_MODEL;
         } else {
             set_log_level(config.log_level);
-            rc = commands[i].run(&config);
+            rc = run_together(&config, commands[i].run);
         }
         config_free(&config);
         return rc;

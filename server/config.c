@@ -54,8 +54,9 @@ static const struct option options[] = {
      "instruction set of the CPU kernels"},
     {"threads", 0, RUN | QUANT, OPT_INT, AT(threads), "0", 0, 1024, "N",
      "threads that compute; 0 picks the cores"},
-    {"tensor-parallel-size", 0, RUN, OPT_INT, AT(tensor_parallel_size), "1", 1, 8, "N",
-     "ranks that share each layer, with --threads divided among them"},
+    {"tensor-parallel-size", 0, RUN, OPT_INT, AT(tensor_parallel_size), NULL, 1, 8, "N",
+     "ranks that share each layer, with --threads divided among them (1; under mpirun or srun, by its "
+     "processes)"},
     {"pipeline-parallel-size", 0, RUN, OPT_INT, AT(pipeline_parallel_size), "1", 1, 8, "N",
      "stages, each with some of the layers and ranks of its own"},
     {"max-model-len", 0, RUN, OPT_SIZE, AT(max_model_len), "0", 0, INT_TOP, "N",

@@ -12,6 +12,8 @@
 #include <stdint.h>
 #include <stdio.h>
 
+struct processes;
+
 enum command {
     CMD_SERVE = 1,
     CMD_GENERATE = 2,
@@ -61,6 +63,7 @@ struct config {
     bool json, ids, no_special, ignore_eos, pure;
     bool help;
     bool key_in_argv;
+    struct processes *processes; // of the launcher, borrowed (commands.c); NULL: this one alone
 };
 
 // Reads the words after `quire COMMAND`. Overwrites the values of --api-key in argv. STATUS_INVALID: one line

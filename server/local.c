@@ -3,6 +3,7 @@
 #include "buf.h"
 #include "log.h"
 
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -44,6 +45,9 @@ int local_exit_code(enum status status) {
     }
 }
 
+// Longer than the grace of serve.c.
+enum { LINGER_SECONDS = 5 };
+
 static double now(void) {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
@@ -80,6 +84,7 @@ void local_engine_config(const struct config *c, struct engine_config *out) {
         .gpu_memory_utilization = c->gpu_memory_utilization,
         .exact = c->exact,
         .prefix_caching = c->prefix_caching,
+        .processes = c->processes,
         .progress = local_progress,
     };
 }
@@ -149,4 +154,41 @@ void local_close(struct local *l) {
     service_close(l->service);
     engine_close(l->engine);
     *l = (struct local){0};
+}
+
+// A follower ends when process 0 says so, which is the one that drains. Launchers send signals to all.
+static volatile sig_atomic_t opening, told;
+
+static void on_signal(int number) {
+    (void)number;
+    told = 1;
+    if (opening)
+        _exit(0); // as process 0 does: nothing has begun
+}
+
+int local_follow(const struct config *c) {
+    struct err err = {0};
+    struct engine_config ec;
+    struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
+    sigaction(SIGTERM, &action, NULL);
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGUSR1, &action, NULL);
+    signal(SIGPIPE, SIG_IGN);
+    local_engine_config(c, &ec);
+    opening = 1;
+    struct engine *e = engine_open(&ec, &err);
+    opening = 0;
+    if (!e) {
+        complain("%s", err.msg);
+        return local_exit_code(err.code);
+    }
+    log_msg(LOG_INFO, "process=%d state=following", processes_index(c->processes));
+    enum status st = engine_follow(e, &err);
+    if (st != STATUS_OK && !told) {
+        log_msg(LOG_ERROR, "process=%d engine failed: %s", processes_index(c->processes), err.msg);
+        // Most launchers end all processes when one fails: process 0 first answers who waits for it.
+        sleep(LINGER_SECONDS);
+    }
+    engine_close(e);
+    return st == STATUS_OK || told ? 0 : EXIT_ENGINE;
 }

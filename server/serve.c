@@ -240,7 +240,8 @@ static int run(struct app *app) {
         complain("no event loop: out of file descriptors or memory");
         return EXIT_USAGE;
     }
-    app->events.data = app->tick.data = app->sigterm.data = app->sigint.data = app->load.data = app;
+    app->events.data = app->tick.data = app->sigterm.data = app->sigint.data = app->sigusr1.data =
+        app->load.data = app;
     if (http_open(&app->http, &app->loop, &hooks, &limits, &err) != STATUS_OK) {
         complain("%s", err.msg);
         app->exit_code = EXIT_USAGE;
@@ -252,6 +253,9 @@ static int run(struct app *app) {
         uv_signal_init(&app->loop, &app->sigint);
         uv_signal_start(&app->sigterm, on_signal, SIGTERM);
         uv_signal_start(&app->sigint, on_signal, SIGINT);
+        uv_signal_init(&app->loop, &app->sigusr1);
+        if (app->config->processes) // the one that mpirun passes on without ending us a second later
+            uv_signal_start(&app->sigusr1, on_signal, SIGUSR1);
         app->loading = true;
         uv_queue_work(&app->loop, &app->load, load_work, after_load);
         uv_run(&app->loop, UV_RUN_DEFAULT);

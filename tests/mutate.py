@@ -50,6 +50,7 @@ CONFIG = "engine/model_config.c"
 CONVERT = "engine/convert.c"
 BATCH = "engine/batch.c"
 JINJA = "engine/jinja_%s.c"
+PROCESSES = "engine/comm_processes.c"
 COMM = "engine/comm_threads.c"
 SHARD = "engine/shard.c"
 RANKS = "engine/ranks.c"
@@ -139,6 +140,23 @@ MUTATIONS = [
            "", "test_comm"),  # more messages than places
     (COMM, "atomic_load(&mail->sent) - (uint32_t)left, to);", "atomic_load(&mail->sent) - (uint32_t)left - 1, to);",
            "test_comm"),  # a buffer comes back too early
+    (PROCESSES, "int other = c->rank ^ bit;", "int other = c->rank ^ (c->world / 2 / bit);",
+           "test_comm_processes"),  # recursive halving: another tree
+    (PROCESSES, "sum[i] = other[i] + sum[i];", "sum[i] = other[i];", "test_comm_processes"),  # the upper ranks do not add
+    (PROCESSES, "h->operation == (uint32_t)operation && h->bytes == bytes", "h->operation == (uint32_t)operation",
+           "test_comm_processes"),  # messages whose sizes disagree
+    (PROCESSES, "(m->config.channel << 1 | mail)", "(m->config.channel << 1)",
+           "test_comm_processes"),  # a collective takes a message
+    (PROCESSES, "waited > m->deadline_ns", "waited < 0", "test_comm_processes"),  # a rank that stays away is waited for
+    (PROCESSES, "if (i + WINDOW < pieces &&", "if (i + WINDOW + 1 < pieces &&", "test_comm_processes"),  # the last piece stays behind
+    ("engine/fingerprint.c", "h = (h ^ word) * odd;", "h = (h ^ word >> 1) * odd;", "test_comm_processes"),  # a bit is not seen
+    ("engine/fingerprint.c", "uint64_t a = f->bytes, b = ~f->bytes;", "uint64_t a = 0, b = 1;",
+           "test_comm_processes"),  # a zero at the end is not seen
+    ("engine/step_wire.c", "!is_within(w.num_tokens, l->max_tokens) ||", "", "test_comm_processes"),  # a step beyond the limits
+    ("engine/step_wire.c", "? p.mask_bits + (number - 1) * words(vocab) : NULL", "? p.mask_bits + number * words(vocab) : NULL",
+           "test_comm_processes"),  # the mask of the row after
+    ("engine/launch.c", "number(\"SLURM_STEP_NUM_TASKS\"", "number(\"SLURM_NTASKS\"",
+           "test_comm_processes"),  # a batch script takes itself for a rank
     (SHARD, "head = m->vocab / 2;", "head = 0;", "test_shard"),  # the last stage has the head on top
     (SHARD, "return stage == n ? m->num_layers : (int)(begin < most ? begin : most);",
             "return stage == n ? m->num_layers : (int)begin;", "test_shard"),  # a stage without layers

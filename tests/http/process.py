@@ -24,22 +24,22 @@ def environment(extra=None):
     return env | (extra or {})
 
 
-def run(*arguments, timeout=60, env=None):
-    """Runs a command to its end: returncode, stdout, stderr (text; bytes that are no UTF-8 become lone surrogates)."""
+def run(*arguments, timeout=60, env=None, before=()):
+    """before: the words of a launcher. Runs a command to its end: returncode, stdout, stderr (text; bytes that are no UTF-8 become lone surrogates)."""
     return subprocess.run(
-        [str(BINARY), *map(str, arguments)], capture_output=True, timeout=timeout, env=environment(env),
+        [*map(str, before), str(BINARY), *map(str, arguments)], capture_output=True, timeout=timeout, env=environment(env),
         encoding="utf-8", errors="surrogateescape",
     )  # fmt: skip
 
 
 class Server(Api):
-    """`quire serve MODEL --port 0` with flags. Use as: start(), requests, stop()."""
+    """`quire serve MODEL --port 0` with flags, after the words of a launcher. Use as: start(), requests, stop()."""
 
-    def __init__(self, *flags, model=None, env=None, key=None, limit_files=None):
+    def __init__(self, *flags, model=None, env=None, key=None, limit_files=None, before=()):
         self.log_file = tempfile.NamedTemporaryFile(prefix="quire-http-", suffix=".log", delete=False)
         model = goldens.data(goldens.MODEL) if model is None else model
         named = [str(model)] if model else []  # "": the embedded one
-        command = [str(BINARY), "serve", *named, "--port", "0", *map(str, flags)]
+        command = [*map(str, before), str(BINARY), "serve", *named, "--port", "0", *map(str, flags)]
 
         def limit():
             import resource

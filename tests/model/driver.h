@@ -38,6 +38,7 @@ struct driver_config {
     int threads, ranks, stages, depth, block_size, num_blocks, max_running, max_step_tokens, max_chunk,
         max_model_len;
     bool no_cache, keep_logits, exact;
+    struct processes *processes;
 };
 
 static inline void driver_open(struct driver *d, const struct driver_config *c) {
@@ -60,6 +61,7 @@ static inline void driver_open(struct driver *d, const struct driver_config *c) 
         .prefix_caching = !c->no_cache,
         .keep_logits = c->keep_logits,
         .exact = c->exact,
+        .processes = c->processes,
     };
     *d = (struct driver){.next_id = 1};
     log_set_level(LOG_ERROR);

@@ -205,6 +205,11 @@ struct engine *engine_open(const struct engine_config *config, struct err *err) 
     tokenizer_open("", err);
     return e;
 }
+enum status engine_follow(struct engine *e, struct err *err) {
+    (void)e;
+    return err_set(err, STATUS_INVALID, "the fake engine follows nobody");
+}
+
 void engine_close(struct engine *e) { free(e); }
 const struct engine_info *engine_info(const struct engine *e) { return &e->info; }
 const struct tokenizer *engine_tokenizer(const struct engine *e) { return e ? &the_tokenizer : NULL; }

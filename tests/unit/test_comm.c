@@ -1,4 +1,5 @@
 // Collectives between threads: sums to the bit, whose data goes where, and that nothing waits for ever.
+#include "comm_cases.h"
 #include "comm_threads.h"
 #include "harness.h"
 #include "log.h"
@@ -8,7 +9,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 
-enum { LONG_MS = 60000, SHORT_MS = 100, NUM = 1003, ROUNDS = 50 };
+enum { LONG_MS = 60000, SHORT_MS = 100 };
 
 typedef void rank_fn(struct comm *c, void *arg);
 
@@ -53,40 +54,6 @@ static void run_all(int world, rank_fn *fn, void *arg) {
     comm_threads_close(g);
 }
 
-// Numbers whose sum depends on the order of adding.
-static float number(int rank, int i, int round) {
-    uint32_t x = (uint32_t)(rank * 7919 + i * 104729 + round * 31) * 2654435761u;
-    return (float)(int32_t)x * (i % 3 ? 1e-9f : 1e-2f);
-}
-
-static float tree(int begin, int end, int i, int round) {
-    int middle = (begin + end) / 2;
-    return end - begin == 1 ? number(begin, i, round)
-                            : tree(begin, middle, i, round) + tree(middle, end, i, round);
-}
-
-static _Atomic int failures; // asserts of cmocka work on one thread only
-
-static void expect(bool ok) {
-    if (!ok)
-        atomic_fetch_add(&failures, 1);
-}
-
-static void reduce(struct comm *c, void *arg) {
-    (void)arg;
-    static _Thread_local float x[NUM];
-    for (int round = 0; round < ROUNDS; round++) {
-        int n = round % 5 == 4 ? round % 7 : NUM; // fewer elements than ranks, too
-        for (int i = 0; i < n; i++)
-            x[i] = number(c->rank, i, round);
-        expect(c->ops->all_reduce(c, x, (size_t)n) == STATUS_OK);
-        for (int i = 0; i < n; i++) {
-            float want = tree(0, c->world, i, round);
-            expect(memcmp(&want, &x[i], sizeof want) == 0);
-        }
-    }
-}
-
 static void test_all_reduce(void **state) {
     (void)state;
     atomic_store(&failures, 0);
@@ -100,46 +67,12 @@ static void test_all_reduce(void **state) {
     assert_true(in_line < NUM * 9 / 10);
 }
 
-static void collect(struct comm *c, void *arg) {
-    (void)arg;
-    for (int round = 0; round < ROUNDS; round++) {
-        int mine[3] = {c->rank, round, c->rank * round}, all[COMM_MAX_WORLD * 3],
-            word = c->rank + 100 * round;
-        int root = round % c->world;
-        expect(c->ops->all_gather(c, all, mine, sizeof mine) == STATUS_OK);
-        for (int r = 0; r < c->world; r++)
-            expect(all[3 * r] == r && all[3 * r + 1] == round && all[3 * r + 2] == r * round);
-        expect(c->ops->broadcast(c, &word, sizeof word, root) == STATUS_OK);
-        expect(word == root + 100 * round);
-    }
-}
-
 static void test_gather_and_broadcast(void **state) {
     (void)state;
     atomic_store(&failures, 0);
     for (int world = 1; world <= 8; world++)
         run_all(world, collect, NULL);
     assert_int_equal(atomic_load(&failures), 0);
-}
-
-// Every pair exchanges, the lower rank first; sizes differ from pair to pair.
-static void exchange(struct comm *c, void *arg) {
-    (void)arg;
-    for (int round = 0; round < ROUNDS; round++)
-        for (int s = 1; s < c->world; s++) {
-            int other = c->rank ^ s;
-            char out[64], in[64];
-            size_t bytes = (size_t)(1 + c->rank + other);
-            memset(out, 'a' + c->rank + round % 10, sizeof out);
-            memset(in, 0, sizeof in);
-            if (c->rank < other)
-                expect(c->ops->send(c, out, bytes, other) == STATUS_OK);
-            expect(c->ops->recv(c, in, bytes, other) == STATUS_OK);
-            if (c->rank > other)
-                expect(c->ops->send(c, out, bytes, other) == STATUS_OK);
-            for (size_t i = 0; i < sizeof in; i++)
-                expect(in[i] == (i < bytes ? 'a' + other + round % 10 : 0));
-        }
 }
 
 static void test_send_and_receive(void **state) {

@@ -1,0 +1,426 @@
+// See processes.h and agreement.h.
+//
+// Threads: the heartbeat's own, which sends signs of life and listens for others'; agreement and orders
+// belong to the thread that opens the model, later to the engine thread; the ending is anybody's.
+#include "processes.h"
+
+#include "agreement.h"
+#include "comm_processes.h"
+#include "ending.h"
+#include "log.h"
+#include "module_find.h"
+#include "transport.h"
+
+#include <dlfcn.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#define MODULE "quire-mpi.so"
+
+enum {
+    TURN_MS = 50,        // of the heartbeat
+    BEAT_TURNS = 10,     // a sign of life every 0.5 s
+    SILENT_TURNS = 120,  // without one for 6 s a process is lost
+    FAREWELL_TURNS = 5,  // that the others are told of an end before this process leaves
+    LAST_TURNS = 200,    // 10 s after the end of the group a process that is still here ends
+    JOIN_MS = 60000,     // of the first exchange
+    LEAVE_MS = 8000,     // of the last
+    MAX_COMMS = 32,      //
+    CONTROL = 1,         // channels: 0 is the heartbeat's, COMMS and more are processes_comm()'s
+    COMMS = 2,           //
+    EXIT_LOST = 70,      // as the server's
+    HOST_BYTES = 64,     //
+    VERSION_BYTES = 64,  //
+    PROTOCOL_BYTES = 32, //
+    SETTINGS_BYTES = 1 << 12
+};
+
+// The first words of every process. Of this size in every version, so that they can be understood.
+struct hello {
+    char protocol[PROTOCOL_BYTES], version[VERSION_BYTES], host[HOST_BYTES];
+    cpu_set_t processors;
+    char zero[512 - PROTOCOL_BYTES - VERSION_BYTES - HOST_BYTES - sizeof(cpu_set_t)];
+};
+_Static_assert(sizeof(struct hello) == 512, "the same in every version");
+
+enum beat_kind { ALIVE = 1, ENDED };
+
+struct beat {
+    int32_t kind;
+    char why[300];
+};
+
+struct peer { // as the heartbeat sees another process
+    struct beat out, in;
+    struct transport_request sending, receiving;
+    int silent; // turns
+};
+
+struct processes {
+    struct transport *transport;
+    struct ending ending;
+    struct comm *control;
+    struct comm *comms[MAX_COMMS];
+    int num_comms;
+    struct hello hello[PROCESSES_MAX];
+    pthread_t heart;
+    bool beating;
+    _Atomic bool stop; // the heartbeat
+    struct peer peers[PROCESSES_MAX];
+};
+
+int processes_index(const struct processes *p) { return p->transport->process; }
+int processes_count(const struct processes *p) { return p->transport->num_processes; }
+void processes_end(struct processes *p, const char *why) { ending_set(&p->ending, why); }
+const char *processes_error(struct processes *p) { return ending_why(&p->ending); }
+
+// ---- the heartbeat
+
+static int beat_tag(int from, int to) { return from << 6 | to; }
+
+static void lost(struct processes *p, int other, const char *how) {
+    char why[300];
+    snprintf(why, sizeof why, "process %d (%.60s) %.200s", other, p->hello[other].host, how);
+    ending_set(&p->ending, why);
+}
+
+static void listen_to(struct processes *p, int other) {
+    struct transport *t = p->transport;
+    struct peer *peer = &p->peers[other];
+    struct err err = {0};
+    bool done = true;
+    while (done) {
+        if (!peer->receiving.active &&
+            t->ops->recv(t, &peer->in, sizeof peer->in, other, beat_tag(other, t->process), &peer->receiving,
+                         &err) != STATUS_OK)
+            break;
+        if (t->ops->test(t, &peer->receiving, &done, &err) != STATUS_OK)
+            break;
+        if (!done)
+            return;
+        peer->silent = 0;
+        peer->in.why[sizeof peer->in.why - 1] = 0;
+        if (peer->in.kind == ENDED)
+            ending_set(&p->ending, peer->in.why);
+    }
+    lost(p, other, err.msg);
+}
+
+// A message that the last one still holds up is left out: who does not read is found by its own silence.
+static void beat_to(struct processes *p, int other, enum beat_kind kind) {
+    struct transport *t = p->transport;
+    struct peer *peer = &p->peers[other];
+    struct err err = {0};
+    bool done = true;
+    if (peer->sending.active && t->ops->test(t, &peer->sending, &done, &err) == STATUS_OK && !done)
+        return;
+    peer->out = (struct beat){.kind = kind};
+    if (kind == ENDED)
+        snprintf(peer->out.why, sizeof peer->out.why, "%s", ending_why(&p->ending));
+    if (err.code != STATUS_OK || t->ops->send(t, &peer->out, sizeof peer->out, other,
+                                              beat_tag(t->process, other), &peer->sending, &err) != STATUS_OK)
+        lost(p, other, err.msg);
+}
+
+static void sleep_a_turn(struct processes *p) {
+    struct timespec until;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_nsec += TURN_MS * 1000000L;
+    until.tv_sec += until.tv_nsec / 1000000000L;
+    until.tv_nsec %= 1000000000L;
+    pthread_mutex_lock(&p->ending.lock);
+    pthread_cond_timedwait(&p->ending.changed, &p->ending.lock, &until);
+    pthread_mutex_unlock(&p->ending.lock);
+}
+
+static void *beat(void *arg) {
+    struct processes *p = arg;
+    struct transport *t = p->transport;
+    int after = 0; // turns since the end
+    for (int turn = 0;; turn++) {
+        bool ended = ending_reached(&p->ending);
+        if (atomic_load(&p->stop) && (!ended || after >= FAREWELL_TURNS))
+            break;
+        for (int other = 0; other < t->num_processes; other++) {
+            if (other == t->process)
+                continue;
+            if (!ended)
+                listen_to(p, other);
+            if (turn % BEAT_TURNS == 0 || (ended && after < BEAT_TURNS))
+                beat_to(p, other, ended ? ENDED : ALIVE);
+            if (!ended && ++p->peers[other].silent > SILENT_TURNS)
+                lost(p, other, "has not been heard of for 6 s");
+        }
+        after += ended;
+        if (after > LAST_TURNS) {
+            log_msg(LOG_ERROR, "process=%d is still here 10 s after the group has ended: %s", t->process,
+                    ending_why(&p->ending));
+            _exit(EXIT_LOST);
+        }
+        sleep_a_turn(p);
+    }
+    return NULL;
+}
+
+static void stop_heart(struct processes *p) {
+    struct transport *t = p->transport;
+    atomic_store(&p->stop, true);
+    if (p->beating)
+        pthread_join(p->heart, NULL);
+    p->beating = false;
+    for (int other = 0; other < t->num_processes; other++) {
+        struct transport_request *requests[] = {&p->peers[other].sending, &p->peers[other].receiving};
+        for (int i = 0; i < 2; i++)
+            if (requests[i]->active)
+                t->ops->forget(t, requests[i]);
+    }
+}
+
+// ---- joining
+
+static enum status load_module(const struct launch *l, const struct transport_ops **ops, struct err *err) {
+    char path[4096], dir[3500];
+    if (!module_find(MODULE, "QUIRE_MPI_MODULE", "engine/mpi", path, sizeof path, dir, sizeof dir))
+        return err_set(err, STATUS_DEVICE,
+                       "%s has started several processes, but there is no " MODULE
+                       " for them to speak with (in %.200s): it is built where CMake finds MPI",
+                       l->launcher, dir[0] ? dir : path);
+    // MPI loads modules of its own, which find its symbols only where they are global.
+    void *module = dlopen(path, RTLD_NOW | RTLD_GLOBAL);
+    if (!module)
+        return err_set(err, STATUS_DEVICE, "the module for MPI does not load: %.300s", dlerror());
+    void *symbol = dlsym(module, TRANSPORT_ENTRY);
+    transport_entry *entry;
+    if (!symbol)
+        return err_set(err, STATUS_DEVICE, "%.200s is no module of Quire: it has no symbol %s", path,
+                       TRANSPORT_ENTRY);
+    memcpy(&entry, &symbol, sizeof entry); // POSIX gives functions as data pointers, ISO C has no cast for it
+    *ops = entry(TRANSPORT_ABI);
+    if (!*ops || (*ops)->abi != TRANSPORT_ABI)
+        return err_set(err, STATUS_DEVICE, "%.200s is of another version of Quire", path);
+    return STATUS_OK;
+}
+
+static enum status say_hello(struct processes *p, struct err *err) {
+    struct hello mine = {.protocol = "quire processes 1"};
+    const char *version = getenv("QUIRE_FAULT_VERSION"); // for tests: as if it were another
+    snprintf(mine.version, sizeof mine.version, "%s", version ? version : QUIRE_VERSION);
+    gethostname(mine.host, sizeof mine.host - 1);
+    sched_getaffinity(0, sizeof mine.processors, &mine.processors);
+    int me = processes_index(p);
+    snprintf(p->hello[me].host, sizeof p->hello[me].host, "%s", mine.host);
+    if (p->control->ops->all_gather(p->control, p->hello, &mine, sizeof mine) != STATUS_OK)
+        return err_set(err, STATUS_DEVICE, "%s", processes_error(p));
+    for (int i = 1; i < processes_count(p); i++)
+        if (memcmp(p->hello[i].protocol, p->hello[0].protocol, PROTOCOL_BYTES) != 0 ||
+            memcmp(p->hello[i].version, p->hello[0].version, VERSION_BYTES) != 0)
+            return err_set(err, STATUS_INVALID,
+                           "process %d (%.60s) is version %.60s, process 0 (%.60s) is %.60s", i,
+                           p->hello[i].host, p->hello[i].version, p->hello[0].host, p->hello[0].version);
+    return STATUS_OK;
+}
+
+// Joins over a transport; it becomes the group's, on failure too.
+static enum status join(struct transport *t, struct processes **out, struct err *err) {
+    struct processes *p = calloc(1, sizeof *p);
+    struct comm_processes_config config = {.transport = t, .channel = CONTROL, .deadline_ms = JOIN_MS};
+    config.rank = t->process;
+    config.world = t->num_processes;
+    for (int i = 0; i < t->num_processes && i < PROCESSES_MAX; i++)
+        config.process[i] = i;
+    if (!p || !ending_init(&p->ending)) {
+        free(p);
+        t->ops->close(t, false);
+        return err_set(err, STATUS_NOMEM, "out of memory");
+    }
+    p->transport = t;
+    *out = p;
+    config.ending = &p->ending;
+    if (!(p->control = comm_processes_open(&config, err)))
+        return err->code;
+    enum status st = say_hello(p, err);
+    comm_processes_close(p->control); // the next one waits as long as the heartbeat lets it
+    config.deadline_ms = 0;
+    p->control = comm_processes_open(&config, st == STATUS_OK ? err : NULL);
+    if (!p->control)
+        return st != STATUS_OK ? st : err->code;
+    if (pthread_create(&p->heart, NULL, beat, p) != 0)
+        return err_set(err, STATUS_NOMEM, "cannot start the heartbeat");
+    p->beating = true;
+    return st;
+}
+
+enum status processes_join(const struct launch *l, struct processes **p, struct err *err) {
+    const struct transport_ops *ops;
+    *p = NULL;
+    if (load_module(l, &ops, err) != STATUS_OK)
+        return err->code;
+    struct transport *t = ops->open(err);
+    if (!t)
+        return err->code;
+    if (t->num_processes < 2 || t->num_processes > PROCESSES_MAX) {
+        if (t->num_processes > PROCESSES_MAX)
+            err_set(err, STATUS_INVALID, "%s has started %d processes; a model has at most %d", l->launcher,
+                    t->num_processes, PROCESSES_MAX);
+        else if (l->num_processes > 1)
+            err_set(err, STATUS_DEVICE,
+                    "%s has started %d processes, but %s knows of one: they cannot find each other (with "
+                    "srun, --mpi=pmix or --mpi=pmi2, as MPI was built)",
+                    l->launcher, l->num_processes, t->library);
+        t->ops->close(t, true);
+        return err->code;
+    }
+    log_msg(LOG_INFO, "process=%d processes=%d launcher=%s transport=\"%s\"", t->process, t->num_processes,
+            l->launcher, t->library);
+    return join(t, p, err);
+}
+
+bool processes_leave(struct processes *p) {
+    if (!p)
+        return true;
+    struct transport *t = p->transport;
+    struct comm *last = NULL;
+    bool clean = p->control && !ending_reached(&p->ending);
+    if (clean) {
+        struct comm_processes_config config = {.transport = t,
+                                               .ending = &p->ending,
+                                               .channel = COMMS + MAX_COMMS,
+                                               .rank = t->process,
+                                               .world = t->num_processes,
+                                               .deadline_ms = LEAVE_MS};
+        for (int i = 0; i < t->num_processes; i++)
+            config.process[i] = i;
+        clean = (last = comm_processes_open(&config, NULL)) && last->ops->barrier(last) == STATUS_OK;
+    }
+    stop_heart(p);
+    comm_processes_close(last);
+    for (int i = 0; i < p->num_comms; i++)
+        comm_processes_close(p->comms[i]);
+    comm_processes_close(p->control);
+    if (clean)
+        alarm(LEAVE_MS / 1000); // MPI's own farewell has no deadline
+    t->ops->close(t, clean);
+    alarm(0);
+    ending_destroy(&p->ending);
+    free(p);
+    return clean;
+}
+
+// ---- agreement
+
+static enum status gather(struct processes *p, void *all, const void *mine, size_t bytes, struct err *err) {
+    if (p->control->ops->all_gather(p->control, all, mine, bytes) == STATUS_OK)
+        return STATUS_OK;
+    return err_set(err, STATUS_DEVICE, "%s", processes_error(p));
+}
+
+enum status processes_agree(struct processes *p, struct err *err) {
+    struct err all[PROCESSES_MAX], mine = *err;
+    enum status st = gather(p, all, &mine, sizeof mine, err);
+    for (int i = 0; st == STATUS_OK && i < processes_count(p); i++) {
+        if (all[i].code == STATUS_OK)
+            continue;
+        if (i == processes_index(p))
+            return err->code;
+        *err = (struct err){0};
+        return err_set(err, all[i].code, "process %d (%.60s): %.300s", i, p->hello[i].host, all[i].msg);
+    }
+    return st;
+}
+
+enum status processes_compare(struct processes *p, const struct setting *settings, int num, struct err *err) {
+    struct setting mine[MAX_SETTINGS];
+    char *all = malloc((size_t)processes_count(p) * sizeof mine);
+    CHECK(num <= MAX_SETTINGS);
+    memset(mine, 0, sizeof mine);
+    for (int i = 0; i < num; i++)
+        memcpy(mine[i].value, settings[i].value, sizeof mine[i].value);
+    if (!all) {
+        processes_end(p, "out of memory");
+        return err_set(err, STATUS_NOMEM, "out of memory");
+    }
+    enum status st = gather(p, all, mine, sizeof mine, err);
+    const struct setting *first = (const struct setting *)(const void *)all;
+    for (int i = 1; st == STATUS_OK && i < processes_count(p); i++) {
+        const struct setting *theirs = first + (size_t)i * MAX_SETTINGS;
+        for (int s = 0; st == STATUS_OK && s < num; s++)
+            if (memcmp(theirs[s].value, first[s].value, sizeof first[s].value) != 0)
+                st = err_set(
+                    err, STATUS_INVALID, "process %d (%.60s) has %s %.70s, process 0 (%.60s) has %.70s", i,
+                    p->hello[i].host, settings[s].name, theirs[s].value, p->hello[0].host, first[s].value);
+    }
+    free(all);
+    return st;
+}
+
+enum status processes_min(struct processes *p, int64_t *value, struct err *err) {
+    int64_t all[PROCESSES_MAX], mine = *value;
+    enum status st = gather(p, all, &mine, sizeof mine, err);
+    for (int i = 0; st == STATUS_OK && i < processes_count(p); i++)
+        *value = all[i] < *value ? all[i] : *value;
+    return st;
+}
+
+enum status processes_sum(struct processes *p, uint64_t *value, struct err *err) {
+    uint64_t all[PROCESSES_MAX], mine = *value;
+    enum status st = gather(p, all, &mine, sizeof mine, err);
+    *value = 0;
+    for (int i = 0; st == STATUS_OK && i < processes_count(p); i++)
+        *value += all[i];
+    return st;
+}
+
+int processes_on_host(const struct processes *p) {
+    int n = 0;
+    for (int i = 0; i < processes_count(p); i++)
+        n += strcmp(p->hello[i].host, p->hello[processes_index(p)].host) == 0;
+    return n;
+}
+
+int processes_on_processors(const struct processes *p) {
+    const struct hello *mine = &p->hello[processes_index(p)];
+    int n = 0;
+    for (int i = 0; i < processes_count(p); i++)
+        n += strcmp(p->hello[i].host, mine->host) == 0 &&
+             CPU_EQUAL(&p->hello[i].processors, &mine->processors);
+    return n;
+}
+
+struct comm *processes_comm(struct processes *p, int number, int rank, int world, const int *process,
+                            int deadline_ms, struct err *err) {
+    struct comm_processes_config config = {.transport = p->transport,
+                                           .ending = &p->ending,
+                                           .channel = COMMS + number,
+                                           .rank = rank,
+                                           .world = world,
+                                           .deadline_ms = deadline_ms};
+    CHECK(p->num_comms < MAX_COMMS && number >= 0 && number < MAX_COMMS && world <= COMM_MAX_WORLD);
+    memcpy(config.process, process, (size_t)world * sizeof *process);
+    struct comm *c = comm_processes_open(&config, err);
+    if (c)
+        p->comms[p->num_comms++] = c;
+    return c;
+}
+
+// ---- orders
+
+enum status processes_may_order(struct processes *p) {
+    for (int i = 1; i < processes_count(p); i++)
+        if (comm_processes_settle(p->control, i, MAX_ORDERS - 1) != STATUS_OK)
+            return STATUS_DEVICE;
+    return STATUS_OK;
+}
+
+enum status processes_order(struct processes *p, const void *data, size_t bytes) {
+    for (int i = 1; i < processes_count(p); i++)
+        if (comm_processes_post(p->control, data, bytes, i) != STATUS_OK)
+            return STATUS_DEVICE;
+    return STATUS_OK;
+}
+
+enum status processes_obey(struct processes *p, void *data, size_t max, size_t *bytes) {
+    return comm_processes_recv(p->control, data, max, bytes, 0);
+}

@@ -1,0 +1,315 @@
+"""Ranks in several processes: commands and the server under mpirun, refusals, processes that die or stall, two hosts."""
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import threading
+import time
+
+import pytest
+
+import goldens
+from process import BINARY, run
+
+RUN = goldens.ROOT / "tests/mpi/run.sh"
+MODULE = BINARY.parent / "engine/mpi/quire-mpi.so"
+pytestmark = pytest.mark.skipif(
+    not MODULE.exists() or not shutil.which("mpirun"), reason="no MPI: libopenmpi-dev and openmpi-bin, then build again"
+)
+# mpirun sends SIGTERM so many seconds after a process has died, SIGKILL as long after that: docs/distributed.md
+PATIENT = ("--mca", "odls_base_sigkill_timeout", "12")
+ASK = {"prompt": "The cat", "max_tokens": 12, "temperature": 0, "logprobs": 2}
+LONG = {"prompt": "The cat", "max_tokens": 1500, "ignore_eos": True, "n": 40}
+
+
+def mpirun(processes, *options):
+    return [RUN, "mpirun", processes, *options]
+
+
+def unequal(first, second):
+    """Two processes whose words differ: mpirun's form for several programs."""
+    return [RUN, "mpirun", 1, BINARY, *first, ":", "-np", 1, BINARY, *second]
+
+
+def launch(words, env=None):
+    return subprocess.run([*map(str, words)], capture_output=True, text=True, timeout=60, env=os.environ | (env or {}))
+
+
+@pytest.fixture(scope="module")
+def alone():
+    got = run("generate", "-p", "Once upon a time", "-n", "16", "--json", "--logprobs", "3")
+    return json.loads(got.stdout)
+
+
+@pytest.mark.parametrize("processes, flags", [(2, []), (4, []), (4, ["--pipeline-parallel-size", 2]),
+                                              (2, ["--tensor-parallel-size", 2, "--pipeline-parallel-size", 2])])  # fmt: skip
+def test_generate_prints_once(processes, flags, alone):
+    got = run("generate", "-p", "Once upon a time", "-n", "16", "--json", "--logprobs", "3", *flags,
+              before=mpirun(processes))  # fmt: skip
+    assert got.returncode == 0, got
+    answer = json.loads(got.stdout)  # one object, so printed once
+    assert answer["text"] == alone["text"] and answer["logprobs"] == alone["logprobs"]
+    ranks = re.findall(r"rank=(\d) world=4 weight_bytes=\d+", got.stderr)
+    assert len(ranks) in (0, 4) and (len(ranks) == 4) == (processes == 4 or bool(flags)), got.stderr
+
+
+def test_perplexity(tmp_path):
+    text = tmp_path / "text"
+    text.write_text("Once upon a time there was a little girl who had a red ball. " * 8)
+    one, two = (run("perplexity", "--file", text, before=before) for before in ((), mpirun(2)))
+    assert two.returncode == 0 and one.stdout == two.stdout
+
+
+def test_one_process_needs_no_others():
+    got = run("generate", "-p", "x", "-n", "2", before=mpirun(1))
+    assert got.returncode == 0 and "processes=" not in got.stderr, got
+
+
+def followers(server):
+    """Process ids of mpirun's children, in the order of ranks."""
+    words = subprocess.run(["pgrep", "-P", str(server.process.pid)], capture_output=True, text=True).stdout.split()
+    rank = {}
+    for pid in words:
+        with open(f"/proc/{pid}/environ", "rb") as f:
+            rank[int(re.search(rb"OMPI_COMM_WORLD_RANK=(\d+)", f.read())[1])] = int(pid)
+    return [rank[i] for i in sorted(rank)]
+
+
+def stop(server, number=signal.SIGUSR1):
+    server.stopped = True
+    server.signal(number)
+    code = server.wait()
+    server.check_log()
+    log = server.log()
+    server.discard_log()
+    return code, log
+
+
+def test_served_and_drained(start):
+    """One process listens; a request that runs when mpirun is told to stop is answered; all end with 0."""
+    server = start(model="", before=mpirun(2))
+    assert server.log().count("listening on") == 1
+    assert sorted(re.findall(r"rank=(\d) world=2 weight_bytes=\d+", server.log())) == ["0", "1"]
+    single = start(model="")
+    assert server.complete(**ASK)["choices"] == single.complete(**ASK)["choices"]
+    got = []
+    thread = threading.Thread(target=lambda: got.append(server.post("/v1/completions", LONG | {"n": 4})))
+    thread.start()
+    wait_until_running(server)
+    code, log = stop(server)
+    thread.join()
+    assert got[0].status == 200 and code == 0, (got[0], code, log)
+    assert "engine failed" not in log
+
+
+def wait_until_running(server):
+    end = time.monotonic() + 20
+    while not re.search(r"^vllm:num_requests_running\S* [1-9]", server.get("/metrics").body.decode(), re.M):
+        assert time.monotonic() < end, "no request runs"
+        time.sleep(0.01)
+
+
+def fail_while_running(server, victim, number):
+    """Kills or stops a process while a request runs: what the request gets, and the log at the end."""
+    got = []
+    thread = threading.Thread(target=lambda: got.append(server.post("/v1/completions", LONG)))
+    thread.start()
+    wait_until_running(server)
+    os.kill(followers(server)[victim], number)
+    thread.join(40)
+    health = server.get("/health").status
+    code = server.wait()
+    server.stopped = True
+    log = server.log()
+    server.discard_log()
+    return got[0], health, code, log
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+def test_follower_is_lost(start, number):
+    server = start(model="", before=mpirun(2, *PATIENT))
+    got, health, code, log = fail_while_running(server, 1, number)
+    assert got.status == 503 and health == 503, (got, health, log)
+    assert "process 1 (" in log and "has not been heard of for 6 s" in log
+    assert code == (70 if number == signal.SIGSTOP else 128 + signal.SIGKILL), (code, log)
+
+
+def test_follower_is_lost_while_idle(start):
+    server = start(model="", before=mpirun(2, *PATIENT))
+    os.kill(followers(server)[1], signal.SIGSTOP)
+    end = time.monotonic() + 30
+    while server.get("/health").status != 503:
+        assert time.monotonic() < end, "nobody notices"
+        time.sleep(0.1)
+    assert server.wait() == 70
+    server.stopped = True
+    server.discard_log()
+
+
+def test_first_is_lost(start):
+    """Nobody can answer then; the others end by themselves."""
+    server = start(model="", before=mpirun(3, "--mca", "odls_base_sigkill_timeout", "1", "--enable-recovery"),
+                   **{"env": {"QUIRE_PIPELINE_PARALLEL_SIZE": "3"}})  # fmt: skip
+    pids = followers(server)
+    os.kill(pids[0], signal.SIGKILL)
+    server.wait()
+    server.stopped = True
+    log = server.log()
+    assert not any(os.path.exists(f"/proc/{pid}") for pid in pids)
+    assert re.search(r"process=1 engine failed: .*process 0 \(.*\) has not been heard of", log), log
+    assert re.search(r"process=2 engine failed: .*process 0 \(.*\) has not been heard of", log), log
+    server.discard_log()
+
+
+def test_long_step_is_no_death(start):
+    """Messages that take 20 ms each make a step of 20 s on the slow way, and nobody is taken for dead."""
+    server = start("--tensor-parallel-size", 2, model="", before=mpirun(2), env={"QUIRE_COMM_DELAY_US": "500000"})
+    assert server.complete(**(ASK | {"max_tokens": 2}))["usage"]["completion_tokens"] == 2
+    code, log = stop(server)
+    assert code == 0 and "heard of" not in log
+
+
+GENERATE = ("generate", "-p", "x", "-n", "2")
+
+
+@pytest.mark.parametrize(
+    "words, flag, values",
+    [
+        (("--block-size", "32"), "--block-size", ("32", "16")),
+        (("--max-num-seqs", "8"), "--max-num-seqs", ("8", "64")),
+        (("--tensor-parallel-size", "4"), "--tensor-parallel-size", ("4", "0")),
+        (("--kv-cache-dtype", "f32"), "--kv-cache-dtype", ("f32", "auto")),
+        (("--device", "ref"), "--device", ("ref", "auto")),
+    ],
+)
+def test_unequal_flags(words, flag, values):
+    got = launch(unequal(GENERATE, (*GENERATE, *words)))
+    assert got.returncode == 2 and not got.stdout.strip(), got
+    sentence = rf"quire: process 1 \(\S+\) has {flag} {values[0]}, process 0 \(\S+\) has {values[1]}"
+    assert len(re.findall(sentence, got.stderr)) == 2, got.stderr  # on both
+
+
+def test_unequal_weights(tmp_path):
+    """One byte in the middle of a tensor; the size and the name are the same."""
+    (tmp_path / "a").mkdir(), (tmp_path / "b").mkdir()
+    data = bytearray((goldens.ROOT / "models/quire-tiny.gguf").read_bytes())
+    (tmp_path / "a/m.gguf").write_bytes(data)
+    data[len(data) // 2 + 1] ^= 1
+    (tmp_path / "b/m.gguf").write_bytes(data)
+    words = [("generate", tmp_path / f / "m.gguf", "-p", "x") for f in "ab"]
+    got = launch(unequal(*words))
+    assert got.returncode == 2, got
+    found = re.findall(r"process 1 \(\S+\) has a model file with fingerprint (\w{32}), process 0 \(\S+\) has (\w{32})", got.stderr)
+    assert len(found) == 2 and found[0][0] != found[0][1], got.stderr
+
+
+def test_unequal_versions():
+    words = [RUN, "mpirun", 1, BINARY, *GENERATE, ":", "-np", 1, "-x", "QUIRE_FAULT_VERSION=9.9", BINARY, *GENERATE]
+    got = launch(words)
+    assert got.returncode == 2, got
+    assert len(re.findall(r"process 1 \(\S+\) is version 9.9, process 0 \(\S+\) is \d", got.stderr)) == 2, got.stderr
+
+
+def test_missing_file_on_one():
+    got = launch(unequal(("generate", goldens.ROOT / "models/quire-tiny.gguf", "-p", "x"), ("generate", "/none.gguf", "-p", "x")))
+    assert got.returncode == 1, got
+    assert re.search(r"quire: process 1 \(\S+\): cannot open", got.stderr), got.stderr
+
+
+@pytest.mark.parametrize(
+    "processes, flags, words",
+    [
+        (3, [], "--tensor-parallel-size 3 does not suit"),
+        (2, ["--tensor-parallel-size", 1], "2 processes cannot have equal shares of 1 ranks"),
+        (3, ["--tensor-parallel-size", 2], "3 processes cannot have equal shares of 2 ranks"),
+        (2, ["--tensor-parallel-size", 4], "must be in one process, or each in a process of its own: start 4"),
+    ],
+)
+def test_impossible(processes, flags, words):
+    got = run(*GENERATE, *flags, before=mpirun(processes))
+    assert got.returncode == 2 and words in got.stderr, got
+
+
+def test_no_module():
+    got = run(*GENERATE, before=mpirun(2), env={"QUIRE_MPI_MODULE": "/none.so"})
+    assert got.returncode == 2 and "mpirun has started several processes, but there is no quire-mpi.so" in got.stderr, got
+
+
+@pytest.fixture
+def two_hosts():
+    """Two network namespaces with a wire between them, each with a name of its own; a command for the second."""
+    names = ("quire-a", "quire-b")
+    if os.geteuid() != 0 or not shutil.which("ip"):
+        pytest.skip("two hosts need root and ip(8)")
+    if subprocess.run(["ip", "netns", "add", names[0]], capture_output=True).returncode != 0:
+        pytest.skip("ip netns add is not allowed here")
+    try:
+        commands = ["netns add quire-b", "-n quire-a link add quire0 type veth peer name quire0 netns quire-b"]
+        for name, address in zip(names, ("10.213.0.1/24", "10.213.0.2/24")):
+            commands += [f"-n {name} addr add {address} dev quire0", f"-n {name} link set quire0 up", f"-n {name} link set lo up"]
+        for command in commands:
+            subprocess.run(["ip", *command.split()], check=True, capture_output=True)
+        yield names
+    finally:
+        for name in names:
+            subprocess.run(["ip", "netns", "del", name], capture_output=True)
+
+
+def test_two_hosts(start, two_hosts, tmp_path):
+    """One model on two hosts over TCP, 1 ms apart: the same answer. mpirun reaches the other host by a stand-in for ssh."""
+    agent = tmp_path / "agent"
+    agent.write_text('#!/bin/sh\n# HOST COMMAND…: as ssh would\nshift\nexec ip netns exec quire-b unshare --uts sh -c "hostname quire-b; $*"\n')
+    agent.chmod(0o755)
+    before = ["ip", "netns", "exec", "quire-a", RUN, "mpirun", 2, "--host", "10.213.0.1:1,10.213.0.2:1",
+              "--mca", "plm_rsh_agent", agent, "--mca", "btl", "self,tcp", "--mca", "btl_tcp_if_include", "quire0",
+              "--mca", "oob_tcp_if_include", "quire0", "-x", "QUIRE_COMM_DELAY_US=1000"]  # fmt: skip
+    got = run("generate", "-p", "Once upon a time", "-n", "8", "--json", before=before, timeout=120)
+    one = run("generate", "-p", "Once upon a time", "-n", "8", "--json")
+    assert got.returncode == 0, got
+    assert json.loads(got.stdout)["text"] == json.loads(one.stdout)["text"]
+    refused = run("generate", "-p", "x", before=[*before, "-x", "QUIRE_FAULT_VERSION"], timeout=120)
+    assert refused.returncode == 0, refused
+    # A server on one of them, asked from its host.
+    log = tmp_path / "log"
+    with log.open("w") as out:
+        process = subprocess.Popen([*map(str, before), str(BINARY), "serve", "--port", "0"], stderr=out, stdout=out)
+    try:
+        end = time.monotonic() + 60
+        while not (found := re.search(r"listening on (\S+)", log.read_text())):
+            assert process.poll() is None and time.monotonic() < end, log.read_text()
+            time.sleep(0.05)
+        body = json.dumps({"prompt": "Once upon a time", "max_tokens": 8, "temperature": 0})
+        ask = ["ip", "netns", "exec", "quire-a", "curl", "-s", found[1] + "/v1/completions", "-H", "Content-Type: application/json", "-d", body]
+        answer = json.loads(subprocess.run(ask, capture_output=True, timeout=60).stdout)
+        assert answer["choices"][0]["text"] == json.loads(one.stdout)["text"]
+        process.send_signal(signal.SIGUSR1)
+        assert process.wait(60) == 0, log.read_text()
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+
+
+def test_script_drains_on_sigterm(tmp_path):
+    """examples/mpi/serve.sh: SIGTERM drains, and its exit code is 0."""
+    env = os.environ | {"QUIRE": str(BINARY), "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+    log = tmp_path / "log"
+    with log.open("w") as out:
+        options = ["--", "--oversubscribe", "--bind-to", "none", "--mca", "btl", "self,vader", "--mca", "pml", "ob1", "--"]
+        words = [goldens.ROOT / "examples/mpi/serve.sh", 2, *options, goldens.ROOT / "models/quire-tiny.gguf", "--port", 0]
+        process = subprocess.Popen([*map(str, words)], stderr=out, stdout=out, env=env)
+    try:
+        end = time.monotonic() + 60
+        while "listening on" not in log.read_text():
+            assert process.poll() is None and time.monotonic() < end, log.read_text()
+            time.sleep(0.05)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 0, log.read_text()
+        assert "state=serving" in log.read_text()
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.wait()

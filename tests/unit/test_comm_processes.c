@@ -1,0 +1,298 @@
+// The comm of ranks in several processes, over a transport between threads: sums to the bit, whose data goes
+// where, messages beside collectives, and what ends a group. tests/mpi has the same over MPI.
+#include "agreement.h"
+#include "comm_cases.h"
+#include "comm_processes.h"
+#include "fake_transport.h"
+#include "fingerprint.h"
+#include "harness.h"
+#include "step_wire.h"
+
+enum { MAX = COMM_MAX_WORLD, BIG = 1300007 };
+
+struct group {
+    struct fake_net net;
+    struct ending ending[MAX]; // each process has one; here nobody carries it to the others
+    struct fake_transport transport[MAX];
+    struct comm *comm[MAX];
+    int world;
+};
+
+static void open_group(struct group *g, int world, int deadline_ms) {
+    fake_net_init(&g->net);
+    g->world = world;
+    for (int r = 0; r < world; r++) {
+        g->transport[r] = (struct fake_transport){{&fake_ops, r, world, "fake"}, &g->net};
+        assert_true(ending_init(&g->ending[r]));
+        struct comm_processes_config config = {.transport = &g->transport[r].base,
+                                               .ending = &g->ending[r],
+                                               .channel = 3,
+                                               .rank = r,
+                                               .world = world,
+                                               .process = {0, 1, 2, 3, 4, 5, 6, 7},
+                                               .deadline_ms = deadline_ms};
+        struct err err = {0};
+        assert_non_null(g->comm[r] = comm_processes_open(&config, &err));
+    }
+}
+
+static void close_group(struct group *g) {
+    for (int r = 0; r < g->world; r++) {
+        comm_processes_close(g->comm[r]);
+        ending_destroy(&g->ending[r]);
+    }
+    fake_net_destroy(&g->net);
+}
+
+struct start {
+    void (*fn)(struct comm *c, void *arg);
+    struct comm *comm;
+    void *arg;
+};
+
+static void *run_rank(void *p) {
+    struct start *s = p;
+    s->fn(s->comm, s->arg);
+    return NULL;
+}
+
+static void run_all(struct group *g, void (*fn)(struct comm *c, void *arg), void *arg) {
+    pthread_t threads[MAX];
+    struct start start[MAX];
+    atomic_store(&failures, 0);
+    for (int r = 0; r < g->world; r++) {
+        start[r] = (struct start){fn, g->comm[r], arg};
+        assert_int_equal(pthread_create(&threads[r], NULL, run_rank, &start[r]), 0);
+    }
+    for (int r = 0; r < g->world; r++)
+        pthread_join(threads[r], NULL);
+    assert_int_equal(atomic_load(&failures), 0);
+}
+
+// A length that takes every way: frame, window, the next window.
+static void reduce_big(struct comm *c, void *arg) {
+    (void)arg;
+    float *x = malloc(BIG * sizeof *x);
+    for (int i = 0; i < BIG; i++)
+        x[i] = number(c->rank, i, 0);
+    expect(c->ops->all_reduce(c, x, BIG) == STATUS_OK);
+    for (int i = 0; i < BIG; i++) {
+        float want = tree(0, c->world, i, 0);
+        expect(memcmp(&want, &x[i], sizeof want) == 0);
+    }
+    free(x);
+}
+
+// What is posted comes in order, past a collective, however late it is asked for.
+static void post_past_barrier(struct comm *c, void *arg) {
+    (void)arg;
+    enum { BYTES = 100000 };
+    char *text = malloc(BYTES * 2), *got = malloc(BYTES);
+    for (int i = 0; i < 2; i++)
+        memset(text + i * BYTES, 'a' + i, BYTES);
+    if (c->rank == 0) {
+        expect(c->ops->post(c, text, BYTES, 1) == STATUS_OK);
+        expect(c->ops->post(c, text + BYTES, BYTES, 1) == STATUS_OK);
+    }
+    expect(c->ops->barrier(c) == STATUS_OK);
+    for (int i = 0; i < 2 && c->rank == 1; i++) {
+        expect(c->ops->recv(c, got, BYTES, 0) == STATUS_OK);
+        expect(memcmp(got, text + i * BYTES, BYTES) == 0);
+    }
+    expect(c->ops->settle(c, 1 - c->rank, 0) == STATUS_OK);
+    size_t bytes = 0;
+    if (c->rank == 0)
+        expect(comm_processes_post(c, text, 17, 1) == STATUS_OK);
+    else
+        expect(comm_processes_recv(c, got, BYTES, &bytes, 0) == STATUS_OK && bytes == 17 && got[16] == 'a');
+    free(text);
+    free(got);
+}
+
+static void test_collectives(void **state) {
+    (void)state;
+    for (int world = 1; world <= MAX; world *= 2) {
+        struct group g;
+        open_group(&g, world, 60000);
+        run_all(&g, reduce, NULL);
+        run_all(&g, collect, NULL);
+        if (world > 1)
+            run_all(&g, exchange, NULL);
+        if (world == 4)
+            run_all(&g, reduce_big, NULL);
+        if (world == 2)
+            run_all(&g, post_past_barrier, NULL);
+        close_group(&g);
+    }
+}
+
+static void disagree(struct comm *c, void *arg) {
+    float x[8] = {0};
+    if (*(int *)arg == 0)
+        expect(c->ops->all_reduce(c, x, c->rank ? 4 : 8) == STATUS_DEVICE);
+    else if (c->rank == 0)
+        expect(c->ops->recv(c, x, 8, 1) == STATUS_DEVICE);
+    else
+        expect(c->ops->send(c, x, 4, 0) == STATUS_OK);
+    if (*(int *)arg == 0 || c->rank == 0)
+        expect(c->ops->barrier(c) == STATUS_DEVICE);
+}
+
+static void test_disagreement(void **state) {
+    (void)state;
+    static const char *const why[] = {"rank 0 is in all_reduce of 32 bytes, rank 1 in all_reduce of 16",
+                                      "rank 0 expects 8 bytes of rank 1, which sends 4"};
+    for (int kind = 0; kind < 2; kind++) {
+        struct group g;
+        open_group(&g, 2, 60000);
+        run_all(&g, disagree, &kind);
+        assert_string_equal(g.comm[0]->ops->error(g.comm[0]), why[kind]);
+        close_group(&g);
+    }
+}
+
+static void wait_in_vain(struct comm *c, void *arg) {
+    (void)arg;
+    if (c->rank == 0)
+        expect(c->ops->recv(c, &(int){0}, 4, 1) == STATUS_DEVICE);
+}
+
+static void test_deadline(void **state) {
+    (void)state;
+    struct group g;
+    open_group(&g, 2, 100);
+    run_all(&g, wait_in_vain, NULL);
+    assert_string_equal(g.comm[0]->ops->error(g.comm[0]), "rank 0 has waited 0.1 s for rank 1");
+    close_group(&g);
+}
+
+// Any one byte; the end, too.
+static void test_fingerprint(void **state) {
+    (void)state;
+    unsigned char data[300];
+    char base[FINGERPRINT_BYTES], other[FINGERPRINT_BYTES];
+    struct fingerprint f;
+    for (int i = 0; i < 300; i++)
+        data[i] = (unsigned char)(i * 37);
+    fingerprint_begin(&f);
+    fingerprint_add(&f, data, sizeof data);
+    fingerprint_end(&f, base);
+    for (int i = 0; i < 300 * 8; i++) {
+        data[i / 8] ^= (unsigned char)(1u << i % 8);
+        fingerprint_begin(&f);
+        fingerprint_add(&f, data, 128);
+        fingerprint_add(&f, data + 128, sizeof data - 128);
+        fingerprint_end(&f, other);
+        assert_true(strcmp(base, other) != 0);
+        data[i / 8] ^= (unsigned char)(1u << i % 8);
+    }
+    data[299] = 0; // a file that ends with a zero is not one that lacks it
+    fingerprint_begin(&f);
+    fingerprint_add(&f, data, 300);
+    fingerprint_end(&f, base);
+    fingerprint_begin(&f);
+    fingerprint_add(&f, data, 299);
+    fingerprint_end(&f, other);
+    assert_true(strcmp(base, other) != 0);
+}
+
+static void test_step_wire(void **state) {
+    (void)state;
+    enum { VOCAB = 70, T = 5, S = 2, R = 3 };
+    const struct step_limits limits = {.max_tokens = 8, .max_seqs = 4, .max_rows = 8, .max_context = 64};
+    int32_t ids[T] = {3, -1, 5, 6, 7}, positions[T] = {9, 0, 1, 2, 3}, starts[S + 1] = {0, 1, 5},
+            context[S] = {10, 4}, block_start[S + 1] = {0, 1, 2}, blocks[S] = {7, 2};
+    int64_t slots[T] = {121, 32, 33, 34, 35};
+    struct head_row rows[R] = {{.row = 0, .seed = 9}, {.row = 3, .target = 4}, {.row = 4, .edit_end = 1}};
+    struct logit_edit edits[1] = {{.token = 8, .div = 2}};
+    uint32_t bits[3] = {1, 2, 3};
+    const uint32_t *masks[R] = {NULL, bits, NULL};
+    struct step out, step = {.num_tokens = T,
+                             .num_seqs = S,
+                             .num_decode = 1,
+                             .num_rows = R,
+                             .max_query_len = 4,
+                             .max_context_len = 10,
+                             .num_edits = 1,
+                             .seq = 77,
+                             .ids = ids,
+                             .positions = positions,
+                             .slots = slots,
+                             .query_start = starts,
+                             .context_len = context,
+                             .block_start = block_start,
+                             .block_ids = blocks,
+                             .rows = rows,
+                             .edits = edits,
+                             .masks = masks};
+    struct err err = {0};
+    size_t most = step_wire_most(&limits, VOCAB, 16, 10);
+    void *buffer = aligned_alloc(64, most);
+    size_t bytes = step_wire_write(buffer, &step, VOCAB);
+    assert_true(bytes <= most && bytes % 64 == 0);
+    assert_int_equal(step_wire_read(buffer, bytes, &limits, VOCAB, &out, &err), STATUS_OK);
+    assert_true(out.num_tokens == T && out.num_seqs == S && out.num_decode == 1 && out.num_rows == R);
+    assert_true(out.num_edits == 1 && out.seq == 77 && out.max_query_len == 4 && out.max_context_len == 10);
+    assert_memory_equal(out.ids, ids, sizeof ids);
+    assert_memory_equal(out.positions, positions, sizeof positions);
+    assert_memory_equal(out.slots, slots, sizeof slots);
+    assert_memory_equal(out.query_start, starts, sizeof starts);
+    assert_memory_equal(out.context_len, context, sizeof context);
+    assert_memory_equal(out.block_start, block_start, sizeof block_start);
+    assert_memory_equal(out.block_ids, blocks, sizeof blocks);
+    assert_memory_equal(out.rows, rows, sizeof rows);
+    assert_memory_equal(out.edits, edits, sizeof edits);
+    assert_true(out.masks && !out.masks[0] && out.masks[1] && !out.masks[2] && !out.adapter);
+    assert_memory_equal(out.masks[1], bits, sizeof bits);
+    // What is not within the limits, or not whole, is no step.
+    const struct step_limits small = {.max_tokens = 4, .max_seqs = 4, .max_rows = 8, .max_context = 64};
+    bytes = step_wire_write(buffer, &step, VOCAB);
+    assert_int_equal(step_wire_read(buffer, bytes, &small, VOCAB, &out, &err), STATUS_DEVICE);
+    assert_int_equal(step_wire_read(buffer, bytes - 64, &limits, VOCAB, &out, NULL), STATUS_DEVICE);
+    assert_int_equal(step_wire_read(buffer, 8, &limits, VOCAB, &out, NULL), STATUS_DEVICE);
+    free(buffer);
+}
+
+static void test_launchers(void **state) {
+    (void)state;
+    static const char *const names[] = {"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK",
+                                        "SLURM_STEP_NUM_TASKS", "SLURM_PROCID",
+                                        "SLURM_NTASKS",         "PMIX_RANK",
+                                        "PMIX_NAMESPACE"};
+    static const struct {
+        const char *values[7];
+        const char *launcher; // NULL: none
+        int process, num_processes;
+    } cases[] = {
+        {{NULL}, NULL, 0, 0},
+        {{"2", "1"}, "mpirun", 1, 2},
+        {{"1", "0"}, NULL, 0, 0},
+        {{NULL, NULL, "4", "3", "4"}, "srun", 3, 4},
+        {{NULL, NULL, "1", "0", "1"}, NULL, 0, 0},
+        {{NULL, NULL, NULL, "0", "4"}, NULL, 0, 0}, // a batch script
+        {{NULL, NULL, NULL, NULL, NULL, "1", "job"}, "PMIx", 1, 0},
+        {{NULL, NULL, NULL, NULL, NULL, "1", NULL}, NULL, 0, 0},
+    };
+    for (size_t c = 0; c < sizeof cases / sizeof cases[0]; c++) {
+        struct launch launch;
+        for (int i = 0; i < 7; i++)
+            if (cases[c].values[i])
+                setenv(names[i], cases[c].values[i], 1);
+            else
+                unsetenv(names[i]);
+        assert_int_equal(processes_launched(&launch), cases[c].launcher != NULL);
+        assert_true(!cases[c].launcher == !launch.launcher &&
+                    (!launch.launcher || strcmp(launch.launcher, cases[c].launcher) == 0));
+        assert_int_equal(launch.process, cases[c].process);
+        assert_int_equal(launch.num_processes, cases[c].num_processes);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_collectives), cmocka_unit_test(test_disagreement),
+        cmocka_unit_test(test_deadline),    cmocka_unit_test(test_fingerprint),
+        cmocka_unit_test(test_step_wire),   cmocka_unit_test(test_launchers),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

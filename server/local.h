@@ -23,7 +23,8 @@ void local_progress(void *arg, double fraction);
 // 0, or an exit code after one line on stderr.
 int local_open(struct local *l, const struct config *c);
 void local_close(struct local *l);
-// What every process but the first does under mpirun or srun: opens the engine and runs the first one's steps.
+// What every process but the first does under mpirun or srun: opens the engine and runs the first one's
+// steps.
 int local_follow(const struct config *c);
 // Says why a request ended with FINISH_ERROR, and gives the exit code: the device, or a model whose numbers
 // are not finite.

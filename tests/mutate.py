@@ -7,7 +7,8 @@ A test that no mutation kills is decoration. Each row of MUTATIONS is one mutant
 
 The old text must stand in the file exactly once. To cover a new module, append rows and run
 `tests/mutate.py [part of a file or test name ...]`; `tests/mutate.py --table` writes
-the table of tests/README.md anew. A mutant that does not compile is an error of its row; a test
+the table of tests/README.md anew, and `--check` says whether every old text stands where it should and the
+table is that of the rows. A mutant that does not compile is an error of its row; a test
 that hangs is killed after a timeout and counts as caught.
 """
 import os
@@ -92,7 +93,7 @@ MUTATIONS = [
             "test_simulator"),  # start others in a step that preempts
     (SCHED, "int limit = r->num_tokens - 1;", "int limit = r->num_tokens;", "test_simulator"),  # nothing left to draw from
     (SCHED, "budget = min_int(budget, s->config.max_chunk);", "budget = budget;", "test_scheduler"),  # streams stall
-    (SCHED, "int budget = s->config.max_step_tokens - decodes;", "int budget = s->config.max_step_tokens;",
+    (SCHED, "int budget = s->config.max_step_tokens - turn.num;", "int budget = s->config.max_step_tokens;",
             "test_simulator"),  # prefills eat the decodes' tokens
     (SCHED, "    if (r->num_in_flight > 0) {\n        s->num_leaving++;\n        return false;\n    }\n",
             "    if (r->num_in_flight > 0) {\n        s->num_leaving++;\n        kv_release(s->kv, &r->blocks);\n        return false;\n    }\n",
@@ -104,7 +105,8 @@ MUTATIONS = [
             "test_simulator"),  # a rejected token is never drawn again
     (SCHED, "unscored = max_int(it.first, r->num_scored)", "unscored = it.first", "test_simulator"),  # score rows twice
     (SCHED, "pos >= r->min_tokens && ", "", "test_scheduler"),  # stop before min_tokens
-    (SCHED, "if (r->num_pending > 0 && (r->filter || r->counts))", "if (false)", "test_scheduler"),  # penalties run ahead
+    (SCHED, "if (r->num_pending > 0 && (!s->config.run_ahead || r->filter || r->counts))",
+            "if (r->num_pending > 0 && !s->config.run_ahead)", "test_scheduler"),  # penalties run ahead
     (SCHED, "(s->waiting.len > 0 && s->waiting_tokens + r->num_tokens > c->max_waiting_tokens)", "false",
             "test_scheduler"),  # an unbounded queue
     (SCHED, "if (s->config.policy == SCHED_PRIORITY && a->priority != b->priority)", "if (false)",
@@ -246,7 +248,7 @@ MUTATIONS = [
     (BATCH, ".div = p->repetition_penalty", ".div = 1", "test_penalties"),  # repetition goes unpunished
     (BATCH, ".div = 1, .add = r->bias[i].add", ".div = 1, .add = -r->bias[i].add", "test_penalties"),  # bias turned round
     # ---- quantised formats -----------------------------------------------------------------------------------
-    (DECODE, "b->scale[i] = (int8_t)p[192 + i];", "b->scale[i] = p[192 + i];", "test_quants"),  # Q6_K's scales without a sign
+    (DECODE, "int8_t scale = (int8_t)p[192 + i];", "int scale = p[192 + i];", "test_quants"),  # Q6_K's scales without a sign
     (DECODE, "(p[8 + i] >> 4) + (p[4 + i] >> 6) * 16;", "(p[8 + i] >> 4) + (p[i] >> 6) * 16;",
              "test_quants"),  # a minimum with the upper bits of a scale
     (ENCODE, "step = -10; step <= 10; step++) {\n        float offset", "step = 0; step <= 0; step++) {\n        float offset",
@@ -559,22 +561,43 @@ def table():
         f"| {row[0]} | {note} | {row[3]} |\n" for row, note in zip(MUTATIONS, notes))
 
 
-def write_table():
-    path = os.path.join(ROOT, "tests", "README.md")
-    with open(path, encoding="utf-8") as f:
-        text = f.read()
+README = os.path.join(ROOT, "tests", "README.md")
+
+
+def read(path):
+    with open(os.path.join(ROOT, path), encoding="utf-8") as f:
+        return f.read()
+
+
+def with_table(text):
+    """The README with the table as it should be."""
     start = text.index("| file | the bug | caught by |")
     end = re.compile(r"\n(?!\|)").search(text, start).start() + 1
     text = text[:start] + table() + text[end:]
-    text = re.sub(r"runs all \d+", f"runs all {len(MUTATIONS)}", text)
-    with open(path, "w", encoding="utf-8") as f:
+    return re.sub(r"runs all \d+", f"runs all {len(MUTATIONS)}", text)
+
+
+def write_table():
+    text = with_table(read(README))
+    with open(README, "w", encoding="utf-8") as f:
         f.write(text)
+
+
+def check():
+    """Rows rot where the code changes: exit status 1 and a line for each that no longer says anything."""
+    bad = [f"{path}: found {read(path).count(old)} times: {old!r}" for path, old, _, _ in MUTATIONS if read(path).count(old) != 1]
+    if read(README) != with_table(read(README)):
+        bad.append("tests/README.md: the table is old: tests/mutate.py --table")
+    print("\n".join(bad) or f"{len(MUTATIONS)} rows apply")
+    return 1 if bad else 0
 
 
 def main():
     if sys.argv[1:] == ["--table"]:
         write_table()
         return 0
+    if sys.argv[1:] == ["--check"]:
+        return check()
     root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     words = sys.argv[1:]
     rows = [r for r in MUTATIONS if not words or any(w in r[0] or w in r[3] for w in words)]

@@ -124,7 +124,7 @@ MUTATIONS = [
     (SCHED, "budget = min_int(budget, share < MIN_SHARE ? MIN_SHARE : (int)min_int64(share, INT32_MAX));", "",
             "test_simulator"),  # one plan takes a whole prompt
     (SCHED, "            if (--r->num_in_flight == 0 && r->state == REQUEST_FINISHED)\n", "            if (r->state == REQUEST_FINISHED)\n",
-            "test_service"),  # freed once for each plan
+            "test_scheduler"),  # freed once for each plan
     (SERVICE, "        record_plan(s->record, plan);\n    return plan;", "        plan ? record_plan(s->record, plan) : (void)0;\n    return plan;",
               "test_service"),  # a step that preempted and planned nothing is not replayed
     (RECORD, "p->config.run_ahead = number(c, 0, 1) != 0;", "number(c, 0, 1);", "test_replay"),  # replayed without run-ahead

@@ -595,6 +595,30 @@ static void test_run_ahead(void **state) {
     bench_end(&b);
 }
 
+static void count_left(void *arg, struct request *r) {
+    ++*(int *)arg;
+    request_free(r);
+}
+
+// Plans whose outcomes never come: a request that two of them name, and nobody else, is given back once.
+static void test_dropped_plans(void **state) {
+    (void)state;
+    struct bench b;
+    int left = 0;
+    bench_init(&b, 20, config_of(4, 40, 40));
+    struct request *gone = add(&b, 1, 4, 9), *stays = add(&b, 2, 4, 9);
+    sched_step(&b.s);
+    sched_step(&b.s);
+    assert_int_equal(gone->num_in_flight, 2);
+    assert_false(sched_remove(&b.s, gone, FINISH_CANCELLED));
+    sched_drop_flying(&b.s, count_left, &left);
+    assert_int_equal(left, 1);
+    assert_true(b.s.running.head == stays && b.s.running.len == 1);
+    request_free(stays);
+    sched_destroy(&b.s);
+    kv_destroy(&b.kv);
+}
+
 // S13: two plans in flight, no run-ahead. Five decodes are three and two; who is passed over comes next.
 static void test_dealt(void **state) {
     (void)state;
@@ -840,6 +864,7 @@ int main(void) {
         cmocka_unit_test(test_failed_admission),
         cmocka_unit_test(test_prompt_scores),
         cmocka_unit_test(test_run_ahead),
+        cmocka_unit_test(test_dropped_plans),
         cmocka_unit_test(test_dealt),
         cmocka_unit_test(test_prompt_in_pieces),
         cmocka_unit_test(test_victim_in_flight),

@@ -37,6 +37,9 @@ struct device {
     struct result result[2];     // of steps with odd and even seq
     uint64_t num_begun, num_synced;
     bool out_of_memory;
+    int rank, world;
+    struct comm *comm; // NULL: one rank
+    bool apart;        // the ranks have lost each other
 };
 
 static int q_size(const struct model_config *m) { return m->num_heads * m->head_dim; }
@@ -46,10 +49,6 @@ static struct device *ref_open(const struct backend_host *host, const struct dev
                                struct err *err) {
     (void)host;
     const struct model_config *m = config->model;
-    if (config->world > 1) {
-        err_set(err, STATUS_INVALID, "the reference backend has one rank, not %d", config->world);
-        return NULL;
-    }
     if (config->kv_dtype != DTYPE_F32 && config->kv_dtype != DTYPE_F16 && config->kv_dtype != DTYPE_BF16 &&
         config->kv_dtype != DTYPE_I8 && config->kv_dtype != DTYPE_F8_E4M3) {
         err_set(err, STATUS_INVALID, "kv cache dtype %s is not F32, F16, BF16, I8 or F8_E4M3",
@@ -70,6 +69,10 @@ static struct device *ref_open(const struct backend_host *host, const struct dev
     dev->model = *m;
     dev->kv_dtype = config->kv_dtype;
     dev->block_size = config->block_size;
+    dev->rank = config->rank;
+    dev->world = config->world > 1 ? config->world : 1;
+    dev->comm = config->comm;
+    CHECK(dev->world == 1 || dev->comm);
     return dev;
 }
 
@@ -328,24 +331,40 @@ static void ref_attn_decode(struct device *dev, void *h, const void *q, const st
 
 static void ref_proj_add(struct device *dev, void *resid, const void *h, const struct weight *w,
                          const struct step *step) {
-    const struct ref_matrix *part = &w->part[0];
+    struct ref_matrix part = w->part[0];
+    if (dev->comm)
+        part.bias = NULL; // every rank has it, the sum takes it once
     for (int t = 0; t < step->num_tokens; t++) {
-        float *x = (float *)resid + (size_t)t * (size_t)part->rows;
-        ref_matvec(dev->wide, (const float *)h + (size_t)t * (size_t)part->cols, part);
-        for (int i = 0; i < part->rows; i++)
-            x[i] += dev->wide[i];
+        float *x = (float *)resid + (size_t)t * (size_t)part.rows;
+        ref_matvec(dev->wide, (const float *)h + (size_t)t * (size_t)part.cols, &part);
+        if (dev->comm)
+            dev->apart |= dev->comm->ops->all_reduce(dev->comm, dev->wide, (size_t)part.rows) != STATUS_OK;
+        for (int i = 0; i < part.rows; i++)
+            x[i] += dev->wide[i] + (dev->comm && w->bias[0] ? w->part[0].bias[i] : 0);
     }
 }
 
 static void ref_mlp_in(struct device *dev, void *h, const void *resid, const struct layer *layer,
                        const struct step *step) {
-    int D = dev->model.hidden, F = dev->model.ffn;
+    int D = dev->model.hidden, F = layer->gate_up->part[0].rows; // ranks may have unequal shares
     for (int t = 0; t < step->num_tokens; t++) {
         ref_rmsnorm(dev->norm, (const float *)resid + (size_t)t * (size_t)D,
                     (const float *)layer->ffn_norm->part[0].data, D, dev->model.norm_eps);
         ref_matvec(dev->wide, dev->norm, &layer->gate_up->part[0]);
         ref_matvec(dev->wide + F, dev->norm, &layer->gate_up->part[1]);
         ref_swiglu((float *)h + (size_t)t * (size_t)F, dev->wide, dev->wide + F, F);
+    }
+}
+
+// Logits of the row in dev->norm, whole on every rank.
+static void all_logits(struct device *dev, const struct weight *head) {
+    int V = dev->model.vocab, begin, end;
+    backend_vocab_rows(V, dev->rank, dev->world, &begin, &end);
+    ref_matvec(dev->scores + begin, dev->norm, &head->part[0]);
+    for (int r = 0; dev->comm && r < dev->world; r++) {
+        backend_vocab_rows(V, r, dev->world, &begin, &end);
+        dev->apart |= dev->comm->ops->broadcast(dev->comm, dev->scores + begin,
+                                                (size_t)(end - begin) * sizeof(float), r) != STATUS_OK;
     }
 }
 
@@ -360,7 +379,7 @@ static void ref_head(struct device *dev, const void *resid, const struct model *
         CHECK(row->row >= 0 && row->row < step->num_tokens && row->num_logprobs <= MAX_TOP_LOGPROBS);
         ref_rmsnorm(dev->norm, (const float *)resid + (size_t)row->row * (size_t)D,
                     (const float *)model->out_norm->part[0].data, D, dev->model.norm_eps);
-        ref_matvec(dev->scores, dev->norm, &model->head->part[0]);
+        all_logits(dev, model->head);
         for (int i = 0; i < V; i++)
             dev->scores[i] *= scale;
         struct ref_sample s;
@@ -391,6 +410,8 @@ static enum status ref_sync(struct device *dev, struct step_out *out, struct err
     const struct result *r = &dev->result[++dev->num_synced & 1];
     *out = (struct step_out){r->ids,    r->logprob, r->top_ids,      r->top_logprobs,
                              r->failed, r->logits,  MAX_TOP_LOGPROBS};
+    if (dev->apart)
+        return err_set(err, STATUS_DEVICE, "%s", dev->comm->ops->error(dev->comm));
     return dev->out_of_memory ? err_set(err, STATUS_DEVICE, "ref: out of memory in a step") : STATUS_OK;
 }
 

@@ -377,6 +377,7 @@ static enum status compare_model(const struct engine *e, const struct opening *o
     struct setting s[3];
     if (!e->processes)
         return STATUS_OK;
+    CHECK(o->ranks.ops);
     set_text(&s[0], "the device", o->ranks.ops->name);
     set_int(&s[1], "a model file of bytes", (int64_t)gguf_size(e->gguf));
     set_text(&s[2], "a model file with fingerprint", o->fingerprint);
@@ -388,6 +389,7 @@ static enum status open_ranks(struct engine *e, const struct engine_config *c, s
     struct err refused = {0};
     if (o->choose)
         choose_device(e, &o->ranks);
+    CHECK(o->ranks.ops);
     if (e->ranks || (e->ranks = ranks_open(&o->ranks, &refused)))
         return STATUS_OK;
     if (refused.code == STATUS_FORMAT)

@@ -3,6 +3,8 @@
 // The lanes are joined by the same step, twice with other constants.
 #include "fingerprint.h"
 
+#include "log.h"
+
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,6 +29,7 @@ void fingerprint_begin(struct fingerprint *f) {
 void fingerprint_add(struct fingerprint *f, const void *data, size_t n) {
     const unsigned char *p = data;
     uint64_t lane[8], w[8];
+    CHECK(data || n == 0);
     memcpy(lane, f->lane, sizeof lane);
     f->bytes += n;
     for (; n > 0; p += 64, n -= n < 64 ? n : 64) {

@@ -254,10 +254,11 @@ static enum status join(struct transport *t, struct processes **out, struct err 
 }
 
 enum status processes_join(const struct launch *l, struct processes **p, struct err *err) {
-    const struct transport_ops *ops;
+    const struct transport_ops *ops = NULL;
     *p = NULL;
     if (load_module(l, &ops, err) != STATUS_OK)
         return err->code;
+    CHECK(ops);
     struct transport *t = ops->open(err);
     if (!t)
         return err->code;
@@ -333,17 +334,16 @@ enum status processes_agree(struct processes *p, struct err *err) {
 
 enum status processes_compare(struct processes *p, const struct setting *settings, int num, struct err *err) {
     struct setting mine[MAX_SETTINGS];
-    char *all = malloc((size_t)processes_count(p) * sizeof mine);
+    struct setting *first = malloc((size_t)processes_count(p) * MAX_SETTINGS * sizeof *first); // of all
     CHECK(num <= MAX_SETTINGS);
     memset(mine, 0, sizeof mine);
     for (int i = 0; i < num; i++)
         memcpy(mine[i].value, settings[i].value, sizeof mine[i].value);
-    if (!all) {
+    if (!first) {
         processes_end(p, "out of memory");
         return err_set(err, STATUS_NOMEM, "out of memory");
     }
-    enum status st = gather(p, all, mine, sizeof mine, err);
-    const struct setting *first = (const struct setting *)(const void *)all;
+    enum status st = gather(p, first, mine, sizeof mine, err);
     for (int i = 1; st == STATUS_OK && i < processes_count(p); i++) {
         const struct setting *theirs = first + (size_t)i * MAX_SETTINGS;
         for (int s = 0; st == STATUS_OK && s < num; s++)
@@ -352,7 +352,7 @@ enum status processes_compare(struct processes *p, const struct setting *setting
                     err, STATUS_INVALID, "process %d (%.60s) has %s %.70s, process 0 (%.60s) has %.70s", i,
                     p->hello[i].host, settings[s].name, theirs[s].value, p->hello[0].host, first[s].value);
     }
-    free(all);
+    free(first);
     return st;
 }
 

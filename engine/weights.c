@@ -2,6 +2,7 @@
 #include "weights.h"
 
 #include "convert.h"
+#include "log.h"
 #include "quants.h"
 
 #include <stdlib.h>
@@ -213,6 +214,7 @@ static uint64_t find_bad_exponent(const unsigned char *p, uint64_t bytes, uint64
 enum status weights_scan(const struct gguf *g, const struct gguf_info *t, const void *data, struct err *err) {
     enum dtype type = t->view.dtype;
     uint64_t bytes = t->bytes, at = bytes;
+    CHECK(data);
     if (type < DTYPE_COUNT && dtype_block(type) > 1) {
         uint64_t block = dtype_row_bytes(type, dtype_block(type)),
                  first = (uint64_t)quants_scale_offset(type);

@@ -2,11 +2,14 @@
 // bandwidth and the arithmetic rate measured in the same run with the same threads (limits.h); a decode step
 // of a Llama-3.2-1B shape.
 //
+// First, what a phase that does nothing costs.
+//
 //   bench_kernels [threads] [variant]      threads 0: all processors
 #include "device.h"
 
 #include "half.h"
 #include "limits.h"
+#include "pool.h"
 #include "quants.h"
 
 #include <math.h>
@@ -183,6 +186,25 @@ static void run(enum dtype dtype, int threads, const char *variant, const struct
     backend_cpu.close(dev);
 }
 
+static void nothing(void *ctx, int thread, int num_threads) { (void)ctx, (void)thread, (void)num_threads; }
+
+// What it costs that all threads begin and end a phase together: the best of some rounds.
+static void barrier(int threads) {
+    enum { ROUNDS = 20, CALLS = 2000 };
+    struct pool *pool = pool_open(threads);
+    double best = 1e30;
+    if (!pool)
+        exit(1);
+    for (int round = 0; round < ROUNDS; round++) {
+        double t = bench_now();
+        for (int i = 0; i < CALLS; i++)
+            pool_run(pool, nothing, NULL, true);
+        best = fmin(best, bench_now() - t);
+    }
+    printf("a phase of nothing with %d threads: %.2f us\n", pool_size(pool), best / CALLS * 1e6);
+    pool_close(pool);
+}
+
 int main(int argc, char **argv) {
     int threads = argc > 1 ? atoi(argv[1]) : 0;
     const char *variant = argc > 2 ? argv[2] : "auto";
@@ -190,6 +212,7 @@ int main(int argc, char **argv) {
     static const enum dtype dtypes[] = {QUANTISED_MAP(X) DTYPE_BF16, DTYPE_F16, DTYPE_F32};
 #undef X
     struct limits limit;
+    barrier(threads);
     limits_measure(threads, LIMITS_PASSES, &limit);
     for (size_t i = 0; i < sizeof dtypes / sizeof *dtypes; i++)
         run(dtypes[i], threads, variant, &limit);

@@ -182,6 +182,19 @@ def check_fresh():
 VARIANTS = "f32 f16 bf16 q8_0 q6_k q5_k q4_k q4_0".split()
 
 
+def compared(a, name, texts, base, digits):
+    """Prints the row of a server's perplexities, and how far they are over those of the first row, which it returns."""
+    server = Server(a)
+    try:
+        now = perplexity(server, texts)
+    finally:
+        server.stop()
+    base = base or now
+    over = [f"{100 * (n / b - 1):+.{digits}f} %" for n, b in zip(now, base)]
+    print(f"| {name} | {now[0]:.{digits + 2}f} | {over[0]} | {now[1]:.{digits + 2}f} | {over[1]} |", flush=True)
+    return base
+
+
 def compare_variants(a):
     texts, base = data.held_out_text(), None
     print("| type | per token | over F32 | of answers and stories | over F32 |\n|---|---|---|---|---|")
@@ -189,14 +202,7 @@ def compare_variants(a):
         for kind in VARIANTS:
             a.model = os.path.join(folder, kind + ".gguf")
             subprocess.run([a.binary, "quantize", a.variants, a.model, kind], check=True, stdout=subprocess.DEVNULL)
-            server = Server(a)
-            try:
-                now = perplexity(server, texts)
-            finally:
-                server.stop()
-            base = base or now
-            over = [f"{100 * (n / b - 1):+.2f} %" for n, b in zip(now, base)]
-            print(f"| {kind} | {now[0]:.4f} | {over[0]} | {now[1]:.4f} | {over[1]} |", flush=True)
+            base = compared(a, kind, texts, base, 2)
 
 
 def compare_caches(a):
@@ -204,14 +210,7 @@ def compare_caches(a):
     texts, base = data.held_out_text(), None
     print("| cache | per token | over F32 | of answers and stories | over F32 |\n|---|---|---|---|---|")
     for a.kv_cache_dtype in "f32 f16 bf16 int8".split():
-        server = Server(a)
-        try:
-            now = perplexity(server, texts)
-        finally:
-            server.stop()
-        base = base or now
-        over = [f"{100 * (n / b - 1):+.3f} %" for n, b in zip(now, base)]
-        print(f"| {a.kv_cache_dtype} | {now[0]:.5f} | {over[0]} | {now[1]:.5f} | {over[1]} |", flush=True)
+        base = compared(a, a.kv_cache_dtype, texts, base, 3)
 
 
 def main():

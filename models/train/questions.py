@@ -4,6 +4,8 @@ An `Exchange` is one question and one answer. Its key says what a right answer m
 ("number", 62)  the last number in the answer; ("has", "a|b")  one of the words; ("same", text)  exactly this text;
 ("json", value)  JSON equal to this; ("tool", {...})  one tool call equal to this; ("story", {...})  within the grammar.
 
+Over 600 lines: the kinds of questions are one list, and each has its wording and its judge side by side.
+
 A share of the questions is held out: `held_out(core)` depends on the words of the question (or, for sums of two-digit numbers,
 on the numbers, so that no wording of that sum is ever trained on). The first wording of a question that has only few
 wordings is never held out (`keep`).

@@ -20,14 +20,6 @@ static const struct {
     int heads, kv_heads, head_dim;
 } shapes[] = {{"Qwen2.5-0.5B", 14, 2, 64}, {"Llama-3.2-1B", 32, 8, 64}, {"Llama-3.1-8B", 32, 8, 128}};
 
-static uint32_t random_u32(void) {
-    static uint64_t x = 88172645463325252u;
-    x ^= x << 13;
-    x ^= x >> 7;
-    x ^= x << 17;
-    return (uint32_t)(x >> 20);
-}
-
 // Random blocks whose numbers are below 1 whatever the type; with I8 the scales are made so.
 static void fill(struct device *dev, enum dtype kv, const struct model_config *m, int num_blocks) {
     size_t bytes = backend_cpu.kv_block_bytes(dev), half = bytes / 2;
@@ -37,8 +29,8 @@ static void fill(struct device *dev, enum dtype kv, const struct model_config *m
         exit(1);
     for (int b = 0; b < num_blocks; b++) {
         for (size_t i = 0; i + 4 <= bytes; i += 4) {
-            uint32_t u = random_u32() & 0x80ff80ffu;
-            u |= kv == DTYPE_F16 ? 0x30003000u : kv == DTYPE_I8 ? random_u32() : 0x3e003e00u;
+            uint32_t u = bench_random() & 0x80ff80ffu;
+            u |= kv == DTYPE_F16 ? 0x30003000u : kv == DTYPE_I8 ? bench_random() : 0x3e003e00u;
             memcpy(block + i, &u, 4);
         }
         for (size_t i = 0; kv == DTYPE_I8 && i < 2 * vectors; i++)
@@ -79,7 +71,7 @@ static void run(int shape, enum dtype kv, int threads, const char *variant, int 
     fill(dev, kv, &m, blocks);
     int width = m.num_heads * m.head_dim;
     for (int i = 0; i < ROWS * width; i++)
-        ((float *)ws.q)[i] = (float)(random_u32() & 0xffffu) / 32768.0f - 1;
+        ((float *)ws.q)[i] = (float)(bench_random() & 0xffffu) / 32768.0f - 1;
     int32_t positions[ROWS], start[2] = {0, 0}, block_start[2] = {0, blocks};
     int32_t *ids = malloc((size_t)blocks * sizeof *ids);
     if (!ids)

@@ -17,21 +17,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-static uint32_t random_u32(void) {
-    static uint64_t x = 88172645463325252u;
-    x ^= x << 13;
-    x ^= x >> 7;
-    x ^= x << 17;
-    return (uint32_t)(x >> 20);
-}
-
 static struct tensor matrix(enum dtype dtype, int rows, int cols) {
     size_t row_bytes = dtype_row_bytes(dtype, cols), n = (size_t)rows * row_bytes;
     unsigned char *p = malloc(n);
     if (!p)
         exit(1);
     for (size_t i = 0; i + 4 <= n; i += 4) { // small finite numbers whatever the type
-        uint32_t u = (random_u32() & 0x80ff80ffu) | (dtype == DTYPE_F16 ? 0x20002000u : 0x3c003c00u);
+        uint32_t u = (bench_random() & 0x80ff80ffu) | (dtype == DTYPE_F16 ? 0x20002000u : 0x3c003c00u);
         memcpy(p + i, &u, 4);
     }
     size_t block = dtype_row_bytes(dtype, dtype_block(dtype));
@@ -157,7 +149,7 @@ static void run(enum dtype dtype, int threads, const char *variant, const struct
                             .block_start = block_start,
                             .block_ids = blocks};
         for (int i = 0; i < M * 2048; i++)
-            dev->resid[i] = (float)(random_u32() & 0xffffu) / 65536.0f - 0.5f;
+            dev->resid[i] = (float)(bench_random() & 0xffffu) / 65536.0f - 0.5f;
         double best = 1e30, gemm = 1e30;
         for (int round = 0; round < 4; round++) {
             double t0 = bench_now(), attention = 0;

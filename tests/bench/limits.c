@@ -230,3 +230,11 @@ double limits_arithmetic(const struct limits *l, const char *dtype, const char *
     *with = l->f32_with;
     return l->f32;
 }
+
+uint32_t bench_random(void) {
+    static uint64_t x = 88172645463325252u;
+    x ^= x << 13;
+    x ^= x >> 7;
+    x ^= x << 17;
+    return (uint32_t)(x >> 20);
+}

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <stddef.h>
+#include <stdint.h>
 
 struct limits {
     double read; // bytes/s from memory by all threads, the best of several access patterns
@@ -22,4 +23,5 @@ void limits_print_json(const struct limits *l);
 // The arithmetic limit of a weight type by its name ("Q8_0", "BF16", "F32" …): the widest instruction that
 // its products can use. *with: that instruction.
 double limits_arithmetic(const struct limits *l, const char *dtype, const char **with);
-double bench_now(void); // seconds of the monotonic clock
+double bench_now(void);      // seconds of the monotonic clock
+uint32_t bench_random(void); // xorshift64, the same in every run; one thread

@@ -251,26 +251,6 @@ struct results {
 
 static token_id prompt[PROMPT];
 
-// A grammar that forbids two tokens of three, other ones at each position.
-static bool accept_any(void *state, token_id token) {
-    (void)token;
-    ++*(int *)state;
-    return true;
-}
-
-static void mask_two_of_three(void *state, uint32_t *bits, int vocab) {
-    memset(bits, 0, ((size_t)vocab + 31) / 32 * sizeof *bits);
-    for (int v = 0; v < vocab; v++)
-        if ((v + *(int *)state) % 3 == 0)
-            bits[v / 32] |= 1u << v % 32;
-}
-
-static struct token_filter *new_filter(void) {
-    struct token_filter *f = malloc(sizeof *f);
-    *f = (struct token_filter){calloc(1, sizeof(int)), accept_any, mask_two_of_three, free};
-    return f;
-}
-
 // Requests whose rows are drawn in every way: with log-probabilities, from a few candidates, from all logits.
 static int stages = 1; // of run()
 
@@ -311,7 +291,7 @@ static void run(struct results *to, const char *path, int ranks, bool exact, int
                                                       .sampling = params[i],
                                                       .bias = bias,
                                                       .num_bias = i % 4 == 1 ? 5 : 0,
-                                                      .filter = i >= 10 ? new_filter() : NULL});
+                                                      .filter = i >= 10 ? driver_filter() : NULL});
         }
         driver_run(&d, got);
         if (keep) {

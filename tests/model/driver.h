@@ -180,3 +180,23 @@ static inline void assert_same(const struct got *a, const struct got *b, const c
         memcmp(a->top_ids, b->top_ids, (size_t)a->num * sizeof a->top_ids[0]) != 0)
         fail_msg("%s: the same tokens, other bits of log-probabilities", what);
 }
+
+static inline bool driver_filter_accept(void *state, token_id token) {
+    (void)token;
+    ++*(int *)state;
+    return true;
+}
+
+static inline void driver_filter_mask(void *state, uint32_t *bits, int vocab) {
+    memset(bits, 0, ((size_t)vocab + 31) / 32 * sizeof *bits);
+    for (int v = 0; v < vocab; v++)
+        if ((v + *(int *)state) % 3 == 0)
+            bits[v / 32] |= 1u << v % 32;
+}
+
+// A grammar that forbids two tokens of three, other ones at each position. The request's that gets it.
+static inline struct token_filter *driver_filter(void) {
+    struct token_filter *f = malloc(sizeof *f);
+    *f = (struct token_filter){calloc(1, sizeof(int)), driver_filter_accept, driver_filter_mask, free};
+    return f;
+}

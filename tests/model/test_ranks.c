@@ -57,26 +57,6 @@ static void run(struct got *got, struct driver_config c, struct driver *keep) {
         driver_close(&d);
 }
 
-// A grammar that forbids two tokens of three, other ones at each position.
-static bool accept_any(void *state, token_id token) {
-    (void)token;
-    ++*(int *)state;
-    return true;
-}
-
-static void mask_two_of_three(void *state, uint32_t *bits, int vocab) {
-    memset(bits, 0, ((size_t)vocab + 31) / 32 * sizeof *bits);
-    for (int v = 0; v < vocab; v++)
-        if ((v + *(int *)state) % 3 == 0)
-            bits[v / 32] |= 1u << v % 32;
-}
-
-static struct token_filter *new_filter(void) {
-    struct token_filter *f = malloc(sizeof *f);
-    *f = (struct token_filter){calloc(1, sizeof(int)), accept_any, mask_two_of_three, free};
-    return f;
-}
-
 // Without log-probabilities, where ranks exchange a few candidates in place of logits, or may not.
 static void run_drawn(struct got *got, struct driver_config c) {
     static const struct sampling_params params[NUM_DRAWN] = {
@@ -109,7 +89,7 @@ static void run_drawn(struct got *got, struct driver_config c) {
                                                   .sampling = params[i],
                                                   .bias = bias,
                                                   .num_bias = i % 4 == 3 ? 5 : 0,
-                                                  .filter = i >= 12 ? new_filter() : NULL});
+                                                  .filter = i >= 12 ? driver_filter() : NULL});
     driver_run(&d, got);
     driver_close(&d);
 }

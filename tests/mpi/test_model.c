@@ -17,26 +17,6 @@ static const struct sampling_params params[REQUESTS] = {
     {.temperature = 1.5f, .top_k = 5, .seed = 2},
 };
 
-// Forbids two tokens of three: masks cross the wire, too.
-static bool accept_any(void *state, token_id token) {
-    (void)token;
-    ++*(int *)state;
-    return true;
-}
-
-static void mask_two_of_three(void *state, uint32_t *bits, int vocab) {
-    memset(bits, 0, ((size_t)vocab + 31) / 32 * sizeof *bits);
-    for (int v = 0; v < vocab; v++)
-        if ((v + *(int *)state) % 3 == 0)
-            bits[v / 32] |= 1u << v % 32;
-}
-
-static struct token_filter *new_filter(void) {
-    struct token_filter *f = malloc(sizeof *f);
-    *f = (struct token_filter){calloc(1, sizeof(int)), accept_any, mask_two_of_three, free};
-    return f;
-}
-
 static void run(struct driver *d, struct got *got) {
     token_id prompt[PROMPT];
     int vocab = engine_info(d->engine)->model.vocab;
@@ -53,7 +33,7 @@ static void run(struct driver *d, struct got *got) {
                                                  .sampling = params[i],
                                                  .bias = bias,
                                                  .num_bias = i == 3 ? 2 : 0,
-                                                 .filter = i == 3 ? new_filter() : NULL});
+                                                 .filter = i == 3 ? driver_filter() : NULL});
         driver_step(d, got);
     }
     driver_run(d, got);

@@ -1,5 +1,6 @@
 // Phases of the CPU backend against the reference by tolerance, and against each other by memcmp: instruction
-// sets, threads, block sizes, batches, chunks. Rules of kernels/README.md.
+// sets, threads, block sizes, batches, chunks. Rules of kernels/README.md. Over 600 lines: a case for each
+// phase, on one fixture.
 #include "harness.h"
 
 #include "fixture.h"

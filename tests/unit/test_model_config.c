@@ -1,4 +1,5 @@
 // Hyperparameters and tensors: what is read, what is refused and by which words; loading into a fake device.
+// Over 600 lines: one table of refusals, and the files and the device that all of them share.
 #include "harness.h"
 
 #include "../tools/gguf_write.h"

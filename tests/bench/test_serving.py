@@ -12,6 +12,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 import scaling  # noqa: E402
+import serving  # noqa: E402
 
 PEER = """#!/usr/bin/env python3
 import os, sys
@@ -67,6 +68,12 @@ def test_serving(build):
         check(broken.returncode != 0 and "did not come up" in broken.stderr, broken.stderr)
 
 
+def test_better():
+    check(serving.better(3.0, 2.0, True) == "1.50 ×" and serving.better(3.0, 2.0, False) == "0.67 ×", "ratios")
+    check(serving.better(0.0, 2.0, False) == "ours is 0" and serving.better(2.0, 0.0, False) == "0.00 ×", "a percentile of ours is 0")
+    check(serving.better(0.0, 0.0, False) == "equal" and serving.better(0.0, 0.0, True) == "equal", "both are 0")
+
+
 def test_scaling():
     near = lambda a, b: check(abs(a / b - 1) < 1e-9, a, b)
     # A model that can be counted by hand: 2 layers, 2 heads of 4, the head 32 * 8 = 256 weights.
@@ -95,6 +102,7 @@ def test_scaling():
 
 
 if __name__ == "__main__":
+    test_better()
     test_scaling()
     test_serving(Path(sys.argv[1]).resolve())
     print("predictions, reports, ratios and tables as expected")

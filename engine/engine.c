@@ -42,6 +42,7 @@ struct engine {
     struct follow follow;        // with processes
     bool open;                   // followers run
     uint64_t fail_at;            // for tests: the step at which the device fails (QUIRE_FAULT_STEP); 0: never
+    int64_t delay_ns;            // for tests: what every step takes longer (QUIRE_FAULT_DELAY_US)
     struct engine_info info;
 };
 
@@ -469,6 +470,8 @@ struct engine *engine_open(const struct engine_config *c, struct err *err) {
     }
     const char *fault = getenv("QUIRE_FAULT_STEP");
     e->fail_at = fault && !getenv("QUIRE_FAULT_RANK") ? strtoull(fault, NULL, 10) : 0;
+    const char *delay = getenv("QUIRE_FAULT_DELAY_US");
+    e->delay_ns = delay ? strtoll(delay, NULL, 10) * 1000 : 0;
     e->open = true;
     return e;
 }
@@ -526,6 +529,8 @@ enum status engine_collect(struct engine *e, struct step_result *result, struct 
     CHECK(f->plan && e->num_collected < e->num_launched);
     *result = nothing;
     enum status status = ranks_sync(e->ranks, &out, err);
+    if (e->delay_ns > 0)
+        nanosleep(&(struct timespec){e->delay_ns / 1000000000, e->delay_ns % 1000000000}, NULL);
     if (e->fail_at > 0 && e->num_collected + 1 >= e->fail_at)
         status = err_set(err, STATUS_DEVICE, "the device failed, as QUIRE_FAULT_STEP asks");
     if (status == STATUS_OK) {

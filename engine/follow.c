@@ -9,7 +9,7 @@ enum { BEHIND = 2 }; // steps that a follower's stages may be at, at a time, bef
 
 enum status follow_init(struct follow *f, struct processes *processes, const struct step_limits *limits,
                         int vocab, int block_size, struct err *err) {
-    *f = (struct follow){.processes = processes, .limits = *limits, .vocab = vocab};
+    *f = (struct follow){.processes = processes, .limits = *limits, .vocab = vocab, .block_size = block_size};
     f->bytes = step_wire_most(limits, vocab, block_size, batch_max_edits(limits, vocab));
     for (int i = 0; i < MAX_ORDERS; i++)
         if (posix_memalign((void **)&f->buffer[i], 64, f->bytes) != 0) {
@@ -44,7 +44,7 @@ enum status follow_run(struct follow *f, struct ranks *ranks, struct err *err) {
             return err_set(err, STATUS_DEVICE, "%s", processes_error(f->processes));
         enum status st = STATUS_OK;
         if (bytes > 0) {
-            st = step_wire_read(f->buffer[at], bytes, &f->limits, f->vocab, &f->step[at], err);
+            st = step_wire_read(f->buffer[at], bytes, &f->limits, f->vocab, f->block_size, &f->step[at], err);
             if (st == STATUS_OK) {
                 ranks_launch(ranks, &f->step[at]);
                 f->num++;

@@ -7,7 +7,7 @@
 struct follow {
     struct processes *processes;
     struct step_limits limits;
-    int vocab;
+    int vocab, block_size;
     size_t bytes;                      // of each buffer
     unsigned char *buffer[MAX_ORDERS]; // used in turn; pages that no step touches cost nothing
     struct step step[MAX_ORDERS];      // of a follower: what it runs

@@ -223,6 +223,15 @@ static enum status say_hello(struct processes *p, struct err *err) {
     return STATUS_OK;
 }
 
+// Until all that was sent is on its way without us: closing gives up the rest, and others wait for it. A
+// failure ends the group.
+static bool settle_all(struct processes *p, struct comm *c) {
+    for (int i = 0; i < processes_count(p); i++)
+        if (i != processes_index(p) && comm_processes_settle(c, i, 0) != STATUS_OK)
+            return false;
+    return true;
+}
+
 // Joins over a transport; it becomes the group's, on failure too.
 static enum status join(struct transport *t, struct processes **out, struct err *err) {
     struct processes *p = calloc(1, sizeof *p);
@@ -242,6 +251,8 @@ static enum status join(struct transport *t, struct processes **out, struct err 
     if (!(p->control = comm_processes_open(&config, err)))
         return err->code;
     enum status st = say_hello(p, err);
+    if (st != STATUS_DEVICE) // a failure has ended the group
+        settle_all(p, p->control);
     comm_processes_close(p->control); // the next one waits as long as the heartbeat lets it
     config.deadline_ms = 0;
     p->control = comm_processes_open(&config, st == STATUS_OK ? err : NULL);
@@ -294,7 +305,8 @@ bool processes_leave(struct processes *p) {
                                                .deadline_ms = LEAVE_MS};
         for (int i = 0; i < t->num_processes; i++)
             config.process[i] = i;
-        clean = (last = comm_processes_open(&config, NULL)) && last->ops->barrier(last) == STATUS_OK;
+        clean = (last = comm_processes_open(&config, NULL)) && last->ops->barrier(last) == STATUS_OK &&
+                settle_all(p, last);
     }
     stop_heart(p);
     comm_processes_close(last);

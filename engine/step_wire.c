@@ -1,5 +1,7 @@
 #include "step_wire.h"
 
+#include "request.h"
+
 #include <string.h>
 
 struct wire {
@@ -103,8 +105,48 @@ size_t step_wire_write(void *dst, const struct step *s, int vocab) {
 
 static bool is_within(int32_t n, int32_t max) { return n >= 0 && n <= max; }
 
-enum status step_wire_read(void *src, size_t bytes, const struct step_limits *l, int vocab, struct step *step,
-                           struct err *err) {
+// Starts of S parts of n entries: they begin at 0, do not run backwards and end at n.
+static bool are_starts(const int32_t *starts, int S, int32_t n) {
+    bool ok = starts[0] == 0 && starts[S] == n;
+    for (int s = 0; s < S; s++)
+        ok &= starts[s] <= starts[s + 1];
+    return ok;
+}
+
+// Whether what kernels take as indices lies within what they index; kernels do not look.
+static bool is_sound(const struct wire *w, const struct parts *p, const struct step_limits *l, int vocab,
+                     int block_size) {
+    int S = w->num_seqs, T = w->num_tokens;
+    if (!is_within(p->query_start[S], T) || !are_starts(p->query_start, S, p->query_start[S]) ||
+        !are_starts(p->block_start, S, w->num_blocks) || !is_within(w->max_query_len, T) ||
+        !is_within(w->max_context_len, l->max_context))
+        return false;
+    bool ok = true;
+    for (int s = 0; s < S; s++) {
+        int rows = p->query_start[s + 1] - p->query_start[s];
+        ok &= rows <= w->max_query_len && (s >= w->num_decode || rows == 1);
+        int64_t room = (int64_t)(p->block_start[s + 1] - p->block_start[s]) * block_size;
+        ok &=
+            rows <= p->context_len[s] && p->context_len[s] <= w->max_context_len && p->context_len[s] <= room;
+    }
+    for (int t = 0; t < T; t++) {
+        ok &= p->slots[t] >= -1 && p->slots[t] < (int64_t)l->num_blocks * block_size;
+        ok &= p->ids[t] < vocab && p->ids[t] >= -l->max_rows && is_within(p->positions[t], l->max_context);
+    }
+    for (int b = 0; b < w->num_blocks; b++)
+        ok &= is_within(p->block_ids[b], l->num_blocks - 1);
+    for (int r = 0; r < w->num_rows; r++) {
+        const struct head_row *row = &p->rows[r];
+        ok &= is_within(row->row, T - 1) && row->target < vocab && row->num_logprobs <= MAX_TOP_LOGPROBS &&
+              is_within(row->edit_end, w->num_edits) && is_within(row->edit_start, row->edit_end);
+    }
+    for (int e = 0; e < w->num_edits; e++)
+        ok &= is_within(p->edits[e].token, vocab - 1);
+    return ok;
+}
+
+enum status step_wire_read(void *src, size_t bytes, const struct step_limits *l, int vocab, int block_size,
+                           struct step *step, struct err *err) {
     struct wire w;
     struct parts p;
     if (bytes < sizeof w)
@@ -116,6 +158,9 @@ enum status step_wire_read(void *src, size_t bytes, const struct step_limits *l,
         lay_out(&w, vocab, src, &p) != bytes)
         return err_set(err, STATUS_DEVICE, "a step of %d tokens in %zu bytes is not within the limits",
                        w.num_tokens, bytes);
+    if (!is_sound(&w, &p, l, vocab, block_size))
+        return err_set(err, STATUS_DEVICE, "a step of %d tokens points outside of itself or the cache",
+                       w.num_tokens);
     for (int i = 0; w.has_masks && i < w.num_rows; i++) {
         uintptr_t number;
         memcpy(&number, (const void *)&p.masks[i], sizeof number);

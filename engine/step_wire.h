@@ -9,6 +9,7 @@ size_t step_wire_most(const struct step_limits *limits, int vocab, int block_siz
 // Writes a step to dst, 64-byte aligned, with room for step_wire_most(). Returns its bytes.
 size_t step_wire_write(void *dst, const struct step *step, int vocab);
 // Makes a step whose pointers point into src, which is changed (masks become pointers) and lives as long as
-// the step. STATUS_DEVICE with err: the bytes are no step within the limits.
+// the step. STATUS_DEVICE with err: the bytes are no step within the limits, or one of
+// its numbers points outside of what it indexes.
 enum status step_wire_read(void *src, size_t bytes, const struct step_limits *limits, int vocab,
-                           struct step *step, struct err *err);
+                           int block_size, struct step *step, struct err *err);

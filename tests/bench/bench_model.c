@@ -206,10 +206,10 @@ static void print_rates(const struct bench *b, const double *tokens_s, int n, in
     double m = median(tokens_s, n), seconds = tokens / m;
     double least = fmax(bytes / b->limits.read, rate > 0 ? 2 * macs / rate : 0);
     printf(
-        "\"tokens_s\":%.3f,\"ms\":%.6f,\"gb_s\":%.4f,\"gop_s\":%.3f,\"of_limit\":%.4f,\"samples_tokens_s\":[",
+        "\"tokens_s\":%.9g,\"ms\":%.9g,\"gb_s\":%.9g,\"gop_s\":%.9g,\"of_limit\":%.9g,\"samples_tokens_s\":[",
         m, seconds * 1e3, bytes / seconds * 1e-9, 2 * macs / seconds * 1e-9, least / seconds);
     for (int i = 0; i < n; i++)
-        printf("%s%.3f", i ? "," : "", tokens_s[i]);
+        printf("%s%.9g", i ? "," : "", tokens_s[i]);
     printf("]}");
     fflush(stdout);
 }

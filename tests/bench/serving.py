@@ -15,6 +15,7 @@ Client and server share the processors. Nothing is asserted about time.
 steps at the measured bandwidth, would take, by the time taken: bench_model's counts and limits.
 """
 import argparse
+import contextlib
 import datetime
 import json
 import os
@@ -36,10 +37,14 @@ from models import DEFAULT_MODELS, DEFAULT_TYPES, ROOT, commit, machine, make, p
 START_SECONDS = 120
 
 
+@contextlib.contextmanager
 def free_port():
+    """A port that nobody else is given while it is held: bound, but not listening, so that a server may have it."""
     with socket.socket() as s:
+        s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # quire's way
+        s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)  # llama-server's
         s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
+        yield s.getsockname()[1]
 
 
 def find_servers(folder):
@@ -100,12 +105,16 @@ class Server:
 
 
 def start(a, engine, path, slots, length):
-    port = free_port()
+    with free_port() as port:
+        return Server(command_of(a, engine, path, slots, length, port), port)
+
+
+def command_of(a, engine, path, slots, length, port):
     if engine == "quire":
-        return Server([a.quire, "serve", path, "--port", port, "--threads", a.threads, "--max-num-seqs", slots,
-                       "--max-model-len", length, "--log-level", "warn", *a.quire_flags], port)
-    return Server([a.servers[engine], "-m", path, "--host", "127.0.0.1", "--port", port, "-t", a.threads, "-tb", a.threads,
-                   "-np", slots, "-c", slots * length, *a.peer_flags], port)
+        return [a.quire, "serve", path, "--port", port, "--threads", a.threads, "--max-num-seqs", slots,
+                "--max-model-len", length, "--log-level", "warn", *a.quire_flags]
+    return [a.servers[engine], "-m", path, "--host", "127.0.0.1", "--port", port, "-t", a.threads, "-tb", a.threads,
+            "-np", slots, "-c", slots * length, *a.peer_flags]
 
 
 def load(a, server, flags):

@@ -1,5 +1,6 @@
 """The binary under test: as a command that ends, and as a server that is started and stopped."""
 
+import contextlib
 import os
 import re
 import signal
@@ -10,6 +11,9 @@ from pathlib import Path
 
 import goldens
 from wire import Api
+
+# Steps that take a hundredth of a second longer: a request of 1,500 tokens runs for a quarter of a minute, on any machine.
+SLOW = {"QUIRE_FAULT_DELAY_US": "10000"}
 
 BINARY = Path(os.environ.get("QUIRE_BINARY") or goldens.ROOT / "build/release/quire")
 
@@ -24,12 +28,22 @@ def environment(extra=None):
     return env | (extra or {})
 
 
-def run(*arguments, timeout=60, env=None, before=()):
+def run(*arguments, timeout=300, env=None, before=()):
     """before: the words of a launcher. Runs a command to its end: returncode, stdout, stderr (text; bytes that are no UTF-8 become lone surrogates)."""
     return subprocess.run(
         [*map(str, before), str(BINARY), *map(str, arguments)], capture_output=True, timeout=timeout, env=environment(env),
         encoding="utf-8", errors="surrogateescape",
     )  # fmt: skip
+
+
+def children(pid):
+    """The processes that a process has started and that still are."""
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):  # it has ended meanwhile
+            if int(stat.read_text().rpartition(")")[2].split()[1]) == pid:
+                found.append(int(stat.parent.name))
+    return found
 
 
 class Server(Api):
@@ -52,14 +66,18 @@ class Server(Api):
         )  # fmt: skip
         self.secrets = list(PRIVATE)
         self.stopped = False
-        host, port = self.wait_for_address()
-        super().__init__(host, port, key)
-        self.wait_ready()
+        try:
+            host, port = self.wait_for_address()
+            super().__init__(host, port, key)
+            self.wait_ready()
+        except BaseException:  # nobody else could end it
+            self.end()
+            raise
 
     def log(self):
         return Path(self.log_file.name).read_text(errors="replace")
 
-    def wait_for_address(self, seconds=60):
+    def wait_for_address(self, seconds=120):
         end = time.monotonic() + seconds
         while True:
             found = re.search(r"listening on http://([^\s:]+):(\d+)", self.log())
@@ -85,19 +103,25 @@ class Server(Api):
         try:
             return self.process.wait(seconds)
         except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
+            self.end()
             raise AssertionError(
                 f"still running {seconds} s after it was told to stop:\n{self.tail()}"
             ) from None
+
+    def end(self):
+        """Ends it at once, with its children where a launcher has some."""
+        if self.alive():
+            for child in children(self.process.pid):
+                with contextlib.suppress(OSError):
+                    os.kill(child, signal.SIGKILL)
+            self.process.kill()
+        self.process.wait()
 
     def tail(self):
         return self.log()[-4000:]
 
     def kill(self):
-        if self.alive():
-            self.process.kill()
-        self.process.wait()
+        self.end()
         self.stopped = True
         self.discard_log()
 

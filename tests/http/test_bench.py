@@ -23,7 +23,7 @@ FAKE = BINARY.parent / "tests" / "fake_openai"
 pytestmark = pytest.mark.skipif(not BENCH.exists(), reason="quire-bench is not built")
 
 
-def bench(*flags, timeout=60, env=None):
+def bench(*flags, timeout=300, env=None):
     clean = {k: v for k, v in os.environ.items() if k != "OPENAI_API_KEY"} | (env or {})
     done = subprocess.run(
         [str(BENCH), *map(str, flags)], capture_output=True, text=True, timeout=timeout, env=clean
@@ -115,6 +115,12 @@ def fake():
         one.close()
 
 
+
+def patience(kind):
+    """Seconds: soon over where that is what the test is about, and never where something else must come first."""
+    return 4 if kind == "timeout" else 60
+
+
 SMALL = ["--model", "m", "--prompt-form", "words", "--random-input-len", "8", "--random-output-len", "3"]
 
 
@@ -136,13 +142,14 @@ def whole(connection, request):
 
 
 def dead(connection, request):
-    time.sleep(20)
+    while connection.recv(1000):  # until the client leaves
+        pass
     return False
 
 
 def slow(connection, request):
     connection.sendall(HEAD.encode())
-    for _ in range(200):
+    while True:
         connection.sendall(token())
         time.sleep(0.1)
 
@@ -219,7 +226,7 @@ def bad_chunk(connection, request):
 def test_a_bad_answer_is_a_counted_error(fake, tmp_path, answer, kind, said):
     server = fake(probed(answer))
     result = measure(
-        tmp_path, *SMALL, "--base-url", server.url, "--num-prompts", 3, "--max-concurrency", 3, "--timeout", 1, code=1
+        tmp_path, *SMALL, "--base-url", server.url, "--num-prompts", 3, "--max-concurrency", 3, "--timeout", patience(kind), code=1
     )
     assert (result["completed"], result["failed"]) == (0, 3)
     assert [(e["kind"], e["count"]) for e in result["errors_by_kind"]] == [(kind, 3)]
@@ -229,9 +236,9 @@ def test_a_bad_answer_is_a_counted_error(fake, tmp_path, answer, kind, said):
 
 
 def test_no_server(tmp_path):
-    with socket.create_server(("127.0.0.1", 0)) as s:
-        port = s.getsockname()[1]
-    done = bench("--port", port)
+    with socket.socket() as held:  # bound, so that nobody else listens there meanwhile
+        held.bind(("127.0.0.1", 0))
+        done = bench("--port", held.getsockname()[1])
     assert done.returncode == 1 and "refused" in done.stderr and done.stderr.count("\n") == 1
 
 
@@ -292,9 +299,9 @@ def test_the_wait_for_a_slot_counts_from_the_intended_time(fake, tmp_path):
         tmp_path, *SMALL, "--base-url", server.url, "--num-prompts", 20, "--request-rate", 1000, "--max-concurrency", 1
     )
     assert result["max_concurrent_requests"] == 1
-    # 20 requests meant at once, 50 ms each, one at a time: the last waits for 19 others
-    assert result["max_ttft_ms"] > 19 * 50 > 10 * result["min_ttft_from_send_ms"]
-    assert result["max_client_queue_ms"] > 900
+    # 20 requests meant at once, 50 ms each, one at a time: the last waits for 19 others, and from the sending none does
+    assert result["max_ttft_ms"] > 19 * 50 and result["max_client_queue_ms"] > 900
+    assert 20 * result["mean_ttft_from_send_ms"] <= 1000 * result["duration"]
 
 
 def test_conversations_carry_the_answers(fake, tmp_path):
@@ -366,7 +373,7 @@ def test_interrupt_reports_what_there_is(fake, tmp_path):
         time.sleep(0.01)
         assert process.poll() is None
     process.terminate()
-    out, _ = process.communicate(timeout=20)
+    out, _ = process.communicate(timeout=60)
     assert process.returncode == 130 and "interrupted; 2 requests were on their way" in out
 
 

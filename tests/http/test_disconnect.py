@@ -1,5 +1,6 @@
 """Clients that vanish: at any moment, in any way. Nothing leaks, and nobody else notices."""
 
+import contextlib
 import os
 import random
 import socket
@@ -9,7 +10,8 @@ import time
 import pytest
 
 from goldens import cases, expected
-from wire import Folded, Stream, outcome, parse_events, request_bytes
+from process import SLOW
+from wire import Folded, Stream, outcome, parse_events, request_bytes, wait_for
 
 PROMPT = "Once upon a time"
 COUNT = int(os.environ.get("QUIRE_DISCONNECTS") or 300)
@@ -23,7 +25,8 @@ def leave(conn, how):
     elif how == "fin":
         conn.close()
     else:  # half-closed, and gone a little later
-        conn.sock.shutdown(socket.SHUT_WR)
+        with contextlib.suppress(OSError):  # where the server has left first
+            conn.sock.shutdown(socket.SHUT_WR)
         time.sleep(0.01)
         conn.close()
 
@@ -115,18 +118,15 @@ def test_storm_in_a_tiny_cache(start):
     )
 
 
-def watch(server, name, wanted, seconds=20):
-    end = time.monotonic() + seconds
-    while server.metrics().value(name) not in wanted:
-        assert time.monotonic() < end, f"{name} does not become one of {wanted}"
-        time.sleep(0.01)
+def watch(server, name, wanted):
+    wait_for(f"{name} in {wanted}", lambda: server.metrics().value(name) in wanted)
 
 
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("how", ["rst", "fin", "half"])
 def test_running_requests_are_aborted(start, stream, how):
     """A request whose client has left stops being computed: streaming or not."""
-    server = start("--max-num-seqs", "4")
+    server = start("--max-num-seqs", "4", env=SLOW)
     total = 24
     conns = []
     for _ in range(total):
@@ -160,7 +160,7 @@ def test_a_crowd_that_leaves(start):
 
 def test_one_of_a_list_of_prompts(start):
     """All choices of one request end with its client."""
-    server = start()
+    server = start(env=SLOW)
     conn = server.connect()
     conn.send(server.bytes("POST", PATH, dict(LONG, prompt=[PROMPT] * 8, n=4, temperature=1)))
     watch(server, "vllm:num_requests_running", range(8, 33))
@@ -234,7 +234,7 @@ def test_a_reader_that_stopped_is_given_up(start):
 
 
 def test_http_1_0_clients_that_leave(start):
-    server = start("--max-num-seqs", "2")
+    server = start("--max-num-seqs", "2", env=SLOW)
     for i in range(20):
         conn = server.connect()
         body = dict(LONG, prompt=PROMPT, stream=bool(i % 2))

@@ -52,9 +52,10 @@ def test_flags_and_environment(server):
 
 
 def test_nobody_listens():
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = listener.getsockname()[1]
-    got = run("health", f"http://127.0.0.1:{port}")
+    with socket.socket() as held:  # bound, so that nobody else listens there meanwhile
+        held.bind(("127.0.0.1", 0))
+        port = held.getsockname()[1]
+        got = run("health", f"http://127.0.0.1:{port}")
     assert got.returncode == 1 and got.stdout == "" and "Connection refused" in got.stderr
     assert run("health", f"http://name.invalid:{port}").returncode == 1
 

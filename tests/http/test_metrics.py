@@ -5,7 +5,8 @@ import re
 import pytest
 
 from goldens import BOS, cases
-from wire import check_error
+from process import SLOW
+from wire import check_error, wait_for
 
 PROMPT = "Once upon a time"
 PATH = "/v1/completions"
@@ -118,10 +119,17 @@ def counted(m):
     return out
 
 
+def settled(server):
+    """The metrics once the engine is idle and the loop has heard of all that it did."""
+    server.wait_idle()
+    wait_for("no streams", lambda: server.metrics().value("quire:streams") == 0)
+    return server.metrics()
+
+
 def moved(server, act):
-    before = counted(server.wait_idle())
+    before = counted(settled(server))
     answers = act()
-    after = counted(server.wait_idle())
+    after = counted(settled(server))
     return answers, {k: after[k] - before[k] for k in after}
 
 
@@ -173,7 +181,9 @@ def test_end_of_text_is_a_stop(server):
     assert (by["stop"], by["abort"], by["length"]) == (1, 0, 0)
 
 
-def test_disconnect_is_an_abort(server):
+def test_disconnect_is_an_abort(start):
+    server = start(env=SLOW)
+
     def act():
         stream = server.open_stream(PROMPT, max_tokens=1900, ignore_eos=True)
         next(iter(stream))
@@ -204,24 +214,23 @@ def test_prefix_hits(start):
 
 def test_gauges_while_busy(start):
     """Running, waiting and cache usage are seen while requests run, in their ranges."""
-    server = start("--max-num-seqs", "2")
+    server = start("--max-num-seqs", "2", env=SLOW)
     streams = [server.connect() for _ in range(5)]
     body = {"prompt": PROMPT, "max_tokens": 1900, "ignore_eos": True, "stream": True}
     for conn in streams:
         conn.send(server.bytes("POST", PATH, body))
-    seen = set()
-    for _ in range(200):
+
+    def busy():
         m = server.metrics()
         running, waiting = m.value("vllm:num_requests_running"), m.value("vllm:num_requests_waiting")
         assert 0 <= running <= 2 and 0 <= waiting <= 5
         usage = m.value("vllm:kv_cache_usage_perc")
         assert 0 <= usage <= 1
-        if running == 2 and waiting == 3 and usage > 0:
-            seen.add("busy")
-            break
+        return running == 2 and waiting == 3 and usage > 0
+
+    wait_for("two run, three wait", busy)
     for conn in streams:
         conn.reset()
-    assert seen == {"busy"}
     server.wait_idle()
 
 

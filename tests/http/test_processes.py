@@ -1,26 +1,32 @@
 """Ranks in several processes: commands and the server under mpirun, refusals, processes that die or stall, two hosts."""
 
+import concurrent.futures
 import json
 import os
 import re
 import shutil
 import signal
 import subprocess
-import threading
 import time
 
 import pytest
 
 import goldens
-from process import BINARY, run
+from process import BINARY, SLOW, children, run
+from wire import wait_for
 
 RUN = goldens.ROOT / "tests/mpi/run.sh"
 MODULE = BINARY.parent / "engine/mpi/quire-mpi.so"
 pytestmark = pytest.mark.skipif(
     not MODULE.exists() or not shutil.which("mpirun"), reason="no MPI: libopenmpi-dev and openmpi-bin, then build again"
 )
-# mpirun sends SIGTERM so many seconds after a process has died, SIGKILL as long after that: docs/distributed.md
-PATIENT = ("--mca", "odls_base_sigkill_timeout", "12")
+
+
+def patience(seconds):
+    """mpirun sends SIGTERM so many seconds after a process has died, SIGKILL as long after that: docs/distributed.md"""
+    return ("--mca", "odls_base_sigkill_timeout", str(seconds))
+
+
 ASK = {"prompt": "The cat", "max_tokens": 12, "temperature": 0, "logprobs": 2}
 LONG = {"prompt": "The cat", "max_tokens": 1500, "ignore_eos": True, "n": 40}
 
@@ -35,7 +41,7 @@ def unequal(first, second):
 
 
 def launch(words, env=None):
-    return subprocess.run([*map(str, words)], capture_output=True, text=True, timeout=60, env=os.environ | (env or {}))
+    return subprocess.run([*map(str, words)], capture_output=True, text=True, timeout=300, env=os.environ | (env or {}))
 
 
 @pytest.fixture(scope="module")
@@ -70,18 +76,17 @@ def test_one_process_needs_no_others():
 
 def followers(server):
     """Process ids of mpirun's children, in the order of ranks."""
-    words = subprocess.run(["pgrep", "-P", str(server.process.pid)], capture_output=True, text=True).stdout.split()
     rank = {}
-    for pid in words:
+    for pid in children(server.process.pid):
         with open(f"/proc/{pid}/environ", "rb") as f:
-            rank[int(re.search(rb"OMPI_COMM_WORLD_RANK=(\d+)", f.read())[1])] = int(pid)
+            rank[int(re.search(rb"OMPI_COMM_WORLD_RANK=(\d+)", f.read())[1])] = pid
     return [rank[i] for i in sorted(rank)]
 
 
-def stop(server, number=signal.SIGUSR1):
+def stop(server, number=signal.SIGUSR1, seconds=60):
     server.stopped = True
     server.signal(number)
-    code = server.wait()
+    code = server.wait(seconds)
     server.check_log()
     log = server.log()
     server.discard_log()
@@ -90,68 +95,70 @@ def stop(server, number=signal.SIGUSR1):
 
 def test_served_and_drained(start):
     """One process listens; a request that runs when mpirun is told to stop is answered; all end with 0."""
-    server = start(model="", before=mpirun(2))
+    server = start("--drain-timeout", "500", model="", before=mpirun(2), env=SLOW)
     assert server.log().count("listening on") == 1
     assert sorted(re.findall(r"rank=(\d) world=2 weight_bytes=\d+", server.log())) == ["0", "1"]
     single = start(model="")
     assert server.complete(**ASK)["choices"] == single.complete(**ASK)["choices"]
-    got = []
-    thread = threading.Thread(target=lambda: got.append(server.post("/v1/completions", LONG | {"n": 4})))
-    thread.start()
-    wait_until_running(server)
-    code, log = stop(server)
-    thread.join()
-    assert got[0].status == 200 and code == 0, (got[0], code, log)
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        asked = pool.submit(server.post, "/v1/completions", LONG | {"n": 4, "max_tokens": 400}, timeout=500)
+        wait_until_running(server)
+        code, log = stop(server, seconds=500)
+        got = asked.result()
+    assert got.status == 200 and code == 0, (got, code, log)
     assert "engine failed" not in log
 
 
 def wait_until_running(server):
-    end = time.monotonic() + 20
-    while not re.search(r"^vllm:num_requests_running\S* [1-9]", server.get("/metrics").body.decode(), re.M):
-        assert time.monotonic() < end, "no request runs"
-        time.sleep(0.01)
+    wait_for("a request runs", lambda: server.metrics().value("vllm:num_requests_running"))
 
 
 def fail_while_running(server, victim, number):
     """Kills or stops a process while a request runs: what the request gets, and the log at the end."""
-    got = []
-    thread = threading.Thread(target=lambda: got.append(server.post("/v1/completions", LONG)))
-    thread.start()
-    wait_until_running(server)
-    os.kill(followers(server)[victim], number)
-    thread.join(40)
-    health = server.get("/health").status
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        asked = pool.submit(server.post, "/v1/completions", LONG, timeout=120)
+        wait_until_running(server)
+        os.kill(followers(server)[victim], number)
+        got = asked.result()
+    health = health_or_none(server)
     code = server.wait()
     server.stopped = True
     log = server.log()
     server.discard_log()
-    return got[0], health, code, log
+    return got, health, code, log
+
+
+def health_or_none(server):
+    """None: the server has ended."""
+    try:
+        return server.get("/health").status
+    except (ConnectionError, AssertionError) as problem:
+        assert isinstance(problem, ConnectionError) or "closed before" in str(problem), problem
+        return None
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
 def test_follower_is_lost(start, number):
-    server = start(model="", before=mpirun(2, *PATIENT))
+    server = start(model="", before=mpirun(2, *patience(30 if number == signal.SIGKILL else 1)), env=SLOW)
     got, health, code, log = fail_while_running(server, 1, number)
-    assert got.status == 503 and health == 503, (got, health, log)
+    assert got.status == 503 and health in (503, None), (got, health, log)
     assert "process 1 (" in log and "has not been heard of for 6 s" in log
     assert code == (70 if number == signal.SIGSTOP else 128 + signal.SIGKILL), (code, log)
 
 
 def test_follower_is_lost_while_idle(start):
-    server = start(model="", before=mpirun(2, *PATIENT))
+    server = start(model="", before=mpirun(2, *patience(1)))
     os.kill(followers(server)[1], signal.SIGSTOP)
-    end = time.monotonic() + 30
-    while server.get("/health").status != 503:
-        assert time.monotonic() < end, "nobody notices"
-        time.sleep(0.1)
+    wait_for("somebody notices", lambda: health_or_none(server) in (503, None))
     assert server.wait() == 70
+    assert "has not been heard of for 6 s" in server.log()
     server.stopped = True
     server.discard_log()
 
 
 def test_first_is_lost(start):
     """Nobody can answer then; the others end by themselves."""
-    server = start(model="", before=mpirun(3, "--mca", "odls_base_sigkill_timeout", "1", "--enable-recovery"),
+    server = start(model="", before=mpirun(3, *patience(1), "--enable-recovery"),
                    **{"env": {"QUIRE_PIPELINE_PARALLEL_SIZE": "3"}})  # fmt: skip
     pids = followers(server)
     os.kill(pids[0], signal.SIGKILL)
@@ -241,17 +248,19 @@ def test_no_module():
 @pytest.fixture
 def two_hosts():
     """Two network namespaces with a wire between them, each with a name of its own; a command for the second."""
-    names = ("quire-a", "quire-b")
+    names = [f"quire-{os.getpid()}-{name}" for name in "ab"]
     if os.geteuid() != 0 or not shutil.which("ip"):
         pytest.skip("two hosts need root and ip(8)")
     if subprocess.run(["ip", "netns", "add", names[0]], capture_output=True).returncode != 0:
         pytest.skip("ip netns add is not allowed here")
     try:
-        commands = ["netns add quire-b", "-n quire-a link add quire0 type veth peer name quire0 netns quire-b"]
+        commands = [f"netns add {names[1]}", f"-n {names[0]} link add quire0 type veth peer name quire0 netns {names[1]}"]
         for name, address in zip(names, ("10.213.0.1/24", "10.213.0.2/24")):
             commands += [f"-n {name} addr add {address} dev quire0", f"-n {name} link set quire0 up", f"-n {name} link set lo up"]
         for command in commands:
-            subprocess.run(["ip", *command.split()], check=True, capture_output=True)
+            done = subprocess.run(["ip", *command.split()], capture_output=True, text=True)
+            if done.returncode != 0:
+                pytest.skip(f"ip {command}: {done.stderr.strip()}")
         yield names
     finally:
         for name in names:
@@ -261,16 +270,16 @@ def two_hosts():
 def test_two_hosts(start, two_hosts, tmp_path):
     """One model on two hosts over TCP, 1 ms apart: the same answer. mpirun reaches the other host by a stand-in for ssh."""
     agent = tmp_path / "agent"
-    agent.write_text('#!/bin/sh\n# HOST COMMAND…: as ssh would\nshift\nexec ip netns exec quire-b unshare --uts sh -c "hostname quire-b; $*"\n')
+    agent.write_text(f'#!/bin/sh\n# HOST COMMAND…: as ssh would\nshift\nexec ip netns exec {two_hosts[1]} unshare --uts sh -c "hostname quire-b; $*"\n')
     agent.chmod(0o755)
-    before = ["ip", "netns", "exec", "quire-a", RUN, "mpirun", 2, "--host", "10.213.0.1:1,10.213.0.2:1",
+    before = ["ip", "netns", "exec", two_hosts[0], RUN, "mpirun", 2, "--host", "10.213.0.1:1,10.213.0.2:1",
               "--mca", "plm_rsh_agent", agent, "--mca", "btl", "self,tcp", "--mca", "btl_tcp_if_include", "quire0",
               "--mca", "oob_tcp_if_include", "quire0", "-x", "QUIRE_COMM_DELAY_US=1000"]  # fmt: skip
-    got = run("generate", "-p", "Once upon a time", "-n", "8", "--json", before=before, timeout=120)
+    got = run("generate", "-p", "Once upon a time", "-n", "8", "--json", before=before, timeout=300)
     one = run("generate", "-p", "Once upon a time", "-n", "8", "--json")
     assert got.returncode == 0, got
     assert json.loads(got.stdout)["text"] == json.loads(one.stdout)["text"]
-    refused = run("generate", "-p", "x", before=[*before, "-x", "QUIRE_FAULT_VERSION"], timeout=120)
+    refused = run("generate", "-p", "x", before=[*before, "-x", "QUIRE_FAULT_VERSION"], timeout=300)
     assert refused.returncode == 0, refused
     # A server on one of them, asked from its host.
     log = tmp_path / "log"
@@ -282,11 +291,11 @@ def test_two_hosts(start, two_hosts, tmp_path):
             assert process.poll() is None and time.monotonic() < end, log.read_text()
             time.sleep(0.05)
         body = json.dumps({"prompt": "Once upon a time", "max_tokens": 8, "temperature": 0})
-        ask = ["ip", "netns", "exec", "quire-a", "curl", "-s", found[1] + "/v1/completions", "-H", "Content-Type: application/json", "-d", body]
+        ask = ["ip", "netns", "exec", two_hosts[0], "curl", "-s", found[1] + "/v1/completions", "-H", "Content-Type: application/json", "-d", body]
         answer = json.loads(subprocess.run(ask, capture_output=True, timeout=60).stdout)
         assert answer["choices"][0]["text"] == json.loads(one.stdout)["text"]
         process.send_signal(signal.SIGUSR1)
-        assert process.wait(60) == 0, log.read_text()
+        assert process.wait(300) == 0, log.read_text()
     finally:
         if process.poll() is None:
             process.kill()
@@ -308,7 +317,7 @@ def test_script_drains_on_sigterm(tmp_path):
             assert process.poll() is None and time.monotonic() < end, log.read_text()
             time.sleep(0.05)
         process.send_signal(signal.SIGTERM)
-        assert process.wait(60) == 0, log.read_text()
+        assert process.wait(300) == 0, log.read_text()
         assert "state=serving" in log.read_text()
     finally:
         if process.poll() is None:

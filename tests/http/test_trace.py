@@ -3,7 +3,7 @@
 import json
 
 from goldens import cases, expected
-from process import run
+from process import SLOW, run
 
 PROMPT = "Once upon a time"
 
@@ -18,7 +18,7 @@ def spans(events, name):
 
 def test_trace(start, tmp_path):
     file = tmp_path / "trace.json"
-    server = start("--trace", file, "--num-kv-blocks", "40", "--max-num-seqs", "4")
+    server = start("--trace", file, "--num-kv-blocks", "40", "--max-num-seqs", "4", env=SLOW)
     for i in range(3):
         assert server.complete(cases()[i]["prompt"], max_tokens=30)["choices"][0]["text"] == expected(i, 30)
     many = server.complete([c["prompt"] for c in cases()], n=2, max_tokens=40, temperature=1, ignore_eos=True)

@@ -9,6 +9,15 @@ import time
 TIMEOUT = 60  # seconds without a byte before a test gives up; a guard against hangs, not a measurement
 
 
+def wait_for(what, condition, seconds=TIMEOUT, pause=0.01):
+    """Asks until the answer is true, and gives it back."""
+    end = time.monotonic() + seconds
+    while not (got := condition()):
+        assert time.monotonic() < end, f"{what}: not within {seconds} s"
+        time.sleep(pause)
+    return got
+
+
 def strict_json(data):
     """JSON as SDKs read it: valid UTF-8, no NaN, no key twice."""
 
@@ -321,7 +330,7 @@ class Api:
         assert reply.status == 200, reply
         return parse(reply.body.decode("utf-8"))
 
-    def wait_idle(self, seconds=30):
+    def wait_idle(self, seconds=TIMEOUT):
         """Waits until nothing runs or waits and no cache block is in use."""
         end = time.monotonic() + seconds
         while True:

@@ -14,8 +14,10 @@ export OMPI_MCA_btl_tcp_if_include=lo OMPI_MCA_oob_tcp_if_include=lo OMPI_MCA_mp
 # looked for in tests/unit.
 export ASAN_OPTIONS="detect_leaks=0${ASAN_OPTIONS:+:$ASAN_OPTIONS}"
 [ -n "$all" ] || exec "$mpirun" -np "$processes" "$@"
-log=$(mktemp)
-trap 'rm -f "$log"' EXIT
+QUIRE_MPI_FOLDER=$(mktemp -d) # where processes can wait for each other when MPI no longer does
+export QUIRE_MPI_FOLDER
+trap 'rm -rf "$QUIRE_MPI_FOLDER"' EXIT
+log=$QUIRE_MPI_FOLDER/log
 "$mpirun" -np "$processes" "$@" >"$log" 2>&1 || true
 cat "$log"
 grep -q "^skipped: " "$log" && exit 77

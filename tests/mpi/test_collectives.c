@@ -136,7 +136,9 @@ static void test_absent(void) {
     else
         while (!*processes_error(group))
             usleep(10000);
-    EXPECT(strstr(processes_error(group), "has waited 0.3 s for rank 1"));
+    EXPECT(strstr(processes_error(group), "has waited 0.3 s for rank "));
+    // With more, another may have been kept from running as long, and be missed first.
+    EXPECT(world > 2 || strstr(processes_error(group), "has waited 0.3 s for rank 1"));
     EXPECT(c->ops->send(c, &rank, sizeof rank, (rank + 1) % world) == STATUS_DEVICE);
     EXPECT(!processes_leave(group));
 }
@@ -148,6 +150,24 @@ static void test_abort(void) {
     EXPECT(c->ops->recv(c, &(int){0}, 4, (rank + 1) % world) == STATUS_DEVICE);
     EXPECT(strcmp(c->ops->error(c), "rank 1 has lost its device") == 0);
     EXPECT(!processes_leave(group));
+}
+
+// After the end of the group nobody waits for the others, and mpirun kills all when the first has gone: so
+// each leaves a file (in QUIRE_MPI_FOLDER, of run.sh), and goes when all have. A minute ends only what hangs.
+static void meet_at_the_end(void) {
+    const char *folder = getenv("QUIRE_MPI_FOLDER");
+    char path[512];
+    if (!folder)
+        return;
+    snprintf(path, sizeof path, "%s/%d", folder, rank);
+    fclose(fopen(path, "w"));
+    for (int r = 0, tries = 0; r < world && tries < 6000; tries++) {
+        snprintf(path, sizeof path, "%s/%d", folder, r);
+        if (access(path, F_OK) == 0)
+            r++;
+        else
+            usleep(10000);
+    }
 }
 
 int main(int argc, char **argv) {
@@ -173,8 +193,7 @@ int main(int argc, char **argv) {
             tests[i].run();
             printf("rank %d of %d: %s, %d failures\n", rank, world, argv[1], atomic_load(&failures));
             fflush(stdout);
-            // After an end nobody waits for the others, and mpirun kills all when the first has gone.
-            sleep(i > 0 ? 2 : 0);
+            meet_at_the_end();
             _exit(atomic_load(&failures) ? 1 : 0);
         }
     return 2;

@@ -12,8 +12,9 @@
 static struct dataset *open_with(const char *name, const char *text, struct options *o, char *message,
                                  const char *const *flags) {
     static char path[64];
-    snprintf(path, sizeof path, "/tmp/quire-bench-test-%d", (int)getpid());
-    FILE *f = fopen(path, "w");
+    snprintf(path, sizeof path, "/tmp/quire-bench-test-XXXXXX");
+    int fd = mkstemp(path);
+    FILE *f = fd >= 0 ? fdopen(fd, "w") : NULL;
     assert_non_null(f);
     fputs(text, f);
     fclose(f);

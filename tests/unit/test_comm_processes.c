@@ -6,6 +6,7 @@
 #include "fake_transport.h"
 #include "fingerprint.h"
 #include "harness.h"
+#include "request.h"
 #include "step_wire.h"
 
 enum { MAX = COMM_MAX_WORLD, BIG = 1300007 };
@@ -199,7 +200,8 @@ static void test_fingerprint(void **state) {
 static void test_step_wire(void **state) {
     (void)state;
     enum { VOCAB = 70, T = 5, S = 2, R = 3 };
-    const struct step_limits limits = {.max_tokens = 8, .max_seqs = 4, .max_rows = 8, .max_context = 64};
+    const struct step_limits limits = {
+        .max_tokens = 8, .max_seqs = 4, .max_rows = 8, .max_context = 64, .num_blocks = 8};
     int32_t ids[T] = {3, -1, 5, 6, 7}, positions[T] = {9, 0, 1, 2, 3}, starts[S + 1] = {0, 1, 5},
             context[S] = {10, 4}, block_start[S + 1] = {0, 1, 2}, blocks[S] = {7, 2};
     int64_t slots[T] = {121, 32, 33, 34, 35};
@@ -230,7 +232,7 @@ static void test_step_wire(void **state) {
     void *buffer = aligned_alloc(64, most);
     size_t bytes = step_wire_write(buffer, &step, VOCAB);
     assert_true(bytes <= most && bytes % 64 == 0);
-    assert_int_equal(step_wire_read(buffer, bytes, &limits, VOCAB, &out, &err), STATUS_OK);
+    assert_int_equal(step_wire_read(buffer, bytes, &limits, VOCAB, 16, &out, &err), STATUS_OK);
     assert_true(out.num_tokens == T && out.num_seqs == S && out.num_decode == 1 && out.num_rows == R);
     assert_true(out.num_edits == 1 && out.seq == 77 && out.max_query_len == 4 && out.max_context_len == 10);
     assert_memory_equal(out.ids, ids, sizeof ids);
@@ -245,11 +247,52 @@ static void test_step_wire(void **state) {
     assert_true(out.masks && !out.masks[0] && out.masks[1] && !out.masks[2] && !out.adapter);
     assert_memory_equal(out.masks[1], bits, sizeof bits);
     // What is not within the limits, or not whole, is no step.
-    const struct step_limits small = {.max_tokens = 4, .max_seqs = 4, .max_rows = 8, .max_context = 64};
+    const struct step_limits small = {
+        .max_tokens = 4, .max_seqs = 4, .max_rows = 8, .max_context = 64, .num_blocks = 8};
     bytes = step_wire_write(buffer, &step, VOCAB);
-    assert_int_equal(step_wire_read(buffer, bytes, &small, VOCAB, &out, &err), STATUS_DEVICE);
-    assert_int_equal(step_wire_read(buffer, bytes - 64, &limits, VOCAB, &out, NULL), STATUS_DEVICE);
-    assert_int_equal(step_wire_read(buffer, 8, &limits, VOCAB, &out, NULL), STATUS_DEVICE);
+    assert_int_equal(step_wire_read(buffer, bytes, &small, VOCAB, 16, &out, &err), STATUS_DEVICE);
+    assert_int_equal(step_wire_read(buffer, bytes - 64, &limits, VOCAB, 16, &out, NULL), STATUS_DEVICE);
+    assert_int_equal(step_wire_read(buffer, 8, &limits, VOCAB, 16, &out, NULL), STATUS_DEVICE);
+    // Nor is one whose numbers point elsewhere.
+    const struct {
+        int32_t *number, wrong;
+    } cases[] = {{&ids[0], VOCAB},
+                 {&ids[1], -9},
+                 {&positions[2], 65},
+                 {&positions[0], -1},
+                 {&starts[0], 1},
+                 {&starts[1], 2},
+                 {&starts[1], -1},
+                 {&starts[2], 6},
+                 {&context[0], 11},
+                 {&context[1], 3},
+                 {&block_start[1], 3},
+                 {&block_start[0], -1},
+                 {&blocks[1], 8},
+                 {&blocks[0], -1},
+                 {&rows[1].row, T},
+                 {&rows[1].target, VOCAB},
+                 {&rows[2].edit_end, 2},
+                 {&rows[2].edit_start, 2},
+                 {&edits[0].token, -1},
+                 {&step.max_query_len, T + 1},
+                 {&step.max_query_len, 3},
+                 {&step.max_context_len, 65},
+                 {&rows[0].num_logprobs, MAX_TOP_LOGPROBS + 1}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        int32_t right = *cases[i].number;
+        *cases[i].number = cases[i].wrong;
+        bytes = step_wire_write(buffer, &step, VOCAB);
+        *cases[i].number = right;
+        if (step_wire_read(buffer, bytes, &limits, VOCAB, 16, &out, &err) != STATUS_DEVICE)
+            fail_msg("case %zu is taken", i);
+    }
+    slots[4] = 8 * 16;
+    bytes = step_wire_write(buffer, &step, VOCAB);
+    assert_int_equal(step_wire_read(buffer, bytes, &limits, VOCAB, 16, &out, NULL), STATUS_DEVICE);
+    slots[4] = -1; // padding
+    bytes = step_wire_write(buffer, &step, VOCAB);
+    assert_int_equal(step_wire_read(buffer, bytes, &limits, VOCAB, 16, &out, &err), STATUS_OK);
     free(buffer);
 }
 

@@ -440,12 +440,15 @@ static void test_file(void **state) {
     err = (struct err){0};
     assert_null(gguf_open("/dev/zero", &err));
     assert_int_equal(err.code, STATUS_IO);
-    snprintf(path, sizeof path, "/tmp/tg.%d", (int)getpid());
-    assert_int_equal(mkfifo(path, 0600), 0);
+    char folder[] = "/tmp/test_gguf.XXXXXX", fifo[64];
+    assert_non_null(mkdtemp(folder));
+    snprintf(fifo, sizeof fifo, "%s/fifo", folder);
+    assert_int_equal(mkfifo(fifo, 0600), 0);
     err = (struct err){0};
-    assert_null(gguf_open(path, &err)); // does not hang
+    assert_null(gguf_open(fifo, &err)); // does not hang
     assert_int_equal(err.code, STATUS_IO);
-    unlink(path);
+    unlink(fifo);
+    rmdir(folder);
 }
 
 // One byte of the header changed: an answer, never a crash. All bytes and more values with QUIRE_SLOW=1.

@@ -591,8 +591,8 @@ static double encode_time(const struct tokenizer *t, const char *text, size_t le
     return seconds;
 }
 
-// Nothing is quadratic: a million symbols in a row within seconds even under sanitizers, where n^2 would take
-// hours.
+// Nothing is quadratic: a million symbols in a row take seconds even under sanitizers, where n^2 would take
+// hours and end at ctest's limit.
 static void test_worst_cases(void **state) {
     (void)state;
     struct tokenizer *t = open_data("tokenizers/ggml-vocab/ggml-vocab-llama-spm.gguf");
@@ -606,7 +606,6 @@ static void test_worst_cases(void **state) {
             p[k] = runs[i][k % l];
         double s = encode_time(t, p, 1000000 * l, &n);
         printf("  '%s' x 1e6: %zu tokens, %.3f s\n", i == 5 || i == 6 ? "?" : runs[i], n, s);
-        assert_true(s < 20);
         free(p);
     }
     const char *path = test_data("texts/war-and-peace.txt");
@@ -614,7 +613,6 @@ static void test_worst_cases(void **state) {
         char *text = read_file(path, &len);
         double s = encode_time(t, text, len, &n);
         printf("  %zu bytes: %zu tokens, %.1f MB/s\n", len, n, 1e-6 * (double)len / s);
-        assert_true(s < 20);
         t->splits_at_space = false;
         size_t n2;
         s = encode_time(t, text, len, &n2);

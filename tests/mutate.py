@@ -159,6 +159,10 @@ MUTATIONS = [
     ("engine/step_wire.c", "!is_within(w.num_tokens, l->max_tokens) ||", "", "test_comm_processes"),  # a step beyond the limits
     ("engine/step_wire.c", "? p.mask_bits + (number - 1) * words(vocab) : NULL", "? p.mask_bits + number * words(vocab) : NULL",
            "test_comm_processes"),  # the mask of the row after
+    ("engine/step_wire.c", "p->slots[t] < (int64_t)l->num_blocks * block_size;", "true;", "test_comm_processes"),  # a slot behind the cache
+    ("engine/step_wire.c", "ok &= starts[s] <= starts[s + 1];", "ok &= true;", "test_comm_processes"),  # sequences that run backwards
+    ("engine/processes.c", " &&\n                settle_all(p, last);", ";", "test_processes"),  # the farewell is given up before it is heard
+    ("engine/processes.c", "        settle_all(p, p->control);", "        (void)settle_all;", "test_processes"),  # and the greeting
     ("engine/launch.c", "number(\"SLURM_STEP_NUM_TASKS\"", "number(\"SLURM_NTASKS\"",
            "test_comm_processes"),  # a batch script takes itself for a rank
     (SHARD, "head = m->vocab / 2;", "head = 0;", "test_shard"),  # the last stage has the head on top

@@ -139,7 +139,7 @@ def health_or_none(server):
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
 def test_follower_is_lost(start, number):
-    server = start(model="", before=mpirun(2, *patience(30 if number == signal.SIGKILL else 1)), env=SLOW)
+    server = start(model="", before=mpirun(2, *patience(12 if number == signal.SIGKILL else 1)), env=SLOW)
     got, health, code, log = fail_while_running(server, 1, number)
     assert got.status == 503 and health in (503, None), (got, health, log)
     assert "process 1 (" in log and "has not been heard of for 6 s" in log

@@ -264,6 +264,7 @@ static void test_step_wire(void **state) {
                  {&starts[1], 2},
                  {&starts[1], -1},
                  {&starts[2], 6},
+                 {&starts[2], 0},
                  {&context[0], 11},
                  {&context[1], 3},
                  {&block_start[1], 3},

@@ -97,8 +97,8 @@ static bool find_model(const struct asker *who, struct prompt_maker *m, char *me
 }
 
 // A request of one token for `t`. The prompt's tokens by usage; 0: the server did not take it or does not
-// count.
-static uint32_t ask(const struct asker *who, const struct prompt_maker *m, struct turn *t, bool *taken,
+// count. `*status` is the answer's, 0 where there is none.
+static uint32_t ask(const struct asker *who, const struct prompt_maker *m, struct turn *t, int *status,
                     char *why, size_t size) {
     const struct options *o = who->o;
     struct options plain = *o;
@@ -109,8 +109,8 @@ static uint32_t ask(const struct asker *who, const struct prompt_maker *m, struc
     prompt_request(&plain, m, t, &none, &request, NULL);
     struct answer a = fetch(who, &request);
     struct reply r = {0};
-    *taken = a.error == ERROR_NONE && a.status == 200;
-    if (*taken)
+    *status = a.error == ERROR_NONE ? a.status : 0;
+    if (*status == 200)
         reply_read(&r, a.body.data ? a.body.data : "", a.body.len, NULL);
     else
         snprintf(why, size, "%s%.0d %s", a.status ? "HTTP " : "", a.status, a.why);
@@ -118,6 +118,9 @@ static uint32_t ask(const struct asker *who, const struct prompt_maker *m, struc
     return r.has_usage ? r.input : 0;
 }
 
+// Whether prompts are written as token ids. Where --prompt-form says so, a server that fails (5xx) has not
+// refused them: the run goes on, and shows what it does with them. Then `why` says how it failed, else it is
+// empty.
 static bool try_ids(const struct asker *who, struct prompt_maker *m, char *why, size_t size) {
     const struct options *o = who->o;
     int64_t vocab = o->vocab_size;
@@ -135,11 +138,15 @@ static bool try_ids(const struct asker *who, struct prompt_maker *m, char *why, 
     m->ids = true;
     struct segment s = {0xfeed, 4};
     struct turn t = {.segments = &s, .num_segments = 1, .input = 4};
-    bool taken;
-    uint32_t counted = ask(who, m, &t, &taken, why, size);
-    m->ids = taken && (counted == 0 || counted == 4);
-    if (taken && !m->ids)
-        snprintf(why, size, "it counts %u tokens for 4 ids", (unsigned)counted);
+    int status;
+    uint32_t counted = ask(who, m, &t, &status, why, size);
+    if (status == 200) {
+        m->ids = counted == 0 || counted == 4;
+        if (!m->ids)
+            snprintf(why, size, "it counts %u tokens for 4 ids", (unsigned)counted);
+    } else {
+        m->ids = o->prompt_form == PROMPT_IDS && status >= 500;
+    }
     return m->ids;
 }
 
@@ -150,9 +157,9 @@ static bool calibrate_words(const struct asker *who, struct prompt_maker *m, cha
     for (int i = 0; i < 2; i++) {
         struct segment s = {0xfeed, lengths[i]};
         struct turn t = {.segments = &s, .num_segments = 1, .input = lengths[i]};
-        bool taken;
-        counted[i] = ask(who, m, &t, &taken, why, size);
-        if (!taken)
+        int status;
+        counted[i] = ask(who, m, &t, &status, why, size);
+        if (status != 200)
             return i != 0; // the shorter one was taken: no calibration, but no error either
     }
     if (counted[0] == 0 || counted[1] <= counted[0])
@@ -177,8 +184,9 @@ bool probe_server(uv_loop_t *loop, struct client *client, const struct options *
     }
     bool may_ids = !o->chat && o->num_turns == 1 && o->prompt_form != PROMPT_WORDS;
     if (may_ids && try_ids(&who, m, why, sizeof why)) {
-        snprintf(note, note_size, "token ids %u to %u, exact lengths", (unsigned)m->first_id,
-                 (unsigned)(m->first_id + m->ids_n - 1));
+        snprintf(note, note_size, "token ids %u to %u, %s%s", (unsigned)m->first_id,
+                 (unsigned)(m->first_id + m->ids_n - 1),
+                 *why ? "as told, though a first question found " : "exact lengths", why);
         return true;
     }
     if (o->prompt_form == PROMPT_IDS) {

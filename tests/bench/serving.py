@@ -2,14 +2,19 @@
 """Serving through HTTP beside llama-server: the same files, the same client, in turns.
 
     serving.py [--models llama-1b,…] [--types q4_0,…] [--threads N] [--clients 1,4,16,32] [--peers DIR] [--json FILE]
+    serving.py --files MODEL.gguf --starts 7 --clients '' --sharers 0
 
 For each file and each server: how long from the start of the process to the first answer of /health (the file in the page
-cache); N streaming clients in a closed loop (prompts of 128 random tokens, outputs of 64) by quire-bench; 16 requests at once
+cache; --starts: how often); N streaming clients in a closed loop (prompts of 128 random tokens, outputs of 64) by quire-bench; 16 requests at once
 that share their first 1,024 tokens, cold and after one request has left that prefix behind. Prints a Markdown table; --json writes
 everything that quire-bench said.
 
---peers DIR: every folder under DIR with a llama-server is a peer. Everybody has a turn in each of --rounds; medians are compared.
-Client and server share the processors. Nothing is asserted about time.
+--peers DIR: every folder under DIR with a llama-server, or with another quire, is a peer. Everybody has a turn in each of --rounds;
+medians are compared. Client and server share the processors. Nothing is asserted about time.
+
+Random weights write random bytes, which some servers' parsers refuse. So every request, whoever answers it, has the same logit_bias,
+to a few letters as /tokenize gives them: answers are text, and cost what any others of their length do. A request that fails,
+or whose tokens are not as many as were asked for, ends the run.
 
 "of limit" of N clients is the time that their prompts' and outputs' operations at the measured rate, or the bytes of their decode
 steps at the measured bandwidth, would take, by the time taken: bench_model's counts and limits.
@@ -17,6 +22,7 @@ steps at the measured bandwidth, would take, by the time taken: bench_model's co
 import argparse
 import contextlib
 import datetime
+import itertools
 import json
 import os
 import re
@@ -50,7 +56,7 @@ def free_port():
 def find_servers(folder):
     """{name: path}, named by the folder below DIR."""
     out = {}
-    for path in sorted(Path(folder).rglob("llama-server")):
+    for path in sorted([*Path(folder).rglob("llama-server"), *Path(folder).rglob("quire")]):
         if path.is_file() and os.access(path, os.X_OK):
             out[str(path.parent.relative_to(folder)).removesuffix("/bin").removesuffix("/build")] = path
     return out
@@ -110,52 +116,63 @@ def start(a, engine, path, slots, length):
 
 
 def command_of(a, engine, path, slots, length, port):
-    if engine == "quire":
-        return [a.quire, "serve", path, "--port", port, "--threads", a.threads, "--max-num-seqs", slots,
-                "--max-model-len", length, "--log-level", "warn", *a.quire_flags]
-    return [a.servers[engine], "-m", path, "--host", "127.0.0.1", "--port", port, "-t", a.threads, "-tb", a.threads,
-            "-np", slots, "-c", slots * length, *a.peer_flags]
+    binary = a.servers[engine] if engine in a.servers else a.quire
+    if binary.name == "quire":
+        return [binary, "serve", path, "--port", port, "--threads", a.threads, "--max-num-seqs", slots, "--max-model-len", length,
+                "--log-level", "warn", *a.quire_flags]
+    return [binary, "-m", path, "--host", "127.0.0.1", "--port", port, "-t", a.threads, "-tb", a.threads, "-np", slots,
+            "-c", slots * length, *a.peer_flags]
 
 
-def load(a, server, flags):
+def letters(server):
+    """Token ids of a few letters, asked in llama.cpp's form, which we know, too."""
+    body = json.dumps({"content": "a b c d e f g h"}).encode()
+    request = urllib.request.Request(server.url + "/tokenize", body, {"Content-Type": "application/json"})
+    with urllib.request.urlopen(request, timeout=60) as r:
+        return sorted(set(json.load(r)["tokens"]))
+
+
+def load(a, server, num, lengths, flags):
+    """What quire-bench says of `num` requests; lengths: (shared prefix, prompt after it, output)."""
+    prefix, prompt, output = lengths
+    bias = {"logit_bias": {str(t): 100 for t in letters(server)}}
     with tempfile.TemporaryDirectory() as tmp:
         out = Path(tmp) / "out.json"
         run([a.client, server.url, "--endpoint", "/v1/completions", "--dataset-name", "random", "--prompt-form", "ids", "--vocab-size",
-             a.vocab, "--ignore-eos", "--temperature", 0, "--timeout", 1800, "--request-rate", "inf", "--json", out, "--quiet", *flags])
+             a.vocab, "--ignore-eos", "--temperature", 0, "--timeout", 1800, "--request-rate", "inf", "--json", out, "--quiet",
+             "--extra-body", json.dumps(bias), "--num-prompts", num, "--random-prefix-len", prefix, "--random-input-len", prompt,
+             "--random-output-len", output, *flags])
         r = json.loads(out.read_text())
-    # Random weights write random bytes, which some servers' parsers refuse in the end: such a request has cost the server what any
-    # other has, and counts as if it had been answered.
-    if r["failed"] > r["completed"] / 8:
-        sys.exit(f"serving.py: {r['failed']} requests failed: {r['errors_by_kind']}")
-    r["output_throughput"] *= 1 + r["failed"] / r["completed"]
+    counts = r["completed"], r["total_input_tokens"], r["total_output_tokens"]
+    if counts != (num, num * (prefix + prompt), num * output):
+        sys.exit(f"serving.py: {num} requests for {prefix} + {prompt} tokens in, {output} out: completed, tokens in, tokens out are "
+                 f"{counts}; {r['errors_by_kind']}")
     return r
 
 
 def clients(a, server, n, seed):
-    """Two waves of n; of one client, four."""
-    num = n * (4 if n == 1 else 2)
-    return load(a, server, ["--random-input-len", a.prompt, "--random-output-len", a.output, "--max-concurrency", n, "--num-prompts",
-                            num, "--seed", seed])
+    """--waves of n, two by default; of one client, twice as many."""
+    return load(a, server, n * a.waves * (2 if n == 1 else 1), (0, a.prompt, a.output), ["--max-concurrency", n, "--seed", seed])
 
 
 def shared(a, server, seed, resident):
-    flags = ["--random-prefix-len", a.prefix, "--random-input-len", 32, "--random-output-len", 32, "--max-concurrency", a.sharers,
-             "--seed", seed]
+    lengths, flags = (a.prefix, 32, 32), ["--max-concurrency", a.sharers, "--seed", seed]
     if resident:
-        load(a, server, [*flags, "--num-prompts", 1])  # the first of them, which the others find; warm-ups have other prefixes
-    return load(a, server, [*flags, "--num-prompts", a.sharers])
+        load(a, server, 1, lengths, flags)  # the first of them, which the others find; warm-ups have other prefixes
+    return load(a, server, a.sharers, lengths, flags)
 
 
 def measure(a, engine, path, seed):
-    out = {"clients": {}}
-    slots = max(a.clients)
-    with start(a, engine, path, slots, a.prompt + a.output + 64) as server:
-        out["ready_s"] = server.ready
-        out["rss"], out["rss_anon"] = server.memory()
-        load(a, server, ["--random-input-len", 16, "--random-output-len", 4, "--num-prompts", 2, "--seed", seed + 999])
-        for n in a.clients:
-            progress(f"{path.name}: {engine}, {n} clients")
-            out["clients"][str(n)] = clients(a, server, n, seed + n)
+    out = {"clients": {}, "ready_s": []}
+    for last in [False] * (a.starts - 1) + [True]:
+        with start(a, engine, path, max(a.clients, default=1), a.prompt + a.output + 64) as server:
+            out["ready_s"].append(server.ready)
+            out["rss"], out["rss_anon"] = server.memory()
+            if last and a.clients:
+                load(a, server, 2, (0, 16, 4), ["--seed", seed + 999])
+            for n in a.clients if last else []:
+                progress(f"{path.name}: {engine}, {n} clients")
+                out["clients"][str(n)] = clients(a, server, n, seed + n)
     if a.sharers:
         for resident in (False, True):
             progress(f"{path.name}: {engine}, {a.sharers} requests that share {a.prefix} tokens, {'resident' if resident else 'cold'}")
@@ -203,12 +220,12 @@ def rows_of(a, result):
     def each(get):
         return {name: median(rounds, get) for name, rounds in engines.items()}
 
-    yield "start to /health", "s", each(lambda r: r["ready_s"]), False, None
+    yield "start to /health", "s", each(lambda r: statistics.median(r["ready_s"])), False, None
     yield "resident memory", "MB", each(lambda r: r["rss"] / 1e6), False, None
     for n in map(str, a.clients):
         for name, unit, key, more in CLIENT_ROWS:
             values = each(lambda r: r["clients"][n][key])
-            of = values["quire"] / result["limits"]["clients"][n]["limit_tokens_s"] if more else None
+            of = values["quire"] / result["limits"]["clients"][n]["limit_tokens_s"] if more and result["limits"] else None
             yield f"{n} clients: {name}", unit, values, more, of
     for kind in ("shared_cold", "shared_resident") if a.sharers else ():
         for name, unit, key, more in SHARED_ROWS:
@@ -244,18 +261,21 @@ def arguments():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--models", type=words, default=DEFAULT_MODELS)
     p.add_argument("--types", type=words, default=DEFAULT_TYPES)
+    p.add_argument("--files", type=words, help="these instead of --models and --types")
     p.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     p.add_argument("--clients", type=lambda t: [int(w) for w in words(t)], default=[1, 4, 16, 32])
     p.add_argument("--prompt", type=int, default=128)
     p.add_argument("--output", type=int, default=64)
     p.add_argument("--prefix", type=int, default=1024)
+    p.add_argument("--waves", type=int, default=2, help="requests of each client; of one client alone, twice as many")
+    p.add_argument("--starts", type=int, default=1, help="how often each server is started in a round")
     p.add_argument("--sharers", type=int, default=16, help="0: not that part")
     p.add_argument("--vocab", type=int, default=30000, help="random prompts are drawn below it")
     p.add_argument("--peers", metavar="DIR")
     p.add_argument("--quire-flags", type=str.split, default=[], help="more of `quire serve`, in one word")
     p.add_argument("--peer-flags", type=str.split, default=[], help="more of llama-server, in one word")
     p.add_argument("--rounds", type=int, default=1)
-    p.add_argument("--limit-passes", type=int, default=3)
+    p.add_argument("--limit-passes", type=int, default=3, help="0: without limits")
     p.add_argument("--cache", type=Path, default=ROOT / "build/bench-models")
     p.add_argument("--build", type=Path, default=ROOT / "build/release")
     p.add_argument("--json", type=Path, metavar="FILE")
@@ -264,7 +284,7 @@ def arguments():
     a.quire, a.client, a.bench = a.build / "quire", a.build / "quire-bench", a.build / "tests/bench_model"
     a.servers = find_servers(a.peers) if a.peers else {}
     if a.peers and not a.servers:
-        p.error(f"no llama-server under {a.peers}")
+        p.error(f"no llama-server and no quire under {a.peers}")
     return a
 
 
@@ -272,18 +292,18 @@ def main():
     a = arguments()
     report = {"machine": machine(), "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
               "commit": commit(), "command": " ".join(["serving.py", *sys.argv[1:]]), "results": []}
-    for model in a.models:
-        for kind in a.types:
-            path = make(model, kind, a.cache)
-            into_page_cache(path)
-            result = {"model": model, "type": kind, "limits": limits(a, path), "engines": {n: [] for n in ["quire", *a.servers]}}
-            for i in range(a.rounds):
-                for engine, rounds in result["engines"].items():
-                    rounds.append(measure(a, engine, path, 1000 * (i + 1)))
-            report["results"].append(result)
-            if a.json:
-                a.json.parent.mkdir(parents=True, exist_ok=True)
-                a.json.write_text(json.dumps(report, indent=1) + "\n")
+    for model, kind in [(f, "") for f in a.files] if a.files else itertools.product(a.models, a.types):
+        path = Path(model).resolve() if a.files else make(model, kind, a.cache)
+        into_page_cache(path)
+        result = {"model": path.stem if a.files else model, "type": kind, "engines": {n: [] for n in ["quire", *a.servers]},
+                  "limits": limits(a, path) if a.clients and a.limit_passes else None}
+        for i in range(a.rounds):
+            for engine, rounds in result["engines"].items():
+                rounds.append(measure(a, engine, path, 1000 * (i + 1)))
+        report["results"].append(result)
+        if a.json:
+            a.json.parent.mkdir(parents=True, exist_ok=True)
+            a.json.write_text(json.dumps(report, indent=1) + "\n")
     print(markdown(a, report))
 
 

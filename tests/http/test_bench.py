@@ -273,6 +273,28 @@ def test_a_kept_connection_that_was_closed_is_no_error(fake, tmp_path):
     assert result["retries"] > 0
 
 
+@pytest.mark.parametrize("status, goes_on", [(400, False), (404, False), (500, True), (503, True)])
+def test_ids_are_refused_by_4xx_not_by_5xx(fake, tmp_path, status, goes_on):
+    def answer(connection, request):
+        if request["stream"]:
+            return whole(connection, request)
+        body = b'{"error":{"message":"because"}}'
+        connection.sendall(b"HTTP/1.1 %d X\r\nContent-Length: %d\r\n\r\n%s" % (status, len(body), body))
+
+    server = fake(answer)
+    flags = ["--model", "m", "--base-url", server.url, "--vocab-size", 400, "--num-prompts", 2, "--random-input-len", 8]
+    if goes_on:
+        result = measure(tmp_path, *flags, "--prompt-form", "ids")
+        assert result["completed"] == 2 and "as told" in result["prompt_form"] and f"{status} because" in result["prompt_form"]
+        assert all(len(r["prompt"]) == 8 and all(100 <= t < 300 for t in r["prompt"]) for _, r in server.requests[1:])
+    else:
+        done = bench(*flags, "--prompt-form", "ids")
+        assert done.returncode == 1 and f"takes no token ids as a prompt: HTTP {status} because" in done.stderr
+    # where nobody says what the form is, a failure is no reason to believe in ids: words are asked, too
+    done = bench(*flags)
+    assert done.returncode == 1 and f"HTTP {status} because" in done.stderr and isinstance(server.requests[-1][1]["prompt"], str)
+
+
 def test_counts_by_chunks_where_the_server_does_not_count(fake, tmp_path):
     server = fake(probed(whole))
     csv = tmp_path / "rows.csv"

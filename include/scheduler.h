@@ -28,7 +28,8 @@ struct sched_config {
     int max_running;     // requests in one step (--max-num-seqs)
     int max_step_tokens; // token budget of one step over all requests (--max-num-batched-tokens), >=
                          // max_running
-    int max_chunk;   // prompt tokens of one step while others decode; bounds how long running streams stall
+    int max_chunk;   // prompt tokens of one step while others decode; bounds how long running streams stall;
+                     // sched_set_chunk() changes it
     int max_waiting; // requests; beyond this sched_add() refuses
     int64_t max_waiting_tokens; // sum of waiting prompts; beyond this sched_add() refuses
     int max_model_len;          // prompt + output of one request
@@ -110,6 +111,9 @@ void sched_destroy(struct scheduler *s); // requests still in the queues are the
 // queue. STATUS_INVALID with numbers in err where not. Any thread: it reads only what never changes.
 enum status sched_admissible(const struct sched_config *config, int num_blocks, int block_size,
                              int num_prompt, int max_output, struct err *err);
+
+// From the next plan on, prompts get at most max_chunk tokens of a step in which others decode; CHECK(>= 1).
+void sched_set_chunk(struct scheduler *s, int max_chunk);
 
 // Queues a request. STATUS_LIMIT: the queue is full, try later; an empty queue takes a prompt of any length.
 // STATUS_INVALID: it could never run.

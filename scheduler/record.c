@@ -55,6 +55,13 @@ void record_remove(struct record *r, uint64_t id, enum finish_reason why) {
     journal_check(&r->journal, false);
 }
 
+void record_chunk(struct record *r, int max_chunk) {
+    if (!r || journal_ends(&r->journal))
+        return;
+    fprintf(r->journal.file, "chunk %d\n", max_chunk);
+    journal_check(&r->journal, false);
+}
+
 void record_plan(struct record *r, const struct plan *plan) {
     if (!r || journal_ends(&r->journal))
         return;
@@ -217,6 +224,13 @@ static bool replay_remove(struct replay *p, struct cursor *c) {
     return true;
 }
 
+static bool replay_chunk(struct replay *p, struct cursor *c) {
+    int max_chunk = (int)number(c, 1, INT32_MAX);
+    if (!c->bad)
+        sched_set_chunk(&p->sched, max_chunk);
+    return !c->bad;
+}
+
 // STATUS_INVALID where the plan made now is not the plan that was recorded.
 static enum status replay_plan(struct replay *p, struct cursor *c, struct err *err) {
     uint64_t id = number64(c);
@@ -283,6 +297,8 @@ static enum status replay_line(struct replay *p, char *line, struct err *err) {
         return replay_add(p, &c) ? STATUS_OK : STATUS_FORMAT;
     if (IS("remove"))
         return replay_remove(p, &c) ? STATUS_OK : STATUS_FORMAT;
+    if (IS("chunk"))
+        return replay_chunk(p, &c) ? STATUS_OK : STATUS_FORMAT;
     if (IS("plan"))
         return replay_plan(p, &c, err);
     if (IS("outcome"))

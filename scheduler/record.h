@@ -5,6 +5,7 @@
 //   config policy max_running max_step_tokens max_chunk max_model_len blocks block_size share key0 key1 [D]
 //   add id priority max_output min_output score stops N… salt N hex prompt N… [1]
 //   remove id why
+//   chunk tokens                       max_chunk of the plans from here on
 //   plan id items (request first new first_logit needs_token)…      id 0: there was nothing to do
 //   outcome id (count token… failed)…
 //
@@ -24,6 +25,7 @@ struct record *record_open(const char *path, const struct sched_config *config, 
                            struct err *err);
 void record_add(struct record *r, const struct request *req);
 void record_remove(struct record *r, uint64_t id, enum finish_reason why);
+void record_chunk(struct record *r, int max_chunk);
 void record_plan(struct record *r, const struct plan *plan);
 void record_outcome(struct record *r, const struct plan *plan, const struct outcome *out);
 void record_close(struct record *r);

@@ -124,6 +124,11 @@ void sched_destroy(struct scheduler *s) {
     *s = (struct scheduler){0};
 }
 
+void sched_set_chunk(struct scheduler *s, int max_chunk) {
+    CHECK(max_chunk >= 1);
+    s->config.max_chunk = max_chunk;
+}
+
 enum status sched_admissible(const struct sched_config *config, int num_blocks, int block_size,
                              int num_prompt, int max_output, struct err *err) {
     if (num_prompt < 1 || max_output < 0)

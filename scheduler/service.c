@@ -7,6 +7,7 @@
 
 #include "log.h"
 #include "mailbox.h"
+#include "pace.h"
 #include "record.h"
 #include "trace.h"
 
@@ -30,6 +31,7 @@ struct service {
     struct engine *engine;
     struct service_config config;
     struct scheduler sched;
+    struct pace pace;
     struct record *record;
     struct trace *trace;
     pthread_t thread;
@@ -273,6 +275,7 @@ static void finish_step(struct service *s) {
                               .planned = f.launched,
                               .computed = now_ns()};
     record_outcome(s->record, plan, &result.outcome);
+    pace_add(&s->pace, plan->num_decode, plan->num_tokens - plan->num_decode, step.computed - f.launched);
     count_step(s, plan);
     put_scores(s, plan, &result);
     int n = sched_update(&s->sched, plan->id, &result.outcome, s->events);
@@ -287,6 +290,11 @@ static void finish_step(struct service *s) {
 static const struct plan *next_plan(struct service *s) {
     if (atomic_load(&s->dead) || s->num_flights == s->sched.config.depth)
         return NULL;
+    int chunk = pace_chunk(&s->pace);
+    if (chunk != s->sched.config.max_chunk) {
+        sched_set_chunk(&s->sched, chunk);
+        record_chunk(s->record, chunk);
+    }
     const struct plan *plan = sched_step(&s->sched);
     if (plan ||
         s->num_flights > 0) // with plans in flight it may have preempted somebody and still plan nothing
@@ -382,6 +390,8 @@ struct service *service_open(struct engine *engine, const struct service_config 
         goto fail;
     if (config->trace && !(s->trace = trace_open(config->trace, err)))
         goto fail;
+    s->pace = (struct pace){.target_ns = s->sched.config.depth == 1 ? config->target_itl_ns : 0,
+                            .max_chunk = sched.max_chunk};
     publish_stats(s);
     if (pthread_create(&s->thread, NULL, service_run, s) != 0) {
         err_set(err, STATUS_NOMEM, "cannot start the engine thread");

@@ -76,6 +76,9 @@ static const struct option options[] = {
     {"max-num-seqs", 0, RUN, OPT_INT, AT(max_num_seqs), "64", 1, 4096, "N", "requests in one step"},
     {"max-num-batched-tokens", 0, RUN, OPT_INT, AT(max_num_batched_tokens), "512", 1, 1048576, "N",
      "tokens in one step"},
+    {"target-itl", 0, SERVE, OPT_NUM, AT(target_itl), "50", 0, 1e6, "MS",
+     "while streams run, prompts are cut so that steps take no longer; 0: a quarter of a step's tokens "
+     "(CPU)"},
     {"max-num-queued-seqs", 0, SERVE, OPT_INT, AT(max_num_queued_seqs), "1024", 0, 1000000, "N",
      "waiting requests; beyond it: 503"},
     {"scheduling-policy", 0, SERVE, OPT_CHOICE, AT(policy), "fcfs", 0, 0, "fcfs|priority",

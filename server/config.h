@@ -55,6 +55,7 @@ struct config {
     char *record, *trace, *chat_template;
     // life
     double drain_timeout, watchdog_timeout; // s
+    double target_itl;                      // ms; 0: none
     char *log_level, *config_file, *metrics_namespace;
     // commands
     char *prompt, *file;

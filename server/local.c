@@ -89,8 +89,8 @@ void local_engine_config(const struct config *c, struct engine_config *out) {
     };
 }
 
-// While others decode, a prompt gets a quarter of a step, so that running streams slow down little; the queue
-// takes as many tokens as that many requests of 1,024, but always a few of the longest.
+// While others decode, a prompt gets a quarter of a step at most, so that running streams slow down little;
+// the queue takes as many tokens as that many requests of 1,024, but always a few of the longest.
 void local_service_config(const struct config *c, const struct engine_info *info,
                           struct service_config *out) {
     int chunk = c->max_num_batched_tokens / 4;
@@ -107,6 +107,7 @@ void local_service_config(const struct config *c, const struct engine_info *info
                   .max_model_len = info->max_model_len,
                   .depth = info->depth,
                   .run_ahead = info->run_ahead},
+        .target_itl_ns = (int64_t)(c->target_itl * 1e6),
         .record = c->record,
         .trace = c->trace,
     };

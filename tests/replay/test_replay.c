@@ -53,6 +53,18 @@ static const char two_plans[] = "quire-record 1\n"
                                 "plan 3 1 2 2 1 0 1\n"
                                 "outcome 2 1 12 0\n"
                                 "plan 0 0\n";
+// The pace changes: a prompt beside a decode gets 3 tokens, then 1.
+static const char paced[] = "quire-record 1\n"
+                            "config 0 4 16 16 64 8 4 1 1 2\n"
+                            "add 1 0 4 0 0 0 0 2 7 9\n"
+                            "plan 1 1 1 0 2 1 1\n"
+                            "outcome 1 1 12 0\n"
+                            "add 2 0 4 0 0 0 0 6 5 7 8 9 10 11\n"
+                            "chunk 3\n"
+                            "plan 2 2 1 2 1 0 1 2 0 3 3 0\n"
+                            "outcome 2 1 12 0 0 0\n"
+                            "chunk 1\n"
+                            "plan 3 2 1 3 1 0 1 2 3 1 1 0\n";
 
 static void damage(const char *text, size_t size) {
     char path[] = "/tmp/quire-replay-XXXXXX";
@@ -80,20 +92,30 @@ static void test_damaged_records(void **state) {
     (void)state;
     damage(one_plan, sizeof one_plan);
     damage(two_plans, sizeof two_plans);
+    damage(paced, sizeof paced);
 }
 
-static void test_plans_in_flight(void **state) {
-    (void)state;
+static void replays(const char *text, size_t size, uint64_t expected) {
     char path[] = "/tmp/quire-replay-XXXXXX";
     int fd = mkstemp(path);
     struct err err = {0};
     uint64_t plans = 0;
-    assert_int_equal(write(fd, two_plans, sizeof two_plans - 1), sizeof two_plans - 1);
+    assert_int_equal(write(fd, text, size), size);
     close(fd);
     if (service_replay(path, &plans, &err) != STATUS_OK)
         fail_msg("%s", err.msg);
-    assert_int_equal(plans, 3);
+    assert_int_equal(plans, expected);
     remove(path);
+}
+
+static void test_plans_in_flight(void **state) {
+    (void)state;
+    replays(two_plans, sizeof two_plans - 1, 3);
+}
+
+static void test_pace(void **state) {
+    (void)state;
+    replays(paced, sizeof paced - 1, 3);
 }
 
 int main(void) {
@@ -101,6 +123,7 @@ int main(void) {
         cmocka_unit_test(test_records),
         cmocka_unit_test(test_damaged_records),
         cmocka_unit_test(test_plans_in_flight),
+        cmocka_unit_test(test_pace),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

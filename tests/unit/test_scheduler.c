@@ -263,10 +263,14 @@ static void test_chunks_beside_decodes(void **state) {
     assert_item(p, 1, d2, 3, 1);
     assert_item(p, 2, l1, 0, 6);
     assert_int_equal(p->num_items, 3);
+    sched_set_chunk(&b.s, 3);
+    p = step(&b, 7);
+    assert_item(p, 2, l1, 6, 3);
+    assert_int_equal(p->num_items, 3);
     drop(&b, d1);
     drop(&b, d2);
     p = step(&b, 7);
-    assert_item(p, 0, l1, 6, 20); // nobody decodes: the whole step
+    assert_item(p, 0, l1, 9, 20); // nobody decodes: the whole step
     drop(&b, l2);
     step(&b, 7);
     p = step(&b, 7);

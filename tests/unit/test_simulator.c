@@ -619,6 +619,8 @@ static void run_scenario(uint64_t seed, int num_bursts) {
     scenario_seed = seed;
     rng_state = mix(seed, 1);
     scenario_init(m);
+    bool paced = one_in(3);
+    int top_chunk = 2 * m->config.max_chunk;
     unsigned pause = (unsigned)between(1, 12), cancel_every = one_in(3) ? 0 : (unsigned)between(5, 60);
     while (num_bursts > 0 || m->num_live > 0) {
         // Poisson-like arrivals with bursts: virtual time is the number of steps.
@@ -627,6 +629,8 @@ static void run_scenario(uint64_t seed, int num_bursts) {
                 arrive(m);
         if (cancel_every > 0 && m->num_live > 0 && one_in(cancel_every))
             cancel_one(m);
+        if (paced && one_in(20))
+            sched_set_chunk(&m->s, m->config.max_chunk = between(1, top_chunk));
         struct before_step b;
         note_before(m, &b);
         const struct plan *plan = sched_step(&m->s);

@@ -1,0 +1,24 @@
+// How many prompt tokens a step may take beside decodes, so that running streams keep their pace. Pure: times
+// come in as numbers, measured by the service. Engine thread only.
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+// The least that prompts get: fewer tokens would read the weights more often than that is worth.
+enum { PACE_MIN_CHUNK = 16 };
+
+struct pace {
+    int64_t target_ns; // between two tokens of a stream; 0: max_chunk always
+    int max_chunk;     // the most, whatever the time
+    // Of what was measured lately, 0 where nothing was: a step that only decodes; a prompt's token more.
+    double decode_ns, token_ns;
+};
+
+// A step of num_decode decodes and num_prompt prompt tokens took `ns`.
+void pace_add(struct pace *p, int num_decode, int num_prompt, int64_t ns);
+
+// The prompt tokens that a step beside decodes may have now: what fits into the target after the decodes, but
+// no less than take as long as the decodes do, so that slow decodes do not starve prompts. Within
+// PACE_MIN_CHUNK (or max_chunk, where that is less) and max_chunk.
+int pace_chunk(const struct pace *p);

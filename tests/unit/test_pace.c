@@ -1,0 +1,87 @@
+// How many prompt tokens go beside decodes: a machine whose times are known.
+#include "pace.h"
+
+#include "harness.h"
+
+enum { MS = 1000000 };
+
+// A step of so many tokens on a machine with a fixed time for the weights and one for each token.
+static int64_t step_ns(int decodes, int prompt) { return 10 * MS + (int64_t)(decodes + prompt) * MS / 2; }
+
+static void test_nothing_known(void **state) {
+    (void)state;
+    struct pace p = {.target_ns = 50 * MS, .max_chunk = 128};
+    assert_int_equal(pace_chunk(&p), 128);
+    pace_add(&p, 4, 0, 12 * MS); // decodes alone do not say what a prompt's token costs
+    assert_int_equal(pace_chunk(&p), 128);
+    pace_add(&p, 0, PACE_MIN_CHUNK - 1, 12 * MS); // nor do a few
+    assert_int_equal(pace_chunk(&p), 128);
+    pace_add(&p, 0, 100, 0); // a clock that stood still
+    assert_int_equal(pace_chunk(&p), 128);
+}
+
+static void test_meets_the_target(void **state) {
+    (void)state;
+    struct pace p = {.target_ns = 50 * MS, .max_chunk = 128};
+    pace_add(&p, 0, 100, step_ns(0, 100)); // 60 ms: 0.6 ms a token
+    assert_int_equal(pace_chunk(&p), 83);
+    for (int i = 0; i < 40; i++) {
+        pace_add(&p, 4, 0, step_ns(4, 0));
+        int n = pace_chunk(&p);
+        pace_add(&p, 4, n, step_ns(4, n));
+    }
+    assert_in_range(pace_chunk(&p), 75, 76); // 12 ms of decodes, 38 ms at 0.5 ms each
+    int64_t after = step_ns(4, pace_chunk(&p));
+    assert_true(after <= 50 * MS && after > 49 * MS);
+    p.max_chunk = 40; // what the step has room for
+    assert_int_equal(pace_chunk(&p), 40);
+    p.max_chunk = 8;
+    assert_int_equal(pace_chunk(&p), 8);
+}
+
+// Decodes that take longer than the target leave prompts as much time as they take themselves.
+static void test_slow_decodes(void **state) {
+    (void)state;
+    struct pace p = {.target_ns = 50 * MS, .max_chunk = 128};
+    pace_add(&p, 32, 0, 80 * MS);
+    pace_add(&p, 32, 40, 120 * MS);
+    assert_int_equal(pace_chunk(&p), 80);
+    struct pace slow = {.target_ns = 50 * MS, .max_chunk = 128};
+    pace_add(&slow, 1, 0, 20 * MS);
+    pace_add(&slow, 1, 20, 220 * MS);
+    assert_int_equal(pace_chunk(&slow), PACE_MIN_CHUNK);
+}
+
+// One step that the machine was taken away from does not set the pace, and a step shorter than what decodes
+// took before does not make prompts free.
+static void test_outliers(void **state) {
+    (void)state;
+    struct pace p = {.target_ns = 50 * MS, .max_chunk = 1000};
+    for (int i = 0; i < 20; i++) {
+        pace_add(&p, 4, 0, 10 * MS);
+        pace_add(&p, 4, 40, 30 * MS);
+    }
+    assert_int_equal(pace_chunk(&p), 80);
+    pace_add(&p, 4, 40, 130 * MS);
+    assert_in_range(pace_chunk(&p), 30, 50);
+    struct pace q = {.target_ns = 50 * MS, .max_chunk = 2000};
+    pace_add(&q, 4, 0, 10 * MS);
+    pace_add(&q, 4, 40, 8 * MS);
+    assert_int_equal(pace_chunk(&q), 40 * 40); // an eighth of the step, 1 ms for 40 tokens
+}
+
+static void test_off(void **state) {
+    (void)state;
+    struct pace p = {.max_chunk = 128};
+    pace_add(&p, 4, 100, 500 * MS);
+    assert_int_equal(pace_chunk(&p), 128);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_nothing_known), cmocka_unit_test(test_meets_the_target),
+        cmocka_unit_test(test_slow_decodes),  cmocka_unit_test(test_outliers),
+        cmocka_unit_test(test_off),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -11,14 +11,15 @@ enum { PACE_MIN_CHUNK = 16 };
 struct pace {
     int64_t target_ns; // between two tokens of a stream; 0: max_chunk always
     int max_chunk;     // the most, whatever the time
-    // Of what was measured lately, 0 where nothing was: a step that only decodes; a prompt's token more.
-    double decode_ns, token_ns;
+    // Of what was measured lately, 0 where nothing was: a step that only decodes, and how many that were; a
+    // token more.
+    double decode_ns, num_decode, token_ns;
 };
 
 // A step of num_decode decodes and num_prompt prompt tokens took `ns`.
 void pace_add(struct pace *p, int num_decode, int num_prompt, int64_t ns);
 
-// The prompt tokens that a step beside decodes may have now: what fits into the target after the decodes, but
-// no less than take as long as the decodes do, so that slow decodes do not starve prompts. Within
-// PACE_MIN_CHUNK (or max_chunk, where that is less) and max_chunk.
-int pace_chunk(const struct pace *p);
+// The prompt tokens that a step beside num_decode decodes may have now: what fits into the target after the
+// decodes, but no less than take twice as long as the decodes do, so that slow decodes do not starve prompts.
+// Within PACE_MIN_CHUNK (or max_chunk, where that is less) and max_chunk.
+int pace_chunk(const struct pace *p, int num_decode);

@@ -59,6 +59,7 @@ SHARD = "engine/shard.c"
 RANKS = "engine/ranks.c"
 SERVICE = "scheduler/service.c"
 RECORD = "scheduler/record.c"
+PACE = "scheduler/pace.c"
 ANSWERS = "engine/answers.c"
 HEAD = "kernels/cpu/head.c"
 WEIGHT = "kernels/cpu/weight.c"
@@ -129,6 +130,15 @@ MUTATIONS = [
             "test_scheduler"),  # freed once for each plan
     (SERVICE, "        record_plan(s->record, plan);\n    return plan;", "        plan ? record_plan(s->record, plan) : (void)0;\n    return plan;",
               "test_service"),  # a step that preempted and planned nothing is not replayed
+    (SERVICE, "        record_chunk(s->record, chunk);\n", "", "test_service"),  # a change of pace is not replayed
+    (SERVICE, ".target_ns = s->sched.config.depth == 1 ? config->target_itl_ns : 0,", ".target_ns = config->target_itl_ns,",
+              "test_service"),  # plans in flight are timed as if each were alone
+    (PACE, "(left > 2 * decodes ? left : 2 * decodes)", "left", "test_pace"),  # slow decodes starve prompts
+    (PACE, "(rest > least ? rest : least)", "rest", "test_pace"),  # prompts for nothing
+    (PACE, "if (num_prompt < PACE_MIN_CHUNK)", "if (num_prompt < 1)", "test_pace"),  # a few tokens pay for all weights
+    (PACE, "(x - *value) * WEIGHT", "x - *value", "test_pace"),  # one slow step sets the pace
+    (PACE, "left = (double)p->target_ns - decodes;", "left = (double)p->target_ns;", "test_pace"),  # decodes take no time
+    (PACE, "more > 0 ? more * p->token_ns", "more > 0 ? 0", "test_pace"),  # more decodes take no longer
     (RECORD, "p->config.run_ahead = number(c, 0, 1) != 0;", "number(c, 0, 1);", "test_replay"),  # replayed without run-ahead
     (RANKS, "        world->ops->abort(world, \"closed with steps in flight\");\n", "        (void)0;\n",
             "test_service"),  # the last stage waits for nobody

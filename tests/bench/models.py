@@ -92,8 +92,8 @@ def run(command, both=False):
 # ---- ours
 
 
-def quire(a, path, repeats):
-    command = [a.bench, path, "--threads", a.threads, "--variant", a.variant, "--prefill", a.prefill, "--batches",
+def quire(a, path, repeats, threads):
+    command = [a.bench, path, "--threads", threads, "--variant", a.variant, "--prefill", a.prefill, "--batches",
                ",".join(map(str, a.batches)), "--prompt", a.prompt, "--steps", a.steps, "--repeats", repeats,
                "--kv-cache-dtype", a.kv_cache_dtype, "--limit-passes", a.limit_passes]
     return json.loads(run(command))
@@ -130,7 +130,6 @@ def raise_limits(result, others):
 
 
 def compare_with_limits(results):
-    results = [r["quire"] for r in results]
     for q in results:
         raise_limits(q, results)
         read, rate = q["limits"]["read_gb_s"], q["arithmetic_limit"]["gop_s"]
@@ -202,13 +201,16 @@ def merge_peer(rounds):
 
 def measure(a, model, kind, path, peers):
     progress(f"{model} {kind}")
-    rounds, theirs = [], {name: [] for name in peers}
+    rounds, fewer, theirs = [], [], {name: [] for name in peers}
     for _ in range(a.rounds if peers else 1):
-        rounds.append(quire(a, path, a.repeats))
+        rounds.append(quire(a, path, a.repeats, a.threads))
+        if 0 < a.scale_from < rounds[0]["limits"]["threads"]:
+            progress(f"{model} {kind}: --threads {a.scale_from}")
+            fewer.append(quire(a, path, a.repeats, a.scale_from))
         for name, tools in peers.items():
             progress(f"{model} {kind}: {name}")
             theirs[name].append(peer(a, tools, path, rounds[0]["limits"]["threads"]))
-    return {"model": model, "type": kind, "quire": merge(rounds),
+    return {"model": model, "type": kind, "quire": merge(rounds), "fewer_threads": merge(fewer) if fewer else None,
             "peers": {name: merge_peer(r) for name, r in theirs.items()}}
 
 
@@ -221,6 +223,26 @@ def machine():
 def commit():
     done = subprocess.run(["git", "-C", ROOT, "describe", "--always", "--dirty", "--abbrev=12"], capture_output=True, text=True)
     return done.stdout.strip() or "unknown"
+
+
+def scaling(report):
+    """Rows of what fewer threads gave beside all of them; what memory and arithmetic allow scales no better than the limits."""
+    out = []
+    for r in report["results"]:
+        q, f = r["quire"], r["fewer_threads"]
+        if not f:
+            continue
+        few, all_of = f["limits"], q["limits"]
+        if not out:
+            out = ["", f"| model | type | work | threads {few['threads']}, tokens/s | threads {all_of['threads']}, tokens/s | scaling |",
+                   "|---|---|---|--:|--:|--:|"]
+        pairs = [(f"prefill {q['prefill']['tokens']}", f["prefill"], q["prefill"])] if "prefill" in q else []
+        pairs += [(f"decode × {d['batch']}", e, d) for e, d in zip(f["decode"], q["decode"])]
+        out += [f"| {r['model']} | {r['type']} | {work} | {e['tokens_s']:.1f} | {d['tokens_s']:.1f} | {d['tokens_s'] / e['tokens_s']:.2f} × |"
+                for work, e, d in pairs]
+        read, rate = all_of["read_gb_s"] / few["read_gb_s"], q["arithmetic_limit"]["gop_s"] / (f["arithmetic_limit"]["gop_s"] or 1)
+        out.append(f"| {r['model']} | {r['type']} | limits: read bandwidth, arithmetic | | | {read:.2f} ×, {rate:.2f} × |")
+    return out
 
 
 def markdown(report):
@@ -242,6 +264,7 @@ def markdown(report):
                 rate = theirs(r["peers"][name]) if name in r["peers"] else None
                 cells.append(f"{rate:.1f} ({d['tokens_s'] / rate:.2f} ×)" if rate else "")
             out.append("| " + " | ".join(cells) + " |")
+    out += scaling(report)
     l = report["results"][0]["quire"]["limits"]
     out += ["", f"Limits with {l['threads']} threads: read {l['read_gb_s']:.1f} GB/s; {l['int8_with']} {l['int8_gop_s']:.0f}, "
             f"{l['bf16_with']} {l['bf16_gop_s']:.0f}, {l['f32_with']} {l['f32_gop_s']:.0f} GOP/s."]
@@ -256,6 +279,7 @@ def arguments():
     p.add_argument("--models", type=words, help=f"of {known}; default: {','.join(DEFAULT_MODELS)}")
     p.add_argument("--types", type=words, help=f"of {','.join(make_gguf.TYPES)}; default: {','.join(DEFAULT_TYPES)}")
     p.add_argument("--threads", type=int, default=0, help="0: all processors")
+    p.add_argument("--scale-from", type=int, default=1, metavar="N", help="rows of N threads beside --threads; 0: none")
     p.add_argument("--variant", default="auto", help="auto, scalar, avx2, avx512")
     p.add_argument("--kv-cache-dtype", default="auto")
     p.add_argument("--prefill", type=int, default=512)
@@ -291,7 +315,8 @@ def main():
     for model in a.models:
         for kind in a.types:
             report["results"].append(measure(a, model, kind, make(model, kind, a.cache), peers))
-            compare_with_limits(report["results"])
+            for key in ("quire", "fewer_threads"):
+                compare_with_limits([r[key] for r in report["results"] if r[key]])
             if a.json:  # what is there stays, whatever happens to the next
                 a.json.parent.mkdir(parents=True, exist_ok=True)
                 a.json.write_text(json.dumps(report, indent=1) + "\n")

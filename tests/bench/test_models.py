@@ -76,6 +76,15 @@ def main():
         rows = [line for line in done.stdout.splitlines() if line.startswith("| tiny | f32 | decode × 3 |")]
         ours = report["results"][0]["quire"]["decode"][1]["tokens_s"]
         check(len(rows) == 1 and rows[0].endswith(f"| 30.0 ({ours / 30:.2f} ×) |  |"), rows, ours)
+        check("scaling" not in done.stdout and not report["results"][0]["fewer_threads"], done.stdout)
+        two = [c for c in command if c not in ("--peers", tmp / "peers")] + ["--threads", 2, "--types", "f32"]
+        done = subprocess.run(list(map(str, two)), capture_output=True, text=True, timeout=600)
+        check(done.returncode == 0, done.stdout, done.stderr)
+        r = json.loads((tmp / "report.json").read_text())["results"][0]
+        check((r["fewer_threads"]["limits"]["threads"], r["quire"]["limits"]["threads"]) == (1, 2), r)
+        few, all_of = (r[key]["decode"][1]["tokens_s"] for key in ("fewer_threads", "quire"))
+        want = f"| tiny | f32 | decode × 3 | {few:.1f} | {all_of:.1f} | {all_of / few:.2f} × |"
+        check(want in done.stdout and done.stdout.count("× |\n") == 4, want, done.stdout)
         for bad in (["--types", "q9"], ["--models", "none"], ["--peers", tmp / "cache"]):
             check(subprocess.run(list(map(str, [*command, *bad])), capture_output=True).returncode != 0, bad)
         broken = tmp / "peers/one/build/bin/llama-batched-bench"

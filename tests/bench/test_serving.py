@@ -17,6 +17,7 @@ HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 import scaling  # noqa: E402
 import serving  # noqa: E402
+import spins  # noqa: E402
 
 PEER = """#!/usr/bin/env python3
 import os, sys
@@ -140,6 +141,11 @@ def test_picky(build):
         server.shutdown()
 
 
+def test_spins():
+    pool = spins.with_spins((HERE.parents[1] / "kernels/cpu/pool.c").read_text(), 77)
+    check(pool.count("SPINS = 77,") == 1, "pool.c has no SPINS any more")
+
+
 def test_better():
     check(serving.better(3.0, 2.0, True) == "1.50 ×" and serving.better(3.0, 2.0, False) == "0.67 ×", "ratios")
     check(serving.better(0.0, 2.0, False) == "ours is 0" and serving.better(2.0, 0.0, False) == "0.00 ×", "a percentile of ours is 0")
@@ -175,6 +181,7 @@ def test_scaling():
 
 if __name__ == "__main__":
     test_better()
+    test_spins()
     test_scaling()
     test_picky(Path(sys.argv[1]).resolve())
     test_serving(Path(sys.argv[1]).resolve())

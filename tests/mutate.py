@@ -622,6 +622,8 @@ def main():
     rows = [r for r in MUTATIONS if not words or any(w in r[0] or w in r[3] for w in words)]
     needs_server = any(r[3].startswith(("test_json_", "test_server_")) for r in rows)
     os.environ.setdefault("QUIRE_TEST_DATA", os.path.join(os.path.dirname(root), "shared", "data"))
+    if not os.path.isdir(os.environ["QUIRE_TEST_DATA"]):
+        print(f"no test data at {os.environ['QUIRE_TEST_DATA']}: mutants survive whose tests need it", file=sys.stderr)
     failed = 0
     with tempfile.TemporaryDirectory(prefix="quire-mutate-") as tmp:
         tree, build = os.path.join(tmp, "tree"), os.path.join(tmp, "build")

@@ -14,8 +14,12 @@
 #include <string.h>
 
 // Rows times heads of a group that one item holds: so often are keys and values used once they are in the L2
-// cache. RUN_CHUNKS: decode over more of them is cut into items of so many.
+// cache. RUN_CHUNKS: decode over more of them is cut into items of at least so many.
 enum { MAX_ITEM_QUERIES = 128, ITEMS_PER_THREAD = 4, RUN_CHUNKS = 4 };
+
+// Of decode: groups of up to 8 queries of one kv head that one item has, and the bytes of keys, and of
+// values, that they read together of one tile of tokens, beside each other in memory.
+enum { MAX_UNITS = MAX_ITEM_QUERIES / ATTN_QUERIES, NEIGHBOUR_BYTES = 32 << 10 };
 
 static bool paired(const struct device *dev) {
     return dev->kv_dtype == DTYPE_BF16 || dev->kv_dtype == DTYPE_I8;
@@ -158,7 +162,7 @@ size_t cpu_attn_scratch(struct device *dev, struct attn_scratch *s, char *memory
     size_t bytes[8] = {align64(queries * (size_t)d * 4),
                        align64(queries * 4),
                        align64(queries * 4),
-                       align64((size_t)ATTN_QUERIES * (size_t)padded_head(dev) * 4),
+                       align64((queries + ATTN_QUERIES) * (size_t)padded_head(dev) * 4),
                        tiles,
                        tiles,
                        scales,
@@ -195,8 +199,10 @@ struct attend {
     const struct step *step;
     int seq0, seq1;
     int rows_per_item;
-    bool split; // decode: long sequences are cut into runs, whose chunks go to slots and are merged later
-    _Atomic int next; // item not yet taken
+    bool decode; // sequences have one row each
+    bool split;  // decode: long sequences are cut into runs, whose chunks go to slots and are merged later
+    int heads_per_item; // of decode, kv heads; 0: a head at a time by attend_item()
+    _Atomic int next;   // item not yet taken
 };
 
 // Tokens of a sequence that some of its rows attend to: [begin, *end)
@@ -207,10 +213,17 @@ static int attended(const struct attend *job, int row0, int row1, int *end) {
     return window > 0 && positions[row0] + 1 > window ? positions[row0] + 1 - window : 0;
 }
 
-// Points c at the tiles of one kv head that hold tokens [begin, end) of one chunk; and at the first ones of
-// what follows up to `last`.
+static const char *kv_tile(const struct attend *job, const int32_t *blocks, int which, int head, int token) {
+    const struct device *dev = job->dev;
+    int B = dev->block_size;
+    return kv_block(dev, job->layer, blocks[token / B], which) +
+           kv_index(dev, head, token % B) * kv_elem(dev);
+}
+
+// Points c at the tiles of one kv head that hold tokens [begin, end) of one chunk; and ahead of them at what
+// follows up to `last`. widen: numbers of I8 become BF16 in s.
 static void find_tiles(const struct attend *job, struct attn_chunk *c, struct attn_scratch *s, int seq,
-                       int head, int chunk, int begin, int last) {
+                       int head, int chunk, int begin, int last, bool widen) {
     const struct device *dev = job->dev;
     const int32_t *blocks = job->step->block_ids + job->step->block_start[seq];
     int B = dev->block_size, d = dev->model.head_dim, first = chunk * ATTN_CHUNK;
@@ -222,22 +235,23 @@ static void find_tiles(const struct attend *job, struct attn_chunk *c, struct at
     int tile0 = (begin - first) / ATTN_TILE, tile1 = (end - first + ATTN_TILE - 1) / ATTN_TILE;
     for (int which = 0; which < 2; which++) {
         const void **tiles = which ? c->values : c->keys;
+        const void **ahead = which ? c->values_ahead : c->keys_ahead;
         const float **scales = which ? c->value_scale : c->key_scale;
         char *scratch = which ? s->values : s->keys;
-        for (int i = tile0; dev->tiled && i < tile1 + AHEAD_TILES; i++) {
-            int t = first + i * ATTN_TILE;
-            if (t >= last) { // nothing to fetch
-                tiles[i] = tiles[i - 1];
-                continue;
-            }
-            tiles[i] = kv_block(dev, job->layer, blocks[t / B], which) + kv_index(dev, head, t % B) * size;
-            if (int8 && i < tile1)
+        for (int i = tile0; dev->tiled && i < tile1; i++) {
+            int t = first + i * ATTN_TILE, later = t + ATTN_STEP;
+            tiles[i] = kv_tile(job, blocks, which, head, t);
+            ahead[i] = later < last ? kv_tile(job, blocks, which, head, later) : tiles[i];
+            if (int8)
                 scales[i] = kv_scales(dev, job->layer, blocks[t / B], which) + head * B + t % B;
         }
-        for (int i = tile0; dev->tiled && int8 && i < tile1; i++) {
+        for (int i = tile0; dev->tiled && int8 && widen && i < tile1; i++) {
             uint16_t *wide = (uint16_t *)(void *)scratch + (size_t)i * tile;
-            dev->kernels->widen_i8(wide, tiles[i], ATTN_TILE * d, tiles[i + 1]);
+            int t = first + (i + 1) * ATTN_TILE;
+            dev->kernels->widen_i8(wide, tiles[i], ATTN_TILE * d,
+                                   t < last ? kv_tile(job, blocks, which, head, t) : tiles[i]);
             tiles[i] = wide;
+            ahead[i] = wide;
         }
         for (int t = begin; !dev->tiled && t < end; t++) {
             int i = (t - first) / ATTN_TILE, o = (t - first) % ATTN_TILE;
@@ -249,14 +263,13 @@ static void find_tiles(const struct attend *job, struct attn_chunk *c, struct at
                 row[j] = float_to_bf16((float)((const int8_t *)src)[j]);
             scatter(dev, dst, which, o, int8 ? (const char *)row : src, tile_elem(dev));
             tiles[i] = dst;
+            ahead[i] = dst;
             if (int8) {
                 float *scale = s->scales + which * ATTN_CHUNK + (t - first) / ATTN_TILE * ATTN_TILE;
                 scale[o] = kv_scales(dev, job->layer, blocks[t / B], which)[head * B + t % B];
                 scales[i] = scale;
             }
         }
-        for (int i = tile1; !dev->tiled && i < tile1 + AHEAD_TILES; i++)
-            tiles[i] = tiles[i - 1];
     }
 }
 
@@ -271,6 +284,39 @@ static void finish_query(float *y, const float *out, float sum, int d) {
         y[j] = out[j] / sum;
 }
 
+// What chunks of a dtype have in common
+static struct attn_chunk new_chunk(const struct device *dev, enum dtype dtype) {
+    return (struct attn_chunk){.kv_dtype = dtype,
+                               .head_dim = dev->model.head_dim,
+                               .scale = dev->model.attn_scale,
+                               .scaled = dev->kv_dtype == DTYPE_I8,
+                               .step1 = ATTN_CHUNK / ATTN_STEP};
+}
+
+// Lines that lie side by side for 8 queries
+static int query_lines(const struct device *dev) {
+    return paired(dev) ? dev->model.head_dim / 2 : dev->model.head_dim;
+}
+
+// q (d) becomes query i % 8 of the 8 at `to`. temporary (d)
+static void put_query(const struct device *dev, float *to, int i, const float *q, float *temporary) {
+    if (paired(dev)) {
+        dev->kernels->to_bf16((uint16_t *)(void *)temporary, q, dev->model.head_dim);
+        q = temporary;
+    }
+    for (int j = 0; j < query_lines(dev); j++)
+        memcpy(to + j * ATTN_QUERIES + i % ATTN_QUERIES, q + j, sizeof *q);
+}
+
+// Which tokens of a chunk the query at `position` attends to
+static void set_range(struct attn_chunk *c, int j, int position, int window, int chunk) {
+    int past = position + 1;
+    c->begin[j] = (window > 0 && past > window ? past - window : 0) - chunk * ATTN_CHUNK;
+    c->end[j] = past - chunk * ATTN_CHUNK;
+    c->begin[j] = c->begin[j] < 0 ? 0 : c->begin[j];
+    c->end[j] = c->end[j] > ATTN_CHUNK ? ATTN_CHUNK : c->end[j];
+}
+
 // Rows [row0, row1) of one sequence, the heads of one group, over those of chunks [chunk0, chunk1) that they
 // attend to. Positions of rows ascend. slots NULL: that is all chunks, and the rows of h come of it; else
 // each chunk goes to its slot, chunk0's being at slots.
@@ -278,41 +324,28 @@ static void attend_item(const struct attend *job, struct attn_scratch *s, int se
                         int row1, int chunk0, int chunk1, float *slots) {
     struct device *dev = job->dev;
     int d = dev->model.head_dim, group = group_size(dev), window = dev->model.window, pad = padded_head(dev);
-    int lines = paired(dev) ? d / 2 : d; // of what lies side by side
     int n = (row1 - row0) * group, width = device_q_size(dev), end;
     const int32_t *positions = job->step->positions;
     int begin = attended(job, row0, row1, &end);
     CHECK(begin >= 0 && end > begin && end <= dev->limits.max_context);
     for (int i = 0; i < n; i++) {
         const float *q = job->q + (size_t)(row0 + i / group) * (size_t)width + (head * group + i % group) * d;
-        float *at = s->q + i / ATTN_QUERIES * ATTN_QUERIES * lines + i % ATTN_QUERIES;
-        if (paired(dev))
-            dev->kernels->to_bf16((uint16_t *)(void *)s->partial, q, d);
-        for (int j = 0; j < lines; j++)
-            memcpy(at + j * ATTN_QUERIES, (paired(dev) ? s->partial : q) + j, sizeof *at);
+        put_query(dev, s->q + i / ATTN_QUERIES * ATTN_QUERIES * query_lines(dev), i, q, s->partial);
         s->max[i] = -INFINITY, s->sum[i] = 0;
     }
     memset(s->out, 0, (size_t)(n * d) * sizeof(float));
 
-    struct attn_chunk c = {.kv_dtype = tile_dtype(dev),
-                           .head_dim = d,
-                           .scale = dev->model.attn_scale,
-                           .scaled = dev->kv_dtype == DTYPE_I8};
-    int last = end < chunk1 * ATTN_CHUNK ? end : chunk1 * ATTN_CHUNK;
+    struct attn_chunk c = new_chunk(dev, tile_dtype(dev));
+    end = end < chunk1 * ATTN_CHUNK ? end : chunk1 * ATTN_CHUNK;
     for (int chunk = chunk0; chunk < chunk1; chunk++) {
-        find_tiles(job, &c, s, seq, head, chunk, begin, last);
+        find_tiles(job, &c, s, seq, head, chunk, begin, end, true);
         for (int i = 0; i < n; i += ATTN_QUERIES) {
             c.num_queries = n - i < ATTN_QUERIES ? n - i : ATTN_QUERIES;
             float *slot = slots ? slots + (size_t)(chunk - chunk0) * slot_floats(dev) : NULL;
             c.out = slot ? slot + 2 * group + i * pad : s->partial;
-            for (int j = 0; j < c.num_queries; j++) {
-                int row = row0 + (i + j) / group, past = positions[row] + 1;
-                c.begin[j] = (window > 0 && past > window ? past - window : 0) - chunk * ATTN_CHUNK;
-                c.end[j] = past - chunk * ATTN_CHUNK;
-                c.begin[j] = c.begin[j] < 0 ? 0 : c.begin[j];
-                c.end[j] = c.end[j] > ATTN_CHUNK ? ATTN_CHUNK : c.end[j];
-            }
-            c.q = s->q + i * lines;
+            for (int j = 0; j < c.num_queries; j++)
+                set_range(&c, j, positions[row0 + (i + j) / group], window, chunk);
+            c.q = s->q + i * query_lines(dev);
             dev->kernels->attend(&c);
             for (int j = 0; j < c.num_queries; j++) {
                 if (slot)
@@ -326,6 +359,115 @@ static void attend_item(const struct attend *job, struct attn_scratch *s, int se
     for (int i = 0; !slots && i < n; i++)
         finish_query(job->h + (size_t)(row0 + i / group) * (size_t)width + (head * group + i % group) * d,
                      s->out + i * d, s->sum[i], d);
+}
+
+// What an item of decode works on: one row's query heads of kv heads [head0, head1)
+struct decode {
+    int seq, head0, head1;
+    int per_head, num_units; // units of up to 8 queries; of one kv head, of all
+    struct attn_chunk units[MAX_UNITS];
+};
+
+// While step after step of a chunk goes through all heads, memory is asked for the next step in the order in
+// which it lies there: fragments of one head alone come at two thirds of the speed (docs/performance.md).
+static void spread_ahead(const struct attend *job, struct decode *m, int chunk, int begin, int last) {
+    const int32_t *blocks = job->step->block_ids + job->step->block_start[m->seq];
+    int heads = m->head1 - m->head0, first = chunk * ATTN_CHUNK;
+    for (int tile = 0; tile < CHUNK_TILES; tile += STEP_TILES) {
+        int next = first + tile * ATTN_TILE + ATTN_STEP;
+        if (next + ATTN_STEP <= begin || next - ATTN_STEP >= last)
+            continue;
+        for (int i = 0; i < 2 * STEP_TILES * heads; i++) {
+            int token = next + i / (2 * heads) * ATTN_TILE, which = i / heads % 2, head = i % heads;
+            struct attn_chunk *c = &m->units[i / (2 * STEP_TILES) * m->per_head];
+            const void **ahead = i / STEP_TILES % 2 ? c->values_ahead : c->keys_ahead;
+            if (token >= begin / ATTN_TILE * ATTN_TILE && token < last)
+                ahead[tile + i % STEP_TILES] = kv_tile(job, blocks, which, m->head0 + head, token);
+            else
+                ahead[tile + i % STEP_TILES] = c->q; // nothing to fetch
+        }
+    }
+}
+
+// The scales of a chunk of I8, which lie elsewhere
+static void fetch_scales(const struct attend *job, const struct decode *m, int chunk, int begin, int last) {
+    const struct device *dev = job->dev;
+    const int32_t *blocks = job->step->block_ids + job->step->block_start[m->seq];
+    int B = dev->block_size, first = chunk * ATTN_CHUNK, past = first + ATTN_CHUNK;
+    if (dev->kv_dtype != DTYPE_I8)
+        return;
+    for (int t = first > begin ? first : begin / ATTN_TILE * ATTN_TILE; t < past && t < last; t += ATTN_TILE)
+        for (int i = 0; i < 2 * (m->head1 - m->head0); i++)
+            __builtin_prefetch(kv_scales(dev, job->layer, blocks[t / B], i % 2) + (m->head0 + i / 2) * B +
+                               t % B);
+}
+
+// One row of one sequence, kv heads [head0, head1), over chunks [chunk0, chunk1). num_slots 0: that is all it
+// attends to, and its part of h comes of it; else each chunk goes to its slot, those of a head being
+// num_slots from first_slot on, that of chunk `base` the first. Where blocks are tiled.
+static void decode_item(const struct attend *job, struct attn_scratch *s, int seq, int head0, int head1,
+                        int chunk0, int chunk1, int first_slot, int num_slots, int base) {
+    struct device *dev = job->dev;
+    int d = dev->model.head_dim, group = group_size(dev), pad = padded_head(dev), lines = query_lines(dev);
+    int row = job->step->query_start[seq], position = job->step->positions[row], end;
+    int begin = attended(job, row, row + 1, &end);
+    size_t at_row = (size_t)row * (size_t)device_q_size(dev);
+    struct decode m = {
+        .seq = seq, .head0 = head0, .head1 = head1, .per_head = (group + ATTN_QUERIES - 1) / ATTN_QUERIES};
+    m.num_units = (head1 - head0) * m.per_head;
+    CHECK(begin >= 0 && end > begin && end <= dev->limits.max_context && m.num_units <= MAX_UNITS);
+    for (int u = 0; u < m.num_units; u++) {
+        struct attn_chunk *c = &m.units[u];
+        int head = head0 + u / m.per_head, from = u % m.per_head * ATTN_QUERIES;
+        float *q = s->q + u * ATTN_QUERIES * lines;
+        *c = new_chunk(dev, dev->kv_dtype);
+        c->q = q;
+        c->num_queries = group - from < ATTN_QUERIES ? group - from : ATTN_QUERIES;
+        for (int j = 0; j < c->num_queries; j++)
+            put_query(dev, q, j, job->q + at_row + (size_t)((head * group + from + j) * d), s->partial);
+    }
+    int queries = (head1 - head0) * group, last = end < chunk1 * ATTN_CHUNK ? end : chunk1 * ATTN_CHUNK;
+    for (int i = 0; i < queries; i++)
+        s->max[i] = -INFINITY, s->sum[i] = 0;
+    memset(s->out, 0, (size_t)(queries * d) * sizeof(float));
+
+    fetch_scales(job, &m, chunk0, begin, last);
+    for (int chunk = chunk0; chunk < chunk1; chunk++) {
+        fetch_scales(job, &m, chunk + 1, begin, last);
+        for (int u = 0; u < m.num_units; u++) {
+            struct attn_chunk *c = &m.units[u];
+            int head = head0 + u / m.per_head, from = u % m.per_head * ATTN_QUERIES;
+            find_tiles(job, c, s, seq, head, chunk, begin, last, false);
+            c->out = num_slots
+                         ? slot_at(dev, first_slot, num_slots, head, chunk - base) + 2 * group + from * pad
+                         : s->partial + u * ATTN_QUERIES * pad;
+            for (int j = 0; j < c->num_queries; j++)
+                set_range(c, j, position, dev->model.window, chunk);
+        }
+        spread_ahead(job, &m, chunk, begin, last);
+        for (int step = 0; step * ATTN_STEP + chunk * ATTN_CHUNK < last && step < ATTN_CHUNK / ATTN_STEP;
+             step++)
+            for (int u = 0; u < m.num_units; u++) {
+                struct attn_chunk *c = &m.units[u];
+                c->step0 = step, c->step1 = step + 1;
+                dev->kernels->attend(c);
+            }
+        for (int u = 0; u < m.num_units; u++) {
+            struct attn_chunk *c = &m.units[u];
+            int head = head0 + u / m.per_head, from = u % m.per_head * ATTN_QUERIES;
+            float *slot = num_slots ? slot_at(dev, first_slot, num_slots, head, chunk - base) + from : NULL;
+            for (int j = 0; j < c->num_queries; j++) {
+                int i = (head - head0) * group + from + j;
+                if (slot)
+                    slot[j] = c->max[j], slot[group + j] = c->sum[j];
+                else if (c->begin[j] < c->end[j])
+                    dev->kernels->attend_merge(&s->max[i], &s->sum[i], s->out + i * d, c->max[j], c->sum[j],
+                                               c->out + j * pad, d);
+            }
+        }
+    }
+    for (int i = 0; !num_slots && i < queries; i++)
+        finish_query(job->h + at_row + (size_t)((head0 * group + i) * d), s->out + i * d, s->sum[i], d);
 }
 
 // Chunks of a decoding sequence: [*chunk0, *chunk1)
@@ -348,20 +490,26 @@ static void attend_share(void *ctx, int thread, int num_threads) {
     for (int seq = job->seq0; seq < job->seq1; seq++) {
         int row0 = job->step->query_start[seq], row1 = job->step->query_start[seq + 1];
         int chunk0 = 0, chunk1 = 0;
-        if (job->split)
+        if (job->decode)
             decode_chunks(job, seq, &chunk0, &chunk1);
-        if (is_split(job, chunk0, chunk1)) {
-            int n = chunk1 - chunk0;
-            for (int head = 0; head < heads; head++)
-                for (int c = chunk0; c < chunk1; c += RUN_CHUNKS, item++) {
+        bool split = is_split(job, chunk0, chunk1);
+        if (split || job->heads_per_item) {
+            int n = chunk1 - chunk0, run = split ? RUN_CHUNKS : n, each = job->heads_per_item;
+            for (int c = chunk0; c < chunk1; c += run)
+                for (int head = 0; head < heads; head += each ? each : 1, item++) {
+                    int past = c + run < chunk1 ? c + run : chunk1;
                     if (item != mine)
                         continue;
-                    attend_item(job, &dev->attn[thread], seq, head, row0, row1, c,
-                                c + RUN_CHUNKS < chunk1 ? c + RUN_CHUNKS : chunk1,
-                                slot_at(dev, first_slot, n, head, c - chunk0));
+                    if (each)
+                        decode_item(job, &dev->attn[thread], seq, head,
+                                    head + each < heads ? head + each : heads, c, past, first_slot,
+                                    split ? n : 0, chunk0);
+                    else
+                        attend_item(job, &dev->attn[thread], seq, head, row0, row1, c, past,
+                                    slot_at(dev, first_slot, n, head, c - chunk0));
                     mine = atomic_fetch_add(&job->next, 1);
                 }
-            first_slot += heads * n;
+            first_slot += split ? heads * n : 0;
             continue;
         }
         for (int row = row0; row < row1; row += job->rows_per_item)
@@ -427,6 +575,25 @@ static void attend_split(struct attend *job, int seq0, int seq1) {
     }
 }
 
+// Of decode: as many heads as lie together and are worth it, but items for all threads.
+static int heads_per_item(const struct attend *job, int threads) {
+    const struct device *dev = job->dev;
+    int heads = dev->model.num_kv_heads, per_head = (group_size(dev) + ATTN_QUERIES - 1) / ATTN_QUERIES;
+    int lie = (int)(NEIGHBOUR_BYTES / ((size_t)(ATTN_TILE * dev->model.head_dim) * kv_elem(dev)));
+    int n = MAX_UNITS / per_head, chunk0, chunk1, runs = 0;
+    if (!job->decode || !dev->tiled || n == 0)
+        return 0;
+    n = n < heads ? n : heads;
+    n = lie == 0 ? 1 : n < lie ? n : lie;
+    for (int seq = job->seq0; seq < job->seq1; seq++) {
+        decode_chunks(job, seq, &chunk0, &chunk1);
+        runs += is_split(job, chunk0, chunk1) ? (chunk1 - chunk0 + RUN_CHUNKS - 1) / RUN_CHUNKS : 1;
+    }
+    while (n > 1 && runs * ((heads + n - 1) / n) < ITEMS_PER_THREAD * threads)
+        n = (n + 1) / 2;
+    return n;
+}
+
 void cpu_attend(struct device *dev, float *h, const float *q, int layer, const struct step *step, int seq0,
                 int seq1) {
     int group = group_size(dev), threads = pool_size(dev->pool), heads = dev->model.num_kv_heads;
@@ -439,8 +606,9 @@ void cpu_attend(struct device *dev, float *h, const float *q, int layer, const s
     job.rows_per_item = group < MAX_ITEM_QUERIES ? MAX_ITEM_QUERIES / group : 1;
     job.rows_per_item = items < job.rows_per_item ? items : job.rows_per_item;
     job.rows_per_item = job.rows_per_item < least ? least : job.rows_per_item;
-    job.split = threads > 1 && seq0 == 0 && seq1 == step->num_decode &&
-                step->max_context_len > RUN_CHUNKS * ATTN_CHUNK;
+    job.decode = seq0 == 0 && seq1 == step->num_decode;
+    job.split = job.decode && threads > 1 && step->max_context_len > RUN_CHUNKS * ATTN_CHUNK;
+    job.heads_per_item = heads_per_item(&job, threads);
     if (job.split) {
         attend_split(&job, seq0, seq1);
         return;

@@ -3,7 +3,11 @@
 // (values): each number of a query is fetched once for all vectors, each vector once for all queries.
 //
 // Keys and values of F32 and F16 are multiplied as f32, one token after another. Those of BF16 are multiplied
-// two at a time as rule 2 says; so are those of I8, which come here as BF16.
+// two at a time as rule 2 says; so are those of I8, which become bf16 as they are read: where more than 8
+// queries meet a chunk it comes here as BF16, widened once.
+
+INLINE bool is_paired(enum dtype dtype) { return dtype == DTYPE_BF16 || dtype == DTYPE_I8; }
+INLINE size_t kv_bytes_of(enum dtype dtype) { return dtype == DTYPE_F32 ? 4 : dtype == DTYPE_I8 ? 1 : 2; }
 
 INLINE struct v16 kv_load(const void *p, enum dtype dtype, size_t at) {
     if (dtype == DTYPE_F32)
@@ -25,12 +29,16 @@ INLINE struct v16 kv_load_part(const void *p, enum dtype dtype, size_t at, int n
     return v16_load(part);
 }
 
-INLINE struct pairs pairs_load_part(const uint16_t *p, int n) {
+INLINE struct pairs kv_load_pairs(const void *p, enum dtype dtype) {
+    return dtype == DTYPE_I8 ? pairs_load_i8(p) : pairs_load(p);
+}
+
+INLINE struct pairs kv_load_pairs_part(const void *p, enum dtype dtype, int n) {
     uint16_t part[32] = {0};
     if (n >= 16)
-        return pairs_load(p);
-    memcpy(part, p, (size_t)n * 4);
-    return pairs_load(part);
+        return kv_load_pairs(p, dtype);
+    memcpy(part, p, (size_t)n * 2 * kv_bytes_of(dtype));
+    return kv_load_pairs(part, dtype);
 }
 
 INLINE uint32_t pair_at(const uint16_t *p) {
@@ -43,15 +51,15 @@ INLINE uint32_t pair_at(const uint16_t *p) {
 INLINE void scores_tile(float *scores, const struct attn_chunk *c, enum dtype dtype, int tile, const int n,
                         const int num_tiles) {
     struct v16 acc[4 * ATTN_QUERIES];
-    bool pairs = dtype == DTYPE_BF16;
+    bool pairs = is_paired(dtype);
     int lines = pairs ? c->head_dim / 2 : c->head_dim;
-    size_t line = (dtype == DTYPE_F16 ? 2 : 4) * LANES; // bytes
+    size_t line = kv_bytes_of(dtype) * (pairs ? 2 : 1) * LANES; // bytes
     UNROLL for (int j = 0; j < num_tiles; j++) UNROLL for (int t = 0; t < n; t++) acc[j * n + t] =
         v16_set1(0);
     const char *at[4], *ahead[4];
     UNROLL for (int j = 0; j < num_tiles; j++) {
         at[j] = c->keys[tile + j];
-        ahead[j] = c->keys[tile + j + AHEAD_TILES];
+        ahead[j] = c->keys_ahead[tile + j];
     }
     const float *query = c->q;
     for (int i = 0; i < lines; i++, query += ATTN_QUERIES) {
@@ -61,7 +69,7 @@ INLINE void scores_tile(float *scores, const struct attn_chunk *c, enum dtype dt
             const char *p = at[j] + (size_t)i * line;
             __builtin_prefetch(ahead[j] + (size_t)i * line);
             if (pairs)
-                kk[j] = pairs_load((const uint16_t *)p);
+                kk[j] = kv_load_pairs(p, dtype);
             else
                 k[j] = kv_load(p, dtype, 0);
         }
@@ -105,16 +113,16 @@ INLINE void values_tile(float *out, const struct attn_weights *w, const struct a
                         enum dtype dtype, int begin, int end, int t0, int i, const int n,
                         const int num_vectors) {
     int d = c->head_dim, stride = (d + LANES - 1) / LANES * LANES;
-    bool pairs = dtype == DTYPE_BF16;
+    bool pairs = is_paired(dtype);
     int step = pairs ? 2 : 1; // tokens
-    size_t size = dtype == DTYPE_F32 ? 4 : 2, row = (size_t)(step * d) * size;
+    size_t size = kv_bytes_of(dtype), row = (size_t)(step * d) * size;
     struct v16 acc[4 * ATTN_QUERIES];
     UNROLL for (int t = 0; t < n; t++) UNROLL for (int j = 0; j < num_vectors; j++) acc[t * num_vectors + j] =
         v16_load(out + (t0 + t) * stride + i + j * LANES);
     for (int past, token = begin; token < end; token = past) { // one tile after another
         int tile = token / ATTN_TILE;
         past = (tile + 1) * ATTN_TILE < end ? (tile + 1) * ATTN_TILE : end;
-        const char *v = (const char *)c->values[tile], *ahead = (const char *)c->values[tile + AHEAD_TILES];
+        const char *v = (const char *)c->values[tile], *ahead = (const char *)c->values_ahead[tile];
         size_t at = (size_t)(token % ATTN_TILE * d + (pairs ? 2 * i : i)) * size;
         const float *p = w->p + t0 * ATTN_STEP + token % ATTN_STEP;
         const uint16_t *pp = w->pairs + t0 * ATTN_STEP + token % ATTN_STEP;
@@ -125,9 +133,8 @@ INLINE void values_tile(float *out, const struct attn_weights *w, const struct a
                 size_t line = at + (size_t)j * LANES * size * (pairs ? 2 : 1);
                 __builtin_prefetch(ahead + line);
                 if (pairs)
-                    pv[j] = num_vectors > 1
-                                ? pairs_load((const uint16_t *)(const void *)(v + line))
-                                : pairs_load_part((const uint16_t *)(const void *)(v + line), d - i);
+                    pv[j] = num_vectors > 1 ? kv_load_pairs(v + line, dtype)
+                                            : kv_load_pairs_part(v + line, dtype, d - i);
                 else
                     vv[j] = num_vectors > 1 ? kv_load(v + line, dtype, 0)
                                             : kv_load_part(v + line, dtype, 0, d - i);
@@ -201,6 +208,7 @@ INLINE void values_any(float *out, const struct attn_weights *w, const struct at
 ATTN_LOOPS(F32)
 ATTN_LOOPS(F16)
 ATTN_LOOPS(BF16)
+ATTN_LOOPS(I8)
 #undef ATTN_LOOPS
 
 static void scores(float *s, const struct attn_chunk *c, enum dtype dtype, int tile0, int tile1) {
@@ -208,6 +216,8 @@ static void scores(float *s, const struct attn_chunk *c, enum dtype dtype, int t
         scores_F32(s, c, tile0, tile1);
     else if (dtype == DTYPE_F16)
         scores_F16(s, c, tile0, tile1);
+    else if (dtype == DTYPE_I8)
+        scores_I8(s, c, tile0, tile1);
     else
         scores_BF16(s, c, tile0, tile1);
 }
@@ -218,21 +228,27 @@ static void values(float *out, const struct attn_weights *w, const struct attn_c
         values_F32(out, w, c, begin, end, n);
     else if (dtype == DTYPE_F16)
         values_F16(out, w, c, begin, end, n);
+    else if (dtype == DTYPE_I8)
+        values_I8(out, w, c, begin, end, n);
     else
         values_BF16(out, w, c, begin, end, n);
 }
 
+INLINE uint16_t pair_part(const void *p, enum dtype dtype, int i) {
+    return dtype == DTYPE_I8 ? float_to_bf16(((const int8_t *)p)[i]) : ((const uint16_t *)p)[i];
+}
+
 // One pair of tokens for query t, of which `used` (bits 0 and 1) are attended: the memory of the other may
 // hold anything, so its value is zero, as its weight is.
-static void values_half_pair(float *out, const struct attn_weights *w, const struct attn_chunk *c, int token,
-                             int t, int used) {
-    int d = c->head_dim, stride = (d + LANES - 1) / LANES * LANES;
-    const uint16_t *v = (const uint16_t *)c->values[token / ATTN_TILE] + token % ATTN_TILE * d;
+INLINE void values_half_pair(float *out, const struct attn_weights *w, const struct attn_chunk *c,
+                             enum dtype dtype, int token, int t, int used) {
+    int d = c->head_dim, stride = (d + LANES - 1) / LANES * LANES, at0 = token % ATTN_TILE * d;
+    const void *tile = c->values[token / ATTN_TILE];
     uint32_t p = pair_at(w->pairs + t * ATTN_STEP + token % ATTN_STEP);
     for (int i = 0; i < d; i += LANES) {
         uint16_t part[32] = {0};
         for (int j = 0; j < LANES && i + j < d; j++)
-            part[2 * j + used / 2] = v[2 * (i + j) + used / 2];
+            part[2 * j + used / 2] = pair_part(tile, dtype, at0 + 2 * (i + j) + used / 2);
         float *at = out + t * stride + i;
         v16_store(at, v16_dot_pairs(v16_load(at), pairs_load(part), p));
     }
@@ -243,15 +259,15 @@ INLINE void values_one(float *out, const struct attn_weights *w, const struct at
                        int begin, int end, int t) {
     if (begin >= end)
         return;
-    if (dtype == DTYPE_BF16 && begin % 2) {
-        values_half_pair(out, w, c, begin - 1, t, 2);
+    if (is_paired(dtype) && begin % 2) {
+        values_half_pair(out, w, c, dtype, begin - 1, t, 2);
         begin++;
     }
-    int even = dtype == DTYPE_BF16 ? end / 2 * 2 : end;
+    int even = is_paired(dtype) ? end / 2 * 2 : end;
     if (begin < even)
         values_queries(out, w, c, dtype, begin, even, t, 1);
     if (begin <= even && even < end)
-        values_half_pair(out, w, c, even, t, 1);
+        values_half_pair(out, w, c, dtype, even, t, 1);
 }
 
 static int clamp_int(int x, int low, int high) { return x < low ? low : x > high ? high : x; }
@@ -297,7 +313,7 @@ INLINE void softmax_step(struct attn_weights *w, struct attn_chunk *c, enum dtyp
             int at = t * ATTN_STEP + i - first;
             struct v16 e = exp_falling(v16_sub(v16_load(w->p + at), top));
             total = v16_add(total, e);
-            if (dtype != DTYPE_BF16) {
+            if (!is_paired(dtype)) {
                 v16_store(w->p + at, e);
                 continue;
             }
@@ -317,11 +333,12 @@ INLINE void softmax_step(struct attn_weights *w, struct attn_chunk *c, enum dtyp
 INLINE void attend_dtype(struct attn_chunk *c, enum dtype dtype) {
     int n = c->num_queries, stride = (c->head_dim + LANES - 1) / LANES * LANES;
     struct attn_weights w;
-    for (int t = 0; t < n; t++)
-        c->max[t] = -INFINITY, c->sum[t] = 0;
-    memset(c->out, 0, (size_t)(n * stride) * sizeof(float));
-
-    for (int first = 0; first < ATTN_CHUNK; first += ATTN_STEP) {
+    if (c->step0 == 0) {
+        for (int t = 0; t < n; t++)
+            c->max[t] = -INFINITY, c->sum[t] = 0;
+        memset(c->out, 0, (size_t)(n * stride) * sizeof(float));
+    }
+    for (int first = c->step0 * ATTN_STEP; first < c->step1 * ATTN_STEP; first += ATTN_STEP) {
         int begin[ATTN_QUERIES], end[ATTN_QUERIES];
         int low = ATTN_CHUNK, high = 0, all_low = 0, all_high = ATTN_CHUNK; // of any, of all queries
         for (int t = 0; t < n; t++) {
@@ -339,7 +356,7 @@ INLINE void attend_dtype(struct attn_chunk *c, enum dtype dtype) {
         scores(w.p, c, dtype, low / ATTN_TILE, (high + ATTN_TILE - 1) / ATTN_TILE);
         softmax_step(&w, c, dtype, first, begin, end);
         // Tokens outside a query's range are skipped, never multiplied by 0: they may hold anything.
-        if (dtype == DTYPE_BF16) { // whole pairs
+        if (is_paired(dtype)) { // whole pairs
             all_low = (all_low + 1) / 2 * 2;
             all_high = all_high / 2 * 2;
         }
@@ -359,6 +376,8 @@ static void attend(struct attn_chunk *c) {
         attend_dtype(c, DTYPE_F32);
     else if (c->kv_dtype == DTYPE_F16)
         attend_dtype(c, DTYPE_F16);
+    else if (c->kv_dtype == DTYPE_I8)
+        attend_dtype(c, DTYPE_I8);
     else
         attend_dtype(c, DTYPE_BF16);
 }
@@ -400,6 +419,6 @@ static void to_i8(int8_t *q, float *scale, const float *x, int n) {
 static void widen_i8(uint16_t *y, const int8_t *x, int n, const char *ahead) {
     for (int i = 0; i < n; i += 32) {
         __builtin_prefetch(ahead + i);
-        pairs_widen_i8(y + i, x + i);
+        pairs_store(y + i, pairs_load_i8(x + i));
     }
 }

@@ -53,7 +53,7 @@ struct result { // what step_out points to
 struct attn_scratch { // of one thread
     float *out;       // (queries, d)
     float *max, *sum; // (queries)
-    float *partial;   // (8, d rounded up to 16)
+    float *partial;   // (queries + 8, d rounded up to 16)
     char *keys;       // 16 tiles, where blocks are no multiple of 16 tokens, or hold I8
     char *values;
     float *scales; // (2, 256), where blocks are no multiple of 16 tokens and hold I8

@@ -15,7 +15,7 @@ extern "C" {
 // A tile of a matrix product is TILE_GROUPS row groups of LANES rows, times at most MAX_TILE_TOKENS tokens.
 enum { LANES = 16, TILE_GROUPS = 2, MAX_TILE_TOKENS = 8 };
 enum { ATTN_QUERIES = 8, ATTN_TILE = 16, ATTN_STEP = 64, ATTN_CHUNK = 256 };
-enum { CHUNK_TILES = ATTN_CHUNK / ATTN_TILE, AHEAD_TILES = ATTN_STEP / ATTN_TILE };
+enum { CHUNK_TILES = ATTN_CHUNK / ATTN_TILE, STEP_TILES = ATTN_STEP / ATTN_TILE };
 
 // One 32-element block of quantised activations. 52 bytes.
 struct act_q8 {
@@ -158,21 +158,27 @@ typedef void gemm_fn(const void *const *w, const void *x, size_t ldx, int b0, in
 
 // One chunk of up to 256 tokens of one kv head against up to 8 queries. Positions are relative to the chunk.
 struct attn_chunk {
-    // Tiles in kv_dtype. F32 and F16: keys (d, 16), values (16, d). BF16: pairs of dimensions (d/2, 16, 2),
-    // pairs of tokens (8, d, 2). The last AHEAD_TILES are not of this chunk but what follows, or any memory:
-    // they are fetched, not used.
-    const void *keys[CHUNK_TILES + AHEAD_TILES];
-    const void *values[CHUNK_TILES + AHEAD_TILES];
-    // What keys and values of BF16 are multiplied by, (16) of each tile; all NULL: nothing
+    // Tiles in kv_dtype. F32 and F16: keys (d, 16), values (16, d). BF16 and I8: pairs of dimensions
+    // (d/2, 16, 2), pairs of tokens (8, d, 2).
+    const void *keys[CHUNK_TILES];
+    const void *values[CHUNK_TILES];
+    // What memory is asked for while tile i is read: as many bytes at any address, which are not used
+    const void *keys_ahead[CHUNK_TILES];
+    const void *values_ahead[CHUNK_TILES];
+    // With `scaled`, what keys and values are multiplied by, (16) of each tile
     const float *key_scale[CHUNK_TILES], *value_scale[CHUNK_TILES];
     bool scaled;
-    enum dtype kv_dtype; // F32, F16 or BF16
+    enum dtype kv_dtype; // F32, F16, BF16 or I8
     int head_dim;        // d
     float scale;
     int num_queries;
-    // (d, 8) f32; with keys of BF16 (d/2, 8, 2) bf16. Side by side, so that one register finds them all.
+    // (d, 8) f32; with keys of BF16 or I8 (d/2, 8, 2) bf16. Side by side, so that one register finds them
+    // all.
     const float *q;
     int begin[ATTN_QUERIES], end[ATTN_QUERIES]; // tokens [begin, end) are attended; begin >= end: none
+    // A call does steps [step0, step1) of the chunk's four. Step 0 starts from nothing, others go on with
+    // max, sum and out of the step before.
+    int step0, step1;
     // What comes of it, of each query that attends to something
     float max[ATTN_QUERIES], sum[ATTN_QUERIES];
     float *out; // (num_queries, d rounded up to 16), before the division by sum

@@ -158,12 +158,19 @@ static inline struct v16 v16_dot_pairs(struct v16 acc, struct pairs w, uint32_t 
     return (struct v16){m256_dot_pairs(acc.a, w.a, odd, even), m256_dot_pairs(acc.b, w.b, odd, even)};
 }
 static inline void v16_store_weights(uint16_t *p, struct v16 x) { v16_store_bf16(p, x); }
-static inline __m256 m256_load_i8(const int8_t *p) {
-    return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const void *)p)));
+// 8 pairs of whole numbers below 128, which need no more than the upper half of an f32
+static inline __m256i m256_pairs_i8(const int8_t *p) {
+    __m256i x = _mm256_cvtepi8_epi16(load128(p));
+    __m256 odd = _mm256_cvtepi32_ps(_mm256_srai_epi32(x, 16));
+    __m256 even = _mm256_cvtepi32_ps(_mm256_srai_epi32(_mm256_slli_epi32(x, 16), 16));
+    return _mm256_or_si256(_mm256_castps_si256(odd), _mm256_srli_epi32(_mm256_castps_si256(even), 16));
 }
-static inline void pairs_widen_i8(uint16_t *y, const int8_t *x) {
-    for (int i = 0; i < 32; i += 16)
-        v16_store_bf16(y + i, (struct v16){m256_load_i8(x + i), m256_load_i8(x + i + 8)});
+static inline struct pairs pairs_load_i8(const int8_t *p) {
+    return (struct pairs){m256_pairs_i8(p), m256_pairs_i8(p + 16)};
+}
+static inline void pairs_store(uint16_t *p, struct pairs x) {
+    _mm256_storeu_si256((void *)p, x.a);
+    _mm256_storeu_si256((void *)(p + 16), x.b);
 }
 static inline struct rows rows_zero(void) { return (struct rows){_mm256_setzero_ps()}; }
 static inline struct rows rows_load(const float *p) { return (struct rows){_mm256_loadu_ps(p)}; }

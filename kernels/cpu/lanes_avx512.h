@@ -112,9 +112,10 @@ static inline void v16_store_weights(uint16_t *p, struct v16 a) {
 static inline __m512 m512_load_i8(const int8_t *p) {
     return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const void *)p)));
 }
-static inline void pairs_widen_i8(uint16_t *y, const int8_t *x) {
-    _mm512_storeu_si512(y, (__m512i)_mm512_cvtne2ps_pbh(m512_load_i8(x + 16), m512_load_i8(x)));
+static inline struct pairs pairs_load_i8(const int8_t *p) {
+    return (struct pairs){(__m512i)_mm512_cvtne2ps_pbh(m512_load_i8(p + 16), m512_load_i8(p))};
 }
+static inline void pairs_store(uint16_t *p, struct pairs x) { _mm512_storeu_si512(p, x.v); }
 static inline struct rows rows_zero(void) { return (struct rows){_mm512_setzero_ps()}; }
 static inline struct rows rows_load(const float *p) { return (struct rows){_mm512_loadu_ps(p)}; }
 static inline struct rows rows_load_f16(const uint16_t *p) {

@@ -180,10 +180,13 @@ static inline struct v16 v16_dot_pairs(struct v16 acc, struct pairs w, uint32_t 
 // As v16_store_bf16, for factors of v16_dot_pairs: subnormals count as zero there, and may be stored as zero.
 static inline void v16_store_weights(uint16_t *p, struct v16 a) { v16_store_bf16(p, a); }
 // 32 whole numbers as bf16, exactly
-static inline void pairs_widen_i8(uint16_t *y, const int8_t *x) {
+static inline struct pairs pairs_load_i8(const int8_t *p) {
+    uint16_t y[32];
     for (int i = 0; i < 32; i++)
-        y[i] = float_to_bf16((float)x[i]);
+        y[i] = float_to_bf16((float)p[i]);
+    return pairs_load(y);
 }
+static inline void pairs_store(uint16_t *p, struct pairs x) { memcpy(p, &x, 64); }
 
 static inline struct rows rows_zero(void) { return (struct rows){{0}}; }
 static inline struct rows rows_load(const float *p) {

@@ -2,8 +2,8 @@
 // bf16 rate, decode as bytes of the cache a second and as a share of read bandwidth, both measured in the
 // same run with the same threads (limits.h).
 //
-//   bench_attention [threads [variant [context [type]]]]   threads 0: all processors; context 32768; type of
-//   the cache as F16: all
+//   bench_attention [threads [variant [context [type [phase]]]]]   threads 0: all processors; context 32768;
+//   type of the cache as F16, or all; phase prefill or decode: both
 #include "backend.h"
 
 #include "limits.h"
@@ -40,7 +40,7 @@ static void fill(struct device *dev, enum dtype kv, const struct model_config *m
     free(block);
 }
 
-static void run(int shape, enum dtype kv, int threads, const char *variant, int context,
+static void run(int shape, enum dtype kv, int threads, const char *variant, int context, const char *phase,
                 const struct limits *limit) {
     struct model_config m = {.num_layers = 1,
                              .hidden = 64,
@@ -80,6 +80,8 @@ static void run(int shape, enum dtype kv, int threads, const char *variant, int 
         ids[i] = blocks - 1 - i;
     for (int decode = 0; decode < 2; decode++) {
         int rows = decode ? 1 : ROWS;
+        if (phase && strcmp(phase, decode ? "decode" : "prefill") != 0)
+            continue;
         for (int i = 0; i < rows; i++)
             positions[i] = context - rows + i;
         start[1] = rows;
@@ -130,7 +132,7 @@ int main(int argc, char **argv) {
            limit.threads, limit.read * 1e-9, limit.bf16 / 2e9, limit.f32 / 2e9);
     for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++)
         for (size_t i = 0; i < sizeof kv / sizeof *kv; i++)
-            if (argc < 5 || strcmp(argv[4], dtype_name(kv[i])) == 0)
-                run((int)s, kv[i], threads, variant, context, &limit);
+            if (argc < 5 || strcmp(argv[4], "all") == 0 || strcmp(argv[4], dtype_name(kv[i])) == 0)
+                run((int)s, kv[i], threads, variant, context, argc < 6 ? NULL : argv[5], &limit);
     return 0;
 }

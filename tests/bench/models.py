@@ -95,7 +95,7 @@ def run(command, both=False):
 def quire(a, path, repeats, threads):
     command = [a.bench, path, "--threads", threads, "--variant", a.variant, "--prefill", a.prefill, "--batches",
                ",".join(map(str, a.batches)), "--prompt", a.prompt, "--steps", a.steps, "--repeats", repeats,
-               "--kv-cache-dtype", a.kv_cache_dtype, "--limit-passes", a.limit_passes]
+               "--kv-cache-dtype", a.kv_cache_dtype, "--limit-passes", a.limit_passes, *(["--skip-prompts"] if a.skip_prompts else [])]
     return json.loads(run(command))
 
 
@@ -256,7 +256,8 @@ def markdown(report):
         q = r["quire"]
         rows = [(f"prefill {q['prefill']['tokens']}", q["prefill"], lambda p: p.get("prefill"))] if "prefill" in q else []
         for d in q["decode"]:
-            rows.append((f"decode × {d['batch']}", d, lambda p, b=str(d["batch"]): p["decode"].get(b)))
+            context = f", context {d['context']:.0f}" if d["context"] >= 1000 else ""
+            rows.append((f"decode × {d['batch']}{context}", d, lambda p, b=str(d["batch"]): p["decode"].get(b)))
         for work, d, theirs in rows:
             cells = [r["model"], r["type"], work, f"{d['tokens_s']:.1f}", f"{d['ms']:.2f}", f"{d['gb_s']:.1f}",
                      f"{d['gop_s']:.0f}", f"{100 * d['of_limit']:.0f} %"]
@@ -285,6 +286,8 @@ def arguments():
     p.add_argument("--prefill", type=int, default=512)
     p.add_argument("--batches", type=lambda t: [int(w) for w in words(t)], default=[1, 8, 16, 32])
     p.add_argument("--prompt", type=int, default=112, help="tokens of a decoding request before the first step")
+    p.add_argument("--skip-prompts", action="store_true",
+                   help="decode over a cache of zeros instead of computing the prompts, for long ones; peers compute theirs")
     p.add_argument("--steps", type=int, default=32)
     p.add_argument("--repeats", type=int, help="samples of each number; default 5, with --peers 2 in each round")
     p.add_argument("--limit-passes", type=int, default=5, help="how often each limit is measured; the best counts")

@@ -318,17 +318,23 @@ MUTATIONS = [
             "k0 += 0x9E3779B8u", "test_sampler"),  # another random stream
     (BODY_ATTENTION, "                s = v16_keep(s, begin[t] - i, end[t] - i, nothing);\n",
             "                s = s;\n", "test_ops"),  # attention reads what lies past the end
-    (BODY_ATTENTION, "        values_half_pair(out, w, c, begin - 1, t, 2);\n", "",
+    (BODY_ATTENTION, "        values_half_pair(out, w, c, dtype, begin - 1, t, 2);\n", "",
             "test_canonical"),  # a window that begins within a pair loses a token
     (BODY_ATTENTION, "s = v16_mul(s, v16_load(c->key_scale[i / ATTN_TILE]));", "s = v16_mul(s, scale);",
             "test_ops"),  # int8: keys without their scales
-    (BODY_ATTENTION, "            part[2 * j + used / 2] = v[2 * (i + j) + used / 2];",
-            "            part[2 * j] = v[2 * (i + j)], part[2 * j + 1] = v[2 * (i + j) + 1];",
+    (BODY_ATTENTION, "            part[2 * j + used / 2] = pair_part(tile, dtype, at0 + 2 * (i + j) + used / 2);",
+            "            for (int k = 0; k < 2; k++)\n                part[2 * j + k] = pair_part(tile, dtype, at0 + 2 * (i + j) + k);",
             "test_ops"),  # a pair reads the token after the context
     (ATTENTION, "        first_slot += dev->model.num_kv_heads * (chunk1 - chunk0);\n", "",
             "test_ops"),  # long sequences beside each other share their slots
     (ATTENTION, "            if (slots + more > cpu_attn_slots(job->dev))\n                break;\n", "",
             "test_ops"),  # more of them than there is room for
+    (BODY_ATTENTION, "    if (c->step0 == 0) {", "    if (c->step0 >= 0) {", "test_ops"),  # each step of decode forgets those before it
+    (ATTENTION, "c->step0 = step, c->step1 = step + 1;", "c->step0 = step, c->step1 = 4;", "test_ops"),  # steps of decode are done twice
+    (ATTENTION, "from = u % m.per_head * ATTN_QUERIES;\n        float *q", "from = 0;\n        float *q",
+                "test_ops"),  # decode, large groups: the first eight heads again
+    (ATTENTION, "head + each < heads ? head + each : heads", "head + each < heads ? head + each : heads - 1",
+                "test_ops"),  # decode: the last kv head of an item is left out
     (GEMM, "((seg[0][i] + seg[1][i]) + (seg[2][i] + seg[3][i]))",
             "(((seg[0][i] + seg[1][i]) + seg[2][i]) + seg[3][i])", "test_canonical"),  # another tree of segments
     (CPU, "if (job->step->slots[t] >= 0)",

@@ -67,8 +67,7 @@ INLINE void scores_tile(float *scores, const struct attn_chunk *c, enum dtype dt
         struct pairs kk[4];
         UNROLL for (int j = 0; j < num_tiles; j++) {
             const char *p = at[j] + (size_t)i * line;
-            if (line >= 64 || i % 2 == 0)
-                __builtin_prefetch(ahead[j] + (size_t)i * line, 0, 2);
+            __builtin_prefetch(ahead[j] + (size_t)i * line);
             if (pairs)
                 kk[j] = kv_load_pairs(p, dtype);
             else
@@ -132,8 +131,7 @@ INLINE void values_tile(float *out, const struct attn_weights *w, const struct a
             struct pairs pv[4];
             UNROLL for (int j = 0; j < num_vectors; j++) {
                 size_t line = at + (size_t)j * LANES * size * (pairs ? 2 : 1);
-                if (size * (pairs ? 2 : 1) >= 4 || j % 2 == 0)
-                    __builtin_prefetch(ahead + line, 0, 2);
+                __builtin_prefetch(ahead + line);
                 if (pairs)
                     pv[j] = num_vectors > 1 ? kv_load_pairs(v + line, dtype)
                                             : kv_load_pairs_part(v + line, dtype, d - i);

@@ -194,7 +194,8 @@ MUTATIONS = [
     (WEIGHT, "total * (dev->rank * w->num_segments + i) / NUM_SEGMENTS - start", "(int64_t)p->num_blocks * i / w->num_segments",
              "test_ranks"),  # segments of the part, not of the whole
     (WEIGHT, "    p->data += (size_t)(desc->start / LANES) * p->strip_bytes;\n", "", "test_ranks"),  # every rank has the first tokens
-    (GEMM, "seg[s][i] = seg[2 * s][i] + seg[2 * s + 1][i];", "seg[s][i] = seg[s][i] + seg[s + left / 2][i];",
+    (TILES, "case 4: sum = four_segments(s, 0, v, t); break;",
+            "case 4: sum = rows_add(rows_add(rows_add(segment(s, 0, v, t), segment(s, 1, v, t)), segment(s, 2, v, t)), segment(s, 3, v, t)); break;",
            "test_ranks"),  # another tree within a rank
     (HEAD, "        failed |= few->num < 0;\n", "", "test_ranks"),  # a logit that is not finite elsewhere
     (HEAD, "int k = sampler_few(row);\n    bool smaller", "int k = row->temperature > 0 && row->top_k == 0 ? 40 : sampler_few(row);\n    bool smaller",
@@ -335,8 +336,8 @@ MUTATIONS = [
                 "test_ops"),  # decode, large groups: the first eight heads again
     (ATTENTION, "head + each < heads ? head + each : heads", "head + each < heads ? head + each : heads - 1",
                 "test_ops"),  # decode: the last kv head of an item is left out
-    (GEMM, "((seg[0][i] + seg[1][i]) + (seg[2][i] + seg[3][i]))",
-            "(((seg[0][i] + seg[1][i]) + seg[2][i]) + seg[3][i])", "test_canonical"),  # another tree of segments
+    (TILES, "rows_add(rows_add(segment(s, i, v, t), segment(s, i + 1, v, t)),",
+            "rows_add(rows_add(segment(s, i, v, t), segment(s, i + 3, v, t)),", "test_canonical"),  # another tree of segments
     (CPU, "if (job->step->slots[t] >= 0)",
             "if (job->step->slots[t] >= -1)", "test_ops"),  # padding is written
     # ---- architectures ---------------------------------------------------------------------------------------
@@ -402,20 +403,27 @@ MUTATIONS = [
            "test_quants"),  # Q3_K's scales without a sign
     (PACK, "if (left < LANES || cols % pack_block(dtype))", "if (false)", "test_kernels"),  # rows past the matrix are not zero
     (GEMM, "at->num_groups == 2 ? first + p->strip_bytes : first", "first", "test_ops"),  # the second row group is the first
-    (GEMM, "int column = (at->group + g) * LANES", "int column = at->group * LANES", "test_ops"),  # and lies where the first does
+    (GEMM, "g++, y += LANES, rows_left", "g++, rows_left", "test_ops"),  # and lies where the first does
+    (GEMM, "run_tile(job, at, at->part, y, ldy, LANES, job->finish == FINISH_ADD);",
+           "run_tile(job, at, at->part, y, ldy, LANES, false);", "test_ops"),  # the residual is lost
+    (TILES, "rows_add(four_segments(s, 0, v, t), four_segments(s, 4, v, t))",
+            "rows_add(four_segments(s, 0, v, t), four_segments(s, 0, v, t))", "test_canonical"),  # half of K twice
+    (TILES, "a.b1 = job->bounds[i + 1];", "a.b1 = job->bounds[job->num_segments];", "test_canonical"),  # segments overlap
+    (BODY, "max + (0x7fffff - 0x7e0000)", "max + (0x7fffff - 0x7f0000)", "test_kernels"),  # 127.5 steps: one is cut off at 128
+    (BODY, "max >= 0x71800000", "max >= 0x7f800001", "test_kernels"),  # an infinity is a number
     (TILES, "0x30);", "0x10);", "test_kernels"),  # Q6_K of five bits
     (TILES, "case DTYPE_Q4_0: return dots_set1(x->minus8);",
-            "case DTYPE_Q4_0: return dots_set1(0);", "test_kernels"),  # Q4_0 without its zero point
-    (TILES, "return dots_set1(2 * x->minus8);",
+            "case DTYPE_Q4_0: return dots_set1(act_base_bits(x));", "test_kernels"),  # Q4_0 without its zero point
+    (TILES, "return dots_set1(act_less(x, x->minus8, 2, 1));",
             "return dots_set1(x->minus8);", "test_kernels"),  # Q5_0 with the zero point of Q4_0
     (TILES, "return dots_set1(x->minus32[half]);",
             "return dots_set1(x->minus32[0]);", "test_kernels"),  # both halves of Q6_K take off the first one's
     (TILES, "rows_load_u8(w->low.min[part] + row)",
             "rows_load_u8(w->low.min[0] + row)", "test_kernels"),  # one minimum for 256
-    (TILES, "(float)(x->minus32[half] / -32) : x->s",
-            "(float)(x->minus32[half] / -32) : x->d", "test_canonical"),  # a minimum times the scale, not the sum
-    (TILES, "(float)(x->minus32[half] / -32)",
-            "(float)(x->minus32[1 - half] / -32)", "test_canonical"),  # each minimum of Q2_K times the other half's sum
+    (TILES, "(float)act_sum(x, half) : x->s",
+            "(float)act_sum(x, half) : act_scale(x)", "test_canonical"),  # a minimum times the scale, not the sum
+    (TILES, "(float)act_sum(x, half)",
+            "(float)act_sum(x, 1 - half)", "test_canonical"),  # each minimum of Q2_K times the other half's sum
     (TILES, "quads_load(p->high[v]), 2 - j,", "quads_load(p->high[v]), 3 - j,", "test_kernels"),  # Q3_K's third bit of another number
     (TILES, "129, 141, 153", "128, 141, 153", "test_kernels"),  # IQ4's smallest positive number is zero
     (AVX512, "_mm_subs_epu8(_mm_loadu", "_mm_sub_epi8(_mm_loadu", "test_kernels"),  # MXFP4's smallest scale is infinite

@@ -12,7 +12,6 @@ enum { MAX_VECTORS = 2 };
 struct span {
     const char *w[MAX_VECTORS]; // the strip in which a vector lies
     int row[MAX_VECTORS];       // and its first row there
-    float *y[MAX_VECTORS];      // its sums of token 0; the next token's are LANES further
     const char *x;              // activations of token 0
     size_t ldx;
     int b0, b1;
@@ -32,43 +31,9 @@ INLINE void prefetch(const struct span *a, int b, int part, const int parts, con
     }
 }
 
-// nv vectors times n tokens; both are constants where it is inlined.
-typedef void tile_fn(const struct span *a, const int nv, const int n);
-
-// All rows of the groups.
-INLINE void whole_tile(tile_fn *tile, const void *const *w, const void *x, size_t ldx, int b0, int b1,
-                       float *y, const int n, struct ahead ahead) {
-    const int nv = TILE_VECTORS(n);
-    struct span a = {.x = x, .ldx = ldx, .b0 = b0, .b1 = b1, .ahead = ahead};
-    for (int row = 0; row < TILE_GROUPS * LANES; row += nv * ROWS) {
-        UNROLL for (int v = 0; v < nv; v++) {
-            int at = row + v * ROWS;
-            a.w[v] = w[at / LANES];
-            a.row[v] = at % LANES;
-            a.y[v] = y + at / LANES * n * LANES + at % LANES;
-        }
-        tile(&a, nv, n);
-        a.ahead.step = 0; // once is enough
-    }
-}
-
-INLINE void any_tile(tile_fn *tile, const void *const *w, const void *x, size_t ldx, int b0, int b1, float *y,
-                     int n, struct ahead ahead) {
-    switch (n) {
-    case 1: whole_tile(tile, w, x, ldx, b0, b1, y, 1, ahead); break;
-    case 2: whole_tile(tile, w, x, ldx, b0, b1, y, 2, ahead); break;
-    case 3: whole_tile(tile, w, x, ldx, b0, b1, y, 3, ahead); break;
-    case 4: whole_tile(tile, w, x, ldx, b0, b1, y, 4, ahead); break;
-    case 5: whole_tile(tile, w, x, ldx, b0, b1, y, 5, ahead); break;
-    case 6: whole_tile(tile, w, x, ldx, b0, b1, y, 6, ahead); break;
-    case 7: whole_tile(tile, w, x, ldx, b0, b1, y, 7, ahead); break;
-    default: whole_tile(tile, w, x, ldx, b0, b1, y, 8, ahead); break;
-    }
-}
-
 INLINE const void *token(const struct span *a, int t) { return a->x + (size_t)t * a->ldx; }
 
-// The sums of a tile.
+// The sums of nv vectors times n tokens; both are constants wherever these functions are inlined.
 struct sums {
     struct rows acc[MAX_VECTORS][MAX_TILE_TOKENS];
 };
@@ -77,18 +42,98 @@ INLINE void sums_start(struct sums *s, const int nv, const int n) {
     UNROLL for (int v = 0; v < nv; v++) UNROLL for (int t = 0; t < n; t++) s->acc[v][t] = rows_zero();
 }
 
-INLINE void sums_store(const struct sums *s, const struct span *a, const int nv, const int n) {
+// y: of token 0, for each vector
+INLINE void sums_store(const struct sums *s, float *const *y, size_t ldy, const int nv, const int n) {
     UNROLL for (int v = 0; v < nv; v++) UNROLL for (int t = 0; t < n; t++)
-        rows_store(a->y[v] + t * LANES, s->acc[v][t]);
+        rows_store(y[v] + (size_t)t * ldy, s->acc[v][t]);
+}
+
+// The segments of rule 3 on their way to one sum.
+struct segments {
+    float sum[NUM_SEGMENTS][MAX_VECTORS][MAX_TILE_TOKENS][ROWS];
+};
+
+INLINE struct rows segment(const struct segments *s, int i, const int v, const int t) {
+    return rows_load(s->sum[i][v][t]);
+}
+
+// (first + second) of segments i to i + 3
+INLINE struct rows four_segments(const struct segments *s, int i, const int v, const int t) {
+    return rows_add(rows_add(segment(s, i, v, t), segment(s, i + 1, v, t)),
+                    rows_add(segment(s, i + 2, v, t), segment(s, i + 3, v, t)));
+}
+
+// Once for all types and sizes: inlined it is most of the code, and no faster.
+NOINLINE static void segments_finish(const struct segments *s, int num_segments, bool add, float *const *y,
+                                     size_t ldy, int nv, int n) {
+    for (int v = 0; v < nv; v++)
+        for (int t = 0; t < n; t++) {
+            float *to = y[v] + (size_t)t * ldy;
+            struct rows sum;
+            switch (num_segments) {
+            case 1: sum = segment(s, 0, v, t); break;
+            case 2: sum = rows_add(segment(s, 0, v, t), segment(s, 1, v, t)); break;
+            case 4: sum = four_segments(s, 0, v, t); break;
+            default: sum = rows_add(four_segments(s, 0, v, t), four_segments(s, 4, v, t)); break;
+            }
+            rows_store(to, add ? rows_add(rows_load(to), sum) : sum);
+        }
+}
+
+// The sums over k blocks [b0, b1).
+typedef void tile_fn(struct sums *s, const struct span *a, const int nv, const int n);
+
+// All rows of the groups.
+INLINE void whole_tile(tile_fn *tile, const struct gemm_tile *job, const int n) {
+    const int nv = TILE_VECTORS(n);
+    struct span a = {.x = job->x, .ldx = job->ldx, .ahead = job->ahead};
+    const bool at_once = job->num_segments == 1 && !job->add;
+    struct segments segments;
+    for (int row = 0; row < TILE_GROUPS * LANES; row += nv * ROWS) {
+        float *y[MAX_VECTORS];
+        UNROLL for (int v = 0; v < nv; v++) {
+            int at = row + v * ROWS;
+            a.w[v] = job->w[at / LANES];
+            a.row[v] = at % LANES;
+            y[v] = job->y + (size_t)(at / LANES) * job->next_strip + at % LANES;
+        }
+        if (job->add) // what is far is asked for early
+            UNROLL for (int v = 0; v < nv; v++) UNROLL for (int t = 0; t < n; t++)
+                __builtin_prefetch(y[v] + (size_t)t * job->ldy, 1);
+        for (int i = 0; i < job->num_segments; i++) {
+            float *to[MAX_VECTORS];
+            struct sums s;
+            UNROLL for (int v = 0; v < nv; v++) to[v] = at_once ? y[v] : segments.sum[i][v][0];
+            a.b0 = job->bounds[i];
+            a.b1 = job->bounds[i + 1];
+            tile(&s, &a, nv, n);
+            sums_store(&s, to, at_once ? job->ldy : ROWS, nv, n);
+        }
+        if (!at_once)
+            segments_finish(&segments, job->num_segments, job->add, y, job->ldy, nv, n);
+        a.ahead.step = 0; // once is enough
+    }
+}
+
+INLINE void any_tile(tile_fn *tile, const struct gemm_tile *job) {
+    switch (job->num_tokens) {
+    case 1: whole_tile(tile, job, 1); break;
+    case 2: whole_tile(tile, job, 2); break;
+    case 3: whole_tile(tile, job, 3); break;
+    case 4: whole_tile(tile, job, 4); break;
+    case 5: whole_tile(tile, job, 5); break;
+    case 6: whole_tile(tile, job, 6); break;
+    case 7: whole_tile(tile, job, 7); break;
+    default: whole_tile(tile, job, 8); break;
+    }
 }
 
 // ---- float formats
 
 // Weights (K, 16) f32 or f16, activations (K) f32; a block is one k.
-INLINE void tile_float(const struct span *a, const int nv, const int n, const bool half) {
-    struct sums s;
+INLINE void tile_float(struct sums *s, const struct span *a, const int nv, const int n, const bool half) {
     size_t bytes = half ? 2 : 4;
-    sums_start(&s, nv, n);
+    sums_start(s, nv, n);
     for (int k = a->b0; k < a->b1; k++) {
         struct rows rows[MAX_VECTORS];
         prefetch(a, k, 0, 1, n);
@@ -99,20 +144,22 @@ INLINE void tile_float(const struct span *a, const int nv, const int n, const bo
         }
         UNROLL for (int t = 0; t < n; t++) {
             float one = ((const float *)token(a, t))[k];
-            UNROLL for (int v = 0; v < nv; v++) s.acc[v][t] = rows_fma1(s.acc[v][t], rows[v], one);
+            UNROLL for (int v = 0; v < nv; v++) s->acc[v][t] = rows_fma1(s->acc[v][t], rows[v], one);
         }
     }
-    sums_store(&s, a, nv, n);
 }
 
-INLINE void tile_f32(const struct span *a, const int nv, const int n) { tile_float(a, nv, n, false); }
+INLINE void tile_f32(struct sums *s, const struct span *a, const int nv, const int n) {
+    tile_float(s, a, nv, n, false);
+}
 
-INLINE void tile_f16(const struct span *a, const int nv, const int n) { tile_float(a, nv, n, true); }
+INLINE void tile_f16(struct sums *s, const struct span *a, const int nv, const int n) {
+    tile_float(s, a, nv, n, true);
+}
 
 // Weights (K/2, 16, 2) bf16, activations (K/2, 2) bf16; a block is a pair of k.
-INLINE void tile_bf16(const struct span *a, const int nv, const int n) {
-    struct sums s;
-    sums_start(&s, nv, n);
+INLINE void tile_bf16(struct sums *s, const struct span *a, const int nv, const int n) {
+    sums_start(s, nv, n);
     for (int b = a->b0; b < a->b1; b++) {
         struct quads pairs[MAX_VECTORS];
         prefetch(a, b, 0, 1, n);
@@ -122,10 +169,9 @@ INLINE void tile_bf16(const struct span *a, const int nv, const int n) {
         }
         UNROLL for (int t = 0; t < n; t++) {
             uint32_t one = ((const uint32_t *)token(a, t))[b];
-            UNROLL for (int v = 0; v < nv; v++) s.acc[v][t] = rows_dot_bf16(s.acc[v][t], pairs[v], one);
+            UNROLL for (int v = 0; v < nv; v++) s->acc[v][t] = rows_dot_bf16(s->acc[v][t], pairs[v], one);
         }
     }
-    sums_store(&s, a, nv, n);
 }
 
 // ---- quantised formats
@@ -268,19 +314,29 @@ INLINE struct quads read_quads(const struct parts *p, const int v, const enum dt
     }
 }
 
-// Where the sum of a token's products starts, so that numbers count with their sign.
+// base with what `minus` takes off it times mul / div
+INLINE int32_t act_less(const struct act_q8 *x, int32_t minus, const int mul, const int div) {
+    return act_base_bits(x) + (minus - act_base_bits(x)) * mul / div;
+}
+
+// Where the sum of a token's products starts: at the bits of base, and so that numbers count with their sign.
 INLINE struct dots dots_start(const struct act_q8 *x, const enum dtype t, const int half) {
     switch (t) {
     case DTYPE_Q8_0:
     case DTYPE_IQ4_NL:
-    case DTYPE_IQ4_XS: return dots_start_s8(x->minus8);
+    case DTYPE_IQ4_XS: return dots_start_s8(x);
     case DTYPE_Q4_0: return dots_set1(x->minus8);
     case DTYPE_Q5_0:
-    case DTYPE_MXFP4: return dots_set1(2 * x->minus8);
+    case DTYPE_MXFP4: return dots_set1(act_less(x, x->minus8, 2, 1));
     case DTYPE_Q6_K: return dots_set1(x->minus32[half]);
-    case DTYPE_Q3_K: return dots_set1(x->minus32[half] / 8);
-    default: return dots_set1(0);
+    case DTYPE_Q3_K: return dots_set1(act_less(x, x->minus32[half], 1, 8));
+    default: return dots_set1(act_base_bits(x));
     }
+}
+
+// The sum of a half
+INLINE int act_sum(const struct act_q8 *x, const int half) {
+    return (act_base_bits(x) - x->minus32[half]) / 32;
 }
 
 INLINE const struct act_q8 *activation(const struct span *a, int t, int block) {
@@ -308,28 +364,28 @@ INLINE void dots_add(struct block_dots *d, const struct parts *p, const struct s
     }
 }
 
-// acc += dot * (scale * d) for each token, then offset * s where there is a minimum.
+// acc += (dot * d) * scale for each token, then offset * s where there is a minimum.
 INLINE void sums_add(struct sums *s, const struct block_dots *d, const struct parts *p, const struct span *a,
                      int block, const int half, const int nv, const int n, const enum dtype type) {
     UNROLL for (int t = 0; t < n; t++) {
-        float one = activation(a, t, block)->d;
+        float base = activation(a, t, block)->base;
         UNROLL for (int v = 0; v < nv; v++) s->acc[v][t] =
-            rows_fma(s->acc[v][t], rows_from_dots(d->dot[v][t]), rows_scale(p->scale[v], one));
+            rows_fma(s->acc[v][t], rows_from_dots(d->dot[v][t], base), p->scale[v]);
     }
     if (!quants_has_minimum(type))
         return;
     UNROLL for (int t = 0; t < n; t++) {
         const struct act_q8 *x = activation(a, t, block);
-        float one = has_halves(type) ? x->d * (float)(x->minus32[half] / -32) : x->s;
+        float one = has_halves(type) ? act_scale(x) * (float)act_sum(x, half) : x->s;
         UNROLL for (int v = 0; v < nv; v++) s->acc[v][t] = rows_fma1(s->acc[v][t], p->offset[v], one);
     }
 }
 
-INLINE void tile_quantised(const struct span *a, const int nv, const int n, const enum dtype type) {
+INLINE void tile_quantised(struct sums *s, const struct span *a, const int nv, const int n,
+                           const enum dtype type) {
     const int parts = dtype_block(type) / 32, halves = has_halves(type) ? 2 : 1;
     const size_t bytes = block_bytes(type);
-    struct sums s;
-    sums_start(&s, nv, n);
+    sums_start(s, nv, n);
     for (int b = a->b0; b < a->b1; b++)
         for (int part = 0; part < parts; part++)
             UNROLL for (int half = 0; half < halves; half++) {
@@ -344,24 +400,22 @@ INLINE void tile_quantised(const struct span *a, const int nv, const int n, cons
                     UNROLL for (int v = 0; v < nv; v++) d.dot[v][t] = start;
                 }
                 dots_add(&d, &p, a, block, nv, n, 4 * half, 8 / halves, type);
-                sums_add(&s, &d, &p, a, block, half, nv, n, type);
+                if (halves > 1 && n > 4) // each takes its bits of the same bytes, and registers are few
+                    FORGET();
+                sums_add(s, &d, &p, a, block, half, nv, n, type);
             }
-    sums_store(&s, a, nv, n);
 }
 
 // ---- the table's entries
 
 #define GEMM(type, tile)                                                                                     \
-    static void gemm_##type(const void *const *w, const void *x, size_t ldx, int b0, int b1, float *y,       \
-                            int n, struct ahead ahead) {                                                     \
-        any_tile(tile, w, x, ldx, b0, b1, y, n, ahead);                                                      \
-    }
+    static void gemm_##type(const struct gemm_tile *job) { any_tile(tile, job); }
 GEMM(F32, tile_f32)
 GEMM(F16, tile_f16)
 GEMM(BF16, tile_bf16)
 #define X(type, packed)                                                                                      \
-    INLINE void tile_##type(const struct span *a, const int nv, const int n) {                               \
-        tile_quantised(a, nv, n, DTYPE_##type);                                                              \
+    INLINE void tile_##type(struct sums *s, const struct span *a, const int nv, const int n) {               \
+        tile_quantised(s, a, nv, n, DTYPE_##type);                                                           \
     }                                                                                                        \
     GEMM(type, tile_##type)
 QUANTISED_MAP(X)

@@ -9,8 +9,6 @@
 
 #include <stdint.h>
 
-enum { NUM_SEGMENTS = 8 }; // of K, in row-parallel matrices (README rule 3), over all ranks
-
 // One matrix, in row groups of 16 (layouts in kernels/README.md).
 struct weight_part {
     enum dtype dtype;

@@ -94,78 +94,61 @@ struct place {
     int tile, num_tiles;         // which of how many that follow each other on these groups
 };
 
-// What the kernels take of it: its strips, and the first of its activations.
-struct operands {
-    const void *w[TILE_GROUPS];
-    const char *x;
-    size_t ldx;
-    struct ahead ahead;
-    gemm_fn *gemm;
-};
-
-static struct operands operands(const struct matmul *job, const struct place *at, int part) {
+// What the kernels take of it. y: where the sums go, of the first row and token
+static void run_tile(const struct matmul *job, const struct place *at, int part, float *y, size_t ldy,
+                     size_t next_strip, bool add) {
     const struct weight_part *p = &job->w->part[part];
     const char *first = p->data + (size_t)at->group * p->strip_bytes;
     size_t ldx = job->x->stride[p->dtype];
-    return (struct operands){
+    bool segments = job->finish == FINISH_ADD || job->finish == FINISH_PART;
+    const int all[] = {0, p->num_blocks};
+    job->kernels->gemm[p->dtype](&(struct gemm_tile){
         .w = {first, at->num_groups == 2 ? first + p->strip_bytes : first},
         .x = (const char *)job->x->data[p->dtype] + (size_t)at->t * ldx,
         .ldx = ldx,
-        .ahead = ahead_share(first, p->strip_bytes, p->num_blocks, at->n, at->tile, at->num_tiles),
-        .gemm = job->kernels->gemm[p->dtype]};
+        .num_tokens = at->n,
+        // A rank that has 4, 2 or 1 of the 8 segments has a whole part of the tree of their sums.
+        .bounds = segments ? job->w->segments : all,
+        .num_segments = segments ? job->w->num_segments : 1,
+        .y = y,
+        .ldy = ldy,
+        .next_strip = next_strip,
+        .add = add,
+        .ahead = ahead_share(first, p->strip_bytes, p->num_blocks, at->n, at->tile, at->num_tiles)});
 }
 
-// tile (TILE_GROUPS, n, 16) over all of K
-static void whole_tile(const struct matmul *job, const struct place *at, int part, float *tile) {
-    struct operands o = operands(job, at, part);
-    o.gemm(o.w, o.x, o.ldx, 0, job->w->part[part].num_blocks, tile, at->n, o.ahead);
-}
-
-// The same as a binary tree over 8 segments of K, so that a matrix cut by columns over ranks sums alike: a
-// rank has 8, 4, 2 or 1 of them, which are a whole part of the tree.
-static void segment_tile(const struct matmul *job, const struct place *at, float *tile) {
-    float seg[NUM_SEGMENTS][TILE];
-    struct operands o = operands(job, at, at->part);
-    const int *bound = job->w->segments;
-    for (int i = 0; i < job->w->num_segments; i++)
-        o.gemm(o.w, o.x, o.ldx, bound[i], bound[i + 1], seg[i], at->n, o.ahead);
-    size_t n = (size_t)(TILE_GROUPS * at->n * LANES);
-    if (job->w->num_segments == NUM_SEGMENTS) { // all in one pass
-        for (size_t i = 0; i < n; i++)
-            tile[i] = ((seg[0][i] + seg[1][i]) + (seg[2][i] + seg[3][i])) +
-                      ((seg[4][i] + seg[5][i]) + (seg[6][i] + seg[7][i]));
-        return;
+// A tile of which not all goes to y as it comes.
+static void do_buffered_tile(const struct matmul *job, const struct place *at, float *y, size_t ldy,
+                             int rows_left) {
+    float tile[TILE], up[TILE];
+    size_t next_strip = (size_t)at->n * LANES;
+    run_tile(job, at, at->part, tile, LANES, next_strip, false);
+    if (job->finish == FINISH_SWIGLU) {
+        run_tile(job, at, 1, up, LANES, next_strip, false);
+        job->kernels->swiglu(tile, tile, up, at->num_groups * at->n * LANES);
     }
-    for (int left = job->w->num_segments; left > 1; left /= 2)
-        for (int s = 0; s < left / 2; s++)
-            for (size_t i = 0; i < n; i++)
-                seg[s][i] = seg[2 * s][i] + seg[2 * s + 1][i];
-    memcpy(tile, seg[0], n * sizeof *tile);
+    for (int g = 0; g < at->num_groups; g++, y += LANES, rows_left -= LANES) {
+        size_t width = rows_left < LANES ? (size_t)rows_left : LANES;
+        for (int t = 0; t < at->n; t++) {
+            float *to = y + (size_t)t * ldy;
+            const float *row = tile + (g * at->n + t) * LANES;
+            if (job->finish != FINISH_ADD)
+                memcpy(to, row, width * sizeof *to);
+            else
+                for (size_t c = 0; c < width; c++)
+                    to[c] += row[c];
+        }
+    }
 }
 
 static void do_tile(const struct matmul *job, const struct place *at) {
-    float tile[TILE], up[TILE];
-    if (job->finish == FINISH_ADD || job->finish == FINISH_PART)
-        segment_tile(job, at, tile);
+    int column = at->group * LANES, rows_left = job->w->part[at->part].rows - column;
+    size_t ldy = (size_t)job->ldy[at->part];
+    float *y = job->y[at->part] + (size_t)at->t * ldy + column;
+    if (job->finish == FINISH_SWIGLU || at->num_groups < TILE_GROUPS || rows_left < TILE_GROUPS * LANES)
+        do_buffered_tile(job, at, y, ldy, rows_left);
     else
-        whole_tile(job, at, at->part, tile);
-    if (job->finish == FINISH_SWIGLU) {
-        whole_tile(job, at, 1, up);
-        job->kernels->swiglu(tile, tile, up, at->num_groups * at->n * LANES);
-    }
-    for (int g = 0; g < at->num_groups; g++) {
-        int column = (at->group + g) * LANES, left = job->w->part[at->part].rows - column;
-        size_t width = left < LANES ? (size_t)left : LANES;
-        for (int r = 0; r < at->n; r++) {
-            float *y = job->y[at->part] + (size_t)(at->t + r) * (size_t)job->ldy[at->part] + column;
-            const float *row = tile + (g * at->n + r) * LANES;
-            if (job->finish != FINISH_ADD)
-                memcpy(y, row, width * sizeof *y);
-            else
-                for (size_t c = 0; c < width; c++)
-                    y[c] += row[c];
-        }
-    }
+        run_tile(job, at, at->part, y, ldy, LANES, job->finish == FINISH_ADD);
 }
 
 // Tokens [t0, t1) of a pair of row groups, in the fewest tiles of the size that the kernels like, all of much

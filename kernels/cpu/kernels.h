@@ -2,6 +2,7 @@
 // entry gives the same bits in every table: kernels/README.md, "Numerics".
 #pragma once
 
+#include "half.h"
 #include "tensor.h"
 
 #include <stdbool.h>
@@ -14,17 +15,30 @@ extern "C" {
 
 // A tile of a matrix product is TILE_GROUPS row groups of LANES rows, times at most MAX_TILE_TOKENS tokens.
 enum { LANES = 16, TILE_GROUPS = 2, MAX_TILE_TOKENS = 8 };
+enum { NUM_SEGMENTS = 8 }; // of K, in row-parallel matrices (README rule 3), over all ranks
 enum { ATTN_QUERIES = 8, ATTN_TILE = 16, ATTN_STEP = 64, ATTN_CHUNK = 256 };
 enum { CHUNK_TILES = ATTN_CHUNK / ATTN_TILE, STEP_TILES = ATTN_STEP / ATTN_TILE };
 
-// One 32-element block of quantised activations. 52 bytes.
+// One 32-element block of quantised activations: q times a power of two, d (rule 4). 56 bytes.
+//
+// A whole number below 2^22 that is added to the bits of 1.5 * 2^23 * d makes them those of (1.5 * 2^23 + the
+// number) * d. So sums of products start at these bits, and one subtraction makes a float of a sum and scales
+// it, exactly: instead of a conversion and a product.
 struct act_q8 {
-    float d;            // scale
-    float s;            // d * sum of q
-    int32_t minus8;     // -8 * sum of q
-    int32_t minus32[2]; // -32 * the sum of the first and of the last 16 q
+    float base;         // 1.5 * 2^23 * d
+    float s;            // d * the sum of q
+    int32_t minus8;     // the bits of base, less 8 times the sum of q,
+    int32_t minus128;   // or 128 times,
+    int32_t minus32[2]; // or 32 times that of the first and of the last 16
     int8_t q[32];       // -127..127
 };
+
+static inline int32_t act_base_bits(const struct act_q8 *x) { return (int32_t)float_bits(x->base); }
+
+// d, from the exponent of base
+static inline float act_scale(const struct act_q8 *x) {
+    return bits_float(float_bits(x->base) - 0x4b400000u + 0x3f800000u);
+}
 
 // 16 rows x 32 k of Q8_0 weights: byte [j][4*r + i] is q(row r, k 4*j + i) + 128. 544 bytes.
 struct weight_q8 {
@@ -125,11 +139,7 @@ struct weight_q2k {
 
 enum { MAX_BLOCK_BYTES = sizeof(struct weight_q6k) };
 
-// y[g][t][0..16) = dot of the 16 rows of strip w[g] with token t over k blocks [b0, b1); g < TILE_GROUPS, t <
-// num_tokens <= MAX_TILE_TOKENS. The strips may be the same one.
-//   w: whole strips; x: activations of token 0; ldx: bytes from token to token; y (TILE_GROUPS, num_tokens,
-//   LANES)
-//   ahead: what is asked of memory meanwhile; changes no result
+// What is asked of memory while a tile is worked on; changes no result.
 struct ahead {
     const char *at; // what goes with block 0
     size_t step;    // bytes for each block; 0: nothing
@@ -153,8 +163,24 @@ static inline struct ahead ahead_share(const char *w, size_t strip, int blocks, 
     return (struct ahead){w + pair + (size_t)(pair / shares) * t, pair / (shares * n) + 1, 0};
 }
 
-typedef void gemm_fn(const void *const *w, const void *x, size_t ldx, int b0, int b1, float *y,
-                     int num_tokens, struct ahead ahead);
+// A tile of a matrix product: the 16 rows of each of two strips, which may be the same one, times num_tokens
+// tokens. y[g][t][0..16) = or += the dots, summed over segments of K as rule 3 says.
+struct gemm_tile {
+    const void *w[TILE_GROUPS]; // whole strips
+    const void *x;              // activations of token 0
+    size_t ldx;                 // bytes from token to token
+    int num_tokens;             // 1..MAX_TILE_TOKENS
+    const int *bounds;          // segment i is the k blocks [bounds[i], bounds[i + 1])
+    int num_segments;           // 1, 2, 4 or 8
+    float *y;                   // of token 0 and strip 0
+    size_t ldy, next_strip;     // floats from token to token, and to the other strip
+    bool add;                   // to what is at y
+    struct ahead ahead;
+};
+
+// By pointer, and no pair of words of it is copied as one from where it has just been written as two: either
+// costs the processor a wait for all stores before, which was 4 to 6 % of the time of a product.
+typedef void gemm_fn(const struct gemm_tile *tile);
 
 // One chunk of up to 256 tokens of one kv head against up to 8 queries. Positions are relative to the chunk.
 struct attn_chunk {

@@ -197,8 +197,8 @@ static inline struct rows rows_load_e8m0(const uint8_t *p) {
     return (struct rows){_mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu8_epi32(e), 23))};
 }
 static inline void rows_store(float *p, struct rows a) { _mm256_storeu_ps(p, a.v); }
-static inline struct rows rows_scale(struct rows a, float x) {
-    return (struct rows){_mm256_mul_ps(a.v, _mm256_set1_ps(x))};
+static inline struct rows rows_add(struct rows a, struct rows b) {
+    return (struct rows){_mm256_add_ps(a.v, b.v)};
 }
 static inline struct rows rows_mul(struct rows a, struct rows b) {
     return (struct rows){_mm256_mul_ps(a.v, b.v)};
@@ -209,7 +209,9 @@ static inline struct rows rows_fma(struct rows acc, struct rows w, struct rows x
 static inline struct rows rows_fma1(struct rows acc, struct rows w, float x) {
     return (struct rows){_mm256_fmadd_ps(w.v, _mm256_set1_ps(x), acc.v)};
 }
-static inline struct rows rows_from_dots(struct dots a) { return (struct rows){_mm256_cvtepi32_ps(a.v)}; }
+static inline struct rows rows_from_dots(struct dots a, float base) {
+    return (struct rows){_mm256_sub_ps(_mm256_castsi256_ps(a.v), _mm256_set1_ps(base))};
+}
 static inline struct quads quads_load(const void *p) { return (struct quads){_mm256_loadu_si256(p)}; }
 static inline struct quads quads_low(struct quads x) {
     return (struct quads){_mm256_and_si256(x.v, _mm256_set1_epi8(15))};
@@ -244,10 +246,7 @@ static inline struct dots dots_add_u7(struct dots acc, struct quads w, uint32_t 
     __m256i pairs = _mm256_maddubs_epi16(w.v, _mm256_set1_epi32((int)x));
     return (struct dots){_mm256_add_epi32(acc.v, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)))};
 }
-static inline struct dots dots_start_s8(int minus8) {
-    (void)minus8;
-    return dots_set1(0);
-}
+static inline struct dots dots_start_s8(const struct act_q8 *x) { return dots_set1(act_base_bits(x)); }
 // |w| times x with the sign of w: |w| is at most 128 and |x| at most 127, so nothing saturates here either.
 static inline struct dots dots_add_s8(struct dots acc, struct quads w, uint32_t x) {
     __m256i signed_w = _mm256_xor_si256(w.v, _mm256_set1_epi8((char)0x80));

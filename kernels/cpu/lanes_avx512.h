@@ -141,8 +141,8 @@ static inline struct rows rows_load_i8(const int8_t *p) {
     return (struct rows){_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const void *)p)))};
 }
 static inline void rows_store(float *p, struct rows a) { _mm512_storeu_ps(p, a.v); }
-static inline struct rows rows_scale(struct rows a, float x) {
-    return (struct rows){_mm512_mul_ps(a.v, _mm512_set1_ps(x))};
+static inline struct rows rows_add(struct rows a, struct rows b) {
+    return (struct rows){_mm512_add_ps(a.v, b.v)};
 }
 static inline struct rows rows_mul(struct rows a, struct rows b) {
     return (struct rows){_mm512_mul_ps(a.v, b.v)};
@@ -153,7 +153,9 @@ static inline struct rows rows_fma(struct rows acc, struct rows w, struct rows x
 static inline struct rows rows_fma1(struct rows acc, struct rows w, float x) {
     return (struct rows){_mm512_fmadd_ps(w.v, _mm512_set1_ps(x), acc.v)};
 }
-static inline struct rows rows_from_dots(struct dots a) { return (struct rows){_mm512_cvtepi32_ps(a.v)}; }
+static inline struct rows rows_from_dots(struct dots a, float base) {
+    return (struct rows){_mm512_sub_ps(_mm512_castsi512_ps(a.v), _mm512_set1_ps(base))};
+}
 static inline struct quads quads_load(const void *p) { return (struct quads){_mm512_loadu_si512(p)}; }
 static inline struct quads quads_low(struct quads x) {
     return (struct quads){_mm512_and_si512(x.v, _mm512_set1_epi8(15))};
@@ -173,7 +175,7 @@ static inline struct quads quads_two(struct quads bits, int n) {
 static inline struct quads quads_insert(struct quads x, struct quads bits, int n, int mask) {
     __m512i y = n < 0 ? _mm512_srl_epi32(bits.v, _mm_cvtsi32_si128(-n))
                       : _mm512_sll_epi32(bits.v, _mm_cvtsi32_si128(n));
-    return (struct quads){_mm512_or_si512(x.v, _mm512_and_si512(y, _mm512_set1_epi8((char)mask)))};
+    return (struct quads){_mm512_ternarylogic_epi32(x.v, y, _mm512_set1_epi8((char)mask), 0xf8)};
 }
 static inline struct rows rows_dot_bf16(struct rows acc, struct quads w, uint32_t x) {
     return (struct rows){_mm512_dpbf16_ps(acc.v, (__m512bh)w.v, (__m512bh)_mm512_set1_epi32((int)x))};
@@ -182,9 +184,7 @@ static inline struct dots dots_set1(int n) { return (struct dots){_mm512_set1_ep
 static inline struct dots dots_add_u7(struct dots acc, struct quads w, uint32_t x) {
     return (struct dots){_mm512_dpbusd_epi32(acc.v, w.v, _mm512_set1_epi32((int)x))};
 }
-static inline struct dots dots_start_s8(int minus8) {
-    return (struct dots){_mm512_slli_epi32(_mm512_set1_epi32(minus8), 4)};
-}
+static inline struct dots dots_start_s8(const struct act_q8 *x) { return dots_set1(x->minus128); }
 static inline struct dots dots_add_s8(struct dots acc, struct quads w, uint32_t x) {
     return dots_add_u7(acc, w, x);
 }

@@ -233,9 +233,9 @@ static inline struct rows rows_load_e8m0(const uint8_t *p) {
     return r;
 }
 static inline void rows_store(float *p, struct rows a) { memcpy(p, a.f, sizeof a.f); }
-static inline struct rows rows_scale(struct rows a, float x) {
+static inline struct rows rows_add(struct rows a, struct rows b) {
     for (int i = 0; i < ROWS; i++)
-        a.f[i] *= x;
+        a.f[i] += b.f[i];
     return a;
 }
 static inline struct rows rows_mul(struct rows a, struct rows b) {
@@ -254,10 +254,11 @@ static inline struct rows rows_fma1(struct rows acc, struct rows w, float x) {
         acc.f[i] = fmaf(w.f[i], x, acc.f[i]);
     return acc;
 }
-static inline struct rows rows_from_dots(struct dots a) {
+// Sums that started at the bits of base (struct act_q8), as floats
+static inline struct rows rows_from_dots(struct dots a, float base) {
     struct rows r;
     for (int i = 0; i < ROWS; i++)
-        r.f[i] = (float)a.i[i];
+        r.f[i] = bits_float((uint32_t)a.i[i]) - base;
     return r;
 }
 static inline struct quads quads_load(const void *p) {
@@ -318,12 +319,9 @@ static inline struct dots dots_add_u7(struct dots acc, struct quads w, uint32_t 
             acc.i[i] += w.b[4 * i + j] * (int8_t)(x >> 8 * j);
     return acc;
 }
-// The same for signed bytes stored plus 128. A table may sum the stored bytes if it starts at -128 times the
-// sum of all x, which is 16 * minus8: what comes out is the same whole number.
-static inline struct dots dots_start_s8(int minus8) {
-    (void)minus8;
-    return dots_set1(0);
-}
+// The same for signed bytes stored plus 128. A table may sum the stored bytes if it starts at minus128: what
+// comes out is the same whole number.
+static inline struct dots dots_start_s8(const struct act_q8 *x) { return dots_set1(act_base_bits(x)); }
 static inline struct dots dots_add_s8(struct dots acc, struct quads w, uint32_t x) {
     for (int i = 0; i < ROWS; i++)
         for (int j = 0; j < 4; j++)

@@ -40,10 +40,18 @@ static double pass(const struct cpu_kernels *k, enum dtype dtype, const char *w,
     double start = thread_seconds();
     for (int g = 0; g + 1 < strips; g += 2)
         for (int i = 0; i < tiles; i++) {
-            const void *pair[] = {w + (size_t)g * strip, w + (size_t)(g + 1) * strip};
+            const char *first = w + (size_t)g * strip;
             int t = tokens * i / tiles, n = tokens * (i + 1) / tiles - t;
-            k->gemm[dtype](pair, x + (size_t)t * ldx, ldx, 0, blocks, y, n,
-                           ahead_share(pair[0], strip, blocks, n, i, tiles));
+            k->gemm[dtype](&(struct gemm_tile){.w = {first, first + strip},
+                                               .x = x + (size_t)t * ldx,
+                                               .ldx = ldx,
+                                               .num_tokens = n,
+                                               .bounds = (const int[]){0, blocks},
+                                               .num_segments = 1,
+                                               .y = y,
+                                               .ldy = LANES,
+                                               .next_strip = (size_t)n * LANES,
+                                               .ahead = ahead_share(first, strip, blocks, n, i, tiles)});
         }
     return thread_seconds() - start;
 }

@@ -171,11 +171,16 @@ static void random_gemm(enum dtype t, int blocks, int n, bool hostile, char *w, 
                                              : (int)(random_u32() % 255) - 127);
                 sum[j / 16] += a->q[j];
             }
-            a->d = hostile ? any_float() : random_float();
-            a->s = a->d * (float)(sum[0] + sum[1]);
-            a->minus8 = -8 * (sum[0] + sum[1]);
-            a->minus32[0] = -32 * sum[0];
-            a->minus32[1] = -32 * sum[1];
+            a->base =
+                ldexpf(1.5f, 23 + (hostile ? (int)(random_u32() % 200) - 106 : -(int)(random_u32() % 8)));
+            if (hostile && random_u32() % 64 == 0)
+                a->base = NAN;
+            int32_t bits = act_base_bits(a);
+            a->s = isnan(a->base) ? NAN : act_scale(a) * (float)(sum[0] + sum[1]);
+            a->minus8 = bits - 8 * (sum[0] + sum[1]);
+            a->minus128 = bits - 128 * (sum[0] + sum[1]);
+            a->minus32[0] = bits - 32 * sum[0];
+            a->minus32[1] = bits - 32 * sum[1];
         }
         return;
     }
@@ -220,12 +225,28 @@ static void test_gemm(void **state) {
                 if (!k)
                     continue;
                 memset(y[v], 0xff, sizeof y[v]);
-                k->gemm[t]((const void *[]){strips[0], strips[1]}, x, ldx, b0, blocks, y[v], n,
-                           (struct ahead){strips[0], 64, 0});
+                struct gemm_tile tile = {.w = {strips[0], strips[1]},
+                                         .x = x,
+                                         .ldx = ldx,
+                                         .num_tokens = n,
+                                         .bounds = (const int[]){b0, blocks},
+                                         .num_segments = 1,
+                                         .y = y[v],
+                                         .ldy = 16,
+                                         .next_strip = (size_t)n * 16,
+                                         .ahead = {strips[0], 64, 0}};
+                k->gemm[t](&tile);
                 for (int r = 0; r < n;
                      r++) { // a token alone is the same token, and a strip beside another the same strip
-                    k->gemm[t]((const void *[]){strips[1], strips[0]}, x + (size_t)r * ldx, ldx, b0, blocks,
-                               alone, 1, (struct ahead){0});
+                    struct gemm_tile one = tile;
+                    one.w[0] = strips[1];
+                    one.w[1] = strips[0];
+                    one.x = x + (size_t)r * ldx;
+                    one.num_tokens = 1;
+                    one.y = alone;
+                    one.next_strip = 16;
+                    one.ahead = (struct ahead){0};
+                    k->gemm[t](&one);
                     assert_true(same_floats(alone + 16, y[v] + r * 16, 16));
                     assert_true(same_floats(alone, y[v] + (n + r) * 16, 16));
                 }
@@ -245,8 +266,8 @@ static void test_gemm(void **state) {
                                 (const struct act_q8 *)(const void *)one + b * (block / 32);
                             for (int j = 0; j < block; j++) {
                                 double v = packed_value(t, w, b, lane, j) * a[j / 32].q[j % 32];
-                                dot += v * (double)a[j / 32].d;
-                                size += fabs(v * (double)a[j / 32].d);
+                                dot += v * (double)act_scale(a + j / 32);
+                                size += fabs(v * (double)act_scale(a + j / 32));
                             }
                         } else {
                             int pair = t == DTYPE_BF16 ? 2 : 1;
@@ -329,8 +350,10 @@ static void test_vectors(void **state) {
             k->to_q8(q[v], x, whole);
             for (int i = 0; i < whole / 32; i++) {
                 assert_memory_equal(q[0][i].q, q[v][i].q, 32);
-                assert_true(same_floats(&q[0][i].d, &q[v][i].d, 1) && same_floats(&q[0][i].s, &q[v][i].s, 1));
+                assert_true(same_floats(&q[0][i].base, &q[v][i].base, 1));
+                assert_true(same_floats(&q[0][i].s, &q[v][i].s, 1));
                 assert_int_equal(q[0][i].minus8, q[v][i].minus8);
+                assert_int_equal(q[0][i].minus128, q[v][i].minus128);
                 assert_memory_equal(q[0][i].minus32, q[v][i].minus32, sizeof q[0][i].minus32);
             }
         }
@@ -344,9 +367,22 @@ static void test_vectors(void **state) {
         cpu_kernels_find("scalar")->swiglu(y[0], x, w, n);
         ref_swiglu(expected, x, w, n);
         assert_true(distance(y[0], expected, (size_t)n) < 1e-6);
-        for (int i = 0; i < whole; i++) // the nearest of 255 steps
-            assert_true(fabsf(x[i] - q[0][i / 32].d * (float)q[0][i / 32].q[i % 32]) <=
-                        q[0][i / 32].d * 0.5001f);
+        for (int b = 0; b < whole / 32; b++) {
+            const struct act_q8 *a = &q[0][b];
+            float d = act_scale(a), max = 0;
+            int sum[2] = {0};
+            for (int i = 0; i < 32; i++) { // the nearest step
+                assert_true(fabsf(x[32 * b + i] - d * (float)a->q[i]) <= d * 0.5f);
+                max = fmaxf(max, fabsf(x[32 * b + i]));
+                sum[i / 16] += a->q[i];
+            }
+            assert_true(max <= 127 * d && max > 63.5f * d); // no wider than needed
+            int bits = act_base_bits(a);
+            assert_true(bits - a->minus8 == 8 * (sum[0] + sum[1]) &&
+                        bits - a->minus128 == 128 * (sum[0] + sum[1]));
+            assert_true(bits - a->minus32[0] == 32 * sum[0] && bits - a->minus32[1] == 32 * sum[1]);
+            assert_true(a->s == d * (float)(sum[0] + sum[1]));
+        }
     }
 }
 

@@ -591,7 +591,7 @@ static int heads_per_item(const struct attend *job, int threads) {
     }
     while (n > 1 && runs * ((heads + n - 1) / n) < ITEMS_PER_THREAD * threads)
         n = (n + 1) / 2;
-    return n;
+    return n > 1 || job->split ? n : 0; // one head of a short context gains nothing by it
 }
 
 void cpu_attend(struct device *dev, float *h, const float *q, int layer, const struct step *step, int seq0,

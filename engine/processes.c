@@ -251,8 +251,8 @@ static enum status join(struct transport *t, struct processes **out, struct err 
     if (!(p->control = comm_processes_open(&config, err)))
         return err->code;
     enum status st = say_hello(p, err);
-    if (st != STATUS_DEVICE) // a failure has ended the group
-        settle_all(p, p->control);
+    if (st != STATUS_DEVICE && !settle_all(p, p->control) && st == STATUS_OK) // a failure has ended the group
+        st = err_set(err, STATUS_DEVICE, "%s", processes_error(p));
     comm_processes_close(p->control); // the next one waits as long as the heartbeat lets it
     config.deadline_ms = 0;
     p->control = comm_processes_open(&config, st == STATUS_OK ? err : NULL);

@@ -126,12 +126,15 @@ static bool is_sound(const struct wire *w, const struct parts *p, const struct s
         int rows = p->query_start[s + 1] - p->query_start[s];
         ok &= rows <= w->max_query_len && (s >= w->num_decode || rows == 1);
         int64_t room = (int64_t)(p->block_start[s + 1] - p->block_start[s]) * block_size;
-        ok &=
-            rows <= p->context_len[s] && p->context_len[s] <= w->max_context_len && p->context_len[s] <= room;
+        int first = p->context_len[s] - rows; // what a sequence computes is the end of what it then has
+        ok &= first >= 0 && p->context_len[s] <= w->max_context_len && p->context_len[s] <= room;
+        for (int i = 0; i < rows; i++)
+            ok &= p->positions[p->query_start[s] + i] == first + i;
     }
     for (int t = 0; t < T; t++) {
         ok &= p->slots[t] >= -1 && p->slots[t] < (int64_t)l->num_blocks * block_size;
-        ok &= p->ids[t] < vocab && p->ids[t] >= -l->max_rows && is_within(p->positions[t], l->max_context);
+        ok &=
+            p->ids[t] < vocab && p->ids[t] >= -l->max_rows && is_within(p->positions[t], l->max_context - 1);
     }
     for (int b = 0; b < w->num_blocks; b++)
         ok &= is_within(p->block_ids[b], l->num_blocks - 1);

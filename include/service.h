@@ -16,9 +16,9 @@ struct service;
 
 struct service_config {
     struct sched_config sched; // max_chunk: the most that it may be
-    // The time between two tokens of a stream that prompts beside it should not exceed: max_chunk is lowered
-    // to what the steps measured so far allow (scheduler/pace.h). 0: it stays. Only with depth 1: a plan
-    // among several in flight has no time of its own.
+    // The time between two tokens of a stream that prompts beside it should keep to: max_chunk is lowered to
+    // what the steps measured so far allow, within the bounds of scheduler/pace.h. 0: it stays. Only with
+    // depth 1: a plan among several in flight has no time of its own.
     int64_t target_itl_ns;
     const char *record; // file to which inputs and plans are written for replay, or NULL
     const char *trace;  // file to which steps and the phases of requests are written (trace.h), or NULL

@@ -23,6 +23,13 @@ void pace_add(struct pace *p, int num_decode, int num_prompt, int64_t ns) {
     // The weights are read once a step, whatever is in it: few tokens say little about one more.
     if (num_prompt < PACE_MIN_CHUNK)
         return;
+    // Where every step has prompts, decodes are what prompts alone would not have taken: before any was
+    // alone, and again when a whole step takes less than they are believed to.
+    double left = (double)ns - num_prompt * p->token_ns;
+    if (p->decode_ns > 0 ? (double)ns < p->decode_ns : p->token_ns > 0 && num_decode > 0) {
+        p->decode_ns = left > (double)ns / 8 ? left : (double)ns / 8;
+        p->num_decode = num_decode;
+    }
     double rest = (double)ns - decode_ns(p, num_decode), least = (double)ns / 8;
     average(&p->token_ns, (rest > least ? rest : least) / num_prompt);
 }

@@ -77,7 +77,7 @@ static const struct option options[] = {
     {"max-num-batched-tokens", 0, RUN, OPT_INT, AT(max_num_batched_tokens), "512", 1, 1048576, "N",
      "tokens in one step"},
     {"target-itl", 0, SERVE, OPT_NUM, AT(target_itl), "50", 0, 1e6, "MS",
-     "while streams run, prompts are cut so that steps take no longer; 0: a quarter of a step's tokens "
+     "aim of the time between tokens: how far prompts beside streams are cut; 0: to a quarter of a step "
      "(CPU)"},
     {"max-num-queued-seqs", 0, SERVE, OPT_INT, AT(max_num_queued_seqs), "1024", 0, 1000000, "N",
      "waiting requests; beyond it: 503"},

@@ -133,11 +133,14 @@ MUTATIONS = [
     (SERVICE, "        record_chunk(s->record, chunk);\n", "", "test_service"),  # a change of pace is not replayed
     (SERVICE, ".target_ns = s->sched.config.depth == 1 ? config->target_itl_ns : 0,", ".target_ns = config->target_itl_ns,",
               "test_service"),  # plans in flight are timed as if each were alone
+    ("engine/step_wire.c", "== first + i;", ">= 0;", "test_comm_processes"),  # positions that are not the sequence's
     (PACE, "(left > 2 * decodes ? left : 2 * decodes)", "left", "test_pace"),  # slow decodes starve prompts
     (PACE, "(rest > least ? rest : least)", "rest", "test_pace"),  # prompts for nothing
     (PACE, "if (num_prompt < PACE_MIN_CHUNK)", "if (num_prompt < 1)", "test_pace"),  # a few tokens pay for all weights
     (PACE, "(x - *value) * WEIGHT", "x - *value", "test_pace"),  # one slow step sets the pace
     (PACE, "left = (double)p->target_ns - decodes;", "left = (double)p->target_ns;", "test_pace"),  # decodes take no time
+    (PACE, "(double)ns < p->decode_ns : p->token_ns > 0", "false : p->token_ns > 0", "test_pace"),  # one stall, and decodes are slow for ever
+    (PACE, "p->token_ns > 0 && num_decode > 0) {", "false) {", "test_pace"),  # decodes that are never alone take no time
     (PACE, "more > 0 ? more * p->token_ns", "more > 0 ? 0", "test_pace"),  # more decodes take no longer
     (RECORD, "p->config.run_ahead = number(c, 0, 1) != 0;", "number(c, 0, 1);", "test_replay"),  # replayed without run-ahead
     (RANKS, "        world->ops->abort(world, \"closed with steps in flight\");\n", "        (void)0;\n",
@@ -172,7 +175,7 @@ MUTATIONS = [
     ("engine/step_wire.c", "p->slots[t] < (int64_t)l->num_blocks * block_size;", "true;", "test_comm_processes"),  # a slot behind the cache
     ("engine/step_wire.c", "ok &= starts[s] <= starts[s + 1];", "ok &= true;", "test_comm_processes"),  # sequences that run backwards
     ("engine/processes.c", " &&\n                settle_all(p, last);", ";", "test_processes"),  # the farewell is given up before it is heard
-    ("engine/processes.c", "        settle_all(p, p->control);", "        (void)settle_all;", "test_processes"),  # and the greeting
+    ("engine/processes.c", "!settle_all(p, p->control)", "(void)settle_all, false", "test_processes"),  # and the greeting
     ("engine/launch.c", "number(\"SLURM_STEP_NUM_TASKS\"", "number(\"SLURM_NTASKS\"",
            "test_comm_processes"),  # a batch script takes itself for a rank
     (SHARD, "head = m->vocab / 2;", "head = 0;", "test_shard"),  # the last stage has the head on top

@@ -119,8 +119,8 @@ static uint32_t ask(const struct asker *who, const struct prompt_maker *m, struc
 }
 
 // Whether prompts are written as token ids. Where --prompt-form says so, a server that fails (5xx) has not
-// refused them: the run goes on, and shows what it does with them. Then `why` says how it failed, else it is
-// empty.
+// refused them: the run goes on, and shows what it does with them. `why` says what the server did, where it
+// is true only if it failed.
 static bool try_ids(const struct asker *who, struct prompt_maker *m, char *why, size_t size) {
     const struct options *o = who->o;
     int64_t vocab = o->vocab_size;

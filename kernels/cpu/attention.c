@@ -5,6 +5,9 @@
 // d, 16), values (K, B, d); of BF16 and I8 keys (K, B/16, d/2, 16, 2), values (K, B/16, 8, d, 2), so that the
 // two numbers that are multiplied at once lie beside each other. Other block sizes have (K, B, d) for both
 // and are gathered into such tiles. The scales of I8 (layers, blocks, 2, K, B) follow all numbers.
+//
+// Over 600 lines, because items of prefill and of decode share the finding of tiles and the merging of
+// chunks.
 #include "device.h"
 #include "half.h"
 #include "log.h"
@@ -591,7 +594,7 @@ static int heads_per_item(const struct attend *job, int threads) {
     }
     while (n > 1 && runs * ((heads + n - 1) / n) < ITEMS_PER_THREAD * threads)
         n = (n + 1) / 2;
-    return n > 1 || job->split ? n : 0; // one head of a short context gains nothing by it
+    return n > 1 || job->split ? n : 0; // one head at a time gains nothing by it
 }
 
 void cpu_attend(struct device *dev, float *h, const float *q, int layer, const struct step *step, int seq0,

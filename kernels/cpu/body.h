@@ -74,6 +74,13 @@ INLINE struct v16 exp_v16(struct v16 x) {
 
 INLINE float exp_1(float x) { return v16_first(exp_v16(v16_set1(x))); }
 
+// Two bf16 that lie beside each other
+INLINE uint32_t pair_at(const void *p) {
+    uint32_t x;
+    memcpy(&x, p, sizeof x);
+    return x;
+}
+
 #include "body_gemm.h"
 
 // ---- vectors

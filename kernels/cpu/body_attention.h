@@ -3,8 +3,8 @@
 // (values): each number of a query is fetched once for all vectors, each vector once for all queries.
 //
 // Keys and values of F32 and F16 are multiplied as f32, one token after another. Those of BF16 are multiplied
-// two at a time as rule 2 says; so are those of I8, which become bf16 as they are read: where more than 8
-// queries meet a chunk it comes here as BF16, widened once.
+// two at a time as rule 2 says; so are those of I8: in decode of several heads, or of long contexts, they
+// become bf16 as they are read, else they come here as BF16, widened once for all queries.
 
 INLINE bool is_paired(enum dtype dtype) { return dtype == DTYPE_BF16 || dtype == DTYPE_I8; }
 INLINE size_t kv_bytes_of(enum dtype dtype) { return dtype == DTYPE_F32 ? 4 : dtype == DTYPE_I8 ? 1 : 2; }
@@ -41,12 +41,6 @@ INLINE struct pairs kv_load_pairs_part(const void *p, enum dtype dtype, int n) {
     return kv_load_pairs(part, dtype);
 }
 
-INLINE uint32_t pair_at(const uint16_t *p) {
-    uint32_t x;
-    memcpy(&x, p, sizeof x);
-    return x;
-}
-
 // scores[t][64] = q . k for `num_tiles` tiles from `tile`; lanes are tokens, d ascends.
 INLINE void scores_tile(float *scores, const struct attn_chunk *c, enum dtype dtype, int tile, const int n,
                         const int num_tiles) {
@@ -75,7 +69,7 @@ INLINE void scores_tile(float *scores, const struct attn_chunk *c, enum dtype dt
         }
         UNROLL for (int t = 0; t < n; t++) {
             if (pairs) {
-                uint32_t q = pair_at((const uint16_t *)(const void *)(query + t));
+                uint32_t q = pair_at(query + t);
                 UNROLL for (int j = 0; j < num_tiles; j++) acc[j * n + t] =
                     v16_dot_pairs(acc[j * n + t], kk[j], q);
             } else {

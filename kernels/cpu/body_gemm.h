@@ -23,11 +23,13 @@ struct span {
 // a page, leaves it waiting. Part `part` of `parts` of block b asks for its share; n: tokens of the tile.
 INLINE void prefetch(const struct span *a, int b, int part, const int parts, const int n) {
     size_t step = a->ahead.step / (size_t)parts;
-    const char *at = a->ahead.at + (size_t)b * a->ahead.step + (size_t)part * step;
+    uintptr_t at = a->ahead.at + (size_t)b * a->ahead.step + (size_t)part * step;
+    if (n <= FEW_TOKENS && b >= a->ahead.turn)
+        at += a->ahead.gap;
     for (size_t i = 0; i < step; i += 64) {
-        __builtin_prefetch(at + i);
+        __builtin_prefetch((const void *)(at + i));
         if (n <= FEW_TOKENS)
-            __builtin_prefetch(at + a->ahead.gap + i);
+            __builtin_prefetch((const void *)(at + a->ahead.gap + i));
     }
 }
 
@@ -168,7 +170,7 @@ INLINE void tile_bf16(struct sums *s, const struct span *a, const int nv, const 
             pairs[v] = quads_load(at);
         }
         UNROLL for (int t = 0; t < n; t++) {
-            uint32_t one = ((const uint32_t *)token(a, t))[b];
+            uint32_t one = pair_at((const char *)token(a, t) + 4 * (size_t)b);
             UNROLL for (int v = 0; v < nv; v++) s->acc[v][t] = rows_dot_bf16(s->acc[v][t], pairs[v], one);
         }
     }

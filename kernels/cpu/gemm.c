@@ -1,5 +1,5 @@
-// Matrix products over row groups of packed weights: which thread does what, in which order, and what happens
-// to a finished 16 x 8 tile. The arithmetic of a tile is body.h's.
+// Matrix products over row groups of packed weights: which thread does what, in which order, and where the
+// sums of a tile (two row groups times some tokens) go. Its arithmetic is body_gemm.h's.
 #include "device.h"
 #include "log.h"
 

@@ -141,26 +141,30 @@ enum { MAX_BLOCK_BYTES = sizeof(struct weight_q6k) };
 
 // What is asked of memory while a tile is worked on; changes no result.
 struct ahead {
-    const char *at; // what goes with block 0
-    size_t step;    // bytes for each block; 0: nothing
-    size_t gap;     // tiles of up to FEW_TOKENS tokens: the same so far on, too
+    uintptr_t at; // what goes with block 0: any address, also past all weights
+    size_t step;  // bytes for each block; 0: nothing
+    size_t gap;   // tiles of up to FEW_TOKENS tokens: the same so far on, too,
+    int turn;     // and from this block on so far on again
 };
 
 // What one of num_tiles tiles that follow each other on the pair of strips at w asks for. Together they ask
 // for the next pair, so that it comes from memory at an even rate while this one is worked on; where tiles
 // are many, the first MAX_SHARES do. Tiles of few tokens are bound by memory: they ask for what they need
-// SOON, of both strips.
+// SOON, of both strips, and near their ends for the beginnings of the next two.
 enum { MAX_SHARES = 8, FEW_TOKENS = 2, SOON = 4096 };
 static inline struct ahead ahead_share(const char *w, size_t strip, int blocks, int num_tokens, int tile,
                                        int num_tiles) {
     // divisions of 32 bits: of 64 they took 3 % of the time of a product
     uint32_t shares = (uint32_t)(num_tiles < MAX_SHARES ? num_tiles : MAX_SHARES), t = (uint32_t)tile;
     uint32_t pair = 2 * (uint32_t)strip, n = (uint32_t)blocks;
-    if (num_tokens <= FEW_TOKENS)
-        return (struct ahead){w + SOON, (uint32_t)strip / n, strip};
+    uintptr_t first = (uintptr_t)w;
+    if (num_tokens <= FEW_TOKENS) {
+        uint32_t step = (uint32_t)strip / n, inside = (uint32_t)strip > SOON ? (uint32_t)strip - SOON : 0;
+        return (struct ahead){first + SOON, step, strip, (int)(inside / step)};
+    }
     if (t >= shares)
-        return (struct ahead){w, 0, 0};
-    return (struct ahead){w + pair + (size_t)(pair / shares) * t, pair / (shares * n) + 1, 0};
+        return (struct ahead){first, 0, 0, 0};
+    return (struct ahead){first + pair + (size_t)(pair / shares) * t, pair / (shares * n) + 1, 0, 0};
 }
 
 // A tile of a matrix product: the 16 rows of each of two strips, which may be the same one, times num_tokens

@@ -4,13 +4,11 @@
 //
 //   bench_model MODEL.gguf [--threads N] [--ranks 1] [--variant auto|scalar|avx2|avx512]
 //               [--kv-cache-dtype auto] [--prefill 512] [--batches 1,8,16,32] [--prompt 112] [--steps 32]
-//               [--repeats 5] [--skip-prompts]
+//               [--repeats 5]
 //               [--limit-passes 5]
 //
 // Prompts are random token ids. Decode runs `steps` steps of `batch` requests whose prompts have `prompt`
-// tokens, so that the middle of their contexts is prompt + steps / 2. With --skip-prompts nobody computes the
-// prompts, which takes minutes for long ones: the scheduler is told that they are done, and the cache holds
-// zeros, which take as long to read and to multiply as anything else. A step is everything between two plans:
+// tokens, so that the middle of their contexts is prompt + steps / 2. A step is everything between two plans:
 // planning, the forward pass, drawing greedily, the scheduler's update.
 //
 // gb_s counts what a step must read: the bytes of all matrices as the file stores them (the embedding only
@@ -34,7 +32,6 @@ struct options {
     const char *path, *variant, *kv_dtype;
     int threads, ranks, stages, prefill, prompt, steps, repeats, limit_passes;
     int batches[MAX_BATCHES], num_batches;
-    bool skip_prompts;
 };
 
 struct cost {                     // of the model's file
@@ -72,8 +69,7 @@ static void parse(struct options *o, int argc, char **argv) {
         {"threads", 1, 0, 't'}, {"variant", 1, 0, 'v'},        {"prefill", 1, 0, 'p'},
         {"batches", 1, 0, 'b'}, {"prompt", 1, 0, 'c'},         {"steps", 1, 0, 's'},
         {"repeats", 1, 0, 'r'}, {"kv-cache-dtype", 1, 0, 'k'}, {"limit-passes", 1, 0, 'l'},
-        {"ranks", 1, 0, 'n'},   {"stages", 1, 0, 'g'},         {"skip-prompts", 0, 0, 'z'},
-        {0, 0, 0, 0},
+        {"ranks", 1, 0, 'n'},   {"stages", 1, 0, 'g'},         {0, 0, 0, 0},
     };
     *o = (struct options){.prefill = 512,
                           .prompt = 112,
@@ -95,7 +91,6 @@ static void parse(struct options *o, int argc, char **argv) {
         case 'r': o->repeats = whole("--repeats", optarg, 1, MAX_REPEATS); break;
         case 'l': o->limit_passes = whole("--limit-passes", optarg, 1, 1000); break;
         case 'k': o->kv_dtype = optarg; break;
-        case 'z': o->skip_prompts = true; break;
         case 'b':
             o->num_batches = 0;
             for (char *word = strtok(optarg, ","); word && o->num_batches < MAX_BATCHES;
@@ -244,24 +239,6 @@ static int warm_up(const struct options *o, int seqs) {
     return (int)((long long)seqs * o->prompt / 512) * 2 + 4 + 32 * stages;
 }
 
-// Every prompt of the list counts as computed, and its first token as drawn.
-static void skip_prompts(struct bench *b, struct request *const *list, int n) {
-    enum { MAX_ITEMS = 4096 }; // the most that --batches takes
-    static const uint8_t failed[MAX_ITEMS];
-    static token_id tokens[MAX_ITEMS]; // 0
-    static int32_t start[MAX_ITEMS + 1];
-    for (int k = 0; k < n; k++)
-        while (list[k]->num_computed < list[k]->num_prompt) {
-            const struct plan *plan = sched_step(&b->sched);
-            if (!plan)
-                die("scheduler", "it has nothing to do");
-            for (int i = 0; i < plan->num_items; i++)
-                start[i + 1] = start[i] + plan->items[i].needs_token;
-            struct outcome outcome = {.start = start, .tokens = tokens, .failed = failed};
-            sched_update(&b->sched, plan->id, &outcome, b->events);
-        }
-}
-
 static void decode(struct bench *b, const struct options *o, int batch) {
     double tokens_s[MAX_REPEATS], context = 0;
     struct request **list = calloc((size_t)batch, sizeof *list);
@@ -272,8 +249,6 @@ static void decode(struct bench *b, const struct options *o, int batch) {
     for (int i = 0; i < o->repeats; i++) {
         for (int k = 0; k < batch; k++)
             add(b, o->prompt, o->steps + warm_up(o, batch), &list[k]);
-        if (o->skip_prompts)
-            skip_prompts(b, list, batch);
         for (int drawn = 0, plans = 0; plans < depth;) { // the last of these warms up
             const struct plan *plan = step(b);
             drawn = plan->num_decode == plan->num_items ? drawn + plan->num_decode : 0;

@@ -95,7 +95,7 @@ def run(command, both=False):
 def quire(a, path, repeats, threads):
     command = [a.bench, path, "--threads", threads, "--variant", a.variant, "--prefill", a.prefill, "--batches",
                ",".join(map(str, a.batches)), "--prompt", a.prompt, "--steps", a.steps, "--repeats", repeats,
-               "--kv-cache-dtype", a.kv_cache_dtype, "--limit-passes", a.limit_passes, *(["--skip-prompts"] if a.skip_prompts else [])]
+               "--kv-cache-dtype", a.kv_cache_dtype, "--limit-passes", a.limit_passes]
     return json.loads(run(command))
 
 
@@ -286,8 +286,6 @@ def arguments():
     p.add_argument("--prefill", type=int, default=512)
     p.add_argument("--batches", type=lambda t: [int(w) for w in words(t)], default=[1, 8, 16, 32])
     p.add_argument("--prompt", type=int, default=112, help="tokens of a decoding request before the first step")
-    p.add_argument("--skip-prompts", action="store_true",
-                   help="decode over a cache of zeros instead of computing the prompts, for long ones; peers compute theirs")
     p.add_argument("--steps", type=int, default=32)
     p.add_argument("--repeats", type=int, help="samples of each number; default 5, with --peers 2 in each round")
     p.add_argument("--limit-passes", type=int, default=5, help="how often each limit is measured; the best counts")

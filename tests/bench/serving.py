@@ -58,7 +58,10 @@ def find_servers(folder):
     out = {}
     for path in sorted([*Path(folder).rglob("llama-server"), *Path(folder).rglob("quire")]):
         if path.is_file() and os.access(path, os.X_OK):
-            out[str(path.parent.relative_to(folder)).removesuffix("/bin").removesuffix("/build")] = path
+            name = str(path.parent.relative_to(folder)).removesuffix("/bin").removesuffix("/build")
+            if name in ("quire", ".") or name in out:
+                sys.exit(f"serving.py: {path} would be called {name!r}: one server in each folder, of another name")
+            out[name] = path
     return out
 
 

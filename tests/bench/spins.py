@@ -30,7 +30,10 @@ def main():
     a, rest = p.parse_known_args()
     with tempfile.TemporaryDirectory(prefix="quire-spins-") as tmp:
         tmp = Path(tmp)
-        shutil.copytree(ROOT, tmp / "tree", ignore=shutil.ignore_patterns(".git", "build", "build-*"))
+        files = subprocess.run(["git", "-C", ROOT, "ls-files", "-z"], check=True, capture_output=True, text=True).stdout
+        for name in files.split("\0")[:-1]:
+            (tmp / "tree" / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / name, tmp / "tree" / name)
         pool = tmp / "tree/kernels/cpu/pool.c"
         text = pool.read_text()
         subprocess.run(["cmake", "-S", tmp / "tree", "-B", tmp / "build", "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release"], check=True, stdout=sys.stderr)

@@ -234,7 +234,7 @@ static void test_gemm(void **state) {
                                          .y = y[v],
                                          .ldy = 16,
                                          .next_strip = (size_t)n * 16,
-                                         .ahead = {strips[0], 64, 0}};
+                                         .ahead = {(uintptr_t)strips[0], 64, 0, 0}};
                 k->gemm[t](&tile);
                 for (int r = 0; r < n;
                      r++) { // a token alone is the same token, and a strip beside another the same strip

@@ -258,7 +258,8 @@ static void test_step_wire(void **state) {
         int32_t *number, wrong;
     } cases[] = {{&ids[0], VOCAB},
                  {&ids[1], -9},
-                 {&positions[2], 65},
+                 {&positions[2], 64},
+                 {&positions[2], 2},
                  {&positions[0], -1},
                  {&starts[0], 1},
                  {&starts[1], 2},

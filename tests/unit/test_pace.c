@@ -72,7 +72,26 @@ static void test_outliers(void **state) {
     struct pace q = {.target_ns = 50 * MS, .max_chunk = 2000};
     pace_add(&q, 4, 0, 10 * MS);
     pace_add(&q, 4, 40, 8 * MS);
-    assert_int_equal(pace_chunk(&q, 4), 40 * 40); // an eighth of the step, 1 ms for 40 tokens
+    assert_int_equal(pace_chunk(&q, 4),
+                     1680); // an eighth of the step, 1 ms for 40 tokens; 8 ms for decodes
+}
+
+// Steps that all have prompts tell about decodes, too: after one that was measured while the machine was
+// away, and where none was ever alone.
+static void test_always_prompts(void **state) {
+    (void)state;
+    struct pace p = {.target_ns = 50 * MS, .max_chunk = 1000};
+    pace_add(&p, 0, 100, step_ns(0, 100));
+    pace_add(&p, 4, 0, 900 * MS);
+    assert_int_equal(pace_chunk(&p, 4), 1000);
+    for (int i = 0; i < 60; i++)
+        pace_add(&p, 4, 40, step_ns(4, 40));
+    assert_in_range(pace_chunk(&p, 4), 65, 85);
+    struct pace q = {.target_ns = 50 * MS, .max_chunk = 1000};
+    pace_add(&q, 0, 100, step_ns(0, 100)); // 0.6 ms a token
+    for (int i = 0; i < 60; i++)
+        pace_add(&q, 200, 40, step_ns(200, 40)); // 130 ms, so decodes take more than the target
+    assert_in_range(pace_chunk(&q, 200), 330, 380);
 }
 
 static void test_off(void **state) {
@@ -84,9 +103,9 @@ static void test_off(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_nothing_known), cmocka_unit_test(test_meets_the_target),
-        cmocka_unit_test(test_slow_decodes),  cmocka_unit_test(test_outliers),
-        cmocka_unit_test(test_off),
+        cmocka_unit_test(test_nothing_known),  cmocka_unit_test(test_meets_the_target),
+        cmocka_unit_test(test_slow_decodes),   cmocka_unit_test(test_outliers),
+        cmocka_unit_test(test_always_prompts), cmocka_unit_test(test_off),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

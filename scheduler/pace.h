@@ -19,7 +19,7 @@ struct pace {
 // A step of num_decode decodes and num_prompt prompt tokens took `ns`.
 void pace_add(struct pace *p, int num_decode, int num_prompt, int64_t ns);
 
-// The prompt tokens that a step beside at most num_decode decodes may have now: what fits into the target after the
-// decodes, but no less than take twice as long as the decodes do, so that slow decodes do not starve prompts.
-// Within PACE_MIN_CHUNK (or max_chunk, where that is less) and max_chunk.
+// The prompt tokens that a step beside at most num_decode decodes may have now: what fits into the target
+// after the decodes, but no less than take twice as long as the decodes do, so that slow decodes do not
+// starve prompts. Within PACE_MIN_CHUNK (or max_chunk, where that is less) and max_chunk.
 int pace_chunk(const struct pace *p, int num_decode);

@@ -114,6 +114,8 @@ enum status sched_admissible(const struct sched_config *config, int num_blocks, 
 
 // From the next plan on, prompts get at most max_chunk tokens of a step in which others decode; CHECK(>= 1).
 void sched_set_chunk(struct scheduler *s, int max_chunk);
+// The running requests that decode, not those whose prompts are still being computed.
+int sched_num_decoding(const struct scheduler *s);
 
 // Queues a request. STATUS_LIMIT: the queue is full, try later; an empty queue takes a prompt of any length.
 // STATUS_INVALID: it could never run.

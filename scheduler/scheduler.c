@@ -82,6 +82,18 @@ static bool is_decode(const struct scheduler *s, const struct request *r) {
     return num_todo(s, r) == 1 && r->num_tokens < r->max_tokens;
 }
 
+// Decodes, now or once what is in flight for it has come back.
+static bool is_decoding(const struct scheduler *s, const struct request *r) {
+    return r->num_pending > 0 || is_decode(s, r);
+}
+
+int sched_num_decoding(const struct scheduler *s) {
+    int n = 0;
+    for (const struct request *r = s->running.head; r; r = r->next)
+        n += is_decoding(s, r);
+    return n;
+}
+
 // S9: after its last preemption a request takes all blocks it will ever need at once, and keeps them.
 static bool is_secured(const struct request *r) { return r->num_preemptions >= SCHED_MAX_PREEMPTIONS; }
 
@@ -325,7 +337,7 @@ static int plan_running(struct scheduler *s, struct plan *p, bool all) {
     int decoding = 0, depth = s->config.depth; // decoding: those in flight, too
     int64_t backlog = s->waiting_tokens;
     for (const struct request *r = s->running.head; r; r = r->next) {
-        bool decodes = r->num_pending > 0 || is_decode(s, r);
+        bool decodes = is_decoding(s, r);
         decoding += decodes;
         backlog += decodes ? 0 : num_todo(s, r);
     }

@@ -290,7 +290,7 @@ static void finish_step(struct service *s) {
 static const struct plan *next_plan(struct service *s) {
     if (atomic_load(&s->dead) || s->num_flights == s->sched.config.depth)
         return NULL;
-    int chunk = pace_chunk(&s->pace, s->sched.running.len);
+    int chunk = pace_chunk(&s->pace, sched_num_decoding(&s->sched));
     if (chunk != s->sched.config.max_chunk) {
         sched_set_chunk(&s->sched, chunk);
         record_chunk(s->record, chunk);

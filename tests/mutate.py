@@ -128,6 +128,7 @@ MUTATIONS = [
             "test_simulator"),  # one plan takes a whole prompt
     (SCHED, "            if (--r->num_in_flight == 0 && r->state == REQUEST_FINISHED)\n", "            if (r->state == REQUEST_FINISHED)\n",
             "test_scheduler"),  # freed once for each plan
+    (SCHED, "n += is_decoding(s, r);", "n++;", "test_scheduler"),  # prompts that go on count as decodes
     (SERVICE, "        record_plan(s->record, plan);\n    return plan;", "        plan ? record_plan(s->record, plan) : (void)0;\n    return plan;",
               "test_service"),  # a step that preempted and planned nothing is not replayed
     (SERVICE, "        record_chunk(s->record, chunk);\n", "", "test_service"),  # a change of pace is not replayed

@@ -316,9 +316,9 @@ INLINE struct quads read_quads(const struct parts *p, const int v, const enum dt
     }
 }
 
-// base with what `minus` takes off it times mul / div
-INLINE int32_t act_less(const struct act_q8 *x, int32_t minus, const int mul, const int div) {
-    return act_base_bits(x) + (minus - act_base_bits(x)) * mul / div;
+// The sum of a half
+INLINE int act_sum(const struct act_q8 *x, const int half) {
+    return (act_base_bits(x) - x->minus32[half]) / 32;
 }
 
 // Where the sum of a token's products starts: at the bits of base, and so that numbers count with their sign.
@@ -329,16 +329,11 @@ INLINE struct dots dots_start(const struct act_q8 *x, const enum dtype t, const 
     case DTYPE_IQ4_XS: return dots_start_s8(x);
     case DTYPE_Q4_0: return dots_set1(x->minus8);
     case DTYPE_Q5_0:
-    case DTYPE_MXFP4: return dots_set1(act_less(x, x->minus8, 2, 1));
+    case DTYPE_MXFP4: return dots_set1(x->minus8 - (act_base_bits(x) - x->minus8)); // less 16 times
     case DTYPE_Q6_K: return dots_set1(x->minus32[half]);
-    case DTYPE_Q3_K: return dots_set1(act_less(x, x->minus32[half], 1, 8));
+    case DTYPE_Q3_K: return dots_set1(act_base_bits(x) - 4 * act_sum(x, half));
     default: return dots_set1(act_base_bits(x));
     }
-}
-
-// The sum of a half
-INLINE int act_sum(const struct act_q8 *x, const int half) {
-    return (act_base_bits(x) - x->minus32[half]) / 32;
 }
 
 INLINE const struct act_q8 *activation(const struct span *a, int t, int block) {

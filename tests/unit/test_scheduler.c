@@ -263,6 +263,8 @@ static void test_chunks_beside_decodes(void **state) {
     assert_item(p, 1, d2, 3, 1);
     assert_item(p, 2, l1, 0, 6);
     assert_int_equal(p->num_items, 3);
+    assert_int_equal(b.s.running.len, 3);
+    assert_int_equal(sched_num_decoding(&b.s), 2); // not the one whose prompt goes on
     sched_set_chunk(&b.s, 3);
     p = step(&b, 7);
     assert_item(p, 2, l1, 6, 3);

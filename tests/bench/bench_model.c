@@ -14,7 +14,8 @@
 // gb_s counts what a step must read: the bytes of all matrices as the file stores them (the embedding only
 // where it is the head, too) and the keys and values of the contexts. gop_s counts two operations per weight
 // and token, and those of attention. of_limit is the time that reading at the measured bandwidth or
-// calculating at the measured rate would take, whichever is longer, by the time taken.
+// calculating at the measured rate would take, whichever is longer, by the time taken: of each sample by the
+// limits measured just before and just after it, the higher of both; the median of these.
 #include "engine.h"
 #include "gguf.h"
 #include "limits.h"
@@ -46,7 +47,7 @@ struct bench {
     const struct plan *flights[SCHED_MAX_DEPTH]; // launched and not collected, the oldest first
     int num_flights;
     struct cost cost;
-    struct limits limits;
+    struct limits_meter *limits;
     uint64_t next_id;
     uint64_t random;
 };
@@ -198,24 +199,40 @@ static double median(const double *values, int n) {
     return n % 2 ? sorted[n / 2] : (sorted[n / 2 - 1] + sorted[n / 2]) / 2;
 }
 
-// bytes and ops: of one step of `seconds`.
-static void print_rates(const struct bench *b, const double *tokens_s, int n, int tokens, double bytes,
-                        double macs) {
-    const char *with;
-    double rate = limits_arithmetic(&b->limits, engine_info(b->engine)->weights_dtype, &with);
-    double m = median(tokens_s, n), seconds = tokens / m;
-    double least = fmax(bytes / b->limits.read, rate > 0 ? 2 * macs / rate : 0);
-    printf(
-        "\"tokens_s\":%.9g,\"ms\":%.9g,\"gb_s\":%.9g,\"gop_s\":%.9g,\"of_limit\":%.9g,\"samples_tokens_s\":[",
-        m, seconds * 1e3, bytes / seconds * 1e-9, 2 * macs / seconds * 1e-9, least / seconds);
+// Samples of tokens/s, each between limits[i] and limits[i + 1].
+struct samples {
+    double tokens_s[MAX_REPEATS];
+    struct limits limits[MAX_REPEATS + 1];
+    int n;
+};
+
+static void print_list(const char *name, const double *values, int n) {
+    printf(",\"%s\":[", name);
     for (int i = 0; i < n; i++)
-        printf("%s%.9g", i ? "," : "", tokens_s[i]);
-    printf("]}");
+        printf("%s%.9g", i ? "," : "", values[i]);
+    printf("]");
+}
+
+// bytes and macs: of one step of `tokens`.
+static void print_rates(const struct bench *b, const struct samples *s, int tokens, double bytes,
+                        double macs) {
+    double m = median(s->tokens_s, s->n), seconds = tokens / m, of_limit[MAX_REPEATS];
+    for (int i = 0; i < s->n; i++) {
+        const char *with;
+        struct limits l = limits_larger(&s->limits[i], &s->limits[i + 1]);
+        double rate = limits_arithmetic(&l, engine_info(b->engine)->weights_dtype, &with);
+        of_limit[i] = fmax(bytes / l.read, rate > 0 ? 2 * macs / rate : 0) * s->tokens_s[i] / tokens;
+    }
+    printf("\"tokens_s\":%.9g,\"ms\":%.9g,\"gb_s\":%.9g,\"gop_s\":%.9g,\"of_limit\":%.9g", m, seconds * 1e3,
+           bytes / seconds * 1e-9, 2 * macs / seconds * 1e-9, median(of_limit, s->n));
+    print_list("samples_tokens_s", s->tokens_s, s->n);
+    print_list("samples_of_limit", of_limit, s->n);
+    printf("}");
     fflush(stdout);
 }
 
 static void prefill(struct bench *b, const struct options *o) {
-    double tokens_s[MAX_REPEATS];
+    struct samples s = {.n = o->repeats};
     int n = o->prefill;
     for (int i = -1; i < o->repeats; i++) { // the first one warms up
         struct request *r;
@@ -225,12 +242,13 @@ static void prefill(struct bench *b, const struct options *o) {
             step(b);
         t = bench_now() - t;
         if (i >= 0)
-            tokens_s[i] = n / t;
+            s.tokens_s[i] = n / t;
+        s.limits[i + 1] = limits_now(b->limits);
         request_free(r);
     }
     double macs = n * b->cost.layer_macs + b->cost.head_macs + attention_macs(b, 0.5 * n * (n + 1));
     printf(",\n\"prefill\":{\"tokens\":%d,", n);
-    print_rates(b, tokens_s, o->repeats, n, b->cost.matrix_bytes + kv_bytes(b, n), macs);
+    print_rates(b, &s, n, b->cost.matrix_bytes + kv_bytes(b, n), macs);
 }
 
 // Tokens that a request may draw while others still have prompt to compute, and before the measurement.
@@ -240,7 +258,8 @@ static int warm_up(const struct options *o, int seqs) {
 }
 
 static void decode(struct bench *b, const struct options *o, int batch) {
-    double tokens_s[MAX_REPEATS], context = 0;
+    double context = 0;
+    struct samples s = {.n = o->repeats};
     struct request **list = calloc((size_t)batch, sizeof *list);
     if (!list)
         die("memory", "none");
@@ -256,6 +275,8 @@ static void decode(struct bench *b, const struct options *o, int batch) {
             if (plans == depth && drawn != batch)
                 drawn = plans = 0;
         }
+        if (i == 0)
+            s.limits[0] = limits_now(b->limits);
         double t = bench_now(), positions = 0, drawn = 0;
         for (int k = 0; k < o->steps * depth; k++) {
             const struct plan *plan = step(b);
@@ -267,7 +288,8 @@ static void decode(struct bench *b, const struct options *o, int batch) {
         }
         if (drawn != (double)batch * o->steps)
             die("scheduler", "a decode step lacks requests");
-        tokens_s[i] = drawn / (bench_now() - t);
+        s.tokens_s[i] = drawn / (bench_now() - t);
+        s.limits[i + 1] = limits_now(b->limits);
         context = positions / drawn;
         while (b->num_flights > 0)
             collect(b);
@@ -280,7 +302,7 @@ static void decode(struct bench *b, const struct options *o, int batch) {
     free(list);
     double macs = batch * (b->cost.layer_macs + b->cost.head_macs + attention_macs(b, context));
     printf("{\"batch\":%d,\"context\":%.1f,", batch, context);
-    print_rates(b, tokens_s, o->repeats, batch, b->cost.matrix_bytes + batch * kv_bytes(b, context), macs);
+    print_rates(b, &s, batch, b->cost.matrix_bytes + batch * kv_bytes(b, context), macs);
 }
 
 int main(int argc, char **argv) {
@@ -296,7 +318,9 @@ int main(int argc, char **argv) {
     int blocks = seqs * ((length + BLOCK - 1) / BLOCK), least = (longest + BLOCK - 1) / BLOCK;
 
     struct bench b = {.next_id = 1, .random = 88172645463325252u, .cost = file_cost(o.path)};
-    limits_measure(o.threads, o.limit_passes, &b.limits);
+    b.limits = limits_open(o.threads);
+    for (int i = 0; i < o.limit_passes; i++)
+        limits_now(b.limits);
     log_set_level(LOG_WARN);
     struct err err = {0};
     struct engine_config config = {
@@ -331,16 +355,12 @@ int main(int argc, char **argv) {
     if (!b.events || sched_init(&b.sched, &sched, engine_kv(b.engine)) != STATUS_OK)
         die("scheduler", "no memory");
 
-    const char *with;
-    double rate = limits_arithmetic(&b.limits, info->weights_dtype, &with);
     printf(
         "{\"device\":\"%s\",\"weights_dtype\":\"%s\",\"kv_dtype\":\"%s\",\"params\":%llu,\"file_bytes\":%llu,"
-        "\"packed_bytes\":%llu,\"step_bytes\":%.0f,\"load_seconds\":%.3f,\n\"limits\":",
+        "\"packed_bytes\":%llu,\"step_bytes\":%.0f,\"load_seconds\":%.3f",
         info->device, info->weights_dtype, info->kv_dtype, (unsigned long long)info->num_params,
         (unsigned long long)info->file_bytes, (unsigned long long)info->weight_bytes, b.cost.matrix_bytes,
         info->load_seconds);
-    limits_print_json(&b.limits);
-    printf(",\n\"arithmetic_limit\":{\"with\":\"%s\",\"gop_s\":%.1f}", with, rate * 1e-9);
     if (o.prefill > 0)
         prefill(&b, &o);
     printf(",\n\"decode\":[");
@@ -348,7 +368,12 @@ int main(int argc, char **argv) {
         printf("%s\n", i ? "," : "");
         decode(&b, &o, o.batches[i]);
     }
-    puts("]}");
+    const char *with;
+    double rate = limits_arithmetic(limits_best(b.limits), info->weights_dtype, &with);
+    printf("],\n\"arithmetic_limit\":{\"with\":\"%s\",\"gop_s\":%.1f},\n\"limits\":", with, rate * 1e-9);
+    limits_print_json(limits_best(b.limits));
+    puts("}");
+    limits_close(b.limits);
     free(b.events);
     sched_destroy(&b.sched);
     engine_close(b.engine);

@@ -93,34 +93,45 @@ static void read_share(void *ctx, int thread, int num_threads) {
     r->read(r->data + r->share * (size_t)thread, r->share, r->streams, r->prefetch);
 }
 
-static void measure_read(struct pool *pool, int passes, struct limits *out) {
-    size_t bytes = (size_t)1 << 30, n = (size_t)pool_size(pool), unit = page * n;
+struct limits_meter {
+    struct pool *pool;
+    struct region region;
+    struct read_task read;
+    struct limits best;
+};
+
+static void alloc_read(struct limits_meter *m) {
+    size_t bytes = (size_t)1 << 30, n = (size_t)pool_size(m->pool), unit = page * n;
     while (bytes > memory_available() / 2 && bytes > ((size_t)64 << 20))
         bytes /= 2;
     bytes = (bytes + unit - 1) / unit * unit;
-    struct region region = region_alloc(bytes + page); // prefetches run past the end
-    if (!region.data) {
+    m->region = region_alloc(bytes + page); // prefetches run past the end
+    if (!m->region.data) {
         fprintf(stderr, "no memory for the read test\n");
         exit(1);
     }
-    struct read_task r = {.read = read_words, .data = region.data, .share = bytes / n};
+    m->read = (struct read_task){.read = read_words, .data = m->region.data, .share = bytes / n};
 #if defined(__x86_64__)
     if (__builtin_cpu_supports("avx512f"))
-        r.read = read_avx512;
+        m->read.read = read_avx512;
     else if (__builtin_cpu_supports("avx2"))
-        r.read = read_avx2;
+        m->read.read = read_avx2;
 #endif
-    pool_run(pool, touch_share, &r, true);
-    for (int i = 0; i < passes; i++) // outermost, so that a busy moment spoils no combination
-        for (r.streams = 1; r.streams <= MAX_STREAMS; r.streams *= 2)
-            for (int prefetch = 0; prefetch < 2; prefetch++) {
-                r.prefetch = prefetch;
-                double t = bench_now();
-                pool_run(pool, read_share, &r, true);
-                out->read = fmax(out->read, (double)bytes / (bench_now() - t));
-            }
-    out->read_bytes = bytes;
-    region_free(&region);
+    m->best.read_bytes = bytes;
+    pool_run(m->pool, touch_share, &m->read, true);
+}
+
+static double measure_read(struct limits_meter *m) {
+    struct read_task *r = &m->read;
+    double best = 0;
+    for (r->streams = 1; r->streams <= MAX_STREAMS; r->streams *= 2)
+        for (int prefetch = 0; prefetch < 2; prefetch++) {
+            r->prefetch = prefetch;
+            double t = bench_now();
+            pool_run(m->pool, read_share, r, true);
+            best = fmax(best, (double)m->best.read_bytes / (bench_now() - t));
+        }
+    return best;
 }
 
 // ---- arithmetic
@@ -159,9 +170,9 @@ LOOP(loop_vpmaddubsw, "avx2", __m256i, _mm256_setzero_si256, __m256i,
 
 #if defined(__x86_64__)
 // macs: of one accumulator's step.
-static double measure_loop(struct pool *pool, int passes, pool_fn *loop, int macs) {
+static double measure_loop(struct pool *pool, pool_fn *loop, int macs) {
     double best = 0, ops = 2.0 * macs * ACCUMULATORS * (double)iterations * pool_size(pool);
-    for (int i = 0; i < ROUNDS * passes; i++) {
+    for (int i = 0; i < ROUNDS; i++) {
         double t = bench_now();
         pool_run(pool, loop, NULL, true);
         best = fmax(best, ops / (bench_now() - t));
@@ -169,44 +180,74 @@ static double measure_loop(struct pool *pool, int passes, pool_fn *loop, int mac
     return best;
 }
 
-static void measure_arithmetic(struct pool *pool, int passes, struct limits *out) {
+static void measure_arithmetic(struct pool *pool, struct limits *out) {
     bool avx512 = __builtin_cpu_supports("avx512f"), avx2 = __builtin_cpu_supports("avx2");
     if (avx512 && __builtin_cpu_supports("avx512vnni")) {
-        out->int8 = measure_loop(pool, passes, loop_vpdpbusd, 64);
+        out->int8 = measure_loop(pool, loop_vpdpbusd, 64);
         out->int8_with = "vpdpbusd zmm";
     } else if (avx2) {
-        out->int8 = measure_loop(pool, passes, loop_vpmaddubsw, 32);
+        out->int8 = measure_loop(pool, loop_vpmaddubsw, 32);
         out->int8_with = "vpmaddubsw ymm";
     }
     if (avx512 && __builtin_cpu_supports("avx512bf16")) {
-        out->bf16 = measure_loop(pool, passes, loop_vdpbf16ps, 32);
+        out->bf16 = measure_loop(pool, loop_vdpbf16ps, 32);
         out->bf16_with = "vdpbf16ps zmm";
     }
     if (avx512) {
-        out->f32 = measure_loop(pool, passes, loop_vfmadd_zmm, 16);
+        out->f32 = measure_loop(pool, loop_vfmadd_zmm, 16);
         out->f32_with = "vfmadd zmm";
     } else if (avx2 && __builtin_cpu_supports("fma")) {
-        out->f32 = measure_loop(pool, passes, loop_vfmadd_ymm, 8);
+        out->f32 = measure_loop(pool, loop_vfmadd_ymm, 8);
         out->f32_with = "vfmadd ymm";
     }
 }
 #else
-static void measure_arithmetic(struct pool *pool, int passes, struct limits *out) {
-    (void)pool, (void)passes, (void)out;
-}
+static void measure_arithmetic(struct pool *pool, struct limits *out) { (void)pool, (void)out; }
 #endif
 
-void limits_measure(int threads, int passes, struct limits *out) {
-    *out = (struct limits){.int8_with = "none", .bf16_with = "none", .f32_with = "none"};
-    struct pool *pool = pool_open(threads);
-    if (!pool) {
+struct limits_meter *limits_open(int threads) {
+    struct limits_meter *m = calloc(1, sizeof *m);
+    if (!m || !(m->pool = pool_open(threads))) {
         fprintf(stderr, "no threads\n");
         exit(1);
     }
-    out->threads = pool_size(pool);
-    measure_read(pool, passes, out);
-    measure_arithmetic(pool, passes, out);
-    pool_close(pool);
+    m->best = (struct limits){.int8_with = "none", .bf16_with = "none", .f32_with = "none"};
+    m->best.threads = pool_size(m->pool);
+    alloc_read(m);
+    return m;
+}
+
+struct limits limits_now(struct limits_meter *m) {
+    struct limits now = m->best;
+    now.read = measure_read(m);
+    measure_arithmetic(m->pool, &now);
+    m->best = limits_larger(&now, &m->best);
+    return now;
+}
+
+const struct limits *limits_best(const struct limits_meter *m) { return &m->best; }
+
+struct limits limits_larger(const struct limits *a, const struct limits *b) {
+    struct limits larger = *a;
+    larger.read = fmax(a->read, b->read);
+    larger.int8 = fmax(a->int8, b->int8);
+    larger.bf16 = fmax(a->bf16, b->bf16);
+    larger.f32 = fmax(a->f32, b->f32);
+    return larger;
+}
+
+void limits_close(struct limits_meter *m) {
+    pool_close(m->pool);
+    region_free(&m->region);
+    free(m);
+}
+
+void limits_measure(int threads, int passes, struct limits *out) {
+    struct limits_meter *m = limits_open(threads);
+    for (int i = 0; i < passes; i++)
+        limits_now(m);
+    *out = m->best;
+    limits_close(m);
 }
 
 void limits_print_json(const struct limits *l) {

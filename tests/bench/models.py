@@ -6,7 +6,8 @@
 Makes each file with tools/make_gguf.py where the cache has none, runs bench_model on it (prefill of 512 tokens; decode at
 batches 1, 8, 16 and 32, contexts of about 128), and prints a Markdown table; --json writes everything with machine, date and
 commit. "of limit" is the time that reading the weights and the KV cache at the measured bandwidth or calculating at the
-measured rate would take, whichever is longer, by the time taken.
+measured rate would take, whichever is longer, by the time taken: for each sample by the limits measured just before and after it
+(the median of these); "of best" by the best limits of the whole report.
 
 --peers DIR: every folder under DIR with a llama-bench is a peer. Peers and we take turns on the same file with the same number
 of threads (A B A B …, --rounds times); the medians of the rounds are compared. llama-bench gives the prefill,
@@ -105,7 +106,9 @@ def merge(rounds):
     raise_limits(out, rounds)
 
     def combine(into, parts):
-        into["samples_tokens_s"] = [s for p in parts for s in p["samples_tokens_s"]]
+        for key in ("samples_tokens_s", "samples_of_limit"):
+            into[key] = [s for p in parts for s in p[key]]
+        into["of_limit"] = statistics.median(into["samples_of_limit"])
         median = statistics.median(into["samples_tokens_s"])
         faster = median / into["tokens_s"]
         into["tokens_s"] = median
@@ -134,7 +137,7 @@ def compare_with_limits(results):
         raise_limits(q, results)
         read, rate = q["limits"]["read_gb_s"], q["arithmetic_limit"]["gop_s"]
         for entry in [*([q["prefill"]] if "prefill" in q else []), *q["decode"]]:
-            entry["of_limit"] = max(entry["gb_s"] / read, entry["gop_s"] / rate if rate else 0)
+            entry["of_best"] = max(entry["gb_s"] / read, entry["gop_s"] / rate if rate else 0)
 
 
 # ---- peers
@@ -250,7 +253,7 @@ def markdown(report):
     out = [f"{m['cpu']}, {m['cpus']} processors, load {m['load']:.1f} at the start, {report['date'][:10]}, commit "
            f"{report['commit']}; `{report['command']}`", ""]
     names = sorted({name for r in report["results"] for name in r["peers"]})
-    head = ["model", "type", "work", "tokens/s", "ms", "GB/s", "GOP/s", "of limit"] + [f"{n}, tokens/s (ours by it)" for n in names]
+    head = ["model", "type", "work", "tokens/s", "ms", "GB/s", "GOP/s", "of limit", "of best"] + [f"{n}, tokens/s (ours by it)" for n in names]
     out += ["| " + " | ".join(head) + " |", "|---|---|---|" + "--:|" * (len(head) - 3)]
     for r in report["results"]:
         q = r["quire"]
@@ -260,7 +263,8 @@ def markdown(report):
             rows.append((f"decode × {d['batch']}{context}", d, lambda p, b=str(d["batch"]): p["decode"].get(b)))
         for work, d, theirs in rows:
             cells = [r["model"], r["type"], work, f"{d['tokens_s']:.1f}", f"{d['ms']:.2f}", f"{d['gb_s']:.1f}",
-                     f"{d['gop_s']:.0f}", f"{100 * d['of_limit']:.0f} %"]
+                     f"{d['gop_s']:.0f}", f"{100 * d['of_limit']:.0f} %",
+                     f"{100 * d['of_best']:.0f} %"]
             for name in names:
                 rate = theirs(r["peers"][name]) if name in r["peers"] else None
                 cells.append(f"{rate:.1f} ({d['tokens_s'] / rate:.2f} ×)" if rate else "")

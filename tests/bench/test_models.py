@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from statistics import median
 
 HERE = Path(__file__).resolve().parent
 
@@ -63,7 +64,8 @@ def main():
             check([d["batch"] for d in q["decode"]] == [1, 3], q)
             for d in [q["prefill"], *q["decode"]]:
                 check(len(d["samples_tokens_s"]) == 3 and d["tokens_s"] == sorted(d["samples_tokens_s"])[1], d)
-                check(d["gb_s"] > 0 and d["gop_s"] > 0 and d["of_limit"] > 0, d)
+                check(d["gb_s"] > 0 and d["gop_s"] > 0 and d["of_limit"] > 0 and d["of_best"] > 0, d)
+                check(len(d["samples_of_limit"]) == len(d["samples_tokens_s"]) and d["of_limit"] == median(d["samples_of_limit"]), d)
             for d in q["decode"]:
                 check(30 < d["context"] < 30 + 6 + 4, d)
                 kv = 2 * (4 if r["type"] == "f32" else 2) * 2 * 2 * 16 * d["context"] * d["batch"]  # K and V, layers, heads, d

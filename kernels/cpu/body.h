@@ -87,13 +87,16 @@ INLINE uint32_t pair_at(const void *p) {
 
 static void rmsnorm(float *y, const float *x, const float *w, int n, float eps) {
     struct v16 squares = v16_set1(0);
-    for (int i = 0; i < n; i += LANES) {
-        struct v16 v = v16_load_part(x + i, n - i);
-        squares = v16_fma(v, v, squares);
-    }
-    float scale = 1.0f / sqrtf(v16_sum(squares) / (float)n + eps);
-    for (int i = 0; i < n; i += LANES) {
-        struct v16 v = v16_mul(v16_load_part(x + i, n - i), v16_set1(scale));
+    int i = 0;
+    for (; i + LANES <= n; i += LANES)
+        squares = v16_fma(v16_load(x + i), v16_load(x + i), squares);
+    if (i < n)
+        squares = v16_fma(v16_load_part(x + i, n - i), v16_load_part(x + i, n - i), squares);
+    const struct v16 scale = v16_set1(1.0f / sqrtf(v16_sum(squares) / (float)n + eps));
+    for (i = 0; i + LANES <= n; i += LANES)
+        v16_store(y + i, v16_mul(v16_mul(v16_load(x + i), scale), v16_load(w + i)));
+    if (i < n) {
+        struct v16 v = v16_mul(v16_load_part(x + i, n - i), scale);
         v16_store_part(y + i, v16_mul(v, v16_load_part(w + i, n - i)), n - i);
     }
 }
@@ -128,8 +131,7 @@ static void act_sums(struct act_q8 *y, int sum0, int sum1) {
 static void to_q8(struct act_q8 *y, const float *x, int n) {
     for (int i = 0; i < n; i += 32, y++) {
         struct v16 a = v16_load(x + i), b = v16_load(x + i + 16);
-        uint32_t bits = v16_abs_bits(a), bits_b = v16_abs_bits(b);
-        uint32_t max = bits > bits_b ? bits : bits_b;
+        uint32_t max = v16_abs_bits(a, b);
         if (max < 0x0d800000 || max >= 0x71800000) { // 2^-100, 2^100
             memset(y, 0, sizeof *y);
             y->base = max < 0x0d800000 ? 0x1.8p23f : NAN;
@@ -140,20 +142,25 @@ static void to_q8(struct act_q8 *y, const float *x, int n) {
         // The exponent of d: 127 is 1.984375 * 2^6, so from the next number on d is twice as large.
         uint32_t exponent = ((max + (0x7fffff - 0x7e0000)) >> 23) - 6;
         struct v16 inverse = v16_set1(bits_float((254 - exponent) << 23));
-        int sum0 = v16_store_i8(y->q, v16_mul(a, inverse));
-        int sum1 = v16_store_i8(y->q + 16, v16_mul(b, inverse));
+        int sums[2];
+        v16_store_i8(y->q, v16_mul(a, inverse), v16_mul(b, inverse), sums);
         y->base = bits_float((exponent + 23) << 23 | 0x400000);
-        y->s = bits_float(exponent << 23) * (float)(sum0 + sum1);
-        act_sums(y, sum0, sum1);
+        y->s = bits_float(exponent << 23) * (float)(sums[0] + sums[1]);
+        act_sums(y, sums[0], sums[1]);
     }
 }
 
+INLINE struct v16 gated(struct v16 gate, struct v16 up) {
+    struct v16 z = v16_add(v16_set1(1), exp_v16(v16_sub(v16_set1(0), gate)));
+    return v16_mul(v16_div(gate, z), up);
+}
+
 static void swiglu(float *y, const float *gate, const float *up, int n) {
-    for (int i = 0; i < n; i += LANES) {
-        struct v16 g = v16_load_part(gate + i, n - i), one = v16_set1(1);
-        struct v16 silu = v16_div(g, v16_add(one, exp_v16(v16_sub(v16_set1(0), g))));
-        v16_store_part(y + i, v16_mul(silu, v16_load_part(up + i, n - i)), n - i);
-    }
+    int i = 0;
+    for (; i + LANES <= n; i += LANES)
+        v16_store(y + i, gated(v16_load(gate + i), v16_load(up + i)));
+    if (i < n)
+        v16_store_part(y + i, gated(v16_load_part(gate + i, n - i), v16_load_part(up + i, n - i)), n - i);
 }
 
 #include "body_attention.h"

@@ -390,10 +390,11 @@ static void attend_merge(float *max, float *sum, float *out, float chunk_max, fl
 
 // As to_q8, over a whole vector.
 static void to_i8(int8_t *q, float *scale, const float *x, int n) {
-    int8_t last[LANES];
+    int8_t last[2 * LANES];
+    int sums[2];
     uint32_t bits = 0;
-    for (int i = 0; i < n; i += LANES) {
-        uint32_t b = v16_abs_bits(v16_load_part(x + i, n - i));
+    for (int i = 0; i < n; i += 2 * LANES) {
+        uint32_t b = v16_abs_bits(v16_load_part(x + i, n - i), v16_load_part(x + i + LANES, n - i - LANES));
         bits = b > bits ? b : bits;
     }
     float max = bits_float(bits);
@@ -404,9 +405,10 @@ static void to_i8(int8_t *q, float *scale, const float *x, int n) {
     }
     struct v16 inverse = v16_set1(127.0f / max);
     *scale = max / 127.0f;
-    for (int i = 0; i < n; i += LANES) {
-        v16_store_i8(last, v16_mul(v16_load_part(x + i, n - i), inverse));
-        memcpy(q + i, last, (size_t)(n - i < LANES ? n - i : LANES));
+    for (int i = 0; i < n; i += 2 * LANES) {
+        struct v16 a = v16_load_part(x + i, n - i), b = v16_load_part(x + i + LANES, n - i - LANES);
+        v16_store_i8(last, v16_mul(a, inverse), v16_mul(b, inverse), sums);
+        memcpy(q + i, last, (size_t)(n - i < 2 * LANES ? n - i : 2 * LANES));
     }
 }
 

@@ -113,22 +113,30 @@ static inline float v16_largest(struct v16 x) {
     return _mm_cvtss_f32(_mm_max_ss(c, _mm_movehdup_ps(c)));
 }
 static inline float v16_first(struct v16 x) { return _mm256_cvtss_f32(x.a); }
-static inline uint32_t v16_abs_bits(struct v16 x) {
-    __m256i mask = _mm256_set1_epi32(0x7fffffff);
-    __m256i u = _mm256_max_epu32(_mm256_and_si256(_mm256_castps_si256(x.a), mask),
-                                 _mm256_and_si256(_mm256_castps_si256(x.b), mask));
+static inline __m256i m256_abs_max(__m256 a, __m256 b) {
+    const __m256i mask = _mm256_set1_epi32(0x7fffffff);
+    return _mm256_max_epu32(_mm256_and_si256(_mm256_castps_si256(a), mask),
+                            _mm256_and_si256(_mm256_castps_si256(b), mask));
+}
+static inline uint32_t v16_abs_bits(struct v16 x, struct v16 y) {
+    __m256i u = _mm256_max_epu32(m256_abs_max(x.a, x.b), m256_abs_max(y.a, y.b));
     __m128i c = _mm_max_epu32(_mm256_castsi256_si128(u), _mm256_extracti128_si256(u, 1));
     c = _mm_max_epu32(c, _mm_shuffle_epi32(c, 0x4e));
     c = _mm_max_epu32(c, _mm_shuffle_epi32(c, 0xb1));
     return (uint32_t)_mm_cvtsi128_si32(c);
 }
-static inline int v16_store_i8(int8_t *p, struct v16 x) {
-    __m256i a = _mm256_cvtps_epi32(x.a), b = _mm256_cvtps_epi32(x.b), sum = _mm256_add_epi32(a, b);
-    __m256i w = _mm256_permute4x64_epi64(_mm256_packs_epi32(a, b), 0xd8);
-    _mm_storeu_si128((void *)p, _mm_packs_epi16(_mm256_castsi256_si128(w), _mm256_extracti128_si256(w, 1)));
-    __m128i c = _mm_add_epi32(_mm256_castsi256_si128(sum), _mm256_extracti128_si256(sum, 1));
-    c = _mm_add_epi32(c, _mm_shuffle_epi32(c, 0x4e));
-    return _mm_cvtsi128_si32(_mm_add_epi32(c, _mm_shuffle_epi32(c, 0xb1)));
+static inline void v16_store_i8(int8_t *p, struct v16 x, struct v16 y, int sums[2]) {
+    __m256i a = _mm256_packs_epi32(_mm256_cvtps_epi32(x.a), _mm256_cvtps_epi32(x.b));
+    __m256i b = _mm256_packs_epi32(_mm256_cvtps_epi32(y.a), _mm256_cvtps_epi32(y.b));
+    // Packing goes by 128 bits: fours of bytes lie as x 0, x 8, y 0, y 8, x 4, x 12, y 4, y 12.
+    __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
+    _mm256_storeu_si256((void *)p, _mm256_permutevar8x32_epi32(_mm256_packs_epi16(a, b), order));
+    const __m256i one = _mm256_set1_epi16(1);
+    __m256i n = _mm256_hadd_epi32(_mm256_madd_epi16(a, one), _mm256_madd_epi16(b, one));
+    __m128i c = _mm_add_epi32(_mm256_castsi256_si128(n), _mm256_extracti128_si256(n, 1));
+    c = _mm_add_epi32(c, _mm_shuffle_epi32(c, 0xb1));
+    sums[0] = _mm_cvtsi128_si32(c);
+    sums[1] = _mm_extract_epi32(c, 2);
 }
 static inline __m256i m256_sum_u32(__m256i n) {
     return _mm256_add_epi64(_mm256_and_si256(n, _mm256_set1_epi64x(0xffffffff)), _mm256_srli_epi64(n, 32));

@@ -84,14 +84,20 @@ static inline float v16_largest(struct v16 a) {
     return _mm_cvtss_f32(_mm_max_ss(c, _mm_movehdup_ps(c)));
 }
 static inline float v16_first(struct v16 a) { return _mm512_cvtss_f32(a.v); }
-static inline uint32_t v16_abs_bits(struct v16 a) {
-    __m512i u = _mm512_and_si512(_mm512_castps_si512(a.v), _mm512_set1_epi32(0x7fffffff));
-    return _mm512_reduce_max_epu32(u);
+static inline uint32_t v16_abs_bits(struct v16 a, struct v16 b) {
+    const __m512i mask = _mm512_set1_epi32(0x7fffffff);
+    __m512i u = _mm512_and_si512(_mm512_castps_si512(a.v), mask);
+    return _mm512_reduce_max_epu32(_mm512_max_epu32(u, _mm512_and_si512(_mm512_castps_si512(b.v), mask)));
 }
-static inline int v16_store_i8(int8_t *p, struct v16 a) {
-    __m512i n = _mm512_cvtps_epi32(a.v);
-    _mm_storeu_si128((void *)p, _mm512_cvtepi32_epi8(n));
-    return _mm512_reduce_add_epi32(n);
+static inline void v16_store_i8(int8_t *p, struct v16 a, struct v16 b, int sums[2]) {
+    __m256i q = _mm256_set_m128i(_mm512_cvtepi32_epi8(_mm512_cvtps_epi32(b.v)),
+                                 _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(a.v)));
+    _mm256_storeu_si256((void *)p, q);
+    __m256i n = _mm256_dpbusd_epi32(_mm256_setzero_si256(), _mm256_set1_epi8(1), q);
+    n = _mm256_add_epi32(n, _mm256_shuffle_epi32(n, 0x4e));
+    n = _mm256_add_epi32(n, _mm256_shuffle_epi32(n, 0xb1));
+    sums[0] = _mm256_cvtsi256_si32(n);
+    sums[1] = _mm_cvtsi128_si32(_mm256_extracti128_si256(n, 1));
 }
 static inline uint64_t v16_store_u32(uint32_t *p, struct v16 a) {
     __m512i n = _mm512_cvttps_epi32(a.v);

@@ -131,24 +131,23 @@ static inline float v16_largest(struct v16 a) {
     return a.f[0];
 }
 static inline float v16_first(struct v16 a) { return a.f[0]; }
-// Largest bit pattern of |a|: orders NaN above infinity above all numbers.
-static inline uint32_t v16_abs_bits(struct v16 a) {
+// Largest bit pattern of |a| and |b|: orders NaN above infinity above all numbers.
+static inline uint32_t v16_abs_bits(struct v16 a, struct v16 b) {
     uint32_t max = 0;
-    for (int i = 0; i < 16; i++) {
-        uint32_t u = float_bits(a.f[i]) & 0x7fffffffu;
+    for (int i = 0; i < 32; i++) {
+        uint32_t u = float_bits(i < 16 ? a.f[i] : b.f[i - 16]) & 0x7fffffffu;
         max = u > max ? u : max;
     }
     return max;
 }
-// Rounds |a| <= 127 to nearest even and stores bytes; returns their sum.
-static inline int v16_store_i8(int8_t *p, struct v16 a) {
-    int sum = 0;
-    for (int i = 0; i < 16; i++) {
-        int n = (int)(float_bits(a.f[i] + 0x1.8p23f) - 0x4b400000u);
+// Rounds |a|, |b| <= 127 to nearest even and stores bytes, those of b after those of a; the sums of both.
+static inline void v16_store_i8(int8_t *p, struct v16 a, struct v16 b, int sums[2]) {
+    sums[0] = sums[1] = 0;
+    for (int i = 0; i < 32; i++) {
+        int n = (int)(float_bits((i < 16 ? a.f[i] : b.f[i - 16]) + 0x1.8p23f) - 0x4b400000u);
         p[i] = (int8_t)n;
-        sum += n;
+        sums[i / 16] += n;
     }
-    return sum;
 }
 // Truncates 0 <= a <= 2^30 and stores; returns the sum.
 static inline uint64_t v16_store_u32(uint32_t *p, struct v16 a) {

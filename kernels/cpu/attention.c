@@ -224,9 +224,9 @@ static const char *kv_tile(const struct attend *job, const int32_t *blocks, int 
 }
 
 // Points c at the tiles of one kv head that hold tokens [begin, end) of one chunk; and ahead of them at what
-// follows up to `last`. widen: numbers of I8 become BF16 in s.
+// follows up to `last`. Numbers of I8 become BF16 in s.
 static void find_tiles(const struct attend *job, struct attn_chunk *c, struct attn_scratch *s, int seq,
-                       int head, int chunk, int begin, int last, bool widen) {
+                       int head, int chunk, int begin, int last) {
     const struct device *dev = job->dev;
     const int32_t *blocks = job->step->block_ids + job->step->block_start[seq];
     int B = dev->block_size, d = dev->model.head_dim, first = chunk * ATTN_CHUNK;
@@ -248,7 +248,7 @@ static void find_tiles(const struct attend *job, struct attn_chunk *c, struct at
             if (int8)
                 scales[i] = kv_scales(dev, job->layer, blocks[t / B], which) + head * B + t % B;
         }
-        for (int i = tile0; dev->tiled && int8 && widen && i < tile1; i++) {
+        for (int i = tile0; dev->tiled && int8 && i < tile1; i++) {
             uint16_t *wide = (uint16_t *)(void *)scratch + (size_t)i * tile;
             int t = first + (i + 1) * ATTN_TILE;
             dev->kernels->widen_i8(wide, tiles[i], ATTN_TILE * d,
@@ -341,7 +341,7 @@ static void attend_item(const struct attend *job, struct attn_scratch *s, int se
     struct attn_chunk c = new_chunk(dev, tile_dtype(dev));
     end = end < chunk1 * ATTN_CHUNK ? end : chunk1 * ATTN_CHUNK;
     for (int chunk = chunk0; chunk < chunk1; chunk++) {
-        find_tiles(job, &c, s, seq, head, chunk, begin, end, true);
+        find_tiles(job, &c, s, seq, head, chunk, begin, end);
         for (int i = 0; i < n; i += ATTN_QUERIES) {
             c.num_queries = n - i < ATTN_QUERIES ? n - i : ATTN_QUERIES;
             float *slot = slots ? slots + (size_t)(chunk - chunk0) * slot_floats(dev) : NULL;
@@ -369,25 +369,50 @@ struct decode {
     int seq, head0, head1;
     int per_head, num_units; // units of up to 8 queries; of one kv head, of all
     struct attn_chunk units[MAX_UNITS];
+    // Keys (0) and values (1) of head0 in each tile of a chunk and of the step after it; NULL: none attended
+    const char *tiles[CHUNK_TILES + STEP_TILES][2];
 };
 
-// While step after step of a chunk goes through all heads, memory is asked for the next step in the order in
-// which it lies there: fragments of one head alone come at two thirds of the speed (docs/performance.md).
-static void spread_ahead(const struct attend *job, struct decode *m, int chunk, int begin, int last) {
+// Points all units at their tiles of tokens from `begin` to `last`. While step after step of a chunk goes
+// through all heads, memory is asked for the next step in the order in which it lies there: fragments of one
+// head alone come at two thirds of the speed (docs/performance.md).
+static void decode_tiles(const struct attend *job, struct decode *m, int chunk, int begin, int last) {
+    const struct device *dev = job->dev;
     const int32_t *blocks = job->step->block_ids + job->step->block_start[m->seq];
-    int heads = m->head1 - m->head0, first = chunk * ATTN_CHUNK;
-    for (int tile = 0; tile < CHUNK_TILES; tile += STEP_TILES) {
-        int next = first + tile * ATTN_TILE + ATTN_STEP;
-        if (next + ATTN_STEP <= begin || next - ATTN_STEP >= last)
-            continue;
-        for (int i = 0; i < 2 * STEP_TILES * heads; i++) {
-            int token = next + i / (2 * heads) * ATTN_TILE, which = i / heads % 2, head = i % heads;
-            struct attn_chunk *c = &m->units[i / (2 * STEP_TILES) * m->per_head];
-            const void **ahead = i / STEP_TILES % 2 ? c->values_ahead : c->keys_ahead;
-            if (token >= begin / ATTN_TILE * ATTN_TILE && token < last)
-                ahead[tile + i % STEP_TILES] = kv_tile(job, blocks, which, m->head0 + head, token);
-            else
-                ahead[tile + i % STEP_TILES] = c->q; // nothing to fetch
+    int B = dev->block_size, heads = m->head1 - m->head0, first = chunk * ATTN_CHUNK;
+    size_t next_head = (size_t)B * (size_t)dev->model.head_dim * kv_elem(dev); // bytes
+    CHECK((last - 1) / B < job->step->block_start[m->seq + 1] - job->step->block_start[m->seq]);
+    for (int i = 0; i < CHUNK_TILES + STEP_TILES; i++) {
+        int t = first + i * ATTN_TILE;
+        bool in = t + ATTN_TILE > begin && t < last;
+        for (int which = 0; which < 2; which++)
+            m->tiles[i][which] = in ? kv_tile(job, blocks, which, m->head0, t) : NULL;
+        for (int which = 0; which < 2 && in && i < CHUNK_TILES; which++) {
+            const char *at = m->tiles[i][which];
+            for (int u = 0; u < m->num_units; u++) {
+                struct attn_chunk *c = &m->units[u];
+                const char *tile = at + (size_t)(u / m->per_head) * next_head;
+                *(which ? &c->values[i] : &c->keys[i]) = tile;
+                *(which ? &c->values_ahead[i] : &c->keys_ahead[i]) = tile; // nothing new
+            }
+        }
+        for (int which = 0; which < 2 && in && i < CHUNK_TILES && dev->kv_dtype == DTYPE_I8; which++) {
+            const float *scale = kv_scales(dev, job->layer, blocks[t / B], which) + m->head0 * B + t % B;
+            for (int u = 0; u < m->num_units; u++) {
+                struct attn_chunk *c = &m->units[u];
+                *(which ? &c->value_scale[i] : &c->key_scale[i]) = scale + u / m->per_head * B;
+            }
+        }
+    }
+    for (int step = 0; step < CHUNK_TILES; step += STEP_TILES) {
+        int n = 0; // of what the step asks for
+        for (int i = 0; i < 2 * STEP_TILES; i++) {
+            const char *at = m->tiles[step + STEP_TILES + i / 2][i % 2];
+            for (int head = 0; head < heads && at; head++, n++, at += next_head) {
+                struct attn_chunk *c = &m->units[n / (2 * STEP_TILES) * m->per_head];
+                const void **ahead = n / STEP_TILES % 2 ? c->values_ahead : c->keys_ahead;
+                ahead[step + n % STEP_TILES] = at;
+            }
         }
     }
 }
@@ -437,17 +462,16 @@ static void decode_item(const struct attend *job, struct attn_scratch *s, int se
     fetch_scales(job, &m, chunk0, begin, last);
     for (int chunk = chunk0; chunk < chunk1; chunk++) {
         fetch_scales(job, &m, chunk + 1, begin, last);
+        decode_tiles(job, &m, chunk, begin, last);
         for (int u = 0; u < m.num_units; u++) {
             struct attn_chunk *c = &m.units[u];
             int head = head0 + u / m.per_head, from = u % m.per_head * ATTN_QUERIES;
-            find_tiles(job, c, s, seq, head, chunk, begin, last, false);
             c->out = num_slots
                          ? slot_at(dev, first_slot, num_slots, head, chunk - base) + 2 * group + from * pad
                          : s->partial + u * ATTN_QUERIES * pad;
             for (int j = 0; j < c->num_queries; j++)
                 set_range(c, j, position, dev->model.window, chunk);
         }
-        spread_ahead(job, &m, chunk, begin, last);
         for (int step = 0; step * ATTN_STEP + chunk * ATTN_CHUNK < last && step < ATTN_CHUNK / ATTN_STEP;
              step++)
             for (int u = 0; u < m.num_units; u++) {

@@ -223,6 +223,11 @@ static const char *kv_tile(const struct attend *job, const int32_t *blocks, int 
            kv_index(dev, head, token % B) * kv_elem(dev);
 }
 
+// Where it says what is asked for with the keys (0) or values (1) of tile i
+static const void **ahead_of(struct attn_chunk *c, int which, int i) {
+    return &c->ahead[i / STEP_TILES][which * STEP_TILES + i % STEP_TILES];
+}
+
 // Points c at the tiles of one kv head that hold tokens [begin, end) of one chunk; and ahead of them at what
 // follows up to `last`. Numbers of I8 become BF16 in s.
 static void find_tiles(const struct attend *job, struct attn_chunk *c, struct attn_scratch *s, int seq,
@@ -238,13 +243,12 @@ static void find_tiles(const struct attend *job, struct attn_chunk *c, struct at
     int tile0 = (begin - first) / ATTN_TILE, tile1 = (end - first + ATTN_TILE - 1) / ATTN_TILE;
     for (int which = 0; which < 2; which++) {
         const void **tiles = which ? c->values : c->keys;
-        const void **ahead = which ? c->values_ahead : c->keys_ahead;
         const float **scales = which ? c->value_scale : c->key_scale;
         char *scratch = which ? s->values : s->keys;
         for (int i = tile0; dev->tiled && i < tile1; i++) {
             int t = first + i * ATTN_TILE, later = t + ATTN_STEP;
             tiles[i] = kv_tile(job, blocks, which, head, t);
-            ahead[i] = later < last ? kv_tile(job, blocks, which, head, later) : tiles[i];
+            *ahead_of(c, which, i) = later < last ? kv_tile(job, blocks, which, head, later) : tiles[i];
             if (int8)
                 scales[i] = kv_scales(dev, job->layer, blocks[t / B], which) + head * B + t % B;
         }
@@ -254,7 +258,7 @@ static void find_tiles(const struct attend *job, struct attn_chunk *c, struct at
             dev->kernels->widen_i8(wide, tiles[i], ATTN_TILE * d,
                                    t < last ? kv_tile(job, blocks, which, head, t) : tiles[i]);
             tiles[i] = wide;
-            ahead[i] = wide;
+            *ahead_of(c, which, i) = wide;
         }
         for (int t = begin; !dev->tiled && t < end; t++) {
             int i = (t - first) / ATTN_TILE, o = (t - first) % ATTN_TILE;
@@ -266,7 +270,7 @@ static void find_tiles(const struct attend *job, struct attn_chunk *c, struct at
                 row[j] = float_to_bf16((float)((const int8_t *)src)[j]);
             scatter(dev, dst, which, o, int8 ? (const char *)row : src, tile_elem(dev));
             tiles[i] = dst;
-            ahead[i] = dst;
+            *ahead_of(c, which, i) = dst;
             if (int8) {
                 float *scale = s->scales + which * ATTN_CHUNK + (t - first) / ATTN_TILE * ATTN_TILE;
                 scale[o] = kv_scales(dev, job->layer, blocks[t / B], which)[head * B + t % B];
@@ -291,7 +295,7 @@ static void finish_query(float *y, const float *out, float sum, int d) {
 static struct attn_chunk new_chunk(const struct device *dev, enum dtype dtype) {
     return (struct attn_chunk){.kv_dtype = dtype,
                                .head_dim = dev->model.head_dim,
-                               .scale = dev->model.attn_scale,
+                               .scale = dev->model.attn_scale * 1.44269504088896341f,
                                .scaled = dev->kv_dtype == DTYPE_I8,
                                .step1 = ATTN_CHUNK / ATTN_STEP};
 }
@@ -393,7 +397,7 @@ static void decode_tiles(const struct attend *job, struct decode *m, int chunk, 
                 struct attn_chunk *c = &m->units[u];
                 const char *tile = at + (size_t)(u / m->per_head) * next_head;
                 *(which ? &c->values[i] : &c->keys[i]) = tile;
-                *(which ? &c->values_ahead[i] : &c->keys_ahead[i]) = tile; // nothing new
+                *ahead_of(c, which, i) = tile; // nothing new
             }
         }
         for (int which = 0; which < 2 && in && i < CHUNK_TILES && dev->kv_dtype == DTYPE_I8; which++) {
@@ -410,8 +414,7 @@ static void decode_tiles(const struct attend *job, struct decode *m, int chunk, 
             const char *at = m->tiles[step + STEP_TILES + i / 2][i % 2];
             for (int head = 0; head < heads && at; head++, n++, at += next_head) {
                 struct attn_chunk *c = &m->units[n / (2 * STEP_TILES) * m->per_head];
-                const void **ahead = n / STEP_TILES % 2 ? c->values_ahead : c->keys_ahead;
-                ahead[step + n % STEP_TILES] = at;
+                c->ahead[step / STEP_TILES][n % (2 * STEP_TILES)] = at;
             }
         }
     }

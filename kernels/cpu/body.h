@@ -5,6 +5,7 @@
 #include "half.h"
 #include "quants.h"
 
+#include <float.h>
 #include <math.h>
 
 // The numbers of tokens and queries of a tile are constants in the vector tables, so that its sums stay in
@@ -71,8 +72,6 @@ INLINE struct v16 exp_v16(struct v16 x) {
     p = v16_if_less(x, low, v16_set1(0), p);
     return v16_if_less(high, x, v16_set1(INFINITY), p);
 }
-
-INLINE float exp_1(float x) { return v16_first(exp_v16(v16_set1(x))); }
 
 // Two bf16 that lie beside each other
 INLINE uint32_t pair_at(const void *p) {

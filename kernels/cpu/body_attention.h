@@ -41,6 +41,44 @@ INLINE struct pairs kv_load_pairs_part(const void *p, enum dtype dtype, int n) {
     return kv_load_pairs(part, dtype);
 }
 
+// What is still to be asked for in this step, in lines of the cache
+struct ahead_cursor {
+    const void *const *piece; // at which it is
+    int left;                 // pieces after it
+    const char *at;           // the next line
+    int lines, each;          // of this piece that are left; of a piece
+};
+
+INLINE struct ahead_cursor ahead_start(const void *const *pieces, int n, size_t bytes) {
+    int each = (int)((bytes + 63) / 64);
+    return (struct ahead_cursor){pieces, n - 1, pieces[0], each, each};
+}
+
+// Asks for n more lines. After the last piece it begins again.
+INLINE void ahead_ask(struct ahead_cursor *a, const int n) {
+    UNROLL for (int i = 0; i < n; i++) __builtin_prefetch(a->at + (size_t)i * 64);
+    a->at += (size_t)n * 64;
+    a->lines -= n;
+    if (a->lines <= 0) {
+        if (a->left > 0)
+            a->piece++, a->left--;
+        a->at = *a->piece;
+        a->lines = a->each;
+    }
+}
+
+INLINE size_t kv_tile_bytes(const struct attn_chunk *c, enum dtype dtype) {
+    return (size_t)(ATTN_TILE * c->head_dim) * kv_bytes_of(dtype);
+}
+
+// Of one step of 64 tokens
+struct attn_weights {
+    float p[ATTN_QUERIES * ATTN_STEP];        // scores, then weights of each query
+    uint16_t pairs[ATTN_QUERIES * ATTN_STEP]; // the weights as bf16, where values are multiplied in pairs
+    float fade[LANES];                        // what each query's out so far is multiplied by
+    struct ahead_cursor ahead;
+};
+
 // scores[t][64] = q . k for `num_tiles` tiles from `tile`; lanes are tokens, d ascends.
 INLINE void scores_tile(float *scores, const struct attn_chunk *c, enum dtype dtype, int tile, const int n,
                         const int num_tiles) {
@@ -50,18 +88,17 @@ INLINE void scores_tile(float *scores, const struct attn_chunk *c, enum dtype dt
     size_t line = kv_bytes_of(dtype) * (pairs ? 2 : 1) * LANES; // bytes
     UNROLL for (int j = 0; j < num_tiles; j++) UNROLL for (int t = 0; t < n; t++) acc[j * n + t] =
         v16_set1(0);
-    const char *at[4], *ahead[4];
-    UNROLL for (int j = 0; j < num_tiles; j++) {
-        at[j] = c->keys[tile + j];
-        ahead[j] = c->keys_ahead[tile + j];
-    }
+    const char *at[4];
+    UNROLL for (int j = 0; j < num_tiles; j++) at[j] = c->keys[tile + j];
+    struct ahead_cursor ahead =
+        ahead_start(&c->ahead[tile / STEP_TILES][tile % STEP_TILES], num_tiles, kv_tile_bytes(c, dtype));
     const float *query = c->q;
     for (int i = 0; i < lines; i++, query += ATTN_QUERIES) {
         struct v16 k[4];
         struct pairs kk[4];
+        ahead_ask(&ahead, (int)((line * (size_t)num_tiles + 63) / 64));
         UNROLL for (int j = 0; j < num_tiles; j++) {
             const char *p = at[j] + (size_t)i * line;
-            __builtin_prefetch(ahead[j] + (size_t)i * line);
             if (pairs)
                 kk[j] = kv_load_pairs(p, dtype);
             else
@@ -95,37 +132,31 @@ INLINE void scores_queries(float *scores, const struct attn_chunk *c, enum dtype
         scores_tile(scores, c, dtype, tile, n, 1);
 }
 
-// What the softmax of a step gives the values: weights of each query.
-struct attn_weights {
-    float p[ATTN_QUERIES * ATTN_STEP];
-    uint16_t pairs[ATTN_QUERIES * ATTN_STEP]; // with values of BF16, bf16
-};
-
-// out[t][i..] += sum of weight[t][token] * v[token][i..] for tokens [begin, end) of the chunk, ascending,
-// n queries from t0, num_vectors times 16 dimensions. Pairs: begin and end are even.
-INLINE void values_tile(float *out, const struct attn_weights *w, const struct attn_chunk *c,
-                        enum dtype dtype, int begin, int end, int t0, int i, const int n,
-                        const int num_vectors) {
+// out[t][i..] = out[t][i..] * fade[t] + sum of weight[t][token] * v[token][i..] for tokens [begin, end) of
+// the chunk, ascending, n queries from t0, num_vectors times 16 dimensions. Pairs: begin and end are even.
+INLINE void values_tile(float *out, struct attn_weights *w, const struct attn_chunk *c, enum dtype dtype,
+                        int begin, int end, int t0, int i, const int n, const int num_vectors) {
+    struct ahead_cursor ahead = w->ahead;
     int d = c->head_dim, stride = (d + LANES - 1) / LANES * LANES;
     bool pairs = is_paired(dtype);
     int step = pairs ? 2 : 1; // tokens
     size_t size = kv_bytes_of(dtype), row = (size_t)(step * d) * size;
     struct v16 acc[4 * ATTN_QUERIES];
     UNROLL for (int t = 0; t < n; t++) UNROLL for (int j = 0; j < num_vectors; j++) acc[t * num_vectors + j] =
-        v16_load(out + (t0 + t) * stride + i + j * LANES);
+        v16_mul(v16_load(out + (t0 + t) * stride + i + j * LANES), v16_set1(w->fade[t0 + t]));
     for (int past, token = begin; token < end; token = past) { // one tile after another
         int tile = token / ATTN_TILE;
         past = (tile + 1) * ATTN_TILE < end ? (tile + 1) * ATTN_TILE : end;
-        const char *v = (const char *)c->values[tile], *ahead = (const char *)c->values_ahead[tile];
+        const char *v = (const char *)c->values[tile];
         size_t at = (size_t)(token % ATTN_TILE * d + (pairs ? 2 * i : i)) * size;
         const float *p = w->p + t0 * ATTN_STEP + token % ATTN_STEP;
         const uint16_t *pp = w->pairs + t0 * ATTN_STEP + token % ATTN_STEP;
         for (; token < past; token += step, at += row, p++, pp += 2) {
             struct v16 vv[4];
             struct pairs pv[4];
+            ahead_ask(&ahead, (int)((size * LANES * (size_t)(num_vectors * step) + 63) / 64));
             UNROLL for (int j = 0; j < num_vectors; j++) {
                 size_t line = at + (size_t)j * LANES * size * (pairs ? 2 : 1);
-                __builtin_prefetch(ahead + line);
                 if (pairs)
                     pv[j] = num_vectors > 1 ? kv_load_pairs(v + line, dtype)
                                             : kv_load_pairs_part(v + line, dtype, d - i);
@@ -148,10 +179,11 @@ INLINE void values_tile(float *out, const struct attn_weights *w, const struct a
     }
     UNROLL for (int t = 0; t < n; t++) UNROLL for (int j = 0; j < num_vectors; j++)
         v16_store(out + (t0 + t) * stride + i + j * LANES, acc[t * num_vectors + j]);
+    w->ahead = ahead;
 }
 
-INLINE void values_queries(float *out, const struct attn_weights *w, const struct attn_chunk *c,
-                           enum dtype dtype, int begin, int end, int t0, const int n) {
+INLINE void values_queries(float *out, struct attn_weights *w, const struct attn_chunk *c, enum dtype dtype,
+                           int begin, int end, int t0, const int n) {
     int i = 0, d = c->head_dim;
     if (4 * n <= ATTN_SUMS)
         for (; i + 4 * LANES <= d; i += 4 * LANES)
@@ -176,7 +208,7 @@ INLINE void scores_any(float *s, const struct attn_chunk *c, enum dtype dtype, i
     }
 }
 
-INLINE void values_any(float *out, const struct attn_weights *w, const struct attn_chunk *c, enum dtype dtype,
+INLINE void values_any(float *out, struct attn_weights *w, const struct attn_chunk *c, enum dtype dtype,
                        int begin, int end, int n) {
     switch (n) {
     case 1: values_queries(out, w, c, dtype, begin, end, 0, 1); break;
@@ -195,7 +227,7 @@ INLINE void values_any(float *out, const struct attn_weights *w, const struct at
     static NOINLINE void scores_##type(float *s, const struct attn_chunk *c, int tile0, int tile1) {         \
         scores_any(s, c, DTYPE_##type, tile0, tile1);                                                        \
     }                                                                                                        \
-    static NOINLINE void values_##type(float *out, const struct attn_weights *w, const struct attn_chunk *c, \
+    static NOINLINE void values_##type(float *out, struct attn_weights *w, const struct attn_chunk *c,       \
                                        int begin, int end, int n) {                                          \
         values_any(out, w, c, DTYPE_##type, begin, end, n);                                                  \
     }
@@ -216,7 +248,7 @@ static void scores(float *s, const struct attn_chunk *c, enum dtype dtype, int t
         scores_BF16(s, c, tile0, tile1);
 }
 
-static void values(float *out, const struct attn_weights *w, const struct attn_chunk *c, enum dtype dtype,
+static void values(float *out, struct attn_weights *w, const struct attn_chunk *c, enum dtype dtype,
                    int begin, int end, int n) {
     if (dtype == DTYPE_F32)
         values_F32(out, w, c, begin, end, n);
@@ -249,7 +281,7 @@ INLINE void values_half_pair(float *out, const struct attn_weights *w, const str
 }
 
 // Tokens [begin, end) of query t alone.
-INLINE void values_one(float *out, const struct attn_weights *w, const struct attn_chunk *c, enum dtype dtype,
+INLINE void values_one(float *out, struct attn_weights *w, const struct attn_chunk *c, enum dtype dtype,
                        int begin, int end, int t) {
     if (begin >= end)
         return;
@@ -266,61 +298,89 @@ INLINE void values_one(float *out, const struct attn_weights *w, const struct at
 
 static int clamp_int(int x, int low, int high) { return x < low ? low : x > high ? high : x; }
 
-// exp_v16() for x that are not above 0, or NaN: the same bits for less.
-INLINE struct v16 exp_falling(struct v16 x) {
-    const struct v16 low = v16_set1(-87.33f);
-    return v16_if_less(x, low, v16_set1(0), exp_core(v16_max(low, x)));
+// 2^x for x that are not above 0, but for roundings, or NaN: 0 below -126.5 at the latest (rule 6). rough:
+// for weights that become bf16.
+INLINE struct v16 exp2_falling(struct v16 x, const bool rough) {
+    x = v16_max(v16_set1(-127), x); // this order of arguments lets a NaN through
+    struct v16 n = v16_round(x), f = v16_sub(x, n), p = v16_set1(5.500895530e-02f);
+    if (rough) {
+        p = v16_fma(p, f, v16_set1(2.422111034e-01f));
+        p = v16_fma(p, f, v16_set1(6.932829618e-01f));
+    } else {
+        p = v16_set1(1.326482859e-03f);
+        p = v16_fma(p, f, v16_set1(9.671515785e-03f));
+        p = v16_fma(p, f, v16_set1(5.550733581e-02f));
+        p = v16_fma(p, f, v16_set1(2.402224243e-01f));
+        p = v16_fma(p, f, v16_set1(6.931470037e-01f));
+    }
+    return v16_times_power(v16_fma(p, f, v16_set1(1)), n);
 }
 
-// 64 tokens from `first`, [begin, end) for each query: scores become weights relative to the new maximum; out
-// and sum follow. Query by query in each part, so that the steps of one fill the waiting of another.
+INLINE float exp2_1(float x) { return v16_first(exp2_falling(v16_set1(x), false)); }
+
+// 64 tokens from `first`, [begin, end) for each query: scores become weights relative to the new maximum;
+// max, sum and fade follow. Query by query in each part, so that the steps of one fill the waiting of
+// another. whole: all queries attend to all 64.
 INLINE void softmax_step(struct attn_weights *w, struct attn_chunk *c, enum dtype dtype, int first,
-                         const int *begin, const int *end) {
+                         const int *begin, const int *end, const bool whole) {
     const struct v16 nothing = v16_set1(-INFINITY), zero = v16_set1(0), scale = v16_set1(c->scale);
-    int n = c->num_queries, stride = (c->head_dim + LANES - 1) / LANES * LANES;
-    float fade[LANES] = {0};
+    int n = c->num_queries;
+    struct v16 v[ATTN_QUERIES];
+    for (int t = 0; t < ATTN_QUERIES; t++)
+        v[t] = nothing;
     for (int t = 0; t < n; t++) {
-        struct v16 best = v16_set1(c->max[t]);
-        for (int i = begin[t] / LANES * LANES; i < end[t]; i += LANES) {
+        int past = whole ? first + ATTN_STEP : end[t];
+        UNROLL for (int i = whole ? first : begin[t] / LANES * LANES; i < past; i += LANES) {
             float *p = w->p + t * ATTN_STEP + i - first;
             struct v16 s = v16_load(p);
             if (c->scaled)
                 s = v16_mul(s, v16_load(c->key_scale[i / ATTN_TILE]));
-            s = v16_mul(s, scale);
-            if (begin[t] > i || end[t] < i + LANES)
+            if (!whole)
                 s = v16_keep(s, begin[t] - i, end[t] - i, nothing);
-            v16_store(p, s);
-            best = v16_max(best, s);
-        }
-        if (begin[t] < end[t]) {
-            float top = v16_largest(best);
-            fade[t] = c->max[t] - top;
-            c->max[t] = top;
+            if (!whole || c->scaled)
+                v16_store(p, s);
+            v[t] = v16_max(v[t], s);
         }
     }
-    v16_store(fade, exp_falling(v16_load(fade)));
+    struct v16 old = v16_load(c->max), top = v16_max(old, v16_mul(v16_largests(v), scale));
+    struct v16 fade = exp2_falling(v16_sub(old, top), false);
+    fade = v16_if_less(top, v16_set1(-FLT_MAX), v16_set1(1), fade); // nothing yet
+    v16_store(c->max, top);
+    v16_store(w->fade, fade);
+    for (int t = 0; t < ATTN_QUERIES; t++)
+        v[t] = zero;
     for (int t = 0; t < n; t++) {
-        if (begin[t] >= end[t])
-            continue;
-        struct v16 total = zero, top = v16_set1(c->max[t]);
-        for (int i = begin[t] / LANES * LANES; i < end[t]; i += LANES) {
+        struct v16 total = zero, best = v16_set1(c->max[t]);
+        int past = whole ? first + ATTN_STEP : end[t];
+        UNROLL for (int i = whole ? first : begin[t] / LANES * LANES; i < past; i += LANES) {
             int at = t * ATTN_STEP + i - first;
-            struct v16 e = exp_falling(v16_sub(v16_load(w->p + at), top));
+            struct v16 x = v16_sub(v16_mul(v16_load(w->p + at), scale), best);
+            struct v16 e = exp2_falling(x, is_paired(dtype));
             total = v16_add(total, e);
             if (!is_paired(dtype)) {
                 v16_store(w->p + at, e);
                 continue;
             }
             if (c->scaled)
-                e = v16_keep(v16_mul(e, v16_load(c->value_scale[i / ATTN_TILE])), begin[t] - i, end[t] - i,
-                             zero);
+                e = v16_mul(e, v16_load(c->value_scale[i / ATTN_TILE]));
+            if (c->scaled && !whole)
+                e = v16_keep(e, begin[t] - i, end[t] - i, zero);
             v16_store_weights(w->pairs + at, e);
         }
-        c->sum[t] = fmaf(c->sum[t], fade[t], v16_sum(total));
-        float *out = c->out + t * stride;
-        if (fade[t] != 1)
-            for (int i = 0; i < stride; i += LANES)
-                v16_store(out + i, v16_mul(v16_load(out + i), v16_set1(fade[t])));
+        v[t] = total;
+    }
+    v16_store(c->sum, v16_fma(v16_load(c->sum), fade, v16_sums(v)));
+}
+
+// What is left of `out` beside a new maximum
+INLINE void fade_out(struct attn_weights *w, const struct attn_chunk *c) {
+    int stride = (c->head_dim + LANES - 1) / LANES * LANES;
+    for (int t = 0; t < c->num_queries; t++) {
+        for (int i = 0; i < stride; i += LANES) {
+            float *out = c->out + t * stride + i;
+            v16_store(out, v16_mul(v16_load(out), v16_set1(w->fade[t])));
+        }
+        w->fade[t] = 1;
     }
 }
 
@@ -328,8 +388,8 @@ INLINE void attend_dtype(struct attn_chunk *c, enum dtype dtype) {
     int n = c->num_queries, stride = (c->head_dim + LANES - 1) / LANES * LANES;
     struct attn_weights w;
     if (c->step0 == 0) {
-        for (int t = 0; t < n; t++)
-            c->max[t] = -INFINITY, c->sum[t] = 0;
+        v16_store(c->max, v16_set1(-INFINITY));
+        v16_store(c->sum, v16_set1(0));
         memset(c->out, 0, (size_t)(n * stride) * sizeof(float));
     }
     for (int first = c->step0 * ATTN_STEP; first < c->step1 * ATTN_STEP; first += ATTN_STEP) {
@@ -348,13 +408,19 @@ INLINE void attend_dtype(struct attn_chunk *c, enum dtype dtype) {
         if (low >= high)
             continue;
         scores(w.p, c, dtype, low / ATTN_TILE, (high + ATTN_TILE - 1) / ATTN_TILE);
-        softmax_step(&w, c, dtype, first, begin, end);
+        if (all_low == first && all_high == first + ATTN_STEP)
+            softmax_step(&w, c, dtype, first, begin, end, true);
+        else
+            softmax_step(&w, c, dtype, first, begin, end, false);
         // Tokens outside a query's range are skipped, never multiplied by 0: they may hold anything.
         if (is_paired(dtype)) { // whole pairs
             all_low = (all_low + 1) / 2 * 2;
             all_high = all_high / 2 * 2;
         }
+        w.ahead = ahead_start(&c->ahead[first / ATTN_STEP][STEP_TILES], STEP_TILES, kv_tile_bytes(c, dtype));
         bool shared = all_low < all_high;
+        if (all_low > low || all_high < high)
+            fade_out(&w, c);
         for (int t = 0; t < n; t++)
             values_one(c->out, &w, c, dtype, begin[t], shared ? all_low : end[t], t);
         if (shared) {
@@ -379,7 +445,7 @@ static void attend(struct attn_chunk *c) {
 static void attend_merge(float *max, float *sum, float *out, float chunk_max, float chunk_sum,
                          const float *chunk_out, int d) {
     float top = *max > chunk_max ? *max : chunk_max;
-    float fade_old = exp_1(*max - top), fade_new = exp_1(chunk_max - top);
+    float fade_old = exp2_1(*max - top), fade_new = exp2_1(chunk_max - top);
     *sum = fmaf(chunk_sum, fade_new, *sum * fade_old);
     *max = top;
     for (int i = 0; i < d; i += LANES) {

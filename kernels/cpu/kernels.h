@@ -17,7 +17,11 @@ extern "C" {
 enum { LANES = 16, TILE_GROUPS = 2, MAX_TILE_TOKENS = 8 };
 enum { NUM_SEGMENTS = 8 }; // of K, in row-parallel matrices (README rule 3), over all ranks
 enum { ATTN_QUERIES = 8, ATTN_TILE = 16, ATTN_STEP = 64, ATTN_CHUNK = 256 };
-enum { CHUNK_TILES = ATTN_CHUNK / ATTN_TILE, STEP_TILES = ATTN_STEP / ATTN_TILE };
+enum {
+    CHUNK_TILES = ATTN_CHUNK / ATTN_TILE,
+    STEP_TILES = ATTN_STEP / ATTN_TILE,
+    CHUNK_STEPS = ATTN_CHUNK / ATTN_STEP
+};
 
 // One 32-element block of quantised activations: q times a power of two, d (rule 4). 56 bytes.
 //
@@ -192,15 +196,15 @@ struct attn_chunk {
     // (d/2, 16, 2), pairs of tokens (8, d, 2).
     const void *keys[CHUNK_TILES];
     const void *values[CHUNK_TILES];
-    // What memory is asked for while tile i is read: as many bytes at any address, which are not used
-    const void *keys_ahead[CHUNK_TILES];
-    const void *values_ahead[CHUNK_TILES];
+    // What memory is asked for during each step, in this order: as many bytes as a tile has at any address,
+    // which are not used.
+    const void *ahead[CHUNK_STEPS][2 * STEP_TILES];
     // With `scaled`, what keys and values are multiplied by, (16) of each tile
     const float *key_scale[CHUNK_TILES], *value_scale[CHUNK_TILES];
     bool scaled;
     enum dtype kv_dtype; // F32, F16, BF16 or I8
     int head_dim;        // d
-    float scale;
+    float scale;         // of scores, times log2 e; above 0
     int num_queries;
     // (d, 8) f32; with keys of BF16 or I8 (d/2, 8, 2) bf16. Side by side, so that one register finds them
     // all.
@@ -209,8 +213,8 @@ struct attn_chunk {
     // A call does steps [step0, step1) of the chunk's four. Step 0 starts from nothing, others go on with
     // max, sum and out of the step before.
     int step0, step1;
-    // What comes of it, of each query that attends to something
-    float max[ATTN_QUERIES], sum[ATTN_QUERIES];
+    // What comes of it, of each query that attends to something; max is of scores times log2 e
+    float max[LANES], sum[LANES];
     float *out; // (num_queries, d rounded up to 16), before the division by sum
 };
 

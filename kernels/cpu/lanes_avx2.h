@@ -100,6 +100,15 @@ static inline __m256 m256_power(__m256 x) {
     return _mm256_castsi256_ps(_mm256_add_epi32(n, _mm256_set1_epi32(0x3f800000)));
 }
 static inline struct v16 v16_power(struct v16 x) { return (struct v16){m256_power(x.a), m256_power(x.b)}; }
+static inline struct v16 v16_round(struct v16 x) {
+    const int mode = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
+    return (struct v16){_mm256_round_ps(x.a, mode), _mm256_round_ps(x.b, mode)};
+}
+static inline struct v16 v16_times_power(struct v16 x, struct v16 n) {
+    __m256 one = _mm256_set1_ps(0x1.8p23f); // what m256_power() reads n from
+    return (struct v16){_mm256_mul_ps(x.a, m256_power(_mm256_add_ps(n.a, one))),
+                        _mm256_mul_ps(x.b, m256_power(_mm256_add_ps(n.b, one)))};
+}
 static inline float v16_sum(struct v16 x) {
     __m256 b = _mm256_add_ps(x.a, x.b);
     __m128 c = _mm_add_ps(_mm256_castps256_ps128(b), _mm256_extractf128_ps(b, 1));
@@ -111,6 +120,19 @@ static inline float v16_largest(struct v16 x) {
     __m128 c = _mm_max_ps(_mm256_castps256_ps128(b), _mm256_extractf128_ps(b, 1));
     c = _mm_max_ps(c, _mm_movehl_ps(c, c));
     return _mm_cvtss_f32(_mm_max_ss(c, _mm_movehdup_ps(c)));
+}
+// Of eight vectors, in the first eight lanes; zeros after
+static inline struct v16 v16_sums(const struct v16 *x) {
+    float y[16] = {0};
+    for (int i = 0; i < 8; i++)
+        y[i] = v16_sum(x[i]);
+    return v16_load(y);
+}
+static inline struct v16 v16_largests(const struct v16 *x) {
+    float y[16] = {0};
+    for (int i = 0; i < 8; i++)
+        y[i] = v16_largest(x[i]);
+    return v16_load(y);
 }
 static inline float v16_first(struct v16 x) { return _mm256_cvtss_f32(x.a); }
 static inline __m256i m256_abs_max(__m256 a, __m256 b) {

@@ -118,6 +118,18 @@ static inline struct v16 v16_power(struct v16 a) {
         a.f[i] = bits_float((float_bits(a.f[i]) << 23) + 0x3f800000u);
     return a;
 }
+// To nearest even, of |a| below 2^22
+static inline struct v16 v16_round(struct v16 a) {
+    for (int i = 0; i < 16; i++)
+        a.f[i] = (a.f[i] + 0x1.8p23f) - 0x1.8p23f;
+    return a;
+}
+// a * 2^n, n whole numbers from -127 to 127, a from 1/2 to 2, or NaN: 0 where that is below 2^-126
+static inline struct v16 v16_times_power(struct v16 a, struct v16 n) {
+    for (int i = 0; i < 16; i++)
+        a.f[i] *= bits_float((float_bits(n.f[i] + 0x1.8p23f) << 23) + 0x3f800000u);
+    return a;
+}
 static inline float v16_sum(struct v16 a) {
     for (int n = 8; n > 0; n /= 2)
         for (int i = 0; i < n; i++)
@@ -129,6 +141,19 @@ static inline float v16_largest(struct v16 a) {
         for (int i = 0; i < n; i++)
             a.f[i] = a.f[i] > a.f[i + n] ? a.f[i] : a.f[i + n];
     return a.f[0];
+}
+// Of eight vectors, in the first eight lanes; zeros after
+static inline struct v16 v16_sums(const struct v16 *x) {
+    float y[16] = {0};
+    for (int i = 0; i < 8; i++)
+        y[i] = v16_sum(x[i]);
+    return v16_load(y);
+}
+static inline struct v16 v16_largests(const struct v16 *x) {
+    float y[16] = {0};
+    for (int i = 0; i < 8; i++)
+        y[i] = v16_largest(x[i]);
+    return v16_load(y);
 }
 static inline float v16_first(struct v16 a) { return a.f[0]; }
 // Largest bit pattern of |a| and |b|: orders NaN above infinity above all numbers.

@@ -22,6 +22,20 @@ static float plain_exp(float x) {
     return (fmaf(p, f * f, f) + 1) * ldexpf(1, (int)n);
 }
 
+// Rule 6
+static float plain_exp2(float x, bool short_one) {
+    x = fmaxf(x, -127);
+    float n = rintf(x), f = x - n;
+    static const float c[] = {1.326482859e-3f, 9.671515785e-3f, 5.550733581e-2f,
+                              2.402224243e-1f, 6.931470037e-1f, 1};
+    static const float c3[] = {5.500895530e-2f, 2.422111034e-1f, 6.932829618e-1f, 1};
+    const float *at = short_one ? c3 : c;
+    float p = at[0];
+    for (int i = 1; i < (short_one ? 4 : 6); i++)
+        p = fmaf(p, f, at[i]);
+    return ldexpf(p, (int)n) < 0x1p-126f ? 0 : ldexpf(p, (int)n);
+}
+
 // Rule 7: 16 lanes, then the tree 8, 4, 2, 1
 static float plain_tree(const float lane[16]) {
     float a[16];
@@ -190,7 +204,7 @@ static float plain_segments(const struct tensor *w, int n, const float *x) {
 // to bf16; ks, vs (end) their scales
 static void plain_attention(float *out, const float *q, const float *k, const float *v, const float *ks,
                             const float *vs, bool pairs, int begin, int end, int d, float scale) {
-    float all_max = -INFINITY, all_sum = 0;
+    float all_max = -INFINITY, all_sum = 0, log2_scale = scale * 1.44269504088896341f;
     memset(out, 0, (size_t)d * sizeof *out);
     for (int chunk = begin / 256 * 256; chunk < end; chunk += 256) {
         float max = -INFINITY, sum = 0, o[256] = {0};
@@ -198,19 +212,20 @@ static void plain_attention(float *out, const float *q, const float *k, const fl
             int t0 = step > begin ? step : begin, t1 = step + 64 < end ? step + 64 : end;
             if (t0 >= t1)
                 continue;
-            float s[64], lane[16] = {0}, top = max;
+            float s[64], lane[16] = {0}, top = -INFINITY;
             for (int t = t0; t < t1; t++) {
                 float acc = 0;
                 for (int i = 0; i < d; i++) { // of a pair the odd one first
                     int j = pairs ? i ^ 1 : i;
                     acc = fmaf(k[t * d + j], pairs ? bf16_to_float(float_to_bf16(q[j])) : q[j], acc);
                 }
-                s[t - step] = acc * ks[t] * scale;
+                s[t - step] = acc * ks[t];
                 top = fmaxf(top, s[t - step]);
             }
-            float fade = plain_exp(max - top);
+            top = fmaxf(max, top * log2_scale);
+            float fade = plain_exp2(max - top, false);
             for (int t = t0; t < t1; t++) {
-                s[t - step] = plain_exp(s[t - step] - top);
+                s[t - step] = plain_exp2(s[t - step] * log2_scale - top, pairs);
                 lane[t % 16] += s[t - step];
             }
             sum = fmaf(sum, fade, plain_tree(lane));
@@ -225,7 +240,8 @@ static void plain_attention(float *out, const float *q, const float *k, const fl
                 }
             }
         }
-        float top = fmaxf(all_max, max), old = plain_exp(all_max - top), new = plain_exp(max - top);
+        float top = fmaxf(all_max, max), old = plain_exp2(all_max - top, false),
+              new = plain_exp2(max - top, false);
         all_sum = fmaf(sum, new, all_sum * old);
         all_max = top;
         for (int i = 0; i < d; i++)

@@ -423,6 +423,128 @@ static void test_exp(void **state) {
     assert_true(worst < 1.5e-7);
 }
 
+// A chunk of attention: the same bits everywhere, also where scores are far apart, infinite or no numbers.
+static void test_attend(void **state) {
+    (void)state;
+    enum { D = 80, MAX = ATTN_CHUNK * D };
+    static const enum dtype caches[] = {DTYPE_F32, DTYPE_F16, DTYPE_BF16, DTYPE_I8};
+    static float cache[2][MAX], scales[2][ATTN_CHUNK], q[ATTN_QUERIES * D], out[3][ATTN_QUERIES * D];
+    for (int round = 0; round < 600; round++) {
+        enum dtype t = caches[round % 4];
+        int kind = round / 4 % 3, d = 2 + 2 * (int)(random_u32() % (D / 2)); // tame, far apart, hostile
+        bool pairs = t == DTYPE_BF16 || t == DTYPE_I8;
+        struct attn_chunk c = {.kv_dtype = t, .head_dim = d, .scaled = t == DTYPE_I8, .step1 = CHUNK_STEPS};
+        c.scale = kind == 1 ? 20 : 0.2f;
+        c.num_queries = 1 + (int)(random_u32() % ATTN_QUERIES);
+        c.q = q;
+        for (int i = 0; i < ATTN_QUERIES * D; i++) {
+            float x = kind == 2 && random_u32() % 256 == 0 ? any_float() : random_float();
+            uint16_t two[2] = {float_to_bf16(x), float_to_bf16(random_float())};
+            memcpy(&q[i], pairs ? (void *)two : (void *)&x, sizeof x);
+        }
+        for (int which = 0; which < 2; which++)
+            for (int i = 0; i < MAX; i++) { // as many numbers of each type
+                float x = kind == 2 && random_u32() % 2048 == 0 ? any_float() : random_float();
+                if (t == DTYPE_F32)
+                    cache[which][i] = x;
+                else if (t == DTYPE_I8)
+                    ((int8_t *)cache[which])[i] = (int8_t)(int)(random_u32() % 255) - 127;
+                else
+                    ((uint16_t *)cache[which])[i] = t == DTYPE_F16 ? float_to_half(x) : float_to_bf16(x);
+            }
+        for (int which = 0; which < 2; which++)
+            for (int i = 0; i < ATTN_CHUNK; i++)
+                scales[which][i] =
+                    kind == 2 && random_u32() % 1024 == 0 ? any_float() : random_float() * 0.01f;
+        size_t tile = (size_t)(ATTN_TILE * d) * dtype_row_bytes(t, 1);
+        for (int i = 0; i < CHUNK_TILES; i++) {
+            c.keys[i] = (char *)cache[0] + (size_t)i * tile;
+            c.values[i] = (char *)cache[1] + (size_t)i * tile;
+            c.key_scale[i] = scales[0] + i * ATTN_TILE;
+            c.value_scale[i] = scales[1] + i * ATTN_TILE;
+            c.ahead[i / STEP_TILES][i % STEP_TILES] = c.keys[i];
+            c.ahead[i / STEP_TILES][STEP_TILES + i % STEP_TILES] = c.values[i];
+        }
+        int from = (int)(random_u32() % ATTN_CHUNK);
+        for (int i = 0; i < c.num_queries; i++) { // of one window, or all
+            c.begin[i] = round % 5 ? 0 : from / 2 + i;
+            c.end[i] = round % 5 > 1 ? ATTN_CHUNK : from + i < ATTN_CHUNK ? from + i : ATTN_CHUNK;
+        }
+        struct attn_chunk result[3];
+        uint64_t env = float_env_enter();
+        for (int v = 0; v < 3; v++) {
+            const struct cpu_kernels *k = cpu_kernels_find(names[v]);
+            if (!k)
+                continue;
+            result[v] = c;
+            result[v].out = out[v];
+            memset(out[v], 0xff, sizeof out[v]);
+            k->attend(&result[v]);
+            for (int i = 0; i < c.num_queries; i++) {
+                if (c.begin[i] >= c.end[i])
+                    continue;
+                int at = i * ((d + LANES - 1) / LANES * LANES);
+                assert_true(same_floats(&result[0].max[i], &result[v].max[i], 1));
+                assert_true(same_floats(&result[0].sum[i], &result[v].sum[i], 1));
+                assert_true(same_floats(out[0] + at, out[v] + at, d));
+            }
+        }
+        float_env_leave(env);
+    }
+}
+
+// exp2 of attention, against double: a second token, x below the first one's score, has it as its weight.
+static void test_exp2(void **state) {
+    (void)state;
+    static const enum dtype caches[] = {DTYPE_F32, DTYPE_BF16};
+    double worst[2] = {0};
+    static float keys[2 * ATTN_TILE], values[2 * ATTN_TILE], q[2 * ATTN_QUERIES], out[LANES];
+    uint64_t env = float_env_enter();
+    for (int v = 0; v < 3; v++) {
+        const struct cpu_kernels *k = variant(v);
+        for (int i = 0; k && i < 2 * 20000; i++) {
+            bool pairs = i % 2;
+            float x = -130.0f * (float)(i / 2) / 20000, one = 1, weight = 0;
+            if (pairs) { // as bf16: x has only 8 bits
+                uint16_t two[2] = {float_to_bf16(x), 0}, ones[2] = {float_to_bf16(1), 0},
+                         pair[2] = {0, ones[0]};
+                x = bf16_to_float(two[0]);
+                memcpy(&keys[1], two, sizeof two); // (1, 16, 2)
+                memcpy(&q[0], ones, sizeof ones);
+                memcpy(&values[0], pair, sizeof pair); // (8, 2, 2)
+            } else {
+                keys[1] = x; // (2, 16)
+                q[0] = one;
+                values[0] = 0, values[2] = one; // (16, 2)
+            }
+            struct attn_chunk c = {.kv_dtype = caches[i % 2],
+                                   .head_dim = 2,
+                                   .scale = 1,
+                                   .num_queries = 1,
+                                   .q = q,
+                                   .end = {2},
+                                   .step1 = CHUNK_STEPS,
+                                   .out = out};
+            c.keys[0] = keys, c.values[0] = values;
+            for (int j = 0; j < 2 * STEP_TILES; j++)
+                c.ahead[0][j] = keys;
+            k->attend(&c);
+            weight = out[0];
+            double exact = exp2((double)x), bound = pairs ? 0x1p-8 + 1.1e-4 : 1.9e-7;
+            if (x > -126 && weight > 0x1p-126f)
+                worst[pairs] = fmax(worst[pairs], fabs((double)weight / exact - 1));
+            assert_true(c.max[0] == 0);
+            if (x < -126)
+                assert_true(weight <= 0x1.01p-126f && (x > -127 || weight == 0));
+            else
+                assert_true(fabs((double)weight / exact - 1) <= bound || weight < 0x1.01p-126f);
+            assert_true(fabs((double)c.sum[0] - 1 - exact) <= (pairs ? 1.1e-4 : 2.4e-7) * exact + 0x1p-23);
+        }
+    }
+    float_env_leave(env);
+    printf("  largest relative error of exp2: %.2e; of weights in bf16: %.2e\n", worst[0], worst[1]);
+}
+
 struct count {
     _Atomic int calls;
     int seen[64];
@@ -475,6 +597,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_halves),  cmocka_unit_test(test_gemm), cmocka_unit_test(test_pack),
         cmocka_unit_test(test_vectors), cmocka_unit_test(test_exp),  cmocka_unit_test(test_pool),
+        cmocka_unit_test(test_attend),  cmocka_unit_test(test_exp2),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

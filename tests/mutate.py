@@ -334,6 +334,15 @@ MUTATIONS = [
             "test_ops"),  # long sequences beside each other share their slots
     (ATTENTION, "            if (slots + more > cpu_attn_slots(job->dev))\n                break;\n", "",
             "test_ops"),  # more of them than there is room for
+    (BODY_ATTENTION, "        if (all_low > low || all_high < high)\n            fade_out(&w, c);\n", "",
+            "test_canonical"),  # queries of other ranges: what they had so far is not scaled to the new maximum
+    (BODY_ATTENTION, "    fade = v16_if_less(top, v16_set1(-FLT_MAX), v16_set1(1), fade); // nothing yet\n", "",
+            "test_ops"),  # a row whose window begins later is NaN
+    (BODY_ATTENTION, "x = v16_sub(v16_mul(v16_load(w->p + at), scale), best);",
+            "x = v16_fma(v16_load(w->p + at), scale, v16_sub(zero, best));", "test_canonical"),  # a weight with one rounding less
+    (BODY_ATTENTION, "x = v16_max(v16_set1(-127), x);", "x = v16_max(v16_set1(-126), x);", "test_kernels"),  # weights never become 0
+    (AVX512, "0xff, _mm512_setr_epi32(0, 4, 8, 12, 2, 6,", "0xff, _mm512_setr_epi32(0, 4, 8, 12, 6, 2,", "test_kernels"),  # sums of two queries change places
+    (ATTENTION, "= scale + u / m->per_head * B;", "= scale + u / m->per_head * 0 * B;", "test_ops"),  # decode, int8: scales of the first head for all
     (BODY_ATTENTION, "    if (c->step0 == 0) {", "    if (c->step0 >= 0) {", "test_ops"),  # each step of decode forgets those before it
     (ATTENTION, "c->step0 = step, c->step1 = step + 1;", "c->step0 = step, c->step1 = 4;", "test_ops"),  # steps of decode are done twice
     (ATTENTION, "from = u % m.per_head * ATTN_QUERIES;\n        float *q", "from = 0;\n        float *q",

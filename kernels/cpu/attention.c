@@ -619,7 +619,7 @@ static int heads_per_item(const struct attend *job, int threads) {
         decode_chunks(job, seq, &chunk0, &chunk1);
         runs += is_split(job, chunk0, chunk1) ? (chunk1 - chunk0 + RUN_CHUNKS - 1) / RUN_CHUNKS : 1;
     }
-    while (n > 1 && runs * ((heads + n - 1) / n) < ITEMS_PER_THREAD * threads)
+    while (threads > 1 && n > 1 && runs * ((heads + n - 1) / n) < ITEMS_PER_THREAD * threads)
         n = (n + 1) / 2;
     return n > 1 || job->split ? n : 0; // one head at a time gains nothing by it
 }

@@ -41,6 +41,10 @@ INLINE struct pairs kv_load_pairs_part(const void *p, enum dtype dtype, int n) {
     return kv_load_pairs(part, dtype);
 }
 
+// Of the lines that are asked for with the values, how many the softmax of each query asks for, so that
+// memory does not stand still meanwhile: decode of f16 over long contexts 31 GB/s without, 41 with (of 46).
+enum { SOFTMAX_LINES = 4 };
+
 // What is still to be asked for in this step, in lines of the cache
 struct ahead_cursor {
     const void *const *piece; // at which it is
@@ -54,9 +58,10 @@ INLINE struct ahead_cursor ahead_start(const void *const *pieces, int n, size_t 
     return (struct ahead_cursor){pieces, n - 1, pieces[0], each, each};
 }
 
-// Asks for n more lines. After the last piece it begins again.
+// Asks for n more lines, after the last piece for that one again. Into the L2 cache: they are used later than
+// the L1 cache could hold them, and there they are in the way of what is used at once.
 INLINE void ahead_ask(struct ahead_cursor *a, const int n) {
-    UNROLL for (int i = 0; i < n; i++) __builtin_prefetch(a->at + (size_t)i * 64);
+    UNROLL for (int i = 0; i < n; i++) __builtin_prefetch(a->at + (size_t)i * 64, 0, 2);
     a->at += (size_t)n * 64;
     a->lines -= n;
     if (a->lines <= 0) {
@@ -367,6 +372,7 @@ INLINE void softmax_step(struct attn_weights *w, struct attn_chunk *c, enum dtyp
                 e = v16_keep(e, begin[t] - i, end[t] - i, zero);
             v16_store_weights(w->pairs + at, e);
         }
+        ahead_ask(&w->ahead, SOFTMAX_LINES);
         v[t] = total;
     }
     v16_store(c->sum, v16_fma(v16_load(c->sum), fade, v16_sums(v)));
@@ -408,6 +414,7 @@ INLINE void attend_dtype(struct attn_chunk *c, enum dtype dtype) {
         if (low >= high)
             continue;
         scores(w.p, c, dtype, low / ATTN_TILE, (high + ATTN_TILE - 1) / ATTN_TILE);
+        w.ahead = ahead_start(&c->ahead[first / ATTN_STEP][STEP_TILES], STEP_TILES, kv_tile_bytes(c, dtype));
         if (all_low == first && all_high == first + ATTN_STEP)
             softmax_step(&w, c, dtype, first, begin, end, true);
         else
@@ -417,7 +424,6 @@ INLINE void attend_dtype(struct attn_chunk *c, enum dtype dtype) {
             all_low = (all_low + 1) / 2 * 2;
             all_high = all_high / 2 * 2;
         }
-        w.ahead = ahead_start(&c->ahead[first / ATTN_STEP][STEP_TILES], STEP_TILES, kv_tile_bytes(c, dtype));
         bool shared = all_low < all_high;
         if (all_low > low || all_high < high)
             fade_out(&w, c);

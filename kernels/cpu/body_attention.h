@@ -41,8 +41,8 @@ INLINE struct pairs kv_load_pairs_part(const void *p, enum dtype dtype, int n) {
     return kv_load_pairs(part, dtype);
 }
 
-// Of the lines that are asked for with the values, how many the softmax of each query asks for, so that memory
-// does not stand still meanwhile (docs/performance.md).
+// Of the lines that are asked for with the values, how many the softmax of each query asks for, so that
+// memory does not stand still meanwhile (docs/performance.md).
 enum { SOFTMAX_LINES = 4 };
 
 // What is still to be asked for in this step, in lines of the cache

@@ -344,12 +344,21 @@ struct block_dots {
     struct dots dot[MAX_VECTORS][MAX_TILE_TOKENS];
 };
 
-// dot += numbers j0 <= j < j0 + count (times 4) of a block of 32. Where all are asked for, both halves go
-// side by side: formats of nibbles have them in one byte.
-INLINE void dots_add(struct block_dots *d, const struct parts *p, const struct span *a, int block,
-                     const int nv, const int n, const int j0, const int count, const enum dtype type) {
+// Which numbers (times 4) of a block of 32 come i-th. Where all of them are wanted, both halves go side by
+// side: formats of nibbles have them in one byte.
+INLINE int step_number(const int i, const int half, const int count) {
+    return count == 8 ? i / 2 + i % 2 * 4 : half * count + i;
+}
+
+// The products of a block of 32, or of a half of it.
+INLINE void dots_wide(struct block_dots *d, const struct parts *p, const struct span *a, int block,
+                      const int nv, const int n, const int half, const int count, const enum dtype type) {
+    UNROLL for (int t = 0; t < n; t++) {
+        struct dots start = dots_start(activation(a, t, block), type, half);
+        UNROLL for (int v = 0; v < nv; v++) d->dot[v][t] = start;
+    }
     UNROLL for (int i = 0; i < count; i++) {
-        const int j = count == 8 ? i / 2 + i % 2 * 4 : j0 + i;
+        const int j = step_number(i, half, count);
         struct quads q[MAX_VECTORS];
         UNROLL for (int v = 0; v < nv; v++) q[v] = read_quads(p, v, type, j);
         UNROLL for (int t = 0; t < n; t++) {
@@ -359,6 +368,57 @@ INLINE void dots_add(struct block_dots *d, const struct parts *p, const struct s
                 is_s8(type) ? dots_add_s8(d->dot[v][t], q[v], one) : dots_add_u7(d->dot[v][t], q[v], one);
         }
     }
+}
+
+#if NARROW_SUMS
+// How many steps 16 bits hold: each adds two products of a number of the format and one up to 127.
+INLINE int narrow_steps(const enum dtype t) {
+    switch (t) {
+    case DTYPE_Q6_K: return 2; // numbers up to 63
+    case DTYPE_Q5_0:
+    case DTYPE_Q5_1:
+    case DTYPE_Q5_K:
+    case DTYPE_MXFP4: return 4; // 31
+    default: return 8;          // 15
+    }
+}
+
+// The same where a product of four numbers is two sums of two, of 16 bits: several are added before they are
+// widened. What a token starts from is read at the end, when registers are free.
+INLINE void dots_narrow(struct block_dots *d, const struct parts *p, const struct span *a, int block,
+                        const int nv, const int n, const int half, const int count, const enum dtype type) {
+    const int steps = narrow_steps(type) < count ? narrow_steps(type) : count;
+    struct narrow sum[MAX_VECTORS][MAX_TILE_TOKENS];
+    UNROLL for (int i = 0; i < count; i++) {
+        const int j = step_number(i, half, count);
+        struct quads q[MAX_VECTORS];
+        UNROLL for (int v = 0; v < nv; v++) q[v] = read_quads(p, v, type, j);
+        UNROLL for (int t = 0; t < n; t++) {
+            uint32_t one;
+            memcpy(&one, activation(a, t, block)->q + 4 * j, 4);
+            UNROLL for (int v = 0; v < nv; v++) sum[v][t] =
+                i % steps ? narrow_add(sum[v][t], q[v], one) : narrow_start(q[v], one);
+        }
+        if ((i + 1) % steps)
+            continue;
+        UNROLL for (int t = 0; t < n; t++) {
+            struct dots start = dots_start(activation(a, t, block), type, half);
+            UNROLL for (int v = 0; v < nv; v++) d->dot[v][t] =
+                dots_add_narrow(i < steps ? start : d->dot[v][t], sum[v][t]);
+        }
+    }
+}
+#endif
+
+INLINE void dots_sum(struct block_dots *d, const struct parts *p, const struct span *a, int block,
+                     const int nv, const int n, const int half, const int count, const enum dtype type) {
+#if NARROW_SUMS
+    if (!is_s8(type)) {
+        dots_narrow(d, p, a, block, nv, n, half, count, type);
+        return;
+    }
+#endif
+    dots_wide(d, p, a, block, nv, n, half, count, type);
 }
 
 // acc += (dot * d) * scale for each token, then offset * s where there is a minimum.
@@ -392,11 +452,7 @@ INLINE void tile_quantised(struct sums *s, const struct span *a, const int nv, c
                 prefetch(a, b, halves * part + half, halves * parts, n);
                 UNROLL for (int v = 0; v < nv; v++)
                     read_part(&p, v, a->w[v] + (size_t)b * bytes, a->row[v], type, part, half);
-                UNROLL for (int t = 0; t < n; t++) {
-                    struct dots start = dots_start(activation(a, t, block), type, half);
-                    UNROLL for (int v = 0; v < nv; v++) d.dot[v][t] = start;
-                }
-                dots_add(&d, &p, a, block, nv, n, 4 * half, 8 / halves, type);
+                dots_sum(&d, &p, a, block, nv, n, half, 8 / halves, type);
                 if (halves > 1 && n > 4) // each takes its bits of the same bytes, and registers are few
                     FORGET();
                 sums_add(s, &d, &p, a, block, half, nv, n, type);

@@ -1,12 +1,15 @@
 // Tiles of matrix products (rules 1 to 4), the part of body.h (which includes this file) for packed weights.
 //
-// A vector is ROWS rows. A tile keeps one or two of them times n tokens in registers: a number of a token,
-// once broadcast, is used for both, and there are enough independent sums to hide the latency of an
-// instruction. With 16 rows to a vector (AVX-512) two row groups go together; with 8 (AVX2) the halves of
-// one, or each half by itself where the registers do not suffice for both. How many tokens a tile takes is
-// chosen by measurement (tile_tokens); no sum depends on it.
+// A vector is ROWS rows. A tile keeps some of them (TILE_VECTORS) times n tokens in registers: a number of a
+// token, once broadcast, is used for all, and there are enough independent sums to hide the latency of an
+// instruction. With 16 rows to a vector (AVX-512) two row groups go together; with 8 (AVX2) all their halves
+// for one or two tokens, then the halves of one group, and one half by itself where the registers do not
+// suffice for more. How many tokens a tile takes is chosen by measurement (tile_tokens); no sum depends on
+// it.
 
-enum { MAX_VECTORS = 2 };
+enum { MAX_VECTORS = TILE_VECTORS(1) };
+// How often a tile goes over k, each time for other rows
+#define TILE_PASSES(n) (TILE_GROUPS * LANES / (TILE_VECTORS(n) * ROWS))
 
 // What a tile works on.
 struct span {
@@ -16,12 +19,17 @@ struct span {
     size_t ldx;
     int b0, b1;
     struct ahead ahead;
+    int pass; // of TILE_PASSES
 };
 
 // Weights come from memory faster if they are asked for early and evenly (kernels.h says which by whom): from
 // 4 tokens on a tile works long enough on a line that the processor's own prefetch, which stops at the end of
-// a page, leaves it waiting. Part `part` of `parts` of block b asks for its share; n: tokens of the tile.
-INLINE void prefetch(const struct span *a, int b, int part, const int parts, const int n) {
+// a page, leaves it waiting. Part `part` of `parts` of block b asks for its share, in each pass for another
+// piece of it; n: tokens of the tile.
+INLINE void prefetch(const struct span *a, int b, int part, int parts, const int n) {
+    _Static_assert(TILE_PASSES(1) == 1 && TILE_PASSES(FEW_TOKENS) == 1, "both strips at once");
+    part = part * TILE_PASSES(n) + a->pass;
+    parts *= TILE_PASSES(n);
     size_t step = a->ahead.step / (size_t)parts;
     uintptr_t at = a->ahead.at + (size_t)b * a->ahead.step + (size_t)part * step;
     if (n <= FEW_TOKENS && b >= a->ahead.turn)
@@ -113,7 +121,7 @@ INLINE void whole_tile(tile_fn *tile, const struct gemm_tile *job, const int n) 
         }
         if (!at_once)
             segments_finish(&segments, job->num_segments, job->add, y, job->ldy, nv, n);
-        a.ahead.step = 0; // once is enough
+        a.pass++;
     }
 }
 

@@ -9,9 +9,9 @@
 struct v16 {
     __m256 a, b; // lanes 0..7, 8..15
 };
-enum { ROWS = 8, TILE_FLOAT = 8, TILE_QUANTISED = 6 }; // tokens of a tile
-enum { ATTN_SUMS = 8 };                                // of attention in registers
-#define TILE_VECTORS(n) ((n) <= 4 ? 2 : 1)             // of a tile of n tokens
+enum { ROWS = 8, TILE_FLOAT = 8, TILE_QUANTISED = 6 };    // tokens of a tile
+enum { ATTN_SUMS = 8 };                                   // of attention in registers
+#define TILE_VECTORS(n) ((n) <= 2 ? 4 : (n) <= 4 ? 2 : 1) // of a tile of n tokens
 #define NARROW_SUMS 1
 struct rows {
     __m256 v;
@@ -263,18 +263,20 @@ static inline struct quads quads_insert(struct quads x, struct quads bits, int n
                       : _mm256_sll_epi32(bits.v, _mm_cvtsi32_si128(n));
     return (struct quads){_mm256_or_si256(x.v, _mm256_and_si256(y, _mm256_set1_epi8((char)mask)))};
 }
+// What is complete where it stands. Left to itself gcc adds all products of a block as a tree and keeps them
+// in memory until then, and takes numbers that lie beside each other to general registers: 1.7 times as long.
+#define COMPLETE(x) __asm__("" : "+x"(x))
 static inline struct rows rows_dot_bf16(struct rows acc, struct quads w, uint32_t x) {
-    __m256 odd = _mm256_castsi256_ps(_mm256_set1_epi32((int)(x & 0xffff0000u)));
-    __m256 even = _mm256_castsi256_ps(_mm256_set1_epi32((int)(x << 16)));
+    __m256i both = _mm256_set1_epi32((int)x);
+    COMPLETE(both);
+    __m256 odd = _mm256_castsi256_ps(_mm256_and_si256(both, _mm256_set1_epi32((int)0xffff0000u)));
+    __m256 even = _mm256_castsi256_ps(_mm256_slli_epi32(both, 16));
     __m256 w_odd = _mm256_castsi256_ps(_mm256_and_si256(w.v, _mm256_set1_epi32((int)0xffff0000u)));
     acc.v = _mm256_fmadd_ps(w_odd, odd, acc.v);
     acc.v = _mm256_fmadd_ps(_mm256_castsi256_ps(_mm256_slli_epi32(w.v, 16)), even, acc.v);
     return acc;
 }
 static inline struct dots dots_set1(int n) { return (struct dots){_mm256_set1_epi32(n)}; }
-// A sum that is complete where it stands. Left to itself gcc adds all products of a block as a tree, keeps
-// them in memory until then, and a product of matrices takes up to 1.7 times as long.
-#define COMPLETE(x) __asm__("" : "+x"(x))
 // Sums of two products of bytes each. Of unsigned bytes below 128 a product of pairs cannot saturate: 2 * 127
 // * 127 < 2^15. Who adds several (narrow_steps) has smaller ones.
 struct narrow {

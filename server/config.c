@@ -50,7 +50,7 @@ static const struct option options[] = {
     {"allowed-origins", 0, SERVE, OPT_LIST, AT(allowed_origins), NULL, 0, 0, "ORIGIN",
      "origin whose browser pages may call; repeatable"},
     {"device", 0, RUN, OPT_CHOICE, AT(device), "auto", 0, 0, "auto|cpu|ref|cuda", "where the model runs"},
-    {"cpu-variant", 0, RUN, OPT_CHOICE, AT(variant), "auto", 0, 0, "auto|scalar|avx2|avx512",
+    {"cpu-variant", 0, RUN, OPT_CHOICE, AT(variant), "auto", 0, 0, "auto|scalar|avx2|avxvnni|avx512",
      "instruction set of the CPU kernels"},
     {"threads", 0, RUN | QUANT, OPT_INT, AT(threads), "0", 0, 1024, "N",
      "threads that compute; 0 picks the cores"},

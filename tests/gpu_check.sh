@@ -43,6 +43,7 @@ simd() { # what kernels/CMakeLists.txt gives these files
     [ "$(uname -m)" = x86_64 ] || return 0
     case $1 in
     */avx2.c) echo -mavx2 -mfma -mf16c ;;
+    */avxvnni.c) echo -mavx2 -mfma -mf16c -mavxvnni ;;
     */avx512.c) echo -mavx2 -mfma -mf16c -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512vnni -mavx512bf16 ;;
     esac
 }

@@ -442,6 +442,10 @@ MUTATIONS = [
     (AVX512, "_mm_subs_epu8(_mm_loadu", "_mm_sub_epi8(_mm_loadu", "test_kernels"),  # MXFP4's smallest scale is infinite
     (AVX2, "_mm_subs_epu8(_mm_loadl", "_mm_sub_epi8(_mm_loadl", "test_kernels"),  # the same on AVX2
     (AVX2, "_mm256_srli_epi32(m256_load_u8(p), 4)", "m256_load_u8(p)", "test_kernels"),  # Q2_K's minimum with its scale
+    (TILES, "case DTYPE_Q6_K: return 2; // numbers", "case DTYPE_Q6_K: return 4; // numbers", "test_quants"),  # more of Q6_K than 16 bits hold
+    (TILES, "case DTYPE_MXFP4: return 4; // 31", "case DTYPE_MXFP4: return 8; // 31", "test_quants"),  # more of Q5_0 than 16 bits hold
+    (TILES, "dots_add_narrow(i < steps ? start : d->dot[v][t]", "dots_add_narrow(start", "test_kernels"),  # the first of two sums of 16 bits is lost
+    (AVX2, "return dots_set1(x->minus128);", "return dots_set1(act_base_bits(x));", "test_kernels"),  # AVX-VNNI: bytes stored plus 128 as they are
     # ---- chat templates --------------------------------------------------------------------------------------
     (JINJA % "value", "memcpy(b->marks + at, s->marks + from, to - from);", "(void)at;",
         "test_json_chat"),  # pieces lose whose they are

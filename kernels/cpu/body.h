@@ -1,6 +1,7 @@
-// The inner loops, written once over 16 lanes. scalar.c, avx2.c and avx512.c include one lanes_*.h, define
-// CPU_KERNELS as the name of their table, and include this file, so the order of operations cannot differ
-// between them: only what one lane operation compiles to does. Rule numbers refer to kernels/README.md.
+// The inner loops, written once over 16 lanes. scalar.c, avx2.c, avxvnni.c and avx512.c include one
+// lanes_*.h, define CPU_KERNELS as the name of their table, and include this file, so the order of operations
+// cannot differ between them: only what one lane operation compiles to does. Rule numbers refer to
+// kernels/README.md.
 
 #include "half.h"
 #include "quants.h"

@@ -461,7 +461,8 @@ INLINE void tile_quantised(struct sums *s, const struct span *a, const int nv, c
                 UNROLL for (int v = 0; v < nv; v++)
                     read_part(&p, v, a->w[v] + (size_t)b * bytes, a->row[v], type, part, half);
                 dots_sum(&d, &p, a, block, nv, n, half, 8 / halves, type);
-                if (halves > 1 && n > 4) // each takes its bits of the same bytes, and registers are few
+                // each takes its bits of the same bytes, and registers are few
+                if (halves > 1 && (n > 4 || VECTOR_REGISTERS < 32))
                     FORGET();
                 sums_add(s, &d, &p, a, block, half, nv, n, type);
             }
@@ -484,7 +485,7 @@ QUANTISED_MAP(X)
 #undef GEMM
 
 #define GEMM_ENTRY(type, packed) [DTYPE_##type] = gemm_##type,
-#define TOKENS_ENTRY(type, packed) [DTYPE_##type] = TILE_QUANTISED,
+#define TOKENS_ENTRY(type, packed) [DTYPE_##type] = TILE_QUANTISED(DTYPE_##type),
 #define GEMM_TABLE                                                                                           \
     .gemm =                                                                                                  \
         {QUANTISED_MAP(GEMM_ENTRY)[DTYPE_F32] = gemm_F32, [DTYPE_F16] = gemm_F16, [DTYPE_BF16] = gemm_BF16}, \

@@ -56,7 +56,7 @@ static struct device *cpu_open(const struct backend_host *host, const struct dev
     const struct cpu_kernels *kernels = cpu_kernels_find(config->variant);
     if (!kernels) {
         err_set(err, STATUS_DEVICE,
-                "this machine has no cpu variant '%s' (there are auto, scalar, avx2, avx512)",
+                "this machine has no cpu variant '%s' (there are auto, scalar, avx2, avxvnni, avx512)",
                 config->variant);
         return NULL;
     }

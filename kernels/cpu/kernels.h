@@ -1,5 +1,5 @@
-// The table of inner loops that each instruction set fills (scalar.c, avx2.c, avx512.c from body.h). Every
-// entry gives the same bits in every table: kernels/README.md, "Numerics".
+// The table of inner loops that each instruction set fills (scalar.c, avx2.c, avxvnni.c, avx512.c from
+// body.h). Every entry gives the same bits in every table: kernels/README.md, "Numerics".
 #pragma once
 
 #include "half.h"
@@ -248,7 +248,7 @@ struct cpu_kernels {
 
 extern const struct cpu_kernels cpu_kernels_scalar;
 #if defined(__x86_64__)
-extern const struct cpu_kernels cpu_kernels_avx2, cpu_kernels_avx512;
+extern const struct cpu_kernels cpu_kernels_avx2, cpu_kernels_avxvnni, cpu_kernels_avx512;
 #endif
 
 // The table of a variant ("auto" or NULL: the best the machine has), or NULL where the machine lacks it.

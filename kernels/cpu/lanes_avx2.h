@@ -1,4 +1,5 @@
-// 16 lanes in two ymm. Same meaning as lanes_scalar.h, lane by lane.
+// 16 lanes in two ymm. Same meaning as lanes_scalar.h, lane by lane. With CPU_AVXVNNI four products of bytes
+// are one instruction.
 #pragma once
 
 #include "kernels.h"
@@ -9,10 +10,16 @@
 struct v16 {
     __m256 a, b; // lanes 0..7, 8..15
 };
-enum { ROWS = 8, TILE_FLOAT = 8, TILE_QUANTISED = 6 };    // tokens of a tile
-enum { ATTN_SUMS = 8 };                                   // of attention in registers
+enum { ROWS = 8, TILE_FLOAT = 8 }; // tokens of a tile
+enum { ATTN_SUMS = 8 };            // of attention in registers
+enum { VECTOR_REGISTERS = 16 };
 #define TILE_VECTORS(n) ((n) <= 2 ? 4 : (n) <= 4 ? 2 : 1) // of a tile of n tokens
+#if CPU_AVXVNNI
+#define TILE_QUANTISED(type) ((type) == DTYPE_Q5_0 ? 6 : 4)
+#else
+#define TILE_QUANTISED(type) ((type) == DTYPE_Q4_0 || (type) == DTYPE_Q2_K ? 4 : 6)
 #define NARROW_SUMS 1
+#endif
 struct rows {
     __m256 v;
 };
@@ -277,6 +284,15 @@ static inline struct rows rows_dot_bf16(struct rows acc, struct quads w, uint32_
     return acc;
 }
 static inline struct dots dots_set1(int n) { return (struct dots){_mm256_set1_epi32(n)}; }
+#if CPU_AVXVNNI
+static inline struct dots dots_add_u7(struct dots acc, struct quads w, uint32_t x) {
+    return (struct dots){_mm256_dpbusd_avx_epi32(acc.v, w.v, _mm256_set1_epi32((int)x))};
+}
+static inline struct dots dots_start_s8(const struct act_q8 *x) { return dots_set1(x->minus128); }
+static inline struct dots dots_add_s8(struct dots acc, struct quads w, uint32_t x) {
+    return dots_add_u7(acc, w, x);
+}
+#else
 // Sums of two products of bytes each. Of unsigned bytes below 128 a product of pairs cannot saturate: 2 * 127
 // * 127 < 2^15. Who adds several (narrow_steps) has smaller ones.
 struct narrow {
@@ -306,3 +322,4 @@ static inline struct dots dots_add_s8(struct dots acc, struct quads w, uint32_t 
     COMPLETE(acc.v);
     return acc;
 }
+#endif

@@ -9,9 +9,11 @@
 struct v16 {
     __m512 v;
 };
-enum { ROWS = 16, TILE_FLOAT = 8, TILE_QUANTISED = 6 }; // tokens of a tile
-enum { ATTN_SUMS = 16 };                                // of attention in registers
-#define TILE_VECTORS(n) 2                               // of a tile of n tokens
+enum { ROWS = 16, TILE_FLOAT = 8 }; // tokens of a tile
+#define TILE_QUANTISED(type) 6
+enum { ATTN_SUMS = 16 }; // of attention in registers
+enum { VECTOR_REGISTERS = 32 };
+#define TILE_VECTORS(n) 2 // of a tile of n tokens
 struct rows {
     __m512 v;
 };

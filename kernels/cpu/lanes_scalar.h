@@ -12,9 +12,11 @@ struct v16 {
     float f[16];
 };
 // For products of matrices a vector is ROWS rows of packed weights: a number of each, or 4 bytes of each.
-enum { ROWS = 16, TILE_FLOAT = 8, TILE_QUANTISED = 8 }; // tokens of a tile
-enum { ATTN_SUMS = 8 };                                 // of attention in registers
-#define TILE_VECTORS(n) 2                               // of a tile of n tokens
+enum { ROWS = 16, TILE_FLOAT = 8 }; // tokens of a tile
+#define TILE_QUANTISED(type) 8
+enum { ATTN_SUMS = 8 }; // of attention in registers
+enum { VECTOR_REGISTERS = 32 };
+#define TILE_VECTORS(n) 2 // of a tile of n tokens
 struct rows {
     float f[ROWS];
 };

@@ -13,6 +13,11 @@ static bool has_avx2(void) {
     return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
 }
 
+static bool has_avxvnni(void) {
+    unsigned a, b, c, d;
+    return has_avx2() && __get_cpuid_count(7, 1, &a, &b, &c, &d) && a & 1u << 4;
+}
+
 static bool has_avx512(void) {
     unsigned a, b, c, d;
     if (!has_avx2() || !__get_cpuid_count(7, 1, &a, &b, &c, &d) || !(a & 1u << 5)) // AVX512_BF16
@@ -28,6 +33,8 @@ const struct cpu_kernels *cpu_kernels_find(const char *variant) {
 #if defined(__x86_64__)
     if ((any || strcmp(variant, "avx512") == 0) && has_avx512())
         return &cpu_kernels_avx512;
+    if ((any || strcmp(variant, "avxvnni") == 0) && has_avxvnni())
+        return &cpu_kernels_avxvnni;
     if ((any || strcmp(variant, "avx2") == 0) && has_avx2())
         return &cpu_kernels_avx2;
 #endif

@@ -2,7 +2,7 @@
 // several batch sizes, beside this machine's limits measured in the same run. Prints one JSON object;
 // models.py makes tables of it.
 //
-//   bench_model MODEL.gguf [--threads N] [--ranks 1] [--variant auto|scalar|avx2|avx512]
+//   bench_model MODEL.gguf [--threads N] [--ranks 1] [--variant auto|scalar|avx2|avxvnni|avx512]
 //               [--kv-cache-dtype auto] [--prefill 512] [--batches 1,8,16,32] [--prompt 112] [--steps 32]
 //               [--repeats 5]
 //               [--limit-passes 5]

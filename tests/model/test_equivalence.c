@@ -167,12 +167,13 @@ static bool here(const char *variant) {
     return e;
 }
 
-static const char *const variants[] = {"scalar", "avx2", "avx512"};
+static const char *const variants[] = {"scalar", "avx2", "avxvnni", "avx512"};
+enum { NUM_VARIANTS = sizeof variants / sizeof *variants };
 
 static void test_instruction_sets(void **state) {
     (void)state;
     int ran = 0;
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < NUM_VARIANTS; i++) {
         if (!here(variants[i]))
             continue;
         run(&(struct driver_config){.variant = variants[i], .threads = 2}, 3, variants[i], NULL);
@@ -251,7 +252,7 @@ static void check_file(const char *path, const char *name, double distance, int 
     }
     if (!(sqrt(difference / size) < distance))
         fail_msg("%s: %g from the reference", name, sqrt(difference / size));
-    for (int v = 0; v < 3; v++)
+    for (int v = 0; v < NUM_VARIANTS; v++)
         for (int c = 0; c < (v == 0 ? 2 : 6) && (c > 0 || here(variants[v])); c++) {
             struct driver_config config = {.variant = variants[v],
                                            .threads = threads[(c + i + v) % 4],

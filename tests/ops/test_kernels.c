@@ -11,7 +11,8 @@
 
 #include <stdatomic.h>
 
-static const char *const names[] = {"scalar", "avx2", "avx512"};
+static const char *const names[] = {"scalar", "avx2", "avxvnni", "avx512"};
+enum { NUM_VARIANTS = sizeof names / sizeof *names };
 static const enum dtype types[] = {DTYPE_F32,   DTYPE_F16,  DTYPE_BF16, DTYPE_Q8_0,  DTYPE_Q4_0, DTYPE_Q4_K,
                                    DTYPE_Q5_K,  DTYPE_Q6_K, DTYPE_Q4_1, DTYPE_Q5_0,  DTYPE_Q5_1, DTYPE_IQ4_NL,
                                    DTYPE_MXFP4, DTYPE_Q3_K, DTYPE_Q2_K, DTYPE_IQ4_XS};
@@ -208,7 +209,7 @@ static void test_gemm(void **state) {
     static char strips[2][BLOCKS * 1088], x[N * 8 * LARGE * sizeof(struct act_q8)];
     _Static_assert(sizeof x >= N * BLOCKS * sizeof(struct act_q8), "blocks of 32 fit, too");
     _Static_assert(sizeof strips[0] >= LARGE * sizeof(struct weight_q6k), "the largest blocks fit, too");
-    static float y[3][2 * N * 16], alone[2 * 16];
+    static float y[NUM_VARIANTS][2 * N * 16], alone[2 * 16];
     for (int round = 0; round < 40; round++)
         for (int i = 0; i < NUM_TYPES; i++) {
             enum dtype t = types[i];
@@ -220,7 +221,7 @@ static void test_gemm(void **state) {
             random_gemm(t, blocks, n, hostile, strips[1], x);
             random_gemm(t, blocks, n, hostile, strips[0], x);
             uint64_t env = float_env_enter();
-            for (int v = 0; v < 3; v++) {
+            for (int v = 0; v < NUM_VARIANTS; v++) {
                 const struct cpu_kernels *k = cpu_kernels_find(names[v]);
                 if (!k)
                     continue;
@@ -318,9 +319,9 @@ static void test_pack(void **state) {
 static void test_vectors(void **state) {
     (void)state;
     enum { N = 1056 };
-    static float x[N], w[N], y[3][N], z[3][N];
-    static uint16_t h[3][N], g[3][N];
-    static struct act_q8 q[3][N / 32];
+    static float x[N], w[N], y[NUM_VARIANTS][N], z[NUM_VARIANTS][N];
+    static uint16_t h[NUM_VARIANTS][N], g[NUM_VARIANTS][N];
+    static struct act_q8 q[NUM_VARIANTS][N / 32];
     for (int round = 0; round < 200; round++) {
         bool hostile = round % 2;
         int n = 1 + (int)(random_u32() % (N - 32)), whole = (n + 31) / 32 * 32;
@@ -329,7 +330,7 @@ static void test_vectors(void **state) {
             w[i] = random_float();
         }
         uint64_t env = float_env_enter();
-        for (int v = 0; v < 3; v++) {
+        for (int v = 0; v < NUM_VARIANTS; v++) {
             const struct cpu_kernels *k = cpu_kernels_find(names[v]);
             if (!k)
                 continue;
@@ -391,7 +392,7 @@ static void test_exp(void **state) {
     (void)state;
     double worst = 0;
     uint64_t env = float_env_enter();
-    for (int v = 0; v < 3; v++) {
+    for (int v = 0; v < NUM_VARIANTS; v++) {
         const struct cpu_kernels *k = variant(v);
         for (int i = 0; k && i < 200000; i++) {
             float x[16], sum;

@@ -6,8 +6,8 @@
 #include "fixture.h"
 #include "rope.h"
 
-static const char *const variants[] = {"scalar", "avx2", "avx512"};
-enum { NUM_VARIANTS = 3 };
+static const char *const variants[] = {"scalar", "avx2", "avxvnni", "avx512"};
+enum { NUM_VARIANTS = sizeof variants / sizeof *variants };
 
 static const struct shape shapes[] = {
     {2, 64, 8, 4, 8, 172, 512, 0, false, false, true},   // stories260K

@@ -98,10 +98,11 @@ static void test_hostile(void **state) {
 #define X(type, packed) DTYPE_##type,
     static const enum dtype types[] = {QUANTISED_MAP(X)};
 #undef X
-    static const char *const variants[] = {"scalar", "avx2", "avx512"};
+    static const char *const variants[] = {"scalar", "avx2", "avxvnni", "avx512"};
+    enum { NUM_VARIANTS = sizeof variants / sizeof *variants };
     enum { T = 19, D = 80, F = 2304 }; // 9 blocks of 256: not a multiple of the 8 segments
     const struct shape shape = {1, D, 2, 1, 32, F, 64, 0, false, false, false};
-    static float h[T * F], resid[3][T * D], alone[D];
+    static float h[T * F], resid[NUM_VARIANTS][T * D], alone[D];
     for (int w = 0; w < (int)(sizeof types / sizeof *types); w++) {
         struct fixture *f = fixture_make(&shape, types[w]);
         struct tensor *down = &f->weights[6].part[0];
@@ -111,7 +112,7 @@ static void test_hostile(void **state) {
             h[i] = i % 32 == 7 ? 127 : (float)((int)(random_u32() % 255) - 127) * (float)(i / F % 3 > 0);
         for (int i = 0; i < F; i++)
             h[i] = 127; // the largest sums
-        for (int v = 0; v < 3; v++) {
+        for (int v = 0; v < NUM_VARIANTS; v++) {
             struct instance *in =
                 instance_open(f, (struct setup){&backend_cpu, variants[v], 1 + v, 16, DTYPE_F16}, T, T, 1);
             if (!in)

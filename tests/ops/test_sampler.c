@@ -8,8 +8,8 @@
 #include "random_rows.h"
 #include "sampler.h"
 
-static const char *const variants[] = {"scalar", "avx2", "avx512"};
-enum { NUM_VARIANTS = 3 };
+static const char *const variants[] = {"scalar", "avx2", "avxvnni", "avx512"};
+enum { NUM_VARIANTS = sizeof variants / sizeof *variants };
 
 static void test_philox(void **state) {
     (void)state;

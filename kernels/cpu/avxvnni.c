@@ -1,0 +1,9 @@
+// AVX2, FMA, F16C and AVX-VNNI, which processors without AVX-512 have, too: compiled with those options
+// whatever the rest is compiled for.
+#define CPU_AVXVNNI 1
+#include "lanes_avx2.h"
+
+#define CPU_KERNELS cpu_kernels_avxvnni
+#define CPU_KERNELS_NAME "avxvnni"
+#define CPU_CONSTANT_TILES 1
+#include "body.h"

@@ -552,6 +552,11 @@ MUTATIONS = [
     (CUDA % "backend.c", "        if (g->num_tokens == tokens && g->max_items == items && g->edits == edits)", "        if (g->num_tokens == tokens && g->max_items == items)",
          "test_emu_forward"),  # a graph without edits replays a step that has some
     (CUDA % "plan.c", "        slots[t] = -1;\n", "        slots[t] = 0;\n", "test_emu_forward"),  # padding rows write a block
+    (CUDA % "multiply.c", "w->format != FORMAT_F32 ? dev->plan.num_decode : m;", "w->format != FORMAT_F32 ? 0 : m;",
+         "test_emu_forward"),  # decodes go through the library beside a long prompt
+    (CUDA % "multiply.c", "    int others = m - dev->plan.num_decode;\n", "    int others = m;\n", "test_emu_forward"),  # a short prompt beside decodes leaves the skinny product
+    (CUDA % "multiply.c", ".scale = half ? x->scale + first : NULL,", ".scale = half ? x->scale : NULL,", "test_emu_forward"),  # the library's rows get the factors of the first ones
+    (CUDA % "group.c", "        shot = dev->plan.num_decode;\n", "        shot = 0;\n", "test_emu_ranks"),  # decodes are added by NCCL beside a long prompt
     (CUDA % "emu/emu.cpp", "    memset(dst, 0xff, (size_t)bytes); // what was there must not look valid\n", "", "test_emu_words"),  # a copy lands before it is waited for
 ]
 

@@ -1,6 +1,6 @@
-// y (m, n) = x (m, k) W^T for up to CUDA_TOKENS rows, bound by reading W once.
+// y (m, n) = x (m, k) W^T for few rows (any number works), bound by reading W once.
 //
-// Weight rows are the mma's M, tokens its N ("swap AB"), so one instruction serves 1 to 64 tokens. A lane
+// Weight rows are the mma's M, tokens its N ("swap AB"), so one block serves up to 32 tokens. A lane
 // reads 16 contiguous bytes of a weight row straight into fragments of two mma: both operands use the same
 // permutation of k, which leaves the product as it is, and no weight goes through shared memory.
 //

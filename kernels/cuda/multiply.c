@@ -1,6 +1,7 @@
-// Which kernel multiplies: the skinny product up to CUDA_TOKENS rows, cuBLASLt above, which gets quantised
-// weights as bf16. In exact mode, and for F32 weights, the skinny product takes any number of rows,
-// CUDA_TOKENS at a time.
+// Which kernel multiplies. Rows that decode always go through the skinny product, so that their bits do not
+// depend on what else is in the step; so do the others up to CUDA_TOKENS of them. More go through cuBLASLt,
+// which gets quantised weights as bf16. In exact mode, and for F32 weights, the skinny product takes all
+// rows.
 #include "device.h"
 
 #include "log.h"
@@ -37,23 +38,30 @@ void cuda_make_bf16(struct device *dev, struct activation *x, int m) {
         convert(dev, x, m, FORM_BF16);
 }
 
-static bool uses_library(const struct device *dev, const struct cuda_matrix *w, int m) {
-    return m > CUDA_TOKENS && !dev->exact && w->format != FORMAT_F32;
+// How many of a step's m rows, from the first on, the skinny product takes where the library has an algorithm
+// for the rest. Rows that decode come first.
+static int skinny_rows(const struct device *dev, const struct cuda_matrix *w, int m) {
+    int others = m - dev->plan.num_decode;
+    return others > CUDA_TOKENS && !dev->exact && w->format != FORMAT_F32 ? dev->plan.num_decode : m;
 }
 
 static char *row_of(const struct activation *x, enum cuda_form form, int row) {
     return (char *)x->data[form] + (size_t)row * (size_t)x->ld * (form == FORM_F32 ? 4 : 2);
 }
 
-// The skinny product over any number of rows. g has all but x, scale and m; y and h advance by rows.
+// The skinny product of rows [0, m), SKINNY_ROWS at a time: a launch's blocks that share weights are
+// neighbours, so that one of them reads the weights from memory for all, while the launch's rows of x stay in
+// the cache, too. g has all but x, scale and m; y and h advance by rows.
+enum { SKINNY_ROWS = 4 * CUDA_TOKENS };
+
 static void skinny(struct device *dev, struct cuda_gemm g, const struct activation *x, int m) {
     enum cuda_form form = cuda_form_of(g.w.format);
     float *y = g.y;
     char *h = g.h;
     CHECK(x->data[form] && x->ld >= g.w.cols);
     g.ldx = x->ld;
-    for (int row = 0; row < m; row += CUDA_TOKENS) {
-        g.m = m - row < CUDA_TOKENS ? m - row : CUDA_TOKENS;
+    for (int row = 0; row < m; row += SKINNY_ROWS) {
+        g.m = m - row < SKINNY_ROWS ? m - row : SKINNY_ROWS;
         g.x = row_of(x, form, row);
         g.scale = form == FORM_F16 ? x->scale + row : NULL;
         g.y = y ? y + (size_t)row * (size_t)g.ldy : NULL;
@@ -62,16 +70,19 @@ static void skinny(struct device *dev, struct cuda_gemm g, const struct activati
     }
 }
 
-// y (m, ldy) = or += x w^T (+ bias) by the library: straight into y where nothing is left to do. False: it
-// cannot, and nothing was done.
-static bool library(struct device *dev, const struct cuda_matrix *w, int n, const struct activation *x, int m,
-                    float *y, int ldy, const float *bias, bool add) {
+// Rows [first, m) of y (m, ldy) = or += x w^T (+ bias) by the library: straight into y where nothing is left
+// to do. False: it cannot, or there are none, and nothing was done.
+static bool library(struct device *dev, const struct cuda_matrix *w, int n, const struct activation *x,
+                    int first, int m, float *y, int ldy, const float *bias, bool add) {
     enum cuda_form form = cuda_form_of(w->format);
     bool half = form == FORM_F16, direct = !half && !bias;
-    struct rt_gemm g = {.x = x->data[form],
+    if (first >= m)
+        return false;
+    y += (size_t)first * (size_t)ldy;
+    struct rt_gemm g = {.x = row_of(x, form, first),
                         .w = w->data,
                         .y = direct ? y : dev->wide,
-                        .m = m,
+                        .m = m - first,
                         .n = n,
                         .k = w->cols,
                         .ldx = x->ld,
@@ -88,10 +99,10 @@ static bool library(struct device *dev, const struct cuda_matrix *w, int n, cons
         return false;
     if (!direct) {
         struct cuda_finish f = {.x = dev->wide,
-                                .scale = half ? x->scale : NULL,
+                                .scale = half ? x->scale + first : NULL,
                                 .bias = bias,
                                 .y = y,
-                                .rows = m,
+                                .rows = m - first,
                                 .n = n,
                                 .ldx = n,
                                 .ldy = ldy,
@@ -110,9 +121,9 @@ void cuda_multiply(struct device *dev, const struct weight *w, const struct acti
                               .y = y + w->column[i],
                               .ldy = ldy,
                               .n = w->rows[i]};
-        if (!uses_library(dev, &w->matrix[i], m) ||
-            !library(dev, &w->matrix[i], w->rows[i], x, m, g.y, ldy, NULL, false))
-            skinny(dev, g, x, m);
+        int few = skinny_rows(dev, &w->matrix[i], m);
+        bool rest = library(dev, &w->matrix[i], w->rows[i], x, few, m, g.y, ldy, NULL, false);
+        skinny(dev, g, x, rest ? few : m);
     }
 }
 
@@ -124,9 +135,9 @@ void cuda_multiply_add(struct device *dev, const struct weight *w, const struct 
                           .ldy = dev->model.hidden,
                           .n = w->rows[0],
                           .bias = w->bias};
-    if (!uses_library(dev, &w->matrix[0], m) ||
-        !library(dev, &w->matrix[0], w->rows[0], x, m, resid, g.ldy, w->bias, true))
-        skinny(dev, g, x, m);
+    int few = skinny_rows(dev, &w->matrix[0], m);
+    bool rest = library(dev, &w->matrix[0], w->rows[0], x, few, m, resid, g.ldy, w->bias, true);
+    skinny(dev, g, x, rest ? few : m);
 }
 
 void cuda_multiply_swiglu(struct device *dev, const struct weight *w, const struct activation *x, int m,
@@ -134,25 +145,29 @@ void cuda_multiply_swiglu(struct device *dev, const struct weight *w, const stru
     enum cuda_form form = cuda_written_form(h);
     int n = w->rows[0], up = round_up(n, 8), ld = 2 * up; // of this layer: ranks may share layers unevenly
     float *both = dev->wide ? dev->wide + cuda_both_offset(dev) : NULL;
-    if (w->interleaved && (!uses_library(dev, &w->matrix[0], m) ||
-                           !library(dev, &w->matrix[0], w->matrix[0].rows, x, m, both, ld, NULL, false))) {
+    int few; // rows that the skinny product leaves finished
+    if (!w->interleaved) {
+        struct weight parts = *w;
+        parts.column[1] = up;
+        cuda_multiply(dev, &parts, x, m, both, ld);
+        few = 0;
+    } else {
         struct cuda_gemm g = {.w = w->matrix[0],
                               .epilogue = EPILOGUE_SWIGLU,
                               .h = h->data[form],
                               .ldy = h->ld,
                               .n = n,
                               .form = form};
-        skinny(dev, g, x, m);
-    } else { // both results, then the product of the two
-        if (!w->interleaved) {
-            struct weight parts = *w;
-            parts.column[1] = up;
-            cuda_multiply(dev, &parts, x, m, both, ld);
-        }
-        struct cuda_swiglu s = {.x = both,
-                                .out = h->data[form],
+        few = skinny_rows(dev, &w->matrix[0], m);
+        if (!library(dev, &w->matrix[0], w->matrix[0].rows, x, few, m, both, ld, NULL, false))
+            few = m;
+        skinny(dev, g, x, few);
+    }
+    if (few < m) { // both results, then the product of the two
+        struct cuda_swiglu s = {.x = both + (size_t)few * (size_t)ld,
+                                .out = row_of(h, form, few),
                                 .form = form,
-                                .rows = m,
+                                .rows = m - few,
                                 .n = n,
                                 .ldx = ld,
                                 .ldout = h->ld,

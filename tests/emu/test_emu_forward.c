@@ -196,6 +196,54 @@ static void test_many_rows(void **state) {
     }
 }
 
+// What else is in a step is nothing to a row that decodes: alone, beside a prompt that goes through the
+// library, beside one that does not, and among more decodes than one product takes, its logits have the same
+// bits.
+static void test_company(void **state) {
+    (void)state;
+    enum { MANY = 70, AT = 20, V = 97, SPLIT = 5 };
+    static const enum dtype types[] = {DTYPE_BF16, DTYPE_F16, DTYPE_Q8_0, DTYPE_Q4_K, DTYPE_F32, DTYPE_Q8_0};
+    static struct piece companies[4][MANY];
+    static const int counts[4] = {1, 3, 3, MANY};
+    for (int s = 0; s < MANY; s++)
+        companies[3][s] = (struct piece){s, AT, 1, false};
+    companies[0][0] = companies[3][0];
+    for (int c = 1; c < 3; c++) {
+        companies[c][0] = companies[3][0], companies[c][1] = companies[3][1];
+        companies[c][2] = (struct piece){2, 0, c == 1 ? 110 : 64, false};
+    }
+    for (int i = 0; i < 6; i++) {
+        struct shape s = {1, 256, 4, 2, 64, 256, V, 0, false, i % 2 == 0, false};
+        struct fixture *f = fixture_make(&s, types[i]);
+        for (int w = 0; i == SPLIT && w < f->num_weights; w++)
+            if (f->weights[w].role == WEIGHT_GATE_UP) { // gate and up are two products
+                free((void *)(uintptr_t)f->weights[w].part[1].data);
+                f->weights[w].part[1] = random_tensor(DTYPE_BF16, 256, 256, 0.1f);
+            }
+        struct instance *in = open_instance(f, &backend_cuda, 16, DTYPE_F16, 128, 128, MANY);
+        float alone[2][V], prompt[V];
+        for (int seq = 0; seq < MANY; seq++)
+            run_pieces(in, &(struct piece){seq, 0, AT, false}, 1);
+        for (int c = 0; c < 4; c++) {
+            struct step_out out = run_pieces(in, companies[c], counts[c]);
+            if (c == 0) {
+                memcpy(alone[0], out.logits, sizeof alone[0]);
+                out = run_pieces(in, &companies[3][1], 1);
+                memcpy(alone[1], out.logits, sizeof alone[1]);
+                out = run_pieces(in, &companies[2][2], 1);
+                memcpy(prompt, out.logits, sizeof prompt);
+            } else if (memcmp(alone, out.logits, sizeof alone) != 0) {
+                fail_msg("%s: the bits of a row that decodes depend on its company %d", dtype_name(types[i]),
+                         c);
+            } else if (c == 2 && memcmp(prompt, out.logits + (size_t)2 * V, sizeof prompt) != 0) {
+                fail_msg("%s: a short prompt has other bits beside decodes", dtype_name(types[i]));
+            }
+        }
+        instance_close(in);
+        fixture_free(f);
+    }
+}
+
 // ---- steps that are recorded
 
 // Without logits: else nothing is recorded.
@@ -547,12 +595,19 @@ static void test_two_at_once(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_types),           cmocka_unit_test(test_attention_paths),
-        cmocka_unit_test(test_mixed_types),     cmocka_unit_test(test_many_rows),
-        cmocka_unit_test(test_graphs),          cmocka_unit_test(test_padding_beyond_limits),
-        cmocka_unit_test(test_run_ahead),       cmocka_unit_test(test_exact),
-        cmocka_unit_test(test_too_small),       cmocka_unit_test(test_sticky_failure),
-        cmocka_unit_test(test_failure_at_load), cmocka_unit_test(test_two_at_once),
+        cmocka_unit_test(test_types),
+        cmocka_unit_test(test_attention_paths),
+        cmocka_unit_test(test_mixed_types),
+        cmocka_unit_test(test_many_rows),
+        cmocka_unit_test(test_company),
+        cmocka_unit_test(test_graphs),
+        cmocka_unit_test(test_padding_beyond_limits),
+        cmocka_unit_test(test_run_ahead),
+        cmocka_unit_test(test_exact),
+        cmocka_unit_test(test_too_small),
+        cmocka_unit_test(test_sticky_failure),
+        cmocka_unit_test(test_failure_at_load),
+        cmocka_unit_test(test_two_at_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -28,6 +28,8 @@ enum status processes_sum(struct processes *p, uint64_t *value, struct err *err)
 // this one included.
 int processes_on_host(const struct processes *p);
 int processes_on_processors(const struct processes *p);
+// How many of those on this machine come before this one.
+int processes_before(const struct processes *p);
 
 // A comm of ranks, of which this process has `rank`; process[r]: where rank r is. number: 0 to 63, the same
 // for all ranks of this comm and of no other. deadline_ms as in comm_processes.h. The group owns it. NULL

@@ -224,11 +224,11 @@ static enum status check_sizes(struct engine *e, const struct engine_config *c, 
     return STATUS_OK;
 }
 
-// CUDA where a module and a driver are at hand and a device works; else the CPU. Who has both expects CUDA:
-// that it does not work is worth a warning.
-static void choose_device(struct engine *e, struct ranks_config *config) {
+// CUDA where a device works; else the CPU. Who has module and driver, or asks for `auto` by name, expects
+// CUDA: that it does not work is worth a warning.
+static void choose_device(struct engine *e, struct ranks_config *config, bool named) {
     struct err why = {0};
-    if (backend_cuda_at_hand() && backend_find("cuda", &config->ops, &why) == STATUS_OK)
+    if ((named || backend_cuda_at_hand()) && backend_find("cuda", &config->ops, &why) == STATUS_OK)
         e->ranks = ranks_open(config, &why);
     if (e->ranks)
         return;
@@ -259,8 +259,9 @@ static void choose_depth(struct engine *e, const struct engine_config *c, bool r
     bool stages = c->pipeline_parallel_size > 1;
     int depth = stages ? c->pipeline_parallel_size : run_ahead ? 2 : 1;
     if (c->depth > 0)
-        depth = c->depth < SCHED_MAX_DEPTH ? c->depth : SCHED_MAX_DEPTH;
-    if (!stages && depth > 2) // a device keeps the results of two steps
+        depth = c->depth;
+    depth = depth < SCHED_MAX_DEPTH ? depth : SCHED_MAX_DEPTH; // there may be more stages
+    if (!stages && depth > 2)                                  // a device keeps the results of two steps
         depth = 2;
     e->info.depth = depth;
     e->info.run_ahead = !stages && depth > 1;
@@ -389,7 +390,7 @@ static enum status open_ranks(struct engine *e, const struct engine_config *c, s
                               struct err *err) {
     struct err refused = {0};
     if (o->choose)
-        choose_device(e, &o->ranks);
+        choose_device(e, &o->ranks, c->device != NULL);
     CHECK(o->ranks.ops);
     if (e->ranks || (e->ranks = ranks_open(&o->ranks, &refused)))
         return STATUS_OK;

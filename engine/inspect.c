@@ -86,7 +86,7 @@ static void say_ranks(const struct out *o, const struct model_config *c, const s
     size_t n = 0;
     int stages = c->num_layers < COMM_MAX_WORLD ? c->num_layers : COMM_MAX_WORLD;
     weights_blocks(c, g, DTYPE_COUNT, &blocks);
-    for (int w = 1; w <= COMM_MAX_WORLD; w *= 2)
+    for (int w = 1; w <= COMM_MAX_SUM; w *= 2)
         if (shard_check(c, &blocks, w, NULL) == STATUS_OK)
             n += (size_t)snprintf(sizes + n, sizeof sizes - n, "%s%d", n ? ", " : "", w);
     say(o, "parallel sizes: tensor %s; pipeline 1 to %d; %d ranks at most", sizes, stages, COMM_MAX_WORLD);

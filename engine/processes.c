@@ -208,7 +208,11 @@ static enum status say_hello(struct processes *p, struct err *err) {
     struct hello mine = {.protocol = "quire processes 1"};
     const char *version = getenv("QUIRE_FAULT_VERSION"); // for tests: as if it were another
     snprintf(mine.version, sizeof mine.version, "%s", version ? version : QUIRE_VERSION);
-    gethostname(mine.host, sizeof mine.host - 1);
+    const char *host = getenv("QUIRE_FAULT_HOST"); // likewise: as if it were on another machine
+    if (host)
+        snprintf(mine.host, sizeof mine.host, "%s", host);
+    else
+        gethostname(mine.host, sizeof mine.host - 1);
     sched_getaffinity(0, sizeof mine.processors, &mine.processors);
     int me = processes_index(p);
     snprintf(p->hello[me].host, sizeof p->hello[me].host, "%s", mine.host);
@@ -388,6 +392,13 @@ enum status processes_sum(struct processes *p, uint64_t *value, struct err *err)
 int processes_on_host(const struct processes *p) {
     int n = 0;
     for (int i = 0; i < processes_count(p); i++)
+        n += strcmp(p->hello[i].host, p->hello[processes_index(p)].host) == 0;
+    return n;
+}
+
+int processes_before(const struct processes *p) {
+    int n = 0;
+    for (int i = 0; i < processes_index(p); i++)
         n += strcmp(p->hello[i].host, p->hello[processes_index(p)].host) == 0;
     return n;
 }

@@ -182,6 +182,7 @@ struct ranks *ranks_open(const struct ranks_config *c, struct err *err) {
         device.comm = k->group;
         device.stage = k->stage;
         device.num_stages = r->stages;
+        device.ordinal = i + (r->processes ? r->here * processes_before(r->processes) : 0);
         if (!(k->dev = c->ops->open(c->host, &device, err)))
             goto fail;
     }

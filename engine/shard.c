@@ -11,7 +11,7 @@ static int64_t num_blocks(int64_t n, int block) { return (n + block - 1) / block
 // Why `world` ranks cannot share the model, or NULL.
 static const char *problem(const struct model_config *m, const struct shard_blocks *b, int world) {
     int64_t q = (int64_t)m->num_heads * m->head_dim;
-    if (world < 1 || COMM_MAX_WORLD % world != 0)
+    if (world < 1 || COMM_MAX_SUM % world != 0)
         return "sums are kept in 8 parts, which the ranks must divide";
     if (m->num_heads % world != 0)
         return "its attention heads do not divide among them";
@@ -33,7 +33,7 @@ enum status shard_check(const struct model_config *m, const struct shard_blocks 
     size_t n = 0;
     if (!why)
         return STATUS_OK;
-    for (int w = 1; w <= COMM_MAX_WORLD; w *= 2)
+    for (int w = 1; w <= COMM_MAX_SUM; w *= 2)
         if (!problem(m, b, w))
             n += (size_t)snprintf(good + n, sizeof good - n, "%s%d", n ? ", " : "", w);
     return err_set(

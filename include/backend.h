@@ -23,7 +23,7 @@
 extern "C" {
 #endif
 
-#define BACKEND_ABI 6 // raise on any change to this file or model.h
+#define BACKEND_ABI 7 // raise on any change to this file or model.h
 
 struct device; // the backend's own
 
@@ -45,6 +45,8 @@ struct device_config {
     // Pipeline parallelism: this device has the layers of one stage, which `model` counts from 0. Only the
     // first has the embedding, only the last the final norm and the head. num_stages 0 or 1: it has all.
     int stage, num_stages;
+    int ordinal; // CUDA: which of this machine's devices; ranks that share layers have neighbours, in their
+                 // order
 };
 
 static inline bool device_has_head(const struct device_config *c) { return c->stage + 1 >= c->num_stages; }

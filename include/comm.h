@@ -21,7 +21,8 @@ extern "C" {
 #endif
 
 enum {
-    COMM_MAX_WORLD = 8,  // a row-parallel sum has 8 segments (kernels/README.md, rule 3)
+    COMM_MAX_WORLD = 16, // ranks of a model: two stages of eight, four of four, ...
+    COMM_MAX_SUM = 8,    // of a stage: a row-parallel sum has 8 segments (kernels/README.md, rule 3)
     COMM_MAX_POSTED = 8, // messages of one rank to another that are on their way
 };
 

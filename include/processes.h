@@ -15,7 +15,7 @@
 extern "C" {
 #endif
 
-enum { PROCESSES_MAX = 8 };
+enum { PROCESSES_MAX = 16 };
 
 struct processes;
 

@@ -29,7 +29,7 @@ struct few {
 };
 
 struct head_ranks {
-    int begin[COMM_MAX_WORLD], end[COMM_MAX_WORLD]; // tokens of each rank
+    int begin[COMM_MAX_SUM], end[COMM_MAX_SUM]; // tokens of each rank
     int stride, least;         // tokens of a row of `slice`; of the rank that has the fewest
     struct sampler **own;      // (threads) for the tokens of this rank
     struct sampler **merging;  // (threads) for the few of all ranks
@@ -272,8 +272,8 @@ static bool exchange(struct head_job *job) {
 static void sample_few(const struct head_job *job, struct sampler *sampler, int own, int r) {
     struct device *dev = job->dev;
     struct head_row row = job->step->rows[r];
-    float logits[COMM_MAX_WORLD * SAMPLER_FEW];
-    int32_t ids[COMM_MAX_WORLD * SAMPLER_FEW];
+    float logits[COMM_MAX_SUM * SAMPLER_FEW];
+    int32_t ids[COMM_MAX_SUM * SAMPLER_FEW];
     int n = 0;
     bool failed = false;
     for (int rank = 0; rank < dev->world; rank++) {

@@ -15,7 +15,7 @@ static int min_int(int a, int b) { return a < b ? a : b; }
 // ---- life
 
 static const char *config_problem(const struct device_config *c) {
-    if (c->world > 1 && (COMM_MAX_WORLD % c->world != 0 || c->rank < 0 || c->rank >= c->world || !c->comm))
+    if (c->world > 1 && (COMM_MAX_SUM % c->world != 0 || c->rank < 0 || c->rank >= c->world || !c->comm))
         return "ranks are 1, 2, 4 or 8, and each has a comm";
     if (c->kv_dtype != DTYPE_F32 && c->kv_dtype != DTYPE_F16 && c->kv_dtype != DTYPE_BF16 &&
         c->kv_dtype != DTYPE_I8 && c->kv_dtype != DTYPE_F8_E4M3)
@@ -81,7 +81,7 @@ static struct device *cuda_open(const struct backend_host *host, const struct de
         err_set(err, STATUS_NOMEM, "out of memory");
         return NULL;
     }
-    if (!(dev->rt = rt_open(config->stage * (config->world > 1 ? config->world : 1) + config->rank, err))) {
+    if (!(dev->rt = rt_open(config->ordinal, err))) {
         free(dev);
         return NULL;
     }
@@ -92,8 +92,9 @@ static struct device *cuda_open(const struct backend_host *host, const struct de
     dev->block_size = config->block_size;
     dev->exact = config->exact;
     const char *graphs = getenv("QUIRE_CUDA_GRAPHS"); // 0: every step launches its kernels one by one
-    // A recorded step cannot copy from and to what the stages hand over, which changes from step to step.
-    dev->graphs_on = (!graphs || strcmp(graphs, "0") != 0) && config->num_stages <= 1;
+    dev->max_graphs = graphs ? max_int(min_int(atoi(graphs), CUDA_MAX_GRAPHS), 0) : CUDA_MAX_GRAPHS;
+    if (config->num_stages > 1)
+        dev->max_graphs = 0; // nothing recorded can copy what stages hand over: it changes from step to step
     if (cuda_group_open(dev, config, err) != STATUS_OK) {
         cuda_close(dev);
         return NULL;
@@ -156,7 +157,7 @@ static int graph_tokens(int n) {
 // Only steps in which every sequence decodes and draws are recorded: they come by the thousand, and their
 // kernels are bound by launching.
 static int padded_tokens(const struct device *dev, const struct step *step) {
-    bool plain = dev->graphs_on && !dev->limits.keep_logits && step->num_decode == step->num_seqs &&
+    bool plain = dev->max_graphs > 0 && !dev->limits.keep_logits && step->num_decode == step->num_seqs &&
                  step->num_rows == step->num_tokens && step->num_tokens == step->num_seqs && !dev->exact;
     return plain ? max_int(graph_tokens(step->num_tokens), step->num_tokens) : step->num_tokens;
 }
@@ -171,7 +172,7 @@ static int power_of_two(int n) {
 // The graph of this step's key; a free place where there is none; NULL where none is free or the step is not
 // for one.
 static struct graph *find_graph(struct device *dev, const struct step *step, int tokens) {
-    if (!dev->graphs_on || dev->limits.keep_logits || dev->exact ||
+    if (dev->max_graphs == 0 || dev->limits.keep_logits || dev->exact ||
         graph_tokens(step->num_tokens) != tokens || step->num_decode != step->num_seqs ||
         step->num_rows != step->num_tokens || step->num_tokens != step->num_seqs || !dev->plan.one_round)
         return NULL;
@@ -182,7 +183,7 @@ static struct graph *find_graph(struct device *dev, const struct step *step, int
         if (g->num_tokens == tokens && g->max_items == items && g->edits == edits)
             return g;
     }
-    if (dev->num_graphs == CUDA_MAX_GRAPHS)
+    if (dev->num_graphs == dev->max_graphs)
         return NULL;
     struct graph *g = &dev->graphs[dev->num_graphs++];
     *g = (struct graph){.num_tokens = tokens, .max_items = items, .edits = edits};

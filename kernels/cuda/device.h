@@ -4,17 +4,17 @@
 #include "ops.h"
 #include "plan.h"
 
-enum { CUDA_MAX_GRAPHS = 64 };
+enum { CUDA_MAX_GRAPHS = 64 }; // kinds of recorded steps; QUIRE_CUDA_GRAPHS may say fewer
 
 // What a rank knows of the others (group.c). Only where there are several.
 struct group {
     struct comm *comm;
     int rank, world;
-    bool joined;                    // all know each other
-    uint32_t *stop[COMM_MAX_WORLD]; // of each rank, in host memory
-    int begin[COMM_MAX_WORLD + 1];  // tokens of the head that ranks hold
-    int most;                       // candidates of a row at most; 0: logits are always needed
-    struct rt_nccl *nccl;           // or NULL
+    bool joined;                  // all know each other
+    uint32_t *stop[COMM_MAX_SUM]; // of each rank, in host memory
+    int begin[COMM_MAX_SUM + 1];  // tokens of the head that ranks hold
+    int most;                     // candidates of a row at most; 0: logits are always needed
+    struct rt_nccl *nccl;         // or NULL
     // On the device:
     struct cuda_group meet;
     uint32_t *flags;
@@ -22,9 +22,9 @@ struct group {
     struct cuda_few *few;
     float *few_logits, *few_max;
     int32_t *few_ids;
-    const float *parts[COMM_MAX_WORLD]; // of each rank
-    float *logits[COMM_MAX_WORLD], *max[COMM_MAX_WORLD];
-    const struct cuda_few *fews[COMM_MAX_WORLD];
+    const float *parts[COMM_MAX_SUM]; // of each rank
+    float *logits[COMM_MAX_SUM], *max[COMM_MAX_SUM];
+    const struct cuda_few *fews[COMM_MAX_SUM];
 };
 
 struct weight {
@@ -71,7 +71,7 @@ struct device {
     struct model_config model;
     enum dtype kv_dtype;
     int block_size;
-    bool exact, graphs_on, fast; // fast: attention has kernels for this shape
+    bool exact, fast; // fast: attention has kernels for this shape
     struct weight *weights;
     size_t weight_bytes;
     unsigned formats;         // of loaded matrices, a bit each
@@ -107,7 +107,7 @@ struct device {
     int graph_items; // max_items of the graph being recorded, or 0
     struct graph *recording;
     struct graph graphs[CUDA_MAX_GRAPHS];
-    int num_graphs;
+    int num_graphs, max_graphs;
 
     // Results, on the device and (two steps) on the host.
     int32_t *ids, *top_ids;

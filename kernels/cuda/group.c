@@ -26,11 +26,12 @@ enum status cuda_group_open(struct device *dev, const struct device_config *conf
     for (int r = 0, end; r < g->world; r++) {
         backend_vocab_rows(dev->model.vocab, r, g->world, &g->begin[r], &end);
         g->begin[r + 1] = end;
-        if (r != g->rank && rt_reach(dev->rt, config->stage * g->world + r, err) != STATUS_OK)
+        if (r != g->rank && rt_reach(dev->rt, config->ordinal - g->rank + r, err) != STATUS_OK)
             return STATUS_DEVICE;
     }
     if (!(g->stop[g->rank] = rt_alloc_host(dev->rt, sizeof(uint32_t))))
-        return err_set(err, STATUS_NOMEM, "out of host memory");
+        return err_set(err, STATUS_NOMEM,
+                       "out of host memory for a flag of 4 bytes that the device can read");
     return STATUS_OK;
 }
 
@@ -43,7 +44,7 @@ void cuda_group_close(struct device *dev) {
 void cuda_group_carve(struct device *dev, struct carver *c) {
     struct group *g = &dev->group;
     size_t few = CUDA_HEAD_ROWS * (size_t)g->world * CUDA_FEW, meets = CUDA_MEET_BLOCKS;
-    g->flags = cuda_carve(c, meets * COMM_MAX_WORLD, sizeof *g->flags);
+    g->flags = cuda_carve(c, meets * COMM_MAX_SUM, sizeof *g->flags);
     g->meet.turns = cuda_carve(c, meets, sizeof *g->meet.turns);
     g->part = cuda_carve(c, (size_t)dev->max_tokens * (size_t)dev->model.hidden, sizeof *g->part);
     g->few = cuda_carve(c, CUDA_HEAD_ROWS, sizeof *g->few);
@@ -113,7 +114,7 @@ static void open_nccl(struct device *dev) {
     struct group *g = &dev->group;
     struct err err = {0};
     unsigned char ids[RT_NCCL_ID + 1] = {0}; // and whether there is one
-    int all[COMM_MAX_WORLD], mine;
+    int all[COMM_MAX_SUM], mine;
     if (g->rank == 0)
         ids[RT_NCCL_ID] = rt_nccl_id(dev->rt, ids, &err);
     if (g->comm->ops->broadcast(g->comm, ids, sizeof ids, 0) != STATUS_OK)
@@ -143,7 +144,7 @@ void cuda_group_join(struct device *dev) {
     cuda_group_check(dev);
     if (g->joined || rt_failed(dev->rt))
         return;
-    struct card all[COMM_MAX_WORLD],
+    struct card all[COMM_MAX_SUM],
         mine = {(long)getpid(), g->stop[g->rank], g->flags, g->part, dev->logits, dev->max, g->few};
     if (g->comm->ops->all_gather(g->comm, all, &mine, sizeof mine) == STATUS_OK) {
         int least = dev->model.vocab;
@@ -174,24 +175,26 @@ void cuda_group_join(struct device *dev) {
 
 void cuda_group_add(struct device *dev, float *resid, const float *bias, int rows) {
     struct group *g = &dev->group;
-    int D = dev->model.hidden;
+    int D = dev->model.hidden, shot = rows; // rows that the kernel adds; as products, it has all that decode
     if (!g->joined)
         return; // it has failed
-    if (rows > CUDA_TOKENS && g->nccl) {
-        rt_nccl_sum(g->nccl, g->part, (size_t)rows * (size_t)D);
-        cuda_finish(dev->rt, &(struct cuda_finish){.x = g->part,
+    if (g->nccl && rows - dev->plan.num_decode > CUDA_TOKENS)
+        shot = dev->plan.num_decode;
+    struct cuda_sum a = {.group = g->meet, .bias = bias, .resid = resid, .rows = shot, .n = D};
+    memcpy(a.part, g->parts, sizeof a.part);
+    cuda_sum(dev->rt, &a);
+    if (shot < rows) {
+        size_t at = (size_t)shot * (size_t)D;
+        rt_nccl_sum(g->nccl, g->part + at, (size_t)(rows - shot) * (size_t)D);
+        cuda_finish(dev->rt, &(struct cuda_finish){.x = g->part + at,
                                                    .bias = bias,
-                                                   .y = resid,
-                                                   .rows = rows,
+                                                   .y = resid + at,
+                                                   .rows = rows - shot,
                                                    .n = D,
                                                    .ldx = D,
                                                    .ldy = D,
                                                    .add = true});
-        return;
     }
-    struct cuda_sum a = {.group = g->meet, .bias = bias, .resid = resid, .rows = rows, .n = D};
-    memcpy(a.part, g->parts, sizeof a.part);
-    cuda_sum(dev->rt, &a);
 }
 
 void cuda_group_gather(struct device *dev, struct cuda_sample *s, int n) {

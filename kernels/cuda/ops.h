@@ -19,7 +19,7 @@ extern "C" {
 #define CUDA_BOTH static inline
 #endif
 
-enum { CUDA_TOKENS = 64 };  // rows that the skinny product takes; above, cuBLASLt
+enum { CUDA_TOKENS = 64 };  // rows of prompts that the skinny product takes; above, cuBLASLt
 enum { CUDA_CHUNK = 256 };  // tokens of one item of decode attention; at absolute positions
 enum { CUDA_GROUP = 16 };   // logits per group maximum
 enum { CUDA_SLICE = 4096 }; // logits that one block edits; a multiple of CUDA_GROUP
@@ -294,18 +294,18 @@ enum { CUDA_FEW = 64 };         // candidates of a row, at most
 // with as many blocks.
 struct cuda_group {
     int rank, world;
-    uint32_t *flags[COMM_MAX_WORLD]; // of each rank, in its memory: (CUDA_MEET_BLOCKS, COMM_MAX_WORLD)
-    uint32_t *turns; // (CUDA_MEET_BLOCKS) how often each block has met; this rank's, from zero
-    uint32_t *stop;  // in host memory; other than 0: nobody waits any more, and results mean nothing
+    uint32_t *flags[COMM_MAX_SUM]; // of each rank, in its memory: (CUDA_MEET_BLOCKS, COMM_MAX_SUM)
+    uint32_t *turns;               // (CUDA_MEET_BLOCKS) how often each block has met; this rank's, from zero
+    uint32_t *stop; // in host memory; other than 0: nobody waits any more, and results mean nothing
 };
 
 // resid += the sum of what all ranks have (+ bias), as the binary tree of neighbours. When it is done on a
 // rank, no other reads this rank's part any more.
 struct cuda_sum {
     struct cuda_group group;
-    const float *part[COMM_MAX_WORLD]; // (rows, n) of each rank, by rank
-    const float *bias;                 // (n) or NULL
-    float *resid;                      // (rows, n)
+    const float *part[COMM_MAX_SUM]; // (rows, n) of each rank, by rank
+    const float *bias;               // (n) or NULL
+    float *resid;                    // (rows, n)
     int rows, n;
 };
 void cuda_sum(struct rt *rt, const struct cuda_sum *a);
@@ -331,9 +331,9 @@ struct cuda_gather {
     struct cuda_group group;
     const struct head_row *rows;
     int num_rows, most;
-    int begin[COMM_MAX_WORLD + 1];                       // tokens [begin[r], begin[r + 1]) are rank r's
-    float *logits[COMM_MAX_WORLD], *max[COMM_MAX_WORLD]; // (num_rows, ld), (num_rows, ldmax) of each rank
-    const struct cuda_few *few[COMM_MAX_WORLD];          // (num_rows) of each rank
+    int begin[COMM_MAX_SUM + 1];                     // tokens [begin[r], begin[r + 1]) are rank r's
+    float *logits[COMM_MAX_SUM], *max[COMM_MAX_SUM]; // (num_rows, ld), (num_rows, ldmax) of each rank
+    const struct cuda_few *few[COMM_MAX_SUM];        // (num_rows) of each rank
     int ld, ldmax;
     float *few_logits, *few_max; // (num_rows, world * CUDA_FEW), a maximum for each CUDA_GROUP of them
     int32_t *few_ids;            // (num_rows, world * CUDA_FEW)

@@ -15,7 +15,7 @@ KD_FN bool meet(const struct cuda_group &g, uint32_t turn, int *came) {
     __syncthreads(); // what this block has read comes before its flag
     if (kd_warp() == 0) {
         int lane = kd_lane();
-        size_t row = (size_t)blockIdx.x * COMM_MAX_WORLD;
+        size_t row = (size_t)blockIdx.x * COMM_MAX_SUM;
         if (lane < g.world)
             kd_flag_set(g.flags[lane] + row + (size_t)g.rank, turn);
         __syncwarp(); // all are told before any is waited for

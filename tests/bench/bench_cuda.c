@@ -287,7 +287,7 @@ static void sum_once(void *arg, int i) {
 
 static void bench_sum(int rows, int n) {
     size_t bytes = (size_t)rows * (size_t)n * sizeof(float);
-    uint32_t *flags = device(sizeof(uint32_t) * CUDA_MEET_BLOCKS * COMM_MAX_WORLD);
+    uint32_t *flags = device(sizeof(uint32_t) * CUDA_MEET_BLOCKS * COMM_MAX_SUM);
     struct cuda_sum a = {.group = {.world = 1,
                                    .flags = {flags},
                                    .turns = device(sizeof(uint32_t) * CUDA_MEET_BLOCKS),

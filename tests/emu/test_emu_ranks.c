@@ -42,7 +42,7 @@ static void *sum_rounds(void *arg) {
 
 // Adds as the kernel promises to: neighbours first.
 static float tree(const struct sum_job *j, int world, int round, size_t i) {
-    float v[COMM_MAX_WORLD];
+    float v[COMM_MAX_SUM];
     for (int r = 0; r < world; r++)
         v[r] = j[r].part[round][i];
     for (int n = world; n > 1; n /= 2)
@@ -52,10 +52,10 @@ static float tree(const struct sum_job *j, int world, int round, size_t i) {
 }
 
 static void check_sum(int world, int rows, int n, bool bias, uint32_t turn) {
-    struct sum_job jobs[COMM_MAX_WORLD] = {0};
+    struct sum_job jobs[COMM_MAX_SUM] = {0};
     struct cuda_group group = {.world = world};
-    uint32_t *turns[COMM_MAX_WORLD], first[CUDA_MEET_BLOCKS * COMM_MAX_WORLD], *stop[COMM_MAX_WORLD];
-    pthread_t threads[COMM_MAX_WORLD];
+    uint32_t *turns[COMM_MAX_SUM], first[CUDA_MEET_BLOCKS * COMM_MAX_SUM], *stop[COMM_MAX_SUM];
+    pthread_t threads[COMM_MAX_SUM];
     size_t all = (size_t)(rows * n);
     float *b = random_floats((size_t)n, 1), *want = malloc(all * sizeof *want);
     for (size_t i = 0; i < sizeof first / sizeof first[0]; i++)
@@ -77,8 +77,8 @@ static void check_sum(int world, int rows, int n, bool bias, uint32_t turn) {
         }
         group.flags[r] = rt_alloc(j->rt, sizeof first);
         rt_upload_now(j->rt, group.flags[r], first, sizeof first);
-        turns[r] = rt_alloc(j->rt, sizeof first / COMM_MAX_WORLD);
-        rt_upload_now(j->rt, turns[r], first, sizeof first / COMM_MAX_WORLD);
+        turns[r] = rt_alloc(j->rt, sizeof first / COMM_MAX_SUM);
+        rt_upload_now(j->rt, turns[r], first, sizeof first / COMM_MAX_SUM);
         stop[r] = rt_alloc_host(j->rt, sizeof *stop[r]);
         j->got = malloc(all * sizeof *j->got);
         for (int i = 0; i < ROUNDS; i++)
@@ -125,7 +125,7 @@ static void check_sum(int world, int rows, int n, bool bias, uint32_t turn) {
 static int num_devices(void) {
     int n = 0;
     struct err err = {0};
-    for (struct rt *one; n < COMM_MAX_WORLD && (one = rt_open(n, &err)); n++)
+    for (struct rt *one; n < COMM_MAX_SUM && (one = rt_open(n, &err)); n++)
         rt_close(one);
     return n;
 }
@@ -220,8 +220,8 @@ static void test_stop(void **state) {
                          .resid = device_alloc(64),
                          .rows = 1,
                          .n = 16};
-    a.group.flags[0] = device_alloc(4 * CUDA_MEET_BLOCKS * COMM_MAX_WORLD);
-    a.group.flags[1] = device_alloc(4 * CUDA_MEET_BLOCKS * COMM_MAX_WORLD);
+    a.group.flags[0] = device_alloc(4 * CUDA_MEET_BLOCKS * COMM_MAX_SUM);
+    a.group.flags[1] = device_alloc(4 * CUDA_MEET_BLOCKS * COMM_MAX_SUM);
     __atomic_store_n(stop, 1, __ATOMIC_RELEASE);
     cuda_sum(rt, &a);
     float *got = to_host(a.resid, 64);
@@ -230,6 +230,151 @@ static void test_stop(void **state) {
     free(got);
     rt_free(rt, x), rt_free(rt, a.resid), rt_free(rt, a.group.turns), rt_free(rt, a.group.flags[0]),
         rt_free(rt, a.group.flags[1]), rt_free_host(rt, stop);
+}
+
+// ---- bringing logits and candidates of all ranks together
+
+enum {
+    GATHER_ROWS = 4,
+    GATHER_WORLD = 4,
+    GATHER_VOCAB = 250,
+    GATHER_LD = 256,
+    GATHER_MAX = GATHER_LD / CUDA_GROUP
+};
+enum { GATHER_FEW = GATHER_WORLD * CUDA_FEW };
+
+struct gather_job {
+    struct rt *rt;
+    struct cuda_gather a;
+    float logits[GATHER_ROWS][GATHER_LD], max[GATHER_ROWS][GATHER_MAX]; // then what the rank has of all
+    struct cuda_few few[GATHER_ROWS];
+    float few_logits[GATHER_ROWS][GATHER_FEW], few_max[GATHER_ROWS][GATHER_FEW / CUDA_GROUP];
+    int32_t few_ids[GATHER_ROWS][GATHER_FEW];
+    bool ok;
+};
+
+static void *gather(void *arg) {
+    struct gather_job *j = arg;
+    int rank = j->a.group.rank;
+    cuda_gather(j->rt, &j->a);
+    rt_mark(j->rt, 0);
+    j->ok = rt_wait(j->rt, 0, NULL) == STATUS_OK;
+    rt_download_now(j->rt, j->logits, j->a.logits[rank], sizeof j->logits);
+    rt_download_now(j->rt, j->max, j->a.max[rank], sizeof j->max);
+    rt_download_now(j->rt, j->few_logits, j->a.few_logits, sizeof j->few_logits);
+    rt_download_now(j->rt, j->few_max, j->a.few_max, sizeof j->few_max);
+    rt_download_now(j->rt, j->few_ids, j->a.few_ids, sizeof j->few_ids);
+    return NULL;
+}
+
+static void *put(struct rt *on, const void *host, size_t bytes) {
+    void *p = rt_alloc(on, bytes);
+    assert_non_null(p);
+    if (host)
+        rt_upload_now(on, p, host, bytes);
+    return p;
+}
+
+// Rows 0 and 2 are decided by few, row 1 by all logits, row 3 is padding.
+static void test_gather(void **state) {
+    (void)state;
+    static const struct head_row heads[GATHER_ROWS] = {
+        {.row = 0, .target = -1, .num_logprobs = -1, .temperature = 1, .top_k = 7},
+        {.row = 1, .target = -1, .num_logprobs = -1, .temperature = 1},
+        {.row = 2, .target = -1, .num_logprobs = -1},
+        {.row = -1, .target = -1, .num_logprobs = -1}};
+    if (num_devices() < GATHER_WORLD)
+        return;
+    for (int order = 0; order < 3; order++) {
+        struct gather_job *jobs = must_calloc(GATHER_WORLD, sizeof *jobs);
+        struct cuda_gather a = {.group = {.world = GATHER_WORLD},
+                                .num_rows = GATHER_ROWS,
+                                .most = 40,
+                                .begin = {0, 64, 96, 192, GATHER_VOCAB},
+                                .ld = GATHER_LD,
+                                .ldmax = GATHER_MAX};
+        float whole[GATHER_ROWS][GATHER_LD];
+        struct cuda_few few[GATHER_WORLD][GATHER_ROWS];
+        pthread_t threads[GATHER_WORLD];
+        for (int r = 0; r < GATHER_ROWS; r++)
+            for (int v = 0; v < GATHER_LD; v++)
+                whole[r][v] = 10 * random_float();
+        for (int rank = 0; rank < GATHER_WORLD; rank++) {
+            struct gather_job *j = &jobs[rank];
+            struct err err = {0};
+            if (!(j->rt = rt_open(rank, &err)))
+                fail_msg("%s", err.msg);
+            memset(j->logits, 0xff, sizeof j->logits), memset(j->max, 0xff, sizeof j->max);
+            for (int r = 0; r < GATHER_ROWS; r++) {
+                for (int v = a.begin[rank]; v < a.begin[rank + 1]; v++)
+                    j->logits[r][v] = whole[r][v];
+                for (int g = a.begin[rank] / CUDA_GROUP; g * CUDA_GROUP < a.begin[rank + 1]; g++)
+                    j->max[r][g] = (float)(100 * r + g); // whatever it is: it is handed on
+                few[rank][r].num = r == 2 && rank == 1 ? -1 : (rank * 5 + r) % 8;
+                for (int i = 0; i < CUDA_FEW; i++) {
+                    few[rank][r].ids[i] = a.begin[rank] + i;
+                    few[rank][r].logits[i] = random_float();
+                }
+            }
+            a.logits[rank] = put(j->rt, j->logits, sizeof j->logits);
+            a.max[rank] = put(j->rt, j->max, sizeof j->max);
+            a.few[rank] = put(j->rt, few[rank], sizeof few[rank]);
+            a.group.flags[rank] = put(j->rt, NULL, sizeof(uint32_t) * CUDA_MEET_BLOCKS * COMM_MAX_SUM);
+            for (int other = 0; other < rank; other++)
+                if (rt_reach(j->rt, other, &err) != STATUS_OK ||
+                    rt_reach(jobs[other].rt, rank, &err) != STATUS_OK)
+                    fail_msg("%s", err.msg);
+        }
+        rt_test_order(order);
+        for (int rank = 0; rank < GATHER_WORLD; rank++) {
+            struct gather_job *j = &jobs[rank];
+            j->a = a;
+            j->a.group.rank = rank;
+            j->a.group.turns = put(j->rt, NULL, sizeof(uint32_t) * CUDA_MEET_BLOCKS);
+            j->a.group.stop = rt_alloc_host(j->rt, sizeof(uint32_t));
+            j->a.rows = put(j->rt, heads, sizeof heads);
+            j->a.few_logits = put(j->rt, j->few_logits, sizeof j->few_logits);
+            j->a.few_max = put(j->rt, j->few_max, sizeof j->few_max);
+            j->a.few_ids = put(j->rt, j->few_ids, sizeof j->few_ids);
+            assert_int_equal(pthread_create(&threads[rank], NULL, gather, j), 0);
+        }
+        for (int rank = 0; rank < GATHER_WORLD; rank++)
+            pthread_join(threads[rank], NULL);
+        for (int rank = 0; rank < GATHER_WORLD; rank++) {
+            const struct gather_job *j = &jobs[rank];
+            assert_true(j->ok);
+            assert_memory_equal(j->logits[1], whole[1], sizeof(float) * GATHER_VOCAB);
+            for (int g = 0; g * CUDA_GROUP < GATHER_VOCAB; g++)
+                assert_true(j->max[1][g] == (float)(100 + g));
+            for (int v = 0; v < GATHER_VOCAB; v++) // of the others only the rank's own are there
+                if (v < a.begin[rank] || v >= a.begin[rank + 1])
+                    assert_true(isnan(j->logits[0][v]) && isnan(j->logits[2][v]) && isnan(j->logits[3][v]));
+            for (int r = 0; r < 3; r += 2)
+                for (int from = 0; from < GATHER_WORLD; from++) {
+                    const struct cuda_few *f = &few[from][r];
+                    for (int i = 0, at = from * CUDA_FEW; i < CUDA_FEW; i++, at++) {
+                        assert_true(j->few_logits[r][at] == (i < f->num ? f->logits[i] : -INFINITY));
+                        assert_true(i >= f->num || j->few_ids[r][at] == f->ids[i]);
+                        float max = j->few_max[r][at / CUDA_GROUP];
+                        assert_true(f->num < 0 ? isnan(max) : max >= j->few_logits[r][at]);
+                        if (f->num == 0)
+                            assert_true(max == -INFINITY);
+                    }
+                }
+        }
+        for (int rank = 0; rank < GATHER_WORLD; rank++) {
+            struct gather_job *j = &jobs[rank];
+            void *all[] = {a.logits[rank],      a.max[rank],      (void *)(uintptr_t)a.few[rank],
+                           a.group.flags[rank], j->a.group.turns, (void *)(uintptr_t)j->a.rows,
+                           j->a.few_logits,     j->a.few_max,     j->a.few_ids};
+            for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
+                rt_free(j->rt, all[i]);
+            rt_free_host(j->rt, j->a.group.stop);
+            rt_close(j->rt);
+        }
+        free(jobs);
+    }
+    rt_test_order(0);
 }
 
 // ---- whole models, through the engine
@@ -392,6 +537,40 @@ static void test_near(void **state) {
     free(one), free(many);
 }
 
+// A row that decodes beside a prompt whose sums go through NCCL, which adds in another order, keeps the bits
+// that it has alone.
+static void test_company(void **state) {
+    (void)state;
+    char file[] = "/tmp/quire-model-XXXXXX";
+    enum { STEPS = 6 };
+    struct got *got[2];
+    random_model_write_sized(&(struct random_model){"Q8_0", {DTYPE_Q8_0}, 1, true}, 8, 2, 256, file);
+    setenv("QUIRE_EMULATED_NCCL", "1", 1);
+    for (int beside = 0; beside < 2; beside++) {
+        struct driver d;
+        got[beside] = calloc(2, sizeof *got[beside]);
+        driver_open(
+            &d,
+            &(struct driver_config){
+                .path = file, .device = "cuda", .ranks = 4, .max_model_len = 128, .max_step_tokens = 128});
+        driver_add(&d, prompt, 5, STEPS, (struct sampling_params){0});
+        while (got[beside][0].num == 0)
+            driver_step(&d, got[beside]);
+        if (beside)
+            driver_add(&d, prompt + 1, PROMPT - 1, 1, (struct sampling_params){0});
+        while (beside && got[beside][1].num == 0)
+            driver_step(&d, got[beside]);
+        assert_true(got[beside][0].num < STEPS); // so it was decoding beside the prompt
+        driver_run(&d, got[beside]);
+        driver_close(&d);
+    }
+    unsetenv("QUIRE_EMULATED_NCCL");
+    assert_int_equal(got[0]->num, STEPS);
+    assert_same(&got[1][0], &got[0][0], "beside a prompt of 69 tokens");
+    free(got[0]), free(got[1]);
+    unlink(file);
+}
+
 // A bias of +infinity on a token of the last rank: the row fails on every rank, where it is drawn from
 // candidates and where it is not, and its neighbour does not.
 static void test_failed_rows(void **state) {
@@ -494,11 +673,11 @@ int main(void) {
 #endif
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_sum),         cmocka_unit_test(test_nccl),
-        cmocka_unit_test(test_stop),
+        cmocka_unit_test(test_gather),      cmocka_unit_test(test_stop),
 #ifdef QUIRE_EMULATED
         cmocka_unit_test(test_exact),       cmocka_unit_test(test_near),
         cmocka_unit_test(test_refused),     cmocka_unit_test(test_failed_rank),
-        cmocka_unit_test(test_failed_rows),
+        cmocka_unit_test(test_failed_rows), cmocka_unit_test(test_company),
 #endif
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -17,6 +17,7 @@ from wire import wait_for
 
 RUN = goldens.ROOT / "tests/mpi/run.sh"
 MODULE = BINARY.parent / "engine/mpi/quire-mpi.so"
+EMULATED = BINARY.parent / "kernels/cuda/quire-cuda-emulated.so"
 pytestmark = pytest.mark.skipif(
     not MODULE.exists() or not shutil.which("mpirun"), reason="no MPI: libopenmpi-dev and openmpi-bin, then build again"
 )
@@ -240,6 +241,19 @@ def test_missing_file_on_one():
 def test_impossible(processes, flags, words):
     got = run(*GENERATE, *flags, before=mpirun(processes))
     assert got.returncode == 2 and words in got.stderr, got
+
+
+@pytest.mark.skipif(not EMULATED.exists(), reason="no emulated CUDA module in this build")
+@pytest.mark.parametrize("host, devices, found", [("QUIRE_FAULT_HOST=other", 1, True), ("X=", 1, False), ("X=", 2, True)])
+def test_devices_of_a_host(host, devices, found):
+    """Each process takes devices of its own machine from the first on that another process there does not have."""
+    words = [*GENERATE, "--pipeline-parallel-size", "2", "--device", "cuda"]
+    got = launch([RUN, "mpirun", 1, BINARY, *words, ":", "-np", 1, "-x", host, BINARY, *words],
+                 env={"QUIRE_CUDA_MODULE": str(EMULATED), "QUIRE_EMULATED_DEVICES": str(devices)})  # fmt: skip
+    if found:
+        assert got.returncode == 0 and got.stdout, got
+    else:
+        assert got.returncode == 2 and re.search(r"process 1 \(\S+\): .*there is no emulated device 1, only 1", got.stderr), got
 
 
 def test_no_module():

@@ -57,8 +57,8 @@ def test_stages_served(start):
 def test_refused():
     result = run("generate", "-p", "x", "--tensor-parallel-size", "8")
     assert result.returncode == 2 and "possible: 1, 2, 4" in result.stderr
-    result = run("generate", "-p", "x", "--tensor-parallel-size", "4", "--pipeline-parallel-size", "4")
-    assert result.returncode == 2 and "makes 16 ranks; at most 8 work together" in result.stderr
+    result = run("generate", "-p", "x", "--tensor-parallel-size", "4", "--pipeline-parallel-size", "5")
+    assert result.returncode == 2 and "makes 20 ranks; at most 16 work together" in result.stderr
 
 
 def test_perplexity(tmp_path):

@@ -37,6 +37,8 @@ static inline void random_model_tensor(struct gguf_writer *w, const char *name, 
     free((void *)(uintptr_t)x.data);
 }
 
+static int random_layers = RANDOM_LAYERS; // of models that are written from here on
+
 // With H heads, K kv heads and F rows of gate. The file's path in `path` (of mkstemp's form), for the caller
 // to unlink.
 static inline void random_model_write_sized(const struct random_model *m, int H, int K, int F, char *path) {
@@ -61,7 +63,7 @@ static inline void random_model_write_sized(const struct random_model *m, int H,
         kinds[i] = 1;
     }
     gw_str(&w, "general.architecture", "llama");
-    gw_u32(&w, "llama.block_count", RANDOM_LAYERS);
+    gw_u32(&w, "llama.block_count", (uint32_t)random_layers);
     gw_u32(&w, "llama.context_length", 512);
     gw_u32(&w, "llama.embedding_length", D);
     gw_u32(&w, "llama.feed_forward_length", (uint32_t)F);
@@ -83,7 +85,7 @@ static inline void random_model_write_sized(const struct random_model *m, int H,
     random_model_tensor(&w, "output_norm.weight", DTYPE_F32, 0, D);
     if (!m->tied)
         random_model_tensor(&w, "output.weight", m->matrices[n++ % m->num_types], RANDOM_VOCAB, D);
-    for (int layer = 0; layer < RANDOM_LAYERS; layer++)
+    for (int layer = 0; layer < random_layers; layer++)
         for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
             snprintf(name, sizeof name, "blk.%d.%s.weight", layer, parts[i].name);
             random_model_tensor(&w, name, parts[i].rows ? m->matrices[n++ % m->num_types] : DTYPE_F32,

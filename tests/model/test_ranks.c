@@ -201,6 +201,7 @@ static void test_embedded(void **state) {
     check_stages(2, 1, 1);
     check_stages(2, 4, 3);
     check_stages(8, 1, 3); // a layer each
+    check_stages(4, 4, 0);
 }
 
 static void test_stories(void **state) {
@@ -214,6 +215,7 @@ static void test_stories(void **state) {
     check_stages(2, 1, 0); // five layers
     check_stages(5, 1, 1);
     check_stages(4, 2, 3);
+    check_stages(2, 8, 2); // two machines of eight
 }
 
 // The reference, too, in stages: the same bits. Its sums over ranks are of floats, each a sum in double:
@@ -317,6 +319,18 @@ static void test_architectures(void **state) {
         checked++;
     }
     assert_true(checked > 0);
+}
+
+// More stages than steps can be under way.
+static void test_many_stages(void **state) {
+    (void)state;
+    char file[] = "/tmp/quire-model-XXXXXX";
+    random_layers = COMM_MAX_WORLD;
+    random_model_write_sized(&(struct random_model){"Q8_0", {DTYPE_Q8_0}, 1, true}, 2, 1, 128, file);
+    random_layers = RANDOM_LAYERS;
+    baseline(file, "16 layers");
+    check_stages(COMM_MAX_WORLD, 1, 1);
+    unlink(file);
 }
 
 // A bias of +infinity on a token of the last rank: the row fails on every rank, where it is drawn from few
@@ -457,8 +471,8 @@ static void test_refused(void **state) {
                    "--pipeline-parallel-size 9 does not suit this model: a stage has at least one of its "
                    "8 layers");
     many_stages = config_of(tiny, 4);
-    many_stages.pipeline_parallel_size = 4;
-    expect_refused(many_stages, "makes 16 ranks; at most 8 work together");
+    many_stages.pipeline_parallel_size = 5;
+    expect_refused(many_stages, "makes 20 ranks; at most 16 work together");
     random_model_write(&(struct random_model){"Q4_K", {DTYPE_Q4_K}, 1, true}, file);
     expect_refused(config_of(file, 4), "cut inside a block of its weights; possible: 1, 2");
     struct engine_config c = config_of(file, 4);
@@ -549,11 +563,12 @@ static void test_failed_rank(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_embedded),      cmocka_unit_test(test_stories),
-        cmocka_unit_test(test_reference),     cmocka_unit_test(test_weight_types),
-        cmocka_unit_test(test_architectures), cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_memory),        cmocka_unit_test(test_failed_rank),
-        cmocka_unit_test(test_failed_rows),   cmocka_unit_test(test_subnormal_sums),
+        cmocka_unit_test(test_embedded),       cmocka_unit_test(test_stories),
+        cmocka_unit_test(test_reference),      cmocka_unit_test(test_weight_types),
+        cmocka_unit_test(test_architectures),  cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_memory),         cmocka_unit_test(test_failed_rank),
+        cmocka_unit_test(test_many_stages),    cmocka_unit_test(test_failed_rows),
+        cmocka_unit_test(test_subnormal_sums),
     };
     one = calloc(1, sizeof *one);
     many = calloc(1, sizeof *many);

@@ -24,7 +24,7 @@ struct fake_wait { // what a recv() asked for; its request's handle
 struct fake_net {
     pthread_mutex_t lock;
     struct fake_message *first, **last;
-    bool cut[8]; // nothing of this process arrives
+    bool cut[16]; // nothing of this process arrives
 };
 
 struct fake_transport {

@@ -49,7 +49,7 @@ static struct comm_threads *open_group(int world, int deadline_ms) {
 
 static void run_all(int world, rank_fn *fn, void *arg) {
     struct comm_threads *g = open_group(world, LONG_MS);
-    run_some(g, world, 0xff, fn, arg);
+    run_some(g, world, ~0u, fn, arg);
     assert_string_equal(comm_threads_rank(g, 0)->ops->error(comm_threads_rank(g, 0)), "");
     comm_threads_close(g);
 }
@@ -57,7 +57,7 @@ static void run_all(int world, rank_fn *fn, void *arg) {
 static void test_all_reduce(void **state) {
     (void)state;
     atomic_store(&failures, 0);
-    for (int world = 1; world <= 8; world *= 2)
+    for (int world = 1; world <= COMM_MAX_WORLD; world *= 2)
         run_all(world, reduce, NULL);
     assert_int_equal(atomic_load(&failures), 0);
     int in_line = 0; // that the numbers can tell a tree from a sum in a row
@@ -70,7 +70,7 @@ static void test_all_reduce(void **state) {
 static void test_gather_and_broadcast(void **state) {
     (void)state;
     atomic_store(&failures, 0);
-    for (int world = 1; world <= 8; world++)
+    for (int world = 1; world <= COMM_MAX_WORLD; world++)
         run_all(world, collect, NULL);
     assert_int_equal(atomic_load(&failures), 0);
 }
@@ -78,7 +78,7 @@ static void test_gather_and_broadcast(void **state) {
 static void test_send_and_receive(void **state) {
     (void)state;
     atomic_store(&failures, 0);
-    for (int world = 2; world <= 8; world *= 2)
+    for (int world = 2; world <= COMM_MAX_WORLD; world *= 2)
         run_all(world, exchange, NULL);
     assert_int_equal(atomic_load(&failures), 0);
 }
@@ -247,7 +247,7 @@ static void test_disagreement(void **state) {
 
 static void test_sizes(void **state) {
     (void)state;
-    static const int bad[][2] = {{0, 10}, {9, 10}, {-1, 10}, {2, 0}};
+    static const int bad[][2] = {{0, 10}, {COMM_MAX_WORLD + 1, 10}, {-1, 10}, {2, 0}};
     for (int i = 0; i < 4; i++) {
         struct err err = {0};
         assert_null(comm_threads_open(bad[i][0], bad[i][1], &err));

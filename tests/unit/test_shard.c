@@ -256,8 +256,8 @@ static void test_stage_problems(void **state) {
         const char *words;
     } bad[] = {{1, 5, "a stage has at least one of its 4 layers"},
                {1, 0, "--pipeline-parallel-size 0"},
-               {4, 3, "3 times --tensor-parallel-size 4 makes 12 ranks; at most 8"},
-               {8, 2, "makes 16 ranks"}};
+               {8, 3, "3 times --tensor-parallel-size 8 makes 24 ranks; at most 16"},
+               {8, 4, "makes 32 ranks"}};
     struct model_config c = config;
     c.num_layers = 4;
     for (int i = 0; i < 4; i++) {
@@ -267,6 +267,7 @@ static void test_stage_problems(void **state) {
             fail_msg("'%s' lacks '%s'", err.msg, bad[i].words);
     }
     assert_int_equal(shard_check_stages(&c, 2, 4, NULL), STATUS_OK);
+    assert_int_equal(shard_check_stages(&c, 8, 2, NULL), STATUS_OK); // two machines of eight
 }
 
 int main(void) {

@@ -25,7 +25,6 @@ static struct engine *try_open(const char *device, const char *module, double ut
                                    .max_num_batched_tokens = 32,
                                    .gpu_memory_utilization = utilization};
     memset(err, 0, sizeof *err);
-    log_set_level(LOG_ERROR);
     if (module)
         setenv("QUIRE_CUDA_MODULE", module, 1);
     else
@@ -98,7 +97,30 @@ static void test_formats(void **state) {
     }
 }
 
-// auto: CUDA where it works, the CPU where it does not.
+// What is logged from one to the other, as text.
+static int old_stderr;
+static FILE *captured;
+
+static void capture_begin(void) {
+    captured = tmpfile();
+    old_stderr = dup(STDERR_FILENO);
+    assert_true(captured && old_stderr >= 0 && dup2(fileno(captured), STDERR_FILENO) >= 0);
+    log_set_level(LOG_INFO);
+}
+
+static const char *capture_end(void) {
+    static char text[8192];
+    dup2(old_stderr, STDERR_FILENO);
+    close(old_stderr);
+    log_set_level(LOG_ERROR);
+    rewind(captured);
+    text[fread(text, 1, sizeof text - 1, captured)] = 0;
+    fclose(captured);
+    return text;
+}
+
+// auto: CUDA where it works, the CPU where it does not, with a warning that says why. Who names nothing and
+// has neither module nor driver hears nothing.
 static void test_auto(void **state) {
     (void)state;
     if (!stories()) {
@@ -106,18 +128,30 @@ static void test_auto(void **state) {
         return;
     }
     static const struct {
-        const char *module, *device;
-    } cases[] = {{QUIRE_EMULATED, "cuda emulated"},
-                 {QUIRE_BROKEN, "cpu "},
-                 {QUIRE_OLD, "cpu "},
-                 {QUIRE_EMPTY, "cpu "}};
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const char *name, *module, *device, *warning;
+    } cases[] = {{"auto", QUIRE_EMULATED, "cuda emulated", NULL},
+                 {"auto", QUIRE_BROKEN, "cpu ", "the device is on fire"},
+                 {"auto", QUIRE_OLD, "cpu ", "another version"},
+                 {"auto", QUIRE_EMPTY, "cpu ", "no symbol"},
+                 {NULL, QUIRE_EMPTY, "cpu ", "no symbol"},
+                 {"auto", "/nonexistent/quire-cuda.so", "cpu ", "names no file"},
+                 {"auto", NULL, "cpu ", "device 'cuda': no module"}, // or no driver, where there is a module
+                 {NULL, NULL, "cpu ", NULL}};
+    bool device = access("/dev/nvidiactl", F_OK) == 0;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0] && !(device && !cases[i].module); i++) {
         struct err err;
-        struct engine *e = try_open("auto", cases[i].module, 0, &err);
+        const char *warning = cases[i].warning;
+        if (QUIRE_HAS_MODULE && !cases[i].module && warning)
+            warning = "NVIDIA";
+        capture_begin();
+        struct engine *e = try_open(cases[i].name, cases[i].module, 0, &err);
+        const char *log = capture_end(), *found = strstr(log, "level=warn the model runs on the CPU");
         if (!e)
-            fail_msg("%s: %s", cases[i].module, err.msg);
+            fail_msg("case %d: %s", (int)i, err.msg);
         if (strncmp(engine_info(e)->device, cases[i].device, strlen(cases[i].device)) != 0)
-            fail_msg("%s: device %s", cases[i].module, engine_info(e)->device);
+            fail_msg("case %d: device %s", (int)i, engine_info(e)->device);
+        if (warning ? !found || !strstr(found, warning) : found != NULL)
+            fail_msg("case %d: expected '%s' in\n%s", (int)i, warning ? warning : "nothing", log);
         engine_close(e);
     }
 }
@@ -131,9 +165,25 @@ static void test_utilization(void **state) {
     }
     struct err err;
     setenv("QUIRE_EMULATED_MEMORY", "16000000", 1);
+    capture_begin();
     struct engine *e = try_open("cuda", QUIRE_EMULATED, 0.1, &err);
+    const char *log = capture_end();
     if (!e)
         fail_msg("%s", err.msg);
+    // and the numbers are printed: 16,000,000 bytes are 15.3 MiB, a tenth of it 1.5
+    unsigned long long total, in_use, weights, left;
+    double share;
+    const char *line = strstr(log, "device memory: ");
+    if (!line ||
+        sscanf(line,
+               "device memory: %llu MiB, %llu in use, weights %llu; --gpu-memory-utilization %lf leaves "
+               "%llu for the KV cache",
+               &total, &in_use, &weights, &share, &left) != 5)
+        fail_msg("no numbers in\n%s", log);
+    assert_true(total == 15 && share == 0.1);
+    assert_int_equal(weights, engine_info(e)->weight_bytes >> 20);
+    assert_in_range(left, engine_info(e)->kv_bytes >> 20,
+                    ((uint64_t)1600000 - engine_info(e)->weight_bytes) >> 20);
     int64_t kv = (int64_t)engine_info(e)->kv_bytes, used = (int64_t)engine_info(e)->weight_bytes;
     assert_in_range(kv, 1600000 - used - 50000, 1600000 - used);
     engine_close(e);
@@ -193,6 +243,7 @@ static void test_requests(void **state) {
 }
 
 int main(void) {
+    log_set_level(LOG_ERROR);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_refusals),    cmocka_unit_test(test_formats),  cmocka_unit_test(test_auto),
         cmocka_unit_test(test_utilization), cmocka_unit_test(test_requests),

@@ -15,9 +15,10 @@ import time
 import pytest
 
 from goldens import cases, data, expected
-from process import SLOW, Server, run
+from process import BINARY, SLOW, Server, run
 from wire import Conn, Folded, check_error, outcome, wait_for
 
+EMULATED = BINARY.parent / "kernels/cuda/quire-cuda-emulated.so"
 PROMPT = "Once upon a time"
 PATH = "/v1/completions"
 
@@ -96,6 +97,10 @@ def test_cuda_without_a_gpu(model):
     if result.returncode == 0:
         pytest.skip("there is a GPU")
     assert result.returncode == 2 and len(result.stderr.strip().splitlines()) == 1, result
+    for words, warns in (["--device", "auto"], True), ([], False):
+        result = run("generate", model, "-p", PROMPT, "-n", "2", *words)
+        assert result.returncode == 0 and result.stdout, result
+        assert ("level=warn the model runs on the CPU, as CUDA does not work here: " in result.stderr) == warns, result
 
 
 def test_config_file(tmp_path, start):
@@ -608,7 +613,7 @@ def test_perplexity_of_nothing(model, tmp_path):
 def test_inspect(model):
     result = run("inspect", model)
     assert result.returncode == 0, result
-    for word in ("llama", "blk.4.ffn_down.weight", "512", "F32", "tensor 1, 2, 4, 8; pipeline 1 to 5; 8 ranks"):
+    for word in ("llama", "blk.4.ffn_down.weight", "512", "F32", "tensor 1, 2, 4, 8; pipeline 1 to 5; 16 ranks"):
         assert word.lower() in result.stdout.lower(), f"{word} is not in:\n{result.stdout}"
 
 
@@ -637,9 +642,12 @@ def test_bind_all_and_connect(start):
         assert conn.read_reply().status == 200
 
 
-def test_device_failure(start):
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_device_failure(start, device):
     """A device that fails ends streams with an error, turns /health to 503, and the process exits with 70."""
-    server = start(env={"QUIRE_FAULT_STEP": "30"})
+    if device == "cuda" and not EMULATED.exists():
+        pytest.skip("no emulated CUDA module in this build")
+    server = start("--device", device, env={"QUIRE_FAULT_STEP": "30", "QUIRE_CUDA_MODULE": str(EMULATED)})
     with server.connect() as conn:
         conn.send(server.bytes("POST", PATH, {"prompt": PROMPT, "max_tokens": 300, "stream": True, "ignore_eos": True}))
         rest = b""
@@ -648,6 +656,8 @@ def test_device_failure(start):
             assert got, "the stream ended without [DONE]"
             rest += got
     assert b'"code":"engine_unavailable"' in rest and b'"finish_reason":"' not in rest
+    for reply in server.get("/health"), server.get("/readyz"), server.post(PATH, {"prompt": PROMPT, "max_tokens": 2}):
+        assert reply.status == 503 and reply.json()["error"]["code"] == "engine_unavailable", reply
     assert server.wait() == 70
     server.stopped = True
     server.check_log()

@@ -48,7 +48,7 @@ static void defaults(void **state) {
     assert_int_equal(c->max_num_queued_seqs, 1024);
     assert_true(c->prefix_caching);
     assert_false(c->has_seed);
-    assert_string_equal(c->device, "auto");
+    assert_null(c->device); // as auto
     assert_string_equal(c->policy, "fcfs");
     assert_string_equal(c->metrics_namespace, "vllm");
     drop(&p);

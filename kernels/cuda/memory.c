@@ -84,6 +84,15 @@ static void carve_workspace(struct device *dev, struct carver *c) {
     dev->top_logprobs = cuda_carve(c, (size_t)R * MAX_TOP_LOGPROBS, sizeof(float));
 }
 
+// Of all that alloc_host() and fill_rope() take.
+static size_t host_bytes(const struct device *dev) {
+    size_t R = (size_t)dev->max_rows, V = (size_t)dev->model.vocab;
+    size_t row =
+        (3 + 2 * MAX_TOP_LOGPROBS) * sizeof(int32_t) + (dev->limits.keep_logits ? V * sizeof(float) : 0);
+    size_t rope = (size_t)dev->limits.max_context * (size_t)dev->model.rope.dim * sizeof(float);
+    return 2 * (dev->upload_bytes + R * row) + rope + V * sizeof *dev->seen;
+}
+
 static bool alloc_host(struct device *dev) {
     size_t R = (size_t)dev->max_rows;
     bool ok = (dev->seen = calloc((size_t)dev->model.vocab, sizeof *dev->seen)) != NULL;
@@ -188,8 +197,10 @@ enum status cuda_reserve(struct device *dev, const struct step_limits *limits, s
     if (rt_failed(dev->rt))
         return rt_wait(dev->rt, 0, err);
     if (!filled)
-        return err_set(err, STATUS_NOMEM, "out of host memory for a workspace of %d tokens",
-                       limits->max_tokens);
+        return err_set(err, STATUS_NOMEM,
+                       "no host memory that the device can copy from for a workspace of %zu MiB; lower "
+                       "--max-num-batched-tokens, --max-num-seqs or --max-model-len",
+                       (host_bytes(dev) + (1 << 20) - 1) >> 20);
     dev->ws = (struct workspace){dev->resid, dev->q, dev};
     *ws = dev->ws;
     return STATUS_OK;

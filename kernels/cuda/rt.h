@@ -100,6 +100,11 @@ bool rt_matmul(struct rt *rt, const struct rt_gemm *g);
 
 // For tests: the schedule that the emulator runs blocks by (emu.h). Nothing on a device.
 void rt_test_order(int order);
+// For tests: copies to and from devices that were queued in this process so far. Zeros on a device.
+struct rt_copies {
+    unsigned long up, down;
+};
+struct rt_copies rt_test_copies(void);
 
 #ifdef __cplusplus
 }

@@ -1,4 +1,5 @@
-// The runtime on a device. Every call of CUDA goes through ok(), which keeps the first error.
+// The runtime on a device. Every call of CUDA goes through ok(), which keeps the first error
+// (tests/tools/cuda_calls.py).
 #include "launch.h"
 
 #include <cublasLt.h>
@@ -59,11 +60,14 @@ static bool take(struct rt *rt) {
 
 extern "C" {
 
-static void drop_plan(struct gemm_plan *p);
+static void drop_plan(struct rt *rt, struct gemm_plan *p);
 
 struct rt *rt_open(int ordinal, struct err *err) {
     int driver = 0, runtime = 0, count = 0;
-    cudaRuntimeGetVersion(&runtime);
+    if (cudaRuntimeGetVersion(&runtime) != cudaSuccess) {
+        err_set(err, STATUS_DEVICE, "the CUDA runtime does not say its version");
+        return NULL;
+    }
     if (cudaDriverGetVersion(&driver) != cudaSuccess || driver == 0) {
         err_set(err, STATUS_DEVICE, "no NVIDIA driver (libcuda.so.1) is installed");
         return NULL;
@@ -109,8 +113,18 @@ struct rt *rt_open(int ordinal, struct err *err) {
     }
     // Now, not at the first long prompt: by then the cache has taken the memory, and it would be an error of
     // the device.
-    if (!ok(rt, cudaMalloc(&rt->blas_workspace, GEMM_WORKSPACE), "memory for cublasLt") ||
-        !blas_ok(rt, cublasLtCreate(&rt->blas), "opening cublasLt")) {
+    if (!(rt->blas_workspace = rt_alloc(rt, GEMM_WORKSPACE)) && !rt_failed(rt)) {
+        struct rt_info now;
+        rt_describe(rt, &now);
+        err_set(err, STATUS_NOMEM,
+                "GPU %d has no room for the %d MiB that cublasLt works in: %zu of %zu MiB are free; others "
+                "use it "
+                "(nvidia-smi), CUDA_VISIBLE_DEVICES names another one",
+                ordinal, GEMM_WORKSPACE >> 20, now.free >> 20, now.total >> 20);
+        rt_close(rt);
+        return NULL;
+    }
+    if (rt_failed(rt) || !blas_ok(rt, cublasLtCreate(&rt->blas), "opening cublasLt")) {
         err_set(err, STATUS_DEVICE, "GPU %d: %s", ordinal, rt->error);
         rt_close(rt);
         return NULL;
@@ -123,15 +137,15 @@ void rt_close(struct rt *rt) {
         return;
     take(rt);
     for (int i = 0; i < rt->num_plans; i++)
-        drop_plan(&rt->plans[i]);
+        drop_plan(rt, &rt->plans[i]);
     if (rt->blas)
-        cublasLtDestroy(rt->blas);
-    cudaFree(rt->blas_workspace);
+        blas_ok(rt, cublasLtDestroy(rt->blas), "closing cublasLt");
+    rt_free(rt, rt->blas_workspace);
     for (int i = 0; i < 2; i++)
         if (rt->marks[i])
-            cudaEventDestroy(rt->marks[i]);
+            ok(rt, cudaEventDestroy(rt->marks[i]), "freeing an event");
     if (rt->stream)
-        cudaStreamDestroy(rt->stream);
+        ok(rt, cudaStreamDestroy(rt->stream), "freeing a stream");
     free(rt);
 }
 
@@ -175,8 +189,13 @@ void rt_free(struct rt *rt, void *p) {
 
 void *rt_alloc_host(struct rt *rt, size_t bytes) {
     void *p = NULL;
-    if (!take(rt) || cudaMallocHost(&p, bytes > 0 ? bytes : 1) != cudaSuccess) {
-        cudaGetLastError();
+    if (!take(rt))
+        return NULL;
+    cudaError_t e = cudaMallocHost(&p, bytes > 0 ? bytes : 1);
+    if (e != cudaSuccess) {
+        cudaGetLastError(); // as in rt_alloc()
+        if (e != cudaErrorMemoryAllocation)
+            ok(rt, e, "allocating host memory");
         return NULL;
     }
     memset(p, 0, bytes);
@@ -259,12 +278,12 @@ struct rt_graph *rt_capture_end(struct rt *rt) {
     if (!ok(rt, cudaStreamEndCapture(rt->stream, &graph), "recording a graph") || rt_failed(rt))
         return NULL;
     bool made = ok(rt, cudaGraphInstantiate(&exec, graph, 0), "making a graph");
-    cudaGraphDestroy(graph);
+    made = ok(rt, cudaGraphDestroy(graph), "freeing what was recorded") && made;
     struct rt_graph *g = made ? (struct rt_graph *)calloc(1, sizeof *g) : NULL;
     if (g)
         g->exec = exec;
-    else if (made)
-        cudaGraphExecDestroy(exec), rt_fail(rt, "out of host memory for a graph");
+    else if (exec)
+        ok(rt, cudaGraphExecDestroy(exec), "freeing a graph"), rt_fail(rt, "out of host memory for a graph");
     return g;
 }
 
@@ -286,15 +305,15 @@ static bool same_plan(const struct rt_gemm *a, const struct rt_gemm *b) {
            a->ldy == b->ldy && a->half == b->half;
 }
 
-static void drop_plan(struct gemm_plan *p) {
+static void drop_plan(struct rt *rt, struct gemm_plan *p) {
     if (p->x)
-        cublasLtMatrixLayoutDestroy(p->x);
+        blas_ok(rt, cublasLtMatrixLayoutDestroy(p->x), "cublasLt");
     if (p->w)
-        cublasLtMatrixLayoutDestroy(p->w);
+        blas_ok(rt, cublasLtMatrixLayoutDestroy(p->w), "cublasLt");
     if (p->y)
-        cublasLtMatrixLayoutDestroy(p->y);
+        blas_ok(rt, cublasLtMatrixLayoutDestroy(p->y), "cublasLt");
     if (p->op)
-        cublasLtMatmulDescDestroy(p->op);
+        blas_ok(rt, cublasLtMatmulDescDestroy(p->op), "cublasLt");
     *p = {};
 }
 
@@ -324,7 +343,7 @@ static bool find_algorithm(struct rt *rt, struct gemm_plan *p) {
     if (num > 0)
         p->algorithm = found.algo;
     if (wish)
-        cublasLtMatmulPreferenceDestroy(wish);
+        blas_ok(rt, cublasLtMatmulPreferenceDestroy(wish), "cublasLt");
     return num > 0;
 }
 
@@ -334,7 +353,7 @@ static struct gemm_plan *find_plan(struct rt *rt, const struct rt_gemm *g) {
             return &rt->plans[i];
     if (rt->num_plans == MAX_PLANS) // rare: many chunk lengths; begin again
         while (rt->num_plans > 0)
-            drop_plan(&rt->plans[--rt->num_plans]);
+            drop_plan(rt, &rt->plans[--rt->num_plans]);
     struct gemm_plan *p = &rt->plans[rt->num_plans];
     *p = {};
     p->key = *g;
@@ -350,7 +369,7 @@ static struct gemm_plan *find_plan(struct rt *rt, const struct rt_gemm *g) {
                 blas_ok(rt, cublasLtMatrixLayoutCreate(&p->x, type, k, m, g->ldx), "cublasLt") &&
                 blas_ok(rt, cublasLtMatrixLayoutCreate(&p->y, CUDA_R_32F, n, m, g->ldy), "cublasLt");
     if (!made || !find_algorithm(rt, p)) {
-        drop_plan(p);
+        drop_plan(rt, p);
         return NULL;
     }
     rt->num_plans++;
@@ -376,6 +395,9 @@ bool rt_matmul(struct rt *rt, const struct rt_gemm *g) {
 }
 
 void rt_test_order(int order) { (void)order; }
+struct rt_copies rt_test_copies(void) {
+    return {};
+}
 
 } // extern "C"
 

@@ -108,7 +108,7 @@ void rt_nccl_sum(struct rt_nccl *n, float *x, size_t count) {
 
 void rt_nccl_abort(struct rt_nccl *n) {
     if (n->comm)
-        nccl.CommAbort(n->comm);
+        nccl_ok(n, nccl.CommAbort(n->comm));
     n->comm = NULL;
 }
 
@@ -118,7 +118,7 @@ void rt_nccl_close(struct rt_nccl *n) {
     if (n->comm && rt_failed(n->rt))
         rt_nccl_abort(n); // destroying would wait for others
     if (n->comm)
-        nccl.CommDestroy(n->comm);
+        nccl_ok(n, nccl.CommDestroy(n->comm));
     free(n);
 }
 

@@ -13,9 +13,9 @@ static struct weight *not_loaded(struct device *dev, struct weight *w, size_t by
         rt_wait(dev->rt, 0, err);
     else
         err_set(err, STATUS_NOMEM,
-                "no device memory for a weight of %zu MiB: %zu of %zu MiB are free; use a smaller model or "
-                "a smaller quantisation",
-                bytes >> 20, info.free >> 20, info.total >> 20);
+                "no device memory for a weight of %zu MiB: %zu of %zu MiB are free; --tensor-parallel-size "
+                "shares the model among GPUs, or use a smaller quantisation",
+                (bytes + (1 << 20) - 1) >> 20, info.free >> 20, info.total >> 20);
     cuda_weight_free(dev, w);
     return NULL;
 }

@@ -334,7 +334,7 @@ static void test_padding_beyond_limits(void **state) {
     int32_t ids[2][STEPS * SEQS];
     for (int graphs = 0; graphs < 2; graphs++) {
         int replayed = 0;
-        setenv("QUIRE_CUDA_GRAPHS", graphs ? "1" : "0", 1);
+        setenv("QUIRE_CUDA_GRAPHS", graphs ? "64" : "0", 1);
         struct instance *in = open_graphs(f, SEQS, 64, SEQS);
         for (int t = 0; t < STEPS; t++) {
             struct piece pieces[SEQS];
@@ -357,6 +357,81 @@ static void test_padding_beyond_limits(void **state) {
     fixture_free(f);
 }
 
+// Kinds of steps beyond those that are kept are launched kernel by kernel, with the same bits.
+static void test_more_kinds(void **state) {
+    (void)state;
+    enum { KINDS = 4, KEPT = 2, ROUNDS = 4 };
+    static const int sizes[KINDS] = {1, 2, 4, 8};
+    struct shape s = {1, 64, 2, 1, 64, 44, 97, 0, false, false, false};
+    struct fixture *f = fixture_make(&s, DTYPE_BF16);
+    float want[KINDS][8];
+    for (int kept = 0; kept <= KEPT; kept += KEPT) {
+        char number[4];
+        snprintf(number, sizeof number, "%d", kept);
+        setenv("QUIRE_CUDA_GRAPHS", number, 1);
+        struct instance *in = open_graphs(f, 8, 64, 8);
+        for (int round = 0; round < ROUNDS; round++)
+            for (int kind = 0; kind < KINDS; kind++) {
+                struct piece pieces[8];
+                struct step_out out;
+                for (int q = 0; q < sizes[kind]; q++)
+                    pieces[q] = (struct piece){q, 0, 1, false};
+                struct batch *b = batch_make(in, pieces, sizes[kind]);
+                assert_int_equal(forward(in, &b->step), kept > 0 && kind < KEPT && round >= 2);
+                assert_int_equal(in->ops->sync(in->dev, &out, NULL), STATUS_OK);
+                if (kept == 0 && round == 0)
+                    memcpy(want[kind], out.logprob, sizeof(float) * (size_t)sizes[kind]);
+                assert_memory_equal(want[kind], out.logprob, sizeof(float) * (size_t)sizes[kind]);
+                free(b);
+            }
+        instance_close(in);
+    }
+    unsetenv("QUIRE_CUDA_GRAPHS");
+    fixture_free(f);
+}
+
+// More items of decode attention than one launch holds: rounds of rows, each with the bits that it has alone.
+static void test_rounds(void **state) {
+    (void)state;
+    enum { SEQS = 160, CONTEXT = 26 * 256 + 40, V = 61, B = 32, BLOCKS = (CONTEXT + B - 1) / B };
+    struct shape s = {1, 64, 1, 1, 64, 32, V, 0, false, false, false};
+    struct fixture *f = fixture_make(&s, DTYPE_BF16);
+    struct setup setup = {&backend_cuda, NULL, 1, B, DTYPE_F8_E4M3};
+    struct instance *in = instance_open(f, setup, SEQS, CONTEXT, SEQS);
+    size_t bytes = in->ops->kv_block_bytes(in->dev);
+    unsigned char *block = must_calloc(1, bytes);
+    for (int i = 0; i < BLOCKS; i++) { // all sequences share the first one's blocks but the last
+        for (size_t k = 0; k < bytes; k++)
+            block[k] = (unsigned char)(random_u32() & 0xbf); // numbers below 2
+        in->ops->kv_import(in->dev, block_of(in, 0, i), block);
+    }
+    static struct piece pieces[SEQS];
+    for (int q = 0; q < SEQS; q++) // 160 x 27 items are more than 4,096
+        pieces[q] = (struct piece){q, CONTEXT - 1, 1, false};
+    struct step_out out;
+    float *all = must_calloc(SEQS, V * sizeof *all);
+    for (int one = 0; one < 4; one++) { // all together, then some alone
+        static const int which[4] = {0, 0, SEQS / 2, SEQS - 1};
+        struct batch *b = one == 0 ? batch_make(in, pieces, SEQS) : batch_make(in, &pieces[which[one]], 1);
+        for (int q = 0; q < b->step.num_seqs; q++)
+            for (int i = 0; i + 1 < BLOCKS; i++)
+                b->block_ids[b->block_start[q] + i] = block_of(in, 0, i);
+        forward(in, &b->step);
+        assert_int_equal(in->ops->sync(in->dev, &out, NULL), STATUS_OK);
+        if (one == 0)
+            memcpy(all, out.logits, SEQS * V * sizeof *all);
+        else if (memcmp(all + which[one] * V, out.logits, V * sizeof *all) != 0)
+            fail_msg("row %d has other bits among %d", which[one], SEQS);
+        for (int v = 0; v < V; v++)
+            assert_true(isfinite(out.logits[v]));
+        free(b);
+    }
+    assert_true(memcmp(all, all + V, V * sizeof *all) != 0); // the rows differ
+    free(all), free(block);
+    instance_close(in);
+    fixture_free(f);
+}
+
 // ---- two steps at a time
 
 static void test_run_ahead(void **state) {
@@ -376,7 +451,13 @@ static void test_run_ahead(void **state) {
             batches[t] = batch_make(ahead, &p, 1);
             batches[t]->ids[0] = t == 0 ? batches[t]->ids[0] : -1;
             batches[t]->rows[0].index = t;
+            struct rt_copies before = rt_test_copies(), after;
             forward(ahead, &batches[t]->step);
+            after = rt_test_copies();
+            if (before.up > 0) { // emulated: one copy up, at most three back
+                assert_int_equal(after.up - before.up, 1);
+                assert_in_range(after.down - before.down, 1, 3);
+            }
         }
         if (t > 0) {
             assert_int_equal(ahead->ops->sync(ahead->dev, &out, NULL), STATUS_OK);
@@ -448,7 +529,9 @@ static void test_too_small(void **state) {
     assert_non_null(dev);
     assert_null(backend_cuda.weight_load(dev, &f->weights[0], &err));
     assert_int_equal(err.code, STATUS_NOMEM);
-    assert_non_null(strstr(err.msg, "no device memory for a weight"));
+    // how much, and which flag helps, wherever it ends
+    assert_non_null(strstr(err.msg, "no device memory for a weight of 1 MiB: 0 of 0 MiB are free"));
+    assert_non_null(strstr(err.msg, "--tensor-parallel-size"));
     backend_cuda.close(dev);
     // weights fit, the cache does not
     err = (struct err){0};
@@ -460,9 +543,22 @@ static void test_too_small(void **state) {
         .max_tokens = 8, .max_seqs = 1, .max_rows = 8, .max_context = 64, .num_blocks = 1 << 20};
     struct workspace ws;
     assert_int_equal(backend_cuda.reserve(dev, &limits, &ws, &err), STATUS_NOMEM);
+    assert_non_null(strstr(err.msg, "and a KV cache of 4096 MiB"));
     assert_non_null(strstr(err.msg, "--gpu-memory-utilization"));
     backend_cuda.close(dev);
     unsetenv("QUIRE_EMULATED_MEMORY");
+    // all of it fits, what the host keeps for copies does not
+    err = (struct err){0};
+    dev = backend_cuda.open(NULL, &config, &err);
+    for (int i = 0; i < f->num_weights; i++)
+        assert_non_null(backend_cuda.weight_load(dev, &f->weights[i], &err));
+    limits.num_blocks = 4;
+    setenv("QUIRE_EMULATED_HOST_MEMORY", "4000", 1);
+    assert_int_equal(backend_cuda.reserve(dev, &limits, &ws, &err), STATUS_NOMEM);
+    unsetenv("QUIRE_EMULATED_HOST_MEMORY");
+    assert_non_null(strstr(err.msg, "no host memory that the device can copy from for a workspace of 1 MiB"));
+    assert_non_null(strstr(err.msg, "--max-num-batched-tokens"));
+    backend_cuda.close(dev);
     fixture_free(f);
 }
 
@@ -602,6 +698,8 @@ int main(void) {
         cmocka_unit_test(test_company),
         cmocka_unit_test(test_graphs),
         cmocka_unit_test(test_padding_beyond_limits),
+        cmocka_unit_test(test_more_kinds),
+        cmocka_unit_test(test_rounds),
         cmocka_unit_test(test_run_ahead),
         cmocka_unit_test(test_exact),
         cmocka_unit_test(test_too_small),

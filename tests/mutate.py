@@ -557,6 +557,18 @@ MUTATIONS = [
     (CUDA % "multiply.c", "    int others = m - dev->plan.num_decode;\n", "    int others = m;\n", "test_emu_forward"),  # a short prompt beside decodes leaves the skinny product
     (CUDA % "multiply.c", ".scale = half ? x->scale + first : NULL,", ".scale = half ? x->scale : NULL,", "test_emu_forward"),  # the library's rows get the factors of the first ones
     (CUDA % "group.c", "        shot = dev->plan.num_decode;\n", "        shot = 0;\n", "test_emu_ranks"),  # decodes are added by NCCL beside a long prompt
+    (CUDA % "backend.c", ".item0 = dev->plan.one_round ? 0 : first[row],", ".item0 = 0,", "test_emu_forward"),  # every round of decode takes the first one's items
+    (CUDA % "plan.c", "first_item[end + 1] - first_item[row] <= max_items)", "first_item[end] - first_item[row] <= max_items)", "test_emu_forward"),  # a round has a row too many
+    (CUDA % "backend.c", "    if (dev->num_graphs == dev->max_graphs)\n        return NULL;\n", "    if (dev->num_graphs == dev->max_graphs)\n        return &dev->graphs[0];\n",
+         "test_emu_forward"),  # a kind beyond those that are kept replays another
+    (CUDA % "backend.c", "    rt_upload(dev->rt, dev->staging, dev->upload[slot], dev->plan.bytes);\n",
+         "    rt_upload(dev->rt, dev->staging, dev->upload[slot], 16);\n    rt_upload(dev->rt, dev->staging, dev->upload[slot], dev->plan.bytes);\n", "test_emu_forward"),  # two uploads a step
+    (CUDA % "ranks.cu", "        for (int k = i * CUDA_GROUP; k < (i + 1) * CUDA_GROUP && k < num; k++)", "        for (int k = i * CUDA_GROUP; k < (i + 1) * CUDA_GROUP; k++)",
+         "test_emu_ranks"),  # maxima of candidates that are not there
+    (CUDA % "rows.cu", "    if (i >= a.n)\n        return;\n    float v = a.x[row", "    float v = a.x[row", "test_emu_rows"),  # a library's product writes past its columns
+    (CUDA % "pack.cu", "i += SCATTER_BLOCKS * SCATTER_THREADS)", "i += 2 * SCATTER_BLOCKS * SCATTER_THREADS)", "test_emu_rows"),  # half of a long part of an upload
+    ("engine/engine.c", "    if ((named || backend_cuda_at_hand()) &&", "    if (backend_cuda_at_hand() &&", "test_emu_load"),  # auto falls back without a word
+    ("engine/engine.c", "    depth = depth < SCHED_MAX_DEPTH ? depth : SCHED_MAX_DEPTH; // there may be more stages\n", "", "test_ranks"),  # as many plans as stages
     (CUDA % "emu/emu.cpp", "    memset(dst, 0xff, (size_t)bytes); // what was there must not look valid\n", "", "test_emu_words"),  # a copy lands before it is waited for
 ]
 

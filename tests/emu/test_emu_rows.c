@@ -308,11 +308,109 @@ static void test_qkv(void **state) {
                       (i + t) % 3 == 0, (i + t) % SCHEDULES);
 }
 
+// y = or += x * scale + bias, between columns that are nobody's.
+static void test_finish(void **state) {
+    (void)state;
+    enum { ROWS = 3, N = 300, LDX = 305, LDY = 302 };
+    for (int i = 0; i < 8; i++) {
+        bool scaled = i & 1, biased = i & 2, add = i & 4;
+        float *x = random_floats(ROWS * LDX, 3), *y = random_floats(ROWS * LDY, 2), *b = random_floats(N, 1),
+              *s = random_floats(ROWS, 4);
+        struct cuda_finish a = {.x = to_device(x, sizeof *x * ROWS * LDX),
+                                .scale = scaled ? to_device(s, sizeof *s * ROWS) : NULL,
+                                .bias = biased ? to_device(b, sizeof *b * N) : NULL,
+                                .y = to_device(y, sizeof *y * ROWS * LDY),
+                                .rows = ROWS,
+                                .n = N,
+                                .ldx = LDX,
+                                .ldy = LDY,
+                                .add = add};
+        rt_test_order(i % SCHEDULES);
+        cuda_finish(rt, &a);
+        float *got = to_host(a.y, sizeof *y * ROWS * LDY);
+        for (int r = 0; r < ROWS; r++)
+            for (int c = 0; c < LDY; c++) {
+                double want = (double)x[r * LDX + c] * (scaled ? (double)s[r] : 1) +
+                              (biased ? (double)b[c % N] : 0) + (add ? (double)y[r * LDY + c] : 0);
+                float is = got[r * LDY + c];
+                if (c >= N ? is != y[r * LDY + c] : !(fabs((double)is - want) < 3e-6))
+                    fail_msg("case %d, row %d, column %d: %g, not %g", i, r, c, (double)is, want);
+            }
+        free(x), free(y), free(b), free(s), free(got);
+        rt_free(rt, (void *)(uintptr_t)a.x), rt_free(rt, (void *)(uintptr_t)a.scale);
+        rt_free(rt, (void *)(uintptr_t)a.bias), rt_free(rt, a.y);
+    }
+    rt_test_order(0);
+}
+
+// Zeros in some columns, and nothing else touched.
+static void test_clear(void **state) {
+    (void)state;
+    enum { ROWS = 3, LD = 352 };
+    static const int cases[][2] = {{0, 352}, {300, 352}, {5, 6}, {17, 17}, {96, 320}};
+    for (int form = 0; form < 3; form++)
+        for (int i = 0; i < 5; i++) {
+            float *x = random_floats(ROWS * LD, 3);
+            for (int k = 0; k < ROWS * LD; k++)
+                x[k] = round_bf16(x[k]); // a number of every form
+            struct cuda_clear a = {upload_form(x, ROWS * LD, (enum cuda_form)form),
+                                   (enum cuda_form)form,
+                                   ROWS,
+                                   cases[i][0],
+                                   cases[i][1],
+                                   LD};
+            rt_test_order(i % SCHEDULES);
+            cuda_clear(rt, &a);
+            float *got = download_form(a.x, ROWS * LD, (enum cuda_form)form);
+            for (int k = 0; k < ROWS * LD; k++)
+                if (got[k] != (k % LD >= a.begin && k % LD < a.end ? 0 : x[k]))
+                    fail_msg("form %d, columns %d to %d: element %d is %g, was %g", form, a.begin, a.end, k,
+                             (double)got[k], (double)x[k]);
+            free(x), free(got);
+            rt_free(rt, a.x);
+        }
+    rt_test_order(0);
+}
+
+// The parts of an upload to their places, and nothing behind them.
+static void test_scatter(void **state) {
+    (void)state;
+    enum { PARTS = 5, ALL = 9000 };
+    static const uint32_t sizes[PARTS] = {1, 0, 4500, 255,
+                                          3000}; // of 16 bytes; one is more than a grid has threads
+    for (int order = 0; order < 3; order++) {
+        uint32_t *host = must_calloc(4 * ALL, sizeof *host), at = PARTS; // parts, in units of 16 bytes
+        struct cuda_part *parts = (struct cuda_part *)(void *)host;
+        _Static_assert(sizeof(struct cuda_part) == 16, "a unit each");
+        for (uint32_t i = 4 * PARTS; i < 4 * ALL; i++)
+            host[i] = random_u32() & 0x7fffffff;
+        for (int i = 0; i < PARTS; i++) {
+            parts[i] = (struct cuda_part){poisoned(16 * sizes[i] + 16), 16 * (at + (uint32_t)i), sizes[i]};
+            at += sizes[i];
+        }
+        void *upload = to_device(host, sizeof *host * 4 * ALL);
+        rt_test_order(order);
+        cuda_scatter(rt, &(struct cuda_scatter){upload, PARTS});
+        for (int i = 0; i < PARTS; i++) {
+            uint32_t *got = to_host(parts[i].to, 16 * sizes[i] + 16);
+            assert_memory_equal(got, host + parts[i].from / 4, 16 * sizes[i]);
+            for (uint32_t k = 0; k < 4; k++)
+                assert_true(got[4 * sizes[i] + k] == 0xffffffffu);
+            free(got);
+            rt_free(rt, parts[i].to);
+        }
+        rt_free(rt, upload);
+        free(host);
+    }
+    rt_test_order(0);
+}
+
 int main(void) {
     device_open();
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_embed), cmocka_unit_test(test_norm), cmocka_unit_test(test_swiglu),
-        cmocka_unit_test(test_qkv),   cmocka_unit_test(test_int8),
+        cmocka_unit_test(test_embed),   cmocka_unit_test(test_norm),   cmocka_unit_test(test_swiglu),
+        cmocka_unit_test(test_qkv),     cmocka_unit_test(test_finish), cmocka_unit_test(test_clear),
+        cmocka_unit_test(test_scatter), cmocka_unit_test(test_int8),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -195,9 +195,122 @@ static void test_large(void **state) {
     assert_int_equal(drawn, 6);
 }
 
+// ---- the candidates of a rank
+
+enum { FEW_VOCAB = 700, FEW_LD = 704, FEW_ROWS = 9, FEW_BEGIN = 256, FEW_END = 608, FEW_MOST = 50 };
+
+static int by_logit(const float *logits, int a, int b) { // the order of rule 15
+    return logits[a] != logits[b] ? (logits[a] < logits[b] ? 1 : -1) : a - b;
+}
+
+// The first k of a rank's tokens that can be drawn, by ascending id. -1: one is not finite.
+static int best_tokens(const float *logits, int k, int *ids) {
+    int n = 0;
+    for (int v = FEW_BEGIN; v < FEW_END; v++) {
+        if (isnan(logits[v]) || logits[v] == INFINITY)
+            return -1;
+        int before = 0;
+        for (int w = FEW_BEGIN; w < FEW_END; w++)
+            before += by_logit(logits, w, v) < 0;
+        if (before < k && logits[v] > -INFINITY)
+            ids[n++] = v;
+    }
+    return n;
+}
+
+static void test_few(void **state) {
+    (void)state;
+    static const struct head_row heads[FEW_ROWS] = {
+        {.row = 0, .target = -1, .num_logprobs = -1},                                // greedy
+        {.row = 0, .target = -1, .num_logprobs = -1, .temperature = 1, .top_k = 5},  //
+        {.row = 0, .target = -1, .num_logprobs = -1, .temperature = 1, .top_k = 50}, // many ties
+        {.row = 0, .target = -1, .num_logprobs = -1, .temperature = 1, .top_k = 51}, // more than `most`
+        {.row = 0, .target = -1, .num_logprobs = -1, .temperature = 1, .top_k = 3},  // a NaN
+        {.row = -1, .target = -1, .num_logprobs = -1},                               // padding
+        {.row = 0, .target = -1, .num_logprobs = -1, .temperature = 1, .top_k = 4},  // a mask leaves two
+        {.row = 0, .target = -1, .num_logprobs = -1, .temperature = 1, .top_k = 2},  // none can be drawn
+        {.row = 0, .target = -1, .num_logprobs = -1, .temperature = 1, .top_k = 4, .edit_end = 2}, // edits
+    };
+    static const struct logit_edit edits[2] = {{300, 1, 50}, {301, 1, -INFINITY}};
+    const int32_t rounds[2] = {0, 2};
+    uint32_t mask[FEW_LD / 32] = {0};
+    mask[270 / 32] |= 1u << 270 % 32, mask[600 / 32] |= 1u << 600 % 32, mask[1] = ~0u;
+    for (int order = 0; order < 3; order++) {
+        float *logits = random_floats(FEW_ROWS * FEW_LD, 5);
+        struct cuda_draw draws[FEW_ROWS];
+        for (int r = 0; r < FEW_ROWS; r++)
+            draws[r] = plan_draw(&heads[r]);
+        for (int v = 0; v < FEW_VOCAB; v++) {
+            logits[2 * FEW_LD + v] = roundf(logits[2 * FEW_LD + v]);
+            logits[7 * FEW_LD + v] = -INFINITY;
+        }
+        logits[300] = logits[500] = 6, logits[4 * FEW_LD + 400] = NAN;
+        logits[FEW_LD + 10] = NAN;     // another rank's
+        logits[8 * FEW_LD + 301] = 40; // until it is edited
+        draws[6].edited = 0, draws[6].mask = 0;
+        draws[8].edited = 1, draws[8].round_start = 0, draws[8].round_end = 1;
+        struct cuda_few *few = poisoned(FEW_ROWS * sizeof *few);
+        struct cuda_sample a = {.rows = to_device(heads, sizeof heads),
+                                .draws = to_device(draws, sizeof draws),
+                                .edits = to_device(edits, sizeof edits),
+                                .rounds = to_device(rounds, sizeof rounds),
+                                .mask_bits = to_device(mask, sizeof mask),
+                                .logits = to_device(logits, sizeof *logits * FEW_ROWS * FEW_LD),
+                                .max = poisoned(sizeof(float) * FEW_ROWS * FEW_LD / CUDA_GROUP),
+                                .edited = poisoned(sizeof(float) * 2 * FEW_LD),
+                                .edited_max = poisoned(sizeof(float) * 2 * FEW_LD / CUDA_GROUP),
+                                .num_rows = FEW_ROWS,
+                                .num_edited = 2,
+                                .vocab = FEW_VOCAB,
+                                .ld = FEW_LD,
+                                .ldmax = FEW_LD / CUDA_GROUP,
+                                .begin = FEW_BEGIN,
+                                .end = FEW_END,
+                                .most = FEW_MOST,
+                                .few = few};
+        rt_test_order(order);
+        cuda_group_max(rt, a.logits, a.max, FEW_ROWS, FEW_VOCAB, FEW_LD, a.ldmax, 1);
+        cuda_find_few(rt, &a);
+        struct cuda_few *got = to_host(few, FEW_ROWS * sizeof *few);
+        for (int v = 0; v < FEW_VOCAB; v++)
+            if (!(mask[v / 32] >> v % 32 & 1))
+                logits[6 * FEW_LD + v] = -INFINITY;
+        logits[8 * FEW_LD + 300] += 50, logits[8 * FEW_LD + 301] = -INFINITY;
+        static const int k[FEW_ROWS] = {1, 5, 50, 0, 3, 0, 4, 2, 4},
+                         nums[FEW_ROWS] = {1, 5, 50, -1, -1, -1, 2, 0, 4};
+        for (int r = 0; r < FEW_ROWS; r++) {
+            int ids[CUDA_FEW],
+                n = k[r] ? best_tokens(logits + r * FEW_LD, k[r], ids) : -1; // poison is -1, too
+            assert_int_equal(n, nums[r]);
+            if (got[r].num != n)
+                fail_msg("row %d, order %d: %d candidates, not %d", r, order, (int)got[r].num, n);
+            for (int i = 0; i < n; i++)
+                if (got[r].ids[i] != ids[i] || got[r].logits[i] != logits[r * FEW_LD + ids[i]])
+                    fail_msg("row %d, order %d: candidate %d is %d, not %d", r, order, i, (int)got[r].ids[i],
+                             ids[i]);
+        }
+        assert_true(got[0].ids[0] == 300 && got[8].ids[0] <= 300);
+        free(logits), free(got);
+        void *all[] = {(void *)(uintptr_t)a.rows,
+                       (void *)(uintptr_t)a.draws,
+                       (void *)(uintptr_t)a.edits,
+                       (void *)(uintptr_t)a.rounds,
+                       (void *)(uintptr_t)a.mask_bits,
+                       a.logits,
+                       a.max,
+                       a.edited,
+                       a.edited_max,
+                       few};
+        for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
+            rt_free(rt, all[i]);
+    }
+    rt_test_order(0);
+}
+
 int main(void) {
     device_open();
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_few),
         cmocka_unit_test(test_random_rows),
         cmocka_unit_test(test_batches),
         cmocka_unit_test(test_large),

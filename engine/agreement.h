@@ -31,7 +31,7 @@ int processes_on_processors(const struct processes *p);
 // How many of those on this machine come before this one.
 int processes_before(const struct processes *p);
 
-// A comm of ranks, of which this process has `rank`; process[r]: where rank r is. number: 0 to 63, the same
+// A comm of ranks, of which this process has `rank`; process[r]: where rank r is. number: 0 to 31, the same
 // for all ranks of this comm and of no other. deadline_ms as in comm_processes.h. The group owns it. NULL
 // with err.
 struct comm *processes_comm(struct processes *p, int number, int rank, int world, const int *process,

@@ -366,7 +366,7 @@ static void test_more_kinds(void **state) {
     struct fixture *f = fixture_make(&s, DTYPE_BF16);
     float want[KINDS][8];
     for (int kept = 0; kept <= KEPT; kept += KEPT) {
-        char number[4];
+        char number[16];
         snprintf(number, sizeof number, "%d", kept);
         setenv("QUIRE_CUDA_GRAPHS", number, 1);
         struct instance *in = open_graphs(f, 8, 64, 8);

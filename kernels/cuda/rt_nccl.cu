@@ -1,4 +1,7 @@
-// NCCL, loaded when it is first asked for: the module works without it. Its header gives types alone.
+// NCCL, loaded when it is first asked for (libnccl.so.2): the module works without it. What is used of it is
+// declared here, so that the same code is compiled where its header is not at hand, as the one of PyTorch's
+// package often is not. Names, types and numbers are those of its documented interface, equal in all 2.x
+// ("NCCL API", NVIDIA).
 #include "launch.h"
 
 #include <dlfcn.h>
@@ -6,24 +9,43 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#if __has_include(<nccl.h>)
+struct group_name { // ncclUniqueId, given by value
+    char internal[RT_NCCL_ID];
+};
+struct group_comm;                                     // what ncclComm_t points to
+enum { SUCCESS = 0, SUM = 0, FLOAT32 = 7, MAJOR = 2 }; // ncclSuccess, ncclSum, ncclFloat32; of the version
+
+// What is used of it: nccl<name>(arguments). Its enumerations are of int's size.
+#define NCCL_MAP(X)                                                                                          \
+    X(GetVersion, int, (int *))                                                                              \
+    X(GetUniqueId, int, (group_name *))                                                                      \
+    X(CommInitRank, int, (group_comm **, int, group_name, int))                                              \
+    X(AllReduce, int, (const void *, void *, size_t, int, int, group_comm *, cudaStream_t))                  \
+    X(CommGetAsyncError, int, (group_comm *, int *))                                                         \
+    X(CommAbort, int, (group_comm *))                                                                        \
+    X(CommDestroy, int, (group_comm *))                                                                      \
+    X(GetErrorString, const char *, (int))
+
+#if __has_include(<nccl.h>) // where the header is, it agrees
 #include <nccl.h>
 
-static_assert(sizeof(ncclUniqueId) == RT_NCCL_ID, "the size of NCCL's name of a group");
-
-// What is used of it, by name.
-#define NCCL_MAP(X)                                                                                          \
-    X(GetVersion)                                                                                            \
-    X(GetUniqueId)                                                                                           \
-    X(CommInitRank)                                                                                          \
-    X(AllReduce)                                                                                             \
-    X(CommGetAsyncError)                                                                                     \
-    X(CommAbort)                                                                                             \
-    X(CommDestroy)                                                                                           \
-    X(GetErrorString)
+template <class F> struct parts;
+template <class R, class... A> struct parts<R(A...)> {
+    static constexpr size_t count = sizeof...(A), bytes = sizeof(R) + (sizeof(A) + ... + 0);
+};
+#define X(name, result, arguments)                                                                           \
+    static_assert(parts<decltype(nccl##name)>::count == parts<result arguments>::count &&                    \
+                      parts<decltype(nccl##name)>::bytes == parts<result arguments>::bytes,                  \
+                  "the arguments of nccl" #name);
+NCCL_MAP(X)
+#undef X
+static_assert(sizeof(ncclUniqueId) == sizeof(group_name) && (int)ncclSuccess == SUCCESS &&
+                  (int)ncclSum == SUM && (int)ncclFloat32 == FLOAT32 && NCCL_MAJOR == MAJOR,
+              "the numbers of NCCL");
+#endif
 
 static struct {
-#define X(name) decltype(&nccl##name) name;
+#define X(name, result, arguments) result(*name) arguments;
     NCCL_MAP(X)
 #undef X
     char problem[200]; // why it is not there; "": it is
@@ -36,43 +58,43 @@ static void load() {
         snprintf(nccl.problem, sizeof nccl.problem, "%s", dlerror());
         return;
     }
-#define X(name)                                                                                              \
+#define X(name, result, arguments)                                                                           \
     nccl.name = (decltype(nccl.name))dlsym(library, "nccl" #name);                                           \
     if (!nccl.name && !nccl.problem[0])                                                                      \
         snprintf(nccl.problem, sizeof nccl.problem, "libnccl.so.2 has no nccl%s", #name);
     NCCL_MAP(X)
 #undef X
     int version = 0;
-    if (!nccl.problem[0] && (nccl.GetVersion(&version) != ncclSuccess || version / 10000 != NCCL_MAJOR))
-        snprintf(nccl.problem, sizeof nccl.problem, "libnccl.so.2 is version %d, not %d.x", version,
-                 NCCL_MAJOR);
+    if (!nccl.problem[0] &&
+        (nccl.GetVersion(&version) != SUCCESS || version / 10000 != MAJOR)) // 21903: 2.19.3
+        snprintf(nccl.problem, sizeof nccl.problem, "libnccl.so.2 is version %d, not 2.9 or later", version);
 }
 
 struct rt_nccl {
     struct rt *rt;
-    ncclComm_t comm; // NULL: aborted
+    group_comm *comm; // NULL: aborted
 };
 
-static bool nccl_ok(struct rt_nccl *n, ncclResult_t r) {
+static bool nccl_ok(struct rt_nccl *n, int r) {
     char text[160];
-    if (r != ncclSuccess) {
+    if (r != SUCCESS) {
         snprintf(text, sizeof text, "NCCL: %s", nccl.GetErrorString(r));
         rt_fail(n->rt, text);
     }
-    return r == ncclSuccess;
+    return r == SUCCESS;
 }
 
 extern "C" {
 
 bool rt_nccl_id(struct rt *rt, unsigned char id[RT_NCCL_ID], struct err *err) {
-    ncclUniqueId name;
+    group_name name;
     pthread_once(&once, load);
     if (!rt_stream(rt) || nccl.problem[0]) {
         err_set(err, STATUS_DEVICE, "%s", nccl.problem[0] ? nccl.problem : "the GPU has failed");
         return false;
     }
-    ncclResult_t r = nccl.GetUniqueId(&name);
-    if (r != ncclSuccess) {
+    int r = nccl.GetUniqueId(&name);
+    if (r != SUCCESS) {
         err_set(err, STATUS_DEVICE, "NCCL: %s", nccl.GetErrorString(r));
         return false;
     }
@@ -82,14 +104,14 @@ bool rt_nccl_id(struct rt *rt, unsigned char id[RT_NCCL_ID], struct err *err) {
 
 struct rt_nccl *rt_nccl_open(struct rt *rt, const unsigned char id[RT_NCCL_ID], int rank, int world,
                              struct err *err) {
-    ncclUniqueId name;
+    group_name name;
     struct rt_nccl *n = (struct rt_nccl *)calloc(1, sizeof *n);
     pthread_once(&once, load);
     memcpy(&name, id, sizeof name);
     if (n && rt_stream(rt) && !nccl.problem[0]) { // the device is now that of this thread
         n->rt = rt;
-        ncclResult_t r = nccl.CommInitRank(&n->comm, world, name, rank);
-        if (r == ncclSuccess)
+        int r = nccl.CommInitRank(&n->comm, world, name, rank);
+        if (r == SUCCESS)
             return n;
         err_set(err, STATUS_DEVICE, "NCCL: %s", nccl.GetErrorString(r));
     } else {
@@ -101,9 +123,9 @@ struct rt_nccl *rt_nccl_open(struct rt *rt, const unsigned char id[RT_NCCL_ID], 
 
 void rt_nccl_sum(struct rt_nccl *n, float *x, size_t count) {
     cudaStream_t stream = rt_stream(n->rt);
-    ncclResult_t before = ncclSuccess;
+    int before = SUCCESS;
     if (stream && n->comm && nccl_ok(n, nccl.CommGetAsyncError(n->comm, &before)) && nccl_ok(n, before))
-        nccl_ok(n, nccl.AllReduce(x, x, count, ncclFloat, ncclSum, n->comm, stream));
+        nccl_ok(n, nccl.AllReduce(x, x, count, FLOAT32, SUM, n->comm, stream));
 }
 
 void rt_nccl_abort(struct rt_nccl *n) {
@@ -123,22 +145,3 @@ void rt_nccl_close(struct rt_nccl *n) {
 }
 
 } // extern "C"
-
-#else
-
-extern "C" {
-
-bool rt_nccl_id(struct rt *, unsigned char[RT_NCCL_ID], struct err *err) {
-    err_set(err, STATUS_DEVICE, "this module was built without nccl.h");
-    return false;
-}
-struct rt_nccl *rt_nccl_open(struct rt *, const unsigned char[RT_NCCL_ID], int, int, struct err *) {
-    return NULL;
-}
-void rt_nccl_sum(struct rt_nccl *, float *, size_t) {}
-void rt_nccl_abort(struct rt_nccl *) {}
-void rt_nccl_close(struct rt_nccl *) {}
-
-} // extern "C"
-
-#endif

@@ -1,6 +1,7 @@
 // What launchers leave in the environment of the processes that they start. Sources: mpirun(1) of Open
 // MPI 4.1, "Environment variables"; srun(1) of Slurm 22.05, "Output environment variables"; the PMIx
-// standard, 4.1.
+// standard, 4.1; for mpirun's patience its parameter odls_base_sigkill_timeout (`ompi_info --all`), of which
+// the default is 1.
 #include "processes.h"
 
 #include <stdlib.h>
@@ -26,4 +27,11 @@ bool processes_launched(struct launch *l) {
         return true;
     *l = (struct launch){0};
     return false;
+}
+
+double launch_patience(void) {
+    int seconds;
+    if (!getenv("OMPI_COMM_WORLD_SIZE"))
+        return -1;
+    return number("OMPI_MCA_odls_base_sigkill_timeout", &seconds) && seconds >= 0 ? seconds : 1;
 }

@@ -12,9 +12,12 @@
 #include "transport.h"
 
 #include <dlfcn.h>
+#include <poll.h>
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -33,16 +36,22 @@ enum {
     COMMS = 2,           //
     EXIT_LOST = 70,      // as the server's
     HOST_BYTES = 64,     //
+    BOOT_BYTES = 40,     //
     VERSION_BYTES = 64,  //
     PROTOCOL_BYTES = 32, //
     SETTINGS_BYTES = 1 << 12
 };
+_Static_assert(SILENT_TURNS *TURN_MS + BEAT_TURNS * TURN_MS < 10000, "who is lost is noticed within 10 s");
 
 // The first words of every process. Of this size in every version, so that they can be understood.
 struct hello {
     char protocol[PROTOCOL_BYTES], version[VERSION_BYTES], host[HOST_BYTES];
     cpu_set_t processors;
-    char zero[512 - PROTOCOL_BYTES - VERSION_BYTES - HOST_BYTES - sizeof(cpu_set_t)];
+    char boot[BOOT_BYTES];  // of the kernel that runs it; "": not known
+    uint64_t pid_namespace; // in which pid is its number; 0: not known
+    int64_t pid;
+    char zero[512 - PROTOCOL_BYTES - VERSION_BYTES - HOST_BYTES - BOOT_BYTES - sizeof(cpu_set_t) -
+              2 * sizeof(uint64_t)];
 };
 _Static_assert(sizeof(struct hello) == 512, "the same in every version");
 
@@ -57,6 +66,8 @@ struct peer { // as the heartbeat sees another process
     struct beat out, in;
     struct transport_request sending, receiving;
     int silent; // turns
+    int pidfd;  // of a process of this machine; -1: none
+    int gone;   // turns since that process has ended
 };
 
 struct processes {
@@ -125,6 +136,29 @@ static void beat_to(struct processes *p, int other, enum beat_kind kind) {
         lost(p, other, err.msg);
 }
 
+// Of a process on the same machine the kernel says at once when it has ended, however it did: mpirun leaves
+// the others a second or two. It is lost a turn later, so that what it said last can arrive.
+static bool has_gone(struct peer *peer) {
+    struct pollfd fd = {.fd = peer->pidfd, .events = POLLIN};
+    return peer->pidfd >= 0 && poll(&fd, 1, 0) == 1 && peer->gone++ > 0;
+}
+
+// Where the kernel has no such descriptors (before Linux 5.3), or does not give them, silence says it.
+static void watch(struct processes *p) {
+    const struct hello *mine = &p->hello[processes_index(p)];
+    for (int i = 0; i < processes_count(p); i++) {
+        const struct hello *h = &p->hello[i];
+        bool near = h->boot[0] && memcmp(h->boot, mine->boot, sizeof mine->boot) == 0 && h->pid_namespace &&
+                    h->pid_namespace == mine->pid_namespace && h->pid > 0 && h->pid != mine->pid;
+#ifdef SYS_pidfd_open
+        if (near)
+            p->peers[i].pidfd = (int)syscall(SYS_pidfd_open, (pid_t)h->pid, 0);
+#else
+        (void)near;
+#endif
+    }
+}
+
 static void sleep_a_turn(struct processes *p) {
     struct timespec until;
     clock_gettime(CLOCK_MONOTONIC, &until);
@@ -140,6 +174,8 @@ static void *beat(void *arg) {
     struct processes *p = arg;
     struct transport *t = p->transport;
     int after = 0; // turns since the end
+    char silence[64];
+    snprintf(silence, sizeof silence, "has not been heard of for %g s", SILENT_TURNS * TURN_MS / 1e3);
     for (int turn = 0;; turn++) {
         bool ended = ending_reached(&p->ending);
         if (atomic_load(&p->stop) && (!ended || after >= FAREWELL_TURNS))
@@ -151,8 +187,10 @@ static void *beat(void *arg) {
                 listen_to(p, other);
             if (turn % BEAT_TURNS == 0 || (ended && after < BEAT_TURNS))
                 beat_to(p, other, ended ? ENDED : ALIVE);
-            if (!ended && ++p->peers[other].silent > SILENT_TURNS)
-                lost(p, other, "has not been heard of for 6 s");
+            if (!ended && has_gone(&p->peers[other]))
+                lost(p, other, "has ended");
+            else if (!ended && ++p->peers[other].silent > SILENT_TURNS)
+                lost(p, other, silence);
         }
         after += ended;
         if (after > LAST_TURNS) {
@@ -176,6 +214,9 @@ static void stop_heart(struct processes *p) {
         for (int i = 0; i < 2; i++)
             if (requests[i]->active)
                 t->ops->forget(t, requests[i]);
+        if (p->peers[other].pidfd >= 0)
+            close(p->peers[other].pidfd);
+        p->peers[other].pidfd = -1;
     }
 }
 
@@ -204,6 +245,18 @@ static enum status load_module(const struct launch *l, const struct transport_op
     return STATUS_OK;
 }
 
+// Which process this is for others on the same machine: its number, and where that number holds.
+static void say_where(struct hello *h) {
+    struct stat st;
+    FILE *f = fopen("/proc/sys/kernel/random/boot_id", "r");
+    size_t n = f ? fread(h->boot, 1, sizeof h->boot - 1, f) : 0;
+    if (f)
+        fclose(f);
+    h->boot[n] = 0;
+    h->pid_namespace = stat("/proc/self/ns/pid", &st) == 0 ? (uint64_t)st.st_ino : 0;
+    h->pid = getpid();
+}
+
 static enum status say_hello(struct processes *p, struct err *err) {
     struct hello mine = {.protocol = "quire processes 1"};
     const char *version = getenv("QUIRE_FAULT_VERSION"); // for tests: as if it were another
@@ -214,6 +267,7 @@ static enum status say_hello(struct processes *p, struct err *err) {
     else
         gethostname(mine.host, sizeof mine.host - 1);
     sched_getaffinity(0, sizeof mine.processors, &mine.processors);
+    say_where(&mine);
     int me = processes_index(p);
     snprintf(p->hello[me].host, sizeof p->hello[me].host, "%s", mine.host);
     if (p->control->ops->all_gather(p->control, p->hello, &mine, sizeof mine) != STATUS_OK)
@@ -250,6 +304,8 @@ static enum status join(struct transport *t, struct processes **out, struct err 
         return err_set(err, STATUS_NOMEM, "out of memory");
     }
     p->transport = t;
+    for (int i = 0; i < PROCESSES_MAX; i++)
+        p->peers[i].pidfd = -1;
     *out = p;
     config.ending = &p->ending;
     if (!(p->control = comm_processes_open(&config, err)))
@@ -262,6 +318,7 @@ static enum status join(struct transport *t, struct processes **out, struct err 
     p->control = comm_processes_open(&config, st == STATUS_OK ? err : NULL);
     if (!p->control)
         return st != STATUS_OK ? st : err->code;
+    watch(p);
     if (pthread_create(&p->heart, NULL, beat, p) != 0)
         return err_set(err, STATUS_NOMEM, "cannot start the heartbeat");
     p->beating = true;

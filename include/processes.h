@@ -29,6 +29,10 @@ struct launch {
 // Whether a launcher has started more than one process of this program. Asks only the environment.
 bool processes_launched(struct launch *launch);
 
+// How many seconds the launcher leaves between SIGTERM and SIGKILL, as far as the environment says: mpirun's
+// are few. Negative: as long as one likes, or nobody knows.
+double launch_patience(void);
+
 // Joins the processes of the launcher, once in the life of a process, before other threads use MPI. *p NULL
 // with STATUS_OK: there is only this one. STATUS_DEVICE: no module for MPI. STATUS_INVALID: one of them is
 // another version of Quire: then all fail, and *p is there to be left, after err has been shown.

@@ -184,12 +184,12 @@ int local_follow(const struct config *c) {
         return local_exit_code(err.code);
     }
     log_msg(LOG_INFO, "process=%d state=following", processes_index(c->processes));
-    enum status st = engine_follow(e, &err);
-    if (st != STATUS_OK && !told) {
+    bool failed = engine_follow(e, &err) != STATUS_OK && !told; // signals may come after it
+    if (failed) {
         log_msg(LOG_ERROR, "process=%d engine failed: %s", processes_index(c->processes), err.msg);
         // Most launchers end all processes when one fails: process 0 first answers who waits for it.
         sleep(LINGER_SECONDS);
     }
     engine_close(e);
-    return st == STATUS_OK || told ? 0 : EXIT_ENGINE;
+    return failed ? EXIT_ENGINE : 0;
 }

@@ -7,6 +7,7 @@
 #include "local.h"
 #include "log.h"
 #include "messages.h"
+#include "processes.h"
 #include "routes.h"
 #include "stream.h"
 
@@ -158,6 +159,12 @@ static void on_tick(uv_timer_t *timer) {
     http_run(&app->http);
 }
 
+// Half of what mpirun leaves until it kills, so that clients get an answer. (It passes SIGUSR1 on and waits.)
+static double drain_seconds(const struct app *app, int number) {
+    double most = app->config->processes && number == SIGTERM ? launch_patience() / 2 : -1;
+    return most >= 0 && most < app->config->drain_timeout ? most : app->config->drain_timeout;
+}
+
 static void on_signal(uv_signal_t *handle, int number) {
     struct app *app = handle->data;
     log_msg(LOG_INFO, "signal=%d state=%s streams=%d", number,
@@ -171,7 +178,7 @@ static void on_signal(uv_signal_t *handle, int number) {
         return;
     }
     app->state = APP_DRAINING;
-    app->drain_deadline = http_now() + (int64_t)(app->config->drain_timeout * 1e9);
+    app->drain_deadline = http_now() + (int64_t)(drain_seconds(app, number) * 1e9);
     uv_timer_start(&app->tick, on_tick, 0, DRAIN_TICK_MS);
 }
 

@@ -179,6 +179,7 @@ MUTATIONS = [
     ("engine/processes.c", "!settle_all(p, p->control)", "(void)settle_all, false", "test_processes"),  # and the greeting
     ("engine/launch.c", "number(\"SLURM_STEP_NUM_TASKS\"", "number(\"SLURM_NTASKS\"",
            "test_comm_processes"),  # a batch script takes itself for a rank
+    ("engine/launch.c", "&& seconds >= 0 ? seconds : 1;", "? 1 : 1;", "test_comm_processes"),  # mpirun waits a second whatever it is told
     (SHARD, "head = m->vocab / 2;", "head = 0;", "test_shard"),  # the last stage has the head on top
     (SHARD, "return stage == n ? m->num_layers : (int)(begin < most ? begin : most);",
             "return stage == n ? m->num_layers : (int)begin;", "test_shard"),  # a stage without layers

@@ -334,11 +334,25 @@ static void test_launchers(void **state) {
     }
 }
 
+// Of mpirun, which waits a second where it is not told otherwise.
+static void test_patience(void **state) {
+    (void)state;
+    unsetenv("OMPI_COMM_WORLD_SIZE");
+    setenv("OMPI_MCA_odls_base_sigkill_timeout", "7", 1);
+    assert_true(launch_patience() < 0);
+    setenv("OMPI_COMM_WORLD_SIZE", "2", 1);
+    assert_true(launch_patience() == 7);
+    unsetenv("OMPI_MCA_odls_base_sigkill_timeout");
+    assert_true(launch_patience() == 1);
+    unsetenv("OMPI_COMM_WORLD_SIZE");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_collectives), cmocka_unit_test(test_disagreement),
         cmocka_unit_test(test_deadline),    cmocka_unit_test(test_fingerprint),
         cmocka_unit_test(test_step_wire),   cmocka_unit_test(test_launchers),
+        cmocka_unit_test(test_patience),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

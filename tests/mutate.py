@@ -166,6 +166,7 @@ MUTATIONS = [
     (PROCESSES, "(m->config.channel << 1 | mail)", "(m->config.channel << 1)",
            "test_comm_processes"),  # a collective takes a message
     (PROCESSES, "waited > m->deadline_ns", "waited < 0", "test_comm_processes"),  # a rank that stays away is waited for
+    (PROCESSES, "delay ? (int64_t)(strtod(delay, NULL) * 1e3) : 0", "delay ? 0 : 0", "test_comm_processes"),  # the hook for distance does nothing
     (PROCESSES, "if (i + WINDOW < pieces &&", "if (i + WINDOW + 1 < pieces &&", "test_comm_processes"),  # the last piece stays behind
     ("engine/fingerprint.c", "h = (h ^ word) * odd;", "h = (h ^ word >> 1) * odd;", "test_comm_processes"),  # a bit is not seen
     ("engine/fingerprint.c", "uint64_t a = f->bytes, b = ~f->bytes;", "uint64_t a = 0, b = 1;",
@@ -180,6 +181,8 @@ MUTATIONS = [
     ("engine/launch.c", "number(\"SLURM_STEP_NUM_TASKS\"", "number(\"SLURM_NTASKS\"",
            "test_comm_processes"),  # a batch script takes itself for a rank
     ("engine/launch.c", "&& seconds >= 0 ? seconds : 1;", "? 1 : 1;", "test_comm_processes"),  # mpirun waits a second whatever it is told
+    (HEAD, "return smaller && !dev->limits.keep_logits ? k : 0;", "return smaller && !dev->limits.keep_logits && 0 ? k : 0;",
+           "test_exchange"),  # ranks send logits, always
     (SHARD, "head = m->vocab / 2;", "head = 0;", "test_shard"),  # the last stage has the head on top
     (SHARD, "return stage == n ? m->num_layers : (int)(begin < most ? begin : most);",
             "return stage == n ? m->num_layers : (int)begin;", "test_shard"),  # a stage without layers

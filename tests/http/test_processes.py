@@ -70,6 +70,19 @@ def test_one_process_needs_no_others():
     assert got.returncode == 0 and "processes=" not in got.stderr, got
 
 
+@pytest.mark.parametrize("processes", [0, 1, 2])
+def test_module_is_loaded_where_it_is_needed(start, processes):
+    """Neither it nor MPI is mapped in a process that is alone, with a launcher or without."""
+    server = start(model="", before=mpirun(processes) if processes else ())
+    for pid in followers(server) if processes else [server.process.pid]:
+        with open(f"/proc/{pid}/maps", encoding="utf-8") as f:
+            maps = f.read()
+        for name in ("/quire-mpi.so", "/libmpi.so"):
+            assert (name in maps) == (processes > 1), (name, maps)
+    if processes:
+        assert stop(server)[0] == 0
+
+
 def followers(server):
     return processes_of(server.process.pid)
 

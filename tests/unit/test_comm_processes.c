@@ -168,6 +168,28 @@ static void test_deadline(void **state) {
     close_group(&g);
 }
 
+static void meet_often(struct comm *c, void *arg) {
+    for (int i = 0; i < *(int *)arg; i++)
+        expect(c->ops->barrier(c) == STATUS_OK);
+}
+
+// Processes that stand apart: each meeting takes a message, which is under way as long as is said.
+static void test_delay(void **state) {
+    (void)state;
+    struct group g;
+    struct timespec from, to;
+    int times = 20;
+    setenv("QUIRE_COMM_DELAY_US", "5000", 1);
+    open_group(&g, 2, 60000);
+    unsetenv("QUIRE_COMM_DELAY_US");
+    clock_gettime(CLOCK_MONOTONIC, &from);
+    run_all(&g, meet_often, &times);
+    clock_gettime(CLOCK_MONOTONIC, &to);
+    assert_true((double)(to.tv_sec - from.tv_sec) + (double)(to.tv_nsec - from.tv_nsec) / 1e9 >=
+                times * 5e-3);
+    close_group(&g);
+}
+
 // Any one byte; the end, too.
 static void test_fingerprint(void **state) {
     (void)state;
@@ -350,9 +372,9 @@ static void test_patience(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_collectives), cmocka_unit_test(test_disagreement),
-        cmocka_unit_test(test_deadline),    cmocka_unit_test(test_fingerprint),
-        cmocka_unit_test(test_step_wire),   cmocka_unit_test(test_launchers),
-        cmocka_unit_test(test_patience),
+        cmocka_unit_test(test_deadline),    cmocka_unit_test(test_delay),
+        cmocka_unit_test(test_fingerprint), cmocka_unit_test(test_step_wire),
+        cmocka_unit_test(test_launchers),   cmocka_unit_test(test_patience),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

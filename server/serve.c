@@ -161,7 +161,7 @@ static void on_tick(uv_timer_t *timer) {
 
 // Half of what mpirun leaves until it kills, so that clients get an answer. (It passes SIGUSR1 on and waits.)
 static double drain_seconds(const struct app *app, int number) {
-    double most = app->config->processes && number == SIGTERM ? launch_patience() / 2 : -1;
+    double most = number == SIGTERM ? launch_patience() / 2 : -1;
     return most >= 0 && most < app->config->drain_timeout ? most : app->config->drain_timeout;
 }
 
@@ -261,8 +261,8 @@ static int run(struct app *app) {
         uv_signal_start(&app->sigterm, on_signal, SIGTERM);
         uv_signal_start(&app->sigint, on_signal, SIGINT);
         uv_signal_init(&app->loop, &app->sigusr1);
-        if (app->config->processes) // the one that mpirun passes on without ending us a second later
-            uv_signal_start(&app->sigusr1, on_signal, SIGUSR1);
+        // The one that mpirun passes on without ending us a second later, to one process or to many.
+        uv_signal_start(&app->sigusr1, on_signal, SIGUSR1);
         app->loading = true;
         uv_queue_work(&app->loop, &app->load, load_work, after_load);
         uv_run(&app->loop, UV_RUN_DEFAULT);

@@ -32,13 +32,23 @@ while [ -z "$told" ]; do
         # A wait that a signal cut short is not the end.
         kill -0 "$mpirun" 2>/dev/null || break
     done
-    [ -n "$told" ] && [ "$code" -gt 128 ] && { wait "$mpirun"; code=$?; }
+    if [ -n "$told" ]; then
+        case $code in
+        130 | 143) wait "$mpirun"; code=$? ;; # the signal had cut the wait short
+        138) code=0 ;;                        # mpirun had not begun, and SIGUSR1 ended it
+        esac
+        exit "$code"
+    fi
     mpirun=
-    [ -z "$told" ] && [ "$code" -ne 0 ] || exit "$code"
+    [ "$code" -ne 0 ] || exit 0
     if [ "$code" -le 2 ] && [ "$starts" -eq 1 ] && [ $(($(date +%s) - began)) -lt 60 ]; then
         exit "$code"
     fi
     echo "serve.sh: the group has ended with $code, and starts again in $pause s" >&2
-    sleep "$pause" & # in the background, where a signal cuts the wait short
-    wait $!
+    left=$pause
+    while [ -z "$told" ] && [ "$left" -gt 0 ]; do # second by second, so that a signal is heard
+        sleep 1
+        left=$((left - 1))
+    done
 done
+exit 0

@@ -1,7 +1,8 @@
 // See processes.h and agreement.h.
 //
-// Threads: the heartbeat's own, which sends signs of life and listens for others'; agreement and orders
-// belong to the thread that opens the model, later to the engine thread; the ending is anybody's.
+// Threads: the heartbeat's two, one that sends signs of life and listens for others', one that judges;
+// agreement and orders belong to the thread that opens the model, later to the engine thread; the ending is
+// anybody's.
 #include "processes.h"
 
 #include "agreement.h"
@@ -65,9 +66,12 @@ struct beat {
 struct peer { // as the heartbeat sees another process
     struct beat out, in;
     struct transport_request sending, receiving;
-    int silent; // turns
-    int pidfd;  // of a process of this machine; -1: none
-    int gone;   // turns since that process has ended
+    _Atomic unsigned heard; // signs of life
+    // The judge's:
+    unsigned seen; // of these
+    int silent;    // turns
+    int pidfd;     // of a process of this machine; -1: none
+    int gone;      // turns since that process has ended
 };
 
 struct processes {
@@ -77,9 +81,9 @@ struct processes {
     struct comm *comms[MAX_COMMS];
     int num_comms;
     struct hello hello[PROCESSES_MAX];
-    pthread_t heart;
-    bool beating;
-    _Atomic bool stop; // the heartbeat
+    pthread_t heart, judge;
+    bool beating, judging;
+    _Atomic bool stop, judged; // of the one and the other
     struct peer peers[PROCESSES_MAX];
 };
 
@@ -112,7 +116,7 @@ static void listen_to(struct processes *p, int other) {
             break;
         if (!done)
             return;
-        peer->silent = 0;
+        atomic_fetch_add(&peer->heard, 1);
         peer->in.why[sizeof peer->in.why - 1] = 0;
         if (peer->in.kind == ENDED)
             ending_set(&p->ending, peer->in.why);
@@ -174,8 +178,6 @@ static void *beat(void *arg) {
     struct processes *p = arg;
     struct transport *t = p->transport;
     int after = 0; // turns since the end
-    char silence[64];
-    snprintf(silence, sizeof silence, "has not been heard of for %g s", SILENT_TURNS * TURN_MS / 1e3);
     for (int turn = 0;; turn++) {
         bool ended = ending_reached(&p->ending);
         if (atomic_load(&p->stop) && (!ended || after >= FAREWELL_TURNS))
@@ -187,18 +189,38 @@ static void *beat(void *arg) {
                 listen_to(p, other);
             if (turn % BEAT_TURNS == 0 || (ended && after < BEAT_TURNS))
                 beat_to(p, other, ended ? ENDED : ALIVE);
-            if (!ended && has_gone(&p->peers[other]))
+        }
+        after += ended;
+        sleep_a_turn(p);
+    }
+    return NULL;
+}
+
+// Who is lost, by a thread that never calls the transport: MPI may hold those that do, Open MPI 4.1 until
+// mpirun has heard of a broken connection.
+static void *judge(void *arg) {
+    struct processes *p = arg;
+    int me = processes_index(p), after = 0; // turns since the end
+    char silence[64];
+    snprintf(silence, sizeof silence, "has not been heard of for %g s", SILENT_TURNS * TURN_MS / 1e3);
+    for (; !atomic_load(&p->judged); sleep_a_turn(p)) {
+        bool ended = ending_reached(&p->ending);
+        for (int other = 0; !ended && other < processes_count(p); other++) {
+            struct peer *peer = &p->peers[other];
+            unsigned heard = atomic_load(&peer->heard);
+            peer->silent = heard == peer->seen ? peer->silent + 1 : 0;
+            peer->seen = heard;
+            if (other != me && has_gone(peer))
                 lost(p, other, "has ended");
-            else if (!ended && ++p->peers[other].silent > SILENT_TURNS)
+            else if (other != me && peer->silent > SILENT_TURNS)
                 lost(p, other, silence);
         }
         after += ended;
         if (after > LAST_TURNS) {
-            log_msg(LOG_ERROR, "process=%d is still here 10 s after the group has ended: %s", t->process,
+            log_msg(LOG_ERROR, "process=%d is still here 10 s after the group has ended: %s", me,
                     ending_why(&p->ending));
             _exit(EXIT_LOST);
         }
-        sleep_a_turn(p);
     }
     return NULL;
 }
@@ -208,7 +230,10 @@ static void stop_heart(struct processes *p) {
     atomic_store(&p->stop, true);
     if (p->beating)
         pthread_join(p->heart, NULL);
-    p->beating = false;
+    atomic_store(&p->judged, true); // until then it ends what hangs
+    if (p->judging)
+        pthread_join(p->judge, NULL);
+    p->beating = p->judging = false;
     for (int other = 0; other < t->num_processes; other++) {
         struct transport_request *requests[] = {&p->peers[other].sending, &p->peers[other].receiving};
         for (int i = 0; i < 2; i++)
@@ -322,6 +347,9 @@ static enum status join(struct transport *t, struct processes **out, struct err 
     if (pthread_create(&p->heart, NULL, beat, p) != 0)
         return err_set(err, STATUS_NOMEM, "cannot start the heartbeat");
     p->beating = true;
+    if (pthread_create(&p->judge, NULL, judge, p) != 0)
+        return err_set(err, STATUS_NOMEM, "cannot start the heartbeat");
+    p->judging = true;
     return st;
 }
 

@@ -422,7 +422,7 @@ def test_two_hosts(hosts):
 
 
 def test_process_of_the_other_host_is_killed(hosts):
-    """There no kernel says it: MPI does, whose connection breaks, or mpirun, which waits as in examples/mpi/serve.sh."""
+    """There no kernel says it: MPI does, whose connection breaks, or silence, for MPI may hold all threads that ask it."""
     hosts.serve("--mca", "odls_base_sigkill_timeout", "5", "-x", "QUIRE_FAULT_DELAY_US=10000")
     with concurrent.futures.ThreadPoolExecutor() as pool:
         asked = pool.submit(hosts.post, LONG)
@@ -430,6 +430,8 @@ def test_process_of_the_other_host_is_killed(hosts):
         os.kill(hosts.second(), signal.SIGKILL)
         assert asked.result()[0] == 503
     assert hosts.process.wait(300) != 0
+    log = hosts.log()
+    assert re.search(r"engine=dead group ended: .*(rank 0 cannot reach rank 1|process 1 \(quire-b\) has not been heard of)", log), log
 
 
 class Script(Api):

@@ -12,19 +12,20 @@
 struct group_name { // ncclUniqueId, given by value
     char internal[RT_NCCL_ID];
 };
+using nccl_result = int;                               // ncclResult_t
 struct group_comm;                                     // what ncclComm_t points to
 enum { SUCCESS = 0, SUM = 0, FLOAT32 = 7, MAJOR = 2 }; // ncclSuccess, ncclSum, ncclFloat32; of the version
 
 // What is used of it: nccl<name>(arguments). Its enumerations are of int's size.
 #define NCCL_MAP(X)                                                                                          \
-    X(GetVersion, int, (int *))                                                                              \
-    X(GetUniqueId, int, (group_name *))                                                                      \
-    X(CommInitRank, int, (group_comm **, int, group_name, int))                                              \
-    X(AllReduce, int, (const void *, void *, size_t, int, int, group_comm *, cudaStream_t))                  \
-    X(CommGetAsyncError, int, (group_comm *, int *))                                                         \
-    X(CommAbort, int, (group_comm *))                                                                        \
-    X(CommDestroy, int, (group_comm *))                                                                      \
-    X(GetErrorString, const char *, (int))
+    X(GetVersion, nccl_result, (int *))                                                                      \
+    X(GetUniqueId, nccl_result, (group_name *))                                                              \
+    X(CommInitRank, nccl_result, (group_comm **, int, group_name, int))                                      \
+    X(AllReduce, nccl_result, (const void *, void *, size_t, int, int, group_comm *, cudaStream_t))          \
+    X(CommGetAsyncError, nccl_result, (group_comm *, nccl_result *))                                         \
+    X(CommAbort, nccl_result, (group_comm *))                                                                \
+    X(CommDestroy, nccl_result, (group_comm *))                                                              \
+    X(GetErrorString, const char *, (nccl_result))
 
 #if __has_include(<nccl.h>) // where the header is, it agrees
 #include <nccl.h>
@@ -75,7 +76,7 @@ struct rt_nccl {
     group_comm *comm; // NULL: aborted
 };
 
-static bool nccl_ok(struct rt_nccl *n, int r) {
+static bool nccl_ok(struct rt_nccl *n, nccl_result r) {
     char text[160];
     if (r != SUCCESS) {
         snprintf(text, sizeof text, "NCCL: %s", nccl.GetErrorString(r));
@@ -93,7 +94,7 @@ bool rt_nccl_id(struct rt *rt, unsigned char id[RT_NCCL_ID], struct err *err) {
         err_set(err, STATUS_DEVICE, "%s", nccl.problem[0] ? nccl.problem : "the GPU has failed");
         return false;
     }
-    int r = nccl.GetUniqueId(&name);
+    nccl_result r = nccl.GetUniqueId(&name);
     if (r != SUCCESS) {
         err_set(err, STATUS_DEVICE, "NCCL: %s", nccl.GetErrorString(r));
         return false;
@@ -110,7 +111,7 @@ struct rt_nccl *rt_nccl_open(struct rt *rt, const unsigned char id[RT_NCCL_ID], 
     memcpy(&name, id, sizeof name);
     if (n && rt_stream(rt) && !nccl.problem[0]) { // the device is now that of this thread
         n->rt = rt;
-        int r = nccl.CommInitRank(&n->comm, world, name, rank);
+        nccl_result r = nccl.CommInitRank(&n->comm, world, name, rank);
         if (r == SUCCESS)
             return n;
         err_set(err, STATUS_DEVICE, "NCCL: %s", nccl.GetErrorString(r));
@@ -123,7 +124,7 @@ struct rt_nccl *rt_nccl_open(struct rt *rt, const unsigned char id[RT_NCCL_ID], 
 
 void rt_nccl_sum(struct rt_nccl *n, float *x, size_t count) {
     cudaStream_t stream = rt_stream(n->rt);
-    int before = SUCCESS;
+    nccl_result before = SUCCESS;
     if (stream && n->comm && nccl_ok(n, nccl.CommGetAsyncError(n->comm, &before)) && nccl_ok(n, before))
         nccl_ok(n, nccl.AllReduce(x, x, count, FLOAT32, SUM, n->comm, stream));
 }

@@ -11,7 +11,7 @@ import sys
 
 QUIET = {"cudaGetErrorString", "cudaGetLastError", "cublasLtGetStatusString", "nccl.GetErrorString"}
 CALL = re.compile(r"\b(cuda[A-Z]\w*|cublas[A-Z]\w*|nccl\.[A-Z]\w*|nccl[A-Z]\w*)\s*\(")
-KEPT = re.compile(r"(cudaError_t|cublasStatus_t|ncclResult_t) \w+ = $")
+KEPT = re.compile(r"(cudaError_t|cublasStatus_t|nccl_result) \w+ = $")
 CHECKS = re.compile(r"\b(ok|blas_ok|nccl_ok)\s*\($")
 
 

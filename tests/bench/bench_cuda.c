@@ -1,7 +1,7 @@
 // Measures the CUDA backend against the limits of the device it runs on, and writes one report: OUT.json and
 // OUT.md.
 //
-//   bench_cuda OUT [--tiny] [--note "name: text"]...
+//   bench_cuda OUT [--tiny] [--only kernels|steps]
 //
 // Limits first, in the same run: read bandwidth (stream.cu) and the rate of a large bf16 product (cuBLASLt).
 // Then every kernel that matters: replayed from a graph of several launches over different memory, so that
@@ -129,10 +129,9 @@ static void measure_limits(void) {
     rt_free(rt, (void *)(uintptr_t)g.x), rt_free(rt, (void *)(uintptr_t)g.w), rt_free(rt, g.y);
     fprintf(
         md,
-        "Read bandwidth: %.0f GB/s (%zu MiB). bf16 products of cuBLASLt (%d cubed, zeros): %.1f TFLOP/s.\n",
+        "\nRead bandwidth: %.0f GB/s (%zu MiB). bf16 products of cuBLASLt (%d cubed, zeros): %.1f TFLOP/s.\n",
         bandwidth / 1e9, s.bytes >> 20, n, matrix_rate / 1e12);
-    fprintf(json, "  \"bandwidth\": %.6g,\n  \"matrix_rate\": %.6g,\n  \"kernels\": [", bandwidth,
-            matrix_rate);
+    fprintf(json, "  \"bandwidth\": %.6g,\n  \"matrix_rate\": %.6g,\n", bandwidth, matrix_rate);
 }
 
 // ---- products
@@ -607,47 +606,7 @@ static void bench_model(const struct model_shape *s, enum dtype type) {
     }
 }
 
-int main(int argc, char **argv) {
-    struct err err = {0};
-    struct rt_info info;
-    char path[4096], day[32];
-    if (argc < 2 || !(rt = rt_open(0, &err))) {
-        fprintf(stderr, "%s\n",
-                argc < 2 ? "usage: bench_cuda OUT [--tiny] [--note \"name: text\"]..." : err.msg);
-        return 2;
-    }
-    for (int i = 2; i < argc; i++)
-        tiny |= strcmp(argv[i], "--tiny") == 0;
-    snprintf(path, sizeof path, "%s.json", argv[1]);
-    json = fopen(path, "w");
-    snprintf(path, sizeof path, "%s.md", argv[1]);
-    md = fopen(path, "w");
-    if (!json || !md) {
-        fprintf(stderr, "cannot write %s\n", path);
-        return 1;
-    }
-    time_t t = time(NULL);
-    strftime(day, sizeof day, "%Y-%m-%d", gmtime(&t));
-    rt_describe(rt, &info);
-    fprintf(md, "# %s, %s\n\n", info.name, day);
-    if (info.emulated)
-        fprintf(md, "**Emulated: these numbers mean nothing.** They show that the program runs.\n\n");
-    fprintf(md, "Compute capability %d.%d, %d processors, %zu MiB of memory.\n\n", info.major, info.minor,
-            info.num_processors, info.total >> 20);
-    fprintf(json,
-            "{\n  \"device\": \"%s\",\n  \"date\": \"%s\",\n  \"emulated\": %s,\n  \"capability\": "
-            "\"%d.%d\",\n  \"notes\": [",
-            info.name, day, info.emulated ? "true" : "false", info.major, info.minor);
-    for (int i = 2; i + 1 < argc; i++)
-        if (strcmp(argv[i], "--note") == 0) {
-            fprintf(md, "- %s\n", argv[i + 1]);
-            fprintf(json, "%s\"%s\"", separator, argv[i + 1]);
-            separator = ", ";
-        }
-    fprintf(md, "\n");
-    fprintf(json, "],\n");
-    separator = "";
-    measure_limits();
+static void bench_kernels(void) {
     section("Kernels", "| kernel | shape | µs | rate | of the limit |", "|---|---|---|---|---|");
     int n = tiny ? 32 : 4096, k = tiny ? 256 : 4096;
     static const char *const formats[] = {"F32", "BF16", "F16", "Q8_0", "Q4_0", "Q4_K", "Q5_K", "Q6_K"};
@@ -687,8 +646,11 @@ int main(int argc, char **argv) {
     bench_sample("top-p 0.9", 1, 0, 0.9f, 3);
     bench_sample("top-p 0.9, flat", 1, 0, 0.9f, 0.01f);
     bench_norm(tiny ? 2 : 64, tiny ? 64 : 4096);
-    fprintf(json, "\n  ],\n  \"steps\": [");
-    separator = "";
+    fprintf(md, "\nThe limit of a product, of decode attention, sampling and norm is reading its bytes at "
+                "the bandwidth above; of prefill its arithmetic at the rate above.\n");
+}
+
+static void bench_steps(void) {
     section("Steps of random weights", "| step | shape | ms | tokens/s | of the limit |",
             "|---|---|---|---|---|");
     static const struct model_shape shapes[] = {{"Llama-3-8B", 32, 4096, 32, 8, 128, 14336, 128256},
@@ -702,10 +664,53 @@ int main(int argc, char **argv) {
             bench_model(m, types[i] == DTYPE_Q4_K && !whole ? DTYPE_Q4_0
                                                             : types[i]); // Q4_K wants rows of whole blocks
         }
+    fprintf(
+        md,
+        "\nThe limit of a decode step is reading its weights and its cache at the bandwidth above, that of "
+        "a prompt its arithmetic at the rate above.\n");
+}
+
+int main(int argc, char **argv) {
+    struct err err = {0};
+    struct rt_info info;
+    char path[4096], day[32];
+    const char *only = "";
+    if (argc < 2 || !(rt = rt_open(0, &err))) {
+        fprintf(stderr, "%s\n", argc < 2 ? "usage: bench_cuda OUT [--tiny] [--only kernels|steps]" : err.msg);
+        return 2;
+    }
+    for (int i = 2; i < argc; i++) {
+        tiny |= strcmp(argv[i], "--tiny") == 0;
+        if (strcmp(argv[i], "--only") == 0 && i + 1 < argc)
+            only = argv[++i];
+    }
+    snprintf(path, sizeof path, "%s.json", argv[1]);
+    json = fopen(path, "w");
+    snprintf(path, sizeof path, "%s.md", argv[1]);
+    md = fopen(path, "w");
+    if (!json || !md) {
+        fprintf(stderr, "cannot write %s\n", path);
+        return 1;
+    }
+    time_t t = time(NULL);
+    strftime(day, sizeof day, "%Y-%m-%d", gmtime(&t));
+    rt_describe(rt, &info);
+    fprintf(md, "## Limits%s%s\n\n", only[0] ? ", measured with the " : "", only);
+    fprintf(md, "%s, compute capability %d.%d, %d processors, %zu MiB of memory, %s.\n", info.name,
+            info.major, info.minor, info.num_processors, info.total >> 20, day);
+    fprintf(json,
+            "{\n  \"device\": \"%s\",\n  \"date\": \"%s\",\n  \"emulated\": %s,\n  \"capability\": "
+            "\"%d.%d\",\n",
+            info.name, day, info.emulated ? "true" : "false", info.major, info.minor);
+    measure_limits();
+    fprintf(json, "  \"kernels\": [");
+    if (strcmp(only, "steps") != 0)
+        bench_kernels();
+    fprintf(json, "\n  ],\n  \"steps\": [");
+    separator = "";
+    if (strcmp(only, "kernels") != 0)
+        bench_steps();
     fprintf(json, "\n  ]\n}\n");
-    fprintf(md, "\nThe limit of a product, of decode attention, sampling and norm is reading its bytes at "
-                "the bandwidth above; of "
-                "prefill its arithmetic at the rate above; of a decode step its weights and its cache.\n");
     must_wait();
     rt_close(rt);
     return fclose(json) != 0 || fclose(md) != 0;

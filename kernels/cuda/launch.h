@@ -27,10 +27,11 @@ template <class A> inline void rt_launch(struct rt *rt, void (*kernel)(A), const
 
 #include <functional>
 
-void rt_launch_emulated(struct rt *rt, const struct rt_grid &g, std::function<void()> body);
+void rt_launch_emulated(struct rt *rt, const void *kernel, const struct rt_grid &g,
+                        std::function<void()> body);
 
 template <class A> inline void rt_launch(struct rt *rt, void (*kernel)(A), const struct rt_grid &g, A args) {
-    rt_launch_emulated(rt, g, [kernel, args] { kernel(args); });
+    rt_launch_emulated(rt, (const void *)kernel, g, [kernel, args] { kernel(args); });
 }
 
 #endif

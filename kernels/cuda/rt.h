@@ -24,9 +24,11 @@ struct rt_info {
     int num_processors; // streaming multiprocessors
     size_t total, free; // bytes of device memory
     size_t shared_max;  // bytes of shared memory a block may ask for
+    size_t cache;       // bytes of the last cache before memory
     bool emulated;      // host memory, no device
 };
 
+// QUIRE_CUDA_OVERLAP=0 in the environment: no kernel begins before the one before it has ended.
 // NULL with err (STATUS_DEVICE: no driver, no device, a driver that is too old, ...; one line that says
 // which).
 struct rt *rt_open(int ordinal, struct err *err);

@@ -22,7 +22,7 @@ struct rt {
     cudaEvent_t marks[2];
     cudaDeviceProp prop;
     char error[200];
-    bool capturing;
+    bool capturing, overlap;          // overlap: a kernel may begin before the one before it has ended
     const void *big[MAX_BIG_KERNELS]; // kernels that may use more than 48 KiB of shared memory
     int num_big;
     cublasLtHandle_t blas;
@@ -111,6 +111,8 @@ struct rt *rt_open(int ordinal, struct err *err) {
         rt_close(rt);
         return NULL;
     }
+    const char *overlap = getenv("QUIRE_CUDA_OVERLAP"); // 0: for measuring what it gains
+    rt->overlap = rt->prop.major >= 9 && (!overlap || strcmp(overlap, "0") != 0);
     // Now, not at the first long prompt: by then the cache has taken the memory, and it would be an error of
     // the device.
     if (!(rt->blas_workspace = rt_alloc(rt, GEMM_WORKSPACE)) && !rt_failed(rt)) {
@@ -156,6 +158,7 @@ void rt_describe(struct rt *rt, struct rt_info *info) {
     info->minor = rt->prop.minor;
     info->num_processors = rt->prop.multiProcessorCount;
     info->shared_max = rt->prop.sharedMemPerBlockOptin;
+    info->cache = (size_t)rt->prop.l2CacheSize;
     if (take(rt))
         ok(rt, cudaMemGetInfo(&info->free, &info->total), "asking for free memory");
 }
@@ -429,7 +432,7 @@ void rt_launch_raw(struct rt *rt, const void *kernel, const struct rt_grid *g, v
     overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
     overlap.val.programmaticStreamSerializationAllowed = 1;
     config.attrs = &overlap;
-    config.numAttrs = rt->prop.major >= 9 ? 1 : 0;
+    config.numAttrs = rt->overlap ? 1 : 0;
     void *list[] = {args};
     ok(rt, cudaLaunchKernelExC(&config, kernel, list), "launching a kernel");
 }

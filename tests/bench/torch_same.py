@@ -95,10 +95,12 @@ def decode_plain(model, config, device, batch, context, steps):
 
 
 def decode_graph(model, config, device, batch, context, steps):
-    """The same step again and again, at the last place of a cache of fixed size: what a graph needs."""
-    cache = random_cache(transformers.StaticCache(config=config, max_cache_len=context), config, device, batch, context - 1)
+    """From a graph, over a cache of fixed size, all of which every step reads. Where in it a step writes is the library's
+    affair: transformers 4 asks for the place, 5 counts on; so there is room for all steps."""
+    before = context - steps - 8
+    cache = random_cache(transformers.StaticCache(config=config, max_cache_len=context), config, device, batch, before)
     ids = torch.randint(config.vocab_size, (batch, 1), device=device)
-    at = torch.tensor([context - 1], device=device)
+    at = torch.tensor([before], device=device)
 
     def step():
         return model(input_ids=ids, past_key_values=cache, use_cache=True, cache_position=at,

@@ -31,15 +31,23 @@ def check(want, *flags, **environment):
 
 
 def main():
-    notes, report, text = check(0, "--only", "tests,kernels,steps")
+    notes, report, text = check(0, "--only", "tests,kernels,steps,torch")
     for t in TESTS:
         assert " 0 failed" in notes[f"test {t}"], notes
         assert not notes[f"test {t}"].startswith("0 passed"), notes
     kernels, steps = report["kernels"]["kernels"], report["steps"]["steps"]
     assert len(kernels) > 50 and all(k["us"] > 0 and k["share"] > 0 for k in kernels), kernels
     assert len(steps) > 20 and all(s["ms"] > 0 for s in steps), steps
+    for way in ("as served", "no overlap", "no graphs", "neither"):
+        assert len([s for s in steps if s["shape"].endswith(": " + way)]) == 2, way
+    for kernel in ("gemm", "dequantise", "cuBLASLt", "decode + merge", "prefill attention", "sum of ranks", "sample", "embed",
+                   "norm", "bias, RoPE, KV write", "SwiGLU"):
+        assert any(k["kernel"] == kernel for k in kernels), kernel
     for row in kernels + steps:
         assert row["shape"] in text, row
+    if not notes["PyTorch"].startswith("not compared"): # where torch and transformers are installed: PYTHON=… of this program
+        torch = report["torch"]["steps"]
+        assert len(torch) == 30 and all(r["ms"] > 0 and r["shape"] in text for r in torch), report["torch"]
     assert report["kernels"]["bandwidth"] > 0 and report["steps"]["matrix_rate"] > 0
 
     with tempfile.TemporaryDirectory() as tmp:

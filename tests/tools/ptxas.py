@@ -2,15 +2,20 @@
 """Compiles the CUDA kernels and reads what ptxas says: no spills, registers and shared memory within a table.
 
     ptxas.py [--nvcc nvcc] [--archs 80,89,90a,100] [--print]
+    ptxas.py --launches FOLDER
 
 The table stands in kernels/cuda/README.md, between the lines `<!-- ptxas -->` and `<!-- /ptxas -->`: a row per kernel
-with the most registers and the bytes of shared memory that a block asks for at most (which is not ptxas' to know: it is
-what the launcher passes, checked against the least of all architectures). --print writes rows from what is measured.
+with the most registers and the threads and bytes of shared memory that a launcher asks for at most, which is not ptxas' to
+know: --launches compares them with what the tests on the emulator did ask for (QUIRE_EMULATED_LAUNCHES=FOLDER, see
+kernels/cuda/emu/rt_emu.cpp), and needs nm instead of nvcc. --print writes rows from what is measured.
+
+Without nvcc the compile gate cannot be: it says SKIPPED and ends with 77, or with QUIRE_REQUIRE_NVCC set fails.
 Standard library only.
 """
 import argparse
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -78,12 +83,60 @@ def short(mangled):
     return mangled[start:start + n] + (f"<{', '.join(keep)}>" if keep else "")
 
 
+def launches(folder):
+    """{kernel: (threads, shared bytes)}: the most that was asked for."""
+    most = {}
+    for name in sorted(os.listdir(folder)):
+        lines = open(os.path.join(folder, name)).read().splitlines()
+        if not os.path.exists(lines[0]):
+            continue  # a program that was built under another name once
+        symbols = {}
+        for line in subprocess.run(["nm", lines[0]], capture_output=True, text=True, check=True).stdout.splitlines():
+            cells = line.split()
+            if len(cells) == 3 and cells[1] == "t" and cells[2].startswith("_Z"):  # a kernel is static there
+                symbols[int(cells[0], 16)] = cells[2].replace("_ZL", "_Z", 1)
+        for line in lines[1:]:
+            place, threads, shared = line.split()
+            mangled = symbols.get(int(place, 16))
+            if not mangled:
+                sys.exit(f"{name}: no kernel at {place} of {lines[0]}")
+            old = most.get(short(mangled), (0, 0))
+            most[short(mangled)] = (max(old[0], int(threads)), max(old[1], int(shared)))
+    return most
+
+
+def check_launches(folder):
+    most, limits, bad = launches(folder), table(), 0
+    for kernel, (registers, threads, shared) in sorted(limits.items()):
+        if kernel not in most:
+            print(f"{kernel} is launched by no test")
+            bad += 1
+            continue
+        if most[kernel][0] != threads:
+            print(f"{kernel} is launched with {most[kernel][0]} threads, the table says {threads}")
+            bad += 1
+        if most[kernel][1] > shared:
+            print(f"{kernel} asks for {most[kernel][1]} bytes of shared memory, the table allows {shared}")
+            bad += 1
+        if shared > min(SHARED.values()):
+            print(f"{kernel}: {shared} bytes of shared memory are more than every architecture has")
+            bad += 1
+    print(f"{len(most)} kernels launched, {bad} problems")
+    return bad > 0
+
+
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--nvcc", default="nvcc")
     p.add_argument("--archs", default="80,89,90a,100")
     p.add_argument("--print", action="store_true")
+    p.add_argument("--launches")
     a = p.parse_args()
+    if a.launches:
+        sys.exit(check_launches(a.launches))
+    if not shutil.which(a.nvcc):
+        print(f"SKIPPED: there is no {a.nvcc}; spills, registers and static shared memory of the CUDA kernels are not checked")
+        sys.exit(1 if os.environ.get("QUIRE_REQUIRE_NVCC") else 77)
     archs = a.archs.split(",")
     found, limits, bad = compile_all(a.nvcc, archs), {} if a.print else table(), 0
     for kernel in sorted(found):

@@ -3,8 +3,14 @@
 #include "launch.h"
 
 #include <atomic>
+#include <dlfcn.h>
+#include <errno.h>
+#include <map>
+#include <mutex>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string>
+#include <unistd.h>
 #include <vector>
 
 struct rt_graph {
@@ -20,6 +26,7 @@ struct rt {
     rt_graph *capture; // being recorded
     size_t limit;      // bytes that rt_alloc() may give in all
     size_t used;
+    bool overlap; // launches may overlap, as on a device: then kernels must wait (QUIRE_CUDA_OVERLAP)
 };
 
 // What an allocation holds before its bytes, so that rt_free() knows its size.
@@ -28,6 +35,47 @@ enum { HEADER = 256 };
 enum { NUM_DEVICES = 16 };
 
 static std::atomic<unsigned long> num_up, num_down; // ranks are threads
+
+// What launchers asked for at most, by kernel. Where QUIRE_EMULATED_LAUNCHES names a folder, a file of it
+// gets that at the end of the process: the path of the program or module, then a line per kernel with its
+// place there, threads and bytes of shared memory. tests/tools/ptxas.py compares it with the table of
+// README.md.
+struct asked {
+    std::mutex mutex;
+    struct most {
+        int threads;
+        size_t shared;
+    };
+    std::map<const void *, most> kernels;
+    const char *folder = getenv("QUIRE_EMULATED_LAUNCHES");
+    pid_t process = getpid();
+
+    void add(const void *kernel, const rt_grid &g) {
+        std::lock_guard<std::mutex> lock(mutex);
+        most &m = kernels[kernel];
+        m.threads = g.threads > m.threads ? g.threads : m.threads;
+        m.shared = g.shared > m.shared ? g.shared : m.shared;
+    }
+    ~asked() {
+        Dl_info info;
+        if (!folder || kernels.empty() || process != getpid() || !dladdr((void *)&rt_open, &info))
+            return;
+        std::string path = info.dli_fname, name = path.substr(path.rfind('/') + 1);
+        path = std::string(folder) + "/" + program_invocation_short_name + "." + name;
+        FILE *f = fopen(path.c_str(), "w");
+        char *whole = realpath(info.dli_fname, nullptr);
+        if (f && whole) {
+            fprintf(f, "%s\n", whole);
+            for (auto &k : kernels)
+                fprintf(f, "%zx %d %zu\n", (size_t)((const char *)k.first - (const char *)info.dli_fbase),
+                        k.second.threads, k.second.shared);
+        }
+        free(whole);
+        if (!f || fclose(f) != 0)
+            fprintf(stderr, "cannot write %s\n", path.c_str());
+    }
+};
+static asked launches;
 
 extern "C" {
 
@@ -39,6 +87,8 @@ struct rt *rt_open(int ordinal, struct err *err) {
         err_set(err, STATUS_DEVICE, "there is no emulated device %d, only %d of them", ordinal, count);
         return nullptr;
     }
+    const char *overlap = getenv("QUIRE_CUDA_OVERLAP");
+    rt->overlap = !overlap || strcmp(overlap, "0") != 0;
     const char *limit = getenv("QUIRE_EMULATED_MEMORY"); // for tests of a device that is too small
     rt->limit = limit ? (size_t)strtoull(limit, nullptr, 10) : (size_t)1 << 32;
     return rt;
@@ -58,6 +108,7 @@ void rt_describe(struct rt *rt, struct rt_info *info) {
     info->total = rt->limit;
     info->free = rt->limit - rt->used;
     info->shared_max = 227 << 10;
+    info->cache = 1 << 10; // little, so that what is measured over more than it stays small
     info->emulated = true;
 }
 
@@ -160,7 +211,7 @@ static void run(void *body) { (*(std::function<void()> *)body)(); }
 void rt_graph_launch(struct rt *rt, struct rt_graph *graph) {
     for (size_t i = 0; !rt_failed(rt) && i < graph->launches.size(); i++) {
         rt_graph::launch &l = graph->launches[i];
-        emu::run(l.grid.grid, dim3((unsigned)l.grid.threads), l.grid.shared, true, run, &l.body);
+        emu::run(l.grid.grid, dim3((unsigned)l.grid.threads), l.grid.shared, rt->overlap, run, &l.body);
     }
 }
 
@@ -195,7 +246,10 @@ struct rt_copies rt_test_copies(void) {
 
 } // extern "C"
 
-void rt_launch_emulated(struct rt *rt, const struct rt_grid &g, std::function<void()> body) {
+void rt_launch_emulated(struct rt *rt, const void *kernel, const struct rt_grid &g,
+                        std::function<void()> body) {
+    if (launches.folder)
+        launches.add(kernel, g);
     if (getenv("QUIRE_EMULATED_FAULT")) // for tests
         rt_fail(rt, "it was asked to fail");
     if (rt_failed(rt))
@@ -203,5 +257,5 @@ void rt_launch_emulated(struct rt *rt, const struct rt_grid &g, std::function<vo
     if (rt->capture)
         rt->capture->launches.push_back({g, std::move(body)});
     else
-        emu::run(g.grid, dim3((unsigned)g.threads), g.shared, true, run, &body);
+        emu::run(g.grid, dim3((unsigned)g.threads), g.shared, rt->overlap, run, &body);
 }

@@ -1,0 +1,16 @@
+# Parts `archs` (such as 80;90a) into those that nvcc knows and the others. codes: what `nvcc --list-gpu-code` printed, which
+# has no letters: sm_90 stands for 90a, too. A toolkit that lists nothing (11.4 and older) is believed to know all.
+function(cuda_known_archs archs codes known unknown)
+    set(yes)
+    set(no)
+    foreach(arch ${archs})
+        string(REGEX REPLACE "[a-z]" "" number ${arch})
+        if(codes MATCHES "sm_${number}[a-z]?([^0-9a-z]|$)" OR NOT codes MATCHES "sm_")
+            list(APPEND yes ${arch})
+        else()
+            list(APPEND no ${arch})
+        endif()
+    endforeach()
+    set(${known} "${yes}" PARENT_SCOPE)
+    set(${unknown} "${no}" PARENT_SCOPE)
+endfunction()

@@ -210,14 +210,14 @@ static void test_stories(void **state) {
 static void test_embedded(void **state) {
     (void)state;
     static const char path[] = QUIRE_SOURCE_DIR "/models/quire-tiny.gguf";
-    int32_t tokens[MAX_TOKENS];
-    int n = encode(path,
-                   "Once upon a time, there was a little girl named Lily. She loved to play outside in the "
-                   "park. One day, she saw a big, red ball. It was on the other side of the old stone wall.",
-                   tokens);
-    if (n > 48)
-        n = 48;
-    assert_true(n > 30);
+    // "Once upon a time, there was a little girl named Lily. She loved to play outside in the park. One day,
+    // she saw a big, red ball. It was on the other side of the old stone wall." As ids (`quire tokenize
+    // --ids`), since a bare GPU machine has no PCRE2 for its vocabulary.
+    static const int32_t tokens[] = {789, 761,  267,  576, 14,   561,  342,  267,  719,  822, 466, 1017,
+                                     16,  571,  1072, 331, 1074, 1730, 358,  281,  1270, 16,  567, 388,
+                                     14,  419,  820,  267, 788,  14,   1077, 1092, 16,   574, 342, 417,
+                                     281, 1076, 1328, 328, 281,  582,  2047, 1788, 16};
+    const int n = sizeof tokens / sizeof tokens[0];
     check(path, DTYPE_F16, tokens, n, 13, n / 2, 2e-2);
     check(path, DTYPE_BF16, tokens, 12, 1, 6, 2e-2);
     check(path, DTYPE_I8, tokens, 24, 12, 12, 3e-2);

@@ -109,8 +109,8 @@ static inline __m256 m256_power(__m256 x) {
 }
 static inline struct v16 v16_power(struct v16 x) { return (struct v16){m256_power(x.a), m256_power(x.b)}; }
 static inline struct v16 v16_round(struct v16 x) {
-    const int mode = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
-    return (struct v16){_mm256_round_ps(x.a, mode), _mm256_round_ps(x.b, mode)};
+    enum { NEAREST = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC }; // a constant without optimising, too
+    return (struct v16){_mm256_round_ps(x.a, NEAREST), _mm256_round_ps(x.b, NEAREST)};
 }
 static inline struct v16 v16_times_power(struct v16 x, struct v16 n) {
     __m256 one = _mm256_set1_ps(0x1.8p23f); // what m256_power() reads n from

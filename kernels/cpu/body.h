@@ -50,6 +50,22 @@ INLINE void v16_store_part(float *p, struct v16 x, int n) {
         p[i] = part[i];
 }
 
+#ifndef V16_EIGHT
+// Of eight vectors, in the first eight lanes; zeros after
+static inline struct v16 v16_sums(const struct v16 *x) {
+    float y[16] = {0};
+    for (int i = 0; i < 8; i++)
+        y[i] = v16_sum(x[i]);
+    return v16_load(y);
+}
+static inline struct v16 v16_largests(const struct v16 *x) {
+    float y[16] = {0};
+    for (int i = 0; i < 8; i++)
+        y[i] = v16_largest(x[i]);
+    return v16_load(y);
+}
+#endif
+
 // exp: x = n ln 2 + f, 2^n times the polynomial of Cephes' expf in f. At most 1 ulp off; exactly 0 below
 // -87.33, infinity above 88.37, NaN for NaN (rule 6).
 INLINE struct v16 exp_core(struct v16 x) { // for x that 2^n of a normal number can hold, or NaN

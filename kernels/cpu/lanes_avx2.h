@@ -129,19 +129,6 @@ static inline float v16_largest(struct v16 x) {
     c = _mm_max_ps(c, _mm_movehl_ps(c, c));
     return _mm_cvtss_f32(_mm_max_ss(c, _mm_movehdup_ps(c)));
 }
-// Of eight vectors, in the first eight lanes; zeros after
-static inline struct v16 v16_sums(const struct v16 *x) {
-    float y[16] = {0};
-    for (int i = 0; i < 8; i++)
-        y[i] = v16_sum(x[i]);
-    return v16_load(y);
-}
-static inline struct v16 v16_largests(const struct v16 *x) {
-    float y[16] = {0};
-    for (int i = 0; i < 8; i++)
-        y[i] = v16_largest(x[i]);
-    return v16_load(y);
-}
 static inline float v16_first(struct v16 x) { return _mm256_cvtss_f32(x.a); }
 static inline __m256i m256_abs_max(__m256 a, __m256 b) {
     const __m256i mask = _mm256_set1_epi32(0x7fffffff);

@@ -106,6 +106,7 @@ static inline float v16_largest(struct v16 a) {
         return (struct v16){_mm512_maskz_permutexvar_ps(                                                     \
             0xff, _mm512_setr_epi32(0, 4, 8, 12, 2, 6, 10, 14, 0, 0, 0, 0, 0, 0, 0, 0), c)};                 \
     }
+#define V16_EIGHT 1
 EIGHT(v16_sums, _mm512_add_ps)
 EIGHT(v16_largests, _mm512_max_ps)
 #undef EIGHT

@@ -144,19 +144,6 @@ static inline float v16_largest(struct v16 a) {
             a.f[i] = a.f[i] > a.f[i + n] ? a.f[i] : a.f[i + n];
     return a.f[0];
 }
-// Of eight vectors, in the first eight lanes; zeros after
-static inline struct v16 v16_sums(const struct v16 *x) {
-    float y[16] = {0};
-    for (int i = 0; i < 8; i++)
-        y[i] = v16_sum(x[i]);
-    return v16_load(y);
-}
-static inline struct v16 v16_largests(const struct v16 *x) {
-    float y[16] = {0};
-    for (int i = 0; i < 8; i++)
-        y[i] = v16_largest(x[i]);
-    return v16_load(y);
-}
 static inline float v16_first(struct v16 a) { return a.f[0]; }
 // Largest bit pattern of |a| and |b|: orders NaN above infinity above all numbers.
 static inline uint32_t v16_abs_bits(struct v16 a, struct v16 b) {

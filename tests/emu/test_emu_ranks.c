@@ -1,5 +1,6 @@
 // Several devices that share a model: kernels in which ranks meet, and whole models through the engine on the
-// emulated module, each rank a thread with a device of its own.
+// emulated module, each rank a thread with a device of its own. Over 600 lines: the kernels' cases and the
+// models' share the threads and devices they run on.
 #include "device.h"
 
 #ifdef QUIRE_EMULATED // the module that the engine loads; on a device only kernels are tested here

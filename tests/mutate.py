@@ -341,7 +341,7 @@ MUTATIONS = [
     (BODY_ATTENTION, "        if (all_low > low || all_high < high)\n            fade_out(&w, c);\n", "",
             "test_canonical"),  # queries of other ranges: what they had so far is not scaled to the new maximum
     (BODY_ATTENTION, "    fade = v16_if_less(top, v16_set1(-FLT_MAX), v16_set1(1), fade); // nothing yet\n", "",
-            "test_ops"),  # a row whose window begins later is NaN
+            "test_kernels"),  # a row whose window begins later is NaN
     (BODY_ATTENTION, "x = v16_sub(v16_mul(v16_load(w->p + at), scale), best);",
             "x = v16_fma(v16_load(w->p + at), scale, v16_sub(zero, best));", "test_canonical"),  # a weight with one rounding less
     (BODY_ATTENTION, "x = v16_max(v16_set1(-127), x);", "x = v16_max(v16_set1(-126), x);", "test_kernels"),  # weights never become 0

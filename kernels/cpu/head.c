@@ -30,14 +30,14 @@ struct few {
 
 struct head_ranks {
     int begin[COMM_MAX_SUM], end[COMM_MAX_SUM]; // tokens of each rank
-    int stride, least;         // tokens of a row of `slice`; of the rank that has the fewest
-    struct sampler **own;      // (threads) for the tokens of this rank
-    struct sampler **merging;  // (threads) for the few of all ranks
-    float *slice;              // (head_rows, stride) logits of this rank's tokens
-    char *out, *in;            // (head_rows, stride) floats
-    size_t *start;             // (head_rows + 1) where the message of a row begins in `out`
-    struct few *few;           // (own rows, world)
-    struct answer *mine, *all; // (own rows), (world, own rows)
+    int stride, least;                          // tokens of a row of `slice`; of the rank that has the fewest
+    struct sampler **own;                       // (threads) for the tokens of this rank
+    struct sampler **merging;                   // (threads) for the few of all ranks
+    float *slice;                               // (head_rows, stride) logits of this rank's tokens
+    char *out, *in;                             // (head_rows, stride) floats
+    size_t *start;                              // (head_rows + 1) where the message of a row begins in `out`
+    struct few *few;                            // (own rows, world)
+    struct answer *mine, *all;                  // (own rows), (world, own rows)
 };
 
 static int num_own(const struct device *dev) { // most rows of head_rows that this rank samples

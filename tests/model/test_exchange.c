@@ -74,7 +74,8 @@ static void test_logits(void **state) {
     static const struct {
         bool logprobs;
         struct sampling_params sampling;
-    } cases[] = {{true, {.temperature = 0}}, {false, {.temperature = 1}}, {false, {.temperature = 1, .top_k = 65}}};
+    } cases[] = {
+        {true, {.temperature = 0}}, {false, {.temperature = 1}}, {false, {.temperature = 1, .top_k = 65}}};
     for (int ranks = 2; ranks <= 4; ranks *= 2)
         for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
             int vocab;

@@ -31,6 +31,7 @@ PHILOX = "kernels/philox.h"
 BODY = "kernels/cpu/body.h"
 BODY_ATTENTION = "kernels/cpu/body_attention.h"
 GEMM = "kernels/cpu/gemm.c"
+POOL = "kernels/cpu/pool.c"
 CPU = "kernels/cpu/cpu.c"
 ATTENTION = "kernels/cpu/attention.c"
 ROPE = "kernels/rope.c"
@@ -419,6 +420,10 @@ MUTATIONS = [
     (PACK, "(scales[8 + i % 4] >> i / 4 * 2 & 3) << 4) - 32);", "(scales[8 + i % 4] >> i / 4 * 2 & 3) << 4));",
            "test_quants"),  # Q3_K's scales without a sign
     (PACK, "if (left < LANES || cols % pack_block(dtype))", "if (false)", "test_kernels"),  # rows past the matrix are not zero
+    (POOL, "p->turn = (uint16_t)(p->turn + !p->alone);", "p->turn++;", "test_kernels"),  # an old note of what is left looks new
+    (POOL, "            pool_share(p->num_items, thread, p->num_threads, begin, end);", "            *begin = *end;", "test_kernels"),  # nothing is left
+    (POOL, "            *begin = *end - piece;", "            *end = *begin + piece;", "test_kernels"),  # a helper takes what its owner will
+    (POOL, "i <= HELPED && i < p->num_threads", "i < 1", "test_kernels"),  # nobody helps
     (GEMM, "at->num_groups == 2 ? first + p->strip_bytes : first", "first", "test_ops"),  # the second row group is the first
     (GEMM, "g++, y += LANES, rows_left", "g++, rows_left", "test_ops"),  # and lies where the first does
     (GEMM, "run_tile(job, at, at->part, y, ldy, LANES, job->finish == FINISH_ADD);",

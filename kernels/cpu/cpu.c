@@ -6,6 +6,7 @@
 #include "rope.h"
 #include "sampler.h"
 
+#include <limits.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -274,26 +275,29 @@ static void finish_heads(const struct device *dev, float *x, int num_heads, cons
     }
 }
 
-static void finish_qkv_share(void *ctx, int thread, int num_threads) {
-    const struct finish_qkv *job = ctx;
+static void finish_row(const struct finish_qkv *job, int t) {
     struct device *dev = job->dev;
     const struct model_config *m = &dev->model;
     float *const *bias = job->layer->qkv->bias;
-    int begin, end;
-    pool_share(job->step->num_tokens, thread, num_threads, &begin, &end);
-    for (int t = begin; t < end; t++) {
-        int position = job->step->positions[t];
-        CHECK(position >= 0 && position < dev->limits.max_context);
-        float *q = job->q + (size_t)t * (size_t)device_q_size(dev);
-        float *key = dev->key + (size_t)t * (size_t)device_kv_size(dev);
-        float *value = dev->value + (size_t)t * (size_t)device_kv_size(dev);
-        finish_heads(dev, q, m->num_heads, bias[0], job->layer->q_norm, position);
-        finish_heads(dev, key, m->num_kv_heads, bias[1], job->layer->k_norm, position);
-        for (int i = 0; bias[2] && i < device_kv_size(dev); i++)
-            value[i] += bias[2][i];
-        if (job->step->slots[t] >= 0)
-            cpu_kv_write(dev, job->layer->index, job->step->slots[t], key, value);
-    }
+    int position = job->step->positions[t];
+    CHECK(position >= 0 && position < dev->limits.max_context);
+    float *q = job->q + (size_t)t * (size_t)device_q_size(dev);
+    float *key = dev->key + (size_t)t * (size_t)device_kv_size(dev);
+    float *value = dev->value + (size_t)t * (size_t)device_kv_size(dev);
+    finish_heads(dev, q, m->num_heads, bias[0], job->layer->q_norm, position);
+    finish_heads(dev, key, m->num_kv_heads, bias[1], job->layer->k_norm, position);
+    for (int i = 0; bias[2] && i < device_kv_size(dev); i++)
+        value[i] += bias[2][i];
+    if (job->step->slots[t] >= 0)
+        cpu_kv_write(dev, job->layer->index, job->step->slots[t], key, value);
+}
+
+static void finish_qkv_share(void *ctx, int thread, int num_threads) {
+    const struct finish_qkv *job = ctx;
+    (void)num_threads;
+    for (int begin, end; pool_take(job->dev->pool, thread, 1, &begin, &end);)
+        for (int t = begin; t < end; t++)
+            finish_row(job, t);
 }
 
 static void cpu_qkv(struct device *dev, void *q, const void *resid, const struct layer *layer,
@@ -303,7 +307,8 @@ static void cpu_qkv(struct device *dev, void *q, const void *resid, const struct
     int ldy[3] = {device_q_size(dev), device_kv_size(dev), device_kv_size(dev)};
     cpu_matmul(dev, y, ldy, &x, layer->qkv);
     struct finish_qkv job = {dev, q, layer, step};
-    pool_run(dev->pool, finish_qkv_share, &job, (long long)step->num_tokens * device_q_size(dev) > 1 << 12);
+    pool_run_items(dev->pool, finish_qkv_share, &job, step->num_tokens,
+                   (long long)step->num_tokens * device_q_size(dev) > 1 << 12);
 }
 
 static void cpu_attn_prefill(struct device *dev, void *h, const void *q, const struct layer *layer,

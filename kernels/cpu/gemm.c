@@ -9,7 +9,8 @@
 enum {
     ACTIVATION_PANEL = 1 << 18, // bytes of activations, and
     WEIGHT_PANEL = 3 << 17,     // of weights, that stay in the L2 cache together
-    SMALL = 1 << 16,            // multiply-adds that are done sooner than another thread wakes
+    MANY_ROWS = 64,
+    SMALL = 1 << 16, // multiply-adds that are done sooner than another thread wakes
     TILE = TILE_GROUPS * MAX_TILE_TOKENS * LANES,
 };
 
@@ -29,29 +30,33 @@ static void *row_of(const struct prepare *job, enum dtype dtype, int t) {
     return (char *)(uintptr_t)job->out->data[dtype] + (size_t)t * job->out->stride[dtype];
 }
 
+static void prepare_row(const struct prepare *job, int t) {
+    const struct cpu_kernels *k = job->dev->kernels;
+    int n = job->cols;
+    const float *x = job->x + (size_t)(job->rows ? job->rows[t].row : t) * (size_t)n;
+    float *floats = row_of(job, DTYPE_F32, t);
+    if (job->norm) {
+        k->rmsnorm(floats, x, job->norm, n, job->dev->model.norm_eps);
+        x = floats;
+    } else if (job->dtypes & (1u << DTYPE_F32 | 1u << DTYPE_F16)) {
+        memcpy(floats, x, (size_t)n * sizeof *x);
+    }
+    if (job->dtypes & 1u << DTYPE_BF16) {
+        uint16_t *y = row_of(job, DTYPE_BF16, t);
+        k->to_bf16(y, x, n);
+        if (n % 2)
+            y[n] = 0;
+    }
+    if (job->dtypes & DTYPES_QUANTISED)
+        k->to_q8(row_of(job, DTYPE_Q8_0, t), x, n);
+}
+
 static void prepare_share(void *ctx, int thread, int num_threads) {
     const struct prepare *job = ctx;
-    const struct cpu_kernels *k = job->dev->kernels;
-    int begin, end, n = job->cols;
-    pool_share(job->num_rows, thread, num_threads, &begin, &end);
-    for (int t = begin; t < end; t++) {
-        const float *x = job->x + (size_t)(job->rows ? job->rows[t].row : t) * (size_t)n;
-        float *floats = row_of(job, DTYPE_F32, t);
-        if (job->norm) {
-            k->rmsnorm(floats, x, job->norm, n, job->dev->model.norm_eps);
-            x = floats;
-        } else if (job->dtypes & (1u << DTYPE_F32 | 1u << DTYPE_F16)) {
-            memcpy(floats, x, (size_t)n * sizeof *x);
-        }
-        if (job->dtypes & 1u << DTYPE_BF16) {
-            uint16_t *y = row_of(job, DTYPE_BF16, t);
-            k->to_bf16(y, x, n);
-            if (n % 2)
-                y[n] = 0;
-        }
-        if (job->dtypes & DTYPES_QUANTISED)
-            k->to_q8(row_of(job, DTYPE_Q8_0, t), x, n);
-    }
+    (void)num_threads;
+    for (int begin, end; pool_take(job->dev->pool, thread, 1, &begin, &end);)
+        for (int t = begin; t < end; t++)
+            prepare_row(job, t);
 }
 
 struct activations cpu_activations(struct device *dev, const float *x, int num_rows,
@@ -69,7 +74,7 @@ struct activations cpu_activations(struct device *dev, const float *x, int num_r
                                         : bf16 ? (size_t)(cols + 1) / 2 * 2 * sizeof(uint16_t)
                                                : (size_t)cols * sizeof(float));
     }
-    pool_run(dev->pool, prepare_share, &job, (long long)num_rows * cols > SMALL / 8);
+    pool_run_items(dev->pool, prepare_share, &job, num_rows, (long long)num_rows * cols > SMALL / 8);
     return a;
 }
 
@@ -79,6 +84,7 @@ enum finish { FINISH_COPY, FINISH_ADD, FINISH_PART, FINISH_SWIGLU };
 
 struct matmul {
     const struct cpu_kernels *kernels;
+    struct pool *pool;
     const struct activations *x;
     const struct weight *w;
     enum finish finish;
@@ -183,47 +189,52 @@ static void do_groups(const struct matmul *job, int part, int begin, int end) {
 }
 
 static void matmul_share(void *ctx, int thread, int num_threads) {
+    (void)num_threads;
     const struct matmul *job = ctx;
-    int num_parts = job->finish == FINISH_SWIGLU ? 1 : job->w->num_parts, first = 0, begin, end;
-    int num_groups = job->finish == FINISH_SWIGLU ? job->w->part[0].num_groups : job->w->num_groups;
-    pool_share((num_groups + TILE_GROUPS - 1) / TILE_GROUPS, thread, num_threads, &begin, &end);
-    begin *= TILE_GROUPS;
-    end *= TILE_GROUPS;
-    for (int i = 0; i < num_parts; i++) {
-        int n = job->w->part[i].num_groups;
-        int from = begin > first ? begin - first : 0, to = end - first < n ? end - first : n;
-        if (from < to)
-            do_groups(job, i, from, to);
-        first += n;
+    int num_parts = job->finish == FINISH_SWIGLU ? 1 : job->w->num_parts;
+    int least = job->x->num_rows > MANY_ROWS ? 4 : 1; // pairs: activations are read again for each piece
+    for (int begin, end; pool_take(job->pool, thread, least, &begin, &end);) {
+        begin *= TILE_GROUPS;
+        end *= TILE_GROUPS;
+        for (int i = 0, first = 0; i < num_parts; i++) {
+            int n = job->w->part[i].num_groups;
+            int from = begin > first ? begin - first : 0, to = end - first < n ? end - first : n;
+            if (from < to)
+                do_groups(job, i, from, to);
+            first += n;
+        }
     }
 }
 
 static void matmul_run(struct device *dev, const struct matmul *job) {
     long long work = (long long)job->w->num_groups * LANES * job->w->part[0].cols * job->x->num_rows;
-    pool_run(dev->pool, matmul_share, (void *)(uintptr_t)job, work > SMALL);
+    int num_groups = job->finish == FINISH_SWIGLU ? job->w->part[0].num_groups : job->w->num_groups;
+    pool_run_items(dev->pool, matmul_share, (void *)(uintptr_t)job,
+                   (num_groups + TILE_GROUPS - 1) / TILE_GROUPS, work > SMALL);
 }
 
 void cpu_matmul(struct device *dev, float *const y[3], const int ldy[3], const struct activations *x,
                 const struct weight *w) {
-    struct matmul job = {dev->kernels, x, w, FINISH_COPY, {y[0], y[1], y[2]}, {ldy[0], ldy[1], ldy[2]}};
+    struct matmul job = {
+        dev->kernels, dev->pool, x, w, FINISH_COPY, {y[0], y[1], y[2]}, {ldy[0], ldy[1], ldy[2]}};
     matmul_run(dev, &job);
 }
 
 void cpu_matmul_add(struct device *dev, float *y, int ldy, const struct activations *x,
                     const struct weight *w) {
-    struct matmul job = {dev->kernels, x, w, FINISH_ADD, {y}, {ldy}};
+    struct matmul job = {dev->kernels, dev->pool, x, w, FINISH_ADD, {y}, {ldy}};
     matmul_run(dev, &job);
 }
 
 void cpu_matmul_part(struct device *dev, float *y, int ldy, const struct activations *x,
                      const struct weight *w) {
-    struct matmul job = {dev->kernels, x, w, FINISH_PART, {y}, {ldy}};
+    struct matmul job = {dev->kernels, dev->pool, x, w, FINISH_PART, {y}, {ldy}};
     matmul_run(dev, &job);
 }
 
 void cpu_matmul_swiglu(struct device *dev, float *y, int ldy, const struct activations *x,
                        const struct weight *w) {
     CHECK(w->num_parts == 2 && w->part[0].rows == w->part[1].rows);
-    struct matmul job = {dev->kernels, x, w, FINISH_SWIGLU, {y}, {ldy}};
+    struct matmul job = {dev->kernels, dev->pool, x, w, FINISH_SWIGLU, {y}, {ldy}};
     matmul_run(dev, &job);
 }

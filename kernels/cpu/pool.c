@@ -20,13 +20,29 @@
 // the processor.
 enum { SPINS = 400, MAX_THREADS = 1024 };
 
+enum {
+    HELPED = 4, // neighbours whom a thread helps: on a large machine not all can look at all
+    INDEX_BITS = 24,
+};
+
+// What is left of a thread's share: its begin and end, above them the turn (the call of pool_run_items in
+// which all take part) that they are of. Every thread asks for items in every turn, so what is not of this
+// one is of the last, and the whole share is left.
+struct left {
+    _Alignas(64) _Atomic uint64_t range;
+};
+
 struct pool {
     int num_threads;
     pthread_t *threads;
+    struct left *left; // of each thread
     pool_fn *fn;
     void *ctx;
+    int num_items;
+    bool alone; // the caller takes all items
+    uint16_t turn;
     bool stop;
-    // A new call is a new generation; fn, ctx and stop are written before it.
+    // A new call is a new generation; what stands above is written before it.
     _Alignas(64) _Atomic uint32_t generation;
     _Atomic uint32_t sleepers;
     _Alignas(64) _Atomic uint32_t pending; // workers that have not finished the call
@@ -130,6 +146,56 @@ void pool_run(struct pool *p, pool_fn *fn, void *ctx, bool parallel) {
     float_env_leave(env);
 }
 
+void pool_run_items(struct pool *p, pool_fn *fn, void *ctx, int num_items, bool parallel) {
+    CHECK(num_items >= 0 && num_items < 1 << INDEX_BITS);
+    p->num_items = num_items;
+    p->alone = !parallel || p->num_threads == 1;
+    p->turn = (uint16_t)(p->turn + !p->alone);
+    pool_run(p, fn, ctx, parallel);
+}
+
+static uint64_t pack_left(uint16_t turn, int begin, int end) {
+    return (uint64_t)turn << 2 * INDEX_BITS | (uint64_t)begin << INDEX_BITS | (uint64_t)end;
+}
+
+// From the front of a thread's own share, or from the end of another's.
+static bool take_from(struct pool *p, int thread, bool own, int least, int *begin, int *end) {
+    const uint64_t mask = ((uint64_t)1 << INDEX_BITS) - 1;
+    _Atomic uint64_t *range = &p->left[thread].range;
+    uint64_t seen = atomic_load_explicit(range, memory_order_relaxed), next;
+    do {
+        *begin = (int)(seen >> INDEX_BITS & mask);
+        *end = (int)(seen & mask);
+        if (seen >> 2 * INDEX_BITS != p->turn)
+            pool_share(p->num_items, thread, p->num_threads, begin, end);
+        int left = *end - *begin, piece = own ? left / 4 : left / 2;
+        piece = piece < least ? least : piece;
+        piece = piece < left ? piece : left;
+        next = own ? pack_left(p->turn, *begin + piece, *end) : pack_left(p->turn, *begin, *end - piece);
+        if (own)
+            *end = *begin + piece;
+        else
+            *begin = *end - piece;
+        if (next == seen)
+            return false;
+    } while (!atomic_compare_exchange_weak_explicit(range, &seen, next, memory_order_relaxed,
+                                                    memory_order_relaxed));
+    return *begin < *end;
+}
+
+bool pool_take(struct pool *p, int thread, int least, int *begin, int *end) {
+    if (p->alone) {
+        *begin = 0;
+        *end = p->num_items;
+        p->num_items = 0;
+        return *end > 0;
+    }
+    for (int i = 0; i <= HELPED && i < p->num_threads; i++)
+        if (take_from(p, (thread + i) % p->num_threads, i == 0, least, begin, end))
+            return true;
+    return false;
+}
+
 int pool_size(const struct pool *p) { return p->num_threads; }
 
 struct pool *pool_open(int num_threads) {
@@ -138,8 +204,12 @@ struct pool *pool_open(int num_threads) {
     struct pool *p = aligned_alloc(64, sizeof *p);
     if (!p)
         return NULL;
-    *p = (struct pool){.num_threads = 1, .threads = calloc((size_t)n, sizeof(pthread_t))};
-    for (; p->threads && p->num_threads < n; p->num_threads++) {
+    *p = (struct pool){.num_threads = 1,
+                       .threads = calloc((size_t)n, sizeof(pthread_t)),
+                       .left = aligned_alloc(64, (size_t)n * sizeof(struct left))};
+    for (int i = 0; p->left && i < n; i++)
+        atomic_init(&p->left[i].range, 0);
+    for (; p->threads && p->left && p->num_threads < n; p->num_threads++) {
         struct worker *w = malloc(sizeof *w);
         if (!w)
             break;
@@ -149,7 +219,7 @@ struct pool *pool_open(int num_threads) {
             break;
         }
     }
-    if (!p->threads || p->num_threads < n) {
+    if (!p->threads || !p->left || p->num_threads < n) {
         pool_close(p);
         return NULL;
     }
@@ -164,5 +234,6 @@ void pool_close(struct pool *p) {
     for (int i = 1; i < p->num_threads; i++)
         pthread_join(p->threads[i], NULL);
     free(p->threads);
+    free(p->left);
     free(p);
 }

@@ -223,13 +223,19 @@ static const char *kv_tile(const struct attend *job, const int32_t *blocks, int 
            kv_index(dev, head, token % B) * kv_elem(dev);
 }
 
+static int min_int(int a, int b) { return a < b ? a : b; }
+static int max_int(int a, int b) { return a > b ? a : b; }
+
+// The tile of [tile0, tile1) that is next to tile i
+static int clamp_tile(int i, int tile0, int tile1) { return min_int(max_int(i, tile0), tile1 - 1); }
+
 // Where it says what is asked for with the keys (0) or values (1) of tile i
 static const void **ahead_of(struct attn_chunk *c, int which, int i) {
     return &c->ahead[i / STEP_TILES][which * STEP_TILES + i % STEP_TILES];
 }
 
 // Points c at the tiles of one kv head that hold tokens [begin, end) of one chunk; and ahead of them at what
-// follows up to `last`. Numbers of I8 become BF16 in s.
+// follows up to `last`, or where nothing does, at a tile itself. Numbers of I8 become BF16 in s.
 static void find_tiles(const struct attend *job, struct attn_chunk *c, struct attn_scratch *s, int seq,
                        int head, int chunk, int begin, int last) {
     const struct device *dev = job->dev;
@@ -246,9 +252,8 @@ static void find_tiles(const struct attend *job, struct attn_chunk *c, struct at
         const float **scales = which ? c->value_scale : c->key_scale;
         char *scratch = which ? s->values : s->keys;
         for (int i = tile0; dev->tiled && i < tile1; i++) {
-            int t = first + i * ATTN_TILE, later = t + ATTN_STEP;
+            int t = first + i * ATTN_TILE;
             tiles[i] = kv_tile(job, blocks, which, head, t);
-            *ahead_of(c, which, i) = later < last ? kv_tile(job, blocks, which, head, later) : tiles[i];
             if (int8)
                 scales[i] = kv_scales(dev, job->layer, blocks[t / B], which) + head * B + t % B;
         }
@@ -258,7 +263,6 @@ static void find_tiles(const struct attend *job, struct attn_chunk *c, struct at
             dev->kernels->widen_i8(wide, tiles[i], ATTN_TILE * d,
                                    t < last ? kv_tile(job, blocks, which, head, t) : tiles[i]);
             tiles[i] = wide;
-            *ahead_of(c, which, i) = wide;
         }
         for (int t = begin; !dev->tiled && t < end; t++) {
             int i = (t - first) / ATTN_TILE, o = (t - first) % ATTN_TILE;
@@ -270,12 +274,18 @@ static void find_tiles(const struct attend *job, struct attn_chunk *c, struct at
                 row[j] = float_to_bf16((float)((const int8_t *)src)[j]);
             scatter(dev, dst, which, o, int8 ? (const char *)row : src, tile_elem(dev));
             tiles[i] = dst;
-            *ahead_of(c, which, i) = dst;
             if (int8) {
                 float *scale = s->scales + which * ATTN_CHUNK + (t - first) / ATTN_TILE * ATTN_TILE;
                 scale[o] = kv_scales(dev, job->layer, blocks[t / B], which)[head * B + t % B];
                 scales[i] = scale;
             }
+        }
+        // What was gathered or widened has been read: the next chunk's is asked for there.
+        bool direct = dev->tiled && !int8;
+        for (int i = tile0 / STEP_TILES * STEP_TILES; i < tile1 || i % STEP_TILES; i++) {
+            int own = clamp_tile(i, tile0, tile1), later = first + i * ATTN_TILE + ATTN_STEP;
+            *ahead_of(c, which, i) =
+                direct && own == i && later < last ? kv_tile(job, blocks, which, head, later) : tiles[own];
         }
     }
 }
@@ -373,7 +383,7 @@ struct decode {
     int seq, head0, head1;
     int per_head, num_units; // units of up to 8 queries; of one kv head, of all
     struct attn_chunk units[MAX_UNITS];
-    // Keys (0) and values (1) of head0 in each tile of a chunk and of the step after it; NULL: none attended
+    // Keys (0) and values (1) of head0 in each attended tile of a chunk and of the step after it
     const char *tiles[CHUNK_TILES + STEP_TILES][2];
 };
 
@@ -386,37 +396,48 @@ static void decode_tiles(const struct attend *job, struct decode *m, int chunk, 
     int B = dev->block_size, heads = m->head1 - m->head0, first = chunk * ATTN_CHUNK;
     size_t next_head = (size_t)B * (size_t)dev->model.head_dim * kv_elem(dev); // bytes
     CHECK((last - 1) / B < job->step->block_start[m->seq + 1] - job->step->block_start[m->seq]);
-    for (int i = 0; i < CHUNK_TILES + STEP_TILES; i++) {
-        int t = first + i * ATTN_TILE;
-        bool in = t + ATTN_TILE > begin && t < last;
+    // Tiles [tile0, tile1) of the chunk and those of the step after it up to `past` are attended
+    int tile0 = begin > first ? (begin - first) / ATTN_TILE : 0;
+    int past = min_int((last - first + ATTN_TILE - 1) / ATTN_TILE, CHUNK_TILES + STEP_TILES);
+    int tile1 = min_int(past, CHUNK_TILES);
+    for (int i = tile0; i < past; i++)
         for (int which = 0; which < 2; which++)
-            m->tiles[i][which] = in ? kv_tile(job, blocks, which, m->head0, t) : NULL;
-        for (int which = 0; which < 2 && in && i < CHUNK_TILES; which++) {
-            const char *at = m->tiles[i][which];
+            m->tiles[i][which] = kv_tile(job, blocks, which, m->head0, first + i * ATTN_TILE);
+    for (int i = tile0; i < tile1; i++) {
+        int t = first + i * ATTN_TILE;
+        for (int which = 0; which < 2; which++) {
+            const float *scale = dev->kv_dtype == DTYPE_I8
+                                     ? kv_scales(dev, job->layer, blocks[t / B], which) + m->head0 * B + t % B
+                                     : NULL;
             for (int u = 0; u < m->num_units; u++) {
                 struct attn_chunk *c = &m->units[u];
-                const char *tile = at + (size_t)(u / m->per_head) * next_head;
-                *(which ? &c->values[i] : &c->keys[i]) = tile;
-                *ahead_of(c, which, i) = tile; // nothing new
-            }
-        }
-        for (int which = 0; which < 2 && in && i < CHUNK_TILES && dev->kv_dtype == DTYPE_I8; which++) {
-            const float *scale = kv_scales(dev, job->layer, blocks[t / B], which) + m->head0 * B + t % B;
-            for (int u = 0; u < m->num_units; u++) {
-                struct attn_chunk *c = &m->units[u];
-                *(which ? &c->value_scale[i] : &c->key_scale[i]) = scale + u / m->per_head * B;
+                int head = u / m->per_head;
+                *(which ? &c->values[i] : &c->keys[i]) = m->tiles[i][which] + (size_t)head * next_head;
+                if (scale)
+                    *(which ? &c->value_scale[i] : &c->key_scale[i]) = scale + head * B;
             }
         }
     }
-    for (int step = 0; step < CHUNK_TILES; step += STEP_TILES) {
-        int n = 0; // of what the step asks for
-        for (int i = 0; i < 2 * STEP_TILES; i++) {
-            const char *at = m->tiles[step + STEP_TILES + i / 2][i % 2];
-            for (int head = 0; head < heads && at; head++, n++, at += next_head) {
-                struct attn_chunk *c = &m->units[n / (2 * STEP_TILES) * m->per_head];
-                c->ahead[step / STEP_TILES][n % (2 * STEP_TILES)] = at;
+    for (int step = tile0 / STEP_TILES; step * STEP_TILES < tile1; step++) {
+        // What the step asks for, shared out among the first units of all heads; who has nothing to ask for
+        // asks for what it works on.
+        int tile = max_int((step + 1) * STEP_TILES, tile0), which = 0, head = 0;
+        int end = min_int((step + 2) * STEP_TILES, past);
+        for (int u = 0; u < m->num_units; u++)
+            for (int j = 0; j < 2 * STEP_TILES; j++) {
+                const void **piece = &m->units[u].ahead[step][j];
+                if (u % m->per_head == 0 && tile < end) {
+                    *piece = m->tiles[tile][which] + (size_t)head * next_head;
+                    if (++head == heads) {
+                        head = 0;
+                        tile += which;
+                        which = !which;
+                    }
+                } else {
+                    int own = clamp_tile(step * STEP_TILES + j % STEP_TILES, tile0, tile1);
+                    *piece = m->tiles[own][j / STEP_TILES] + (size_t)(u / m->per_head) * next_head;
+                }
             }
-        }
     }
 }
 

@@ -1,5 +1,7 @@
 #include "log.h"
 
+#include "buf.h"
+
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,24 +13,26 @@ static enum log_level max_level = LOG_INFO;
 void log_set_level(enum log_level level) { max_level = level; }
 enum log_level log_get_level(void) { return max_level; }
 
-// Copies src to dst with control characters as \xNN, so that a line stays a line; stops before `room` is
-// exceeded.
+// Copies src to dst with control characters, and what is no UTF-8, as \xNN, so that a line stays a line of
+// text; stops before `room` is exceeded.
 static size_t escape(char *dst, size_t room, const char *src) {
     static const char hex[] = "0123456789abcdef";
-    size_t n = 0;
-    for (; *src; src++) {
-        unsigned char c = (unsigned char)*src;
-        size_t need = c < 0x20 || c == 0x7f ? 4 : 1;
-        if (n + need > room)
+    size_t n = 0, len = strlen(src);
+    for (size_t i = 0, bad; i < len;) {
+        const unsigned char *s = (const unsigned char *)src + i;
+        size_t whole = *s < 0x20 || *s == 0x7f ? 0 : utf8_sequence(s, len - i, &bad);
+        if (n + (whole ? whole : 4) > room)
             break;
-        if (need == 1) {
-            dst[n++] = (char)c;
+        if (whole) {
+            memcpy(dst + n, s, whole);
+            n += whole;
         } else {
             dst[n++] = '\\';
             dst[n++] = 'x';
-            dst[n++] = hex[c >> 4];
-            dst[n++] = hex[c & 15];
+            dst[n++] = hex[*s >> 4];
+            dst[n++] = hex[*s & 15];
         }
+        i += whole ? whole : 1;
     }
     return n;
 }

@@ -5,6 +5,7 @@
 #include "local.h"
 #include "tokenizer.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -37,6 +38,11 @@ int cmd_tokenize(const struct config *c) {
         size_t n;
         while ((n = fread(chunk, 1, sizeof chunk, stdin)) > 0)
             buf_add(&text, chunk, n);
+        if (ferror(stdin)) {
+            complain("cannot read standard input: %s", strerror(errno));
+            buf_free(&text);
+            return EXIT_USAGE;
+        }
     } else {
         buf_str(&text, c->args.items[1]);
     }

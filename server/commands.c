@@ -3,6 +3,7 @@
 #include "local.h"
 #include "log.h"
 #include "quantize.h"
+#include "surroundings.h"
 
 #include <limits.h>
 #include <stdio.h>
@@ -66,7 +67,10 @@ static int run_together(struct config *config, int (*run)(const struct config *c
         config->command == CMD_SERVE || config->command == CMD_GENERATE || config->command == CMD_PERPLEXITY;
     if (!has_engine || !processes_launched(&launch))
         return run(config);
-    if (processes_join(&launch, &config->processes, &err) != STATUS_OK) {
+    surroundings_block_signals(true); // in the threads that this starts, so that ours hear them
+    enum status joined = processes_join(&launch, &config->processes, &err);
+    surroundings_block_signals(false);
+    if (joined != STATUS_OK) {
         complain("%s", err.msg);
         processes_leave(config->processes);
         return local_exit_code(err.code);
@@ -79,7 +83,7 @@ static int run_together(struct config *config, int (*run)(const struct config *c
     return rc;
 }
 
-int quire_main(int argc, char **argv) {
+static int run_command(int argc, char **argv) {
     const char *word = argc > 1 ? argv[1] : "";
     if (strcmp(word, "--version") == 0 || strcmp(word, "version") == 0) {
         puts("quire " QUIRE_VERSION);
@@ -118,4 +122,13 @@ int quire_main(int argc, char **argv) {
     else
         print_help(stderr);
     return EXIT_USAGE;
+}
+
+int quire_main(int argc, char **argv) {
+    struct err err = {0};
+    if (surroundings_take(&err) != STATUS_OK) {
+        complain("%s", err.msg);
+        return EXIT_USAGE;
+    }
+    return surroundings_finish_output(run_command(argc, argv));
 }

@@ -459,11 +459,13 @@ enum status http_bind(struct http *http, const char *host, int port, struct err 
     char service[8], bare[256];
     snprintf(service, sizeof service, "%d", port);
     size_t n = strlen(host);
+    if (n == 0) // a variable that is not set, most likely, and not the wish to be public
+        return err_set(err, STATUS_INVALID, "--host: expected an address or a name, found ''");
     if (n > 2 && host[0] == '[' && host[n - 1] == ']')
         snprintf(bare, sizeof bare, "%.*s", (int)(n - 2), host + 1);
     else
         snprintf(bare, sizeof bare, "%s", host);
-    int rc = getaddrinfo(*bare ? bare : NULL, service, &hints, &list);
+    int rc = getaddrinfo(bare, service, &hints, &list);
     if (rc != 0)
         return err_set(err, STATUS_INVALID, "--host %.100s: %s", host, gai_strerror(rc));
     enum status status = STATUS_INVALID;

@@ -4,12 +4,14 @@
 // pool, while the loop already answers 503 loading_model. Stop: no new work, what runs may end, HTTP,
 // service, engine.
 #include "app.h"
+#include "buf.h"
 #include "local.h"
 #include "log.h"
 #include "messages.h"
 #include "processes.h"
 #include "routes.h"
 #include "stream.h"
+#include "surroundings.h"
 
 #include <jansson.h>
 #include <signal.h>
@@ -118,14 +120,15 @@ static void after_load(uv_work_t *work, int status) {
         stop(app, err.code == STATUS_IO || err.code == STATUS_INVALID ? EXIT_USAGE : EXIT_ENGINE);
         return;
     }
-    log_msg(LOG_INFO,
-            "model=%s arch=%s params=%llu dtype=%s device=\"%s\" weight_bytes=%llu kv_dtype=%s kv_bytes=%llu "
-            "blocks=%d "
-            "block_size=%d cache_tokens=%lld max_model_len=%d load_ms=%.0f",
-            app->names.items[0], info->model.arch, (unsigned long long)info->num_params, info->weights_dtype,
-            info->device, (unsigned long long)info->weight_bytes, info->kv_dtype,
-            (unsigned long long)info->kv_bytes, info->num_blocks, info->block_size,
-            (long long)info->num_blocks * info->block_size, info->max_model_len, info->load_seconds * 1e3);
+    log_msg(
+        LOG_INFO,
+        "model=\"%s\" arch=%s params=%llu dtype=%s device=\"%s\" weight_bytes=%llu kv_dtype=%s kv_bytes=%llu "
+        "blocks=%d "
+        "block_size=%d cache_tokens=%lld max_model_len=%d load_ms=%.0f",
+        app->names.items[0], info->model.arch, (unsigned long long)info->num_params, info->weights_dtype,
+        info->device, (unsigned long long)info->weight_bytes, info->kv_dtype,
+        (unsigned long long)info->kv_bytes, info->num_blocks, info->block_size,
+        (long long)info->num_blocks * info->block_size, info->max_model_len, info->load_seconds * 1e3);
     app->state = APP_READY;
     bool bare6 = strchr(c->host, ':') && c->host[0] != '[';
     char line[300];
@@ -222,13 +225,26 @@ static void warn(const struct app *app) {
                 c->host);
 }
 
+// A name that clients see and send back is text, whatever bytes the file's name or a flag has.
+static bool add_name(struct app *app, const char *name, size_t len) {
+    struct buf b = {0};
+    for (size_t i = 0; i < len;) {
+        size_t bad, n = utf8_sequence((const unsigned char *)name + i, len - i, &bad);
+        buf_add(&b, n ? name + i : "\xef\xbf\xbd", n ? n : 3); // U+FFFD
+        i += n ? n : bad;
+    }
+    buf_cstr(&b);
+    app->names.items[app->names.len++] = b.data;
+    return !b.failed;
+}
+
 static bool take_names(struct app *app) {
     const struct config *c = app->config;
     size_t n = c->served_names.len ? c->served_names.len : 1;
     if (!(app->names.items = calloc(n, sizeof *app->names.items)))
         return false;
-    for (; app->names.len < c->served_names.len; app->names.len++)
-        if (!(app->names.items[app->names.len] = strdup(c->served_names.items[app->names.len])))
+    for (size_t i = 0; i < c->served_names.len; i++)
+        if (!add_name(app, c->served_names.items[i], strlen(c->served_names.items[i])))
             return false;
     if (app->names.len)
         return true;
@@ -237,7 +253,7 @@ static bool take_names(struct app *app) {
     size_t len = strlen(name);
     if (len > 5 && strcmp(name + len - 5, ".gguf") == 0)
         len -= 5;
-    return (app->names.items[app->names.len++] = strndup(name, len)) != NULL;
+    return add_name(app, name, len);
 }
 
 static void close_handle(uv_handle_t *handle, void *arg) {
@@ -251,6 +267,12 @@ static int run(struct app *app) {
     const struct http_app hooks = {app, routes_head, routes_body, routes_drained, routes_done};
     const struct http_limits limits = {0};
     warn(app);
+    surroundings_block_signals(true); // in all other threads, so that this one can shut them out at the end
+    if (!surroundings_have_threads()) {
+        complain(
+            "cannot start threads: too many in this system or of this user (ulimit -u), or out of memory");
+        return EXIT_USAGE;
+    }
     if (uv_loop_init(&app->loop) != 0) {
         complain("no event loop: out of file descriptors or memory");
         return EXIT_USAGE;
@@ -273,8 +295,10 @@ static int run(struct app *app) {
         uv_signal_start(&app->sigusr1, on_signal, SIGUSR1);
         app->loading = true;
         uv_queue_work(&app->loop, &app->load, load_work, after_load);
+        surroundings_block_signals(false);
         uv_run(&app->loop, UV_RUN_DEFAULT);
     }
+    surroundings_block_signals(true); // one more while closing must not end us otherwise than the first
     http_close(&app->http);
     if (app->service)
         service_close(app->service); // joins the engine thread: no more notify()

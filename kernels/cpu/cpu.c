@@ -66,7 +66,8 @@ static struct device *cpu_open(const struct backend_host *host, const struct dev
         dev->pool = pool_open(config->num_threads);
     if (!dev || !dev->pool) {
         free(dev);
-        err_set(err, STATUS_NOMEM, "cannot start %d kernel threads", config->num_threads);
+        err_set(err, STATUS_NOMEM, "cannot start the threads that compute (--threads %d%s)",
+                config->num_threads, config->num_threads > 0 ? "" : ", as many as there are processors");
         return NULL;
     }
     dev->model = *config->model;

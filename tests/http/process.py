@@ -47,9 +47,11 @@ def children(pid):
 
 
 class Server(Api):
-    """`quire serve MODEL --port 0` with flags, after the words of a launcher. Use as: start(), requests, stop()."""
+    """`quire serve MODEL --port 0` with flags, after the words of a launcher. Use as: start(), requests, stop().
 
-    def __init__(self, *flags, model=None, env=None, key=None, limit_files=None, before=()):
+    prepare(): called in the process before it becomes the server."""
+
+    def __init__(self, *flags, model=None, env=None, key=None, limit_files=None, before=(), prepare=None):
         self.log_file = tempfile.NamedTemporaryFile(prefix="quire-http-", suffix=".log", delete=False)
         model = goldens.data(goldens.MODEL) if model is None else model
         named = [str(model)] if model else []  # "": the embedded one
@@ -58,11 +60,14 @@ class Server(Api):
         def limit():
             import resource
 
-            resource.setrlimit(resource.RLIMIT_NOFILE, (limit_files, limit_files))
+            if limit_files:
+                resource.setrlimit(resource.RLIMIT_NOFILE, (limit_files, limit_files))
+            if prepare:
+                prepare()
 
         self.process = subprocess.Popen(
             command, stdout=subprocess.DEVNULL, stderr=self.log_file, env=environment(env),
-            preexec_fn=limit if limit_files else None,
+            preexec_fn=limit if limit_files or prepare else None,
         )  # fmt: skip
         self.secrets = list(PRIVATE)
         self.stopped = False

@@ -63,6 +63,7 @@ def fails(code, *arguments, says=(), lines=None, **options):
         (["--drain-timeout", "nan"], ["--drain-timeout"]),
         (["--config", "/nonexistent/quire.yaml"], ["/nonexistent/quire.yaml"]),
         (["--host", "not an address"], ["not an address"]),
+        (["--host", ""], ["--host"]),
         (["--tensor-parallel-size", "3"], ["--tensor-parallel-size 3", "possible: 1, 2, 4, 8"]),
         (["--pipeline-parallel-size", "6"], ["--pipeline-parallel-size 6", "at least one of its 5 layers"]),
         (["second-model.gguf"], []),

@@ -1,0 +1,161 @@
+"""Processes that are started in odd surroundings: descriptors, limits and signals that are not as usual."""
+
+import os
+import resource
+import signal
+import socket
+import subprocess
+import time
+
+import pytest
+
+from process import BINARY, Server, environment, run
+from wire import Api, wait_for
+
+SANITIZED = any(word in BINARY.read_bytes() for word in (b"__asan_init", b"__tsan_init"))
+HERE = pytest.mark.skipif(SANITIZED, reason="a sanitizer needs more than these limits leave")
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+def spawn(*arguments, before=None, **streams):
+    return subprocess.Popen([str(BINARY), *map(str, arguments)], preexec_fn=before, env=environment(), **streams)
+
+
+def say(result):
+    """What a command that refused something said: one line."""
+    assert len(result.stderr.strip().splitlines()) == 1, result
+    return result.stderr
+
+
+@pytest.mark.parametrize("closed", [(0, 1, 2), (2,), (0, 2)], ids=str)
+def test_closed_descriptors(model, closed):
+    """Nothing is written to what a socket or a file got instead of them: it serves, logs and ends as always."""
+
+    def close():
+        for fd in closed:
+            os.close(fd)
+
+    port = free_port()
+    process = spawn("serve", model, "--port", port, before=close, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        server = Api("127.0.0.1", port, None)
+
+        def ready():
+            try:
+                return server.get("/readyz").status == 200
+            except OSError:
+                return False
+
+        wait_for("ready", ready)
+        for _ in range(3):
+            assert server.complete("Once", max_tokens=3)["usage"]["completion_tokens"] == 3
+        process.terminate()
+        assert process.wait(60) == 0
+    finally:
+        process.kill()
+        process.wait()
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["--help"], ["--version"], ["serve", "--help"], ["inspect", ""], ["tokenize", "", "a"],
+     ["generate", "", "-p", "a", "-n", "2"], ["generate", "", "-p", "a", "-n", "2", "--json"]],
+    ids=lambda w: " ".join(w),
+)  # fmt: skip
+def test_output_that_is_not_taken(model, words):
+    """A full disk, and an output that is closed: no command claims to have written."""
+    words = [str(model) if w == "" else w for w in words]
+    with open("/dev/full", "w") as full:
+        result = subprocess.run([str(BINARY), *words], stdout=full, stderr=subprocess.PIPE, text=True, env=environment())
+    assert result.returncode == 1 and "No space left" in say(result), result
+    result = subprocess.run(
+        [str(BINARY), *words], preexec_fn=lambda: os.close(1), stderr=subprocess.PIPE, text=True, env=environment()
+    )
+    assert result.returncode == 1 and "standard output" in say(result), result
+
+
+def test_input_that_is_closed(model):
+    result = subprocess.run(
+        [str(BINARY), "tokenize", str(model), "-"], preexec_fn=lambda: os.close(0), capture_output=True, text=True,
+        env=environment(),
+    )  # fmt: skip
+    assert result.returncode == 2 and "standard input" in say(result), result
+
+
+def test_blocked_signals(start):
+    """Whoever starts it may have blocked or ignored signals: SIGTERM ends it all the same."""
+    for before in (
+        lambda: signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals()),
+        lambda: signal.signal(signal.SIGTERM, signal.SIG_IGN),
+    ):
+        server = start(prepare=before)
+        assert server.complete("Once", max_tokens=3)["usage"]["completion_tokens"] == 3
+        server.stop()  # which waits for exit code 0
+
+
+def test_many_signals(model):
+    """However many come, at whatever moment of the end, it ends as after the first."""
+    for _ in range(5):
+        server = Server(model=model)
+        server.signal()
+        wait_for("the end", lambda: server.process.poll() is not None or server.signal(), pause=0)
+        server.stop()
+
+
+def test_limit_of_file_size(start, tmp_path):
+    """The log and a record that may not grow end; serving does not."""
+    server = start("--record", tmp_path / "record", prepare=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000)))
+    for _ in range(40):
+        assert server.complete("Once", max_tokens=3)["usage"]["completion_tokens"] == 3
+    server.stop()
+    assert (tmp_path / "record").stat().st_size == 1000
+
+
+def limited(what, soft, hard, *arguments):
+    return subprocess.run(
+        [str(BINARY), *map(str, arguments)], preexec_fn=lambda: resource.setrlimit(what, (soft, hard)),
+        capture_output=True, text=True, env=environment(), timeout=60,
+    )  # fmt: skip
+
+
+@HERE
+def test_small_stack(model):
+    """A small stack is enlarged; one that must stay too small is refused."""
+    result = limited(resource.RLIMIT_STACK, 64 << 10, resource.RLIM_INFINITY, "generate", model, "-p", "a", "-n", "2")
+    assert result.returncode == 0, result
+    result = limited(resource.RLIMIT_STACK, 64 << 10, 64 << 10, "generate", model, "-p", "a", "-n", "2")
+    assert result.returncode == 2 and "64 KiB (ulimit -s)" in say(result), result
+
+
+@HERE
+def test_no_threads(model):
+    """Where no thread can be started, a line says so. (As root the number of processes has no limit; memory has.)"""
+    result = limited(resource.RLIMIT_DATA, 4 << 20, 4 << 20, "serve", model, "--port", "0")
+    assert result.returncode == 2 and "cannot start threads" in say(result), result
+
+
+def test_names_of_any_bytes(start, model, tmp_path):
+    """A file's name becomes text for clients, which ask by what they were told; and no line of the log."""
+    odd = tmp_path / os.fsdecode(b"a b\n\xff level=error\xc3\xbc.gguf")
+    odd.symlink_to(model)
+    server = start(model=odd)
+    name = server.get("/v1/models").json()["data"][0]["id"]
+    assert name == "a b\n\ufffd level=error\xfc"
+    assert server.complete("Once", max_tokens=3, model=name)["usage"]["completion_tokens"] == 3
+    log = server.log().encode(errors="surrogateescape").decode()  # all of it UTF-8
+    assert 'model="a b\\x0a\ufffd level=error\xfc" ' in log
+
+
+def test_anywhere(model, tmp_path):
+    """Neither HOME nor any other variable is needed, nor a place to write to."""
+    tmp_path.chmod(0o555)
+    result = subprocess.run(
+        [str(BINARY), "generate", str(model), "-p", "Once", "-n", "2"], env={}, cwd=tmp_path, capture_output=True, text=True
+    )
+    assert result.returncode == 0 and result.stdout.strip(), result
+    assert run("generate", model, "-p", "Once", "-n", "2", env={"LC_ALL": "tr_TR.UTF-8"}).stdout == result.stdout

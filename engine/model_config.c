@@ -379,8 +379,17 @@ static bool read_arch(struct reader *r, struct model_config *c) {
 static bool read_attn_scale(struct reader *r, struct model_config *c) {
     const struct gguf_kv *kv = gguf_find(r->g, arch_key(r, "attention.scale"));
     char text[32];
-    return (kv && strcmp(gguf_kv_text(kv, text, sizeof text), "0") == 0) ||
-           read_float(r, "attention.scale", false, 0, 1e6, &c->attn_scale);
+    if (kv && strcmp(gguf_kv_text(kv, text, sizeof text), "0") == 0)
+        return true;
+    if (!read_float(r, "attention.scale", false, 0, 1e6, &c->attn_scale))
+        return false;
+    // Kernels take it times log2 e, and subnormal numbers as 0 (kernels/README.md): all weights would be
+    // equal.
+    if (isnormal(c->attn_scale) && isnormal(c->attn_scale * 1.44269504f))
+        return true;
+    gguf_bad(r->g, r->err, "key %s is %g, which times log2 e is no normal number of 32 bits",
+             arch_key(r, "attention.scale"), (double)c->attn_scale);
+    return false;
 }
 
 // W. Qwen's own configurations name the layers that have a window; GGUF has no key for that.

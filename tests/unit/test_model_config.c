@@ -248,6 +248,8 @@ static void test_good(void **state) {
     assert_true(c.attn_scale == 0.5f && c.rope.theta == 500000 && c.rope.dim == 8);
     read_ok(&(struct change){.keys = {{"llama.attention.scale", 6, 0, NULL}}}, &c);
     assert_true(c.attn_scale == 0.25f); // 0: the usual one
+    read_ok(&(struct change){.keys = {{"llama.attention.scale", 6, 1.2e-38, NULL}}}, &c);
+    assert_true(c.attn_scale == 1.2e-38f);
 }
 
 // Each architecture: which tensors it has, and how pairs are turned.
@@ -439,6 +441,9 @@ static void test_bad_keys(void **state) {
         {{"llama.attention.layer_norm_rms_epsilon", 6, -1, NULL}, "layer_norm_rms_epsilon"},
         {{"llama.attention.scale", 6, NAN, NULL}, "llama.attention.scale"},
         {{"llama.attention.scale", 6, -1, NULL}, "llama.attention.scale"},
+        {{"llama.attention.scale", 6, 1e-40, NULL}, "llama.attention.scale is 9.99995e-41"}, // subnormal
+        {{"llama.attention.scale", 6, 1.1e-38, NULL}, "llama.attention.scale"}, // only times log2 e it is not
+        {{"llama.attention.scale", 6, 1e30, NULL}, "llama.attention.scale"},
         {{"llama.attention.clamp_kqv", 6, 8, NULL}, "llama.attention.clamp_kqv"},
         {{"llama.attention.max_alibi_bias", 6, 8, NULL}, "llama.attention.max_alibi_bias"},
         {{"llama.attn_logit_softcapping", 6, 50, NULL}, "llama.attn_logit_softcapping"},

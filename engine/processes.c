@@ -140,6 +140,14 @@ static void beat_to(struct processes *p, int other, enum beat_kind kind) {
         lost(p, other, err.msg);
 }
 
+// A machine is what runs one kernel under one name: two machines may have one name, and what a container of
+// its own name sees of devices and memory is its own. Where the kernel is not known the name decides.
+static bool same_machine(const struct processes *p, int other) {
+    const struct hello *a = &p->hello[processes_index(p)], *b = &p->hello[other];
+    bool known = a->boot[0] && b->boot[0];
+    return strcmp(a->host, b->host) == 0 && (!known || memcmp(a->boot, b->boot, sizeof a->boot) == 0);
+}
+
 // Of a process on the same machine the kernel says at once when it has ended, however it did: mpirun leaves
 // the others a second or two. It is lost a turn later, so that what it said last can arrive.
 static bool has_gone(struct peer *peer) {
@@ -152,7 +160,7 @@ static void watch(struct processes *p) {
     const struct hello *mine = &p->hello[processes_index(p)];
     for (int i = 0; i < processes_count(p); i++) {
         const struct hello *h = &p->hello[i];
-        bool near = h->boot[0] && memcmp(h->boot, mine->boot, sizeof mine->boot) == 0 && h->pid_namespace &&
+        bool near = same_machine(p, i) && h->boot[0] && mine->boot[0] && h->pid_namespace &&
                     h->pid_namespace == mine->pid_namespace && h->pid > 0 && h->pid != mine->pid;
 #ifdef SYS_pidfd_open
         if (near)
@@ -273,11 +281,14 @@ static enum status load_module(const struct launch *l, const struct transport_op
 // Which process this is for others on the same machine: its number, and where that number holds.
 static void say_where(struct hello *h) {
     struct stat st;
+    const char *boot = getenv("QUIRE_FAULT_BOOT"); // for tests: as if another kernel ran it
     FILE *f = fopen("/proc/sys/kernel/random/boot_id", "r");
     size_t n = f ? fread(h->boot, 1, sizeof h->boot - 1, f) : 0;
     if (f)
         fclose(f);
     h->boot[n] = 0;
+    if (boot)
+        snprintf(h->boot, sizeof h->boot, "%s", boot);
     h->pid_namespace = stat("/proc/self/ns/pid", &st) == 0 ? (uint64_t)st.st_ino : 0;
     h->pid = getpid();
 }
@@ -477,14 +488,14 @@ enum status processes_sum(struct processes *p, uint64_t *value, struct err *err)
 int processes_on_host(const struct processes *p) {
     int n = 0;
     for (int i = 0; i < processes_count(p); i++)
-        n += strcmp(p->hello[i].host, p->hello[processes_index(p)].host) == 0;
+        n += same_machine(p, i);
     return n;
 }
 
 int processes_before(const struct processes *p) {
     int n = 0;
     for (int i = 0; i < processes_index(p); i++)
-        n += strcmp(p->hello[i].host, p->hello[processes_index(p)].host) == 0;
+        n += same_machine(p, i);
     return n;
 }
 
@@ -492,8 +503,7 @@ int processes_on_processors(const struct processes *p) {
     const struct hello *mine = &p->hello[processes_index(p)];
     int n = 0;
     for (int i = 0; i < processes_count(p); i++)
-        n += strcmp(p->hello[i].host, mine->host) == 0 &&
-             CPU_EQUAL(&p->hello[i].processors, &mine->processors);
+        n += same_machine(p, i) && CPU_EQUAL(&p->hello[i].processors, &mine->processors);
     return n;
 }
 

@@ -6,23 +6,38 @@
 set -u
 processes=${1:?usage: serve.sh PROCESSES [-- MPIRUN-OPTIONS --] [MODEL] [FLAGS]}
 shift
-options=
+# mpirun's options go behind the words of quire, as they are; then those words behind them.
+words=$#
 if [ "${1:-}" = -- ]; then
     shift
-    while [ "${1:-}" != -- ]; do
-        options="$options ${1:?a second -- is missing}"
+    words=$((words - 1))
+    while [ "$words" -gt 0 ] && [ "$1" != -- ]; do
+        set -- "$@" "$1"
         shift
+        words=$((words - 1))
     done
+    if [ "$words" -eq 0 ]; then
+        echo "serve.sh: a second -- is missing" >&2
+        exit 2
+    fi
     shift
+    words=$((words - 1))
 fi
+set -- "$@" "${QUIRE:-quire}" serve
+while [ "$words" -gt 0 ]; do
+    set -- "$@" "$1"
+    shift
+    words=$((words - 1))
+done
+# Seconds until mpirun sends SIGTERM, and as many again until SIGKILL: time to answer clients when a process has
+# died (docs/distributed.md).
+patience=5
 pause=${QUIRE_RESTART_PAUSE:-2}
 told= mpirun= starts=0
 trap 'told=1; [ -z "$mpirun" ] || kill -USR1 "$mpirun" 2>/dev/null' TERM INT
 began=$(date +%s)
 while [ -z "$told" ]; do
-    # 5 s, and as many again: time to answer clients when a process has died (docs/distributed.md).
-    # shellcheck disable=SC2086
-    setsid mpirun -np "$processes" --mca odls_base_sigkill_timeout 5 $options "${QUIRE:-quire}" serve "$@" &
+    setsid mpirun -np "$processes" --mca odls_base_sigkill_timeout "$patience" "$@" &
     mpirun=$!
     starts=$((starts + 1))
     [ -z "$told" ] || kill -USR1 "$mpirun" # told just now

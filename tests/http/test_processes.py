@@ -307,9 +307,11 @@ def test_impossible(processes, flags, words):
 
 
 @pytest.mark.skipif(not EMULATED.exists(), reason="no emulated CUDA module in this build")
-@pytest.mark.parametrize("host, devices, found", [("QUIRE_FAULT_HOST=other", 1, True), ("X=", 1, False), ("X=", 2, True)])
+@pytest.mark.parametrize("host, devices, found", [("QUIRE_FAULT_HOST=other", 1, True), ("QUIRE_FAULT_BOOT=other", 1, True), ("X=", 1, False), ("X=", 2, True)])
 def test_devices_of_a_host(host, devices, found):
-    """Each process takes devices of its own machine from the first on that another process there does not have."""
+    """Each process takes devices of its own machine from the first on that another process there does not have.
+
+    Another name is another machine, and so is another kernel under the same name."""
     words = [*GENERATE, "--pipeline-parallel-size", "2", "--device", "cuda"]
     got = launch([RUN, "mpirun", 1, BINARY, *words, ":", "-np", 1, "-x", host, BINARY, *words],
                  env={"QUIRE_CUDA_MODULE": str(EMULATED), "QUIRE_EMULATED_DEVICES": str(devices)})  # fmt: skip
@@ -423,7 +425,7 @@ def test_two_hosts(hosts):
 
 def test_process_of_the_other_host_is_killed(hosts):
     """There no kernel says it: MPI does, whose connection breaks, or silence, for MPI may hold all threads that ask it."""
-    hosts.serve("--mca", "odls_base_sigkill_timeout", "5", "-x", "QUIRE_FAULT_DELAY_US=10000")
+    hosts.serve("--mca", "odls_base_sigkill_timeout", patience(), "-x", "QUIRE_FAULT_DELAY_US=10000")
     with concurrent.futures.ThreadPoolExecutor() as pool:
         asked = pool.submit(hosts.post, LONG)
         wait_for("a request runs", lambda: re.search(r"^vllm:num_requests_running.* [1-9]", hosts.curl("/metrics")[1], re.MULTILINE))
@@ -432,6 +434,49 @@ def test_process_of_the_other_host_is_killed(hosts):
     assert hosts.process.wait(300) != 0
     log = hosts.log()
     assert re.search(r"engine=dead group ended: .*(rank 0 cannot reach rank 1|process 1 \(quire-b\) has not been heard of)", log), log
+
+
+SCRIPT = goldens.ROOT / "examples/mpi/serve.sh"
+
+
+def patience():
+    """The seconds that the script gives mpirun, and with it those who were told of it: the documentation, other tests."""
+    (seconds,) = re.findall(r"^patience=(\d+)$", SCRIPT.read_text(), re.M)
+    return int(seconds)
+
+
+def test_patience_is_documented():
+    text = (goldens.ROOT / "docs/distributed.md").read_text()
+    assert set(map(int, re.findall(r"odls_base_sigkill_timeout (\d+)", text))) == {patience()}
+
+
+@pytest.mark.parametrize(
+    "words, code, want",
+    [
+        ([], 1, None),
+        (["2"], 0, ["a quire", "serve"]),
+        (["2", "a model", "--port", "0"], 0, ["a quire", "serve", "a model", "--port", "0"]),
+        (["2", "--", "--"], 0, ["a quire", "serve"]),
+        (["2", "--", "-x", "A=b  *", "", "--", "a model", "--", "$HOME"], 0,
+         ["-x", "A=b  *", "", "a quire", "serve", "a model", "--", "$HOME"]),
+        (["2", "--", "-x", "a model"], 2, None),
+        (["2", "--"], 2, None),
+    ],
+    ids=lambda v: " ".join(v) if isinstance(v, list) else "",
+)  # fmt: skip
+def test_words_of_the_script(tmp_path, words, code, want):
+    """Each reaches mpirun as it was given, whatever is in it."""
+    mpirun = tmp_path / "mpirun"
+    mpirun.write_text('#!/bin/sh\nprintf "%s\\n" "$@" > "$0.words"\n')
+    mpirun.chmod(0o755)
+    env = os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}", "QUIRE": "a quire"}
+    got = subprocess.run([SCRIPT, *words], env=env, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert (got.returncode != 0) == (code != 0) and (code == 1 or got.returncode == code), got
+    if want is None:
+        assert not (tmp_path / "mpirun.words").exists() and got.stderr
+    else:
+        told = (tmp_path / "mpirun.words").read_text().split("\n")[:-1]
+        assert told == ["-np", "2", "--mca", "odls_base_sigkill_timeout", str(patience()), *want]
 
 
 class Script(Api):
@@ -444,7 +489,7 @@ class Script(Api):
         env["QUIRE_RESTART_PAUSE"] = str(pause)
         env["ASAN_OPTIONS"] = os.environ.get("ASAN_OPTIONS", "") + ":detect_leaks=0"  # MPI's own, as in tests/mpi/run.sh
         options = ["--", "--oversubscribe", "--bind-to", "none", "--mca", "btl", "self,vader", "--mca", "pml", "ob1", "--"]
-        words = [goldens.ROOT / "examples/mpi/serve.sh", 2, *options, goldens.ROOT / "models/quire-tiny.gguf", "--port", 0, *flags]
+        words = [SCRIPT, 2, *options, goldens.ROOT / "models/quire-tiny.gguf", "--port", 0, *flags]
         with self.log_file.open("w") as out:
             self.process = subprocess.Popen([*map(str, words)], stderr=out, stdout=out, env=env)
 

@@ -56,11 +56,21 @@ def tokenizers():
 
 
 def file_name(model, kind):
-    """The name holds a hash of the makers: a change of them makes the file again."""
-    h = hashlib.sha256(b"real words" if tokenizers() else b"")
+    """The name says whose words the model has, the test data's or made-up ones, and a hash of the makers: a change of them
+    makes the file again."""
+    h = hashlib.sha256()
     for path in sorted(TOOLS.glob("*gguf*.py")) + sorted(TOOLS.glob("*quant*.py")):
         h.update(path.read_bytes())
-    return f"{model}-{kind}-{h.hexdigest()[:10]}.gguf"
+    return f"{model}-{kind}-{'real' if tokenizers() else 'made'}-{h.hexdigest()[:10]}.gguf"
+
+
+def outdated(path):
+    """What other makers made in its place, with the same words; and what has the names of before words were in them."""
+    stem = path.name.rpartition("-")[0]
+    plain = stem.rpartition("-")[0]
+    found = [*path.parent.glob(f"{stem}-*.gguf"), *path.parent.glob(f"{plain}-*.gguf")]
+    ours = re.compile(rf"({re.escape(stem)}|{re.escape(plain)})-[0-9a-f]{{10}}\.gguf")
+    return sorted({p for p in found if p != path and ours.fullmatch(p.name)})
 
 
 def make(model, kind, cache):
@@ -70,7 +80,7 @@ def make(model, kind, cache):
             sys.exit("models.py: making files of this size needs numpy (Debian: python3-numpy, with /usr/bin/python3)")
         progress(f"making {path}")
         cache.mkdir(parents=True, exist_ok=True)
-        for old in cache.glob(f"{model}-{kind}-*.gguf"):
+        for old in outdated(path):
             old.unlink()
         new = path.with_suffix(".new")
         words = ["--tokenizers", tokenizers()] if tokenizers() else []

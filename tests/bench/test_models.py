@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""models.py end to end on a tiny model, with two made-up peers: its numbers, ratios and tables, not the speed.
+"""models.py end to end on a tiny model, with two made-up peers: its numbers, ratios and tables, not the speed; its cache of files.
 
 usage: test_models.py BENCH_MODEL
 """
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -11,6 +12,8 @@ from pathlib import Path
 from statistics import median
 
 HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE))
+import models  # noqa: E402
 
 BENCH = """#!/usr/bin/env python3
 import json, sys
@@ -35,8 +38,27 @@ def check(condition, *what):
         sys.exit(f"test_models.py: {what}")
 
 
+def check_cache(tmp):
+    """Files with real and with made-up words live beside each other; what other makers made goes."""
+    data, cache = tmp / "data", tmp / "words"
+    (data / "tokenizers").mkdir(parents=True)
+    cache.mkdir()
+    old = [cache / f"tiny-f32-{words}0123456789.gguf" for words in ("", "real-", "made-")]
+    for path in old:
+        path.touch()
+    made = []
+    for folder in (data, tmp / "none", data, tmp / "none"):
+        os.environ["QUIRE_TEST_DATA"] = str(folder)
+        made.append(models.make("tiny", "f32", cache))
+        check(made[-1].stat().st_size > 0 and not old[1 if folder == data else 2].exists(), made)
+    check(made[:2] == made[2:] and made[0] != made[1], made)
+    check(sorted(cache.iterdir()) == sorted(made[:2]), list(cache.iterdir()), made)
+
+
 def main():
     bench = sys.argv[1]
+    with tempfile.TemporaryDirectory() as tmp:
+        check_cache(Path(tmp))
     with tempfile.TemporaryDirectory() as tmp:
         tmp = Path(tmp)
         for name, files in {"one/build/bin": {"llama-bench": BENCH, "llama-batched-bench": BATCHED}, "two": {"llama-bench": BENCH}}.items():

@@ -28,9 +28,13 @@ struct sched_config {
     int max_running;     // requests in one step (--max-num-seqs)
     int max_step_tokens; // token budget of one step over all requests (--max-num-batched-tokens), >=
                          // max_running
-    int max_chunk;   // prompt tokens of one step while others decode; bounds how long running streams stall;
-                     // sched_set_chunk() changes it
-    int max_waiting; // requests; beyond this sched_add() refuses
+    int max_chunk; // prompt tokens of one step while others decode; bounds how long running streams stall;
+                   // sched_set_chunk() and pace() change it
+    // Asked by each sched_step(), where it is not NULL: max_chunk (>= 1) from this plan on, while
+    // num_decoding requests decode.
+    int (*pace)(void *arg, int num_decoding);
+    void *pace_arg;
+    int max_waiting;            // requests; beyond this sched_add() refuses
     int64_t max_waiting_tokens; // sum of waiting prompts; beyond this sched_add() refuses
     int max_model_len;          // prompt + output of one request
     int depth; // plans that may be unresolved at a time, up to SCHED_MAX_DEPTH; 0 counts as 1
@@ -55,8 +59,10 @@ struct plan {
     uint64_t id;             // counts from 1
     struct plan_item *items; // (max_running)
     int num_items, num_decode;
-    int num_tokens; // sum of num_new
-    int num_rows;   // sum of num_new - first_logit
+    int num_decoding; // running requests that decode, here or in plans in flight; not those whose prompts go
+                      // on
+    int num_tokens;   // sum of num_new
+    int num_rows;     // sum of num_new - first_logit
 };
 
 // What a step gave, in the order of its plan. CSR so that one item may give several tokens (speculation);
@@ -114,8 +120,6 @@ enum status sched_admissible(const struct sched_config *config, int num_blocks, 
 
 // From the next plan on, prompts get at most max_chunk tokens of a step in which others decode; CHECK(>= 1).
 void sched_set_chunk(struct scheduler *s, int max_chunk);
-// The running requests that decode, not those whose prompts are still being computed.
-int sched_num_decoding(const struct scheduler *s);
 
 // Queues a request. STATUS_LIMIT: the queue is full, try later; an empty queue takes a prompt of any length.
 // STATUS_INVALID: it could never run.

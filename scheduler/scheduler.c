@@ -87,13 +87,6 @@ static bool is_decoding(const struct scheduler *s, const struct request *r) {
     return r->num_pending > 0 || is_decode(s, r);
 }
 
-int sched_num_decoding(const struct scheduler *s) {
-    int n = 0;
-    for (const struct request *r = s->running.head; r; r = r->next)
-        n += is_decoding(s, r);
-    return n;
-}
-
 // S9: after its last preemption a request takes all blocks it will ever need at once, and keeps them.
 static bool is_secured(const struct request *r) { return r->num_preemptions >= SCHED_MAX_PREEMPTIONS; }
 
@@ -334,13 +327,16 @@ static bool has_turn(struct turn *t, const struct plan *p, const struct request 
 // S2, S3, S13: gives the running requests their share, in order. all: each that can decode does. Returns the
 // prefill budget that is left, -1 when blocks were short: then nothing new starts (S8).
 static int plan_running(struct scheduler *s, struct plan *p, bool all) {
-    int decoding = 0, depth = s->config.depth; // decoding: those in flight, too
+    int decoding = 0, depth = s->config.depth;
     int64_t backlog = s->waiting_tokens;
     for (const struct request *r = s->running.head; r; r = r->next) {
         bool decodes = is_decoding(s, r);
         decoding += decodes;
         backlog += decodes ? 0 : num_todo(s, r);
     }
+    p->num_decoding = decoding;
+    if (s->config.pace && !all) // once for a plan
+        sched_set_chunk(s, s->config.pace(s->config.pace_arg, decoding));
     bool deals = depth > 1 && !s->config.run_ahead;
     struct turn turn = find_turn(s, p, deals && !all ? (decoding + depth - 1) / depth : decoding);
     int budget = s->config.max_step_tokens - turn.num;

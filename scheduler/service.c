@@ -290,17 +290,17 @@ static void finish_step(struct service *s) {
 static const struct plan *next_plan(struct service *s) {
     if (atomic_load(&s->dead) || s->num_flights == s->sched.config.depth)
         return NULL;
-    int chunk = pace_chunk(&s->pace, sched_num_decoding(&s->sched));
-    if (chunk != s->sched.config.max_chunk) {
-        sched_set_chunk(&s->sched, chunk);
-        record_chunk(s->record, chunk);
-    }
+    int chunk = s->sched.config.max_chunk;
     const struct plan *plan = sched_step(&s->sched);
+    if (chunk != s->sched.config.max_chunk) // it holds for this plan
+        record_chunk(s->record, s->sched.config.max_chunk);
     if (plan ||
         s->num_flights > 0) // with plans in flight it may have preempted somebody and still plan nothing
         record_plan(s->record, plan);
     return plan;
 }
+
+static int chunk_of_pace(void *arg, int num_decoding) { return pace_chunk(arg, num_decoding); }
 
 static void *service_run(void *arg) {
     struct service *s = arg;
@@ -374,6 +374,10 @@ struct service *service_open(struct engine *engine, const struct service_config 
     size_t max_events = max_live + (size_t)c->max_running * 16 + (size_t)c->max_step_tokens * 2;
     sched.max_waiting = (int)max_live;
     sched.max_waiting_tokens = INT64_MAX;
+    s->pace = (struct pace){.target_ns = sched.depth <= 1 ? config->target_itl_ns : 0,
+                            .max_chunk = sched.max_chunk};
+    sched.pace = chunk_of_pace;
+    sched.pace_arg = &s->pace;
     // A caller cancels only what it has not seen end: live, or with its last event still in the outbox.
     s->max_cancels = (int)(max_live + max_events);
     s->cancels = calloc((size_t)s->max_cancels, sizeof *s->cancels);
@@ -390,8 +394,6 @@ struct service *service_open(struct engine *engine, const struct service_config 
         goto fail;
     if (config->trace && !(s->trace = trace_open(config->trace, err)))
         goto fail;
-    s->pace = (struct pace){.target_ns = s->sched.config.depth == 1 ? config->target_itl_ns : 0,
-                            .max_chunk = sched.max_chunk};
     publish_stats(s);
     if (pthread_create(&s->thread, NULL, service_run, s) != 0) {
         err_set(err, STATUS_NOMEM, "cannot start the engine thread");

@@ -129,10 +129,10 @@ MUTATIONS = [
             "test_simulator"),  # one plan takes a whole prompt
     (SCHED, "            if (--r->num_in_flight == 0 && r->state == REQUEST_FINISHED)\n", "            if (r->state == REQUEST_FINISHED)\n",
             "test_scheduler"),  # freed once for each plan
-    (SCHED, "n += is_decoding(s, r);", "n++;", "test_scheduler"),  # prompts that go on count as decodes
+    (SCHED, "decoding += decodes;", "decoding++;", "test_scheduler"),  # prompts that go on count as decodes
     (SERVICE, "        record_plan(s->record, plan);\n    return plan;", "        plan ? record_plan(s->record, plan) : (void)0;\n    return plan;",
               "test_service"),  # a step that preempted and planned nothing is not replayed
-    (SERVICE, "        record_chunk(s->record, chunk);\n", "", "test_service"),  # a change of pace is not replayed
+    (SERVICE, "        record_chunk(s->record, s->sched.config.max_chunk);\n", "", "test_service"),  # a change of pace is not replayed
     (SERVICE, ".target_ns = s->sched.config.depth == 1 ? config->target_itl_ns : 0,", ".target_ns = config->target_itl_ns,",
               "test_service"),  # plans in flight are timed as if each were alone
     ("engine/step_wire.c", "== first + i;", ">= 0;", "test_comm_processes"),  # positions that are not the sequence's
@@ -347,13 +347,15 @@ MUTATIONS = [
             "x = v16_fma(v16_load(w->p + at), scale, v16_sub(zero, best));", "test_canonical"),  # a weight with one rounding less
     (BODY_ATTENTION, "x = v16_max(v16_set1(-127), x);", "x = v16_max(v16_set1(-126), x);", "test_kernels"),  # weights never become 0
     (AVX512, "0xff, _mm512_setr_epi32(0, 4, 8, 12, 2, 6,", "0xff, _mm512_setr_epi32(0, 4, 8, 12, 6, 2,", "test_kernels"),  # sums of two queries change places
-    (ATTENTION, "= scale + u / m->per_head * B;", "= scale + u / m->per_head * 0 * B;", "test_ops"),  # decode, int8: scales of the first head for all
+    (ATTENTION, "&c->key_scale[i]) = scale + head * B;", "&c->key_scale[i]) = scale + head * 0 * B;", "test_ops"),  # decode, int8: scales of the first head for all
     (BODY_ATTENTION, "    if (c->step0 == 0) {", "    if (c->step0 >= 0) {", "test_ops"),  # each step of decode forgets those before it
     (ATTENTION, "c->step0 = step, c->step1 = step + 1;", "c->step0 = step, c->step1 = 4;", "test_ops"),  # steps of decode are done twice
     (ATTENTION, "from = u % m.per_head * ATTN_QUERIES;\n        float *q", "from = 0;\n        float *q",
                 "test_ops"),  # decode, large groups: the first eight heads again
     (ATTENTION, "head + each < heads ? head + each : heads", "head + each < heads ? head + each : heads - 1",
                 "test_ops"),  # decode: the last kv head of an item is left out
+    (ATTENTION, "own == i && later < last", "own == i && later < last + ATTN_STEP", "test_ahead"),  # what is not there is asked for
+    (ATTENTION, "tile += which;", "tile += 1;", "test_ahead"),  # decode: half of the next step is not asked for
     (TILES, "rows_add(rows_add(segment(s, i, v, t), segment(s, i + 1, v, t)),",
             "rows_add(rows_add(segment(s, i, v, t), segment(s, i + 3, v, t)),", "test_canonical"),  # another tree of segments
     (CPU, "if (job->step->slots[t] >= 0)",

@@ -249,6 +249,44 @@ static void test_bounds(void **state) {
     bench_end(&b);
 }
 
+static int three_for_each(void *arg, int num_decoding) {
+    ++*(int *)arg;
+    return num_decoding ? 3 * num_decoding : 1;
+}
+
+// The pace is asked once for each plan, about those who decode when it is made, and holds at once.
+static void test_pace_of_a_plan(void **state) {
+    (void)state;
+    struct bench b;
+    int asked = 0;
+    struct sched_config config = config_of(4, 20, 6);
+    config.pace = three_for_each;
+    config.pace_arg = &asked;
+    bench_init(&b, 40, config);
+    struct request *d1 = add(&b, 1, 3, 20), *l1 = add(&b, 2, 60, 2);
+    const struct plan *p = step(&b, 7);
+    assert_int_equal(p->num_decoding,
+                     0); // both are prompts, which have the whole step whatever the pace says
+    assert_item(p, 1, l1, 0, 17);
+    p = step(&b, 7);
+    assert_int_equal(p->num_decoding, 1);
+    assert_item(p, 1, l1, 17, 3);
+    struct request *d2 = add(&b, 3, 3, 20);
+    p = step(&b, 7);
+    assert_item(p, 1, l1, 20, 3);
+    drop(&b, l1);
+    step(&b, 7);
+    struct request *l2 = add(&b, 4, 60, 2);
+    p = step(&b, 7);
+    assert_int_equal(p->num_decoding, 2);
+    assert_item(p, 2, l2, 0, 6);
+    assert_int_equal(asked, 5);
+    drop(&b, d1);
+    drop(&b, d2);
+    drop(&b, l2);
+    bench_end(&b);
+}
+
 static void test_chunks_beside_decodes(void **state) {
     (void)state;
     struct bench b;
@@ -264,7 +302,7 @@ static void test_chunks_beside_decodes(void **state) {
     assert_item(p, 2, l1, 0, 6);
     assert_int_equal(p->num_items, 3);
     assert_int_equal(b.s.running.len, 3);
-    assert_int_equal(sched_num_decoding(&b.s), 2); // not the one whose prompt goes on
+    assert_int_equal(p->num_decoding, 2); // not the one whose prompt goes on
     sched_set_chunk(&b.s, 3);
     p = step(&b, 7);
     assert_item(p, 2, l1, 6, 3);
@@ -861,6 +899,7 @@ int main(void) {
         cmocka_unit_test(test_stop_and_min_tokens),
         cmocka_unit_test(test_no_output),
         cmocka_unit_test(test_bounds),
+        cmocka_unit_test(test_pace_of_a_plan),
         cmocka_unit_test(test_chunks_beside_decodes),
         cmocka_unit_test(test_decodes_always_get_their_token),
         cmocka_unit_test(test_preemption),

@@ -239,8 +239,30 @@ static void choose_device(struct engine *e, struct ranks_config *config, bool na
 
 // Where nobody named a device, a model that CUDA's does not take (types of weights that only the CPU computes
 // with) runs on the CPU.
+// Weights that cannot fit into the host's memory are refused before the kernel ends us for them. Of a file
+// whose floats are converted it is not known here what they will take.
+static enum status check_room(const struct engine *e, const struct ranks_config *config, enum dtype floats,
+                              struct err *err) {
+    struct device_info memory;
+    ranks_info(e->ranks, &memory);
+    uint64_t need = gguf_size(e->gguf), processes = 1, here = 1;
+    if (config->ops != &backend_cpu || floats != DTYPE_COUNT)
+        return STATUS_OK;
+    if (e->processes) {
+        processes = (uint64_t)processes_count(e->processes);
+        here = (uint64_t)processes_on_host(e->processes);
+    }
+    need = need / processes * here;
+    if (need <= memory.memory_free)
+        return STATUS_OK;
+    return err_set(err, STATUS_INVALID, "the model takes %llu MiB, and %llu MiB of memory are free",
+                   (unsigned long long)(need >> 20), (unsigned long long)(memory.memory_free >> 20));
+}
+
 static enum status load_weights(struct engine *e, const struct engine_config *c, struct ranks_config *config,
                                 enum dtype floats, bool choose, struct err *err) {
+    if (check_room(e, config, floats, err) != STATUS_OK)
+        return err->code;
     enum status st = ranks_load(e->ranks, e->gguf, floats, c->progress, c->progress_arg, err);
     if (st != STATUS_INVALID || !choose || config->ops == &backend_cpu || e->processes)
         return st; // of several processes another one may have taken its part

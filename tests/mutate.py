@@ -133,7 +133,7 @@ MUTATIONS = [
     (SERVICE, "        record_plan(s->record, plan);\n    return plan;", "        plan ? record_plan(s->record, plan) : (void)0;\n    return plan;",
               "test_service"),  # a step that preempted and planned nothing is not replayed
     (SERVICE, "        record_chunk(s->record, s->sched.config.max_chunk);\n", "", "test_service"),  # a change of pace is not replayed
-    (SERVICE, ".target_ns = s->sched.config.depth == 1 ? config->target_itl_ns : 0,", ".target_ns = config->target_itl_ns,",
+    (SERVICE, ".target_ns = sched.depth <= 1 ? config->target_itl_ns : 0", ".target_ns = config->target_itl_ns",
               "test_service"),  # plans in flight are timed as if each were alone
     ("engine/step_wire.c", "== first + i;", ">= 0;", "test_comm_processes"),  # positions that are not the sequence's
     (PACE, "(left > 2 * decodes ? left : 2 * decodes)", "left", "test_pace"),  # slow decodes starve prompts

@@ -1,5 +1,6 @@
 #include "memory.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -55,25 +56,63 @@ static size_t read_number(const char *path) {
     return (size_t)n;
 }
 
-static size_t left(size_t limit, size_t used) {
-    return limit == SIZE_MAX || used == SIZE_MAX ? SIZE_MAX : limit > used ? limit - used : 0;
-}
-
 static size_t min_size(size_t a, size_t b) { return a < b ? a : b; }
 
+// Bytes of files that a control group's memory holds and that are given up when it is short, those of groups
+// below it included (cgroups(7); version 1 has their sums under total_, and comes last).
+static size_t file_cache(const char *dir) {
+    char line[256], kind[16];
+    size_t own = 0, total = 0;
+    unsigned long long n;
+    snprintf(line, sizeof line, "%s/memory.stat", dir);
+    FILE *f = fopen(line, "r");
+    while (f && fgets(line, sizeof line, f)) {
+        bool is_total = strncmp(line, "total_", 6) == 0;
+        if (sscanf(line + (is_total ? 6 : 0), "%9[a-z]_file %llu", kind, &n) == 2 &&
+            (strcmp(kind, "active") == 0 || strcmp(kind, "inactive") == 0))
+            *(is_total ? &total : &own) += (size_t)n;
+    }
+    if (f)
+        fclose(f);
+    return total ? total : own;
+}
+
+// What is left in a control group and in those that it is in: below `mount`, at `path`, which is cut.
+static size_t group_left(const char *mount, char *path, const char *limit_name, const char *used_name) {
+    size_t least = SIZE_MAX;
+    for (;;) {
+        char dir[200], name[240];
+        snprintf(dir, sizeof dir, "%.40s%.150s", mount, path);
+        snprintf(name, sizeof name, "%s/%s", dir, limit_name);
+        size_t limit = read_number(name), cache = file_cache(dir);
+        snprintf(name, sizeof name, "%s/%s", dir, used_name);
+        size_t used = read_number(name);
+        if (limit != SIZE_MAX && used != SIZE_MAX) {
+            used = used > cache ? used - cache : 0;
+            least = min_size(least, limit > used ? limit - used : 0);
+        }
+        char *last = strrchr(path, '/');
+        if (!*path || !last)
+            return least;
+        *last = 0;
+    }
+}
+
 static size_t cgroup_left(void) {
-    char line[512], limit[600], used[600];
-    size_t n = left(read_number("/sys/fs/cgroup/memory.max"), read_number("/sys/fs/cgroup/memory.current"));
-    n = min_size(n, left(read_number("/sys/fs/cgroup/memory/memory.limit_in_bytes"),
-                         read_number("/sys/fs/cgroup/memory/memory.usage_in_bytes")));
+    char line[512], none[1] = "";
+    // Where a container sees its own group as the root; /proc names it as the host does, or as "/".
+    size_t n = group_left("/sys/fs/cgroup", none, "memory.max", "memory.current");
+    n = min_size(n,
+                 group_left("/sys/fs/cgroup/memory", none, "memory.limit_in_bytes", "memory.usage_in_bytes"));
     FILE *f = fopen("/proc/self/cgroup", "r");
     while (f && fgets(line, sizeof line, f)) {
         line[strcspn(line, "\n")] = 0;
-        if (strncmp(line, "0::", 3) != 0)
-            continue;
-        snprintf(limit, sizeof limit, "/sys/fs/cgroup%s/memory.max", line + 3);
-        snprintf(used, sizeof used, "/sys/fs/cgroup%s/memory.current", line + 3);
-        n = min_size(n, left(read_number(limit), read_number(used)));
+        char *path = strstr(line, ":memory:");
+        if (strncmp(line, "0::", 3) == 0)
+            n = min_size(n, group_left("/sys/fs/cgroup", line + 3, "memory.max", "memory.current"));
+        else if (path)
+            n = min_size(n, group_left("/sys/fs/cgroup/memory", path + 8, "memory.limit_in_bytes",
+                                       "memory.usage_in_bytes"));
     }
     if (f)
         fclose(f);

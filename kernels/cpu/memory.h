@@ -12,5 +12,6 @@ struct region {
 struct region region_alloc(size_t bytes);
 void region_free(struct region *r);
 
-// Bytes this process may still take: available memory, or what is left of its control group if that is less.
+// Bytes this process may still take: available memory, or what is left of its control groups if that is
+// less; what either holds of files counts as left.
 size_t memory_available(void);

@@ -1,7 +1,11 @@
 """Processes that are started in odd surroundings: descriptors, limits and signals that are not as usual."""
 
+import contextlib
 import os
+import pathlib
+import re
 import resource
+import shutil
 import signal
 import socket
 import subprocess
@@ -9,6 +13,7 @@ import time
 
 import pytest
 
+import goldens
 from process import BINARY, Server, environment, run
 from wire import Api, wait_for
 
@@ -137,6 +142,45 @@ def test_no_threads(model):
     """Where no thread can be started, a line says so. (As root the number of processes has no limit; memory has.)"""
     result = limited(resource.RLIMIT_DATA, 4 << 20, 4 << 20, "serve", model, "--port", "0")
     assert result.returncode == 2 and "cannot start threads" in say(result), result
+
+
+@pytest.fixture
+def group():
+    """A control group with a limit of memory that a process can enter: (folder of its files, name of the limit)."""
+    for root, limit in (("/sys/fs/cgroup/memory", "memory.limit_in_bytes"), ("/sys/fs/cgroup", "memory.max")):
+        folder = pathlib.Path(root, f"quire-test-{os.getpid()}")
+        with contextlib.suppress(OSError):
+            folder.mkdir()
+            if (folder / limit).exists():
+                break
+            folder.rmdir()
+    else:
+        pytest.skip("no control group for memory can be made here")
+    yield folder, folder / limit
+    wait_for("an empty group", lambda: not (folder / "cgroup.procs").read_text())
+    folder.rmdir()
+
+
+@HERE
+def test_limit_of_memory(group, tmp_path):
+    """The cache is sized by what a control group leaves, what it holds of files counted as free; what cannot fit is refused."""
+    folder, limit = group
+    limit.write_text(str(96 << 20))
+    (tmp_path / "large").write_bytes(bytes(80 << 20))
+
+    def enter(*words):
+        read = ["sh", "-c", f'echo $$ > {folder}/cgroup.procs; cat {tmp_path}/large > {tmp_path}/copy; exec "$@"', "sh"]
+        return run(*words, before=read)
+
+    result = enter("generate", "-p", "a", "-n", "2", "--kv-cache-memory", "32M")
+    assert result.returncode == 0, result
+    result = enter("generate", "-p", "a", "-n", "2", "--kv-cache-memory", "200M")
+    assert result.returncode == 2 and re.search(r"more than the \d\d MiB of free memory", say(result)), result
+    sparse = tmp_path / "sparse.gguf"
+    shutil.copy(goldens.ROOT / "models/quire-tiny.gguf", sparse)
+    os.truncate(sparse, 200 << 20)
+    result = enter("generate", sparse, "-p", "a", "-n", "2")
+    assert result.returncode == 2 and "the model takes 200 MiB, and " in result.stderr.splitlines()[-1], result
 
 
 def test_names_of_any_bytes(start, model, tmp_path):

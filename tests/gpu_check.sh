@@ -85,7 +85,7 @@ cflags=(-std=gnu17 "$optimise" -D_GNU_SOURCE -ffp-contract=off -fno-math-errno -
         -DQUIRE_VERSION="\"$(sed -n 's/^project(quire VERSION \([0-9.]*\).*/\1/p' CMakeLists.txt)\"")
 kernels=(rows qkv gemm pack attn_decode attn_prefill sample ranks)
 tests=(words rows gemm attention sample forward ranks model)
-bench=(bench_cuda)
+bench=(bench_cuda bench_cuda_kernels bench_cuda_steps)
 
 # Objects, each with its command on a line; then all of them, a few at a time.
 commands=$out/commands

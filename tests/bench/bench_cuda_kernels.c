@@ -1,0 +1,664 @@
+// Every kernel of the CUDA backend that runs within a step, and cuBLASLt, against the device's limits. See
+// bench_cuda.c.
+//
+// Over 600 lines: every kernel has its own bytes and operations to count.
+#include "bench_cuda.h"
+#include "fixture.h"
+
+// ---- products
+
+static void gemm_once(void *arg, int i) { cuda_gemm(rt, &((struct cuda_gemm *)arg)[i]); }
+static void dequant_once(void *arg, int i) { cuda_dequant(rt, &((struct cuda_dequant *)arg)[i]); }
+
+static enum stream_kind kind_of(enum cuda_form form) {
+    return form == FORM_F32 ? STREAM_F32 : form == FORM_F16 ? STREAM_F16 : STREAM_BF16;
+}
+
+static void bench_gemm(enum cuda_format f, const char *name, int n, int k) {
+    enum stream_kind kind = f == FORMAT_F32    ? STREAM_F32
+                            : f == FORMAT_BF16 ? STREAM_BF16
+                            : f == FORMAT_F16  ? STREAM_F16
+                                               : STREAM_BITS;
+    size_t bytes[3], all;
+    char shape[64];
+    cuda_matrix_bytes(f, n, k, bytes);
+    all = bytes[0] + bytes[1] + bytes[2];
+    set_copies((double)all);
+    struct cuda_gemm *a = must_calloc((size_t)num_copies, sizeof *a);
+    struct cuda_dequant *d = must_calloc((size_t)num_copies, sizeof *d);
+    for (int i = 0; i < num_copies; i++) // the scales are f16, or bytes of any value
+        a[i].w = (struct cuda_matrix){f,
+                                      n,
+                                      k,
+                                      filled(bytes[0], kind),
+                                      filled(bytes[1] + 16, STREAM_F16),
+                                      filled(bytes[2] + 16, STREAM_F16)};
+    static const int tokens[] = {1, 16, 64};
+    enum cuda_form form = cuda_form_of(f);
+    for (int t = 0; t < 3; t++) {
+        int m = tiny && tokens[t] > 16 ? 16 : tokens[t];
+        const void *x = filled((size_t)(m * k) * 4, kind_of(form));
+        const float *scale = filled((size_t)m * 4, STREAM_F32);
+        float *y = device((size_t)(m * n) * 4);
+        for (int i = 0; i < num_copies; i++)
+            a[i] = (struct cuda_gemm){
+                .w = a[i].w, .x = x, .scale = scale, .m = m, .ldx = k, .y = y, .ldy = n, .n = n};
+        snprintf(shape, sizeof shape, "%s (%d, %d) x %d", name, n, k, m);
+        row("gemm", shape, time_kernel(gemm_once, a), (double)all, bandwidth, "GB/s");
+    }
+    if (f > FORMAT_F16) { // what a long prompt adds to cuBLASLt's product
+        uint16_t *out = device((size_t)n * (size_t)k * 2);
+        for (int i = 0; i < num_copies; i++)
+            d[i] = (struct cuda_dequant){a[i].w, out};
+        snprintf(shape, sizeof shape, "%s (%d, %d)", name, n, k);
+        row("dequantise", shape, time_kernel(dequant_once, d), (double)all + 2.0 * n * k, bandwidth, "GB/s");
+    }
+    release();
+    free(a), free(d);
+}
+
+static void bench_library(int m, int n, int k) {
+    struct rt_gemm g = {.m = m, .n = n, .k = k, .ldx = k, .ldw = k, .ldy = n};
+    g.x = filled((size_t)m * (size_t)k * 2, STREAM_BF16);
+    g.w = filled((size_t)n * (size_t)k * 2, STREAM_BF16);
+    g.y = device((size_t)m * (size_t)n * 4);
+    char shape[64];
+    snprintf(shape, sizeof shape, "bf16 (%d, %d) x %d", n, k, m);
+    row("cuBLASLt", shape, time_library(&g), 2.0 * m * n * k, matrix_rate, "TFLOP/s");
+    release();
+}
+
+// ---- attention
+
+static void decode_once(void *arg, int i) { cuda_decode(rt, &((struct cuda_decode *)arg)[i]); }
+static void prefill_once(void *arg, int i) { cuda_prefill(rt, &((struct cuda_prefill *)arg)[i]); }
+
+static enum stream_kind kv_kind(enum dtype t) {
+    return t == DTYPE_F32    ? STREAM_F32
+           : t == DTYPE_F16  ? STREAM_F16
+           : t == DTYPE_BF16 ? STREAM_BF16
+                             : STREAM_BITS;
+}
+
+// Sequences of equal length, each with blocks of its own.
+static struct cuda_kv make_cache(enum dtype dtype, int kv_heads, int d, int seqs, int context,
+                                 struct cuda_blocks *blocks) {
+    int per = (context + 15) / 16;
+    size_t vectors = (size_t)seqs * (size_t)per * 16u * (size_t)kv_heads,
+           all = vectors * dtype_row_bytes(dtype, d), scales = dtype == DTYPE_I8 ? vectors * 4 : 0;
+    int32_t *start = must_calloc((size_t)seqs + 1, 4), *ids = must_calloc((size_t)(seqs * per), 4);
+    for (int s = 0; s <= seqs; s++)
+        start[s] = s * per;
+    for (int i = 0; i < seqs * per; i++)
+        ids[i] = (int32_t)((long long)i * 7919 % (seqs * per)); // scattered
+    *blocks =
+        (struct cuda_blocks){upload(start, (size_t)(seqs + 1) * 4), upload(ids, (size_t)(seqs * per) * 4)};
+    free(start), free(ids);
+    return (struct cuda_kv){filled(all, kv_kind(dtype)), filled(all, kv_kind(dtype)), dtype, 16, kv_heads, d,
+                            filled(scales, STREAM_F32),  filled(scales, STREAM_F32)};
+}
+
+static void bench_decode(enum dtype dtype, int kv_heads, int group, int d, int seqs, int context) {
+    int H = kv_heads * group, chunks = (context + CUDA_CHUNK - 1) / CUDA_CHUNK;
+    int32_t n = seqs * chunks, *first = must_calloc((size_t)seqs + 1, 4);
+    struct cuda_item *items = must_calloc((size_t)n, sizeof *items);
+    for (int i = 0; i < n; i++)
+        items[i] = (struct cuda_item){i / chunks, i / chunks, i % chunks * CUDA_CHUNK,
+                                      i % chunks == chunks - 1 ? context : (i % chunks + 1) * CUDA_CHUNK};
+    for (int s = 0; s <= seqs; s++)
+        first[s] = s * chunks;
+    double bytes = 2.0 * (double)backend_kv_vector_bytes(dtype, d) * kv_heads * seqs * context;
+    set_copies(bytes);
+    struct cuda_decode *a = must_calloc((size_t)num_copies, sizeof *a);
+    for (int i = 0; i < num_copies; i++) {
+        struct cuda_blocks blocks;
+        struct cuda_kv kv = make_cache(dtype, kv_heads, d, seqs, context, &blocks);
+        a[i] = (struct cuda_decode){.q = filled((size_t)(seqs * H * d) * 2, kv_kind(cuda_query_dtype(dtype))),
+                                    .kv = kv,
+                                    .blocks = blocks,
+                                    .items = upload(items, (size_t)n * sizeof *items),
+                                    .num_items = upload(&n, 4),
+                                    .first_item = upload(first, (size_t)(seqs + 1) * 4),
+                                    .max_items = n,
+                                    .rows = seqs,
+                                    .group = group,
+                                    .scale = 0.1f,
+                                    .partial = device((size_t)n * (size_t)(H * (d + 2)) * 4),
+                                    .out = device((size_t)(seqs * H * d) * 2),
+                                    .form = FORM_BF16,
+                                    .ldout = H * d};
+    }
+    char shape[64];
+    snprintf(shape, sizeof shape, "%s, K %d G %d d %d, %d x %d tokens", dtype_name(dtype), kv_heads, group, d,
+             seqs, context);
+    row("decode + merge", shape, time_kernel(decode_once, a), bytes, bandwidth, "GB/s");
+    release();
+    free(items), free(first), free(a);
+}
+
+// The merge alone: a launch without items is nothing else.
+static void bench_merge(int heads, int d, int seqs, int context) {
+    int chunks = (context + CUDA_CHUNK - 1) / CUDA_CHUNK, n = seqs * chunks;
+    int32_t *first = must_calloc((size_t)seqs + 1, sizeof *first);
+    for (int s = 0; s <= seqs; s++)
+        first[s] = s * chunks;
+    size_t partial = (size_t)n * (size_t)(heads * (d + 2)) * 4, out = (size_t)(seqs * heads * d) * 2;
+    set_copies((double)(partial + out));
+    struct cuda_decode *a = must_calloc((size_t)num_copies, sizeof *a);
+    for (int i = 0; i < num_copies; i++)
+        a[i] = (struct cuda_decode){.kv = {.num_heads = heads, .head_dim = d},
+                                    .first_item = upload(first, (size_t)(seqs + 1) * sizeof *first),
+                                    .rows = seqs,
+                                    .group = 1,
+                                    .partial = filled(partial, STREAM_F32),
+                                    .out = device(out),
+                                    .form = FORM_BF16,
+                                    .ldout = heads * d};
+    char shape[64];
+    snprintf(shape, sizeof shape, "H %d d %d, %d rows of %d chunks", heads, d, seqs, chunks);
+    row("merge", shape, time_kernel(decode_once, a), (double)(partial + out), bandwidth, "GB/s");
+    release();
+    free(first), free(a);
+}
+
+static void bench_prefill(enum dtype dtype, int kv_heads, int group, int d, int tokens) {
+    int H = kv_heads * group;
+    int32_t n = (tokens * group + 63) / 64;
+    struct cuda_tile *tiles = must_calloc((size_t)n, sizeof *tiles);
+    for (int i = 0; i < n; i++) // the heaviest first
+        tiles[i] = (struct cuda_tile){0, 0, (n - 1 - i) * 64, tokens * group, 0};
+    size_t queries = (size_t)(tokens * H * d) * 2;
+    set_copies(2.0 * (double)queries + 2.0 * (double)backend_kv_vector_bytes(dtype, d) * kv_heads * tokens);
+    struct cuda_prefill *a = must_calloc((size_t)num_copies, sizeof *a);
+    for (int i = 0; i < num_copies; i++) {
+        struct cuda_blocks blocks;
+        struct cuda_kv kv = make_cache(dtype, kv_heads, d, 1, tokens, &blocks);
+        a[i] = (struct cuda_prefill){.q = filled(queries, kv_kind(cuda_query_dtype(dtype))),
+                                     .kv = kv,
+                                     .blocks = blocks,
+                                     .tiles = upload(tiles, (size_t)n * sizeof *tiles),
+                                     .num_tiles = upload(&n, 4),
+                                     .max_tiles = n,
+                                     .group = group,
+                                     .scale = 0.1f,
+                                     .out = device(queries),
+                                     .form = FORM_BF16,
+                                     .ldout = H * d};
+    }
+    char shape[64];
+    snprintf(shape, sizeof shape, "%s, K %d G %d d %d, %d tokens", dtype_name(dtype), kv_heads, group, d,
+             tokens);
+    double flop = 2.0 * tokens * tokens * H * d; // two products, half of the square
+    row("prefill attention", shape, time_kernel(prefill_once, a), flop, matrix_rate, "TFLOP/s");
+    release();
+    free(tiles), free(a);
+}
+
+// ---- sums of ranks, with one: what the kernel and its two meetings cost beside the bytes that it moves
+
+static void sum_once(void *arg, int i) { cuda_sum(rt, &((struct cuda_sum *)arg)[i]); }
+
+static void bench_sum(int rows, int n) {
+    size_t bytes = (size_t)rows * (size_t)n * sizeof(float);
+    set_copies(3.0 * (double)bytes);
+    struct cuda_sum *a = must_calloc((size_t)num_copies, sizeof *a);
+    uint32_t *stop = rt_alloc_host(rt, sizeof *stop);
+    for (int i = 0; i < num_copies; i++)
+        a[i] =
+            (struct cuda_sum){.group = {.world = 1,
+                                        .flags = {device(sizeof(uint32_t) * CUDA_MEET_BLOCKS * COMM_MAX_SUM)},
+                                        .turns = device(sizeof(uint32_t) * CUDA_MEET_BLOCKS),
+                                        .stop = stop},
+                              .part = {filled(bytes, STREAM_F32)},
+                              .resid = filled(bytes, STREAM_F32),
+                              .rows = rows,
+                              .n = n};
+    char shape[64];
+    snprintf(shape, sizeof shape, "1 rank, %d x %d", rows, n);
+    row("sum of ranks", shape, time_kernel(sum_once, a), 3.0 * (double)bytes, bandwidth, "GB/s");
+    release();
+    rt_free_host(rt, stop);
+    free(a);
+}
+
+static void gather_once(void *arg, int i) { cuda_gather(rt, &((struct cuda_gather *)arg)[i]); }
+
+// What the first of two ranks fetches: the other's candidates (few), or half of the logits of each row and
+// their maxima. The other lies in the same memory and has come to every meeting already, so that links
+// between devices and waiting are not in it.
+static void bench_gather(int rows, bool few) {
+    int V = tiny ? 512 : 151936, ld = (V + 15) / 16 * 16, groups = ld / CUDA_GROUP;
+    struct head_row *heads = must_calloc((size_t)rows, sizeof *heads);
+    struct cuda_few *best = must_calloc((size_t)rows, sizeof *best);
+    uint32_t came[CUDA_MEET_BLOCKS * COMM_MAX_SUM];
+    for (int r = 0; r < rows; r++) {
+        heads[r] = (struct head_row){
+            .row = r, .target = -1, .temperature = 1, .top_k = few ? CUDA_FEW : 0, .num_logprobs = -1};
+        best[r].num = CUDA_FEW;
+        for (int i = 0; i < CUDA_FEW; i++)
+            best[r].ids[i] = i, best[r].logits[i] = random_float();
+    }
+    for (int i = 0; i < CUDA_MEET_BLOCKS * COMM_MAX_SUM; i++)
+        came[i] = 0x3fffffff; // a turn far ahead
+    size_t all = (size_t)rows * (size_t)ld * 4, maxima = (size_t)rows * (size_t)groups * 4,
+           small = (size_t)rows * 2 * CUDA_FEW;
+    // Read and written: candidates of both ranks and their maxima, or the other's half.
+    double bytes = few ? (double)small * 2 * 8 + (double)small / CUDA_GROUP * 4
+                       : (double)rows * (ld / 2 + groups / 2) * 4 * 2;
+    set_copies(bytes);
+    struct cuda_gather *a = must_calloc((size_t)num_copies, sizeof *a);
+    uint32_t *stop = rt_alloc_host(rt, sizeof *stop);
+    for (int i = 0; i < num_copies; i++)
+        a[i] = (struct cuda_gather){
+            .group = {.world = 2,
+                      .flags = {upload(came, sizeof came), device(sizeof came)},
+                      .turns = device(sizeof(uint32_t) * CUDA_MEET_BLOCKS),
+                      .stop = stop},
+            .rows = upload(heads, (size_t)rows * sizeof *heads),
+            .num_rows = rows,
+            .most = few ? CUDA_FEW : 0,
+            .begin = {0, ld / 32 * 16, V},
+            .logits = {few ? NULL : device(all), few ? NULL : filled(all, STREAM_F32)},
+            .max = {few ? NULL : device(maxima), few ? NULL : filled(maxima, STREAM_F32)},
+            .few = {upload(best, (size_t)rows * sizeof *best), upload(best, (size_t)rows * sizeof *best)},
+            .ld = ld,
+            .ldmax = groups,
+            .few_logits = device(small * 4),
+            .few_max = device(small / CUDA_GROUP * 4),
+            .few_ids = device(small * 4)};
+    char shape[64];
+    snprintf(shape, sizeof shape, "%s, 2 ranks, %d x %d", few ? "candidates" : "logits", rows, V);
+    row("gather of ranks", shape, time_kernel(gather_once, a), bytes, bandwidth, "GB/s");
+    release();
+    rt_free_host(rt, stop);
+    free(heads), free(best), free(a);
+}
+
+static void few_once(void *arg, int i) { cuda_find_few(rt, &((struct cuda_sample *)arg)[i]); }
+
+// The best of one of two ranks' tokens. What it must read are the maxima of groups, and of each row `best`
+// groups; greedy: one.
+static void bench_few(int rows, int best) {
+    int n = tiny ? 256 : 151936 / 2, groups = n / CUDA_GROUP;
+    struct head_row *heads = must_calloc((size_t)rows, sizeof *heads);
+    struct cuda_draw *draws = must_calloc((size_t)rows, sizeof *draws);
+    for (int r = 0; r < rows; r++) {
+        heads[r] = (struct head_row){
+            .row = r, .target = -1, .temperature = best > 1 ? 1 : 0, .top_k = best, .num_logprobs = -1};
+        draws[r] = (struct cuda_draw){.mask = -1, .edited = -1, .low = -INFINITY};
+    }
+    double bytes = (double)rows * (groups * 4.0 + best * (CUDA_GROUP * 4.0 + 8));
+    set_copies(bytes);
+    struct cuda_sample *a = must_calloc((size_t)num_copies, sizeof *a);
+    for (int i = 0; i < num_copies; i++) {
+        a[i] = (struct cuda_sample){.rows = upload(heads, (size_t)rows * sizeof *heads),
+                                    .draws = upload(draws, (size_t)rows * sizeof *draws),
+                                    .logits = filled((size_t)rows * (size_t)n * 4, STREAM_F32),
+                                    .max = device((size_t)rows * (size_t)groups * 4),
+                                    .num_rows = rows,
+                                    .vocab = 2 * n,
+                                    .ld = n,
+                                    .ldmax = groups,
+                                    .end = n,
+                                    .most = CUDA_FEW,
+                                    .few = device((size_t)rows * sizeof(struct cuda_few))};
+        cuda_group_max(rt, a[i].logits, a[i].max, rows, n, n, groups, 1);
+    }
+    char shape[64];
+    snprintf(shape, sizeof shape, "%s, %d x %d", best > 1 ? "top-k 40" : "greedy", rows, n);
+    row("candidates", shape, time_kernel(few_once, a), bytes, bandwidth, "GB/s");
+    release();
+    free(heads), free(draws), free(a);
+}
+
+struct nccl_sum {
+    struct rt_nccl *nccl;
+    float *x;
+    size_t n;
+};
+
+static void bench_nccl(int rows, int n) {
+    struct err err = {0};
+    unsigned char id[RT_NCCL_ID];
+    struct nccl_sum s = {.n = (size_t)rows * (size_t)n};
+    if (!rt_nccl_id(rt, id, &err) || !(s.nccl = rt_nccl_open(rt, id, 0, 1, &err))) {
+        fprintf(md, "\nNo sums by NCCL: %s\n", err.msg);
+        return;
+    }
+    s.x = filled(s.n * sizeof(float), STREAM_F32);
+    double best = INFINITY;
+    for (int i = 0; i < 10; i++) { // outside of a graph, as it is used
+        must_wait();
+        double start = now();
+        rt_nccl_sum(s.nccl, s.x, s.n);
+        must_wait();
+        best = fmin(best, now() - start);
+    }
+    char shape[64];
+    snprintf(shape, sizeof shape, "1 rank, %d x %d", rows, n);
+    row("sum by NCCL", shape, best, (double)(s.n * sizeof(float)), bandwidth, "GB/s");
+    rt_nccl_close(s.nccl);
+    release();
+}
+
+// ---- sampling
+
+static void sample_once(void *arg, int i) { cuda_sample(rt, &((struct cuda_sample *)arg)[i]); }
+
+// edits: of each row, as penalties make them, and a mask of half of the tokens.
+static void bench_sample(const char *name, float temperature, int top_k, float top_p, float spread,
+                         int edits) {
+    int rows = tiny ? 2 : 64, V = tiny ? 500 : 151936, ld = (V + 15) / 16 * 16, groups = ld / 16,
+        n = rows * edits;
+    struct head_row *heads = must_calloc((size_t)rows, sizeof *heads);
+    struct cuda_draw *draws = must_calloc((size_t)rows, sizeof *draws);
+    struct logit_edit *edit = must_calloc((size_t)n + 1, sizeof *edit);
+    int32_t *rounds = must_calloc((size_t)rows + 1, sizeof *rounds);
+    float *logits = must_calloc((size_t)(rows * ld), sizeof *logits);
+    for (int r = 0; r < rows; r++) {
+        heads[r] = (struct head_row){.row = r,
+                                     .target = -1,
+                                     .temperature = temperature,
+                                     .top_p = top_p,
+                                     .top_k = top_k,
+                                     .num_logprobs = -1,
+                                     .index = r,
+                                     .seed = 7};
+        draws[r] = (struct cuda_draw){.mask = -1, .edited = -1, .low = -INFINITY, .bits = (uint64_t)r << 57};
+        rounds[r] = r * edits;
+        if (edits > 0)
+            draws[r].round_start = r, draws[r].round_end = r + 1, draws[r].edited = r, draws[r].mask = 0;
+        for (int i = 0; i < edits; i++)
+            edit[r * edits + i] = (struct logit_edit){.div = 1, .token = i * (V / edits), .add = -0.5f};
+    }
+    rounds[rows] = n;
+    for (int i = 0; i < rows * ld; i++)
+        logits[i] = (random_float() + random_float() + random_float()) * spread;
+    set_copies((double)rows * V * 4);
+    struct cuda_sample *a = must_calloc((size_t)num_copies, sizeof *a);
+    for (int i = 0; i < num_copies; i++) {
+        a[i] = (struct cuda_sample){.rows = upload(heads, (size_t)rows * sizeof *heads),
+                                    .draws = upload(draws, (size_t)rows * sizeof *draws),
+                                    .edits = upload(edit, (size_t)(n + 1) * sizeof *edit),
+                                    .rounds = upload(rounds, ((size_t)rows + 1) * sizeof *rounds),
+                                    .mask_bits = filled((size_t)(V + 31) / 32 * 4, STREAM_BITS),
+                                    .logits = upload(logits, (size_t)(rows * ld) * 4),
+                                    .max = device((size_t)(rows * groups) * 4),
+                                    .edited = device((size_t)(rows * ld) * 4),
+                                    .edited_max = device((size_t)(rows * groups) * 4),
+                                    .sums = device((size_t)(rows * groups) * 8),
+                                    .num_rows = rows,
+                                    .num_edited = edits > 0 ? rows : 0,
+                                    .vocab = V,
+                                    .ld = ld,
+                                    .ldmax = groups,
+                                    .ids = device((size_t)rows * 4),
+                                    .top_ids = device((size_t)rows * 80),
+                                    .logprob = device((size_t)rows * 4),
+                                    .top_logprobs = device((size_t)rows * 80),
+                                    .failed = device((size_t)rows)};
+        cuda_group_max(rt, a[i].logits, a[i].max, rows, V, ld, groups, 1);
+    }
+    char shape[64];
+    snprintf(shape, sizeof shape, "%s, %d x %d", name, rows, V);
+    row("sample", shape, time_kernel(sample_once, a), (double)rows * V * 4, bandwidth, "GB/s");
+    release();
+    free(heads), free(draws), free(logits), free(edit), free(rounds), free(a);
+}
+
+// ---- what lies between the products
+
+static void norm_once(void *arg, int i) { cuda_norm(rt, &((struct cuda_norm *)arg)[i]); }
+static void swiglu_once(void *arg, int i) { cuda_swiglu(rt, &((struct cuda_swiglu *)arg)[i]); }
+static void embed_once(void *arg, int i) { cuda_embed(rt, &((struct cuda_embed *)arg)[i]); }
+static void qkv_once(void *arg, int i) { cuda_qkv(rt, &((struct cuda_qkv *)arg)[i]); }
+
+static void bench_norm(int rows, int n) {
+    double bytes = (double)rows * n * 6;
+    set_copies(bytes);
+    struct cuda_norm *a = must_calloc((size_t)num_copies, sizeof *a);
+    for (int i = 0; i < num_copies; i++)
+        a[i] = (struct cuda_norm){.x = filled((size_t)(rows * n) * 4, STREAM_F32),
+                                  .weight = filled((size_t)n * 4, STREAM_F32),
+                                  .out = device((size_t)(rows * n) * 2),
+                                  .form = FORM_BF16,
+                                  .rows = rows,
+                                  .n = n,
+                                  .ldx = n,
+                                  .ldout = n,
+                                  .eps = 1e-5f};
+    char shape[64];
+    snprintf(shape, sizeof shape, "%d x %d", rows, n);
+    row("norm", shape, time_kernel(norm_once, a), bytes, bandwidth, "GB/s");
+    release();
+    free(a);
+}
+
+static void bench_swiglu(int rows, int n) {
+    double bytes = (double)rows * n * 10;
+    set_copies(bytes);
+    struct cuda_swiglu *a = must_calloc((size_t)num_copies, sizeof *a);
+    for (int i = 0; i < num_copies; i++)
+        a[i] = (struct cuda_swiglu){.x = filled((size_t)(rows * n) * 8, STREAM_F32),
+                                    .out = device((size_t)(rows * n) * 2),
+                                    .form = FORM_BF16,
+                                    .rows = rows,
+                                    .n = n,
+                                    .ldx = 2 * n,
+                                    .ldout = n,
+                                    .interleaved = true};
+    char shape[64];
+    snprintf(shape, sizeof shape, "%d x %d", rows, n);
+    row("SwiGLU", shape, time_kernel(swiglu_once, a), bytes, bandwidth, "GB/s");
+    release();
+    free(a);
+}
+
+static void bench_embed(int rows, int hidden) {
+    int vocab = tiny ? 64 : 4096;
+    double bytes = (double)rows * hidden * 6;
+    int32_t *ids = must_calloc((size_t)rows, sizeof *ids);
+    for (int i = 0; i < rows; i++)
+        ids[i] = (int32_t)(random_u32() % (unsigned)vocab);
+    set_copies(bytes);
+    struct cuda_embed *a = must_calloc((size_t)num_copies, sizeof *a);
+    const void *table = filled((size_t)vocab * (size_t)hidden * 2, STREAM_BF16);
+    for (int i = 0; i < num_copies; i++)
+        a[i] = (struct cuda_embed){.ids = upload(ids, (size_t)rows * sizeof *ids),
+                                   .table = table,
+                                   .dtype = DTYPE_BF16,
+                                   .resid = device((size_t)(rows * hidden) * 4),
+                                   .rows = rows,
+                                   .hidden = hidden,
+                                   .vocab = vocab};
+    char shape[64];
+    snprintf(shape, sizeof shape, "bf16, %d x %d", rows, hidden);
+    row("embed", shape, time_kernel(embed_once, a), bytes, bandwidth, "GB/s");
+    release();
+    free(ids), free(a);
+}
+
+static void finish_once(void *arg, int i) { cuda_finish(rt, &((struct cuda_finish *)arg)[i]); }
+static void clear_once(void *arg, int i) { cuda_clear(rt, &((struct cuda_clear *)arg)[i]); }
+static void scatter_once(void *arg, int i) { cuda_scatter(rt, &((struct cuda_scatter *)arg)[i]); }
+
+// What cuBLASLt's product of F16 weights with a bias leaves to do.
+static void bench_finish(int rows, int n) {
+    size_t all = (size_t)(rows * n) * 4;
+    double bytes = 3.0 * (double)all + 4.0 * rows + 4.0 * n; // x, y read and written
+    set_copies(bytes);
+    struct cuda_finish *a = must_calloc((size_t)num_copies, sizeof *a);
+    for (int i = 0; i < num_copies; i++)
+        a[i] = (struct cuda_finish){.x = filled(all, STREAM_F32),
+                                    .scale = filled((size_t)rows * 4, STREAM_F32),
+                                    .bias = filled((size_t)n * 4, STREAM_F32),
+                                    .y = filled(all, STREAM_F32),
+                                    .rows = rows,
+                                    .n = n,
+                                    .ldx = n,
+                                    .ldy = n,
+                                    .add = true};
+    char shape[64];
+    snprintf(shape, sizeof shape, "%d x %d", rows, n);
+    row("bias, factor, sum", shape, time_kernel(finish_once, a), bytes, bandwidth, "GB/s");
+    release();
+    free(a);
+}
+
+// Columns [begin, n) of rows, as where ranks share layers unevenly.
+static void bench_clear(int rows, int begin, int n) {
+    double bytes = (double)rows * (n - begin) * 2;
+    set_copies(bytes);
+    struct cuda_clear *a = must_calloc((size_t)num_copies, sizeof *a);
+    for (int i = 0; i < num_copies; i++)
+        a[i] = (struct cuda_clear){filled((size_t)(rows * n) * 2, STREAM_BF16), FORM_BF16, rows, begin, n, n};
+    char shape[64];
+    snprintf(shape, sizeof shape, "%d x %d", rows, n - begin);
+    row("clear", shape, time_kernel(clear_once, a), bytes, bandwidth, "GB/s");
+    release();
+    free(a);
+}
+
+// An upload of 12 parts, one of which has block tables and is as long as the others together.
+static void bench_scatter(size_t bytes) {
+    enum { PARTS = 12 };
+    size_t head = PARTS * sizeof(struct cuda_part), large = bytes / 32 * 16,
+           each = bytes / 32 / (PARTS - 1) * 16, all = large + (PARTS - 1) * each;
+    set_copies(2.0 * (double)all);
+    struct cuda_scatter *a = must_calloc((size_t)num_copies, sizeof *a);
+    for (int i = 0; i < num_copies; i++) {
+        struct cuda_part parts[PARTS];
+        uint32_t at = (uint32_t)(head + 15) / 16 * 16;
+        void *up = filled(at + all, STREAM_BITS);
+        for (int p = 0; p < PARTS; p++) {
+            size_t size = p == PARTS / 2 ? large : each;
+            parts[p] = (struct cuda_part){device(size), at, (uint32_t)(size / 16)};
+            at += (uint32_t)size;
+        }
+        must_wait();
+        rt_upload_now(rt, up, parts, head);
+        a[i] = (struct cuda_scatter){up, PARTS};
+    }
+    char shape[64];
+    snprintf(shape, sizeof shape, "%zu KiB in %d parts", all >> 10, PARTS);
+    row("scatter of the upload", shape, time_kernel(scatter_once, a), 2.0 * (double)all, bandwidth, "GB/s");
+    release();
+    free(a);
+}
+
+// Bias, norm of heads where `norm`, rotation, keys and values to the cache.
+static void bench_qkv(enum dtype dtype, int kv_heads, int group, int d, int rows, bool norm) {
+    int H = kv_heads * group, all = (H + 2 * kv_heads) * d;
+    double bytes =
+        (double)rows * (all * 4.0 + H * d * 2.0 + 2.0 * (double)backend_kv_vector_bytes(dtype, d) * kv_heads);
+    int32_t *positions = must_calloc((size_t)rows, sizeof *positions);
+    int64_t *slots = must_calloc((size_t)rows, sizeof *slots);
+    for (int i = 0; i < rows; i++)
+        positions[i] = i, slots[i] = i;
+    set_copies(bytes);
+    struct cuda_qkv *a = must_calloc((size_t)num_copies, sizeof *a);
+    for (int i = 0; i < num_copies; i++) {
+        struct cuda_blocks blocks;
+        a[i] = (struct cuda_qkv){.x = filled((size_t)(rows * all) * 4, STREAM_F32),
+                                 .ldx = all,
+                                 .rows = rows,
+                                 .num_heads = H,
+                                 .bias = filled((size_t)all * 4, STREAM_F32),
+                                 .q_norm = norm ? filled((size_t)d * 4, STREAM_F32) : NULL,
+                                 .k_norm = norm ? filled((size_t)d * 4, STREAM_F32) : NULL,
+                                 .rope_cos = filled((size_t)(rows * d) * 2, STREAM_F32),
+                                 .rope_sin = filled((size_t)(rows * d) * 2, STREAM_F32),
+                                 .rope_pairs = d / 2,
+                                 .eps = 1e-6f,
+                                 .positions = upload(positions, (size_t)rows * sizeof *positions),
+                                 .slots = upload(slots, (size_t)rows * sizeof *slots),
+                                 .q = device((size_t)(rows * H * d) * 2),
+                                 .kv = make_cache(dtype, kv_heads, d, 1, rows, &blocks)};
+    }
+    char shape[64];
+    snprintf(shape, sizeof shape, "%s, K %d G %d d %d%s, %d rows", dtype_name(dtype), kv_heads, group, d,
+             norm ? ", norm" : "", rows);
+    row("bias, RoPE, KV write", shape, time_kernel(qkv_once, a), bytes, bandwidth, "GB/s");
+    release();
+    free(positions), free(slots), free(a);
+}
+void bench_kernels(void) {
+    section("Kernels", "| kernel | shape | µs | rate | of the limit |", "|---|---|---|---|---|");
+    int n = tiny ? 32 : 4096, k = tiny ? 256 : 4096;
+    static const char *const formats[] = {"F32", "BF16", "F16", "Q8_0", "Q4_0", "Q4_K", "Q5_K", "Q6_K"};
+    for (int f = FORMAT_BF16; f < FORMAT_COUNT; f++) {
+        bench_gemm((enum cuda_format)f, formats[f], n, k);
+        if (!tiny && (f == FORMAT_BF16 || f == FORMAT_Q8_0 || f == FORMAT_Q4_K)) {
+            bench_gemm((enum cuda_format)f, formats[f], 28672, 4096);
+            bench_gemm((enum cuda_format)f, formats[f], 4096, 14336);
+            bench_gemm((enum cuda_format)f, formats[f], 896, 4864);
+        }
+    }
+    for (int c = 0; c < 2; c++)
+        for (int b = 0; b < 3; b++) {
+            static const int batches[] = {1, 16, 64}, contexts[] = {512, 4096};
+            int seqs = tiny ? 1 + b : batches[b], context = tiny ? 40 << c : contexts[c];
+            bench_decode(DTYPE_BF16, tiny ? 1 : 8, 4, 128, seqs, context);
+            bench_decode(DTYPE_BF16, tiny ? 1 : 2, 7, 64, seqs, context);
+            bench_decode(DTYPE_BF16, tiny ? 1 : 32, 1, 128, seqs, context);
+            for (int fp8 = 0; fp8 < 2; fp8++) {
+                bench_decode(fp8 ? DTYPE_F8_E4M3 : DTYPE_I8, tiny ? 1 : 8, 4, 128, seqs, context);
+                bench_decode(fp8 ? DTYPE_F8_E4M3 : DTYPE_I8, tiny ? 1 : 32, 1, 128, seqs, context);
+            }
+        }
+    for (int i = 0; i < 3; i++) {
+        static const int batches[] = {1, 16, 64};
+        bench_merge(tiny ? 2 : 32, 128, tiny ? 1 + i : batches[i], tiny ? 300 : 4096);
+        bench_merge(tiny ? 2 : 14, 64, tiny ? 1 + i : batches[i], tiny ? 300 : 512);
+    }
+    for (int i = 0; i < 3; i++) {
+        static const int prompts[] = {512, 2048, 8192};
+        bench_prefill(DTYPE_BF16, tiny ? 1 : 8, 4, 128, tiny ? 20 << i : prompts[i]);
+        bench_prefill(DTYPE_BF16, tiny ? 1 : 2, 7, 64, tiny ? 20 << i : prompts[i]);
+        bench_prefill(DTYPE_I8, tiny ? 1 : 8, 4, 128, tiny ? 20 << i : prompts[i]);
+        bench_prefill(DTYPE_F8_E4M3, tiny ? 1 : 8, 4, 128, tiny ? 20 << i : prompts[i]);
+    }
+    bench_sum(tiny ? 2 : 1, tiny ? 64 : 4096);
+    bench_sum(tiny ? 3 : 64, tiny ? 64 : 4096);
+    bench_nccl(tiny ? 2 : 512, tiny ? 64 : 4096);
+    for (int i = 0; i < 2; i++) {
+        int r = tiny ? 1 + i : i ? 64 : 1;
+        bench_few(r, 1);
+        bench_few(r, 40);
+        bench_gather(r, true);
+        bench_gather(r, false);
+        bench_scatter(tiny ? 4096 : i ? 128 << 10 : 8 << 10);
+    }
+    bench_sample("greedy", 0, 0, 1, 3, 0);
+    bench_sample("temperature 1", 1, 0, 1, 3, 0);
+    bench_sample("top-k 40", 0.8f, 40, 1, 3, 0);
+    bench_sample("top-p 0.9", 1, 0, 0.9f, 3, 0);
+    bench_sample("top-p 0.9, flat", 1, 0, 0.9f, 0.01f, 0);
+    bench_sample("temperature 1, 256 edits and a mask", 1, 0, 1, 3, tiny ? 5 : 256);
+    for (int i = 0; i < 3; i++) {
+        static const int rows[] = {1, 64, 2048};
+        int r = tiny ? 1 << i : rows[i];
+        bench_embed(r, tiny ? 64 : 4096);
+        bench_norm(r, tiny ? 64 : 4096);
+        bench_qkv(DTYPE_BF16, tiny ? 1 : 8, 4, 128, r, false);
+        bench_qkv(DTYPE_I8, tiny ? 1 : 8, 4, 128, r, true);
+        bench_qkv(DTYPE_BF16, tiny ? 1 : 2, 7, 64, r, false);
+        bench_swiglu(r, tiny ? 64 : 14336); // up to 64 rows the product has it inside
+    }
+    for (int i = 0; i < 2; i++) {
+        int r = tiny ? 8 : i ? 2048 : 512, h = tiny ? 32 : 4096, f = tiny ? 64 : 14336;
+        bench_library(r, tiny ? 48 : 6144, h);
+        bench_library(r, h, h);
+        bench_library(r, 2 * f, h);
+        bench_library(r, h, f);
+        bench_finish(r, h);
+        bench_clear(r, f - 8, f);
+    }
+    fprintf(
+        md,
+        "\nThe limit of prefill attention and of cuBLASLt is arithmetic at the rate above, that of all "
+        "others "
+        "moving their bytes at the bandwidth above; sampling 64 x 151936 is to take under 15 µs. decode + "
+        "merge are two kernels, measured together; merge is the second alone. Candidates read maxima of "
+        "groups, not logits.\n");
+}

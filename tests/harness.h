@@ -50,14 +50,18 @@ enum { HARNESS_FAIL = 1, HARNESS_SKIP = 2 };
             fail_msg("%s differs from %s", #a, #b);                                                          \
     } while (0)
 #define assert_in_range(v, lo, hi) assert_true((v) >= (lo) && (v) <= (hi))
-// Whether QUIRE_LEAVE_OUT, names of tests with commas between, has this one.
-static inline int harness_leaves_out(const char *name) {
-    const char *names = getenv("QUIRE_LEAVE_OUT");
+// Whether names, of tests with commas between, has this one. NULL: it has none.
+static inline int harness_names(const char *names, const char *name) {
     size_t n = strlen(name);
     for (const char *p = names ? strstr(names, name) : NULL; p; p = strstr(p + n, name))
         if ((p == names || p[-1] == ',') && (p[n] == 0 || p[n] == ','))
             return 1;
     return 0;
+}
+// QUIRE_LEAVE_OUT names tests that do not run, QUIRE_RUN the only ones that do.
+static inline int harness_leaves_out(const char *name) {
+    const char *only = getenv("QUIRE_RUN");
+    return harness_names(getenv("QUIRE_LEAVE_OUT"), name) || (only && !harness_names(only, name));
 }
 static inline int harness_run(const struct CMUnitTest *tests, size_t n) {
     volatile int passed = 0, failed = 0, skipped = 0, left_out = 0;

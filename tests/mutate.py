@@ -629,12 +629,18 @@ def find_program(build, test):
     sys.exit(f"no program {test} under {build}")
 
 
-def table():
-    """The rows as Markdown, for README.md: what a bug is called is the comment behind its row."""
+def bugs():
+    """What the bug of each row is called: the comment behind it."""
     with open(os.path.abspath(__file__), encoding="utf-8") as f:
         notes = re.findall(r'"test_\w+"\),\s+# (.*)$', f.read(), re.MULTILINE)
     if len(notes) != len(MUTATIONS):
         sys.exit(f"{len(MUTATIONS)} rows, {len(notes)} comments behind them")
+    return notes
+
+
+def table():
+    """The rows as Markdown, for README.md."""
+    notes = bugs()
     return "| file | the bug | caught by |\n|---|---|---|\n" + "".join(
         f"| {row[0]} | {note} | {row[3]} |\n" for row, note in zip(MUTATIONS, notes))
 

@@ -108,7 +108,7 @@ void row(const char *kernel, const char *shape, double seconds, double amount, d
     fprintf(md, "| %s | %s | %.1f | %.1f %s | %.0f %% |\n", kernel, shape, seconds * 1e6,
             rate / (unit[0] == 'T' ? 1e12 : 1e9), unit, 100 * rate / limit);
     fprintf(json,
-            "%s\n    {\"kernel\": \"%s\", \"shape\": \"%s\", \"us\": %.3f, \"rate\": %.6g, \"share\": %.4f}",
+            "%s\n    {\"kernel\": \"%s\", \"shape\": \"%s\", \"us\": %.3f, \"rate\": %.6g, \"share\": %.4g}",
             separator, kernel, shape, seconds * 1e6, rate, rate / limit);
     separator = ",";
     fflush(md);

@@ -18,7 +18,7 @@ import time
 import torch
 import transformers
 
-SHAPES = {  # layers, hidden, heads, kv heads, ffn, vocab, biases of q, k and v: as in bench_cuda.c
+SHAPES = {  # layers, hidden, heads, kv heads, ffn, vocab, biases of q, k and v: as in bench_cuda_steps.c
     "Llama-3-8B": (32, 4096, 32, 8, 14336, 128256, False),
     "Qwen2.5-0.5B": (24, 896, 14, 2, 4864, 151936, True),
 }

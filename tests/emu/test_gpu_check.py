@@ -40,8 +40,9 @@ def main():
     assert len(steps) > 20 and all(s["ms"] > 0 for s in steps), steps
     for way in ("as served", "no overlap", "no graphs", "neither"):
         assert len([s for s in steps if s["shape"].endswith(": " + way)]) == 2, way
-    for kernel in ("gemm", "dequantise", "cuBLASLt", "decode + merge", "prefill attention", "sum of ranks", "sample", "embed",
-                   "norm", "bias, RoPE, KV write", "SwiGLU"):
+    for kernel in ("gemm", "dequantise", "cuBLASLt", "bias, factor, sum", "decode + merge", "merge", "prefill attention",
+                   "sum of ranks", "gather of ranks", "candidates", "sample", "embed", "norm", "bias, RoPE, KV write", "SwiGLU",
+                   "clear", "scatter of the upload"):
         assert any(k["kernel"] == kernel for k in kernels), kernel
     for row in kernels + steps:
         assert row["shape"] in text, row

@@ -237,8 +237,6 @@ static void choose_device(struct engine *e, struct ranks_config *config, bool na
     config->ops = &backend_cpu;
 }
 
-// Where nobody named a device, a model that CUDA's does not take (types of weights that only the CPU computes
-// with) runs on the CPU.
 // Weights that cannot fit into the host's memory are refused before the kernel ends us for them. Of a file
 // whose floats are converted it is not known here what they will take.
 static enum status check_room(const struct engine *e, const struct ranks_config *config, enum dtype floats,
@@ -259,6 +257,8 @@ static enum status check_room(const struct engine *e, const struct ranks_config 
                    (unsigned long long)(need >> 20), (unsigned long long)(memory.memory_free >> 20));
 }
 
+// Where nobody named a device, a model that CUDA's does not take (types of weights that only the CPU computes
+// with) runs on the CPU.
 static enum status load_weights(struct engine *e, const struct engine_config *c, struct ranks_config *config,
                                 enum dtype floats, bool choose, struct err *err) {
     if (check_room(e, config, floats, err) != STATUS_OK)

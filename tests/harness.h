@@ -9,6 +9,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+enum { SLOW = 1 }; // less of what the other builds do whole: these take twenty times as long
+#else
+enum { SLOW = 0 };
+#endif
+
 #ifdef QUIRE_HAVE_CMOCKA
 #include <cmocka.h>
 #else

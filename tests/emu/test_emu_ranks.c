@@ -382,12 +382,6 @@ static void test_gather(void **state) {
 
 #ifdef QUIRE_EMULATED
 
-#if defined(__SANITIZE_ADDRESS__)
-enum { SLOW = 1 }; // less of it
-#else
-enum { SLOW = 0 };
-#endif
-
 enum { PROMPT = 70, OUTPUT = 3, NUM = 12, VOCAB = RANDOM_VOCAB };
 
 struct results {

@@ -8,12 +8,6 @@
 
 #include <pthread.h>
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-enum { SLOW = 1 }; // less of it: these builds take twenty times as long
-#else
-enum { SLOW = 0 };
-#endif
-
 enum { PROMPT = 40, OUTPUT = 12, MATES = 5, MAX_VOCAB = 65536 };
 
 // What one rank gives: the requests of run(), those of run_drawn(), and the logits of one row.

@@ -6,8 +6,10 @@
 #include "fixture.h"
 #include "rope.h"
 
-static const char *const variants[] = {"scalar", "avx2", "avxvnni", "avx512"};
-enum { NUM_VARIANTS = sizeof variants / sizeof *variants };
+static const char *const variants[] = {"scalar", "avx2", "avx512", "avxvnni"};
+enum {
+    NUM_VARIANTS = sizeof variants / sizeof *variants - SLOW
+}; // the last is the second, but for one instruction
 
 static const struct shape shapes[] = {
     {2, 64, 8, 4, 8, 172, 512, 0, false, false, true},   // stories260K
@@ -246,6 +248,9 @@ static void test_same_bits(void **state) {
             for (int v = 0; v < NUM_VARIANTS; v++)
                 for (int c = 0; c < 5; c++) {
                     if (v == 0 && c < 3) // slow, and the base of the others
+                        continue;
+                    if (SLOW &&
+                        (c + v + i + w) % 2) // half of them for each type, the other half for the next
                         continue;
                     struct setup s = {&backend_cpu, variants[v], threads[c % 3], blocks[(c + v) % 5], kv};
                     struct trace t = run_chunked(f, s, 75, chunks[c], c == 0 ? 0 : c == 1 ? 32 : c);

@@ -26,10 +26,10 @@ void pool_run(struct pool *p, pool_fn *fn, void *ctx, bool parallel);
 // The same for a function that asks pool_take() for items [0, num_items), until it gets false.
 void pool_run_items(struct pool *p, pool_fn *fn, void *ctx, int num_items, bool parallel);
 
-// The items to do next, [*begin, *end): each is given out once; false when none is left for this thread. A thread
-// takes its own share (pool_share) from the front, in pieces that get smaller, and helps others from the end of
-// theirs when it has done it, so that one that is held up by other work on its processor does not hold up all. A
-// piece has at least `least` items, 1 or more, while there are as many.
+// The items to do next, [*begin, *end): each is given out once; false when none is left for this thread. A
+// thread takes its own share (pool_share) from the front, in pieces that get smaller, and helps others from
+// the end of theirs when it has done it, so that one that is held up by other work on its processor does not
+// hold up all. A piece has at least `least` items, 1 or more, while there are as many.
 bool pool_take(struct pool *p, int thread, int least, int *begin, int *end);
 
 // Thread's share of n items: [*begin, *end), contiguous, the same every time.

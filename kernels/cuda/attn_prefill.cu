@@ -7,7 +7,10 @@
 // And attention of any shape, one row and head a block: cuda_attend().
 #include "attn.cuh"
 
-enum { ROWS = 64, TOKENS = 32, PREFILL_THREADS = 128 };
+#include <stdlib.h>
+#include <string.h>
+
+enum { ROWS = CUDA_TILE, TOKENS = 32, PREFILL_THREADS = 128 };
 
 template <int HD> KD_FN int swizzled(int r, int c) { return r * HD * 2 + ((c ^ (r & 7)) << 4); }
 
@@ -258,10 +261,19 @@ void cuda_prefill(struct rt *rt, const struct cuda_prefill *a) {
     bool half = cuda_query_dtype(a->kv.dtype) == DTYPE_F16;
     if (a->max_tiles == 0)
         return;
+    if (a->tile_rows == CUDA_WIDE_TILE) {
+        cuda_prefill_wide(rt, a);
+        return;
+    }
     if (a->kv.head_dim == 64)
         half ? launch_prefill<64, true>(rt, a) : launch_prefill<64, false>(rt, a);
     else
         half ? launch_prefill<128, true>(rt, a) : launch_prefill<128, false>(rt, a);
+}
+
+int cuda_prefill_rows(struct rt *rt, const struct cuda_kv *kv) {
+    const char *wgmma = getenv("QUIRE_CUDA_WGMMA");
+    return wgmma && strcmp(wgmma, "1") == 0 && cuda_has_wide_prefill(rt, kv) ? CUDA_WIDE_TILE : CUDA_TILE;
 }
 
 void cuda_attend(struct rt *rt, const struct cuda_attend *a) {

@@ -358,6 +358,7 @@ static void attend_tiles(struct device *dev, const void *q, int layer) {
                              .tiles = dev->inputs.tiles,
                              .num_tiles = dev->inputs.counts + 1,
                              .max_tiles = dev->plan.num_tiles,
+                             .tile_rows = dev->plan_config.tile_rows,
                              .group = dev->plan_config.group,
                              .window = dev->model.window,
                              .scale = dev->model.attn_scale,

@@ -1,6 +1,6 @@
 // The words that kernels may use beyond plain CUDA C++: one implementation in PTX for nvcc, one for the
 // emulator (emu/emu.h), so that the same kernel runs as host C++. A new word is two implementations and a
-// test (tests/emu/test_emu_words.cpp).
+// test (tests/emu/test_emu_words.cu). Those of sm_90a alone stand in wgmma.h.
 //
 // Raw asm, <cuda_fp16.h>, cooperative groups and static __shared__ stay out of kernels: 16-bit floats are
 // uint16_t.
@@ -183,6 +183,7 @@ KD_FN double kd_mul_double(double a, double b) { return __dmul_rn(a, b); }
 #define KD_FN static inline
 #define KD_SHARED(type, name) type *name = (type *)(void *)emu::ctx->shared
 
+KD_FN uint32_t kd_shared_address(const void *p) { return emu::shared_address(p); }
 KD_FN void kd_copy16(void *dst, const void *src, bool ok) { emu::copy_async(dst, src, 16, ok); }
 KD_FN void kd_copy_commit() { emu::copy_commit(); }
 template <int KEEP> KD_FN void kd_copy_wait() { emu::copy_wait(KEEP); }

@@ -176,6 +176,7 @@ enum status cuda_reserve(struct device *dev, const struct step_limits *limits, s
                                             .items = dev->fast,
                                             .exact = dev->exact,
                                             .max_items = dev->max_items,
+                                            .tile_rows = cuda_prefill_rows(dev->rt, &kv),
                                             .limits = *limits};
     dev->upload_bytes = plan_max_bytes(&dev->plan_config);
     struct carver carver = {NULL, 0};

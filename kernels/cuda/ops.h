@@ -246,7 +246,9 @@ void cuda_decode(struct rt *rt, const struct cuda_decode *a);
 // Whether the kernels have this shape; the others go through cuda_attend().
 bool cuda_attention_fast(const struct cuda_kv *kv, int group);
 
-// A tile of up to 64 rows (token, head of the group) of one sequence.
+// A tile of up to 64 or 128 rows (token, head of the group) of one sequence, as tile_rows of cuda_prefill
+// says.
+enum { CUDA_TILE = 64, CUDA_WIDE_TILE = 128 };
 struct cuda_tile {
     int32_t seq;
     int32_t row;      // first token row of the sequence in q
@@ -266,8 +268,15 @@ struct cuda_prefill {
     void *out;
     enum cuda_form form;
     int ldout;
+    int tile_rows; // CUDA_TILE, or CUDA_WIDE_TILE where the device and the cache have that kernel
 };
 void cuda_prefill(struct rt *rt, const struct cuda_prefill *a);
+// The kernel for tiles of 128 rows, for sm_90a (attn_wgmma.cu): whether the device and this build have it for
+// such a cache, and the kernel, which cuda_prefill() takes where tile_rows says so.
+bool cuda_has_wide_prefill(struct rt *rt, const struct cuda_kv *kv);
+void cuda_prefill_wide(struct rt *rt, const struct cuda_prefill *a);
+// The tile_rows to be taken: CUDA_WIDE_TILE where there is that kernel and QUIRE_CUDA_WGMMA=1 asks for it.
+int cuda_prefill_rows(struct rt *rt, const struct cuda_kv *kv);
 
 // Any head size, block size and KV type, one block per row and head: for small models and what the others
 // lack.

@@ -42,7 +42,8 @@ static void part_room(const struct plan_config *c, size_t num[NUM_PARTS], size_t
         [PART_BLOCK_IDS] = {S * per_seq, sizeof(int32_t)},
         [PART_ITEMS] = {c->items ? S * max_chunks(c) : 0, sizeof(struct cuda_item)},
         [PART_FIRST_ITEM] = {T + 1, sizeof(int32_t)},
-        [PART_TILES] = {c->items ? S + T * (size_t)c->group / 64 : 0, sizeof(struct cuda_tile)},
+        [PART_TILES] = {c->items ? S + T * (size_t)c->group / (size_t)c->tile_rows : 0,
+                        sizeof(struct cuda_tile)},
         [PART_COUNTS] = {2, sizeof(int32_t)},
         [PART_ROWS] = {R, sizeof(struct head_row)},
         [PART_DRAWS] = {R, sizeof(struct cuda_draw)},
@@ -181,7 +182,7 @@ static void fill_tiles(struct plan *p, const struct plan_config *c, const struct
     int n = 0;
     for (int s = c->exact ? 0 : step->num_decode; c->items && s < step->num_seqs; s++) {
         int rows = (step->query_start[s + 1] - step->query_start[s]);
-        for (int r = 0; r < rows * c->group; r += 64)
+        for (int r = 0; r < rows * c->group; r += c->tile_rows)
             tiles[n++] = (struct cuda_tile){.seq = s,
                                             .row = step->query_start[s],
                                             .first = r,

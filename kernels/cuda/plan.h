@@ -31,6 +31,7 @@ struct plan_config {
     bool items;    // decode and prefill go through the kernels with items and tiles
     bool exact;    // rows that decode go through prefill
     int max_items; // that one launch may have
+    int tile_rows; // of cuda_prefill
     struct step_limits limits;
 };
 

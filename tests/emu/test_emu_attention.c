@@ -224,12 +224,12 @@ static float *run_decode(struct world *w, enum cuda_form form, int spare) {
     return got;
 }
 
-static float *run_prefill(struct world *w, enum cuda_form form, int spare) {
+static float *run_prefill(struct world *w, enum cuda_form form, int spare, int tile_rows) {
     int32_t n = 0;
     struct cuda_tile tiles[256];
     for (int i = 0; i < w->num_seqs; i++) {
         int rows = (w->query_start[i + 1] - w->query_start[i]) * w->s.group;
-        for (int r = 0; r < rows; r += 64)
+        for (int r = 0; r < rows; r += tile_rows)
             tiles[n++] = (struct cuda_tile){i, w->query_start[i], r, rows,
                                             w->context[i] - (w->query_start[i + 1] - w->query_start[i])};
     }
@@ -241,6 +241,7 @@ static float *run_prefill(struct world *w, enum cuda_form form, int spare) {
         .tiles = to_device(tiles, sizeof tiles[0] * (size_t)n),
         .num_tiles = to_device(&n, sizeof n),
         .max_tiles = n + spare,
+        .tile_rows = tile_rows,
         .group = w->s.group,
         .window = w->s.window,
         .scale = 1 / sqrtf((float)w->s.d),
@@ -328,6 +329,45 @@ static void test_decode(void **state) {
     }
 }
 
+enum { PREFILL_SEQS = 5 };
+
+// context[0] tokens of the first sequence are rows, all of them.
+static void check_prefill(struct shape_of s, int tile_rows, const int *context, const int *queries) {
+    struct world *w = make_world(s, PREFILL_SEQS, context, queries);
+    float *first = NULL;
+    for (int order = 0; order < 3; order++) {
+        rt_test_order(order);
+        float *got = run_prefill(w, FORM_F32, order, tile_rows);
+        compare(w, got, cuda_query_dtype(s.dtype) == DTYPE_F16 ? 1e-3 : 6e-3, "prefill");
+        if (first)
+            assert_memory_equal(first, got, sizeof *got * (size_t)(w->rows * w->ldout));
+        else
+            first = got;
+        if (first != got)
+            free(got);
+    }
+    float *bf16 = run_prefill(w, FORM_BF16, 0, tile_rows);
+    compare(w, bf16, 8e-3, "prefill, bf16 out");
+    free(bf16);
+    // the last rows of the first sequence as a chunk of their own: equal bits
+    int row = s.kv_heads * s.group * s.d;
+    for (int cut = 1; cut < context[0]; cut += context[0] / 3) {
+        struct world chunk = *w;
+        chunk.out = NULL; // its own
+        chunk.num_seqs = 1;
+        chunk.rows = context[0] - cut;
+        chunk.query_start[1] = context[0] - cut;
+        chunk.d_q = (char *)w->d_q + (size_t)(cut * row) * 2;
+        float *got = run_prefill(&chunk, FORM_F32, 0, tile_rows);
+        for (int r = 0; r < context[0] - cut; r++)
+            assert_memory_equal(got + r * w->ldout, first + (cut + r) * w->ldout, sizeof *got * (size_t)row);
+        free(got);
+        rt_free(rt, chunk.out);
+    }
+    free(first);
+    free_world(w);
+}
+
 static void test_prefill(void **state) {
     (void)state;
     static const struct shape_of shapes[] = {
@@ -336,42 +376,45 @@ static void test_prefill(void **state) {
         {1, 1, 128, 32, 0, DTYPE_F8_E4M3}, {1, 7, 64, 16, 50, DTYPE_F8_E4M3},
     };
     static const int context[] = {70, 130, 40, 1, 33}, queries[] = {70, 20, 1, 1, 17};
-    for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
-        struct world *w = make_world(shapes[i], 5, context, queries);
-        float *first = NULL;
-        for (int order = 0; order < 3; order++) {
-            rt_test_order(order);
-            float *got = run_prefill(w, FORM_F32, order);
-            compare(w, got, cuda_query_dtype(shapes[i].dtype) == DTYPE_F16 ? 1e-3 : 6e-3, "prefill");
-            if (first)
-                assert_memory_equal(first, got, sizeof *got * (size_t)(w->rows * w->ldout));
-            else
-                first = got;
-            if (first != got)
-                free(got);
-        }
-        float *bf16 = run_prefill(w, FORM_BF16, 0);
-        compare(w, bf16, 8e-3, "prefill, bf16 out");
-        free(bf16);
-        // the last rows of the first sequence as a chunk of their own: equal bits
-        int row = (int)(w->s.kv_heads * w->s.group * w->s.d);
-        for (int cut = 1; cut < 70; cut += 23) {
-            struct world chunk = *w;
-            chunk.out = NULL; // its own
-            chunk.num_seqs = 1;
-            chunk.rows = 70 - cut;
-            chunk.query_start[1] = 70 - cut;
-            chunk.d_q = (char *)w->d_q + (size_t)(cut * row) * 2;
-            float *got = run_prefill(&chunk, FORM_F32, 0);
-            for (int r = 0; r < 70 - cut; r++)
-                assert_memory_equal(got + r * w->ldout, first + (cut + r) * w->ldout,
-                                    sizeof *got * (size_t)row);
-            free(got);
-            rt_free(rt, chunk.out);
-        }
-        free(first);
-        free_world(w);
+    for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++)
+        check_prefill(shapes[i], CUDA_TILE, context, queries);
+}
+
+// The kernel of sm_90a, whose tiles of the cache have 128 tokens. Where the device does not have it, and only
+// there, the backend must not take it.
+static void test_wide_prefill(void **state) {
+    (void)state;
+    static const struct shape_of shapes[] = {
+        {2, 4, 128, 16, 0, DTYPE_BF16}, {1, 1, 64, 32, 0, DTYPE_F16},    {1, 7, 64, 16, 50, DTYPE_BF16},
+        {2, 3, 128, 48, 33, DTYPE_F16}, {1, 2, 128, 32, 0, DTYPE_F16},   {1, 3, 64, 16, 0, DTYPE_BF16},
+        {1, 1, 128, 16, 0, DTYPE_BF16}, {1, 2, 64, 144, 130, DTYPE_F16}, {1, 1, 128, 16, 200, DTYPE_BF16},
+    };
+    static const struct shape_of others[] = {{1, 2, 128, 16, 0, DTYPE_I8}, {1, 2, 128, 16, 0, DTYPE_F8_E4M3}};
+    // one tile of the cache, two and a part of a third, exactly two, one token more than one
+    static const int contexts[2][PREFILL_SEQS] = {{70, 300, 256, 1, 129}, {290, 128, 127, 40, 513}},
+                     queries[2][PREFILL_SEQS] = {{70, 20, 1, 1, 30}, {290, 128, 1, 3, 2}};
+    struct cuda_kv kv = {.dtype = shapes[0].dtype, .block_size = 16, .num_heads = 1, .head_dim = 128};
+    struct rt_info info;
+    rt_describe(rt, &info);
+    unsetenv("QUIRE_CUDA_WGMMA");
+    assert_int_equal(cuda_prefill_rows(rt, &kv), CUDA_TILE); // off until somebody asks
+    setenv("QUIRE_CUDA_WGMMA", "1", 1);
+    bool there = cuda_has_wide_prefill(rt, &kv);
+    assert_int_equal(cuda_prefill_rows(rt, &kv), there ? CUDA_WIDE_TILE : CUDA_TILE);
+    for (int i = 0; i < 2; i++) {
+        kv.dtype = others[i].dtype;
+        assert_int_equal(cuda_prefill_rows(rt, &kv), CUDA_TILE);
     }
+    setenv("QUIRE_CUDA_WGMMA", "0", 1);
+    kv.dtype = DTYPE_BF16;
+    assert_int_equal(cuda_prefill_rows(rt, &kv), CUDA_TILE);
+    unsetenv("QUIRE_CUDA_WGMMA");
+    if (info.emulated || (info.major == 9 && info.minor == 0))
+        assert_true(there);
+    else
+        assert_false(there);
+    for (size_t i = 0; there && i < sizeof shapes / sizeof shapes[0]; i++)
+        check_prefill(shapes[i], CUDA_WIDE_TILE, contexts[i % 2], queries[i % 2]);
 }
 
 static void test_any(void **state) {
@@ -437,13 +480,14 @@ static void test_far_blocks(void **state) {
     static const int context[] = {33, 17, 300}, one[] = {1, 1, 1};
     for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
         struct world *w = make_world(shapes[i], 3, context, one);
-        bool fast = cuda_attention_fast(&w->kv, w->s.group);
+        bool fast = cuda_attention_fast(&w->kv, w->s.group), wide = cuda_has_wide_prefill(rt, &w->kv);
         size_t row = dtype_row_bytes(w->s.dtype, w->s.d),
                block = (size_t)(w->s.kv_heads * w->s.block_size) * row, used = (size_t)w->num_blocks * block;
         int far = (int)(((size_t)1 << 32) * (row / (size_t)w->s.d) / block + 3);
         size_t bytes = (size_t)far * block + used;
-        float *near[3] = {fast ? run_decode(w, FORM_F32, 0) : NULL, fast ? run_prefill(w, FORM_F32, 0) : NULL,
-                          run_any(w, FORM_F32)};
+        float *near[4] = {fast ? run_decode(w, FORM_F32, 0) : NULL,
+                          fast ? run_prefill(w, FORM_F32, 0, CUDA_TILE) : NULL, run_any(w, FORM_F32),
+                          wide ? run_prefill(w, FORM_F32, 0, CUDA_WIDE_TILE) : NULL};
         char *keys = large_alloc(bytes), *values = keys ? large_alloc(bytes) : NULL;
         if (!values) {
             printf("no room for two caches of %zu MiB: blocks far away are not checked\n", bytes >> 20);
@@ -457,15 +501,17 @@ static void test_far_blocks(void **state) {
             moved.out = NULL; // its own
             moved.kv.keys = keys, moved.kv.values = values;
             moved.blocks.ids = to_device(w->ids, sizeof *w->ids * (size_t)n);
-            float *got[3] = {fast ? run_decode(&moved, FORM_F32, 0) : NULL,
-                             fast ? run_prefill(&moved, FORM_F32, 0) : NULL, run_any(&moved, FORM_F32)};
-            for (int k = 0; k < 3; free(got[k++]))
+            float *got[4] = {fast ? run_decode(&moved, FORM_F32, 0) : NULL,
+                             fast ? run_prefill(&moved, FORM_F32, 0, CUDA_TILE) : NULL,
+                             run_any(&moved, FORM_F32),
+                             wide ? run_prefill(&moved, FORM_F32, 0, CUDA_WIDE_TILE) : NULL};
+            for (int k = 0; k < 4; free(got[k++]))
                 if (got[k])
                     assert_memory_equal(got[k], near[k], sizeof *got[k] * (size_t)(w->rows * w->ldout));
             rt_free(rt, moved.out), rt_free(rt, (void *)(uintptr_t)moved.blocks.ids);
         }
         large_free(keys, bytes), large_free(values, bytes);
-        for (int k = 0; k < 3; k++)
+        for (int k = 0; k < 4; k++)
             free(near[k]);
         free_world(w);
     }
@@ -474,10 +520,8 @@ static void test_far_blocks(void **state) {
 int main(void) {
     device_open();
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_decode),
-        cmocka_unit_test(test_prefill),
-        cmocka_unit_test(test_any),
-        cmocka_unit_test(test_far_blocks),
+        cmocka_unit_test(test_decode), cmocka_unit_test(test_prefill),    cmocka_unit_test(test_wide_prefill),
+        cmocka_unit_test(test_any),    cmocka_unit_test(test_far_blocks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,6 +2,7 @@
 // see.
 #include "common.cuh"
 #include "half.h"
+#include "wgmma.h"
 
 #undef QUIRE_HAVE_CMOCKA // a kernel cannot be cmocka's
 #include "harness.h"
@@ -9,6 +10,7 @@
 #ifndef __CUDACC__
 #include <sys/wait.h>
 #include <unistd.h>
+#include <utility>
 #endif
 
 static struct rt *rt;
@@ -227,6 +229,135 @@ static void test_e4m3(void **) {
     rt_free(rt, d_in), rt_free(rt, d_out);
 }
 
+#ifdef KD_WGMMA
+// ---- products of warpgroups: two of them multiply the same A (64, 128) and B (128, N) of small whole
+// numbers, of which A lies in shared memory or in registers; the first 64 of k on top of 0.5, the others into
+// sums of their own, in a second group.
+
+enum { DEEP = 128, PRODUCT_ROWS = 64 };
+enum place { IN_REGISTERS, ALONG_K, ACROSS_K };
+
+KD_FN unsigned char *aligned(unsigned char *shared) { return shared + (-kd_shared_address(shared) & 1023); }
+
+// Element (row, column) of a matrix whose blocks of 64 columns have rows of 128 bytes.
+KD_FN void put(unsigned char *m, int rows, int r, int c, uint16_t v) {
+    *(uint16_t *)(void *)(m + c / 64 * rows * 128 + r * 128 + ((c % 64 / 8 ^ r % 8) << 4) + c % 8 * 2) = v;
+}
+
+template <int N, bool HALF, int A, bool ACROSS_B> __global__ void products(struct args a) {
+    KD_SHARED(unsigned char, unaligned);
+    kd_grid_wait();
+    unsigned char *left = aligned(unaligned), *right = left + PRODUCT_ROWS * DEEP * 2;
+    const float *B = a.in + PRODUCT_ROWS * DEEP;
+    for (int i = (int)threadIdx.x; i < PRODUCT_ROWS * DEEP && A != IN_REGISTERS; i += 256) {
+        int r = i / DEEP, k = i % DEEP;
+        uint16_t v = HALF ? kd_float_to_half(a.in[i]) : kd_float_to_bf16(a.in[i]);
+        A == ACROSS_K ? put(left, DEEP, k, r, v) : put(left, PRODUCT_ROWS, r, k, v);
+    }
+    for (int i = (int)threadIdx.x; i < DEEP * N; i += 256) {
+        int k = i / N, c = i % N;
+        uint16_t v = HALF ? kd_float_to_half(B[i]) : kd_float_to_bf16(B[i]);
+        ACROSS_B ? put(right, DEEP, k, c, v) : put(right, N, c, k, v);
+    }
+    kd_shared_fence();
+    __syncthreads();
+    int lane = kd_lane(), g = lane / 4, t = lane % 4 * 2, row = kd_warp() % 4 * 16;
+    float d[2][N / 8][4];
+    uint32_t x[DEEP / 16][4];
+    for (int i = 0; i < N / 8; i++)
+        for (int e = 0; e < 4; e++)
+            d[0][i][e] = 0.5f, d[1][i][e] = 1000; // which is not added to
+    for (int k = 0; k < DEEP / 16; k++)
+        for (int r = 0; r < 4; r++) {
+            const float *p = a.in + (row + g + 8 * (r & 1)) * DEEP + k * 16 + t + 8 * (r >> 1);
+            x[k][r] = HALF ? kd_pack_half(p[0], p[1]) : kd_pack_bf16(p[0], p[1]);
+        }
+    uint64_t da = A == ACROSS_K ? kd_across_k(left, 0, 1024) : kd_along_k(left, 1024),
+             db = ACROSS_B ? kd_across_k(right, DEEP * 128, 1024) : kd_along_k(right, 1024);
+    kd_wgmma_hold(d[0]);
+    kd_wgmma_hold(d[1]);
+    kd_wgmma_hold(x);
+    kd_wgmma_fence();
+#pragma unroll
+    for (int k = 0; k < DEEP / 16; k++) {
+        bool add = k != DEEP / 32;
+        uint64_t ka = kd_further(da, A == ACROSS_K ? k * 2048u : k / 4 * PRODUCT_ROWS * 128u + k % 4 * 32u),
+                 kb = kd_further(db, ACROSS_B ? k * 2048u : k / 4 * N * 128u + k % 4 * 32u);
+        if constexpr (A == IN_REGISTERS)
+            kd_wgmma<N, HALF, ACROSS_B>(d[k / 4], x[k], kb, add);
+        else
+            kd_wgmma<N, HALF, A == ACROSS_K, ACROSS_B>(d[k / 4], ka, kb, add);
+        if (k % 4 == 3)
+            kd_wgmma_commit();
+    }
+    float *out = a.out + (size_t)(kd_warp() / 4) * PRODUCT_ROWS * N * 2;
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+        if (half == 0)
+            kd_wgmma_wait<1>();
+        else
+            kd_wgmma_wait<0>();
+        kd_wgmma_hold(d[half]);
+        for (int i = 0; i < N / 8; i++)
+            for (int e = 0; e < 4; e++)
+                out[((row + g + 8 * (e / 2)) * N + i * 8 + t + e % 2) * 2 + half] = d[half][i][e];
+    }
+    kd_wgmma_hold(x);
+}
+
+static const float *product_in; // A, then room for the widest B
+static float *product_out;
+
+template <int N, bool HALF, int A, bool ACROSS_B> static void check_products(const float *in) {
+    static float got[2 * PRODUCT_ROWS * 128 * 2];
+    struct args a = {product_in, product_out, NULL, NULL, 0};
+    for (int order = 0; order < 3; order++) {
+        rt_test_order(order);
+        rt_launch(rt, products<N, HALF, A, ACROSS_B>,
+                  rt_grid_of(1, 1, 256, (PRODUCT_ROWS + N) * DEEP * 2 + 1024), a);
+        download(got, product_out, sizeof(float) * 2 * PRODUCT_ROWS * N * 2);
+        for (int w = 0; w < 2; w++)
+            for (int i = 0; i < PRODUCT_ROWS; i++)
+                for (int j = 0; j < N; j++)
+                    for (int half = 0; half < 2; half++) {
+                        float want = half == 0 ? 0.5f : 0;
+                        for (int k = half * 64; k < half * 64 + 64; k++)
+                            want += in[i * DEEP + k] * in[PRODUCT_ROWS * DEEP + k * N + j];
+                        assert_true(got[((w * PRODUCT_ROWS + i) * N + j) * 2 + half] == want);
+                    }
+    }
+    rt_test_order(0);
+}
+
+template <int N, bool HALF> static void check_width(const float *in) {
+    check_products<N, HALF, IN_REGISTERS, false>(in);
+    check_products<N, HALF, IN_REGISTERS, true>(in);
+    check_products<N, HALF, ALONG_K, false>(in);
+    check_products<N, HALF, ALONG_K, true>(in);
+    check_products<N, HALF, ACROSS_K, false>(in);
+    check_products<N, HALF, ACROSS_K, true>(in);
+}
+
+static void test_wgmma(void **) {
+    static float in[PRODUCT_ROWS * DEEP + DEEP * 128];
+    struct rt_info info;
+    rt_describe(rt, &info);
+    if (info.major != 9 || info.minor != 0)
+        return; // built for sm_90a, running elsewhere
+    for (int i = 0; i < PRODUCT_ROWS * DEEP + DEEP * 128; i++)
+        in[i] = (float)((i * 37 + i / 7 + i / 128 * 5) % 17 - 8);
+    float *d_in = (float *)rt_alloc(rt, sizeof in);
+    rt_upload_now(rt, d_in, in, sizeof in);
+    product_in = d_in;
+    product_out = device_floats(2 * PRODUCT_ROWS * 128 * 2);
+    check_width<64, false>(in);
+    check_width<64, true>(in);
+    check_width<128, false>(in);
+    check_width<128, true>(in);
+    rt_free(rt, d_in), rt_free(rt, product_out);
+}
+#endif
+
 #ifndef __CUDACC__
 // ---- what the emulator must refuse
 
@@ -280,13 +411,110 @@ __global__ void past_shared(struct args) {
 }
 __global__ void no_wait(struct args) {}
 
-static bool aborts(void (*kernel)(struct args), size_t shared) {
+// Misuse of products, each in an otherwise sound kernel.
+enum misuse {
+    NONE,
+    MEMORY_NOT_FENCED,
+    COPY_NOT_FENCED,
+    COPY_FENCED_BY_ANOTHER,
+    MEMORY_WRITTEN_BEHIND_FENCE,
+    MEMORY_WRITTEN_IN_FLIGHT,
+    COPY_IN_FLIGHT,
+    NOT_FENCED,
+    NOT_FENCED_AGAIN,
+    A_WRITTEN_BEHIND_FENCE,
+    A_WRITTEN_IN_FLIGHT,
+    SUMS_WRITTEN_IN_FLIGHT,
+    NOT_COMMITTED,
+    NOT_WAITED_FOR,
+    WAITED_TOO_LITTLE,
+    WARP_DOES_ANOTHER,
+    LANE_DOES_ANOTHER,
+    RESERVED_BITS,
+    BASE_OFFSET,
+    ODD_START,
+    ODD_PATTERN,
+    ODD_STRIDE,
+    NO_STRIDE,
+    OUTSIDE
+};
+
+template <int M> __global__ void misuse(struct args a) {
+    KD_SHARED(unsigned char, unaligned);
+    kd_grid_wait();
+    unsigned char *m = aligned(unaligned);
+    int thread = (int)threadIdx.x;
+    for (int i = thread; i < 64 * 128 / 16; i += (int)blockDim.x)
+        ((uint4 *)(void *)m)[i] = uint4{0, 0, 0, 0};
+    if (M != MEMORY_NOT_FENCED)
+        kd_shared_fence();
+    __syncthreads();
+    if (M == COPY_NOT_FENCED || M == COPY_FENCED_BY_ANOTHER) {
+        if (thread == 5)
+            kd_copy16(m, a.in, true);
+        kd_copy_commit();
+        kd_copy_wait<0>();
+        __syncthreads();
+        if (M == COPY_FENCED_BY_ANOTHER && thread != 5)
+            kd_shared_fence();
+        __syncthreads();
+    }
+    if (M == MEMORY_WRITTEN_BEHIND_FENCE)
+        m[thread] = 1;
+    __syncthreads();
+    float d[8][4] = {};
+    uint32_t x[4] = {};
+    uint64_t b = kd_along_k(m + (M == ODD_START     ? 16
+                                 : M == ODD_PATTERN ? 128
+                                                    : 0),
+                            M == ODD_STRIDE  ? 512
+                            : M == NO_STRIDE ? 0
+                                             : 1024);
+    b |= M == RESERVED_BITS ? (uint64_t)1 << 14 : M == BASE_OFFSET ? (uint64_t)1 << 49 : 0;
+    if (M == OUTSIDE)
+        b = kd_further(b, 64 * 128);
+    if ((M == WARP_DOES_ANOTHER && kd_warp() == 2) || (M == LANE_DOES_ANOTHER && thread == 9))
+        b = kd_further(b, 32);
+    if (M != NOT_FENCED)
+        kd_wgmma_fence();
+    kd_wgmma<64, false, false>(d, x, b, true);
+    if (M != NOT_COMMITTED)
+        kd_wgmma_commit();
+    if (M == A_WRITTEN_IN_FLIGHT)
+        x[0] = 1;
+    if (M == SUMS_WRITTEN_IN_FLIGHT)
+        d[3][1] = 1;
+    if (M == MEMORY_WRITTEN_IN_FLIGHT)
+        m[thread] = 1;
+    if (M == COPY_IN_FLIGHT)
+        kd_copy16(m + thread * 16, a.in, true);
+    kd_copy_commit();
+    if (M != NOT_WAITED_FOR && M != WAITED_TOO_LITTLE)
+        kd_wgmma_wait<0>();
+    if (M == WAITED_TOO_LITTLE)
+        kd_wgmma_wait<1>();
+    kd_copy_wait<0>();
+    x[1] = 0; // free again
+    if (M != NOT_FENCED_AGAIN)
+        kd_wgmma_fence();
+    if (M == A_WRITTEN_BEHIND_FENCE)
+        x[1] = 1;
+    if (M != NOT_WAITED_FOR && M != WAITED_TOO_LITTLE && M != NOT_COMMITTED) {
+        kd_wgmma<64, false, false>(d, x, b, true);
+        kd_wgmma_commit();
+        kd_wgmma_wait<0>();
+    }
+    if (thread < 32)
+        a.out[thread] = d[0][0];
+}
+
+static bool aborts(void (*kernel)(struct args), size_t shared, int threads = 64) {
     fflush(stdout);
     pid_t child = fork();
     if (child == 0) {
         freopen("/dev/null", "w", stderr);
         struct args a = {device_floats(512), device_floats(512), NULL, NULL, 0};
-        rt_launch(rt, kernel, rt_grid_of(1, 1, 64, shared), a);
+        rt_launch(rt, kernel, rt_grid_of(1, 1, threads, shared), a);
         _exit(0);
     }
     int status = 0;
@@ -309,6 +537,53 @@ static void test_refusals(void **) {
         assert_false(aborts(multiply<false>, 0)); // and a sound kernel runs
     }
     rt_test_order(0);
+}
+
+template <int M> static void check_misuse() {
+    for (int order = 0; order < 3; order++) {
+        rt_test_order(order);
+        if (aborts(misuse<M>, 64 * 128 + 1024, 128) != (M != NONE))
+            fail_msg("misuse %d of products %s (schedule %d)", M,
+                     M ? "is not seen" : "is seen in a sound kernel", order);
+    }
+    rt_test_order(0);
+}
+
+template <int... M> static void check_all(std::integer_sequence<int, M...>) { (check_misuse<M>(), ...); }
+
+static void test_misuse(void **) {
+    check_all(std::make_integer_sequence<int, OUTSIDE + 1>());
+    assert_true(aborts(misuse<NONE>, 64 * 128 + 1024, 64)); // half a warpgroup
+}
+
+// Sums of a product are no numbers before its group was waited for.
+__global__ void early(struct args a) {
+    KD_SHARED(unsigned char, unaligned);
+    kd_grid_wait();
+    unsigned char *m = aligned(unaligned);
+    for (int i = (int)threadIdx.x; i < 64 * 128 / 4; i += 128)
+        ((uint32_t *)(void *)m)[i] = kd_pack_bf16(1, 1);
+    kd_shared_fence();
+    __syncthreads();
+    float d[8][4] = {};
+    uint32_t x[4], one = kd_pack_bf16(1, 1);
+    x[0] = x[1] = x[2] = x[3] = one;
+    kd_wgmma_fence();
+    kd_wgmma<64, false, false>(d, x, kd_along_k(m, 1024), true);
+    kd_wgmma_commit();
+    a.out[threadIdx.x] = d[7][3];
+    kd_wgmma_wait<0>();
+    a.out[128 + threadIdx.x] = d[7][3];
+}
+
+static void test_early(void **) {
+    float got[256], *d_out = device_floats(256);
+    struct args a = {NULL, d_out, NULL, NULL, 0};
+    rt_launch(rt, early, rt_grid_of(1, 1, 128, 64 * 128 + 1024), a);
+    download(got, d_out, sizeof got);
+    for (int i = 0; i < 128; i++)
+        assert_true(isnan(got[i]) && got[128 + i] == 16);
+    rt_free(rt, d_out);
 }
 
 // Shared memory is no number before it is written; a copy is not there before its group was waited for.
@@ -403,8 +678,12 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_mma),      cmocka_unit_test(test_ldmatrix), cmocka_unit_test(test_arithmetic),
         cmocka_unit_test(test_graph),    cmocka_unit_test(test_e4m3),
+#ifdef KD_WGMMA
+        cmocka_unit_test(test_wgmma),
+#endif
 #ifndef __CUDACC__
         cmocka_unit_test(test_refusals), cmocka_unit_test(test_poison),   cmocka_unit_test(test_race),
+        cmocka_unit_test(test_misuse),   cmocka_unit_test(test_early),
 #endif
     };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);

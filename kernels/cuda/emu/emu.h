@@ -7,6 +7,11 @@
 //     lines, and a block in which nobody can run;
 //   - an asynchronous copy poisons its destination when it is issued and lands only at the wait for its
 //   group;
+//   - a product of a warpgroup (wgmma) poisons its sums when it is issued; they land at the wait for its
+//   group.
+//     It refuses a descriptor that means nothing, memory that its writers did not fence or that is written
+//     while it may be read, registers that are written after the fence or in flight, and warps of a group
+//     that do not do the same;
 //   - shared memory starts as 0xff bytes (NaN, -1) and ends at a page that faults;
 //   - a kernel launched to overlap its predecessor must wait for it (kd_grid_wait) in every thread.
 //
@@ -56,7 +61,8 @@ enum state { READY, AT_WARP, AT_BLOCK, DONE };
 struct copy {
     void *dst;
     const void *src;
-    int bytes; // 0: zeros
+    int bytes;
+    uint32_t number; // of all copies of the block, from 1
 };
 
 struct fiber {
@@ -107,6 +113,31 @@ void copy_async(void *dst, const void *src, int bytes, bool ok);
 void copy_commit();
 void copy_wait(int keep);
 
+typedef float to_float_fn(uint16_t);
+
+// Shared memory as products of warpgroups see it (wgmma.cpp). An address there: bytes from its beginning,
+// which is a multiple of 1,024; a block's memory begins at any multiple of 128.
+uint32_t shared_address(const void *p);
+void shared_fence();
+struct wgmma_args {
+    float *d;          // (N / 2) of this lane
+    const uint32_t *a; // (4) of this lane; NULL: A lies in shared memory
+    int n;
+    uint64_t a_desc, b_desc;
+    bool a_across, b_across, add;
+    to_float_fn *to_float;
+};
+void wgmma(wgmma_args args);
+void wgmma_fence();
+void wgmma_commit();
+void wgmma_wait(int keep);
+// For emu.cpp: a block begins; a thread issues a copy into shared memory, which has its number afterwards;
+// copies of a thread have landed; a block ends.
+void wgmma_begin(size_t shared_bytes);
+uint32_t wgmma_copy_issued(void *dst, int bytes);
+void wgmma_copy_landed(const copy *c);
+void wgmma_end();
+
 // Flags between devices, each run by a thread of its own. A fiber that waits keeps its thread: the other side
 // must be able to go on without it.
 void flag_set(uint32_t *flag, uint32_t value);
@@ -135,7 +166,6 @@ unsigned ballot(unsigned mask, bool predicate);
 
 // D (16, 8) += A (16, 16) B (16, 8): fragments as mma.m16n8k16 has them; k is added in ascending order, in
 // f32, which hardware does not promise. to_float reads one 16-bit element.
-typedef float to_float_fn(uint16_t);
 void mma_m16n8k16(float c[4], const uint32_t a[4], const uint32_t b[2], to_float_fn *to_float);
 // Four 8 x 8 matrices of 16-bit elements; row: the address that this lane brings (lane / 8: matrix, lane % 8:
 // row).

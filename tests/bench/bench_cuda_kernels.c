@@ -161,12 +161,12 @@ static void bench_merge(int heads, int d, int seqs, int context) {
     free(first), free(a);
 }
 
-static void bench_prefill(enum dtype dtype, int kv_heads, int group, int d, int tokens) {
+static void bench_prefill(enum dtype dtype, int kv_heads, int group, int d, int tokens, int tile_rows) {
     int H = kv_heads * group;
-    int32_t n = (tokens * group + 63) / 64;
+    int32_t n = (tokens * group + tile_rows - 1) / tile_rows;
     struct cuda_tile *tiles = must_calloc((size_t)n, sizeof *tiles);
     for (int i = 0; i < n; i++) // the heaviest first
-        tiles[i] = (struct cuda_tile){0, 0, (n - 1 - i) * 64, tokens * group, 0};
+        tiles[i] = (struct cuda_tile){0, 0, (n - 1 - i) * tile_rows, tokens * group, 0};
     size_t queries = (size_t)(tokens * H * d) * 2;
     set_copies(2.0 * (double)queries + 2.0 * (double)backend_kv_vector_bytes(dtype, d) * kv_heads * tokens);
     struct cuda_prefill *a = must_calloc((size_t)num_copies, sizeof *a);
@@ -179,6 +179,7 @@ static void bench_prefill(enum dtype dtype, int kv_heads, int group, int d, int 
                                      .tiles = upload(tiles, (size_t)n * sizeof *tiles),
                                      .num_tiles = upload(&n, 4),
                                      .max_tiles = n,
+                                     .tile_rows = tile_rows,
                                      .group = group,
                                      .scale = 0.1f,
                                      .out = device(queries),
@@ -189,7 +190,8 @@ static void bench_prefill(enum dtype dtype, int kv_heads, int group, int d, int 
     snprintf(shape, sizeof shape, "%s, K %d G %d d %d, %d tokens", dtype_name(dtype), kv_heads, group, d,
              tokens);
     double flop = 2.0 * tokens * tokens * H * d; // two products, half of the square
-    row("prefill attention", shape, time_kernel(prefill_once, a), flop, matrix_rate, "TFLOP/s");
+    row(tile_rows == CUDA_TILE ? "prefill attention" : "prefill attention, wgmma", shape,
+        time_kernel(prefill_once, a), flop, matrix_rate, "TFLOP/s");
     release();
     free(tiles), free(a);
 }
@@ -613,10 +615,15 @@ void bench_kernels(void) {
     }
     for (int i = 0; i < 3; i++) {
         static const int prompts[] = {512, 2048, 8192};
-        bench_prefill(DTYPE_BF16, tiny ? 1 : 8, 4, 128, tiny ? 20 << i : prompts[i]);
-        bench_prefill(DTYPE_BF16, tiny ? 1 : 2, 7, 64, tiny ? 20 << i : prompts[i]);
-        bench_prefill(DTYPE_I8, tiny ? 1 : 8, 4, 128, tiny ? 20 << i : prompts[i]);
-        bench_prefill(DTYPE_F8_E4M3, tiny ? 1 : 8, 4, 128, tiny ? 20 << i : prompts[i]);
+        int tokens = tiny ? 20 << i : prompts[i];
+        struct cuda_kv kv = {.dtype = DTYPE_BF16, .block_size = 16, .head_dim = 128};
+        bool wide = cuda_has_wide_prefill(rt, &kv);
+        for (int rows = CUDA_TILE; rows <= (wide ? CUDA_WIDE_TILE : CUDA_TILE); rows += CUDA_TILE) {
+            bench_prefill(DTYPE_BF16, tiny ? 1 : 8, 4, 128, tokens, rows);
+            bench_prefill(DTYPE_BF16, tiny ? 1 : 2, 7, 64, tokens, rows);
+        }
+        bench_prefill(DTYPE_I8, tiny ? 1 : 8, 4, 128, tokens, CUDA_TILE);
+        bench_prefill(DTYPE_F8_E4M3, tiny ? 1 : 8, 4, 128, tokens, CUDA_TILE);
     }
     bench_sum(tiny ? 2 : 1, tiny ? 64 : 4096);
     bench_sum(tiny ? 3 : 64, tiny ? 64 : 4096);

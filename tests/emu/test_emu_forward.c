@@ -474,33 +474,68 @@ static void test_run_ahead(void **state) {
 // ---- exact mode: a prompt's logits have the same bits however it is cut, and decoded rows those of
 // prefilled ones
 
+// Logits (n, 97) of a prompt, so many tokens a step.
+static float *prompt_logits(const struct fixture *f, enum dtype kv, int n, int cut) {
+    struct setup setup = {&backend_cuda, NULL, 1, 16, kv};
+    struct instance *in = instance_open_as(f, setup, INSTANCE_EXACT, n, n, 1);
+    float *logits = must_calloc((size_t)n * 97, sizeof *logits);
+    for (int at = 0; at < n; at += cut) {
+        int count = n - at < cut ? n - at : cut;
+        struct piece p = {0, at, count, true};
+        struct step_out out = run_pieces(in, &p, 1);
+        memcpy(logits + at * 97, out.logits, (size_t)count * 97 * sizeof *logits);
+    }
+    instance_close(in);
+    return logits;
+}
+
 static void test_exact(void **state) {
     (void)state;
     struct shape s = {2, 64, 4, 2, 64, 44, 97, 0, true, true, false};
     struct fixture *f = fixture_make(&s, DTYPE_BF16);
     enum { N = 90 };
-    static const int cuts[] = {N, 37, 16, 1};
-    float *first = NULL;
-    for (int c = 0; c < 4; c++) {
-        struct setup setup = {&backend_cuda, NULL, 1, 16, DTYPE_BF16};
-        struct instance *in = instance_open_as(f, setup, INSTANCE_EXACT, N, N, 1);
-        float *logits = must_calloc(N * 97, sizeof *logits);
-        for (int at = 0; at < N; at += cuts[c]) {
-            int count = N - at < cuts[c] ? N - at : cuts[c];
-            struct piece p = {0, at, count, true};
-            struct step_out out = run_pieces(in, &p, 1);
-            memcpy(logits + at * 97, out.logits, (size_t)count * 97 * sizeof *logits);
-        }
-        if (first) {
-            assert_memory_equal(first, logits, N * 97 * sizeof *logits);
-            free(logits);
-        } else {
-            first = logits;
-        }
-        instance_close(in);
+    static const int cuts[] = {37, 16, 1};
+    float *first = prompt_logits(f, DTYPE_BF16, N, N);
+    for (int c = 0; c < 3; c++) {
+        float *logits = prompt_logits(f, DTYPE_BF16, N, cuts[c]);
+        assert_memory_equal(first, logits, N * 97 * sizeof *logits);
+        free(logits);
     }
     free(first);
     fixture_free(f);
+}
+
+// ---- the prefill kernel of sm_90a, asked for: whole steps, near those of the other one and not the same
+// bits (its tiles of the cache are wider, so that it did run), however a prompt is cut
+
+static void test_wide_steps(void **state) {
+    (void)state;
+    static const struct {
+        struct shape s;
+        enum dtype kv;
+    } cases[] = {
+        {{2, 64, 4, 2, 64, 44, 97, 0, true, true, false}, DTYPE_BF16},
+        {{1, 128, 3, 1, 128, 52, 97, 140, false, false, true}, DTYPE_F16}, // with a window
+    };
+    struct err err = {0};
+    struct cuda_kv kv = {.dtype = DTYPE_BF16, .block_size = 16, .num_heads = 1, .head_dim = 64};
+    struct rt *rt = rt_open(0, &err);
+    bool there = rt && cuda_has_wide_prefill(rt, &kv);
+    rt_close(rt);
+    enum { N = 150 };
+    for (int i = 0; there && i < 2; i++) {
+        struct fixture *f = fixture_make(&cases[i].s, DTYPE_BF16);
+        float *narrow = prompt_logits(f, cases[i].kv, N, N);
+        setenv("QUIRE_CUDA_WGMMA", "1", 1);
+        float *wide = prompt_logits(f, cases[i].kv, N, N), *cut = prompt_logits(f, cases[i].kv, N, 61);
+        check_fixture(f, 16, cases[i].kv, 3e-2, "wide prefill");
+        unsetenv("QUIRE_CUDA_WGMMA");
+        assert_true(memcmp(narrow, wide, N * 97 * sizeof *wide) != 0);
+        assert_true(distance(wide, narrow, N * 97) < 2e-2);
+        assert_memory_equal(wide, cut, N * 97 * sizeof *wide);
+        free(narrow), free(wide), free(cut);
+        fixture_free(f);
+    }
 }
 
 // ---- failure, which a device does not do on demand
@@ -703,6 +738,7 @@ int main(void) {
         cmocka_unit_test(test_rounds),
         cmocka_unit_test(test_run_ahead),
         cmocka_unit_test(test_exact),
+        cmocka_unit_test(test_wide_steps),
         cmocka_unit_test(test_too_small),
         cmocka_unit_test(test_sticky_failure),
         cmocka_unit_test(test_failure_at_load),

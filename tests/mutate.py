@@ -523,6 +523,37 @@ MUTATIONS = [
          "test_emu_attention"),  # int8, prefill: the scale of a slot without a token
     (CUDA % "attn.cuh", "*(uint4 *)(void *)(to + r * HD * 2 + (((c + 1) ^ (r & 7)) << 4)) = high;", "*(uint4 *)(void *)(to + r * HD * 2 + ((c ^ (r & 7)) << 4)) = high;",
          "test_emu_attention"),  # 8 bits: half of a piece over the other
+    (CUDA % "attn_wgmma.cu", "    kd_copy_wait<1>();\n    kd_shared_fence();\n", "    kd_copy_wait<1>();\n", "test_emu_attention"),  # wgmma: the first keys are not fenced
+    (CUDA % "attn_wgmma.cu", "    kd_copy_wait<0>();\n    kd_shared_fence();\n", "    kd_copy_wait<0>();\n", "test_emu_attention"),  # wgmma: the next keys are not fenced
+    (CUDA % "attn_wgmma.cu", "    kd_copy_wait<0>();\n    kd_shared_fence();\n", "    kd_copy_wait<1>();\n    kd_shared_fence();\n", "test_emu_attention"),  # wgmma: copies are not waited for
+    (CUDA % "attn_wgmma.cu", "((c % 8 ^ r % 8) << 4)", "(c % 8 << 4)", "test_emu_attention"),  # wgmma: no swizzle
+    (CUDA % "attn_wgmma.cu", "c / 8 * rows * ROW_BYTES", "c / 8 * ROW_BYTES", "test_emu_attention"),  # wgmma: blocks of columns over each other
+    (CUDA % "attn_wgmma.cu", "kd_across_k(values, WIDE_TOKENS * ROW_BYTES, PATTERN)", "kd_across_k(values, PATTERN, WIDE_TOKENS * ROW_BYTES)",
+         "test_emu_attention"),  # wgmma: the strides of values exchanged
+    (CUDA % "attn_wgmma.cu", "kd_wgmma<HD, HALF, true>(o, p[k]", "kd_wgmma<HD, HALF, false>(o, p[k]", "test_emu_attention"),  # wgmma: values are not transposed
+    (CUDA % "attn_wgmma.cu", "warp / 4 * GROUP_ROWS * ROW_BYTES", "0", "test_emu_attention"),  # wgmma: both warpgroups have the first's queries
+    (CUDA % "attn_wgmma.cu", "k % 4 * 32)), k > 0);", "k % 4 * 32)), true);", "test_emu_attention"),  # wgmma: scores on top of the tile's before
+    (CUDA % "attn_wgmma.cu", "        kd_wgmma_wait<1>(); // the scores\n", "", "test_emu_attention"),  # wgmma: scores are read before they are there
+    (CUDA % "attn_wgmma.cu", "    kd_wgmma_wait<0>(); // outputs of the tiles before\n", "", "test_emu_attention"),  # wgmma: outputs are rescaled while they are added to
+    (CUDA % "attn_wgmma.cu", "    kd_wgmma_wait<0>(); // the last outputs\n", "", "test_emu_attention"),  # wgmma: a block ends with products in flight
+    (CUDA % "attn_wgmma.cu", "    kd_wgmma_hold(p);\n    kd_wgmma_fence();\n", "    kd_wgmma_hold(p);\n", "test_emu_attention"),  # wgmma: registers are not fenced
+    (CUDA % "attn_wgmma.cu", "    kd_shared_fence();\n    __syncthreads(); // and nobody", "    kd_shared_fence();\n    // and nobody", "test_emu_attention"),  # wgmma: a stage is written while others read it
+    (CUDA % "attn_wgmma.cu", "o[i][e] *= f[e >> 1];", "o[i][e] *= 1;", "test_emu_attention"),  # wgmma: outputs are not rescaled
+    (CUDA % "attn_wgmma.cu", "rows.sum[e] *= f[e];", "", "test_emu_attention"),  # wgmma: sums are not rescaled
+    (CUDA % "attn_wgmma.cu", "base[e] = top[e] == -INFINITY ? 0 : -top[e];", "base[e] = -top[e];", "test_emu_attention"),  # wgmma: a row that saw nothing yet
+    (CUDA % "attn_wgmma.cu", "bool seen = token <= p &&", "bool seen = token <= p + 1 &&", "test_emu_attention"),  # wgmma: a row sees the token after it
+    (CUDA % "attn_wgmma.cu", "first + WIDE_TOKENS - 1 > rows.low", "first + WIDE_TOKENS - 1 > rows.high", "test_emu_attention"),  # wgmma: a tile that only some rows of a warp see whole
+    (CUDA % "attn_wgmma.cu", "first <= rows.high - window", "first <= rows.low - window", "test_emu_attention"),  # wgmma: the same at the window's beginning
+    (CUDA % "attn_wgmma.cu", "bool ok = pos + (int)(n * STEP) >= begin && pos + (int)(n * STEP) < end;", "bool ok = pos + (int)(n * STEP) >= begin;",
+         "test_emu_attention"),  # wgmma: slots past the end
+    (CUDA % "attn_prefill.cu", "strcmp(wgmma, \"1\") == 0 &&", "true &&", "test_emu_attention"),  # wgmma where nobody asked for it
+    (CUDA % "plan.c", "r < rows * c->group; r += c->tile_rows)", "r < rows * c->group; r += 2 * c->tile_rows)", "test_emu_forward"),  # half of the tiles
+    (CUDA % "emu/wgmma.cpp", "return at ^ ((at >> 7 & (w - 1)) << 4);", "return at;", "test_emu_words"),  # emulator: no swizzle
+    (CUDA % "emu/wgmma.cpp", "        memset(s.d[l], 0xff, sizeof(float) * (size_t)(n / 2)); // what was there must not look valid\n", "", "test_emu_words"),  # emulator: sums can be read in flight
+    (CUDA % "emu/wgmma.cpp", "    w->fenced = false; // whoever waited may touch registers now\n", "", "test_emu_words"),  # emulator: one fence is enough
+    (CUDA % "emu/wgmma.cpp", "if (b->writer[l.piece] == l.number)", "if (l.number == 0)", "test_emu_attention"),  # emulator: fences are not seen
+    (CUDA % "emu/wgmma.cpp", "if (r.known && r.n == n && digest(r) != r.fenced)", "if (false)", "test_emu_words"),  # emulator: registers written behind the fence
+    (CUDA % "emu/wgmma.cpp", "if (b->warps[i].history != b->warps[i / 4 * 4].history)", "if (false)", "test_emu_words"),  # emulator: warps that do not do the same
     (CUDA % "qkv.cu", "!finite || max < 7.88860905e-31f; // 2^-100", "!finite || max == 0;", "test_emu_rows"),  # int8: vectors too small for a scale
     (CUDA % "qkv.cu", "finite = __ballot_sync(ALL_LANES, finite) == ALL_LANES;", "__syncwarp();", "test_emu_rows"),  # int8: a NaN that lane 0 does not see
     (CUDA % "kdev.h", "    if (a >= 0x43e80000u)\n        return (uint8_t)(sign | 0x7eu);\n    if (a >= 0x3c800000u)\n        return (uint8_t)(sign | (a - ", "    if (a >= 0x3c800000u)\n        return (uint8_t)(sign | (a - ",

@@ -130,6 +130,28 @@ KD_FN void pack_weights(uint32_t (&p)[WIDE_TOKENS / 16][4], const float (&s)[WID
     }
 }
 
+// Ends a tile's softmax: outputs of the tiles before are there, and on the same scale; weights are packed,
+// and what was being copied, values of this tile and keys of the next, can be read.
+template <bool HALF, int N>
+KD_FN void settle(float (&o)[N][4], uint32_t (&p)[WIDE_TOKENS / 16][4], float (&s)[WIDE_TOKENS / 8][4],
+                  const float f[2]) {
+    kd_wgmma_wait<0>(); // outputs of the tiles before
+    kd_wgmma_hold(o);
+    kd_wgmma_hold(p);
+#pragma unroll
+    for (int i = 0; i < N; i++)
+        for (int e = 0; e < 4; e++)
+            o[i][e] *= f[e >> 1];
+    pack_weights<HALF>(p, s);
+    kd_copy_wait<0>();
+    kd_shared_fence();
+    __syncthreads(); // and nobody reads the values of the tile before and the keys of this one any more
+    kd_wgmma_hold(s);
+    kd_wgmma_hold(o);
+    kd_wgmma_hold(p);
+    kd_wgmma_fence();
+}
+
 template <int HD, bool HALF>
 __global__ void __launch_bounds__(WIDE_THREADS, 1) prefill_wide(struct cuda_prefill a) {
     typedef wide_shared<HD> sizes;
@@ -201,49 +223,32 @@ __global__ void __launch_bounds__(WIDE_THREADS, 1) prefill_wide(struct cuda_pref
     kd_wgmma_wait<0>();
     kd_wgmma_hold(s);
     soften(s, f, rows, tile, a.window, scale);
-    pack_weights<HALF>(p, s);
-
+    // Outputs of the tile before are waited for at the top of the loop, behind a branch from the softmax:
+    // ptxas keeps the order of blocks, but within one it would wait first and have the softmax beside
+    // nothing.
     for (; tile + 1 < num_tiles; tile++, stage ^= 1) {
-        kd_copy_wait<0>(); // values of this tile, keys of the next
-        kd_shared_fence();
-        __syncthreads(); // and nobody reads the values of the tile before and the keys of this one any more
+        settle<HALF>(o, p, s, f);
+        start_scores<HD, HALF>(s, query, kd_further(key, (uint32_t)((stage ^ 1) * sizes::TILE)));
+        start_outputs<HD, HALF>(o, p, kd_further(value, (uint32_t)(stage * sizes::TILE)));
         fetch_wide<HD>(values + (stage ^ 1) * sizes::TILE, a.kv.values, pages, tile + 1, begin, end);
         if (tile + 2 < num_tiles)
             fetch_wide<HD>(keys + stage * sizes::TILE, a.kv.keys, next_pages, tile + 2, begin, end);
         kd_copy_commit();
         pages = next_pages;
         next_pages = find_pages(a, t.seq, tile + 3, begin, end, h);
-        kd_wgmma_hold(s);
-        kd_wgmma_hold(o);
-        kd_wgmma_hold(p);
-        kd_wgmma_fence();
-        start_scores<HD, HALF>(s, query, kd_further(key, (uint32_t)((stage ^ 1) * sizes::TILE)));
-        start_outputs<HD, HALF>(o, p, kd_further(value, (uint32_t)(stage * sizes::TILE)));
         kd_wgmma_wait<1>(); // the scores
         kd_wgmma_hold(s);
         soften(s, f, rows, tile + 1, a.window, scale);
-        kd_wgmma_wait<0>();
-        kd_wgmma_hold(o);
-        kd_wgmma_hold(p);
-#pragma unroll
-        for (int i = 0; i < HD / 8; i++)
-            for (int e = 0; e < 4; e++)
-                o[i][e] *= f[e >> 1];
-        pack_weights<HALF>(p, s);
     }
-    kd_copy_wait<0>();
-    kd_shared_fence();
-    __syncthreads();
-    kd_wgmma_hold(o);
-    kd_wgmma_hold(p);
-    kd_wgmma_fence();
+    settle<HALF>(o, p, s, f);
     start_outputs<HD, HALF>(o, p, kd_further(value, (uint32_t)(stage * sizes::TILE)));
-    kd_wgmma_wait<0>();
+    kd_wgmma_wait<0>(); // the last outputs
     kd_wgmma_hold(o);
 #pragma unroll
     for (int e = 0; e < 2; e++) {
         rows.sum[e] += __shfl_xor_sync(ALL_LANES, rows.sum[e], 1);
         rows.sum[e] += __shfl_xor_sync(ALL_LANES, rows.sum[e], 2);
+        float inverse = 1 / rows.sum[e];
         int packed = first_row + lane / 4 + 8 * e;
         if (packed >= t.num_rows)
             continue;
@@ -252,7 +257,7 @@ __global__ void __launch_bounds__(WIDE_THREADS, 1) prefill_wide(struct cuda_pref
 #pragma unroll
         for (int i = 0; i < HD / 8; i++)
             for (int k = 0; k < 2; k++)
-                store_form(out, column + i * 8 + k, o[i][2 * e + k] / rows.sum[e], a.form);
+                store_form(out, column + i * 8 + k, o[i][2 * e + k] * inverse, a.form);
     }
 }
 

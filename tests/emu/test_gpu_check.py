@@ -41,6 +41,7 @@ def main():
     for way in ("as served", "no overlap", "no graphs", "neither"):
         assert len([s for s in steps if s["shape"].endswith(": " + way)]) == 2, way
     for kernel in ("gemm", "dequantise", "cuBLASLt", "bias, factor, sum", "decode + merge", "merge", "prefill attention",
+                   "prefill attention, wgmma",
                    "sum of ranks", "gather of ranks", "candidates", "sample", "embed", "norm", "bias, RoPE, KV write", "SwiGLU",
                    "clear", "scatter of the upload"):
         assert any(k["kernel"] == kernel for k in kernels), kernel

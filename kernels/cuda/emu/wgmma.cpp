@@ -2,10 +2,10 @@
 // multiply-accumulate instructions"): descriptors, layouts and swizzles of operands in shared memory, groups,
 // fences. A warp computes its own 16 rows when it waits for the group.
 //
-// What products see of shared memory is a copy of its own (`seen`), which shared_fence() brings up to date; a
-// piece of 16 bytes that they read must be the same in both, when the product is issued and when it is done.
-// What a copy of a thread wrote becomes visible by a fence of that thread alone. Who wrote an ordinary store
-// is not known, so any fence behind it will do.
+// What products see of shared memory is a copy of its own (`seen`), which shared_fence() brings up to date,
+// once the lanes of a warp have reached it; a piece of 16 bytes that they read must be the same in both, when
+// the product is issued and when it is done. What a copy of a thread wrote becomes visible by a fence of that
+// thread alone. Who wrote an ordinary store is not known, so any fence behind it will do.
 #include "emu.h"
 
 #include <vector>
@@ -42,7 +42,8 @@ struct warp_state {
     std::vector<sums> all;
     std::vector<registers> had;
     bool fenced;
-    uint64_t history; // of all that the warps of a group must do alike
+    int shared_fences; // that lanes reached since the last that brought `seen` up to date
+    uint64_t history;  // of all that the warps of a group must do alike
 };
 
 struct block_state {
@@ -82,6 +83,17 @@ __attribute__((no_sanitize_address)) uint64_t digest(const registers &r) {
 // ---- operands in shared memory
 
 size_t begin_of_shared() { return (size_t)(ctx->shared - ctx->shared_pages); }
+
+// What ordinary stores wrote becomes visible.
+void publish() {
+    block_state *b = shared_state();
+    enum { RUN = 4096 };
+    for (size_t run = begin_of_shared() / RUN * RUN; run < MAX_SHARED; run += RUN)
+        if (memcmp(ctx->shared_pages + run, b->seen + run, RUN) != 0)
+            for (size_t at = run; at < run + RUN; at += PIECE)
+                if (at >= begin_of_shared() && !b->writer[at / PIECE])
+                    memcpy(b->seen + at, ctx->shared_pages + at, PIECE);
+}
 
 struct operand {
     size_t address, lead, stride;
@@ -143,10 +155,15 @@ void check_operand(const operand &o, int first, int rows) {
         }
 }
 
-float element(const operand &o, int i, int k, to_float_fn *to_float) {
-    uint16_t h;
-    memcpy(&h, ctx->shared_pages + place(o, i, k), sizeof h);
-    return to_float(h);
+// Rows (columns) [first, first + rows) as (DEPTH, rows).
+void load_operand(const operand &o, int first, int rows, to_float_fn *to_float, float *to) {
+    uint16_t h[8];
+    for (int i = 0; i < rows; i += o.across ? 8 : 1)
+        for (int k = 0; k < DEPTH; k += o.across ? 1 : 8) {
+            memcpy(h, ctx->shared_pages + place(o, first + i, k), sizeof h);
+            for (int e = 0; e < 8; e++)
+                to[o.across ? k * rows + i + e : (k + e) * rows + i] = to_float(h[e]);
+        }
 }
 
 // ---- a product
@@ -160,29 +177,23 @@ void check_memory(const wgmma_args &p) {
 }
 
 void compute(const product &p, float *sum) {
-    static thread_local float A[ROWS][DEPTH], B[DEPTH][MAX_WIDTH];
+    static thread_local float A[DEPTH * ROWS], B[DEPTH * MAX_WIDTH];
     const wgmma_args &x = p.args;
     if (x.a) {
         for (int l = 0; l < WARP; l++)
             for (int r = 0; r < 4; r++)
                 for (int e = 0; e < 2; e++)
-                    A[l / 4 + 8 * (r & 1)][l % 4 * 2 + e + 8 * (r >> 1)] =
+                    A[(l % 4 * 2 + e + 8 * (r >> 1)) * ROWS + l / 4 + 8 * (r & 1)] =
                         x.to_float((uint16_t)(p.a_value[l][r] >> (16 * e)));
     } else {
-        operand a = decode(x.a_desc, x.a_across, 64);
-        for (int i = 0; i < ROWS; i++)
-            for (int k = 0; k < DEPTH; k++)
-                A[i][k] = element(a, rows_from() + i, k, x.to_float);
+        load_operand(decode(x.a_desc, x.a_across, 64), rows_from(), ROWS, x.to_float, A);
     }
-    operand b = decode(x.b_desc, x.b_across, x.n);
-    for (int j = 0; j < x.n; j++)
-        for (int k = 0; k < DEPTH; k++)
-            B[k][j] = element(b, j, k, x.to_float);
+    load_operand(decode(x.b_desc, x.b_across, x.n), 0, x.n, x.to_float, B);
     for (int i = 0; i < ROWS; i++) {
         float add[MAX_WIDTH] = {};
         for (int k = 0; k < DEPTH; k++)
             for (int j = 0; j < x.n; j++)
-                add[j] += A[i][k] * B[k][j];
+                add[j] += A[k * ROWS + i] * B[k * x.n + j];
         for (int j = 0; j < x.n; j++)
             sum[i * x.n + j] = x.add ? sum[i * x.n + j] + add[j] : add[j];
     }
@@ -253,6 +264,11 @@ void issue(void **lanes, unsigned) {
         die("a product without kd_wgmma_fence() since its registers were free");
     w->history = mix(mix(mix(w->history, x.a_desc), x.b_desc),
                      (uint64_t)x.n << 8 | (x.a ? 1u : 0u) | (x.add ? 2u : 0u) | (x.b_across ? 4u : 0u));
+    for (int i = 0; i < ctx->num_threads / WARP; i++)
+        if (shared_state()->warps[i].shared_fences > 0) { // some lanes alone
+            publish();
+            break;
+        }
     check_memory(x);
     product p = {};
     p.args = x;
@@ -335,12 +351,10 @@ void shared_fence() {
         if (b->writer[l.piece] == l.number)
             b->writer[l.piece] = 0;
     b->landed_of[thread_number()].clear();
-    enum { RUN = 4096 };
-    for (size_t run = begin_of_shared() / RUN * RUN; run < MAX_SHARED; run += RUN)
-        if (memcmp(ctx->shared_pages + run, b->seen + run, RUN) != 0)
-            for (size_t at = run; at < run + RUN; at += PIECE)
-                if (at >= begin_of_shared() && !b->writer[at / PIECE])
-                    memcpy(b->seen + at, ctx->shared_pages + at, PIECE);
+    if (++mine()->shared_fences < WARP) // to compare all of it for every lane takes long
+        return;
+    mine()->shared_fences = 0;
+    publish();
 }
 
 void wgmma(wgmma_args args) { collective(0xffffffffu, &args, issue); }
@@ -358,6 +372,7 @@ void wgmma_begin(size_t shared_bytes) {
         w.all.clear();
         w.had.clear();
         w.fenced = false;
+        w.shared_fences = 0;
         w.history = 0;
     }
     for (int t = 0; t < ctx->num_threads; t++)
@@ -379,7 +394,8 @@ uint32_t wgmma_copy_issued(void *dst, int bytes) {
 void wgmma_copy_landed(const copy *c) {
     const char *p = (const char *)c->dst;
     if (p >= ctx->shared && p < ctx->shared_pages + MAX_SHARED)
-        shared_state()->landed_of[thread_number()].push_back({(size_t)(p - ctx->shared_pages) / PIECE, c->number});
+        shared_state()->landed_of[thread_number()].push_back(
+            {(size_t)(p - ctx->shared_pages) / PIECE, c->number});
 }
 
 void wgmma_end() {

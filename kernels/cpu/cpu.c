@@ -6,7 +6,6 @@
 #include "rope.h"
 #include "sampler.h"
 
-#include <limits.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

@@ -171,12 +171,14 @@ INLINE struct v16 gated(struct v16 gate, struct v16 up) {
     return v16_mul(v16_div(gate, z), up);
 }
 
-static void swiglu(float *y, const float *gate, const float *up, int n) {
-    int i = 0;
-    for (; i + LANES <= n; i += LANES)
-        v16_store(y + i, gated(v16_load(gate + i), v16_load(up + i)));
-    if (i < n)
-        v16_store_part(y + i, gated(v16_load_part(gate + i, n - i), v16_load_part(up + i, n - i)), n - i);
+static void swiglu(float *y, size_t ldy, const float *gate, const float *up, size_t ldx, int rows, int n) {
+    for (int r = 0; r < rows; r++, y += ldy, gate += ldx, up += ldx) {
+        int i = 0;
+        for (; i + LANES <= n; i += LANES)
+            v16_store(y + i, gated(v16_load(gate + i), v16_load(up + i)));
+        if (i < n)
+            v16_store_part(y + i, gated(v16_load_part(gate + i, n - i), v16_load_part(up + i, n - i)), n - i);
+    }
 }
 
 #include "body_attention.h"

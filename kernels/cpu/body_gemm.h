@@ -107,9 +107,9 @@ INLINE void whole_tile(tile_fn *tile, const struct gemm_tile *job, const int n) 
             a.row[v] = at % LANES;
             y[v] = job->y + (size_t)(at / LANES) * job->next_strip + at % LANES;
         }
-        if (job->add) // what is far is asked for early
-            UNROLL for (int v = 0; v < nv; v++) UNROLL for (int t = 0; t < n; t++)
-                __builtin_prefetch(y[v] + (size_t)t * job->ldy, 1);
+        // Rows of y are far from each other, and stores that wait for memory hold up all after them.
+        UNROLL for (int v = 0; v < nv; v++) UNROLL for (int t = 0; t < n; t++)
+            __builtin_prefetch(y[v] + (size_t)t * job->ldy, 1);
         for (int i = 0; i < job->num_segments; i++) {
             float *to[MAX_VECTORS];
             struct sums s;

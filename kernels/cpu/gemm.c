@@ -97,30 +97,33 @@ struct matmul {
 struct place {
     int part, group, num_groups; // 1 or 2
     int t, n;                    // n <= MAX_TILE_TOKENS
-    int tile, num_tiles;         // which of how many that follow each other on these groups
+    int tile;                    // which of those that follow each other on these groups
+    struct ahead_plan ahead[2];  // of the part, and of SwiGLU's second
 };
 
-// What the kernels take of it. y: where the sums go, of the first row and token
-static void run_tile(const struct matmul *job, const struct place *at, int part, float *y, size_t ldy,
+// What the kernels take of it, in the part itself or in SwiGLU's second. y: where the sums go, of the first
+// row and token
+static void run_tile(const struct matmul *job, const struct place *at, bool second, float *y, size_t ldy,
                      size_t next_strip, bool add) {
-    const struct weight_part *p = &job->w->part[part];
+    const struct weight_part *p = &job->w->part[second ? 1 : at->part];
     const char *first = p->data + (size_t)at->group * p->strip_bytes;
     size_t ldx = job->x->stride[p->dtype];
     bool segments = job->finish == FINISH_ADD || job->finish == FINISH_PART;
     const int all[] = {0, p->num_blocks};
-    job->kernels->gemm[p->dtype](&(struct gemm_tile){
-        .w = {first, at->num_groups == 2 ? first + p->strip_bytes : first},
-        .x = (const char *)job->x->data[p->dtype] + (size_t)at->t * ldx,
-        .ldx = ldx,
-        .num_tokens = at->n,
-        // A rank that has 4, 2 or 1 of the 8 segments has a whole part of the tree of their sums.
-        .bounds = segments ? job->w->segments : all,
-        .num_segments = segments ? job->w->num_segments : 1,
-        .y = y,
-        .ldy = ldy,
-        .next_strip = next_strip,
-        .add = add,
-        .ahead = ahead_share(first, p->strip_bytes, p->num_blocks, at->n, at->tile, at->num_tiles)});
+    job->kernels->gemm[p->dtype](
+        &(struct gemm_tile){.w = {first, at->num_groups == 2 ? first + p->strip_bytes : first},
+                            .x = (const char *)job->x->data[p->dtype] + (size_t)at->t * ldx,
+                            .ldx = ldx,
+                            .num_tokens = at->n,
+                            // A rank that has 4, 2 or 1 of the 8 segments has a whole part of the tree of
+                            // their sums.
+                            .bounds = segments ? job->w->segments : all,
+                            .num_segments = segments ? job->w->num_segments : 1,
+                            .y = y,
+                            .ldy = ldy,
+                            .next_strip = next_strip,
+                            .add = add,
+                            .ahead = ahead_share(&at->ahead[second], first, at->n, at->tile)});
 }
 
 // A tile of which not all goes to y as it comes.
@@ -128,20 +131,26 @@ static void do_buffered_tile(const struct matmul *job, const struct place *at, f
                              int rows_left) {
     float tile[TILE], up[TILE];
     size_t next_strip = (size_t)at->n * LANES;
-    run_tile(job, at, at->part, tile, LANES, next_strip, false);
-    if (job->finish == FINISH_SWIGLU) {
-        run_tile(job, at, 1, up, LANES, next_strip, false);
-        job->kernels->swiglu(tile, tile, up, at->num_groups * at->n * LANES);
-    }
+    for (int t = 0; t < at->n; t++) // as tiles that go to y do by themselves
+        for (int g = 0; g < at->num_groups; g++)
+            __builtin_prefetch(y + (size_t)t * ldy + g * LANES, 1);
+    run_tile(job, at, false, tile, LANES, next_strip, false);
+    if (job->finish == FINISH_SWIGLU)
+        run_tile(job, at, true, up, LANES, next_strip, false);
     for (int g = 0; g < at->num_groups; g++, y += LANES, rows_left -= LANES) {
-        size_t width = rows_left < LANES ? (size_t)rows_left : LANES;
+        int width = rows_left < LANES ? rows_left : LANES;
+        const float *from = tile + g * at->n * LANES;
+        if (job->finish == FINISH_SWIGLU) {
+            job->kernels->swiglu(y, ldy, from, up + g * at->n * LANES, LANES, at->n, width);
+            continue;
+        }
         for (int t = 0; t < at->n; t++) {
             float *to = y + (size_t)t * ldy;
-            const float *row = tile + (g * at->n + t) * LANES;
+            const float *row = from + t * LANES;
             if (job->finish != FINISH_ADD)
-                memcpy(to, row, width * sizeof *to);
+                memcpy(to, row, (size_t)width * sizeof *to);
             else
-                for (size_t c = 0; c < width; c++)
+                for (int c = 0; c < width; c++)
                     to[c] += row[c];
         }
     }
@@ -154,19 +163,22 @@ static void do_tile(const struct matmul *job, const struct place *at) {
     if (job->finish == FINISH_SWIGLU || at->num_groups < TILE_GROUPS || rows_left < TILE_GROUPS * LANES)
         do_buffered_tile(job, at, y, ldy, rows_left);
     else
-        run_tile(job, at, at->part, y, ldy, LANES, job->finish == FINISH_ADD);
+        run_tile(job, at, false, y, ldy, LANES, job->finish == FINISH_ADD);
 }
 
 // Tokens [t0, t1) of a pair of row groups, in the fewest tiles of the size that the kernels like, all of much
 // the same size.
 static void do_tokens(const struct matmul *job, struct place *at, int t0, int t1) {
-    int most = job->kernels->tile_tokens[job->w->part[at->part].dtype], n = t1 - t0;
-    int tiles = (n + most - 1) / most;
-    for (int i = 0; i < tiles; i++) {
-        at->t = t0 + (int)((int64_t)n * i / tiles);
-        at->n = t0 + (int)((int64_t)n * (i + 1) / tiles) - at->t;
-        at->tile = i;
-        at->num_tiles = tiles;
+    const struct weight_part *part = &job->w->part[at->part];
+    unsigned most = (unsigned)job->kernels->tile_tokens[part->dtype], n = (unsigned)(t1 - t0);
+    unsigned tiles = (n + most - 1) / most, small = n / tiles, larger = n % tiles; // as many have one more
+    at->ahead[0] = ahead_plan(part->strip_bytes, part->num_blocks, (int)tiles);
+    if (job->finish == FINISH_SWIGLU)
+        at->ahead[1] = ahead_plan(part[1].strip_bytes, part[1].num_blocks, (int)tiles);
+    at->t = t0;
+    for (unsigned i = 0; i < tiles; i++, at->t += at->n) {
+        at->n = (int)(small + (i < larger));
+        at->tile = (int)i;
         do_tile(job, at);
     }
 }

@@ -151,24 +151,34 @@ struct ahead {
     int turn;     // and from this block on so far on again
 };
 
-// What one of num_tiles tiles that follow each other on the pair of strips at w asks for. Together they ask
-// for the next pair, so that it comes from memory at an even rate while this one is worked on; where tiles
-// are many, the first MAX_SHARES do. Tiles of few tokens are bound by memory: they ask for what they need
-// SOON, of both strips, and near their ends for the beginnings of the next two.
+// What tiles that follow each other on a pair of strips ask for. Together they ask for the next pair, so that
+// it comes from memory at an even rate while this one is worked on; where tiles are many, the first
+// MAX_SHARES do. Tiles of few tokens are bound by memory: they ask for what they need SOON, of both strips,
+// and near their ends for the beginnings of the next two.
 enum { MAX_SHARES = 8, FEW_TOKENS = 2, SOON = 4096 };
-static inline struct ahead ahead_share(const char *w, size_t strip, int blocks, int num_tokens, int tile,
-                                       int num_tiles) {
-    // divisions of 32 bits: of 64 they took 3 % of the time of a product
-    uint32_t shares = (uint32_t)(num_tiles < MAX_SHARES ? num_tiles : MAX_SHARES), t = (uint32_t)tile;
-    uint32_t pair = 2 * (uint32_t)strip, n = (uint32_t)blocks;
+
+// What is the same for all num_tiles of them, because divisions take long. strip: bytes
+struct ahead_plan {
+    uint32_t strip, shares;
+    uint32_t share, share_step; // bytes of the next pair for a tile, and for each of its blocks
+    uint32_t few_step, turn;    // of tiles of few tokens
+};
+static inline struct ahead_plan ahead_plan(size_t strip_bytes, int blocks, int num_tiles) {
+    uint32_t strip = (uint32_t)strip_bytes, n = (uint32_t)blocks; // 64 bits are divided more slowly
+    uint32_t shares = (uint32_t)(num_tiles < MAX_SHARES ? num_tiles : MAX_SHARES), share = 2 * strip / shares;
+    uint32_t step = strip / n, inside = strip > SOON ? strip - SOON : 0;
+    return (struct ahead_plan){strip, shares, share, share / n + 1, step, inside / step};
+}
+
+// Of the tile that is the `tile`-th on the pair at w
+static inline struct ahead ahead_share(const struct ahead_plan *p, const char *w, int num_tokens, int tile) {
     uintptr_t first = (uintptr_t)w;
-    if (num_tokens <= FEW_TOKENS) {
-        uint32_t step = (uint32_t)strip / n, inside = (uint32_t)strip > SOON ? (uint32_t)strip - SOON : 0;
-        return (struct ahead){first + SOON, step, strip, (int)(inside / step)};
-    }
-    if (t >= shares)
+    uint32_t t = (uint32_t)tile;
+    if (num_tokens <= FEW_TOKENS)
+        return (struct ahead){first + SOON, p->few_step, p->strip, (int)p->turn};
+    if (t >= p->shares)
         return (struct ahead){first, 0, 0, 0};
-    return (struct ahead){first + pair + (size_t)(pair / shares) * t, pair / (shares * n) + 1, 0, 0};
+    return (struct ahead){first + 2 * (size_t)p->strip + (size_t)p->share * t, p->share_step, 0, 0};
 }
 
 // A tile of a matrix product: the 16 rows of each of two strips, which may be the same one, times num_tokens
@@ -228,7 +238,8 @@ struct cpu_kernels {
     void (*to_bf16)(uint16_t *y, const float *x, int n);    // rounds to nearest even
     void (*to_f16)(uint16_t *y, const float *x, int n);     // rounds to nearest even
     void (*to_q8)(struct act_q8 *y, const float *x, int n); // n is a multiple of 32
-    void (*swiglu)(float *y, const float *gate, const float *up, int n);
+    // y = silu(gate) * up, of `rows` rows of n; from row to row it is ldy floats, of gate and up ldx
+    void (*swiglu)(float *y, size_t ldy, const float *gate, const float *up, size_t ldx, int rows, int n);
     void (*attend)(struct attn_chunk *c);
     // Adds a chunk to what the chunks before it gave; max starts at -infinity, sum and out (d) at 0.
     void (*attend_merge)(float *max, float *sum, float *out, float chunk_max, float chunk_sum,

@@ -37,6 +37,7 @@ static double pass(const struct cpu_kernels *k, enum dtype dtype, const char *w,
     size_t strip = (size_t)blocks * pack_block_bytes(dtype);
     size_t x_bytes = block < 32 ? 4 : (size_t)block / 32 * sizeof(struct act_q8);
     size_t ldx = (((size_t)blocks * x_bytes + 63) / 64 | 1) * 64;
+    struct ahead_plan ahead = ahead_plan(strip, blocks, tiles);
     double start = thread_seconds();
     for (int g = 0; g + 1 < strips; g += 2)
         for (int i = 0; i < tiles; i++) {
@@ -51,7 +52,7 @@ static double pass(const struct cpu_kernels *k, enum dtype dtype, const char *w,
                                                .y = y,
                                                .ldy = LANES,
                                                .next_strip = (size_t)n * LANES,
-                                               .ahead = ahead_share(first, strip, blocks, n, i, tiles)});
+                                               .ahead = ahead_share(&ahead, first, n, i)});
         }
     return thread_seconds() - start;
 }

@@ -340,7 +340,7 @@ static void test_vectors(void **state) {
             assert_true(same_floats(y[0], y[v], n));
             assert_true(n == N || isnan(y[v][n])); // nothing past the end
             memset(z[v], 0xff, sizeof z[v]);
-            k->swiglu(z[v], x, w, n);
+            k->swiglu(z[v], 0, x, w, 0, 1, n);
             assert_true(same_floats(z[0], z[v], n));
             assert_true(isnan(z[v][n]));
             memset(h[v], 0xee, sizeof h[v]);
@@ -366,7 +366,7 @@ static void test_vectors(void **state) {
         cpu_kernels_find("scalar")->rmsnorm(y[0], x, w, n, 1e-5f);
         ref_rmsnorm(expected, x, w, n, 1e-5f);
         assert_true(distance(y[0], expected, (size_t)n) < 1e-6);
-        cpu_kernels_find("scalar")->swiglu(y[0], x, w, n);
+        cpu_kernels_find("scalar")->swiglu(y[0], 0, x, w, 0, 1, n);
         ref_swiglu(expected, x, w, n);
         assert_true(distance(y[0], expected, (size_t)n) < 1e-6);
         for (int b = 0; b < whole / 32; b++) {
@@ -386,6 +386,30 @@ static void test_vectors(void **state) {
             assert_true(a->s == d * (float)(sum[0] + sum[1]));
         }
     }
+}
+
+// SwiGLU of rows that lie apart is that of each row; nothing beside them is written.
+static void test_swiglu_rows(void **state) {
+    (void)state;
+    enum { ROWS = 5, LDX = 48, LDY = 56 };
+    float gate[ROWS * LDX], up[ROWS * LDX], want[ROWS * LDY], got[ROWS * LDY];
+    uint64_t env = float_env_enter();
+    for (int i = 0; i < ROWS * LDX; i++) {
+        gate[i] = random_float() * 5;
+        up[i] = random_float();
+    }
+    for (int v = 0; v < NUM_VARIANTS; v++) {
+        const struct cpu_kernels *k = variant(v);
+        for (int n = 1; k && n <= LDX; n++) {
+            memset(want, 0xff, sizeof want);
+            memset(got, 0xff, sizeof got);
+            for (int r = 0; r < ROWS; r++)
+                k->swiglu(want + (size_t)r * LDY, 0, gate + (size_t)r * LDX, up + (size_t)r * LDX, 0, 1, n);
+            k->swiglu(got, LDY, gate, up, LDX, ROWS, n);
+            assert_memory_equal(got, want, sizeof want);
+        }
+    }
+    float_env_leave(env);
 }
 
 // exp: relative error against double over its whole range, and its ends.
@@ -417,7 +441,7 @@ static void test_exp(void **state) {
         k->group_exp(sums, ends, 1, 0);
         assert_true(sums[0] == 1);
         float gate[2] = {-200, 200}, up[2] = {1, 1}, y[2];
-        k->swiglu(y, gate, up, 2);
+        k->swiglu(y, 0, gate, up, 0, 1, 2);
         assert_true(y[0] == 0 && y[1] == 200);
     }
     float_env_leave(env);
@@ -666,9 +690,10 @@ static void test_pool_items(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_halves),  cmocka_unit_test(test_gemm), cmocka_unit_test(test_pack),
-        cmocka_unit_test(test_vectors), cmocka_unit_test(test_exp),  cmocka_unit_test(test_pool),
-        cmocka_unit_test(test_attend),  cmocka_unit_test(test_exp2), cmocka_unit_test(test_pool_items),
+        cmocka_unit_test(test_halves),     cmocka_unit_test(test_gemm),        cmocka_unit_test(test_pack),
+        cmocka_unit_test(test_vectors),    cmocka_unit_test(test_swiglu_rows), cmocka_unit_test(test_exp),
+        cmocka_unit_test(test_pool),       cmocka_unit_test(test_attend),      cmocka_unit_test(test_exp2),
+        cmocka_unit_test(test_pool_items),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -428,7 +428,7 @@ MUTATIONS = [
     (POOL, "i <= HELPED && i < p->num_threads", "i < 1", "test_kernels"),  # nobody helps
     (GEMM, "at->num_groups == 2 ? first + p->strip_bytes : first", "first", "test_ops"),  # the second row group is the first
     (GEMM, "g++, y += LANES, rows_left", "g++, rows_left", "test_ops"),  # and lies where the first does
-    (GEMM, "run_tile(job, at, at->part, y, ldy, LANES, job->finish == FINISH_ADD);",
+    (GEMM, "run_tile(job, at, false, y, ldy, LANES, job->finish == FINISH_ADD);",
            "run_tile(job, at, at->part, y, ldy, LANES, false);", "test_ops"),  # the residual is lost
     (TILES, "rows_add(four_segments(s, 0, v, t), four_segments(s, 4, v, t))",
             "rows_add(four_segments(s, 0, v, t), four_segments(s, 0, v, t))", "test_canonical"),  # half of K twice

@@ -2,14 +2,14 @@
 //
 // A vector is ROWS rows. A tile keeps some of them (TILE_VECTORS) times n tokens in registers: a number of a
 // token, once broadcast, is used for all, and there are enough independent sums to hide the latency of an
-// instruction. With 16 rows to a vector (AVX-512) two row groups go together; with 8 (AVX2) all their halves
-// for one or two tokens, then the halves of one group, and one half by itself where the registers do not
-// suffice for more. How many tokens a tile takes is chosen by measurement (tile_tokens); no sum depends on
-// it.
+// instruction. With 16 rows to a vector (AVX-512) two row groups go together, with 8 (AVX2) the halves of
+// one, and one half by itself where the registers do not suffice for more. Of few tokens two groups go
+// together if weights are floats, else one after the other (TILE_VECTORS_FEW), because memory is read faster
+// in order. How many tokens a tile takes is chosen by measurement (tile_tokens); no sum depends on it.
 
 enum { MAX_VECTORS = TILE_VECTORS(1) };
-// How often a tile goes over k, each time for other rows
-#define TILE_PASSES(n) (TILE_GROUPS * LANES / (TILE_VECTORS(n) * ROWS))
+// How often a tile goes over k, each time for nv other vectors
+#define TILE_PASSES(nv) (TILE_GROUPS * LANES / ((nv)*ROWS))
 
 // What a tile works on.
 struct span {
@@ -25,18 +25,20 @@ struct span {
 // Weights come from memory faster if they are asked for early and evenly (kernels.h says which by whom): from
 // 4 tokens on a tile works long enough on a line that the processor's own prefetch, which stops at the end of
 // a page, leaves it waiting. Part `part` of `parts` of block b asks for its share, in each pass for another
-// piece of it; n: tokens of the tile.
-INLINE void prefetch(const struct span *a, int b, int part, int parts, const int n) {
-    _Static_assert(TILE_PASSES(1) == 1 && TILE_PASSES(FEW_TOKENS) == 1, "both strips at once");
-    part = part * TILE_PASSES(n) + a->pass;
-    parts *= TILE_PASSES(n);
+// piece of it; n: tokens of the tile. With few, a pass asks for what lies ahead in its strip, or in both.
+INLINE void prefetch(const struct span *a, int b, int part, int parts, const int nv, const int n) {
+    const bool few = n <= FEW_TOKENS, both = few && TILE_PASSES(nv) == 1;
+    if (!few) {
+        part = part * TILE_PASSES(nv) + a->pass;
+        parts *= TILE_PASSES(nv);
+    }
     size_t step = a->ahead.step / (size_t)parts;
     uintptr_t at = a->ahead.at + (size_t)b * a->ahead.step + (size_t)part * step;
-    if (n <= FEW_TOKENS && b >= a->ahead.turn)
+    if (both ? b >= a->ahead.turn : few && a->pass)
         at += a->ahead.gap;
     for (size_t i = 0; i < step; i += 64) {
         __builtin_prefetch((const void *)(at + i));
-        if (n <= FEW_TOKENS)
+        if (both)
             __builtin_prefetch((const void *)(at + a->ahead.gap + i));
     }
 }
@@ -93,9 +95,8 @@ NOINLINE static void segments_finish(const struct segments *s, int num_segments,
 // The sums over k blocks [b0, b1).
 typedef void tile_fn(struct sums *s, const struct span *a, const int nv, const int n);
 
-// All rows of the groups.
-INLINE void whole_tile(tile_fn *tile, const struct gemm_tile *job, const int n) {
-    const int nv = TILE_VECTORS(n);
+// All rows of the groups, nv vectors at a time.
+INLINE void whole_tile(tile_fn *tile, const struct gemm_tile *job, const int nv, const int n) {
     struct span a = {.x = job->x, .ldx = job->ldx, .ahead = job->ahead};
     const bool at_once = job->num_segments == 1 && !job->add;
     struct segments segments;
@@ -125,16 +126,18 @@ INLINE void whole_tile(tile_fn *tile, const struct gemm_tile *job, const int n) 
     }
 }
 
-INLINE void any_tile(tile_fn *tile, const struct gemm_tile *job) {
+// few: the vectors of a tile of few tokens
+INLINE void any_tile(tile_fn *tile, const struct gemm_tile *job, const int few) {
+    _Static_assert(FEW_TOKENS == 2 && TILE_PASSES(TILE_VECTORS_FEW) <= TILE_GROUPS, "whole strips in a pass");
     switch (job->num_tokens) {
-    case 1: whole_tile(tile, job, 1); break;
-    case 2: whole_tile(tile, job, 2); break;
-    case 3: whole_tile(tile, job, 3); break;
-    case 4: whole_tile(tile, job, 4); break;
-    case 5: whole_tile(tile, job, 5); break;
-    case 6: whole_tile(tile, job, 6); break;
-    case 7: whole_tile(tile, job, 7); break;
-    default: whole_tile(tile, job, 8); break;
+    case 1: whole_tile(tile, job, few, 1); break;
+    case 2: whole_tile(tile, job, few, 2); break;
+    case 3: whole_tile(tile, job, TILE_VECTORS(3), 3); break;
+    case 4: whole_tile(tile, job, TILE_VECTORS(4), 4); break;
+    case 5: whole_tile(tile, job, TILE_VECTORS(5), 5); break;
+    case 6: whole_tile(tile, job, TILE_VECTORS(6), 6); break;
+    case 7: whole_tile(tile, job, TILE_VECTORS(7), 7); break;
+    default: whole_tile(tile, job, TILE_VECTORS(8), 8); break;
     }
 }
 
@@ -146,7 +149,7 @@ INLINE void tile_float(struct sums *s, const struct span *a, const int nv, const
     sums_start(s, nv, n);
     for (int k = a->b0; k < a->b1; k++) {
         struct rows rows[MAX_VECTORS];
-        prefetch(a, k, 0, 1, n);
+        prefetch(a, k, 0, 1, nv, n);
         UNROLL for (int v = 0; v < nv; v++) {
             const char *at = a->w[v] + ((size_t)k * LANES + (size_t)a->row[v]) * bytes;
             rows[v] = half ? rows_load_f16((const uint16_t *)(const void *)at)
@@ -172,7 +175,7 @@ INLINE void tile_bf16(struct sums *s, const struct span *a, const int nv, const 
     sums_start(s, nv, n);
     for (int b = a->b0; b < a->b1; b++) {
         struct quads pairs[MAX_VECTORS];
-        prefetch(a, b, 0, 1, n);
+        prefetch(a, b, 0, 1, nv, n);
         UNROLL for (int v = 0; v < nv; v++) {
             const char *at = a->w[v] + ((size_t)b * LANES + (size_t)a->row[v]) * 4;
             pairs[v] = quads_load(at);
@@ -457,7 +460,7 @@ INLINE void tile_quantised(struct sums *s, const struct span *a, const int nv, c
                 struct parts p;
                 struct block_dots d;
                 const int block = parts * b + part;
-                prefetch(a, b, halves * part + half, halves * parts, n);
+                prefetch(a, b, halves * part + half, halves * parts, nv, n);
                 UNROLL for (int v = 0; v < nv; v++)
                     read_part(&p, v, a->w[v] + (size_t)b * bytes, a->row[v], type, part, half);
                 dots_sum(&d, &p, a, block, nv, n, half, 8 / halves, type);
@@ -470,16 +473,16 @@ INLINE void tile_quantised(struct sums *s, const struct span *a, const int nv, c
 
 // ---- the table's entries
 
-#define GEMM(type, tile)                                                                                     \
-    static void gemm_##type(const struct gemm_tile *job) { any_tile(tile, job); }
-GEMM(F32, tile_f32)
-GEMM(F16, tile_f16)
-GEMM(BF16, tile_bf16)
+#define GEMM(type, tile, few)                                                                                \
+    static void gemm_##type(const struct gemm_tile *job) { any_tile(tile, job, few); }
+GEMM(F32, tile_f32, TILE_VECTORS(1))
+GEMM(F16, tile_f16, TILE_VECTORS(1))
+GEMM(BF16, tile_bf16, TILE_VECTORS(1))
 #define X(type, packed)                                                                                      \
     INLINE void tile_##type(struct sums *s, const struct span *a, const int nv, const int n) {               \
         tile_quantised(s, a, nv, n, DTYPE_##type);                                                           \
     }                                                                                                        \
-    GEMM(type, tile_##type)
+    GEMM(type, tile_##type, TILE_VECTORS_FEW)
 QUANTISED_MAP(X)
 #undef X
 #undef GEMM

@@ -147,14 +147,14 @@ enum { MAX_BLOCK_BYTES = sizeof(struct weight_q6k) };
 struct ahead {
     uintptr_t at; // what goes with block 0: any address, also past all weights
     size_t step;  // bytes for each block; 0: nothing
-    size_t gap;   // tiles of up to FEW_TOKENS tokens: the same so far on, too,
-    int turn;     // and from this block on so far on again
+    size_t gap;   // tiles of up to FEW_TOKENS tokens: so far on for the second strip; of both at once
+    int turn;     // so far on again from this block on
 };
 
 // What tiles that follow each other on a pair of strips ask for. Together they ask for the next pair, so that
 // it comes from memory at an even rate while this one is worked on; where tiles are many, the first
-// MAX_SHARES do. Tiles of few tokens are bound by memory: they ask for what they need SOON, of both strips,
-// and near their ends for the beginnings of the next two.
+// MAX_SHARES do. Tiles of few tokens are bound by memory: they ask for what they need SOON, and near the end
+// of the pair for the beginning of the next; where they go through both strips at once, of both.
 enum { MAX_SHARES = 8, FEW_TOKENS = 2, SOON = 4096 };
 
 // What is the same for all num_tiles of them, because divisions take long. strip: bytes

@@ -16,7 +16,8 @@ enum { ROWS = 16, TILE_FLOAT = 8 }; // tokens of a tile
 #define TILE_QUANTISED(type) 8
 enum { ATTN_SUMS = 8 }; // of attention in registers
 enum { VECTOR_REGISTERS = 32 };
-#define TILE_VECTORS(n) 2 // of a tile of n tokens
+#define TILE_VECTORS(n) 2      // of a tile of n tokens
+enum { TILE_VECTORS_FEW = 2 }; // of few, and quantised weights
 struct rows {
     float f[ROWS];
 };

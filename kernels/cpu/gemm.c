@@ -183,10 +183,37 @@ static void do_tokens(const struct matmul *job, struct place *at, int t0, int t1
     }
 }
 
+// SwiGLU of few tokens, which memory bounds: weights come faster in long pieces, so it is the first factor of
+// several pairs of groups, then the second.
+static void do_swiglu_run(const struct matmul *job, int begin, int end) {
+    enum { RUN = 16, LD = RUN * LANES };
+    _Alignas(64) float sums[2][MAX_TILE_TOKENS * LD];
+    for (int g0 = begin; g0 < end; g0 += RUN) {
+        int groups = end - g0 < RUN ? end - g0 : RUN, column = g0 * LANES;
+        int rows_left = job->w->part[0].rows - column, width = groups * LANES;
+        for (int i = 0; i < 2; i++) {
+            const struct weight_part *part = &job->w->part[i];
+            struct place at = {.n = job->x->num_rows};
+            at.ahead[i] = ahead_plan(part->strip_bytes, part->num_blocks, 1);
+            for (int g = 0; g < groups; g += TILE_GROUPS) {
+                at.group = g0 + g;
+                at.num_groups = groups - g < TILE_GROUPS ? 1 : TILE_GROUPS;
+                run_tile(job, &at, i == 1, sums[i] + g * LANES, LD, LANES, false);
+            }
+        }
+        job->kernels->swiglu(job->y[0] + column, (size_t)job->ldy[0], sums[0], sums[1], LD, job->x->num_rows,
+                             rows_left < width ? rows_left : width);
+    }
+}
+
 // Row groups [begin, end) of a part: a panel of weights stays in the cache while all tokens pass, a panel at
 // a time.
 static void do_groups(const struct matmul *job, int part, int begin, int end) {
     const struct weight_part *p = &job->w->part[part];
+    if (job->finish == FINISH_SWIGLU && job->x->num_rows <= job->kernels->tile_tokens[p->dtype]) {
+        do_swiglu_run(job, begin, end);
+        return;
+    }
     size_t strip = p->strip_bytes + (job->finish == FINISH_SWIGLU ? job->w->part[1].strip_bytes : 0);
     int groups = (int)(WEIGHT_PANEL / strip) / TILE_GROUPS * TILE_GROUPS;
     int tokens = (int)(ACTIVATION_PANEL / job->x->stride[p->dtype]), num_rows = job->x->num_rows;

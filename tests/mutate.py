@@ -429,7 +429,10 @@ MUTATIONS = [
     (GEMM, "at->num_groups == 2 ? first + p->strip_bytes : first", "first", "test_ops"),  # the second row group is the first
     (GEMM, "g++, y += LANES, rows_left", "g++, rows_left", "test_ops"),  # and lies where the first does
     (GEMM, "run_tile(job, at, false, y, ldy, LANES, job->finish == FINISH_ADD);",
-           "run_tile(job, at, at->part, y, ldy, LANES, false);", "test_ops"),  # the residual is lost
+           "run_tile(job, at, false, y, ldy, LANES, false);", "test_ops"),  # the residual is lost
+    (GEMM, "run_tile(job, &at, i == 1, sums[i]", "run_tile(job, &at, false, sums[i]", "test_ops"),  # SwiGLU of few tokens: the first factor twice
+    (GEMM, "sums[i] + g * LANES, LD, LANES, false);", "sums[i], LD, LANES, false);", "test_ops"),  # all groups of it in one place
+    (GEMM, "rows_left < width ? rows_left : width);", "width);", "test_ops"),  # what lies beside its last row is lost
     (TILES, "rows_add(four_segments(s, 0, v, t), four_segments(s, 4, v, t))",
             "rows_add(four_segments(s, 0, v, t), four_segments(s, 0, v, t))", "test_canonical"),  # half of K twice
     (TILES, "a.b1 = job->bounds[i + 1];", "a.b1 = job->bounds[job->num_segments];", "test_canonical"),  # segments overlap

@@ -147,8 +147,10 @@ enum { MAX_BLOCK_BYTES = sizeof(struct weight_q6k) };
 struct ahead {
     uintptr_t at; // what goes with block 0: any address, also past all weights
     size_t step;  // bytes for each block; 0: nothing
-    size_t gap;   // tiles of up to FEW_TOKENS tokens: so far on for the second strip; of both at once
-    int turn;     // so far on again from this block on
+    // Of tiles of up to FEW_TOKENS tokens: from the one strip to the other. Those that go through both at
+    // once ask for both, and from block `turn` on, where a strip ends, for the next pair's.
+    size_t gap;
+    int turn;
 };
 
 // What tiles that follow each other on a pair of strips ask for. Together they ask for the next pair, so that

@@ -4,7 +4,9 @@
 // Layout, per layer and block, of tiles of 16 tokens where the block size is a multiple of 16: keys (K, B/16,
 // d, 16), values (K, B, d); of BF16 and I8 keys (K, B/16, d/2, 16, 2), values (K, B/16, 8, d, 2), so that the
 // two numbers that are multiplied at once lie beside each other. Other block sizes have (K, B, d) for both
-// and are gathered into such tiles. The scales of I8 (layers, blocks, 2, K, B) follow all numbers.
+// and are gathered into such tiles. The layers of a block lie beside each other (blocks, layers, 2, …):
+// memory that is written for the first time is given in pages of 2 MB, and a block then touches one, not one
+// for each layer. The scales of I8 (blocks, layers, 2, K, B) follow all numbers.
 //
 // Over 600 lines, because items of prefill and of decode share the finding of tiles and the merging of
 // chunks.
@@ -47,7 +49,7 @@ size_t cpu_kv_bytes(const struct device *dev, int num_blocks) {
 }
 
 static size_t kv_index_half(const struct device *dev, int layer, int64_t block, int which) {
-    return ((size_t)layer * (size_t)dev->limits.num_blocks + (size_t)block) * 2 + (size_t)which;
+    return ((size_t)block * (size_t)dev->model.num_layers + (size_t)layer) * 2 + (size_t)which;
 }
 
 static char *kv_block(const struct device *dev, int layer, int64_t block, int which) {

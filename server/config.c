@@ -61,7 +61,7 @@ static const struct option options[] = {
     {"pipeline-parallel-size", 0, RUN, OPT_INT, AT(pipeline_parallel_size), "1", 1, 8, "N",
      "stages, each with some of the layers and ranks of its own"},
     {"max-model-len", 0, RUN, OPT_SIZE, AT(max_model_len), "0", 0, INT_TOP, "N",
-     "prompt and output of one request; 0: the model's"},
+     "prompt and output of one request; 0: the model's, at most 131072"},
     {"block-size", 0, RUN, OPT_INT, AT(block_size), "16", 1, 4096, "N", "tokens of a cache block"},
     {"num-kv-blocks", 0, RUN, OPT_SIZE, AT(num_kv_blocks), "0", 0, INT_TOP, "N",
      "cache blocks; 0: from --kv-cache-memory"},

@@ -45,6 +45,10 @@ int local_exit_code(enum status status) {
     }
 }
 
+int local_service_exit_code(enum status status) {
+    return status == STATUS_IO || status == STATUS_INVALID ? EXIT_USAGE : EXIT_ENGINE;
+}
+
 // Longer than the grace of serve.c.
 enum { LINGER_SECONDS = 5 };
 
@@ -135,7 +139,7 @@ int local_open(struct local *l, const struct config *c) {
     if (!l->service) {
         complain("%s", err.msg);
         engine_close(l->engine);
-        return EXIT_ENGINE;
+        return local_service_exit_code(err.code);
     }
     return 0;
 }

@@ -15,6 +15,8 @@ struct local {
 
 // Exit code for a status of engine_open() and its like.
 int local_exit_code(enum status status);
+// And of service_open(): a record or a trace that cannot be opened is a flag's fault.
+int local_service_exit_code(enum status status);
 // The engine's and the service's configuration from the flags; strings are borrowed from c.
 void local_engine_config(const struct config *c, struct engine_config *out);
 void local_service_config(const struct config *c, const struct engine_info *info, struct service_config *out);

@@ -116,6 +116,10 @@ static bool is_harmless(const json_t *v, const char *word) {
     return json_is_integer(v) && json_integer_value(v) == strtoll(word, NULL, 10);
 }
 
+static bool refused_by(const struct completion *c, size_t i) {
+    return unsupported[i].where != (c->chat ? LEGACY : CHAT);
+}
+
 static bool read_table(struct completion *c, const json_t *root, struct api_error *e) {
     if (!fields_read(c, fields, NUM_FIELDS, root, e) ||
         !(c->chat ? fields_read(c, chat_fields, COUNT(chat_fields), root, e)
@@ -124,31 +128,30 @@ static bool read_table(struct completion *c, const json_t *root, struct api_erro
     if (c->max_completion_tokens > 0)
         c->max_tokens = c->max_completion_tokens;
     c->has_seed = field_get(root, "seed") != NULL;
-    for (size_t i = 0; i < sizeof unsupported / sizeof unsupported[0]; i++) {
+    for (size_t i = 0; i < COUNT(unsupported); i++) {
         const json_t *v = field_get(root, unsupported[i].name);
-        if (v && unsupported[i].where != (c->chat ? LEGACY : CHAT) &&
-            !is_harmless(v, unsupported[i].harmless))
+        if (v && refused_by(c, i) && !is_harmless(v, unsupported[i].harmless))
             return api_fail(e, 400, "unsupported_parameter", unsupported[i].name,
                             "'%s' is not supported by this version of the server.", unsupported[i].name);
     }
     return true;
 }
 
-// Remembers one field that nobody knows, for the log.
+// Remembers one field that this endpoint does not know, for the log.
 static void find_unknown(struct completion *c, json_t *root) {
+    const struct field *own = c->chat ? chat_fields : completion_fields;
+    size_t num_own = c->chat ? COUNT(chat_fields) : COUNT(completion_fields);
     const char *key;
     json_t *value;
     json_object_foreach(root, key, value) {
         bool found = false;
         for (int i = 0; i < NUM_FIELDS && !found; i++)
             found = strcmp(key, fields[i].name) == 0;
-        for (size_t i = 0; i < COUNT(completion_fields) && !found; i++)
-            found = strcmp(key, completion_fields[i].name) == 0;
-        for (size_t i = 0; i < COUNT(chat_fields) && !found; i++)
-            found = strcmp(key, chat_fields[i].name) == 0;
-        for (size_t i = 0; i < sizeof unsupported / sizeof unsupported[0] && !found; i++)
-            found = strcmp(key, unsupported[i].name) == 0;
-        for (size_t i = 0; i < sizeof known / sizeof known[0] && !found; i++)
+        for (size_t i = 0; i < num_own && !found; i++)
+            found = strcmp(key, own[i].name) == 0;
+        for (size_t i = 0; i < COUNT(unsupported) && !found; i++)
+            found = refused_by(c, i) && strcmp(key, unsupported[i].name) == 0;
+        for (size_t i = 0; i < COUNT(known) && !found; i++)
             found = strcmp(key, known[i]) == 0;
         if (found)
             continue;

@@ -117,7 +117,7 @@ static void after_load(uv_work_t *work, int status) {
     app->service = service_open(app->engine, &sc, &err);
     if (!app->service) {
         complain("%s", err.msg);
-        stop(app, err.code == STATUS_IO || err.code == STATUS_INVALID ? EXIT_USAGE : EXIT_ENGINE);
+        stop(app, local_service_exit_code(err.code));
         return;
     }
     log_msg(

@@ -2,6 +2,8 @@
 
 import json
 
+import pytest
+
 from goldens import cases, expected
 from process import SLOW, run
 
@@ -77,8 +79,9 @@ def test_trace_of_a_command(model, tmp_path):
     assert [e["args"]["output"] for e in events if e["ph"] == "b" and "args" in e] == [5]
 
 
-def test_trace_that_cannot_be_written(model):
-    result = run("serve", model, "--port", "0", "--trace", "/nonexistent/trace.json")
+@pytest.mark.parametrize("command", [("serve", "--port", "0"), ("generate", "-p", PROMPT)])
+def test_trace_that_cannot_be_written(model, command):
+    result = run(command[0], model, *command[1:], "--trace", "/nonexistent/trace.json")
     assert result.returncode == 2 and "/nonexistent/trace.json" in result.stderr, result
 
 

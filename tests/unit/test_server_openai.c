@@ -195,6 +195,16 @@ static void taken(void **state) {
     assert_string_equal(c.unknown, "zeta?");
     completion_free(&c);
 
+    static const char *const others[] = {"max_completion_tokens", "top_logprobs", "audio"}; // of chat
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        char body[80];
+        snprintf(body, sizeof body, "{\"prompt\":\"a\",\"%s\":500}", others[i]);
+        assert_true(parse(body, &c, &e));
+        assert_string_equal(c.unknown, others[i]);
+        assert_int_equal(c.max_tokens, 16);
+        completion_free(&c);
+    }
+
     assert_true(parse("{\"prompt\":\"\"}", &c, &e)); // BOS alone
     assert_int_equal(c.prompts[0].len, 1);
     completion_free(&c);

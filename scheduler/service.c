@@ -129,6 +129,12 @@ static void remove_request(struct service *s, struct request *r, enum finish_rea
 
 static void drain_inbox(struct service *s) {
     struct request *r;
+    // Cancels first, then the inbox, which holds the requests of all of them: none is looked for too early.
+    pthread_mutex_lock(&s->cancel_lock);
+    int n = s->num_cancels;
+    memcpy(s->cancels_taken, s->cancels, (size_t)n * sizeof *s->cancels);
+    s->num_cancels = 0;
+    pthread_mutex_unlock(&s->cancel_lock);
     while (mailbox_take(&s->inbox, &r, 1) == 1) {
         if (atomic_load(&s->dead) || sched_add(&s->sched, r) != STATUS_OK) {
             put_finish(s, r, FINISH_ERROR); // what is not admissible was refused by service_submit()
@@ -136,11 +142,6 @@ static void drain_inbox(struct service *s) {
         }
         record_add(s->record, r);
     }
-    pthread_mutex_lock(&s->cancel_lock);
-    int n = s->num_cancels;
-    memcpy(s->cancels_taken, s->cancels, (size_t)n * sizeof *s->cancels);
-    s->num_cancels = 0;
-    pthread_mutex_unlock(&s->cancel_lock);
     for (int i = 0; i < n; i++)
         if ((r = sched_find(&s->sched, s->cancels_taken[i].id)))
             remove_request(s, r, s->cancels_taken[i].why);

@@ -269,7 +269,7 @@ static bool replay_outcome(struct replay *p, struct cursor *c) {
     int32_t n = 0;
     for (int i = 0; i < plan->num_items; i++) {
         p->start[i] = n;
-        int64_t count = number(c, 0, (int64_t)strlen(c->at));
+        int64_t count = number(c, 0, plan->items[i].needs_token); // as many as the engine draws
         for (int64_t j = 0; j < count && !c->bad; j++)
             p->ids[n++] = (token_id)number(c, 0, INT32_MAX);
         p->failed[i] = number(c, 0, 1) != 0;

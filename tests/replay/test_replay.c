@@ -108,6 +108,28 @@ static void replays(const char *text, size_t size, uint64_t expected) {
     remove(path);
 }
 
+// More tokens than were asked for: what they make has no room where events go.
+static void test_too_many_tokens(void **state) {
+    (void)state;
+    static const char *const outcomes[] = {"1 10 3 3 3 3 3 3 3 3 3 3 0\n", "1 2 3 3 0\n", "1 1 3 0\n"};
+    for (int i = 0; i < 3; i++) {
+        char text[400], path[] = "/tmp/quire-replay-XXXXXX";
+        struct err err = {0};
+        uint64_t plans;
+        int fd = mkstemp(path);
+        // The last is a plan of half a prompt, which draws nothing.
+        int n = snprintf(text, sizeof text,
+                         "quire-record 1\nconfig 0 1 %d 16 64 8 4 1 1 2\n"
+                         "add 1 0 20 0 0 0 0 2 7 9\nplan 1 1 1 0 %d 1 %d\noutcome %s",
+                         i == 2 ? 1 : 16, i == 2 ? 1 : 2, i < 2, outcomes[i]);
+        assert_int_equal(write(fd, text, (size_t)n), n);
+        close(fd);
+        assert_int_equal(service_replay(path, &plans, &err), STATUS_FORMAT);
+        assert_non_null(strstr(err.msg, "line 5"));
+        remove(path);
+    }
+}
+
 static void test_plans_in_flight(void **state) {
     (void)state;
     replays(two_plans, sizeof two_plans - 1, 3);
@@ -122,6 +144,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_records),
         cmocka_unit_test(test_damaged_records),
+        cmocka_unit_test(test_too_many_tokens),
         cmocka_unit_test(test_plans_in_flight),
         cmocka_unit_test(test_pace),
     };

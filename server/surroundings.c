@@ -46,6 +46,9 @@ static enum status raise_stack(struct err *err) {
 
 enum status surroundings_take(struct err *err) {
     signal(SIGXFSZ, SIG_IGN);
+    // NCCL takes memory for its rings when it is opened, where there is another way without it, and not at
+    // the first sum that needs them. Here, because no other thread reads the environment yet.
+    setenv("NCCL_RUNTIME_CONNECT", "0", 0);
     return open_standard(err) == STATUS_OK ? raise_stack(err) : err->code;
 }
 

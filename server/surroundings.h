@@ -10,6 +10,7 @@
 // then be written: they become /dev/null, from which nothing can be read (0) and to which no output can be
 // written (1). Raises the stack to what recursion over clients' JSON and templates needs; STATUS_INVALID
 // where the limit forbids it. A limit of the size of files becomes an error of write() instead of a signal.
+// Tells NCCL to connect at once, unless the environment says otherwise.
 enum status surroundings_take(struct err *err);
 
 // Whether as many threads as libuv's pool has could be started now: libuv aborts where it cannot.

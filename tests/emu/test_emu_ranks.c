@@ -337,8 +337,11 @@ static void test_gather(void **state) {
             j->a.few_logits = put(j->rt, j->few_logits, sizeof j->few_logits);
             j->a.few_max = put(j->rt, j->few_max, sizeof j->few_max);
             j->a.few_ids = put(j->rt, j->few_ids, sizeof j->few_ids);
-            assert_int_equal(pthread_create(&threads[rank], NULL, gather, j), 0);
         }
+        // Only now: a kernel that waits for the others could hold up an allocation, and not yet have its
+        // flags zeroed.
+        for (int rank = 0; rank < GATHER_WORLD; rank++)
+            assert_int_equal(pthread_create(&threads[rank], NULL, gather, &jobs[rank]), 0);
         for (int rank = 0; rank < GATHER_WORLD; rank++)
             pthread_join(threads[rank], NULL);
         for (int rank = 0; rank < GATHER_WORLD; rank++) {

@@ -63,6 +63,8 @@ static bool stop_step(struct stop *s, char c) {
     return s->matched == s->len;
 }
 
+bool detok_strips_space(const struct detok *d) { return d->strip_space; }
+
 struct detok *detok_new(const struct detok_params *p) {
     size_t longest = 0;
     CHECK(p->num_stops >= 0 && p->num_stops <= DETOK_MAX_STOPS);

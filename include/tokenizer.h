@@ -76,6 +76,8 @@ struct detok_params {
 
 struct detok *detok_new(const struct detok_params *p); // NULL: out of memory
 void detok_free(struct detok *d);
+// Whether the next byte is dropped if it is a space: asked for, the tokenizer adds one, and nothing came yet.
+bool detok_strips_space(const struct detok *d);
 
 // Adds one token. *text and *len: the text that is now certain, valid until the next call on d; may be empty.
 // Returns true when a stop string has been completed: the text before it has come out, and nothing more will.

@@ -22,8 +22,10 @@ struct choice {
     struct logprob_lists lists;
     struct held_token *held;
     int num_held, cap_held;
-    size_t credit; // bytes of text that came out beyond those of the tokens let go
-    int64_t chars; // characters of all tokens so far: the next text_offset
+    size_t credit;            // bytes of text that came out beyond those of the tokens let go
+    int64_t chars;            // characters of all tokens so far: the next text_offset
+    unsigned char partial[4]; // (num_partial) the last one's bytes, where more may belong to it
+    size_t num_partial;
     int num_tokens, num_cached;
     enum finish_reason finish;
     bool submitted;
@@ -45,6 +47,7 @@ struct stream {
     struct completion req;
     uv_work_t work;
     struct buf body;
+    size_t body_bytes; // of it, while the pool has it
     struct api_error error;
     char id[REQUEST_ID_SIZE + 12];
     int64_t created;

@@ -41,7 +41,7 @@ struct app {
     size_t table_size;
     struct stream *streams; // all, newest first
     int num_streams;
-    int num_jobs;         // answers that the pool computes
+    int num_jobs;         // answers of job.h that are not sent yet
     struct stream *dirty; // those with something to write after the events of this turn
     char unknown[32][64]; // fields logged as unknown
     int num_unknown;

@@ -56,7 +56,13 @@ static int score_all(struct local *l, const struct buf *text) {
         return EXIT_ENGINE;
     }
     token_id bos = tokenizer_bos(l->tokenizer);
-    size_t lead = bos >= 0, room = (size_t)engine_info(l->engine)->max_model_len - lead;
+    int longest = engine_info(l->engine)->max_model_len;
+    if (longest < 2) {
+        complain("a token is scored by what is before it: --max-model-len must be at least 2");
+        token_buf_free(&ids);
+        return EXIT_USAGE;
+    }
+    size_t lead = bos >= 0, room = (size_t)longest - lead;
     token_id *window = malloc((room + lead) * sizeof *window);
     struct score sum = {0};
     uint64_t id = 0;

@@ -374,10 +374,11 @@ static enum MHD_Result on_request(void *cls, struct MHD_Connection *mhd, const c
 
 struct buf http_take_body(struct http_call *call) {
     struct buf body = call->body;
-    call->http->all_bodies -= body.cap;
     call->body = (struct buf){0};
     return body;
 }
+
+void http_body_freed(struct http *http, size_t cap) { http->all_bodies -= cap; }
 
 // ---- the loop
 

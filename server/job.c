@@ -9,6 +9,7 @@ struct job {
     job_fn *fn;
     struct buf body, out;
     struct api_error error;
+    bool answered;
 };
 
 static void work(uv_work_t *w) {
@@ -16,22 +17,29 @@ static void work(uv_work_t *w) {
     j->fn(&j->app->model, j->body.data, j->body.len, &j->out, &j->error);
 }
 
+static void job_free(struct job *j) {
+    j->app->num_jobs--;
+    free(j);
+}
+
 static void after_work(uv_work_t *w, int status) {
     (void)status;
     struct job *j = w->data;
     struct http_call *call = j->call;
     struct http *http = &j->app->http;
+    struct buf out = j->out;
+    http_body_freed(http, j->body.cap);
+    buf_free(&j->body);
     if (call) {
-        call->user = NULL;
+        j->answered = true; // and counts until it is sent: job_done() frees it
         if (j->error.status)
             http_error(call, &j->error);
         else
-            http_json(call, &j->out);
+            http_json(call, &out);
+    } else {
+        job_free(j);
     }
-    j->app->num_jobs--;
-    buf_free(&j->body);
-    buf_free(&j->out);
-    free(j);
+    buf_free(&out);
     if (call)
         http_run(http);
 }
@@ -57,6 +65,12 @@ void job_start(struct app *app, struct http_call *call, job_fn *fn) {
 void job_done(struct http_call *call) {
     struct job *j = call->user;
     call->user = NULL;
-    if (j)
-        j->call = NULL;
+    if (!j)
+        return;
+    if (j->answered) {
+        job_free(j);
+        return;
+    }
+    j->call = NULL;
+    uv_cancel((uv_req_t *)&j->work); // after_work() comes all the same, soon if the pool has not begun
 }

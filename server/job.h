@@ -1,7 +1,7 @@
 // A call whose whole answer is computed from its body alone: at once, or in the pool where the body is large.
 //
-// Ownership: a job belongs to its call (http_call.user) until it has answered; where the call ends first, the
-// pool's return frees it.
+// Ownership: a job belongs to its call (http_call.user) until the call is done; where that is before the pool
+// returns, the pool's return frees it.
 #pragma once
 
 #include "app.h"

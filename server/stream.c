@@ -137,10 +137,12 @@ void stream_done(struct app *app, struct http_call *call) {
         log_request(s, call->streaming ? 200 : 499, "abort");
     }
     s->call = NULL;
-    if (s->state == STREAM_PARSING)
-        s->state = STREAM_ENDED; // the pool still has it; after_parse() frees it
-    else
+    if (s->state != STREAM_PARSING) {
         stream_free(s);
+        return;
+    }
+    s->state = STREAM_ENDED; // after_parse() frees it, at once if the pool has not begun
+    uv_cancel((uv_req_t *)&s->work);
 }
 
 void stream_fail(struct stream *s, const struct api_error *e) {
@@ -321,14 +323,9 @@ static void flush(struct stream *s) {
         const struct choice *c = &s->choices[i];
         failed |= c->text.failed || c->lists.tokens.failed || c->lists.values.failed ||
                   c->lists.tops.failed || c->lists.offsets.failed;
-        over |= s->req.stream && c->text.len + c->lists.tops.len > KEPT_BOUND;
     }
     if (failed) {
         stream_fail_memory(s);
-        return;
-    }
-    if (over) {
-        give_up(s);
         return;
     }
     if (!s->req.stream) {
@@ -336,8 +333,15 @@ static void flush(struct stream *s) {
             end_whole(s);
         return;
     }
-    for (int i = 0; i < s->num_choices; i++)
-        emit(&s->choices[i]);
+    for (int i = 0; i < s->num_choices; i++) {
+        struct choice *c = &s->choices[i];
+        emit(c);
+        over |= c->text.len + c->lists.tops.len > KEPT_BOUND; // what the reader did not take in time
+    }
+    if (over) {
+        give_up(s);
+        return;
+    }
     if (s->num_open == 0)
         end_stream(s);
     if (sse_pending(&s->call->out) > 0) {
@@ -375,6 +379,24 @@ static void release_held(struct choice *c, bool all) {
         c->credit = 0; // U+FFFD is longer than the byte it stands for
 }
 
+// A character counts where it begins; of what is no UTF-8 each part that becomes one U+FFFD is a character.
+static void count_byte(struct choice *c, unsigned char byte) {
+    c->partial[c->num_partial++] = byte;
+    if (c->num_partial > 1) {
+        size_t bad, len = utf8_sequence(c->partial, c->num_partial, &bad);
+        if (len == c->num_partial) {
+            c->num_partial = 0;
+            return;
+        }
+        if (bad == c->num_partial)
+            return;
+        c->partial[0] = byte;
+        c->num_partial = 1;
+    }
+    c->chars++;
+    c->num_partial = byte >= 0x80;
+}
+
 // `text`: the token is part of it; `strip`: without its first space.
 static void hold(struct choice *c, const struct service_event *ev, bool text, bool strip) {
     if (c->num_held == c->cap_held) {
@@ -398,7 +420,7 @@ static void hold(struct choice *c, const struct service_event *ev, bool text, bo
     }
     c->held[c->num_held++] = (struct held_token){.event = *ev, .bytes = len, .offset = c->chars};
     for (size_t i = 0; i < len; i++)
-        c->chars += ((unsigned char)bytes[i] & 0xc0) != 0x80; // a character counts where it begins
+        count_byte(c, (unsigned char)bytes[i]);
 }
 
 // One token of the prompt, as the text and with log-probabilities as those of the answer.
@@ -443,6 +465,7 @@ static void echo_end(struct choice *c) {
     release_held(c, true);
     detok_free(c->echo);
     c->echo = NULL;
+    c->num_partial = 0; // what was unfinished is U+FFFD
     c->fresh = c->text.len > 0;
 }
 

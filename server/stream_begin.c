@@ -35,7 +35,9 @@ static struct request *make_request(struct stream *s, struct choice *c, uint64_t
         .num_salt = (int)q->salt_len,
     };
     p.min_output = q->min_tokens < p.max_output ? q->min_tokens : p.max_output;
-    p.sampling.seed = choice_seed(seed, c->index % q->n);
+    // With a seed a prompt's answers do not depend on its place in the list; without, equal prompts are drawn
+    // apart.
+    p.sampling.seed = choice_seed(seed, q->has_seed ? c->index % q->n : c->index);
     struct detok_params d = {
         .tokenizer = s->app->model.tokenizer,
         .skip_special = q->skip_special,
@@ -44,8 +46,8 @@ static struct request *make_request(struct stream *s, struct choice *c, uint64_t
         .stop_lens = q->stop_lens,
         .num_stops = q->num_stops,
     };
-    c->strip = d.strip_space;
     c->detok = detok_new(&d);
+    c->strip = c->detok && detok_strips_space(c->detok);
     if (q->echo) { // stop strings are looked for in what is generated only
         d.strip_space = true;
         d.num_stops = 0;
@@ -153,6 +155,8 @@ static void after_parse(uv_work_t *work, int status) {
     (void)status;
     struct stream *s = work->data;
     struct http *http = &s->app->http;
+    buf_free(&s->body); // where the work was cancelled it is still there
+    http_body_freed(http, s->body_bytes);
     if (!s->call) {
         stream_free(s);
         return;
@@ -184,6 +188,7 @@ static void start(struct app *app, struct http_call *call, bool chat) {
     app->num_streams++;
     call->user = s;
     s->body = http_take_body(call);
+    s->body_bytes = s->body.cap;
     s->work.data = s;
     if (s->body.len > POOL_BODY && uv_queue_work(&app->loop, &s->work, parse_work, after_parse) == 0)
         return;

@@ -136,6 +136,25 @@ def test_index_order_of_prompts_times_n(server):
             assert [a[1:] for a in answer[2 * i : 2 * i + 2]] == [p[1:] for p in pair]
 
 
+def test_equal_prompts_are_drawn_apart(server):
+    """Without a seed a list of one prompt is as many draws; with one each is what it is alone."""
+    fields = dict(max_tokens=20, temperature=1)
+    texts = [c["text"] for c in server.complete([PROMPT] * 4, **fields)["choices"]]
+    assert len(set(texts)) > 1
+    texts = [c["text"] for c in server.complete([PROMPT] * 4, seed=3, **fields)["choices"]]
+    assert len(set(texts)) == 1
+
+
+def test_offsets_of_broken_text(server):
+    """Bytes that are no UTF-8 are a character each, as in the text: one that begins nothing, and one that is not gone on with."""
+    fields = dict(max_tokens=6, temperature=0, logprobs=0)
+    for byte in (0x80, 0xE2):
+        (choice,) = server.complete(PROMPT, logit_bias={str(3 + byte): 100}, **fields)["choices"]
+        assert choice["text"] == "\ufffd" * 6
+        offsets = choice["logprobs"]["text_offset"]
+        assert [o - offsets[0] for o in offsets] == list(range(6))
+
+
 def test_greedy_with_n(server):
     """Several greedy choices are allowed and all the same."""
     answer = server.complete(PROMPT, n=4, max_tokens=16)

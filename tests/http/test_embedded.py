@@ -86,6 +86,14 @@ def test_perplexity(tmp_path):
     assert done.returncode == 0 and "perplexity" in done.stdout, done
 
 
+def test_offsets_after_nothing(embedded):
+    """A vocabulary of bytes adds no space before a text, so none is missing from its offsets."""
+    (token,) = embedded.post("/tokenize", {"prompt": " fox", "add_special_tokens": False}).json()["tokens"]
+    (choice,) = embedded.complete("", max_tokens=3, temperature=0, logprobs=1, logit_bias={str(token): 100})["choices"]
+    assert choice["text"] == " fox" * 3
+    assert choice["logprobs"]["text_offset"] == [0, 4, 8]
+
+
 def test_named_model_wins(model):
     """With MODEL given the embedded one is not looked at."""
     assert "quire-tiny" not in run("inspect", model).stdout

@@ -612,6 +612,13 @@ def test_perplexity_of_nothing(model, tmp_path):
     assert run("perplexity", model).returncode == 2
 
 
+def test_perplexity_without_room(model, tmp_path):
+    """A context of one token has nothing to score."""
+    (tmp_path / "text.txt").write_text(PROMPT)
+    result = run("perplexity", model, "--max-model-len", "1", "--file", tmp_path / "text.txt")
+    assert result.returncode == 2 and "--max-model-len" in result.stderr, result
+
+
 def test_inspect(model):
     result = run("inspect", model)
     assert result.returncode == 0, result

@@ -177,6 +177,7 @@ void detok_finish(struct detok *d, const char **text, size_t *len) {
         }
 }
 int detok_stop_index(const struct detok *d) { return d->hit; }
+bool detok_strips_space(const struct detok *d) { return d->p.strip_space; }
 
 // ---- engine
 

@@ -202,7 +202,7 @@ static void test_many_rows(void **state) {
 // bits.
 static void test_company(void **state) {
     (void)state;
-    enum { MANY = 70, AT = 20, V = 97, SPLIT = 5 };
+    enum { MANY = 70, AT = 20, TOGETHER = 6, V = 97, SPLIT = 5 };
     static const enum dtype types[] = {DTYPE_BF16, DTYPE_F16, DTYPE_Q8_0, DTYPE_Q4_K, DTYPE_F32, DTYPE_Q8_0};
     static struct piece companies[4][MANY];
     static const int counts[4] = {1, 3, 3, MANY};
@@ -223,8 +223,13 @@ static void test_company(void **state) {
             }
         struct instance *in = open_instance(f, &backend_cuda, 16, DTYPE_F16, 128, 128, MANY);
         float alone[2][V], prompt[V];
-        for (int seq = 0; seq < MANY; seq++)
-            run_pieces(in, &(struct piece){seq, 0, AT, false}, 1);
+        for (int seq = 0; seq < MANY; seq += TOGETHER) {
+            struct piece prompts[TOGETHER];
+            int n = MANY - seq < TOGETHER ? MANY - seq : TOGETHER;
+            for (int j = 0; j < n; j++)
+                prompts[j] = (struct piece){seq + j, 0, AT, false};
+            run_pieces(in, prompts, n);
+        }
         for (int c = 0; c < 4; c++) {
             struct step_out out = run_pieces(in, companies[c], counts[c]);
             if (c == 0) {

@@ -19,6 +19,7 @@ BINARY = Path(os.environ.get("QUIRE_BINARY") or goldens.ROOT / "build/release/qu
 
 # Words of prompts and answers that tests use. None may ever be in a log.
 PRIVATE = ["Once upon", "Lily", "meaning of life", "little girl", "big, shiny", "canary-7d1f"]
+SANITIZED = BINARY.exists() and any(word in BINARY.read_bytes() for word in (b"__asan_init", b"__tsan_init"))
 SANITIZER = re.compile(r"(Address|Leak|Thread|UndefinedBehavior|Memory)Sanitizer|runtime error:|CHECK failed")
 
 

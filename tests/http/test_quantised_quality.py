@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from goldens import ROOT
-from process import run
+from process import SANITIZED, run
 
 MODEL = ROOT / "models/quire-tiny.gguf"
 # Largest rise over F32 that is taken for right, in percent.
@@ -44,7 +44,7 @@ def floats(tmp_path_factory, stories):
     return path, nll, tokens
 
 
-@pytest.mark.parametrize("kind", BOUNDS)
+@pytest.mark.parametrize("kind", ["q4_k"] if SANITIZED else BOUNDS)  # a sanitizer would find the same in all
 def test_a_variant_is_nearly_as_good(floats, stories, tmp_path, kind):
     path, base, tokens = floats
     done = run("quantize", path, tmp_path / "variant.gguf", kind)

@@ -14,10 +14,9 @@ import time
 import pytest
 
 import goldens
-from process import BINARY, Server, environment, run
+from process import BINARY, SANITIZED, Server, environment, run
 from wire import Api, wait_for
 
-SANITIZED = any(word in BINARY.read_bytes() for word in (b"__asan_init", b"__tsan_init"))
 HERE = pytest.mark.skipif(SANITIZED, reason="a sanitizer needs more than these limits leave")
 
 

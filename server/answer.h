@@ -47,7 +47,6 @@ struct stream {
     struct completion req;
     uv_work_t work;
     struct buf body;
-    size_t body_bytes; // of it, while the pool has it
     struct api_error error;
     char id[REQUEST_ID_SIZE + 12];
     int64_t created;

@@ -378,7 +378,10 @@ struct buf http_take_body(struct http_call *call) {
     return body;
 }
 
-void http_body_freed(struct http *http, size_t cap) { http->all_bodies -= cap; }
+void http_free_body(struct http *http, struct buf *body) {
+    http->all_bodies -= body->cap;
+    buf_free(body);
+}
 
 // ---- the loop
 

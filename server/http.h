@@ -130,9 +130,9 @@ void http_wake(
 void http_stream_end(struct http_call *call);   // after the frames that are in call->out
 void http_stream_break(struct http_call *call); // closes at once, without a proper end
 void http_kill(struct http_call *call);         // shuts the socket; the call ends when libmicrohttpd notices
-// Moves the body out. It counts among all bodies until the caller, who frees it, says so with its cap.
+// Moves the body out. It counts among all bodies until http_free_body().
 struct buf http_take_body(struct http_call *call);
-void http_body_freed(struct http *http, size_t cap);
+void http_free_body(struct http *http, struct buf *body);
 // Lets libmicrohttpd work until nothing is ready. After any of the calls above that came from a timer, an
 // event or a pool; inside head(), body() and drained() it is not needed.
 void http_run(struct http *http);

@@ -28,8 +28,7 @@ static void after_work(uv_work_t *w, int status) {
     struct http_call *call = j->call;
     struct http *http = &j->app->http;
     struct buf out = j->out;
-    http_body_freed(http, j->body.cap);
-    buf_free(&j->body);
+    http_free_body(http, &j->body);
     if (call) {
         j->answered = true; // and counts until it is sent: job_done() frees it
         if (j->error.status)

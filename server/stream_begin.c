@@ -148,15 +148,13 @@ static void begin(struct stream *s) {
 static void parse_work(uv_work_t *work) { // pool: touches nothing but this stream and the immutable model
     struct stream *s = work->data;
     (s->chat ? chat_parse : completion_parse)(&s->req, &s->app->model, s->body.data, s->body.len, &s->error);
-    buf_free(&s->body);
 }
 
 static void after_parse(uv_work_t *work, int status) {
     (void)status;
     struct stream *s = work->data;
     struct http *http = &s->app->http;
-    buf_free(&s->body); // where the work was cancelled it is still there
-    http_body_freed(http, s->body_bytes);
+    http_free_body(http, &s->body);
     if (!s->call) {
         stream_free(s);
         return;
@@ -188,7 +186,6 @@ static void start(struct app *app, struct http_call *call, bool chat) {
     app->num_streams++;
     call->user = s;
     s->body = http_take_body(call);
-    s->body_bytes = s->body.cap;
     s->work.data = s;
     if (s->body.len > POOL_BODY && uv_queue_work(&app->loop, &s->work, parse_work, after_parse) == 0)
         return;

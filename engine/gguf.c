@@ -539,18 +539,21 @@ void gguf_close(struct gguf *g) {
     free(g);
 }
 
-enum status gguf_read(const struct gguf *g, const struct gguf_info *info, void *dst, struct err *err) {
+enum status gguf_read(const struct gguf *g, const struct gguf_info *info, uint64_t at, uint64_t bytes,
+                      void *dst, struct err *err) {
+    CHECK(at <= info->bytes && bytes <= info->bytes - at);
+    at += info->offset;
     if (g->fd < 0) {
-        memcpy(dst, g->data + info->offset, info->bytes);
+        memcpy(dst, g->data + at, bytes);
         return STATUS_OK;
     }
-    for (uint64_t done = 0; done < info->bytes;) {
-        ssize_t n = pread(g->fd, (char *)dst + done, info->bytes - done, (off_t)(info->offset + done));
+    for (uint64_t done = 0; done < bytes;) {
+        ssize_t n = pread(g->fd, (char *)dst + done, bytes - done, (off_t)(at + done));
         if (n < 0 && errno == EINTR)
             continue;
         if (n <= 0)
             return err_set(err, STATUS_IO, "%s: cannot read tensor %.*s at byte %" PRIu64 ": %s", g->name,
-                           KEY(info->name), info->offset + done,
+                           KEY(info->name), at + done,
                            n < 0 ? strerror(errno) : "the file was cut while it was being loaded");
         done += (uint64_t)n;
     }
@@ -567,7 +570,7 @@ const void *gguf_keep(const struct gguf *g, const struct gguf_info *info, struct
         err_set(err, STATUS_NOMEM, "%s: out of memory for tensor %.*s", g->name, KEY(info->name));
         goto fail;
     }
-    if (gguf_read(g, info, data, err))
+    if (gguf_read(g, info, 0, info->bytes, data, err))
         goto fail;
     *k = (struct kept){.next = *g->kept, .info = info, .data = data};
     *g->kept = k;

@@ -118,9 +118,10 @@ const char *gguf_type_name(enum gguf_type t);
 size_t gguf_value_bytes(const struct gguf_kv *kv); // of the encoded value, lengths of strings included
 uint32_t gguf_type_number(enum dtype t);           // what a file calls a tensor's type
 
-// Copies a tensor's bytes to dst (info->bytes of them). STATUS_IO: the file is shorter than it was, or a read
-// failed.
-enum status gguf_read(const struct gguf *g, const struct gguf_info *info, void *dst, struct err *err);
+// Copies bytes [at, at + bytes) of a tensor to dst. STATUS_IO: the file is shorter than it was, or a read
+// failed. Any thread, several at a time.
+enum status gguf_read(const struct gguf *g, const struct gguf_info *info, uint64_t at, uint64_t bytes,
+                      void *dst, struct err *err);
 // Reads a tensor into memory that the gguf owns until it is closed, 64-byte aligned. NULL with err.
 const void *gguf_keep(const struct gguf *g, const struct gguf_info *info, struct err *err);
 

@@ -5,14 +5,15 @@
 #include "gguf.h"
 #include "log.h"
 #include "model_config.h"
+#include "processors.h"
 #include "quants.h"
+#include "tensor_read.h"
 #include "weights.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <pthread.h>
-#include <sched.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -371,8 +372,7 @@ static enum status put_tensors(struct job *job) {
         enum dtype to = job->types[i];
         if (!report(job, 0))
             return err_set(job->err, STATUS_CANCELLED, "stopped; %s is not written", job->config->out);
-        if ((st = gguf_read(job->g, t, job->in, job->err)) ||
-            (st = weights_scan(job->g, t, job->in, job->err)))
+        if ((st = tensor_read(job->g, t, job->in, job->err)))
             return st;
         bool same = to == t->view.dtype;
         if ((!same && (st = convert_tensor(job, t, to))) ||
@@ -419,11 +419,6 @@ static enum status check_out(const struct job *job) {
     return STATUS_OK;
 }
 
-static int count_processors(void) {
-    cpu_set_t set;
-    return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
-}
-
 static enum status finish(struct job *job) {
     if (job->written != job->total)
         return err_set(job->err, STATUS_IO, "%s: %" PRIu64 " bytes written, %" PRIu64 " expected",
@@ -460,7 +455,7 @@ enum status quantize_file(const struct quantize_config *config, struct quantize_
     if (!job.target)
         return err_set(err, STATUS_INVALID, "unknown type '%.60s'; known: %s", config->type,
                        quantize_types());
-    job.num_threads = config->num_threads > 0 ? config->num_threads : count_processors();
+    job.num_threads = config->num_threads > 0 ? config->num_threads : processors_here();
     job.num_threads = job.num_threads < MAX_THREADS ? job.num_threads : MAX_THREADS;
     job.g = g = gguf_open(config->in, job.err);
     if (!g)

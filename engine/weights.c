@@ -3,7 +3,7 @@
 
 #include "convert.h"
 #include "log.h"
-#include "quants.h"
+#include "tensor_read.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -161,77 +161,6 @@ enum status weights_check(const struct model_config *c, const struct gguf *g, st
     return STATUS_OK;
 }
 
-// ---- values
-
-// Index of the first 16- or 32-bit word whose exponent is all ones, or n. Chunks, so that the inner loop
-// vectorises.
-static uint64_t find_bad32(const uint32_t *p, uint64_t n) {
-    for (uint64_t i = 0; i < n; i += 4096) {
-        uint64_t m = n - i < 4096 ? n - i : 4096;
-        uint32_t bad = 0;
-        for (uint64_t k = 0; k < m; k++)
-            bad |= (p[i + k] & 0x7f800000u) == 0x7f800000u;
-        for (uint64_t k = 0; bad && k < m; k++)
-            if ((p[i + k] & 0x7f800000u) == 0x7f800000u)
-                return i + k;
-    }
-    return n;
-}
-
-static uint64_t find_bad16(const uint16_t *p, uint64_t n, uint16_t exponent) {
-    for (uint64_t i = 0; i < n; i += 4096) {
-        uint64_t m = n - i < 4096 ? n - i : 4096;
-        uint16_t bad = 0;
-        for (uint64_t k = 0; k < m; k++)
-            bad = (uint16_t)(bad | ((p[i + k] & exponent) == exponent));
-        for (uint64_t k = 0; bad && k < m; k++)
-            if ((p[i + k] & exponent) == exponent)
-                return i + k;
-    }
-    return n;
-}
-
-// The byte of the first f16 scale that is not finite: at `first` in each block, and the one after it where
-// there are two. The numbers beside them are integers and cannot be bad.
-static uint64_t find_bad_scale(const unsigned char *p, uint64_t bytes, uint64_t block, uint64_t first,
-                               int num) {
-    for (uint64_t i = first; i < bytes; i += block)
-        for (uint64_t k = i; k < i + 2 * (uint64_t)num; k += 2)
-            if ((p[k + 1] & 0x7c) == 0x7c)
-                return k;
-    return bytes;
-}
-
-// The same of MXFP4, whose scale is one byte, the exponent of 2^(e - 128): 255 is its NaN, and from 253 on
-// its largest number, 12, is more than f32 holds.
-static uint64_t find_bad_exponent(const unsigned char *p, uint64_t bytes, uint64_t block) {
-    for (uint64_t i = 0; i < bytes; i += block)
-        if (p[i] > 252)
-            return i;
-    return bytes;
-}
-
-enum status weights_scan(const struct gguf *g, const struct gguf_info *t, const void *data, struct err *err) {
-    enum dtype type = t->view.dtype;
-    uint64_t bytes = t->bytes, at = bytes;
-    CHECK(data);
-    if (type < DTYPE_COUNT && dtype_block(type) > 1) {
-        uint64_t block = dtype_row_bytes(type, dtype_block(type)),
-                 first = (uint64_t)quants_scale_offset(type);
-        at = type == DTYPE_MXFP4
-                 ? find_bad_exponent(data, bytes, block)
-                 : find_bad_scale(data, bytes, block, first, quants_has_minimum(type) ? 2 : 1);
-    } else if (type == DTYPE_F32) {
-        at = find_bad32(data, t->elements) * 4;
-    } else if (type == DTYPE_F16 || type == DTYPE_BF16) {
-        at = find_bad16(data, t->elements, type == DTYPE_F16 ? 0x7c00 : 0x7f80) * 2;
-    }
-    if (at >= bytes)
-        return STATUS_OK;
-    return gguf_bad(g, err, "tensor %.*s holds a NaN or an infinity at byte %llu: the file is damaged",
-                    (int)t->name.len, t->name.data, (unsigned long long)(t->offset + at));
-}
-
 // ---- loading
 
 struct loader {
@@ -288,7 +217,7 @@ static enum status convert_part(const struct loader *l, const struct gguf_info *
 static enum status read_part(const struct loader *l, const struct gguf_info *t, unsigned char **at,
                              struct tensor *view, struct err *err) {
     enum status st;
-    if ((st = gguf_read(l->g, t, *at, err)) || (st = weights_scan(l->g, t, *at, err)))
+    if ((st = tensor_read(l->g, t, *at, err)))
         return st;
     *view = t->view;
     view->data = *at;

@@ -34,10 +34,6 @@ void weights_free(struct model *m); // m->layers; the weights themselves are the
 // Only the check: what `inspect` asks.
 enum status weights_check(const struct model_config *config, const struct gguf *g, struct err *err);
 
-// STATUS_FORMAT with the byte of the first NaN or infinity among a tensor's numbers, or of a block's scales.
-// data: the tensor's bytes, aligned to its type.
-enum status weights_scan(const struct gguf *g, const struct gguf_info *t, const void *data, struct err *err);
-
 // The largest blocks of the matrices whose columns ranks share, as they will be loaded with `floats`. The
 // file has passed weights_check().
 void weights_blocks(const struct model_config *config, const struct gguf *g, enum dtype floats,

@@ -50,6 +50,7 @@ BPE = "engine/tokenizer_bpe.c"
 PRE = "engine/tokenizer_pre.c"
 GGUF = "engine/gguf.c"
 WEIGHTS = "engine/weights.c"
+TENSOR_READ = "engine/tensor_read.c"
 CONFIG = "engine/model_config.c"
 CONVERT = "engine/convert.c"
 BATCH = "engine/batch.c"
@@ -257,11 +258,11 @@ MUTATIONS = [
             "if (offset % g->alignment)", "test_gguf"),  # tensors may overlap
     (GGUF, "stop > g->size",
             "stop > g->size + 31", "test_gguf"),  # read past the end
-    (WEIGHTS, "(p[k + 1] & 0x7c) == 0x7c",
+    (TENSOR_READ, "(p[k + 1] & 0x7c) == 0x7c",
             "(p[k + 1] & 0x7c) == 0x7d", "test_model_config"),  # accept infinities
-    (WEIGHTS, "first = (uint64_t)quants_scale_offset(type);",
+    (TENSOR_READ, "first = (uint64_t)quants_scale_offset(type);",
             "first = 0;", "test_model_config"),  # look for Q6_K's scale where the others have it
-    (WEIGHTS, "p[i] > 252", "p[i] > 253", "test_model_config"),  # MXFP4 with numbers beyond f32
+    (TENSOR_READ, "p[i] > 252", "p[i] > 253", "test_model_config"),  # MXFP4 with numbers beyond f32
     (WEIGHTS, "t->view.ndim != want.ndim || memcmp",
             "t->view.ndim != want.ndim && memcmp", "test_model_config"),  # accept wrong shapes
     (CONFIG, "v != gguf_array_int(&a, 0)",
@@ -305,7 +306,9 @@ MUTATIONS = [
     (QUANTIZE, "if (t->view.ndim < 2)", "if (t->view.ndim < 1)", "test_quantize"),  # norms quantised
     (QUANTIZE, "        if (x[i] > limit || x[i] < -limit) {", "        if (x[i] > limit) {",
                "test_quantize"),  # what is too far below zero is cut in silence
-    (QUANTIZE, "(st = weights_scan(job->g, t, job->in, job->err))", "false", "test_quantize"),  # NaN becomes a number
+    (TENSOR_READ, "if (i < atomic_load(&r->bad)) {", "{", "test_tensor_read"),  # another mistake than the first of the file
+    (TENSOR_READ, "(unsigned long long)(t->offset + start + at)", "(unsigned long long)(t->offset + 0 * start + at)",
+     "test_tensor_read"),  # a place in the piece as one in the tensor
     (QUANTIZE, "    if (job.temporary[0])\n        unlink(job.temporary);\n", "", "test_quantize"),  # half files stay
     (QUANTIZE, "in.st_dev == out.st_dev && in.st_ino == out.st_ino", "strcmp(c->in, c->out) == 1",
                "test_quantize"),  # a file may be written over itself

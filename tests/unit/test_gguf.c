@@ -391,13 +391,13 @@ static void test_file(void **state) {
     assert_non_null(t);
     unsigned char *data = malloc(t->bytes);
     assert_non_null(data);
-    assert_int_equal(gguf_read(g, t, data, &err), STATUS_OK);
+    assert_int_equal(gguf_read(g, t, 0, t->bytes, data, &err), STATUS_OK);
     assert_memory_equal(data, file + t->offset, t->bytes);
     const void *kept = gguf_keep(g, t, &err);
     assert_true(kept && kept == gguf_keep(g, t, &err));
     assert_memory_equal(kept, data, t->bytes);
     assert_int_equal(ftruncate(fd, (off_t)t->offset + 8), 0);
-    assert_int_equal(gguf_read(g, t, data, &err), STATUS_IO);
+    assert_int_equal(gguf_read(g, t, 0, t->bytes, data, &err), STATUS_IO);
     assert_true(strstr(err.msg, "blk.4.ffn_norm.weight") != NULL);
     free(data);
     gguf_close(g);

@@ -12,25 +12,47 @@ ones. It needs nothing but Python.
 import argparse
 import sys
 from dataclasses import dataclass
+from math import ceil, inf
 from pathlib import Path
 
-# Rates of one H200 and its links. docs/scaling.md says where each comes from.
+# Rates of one H200, its links and its host. docs/scaling.md says where each comes from.
 RATES = {
     "read": 4.3e12,  # bytes/s of device memory
-    "mma": 788e12,  # bf16 operations/s of a large product; 8-bit weights are multiplied as bf16
     "kernel": 0.92,  # of read, inside a product or an attention over the cache
+    "skinny": 100e12,  # operations/s of the product that decodes go through
+    "mma": 788e12,  # operations/s of a large product of the library, bf16; quantised weights are made bf16 for it
     "prefill": 0.6,  # of mma, over a whole prompt
     "launch": 1.3e-6,  # s between two kernels of a recorded step
-    "kernels": 6,  # kernels of a layer
+    "single": 2e-6,  # s between two that the host launches one by one, where it is ahead
+    "issue": 4e-6,  # s of the host for such a launch
+    "step": 10e-6,  # s of a step beside its kernels: a copy up, the start, a copy back
+    "graphs": 64,  # rows up to which a step is recorded
+    "stage_graphs": 0,  # the same where there are stages
     "link": 450e9,  # bytes/s of NVLink 4 out of one GPU
     "linked": 0.8,  # of link and net, what a transfer gets
-    "oneshot": 5e-6,  # s of an all-reduce over peer memory, without the transfer
-    "nccl": 12e-6,  # the same through NCCL
-    "net": 50e9,  # bytes/s of InfiniBand NDR out of one GPU's adapter
-    "hop": 5e-6,  # s of a message between machines, without the transfer
+    "far": 1e-6,  # s of a read of another GPU's memory
+    "oneshot": 5e-6,  # s of a sum in one kernel over peer memory, without the transfer
+    "twoshot": inf,  # s of one in two halves, without the transfer; infinite: there is none
+    "nccl": 12e-6,  # s of a sum through NCCL, without the transfer
+    "unbounded": 0,  # of rows: drawn from all logits
+    "host": 20e-6,  # s of a stage's host before its first kernel
+    "copy": 8e-6,  # s of a copy between a stage and its host, without the transfer
+    "pcie": 10e9,  # bytes/s of that copy
+    "sync": 5e-6,  # s from the end of a stage's work until its host knows
+    "mpi": 5e-6,  # s of a message between hosts, without the transfer
+    "net": 50e9,  # bytes/s of InfiniBand NDR out of one adapter
     "memory": 141e9,  # bytes of one GPU
     "usable": 0.9,  # of memory
 }
+
+# Numbers of the code: kernels/cuda/backend.c, group.c, multiply.c, ops.h, plan.h, ranks.cu.
+RECORDED = (1, 2, 4, 8, 16, 24, 32, 48, 64)  # rows that a recorded step is padded to
+LAYER_KERNELS = 9  # of a step that decodes: norm, qkv, its finish; attention, its merge; product; norm, gate and up; product
+SKINNY_ROWS = 256  # of decodes that one launch of a product takes
+HEAD_ROWS = 64  # of which logits are made at a time
+CHUNK, MAX_ITEMS = 256, 4096  # tokens of one item of attention; items of one launch
+MEET_BLOCKS, MEET_THREADS = 32, 512  # of a sum; each thread has 16 bytes of every rank at a time
+FEW_BYTES = 516  # candidates of a row: 64 tokens and logits, and how many
 
 TYPES = {"bf16": 2.0, "q8": 34 / 32, "q4": 18 / 32}  # bytes of a weight; q8 is Q8_0, q4 is Q4_0
 
@@ -56,6 +78,13 @@ class Model:
         """Of one token and layer on one rank: key/value heads are repeated where there are fewer than ranks."""
         return 2 * max(self.kv_heads // tp, 1) * self.head_dim
 
+    def stages(self, pp):
+        """Layers of each stage, as engine/shard.c cuts them: equal multiplications, of which the head counts half."""
+        layer, head = self.layer_weights() // self.hidden, self.vocab // 2
+        whole = self.layers * layer + head
+        begins = [min((2 * whole * s + pp * layer) // (2 * pp * layer), self.layers - (pp - s)) for s in range(pp)]
+        return [end - begin for begin, end in zip(begins, [*begins[1:], self.layers])]
+
 
 MODELS = {
     "llama-3-8b": Model(32, 4096, 32, 8, 128, 14336, 128256),
@@ -63,49 +92,136 @@ MODELS = {
 }
 
 
-def weight_bytes(m, kind, tp, pp):
-    """Of the rank that has the most: one of the last stage. The embedding table stands whole on each rank of the first."""
-    layers = -(-m.layers // pp)
-    return (layers * m.layer_weights() + m.head_weights()) * TYPES[kind] / tp
-
-
 def fits(r, m, kind, tp, pp, batch, context):
-    table = m.head_weights() * TYPES[kind]
-    cache = batch * context * m.kv_values(tp) * 2 * -(-m.layers // pp)
-    return weight_bytes(m, kind, tp, pp) + table + cache <= r["memory"] * r["usable"]
+    """Whether every rank does: the first stage has the embedding table, whole on each of its ranks, the last one the head."""
+    head = m.head_weights() * TYPES[kind]
+    cache = batch * context * m.kv_values(tp) * 2
+    stages = m.stages(pp)
+    most = max(n * (m.layer_weights() * TYPES[kind] / tp + cache) + (head if s == 0 else 0) + (head / tp if s == pp - 1 else 0)
+               for s, n in enumerate(stages))
+    return most <= r["memory"] * r["usable"]
 
 
-def all_reduce(r, tp, size):
-    """Seconds for size bytes: one-shot over peer memory, or NCCL's ring, whichever is shorter."""
+# ---- ranks of a stage
+
+def decode_sum(r, tp, rows, hidden):
+    """Seconds of a sum of rows that decode, which never go through NCCL: every rank reads what all have, in one kernel of few
+    blocks, whose threads read 16 bytes of each rank, add them, and only then read the next."""
     if tp == 1:
         return 0
-    rate = r["link"] * r["linked"]
-    return min(r["oneshot"] + (tp - 1) * size / rate, r["nccl"] + 2 * (tp - 1) / tp * size / rate)
+    size, rate = rows * hidden * 4, r["link"] * r["linked"]
+    turns = ceil(size / (MEET_BLOCKS * MEET_THREADS * 16)) - 1  # the first is in oneshot
+    one = r["oneshot"] + max((tp - 1) * size / rate, turns * r["far"])
+    two = r["twoshot"] + max(2 * (tp - 1) / tp * size / rate, 2 * turns / tp * r["far"])
+    return min(one, two)
 
 
-def to_next_stage(r, pp, size):
-    return 0 if pp == 1 else r["hop"] + size / (r["net"] * r["linked"])
+def prompt_sum(r, tp, rows, hidden):
+    """Of more than 64 rows of prompts: NCCL, and a kernel that adds what it gives to the residual stream."""
+    if tp == 1:
+        return 0
+    size = rows * hidden * 4
+    return r["nccl"] + 2 * (tp - 1) / tp * size / (r["link"] * r["linked"]) + 3 * size / (r["read"] * r["kernel"])
+
+
+def gather(r, tp, rows, vocab):
+    """Of bringing at most HEAD_ROWS rows of the head together: candidates, two reads after each other, or logits."""
+    if tp == 1:
+        return 0
+    all_logits = rows * r["unbounded"]
+    size = (rows - all_logits) * FEW_BYTES + all_logits * vocab / tp * 4  # of one rank
+    turns = 2 * max((rows - all_logits) * tp / MEET_BLOCKS - 1, 0) + all_logits * vocab * 4 / (MEET_BLOCKS * MEET_THREADS * 16)
+    return r["oneshot"] + max((tp - 1) * size / (r["link"] * r["linked"]), turns * r["far"])
+
+
+# ---- a step that decodes
+
+def between(r, kernels, busy, recorded):
+    """Seconds that a step loses between its kernels; where the host launches each, it may be behind a device that is that busy."""
+    return kernels * r["launch"] if recorded else max(kernels * r["single"], kernels * r["issue"] - busy)
+
+
+@dataclass
+class Step:
+    """Seconds of one stage's part, by what they go to."""
+    weights: float = 0
+    cache: float = 0
+    sums: float = 0
+    launches: float = 0
+    handing: float = 0
+
+    def all(self):
+        return self.weights + self.cache + self.sums + self.launches + self.handing
+
+
+def product(r, weights, kind, tp, rows, at_once):
+    """Of skinny products: weights from memory once for so many rows, or the arithmetic."""
+    read = weights * TYPES[kind] / tp * ceil(rows / at_once) / (r["read"] * r["kernel"])
+    return max(read, 2 * rows * weights / tp / r["skinny"])
+
+
+def decode_stage(r, m, kind, tp, layers, head, rows, context, recorded_rows):
+    recorded = rows <= min(recorded_rows, MAX_ITEMS / ceil(context / CHUNK))
+    real, rows = rows, next((n for n in RECORDED if n >= rows), rows) if recorded else rows
+    s = Step(weights=product(r, layers * m.layer_weights(), kind, tp, rows, SKINNY_ROWS),
+             cache=real * context * m.kv_values(tp) * 2 * layers / (r["read"] * r["kernel"]),
+             sums=2 * layers * decode_sum(r, tp, rows, m.hidden))
+    rounds = ceil(real * ceil(context / CHUNK) / MAX_ITEMS)
+    kernels = layers * (LAYER_KERNELS + 4 * (ceil(rows / SKINNY_ROWS) - 1) + 2 * (rounds - 1) + (2 if tp > 1 else 0)) + 2
+    if head:
+        s.weights += product(r, m.head_weights(), kind, tp, rows, HEAD_ROWS)
+        full, rest = divmod(rows, HEAD_ROWS)
+        s.sums += full * gather(r, tp, HEAD_ROWS, m.vocab) + (gather(r, tp, rest, m.vocab) if rest else 0)
+        kernels += (3 if tp == 1 else 5) * ceil(rows / HEAD_ROWS)
+    s.launches = between(r, kernels, s.all(), recorded) + r["step"]
+    return s
+
+
+def hand(r, tp, size, stage, pp):
+    """What a stage of several does beside its step: the residual stream goes device, host, MPI, host, device, of each rank to one
+    of the next stage; the ranks of a stage are one process, which has one adapter."""
+    if pp == 1:
+        return 0  # the host is a step ahead
+    seconds = r["host"] + r["sync"]
+    if stage > 0:
+        seconds += r["mpi"] + tp * size / (r["net"] * r["linked"]) + r["copy"] + size / r["pcie"]
+    if stage < pp - 1:
+        seconds += r["copy"] + size / r["pcie"]
+    return seconds
+
+
+def decode_steps(r, m, kind, tp, pp, batch, context):
+    part, steps = ceil(batch / pp), []
+    for i, layers in enumerate(m.stages(pp)):
+        s = decode_stage(r, m, kind, tp, layers, i == pp - 1, part, context, r["graphs"] if pp == 1 else r["stage_graphs"])
+        s.handing = hand(r, tp, part * m.hidden * 4, i, pp)
+        steps.append(s)
+    return steps
 
 
 def decode(r, m, kind, tp, pp, batch, context):
-    """(tokens/s of all sequences, seconds from a token of one sequence to its next). The batch is cut into one part a stage."""
-    part = batch / pp
-    layers = -(-m.layers // pp)
-    read = weight_bytes(m, kind, tp, pp) + part * context * m.kv_values(tp) * 2 * layers
-    math = 2 * part * (layers * m.layer_weights() + m.head_weights()) / tp / r["mma"]
-    sums = 2 * layers * all_reduce(r, tp, part * m.hidden * 4) + all_reduce(r, tp, part * 8192)
-    stage = max(read / (r["read"] * r["kernel"]), math) + layers * r["kernels"] * r["launch"] + sums
-    stage += to_next_stage(r, pp, part * m.hidden * 4)
-    return part / stage, pp * stage
+    """(tokens/s of all sequences, seconds from a token of one sequence to its next). The batch is cut into one part a stage; a
+    part's next tokens begin when the last stage has told the first what it drew."""
+    seconds = [s.all() for s in decode_steps(r, m, kind, tp, pp, batch, context)]
+    gap = max(sum(seconds) + (r["mpi"] if pp > 1 else 0), pp * max(seconds))
+    return batch / gap, gap
 
 
 def prefill(r, m, kind, tp, pp, tokens=8192, chunk=2048):
-    """Tokens/s of long prompts in chunks that follow each other through the stages."""
-    layers = -(-m.layers // pp)
-    attention = 2 * m.heads * m.head_dim * tokens / 2 * layers  # multiplications of a token: scores and values
-    math = 2 * chunk * (layers * m.layer_weights() + attention) / tp / (r["mma"] * r["prefill"])
-    sums = 2 * layers * all_reduce(r, tp, chunk * m.hidden * 4)
-    return chunk / (math + sums + to_next_stage(r, pp, chunk * m.hidden * 4))
+    """Tokens/s of long prompts in chunks, of more than 64 tokens, that follow each other through the stages."""
+    attention = 2 * m.heads * m.head_dim * tokens / 2  # multiplications of a token and layer: scores and values
+    quantised = kind != "bf16"
+    slowest = 0
+    for i, layers in enumerate(m.stages(pp)):
+        seconds = 2 * chunk * layers * (m.layer_weights() + attention) / tp / (r["mma"] * r["prefill"])
+        if quantised:  # read, and written as bf16, which the product then reads
+            seconds += layers * m.layer_weights() * (TYPES[kind] + 2) / tp / (r["read"] * r["kernel"])
+        seconds += 2 * layers * prompt_sum(r, tp, chunk, m.hidden)
+        # norm, product, its finish; attention; product; norm, product, SwiGLU; product; four matrices to bf16; two sums of two
+        kernels = layers * (9 + (4 if quantised else 0) + (4 if tp > 1 else 0)) + 2
+        seconds += between(r, kernels, seconds, False) + r["step"]
+        slowest = max(slowest, seconds + hand(r, tp, chunk * m.hidden * 4, i, pp))
+    return chunk / slowest
 
 
 def rows(head, body):
@@ -117,39 +233,42 @@ def number(x):
     return f"{x:,.0f}" if x >= 100 else f"{x:.1f}"
 
 
+def cell(r, m, kind, tp, pp, batch, context):
+    if batch < pp or not fits(r, m, kind, tp, pp, batch, context):
+        return ["", ""]
+    rate, gap = decode(r, m, kind, tp, pp, batch, context)
+    return [number(rate), f"{gap * 1e3:.2f}"]
+
+
 def layouts_table(r):
     body = []
     for name, m in MODELS.items():
         for kind in TYPES:
             for tp, pp in ((1, 1), (2, 1), (4, 1), (8, 1), (8, 2)):
-                cells = []
-                for batch in (1, 16, 64):
-                    if batch < pp or not fits(r, m, kind, tp, pp, batch, 4096):
-                        cells += ["", ""]
-                        continue
-                    rate, gap = decode(r, m, kind, tp, pp, batch, 4096)
-                    cells += [number(rate), f"{gap * 1e3:.2f}"]
-                fill = number(prefill(r, m, kind, tp, pp)) if fits(r, m, kind, tp, pp, 1, 8192) else ""
-                body.append([name, kind, tp, pp, *cells, fill])
+                cells = [c for batch in (1, 16, 64) for c in cell(r, m, kind, tp, pp, batch, 4096)]
+                for chunk in (512, 2048):
+                    cells.append(number(prefill(r, m, kind, tp, pp, chunk=chunk)) if fits(r, m, kind, tp, pp, 1, 8192) else "")
+                body.append([name, kind, tp, pp, *cells])
     head = ["model", "type", "tp", "pp"]
     for batch in (1, 16, 64):
         head += [f"× {batch}, tokens/s", "ms/token"]
-    return rows([*head, "prefill, tokens/s"], body)
+    return rows([*head, "prefill by 512", "by 2,048"], body)
 
 
 def shares_table(r):
     """Of a decode step: where the time goes."""
     body = []
     for name, m in MODELS.items():
-        for tp in (1, 2, 4, 8):
-            if not fits(r, m, "q8", tp, 1, 16, 4096):
-                continue
-            _, gap = decode(r, m, "q8", tp, 1, 16, 4096)
-            sums = 2 * m.layers * all_reduce(r, tp, 16 * m.hidden * 4) + all_reduce(r, tp, 16 * 8192)
-            launch = m.layers * r["kernels"] * r["launch"]
-            body.append([name, tp, f"{gap * 1e3:.2f}", f"{100 * (gap - sums - launch) / gap:.0f} %", f"{100 * sums / gap:.0f} %",
-                         f"{100 * launch / gap:.0f} %"])
-    return rows(["model", "tp", "ms/token", "memory", "sums", "launches"], body)
+        for batch in (16, 64):
+            for tp, pp in ((1, 1), (2, 1), (4, 1), (8, 1), (8, 2)):
+                if not fits(r, m, "q8", tp, pp, batch, 4096):
+                    continue
+                _, gap = decode(r, m, "q8", tp, pp, batch, 4096)
+                steps = decode_steps(r, m, "q8", tp, pp, batch, 4096)
+                parts = [sum(getattr(s, part) for s in steps) for part in ("weights", "cache", "sums", "launches")]
+                shares = [*parts, gap - sum(parts)]
+                body.append([name, batch, tp, pp, f"{gap * 1e3:.2f}", *(f"{100 * x / gap:.0f} %" for x in shares)])
+    return rows(["model", "sequences", "tp", "pp", "ms/token", "weights", "cache", "sums", "launches", "stages"], body)
 
 
 def replicas_table(r, gpus=8):
@@ -158,7 +277,7 @@ def replicas_table(r, gpus=8):
         for total in (8, 64, 512):
             cells = []
             for tp in (1, 2, 4, 8):
-                each = total / (gpus // tp)
+                each = total // (gpus // tp)
                 if each < 1 or not fits(r, m, "q8", tp, 1, each, 2048):
                     cells.append("")
                     continue
@@ -168,7 +287,51 @@ def replicas_table(r, gpus=8):
     return rows(["model", "sequences on 8 GPUs", "8 × tp 1", "4 × tp 2", "2 × tp 4", "1 × tp 8"], body)
 
 
-TABLES = {"layouts": layouts_table, "shares": shares_table, "replicas": replicas_table}
+def sums_table(r):
+    """µs of a sum in the ways there are and could be."""
+    body = []
+    for tp in (2, 4, 8):
+        for n in (16, 64, 128, 512):
+            cells = []
+            for m in MODELS.values():
+                nccl = r["nccl"] + 2 * (tp - 1) / tp * n * m.hidden * 4 / (r["link"] * r["linked"])
+                two = decode_sum(r | {"oneshot": inf} | TWO_SHOT, tp, n, m.hidden)
+                cells += [f"{x * 1e6:.0f}" for x in (decode_sum(r, tp, n, m.hidden), two, nccl)]
+            body.append([tp, n, *cells])
+    return rows(["tp", "sequences", *(f"{name.removeprefix('llama-3-')}: {way}" for name in MODELS
+                                      for way in ("one-shot", "two-shot", "NCCL"))], body)
+
+
+TWO_SHOT = {"twoshot": 8e-6}
+
+# What the code could do otherwise, or a request ask, as rates.
+CHANGES = {
+    "a two-shot sum": TWO_SHOT,
+    "every step of decodes recorded, also of stages": {"graphs": inf, "stage_graphs": inf},
+    "the decode product at 60 TFLOP/s": {"skinny": 60e12},
+    "the decode product at 300 TFLOP/s": {"skinny": 300e12},
+    "that and a two-shot sum": {"skinny": 300e12} | TWO_SHOT,
+    "page-locked buffers between stages": {"pcie": 50e9},
+    "all draws from all logits": {"unbounded": 1},
+}
+
+
+def changes_table(r):
+    cases = (("llama-3-8b", 2, 1, 128, 2048), ("llama-3-8b", 8, 1, 512, 2048), ("llama-3-70b", 8, 1, 64, 4096),
+             ("llama-3-70b", 8, 1, 512, 2048), ("llama-3-8b", 8, 2, 16, 4096), ("llama-3-70b", 8, 2, 64, 4096))
+    predict = lambda case, change: decode(r | change, MODELS[case[0]], "q8", *case[1:])[0]
+    body = [["as it is", *(number(predict(c, {})) for c in cases)]]
+    for name, change in CHANGES.items():
+        body.append([name, *(f"{100 * predict(c, change) / predict(c, {}) - 100:+.0f} %" for c in cases)])
+    head = [f"{name.removeprefix('llama-3-')}, tp {tp}{f' × pp {pp}' if pp > 1 else ''}, {batch} × {context:,}"
+            for name, tp, pp, batch, context in cases]
+    table = rows(["tokens/s", *head], body)
+    table[1] = "|---|" + "--:|" * len(cases)
+    return table
+
+
+TABLES = {"layouts": layouts_table, "shares": shares_table, "sums": sums_table, "replicas": replicas_table,
+          "changes": changes_table}
 
 
 def with_tables(text, r):
@@ -189,6 +352,7 @@ def main():
     p.add_argument("--context", type=int, default=4096)
     p.add_argument("--tp", type=int, choices=(1, 2, 4, 8), default=1)
     p.add_argument("--pp", type=int, default=1)
+    p.add_argument("--chunk", type=int, default=2048, help="tokens of a prompt in one step, --max-num-batched-tokens; over 64")
     p.add_argument("--set", action="append", default=[], metavar="RATE=VALUE", help=", ".join(RATES))
     a = p.parse_args()
     r = dict(RATES)
@@ -206,9 +370,11 @@ def main():
         m = MODELS[a.model]
         if a.batch < a.pp:
             p.error(f"--batch {a.batch} is less than --pp {a.pp}: some stages would have nothing to do")
+        if a.chunk <= 64:
+            p.error(f"--chunk {a.chunk}: 64 rows of prompts and fewer go through the product of decodes")
         rate, gap = decode(r, m, a.type, a.tp, a.pp, a.batch, a.context)
         print(f"decode {number(rate)} tokens/s, {gap * 1e3:.2f} ms from token to token; prefill "
-              f"{number(prefill(r, m, a.type, a.tp, a.pp))} tokens/s"
+              f"{number(prefill(r, m, a.type, a.tp, a.pp, chunk=a.chunk))} tokens/s"
               + ("" if fits(r, m, a.type, a.tp, a.pp, a.batch, a.context) else "; does not fit into memory"))
     else:
         for table in TABLES.values():

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # usage: tests/slurm.sh [BUILD]: examples/slurm/serve.sbatch under a Slurm of our own on this machine: munged, slurmctld and
 # two slurmd, all of a folder that is removed, beside whatever Slurm there may be. A model on two nodes answers as one
-# process does; a task is killed: 503, and the job runs again; scancel --signal=TERM drains. Needs root (slurmd) and
-# Debian's slurmctld, slurmd, slurm-client, munge. 77: not here.
+# process does; a task is killed, then one is stopped: 503, and the job runs again; scancel --signal=TERM drains. Needs root
+# (slurmd) and Debian's slurmctld, slurmd, slurm-client, munge. 77: not here.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 build=$(realpath "${1:-build/release}")
@@ -112,20 +112,26 @@ one=$("$QUIRE" generate "$model" -p "The cat" -n 24 --temperature 0 --ignore-eos
 [ -n "$one" ] && [ "$one" = "$two" ] || die "two nodes say '$two', one process '$one'"
 echo "two nodes answer as one process does"
 
-ask 900 16 &
-await "a request runs" running
-task=
-for p in $(ours); do
-    if tr '\0' '\n' <"/proc/$p/environ" | grep -qx SLURM_PROCID=1 && [ "$(cat "/proc/$p/comm")" = quire ]; then task=$p; fi
-done
-[ -n "$task" ] || die "no second task"
-kill -9 "$task"
-wait $!
-[ "$(status)" = 503 ] || die "a request that ran when a task was killed got $(status)"
-await "the job again in the queue" is Restarts=1
-await "the job runs again" is JobState=RUNNING
-await "the server again" ready
-echo "a task was killed: 503, and the job runs again"
+# What its second task is sent ends the group: 503, and the job runs again.
+lose() { # SIGNAL TIMES
+    local p task=
+    ask 900 16 &
+    await "a request runs" running
+    for p in $(ours); do
+        if tr '\0' '\n' <"/proc/$p/environ" | grep -qx SLURM_PROCID=1 && [ "$(cat "/proc/$p/comm")" = quire ]; then task=$p; fi
+    done
+    [ -n "$task" ] || die "no second task"
+    kill "-$1" "$task"
+    wait $!
+    [ "$(status)" = 503 ] || die "a request that ran when a task was sent $1 got $(status)"
+    await "the job again in the queue after $1" is "Restarts=$2"
+    await "the job runs again" is JobState=RUNNING
+    await "the server again" ready
+    [ ! -e "/proc/$task" ] || die "the task that was sent $1 is still here"
+    echo "a task was sent $1: 503, and the job runs again"
+}
+lose KILL 1
+lose STOP 2 # the others end with 70, and srun kills the one that does not
 
 ask 200 1 &
 await "a request runs" running

@@ -8,6 +8,7 @@
 #include "agreement.h"
 #include "comm_processes.h"
 #include "ending.h"
+#include "identity.h"
 #include "log.h"
 #include "module_find.h"
 #include "transport.h"
@@ -39,6 +40,7 @@ enum {
     HOST_BYTES = 64,     //
     BOOT_BYTES = 40,     //
     VERSION_BYTES = 64,  //
+    IDENTITY_BYTES = 32, //
     PROTOCOL_BYTES = 32, //
     SETTINGS_BYTES = 1 << 12
 };
@@ -51,8 +53,9 @@ struct hello {
     char boot[BOOT_BYTES];  // of the kernel that runs it; "": not known
     uint64_t pid_namespace; // in which pid is its number; 0: not known
     int64_t pid;
-    char zero[512 - PROTOCOL_BYTES - VERSION_BYTES - HOST_BYTES - BOOT_BYTES - sizeof(cpu_set_t) -
-              2 * sizeof(uint64_t)];
+    char identity[IDENTITY_BYTES]; // of the sources
+    char zero[512 - PROTOCOL_BYTES - VERSION_BYTES - HOST_BYTES - BOOT_BYTES - IDENTITY_BYTES -
+              sizeof(cpu_set_t) - 2 * sizeof(uint64_t)];
 };
 _Static_assert(sizeof(struct hello) == 512, "the same in every version");
 
@@ -293,10 +296,32 @@ static void say_where(struct hello *h) {
     h->pid = getpid();
 }
 
+// One version may be built from sources that differ, and sources that differ may give other bits.
+static enum status compare_hellos(const struct processes *p, struct err *err) {
+    const struct hello *first = &p->hello[0];
+    for (int i = 1; i < processes_count(p); i++) {
+        const struct hello *h = &p->hello[i];
+        if (memcmp(h->protocol, first->protocol, PROTOCOL_BYTES) != 0 ||
+            memcmp(h->version, first->version, VERSION_BYTES) != 0)
+            return err_set(err, STATUS_INVALID,
+                           "process %d (%.60s) is version %.60s, process 0 (%.60s) is %.60s", i, h->host,
+                           h->version, first->host, first->version);
+        if (memcmp(h->identity, first->identity, IDENTITY_BYTES) != 0)
+            return err_set(
+                err, STATUS_INVALID,
+                "process %d (%.60s) is built from sources %.31s, process 0 (%.60s) from %.31s: give both "
+                "machines one build, or builds of the same sources (quire --version names them)",
+                i, h->host, h->identity, first->host, first->identity);
+    }
+    return STATUS_OK;
+}
+
 static enum status say_hello(struct processes *p, struct err *err) {
     struct hello mine = {.protocol = "quire processes 1"};
     const char *version = getenv("QUIRE_FAULT_VERSION"); // for tests: as if it were another
     snprintf(mine.version, sizeof mine.version, "%s", version ? version : QUIRE_VERSION);
+    const char *identity = getenv("QUIRE_FAULT_IDENTITY"); // likewise: as if its sources were others
+    snprintf(mine.identity, sizeof mine.identity, "%s", identity ? identity : source_identity);
     const char *host = getenv("QUIRE_FAULT_HOST"); // likewise: as if it were on another machine
     if (host)
         snprintf(mine.host, sizeof mine.host, "%s", host);
@@ -308,13 +333,7 @@ static enum status say_hello(struct processes *p, struct err *err) {
     snprintf(p->hello[me].host, sizeof p->hello[me].host, "%s", mine.host);
     if (p->control->ops->all_gather(p->control, p->hello, &mine, sizeof mine) != STATUS_OK)
         return err_set(err, STATUS_DEVICE, "%s", processes_error(p));
-    for (int i = 1; i < processes_count(p); i++)
-        if (memcmp(p->hello[i].protocol, p->hello[0].protocol, PROTOCOL_BYTES) != 0 ||
-            memcmp(p->hello[i].version, p->hello[0].version, VERSION_BYTES) != 0)
-            return err_set(err, STATUS_INVALID,
-                           "process %d (%.60s) is version %.60s, process 0 (%.60s) is %.60s", i,
-                           p->hello[i].host, p->hello[i].version, p->hello[0].host, p->hello[0].version);
-    return STATUS_OK;
+    return compare_hellos(p, err);
 }
 
 // Until all that was sent is on its way without us: closing gives up the rest, and others wait for it. A

@@ -1,5 +1,6 @@
 // The words of the command line to a command.
 #include "default_model.h"
+#include "identity.h"
 #include "local.h"
 #include "log.h"
 #include "quantize.h"
@@ -86,7 +87,7 @@ static int run_together(struct config *config, int (*run)(const struct config *c
 static int run_command(int argc, char **argv) {
     const char *word = argc > 1 ? argv[1] : "";
     if (strcmp(word, "--version") == 0 || strcmp(word, "version") == 0) {
-        puts("quire " QUIRE_VERSION);
+        printf("quire %s (sources %s)\n", QUIRE_VERSION, source_identity);
         return 0;
     }
     if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0 || strcmp(word, "help") == 0) {

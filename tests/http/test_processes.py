@@ -286,6 +286,21 @@ def test_unequal_versions():
     assert len(re.findall(r"process 1 \(\S+\) is version 9.9, process 0 \(\S+\) is \d", got.stderr)) == 2, got.stderr
 
 
+def identity():
+    found = re.fullmatch(r"quire \d+\.\d+\.\d+ \(sources ([0-9a-f]{16})\)\n", run("--version").stdout)
+    assert found
+    return found[1]
+
+
+def test_unequal_sources():
+    """The same version of other sources: both name both, and nobody computes."""
+    words = [RUN, "mpirun", 1, BINARY, *GENERATE, ":", "-np", 1, "-x", "QUIRE_FAULT_IDENTITY=0123456789abcdef", BINARY, *GENERATE]
+    got = launch(words)
+    assert got.returncode == 2 and not got.stdout.strip(), got
+    sentence = rf"process 1 \(\S+\) is built from sources 0123456789abcdef, process 0 \(\S+\) from {identity()}: give both machines"
+    assert len(re.findall(sentence, got.stderr)) == 2, got.stderr
+
+
 def test_missing_file_on_one():
     got = launch(unequal(("generate", goldens.ROOT / "models/quire-tiny.gguf", "-p", "x"), ("generate", "/none.gguf", "-p", "x")))
     assert got.returncode == 1, got

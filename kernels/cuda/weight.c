@@ -131,6 +131,13 @@ static bool load_bias(struct device *dev, struct weight *w, const struct weight_
     return true;
 }
 
+// Columns of the whole matrix before segment `first` of 8, as one device cuts them.
+static int64_t columns_before(const struct cuda_matrix *m, int64_t total, int first) {
+    int unit = m->format == FORMAT_F32 ? 4 : cuda_format_step(m->format);
+    int64_t steps = round_up((int)total, cuda_format_step(m->format)) / unit;
+    return steps * first / 8 * unit;
+}
+
 // In exact mode the sums of ranks are the tree of one (README, rule 13), so a rank's columns must be whole
 // segments of it. False: they are not.
 static bool find_segments(const struct device *dev, struct weight *w, const struct weight_desc *desc) {
@@ -138,13 +145,40 @@ static bool find_segments(const struct device *dev, struct weight *w, const stru
     if (!shared || desc->total == 0 || !dev->exact)
         return true;
     const struct group *g = &dev->group;
-    int unit = w->matrix[0].format == FORMAT_F32 ? 4 : cuda_format_step(w->matrix[0].format),
-        num = 8 / g->world;
-    int64_t whole = round_up((int)desc->total, cuda_format_step(w->matrix[0].format)), steps = whole / unit,
-            begin = steps * (num * g->rank) / 8 * unit, end = steps * (num * (g->rank + 1)) / 8 * unit;
+    const struct cuda_matrix *m = &w->matrix[0];
+    int num = 8 / g->world;
+    int64_t whole = round_up((int)desc->total, cuda_format_step(m->format)),
+            end = columns_before(m, desc->total, num * (g->rank + 1));
     w->segments = (struct cuda_segments){num, num * g->rank, (int)whole};
     int64_t last = g->rank + 1 == g->world ? desc->total : end;
-    return desc->start == begin && desc->start + desc->part[0].shape[1] == last;
+    return desc->start == columns_before(m, desc->total, num * g->rank) &&
+           desc->start + desc->part[0].shape[1] == last;
+}
+
+// Whether so many ranks would have whole segments. The engine cuts between blocks of the type, and a pair of
+// BF16 is one (backend.h).
+static bool suits_exact(const struct weight *w, const struct weight_desc *desc, int world) {
+    int block = desc->part[0].dtype == DTYPE_BF16 ? 2 : dtype_block(desc->part[0].dtype);
+    int64_t blocks = (desc->total + block - 1) / block;
+    for (int rank = 1; rank < world; rank++)
+        if (blocks * rank / world * block != columns_before(&w->matrix[0], desc->total, 8 / world * rank))
+            return false;
+    return true;
+}
+
+static struct weight *not_exact(struct device *dev, struct weight *w, const struct weight_desc *desc,
+                                struct err *err) {
+    char possible[16] = "1"; // ranks have the borders of half as many: more than these do not suit either
+    size_t n = 1;
+    for (int world = 2; world < dev->group.world; world *= 2)
+        if (suits_exact(w, desc, world))
+            n += (size_t)snprintf(possible + n, sizeof possible - n, ", %d", world);
+    err_set(err, STATUS_INVALID,
+            "--exact with --tensor-parallel-size %d does not suit this model: %d columns of %s would be "
+            "cut elsewhere than one device adds them; possible: %s",
+            dev->group.world, (int)desc->total, dtype_name(desc->part[0].dtype), possible);
+    cuda_weight_free(dev, w);
+    return NULL;
 }
 
 // Notes what inputs of the role must look like.
@@ -197,14 +231,8 @@ struct weight *cuda_weight_load(struct device *dev, const struct weight_desc *de
         ok = load_parts(dev, w, desc, &bytes);
     if (!ok || !load_bias(dev, w, desc, &bytes) || rt_failed(dev->rt))
         return not_loaded(dev, w, bytes, err);
-    if (!find_segments(dev, w, desc)) {
-        err_set(err, STATUS_INVALID,
-                "--exact with --tensor-parallel-size %d does not suit this model: %d columns of %s would be "
-                "cut elsewhere than one device adds them",
-                dev->group.world, (int)desc->total, dtype_name(desc->part[0].dtype));
-        cuda_weight_free(dev, w);
-        return NULL;
-    }
+    if (!find_segments(dev, w, desc))
+        return not_exact(dev, w, desc, err);
     note_forms(dev, w);
     w->next = dev->weights;
     dev->weights = w;

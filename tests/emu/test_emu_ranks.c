@@ -616,7 +616,10 @@ static void test_refused(void **state) {
     (void)state;
     char file[] = "/tmp/quire-model-XXXXXX";
     random_model_write_sized(&(struct random_model){"BF16", {DTYPE_BF16}, 1, true}, 8, 2, 1000, file);
-    refused(file, 2, true, "--exact with --tensor-parallel-size 2 does not suit this model: 1000 columns");
+    refused(
+        file, 2, true,
+        "--exact with --tensor-parallel-size 2 does not suit this model: 1000 columns of BF16 would be cut "
+        "elsewhere than one device adds them; possible: 1");
     setenv("QUIRE_EMULATED_DEVICES", "2", 1);
     refused(file, 4, false, "there is no emulated device 2, only 2 of them");
     unsetenv("QUIRE_EMULATED_DEVICES");
@@ -624,6 +627,16 @@ static void test_refused(void **state) {
     refused(file, 2, false, "device 1 is out of reach");
     unsetenv("QUIRE_EMULATED_ALONE");
     unlink(file);
+    // Half of 34 steps of 32 columns is a border of both, a quarter is not.
+    char other[] = "/tmp/quire-model-XXXXXX";
+    random_model_write_sized(&(struct random_model){"BF16", {DTYPE_BF16}, 1, true}, 8, 2, 1088, other);
+    refused(other, 4, true,
+            "1088 columns of BF16 would be cut elsewhere than one device adds them; possible: 1, 2");
+    struct driver d;
+    driver_open(&d, &(struct driver_config){
+                        .path = other, .device = "cuda", .ranks = 2, .exact = true, .num_blocks = 8});
+    driver_close(&d);
+    unlink(other);
 }
 
 // A rank that fails in the middle of a step: the other, which waits for it within a kernel, returns, and the

@@ -398,14 +398,17 @@ static enum status compare_flags(const struct engine *e, const struct engine_con
 }
 
 static enum status compare_model(const struct engine *e, const struct opening *o, struct err *err) {
-    struct setting s[3];
+    struct setting s[4];
+    const char *wgmma = getenv("QUIRE_CUDA_WGMMA"); // with it CUDA gives a prompt other bits
     if (!e->processes)
         return STATUS_OK;
     CHECK(o->ranks.ops);
+    bool cuda = strcmp(o->ranks.ops->name, "cuda") == 0;
     set_text(&s[0], "the device", o->ranks.ops->name);
     set_int(&s[1], "a model file of bytes", (int64_t)gguf_size(e->gguf));
     set_text(&s[2], "a model file with fingerprint", o->fingerprint);
-    return processes_compare(e->processes, s, 3, err);
+    set_int(&s[3], "QUIRE_CUDA_WGMMA", cuda && wgmma && strcmp(wgmma, "1") == 0);
+    return processes_compare(e->processes, s, 4, err);
 }
 
 static enum status open_ranks(struct engine *e, const struct engine_config *c, struct opening *o,

@@ -253,7 +253,11 @@ GENERATE = ("generate", "-p", "x", "-n", "2")
     [
         (("--block-size", "32"), "--block-size", ("32", "16")),
         (("--max-num-seqs", "8"), "--max-num-seqs", ("8", "64")),
+        (("--max-model-len", "128"), "--max-model-len", ("128", "0")),
         (("--tensor-parallel-size", "4"), "--tensor-parallel-size", ("4", "0")),
+        (("--pipeline-parallel-size", "2"), "--pipeline-parallel-size", ("2", "1")),
+        (("--exact",), "--exact", ("1", "0")),
+        (("--dtype", "bfloat16"), "--dtype", ("bfloat16", "auto")),
         (("--kv-cache-dtype", "f32"), "--kv-cache-dtype", ("f32", "auto")),
         (("--device", "ref"), "--device", ("ref", "auto")),
     ],
@@ -263,6 +267,18 @@ def test_unequal_flags(words, flag, values):
     assert got.returncode == 2 and not got.stdout.strip(), got
     sentence = rf"quire: process 1 \(\S+\) has {flag} {values[0]}, process 0 \(\S+\) has {values[1]}"
     assert len(re.findall(sentence, got.stderr)) == 2, got.stderr  # on both
+
+
+@pytest.mark.skipif(not EMULATED.exists(), reason="no emulated CUDA module in this build")
+@pytest.mark.parametrize("other, device, refused", [("1", "cuda", True), ("0", "cuda", False), ("1", "cpu", False)])
+def test_unequal_wgmma(other, device, refused):
+    """A variable that changes the bits of prompts on CUDA, and nothing elsewhere."""
+    words = [*GENERATE, "--pipeline-parallel-size", "2", "--device", device]
+    got = launch([RUN, "mpirun", 1, BINARY, *words, ":", "-np", 1, "-x", f"QUIRE_CUDA_WGMMA={other}", BINARY, *words],
+                 env={"QUIRE_CUDA_MODULE": str(EMULATED), "QUIRE_EMULATED_DEVICES": "2"})  # fmt: skip
+    sentence = r"quire: process 1 \(\S+\) has QUIRE_CUDA_WGMMA 1, process 0 \(\S+\) has 0"
+    assert len(re.findall(sentence, got.stderr)) == (2 if refused else 0), got.stderr
+    assert (got.returncode, bool(got.stdout.strip())) == ((2, False) if refused else (0, True)), got
 
 
 def test_unequal_weights(tmp_path):

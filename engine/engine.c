@@ -307,17 +307,19 @@ static enum status share_out(const struct engine_config *c, struct ranks_config 
     if (r->tensor < 1)
         r->tensor = processes % r->stages == 0 ? processes / r->stages : 1;
     int world = r->tensor * r->stages, each = world / processes;
+    char possible[RANKS_LIST];
+    ranks_list(r->tensor, r->stages, true, possible);
     if (world % processes != 0)
         return err_set(err, STATUS_INVALID,
                        "%d processes cannot have equal shares of %d ranks (--tensor-parallel-size %d, "
-                       "--pipeline-parallel-size %d)",
-                       processes, world, r->tensor, r->stages);
+                       "--pipeline-parallel-size %d); possible numbers of processes: %s",
+                       processes, world, r->tensor, r->stages, possible);
     if (each > 1 && each % r->tensor != 0)
         return err_set(
             err, STATUS_INVALID,
             "%d processes would have %d ranks each, but the %d ranks that share a layer must be in one "
-            "process, or each in a process of its own: start %d processes, or a number that divides %d",
-            processes, each, r->tensor, world, r->stages);
+            "process, or each in a process of its own; possible numbers of processes: %s",
+            processes, each, r->tensor, possible);
     return STATUS_OK;
 }
 

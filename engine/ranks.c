@@ -133,15 +133,37 @@ static bool open_comms(struct ranks *r, struct err *err) {
     return true;
 }
 
+void ranks_list(int tensor, int stages, bool split, char *text) {
+    size_t n = 0;
+    for (int processes = 1; processes <= COMM_MAX_WORLD; processes++)
+        if (stages % processes == 0 || (split && processes == tensor * stages))
+            n += (size_t)snprintf(text + n, RANKS_LIST - n, "%s%d", n ? ", " : "", processes);
+}
+
+// GPUs add by pointers, which other processes do not have. Here each process has one rank of a stage.
+static bool check_gpus(const struct ranks_config *c, struct err *err) {
+    int processes = c->processes ? processes_count(c->processes) : 1;
+    char possible[RANKS_LIST], other[96] = "";
+    if (c->tensor == 1 || processes <= c->stages || strcmp(c->ops->name, "cuda") != 0)
+        return true;
+    ranks_list(c->tensor, c->stages, false, possible);
+    if (processes <= c->device.model->num_layers)
+        snprintf(other, sizeof other,
+                 "; %d processes with --tensor-parallel-size 1 --pipeline-parallel-size %d", processes,
+                 processes);
+    err_set(err, STATUS_DEVICE,
+            "GPUs that share a layer must be in one process; possible numbers of processes with "
+            "--tensor-parallel-size %d --pipeline-parallel-size %d: %s%s",
+            c->tensor, c->stages, possible, other);
+    return false;
+}
+
 struct ranks *ranks_open(const struct ranks_config *c, struct err *err) {
     if ((c->tensor > 1 && shard_check(c->device.model, &c->blocks, c->tensor, err) != STATUS_OK) ||
         shard_check_stages(c->device.model, c->tensor, c->stages, err) != STATUS_OK)
         return NULL;
-    if (c->processes && c->tensor > 1 && processes_count(c->processes) > c->stages &&
-        strcmp(c->ops->name, "cuda") == 0) {
-        err_set(err, STATUS_DEVICE, "GPUs that share a layer must be in one process"); // they add by pointers
+    if (!check_gpus(c, err))
         return NULL;
-    }
     struct ranks *r = calloc(1, sizeof *r);
     if (!r) {
         err_set(err, STATUS_NOMEM, "out of memory");

@@ -25,6 +25,11 @@ struct ranks_config {
     struct processes *processes; // who hold the ranks, in equal shares; NULL: this one alone
 };
 
+// Numbers of processes that can have equal shares of tensor x stages ranks, for a sentence: each has whole
+// stages, or where `split` one rank. text: RANKS_LIST bytes.
+enum { RANKS_LIST = 64 };
+void ranks_list(int tensor, int stages, bool split, char *text);
+
 // Opens a device for each rank. NULL with err: what the device says, shard_check() or shard_check_stages().
 struct ranks *ranks_open(const struct ranks_config *config, struct err *err);
 // Loads every rank's part: weights_load(), read once for all. Logs rank, world and bytes of each where there

@@ -327,14 +327,32 @@ def test_missing_file_on_one():
     "processes, flags, words",
     [
         (3, [], "--tensor-parallel-size 3 does not suit"),
-        (2, ["--tensor-parallel-size", 1], "2 processes cannot have equal shares of 1 ranks"),
-        (3, ["--tensor-parallel-size", 2], "3 processes cannot have equal shares of 2 ranks"),
-        (2, ["--tensor-parallel-size", 4], "must be in one process, or each in a process of its own: start 4"),
+        (2, ["--tensor-parallel-size", 1], "2 processes cannot have equal shares of 1 ranks (--tensor-parallel-size 1, "
+         "--pipeline-parallel-size 1); possible numbers of processes: 1\n"),
+        (3, ["--tensor-parallel-size", 2, "--pipeline-parallel-size", 2], "3 processes cannot have equal shares of 4 ranks "
+         "(--tensor-parallel-size 2, --pipeline-parallel-size 2); possible numbers of processes: 1, 2, 4\n"),
+        (2, ["--tensor-parallel-size", 4], "must be in one process, or each in a process of its own; "
+         "possible numbers of processes: 1, 4\n"),
     ],
-)
+)  # fmt: skip
 def test_impossible(processes, flags, words):
     got = run(*GENERATE, *flags, before=mpirun(processes))
     assert got.returncode == 2 and words in got.stderr, got
+
+
+@pytest.mark.skipif(not EMULATED.exists(), reason="no emulated CUDA module in this build")
+def test_gpus_of_one_layer():
+    """They must be in one process; what is refused names what would do, and that does."""
+    env = {"QUIRE_CUDA_MODULE": str(EMULATED), "QUIRE_EMULATED_DEVICES": "4"}
+    flags = ["--device", "cuda", "--tensor-parallel-size", 2, "--pipeline-parallel-size"]
+    got = run(*GENERATE, *flags, 2, before=mpirun(4), env=env)
+    found = re.search(r"GPUs that share a layer must be in one process; possible numbers of processes with --tensor-parallel-size 2 "
+                      r"--pipeline-parallel-size 2: 1, 2; 4 processes with (--tensor-parallel-size 1 --pipeline-parallel-size 4)\n",
+                      got.stderr)  # fmt: skip
+    assert got.returncode == 2 and found, got
+    for processes, words in [(1, (*flags, 2)), (2, (*flags, 2)), (4, ("--device", "cuda", *found[1].split()))]:
+        got = run(*GENERATE, *words, before=mpirun(processes), env=env)
+        assert got.returncode == 0 and got.stdout, got
 
 
 @pytest.mark.skipif(not EMULATED.exists(), reason="no emulated CUDA module in this build")

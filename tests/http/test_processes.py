@@ -355,6 +355,22 @@ def test_devices_of_a_host(host, devices, found):
         assert got.returncode == 2 and re.search(r"process 1 \(\S+\): .*there is no emulated device 1, only 1", got.stderr), got
 
 
+@pytest.mark.skipif(not EMULATED.exists(), reason="no emulated CUDA module in this build")
+@pytest.mark.parametrize("drawn", [(), ("--temperature", "0.9", "--top-k", "20", "--seed", "4")])
+def test_gpus_of_two_processes(drawn):
+    """Two stages of two GPUs, a process each: with --exact what one GPU says, log-probabilities and all."""
+    words = ("generate", "-p", "Once upon a time, there was a", "-n", "6", "--json", "--logprobs", "2", "--device", "cuda", "--exact", *drawn)
+    env = {"QUIRE_CUDA_MODULE": str(EMULATED), "QUIRE_EMULATED_DEVICES": "4"}
+    one = run(*words, env=env)
+    two = run(*words, "--tensor-parallel-size", 2, "--pipeline-parallel-size", 2, before=mpirun(2), env=env)
+    assert (one.returncode, two.returncode) == (0, 0), (one, two)
+    assert sorted(re.findall(r"rank=(\d) world=4 weight_bytes=\d+ stage=(\d)", two.stderr)) == [
+        ("0", "0"), ("1", "0"), ("2", "1"), ("3", "1")
+    ], two.stderr  # fmt: skip
+    got, want = json.loads(two.stdout), json.loads(one.stdout)
+    assert got["text"] == want["text"] and len(want["text"]) > 6 and got["logprobs"] == want["logprobs"]
+
+
 def test_no_module():
     got = run(*GENERATE, before=mpirun(2), env={"QUIRE_MPI_MODULE": "/none.so"})
     assert got.returncode == 2 and "mpirun has started several processes, but there is no quire-mpi.so" in got.stderr, got

@@ -35,7 +35,8 @@ double launch_patience(void);
 
 // Joins the processes of the launcher, once in the life of a process, before other threads use MPI. *p NULL
 // with STATUS_OK: there is only this one. STATUS_DEVICE: no module for MPI. STATUS_INVALID: one of them is
-// another version of Quire, or built from other sources: then all fail, and *p is there to be left, after err has been shown.
+// another version of Quire, or built from other sources: then all fail, and *p is there to be left, after err
+// has been shown.
 enum status processes_join(const struct launch *launch, struct processes **p, struct err *err);
 int processes_index(const struct processes *p); // 0 to count - 1
 int processes_count(const struct processes *p);

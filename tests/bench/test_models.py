@@ -67,20 +67,22 @@ def main():
             for file, text in files.items():
                 (folder / file).write_text(text)
                 (folder / file).chmod(0o755)
-        command = [sys.executable, HERE / "models.py", "--bench", bench, "--models", "tiny", "--types", "f32,q8_0", "--cache", tmp / "cache",
+        command = [sys.executable, HERE / "models.py", "--bench", bench, "--models", "tiny", "--types", "f32,q8_0,mxfp4", "--cache", tmp / "cache",
                    "--threads", 1, "--prefill", 128, "--prompt", 30, "--steps", 6, "--batches", "1,3", "--rounds", 3, "--repeats", 1, "--limit-passes", 1,
                    "--peers", tmp / "peers", "--json", tmp / "report.json"]
         done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=600)
         check(done.returncode == 0, done.stdout, done.stderr)
         report = json.loads((tmp / "report.json").read_text())
         check(report["machine"]["cpus"] > 0 and report["commit"] and report["date"].startswith("20"), report)
-        check([(r["model"], r["type"]) for r in report["results"]] == [("tiny", "f32"), ("tiny", "q8_0")])
+        check([(r["model"], r["type"]) for r in report["results"]] == [("tiny", "f32"), ("tiny", "q8_0"), ("tiny", "mxfp4")])
         for r in report["results"]:
             q = r["quire"]
             check(q["limits"]["threads"] == 1 and q["limits"]["read_gb_s"] > 0, q)
             check(q["weights_dtype"].lower() == r["type"], q)
+            limit = "f32" if r["type"] == "f32" else "int8"
+            check(q["arithmetic_limit"] == {"with": q["limits"][limit + "_with"], "gop_s": q["limits"][limit + "_gop_s"]}, q)
             # 2 layers of the tiny shape, and the head: macs per token as the file has them
-            bytes_per = {"f32": 4, "q8_0": 34 / 32}[r["type"]]
+            bytes_per = {"f32": 4, "q8_0": 34 / 32, "mxfp4": 17 / 32}[r["type"]]
             macs = 2 * (64 * 64 * 2 + 32 * 64 * 2 + 3 * 128 * 64) + 512 * 64
             check(abs(q["step_bytes"] - macs * bytes_per) < 1, q["step_bytes"], macs * bytes_per)
             check([d["batch"] for d in q["decode"]] == [1, 3], q)

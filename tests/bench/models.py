@@ -1,17 +1,19 @@
 #!/usr/bin/env python3
 """Speed of whole models of real shapes and random weights, beside this machine's limits, and beside llama.cpp's.
 
-    models.py [--models llama-1b,…] [--types q8_0,…] [--threads N] [--variant avx2] [--peers DIR] [--json FILE]
+    models.py [--models llama-1b,…] [--types q8_0,…] [--threads N] [--variant avx2] [--peers DIR [--peer-flags NAME=FLAG,…]] [--json FILE]
 
 Makes each file with tools/make_gguf.py where the cache has none, runs bench_model on it (prefill of 512 tokens; decode at
-batches 1, 8, 16 and 32, contexts of about 128), and prints a Markdown table; --json writes everything with machine, date and
-commit. "of limit" is the time that reading the weights and the KV cache at the measured bandwidth or calculating at the
+batches 1, 8, 16 and 32, contexts of about 128), and prints a Markdown table; everything with machine, date and commit goes
+into a file of JSON, whose name it says first: --json, or one under build/bench-reports. "of limit" is the time that reading the weights and the KV cache at the measured bandwidth or calculating at the
 measured rate would take, whichever is longer, by the time taken: for each sample by the limits measured just before and after it
 (the median of these); "of best" by the best limits of the whole report.
 
 --peers DIR: every folder under DIR with a llama-bench is a peer. Peers and we take turns on the same file with the same number
 of threads (A B A B …, --rounds times); the medians of the rounds are compared. llama-bench gives the prefill,
 llama-batched-bench beside it the decode at the same contexts as ours; without it, llama-bench's decode stands for batch 1.
+--peer-flags NAME=FLAG[,FLAG…]: one more peer, "NAME FLAGS", of NAME's programs with these flags. A value follows its flag
+(ik=-ctk,q8_0). One without a value gets 1 in llama-bench, whose flags all have one: ik=-rtr is -rtr 1 there.
 
 Needs numpy (Debian: python3-numpy) to make large files. Nothing is asserted about time.
 """
@@ -34,10 +36,10 @@ TOOLS = ROOT / "tests/tools"
 sys.path.insert(0, str(TOOLS))
 import make_gguf  # noqa: E402
 
-# Small enough that the default ends in minutes: the shapes of at most about a thousand million weights, and one type of 8
-# bits and one of 4, of what make_gguf.py knows.
+# The shapes of at most about a thousand million weights, of what make_gguf.py knows, and the types that files mostly have: the rows
+# that docs/performance.md speaks of.
 DEFAULT_MODELS = [m for m in make_gguf.PRESETS if re.search(r"(0\.[0-9]|1)b$", m)]
-DEFAULT_TYPES = [t for t in ("q8_0", "q4_k_m") if t in make_gguf.TYPES]
+DEFAULT_TYPES = ["q4_0", "q4_k_m", "q8_0", "bf16", "f16"]
 RATES = ("read_gb_s", "int8_gop_s", "bf16_gop_s", "f32_gop_s")
 
 
@@ -153,6 +155,32 @@ def compare_with_limits(results):
 # ---- peers
 
 
+def peer_flags(text):
+    """What NAME=FLAG[,FLAG…] says: (NAME, [flags])."""
+    name, _, flags = text.partition("=")
+    if not name or not words(flags):
+        raise argparse.ArgumentTypeError(f"expected NAME=FLAG[,FLAG…], found '{text}'")
+    return name, words(flags)
+
+
+def more_peers(parser, names, given):
+    """{name: (NAME, [flags])} of all peers: those there are, and one for each --peer-flags, which has its flags in its name."""
+    out = {name: (name, []) for name in names}
+    for name, flags in given:
+        if name not in names:
+            parser.error(f"--peer-flags: no peer '{name}' among {', '.join(names) or 'none'}")
+        out[" ".join([name, *flags])] = name, flags
+    return out
+
+
+def with_values(flags):
+    """As llama-bench takes them: a flag without a value is switched on by 1."""
+    out = []
+    for flag, after in zip(flags, [*flags[1:], "-"]):
+        out += [flag, "1"] if flag.startswith("-") and after.startswith("-") else [flag]
+    return out
+
+
 def find_peers(folder):
     """{name: {"llama-bench": path, "llama-batched-bench": path or None}}, named by the folder below DIR."""
     peers = {}
@@ -181,7 +209,7 @@ def parse_batched(text):
 def peer(a, tools, path, threads):
     """Tokens/s: {"prefill": x, "generate": x, "decode": {batch: x}, "build": …}."""
     rows = json.loads(run([tools["llama-bench"], "-m", path, "-p", a.prefill, "-n", 64, "-t", threads, "-r", a.repeats,
-                           "-o", "json"]))
+                           "-o", "json", *with_values(tools["flags"])]))
     out = {"decode": {}, "build": rows[0].get("build_commit")}
     for row in rows:
         if row["n_prompt"] and not row["n_gen"]:
@@ -191,7 +219,7 @@ def peer(a, tools, path, threads):
     if tools["llama-batched-bench"]:
         context = max(a.batches) * (a.prompt + a.steps)
         text = run([tools["llama-batched-bench"], "-m", path, "-c", context, "-npp", a.prompt, "-ntg", a.steps, "-npl",
-                    ",".join(map(str, a.batches)), "-t", threads, "-tb", threads], both=True)
+                    ",".join(map(str, a.batches)), "-t", threads, "-tb", threads, *tools["flags"]], both=True)
         out["decode"] = {str(b): rate for b, rate in parse_batched(text)}
         if set(out["decode"]) != set(map(str, a.batches)):
             sys.exit(f"models.py: {tools['llama-batched-bench']}: a line of numbers is missing in\n{text[-2000:]}")
@@ -212,15 +240,15 @@ def merge_peer(rounds):
 # ---- all of it
 
 
-def measure(a, model, kind, path, peers):
+def measure(a, model, kind, path):
     progress(f"{model} {kind}")
-    rounds, fewer, theirs = [], [], {name: [] for name in peers}
-    for _ in range(a.rounds if peers else 1):
+    rounds, fewer, theirs = [], [], {name: [] for name in a.peers}
+    for _ in range(a.rounds if a.peers else 1):
         rounds.append(quire(a, path, a.repeats, a.threads))
         if 0 < a.scale_from < rounds[0]["limits"]["threads"]:
             progress(f"{model} {kind}: --threads {a.scale_from}")
             fewer.append(quire(a, path, a.repeats, a.scale_from))
-        for name, tools in peers.items():
+        for name, tools in a.peers.items():
             progress(f"{model} {kind}: {name}")
             theirs[name].append(peer(a, tools, path, rounds[0]["limits"]["threads"]))
     return {"model": model, "type": kind, "quire": merge(rounds), "fewer_threads": merge(fewer) if fewer else None,
@@ -304,10 +332,11 @@ def arguments():
     p.add_argument("--repeats", type=int, help="samples of each number; default 5, with --peers 2 in each round")
     p.add_argument("--limit-passes", type=int, default=5, help="how often each limit is measured; the best counts")
     p.add_argument("--peers", metavar="DIR")
+    p.add_argument("--peer-flags", type=peer_flags, action="append", default=[], metavar="NAME=FLAG[,FLAG…]", help="one more peer; repeatable")
     p.add_argument("--rounds", type=int, default=3, help="with --peers: how often everybody has a turn")
     p.add_argument("--cache", type=Path, default=ROOT / "build/bench-models")
     p.add_argument("--bench", type=Path, default=ROOT / "build/release/tests/bench_model")
-    p.add_argument("--json", type=Path, metavar="FILE")
+    p.add_argument("--json", type=Path, metavar="FILE", help="default: one named by the time, under build/bench-reports")
     a = p.parse_args()
     a.models = a.models or DEFAULT_MODELS
     a.types = a.types or DEFAULT_TYPES
@@ -317,24 +346,26 @@ def arguments():
                 p.error(f"{what}: expected some of {','.join(of)}, found '{word}'")
     a.cache, a.bench, a.peers = a.cache.resolve(), a.bench.resolve(), a.peers and Path(a.peers).resolve()
     a.repeats = a.repeats or (2 if a.peers else 5)
+    found = find_peers(a.peers) if a.peers else {}
+    if a.peers and not found:
+        p.error(f"no llama-bench under {a.peers}")
+    a.peers = {new: found[name] | {"flags": flags} for new, (name, flags) in more_peers(p, found, a.peer_flags).items()}
+    a.json = a.json or ROOT / f"build/bench-reports/models-{datetime.datetime.now():%Y%m%d-%H%M%S}.json"
     return a
 
 
 def main():
     a = arguments()
-    peers = find_peers(a.peers) if a.peers else {}
-    if a.peers and not peers:
-        sys.exit(f"models.py: no llama-bench under {a.peers}")
+    progress(f"report: {a.json}")
+    a.json.parent.mkdir(parents=True, exist_ok=True)
     report = {"machine": machine(), "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
               "commit": commit(), "command": " ".join(["models.py", *sys.argv[1:]]), "results": []}
     for model in a.models:
         for kind in a.types:
-            report["results"].append(measure(a, model, kind, make(model, kind, a.cache), peers))
+            report["results"].append(measure(a, model, kind, make(model, kind, a.cache)))
             for key in ("quire", "fewer_threads"):
                 compare_with_limits([r[key] for r in report["results"] if r[key]])
-            if a.json:  # what is there stays, whatever happens to the next
-                a.json.parent.mkdir(parents=True, exist_ok=True)
-                a.json.write_text(json.dumps(report, indent=1) + "\n")
+            a.json.write_text(json.dumps(report, indent=1) + "\n")  # what is there stays, whatever happens to the next
     print(markdown(report))
 
 

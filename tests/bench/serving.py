@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Serving through HTTP beside llama-server: the same files, the same client, in turns.
 
-    serving.py [--models llama-1b,…] [--types q4_0,…] [--threads N] [--clients 1,4,16,32] [--peers DIR] [--json FILE]
+    serving.py [--models llama-1b,…] [--types q4_0,…] [--threads N] [--clients 1,4,16,32] [--peers DIR [--peer-flags NAME=FLAG,…]] [--json FILE]
     serving.py --files MODEL.gguf --starts 7 --clients '' --sharers 0
 
 For each file and each server: how long from the start of the process to the first answer of /health (the file in the page
@@ -10,7 +10,8 @@ that share their first 1,024 tokens, cold and after one request has left that pr
 everything that quire-bench said.
 
 --peers DIR: every folder under DIR with a llama-server, or with another quire, is a peer. Everybody has a turn in each of --rounds;
-medians are compared. Client and server share the processors. Nothing is asserted about time.
+medians are compared. --peer-flags NAME=FLAG[,FLAG…]: one more peer, "NAME FLAGS", of NAME's server with these flags. Client and server
+share the processors. Nothing is asserted about time.
 
 Random weights write random bytes, which some servers' parsers refuse. So every request, whoever answers it, has the same logit_bias,
 to a few letters as /tokenize gives them: answers are text, and cost what any others of their length do. A request that fails,
@@ -38,9 +39,10 @@ import urllib.request
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
-from models import DEFAULT_MODELS, DEFAULT_TYPES, ROOT, commit, machine, make, progress, run, words  # noqa: E402
+from models import DEFAULT_MODELS, ROOT, commit, machine, make, more_peers, peer_flags, progress, run, words  # noqa: E402
 
 START_SECONDS = 120
+DEFAULT_TYPES = ["q8_0", "q4_k_m"]  # one of 8 bits and one of 4: every file takes minutes
 
 
 @contextlib.contextmanager
@@ -119,12 +121,12 @@ def start(a, engine, path, slots, length):
 
 
 def command_of(a, engine, path, slots, length, port):
-    binary = a.servers[engine] if engine in a.servers else a.quire
+    binary, flags = a.servers[engine] if engine in a.servers else (a.quire, [])
     if binary.name == "quire":
         return [binary, "serve", path, "--port", port, "--threads", a.threads, "--max-num-seqs", slots, "--max-model-len", length,
-                "--log-level", "warn", *a.quire_flags]
+                "--log-level", "warn", *a.quire_flags, *flags]
     return [binary, "-m", path, "--host", "127.0.0.1", "--port", port, "-t", a.threads, "-tb", a.threads, "-np", slots,
-            "-c", slots * length, *a.peer_flags]
+            "-c", slots * length, *flags]
 
 
 def letters(server):
@@ -276,7 +278,7 @@ def arguments():
     p.add_argument("--vocab", type=int, default=30000, help="random prompts are drawn below it")
     p.add_argument("--peers", metavar="DIR")
     p.add_argument("--quire-flags", type=str.split, default=[], help="more of `quire serve`, in one word")
-    p.add_argument("--peer-flags", type=str.split, default=[], help="more of llama-server, in one word")
+    p.add_argument("--peer-flags", type=peer_flags, action="append", default=[], metavar="NAME=FLAG[,FLAG…]", help="one more peer; repeatable")
     p.add_argument("--rounds", type=int, default=1)
     p.add_argument("--limit-passes", type=int, default=3, help="0: without limits")
     p.add_argument("--cache", type=Path, default=ROOT / "build/bench-models")
@@ -285,9 +287,10 @@ def arguments():
     a = p.parse_args()
     a.cache, a.build, a.peers = a.cache.resolve(), a.build.resolve(), a.peers and Path(a.peers).resolve()
     a.quire, a.client, a.bench = a.build / "quire", a.build / "quire-bench", a.build / "tests/bench_model"
-    a.servers = find_servers(a.peers) if a.peers else {}
-    if a.peers and not a.servers:
+    found = find_servers(a.peers) if a.peers else {}
+    if a.peers and not found:
         p.error(f"no llama-server and no quire under {a.peers}")
+    a.servers = {new: (found[name], flags) for new, (name, flags) in more_peers(p, found, a.peer_flags).items()}
     return a
 
 

@@ -20,16 +20,21 @@ import json, sys
 a = sys.argv
 assert a[a.index("-o") + 1] == "json" and a[a.index("-p") + 1] == "128" and int(a[a.index("-t") + 1]) == 1, a
 open(a[a.index("-m") + 1], "rb").close()
-row = {"build_commit": "abc", "n_prompt": 128, "n_gen": 0, "avg_ts": 99.0, "samples_ts": [100.0, 300.0, 200.0]}
-print(json.dumps([row, row | {"n_prompt": 0, "n_gen": 64, "samples_ts": [7.0]}]))
+tail = a[a.index("-o") + 2:]
+assert tail in ([], ["-rtr", "1"], ["-ctk", "q8_0", "-v", "1"]), a
+more = len(tail) + 1
+row = {"build_commit": "abc", "n_prompt": 128, "n_gen": 0, "avg_ts": 99.0, "samples_ts": [100.0 * more, 300.0 * more, 200.0 * more]}
+print(json.dumps([row, row | {"n_prompt": 0, "n_gen": 64, "samples_ts": [7.0 * more]}]))
 """
 BATCHED = """#!/usr/bin/env python3
 import sys
+tail = sys.argv[sys.argv.index("-tb") + 2:]
+assert tail in ([], ["-rtr"]), sys.argv
 print("main: n_kv_max = 4096")
 print("|    PP |     TG |    B |   N_KV |   T_PP s | S_PP t/s |   T_TG s | S_TG t/s |      T s |    S t/s |")
 print("|-------|--------|------|--------|----------|----------|----------|----------|----------|----------|")
 for b in sys.argv[sys.argv.index("-npl") + 1].split(","):
-    print(f"|   30 |     6 | {b:>4} |    144 |    0.100 |  1000.00 |    0.200 | {int(b) * 10:8.2f} |    0.300 |   480.00 |")
+    print(f"|   30 |     6 | {b:>4} |    144 |    0.100 |  1000.00 |    0.200 | {int(b) * 10 + len(tail):8.2f} |    0.300 |   480.00 |")
 """
 
 
@@ -55,6 +60,16 @@ def check_cache(tmp):
     check(sorted(cache.iterdir()) == sorted(made[:2]), list(cache.iterdir()), made)
 
 
+def check_default_report(command):
+    """Nobody asked for it, and it is there."""
+    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=600)
+    said = [line.removeprefix("== report: ") for line in done.stderr.splitlines() if line.startswith("== report: ")]
+    check(done.returncode == 0 and len(said) == 1 and Path(said[0]).is_relative_to(models.ROOT / "build"), done.stdout, done.stderr)
+    report = json.loads(Path(said[0]).read_text())
+    Path(said[0]).unlink()
+    check([r["type"] for r in report["results"]] == ["f32"], report)
+
+
 def main():
     bench = sys.argv[1]
     with tempfile.TemporaryDirectory() as tmp:
@@ -69,7 +84,7 @@ def main():
                 (folder / file).chmod(0o755)
         command = [sys.executable, HERE / "models.py", "--bench", bench, "--models", "tiny", "--types", "f32,q8_0,mxfp4", "--cache", tmp / "cache",
                    "--threads", 1, "--prefill", 128, "--prompt", 30, "--steps", 6, "--batches", "1,3", "--rounds", 3, "--repeats", 1, "--limit-passes", 1,
-                   "--peers", tmp / "peers", "--json", tmp / "report.json"]
+                   "--peers", tmp / "peers", "--peer-flags", "one=-rtr", "--peer-flags", "two=-ctk,q8_0,-v", "--json", tmp / "report.json"]
         done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=600)
         check(done.returncode == 0, done.stdout, done.stderr)
         report = json.loads((tmp / "report.json").read_text())
@@ -96,14 +111,18 @@ def main():
                 want = (macs * bytes_per + kv) / (d["ms"] / 1e3) / 1e9
                 check(abs(d["gb_s"] / want - 1) < 0.02, d, want)
                 check(abs(d["tokens_s"] * d["ms"] / 1e3 / d["batch"] - 1) < 0.01, d)
-            check(set(r["peers"]) == {"one", "two"}, r["peers"])
+            check(set(r["peers"]) == {"one", "two", "one -rtr", "two -ctk q8_0 -v"}, r["peers"])
             check(r["peers"]["one"]["prefill"] == 200 and r["peers"]["one"]["decode"] == {"1": 10, "3": 30}, r["peers"])
             check(r["peers"]["two"]["decode"] == {"1": 7}, r["peers"])
+            # With their flags, as each program takes them.
+            check(r["peers"]["one -rtr"]["prefill"] == 600 and r["peers"]["one -rtr"]["decode"] == {"1": 11, "3": 31}, r["peers"])
+            check(r["peers"]["two -ctk q8_0 -v"]["decode"] == {"1": 35}, r["peers"])
         rows = [line for line in done.stdout.splitlines() if line.startswith("| tiny | f32 | decode × 3 |")]
         ours = report["results"][0]["quire"]["decode"][1]["tokens_s"]
-        check(len(rows) == 1 and rows[0].endswith(f"| 30.0 ({ours / 30:.2f} ×) |  |"), rows, ours)
+        check(len(rows) == 1 and rows[0].endswith(f"| 30.0 ({ours / 30:.2f} ×) | 31.0 ({ours / 31:.2f} ×) |  |  |"), rows, ours)
         check("scaling" not in done.stdout and not report["results"][0]["fewer_threads"], done.stdout)
-        two = [c for c in command if c not in ("--peers", tmp / "peers")] + ["--threads", 2, "--types", "f32"]
+        alone = command[: command.index("--peers")]
+        two = alone + ["--threads", 2, "--types", "f32", "--json", tmp / "report.json"]
         done = subprocess.run(list(map(str, two)), capture_output=True, text=True, timeout=600)
         check(done.returncode == 0, done.stdout, done.stderr)
         r = json.loads((tmp / "report.json").read_text())["results"][0]
@@ -111,8 +130,10 @@ def main():
         few, all_of = (r[key]["decode"][1]["tokens_s"] for key in ("fewer_threads", "quire"))
         want = f"| tiny | f32 | decode × 3 | {few:.1f} | {all_of:.1f} | {all_of / few:.2f} × |"
         check(want in done.stdout and done.stdout.count("× |\n") == 4, want, done.stdout)
-        for bad in (["--types", "q9"], ["--models", "none"], ["--peers", tmp / "cache"]):
+        for bad in (["--types", "q9"], ["--models", "none"], ["--peers", tmp / "cache"], ["--peer-flags", "three=-rtr"],
+                    ["--peer-flags", "one"], ["--peer-flags", "one="]):
             check(subprocess.run(list(map(str, [*command, *bad])), capture_output=True).returncode != 0, bad)
+        check_default_report([*alone, "--types", "f32"])
         broken = tmp / "peers/one/build/bin/llama-batched-bench"
         broken.write_text("#!/bin/sh\necho no numbers\n")
         check(subprocess.run(list(map(str, command)), capture_output=True).returncode != 0, "a peer without numbers")

@@ -87,12 +87,13 @@ def test_serving(build):
             path.chmod(0o755)
         command = [sys.executable, HERE / "serving.py", "--build", build, "--models", "tiny", "--types", "f32", "--cache", tmp / "cache",
                    "--clients", "1,3", "--prompt", 16, "--output", 8, "--prefix", 128, "--sharers", 4, "--vocab", 500, "--threads", 1,
-                   "--limit-passes", 1, "--rounds", 2, "--starts", 2, "--waves", 3, "--peers", tmp / "peers", "--json", tmp / "report.json"]
+                   "--limit-passes", 1, "--rounds", 2, "--starts", 2, "--waves", 3, "--peers", tmp / "peers",
+                   "--peer-flags", "other=--no-enable-prefix-caching", "--json", tmp / "report.json"]
         done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=600)
         check(done.returncode == 0, done.stdout, done.stderr)
         report = json.loads((tmp / "report.json").read_text())
         result = report["results"][0]
-        check(set(result["engines"]) == {"quire", "made", "other"}, result["engines"])
+        check(set(result["engines"]) == {"quire", "made", "other", "other --no-enable-prefix-caching"}, result["engines"])
         for rounds in result["engines"].values():
             check(len(rounds) == 2, rounds)
             for r in rounds:
@@ -105,6 +106,7 @@ def test_serving(build):
         # What stands between cold and resident: the prefix is cached for each of the four only by who caches.
         cached = {n: r[0]["shared_resident"]["total_cached_tokens"] for n, r in result["engines"].items()}
         check(cached["quire"] == cached["other"] >= 4 * 128 and not cached["made"], cached)
+        check(not cached["other --no-enable-prefix-caching"], cached)
         rows = [line for line in done.stdout.splitlines() if line.startswith("| tiny | f32 | ")]
         check(len(rows) == 2 + 2 * 4 + 2 * 2, rows)
         rates = {n: sorted(x["clients"]["3"]["output_throughput"] for x in r) for n, r in result["engines"].items()}

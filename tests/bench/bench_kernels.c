@@ -1,13 +1,17 @@
-// Speed of the CPU kernels: GEMM of each dtype as GB/s of packed weights and GOP/s, and as shares of the read
-// bandwidth and the arithmetic rate measured in the same run with the same threads (limits.h); a decode step
-// of a Llama-3.2-1B shape.
+// Speed of the CPU kernels: each dense phase of the backend by itself, in steps of a Llama-3.2-1B shape (6 of
+// its layers), for each type of weights. A Markdown table: of one layer ms, GB/s of weights in the file's
+// form, GOP/s, and the share of the limit, which is the time that reading or calculating would take,
+// whichever is longer, at the rates measured just before and just after the type with the same threads, the
+// higher of both (limits.h). For 1, 16 and 32 rows, which are sequences that decode at contexts of 512, and
+// for a prompt of 512: the best of 8 steps, of 3 prompts. The head is the vocabulary's 128,256 rows, once a
+// step, and the greedy draw; of a prompt it has one row.
 //
 // First, what a phase that does nothing costs.
 //
-//   bench_kernels [threads] [variant]      threads 0: all processors
-#include "device.h"
+//   bench_kernels [threads [variant [type …]]]      threads 0: all processors; types as Q8_0: all
+#include "backend.h"
+#include "kernels.h"
 
-#include "half.h"
 #include "limits.h"
 #include "pool.h"
 #include "quants.h"
@@ -53,129 +57,193 @@ static struct weight *load(struct device *dev, enum weight_role role, enum dtype
     return w;
 }
 
-enum { LAYERS = 6, CONTEXT = 1024, MAX_TOKENS = 64 };
+enum { HIDDEN = 2048, FFN = 8192, VOCAB = 128256, LAYERS = 6, CONTEXT = 512, MAX_SEQS = 32, BLOCK = 16 };
 
-static void run(enum dtype dtype, int threads, const char *variant, const struct limits *limit) {
-    struct model_config m = {.num_layers = LAYERS,
-                             .hidden = 2048,
-                             .num_heads = 32,
-                             .num_kv_heads = 8,
-                             .head_dim = 64,
-                             .ffn = 8192,
-                             .vocab = 32000,
-                             .norm_eps = 1e-5f,
-                             .attn_scale = 0.125f,
-                             .logit_scale = 1};
+enum phase { QKV, ATTN_OUT, MLP_IN, DOWN, HEAD, NUM_PHASES };
+static const struct {
+    const char *name;
+    int rows, cols, count; // of all matrices together; how often in a step
+} phases[NUM_PHASES] = {{"qkv", 2048 + 512 + 512, HIDDEN, LAYERS},
+                        {"attention out", HIDDEN, 2048, LAYERS},
+                        {"mlp_in", 2 * FFN, HIDDEN, LAYERS},
+                        {"down", HIDDEN, FFN, LAYERS},
+                        {"head", VOCAB, HIDDEN, 1}};
+
+struct bench {
+    struct device *dev;
+    struct workspace ws;
+    struct layer layers[LAYERS];
+    struct model model; // the head and its norm
+};
+
+static void open_bench(struct bench *b, enum dtype dtype, int threads, const char *variant) {
+    static struct model_config m = {.num_layers = LAYERS,
+                                    .hidden = HIDDEN,
+                                    .num_heads = 32,
+                                    .num_kv_heads = 8,
+                                    .head_dim = 64,
+                                    .ffn = FFN,
+                                    .vocab = VOCAB,
+                                    .norm_eps = 1e-5f,
+                                    .attn_scale = 0.125f,
+                                    .logit_scale = 1};
     m.rope =
         (struct rope_config){.theta = 500000, .dim = 64, .interleaved = true, .factor = 1, .attn_factor = 1};
     struct device_config config = {.model = &m,
                                    .num_threads = threads,
                                    .variant = variant,
                                    .kv_dtype = DTYPE_F16,
-                                   .block_size = 16,
+                                   .block_size = BLOCK,
                                    .world = 1};
-    struct err err = {0};
-    struct device *dev = backend_cpu.open(NULL, &config, &err);
-    if (!dev) {
-        fprintf(stderr, "%s\n", err.msg);
-        exit(1);
-    }
-    struct weight_desc norm_desc = {.role = WEIGHT_NORM};
-    float ones[2048];
-    for (int i = 0; i < 2048; i++)
-        ones[i] = 1;
-    norm_desc.part[0] = (struct tensor){ones, DTYPE_F32, 1, {2048}};
-    struct layer layers[LAYERS];
-    for (int i = 0; i < LAYERS; i++) {
-        struct weight *norm = backend_cpu.weight_load(dev, &norm_desc, &err);
-        layers[i] = (struct layer){.index = i, .attn_norm = norm, .ffn_norm = norm};
-        layers[i].qkv = load(dev, WEIGHT_QKV, dtype, 3, (int[]){2048, 512, 512}, 2048);
-        layers[i].attn_out = load(dev, WEIGHT_ATTN_OUT, dtype, 1, (int[]){2048}, 2048);
-        layers[i].gate_up = load(dev, WEIGHT_GATE_UP, dtype, 2, (int[]){8192, 8192}, 2048);
-        layers[i].down = load(dev, WEIGHT_DOWN, dtype, 1, (int[]){2048}, 8192);
-    }
-    double bytes = (double)dev->weight_bytes;
-    struct step_limits limits = {.max_tokens = MAX_TOKENS,
-                                 .max_seqs = MAX_TOKENS,
-                                 .max_rows = 1,
+    struct step_limits limits = {.max_tokens = CONTEXT,
+                                 .max_seqs = MAX_SEQS,
+                                 .max_rows = MAX_SEQS,
                                  .max_context = CONTEXT,
-                                 .num_blocks = CONTEXT / 16 * MAX_TOKENS};
-    struct workspace ws;
-    if (backend_cpu.reserve(dev, &limits, &ws, &err) != STATUS_OK) {
+                                 .num_blocks = CONTEXT / BLOCK * MAX_SEQS};
+    struct weight_desc norm_desc = {.role = WEIGHT_NORM};
+    struct err err = {0};
+    float ones[HIDDEN];
+    for (int i = 0; i < HIDDEN; i++)
+        ones[i] = 1;
+    norm_desc.part[0] = (struct tensor){ones, DTYPE_F32, 1, {HIDDEN}};
+    if (!(b->dev = backend_cpu.open(NULL, &config, &err))) {
         fprintf(stderr, "%s\n", err.msg);
         exit(1);
     }
-    struct device_info info;
-    backend_cpu.info(dev, &info);
-    const char *with;
-    double arithmetic = limits_arithmetic(limit, dtype_name(dtype), &with);
-    printf("%s, %s, %.0f MB of weights; limits: read %.1f GB/s, %s %.0f GOP/s\n", info.name,
-           dtype_name(dtype), bytes * 1e-6, limit->read * 1e-9, with, arithmetic * 1e-9);
-
-    static int32_t ids[MAX_TOKENS], positions[MAX_TOKENS], start[MAX_TOKENS + 1], context[MAX_TOKENS],
-        block_start[MAX_TOKENS + 1], blocks[MAX_TOKENS * CONTEXT / 16];
-    static int64_t slots[MAX_TOKENS];
-    static const int batches[] = {1, 2, 4, 8, 16, 32, 64, -64};
-    double macs = 0;
-    for (int i = 0; i < LAYERS; i++)
-        macs += 2048.0 * 3072 + 2048.0 * 2048 + 3 * 2048.0 * 8192;
-    for (int b = 0; b < (int)(sizeof batches / sizeof *batches); b++) {
-        bool prefill = batches[b] < 0;
-        int M = abs(batches[b]), seqs = prefill ? 1 : M, length = 512, per_seq = CONTEXT / 16;
-        for (int t = 0; t < M; t++) {
-            int seq = prefill ? 0 : t;
-            positions[t] = prefill ? length - M + t : length - 1;
-            slots[t] = (int64_t)seq * CONTEXT + positions[t];
-        }
-        for (int s = 0; s < seqs; s++) {
-            start[s] = prefill ? 0 : s;
-            block_start[s] = s * per_seq;
-            context[s] = length;
-            for (int i = 0; i < per_seq; i++)
-                blocks[s * per_seq + i] = s * per_seq + i;
-        }
-        start[seqs] = M;
-        block_start[seqs] = seqs * per_seq;
-        struct step step = {.num_tokens = M,
-                            .num_seqs = seqs,
-                            .num_decode = prefill ? 0 : seqs,
-                            .max_query_len = prefill ? M : 1,
-                            .max_context_len = length,
-                            .ids = ids,
-                            .positions = positions,
-                            .slots = slots,
-                            .query_start = start,
-                            .context_len = context,
-                            .block_start = block_start,
-                            .block_ids = blocks};
-        for (int i = 0; i < M * 2048; i++)
-            dev->resid[i] = (float)(bench_random() & 0xffffu) / 65536.0f - 0.5f;
-        double best = 1e30, gemm = 1e30;
-        for (int round = 0; round < 4; round++) {
-            double t0 = bench_now(), attention = 0;
-            for (int i = 0; i < LAYERS; i++) {
-                backend_cpu.qkv(dev, ws.q, ws.resid, &layers[i], &step);
-                double t1 = bench_now();
-                if (prefill)
-                    backend_cpu.attn_prefill(dev, ws.h, ws.q, &layers[i], &step);
-                else
-                    backend_cpu.attn_decode(dev, ws.h, ws.q, &layers[i], &step);
-                attention += bench_now() - t1;
-                backend_cpu.proj_add(dev, ws.resid, ws.h, layers[i].attn_out, &step);
-                backend_cpu.mlp_in(dev, ws.h, ws.resid, &layers[i], &step);
-                backend_cpu.proj_add(dev, ws.resid, ws.h, layers[i].down, &step);
-            }
-            double t = bench_now() - t0;
-            best = fmin(best, t);
-            gemm = fmin(gemm, t - attention);
-        }
-        double rate = 2 * macs * M / gemm;
-        printf("  %s M=%-3d %7.2f ms a step  dense %7.2f ms  %6.1f GB/s = %3.0f %% of read  %7.1f GOP/s = "
-               "%3.0f %%\n",
-               prefill ? "prefill" : "decode ", M, best * 1e3, gemm * 1e3, bytes / gemm * 1e-9,
-               100 * bytes / gemm / limit->read, rate * 1e-9, arithmetic > 0 ? 100 * rate / arithmetic : 0.0);
+    struct weight *norm = backend_cpu.weight_load(b->dev, &norm_desc, &err);
+    for (int i = 0; i < LAYERS; i++) {
+        struct layer *l = &b->layers[i];
+        *l = (struct layer){.index = i, .attn_norm = norm, .ffn_norm = norm};
+        l->qkv = load(b->dev, WEIGHT_QKV, dtype, 3, (int[]){2048, 512, 512}, HIDDEN);
+        l->attn_out = load(b->dev, WEIGHT_ATTN_OUT, dtype, 1, (int[]){HIDDEN}, 2048);
+        l->gate_up = load(b->dev, WEIGHT_GATE_UP, dtype, 2, (int[]){FFN, FFN}, HIDDEN);
+        l->down = load(b->dev, WEIGHT_DOWN, dtype, 1, (int[]){HIDDEN}, FFN);
     }
-    backend_cpu.close(dev);
+    b->model = (struct model){.config = m, .out_norm = norm};
+    b->model.head = load(b->dev, WEIGHT_HEAD, dtype, 1, (int[]){VOCAB}, HIDDEN);
+    if (backend_cpu.reserve(b->dev, &limits, &b->ws, &err) != STATUS_OK) {
+        fprintf(stderr, "%s\n", err.msg);
+        exit(1);
+    }
+}
+
+// Seconds since *t, which becomes now.
+static double lap(double *t) {
+    double then = *t;
+    *t = bench_now();
+    return *t - then;
+}
+
+// One step as the engine does it, but for the embedding. seconds: of all calls of each phase. Attention runs,
+// so that caches and inputs are those of a step, and is left out.
+static void run_step(struct bench *b, const struct step *step, double seconds[NUM_PHASES]) {
+    struct step_out out;
+    struct err err = {0};
+    struct workspace *ws = &b->ws;
+    backend_cpu.step_begin(b->dev, step);
+    double t = bench_now();
+    for (int p = 0; p < NUM_PHASES; p++)
+        seconds[p] = 0;
+    for (int i = 0; i < LAYERS; i++) {
+        const struct layer *l = &b->layers[i];
+        backend_cpu.qkv(b->dev, ws->q, ws->resid, l, step);
+        seconds[QKV] += lap(&t);
+        if (step->num_decode < step->num_seqs)
+            backend_cpu.attn_prefill(b->dev, ws->h, ws->q, l, step);
+        else
+            backend_cpu.attn_decode(b->dev, ws->h, ws->q, l, step);
+        lap(&t);
+        backend_cpu.proj_add(b->dev, ws->resid, ws->h, l->attn_out, step);
+        seconds[ATTN_OUT] += lap(&t);
+        backend_cpu.mlp_in(b->dev, ws->h, ws->resid, l, step);
+        seconds[MLP_IN] += lap(&t);
+        backend_cpu.proj_add(b->dev, ws->resid, ws->h, l->down, step);
+        seconds[DOWN] += lap(&t);
+    }
+    backend_cpu.head(b->dev, ws->resid, &b->model, step);
+    seconds[HEAD] += lap(&t);
+    backend_cpu.step_end(b->dev);
+    backend_cpu.sync(b->dev, &out, &err);
+}
+
+// rows: sequences that decode, each at the end of its context; 0: a prompt of CONTEXT tokens, whose last row
+// draws.
+static void measure(struct bench *b, int rows, double best[NUM_PHASES]) {
+    static int32_t ids[CONTEXT], positions[CONTEXT], start[MAX_SEQS + 1], context[MAX_SEQS],
+        block_start[MAX_SEQS + 1], blocks[MAX_SEQS * CONTEXT / BLOCK];
+    static int64_t slots[CONTEXT];
+    static struct head_row heads[MAX_SEQS];
+    int tokens = rows ? rows : CONTEXT, seqs = rows ? rows : 1, per_seq = CONTEXT / BLOCK;
+    for (int t = 0; t < tokens; t++) {
+        positions[t] = rows ? CONTEXT - 1 : t;
+        slots[t] = (rows ? (int64_t)t * CONTEXT : 0) + positions[t];
+    }
+    for (int i = 0; i < seqs * per_seq; i++)
+        blocks[i] = i;
+    for (int s = 0; s < seqs; s++) {
+        start[s] = s;
+        block_start[s] = s * per_seq;
+        context[s] = CONTEXT;
+        heads[s] =
+            (struct head_row){.row = rows ? s : tokens - 1, .target = -1, .top_p = 1, .num_logprobs = -1};
+    }
+    start[seqs] = tokens;
+    block_start[seqs] = seqs * per_seq;
+    struct step step = {.num_tokens = tokens,
+                        .num_seqs = seqs,
+                        .num_decode = rows,
+                        .num_rows = seqs,
+                        .max_query_len = rows ? 1 : tokens,
+                        .max_context_len = CONTEXT,
+                        .ids = ids,
+                        .positions = positions,
+                        .slots = slots,
+                        .query_start = start,
+                        .context_len = context,
+                        .block_start = block_start,
+                        .block_ids = blocks,
+                        .rows = heads};
+    for (int i = 0; i < tokens * HIDDEN; i++)
+        ((float *)b->ws.resid)[i] = (float)(bench_random() & 0xffffu) / 65536.0f - 0.5f;
+    for (int p = 0; p < NUM_PHASES; p++)
+        best[p] = INFINITY;
+    for (int round = 0; round < (rows ? 8 : 3); round++) {
+        double seconds[NUM_PHASES];
+        run_step(b, &step, seconds);
+        for (int p = 0; p < NUM_PHASES; p++)
+            best[p] = fmin(best[p], seconds[p]);
+    }
+}
+
+static void print(enum dtype dtype, int rows, const double best[NUM_PHASES], const struct limits *limit) {
+    const char *with;
+    double rate = limits_arithmetic(limit, dtype_name(dtype), &with);
+    for (int p = 0; p < NUM_PHASES; p++) {
+        int tokens = rows ? rows : p == HEAD ? 1 : CONTEXT;
+        double t = best[p] / phases[p].count,
+               bytes = (double)dtype_row_bytes(dtype, phases[p].cols) * phases[p].rows,
+               ops = 2.0 * phases[p].rows * phases[p].cols * tokens,
+               least = fmax(bytes / limit->read, rate > 0 ? ops / rate : 0);
+        printf("| %s | %s%d | %s | %.3f | %.1f | %.0f | %.0f %% |\n", dtype_name(dtype),
+               rows ? "" : "prompt of ", rows ? rows : CONTEXT, phases[p].name, t * 1e3, bytes / t * 1e-9,
+               ops / t * 1e-9, 100 * least / t);
+    }
+}
+
+static void run(enum dtype dtype, int threads, const char *variant, struct limits_meter *meter) {
+    enum { NUM = 4 };
+    static const int rows[NUM] = {1, 16, 32, 0};
+    struct bench b;
+    double best[NUM][NUM_PHASES];
+    open_bench(&b, dtype, threads, variant);
+    struct limits before = limits_now(meter);
+    for (int i = 0; i < NUM; i++)
+        measure(&b, rows[i], best[i]);
+    struct limits after = limits_now(meter), limit = limits_larger(&before, &after);
+    for (int i = 0; i < NUM; i++)
+        print(dtype, rows[i], best[i], &limit);
+    fflush(stdout);
+    backend_cpu.close(b.dev);
 }
 
 static void nothing(void *ctx, int thread, int num_threads) { (void)ctx, (void)thread, (void)num_threads; }
@@ -198,15 +266,37 @@ static void barrier(int threads) {
 }
 
 int main(int argc, char **argv) {
-    int threads = argc > 1 ? atoi(argv[1]) : 0;
+    int threads = argc > 1 ? atoi(argv[1]) : 0, asked = 0;
     const char *variant = argc > 2 ? argv[2] : "auto";
 #define X(type, packed) DTYPE_##type,
     static const enum dtype dtypes[] = {QUANTISED_MAP(X) DTYPE_BF16, DTYPE_F16, DTYPE_F32};
 #undef X
-    struct limits limit;
+    enum { NUM = sizeof dtypes / sizeof *dtypes };
+    bool wanted[NUM];
+    for (int i = 0; i < NUM; i++) {
+        wanted[i] = argc <= 3;
+        for (int j = 3; j < argc; j++)
+            wanted[i] |= strcmp(argv[j], dtype_name(dtypes[i])) == 0;
+        asked += wanted[i];
+    }
+    const struct cpu_kernels *kernels = cpu_kernels_find(variant);
+    if (!kernels || (argc > 3 && asked != argc - 3)) {
+        fprintf(stderr, "this machine has no variant '%s', or a type is unknown or named twice\n", variant);
+        return 2;
+    }
     barrier(threads);
-    limits_measure(threads, LIMITS_PASSES, &limit);
-    for (size_t i = 0; i < sizeof dtypes / sizeof *dtypes; i++)
-        run(dtypes[i], threads, variant, &limit);
+    fflush(stdout);
+    struct limits_meter *meter = limits_open(threads);
+    printf("\n| %s, type | rows | phase | ms | GB/s | GOP/s | of limit |\n", kernels->name);
+    printf("|---|---|---|--:|--:|--:|--:|\n");
+    for (int i = 0; i < NUM; i++)
+        if (wanted[i])
+            run(dtypes[i], threads, variant, meter);
+    const struct limits *best = limits_best(meter);
+    printf(
+        "\nLimits with %d threads, the best of the run: read %.1f GB/s; %s %.0f, %s %.0f, %s %.0f GOP/s.\n",
+        best->threads, best->read * 1e-9, best->int8_with, best->int8 * 1e-9, best->bf16_with,
+        best->bf16 * 1e-9, best->f32_with, best->f32 * 1e-9);
+    limits_close(meter);
     return 0;
 }

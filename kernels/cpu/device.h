@@ -87,7 +87,7 @@ struct device {
     struct attn_scratch *attn;  // (threads)
     float *attn_slots;          // what decode over long contexts keeps of each chunk
     struct sampler **samplers;  // (threads)
-    struct region kv;           // (L, num_blocks, 2, ...); attention.c
+    struct region kv;           // (num_blocks, L, 2, ...); attention.c
     struct result result[2];    // of steps with odd and even number
     uint64_t num_begun, num_synced;
 };

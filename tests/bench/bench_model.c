@@ -2,10 +2,9 @@
 // several batch sizes, beside this machine's limits measured in the same run. Prints one JSON object;
 // models.py makes tables of it.
 //
-//   bench_model MODEL.gguf [--threads N] [--ranks 1] [--variant auto|scalar|avx2|avxvnni|avx512]
-//               [--kv-cache-dtype auto] [--prefill 512] [--batches 1,8,16,32] [--prompt 112] [--steps 32]
-//               [--repeats 5]
-//               [--limit-passes 5]
+//   bench_model MODEL.gguf [--threads N] [--ranks 1] [--stages 1]
+//               [--variant auto|scalar|avx2|avxvnni|avx512] [--kv-cache-dtype auto] [--prefill 512]
+//               [--batches 1,8,16,32] [--prompt 112] [--steps 32] [--repeats 5] [--limit-passes 5]
 //
 // Prompts are random token ids. Decode runs `steps` steps of `batch` requests whose prompts have `prompt`
 // tokens, so that the middle of their contexts is prompt + steps / 2. A step is everything between two plans:

@@ -5,9 +5,10 @@
 
 Makes each file with tools/make_gguf.py where the cache has none, runs bench_model on it (prefill of 512 tokens; decode at
 batches 1, 8, 16 and 32, contexts of about 128), and prints a Markdown table; everything with machine, date and commit goes
-into a file of JSON, whose name it says first: --json, or one under build/bench-reports. "of limit" is the time that reading the weights and the KV cache at the measured bandwidth or calculating at the
-measured rate would take, whichever is longer, by the time taken: for each sample by the limits measured just before and after it
-(the median of these); "of best" by the best limits of the whole report.
+into a file of JSON, whose name it says first: --json, or one under build/bench-reports. "of limit" is the time that reading
+the weights and the KV cache at the measured bandwidth or calculating at the measured rate would take, whichever is longer, by
+the time taken: for each sample by the limits measured just before and after it (the median of these); "of best" by the best
+limits of the whole report.
 
 --peers DIR: every folder under DIR with a llama-bench is a peer. Peers and we take turns on the same file with the same number
 of threads (A B A B …, --rounds times); the medians of the rounds are compared. llama-bench gives the prefill,

@@ -653,20 +653,39 @@ def test_bind_all_and_connect(start):
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
 def test_device_failure(start, device):
-    """A device that fails ends streams with an error, turns /health to 503, and the process exits with 70."""
+    """A device that fails: the running stream ends with an error, who runs without one and who waits get 503, so does
+    /health, and the process exits with 70."""
     if device == "cuda" and not EMULATED.exists():
         pytest.skip("no emulated CUDA module in this build")
     if device == "cuda" and WITH_TSAN:
         pytest.skip("the emulator switches stacks, which ThreadSanitizer cannot follow")
-    server = start("--device", device, env={"QUIRE_FAULT_STEP": "30", "QUIRE_CUDA_MODULE": str(EMULATED)})
-    with server.connect() as conn:
-        conn.send(server.bytes("POST", PATH, {"prompt": PROMPT, "max_tokens": 300, "stream": True, "ignore_eos": True}))
-        rest = b""
+    slow = {"QUIRE_FAULT_STEP": "30", "QUIRE_FAULT_DELAY_US": "100000"}  # three seconds, for all to be there
+    server = start("--device", device, "--max-num-seqs", "2", env={**slow, "QUIRE_CUDA_MODULE": str(EMULATED)})
+
+    def ask(conn, stream):
+        conn.send(server.bytes("POST", PATH, {"prompt": PROMPT, "max_tokens": 300, "stream": stream, "ignore_eos": True}))
+
+    def there():
+        m = server.metrics()
+        return [m.value(f"vllm:num_requests_{kind}") for kind in ("running", "waiting")] == [2, 1]
+
+    with server.connect() as streamed, server.connect() as plain, server.connect() as queued:
+        ask(streamed, True)
+        rest = streamed.sock.recv(65536)
+        ask(plain, False)
+        wait_for("one that runs", lambda: server.metrics().value("vllm:num_requests_running") == 2)
+        ask(queued, False)
+        wait_for("two that run and one that waits", there)
         while b"[DONE]" not in rest:
-            got = conn.sock.recv(65536)
+            got = streamed.sock.recv(65536)
             assert got, "the stream ended without [DONE]"
             rest += got
+        replies = [plain.read_reply(), queued.read_reply()]
+    assert rest.startswith(b"HTTP/1.1 200") and b'"text":"' in rest
     assert b'"code":"engine_unavailable"' in rest and b'"finish_reason":"' not in rest
+    for reply in replies:
+        assert reply.status == 503 and reply.json()["error"]["code"] == "engine_unavailable", reply
+        assert reply.header("retry-after") == "5", reply
     for reply in server.get("/health"), server.get("/readyz"), server.post(PATH, {"prompt": PROMPT, "max_tokens": 2}):
         assert reply.status == 503 and reply.json()["error"]["code"] == "engine_unavailable", reply
     assert server.wait() == 70

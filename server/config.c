@@ -91,7 +91,7 @@ static const struct option options[] = {
     {"seed", 0, SERVE | GEN, OPT_SEED, AT(seed), NULL, 0, 0, "N",
      "from which requests without a seed draw theirs"},
     {"exact", 0, RUN, OPT_FLAG, AT(exact), NULL, 0, 0, NULL,
-     "the same bits in every batch (on CPU always so; CUDA: slower prefill)"},
+     "the same bits in every batch (on CPU always so; CUDA: slower, no graphs)"},
     {"drain-timeout", 0, SERVE, OPT_NUM, AT(drain_timeout), "30", 0, 86400, "S",
      "seconds that running requests get on SIGTERM"},
     {"watchdog-timeout", 0, SERVE, OPT_NUM, AT(watchdog_timeout), "60", 0.1, 86400, "S",

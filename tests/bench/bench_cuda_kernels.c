@@ -57,6 +57,59 @@ static void bench_gemm(enum cuda_format f, const char *name, int n, int k) {
     free(a), free(d);
 }
 
+// A product that ends as those of a step do: gate and up become their SwiGLU, an output is added to the
+// residual stream, logits leave the maxima of their groups. As in bench_gemm() but for what is written.
+static void bench_epilogue(enum cuda_epilogue epilogue, enum cuda_format f, const char *name, int n, int k) {
+    static const char *const kinds[] = {
+        [EPILOGUE_ADD] = "gemm, sum", [EPILOGUE_SWIGLU] = "gemm, SwiGLU", [EPILOGUE_LOGITS] = "gemm, logits"};
+    static const int tokens[] = {1, 16, 64};
+    bool swiglu = epilogue == EPILOGUE_SWIGLU, logits = epilogue == EPILOGUE_LOGITS;
+    int columns = swiglu ? n / 2 : n, groups = n / CUDA_GROUP;
+    size_t bytes[3], all;
+    char shape[64];
+    cuda_matrix_bytes(f, n, k, bytes);
+    all = bytes[0] + bytes[1] + bytes[2];
+    set_copies((double)all);
+    struct cuda_gemm *a = must_calloc((size_t)num_copies, sizeof *a);
+    for (int i = 0; i < num_copies; i++)
+        a[i].w = (struct cuda_matrix){f,
+                                      n,
+                                      k,
+                                      filled(bytes[0], f == FORMAT_BF16 ? STREAM_BF16 : STREAM_BITS),
+                                      filled(bytes[1] + 16, STREAM_F16),
+                                      filled(bytes[2] + 16, STREAM_F16)};
+    for (int t = 0; t < 3; t++) {
+        int m = tiny && tokens[t] > 16 ? 16 : tokens[t];
+        size_t out = (size_t)m * (size_t)columns,
+               each = swiglu                     ? 2
+                      : epilogue == EPILOGUE_ADD ? 8
+                                                 : 4,
+               maxima = logits ? (size_t)m * (size_t)groups * 4 : 0;
+        const void *x = filled((size_t)(m * k) * 2, STREAM_BF16);
+        float *y = swiglu ? NULL : device(out * 4), *max = logits ? device(maxima) : NULL;
+        void *h = swiglu ? device(out * 2) : NULL;
+        for (int i = 0; i < num_copies; i++)
+            a[i] = (struct cuda_gemm){.w = a[i].w,
+                                      .x = x,
+                                      .m = m,
+                                      .ldx = k,
+                                      .epilogue = epilogue,
+                                      .y = y,
+                                      .ldy = columns,
+                                      .n = columns,
+                                      .h = h,
+                                      .form = FORM_BF16,
+                                      .max = max,
+                                      .ldmax = groups,
+                                      .factor = 1};
+        snprintf(shape, sizeof shape, "%s (%d, %d) x %d", name, n, k, m);
+        row(kinds[epilogue], shape, time_kernel(gemm_once, a), (double)(all + out * each + maxima), bandwidth,
+            "GB/s");
+    }
+    release();
+    free(a);
+}
+
 static void bench_library(int m, int n, int k) {
     struct rt_gemm g = {.m = m, .n = n, .k = k, .ldx = k, .ldw = k, .ldy = n};
     g.x = filled((size_t)m * (size_t)k * 2, STREAM_BF16);
@@ -81,10 +134,10 @@ static enum stream_kind kv_kind(enum dtype t) {
 }
 
 // Sequences of equal length, each with blocks of its own.
-static struct cuda_kv make_cache(enum dtype dtype, int kv_heads, int d, int seqs, int context,
-                                 struct cuda_blocks *blocks) {
-    int per = (context + 15) / 16;
-    size_t vectors = (size_t)seqs * (size_t)per * 16u * (size_t)kv_heads,
+static struct cuda_kv make_cache_of(int block_size, enum dtype dtype, int kv_heads, int d, int seqs,
+                                    int context, struct cuda_blocks *blocks) {
+    int per = (context + block_size - 1) / block_size;
+    size_t vectors = (size_t)seqs * (size_t)per * (size_t)block_size * (size_t)kv_heads,
            all = vectors * dtype_row_bytes(dtype, d), scales = dtype == DTYPE_I8 ? vectors * 4 : 0;
     int32_t *start = must_calloc((size_t)seqs + 1, 4), *ids = must_calloc((size_t)(seqs * per), 4);
     for (int s = 0; s <= seqs; s++)
@@ -94,8 +147,14 @@ static struct cuda_kv make_cache(enum dtype dtype, int kv_heads, int d, int seqs
     *blocks =
         (struct cuda_blocks){upload(start, (size_t)(seqs + 1) * 4), upload(ids, (size_t)(seqs * per) * 4)};
     free(start), free(ids);
-    return (struct cuda_kv){filled(all, kv_kind(dtype)), filled(all, kv_kind(dtype)), dtype, 16, kv_heads, d,
-                            filled(scales, STREAM_F32),  filled(scales, STREAM_F32)};
+    return (struct cuda_kv){
+        filled(all, kv_kind(dtype)), filled(all, kv_kind(dtype)), dtype, block_size, kv_heads, d,
+        filled(scales, STREAM_F32),  filled(scales, STREAM_F32)};
+}
+
+static struct cuda_kv make_cache(enum dtype dtype, int kv_heads, int d, int seqs, int context,
+                                 struct cuda_blocks *blocks) {
+    return make_cache_of(16, dtype, kv_heads, d, seqs, context, blocks);
 }
 
 static void bench_decode(enum dtype dtype, int kv_heads, int group, int d, int seqs, int context) {
@@ -194,6 +253,49 @@ static void bench_prefill(enum dtype dtype, int kv_heads, int group, int d, int 
         time_kernel(prefill_once, a), flop, matrix_rate, "TFLOP/s");
     release();
     free(tiles), free(a);
+}
+
+static void attend_once(void *arg, int i) { cuda_attend(rt, &((struct cuda_attend *)arg)[i]); }
+
+// The kernel of shapes that have no other: one row of each of some sequences (rows 1), or a prompt of one.
+static void bench_attend(enum dtype dtype, int block_size, int kv_heads, int group, int d, int seqs,
+                         int context, bool prompt) {
+    int H = kv_heads * group, rows = prompt ? context : seqs;
+    enum dtype of_q = cuda_query_dtype(dtype);
+    size_t queries = (size_t)(rows * H * d);
+    int32_t *seq_of = must_calloc((size_t)rows, sizeof *seq_of),
+            *positions = must_calloc((size_t)rows, sizeof *positions);
+    for (int i = 0; i < rows; i++)
+        seq_of[i] = prompt ? 0 : i, positions[i] = prompt ? i : context - 1;
+    double cache = 2.0 * (double)backend_kv_vector_bytes(dtype, d) * kv_heads * seqs * context;
+    set_copies(cache);
+    struct cuda_attend *a = must_calloc((size_t)num_copies, sizeof *a);
+    for (int i = 0; i < num_copies; i++) {
+        struct cuda_blocks blocks;
+        struct cuda_kv kv = make_cache_of(block_size, dtype, kv_heads, d, seqs, context, &blocks);
+        a[i] = (struct cuda_attend){.q = filled(dtype_row_bytes(of_q, (int)queries), kv_kind(of_q)),
+                                    .kv = kv,
+                                    .blocks = blocks,
+                                    .seq_of = upload(seq_of, (size_t)rows * sizeof *seq_of),
+                                    .positions = upload(positions, (size_t)rows * sizeof *positions),
+                                    .rows = rows,
+                                    .group = group,
+                                    .scale = 0.1f,
+                                    .out = device(queries * 2),
+                                    .form = FORM_BF16,
+                                    .ldout = H * d};
+    }
+    char shape[96];
+    snprintf(shape, sizeof shape, "%s, blocks of %d, K %d G %d d %d, %d x %d tokens", dtype_name(dtype),
+             block_size, kv_heads, group, d, seqs, context);
+    double seconds = time_kernel(attend_once, a);
+    if (prompt)
+        row("general prefill attention", shape, seconds, 2.0 * context * context * H * d, matrix_rate,
+            "TFLOP/s");
+    else
+        row("general attention", shape, seconds, cache, bandwidth, "GB/s");
+    release();
+    free(seq_of), free(positions), free(a);
 }
 
 // ---- sums of ranks, with one: what the kernel and its two meetings cost beside the bytes that it moves
@@ -588,13 +690,19 @@ void bench_kernels(void) {
     section("Kernels", "| kernel | shape | µs | rate | of the limit |", "|---|---|---|---|---|");
     int n = tiny ? 32 : 4096, k = tiny ? 256 : 4096;
     static const char *const formats[] = {"F32", "BF16", "F16", "Q8_0", "Q4_0", "Q4_K", "Q5_K", "Q6_K"};
-    for (int f = FORMAT_BF16; f < FORMAT_COUNT; f++) {
+    for (int f = FORMAT_F32; f < FORMAT_COUNT; f++) {
         bench_gemm((enum cuda_format)f, formats[f], n, k);
         if (!tiny && (f == FORMAT_BF16 || f == FORMAT_Q8_0 || f == FORMAT_Q4_K)) {
             bench_gemm((enum cuda_format)f, formats[f], 28672, 4096);
             bench_gemm((enum cuda_format)f, formats[f], 4096, 14336);
             bench_gemm((enum cuda_format)f, formats[f], 896, 4864);
         }
+    }
+    for (int i = 0; i < 2; i++) {
+        enum cuda_format f = i ? FORMAT_Q4_K : FORMAT_BF16;
+        bench_epilogue(EPILOGUE_ADD, f, formats[f], n, k);
+        bench_epilogue(EPILOGUE_SWIGLU, f, formats[f], tiny ? 64 : 28672, k);
+        bench_epilogue(EPILOGUE_LOGITS, f, formats[f], tiny ? 64 : 128256, k);
     }
     for (int c = 0; c < 2; c++)
         for (int b = 0; b < 3; b++) {
@@ -624,6 +732,16 @@ void bench_kernels(void) {
         }
         bench_prefill(DTYPE_I8, tiny ? 1 : 8, 4, 128, tokens, CUDA_TILE);
         bench_prefill(DTYPE_F8_E4M3, tiny ? 1 : 8, 4, 128, tokens, CUDA_TILE);
+    }
+    for (int i = 0; i < 4; i++) { // what sends a model there: its cache, its heads, its blocks
+        static const struct {
+            enum dtype dtype;
+            int block_size, d;
+        } ways[] = {{DTYPE_F32, 16, 128}, {DTYPE_BF16, 16, 80}, {DTYPE_BF16, 8, 128}, {DTYPE_I8, 8, 128}};
+        int K = tiny ? 1 : 8, block = ways[i].block_size, d = ways[i].d;
+        bench_attend(ways[i].dtype, block, K, 4, d, 1, tiny ? 20 : 512, false);
+        bench_attend(ways[i].dtype, block, K, 4, d, tiny ? 2 : 16, tiny ? 20 : 512, false);
+        bench_attend(ways[i].dtype, block, K, 4, d, 1, tiny ? 20 : 512, true);
     }
     bench_sum(tiny ? 2 : 1, tiny ? 64 : 4096);
     bench_sum(tiny ? 3 : 64, tiny ? 64 : 4096);

@@ -1,4 +1,5 @@
-// Whole steps of random weights over a random cache, and what recorded steps and overlapping kernels gain.
+// Whole steps of random weights over a random cache, what recorded steps and overlapping kernels gain, and
+// what the exact mode costs.
 // See bench_cuda.c.
 #include "backend_cuda.h"
 #include "bench_cuda.h"
@@ -72,7 +73,7 @@ static void check_cache(struct instance *in) {
 }
 
 static struct instance *open_model(const struct model_shape *s, enum dtype type, struct fixture *f,
-                                   int tokens, int context, int seqs) {
+                                   int tokens, int context, int seqs, bool exact) {
     struct instance *in = must_calloc(1, sizeof *in);
     struct err err = {0};
     int q = s->heads * s->d, kv = s->kv_heads * s->d, one = 1;
@@ -88,7 +89,8 @@ static struct instance *open_model(const struct model_shape *s, enum dtype type,
                                       .attn_scale = 1 / sqrtf((float)s->d),
                                       .logit_scale = 1};
     f->config.rope = (struct rope_config){.theta = 500000, .dim = s->d, .factor = 1, .attn_factor = 1};
-    struct device_config config = {.model = &f->config, .kv_dtype = DTYPE_BF16, .block_size = 16, .world = 1};
+    struct device_config config = {
+        .model = &f->config, .kv_dtype = DTYPE_BF16, .block_size = 16, .world = 1, .exact = exact};
     in->ops = &backend_cuda;
     in->block_size = 16;
     in->dev = backend_cuda.open(NULL, &config, &err);
@@ -194,34 +196,56 @@ static void step_row(const char *kind, const char *shape, double tokens, double 
     fflush(md);
 }
 
+// Weights of all layers but embedding and head.
+static double layer_weights(const struct model_shape *s) {
+    return (double)s->layers *
+           ((double)s->hidden * (2.0 * s->heads + 2.0 * s->kv_heads) * s->d + 3.0 * s->hidden * s->ffn);
+}
+
+// Prompts of some lengths in chunks, each a step.
+static void bench_prompts(const char *kind, const struct model_shape *s, enum dtype type, const int *prompts,
+                          int num, bool exact) {
+    int chunk = tiny ? 16 : 2048;
+    struct fixture f = {0};
+    struct instance *in = open_model(s, type, &f, chunk, tiny ? 64 : 8192, 1, exact);
+    double matrix = layer_weights(s);
+    if (!in) {
+        fprintf(md, "| %s | %s %s | does not fit | | |\n", kind, s->name, dtype_name(type));
+        return;
+    }
+    for (int i = 0; i < num; i++) {
+        int n = prompts[i];
+        double seconds = 0, attention = 2.0 * n * n * s->heads * s->d * s->layers;
+        char shape[96];
+        for (int at = 0; at < n; at += chunk) {
+            struct piece p = {0, at, n - at < chunk ? n - at : chunk, false};
+            seconds += time_steps(in, &p, 1, tiny ? 1 : 4);
+        }
+        snprintf(shape, sizeof shape, "%s %s, %d tokens", s->name, dtype_name(type), n);
+        step_row(kind, shape, n, seconds, (2 * matrix * n + attention) / matrix_rate);
+    }
+    close_model(in);
+}
+
 static void bench_model(const struct model_shape *s, enum dtype type) {
-    static const int batches[] = {1, 16, 64}, contexts[] = {512, 4096}, prompts[] = {512, 2048, 8192};
-    int most = tiny ? 4 : 64, chunk = tiny ? 16 : 2048;
+    static const int batches[] = {1, 16, 64}, contexts[] = {512, 4096};
+    const int prompts[] = {tiny ? 8 : 512, tiny ? 16 : 2048, tiny ? 32 : 8192};
+    int most = tiny ? 4 : 64;
     struct fixture f = {0};
     char shape[96];
-    struct instance *in = open_model(s, type, &f, chunk, tiny ? 64 : 8192, 1);
-    double matrix = (double)s->layers * ((double)s->hidden * (2.0 * s->heads + 2.0 * s->kv_heads) * s->d +
-                                         3.0 * s->hidden * s->ffn);
-    double head = (double)s->vocab * s->hidden, each = (double)dtype_row_bytes(type, 256) / 256;
-    if (in) {
-        for (int i = 0; i < 3; i++) { // a prompt in chunks, each a step
-            int n = tiny ? 8 << i : prompts[i];
-            double seconds = 0, attention = 0;
-            for (int at = 0; at < n; at += chunk) {
-                struct piece p = {0, at, n - at < chunk ? n - at : chunk, false};
-                seconds += time_steps(in, &p, 1, tiny ? 1 : 4);
-            }
-            attention = 2.0 * n * n * s->heads * s->d * s->layers;
-            snprintf(shape, sizeof shape, "%s %s, %d tokens", s->name, dtype_name(type), n);
-            step_row("prefill", shape, n, seconds, (2 * matrix * n + attention) / matrix_rate);
-        }
-        close_model(in);
-    } else {
-        fprintf(md, "| prefill | %s %s | does not fit | | |\n", s->name, dtype_name(type));
+    struct cuda_kv kv = {.dtype = DTYPE_BF16, .block_size = 16, .head_dim = s->d};
+    double matrix = layer_weights(s), head = (double)s->vocab * s->hidden,
+           each = (double)dtype_row_bytes(type, 256) / 256;
+    bench_prompts("prefill", s, type, prompts, 3, false);
+    if (cuda_has_wide_prefill(rt, &kv)) {
+        setenv("QUIRE_CUDA_WGMMA", "1", 1); // read when memory is reserved
+        bench_prompts("prefill, wgmma", s, type, prompts, 3, false);
+        unsetenv("QUIRE_CUDA_WGMMA");
     }
+    bench_prompts("prefill, exact", s, type, prompts + 1, 1, true);
     for (int c = 0; c < 2; c++) {
         int context = tiny ? 32 << c : contexts[c];
-        in = open_model(s, type, &f, 64, context, most);
+        struct instance *in = open_model(s, type, &f, 64, context, most, false);
         for (int b = 0; b < 3; b++) {
             int n = tiny ? 1 << b : batches[b];
             struct piece pieces[64];
@@ -242,25 +266,29 @@ static void bench_model(const struct model_shape *s, enum dtype type) {
             close_model(in);
     }
 }
-// What recorded steps and overlapping kernels gain where launches weigh most: one sequence.
+
+// What recorded steps and overlapping kernels gain where launches weigh most, one sequence; and what the
+// exact mode costs there, which has neither split attention nor recorded steps.
 static void bench_gains(const struct model_shape *s, enum dtype type) {
     static const struct {
         const char *name, *overlap, *graphs;
-    } ways[] = {
-        {"as served", "1", "1"}, {"no overlap", "0", "1"}, {"no graphs", "1", "0"}, {"neither", "0", "0"}};
+        bool exact;
+    } ways[] = {{"as served", "1", "1", false},
+                {"no overlap", "0", "1", false},
+                {"no graphs", "1", "0", false},
+                {"neither", "0", "0", false},
+                {"exact", "1", "1", true}};
     int context = tiny ? 32 : 512;
-    double matrix = (double)s->layers * ((double)s->hidden * (2.0 * s->heads + 2.0 * s->kv_heads) * s->d +
-                                         3.0 * s->hidden * s->ffn),
-           each = (double)dtype_row_bytes(type, 256) / 256,
-           bytes = (matrix + (double)s->vocab * s->hidden) * each +
+    double each = (double)dtype_row_bytes(type, 256) / 256,
+           bytes = (layer_weights(s) + (double)s->vocab * s->hidden) * each +
                    4.0 * s->layers * s->kv_heads * s->d * context;
-    for (int i = 0; i < 4; i++) {
+    for (size_t i = 0; i < sizeof ways / sizeof ways[0]; i++) {
         struct fixture f = {0};
         struct piece p = {0, context - 1, 1, false};
         char shape[96];
         setenv("QUIRE_CUDA_OVERLAP", ways[i].overlap, 1); // read when a device is opened
         setenv("QUIRE_CUDA_GRAPHS", ways[i].graphs, 1);
-        struct instance *in = open_model(s, type, &f, 64, context, 1);
+        struct instance *in = open_model(s, type, &f, 64, context, 1, ways[i].exact);
         snprintf(shape, sizeof shape, "%s %s, batch 1, context %d: %s", s->name, dtype_name(type), context,
                  ways[i].name);
         if (in) {
@@ -298,7 +326,11 @@ void bench_steps(void) {
         "what a "
         "product loads ahead of its input gains nothing either; `no graphs`: every kernel is launched by "
         "itself "
-        "(QUIRE_CUDA_GRAPHS=0).\n"
+        "(QUIRE_CUDA_GRAPHS=0); `exact`: `--exact`, which has no recorded steps, no split attention and, in "
+        "prefill, "
+        "no product of the library. What products load ahead cannot be left out by itself: it is the order "
+        "of "
+        "their instructions, and only overlap lets it begin early.\n"
         "\nQwen2.5-0.5B stands in Q4_0, not in Q4_K: a row of Q4_K is whole blocks of 256 weights, and its "
         "rows of 896 "
         "are none, so no file has it so (files called Q4_K_M fall back to Q5_0 there, which this backend "
@@ -306,7 +338,7 @@ void bench_steps(void) {
         "Its biases are left out, and the head is a matrix of its own, where its files use the embedding's.\n"
         "\nGoals, of the limit: decode of 8B in bf16 and Q8_0 85, 80, 75 %% at batch 1, 16, 64, in 4 bits "
         "80, 77, 70 "
-        "%%; of 0.5B 55 %% at batch 1; prefill 60 %%.\n");
+        "%%; of 0.5B 55 %% at batch 1; prefill 60 %%, with wgmma 75 %%.\n");
     fprintf(
         md,
         "\nThe limit of a decode step is reading its weights and its cache at the bandwidth above, that of "

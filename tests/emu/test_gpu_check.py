@@ -12,6 +12,9 @@ import tempfile
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 OUT = os.path.join(ROOT, "build/gpu-emulated")
+sys.path.insert(0, os.path.join(ROOT, "tests/tools"))
+sys.dont_write_bytecode = True
+import ptxas  # noqa: E402: the table of kernels, and what was launched
 TESTS = ["words", "rows", "gemm", "attention", "sample", "forward", "ranks", "model"]
 
 
@@ -30,21 +33,38 @@ def check(want, *flags, **environment):
     return {n.split(": ", 1)[0]: n.split(": ", 1)[1] for n in report["notes"]}, report, text
 
 
+def check_kernels(report, launches):
+    """Every kernel that runs within a step has a row in the benchmark, and was launched for it."""
+    for kernel in ("gemm", "gemm, sum", "gemm, SwiGLU", "gemm, logits", "dequantise", "cuBLASLt", "bias, factor, sum",
+                   "decode + merge", "merge", "prefill attention", "prefill attention, wgmma", "general attention",
+                   "general prefill attention", "sum of ranks", "gather of ranks", "candidates", "sample", "embed", "norm",
+                   "bias, RoPE, KV write", "SwiGLU", "clear", "scatter of the upload"):
+        assert any(k["kernel"] == kernel for k in report), kernel
+    for weights in ("F32", "BF16", "F16", "Q8_0", "Q4_0", "Q4_K", "Q5_K", "Q6_K"):
+        assert any(k["kernel"] == "gemm" and k["shape"].startswith(weights + " ") for k in report), weights
+
+    def names(kernels):
+        return {k.split("<")[0] for k in kernels}
+    missing = names(ptxas.table()) - names(ptxas.launches(launches)) - {"pack_rows"}  # of loading
+    assert not missing, f"the benchmark launches no {missing}"
+
+
 def main():
-    notes, report, text = check(0, "--only", "tests,kernels,steps,torch")
+    with tempfile.TemporaryDirectory() as launches:
+        check(0, "--only", "kernels", QUIRE_EMULATED_LAUNCHES=launches)
+        with open(os.path.join(OUT, "report.json")) as f:
+            check_kernels(json.load(f)["kernels"]["kernels"], launches)
+    notes, report, text = check(0, "--no-build", "--only", "tests,steps,torch")
     for t in TESTS:
         assert " 0 failed" in notes[f"test {t}"], notes
         assert not notes[f"test {t}"].startswith("0 passed"), notes
     kernels, steps = report["kernels"]["kernels"], report["steps"]["steps"]
     assert len(kernels) > 50 and all(k["us"] > 0 and k["share"] > 0 for k in kernels), kernels
     assert len(steps) > 20 and all(s["ms"] > 0 for s in steps), steps
-    for way in ("as served", "no overlap", "no graphs", "neither"):
+    for way in ("as served", "no overlap", "no graphs", "neither", "exact"):
         assert len([s for s in steps if s["shape"].endswith(": " + way)]) == 2, way
-    for kernel in ("gemm", "dequantise", "cuBLASLt", "bias, factor, sum", "decode + merge", "merge", "prefill attention",
-                   "prefill attention, wgmma",
-                   "sum of ranks", "gather of ranks", "candidates", "sample", "embed", "norm", "bias, RoPE, KV write", "SwiGLU",
-                   "clear", "scatter of the upload"):
-        assert any(k["kernel"] == kernel for k in kernels), kernel
+    for kind in ("prefill", "prefill, wgmma", "prefill, exact", "decode"):
+        assert any(s["step"] == kind for s in steps), kind
     for row in kernels + steps:
         assert row["shape"] in text, row
     if not notes["PyTorch"].startswith("not compared"): # where torch and transformers are installed: PYTHON=… of this program

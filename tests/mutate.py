@@ -553,7 +553,9 @@ MUTATIONS = [
     (CUDA % "attn_wgmma.cu", "bool ok = pos + (int)(n * STEP) >= begin && pos + (int)(n * STEP) < end;", "bool ok = pos + (int)(n * STEP) >= begin;",
          "test_emu_attention"),  # wgmma: slots past the end
     (CUDA % "attn_prefill.cu", "strcmp(wgmma, \"1\") == 0 &&", "true &&", "test_emu_attention"),  # wgmma where nobody asked for it
-    (CUDA % "plan.c", "r < rows * c->group; r += c->tile_rows)", "r < rows * c->group; r += 2 * c->tile_rows)", "test_emu_forward"),  # half of the tiles
+    (CUDA % "plan.c", "(r -= c->tile_rows) >= 0;)", "(r -= 2 * c->tile_rows) >= 0;)", "test_emu_forward"),  # half of the tiles
+    (CUDA % "plan.c", "    sort_tiles(c, tiles, n);\n", "    sort_tiles(c, tiles, 0);\n", "test_emu_plan"),  # the lightest tile of a long prompt comes before the heaviest of others
+    (CUDA % "plan.c", "t->position + t->first / c->group - c->window + 1 : 0;", "t->position : 0;", "test_emu_plan"),  # a tile's weight without its window
     (CUDA % "emu/wgmma.cpp", "return at ^ ((at >> 7 & (w - 1)) << 4);", "return at;", "test_emu_words"),  # emulator: no swizzle
     (CUDA % "emu/wgmma.cpp", "        memset(s.d[l], 0xff, sizeof(float) * (size_t)(n / 2)); // what was there must not look valid\n", "", "test_emu_words"),  # emulator: sums can be read in flight
     (CUDA % "emu/wgmma.cpp", "    w->fenced = false; // whoever waited may touch registers now\n", "", "test_emu_words"),  # emulator: one fence is enough

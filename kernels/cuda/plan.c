@@ -176,19 +176,48 @@ static void fill_items(struct plan *p, const struct plan_config *c, const struct
     p->one_round = n <= c->max_items;
 }
 
+// Tokens of the cache that a tile reads.
+static int tile_weight(const struct plan_config *c, const struct cuda_tile *t) {
+    int end = t->first + c->tile_rows < t->num_rows ? t->first + c->tile_rows : t->num_rows;
+    int last = t->position + (end - 1) / c->group,
+        begin = c->window > 0 ? t->position + t->first / c->group - c->window + 1 : 0;
+    return last + 1 - (begin > 0 ? begin : 0);
+}
+
+// Before the other one: heavier, or as heavy and earlier in the step.
+static bool tile_before(const struct plan_config *c, const struct cuda_tile *a, const struct cuda_tile *b) {
+    int x = tile_weight(c, a), y = tile_weight(c, b);
+    return x != y ? x > y : a->seq != b->seq ? a->seq < b->seq : a->first > b->first;
+}
+
+// By Shell's method, which takes no memory: prompts come sorted, one behind the other.
+static void sort_tiles(const struct plan_config *c, struct cuda_tile *tiles, int n) {
+    for (int gap = n / 2; gap > 0; gap /= 2)
+        for (int i = gap; i < n; i++) {
+            struct cuda_tile t = tiles[i];
+            int at = i;
+            for (; at >= gap && tile_before(c, &t, &tiles[at - gap]); at -= gap)
+                tiles[at] = tiles[at - gap];
+            tiles[at] = t;
+        }
+}
+
+// The heaviest first, over all prompts of the step: the last to begin are the shortest. What a tile computes
+// depends on no other.
 static void fill_tiles(struct plan *p, const struct plan_config *c, const struct cuda_inputs *in,
                        struct cursor *to, const struct step *step) {
     struct cuda_tile *tiles = take(to, PART_TILES, in->tiles, 0);
     int n = 0;
     for (int s = c->exact ? 0 : step->num_decode; c->items && s < step->num_seqs; s++) {
-        int rows = (step->query_start[s + 1] - step->query_start[s]);
-        for (int r = 0; r < rows * c->group; r += c->tile_rows)
+        int rows = step->query_start[s + 1] - step->query_start[s], num = rows * c->group;
+        for (int r = (num + c->tile_rows - 1) / c->tile_rows * c->tile_rows; (r -= c->tile_rows) >= 0;)
             tiles[n++] = (struct cuda_tile){.seq = s,
                                             .row = step->query_start[s],
                                             .first = r,
-                                            .num_rows = rows * c->group,
+                                            .num_rows = num,
                                             .position = step->context_len[s] - rows};
     }
+    sort_tiles(c, tiles, n);
     take(to, PART_TILES, in->tiles, (size_t)n * sizeof *tiles);
     p->num_tiles = n;
 }

@@ -604,6 +604,9 @@ MUTATIONS = [
     (CUDA % "plan.c", "        slots[t] = -1;\n", "        slots[t] = 0;\n", "test_emu_forward"),  # padding rows write a block
     (CUDA % "multiply.c", "w->format != FORMAT_F32 ? dev->plan.num_decode : m;", "w->format != FORMAT_F32 ? 0 : m;",
          "test_emu_forward"),  # decodes go through the library beside a long prompt
+    (CUDA % "multiply.c", "others > CUDA_TOKENS && !dev->exact && ", "others > CUDA_TOKENS && ", "test_emu_forward"),  # exact: long prompts go through the library
+    (CUDA % "backend.c", "    if (dev->exact) { // the same kernel", "    if (false) { // the same kernel", "test_emu_forward"),  # exact: decodes alone take the kernel of decodes
+    (CUDA % "plan.c", "c->exact ? 0 : step->num_decode", "step->num_decode", "test_emu_forward"),  # exact: no tiles for rows that decode
     (CUDA % "multiply.c", "    int others = m - dev->plan.num_decode;\n", "    int others = m;\n", "test_emu_forward"),  # a short prompt beside decodes leaves the skinny product
     (CUDA % "multiply.c", ".scale = half ? x->scale + first : NULL,", ".scale = half ? x->scale : NULL,", "test_emu_forward"),  # the library's rows get the factors of the first ones
     (CUDA % "group.c", "        shot = dev->plan.num_decode;\n", "        shot = 0;\n", "test_emu_ranks"),  # decodes are added by NCCL beside a long prompt

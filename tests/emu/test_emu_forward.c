@@ -496,18 +496,69 @@ static float *prompt_logits(const struct fixture *f, enum dtype kv, int n, int c
 
 static void test_exact(void **state) {
     (void)state;
-    struct shape s = {2, 64, 4, 2, 64, 44, 97, 0, true, true, false};
-    struct fixture *f = fixture_make(&s, DTYPE_BF16);
+    static const struct {
+        enum dtype type;
+        struct shape s;
+        int cuts[4]; // until 0; more than 64 rows would go through the library, and quantised weights as bf16
+    } cases[] = {
+        {DTYPE_BF16, {2, 64, 4, 2, 64, 44, 97, 0, true, true, false}, {37, 16, 1}},
+        {DTYPE_Q8_0, {1, 64, 4, 2, 64, 64, 97, 0, false, true, false}, {66, 29, 1}},
+        {DTYPE_Q4_K, {1, 256, 4, 2, 64, 256, 97, 0, true, false, false}, {71, 13}},
+    };
     enum { N = 90 };
-    static const int cuts[] = {37, 16, 1};
-    float *first = prompt_logits(f, DTYPE_BF16, N, N);
-    for (int c = 0; c < 3; c++) {
-        float *logits = prompt_logits(f, DTYPE_BF16, N, cuts[c]);
-        assert_memory_equal(first, logits, N * 97 * sizeof *logits);
-        free(logits);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct fixture *f = fixture_make(&cases[i].s, cases[i].type);
+        float *first = prompt_logits(f, DTYPE_BF16, N, N);
+        for (int c = 0; cases[i].cuts[c] > 0 && (c == 0 || i == 0 || !SLOW); c++) {
+            float *logits = prompt_logits(f, DTYPE_BF16, N, cases[i].cuts[c]);
+            if (memcmp(first, logits, N * 97 * sizeof *logits) != 0)
+                fail_msg("%s: a prompt has other bits in chunks of %d", dtype_name(cases[i].type),
+                         cases[i].cuts[c]);
+            free(logits);
+        }
+        free(first);
+        fixture_free(f);
     }
-    free(first);
-    fixture_free(f);
+}
+
+// And the same bits alone as beside others: decodes, prompts whole and in chunks, which together go through
+// the library in another mode. So have rows that decode.
+static void test_exact_company(void **state) {
+    (void)state;
+    enum { N = 80, CUT = 45, V = 97 };
+    static const enum dtype types[] = {DTYPE_BF16, DTYPE_Q8_0, DTYPE_Q4_K};
+    static const struct plan_of steps[] = {
+        {2, {{1, 0, 20, false}, {2, 0, 33, false}}},
+        {4, {{1, 20, 1, false}, {2, 33, 1, false}, {3, 0, 40, false}, {0, 0, CUT, true}}},
+        {4, {{1, 21, 1, false}, {3, 40, 1, false}, {2, 34, 7, false}, {0, CUT, N - CUT, true}}},
+        {4, {{1, 22, 1, false}, {0, N, 1, false}, {2, 41, 50, false}, {3, 41, 25, false}}},
+    };
+    static const int first[] = {-1, 3, 3, 1}; // row of sequence 0
+    for (int i = SLOW; i < 3 - SLOW; i++) {
+        int wide = types[i] == DTYPE_Q4_K ? 256 : 64;
+        struct shape s = {1, wide, 4, 2, 64, wide, V, 0, false, i > 0, false};
+        struct fixture *f = fixture_make(&s, types[i]);
+        struct setup setup = {&backend_cuda, NULL, 1, 16, DTYPE_F16};
+        struct instance *in = instance_open_as(f, setup, INSTANCE_EXACT, N, 128, 4);
+        float *alone = must_calloc((N + 1) * V, sizeof *alone);
+        struct step_out out = run_pieces(in, &(struct piece){0, 0, N, true}, 1);
+        memcpy(alone, out.logits, (size_t)N * V * sizeof *alone);
+        out = run_pieces(in, &(struct piece){0, N, 1, false}, 1);
+        memcpy(alone + N * V, out.logits, V * sizeof *alone);
+        instance_close(in);
+        in = instance_open_as(f, setup, INSTANCE_EXACT, 128, 128, 4);
+        for (int k = 0, at = 0; k < 4; k++) {
+            out = run_pieces(in, steps[k].pieces, steps[k].n);
+            int rows = k == 0 ? 0 : k == 1 ? CUT : k == 2 ? N - CUT : 1;
+            if (rows > 0 && memcmp(alone + at * V, out.logits + (size_t)first[k] * V,
+                                   (size_t)rows * V * sizeof *alone) != 0)
+                fail_msg("%s: other bits beside others in step %d", dtype_name(types[i]), k);
+            at += rows;
+        }
+        instance_close(in);
+        free(alone);
+        fixture_free(f);
+    }
 }
 
 // ---- the prefill kernel of sm_90a, asked for: whole steps, near those of the other one and not the same
@@ -743,6 +794,7 @@ int main(void) {
         cmocka_unit_test(test_rounds),
         cmocka_unit_test(test_run_ahead),
         cmocka_unit_test(test_exact),
+        cmocka_unit_test(test_exact_company),
         cmocka_unit_test(test_wide_steps),
         cmocka_unit_test(test_too_small),
         cmocka_unit_test(test_sticky_failure),

@@ -242,11 +242,69 @@ static void test_requests(void **state) {
     free(want), free(got);
 }
 
+// Exact mode, through scheduler and cache: a request has the bits that it has alone when its prompt's first
+// blocks come from the cache, and when it is preempted and computes its prompt and its own tokens again, as
+// one prompt. All of that takes the library and another kernel of attention otherwise.
+static void test_exact(void **state) {
+    (void)state;
+    enum { PROMPT = 76, OUTPUT = 7, BLOCKS = 10, NUM = 3 }; // each wants 6 blocks in the end
+    static const struct random_model models[] = {{"Q8_0", {DTYPE_Q8_0}, 1, true},
+                                                 {"Q4_K", {DTYPE_Q4_K}, 1, true}};
+    token_id prompt[PROMPT + NUM];
+    for (int i = 0; i < PROMPT + NUM; i++)
+        prompt[i] = 3 + (i * 37 + i * i) % (RANDOM_VOCAB - 3);
+    struct got *alone = calloc(NUM, sizeof *alone), *got = calloc(2, sizeof *got);
+    setenv("QUIRE_CUDA_MODULE", QUIRE_EMULATED, 1);
+    random_layers = 1;
+    for (int m = 0; m < 2 - SLOW; m++) {
+        char file[] = "/tmp/quire-model-XXXXXX";
+        bool k = models[m].matrices[0] == DTYPE_Q4_K; // rows of 256 weights
+        random_model_write_sized(&models[m], k ? 4 : 2, 1, k ? 256 : 64, file);
+        struct driver_config c = {.path = file,
+                                  .device = "cuda",
+                                  .exact = true,
+                                  .max_model_len = PROMPT + OUTPUT,
+                                  .max_step_tokens = 96};
+        struct driver d;
+        driver_open(&d, &c);
+        memset(alone, 0, NUM * sizeof *alone);
+        driver_add(&d, prompt, PROMPT, OUTPUT, (struct sampling_params){0});
+        driver_run(&d, alone);
+        driver_add(&d, prompt, PROMPT, OUTPUT, (struct sampling_params){0});
+        driver_run(&d, alone);
+        assert_int_equal(alone[1].num_cached, 64);
+        assert_same(&alone[0], &alone[1], "a prefix from the cache");
+        driver_add(&d, prompt + 1, PROMPT, OUTPUT, (struct sampling_params){.temperature = 1, .seed = 5});
+        driver_run(&d, alone);
+        assert_int_equal(alone[2].num_cached, 0);
+        driver_close(&d);
+        // two whose blocks do not last, with and without what the cache still holds of the one that yields
+        for (int cache = SLOW; cache < 2; cache++) {
+            memset(got, 0, 2 * sizeof *got);
+            c.num_blocks = BLOCKS + cache;
+            c.no_cache = !cache;
+            driver_open(&d, &c);
+            driver_add(&d, prompt, PROMPT, OUTPUT, (struct sampling_params){0});
+            driver_add(&d, prompt + 1, PROMPT, OUTPUT, (struct sampling_params){.temperature = 1, .seed = 5});
+            driver_run(&d, got);
+            driver_close(&d);
+            assert_int_equal(got[0].num_preemptions, 0);
+            assert_true(got[1].num_preemptions > 0);
+            assert_same(&alone[0], &got[0], "beside one that is preempted");
+            assert_same(&alone[2], &got[1], "preempted");
+        }
+        unlink(file);
+    }
+    random_layers = RANDOM_LAYERS;
+    unsetenv("QUIRE_CUDA_MODULE");
+    free(alone), free(got);
+}
+
 int main(void) {
     log_set_level(LOG_ERROR);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_refusals),    cmocka_unit_test(test_formats),  cmocka_unit_test(test_auto),
-        cmocka_unit_test(test_utilization), cmocka_unit_test(test_requests),
+        cmocka_unit_test(test_utilization), cmocka_unit_test(test_requests), cmocka_unit_test(test_exact),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

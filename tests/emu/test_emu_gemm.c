@@ -263,21 +263,26 @@ static void test_dequant(void **state) {
         struct ref_matrix ref = {t.data, types[i], N, K, NULL};
         struct cuda_matrix w = matrix_alloc(types[i], N, K);
         matrix_pack(&w, &t, 0, 0);
-        uint16_t *out = poisoned((size_t)(w.rows * w.cols) * 2);
-        struct cuda_dequant a = {w, out};
-        cuda_dequant(rt, &a);
-        uint16_t *got = to_host(out, (size_t)(w.rows * w.cols) * 2);
-        for (int n = 0; n < w.rows; n++)
-            for (int k = 0; k < w.cols; k++) {
-                float want = n < N ? ref_element(&ref, n, k) : 0, v = bf16_to_float(got[n * w.cols + k]);
-                if (!(fabsf(v - want) <= 0.004f * fabsf(want) + 1e-6f))
-                    fail_msg("%s (%d, %d): %g, not %g", dtype_name(types[i]), n, k, (double)v, (double)want);
-            }
-        free(got);
+        for (int order = 0; order < 3; order++) {
+            uint16_t *out = poisoned((size_t)(w.rows * w.cols) * 2);
+            struct cuda_dequant a = {w, out};
+            rt_test_order(order);
+            cuda_dequant(rt, &a);
+            uint16_t *got = to_host(out, (size_t)(w.rows * w.cols) * 2);
+            for (int n = 0; n < w.rows; n++)
+                for (int k = 0; k < w.cols; k++) {
+                    float want = n < N ? ref_element(&ref, n, k) : 0, v = bf16_to_float(got[n * w.cols + k]);
+                    if (!(fabsf(v - want) <= 0.004f * fabsf(want) + 1e-6f))
+                        fail_msg("%s (%d, %d), order %d: %g, not %g", dtype_name(types[i]), n, k, order,
+                                 (double)v, (double)want);
+                }
+            free(got);
+            rt_free(rt, out);
+        }
         free((void *)(uintptr_t)t.data);
         matrix_free(&w);
-        rt_free(rt, out);
     }
+    rt_test_order(0);
 }
 
 int main(void) {

@@ -17,6 +17,7 @@ static void test_embed(void **state) {
              *d_ids = to_device(ids, sizeof ids), *d_drawn = to_device(drawn, sizeof drawn),
              *y = poisoned(sizeof(float) * (size_t)(ROWS * D));
         struct cuda_embed a = {d_ids, d_drawn, d_table, types[t], y, ROWS, D, V};
+        rt_test_order((int)t % SCHEDULES);
         cuda_embed(rt, &a);
         float *got = to_host(y, sizeof(float) * (size_t)(ROWS * D));
         for (int r = 0; r < ROWS; r++) {
@@ -33,6 +34,7 @@ static void test_embed(void **state) {
         free((void *)(uintptr_t)table.data);
         rt_free(rt, d_table), rt_free(rt, d_ids), rt_free(rt, d_drawn), rt_free(rt, y);
     }
+    rt_test_order(0);
 }
 
 static void check_norm(int rows, int n, enum cuda_form form, bool norm, float size, int order) {
@@ -133,6 +135,7 @@ static void test_swiglu(void **state) {
                 void *out = poisoned((size_t)(ROWS * half * 4));
                 struct cuda_swiglu a = {d_x, out,  (enum cuda_form)form, ROWS, n,
                                         ldx, half, interleaved,          half};
+                rt_test_order((2 * i + form) % SCHEDULES);
                 cuda_swiglu(rt, &a);
                 float *got = download_form(out, (size_t)(ROWS * half), (enum cuda_form)form);
                 for (int r = 0; r < ROWS; r++) {
@@ -149,6 +152,7 @@ static void test_swiglu(void **state) {
             free(x);
             rt_free(rt, d_x);
         }
+    rt_test_order(0);
 }
 
 // Bias, head norm, rotation, and where keys and values land, for one shape.
@@ -271,31 +275,35 @@ static void test_int8(void **state) {
             x[r][i] *= r == 1 ? 0 : r == 2 ? 0x1p-103f : 0x1p-98f;
     }
     x[4][D + 3] = NAN, x[5][D + 5] = INFINITY, x[6][D + 7] = -1e30f, x[7][D] = 0x1p-126f;
-    void *keys = poisoned(ROWS * D), *values = poisoned(ROWS * D);
-    struct cuda_qkv a = {
-        .x = to_device(x, sizeof x),
-        .ldx = 3 * D,
-        .rows = ROWS,
-        .num_heads = 1,
-        .positions = to_device(positions, sizeof positions),
-        .slots = to_device(slots, sizeof slots),
-        .q = poisoned(ROWS * D * 2),
-        .kv = {keys, values, DTYPE_I8, 8, 1, D, poisoned(sizeof key_scales), poisoned(sizeof key_scales)}};
-    cuda_qkv(rt, &a);
-    int8_t *got = to_host(keys, ROWS * D);
-    float *scales = to_host(a.kv.key_scales, sizeof key_scales);
-    for (int r = 0; r < ROWS; r++) {
-        ref_quantise(want, &want_scale, x[r] + D, D);
-        assert_memory_equal(got + r * D, want, D);
-        if (isnan(want_scale))
-            assert_true(isnan(scales[r]));
-        else
-            assert_memory_equal(&scales[r], &want_scale, sizeof want_scale);
+    for (int order = 0; order < SCHEDULES; order++) {
+        void *keys = poisoned(ROWS * D), *values = poisoned(ROWS * D);
+        struct cuda_qkv a = {.x = to_device(x, sizeof x),
+                             .ldx = 3 * D,
+                             .rows = ROWS,
+                             .num_heads = 1,
+                             .positions = to_device(positions, sizeof positions),
+                             .slots = to_device(slots, sizeof slots),
+                             .q = poisoned(ROWS * D * 2),
+                             .kv = {keys, values, DTYPE_I8, 8, 1, D, poisoned(sizeof key_scales),
+                                    poisoned(sizeof key_scales)}};
+        rt_test_order(order);
+        cuda_qkv(rt, &a);
+        int8_t *got = to_host(keys, ROWS * D);
+        float *scales = to_host(a.kv.key_scales, sizeof key_scales);
+        for (int r = 0; r < ROWS; r++) {
+            ref_quantise(want, &want_scale, x[r] + D, D);
+            assert_memory_equal(got + r * D, want, D);
+            if (isnan(want_scale))
+                assert_true(isnan(scales[r]));
+            else
+                assert_memory_equal(&scales[r], &want_scale, sizeof want_scale);
+        }
+        free(got), free(scales);
+        rt_free(rt, (void *)(uintptr_t)a.x), rt_free(rt, (void *)(uintptr_t)a.positions);
+        rt_free(rt, (void *)(uintptr_t)a.slots), rt_free(rt, a.q), rt_free(rt, keys), rt_free(rt, values);
+        rt_free(rt, a.kv.key_scales), rt_free(rt, a.kv.value_scales);
     }
-    free(got), free(scales);
-    rt_free(rt, (void *)(uintptr_t)a.x), rt_free(rt, (void *)(uintptr_t)a.positions);
-    rt_free(rt, (void *)(uintptr_t)a.slots), rt_free(rt, a.q), rt_free(rt, keys), rt_free(rt, values);
-    rt_free(rt, a.kv.key_scales), rt_free(rt, a.kv.value_scales);
+    rt_test_order(0);
 }
 
 static void test_qkv(void **state) {

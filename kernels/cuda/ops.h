@@ -393,9 +393,6 @@ struct cuda_sample {
 // Edits this rank's tokens of the rows that a few decide, and finds those few.
 void cuda_find_few(struct rt *rt, const struct cuda_sample *a);
 void cuda_sample(struct rt *rt, const struct cuda_sample *a);
-// Group maxima of logits that did not come from cuda_gemm; factor is applied first.
-void cuda_group_max(struct rt *rt, float *logits, float *max, int rows, int vocab, int ld, int ldmax,
-                    float factor);
 
 #ifdef __cplusplus
 }

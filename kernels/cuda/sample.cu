@@ -517,33 +517,7 @@ template <bool FEW> __global__ void __launch_bounds__(EDIT_THREADS) edit_rows(st
     slice_max(to, a.edited_max + (size_t)d.edited * (size_t)a.ldmax, begin, end);
 }
 
-struct group_max_args {
-    float *logits, *max;
-    int vocab, ld, ldmax;
-    float factor;
-};
-
-__global__ void __launch_bounds__(EDIT_THREADS) group_max_rows(struct group_max_args a) {
-    kd_grid_release();
-    kd_grid_wait();
-    int begin = (int)blockIdx.x * CUDA_SLICE,
-        end = begin + CUDA_SLICE < a.vocab ? begin + CUDA_SLICE : a.vocab;
-    float *logits = a.logits + (size_t)blockIdx.y * (size_t)a.ld;
-    for (int i = begin + (int)threadIdx.x; a.factor != 1 && i < end; i += EDIT_THREADS)
-        logits[i] *= a.factor;
-    __syncthreads();
-    slice_max(logits, a.max + (size_t)blockIdx.y * (size_t)a.ldmax, begin, end);
-}
-
 extern "C" {
-
-void cuda_group_max(struct rt *rt, float *logits, float *max, int rows, int vocab, int ld, int ldmax,
-                    float factor) {
-    struct group_max_args a = {logits, max, vocab, ld, ldmax, factor};
-    if (rows > 0)
-        rt_launch(rt, group_max_rows,
-                  rt_grid_of((vocab + CUDA_SLICE - 1) / CUDA_SLICE, rows, EDIT_THREADS, 0), a);
-}
 
 void cuda_find_few(struct rt *rt, const struct cuda_sample *a) {
     int n = a->end - a->begin;

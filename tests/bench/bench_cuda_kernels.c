@@ -391,14 +391,19 @@ static void bench_few(int rows, int best) {
             .row = r, .target = -1, .temperature = best > 1 ? 1 : 0, .top_k = best, .num_logprobs = -1};
         draws[r] = (struct cuda_draw){.mask = -1, .edited = -1, .low = -INFINITY};
     }
+    size_t all = (size_t)rows * (size_t)n;
+    float *logits = must_calloc(all, sizeof *logits);
+    for (size_t i = 0; i < all; i++)
+        logits[i] = random_float();
+    float *max = group_maxima(logits, rows, n, n, CUDA_GROUP);
     double bytes = (double)rows * (groups * 4.0 + best * (CUDA_GROUP * 4.0 + 8));
     set_copies(bytes);
     struct cuda_sample *a = must_calloc((size_t)num_copies, sizeof *a);
     for (int i = 0; i < num_copies; i++) {
         a[i] = (struct cuda_sample){.rows = upload(heads, (size_t)rows * sizeof *heads),
                                     .draws = upload(draws, (size_t)rows * sizeof *draws),
-                                    .logits = filled((size_t)rows * (size_t)n * 4, STREAM_F32),
-                                    .max = device((size_t)rows * (size_t)groups * 4),
+                                    .logits = upload(logits, all * sizeof *logits),
+                                    .max = upload(max, (size_t)(rows * groups) * sizeof *max),
                                     .num_rows = rows,
                                     .vocab = 2 * n,
                                     .ld = n,
@@ -406,13 +411,12 @@ static void bench_few(int rows, int best) {
                                     .end = n,
                                     .most = CUDA_FEW,
                                     .few = device((size_t)rows * sizeof(struct cuda_few))};
-        cuda_group_max(rt, a[i].logits, a[i].max, rows, n, n, groups, 1);
     }
     char shape[64];
     snprintf(shape, sizeof shape, "%s, %d x %d", best > 1 ? "top-k 40" : "greedy", rows, n);
     row("candidates", shape, time_kernel(few_once, a), bytes, bandwidth, "GB/s");
     release();
-    free(heads), free(draws), free(a);
+    free(heads), free(draws), free(logits), free(max), free(a);
 }
 
 struct nccl_sum {
@@ -478,6 +482,7 @@ static void bench_sample(const char *name, float temperature, int top_k, float t
     rounds[rows] = n;
     for (int i = 0; i < rows * ld; i++)
         logits[i] = (random_float() + random_float() + random_float()) * spread;
+    float *max = group_maxima(logits, rows, V, ld, CUDA_GROUP);
     set_copies((double)rows * V * 4);
     struct cuda_sample *a = must_calloc((size_t)num_copies, sizeof *a);
     for (int i = 0; i < num_copies; i++) {
@@ -487,7 +492,7 @@ static void bench_sample(const char *name, float temperature, int top_k, float t
                                     .rounds = upload(rounds, ((size_t)rows + 1) * sizeof *rounds),
                                     .mask_bits = filled((size_t)(V + 31) / 32 * 4, STREAM_BITS),
                                     .logits = upload(logits, (size_t)(rows * ld) * 4),
-                                    .max = device((size_t)(rows * groups) * 4),
+                                    .max = upload(max, (size_t)(rows * groups) * sizeof *max),
                                     .edited = device((size_t)(rows * ld) * 4),
                                     .edited_max = device((size_t)(rows * groups) * 4),
                                     .sums = device((size_t)(rows * groups) * 8),
@@ -501,13 +506,12 @@ static void bench_sample(const char *name, float temperature, int top_k, float t
                                     .logprob = device((size_t)rows * 4),
                                     .top_logprobs = device((size_t)rows * 80),
                                     .failed = device((size_t)rows)};
-        cuda_group_max(rt, a[i].logits, a[i].max, rows, V, ld, groups, 1);
     }
     char shape[64];
     snprintf(shape, sizeof shape, "%s, %d x %d", name, rows, V);
     row("sample", shape, time_kernel(sample_once, a), (double)rows * V * 4, bandwidth, "GB/s");
     release();
-    free(heads), free(draws), free(logits), free(edit), free(rounds), free(a);
+    free(heads), free(draws), free(logits), free(max), free(edit), free(rounds), free(a);
 }
 
 // ---- what lies between the products

@@ -55,6 +55,9 @@ static void run(struct row *const *rows, int n, struct outcome_of_rows *got) {
     int all = n + 1;
     float *d_logits = poisoned(sizeof *logits * (size_t)(all * ld));
     rt_upload_now(rt, d_logits, logits, sizeof *logits * (size_t)(n * ld));
+    float *max = group_maxima(logits, n, V, ld, CUDA_GROUP),
+          *d_max = poisoned(sizeof *max * (size_t)(all * groups));
+    rt_upload_now(rt, d_max, max, sizeof *max * (size_t)(n * groups));
     struct cuda_sample a = {
         .rows = to_device(heads, sizeof heads[0] * (size_t)all),
         .draws = to_device(draws, sizeof draws[0] * (size_t)all),
@@ -62,7 +65,7 @@ static void run(struct row *const *rows, int n, struct outcome_of_rows *got) {
         .rounds = to_device(rounds, sizeof rounds),
         .mask_bits = to_device(mask, sizeof *mask * (size_t)(n * words)),
         .logits = d_logits,
-        .max = poisoned(sizeof(float) * (size_t)(all * groups)),
+        .max = d_max,
         .edited = poisoned(sizeof(float) * (size_t)(edited * ld)),
         .edited_max = poisoned(sizeof(float) * (size_t)(edited * groups)),
         .sums = poisoned(sizeof(float) * (size_t)(all * 2 * groups)),
@@ -77,7 +80,6 @@ static void run(struct row *const *rows, int n, struct outcome_of_rows *got) {
         .top_logprobs = poisoned(sizeof got->top),
         .failed = poisoned(sizeof got->failed),
     };
-    cuda_group_max(rt, d_logits, a.max, n, V, ld, groups, 1);
     cuda_sample(rt, &a);
     void *parts[] = {a.ids, a.top_ids, a.logprob, a.top_logprobs, a.failed};
     void *to[] = {got->ids, got->top_ids, got->logprob, got->top, got->failed};
@@ -93,7 +95,7 @@ static void run(struct row *const *rows, int n, struct outcome_of_rows *got) {
                             a.logits, a.max,   a.edited, a.edited_max, a.sums};
     for (int i = 0; i < 10; i++)
         rt_free(rt, (void *)(uintptr_t)others[i]);
-    free(seen), free(logits), free(mask);
+    free(seen), free(logits), free(max), free(mask);
 }
 
 static void check(struct row *const *rows, int n, int *drawn) {
@@ -249,6 +251,7 @@ static void test_few(void **state) {
         logits[8 * FEW_LD + 301] = 40; // until it is edited
         draws[6].edited = 0, draws[6].mask = 0;
         draws[8].edited = 1, draws[8].round_start = 0, draws[8].round_end = 1;
+        float *max = group_maxima(logits, FEW_ROWS, FEW_VOCAB, FEW_LD, CUDA_GROUP);
         struct cuda_few *few = poisoned(FEW_ROWS * sizeof *few);
         struct cuda_sample a = {.rows = to_device(heads, sizeof heads),
                                 .draws = to_device(draws, sizeof draws),
@@ -256,7 +259,7 @@ static void test_few(void **state) {
                                 .rounds = to_device(rounds, sizeof rounds),
                                 .mask_bits = to_device(mask, sizeof mask),
                                 .logits = to_device(logits, sizeof *logits * FEW_ROWS * FEW_LD),
-                                .max = poisoned(sizeof(float) * FEW_ROWS * FEW_LD / CUDA_GROUP),
+                                .max = to_device(max, sizeof *max * FEW_ROWS * FEW_LD / CUDA_GROUP),
                                 .edited = poisoned(sizeof(float) * 2 * FEW_LD),
                                 .edited_max = poisoned(sizeof(float) * 2 * FEW_LD / CUDA_GROUP),
                                 .num_rows = FEW_ROWS,
@@ -269,7 +272,6 @@ static void test_few(void **state) {
                                 .most = FEW_MOST,
                                 .few = few};
         rt_test_order(order);
-        cuda_group_max(rt, a.logits, a.max, FEW_ROWS, FEW_VOCAB, FEW_LD, a.ldmax, 1);
         cuda_find_few(rt, &a);
         struct cuda_few *got = to_host(few, FEW_ROWS * sizeof *few);
         for (int v = 0; v < FEW_VOCAB; v++)
@@ -290,7 +292,7 @@ static void test_few(void **state) {
                              ids[i]);
         }
         assert_true(got[0].ids[0] == 300 && got[8].ids[0] <= 300);
-        free(logits), free(got);
+        free(logits), free(max), free(got);
         void *all[] = {(void *)(uintptr_t)a.rows,
                        (void *)(uintptr_t)a.draws,
                        (void *)(uintptr_t)a.edits,

@@ -74,6 +74,20 @@ static inline struct tensor random_tensor(enum dtype dtype, int rows, int cols, 
     return (struct tensor){data, dtype, 2, {rows, cols}};
 }
 
+// The maximum of each `group` logits of rows, as the product that gives logits leaves them: NaN where one is.
+// (rows, ceil(vocab / group)); the caller frees it.
+static inline float *group_maxima(const float *logits, int rows, int vocab, int ld, int group) {
+    int num = (vocab + group - 1) / group;
+    float *max = must_calloc((size_t)rows * (size_t)num, sizeof *max);
+    for (int r = 0; r < rows; r++)
+        for (int v = 0; v < vocab; v++) {
+            float x = logits[(size_t)r * (size_t)ld + (size_t)v],
+                  *m = &max[(size_t)r * (size_t)num + (size_t)(v / group)];
+            *m = v % group == 0 || isnan(x) || x > *m ? x : *m; // what is NaN stays
+        }
+    return max;
+}
+
 struct fixture {
     struct model_config config;
     int num_weights;

@@ -4,8 +4,9 @@
 // token, once broadcast, is used for all, and there are enough independent sums to hide the latency of an
 // instruction. With 16 rows to a vector (AVX-512) two row groups go together, with 8 (AVX2) the halves of
 // one, and one half by itself where the registers do not suffice for more. Of few tokens two groups go
-// together if weights are floats, else one after the other (TILE_VECTORS_FEW), because memory is read faster
-// in order. How many tokens a tile takes is chosen by measurement (tile_tokens); no sum depends on it.
+// together if the sums of one would wait for each other (F32 and F16), else one after the other
+// (TILE_VECTORS_FEW), because memory is read faster in order. How many tokens a tile takes is chosen by
+// measurement (tile_tokens); no sum depends on it.
 
 enum { MAX_VECTORS = TILE_VECTORS(1) };
 // How often a tile goes over k, each time for nv other vectors
@@ -477,7 +478,7 @@ INLINE void tile_quantised(struct sums *s, const struct span *a, const int nv, c
     static void gemm_##type(const struct gemm_tile *job) { any_tile(tile, job, few); }
 GEMM(F32, tile_f32, TILE_VECTORS(1))
 GEMM(F16, tile_f16, TILE_VECTORS(1))
-GEMM(BF16, tile_bf16, TILE_VECTORS(1))
+GEMM(BF16, tile_bf16, TILE_VECTORS_FEW_BF16)
 #define X(type, packed)                                                                                      \
     INLINE void tile_##type(struct sums *s, const struct span *a, const int nv, const int n) {               \
         tile_quantised(s, a, nv, n, DTYPE_##type);                                                           \

@@ -13,8 +13,8 @@ struct v16 {
 enum { ROWS = 8, TILE_FLOAT = 8 }; // tokens of a tile
 enum { ATTN_SUMS = 8 };            // of attention in registers
 enum { VECTOR_REGISTERS = 16 };
-#define TILE_VECTORS(n) ((n) <= 2 ? 4 : (n) <= 4 ? 2 : 1) // of a tile of n tokens
-enum { TILE_VECTORS_FEW = 2 };                            // of few, and quantised weights
+#define TILE_VECTORS(n) ((n) <= 2 ? 4 : (n) <= 4 ? 2 : 1)               // of a tile of n tokens
+enum { TILE_VECTORS_FEW = 2, TILE_VECTORS_FEW_BF16 = TILE_VECTORS(1) }; // of few; quantised weights, BF16
 #if CPU_AVXVNNI
 #define TILE_QUANTISED(type) ((type) == DTYPE_Q5_0 ? 6 : 4)
 #else

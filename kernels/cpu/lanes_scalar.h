@@ -16,8 +16,8 @@ enum { ROWS = 16, TILE_FLOAT = 8 }; // tokens of a tile
 #define TILE_QUANTISED(type) 8
 enum { ATTN_SUMS = 8 }; // of attention in registers
 enum { VECTOR_REGISTERS = 32 };
-#define TILE_VECTORS(n) 2      // of a tile of n tokens
-enum { TILE_VECTORS_FEW = 2 }; // of few, and quantised weights
+#define TILE_VECTORS(n) 2                                               // of a tile of n tokens
+enum { TILE_VECTORS_FEW = 2, TILE_VECTORS_FEW_BF16 = TILE_VECTORS(1) }; // of few; quantised weights, BF16
 struct rows {
     float f[ROWS];
 };

@@ -171,8 +171,9 @@ struct loader {
     const struct backend_ops *ops;
     enum dtype floats; // what float matrices become; DTYPE_COUNT: nothing else
     unsigned char *buf, *converted;
-    void *part;           // columns of a matrix, where ranks share it; else NULL
-    uint64_t done, total; // bytes
+    const struct gguf_info *first; // the tensor that buf begins with; NULL: none
+    void *part;                    // columns of a matrix, where ranks share it; else NULL
+    uint64_t done, total;          // bytes
 };
 
 static uint64_t padded(uint64_t bytes) {
@@ -213,12 +214,17 @@ static enum status convert_part(const struct loader *l, const struct gguf_info *
     return STATUS_OK;
 }
 
-// Reads a tensor to *at, and moves *at behind it.
-static enum status read_part(const struct loader *l, const struct gguf_info *t, unsigned char **at,
+// Reads a tensor to *at, and moves *at behind it. A tied head finds the embedding there.
+static enum status read_part(struct loader *l, const struct gguf_info *t, unsigned char **at,
                              struct tensor *view, struct err *err) {
     enum status st;
-    if ((st = tensor_read(l->g, t, *at, err)))
-        return st;
+    bool begins = *at == l->buf;
+    if (!begins || t != l->first) {
+        l->first = begins ? NULL : l->first;
+        if ((st = tensor_read(l->g, t, *at, err)))
+            return st;
+        l->first = begins ? t : l->first;
+    }
     *view = t->view;
     view->data = *at;
     *at += padded(t->bytes);
@@ -278,9 +284,38 @@ static enum status load_slot(struct loader *l, const struct slot *s, int layer, 
     return STATUS_OK;
 }
 
-// Layers, and buffers for the largest weight. STATUS_NOMEM.
-static enum status prepare(struct loader *l) {
+static void free_buffers(struct loader *l) {
+    free(l->buf);
+    free(l->converted);
+    free(l->part);
+    l->buf = l->converted = NULL;
+    l->part = NULL, l->first = NULL;
+}
+
+// Buffers for the largest weight of the model's own, or else of the layers', which come after and are much
+// smaller: so the largest is not held while most of the weights are. STATUS_NOMEM.
+static enum status make_buffers(struct loader *l, bool of_layers) {
     uint64_t largest = 0;
+    for (size_t i = 0; i < NUM_SLOTS; i++)
+        for (int layer = 0; (slots[i].kind != MODEL) == of_layers && layer < slot_count(l->whole, &slots[i]);
+             layer++) {
+            uint64_t bytes = slot_bytes(l, &slots[i], layer);
+            largest = bytes > largest ? bytes : largest;
+        }
+    uint64_t converted = 2 * largest; // 16 bits may become 32
+    free_buffers(l);
+    if (!(l->buf = aligned_alloc(64, padded(largest))))
+        return STATUS_NOMEM;
+    if (l->floats != DTYPE_COUNT && !(l->converted = aligned_alloc(64, padded(converted))))
+        return STATUS_NOMEM;
+    if (l->targets[0].shard.world > 1 &&
+        !(l->part = aligned_alloc(64, padded(l->floats != DTYPE_COUNT ? converted : largest))))
+        return STATUS_NOMEM;
+    return STATUS_OK;
+}
+
+// Layers, and what there is to load. STATUS_NOMEM.
+static enum status prepare(struct loader *l) {
     for (int i = 0; i < l->num_targets; i++) {
         struct model *m = l->targets[i].model;
         int first, end;
@@ -291,19 +326,8 @@ static enum status prepare(struct loader *l) {
             m->layers[layer].index = layer;
     }
     for (size_t i = 0; i < NUM_SLOTS; i++)
-        for (int layer = 0; layer < slot_count(l->whole, &slots[i]); layer++) {
-            uint64_t bytes = slot_bytes(l, &slots[i], layer);
-            l->total += bytes;
-            largest = bytes > largest ? bytes : largest;
-        }
-    uint64_t converted = 2 * largest; // 16 bits may become 32
-    if (!(l->buf = aligned_alloc(64, padded(largest))))
-        return STATUS_NOMEM;
-    if (l->floats != DTYPE_COUNT && !(l->converted = aligned_alloc(64, padded(converted))))
-        return STATUS_NOMEM;
-    if (l->targets[0].shard.world > 1 &&
-        !(l->part = aligned_alloc(64, padded(l->floats != DTYPE_COUNT ? converted : largest))))
-        return STATUS_NOMEM;
+        for (int layer = 0; layer < slot_count(l->whole, &slots[i]); layer++)
+            l->total += slot_bytes(l, &slots[i], layer);
     return STATUS_OK;
 }
 
@@ -321,9 +345,13 @@ enum status weights_load_ranks(const struct weights_target *targets, int num_tar
         err = &local;
     if (weights_check(l.whole, g, err))
         return err->code;
-    if (prepare(&l) != STATUS_OK)
-        err_set(err, STATUS_NOMEM, "%s: out of memory for its largest weight", gguf_name(g));
-    for (size_t i = 0; i < NUM_SLOTS; i++)
+    bool ok = prepare(&l) == STATUS_OK;
+    for (size_t i = 0; i < NUM_SLOTS; i++) {
+        bool of_layers = slots[i].kind != MODEL;
+        if (i == 0 || of_layers != (slots[i - 1].kind != MODEL))
+            ok = ok && make_buffers(&l, of_layers) == STATUS_OK;
+        if (!ok)
+            err_set(err, STATUS_NOMEM, "%s: out of memory for its largest weight", gguf_name(g));
         for (int layer = 0; err->code == STATUS_OK && layer < slot_count(l.whole, &slots[i]); layer++) {
             if (load_slot(&l, &slots[i], layer, err) != STATUS_OK)
                 break;
@@ -331,9 +359,8 @@ enum status weights_load_ranks(const struct weights_target *targets, int num_tar
             if (progress)
                 progress(arg, (double)l.done / (double)l.total);
         }
-    free(l.buf);
-    free(l.converted);
-    free(l.part);
+    }
+    free_buffers(&l);
     for (int i = 0; err->code != STATUS_OK && i < num_targets; i++)
         weights_free(targets[i].model);
     return err->code;

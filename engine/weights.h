@@ -7,10 +7,10 @@
 
 // Fills m from the file; m->config is there already. Every expected tensor is checked (name, exact shape,
 // type) before the first is loaded, and one that the architecture does not have is refused. Then one weight
-// after the other is read into a buffer of the largest one's size, scanned for NaN and infinity, and given to
-// the device, which copies it. A tied head is loaded from the embedding under both roles, EMBED first; a
-// backend may return the same weight for both. progress (or NULL) gets the fraction done. STATUS_FORMAT names
-// tensor and byte; STATUS_IO: the file was cut meanwhile.
+// after the other is read into a buffer of the largest one's size (of the model's own, then of the layers'),
+// scanned for NaN and infinity, and given to the device, which copies it. A tied head is loaded from the
+// embedding under both roles, EMBED first; a backend may return the same weight for both. progress (or NULL)
+// gets the fraction done. STATUS_FORMAT names tensor and byte; STATUS_IO: the file was cut meanwhile.
 //
 // floats: F32, F16 or BF16: matrices of these types are converted to it on the way (norms stay F32);
 // DTYPE_COUNT: each stays as it is. STATUS_FORMAT names the first value that F16 cannot hold.

@@ -14,25 +14,36 @@ static enum stream_kind kind_of(enum cuda_form form) {
     return form == FORM_F32 ? STREAM_F32 : form == FORM_F16 ? STREAM_F16 : STREAM_BF16;
 }
 
-static void bench_gemm(enum cuda_format f, const char *name, int n, int k) {
+static size_t matrix_bytes(enum cuda_format f, int n, int k) {
+    size_t bytes[3];
+    cuda_matrix_bytes(f, n, k, bytes);
+    return bytes[0] + bytes[1] + bytes[2];
+}
+
+// Random numbers; the scales are f16, or bytes of any value.
+static struct cuda_matrix random_matrix(enum cuda_format f, int n, int k) {
     enum stream_kind kind = f == FORMAT_F32    ? STREAM_F32
                             : f == FORMAT_BF16 ? STREAM_BF16
                             : f == FORMAT_F16  ? STREAM_F16
                                                : STREAM_BITS;
-    size_t bytes[3], all;
-    char shape[64];
+    size_t bytes[3];
     cuda_matrix_bytes(f, n, k, bytes);
-    all = bytes[0] + bytes[1] + bytes[2];
+    return (struct cuda_matrix){f,
+                                n,
+                                k,
+                                filled(bytes[0], kind),
+                                filled(bytes[1] + 16, STREAM_F16),
+                                filled(bytes[2] + 16, STREAM_F16)};
+}
+
+static void bench_gemm(enum cuda_format f, const char *name, int n, int k) {
+    size_t all = matrix_bytes(f, n, k);
+    char shape[64];
     set_copies((double)all);
     struct cuda_gemm *a = must_calloc((size_t)num_copies, sizeof *a);
     struct cuda_dequant *d = must_calloc((size_t)num_copies, sizeof *d);
-    for (int i = 0; i < num_copies; i++) // the scales are f16, or bytes of any value
-        a[i].w = (struct cuda_matrix){f,
-                                      n,
-                                      k,
-                                      filled(bytes[0], kind),
-                                      filled(bytes[1] + 16, STREAM_F16),
-                                      filled(bytes[2] + 16, STREAM_F16)};
+    for (int i = 0; i < num_copies; i++)
+        a[i].w = random_matrix(f, n, k);
     static const int tokens[] = {1, 16, 64};
     enum cuda_form form = cuda_form_of(f);
     for (int t = 0; t < 3; t++) {
@@ -65,19 +76,12 @@ static void bench_epilogue(enum cuda_epilogue epilogue, enum cuda_format f, cons
     static const int tokens[] = {1, 16, 64};
     bool swiglu = epilogue == EPILOGUE_SWIGLU, logits = epilogue == EPILOGUE_LOGITS;
     int columns = swiglu ? n / 2 : n, groups = n / CUDA_GROUP;
-    size_t bytes[3], all;
+    size_t all = matrix_bytes(f, n, k);
     char shape[64];
-    cuda_matrix_bytes(f, n, k, bytes);
-    all = bytes[0] + bytes[1] + bytes[2];
     set_copies((double)all);
     struct cuda_gemm *a = must_calloc((size_t)num_copies, sizeof *a);
     for (int i = 0; i < num_copies; i++)
-        a[i].w = (struct cuda_matrix){f,
-                                      n,
-                                      k,
-                                      filled(bytes[0], f == FORMAT_BF16 ? STREAM_BF16 : STREAM_BITS),
-                                      filled(bytes[1] + 16, STREAM_F16),
-                                      filled(bytes[2] + 16, STREAM_F16)};
+        a[i].w = random_matrix(f, n, k);
     for (int t = 0; t < 3; t++) {
         int m = tiny && tokens[t] > 16 ? 16 : tokens[t];
         size_t out = (size_t)m * (size_t)columns,

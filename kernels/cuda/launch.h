@@ -3,7 +3,7 @@
 #pragma once
 
 #include "kdev.h"
-#include "rt.h"
+#include "rt_stream.h"
 
 struct rt_grid {
     dim3 grid;
@@ -12,9 +12,6 @@ struct rt_grid {
 };
 
 #ifdef __CUDACC__
-
-// The stream, and the device made that of the calling thread; NULL once anything has failed.
-cudaStream_t rt_stream(struct rt *rt);
 
 // Launches kernel with `args` (a copy of `bytes` is made). Overlaps the kernel before where the device can.
 void rt_launch_raw(struct rt *rt, const void *kernel, const struct rt_grid *g, void *args);

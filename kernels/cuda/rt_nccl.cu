@@ -1,13 +1,14 @@
 // NCCL, loaded when it is first asked for (libnccl.so.2): the module works without it. What is used of it is
 // declared here, so that the same code is compiled where its header is not at hand, as the one of PyTorch's
-// package often is not. Names, types and numbers are those of its documented interface, equal in all 2.x
-// ("NCCL API", NVIDIA).
-#include "launch.h"
+// package often is not, and without the toolkit, for tests. Names, types and numbers are those of its
+// documented interface, equal in all 2.x ("NCCL API", NVIDIA).
+#include "rt_stream.h"
 
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 struct group_name { // ncclUniqueId, given by value
     char internal[RT_NCCL_ID];
@@ -21,13 +22,13 @@ enum { SUCCESS = 0, SUM = 0, FLOAT32 = 7, MAJOR = 2 }; // ncclSuccess, ncclSum, 
     X(GetVersion, nccl_result, (int *))                                                                      \
     X(GetUniqueId, nccl_result, (group_name *))                                                              \
     X(CommInitRank, nccl_result, (group_comm **, int, group_name, int))                                      \
-    X(AllReduce, nccl_result, (const void *, void *, size_t, int, int, group_comm *, cudaStream_t))          \
+    X(AllReduce, nccl_result, (const void *, void *, size_t, int, int, group_comm *, CUstream_st *))         \
     X(CommGetAsyncError, nccl_result, (group_comm *, nccl_result *))                                         \
     X(CommAbort, nccl_result, (group_comm *))                                                                \
     X(CommDestroy, nccl_result, (group_comm *))                                                              \
     X(GetErrorString, const char *, (nccl_result))
 
-#if __has_include(<nccl.h>) // where the header is, it agrees
+#if __has_include(<nccl.h>) && __has_include(<cuda_runtime.h>) // where the headers are, they agree
 #include <nccl.h>
 
 template <class F> struct parts;
@@ -123,7 +124,7 @@ struct rt_nccl *rt_nccl_open(struct rt *rt, const unsigned char id[RT_NCCL_ID], 
 }
 
 void rt_nccl_sum(struct rt_nccl *n, float *x, size_t count) {
-    cudaStream_t stream = rt_stream(n->rt);
+    CUstream_st *stream = rt_stream(n->rt);
     nccl_result before = SUCCESS;
     if (stream && n->comm && nccl_ok(n, nccl.CommGetAsyncError(n->comm, &before)) && nccl_ok(n, before))
         nccl_ok(n, nccl.AllReduce(x, x, count, FLOAT32, SUM, n->comm, stream));

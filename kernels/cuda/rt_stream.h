@@ -1,0 +1,9 @@
+// The runtime's stream, for what is queued on it without a kernel. Needs nothing of the toolkit.
+#pragma once
+
+#include "rt.h"
+
+struct CUstream_st; // what cudaStream_t points to
+
+// The stream, and the device made that of the calling thread; NULL once anything has failed.
+struct CUstream_st *rt_stream(struct rt *rt);

@@ -346,13 +346,11 @@ enum status weights_load_ranks(const struct weights_target *targets, int num_tar
     if (weights_check(l.whole, g, err))
         return err->code;
     bool ok = prepare(&l) == STATUS_OK;
-    for (size_t i = 0; i < NUM_SLOTS; i++) {
+    for (size_t i = 0; ok && i < NUM_SLOTS; i++) {
         bool of_layers = slots[i].kind != MODEL;
         if (i == 0 || of_layers != (slots[i - 1].kind != MODEL))
-            ok = ok && make_buffers(&l, of_layers) == STATUS_OK;
-        if (!ok)
-            err_set(err, STATUS_NOMEM, "%s: out of memory for its largest weight", gguf_name(g));
-        for (int layer = 0; err->code == STATUS_OK && layer < slot_count(l.whole, &slots[i]); layer++) {
+            ok = make_buffers(&l, of_layers) == STATUS_OK;
+        for (int layer = 0; ok && err->code == STATUS_OK && layer < slot_count(l.whole, &slots[i]); layer++) {
             if (load_slot(&l, &slots[i], layer, err) != STATUS_OK)
                 break;
             l.done += slot_bytes(&l, &slots[i], layer);
@@ -361,6 +359,8 @@ enum status weights_load_ranks(const struct weights_target *targets, int num_tar
         }
     }
     free_buffers(&l);
+    if (!ok)
+        err_set(err, STATUS_NOMEM, "%s: out of memory for its largest weight", gguf_name(g));
     for (int i = 0; err->code != STATUS_OK && i < num_targets; i++)
         weights_free(targets[i].model);
     return err->code;

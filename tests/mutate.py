@@ -553,7 +553,7 @@ MUTATIONS = [
     (CUDA % "attn_wgmma.cu", "bool ok = pos + (int)(n * STEP) >= begin && pos + (int)(n * STEP) < end;", "bool ok = pos + (int)(n * STEP) >= begin;",
          "test_emu_attention"),  # wgmma: slots past the end
     (CUDA % "attn_prefill.cu", "strcmp(wgmma, \"1\") == 0 &&", "true &&", "test_emu_attention"),  # wgmma where nobody asked for it
-    (CUDA % "plan.c", "(r -= c->tile_rows) >= 0;)", "(r -= 2 * c->tile_rows) >= 0;)", "test_emu_forward"),  # half of the tiles
+    (CUDA % "plan.c", "(r -= c->tile_rows) >= 0;)", "(r -= 2 * c->tile_rows) >= 0;)", "test_emu_plan"),  # half of the tiles
     (CUDA % "plan.c", "    sort_tiles(c, tiles, n);\n", "    sort_tiles(c, tiles, 0);\n", "test_emu_plan"),  # the lightest tile of a long prompt comes before the heaviest of others
     (CUDA % "plan.c", "t->position + t->first / c->group - c->window + 1 : 0;", "t->position : 0;", "test_emu_plan"),  # a tile's weight without its window
     (CUDA % "emu/wgmma.cpp", "return at ^ ((at >> 7 & (w - 1)) << 4);", "return at;", "test_emu_words"),  # emulator: no swizzle
@@ -606,7 +606,7 @@ MUTATIONS = [
          "test_emu_forward"),  # decodes go through the library beside a long prompt
     (CUDA % "multiply.c", "others > CUDA_TOKENS && !dev->exact && ", "others > CUDA_TOKENS && ", "test_emu_forward"),  # exact: long prompts go through the library
     (CUDA % "backend.c", "    if (dev->exact) { // the same kernel", "    if (false) { // the same kernel", "test_emu_forward"),  # exact: decodes alone take the kernel of decodes
-    (CUDA % "plan.c", "c->exact ? 0 : step->num_decode", "step->num_decode", "test_emu_forward"),  # exact: no tiles for rows that decode
+    (CUDA % "plan.c", "c->exact ? 0 : step->num_decode", "step->num_decode", "test_emu_plan"),  # exact: no tiles for rows that decode
     (CUDA % "multiply.c", "    int others = m - dev->plan.num_decode;\n", "    int others = m;\n", "test_emu_forward"),  # a short prompt beside decodes leaves the skinny product
     (CUDA % "multiply.c", ".scale = half ? x->scale + first : NULL,", ".scale = half ? x->scale : NULL,", "test_emu_forward"),  # the library's rows get the factors of the first ones
     (CUDA % "group.c", "        shot = dev->plan.num_decode;\n", "        shot = 0;\n", "test_emu_ranks"),  # decodes are added by NCCL beside a long prompt

@@ -27,7 +27,9 @@ struct span {
 // 4 tokens on a tile works long enough on a line that the processor's own prefetch, which stops at the end of
 // a page, leaves it waiting. Part `part` of `parts` of block b asks for its share, in each pass for another
 // piece of it; n: tokens of the tile. With few, a pass asks for what lies ahead in its strip, or in both.
-INLINE void prefetch(const struct span *a, int b, int part, int parts, const int nv, const int n) {
+// far: of a tile of more, into the L2 cache only.
+INLINE void prefetch(const struct span *a, int b, int part, int parts, const int nv, const int n,
+                     const bool far) {
     const bool few = n <= FEW_TOKENS, both = few && TILE_PASSES(nv) == 1;
     if (!few) {
         part = part * TILE_PASSES(nv) + a->pass;
@@ -37,11 +39,15 @@ INLINE void prefetch(const struct span *a, int b, int part, int parts, const int
     uintptr_t at = a->ahead.at + (size_t)b * a->ahead.step + (size_t)part * step;
     if (both ? b >= a->ahead.turn : few && a->pass)
         at += a->ahead.gap;
-    for (size_t i = 0; i < step; i += 64) {
-        __builtin_prefetch((const void *)(at + i));
-        if (both)
-            __builtin_prefetch((const void *)(at + a->ahead.gap + i));
-    }
+    if (!few && far)
+        for (size_t i = 0; i < step; i += 64)
+            __builtin_prefetch((const void *)(at + i), 0, 2); // into L2
+    else
+        for (size_t i = 0; i < step; i += 64) {
+            __builtin_prefetch((const void *)(at + i));
+            if (both)
+                __builtin_prefetch((const void *)(at + a->ahead.gap + i));
+        }
 }
 
 INLINE const void *token(const struct span *a, int t) { return a->x + (size_t)t * a->ldx; }
@@ -150,7 +156,7 @@ INLINE void tile_float(struct sums *s, const struct span *a, const int nv, const
     sums_start(s, nv, n);
     for (int k = a->b0; k < a->b1; k++) {
         struct rows rows[MAX_VECTORS];
-        prefetch(a, k, 0, 1, nv, n);
+        prefetch(a, k, 0, 1, nv, n, true);
         UNROLL for (int v = 0; v < nv; v++) {
             const char *at = a->w[v] + ((size_t)k * LANES + (size_t)a->row[v]) * bytes;
             rows[v] = half ? rows_load_f16((const uint16_t *)(const void *)at)
@@ -176,7 +182,7 @@ INLINE void tile_bf16(struct sums *s, const struct span *a, const int nv, const 
     sums_start(s, nv, n);
     for (int b = a->b0; b < a->b1; b++) {
         struct quads pairs[MAX_VECTORS];
-        prefetch(a, b, 0, 1, nv, n);
+        prefetch(a, b, 0, 1, nv, n, true);
         UNROLL for (int v = 0; v < nv; v++) {
             const char *at = a->w[v] + ((size_t)b * LANES + (size_t)a->row[v]) * 4;
             pairs[v] = quads_load(at);
@@ -461,7 +467,7 @@ INLINE void tile_quantised(struct sums *s, const struct span *a, const int nv, c
                 struct parts p;
                 struct block_dots d;
                 const int block = parts * b + part;
-                prefetch(a, b, halves * part + half, halves * parts, nv, n);
+                prefetch(a, b, halves * part + half, halves * parts, nv, n, a->ahead.far);
                 UNROLL for (int v = 0; v < nv; v++)
                     read_part(&p, v, a->w[v] + (size_t)b * bytes, a->row[v], type, part, half);
                 dots_sum(&d, &p, a, block, nv, n, half, 8 / halves, type);

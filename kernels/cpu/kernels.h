@@ -151,13 +151,16 @@ struct ahead {
     // once ask for both, and from block `turn` on, where a strip ends, for the next pair's.
     size_t gap;
     int turn;
+    bool far; // of more tokens: into the L2 cache, not further
 };
 
 // What tiles that follow each other on a pair of strips ask for. Together they ask for the next pair, so that
 // it comes from memory at an even rate while this one is worked on; where tiles are many, the first
-// MAX_SHARES do. Tiles of few tokens are bound by memory: they ask for what they need SOON, and near the end
-// of the pair for the beginning of the next; where they go through both strips at once, of both.
-enum { MAX_SHARES = 8, FEW_TOKENS = 2, SOON = 4096 };
+// MAX_SHARES do. Fewer than L1_SHARES of them ask for more at once than the L1 cache can wait for, and then
+// wait themselves, so they ask for it into L2. Tiles of few tokens are bound by memory: they ask for what
+// they need SOON, and near the end of the pair for the beginning of the next; where they go through both
+// strips at once, of both.
+enum { MAX_SHARES = 8, L1_SHARES = 6, FEW_TOKENS = 2, SOON = 4096 };
 
 // What is the same for all num_tiles of them, because divisions take long. strip: bytes
 struct ahead_plan {
@@ -177,10 +180,11 @@ static inline struct ahead ahead_share(const struct ahead_plan *p, const char *w
     uintptr_t first = (uintptr_t)w;
     uint32_t t = (uint32_t)tile;
     if (num_tokens <= FEW_TOKENS)
-        return (struct ahead){first + SOON, p->few_step, p->strip, (int)p->turn};
+        return (struct ahead){first + SOON, p->few_step, p->strip, (int)p->turn, false};
     if (t >= p->shares)
-        return (struct ahead){first, 0, 0, 0};
-    return (struct ahead){first + 2 * (size_t)p->strip + (size_t)p->share * t, p->share_step, 0, 0};
+        return (struct ahead){first, 0, 0, 0, false};
+    return (struct ahead){first + 2 * (size_t)p->strip + (size_t)p->share * t, p->share_step, 0, 0,
+                          p->shares < L1_SHARES};
 }
 
 // A tile of a matrix product: the 16 rows of each of two strips, which may be the same one, times num_tokens

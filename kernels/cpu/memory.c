@@ -20,7 +20,10 @@ struct region region_alloc(size_t bytes) {
             memset(r.data, 0, bytes);
         return r;
     }
-    bytes = (bytes + huge - 1) / huge * huge;
+    // What is left over a whole number of huge pages lies on small ones: a huge page for it would be mostly
+    // empty, once for each matrix of each layer.
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    bytes = (bytes + page - 1) / page * page;
     char *p =
         mmap(NULL, bytes + huge, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (p == MAP_FAILED)

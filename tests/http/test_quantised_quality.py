@@ -11,7 +11,7 @@ from process import SANITIZED, run
 
 MODEL = ROOT / "models/quire-tiny.gguf"
 # Largest rise over F32 that is taken for right, in percent.
-BOUNDS = {"f16": 0.1, "bf16": 0.5, "q8_0": 0.5, "q6_k": 1, "q5_k": 2, "q4_k": 5, "q4_0": 8}
+BOUNDS = {"f16": 0.1, "bf16": 0.5, "q8_0": 0.5, "q6_k": 1, "q5_k": 2, "q5_1": 2, "q5_0": 2, "q4_k": 5, "q4_1": 8, "q4_0": 8, "iq4_nl": 8}
 
 
 def perplexity(model, text):

@@ -35,7 +35,7 @@ struct device_config {
     // What this device computes; outlives the device. With ranks it is the rank's part: its heads, its kv
     // heads, the most rows of gate that any of its layers has; vocab is whole.
     const struct model_config *model;
-    int num_threads;     // CPU: kernel threads, the calling one included; 0 picks the cores
+    int num_threads;     // CPU: kernel threads, the calling one included; 0: processors_here()
     const char *variant; // CPU: "auto", "scalar", "avx2", "avxvnni", "avx512"; NULL is "auto"
     enum dtype kv_dtype; // F32, F16, BF16, I8 or F8_E4M3 (rules 17 and 18 of kernels/README.md)
     int block_size;      // B, tokens

@@ -54,7 +54,7 @@ static const struct option options[] = {
     {"cpu-variant", 0, RUN, OPT_CHOICE, AT(variant), "auto", 0, 0, "auto|scalar|avx2|avxvnni|avx512",
      "instruction set of the CPU kernels"},
     {"threads", 0, RUN | QUANT, OPT_INT, AT(threads), "0", 0, 1024, "N",
-     "threads that compute; 0 picks the cores"},
+     "threads that compute; 0: as many as processors, or as a CPU quota allows"},
     {"tensor-parallel-size", 0, RUN, OPT_INT, AT(tensor_parallel_size), NULL, 1, 8, "N",
      "ranks that share each layer, with --threads divided among them (1; under mpirun or srun, by its "
      "processes)"},

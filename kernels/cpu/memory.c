@@ -1,5 +1,7 @@
 #include "memory.h"
 
+#include "cgroup.h"
+
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -64,7 +66,7 @@ static size_t min_size(size_t a, size_t b) { return a < b ? a : b; }
 // Bytes of files that a control group's memory holds and that are given up when it is short, those of groups
 // below it included (cgroups(7); version 1 has their sums under total_, and comes last).
 static size_t file_cache(const char *dir) {
-    char line[256], kind[16];
+    char line[440], kind[16];
     size_t own = 0, total = 0;
     unsigned long long n;
     snprintf(line, sizeof line, "%s/memory.stat", dir);
@@ -80,46 +82,22 @@ static size_t file_cache(const char *dir) {
     return total ? total : own;
 }
 
-// What is left in a control group and in those that it is in: below `mount`, at `path`, which is cut.
-static size_t group_left(const char *mount, char *path, const char *limit_name, const char *used_name) {
-    size_t least = SIZE_MAX;
-    for (;;) {
-        char dir[200], name[240];
-        snprintf(dir, sizeof dir, "%.40s%.150s", mount, path);
-        snprintf(name, sizeof name, "%s/%s", dir, limit_name);
-        size_t limit = read_number(name), cache = file_cache(dir);
-        snprintf(name, sizeof name, "%s/%s", dir, used_name);
-        size_t used = read_number(name);
-        if (limit != SIZE_MAX && used != SIZE_MAX) {
-            used = used > cache ? used - cache : 0;
-            least = min_size(least, limit > used ? limit - used : 0);
+// Lowers *least to what a control group has left.
+static void group_left(void *least, const char *folder) {
+    static const char *const names[][2] = {{"memory.max", "memory.current"},
+                                           {"memory.limit_in_bytes", "memory.usage_in_bytes"}};
+    for (int i = 0; i < 2; i++) {
+        size_t n[2];
+        for (int k = 0; k < 2; k++) {
+            char name[440];
+            snprintf(name, sizeof name, "%s/%s", folder, names[i][k]);
+            n[k] = read_number(name);
         }
-        char *last = strrchr(path, '/');
-        if (!*path || !last)
-            return least;
-        *last = 0;
+        if (n[0] == SIZE_MAX || n[1] == SIZE_MAX)
+            continue;
+        size_t cache = file_cache(folder), used = n[1] > cache ? n[1] - cache : 0;
+        *(size_t *)least = min_size(*(size_t *)least, n[0] > used ? n[0] - used : 0);
     }
-}
-
-static size_t cgroup_left(void) {
-    char line[512], none[1] = "";
-    // Where a container sees its own group as the root; /proc names it as the host does, or as "/".
-    size_t n = group_left("/sys/fs/cgroup", none, "memory.max", "memory.current");
-    n = min_size(n,
-                 group_left("/sys/fs/cgroup/memory", none, "memory.limit_in_bytes", "memory.usage_in_bytes"));
-    FILE *f = fopen("/proc/self/cgroup", "r");
-    while (f && fgets(line, sizeof line, f)) {
-        line[strcspn(line, "\n")] = 0;
-        char *path = strstr(line, ":memory:");
-        if (strncmp(line, "0::", 3) == 0)
-            n = min_size(n, group_left("/sys/fs/cgroup", line + 3, "memory.max", "memory.current"));
-        else if (path)
-            n = min_size(n, group_left("/sys/fs/cgroup/memory", path + 8, "memory.limit_in_bytes",
-                                       "memory.usage_in_bytes"));
-    }
-    if (f)
-        fclose(f);
-    return n;
 }
 
 size_t memory_available(void) {
@@ -131,5 +109,7 @@ size_t memory_available(void) {
             break;
     if (f)
         fclose(f);
-    return min_size((size_t)kib * 1024, cgroup_left());
+    size_t least = (size_t)kib * 1024;
+    cgroup_each("", "memory", group_left, &least);
+    return least;
 }

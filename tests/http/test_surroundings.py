@@ -143,10 +143,10 @@ def test_no_threads(model):
     assert result.returncode == 2 and "cannot start threads" in say(result), result
 
 
-@pytest.fixture
-def group():
-    """A control group with a limit of memory that a process can enter: (folder of its files, name of the limit)."""
-    for root, limit in (("/sys/fs/cgroup/memory", "memory.limit_in_bytes"), ("/sys/fs/cgroup", "memory.max")):
+@contextlib.contextmanager
+def control_group(controller, old, new):
+    """A control group that a process can enter: (its folder, the file of its limit, whether that is version 2's)."""
+    for root, limit in ((f"/sys/fs/cgroup/{controller}", old), ("/sys/fs/cgroup", new)):
         folder = pathlib.Path(root, f"quire-test-{os.getpid()}")
         with contextlib.suppress(OSError):
             folder.mkdir()
@@ -154,10 +154,38 @@ def group():
                 break
             folder.rmdir()
     else:
-        pytest.skip("no control group for memory can be made here")
-    yield folder, folder / limit
+        pytest.skip(f"no control group for {controller} can be made here")
+    yield folder, folder / limit, limit == new
     wait_for("an empty group", lambda: not (folder / "cgroup.procs").read_text())
     folder.rmdir()
+
+
+@pytest.fixture
+def group():
+    """One with a limit of memory."""
+    with control_group("memory", "memory.limit_in_bytes", "memory.max") as made:
+        yield made[:2]
+
+
+@HERE
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one processor has one thread in any case")
+def test_limit_of_processors(model):
+    """As many threads as a control group gives time for, unless --threads says another number."""
+    with control_group("cpu", "cpu.cfs_quota_us", "cpu.max") as (folder, limit, version2):
+
+        def threads(*flags):
+            enter = ["sh", "-c", f'echo $$ > {folder}/cgroup.procs; exec "$@"', "sh"]
+            return run("generate", model, "-p", "a", "-n", "1", "--log-level", "info", *flags, before=enter).stderr
+
+        def allow(processors):
+            limit.write_text(f"{int(processors * 50000)} 50000" if version2 else str(int(processors * 50000)))
+
+        if not version2:
+            (folder / "cpu.cfs_period_us").write_text("50000")
+        allow(1.9)
+        assert ', 1 thread"' in threads() and ', 2 threads"' in threads("--threads", "2")
+        allow(2)
+        assert ', 2 threads"' in threads()
 
 
 @HERE

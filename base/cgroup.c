@@ -7,8 +7,8 @@
 // The group `path`, which is cut, and those around it, below `mount`.
 static void each_around(const char *root, const char *mount, char *path, cgroup_fn *fn, void *ctx) {
     for (;;) {
-        char folder[400];
-        snprintf(folder, sizeof folder, "%.100s%.40s%.250s", root, mount, path);
+        char folder[680];
+        snprintf(folder, sizeof folder, "%.100s%.40s%.500s", root, mount, path);
         fn(ctx, folder);
         char *last = strrchr(path, '/');
         if (!*path || !last)

@@ -11,7 +11,7 @@ static int min_int(int a, int b) { return a < b ? a : b; }
 
 // Up to two numbers of a file; those that it does not have ("max" is none) stay as they are.
 static void read_numbers(const char *folder, const char *name, long long *first, long long *second) {
-    char path[440];
+    char path[720];
     snprintf(path, sizeof path, "%s/%s", folder, name);
     FILE *f = fopen(path, "r");
     if (!f)

@@ -1,8 +1,6 @@
 // The control groups that this process is in (cgroups(7)): what its machine or container allows it.
 #pragma once
 
-#include <stddef.h>
-
 #ifdef __cplusplus
 extern "C" {
 #endif

@@ -66,7 +66,7 @@ static size_t min_size(size_t a, size_t b) { return a < b ? a : b; }
 // Bytes of files that a control group's memory holds and that are given up when it is short, those of groups
 // below it included (cgroups(7); version 1 has their sums under total_, and comes last).
 static size_t file_cache(const char *dir) {
-    char line[440], kind[16];
+    char line[720], kind[16];
     size_t own = 0, total = 0;
     unsigned long long n;
     snprintf(line, sizeof line, "%s/memory.stat", dir);
@@ -89,7 +89,7 @@ static void group_left(void *least, const char *folder) {
     for (int i = 0; i < 2; i++) {
         size_t n[2];
         for (int k = 0; k < 2; k++) {
-            char name[440];
+            char name[720];
             snprintf(name, sizeof name, "%s/%s", folder, names[i][k]);
             n[k] = read_number(name);
         }

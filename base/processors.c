@@ -4,6 +4,7 @@
 
 #include <limits.h>
 #include <sched.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <unistd.h>
 
@@ -45,5 +46,9 @@ int processors_here(void) {
     if (sched_getaffinity(0, sizeof set, &set) == 0 && CPU_COUNT(&set) > 0)
         count = CPU_COUNT(&set);
 #endif
-    return min_int(count, processors_quota(""));
+    // Asked for each tensor that is read, and some ten files to look at.
+    static _Atomic int quota; // 0: not looked at yet
+    if (quota == 0)
+        quota = processors_quota("");
+    return min_int(count, quota);
 }

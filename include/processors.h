@@ -6,7 +6,7 @@ extern "C" {
 #endif
 
 // At least 1: those that the system lets the calling thread run on, and no more than its control groups give
-// it time for. Any thread.
+// it time for, which is looked at once. Any thread.
 int processors_here(void);
 
 // Processors whose whole time the control groups give (docker --cpus, Kubernetes limits), INT_MAX where they

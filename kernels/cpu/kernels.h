@@ -151,7 +151,7 @@ struct ahead {
     // once ask for both, and from block `turn` on, where a strip ends, for the next pair's.
     size_t gap;
     int turn;
-    bool far; // of more tokens: into the L2 cache, not further
+    bool far; // of more tokens: into the L2 cache, not further; of floats in any case
 };
 
 // What tiles that follow each other on a pair of strips ask for. Together they ask for the next pair, so that

@@ -1,4 +1,4 @@
-# An image with the server, the libraries that it needs at run time, and the model from models/ where there is one.
+# An image with the server, which has the embedded model in it, and the libraries that it needs at run time.
 #
 #   docker build -t quire .
 #   docker run --rm -p 127.0.0.1:8000:8000 -v /path/to/model.gguf:/models/m.gguf:ro quire serve /models/m.gguf

@@ -1,56 +1,39 @@
 #include "batch.h"
 
 #include "log.h"
+#include "step_layout.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-// Writable views of the packed upload, in its order.
-struct views {
-    int32_t *ids, *positions;
-    int64_t *slots;
-    int32_t *query_start, *context_len, *block_start, *block_ids;
-    struct head_row *rows;
-    struct logit_edit *edits;
-    const uint32_t **masks;
-    uint32_t *mask_bits; // (max_seqs, words)
-};
-
-static size_t words(int vocab) { return ((size_t)vocab + 31) / 32; }
-
-// Edits of one drawing row: every distinct token of the context, every bias, every stop token.
-size_t batch_max_edits(const struct step_limits *limits, int vocab) {
+// Entries of one sampling row: every distinct token of the context, every bias, every stop token.
+size_t batch_max_entries(const struct step_limits *limits, int vocab) {
     size_t distinct = (size_t)(limits->max_context < vocab ? limits->max_context : vocab);
     return (size_t)limits->max_seqs * (distinct + MAX_LOGIT_BIAS + MAX_STOP_TOKENS);
 }
 
-// Lays out the packed buffer: with base NULL it only measures. Returns the bytes.
-static size_t lay_out(const struct batch *b, unsigned char *base, struct views *v) {
-    size_t T = (size_t)b->limits.max_tokens, S = (size_t)b->limits.max_seqs, R = (size_t)b->limits.max_rows;
-    size_t per_seq = (size_t)(b->limits.max_context + b->block_size - 1) / (size_t)b->block_size;
-    size_t at = 0;
-#define ROOM(field, count) /* the next field, 64-byte aligned */                                             \
-    v->field = base ? (void *)(base + at) : NULL;                                                            \
-    at = (at + (count) * sizeof *v->field + 63) & ~(size_t)63
-    ROOM(ids, T);
-    ROOM(positions, T);
-    ROOM(slots, T);
-    ROOM(query_start, S + 1);
-    ROOM(context_len, S);
-    ROOM(block_start, S + 1);
-    ROOM(block_ids, S * per_seq);
-    ROOM(rows, R);
-    ROOM(edits, batch_max_edits(&b->limits, b->vocab));
-    ROOM(masks, R);
-    ROOM(mask_bits, S * words(b->vocab));
-#undef ROOM
-    return at;
+// Lays out the packed buffer for the most that a step holds: with base NULL it only measures. Returns the bytes.
+static size_t lay_out(const struct batch *b, unsigned char *base, struct step_arrays *a) {
+    const struct step_limits *l = &b->limits;
+    int per_seq = (l->max_context + b->kv.block_size - 1) / b->kv.block_size;
+    struct step_counts c = {.tokens = l->max_tokens,
+                            .seqs = l->max_seqs,
+                            .rows = l->max_rows,
+                            .entries = (int)batch_max_entries(l, b->vocab),
+                            .moves = l->max_seqs * b->kv.num_groups * KV_SEQ_MOVES,
+                            .masks = l->max_seqs,
+                            .has_masks = true,
+                            .groups = b->kv.num_groups};
+    for (int g = 0; g < c.groups; g++)
+        c.blocks[g] = l->max_seqs * (b->kv.groups[g].kind == KV_STATE ? 1 : per_seq);
+    return step_layout(&c, b->vocab, 0, base, a);
 }
 
-enum status batch_init(struct batch *b, const struct step_limits *limits, int vocab, int block_size) {
-    *b = (struct batch){.limits = *limits, .vocab = vocab, .block_size = block_size};
-    struct views v;
+enum status batch_init(struct batch *b, const struct step_limits *limits, int vocab,
+                       const struct kv_config *kv) {
+    *b = (struct batch){.limits = *limits, .vocab = vocab, .kv = *kv};
+    struct step_arrays v;
     size_t S = (size_t)limits->max_seqs;
     b->bytes = lay_out(b, NULL, &v);
     // The tail is for the worst case; pages that no step touches cost nothing.
@@ -60,8 +43,9 @@ enum status batch_init(struct batch *b, const struct step_limits *limits, int vo
     b->start = calloc(S + 1, sizeof *b->start);
     b->tokens = calloc(S, sizeof *b->tokens);
     b->failed = calloc(S, sizeof *b->failed);
-    b->draw_row = calloc(S, sizeof *b->draw_row);
-    if (b->packed && b->first_row && b->start && b->tokens && b->failed && b->draw_row)
+    b->sample_row = calloc(S, sizeof *b->sample_row);
+    b->masks = calloc(S, sizeof *b->masks);
+    if (b->packed && b->first_row && b->start && b->tokens && b->failed && b->sample_row && b->masks)
         return STATUS_OK;
     batch_destroy(b);
     return STATUS_NOMEM;
@@ -73,31 +57,32 @@ void batch_destroy(struct batch *b) {
     free(b->start);
     free(b->tokens);
     free(b->failed);
-    free(b->draw_row);
+    free(b->sample_row);
+    free(b->masks);
     *b = (struct batch){0};
 }
 
-// Appends the edits of a row that draws the token at `position`: penalties, then bias, then tokens that may
-// not come yet.
-static int add_edits(struct logit_edit *e, const struct request *r, int position) {
+// Appends the entries of a row that samples the token at `position`: penalties, then bias, then tokens that
+// may not come yet.
+static int add_entries(struct logit_entry *e, const struct request *r, int position) {
     const struct sampling_params *p = &r->sampling;
     int n = 0;
     for (int i = 0; i < r->num_counts; i++) {
         const struct token_count *c = &r->counts[i];
         float add = c->output > 0 ? -p->presence_penalty - p->frequency_penalty * (float)c->output : 0;
         if (p->repetition_penalty != 1 || add != 0)
-            e[n++] = (struct logit_edit){.token = c->token, .div = p->repetition_penalty, .add = add};
+            e[n++] = (struct logit_entry){.token = c->token, .div = p->repetition_penalty, .add = add};
     }
     for (int i = 0; i < r->num_bias; i++)
-        e[n++] = (struct logit_edit){.token = r->bias[i].token, .div = 1, .add = r->bias[i].add};
+        e[n++] = (struct logit_entry){.token = r->bias[i].token, .div = 1, .add = r->bias[i].add};
     for (int i = 0; position < r->min_tokens && i < r->num_stop; i++)
-        e[n++] = (struct logit_edit){.token = r->stop[i], .div = 1, .add = -INFINITY};
+        e[n++] = (struct logit_entry){.token = r->stop[i], .div = 1, .add = -INFINITY};
     return n;
 }
 
-static struct head_row draw_row(const struct request *r, int row, int position) {
+static struct logits_row sampling_row(const struct request *r, int row, int position) {
     const struct sampling_params *p = &r->sampling;
-    return (struct head_row){
+    return (struct logits_row){
         .row = row,
         .target = -1,
         .temperature = p->temperature,
@@ -110,67 +95,111 @@ static struct head_row draw_row(const struct request *r, int row, int position) 
     };
 }
 
-// Where a token that is still pending comes from: the head row of the step before that draws for the same
-// request.
+// Where a token that is still pending comes from: the logits row of the step before that samples for the same
+// request, which has no drafts there.
 static int32_t pending_source(const struct batch *prev, const struct plan *prev_plan,
                               const struct request *r) {
     CHECK(prev && prev_plan);
     for (int i = 0; i < prev_plan->num_items; i++)
-        if (prev_plan->items[i].req == r && prev->draw_row[i] >= 0)
-            return -1 - prev->draw_row[i];
+        if (prev_plan->items[i].req == r && prev->sample_row[i] >= 0)
+            return -1 - prev->sample_row[i];
     CHECK(!"a pending token has no source");
     return 0;
 }
 
+// The sampling rows of an item, the first of them row T of the step: each as if the drafts before it were the
+// request's.
+static void add_samples(struct batch *b, struct step_arrays *v, const struct plan_item *item, int T, int *R,
+                        int *num_entries, int *num_mask_rows) {
+    struct request *r = item->req;
+    int known = item->first + item->num_new - item->num_drafts;
+    uint32_t *bits = v->mask_bits + (size_t)*num_mask_rows * step_mask_words(b->vocab);
+    CHECK(*R + item->num_drafts < b->limits.max_rows);
+    for (int j = 0; j <= item->num_drafts; j++) {
+        if (j > 0)
+            request_count_token(r, r->tokens[known + j - 1]);
+        struct logits_row row = sampling_row(r, T + j, known + j);
+        row.entry_start = *num_entries;
+        *num_entries += add_entries(v->entries + *num_entries, r, known + j);
+        row.entry_end = *num_entries;
+        v->masks[*R] = r->filter ? bits + (size_t)j * step_mask_words(b->vocab) : NULL;
+        v->rows[(*R)++] = row;
+    }
+    for (int j = item->num_drafts; j > 0; j--)
+        request_uncount_token(r, r->tokens[known + j - 1]);
+    if (r->filter) {
+        b->masks[b->num_masks++] = (struct mask_job){r->filter, r->tokens + known, item->num_drafts, bits};
+        *num_mask_rows += 1 + item->num_drafts;
+    }
+}
+
+// The pages of sequence i, whose rows begin at row t, in each group.
+static void add_pages(const struct batch *b, struct step_arrays *v, const struct plan_item *item, int i,
+                      int t, const struct kv_cache *kv) {
+    const struct kv_seq *seq = &item->req->seq;
+    int blocks = kv_blocks_for(kv, item->first + item->num_new);
+    for (int g = 0; g < b->kv.num_groups; g++) {
+        const struct block_table *table = &seq->tables[g];
+        bool state = b->kv.groups[g].kind == KV_STATE;
+        int start = v->groups[g].block_start[i], n = state ? 1 : blocks,
+            given_back = state ? 0 : table->first;
+        int32_t *ids = v->groups[g].block_ids + start;
+        memset(ids, 0, (size_t)given_back * sizeof *ids);
+        memcpy(ids + given_back, state ? &table->live : table->ids + given_back,
+               (size_t)(n - given_back) * sizeof *ids);
+        v->groups[g].block_start[i + 1] = start + n;
+        for (int j = 0; j < item->num_new; j++)
+            v->groups[g].slots[t + j] = state ? -1 : kv_slot(kv, seq, g, item->first + j);
+    }
+}
+
 void batch_fill(struct batch *b, const struct plan *plan, const struct kv_cache *kv, const struct batch *prev,
                 const struct plan *prev_plan) {
-    struct views v;
+    struct step_arrays v;
     lay_out(b, b->packed, &v);
-    int T = 0, R = 0, num_edits = 0, num_masks = 0, max_query = 0, max_context = 0;
+    int T = 0, R = 0, num_entries = 0, num_samples = 0, num_mask_rows = 0, max_query = 0, max_context = 0;
     CHECK(plan->num_items <= b->limits.max_seqs && plan->num_tokens <= b->limits.max_tokens);
 
-    v.query_start[0] = v.block_start[0] = 0;
+    b->num_masks = 0;
+    CHECK((size_t)plan->num_moves <= (size_t)b->limits.max_seqs * (size_t)b->kv.num_groups * KV_SEQ_MOVES);
+    if (plan->num_moves > 0)
+        memcpy(v.moves, plan->moves, (size_t)plan->num_moves * sizeof *v.moves);
+    v.query_start[0] = 0;
+    for (int g = 0; g < b->kv.num_groups; g++)
+        v.groups[g].block_start[0] = 0;
     for (int i = 0; i < plan->num_items; i++) {
         const struct plan_item *item = &plan->items[i];
         const struct request *r = item->req;
         int context = item->first + item->num_new;
         CHECK(context <= b->limits.max_context);
         b->first_row[i] = R;
-        b->draw_row[i] = -1;
         for (int j = 0; j < item->num_new; j++) {
             int position = item->first + j;
             v.ids[T + j] =
                 r->tokens[position] >= 0 ? r->tokens[position] : pending_source(prev, prev_plan, r);
             v.positions[T + j] = position;
-            v.slots[T + j] = kv_slot(kv, &r->blocks, position);
         }
-        for (int j = item->first_logit; j < item->num_new; j++) {
-            int next = item->first + j + 1; // the position this row predicts
+        int sample =
+            item->needs_token ? item->num_new - 1 - item->num_drafts : item->num_new; // the first that does
+        for (int j = item->first_logit; j < sample; j++) {
             CHECK(R < b->limits.max_rows);
-            struct head_row row = draw_row(r, T + j, next);
-            row.edit_start = num_edits;
+            struct logits_row row = sampling_row(r, T + j, item->first + j + 1);
+            row.target = r->tokens[item->first + j + 1];
+            row.num_logprobs = row.num_logprobs > 0 ? row.num_logprobs : 0;
+            row.entry_start = row.entry_end = num_entries;
             v.masks[R] = NULL;
-            if (item->needs_token && j == item->num_new - 1) {
-                num_edits += add_edits(v.edits + num_edits, r, next);
-                if (r->filter) {
-                    uint32_t *bits = v.mask_bits + (size_t)num_masks++ * words(b->vocab);
-                    r->filter->mask(r->filter->state, bits, b->vocab);
-                    v.masks[R] = bits;
-                }
-                b->draw_row[i] = R;
-            } else {
-                row.target = r->tokens[next];
-                row.num_logprobs = row.num_logprobs > 0 ? row.num_logprobs : 0;
-            }
-            row.edit_end = num_edits;
             v.rows[R++] = row;
         }
+        b->sample_row[i] = item->needs_token ? R : -1;
+        if (item->needs_token) {
+            num_samples += 1 + item->num_drafts;
+            CHECK(num_samples <= b->limits.max_seqs);
+            add_samples(b, &v, item, T + sample, &R, &num_entries, &num_mask_rows);
+        }
+        add_pages(b, &v, item, i, T, kv);
         T += item->num_new;
         v.query_start[i + 1] = T;
         v.context_len[i] = context;
-        int blocks = kv_blocks_for(kv, context);
-        memcpy(v.block_ids + v.block_start[i], r->blocks.ids, (size_t)blocks * sizeof *v.block_ids);
-        v.block_start[i + 1] = v.block_start[i] + blocks;
         if (item->num_new > max_query)
             max_query = item->num_new;
         if (context > max_context)
@@ -187,31 +216,54 @@ void batch_fill(struct batch *b, const struct plan *plan, const struct kv_cache 
         .num_rows = R,
         .max_query_len = max_query,
         .max_context_len = max_context,
-        .num_edits = num_edits,
+        .num_entries = num_entries,
         .seq = plan->id,
-        .ids = v.ids,
-        .positions = v.positions,
-        .slots = v.slots,
-        .query_start = v.query_start,
-        .context_len = v.context_len,
-        .block_start = v.block_start,
-        .block_ids = v.block_ids,
-        .rows = v.rows,
-        .edits = v.edits,
-        .masks = num_masks > 0 ? v.masks : NULL,
+        .num_groups = b->kv.num_groups,
+        .num_moves = plan->num_moves,
     };
+    struct step_counts has = {.groups = b->kv.num_groups, .has_masks = b->num_masks > 0};
+    step_set_arrays(&b->step, &has, &v);
+}
+
+// A filter is asked as if the drafts before a row were accepted. Behind a draft that it does not allow no row
+// is good, so any mask will do.
+void batch_masks(struct batch *b) {
+    for (int i = 0; i < b->num_masks; i++) {
+        const struct mask_job *m = &b->masks[i];
+        int accepted = 0;
+        for (int j = 0; j <= m->num_drafts; j++) {
+            uint32_t *bits = m->bits + (size_t)j * step_mask_words(b->vocab);
+            if (j > 0 && accepted == j - 1 && m->filter->accept(m->filter->state, m->drafts[j - 1]))
+                accepted = j;
+            if (accepted == j)
+                m->filter->mask(m->filter->state, bits, b->vocab);
+            else
+                memset(bits, 0xff, step_mask_words(b->vocab) * sizeof *bits);
+        }
+        if (accepted > 0)
+            m->filter->rollback(m->filter->state, accepted);
+    }
 }
 
 void batch_outcome(struct batch *b, const struct plan *plan, const struct step_out *out,
                    struct outcome *outcome) {
     int n = 0;
     for (int i = 0; i < plan->num_items; i++) {
+        const struct plan_item *item = &plan->items[i];
+        const token_id *drafts = item->req->tokens + item->first + item->num_new - item->num_drafts;
+        int sample = b->sample_row[i] >= 0 ? b->sample_row[i] : b->first_row[i + 1];
         b->start[i] = n;
         b->failed[i] = 0;
-        for (int row = b->first_row[i]; row < b->first_row[i + 1]; row++)
+        for (int row = b->first_row[i]; row < sample; row++)
             b->failed[i] |= out->failed[row];
-        if (b->draw_row[i] >= 0)
-            b->tokens[n++] = out->ids[b->draw_row[i]];
+        // A row is good where all drafts before it are what was sampled; others say nothing, not even that
+        // they failed.
+        for (int row = sample; row < b->first_row[i + 1]; row++) {
+            b->failed[i] |= out->failed[row];
+            b->tokens[n++] = out->ids[row];
+            if (row + 1 < b->first_row[i + 1] && out->ids[row] != drafts[row - sample])
+                break;
+        }
     }
     b->start[plan->num_items] = n;
     *outcome = (struct outcome){.start = b->start, .tokens = b->tokens, .failed = b->failed};

@@ -2,33 +2,53 @@
 #pragma once
 
 #include "backend.h"
-#include "scheduler.h"
+#include "plan.h"
 
 struct batch {
     struct step_limits limits;
-    int vocab, block_size;
+    struct kv_config kv;
+    int vocab;
     size_t bytes;          // of `packed`
     unsigned char *packed; // 64-byte aligned, owned; every pointer of `step` points into it
     struct step step;
     struct step_out out; // of this step, once collected
-    int32_t *first_row;  // (max_seqs + 1) head rows of each plan item
-    int32_t *start;      // (max_seqs + 1) drawn tokens of each plan item, for struct outcome
+    int32_t *first_row;  // (max_seqs + 1) logits rows of each plan item
+    int32_t *start;      // (max_seqs + 1) good tokens of each plan item, for struct outcome
     token_id *tokens;    // (max_seqs)
     uint8_t *failed;     // (max_seqs)
-    int32_t *draw_row;   // (max_seqs) head row that draws for the item, -1: none
+    int32_t *sample_row; // (max_seqs) first logits row that samples for the item, -1: none
+
+    struct mask_job *masks; // (num_masks), room for max_seqs: what batch_masks() computes
+    int num_masks;
+    uint64_t ticket; // of the worker that computes them
 };
 
-// Allocates all that any plan within the limits needs. STATUS_NOMEM leaves nothing allocated.
-enum status batch_init(struct batch *b, const struct step_limits *limits, int vocab, int block_size);
+// The masks of one item's sampling rows, one behind the other.
+struct mask_job {
+    struct token_filter *filter;
+    const token_id *drafts; // (num_drafts) the request's
+    int num_drafts;
+    uint32_t *bits; // (1 + num_drafts, words) in `packed`
+};
+
+// Allocates all that any plan within the limits needs: max_seqs bounds items and sampling rows alike.
+// STATUS_NOMEM leaves nothing allocated.
+enum status batch_init(struct batch *b, const struct step_limits *limits, int vocab,
+                       const struct kv_config *kv);
 void batch_destroy(struct batch *b);
-// The most logit edits that a step within the limits has.
-size_t batch_max_edits(const struct step_limits *limits, int vocab);
+// The most logit entries that a step within the limits has.
+size_t batch_max_entries(const struct step_limits *limits, int vocab);
 
 // Fills b->step from a plan. Where prev_plan is still unresolved, prev is its batch, and tokens that are
-// pending are taken from its head rows on the device; else both are NULL. No allocation. Engine thread.
+// pending are taken from its logits rows on the device; else both are NULL. Masks are left to batch_masks(),
+// where num_masks > 0. No allocation. Engine thread.
 void batch_fill(struct batch *b, const struct plan *plan, const struct kv_cache *kv, const struct batch *prev,
                 const struct plan *prev_plan);
 
-// Turns the device's results into the outcome that sched_update() takes; arrays belong to b.
+// Computes the masks of the step; until then nothing may read them. One thread, any.
+void batch_masks(struct batch *b);
+
+// Turns the device's results into the outcome that sched_update() takes: compares sampled tokens with drafts.
+// Arrays belong to b.
 void batch_outcome(struct batch *b, const struct plan *plan, const struct step_out *out,
                    struct outcome *outcome);

@@ -1,16 +1,18 @@
 #include "engine.h"
 
-#include "agreement.h"
 #include "backend_load.h"
 #include "batch.h"
-#include "fingerprint.h"
-#include "follow.h"
-#include "gguf.h"
+#include "clock.h"
 #include "log.h"
-#include "model_config.h"
-#include "ranks.h"
-#include "tokenizer_gguf.h"
-#include "weights.h"
+#include "mask_worker.h"
+#include "models/model_config.h"
+#include "models/model_file.h"
+#include "models/model_hash.h"
+#include "models/weights.h"
+#include "ranks/process_group.h"
+#include "ranks/ranks.h"
+#include "ranks/workers.h"
+#include "text/tokenizer_load.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -21,36 +23,39 @@
 // table per position must not take gigabytes for the claim.
 enum { DEFAULT_MAX_LEN = 131072 };
 
-// A launched plan and its batch. Several, used in turn, so that one can be filled while others run.
-struct flight {
+// Recurrent state: tokens between two snapshots of a sequence. Each is as large as a block's keys and values, and saves
+// the next turn of a dialogue from computing at most so many tokens again.
+enum { SNAPSHOT_TOKENS = 256 };
+
+// A step in flight.
+struct engine_step {
     struct batch batch;
     const struct plan *plan; // NULL: free
+    struct step_times times;
+    struct mask_worker *masks; // the engine's
 };
 
 struct engine {
-    struct ranks *ranks; // the devices
-    struct gguf *gguf;   // the tokenizer and rope factors point into it
+    struct ranks *ranks;     // the devices
+    struct model_file *file; // the tokenizer and rope factors point into it
     struct tokenizer *tokenizer;
     struct model_config model;
     struct kv_cache kv;
-    struct flight
-        flights[SCHED_MAX_DEPTH]; // num_flights are in use: info.depth, but at least 2, whose results stay
-    int num_flights;
-    uint64_t num_launched, num_collected;
+    // The ring of steps in flight: plan id modulo num_steps, which is info.depth, but at least 2, as the
+    // results of two stay valid.
+    struct engine_step steps[PLAN_MAX_DEPTH];
+    int num_steps, num_in_flight;
+    uint64_t oldest; // plan id of the oldest in flight
+    uint64_t num_collected;
+    struct mask_worker masks;
     struct processes *processes; // borrowed; NULL: this one alone
     int64_t all_block_bytes;     // of one block of the cache, on all ranks
-    struct follow follow;        // with processes
+    struct workers workers;      // with processes
     bool open;                   // followers run
     uint64_t fail_at;            // for tests: the step at which the device fails (QUIRE_FAULT_STEP); 0: never
     int64_t delay_ns;            // for tests: what every step takes longer (QUIRE_FAULT_DELAY_US)
     struct engine_info info;
 };
-
-static double now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
 
 static void host_log(int level, const char *text) { log_msg((enum log_level)level, "%s", text); }
 
@@ -92,6 +97,7 @@ static enum status find_dtype(const char *name, enum dtype *dtype, struct err *e
     return err_set(err, STATUS_INVALID, "unknown dtype '%s'; known: auto, float32, float16, bfloat16", name);
 }
 
+static int min_int(int a, int b) { return a < b ? a : b; }
 static int64_t min64(int64_t a, int64_t b) { return a < b ? a : b; }
 
 // Bytes that the cache may take where the user names none.
@@ -140,7 +146,38 @@ static int64_t find_room(struct engine *e, bool pick, double utilization) {
 
 // A failure of one process is one of all. Alone, st and err are the result.
 static enum status agree(const struct engine *e, enum status st, struct err *err) {
-    return e->processes ? processes_agree(e->processes, err) : st;
+    return e->processes ? processes_check_status(e->processes, err) : st;
+}
+
+// With stages each has a plan to work on, and a request is not planned again before its token is back: it
+// would wait in the first stage for what the last one has not drawn.
+static void choose_depth(struct engine *e, const struct engine_config *c) {
+    struct device_info device;
+    ranks_info(e->ranks, &device);
+    bool async = device.async, stages = c->pipeline_parallel_size > 1;
+    int depth = stages ? c->pipeline_parallel_size : async ? 2 : 1;
+    if (c->depth > 0)
+        depth = c->depth;
+    depth = depth < PLAN_MAX_DEPTH ? depth : PLAN_MAX_DEPTH; // there may be more stages
+    if (!stages && depth > 2)                                // a device keeps the results of two steps
+        depth = 2;
+    e->info.depth = depth;
+    e->info.async = !stages && depth > 1;
+    e->num_steps = depth > 2 ? depth : 2;
+}
+
+// The bookkeeping of a cache of num_blocks pages, without its key.
+static struct kv_config cache_config(const struct engine *e, const struct engine_config *c, int num_blocks) {
+    struct kv_config kv = {
+        .num_blocks = num_blocks,
+        .block_size = c->block_size,
+        .num_groups = e->model.num_groups,
+        .max_ahead = (int)min64((int64_t)e->info.depth * c->max_num_batched_tokens, INT32_MAX),
+        .snapshot_tokens = SNAPSHOT_TOKENS,
+        .share = c->prefix_caching,
+    };
+    memcpy(kv.groups, e->model.groups, sizeof kv.groups);
+    return kv;
 }
 
 // Decides how many blocks the cache has and how long a request may be. Without a wish of the user: enough for
@@ -151,8 +188,8 @@ static enum status choose_blocks(struct engine *e, const struct engine_config *c
                                  struct err *err) {
     struct engine_info *info = &e->info;
     int64_t per_block = (int64_t)ranks_kv_block_bytes(e->ranks);
-    int64_t per_seq = (info->max_model_len + c->block_size - 1) / c->block_size;
-    int64_t wanted = per_seq * c->max_num_seqs, blocks;
+    const struct kv_config kv = cache_config(e, c, 0);
+    int64_t wanted = kv_pages(&kv, info->max_model_len) * c->max_num_seqs, blocks;
     struct device_info memory;
     ranks_info(e->ranks, &memory);
     if (c->num_kv_blocks > 0) {
@@ -182,19 +219,26 @@ static enum status size_cache(struct engine *e, const struct engine_config *c, s
     struct engine_info *info = &e->info;
     uint64_t per_block = ranks_kv_block_bytes(e->ranks);
     int64_t blocks = 0;
-    enum status st = e->processes ? processes_sum(e->processes, &per_block, err) : STATUS_OK;
+    enum status st = e->processes ? processes_all_sum(e->processes, &per_block, err) : STATUS_OK;
     if (st != STATUS_OK)
         return st;
     e->all_block_bytes = (int64_t)per_block;
+    choose_depth(e, c);
     st = agree(e, choose_blocks(e, c, &blocks, err), err);
     if (st == STATUS_OK && e->processes)
-        st = processes_min(e->processes, &blocks, err);
+        st = processes_all_min(e->processes, &blocks, err);
     if (st != STATUS_OK)
         return st;
     info->num_blocks = (int)blocks;
     info->kv_bytes = (uint64_t)blocks * per_block;
-    if (blocks * c->block_size < info->max_model_len) {
-        info->max_model_len = (int)(blocks * c->block_size);
+    const struct kv_config kv = cache_config(e, c, info->num_blocks);
+    int fits = kv_max_tokens(&kv, info->max_model_len);
+    if (fits == 0)
+        return err_set(err, STATUS_INVALID,
+                       "a KV cache of %d blocks of %d tokens has no room for one sequence; it needs %d",
+                       info->num_blocks, c->block_size, (int)kv_pages(&kv, 1));
+    if (fits < info->max_model_len) {
+        info->max_model_len = fits;
         log_msg(LOG_WARN, "max_model_len lowered to %d tokens: the KV cache has %d blocks of %d",
                 info->max_model_len, info->num_blocks, c->block_size);
     }
@@ -243,7 +287,7 @@ static enum status check_room(const struct engine *e, const struct ranks_config 
                               struct err *err) {
     struct device_info memory;
     ranks_info(e->ranks, &memory);
-    uint64_t need = gguf_size(e->gguf), processes = 1, here = 1;
+    uint64_t need = e->file->size, processes = 1, here = 1;
     if (config->ops != &backend_cpu || floats != DTYPE_COUNT)
         return STATUS_OK;
     if (e->processes) {
@@ -263,7 +307,7 @@ static enum status load_weights(struct engine *e, const struct engine_config *c,
                                 enum dtype floats, bool choose, struct err *err) {
     if (check_room(e, config, floats, err) != STATUS_OK)
         return err->code;
-    enum status st = ranks_load(e->ranks, e->gguf, floats, c->progress, c->progress_arg, err);
+    enum status st = ranks_load(e->ranks, e->file, floats, c->progress, c->progress_arg, err);
     if (st != STATUS_INVALID || !choose || config->ops == &backend_cpu || e->processes)
         return st; // of several processes another one may have taken its part
     log_msg(LOG_WARN, "the model runs on the CPU: %s", err->msg);
@@ -272,22 +316,7 @@ static enum status load_weights(struct engine *e, const struct engine_config *c,
     config->ops = &backend_cpu;
     if (!(e->ranks = ranks_open(config, err)))
         return err->code;
-    return ranks_load(e->ranks, e->gguf, floats, c->progress, c->progress_arg, err);
-}
-
-// With stages each has a plan to work on, and a request is not planned again before its token is back: it
-// would wait in the first stage for what the last one has not drawn.
-static void choose_depth(struct engine *e, const struct engine_config *c, bool run_ahead) {
-    bool stages = c->pipeline_parallel_size > 1;
-    int depth = stages ? c->pipeline_parallel_size : run_ahead ? 2 : 1;
-    if (c->depth > 0)
-        depth = c->depth;
-    depth = depth < SCHED_MAX_DEPTH ? depth : SCHED_MAX_DEPTH; // there may be more stages
-    if (!stages && depth > 2)                                  // a device keeps the results of two steps
-        depth = 2;
-    e->info.depth = depth;
-    e->info.run_ahead = !stages && depth > 1;
-    e->num_flights = depth > 2 ? depth : 2;
+    return ranks_load(e->ranks, e->file, floats, c->progress, c->progress_arg, err);
 }
 
 // What opening has found out before there is a device.
@@ -295,7 +324,7 @@ struct opening {
     struct ranks_config ranks;
     enum dtype floats, dtype;
     bool choose; // the device
-    char fingerprint[FINGERPRINT_BYTES];
+    char model_hash[MODEL_HASH_BYTES];
 };
 
 // How many ranks share a layer, and in how many stages; what the processes of a launcher do not say, the
@@ -333,16 +362,16 @@ static enum status open_model(struct engine *e, const struct engine_config *c, s
     if ((!o->choose && (st = backend_find(c->device, &o->ranks.ops, err)) != STATUS_OK) ||
         (st = find_dtype(c->dtype, &o->floats, err)) != STATUS_OK)
         return st;
-    if (!(e->gguf = gguf_open(c->path, err)))
+    if (!(e->file = model_file_open(c->path, err)))
         return err->code;
-    if ((st = model_config_read(e->gguf, &e->model, err)) != STATUS_OK ||
-        (st = weights_check(&e->model, e->gguf, err)) != STATUS_OK)
+    if ((st = model_config_read(e->file, &e->model, err)) != STATUS_OK ||
+        (st = weights_check(&e->model, e->file, err)) != STATUS_OK)
         return st;
-    if (!(e->tokenizer = tokenizer_from_gguf(e->gguf, err)))
+    if (!(e->tokenizer = tokenizer_load(e->file, err)))
         return err->code;
     if ((st = check_sizes(e, c, err)) != STATUS_OK)
         return st;
-    o->dtype = weights_main_dtype(e->gguf, o->floats);
+    o->dtype = weights_main_dtype(e->file, o->floats);
     if ((st = find_kv_dtype(c->kv_dtype, o->dtype, &kv_dtype, err)) != STATUS_OK)
         return st;
     o->ranks.device = (struct device_config){
@@ -353,16 +382,16 @@ static enum status open_model(struct engine *e, const struct engine_config *c, s
         .block_size = c->block_size,
         .exact = c->exact,
     };
-    weights_blocks(&e->model, e->gguf, o->floats, &o->ranks.blocks);
+    weights_blocks(&e->model, e->file, o->floats, &o->ranks.blocks);
     if ((st = shard_check(&e->model, &o->ranks.blocks, o->ranks.tensor, err)) != STATUS_OK ||
         (st = shard_check_stages(&e->model, o->ranks.tensor, o->ranks.stages, err)) != STATUS_OK)
         return st;
     if (!e->processes)
         return STATUS_OK;
-    double began = now();
-    st = fingerprint_file(e->gguf, o->fingerprint, err);
+    double began = clock_now_s();
+    st = model_hash_file(e->file, o->model_hash, err);
     log_msg(LOG_INFO, "process=%d fingerprint=%s fingerprint_ms=%.0f", processes_index(e->processes),
-            o->fingerprint, (now() - began) * 1e3);
+            o->model_hash, (clock_now_s() - began) * 1e3);
     return st;
 }
 
@@ -396,21 +425,21 @@ static enum status compare_flags(const struct engine *e, const struct engine_con
     set_text(&s[n++], "--device", c->device ? c->device : "auto");
     set_text(&s[n++], "--dtype", c->dtype ? c->dtype : "auto");
     set_text(&s[n++], "--kv-cache-dtype", c->kv_dtype ? c->kv_dtype : "auto");
-    return processes_compare(e->processes, s, n, err);
+    return processes_check_settings(e->processes, s, n, err);
 }
 
 static enum status compare_model(const struct engine *e, const struct opening *o, struct err *err) {
     struct setting s[4];
-    const char *wgmma = getenv("QUIRE_CUDA_WGMMA"); // with it CUDA gives a prompt other bits
+    struct device_info device;
     if (!e->processes)
         return STATUS_OK;
     CHECK(o->ranks.ops);
-    bool cuda = strcmp(o->ranks.ops->name, "cuda") == 0;
+    ranks_info(e->ranks, &device);
     set_text(&s[0], "the device", o->ranks.ops->name);
-    set_int(&s[1], "a model file of bytes", (int64_t)gguf_size(e->gguf));
-    set_text(&s[2], "a model file with fingerprint", o->fingerprint);
-    set_int(&s[3], "QUIRE_CUDA_WGMMA", cuda && wgmma && strcmp(wgmma, "1") == 0);
-    return processes_compare(e->processes, s, 4, err);
+    set_int(&s[1], "a model file of bytes", (int64_t)e->file->size);
+    set_text(&s[2], "a model file with fingerprint", o->model_hash);
+    set_int(&s[3], "device numerics", (int64_t)device.numerics);
+    return processes_check_settings(e->processes, s, 4, err);
 }
 
 static enum status open_ranks(struct engine *e, const struct engine_config *c, struct opening *o,
@@ -432,7 +461,7 @@ static enum status open_ranks(struct engine *e, const struct engine_config *c, s
 static enum status reserve(struct engine *e, const struct engine_config *c, struct err *err) {
     struct step_limits limits = {
         .max_tokens = c->max_num_batched_tokens,
-        .max_seqs = c->max_num_seqs,
+        .max_seqs = min_int(plan_max_samples(c->max_num_seqs), c->max_num_batched_tokens),
         .max_rows = c->max_num_batched_tokens,
         .max_context = e->info.max_model_len,
         .num_blocks = e->info.num_blocks,
@@ -442,17 +471,21 @@ static enum status reserve(struct engine *e, const struct engine_config *c, stru
     enum status st = ranks_reserve(e->ranks, &limits, err);
     if (st != STATUS_OK)
         return st;
-    if (e->processes && (st = follow_init(&e->follow, e->processes, &limits, e->model.vocab, c->block_size,
-                                          err)) != STATUS_OK)
+    if (e->processes &&
+        (st = workers_init(&e->workers, e->processes, &limits, &e->model, c->block_size, err)) != STATUS_OK)
         return st;
     if (getrandom(key, sizeof key, 0) != (ssize_t)sizeof key)
         return err_set(err, STATUS_IO, "no random bytes from the system for the prefix cache's key");
-    st = kv_init(&e->kv, e->info.num_blocks, c->block_size, key, c->prefix_caching);
-    struct device_info device;
-    ranks_info(e->ranks, &device);
-    choose_depth(e, c, device.run_ahead);
-    for (int i = 0; i < e->num_flights && st == STATUS_OK; i++)
-        st = batch_init(&e->flights[i].batch, &limits, e->model.vocab, c->block_size);
+    struct kv_config kv = cache_config(e, c, e->info.num_blocks);
+    memcpy(kv.key, key, sizeof key);
+    st = kv_init(&e->kv, &kv);
+    for (int i = 0; i < e->num_steps && st == STATUS_OK; i++)
+        st = batch_init(&e->steps[i].batch, &limits, e->model.vocab, &kv);
+    for (int i = 0; i < e->num_steps; i++)
+        e->steps[i].masks = &e->masks;
+    if (st == STATUS_OK && (!e->processes || processes_index(e->processes) == 0) &&
+        mask_worker_open(&e->masks, err) != STATUS_OK)
+        return err->code;
     if (st != STATUS_OK)
         return err_set(err, STATUS_NOMEM, "out of memory for a KV cache of %d blocks; lower --num-kv-blocks",
                        e->info.num_blocks);
@@ -467,15 +500,15 @@ static enum status fill_info(struct engine *e, const struct opening *o, double s
     snprintf(info->device, sizeof info->device, "%s", device.name);
     snprintf(info->weights_dtype, sizeof info->weights_dtype, "%s", dtype_name(o->dtype));
     snprintf(info->kv_dtype, sizeof info->kv_dtype, "%s", dtype_name(o->ranks.device.kv_dtype));
-    info->num_params = weights_num_params(e->gguf);
+    info->num_params = weights_num_params(e->file);
     info->weight_bytes = device.weight_bytes;
-    info->file_bytes = gguf_size(e->gguf);
-    info->load_seconds = now() - start;
-    return e->processes ? processes_sum(e->processes, &info->weight_bytes, err) : STATUS_OK;
+    info->file_bytes = e->file->size;
+    info->load_seconds = clock_now_s() - start;
+    return e->processes ? processes_all_sum(e->processes, &info->weight_bytes, err) : STATUS_OK;
 }
 
 struct engine *engine_open(const struct engine_config *c, struct err *err) {
-    double start = now();
+    double start = clock_now_s();
     struct err local = {0};
     struct opening o = {.ranks = {.host = &host, .processes = c->processes}, .floats = DTYPE_COUNT};
     struct engine *e = calloc(1, sizeof *e);
@@ -508,14 +541,15 @@ void engine_close(struct engine *e) {
     if (!e)
         return;
     if (e->open && e->processes && processes_index(e->processes) == 0)
-        follow_stop(&e->follow);
+        workers_stop(&e->workers);
     ranks_close(e->ranks); // first: steps that nobody collected still read their batches
-    for (int i = 0; i < SCHED_MAX_DEPTH; i++)
-        batch_destroy(&e->flights[i].batch);
+    mask_worker_close(&e->masks);
+    for (int i = 0; i < PLAN_MAX_DEPTH; i++)
+        batch_destroy(&e->steps[i].batch);
     kv_destroy(&e->kv);
-    follow_destroy(&e->follow);
+    workers_destroy(&e->workers);
     tokenizer_free(e->tokenizer);
-    gguf_close(e->gguf);
+    model_file_close(e->file);
     free(e);
 }
 
@@ -525,22 +559,41 @@ struct kv_cache *engine_kv(struct engine *e) {
     return &e->kv;
 }
 
-void engine_launch(struct engine *e, const struct plan *plan) {
-    uint64_t n = (uint64_t)e->num_flights;
-    struct flight *f = &e->flights[e->num_launched % n];
-    struct flight *prev = &e->flights[(e->num_launched + n - 1) % n];
-    CHECK(!f->plan);
-    f->plan = plan;
-    batch_fill(&f->batch, plan, &e->kv, prev->plan ? &prev->batch : NULL, prev->plan);
+int engine_in_flight(const struct engine *e) { return e->num_in_flight; }
+
+static struct engine_step *find_step(struct engine *e, uint64_t plan_id) {
+    return &e->steps[plan_id % (uint64_t)e->num_steps];
+}
+
+// What a device calls before it reads the masks of a step.
+static void wait_for_masks(void *arg) {
+    const struct engine_step *step = arg;
+    mask_worker_wait(step->masks, step->batch.ticket);
+}
+
+void engine_launch(struct engine *e, const struct plan *plan, const struct step_times *times) {
+    struct engine_step *now = find_step(e, plan->id), *prev = find_step(e, plan->id - 1);
+    if (e->num_in_flight == 0)
+        e->oldest = plan->id;
+    CHECK(!now->plan && plan->id == e->oldest + (uint64_t)e->num_in_flight);
+    e->num_in_flight++;
+    now->plan = plan;
+    now->times = times ? *times : (struct step_times){0};
+    batch_fill(&now->batch, plan, &e->kv, prev->plan ? &prev->batch : NULL, prev->plan);
+    now->batch.ticket = 0;
+    if (now->batch.num_masks > 0) {
+        mask_worker_post(&e->masks, &now->batch);
+        now->batch.step.masks_wait = wait_for_masks;
+        now->batch.step.masks_arg = now;
+    }
     if (e->processes)
-        follow_post(&e->follow, &f->batch.step);
-    ranks_launch(e->ranks, &f->batch.step);
-    e->num_launched++;
+        workers_send_step(&e->workers, &now->batch.step);
+    ranks_launch(e->ranks, &now->batch.step);
 }
 
 enum status engine_follow(struct engine *e, struct err *err) {
     CHECK(e->processes && processes_index(e->processes) > 0);
-    return follow_run(&e->follow, e->ranks, err);
+    return worker_loop(&e->workers, e->ranks, err);
 }
 
 enum status engine_alive(struct engine *e, struct err *err) {
@@ -552,22 +605,29 @@ int64_t engine_watch_ns(const struct engine *e) { return e->processes ? 25000000
 
 enum status engine_collect(struct engine *e, struct step_result *result, struct err *err) {
     static const struct step_result nothing;
-    struct flight *f = &e->flights[e->num_collected % (uint64_t)e->num_flights];
+    struct engine_step *step = find_step(e, e->oldest);
     struct step_out out;
-    CHECK(f->plan && e->num_collected < e->num_launched);
+    CHECK(e->num_in_flight > 0 && step->plan);
     *result = nothing;
     enum status status = ranks_sync(e->ranks, &out, err);
+    // A device that failed may not have waited. Nobody may free a request while its filter is being asked.
+    if (e->masks.posted > 0)
+        mask_worker_wait(&e->masks, status == STATUS_OK ? step->batch.ticket : e->masks.posted);
     if (e->delay_ns > 0)
         nanosleep(&(struct timespec){e->delay_ns / 1000000000, e->delay_ns % 1000000000}, NULL);
     if (e->fail_at > 0 && e->num_collected + 1 >= e->fail_at)
         status = err_set(err, STATUS_DEVICE, "the device failed, as QUIRE_FAULT_STEP asks");
     if (status == STATUS_OK) {
-        f->batch.out = out;
-        batch_outcome(&f->batch, f->plan, &out, &result->outcome);
-        result->out = &f->batch.out;
-        result->first_row = f->batch.first_row;
+        step->batch.out = out;
+        result->plan = step->plan;
+        result->times = step->times;
+        batch_outcome(&step->batch, step->plan, &out, &result->outcome);
+        result->out = &step->batch.out;
+        result->first_row = step->batch.first_row;
     }
-    f->plan = NULL;
+    step->plan = NULL;
+    e->oldest++;
+    e->num_in_flight--;
     e->num_collected++;
     return status;
 }

@@ -10,4 +10,4 @@
 // Llama: Touvron et al., "LLaMA: Open and Efficient Foundation Language Models", 2023; grouped-query
 // attention: Ainslie et al., "GQA: Training Generalized Multi-Query Transformer Models", 2023.
 void model_forward(const struct backend_ops *ops, struct device *dev, const struct model *model,
-                   const struct workspace *ws, const struct step *step, const float *in, float *out);
+                   const struct step *step, const float *in, float *out);

@@ -1,9 +1,9 @@
 // `quire inspect`: a model file as lines for a person. Whatever a file holds, a line is printable: control
 // characters come out as \xNN, so that a model cannot write escape sequences to a terminal.
 #include "engine.h"
-#include "model_config.h"
-#include "tokenizer_gguf.h"
-#include "weights.h"
+#include "models/model_config.h"
+#include "models/weights.h"
+#include "text/tokenizer_load.h"
 
 #include <string.h>
 
@@ -39,22 +39,38 @@ static const char *size_text(double bytes, char buf[32]) {
     return buf;
 }
 
+// Layers without a window have one of 0.
+static void window_text(const struct model_config *c, char *text, size_t size) {
+    int window = 0, num = 0;
+    for (int l = 0; l < c->num_layers; l++)
+        if (model_attn(c, l)->window > 0) {
+            window = model_attn(c, l)->window;
+            num++;
+        }
+    if (num == 0)
+        snprintf(text, size, "whole context");
+    else if (num == c->num_layers)
+        snprintf(text, size, "window of %d tokens", window);
+    else
+        snprintf(text, size, "window of %d tokens in %d of %d layers", window, num, c->num_layers);
+}
+
 static void say_config(const struct out *o, const struct model_config *c) {
     static const char *const scalings[] = {"none", "linear", "yarn", "llama3"};
+    const struct attn_spec *a = &c->attn[0];
     say(o, "layers:         %d", c->num_layers);
     say(o, "hidden size:    %d", c->hidden);
-    say(o, "heads:          %d of %d, %d for keys and values", c->num_heads, c->head_dim, c->num_kv_heads);
-    say(o, "feed-forward:   %d", c->ffn);
+    say(o, "heads:          %d of %d, %d for keys and values", a->heads, a->head_dim, a->kv_heads);
+    say(o, "feed-forward:   %d", c->ffn[0].hidden);
     say(o, "vocabulary:     %d%s", c->vocab, c->tied ? ", the head is the embedding" : "");
     say(o, "context:        %d tokens", c->max_context);
     say(o, "norm epsilon:   %g", (double)c->norm_eps);
-    char window[32] = "whole context";
-    if (c->window > 0)
-        snprintf(window, sizeof window, "window of %d tokens", c->window);
-    say(o, "attention:      %s, scale %g%s%s%s", window, (double)c->attn_scale,
-        c->qk_norm ? ", norm of q and k" : "", c->qkv_bias ? ", biases of q, k and v" : "",
-        c->out_bias ? ", bias of the output" : "");
-    const struct rope_config *r = &c->rope;
+    char window[64];
+    window_text(c, window, sizeof window);
+    say(o, "attention:      %s, scale %g%s%s%s", window, (double)a->scale,
+        a->qk_norm ? ", norm of q and k" : "", a->qkv_bias ? ", biases of q, k and v" : "",
+        a->out_bias ? ", bias of the output" : "");
+    const struct rope_config *r = &c->ropes[0];
     char scaling[64] = "";
     if (r->scaling == ROPE_LINEAR)
         snprintf(scaling, sizeof scaling, ", linear scaling by %g", (double)r->factor);
@@ -73,35 +89,37 @@ static void say_memory(const struct out *o, const struct model_config *c, uint64
     char a[32], b[32];
     say(o, "weights:        %s", size_text((double)weights, a));
     for (size_t i = 0; i < 2; i++) {
-        double token = 2.0 * c->num_layers * c->num_kv_heads * c->head_dim * kinds[i].bytes;
+        double token = 0;
+        for (int l = 0; l < c->num_layers; l++)
+            token += 2.0 * model_attn(c, l)->kv_heads * model_attn(c, l)->head_dim * kinds[i].bytes;
         say(o, "KV cache %s:   %s a token, %s for one full context", kinds[i].name, size_text(token, a),
             size_text(token * c->max_context, b));
     }
 }
 
 // What may follow --tensor-parallel-size and --pipeline-parallel-size.
-static void say_ranks(const struct out *o, const struct model_config *c, const struct gguf *g) {
+static void say_ranks(const struct out *o, const struct model_config *c, const struct model_file *f) {
     struct shard_blocks blocks;
     char sizes[32] = "";
     size_t n = 0;
     int stages = c->num_layers < COMM_MAX_WORLD ? c->num_layers : COMM_MAX_WORLD;
-    weights_blocks(c, g, DTYPE_COUNT, &blocks);
+    weights_blocks(c, f, DTYPE_COUNT, &blocks);
     for (int w = 1; w <= COMM_MAX_SUM; w *= 2)
         if (shard_check(c, &blocks, w, NULL) == STATUS_OK)
             n += (size_t)snprintf(sizes + n, sizeof sizes - n, "%s%d", n ? ", " : "", w);
     say(o, "parallel sizes: tensor %s; pipeline 1 to %d; %d ranks at most", sizes, stages, COMM_MAX_WORLD);
 }
 
-static void say_tokenizer(const struct out *o, const struct gguf *g) {
+static void say_tokenizer(const struct out *o, const struct model_file *f) {
     struct err err = {0};
-    struct gguf_str model = {"none", 4};
+    struct text_view model = {"none", 4};
     token_id ends[16];
     size_t len;
-    if (gguf_get_str(g, "tokenizer.ggml.model", false, 64, &model, &err)) {
+    if (meta_str(f, "tokenizer.ggml.model", false, 64, &model, &err)) {
         say(o, "tokenizer:      cannot be used: %s", err.msg);
         return;
     }
-    struct tokenizer *t = tokenizer_from_gguf(g, &err);
+    struct tokenizer *t = tokenizer_load(f, &err);
     if (!t) {
         say(o, "tokenizer:      '%.*s' cannot be used: %s", (int)model.len, model.data, err.msg);
         return;
@@ -125,48 +143,46 @@ enum status model_inspect(const char *path, void (*line)(void *arg, const char *
     struct out o = {line, arg};
     struct model_config config;
     struct err config_err = {0};
-    struct gguf_str arch = {"unknown", 7};
+    struct text_view arch = {"unknown", 7};
     char a[32], shape[96], text[128];
     uint64_t weights = 0;
-    struct gguf *g = gguf_open(path, err);
-    if (!g)
+    struct model_file *f = model_file_open(path, err);
+    if (!f)
         return err ? err->code : STATUS_FORMAT;
-    say(&o, "file:           %s, %s, GGUF version %u", gguf_name(g), size_text((double)gguf_size(g), a),
-        gguf_version(g));
-    if (gguf_trailing(g))
-        say(&o, "                %zu bytes after the last tensor", gguf_trailing(g));
-    struct gguf_str name = {"", 0};
-    gguf_get_str(g, "general.architecture", false, 64, &arch, NULL);
-    gguf_get_str(g, "general.name", false, 1 << 16, &name, NULL);
+    say(&o, "file:           %s, %s, %s", f->name, size_text((double)f->size, a), f->format);
+    if (f->trailing)
+        say(&o, "                %zu bytes after the last tensor", f->trailing);
+    struct text_view name = {"", 0};
+    meta_str(f, "general.architecture", false, 64, &arch, NULL);
+    meta_str(f, "general.name", false, 1 << 16, &name, NULL);
     say(&o, "architecture:   %.*s", (int)arch.len, arch.data);
     say(&o, "name:           %.*s", (int)(name.len < 128 ? name.len : 128), name.data);
-    for (size_t i = 0; i < gguf_num_tensors(g); i++)
-        weights += gguf_info_at(g, i)->bytes; // all inside the file
-    say(&o, "parameters:     %llu in %zu tensors", (unsigned long long)weights_num_params(g),
-        gguf_num_tensors(g));
-    bool known = model_config_read(g, &config, &config_err) == STATUS_OK;
+    for (size_t i = 0; i < f->num_tensors; i++)
+        weights += f->tensors[i].bytes; // all inside the file
+    say(&o, "parameters:     %llu in %zu tensors", (unsigned long long)weights_num_params(f), f->num_tensors);
+    bool known = model_config_read(f, &config, &config_err) == STATUS_OK;
     if (known)
         say_config(&o, &config);
-    if (known && gguf_num_tensors(g) > 0 && weights_check(&config, g, &config_err))
+    if (known && f->num_tensors > 0 && weights_check(&config, f, &config_err))
         known = false;
     if (known)
         say_memory(&o, &config, weights);
-    if (known && gguf_num_tensors(g) > 0)
-        say_ranks(&o, &config, g);
+    if (known && f->num_tensors > 0)
+        say_ranks(&o, &config, f);
     if (!known)
         say(&o, "cannot be served: %s", config_err.msg);
-    else if (gguf_num_tensors(g) == 0)
+    else if (f->num_tensors == 0)
         say(&o, "cannot be served: the file has no tensors");
-    say_tokenizer(&o, g);
-    say(&o, "keys:           %zu", gguf_num_kv(g));
-    for (size_t i = 0; i < gguf_num_kv(g); i++) {
-        const struct gguf_kv *kv = gguf_kv_at(g, i);
+    say_tokenizer(&o, f);
+    say(&o, "keys:           %zu", f->num_meta);
+    for (size_t i = 0; i < f->num_meta; i++) {
+        const struct meta *kv = &f->meta[i];
         say(&o, "  %.*s = %s", (int)(kv->key.len < 128 ? kv->key.len : 128), kv->key.data,
-            gguf_kv_text(kv, text, sizeof text));
+            meta_text(kv, text, sizeof text));
     }
-    say(&o, "tensors:        %zu", gguf_num_tensors(g));
-    for (size_t i = 0; i < gguf_num_tensors(g); i++) {
-        const struct gguf_info *t = gguf_info_at(g, i);
+    say(&o, "tensors:        %zu", f->num_tensors);
+    for (size_t i = 0; i < f->num_tensors; i++) {
+        const struct model_tensor *t = &f->tensors[i];
         size_t n = 0;
         for (int d = 0; d < t->view.ndim && n < sizeof shape; d++)
             n += (size_t)snprintf(shape + n, sizeof shape - n, "%s%lld", d ? ", " : "",
@@ -174,6 +190,6 @@ enum status model_inspect(const char *path, void (*line)(void *arg, const char *
         say(&o, "  %-32.*s %-8s (%s) at %llu", (int)t->name.len, t->name.data, t->type_name, shape,
             (unsigned long long)t->offset);
     }
-    gguf_close(g);
+    model_file_close(f);
     return STATUS_OK;
 }

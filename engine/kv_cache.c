@@ -8,101 +8,31 @@
 #include <stdlib.h>
 #include <string.h>
 
-// ---- SipHash-2-4 with 128 bits of output (Aumasson and Bernstein, 2012)
-// ------------------------------------
-
-struct sip {
-    uint64_t v0, v1, v2, v3;
-};
-
-static inline uint64_t rotl(uint64_t x, int n) { return x << n | x >> (64 - n); }
-
-static inline void sip_rounds(struct sip *s, int n) {
-    while (n-- > 0) {
-        s->v0 += s->v1;
-        s->v2 += s->v3;
-        s->v1 = rotl(s->v1, 13) ^ s->v0;
-        s->v3 = rotl(s->v3, 16) ^ s->v2;
-        s->v0 = rotl(s->v0, 32);
-        s->v2 += s->v1;
-        s->v0 += s->v3;
-        s->v1 = rotl(s->v1, 17) ^ s->v2;
-        s->v3 = rotl(s->v3, 21) ^ s->v0;
-        s->v2 = rotl(s->v2, 32);
-    }
-}
-
-static inline struct sip sip_start(uint64_t k0, uint64_t k1) {
-    return (struct sip){k0 ^ 0x736f6d6570736575u, k1 ^ 0x646f72616e646f6du ^ 0xee, k0 ^ 0x6c7967656e657261u,
-                        k1 ^ 0x7465646279746573u};
-}
-
-static inline void sip_word(struct sip *s, uint64_t m) {
-    s->v3 ^= m;
-    sip_rounds(s, 2);
-    s->v0 ^= m;
-}
-
-// `last` holds the bytes that do not fill a word, and the length modulo 256 in its top byte.
-static struct kv_hash sip_finish(struct sip *s, uint64_t last) {
-    struct kv_hash h;
-    sip_word(s, last);
-    s->v2 ^= 0xee;
-    sip_rounds(s, 4);
-    h.lo = s->v0 ^ s->v1 ^ s->v2 ^ s->v3;
-    s->v1 ^= 0xdd;
-    sip_rounds(s, 4);
-    h.hi = s->v0 ^ s->v1 ^ s->v2 ^ s->v3;
-    return h;
-}
-
-struct kv_hash kv_root(const struct kv_cache *kv, const void *name, size_t n) {
-    const unsigned char *bytes = name;
-    struct sip s = sip_start(kv->key[0], kv->key[1]);
-    uint64_t word = 0;
-    for (size_t i = 0; i < n; i++) { // little-endian words, whatever the machine
-        word |= (uint64_t)bytes[i] << (8 * (i & 7));
-        if ((i & 7) == 7) {
-            sip_word(&s, word);
-            word = 0;
-        }
-    }
-    return sip_finish(&s, word | (uint64_t)n << 56);
-}
-
-// The second half of the key is inverted, so that no salt, whatever its bytes, has the hash of a block.
-struct kv_hash kv_chain(const struct kv_cache *kv, struct kv_hash parent, const token_id *tokens) {
-    struct sip s = sip_start(kv->key[0], ~kv->key[1]);
-    int n = kv->block_size, i = 0;
-    sip_word(&s, parent.lo);
-    sip_word(&s, parent.hi);
-    for (; i + 1 < n; i += 2)
-        sip_word(&s, (uint32_t)tokens[i] | (uint64_t)(uint32_t)tokens[i + 1] << 32);
-    uint64_t last = i < n ? (uint32_t)tokens[i] : 0;
-    return sip_finish(&s, last | (16 + 4 * (uint64_t)n) << 56);
-}
-
-static bool hash_equal(struct kv_hash a, struct kv_hash b) { return a.lo == b.lo && a.hi == b.hi; }
+static int min_int(int a, int b) { return a < b ? a : b; }
+static int max_int(int a, int b) { return a > b ? a : b; }
 
 // ---- start and end
-// -----------------------------------------------------------------------------------------
 
-enum status kv_init(struct kv_cache *kv, int num_blocks, int block_size, const uint64_t key[2], bool share) {
-    CHECK(num_blocks >= 1 && block_size >= 1);
+enum status kv_init(struct kv_cache *kv, const struct kv_config *config) {
+    CHECK(config->num_blocks >= 1 && config->block_size >= 1);
+    CHECK(config->num_groups >= 1 && config->num_groups <= KV_MAX_GROUPS);
     *kv = (struct kv_cache){
-        .num_blocks = num_blocks,
-        .block_size = block_size,
-        .num_free = num_blocks,
+        .config = *config,
+        .num_free = config->num_blocks,
         .free_head = 0,
-        .free_tail = num_blocks - 1,
-        .share = share,
+        .free_tail = config->num_blocks - 1,
         .index_size = 1,
-        .key = {key[0], key[1]},
     };
-    while (kv->index_size < num_blocks && kv->index_size <= INT_MAX / 2)
+    for (int g = 0; g < config->num_groups; g++) {
+        kv->has_window |= config->groups[g].kind == KV_WINDOW;
+        kv->has_state |= config->groups[g].kind == KV_STATE;
+        CHECK(config->groups[g].kind != KV_WINDOW ||
+              (config->groups[g].window >= 1 && config->max_ahead >= 1));
+    }
+    while (kv->index_size < config->num_blocks && kv->index_size <= INT_MAX / 2)
         kv->index_size *= 2;
-    size_t n = (size_t)num_blocks;
-    if (!(kv->tokens = calloc(n, (size_t)block_size * sizeof *kv->tokens)) ||
+    size_t n = (size_t)config->num_blocks;
+    if (!(kv->tokens = calloc(n, (size_t)config->block_size * sizeof *kv->tokens)) ||
         !(kv->blocks = calloc(n, sizeof *kv->blocks)) || !(kv->seen = calloc(n, sizeof *kv->seen)) ||
         !(kv->index = calloc((size_t)kv->index_size, sizeof *kv->index))) {
         kv_destroy(kv);
@@ -110,9 +40,9 @@ enum status kv_init(struct kv_cache *kv, int num_blocks, int block_size, const u
     }
     for (int i = 0; i < kv->index_size; i++)
         kv->index[i] = KV_NONE;
-    for (block_id b = 0; b < num_blocks; b++) {
+    for (block_id b = 0; b < config->num_blocks; b++) {
         kv->blocks[b].prev = b - 1; // KV_NONE for the first
-        kv->blocks[b].next = b + 1 < num_blocks ? b + 1 : KV_NONE;
+        kv->blocks[b].next = b + 1 < config->num_blocks ? b + 1 : KV_NONE;
         kv->blocks[b].chain = KV_NONE;
     }
     return STATUS_OK;
@@ -126,8 +56,14 @@ void kv_destroy(struct kv_cache *kv) {
     *kv = (struct kv_cache){0};
 }
 
+void kv_seq_init(struct kv_seq *seq, block_id *ids, int cap) {
+    *seq = (struct kv_seq){.cap = cap};
+    for (int g = 0; g < KV_MAX_GROUPS; g++)
+        seq->tables[g] =
+            (struct block_table){.ids = ids + (size_t)g * (size_t)cap, .live = KV_NONE, .saved = KV_NONE};
+}
+
 // ---- free list (rules 1 and 4)
-// -----------------------------------------------------------------------------
 
 // A block keeps its prev and next after this, so that kv_unmatch() can put it back where it was.
 static void free_unlink(struct kv_cache *kv, block_id id) {
@@ -153,34 +89,38 @@ static void free_append(struct kv_cache *kv, block_id id) {
 }
 
 // ---- index of published blocks (rules 2 and 3)
-// -------------------------------------------------------------
 
 static block_id *bucket_of(const struct kv_cache *kv, struct kv_hash h) {
     return &kv->index[h.lo & (uint64_t)(kv->index_size - 1)];
 }
 
 static token_id *block_tokens(const struct kv_cache *kv, block_id id) {
-    return kv->tokens + (size_t)id * (size_t)kv->block_size;
+    return kv->tokens + (size_t)id * (size_t)kv->config.block_size;
 }
 
 static bool block_holds(const struct kv_cache *kv, block_id id, const token_id *tokens) {
-    return memcmp(block_tokens(kv, id), tokens, (size_t)kv->block_size * sizeof *tokens) == 0;
+    return memcmp(block_tokens(kv, id), tokens, (size_t)kv->config.block_size * sizeof *tokens) == 0;
 }
 
-// The published block with this hash that holds these tokens, or KV_NONE.
-static block_id index_find(const struct kv_cache *kv, struct kv_hash h, const token_id *tokens) {
+static bool hash_equal(struct kv_hash a, struct kv_hash b) { return a.lo == b.lo && a.hi == b.hi; }
+
+// The group's published block with this hash that holds these tokens, or KV_NONE.
+static block_id index_find(const struct kv_cache *kv, struct kv_hash h, int group, const token_id *tokens) {
     block_id id = *bucket_of(kv, h);
-    while (id != KV_NONE && !(hash_equal(kv->blocks[id].hash, h) && block_holds(kv, id, tokens)))
+    while (id != KV_NONE && !(kv->blocks[id].group == group && hash_equal(kv->blocks[id].hash, h) &&
+                              block_holds(kv, id, tokens)))
         id = kv->blocks[id].chain;
     return id;
 }
 
-static void index_insert(struct kv_cache *kv, block_id id, struct kv_hash h, const token_id *tokens) {
+// Publishes a block under its hash, where none like it is.
+static void index_insert(struct kv_cache *kv, block_id id, const token_id *tokens) {
     struct kv_block *b = &kv->blocks[id];
-    block_id *bucket = bucket_of(kv, h);
-    memcpy(block_tokens(kv, id), tokens, (size_t)kv->block_size * sizeof *tokens);
+    block_id *bucket = bucket_of(kv, b->hash);
+    if (index_find(kv, b->hash, b->group, tokens) != KV_NONE)
+        return;
+    memcpy(block_tokens(kv, id), tokens, (size_t)kv->config.block_size * sizeof *tokens);
     b->published = true;
-    b->hash = h;
     b->chain = *bucket;
     *bucket = id;
 }
@@ -197,122 +137,411 @@ static void index_remove(struct kv_cache *kv, block_id id) {
     b->published = false;
 }
 
-// ---- block tables
-// ------------------------------------------------------------------------------------------
+// ---- how much
 
-int kv_blocks_for(const struct kv_cache *kv, int num_tokens) {
-    return num_tokens / kv->block_size + (num_tokens % kv->block_size != 0);
+static int blocks_for(const struct kv_config *c, int num_tokens) {
+    return num_tokens / c->block_size + (num_tokens % c->block_size != 0);
 }
 
-int kv_match(struct kv_cache *kv, struct block_table *t, struct kv_hash root, const token_id *tokens, int n) {
-    CHECK(t->len == 0 && n >= 0);
-    t->num_hashed = 0;
-    t->hash = root;
-    if (!kv->share)
-        return 0;
-    for (int end = kv->block_size; end <= n; end += kv->block_size) {
-        const token_id *block = tokens + end - kv->block_size;
-        struct kv_hash h = kv_chain(kv, t->hash, block);
-        block_id id = index_find(kv, h, block);
-        if (id == KV_NONE)
-            break;
-        CHECK(t->len < t->cap);
-        if (kv->blocks[id].ref++ == 0)
-            free_unlink(kv, id);
-        t->ids[t->len++] = id;
-        t->num_hashed++;
-        t->hash = h;
-        if (end > INT_MAX - kv->block_size)
-            break;
-    }
-    return t->len * kv->block_size;
+int kv_blocks_for(const struct kv_cache *kv, int num_tokens) { return blocks_for(&kv->config, num_tokens); }
+
+// The most blocks that [kv_first_kept(p), p + max_ahead) touches, whatever p.
+static int window_blocks(const struct kv_config *c, int g) {
+    int64_t span = (int64_t)c->groups[g].window - 1 + (KV_TILE - 1) + c->max_ahead, size = c->block_size;
+    int64_t most = (span + 2 * (size - 1)) / size;
+    return most < INT_MAX ? (int)most : INT_MAX;
 }
 
-void kv_unmatch(struct kv_cache *kv, struct block_table *t) {
-    CHECK(t->len == t->num_hashed);
-    while (t->len > 0) { // the reverse order of kv_match() finds every neighbour in place
-        block_id id = t->ids[--t->len];
-        if (--kv->blocks[id].ref == 0)
-            free_relink(kv, id);
-    }
-    t->num_hashed = 0;
-}
-
-bool kv_grow(struct kv_cache *kv, struct block_table *t, int num_tokens) {
-    int need = kv_blocks_for(kv, num_tokens);
-    CHECK(need <= t->cap);
-    if (need - t->len > kv->num_free)
-        return false;
-    while (t->len < need) {
-        block_id id = kv->free_head;
-        free_unlink(kv, id);
-        if (kv->blocks[id].published) {
-            index_remove(kv, id);
-            kv->num_evicted++;
+int64_t kv_pages(const struct kv_config *c, int num_tokens) {
+    int64_t pages = 0;
+    int blocks = blocks_for(c, num_tokens);
+    for (int g = 0; g < c->num_groups; g++)
+        switch (c->groups[g].kind) {
+        case KV_FULL: pages += blocks; break;
+        case KV_WINDOW: pages += min_int(blocks, window_blocks(c, g)); break;
+        case KV_STATE: pages += 1 + c->share; break; // live, and the snapshot that it begins as
         }
-        kv->blocks[id].ref = 1;
-        t->ids[t->len++] = id;
+    return pages;
+}
+
+int kv_max_tokens(const struct kv_config *c, int max_tokens) {
+    int fits = 0, not = max_tokens; // the least that does not, or max_tokens
+    if (kv_pages(c, max_tokens) <= c->num_blocks)
+        return max_tokens;
+    while (fits + 1 < not ) {
+        int middle = fits + (not -fits) / 2;
+        *(kv_pages(c, middle) <= c->num_blocks ? &fits : &not ) = middle;
     }
+    return fits;
+}
+
+// Pages that a group takes on the way to num_tokens, where the table has `len` blocks, of which `held` come back as the
+// window moves on.
+static int group_missing(const struct kv_config *c, int g, int len, int held, int num_tokens) {
+    int rest = max_int(blocks_for(c, num_tokens) - len, 0);
+    return c->groups[g].kind == KV_FULL ? rest : min_int(rest, max_int(window_blocks(c, g) - held, 0));
+}
+
+int kv_missing(const struct kv_cache *kv, const struct kv_seq *seq, int num_tokens) {
+    int pages = -seq->reserved;
+    for (int g = 0; g < kv->config.num_groups; g++) {
+        const struct block_table *t = &seq->tables[g];
+        pages += kv->config.groups[g].kind == KV_STATE
+                     ? t->live == KV_NONE
+                     : group_missing(&kv->config, g, seq->len, seq->len - t->first, num_tokens);
+    }
+    return max_int(pages, 0);
+}
+
+// The first block that a group must have so that it serves a hit of num_blocks.
+static int first_served(const struct kv_config *c, int g, int num_blocks) {
+    switch (c->groups[g].kind) {
+    case KV_WINDOW: return kv_first_kept(num_blocks * c->block_size, c->groups[g].window) / c->block_size;
+    case KV_STATE: return max_int(num_blocks - 1, 0);
+    case KV_FULL: break;
+    }
+    return 0;
+}
+
+int kv_missing_after(const struct kv_cache *kv, int num_cached, int num_tokens) {
+    int pages = 0, len = num_cached / kv->config.block_size;
+    for (int g = 0; g < kv->config.num_groups; g++)
+        pages +=
+            kv->config.groups[g].kind == KV_STATE
+                ? 1
+                : group_missing(&kv->config, g, len, len - first_served(&kv->config, g, len), num_tokens);
+    return pages;
+}
+
+// ---- pages
+
+// Takes the oldest free page, off the sequence's reservation where it has one. NULL: for a copy, which none counts on.
+static block_id page_take(struct kv_cache *kv, struct kv_seq *seq, int group) {
+    block_id id = kv->free_head;
+    struct kv_block *b = &kv->blocks[id];
+    CHECK(id != KV_NONE);
+    free_unlink(kv, id);
+    if (b->published) {
+        index_remove(kv, id);
+        kv->num_evicted++;
+    }
+    b->ref = 1;
+    b->group = (uint8_t)group;
+    if (seq && seq->reserved > 0) {
+        seq->reserved--;
+        kv->num_reserved--;
+        b->exclusive = kv->config.groups[group].kind == KV_WINDOW;
+    }
+    return id;
+}
+
+static void page_share(struct kv_cache *kv, block_id id) {
+    if (kv->blocks[id].ref++ == 0)
+        free_unlink(kv, id);
+}
+
+// A page that the sequence's reservation counted on is promised to it again.
+static void page_drop(struct kv_cache *kv, struct kv_seq *seq, block_id id) {
+    struct kv_block *b = &kv->blocks[id];
+    CHECK(b->ref > 0);
+    if (b->exclusive) {
+        b->exclusive = false;
+        seq->reserved++;
+        kv->num_reserved++;
+    }
+    if (--b->ref == 0)
+        free_append(kv, id);
+}
+
+bool kv_reserve(struct kv_cache *kv, struct kv_seq *seq, int num_tokens) {
+    const struct kv_config *c = &kv->config;
+    int pages = 0;
+    CHECK(seq->reserved == 0);
+    for (int g = 0; g < c->num_groups; g++) {
+        const struct block_table *t = &seq->tables[g];
+        int own = 0;
+        for (int i = t->first; c->groups[g].kind == KV_WINDOW && i < seq->len; i++)
+            own += kv->blocks[t->ids[i]].ref == 1;
+        pages += c->groups[g].kind == KV_STATE ? t->live == KV_NONE
+                                               : group_missing(c, g, seq->len, own, num_tokens);
+    }
+    if (pages > kv_available(kv))
+        return false;
+    seq->reserved = pages;
+    kv->num_reserved += pages;
+    for (int g = 0; g < c->num_groups; g++)
+        for (int i = seq->tables[g].first; c->groups[g].kind == KV_WINDOW && i < seq->len; i++) {
+            struct kv_block *b = &kv->blocks[seq->tables[g].ids[i]];
+            b->exclusive = b->ref == 1;
+        }
     return true;
 }
 
-void kv_publish(struct kv_cache *kv, struct block_table *t, struct kv_hash root, const token_id *tokens,
+bool kv_grow(struct kv_cache *kv, struct kv_seq *seq, int num_tokens) {
+    const struct kv_config *c = &kv->config;
+    int need = blocks_for(c, num_tokens), pages = 0, len = max_int(seq->len, need);
+    CHECK(need <= seq->cap);
+    for (int g = 0; g < c->num_groups; g++)
+        pages += c->groups[g].kind == KV_STATE ? seq->tables[g].live == KV_NONE : len - seq->len;
+    if (pages > kv_available(kv) + seq->reserved)
+        return false;
+    for (int g = 0; g < c->num_groups; g++) {
+        struct block_table *t = &seq->tables[g];
+        bool state = c->groups[g].kind == KV_STATE;
+        if (state && t->live == KV_NONE)
+            t->live = page_take(kv, seq, g);
+        for (int i = seq->len; i < len; i++)
+            t->ids[i] = state ? KV_NONE : page_take(kv, seq, g);
+    }
+    seq->len = len;
+    return true;
+}
+
+void kv_trim(struct kv_cache *kv, struct kv_seq *seq, int position) {
+    const struct kv_config *c = &kv->config;
+    for (int g = 0; g < c->num_groups; g++) {
+        struct block_table *t = &seq->tables[g];
+        int keep = 0;
+        if (c->groups[g].kind == KV_WINDOW)
+            keep = kv_first_kept(position, c->groups[g].window) / c->block_size;
+        else if (c->groups[g].kind == KV_STATE)
+            keep = max_int(position - 1, 0) / c->block_size;
+        for (; t->first < min_int(keep, seq->len); t->first++) {
+            if (t->ids[t->first] != KV_NONE)
+                page_drop(kv, seq, t->ids[t->first]);
+            t->ids[t->first] = KV_NONE;
+        }
+        if (t->saved != KV_NONE && position > seq->saved_at) {
+            page_drop(kv, seq, t->saved);
+            t->saved = KV_NONE;
+        }
+    }
+}
+
+void kv_release(struct kv_cache *kv, struct kv_seq *seq) {
+    int num_groups = kv->config.num_groups;
+    for (; seq->len > 0; seq->len--)
+        for (int g = 0; g < num_groups; g++) {
+            const struct block_table *t = &seq->tables[g];
+            if (seq->len > t->first && t->ids[seq->len - 1] != KV_NONE)
+                page_drop(kv, seq, t->ids[seq->len - 1]);
+        }
+    for (int g = 0; g < num_groups; g++) {
+        struct block_table *t = &seq->tables[g];
+        if (t->live != KV_NONE)
+            page_drop(kv, seq, t->live);
+        if (t->saved != KV_NONE)
+            page_drop(kv, seq, t->saved);
+    }
+    kv->num_reserved -= seq->reserved;
+    kv_seq_init(seq, seq->tables[0].ids, seq->cap);
+}
+
+int64_t kv_slot(const struct kv_cache *kv, const struct kv_seq *seq, int group, int pos) {
+    int size = kv->config.block_size;
+    const struct block_table *t = &seq->tables[group];
+    CHECK(pos >= 0 && pos / size >= t->first && pos / size < seq->len);
+    return (int64_t)t->ids[pos / size] * size + pos % size;
+}
+
+// ---- prefixes
+
+// A group serves a hit that ends where it has had every block, without a gap, since first_served(). So one pass over the
+// blocks finds the longest hit of all groups, and the tables keep what each block found until it is known.
+int kv_match(struct kv_cache *kv, struct kv_seq *seq, struct kv_hash root, const token_id *tokens, int n) {
+    const struct kv_config *c = &kv->config;
+    struct kv_hash h = root;
+    int run[KV_MAX_GROUPS] = {0}; // blocks up to here that the group has without a gap
+    int best = 0;
+    bool more = c->share;
+    CHECK(seq->len == 0 && seq->num_hashed == 0 && n >= 0);
+    seq->hash = root;
+    for (int i = 0; more && i < n / c->block_size; i++) {
+        const token_id *block = tokens + (size_t)i * (size_t)c->block_size;
+        bool served = true;
+        CHECK(i < seq->cap);
+        h = kv_chain(kv, h, block);
+        for (int g = 0; g < c->num_groups; g++) {
+            block_id id = index_find(kv, h, g, block);
+            if (id != KV_NONE && kv->blocks[id].exclusive)
+                id = KV_NONE;
+            seq->tables[g].ids[i] = id;
+            run[g] = id == KV_NONE ? 0 : run[g] + 1;
+            served &= i + 1 - run[g] <= first_served(c, g, i + 1);
+            more &= c->groups[g].kind != KV_FULL || id != KV_NONE;
+        }
+        if (served) {
+            best = i + 1;
+            seq->hash = h;
+        }
+    }
+    seq->len = seq->num_hashed = best;
+    for (int g = 0; g < c->num_groups; g++) {
+        struct block_table *t = &seq->tables[g];
+        t->first = first_served(c, g, best);
+        for (int i = 0; i < best; i++)
+            if (i < t->first)
+                t->ids[i] = KV_NONE;
+            else
+                page_share(kv, t->ids[i]);
+    }
+    seq->snapshot_at = best * c->block_size;
+    seq->restores = kv->has_state && best > 0;
+    return best * c->block_size;
+}
+
+void kv_unmatch(struct kv_cache *kv, struct kv_seq *seq) {
+    CHECK(seq->len == seq->num_hashed && seq->reserved == 0);
+    for (int g = kv->config.num_groups;
+         g-- > 0;) // the reverse order of kv_match() finds every neighbour in place
+        for (int i = seq->len; i-- > seq->tables[g].first;) {
+            block_id id = seq->tables[g].ids[i];
+            if (--kv->blocks[id].ref == 0)
+                free_relink(kv, id);
+        }
+    kv_seq_init(seq, seq->tables[0].ids, seq->cap);
+}
+
+void kv_publish(struct kv_cache *kv, struct kv_seq *seq, struct kv_hash root, const token_id *tokens,
                 int num_computed) {
-    int full = num_computed / kv->block_size;
-    if (!kv->share)
+    const struct kv_config *c = &kv->config;
+    int full = num_computed / c->block_size;
+    if (!c->share)
         return;
-    CHECK(full <= t->len);
-    if (t->num_hashed == 0)
-        t->hash = root;
-    for (; t->num_hashed < full; t->num_hashed++) {
-        const token_id *block = tokens + (size_t)t->num_hashed * (size_t)kv->block_size;
-        t->hash = kv_chain(kv, t->hash, block);
-        if (index_find(kv, t->hash, block) == KV_NONE)
-            index_insert(kv, t->ids[t->num_hashed], t->hash, block);
+    CHECK(full <= seq->len);
+    if (seq->num_hashed == 0)
+        seq->hash = root;
+    for (; seq->num_hashed < full; seq->num_hashed++) {
+        const token_id *block = tokens + (size_t)seq->num_hashed * (size_t)c->block_size;
+        seq->hash = kv_chain(kv, seq->hash, block);
+        for (int g = 0; g < c->num_groups; g++) {
+            block_id id = seq->tables[g].ids[seq->num_hashed];
+            if (id == KV_NONE)
+                continue;
+            kv->blocks[id].hash = seq->hash;
+            if (c->groups[g].kind != KV_STATE)
+                index_insert(kv, id, block);
+        }
+    }
+    for (int g = 0; g < c->num_groups; g++) {
+        const struct block_table *t = &seq->tables[g];
+        for (int i = t->first; c->groups[g].kind == KV_STATE && i < (num_computed - 1) / c->block_size; i++)
+            if (t->ids[i] != KV_NONE && !kv->blocks[t->ids[i]].published)
+                index_insert(kv, t->ids[i], tokens + (size_t)i * (size_t)c->block_size);
     }
 }
 
-void kv_release(struct kv_cache *kv, struct block_table *t) {
-    while (t->len > 0) {
-        block_id id = t->ids[--t->len];
-        CHECK(kv->blocks[id].ref > 0);
-        if (--kv->blocks[id].ref == 0)
-            free_append(kv, id);
-    }
-    t->num_hashed = 0;
+// ---- recurrent state
+
+static int num_states(const struct kv_cache *kv) {
+    int n = 0;
+    for (int g = 0; g < kv->config.num_groups; g++)
+        n += kv->config.groups[g].kind == KV_STATE;
+    return n;
 }
 
-int64_t kv_slot(const struct kv_cache *kv, const struct block_table *t, int pos) {
-    CHECK(pos >= 0 && pos / kv->block_size < t->len);
-    return (int64_t)t->ids[pos / kv->block_size] * kv->block_size + pos % kv->block_size;
+int kv_moves(struct kv_cache *kv, struct kv_seq *seq, int first, int last, int spare, struct kv_move *moves) {
+    const struct kv_config *c = &kv->config;
+    int n = 0, entry = first / c->block_size - 1;
+    bool snapshot = c->share && first > seq->snapshot_at && first % c->block_size == 0 &&
+                    (first == last || first - seq->snapshot_at >= c->snapshot_tokens) &&
+                    kv_available(kv) >= spare + num_states(kv);
+    for (int g = 0; g < c->num_groups; g++) {
+        struct block_table *t = &seq->tables[g];
+        if (c->groups[g].kind != KV_STATE)
+            continue;
+        block_id from = seq->restores ? t->ids[entry] : seq->rolls_back ? t->saved : t->live;
+        if (from != t->live)
+            moves[n++] = (struct kv_move){.from = from, .to = t->live};
+        if (seq->saves)
+            moves[n++] = (struct kv_move){.from = from, .to = t->saved};
+        if (snapshot) {
+            t->ids[entry] = page_take(kv, NULL, g);
+            moves[n++] = (struct kv_move){.from = from, .to = t->ids[entry]};
+            if (seq->num_hashed == entry + 1) // else kv_publish() is yet to come there
+                kv->blocks[t->ids[entry]].hash = seq->hash;
+        }
+    }
+    if (snapshot)
+        seq->snapshot_at = first;
+    seq->restores = seq->saves = seq->rolls_back = false;
+    return n;
+}
+
+bool kv_checkpoint(struct kv_cache *kv, struct kv_seq *seq, int position) {
+    for (int g = 0; g < kv->config.num_groups; g++)
+        if (seq->tables[g].saved != KV_NONE) { // after a rollback to here
+            CHECK(seq->saved_at == position);
+            return true;
+        }
+    if (kv_available(kv) < num_states(kv))
+        return false;
+    for (int g = 0; g < kv->config.num_groups; g++)
+        if (kv->config.groups[g].kind == KV_STATE)
+            seq->tables[g].saved = page_take(kv, NULL, g);
+    seq->saved_at = position;
+    seq->saves = kv->has_state;
+    return true;
+}
+
+int kv_rollback(struct kv_cache *kv, struct kv_seq *seq) {
+    bool saved = false;
+    for (int g = 0; g < kv->config.num_groups; g++)
+        saved |= seq->tables[g].saved != KV_NONE;
+    CHECK(saved && !seq->saves);
+    seq->rolls_back = true;
+    return seq->saved_at;
 }
 
 // ---- the rules, checked
-// ------------------------------------------------------------------------------------
 
-int kv_check(const struct kv_cache *kv, const struct block_table *const *tables, int num_tables) {
-    bool rule2 = true, rule3 = true, entries = false;
-    int num_free = 0, num_listed = 0, num_published = 0, num_indexed = 0;
-    memset(kv->seen, 0, (size_t)kv->num_blocks * sizeof *kv->seen);
-    for (int i = 0; i < num_tables; i++)
-        for (int j = 0; j < tables[i]->len; j++) {
-            block_id id = tables[i]->ids[j];
-            if (id < 0 || id >= kv->num_blocks)
+// Counts the references of one sequence. Returns the number of the rule that it breaks by itself, 0 when none.
+static int check_seq(const struct kv_cache *kv, const struct kv_seq *seq) {
+    const struct kv_config *c = &kv->config;
+    int broken = 0;
+    for (int g = 0; g < c->num_groups; g++) {
+        const struct block_table *t = &seq->tables[g];
+        bool state = c->groups[g].kind == KV_STATE;
+        const block_id own[2] = {t->live, t->saved};
+        if (t->first < 0 || t->first > seq->len)
+            return 6;
+        for (int i = 0; i < seq->len; i++) {
+            block_id id = t->ids[i];
+            if (id == KV_NONE && (state || i < t->first))
+                continue;
+            if (id < 0 || id >= c->num_blocks)
                 return 1;
             kv->seen[id]++;
+            const struct kv_block *b = &kv->blocks[id];
+            if (i < t->first || b->group != g)
+                broken = 6;
             // What is not yet hashed may still be written, so it is neither published nor shared.
-            rule2 &= j < tables[i]->num_hashed || (!kv->blocks[id].published && kv->blocks[id].ref == 1);
+            else if (i >= seq->num_hashed && (b->published || b->ref != 1))
+                broken = 2;
         }
-    for (block_id id = 0; id < kv->num_blocks; id++) {
-        if (kv->seen[id] != kv->blocks[id].ref)
-            return 1;
-        num_free += kv->blocks[id].ref == 0;
-        num_published += kv->blocks[id].published;
+        for (int i = 0; i < 2; i++)
+            if (own[i] != KV_NONE) {
+                if (own[i] < 0 || own[i] >= c->num_blocks)
+                    return 1;
+                kv->seen[own[i]]++;
+                const struct kv_block *b = &kv->blocks[own[i]];
+                if (!state || b->published || b->ref != 1 || b->group != g)
+                    broken = 8;
+            }
     }
+    return broken;
+}
+
+static int check_free_list(const struct kv_cache *kv) {
+    int num_free = 0, num_listed = 0;
+    bool entries = false;
+    for (block_id id = 0; id < kv->config.num_blocks; id++)
+        num_free += kv->blocks[id].ref == 0;
     // The list is linked both ways, each block once; entries follow what is none.
     block_id prev = KV_NONE;
     for (block_id id = kv->free_head; id != KV_NONE; prev = id, id = kv->blocks[id].next) {
-        if (id < 0 || id >= kv->num_blocks || ++num_listed > kv->num_blocks || kv->blocks[id].prev != prev)
+        if (id < 0 || id >= kv->config.num_blocks || ++num_listed > kv->config.num_blocks ||
+            kv->blocks[id].prev != prev)
             return 4;
         if (kv->blocks[id].ref != 0)
             return 1;
@@ -322,14 +551,44 @@ int kv_check(const struct kv_cache *kv, const struct block_table *const *tables,
     }
     if (num_listed != num_free)
         return 1; // in no table and not on the list: lost
-    if (kv->free_tail != prev || kv->num_free != num_listed)
-        return 4;
-    // The index names every published block once, in its bucket, and nothing else.
+    return kv->free_tail != prev || kv->num_free != num_listed ? 4 : 0;
+}
+
+// The index names every published block once, in its bucket, and nothing else.
+static int check_index(const struct kv_cache *kv) {
+    int num_published = 0, num_indexed = 0;
+    bool sound = true;
+    for (block_id id = 0; id < kv->config.num_blocks; id++)
+        num_published += kv->blocks[id].published;
     for (int i = 0; i < kv->index_size; i++)
         for (block_id id = kv->index[i]; id != KV_NONE; id = kv->blocks[id].chain) {
             if (++num_indexed > num_published)
                 return 3;
-            rule3 &= kv->blocks[id].published && bucket_of(kv, kv->blocks[id].hash) == &kv->index[i];
+            sound &= kv->blocks[id].published && bucket_of(kv, kv->blocks[id].hash) == &kv->index[i];
         }
-    return !rule2 ? 2 : !rule3 || num_indexed != num_published ? 3 : 0;
+    return sound && num_indexed == num_published ? 0 : 3;
+}
+
+int kv_check(const struct kv_cache *kv, const struct kv_seq *const *seqs, int num_seqs) {
+    int broken = 0, reserved = 0, status;
+    memset(kv->seen, 0, (size_t)kv->config.num_blocks * sizeof *kv->seen);
+    for (int i = 0; i < num_seqs; i++) {
+        if ((status = check_seq(kv, seqs[i])) == 1)
+            return 1;
+        broken = broken ? broken : status;
+        reserved += seqs[i]->reserved;
+    }
+    for (block_id id = 0; id < kv->config.num_blocks; id++) {
+        if (kv->seen[id] != kv->blocks[id].ref)
+            return 1;
+        if (kv->blocks[id].exclusive && kv->blocks[id].ref != 1)
+            broken = broken ? broken : 7;
+    }
+    if ((status = check_free_list(kv)) != 0)
+        return status;
+    if (broken != 0)
+        return broken;
+    if (reserved != kv->num_reserved || kv->num_reserved > kv->num_free)
+        return 7;
+    return check_index(kv);
 }

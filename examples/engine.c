@@ -7,6 +7,7 @@
 // loop serves any number of requests; more sched_add() calls would make a batch. Decoding is greedy.
 #include "engine.h"
 #include "log.h"
+#include "scheduler.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,19 +25,20 @@ static void print(const char *text, size_t len) {
 
 // Steps until the one request has its last event, whose reason it returns; FINISH_ERROR where the device
 // failed.
-static enum finish_reason run(struct engine *engine, struct scheduler *sched, struct detok *detok) {
+static enum finish_reason run(struct engine *engine, struct scheduler *sched, int max_chunk,
+                              struct detok *detok) {
     const struct tokenizer *tokenizer = engine_tokenizer(engine);
     const struct plan *plan;
-    while ((plan = sched_step(sched))) { // which tokens of which requests
+    while ((plan = sched_step(sched, max_chunk))) { // which tokens of which requests
         struct step_result result;
-        struct token_event events[2]; // 2 * max_running
+        struct token_event events[16]; // sched_max_events(1) at least
         struct err err = {0};
-        engine_launch(engine, plan); // starts the forward pass
+        engine_launch(engine, plan, NULL); // starts the forward pass
         if (engine_collect(engine, &result, &err) != STATUS_OK) {
             fail("device", err.msg);
             return FINISH_ERROR;
         }
-        // The scheduler takes the drawn tokens, publishes full cache blocks, and says what happened to whom.
+        // The scheduler takes the sampled tokens, publishes full cache blocks, and says what happened to whom.
         int n = sched_update(sched, plan->id, &result.outcome, events);
         for (int i = 0; i < n; i++) {
             const char *text;
@@ -61,7 +63,7 @@ int main(int argc, char **argv) {
     int max_tokens = argc == 4 ? atoi(argv[3]) : 64;
     struct err err = {0};
     struct token_buf prompt = {0};
-    struct scheduler sched = {0};
+    struct scheduler *sched = NULL;
     struct request *request = NULL;
     struct detok *detok = NULL;
     int rc = 1;
@@ -87,13 +89,12 @@ int main(int argc, char **argv) {
     struct sched_config limits = {
         .max_running = config.max_num_seqs,
         .max_step_tokens = config.max_num_batched_tokens,
-        .max_chunk = config.max_num_batched_tokens,
         .max_waiting = 1,
         .max_waiting_tokens = info->max_model_len,
         .max_model_len = info->max_model_len,
     };
-    if (sched_init(&sched, &limits, engine_kv(engine)) != STATUS_OK) {
-        fail("scheduler", "out of memory");
+    if (!(sched = sched_open(&limits, engine_kv(engine), &err))) {
+        fail("scheduler", err.msg);
         goto done;
     }
 
@@ -126,8 +127,8 @@ int main(int argc, char **argv) {
         fail("request", "out of memory");
         goto done;
     }
-    if (sched_add(&sched, request) != STATUS_OK || // refused at once where it could never fit
-        run(engine, &sched, detok) == FINISH_ERROR) {
+    if (sched_add(sched, request) != STATUS_OK || // refused at once where it could never fit
+        run(engine, sched, config.max_num_batched_tokens, detok) == FINISH_ERROR) {
         fail("request", "refused or failed");
         goto done;
     }
@@ -138,7 +139,7 @@ done:
     request_free(request); // after its last event it is ours again
     detok_free(detok);
     token_buf_free(&prompt);
-    sched_destroy(&sched);
+    sched_close(sched);
     engine_close(engine);
     return rc;
 }

@@ -1,9 +1,9 @@
 // What a device must do: the seam between the model code and CPU, CUDA, or the reference.
 //
 // The operations are the phases of a transformer layer: coarse enough that a backend can fuse, fine enough
-// that engine/model.c reads like the paper. Phases return void, are ordered after one another, never allocate
-// and never fail by themselves: a wrong shape is a CHECK, a device failure is sticky and comes back from
-// sync().
+// that engine/forward.c reads like the paper. Phases return void, are ordered after one another, never
+// allocate and never fail by themselves: a wrong shape is a CHECK, a device failure is sticky and comes back
+// from sync().
 //
 // One thread per device: every call on a device comes from the thread that owns it (the engine thread for
 // rank 0). A module exports one symbol, BACKEND_ENTRY, imports nothing from the binary, and is never
@@ -15,7 +15,9 @@
 #pragma once
 
 #include "comm.h"
+#include "kv_group.h"
 #include "model.h"
+#include "sampling.h"
 #include "status.h"
 #include "tensor.h"
 
@@ -23,7 +25,7 @@
 extern "C" {
 #endif
 
-#define BACKEND_ABI 7 // raise on any change to this file or model.h
+#define BACKEND_ABI 8 // raise on any change to this file or model.h
 
 struct device; // the backend's own
 
@@ -33,7 +35,7 @@ struct backend_host { // what a module may ask of the binary that loaded it
 
 struct device_config {
     // What this device computes; outlives the device. With ranks it is the rank's part: its heads, its kv
-    // heads, the most rows of gate that any of its layers has; vocab is whole.
+    // heads, the most rows of gate that any layer of a spec has; vocab is whole.
     const struct model_config *model;
     int num_threads;     // CPU: kernel threads, the calling one included; 0: processors_here()
     const char *variant; // CPU: "auto", "scalar", "avx2", "avxvnni", "avx512"; NULL is "auto"
@@ -45,14 +47,12 @@ struct device_config {
     // Pipeline parallelism: this device has the layers of one stage, which `model` counts from 0. Only the
     // first has the embedding, only the last the final norm and the head. num_stages 0 or 1: it has all.
     int stage, num_stages;
-    int ordinal; // CUDA: which of this machine's devices; ranks that share layers have neighbours, in their
-                 // order
+    int ordinal; // CUDA: which of this machine's devices; ranks that share layers have neighbours, in their order
 };
 
 static inline bool device_has_head(const struct device_config *c) { return c->stage + 1 >= c->num_stages; }
 
 // ---- weights
-// ------------------------------------------------------------------------------------------------------
 
 enum weight_role {
     WEIGHT_EMBED,    // part[0] (V, D)
@@ -66,7 +66,7 @@ enum weight_role {
 
 struct weight_desc {
     enum weight_role role;
-    int layer; // -1 outside the layers
+    int layer; // of the device's own model; -1 outside the layers
     struct tensor
         part[3]; // host memory, valid during the call only; parts may differ in dtype; data NULL: absent
     struct tensor bias[3]; // F32 vectors, or data NULL
@@ -91,37 +91,46 @@ static inline size_t backend_kv_vector_bytes(enum dtype kv_dtype, int head_dim) 
 }
 
 // ---- one step
-// -----------------------------------------------------------------------------------------------------
 
-// The most a step may hold; workspace is sized by it once.
+// The most a step may hold; a device sizes its buffers by it once.
 struct step_limits {
     int max_tokens;   // T
-    int max_seqs;     // S
+    int max_seqs;     // S, and the most rows that sample
     int max_rows;     // R
     int max_context;  // tokens of one sequence
     int num_blocks;   // of the KV cache
     bool keep_logits; // step_out.logits is filled (tests, `perplexity`)
+    bool keep_hidden; // step_out.hidden is filled
 };
 
-// How to draw one head row. 48 bytes, no padding.
-struct head_row {
+// How to sample from one logits row. 48 bytes, no padding.
+struct logits_row {
     int32_t row;       // row of the step, 0..T)
-    int32_t target;    // >= 0: score this token instead of drawing
+    int32_t target;    // >= 0: the log-probability of this token instead of a sample
     float temperature; // 0: greedy, ties to the lower id
     float top_p, min_p;
     int32_t top_k; // 0: off
     int32_t
-        num_logprobs; // -1: none; else the chosen token's and this many of the best, of the unedited logits
-    int32_t index;    // output position: the draw is Philox4x32-10(seed, index)
+        num_logprobs; // -1: none; else the chosen token's and this many of the best, of the unadjusted logits
+    int32_t index;    // output position: the sample is a function of Philox4x32-10(seed, index)
     uint64_t seed;
-    int32_t edit_start, edit_end; // into step.edits
+    int32_t entry_start, entry_end; // into step.entries
 };
 
-// Penalties and bias, applied in order before drawing: l = (l > 0 ? l / div : l * div) + add.
-struct logit_edit {
+// Penalties and bias, applied in order before sampling: l = (l > 0 ? l / div : l * div) + add.
+struct logit_entry {
     int32_t token;
     float div; // 1: none; > 0
     float add; // may be -infinity: forbidden
+};
+
+// The pages of one KV group in a step. A window group names page 0 where it has given a page back; phases read no page
+// that lies wholly before kv_first_kept() of the sequence's first row. A state group has no slots (-1), and one page of
+// each sequence, its state before and after the step; a sequence that begins at position 0 begins from the zero state.
+struct step_group {
+    const int64_t *slots; // (T) where keys and values go: block * B + offset; -1: padding, written nowhere
+    const int32_t *block_start; // (S+1) into block_ids
+    const int32_t *block_ids;   // (block_start[S]) entry i of a sequence: the page of tokens [i*B, (i+1)*B)
 };
 
 // One packed upload. All pointers are host pointers into `packed`; a device copies the whole of it once and
@@ -135,39 +144,37 @@ struct step {
     int num_decode; // sequences [0, num_decode) have one row each and go to attn_decode
     int num_rows;   // R
     int max_query_len, max_context_len;
-    int num_edits;
+    int num_entries, num_groups, num_moves;
     uint64_t seq; // counts steps from 1
 
-    const int32_t *ids;       // (T) token; -1-r: the token drawn by head row r of the step before (run-ahead)
-    const int32_t *positions; // (T)
-    const int64_t *slots; // (T) where keys and values go: block * B + offset; -1: padding, written nowhere
-    const int32_t *query_start;     // (S+1) first row of each sequence
-    const int32_t *context_len;     // (S) tokens of the sequence up to and including its last row here
-    const int32_t *block_start;     // (S+1) into block_ids
-    const int32_t *block_ids;       // (block_start[S])
-    const struct head_row *rows;    // (R) ascending by row
-    const struct logit_edit *edits; // (num_edits), per head row
-    const uint32_t *const
-        *masks; // (R) bit v set: token v allowed, (V+31)/32 words; NULL: no mask; or NULL for none
-    const int32_t *adapter; // (T) or NULL
+    const int32_t
+        *ids; // (T) token; -1-r: what logits row r of the step before samples (asynchronous scheduling)
+    const int32_t *positions;   // (T)
+    const int32_t *query_start; // (S+1) first row of each sequence
+    const int32_t *context_len; // (S) tokens of the sequence up to and including its last row here
+    struct step_group groups[KV_MAX_GROUPS]; // (num_groups)
+    const struct kv_move *moves;       // (num_moves) before the phases, in any order: no target is in two
+    const struct logits_row *rows;     // (R) ascending by row
+    const struct logit_entry *entries; // (num_entries), per logits row
+    // (R) bit v set: token v allowed, (V+31)/32 words; NULL: no mask; or NULL for none. The bits may still be
+    // computed when the step is launched: before it reads them a device calls masks_wait(masks_arg), where
+    // that is not NULL.
+    const uint32_t *const *masks;
+    void (*masks_wait)(void *arg);
+    void *masks_arg;
 };
 
 // Results of a step in host memory, valid from sync() until the next but one step. The device owns the
 // arrays.
 struct step_out {
-    const int32_t *ids;     // (R) drawn or scored token
-    const float *logprob;   // (R) its log-probability under the unedited logits; only where num_logprobs >= 0
-    const int32_t *top_ids; // (R, MAX_TOP) best first, ties to the lower id
+    const int32_t *ids;   // (R) sampled or scored token
+    const float *logprob; // (R) its log-probability under the unadjusted logits; only where num_logprobs >= 0
+    const int32_t *top_ids;    // (R, MAX_TOP) best first, ties to the lower id
     const float *top_logprobs; // (R, MAX_TOP)
     const uint8_t *failed;     // (R) 1: the row's logits are not finite (or all are forbidden); ids is then 0
-    const float *logits;       // (R, V) unedited, when step_limits.keep_logits; else NULL
-    int max_top;               // stride of the top arrays: MAX_TOP_LOGPROBS of request.h
-};
-
-struct workspace { // opaque buffers of the device, made by reserve()
-    void *resid;   // (T, D) residual stream, f32
-    void *q;       // (T, H, d)
-    void *h;       // input of the row-parallel matrix: attention output or SwiGLU output, perhaps quantised
+    const float *logits;       // (R, V) unadjusted, when step_limits.keep_logits; else NULL
+    const float *hidden;       // (R, D) after the final norm, when step_limits.keep_hidden; else NULL
+    int max_top;               // stride of the top arrays: MAX_TOP_LOGPROBS
 };
 
 struct device_info {
@@ -175,13 +182,14 @@ struct device_info {
     size_t memory_free;  // bytes the KV cache may be sized from
     size_t memory_total; // of a device with memory of its own; 0: it shares the host's
     size_t weight_bytes; // resident, as packed
+    uint64_t
+        numerics; // which of several kernels with other bits it uses; devices that share a model must agree
     // A step returns before it is done, so that the next is worth launching meanwhile, with the ids that the
-    // device has not drawn yet as -1-r.
-    bool run_ahead;
+    // device has not sampled yet as -1-r.
+    bool async;
 };
 
 // ---- operations
-// ---------------------------------------------------------------------------------------------------
 
 struct backend_ops {
     uint32_t abi;
@@ -197,45 +205,42 @@ struct backend_ops {
     // with err: STATUS_NOMEM, STATUS_INVALID.
     struct weight *(*weight_load)(struct device *dev, const struct weight_desc *desc, struct err *err);
     size_t (*kv_block_bytes)(struct device *dev); // of one block over all layers
-    // All workspace and the KV cache, once, after the weights. Fills ws.
-    enum status (*reserve)(struct device *dev, const struct step_limits *limits, struct workspace *ws,
-                           struct err *err);
+    // All activations and the KV cache, once, after the weights.
+    enum status (*reserve)(struct device *dev, const struct step_limits *limits, struct err *err);
 
     // One step: step_begin, phases, step_end, and later sync. step_begin true: a recorded graph was replayed,
     // skip the phases. After sync() that is not STATUS_OK the device is dead: every later sync() gives the
     // same.
     bool (*step_begin)(struct device *dev, const struct step *step);
-    void (*embed)(struct device *dev, void *resid, const struct weight *table, const struct step *step);
-    // norm, QKV GEMM, bias, QK norm, RoPE; q stays, k and v go to their slots
-    void (*qkv)(struct device *dev, void *q, const void *resid, const struct layer *layer,
-                const struct step *step);
-    void (*attn_prefill)(struct device *dev, void *h, const void *q, const struct layer *layer,
-                         const struct step *step);
-    void (*attn_decode)(struct device *dev, void *h, const void *q, const struct layer *layer,
-                        const struct step *step);
-    // resid += all_reduce(h · Wᵀ): 8 K-segments, binary tree; then resid += bias where w has one
-    void (*proj_add)(struct device *dev, void *resid, const void *h, const struct weight *w,
-                     const struct step *step);
+    // The activations are the device's: the residual stream (T, D) in f32, queries, keys, values, and the
+    // inputs of row-parallel matrices, in whatever type and layout its kernels like.
+    void (*embed)(struct device *dev, const struct weight *table, const struct step *step);
+    // norm, QKV GEMM, bias, QK norm, RoPE; k and v go to the slots of the layer's group
+    void (*qkv)(struct device *dev, const struct layer *layer, const struct step *step);
+    void (*attn_prefill)(struct device *dev, const struct layer *layer, const struct step *step);
+    void (*attn_decode)(struct device *dev, const struct layer *layer, const struct step *step);
+    // resid += all_reduce(attention · Wᵀ) + bias: 8 K-segments, binary tree, then the bias. A norm or a scale
+    // that a model puts behind its attention has its place here, between sum and addition.
+    void (*attn_out)(struct device *dev, const struct layer *layer, const struct step *step);
     // norm, gate and up GEMM, SwiGLU
-    void (*mlp_in)(struct device *dev, void *h, const void *resid, const struct layer *layer,
-                   const struct step *step);
-    // final norm and logits of the head rows, edits, mask, draw, log-probabilities. With ranks: each computes
-    // its rows of the head; all get the same results.
-    void (*head)(struct device *dev, const void *resid, const struct model *model, const struct step *step);
+    void (*ffn_in)(struct device *dev, const struct layer *layer, const struct step *step);
+    // as attn_out(), with the down matrix
+    void (*ffn_out)(struct device *dev, const struct layer *layer, const struct step *step);
+    // final norm and logits of the logits rows, entries, mask, sampling, log-probabilities. With ranks each
+    // computes its rows of the head; all get the same results.
+    void (*head)(struct device *dev, const struct model *model, const struct step *step);
     // Stages: the residual stream of the step's rows, (T, D) f32, out of this device for the next stage's,
     // which takes it in place of embed(). A stage that is not the last exports it in place of head(). dst is
     // filled when sync() returns, and src is read until then.
-    void (*resid_export)(struct device *dev, float *dst, const void *resid, const struct step *step);
-    void (*resid_import)(struct device *dev, void *resid, const float *src, const struct step *step);
+    void (*resid_export)(struct device *dev, float *dst, const struct step *step);
+    void (*resid_import)(struct device *dev, const float *src, const struct step *step);
     void (*step_end)(struct device *dev);
     // Waits for the oldest step that has not been synced. out holds nothing of use where there is no head.
     enum status (*sync)(struct device *dev, struct step_out *out, struct err *err);
 
-    // KV bytes of whole blocks in one canonical order, whatever the device's layout: for each layer, K then
-    // V, each (B, K, d) in kv_dtype, K being the rank's, and with I8 then its scales, (B, K) f32, not
-    // aligned. bytes = 2 * L * B * K * backend_kv_vector_bytes(). For offload and tests.
-    void (*kv_export)(struct device *dev, int32_t block, void *dst);
-    void (*kv_import)(struct device *dev, int32_t block, const void *src);
+    // Copies pages on the device, after the steps launched before and before the next one. Asynchronous:
+    // returns at once where the device works beside the host.
+    void (*kv_copy)(struct device *dev, const struct kv_move *moves, int num_moves);
 };
 
 // The one symbol a module exports. NULL: it does not speak this ABI, or finds no device.

@@ -7,8 +7,8 @@
 
 #include "backend.h"
 #include "kv_cache.h"
+#include "plan.h"
 #include "processes.h"
-#include "scheduler.h"
 #include "tokenizer.h"
 
 #ifdef __cplusplus
@@ -55,16 +55,24 @@ struct engine_info {
     char device[96], weights_dtype[16], kv_dtype[8];
     uint64_t num_params, weight_bytes, kv_bytes, file_bytes;
     int num_blocks, block_size, max_model_len;
-    int depth;      // for struct sched_config
-    bool run_ahead; // likewise
+    int depth;  // for struct sched_config
+    bool async; // likewise
     double load_seconds;
+};
+
+// The caller's times of a step, monotonic ns: the engine keeps them while the step is in flight.
+struct step_times {
+    int64_t began, launched; // when planning began; when it ended
+    int64_t expected;        // how long the step should take
 };
 
 // Results of one plan. Arrays belong to the engine and are valid until the next but one launch.
 struct step_result {
+    const struct plan *plan;    // whose they are
+    struct step_times times;    // as engine_launch() took them
     struct outcome outcome;     // for sched_update()
     const struct step_out *out; // log-probabilities; logits where kept
-    const int32_t *first_row;   // (num_items + 1) head rows of each item
+    const int32_t *first_row;   // (num_items + 1) logits rows of each item
 };
 
 // STATUS_INVALID: usage, device or sizes (exit 2). STATUS_FORMAT, STATUS_IO: the model file (exit 1). err
@@ -76,10 +84,13 @@ const struct engine_info *engine_info(const struct engine *e);
 const struct tokenizer *engine_tokenizer(const struct engine *e);
 struct kv_cache *engine_kv(struct engine *e);
 
-// Starts a plan: fills a batch, uploads it once, runs the model. At most info's depth may be launched and not
-// collected. No allocation.
-void engine_launch(struct engine *e, const struct plan *plan);
-// Waits for the oldest plan launched and not collected. STATUS_DEVICE: the device is dead, for good.
+// Steps in flight: plans that were launched and not collected. The engine has the one ring of them; with each
+// it keeps the plan, its batch and its times.
+int engine_in_flight(const struct engine *e);
+// Starts a plan: fills a batch, uploads it once, runs the model. At most info's depth may be in flight, with
+// consecutive ids. times: NULL: none. No allocation.
+void engine_launch(struct engine *e, const struct plan *plan, const struct step_times *times);
+// Waits for the oldest step in flight. STATUS_DEVICE: the device is dead, for good; result says nothing.
 enum status engine_collect(struct engine *e, struct step_result *result, struct err *err);
 
 // With several processes all open the engine together, with equal configurations and equal files; what one

@@ -1,26 +1,39 @@
 // Paged KV cache: the bookkeeping. Integers only; the bytes belong to the backend.
 //
-// Think of virtual memory. A *block* is a page frame: room for the keys and values of block_size
-// consecutive tokens, in every layer. A *block table* is a page table: entry i names the block that
-// holds tokens [i*block_size, (i+1)*block_size) of one sequence. Shared blocks are always full, hence
-// never written, hence need no copy-on-write.
+// Think of virtual memory. A *block* is a page frame of one pool. A *block table* is a page table: entry i names the
+// block that holds what a group of layers keeps of tokens [i*block_size, (i+1)*block_size) of one sequence. Layers that
+// keep the same kind of state form a *group* (kv_group.h), and a sequence has a table for each; any page of the pool may
+// serve any group, so memory is never split among them by guess. Shared blocks are always full, hence never written,
+// hence need no copy-on-write.
 //
-// Rules (kv_check() tests 1-4 by number):
+//   KV_FULL    every block stays until the sequence ends.
+//   KV_WINDOW  blocks that no later step reads are given back (kv_trim()); their entries become KV_NONE.
+//   KV_STATE   one page, `live`, is the state after the last computed token. A *snapshot* is a copy of it: entry i is the
+//              state after block i. Its page is in the table only while a planned step copies from or to it; then it is
+//              a cache entry like any other. A sequence needs no snapshot of its own past, so it holds none.
+//
+// Rules (kv_check() tests all but 5 by number):
 //   1. A block is on the free list (ref 0) or in `ref` block tables.
 //   2. Only full blocks are published, and a published block is never written again.
 //   3. A free block may stay published: it is a cache entry; reusing it evicts the entry.
 //   4. The free list is the eviction order, oldest first; a sequence returns its tail before its head. Blocks
 //      that are no cache entry lead it: they have nothing to lose.
 //   5. One thread: every call on a kv_cache comes from the engine thread.
+//   6. A table names pages that were taken or found for its group. Entries before `first` are KV_NONE; from there on a
+//      full and a window group has every block, a state group a few snapshots.
+//   7. Reserved pages are free: the sum of what sequences have reserved is num_reserved, at most num_free. An exclusive
+//      page is in one table.
+//   8. A live and a saved state belong to one sequence and are not published.
 //
-// A block is found by a 128-bit keyed hash of its tokens and all tokens before it (a SipHash-2-4-128 chain
+// A block is found by its group and a 128-bit keyed hash of its tokens and all tokens before it (a SipHash-2-4-128 chain
 // from a root, which stands for salt and adapter), and a hit compares the block's own tokens too, so that not
-// even a broken hash can serve another user's keys.
+// even a broken hash can serve another user's keys. The chain is the sequence's: all groups share it.
 //
 // The term and the idea: Kwon et al., "Efficient Memory Management for Large Language Model Serving with
 // PagedAttention", SOSP 2023. The hash: Aumasson and Bernstein, "SipHash: a fast short-input PRF", 2012.
 #pragma once
 
+#include "kv_group.h"
 #include "status.h"
 
 #include <stdbool.h>
@@ -38,43 +51,91 @@ struct kv_hash {
     uint64_t lo, hi;
 };
 
+struct kv_config {
+    int num_blocks; // pages of the pool, >= 1
+    int block_size; // tokens, >= 1
+    int num_groups; // 1..KV_MAX_GROUPS
+    struct kv_group_spec groups[KV_MAX_GROUPS];
+    // The most tokens of one sequence that unresolved steps compute together. Bounds what a window group holds; unused
+    // without one.
+    int max_ahead;
+    int snapshot_tokens; // KV_STATE: tokens between two snapshots of a sequence, at least; 0 counts as 1
+    uint64_t key[2];     // 16 random bytes: keys the hash, so that clients cannot aim for collisions
+    bool share;          // false: nothing is published, nothing matches
+};
+
 struct kv_block {
     int32_t ref;         // block tables that name this block
     block_id prev, next; // free list, KV_NONE at the ends
     block_id chain;      // next block in the same index bucket
+    uint8_t group;       // that it was last taken for
     bool published;
-    struct kv_hash hash; // of the tokens up to this block's end; meaningful while published
+    bool exclusive;      // a reservation counts on it: no other sequence may share it
+    struct kv_hash hash; // of the tokens up to this block's end; meaningful while published, or a snapshot
 };
 
 struct kv_cache {
-    int num_blocks;
-    int block_size; // tokens
+    struct kv_config config;
+    bool has_window, has_state;
     int num_free;
+    int num_reserved; // of the free ones, promised to sequences (kv_reserve())
     block_id free_head, free_tail;
-    bool share;              // false: nothing is published, nothing matches
     struct kv_block *blocks; // (num_blocks)
     token_id *tokens;        // (num_blocks, block_size) what a published block holds
     block_id *index;         // (index_size) bucket heads, hash -> published blocks
     int index_size;          // a power of two, at least num_blocks
     int32_t *seen;           // (num_blocks) scratch of kv_check()
-    uint64_t key[2];         // keys the hash, so that clients cannot aim for collisions
     uint64_t num_evicted;    // cache entries lost to reuse, since kv_init
 };
 
+// What one sequence has of one group.
 struct block_table {
-    block_id *ids;       // (cap), owned by the request, allocated at admission
-    int len, cap;        // blocks
-    int num_hashed;      // leading blocks whose tokens are folded into `hash`
-    struct kv_hash hash; // so that publishing costs the new blocks only, not the whole sequence
+    block_id *ids;  // (cap)
+    int first;      // entries before it are KV_NONE: given back, or not needed since a prefix hit
+    block_id live;  // KV_STATE: the state after the last computed token
+    block_id saved; // KV_STATE: its copy before a step that may be rolled back
 };
 
-// Allocates everything this cache will ever need. num_blocks >= 1, block_size >= 1; `key` is 16 random bytes.
-// STATUS_NOMEM leaves nothing allocated. share = false turns the prefix cache off.
-enum status kv_init(struct kv_cache *kv, int num_blocks, int block_size, const uint64_t key[2], bool share);
+// What one sequence has of the cache.
+struct kv_seq {
+    struct block_table tables[KV_MAX_GROUPS];
+    int len, cap;                     // blocks, of every table
+    int num_hashed;                   // leading blocks whose tokens are folded into `hash`
+    struct kv_hash hash;              // so that publishing costs the new blocks only, not the whole sequence
+    int reserved;                     // free pages promised to it
+    int snapshot_at;                  // KV_STATE: tokens of the last snapshot that it took or found
+    int saved_at;                     // KV_STATE: tokens that `saved` is the state after
+    bool restores, saves, rolls_back; // KV_STATE: copies that its next step needs
+};
+
+// Allocates everything this cache will ever need. STATUS_NOMEM leaves nothing allocated.
+enum status kv_init(struct kv_cache *kv, const struct kv_config *config);
 void kv_destroy(struct kv_cache *kv);
 
-// Blocks needed to hold num_tokens (>= 0).
+// An empty sequence of at most `cap` blocks. ids: (KV_MAX_GROUPS, cap), uninitialised, owned by the caller; what the
+// cache's groups do not need is not touched.
+void kv_seq_init(struct kv_seq *seq, block_id *ids, int cap);
+
+// ---- how much
+
+// Free pages that are promised to nobody.
+static inline int kv_available(const struct kv_cache *kv) { return kv->num_free - kv->num_reserved; }
+
+// Blocks of a table that covers num_tokens (>= 0).
 int kv_blocks_for(const struct kv_cache *kv, int num_tokens);
+
+// The most pages that a sequence of num_tokens holds at any time, alone. Pure; any thread.
+int64_t kv_pages(const struct kv_config *config, int num_tokens);
+
+// The longest sequence, of at most max_tokens, whose kv_pages() are in the pool. Pure; any thread.
+int kv_max_tokens(const struct kv_config *config, int max_tokens);
+
+// Pages beyond those that it holds and has reserved that a sequence needs at most on its way to num_tokens; of
+// kv_missing_after(), one that begins with a hit of num_cached tokens.
+int kv_missing(const struct kv_cache *kv, const struct kv_seq *seq, int num_tokens);
+int kv_missing_after(const struct kv_cache *kv, int num_cached, int num_tokens);
+
+// ---- prefixes
 
 // The root of a chain: keyed hash of n bytes that name salt and adapter; n = 0 is the common root.
 struct kv_hash kv_root(const struct kv_cache *kv, const void *name, size_t n);
@@ -82,33 +143,69 @@ struct kv_hash kv_root(const struct kv_cache *kv, const void *name, size_t n);
 // Hash of the block that follows `parent` and holds tokens[0..block_size).
 struct kv_hash kv_chain(const struct kv_cache *kv, struct kv_hash parent, const token_id *tokens);
 
-// Fills an empty table with the longest published prefix of tokens[0..n) under root, in whole blocks, and
-// takes a reference to each. Returns the tokens covered: a multiple of block_size, at most n.
-int kv_match(struct kv_cache *kv, struct block_table *t, struct kv_hash root, const token_id *tokens, int n);
+// Fills an empty sequence with the longest published prefix of tokens[0..n) under root, in whole blocks, that every
+// group serves, and takes a reference to each page: a full group needs all blocks, a window group those that the next
+// token sees, a state group a snapshot of its end. Returns the tokens covered: a multiple of block_size, at most n.
+// Hashes tokens up to the first block that a full group lacks, each once; without a full group all n.
+int kv_match(struct kv_cache *kv, struct kv_seq *seq, struct kv_hash root, const token_id *tokens, int n);
 
-// Undoes the kv_match() that was the last call on this cache: the table is empty again, and every block is
+// Undoes the kv_match() that was the last call on this cache: the sequence is empty again, and every block is
 // back at its place in the eviction order, so that a failed admission leaves no trace.
-void kv_unmatch(struct kv_cache *kv, struct block_table *t);
+void kv_unmatch(struct kv_cache *kv, struct kv_seq *seq);
 
-// Grows the table to cover num_tokens, or changes nothing and returns false for want of free blocks. Reuses
-// the oldest free block first, which evicts its cache entry. num_tokens fits t->cap (CHECK).
-bool kv_grow(struct kv_cache *kv, struct block_table *t, int num_tokens);
-
-// Publishes the full blocks of tokens[0..num_computed), whose keys and values are now written and whose
-// tokens are resolved. A block equal to one already published stays private: tables are append-only.
-// Idempotent.
-void kv_publish(struct kv_cache *kv, struct block_table *t, struct kv_hash root, const token_id *tokens,
+// Publishes the full blocks of tokens[0..num_computed), which are now written and whose tokens are resolved, and the
+// snapshots before num_computed, which are now copied. A block equal to one already published stays private: tables are
+// append-only. Idempotent.
+void kv_publish(struct kv_cache *kv, struct kv_seq *seq, struct kv_hash root, const token_id *tokens,
                 int num_computed);
 
-// Drops the table's references, tail first, and empties it. Published blocks stay in the cache until reused.
-void kv_release(struct kv_cache *kv, struct block_table *t);
+// ---- pages
 
-// Physical slot of position pos: block * block_size + offset. pos is covered by the table (CHECK).
-int64_t kv_slot(const struct kv_cache *kv, const struct block_table *t, int pos);
+// Promises the sequence every page that it still takes on its way to num_tokens, so that no kv_grow() up to there fails,
+// whatever others do. False, and nothing changes, for want of free blocks. Pages that it will give back on the way count
+// for it only if nobody shares them; from now on nobody will.
+bool kv_reserve(struct kv_cache *kv, struct kv_seq *seq, int num_tokens);
 
-// Verifies rules 1-4 against every live table. Returns the number of the rule that is broken, 0 when none is.
+// Grows the tables to cover num_tokens, or changes nothing and returns false for want of free blocks. Reuses
+// the oldest free block first, which evicts its cache entry. num_tokens fits seq->cap (CHECK).
+bool kv_grow(struct kv_cache *kv, struct kv_seq *seq, int num_tokens);
+
+// Gives back what no step reads that computes `position` or later: blocks before the window, snapshots before the
+// position, and a saved state. No unresolved step computes an earlier position. What is to stay in the cache is
+// published before.
+void kv_trim(struct kv_cache *kv, struct kv_seq *seq, int position);
+
+// Drops all references, tail first, and what is reserved. Published blocks stay in the cache until reused.
+void kv_release(struct kv_cache *kv, struct kv_seq *seq);
+
+// Physical slot of position pos: block * block_size + offset. The table of the group, which is none of states, holds
+// the block (CHECK).
+int64_t kv_slot(const struct kv_cache *kv, const struct kv_seq *seq, int group, int pos);
+
+// ---- recurrent state
+
+enum { KV_SEQ_MOVES = 3 }; // of a sequence, per state group and step, at most
+
+// Writes the copies of pages that precede the step which computes from `first` (> 0 where there are any): out of the
+// snapshot that kv_match() found, out of or into the saved state, and into a new snapshot. A new one is taken where
+// `first` is a block boundary, either `last` or snapshot_tokens behind the one before, and more than `spare` pages are
+// available; it is published when kv_publish() hears of a token behind it. So a sequence of n tokens makes at most
+// 1 + n / snapshot_tokens of them. No page is the target of one move and in another. Returns how many.
+int kv_moves(struct kv_cache *kv, struct kv_seq *seq, int first, int last, int spare, struct kv_move *moves);
+
+// For a step that may compute too far: keeps the state after `position` tokens, where that step begins, until kv_trim()
+// hears of a later one. kv_moves() of that step copies it. False for want of a page; true without a state group.
+bool kv_checkpoint(struct kv_cache *kv, struct kv_seq *seq, int position);
+
+// The step did compute too far, and is resolved, and no later one names the sequence: the next step begins where it
+// began. Returns that position. With a state group only; kv_checkpoint() came before (CHECK).
+int kv_rollback(struct kv_cache *kv, struct kv_seq *seq);
+
+// ---- the rules, checked
+
+// Verifies the rules against every live sequence. Returns the number of the rule that is broken, 0 when none is.
 // O(num_blocks + blocks in tables) time; for tests and idle time.
-int kv_check(const struct kv_cache *kv, const struct block_table *const *tables, int num_tables);
+int kv_check(const struct kv_cache *kv, const struct kv_seq *const *seqs, int num_seqs);
 
 #ifdef __cplusplus
 }

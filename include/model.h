@@ -4,6 +4,8 @@
 // K key/value heads, d head size, F feed-forward size, V vocabulary, B block size, L layers, R head rows.
 #pragma once
 
+#include "kv_group.h"
+
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -13,7 +15,7 @@ extern "C" {
 
 struct weight; // a matrix or vector in a backend's own layout; made by backend_ops.weight_load
 
-enum { MODEL_MAX_LAYERS = 1024 };
+enum { MODEL_MAX_LAYERS = 1024, MODEL_MAX_SPECS = 8, MODEL_MAX_ROPES = 4 };
 
 enum rope_scaling { ROPE_NONE, ROPE_LINEAR, ROPE_YARN, ROPE_LLAMA3 };
 
@@ -30,31 +32,66 @@ struct rope_config {
     const float *freq_factors;  // (dim/2) divides each frequency, or NULL; owned by the model file
 };
 
+// How a layer attends. Layers that attend alike share one spec.
+struct attn_spec {
+    int index;     // its place in model_config.attn: a backend keeps one table or work list per spec
+    int heads;     // H
+    int kv_heads;  // K, divides H
+    int head_dim;  // d
+    int window;    // tokens that a query sees, its own included; 0: all before it
+    float scale;   // of the products of queries and keys, usually 1 / sqrt(d)
+    int rope;      // index into model_config.ropes; -1: positions do not rotate
+    bool qk_norm;  // RMSNorm of each head's q and k before RoPE
+    bool qkv_bias; // q, k and v are matrix and bias
+    bool out_bias; // and so is the attention output
+};
+
+// What follows attention: gate and up, SwiGLU, down.
+struct ffn_spec {
+    int index;  // its place in model_config.ffn
+    int hidden; // F
+};
+
+struct layer_spec {
+    uint8_t attn, ffn; // into model_config.attn and .ffn
+    uint8_t kv_group;  // whose pages hold its keys and values
+    uint16_t kv_layer; // its place in those pages, [0, kv_layers)
+};
+
 struct model_config {
     char arch[32], name[128];
-    int num_layers;   // L
-    int hidden;       // D
-    int num_heads;    // H
-    int num_kv_heads; // K, divides H
-    int head_dim;     // d
-    int ffn;          // F
-    int vocab;        // V
-    int max_context;  // tokens the model was trained for
+    int num_layers;  // L
+    int hidden;      // D
+    int vocab;       // V
+    int max_context; // tokens the model was trained for
     float norm_eps;
-    float attn_scale;  // usually 1 / sqrt(d)
-    int window;        // sliding window in tokens, the query's own included; 0: full attention
     float logit_scale; // 1: none
-    bool qk_norm;      // RMSNorm of each head's q and k before RoPE
-    bool qkv_bias;     // q, k and v are matrix and bias
-    bool out_bias;     // and so is the attention output
     bool tied;         // the head is the embedding table
-    struct rope_config rope;
+
+    int num_attn, num_ffn, num_ropes, num_groups;
+    int kv_layers;                          // layers that a page has room for: the most of any group
+    struct attn_spec attn[MODEL_MAX_SPECS]; // (num_attn) distinct
+    struct ffn_spec ffn[MODEL_MAX_SPECS];   // (num_ffn) distinct
+    struct rope_config ropes[MODEL_MAX_ROPES];
+    struct kv_group_spec groups[KV_MAX_GROUPS];
+    struct layer_spec layers[MODEL_MAX_LAYERS]; // (L)
 };
+
+static inline const struct attn_spec *model_attn(const struct model_config *c, int layer) {
+    return &c->attn[c->layers[layer].attn];
+}
+
+static inline const struct ffn_spec *model_ffn(const struct model_config *c, int layer) {
+    return &c->ffn[c->layers[layer].ffn];
+}
 
 struct layer {
     int index;
+    struct attn_spec attn;
+    struct ffn_spec ffn;
+    int kv_group, kv_layer;         // as in layer_spec
     const struct weight *attn_norm; // (D)
-    const struct weight *qkv;       // (H*d + 2*K*d, D) rows q, k, v; with biases where the model has them
+    const struct weight *qkv;       // (H*d + 2*K*d, D) rows q, k, v; with biases where the spec has them
     const struct weight *q_norm;    // (d) or NULL
     const struct weight *k_norm;    // (d) or NULL
     const struct weight *attn_out;  // (D, H*d) row-parallel: summed as 8 segments; perhaps with a bias

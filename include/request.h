@@ -6,12 +6,14 @@
 #pragma once
 
 #include "kv_cache.h"
+#include "sampling.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-enum { MAX_STOP_TOKENS = 64, MAX_LOGIT_BIAS = 1024, MAX_TOP_LOGPROBS = 20 };
+enum { MAX_STOP_TOKENS = 64, MAX_LOGIT_BIAS = 1024 };
+enum { MAX_DRAFTS = 8 }; // tokens of one request that a step verifies
 
 enum request_state { REQUEST_NEW, REQUEST_WAITING, REQUEST_RUNNING, REQUEST_FINISHED };
 
@@ -23,28 +25,35 @@ struct logit_bias {
     float add;
 };
 
-// How the next token is drawn. Ranges are checked at the API; request_new() takes them as they are.
-struct sampling_params {
-    float temperature;        // 0: greedy, ties to the lower id
-    float top_p;              // (0, 1]; 1: off
-    float min_p;              // [0, 1]; 0: off
-    int top_k;                // 0: off
-    uint64_t seed;            // the draw for output i is a function of (seed, i) only, never of the batch
-    float repetition_penalty; // > 0; 1: off. Tokens of prompt and output: logit / p if positive, else * p
-    float frequency_penalty;  // 0: off. Subtracted once per occurrence in the output
-    float presence_penalty;   // 0: off. Subtracted where the token occurs in the output
-    int logprobs;             // -1: none; 0..MAX_TOP_LOGPROBS: the chosen token's, and this many of the best
-    bool
-        prompt_logprobs; // also for every prompt token but the first; turns prefix reuse off for this request
-};
-
-// A grammar: which tokens may come next. Owned by the request; called by the engine thread only, through the
-// service, never by the scheduler. request_free() calls free(state), then frees the struct itself, which
-// therefore comes from malloc().
+// A grammar: which tokens may come next. Owned by the request; never called by the scheduler. request_free()
+// calls free(state), then frees the struct itself, which therefore comes from malloc().
+//
+// Threads: one at a time. The engine thread accepts sampled tokens; while a step that samples for the request
+// is in flight, the engine's mask worker computes the masks of its rows, and for that accepts drafts and
+// takes them back.
 struct token_filter {
     void *state;
-    bool (*accept)(void *state, token_id token);          // false: the token was not allowed
+    bool (*accept)(void *state, token_id token);          // false: the token was not allowed; nothing changes
     void (*mask)(void *state, uint32_t *bits, int vocab); // bit set: allowed
+    void (*rollback)(void *state, int n);                 // undoes the last n accepts; NULL: no drafts for it
+    void (*free)(void *state);
+};
+
+// Guesses the tokens that come next, for a step to verify several at once (speculative decoding). What a
+// request gets does not depend on it. Owned by the request like a filter; called by the engine thread between
+// two steps.
+struct drafter {
+    void *state;
+    // Writes at most max tokens of the vocabulary that may follow tokens[0..n), in order; returns how many.
+    int (*propose)(void *state, const token_id *tokens, int n, token_id *drafts, int max);
+    void (*free)(void *state);
+};
+
+// Looks for stop strings in the output. Owned and called as a token_filter is; text.h makes one.
+struct stop_matcher {
+    void *state;
+    bool (*ends)(void *state,
+                 token_id token); // the next token of the output; true: it completes a stop string
     void (*free)(void *state);
 };
 
@@ -63,7 +72,10 @@ struct request_params {
     int priority;                  // lower first; used by the priority policy only
     const void *salt;              // names the prefix-cache domain; NULL: the common one
     int num_salt;                  // bytes
-    struct token_filter *filter;   // moved into the request where request_new() succeeds; NULL: none
+    // Moved into the request where request_new() succeeds; NULL: none.
+    struct token_filter *filter;
+    struct stop_matcher *matcher;
+    struct drafter *drafter;
 };
 
 struct token_count {
@@ -77,28 +89,28 @@ struct request {
     enum finish_reason finish;
 
     // tokens[0..num_tokens) are known or pending: the prompt, then what was sampled. The scheduler's whole
-    // task is to let num_computed catch up with num_tokens. The last num_pending of them were planned but
-    // their values are not back yet (run-ahead); they hold -1.
+    // task is to let num_computed catch up with num_tokens. The last num_pending of them are what planned
+    // steps sample: -1, or of a step that verifies drafts first the drafts, then -1. The num_drafts behind
+    // num_tokens are for the next plan.
     token_id *tokens; // (num_prompt + max_output)
     int num_prompt;
     int num_tokens;
-    int num_pending;
+    int num_pending, num_drafts;
     int max_tokens;    // num_prompt + max_output
     int min_tokens;    // num_prompt + min_output
     int num_computed;  // tokens whose keys and values are in the cache, or will be when planned steps end
     int num_resolved;  // of those, by steps that have ended
     int num_cached;    // prompt tokens that the prefix cache gave when the request first ran; -1: not run yet
     int num_in_flight; // planned steps that name this request and have not been resolved
-    int num_stale;     // of those, the ones that ran on a rejected token: their outcome is dropped
     uint64_t last_plan; // the id of the last plan that named it
     int num_preemptions;
-    int num_scored; // leading prompt positions whose rows were scored: row p gives token p + 1
+    int num_prompt_logprobs; // leading prompt positions whose rows gave one: row p that of token p + 1
     int priority;
     uint64_t arrival; // order of sched_add(), set there
 
-    struct block_table blocks;
+    struct kv_seq seq;        // its pages of the cache
     struct kv_hash root;      // set by sched_add() from salt
-    struct kv_hash next_hash; // hash of the first block not yet published, where it is full and known
+    struct kv_hash next_hash; // hash of the block that others may wait for (S10), where it is full and known
     bool has_next_hash;
     struct sampling_params sampling;
     token_id *stop; // (num_stop)
@@ -108,6 +120,8 @@ struct request {
     unsigned char *salt; // (num_salt)
     int num_salt;
     struct token_filter *filter;
+    struct drafter *drafter;
+    struct stop_matcher *matcher;
 
     // Occurrences of tokens, for penalties; NULL unless one is on. A dense list, and an index by token id
     // with open addressing. Neither is touched where no token is, so a large max_output costs address space
@@ -130,6 +144,17 @@ void request_free(struct request *r); // NULL is allowed
 
 // Adds one occurrence of an output token to the penalty counts. O(1); no allocation.
 void request_count_token(struct request *r, token_id token);
+// Takes back the last request_count_token() that was not taken back, which was of this token.
+void request_uncount_token(struct request *r, token_id token);
+
+// Whether something that the request owns must see a token before the next is sampled, so that no step runs
+// ahead of it.
+bool request_sees_tokens(const struct request *r);
+
+// Between two steps: tokens that may follow the known ones, for the request's next plan to verify; they
+// replace drafts that no plan took. Returns how many were taken: at most MAX_DRAFTS, none beyond its length,
+// none of a request that does not run, has a step in flight, or does not see its tokens.
+int request_draft(struct request *r, const token_id *drafts, int n);
 
 // Whether the token is one of the request's stop tokens.
 bool request_is_stop(const struct request *r, token_id token);

@@ -15,30 +15,33 @@ extern "C" {
 struct service;
 
 struct service_config {
-    struct sched_config sched; // max_chunk: the most that it may be
-    // The time between two tokens of a stream that prompts beside it should keep to: max_chunk is lowered to
-    // what the steps measured so far allow, within the bounds of scheduler/pace.h. 0: it stays. Only with
-    // depth 1: a plan among several in flight has no time of its own.
+    struct sched_config sched;
+    int max_chunk; // prompt tokens of one step while others decode; the bound of what scheduler/pace.h finds
+    // Target inter-token latency: the prompt tokens of a step are lowered to what the steps measured so far
+    // allow, within the bounds of scheduler/pace.h. 0: always max_chunk. Only with depth 1: a step among
+    // several in flight has no time of its own.
     int64_t target_itl_ns;
     const char *record; // file to which inputs and plans are written for replay, or NULL
     const char *trace;  // file to which steps and the phases of requests are written (trace.h), or NULL
-    void (*notify)(
-        void *arg); // called on the engine thread when events are ready; must not wait (uv_async_send)
+    void (*notify)(void *arg); // on the engine thread, when events are ready; must not wait (uv_async_send)
     void *notify_arg;
 };
 
 enum event_kind {
     EVENT_PROMPT, // log-probabilities of prompt token `position` (only with prompt_logprobs), ascending
     EVENT_TOKEN,  // output token `position` (0 is the first)
-    EVENT_FINISH, // the last event of a request; no token
+    EVENT_FINISH, // the last event of a request
 };
 
 // A value; safe to keep.
 struct service_event {
     uint64_t id;
     enum event_kind kind;
-    enum finish_reason finish; // EVENT_FINISH only
-    token_id token;
+    // EVENT_FINISH: why. EVENT_TOKEN: FINISH_STOP where it is a stop token, which ends the request and is no part
+    // of its text; else FINISH_NONE.
+    enum finish_reason finish;
+    token_id
+        token; // EVENT_FINISH: the stop token that ended the request; -1: none did, but a stop string may have
     int position;
     int num_top;   // -1: no log-probabilities
     float logprob; // of token, under the unedited distribution
@@ -59,10 +62,11 @@ struct service_stats { // a snapshot between two steps; counters since the start
     int64_t waiting_tokens;
     int free_blocks, num_blocks;
     uint64_t steps, preemptions, prefix_queries, prefix_hits, prompt_tokens, generation_tokens, evictions,
-        held;
+        deferred;
     uint64_t step_tokens_sum;            // tokens of all steps
     uint64_t step_buckets[STEP_BUCKETS]; // steps by their number of tokens, not cumulative
     int64_t last_progress; // monotonic ns when a step last ended, or when there was nothing to do
+    int64_t expected_ns;   // what the steps in flight should take, by those measured lately; 0: none was
     bool busy;             // the engine has work
     bool dead;             // the device failed; every request was or will be ended with FINISH_ERROR
 };

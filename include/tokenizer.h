@@ -1,7 +1,7 @@
 // Text to token ids and back.
 //
 // A tokenizer is immutable once made: any number of threads may use it at once. A detok belongs to one
-// stream.
+// completion and one thread at a time.
 #pragma once
 
 #include "kv_cache.h" // token_id
@@ -17,9 +17,9 @@ extern "C" {
 struct tokenizer;
 
 enum {
-    TOKENIZE_ADD_SPECIAL = 1,
-    TOKENIZE_PARSE_SPECIAL = 2
-}; // add BOS/EOS as the model asks; read <s> as a token
+    TOKENIZE_ADD_SPECIAL = 1,   // add BOS and EOS as the model asks
+    TOKENIZE_PARSE_SPECIAL = 2, // read the name of a control token, such as <s>, as that token
+};
 
 // Growing array of ids; start it zeroed, end it with token_buf_free().
 struct token_buf {
@@ -28,8 +28,8 @@ struct token_buf {
 };
 void token_buf_free(struct token_buf *b);
 
-// Reads the tokenizer of a .gguf file, which need not have any tensors. NULL with err: STATUS_IO,
-// STATUS_FORMAT (what the file lacks or has wrong, or the kind of tokenizer that is not supported, by name).
+// Reads the tokenizer of a model file, which need not have tensors. NULL with err: STATUS_IO, STATUS_FORMAT
+// (the message names the key that is missing or wrong, or the kind of tokenizer that is not supported).
 struct tokenizer *tokenizer_open(const char *path, struct err *err);
 void tokenizer_free(struct tokenizer *t); // NULL is allowed
 
@@ -51,24 +51,25 @@ const char *tokenizer_name(const struct tokenizer *t, token_id id, size_t *len);
 // The raw bytes that a token adds to a text (a byte token: one byte; `▁`: a space; a control token: none, or
 // its name where special is true). Owned by the tokenizer. id out of range: empty.
 const char *tokenizer_bytes(const struct tokenizer *t, token_id id, bool special, size_t *len);
+// Bytes of the longest name or text of a token, at least 1: bounds how few tokens a text can be.
+size_t tokenizer_max_bytes(const struct tokenizer *t);
 const char *tokenizer_chat_template(const struct tokenizer *t, size_t *len); // NULL: the model has none
 
 // ---- incremental text
-// -------------------------------------------------------------------------------------------
 
 enum { DETOK_MAX_STOPS = 32, DETOK_MAX_STOP_LEN = 1024 };
 
-// One stream's decoder. Feed tokens; take text out. The text is valid UTF-8 at every call: an unfinished
-// sequence of up to three bytes is held back, an invalid one becomes U+FFFD. Text that might be the beginning
-// of a stop string is held back until it is decided; a stop string and what follows it never come out. Any
-// split of the same tokens into calls gives the same text.
+// The decoder of one completion: push tokens, take text. The text is valid UTF-8 at every call: the decoder
+// holds back an unfinished sequence of up to three bytes, and replaces an invalid one by U+FFFD. It holds back
+// text that may begin a stop string until that is decided; a stop string and all after it never come out. The
+// text does not depend on how the tokens are split into calls.
 struct detok;
 
 struct detok_params {
     const struct tokenizer *tokenizer; // outlives the detok
     bool skip_special;                 // control tokens give no text (the default of APIs)
-    bool strip_space; // the text begins a sequence (the prompt was nothing but BOS): drop SentencePiece's
-                      // dummy space
+    // The text begins a sequence (the prompt is BOS alone): drop SentencePiece's dummy space.
+    bool strip_space;
     const char *const *stops; // (num_stops) byte strings, copied
     const size_t *stop_lens;
     int num_stops; // <= DETOK_MAX_STOPS
@@ -82,7 +83,7 @@ bool detok_strips_space(const struct detok *d);
 // Adds one token. *text and *len: the text that is now certain, valid until the next call on d; may be empty.
 // Returns true when a stop string has been completed: the text before it has come out, and nothing more will.
 bool detok_push(struct detok *d, token_id id, const char **text, size_t *len);
-// Ends the stream: gives what was held back (an unfinished sequence as U+FFFD).
+// Ends the completion: gives the text held back (an unfinished sequence as U+FFFD).
 void detok_finish(struct detok *d, const char **text, size_t *len);
 // Which stop string was completed, -1: none.
 int detok_stop_index(const struct detok *d);

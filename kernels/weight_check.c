@@ -1,8 +1,13 @@
 #include "weight_check.h"
 
-// What the role asks of part i: rows and columns, or 0 rows where the role has no such part.
-static void expected_shape(const struct model_config *m, enum weight_role role, int i, int *rows, int *cols) {
-    int q = m->num_heads * m->head_dim, kv = m->num_kv_heads * m->head_dim;
+static bool outside_layers(enum weight_role role) { return role == WEIGHT_EMBED || role == WEIGHT_HEAD; }
+
+// What the role asks of part i: rows and columns, or 0 rows where the role has no such part. layer: of the
+// model's
+static void expected_shape(const struct model_config *m, enum weight_role role, int layer, int i, int *rows,
+                           int *cols) {
+    const struct attn_spec *a = model_attn(m, layer);
+    int q = a->heads * a->head_dim, kv = a->kv_heads * a->head_dim, F = model_ffn(m, layer)->hidden;
     static const int num_parts[] = {
         [WEIGHT_EMBED] = 1,   [WEIGHT_NORM] = 1, [WEIGHT_QKV] = 3, [WEIGHT_ATTN_OUT] = 1,
         [WEIGHT_GATE_UP] = 2, [WEIGHT_DOWN] = 1, [WEIGHT_HEAD] = 1};
@@ -15,8 +20,8 @@ static void expected_shape(const struct model_config *m, enum weight_role role, 
     case WEIGHT_NORM: *rows = 1, *cols = m->hidden; break;
     case WEIGHT_QKV: *rows = i == 0 ? q : kv, *cols = m->hidden; break;
     case WEIGHT_ATTN_OUT: *rows = m->hidden, *cols = q; break;
-    case WEIGHT_GATE_UP: *rows = m->ffn, *cols = m->hidden; break;
-    case WEIGHT_DOWN: *rows = m->hidden, *cols = m->ffn; break;
+    case WEIGHT_GATE_UP: *rows = F, *cols = m->hidden; break;
+    case WEIGHT_DOWN: *rows = m->hidden, *cols = F; break;
     }
 }
 
@@ -33,10 +38,17 @@ static bool fits(const struct weight_desc *desc, int64_t have_rows, int64_t have
 }
 
 bool weight_check(const struct model_config *m, const struct weight_desc *desc, struct err *err) {
+    int layer =
+        outside_layers(desc->role) || (desc->role == WEIGHT_NORM && desc->layer < 0) ? 0 : desc->layer;
+    if (layer < 0 || layer >= m->num_layers) {
+        err_set(err, STATUS_INVALID, "weight role %d: there is no layer %d, the model has %d",
+                (int)desc->role, desc->layer, m->num_layers);
+        return false;
+    }
     for (int i = 0; i < 3; i++) {
         const struct tensor *t = &desc->part[i];
         int rows, cols;
-        expected_shape(m, desc->role, i, &rows, &cols);
+        expected_shape(m, desc->role, layer, i, &rows, &cols);
         const struct tensor *bias = &desc->bias[i];
         if (bias->data && ((desc->role != WEIGHT_QKV && desc->role != WEIGHT_ATTN_OUT) || bias->ndim != 1 ||
                            bias->shape[0] != rows || bias->dtype != DTYPE_F32)) {
@@ -51,7 +63,7 @@ bool weight_check(const struct model_config *m, const struct weight_desc *desc, 
         int64_t have_rows = t->data && t->ndim == 2 ? t->shape[0] : 1;
         int64_t have_cols = !t->data ? 0 : t->ndim == 2 ? t->shape[1] : t->shape[0];
         bool norm = desc->role == WEIGHT_NORM;
-        bool head_norm = norm && have_rows == 1 && have_cols == m->head_dim;
+        bool head_norm = norm && have_rows == 1 && have_cols == model_attn(m, layer)->head_dim;
         unsigned types = 1u << DTYPE_F32;
         if (!norm)
             types |= ~(1u << DTYPE_I32 | 1u << DTYPE_I8 | 1u << DTYPE_F8_E4M3);

@@ -43,3 +43,10 @@ int pace_chunk(const struct pace *p, int num_decode) {
         tokens = PACE_MIN_CHUNK;
     return tokens < p->max_chunk ? (int)tokens : p->max_chunk;
 }
+
+int64_t pace_expect(const struct pace *p, int num_decode, int num_prompt) {
+    double token = p->token_ns;
+    if (token <= 0 && p->decode_ns > 0)
+        token = p->num_decode > 1 ? p->decode_ns / p->num_decode : p->decode_ns;
+    return (int64_t)(decode_ns(p, num_decode) + num_prompt * token);
+}

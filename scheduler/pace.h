@@ -23,3 +23,7 @@ void pace_add(struct pace *p, int num_decode, int num_prompt, int64_t ns);
 // after the decodes, but no less than take twice as long as the decodes do, so that slow decodes do not
 // starve prompts. Within PACE_MIN_CHUNK (or max_chunk, where that is less) and max_chunk.
 int pace_chunk(const struct pace *p, int num_decode);
+
+// What a step of this shape should take, in ns, by what was measured; 0: nothing was. Of prompt tokens that
+// were never measured each counts as much as a decode does.
+int64_t pace_expect(const struct pace *p, int num_decode, int num_prompt);

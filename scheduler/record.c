@@ -1,6 +1,7 @@
 #include "record.h"
 
-#include "journal.h"
+#include "append_log.h"
+#include "id_map.h"
 #include "service.h"
 
 #include <inttypes.h>
@@ -8,96 +9,109 @@
 #include <string.h>
 
 struct record {
-    struct journal journal;
+    struct append_log log;
+    int max_chunk; // of the last plan
 };
 
-struct record *record_open(const char *path, const struct sched_config *c, const struct kv_cache *kv,
-                           struct err *err) {
+struct record *record_open(const char *path, const struct sched_config *c, int max_chunk,
+                           const struct kv_cache *kv, struct err *err) {
     struct record *r = calloc(1, sizeof *r);
     if (!r) {
         err_set(err, STATUS_NOMEM, "out of memory");
         return NULL;
     }
     // Prompts and the cache's key are in it: nobody else reads it.
-    if (journal_open(&r->journal, "record", path, err) != STATUS_OK) {
+    if (append_log_open(&r->log, "record", path, err) != STATUS_OK) {
         free(r);
         return NULL;
     }
-    fprintf(r->journal.file, "quire-record 1\nconfig %d %d %d %d %d %d %d %d %" PRIu64 " %" PRIu64 " %d %d\n",
-            (int)c->policy, c->max_running, c->max_step_tokens, c->max_chunk, c->max_model_len,
-            kv->num_blocks, kv->block_size, kv->share, kv->key[0], kv->key[1], c->depth, c->run_ahead);
-    journal_check(&r->journal, true);
+    const struct kv_config *k = &kv->config;
+    fprintf(r->log.file, "quire-record 1\nconfig %d %d %d %d %d %d %d %d %" PRIu64 " %" PRIu64 " %d %d",
+            (int)c->policy, c->max_running, c->max_step_tokens, max_chunk, c->max_model_len, k->num_blocks,
+            k->block_size, k->share, k->key[0], k->key[1], c->depth, c->async);
+    if (k->num_groups > 1 || k->groups[0].kind != KV_FULL) {
+        fprintf(r->log.file, " %d %d %d", k->max_ahead, k->snapshot_tokens, k->num_groups);
+        for (int g = 0; g < k->num_groups; g++)
+            fprintf(r->log.file, " %d %d", (int)k->groups[g].kind, k->groups[g].window);
+    }
+    fputc('\n', r->log.file);
+    append_log_check(&r->log, true);
+    r->max_chunk = max_chunk;
     return r;
 }
 
 void record_add(struct record *r, const struct request *q) {
-    if (!r || journal_ends(&r->journal))
+    if (!r || append_log_ended(&r->log))
         return;
-    fprintf(r->journal.file, "add %" PRIu64 " %d %d %d %d %d", q->id, q->priority,
-            q->max_tokens - q->num_prompt, q->min_tokens - q->num_prompt, q->sampling.prompt_logprobs,
-            q->num_stop);
+    fprintf(r->log.file, "add %" PRIu64 " %d %d %d %d %d", q->id, q->priority, q->max_tokens - q->num_prompt,
+            q->min_tokens - q->num_prompt, q->sampling.prompt_logprobs, q->num_stop);
     for (int i = 0; i < q->num_stop; i++)
-        fprintf(r->journal.file, " %d", (int)q->stop[i]);
-    fprintf(r->journal.file, " %d ", q->num_salt);
+        fprintf(r->log.file, " %d", (int)q->stop[i]);
+    fprintf(r->log.file, " %d ", q->num_salt);
     for (int i = 0; i < q->num_salt; i++)
-        fprintf(r->journal.file, "%02x", q->salt[i]);
-    fprintf(r->journal.file, "%s%d", q->num_salt > 0 ? " " : "", q->num_prompt);
+        fprintf(r->log.file, "%02x", q->salt[i]);
+    fprintf(r->log.file, "%s%d", q->num_salt > 0 ? " " : "", q->num_prompt);
     for (int i = 0; i < q->num_prompt; i++)
-        fprintf(r->journal.file, " %d", (int)q->tokens[i]);
-    fputs(q->filter || q->counts ? " 1\n" : "\n", r->journal.file);
-    journal_check(&r->journal, false);
+        fprintf(r->log.file, " %d", (int)q->tokens[i]);
+    fputs(request_sees_tokens(q) ? " 1\n" : "\n", r->log.file);
+    append_log_check(&r->log, false);
 }
 
 void record_remove(struct record *r, uint64_t id, enum finish_reason why) {
-    if (!r || journal_ends(&r->journal))
+    if (!r || append_log_ended(&r->log))
         return;
-    fprintf(r->journal.file, "remove %" PRIu64 " %d\n", id, (int)why);
-    journal_check(&r->journal, false);
+    fprintf(r->log.file, "remove %" PRIu64 " %d\n", id, (int)why);
+    append_log_check(&r->log, false);
 }
 
-void record_chunk(struct record *r, int max_chunk) {
-    if (!r || journal_ends(&r->journal))
+void record_plan(struct record *r, const struct plan *plan, int max_chunk) {
+    if (!r || append_log_ended(&r->log))
         return;
-    fprintf(r->journal.file, "chunk %d\n", max_chunk);
-    journal_check(&r->journal, false);
-}
-
-void record_plan(struct record *r, const struct plan *plan) {
-    if (!r || journal_ends(&r->journal))
-        return;
-    fprintf(r->journal.file, "plan %" PRIu64 " %d", plan ? plan->id : 0, plan ? plan->num_items : 0);
+    if (max_chunk != r->max_chunk)
+        fprintf(r->log.file, "chunk %d\n", max_chunk);
+    r->max_chunk = max_chunk;
+    fprintf(r->log.file, "plan %" PRIu64 " %d", plan ? plan->id : 0, plan ? plan->num_items : 0);
     for (int i = 0; plan && i < plan->num_items; i++) {
         const struct plan_item *p = &plan->items[i];
-        fprintf(r->journal.file, " %" PRIu64 " %d %d %d %d", p->req->id, p->first, p->num_new, p->first_logit,
-                p->needs_token);
+        fprintf(r->log.file, " %" PRIu64 " %d %d %d %d", p->req->id, p->first, p->num_new, p->first_logit,
+                p->needs_token ? 1 + p->num_drafts : 0);
     }
-    fputc('\n', r->journal.file);
-    journal_check(&r->journal, false);
+    fputc('\n', r->log.file);
+    append_log_check(&r->log, false);
+}
+
+void record_draft(struct record *r, const struct request *q) {
+    if (!r || append_log_ended(&r->log))
+        return;
+    fprintf(r->log.file, "draft %" PRIu64 " %d", q->id, q->num_drafts);
+    for (int i = 0; i < q->num_drafts; i++)
+        fprintf(r->log.file, " %d", (int)q->tokens[q->num_tokens + i]);
+    fputc('\n', r->log.file);
+    append_log_check(&r->log, false);
 }
 
 void record_outcome(struct record *r, const struct plan *plan, const struct outcome *out) {
-    if (!r || journal_ends(&r->journal))
+    if (!r || append_log_ended(&r->log))
         return;
-    fprintf(r->journal.file, "outcome %" PRIu64, plan->id);
+    fprintf(r->log.file, "outcome %" PRIu64, plan->id);
     for (int i = 0; i < plan->num_items; i++) {
-        fprintf(r->journal.file, " %d", (int)(out->start[i + 1] - out->start[i]));
+        fprintf(r->log.file, " %d", (int)(out->start[i + 1] - out->start[i]));
         for (int32_t j = out->start[i]; j < out->start[i + 1]; j++)
-            fprintf(r->journal.file, " %d", (int)out->tokens[j]);
-        fprintf(r->journal.file, " %d", out->failed[i]);
+            fprintf(r->log.file, " %d", (int)out->tokens[j]);
+        fprintf(r->log.file, " %d", out->failed[i]);
     }
-    fputc('\n', r->journal.file);
-    journal_check(&r->journal, true); // so that a crash leaves every step that ended
+    fputc('\n', r->log.file);
+    append_log_check(&r->log, true); // so that a crash leaves every step that ended
 }
 
 void record_close(struct record *r) {
     if (!r)
         return;
-    journal_close(&r->journal);
+    append_log_close(&r->log);
     free(r);
 }
 
 // ---- replay
-// -------------------------------------------------------------------------------------------------------
 
 // A line being read: numbers one after another. `bad` is set at the first thing that is not one in range.
 struct cursor {
@@ -129,10 +143,13 @@ static int hex_digit(char c) {
 struct replay {
     struct sched_config config;
     struct kv_cache kv;
-    struct scheduler sched;
-    bool have_kv, have_sched;
-    const struct plan *plans[SCHED_MAX_DEPTH]; // unresolved, the oldest first
-    int num_flying;
+    struct scheduler *sched;
+    struct id_map requests; // of the scheduler
+    bool have_kv;
+    int max_chunk;
+    const struct plan *plans[PLAN_MAX_DEPTH]; // unresolved: plan id modulo their number
+    uint64_t oldest;                          // id of the oldest unresolved
+    int num_unresolved;
     token_id *ids; // scratch for one line: no line has more numbers than characters
     int32_t *start;
     uint8_t *failed;
@@ -150,30 +167,39 @@ static bool replay_config(struct replay *p, struct cursor *c) {
     p->config.policy = number(c, 0, SCHED_PRIORITY) ? SCHED_PRIORITY : SCHED_FCFS;
     p->config.max_running = (int)number(c, 1, 1 << 16);
     p->config.max_step_tokens = (int)number(c, 1, 1 << 24);
-    p->config.max_chunk = (int)number(c, 1, INT32_MAX);
+    p->max_chunk = (int)number(c, 1, INT32_MAX);
     p->config.max_model_len = (int)number(c, 1, INT32_MAX);
     p->config.max_waiting = INT32_MAX;
     p->config.max_waiting_tokens = INT64_MAX;
-    int blocks = (int)number(c, 1, 1 << 24), block_size = (int)number(c, 1, 4096);
-    bool share = number(c, 0, 1) != 0;
-    uint64_t key[2];
-    key[0] = number64(c);
-    key[1] = number64(c);
+    struct kv_config k = {.num_groups = 1};
+    k.num_blocks = (int)number(c, 1, 1 << 24);
+    k.block_size = (int)number(c, 1, 4096);
+    k.share = number(c, 0, 1) != 0;
+    k.key[0] = number64(c);
+    k.key[1] = number64(c);
     if (!c->bad && more(c)) {
-        p->config.depth = (int)number(c, 0, SCHED_MAX_DEPTH);
-        p->config.run_ahead = number(c, 0, 1) != 0;
+        p->config.depth = (int)number(c, 0, PLAN_MAX_DEPTH);
+        p->config.async = number(c, 0, 1) != 0;
     }
-    if (c->bad || p->have_kv || kv_init(&p->kv, blocks, block_size, key, share) != STATUS_OK)
+    if (!c->bad && more(c)) {
+        k.max_ahead = (int)number(c, 1, INT32_MAX);
+        k.snapshot_tokens = (int)number(c, 0, INT32_MAX);
+        k.num_groups = (int)number(c, 1, KV_MAX_GROUPS);
+        for (int g = 0; g < k.num_groups; g++) {
+            k.groups[g].kind = (enum kv_kind)number(c, KV_FULL, KV_STATE);
+            k.groups[g].window = (int)number(c, k.groups[g].kind == KV_WINDOW, INT32_MAX);
+        }
+    }
+    if (c->bad || p->have_kv || kv_init(&p->kv, &k) != STATUS_OK)
         return false;
     p->have_kv = true;
-    if (sched_init(&p->sched, &p->config, &p->kv) != STATUS_OK)
+    if (!(p->sched = sched_open(&p->config, &p->kv, NULL)))
         return false;
-    p->have_sched = true;
     size_t n = (size_t)p->config.max_running;
     p->start = calloc(n + 1, sizeof *p->start);
     p->failed = calloc(n, 1);
-    p->events = calloc(2 * n, sizeof *p->events);
-    return p->start && p->failed && p->events;
+    p->events = calloc((size_t)sched_max_events(p->config.max_running), sizeof *p->events);
+    return p->start && p->failed && p->events && id_map_open(&p->requests, 0);
 }
 
 static bool replay_add(struct replay *p, struct cursor *c) {
@@ -204,30 +230,48 @@ static bool replay_add(struct replay *p, struct cursor *c) {
     q.prompt = p->ids;
     if (!c->bad && more(c) && number(c, 0, 1)) // any penalty will do
         q.sampling.repetition_penalty = 2;
-    if (c->bad || sched_admissible(&p->config, p->kv.num_blocks, p->kv.block_size, q.num_prompt, q.max_output,
-                                   NULL) != STATUS_OK)
+    if (c->bad || sched_admissible(&p->config, &p->kv.config, q.num_prompt, q.max_output, NULL) != STATUS_OK)
         return false;
-    struct request *r = request_new(&q, p->kv.block_size);
-    if (r && sched_add(&p->sched, r) == STATUS_OK)
-        return true;
+    struct request *r = request_new(&q, p->kv.config.block_size);
+    // Ids are unique in a record.
+    if (r && !id_map_get(&p->requests, r->id) && id_map_put(&p->requests, r->id, r)) {
+        if (sched_add(p->sched, r) == STATUS_OK)
+            return true;
+        id_map_remove(&p->requests, r->id);
+    }
     request_free(r);
     return false;
 }
 
+// A request that has left the scheduler.
+static void replay_free(struct replay *p, struct request *r) {
+    id_map_remove(&p->requests, r->id);
+    request_free(r);
+}
+
 static bool replay_remove(struct replay *p, struct cursor *c) {
-    struct request *r = sched_find(&p->sched, number64(c));
+    struct request *r = id_map_get(&p->requests, number64(c));
     enum finish_reason why = (enum finish_reason)number(c, FINISH_STOP, FINISH_ERROR);
-    if (c->bad || !r)
+    if (c->bad || !r || r->state == REQUEST_FINISHED)
         return false;
-    if (sched_remove(&p->sched, r, why))
-        request_free(r);
+    if (sched_remove(p->sched, r, why))
+        replay_free(p, r);
     return true;
+}
+
+static bool replay_draft(struct replay *p, struct cursor *c) {
+    struct request *r = id_map_get(&p->requests, number64(c));
+    token_id drafts[MAX_DRAFTS];
+    int n = (int)number(c, 0, MAX_DRAFTS);
+    for (int i = 0; i < n && !c->bad; i++)
+        drafts[i] = (token_id)number(c, 0, INT32_MAX);
+    return !c->bad && r && request_draft(r, drafts, n) == n;
 }
 
 static bool replay_chunk(struct replay *p, struct cursor *c) {
     int max_chunk = (int)number(c, 1, INT32_MAX);
     if (!c->bad)
-        sched_set_chunk(&p->sched, max_chunk);
+        p->max_chunk = max_chunk;
     return !c->bad;
 }
 
@@ -235,12 +279,14 @@ static bool replay_chunk(struct replay *p, struct cursor *c) {
 static enum status replay_plan(struct replay *p, struct cursor *c, struct err *err) {
     uint64_t id = number64(c);
     int n = (int)number(c, 0, p->config.max_running);
-    if (c->bad || p->num_flying == p->sched.config.depth)
+    if (c->bad || p->num_unresolved == (p->config.depth > 0 ? p->config.depth : 1))
         return STATUS_FORMAT;
-    const struct plan *plan = sched_step(&p->sched);
-    p->num_plans += plan != NULL;
-    if (plan)
-        p->plans[p->num_flying++] = plan;
+    const struct plan *plan = sched_step(p->sched, p->max_chunk);
+    if (plan) {
+        p->num_plans++;
+        p->plans[plan->id % PLAN_MAX_DEPTH] = plan;
+        p->oldest = p->num_unresolved++ == 0 ? plan->id : p->oldest;
+    }
     if ((plan ? plan->id : 0) != id || (plan ? plan->num_items : 0) != n)
         return err_set(err, STATUS_INVALID,
                        "plan %" PRIu64 " with %d requests was recorded; now it is %" PRIu64 " with %d", id, n,
@@ -254,7 +300,7 @@ static enum status replay_plan(struct replay *p, struct cursor *c, struct err *e
         if (c->bad)
             return STATUS_FORMAT;
         if (item->req->id != req || item->first != v[0] || item->num_new != v[1] ||
-            item->first_logit != v[2] || item->needs_token != (v[3] != 0))
+            item->first_logit != v[2] || (item->needs_token ? 1 + item->num_drafts : 0) != v[3])
             return err_set(err, STATUS_INVALID, "plan %" PRIu64 " differs from the record at its item %d", id,
                            i);
     }
@@ -263,13 +309,14 @@ static enum status replay_plan(struct replay *p, struct cursor *c, struct err *e
 
 static bool replay_outcome(struct replay *p, struct cursor *c) {
     uint64_t id = number64(c);
-    const struct plan *plan = p->plans[0];
-    if (c->bad || p->num_flying == 0 || plan->id != id)
+    if (c->bad || p->num_unresolved == 0 || id != p->oldest)
         return false;
+    const struct plan *plan = p->plans[id % PLAN_MAX_DEPTH];
     int32_t n = 0;
     for (int i = 0; i < plan->num_items; i++) {
         p->start[i] = n;
-        int64_t count = number(c, 0, plan->items[i].needs_token); // as many as the engine draws
+        int64_t samples = plan->items[i].needs_token ? 1 + plan->items[i].num_drafts : 0;
+        int64_t count = number(c, samples > 0, samples); // as many as the engine gives
         for (int64_t j = 0; j < count && !c->bad; j++)
             p->ids[n++] = (token_id)number(c, 0, INT32_MAX);
         p->failed[i] = number(c, 0, 1) != 0;
@@ -278,12 +325,12 @@ static bool replay_outcome(struct replay *p, struct cursor *c) {
     }
     p->start[plan->num_items] = n;
     struct outcome out = {.start = p->start, .tokens = p->ids, .failed = p->failed};
-    int num = sched_update(&p->sched, id, &out, p->events);
+    int num = sched_update(p->sched, id, &out, p->events);
     for (int i = 0; i < num; i++)
         if (p->events[i].finish != FINISH_NONE)
-            request_free(p->events[i].req);
-    p->num_flying--;
-    memmove(p->plans, p->plans + 1, (size_t)p->num_flying * sizeof *p->plans);
+            replay_free(p, p->events[i].req);
+    p->num_unresolved--;
+    p->oldest++;
     return true;
 }
 
@@ -291,7 +338,7 @@ static enum status replay_line(struct replay *p, char *line, struct err *err) {
     struct cursor c = {.at = line + strcspn(line, " ")};
     size_t word = (size_t)(c.at - line);
 #define IS(s) (word == sizeof(s) - 1 && memcmp(line, s, word) == 0)
-    if (!p->have_sched)
+    if (!p->sched)
         return IS("config") && replay_config(p, &c) ? STATUS_OK : STATUS_FORMAT;
     if (IS("add"))
         return replay_add(p, &c) ? STATUS_OK : STATUS_FORMAT;
@@ -299,6 +346,8 @@ static enum status replay_line(struct replay *p, char *line, struct err *err) {
         return replay_remove(p, &c) ? STATUS_OK : STATUS_FORMAT;
     if (IS("chunk"))
         return replay_chunk(p, &c) ? STATUS_OK : STATUS_FORMAT;
+    if (IS("draft"))
+        return replay_draft(p, &c) ? STATUS_OK : STATUS_FORMAT;
     if (IS("plan"))
         return replay_plan(p, &c, err);
     if (IS("outcome"))
@@ -310,13 +359,6 @@ static enum status replay_line(struct replay *p, char *line, struct err *err) {
 static void free_request(void *arg, struct request *r) {
     (void)arg;
     request_free(r);
-}
-
-static void free_queue(struct request_list *list) {
-    for (struct request *r = list->head, *next; r; r = next) {
-        next = r->next;
-        request_free(r);
-    }
 }
 
 enum status service_replay(const char *path, uint64_t *num_plans, struct err *err) {
@@ -352,15 +394,13 @@ enum status service_replay(const char *path, uint64_t *num_plans, struct err *er
     if (status == STATUS_FORMAT)
         err_set(err, STATUS_FORMAT, "'%s' line %d is not a line of a record", path, number_of_line);
     *num_plans = p.num_plans;
-    if (p.have_sched) {
-        sched_drop_flying(&p.sched, free_request, NULL); // removed, and waiting for outcomes that never came
-        free_queue(&p.sched.running);
-        free_queue(&p.sched.waiting);
-        sched_destroy(&p.sched);
-    }
+    if (p.sched)
+        sched_abandon(p.sched, free_request, NULL);
+    sched_close(p.sched);
     if (p.have_kv)
         kv_destroy(&p.kv);
     free(p.ids);
+    id_map_close(&p.requests);
     free(p.start);
     free(p.failed);
     free(p.events);

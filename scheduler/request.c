@@ -22,10 +22,13 @@ static bool has_penalty(const struct sampling_params *p) {
     return p->repetition_penalty != 1 || p->frequency_penalty != 0 || p->presence_penalty != 0;
 }
 
+static unsigned count_home(const struct request *r, token_id token) {
+    return (unsigned)token * 2654435769u & ((unsigned)r->count_cap - 1); // Knuth's multiplicative hash
+}
+
 // The token's entry, added where it is new. The index is at most half full, so the search ends.
 static struct token_count *count_entry(struct request *r, token_id token) {
-    unsigned mask = (unsigned)r->count_cap - 1;
-    unsigned at = (unsigned)token * 2654435769u & mask; // Knuth's multiplicative hash
+    unsigned mask = (unsigned)r->count_cap - 1, at = count_home(r, token);
     while (r->count_index[at] != 0 && r->counts[r->count_index[at] - 1].token != token)
         at = (at + 1) & mask;
     if (r->count_index[at] == 0) {
@@ -70,29 +73,44 @@ struct request *request_new(const struct request_params *p, int block_size) {
     r->stop = copy_of(p->stop, p->num_stop, sizeof *p->stop, &ok);
     r->bias = copy_of(p->bias, p->num_bias, sizeof *p->bias, &ok);
     r->salt = copy_of(p->salt, p->num_salt, 1, &ok);
-    r->blocks.cap = (r->max_tokens + block_size - 1) / block_size;
-    r->blocks.ids = malloc((size_t)r->blocks.cap * sizeof *r->blocks.ids);
+    int cap = (r->max_tokens + block_size - 1) / block_size;
+    // Room for the tables of every group there may be: what a model does not have is never touched.
+    block_id *ids = malloc(KV_MAX_GROUPS * (size_t)cap * sizeof *ids);
+    if (ids)
+        kv_seq_init(&r->seq, ids, cap);
     r->tokens = malloc((size_t)r->max_tokens * sizeof *r->tokens);
     if (r->tokens)
         memcpy(r->tokens, p->prompt, (size_t)p->num_prompt * sizeof *r->tokens);
-    if (!ok || !r->blocks.ids || !r->tokens || (has_penalty(&r->sampling) && !counts_init(r))) {
+    if (!ok || !ids || !r->tokens || (has_penalty(&r->sampling) && !counts_init(r))) {
         request_free(r);
         return NULL;
     }
-    r->filter = p->filter; // last: a request that could not be made leaves it to the caller
+    r->filter = p->filter; // last: a request that could not be made leaves them to the caller
+    r->drafter = p->drafter;
+    r->matcher = p->matcher;
     return r;
 }
 
 void request_free(struct request *r) {
     if (!r)
         return;
+    if (r->drafter) {
+        if (r->drafter->free)
+            r->drafter->free(r->drafter->state);
+        free(r->drafter);
+    }
     if (r->filter) {
         if (r->filter->free)
             r->filter->free(r->filter->state);
         free(r->filter);
     }
+    if (r->matcher) {
+        if (r->matcher->free)
+            r->matcher->free(r->matcher->state);
+        free(r->matcher);
+    }
     free(r->tokens);
-    free(r->blocks.ids);
+    free(r->seq.tables[0].ids);
     free(r->stop);
     free(r->bias);
     free(r->salt);
@@ -104,6 +122,37 @@ void request_free(struct request *r) {
 void request_count_token(struct request *r, token_id token) {
     if (r->counts)
         count_entry(r, token)->output++;
+}
+
+// What is taken back was the last to come, so where the token is new its entry is the last of the list, and
+// no other was put behind its place in the index.
+void request_uncount_token(struct request *r, token_id token) {
+    if (!r->counts)
+        return;
+    struct token_count *c = count_entry(r, token);
+    CHECK(c->output > 0);
+    if (--c->output > 0 || c->prompt > 0)
+        return;
+    CHECK(c == &r->counts[r->num_counts - 1]);
+    unsigned at = count_home(r, token);
+    while (r->count_index[at] != r->num_counts)
+        at = (at + 1) & ((unsigned)r->count_cap - 1);
+    r->count_index[at] = 0;
+    r->num_counts--;
+}
+
+bool request_sees_tokens(const struct request *r) { return r->filter || r->drafter || r->counts; }
+
+int request_draft(struct request *r, const token_id *drafts, int n) {
+    int room = r->max_tokens - r->num_tokens - 1; // the row of the last draft samples one more token
+    if (r->state != REQUEST_RUNNING || r->num_in_flight > 0 || !request_sees_tokens(r))
+        room = 0;
+    room = room < MAX_DRAFTS ? room : MAX_DRAFTS;
+    n = n < room ? n : room;
+    r->num_drafts = n > 0 ? n : 0;
+    for (int i = 0; i < r->num_drafts; i++)
+        r->tokens[r->num_tokens + i] = drafts[i];
+    return r->num_drafts;
 }
 
 bool request_is_stop(const struct request *r, token_id token) {

@@ -5,6 +5,7 @@
 // the counts of what is live (atomic). All else belongs to the engine thread.
 #include "service.h"
 
+#include "id_map.h"
 #include "log.h"
 #include "mailbox.h"
 #include "pace.h"
@@ -21,28 +22,23 @@ struct cancel {
     enum finish_reason why;
 };
 
-// A plan that was launched and not collected.
-struct flight {
-    const struct plan *plan;
-    int64_t began, launched; // when planning it did; when it was planned
-};
-
 struct service {
     struct engine *engine;
     struct service_config config;
-    struct scheduler sched;
+    int depth; // steps in flight at most
+    struct scheduler *sched;
     struct pace pace;
     struct record *record;
     struct trace *trace;
     pthread_t thread;
-    struct mailbox inbox;                   // struct request *
-    struct mailbox outbox;                  // struct service_event
-    struct token_event *events;             // (2 * max_running) engine thread's scratch
-    struct flight flights[SCHED_MAX_DEPTH]; // the oldest first
-    int num_flights;
+    struct mailbox inbox;       // struct request *
+    struct mailbox outbox;      // struct service_event
+    struct id_map requests;     // of the scheduler, by id; engine thread only
+    struct token_event *events; // (sched_max_events()) engine thread's scratch
 
     pthread_mutex_t cancel_lock;
     struct cancel *cancels, *cancels_taken; // (max_cancels) filled by callers; copied by the engine thread
+    struct id_map cancelled;                // ids in cancels
     int num_cancels, max_cancels;
 
     pthread_mutex_t stats_lock;
@@ -52,6 +48,7 @@ struct service {
     atomic_int queued;          // of those, the ones that never ran
     atomic_llong queued_tokens; // their prompts
     atomic_llong busy_since;    // monotonic ns of the last submission that found nothing live
+    atomic_llong expected_ns;   // what the steps in flight should take
     atomic_bool stopping, dead;
 };
 
@@ -62,7 +59,6 @@ static int64_t now_ns(void) {
 }
 
 // ---- events
-// -------------------------------------------------------------------------------------------------------
 
 static void put_event(struct service *s, const struct service_event *event) {
     if (mailbox_try_put(&s->outbox, event))
@@ -79,13 +75,20 @@ static void leave_queue(struct service *s, struct request *r, int64_t when) {
     atomic_fetch_sub(&s->queued_tokens, r->num_prompt);
 }
 
+// The stop token at the end of a request's output; -1: it ends otherwise.
+static token_id last_stop_token(const struct request *r) {
+    int num = r->num_tokens - r->num_pending;
+    token_id last = num > r->num_prompt ? r->tokens[num - 1] : -1;
+    return last >= 0 && request_is_stop(r, last) ? last : -1;
+}
+
 // The last event of a request, which has left the scheduler; frees it.
 static void put_finish(struct service *s, struct request *r, enum finish_reason why) {
     struct service_event event = {
         .id = r->id,
         .kind = EVENT_FINISH,
         .finish = why,
-        .token = -1,
+        .token = why == FINISH_STOP ? last_stop_token(r) : -1,
         .num_top = -1,
         .num_prompt = r->num_prompt,
         .num_cached = r->num_cached > 0 ? r->num_cached : 0,
@@ -98,16 +101,22 @@ static void put_finish(struct service *s, struct request *r, enum finish_reason 
     };
     if (!r->time_scheduled)
         leave_queue(s, r, 0);
+    id_map_remove(&s->requests, r->id);
     request_free(r);
     trace_finish(s->trace, &event);
     atomic_fetch_sub(&s->live, 1);
     put_event(s, &event);
 }
 
-static void put_token(struct service *s, uint64_t id, enum event_kind kind, int position, token_id token,
-                      const struct step_out *out, int row, int num_logprobs) {
-    struct service_event event = {
-        .id = id, .kind = kind, .token = token, .position = position, .num_top = num_logprobs};
+static void put_token(struct service *s, const struct request *r, enum event_kind kind, int position,
+                      token_id token, const struct step_out *out, int row, int num_logprobs) {
+    bool is_stop = kind == EVENT_TOKEN && request_is_stop(r, token);
+    struct service_event event = {.id = r->id,
+                                  .kind = kind,
+                                  .finish = is_stop ? FINISH_STOP : FINISH_NONE,
+                                  .token = token,
+                                  .position = position,
+                                  .num_top = num_logprobs};
     if (num_logprobs >= 0) {
         event.logprob = out->logprob[row];
         memcpy(event.top_ids, out->top_ids + (size_t)row * (size_t)out->max_top,
@@ -119,11 +128,11 @@ static void put_token(struct service *s, uint64_t id, enum event_kind kind, int 
 }
 
 // ---- the inbox
-// ----------------------------------------------------------------------------------------------------
 
 static void remove_request(struct service *s, struct request *r, enum finish_reason why) {
-    record_remove(s->record, r->id, why);
-    if (sched_remove(&s->sched, r, why))
+    if (r->state != REQUEST_FINISHED)
+        record_remove(s->record, r->id, why);
+    if (sched_remove(s->sched, r, why))
         put_finish(s, r, why);
 }
 
@@ -133,64 +142,59 @@ static void drain_inbox(struct service *s) {
     pthread_mutex_lock(&s->cancel_lock);
     int n = s->num_cancels;
     memcpy(s->cancels_taken, s->cancels, (size_t)n * sizeof *s->cancels);
+    for (int i = 0; i < n; i++)
+        id_map_remove(&s->cancelled, s->cancels[i].id);
     s->num_cancels = 0;
     pthread_mutex_unlock(&s->cancel_lock);
     while (mailbox_take(&s->inbox, &r, 1) == 1) {
-        if (atomic_load(&s->dead) || sched_add(&s->sched, r) != STATUS_OK) {
+        if (atomic_load(&s->dead) || sched_add(s->sched, r) != STATUS_OK) {
             put_finish(s, r, FINISH_ERROR); // what is not admissible was refused by service_submit()
             continue;
         }
+        id_map_put(&s->requests, r->id, r);
         record_add(s->record, r);
     }
     for (int i = 0; i < n; i++)
-        if ((r = sched_find(&s->sched, s->cancels_taken[i].id)))
+        if ((r = id_map_get(&s->requests, s->cancels_taken[i].id)) && r->state != REQUEST_FINISHED)
             remove_request(s, r, s->cancels_taken[i].why);
 }
 
 static void remove_all(struct service *s, enum finish_reason why) {
     struct request *r;
-    while ((r = s->sched.running.head ? s->sched.running.head : s->sched.waiting.head))
+    while ((r = sched_any(s->sched)))
         remove_request(s, r, why);
 }
 
 static void finish_left(void *arg, struct request *r) { put_finish(arg, r, r->finish); }
 
-// The device failed: the plans in flight will never resolve, so the scheduler is left as it is and only the
-// requests are taken out of it: those that ended while a plan named them, and the others with an error.
+// The device failed: the steps in flight will never resolve. Every request ends, with an error where it had
+// not ended.
 static void die(struct service *s, const struct err *err) {
     log_msg(LOG_ERROR, "engine failed: %s", err->msg);
     atomic_store(&s->dead, true);
-    s->num_flights = 0;
-    sched_drop_flying(&s->sched, finish_left, s);
-    struct request_list *lists[] = {&s->sched.running, &s->sched.waiting};
-    for (int i = 0; i < 2; i++) {
-        for (struct request *r = lists[i]->head, *next; r; r = next) {
-            next = r->next;
-            put_finish(s, r, FINISH_ERROR);
-        }
-        *lists[i] = (struct request_list){0};
-    }
+    sched_abandon(s->sched, finish_left, s);
 }
 
 // ---- one step
-// -----------------------------------------------------------------------------------------------------
 
 static void publish_stats(struct service *s) {
     struct service_stats *st = &s->stats;
-    const struct kv_cache *kv = s->sched.kv;
-    st->running = s->sched.running.len;
-    st->waiting = s->sched.waiting.len;
-    st->waiting_tokens = s->sched.waiting_tokens;
-    st->free_blocks = kv->num_free;
-    st->num_blocks = kv->num_blocks;
-    st->preemptions = s->sched.stats.preemptions;
-    st->prefix_queries = s->sched.stats.prefix_queries;
-    st->prefix_hits = s->sched.stats.prefix_hits;
-    st->held = s->sched.stats.held;
+    const struct kv_cache *kv = engine_kv(s->engine);
+    struct sched_stats sched;
+    sched_stats(s->sched, &sched);
+    st->running = sched.running;
+    st->waiting = sched.waiting;
+    st->waiting_tokens = sched.waiting_tokens;
+    st->free_blocks = kv_available(kv);
+    st->num_blocks = kv->config.num_blocks;
+    st->preemptions = sched.preemptions;
+    st->prefix_queries = sched.prefix_queries;
+    st->prefix_hits = sched.prefix_hits;
+    st->deferred = sched.deferred;
     st->evictions = kv->num_evicted;
     st->last_progress = now_ns();
     st->dead = atomic_load(&s->dead);
-    st->busy = !st->dead && !sched_idle(&s->sched);
+    st->busy = !st->dead && !sched_idle(s->sched);
     pthread_mutex_lock(&s->stats_lock);
     s->stats_out = *st;
     pthread_mutex_unlock(&s->stats_lock);
@@ -205,46 +209,86 @@ static void count_step(struct service *s, const struct plan *plan) {
     s->stats.step_tokens_sum += (uint64_t)plan->num_tokens;
 }
 
-static void put_scores(struct service *s, const struct plan *plan, const struct step_result *result) {
+static void put_prompt_logprobs(struct service *s, const struct plan *plan,
+                                const struct step_result *result) {
     for (int i = 0; i < plan->num_items; i++) {
         const struct plan_item *item = &plan->items[i];
-        if (!item->wants_score || result->outcome.failed[i] || item->req->state == REQUEST_FINISHED)
+        if (!item->wants_prompt_logprobs || result->outcome.failed[i] || item->req->state == REQUEST_FINISHED)
             continue;
-        int rows = result->first_row[i + 1] - result->first_row[i] - item->needs_token;
+        int samples = item->needs_token ? 1 + item->num_drafts : 0;
+        int rows = result->first_row[i + 1] - result->first_row[i] - samples;
         int top = item->req->sampling.logprobs > 0 ? item->req->sampling.logprobs : 0;
         for (int j = 0; j < rows; j++) {
             int row = result->first_row[i] + j;
-            put_token(s, item->req->id, EVENT_PROMPT, item->first + item->first_logit + j + 1,
+            put_token(s, item->req, EVENT_PROMPT, item->first + item->first_logit + j + 1,
                       result->out->ids[row], result->out, row, top);
         }
     }
 }
 
-// Events of a plan, after sched_update(): what it drew, and what ended.
+// Asks the drafter of a request that decodes, all of whose tokens are known.
+static void draft_tokens(struct service *s, struct request *r) {
+    token_id drafts[MAX_DRAFTS];
+    int vocab = engine_info(s->engine)->model.vocab, n = 0;
+    if (!r->drafter || r->state != REQUEST_RUNNING || r->num_in_flight > 0 ||
+        (r->filter && !r->filter->rollback))
+        return;
+    int num = r->drafter->propose(r->drafter->state, r->tokens, r->num_tokens, drafts, MAX_DRAFTS);
+    while (n < num && n < MAX_DRAFTS && drafts[n] >= 0 && drafts[n] < vocab)
+        n++;
+    if (request_draft(r, drafts, n) > 0)
+        record_draft(s->record, r);
+}
+
+// One output token, which is row `row` of the step. Why the request ends with it, though the scheduler goes on: its
+// filter does not take the token, or a stop string is complete, so that no further step is planned for it.
+static enum finish_reason put_output(struct service *s, const struct plan_item *item,
+                                     const struct token_event *e, const struct step_out *out, int row,
+                                     int64_t now) {
+    struct request *r = e->req;
+    if (!r->time_first_token)
+        r->time_first_token = now;
+    s->stats.generation_tokens++;
+    int position = item->first + item->num_new - item->num_drafts + e->index - r->num_prompt;
+    put_token(s, r, EVENT_TOKEN, position, e->token, out, row, r->sampling.logprobs);
+    if (e->finish != FINISH_NONE)
+        return FINISH_NONE;
+    if (r->filter && !r->filter->accept(r->filter->state, e->token))
+        return FINISH_ERROR;
+    return r->matcher && r->matcher->ends(r->matcher->state, e->token) ? FINISH_STOP : FINISH_NONE;
+}
+
+// Events of a plan, after sched_update(): what it sampled, and what ended.
 static void put_outcome(struct service *s, const struct plan *plan, const struct step_result *result, int n) {
     int64_t now = now_ns();
     for (int i = 0; i < n; i++) {
         const struct token_event *e = &s->events[i];
         struct request *r = e->req;
-        enum finish_reason finish = e->finish;
+        enum finish_reason why = FINISH_NONE;
+        bool last = i + 1 == n || s->events[i + 1].req != r; // of this plan
         if (e->token >= 0) {
             const struct plan_item *item = &plan->items[e->item];
-            if (!r->time_first_token)
-                r->time_first_token = now;
-            s->stats.generation_tokens++;
-            put_token(s, r->id, EVENT_TOKEN, item->first + item->num_new - r->num_prompt, e->token,
-                      result->out, result->first_row[e->item + 1] - 1, r->sampling.logprobs);
-            if (r->filter && finish == FINISH_NONE && !r->filter->accept(r->filter->state, e->token)) {
-                remove_request(s, r, FINISH_ERROR);
-                continue;
-            }
+            int row = result->first_row[e->item + 1] - 1 - item->num_drafts + e->index;
+            why = put_output(s, item, e, result->out, row, now);
         }
-        if (finish != FINISH_NONE)
-            put_finish(s, r, finish);
+        if (why != FINISH_NONE) { // tokens of this step that come after it are not the request's any more
+            for (; i + 1 < n && s->events[i + 1].req == r; i++)
+                r->num_tokens -= s->events[i + 1].token >= 0;
+            remove_request(s, r, why);
+        } else if (e->finish != FINISH_NONE) {
+            put_finish(s, r, e->finish);
+        } else if (last) {
+            draft_tokens(s, r);
+        }
     }
 }
 
-// began: when planning it did.
+// Steps in flight that will still be collected: none on a dead device.
+static int num_in_flight(const struct service *s) {
+    return atomic_load(&s->dead) ? 0 : engine_in_flight(s->engine);
+}
+
+// began: when planning began.
 static void launch(struct service *s, const struct plan *plan, int64_t began) {
     int64_t now = now_ns();
     for (int i = 0; i < plan->num_items; i++) {
@@ -254,83 +298,83 @@ static void launch(struct service *s, const struct plan *plan, int64_t began) {
             s->stats.prompt_tokens += (uint64_t)r->num_prompt;
         }
     }
-    s->flights[s->num_flights++] = (struct flight){plan, began, now};
-    engine_launch(s->engine, plan);
+    int64_t expected = pace_expect(&s->pace, plan->num_decode, plan->num_tokens - plan->num_decode);
+    atomic_fetch_add(&s->expected_ns, expected);
+    engine_launch(s->engine, plan, &(struct step_times){began, now, expected});
 }
 
-// The oldest plan in flight, to its end.
+// The oldest step in flight, to its end.
 static void finish_step(struct service *s) {
-    struct flight f = s->flights[0];
-    const struct plan *plan = f.plan;
     struct step_result result;
     struct err err = {0};
     if (engine_collect(s->engine, &result, &err) != STATUS_OK) {
         die(s, &err);
         return;
     }
-    s->num_flights--;
-    memmove(s->flights, s->flights + 1, (size_t)s->num_flights * sizeof *s->flights);
+    const struct plan *plan = result.plan;
+    atomic_fetch_sub(&s->expected_ns, result.times.expected);
     struct trace_step step = {.plan = *plan,
-                              .lane = (int)(plan->id % (uint64_t)s->sched.config.depth),
-                              .began = f.began,
-                              .planned = f.launched,
+                              .lane = (int)(plan->id % (uint64_t)s->depth),
+                              .began = result.times.began,
+                              .planned = result.times.launched,
                               .computed = now_ns()};
     record_outcome(s->record, plan, &result.outcome);
-    pace_add(&s->pace, plan->num_decode, plan->num_tokens - plan->num_decode, step.computed - f.launched);
+    pace_add(&s->pace, plan->num_decode, plan->num_tokens - plan->num_decode, step.computed - step.planned);
     count_step(s, plan);
-    put_scores(s, plan, &result);
-    int n = sched_update(&s->sched, plan->id, &result.outcome, s->events);
+    put_prompt_logprobs(s, plan, &result);
+    int n = sched_update(s->sched, plan->id, &result.outcome, s->events);
     put_outcome(s, plan, &result, n);
     if (s->trace) {
+        struct sched_stats stats;
+        sched_stats(s->sched, &stats);
         step.applied = now_ns();
-        trace_step(s->trace, &step, s->sched.kv, &s->sched);
+        trace_step(s->trace, &step, engine_kv(s->engine), &stats);
     }
 }
 
 // NULL: nothing to plan, or no room for one more.
 static const struct plan *next_plan(struct service *s) {
-    if (atomic_load(&s->dead) || s->num_flights == s->sched.config.depth)
+    if (atomic_load(&s->dead) || num_in_flight(s) == s->depth)
         return NULL;
-    int chunk = s->sched.config.max_chunk;
-    const struct plan *plan = sched_step(&s->sched);
-    if (chunk != s->sched.config.max_chunk) // it holds for this plan
-        record_chunk(s->record, s->sched.config.max_chunk);
-    if (plan ||
-        s->num_flights > 0) // with plans in flight it may have preempted somebody and still plan nothing
-        record_plan(s->record, plan);
+    int chunk = pace_chunk(&s->pace, sched_num_decoding(s->sched));
+    const struct plan *plan = sched_step(s->sched, chunk);
+    // With plans in flight it may have preempted a request and still plan nothing.
+    if (plan || num_in_flight(s) > 0)
+        record_plan(s->record, plan, chunk);
     return plan;
 }
-
-static int chunk_of_pace(void *arg, int num_decoding) { return pace_chunk(arg, num_decoding); }
 
 static void *service_run(void *arg) {
     struct service *s = arg;
     while (!atomic_load(&s->stopping)) {
         struct err err = {0};
-        if (s->num_flights == 0 && !atomic_load(&s->dead) && engine_alive(s->engine, &err) != STATUS_OK)
+        if (num_in_flight(s) == 0 && !atomic_load(&s->dead) && engine_alive(s->engine, &err) != STATUS_OK)
             die(s, &err);
         drain_inbox(s);
         int64_t began = now_ns();
         const struct plan *plan = next_plan(s);
         if (plan)
             launch(s, plan, began);
-        if (plan && s->num_flights < s->sched.config.depth)
+        if (plan && num_in_flight(s) < s->depth)
             continue; // one more may be planned before the first has ended
-        bool idle = s->num_flights == 0;
+        bool idle = num_in_flight(s) == 0;
         if (!idle)
             finish_step(s);
-        // Where no plan is in flight, whoever is here must be in the next. After a device failure none is
+        // With no step in flight every plan has somebody, so nobody is left. After a device failure none is
         // made.
-        CHECK(!idle || atomic_load(&s->dead) || sched_idle(&s->sched));
+        CHECK(!idle || atomic_load(&s->dead) || sched_idle(s->sched));
         publish_stats(s);
         if (s->config.notify)
             s->config.notify(s->config.notify_arg);
-        if (idle && s->trace)
-            trace_idle(s->trace, began, s->sched.kv, &s->sched);
+        if (idle && s->trace) {
+            struct sched_stats stats;
+            sched_stats(s->sched, &stats);
+            trace_idle(s->trace, began, engine_kv(s->engine), &stats);
+        }
         if (idle)
             mailbox_wait(&s->inbox, engine_watch_ns(s->engine));
     }
-    while (s->num_flights > 0)
+    while (num_in_flight(s) > 0)
         finish_step(s);
     drain_inbox(s);
     remove_all(s, FINISH_CANCELLED);
@@ -339,15 +383,16 @@ static void *service_run(void *arg) {
 }
 
 // ---- the other side
-// -----------------------------------------------------------------------------------------------
 
 // The thread is not running. Parts that were not made are zero.
 static void service_free(struct service *s) {
     record_close(s->record);
     trace_close(s->trace);
-    sched_destroy(&s->sched);
+    sched_close(s->sched);
     mailbox_destroy(&s->inbox);
     mailbox_destroy(&s->outbox);
+    id_map_close(&s->requests);
+    id_map_close(&s->cancelled);
     free(s->cancels);
     free(s->cancels_taken);
     free(s->events);
@@ -375,23 +420,24 @@ struct service *service_open(struct engine *engine, const struct service_config 
     size_t max_events = max_live + (size_t)c->max_running * 16 + (size_t)c->max_step_tokens * 2;
     sched.max_waiting = (int)max_live;
     sched.max_waiting_tokens = INT64_MAX;
-    s->pace = (struct pace){.target_ns = sched.depth <= 1 ? config->target_itl_ns : 0,
-                            .max_chunk = sched.max_chunk};
-    sched.pace = chunk_of_pace;
-    sched.pace_arg = &s->pace;
+    s->depth = sched.depth > 0 ? sched.depth : 1;
+    s->pace =
+        (struct pace){.target_ns = s->depth == 1 ? config->target_itl_ns : 0, .max_chunk = config->max_chunk};
     // A caller cancels only what it has not seen end: live, or with its last event still in the outbox.
     s->max_cancels = (int)(max_live + max_events);
     s->cancels = calloc((size_t)s->max_cancels, sizeof *s->cancels);
     s->cancels_taken = calloc((size_t)s->max_cancels, sizeof *s->cancels_taken);
-    s->events = calloc((size_t)c->max_running * 2, sizeof *s->events);
-    if (!s->cancels || !s->cancels_taken || !s->events ||
+    s->events = calloc((size_t)sched_max_events(c->max_running), sizeof *s->events);
+    if (!s->cancels || !s->cancels_taken || !s->events || !id_map_open(&s->requests, max_live) ||
+        !id_map_open(&s->cancelled, (size_t)s->max_cancels) ||
         mailbox_init(&s->inbox, sizeof(struct request *), max_live) != STATUS_OK ||
         mailbox_init(&s->outbox, sizeof(struct service_event), max_events) != STATUS_OK ||
-        sched_init(&s->sched, &sched, engine_kv(engine)) != STATUS_OK) {
+        !(s->sched = sched_open(&sched, engine_kv(engine), NULL))) {
         err_set(err, STATUS_NOMEM, "out of memory for the queues of %zu requests", max_live);
         goto fail;
     }
-    if (config->record && !(s->record = record_open(config->record, &sched, engine_kv(engine), err)))
+    if (config->record &&
+        !(s->record = record_open(config->record, &sched, config->max_chunk, engine_kv(engine), err)))
         goto fail;
     if (config->trace && !(s->trace = trace_open(config->trace, err)))
         goto fail;
@@ -409,13 +455,12 @@ fail:
 
 enum status service_submit(struct service *s, struct request *r, struct err *err) {
     const struct sched_config *c = &s->config.sched;
-    const struct kv_cache *kv = s->sched.kv;
+    const struct kv_cache *kv = engine_kv(s->engine); // its sizes never change
     if (atomic_load(&s->stopping))
         return err_set(err, STATUS_STOPPING, "the server is shutting down");
     if (atomic_load(&s->dead))
         return err_set(err, STATUS_DEVICE, "the engine has failed");
-    enum status status = sched_admissible(c, kv->num_blocks, kv->block_size, r->num_prompt,
-                                          r->max_tokens - r->num_prompt, err);
+    enum status status = sched_admissible(c, &kv->config, r->num_prompt, r->max_tokens - r->num_prompt, err);
     if (status != STATUS_OK)
         return status;
     if (atomic_load(&s->live) >= c->max_running + c->max_waiting)
@@ -435,12 +480,12 @@ enum status service_submit(struct service *s, struct request *r, struct err *err
 
 void service_cancel(struct service *s, uint64_t id, enum finish_reason why) {
     pthread_mutex_lock(&s->cancel_lock);
-    bool known = false;
-    for (int i = 0; i < s->num_cancels && !known; i++)
-        known = s->cancels[i].id == id;
     // No wake-up: an idle engine has nothing to cancel, but for what waits in the inbox and wakes it anyway.
-    if (!known && s->num_cancels < s->max_cancels)
-        s->cancels[s->num_cancels++] = (struct cancel){.id = id, .why = why};
+    if (!id_map_get(&s->cancelled, id) && s->num_cancels < s->max_cancels) {
+        struct cancel *c = &s->cancels[s->num_cancels++];
+        *c = (struct cancel){.id = id, .why = why};
+        id_map_put(&s->cancelled, id, c);
+    }
     pthread_mutex_unlock(&s->cancel_lock);
 }
 
@@ -460,6 +505,7 @@ void service_stats(struct service *s, struct service_stats *out) {
         out->waiting = live - out->running;
     out->dead |= atomic_load(&s->dead);
     out->busy |= live > 0 && !out->dead;
+    out->expected_ns = atomic_load(&s->expected_ns);
     int64_t since = atomic_load(&s->busy_since);
     if (out->last_progress < since)
         out->last_progress = since; // idle time is not a stall

@@ -1,15 +1,15 @@
 #include "trace.h"
 
-#include "journal.h"
+#include "append_log.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
 #include <time.h>
 
-enum { MAX_LANES = SCHED_MAX_DEPTH };
+enum { MAX_LANES = PLAN_MAX_DEPTH };
 
 struct trace {
-    struct journal journal;
+    struct append_log log;
     int64_t origin;        // monotonic ns
     bool named[MAX_LANES]; // lanes
 };
@@ -23,7 +23,7 @@ struct trace *trace_open(const char *path, struct err *err) {
         err_set(err, STATUS_NOMEM, "out of memory");
         return NULL;
     }
-    if (journal_open(&t->journal, "trace", path, err) != STATUS_OK) {
+    if (append_log_open(&t->log, "trace", path, err) != STATUS_OK) {
         free(t);
         return NULL;
     }
@@ -31,47 +31,46 @@ struct trace *trace_open(const char *path, struct err *err) {
     t->origin = (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
     fputs("[{\"name\":\"process_name\",\"ph\":\"M\",\"pid\":1,\"args\":{\"name\":\"quire\"}},\n"
           "{\"name\":\"thread_name\",\"ph\":\"M\",\"pid\":1,\"tid\":1,\"args\":{\"name\":\"engine\"}}",
-          t->journal.file);
+          t->log.file);
     t->named[0] = true;
-    journal_check(&t->journal, true);
+    append_log_check(&t->log, true);
     return t;
 }
 
 static void span(struct trace *t, int lane, const char *name, int64_t from, int64_t to) {
-    fprintf(t->journal.file,
-            ",\n{\"name\":\"%s\",\"ph\":\"X\",\"pid\":1,\"tid\":%d,\"ts\":%.3f,\"dur\":%.3f}", name, lane + 1,
-            at(t, from), at(t, to) - at(t, from));
+    fprintf(t->log.file, ",\n{\"name\":\"%s\",\"ph\":\"X\",\"pid\":1,\"tid\":%d,\"ts\":%.3f,\"dur\":%.3f}",
+            name, lane + 1, at(t, from), at(t, to) - at(t, from));
 }
 
 static void counters(struct trace *t, int64_t when, const struct kv_cache *kv,
-                     const struct scheduler *sched) {
+                     const struct sched_stats *sched) {
     fprintf(
-        t->journal.file,
+        t->log.file,
         ",\n{\"name\":\"cache\",\"ph\":\"C\",\"pid\":1,\"ts\":%.3f,\"args\":{\"blocks in use\":%d,\"blocks "
         "free\":%d}}",
-        at(t, when), kv->num_blocks - kv->num_free, kv->num_free);
-    fprintf(t->journal.file,
+        at(t, when), kv->config.num_blocks - kv_available(kv), kv_available(kv));
+    fprintf(t->log.file,
             ",\n{\"name\":\"requests\",\"ph\":\"C\",\"pid\":1,\"ts\":%.3f,\"args\":{\"running\":%d,"
             "\"waiting\":%d}}",
-            at(t, when), sched->running.len, sched->waiting.len);
-    fprintf(t->journal.file,
+            at(t, when), sched->running, sched->waiting);
+    fprintf(t->log.file,
             ",\n{\"name\":\"preemptions\",\"ph\":\"C\",\"pid\":1,\"ts\":%.3f,\"args\":{\"total\":%" PRIu64
             "}}",
-            at(t, when), sched->stats.preemptions);
+            at(t, when), sched->preemptions);
 }
 
-void trace_idle(struct trace *t, int64_t when, const struct kv_cache *kv, const struct scheduler *sched) {
-    if (!t || journal_ends(&t->journal))
+void trace_idle(struct trace *t, int64_t when, const struct kv_cache *kv, const struct sched_stats *sched) {
+    if (!t || append_log_ended(&t->log))
         return;
     counters(t, when, kv, sched);
-    journal_check(&t->journal, true);
+    append_log_check(&t->log, true);
 }
 
 void trace_step(struct trace *t, const struct trace_step *s, const struct kv_cache *kv,
-                const struct scheduler *sched) {
-    if (!t || journal_ends(&t->journal))
+                const struct sched_stats *sched) {
+    if (!t || append_log_ended(&t->log))
         return;
-    FILE *f = t->journal.file;
+    FILE *f = t->log.file;
     const struct plan *plan = &s->plan;
     if (!t->named[s->lane]) {
         fprintf(f,
@@ -90,12 +89,12 @@ void trace_step(struct trace *t, const struct trace_step *s, const struct kv_cac
     span(t, s->lane, "execute", s->planned, s->computed);
     span(t, s->lane, "update", s->computed, s->applied);
     counters(t, s->applied, kv, sched);
-    journal_check(&t->journal, true);
+    append_log_check(&t->log, true);
 }
 
 // One phase of a request: a pair of asynchronous events, which may overlap those of other requests.
 static void phase(struct trace *t, uint64_t id, const char *name, int64_t from, int64_t to) {
-    fprintf(t->journal.file,
+    fprintf(t->log.file,
             ",\n{\"name\":\"%s\",\"cat\":\"request\",\"ph\":\"b\",\"pid\":1,\"tid\":1,\"id\":\"%" PRIx64
             "\",\"ts\":%.3f},\n{\"name\":\"%s\",\"cat\":\"request\",\"ph\":\"e\",\"pid\":1,\"tid\":1,\"id\":"
             "\"%" PRIx64 "\",\"ts\":%.3f}",
@@ -104,9 +103,9 @@ static void phase(struct trace *t, uint64_t id, const char *name, int64_t from, 
 
 void trace_finish(struct trace *t, const struct service_event *e) {
     static const char *const reasons[] = {"none", "stop", "length", "cancelled", "error"};
-    if (!t || journal_ends(&t->journal))
+    if (!t || append_log_ended(&t->log))
         return;
-    FILE *f = t->journal.file;
+    FILE *f = t->log.file;
     fprintf(f,
             ",\n{\"name\":\"request %" PRIu64
             "\",\"cat\":\"request\",\"ph\":\"b\",\"pid\":1,\"tid\":1,\"id\":\"%" PRIx64
@@ -124,14 +123,14 @@ void trace_finish(struct trace *t, const struct service_event *e) {
             ",\n{\"name\":\"request %" PRIu64
             "\",\"cat\":\"request\",\"ph\":\"e\",\"pid\":1,\"tid\":1,\"id\":\"%" PRIx64 "\",\"ts\":%.3f}",
             e->id, e->id, at(t, e->time_finished));
-    journal_check(&t->journal, false);
+    append_log_check(&t->log, false);
 }
 
 void trace_close(struct trace *t) {
     if (!t)
         return;
-    if (!journal_ends(&t->journal))
-        fputs("\n]\n", t->journal.file);
-    journal_close(&t->journal);
+    if (!append_log_ended(&t->log))
+        fputs("\n]\n", t->log.file);
+    append_log_close(&t->log);
     free(t);
 }

@@ -1,9 +1,9 @@
 // Where the time went, for chrome://tracing and Perfetto: the steps of the engine and the phases of every
 // request, in the JSON array form of the Trace Event Format.
 //
-//   step                           how long a step took, and its plan; inside it `schedule`, `execute`,
-//   `update` cache, requests, preemptions   counters after each step request N                      one that
-//   has ended: `queued`, `prefill`, `decode`, and what it took
+//   step          how long a step took, and its plan; inside it `schedule`, `execute`, `update`
+//   cache, requests, preemptions          counters after each step
+//   request N     one that has ended: `queued`, `prefill`, `decode`, and what it took
 //
 // With several plans in flight each of them has a thread of its own, so that their steps may overlap.
 //
@@ -27,8 +27,8 @@ struct trace_step {
     int64_t began, planned, computed, applied;
 };
 void trace_step(struct trace *t, const struct trace_step *step, const struct kv_cache *kv,
-                const struct scheduler *sched);
+                const struct sched_stats *sched);
 // There is nothing to do any more: the counters once again, as requests may have left since the last step.
-void trace_idle(struct trace *t, int64_t when, const struct kv_cache *kv, const struct scheduler *sched);
+void trace_idle(struct trace *t, int64_t when, const struct kv_cache *kv, const struct sched_stats *sched);
 void trace_finish(struct trace *t, const struct service_event *finish); // EVENT_FINISH
 void trace_close(struct trace *t);

@@ -1,14 +1,15 @@
 // The state of a serving process; owned by serve.c, used by the loop thread only.
 #pragma once
 
-#include "auth.h"
 #include "config.h"
-#include "http.h"
+#include "dialects/api_error.h"
+#include "dialects/completion_request.h"
+#include "http/auth.h"
+#include "http/http.h"
 #include "metrics.h"
-#include "openai.h"
 #include "service.h"
 
-struct stream;
+struct completion;
 struct choice;
 
 enum app_state {
@@ -30,20 +31,20 @@ struct app {
 
     struct engine *engine; // NULL while loading
     struct service *service;
-    struct openai_model model;
+    struct served_model model;
     struct str_list names;
     char fingerprint[64];
     int64_t created; // s, of the process; for /v1/models
 
-    // streams
+    // completions
     uint64_t next_id, seed_counter;
     struct choice **table; // id -> choice, chained; (table_size)
     size_t table_size;
-    struct stream *streams; // all, newest first
-    int num_streams;
-    int num_jobs;         // answers of job.h that are not sent yet
-    struct stream *dirty; // those with something to write after the events of this turn
-    char unknown[32][64]; // fields logged as unknown
+    struct completion *completions; // all, newest first
+    int num_completions;
+    int num_jobs;                  // of job.h, whose response is not sent yet
+    struct completion *flush_list; // those with something to write after the events of this turn
+    char unknown[32][64];          // fields logged as unknown
     int num_unknown;
 
     // serve.c

@@ -7,15 +7,19 @@
 #include <string.h>
 
 enum option_type {
-    OPT_STR,
-    OPT_LIST,   // may be given again
+    OPT_STR,    // char *
+    OPT_CONFIG, // char *: the --config file, which cannot name another
+    OPT_CHOICE, // char *: one of the choices in `metavar`
+    OPT_LIST,   // struct str_list; may be given again
+    OPT_SECRET, // likewise; its values are overwritten in argv
     OPT_INT,    // int, [min, max]
-    OPT_SIZE,   // int64_t with K, M, G, T, [min, max]
+    OPT_INT_K,  // int with K, M, G, T, [min, max]
+    OPT_INT64,  // int64_t with K, M, G, T, [min, max]
     OPT_SEED,   // uint64_t, and the bool has_seed
-    OPT_NUM,    // double, [min, max]
+    OPT_DOUBLE, // double, [min, max]
     OPT_FLAG,   // bool, true
     OPT_NOFLAG, // bool, false
-    OPT_CHOICE, // one of the words of `words`
+    OPT_HELP,   // bool; on the command line only
 };
 
 enum { SERVE = CMD_SERVE, GEN = CMD_GENERATE, PPL = CMD_PERPLEXITY, TOK = CMD_TOKENIZE, INS = CMD_INSPECT };
@@ -29,7 +33,7 @@ struct option {
     size_t offset;
     const char *preset; // default as text; NULL: zero
     double min, max;
-    const char *words; // choices, separated by |; or the placeholder for help
+    const char *metavar; // choices, separated by |; or what stands for the value in the help text
     const char *help;
 };
 
@@ -41,7 +45,7 @@ static const struct option options[] = {
     {"port", 0, SERVE | HEALTH, OPT_INT, AT(port), "8000", 0, 65535, "N", "port; 0 picks a free one"},
     {"served-model-name", 0, SERVE, OPT_LIST, AT(served_names), NULL, 0, 0, "NAME",
      "name of the model for clients; repeatable"},
-    {"api-key", 0, SERVE, OPT_LIST, AT(api_keys), NULL, 0, 0, "KEY",
+    {"api-key", 0, SERVE, OPT_SECRET, AT(api_keys), NULL, 0, 0, "KEY",
      "key that clients must send; repeatable; safer: the two forms below"},
     {"api-key-file", 0, SERVE, OPT_STR, AT(api_key_file), NULL, 0, 0, "FILE",
      "keys, one per line (or QUIRE_API_KEY in the environment)"},
@@ -54,20 +58,20 @@ static const struct option options[] = {
     {"cpu-variant", 0, RUN, OPT_CHOICE, AT(variant), "auto", 0, 0, "auto|scalar|avx2|avxvnni|avx512",
      "instruction set of the CPU kernels"},
     {"threads", 0, RUN | QUANT, OPT_INT, AT(threads), "0", 0, 1024, "N",
-     "threads that compute; 0: as many as processors, or as a CPU quota allows"},
+     "threads that compute; 0: as many as CPUs, or as a CPU quota allows"},
     {"tensor-parallel-size", 0, RUN, OPT_INT, AT(tensor_parallel_size), NULL, 1, 8, "N",
      "ranks that share each layer, with --threads divided among them (1; under mpirun or srun, by its "
      "processes)"},
     {"pipeline-parallel-size", 0, RUN, OPT_INT, AT(pipeline_parallel_size), "1", 1, 8, "N",
      "stages, each with some of the layers and ranks of its own"},
-    {"max-model-len", 0, RUN, OPT_SIZE, AT(max_model_len), "0", 0, INT_TOP, "N",
+    {"max-model-len", 0, RUN, OPT_INT_K, AT(max_model_len), "0", 0, INT_TOP, "N",
      "prompt and output of one request; 0: the model's, at most 131072"},
     {"block-size", 0, RUN, OPT_INT, AT(block_size), "16", 1, 4096, "N", "tokens of a cache block"},
-    {"num-kv-blocks", 0, RUN, OPT_SIZE, AT(num_kv_blocks), "0", 0, INT_TOP, "N",
+    {"num-kv-blocks", 0, RUN, OPT_INT64, AT(num_kv_blocks), "0", 0, INT_TOP, "N",
      "cache blocks; 0: from --kv-cache-memory"},
-    {"kv-cache-memory", 0, RUN, OPT_SIZE, AT(kv_cache_memory), "0", 0, 9e15, "BYTES",
+    {"kv-cache-memory", 0, RUN, OPT_INT64, AT(kv_cache_memory), "0", 0, 9e15, "BYTES",
      "cache bytes (K, M, G); 0 picks"},
-    {"gpu-memory-utilization", 0, RUN, OPT_NUM, AT(gpu_memory_utilization), "0.9", 0.01, 1, "X",
+    {"gpu-memory-utilization", 0, RUN, OPT_DOUBLE, AT(gpu_memory_utilization), "0.9", 0.01, 1, "X",
      "CUDA: share of its memory for weights and cache"},
     {"dtype", 0, RUN, OPT_CHOICE, AT(dtype), "auto", 0, 0,
      "auto|float32|float16|bfloat16|float|half|f32|f16|bf16",
@@ -77,8 +81,8 @@ static const struct option options[] = {
     {"max-num-seqs", 0, RUN, OPT_INT, AT(max_num_seqs), "64", 1, 4096, "N", "requests in one step"},
     {"max-num-batched-tokens", 0, RUN, OPT_INT, AT(max_num_batched_tokens), "512", 1, 1048576, "N",
      "tokens in one step"},
-    {"target-itl", 0, SERVE, OPT_NUM, AT(target_itl), "50", 0, 1e6, "MS",
-     "aim of the time between tokens: how far prompts beside streams are cut; 0: to a quarter of a step "
+    {"target-itl", 0, SERVE, OPT_DOUBLE, AT(target_itl), "50", 0, 1e6, "MS",
+     "target inter-token latency: limits prefill chunks while other requests decode; 0: a quarter of a step "
      "(CPU)"},
     {"max-num-queued-seqs", 0, SERVE, OPT_INT, AT(max_num_queued_seqs), "1024", 0, 1000000, "N",
      "waiting requests; beyond it: 503"},
@@ -89,13 +93,13 @@ static const struct option options[] = {
     {"no-enable-prefix-caching", 0, RUN, OPT_NOFLAG, AT(prefix_caching), NULL, 0, 0, NULL,
      "never reuse them"},
     {"seed", 0, SERVE | GEN, OPT_SEED, AT(seed), NULL, 0, 0, "N",
-     "from which requests without a seed draw theirs"},
+     "from which requests without a seed get theirs"},
     {"exact", 0, RUN, OPT_FLAG, AT(exact), NULL, 0, 0, NULL,
      "the same bits in every batch (on CPU always so; CUDA: slower, no graphs)"},
-    {"drain-timeout", 0, SERVE, OPT_NUM, AT(drain_timeout), "30", 0, 86400, "S",
+    {"drain-timeout", 0, SERVE, OPT_DOUBLE, AT(drain_timeout), "30", 0, 86400, "S",
      "seconds that running requests get on SIGTERM"},
-    {"watchdog-timeout", 0, SERVE, OPT_NUM, AT(watchdog_timeout), "60", 0.1, 86400, "S",
-     "seconds without a step until /health fails"},
+    {"watchdog-timeout", 0, SERVE, OPT_DOUBLE, AT(watchdog_timeout), "60", 0.1, 86400, "S",
+     "seconds without a step until /health fails; more where steps take longer"},
     {"log-level", 0, ALL | QUANT, OPT_CHOICE, AT(log_level), "info", 0, 0, "error|warn|info|debug",
      "lines above it are dropped"},
     {"metrics-namespace", 0, SERVE, OPT_STR, AT(metrics_namespace), "vllm", 0, 0, "NAME",
@@ -105,22 +109,22 @@ static const struct option options[] = {
      "write the times of steps and requests for Perfetto"},
     {"chat-template", 0, SERVE, OPT_STR, AT(chat_template), NULL, 0, 0, "FILE",
      "chat template in place of the model's own"},
-    {"config", 0, ALL, OPT_STR, AT(config_file), NULL, 0, 0, "FILE", "read `flag: value` lines"},
+    {"config", 0, ALL, OPT_CONFIG, AT(config_file), NULL, 0, 0, "FILE", "read `flag: value` lines"},
     {"prompt", 'p', GEN, OPT_STR, AT(prompt), NULL, 0, 0, "TEXT",
      "what to go on from; \"\": nothing but BOS"},
     {"max-tokens", 'n', GEN, OPT_INT, AT(max_tokens), "64", 0, INT_TOP, "N", "tokens to generate"},
-    {"temperature", 0, GEN, OPT_NUM, AT(temperature), "0", 0, 2, "X", "0: the likeliest token"},
-    {"top-p", 0, GEN, OPT_NUM, AT(top_p), "1", 1e-6, 1, "X", "smallest set of this probability"},
+    {"temperature", 0, GEN, OPT_DOUBLE, AT(temperature), "0", 0, 2, "X", "0: the likeliest token"},
+    {"top-p", 0, GEN, OPT_DOUBLE, AT(top_p), "1", 1e-6, 1, "X", "smallest set of this probability"},
     {"top-k", 0, GEN, OPT_INT, AT(top_k), "0", -1, INT_TOP, "N", "this many tokens; 0: all"},
     {"logprobs", 0, GEN, OPT_INT, AT(logprobs), "0", 0, 20, "N", "--json: alternatives of each token"},
     {"ignore-eos", 0, GEN, OPT_FLAG, AT(ignore_eos), NULL, 0, 0, NULL, "go on after the end"},
     {"json", 0, GEN, OPT_FLAG, AT(json), NULL, 0, 0, NULL, "one JSON object instead of text"},
-    {"file", 0, PPL, OPT_STR, AT(file), NULL, 0, 0, "TEXT", "file whose text is scored"},
+    {"file", 0, PPL, OPT_STR, AT(file), NULL, 0, 0, "TEXT", "file whose perplexity is computed"},
     {"ids", 0, TOK, OPT_FLAG, AT(ids), NULL, 0, 0, NULL, "ids on one line"},
     {"pure", 0, QUANT, OPT_FLAG, AT(pure), NULL, 0, 0, NULL, "every matrix in TYPE, the head too"},
     {"no-special", 0, TOK, OPT_FLAG, AT(no_special), NULL, 0, 0, NULL,
      "neither add special tokens nor read them in TEXT"},
-    {"help", 'h', ALL | HEALTH | QUANT, OPT_FLAG, AT(help), NULL, 0, 0, NULL, "this text"},
+    {"help", 'h', ALL | HEALTH | QUANT, OPT_HELP, AT(help), NULL, 0, 0, NULL, "this text"},
 };
 enum { NUM_OPTIONS = sizeof options / sizeof options[0] };
 
@@ -128,11 +132,19 @@ enum source { FROM_PRESET, FROM_FILE, FROM_ENV, FROM_ARGV };
 
 struct parse {
     struct config *config;
-    enum source source[NUM_OPTIONS]; // who has spoken
+    enum source source[NUM_OPTIONS]; // of each value so far
     struct err *err;
 };
 
-static bool takes_value(const struct option *o) { return o->type != OPT_FLAG && o->type != OPT_NOFLAG; }
+static bool takes_value(const struct option *o) {
+    return o->type != OPT_FLAG && o->type != OPT_NOFLAG && o->type != OPT_HELP;
+}
+
+static bool is_list(const struct option *o) { return o->type == OPT_LIST || o->type == OPT_SECRET; }
+
+static bool is_string(const struct option *o) {
+    return o->type == OPT_STR || o->type == OPT_CONFIG || o->type == OPT_CHOICE;
+}
 
 enum status config_parse_number(const char *text, int64_t *out) {
     char *end;
@@ -161,9 +173,9 @@ enum status config_parse_number(const char *text, int64_t *out) {
     return STATUS_OK;
 }
 
-static bool is_one_of(const char *words, const char *value) {
+static bool is_one_of(const char *choices, const char *value) {
     size_t n = strlen(value);
-    for (const char *w = words; n && w;) {
+    for (const char *w = choices; n && w;) {
         const char *bar = strchr(w, '|');
         size_t len = bar ? (size_t)(bar - w) : strlen(w);
         if (len == n && memcmp(w, value, n) == 0)
@@ -174,9 +186,9 @@ static bool is_one_of(const char *words, const char *value) {
 }
 
 static bool parse_bool(const char *text, bool *out) {
-    static const char *const words[2] = {"false|no|off|0", "true|yes|on|1"};
+    static const char *const choices[2] = {"false|no|off|0", "true|yes|on|1"};
     for (int i = 0; i < 2; i++)
-        if (is_one_of(words[i], text)) {
+        if (is_one_of(choices[i], text)) {
             *out = i == 1;
             return true;
         }
@@ -204,31 +216,34 @@ static void list_free(struct str_list *l) {
 }
 
 // Stores one value. `value` is never NULL; a bare flag comes as "true".
-static enum status set(struct parse *p, const struct option *o, const char *value) {
+static enum status set_option(struct parse *p, const struct option *o, const char *value) {
     void *at = (char *)p->config + o->offset;
     struct err *err = p->err;
     int64_t n;
     bool b;
     switch (o->type) {
     case OPT_STR:
+    case OPT_CONFIG:
         free(*(char **)at);
         if (!(*(char **)at = strdup(value)))
             return err_set(err, STATUS_NOMEM, "out of memory");
         return STATUS_OK;
     case OPT_LIST:
+    case OPT_SECRET:
         if (!*value)
             return err_set(err, STATUS_INVALID, "--%s must not be empty", o->name);
         if (list_add(at, value) != STATUS_OK)
             return err_set(err, STATUS_NOMEM, "out of memory");
         return STATUS_OK;
     case OPT_INT:
-    case OPT_SIZE:
+    case OPT_INT_K:
+    case OPT_INT64:
         if (config_parse_number(value, &n) != STATUS_OK || (double)n < o->min || (double)n > o->max ||
             (o->type == OPT_INT && strpbrk(value, "kKmMgGtTeE.")))
             return err_set(err, STATUS_INVALID,
                            "--%s: expected a whole number from %.0f to %.0f, found '%.60s'", o->name, o->min,
                            o->max, value);
-        if (at == (void *)&p->config->num_kv_blocks || at == (void *)&p->config->kv_cache_memory)
+        if (o->type == OPT_INT64)
             *(int64_t *)at = n;
         else
             *(int *)at = (int)n;
@@ -244,7 +259,7 @@ static enum status set(struct parse *p, const struct option *o, const char *valu
         p->config->has_seed = true;
         return STATUS_OK;
     }
-    case OPT_NUM: {
+    case OPT_DOUBLE: {
         char *end;
         errno = 0;
         double v = strtod(value, &end);
@@ -256,15 +271,16 @@ static enum status set(struct parse *p, const struct option *o, const char *valu
     }
     case OPT_FLAG:
     case OPT_NOFLAG:
+    case OPT_HELP:
         if (!parse_bool(value, &b))
             return err_set(err, STATUS_INVALID, "--%s: expected true or false, found '%.60s'", o->name,
                            value);
-        *(bool *)at = b == (o->type == OPT_FLAG);
+        *(bool *)at = b == (o->type != OPT_NOFLAG);
         return STATUS_OK;
     case OPT_CHOICE:
-        if (!is_one_of(o->words, value))
-            return err_set(err, STATUS_INVALID, "--%s: expected one of %s, found '%.60s'", o->name, o->words,
-                           value);
+        if (!is_one_of(o->metavar, value))
+            return err_set(err, STATUS_INVALID, "--%s: expected one of %s, found '%.60s'", o->name,
+                           o->metavar, value);
         free(*(char **)at);
         if (!(*(char **)at = strdup(value)))
             return err_set(err, STATUS_NOMEM, "out of memory");
@@ -281,14 +297,14 @@ static enum status set_from(struct parse *p, int index, const char *value, enum 
     for (int i = 0; i < NUM_OPTIONS; i++)
         if (i != index && options[i].offset == o->offset && p->source[i] > source)
             return STATUS_OK;
-    if (o->type == OPT_LIST && p->source[index] < source)
+    if (is_list(o) && p->source[index] < source)
         list_free((struct str_list *)(void *)((char *)p->config + o->offset));
     p->source[index] = source;
-    return set(p, o, value);
+    return set_option(p, o, value);
 }
 
 // Edit distance of short words, for "did you mean".
-static size_t distance(const char *a, const char *b) {
+static size_t edit_distance(const char *a, const char *b) {
     size_t row[64], nb = strlen(b);
     if (nb >= 64 || strlen(a) >= 64)
         return 99;
@@ -310,7 +326,7 @@ static size_t distance(const char *a, const char *b) {
     return row[nb];
 }
 
-static int find(const struct config *c, const char *name, size_t len) {
+static int find_option(const struct config *c, const char *name, size_t len) {
     for (int i = 0; i < NUM_OPTIONS; i++)
         if ((options[i].commands & (unsigned)c->command) && strlen(options[i].name) == len) {
             size_t j = 0; // `_` is read as `-`, so that file and environment spellings work
@@ -322,12 +338,12 @@ static int find(const struct config *c, const char *name, size_t len) {
     return -1;
 }
 
-static enum status unknown(struct parse *p, const char *where, const char *name) {
+static enum status fail_unknown(struct parse *p, const char *where, const char *name) {
     const char *best = NULL;
     size_t least = 4;
     for (int i = 0; i < NUM_OPTIONS; i++)
         if (options[i].commands & (unsigned)p->config->command) {
-            size_t d = distance(name, options[i].name);
+            size_t d = edit_distance(name, options[i].name);
             size_t n = strlen(name);
             if (n >= 4 && strncmp(name, options[i].name, n) == 0)
                 d = 1;
@@ -366,11 +382,11 @@ static enum status parse_argv(struct parse *p, int argc, char **argv) {
             size_t len = value ? (size_t)(value - word) - 2 : strlen(word + 2);
             if (value)
                 value++;
-            index = find(p->config, word + 2, len);
+            index = find_option(p->config, word + 2, len);
             if (index < 0) {
                 char name[64];
                 snprintf(name, sizeof name, "%.*s", (int)(len < 60 ? len : 60), word + 2);
-                return unknown(p, "unknown flag ", name);
+                return fail_unknown(p, "unknown flag ", name);
             }
         }
         const struct option *o = &options[index];
@@ -382,7 +398,7 @@ static enum status parse_argv(struct parse *p, int argc, char **argv) {
         enum status status = set_from(p, index, value ? value : "true", FROM_ARGV);
         if (status != STATUS_OK)
             return status;
-        if (o->offset == AT(api_keys) && o->type == OPT_LIST && value) {
+        if (o->type == OPT_SECRET && value) {
             p->config->key_in_argv = true; // readable in /proc until here
             memset(value, '*', strlen(value));
         }
@@ -392,7 +408,7 @@ static enum status parse_argv(struct parse *p, int argc, char **argv) {
 
 static enum status parse_env(struct parse *p) {
     for (int i = 0; i < NUM_OPTIONS; i++) {
-        if (!(options[i].commands & (unsigned)p->config->command) || options[i].offset == AT(help))
+        if (!(options[i].commands & (unsigned)p->config->command) || options[i].type == OPT_HELP)
             continue;
         char name[64] = "QUIRE_";
         size_t n = strlen(name);
@@ -448,15 +464,15 @@ static enum status parse_file(struct parse *p, const char *path) {
         char where[200];
         snprintf(where, sizeof where, "--config %.150s line %d: ", path, number);
         *end = '\0';
-        int index = find(p->config, s, len);
+        int index = find_option(p->config, s, len);
         s[len] = '\0';
         if (strcmp(s, "model") == 0 && pair && index < 0) {
             if (p->config->args.len == 0)
                 status = list_add(&p->config->args, value);
         } else if (index < 0 || !pair) {
-            status = pair ? unknown(p, where, s)
+            status = pair ? fail_unknown(p, where, s)
                           : err_set(p->err, STATUS_INVALID, "%sexpected `flag: value`", where);
-        } else if (options[index].offset == AT(config_file)) {
+        } else if (options[index].type == OPT_CONFIG) {
             status = err_set(p->err, STATUS_INVALID, "%sa file cannot name another", where);
         } else {
             struct err inner = {0}, *outer = p->err;
@@ -480,7 +496,7 @@ enum status config_parse(struct config *c, enum command command, int argc, char 
     enum status status = STATUS_OK;
     for (int i = 0; i < NUM_OPTIONS && status == STATUS_OK; i++)
         if (options[i].preset)
-            status = set(&p, &options[i], options[i].preset);
+            status = set_option(&p, &options[i], options[i].preset);
     if (status == STATUS_OK)
         status = parse_argv(&p, argc, argv);
     if (status == STATUS_OK)
@@ -506,9 +522,9 @@ enum status config_parse(struct config *c, enum command command, int argc, char 
 void config_free(struct config *c) {
     for (int i = 0; i < NUM_OPTIONS; i++) {
         void *at = (char *)c + options[i].offset;
-        if (options[i].type == OPT_STR || options[i].type == OPT_CHOICE)
+        if (is_string(&options[i]))
             free(*(char **)at);
-        else if (options[i].type == OPT_LIST)
+        else if (is_list(&options[i]))
             list_free(at);
     }
     list_free(&c->args);
@@ -531,7 +547,7 @@ void config_help(FILE *out, enum command command) {
             continue;
         char left[80];
         snprintf(left, sizeof left, "%s%c%s--%s %s", o->letter ? "-" : "", o->letter ? o->letter : ' ',
-                 o->letter ? ", " : "   ", o->name, o->words && takes_value(o) ? o->words : "");
+                 o->letter ? ", " : "   ", o->name, o->metavar && takes_value(o) ? o->metavar : "");
         fprintf(out, "  %-44s %s", left, o->help);
         if (o->preset && takes_value(o) && strcmp(o->preset, "0") != 0)
             fprintf(out, " (%s)", o->preset);

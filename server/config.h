@@ -33,7 +33,8 @@ struct str_list { // owned strings
 // All strings are owned; see config_free().
 struct config {
     enum command command;
-    struct str_list args; // words that are no flags: MODEL, TEXT
+    struct str_list args; // positional arguments: MODEL, TEXT
+    bool embedded_model;  // MODEL is the embedded one, whose path says nothing
     // serve: where and for whom
     char *host;
     int port;
@@ -53,7 +54,7 @@ struct config {
     bool has_seed;
     uint64_t seed;
     char *record, *trace, *chat_template;
-    // life
+    // lifecycle
     double drain_timeout, watchdog_timeout; // s
     double target_itl;                      // ms; 0: none
     char *log_level, *config_file, *metrics_namespace;
@@ -67,15 +68,14 @@ struct config {
     struct processes *processes; // of the launcher, borrowed (commands.c); NULL: this one alone
 };
 
-// Reads the words after `quire COMMAND`. Overwrites the values of --api-key in argv. STATUS_INVALID: one line
-// in err for a person (exit 2). The caller ends the config with config_free(), on failure too.
+// Reads the arguments after `quire COMMAND`. Overwrites the values of --api-key in argv. STATUS_INVALID: one
+// line in err for a person (exit 2). The caller ends the config with config_free(), on failure too.
 enum status config_parse(struct config *c, enum command command, int argc, char **argv, struct err *err);
 void config_free(struct config *c);
-// Puts MODEL before the other words, as if it had been named; path is copied. STATUS_NOMEM.
+// Puts MODEL before the other arguments, as if it had been named; path is copied. STATUS_NOMEM.
 enum status config_add_model(struct config *c, const char *path);
 
-// Applies the lines of a --config file where neither command line nor environment has spoken; config_parse()
-// calls it. Exposed for tests.
-enum status config_parse_number(const char *text, int64_t *out); // 12, 4K, 1.5G (powers of 1024)
+// Reads 12, 4K, 1.5G (powers of 1024). STATUS_INVALID.
+enum status config_parse_number(const char *text, int64_t *out);
 
 void config_help(FILE *out, enum command command);

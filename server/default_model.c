@@ -1,7 +1,8 @@
 #include "default_model.h"
 
+#include "embedded_model.h"
+
 #include <limits.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,33 +21,27 @@ static bool is_there(const char *dir, const char *rest, char *path, size_t size)
     return true;
 }
 
-enum status default_model_near(const char *dir, char *path, size_t size, struct err *err) {
+bool default_model_near(const char *dir, char *path, size_t size) {
     if (is_there(dir, "../share/quire/" FILE_NAME, path, size))
-        return STATUS_OK;
+        return true;
     // A build tree is known by its cache, so that an installed binary never looks two folders up.
     char cache[PATH_MAX];
-    if (is_there(dir, "CMakeCache.txt", cache, sizeof cache) &&
-        is_there(dir, "../../models/" FILE_NAME, path, size))
-        return STATUS_OK;
-    return err_set(err, STATUS_IO,
-                   "no MODEL is named, and the embedded model is missing: no " FILE_NAME
-                   " in %s/../share/quire; name a .gguf file",
-                   dir);
+    return is_there(dir, "CMakeCache.txt", cache, sizeof cache) &&
+           is_there(dir, "../../models/" FILE_NAME, path, size);
 }
 
-enum status default_model(char *path, size_t size, struct err *err) {
+enum status default_model(char *path, size_t size, bool *embedded, struct err *err) {
     char self[PATH_MAX];
     ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
-    char *slash = NULL;
+    *embedded = false;
     if (n > 0) {
         self[n] = 0;
-        slash = strrchr(self, '/');
+        char *slash = strrchr(self, '/');
+        if (slash)
+            *slash = 0;
+        if (slash && default_model_near(self, path, size))
+            return STATUS_OK;
     }
-    if (!slash)
-        return err_set(
-            err, STATUS_IO,
-            "no MODEL is named, and /proc/self/exe does not tell where the embedded model is; name a "
-            ".gguf file");
-    *slash = 0;
-    return default_model_near(self, path, size, err);
+    *embedded = true;
+    return embedded_model_path(path, size, err);
 }

@@ -1,3 +1,3 @@
-#include "local.h"
+#include "commands/commands.h"
 
 int main(int argc, char **argv) { return quire_main(argc, argv); }

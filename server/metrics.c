@@ -3,7 +3,7 @@
 #include <math.h>
 #include <string.h>
 
-// vLLM V1's buckets. The list of inter-token latencies is not in FIELD.md; it is vLLM's older one (from
+// vLLM V1's buckets. The list of inter-token latencies is vLLM's older one (from
 // memory) of time_per_output_token_seconds, with finer steps at the low end, because a small model on a CPU
 // takes under 10 ms.
 static const double seconds_first[] = {.001, .005, .01, .02, .04, .06, .08, .1, .25, .5,  .75,
@@ -84,27 +84,28 @@ struct writer {
     struct buf labels; // model_name="…",engine="0"
 };
 
-static void head(struct writer *w, const char *prefix, const char *name, const char *type, const char *help) {
+static void write_help(struct writer *w, const char *prefix, const char *name, const char *type,
+                       const char *help) {
     buf_fmt(w->out, "# HELP %s:%s %s\n# TYPE %s:%s %s\n", prefix, name, help, prefix, name, type);
 }
 
-static void value(struct writer *w, const char *prefix, const char *name, const char *extra, double v) {
+static void write_value(struct writer *w, const char *prefix, const char *name, const char *extra, double v) {
     buf_fmt(w->out, "%s:%s{", prefix, name);
     buf_add(w->out, w->labels.data, w->labels.len);
     buf_fmt(w->out, "%s} %.17g\n", extra, v);
 }
 
-static void single(struct writer *w, const char *prefix, const char *name, const char *type, const char *help,
-                   double v) {
-    head(w, prefix, name, type, help);
-    value(w, prefix, name, "", v);
+static void write_single(struct writer *w, const char *prefix, const char *name, const char *type,
+                         const char *help, double v) {
+    write_help(w, prefix, name, type, help);
+    write_value(w, prefix, name, "", v);
 }
 
 static void write_histogram(struct writer *w, const struct metrics *m, int which) {
     const struct histogram *h = &m->histograms[which];
     const char *ns = w->page->name_space;
     char name[96], extra[64];
-    head(w, ns, histograms[which].name, "histogram", histograms[which].help);
+    write_help(w, ns, histograms[which].name, "histogram", histograms[which].help);
     uint64_t sum = 0;
     snprintf(name, sizeof name, "%s_bucket", histograms[which].name);
     for (int i = 0; i <= histograms[which].num_edges; i++) {
@@ -113,12 +114,12 @@ static void write_histogram(struct writer *w, const struct metrics *m, int which
             snprintf(extra, sizeof extra, ",le=\"+Inf\"");
         else
             snprintf(extra, sizeof extra, ",le=\"%.10g\"", histograms[which].edges[i]);
-        value(w, ns, name, extra, (double)sum);
+        write_value(w, ns, name, extra, (double)sum);
     }
     snprintf(name, sizeof name, "%s_sum", histograms[which].name);
-    value(w, ns, name, "", h->sum);
+    write_value(w, ns, name, "", h->sum);
     snprintf(name, sizeof name, "%s_count", histograms[which].name);
-    value(w, ns, name, "", (double)h->count);
+    write_value(w, ns, name, "", (double)h->count);
 }
 
 void metrics_write(const struct metrics *m, const struct metrics_page *page, struct buf *out) {
@@ -129,66 +130,68 @@ void metrics_write(const struct metrics *m, const struct metrics_page *page, str
     write_label(&w->labels, page->model);
     buf_lit(&w->labels, "\",engine=\"0\"");
 
-    single(w, ns, "num_requests_running", "gauge", "Requests in the running batch.", s->running);
-    single(w, ns, "num_requests_waiting", "gauge", "Requests in the queue.", s->waiting);
-    single(w, ns, "kv_cache_usage_perc", "gauge", "Share of cache blocks in use; 1 is all.",
-           s->num_blocks ? (double)(s->num_blocks - s->free_blocks) / s->num_blocks : 0);
-    single(w, ns, "num_preemptions_total", "counter", "Requests preempted.", (double)s->preemptions);
-    single(w, ns, "prefix_cache_queries_total", "counter", "Tokens looked up in the prefix cache.",
-           (double)s->prefix_queries);
-    single(w, ns, "prefix_cache_hits_total", "counter", "Tokens found there.", (double)s->prefix_hits);
-    single(w, ns, "prompt_tokens_total", "counter",
-           "Prompt tokens of requests that began, cached ones included.", (double)s->prompt_tokens);
-    single(w, ns, "generation_tokens_total", "counter", "Tokens generated.", (double)s->generation_tokens);
-    head(w, ns, "request_success_total", "counter", "Requests ended, by reason.");
+    write_single(w, ns, "num_requests_running", "gauge", "Requests in the running batch.", s->running);
+    write_single(w, ns, "num_requests_waiting", "gauge", "Requests in the queue.", s->waiting);
+    write_single(w, ns, "kv_cache_usage_perc", "gauge", "Share of cache blocks in use; 1 is all.",
+                 s->num_blocks ? (double)(s->num_blocks - s->free_blocks) / s->num_blocks : 0);
+    write_single(w, ns, "num_preemptions_total", "counter", "Requests preempted.", (double)s->preemptions);
+    write_single(w, ns, "prefix_cache_queries_total", "counter", "Tokens looked up in the prefix cache.",
+                 (double)s->prefix_queries);
+    write_single(w, ns, "prefix_cache_hits_total", "counter", "Tokens found there.", (double)s->prefix_hits);
+    write_single(w, ns, "prompt_tokens_total", "counter",
+                 "Prompt tokens of requests that began, cached ones included.", (double)s->prompt_tokens);
+    write_single(w, ns, "generation_tokens_total", "counter", "Tokens generated.",
+                 (double)s->generation_tokens);
+    write_help(w, ns, "request_success_total", "counter", "Requests ended, by reason.");
     for (int i = FINISH_STOP; i <= FINISH_ERROR; i++) {
         static const char *const names[] = {"", "stop", "length", "abort", "error"};
         char extra[48];
         snprintf(extra, sizeof extra, ",finished_reason=\"%s\"", names[i]);
-        value(w, ns, "request_success_total", extra, (double)m->finished[i]);
+        write_value(w, ns, "request_success_total", extra, (double)m->finished[i]);
     }
     for (int i = 0; i < M_COUNT; i++)
         write_histogram(w, m, i);
-    head(w, ns, "iteration_tokens_total", "histogram", "Tokens of a step.");
+    write_help(w, ns, "iteration_tokens_total", "histogram", "Tokens of a step.");
     double steps = 0;
     for (int i = 0; i < STEP_BUCKETS; i++) {
         char le[24] = ",le=\"+Inf\"";
         if (i < STEP_BUCKETS - 1)
             snprintf(le, sizeof le, ",le=\"%d.0\"", step_bucket_bounds[i]);
         steps += (double)s->step_buckets[i];
-        value(w, ns, "iteration_tokens_total_bucket", le, steps);
+        write_value(w, ns, "iteration_tokens_total_bucket", le, steps);
     }
-    value(w, ns, "iteration_tokens_total_sum", "", (double)s->step_tokens_sum);
-    value(w, ns, "iteration_tokens_total_count", "", (double)s->steps);
+    write_value(w, ns, "iteration_tokens_total_sum", "", (double)s->step_tokens_sum);
+    write_value(w, ns, "iteration_tokens_total_count", "", (double)s->steps);
     if (page->info) {
         char extra[160];
         snprintf(extra, sizeof extra,
                  ",block_size=\"%d\",num_gpu_blocks=\"%d\",cache_dtype=\"%s\",enable_prefix_caching=\"%s\"",
                  page->info->block_size, page->info->num_blocks, page->info->kv_dtype,
                  page->prefix_caching ? "True" : "False");
-        head(w, ns, "cache_config_info", "gauge", "How the cache is configured.");
-        value(w, ns, "cache_config_info", extra, 1);
+        write_help(w, ns, "cache_config_info", "gauge", "How the cache is configured.");
+        write_value(w, ns, "cache_config_info", extra, 1);
     }
-    single(w, q, "steps_total", "counter", "Steps of the engine.", (double)s->steps);
-    single(w, q, "evictions_total", "counter", "Cache entries lost to reuse.", (double)s->evictions);
-    single(w, q, "held_total", "counter", "Times a request waited for a block that another computed.",
-           (double)s->held);
-    single(w, q, "waiting_tokens", "gauge", "Prompt tokens in the queue.", (double)s->waiting_tokens);
-    single(w, q, "loop_cpu_seconds_total", "counter", "CPU time of the loop thread.", page->loop_cpu_seconds);
-    single(w, q, "connections", "gauge", "Open connections.", page->connections);
-    single(w, q, "streams", "gauge", "Answers under way.", page->streams);
-    single(w, q, "stalled_streams_total", "counter", "Answers aborted because their reader stood still.",
-           (double)m->stalled);
-    single(w, q, "disconnects_total", "counter", "Clients that left before their answer was complete.",
-           (double)m->disconnects);
-    head(w, q, "http_requests_total", "counter", "Answers by route and status.");
+    write_single(w, q, "steps_total", "counter", "Steps of the engine.", (double)s->steps);
+    write_single(w, q, "evictions_total", "counter", "Cache entries lost to reuse.", (double)s->evictions);
+    write_single(w, q, "held_total", "counter", "Times a request waited for a block that another computed.",
+                 (double)s->deferred);
+    write_single(w, q, "waiting_tokens", "gauge", "Prompt tokens in the queue.", (double)s->waiting_tokens);
+    write_single(w, q, "loop_cpu_seconds_total", "counter", "CPU time of the loop thread.",
+                 page->loop_cpu_seconds);
+    write_single(w, q, "connections", "gauge", "Open connections.", page->connections);
+    write_single(w, q, "streams", "gauge", "Completions in progress.", page->streams);
+    write_single(w, q, "stalled_streams_total", "counter",
+                 "Completions aborted because their reader stood still.", (double)m->stalled);
+    write_single(w, q, "disconnects_total", "counter",
+                 "Clients that left before their response was complete.", (double)m->disconnects);
+    write_help(w, q, "http_requests_total", "counter", "HTTP responses by route and status.");
     for (int r = 0; r < page->num_routes; r++)
         for (int i = 0; i < N(statuses); i++)
             if (m->http[r][i]) {
                 char extra[96];
                 snprintf(extra, sizeof extra, ",route=\"%s\",status=\"%d\"", page->route_names[r],
                          statuses[i]);
-                value(w, q, "http_requests_total", extra, (double)m->http[r][i]);
+                write_value(w, q, "http_requests_total", extra, (double)m->http[r][i]);
             }
     out->failed |= w->labels.failed;
     buf_free(&w->labels);

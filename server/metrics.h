@@ -1,5 +1,5 @@
 // Counters and histograms of the loop thread, in Prometheus' text form. Names and buckets are vLLM's
-// (FIELD.md 1.7) so that existing dashboards work; what is ours is under quire:. Loop thread only.
+// so that existing dashboards work; what is ours is under quire:. Loop thread only.
 #pragma once
 
 #include "buf.h"

@@ -1,9 +1,11 @@
 #include "routes.h"
 
+#include "completion.h"
+#include "dialects/openai.h"
+#include "dialects/tokenize.h"
 #include "job.h"
 #include "log.h"
-#include "stream.h"
-#include "tokenize.h"
+#include "reply.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -11,73 +13,42 @@
 #include <sys/random.h>
 #include <time.h>
 
-void http_error(struct http_call *call, const struct api_error *e) {
-    struct buf b = {0};
-    char seconds[16];
-    if (e->status == 401)
-        http_header(call, "WWW-Authenticate", "Bearer");
-    if (e->retry_after > 0) {
-        snprintf(seconds, sizeof seconds, "%d", e->retry_after);
-        http_header(call, "Retry-After", seconds);
-    }
-    if (e->status == 500 || e->status == 501) // trying again gives the same
-        http_header(call, "x-should-retry", "false");
-    write_error(&b, e);
-    http_reply(call, e->status, "application/json", b.data, b.len);
-    buf_free(&b);
-}
-
-#define ERROR(call, status, code, param, ...)                                                                \
-    do {                                                                                                     \
-        struct api_error error_ = {0};                                                                       \
-        api_fail(&error_, status, code, param, __VA_ARGS__);                                                 \
-        http_error(call, &error_);                                                                           \
-    } while (0)
-
-void http_json(struct http_call *call, struct buf *b) {
-    if (b->failed)
-        ERROR(call, 503, "overloaded", NULL, "The server is out of memory.");
-    else
-        http_reply(call, 200, "application/json", b->data, b->len);
-    buf_free(b);
-}
-
 // ---- handlers
 
-static void get_models(struct app *app, struct http_call *call) {
+static void get_models(struct app *app, struct http_request *request) {
     struct buf b = {0};
     buf_lit(&b, "{\"object\":\"list\",\"data\":[");
     for (size_t i = 0; i < app->names.len; i++) {
         if (i)
             buf_char(&b, ',');
-        write_model(&b, app->names.items[i], app->created, app->model.max_model_len);
+        openai_write_model(&b, app->names.items[i], app->created, app->model.max_model_len);
     }
     buf_lit(&b, "]}");
-    http_json(call, &b);
+    reply_json(request, &b);
 }
 
-static void get_model(struct app *app, struct http_call *call) {
-    const char *id = call->path + strlen(call->route->path);
+static void get_model(struct app *app, struct http_request *request) {
+    const char *id = request->path + strlen(request->route->path);
     for (size_t i = 0; i < app->names.len; i++)
         if (strcmp(app->names.items[i], id) == 0) {
             struct buf b = {0};
-            write_model(&b, id, app->created, app->model.max_model_len);
-            http_json(call, &b);
+            openai_write_model(&b, id, app->created, app->model.max_model_len);
+            reply_json(request, &b);
             return;
         }
-    ERROR(call, 404, "model_not_found", "model", "The model '%.200s' does not exist.", id);
+    REPLY_ERROR(request, 404, "model_not_found", "model", "The model '%.200s' does not exist.", id);
 }
 
-static void reply_health(struct http_call *call, const char *problem) {
+static void reply_health(struct http_request *request, const char *problem) {
     struct buf b = {0};
     if (problem) {
         struct api_error e = {.retry_after = 5};
         api_fail(&e, 503, problem, NULL, "The server is not ready: %s.", problem);
-        http_error(call, &e);
+        reply_error(request, &e);
         return;
     }
     buf_lit(&b, "{\"status\":\"ok\"}");
-    http_json(call, &b);
+    reply_json(request, &b);
 }
 
 static const char *state_problem(const struct app *app) {
@@ -90,41 +61,53 @@ static const char *state_problem(const struct app *app) {
     return NULL;
 }
 
+// Steps of a slow machine may take longer than --watchdog-timeout: a stall is several times what the steps in
+// flight should take. Of the first one nothing is known, so it gets a multiple of the timeout.
+enum { STALL_FACTOR = 8 };
+
+static bool is_stalled(const struct app *app, const struct service_stats *stats) {
+    double limit = app->config->watchdog_timeout, expected = (double)stats->expected_ns / 1e9;
+    if (stats->steps == 0)
+        limit *= STALL_FACTOR;
+    if (limit < STALL_FACTOR * expected)
+        limit = STALL_FACTOR * expected;
+    return stats->busy && (double)(http_now() - stats->last_progress) / 1e9 > limit;
+}
+
 // Alive, and making progress: an engine that has work and ends no step is reported, so that a supervisor
 // restarts us.
-static void get_health(struct app *app, struct http_call *call) {
+static void get_health(struct app *app, struct http_request *request) {
     const char *problem = state_problem(app);
     struct service_stats stats;
     app_stats(app, &stats);
     if (stats.dead)
         problem = "engine_unavailable";
-    else if (!problem && stats.busy &&
-             (double)(http_now() - stats.last_progress) / 1e9 > app->config->watchdog_timeout)
+    else if (!problem && is_stalled(app, &stats))
         problem = "engine_stalled";
-    reply_health(call, problem);
+    reply_health(request, problem);
 }
 
-static void get_livez(struct app *app, struct http_call *call) {
+static void get_livez(struct app *app, struct http_request *request) {
     (void)app;
-    reply_health(call, NULL);
+    reply_health(request, NULL);
 }
 
-static void get_readyz(struct app *app, struct http_call *call) {
+static void get_readyz(struct app *app, struct http_request *request) {
     struct service_stats stats;
     app_stats(app, &stats);
-    reply_health(call, stats.dead ? "engine_unavailable" : state_problem(app));
+    reply_health(request, stats.dead ? "engine_unavailable" : state_problem(app));
 }
 
-static void get_version(struct app *app, struct http_call *call) {
+static void get_version(struct app *app, struct http_request *request) {
     (void)app;
     struct buf b = {0};
     buf_lit(&b, "{\"version\":\"" QUIRE_VERSION "\"}");
-    http_json(call, &b);
+    reply_json(request, &b);
 }
 
 static const char *const route_names[NUM_ROUTES];
 
-static void get_metrics(struct app *app, struct http_call *call) {
+static void get_metrics(struct app *app, struct http_request *request) {
     struct service_stats stats;
     app_stats(app, &stats);
     struct timespec cpu;
@@ -137,28 +120,30 @@ static void get_metrics(struct app *app, struct http_call *call) {
         .prefix_caching = app->config->prefix_caching,
         .loop_cpu_seconds = (double)cpu.tv_sec + (double)cpu.tv_nsec / 1e9,
         .connections = app->http.num_conns,
-        .streams = app->num_streams,
+        .streams = app->num_completions,
         .route_names = route_names,
         .num_routes = NUM_ROUTES,
     };
     struct buf b = {0};
     metrics_write(&app->metrics, &page, &b);
     if (b.failed)
-        ERROR(call, 503, "overloaded", NULL, "The server is out of memory.");
+        REPLY_ERROR(request, 503, "overloaded", NULL, "The server is out of memory.");
     else
-        http_reply(call, 200, "text/plain; version=0.0.4; charset=utf-8", b.data, b.len);
+        http_reply(request, 200, "text/plain; version=0.0.4; charset=utf-8", b.data, b.len);
     buf_free(&b);
 }
 
-static void get_tokenizer_info(struct app *app, struct http_call *call) {
+static void get_tokenizer_info(struct app *app, struct http_request *request) {
     struct buf b = {0};
     write_tokenizer_info(&b, &app->model);
-    http_json(call, &b);
+    reply_json(request, &b);
 }
 
-static void post_tokenize(struct app *app, struct http_call *call) { job_start(app, call, tokenize_answer); }
-static void post_detokenize(struct app *app, struct http_call *call) {
-    job_start(app, call, detokenize_answer);
+static void post_tokenize(struct app *app, struct http_request *request) {
+    job_start(app, request, tokenize_response);
+}
+static void post_detokenize(struct app *app, struct http_request *request) {
+    job_start(app, request, detokenize_response);
 }
 
 // ---- the table
@@ -166,20 +151,21 @@ static void post_detokenize(struct app *app, struct http_call *call) {
 #define GET_METHODS "GET, HEAD, OPTIONS"
 #define POST_METHODS "POST, OPTIONS"
 
+// Path, prefix, open, early, methods, dialect, get, post.
 static const struct route routes[NUM_ROUTES] = {
-    {"/v1/completions", false, false, false, true, POST_METHODS, NULL, stream_start},
-    {"/v1/chat/completions", false, false, false, true, POST_METHODS, NULL, stream_start_chat},
-    {"/tokenize", false, false, false, false, POST_METHODS, NULL, post_tokenize},
-    {"/detokenize", false, false, false, false, POST_METHODS, NULL, post_detokenize},
-    {"/tokenizer_info", false, false, false, false, GET_METHODS, get_tokenizer_info, NULL},
-    {"/v1/models", false, false, false, false, GET_METHODS, get_models, NULL},
-    {"/v1/models/", true, false, false, false, GET_METHODS, get_model, NULL},
-    {"/health", false, true, true, false, GET_METHODS, get_health, NULL},
-    {"/livez", false, true, true, false, GET_METHODS, get_livez, NULL},
-    {"/readyz", false, true, true, false, GET_METHODS, get_readyz, NULL},
-    {"/version", false, false, true, false, GET_METHODS, get_version, NULL},
-    {"/metrics", false, false, true, false, GET_METHODS, get_metrics, NULL},
-    {"", false, false, true, false, "", NULL, NULL},
+    {"/v1/completions", false, false, false, POST_METHODS, &openai_completions, NULL, completion_start},
+    {"/v1/chat/completions", false, false, false, POST_METHODS, &openai_chat, NULL, completion_start},
+    {"/tokenize", false, false, false, POST_METHODS, NULL, NULL, post_tokenize},
+    {"/detokenize", false, false, false, POST_METHODS, NULL, NULL, post_detokenize},
+    {"/tokenizer_info", false, false, false, GET_METHODS, NULL, get_tokenizer_info, NULL},
+    {"/v1/models", false, false, false, GET_METHODS, NULL, get_models, NULL},
+    {"/v1/models/", true, false, false, GET_METHODS, NULL, get_model, NULL},
+    {"/health", false, true, true, GET_METHODS, NULL, get_health, NULL},
+    {"/livez", false, true, true, GET_METHODS, NULL, get_livez, NULL},
+    {"/readyz", false, true, true, GET_METHODS, NULL, get_readyz, NULL},
+    {"/version", false, false, true, GET_METHODS, NULL, get_version, NULL},
+    {"/metrics", false, false, true, GET_METHODS, NULL, get_metrics, NULL},
+    {"", false, false, true, "", NULL, NULL, NULL},
 };
 static const char *const route_names[NUM_ROUTES] = {"/v1/completions",
                                                     "/v1/chat/completions",
@@ -209,24 +195,24 @@ int route_index(const struct route *route) { return route ? (int)(route - routes
 
 // ---- before any body is read
 
-static void make_request_id(struct http_call *call) {
+static void make_request_id(struct http_request *request) {
     static const char hex[] = "0123456789abcdef";
-    if (http_request_id_ok(call->head.request_id)) {
-        snprintf(call->request_id, sizeof call->request_id, "%s", call->head.request_id);
+    if (http_request_id_ok(request->head.request_id)) {
+        snprintf(request->request_id, sizeof request->request_id, "%s", request->head.request_id);
         return;
     }
-    call->head.request_id = NULL;
+    request->head.request_id = NULL;
     uint8_t random[16];
     if (getrandom(random, sizeof random, GRND_NONBLOCK) != sizeof random) {
         int64_t now = http_now();
         memcpy(random, &now, sizeof now);
-        memcpy(random + 8, &call, 8);
+        memcpy(random + 8, &request, 8);
     }
     for (size_t i = 0; i < sizeof random; i++) {
-        call->request_id[2 * i] = hex[random[i] >> 4];
-        call->request_id[2 * i + 1] = hex[random[i] & 15];
+        request->request_id[2 * i] = hex[random[i] >> 4];
+        request->request_id[2 * i + 1] = hex[random[i] & 15];
     }
-    call->request_id[2 * sizeof random] = '\0';
+    request->request_id[2 * sizeof random] = '\0';
 }
 
 static bool has_key(const struct app *app, const struct http_head *head) {
@@ -246,17 +232,17 @@ static bool is_allowed_origin(const struct app *app, const char *origin) {
     return false;
 }
 
-// The answer to a browser's question whether its page may call us. Default: no.
-static void preflight(struct app *app, struct http_call *call) {
-    if (!is_allowed_origin(app, call->head.origin)) {
-        ERROR(call, 400, "origin_not_allowed", NULL, "This origin may not call the server.");
+// Responds to a browser that asks whether its page may call us. Default: no.
+static void reply_preflight(struct app *app, struct http_request *request) {
+    if (!is_allowed_origin(app, request->head.origin)) {
+        REPLY_ERROR(request, 400, "origin_not_allowed", NULL, "This origin may not request the server.");
         return;
     }
-    http_header(call, "Access-Control-Allow-Methods", "GET, POST, OPTIONS");
-    http_header(call, "Access-Control-Allow-Headers",
-                call->head.acrh ? call->head.acrh : "authorization, content-type, x-api-key");
-    http_header(call, "Access-Control-Max-Age", "600");
-    http_reply(call, 204, NULL, NULL, 0);
+    http_header(request, "Access-Control-Allow-Methods", "GET, POST, OPTIONS");
+    http_header(request, "Access-Control-Allow-Headers",
+                request->head.acrh ? request->head.acrh : "authorization, content-type, x-api-key");
+    http_header(request, "Access-Control-Max-Age", "600");
+    http_reply(request, 204, NULL, NULL, 0);
 }
 
 static bool is_json_type(const char *type) {
@@ -267,20 +253,20 @@ static bool is_json_type(const char *type) {
     return strncasecmp(type, json, n) == 0 && (type[n] == '\0' || type[n] == ';' || type[n] == ' ');
 }
 
-// Whether a POST may send its body; otherwise it has been answered.
-static bool check_post(struct app *app, struct http_call *call) {
-    const struct http_head *h = &call->head;
+// Whether a POST may send its body; otherwise it has its response.
+static bool check_post(struct app *app, struct http_request *request) {
+    const struct http_head *h = &request->head;
     if (h->length < 0 && !h->num_encoding) {
-        call->close = true; // a body may follow all the same
-        ERROR(call, 400, NULL, NULL, "POST needs a Content-Length or Transfer-Encoding: chunked.");
+        request->close = true; // a body may follow all the same
+        REPLY_ERROR(request, 400, NULL, NULL, "POST needs a Content-Length or Transfer-Encoding: chunked.");
     } else if (h->length > (int64_t)app->http.limits.max_body) {
-        ERROR(call, 413, "request_too_large", NULL, "The body must not exceed %zu bytes.",
-              app->http.limits.max_body);
+        REPLY_ERROR(request, 413, "request_too_large", NULL, "The body must not exceed %zu bytes.",
+                    app->http.limits.max_body);
     } else if (!is_json_type(h->content_type)) {
-        ERROR(call, 415, NULL, NULL,
-              "Content-Type must be application/json (curl: -H 'Content-Type: application/json').");
+        REPLY_ERROR(request, 415, NULL, NULL,
+                    "Content-Type must be application/json (curl: -H 'Content-Type: application/json').");
     } else if (h->content_encoding && strcasecmp(h->content_encoding, "identity") != 0) {
-        ERROR(call, 415, NULL, NULL, "Compressed bodies are not supported.");
+        REPLY_ERROR(request, 415, NULL, NULL, "Compressed bodies are not supported.");
     } else {
         return true;
     }
@@ -299,101 +285,104 @@ bool app_accepts(struct app *app, struct api_error *e) {
     return true;
 }
 
-bool routes_head(void *arg, struct http_call *call) {
+bool routes_head(void *arg, struct http_request *request) {
     struct app *app = arg;
-    const struct http_head *h = &call->head;
+    const struct http_head *h = &request->head;
     struct api_error e = {0};
-    make_request_id(call);
-    call->route = call->bad_url ? &routes[ROUTE_OTHER] : route_find(call->path);
-    const struct route *r = call->route;
-    bool options = strcmp(call->method, "OPTIONS") == 0;
+    make_request_id(request);
+    request->route = request->bad_url ? &routes[ROUTE_OTHER] : route_find(request->path);
+    request->dialect = request->route->dialect;
+    const struct route *r = request->route;
+    bool options = strcmp(request->method, "OPTIONS") == 0;
     if (app->state == APP_DRAINING)
-        call->close = true;
+        request->close = true;
     if (h->origin && is_allowed_origin(app, h->origin)) {
-        http_header(call, "Access-Control-Allow-Origin", h->origin);
-        http_header(call, "Access-Control-Expose-Headers", "x-request-id, retry-after");
-        http_header(call, "Vary", "Origin");
+        http_header(request, "Access-Control-Allow-Origin", h->origin);
+        http_header(request, "Access-Control-Expose-Headers", "x-request-id, retry-after");
+        http_header(request, "Vary", "Origin");
     }
 
-    if (call->refused) { // framing: nothing else of this request can be trusted
-        call->close = true;
-        ERROR(call, call->status, NULL, NULL, "%s", call->refused);
-    } else if (call->bad_url) {
-        call->close = true;
-        ERROR(call, 400, NULL, NULL, "The path holds a NUL.");
-    } else if (call->conn->over && !r->open) {
+    if (request->refused) { // framing: nothing else of this request can be trusted
+        request->close = true;
+        REPLY_ERROR(request, request->status, NULL, NULL, "%s", request->refused);
+    } else if (request->bad_url) {
+        request->close = true;
+        REPLY_ERROR(request, 400, NULL, NULL, "The path holds a NUL.");
+    } else if (request->conn->over && !r->open) {
         app->metrics.refused_connections++;
-        call->close = true;
+        request->close = true;
         e.retry_after = 5;
         api_fail(&e, 503, "overloaded", NULL, "There are too many connections.");
-        http_error(call, &e);
+        reply_error(request, &e);
     } else if (app->auth.num_keys == 0 && app->loopback && !r->open &&
                !http_host_is_local(h->host, app->config->host)) {
-        ERROR(call, 403, "host_not_allowed", NULL,
-              "Without an API key this server answers to its local names only, to keep other sites' pages "
-              "out.");
+        REPLY_ERROR(
+            request, 403, "host_not_allowed", NULL,
+            "Without an API key this server answers to its local names only, to keep other sites' pages "
+            "out.");
     } else if (options && h->origin && h->acrm) {
-        preflight(app, call);
+        reply_preflight(app, request);
     } else if (app->auth.num_keys > 0 && !r->open && !has_key(app, h)) {
-        ERROR(call, 401, "invalid_api_key", NULL, "%s",
-              h->authorization || h->api_key ? "The API key is not valid."
-                                             : "An API key is needed: Authorization: Bearer KEY.");
-    } else if (options && strcmp(call->path, "*") == 0) {
-        http_header(call, "Allow", "GET, HEAD, POST, OPTIONS");
-        http_reply(call, 204, NULL, NULL, 0);
+        REPLY_ERROR(request, 401, "invalid_api_key", NULL, "%s",
+                    h->authorization || h->api_key ? "The API key is not valid."
+                                                   : "An API key is needed: Authorization: Bearer KEY.");
+    } else if (options && strcmp(request->path, "*") == 0) {
+        http_header(request, "Allow", "GET, HEAD, POST, OPTIONS");
+        http_reply(request, 204, NULL, NULL, 0);
     } else if (r == &routes[ROUTE_OTHER]) {
-        ERROR(call, 404, NULL, NULL, "There is no such path.");
+        REPLY_ERROR(request, 404, NULL, NULL, "There is no such path.");
     } else if (options) {
-        http_header(call, "Allow", r->methods);
-        http_reply(call, 204, NULL, NULL, 0);
-    } else if (!(strcmp(call->method, "GET") == 0 && r->get) &&
-               !(strcmp(call->method, "POST") == 0 && r->post && !call->is_head)) {
-        http_header(call, "Allow", r->methods);
-        ERROR(call, 405, NULL, NULL, "This path takes %s.", r->methods);
+        http_header(request, "Allow", r->methods);
+        http_reply(request, 204, NULL, NULL, 0);
+    } else if (!(strcmp(request->method, "GET") == 0 && r->get) &&
+               !(strcmp(request->method, "POST") == 0 && r->post && !request->is_head)) {
+        http_header(request, "Allow", r->methods);
+        REPLY_ERROR(request, 405, NULL, NULL, "This path takes %s.", r->methods);
     } else if (!r->early && !app_accepts(app, &e)) {
-        http_error(call, &e);
+        reply_error(request, &e);
     } else if (r->get) {
-        r->get(app, call);
+        r->get(app, request);
     } else {
-        return check_post(app, call);
+        return check_post(app, request);
     }
     return false;
 }
 
-void routes_body(void *arg, struct http_call *call) {
+void routes_body(void *arg, struct http_request *request) {
     struct app *app = arg;
     struct api_error e = {.retry_after = 5};
-    if (call->no_room) {
-        call->close = true;
+    if (request->no_room) {
+        request->close = true;
         api_fail(&e, 503, "overloaded", NULL, "Too many large requests are being read.");
-        http_error(call, &e);
-    } else if (call->too_large) {
-        call->close = true;
-        ERROR(call, 413, "request_too_large", NULL, "The body must not exceed %zu bytes.",
-              app->http.limits.max_body);
+        reply_error(request, &e);
+    } else if (request->too_large) {
+        request->close = true;
+        REPLY_ERROR(request, 413, "request_too_large", NULL, "The body must not exceed %zu bytes.",
+                    app->http.limits.max_body);
     } else {
         e.retry_after = 0;
         if (app_accepts(app, &e))
-            call->route->post(app, call);
+            request->route->post(app, request);
         else
-            http_error(call, &e);
+            reply_error(request, &e);
     }
 }
 
-void routes_drained(void *app, struct http_call *call) { stream_drained(app, call); }
+void routes_drained(void *app, struct http_request *request) { completion_drained(app, request); }
 
-void routes_done(void *arg, struct http_call *call) {
+void routes_done(void *arg, struct http_request *request) {
     struct app *app = arg;
-    int route = route_index(call->route), status = call->gone && !call->streaming ? 499 : call->status;
+    int route = route_index(request->route),
+        status = request->gone && !request->streaming ? 499 : request->status;
     metrics_http(&app->metrics, route, status);
-    bool streams = call->route && call->route->streams,
-         logged = streams && call->user; // they write their own line
-    if (streams)
-        stream_done(app, call);
+    bool is_completion = request->dialect != NULL,
+         logged = is_completion && request->user; // they write their own line
+    if (is_completion)
+        completion_done(app, request);
     else
-        job_done(call);
+        job_done(request);
     if (!logged)
-        log_msg(call->status >= 400 ? LOG_INFO : LOG_DEBUG, "http id=%s method=%s route=%s status=%d ms=%.1f",
-                call->request_id, call->method, route_names[route], status,
-                (double)(http_now() - call->arrived) / 1e6);
+        log_msg(request->status >= 400 ? LOG_INFO : LOG_DEBUG,
+                "http id=%s method=%s route=%s status=%d ms=%.1f", request->request_id, request->method,
+                route_names[route], status, (double)(http_now() - request->arrived) / 1e6);
 }

@@ -8,19 +8,19 @@ enum { NUM_ROUTES = 13, ROUTE_OTHER = NUM_ROUTES - 1 }; // the last one stands f
 
 struct route {
     const char *path;
-    bool prefix;         // path ends in '/', and anything may follow
-    bool open;           // no key: liveness only
-    bool early;          // answers while loading, draining or dead
-    bool streams;        // http_call.user is a stream; otherwise a job
-    const char *methods; // for Allow
-    void (*get)(struct app *app, struct http_call *call);
-    void (*post)(struct app *app, struct http_call *call); // with the body
+    bool prefix;                   // path ends in '/', and anything may follow
+    bool open;                     // no key: liveness only
+    bool early;                    // also while loading, draining or dead
+    const char *methods;           // for Allow
+    const struct dialect *dialect; // of a completion; NULL: a job, or a small response
+    void (*get)(struct app *app, struct http_request *request);
+    void (*post)(struct app *app, struct http_request *request); // with the body
 };
 
 const struct route *route_find(const char *path); // exact match; never NULL
 int route_index(const struct route *route);
 
-bool routes_head(void *app, struct http_call *call); // the functions of http_app
-void routes_body(void *app, struct http_call *call);
-void routes_drained(void *app, struct http_call *call);
-void routes_done(void *app, struct http_call *call);
+bool routes_head(void *app, struct http_request *request); // the functions of http_app
+void routes_body(void *app, struct http_request *request);
+void routes_drained(void *app, struct http_request *request);
+void routes_done(void *app, struct http_request *request);

@@ -1,17 +1,20 @@
 // quire serve: start and stop order.
 //
 // Start: flags, keys, port (so that a taken port costs no loading), loop, HTTP, and then the model in the
-// pool, while the loop already answers 503 loading_model. Stop: no new work, what runs may end, HTTP,
+// pool, while the loop already replies 503 loading_model. Stop: no new work, running requests end, HTTP,
 // service, engine.
+#include "serve.h"
+
 #include "app.h"
 #include "buf.h"
-#include "local.h"
+#include "completion.h"
+#include "console.h"
+#include "dialects/messages.h"
 #include "log.h"
-#include "messages.h"
+#include "process_env.h"
 #include "processes.h"
 #include "routes.h"
-#include "stream.h"
-#include "surroundings.h"
+#include "setup.h"
 
 #include <jansson.h>
 #include <signal.h>
@@ -46,11 +49,11 @@ static bool is_loopback(const char *host) {
 static void load_work(uv_work_t *work) {
     struct app *app = work->data;
     struct engine_config config;
-    local_engine_config(app->config, &config);
+    setup_engine(app->config, &config);
     app->engine = engine_open(&config, &app->load_err);
 }
 
-static void notify(void *arg) { uv_async_send(arg); } // engine thread
+static void wake_loop(void *arg) { uv_async_send(arg); } // engine thread
 
 // One word that stands for what makes the bits: a client that sees another one cannot expect the same tokens.
 static void make_fingerprint(struct app *app, const struct engine_info *info) {
@@ -65,19 +68,7 @@ static void make_fingerprint(struct app *app, const struct engine_info *info) {
     snprintf(app->fingerprint, sizeof app->fingerprint, "quire-" QUIRE_VERSION "-%s", hash);
 }
 
-static size_t longest_token(const struct tokenizer *t) {
-    size_t most = 1;
-    for (token_id id = 0; id < tokenizer_vocab(t); id++) {
-        size_t n = 0;
-        tokenizer_bytes(t, id, true, &n);
-        most = n > most ? n : most;
-        tokenizer_name(t, id, &n);
-        most = n > most ? n : most;
-    }
-    return most;
-}
-
-static void stop(struct app *app, int exit_code) {
+static void stop_loop(struct app *app, int exit_code) {
     if (app->stopping)
         return;
     app->stopping = true;
@@ -93,31 +84,32 @@ static void after_load(uv_work_t *work, int status) {
     app->loading = false;
     if (!app->engine) {
         complain("%s", err.msg);
-        stop(app, local_exit_code(err.code));
+        stop_loop(app, setup_engine_exit_code(err.code));
         return;
     }
     const struct engine_info *info = engine_info(app->engine);
     const struct tokenizer *t = engine_tokenizer(app->engine);
-    app->model = (struct openai_model){.tokenizer = t,
-                                       .names = &app->names,
+    app->model = (struct served_model){.tokenizer = t,
+                                       .names = app->names.items,
+                                       .num_names = app->names.len,
                                        .vocab = tokenizer_vocab(t) < info->model.vocab ? tokenizer_vocab(t)
                                                                                        : info->model.vocab,
                                        .max_model_len = info->max_model_len,
-                                       .max_token_bytes = longest_token(t)};
+                                       .max_token_bytes = tokenizer_max_bytes(t)};
     if (chat_open(&app->model, c->chat_template, &err) != STATUS_OK) {
         complain("%s", err.msg);
-        stop(app, EXIT_USAGE);
+        stop_loop(app, EXIT_USAGE);
         return;
     }
     make_fingerprint(app, info);
     struct service_config sc;
-    local_service_config(c, info, &sc);
-    sc.notify = notify;
+    setup_service(c, info, &sc);
+    sc.notify = wake_loop;
     sc.notify_arg = &app->events;
     app->service = service_open(app->engine, &sc, &err);
     if (!app->service) {
         complain("%s", err.msg);
-        stop(app, local_service_exit_code(err.code));
+        stop_loop(app, setup_service_exit_code(err.code));
         return;
     }
     log_msg(
@@ -142,7 +134,7 @@ static void after_load(uv_work_t *work, int status) {
 
 static void on_events(uv_async_t *async) {
     struct app *app = async->data;
-    streams_take_events(app);
+    completions_take_events(app);
     http_run(&app->http);
 }
 
@@ -156,21 +148,22 @@ static void on_tick(uv_timer_t *timer) {
         log_msg(LOG_ERROR, "engine=dead%s%s", *why ? " group ended: " : "", why);
         app->state = APP_DEAD;
         app->drain_deadline = now + GRACE_SECONDS * SECOND;
-        streams_take_events(app);
-        streams_fail(app, 503, "engine_unavailable", "The engine has failed; the server is restarting.");
+        completions_take_events(app);
+        completions_fail(app, 503, "engine_unavailable", "The engine has failed; the server is restarting.");
     } else if (app->state == APP_DEAD && now > app->drain_deadline) {
-        stop(app, EXIT_ENGINE);
+        stop_loop(app, EXIT_ENGINE);
     } else if (app->state == APP_DRAINING) {
-        if (app->num_streams + app->num_jobs == 0 || now > app->drain_deadline + GRACE_SECONDS * SECOND)
-            stop(app, 0);
+        if (app->num_completions + app->num_jobs == 0 || now > app->drain_deadline + GRACE_SECONDS * SECOND)
+            stop_loop(app, 0);
         else if (now > app->drain_deadline)
-            streams_fail(app, 503, "shutting_down", "The server is shutting down.");
+            completions_fail(app, 503, "shutting_down", "The server is shutting down.");
     }
-    streams_tick(app, now);
+    completions_tick(app, now);
     http_run(&app->http);
 }
 
-// Half of what mpirun leaves until it kills, so that clients get an answer. (It passes SIGUSR1 on and waits.)
+// Half of what mpirun leaves until it kills, so that clients get a response. (It passes SIGUSR1 on and
+// waits.)
 static double drain_seconds(const struct app *app, int number) {
     double most = number == SIGTERM ? launch_patience() / 2 : -1;
     return most >= 0 && most < app->config->drain_timeout ? most : app->config->drain_timeout;
@@ -179,13 +172,13 @@ static double drain_seconds(const struct app *app, int number) {
 static void on_signal(uv_signal_t *handle, int number) {
     struct app *app = handle->data;
     log_msg(LOG_INFO, "signal=%d state=%s streams=%d", number,
-            app->state == APP_DRAINING ? "draining" : "serving", app->num_streams);
+            app->state == APP_DRAINING ? "draining" : "serving", app->num_completions);
     if (app->loading)
         _exit(0); // the pool cannot be interrupted, and nothing has begun
     if (app->state == APP_DRAINING || app->state == APP_DEAD) { // the second signal
-        streams_fail(app, 503, "shutting_down", "The server is shutting down.");
+        completions_fail(app, 503, "shutting_down", "The server is shutting down.");
         http_run(&app->http);
-        stop(app, app->state == APP_DEAD ? EXIT_ENGINE : 0);
+        stop_loop(app, app->state == APP_DEAD ? EXIT_ENGINE : 0);
         return;
     }
     app->state = APP_DRAINING;
@@ -215,7 +208,7 @@ static bool take_keys(struct app *app, struct err *err) {
     return true;
 }
 
-static void warn(const struct app *app) {
+static void warn_if_exposed(const struct app *app) {
     const struct config *c = app->config;
     if (c->key_in_argv)
         log_msg(LOG_WARN, "--api-key can be read by others in the process list for a moment; "
@@ -248,7 +241,7 @@ static bool take_names(struct app *app) {
             return false;
     if (app->names.len)
         return true;
-    const char *path = c->args.items[0], *slash = strrchr(path, '/');
+    const char *path = c->embedded_model ? "quire-tiny" : c->args.items[0], *slash = strrchr(path, '/');
     const char *name = slash && slash[1] ? slash + 1 : path;
     size_t len = strlen(name);
     if (len > 5 && strcmp(name + len - 5, ".gguf") == 0)
@@ -262,13 +255,13 @@ static void close_handle(uv_handle_t *handle, void *arg) {
         uv_close(handle, NULL);
 }
 
-static int run(struct app *app) {
+static int run_server(struct app *app) {
     struct err err = {0};
     const struct http_app hooks = {app, routes_head, routes_body, routes_drained, routes_done};
     const struct http_limits limits = {0};
-    warn(app);
-    surroundings_block_signals(true); // in all other threads, so that this one can shut them out at the end
-    if (!surroundings_have_threads()) {
+    warn_if_exposed(app);
+    process_env_block_signals(true); // in all other threads, so that this one can shut them out at the end
+    if (!process_env_has_threads()) {
         complain(
             "cannot start threads: too many in this system or of this user (ulimit -u), or out of memory");
         return EXIT_USAGE;
@@ -295,13 +288,13 @@ static int run(struct app *app) {
         uv_signal_start(&app->sigusr1, on_signal, SIGUSR1);
         app->loading = true;
         uv_queue_work(&app->loop, &app->load, load_work, after_load);
-        surroundings_block_signals(false);
+        process_env_block_signals(false);
         uv_run(&app->loop, UV_RUN_DEFAULT);
     }
-    surroundings_block_signals(true); // one more while closing must not end us otherwise than the first
+    process_env_block_signals(true); // one more while closing must not end us otherwise than the first
     http_close(&app->http);
     if (app->service)
-        service_close(app->service); // joins the engine thread: no more notify()
+        service_close(app->service); // joins the engine thread: no more wake_loop()
     app->service = NULL;
     uv_walk(&app->loop, close_handle, NULL);
     uv_run(&app->loop, UV_RUN_DEFAULT); // waits for the pool, too
@@ -333,12 +326,12 @@ int cmd_serve(const struct config *c) {
     else if (!take_keys(app, &err) || http_bind(&app->http, c->host, c->port, &err) != STATUS_OK)
         complain("%s", err.msg);
     else
-        rc = run(app);
+        rc = run_server(app);
     auth_free(&app->auth);
     for (size_t i = 0; i < app->names.len; i++)
         free(app->names.items[i]);
     free(app->names.items);
-    streams_free(app);
+    completions_free(app);
     free(app);
     return rc;
 }

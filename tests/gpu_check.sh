@@ -77,14 +77,14 @@ if [ -z "$mode" ]; then
     command -v nvidia-smi >/dev/null && nvidia-smi -L >&2 || die "nvidia-smi finds no GPU; --build-only needs none"
 fi
 
-includes=(-Iinclude -Ikernels -Ikernels/cuda -Ikernels/ref -Ikernels/cpu -Iengine -Itests -Itests/ops -Itests/emu) # not tests/bench: it has a limits.h
+includes=(-Ibase -Iinclude -Ikernels -Ikernels/cuda -Ikernels/ref -Ikernels/cpu -Iengine -Itests -Itests/ops -Itests/emu) # not tests/bench: it has a limits.h
 optimise=-O2
 [ "$mode" = --emulated ] && optimise=-O0 # here compiling takes longer than running
 cflags=(-std=gnu17 "$optimise" -D_GNU_SOURCE -ffp-contract=off -fno-math-errno -pthread "${includes[@]}"
         -DQUIRE_SOURCE_DIR="\"$root\"" -DQUIRE_BINARY_DIR="\"$root/$out\""
         -DQUIRE_VERSION="\"$(sed -n 's/^project(quire VERSION \([0-9.]*\).*/\1/p' CMakeLists.txt)\"")
 kernels=(rows qkv gemm pack attn_decode attn_prefill attn_wgmma sample ranks)
-tests=(words rows gemm attention sample forward ranks model)
+tests=(intrinsics rows gemm attention sample forward ranks model)
 bench=(bench_cuda bench_cuda_kernels bench_cuda_steps)
 
 # Objects, each with its command on a line; then all of them, a few at a time.
@@ -107,7 +107,7 @@ simd() { # what kernels/CMakeLists.txt gives these files
 build_all() {
     local source name t device host runtime link arch=(-arch=native)
     : >"$commands"
-    for source in base/*.c kernels/*.c kernels/ref/*.c kernels/cpu/*.c engine/*.c kernels/cuda/{backend,group,memory,weight,multiply,plan}.c; do
+    for source in base/*.c kernels/*.c kernels/ref/*.c kernels/cpu/*.c engine/*.c engine/models/*.c engine/text/*.c engine/text/jinja/*.c engine/ranks/*.c kernels/cuda/{backend,inspect,kv,memory,multiply,peers,phases,step,weight,work}.c; do
         case $source:$(uname -m) in */avx*.c:x86_64) ;; */avx*.c:*) continue ;; esac
         name=${source//\//_}.o
         # shellcheck disable=SC2046
@@ -115,9 +115,9 @@ build_all() {
         objects+=("$out/$name")
     done
     # Nobody compares it here: no processes meet.
-    printf '#include "identity.h"\nconst char source_identity[] = "gpu-check";\n' >"$out/identity.c"
-    compile identity.o "${CC:-cc}" "${cflags[@]}" -c "$out/identity.c"
-    objects+=("$out/identity.o")
+    printf '#include "build_id.h"\nconst char build_id[] = "gpu-check";\n' >"$out/build_id.c"
+    compile build_id.o "${CC:-cc}" "${cflags[@]}" -c "$out/build_id.c"
+    objects+=("$out/build_id.o")
     for t in "${tests[@]:1}"; do
         compile "test_$t.o" "${CC:-cc}" "${cflags[@]}" -c "tests/emu/test_emu_$t.c"
     done
@@ -149,7 +149,7 @@ build_all() {
         objects+=("$out/rt_${name%.*}.o")
     done
     compile stream.o "${device[@]}" -c tests/bench/stream.cu
-    compile test_words.o "${device[@]}" -c tests/emu/test_emu_words.cu
+    compile test_intrinsics.o "${device[@]}" -c tests/emu/test_emu_intrinsics.cu
 
     say "compiling $(wc -l <"$commands") files"
     xargs -P "$jobs" -d '\n' -I{} sh -c '{} || { echo "failed: {}" >&2; exit 255; }' <"$commands"

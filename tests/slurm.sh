@@ -13,7 +13,7 @@ die() { printf 'slurm.sh: %s\n' "$*" >&2; tail -n 30 "$folder"/*.log >&2; exit 1
 for program in slurmctld slurmd srun munged curl; do
     command -v "$program" >/dev/null || skip "no $program"
 done
-[ -e "$build/engine/mpi/quire-mpi.so" ] || skip "no MPI module in $build"
+[ -e "$build/engine/ranks/mpi/quire-mpi.so" ] || skip "no MPI module in $build"
 
 folder=$(mktemp -d /tmp/quire-slurm-XXXXXX)
 chmod 755 "$folder"

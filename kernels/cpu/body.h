@@ -1,6 +1,6 @@
 // The inner loops, written once over 16 lanes. scalar.c, avx2.c, avxvnni.c and avx512.c include one
-// lanes_*.h, define CPU_KERNELS as the name of their table, and include this file, so the order of operations
-// cannot differ between them: only what one lane operation compiles to does. Rule numbers refer to
+// vec_*.h, define CPU_KERNELS as the name of their table, and include this file, so the order of operations
+// cannot differ between them: only what one vector operation compiles to does. Rule numbers refer to
 // kernels/README.md.
 
 #include "half.h"
@@ -9,7 +9,7 @@
 #include <float.h>
 #include <math.h>
 
-// The numbers of tokens and queries of a tile are constants in the vector tables, so that its sums stay in
+// The counts of tokens and queries of a tile are constants in the vector tables, so that its sums stay in
 // registers and not in an array: 5 times faster at 8 tokens. Plain C has nothing to gain, and with a
 // sanitizer the many copies would take minutes to compile.
 #if CPU_CONSTANT_TILES && !defined(QUIRE_SANITIZED)
@@ -200,8 +200,8 @@ static void group_exp(float *sums, const float *logits, int num_groups, float ma
         sums[g] = v16_sum(exp_v16(v16_sub(v16_load(logits + (size_t)g * LANES), v16_set1(max))));
 }
 
-static uint64_t group_weight(uint32_t *w, uint64_t *sums, const float *logits, int num_groups, float max,
-                             float temperature) {
+static uint64_t group_prob(uint32_t *w, uint64_t *sums, const float *logits, int num_groups, float max,
+                           float temperature) {
     uint64_t total = 0;
     for (int g = 0; g < num_groups; g++) {
         struct v16 l = v16_sub(v16_load(logits + (size_t)g * LANES), v16_set1(max));
@@ -221,10 +221,10 @@ const struct cpu_kernels CPU_KERNELS = {
     .to_q8 = to_q8,
     .swiglu = swiglu,
     .attend = attend,
-    .attend_merge = attend_merge,
+    .attend_combine = attend_combine,
     .to_i8 = to_i8,
     .widen_i8 = widen_i8,
     .group_max = group_max,
     .group_exp = group_exp,
-    .group_weight = group_weight,
+    .group_prob = group_prob,
 };

@@ -1,6 +1,6 @@
 // Attention of a few queries over one chunk of the cache (rules 8 to 10 and 17 of kernels/README.md): part of
 // body.h. A tile of sums is up to 8 queries times up to 4 vectors of 16 tokens (scores) or dimensions
-// (values): each number of a query is fetched once for all vectors, each vector once for all queries.
+// (values): each element of a query is fetched once for all vectors, each vector once for all queries.
 //
 // Keys and values of F32 and F16 are multiplied as f32, one token after another. Those of BF16 are multiplied
 // two at a time as rule 2 says; so are those of I8: in decode of several heads, or of long contexts, they
@@ -41,26 +41,26 @@ INLINE struct pairs kv_load_pairs_part(const void *p, enum dtype dtype, int n) {
     return kv_load_pairs(part, dtype);
 }
 
-// Of the lines that are asked for with the values, how many the softmax of each query asks for, so that
-// memory does not stand still meanwhile (docs/performance.md).
+// How many of the lines that are prefetched with the values the softmax of each query prefetches, so that
+// memory does not stand still meanwhile (bench_attention).
 enum { SOFTMAX_LINES = 4 };
 
-// What is still to be asked for in this step, in lines of the cache
-struct ahead_cursor {
+// What this step has still to prefetch, in cache lines
+struct prefetch_cursor {
     const void *const *piece; // at which it is
     int left;                 // pieces after it
     const char *at;           // the next line
     int lines, each;          // of this piece that are left; of a piece
 };
 
-INLINE struct ahead_cursor ahead_start(const void *const *pieces, int n, size_t bytes) {
+INLINE struct prefetch_cursor prefetch_start(const void *const *pieces, int n, size_t bytes) {
     int each = (int)((bytes + 63) / 64);
-    return (struct ahead_cursor){pieces, n - 1, pieces[0], each, each};
+    return (struct prefetch_cursor){pieces, n - 1, pieces[0], each, each};
 }
 
 // Asks for n more lines, after the last piece for that one again. Into the L2 cache: they are used later than
 // the L1 cache could hold them, and there they are in the way of what is used at once.
-INLINE void ahead_ask(struct ahead_cursor *a, const int n) {
+INLINE void prefetch_lines(struct prefetch_cursor *a, const int n) {
     UNROLL for (int i = 0; i < n; i++) __builtin_prefetch(a->at + (size_t)i * 64, 0, 2);
     a->at += (size_t)n * 64;
     a->lines -= n;
@@ -77,11 +77,11 @@ INLINE size_t kv_tile_bytes(const struct attn_chunk *c, enum dtype dtype) {
 }
 
 // Of one step of 64 tokens
-struct attn_weights {
-    float p[ATTN_QUERIES * ATTN_STEP];        // scores, then weights of each query
-    uint16_t pairs[ATTN_QUERIES * ATTN_STEP]; // the weights as bf16, where values are multiplied in pairs
-    float fade[LANES];                        // what each query's out so far is multiplied by
-    struct ahead_cursor ahead;
+struct attn_probs {
+    float p[ATTN_QUERIES * ATTN_STEP];        // scores, then probabilities of each query
+    uint16_t pairs[ATTN_QUERIES * ATTN_STEP]; // the same as bf16, where values are multiplied in pairs
+    float rescale[LANES];                     // what each query's out so far is multiplied by
+    struct prefetch_cursor prefetch;
 };
 
 // scores[t][64] = q . k for `num_tiles` tiles from `tile`; lanes are tokens, d ascends.
@@ -95,13 +95,13 @@ INLINE void scores_tile(float *scores, const struct attn_chunk *c, enum dtype dt
         v16_set1(0);
     const char *at[4];
     UNROLL for (int j = 0; j < num_tiles; j++) at[j] = c->keys[tile + j];
-    struct ahead_cursor ahead =
-        ahead_start(&c->ahead[tile / STEP_TILES][tile % STEP_TILES], num_tiles, kv_tile_bytes(c, dtype));
+    struct prefetch_cursor prefetch = prefetch_start(&c->prefetch[tile / STEP_TILES][tile % STEP_TILES],
+                                                     num_tiles, kv_tile_bytes(c, dtype));
     const float *query = c->q;
     for (int i = 0; i < lines; i++, query += ATTN_QUERIES) {
         struct v16 k[4];
         struct pairs kk[4];
-        ahead_ask(&ahead, (int)((line * (size_t)num_tiles + 63) / 64));
+        prefetch_lines(&prefetch, (int)((line * (size_t)num_tiles + 63) / 64));
         UNROLL for (int j = 0; j < num_tiles; j++) {
             const char *p = at[j] + (size_t)i * line;
             if (pairs)
@@ -137,18 +137,18 @@ INLINE void scores_queries(float *scores, const struct attn_chunk *c, enum dtype
         scores_tile(scores, c, dtype, tile, n, 1);
 }
 
-// out[t][i..] = out[t][i..] * fade[t] + sum of weight[t][token] * v[token][i..] for tokens [begin, end) of
+// out[t][i..] = out[t][i..] * rescale[t] + sum of p[t][token] * v[token][i..] for tokens [begin, end) of
 // the chunk, ascending, n queries from t0, num_vectors times 16 dimensions. Pairs: begin and end are even.
-INLINE void values_tile(float *out, struct attn_weights *w, const struct attn_chunk *c, enum dtype dtype,
+INLINE void values_tile(float *out, struct attn_probs *w, const struct attn_chunk *c, enum dtype dtype,
                         int begin, int end, int t0, int i, const int n, const int num_vectors) {
-    struct ahead_cursor ahead = w->ahead;
+    struct prefetch_cursor prefetch = w->prefetch;
     int d = c->head_dim, stride = (d + LANES - 1) / LANES * LANES;
     bool pairs = is_paired(dtype);
     int step = pairs ? 2 : 1; // tokens
     size_t size = kv_bytes_of(dtype), row = (size_t)(step * d) * size;
     struct v16 acc[4 * ATTN_QUERIES];
     UNROLL for (int t = 0; t < n; t++) UNROLL for (int j = 0; j < num_vectors; j++) acc[t * num_vectors + j] =
-        v16_mul(v16_load(out + (t0 + t) * stride + i + j * LANES), v16_set1(w->fade[t0 + t]));
+        v16_mul(v16_load(out + (t0 + t) * stride + i + j * LANES), v16_set1(w->rescale[t0 + t]));
     for (int past, token = begin; token < end; token = past) { // one tile after another
         int tile = token / ATTN_TILE;
         past = (tile + 1) * ATTN_TILE < end ? (tile + 1) * ATTN_TILE : end;
@@ -159,7 +159,7 @@ INLINE void values_tile(float *out, struct attn_weights *w, const struct attn_ch
         for (; token < past; token += step, at += row, p++, pp += 2) {
             struct v16 vv[4];
             struct pairs pv[4];
-            ahead_ask(&ahead, (int)((size * LANES * (size_t)(num_vectors * step) + 63) / 64));
+            prefetch_lines(&prefetch, (int)((size * LANES * (size_t)(num_vectors * step) + 63) / 64));
             UNROLL for (int j = 0; j < num_vectors; j++) {
                 size_t line = at + (size_t)j * LANES * size * (pairs ? 2 : 1);
                 if (pairs)
@@ -184,10 +184,10 @@ INLINE void values_tile(float *out, struct attn_weights *w, const struct attn_ch
     }
     UNROLL for (int t = 0; t < n; t++) UNROLL for (int j = 0; j < num_vectors; j++)
         v16_store(out + (t0 + t) * stride + i + j * LANES, acc[t * num_vectors + j]);
-    w->ahead = ahead;
+    w->prefetch = prefetch;
 }
 
-INLINE void values_queries(float *out, struct attn_weights *w, const struct attn_chunk *c, enum dtype dtype,
+INLINE void values_queries(float *out, struct attn_probs *w, const struct attn_chunk *c, enum dtype dtype,
                            int begin, int end, int t0, const int n) {
     int i = 0, d = c->head_dim;
     if (4 * n <= ATTN_SUMS)
@@ -213,7 +213,7 @@ INLINE void scores_any(float *s, const struct attn_chunk *c, enum dtype dtype, i
     }
 }
 
-INLINE void values_any(float *out, struct attn_weights *w, const struct attn_chunk *c, enum dtype dtype,
+INLINE void values_any(float *out, struct attn_probs *w, const struct attn_chunk *c, enum dtype dtype,
                        int begin, int end, int n) {
     switch (n) {
     case 1: values_queries(out, w, c, dtype, begin, end, 0, 1); break;
@@ -232,7 +232,7 @@ INLINE void values_any(float *out, struct attn_weights *w, const struct attn_chu
     static NOINLINE void scores_##type(float *s, const struct attn_chunk *c, int tile0, int tile1) {         \
         scores_any(s, c, DTYPE_##type, tile0, tile1);                                                        \
     }                                                                                                        \
-    static NOINLINE void values_##type(float *out, struct attn_weights *w, const struct attn_chunk *c,       \
+    static NOINLINE void values_##type(float *out, struct attn_probs *w, const struct attn_chunk *c,         \
                                        int begin, int end, int n) {                                          \
         values_any(out, w, c, DTYPE_##type, begin, end, n);                                                  \
     }
@@ -253,8 +253,8 @@ static void scores(float *s, const struct attn_chunk *c, enum dtype dtype, int t
         scores_BF16(s, c, tile0, tile1);
 }
 
-static void values(float *out, struct attn_weights *w, const struct attn_chunk *c, enum dtype dtype,
-                   int begin, int end, int n) {
+static void values(float *out, struct attn_probs *w, const struct attn_chunk *c, enum dtype dtype, int begin,
+                   int end, int n) {
     if (dtype == DTYPE_F32)
         values_F32(out, w, c, begin, end, n);
     else if (dtype == DTYPE_F16)
@@ -270,8 +270,8 @@ INLINE uint16_t pair_part(const void *p, enum dtype dtype, int i) {
 }
 
 // One pair of tokens for query t, of which `used` (bits 0 and 1) are attended: the memory of the other may
-// hold anything, so its value is zero, as its weight is.
-INLINE void values_half_pair(float *out, const struct attn_weights *w, const struct attn_chunk *c,
+// hold anything, so its value is zero, as its probability is.
+INLINE void values_half_pair(float *out, const struct attn_probs *w, const struct attn_chunk *c,
                              enum dtype dtype, int token, int t, int used) {
     int d = c->head_dim, stride = (d + LANES - 1) / LANES * LANES, at0 = token % ATTN_TILE * d;
     const void *tile = c->values[token / ATTN_TILE];
@@ -286,7 +286,7 @@ INLINE void values_half_pair(float *out, const struct attn_weights *w, const str
 }
 
 // Tokens [begin, end) of query t alone.
-INLINE void values_one(float *out, struct attn_weights *w, const struct attn_chunk *c, enum dtype dtype,
+INLINE void values_one(float *out, struct attn_probs *w, const struct attn_chunk *c, enum dtype dtype,
                        int begin, int end, int t) {
     if (begin >= end)
         return;
@@ -304,7 +304,7 @@ INLINE void values_one(float *out, struct attn_weights *w, const struct attn_chu
 static int clamp_int(int x, int low, int high) { return x < low ? low : x > high ? high : x; }
 
 // 2^x for x that are not above 0, but for roundings, or NaN: 0 below -126.5 at the latest (rule 6). rough:
-// for weights that become bf16.
+// for probabilities that become bf16.
 INLINE struct v16 exp2_falling(struct v16 x, const bool rough) {
     x = v16_max(v16_set1(-127), x); // this order of arguments lets a NaN through
     struct v16 n = v16_round(x), f = v16_sub(x, n), p = v16_set1(5.500895530e-02f);
@@ -323,10 +323,10 @@ INLINE struct v16 exp2_falling(struct v16 x, const bool rough) {
 
 INLINE float exp2_1(float x) { return v16_first(exp2_falling(v16_set1(x), false)); }
 
-// 64 tokens from `first`, [begin, end) for each query: scores become weights relative to the new maximum;
-// max, sum and fade follow. Query by query in each part, so that the steps of one fill the waiting of
-// another. whole: all queries attend to all 64.
-INLINE void softmax_step(struct attn_weights *w, struct attn_chunk *c, enum dtype dtype, int first,
+// 64 tokens from `first`, [begin, end) for each query: scores become probabilities relative to the new
+// maximum; max, sum and rescale follow. Query by query in each part, so that the steps of one fill the
+// waiting of another. whole: all queries attend to all 64.
+INLINE void softmax_step(struct attn_probs *w, struct attn_chunk *c, enum dtype dtype, int first,
                          const int *begin, const int *end, const bool whole) {
     const struct v16 nothing = v16_set1(-INFINITY), zero = v16_set1(0), scale = v16_set1(c->scale);
     int n = c->num_queries;
@@ -348,10 +348,10 @@ INLINE void softmax_step(struct attn_weights *w, struct attn_chunk *c, enum dtyp
         }
     }
     struct v16 old = v16_load(c->max), top = v16_max(old, v16_mul(v16_largests(v), scale));
-    struct v16 fade = exp2_falling(v16_sub(old, top), false);
-    fade = v16_if_less(top, v16_set1(-FLT_MAX), v16_set1(1), fade); // nothing yet
+    struct v16 rescale = exp2_falling(v16_sub(old, top), false);
+    rescale = v16_if_less(top, v16_set1(-FLT_MAX), v16_set1(1), rescale); // nothing yet
     v16_store(c->max, top);
-    v16_store(w->fade, fade);
+    v16_store(w->rescale, rescale);
     for (int t = 0; t < ATTN_QUERIES; t++)
         v[t] = zero;
     for (int t = 0; t < n; t++) {
@@ -370,29 +370,29 @@ INLINE void softmax_step(struct attn_weights *w, struct attn_chunk *c, enum dtyp
                 e = v16_mul(e, v16_load(c->value_scale[i / ATTN_TILE]));
             if (c->scaled && !whole)
                 e = v16_keep(e, begin[t] - i, end[t] - i, zero);
-            v16_store_weights(w->pairs + at, e);
+            v16_store_probs(w->pairs + at, e);
         }
-        ahead_ask(&w->ahead, SOFTMAX_LINES);
+        prefetch_lines(&w->prefetch, SOFTMAX_LINES);
         v[t] = total;
     }
-    v16_store(c->sum, v16_fma(v16_load(c->sum), fade, v16_sums(v)));
+    v16_store(c->sum, v16_fma(v16_load(c->sum), rescale, v16_sums(v)));
 }
 
 // What is left of `out` beside a new maximum
-INLINE void fade_out(struct attn_weights *w, const struct attn_chunk *c) {
+INLINE void rescale_out(struct attn_probs *w, const struct attn_chunk *c) {
     int stride = (c->head_dim + LANES - 1) / LANES * LANES;
     for (int t = 0; t < c->num_queries; t++) {
         for (int i = 0; i < stride; i += LANES) {
             float *out = c->out + t * stride + i;
-            v16_store(out, v16_mul(v16_load(out), v16_set1(w->fade[t])));
+            v16_store(out, v16_mul(v16_load(out), v16_set1(w->rescale[t])));
         }
-        w->fade[t] = 1;
+        w->rescale[t] = 1;
     }
 }
 
 INLINE void attend_dtype(struct attn_chunk *c, enum dtype dtype) {
     int n = c->num_queries, stride = (c->head_dim + LANES - 1) / LANES * LANES;
-    struct attn_weights w;
+    struct attn_probs w;
     if (c->step0 == 0) {
         v16_store(c->max, v16_set1(-INFINITY));
         v16_store(c->sum, v16_set1(0));
@@ -414,7 +414,8 @@ INLINE void attend_dtype(struct attn_chunk *c, enum dtype dtype) {
         if (low >= high)
             continue;
         scores(w.p, c, dtype, low / ATTN_TILE, (high + ATTN_TILE - 1) / ATTN_TILE);
-        w.ahead = ahead_start(&c->ahead[first / ATTN_STEP][STEP_TILES], STEP_TILES, kv_tile_bytes(c, dtype));
+        w.prefetch =
+            prefetch_start(&c->prefetch[first / ATTN_STEP][STEP_TILES], STEP_TILES, kv_tile_bytes(c, dtype));
         if (all_low == first && all_high == first + ATTN_STEP)
             softmax_step(&w, c, dtype, first, begin, end, true);
         else
@@ -426,7 +427,7 @@ INLINE void attend_dtype(struct attn_chunk *c, enum dtype dtype) {
         }
         bool shared = all_low < all_high;
         if (all_low > low || all_high < high)
-            fade_out(&w, c);
+            rescale_out(&w, c);
         for (int t = 0; t < n; t++)
             values_one(c->out, &w, c, dtype, begin[t], shared ? all_low : end[t], t);
         if (shared) {
@@ -448,15 +449,15 @@ static void attend(struct attn_chunk *c) {
         attend_dtype(c, DTYPE_BF16);
 }
 
-static void attend_merge(float *max, float *sum, float *out, float chunk_max, float chunk_sum,
-                         const float *chunk_out, int d) {
+static void attend_combine(float *max, float *sum, float *out, float chunk_max, float chunk_sum,
+                           const float *chunk_out, int d) {
     float top = *max > chunk_max ? *max : chunk_max;
-    float fade_old = exp2_1(*max - top), fade_new = exp2_1(chunk_max - top);
-    *sum = fmaf(chunk_sum, fade_new, *sum * fade_old);
+    float rescale_old = exp2_1(*max - top), rescale_new = exp2_1(chunk_max - top);
+    *sum = fmaf(chunk_sum, rescale_new, *sum * rescale_old);
     *max = top;
     for (int i = 0; i < d; i += LANES) {
-        struct v16 old = v16_mul(v16_load_part(out + i, d - i), v16_set1(fade_old));
-        v16_store_part(out + i, v16_fma(v16_load(chunk_out + i), v16_set1(fade_new), old), d - i);
+        struct v16 old = v16_mul(v16_load_part(out + i, d - i), v16_set1(rescale_old));
+        v16_store_part(out + i, v16_fma(v16_load(chunk_out + i), v16_set1(rescale_new), old), d - i);
     }
 }
 
@@ -484,9 +485,9 @@ static void to_i8(int8_t *q, float *scale, const float *x, int n) {
     }
 }
 
-static void widen_i8(uint16_t *y, const int8_t *x, int n, const char *ahead) {
+static void widen_i8(uint16_t *y, const int8_t *x, int n, const char *prefetch) {
     for (int i = 0; i < n; i += 32) {
-        __builtin_prefetch(ahead + i);
+        __builtin_prefetch(prefetch + i);
         pairs_store(y + i, pairs_load_i8(x + i));
     }
 }

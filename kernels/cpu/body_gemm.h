@@ -1,44 +1,44 @@
 // Tiles of matrix products (rules 1 to 4), the part of body.h (which includes this file) for packed weights.
 //
-// A vector is ROWS rows. A tile keeps some of them (TILE_VECTORS) times n tokens in registers: a number of a
-// token, once broadcast, is used for all, and there are enough independent sums to hide the latency of an
-// instruction. With 16 rows to a vector (AVX-512) two row groups go together, with 8 (AVX2) the halves of
-// one, and one half by itself where the registers do not suffice for more. Of few tokens two groups go
-// together if the sums of one would wait for each other (F32 and F16), else one after the other
-// (TILE_VECTORS_FEW), because memory is read faster in order. How many tokens a tile takes is chosen by
-// measurement (tile_tokens); no sum depends on it.
+// A vector is ROWS rows. A tile keeps some of them (TILE_VECTORS) times n tokens in registers: an activation
+// of a token, once broadcast, is used for all, and there are enough independent sums to hide the latency of
+// an instruction. With 16 rows to a vector (AVX-512) two panels go together, with 8 (AVX2) the halves of one,
+// and one half by itself where the registers do not suffice for more. Of few tokens two panels go together if
+// the sums of one would wait for each other (F32 and F16), else one after the other (TILE_VECTORS_FEW),
+// because memory is read faster in order. How many tokens a tile takes is chosen by measurement
+// (tile_tokens); no sum depends on it.
 
 enum { MAX_VECTORS = TILE_VECTORS(1) };
 // How often a tile goes over k, each time for nv other vectors
-#define TILE_PASSES(nv) (TILE_GROUPS * LANES / ((nv)*ROWS))
+#define TILE_PASSES(nv) (TILE_PANELS * LANES / ((nv)*ROWS))
 
 // What a tile works on.
-struct span {
-    const char *w[MAX_VECTORS]; // the strip in which a vector lies
+struct tile_args {
+    const char *w[MAX_VECTORS]; // the panel in which a vector lies
     int row[MAX_VECTORS];       // and its first row there
     const char *x;              // activations of token 0
     size_t ldx;
     int b0, b1;
-    struct ahead ahead;
+    struct prefetch prefetch;
     int pass; // of TILE_PASSES
 };
 
-// Weights come from memory faster if they are asked for early and evenly (kernels.h says which by whom): from
-// 4 tokens on a tile works long enough on a line that the processor's own prefetch, which stops at the end of
-// a page, leaves it waiting. Part `part` of `parts` of block b asks for its share, in each pass for another
-// piece of it; n: tokens of the tile. With few, a pass asks for what lies ahead in its strip, or in both.
-// far: of a tile of more, into the L2 cache only.
-INLINE void prefetch(const struct span *a, int b, int part, int parts, const int nv, const int n,
-                     const bool far) {
+// Weights come from memory faster if a tile prefetches them early and evenly (kernels.h says which tile
+// prefetches what): from 4 tokens on a tile works so long on a line that the CPU's own prefetcher, which
+// stops at the end of a page, leaves it waiting. Part `part` of `parts` of block b prefetches its share, each
+// pass another piece of it; n: tokens of the tile. With few tokens a pass prefetches what follows in its
+// panel, or in both. far: with more tokens, into the L2 cache only.
+INLINE void prefetch_weights(const struct tile_args *a, int b, int part, int parts, const int nv, const int n,
+                             const bool far) {
     const bool few = n <= FEW_TOKENS, both = few && TILE_PASSES(nv) == 1;
     if (!few) {
         part = part * TILE_PASSES(nv) + a->pass;
         parts *= TILE_PASSES(nv);
     }
-    size_t step = a->ahead.step / (size_t)parts;
-    uintptr_t at = a->ahead.at + (size_t)b * a->ahead.step + (size_t)part * step;
-    if (both ? b >= a->ahead.turn : few && a->pass)
-        at += a->ahead.gap;
+    size_t step = a->prefetch.step / (size_t)parts;
+    uintptr_t at = a->prefetch.at + (size_t)b * a->prefetch.step + (size_t)part * step;
+    if (both ? b >= a->prefetch.turn : few && a->pass)
+        at += a->prefetch.gap;
     if (!few && far)
         for (size_t i = 0; i < step; i += 64)
             __builtin_prefetch((const void *)(at + i), 0, 2); // into L2
@@ -46,11 +46,11 @@ INLINE void prefetch(const struct span *a, int b, int part, int parts, const int
         for (size_t i = 0; i < step; i += 64) {
             __builtin_prefetch((const void *)(at + i));
             if (both)
-                __builtin_prefetch((const void *)(at + a->ahead.gap + i));
+                __builtin_prefetch((const void *)(at + a->prefetch.gap + i));
         }
 }
 
-INLINE const void *token(const struct span *a, int t) { return a->x + (size_t)t * a->ldx; }
+INLINE const void *token(const struct tile_args *a, int t) { return a->x + (size_t)t * a->ldx; }
 
 // The sums of nv vectors times n tokens; both are constants wherever these functions are inlined.
 struct sums {
@@ -100,20 +100,20 @@ NOINLINE static void segments_finish(const struct segments *s, int num_segments,
 }
 
 // The sums over k blocks [b0, b1).
-typedef void tile_fn(struct sums *s, const struct span *a, const int nv, const int n);
+typedef void tile_fn(struct sums *s, const struct tile_args *a, const int nv, const int n);
 
 // All rows of the groups, nv vectors at a time.
 INLINE void whole_tile(tile_fn *tile, const struct gemm_tile *job, const int nv, const int n) {
-    struct span a = {.x = job->x, .ldx = job->ldx, .ahead = job->ahead};
+    struct tile_args a = {.x = job->x, .ldx = job->ldx, .prefetch = job->prefetch};
     const bool at_once = job->num_segments == 1 && !job->add;
     struct segments segments;
-    for (int row = 0; row < TILE_GROUPS * LANES; row += nv * ROWS) {
+    for (int row = 0; row < TILE_PANELS * LANES; row += nv * ROWS) {
         float *y[MAX_VECTORS];
         UNROLL for (int v = 0; v < nv; v++) {
             int at = row + v * ROWS;
             a.w[v] = job->w[at / LANES];
             a.row[v] = at % LANES;
-            y[v] = job->y + (size_t)(at / LANES) * job->next_strip + at % LANES;
+            y[v] = job->y + (size_t)(at / LANES) * job->next_panel + at % LANES;
         }
         // Rows of y are far from each other, and stores that wait for memory hold up all after them.
         UNROLL for (int v = 0; v < nv; v++) UNROLL for (int t = 0; t < n; t++)
@@ -135,7 +135,7 @@ INLINE void whole_tile(tile_fn *tile, const struct gemm_tile *job, const int nv,
 
 // few: the vectors of a tile of few tokens
 INLINE void any_tile(tile_fn *tile, const struct gemm_tile *job, const int few) {
-    _Static_assert(FEW_TOKENS == 2 && TILE_PASSES(TILE_VECTORS_FEW) <= TILE_GROUPS, "whole strips in a pass");
+    _Static_assert(FEW_TOKENS == 2 && TILE_PASSES(TILE_VECTORS_FEW) <= TILE_PANELS, "whole strips in a pass");
     switch (job->num_tokens) {
     case 1: whole_tile(tile, job, few, 1); break;
     case 2: whole_tile(tile, job, few, 2); break;
@@ -151,12 +151,13 @@ INLINE void any_tile(tile_fn *tile, const struct gemm_tile *job, const int few) 
 // ---- float formats
 
 // Weights (K, 16) f32 or f16, activations (K) f32; a block is one k.
-INLINE void tile_float(struct sums *s, const struct span *a, const int nv, const int n, const bool half) {
+INLINE void tile_float(struct sums *s, const struct tile_args *a, const int nv, const int n,
+                       const bool half) {
     size_t bytes = half ? 2 : 4;
     sums_start(s, nv, n);
     for (int k = a->b0; k < a->b1; k++) {
         struct rows rows[MAX_VECTORS];
-        prefetch(a, k, 0, 1, nv, n, true);
+        prefetch_weights(a, k, 0, 1, nv, n, true);
         UNROLL for (int v = 0; v < nv; v++) {
             const char *at = a->w[v] + ((size_t)k * LANES + (size_t)a->row[v]) * bytes;
             rows[v] = half ? rows_load_f16((const uint16_t *)(const void *)at)
@@ -169,20 +170,20 @@ INLINE void tile_float(struct sums *s, const struct span *a, const int nv, const
     }
 }
 
-INLINE void tile_f32(struct sums *s, const struct span *a, const int nv, const int n) {
+INLINE void tile_f32(struct sums *s, const struct tile_args *a, const int nv, const int n) {
     tile_float(s, a, nv, n, false);
 }
 
-INLINE void tile_f16(struct sums *s, const struct span *a, const int nv, const int n) {
+INLINE void tile_f16(struct sums *s, const struct tile_args *a, const int nv, const int n) {
     tile_float(s, a, nv, n, true);
 }
 
 // Weights (K/2, 16, 2) bf16, activations (K/2, 2) bf16; a block is a pair of k.
-INLINE void tile_bf16(struct sums *s, const struct span *a, const int nv, const int n) {
+INLINE void tile_bf16(struct sums *s, const struct tile_args *a, const int nv, const int n) {
     sums_start(s, nv, n);
     for (int b = a->b0; b < a->b1; b++) {
         struct quads pairs[MAX_VECTORS];
-        prefetch(a, b, 0, 1, nv, n, true);
+        prefetch_weights(a, b, 0, 1, nv, n, true);
         UNROLL for (int v = 0; v < nv; v++) {
             const char *at = a->w[v] + ((size_t)b * LANES + (size_t)a->row[v]) * 4;
             pairs[v] = quads_load(at);
@@ -196,14 +197,14 @@ INLINE void tile_bf16(struct sums *s, const struct span *a, const int nv, const 
 
 // ---- quantised formats
 //
-// A format says how numbers 4j .. 4j+3 of a block of 32 come out of its bits, and what they are multiplied
-// by. Whole numbers are summed over 32 (or 16) k, exactly; then one fma, or two where the format has a
+// A format says how weights 4j .. 4j+3 of a block of 32 come out of its bits, and what they are multiplied
+// by. Integers are summed over 32 (or 16) k, exactly; then one fma, or two where the format has a
 // minimum. The type is a constant wherever these functions are inlined.
 
 INLINE bool has_halves(const enum dtype t) { // a scale per 16
     return t == DTYPE_Q6_K || t == DTYPE_Q3_K || t == DTYPE_Q2_K;
 }
-INLINE bool is_s8(const enum dtype t) { // numbers of eight bits, stored plus 128
+INLINE bool is_s8(const enum dtype t) { // weights of eight bits, stored plus 128
     return t == DTYPE_Q8_0 || t == DTYPE_IQ4_NL || t == DTYPE_IQ4_XS;
 }
 
@@ -217,20 +218,20 @@ INLINE size_t block_bytes(const enum dtype t) {
     }
 }
 
-// The tables of IQ4_NL and IQ4_XS, plus 128, and of MXFP4, plus 16 (quants.h has the numbers).
+// The tables of IQ4_NL and IQ4_XS, plus 128, and of MXFP4, plus 16 (quants.h has the values).
 static const uint8_t iq4_bytes[16] = {1,   24,  45,  63,  79,  93,  106, 118,
                                       129, 141, 153, 166, 181, 197, 217, 241};
 static const uint8_t mxfp4_bytes[16] = {16, 17, 18, 19, 20, 22, 24, 28, 16, 15, 14, 13, 12, 10, 8, 4};
 
 // Of each vector: 32 k of ROWS rows, or the half of them that has a scale of its own.
-struct parts {
-    const uint8_t *at[MAX_VECTORS], *high[MAX_VECTORS]; // numbers of the first row; upper bits that are apart
+struct tile_weights {
+    const uint8_t *at[MAX_VECTORS], *high[MAX_VECTORS]; // weights of the first row; bit planes that are apart
     struct rows scale[MAX_VECTORS], offset[MAX_VECTORS];
 };
 
 // Part `part` of a packed block, from row `row` on, as vector v.
-INLINE void read_part(struct parts *p, const int v, const void *block, const int row, const enum dtype t,
-                      const int part, const int half) {
+INLINE void read_weights(struct tile_weights *p, const int v, const void *block, const int row,
+                         const enum dtype t, const int part, const int half) {
 #define FIELDS(packed) const packed *w = block
     switch (t) {
     case DTYPE_Q8_0: {
@@ -313,8 +314,8 @@ INLINE struct quads read_nibbles(const uint8_t *at, const int j) {
     return j < 4 ? quads_low(pair) : quads_high(pair);
 }
 
-// Numbers 4j..4j+3 of each row, as unsigned bytes: the number itself plus what dots_start() takes off.
-INLINE struct quads read_quads(const struct parts *p, const int v, const enum dtype t, const int j) {
+// An int8 quad of each row: weights 4j..4j+3 as unsigned bytes, plus what dots_start() takes off.
+INLINE struct quads read_quads(const struct tile_weights *p, const int v, const enum dtype t, const int j) {
     switch (t) {
     case DTYPE_Q8_0: return quads_load(p->at[v] + 64 * j);
     case DTYPE_Q5_0:
@@ -339,7 +340,7 @@ INLINE int act_sum(const struct act_q8 *x, const int half) {
     return (act_base_bits(x) - x->minus32[half]) / 32;
 }
 
-// Where the sum of a token's products starts: at the bits of base, and so that numbers count with their sign.
+// Where the sum of a token's products starts: at the bits of base, and so that weights count with their sign.
 INLINE struct dots dots_start(const struct act_q8 *x, const enum dtype t, const int half) {
     switch (t) {
     case DTYPE_Q8_0:
@@ -354,7 +355,7 @@ INLINE struct dots dots_start(const struct act_q8 *x, const enum dtype t, const 
     }
 }
 
-INLINE const struct act_q8 *activation(const struct span *a, int t, int block) {
+INLINE const struct act_q8 *activation(const struct tile_args *a, int t, int block) {
     return (const struct act_q8 *)token(a, t) + block;
 }
 
@@ -362,15 +363,16 @@ struct block_dots {
     struct dots dot[MAX_VECTORS][MAX_TILE_TOKENS];
 };
 
-// Which numbers (times 4) of a block of 32 come i-th. Where all of them are wanted, both halves go side by
+// Which quad of a block of 32 comes i-th. Where all of them are wanted, both halves go side by
 // side: formats of nibbles have them in one byte.
 INLINE int step_number(const int i, const int half, const int count) {
     return count == 8 ? i / 2 + i % 2 * 4 : half * count + i;
 }
 
 // The products of a block of 32, or of a half of it.
-INLINE void dots_wide(struct block_dots *d, const struct parts *p, const struct span *a, int block,
-                      const int nv, const int n, const int half, const int count, const enum dtype type) {
+INLINE void dots_wide(struct block_dots *d, const struct tile_weights *p, const struct tile_args *a,
+                      int block, const int nv, const int n, const int half, const int count,
+                      const enum dtype type) {
     UNROLL for (int t = 0; t < n; t++) {
         struct dots start = dots_start(activation(a, t, block), type, half);
         UNROLL for (int v = 0; v < nv; v++) d->dot[v][t] = start;
@@ -389,10 +391,10 @@ INLINE void dots_wide(struct block_dots *d, const struct parts *p, const struct 
 }
 
 #if NARROW_SUMS
-// How many steps 16 bits hold: each adds two products of a number of the format and one up to 127.
+// How many steps 16 bits hold: each adds two products of a weight and an activation up to 127.
 INLINE int narrow_steps(const enum dtype t) {
     switch (t) {
-    case DTYPE_Q6_K: return 2; // numbers up to 63
+    case DTYPE_Q6_K: return 2; // weights up to 63
     case DTYPE_Q5_0:
     case DTYPE_Q5_1:
     case DTYPE_Q5_K:
@@ -401,10 +403,11 @@ INLINE int narrow_steps(const enum dtype t) {
     }
 }
 
-// The same where a product of four numbers is two sums of two, of 16 bits: several are added before they are
+// The same where a product of two quads is two sums of two, of 16 bits: several are added before they are
 // widened. What a token starts from is read at the end, when registers are free.
-INLINE void dots_narrow(struct block_dots *d, const struct parts *p, const struct span *a, int block,
-                        const int nv, const int n, const int half, const int count, const enum dtype type) {
+INLINE void dots_narrow(struct block_dots *d, const struct tile_weights *p, const struct tile_args *a,
+                        int block, const int nv, const int n, const int half, const int count,
+                        const enum dtype type) {
     const int steps = narrow_steps(type) < count ? narrow_steps(type) : count;
     struct narrow sum[MAX_VECTORS][MAX_TILE_TOKENS];
     UNROLL for (int i = 0; i < count; i++) {
@@ -428,7 +431,7 @@ INLINE void dots_narrow(struct block_dots *d, const struct parts *p, const struc
 }
 #endif
 
-INLINE void dots_sum(struct block_dots *d, const struct parts *p, const struct span *a, int block,
+INLINE void dots_sum(struct block_dots *d, const struct tile_weights *p, const struct tile_args *a, int block,
                      const int nv, const int n, const int half, const int count, const enum dtype type) {
 #if NARROW_SUMS
     if (!is_s8(type)) {
@@ -440,8 +443,9 @@ INLINE void dots_sum(struct block_dots *d, const struct parts *p, const struct s
 }
 
 // acc += (dot * d) * scale for each token, then offset * s where there is a minimum.
-INLINE void sums_add(struct sums *s, const struct block_dots *d, const struct parts *p, const struct span *a,
-                     int block, const int half, const int nv, const int n, const enum dtype type) {
+INLINE void sums_add(struct sums *s, const struct block_dots *d, const struct tile_weights *p,
+                     const struct tile_args *a, int block, const int half, const int nv, const int n,
+                     const enum dtype type) {
     UNROLL for (int t = 0; t < n; t++) {
         float base = activation(a, t, block)->base;
         UNROLL for (int v = 0; v < nv; v++) s->acc[v][t] =
@@ -456,7 +460,7 @@ INLINE void sums_add(struct sums *s, const struct block_dots *d, const struct pa
     }
 }
 
-INLINE void tile_quantised(struct sums *s, const struct span *a, const int nv, const int n,
+INLINE void tile_quantised(struct sums *s, const struct tile_args *a, const int nv, const int n,
                            const enum dtype type) {
     const int parts = dtype_block(type) / 32, halves = has_halves(type) ? 2 : 1;
     const size_t bytes = block_bytes(type);
@@ -464,12 +468,12 @@ INLINE void tile_quantised(struct sums *s, const struct span *a, const int nv, c
     for (int b = a->b0; b < a->b1; b++)
         for (int part = 0; part < parts; part++)
             UNROLL for (int half = 0; half < halves; half++) {
-                struct parts p;
+                struct tile_weights p;
                 struct block_dots d;
                 const int block = parts * b + part;
-                prefetch(a, b, halves * part + half, halves * parts, nv, n, a->ahead.far);
+                prefetch_weights(a, b, halves * part + half, halves * parts, nv, n, a->prefetch.far);
                 UNROLL for (int v = 0; v < nv; v++)
-                    read_part(&p, v, a->w[v] + (size_t)b * bytes, a->row[v], type, part, half);
+                    read_weights(&p, v, a->w[v] + (size_t)b * bytes, a->row[v], type, part, half);
                 dots_sum(&d, &p, a, block, nv, n, half, 8 / halves, type);
                 // each takes its bits of the same bytes, and registers are few
                 if (halves > 1 && (n > 4 || VECTOR_REGISTERS < 32))
@@ -486,7 +490,7 @@ GEMM(F32, tile_f32, TILE_VECTORS(1))
 GEMM(F16, tile_f16, TILE_VECTORS(1))
 GEMM(BF16, tile_bf16, TILE_VECTORS_FEW_BF16)
 #define X(type, packed)                                                                                      \
-    INLINE void tile_##type(struct sums *s, const struct span *a, const int nv, const int n) {               \
+    INLINE void tile_##type(struct sums *s, const struct tile_args *a, const int nv, const int n) {          \
         tile_quantised(s, a, nv, n, DTYPE_##type);                                                           \
     }                                                                                                        \
     GEMM(type, tile_##type, TILE_VECTORS_FEW)

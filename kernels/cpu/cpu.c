@@ -1,12 +1,10 @@
-// The CPU backend: its life, and each phase as a few parallel passes.
+// The CPU backend: opening and closing it, and each phase as a few parallel passes.
 #include "device.h"
 #include "float_env.h"
+#include "kv.h"
 #include "log.h"
-#include "request.h"
-#include "rope.h"
 #include "sampler.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,7 +13,7 @@ enum { HEAD_ROWS = 64 }; // the head computes so many rows at a time
 static int max_int(int a, int b) { return a > b ? a : b; }
 static int min_int(int a, int b) { return a < b ? a : b; }
 
-// ---- life
+// ---- lifecycle
 
 static const char *config_problem(const struct device_config *c) {
     if (c->world > 1 && (NUM_SEGMENTS % c->world != 0 || c->rank < 0 || c->rank >= c->world || !c->comm))
@@ -23,22 +21,44 @@ static const char *config_problem(const struct device_config *c) {
     if (c->kv_dtype != DTYPE_F32 && c->kv_dtype != DTYPE_F16 && c->kv_dtype != DTYPE_BF16 &&
         c->kv_dtype != DTYPE_I8)
         return "the kv cache can be F32, F16, BF16 or I8";
-    if (c->model->head_dim % 2 != 0 && (c->kv_dtype == DTYPE_BF16 || c->kv_dtype == DTYPE_I8))
+    if (c->model->attn[0].head_dim % 2 != 0 && (c->kv_dtype == DTYPE_BF16 || c->kv_dtype == DTYPE_I8))
         return "a kv cache of BF16 or I8 needs heads of an even size";
     if (c->block_size < 1 || c->block_size > 1 << 16)
         return "the block size must be from 1 to 65536 tokens";
     return NULL;
 }
 
-static const char *model_problem(const struct model_config *m) {
-    if (m->num_layers < 1 || m->hidden < 1 || m->num_heads < 1 || m->head_dim < 1 || m->ffn < 1 ||
-        m->vocab < 1)
+static const char *attn_problem(const struct model_config *m, const struct attn_spec *a) {
+    if (a->heads < 1 || a->head_dim < 1)
         return "a dimension of the model is not positive";
-    if (m->num_kv_heads < 1 || m->num_heads % m->num_kv_heads != 0)
+    if (a->kv_heads < 1 || a->heads % a->kv_heads != 0)
         return "the number of heads is no multiple of the number of kv heads";
-    if (m->head_dim > 1024 || m->rope.dim > m->head_dim || m->rope.dim < 0 || m->rope.dim % 2 != 0)
+    if (a->kv_heads != m->attn[0].kv_heads || a->head_dim != m->attn[0].head_dim)
+        return "layers have different numbers of kv heads, or different head sizes";
+    if (a->rope < -1 || a->rope >= m->num_ropes)
+        return "a layer names a rotary embedding that the model lacks";
+    const struct rope_config *r = a->rope < 0 ? NULL : &m->ropes[a->rope];
+    if (a->head_dim > MAX_HEAD_DIM || (r && (r->dim > a->head_dim || r->dim < 0 || r->dim % 2 != 0)))
         return "the head size is over 1024, or the rotated part of a head is odd or larger than it";
     return NULL;
+}
+
+static const char *model_problem(const struct model_config *m) {
+    if (m->num_layers < 1 || m->hidden < 1 || m->vocab < 1 || m->num_attn < 1 || m->num_ffn < 1 ||
+        m->kv_layers < 1)
+        return "a dimension of the model is not positive";
+    const char *problem = NULL;
+    for (int i = 0; i < m->num_attn && !problem; i++)
+        problem = attn_problem(m, &m->attn[i]);
+    for (int i = 0; i < m->num_ffn && !problem; i++)
+        problem = m->ffn[i].hidden < 1 ? "a dimension of the model is not positive" : NULL;
+    for (int i = 0; i < m->num_layers && !problem; i++) {
+        const struct layer_spec *l = &m->layers[i];
+        if (l->attn >= m->num_attn || l->ffn >= m->num_ffn || l->kv_group >= m->num_groups ||
+            l->kv_layer >= m->kv_layers)
+            problem = "a layer names a spec, or a place in the cache, that the model lacks";
+    }
+    return problem;
 }
 
 static struct device *cpu_open(const struct backend_host *host, const struct device_config *config,
@@ -69,7 +89,16 @@ static struct device *cpu_open(const struct backend_host *host, const struct dev
                 config->num_threads, config->num_threads > 0 ? "" : ", as many as there are processors");
         return NULL;
     }
+    const struct model_config *m = &dev->model;
     dev->model = *config->model;
+    dev->kv_heads = m->attn[0].kv_heads;
+    dev->head_dim = m->attn[0].head_dim;
+    for (int i = 0; i < m->num_attn; i++) {
+        dev->max_q = max_int(dev->max_q, attn_q_size(&m->attn[i]));
+        dev->max_group = max_int(dev->max_group, m->attn[i].heads / m->attn[i].kv_heads);
+    }
+    for (int i = 0; i < m->num_ffn; i++)
+        dev->max_ffn = max_int(dev->max_ffn, m->ffn[i].hidden);
     dev->rank = config->world > 1 ? config->rank : 0;
     dev->world = config->world > 1 ? config->world : 1;
     dev->comm = config->world > 1 ? config->comm : NULL;
@@ -95,6 +124,8 @@ static void cpu_close(struct device *dev) {
         cpu_weight_free(dev->weights);
         dev->weights = next;
     }
+    for (int i = 0; i < MODEL_MAX_ROPES; i++)
+        rope_table_close(&dev->ropes[i]);
     region_free(&dev->arena);
     region_free(&dev->kv);
     free(dev);
@@ -110,73 +141,51 @@ static void cpu_info(struct device *dev, struct device_info *info) {
 
 static size_t cpu_kv_block_bytes(struct device *dev) { return cpu_kv_bytes(dev, 1); }
 
-void *cpu_carve(struct carver *c, size_t n, size_t size) {
-    void *p = c->base ? c->base + c->used : NULL;
-    c->used += (n * size + 63) / 64 * 64;
-    return p;
-}
-
-static void carve_workspace(struct device *dev, struct carver *c) {
+static void lay_out_arena(struct device *dev, struct arena *c) {
     const struct model_config *m = &dev->model;
     const struct step_limits *l = &dev->limits;
     size_t T = (size_t)l->max_tokens, R = (size_t)l->max_rows, D = (size_t)m->hidden;
-    size_t q = (size_t)device_q_size(dev), kv = (size_t)device_kv_size(dev), F = (size_t)m->ffn;
+    size_t q = (size_t)dev->max_q, kv = (size_t)device_kv_size(dev), F = (size_t)dev->max_ffn;
     size_t rows = T > (size_t)dev->head_rows ? T : (size_t)dev->head_rows;
-    size_t wide = (size_t)max_int(max_int(m->hidden, device_q_size(dev)), m->ffn) + 1;
-    size_t pairs = (size_t)m->rope.dim / 2;
-    dev->resid = cpu_carve(c, T * D, sizeof(float));
-    dev->q = cpu_carve(c, T * q, sizeof(float));
-    dev->h = cpu_carve(c, T * (q > F ? q : F), sizeof(float));
-    dev->key = cpu_carve(c, T * kv, sizeof(float));
-    dev->value = cpu_carve(c, T * kv, sizeof(float));
+    size_t wide = (size_t)max_int(max_int(m->hidden, dev->max_q), dev->max_ffn) + 1;
+    dev->resid = arena_take(c, T * D, sizeof(float));
+    dev->q = arena_take(c, T * q, sizeof(float));
+    dev->h = arena_take(c, T * (q > F ? q : F), sizeof(float));
+    dev->key = arena_take(c, T * kv, sizeof(float));
+    dev->value = arena_take(c, T * kv, sizeof(float));
     // Normalised rows pass through `floats` whatever type comes of them.
     bool floats = dev->dtypes & (1u << DTYPE_F32 | 1u << DTYPE_F16);
-    dev->floats = cpu_carve(c, rows, activation_stride((floats ? wide : D) * sizeof(float)));
+    dev->floats = arena_take(c, rows, activation_stride((floats ? wide : D) * sizeof(float)));
     if (dev->dtypes & 1u << DTYPE_BF16)
-        dev->bf16 = cpu_carve(c, rows, activation_stride((wide + 1) * sizeof(uint16_t)));
+        dev->bf16 = arena_take(c, rows, activation_stride((wide + 1) * sizeof(uint16_t)));
     if (dev->dtypes & DTYPES_QUANTISED)
-        dev->q8 = cpu_carve(c, rows, activation_stride((wide / 32 + 1) * sizeof(struct act_q8)));
+        dev->q8 = arena_take(c, rows, activation_stride((wide / 32 + 1) * sizeof(struct act_q8)));
     if (dev->world > 1)
-        dev->partial = cpu_carve(c, T * D, sizeof(float));
+        dev->partial = arena_take(c, T * D, sizeof(float));
     if (dev->has_head)
-        cpu_head_carve(dev, c);
-    dev->rope_cos = cpu_carve(c, (size_t)l->max_context * pairs, sizeof(float));
-    dev->rope_sin = cpu_carve(c, (size_t)l->max_context * pairs, sizeof(float));
+        cpu_head_arena(dev, c);
     for (int i = 0; i < 2; i++) {
         struct result *r = &dev->result[i];
-        r->ids = cpu_carve(c, R, sizeof *r->ids);
-        r->logprob = cpu_carve(c, R, sizeof *r->logprob);
-        r->top_ids = cpu_carve(c, R * MAX_TOP_LOGPROBS, sizeof *r->top_ids);
-        r->top_logprobs = cpu_carve(c, R * MAX_TOP_LOGPROBS, sizeof *r->top_logprobs);
-        r->failed = cpu_carve(c, R, 1);
+        r->ids = arena_take(c, R, sizeof *r->ids);
+        r->logprob = arena_take(c, R, sizeof *r->logprob);
+        r->top_ids = arena_take(c, R * MAX_TOP_LOGPROBS, sizeof *r->top_ids);
+        r->top_logprobs = arena_take(c, R * MAX_TOP_LOGPROBS, sizeof *r->top_logprobs);
+        r->failed = arena_take(c, R, 1);
         if (l->keep_logits && dev->has_head)
-            r->logits = cpu_carve(c, R * (size_t)m->vocab, sizeof *r->logits);
+            r->logits = arena_take(c, R * (size_t)m->vocab, sizeof *r->logits);
+        if (l->keep_hidden && dev->has_head)
+            r->hidden = arena_take(c, R * D, sizeof *r->hidden);
     }
     if (pool_size(dev->pool) > 1)
-        dev->attn_slots = cpu_carve(c, cpu_attn_slots(dev), cpu_attn_slot_bytes(dev));
+        dev->attn_partials = arena_take(c, cpu_attn_partials(dev), cpu_attn_partial_bytes(dev));
     for (int i = 0; i < pool_size(dev->pool); i++) {
         size_t bytes = cpu_attn_scratch(dev, &dev->attn[i], NULL);
-        char *memory = cpu_carve(c, bytes, 1);
+        char *memory = arena_take(c, bytes, 1);
         cpu_attn_scratch(dev, &dev->attn[i], memory);
     }
 }
 
-static void fill_rope(struct device *dev) {
-    const struct rope_config *r = &dev->model.rope;
-    double magnitude = rope_magnitude(r);
-    int pairs = r->dim / 2;
-    for (int i = 0; i < pairs; i++) {
-        double frequency = rope_frequency(r, i);
-        for (int p = 0; p < dev->limits.max_context; p++) {
-            size_t at = (size_t)p * (size_t)pairs + (size_t)i;
-            dev->rope_cos[at] = (float)(cos(p * frequency) * magnitude);
-            dev->rope_sin[at] = (float)(sin(p * frequency) * magnitude);
-        }
-    }
-}
-
-static enum status cpu_reserve(struct device *dev, const struct step_limits *limits, struct workspace *ws,
-                               struct err *err) {
+static enum status cpu_reserve(struct device *dev, const struct step_limits *limits, struct err *err) {
     CHECK(!dev->arena.data);
     CHECK(limits->max_tokens > 0 && limits->max_rows > 0 && limits->max_context > 0 &&
           limits->num_blocks > 0);
@@ -189,19 +198,19 @@ static enum status cpu_reserve(struct device *dev, const struct step_limits *lim
     for (int i = 0; ok && dev->has_head && i < n; i++)
         ok = (dev->samplers[i] = sampler_open(dev->model.vocab)) != NULL;
     ok = ok && (!dev->has_head || cpu_head_open(dev) == STATUS_OK);
-    struct carver carver = {NULL, 0};
+    for (int i = 0; ok && i < dev->model.num_ropes; i++)
+        ok = rope_table_open(&dev->ropes[i], &dev->model.ropes[i], limits->max_context);
+    struct arena arena = {NULL, 0};
     if (ok) {
-        carve_workspace(dev, &carver);
-        dev->arena = region_alloc(carver.used);
+        lay_out_arena(dev, &arena);
+        dev->arena = region_alloc(arena.used);
         dev->kv = region_alloc(cpu_kv_region(dev, limits->num_blocks));
     }
     if (!ok || !dev->arena.data || !dev->kv.data)
-        return err_set(err, STATUS_NOMEM, "no memory for a workspace of %d tokens and a cache of %d blocks",
+        return err_set(err, STATUS_NOMEM, "no memory for steps of %d tokens and a cache of %d blocks",
                        limits->max_tokens, limits->num_blocks);
-    carver = (struct carver){dev->arena.data, 0};
-    carve_workspace(dev, &carver);
-    fill_rope(dev);
-    *ws = (struct workspace){dev->resid, dev->q, dev->h};
+    arena = (struct arena){dev->arena.data, 0};
+    lay_out_arena(dev, &arena);
     return STATUS_OK;
 }
 
@@ -214,6 +223,8 @@ static bool cpu_step_begin(struct device *dev, const struct step *step) {
     CHECK(step->num_decode >= 0 && step->num_decode <= step->num_seqs &&
           step->max_context_len <= l->max_context);
     CHECK(dev->num_begun - dev->num_synced < 2); // results of two steps are kept
+    for (int i = 0; i < dev->model.num_ropes; i++)
+        rope_table_fill(&dev->ropes[i], dev->pool, step->max_context_len);
     dev->num_begun++;
     return false;
 }
@@ -222,77 +233,82 @@ static void cpu_step_end(struct device *dev) { (void)dev; }
 
 struct embed {
     struct device *dev;
-    float *resid;
     const struct weight *table;
     const struct step *step;
 };
 
-static void embed_share(void *ctx, int thread, int num_threads) {
+static void embed_worker(void *ctx, int thread, int num_threads) {
     const struct embed *job = ctx;
     const struct result *before = &job->dev->result[(job->dev->num_begun - 1) & 1];
     int begin, end;
-    pool_share(job->step->num_tokens, thread, num_threads, &begin, &end);
+    pool_partition(job->step->num_tokens, thread, num_threads, &begin, &end);
     for (int t = begin; t < end; t++) {
         int32_t id = job->step->ids[t];
         if (id < 0) {
             CHECK(-1 - id < before->num_rows);
             id = before->ids[-1 - id];
         }
-        cpu_embedding_row(job->resid + (size_t)t * (size_t)job->dev->model.hidden, job->table, id);
+        cpu_embedding_row(job->dev->resid + (size_t)t * (size_t)job->dev->model.hidden, job->table, id);
     }
 }
 
-static void cpu_embed(struct device *dev, void *resid, const struct weight *table, const struct step *step) {
-    struct embed job = {dev, resid, table, step};
-    pool_run(dev->pool, embed_share, &job, (long long)step->num_tokens * dev->model.hidden > 1 << 15);
+static void cpu_embed(struct device *dev, const struct weight *table, const struct step *step) {
+    struct embed job = {dev, table, step};
+    pool_run(dev->pool, embed_worker, &job, (long long)step->num_tokens * dev->model.hidden > 1 << 15);
 }
 
 struct finish_qkv {
     struct device *dev;
-    float *q;
     const struct layer *layer;
     const struct step *step;
 };
 
+static void rotate_head(float *x, const struct rope_table *t, bool interleaved, int position) {
+    const float *c = t->cos + (size_t)position * (size_t)t->pairs;
+    const float *s = t->sin + (size_t)position * (size_t)t->pairs;
+    for (int i = 0; i < t->pairs; i++) {
+        float *a = x + (interleaved ? 2 * i : i), *b = interleaved ? a + 1 : a + t->pairs;
+        float x0 = *a, x1 = *b;
+        *a = x0 * c[i] - x1 * s[i];
+        *b = x0 * s[i] + x1 * c[i];
+    }
+}
+
 // Bias, norm of each head, rotation, of the heads of one row.
-static void finish_heads(const struct device *dev, float *x, int num_heads, const float *bias,
+static void finish_heads(const struct device *dev, float *x, int num_heads, int rope, const float *bias,
                          const struct weight *norm, int position) {
-    const struct rope_config *r = &dev->model.rope;
-    int d = dev->model.head_dim, pairs = r->dim / 2;
+    int d = dev->head_dim;
+    CHECK(rope < 0 || position < dev->ropes[rope].filled);
     for (int i = 0; bias && i < num_heads * d; i++)
         x[i] += bias[i];
-    const float *c = dev->rope_cos + (size_t)position * (size_t)pairs;
-    const float *s = dev->rope_sin + (size_t)position * (size_t)pairs;
     for (int h = 0; h < num_heads; h++, x += d) {
         if (norm)
             dev->kernels->rmsnorm(x, x, norm->vector, d, dev->model.norm_eps);
-        for (int i = 0; i < pairs; i++) {
-            float *a = x + (r->interleaved ? 2 * i : i), *b = r->interleaved ? a + 1 : a + pairs;
-            float x0 = *a, x1 = *b;
-            *a = x0 * c[i] - x1 * s[i];
-            *b = x0 * s[i] + x1 * c[i];
-        }
+        if (rope >= 0)
+            rotate_head(x, &dev->ropes[rope], dev->model.ropes[rope].interleaved, position);
     }
 }
 
 static void finish_row(const struct finish_qkv *job, int t) {
     struct device *dev = job->dev;
-    const struct model_config *m = &dev->model;
-    float *const *bias = job->layer->qkv->bias;
+    const struct layer *layer = job->layer;
+    const struct attn_spec *a = &layer->attn;
+    float *const *bias = layer->qkv->bias;
     int position = job->step->positions[t];
+    int64_t slot = job->step->groups[layer->kv_group].slots[t];
     CHECK(position >= 0 && position < dev->limits.max_context);
-    float *q = job->q + (size_t)t * (size_t)device_q_size(dev);
+    float *q = dev->q + (size_t)t * (size_t)attn_q_size(a);
     float *key = dev->key + (size_t)t * (size_t)device_kv_size(dev);
     float *value = dev->value + (size_t)t * (size_t)device_kv_size(dev);
-    finish_heads(dev, q, m->num_heads, bias[0], job->layer->q_norm, position);
-    finish_heads(dev, key, m->num_kv_heads, bias[1], job->layer->k_norm, position);
+    finish_heads(dev, q, a->heads, a->rope, bias[0], layer->q_norm, position);
+    finish_heads(dev, key, a->kv_heads, a->rope, bias[1], layer->k_norm, position);
     for (int i = 0; bias[2] && i < device_kv_size(dev); i++)
         value[i] += bias[2][i];
-    if (job->step->slots[t] >= 0)
-        cpu_kv_write(dev, job->layer->index, job->step->slots[t], key, value);
+    if (slot >= 0)
+        cpu_kv_write(dev, layer->kv_layer, slot, key, value);
 }
 
-static void finish_qkv_share(void *ctx, int thread, int num_threads) {
+static void finish_qkv_worker(void *ctx, int thread, int num_threads) {
     const struct finish_qkv *job = ctx;
     (void)num_threads;
     for (int begin, end; pool_take(job->dev->pool, thread, 1, &begin, &end);)
@@ -300,25 +316,23 @@ static void finish_qkv_share(void *ctx, int thread, int num_threads) {
             finish_row(job, t);
 }
 
-static void cpu_qkv(struct device *dev, void *q, const void *resid, const struct layer *layer,
-                    const struct step *step) {
-    struct activations x = cpu_activations(dev, resid, step->num_tokens, NULL, layer->qkv, layer->attn_norm);
-    float *y[3] = {q, dev->key, dev->value};
-    int ldy[3] = {device_q_size(dev), device_kv_size(dev), device_kv_size(dev)};
+static void cpu_qkv(struct device *dev, const struct layer *layer, const struct step *step) {
+    struct gemm_input x =
+        cpu_gemm_input(dev, dev->resid, step->num_tokens, NULL, layer->qkv, layer->attn_norm);
+    float *y[3] = {dev->q, dev->key, dev->value};
+    int width = attn_q_size(&layer->attn), ldy[3] = {width, device_kv_size(dev), device_kv_size(dev)};
     cpu_matmul(dev, y, ldy, &x, layer->qkv);
-    struct finish_qkv job = {dev, q, layer, step};
-    pool_run_items(dev->pool, finish_qkv_share, &job, step->num_tokens,
-                   (long long)step->num_tokens * device_q_size(dev) > 1 << 12);
+    struct finish_qkv job = {dev, layer, step};
+    pool_run_items(dev->pool, finish_qkv_worker, &job, step->num_tokens,
+                   (long long)step->num_tokens * width > 1 << 12);
 }
 
-static void cpu_attn_prefill(struct device *dev, void *h, const void *q, const struct layer *layer,
-                             const struct step *step) {
-    cpu_attend(dev, h, q, layer->index, step, step->num_decode, step->num_seqs);
+static void cpu_attn_prefill(struct device *dev, const struct layer *layer, const struct step *step) {
+    cpu_attend(dev, layer, step, step->num_decode, step->num_seqs);
 }
 
-static void cpu_attn_decode(struct device *dev, void *h, const void *q, const struct layer *layer,
-                            const struct step *step) {
-    cpu_attend(dev, h, q, layer->index, step, 0, step->num_decode);
+static void cpu_attn_decode(struct device *dev, const struct layer *layer, const struct step *step) {
+    cpu_attend(dev, layer, step, 0, step->num_decode);
 }
 
 struct add_rows {
@@ -327,10 +341,10 @@ struct add_rows {
     int num_tokens, hidden;
 };
 
-static void add_share(void *ctx, int thread, int num_threads) {
+static void add_worker(void *ctx, int thread, int num_threads) {
     const struct add_rows *job = ctx;
     int begin, end;
-    pool_share(job->num_tokens, thread, num_threads, &begin, &end);
+    pool_partition(job->num_tokens, thread, num_threads, &begin, &end);
     for (int t = begin; t < end; t++) {
         size_t at = (size_t)t * (size_t)job->hidden;
         for (int i = 0; job->partial && i < job->hidden; i++)
@@ -340,47 +354,45 @@ static void add_share(void *ctx, int thread, int num_threads) {
     }
 }
 
-bool cpu_comm_ok(struct device *dev, enum status status) {
-    if (status != STATUS_OK && dev->failure.code == STATUS_OK)
-        err_set(&dev->failure, STATUS_DEVICE, "rank %d of %d: %s", dev->rank, dev->world,
-                dev->comm->ops->error(dev->comm));
-    return dev->failure.code == STATUS_OK;
-}
-
-// The sum over ranks of what each has of the tree, added to the residual stream; the bias comes after the
-// whole sum, once.
-static void cpu_proj_add(struct device *dev, void *resid, const void *h, const struct weight *w,
-                         const struct step *step) {
-    struct activations x = cpu_activations(dev, h, step->num_tokens, NULL, w, NULL);
-    struct add_rows job = {resid, NULL, w->bias[0], step->num_tokens, dev->model.hidden};
+// resid += all_reduce(h · Wᵀ) + bias: the sum over ranks of what each has of the tree, then the bias, once.
+static void add_projection(struct device *dev, const struct weight *w, const struct step *step) {
+    struct gemm_input x = cpu_gemm_input(dev, dev->h, step->num_tokens, NULL, w, NULL);
+    struct add_rows job = {dev->resid, NULL, w->bias[0], step->num_tokens, dev->model.hidden};
     if (dev->world > 1) {
         cpu_matmul_part(dev, dev->partial, dev->model.hidden, &x, w);
         uint64_t env = float_env_enter(); // a sum of two parts is a sum of rule 3: subnormals are zero
-        cpu_comm_ok(dev, dev->comm->ops->all_reduce(dev->comm, dev->partial,
-                                                    (size_t)step->num_tokens * (size_t)dev->model.hidden));
+        device_comm_ok(dev, dev->comm->ops->all_reduce(dev->comm, dev->partial,
+                                                       (size_t)step->num_tokens * (size_t)dev->model.hidden));
         float_env_leave(env);
         job.partial = dev->partial;
     } else {
-        cpu_matmul_add(dev, resid, dev->model.hidden, &x, w);
+        cpu_matmul_add(dev, dev->resid, dev->model.hidden, &x, w);
     }
     if (job.partial || job.bias)
-        pool_run(dev->pool, add_share, &job, (long long)job.num_tokens * job.hidden > 1 << 15);
+        pool_run(dev->pool, add_worker, &job, (long long)job.num_tokens * job.hidden > 1 << 15);
 }
 
-static void cpu_mlp_in(struct device *dev, void *h, const void *resid, const struct layer *layer,
-                       const struct step *step) {
-    struct activations x =
-        cpu_activations(dev, resid, step->num_tokens, NULL, layer->gate_up, layer->ffn_norm);
-    cpu_matmul_swiglu(dev, h, layer->gate_up->part[0].rows, &x, layer->gate_up);
+static void cpu_attn_out(struct device *dev, const struct layer *layer, const struct step *step) {
+    add_projection(dev, layer->attn_out, step);
+}
+
+static void cpu_ffn_in(struct device *dev, const struct layer *layer, const struct step *step) {
+    struct gemm_input x =
+        cpu_gemm_input(dev, dev->resid, step->num_tokens, NULL, layer->gate_up, layer->ffn_norm);
+    cpu_matmul_swiglu(dev, dev->h, layer->gate_up->part[0].rows, &x, layer->gate_up);
+}
+
+static void cpu_ffn_out(struct device *dev, const struct layer *layer, const struct step *step) {
+    add_projection(dev, layer->down, step);
 }
 
 // Copied in place: host and device are one.
-static void cpu_resid_export(struct device *dev, float *dst, const void *resid, const struct step *step) {
-    memcpy(dst, resid, (size_t)step->num_tokens * (size_t)dev->model.hidden * sizeof *dst);
+static void cpu_resid_export(struct device *dev, float *dst, const struct step *step) {
+    memcpy(dst, dev->resid, (size_t)step->num_tokens * (size_t)dev->model.hidden * sizeof *dst);
 }
 
-static void cpu_resid_import(struct device *dev, void *resid, const float *src, const struct step *step) {
-    memcpy(resid, src, (size_t)step->num_tokens * (size_t)dev->model.hidden * sizeof *src);
+static void cpu_resid_import(struct device *dev, const float *src, const struct step *step) {
+    memcpy(dev->resid, src, (size_t)step->num_tokens * (size_t)dev->model.hidden * sizeof *src);
 }
 
 static enum status cpu_sync(struct device *dev, struct step_out *out, struct err *err) {
@@ -388,17 +400,15 @@ static enum status cpu_sync(struct device *dev, struct step_out *out, struct err
     const struct result *r = &dev->result[++dev->num_synced & 1];
     if (dev->failure.code != STATUS_OK)
         return err_set(err, STATUS_DEVICE, "%s", dev->failure.msg);
-    *out = (struct step_out){r->ids,    r->logprob, r->top_ids,      r->top_logprobs,
-                             r->failed, r->logits,  MAX_TOP_LOGPROBS};
+    *out = (struct step_out){.ids = r->ids,
+                             .logprob = r->logprob,
+                             .top_ids = r->top_ids,
+                             .top_logprobs = r->top_logprobs,
+                             .failed = r->failed,
+                             .logits = r->logits,
+                             .hidden = r->hidden,
+                             .max_top = MAX_TOP_LOGPROBS};
     return STATUS_OK;
-}
-
-static void cpu_kv_export(struct device *dev, int32_t block, void *dst) {
-    cpu_kv_copy(dev, block, dst, true);
-}
-
-static void cpu_kv_import(struct device *dev, int32_t block, const void *src) {
-    cpu_kv_copy(dev, block, (void *)(uintptr_t)src, false);
 }
 
 const struct backend_ops backend_cpu = {
@@ -415,13 +425,13 @@ const struct backend_ops backend_cpu = {
     .qkv = cpu_qkv,
     .attn_prefill = cpu_attn_prefill,
     .attn_decode = cpu_attn_decode,
-    .proj_add = cpu_proj_add,
-    .mlp_in = cpu_mlp_in,
+    .attn_out = cpu_attn_out,
+    .ffn_in = cpu_ffn_in,
+    .ffn_out = cpu_ffn_out,
     .head = cpu_head,
     .resid_export = cpu_resid_export,
     .resid_import = cpu_resid_import,
     .step_end = cpu_step_end,
     .sync = cpu_sync,
-    .kv_export = cpu_kv_export,
-    .kv_import = cpu_kv_import,
+    .kv_copy = cpu_kv_copy,
 };

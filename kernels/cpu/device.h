@@ -6,25 +6,28 @@
 #include "memory.h"
 #include "pack.h"
 #include "pool.h"
+#include "rope_table.h"
 
 #include <stdint.h>
 
-// One matrix, in row groups of 16 (layouts in kernels/README.md).
+enum { MAX_HEAD_DIM = 1024 };
+
+// One matrix, in panels of 16 (layouts in kernels/README.md).
 struct weight_part {
     enum dtype dtype;
     int rows, cols;
-    int num_groups;     // ceil(rows / 16)
+    int num_panels;     // ceil(rows / 16)
     int block;          // k per block: 1, 2 (BF16), 32 or 256
     int num_blocks;     // ceil(cols / block)
-    size_t strip_bytes; // of one row group
-    char *data;         // (num_groups) strips
+    size_t panel_bytes; // of one panel
+    char *data;         // (num_groups) panels
 };
 
 struct weight {
     struct weight *next; // all weights of the device
     enum weight_role role;
     int num_parts;
-    int num_groups; // over all parts
+    int num_panels; // over all parts
     struct weight_part part[3];
     float *bias[3]; // (rows of the part) or NULL
     // Bounds in blocks of the part of K that each segment of a row-parallel matrix takes, this rank's own
@@ -34,8 +37,8 @@ struct weight {
     struct region region;
 };
 
-// Activations of the rows of a GEMM, in the forms that the dtypes of its weights need.
-struct activations {
+// The rows of a GEMM in the forms that the dtypes of its weights need.
+struct gemm_input {
     const void *data[DTYPE_COUNT]; // by weight dtype
     size_t stride[DTYPE_COUNT];    // bytes from row to row
     int num_rows;
@@ -43,7 +46,7 @@ struct activations {
 
 struct result { // what step_out points to
     int32_t *ids, *top_ids;
-    float *logprob, *top_logprobs, *logits;
+    float *logprob, *top_logprobs, *logits, *hidden;
     uint8_t *failed;
     int num_rows;
 };
@@ -51,7 +54,7 @@ struct result { // what step_out points to
 struct attn_scratch { // of one thread
     float *out;       // (queries, d)
     float *max, *sum; // (queries)
-    float *partial;   // (queries + 8, d rounded up to 16)
+    float *chunk_out; // (queries + 8, d rounded up to 16)
     char *keys;       // 16 tiles, where blocks are no multiple of 16 tokens, or hold I8
     char *values;
     float *scales; // (2, 256), where blocks are no multiple of 16 tokens and hold I8
@@ -64,8 +67,11 @@ struct device {
     struct pool *pool;
     enum dtype kv_dtype;
     int block_size;
-    bool has_head; // the last stage, or the only one
-    bool tiled;    // keys in 16-token tiles: the block size is a multiple of 16
+    int kv_heads, head_dim; // K and d, the same in all layers
+    int max_q, max_group;   // the most of any layer: H*d, H/K
+    int max_ffn;            // F
+    bool has_head;          // the last stage, or the only one
+    bool tiled;             // keys in 16-token tiles: the block size is a multiple of 16
     struct weight *weights;
     struct weight *embed; // the table; of a tied model it is packed, and the head
     size_t weight_bytes;
@@ -77,18 +83,18 @@ struct device {
     struct step_limits limits;
     struct region arena; // everything below
     float *resid, *q, *h;
-    float *key, *value;         // (T, K*d) of this step
-    char *floats, *bf16, *q8;   // (T) rows of activations, activation_stride() apart
-    float *logits;              // (own head rows, padded V)
-    int head_rows;              // rows that the head computes at a time
-    float *partial;             // (T, D) with ranks: what this one adds to the residual stream
-    struct head_ranks *head;    // with ranks: scratch of head.c
-    float *rope_cos, *rope_sin; // (max_context, dim / 2)
-    struct attn_scratch *attn;  // (threads)
-    float *attn_slots;          // what decode over long contexts keeps of each chunk
-    struct sampler **samplers;  // (threads)
-    struct region kv;           // (num_blocks, L, 2, ...); attention.c
-    struct result result[2];    // of steps with odd and even number
+    float *key, *value;        // (T, K*d) of this step
+    char *floats, *bf16, *q8;  // (T) rows of activations, activation_stride() apart
+    float *logits;             // (own head rows, padded V)
+    int head_rows;             // rows that the head computes at a time
+    float *partial;            // (T, D) with ranks: what this one adds to the residual stream
+    struct head_ranks *head;   // with ranks: scratch of head.c
+    struct attn_scratch *attn; // (threads)
+    float *attn_partials;      // what decode over long contexts keeps of each chunk
+    struct sampler **samplers; // (threads)
+    struct region kv;          // kv.h
+    struct rope_table ropes[MODEL_MAX_ROPES];
+    struct result result[2]; // of steps with odd and even number
     uint64_t num_begun, num_synced;
 };
 
@@ -97,8 +103,8 @@ struct device {
 // twice as long.
 static inline size_t activation_stride(size_t bytes) { return ((bytes + 63) / 64 | 1) * 64; }
 
-static inline int device_q_size(const struct device *d) { return d->model.num_heads * d->model.head_dim; }
-static inline int device_kv_size(const struct device *d) { return d->model.num_kv_heads * d->model.head_dim; }
+static inline int attn_q_size(const struct attn_spec *a) { return a->heads * a->head_dim; }
+static inline int device_kv_size(const struct device *d) { return d->kv_heads * d->head_dim; }
 
 // weight.c
 struct weight *cpu_weight_load(struct device *dev, const struct weight_desc *desc, struct err *err);
@@ -109,46 +115,41 @@ void cpu_embedding_row(float *y, const struct weight *w, int row);
 // gemm.c
 // Brings rows of x into the forms that w's dtypes need; normalised by norm first where not NULL. rows: which,
 // or NULL for the first num_rows.
-struct activations cpu_activations(struct device *dev, const float *x, int num_rows,
-                                   const struct head_row *rows, const struct weight *w,
-                                   const struct weight *norm);
+struct gemm_input cpu_gemm_input(struct device *dev, const float *x, int num_rows,
+                                 const struct logits_row *rows, const struct weight *w,
+                                 const struct weight *norm);
 // y[part] (rows, ldy[part]) = activations times each part
-void cpu_matmul(struct device *dev, float *const y[3], const int ldy[3], const struct activations *x,
+void cpu_matmul(struct device *dev, float *const y[3], const int ldy[3], const struct gemm_input *x,
                 const struct weight *w);
 // y += activations times w, as 8 segments of K
-void cpu_matmul_add(struct device *dev, float *y, int ldy, const struct activations *x,
+void cpu_matmul_add(struct device *dev, float *y, int ldy, const struct gemm_input *x,
                     const struct weight *w);
 // y = activations times w, as the segments of K that this rank has: its part of the tree
-void cpu_matmul_part(struct device *dev, float *y, int ldy, const struct activations *x,
+void cpu_matmul_part(struct device *dev, float *y, int ldy, const struct gemm_input *x,
                      const struct weight *w);
 // y = silu(activations times gate) * (activations times up)
-void cpu_matmul_swiglu(struct device *dev, float *y, int ldy, const struct activations *x,
+void cpu_matmul_swiglu(struct device *dev, float *y, int ldy, const struct gemm_input *x,
                        const struct weight *w);
 
-// cpu.c
-struct carver { // hands out pieces of the arena; with base NULL it only counts
-    char *base;
-    size_t used;
-};
-void *cpu_carve(struct carver *c, size_t n, size_t size);
 // Notes that a collective has failed: the device is dead, and later phases compute on whatever is there.
 // false: it has, now or before.
-bool cpu_comm_ok(struct device *dev, enum status status);
+static inline bool device_comm_ok(struct device *dev, enum status status) {
+    if (status != STATUS_OK && dev->failure.code == STATUS_OK)
+        err_set(&dev->failure, STATUS_DEVICE, "rank %d of %d: %s", dev->rank, dev->world,
+                dev->comm->ops->error(dev->comm));
+    return dev->failure.code == STATUS_OK;
+}
 
 // head.c
 enum status cpu_head_open(struct device *dev); // after head_rows is known. STATUS_NOMEM
 void cpu_head_close(struct device *dev);
-void cpu_head_carve(struct device *dev, struct carver *c);
-void cpu_head(struct device *dev, const void *resid, const struct model *model, const struct step *step);
+void cpu_head_arena(struct device *dev, struct arena *a);
+void cpu_head(struct device *dev, const struct model *model, const struct step *step);
 
 // attention.c
-size_t cpu_kv_bytes(const struct device *dev, int num_blocks);  // in the canonical form
-size_t cpu_kv_region(const struct device *dev, int num_blocks); // as they lie in memory
-size_t cpu_attn_slots(const struct device *dev); // chunks that decode can keep; cpu_attn_slot_bytes() each
-size_t cpu_attn_slot_bytes(const struct device *dev);
+size_t cpu_attn_partials(const struct device *dev); // chunks that decode can keep; cpu_attn_slot_bytes() each
+size_t cpu_attn_partial_bytes(const struct device *dev);
 size_t cpu_attn_scratch(struct device *dev, struct attn_scratch *s,
                         char *memory); // bytes; memory NULL: count only
-void cpu_kv_write(struct device *dev, int layer, int64_t slot, const float *key, const float *value);
-void cpu_attend(struct device *dev, float *h, const float *q, int layer, const struct step *step, int seq0,
-                int seq1);
-void cpu_kv_copy(struct device *dev, int32_t block, void *canonical, bool export);
+// Attention of sequences [seq0, seq1) of the step: queries in dev->q, results in dev->h.
+void cpu_attend(struct device *dev, const struct layer *layer, const struct step *step, int seq0, int seq1);

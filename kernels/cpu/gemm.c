@@ -1,5 +1,5 @@
-// Matrix products over row groups of packed weights: which thread does what, in which order, and where the
-// sums of a tile (two row groups times some tokens) go. Its arithmetic is body_gemm.h's.
+// Matrix products over panels of packed weights: which thread does what, in which order, and where the
+// sums of a tile (two panels times some tokens) go. Its arithmetic is body_gemm.h's.
 #include "device.h"
 #include "log.h"
 
@@ -7,11 +7,11 @@
 #include <string.h>
 
 enum {
-    ACTIVATION_PANEL = 1 << 18, // bytes of activations, and
-    WEIGHT_PANEL = 3 << 17,     // of weights, that stay in the L2 cache together
+    CACHED_ACTIVATIONS = 1 << 18, // bytes of activations, and
+    CACHED_WEIGHTS = 3 << 17,     // of weights, that stay in the L2 cache together
     MANY_ROWS = 64,
     SMALL = 1 << 16, // multiply-adds that are done sooner than another thread wakes
-    TILE = TILE_GROUPS * MAX_TILE_TOKENS * LANES,
+    TILE = TILE_PANELS * MAX_TILE_TOKENS * LANES,
 };
 
 // ---- activations
@@ -20,10 +20,10 @@ struct prepare {
     struct device *dev;
     const float *x;
     int cols, num_rows;
-    const struct head_row *rows;
+    const struct logits_row *rows;
     const float *norm;
     unsigned dtypes;
-    struct activations *out;
+    struct gemm_input *out;
 };
 
 static void *row_of(const struct prepare *job, enum dtype dtype, int t) {
@@ -51,7 +51,7 @@ static void prepare_row(const struct prepare *job, int t) {
         k->to_q8(row_of(job, DTYPE_Q8_0, t), x, n);
 }
 
-static void prepare_share(void *ctx, int thread, int num_threads) {
+static void prepare_worker(void *ctx, int thread, int num_threads) {
     const struct prepare *job = ctx;
     (void)num_threads;
     for (int begin, end; pool_take(job->dev->pool, thread, 1, &begin, &end);)
@@ -59,11 +59,11 @@ static void prepare_share(void *ctx, int thread, int num_threads) {
             prepare_row(job, t);
 }
 
-struct activations cpu_activations(struct device *dev, const float *x, int num_rows,
-                                   const struct head_row *rows, const struct weight *w,
-                                   const struct weight *norm) {
+struct gemm_input cpu_gemm_input(struct device *dev, const float *x, int num_rows,
+                                 const struct logits_row *rows, const struct weight *w,
+                                 const struct weight *norm) {
     int cols = w->part[0].cols;
-    struct activations a = {.num_rows = num_rows};
+    struct gemm_input a = {.num_rows = num_rows};
     struct prepare job = {dev, x, cols, num_rows, rows, norm ? norm->vector : NULL, 0, &a};
     for (int i = 0; i < w->num_parts; i++)
         job.dtypes |= 1u << w->part[i].dtype;
@@ -74,7 +74,7 @@ struct activations cpu_activations(struct device *dev, const float *x, int num_r
                                         : bf16 ? (size_t)(cols + 1) / 2 * 2 * sizeof(uint16_t)
                                                : (size_t)cols * sizeof(float));
     }
-    pool_run_items(dev->pool, prepare_share, &job, num_rows, (long long)num_rows * cols > SMALL / 8);
+    pool_run_items(dev->pool, prepare_worker, &job, num_rows, (long long)num_rows * cols > SMALL / 8);
     return a;
 }
 
@@ -85,33 +85,33 @@ enum finish { FINISH_COPY, FINISH_ADD, FINISH_PART, FINISH_SWIGLU };
 struct matmul {
     const struct cpu_kernels *kernels;
     struct pool *pool;
-    const struct activations *x;
+    const struct gemm_input *x;
     const struct weight *w;
     enum finish finish;
     float *y[3];
     int ldy[3];
 };
 
-// A pair of row groups of one part against tokens [t, t + n). The second may be missing: it is then the first
+// A pair of panels of one part against tokens [t, t + n). The second may be missing: it is then the first
 // again, and what comes out of it is dropped.
 struct place {
-    int part, group, num_groups; // 1 or 2
-    int t, n;                    // n <= MAX_TILE_TOKENS
-    int tile;                    // which of those that follow each other on these groups
-    struct ahead_plan ahead[2];  // of the part, and of SwiGLU's second
+    int part, panel, num_panels;      // 1 or 2
+    int t, n;                         // n <= MAX_TILE_TOKENS
+    int tile;                         // which of those that follow each other on these groups
+    struct prefetch_plan prefetch[2]; // of the part, and of SwiGLU's second
 };
 
 // What the kernels take of it, in the part itself or in SwiGLU's second. y: where the sums go, of the first
 // row and token
 static void run_tile(const struct matmul *job, const struct place *at, bool second, float *y, size_t ldy,
-                     size_t next_strip, bool add) {
+                     size_t next_panel, bool add) {
     const struct weight_part *p = &job->w->part[second ? 1 : at->part];
-    const char *first = p->data + (size_t)at->group * p->strip_bytes;
+    const char *first = p->data + (size_t)at->panel * p->panel_bytes;
     size_t ldx = job->x->stride[p->dtype];
     bool segments = job->finish == FINISH_ADD || job->finish == FINISH_PART;
     const int all[] = {0, p->num_blocks};
     job->kernels->gemm[p->dtype](
-        &(struct gemm_tile){.w = {first, at->num_groups == 2 ? first + p->strip_bytes : first},
+        &(struct gemm_tile){.w = {first, at->num_panels == 2 ? first + p->panel_bytes : first},
                             .x = (const char *)job->x->data[p->dtype] + (size_t)at->t * ldx,
                             .ldx = ldx,
                             .num_tokens = at->n,
@@ -121,23 +121,23 @@ static void run_tile(const struct matmul *job, const struct place *at, bool seco
                             .num_segments = segments ? job->w->num_segments : 1,
                             .y = y,
                             .ldy = ldy,
-                            .next_strip = next_strip,
+                            .next_panel = next_panel,
                             .add = add,
-                            .ahead = ahead_share(&at->ahead[second], first, at->n, at->tile)});
+                            .prefetch = prefetch_of_tile(&at->prefetch[second], first, at->n, at->tile)});
 }
 
 // A tile of which not all goes to y as it comes.
 static void do_buffered_tile(const struct matmul *job, const struct place *at, float *y, size_t ldy,
                              int rows_left) {
     float tile[TILE], up[TILE];
-    size_t next_strip = (size_t)at->n * LANES;
+    size_t next_panel = (size_t)at->n * LANES;
     for (int t = 0; t < at->n; t++) // as tiles that go to y do by themselves
-        for (int g = 0; g < at->num_groups; g++)
+        for (int g = 0; g < at->num_panels; g++)
             __builtin_prefetch(y + (size_t)t * ldy + g * LANES, 1);
-    run_tile(job, at, false, tile, LANES, next_strip, false);
+    run_tile(job, at, false, tile, LANES, next_panel, false);
     if (job->finish == FINISH_SWIGLU)
-        run_tile(job, at, true, up, LANES, next_strip, false);
-    for (int g = 0; g < at->num_groups; g++, y += LANES, rows_left -= LANES) {
+        run_tile(job, at, true, up, LANES, next_panel, false);
+    for (int g = 0; g < at->num_panels; g++, y += LANES, rows_left -= LANES) {
         int width = rows_left < LANES ? rows_left : LANES;
         const float *from = tile + g * at->n * LANES;
         if (job->finish == FINISH_SWIGLU) {
@@ -157,24 +157,24 @@ static void do_buffered_tile(const struct matmul *job, const struct place *at, f
 }
 
 static void do_tile(const struct matmul *job, const struct place *at) {
-    int column = at->group * LANES, rows_left = job->w->part[at->part].rows - column;
+    int column = at->panel * LANES, rows_left = job->w->part[at->part].rows - column;
     size_t ldy = (size_t)job->ldy[at->part];
     float *y = job->y[at->part] + (size_t)at->t * ldy + column;
-    if (job->finish == FINISH_SWIGLU || at->num_groups < TILE_GROUPS || rows_left < TILE_GROUPS * LANES)
+    if (job->finish == FINISH_SWIGLU || at->num_panels < TILE_PANELS || rows_left < TILE_PANELS * LANES)
         do_buffered_tile(job, at, y, ldy, rows_left);
     else
         run_tile(job, at, false, y, ldy, LANES, job->finish == FINISH_ADD);
 }
 
-// Tokens [t0, t1) of a pair of row groups, in the fewest tiles of the size that the kernels like, all of much
+// Tokens [t0, t1) of a pair of panels, in the fewest tiles of the size that the kernels like, all of much
 // the same size.
 static void do_tokens(const struct matmul *job, struct place *at, int t0, int t1) {
     const struct weight_part *part = &job->w->part[at->part];
     unsigned most = (unsigned)job->kernels->tile_tokens[part->dtype], n = (unsigned)(t1 - t0);
     unsigned tiles = (n + most - 1) / most, small = n / tiles, larger = n % tiles; // as many have one more
-    at->ahead[0] = ahead_plan(part->strip_bytes, part->num_blocks, (int)tiles);
+    at->prefetch[0] = prefetch_plan(part->panel_bytes, part->num_blocks, (int)tiles);
     if (job->finish == FINISH_SWIGLU)
-        at->ahead[1] = ahead_plan(part[1].strip_bytes, part[1].num_blocks, (int)tiles);
+        at->prefetch[1] = prefetch_plan(part[1].panel_bytes, part[1].num_blocks, (int)tiles);
     at->t = t0;
     for (unsigned i = 0; i < tiles; i++, at->t += at->n) {
         at->n = (int)(small + (i < larger));
@@ -189,15 +189,15 @@ static void do_swiglu_run(const struct matmul *job, int begin, int end) {
     enum { RUN = 16, LD = RUN * LANES };
     _Alignas(64) float sums[2][MAX_TILE_TOKENS * LD];
     for (int g0 = begin; g0 < end; g0 += RUN) {
-        int groups = end - g0 < RUN ? end - g0 : RUN, column = g0 * LANES;
-        int rows_left = job->w->part[0].rows - column, width = groups * LANES;
+        int panels = end - g0 < RUN ? end - g0 : RUN, column = g0 * LANES;
+        int rows_left = job->w->part[0].rows - column, width = panels * LANES;
         for (int i = 0; i < 2; i++) {
             const struct weight_part *part = &job->w->part[i];
             struct place at = {.n = job->x->num_rows};
-            at.ahead[i] = ahead_plan(part->strip_bytes, part->num_blocks, 1);
-            for (int g = 0; g < groups; g += TILE_GROUPS) {
-                at.group = g0 + g;
-                at.num_groups = groups - g < TILE_GROUPS ? 1 : TILE_GROUPS;
+            at.prefetch[i] = prefetch_plan(part->panel_bytes, part->num_blocks, 1);
+            for (int g = 0; g < panels; g += TILE_PANELS) {
+                at.panel = g0 + g;
+                at.num_panels = panels - g < TILE_PANELS ? 1 : TILE_PANELS;
                 run_tile(job, &at, i == 1, sums[i] + g * LANES, LD, LANES, false);
             }
         }
@@ -206,72 +206,71 @@ static void do_swiglu_run(const struct matmul *job, int begin, int end) {
     }
 }
 
-// Row groups [begin, end) of a part: a panel of weights stays in the cache while all tokens pass, a panel at
-// a time.
-static void do_groups(const struct matmul *job, int part, int begin, int end) {
+// Panels [begin, end) of a part: some of them stay in the cache while all tokens pass, some tokens at a time.
+static void do_panels(const struct matmul *job, int part, int begin, int end) {
     const struct weight_part *p = &job->w->part[part];
     if (job->finish == FINISH_SWIGLU && job->x->num_rows <= job->kernels->tile_tokens[p->dtype]) {
         do_swiglu_run(job, begin, end);
         return;
     }
-    size_t strip = p->strip_bytes + (job->finish == FINISH_SWIGLU ? job->w->part[1].strip_bytes : 0);
-    int groups = (int)(WEIGHT_PANEL / strip) / TILE_GROUPS * TILE_GROUPS;
-    int tokens = (int)(ACTIVATION_PANEL / job->x->stride[p->dtype]), num_rows = job->x->num_rows;
-    groups = groups < TILE_GROUPS ? TILE_GROUPS : groups;
+    size_t panel_pair = p->panel_bytes + (job->finish == FINISH_SWIGLU ? job->w->part[1].panel_bytes : 0);
+    int panels = (int)(CACHED_WEIGHTS / panel_pair) / TILE_PANELS * TILE_PANELS;
+    int tokens = (int)(CACHED_ACTIVATIONS / job->x->stride[p->dtype]), num_rows = job->x->num_rows;
+    panels = panels < TILE_PANELS ? TILE_PANELS : panels;
     tokens = tokens < 3 * MAX_TILE_TOKENS ? 3 * MAX_TILE_TOKENS : tokens;
-    for (int g0 = begin; g0 < end; g0 += groups)
+    for (int g0 = begin; g0 < end; g0 += panels)
         for (int t0 = 0; t0 < num_rows; t0 += tokens)
-            for (int g = g0; g < g0 + groups && g < end; g += TILE_GROUPS) {
-                struct place at = {.part = part, .group = g, .num_groups = end - g < 2 ? 1 : 2};
+            for (int g = g0; g < g0 + panels && g < end; g += TILE_PANELS) {
+                struct place at = {.part = part, .panel = g, .num_panels = end - g < 2 ? 1 : 2};
                 do_tokens(job, &at, t0, t0 + tokens < num_rows ? t0 + tokens : num_rows);
             }
 }
 
-static void matmul_share(void *ctx, int thread, int num_threads) {
+static void matmul_worker(void *ctx, int thread, int num_threads) {
     (void)num_threads;
     const struct matmul *job = ctx;
     int num_parts = job->finish == FINISH_SWIGLU ? 1 : job->w->num_parts;
     int least = job->x->num_rows > MANY_ROWS ? 4 : 1; // pairs: activations are read again for each piece
     for (int begin, end; pool_take(job->pool, thread, least, &begin, &end);) {
-        begin *= TILE_GROUPS;
-        end *= TILE_GROUPS;
+        begin *= TILE_PANELS;
+        end *= TILE_PANELS;
         for (int i = 0, first = 0; i < num_parts; i++) {
-            int n = job->w->part[i].num_groups;
+            int n = job->w->part[i].num_panels;
             int from = begin > first ? begin - first : 0, to = end - first < n ? end - first : n;
             if (from < to)
-                do_groups(job, i, from, to);
+                do_panels(job, i, from, to);
             first += n;
         }
     }
 }
 
 static void matmul_run(struct device *dev, const struct matmul *job) {
-    long long work = (long long)job->w->num_groups * LANES * job->w->part[0].cols * job->x->num_rows;
-    int num_groups = job->finish == FINISH_SWIGLU ? job->w->part[0].num_groups : job->w->num_groups;
-    pool_run_items(dev->pool, matmul_share, (void *)(uintptr_t)job,
-                   (num_groups + TILE_GROUPS - 1) / TILE_GROUPS, work > SMALL);
+    long long work = (long long)job->w->num_panels * LANES * job->w->part[0].cols * job->x->num_rows;
+    int num_panels = job->finish == FINISH_SWIGLU ? job->w->part[0].num_panels : job->w->num_panels;
+    pool_run_items(dev->pool, matmul_worker, (void *)(uintptr_t)job,
+                   (num_panels + TILE_PANELS - 1) / TILE_PANELS, work > SMALL);
 }
 
-void cpu_matmul(struct device *dev, float *const y[3], const int ldy[3], const struct activations *x,
+void cpu_matmul(struct device *dev, float *const y[3], const int ldy[3], const struct gemm_input *x,
                 const struct weight *w) {
     struct matmul job = {
         dev->kernels, dev->pool, x, w, FINISH_COPY, {y[0], y[1], y[2]}, {ldy[0], ldy[1], ldy[2]}};
     matmul_run(dev, &job);
 }
 
-void cpu_matmul_add(struct device *dev, float *y, int ldy, const struct activations *x,
+void cpu_matmul_add(struct device *dev, float *y, int ldy, const struct gemm_input *x,
                     const struct weight *w) {
     struct matmul job = {dev->kernels, dev->pool, x, w, FINISH_ADD, {y}, {ldy}};
     matmul_run(dev, &job);
 }
 
-void cpu_matmul_part(struct device *dev, float *y, int ldy, const struct activations *x,
+void cpu_matmul_part(struct device *dev, float *y, int ldy, const struct gemm_input *x,
                      const struct weight *w) {
     struct matmul job = {dev->kernels, dev->pool, x, w, FINISH_PART, {y}, {ldy}};
     matmul_run(dev, &job);
 }
 
-void cpu_matmul_swiglu(struct device *dev, float *y, int ldy, const struct activations *x,
+void cpu_matmul_swiglu(struct device *dev, float *y, int ldy, const struct gemm_input *x,
                        const struct weight *w) {
     CHECK(w->num_parts == 2 && w->part[0].rows == w->part[1].rows);
     struct matmul job = {dev->kernels, dev->pool, x, w, FINISH_SWIGLU, {y}, {ldy}};

@@ -13,8 +13,8 @@
 extern "C" {
 #endif
 
-// A tile of a matrix product is TILE_GROUPS row groups of LANES rows, times at most MAX_TILE_TOKENS tokens.
-enum { LANES = 16, TILE_GROUPS = 2, MAX_TILE_TOKENS = 8 };
+// A tile of a matrix product is TILE_GROUPS panels of LANES rows, times at most MAX_TILE_TOKENS tokens.
+enum { LANES = 16, TILE_PANELS = 2, MAX_TILE_TOKENS = 8 };
 enum { NUM_SEGMENTS = 8 }; // of K, in row-parallel matrices (README rule 3), over all ranks
 enum { ATTN_QUERIES = 8, ATTN_TILE = 16, ATTN_STEP = 64, ATTN_CHUNK = 256 };
 enum {
@@ -25,7 +25,7 @@ enum {
 
 // One 32-element block of quantised activations: q times a power of two, d (rule 4). 56 bytes.
 //
-// A whole number below 2^22 that is added to the bits of 1.5 * 2^23 * d makes them those of (1.5 * 2^23 + the
+// An integer below 2^22 that is added to the bits of 1.5 * 2^23 * d makes them those of (1.5 * 2^23 + the
 // number) * d. So sums of products start at these bits, and one subtraction makes a float of a sum and scales
 // it, exactly: instead of a conversion and a product.
 struct act_q8 {
@@ -50,7 +50,7 @@ struct weight_q8 {
     uint8_t q[8][64];
 };
 
-// The same with four bits a number: the low halves of byte [j][4*r + i] are k 4*j + i, the high ones
+// The same with four bits a number: the low nibbles of byte [j][4*r + i] are k 4*j + i, the high ones
 // k 16 + 4*j + i. 288 bytes.
 struct weight_q4 {
     uint16_t d[16];
@@ -64,7 +64,7 @@ struct weight_q4k {
     uint8_t q[8][4][64];
 };
 
-// Q5_K: bit j of byte [s][4*r + i] is the fifth of k 32*s + 4*j + i. 2880 bytes.
+// Q5_K: bit j of byte [s][4*r + i] is the fifth bit of k 32*s + 4*j + i. 2880 bytes.
 struct weight_q5k {
     struct weight_q4k low;
     uint8_t high[8][64];
@@ -79,7 +79,7 @@ struct weight_q6k {
     uint16_t d[16];       // f16
 };
 
-// Q4_1 (320 bytes) and Q5_1 (384), which has the fifth of k 4*j + i as bit j of byte high[4*r + i].
+// Q4_1 (320 bytes) and Q5_1 (384), which has the fifth bit of k 4*j + i as bit j of byte high[4*r + i].
 struct weight_q41 {
     uint16_t d[16], min[16]; // f16
     uint8_t q[4][64];
@@ -95,7 +95,7 @@ struct weight_q5 {
     uint8_t high[64];
 };
 
-// IQ4_NL has weight_q4, its halves being indices into a table. MXFP4 has another table and scales 2^(e -
+// IQ4_NL has weight_q4, its nibbles being indices into a table. MXFP4 has another table and scales 2^(e -
 // 128); 272 bytes.
 struct weight_mxfp4 {
     uint8_t e[16];
@@ -118,7 +118,7 @@ struct weight_q3k {
     uint8_t high[8][64];
 };
 
-// Q2_K: numbers as the lower two bits of Q3_K. 1344 bytes.
+// Q2_K: weights as the lower two bits of Q3_K. 1344 bytes.
 struct weight_q2k {
     uint16_t d[16], minus_min[16]; // f16
     uint8_t scale[16][16];         // of 16 k each: the scale in the lower half, the minimum in the upper one
@@ -143,67 +143,68 @@ struct weight_q2k {
 
 enum { MAX_BLOCK_BYTES = sizeof(struct weight_q6k) };
 
-// What is asked of memory while a tile is worked on; changes no result.
-struct ahead {
+// What a tile prefetches while it is computed; changes no result.
+struct prefetch {
     uintptr_t at; // what goes with block 0: any address, also past all weights
     size_t step;  // bytes for each block; 0: nothing
-    // Of tiles of up to FEW_TOKENS tokens: from the one strip to the other. Those that go through both at
-    // once ask for both, and from block `turn` on, where a strip ends, for the next pair's.
+    // Of tiles of up to FEW_TOKENS tokens: from the one panel to the other. Those that go through both at
+    // once ask for both, and from block `turn` on, where a panel ends, for the next pair's.
     size_t gap;
     int turn;
     bool far; // of more tokens: into the L2 cache, not further; of floats in any case
 };
 
-// What tiles that follow each other on a pair of strips ask for. Together they ask for the next pair, so that
-// it comes from memory at an even rate while this one is worked on; where tiles are many, the first
-// MAX_SHARES do. Fewer than L1_SHARES of them ask for more at once than the L1 cache can wait for, and then
-// wait themselves, so they ask for it into L2. Tiles of few tokens are bound by memory: they ask for what
+// What tiles that follow each other on a pair of panels prefetch. Together they prefetch the next pair, so
+// that it comes from memory at an even rate while this one is worked on; where tiles are many, the first
+// MAX_SHARES do. Fewer than L1_SHARES of them prefetch more at once than the L1 cache can wait for, and then
+// wait themselves, so they prefetch it into L2. Tiles of few tokens are bound by memory: they prefetch what
 // they need SOON, and near the end of the pair for the beginning of the next; where they go through both
-// strips at once, of both.
+// panels at once, of both.
 enum { MAX_SHARES = 8, L1_SHARES = 6, FEW_TOKENS = 2, SOON = 4096 };
 
-// What is the same for all num_tiles of them, because divisions take long. strip: bytes
-struct ahead_plan {
-    uint32_t strip, shares;
+// What is the same for all num_tiles of them, because divisions take long. panel: bytes
+struct prefetch_plan {
+    uint32_t panel, shares;
     uint32_t share, share_step; // bytes of the next pair for a tile, and for each of its blocks
     uint32_t few_step, turn;    // of tiles of few tokens
 };
-static inline struct ahead_plan ahead_plan(size_t strip_bytes, int blocks, int num_tiles) {
-    uint32_t strip = (uint32_t)strip_bytes, n = (uint32_t)blocks; // 64 bits are divided more slowly
-    uint32_t shares = (uint32_t)(num_tiles < MAX_SHARES ? num_tiles : MAX_SHARES), share = 2 * strip / shares;
-    uint32_t step = strip / n, inside = strip > SOON ? strip - SOON : 0;
-    return (struct ahead_plan){strip, shares, share, share / n + 1, step, inside / step};
+static inline struct prefetch_plan prefetch_plan(size_t panel_bytes, int blocks, int num_tiles) {
+    uint32_t panel = (uint32_t)panel_bytes, n = (uint32_t)blocks; // 64 bits are divided more slowly
+    uint32_t shares = (uint32_t)(num_tiles < MAX_SHARES ? num_tiles : MAX_SHARES), share = 2 * panel / shares;
+    uint32_t step = panel / n, inside = panel > SOON ? panel - SOON : 0;
+    return (struct prefetch_plan){panel, shares, share, share / n + 1, step, inside / step};
 }
 
 // Of the tile that is the `tile`-th on the pair at w
-static inline struct ahead ahead_share(const struct ahead_plan *p, const char *w, int num_tokens, int tile) {
+static inline struct prefetch prefetch_of_tile(const struct prefetch_plan *p, const char *w, int num_tokens,
+                                               int tile) {
     uintptr_t first = (uintptr_t)w;
     uint32_t t = (uint32_t)tile;
     if (num_tokens <= FEW_TOKENS)
-        return (struct ahead){first + SOON, p->few_step, p->strip, (int)p->turn, false};
+        return (struct prefetch){first + SOON, p->few_step, p->panel, (int)p->turn, false};
     if (t >= p->shares)
-        return (struct ahead){first, 0, 0, 0, false};
-    return (struct ahead){first + 2 * (size_t)p->strip + (size_t)p->share * t, p->share_step, 0, 0,
-                          p->shares < L1_SHARES};
+        return (struct prefetch){first, 0, 0, 0, false};
+    return (struct prefetch){first + 2 * (size_t)p->panel + (size_t)p->share * t, p->share_step, 0, 0,
+                             p->shares < L1_SHARES};
 }
 
-// A tile of a matrix product: the 16 rows of each of two strips, which may be the same one, times num_tokens
+// A tile of a matrix product: the 16 rows of each of two panels, which may be the same one, times num_tokens
 // tokens. y[g][t][0..16) = or += the dots, summed over segments of K as rule 3 says.
 struct gemm_tile {
-    const void *w[TILE_GROUPS]; // whole strips
+    const void *w[TILE_PANELS]; // whole panels
     const void *x;              // activations of token 0
     size_t ldx;                 // bytes from token to token
     int num_tokens;             // 1..MAX_TILE_TOKENS
     const int *bounds;          // segment i is the k blocks [bounds[i], bounds[i + 1])
     int num_segments;           // 1, 2, 4 or 8
-    float *y;                   // of token 0 and strip 0
-    size_t ldy, next_strip;     // floats from token to token, and to the other strip
+    float *y;                   // of token 0 and panel 0
+    size_t ldy, next_panel;     // floats from token to token, and to the other panel
     bool add;                   // to what is at y
-    struct ahead ahead;
+    struct prefetch prefetch;
 };
 
 // By pointer, and no pair of words of it is copied as one from where it has just been written as two: either
-// costs the processor a wait for all stores before, which was 4 to 6 % of the time of a product.
+// costs the CPU a wait for all stores before, which was 4 to 6 % of the time of a product.
 typedef void gemm_fn(const struct gemm_tile *tile);
 
 // One chunk of up to 256 tokens of one kv head against up to 8 queries. Positions are relative to the chunk.
@@ -212,9 +213,8 @@ struct attn_chunk {
     // (d/2, 16, 2), pairs of tokens (8, d, 2).
     const void *keys[CHUNK_TILES];
     const void *values[CHUNK_TILES];
-    // What memory is asked for during each step, in this order: as many bytes as a tile has at any address,
-    // which are not used.
-    const void *ahead[CHUNK_STEPS][2 * STEP_TILES];
+    // Prefetch addresses per step, in order, one tile's bytes each. The data is not read by this call.
+    const void *prefetch[CHUNK_STEPS][2 * STEP_TILES];
     // With `scaled`, what keys and values are multiplied by, (16) of each tile
     const float *key_scale[CHUNK_TILES], *value_scale[CHUNK_TILES];
     bool scaled;
@@ -248,19 +248,19 @@ struct cpu_kernels {
     void (*swiglu)(float *y, size_t ldy, const float *gate, const float *up, size_t ldx, int rows, int n);
     void (*attend)(struct attn_chunk *c);
     // Adds a chunk to what the chunks before it gave; max starts at -infinity, sum and out (d) at 0.
-    void (*attend_merge)(float *max, float *sum, float *out, float chunk_max, float chunk_sum,
-                         const float *chunk_out, int d);
+    void (*attend_combine)(float *max, float *sum, float *out, float chunk_max, float chunk_sum,
+                           const float *chunk_out, int d);
     // q and scale of an int8 cache (rule 17); n is at most 1024
     void (*to_i8)(int8_t *q, float *scale, const float *x, int n);
-    // y = x, exactly; n is a multiple of 32. Asks memory for what is at ahead meanwhile.
-    void (*widen_i8)(uint16_t *y, const int8_t *x, int n, const char *ahead);
+    // y = x, exactly; n is a multiple of 32. Prefetches n bytes at `prefetch`.
+    void (*widen_i8)(uint16_t *y, const int8_t *x, int n, const char *prefetch);
     // Largest of each group of 16; false when some logit is NaN or +infinity.
     bool (*group_max)(float *max, const float *logits, int num_groups);
     // sums[g] = sum of exp(logit - max) over group g, as the tree 8, 4, 2, 1
     void (*group_exp)(float *sums, const float *logits, int num_groups, float max);
     // w = floor(2^30 exp((logit - max) / temperature)); returns the sum of all w. sums[g]: of group g
-    uint64_t (*group_weight)(uint32_t *w, uint64_t *sums, const float *logits, int num_groups, float max,
-                             float temperature);
+    uint64_t (*group_prob)(uint32_t *w, uint64_t *sums, const float *logits, int num_groups, float max,
+                           float temperature);
 };
 
 extern const struct cpu_kernels cpu_kernels_scalar;

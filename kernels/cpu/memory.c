@@ -22,8 +22,8 @@ struct region region_alloc(size_t bytes) {
             memset(r.data, 0, bytes);
         return r;
     }
-    // What is left over a whole number of huge pages lies on small ones: a huge page for it would be mostly
-    // empty, once for each matrix of each layer.
+    // The remainder after whole huge pages lies on small ones: a huge page for it would be mostly empty, once
+    // for each matrix of each layer.
     const size_t page = (size_t)sysconf(_SC_PAGESIZE);
     bytes = (bytes + page - 1) / page * page;
     char *p =
@@ -49,7 +49,13 @@ void region_free(struct region *r) {
     *r = (struct region){NULL, 0};
 }
 
-// The number in a file of one number; SIZE_MAX where there is none (also "max").
+void *arena_take(struct arena *a, size_t n, size_t size) {
+    void *p = a->base ? a->base + a->used : NULL;
+    a->used += (n * size + 63) / 64 * 64;
+    return p;
+}
+
+// The number that a file holds; SIZE_MAX where it holds none (also "max").
 static size_t read_number(const char *path) {
     unsigned long long n = SIZE_MAX;
     FILE *f = fopen(path, "r");

@@ -1,5 +1,5 @@
 // See pack.h. The formats are ggml's; ref/ops.c says what one element of a file is. Here blocks are taken
-// apart four numbers at a time, as 32-bit words: in a strip the four numbers 4j .. 4j+3 of a row are one
+// apart an int8 quad at a time, as 32-bit words: in a panel, too, weights 4j .. 4j+3 of a row are one
 // word, too.
 #include "pack.h"
 
@@ -18,7 +18,7 @@ static uint32_t load32(const void *p) {
 
 static void store32(void *p, uint32_t word) { memcpy(p, &word, sizeof word); }
 
-// The lower and the upper halves of four bytes
+// The low and the high nibbles of four bytes
 static uint32_t low4(uint32_t word) { return word & 0x0f0f0f0fu; }
 static uint32_t high4(uint32_t word) { return word >> 4 & 0x0f0f0f0fu; }
 
@@ -39,35 +39,35 @@ size_t pack_block_bytes(enum dtype dtype) {
 
 // ---- one block of one row; r is its lane
 
-static void put_q8(struct weight_q8 *w, const uint8_t *p, int r) {
+static void pack_q8(struct weight_q8 *w, const uint8_t *p, int r) {
     memcpy(&w->d[r], p, 2);
     for (int j = 0; j < 8; j++)
         store32(&w->q[j][4 * r], load32(p + 2 + 4 * j) ^ 0x80808080u);
 }
 
-static void put_halves(uint8_t (*q)[64], const uint8_t *p, int r) { // they are where they were
+static void pack_nibbles(uint8_t (*q)[64], const uint8_t *p, int r) { // they are where they were
     for (int j = 0; j < 4; j++)
         store32(&q[j][4 * r], load32(p + 4 * j));
 }
 
-static void put_q4(struct weight_q4 *w, const uint8_t *p, int r) {
+static void pack_q4(struct weight_q4 *w, const uint8_t *p, int r) {
     memcpy(&w->d[r], p, 2);
-    put_halves(w->q, p + 2, r);
+    pack_nibbles(w->q, p + 2, r);
 }
 
-static void put_q41(struct weight_q41 *w, const uint8_t *p, const uint8_t *halves, int r) {
+static void pack_q41(struct weight_q41 *w, const uint8_t *p, const uint8_t *nibbles, int r) {
     memcpy(&w->d[r], p, 2);
     memcpy(&w->min[r], p + 2, 2);
-    put_halves(w->q, halves, r);
+    pack_nibbles(w->q, nibbles, r);
 }
 
-static void put_mxfp4(struct weight_mxfp4 *w, const uint8_t *p, int r) {
+static void pack_mxfp4(struct weight_mxfp4 *w, const uint8_t *p, int r) {
     w->e[r] = p[0];
-    put_halves(w->q, p + 1, r);
+    pack_nibbles(w->q, p + 1, r);
 }
 
-// 32 bits, of which bit k is the fifth of number k. Four of them are spread over four bytes by a product.
-static void put_fifths(uint8_t *high, const uint8_t *p, int r) {
+// 32 bits, of which bit k is the fifth bit of weight k. Four of them are spread over four bytes by a product.
+static void pack_fifth_bits(uint8_t *high, const uint8_t *p, int r) {
     uint32_t all = load32(p), bits = 0;
     for (int j = 0; j < 8; j++)
         bits |= ((all >> 4 * j & 15) * 0x00204081u & 0x01010101u) << j;
@@ -75,15 +75,15 @@ static void put_fifths(uint8_t *high, const uint8_t *p, int r) {
 }
 
 // Bit s of each of 32 bytes
-static void put_ones(uint8_t *high, const uint8_t *p, int s, int r) {
+static void pack_bit_plane(uint8_t *high, const uint8_t *p, int s, int r) {
     uint32_t bits = 0;
     for (int j = 0; j < 8; j++)
         bits |= (load32(p + 4 * j) >> s & 0x01010101u) << j;
     store32(high + 4 * r, bits);
 }
 
-// Two bits of each number s of 8 times 32: of 32 bytes for every four of them.
-static void put_twos(uint8_t (*q)[64], const uint8_t *p, int s, int r) {
+// Two bits of each weight of the s-th of 8 times 32: of 32 bytes for every four of them.
+static void pack_two_bit_planes(uint8_t (*q)[64], const uint8_t *p, int s, int r) {
     int shift = s % 4 * 2;
     for (int half = 0; half < 2; half++) {
         uint32_t bits = 0;
@@ -95,7 +95,7 @@ static void put_twos(uint8_t (*q)[64], const uint8_t *p, int s, int r) {
 
 // 12 bytes: 8 scales and 8 minima of 6 bits. Bytes 0..3 and 4..7 hold the first four of each, and in their
 // upper two bits those of the last four; bytes 8..11 the lower four bits of these.
-static void put_scales(struct weight_q4k *w, const uint8_t *p, int r) {
+static void pack_scales(struct weight_q4k *w, const uint8_t *p, int r) {
     for (int i = 0; i < 4; i++) {
         w->scale[i][r] = p[i] & 63;
         w->min[i][r] = p[4 + i] & 63;
@@ -104,13 +104,13 @@ static void put_scales(struct weight_q4k *w, const uint8_t *p, int r) {
     }
 }
 
-// Of both K formats: f16 d, f16 minimum, scales, [fifth bits], then 4 times 32 bytes whose lower halves are
-// one 32 and whose upper halves are the next.
-static void put_q4k(struct weight_q4k *w, const uint8_t *p, const uint8_t *nibbles, int r) {
+// Of both K formats: f16 d, f16 minimum, scales, [fifth bits], then 4 times 32 bytes whose low nibbles are
+// one 32 and whose high nibbles are the next.
+static void pack_q4k(struct weight_q4k *w, const uint8_t *p, const uint8_t *nibbles, int r) {
     memcpy(&w->d[r], p, 2);
     memcpy(&w->minus_min[r], p + 2, 2);
     w->minus_min[r] ^= 0x8000u;
-    put_scales(w, p + 4, r);
+    pack_scales(w, p + 4, r);
     for (int s = 0; s < 8; s += 2)
         for (int j = 0; j < 4; j++) {
             uint32_t first = load32(nibbles + 16 * s + 4 * j), second = load32(nibbles + 16 * s + 16 + 4 * j);
@@ -119,16 +119,16 @@ static void put_q4k(struct weight_q4k *w, const uint8_t *p, const uint8_t *nibbl
         }
 }
 
-static void put_q5k(struct weight_q5k *w, const uint8_t *p, int r) {
-    put_q4k(&w->low, p, p + 48, r);
+static void pack_q5k(struct weight_q5k *w, const uint8_t *p, int r) {
+    pack_q4k(&w->low, p, p + 48, r);
     for (int s = 0; s < 8; s++)
-        put_ones(w->high[s], p + 16, s, r);
+        pack_bit_plane(w->high[s], p + 16, s, r);
 }
 
-// 128 bytes of lower halves, 64 of upper two bits, 16 signed scales, f16 d. Each half of 128 numbers has its
-// bytes in two runs of 32 for the lower halves, whose own halves are 64 numbers apart, and one for the upper
-// bits of four numbers.
-static void put_q6k(struct weight_q6k *w, const uint8_t *p, int r) {
+// 128 bytes of nibbles, 64 of upper two bits, 16 signed scales, f16 d. Each half of 128 weights has its
+// nibbles in two runs of 32 bytes, whose low and high nibbles are 64 weights apart, and one run for the upper
+// bits of four weights.
+static void pack_q6k(struct weight_q6k *w, const uint8_t *p, int r) {
     memcpy(&w->d[r], p + 208, 2);
     for (int s = 0; s < 16; s++)
         w->scale[s][r] = (int8_t)p[192 + s];
@@ -139,50 +139,50 @@ static void put_q6k(struct weight_q6k *w, const uint8_t *p, int r) {
             store32(&w->q[s][j][4 * r],
                     s % 4 < 2 ? low4(first) | low4(second) << 4 : high4(first) | high4(second) << 4);
         }
-        put_twos(w->high[s], p + 128, s, r);
+        pack_two_bit_planes(w->high[s], p + 128, s, r);
     }
 }
 
 // 32 bytes of third bits, 64 of lower two bits, 12 of scales plus 32, f16 d. Scale i: its lower half in byte
 // i % 8, its upper two bits in byte 8 + i % 4.
-static void put_q3k(struct weight_q3k *w, const uint8_t *p, int r) {
+static void pack_q3k(struct weight_q3k *w, const uint8_t *p, int r) {
     const uint8_t *scales = p + 96;
     memcpy(&w->d[r], p + 108, 2);
     for (int i = 0; i < 16; i++)
         w->scale[i][r] =
             (int8_t)(((scales[i % 8] >> i / 8 * 4 & 15) | (scales[8 + i % 4] >> i / 4 * 2 & 3) << 4) - 32);
     for (int s = 0; s < 8; s++) {
-        put_twos(w->q[s], p + 32, s, r);
-        put_ones(w->high[s], p, s, r);
+        pack_two_bit_planes(w->q[s], p + 32, s, r);
+        pack_bit_plane(w->high[s], p, s, r);
     }
 }
 
-// 16 bytes of scales and minima, 64 of numbers, f16 d, f16 minimum
-static void put_q2k(struct weight_q2k *w, const uint8_t *p, int r) {
+// 16 bytes of scales and minima, 64 of weights, f16 d, f16 minimum
+static void pack_q2k(struct weight_q2k *w, const uint8_t *p, int r) {
     memcpy(&w->d[r], p + 80, 2);
     memcpy(&w->minus_min[r], p + 82, 2);
     w->minus_min[r] = (uint16_t)(w->minus_min[r] ^ 0x8000u);
     for (int i = 0; i < 16; i++)
         w->scale[i][r] = p[i];
     for (int s = 0; s < 8; s++)
-        put_twos(w->q[s], p + 16, s, r);
+        pack_two_bit_planes(w->q[s], p + 16, s, r);
 }
 
 // f16 d, 16 bits and 4 bytes of scales plus 32, then 8 blocks as of IQ4_NL
-static void put_iq4xs(struct weight_iq4xs *w, const uint8_t *p, int r) {
+static void pack_iq4xs(struct weight_iq4xs *w, const uint8_t *p, int r) {
     memcpy(&w->d[r], p, 2);
     for (int s = 0; s < 8; s++) {
         int low = p[4 + s / 2] >> s % 2 * 4 & 15, high = p[2 + s / 4] >> s % 4 * 2 & 3;
         w->scale[s][r] = (int8_t)((low | high << 4) - 32);
-        put_halves(w->q[s], p + 8 + 16 * s, r);
+        pack_nibbles(w->q[s], p + 8 + 16 * s, r);
     }
 }
 
-// ---- strips
+// ---- panels
 
-// Columns [0, cols) of up to 16 rows of 32-bit or 16-bit numbers, 16 columns at a time so that lines stay in
+// Columns [0, cols) of up to 16 rows of 32-bit or 16-bit elements, 16 columns at a time so that lines stay in
 // the cache.
-static void put_words(char *dst, const char *src, size_t row_bytes, size_t size, int rows, int cols) {
+static void pack_words(char *dst, const char *src, size_t row_bytes, size_t size, int rows, int cols) {
     for (int k0 = 0; k0 < cols; k0 += 16)
         for (int r = 0; r < rows; r++)
             for (int k = k0; k < k0 + 16 && k < cols; k++)
@@ -190,33 +190,33 @@ static void put_words(char *dst, const char *src, size_t row_bytes, size_t size,
                        src + (size_t)r * row_bytes + (size_t)k * size, size);
 }
 
-static void put_block(void *dst, const uint8_t *p, enum dtype dtype, int r) {
+static void pack_one_block(void *dst, const uint8_t *p, enum dtype dtype, int r) {
     struct weight_q5 *q5 = dst;
     struct weight_q51 *q51 = dst;
     switch (dtype) {
-    case DTYPE_Q8_0: put_q8(dst, p, r); break;
+    case DTYPE_Q8_0: pack_q8(dst, p, r); break;
     case DTYPE_Q5_0:
         memcpy(&q5->low.d[r], p, 2);
-        put_halves(q5->low.q, p + 6, r);
-        put_fifths(q5->high, p + 2, r);
+        pack_nibbles(q5->low.q, p + 6, r);
+        pack_fifth_bits(q5->high, p + 2, r);
         break;
-    case DTYPE_Q4_1: put_q41(dst, p, p + 4, r); break;
+    case DTYPE_Q4_1: pack_q41(dst, p, p + 4, r); break;
     case DTYPE_Q5_1:
-        put_q41(&q51->low, p, p + 8, r);
-        put_fifths(q51->high, p + 4, r);
+        pack_q41(&q51->low, p, p + 8, r);
+        pack_fifth_bits(q51->high, p + 4, r);
         break;
-    case DTYPE_MXFP4: put_mxfp4(dst, p, r); break;
-    case DTYPE_Q4_K: put_q4k(dst, p, p + 16, r); break;
-    case DTYPE_Q5_K: put_q5k(dst, p, r); break;
-    case DTYPE_Q6_K: put_q6k(dst, p, r); break;
-    case DTYPE_Q3_K: put_q3k(dst, p, r); break;
-    case DTYPE_Q2_K: put_q2k(dst, p, r); break;
-    case DTYPE_IQ4_XS: put_iq4xs(dst, p, r); break;
-    default: put_q4(dst, p, r); break; // Q4_0, IQ4_NL
+    case DTYPE_MXFP4: pack_mxfp4(dst, p, r); break;
+    case DTYPE_Q4_K: pack_q4k(dst, p, p + 16, r); break;
+    case DTYPE_Q5_K: pack_q5k(dst, p, r); break;
+    case DTYPE_Q6_K: pack_q6k(dst, p, r); break;
+    case DTYPE_Q3_K: pack_q3k(dst, p, r); break;
+    case DTYPE_Q2_K: pack_q2k(dst, p, r); break;
+    case DTYPE_IQ4_XS: pack_iq4xs(dst, p, r); break;
+    default: pack_q4(dst, p, r); break; // Q4_0, IQ4_NL
     }
 }
 
-void pack_strip(void *dst, const void *src, enum dtype dtype, int rows, int cols, int row) {
+void pack_panel(void *dst, const void *src, enum dtype dtype, int rows, int cols, int row) {
     size_t row_bytes = dtype_row_bytes(dtype, cols), bytes = pack_block_bytes(dtype);
     int left = rows - row < LANES ? rows - row : LANES,
         blocks = (cols + pack_block(dtype) - 1) / pack_block(dtype);
@@ -224,9 +224,9 @@ void pack_strip(void *dst, const void *src, enum dtype dtype, int rows, int cols
     if (left < LANES || cols % pack_block(dtype))
         memset(dst, 0, bytes * (size_t)blocks);
     if (dtype == DTYPE_F32 || dtype == DTYPE_F16) {
-        put_words(dst, first, row_bytes, dtype == DTYPE_F32 ? 4 : 2, left, cols);
+        pack_words(dst, first, row_bytes, dtype == DTYPE_F32 ? 4 : 2, left, cols);
     } else if (dtype == DTYPE_BF16) {
-        put_words(dst, first, row_bytes, 4, left, cols / 2); // pairs
+        pack_words(dst, first, row_bytes, 4, left, cols / 2); // pairs
         for (int r = 0; r < left && cols % 2; r++)
             memcpy((char *)dst + ((size_t)(cols / 2) * LANES + (size_t)r) * 4,
                    first + (size_t)r * row_bytes + row_bytes - 2, 2);
@@ -234,26 +234,27 @@ void pack_strip(void *dst, const void *src, enum dtype dtype, int rows, int cols
         size_t file_bytes = dtype_row_bytes(dtype, dtype_block(dtype));
         for (int b = 0; b < blocks; b++)
             for (int r = 0; r < left; r++)
-                put_block((char *)dst + (size_t)b * bytes,
-                          (const uint8_t *)first + (size_t)r * row_bytes + (size_t)b * file_bytes, dtype, r);
+                pack_one_block((char *)dst + (size_t)b * bytes,
+                               (const uint8_t *)first + (size_t)r * row_bytes + (size_t)b * file_bytes, dtype,
+                               r);
     }
 }
 
 // ---- and back
 
-// Number k of 32 in planes of halves, of two bits, of single ones
+// Weight k of 32 in planes of nibbles, of two bits, of single bits
 static int nibble(const uint8_t (*q)[64], int k, int lane) {
     int byte = q[k % 16 / 4][4 * lane + k % 4];
     return k < 16 ? byte & 15 : byte >> 4;
 }
 
-static int two(const uint8_t (*q)[64], int k, int lane) {
+static int two_bits(const uint8_t (*q)[64], int k, int lane) {
     return q[k / 16][4 * lane + k % 4] >> k % 16 / 4 * 2 & 3;
 }
 
-static int one(const uint8_t *high, int k, int lane) { return high[4 * lane + k % 4] >> k / 4 & 1; }
+static int one_bit(const uint8_t *high, int k, int lane) { return high[4 * lane + k % 4] >> k / 4 & 1; }
 
-// Numbers [0, 32) of part s of a block: scale * number + offset. Products are exact: 11, 8 and 6 bits at
+// Weights [0, 32) of part s of a block: scale * q + offset. Products are exact: 11, 8 and 6 bits at
 // most.
 static void read_32(float *y, const void *block, enum dtype dtype, int s, int lane) {
     const struct weight_q8 *q8 = block;
@@ -276,7 +277,7 @@ static void read_32(float *y, const void *block, enum dtype dtype, int s, int la
             break;
         case DTYPE_Q5_0:
             d = q5->low.d[lane];
-            q = (nibble(q5->low.q, k, lane) | one(q5->high, k, lane) << 4) - 16;
+            q = (nibble(q5->low.q, k, lane) | one_bit(q5->high, k, lane) << 4) - 16;
             break;
         case DTYPE_Q4_1:
         case DTYPE_Q5_1:
@@ -285,7 +286,7 @@ static void read_32(float *y, const void *block, enum dtype dtype, int s, int la
             min = 1;
             q = nibble(q51->low.q, k, lane);
             if (dtype == DTYPE_Q5_1)
-                q |= one(q51->high, k, lane) << 4;
+                q |= one_bit(q51->high, k, lane) << 4;
             break;
         case DTYPE_IQ4_NL:
             d = q4->d[lane];
@@ -302,24 +303,24 @@ static void read_32(float *y, const void *block, enum dtype dtype, int s, int la
             min = q5k->low.min[s][lane];
             q = nibble(q5k->low.q[s], k, lane);
             if (dtype == DTYPE_Q5_K)
-                q |= one(q5k->high[s], k, lane) << 4;
+                q |= one_bit(q5k->high[s], k, lane) << 4;
             break;
         case DTYPE_Q6_K:
             d = q6k->d[lane];
             scale = q6k->scale[per_16][lane];
-            q = (nibble(q6k->q[s], k, lane) | two(q6k->high[s], k, lane) << 4) - 32;
+            q = (nibble(q6k->q[s], k, lane) | two_bits(q6k->high[s], k, lane) << 4) - 32;
             break;
         case DTYPE_Q3_K:
             d = q3k->d[lane];
             scale = q3k->scale[per_16][lane];
-            q = (two(q3k->q[s], k, lane) | one(q3k->high[s], k, lane) << 2) - 4;
+            q = (two_bits(q3k->q[s], k, lane) | one_bit(q3k->high[s], k, lane) << 2) - 4;
             break;
         case DTYPE_Q2_K:
             d = q2k->d[lane];
             offset = q2k->minus_min[lane];
             scale = q2k->scale[per_16][lane] & 15;
             min = q2k->scale[per_16][lane] >> 4;
-            q = two(q2k->q[s], k, lane);
+            q = two_bits(q2k->q[s], k, lane);
             break;
         case DTYPE_IQ4_XS:
             d = iq4xs->d[lane];
@@ -337,8 +338,8 @@ static void read_32(float *y, const void *block, enum dtype dtype, int s, int la
     }
 }
 
-void pack_read_row(float *y, const void *strip, enum dtype dtype, int cols, int lane) {
-    const char *p = strip;
+void pack_read_row(float *y, const void *panel, enum dtype dtype, int cols, int lane) {
+    const char *p = panel;
     uint16_t h;
     if (DTYPES_QUANTISED & 1u << dtype) {
         int per = dtype_block(dtype) / 32;

@@ -1,4 +1,4 @@
-// Weights as the CPU backend keeps them: strips of 16 rows (layouts in kernels.h and README.md).
+// Weights as the CPU backend keeps them: panels of 16 rows (layouts in kernels.h and README.md).
 #pragma once
 
 #include "kernels.h"
@@ -11,14 +11,14 @@
 enum { DTYPES_QUANTISED = 0 QUANTISED_MAP(X) };
 #undef X
 
-// Elements of a row in one block of a strip: the type's own block, or a pair for BF16. Bytes of that block
+// Elements of a row in one block of a panel: the type's own block, or a pair for BF16. Bytes of that block
 // for all 16 rows.
 int pack_block(enum dtype dtype);
 size_t pack_block_bytes(enum dtype dtype);
 
 // Packs rows [row, row + 16) of a matrix (rows, cols) as a file has it into ceil(cols / pack_block) blocks.
 // What lies past the matrix becomes zero.
-void pack_strip(void *dst, const void *src, enum dtype dtype, int rows, int cols, int row);
+void pack_panel(void *dst, const void *src, enum dtype dtype, int rows, int cols, int row);
 
-// y (cols) = one row of a strip as numbers: exactly what the file says.
-void pack_read_row(float *y, const void *strip, enum dtype dtype, int cols, int lane);
+// y (cols) = one row of a panel in f32: exactly what the file says.
+void pack_read_row(float *y, const void *panel, enum dtype dtype, int cols, int lane);

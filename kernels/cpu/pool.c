@@ -17,7 +17,7 @@
 #endif
 
 // About 10 microseconds: longer than the gap between two phases, short enough for an HTTP thread that shares
-// the processor.
+// the CPU.
 enum { SPINS = 400, MAX_THREADS = 1024 };
 
 enum {
@@ -25,9 +25,9 @@ enum {
     INDEX_BITS = 24,
 };
 
-// What is left of a thread's share: its begin and end, above them the turn (the call of pool_run_items in
-// which all take part) that they are of. Every thread asks for items in every turn, so what is not of this
-// one is of the last, and the whole share is left.
+// What is left of a thread's partition: its begin and end, above them the turn (the call of pool_run_items in
+// which all take part) that they are of. Every thread asks for items in every turn, so a range that is not of
+// this turn is of the last one, and the whole partition is left.
 struct left {
     _Alignas(64) _Atomic uint64_t range;
 };
@@ -158,7 +158,7 @@ static uint64_t pack_left(uint16_t turn, int begin, int end) {
     return (uint64_t)turn << 2 * INDEX_BITS | (uint64_t)begin << INDEX_BITS | (uint64_t)end;
 }
 
-// From the front of a thread's own share, or from the end of another's.
+// From the front of a thread's own partition, or from the end of another's.
 static bool take_from(struct pool *p, int thread, bool own, int least, int *begin, int *end) {
     const uint64_t mask = ((uint64_t)1 << INDEX_BITS) - 1;
     _Atomic uint64_t *range = &p->left[thread].range;
@@ -167,7 +167,7 @@ static bool take_from(struct pool *p, int thread, bool own, int least, int *begi
         *begin = (int)(seen >> INDEX_BITS & mask);
         *end = (int)(seen & mask);
         if (seen >> 2 * INDEX_BITS != p->turn)
-            pool_share(p->num_items, thread, p->num_threads, begin, end);
+            pool_partition(p->num_items, thread, p->num_threads, begin, end);
         int left = *end - *begin, piece = own ? left / 4 : left / 2;
         piece = piece < least ? least : piece;
         piece = piece < left ? piece : left;

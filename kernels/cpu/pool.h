@@ -1,5 +1,5 @@
 // Kernel threads: num_threads - 1 workers and the caller run one function and wait for each other. Workers
-// spin for a few microseconds between two calls, then sleep, so that an idle server uses no processor time.
+// spin for a few microseconds between two calls, then sleep, so that an idle server uses no CPU time.
 #pragma once
 
 #include <stdbool.h>
@@ -10,11 +10,11 @@ extern "C" {
 
 struct pool;
 
-// thread: 0 (the caller) .. num_threads. What a function computes must not depend on either, only who does
-// it.
+// A worker function. thread: 0 (the caller) .. num_threads. What it computes must not depend on either, only
+// which thread computes it.
 typedef void pool_fn(void *ctx, int thread, int num_threads);
 
-// 0 threads: as many as the processors this process may use. NULL when threads cannot be made.
+// 0 threads: as many as the CPUs this process may use. NULL when threads cannot be made.
 struct pool *pool_open(int num_threads);
 void pool_close(struct pool *p); // NULL is allowed
 int pool_size(const struct pool *p);
@@ -27,13 +27,13 @@ void pool_run(struct pool *p, pool_fn *fn, void *ctx, bool parallel);
 void pool_run_items(struct pool *p, pool_fn *fn, void *ctx, int num_items, bool parallel);
 
 // The items to do next, [*begin, *end): each is given out once; false when none is left for this thread. A
-// thread takes its own share (pool_share) from the front, in pieces that get smaller, and helps others from
-// the end of theirs when it has done it, so that one that is held up by other work on its processor does not
-// hold up all. A piece has at least `least` items, 1 or more, while there are as many.
+// thread takes its own partition (pool_partition) from the front, in pieces that get smaller, and helps
+// others from the end of theirs when it has done it, so that one that is held up by other work on its CPU
+// does not hold up all. A piece has at least `least` items, 1 or more, while there are as many.
 bool pool_take(struct pool *p, int thread, int least, int *begin, int *end);
 
-// Thread's share of n items: [*begin, *end), contiguous, the same every time.
-static inline void pool_share(int n, int thread, int num_threads, int *begin, int *end) {
+// The thread's partition of n items: [*begin, *end), contiguous, the same every time.
+static inline void pool_partition(int n, int thread, int num_threads, int *begin, int *end) {
     *begin = (int)((long long)n * thread / num_threads);
     *end = (int)((long long)n * (thread + 1) / num_threads);
 }

@@ -1,9 +1,10 @@
 // Exact sampling without sorting the vocabulary.
 //
 // The order is "logit descending, id ascending". Every filter keeps a prefix of it, so a filter is where the
-// prefix ends, and a draw is a place in it. Weights are whole numbers (rule 14), so their sums do not depend
-// on the order of adding, and the element at a given running sum is found by a radix search over the bits of
-// the logit: three passes, no sort. Candidates are narrowed first by the maxima of the groups of 16.
+// prefix ends, and a sample is a place in it. Probabilities are unnormalised integers (rule 14), so sums do
+// not depend on the order of adding, and the element at a given running sum is found by a radix search over
+// the bits of the logit: three passes, no sort. Candidates are narrowed first by the maxima of the groups of
+// 16.
 #include "sampler.h"
 
 #include "half.h"
@@ -17,21 +18,21 @@
 // Groups looked at first where top-p or min-p comes without top-k.
 enum { FIRST_CANDIDATES = 256 };
 
-// Below this the draw is greedy (rule 13): a temperature that counts as zero while kernels run must count so
+// Below this sampling is greedy (rule 13): a temperature that counts as zero while kernels run must count so
 // everywhere.
 #define MIN_TEMPERATURE 0x1p-64f
 
 struct sampler {
     int vocab, num_groups;
-    float *edited;       // (num_groups * 16)
-    uint32_t *weight;    // (num_groups * 16) of the edited row
+    float *adjusted;     // (num_groups * 16)
+    uint32_t *prob;      // (num_groups * 16) of the edited row
     float *max, *sum;    // (num_groups)
-    uint64_t *mass;      // (num_groups) sums of weight
+    uint64_t *mass;      // (num_groups) sums of prob
     uint32_t *group_key; // (num_groups)
     // Candidates, ids ascending:
     int num;
-    uint32_t *key, *cand_weight; // (num_groups * 16)
-    int32_t *id;                 // (num_groups * 16)
+    uint32_t *key, *cand_prob; // (num_groups * 16)
+    int32_t *id;               // (num_groups * 16)
 };
 
 struct sampler *sampler_open(int vocab) {
@@ -41,17 +42,17 @@ struct sampler *sampler_open(int vocab) {
     s->vocab = vocab;
     s->num_groups = (vocab + LANES - 1) / LANES;
     size_t groups = (size_t)s->num_groups, all = groups * LANES;
-    s->edited = malloc(all * sizeof *s->edited);
-    s->weight = calloc(all, sizeof *s->weight); // gather() may copy them unused
+    s->adjusted = malloc(all * sizeof *s->adjusted);
+    s->prob = calloc(all, sizeof *s->prob); // gather() may copy them unused
     s->max = malloc(groups * sizeof *s->max);
     s->sum = malloc(groups * sizeof *s->sum);
     s->mass = malloc(groups * sizeof *s->mass);
     s->group_key = malloc(groups * sizeof *s->group_key);
     s->key = malloc(all * sizeof *s->key);
-    s->cand_weight = malloc(all * sizeof *s->cand_weight);
+    s->cand_prob = malloc(all * sizeof *s->cand_prob);
     s->id = malloc(all * sizeof *s->id);
-    if (!s->edited || !s->weight || !s->max || !s->sum || !s->mass || !s->group_key || !s->key ||
-        !s->cand_weight || !s->id) {
+    if (!s->adjusted || !s->prob || !s->max || !s->sum || !s->mass || !s->group_key || !s->key ||
+        !s->cand_prob || !s->id) {
         sampler_close(s);
         return NULL;
     }
@@ -61,12 +62,12 @@ struct sampler *sampler_open(int vocab) {
 void sampler_close(struct sampler *s) {
     if (!s)
         return;
-    free(s->edited), free(s->weight), free(s->max), free(s->sum), free(s->mass), free(s->group_key);
-    free(s->key), free(s->cand_weight), free(s->id);
+    free(s->adjusted), free(s->prob), free(s->max), free(s->sum), free(s->mass), free(s->group_key);
+    free(s->key), free(s->cand_prob), free(s->id);
     free(s);
 }
 
-// Orders as the logits do, as whole numbers; -0 and +0 are equal.
+// Orders as the logits do, as integers; -0 and +0 are equal.
 static uint32_t order_key(float logit) {
     uint32_t u = float_bits(logit);
     if (u == 0x80000000u)
@@ -124,7 +125,7 @@ static float gather(struct sampler *s, const float *logits, const float *max, in
         for (int i = g * LANES; i < g * LANES + LANES && i < s->vocab; i++)
             if (logits[i] >= lowest) {
                 s->key[s->num] = order_key(logits[i]);
-                s->cand_weight[s->num] = s->weight[i];
+                s->cand_prob[s->num] = s->prob[i];
                 s->id[s->num++] = i;
             }
     }
@@ -141,7 +142,7 @@ static void keep_best(struct sampler *s, int k) {
     for (int i = 0; i < s->num; i++)
         if (s->key[i] > key || (s->key[i] == key && i <= last.index)) {
             s->key[n] = s->key[i];
-            s->cand_weight[n] = s->cand_weight[i];
+            s->cand_prob[n] = s->cand_prob[i];
             s->id[n++] = s->id[i];
         }
     s->num = n;
@@ -150,21 +151,21 @@ static void keep_best(struct sampler *s, int k) {
 static uint64_t candidate_mass(const struct sampler *s) {
     uint64_t sum = 0;
     for (int i = 0; i < s->num; i++)
-        sum += s->cand_weight[i];
+        sum += s->cand_prob[i];
     return sum;
 }
 
-// Sum of the weights of candidates whose logit is at least max + low.
+// Sum of the probabilities of candidates whose logit is at least max + low.
 static uint64_t mass_within(const struct sampler *s, const float *logits, float max, double low) {
     uint64_t sum = 0;
     for (int i = 0; i < s->num; i++)
         if ((double)(logits[s->id[i]] - max) >= low)
-            sum += s->cand_weight[i];
+            sum += s->cand_prob[i];
     return sum;
 }
 
 // No filter: the inverse of the distribution function in the order of ids.
-static int32_t draw_plain(const struct sampler *s, uint64_t point) {
+static int32_t sample_unfiltered(const struct sampler *s, uint64_t point) {
     uint64_t sum = 0;
     for (int g = 0; g < s->num_groups; g++) {
         if (sum + s->mass[g] <= point) {
@@ -172,7 +173,7 @@ static int32_t draw_plain(const struct sampler *s, uint64_t point) {
             continue;
         }
         for (int i = g * LANES; i < g * LANES + LANES; i++) {
-            sum += s->weight[i];
+            sum += s->prob[i];
             if (sum > point)
                 return i;
         }
@@ -180,14 +181,14 @@ static int32_t draw_plain(const struct sampler *s, uint64_t point) {
     check_failed("the point lies inside the total", __FILE__, __LINE__);
 }
 
-static int32_t draw(struct sampler *s, const struct cpu_kernels *k, const float *logits, float max,
-                    const struct head_row *row) {
+static int32_t sample_token(struct sampler *s, const struct cpu_kernels *k, const float *logits, float max,
+                            const struct logits_row *row) {
     float temperature = row->temperature;
     uint64_t bits = philox_draw(row->seed, row->index);
-    uint64_t total = k->group_weight(s->weight, s->mass, logits, s->num_groups, max, temperature);
+    uint64_t total = k->group_prob(s->prob, s->mass, logits, s->num_groups, max, temperature);
     bool top_k = row->top_k > 0 && row->top_k<s->vocab, min_p = row->min_p> 0;
     if (!top_k && !(row->top_p < 1) && !min_p)
-        return draw_plain(s, philox_below(bits, total));
+        return sample_unfiltered(s, philox_below(bits, total));
 
     float lowest = gather(s, logits, s->max, top_k ? row->top_k : FIRST_CANDIDATES);
     if (top_k) {
@@ -202,10 +203,10 @@ static int32_t draw(struct sampler *s, const struct cpu_kernels *k, const float 
         gather(s, logits, s->max, s->num_groups);
     uint64_t limit = min_p ? mass_within(s, logits, max, low) : total;
     if (candidate_mass(s) >= need) {
-        uint64_t through = find_place(s->key, s->cand_weight, s->num, need - 1).through;
+        uint64_t through = find_place(s->key, s->cand_prob, s->num, need - 1).through;
         limit = through < limit ? through : limit;
     }
-    return s->id[find_place(s->key, s->cand_weight, s->num, philox_below(bits, limit)).index];
+    return s->id[find_place(s->key, s->cand_prob, s->num, philox_below(bits, limit)).index];
 }
 
 // Lowest id among the largest.
@@ -253,31 +254,31 @@ static void best(struct sampler *s, const float *logits, float max, float total,
         out->top_logprobs[i] = logits[out->top_ids[i]] - max - total;
 }
 
-// s->edited = the row after edits and mask. The sampler's tokens are [begin, begin + vocab) of those that
-// edits and mask speak of; edits of others are not its business.
-static void edit(struct sampler *s, const float *logits, int begin, const struct head_row *row,
-                 const struct logit_edit *edits, const uint32_t *mask) {
-    memcpy(s->edited, logits, (size_t)s->num_groups * LANES * sizeof *logits);
-    for (int i = row->edit_start; i < row->edit_end; i++) {
-        const struct logit_edit *e = &edits[i];
+// s->adjusted = the row after entries and mask. The sampler owns ids [begin, begin + vocab); entries outside
+// belong to other ranks and are skipped.
+static void apply_entries(struct sampler *s, const float *logits, int begin, const struct logits_row *row,
+                          const struct logit_entry *entries, const uint32_t *mask) {
+    memcpy(s->adjusted, logits, (size_t)s->num_groups * LANES * sizeof *logits);
+    for (int i = row->entry_start; i < row->entry_end; i++) {
+        const struct logit_entry *e = &entries[i];
         int at = e->token - begin;
         if (at < 0 || at >= s->vocab)
             continue;
-        float l = s->edited[at];
-        s->edited[at] = (l > 0 ? l / e->div : l * e->div) + e->add;
+        float l = s->adjusted[at];
+        s->adjusted[at] = (l > 0 ? l / e->div : l * e->div) + e->add;
     }
     mask = mask ? mask + begin / 32 : NULL;
     for (int i = 0; mask && i < s->vocab; i++)
         if (mask[i / 32] == 0xffffffffu)
             i |= 31;
         else if (!(mask[i / 32] >> (i % 32) & 1u))
-            s->edited[i] = -INFINITY;
+            s->adjusted[i] = -INFINITY;
 }
 
 void sampler_row(struct sampler *s, const struct cpu_kernels *kernels, const float *logits,
-                 const struct head_row *row, const struct logit_edit *edits, const uint32_t *mask,
+                 const struct logits_row *row, const struct logit_entry *entries, const uint32_t *mask,
                  struct sample *out) {
-    float max, total = 0, edited_max;
+    float max, total = 0, adjusted_max;
     out->id = 0;
     out->logprob = 0;
     out->failed = !maxima(s, kernels, logits, &max);
@@ -288,44 +289,44 @@ void sampler_row(struct sampler *s, const struct cpu_kernels *kernels, const flo
     if (row->num_logprobs > 0)
         best(s, logits, max, total, row->num_logprobs, out);
 
-    edited_max = max;
+    adjusted_max = max;
     if (row->target >= 0) {
         CHECK(row->target < s->vocab);
         out->id = row->target;
     } else {
         const float *l = logits;
-        if (mask || row->edit_end > row->edit_start) {
-            for (int i = row->edit_start; i < row->edit_end; i++)
-                CHECK(edits[i].token >= 0 && edits[i].token < s->vocab);
-            edit(s, logits, 0, row, edits, mask);
-            l = s->edited;
-            out->failed = !maxima(s, kernels, l, &edited_max);
+        if (mask || row->entry_end > row->entry_start) {
+            for (int i = row->entry_start; i < row->entry_end; i++)
+                CHECK(entries[i].token >= 0 && entries[i].token < s->vocab);
+            apply_entries(s, logits, 0, row, entries, mask);
+            l = s->adjusted;
+            out->failed = !maxima(s, kernels, l, &adjusted_max);
         }
         if (!out->failed)
-            out->id = row->temperature >= MIN_TEMPERATURE ? draw(s, kernels, l, edited_max, row)
-                                                          : argmax(s, l, edited_max);
+            out->id = row->temperature >= MIN_TEMPERATURE ? sample_token(s, kernels, l, adjusted_max, row)
+                                                          : argmax(s, l, adjusted_max);
     }
     if (row->num_logprobs >= 0)
         out->logprob = logits[out->id] - max - total;
 }
 
-int sampler_few(const struct head_row *row) {
+int sampler_local_k(const struct logits_row *row) {
     if (row->target >= 0 || row->num_logprobs >= 0)
         return 0;
     if (!(row->temperature >= MIN_TEMPERATURE))
         return 1;
-    return row->top_k > 0 && row->top_k <= SAMPLER_FEW ? row->top_k : 0;
+    return row->top_k > 0 && row->top_k <= SAMPLER_MAX_TOPK ? row->top_k : 0;
 }
 
-int sampler_best_few(struct sampler *s, const struct cpu_kernels *kernels, const float *logits, int begin,
-                     const struct head_row *row, const struct logit_edit *edits, const uint32_t *mask, int k,
-                     float *best, int32_t *ids) {
+int sampler_local_topk(struct sampler *s, const struct cpu_kernels *kernels, const float *logits, int begin,
+                       const struct logits_row *row, const struct logit_entry *entries, const uint32_t *mask,
+                       int k, float *best, int32_t *ids) {
     int n = 0;
     if (!kernels->group_max(s->max, logits, s->num_groups))
         return -1;
-    if (mask || row->edit_end > row->edit_start) {
-        edit(s, logits, begin, row, edits, mask);
-        logits = s->edited;
+    if (mask || row->entry_end > row->entry_start) {
+        apply_entries(s, logits, begin, row, entries, mask);
+        logits = s->adjusted;
         if (!kernels->group_max(s->max, logits, s->num_groups))
             return -1;
     }

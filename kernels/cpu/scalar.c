@@ -1,5 +1,5 @@
 // Plain C: the canonical order, the oracle of the others by memcmp, and the fallback of every machine.
-#include "lanes_scalar.h"
+#include "vec_scalar.h"
 
 #define CPU_KERNELS cpu_kernels_scalar
 #define CPU_KERNELS_NAME "scalar"

@@ -1,4 +1,4 @@
-// Repacking of weights into groups of 16 rows, at load.
+// Repacking of weights into panels of 16 rows, at load.
 #include "device.h"
 #include "half.h"
 #include "log.h"
@@ -16,14 +16,14 @@ struct pack {
     const struct weight_desc *desc;
 };
 
-static void pack_share(void *ctx, int thread, int num_threads) {
+static void pack_worker(void *ctx, int thread, int num_threads) {
     struct pack *job = ctx;
     for (int i = 0; i < job->w->num_parts; i++) {
         const struct weight_part *p = &job->w->part[i];
         int begin, end;
-        pool_share(p->num_groups, thread, num_threads, &begin, &end);
+        pool_partition(p->num_panels, thread, num_threads, &begin, &end);
         for (int g = begin; g < end; g++) {
-            pack_strip(p->data + (size_t)g * p->strip_bytes, job->desc->part[i].data, p->dtype, p->rows,
+            pack_panel(p->data + (size_t)g * p->panel_bytes, job->desc->part[i].data, p->dtype, p->rows,
                        p->cols, g * LANES);
         }
     }
@@ -31,10 +31,10 @@ static void pack_share(void *ctx, int thread, int num_threads) {
 
 static struct weight_part part_shape(enum dtype dtype, int rows, int cols) {
     struct weight_part p = {.dtype = dtype, .rows = rows, .cols = cols};
-    p.num_groups = (rows + LANES - 1) / LANES;
+    p.num_panels = (rows + LANES - 1) / LANES;
     p.block = pack_block(dtype);
     p.num_blocks = (cols + p.block - 1) / p.block;
-    p.strip_bytes = (size_t)p.num_blocks * pack_block_bytes(dtype);
+    p.panel_bytes = (size_t)p.num_blocks * pack_block_bytes(dtype);
     return p;
 }
 
@@ -61,9 +61,9 @@ static struct weight *tied_head(struct device *dev, const struct weight_desc *de
     w->role = WEIGHT_HEAD;
     w->num_parts = 1;
     *p = dev->embed->part[0];
-    p->data += (size_t)(desc->start / LANES) * p->strip_bytes;
+    p->data += (size_t)(desc->start / LANES) * p->panel_bytes;
     p->rows = (int)desc->part[0].shape[0];
-    w->num_groups = p->num_groups = (p->rows + LANES - 1) / LANES;
+    w->num_panels = p->num_panels = (p->rows + LANES - 1) / LANES;
     w->next = dev->weights;
     dev->weights = w;
     return w;
@@ -89,13 +89,13 @@ struct weight *cpu_weight_load(struct device *dev, const struct weight_desc *des
             cols = (int)(t->ndim == 2 ? t->shape[1] : t->shape[0]);
         struct weight_part *p = &w->part[i];
         *p = part_shape(t->dtype, rows, cols);
-        w->num_groups += p->num_groups;
+        w->num_panels += p->num_panels;
         offset[i] = bytes;
         bytes += align64(plain ? (size_t)rows * dtype_row_bytes(t->dtype, cols)
-                               : (size_t)p->num_groups * p->strip_bytes);
+                               : (size_t)p->num_panels * p->panel_bytes);
         bias_offset[i] = bytes;
         if (desc->bias[i].data)
-            bytes += align64((size_t)p->num_groups * LANES * sizeof(float));
+            bytes += align64((size_t)p->num_panels * LANES * sizeof(float));
     }
     if (desc->role == WEIGHT_ATTN_OUT || desc->role == WEIGHT_DOWN)
         cut_segments(w, dev, desc);
@@ -124,7 +124,7 @@ struct weight *cpu_weight_load(struct device *dev, const struct weight_desc *des
             w->table = memory;
     } else {
         struct pack job = {w, desc};
-        pool_run(dev->pool, pack_share, &job, true);
+        pool_run(dev->pool, pack_worker, &job, true);
     }
     if (desc->role == WEIGHT_EMBED)
         dev->embed = w;
@@ -143,7 +143,7 @@ void cpu_embedding_row(float *y, const struct weight *w, int row) {
     const struct weight_part *p = &w->part[0];
     CHECK(row >= 0 && row < p->rows);
     if (!w->table) {
-        pack_read_row(y, p->data + (size_t)(row / LANES) * p->strip_bytes, p->dtype, p->cols, row % LANES);
+        pack_read_row(y, p->data + (size_t)(row / LANES) * p->panel_bytes, p->dtype, p->cols, row % LANES);
         return;
     }
     const char *src = (const char *)w->table + (size_t)row * dtype_row_bytes(p->dtype, p->cols);

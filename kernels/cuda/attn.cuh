@@ -27,7 +27,7 @@ KD_FN size_t kv_place(const struct cuda_kv &kv, const struct cuda_blocks &b, int
     return kv_vector(kv, b, seq, pos, h) * (size_t)kv.head_dim;
 }
 
-// A cache of 8 bits: E4M3 with HALF (exact in f16), else whole numbers with scales (exact in bf16), which
+// A cache of 8 bits: E4M3 with HALF (exact in f16), else integers with scales (exact in bf16), which
 // multiply scores and weights in f32.
 template <bool HALF> KD_FN float from8(uint8_t b) {
     return HALF ? kd_half_to_float((uint16_t)kd_e4m3_to_half2(b)) : (float)(int8_t)b;
@@ -51,7 +51,8 @@ KD_FN void widen_rows(unsigned char *to, const unsigned char *from, int rows, in
     }
 }
 
-// exp2(a - b) where a may be -infinity, and b too where nothing has been seen yet: then 0.
-KD_FN float fade(float a, float b) { return b == -INFINITY ? 0 : kd_exp2(a - b); }
+// The rescale factor of online softmax: exp2(a - b), where a may be -infinity, and b too where nothing has
+// been seen yet: then 0.
+KD_FN float rescale(float a, float b) { return b == -INFINITY ? 0 : kd_exp2(a - b); }
 
 static constexpr float LOG2_E = 1.4426950408889634f;

@@ -1,11 +1,11 @@
 // Attention of one row per sequence over a paged cache: all heads of a group together, so that keys and
-// values are read once. An item is one sequence's part of one chunk of CUDA_CHUNK absolute positions; partial
-// results are merged in ascending order. Neither the batch nor the number of items touches a bit of a row.
+// values are read once. A KV split is a sequence's part of CUDA_SPLIT absolute positions; their partials are
+// combined in ascending order. Neither the batch nor the number of splits touches a bit of a row.
 //
 // Caches of 8 bits take half of a stage and, with scales, 128 bytes more; tensor cores get them as 16 bits
 // from a tile of the warp's own.
 //
-// Within an item warp w takes pages of 16 tokens w, w + 4, ... (counted from position 0), each through a ring
+// Within a split warp w takes pages of 16 tokens w, w + 4, ... (counted from position 0), each through a ring
 // of its own of asynchronous copies: no barrier of the block in the loop. Groups of up to 2 heads go through
 // CUDA cores, larger ones through mma with the heads as rows. Rows past the end of a sequence are zeroed on
 // load: 0 * NaN is NaN.
@@ -13,11 +13,11 @@
 
 enum { PAGE = 16, DECODE_WARPS = 4, STAGES = 2 };
 
-// Copies keys and values of a page to shared memory. SWIZZLE: 16-byte chunks are xored by row for ldmatrix.
+// Copies keys and values of a page to shared memory. SWIZZLE: 16-byte pieces are xored by row for ldmatrix.
 // EIGHT: bytes as they are; scales: where those of 16 keys, then of 16 values go, or NULL.
 template <int HD, bool SWIZZLE, bool EIGHT>
 KD_FN void fetch_page(unsigned char *dst, float *scales, const struct cuda_decode &a,
-                      const struct cuda_item &it, int page, int h, int lane) {
+                      const struct cuda_split &it, int page, int h, int lane) {
     enum { SIZE = EIGHT ? 1 : 2, CHUNKS = HD * SIZE / 16, BYTES = PAGE * HD * SIZE };
     if (page * PAGE < it.end) {
         // A page lies within a block: the block size is a multiple of 16.
@@ -37,11 +37,11 @@ KD_FN void fetch_page(unsigned char *dst, float *scales, const struct cuda_decod
     kd_copy_commit();
 }
 
-// Adds the four warps' results and writes the item's partial. out (DECODE_WARPS, heads, HD), stats
+// Adds the four warps' results and writes the split's partial. out (DECODE_WARPS, heads, HD), stats
 // (DECODE_WARPS, heads, 2) in shared memory.
 template <int HD>
-KD_FN void merge_warps(const struct cuda_decode &a, int item, int head0, int heads, const float *out,
-                       const float *stats) {
+KD_FN void combine_warps(const struct cuda_decode &a, int split, int head0, int heads, const float *out,
+                         const float *stats) {
     int H = a.kv.num_heads * a.group;
     for (int e = (int)threadIdx.x; e < heads * HD; e += DECODE_WARPS * 32) {
         int g = e / HD, i = e % HD;
@@ -49,11 +49,11 @@ KD_FN void merge_warps(const struct cuda_decode &a, int item, int head0, int hea
         for (int w = 0; w < DECODE_WARPS; w++)
             max = fmaxf(max, stats[(w * heads + g) * 2]);
         for (int w = 0; w < DECODE_WARPS; w++) {
-            float f = fade(stats[(w * heads + g) * 2], max);
+            float f = rescale(stats[(w * heads + g) * 2], max);
             sum += f * stats[(w * heads + g) * 2 + 1];
             o += f * out[(w * heads + g) * HD + i];
         }
-        float *p = a.partial + ((size_t)item * (size_t)H + (size_t)(head0 + g)) * (HD + 2);
+        float *p = a.partial + ((size_t)split * (size_t)H + (size_t)(head0 + g)) * (HD + 2);
         p[i] = o;
         if (i == 0) {
             p[HD] = max;
@@ -76,10 +76,10 @@ __global__ void __launch_bounds__(DECODE_WARPS * 32) decode_small(struct cuda_de
     KD_SHARED(unsigned char, shared);
     kd_grid_release();
     kd_grid_wait();
-    int item = (int)blockIdx.x, h = (int)blockIdx.y, lane = kd_lane(), warp = kd_warp();
-    if (a.item0 + item >= *a.num_items)
+    int split = (int)blockIdx.x, h = (int)blockIdx.y, lane = kd_lane(), warp = kd_warp();
+    if (a.split0 + split >= *a.num_splits)
         return;
-    const struct cuda_item it = a.items[a.item0 + item];
+    const struct cuda_split it = a.splits[a.split0 + split];
     int column = lane % PER_ROW, sub = lane / PER_ROW;
     unsigned char *mine = shared + warp * sizes::WARP;
     float *scores = (float *)(void *)(mine + STAGES * sizes::STAGE); // (G, PAGE)
@@ -144,19 +144,19 @@ __global__ void __launch_bounds__(DECODE_WARPS * 32) decode_small(struct cuda_de
             float before = max[g], part = 0;
             for (int t = 0; t < PAGE; t++)
                 max[g] = fmaxf(max[g], scores[g * PAGE + t]);
-            float f = fade(before, max[g]);
+            float f = rescale(before, max[g]);
 #pragma unroll
             for (int i = 0; i < PER_LANE; i++)
                 acc[g][i] *= f;
             for (int t = 0; t < PAGE; t++)
-                part += fade(scores[g * PAGE + t], max[g]);
+                part += rescale(scores[g * PAGE + t], max[g]);
             sum[g] = sum[g] * f + part;
         }
         for (int t = 0; t < PAGE; t++) {
             const unsigned char *v = values + (t * HD + lane * PER_LANE) * SIZE;
 #pragma unroll
             for (int g = 0; g < G; g++) {
-                float p = fade(scores[g * PAGE + t], max[g]);
+                float p = rescale(scores[g * PAGE + t], max[g]);
                 if (SCALED) // 0 * NaN is NaN
                     p = page * PAGE + t >= it.begin && page * PAGE + t < it.end ? p * scale[PAGE + t] : 0;
 #pragma unroll
@@ -182,7 +182,7 @@ __global__ void __launch_bounds__(DECODE_WARPS * 32) decode_small(struct cuda_de
         }
     }
     __syncthreads();
-    merge_warps<HD>(a, item, h * G, G, out, stats);
+    combine_warps<HD>(a, split, h * G, G, out, stats);
 }
 
 // ---- mma: up to 16 heads of a group as rows
@@ -192,8 +192,8 @@ template <int HD> struct large_shared {
         STAGE = 2 * PAGE * HD * 2,
         QUERY = 16 * HD * 2,
         RINGS = DECODE_WARPS * STAGES * STAGE,
-        MERGE = DECODE_WARPS * 16 * (HD + 2) * 4,
-        SCALES = QUERY + (RINGS > MERGE ? RINGS : MERGE), // where those of 8-bit caches are
+        COMBINE = DECODE_WARPS * 16 * (HD + 2) * 4,
+        SCALES = QUERY + (RINGS > COMBINE ? RINGS : COMBINE), // where those of 8-bit caches are
         ALL = SCALES + DECODE_WARPS * STAGES * 2 * PAGE * 4
     };
 };
@@ -206,11 +206,11 @@ __global__ void __launch_bounds__(DECODE_WARPS * 32) decode_large(struct cuda_de
     KD_SHARED(unsigned char, shared);
     kd_grid_release();
     kd_grid_wait();
-    int item = (int)blockIdx.x, h = (int)blockIdx.y, lane = kd_lane(), warp = kd_warp();
+    int split = (int)blockIdx.x, h = (int)blockIdx.y, lane = kd_lane(), warp = kd_warp();
     int head0 = (int)blockIdx.z * 16, heads = a.group - head0 < 16 ? a.group - head0 : 16;
-    if (a.item0 + item >= *a.num_items)
+    if (a.split0 + split >= *a.num_splits)
         return;
-    const struct cuda_item it = a.items[a.item0 + item];
+    const struct cuda_split it = a.splits[a.split0 + split];
     unsigned char *sq = shared, *rings = shared + sizes::QUERY, *mine = rings + warp * STAGES * sizes::STAGE;
     const uint16_t *q =
         (const uint16_t *)a.q +
@@ -271,7 +271,7 @@ __global__ void __launch_bounds__(DECODE_WARPS * 32) decode_large(struct cuda_de
         for (int e = 0; e < 2; e++) {
             top[e] = fmaxf(top[e], __shfl_xor_sync(ALL_LANES, top[e], 1));
             top[e] = fmaxf(top[e], __shfl_xor_sync(ALL_LANES, top[e], 2));
-            float f = fade(max[e], top[e]);
+            float f = rescale(max[e], top[e]);
             max[e] = top[e];
             sum[e] *= f;
 #pragma unroll
@@ -283,7 +283,7 @@ __global__ void __launch_bounds__(DECODE_WARPS * 32) decode_large(struct cuda_de
 #pragma unroll
         for (int n = 0; n < 2; n++)
             for (int e = 0; e < 4; e++) {
-                s[n][e] = fade(s[n][e], max[e >> 1]);
+                s[n][e] = rescale(s[n][e], max[e >> 1]);
                 sum[e >> 1] += s[n][e];
                 int t = page * PAGE + n * 8 + lane % 4 * 2 + (e & 1);
                 if (SCALED) // 0 * NaN is NaN
@@ -321,38 +321,38 @@ __global__ void __launch_bounds__(DECODE_WARPS * 32) decode_large(struct cuda_de
         }
     }
     __syncthreads();
-    merge_warps<HD>(a, item, h * a.group + head0, heads, out, stats);
+    combine_warps<HD>(a, split, h * a.group + head0, heads, out, stats);
 }
 
-// ---- merge of items, ascending
+// ---- split-KV partials are combined, ascending
 
-enum { MERGE_THREADS = 64 };
+enum { COMBINE_THREADS = 64 };
 
-__global__ void __launch_bounds__(MERGE_THREADS) merge_items(struct cuda_decode a) {
+__global__ void __launch_bounds__(COMBINE_THREADS) combine_splits(struct cuda_decode a) {
     kd_grid_release();
     kd_grid_wait();
     int row = a.row0 + (int)blockIdx.x, head = (int)blockIdx.y, d = a.kv.head_dim,
         H = a.kv.num_heads * a.group;
-    int begin = a.first_item[row] - a.item0, end = a.first_item[row + 1] - a.item0;
+    int begin = a.first_split[row] - a.split0, end = a.first_split[row + 1] - a.split0;
     const float *p = a.partial + (size_t)head * (size_t)(d + 2);
     size_t stride = (size_t)H * (size_t)(d + 2);
     float max = -INFINITY, sum = 0;
     for (int s = begin; s < end; s++)
         max = fmaxf(max, p[(size_t)s * stride + (size_t)d]);
     for (int s = begin; s < end; s++)
-        sum += fade(p[(size_t)s * stride + (size_t)d], max) * p[(size_t)s * stride + (size_t)d + 1];
-    char *out = form_row(a.out, (size_t)row, a.ldout, a.form);
-    for (int i = (int)threadIdx.x; i < d; i += MERGE_THREADS) {
+        sum += rescale(p[(size_t)s * stride + (size_t)d], max) * p[(size_t)s * stride + (size_t)d + 1];
+    char *out = act_row(a.out, (size_t)row, a.ldout, a.act_dtype);
+    for (int i = (int)threadIdx.x; i < d; i += COMBINE_THREADS) {
         float o = 0;
         for (int s = begin; s < end; s++)
-            o += fade(p[(size_t)s * stride + (size_t)d], max) * p[(size_t)s * stride + (size_t)i];
-        store_form(out, head * d + i, begin < end ? o / sum : 0, a.form);
+            o += rescale(p[(size_t)s * stride + (size_t)d], max) * p[(size_t)s * stride + (size_t)i];
+        store_act(out, head * d + i, begin < end ? o / sum : 0, a.act_dtype);
     }
 }
 
 template <int HD, bool HALF, bool EIGHT>
 static void launch_decode(struct rt *rt, const struct cuda_decode *a) {
-    struct rt_grid g = rt_grid_of(a->max_items, a->kv.num_heads, DECODE_WARPS * 32, 0);
+    struct rt_grid g = rt_grid_of(a->max_splits, a->kv.num_heads, DECODE_WARPS * 32, 0);
     if (a->group == 1) {
         g.shared = small_shared<HD, 1>::ALL;
         rt_launch(rt, decode_small<HD, HALF, EIGHT, 1>, g, *a);
@@ -373,22 +373,22 @@ template <int HD, bool HALF> static void decode_bits(struct rt *rt, const struct
 
 extern "C" {
 
-bool cuda_attention_fast(const struct cuda_kv *kv, int group) {
+bool cuda_attention_fast(const struct cuda_kv *kv) {
     return (kv->head_dim == 64 || kv->head_dim == 128) && kv->block_size % PAGE == 0 &&
-           kv->dtype != DTYPE_F32 && group >= 1;
+           kv->dtype != DTYPE_F32;
 }
 
 void cuda_decode(struct rt *rt, const struct cuda_decode *a) {
     if (a->rows == 0)
         return;
     bool half = cuda_query_dtype(a->kv.dtype) == DTYPE_F16;
-    if (a->max_items > 0) {
+    if (a->max_splits > 0) {
         if (a->kv.head_dim == 64)
             half ? decode_bits<64, true>(rt, a) : decode_bits<64, false>(rt, a);
         else
             half ? decode_bits<128, true>(rt, a) : decode_bits<128, false>(rt, a);
     }
-    rt_launch(rt, merge_items, rt_grid_of(a->rows, a->kv.num_heads * a->group, MERGE_THREADS, 0), *a);
+    rt_launch(rt, combine_splits, rt_grid_of(a->rows, a->kv.num_heads * a->group, COMBINE_THREADS, 0), *a);
 }
 
 } // extern "C"

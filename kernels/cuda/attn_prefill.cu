@@ -48,7 +48,7 @@ KD_FN void fetch_tile(unsigned char *dst, float *scales, const struct cuda_prefi
     kd_copy_commit();
 }
 
-// Blocks that a processor should hold: one less where scales of int8 take a few registers more.
+// Blocks that an SM should hold: one less where scales of int8 take a few registers more.
 template <int HD, bool SCALED> constexpr int prefill_blocks() { return (HD == 64 ? 4 : 3) - SCALED; }
 
 template <int HD, bool HALF, bool EIGHT>
@@ -114,7 +114,7 @@ __global__ void __launch_bounds__(PREFILL_THREADS, prefill_blocks<HD, EIGHT && !
             uint32_t x[4], b[4];
             kd_ldmatrix4(x, sq + swizzled<HD>(warp * 16 + (lane & 15), kk * 2 + (lane >> 4)));
 #pragma unroll
-            for (int n = 0; n < TOKENS / 16; n++) { // 16 tokens, both halves of k
+            for (int n = 0; n < TOKENS / 16; n++) { // 16 tokens, both 8 of k
                 kd_ldmatrix4(
                     b, keys + swizzled<HD>(n * 16 + (lane & 7) + (lane >> 4 << 3), kk * 2 + (lane >> 3 & 1)));
                 mma16<HALF>(s[2 * n], x, b);
@@ -136,7 +136,7 @@ __global__ void __launch_bounds__(PREFILL_THREADS, prefill_blocks<HD, EIGHT && !
         for (int e = 0; e < 2; e++) {
             top[e] = fmaxf(top[e], __shfl_xor_sync(ALL_LANES, top[e], 1));
             top[e] = fmaxf(top[e], __shfl_xor_sync(ALL_LANES, top[e], 2));
-            float f = fade(max[e], top[e]); // 1 where nothing was seen in this tile
+            float f = rescale(max[e], top[e]); // 1 where nothing was seen in this tile
             max[e] = top[e];
             sum[e] *= f;
 #pragma unroll
@@ -149,7 +149,7 @@ __global__ void __launch_bounds__(PREFILL_THREADS, prefill_blocks<HD, EIGHT && !
 #pragma unroll
         for (int n = 0; n < TOKENS / 8; n++) {
             for (int e = 0; e < 4; e++) {
-                s[n][e] = fade(s[n][e], max[e >> 1]);
+                s[n][e] = rescale(s[n][e], max[e >> 1]);
                 sum[e >> 1] += s[n][e];
                 int token = tile * TOKENS + n * 8 + lane % 4 * 2 + (e & 1);
                 if (SCALED) // 0 * NaN is NaN
@@ -177,12 +177,12 @@ __global__ void __launch_bounds__(PREFILL_THREADS, prefill_blocks<HD, EIGHT && !
         int packed = t.first + warp * 16 + lane / 4 + 8 * e;
         if (packed >= t.num_rows)
             continue;
-        char *out = form_row(a.out, (size_t)(t.row + packed / G), a.ldout, a.form);
+        char *out = act_row(a.out, (size_t)(t.row + packed / G), a.ldout, a.act_dtype);
         int column = (h * G + packed % G) * HD + lane % 4 * 2;
 #pragma unroll
         for (int i = 0; i < HD / 8; i++)
             for (int k = 0; k < 2; k++)
-                store_form(out, column + i * 8 + k, o[i][2 * e + k] / sum[e], a.form);
+                store_act(out, column + i * 8 + k, o[i][2 * e + k] / sum[e], a.act_dtype);
     }
 }
 
@@ -197,10 +197,10 @@ __global__ void __launch_bounds__(ANY_WARPS * 32) attend_any(struct cuda_attend 
     int row = a.row0 + (int)blockIdx.x, head = (int)blockIdx.y, d = a.kv.head_dim,
         H = a.kv.num_heads * a.group;
     int seq = a.seq_of[row], lane = kd_lane(), warp = kd_warp();
-    char *out = form_row(a.out, (size_t)row, a.ldout, a.form);
+    char *out = act_row(a.out, (size_t)row, a.ldout, a.act_dtype);
     if (seq < 0) { // padding
         for (int i = (int)threadIdx.x; i < d; i += ANY_WARPS * 32)
-            store_form(out, head * d + i, 0, a.form);
+            store_act(out, head * d + i, 0, a.act_dtype);
         return;
     }
     int end = a.positions[row] + 1, begin = a.window > 0 && end > a.window ? end - a.window : 0;
@@ -222,7 +222,7 @@ __global__ void __launch_bounds__(ANY_WARPS * 32) attend_any(struct cuda_attend 
             s *= a.kv.key_scales[vector];
             value_scale = a.kv.value_scales[vector];
         }
-        float top = fmaxf(max, s), f = fade(max, top), p = kd_exp2(s - top);
+        float top = fmaxf(max, s), f = rescale(max, top), p = kd_exp2(s - top);
         max = top;
         sum = sum * f + p;
 #pragma unroll 1
@@ -238,12 +238,12 @@ __global__ void __launch_bounds__(ANY_WARPS * 32) attend_any(struct cuda_attend 
     for (int w = 0; w < ANY_WARPS; w++)
         top = fmaxf(top, stats[w * 2]);
     for (int w = 0; w < ANY_WARPS; w++)
-        total += fade(stats[w * 2], top) * stats[w * 2 + 1];
+        total += rescale(stats[w * 2], top) * stats[w * 2 + 1];
     for (int i = (int)threadIdx.x; i < d; i += ANY_WARPS * 32) {
         float o = 0;
         for (int w = 0; w < ANY_WARPS; w++)
-            o += fade(stats[w * 2], top) * shared[w * d + i];
-        store_form(out, head * d + i, o / total, a.form);
+            o += rescale(stats[w * 2], top) * shared[w * d + i];
+        store_act(out, head * d + i, o / total, a.act_dtype);
     }
 }
 

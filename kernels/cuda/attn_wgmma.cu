@@ -2,7 +2,7 @@
 // attn_prefill.cu, which every device has: 128 packed rows (token, head of the group) a block, 64 for each of
 // two warpgroups; tiles of 128 tokens of the cache, which both read, through a ring of two. As in
 // FlashAttention-3 (Shah et al., 2024) the scores of the next tile are computed while the values of this one
-// are multiplied, so that the softmax of a warpgroup has products beside it, its own and the other's. Tiles
+// are multiplied, so that the softmax of a warpgroup has wgmma beside it, its own and the other's. Tiles
 // of the cache begin at absolute positions, and one that a row does not see leaves the row as it is, as
 // there.
 //
@@ -68,7 +68,7 @@ KD_FN void start_scores(float (&s)[WIDE_TOKENS / 8][4], uint64_t queries, uint64
     kd_wgmma_commit();
 }
 
-// o (64 rows, HD) += weights of the softmax times values.
+// o (64 rows, HD) += probabilities times values.
 template <int HD, bool HALF>
 KD_FN void start_outputs(float (&o)[HD / 8][4], const uint32_t (&p)[WIDE_TOKENS / 16][4], uint64_t values) {
 #pragma unroll
@@ -81,12 +81,12 @@ KD_FN void start_outputs(float (&o)[HD / 8][4], const uint32_t (&p)[WIDE_TOKENS 
 struct wide_rows {
     int pos[2];           // of their tokens
     int low, high;        // of the tokens of the warp's first and last row
-    float max[2], sum[2]; // of scores in base 2, and of weights
+    float max[2], sum[2]; // of scores in base 2, and of probabilities
 };
 
-// Scores become weights of the softmax; f: what sums and outputs of the tiles before are worth now.
-KD_FN void soften(float (&s)[WIDE_TOKENS / 8][4], float f[2], struct wide_rows &rows, int tile, int window,
-                  float scale) {
+// Scores become unnormalised probabilities; f: the rescale factors of sums and outputs of the tiles before.
+KD_FN void softmax_tile(float (&s)[WIDE_TOKENS / 8][4], float f[2], struct wide_rows &rows, int tile,
+                        int window, float scale) {
     int first = tile * WIDE_TOKENS;
     if (first + WIDE_TOKENS - 1 > rows.low || (window > 0 && first <= rows.high - window)) {
 #pragma unroll
@@ -107,10 +107,10 @@ KD_FN void soften(float (&s)[WIDE_TOKENS / 8][4], float f[2], struct wide_rows &
         top[e] = fmaxf(top[e], __shfl_xor_sync(ALL_LANES, top[e], 1));
         top[e] = fmaxf(top[e], __shfl_xor_sync(ALL_LANES, top[e], 2));
         top[e] = fmaxf(rows.max[e], top[e] * scale);
-        f[e] = fade(rows.max[e], top[e]); // 1 where nothing larger was seen
+        f[e] = rescale(rows.max[e], top[e]); // 1 where nothing larger was seen
         rows.max[e] = top[e];
         rows.sum[e] *= f[e];
-        base[e] = top[e] == -INFINITY ? 0 : -top[e]; // nothing seen yet: weights of 0, no NaN
+        base[e] = top[e] == -INFINITY ? 0 : -top[e]; // nothing seen yet: probabilities of 0, no NaN
     }
 #pragma unroll
     for (int n = 0; n < WIDE_TOKENS / 8; n++)
@@ -120,9 +120,9 @@ KD_FN void soften(float (&s)[WIDE_TOKENS / 8][4], float f[2], struct wide_rows &
         }
 }
 
-// Weights in the type of the cache, as products take them in registers.
+// Probabilities in the type of the cache, as wgmma takes them in registers.
 template <bool HALF>
-KD_FN void pack_weights(uint32_t (&p)[WIDE_TOKENS / 16][4], const float (&s)[WIDE_TOKENS / 8][4]) {
+KD_FN void pack_probs(uint32_t (&p)[WIDE_TOKENS / 16][4], const float (&s)[WIDE_TOKENS / 8][4]) {
 #pragma unroll
     for (int n = 0; n < WIDE_TOKENS / 8; n++) {
         p[n / 2][n % 2 * 2] = pack16<HALF>(s[n][0], s[n][1]);
@@ -130,11 +130,11 @@ KD_FN void pack_weights(uint32_t (&p)[WIDE_TOKENS / 16][4], const float (&s)[WID
     }
 }
 
-// Ends a tile's softmax: outputs of the tiles before are there, and on the same scale; weights are packed,
-// and what was being copied, values of this tile and keys of the next, can be read.
+// Ends a tile's softmax: outputs of the tiles before are there, and on the same scale; probabilities are
+// packed, and what was being copied, values of this tile and keys of the next, can be read.
 template <bool HALF, int N>
-KD_FN void settle(float (&o)[N][4], uint32_t (&p)[WIDE_TOKENS / 16][4], float (&s)[WIDE_TOKENS / 8][4],
-                  const float f[2]) {
+KD_FN void finish_softmax(float (&o)[N][4], uint32_t (&p)[WIDE_TOKENS / 16][4],
+                          float (&s)[WIDE_TOKENS / 8][4], const float f[2]) {
     kd_wgmma_wait<0>(); // outputs of the tiles before
     kd_wgmma_hold(o);
     kd_wgmma_hold(p);
@@ -142,7 +142,7 @@ KD_FN void settle(float (&o)[N][4], uint32_t (&p)[WIDE_TOKENS / 16][4], float (&
     for (int i = 0; i < N; i++)
         for (int e = 0; e < 4; e++)
             o[i][e] *= f[e >> 1];
-    pack_weights<HALF>(p, s);
+    pack_probs<HALF>(p, s);
     kd_copy_wait<0>();
     kd_shared_fence();
     __syncthreads(); // and nobody reads the values of the tile before and the keys of this one any more
@@ -222,12 +222,12 @@ __global__ void __launch_bounds__(WIDE_THREADS, 1) prefill_wide(struct cuda_pref
     start_scores<HD, HALF>(s, query, key);
     kd_wgmma_wait<0>();
     kd_wgmma_hold(s);
-    soften(s, f, rows, tile, a.window, scale);
+    softmax_tile(s, f, rows, tile, a.window, scale);
     // Outputs of the tile before are waited for at the top of the loop, behind a branch from the softmax:
     // ptxas keeps the order of blocks, but within one it would wait first and have the softmax beside
     // nothing.
     for (; tile + 1 < num_tiles; tile++, stage ^= 1) {
-        settle<HALF>(o, p, s, f);
+        finish_softmax<HALF>(o, p, s, f);
         start_scores<HD, HALF>(s, query, kd_further(key, (uint32_t)((stage ^ 1) * sizes::TILE)));
         start_outputs<HD, HALF>(o, p, kd_further(value, (uint32_t)(stage * sizes::TILE)));
         fetch_wide<HD>(values + (stage ^ 1) * sizes::TILE, a.kv.values, pages, tile + 1, begin, end);
@@ -238,9 +238,9 @@ __global__ void __launch_bounds__(WIDE_THREADS, 1) prefill_wide(struct cuda_pref
         next_pages = find_pages(a, t.seq, tile + 3, begin, end, h);
         kd_wgmma_wait<1>(); // the scores
         kd_wgmma_hold(s);
-        soften(s, f, rows, tile + 1, a.window, scale);
+        softmax_tile(s, f, rows, tile + 1, a.window, scale);
     }
-    settle<HALF>(o, p, s, f);
+    finish_softmax<HALF>(o, p, s, f);
     start_outputs<HD, HALF>(o, p, kd_further(value, (uint32_t)(stage * sizes::TILE)));
     kd_wgmma_wait<0>(); // the last outputs
     kd_wgmma_hold(o);
@@ -252,12 +252,12 @@ __global__ void __launch_bounds__(WIDE_THREADS, 1) prefill_wide(struct cuda_pref
         int packed = first_row + lane / 4 + 8 * e;
         if (packed >= t.num_rows)
             continue;
-        char *out = form_row(a.out, (size_t)(t.row + packed / G), a.ldout, a.form);
+        char *out = act_row(a.out, (size_t)(t.row + packed / G), a.ldout, a.act_dtype);
         int column = (h * G + packed % G) * HD + lane % 4 * 2;
 #pragma unroll
         for (int i = 0; i < HD / 8; i++)
             for (int k = 0; k < 2; k++)
-                store_form(out, column + i * 8 + k, o[i][2 * e + k] * inverse, a.form);
+                store_act(out, column + i * 8 + k, o[i][2 * e + k] * inverse, a.act_dtype);
     }
 }
 

@@ -13,7 +13,7 @@
 #define QUANT_FN static inline
 #endif
 
-// One element as whole numbers: value = d * scale * q - dmin * min, where d and dmin are f16 bits.
+// One element as integers: value = d * scale * q - dmin * min, where d and dmin are f16 bits.
 struct quant {
     int q, scale, min;
     uint16_t d, dmin;

@@ -36,15 +36,15 @@ KD_FN float block_max(float v, float *scratch) {
     return m;
 }
 
-// Element i of a row in one of the forms that need no factor.
-KD_FN void store_form(void *row, int i, float v, enum cuda_form form) {
-    if (form == FORM_F32)
+// Element i of a row in an activation dtype that needs no factor.
+KD_FN void store_act(void *row, int i, float v, enum act_dtype act_dtype) {
+    if (act_dtype == ACT_DTYPE_F32)
         ((float *)row)[i] = v;
     else
         ((uint16_t *)row)[i] = kd_float_to_bf16(v);
 }
-KD_FN char *form_row(void *p, size_t row, int ld, enum cuda_form form) {
-    return (char *)p + row * (size_t)ld * (form == FORM_F32 ? 4 : 2);
+KD_FN char *act_row(void *p, size_t row, int ld, enum act_dtype act_dtype) {
+    return (char *)p + row * (size_t)ld * (act_dtype == ACT_DTYPE_F32 ? 4 : 2);
 }
 
 // A key, value or query as the cache holds it.

@@ -1,8 +1,8 @@
-// y (m, n) = x (m, k) W^T for few rows (any number works), bound by reading W once.
+// The skinny GEMM: y (m, n) = x (m, k) W^T for few rows (any number works), bound by reading W once.
 //
 // Weight rows are the mma's M, tokens its N ("swap AB"), so one block serves up to 32 tokens. A lane
 // reads 16 contiguous bytes of a weight row straight into fragments of two mma: both operands use the same
-// permutation of k, which leaves the product as it is, and no weight goes through shared memory.
+// permutation of k, which leaves the result as it is, and no weight goes through shared memory.
 //
 // One block: 16 rows of W. Its 8 warps are 8 fixed segments of K, added as ((0+1)+(2+3))+((4+5)+(6+7)): an
 // output element is the same sequence of operations for every m, so a token's bits do not depend on its
@@ -13,18 +13,18 @@
 enum { SEGMENTS = 8, GEMM_THREADS = SEGMENTS * 32, RING = 4 };
 
 struct fragment { // of 16 rows and one step of K
-    uint4 a, b;   // b: plain formats only
+    uint4 a, b;   // b: plain layouts only
 };
 
-template <enum cuda_format F> struct format_traits {
-    static constexpr bool plain = F == FORMAT_BF16 || F == FORMAT_F16;
-    static constexpr bool nibbles = F == FORMAT_Q4_0 || F == FORMAT_Q4_K;
-    static constexpr bool has_min = F == FORMAT_Q4_K || F == FORMAT_Q5_K;
+template <enum weight_layout F> struct format_traits {
+    static constexpr bool plain = F == LAYOUT_BF16 || F == LAYOUT_F16;
+    static constexpr bool nibbles = F == LAYOUT_Q4_0 || F == LAYOUT_Q4_K;
+    static constexpr bool has_min = F == LAYOUT_Q4_K || F == LAYOUT_Q5_K;
     static constexpr int step = nibbles ? 64 : 32; // columns
     static constexpr int groups = nibbles ? 2 : 1; // of 32 columns in a step
 };
 
-template <enum cuda_format F>
+template <enum weight_layout F>
 KD_FN fragment load_fragment(const struct cuda_matrix &w, int tile, int s, int lane) {
     fragment f;
     if (format_traits<F>::plain) {
@@ -52,20 +52,20 @@ KD_FN uint32_t nibbles_to_bf16(uint32_t word, int i, uint32_t minus_128_offset) 
     return kd_fma_bf16x2((word >> (4 * i) & 0x000f000fu) | 0x43004300u, 0x3f803f80u, minus_128_offset);
 }
 
-// The A operands of the two mma of 32 columns (group g of the step), as whole numbers for quantised formats.
-template <enum cuda_format F> KD_FN void decode(const fragment &f, int g, uint32_t a0[4], uint32_t a1[4]) {
+// The A operands of the two mma of 32 columns (group g of the step), as integers for quantised layouts.
+template <enum weight_layout F> KD_FN void decode(const fragment &f, int g, uint32_t a0[4], uint32_t a1[4]) {
     if (format_traits<F>::plain) {
         a0[0] = f.a.x, a0[1] = f.b.x, a0[2] = f.a.y, a0[3] = f.b.y;
         a1[0] = f.a.z, a1[1] = f.b.z, a1[2] = f.a.w, a1[3] = f.b.w;
     } else if (format_traits<F>::nibbles) {
         uint32_t top = g == 0 ? f.a.x : f.a.z, bottom = g == 0 ? f.a.y : f.a.w; // rows r and r + 8
-        uint32_t minus = F == FORMAT_Q4_0 ? 0xc308c308u : 0xc300c300u;          // -136, -128
+        uint32_t minus = F == LAYOUT_Q4_0 ? 0xc308c308u : 0xc300c300u;          // -136, -128
         a0[0] = nibbles_to_bf16(top, 0, minus), a0[1] = nibbles_to_bf16(bottom, 0, minus);
         a0[2] = nibbles_to_bf16(top, 1, minus), a0[3] = nibbles_to_bf16(bottom, 1, minus);
         a1[0] = nibbles_to_bf16(top, 2, minus), a1[1] = nibbles_to_bf16(bottom, 2, minus);
         a1[2] = nibbles_to_bf16(top, 3, minus), a1[3] = nibbles_to_bf16(bottom, 3, minus);
     } else {
-        float offset = F == FORMAT_Q8_0 ? 128.0f : F == FORMAT_Q6_K ? 32.0f : 0.0f;
+        float offset = F == LAYOUT_Q8_0 ? 128.0f : F == LAYOUT_Q6_K ? 32.0f : 0.0f;
         a0[0] = bytes_to_bf16(f.a.x, 0, offset), a0[1] = bytes_to_bf16(f.a.z, 0, offset);
         a0[2] = bytes_to_bf16(f.a.x, 2, offset), a0[3] = bytes_to_bf16(f.a.z, 2, offset);
         a1[0] = bytes_to_bf16(f.a.y, 0, offset), a1[1] = bytes_to_bf16(f.a.w, 0, offset);
@@ -78,19 +78,19 @@ struct group_scale {               // of rows r (0) and r + 8 (1)
 };
 
 // Scales of the 32 columns number g32 of the row.
-template <enum cuda_format F>
+template <enum weight_layout F>
 KD_FN group_scale load_scale(const struct cuda_matrix &w, int tile, int g32, int lane) {
     size_t groups = (size_t)(w.cols / 32),
            at = ((size_t)tile * groups + (size_t)g32) * 8 + (size_t)(lane / 4);
     uint32_t s = ((const uint32_t *)w.scales)[at];
     group_scale r = {};
-    if (F == FORMAT_Q8_0 || F == FORMAT_Q4_0) {
+    if (F == LAYOUT_Q8_0 || F == LAYOUT_Q4_0) {
         r.d[0] = kd_half_to_float((uint16_t)s);
         r.d[1] = kd_half_to_float((uint16_t)(s >> 16));
         return r;
     }
     size_t super = ((size_t)tile * (size_t)(w.cols / 256) + (size_t)(g32 / 8)) * 8 + (size_t)(lane / 4);
-    if (F == FORMAT_Q6_K) {
+    if (F == LAYOUT_Q6_K) {
         uint32_t d = ((const uint32_t *)w.supers)[super];
         for (int i = 0; i < 2; i++) {
             float both = kd_half_to_float((uint16_t)(d >> (16 * i)));
@@ -108,7 +108,7 @@ KD_FN group_scale load_scale(const struct cuda_matrix &w, int tile, int g32, int
 }
 
 // c += W x over one step.
-template <enum cuda_format F, int NT>
+template <enum weight_layout F, int NT>
 KD_FN void multiply_step(float c[NT][4], const fragment &f, const struct cuda_matrix &w, int tile, int s,
                          const uint16_t *const x[NT], int lane) {
     typedef format_traits<F> traits;
@@ -123,7 +123,7 @@ KD_FN void multiply_step(float c[NT][4], const fragment &f, const struct cuda_ma
 #pragma unroll
         for (int j = 0; j < NT; j++) {
             uint32_t x0[2], x1[2];
-            if (F == FORMAT_Q6_K) { // each mma is one scale's 16 columns
+            if (F == LAYOUT_Q6_K) { // each mma is one scale's 16 columns
                 uint2 first = *(const uint2 *)(x[j] + column + lane % 4 * 4);
                 uint2 second = *(const uint2 *)(x[j] + column + 16 + lane % 4 * 4);
                 x0[0] = first.x, x0[1] = first.y, x1[0] = second.x, x1[1] = second.y;
@@ -131,7 +131,7 @@ KD_FN void multiply_step(float c[NT][4], const fragment &f, const struct cuda_ma
                 uint4 v = *(const uint4 *)(x[j] + column + lane % 4 * 8);
                 x0[0] = v.x, x0[1] = v.y, x1[0] = v.z, x1[1] = v.w;
             }
-            if (F == FORMAT_F16) {
+            if (F == LAYOUT_F16) {
                 kd_mma_half(c[j], a0, x0);
                 kd_mma_half(c[j], a1, x1);
             } else if (traits::plain) {
@@ -140,7 +140,7 @@ KD_FN void multiply_step(float c[NT][4], const fragment &f, const struct cuda_ma
             } else {
                 float whole[4] = {0, 0, 0, 0}, second[4] = {0, 0, 0, 0};
                 kd_mma_bf16(whole, a0, x0);
-                kd_mma_bf16(F == FORMAT_Q6_K ? second : whole, a1, x1);
+                kd_mma_bf16(F == LAYOUT_Q6_K ? second : whole, a1, x1);
                 if (traits::has_min) { // the sum of x by a matrix of ones: no second pass over x
                     const uint32_t ones[4] = {0x3f803f80u, 0x3f803f80u, 0x3f803f80u, 0x3f803f80u};
                     kd_mma_bf16(second, ones, x0);
@@ -149,7 +149,7 @@ KD_FN void multiply_step(float c[NT][4], const fragment &f, const struct cuda_ma
 #pragma unroll
                 for (int e = 0; e < 4; e++) {
                     c[j][e] = kd_fma(whole[e], scale.d[e / 2], c[j][e]);
-                    if (F == FORMAT_Q6_K)
+                    if (F == LAYOUT_Q6_K)
                         c[j][e] = kd_fma(second[e], scale.second[e / 2], c[j][e]);
                     if (traits::has_min)
                         c[j][e] = kd_fma(second[e], -scale.min[e / 2], c[j][e]);
@@ -176,7 +176,7 @@ KD_FN void find_segment(const struct cuda_gemm &a, int step, int i, int *begin, 
 }
 
 // One warp's segment for 16 rows and NT * 8 tokens.
-template <enum cuda_format F, int NT>
+template <enum weight_layout F, int NT>
 KD_FN void multiply_segment(float c[NT][4], const struct cuda_gemm &a, int tile, int m0, int segment,
                             int lane) {
     int s, end;
@@ -248,7 +248,7 @@ template <int NT> KD_FN void finish(const struct cuda_gemm &a, const float *red,
             float scale = a.scale ? a.scale[m] : 1;
             float gate = add_segments(red + at, ALL, 8) * scale,
                   up = add_segments(red + at + 8, ALL, 8) * scale;
-            store_form(form_row(a.h, (size_t)m, a.ldy, a.form), n, kd_silu(gate) * up, a.form);
+            store_act(act_row(a.h, (size_t)m, a.ldy, a.act_dtype), n, kd_silu(gate) * up, a.act_dtype);
         }
         return;
     }
@@ -275,17 +275,17 @@ template <int NT> KD_FN void finish(const struct cuda_gemm &a, const float *red,
     }
 }
 
-// Blocks that a processor should hold: two, except where 128 registers are too few.
-template <enum cuda_format F, int NT> constexpr int blocks_wanted() {
+// Blocks that an SM should hold: two, except where 128 registers are too few.
+template <enum weight_layout F, int NT> constexpr int blocks_wanted() {
     return (format_traits<F>::has_min || format_traits<F>::nibbles) && NT == 4 ? 1 : 2;
 }
 
-template <enum cuda_format F, int NT>
+template <enum weight_layout F, int NT>
 __global__ void __launch_bounds__(GEMM_THREADS, blocks_wanted<F, NT>()) gemm(struct cuda_gemm a) {
     KD_SHARED(float, red); // (SEGMENTS, NT * 8, 16)
     kd_grid_release();
     int lane = kd_lane(), segment = kd_warp(), m0 = (int)blockIdx.x * NT * 8, tile = (int)blockIdx.y;
-    if (F == FORMAT_F32) {
+    if (F == LAYOUT_F32) {
         multiply_segment_f32<NT>(red, a, tile, m0, segment, lane);
     } else {
         float c[NT][4];
@@ -304,14 +304,14 @@ __global__ void __launch_bounds__(GEMM_THREADS, blocks_wanted<F, NT>()) gemm(str
     finish<NT>(a, red, tile, m0);
 }
 
-template <enum cuda_format F, int NT> static void launch(struct rt *rt, const struct cuda_gemm *a) {
+template <enum weight_layout F, int NT> static void launch(struct rt *rt, const struct cuda_gemm *a) {
     // Tiles of tokens are neighbours in the grid, so that the second reads weights from the cache.
     struct rt_grid g = rt_grid_of((a->m + NT * 8 - 1) / (NT * 8), a->w.rows / 16, GEMM_THREADS,
                                   sizeof(float) * SEGMENTS * NT * 8 * 16);
     rt_launch(rt, gemm<F, NT>, g, *a);
 }
 
-template <enum cuda_format F> static void pick_tokens(struct rt *rt, const struct cuda_gemm *a) {
+template <enum weight_layout F> static void pick_tokens(struct rt *rt, const struct cuda_gemm *a) {
     if (a->m <= 8)
         launch<F, 1>(rt, a);
     else if (a->m <= 16)
@@ -320,7 +320,7 @@ template <enum cuda_format F> static void pick_tokens(struct rt *rt, const struc
         launch<F, 4>(rt, a);
 }
 
-template <enum cuda_format F> __global__ void __launch_bounds__(128) dequantise(struct cuda_dequant a) {
+template <enum weight_layout F> __global__ void __launch_bounds__(128) dequantise(struct cuda_dequant a) {
     kd_grid_release();
     kd_grid_wait();
     typedef format_traits<F> traits;
@@ -337,8 +337,8 @@ template <enum cuda_format F> __global__ void __launch_bounds__(128) dequantise(
             for (int r = 0; r < 4; r++) {
                 int row = lane / 4 + 8 * (r & 1), half = r >> 1;
                 int k =
-                    F == FORMAT_Q6_K ? mma * 16 + lane % 4 * 4 + half * 2 : lane % 4 * 8 + mma * 4 + half * 2;
-                float d = F == FORMAT_Q6_K && mma ? scale.second[r & 1] : scale.d[r & 1];
+                    F == LAYOUT_Q6_K ? mma * 16 + lane % 4 * 4 + half * 2 : lane % 4 * 8 + mma * 4 + half * 2;
+                float d = F == LAYOUT_Q6_K && mma ? scale.second[r & 1] : scale.d[r & 1];
                 float low = kd_bf16_to_float((uint16_t)v[mma][r]) * d - scale.min[r & 1];
                 float high = kd_bf16_to_float((uint16_t)(v[mma][r] >> 16)) * d - scale.min[r & 1];
                 *(uint32_t *)(a.out + (size_t)(tile * 16 + row) * (size_t)a.w.cols + column + k) =
@@ -347,7 +347,7 @@ template <enum cuda_format F> __global__ void __launch_bounds__(128) dequantise(
     }
 }
 
-template <enum cuda_format F> static void launch_dequant(struct rt *rt, const struct cuda_dequant *a) {
+template <enum weight_layout F> static void launch_dequant(struct rt *rt, const struct cuda_dequant *a) {
     int steps = a->w.cols / format_traits<F>::step;
     rt_launch(rt, dequantise<F>, rt_grid_of((steps + 3) / 4, a->w.rows / 16, 128, 0), *a);
 }
@@ -357,26 +357,26 @@ extern "C" {
 void cuda_gemm(struct rt *rt, const struct cuda_gemm *a) {
     if (a->m == 0)
         return;
-    switch (a->w.format) {
-    case FORMAT_F32: pick_tokens<FORMAT_F32>(rt, a); break;
-    case FORMAT_BF16: pick_tokens<FORMAT_BF16>(rt, a); break;
-    case FORMAT_F16: pick_tokens<FORMAT_F16>(rt, a); break;
-    case FORMAT_Q8_0: pick_tokens<FORMAT_Q8_0>(rt, a); break;
-    case FORMAT_Q4_0: pick_tokens<FORMAT_Q4_0>(rt, a); break;
-    case FORMAT_Q4_K: pick_tokens<FORMAT_Q4_K>(rt, a); break;
-    case FORMAT_Q5_K: pick_tokens<FORMAT_Q5_K>(rt, a); break;
-    case FORMAT_Q6_K: pick_tokens<FORMAT_Q6_K>(rt, a); break;
-    case FORMAT_COUNT: rt_fail(rt, "a matrix has no format"); break;
+    switch (a->w.layout) {
+    case LAYOUT_F32: pick_tokens<LAYOUT_F32>(rt, a); break;
+    case LAYOUT_BF16: pick_tokens<LAYOUT_BF16>(rt, a); break;
+    case LAYOUT_F16: pick_tokens<LAYOUT_F16>(rt, a); break;
+    case LAYOUT_Q8_0: pick_tokens<LAYOUT_Q8_0>(rt, a); break;
+    case LAYOUT_Q4_0: pick_tokens<LAYOUT_Q4_0>(rt, a); break;
+    case LAYOUT_Q4_K: pick_tokens<LAYOUT_Q4_K>(rt, a); break;
+    case LAYOUT_Q5_K: pick_tokens<LAYOUT_Q5_K>(rt, a); break;
+    case LAYOUT_Q6_K: pick_tokens<LAYOUT_Q6_K>(rt, a); break;
+    case LAYOUT_COUNT: rt_fail(rt, "a matrix has no format"); break;
     }
 }
 
 void cuda_dequant(struct rt *rt, const struct cuda_dequant *a) {
-    switch (a->w.format) {
-    case FORMAT_Q8_0: launch_dequant<FORMAT_Q8_0>(rt, a); break;
-    case FORMAT_Q4_0: launch_dequant<FORMAT_Q4_0>(rt, a); break;
-    case FORMAT_Q4_K: launch_dequant<FORMAT_Q4_K>(rt, a); break;
-    case FORMAT_Q5_K: launch_dequant<FORMAT_Q5_K>(rt, a); break;
-    case FORMAT_Q6_K: launch_dequant<FORMAT_Q6_K>(rt, a); break;
+    switch (a->w.layout) {
+    case LAYOUT_Q8_0: launch_dequant<LAYOUT_Q8_0>(rt, a); break;
+    case LAYOUT_Q4_0: launch_dequant<LAYOUT_Q4_0>(rt, a); break;
+    case LAYOUT_Q4_K: launch_dequant<LAYOUT_Q4_K>(rt, a); break;
+    case LAYOUT_Q5_K: launch_dequant<LAYOUT_Q5_K>(rt, a); break;
+    case LAYOUT_Q6_K: launch_dequant<LAYOUT_Q6_K>(rt, a); break;
     default: rt_fail(rt, "only quantised matrices are dequantised"); break;
     }
 }

@@ -2,7 +2,7 @@
 // value.
 #pragma once
 
-#include "kdev.h"
+#include "intrinsics.h"
 #include "rt_stream.h"
 
 struct rt_grid {

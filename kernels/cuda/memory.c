@@ -1,9 +1,8 @@
-// All memory of the CUDA backend but weights: one arena on the device, the cache, buffers on the host; made
-// once.
+// All memory of the CUDA backend but weights: one arena on the device, the cache, buffers on the host, all
+// allocated once.
 #include "device.h"
 
 #include "log.h"
-#include "request.h"
 #include "rope.h"
 
 #include <math.h>
@@ -11,21 +10,15 @@
 
 static int max_int(int a, int b) { return a > b ? a : b; }
 
-void *cuda_carve(struct carver *c, size_t n, size_t size) {
-    void *p = c->base ? c->base + c->used : NULL;
-    c->used += (n * size + 255) / 256 * 256;
-    return p;
-}
-
-static void carve_activation(struct carver *c, struct activation *x, int rows, int n, unsigned forms) {
+static void alloc_activation(struct arena *a, struct activation *x, int rows, int n, unsigned dtypes) {
     x->n = n;
-    x->ld = round_up(n, 256); // whole steps of every format
+    x->ld = round_up(n, 256); // whole k-steps of every layout
     size_t all = (size_t)rows * (size_t)x->ld;
-    bool f16 = forms & 1u << FORM_F16;
-    x->data[FORM_F32] = f16 || forms & 1u << FORM_F32 ? cuda_carve(c, all, 4) : NULL;
-    x->data[FORM_BF16] = forms & 1u << FORM_BF16 ? cuda_carve(c, all, 2) : NULL;
-    x->data[FORM_F16] = f16 ? cuda_carve(c, all, 2) : NULL;
-    x->scale = f16 ? cuda_carve(c, (size_t)rows, 4) : NULL;
+    bool f16 = dtypes & 1u << ACT_DTYPE_F16;
+    x->data[ACT_DTYPE_F32] = f16 || dtypes & 1u << ACT_DTYPE_F32 ? arena_alloc(a, all, 4) : NULL;
+    x->data[ACT_DTYPE_BF16] = dtypes & 1u << ACT_DTYPE_BF16 ? arena_alloc(a, all, 2) : NULL;
+    x->data[ACT_DTYPE_F16] = f16 ? arena_alloc(a, all, 2) : NULL;
+    x->scale = f16 ? arena_alloc(a, (size_t)rows, 4) : NULL;
 }
 
 static bool any_split_gate_up(const struct device *dev) {
@@ -35,67 +28,86 @@ static bool any_split_gate_up(const struct device *dev) {
     return false;
 }
 
-// Elements of `wide`: results of the library that need finishing, and gate and up where no kernel fuses them.
-static size_t wide_elements(const struct device *dev) {
-    size_t T = (size_t)dev->max_tokens, up = 2 * (size_t)round_up(dev->model.ffn, 8);
-    bool library = dev->limits.max_tokens > CUDA_TOKENS && !dev->exact;
-    size_t all = library || any_split_gate_up(dev) ? cuda_both_offset(dev) + T * up : 0;
-    size_t row = (size_t)max_int(dev->model.hidden, device_q_size(dev) + 2 * device_kv_size(dev));
-    return library && all < T * row ? T * row : all;
+static bool uses_cublas(const struct device *dev) {
+    return dev->limits.max_tokens > CUDA_TOKENS && !dev->exact;
 }
 
-static void carve_workspace(struct device *dev, struct carver *c) {
-    const struct model_config *m = &dev->model;
-    int T = dev->max_tokens, R = dev->max_rows;
-    int q = device_q_size(dev), kv = device_kv_size(dev);
-    size_t rows = (size_t)T, pairs = (size_t)m->rope.dim / 2, context = (size_t)dev->limits.max_context;
-    dev->resid = cuda_carve(c, rows * (size_t)m->hidden, sizeof(float));
-    dev->qkv = cuda_carve(c, rows * (size_t)(q + 2 * kv), sizeof(float));
-    dev->q = cuda_carve(c, rows * (size_t)q, dtype_row_bytes(cuda_query_dtype(dev->kv_dtype), 1));
-    carve_activation(c, &dev->hidden, T, m->hidden, dev->forms[0]);
-    carve_activation(c, &dev->attn, T, q, dev->forms[1]);
-    carve_activation(c, &dev->ffn, T, m->ffn, dev->forms[2]);
-    carve_activation(c, &dev->last, CUDA_HEAD_ROWS, m->hidden, dev->forms[0]);
-    dev->wide = cuda_carve(c, wide_elements(dev), sizeof(float));
-    if (dev->limits.max_tokens > CUDA_TOKENS && !dev->exact)
-        dev->dequantised = cuda_carve(c, dev->largest_quantised, sizeof(uint16_t));
-    dev->rope_cos = cuda_carve(c, context * pairs, sizeof(float));
-    dev->rope_sin = cuda_carve(c, context * pairs, sizeof(float));
-    if (dev->fast)
-        dev->partial =
-            cuda_carve(c, (size_t)dev->max_items * (size_t)m->num_heads * (size_t)(m->head_dim + 2), 4);
-    size_t head = CUDA_HEAD_ROWS * (size_t)dev->logits_ld, groups = CUDA_HEAD_ROWS * (size_t)dev->num_groups;
-    dev->logits = cuda_carve(c, head, sizeof(float));
-    dev->edited = cuda_carve(c, head, sizeof(float));
-    dev->max = cuda_carve(c, groups, sizeof(float));
-    dev->edited_max = cuda_carve(c, groups, sizeof(float));
-    dev->sums = cuda_carve(c, 2 * groups, sizeof(float));
-    if (dev->group.world > 1)
-        cuda_group_carve(dev, c);
-    void *inputs = cuda_carve(c, plan_inputs(&dev->plan_config, &dev->inputs, NULL), 1);
-    plan_inputs(&dev->plan_config, &dev->inputs, inputs);
-    dev->staging = cuda_carve(c, dev->upload_bytes, 1);
+// Elements of `wide`: results of cuBLASLt that need finishing, and gate and up where no kernel fuses them.
+static size_t wide_elements(const struct device *dev) {
+    size_t T = (size_t)dev->max_tokens, up = 2 * (size_t)round_up(dev->max_ffn, 8);
+    bool cublas = uses_cublas(dev);
+    size_t all = cublas || any_split_gate_up(dev) ? cuda_both_offset(dev) + T * up : 0;
+    size_t row = (size_t)max_int(dev->model.hidden, dev->max_q + 2 * device_kv_size(dev));
+    return cublas && all < T * row ? T * row : all;
+}
+
+// Elements of the cosines, or sines, of a rotation.
+static size_t rope_elements(const struct device *dev, int rope) {
+    return (size_t)dev->limits.max_context * (size_t)(dev->model.ropes[rope].dim / 2);
+}
+
+static void alloc_activations(struct device *dev, struct arena *a) {
+    int T = dev->max_tokens, D = dev->model.hidden;
+    size_t rows = (size_t)T;
+    dev->resid = arena_alloc(a, rows * (size_t)D, sizeof(float));
+    dev->qkv = arena_alloc(a, rows * (size_t)(dev->max_q + 2 * device_kv_size(dev)), sizeof(float));
+    dev->q = arena_alloc(a, rows * (size_t)dev->max_q, dtype_row_bytes(cuda_query_dtype(dev->kv_dtype), 1));
+    alloc_activation(a, &dev->hidden, T, D, dev->act_dtypes[0]);
+    alloc_activation(a, &dev->attn, T, dev->max_q, dev->act_dtypes[1]);
+    alloc_activation(a, &dev->ffn, T, dev->max_ffn, dev->act_dtypes[2]);
+    alloc_activation(a, &dev->last, CUDA_HEAD_ROWS, D, dev->act_dtypes[0]);
+    if (dev->limits.keep_hidden)
+        dev->last_hidden = arena_alloc(a, CUDA_HEAD_ROWS * (size_t)D, sizeof(float));
+    dev->wide = arena_alloc(a, wide_elements(dev), sizeof(float));
+    if (uses_cublas(dev))
+        dev->dequantised = arena_alloc(a, dev->largest_quantised, sizeof(uint16_t));
+    if (dev->fast) {
+        size_t heads = (size_t)(dev->max_q / dev->head_dim);
+        dev->partial = arena_alloc(a, (size_t)dev->max_splits * heads * (size_t)(dev->head_dim + 2), 4);
+    }
+}
+
+static void alloc_arena(struct device *dev, struct arena *a) {
+    int R = dev->max_rows;
+    alloc_activations(dev, a);
+    for (int i = 0; i < dev->model.num_ropes; i++) {
+        dev->ropes[i].cos = arena_alloc(a, rope_elements(dev, i), sizeof(float));
+        dev->ropes[i].sin = arena_alloc(a, rope_elements(dev, i), sizeof(float));
+    }
+    size_t head = CUDA_HEAD_ROWS * (size_t)dev->logits_ld, groups = CUDA_HEAD_ROWS * (size_t)dev->num_maxima;
+    dev->logits = arena_alloc(a, head, sizeof(float));
+    dev->adjusted = arena_alloc(a, head, sizeof(float));
+    dev->max = arena_alloc(a, groups, sizeof(float));
+    dev->adjusted_max = arena_alloc(a, groups, sizeof(float));
+    dev->sums = arena_alloc(a, 2 * groups, sizeof(float));
+    if (dev->peers.world > 1)
+        cuda_peers_alloc(dev, a);
+    void *inputs = arena_alloc(a, work_inputs(&dev->work_config, &dev->inputs, NULL), 1);
+    work_inputs(&dev->work_config, &dev->inputs, inputs);
+    dev->staging = arena_alloc(a, dev->upload_bytes, 1);
     dev->inputs.upload = dev->staging;
     // In one piece, so that the first three come back in one copy.
-    dev->ids = cuda_carve(c, (size_t)R * 3, sizeof(int32_t));
+    dev->ids = arena_alloc(a, (size_t)R * 3, sizeof(int32_t));
     dev->logprob = dev->ids ? (float *)(void *)(dev->ids + R) : NULL;
     dev->failed = dev->ids ? (uint8_t *)(dev->ids + 2 * R) : NULL;
-    dev->top_ids = cuda_carve(c, (size_t)R * MAX_TOP_LOGPROBS, sizeof(int32_t));
-    dev->top_logprobs = cuda_carve(c, (size_t)R * MAX_TOP_LOGPROBS, sizeof(float));
+    dev->top_ids = arena_alloc(a, (size_t)R * MAX_TOP_LOGPROBS, sizeof(int32_t));
+    dev->top_logprobs = arena_alloc(a, (size_t)R * MAX_TOP_LOGPROBS, sizeof(float));
 }
 
 // Of all that alloc_host() and fill_rope() take.
 static size_t host_bytes(const struct device *dev) {
-    size_t R = (size_t)dev->max_rows, V = (size_t)dev->model.vocab;
-    size_t row =
-        (3 + 2 * MAX_TOP_LOGPROBS) * sizeof(int32_t) + (dev->limits.keep_logits ? V * sizeof(float) : 0);
-    size_t rope = (size_t)dev->limits.max_context * (size_t)dev->model.rope.dim * sizeof(float);
-    return 2 * (dev->upload_bytes + R * row) + rope + V * sizeof *dev->seen;
+    size_t R = (size_t)dev->max_rows, V = (size_t)dev->model.vocab, D = (size_t)dev->model.hidden, rope = 0;
+    size_t row = (3 + 2 * MAX_TOP_LOGPROBS) * sizeof(int32_t) +
+                 (dev->limits.keep_logits ? V * sizeof(float) : 0) +
+                 (dev->limits.keep_hidden ? D * sizeof(float) : 0);
+    for (int i = 0; i < dev->model.num_ropes; i++)
+        rope = rope_elements(dev, i) > rope ? rope_elements(dev, i) : rope;
+    return 2 * (dev->upload_bytes + R * row) + 2 * rope * sizeof(float) + V * sizeof *dev->seen;
 }
 
 static bool alloc_host(struct device *dev) {
-    size_t R = (size_t)dev->max_rows;
-    bool ok = (dev->seen = calloc((size_t)dev->model.vocab, sizeof *dev->seen)) != NULL;
+    size_t R = (size_t)dev->max_rows, V = (size_t)dev->model.vocab, D = (size_t)dev->model.hidden;
+    bool ok = (dev->seen = calloc(V, sizeof *dev->seen)) != NULL;
     for (int i = 0; i < 2; i++) {
         struct result *r = &dev->result[i];
         ok &= (dev->upload[i] = rt_alloc_host(dev->rt, dev->upload_bytes)) != NULL;
@@ -104,7 +116,9 @@ static bool alloc_host(struct device *dev) {
         ok &= (r->top_logprobs = rt_alloc_host(dev->rt, R * MAX_TOP_LOGPROBS * sizeof *r->top_logprobs)) !=
               NULL;
         if (dev->limits.keep_logits)
-            ok &= (r->logits = rt_alloc_host(dev->rt, R * (size_t)dev->model.vocab * sizeof(float))) != NULL;
+            ok &= (r->logits = rt_alloc_host(dev->rt, R * V * sizeof(float))) != NULL;
+        if (dev->limits.keep_hidden)
+            ok &= (r->hidden = rt_alloc_host(dev->rt, R * D * sizeof(float))) != NULL;
         if (!ok)
             return false;
         r->logprob = (float *)(void *)(r->ids + R);
@@ -113,9 +127,11 @@ static bool alloc_host(struct device *dev) {
     return true;
 }
 
-static bool fill_rope(struct device *dev) {
-    const struct rope_config *r = &dev->model.rope;
-    size_t pairs = (size_t)r->dim / 2, n = (size_t)dev->limits.max_context * pairs;
+// A rotation's table, for all positions that are served, at once: graphs hold its place, and a step waits for
+// no upload.
+static bool fill_rope(struct device *dev, int rope) {
+    const struct rope_config *r = &dev->model.ropes[rope];
+    size_t pairs = (size_t)r->dim / 2, n = rope_elements(dev, rope);
     float *table = malloc((2 * n + 1) * sizeof *table);
     if (!table)
         return false;
@@ -127,9 +143,16 @@ static bool fill_rope(struct device *dev) {
             table[n + (size_t)p * pairs + i] = (float)(sin(p * frequency) * magnitude);
         }
     }
-    rt_upload_now(dev->rt, dev->rope_cos, table, n * sizeof *table);
-    rt_upload_now(dev->rt, dev->rope_sin, table + n, n * sizeof *table);
+    rt_upload_now(dev->rt, dev->ropes[rope].cos, table, n * sizeof *table);
+    rt_upload_now(dev->rt, dev->ropes[rope].sin, table + n, n * sizeof *table);
     free(table);
+    return true;
+}
+
+static bool fill_ropes(struct device *dev) {
+    for (int i = 0; i < dev->model.num_ropes; i++)
+        if (!fill_rope(dev, i))
+            return false;
     return true;
 }
 
@@ -145,56 +168,69 @@ static enum status no_memory(struct device *dev, size_t workspace, size_t cache,
         workspace >> 20, cache >> 20, now.free >> 20, now.total >> 20);
 }
 
-// The most items of decode attention in one launch: all sequences at full length, but no more than 4,096
+// The most splits of decode attention in one launch: all sequences at full length, but no more than 4,096
 // unless one sequence needs them.
-static int find_max_items(const struct device *dev) {
-    int chunks = (dev->limits.max_context + CUDA_CHUNK - 1) / CUDA_CHUNK;
-    long long all = (long long)dev->limits.max_seqs * chunks;
-    return max_int(chunks, (int)(all < 4096 ? all : 4096));
+static int find_max_splits(const struct device *dev) {
+    int splits = (dev->limits.max_context + CUDA_SPLIT - 1) / CUDA_SPLIT;
+    long long all = (long long)dev->limits.max_seqs * splits;
+    return max_int(splits, (int)(all < 4096 ? all : 4096));
 }
 
-enum status cuda_reserve(struct device *dev, const struct step_limits *limits, struct workspace *ws,
-                         struct err *err) {
+static struct work_config make_work_config(const struct device *dev) {
+    const struct model_config *m = &dev->model;
+    struct cuda_kv kv = cuda_kv_of(dev, 0);
+    struct work_config c = {.block_size = dev->block_size,
+                            .vocab = m->vocab,
+                            .num_groups = m->num_groups,
+                            .num_attn = m->num_attn,
+                            .lists = dev->fast,
+                            .exact = dev->exact,
+                            .max_splits = dev->max_splits,
+                            .tile_rows = cuda_prefill_rows(dev->rt, &kv),
+                            .limits = dev->limits};
+    for (int i = 0; i < m->num_attn; i++)
+        c.attn[i] = (struct work_attn_config){m->attn[i].heads / dev->kv_heads, m->attn[i].window};
+    return c;
+}
+
+// Keys, values, and scales behind them.
+static bool alloc_cache(struct device *dev, size_t bytes) {
+    size_t layers = (size_t)dev->model.kv_layers, elements = layers * cuda_kv_array_bytes(dev);
+    if (!(dev->keys = rt_alloc(dev->rt, bytes + 256))) // scales begin at a multiple of 256
+        return false;
+    dev->values = dev->keys + elements;
+    if (dev->kv_dtype == DTYPE_I8) {
+        dev->key_scales = (float *)(void *)(dev->keys + (2 * elements + 255) / 256 * 256);
+        dev->value_scales = dev->key_scales + layers * cuda_kv_array_vectors(dev);
+    }
+    return true;
+}
+
+enum status cuda_reserve(struct device *dev, const struct step_limits *limits, struct err *err) {
     CHECK(!dev->arena);
     CHECK(limits->max_tokens > 0 && limits->max_rows > 0 && limits->max_context > 0 &&
           limits->num_blocks > 0);
     if (limits->max_tokens > 65535)
         return err_set(err, STATUS_INVALID, "--max-num-batched-tokens may be at most 65535 on cuda");
-    int group = dev->model.num_heads / dev->model.num_kv_heads;
+    struct cuda_kv kv = cuda_kv_of(dev, 0);
     dev->limits = *limits;
     dev->max_tokens = max_int(limits->max_tokens, CUDA_TOKENS);
     dev->max_rows = max_int(limits->max_rows, CUDA_TOKENS);
     dev->logits_ld = round_up(dev->model.vocab, CUDA_GROUP);
-    dev->num_groups = dev->logits_ld / CUDA_GROUP;
-    struct cuda_kv kv = cuda_layer_kv(dev, 0);
-    dev->fast = cuda_attention_fast(&kv, group);
-    dev->max_items = find_max_items(dev);
-    dev->plan_config = (struct plan_config){.block_size = dev->block_size,
-                                            .group = group,
-                                            .window = dev->model.window,
-                                            .vocab = dev->model.vocab,
-                                            .items = dev->fast,
-                                            .exact = dev->exact,
-                                            .max_items = dev->max_items,
-                                            .tile_rows = cuda_prefill_rows(dev->rt, &kv),
-                                            .limits = *limits};
-    dev->upload_bytes = plan_max_bytes(&dev->plan_config);
-    struct carver carver = {NULL, 0};
-    carve_workspace(dev, &carver);
-    size_t workspace = carver.used, cache = (size_t)limits->num_blocks * cuda_kv_block_bytes(dev);
+    dev->num_maxima = dev->logits_ld / CUDA_GROUP;
+    dev->fast = cuda_attention_fast(&kv);
+    dev->max_splits = find_max_splits(dev);
+    dev->work_config = make_work_config(dev);
+    dev->upload_bytes = work_max_bytes(&dev->work_config);
+    struct arena arena = {NULL, 0};
+    alloc_arena(dev, &arena);
+    size_t workspace = arena.used, cache = (size_t)limits->num_blocks * cuda_kv_block_bytes(dev);
     dev->arena = rt_alloc(dev->rt, workspace);
-    dev->keys = rt_alloc(dev->rt, cache + 256); // scales begin at a multiple of 256
-    if (!dev->arena || !dev->keys)
+    if (!alloc_cache(dev, cache) || !dev->arena)
         return no_memory(dev, workspace, cache, err);
-    size_t numbers = (size_t)dev->model.num_layers * cuda_kv_layer_bytes(dev);
-    dev->values = dev->keys + numbers;
-    if (dev->kv_dtype == DTYPE_I8) {
-        dev->key_scales = (float *)(void *)(dev->keys + (2 * numbers + 255) / 256 * 256);
-        dev->value_scales = dev->key_scales + (size_t)dev->model.num_layers * cuda_kv_layer_vectors(dev);
-    }
-    carver = (struct carver){dev->arena, 0};
-    carve_workspace(dev, &carver);
-    bool filled = alloc_host(dev) && fill_rope(dev);
+    arena = (struct arena){dev->arena, 0};
+    alloc_arena(dev, &arena);
+    bool filled = alloc_host(dev) && fill_ropes(dev);
     if (rt_failed(dev->rt))
         return rt_wait(dev->rt, 0, err);
     if (!filled)
@@ -202,7 +238,5 @@ enum status cuda_reserve(struct device *dev, const struct step_limits *limits, s
                        "no host memory that the device can copy from for a workspace of %zu MiB; lower "
                        "--max-num-batched-tokens, --max-num-seqs or --max-model-len",
                        (host_bytes(dev) + (1 << 20) - 1) >> 20);
-    dev->ws = (struct workspace){dev->resid, dev->q, dev};
-    *ws = dev->ws;
     return STATUS_OK;
 }

@@ -1,5 +1,5 @@
 // The kernels of the CUDA backend, one launcher each. Pointers are device memory, 16-byte aligned, rows too;
-// every launcher only queues. No launcher needs a device's data on the host, so that a recorded graph can
+// every launcher only queues. No launcher needs a device's data on the host, so that a CUDA graph can
 // replay it over other contents. Sums of one output element are in an order that depends on its own row alone
 // (README, rule 3).
 //
@@ -19,16 +19,16 @@ extern "C" {
 #define CUDA_BOTH static inline
 #endif
 
-enum { CUDA_TOKENS = 64 };  // rows of prompts that the skinny product takes; above, cuBLASLt
-enum { CUDA_CHUNK = 256 };  // tokens of one item of decode attention; at absolute positions
+enum { CUDA_TOKENS = 64 };  // prompt rows of a step that the skinny GEMM takes; cuBLASLt takes more
+enum { CUDA_SPLIT = 256 };  // tokens of one KV split of decode attention; at absolute positions
 enum { CUDA_GROUP = 16 };   // logits per group maximum
-enum { CUDA_SLICE = 4096 }; // logits that one block edits; a multiple of CUDA_GROUP
+enum { CUDA_SLICE = 4096 }; // logits that one block adjusts; a multiple of CUDA_GROUP
 
-// How activations are held for a product.
-enum cuda_form {
-    FORM_F32,
-    FORM_BF16,
-    FORM_F16, // times 2^14 .. 2^15 over the largest of the row; the factor back is in `scale`
+// How activations are held for a GEMM.
+enum act_dtype {
+    ACT_DTYPE_F32,
+    ACT_DTYPE_BF16,
+    ACT_DTYPE_F16, // times 2^14 .. 2^15 over the largest of the row; the factor back is in `scale`
 };
 
 // ---- the upload of a step
@@ -49,42 +49,42 @@ void cuda_scatter(struct rt *rt, const struct cuda_scatter *a);
 // ---- rows
 
 struct cuda_embed {
-    const int32_t *ids;   // (rows); -1-r: drawn[r]
-    const int32_t *drawn; // of the step before
-    const void *table;    // (vocab, hidden) rows as in a file
+    const int32_t *ids;     // (rows); -1-r: sampled[r]
+    const int32_t *sampled; // of the step before
+    const void *table;      // (vocab, hidden) rows as in a file
     enum dtype dtype;
     float *resid; // (rows, hidden)
     int rows, hidden, vocab;
 };
 void cuda_embed(struct rt *rt, const struct cuda_embed *a);
 
-// out = form(x / sqrt(mean(x^2) + eps) * weight), or form(x) where weight is NULL. Columns [n, ldout) are
-// left alone.
+// out = x / sqrt(mean(x^2) + eps) * weight, or x where weight is NULL, as act_dtype. Leaves columns [n,
+// ldout) alone.
 struct cuda_norm {
     const float *x;    // (rows, ldx)
     const int32_t *of; // (rows) which row of x, `of_stride` apart; < 0: none, out becomes 0. NULL: in order
     int of_stride;
     const float *weight; // (n)
     void *out;           // (rows, ldout)
-    float *scale;        // (rows), FORM_F16
-    enum cuda_form form;
+    float *scale;        // (rows), ACT_DTYPE_F16
+    enum act_dtype act_dtype;
     int rows, n, ldx, ldout;
     float eps;
 };
 void cuda_norm(struct rt *rt, const struct cuda_norm *a);
 
-// Gate and up as rows of one product: out = silu(gate) * up. See struct cuda_gemm for the order of columns.
+// Gate and up out of one GEMM: out = silu(gate) * up. See struct cuda_gemm for the order of columns.
 struct cuda_swiglu {
     const float *x; // (rows, ldx)
-    void *out;      // (rows, ldout) FORM_F32 or FORM_BF16
-    enum cuda_form form;
+    void *out;      // (rows, ldout) ACT_DTYPE_F32 or ACT_DTYPE_BF16
+    enum act_dtype act_dtype;
     int rows, n, ldx, ldout;
     bool interleaved; // 8 gates, 8 ups, ...; else all gates from column 0, all ups from column `up`
     int up;
 };
 void cuda_swiglu(struct rt *rt, const struct cuda_swiglu *a);
 
-// What a library's product leaves to do: y = or += x * scale + bias.
+// What a GEMM of cuBLASLt leaves to do: y = or += x * scale + bias.
 struct cuda_finish {
     const float *x;     // (rows, ldx)
     const float *scale; // (rows) or NULL
@@ -97,24 +97,24 @@ void cuda_finish(struct rt *rt, const struct cuda_finish *a);
 
 // ---- matrices
 
-enum cuda_format {
-    FORMAT_F32,  // row-major
-    FORMAT_BF16, // row-major
-    FORMAT_F16,  // row-major
-    FORMAT_Q8_0, // int8, f16 scale per 32
-    FORMAT_Q4_0, // nibble - 8, f16 scale per 32
-    FORMAT_Q4_K, // nibble; 6-bit scale and minimum per 32, two f16 per 256
-    FORMAT_Q5_K, // byte; as Q4_K
-    FORMAT_Q6_K, // int8; 8-bit scale per 16, f16 per 256
-    FORMAT_COUNT
+enum weight_layout {
+    LAYOUT_F32,  // row-major
+    LAYOUT_BF16, // row-major
+    LAYOUT_F16,  // row-major
+    LAYOUT_Q8_0, // int8, f16 scale per 32
+    LAYOUT_Q4_0, // nibble - 8, f16 scale per 32
+    LAYOUT_Q4_K, // nibble; 6-bit scale and minimum per 32, two f16 per 256
+    LAYOUT_Q5_K, // byte; as Q4_K
+    LAYOUT_Q6_K, // int8; 8-bit scale per 16, f16 per 256
+    LAYOUT_COUNT
 };
 
-// A matrix in device memory. Rows padded to 16 and columns to a whole step with zeros. Plain formats are
+// A matrix in device memory. Rows padded to 16 and columns to a whole k-step with zeros. Plain layouts are
 // row-major with `cols` elements a row. Quantised ones are tiles of 16 rows by 32 (bytes) or 64 (nibbles)
 // columns in the order of the lanes that multiply them (README, "Layouts"); `scales` and `supers` beside
 // them.
 struct cuda_matrix {
-    enum cuda_format format;
+    enum weight_layout layout;
     int rows, cols; // padded
     void *data, *scales, *supers;
 };
@@ -131,11 +131,11 @@ struct cuda_pack {
 };
 void cuda_pack(struct rt *rt, const struct cuda_pack *a);
 
-// The format of a file's type; FORMAT_COUNT: none. And columns of one step, by which a matrix is padded.
-enum cuda_format cuda_format_of(enum dtype t);
-int cuda_format_step(enum cuda_format f);
+// The layout of a file's type; LAYOUT_COUNT: none. And columns of one k-step, to which a matrix is padded.
+enum weight_layout cuda_layout_of(enum dtype t);
+int cuda_layout_k_step(enum weight_layout f);
 // Bytes of the three arrays of a matrix of padded size.
-void cuda_matrix_bytes(enum cuda_format f, int rows, int cols, size_t bytes[3]);
+void cuda_matrix_bytes(enum weight_layout f, int rows, int cols, size_t bytes[3]);
 
 enum cuda_epilogue {
     EPILOGUE_STORE,  // y = result (+ bias)
@@ -154,24 +154,25 @@ struct cuda_segments {
 struct cuda_gemm {
     struct cuda_matrix w;
     struct cuda_segments segments;
-    const void *x;      // (m, ldx) in the form of the format; columns up to w.cols are finite where w is zero
-    const float *scale; // (m) FORM_F16
+    const void
+        *x; // (m, ldx) in the activation dtype of the layout; columns up to w.cols are finite where w is zero
+    const float *scale; // (m) ACT_DTYPE_F16
     int m, ldx;
     enum cuda_epilogue epilogue;
     float *y;          // (m, ldy)
     int ldy, n;        // columns of y (SWIGLU: of h) that exist
     const float *bias; // (n) or NULL
-    void *h;           // SWIGLU: (m, ldy) FORM_F32 or FORM_BF16
-    enum cuda_form form;
+    void *h;           // SWIGLU: (m, ldy) ACT_DTYPE_F32 or ACT_DTYPE_BF16
+    enum act_dtype act_dtype;
     float *max; // LOGITS: (m, ldmax)
     int ldmax;
     float factor; // LOGITS
 };
 void cuda_gemm(struct rt *rt, const struct cuda_gemm *a);
 
-// What a format is multiplied by.
-static inline enum cuda_form cuda_form_of(enum cuda_format f) {
-    return f == FORMAT_F32 ? FORM_F32 : f == FORMAT_F16 ? FORM_F16 : FORM_BF16;
+// The activation dtype that a layout is multiplied by.
+static inline enum act_dtype cuda_act_dtype_of(enum weight_layout f) {
+    return f == LAYOUT_F32 ? ACT_DTYPE_F32 : f == LAYOUT_F16 ? ACT_DTYPE_F16 : ACT_DTYPE_BF16;
 }
 
 // out (rows, cols) row-major bf16 = a quantised matrix, for cuBLASLt.
@@ -196,6 +197,15 @@ CUDA_BOTH enum dtype cuda_query_dtype(enum dtype kv) {
     return kv == DTYPE_I8 ? DTYPE_BF16 : kv == DTYPE_F8_E4M3 ? DTYPE_F16 : kv;
 }
 
+// Page `to` becomes a copy of page `from`, in `num` arrays of pages that lie `stride` bytes apart: all
+// layers' keys and values, or their scales.
+struct cuda_page_copy {
+    char *pages; // the first array
+    size_t stride, page_bytes;
+    int num, from, to;
+};
+void cuda_page_copy(struct rt *rt, const struct cuda_page_copy *a);
+
 // Bias, norm of each head, rotation; keys and values to their slots.
 struct cuda_qkv {
     const float *x; // (rows, ldx) q, k, v side by side
@@ -203,7 +213,7 @@ struct cuda_qkv {
     const float *bias;                // (ldx) or NULL
     const float *q_norm, *k_norm;     // (d) or NULL
     const float *rope_cos, *rope_sin; // (positions, rope_pairs)
-    int rope_pairs;
+    int rope_pairs;                   // 0: positions do not rotate
     bool rope_interleaved;
     float eps;
     const int32_t *positions; // (rows)
@@ -215,12 +225,12 @@ void cuda_qkv(struct rt *rt, const struct cuda_qkv *a);
 
 // ---- attention
 
-struct cuda_blocks { // block tables
+struct cuda_blocks { // block tables of the layer's KV group
     const int32_t *start, *ids;
 };
 
-// One piece of one sequence, within one chunk of absolute positions.
-struct cuda_item {
+// A work item of decode: the part of a sequence that lies in one split, CUDA_SPLIT absolute positions.
+struct cuda_split {
     int32_t row;        // of q and out
     int32_t seq;        // block table
     int32_t begin, end; // tokens
@@ -230,21 +240,21 @@ struct cuda_decode {
     const void *q; // (rows, H, d)
     struct cuda_kv kv;
     struct cuda_blocks blocks;
-    const struct cuda_item *items;
-    const int32_t *num_items;  // on the device, <= max_items
-    const int32_t *first_item; // (rows + 1)
-    int item0, max_items;      // items [item0, item0 + max_items) of them, which belong to
-    int row0, rows;            // rows [row0, row0 + rows)
-    int group;                 // query heads per key head
+    const struct cuda_split *splits;
+    const int32_t *num_splits;  // on the device, <= max_splits
+    const int32_t *first_split; // (rows + 1)
+    int split0, max_splits;     // splits [split0, split0 + max_splits) of them, which belong to
+    int row0, rows;             // rows [row0, row0 + rows)
+    int group;                  // query heads per key head
     float scale;
-    float *partial;      // (max_items, H, d + 2): output, maximum, sum
-    void *out;           // (rows, ldout)
-    enum cuda_form form; // FORM_F32 or FORM_BF16
+    float *partial;           // (max_splits, H, d + 2): split-KV partials: output, maximum, sum
+    void *out;                // (rows, ldout)
+    enum act_dtype act_dtype; // ACT_DTYPE_F32 or ACT_DTYPE_BF16
     int ldout;
 };
 void cuda_decode(struct rt *rt, const struct cuda_decode *a);
 // Whether the kernels have this shape; the others go through cuda_attend().
-bool cuda_attention_fast(const struct cuda_kv *kv, int group);
+bool cuda_attention_fast(const struct cuda_kv *kv);
 
 // A tile of up to 64 or 128 rows (token, head of the group) of one sequence, as tile_rows of cuda_prefill
 // says.
@@ -266,7 +276,7 @@ struct cuda_prefill {
     int max_tiles, group, window;
     float scale;
     void *out;
-    enum cuda_form form;
+    enum act_dtype act_dtype;
     int ldout;
     int tile_rows; // CUDA_TILE, or CUDA_WIDE_TILE where the device and the cache have that kernel
 };
@@ -289,29 +299,29 @@ struct cuda_attend {
     int row0, rows, group, window;
     float scale;
     void *out;
-    enum cuda_form form;
+    enum act_dtype act_dtype;
     int ldout;
 };
 void cuda_attend(struct rt *rt, const struct cuda_attend *a);
 
 // ---- ranks: devices that read each other's memory (README, rules 12 to 14)
 
-enum { CUDA_MEET_BLOCKS = 32 }; // blocks of a kernel in which ranks meet
-enum { CUDA_FEW = 64 };         // candidates of a row, at most
+enum { CUDA_BARRIER_BLOCKS = 32 }; // the most blocks of a kernel that has a cross-GPU barrier
+enum { CUDA_TOPK = 64 };           // the most tokens of a local top-k
 
-// What a kernel needs to meet those of the other ranks. Every rank launches the same ones, in the same order,
-// with as many blocks.
-struct cuda_group {
+// What a kernel needs for a barrier with its twins on the other ranks. Every rank launches the same kernels,
+// in the same order, with as many blocks.
+struct cuda_peers {
     int rank, world;
-    uint32_t *flags[COMM_MAX_SUM]; // of each rank, in its memory: (CUDA_MEET_BLOCKS, COMM_MAX_SUM)
-    uint32_t *turns;               // (CUDA_MEET_BLOCKS) how often each block has met; this rank's, from zero
-    uint32_t *stop; // in host memory; other than 0: nobody waits any more, and results mean nothing
+    uint32_t *flags[COMM_MAX_SUM]; // of each rank, in its memory: (CUDA_BARRIER_BLOCKS, COMM_MAX_SUM)
+    uint32_t *epochs; // (CUDA_BARRIER_BLOCKS) barriers that each block of this rank has passed, from zero
+    uint32_t *stop;   // in host memory; other than 0: nobody waits any more, and results mean nothing
 };
 
 // resid += the sum of what all ranks have (+ bias), as the binary tree of neighbours. When it is done on a
 // rank, no other reads this rank's part any more.
 struct cuda_sum {
-    struct cuda_group group;
+    struct cuda_peers peers;
     const float *part[COMM_MAX_SUM]; // (rows, n) of each rank, by rank
     const float *bias;               // (n) or NULL
     float *resid;                    // (rows, n)
@@ -319,79 +329,79 @@ struct cuda_sum {
 };
 void cuda_sum(struct rt *rt, const struct cuda_sum *a);
 
-// The best of a row among a rank's tokens, ids ascending. num -1: a logit is not finite.
-struct cuda_few {
+// The local top-k of a row: the best of a rank's tokens, ids ascending. num -1: a logit is not finite.
+struct cuda_topk {
     int32_t num;
-    int32_t ids[CUDA_FEW];
-    float logits[CUDA_FEW];
+    int32_t ids[CUDA_TOPK];
+    float logits[CUDA_TOPK];
 };
 
-// How many of the best tokens of a row decide it, as sampler_few() of kernels/cpu says; 0: its logits are
-// needed. most: where more are no smaller message than the logits.
-CUDA_BOTH int cuda_few_of_row(const struct head_row *row, int most) {
+// The k of the local top-k by which ranks sample a row; 0: the row needs its logits. max_topk: more tokens
+// are no smaller message than the logits.
+CUDA_BOTH int cuda_topk_of_row(const struct logits_row *row, int max_topk) {
     int k = row->temperature >= 5.42101086242752217e-20f ? row->top_k : 1; // 2^-64
     bool few = row->row >= 0 && row->target < 0 && row->num_logprobs < 0;
-    return few && k > 0 && k <= CUDA_FEW && k <= most ? k : 0;
+    return few && k > 0 && k <= CUDA_TOPK && k <= max_topk ? k : 0;
 }
 
-// Brings together what ranks know of head rows: logits of all tokens and their group maxima, or of rows that
-// a few tokens decide, the candidates of all ranks as one small row of world * CUDA_FEW.
+// Brings together what ranks know of logits rows: logits of all tokens and their group maxima, or the local
+// top-k of all ranks as one small row of world * CUDA_TOPK.
 struct cuda_gather {
-    struct cuda_group group;
-    const struct head_row *rows;
-    int num_rows, most;
+    struct cuda_peers peers;
+    const struct logits_row *rows;
+    int num_rows, max_topk;
     int begin[COMM_MAX_SUM + 1];                     // tokens [begin[r], begin[r + 1]) are rank r's
     float *logits[COMM_MAX_SUM], *max[COMM_MAX_SUM]; // (num_rows, ld), (num_rows, ldmax) of each rank
-    const struct cuda_few *few[COMM_MAX_SUM];        // (num_rows) of each rank
+    const struct cuda_topk *topk[COMM_MAX_SUM];      // (num_rows) of each rank
     int ld, ldmax;
-    float *few_logits, *few_max; // (num_rows, world * CUDA_FEW), a maximum for each CUDA_GROUP of them
-    int32_t *few_ids;            // (num_rows, world * CUDA_FEW)
+    float *topk_logits, *topk_max; // (num_rows, world * CUDA_TOPK), a maximum for each CUDA_GROUP of them
+    int32_t *topk_ids;             // (num_rows, world * CUDA_TOPK)
 };
 void cuda_gather(struct rt *rt, const struct cuda_gather *a);
 
 // Zeroes columns [begin, end) of rows.
 struct cuda_clear {
     void *x;
-    enum cuda_form form;
+    enum act_dtype act_dtype;
     int rows, begin, end, ld;
 };
 void cuda_clear(struct rt *rt, const struct cuda_clear *a);
 
 // ---- sampling (kernels/README.md, rules 12 to 16)
 
-// What the host adds to a head_row.
-struct cuda_draw {
-    int32_t round_start, round_end; // of `rounds`; none: no edits
-    int32_t mask;                   // first word of `mask_bits`; -1: no mask
-    int32_t edited;                 // row of `edited`; -1: neither edits nor mask
-    double low;                     // min-p: logits below max + low are out; -infinity: off
-    uint64_t bits;                  // the draw
+// What the host works out for a logits row.
+struct cuda_row_prep {
+    int32_t pass_start, pass_end; // of `passes`; none: no entries
+    int32_t mask;                 // first word of `mask_bits`; -1: no mask
+    int32_t adjusted;             // row of `adjusted`; -1: neither entries nor mask
+    double low;                   // min-p: logits below max + low are out; -infinity: off
+    uint64_t bits;                // of Philox
 };
 
 struct cuda_sample {
-    const struct head_row *rows; // (num_rows); .row < 0: none
-    const struct cuda_draw *draws;
-    const struct logit_edit *edits;
-    const int32_t *rounds;      // first edit of each round; one more ends it; within a round tokens differ
-    const uint32_t *mask_bits;  // (masks, (V+31)/32)
-    float *logits;              // (num_rows, ld) unedited
-    float *max;                 // (num_rows, ldmax) maxima of groups; ldmax >= V/16 rounded up
-    float *edited, *edited_max; // (edited rows, ld), (edited rows, ldmax)
-    float *sums;                // (num_rows, 2 * ldmax) scratch
-    int num_rows, num_edited, vocab, ld, ldmax;
+    const struct logits_row *rows; // (num_rows); .row < 0: none
+    const struct cuda_row_prep *prep;
+    const struct logit_entry *entries;
+    const int32_t *passes;          // first entry of each pass; one more ends it; within a pass tokens differ
+    const uint32_t *mask_bits;      // (masks, (V+31)/32)
+    float *logits;                  // (num_rows, ld) unadjusted
+    float *max;                     // (num_rows, ldmax) maxima of groups; ldmax >= V/16 rounded up
+    float *adjusted, *adjusted_max; // (num_adjusted, ld), (num_adjusted, ldmax): after entries and mask
+    float *sums;                    // (num_rows, 2 * ldmax) scratch
+    int num_rows, num_adjusted, vocab, ld, ldmax;
     int first;                     // of num_rows in the results
     int32_t *ids, *top_ids;        // (R), (R, MAX_TOP_LOGPROBS)
     float *logprob, *top_logprobs; // (R), (R, MAX_TOP_LOGPROBS)
     uint8_t *failed;               // (R)
-    // With ranks: this one's tokens [begin, end), and what cuda_gather() made of the rows that a few decide.
-    // few NULL: one rank.
-    int begin, end, most, num_few; // num_few: world * CUDA_FEW
-    struct cuda_few *few;          // (num_rows)
-    const float *few_logits, *few_max;
-    const int32_t *few_ids;
+    // With ranks: this one's tokens [begin, end), and what cuda_gather() made of the local top-k of all.
+    // topk NULL: one rank.
+    int begin, end, max_topk, num_topk; // num_topk: world * CUDA_TOPK
+    struct cuda_topk *topk;             // (num_rows)
+    const float *topk_logits, *topk_max;
+    const int32_t *topk_ids;
 };
-// Edits this rank's tokens of the rows that a few decide, and finds those few.
-void cuda_find_few(struct rt *rt, const struct cuda_sample *a);
+// Adjusts this rank's tokens of the rows that a local top-k samples, and finds it.
+void cuda_local_topk(struct rt *rt, const struct cuda_sample *a);
 void cuda_sample(struct rt *rt, const struct cuda_sample *a);
 
 #ifdef __cplusplus

@@ -20,19 +20,19 @@ KD_FN void pack_plain(const struct cuda_pack &a, int r, int g32) {
 
 KD_FN void pack_quants(const struct cuda_pack &a, int r, int g32) {
     const uint8_t *row = (const uint8_t *)a.raw + (size_t)r * quant_row_bytes(a.dtype, a.cols);
-    bool nibbles = a.w.format == FORMAT_Q4_0 || a.w.format == FORMAT_Q4_K;
+    bool nibbles = a.w.layout == LAYOUT_Q4_0 || a.w.layout == LAYOUT_Q4_K;
     int n = packed_row(a, r), tile = n / 16, in_tile = n % 16, lower = in_tile / 8;
     int step = nibbles ? g32 / 2 : g32, steps = a.w.cols / (nibbles ? 64 : 32);
-    int offset = a.w.format == FORMAT_Q8_0   ? 128
-                 : a.w.format == FORMAT_Q4_0 ? 8
-                 : a.w.format == FORMAT_Q6_K ? 32
+    int offset = a.w.layout == LAYOUT_Q8_0   ? 128
+                 : a.w.layout == LAYOUT_Q4_0 ? 8
+                 : a.w.layout == LAYOUT_Q6_K ? 32
                                              : 0;
     uint32_t *words = (uint32_t *)a.w.data + (((size_t)tile * (size_t)steps + (size_t)step) * 32) * 4;
     for (int t = 0; t < 4; t++) { // lanes in_tile % 8 * 4 + t
         uint32_t *lane = words + (in_tile % 8 * 4 + t) * 4;
         uint32_t word[2] = {0, 0};
         for (int i = 0; i < 8; i++) { // the lane's 8 columns, in the order of its fragments
-            int k = a.w.format == FORMAT_Q6_K ? i / 4 * 16 + t * 4 + i % 4 : t * 8 + i;
+            int k = a.w.layout == LAYOUT_Q6_K ? i / 4 * 16 + t * 4 + i % 4 : t * 8 + i;
             uint32_t q = (uint32_t)(quant_element(a.dtype, row, g32 * 32 + k).q + offset);
             if (nibbles)
                 word[0] |= q << (i / 2 * 4 + i % 2 * 16);
@@ -51,9 +51,9 @@ KD_FN void pack_quants(const struct cuda_pack &a, int r, int g32) {
     size_t at = ((size_t)tile * (size_t)(a.w.cols / 32) + (size_t)g32) * 8 + (size_t)(in_tile % 8);
     size_t super = ((size_t)tile * (size_t)(a.w.cols / 256) + (size_t)(g32 / 8)) * 8 + (size_t)(in_tile % 8);
     uint8_t *bytes = (uint8_t *)a.w.scales + at * 4;
-    if (a.w.format == FORMAT_Q8_0 || a.w.format == FORMAT_Q4_0) {
+    if (a.w.layout == LAYOUT_Q8_0 || a.w.layout == LAYOUT_Q4_0) {
         ((uint16_t *)a.w.scales)[at * 2 + (size_t)lower] = e.d;
-    } else if (a.w.format == FORMAT_Q6_K) {
+    } else if (a.w.layout == LAYOUT_Q6_K) {
         bytes[lower] = (uint8_t)e.scale;
         bytes[2 + lower] = (uint8_t)second.scale;
         if (g32 % 8 == 0)
@@ -75,7 +75,7 @@ __global__ void __launch_bounds__(PACK_THREADS) pack_rows(struct cuda_pack a) {
     long long i = (long long)blockIdx.x * PACK_THREADS + threadIdx.x;
     if (i >= (long long)groups * a.rows)
         return;
-    if (a.w.format <= FORMAT_F16)
+    if (a.w.layout <= LAYOUT_F16)
         pack_plain(a, (int)(i / groups), (int)(i % groups));
     else
         pack_quants(a, (int)(i / groups), (int)(i % groups));
@@ -99,30 +99,30 @@ void cuda_scatter(struct rt *rt, const struct cuda_scatter *a) {
     rt_launch(rt, scatter, rt_grid_of(SCATTER_BLOCKS, a->num_parts, SCATTER_THREADS, 0), *a);
 }
 
-enum cuda_format cuda_format_of(enum dtype t) {
+enum weight_layout cuda_layout_of(enum dtype t) {
     switch (t) {
-    case DTYPE_F32: return FORMAT_F32;
-    case DTYPE_BF16: return FORMAT_BF16;
-    case DTYPE_F16: return FORMAT_F16;
-    case DTYPE_Q8_0: return FORMAT_Q8_0;
-    case DTYPE_Q4_0: return FORMAT_Q4_0;
-    case DTYPE_Q4_K: return FORMAT_Q4_K;
-    case DTYPE_Q5_K: return FORMAT_Q5_K;
-    case DTYPE_Q6_K: return FORMAT_Q6_K;
-    default: return FORMAT_COUNT;
+    case DTYPE_F32: return LAYOUT_F32;
+    case DTYPE_BF16: return LAYOUT_BF16;
+    case DTYPE_F16: return LAYOUT_F16;
+    case DTYPE_Q8_0: return LAYOUT_Q8_0;
+    case DTYPE_Q4_0: return LAYOUT_Q4_0;
+    case DTYPE_Q4_K: return LAYOUT_Q4_K;
+    case DTYPE_Q5_K: return LAYOUT_Q5_K;
+    case DTYPE_Q6_K: return LAYOUT_Q6_K;
+    default: return LAYOUT_COUNT;
     }
 }
 
-int cuda_format_step(enum cuda_format f) { return f == FORMAT_Q4_0 || f == FORMAT_Q4_K ? 64 : 32; }
+int cuda_layout_k_step(enum weight_layout f) { return f == LAYOUT_Q4_0 || f == LAYOUT_Q4_K ? 64 : 32; }
 
-void cuda_matrix_bytes(enum cuda_format f, int rows, int cols, size_t bytes[3]) {
+void cuda_matrix_bytes(enum weight_layout f, int rows, int cols, size_t bytes[3]) {
     size_t all = (size_t)rows * (size_t)cols, groups = all / 32, supers = all / 256;
-    bytes[0] = f == FORMAT_F32                        ? all * 4
-               : f <= FORMAT_F16                      ? all * 2
-               : f == FORMAT_Q4_0 || f == FORMAT_Q4_K ? all / 2
+    bytes[0] = f == LAYOUT_F32                        ? all * 4
+               : f <= LAYOUT_F16                      ? all * 2
+               : f == LAYOUT_Q4_0 || f == LAYOUT_Q4_K ? all / 2
                                                       : all;
-    bytes[1] = f <= FORMAT_F16 ? 0 : groups * 2; // an f16, or two 8-bit scales
-    bytes[2] = f == FORMAT_Q4_K || f == FORMAT_Q5_K ? supers * 4 : f == FORMAT_Q6_K ? supers * 2 : 0;
+    bytes[1] = f <= LAYOUT_F16 ? 0 : groups * 2; // an f16, or two 8-bit scales
+    bytes[2] = f == LAYOUT_Q4_K || f == LAYOUT_Q5_K ? supers * 4 : f == LAYOUT_Q6_K ? supers * 2 : 0;
 }
 
 void cuda_pack(struct rt *rt, const struct cuda_pack *a) {

@@ -1,5 +1,5 @@
-// After the QKV product: bias, norm of each head, rotation, and keys and values into their slots. A warp
-// takes a head.
+// After the QKV GEMM: bias, norm of each head, rotation, and keys and values into their slots (a warp takes a
+// head). And copies of whole pages.
 #include "common.cuh"
 
 enum { QKV_WARPS = 4 };
@@ -78,10 +78,39 @@ __global__ void __launch_bounds__(QKV_WARPS * 32) finish_qkv(struct cuda_qkv a) 
         store_kv(kind == 1 ? a.kv.keys : a.kv.values, to + (size_t)i, a.kv.dtype, x[i]);
 }
 
-extern "C" void cuda_qkv(struct rt *rt, const struct cuda_qkv *a) {
+enum { COPY_THREADS = 256, COPY_BLOCKS = 16 }; // blocks of each array
+
+__global__ void __launch_bounds__(COPY_THREADS) copy_page(struct cuda_page_copy a) {
+    kd_grid_release();
+    kd_grid_wait();
+    char *array = a.pages + (size_t)blockIdx.y * a.stride;
+    const char *from = array + (size_t)a.from * a.page_bytes;
+    char *to = array + (size_t)a.to * a.page_bytes;
+    size_t first = (size_t)blockIdx.x * COPY_THREADS + threadIdx.x, step = (size_t)gridDim.x * COPY_THREADS;
+    if (a.page_bytes % 16 == 0 && a.stride % 16 == 0) {
+        for (size_t i = first; i < a.page_bytes / 16; i += step)
+            ((uint4 *)(void *)to)[i] = ((const uint4 *)(const void *)from)[i];
+    } else {
+        for (size_t i = first; i < a.page_bytes; i += step)
+            to[i] = from[i];
+    }
+}
+
+extern "C" {
+
+void cuda_page_copy(struct rt *rt, const struct cuda_page_copy *a) {
+    size_t work = (a->page_bytes + 16 * COPY_THREADS - 1) / (16 * COPY_THREADS);
+    int blocks = work < COPY_BLOCKS ? (int)work : COPY_BLOCKS;
+    if (a->from != a->to)
+        rt_launch(rt, copy_page, rt_grid_of(blocks, a->num, COPY_THREADS, 0), *a);
+}
+
+void cuda_qkv(struct rt *rt, const struct cuda_qkv *a) {
     int heads = a->num_heads + 2 * a->kv.num_heads;
     size_t shared = (size_t)QKV_WARPS * (size_t)a->kv.head_dim * sizeof(float);
     if (a->rows > 0)
         rt_launch(rt, finish_qkv,
                   rt_grid_of(a->rows, (heads + QKV_WARPS - 1) / QKV_WARPS, QKV_WARPS * 32, shared), *a);
 }
+
+} // extern "C"

@@ -1,31 +1,31 @@
-// What ranks do together on devices that read each other's memory (NVLink, PCIe): the sum of a row-parallel
-// product, added to the residual stream, and bringing head rows together. In one shot: each rank reads what
-// all have. For messages of a few rows, where latency is all; long ones go through NCCL (group.c).
+// Kernels with a cross-GPU barrier, on devices that read each other's memory (NVLink, PCIe): the sum of a
+// row-parallel GEMM, added to the residual stream, and the gathering of logits rows. In one shot: each rank
+// reads what all have. For messages of a few rows, where latency is all; long ones go through NCCL (peers.c).
 //
-// The handshake, block by block: a block tells its twin on every rank, by a flag in that rank's memory, that
-// what its rank has made is there, and waits for theirs; then it reads; then the same again, so that nobody
-// writes what another still reads. Flags only count up, from what the block keeps in `turns`: a recorded
-// launch needs no new arguments, and nobody resets anything. All blocks of a launch fit on a device at once.
+// The barrier, block by block: a block sets a flag in the memory of every rank, which tells its twin there
+// that what its rank has made is there, and waits for theirs; then it reads; then the same again, so that
+// nobody writes what another still reads. Flags only count up, from what the block keeps in `epochs`: a CUDA
+// graph needs no new arguments, and nobody resets anything. All blocks of a launch fit on a device at once.
 #include "common.cuh"
 
-enum { MEET_THREADS = 512 };
+enum { PEER_THREADS = 512 };
 
-// Whether the twins of this block have come to the turn, on all ranks. came: shared.
-KD_FN bool meet(const struct cuda_group &g, uint32_t turn, int *came) {
+// Whether the twins of this block have come to the epoch, on all ranks. arrived: shared.
+KD_FN bool peer_barrier(const struct cuda_peers &g, uint32_t epoch, int *arrived) {
     __syncthreads(); // what this block has read comes before its flag
     if (kd_warp() == 0) {
         int lane = kd_lane();
         size_t row = (size_t)blockIdx.x * COMM_MAX_SUM;
         if (lane < g.world)
-            kd_flag_set(g.flags[lane] + row + (size_t)g.rank, turn);
+            kd_flag_set(g.flags[lane] + row + (size_t)g.rank, epoch);
         __syncwarp(); // all are told before any is waited for
-        bool here = lane >= g.world || kd_flag_wait(g.flags[g.rank] + row + (size_t)lane, turn, g.stop);
+        bool here = lane >= g.world || kd_flag_wait(g.flags[g.rank] + row + (size_t)lane, epoch, g.stop);
         unsigned all = __ballot_sync(ALL_LANES, here);
         if (lane == 0)
-            *came = all == ALL_LANES;
+            *arrived = all == ALL_LANES;
     }
     __syncthreads();
-    return *came != 0;
+    return *arrived != 0;
 }
 
 KD_FN float4 add4(float4 a, float4 b) {
@@ -47,14 +47,14 @@ template <int WORLD, class T> KD_FN T add_ranks(const struct cuda_sum &a, size_t
     return v[0];
 }
 
-template <int WORLD> __global__ void __launch_bounds__(MEET_THREADS, 1) sum_ranks(struct cuda_sum a) {
-    KD_SHARED(int, came);
+template <int WORLD> __global__ void __launch_bounds__(PEER_THREADS, 1) sum_ranks(struct cuda_sum a) {
+    KD_SHARED(int, arrived);
     kd_grid_release();
     kd_grid_wait();
-    uint32_t turn = a.group.turns[blockIdx.x];
-    size_t first = (size_t)blockIdx.x * MEET_THREADS + threadIdx.x, stride = (size_t)gridDim.x * MEET_THREADS;
+    uint32_t epoch = a.peers.epochs[blockIdx.x];
+    size_t first = (size_t)blockIdx.x * PEER_THREADS + threadIdx.x, stride = (size_t)gridDim.x * PEER_THREADS;
     size_t all = (size_t)a.rows * (size_t)a.n;
-    bool go = meet(a.group, turn + 1, came);
+    bool go = peer_barrier(a.peers, epoch + 1, arrived);
     if (go && a.n % 4 == 0) {
         for (size_t i = first; i < all / 4; i += stride) {
             float4 v = add_ranks<WORLD, float4>(a, i), *resid = (float4 *)(void *)a.resid + i;
@@ -70,9 +70,9 @@ template <int WORLD> __global__ void __launch_bounds__(MEET_THREADS, 1) sum_rank
             a.resid[i] += v;
         }
     }
-    meet(a.group, turn + 2, came);
+    peer_barrier(a.peers, epoch + 2, arrived);
     if (threadIdx.x == 0)
-        a.group.turns[blockIdx.x] = turn + 2;
+        a.peers.epochs[blockIdx.x] = epoch + 2;
 }
 
 // Rank `from`'s logits of a row, and their group maxima, to the same place in ours.
@@ -80,70 +80,70 @@ KD_FN void take_logits(const struct cuda_gather &a, int row, int from) {
     size_t begin = (size_t)a.begin[from], n = (size_t)a.begin[from + 1] - begin; // begin % 32 is 0
     size_t at = (size_t)row * (size_t)a.ld + begin;
     const float *x = a.logits[from] + at;
-    float *y = a.logits[a.group.rank] + at;
-    for (size_t i = threadIdx.x; i < n / 4; i += MEET_THREADS)
+    float *y = a.logits[a.peers.rank] + at;
+    for (size_t i = threadIdx.x; i < n / 4; i += PEER_THREADS)
         ((float4 *)(void *)y)[i] = ((const float4 *)(const void *)x)[i];
-    for (size_t i = n / 4 * 4 + threadIdx.x; i < n; i += MEET_THREADS)
+    for (size_t i = n / 4 * 4 + threadIdx.x; i < n; i += PEER_THREADS)
         y[i] = x[i];
     at = (size_t)row * (size_t)a.ldmax + begin / CUDA_GROUP;
-    for (size_t i = threadIdx.x; i < (n + CUDA_GROUP - 1) / CUDA_GROUP; i += MEET_THREADS)
-        a.max[a.group.rank][at + i] = a.max[from][at + i];
+    for (size_t i = threadIdx.x; i < (n + CUDA_GROUP - 1) / CUDA_GROUP; i += PEER_THREADS)
+        a.max[a.peers.rank][at + i] = a.max[from][at + i];
 }
 
-// Rank `from`'s candidates of a row, to their place in the small row. Not finite: maxima are NaN.
-KD_FN void take_few(const struct cuda_gather &a, int row, int from) {
-    const struct cuda_few *few = a.few[from] + row;
-    size_t at = ((size_t)row * (size_t)a.group.world + (size_t)from) * CUDA_FEW;
-    int i = (int)threadIdx.x, num = few->num;
-    if (i < CUDA_FEW) {
-        a.few_logits[at + (size_t)i] = i < num ? few->logits[i] : -INFINITY;
-        a.few_ids[at + (size_t)i] = i < num ? few->ids[i] : 0;
+// Rank `from`'s local top-k of a row, to its place in the small row. Not finite: maxima are NaN.
+KD_FN void take_topk(const struct cuda_gather &a, int row, int from) {
+    const struct cuda_topk *topk = a.topk[from] + row;
+    size_t at = ((size_t)row * (size_t)a.peers.world + (size_t)from) * CUDA_TOPK;
+    int i = (int)threadIdx.x, num = topk->num;
+    if (i < CUDA_TOPK) {
+        a.topk_logits[at + (size_t)i] = i < num ? topk->logits[i] : -INFINITY;
+        a.topk_ids[at + (size_t)i] = i < num ? topk->ids[i] : 0;
     }
-    if (i < CUDA_FEW / CUDA_GROUP) {
+    if (i < CUDA_TOPK / CUDA_GROUP) {
         float max = num < 0 ? NAN : -INFINITY;
         for (int k = i * CUDA_GROUP; k < (i + 1) * CUDA_GROUP && k < num; k++)
-            max = fmaxf(max, few->logits[k]);
-        a.few_max[at / CUDA_GROUP + (size_t)i] = max;
+            max = fmaxf(max, topk->logits[k]);
+        a.topk_max[at / CUDA_GROUP + (size_t)i] = max;
     }
 }
 
-__global__ void __launch_bounds__(MEET_THREADS, 1) gather_rows(struct cuda_gather a) {
-    KD_SHARED(int, came);
+__global__ void __launch_bounds__(PEER_THREADS, 1) gather_rows(struct cuda_gather a) {
+    KD_SHARED(int, arrived);
     kd_grid_release();
     kd_grid_wait();
-    uint32_t turn = a.group.turns[blockIdx.x];
-    if (meet(a.group, turn + 1, came))
-        for (int i = (int)blockIdx.x; i < a.num_rows * a.group.world; i += (int)gridDim.x) {
-            int row = i / a.group.world, from = i % a.group.world;
+    uint32_t epoch = a.peers.epochs[blockIdx.x];
+    if (peer_barrier(a.peers, epoch + 1, arrived))
+        for (int i = (int)blockIdx.x; i < a.num_rows * a.peers.world; i += (int)gridDim.x) {
+            int row = i / a.peers.world, from = i % a.peers.world;
             if (a.rows[row].row < 0)
                 continue;
-            if (cuda_few_of_row(&a.rows[row], a.most) > 0)
-                take_few(a, row, from);
-            else if (from != a.group.rank)
+            if (cuda_topk_of_row(&a.rows[row], a.max_topk) > 0)
+                take_topk(a, row, from);
+            else if (from != a.peers.rank)
                 take_logits(a, row, from);
         }
-    meet(a.group, turn + 2, came);
+    peer_barrier(a.peers, epoch + 2, arrived);
     if (threadIdx.x == 0)
-        a.group.turns[blockIdx.x] = turn + 2;
+        a.peers.epochs[blockIdx.x] = epoch + 2;
 }
 
 __global__ void __launch_bounds__(128) clear_columns(struct cuda_clear a) {
     kd_grid_release();
     kd_grid_wait();
-    char *row = form_row(a.x, blockIdx.x, a.ld, a.form);
+    char *row = act_row(a.x, blockIdx.x, a.ld, a.act_dtype);
     for (int i = a.begin + (int)threadIdx.x; i < a.end; i += 128)
-        store_form(row, i, 0, a.form);
+        store_act(row, i, 0, a.act_dtype);
 }
 
 extern "C" {
 
 void cuda_sum(struct rt *rt, const struct cuda_sum *a) {
-    size_t work = ((size_t)a->rows * (size_t)a->n + 4 * MEET_THREADS - 1) / (4 * MEET_THREADS);
-    int blocks = work < CUDA_MEET_BLOCKS ? (int)work : CUDA_MEET_BLOCKS;
-    struct rt_grid g = rt_grid_of(blocks, 1, MEET_THREADS, 16);
+    size_t work = ((size_t)a->rows * (size_t)a->n + 4 * PEER_THREADS - 1) / (4 * PEER_THREADS);
+    int blocks = work < CUDA_BARRIER_BLOCKS ? (int)work : CUDA_BARRIER_BLOCKS;
+    struct rt_grid g = rt_grid_of(blocks, 1, PEER_THREADS, 16);
     if (blocks == 0)
         return;
-    switch (a->group.world) {
+    switch (a->peers.world) {
     case 1: rt_launch(rt, sum_ranks<1>, g, *a); break;
     case 2: rt_launch(rt, sum_ranks<2>, g, *a); break;
     case 4: rt_launch(rt, sum_ranks<4>, g, *a); break;
@@ -153,10 +153,11 @@ void cuda_sum(struct rt *rt, const struct cuda_sum *a) {
 }
 
 void cuda_gather(struct rt *rt, const struct cuda_gather *a) {
-    int work = a->num_rows * a->group.world;
+    int work = a->num_rows * a->peers.world;
     if (work > 0)
         rt_launch(rt, gather_rows,
-                  rt_grid_of(work < CUDA_MEET_BLOCKS ? work : CUDA_MEET_BLOCKS, 1, MEET_THREADS, 16), *a);
+                  rt_grid_of(work < CUDA_BARRIER_BLOCKS ? work : CUDA_BARRIER_BLOCKS, 1, PEER_THREADS, 16),
+                  *a);
 }
 
 void cuda_clear(struct rt *rt, const struct cuda_clear *a) {

@@ -1,4 +1,5 @@
-// Kernels over rows: embedding, RMSNorm and change of form, SwiGLU. Bound by memory or by launching.
+// Kernels over rows: embedding, RMSNorm and change of activation dtype, SwiGLU. Bound by memory or by
+// launching.
 #include "blocks.h"
 #include "common.cuh"
 
@@ -10,7 +11,7 @@ __global__ void __launch_bounds__(ROW_THREADS) embed_rows(struct cuda_embed a) {
     int row = (int)blockIdx.x;
     int id = a.ids[row];
     if (id < 0)
-        id = a.drawn[-1 - id];
+        id = a.sampled[-1 - id];
     float *y = a.resid + (size_t)row * (size_t)a.hidden;
     if (id < 0 || id >= a.vocab) { // a damaged upload: the row fails in the open
         for (int i = (int)threadIdx.x; i < a.hidden; i += ROW_THREADS)
@@ -36,11 +37,13 @@ __global__ void __launch_bounds__(ROW_THREADS) norm_rows(struct cuda_norm a) {
     kd_grid_release();
     kd_grid_wait();
     int row = (int)blockIdx.x, from = a.of ? a.of[(size_t)row * (size_t)a.of_stride] : row;
-    char *out = form_row(a.out, (size_t)row, a.ldout, a.form);
+    char *out = act_row(a.out, (size_t)row, a.ldout, a.act_dtype);
     if (from < 0) {
         for (int i = (int)threadIdx.x; i < a.n; i += ROW_THREADS)
-            store_form(out, i, 0, a.form == FORM_F32 ? FORM_F32 : FORM_BF16); // 0 is 0 in both 16-bit forms
-        if (a.form == FORM_F16 && threadIdx.x == 0)
+            store_act(out, i, 0,
+                      a.act_dtype == ACT_DTYPE_F32 ? ACT_DTYPE_F32
+                                                   : ACT_DTYPE_BF16); // 0 is 0 in both 16-bit dtypes
+        if (a.act_dtype == ACT_DTYPE_F16 && threadIdx.x == 0)
             a.scale[row] = 1;
         return;
     }
@@ -53,7 +56,7 @@ __global__ void __launch_bounds__(ROW_THREADS) norm_rows(struct cuda_norm a) {
         rms = kd_rsqrt(kd_add(kd_div(block_sum(sum, scratch), (float)a.n), a.eps));
     }
     float factor = 1;
-    if (a.form == FORM_F16) {
+    if (a.act_dtype == ACT_DTYPE_F16) {
         float largest = 0;
         for (int i = (int)threadIdx.x; i < a.n; i += ROW_THREADS) {
             float v = a.weight ? x[i] * rms * a.weight[i] : x[i];
@@ -69,10 +72,10 @@ __global__ void __launch_bounds__(ROW_THREADS) norm_rows(struct cuda_norm a) {
     }
     for (int i = (int)threadIdx.x; i < a.n; i += ROW_THREADS) {
         float v = a.weight ? x[i] * rms * a.weight[i] : x[i];
-        if (a.form == FORM_F16)
+        if (a.act_dtype == ACT_DTYPE_F16)
             ((uint16_t *)out)[i] = kd_float_to_half(v * factor);
         else
-            store_form(out, i, v, a.form);
+            store_act(out, i, v, a.act_dtype);
     }
 }
 
@@ -84,7 +87,7 @@ __global__ void __launch_bounds__(ROW_THREADS) swiglu_rows(struct cuda_swiglu a)
         return;
     const float *x = a.x + (size_t)row * (size_t)a.ldx;
     int gate = a.interleaved ? i / 8 * 16 + i % 8 : i, up = a.interleaved ? gate + 8 : a.up + i;
-    store_form(form_row(a.out, (size_t)row, a.ldout, a.form), i, kd_silu(x[gate]) * x[up], a.form);
+    store_act(act_row(a.out, (size_t)row, a.ldout, a.act_dtype), i, kd_silu(x[gate]) * x[up], a.act_dtype);
 }
 
 __global__ void __launch_bounds__(ROW_THREADS) finish_rows(struct cuda_finish a) {

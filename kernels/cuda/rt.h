@@ -21,7 +21,7 @@ struct rt_graph;
 struct rt_info {
     char name[80];      // the device's
     int major, minor;   // compute capability
-    int num_processors; // streaming multiprocessors
+    int num_sms;        // streaming multiprocessors
     size_t total, free; // bytes of device memory
     size_t shared_max;  // bytes of shared memory a block may ask for
     size_t cache;       // bytes of the last cache before memory
@@ -55,7 +55,7 @@ void rt_download_now(struct rt *rt, void *host, const void *device, size_t bytes
 void rt_mark(struct rt *rt, int slot);
 enum status rt_wait(struct rt *rt, int slot, struct err *err);
 
-// Between begin and end, launches are recorded instead of run. end: NULL when that failed.
+// Between begin and end, launches are captured instead of run. end: NULL when that failed.
 void rt_capture_begin(struct rt *rt);
 struct rt_graph *rt_capture_end(struct rt *rt);
 void rt_graph_launch(struct rt *rt, struct rt_graph *graph);

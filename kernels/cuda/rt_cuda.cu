@@ -8,9 +8,9 @@
 
 enum { GEMM_WORKSPACE = 64 << 20, MAX_BIG_KERNELS = 128, MAX_PLANS = 256 };
 
-// A product of cuBLASLt with the algorithm that it chose for these sizes.
+// A GEMM of cuBLASLt with the algorithm that it chose for these sizes.
 struct gemm_plan {
-    struct rt_gemm key; // sizes and kinds; pointers are NULL
+    struct rt_gemm key; // sizes and types; pointers are NULL
     cublasLtMatmulDesc_t op;
     cublasLtMatrixLayout_t x, w, y;
     cublasLtMatmulAlgo_t algorithm;
@@ -156,7 +156,7 @@ void rt_describe(struct rt *rt, struct rt_info *info) {
     snprintf(info->name, sizeof info->name, "%.79s", rt->prop.name);
     info->major = rt->prop.major;
     info->minor = rt->prop.minor;
-    info->num_processors = rt->prop.multiProcessorCount;
+    info->num_sms = rt->prop.multiProcessorCount;
     info->shared_max = rt->prop.sharedMemPerBlockOptin;
     info->cache = (size_t)rt->prop.l2CacheSize;
     if (take(rt))
@@ -322,7 +322,7 @@ static void drop_plan(struct rt *rt, struct gemm_plan *p) {
 
 // Asks for an algorithm; false: there is none for these sizes.
 static bool find_algorithm(struct rt *rt, struct gemm_plan *p) {
-    // Pointers and rows are aligned to 16 bytes, not to the 256 that the library takes for granted.
+    // Pointers and rows are aligned to 16 bytes, not to the 256 that cuBLASLt takes for granted.
     static const cublasLtMatmulPreferenceAttributes_t alignments[] = {
         CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
         CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES};

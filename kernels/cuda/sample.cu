@@ -1,14 +1,14 @@
-// Drawing tokens without sorting: kernels/README.md, rules 12 to 16, bit for bit what kernels/cpu/sampler.c
-// draws from equal logits. Weights are whole numbers, so sums in any order agree; the element at a running
-// sum is found by a radix search over the bits of the logits, three passes that skip every group of 16 whose
-// maximum cannot matter.
+// Sampling without sorting: kernels/README.md, rules 12 to 16, bit for bit what kernels/cpu/sampler.c samples
+// from equal logits. Unnormalised probabilities are integers, so sums in any order agree; a radix search over
+// the bits of the logits finds the element at a running sum, in three passes that skip every group of 16
+// whose maximum cannot matter.
 //
-// One block edits a slice of a row, then one block draws from a row.
+// One block adjusts a slice of a row by entries and mask, then one block samples the row.
 #include "common.cuh"
 #include "philox.h"
-#include "request.h"
+#include "sampling.h"
 
-enum { EDIT_THREADS = 256, SAMPLE_THREADS = 512, SAMPLE_WARPS = SAMPLE_THREADS / 32, BINS = 2048 };
+enum { ADJUST_THREADS = 256, SAMPLE_THREADS = 512, SAMPLE_WARPS = SAMPLE_THREADS / 32, BINS = 2048 };
 
 typedef unsigned long long mass_t; // what atomicAdd() takes
 
@@ -30,7 +30,7 @@ KD_FN float exp_exact(float x) {
     return x < -87.33f ? 0 : x > 88.37f ? INFINITY : p;
 }
 
-// ---- the order of logits as whole numbers; -0 and +0 are equal
+// ---- the order of logits as integers; -0 and +0 are equal
 
 KD_FN uint32_t order_key(float logit) {
     uint32_t u = kd_float_bits(logit);
@@ -45,22 +45,22 @@ KD_FN float key_logit(uint32_t key) { return kd_bits_float(key & 0x80000000u ? k
 struct view {
     const float *logits, *max; // max NULL: groups are not skipped
     int n, groups;
-    float best, temperature; // of weights
+    float best, temperature; // of the unnormalised probabilities
     float lowest;            // groups below are skipped
     uint32_t last_key;       // kept: greater keys, and equal ones up to last_id
     int last_id;
-    bool by_mass; // an element counts its weight, else 1
+    bool by_mass; // an element counts its unnormalised probability, else 1
 };
 
-KD_FN mass_t weight_of(const view &v, float logit) {
+KD_FN mass_t mass_of(const view &v, float logit) {
     return (mass_t)(uint32_t)kd_mul(exp_exact(kd_div(kd_add(logit, -v.best), v.temperature)), 1073741824.0f);
 }
 KD_FN bool kept(const view &v, uint32_t key, int id) {
     return key > v.last_key || (key == v.last_key && id <= v.last_id);
 }
-KD_FN mass_t count_of(const view &v, float logit) { return v.by_mass ? weight_of(v, logit) : 1; }
+KD_FN mass_t count_of(const view &v, float logit) { return v.by_mass ? mass_of(v, logit) : 1; }
 KD_FN bool skips(const view &v, int g) {
-    return v.max && (v.max[g] < v.lowest || (v.by_mass && weight_of(v, v.max[g]) == 0));
+    return v.max && (v.max[g] < v.lowest || (v.by_mass && mass_of(v, v.max[g]) == 0));
 }
 
 struct sample_shared {
@@ -197,18 +197,18 @@ KD_FN int find_id(const view &v, const found &f, struct sample_shared *s) {
     return index;
 }
 
-// No filter: the place of the draw in the order of ids.
-KD_FN int draw_plain(const view &v, uint64_t bits, struct sample_shared *s) {
+// No filter: the place of the sample in the order of ids.
+KD_FN int sample_plain(const view &v, uint64_t bits, struct sample_shared *s) {
     int begin, end;
     thread_groups(v, &begin, &end);
     mass_t mine = 0, total;
     for (int g = begin; g < end; g++)
         for (int i = g * CUDA_GROUP; !skips(v, g) && i < g * CUDA_GROUP + CUDA_GROUP && i < v.n; i++)
-            mine += weight_of(v, v.logits[i]);
+            mine += mass_of(v, v.logits[i]);
     mass_t before = scan_block(mine, &total, s), point = philox_below(bits, total);
     if (before <= point && before + mine > point)
         for (int i = begin * CUDA_GROUP; i < v.n; i++) {
-            before += weight_of(v, v.logits[i]);
+            before += mass_of(v, v.logits[i]);
             if (before > point) {
                 s->index = i;
                 break;
@@ -220,7 +220,7 @@ KD_FN int draw_plain(const view &v, uint64_t bits, struct sample_shared *s) {
     return index;
 }
 
-// The largest group maximum; false: the row holds NaN or +infinity, or nothing that can be drawn.
+// The largest group maximum; false: the row holds NaN or +infinity, or nothing that can be sampled.
 KD_FN bool row_max(const float *max, int groups, float *best, struct sample_shared *s) {
     float largest = -INFINITY;
     for (int g = (int)threadIdx.x; g < groups; g += SAMPLE_THREADS)
@@ -253,11 +253,12 @@ KD_FN float nth_group(const view &v, int n, struct sample_shared *s) {
     return key_logit(find_key(m, (mass_t)n, s).key);
 }
 
-KD_FN int draw(view v, const struct head_row &row, const struct cuda_draw &d, struct sample_shared *s) {
+KD_FN int sample(view v, const struct logits_row &row, const struct cuda_row_prep &d,
+                 struct sample_shared *s) {
     bool top_k = row.top_k > 0 && row.top_k < v.n, top_p = row.top_p<1, min_p = row.min_p> 0;
     v.by_mass = true;
     if (!top_k && !top_p && !min_p)
-        return draw_plain(v, d.bits, s);
+        return sample_plain(v, d.bits, s);
     if (top_k) {
         v.lowest = nth_group(v, row.top_k - 1, s);
         v.by_mass = false;
@@ -345,16 +346,16 @@ KD_FN void best_of(view v, float total, int n, int32_t *ids, float *logprobs, st
 
 // ---- ranks
 
-// The best of this rank's tokens of a row that few decide. The rank's tokens begin at a multiple of 32.
-__global__ void __launch_bounds__(SAMPLE_THREADS, 1) few_rows(struct cuda_sample a) {
+// The local top-k of a row. The rank's tokens begin at a multiple of 32.
+__global__ void __launch_bounds__(SAMPLE_THREADS, 1) topk_rows(struct cuda_sample a) {
     KD_SHARED(struct sample_shared, s);
     kd_grid_release();
     kd_grid_wait();
     int r = (int)blockIdx.x;
-    const struct head_row row = a.rows[r];
-    const struct cuda_draw d = a.draws[r];
-    struct cuda_few *few = a.few + r;
-    int k = cuda_few_of_row(&row, a.most), begin, end;
+    const struct logits_row row = a.rows[r];
+    const struct cuda_row_prep d = a.prep[r];
+    struct cuda_topk *topk = a.topk + r;
+    int k = cuda_topk_of_row(&row, a.max_topk), begin, end;
     if (k == 0)
         return;
     view v = {};
@@ -365,16 +366,16 @@ __global__ void __launch_bounds__(SAMPLE_THREADS, 1) few_rows(struct cuda_sample
     v.lowest = -INFINITY;
     v.last_id = v.n;
     row_max(v.max, v.groups, &v.best, s);
-    bool finite = v.best < INFINITY; // -infinity: none of these can be drawn, which is no failure
-    if (finite && d.edited >= 0) {
-        v.logits = a.edited + (size_t)d.edited * (size_t)a.ld + (size_t)a.begin;
-        v.max = a.edited_max + (size_t)d.edited * (size_t)a.ldmax + (size_t)(a.begin / CUDA_GROUP);
+    bool finite = v.best < INFINITY; // -infinity: none of these can be sampled, which is no failure
+    if (finite && d.adjusted >= 0) {
+        v.logits = a.adjusted + (size_t)d.adjusted * (size_t)a.ld + (size_t)a.begin;
+        v.max = a.adjusted_max + (size_t)d.adjusted * (size_t)a.ldmax + (size_t)(a.begin / CUDA_GROUP);
         row_max(v.max, v.groups, &v.best, s);
         finite = v.best < INFINITY;
     }
     if (!finite) {
         if (threadIdx.x == 0)
-            few->num = -1;
+            topk->num = -1;
         return;
     }
     if (k < v.n) {
@@ -392,20 +393,20 @@ __global__ void __launch_bounds__(SAMPLE_THREADS, 1) few_rows(struct cuda_sample
     for (int g = begin; mine > 0 && g < end; g++)
         for (int i = g * CUDA_GROUP; !skips(v, g) && i < g * CUDA_GROUP + CUDA_GROUP && i < v.n; i++)
             if (v.logits[i] > -INFINITY && kept(v, order_key(v.logits[i]), i)) {
-                few->ids[at] = a.begin + i;
-                few->logits[at++] = v.logits[i];
+                topk->ids[at] = a.begin + i;
+                topk->logits[at++] = v.logits[i];
             }
     if (threadIdx.x == 0)
-        few->num = (int)all;
+        topk->num = (int)all;
 }
 
-// A row that few decide, out of those of all ranks, which lie by ascending id.
-KD_FN void sample_few(const struct cuda_sample &a, const struct head_row &row, const struct cuda_draw &d,
-                      int r, struct sample_shared *s) {
+// Samples a row from the local top-k of all ranks, which lie by ascending id.
+KD_FN void sample_topk(const struct cuda_sample &a, const struct logits_row &row,
+                       const struct cuda_row_prep &d, int r, struct sample_shared *s) {
     view v = {};
-    v.logits = a.few_logits + (size_t)r * (size_t)a.num_few;
-    v.max = a.few_max + (size_t)r * (size_t)(a.num_few / CUDA_GROUP);
-    v.n = a.num_few;
+    v.logits = a.topk_logits + (size_t)r * (size_t)a.num_topk;
+    v.max = a.topk_max + (size_t)r * (size_t)(a.num_topk / CUDA_GROUP);
+    v.n = a.num_topk;
     v.groups = v.n / CUDA_GROUP;
     v.temperature = row.temperature;
     v.lowest = -INFINITY;
@@ -413,9 +414,9 @@ KD_FN void sample_few(const struct cuda_sample &a, const struct head_row &row, c
     bool finite = row_max(v.max, v.groups, &v.best, s);
     int i = 0;
     if (finite)
-        i = row.temperature >= 5.42101086242752217e-20f ? draw(v, row, d, s) : argmax(v, s); // 2^-64
+        i = row.temperature >= 5.42101086242752217e-20f ? sample(v, row, d, s) : argmax(v, s); // 2^-64
     if (threadIdx.x == 0) {
-        a.ids[a.first + r] = finite ? a.few_ids[(size_t)r * (size_t)a.num_few + (size_t)i] : 0;
+        a.ids[a.first + r] = finite ? a.topk_ids[(size_t)r * (size_t)a.num_topk + (size_t)i] : 0;
         a.failed[a.first + r] = !finite;
         a.logprob[a.first + r] = 0;
     }
@@ -426,12 +427,12 @@ __global__ void __launch_bounds__(SAMPLE_THREADS, 1) sample_rows(struct cuda_sam
     kd_grid_release();
     kd_grid_wait();
     int r = (int)blockIdx.x, out = a.first + r;
-    const struct head_row row = a.rows[r];
-    const struct cuda_draw d = a.draws[r];
+    const struct logits_row row = a.rows[r];
+    const struct cuda_row_prep d = a.prep[r];
     if (row.row < 0)
         return;
-    if (a.few && cuda_few_of_row(&row, a.most) > 0) {
-        sample_few(a, row, d, r, s);
+    if (a.topk && cuda_topk_of_row(&row, a.max_topk) > 0) {
+        sample_topk(a, row, d, r, s);
         return;
     }
     view v = {};
@@ -454,13 +455,13 @@ __global__ void __launch_bounds__(SAMPLE_THREADS, 1) sample_rows(struct cuda_sam
         id = row.target;
     } else if (finite) {
         view e = v;
-        if (d.edited >= 0) {
-            e.logits = a.edited + (size_t)d.edited * (size_t)a.ld;
-            e.max = a.edited_max + (size_t)d.edited * (size_t)a.ldmax;
+        if (d.adjusted >= 0) {
+            e.logits = a.adjusted + (size_t)d.adjusted * (size_t)a.ld;
+            e.max = a.adjusted_max + (size_t)d.adjusted * (size_t)a.ldmax;
             failed = !row_max(e.max, e.groups, &e.best, s);
         }
         if (!failed)
-            id = row.temperature >= 5.42101086242752217e-20f ? draw(e, row, d, s) : argmax(e, s); // 2^-64
+            id = row.temperature >= 5.42101086242752217e-20f ? sample(e, row, d, s) : argmax(e, s); // 2^-64
     }
     if (threadIdx.x == 0) {
         a.ids[out] = id;
@@ -469,7 +470,7 @@ __global__ void __launch_bounds__(SAMPLE_THREADS, 1) sample_rows(struct cuda_sam
     }
 }
 
-// ---- edits and masks
+// ---- entries and masks
 
 // Maxima of the groups of logits [begin, end) of a row.
 KD_FN void slice_max(const float *logits, float *max, int begin, int end) {
@@ -481,25 +482,25 @@ KD_FN void slice_max(const float *logits, float *max, int begin, int end) {
     }
 }
 
-// FEW: this rank's tokens of rows that few decide; else all tokens of the others.
-template <bool FEW> __global__ void __launch_bounds__(EDIT_THREADS) edit_rows(struct cuda_sample a) {
+// TOPK: this rank's tokens of rows that a local top-k samples; else all tokens of the others.
+template <bool TOPK> __global__ void __launch_bounds__(ADJUST_THREADS) adjust_rows(struct cuda_sample a) {
     kd_grid_release();
     kd_grid_wait();
-    const struct cuda_draw d = a.draws[blockIdx.y];
-    const struct head_row row = a.rows[blockIdx.y];
-    bool few = a.few && cuda_few_of_row(&row, a.most) > 0;
-    if (d.edited < 0 || row.row < 0 || few != FEW)
+    const struct cuda_row_prep d = a.prep[blockIdx.y];
+    const struct logits_row row = a.rows[blockIdx.y];
+    bool topk = a.topk && cuda_topk_of_row(&row, a.max_topk) > 0;
+    if (d.adjusted < 0 || row.row < 0 || topk != TOPK)
         return;
-    int begin = (FEW ? a.begin : 0) + (int)blockIdx.x * CUDA_SLICE, last = FEW ? a.end : a.vocab,
+    int begin = (TOPK ? a.begin : 0) + (int)blockIdx.x * CUDA_SLICE, last = TOPK ? a.end : a.vocab,
         end = begin + CUDA_SLICE < last ? begin + CUDA_SLICE : last;
     const float *from = a.logits + (size_t)blockIdx.y * (size_t)a.ld;
-    float *to = a.edited + (size_t)d.edited * (size_t)a.ld;
-    for (int i = begin + (int)threadIdx.x; i < end; i += EDIT_THREADS)
+    float *to = a.adjusted + (size_t)d.adjusted * (size_t)a.ld;
+    for (int i = begin + (int)threadIdx.x; i < end; i += ADJUST_THREADS)
         to[i] = from[i];
-    for (int round = d.round_start; round < d.round_end; round++) {
-        __syncthreads(); // edits of one token come in order: one a round
-        for (int i = a.rounds[round] + (int)threadIdx.x; i < a.rounds[round + 1]; i += EDIT_THREADS) {
-            const struct logit_edit e = a.edits[i];
+    for (int pass = d.pass_start; pass < d.pass_end; pass++) {
+        __syncthreads(); // entries of one token come in order: one a pass
+        for (int i = a.passes[pass] + (int)threadIdx.x; i < a.passes[pass + 1]; i += ADJUST_THREADS) {
+            const struct logit_entry e = a.entries[i];
             if (e.token < begin || e.token >= end)
                 continue;
             float l = to[e.token];
@@ -509,32 +510,32 @@ template <bool FEW> __global__ void __launch_bounds__(EDIT_THREADS) edit_rows(st
     __syncthreads();
     if (d.mask >= 0) {
         const uint32_t *mask = a.mask_bits + d.mask;
-        for (int i = begin + (int)threadIdx.x; i < end; i += EDIT_THREADS)
+        for (int i = begin + (int)threadIdx.x; i < end; i += ADJUST_THREADS)
             if (!(mask[i / 32] >> (i % 32) & 1u))
                 to[i] = -INFINITY;
         __syncthreads();
     }
-    slice_max(to, a.edited_max + (size_t)d.edited * (size_t)a.ldmax, begin, end);
+    slice_max(to, a.adjusted_max + (size_t)d.adjusted * (size_t)a.ldmax, begin, end);
 }
 
 extern "C" {
 
-void cuda_find_few(struct rt *rt, const struct cuda_sample *a) {
+void cuda_local_topk(struct rt *rt, const struct cuda_sample *a) {
     int n = a->end - a->begin;
     if (a->num_rows == 0)
         return;
-    if (a->num_edited > 0)
-        rt_launch(rt, edit_rows<true>,
-                  rt_grid_of((n + CUDA_SLICE - 1) / CUDA_SLICE, a->num_rows, EDIT_THREADS, 0), *a);
-    rt_launch(rt, few_rows, rt_grid_of(a->num_rows, 1, SAMPLE_THREADS, sizeof(struct sample_shared)), *a);
+    if (a->num_adjusted > 0)
+        rt_launch(rt, adjust_rows<true>,
+                  rt_grid_of((n + CUDA_SLICE - 1) / CUDA_SLICE, a->num_rows, ADJUST_THREADS, 0), *a);
+    rt_launch(rt, topk_rows, rt_grid_of(a->num_rows, 1, SAMPLE_THREADS, sizeof(struct sample_shared)), *a);
 }
 
 void cuda_sample(struct rt *rt, const struct cuda_sample *a) {
     if (a->num_rows == 0)
         return;
-    if (a->num_edited > 0)
-        rt_launch(rt, edit_rows<false>,
-                  rt_grid_of((a->vocab + CUDA_SLICE - 1) / CUDA_SLICE, a->num_rows, EDIT_THREADS, 0), *a);
+    if (a->num_adjusted > 0)
+        rt_launch(rt, adjust_rows<false>,
+                  rt_grid_of((a->vocab + CUDA_SLICE - 1) / CUDA_SLICE, a->num_rows, ADJUST_THREADS, 0), *a);
     rt_launch(rt, sample_rows, rt_grid_of(a->num_rows, 1, SAMPLE_THREADS, sizeof(struct sample_shared)), *a);
 }
 

@@ -37,10 +37,10 @@ static int part_cols(const struct tensor *t) { return (int)t->shape[t->ndim - 1]
 static bool matrix_alloc(struct device *dev, struct cuda_matrix *m, enum dtype dtype, int rows, int cols,
                          size_t *all) {
     size_t bytes[3];
-    m->format = cuda_format_of(dtype);
+    m->layout = cuda_layout_of(dtype);
     m->rows = round_up(rows, 16);
-    m->cols = round_up(cols, cuda_format_step(m->format));
-    cuda_matrix_bytes(m->format, m->rows, m->cols, bytes);
+    m->cols = round_up(cols, cuda_layout_k_step(m->layout));
+    cuda_matrix_bytes(m->layout, m->rows, m->cols, bytes);
     m->data = rt_alloc(dev->rt, bytes[0]);
     m->scales = bytes[1] ? rt_alloc(dev->rt, bytes[1]) : NULL;
     m->supers = bytes[2] ? rt_alloc(dev->rt, bytes[2]) : NULL;
@@ -133,8 +133,8 @@ static bool load_bias(struct device *dev, struct weight *w, const struct weight_
 
 // Columns of the whole matrix before segment `first` of 8, as one device cuts them.
 static int64_t columns_before(const struct cuda_matrix *m, int64_t total, int first) {
-    int unit = m->format == FORMAT_F32 ? 4 : cuda_format_step(m->format);
-    int64_t steps = round_up((int)total, cuda_format_step(m->format)) / unit;
+    int unit = m->layout == LAYOUT_F32 ? 4 : cuda_layout_k_step(m->layout);
+    int64_t steps = round_up((int)total, cuda_layout_k_step(m->layout)) / unit;
     return steps * first / 8 * unit;
 }
 
@@ -144,10 +144,10 @@ static bool find_segments(const struct device *dev, struct weight *w, const stru
     bool shared = desc->role == WEIGHT_ATTN_OUT || desc->role == WEIGHT_DOWN;
     if (!shared || desc->total == 0 || !dev->exact)
         return true;
-    const struct group *g = &dev->group;
+    const struct peers *g = &dev->peers;
     const struct cuda_matrix *m = &w->matrix[0];
     int num = 8 / g->world;
-    int64_t whole = round_up((int)desc->total, cuda_format_step(m->format)),
+    int64_t whole = round_up((int)desc->total, cuda_layout_k_step(m->layout)),
             end = columns_before(m, desc->total, num * (g->rank + 1));
     w->segments = (struct cuda_segments){num, num * g->rank, (int)whole};
     int64_t last = g->rank + 1 == g->world ? desc->total : end;
@@ -170,26 +170,26 @@ static struct weight *not_exact(struct device *dev, struct weight *w, const stru
                                 struct err *err) {
     char possible[16] = "1"; // ranks have the borders of half as many: more than these do not suit either
     size_t n = 1;
-    for (int world = 2; world < dev->group.world; world *= 2)
+    for (int world = 2; world < dev->peers.world; world *= 2)
         if (suits_exact(w, desc, world))
             n += (size_t)snprintf(possible + n, sizeof possible - n, ", %d", world);
     err_set(err, STATUS_INVALID,
             "--exact with --tensor-parallel-size %d does not suit this model: %d columns of %s would be "
             "cut elsewhere than one device adds them; possible: %s",
-            dev->group.world, (int)desc->total, dtype_name(desc->part[0].dtype), possible);
+            dev->peers.world, (int)desc->total, dtype_name(desc->part[0].dtype), possible);
     cuda_weight_free(dev, w);
     return NULL;
 }
 
 // Notes what inputs of the role must look like.
-static void note_forms(struct device *dev, const struct weight *w) {
+static void note_layout(struct device *dev, const struct weight *w) {
     int input = w->role == WEIGHT_ATTN_OUT ? 1 : w->role == WEIGHT_DOWN ? 2 : 0;
     for (int i = 0; i < w->num_matrices; i++) {
         const struct cuda_matrix *m = &w->matrix[i];
         size_t all = (size_t)m->rows * (size_t)m->cols;
-        dev->formats |= 1u << m->format;
-        dev->forms[input] |= 1u << cuda_form_of(m->format);
-        if (m->format > FORMAT_F16 && w->role != WEIGHT_HEAD && all > dev->largest_quantised)
+        dev->layouts |= 1u << m->layout;
+        dev->act_dtypes[input] |= 1u << cuda_act_dtype_of(m->layout);
+        if (m->layout > LAYOUT_F16 && w->role != WEIGHT_HEAD && all > dev->largest_quantised)
             dev->largest_quantised = all;
     }
 }
@@ -208,7 +208,7 @@ struct weight *cuda_weight_load(struct device *dev, const struct weight_desc *de
     if (!weight_check(&dev->model, desc, err))
         return NULL;
     for (int i = 0; i < 3 && desc->part[i].data; i++)
-        if (cuda_format_of(desc->part[i].dtype) == FORMAT_COUNT) {
+        if (cuda_layout_of(desc->part[i].dtype) == LAYOUT_COUNT) {
             err_set(err, STATUS_INVALID,
                     "device cuda does not compute with weights of type %s yet (%s of layer %d); use --device "
                     "cpu",
@@ -233,7 +233,7 @@ struct weight *cuda_weight_load(struct device *dev, const struct weight_desc *de
         return not_loaded(dev, w, bytes, err);
     if (!find_segments(dev, w, desc))
         return not_exact(dev, w, desc, err);
-    note_forms(dev, w);
+    note_layout(dev, w);
     w->next = dev->weights;
     dev->weights = w;
     return w;

@@ -1,15 +1,16 @@
-// The words of a warpgroup's products, beside those of kdev.h, in the same two implementations: PTX for
+// The intrinsics of wgmma, beside those of intrinsics.h, in the same two implementations: PTX for
 // sm_90a, which alone has them, and the emulator (emu/wgmma.cpp). For nvcc they are there where the build
 // compiles a file for sm_90a and nothing else, and says so (QUIRE_SM90A).
 //
-// A warpgroup is four warps from a multiple of four on; every lane of all four reaches each of these words.
+// A warpgroup is four warps from a multiple of four on; every lane of all four reaches each of these
+// intrinsics.
 //
-// A product: d (64, N) += A (64, 16) B (16, N), or = with !add, in f32. Warp w of the four has rows 16 w to
+// A wgmma: d (64, N) += A (64, 16) B (16, N), or = with !add, in f32. Warp w of the four has rows 16 w to
 // 16 w + 15 of d, spread over its lanes as kd_mma_bf16() spreads its sums, eight columns in each d[i]. It is
-// asynchronous: between the word and the wait for its group nobody reads or writes d, A or B.
+// asynchronous: between the intrinsic and the wait for its group nobody reads or writes d, A or B.
 #pragma once
 
-#include "kdev.h"
+#include "intrinsics.h"
 
 #if !defined(__CUDACC__) || defined(QUIRE_SM90A)
 #define KD_WGMMA
@@ -39,17 +40,17 @@ KD_FN uint64_t kd_further(uint64_t descriptor, uint32_t bytes) { return descript
 
 #if defined(__CUDACC__) && defined(KD_WGMMA)
 
-// What this thread wrote to shared memory by stores and copies, and waited for, becomes visible to products
+// What this thread wrote to shared memory by stores and copies, and waited for, becomes visible to wgmma
 // (of others: after a barrier behind it).
 KD_FN void kd_shared_fence() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
-// Between what touched registers of a product last and the first product that has them.
+// Between what touched registers of a wgmma last and the first wgmma that has them.
 KD_FN void kd_wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 KD_FN void kd_wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
 // Waits until at most KEEP groups are in flight.
 template <int KEEP> KD_FN void kd_wgmma_wait() {
     asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(KEEP) : "memory");
 }
-// Keeps the compiler from moving what touches registers of a product across this place: after what touches
+// Keeps the compiler from moving what touches registers of a wgmma across this place: after what touches
 // them and before kd_wgmma_fence(), and after the wait.
 template <int N> KD_FN void kd_wgmma_hold(float (&d)[N][4]) {
 #pragma unroll

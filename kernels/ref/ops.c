@@ -45,7 +45,7 @@ static void scale_and_min(const uint8_t *p, int j, int *scale, int *min) {
     *min = j < 4 ? p[j + 4] & 63 : p[j + 4] >> 4 | p[j] >> 6 << 4;
 }
 
-// What the halves of IQ4_NL and IQ4_XS stand for; and twice the magnitudes of a 4-bit float of MXFP4
+// What the nibbles of IQ4_NL and IQ4_XS stand for; and twice the magnitudes of a 4-bit float of MXFP4
 static const signed char iq4[16] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
 static const signed char e2m1[8] = {0, 1, 2, 3, 4, 6, 8, 12};
 
@@ -56,12 +56,12 @@ static float block_element(const uint8_t *block, enum dtype dtype, int k) {
     switch (dtype) {
     case DTYPE_Q8_0: // f16 scale, 32 signed bytes
         return ref_fetch(block, DTYPE_F16) * (float)(int8_t)block[2 + k];
-    case DTYPE_Q4_0: // f16 scale, 16 bytes: elements 0..15 in the low halves, 16..31 in the high ones
+    case DTYPE_Q4_0: // f16 scale, 16 bytes: elements 0..15 in the low nibbles, 16..31 in the high ones
         q = k < 16 ? block[2 + k] & 15 : block[2 + k - 16] >> 4;
         return ref_fetch(block, DTYPE_F16) * (float)(q - 8);
     case DTYPE_Q4_K: // f16 scale, f16 minimum, 12 bytes of 6-bit scales and minima, 4 x 32 bytes of 2 x 32
                      // halves
-    case DTYPE_Q5_K: // and before those halves 32 bytes, bit j of byte i: the fifth bit of element i of 32 j
+    case DTYPE_Q5_K: // and before those nibbles 32 bytes, bit j of byte i: the fifth bit of element i of 32 j
         scale_and_min(block + 4, j, &scale, &min);
         low = block + (dtype == DTYPE_Q4_K ? 16 : 48);
         q = low[j / 2 * 32 + k % 32] >> (j % 2 * 4) & 15;
@@ -75,23 +75,23 @@ static float block_element(const uint8_t *block, enum dtype dtype, int k) {
         high = block + 128 + k / 128 * 32 + k % 32;
         q = (*low >> (j % 4 / 2 * 4) & 15) | (*high >> (j % 4 * 2) & 3) << 4;
         return ref_fetch(block + 208, DTYPE_F16) * (float)(int8_t)block[192 + k / 16] * (float)(q - 32);
-    case DTYPE_Q4_1: // f16 scale, f16 minimum to add, 16 bytes of halves as in Q4_0
-    case DTYPE_Q5_1: // and before those halves 4 bytes: the fifth bit of element k is bit k
+    case DTYPE_Q4_1: // f16 scale, f16 minimum to add, 16 bytes of nibbles as in Q4_0
+    case DTYPE_Q5_1: // and before those nibbles 4 bytes: the fifth bit of element k is bit k
         q = block[(dtype == DTYPE_Q4_1 ? 4 : 8) + k % 16] >> k / 16 * 4 & 15;
         if (dtype == DTYPE_Q5_1)
             q |= (block[4 + k / 8] >> k % 8 & 1) << 4;
         return ref_fetch(block, DTYPE_F16) * (float)q + ref_fetch(block + 2, DTYPE_F16);
-    case DTYPE_Q5_0: // f16 scale, 4 bytes of fifth bits, 16 bytes of halves
+    case DTYPE_Q5_0: // f16 scale, 4 bytes of fifth bits, 16 bytes of nibbles
         q = (block[6 + k % 16] >> k / 16 * 4 & 15) | (block[2 + k / 8] >> k % 8 & 1) << 4;
         return ref_fetch(block, DTYPE_F16) * (float)(q - 16);
-    case DTYPE_IQ4_NL: // f16 scale, 16 bytes of halves, which are indices
+    case DTYPE_IQ4_NL: // f16 scale, 16 bytes of nibbles, which are indices
         return ref_fetch(block, DTYPE_F16) * (float)iq4[block[2 + k % 16] >> k / 16 * 4 & 15];
     case DTYPE_IQ4_XS: // f16 scale; 8 scales of 6 bits, the upper two in 2 bytes and the lower four in 4
-                       // bytes; 8 x 16 bytes of halves
+                       // bytes; 8 x 16 bytes of nibbles
         scale = (block[4 + j / 2] >> j % 2 * 4 & 15) | (block[2 + j / 4] >> j % 4 * 2 & 3) << 4;
         q = iq4[block[8 + 16 * j + k % 16] >> k % 32 / 16 * 4 & 15];
         return ref_fetch(block, DTYPE_F16) * (float)(scale - 32) * (float)q;
-    case DTYPE_MXFP4: // a byte of exponent, 16 bytes of halves: sign, two bits of exponent, one of mantissa
+    case DTYPE_MXFP4: // a byte of exponent, 16 bytes of nibbles: sign, two bits of exponent, one of mantissa
         q = block[1 + k % 16] >> k / 16 * 4 & 15;
         return ldexpf(1, block[0] - 128) * (float)(q & 8 ? -e2m1[q & 7] : e2m1[q & 7]);
     case DTYPE_Q3_K: // 32 bytes, bit j of byte i: the third bit of element i of 32 j; 64 bytes of two bits
@@ -158,7 +158,7 @@ void ref_attention(float *o, const float *q, const float *k, const float *v, int
                    double scale) {
     CHECK(n > 0 && d <= 1024);
     double max = -INFINITY, sum = 0, acc[1024] = {0};
-    for (int pass = 0; pass < 2; pass++) { // the maximum first, then the weights
+    for (int pass = 0; pass < 2; pass++) { // the maximum first, then the probabilities
         for (int t = 0; t < n; t++) {
             double s = 0;
             for (int i = 0; i < d; i++)

@@ -2,8 +2,8 @@
 // values in the canonical order of kv_export. Slow and plain on purpose.
 #include "ref.h"
 
+#include "inspect.h"
 #include "log.h"
-#include "request.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -18,7 +18,7 @@ struct weight {
 
 struct result { // what step_out points to
     int32_t *ids, *top_ids;
-    float *logprob, *top_logprobs, *logits;
+    float *logprob, *top_logprobs, *logits, *hidden;
     uint8_t *failed;
     int num_rows;
 };
@@ -30,11 +30,11 @@ struct device {
     struct weight *weights;
     size_t weight_bytes;
     struct step_limits limits;
-    struct workspace ws;
-    float *norm, *wide, *scores; // (D), (max(H*d + 2*K*d, 2*F)), (V)
+    float *resid, *q, *h;        // (T, D), (T, H*d), (T, max(H*d, F))
+    float *norm, *wide, *scores; // (D), (max(H*d, 2*F, D)), (V)
     float *keys, *values;        // (max_context, d)
-    char *kv;                    // (num_blocks, L, 2) halves of blocks as kv_export gives them
-    struct result result[2];     // of steps with odd and even seq
+    char *kv;                // (num_blocks, kv_layers, 2) keys or values of a block as kv_export gives them
+    struct result result[2]; // of steps with odd and even seq
     uint64_t num_begun, num_synced;
     bool out_of_memory;
     int rank, world;
@@ -42,8 +42,23 @@ struct device {
     bool apart;        // the ranks have lost each other
 };
 
-static int q_size(const struct model_config *m) { return m->num_heads * m->head_dim; }
 static int max_int(int a, int b) { return a > b ? a : b; }
+static int q_size(const struct attn_spec *a) { return a->heads * a->head_dim; }
+
+// Of the attention whose queries are the widest, of the widest hidden layer.
+static int max_q_size(const struct model_config *m) {
+    int size = 0;
+    for (int i = 0; i < m->num_attn; i++)
+        size = max_int(size, q_size(&m->attn[i]));
+    return size;
+}
+
+static int max_ffn(const struct model_config *m) {
+    int size = 0;
+    for (int i = 0; i < m->num_ffn; i++)
+        size = max_int(size, m->ffn[i].hidden);
+    return size;
+}
 
 static struct device *ref_open(const struct backend_host *host, const struct device_config *config,
                                struct err *err) {
@@ -55,11 +70,13 @@ static struct device *ref_open(const struct backend_host *host, const struct dev
                 dtype_name(config->kv_dtype));
         return NULL;
     }
-    if (config->block_size < 1 || m->num_kv_heads < 1 || m->num_heads % m->num_kv_heads != 0 ||
-        m->head_dim > 1024) {
-        err_set(err, STATUS_INVALID, "block size %d, %d heads, %d kv heads, head size %d", config->block_size,
-                m->num_heads, m->num_kv_heads, m->head_dim);
-        return NULL;
+    for (int i = 0; i < m->num_attn; i++) {
+        const struct attn_spec *a = &m->attn[i];
+        if (config->block_size < 1 || a->kv_heads < 1 || a->heads % a->kv_heads != 0 || a->head_dim > 1024) {
+            err_set(err, STATUS_INVALID, "block size %d, %d heads, %d kv heads, head size %d",
+                    config->block_size, a->heads, a->kv_heads, a->head_dim);
+            return NULL;
+        }
     }
     struct device *dev = calloc(1, sizeof *dev);
     if (!dev) {
@@ -95,9 +112,9 @@ static void ref_close(struct device *dev) {
     for (int i = 0; i < 2; i++) {
         struct result *r = &dev->result[i];
         free(r->ids), free(r->top_ids), free(r->logprob), free(r->top_logprobs), free(r->logits),
-            free(r->failed);
+            free(r->hidden), free(r->failed);
     }
-    free(dev->ws.resid), free(dev->ws.q), free(dev->ws.h);
+    free(dev->resid), free(dev->q), free(dev->h);
     free(dev->norm), free(dev->wide), free(dev->scores), free(dev->keys), free(dev->values), free(dev->kv);
     free(dev);
 }
@@ -149,8 +166,9 @@ static struct weight *ref_weight_load(struct device *dev, const struct weight_de
 
 static size_t ref_kv_block_bytes(struct device *dev) {
     const struct model_config *m = &dev->model;
-    return 2u * (size_t)m->num_layers * (size_t)(dev->block_size * m->num_kv_heads) *
-           backend_kv_vector_bytes(dev->kv_dtype, m->head_dim);
+    const struct attn_spec *a = &m->attn[0]; // all specs keep keys and values of one size
+    return 2u * (size_t)m->kv_layers * (size_t)(dev->block_size * a->kv_heads) *
+           backend_kv_vector_bytes(dev->kv_dtype, a->head_dim);
 }
 
 static void *zeroed(struct device *dev, size_t n, size_t size) {
@@ -159,20 +177,20 @@ static void *zeroed(struct device *dev, size_t n, size_t size) {
     return p;
 }
 
-static enum status ref_reserve(struct device *dev, const struct step_limits *limits, struct workspace *ws,
-                               struct err *err) {
+static enum status ref_reserve(struct device *dev, const struct step_limits *limits, struct err *err) {
     const struct model_config *m = &dev->model;
     size_t T = (size_t)limits->max_tokens, R = (size_t)limits->max_rows, V = (size_t)m->vocab;
-    size_t inner = (size_t)max_int(q_size(m), m->ffn);
+    size_t q = (size_t)max_q_size(m), F = (size_t)max_ffn(m), d = (size_t)m->attn[0].head_dim;
+    size_t D = (size_t)m->hidden, wide = q > 2 * F ? q : 2 * F;
     dev->limits = *limits;
-    dev->ws.resid = zeroed(dev, T * (size_t)m->hidden, sizeof(float));
-    dev->ws.q = zeroed(dev, T * (size_t)q_size(m), sizeof(float));
-    dev->ws.h = zeroed(dev, T * inner, sizeof(float));
-    dev->norm = zeroed(dev, (size_t)m->hidden, sizeof(float));
-    dev->wide = zeroed(dev, (size_t)max_int(max_int(q_size(m), 2 * m->ffn), m->hidden), sizeof(float));
+    dev->resid = zeroed(dev, T * D, sizeof(float));
+    dev->q = zeroed(dev, T * q, sizeof(float));
+    dev->h = zeroed(dev, T * (q > F ? q : F), sizeof(float));
+    dev->norm = zeroed(dev, D, sizeof(float));
+    dev->wide = zeroed(dev, wide > D ? wide : D, sizeof(float));
     dev->scores = zeroed(dev, V, sizeof(float));
-    dev->keys = zeroed(dev, (size_t)limits->max_context * (size_t)m->head_dim, sizeof(float));
-    dev->values = zeroed(dev, (size_t)limits->max_context * (size_t)m->head_dim, sizeof(float));
+    dev->keys = zeroed(dev, (size_t)limits->max_context * d, sizeof(float));
+    dev->values = zeroed(dev, (size_t)limits->max_context * d, sizeof(float));
     dev->kv = zeroed(dev, (size_t)limits->num_blocks, ref_kv_block_bytes(dev));
     for (int i = 0; i < 2; i++) {
         struct result *r = &dev->result[i];
@@ -183,11 +201,12 @@ static enum status ref_reserve(struct device *dev, const struct step_limits *lim
         r->failed = zeroed(dev, R, 1);
         if (limits->keep_logits)
             r->logits = zeroed(dev, R * V, sizeof *r->logits);
+        if (limits->keep_hidden)
+            r->hidden = zeroed(dev, R * D, sizeof *r->hidden);
     }
     if (dev->out_of_memory)
-        return err_set(err, STATUS_NOMEM, "no memory for a workspace of %d tokens and %d blocks",
+        return err_set(err, STATUS_NOMEM, "no memory for steps of %d tokens and %d blocks",
                        limits->max_tokens, limits->num_blocks);
-    *ws = dev->ws;
     return STATUS_OK;
 }
 
@@ -203,7 +222,7 @@ static bool ref_step_begin(struct device *dev, const struct step *step) {
 
 static void ref_step_end(struct device *dev) { (void)dev; }
 
-static void ref_embed(struct device *dev, void *resid, const struct weight *table, const struct step *step) {
+static void ref_embed(struct device *dev, const struct weight *table, const struct step *step) {
     int D = dev->model.hidden;
     const struct result *before = &dev->result[(dev->num_begun - 1) & 1];
     for (int t = 0; t < step->num_tokens; t++) {
@@ -213,7 +232,7 @@ static void ref_embed(struct device *dev, void *resid, const struct weight *tabl
             id = before->ids[-1 - id];
         }
         CHECK(id < table->part[0].rows);
-        float *row = (float *)resid + (size_t)t * (size_t)D;
+        float *row = dev->resid + (size_t)t * (size_t)D;
         for (int i = 0; i < D; i++)
             row[i] = ref_element(&table->part[0], id, i);
     }
@@ -224,22 +243,24 @@ static char *kv_block(struct device *dev, int64_t block) {
 }
 
 // Where the key (which = 0) or value (1) of a kv head of a slot is; *scale: where its scale is, with I8.
-static char *kv_at(struct device *dev, int layer, int which, int64_t slot, int head, char **scale) {
-    const struct model_config *m = &dev->model;
-    size_t row = dtype_row_bytes(dev->kv_dtype, m->head_dim);
-    size_t all = (size_t)(dev->block_size * m->num_kv_heads);
-    size_t vector = (size_t)(slot % dev->block_size * m->num_kv_heads + head);
+static char *kv_at(struct device *dev, const struct layer *layer, int which, int64_t slot, int head,
+                   char **scale) {
+    const struct attn_spec *a = &layer->attn;
+    size_t row = dtype_row_bytes(dev->kv_dtype, a->head_dim);
+    size_t all = (size_t)(dev->block_size * a->kv_heads);
+    size_t vector = (size_t)(slot % dev->block_size * a->kv_heads + head);
     char *half =
-        kv_block(dev, slot / dev->block_size) +
-        ((size_t)layer * 2 + (size_t)which) * all * backend_kv_vector_bytes(dev->kv_dtype, m->head_dim);
+        kv_block(dev, slot / dev->block_size) + ((size_t)layer->kv_layer * 2 + (size_t)which) * all *
+                                                    backend_kv_vector_bytes(dev->kv_dtype, a->head_dim);
     *scale = half + all * row + vector * sizeof(float);
     return half + vector * row;
 }
 
-static void kv_store(struct device *dev, int layer, int which, int64_t slot, const float *x) { // x (K, d)
-    int d = dev->model.head_dim;
+// x (K, d)
+static void kv_store(struct device *dev, const struct layer *layer, int which, int64_t slot, const float *x) {
+    int d = layer->attn.head_dim;
     char *scale;
-    for (int h = 0; h < dev->model.num_kv_heads; h++, x += d) {
+    for (int h = 0; h < layer->attn.kv_heads; h++, x += d) {
         char *dst = kv_at(dev, layer, which, slot, h, &scale);
         if (dev->kv_dtype == DTYPE_I8) {
             float s;
@@ -252,91 +273,92 @@ static void kv_store(struct device *dev, int layer, int which, int64_t slot, con
     }
 }
 
-static void kv_fetch(struct device *dev, int layer, int which, int64_t slot, int head, float *x) { // x (d)
+// x (d)
+static void kv_fetch(struct device *dev, const struct layer *layer, int which, int64_t slot, int head,
+                     float *x) {
     char *scale, *src = kv_at(dev, layer, which, slot, head, &scale);
-    for (int i = 0; i < dev->model.head_dim; i++)
+    for (int i = 0; i < layer->attn.head_dim; i++)
         if (dev->kv_dtype == DTYPE_I8)
             x[i] = (float)((int8_t *)src)[i] * ref_fetch(scale, DTYPE_F32);
         else
             x[i] = ref_fetch(src + dtype_row_bytes(dev->kv_dtype, i), dev->kv_dtype);
 }
 
-// Norm of each head by its own weight where the model has one, and rotation.
-static void heads_finish(struct device *dev, float *x, int num_heads, const struct weight *norm,
-                         int position) {
-    int d = dev->model.head_dim;
-    for (int h = 0; h < num_heads; h++, x += d) {
+// Norm of each head by its own weight where the layer has one, and rotation.
+static void finish_heads(struct device *dev, const struct attn_spec *a, float *x, int num_heads,
+                         const struct weight *norm, int position) {
+    for (int h = 0; h < num_heads; h++, x += a->head_dim) {
         if (norm)
-            ref_rmsnorm(x, x, (const float *)norm->part[0].data, d, dev->model.norm_eps);
-        ref_rope(x, &dev->model.rope, position);
+            ref_rmsnorm(x, x, (const float *)norm->part[0].data, a->head_dim, dev->model.norm_eps);
+        if (a->rope >= 0)
+            ref_rope(x, &dev->model.ropes[a->rope], position);
     }
 }
 
-static void ref_qkv(struct device *dev, void *q, const void *resid, const struct layer *layer,
-                    const struct step *step) {
-    const struct model_config *m = &dev->model;
+static void ref_qkv(struct device *dev, const struct layer *layer, const struct step *step) {
+    const struct attn_spec *a = &layer->attn;
+    const int64_t *slots = step->groups[layer->kv_group].slots;
+    int D = dev->model.hidden;
     for (int t = 0; t < step->num_tokens; t++) {
-        const float *x = (const float *)resid + (size_t)t * (size_t)m->hidden;
-        float *head = (float *)q + (size_t)t * (size_t)q_size(m);
-        ref_rmsnorm(dev->norm, x, (const float *)layer->attn_norm->part[0].data, m->hidden, m->norm_eps);
+        const float *x = dev->resid + (size_t)t * (size_t)D;
+        float *head = dev->q + (size_t)t * (size_t)q_size(a);
+        ref_rmsnorm(dev->norm, x, (const float *)layer->attn_norm->part[0].data, D, dev->model.norm_eps);
         ref_matvec(head, dev->norm, &layer->qkv->part[0]);
-        heads_finish(dev, head, m->num_heads, layer->q_norm, step->positions[t]);
-        if (step->slots[t] < 0)
+        finish_heads(dev, a, head, a->heads, layer->q_norm, step->positions[t]);
+        if (slots[t] < 0)
             continue;
         for (int which = 0; which < 2; which++) {
             ref_matvec(dev->wide, dev->norm, &layer->qkv->part[1 + which]);
             if (which == 0)
-                heads_finish(dev, dev->wide, m->num_kv_heads, layer->k_norm, step->positions[t]);
-            kv_store(dev, layer->index, which, step->slots[t], dev->wide);
+                finish_heads(dev, a, dev->wide, a->kv_heads, layer->k_norm, step->positions[t]);
+            kv_store(dev, layer, which, slots[t], dev->wide);
         }
     }
 }
 
 // Attention of the rows of sequence s.
-static void attend(struct device *dev, float *h, const float *q, int layer, const struct step *step, int s) {
-    const struct model_config *m = &dev->model;
-    int d = m->head_dim, group = m->num_heads / m->num_kv_heads;
-    const int32_t *blocks = step->block_ids + step->block_start[s];
-    int first = step->positions[step->query_start[s]] + 1 - m->window; // that any row sees, with a window
-    for (int kvh = 0; kvh < m->num_kv_heads; kvh++) {
+static void attend_sequence(struct device *dev, const struct layer *layer, const struct step *step, int s) {
+    const struct attn_spec *a = &layer->attn;
+    const struct step_group *pages = &step->groups[layer->kv_group];
+    const int32_t *blocks = pages->block_ids + pages->block_start[s];
+    int d = a->head_dim, group = a->heads / a->kv_heads;
+    int first = step->positions[step->query_start[s]] + 1 - a->window; // that any row sees, with a window
+    for (int kvh = 0; kvh < a->kv_heads; kvh++) {
         CHECK(step->context_len[s] <= dev->limits.max_context);
-        for (int p = m->window > 0 ? max_int(0, first) : 0; p < step->context_len[s]; p++) {
+        for (int p = a->window > 0 ? max_int(0, first) : 0; p < step->context_len[s]; p++) {
             int64_t slot = (int64_t)blocks[p / dev->block_size] * dev->block_size + p % dev->block_size;
             kv_fetch(dev, layer, 0, slot, kvh, dev->keys + (size_t)p * (size_t)d);
             kv_fetch(dev, layer, 1, slot, kvh, dev->values + (size_t)p * (size_t)d);
         }
         for (int t = step->query_start[s]; t < step->query_start[s + 1]; t++) {
-            int end = step->positions[t] + 1, begin = m->window > 0 ? max_int(0, end - m->window) : 0;
+            int end = step->positions[t] + 1, begin = a->window > 0 ? max_int(0, end - a->window) : 0;
             for (int g = 0; g < group; g++) {
-                size_t head = (size_t)t * (size_t)q_size(m) + (size_t)((kvh * group + g) * d);
-                ref_attention(h + head, q + head, dev->keys + (size_t)begin * (size_t)d,
-                              dev->values + (size_t)begin * (size_t)d, end - begin, d, d,
-                              (double)m->attn_scale);
+                size_t head = (size_t)t * (size_t)q_size(a) + (size_t)((kvh * group + g) * d);
+                ref_attention(dev->h + head, dev->q + head, dev->keys + (size_t)begin * (size_t)d,
+                              dev->values + (size_t)begin * (size_t)d, end - begin, d, d, (double)a->scale);
             }
         }
     }
 }
 
-static void ref_attn_prefill(struct device *dev, void *h, const void *q, const struct layer *layer,
-                             const struct step *step) {
+static void ref_attn_prefill(struct device *dev, const struct layer *layer, const struct step *step) {
     for (int s = step->num_decode; s < step->num_seqs; s++)
-        attend(dev, h, q, layer->index, step, s);
+        attend_sequence(dev, layer, step, s);
 }
 
-static void ref_attn_decode(struct device *dev, void *h, const void *q, const struct layer *layer,
-                            const struct step *step) {
+static void ref_attn_decode(struct device *dev, const struct layer *layer, const struct step *step) {
     for (int s = 0; s < step->num_decode; s++)
-        attend(dev, h, q, layer->index, step, s);
+        attend_sequence(dev, layer, step, s);
 }
 
-static void ref_proj_add(struct device *dev, void *resid, const void *h, const struct weight *w,
-                         const struct step *step) {
+// resid += all_reduce(h · Wᵀ) + bias
+static void add_projection(struct device *dev, const struct weight *w, const struct step *step) {
     struct ref_matrix part = w->part[0];
     if (dev->comm)
         part.bias = NULL; // every rank has it, the sum takes it once
     for (int t = 0; t < step->num_tokens; t++) {
-        float *x = (float *)resid + (size_t)t * (size_t)part.rows;
-        ref_matvec(dev->wide, (const float *)h + (size_t)t * (size_t)part.cols, &part);
+        float *x = dev->resid + (size_t)t * (size_t)part.rows;
+        ref_matvec(dev->wide, dev->h + (size_t)t * (size_t)part.cols, &part);
         if (dev->comm)
             dev->apart |= dev->comm->ops->all_reduce(dev->comm, dev->wide, (size_t)part.rows) != STATUS_OK;
         for (int i = 0; i < part.rows; i++)
@@ -344,16 +366,23 @@ static void ref_proj_add(struct device *dev, void *resid, const void *h, const s
     }
 }
 
-static void ref_mlp_in(struct device *dev, void *h, const void *resid, const struct layer *layer,
-                       const struct step *step) {
+static void ref_attn_out(struct device *dev, const struct layer *layer, const struct step *step) {
+    add_projection(dev, layer->attn_out, step);
+}
+
+static void ref_ffn_in(struct device *dev, const struct layer *layer, const struct step *step) {
     int D = dev->model.hidden, F = layer->gate_up->part[0].rows; // ranks may have unequal shares
     for (int t = 0; t < step->num_tokens; t++) {
-        ref_rmsnorm(dev->norm, (const float *)resid + (size_t)t * (size_t)D,
+        ref_rmsnorm(dev->norm, dev->resid + (size_t)t * (size_t)D,
                     (const float *)layer->ffn_norm->part[0].data, D, dev->model.norm_eps);
         ref_matvec(dev->wide, dev->norm, &layer->gate_up->part[0]);
         ref_matvec(dev->wide + F, dev->norm, &layer->gate_up->part[1]);
-        ref_swiglu((float *)h + (size_t)t * (size_t)F, dev->wide, dev->wide + F, F);
+        ref_swiglu(dev->h + (size_t)t * (size_t)F, dev->wide, dev->wide + F, F);
     }
+}
+
+static void ref_ffn_out(struct device *dev, const struct layer *layer, const struct step *step) {
+    add_projection(dev, layer->down, step);
 }
 
 // Logits of the row in dev->norm, whole on every rank.
@@ -368,22 +397,25 @@ static void all_logits(struct device *dev, const struct weight *head) {
     }
 }
 
-static void ref_head(struct device *dev, const void *resid, const struct model *model,
-                     const struct step *step) {
+static void ref_head(struct device *dev, const struct model *model, const struct step *step) {
     int D = dev->model.hidden, V = dev->model.vocab;
     float scale = dev->model.logit_scale == 0 ? 1 : dev->model.logit_scale;
     struct result *out = &dev->result[dev->num_begun & 1];
     out->num_rows = step->num_rows;
+    if (step->masks && step->masks_wait)
+        step->masks_wait(step->masks_arg);
     for (int r = 0; r < step->num_rows; r++) {
-        const struct head_row *row = &step->rows[r];
+        const struct logits_row *row = &step->rows[r];
         CHECK(row->row >= 0 && row->row < step->num_tokens && row->num_logprobs <= MAX_TOP_LOGPROBS);
-        ref_rmsnorm(dev->norm, (const float *)resid + (size_t)row->row * (size_t)D,
+        ref_rmsnorm(dev->norm, dev->resid + (size_t)row->row * (size_t)D,
                     (const float *)model->out_norm->part[0].data, D, dev->model.norm_eps);
+        if (out->hidden)
+            memcpy(out->hidden + (size_t)r * (size_t)D, dev->norm, (size_t)D * sizeof(float));
         all_logits(dev, model->head);
         for (int i = 0; i < V; i++)
             dev->scores[i] *= scale;
         struct ref_sample s;
-        if (!ref_sample(&s, dev->scores, V, row, step->edits, step->masks ? step->masks[r] : NULL))
+        if (!ref_sample(&s, dev->scores, V, row, step->entries, step->masks ? step->masks[r] : NULL))
             dev->out_of_memory = true;
         out->ids[r] = s.id;
         out->logprob[r] = s.logprob;
@@ -397,30 +429,36 @@ static void ref_head(struct device *dev, const void *resid, const struct model *
     }
 }
 
-static void ref_resid_export(struct device *dev, float *dst, const void *resid, const struct step *step) {
-    memcpy(dst, resid, (size_t)step->num_tokens * (size_t)dev->model.hidden * sizeof *dst);
+static void ref_resid_export(struct device *dev, float *dst, const struct step *step) {
+    memcpy(dst, dev->resid, (size_t)step->num_tokens * (size_t)dev->model.hidden * sizeof *dst);
 }
 
-static void ref_resid_import(struct device *dev, void *resid, const float *src, const struct step *step) {
-    memcpy(resid, src, (size_t)step->num_tokens * (size_t)dev->model.hidden * sizeof *src);
+static void ref_resid_import(struct device *dev, const float *src, const struct step *step) {
+    memcpy(dev->resid, src, (size_t)step->num_tokens * (size_t)dev->model.hidden * sizeof *src);
 }
 
 static enum status ref_sync(struct device *dev, struct step_out *out, struct err *err) {
     CHECK(dev->num_synced < dev->num_begun);
     const struct result *r = &dev->result[++dev->num_synced & 1];
-    *out = (struct step_out){r->ids,    r->logprob, r->top_ids,      r->top_logprobs,
-                             r->failed, r->logits,  MAX_TOP_LOGPROBS};
+    *out = (struct step_out){.ids = r->ids,
+                             .logprob = r->logprob,
+                             .top_ids = r->top_ids,
+                             .top_logprobs = r->top_logprobs,
+                             .failed = r->failed,
+                             .logits = r->logits,
+                             .hidden = r->hidden,
+                             .max_top = MAX_TOP_LOGPROBS};
     if (dev->apart)
         return err_set(err, STATUS_DEVICE, "%s", dev->comm->ops->error(dev->comm));
     return dev->out_of_memory ? err_set(err, STATUS_DEVICE, "ref: out of memory in a step") : STATUS_OK;
 }
 
-static void ref_kv_export(struct device *dev, int32_t block, void *dst) {
-    memcpy(dst, kv_block(dev, block), ref_kv_block_bytes(dev));
-}
-
-static void ref_kv_import(struct device *dev, int32_t block, const void *src) {
-    memcpy(kv_block(dev, block), src, ref_kv_block_bytes(dev));
+static void ref_kv_copy(struct device *dev, const struct kv_move *moves, int num_moves) {
+    for (int i = 0; i < num_moves; i++) {
+        CHECK(moves[i].from >= 0 && moves[i].from < dev->limits.num_blocks && moves[i].to >= 0 &&
+              moves[i].to < dev->limits.num_blocks);
+        memmove(kv_block(dev, moves[i].to), kv_block(dev, moves[i].from), ref_kv_block_bytes(dev));
+    }
 }
 
 const struct backend_ops backend_ref = {
@@ -437,13 +475,29 @@ const struct backend_ops backend_ref = {
     .qkv = ref_qkv,
     .attn_prefill = ref_attn_prefill,
     .attn_decode = ref_attn_decode,
-    .proj_add = ref_proj_add,
-    .mlp_in = ref_mlp_in,
+    .attn_out = ref_attn_out,
+    .ffn_in = ref_ffn_in,
+    .ffn_out = ref_ffn_out,
     .head = ref_head,
     .resid_export = ref_resid_export,
     .resid_import = ref_resid_import,
     .step_end = ref_step_end,
     .sync = ref_sync,
-    .kv_export = ref_kv_export,
-    .kv_import = ref_kv_import,
+    .kv_copy = ref_kv_copy,
 };
+
+// ---- what tests see (inspect.h)
+
+static void ref_view(struct device *dev, struct activations *view) {
+    *view = (struct activations){dev->resid, dev->q, dev->h};
+}
+
+static void ref_kv_export(struct device *dev, int32_t block, void *dst) {
+    memcpy(dst, kv_block(dev, block), ref_kv_block_bytes(dev));
+}
+
+static void ref_kv_import(struct device *dev, int32_t block, const void *src) {
+    memcpy(kv_block(dev, block), src, ref_kv_block_bytes(dev));
+}
+
+const struct backend_inspect inspect_ref = {ref_view, ref_kv_export, ref_kv_import};

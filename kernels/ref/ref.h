@@ -53,10 +53,10 @@ struct ref_sample {
     float top_logprobs[32];
 };
 
-// Draws from one row of logits (V): edits, mask, temperature, top-k, top-p, min-p as kernels/README.md
+// Samples from one row of logits (V): entries, mask, temperature, top-k, top-p, min-p as kernels/README.md
 // defines them, by sorting the whole vocabulary. false: out of memory.
-bool ref_sample(struct ref_sample *out, const float *logits, int vocab, const struct head_row *row,
-                const struct logit_edit *edits, const uint32_t *mask);
+bool ref_sample(struct ref_sample *out, const float *logits, int vocab, const struct logits_row *row,
+                const struct logit_entry *entries, const uint32_t *mask);
 
 #ifdef __cplusplus
 }

@@ -10,7 +10,7 @@
 #include <string.h>
 
 struct candidate {
-    double logit, weight; // weight relative to the best: 0 to 2^30, whole
+    double logit, prob; // relative to the best: an integer from 0 to 2^30
     int32_t id;
 };
 
@@ -21,13 +21,13 @@ static int by_logit(const void *a, const void *b) {
     return x->id < y->id ? -1 : 1;
 }
 
-// Not a number a row may hold; minus infinity is a token that cannot be drawn.
+// Not a number a row may hold; minus infinity is a token that cannot be sampled.
 static bool is_bad(double x) { return isnan(x) || x == INFINITY; }
 
-static void edit(struct candidate *c, int vocab, const struct head_row *row, const struct logit_edit *edits,
-                 const uint32_t *mask) {
-    for (int i = row->edit_start; i < row->edit_end; i++) {
-        const struct logit_edit *e = &edits[i];
+static void apply_entries(struct candidate *c, int vocab, const struct logits_row *row,
+                          const struct logit_entry *entries, const uint32_t *mask) {
+    for (int i = row->entry_start; i < row->entry_end; i++) {
+        const struct logit_entry *e = &entries[i];
         CHECK(e->token >= 0 && e->token < vocab);
         float l = (float)c[e->token].logit;
         c[e->token].logit = (double)((l > 0 ? l / e->div : l * e->div) + e->add);
@@ -40,27 +40,27 @@ static void edit(struct candidate *c, int vocab, const struct head_row *row, con
 static double total(const struct candidate *c, int n) {
     double sum = 0;
     for (int i = 0; i < n; i++)
-        sum += c[i].weight;
+        sum += c[i].prob;
     return sum;
 }
 
-static int32_t draw(struct candidate *c, int vocab, const struct head_row *row) {
+static int32_t sample_token(struct candidate *c, int vocab, const struct logits_row *row) {
     double temperature = (double)row->temperature, max = -INFINITY;
     for (int i = 0; i < vocab; i++)
         max = fmax(max, c[i].logit);
     for (int i = 0; i < vocab; i++)
-        c[i].weight = floor(exp((c[i].logit - max) / temperature) * 0x1p30);
+        c[i].prob = floor(exp((c[i].logit - max) / temperature) * 0x1p30);
 
     int n = vocab;
     bool filtered = (row->top_k > 0 && row->top_k < vocab) || row->top_p < 1 || row->min_p > 0;
-    if (filtered) { // else the draw goes through the vocabulary in the order of ids
+    if (filtered) { // else sampling goes through the vocabulary in the order of ids
         qsort(c, (size_t)vocab, sizeof *c, by_logit);
         if (row->top_k > 0 && row->top_k < vocab)
             n = row->top_k;
         double need = fmax(ceil((double)row->top_p * total(c, n)), 1), sum = 0;
         int num_p = 0;
         while (num_p < n && sum < need)
-            sum += c[num_p++].weight;
+            sum += c[num_p++].prob;
         int num_min = 0;
         while (num_min < n && exp((c[num_min].logit - max) / temperature) >= (double)row->min_p)
             num_min++;
@@ -69,15 +69,15 @@ static int32_t draw(struct candidate *c, int vocab, const struct head_row *row) 
     }
     double point = (double)philox_below(philox_draw(row->seed, row->index), (uint64_t)total(c, n)), sum = 0;
     for (int i = 0; i < n; i++) {
-        sum += c[i].weight;
+        sum += c[i].prob;
         if (sum > point)
             return c[i].id;
     }
-    check_failed("the draw lies inside the total", __FILE__, __LINE__);
+    check_failed("the sample_token lies inside the total", __FILE__, __LINE__);
 }
 
-bool ref_sample(struct ref_sample *out, const float *logits, int vocab, const struct head_row *row,
-                const struct logit_edit *edits, const uint32_t *mask) {
+bool ref_sample(struct ref_sample *out, const float *logits, int vocab, const struct logits_row *row,
+                const struct logit_entry *entries, const uint32_t *mask) {
     memset(out, 0, sizeof *out);
     struct candidate *c = malloc((size_t)vocab * sizeof *c);
     if (!c)
@@ -109,7 +109,7 @@ bool ref_sample(struct ref_sample *out, const float *logits, int vocab, const st
 
     out->id = row->target;
     if (row->target < 0) {
-        edit(c, vocab, row, edits, mask);
+        apply_entries(c, vocab, row, entries, mask);
         for (int i = 0; i < vocab; i++) {
             bad |= is_bad(c[i].logit);
             allowed |= c[i].logit > -INFINITY;
@@ -118,7 +118,7 @@ bool ref_sample(struct ref_sample *out, const float *logits, int vocab, const st
         if (out->failed) {
             out->id = 0;
         } else if (row->temperature >= 0x1p-64f) {
-            out->id = draw(c, vocab, row);
+            out->id = sample_token(c, vocab, row);
         } else {
             int best = 0;
             for (int i = 1; i < vocab; i++)

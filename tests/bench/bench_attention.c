@@ -3,14 +3,15 @@
 // same run with the same threads (limits.h).
 //
 // As in a step, the layers take turns: all of LAYERS are attended to, one after another, so that nothing of a
-// layer's cache is left in the processor's when its turn comes again; the numbers are of one layer, the best
+// layer's cache is left in the CPU's when its turn comes again; the numbers are of one layer, the best
 // of 20 decodes and of 2 prompts. Their keys and values lie as in the server, those of one block beside each
 // other, and the sequence has its blocks in random order. 32,768 tokens of the largest shape in F32 take 4.3
 // GB; where that is more than half of the memory there is, there are fewer layers, which is said.
 //
-//   bench_attention [threads [variant [context [type [phase]]]]]   threads 0: all processors; context 32768;
+//   bench_attention [threads [variant [context [type [phase]]]]]   threads 0: all CPUs; context 32768;
 //   type of the cache as F16, or all; phase prefill or decode: both
 #include "backend.h"
+#include "inspect.h"
 
 #include "limits.h"
 #include "memory.h"
@@ -29,8 +30,8 @@ static const struct {
 
 // Random blocks whose numbers are below 1 whatever the type; with I8 the scales are made so.
 static void fill(struct device *dev, enum dtype kv, const struct model_config *m, int num_blocks) {
-    size_t halves = 2 * (size_t)m->num_layers, bytes = backend_cpu.kv_block_bytes(dev), half = bytes / halves;
-    size_t vectors = (size_t)(BLOCK * m->num_kv_heads), numbers = vectors * (size_t)m->head_dim;
+    size_t halves = 2 * (size_t)m->kv_layers, bytes = backend_cpu.kv_block_bytes(dev), half = bytes / halves;
+    size_t vectors = (size_t)(BLOCK * m->attn[0].kv_heads), numbers = vectors * (size_t)m->attn[0].head_dim;
     unsigned char *block = malloc(bytes);
     if (!block)
         exit(1);
@@ -42,14 +43,15 @@ static void fill(struct device *dev, enum dtype kv, const struct model_config *m
         }
         for (size_t i = 0; kv == DTYPE_I8 && i < halves * vectors; i++)
             memcpy(block + i / vectors * half + numbers + i % vectors * 4, &(float){0.002f}, 4);
-        backend_cpu.kv_import(dev, b, block);
+        inspect_cpu.kv_import(dev, b, block);
     }
     free(block);
 }
 
 // The most layers, up to LAYERS, whose cache takes at most half of the memory there is; at least one.
 static int layers_that_fit(const struct model_config *m, enum dtype kv, int blocks) {
-    double layer = 2.0 * blocks * BLOCK * m->num_kv_heads * (double)backend_kv_vector_bytes(kv, m->head_dim);
+    const struct attn_spec *a = &m->attn[0];
+    double layer = 2.0 * blocks * BLOCK * a->kv_heads * (double)backend_kv_vector_bytes(kv, a->head_dim);
     double fit = (double)memory_available() / 2 / layer;
     return fit < 1 ? 1 : fit < LAYERS ? (int)fit : LAYERS;
 }
@@ -57,14 +59,18 @@ static int layers_that_fit(const struct model_config *m, enum dtype kv, int bloc
 static void run(int shape, enum dtype kv, int threads, const char *variant, int context, const char *phase,
                 const struct limits *limit) {
     struct model_config m = {.hidden = 64,
-                             .num_heads = shapes[shape].heads,
-                             .num_kv_heads = shapes[shape].kv_heads,
-                             .head_dim = shapes[shape].head_dim,
-                             .ffn = 64,
                              .vocab = 64,
                              .norm_eps = 1e-5f,
-                             .attn_scale = 1 / sqrtf((float)shapes[shape].head_dim),
-                             .logit_scale = 1};
+                             .logit_scale = 1,
+                             .num_attn = 1,
+                             .num_ffn = 1,
+                             .num_groups = 1};
+    m.attn[0] = (struct attn_spec){.heads = shapes[shape].heads,
+                                   .kv_heads = shapes[shape].kv_heads,
+                                   .head_dim = shapes[shape].head_dim,
+                                   .scale = 1 / sqrtf((float)shapes[shape].head_dim),
+                                   .rope = -1};
+    m.ffn[0].hidden = 64;
     struct device_config config = {.model = &m,
                                    .num_threads = threads,
                                    .variant = variant,
@@ -72,20 +78,23 @@ static void run(int shape, enum dtype kv, int threads, const char *variant, int 
                                    .block_size = BLOCK,
                                    .world = 1};
     struct err err = {0};
-    struct workspace ws;
+    struct activations act;
     int blocks = (context + BLOCK - 1) / BLOCK;
-    m.num_layers = layers_that_fit(&m, kv, blocks);
+    m.num_layers = m.kv_layers = layers_that_fit(&m, kv, blocks);
+    for (int i = 0; i < m.num_layers; i++)
+        m.layers[i].kv_layer = (uint16_t)i;
     struct step_limits limits = {
         .max_tokens = ROWS, .max_seqs = 4, .max_rows = ROWS, .max_context = context, .num_blocks = blocks};
     struct device *dev = backend_cpu.open(NULL, &config, &err);
-    if (!dev || backend_cpu.reserve(dev, &limits, &ws, &err) != STATUS_OK) {
+    if (!dev || backend_cpu.reserve(dev, &limits, &err) != STATUS_OK) {
         fprintf(stderr, "%s\n", err.msg);
         exit(1);
     }
     fill(dev, kv, &m, blocks);
-    int width = m.num_heads * m.head_dim;
+    int width = m.attn[0].heads * m.attn[0].head_dim;
+    inspect_cpu.view(dev, &act);
     for (int i = 0; i < ROWS * width; i++)
-        ((float *)ws.q)[i] = (float)(bench_random() & 0xffffu) / 32768.0f - 1;
+        ((float *)act.q)[i] = (float)(bench_random() & 0xffffu) / 32768.0f - 1;
     int32_t positions[ROWS], start[2] = {0, 0}, block_start[2] = {0, blocks};
     int32_t *ids = malloc((size_t)blocks * sizeof *ids);
     if (!ids)
@@ -110,17 +119,17 @@ static void run(int shape, enum dtype kv, int threads, const char *variant, int 
                             .positions = positions,
                             .query_start = start,
                             .context_len = &context,
-                            .block_start = block_start,
-                            .block_ids = ids};
+                            .groups[0].block_start = block_start,
+                            .groups[0].block_ids = ids};
         double best = INFINITY;
         for (int round = 0; round < (decode ? 20 : 2); round++) {
             double t = bench_now();
             for (int i = 0; i < m.num_layers; i++) {
-                struct layer layer = {.index = i};
+                struct layer layer = {.index = i, .attn = m.attn[0], .kv_layer = i};
                 if (decode)
-                    backend_cpu.attn_decode(dev, ws.h, ws.q, &layer, &step);
+                    backend_cpu.attn_decode(dev, &layer, &step);
                 else
-                    backend_cpu.attn_prefill(dev, ws.h, ws.q, &layer, &step);
+                    backend_cpu.attn_prefill(dev, &layer, &step);
             }
             best = fmin(best, (bench_now() - t) / m.num_layers);
         }

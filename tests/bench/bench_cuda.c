@@ -3,12 +3,12 @@
 //
 //   bench_cuda OUT [--tiny] [--only kernels|steps]
 //
-// Limits first, in the same run: read bandwidth (stream.cu) and the rate of a large bf16 product (cuBLASLt).
+// Limits first, in the same run: read bandwidth (stream.cu) and the rate of a large bf16 GEMM (cuBLASLt).
 // Then every kernel of a step (bench_cuda_kernels.c): replayed from a graph of several launches, over so many
 // copies of all that it reads and writes that they are four times the cache of the device, so that neither
-// launching nor the cache flatters it. Then whole steps (bench_cuda_steps.c). All numbers are random, weights
+// launching nor the cache flatters it. Then whole steps (bench_cuda_steps.c). All values are random, weights
 // and cache too: zeros would flatter arithmetic. --tiny: sizes for the emulator, to see that it runs; its
-// numbers mean nothing.
+// results mean nothing.
 #include "bench_cuda.h"
 
 #include <math.h>
@@ -80,7 +80,7 @@ void set_copies(double bytes) {
 
 double time_kernel(void (*fn)(void *arg, int i), void *arg) {
     int launches = tiny ? 2 : num_copies > LAUNCHES ? num_copies : LAUNCHES, rounds = tiny ? 1 : 20;
-    fn(arg, 0); // asks for shared memory, which a recording cannot
+    fn(arg, 0); // asks for shared memory, which a capture cannot
     must_wait();
     rt_capture_begin(rt);
     for (int i = 0; i < launches; i++)
@@ -192,7 +192,7 @@ int main(int argc, char **argv) {
     cache = info.cache;
     fprintf(md, "## Limits%s%s\n\n", only[0] ? ", measured with the " : "", only);
     fprintf(md, "%s, compute capability %d.%d, %d processors, %zu MiB of memory, %s.\n", info.name,
-            info.major, info.minor, info.num_processors, info.total >> 20, day);
+            info.major, info.minor, info.num_sms, info.total >> 20, day);
     fprintf(json,
             "{\n  \"device\": \"%s\",\n  \"date\": \"%s\",\n  \"emulated\": %s,\n  \"capability\": "
             "\"%d.%d\",\n",

@@ -27,7 +27,7 @@ void set_copies(double bytes);
 // Seconds of one launch: the least of several replays of a graph in which each copy is launched, and 16 at
 // least. fn launches over copy i.
 double time_kernel(void (*fn)(void *arg, int i), void *arg);
-// Seconds of one product of cuBLASLt, which is not recorded: as the backend uses it. Infinity: it has none.
+// Seconds of one GEMM of cuBLASLt, which is in no graph: as the backend uses it. Infinity: it has none.
 double time_library(const struct rt_gemm *g);
 
 void section(const char *name, const char *columns, const char *rule);

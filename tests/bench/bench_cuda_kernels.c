@@ -5,26 +5,26 @@
 #include "bench_cuda.h"
 #include "fixture.h"
 
-// ---- products
+// ---- GEMMs
 
 static void gemm_once(void *arg, int i) { cuda_gemm(rt, &((struct cuda_gemm *)arg)[i]); }
 static void dequant_once(void *arg, int i) { cuda_dequant(rt, &((struct cuda_dequant *)arg)[i]); }
 
-static enum stream_kind kind_of(enum cuda_form form) {
-    return form == FORM_F32 ? STREAM_F32 : form == FORM_F16 ? STREAM_F16 : STREAM_BF16;
+static enum stream_kind kind_of(enum act_dtype act_dtype) {
+    return act_dtype == ACT_DTYPE_F32 ? STREAM_F32 : act_dtype == ACT_DTYPE_F16 ? STREAM_F16 : STREAM_BF16;
 }
 
-static size_t matrix_bytes(enum cuda_format f, int n, int k) {
+static size_t matrix_bytes(enum weight_layout f, int n, int k) {
     size_t bytes[3];
     cuda_matrix_bytes(f, n, k, bytes);
     return bytes[0] + bytes[1] + bytes[2];
 }
 
 // Random numbers; the scales are f16, or bytes of any value.
-static struct cuda_matrix random_matrix(enum cuda_format f, int n, int k) {
-    enum stream_kind kind = f == FORMAT_F32    ? STREAM_F32
-                            : f == FORMAT_BF16 ? STREAM_BF16
-                            : f == FORMAT_F16  ? STREAM_F16
+static struct cuda_matrix random_matrix(enum weight_layout f, int n, int k) {
+    enum stream_kind kind = f == LAYOUT_F32    ? STREAM_F32
+                            : f == LAYOUT_BF16 ? STREAM_BF16
+                            : f == LAYOUT_F16  ? STREAM_F16
                                                : STREAM_BITS;
     size_t bytes[3];
     cuda_matrix_bytes(f, n, k, bytes);
@@ -36,7 +36,7 @@ static struct cuda_matrix random_matrix(enum cuda_format f, int n, int k) {
                                 filled(bytes[2] + 16, STREAM_F16)};
 }
 
-static void bench_gemm(enum cuda_format f, const char *name, int n, int k) {
+static void bench_gemm(enum weight_layout f, const char *name, int n, int k) {
     size_t all = matrix_bytes(f, n, k);
     char shape[64];
     set_copies((double)all);
@@ -45,10 +45,10 @@ static void bench_gemm(enum cuda_format f, const char *name, int n, int k) {
     for (int i = 0; i < num_copies; i++)
         a[i].w = random_matrix(f, n, k);
     static const int tokens[] = {1, 16, 64};
-    enum cuda_form form = cuda_form_of(f);
+    enum act_dtype act_dtype = cuda_act_dtype_of(f);
     for (int t = 0; t < 3; t++) {
         int m = tiny && tokens[t] > 16 ? 16 : tokens[t];
-        const void *x = filled((size_t)(m * k) * 4, kind_of(form));
+        const void *x = filled((size_t)(m * k) * 4, kind_of(act_dtype));
         const float *scale = filled((size_t)m * 4, STREAM_F32);
         float *y = device((size_t)(m * n) * 4);
         for (int i = 0; i < num_copies; i++)
@@ -57,7 +57,7 @@ static void bench_gemm(enum cuda_format f, const char *name, int n, int k) {
         snprintf(shape, sizeof shape, "%s (%d, %d) x %d", name, n, k, m);
         row("gemm", shape, time_kernel(gemm_once, a), (double)all, bandwidth, "GB/s");
     }
-    if (f > FORMAT_F16) { // what a long prompt adds to cuBLASLt's product
+    if (f > LAYOUT_F16) { // what a long prompt adds to cuBLASLt's GEMM
         uint16_t *out = device((size_t)n * (size_t)k * 2);
         for (int i = 0; i < num_copies; i++)
             d[i] = (struct cuda_dequant){a[i].w, out};
@@ -68,9 +68,10 @@ static void bench_gemm(enum cuda_format f, const char *name, int n, int k) {
     free(a), free(d);
 }
 
-// A product that ends as those of a step do: gate and up become their SwiGLU, an output is added to the
+// A GEMM that ends as those of a step do: gate and up become their SwiGLU, an output is added to the
 // residual stream, logits leave the maxima of their groups. As in bench_gemm() but for what is written.
-static void bench_epilogue(enum cuda_epilogue epilogue, enum cuda_format f, const char *name, int n, int k) {
+static void bench_epilogue(enum cuda_epilogue epilogue, enum weight_layout f, const char *name, int n,
+                           int k) {
     static const char *const kinds[] = {
         [EPILOGUE_ADD] = "gemm, sum", [EPILOGUE_SWIGLU] = "gemm, SwiGLU", [EPILOGUE_LOGITS] = "gemm, logits"};
     static const int tokens[] = {1, 16, 64};
@@ -102,7 +103,7 @@ static void bench_epilogue(enum cuda_epilogue epilogue, enum cuda_format f, cons
                                       .ldy = columns,
                                       .n = columns,
                                       .h = h,
-                                      .form = FORM_BF16,
+                                      .act_dtype = ACT_DTYPE_BF16,
                                       .max = max,
                                       .ldmax = groups,
                                       .factor = 1};
@@ -162,12 +163,12 @@ static struct cuda_kv make_cache(enum dtype dtype, int kv_heads, int d, int seqs
 }
 
 static void bench_decode(enum dtype dtype, int kv_heads, int group, int d, int seqs, int context) {
-    int H = kv_heads * group, chunks = (context + CUDA_CHUNK - 1) / CUDA_CHUNK;
+    int H = kv_heads * group, chunks = (context + CUDA_SPLIT - 1) / CUDA_SPLIT;
     int32_t n = seqs * chunks, *first = must_calloc((size_t)seqs + 1, 4);
-    struct cuda_item *items = must_calloc((size_t)n, sizeof *items);
+    struct cuda_split *splits = must_calloc((size_t)n, sizeof *splits);
     for (int i = 0; i < n; i++)
-        items[i] = (struct cuda_item){i / chunks, i / chunks, i % chunks * CUDA_CHUNK,
-                                      i % chunks == chunks - 1 ? context : (i % chunks + 1) * CUDA_CHUNK};
+        splits[i] = (struct cuda_split){i / chunks, i / chunks, i % chunks * CUDA_SPLIT,
+                                        i % chunks == chunks - 1 ? context : (i % chunks + 1) * CUDA_SPLIT};
     for (int s = 0; s <= seqs; s++)
         first[s] = s * chunks;
     double bytes = 2.0 * (double)backend_kv_vector_bytes(dtype, d) * kv_heads * seqs * context;
@@ -179,29 +180,29 @@ static void bench_decode(enum dtype dtype, int kv_heads, int group, int d, int s
         a[i] = (struct cuda_decode){.q = filled((size_t)(seqs * H * d) * 2, kv_kind(cuda_query_dtype(dtype))),
                                     .kv = kv,
                                     .blocks = blocks,
-                                    .items = upload(items, (size_t)n * sizeof *items),
-                                    .num_items = upload(&n, 4),
-                                    .first_item = upload(first, (size_t)(seqs + 1) * 4),
-                                    .max_items = n,
+                                    .splits = upload(splits, (size_t)n * sizeof *splits),
+                                    .num_splits = upload(&n, 4),
+                                    .first_split = upload(first, (size_t)(seqs + 1) * 4),
+                                    .max_splits = n,
                                     .rows = seqs,
                                     .group = group,
                                     .scale = 0.1f,
                                     .partial = device((size_t)n * (size_t)(H * (d + 2)) * 4),
                                     .out = device((size_t)(seqs * H * d) * 2),
-                                    .form = FORM_BF16,
+                                    .act_dtype = ACT_DTYPE_BF16,
                                     .ldout = H * d};
     }
     char shape[64];
     snprintf(shape, sizeof shape, "%s, K %d G %d d %d, %d x %d tokens", dtype_name(dtype), kv_heads, group, d,
              seqs, context);
-    row("decode + merge", shape, time_kernel(decode_once, a), bytes, bandwidth, "GB/s");
+    row("decode + combine", shape, time_kernel(decode_once, a), bytes, bandwidth, "GB/s");
     release();
-    free(items), free(first), free(a);
+    free(splits), free(first), free(a);
 }
 
-// The merge alone: a launch without items is nothing else.
-static void bench_merge(int heads, int d, int seqs, int context) {
-    int chunks = (context + CUDA_CHUNK - 1) / CUDA_CHUNK, n = seqs * chunks;
+// combine_splits alone: a launch without splits is nothing else.
+static void bench_combine(int heads, int d, int seqs, int context) {
+    int chunks = (context + CUDA_SPLIT - 1) / CUDA_SPLIT, n = seqs * chunks;
     int32_t *first = must_calloc((size_t)seqs + 1, sizeof *first);
     for (int s = 0; s <= seqs; s++)
         first[s] = s * chunks;
@@ -210,16 +211,16 @@ static void bench_merge(int heads, int d, int seqs, int context) {
     struct cuda_decode *a = must_calloc((size_t)num_copies, sizeof *a);
     for (int i = 0; i < num_copies; i++)
         a[i] = (struct cuda_decode){.kv = {.num_heads = heads, .head_dim = d},
-                                    .first_item = upload(first, (size_t)(seqs + 1) * sizeof *first),
+                                    .first_split = upload(first, (size_t)(seqs + 1) * sizeof *first),
                                     .rows = seqs,
                                     .group = 1,
                                     .partial = filled(partial, STREAM_F32),
                                     .out = device(out),
-                                    .form = FORM_BF16,
+                                    .act_dtype = ACT_DTYPE_BF16,
                                     .ldout = heads * d};
     char shape[64];
     snprintf(shape, sizeof shape, "H %d d %d, %d rows of %d chunks", heads, d, seqs, chunks);
-    row("merge", shape, time_kernel(decode_once, a), (double)(partial + out), bandwidth, "GB/s");
+    row("combine", shape, time_kernel(decode_once, a), (double)(partial + out), bandwidth, "GB/s");
     release();
     free(first), free(a);
 }
@@ -246,13 +247,13 @@ static void bench_prefill(enum dtype dtype, int kv_heads, int group, int d, int 
                                      .group = group,
                                      .scale = 0.1f,
                                      .out = device(queries),
-                                     .form = FORM_BF16,
+                                     .act_dtype = ACT_DTYPE_BF16,
                                      .ldout = H * d};
     }
     char shape[64];
     snprintf(shape, sizeof shape, "%s, K %d G %d d %d, %d tokens", dtype_name(dtype), kv_heads, group, d,
              tokens);
-    double flop = 2.0 * tokens * tokens * H * d; // two products, half of the square
+    double flop = 2.0 * tokens * tokens * H * d; // two GEMMs, half of the square
     row(tile_rows == CUDA_TILE ? "prefill attention" : "prefill attention, wgmma", shape,
         time_kernel(prefill_once, a), flop, matrix_rate, "TFLOP/s");
     release();
@@ -286,7 +287,7 @@ static void bench_attend(enum dtype dtype, int block_size, int kv_heads, int gro
                                     .group = group,
                                     .scale = 0.1f,
                                     .out = device(queries * 2),
-                                    .form = FORM_BF16,
+                                    .act_dtype = ACT_DTYPE_BF16,
                                     .ldout = H * d};
     }
     char shape[96];
@@ -302,7 +303,7 @@ static void bench_attend(enum dtype dtype, int block_size, int kv_heads, int gro
     free(seq_of), free(positions), free(a);
 }
 
-// ---- sums of ranks, with one: what the kernel and its two meetings cost beside the bytes that it moves
+// ---- sums of ranks, with one: what the kernel and its two barriers cost beside the bytes that it moves
 
 static void sum_once(void *arg, int i) { cuda_sum(rt, &((struct cuda_sum *)arg)[i]); }
 
@@ -312,15 +313,15 @@ static void bench_sum(int rows, int n) {
     struct cuda_sum *a = must_calloc((size_t)num_copies, sizeof *a);
     uint32_t *stop = rt_alloc_host(rt, sizeof *stop);
     for (int i = 0; i < num_copies; i++)
-        a[i] =
-            (struct cuda_sum){.group = {.world = 1,
-                                        .flags = {device(sizeof(uint32_t) * CUDA_MEET_BLOCKS * COMM_MAX_SUM)},
-                                        .turns = device(sizeof(uint32_t) * CUDA_MEET_BLOCKS),
-                                        .stop = stop},
-                              .part = {filled(bytes, STREAM_F32)},
-                              .resid = filled(bytes, STREAM_F32),
-                              .rows = rows,
-                              .n = n};
+        a[i] = (struct cuda_sum){
+            .peers = {.world = 1,
+                      .flags = {device(sizeof(uint32_t) * CUDA_BARRIER_BLOCKS * COMM_MAX_SUM)},
+                      .epochs = device(sizeof(uint32_t) * CUDA_BARRIER_BLOCKS),
+                      .stop = stop},
+            .part = {filled(bytes, STREAM_F32)},
+            .resid = filled(bytes, STREAM_F32),
+            .rows = rows,
+            .n = n};
     char shape[64];
     snprintf(shape, sizeof shape, "1 rank, %d x %d", rows, n);
     row("sum of ranks", shape, time_kernel(sum_once, a), 3.0 * (double)bytes, bandwidth, "GB/s");
@@ -331,69 +332,69 @@ static void bench_sum(int rows, int n) {
 
 static void gather_once(void *arg, int i) { cuda_gather(rt, &((struct cuda_gather *)arg)[i]); }
 
-// What the first of two ranks fetches: the other's candidates (few), or half of the logits of each row and
-// their maxima. The other lies in the same memory and has come to every meeting already, so that links
-// between devices and waiting are not in it.
-static void bench_gather(int rows, bool few) {
+// What the first of two ranks fetches: the other's local top-k, or half of the logits of each row and their
+// maxima. The other lies in the same memory and has passed every barrier already, so that links between
+// devices and waiting are not in it.
+static void bench_gather(int rows, bool topk) {
     int V = tiny ? 512 : 151936, ld = (V + 15) / 16 * 16, groups = ld / CUDA_GROUP;
-    struct head_row *heads = must_calloc((size_t)rows, sizeof *heads);
-    struct cuda_few *best = must_calloc((size_t)rows, sizeof *best);
-    uint32_t came[CUDA_MEET_BLOCKS * COMM_MAX_SUM];
+    struct logits_row *heads = must_calloc((size_t)rows, sizeof *heads);
+    struct cuda_topk *best = must_calloc((size_t)rows, sizeof *best);
+    uint32_t arrived[CUDA_BARRIER_BLOCKS * COMM_MAX_SUM];
     for (int r = 0; r < rows; r++) {
-        heads[r] = (struct head_row){
-            .row = r, .target = -1, .temperature = 1, .top_k = few ? CUDA_FEW : 0, .num_logprobs = -1};
-        best[r].num = CUDA_FEW;
-        for (int i = 0; i < CUDA_FEW; i++)
+        heads[r] = (struct logits_row){
+            .row = r, .target = -1, .temperature = 1, .top_k = topk ? CUDA_TOPK : 0, .num_logprobs = -1};
+        best[r].num = CUDA_TOPK;
+        for (int i = 0; i < CUDA_TOPK; i++)
             best[r].ids[i] = i, best[r].logits[i] = random_float();
     }
-    for (int i = 0; i < CUDA_MEET_BLOCKS * COMM_MAX_SUM; i++)
-        came[i] = 0x3fffffff; // a turn far ahead
+    for (int i = 0; i < CUDA_BARRIER_BLOCKS * COMM_MAX_SUM; i++)
+        arrived[i] = 0x3fffffff; // an epoch far ahead
     size_t all = (size_t)rows * (size_t)ld * 4, maxima = (size_t)rows * (size_t)groups * 4,
-           small = (size_t)rows * 2 * CUDA_FEW;
-    // Read and written: candidates of both ranks and their maxima, or the other's half.
-    double bytes = few ? (double)small * 2 * 8 + (double)small / CUDA_GROUP * 4
-                       : (double)rows * (ld / 2 + groups / 2) * 4 * 2;
+           small = (size_t)rows * 2 * CUDA_TOPK;
+    // Read and written: the local top-k of both ranks and its maxima, or the other's half.
+    double bytes = topk ? (double)small * 2 * 8 + (double)small / CUDA_GROUP * 4
+                        : (double)rows * (ld / 2 + groups / 2) * 4 * 2;
     set_copies(bytes);
     struct cuda_gather *a = must_calloc((size_t)num_copies, sizeof *a);
     uint32_t *stop = rt_alloc_host(rt, sizeof *stop);
     for (int i = 0; i < num_copies; i++)
         a[i] = (struct cuda_gather){
-            .group = {.world = 2,
-                      .flags = {upload(came, sizeof came), device(sizeof came)},
-                      .turns = device(sizeof(uint32_t) * CUDA_MEET_BLOCKS),
+            .peers = {.world = 2,
+                      .flags = {upload(arrived, sizeof arrived), device(sizeof arrived)},
+                      .epochs = device(sizeof(uint32_t) * CUDA_BARRIER_BLOCKS),
                       .stop = stop},
             .rows = upload(heads, (size_t)rows * sizeof *heads),
             .num_rows = rows,
-            .most = few ? CUDA_FEW : 0,
+            .max_topk = topk ? CUDA_TOPK : 0,
             .begin = {0, ld / 32 * 16, V},
-            .logits = {few ? NULL : device(all), few ? NULL : filled(all, STREAM_F32)},
-            .max = {few ? NULL : device(maxima), few ? NULL : filled(maxima, STREAM_F32)},
-            .few = {upload(best, (size_t)rows * sizeof *best), upload(best, (size_t)rows * sizeof *best)},
+            .logits = {topk ? NULL : device(all), topk ? NULL : filled(all, STREAM_F32)},
+            .max = {topk ? NULL : device(maxima), topk ? NULL : filled(maxima, STREAM_F32)},
+            .topk = {upload(best, (size_t)rows * sizeof *best), upload(best, (size_t)rows * sizeof *best)},
             .ld = ld,
             .ldmax = groups,
-            .few_logits = device(small * 4),
-            .few_max = device(small / CUDA_GROUP * 4),
-            .few_ids = device(small * 4)};
+            .topk_logits = device(small * 4),
+            .topk_max = device(small / CUDA_GROUP * 4),
+            .topk_ids = device(small * 4)};
     char shape[64];
-    snprintf(shape, sizeof shape, "%s, 2 ranks, %d x %d", few ? "candidates" : "logits", rows, V);
+    snprintf(shape, sizeof shape, "%s, 2 ranks, %d x %d", topk ? "local top-k" : "logits", rows, V);
     row("gather of ranks", shape, time_kernel(gather_once, a), bytes, bandwidth, "GB/s");
     release();
     rt_free_host(rt, stop);
     free(heads), free(best), free(a);
 }
 
-static void few_once(void *arg, int i) { cuda_find_few(rt, &((struct cuda_sample *)arg)[i]); }
+static void topk_once(void *arg, int i) { cuda_local_topk(rt, &((struct cuda_sample *)arg)[i]); }
 
-// The best of one of two ranks' tokens. What it must read are the maxima of groups, and of each row `best`
+// The local top-k of one of two ranks. What it must read are the maxima of groups, and of each row `best`
 // groups; greedy: one.
-static void bench_few(int rows, int best) {
+static void bench_topk(int rows, int best) {
     int n = tiny ? 256 : 151936 / 2, groups = n / CUDA_GROUP;
-    struct head_row *heads = must_calloc((size_t)rows, sizeof *heads);
-    struct cuda_draw *draws = must_calloc((size_t)rows, sizeof *draws);
+    struct logits_row *heads = must_calloc((size_t)rows, sizeof *heads);
+    struct cuda_row_prep *prep = must_calloc((size_t)rows, sizeof *prep);
     for (int r = 0; r < rows; r++) {
-        heads[r] = (struct head_row){
+        heads[r] = (struct logits_row){
             .row = r, .target = -1, .temperature = best > 1 ? 1 : 0, .top_k = best, .num_logprobs = -1};
-        draws[r] = (struct cuda_draw){.mask = -1, .edited = -1, .low = -INFINITY};
+        prep[r] = (struct cuda_row_prep){.mask = -1, .adjusted = -1, .low = -INFINITY};
     }
     size_t all = (size_t)rows * (size_t)n;
     float *logits = must_calloc(all, sizeof *logits);
@@ -405,7 +406,7 @@ static void bench_few(int rows, int best) {
     struct cuda_sample *a = must_calloc((size_t)num_copies, sizeof *a);
     for (int i = 0; i < num_copies; i++) {
         a[i] = (struct cuda_sample){.rows = upload(heads, (size_t)rows * sizeof *heads),
-                                    .draws = upload(draws, (size_t)rows * sizeof *draws),
+                                    .prep = upload(prep, (size_t)rows * sizeof *prep),
                                     .logits = upload(logits, all * sizeof *logits),
                                     .max = upload(max, (size_t)(rows * groups) * sizeof *max),
                                     .num_rows = rows,
@@ -413,14 +414,14 @@ static void bench_few(int rows, int best) {
                                     .ld = n,
                                     .ldmax = groups,
                                     .end = n,
-                                    .most = CUDA_FEW,
-                                    .few = device((size_t)rows * sizeof(struct cuda_few))};
+                                    .max_topk = CUDA_TOPK,
+                                    .topk = device((size_t)rows * sizeof(struct cuda_topk))};
     }
     char shape[64];
     snprintf(shape, sizeof shape, "%s, %d x %d", best > 1 ? "top-k 40" : "greedy", rows, n);
-    row("candidates", shape, time_kernel(few_once, a), bytes, bandwidth, "GB/s");
+    row("local top-k", shape, time_kernel(topk_once, a), bytes, bandwidth, "GB/s");
     release();
-    free(heads), free(draws), free(logits), free(max), free(a);
+    free(heads), free(prep), free(logits), free(max), free(a);
 }
 
 struct nccl_sum {
@@ -457,33 +458,34 @@ static void bench_nccl(int rows, int n) {
 
 static void sample_once(void *arg, int i) { cuda_sample(rt, &((struct cuda_sample *)arg)[i]); }
 
-// edits: of each row, as penalties make them, and a mask of half of the tokens.
+// entries: of each row, as penalties make them, and a mask of half of the tokens.
 static void bench_sample(const char *name, float temperature, int top_k, float top_p, float spread,
-                         int edits) {
+                         int entries) {
     int rows = tiny ? 2 : 64, V = tiny ? 500 : 151936, ld = (V + 15) / 16 * 16, groups = ld / 16,
-        n = rows * edits;
-    struct head_row *heads = must_calloc((size_t)rows, sizeof *heads);
-    struct cuda_draw *draws = must_calloc((size_t)rows, sizeof *draws);
-    struct logit_edit *edit = must_calloc((size_t)n + 1, sizeof *edit);
-    int32_t *rounds = must_calloc((size_t)rows + 1, sizeof *rounds);
+        n = rows * entries;
+    struct logits_row *heads = must_calloc((size_t)rows, sizeof *heads);
+    struct cuda_row_prep *prep = must_calloc((size_t)rows, sizeof *prep);
+    struct logit_entry *edit = must_calloc((size_t)n + 1, sizeof *edit);
+    int32_t *passes = must_calloc((size_t)rows + 1, sizeof *passes);
     float *logits = must_calloc((size_t)(rows * ld), sizeof *logits);
     for (int r = 0; r < rows; r++) {
-        heads[r] = (struct head_row){.row = r,
-                                     .target = -1,
-                                     .temperature = temperature,
-                                     .top_p = top_p,
-                                     .top_k = top_k,
-                                     .num_logprobs = -1,
-                                     .index = r,
-                                     .seed = 7};
-        draws[r] = (struct cuda_draw){.mask = -1, .edited = -1, .low = -INFINITY, .bits = (uint64_t)r << 57};
-        rounds[r] = r * edits;
-        if (edits > 0)
-            draws[r].round_start = r, draws[r].round_end = r + 1, draws[r].edited = r, draws[r].mask = 0;
-        for (int i = 0; i < edits; i++)
-            edit[r * edits + i] = (struct logit_edit){.div = 1, .token = i * (V / edits), .add = -0.5f};
+        heads[r] = (struct logits_row){.row = r,
+                                       .target = -1,
+                                       .temperature = temperature,
+                                       .top_p = top_p,
+                                       .top_k = top_k,
+                                       .num_logprobs = -1,
+                                       .index = r,
+                                       .seed = 7};
+        prep[r] =
+            (struct cuda_row_prep){.mask = -1, .adjusted = -1, .low = -INFINITY, .bits = (uint64_t)r << 57};
+        passes[r] = r * entries;
+        if (entries > 0)
+            prep[r].pass_start = r, prep[r].pass_end = r + 1, prep[r].adjusted = r, prep[r].mask = 0;
+        for (int i = 0; i < entries; i++)
+            edit[r * entries + i] = (struct logit_entry){.div = 1, .token = i * (V / entries), .add = -0.5f};
     }
-    rounds[rows] = n;
+    passes[rows] = n;
     for (int i = 0; i < rows * ld; i++)
         logits[i] = (random_float() + random_float() + random_float()) * spread;
     float *max = group_maxima(logits, rows, V, ld, CUDA_GROUP);
@@ -491,17 +493,17 @@ static void bench_sample(const char *name, float temperature, int top_k, float t
     struct cuda_sample *a = must_calloc((size_t)num_copies, sizeof *a);
     for (int i = 0; i < num_copies; i++) {
         a[i] = (struct cuda_sample){.rows = upload(heads, (size_t)rows * sizeof *heads),
-                                    .draws = upload(draws, (size_t)rows * sizeof *draws),
-                                    .edits = upload(edit, (size_t)(n + 1) * sizeof *edit),
-                                    .rounds = upload(rounds, ((size_t)rows + 1) * sizeof *rounds),
+                                    .prep = upload(prep, (size_t)rows * sizeof *prep),
+                                    .entries = upload(edit, (size_t)(n + 1) * sizeof *edit),
+                                    .passes = upload(passes, ((size_t)rows + 1) * sizeof *passes),
                                     .mask_bits = filled((size_t)(V + 31) / 32 * 4, STREAM_BITS),
                                     .logits = upload(logits, (size_t)(rows * ld) * 4),
                                     .max = upload(max, (size_t)(rows * groups) * sizeof *max),
-                                    .edited = device((size_t)(rows * ld) * 4),
-                                    .edited_max = device((size_t)(rows * groups) * 4),
+                                    .adjusted = device((size_t)(rows * ld) * 4),
+                                    .adjusted_max = device((size_t)(rows * groups) * 4),
                                     .sums = device((size_t)(rows * groups) * 8),
                                     .num_rows = rows,
-                                    .num_edited = edits > 0 ? rows : 0,
+                                    .num_adjusted = entries > 0 ? rows : 0,
                                     .vocab = V,
                                     .ld = ld,
                                     .ldmax = groups,
@@ -515,10 +517,10 @@ static void bench_sample(const char *name, float temperature, int top_k, float t
     snprintf(shape, sizeof shape, "%s, %d x %d", name, rows, V);
     row("sample", shape, time_kernel(sample_once, a), (double)rows * V * 4, bandwidth, "GB/s");
     release();
-    free(heads), free(draws), free(logits), free(max), free(edit), free(rounds), free(a);
+    free(heads), free(prep), free(logits), free(max), free(edit), free(passes), free(a);
 }
 
-// ---- what lies between the products
+// ---- what lies between the GEMMs
 
 static void norm_once(void *arg, int i) { cuda_norm(rt, &((struct cuda_norm *)arg)[i]); }
 static void swiglu_once(void *arg, int i) { cuda_swiglu(rt, &((struct cuda_swiglu *)arg)[i]); }
@@ -533,7 +535,7 @@ static void bench_norm(int rows, int n) {
         a[i] = (struct cuda_norm){.x = filled((size_t)(rows * n) * 4, STREAM_F32),
                                   .weight = filled((size_t)n * 4, STREAM_F32),
                                   .out = device((size_t)(rows * n) * 2),
-                                  .form = FORM_BF16,
+                                  .act_dtype = ACT_DTYPE_BF16,
                                   .rows = rows,
                                   .n = n,
                                   .ldx = n,
@@ -553,7 +555,7 @@ static void bench_swiglu(int rows, int n) {
     for (int i = 0; i < num_copies; i++)
         a[i] = (struct cuda_swiglu){.x = filled((size_t)(rows * n) * 8, STREAM_F32),
                                     .out = device((size_t)(rows * n) * 2),
-                                    .form = FORM_BF16,
+                                    .act_dtype = ACT_DTYPE_BF16,
                                     .rows = rows,
                                     .n = n,
                                     .ldx = 2 * n,
@@ -594,7 +596,7 @@ static void finish_once(void *arg, int i) { cuda_finish(rt, &((struct cuda_finis
 static void clear_once(void *arg, int i) { cuda_clear(rt, &((struct cuda_clear *)arg)[i]); }
 static void scatter_once(void *arg, int i) { cuda_scatter(rt, &((struct cuda_scatter *)arg)[i]); }
 
-// What cuBLASLt's product of F16 weights with a bias leaves to do.
+// What cuBLASLt's GEMM of F16 weights with a bias leaves to do.
 static void bench_finish(int rows, int n) {
     size_t all = (size_t)(rows * n) * 4;
     double bytes = 3.0 * (double)all + 4.0 * rows + 4.0 * n; // x, y read and written
@@ -623,7 +625,8 @@ static void bench_clear(int rows, int begin, int n) {
     set_copies(bytes);
     struct cuda_clear *a = must_calloc((size_t)num_copies, sizeof *a);
     for (int i = 0; i < num_copies; i++)
-        a[i] = (struct cuda_clear){filled((size_t)(rows * n) * 2, STREAM_BF16), FORM_BF16, rows, begin, n, n};
+        a[i] = (struct cuda_clear){
+            filled((size_t)(rows * n) * 2, STREAM_BF16), ACT_DTYPE_BF16, rows, begin, n, n};
     char shape[64];
     snprintf(shape, sizeof shape, "%d x %d", rows, n - begin);
     row("clear", shape, time_kernel(clear_once, a), bytes, bandwidth, "GB/s");
@@ -694,23 +697,47 @@ static void bench_qkv(enum dtype dtype, int kv_heads, int group, int d, int rows
     release();
     free(positions), free(slots), free(a);
 }
+
+static void page_copy_once(void *arg, int i) { cuda_page_copy(rt, &((struct cuda_page_copy *)arg)[i]); }
+
+// A page of 16 tokens in all layers, bf16.
+static void bench_page_copy(int layers, int kv_heads, int d) {
+    enum { PAGES = 4 };
+    size_t page = (size_t)(16 * kv_heads * d) * sizeof(uint16_t), all = 2 * (size_t)layers * PAGES * page;
+    double bytes = 2.0 * 2 * layers * (double)page;
+    set_copies(bytes);
+    struct cuda_page_copy *a = must_calloc((size_t)num_copies, sizeof *a);
+    for (int i = 0; i < num_copies; i++)
+        a[i] = (struct cuda_page_copy){.pages = filled(all, STREAM_BF16),
+                                       .stride = PAGES * page,
+                                       .page_bytes = page,
+                                       .num = 2 * layers,
+                                       .from = 1,
+                                       .to = 3};
+    char shape[64];
+    snprintf(shape, sizeof shape, "%d layers, K %d d %d", layers, kv_heads, d);
+    row("copy of a page", shape, time_kernel(page_copy_once, a), bytes, bandwidth, "GB/s");
+    release();
+    free(a);
+}
+
 void bench_kernels(void) {
     section("Kernels", "| kernel | shape | µs | rate | of the limit |", "|---|---|---|---|---|");
     int n = tiny ? 32 : 4096, k = tiny ? 256 : 4096;
-    static const char *const formats[] = {"F32", "BF16", "F16", "Q8_0", "Q4_0", "Q4_K", "Q5_K", "Q6_K"};
-    for (int f = FORMAT_F32; f < FORMAT_COUNT; f++) {
-        bench_gemm((enum cuda_format)f, formats[f], n, k);
-        if (!tiny && (f == FORMAT_BF16 || f == FORMAT_Q8_0 || f == FORMAT_Q4_K)) {
-            bench_gemm((enum cuda_format)f, formats[f], 28672, 4096);
-            bench_gemm((enum cuda_format)f, formats[f], 4096, 14336);
-            bench_gemm((enum cuda_format)f, formats[f], 896, 4864);
+    static const char *const layouts[] = {"F32", "BF16", "F16", "Q8_0", "Q4_0", "Q4_K", "Q5_K", "Q6_K"};
+    for (int f = LAYOUT_F32; f < LAYOUT_COUNT; f++) {
+        bench_gemm((enum weight_layout)f, layouts[f], n, k);
+        if (!tiny && (f == LAYOUT_BF16 || f == LAYOUT_Q8_0 || f == LAYOUT_Q4_K)) {
+            bench_gemm((enum weight_layout)f, layouts[f], 28672, 4096);
+            bench_gemm((enum weight_layout)f, layouts[f], 4096, 14336);
+            bench_gemm((enum weight_layout)f, layouts[f], 896, 4864);
         }
     }
     for (int i = 0; i < 2; i++) {
-        enum cuda_format f = i ? FORMAT_Q4_K : FORMAT_BF16;
-        bench_epilogue(EPILOGUE_ADD, f, formats[f], n, k);
-        bench_epilogue(EPILOGUE_SWIGLU, f, formats[f], tiny ? 64 : 28672, k);
-        bench_epilogue(EPILOGUE_LOGITS, f, formats[f], tiny ? 64 : 128256, k);
+        enum weight_layout f = i ? LAYOUT_Q4_K : LAYOUT_BF16;
+        bench_epilogue(EPILOGUE_ADD, f, layouts[f], n, k);
+        bench_epilogue(EPILOGUE_SWIGLU, f, layouts[f], tiny ? 64 : 28672, k);
+        bench_epilogue(EPILOGUE_LOGITS, f, layouts[f], tiny ? 64 : 128256, k);
     }
     for (int c = 0; c < 2; c++)
         for (int b = 0; b < 3; b++) {
@@ -726,8 +753,8 @@ void bench_kernels(void) {
         }
     for (int i = 0; i < 3; i++) {
         static const int batches[] = {1, 16, 64};
-        bench_merge(tiny ? 2 : 32, 128, tiny ? 1 + i : batches[i], tiny ? 300 : 4096);
-        bench_merge(tiny ? 2 : 14, 64, tiny ? 1 + i : batches[i], tiny ? 300 : 512);
+        bench_combine(tiny ? 2 : 32, 128, tiny ? 1 + i : batches[i], tiny ? 300 : 4096);
+        bench_combine(tiny ? 2 : 14, 64, tiny ? 1 + i : batches[i], tiny ? 300 : 512);
     }
     for (int i = 0; i < 3; i++) {
         static const int prompts[] = {512, 2048, 8192};
@@ -756,18 +783,19 @@ void bench_kernels(void) {
     bench_nccl(tiny ? 2 : 512, tiny ? 64 : 4096);
     for (int i = 0; i < 2; i++) {
         int r = tiny ? 1 + i : i ? 64 : 1;
-        bench_few(r, 1);
-        bench_few(r, 40);
+        bench_topk(r, 1);
+        bench_topk(r, 40);
         bench_gather(r, true);
         bench_gather(r, false);
         bench_scatter(tiny ? 4096 : i ? 128 << 10 : 8 << 10);
     }
+    bench_page_copy(tiny ? 2 : 32, tiny ? 1 : 8, 128);
     bench_sample("greedy", 0, 0, 1, 3, 0);
     bench_sample("temperature 1", 1, 0, 1, 3, 0);
     bench_sample("top-k 40", 0.8f, 40, 1, 3, 0);
     bench_sample("top-p 0.9", 1, 0, 0.9f, 3, 0);
     bench_sample("top-p 0.9, flat", 1, 0, 0.9f, 0.01f, 0);
-    bench_sample("temperature 1, 256 edits and a mask", 1, 0, 1, 3, tiny ? 5 : 256);
+    bench_sample("temperature 1, 256 entries and a mask", 1, 0, 1, 3, tiny ? 5 : 256);
     for (int i = 0; i < 3; i++) {
         static const int rows[] = {1, 64, 2048};
         int r = tiny ? 1 << i : rows[i];
@@ -776,7 +804,7 @@ void bench_kernels(void) {
         bench_qkv(DTYPE_BF16, tiny ? 1 : 8, 4, 128, r, false);
         bench_qkv(DTYPE_I8, tiny ? 1 : 8, 4, 128, r, true);
         bench_qkv(DTYPE_BF16, tiny ? 1 : 2, 7, 64, r, false);
-        bench_swiglu(r, tiny ? 64 : 14336); // up to 64 rows the product has it inside
+        bench_swiglu(r, tiny ? 64 : 14336); // up to 64 rows the GEMM has it inside
     }
     for (int i = 0; i < 2; i++) {
         int r = tiny ? 8 : i ? 2048 : 512, h = tiny ? 32 : 4096, f = tiny ? 64 : 14336;
@@ -792,6 +820,7 @@ void bench_kernels(void) {
         "\nThe limit of prefill attention and of cuBLASLt is arithmetic at the rate above, that of all "
         "others "
         "moving their bytes at the bandwidth above; sampling 64 x 151936 is to take under 15 µs. decode + "
-        "merge are two kernels, measured together; merge is the second alone. Candidates read maxima of "
+        "combine are two kernels, measured together; combine is the second alone. Local top-k reads maxima "
+        "of "
         "groups, not logits.\n");
 }

@@ -1,9 +1,9 @@
-// Whole steps of random weights over a random cache, what recorded steps and overlapping kernels gain, and
-// what the exact mode costs.
-// See bench_cuda.c.
+// Whole steps of random weights over a random cache, what CUDA graphs and overlapping kernels gain, and what
+// the exact mode costs. See bench_cuda.c.
 #include "backend_cuda.h"
 #include "bench_cuda.h"
 #include "device.h"
+#define FIXTURE_INSPECT &inspect_cuda
 #include "fixture.h"
 
 // ---- whole steps
@@ -64,7 +64,7 @@ static void check_cache(struct instance *in) {
     uint16_t *block = must_calloc(n, sizeof *block);
     int last = in->limits.num_blocks - 1;
     for (int i = 0; i < 3; i++) {
-        in->ops->kv_export(in->dev, i * last / 2, block);
+        in->inspect->kv_export(in->dev, i * last / 2, block);
         for (size_t k = 0; k < n; k++)
             if ((block[k] & 0x7fff) == 0 || (block[k] & 0x7f80) == 0x7f80)
                 fail("the cache that attention is measured on holds zeros, or what is no number");
@@ -77,21 +77,19 @@ static struct instance *open_model(const struct model_shape *s, enum dtype type,
     struct instance *in = must_calloc(1, sizeof *in);
     struct err err = {0};
     int q = s->heads * s->d, kv = s->kv_heads * s->d, one = 1;
-    f->config = (struct model_config){.num_layers = s->layers,
-                                      .hidden = s->hidden,
-                                      .num_heads = s->heads,
-                                      .num_kv_heads = s->kv_heads,
-                                      .head_dim = s->d,
-                                      .ffn = s->ffn,
-                                      .vocab = s->vocab,
-                                      .max_context = context,
-                                      .norm_eps = 1e-5f,
-                                      .attn_scale = 1 / sqrtf((float)s->d),
-                                      .logit_scale = 1};
-    f->config.rope = (struct rope_config){.theta = 500000, .dim = s->d, .factor = 1, .attn_factor = 1};
+    f->config = fixture_config(&(struct shape){.layers = s->layers,
+                                               .hidden = s->hidden,
+                                               .heads = s->heads,
+                                               .kv_heads = s->kv_heads,
+                                               .head_dim = s->d,
+                                               .ffn = s->ffn,
+                                               .vocab = s->vocab});
+    f->config.max_context = context;
+    f->config.ropes[0].theta = 500000;
     struct device_config config = {
         .model = &f->config, .kv_dtype = DTYPE_BF16, .block_size = 16, .world = 1, .exact = exact};
     in->ops = &backend_cuda;
+    in->inspect = &inspect_cuda;
     in->block_size = 16;
     in->dev = backend_cuda.open(NULL, &config, &err);
     struct layer *layers = must_calloc((size_t)s->layers, sizeof *layers);
@@ -103,7 +101,10 @@ static struct instance *open_model(const struct model_shape *s, enum dtype type,
     bool ok =
         (in->model.embed = load(in->dev, WEIGHT_EMBED, -1, DTYPE_BF16, 1, &s->vocab, s->hidden, buffer));
     for (int l = 0; ok && l < s->layers; l++) {
-        layers[l].index = l;
+        layers[l] = (struct layer){.index = l,
+                                   .attn = *model_attn(&f->config, l),
+                                   .ffn = *model_ffn(&f->config, l),
+                                   .kv_layer = f->config.layers[l].kv_layer};
         ok = (layers[l].attn_norm = load(in->dev, WEIGHT_NORM, l, DTYPE_F32, 1, &one, s->hidden, buffer)) &&
              (layers[l].qkv = load(in->dev, WEIGHT_QKV, l, type, 3, (int[]){q, kv, kv}, s->hidden, buffer)) &&
              (layers[l].attn_out = load(in->dev, WEIGHT_ATTN_OUT, l, type, 1, &s->hidden, q, buffer)) &&
@@ -122,7 +123,7 @@ static struct instance *open_model(const struct model_shape *s, enum dtype type,
                                       .max_rows = tokens,
                                       .max_context = context,
                                       .num_blocks = seqs * ((context + 15) / 16)};
-    if (!ok || in->ops->reserve(in->dev, &in->limits, &in->ws, &err) != STATUS_OK) {
+    if (!ok || in->ops->reserve(in->dev, &in->limits, &err) != STATUS_OK) {
         fprintf(stderr, "%s\n", err.msg);
         in->ops->close(in->dev);
         free(in), free(layers);
@@ -143,19 +144,19 @@ static void run_step(struct instance *in, const struct step *step) {
     const struct backend_ops *ops = in->ops;
     if (ops->step_begin(in->dev, step))
         return;
-    ops->embed(in->dev, in->ws.resid, in->model.embed, step);
+    ops->embed(in->dev, in->model.embed, step);
     for (int i = 0; i < in->model.config.num_layers; i++) {
         const struct layer *layer = &in->model.layers[i];
-        ops->qkv(in->dev, in->ws.q, in->ws.resid, layer, step);
+        ops->qkv(in->dev, layer, step);
         if (step->num_decode > 0)
-            ops->attn_decode(in->dev, in->ws.h, in->ws.q, layer, step);
+            ops->attn_decode(in->dev, layer, step);
         if (step->num_decode < step->num_seqs)
-            ops->attn_prefill(in->dev, in->ws.h, in->ws.q, layer, step);
-        ops->proj_add(in->dev, in->ws.resid, in->ws.h, layer->attn_out, step);
-        ops->mlp_in(in->dev, in->ws.h, in->ws.resid, layer, step);
-        ops->proj_add(in->dev, in->ws.resid, in->ws.h, layer->down, step);
+            ops->attn_prefill(in->dev, layer, step);
+        ops->attn_out(in->dev, layer, step);
+        ops->ffn_in(in->dev, layer, step);
+        ops->ffn_out(in->dev, layer, step);
     }
-    ops->head(in->dev, in->ws.resid, &in->model, step);
+    ops->head(in->dev, &in->model, step);
     ops->step_end(in->dev);
 }
 
@@ -167,7 +168,7 @@ static double time_steps(struct instance *in, const struct piece *pieces, int n,
     for (int i = 0; i < n; i++)
         a->rows[i].num_logprobs = b->rows[i].num_logprobs = -1;
     double start = 0;
-    int warm = tiny ? 2 : 4; // the second of a kind is recorded
+    int warm = tiny ? 2 : 4; // the second of a bucket is captured
     for (int i = 0; i < steps + warm; i++) {
         if (i == warm)
             start = now();
@@ -267,8 +268,8 @@ static void bench_model(const struct model_shape *s, enum dtype type) {
     }
 }
 
-// What recorded steps and overlapping kernels gain where launches weigh most, one sequence; and what the
-// exact mode costs there, which has neither split attention nor recorded steps.
+// What CUDA graphs and overlapping kernels gain where launches weigh most, one sequence; and what the exact
+// mode costs there, which has neither split attention nor graphs.
 static void bench_gains(const struct model_shape *s, enum dtype type) {
     static const struct {
         const char *name, *overlap, *graphs;

@@ -8,8 +8,9 @@
 //
 // First, what a phase that does nothing costs.
 //
-//   bench_kernels [threads [variant [type …]]]      threads 0: all processors; types as Q8_0: all
+//   bench_kernels [threads [variant [type …]]]      threads 0: all CPUs; types as Q8_0: all
 #include "backend.h"
+#include "inspect.h"
 #include "kernels.h"
 
 #include "limits.h"
@@ -59,19 +60,18 @@ static struct weight *load(struct device *dev, enum weight_role role, enum dtype
 
 enum { HIDDEN = 2048, FFN = 8192, VOCAB = 128256, LAYERS = 6, CONTEXT = 512, MAX_SEQS = 32, BLOCK = 16 };
 
-enum phase { QKV, ATTN_OUT, MLP_IN, DOWN, HEAD, NUM_PHASES };
+enum phase { QKV, ATTN_OUT, FFN_IN, DOWN, HEAD, NUM_PHASES };
 static const struct {
     const char *name;
     int rows, cols, count; // of all matrices together; how often in a step
 } phases[NUM_PHASES] = {{"qkv", 2048 + 512 + 512, HIDDEN, LAYERS},
                         {"attention out", HIDDEN, 2048, LAYERS},
-                        {"mlp_in", 2 * FFN, HIDDEN, LAYERS},
+                        {"ffn_in", 2 * FFN, HIDDEN, LAYERS},
                         {"down", HIDDEN, FFN, LAYERS},
                         {"head", VOCAB, HIDDEN, 1}};
 
 struct bench {
     struct device *dev;
-    struct workspace ws;
     struct layer layers[LAYERS];
     struct model model; // the head and its norm
 };
@@ -79,15 +79,19 @@ struct bench {
 static void open_bench(struct bench *b, enum dtype dtype, int threads, const char *variant) {
     static struct model_config m = {.num_layers = LAYERS,
                                     .hidden = HIDDEN,
-                                    .num_heads = 32,
-                                    .num_kv_heads = 8,
-                                    .head_dim = 64,
-                                    .ffn = FFN,
                                     .vocab = VOCAB,
                                     .norm_eps = 1e-5f,
-                                    .attn_scale = 0.125f,
-                                    .logit_scale = 1};
-    m.rope =
+                                    .logit_scale = 1,
+                                    .num_attn = 1,
+                                    .num_ffn = 1,
+                                    .num_ropes = 1,
+                                    .num_groups = 1,
+                                    .kv_layers = LAYERS};
+    m.attn[0] = (struct attn_spec){.heads = 32, .kv_heads = 8, .head_dim = 64, .scale = 0.125f};
+    m.ffn[0].hidden = FFN;
+    for (int i = 0; i < LAYERS; i++)
+        m.layers[i].kv_layer = (uint16_t)i;
+    m.ropes[0] =
         (struct rope_config){.theta = 500000, .dim = 64, .interleaved = true, .factor = 1, .attn_factor = 1};
     struct device_config config = {.model = &m,
                                    .num_threads = threads,
@@ -113,7 +117,12 @@ static void open_bench(struct bench *b, enum dtype dtype, int threads, const cha
     struct weight *norm = backend_cpu.weight_load(b->dev, &norm_desc, &err);
     for (int i = 0; i < LAYERS; i++) {
         struct layer *l = &b->layers[i];
-        *l = (struct layer){.index = i, .attn_norm = norm, .ffn_norm = norm};
+        *l = (struct layer){.index = i,
+                            .attn = m.attn[0],
+                            .ffn = m.ffn[0],
+                            .kv_layer = i,
+                            .attn_norm = norm,
+                            .ffn_norm = norm};
         l->qkv = load(b->dev, WEIGHT_QKV, dtype, 3, (int[]){2048, 512, 512}, HIDDEN);
         l->attn_out = load(b->dev, WEIGHT_ATTN_OUT, dtype, 1, (int[]){HIDDEN}, 2048);
         l->gate_up = load(b->dev, WEIGHT_GATE_UP, dtype, 2, (int[]){FFN, FFN}, HIDDEN);
@@ -121,7 +130,7 @@ static void open_bench(struct bench *b, enum dtype dtype, int threads, const cha
     }
     b->model = (struct model){.config = m, .out_norm = norm};
     b->model.head = load(b->dev, WEIGHT_HEAD, dtype, 1, (int[]){VOCAB}, HIDDEN);
-    if (backend_cpu.reserve(b->dev, &limits, &b->ws, &err) != STATUS_OK) {
+    if (backend_cpu.reserve(b->dev, &limits, &err) != STATUS_OK) {
         fprintf(stderr, "%s\n", err.msg);
         exit(1);
     }
@@ -139,28 +148,27 @@ static double lap(double *t) {
 static void run_step(struct bench *b, const struct step *step, double seconds[NUM_PHASES]) {
     struct step_out out;
     struct err err = {0};
-    struct workspace *ws = &b->ws;
     backend_cpu.step_begin(b->dev, step);
     double t = bench_now();
     for (int p = 0; p < NUM_PHASES; p++)
         seconds[p] = 0;
     for (int i = 0; i < LAYERS; i++) {
         const struct layer *l = &b->layers[i];
-        backend_cpu.qkv(b->dev, ws->q, ws->resid, l, step);
+        backend_cpu.qkv(b->dev, l, step);
         seconds[QKV] += lap(&t);
         if (step->num_decode < step->num_seqs)
-            backend_cpu.attn_prefill(b->dev, ws->h, ws->q, l, step);
+            backend_cpu.attn_prefill(b->dev, l, step);
         else
-            backend_cpu.attn_decode(b->dev, ws->h, ws->q, l, step);
+            backend_cpu.attn_decode(b->dev, l, step);
         lap(&t);
-        backend_cpu.proj_add(b->dev, ws->resid, ws->h, l->attn_out, step);
+        backend_cpu.attn_out(b->dev, l, step);
         seconds[ATTN_OUT] += lap(&t);
-        backend_cpu.mlp_in(b->dev, ws->h, ws->resid, l, step);
-        seconds[MLP_IN] += lap(&t);
-        backend_cpu.proj_add(b->dev, ws->resid, ws->h, l->down, step);
+        backend_cpu.ffn_in(b->dev, l, step);
+        seconds[FFN_IN] += lap(&t);
+        backend_cpu.ffn_out(b->dev, l, step);
         seconds[DOWN] += lap(&t);
     }
-    backend_cpu.head(b->dev, ws->resid, &b->model, step);
+    backend_cpu.head(b->dev, &b->model, step);
     seconds[HEAD] += lap(&t);
     backend_cpu.step_end(b->dev);
     backend_cpu.sync(b->dev, &out, &err);
@@ -172,7 +180,7 @@ static void measure(struct bench *b, int rows, double best[NUM_PHASES]) {
     static int32_t ids[CONTEXT], positions[CONTEXT], start[MAX_SEQS + 1], context[MAX_SEQS],
         block_start[MAX_SEQS + 1], blocks[MAX_SEQS * CONTEXT / BLOCK];
     static int64_t slots[CONTEXT];
-    static struct head_row heads[MAX_SEQS];
+    static struct logits_row heads[MAX_SEQS];
     int tokens = rows ? rows : CONTEXT, seqs = rows ? rows : 1, per_seq = CONTEXT / BLOCK;
     for (int t = 0; t < tokens; t++) {
         positions[t] = rows ? CONTEXT - 1 : t;
@@ -185,7 +193,7 @@ static void measure(struct bench *b, int rows, double best[NUM_PHASES]) {
         block_start[s] = s * per_seq;
         context[s] = CONTEXT;
         heads[s] =
-            (struct head_row){.row = rows ? s : tokens - 1, .target = -1, .top_p = 1, .num_logprobs = -1};
+            (struct logits_row){.row = rows ? s : tokens - 1, .target = -1, .top_p = 1, .num_logprobs = -1};
     }
     start[seqs] = tokens;
     block_start[seqs] = seqs * per_seq;
@@ -193,18 +201,21 @@ static void measure(struct bench *b, int rows, double best[NUM_PHASES]) {
                         .num_seqs = seqs,
                         .num_decode = rows,
                         .num_rows = seqs,
+                        .num_groups = 1,
                         .max_query_len = rows ? 1 : tokens,
                         .max_context_len = CONTEXT,
                         .ids = ids,
                         .positions = positions,
-                        .slots = slots,
+                        .groups[0].slots = slots,
                         .query_start = start,
                         .context_len = context,
-                        .block_start = block_start,
-                        .block_ids = blocks,
+                        .groups[0].block_start = block_start,
+                        .groups[0].block_ids = blocks,
                         .rows = heads};
+    struct activations act;
+    inspect_cpu.view(b->dev, &act);
     for (int i = 0; i < tokens * HIDDEN; i++)
-        ((float *)b->ws.resid)[i] = (float)(bench_random() & 0xffffu) / 65536.0f - 0.5f;
+        ((float *)act.resid)[i] = (float)(bench_random() & 0xffffu) / 65536.0f - 0.5f;
     for (int p = 0; p < NUM_PHASES; p++)
         best[p] = INFINITY;
     for (int round = 0; round < (rows ? 8 : 3); round++) {

@@ -8,7 +8,7 @@
 //
 // Prompts are random token ids. Decode runs `steps` steps of `batch` requests whose prompts have `prompt`
 // tokens, so that the middle of their contexts is prompt + steps / 2. A step is everything between two plans:
-// planning, the forward pass, drawing greedily, the scheduler's update.
+// planning, the forward pass, sampling greedily, the scheduler's update.
 //
 // gb_s counts what a step must read: the bytes of all matrices as the file stores them (the embedding only
 // where it is the head, too) and the keys and values of the contexts. gop_s counts two operations per weight
@@ -16,9 +16,10 @@
 // calculating at the measured rate would take, whichever is longer, by the time taken: of each sample by the
 // limits measured just before and just after it, the higher of both; the median of these.
 #include "engine.h"
-#include "gguf.h"
 #include "limits.h"
 #include "log.h"
+#include "models/gguf.h"
+#include "scheduler.h"
 
 #include <getopt.h>
 #include <math.h>
@@ -41,10 +42,9 @@ struct cost {                     // of the model's file
 
 struct bench {
     struct engine *engine;
-    struct scheduler sched;
+    struct scheduler *sched;
+    int depth, max_chunk;
     struct token_event *events;
-    const struct plan *flights[SCHED_MAX_DEPTH]; // launched and not collected, the oldest first
-    int num_flights;
     struct cost cost;
     struct limits_meter *limits;
     uint64_t next_id;
@@ -107,13 +107,13 @@ static void parse(struct options *o, int argc, char **argv) {
 
 static struct cost file_cost(const char *path) {
     struct err err = {0};
-    struct gguf *g = gguf_open(path, &err);
+    struct model_file *g = gguf_open(path, &err);
     if (!g)
         die(path, err.msg);
     struct cost cost = {0};
-    bool tied = !gguf_find_tensor(g, "output.weight");
-    for (size_t i = 0; i < gguf_num_tensors(g); i++) {
-        const struct gguf_info *t = gguf_info_at(g, i);
+    bool tied = !model_file_find(g, "output.weight");
+    for (size_t i = 0; i < g->num_tensors; i++) {
+        const struct model_tensor *t = &g->tensors[i];
         static const char embedding[] = "token_embd.weight", head[] = "output.weight";
         bool is_embedding = t->name.len == strlen(embedding) && !memcmp(t->name.data, embedding, t->name.len);
         bool is_head = t->name.len == strlen(head) && !memcmp(t->name.data, head, t->name.len);
@@ -122,7 +122,7 @@ static struct cost file_cost(const char *path) {
         cost.matrix_bytes += (double)t->bytes;
         *(is_head || is_embedding ? &cost.head_macs : &cost.layer_macs) += (double)t->elements;
     }
-    gguf_close(g);
+    model_file_close(g);
     return cost;
 }
 
@@ -143,35 +143,32 @@ static void add(struct bench *b, int prompt, int output, struct request **list) 
                                .sampling = {.top_p = 1, .repetition_penalty = 1, .logprobs = -1}};
     struct request *r = request_new(&p, BLOCK);
     free(ids);
-    if (!r || sched_add(&b->sched, r) != STATUS_OK)
+    if (!r || sched_add(b->sched, r) != STATUS_OK)
         die("scheduler", "it takes no request");
     *list = r;
 }
 
-// Collects the oldest plan in flight, which stays readable until the next call.
+// Collects the oldest step in flight, whose plan stays readable until the next call.
 static const struct plan *collect(struct bench *b) {
     struct step_result result;
     struct err err = {0};
-    const struct plan *plan = b->flights[0];
-    if (b->num_flights == 0)
+    if (engine_in_flight(b->engine) == 0)
         die("scheduler", "it has nothing to do");
-    memmove(b->flights, b->flights + 1, (size_t)--b->num_flights * sizeof *b->flights);
     if (engine_collect(b->engine, &result, &err) != STATUS_OK)
         die("device", err.msg);
-    int n = sched_update(&b->sched, plan->id, &result.outcome, b->events);
+    const struct plan *plan = result.plan;
+    int n = sched_update(b->sched, plan->id, &result.outcome, b->events);
     for (int i = 0; i < n; i++)
         if (b->events[i].finish == FINISH_ERROR)
             die("model", "its logits are not finite");
     return plan;
 }
 
-// Launches as many plans as may be in flight, and collects the oldest.
+// Launches as many steps as may be in flight, and collects the oldest.
 static const struct plan *step(struct bench *b) {
     const struct plan *plan;
-    while (b->num_flights < b->sched.config.depth && (plan = sched_step(&b->sched))) {
-        b->flights[b->num_flights++] = plan;
-        engine_launch(b->engine, plan);
-    }
+    while (engine_in_flight(b->engine) < b->depth && (plan = sched_step(b->sched, b->max_chunk)))
+        engine_launch(b->engine, plan, NULL);
     return collect(b);
 }
 
@@ -183,7 +180,10 @@ static double kv_bytes(const struct bench *b, double tokens) {
 
 static double attention_macs(const struct bench *b, double tokens) {
     const struct model_config *m = &engine_info(b->engine)->model;
-    return 2 * tokens * m->num_layers * m->num_heads * m->head_dim;
+    double width = 0; // of the queries of all layers
+    for (int i = 0; i < m->num_layers; i++)
+        width += model_attn(m, i)->heads * model_attn(m, i)->head_dim;
+    return 2 * tokens * width;
 }
 
 static int compare(const void *a, const void *b) {
@@ -237,7 +237,7 @@ static void prefill(struct bench *b, const struct options *o) {
         struct request *r;
         add(b, n, 1, &r);
         double t = bench_now();
-        while (!sched_idle(&b->sched))
+        while (!sched_idle(b->sched))
             step(b);
         t = bench_now() - t;
         if (i >= 0)
@@ -262,7 +262,7 @@ static void decode(struct bench *b, const struct options *o, int batch) {
     struct request **list = calloc((size_t)batch, sizeof *list);
     if (!list)
         die("memory", "none");
-    int each = (batch + b->sched.config.depth - 1) / b->sched.config.depth;
+    int each = (batch + b->depth - 1) / b->depth;
     int depth = (batch + each - 1) / each; // plans that together draw for every request once
     for (int i = 0; i < o->repeats; i++) {
         for (int k = 0; k < batch; k++)
@@ -290,10 +290,10 @@ static void decode(struct bench *b, const struct options *o, int batch) {
         s.tokens_s[i] = drawn / (bench_now() - t);
         s.limits[i + 1] = limits_now(b->limits);
         context = positions / drawn;
-        while (b->num_flights > 0)
+        while (engine_in_flight(b->engine) > 0)
             collect(b);
         for (int k = 0; k < batch; k++) {
-            if (!sched_remove(&b->sched, list[k], FINISH_CANCELLED))
+            if (!sched_remove(b->sched, list[k], FINISH_CANCELLED))
                 die("scheduler", "it keeps a request");
             request_free(list[k]);
         }
@@ -343,15 +343,16 @@ int main(int argc, char **argv) {
     struct sched_config sched = {
         .max_running = seqs,
         .max_step_tokens = tokens,
-        .max_chunk = tokens,
         .max_waiting = seqs,
         .max_waiting_tokens = INT64_MAX,
         .max_model_len = info->max_model_len,
         .depth = info->depth,
-        .run_ahead = info->run_ahead,
+        .async = info->async,
     };
-    b.events = calloc((size_t)seqs * 2, sizeof *b.events);
-    if (!b.events || sched_init(&b.sched, &sched, engine_kv(b.engine)) != STATUS_OK)
+    b.depth = info->depth;
+    b.max_chunk = tokens;
+    b.events = calloc((size_t)sched_max_events(seqs), sizeof *b.events);
+    if (!b.events || !(b.sched = sched_open(&sched, engine_kv(b.engine), &err)))
         die("scheduler", "no memory");
 
     printf(
@@ -374,7 +375,7 @@ int main(int argc, char **argv) {
     puts("}");
     limits_close(b.limits);
     free(b.events);
-    sched_destroy(&b.sched);
+    sched_close(b.sched);
     engine_close(b.engine);
     return fflush(stdout) == 0 ? 0 : 1;
 }

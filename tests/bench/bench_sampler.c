@@ -7,7 +7,7 @@
 // few dozen hold 90 % of it. In "flat" ones the logits lie evenly between -1 and 1, as random weights give
 // them: 90 % of the weight is most of the vocabulary, which is the worst there is for top-p.
 //
-//   bench_sampler [threads [variant [vocabulary]]]      threads 0: all processors
+//   bench_sampler [threads [variant [vocabulary]]]      threads 0: all CPUs
 #include "kernels.h"
 #include "limits.h"
 #include "pool.h"
@@ -35,7 +35,7 @@ struct job {
     struct sampler **samplers; // (threads)
     const float *logits;       // (ROWS, stride)
     size_t stride;
-    struct head_row row;
+    struct logits_row row;
     int num_rows;
     _Atomic int next;
 };
@@ -45,11 +45,11 @@ static void fail(const char *why) {
     exit(1);
 }
 
-static void sample_share(void *ctx, int thread, int num_threads) {
+static void sample_worker(void *ctx, int thread, int num_threads) {
     struct job *job = ctx;
     (void)num_threads;
     for (int i; (i = atomic_fetch_add(&job->next, 1)) < job->num_rows;) {
-        struct head_row row = job->row;
+        struct logits_row row = job->row;
         struct sample out = {0};
         row.seed = (uint64_t)i;
         sampler_row(job->samplers[thread], job->kernels, job->logits + (size_t)i * job->stride, &row, NULL,
@@ -72,7 +72,7 @@ static double measure(struct pool *pool, struct job *job, int num_rows) {
         job->row.index = i + 1;
         atomic_store(&job->next, 0);
         double t = bench_now();
-        pool_run(pool, sample_share, job, num_rows > 1);
+        pool_run(pool, sample_worker, job, num_rows > 1);
         if (i >= 0)
             ms[i] = (bench_now() - t) * 1e3 / num_rows;
     }
@@ -108,11 +108,11 @@ int main(int argc, char **argv) {
     for (int peaked = 1; peaked >= 0; peaked--) {
         fill(logits, vocab, job.stride, peaked);
         for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
-            job.row = (struct head_row){.target = -1,
-                                        .temperature = kinds[i].temperature,
-                                        .top_p = kinds[i].top_p,
-                                        .top_k = kinds[i].top_k,
-                                        .num_logprobs = -1};
+            job.row = (struct logits_row){.target = -1,
+                                          .temperature = kinds[i].temperature,
+                                          .top_p = kinds[i].top_p,
+                                          .top_k = kinds[i].top_k,
+                                          .num_logprobs = -1};
             double one = measure(pool, &job, 1), all = measure(pool, &job, ROWS);
             printf("| %s | %s | %.3f | %.3f |\n", peaked ? "peaked" : "flat", kinds[i].name, one, all);
             fflush(stdout);

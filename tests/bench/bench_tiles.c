@@ -28,22 +28,22 @@ static double thread_seconds(void) {
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
-// Seconds of one pass of `tokens` over all strips.
-static double pass(const struct cpu_kernels *k, enum dtype dtype, const char *w, int strips, const char *x,
+// Seconds of one pass of `tokens` over all panels.
+static double pass(const struct cpu_kernels *k, enum dtype dtype, const char *w, int panels, const char *x,
                    int tokens) {
-    static float y[TILE_GROUPS * MAX_TILE_TOKENS * LANES];
+    static float y[TILE_PANELS * MAX_TILE_TOKENS * LANES];
     int block = pack_block(dtype), blocks = K / block, most = k->tile_tokens[dtype],
         tiles = (tokens + most - 1) / most;
-    size_t strip = (size_t)blocks * pack_block_bytes(dtype);
+    size_t panel = (size_t)blocks * pack_block_bytes(dtype);
     size_t x_bytes = block < 32 ? 4 : (size_t)block / 32 * sizeof(struct act_q8);
     size_t ldx = (((size_t)blocks * x_bytes + 63) / 64 | 1) * 64;
-    struct ahead_plan ahead = ahead_plan(strip, blocks, tiles);
+    struct prefetch_plan prefetch = prefetch_plan(panel, blocks, tiles);
     double start = thread_seconds();
-    for (int g = 0; g + 1 < strips; g += 2)
+    for (int g = 0; g + 1 < panels; g += 2)
         for (int i = 0; i < tiles; i++) {
-            const char *first = w + (size_t)g * strip;
+            const char *first = w + (size_t)g * panel;
             int t = tokens * i / tiles, n = tokens * (i + 1) / tiles - t;
-            k->gemm[dtype](&(struct gemm_tile){.w = {first, first + strip},
+            k->gemm[dtype](&(struct gemm_tile){.w = {first, first + panel},
                                                .x = x + (size_t)t * ldx,
                                                .ldx = ldx,
                                                .num_tokens = n,
@@ -51,16 +51,16 @@ static double pass(const struct cpu_kernels *k, enum dtype dtype, const char *w,
                                                .num_segments = 1,
                                                .y = y,
                                                .ldy = LANES,
-                                               .next_strip = (size_t)n * LANES,
-                                               .ahead = ahead_share(&ahead, first, n, i)});
+                                               .next_panel = (size_t)n * LANES,
+                                               .prefetch = prefetch_of_tile(&prefetch, first, n, i)});
         }
     return thread_seconds() - start;
 }
 
 static void run(const struct cpu_kernels *k, enum dtype dtype, size_t bytes) {
-    size_t strip = (size_t)(K / pack_block(dtype)) * pack_block_bytes(dtype);
-    int strips = (int)(bytes / strip) / 2 * 2;
-    struct region w = region_alloc((size_t)strips * strip),
+    size_t panel = (size_t)(K / pack_block(dtype)) * pack_block_bytes(dtype);
+    int panels = (int)(bytes / panel) / 2 * 2;
+    struct region w = region_alloc((size_t)panels * panel),
                   x = region_alloc((size_t)MAX_TOKENS * (K * 4 + 128));
     if (!w.data || !x.data)
         exit(1);
@@ -70,9 +70,9 @@ static void run(const struct cpu_kernels *k, enum dtype dtype, size_t bytes) {
     for (int tokens = 1; tokens <= MAX_TOKENS; tokens *= 2) {
         double best = INFINITY;
         for (int i = 0; i < PASSES; i++)
-            best = fmin(best, pass(k, dtype, w.data, strips, x.data, tokens));
-        printf("  %4.0f (%3.0f)", (double)strips * LANES * K * tokens / best * 1e-9,
-               (double)strips * (double)strip / best * 1e-9);
+            best = fmin(best, pass(k, dtype, w.data, panels, x.data, tokens));
+        printf("  %4.0f (%3.0f)", (double)panels * LANES * K * tokens / best * 1e-9,
+               (double)panels * (double)panel / best * 1e-9);
         fflush(stdout);
     }
     putchar('\n');

@@ -3,7 +3,7 @@
 // depends on the machine: all combinations run, the best counts. Arithmetic: independent accumulators in
 // registers.
 //
-// Measured on two shared cores of an AMD EPYC (bench_kernels): see the numbers in README.md.
+// Measured on two shared cores of an AMD EPYC (bench_kernels): docs/performance.
 #include "limits.h"
 
 #include "memory.h"

@@ -38,7 +38,7 @@ sys.path.insert(0, str(TOOLS))
 import make_gguf  # noqa: E402
 
 # The shapes of at most about a thousand million weights, of what make_gguf.py knows, and the types that files mostly have: the rows
-# that docs/performance.md speaks of.
+# that docs/performance speaks of.
 DEFAULT_MODELS = [m for m in make_gguf.PRESETS if re.search(r"(0\.[0-9]|1)b$", m)]
 DEFAULT_TYPES = ["q4_0", "q4_k_m", "q8_0", "bf16", "f16"]
 RATES = ("read_gb_s", "int8_gop_s", "bf16_gop_s", "f32_gop_s")

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What several GPUs should give: tokens/s of tensor and pipeline parallelism, predicted from counts and rates.
 
-    scaling.py                                 the tables of docs/scaling.md
+    scaling.py                                 every table, in all types
     scaling.py --check docs/scaling.md         whether the document has these tables (exit 1: it has not)
     scaling.py --write docs/scaling.md         puts them there
     scaling.py --model llama-3-70b --type q8 --batch 64 --context 4096 --tp 8 --pp 2 [--set link=400e9 --set oneshot=4e-6 …]
@@ -79,7 +79,7 @@ class Model:
         return 2 * max(self.kv_heads // tp, 1) * self.head_dim
 
     def stages(self, pp):
-        """Layers of each stage, as engine/shard.c cuts them: equal multiplications, of which the head counts half."""
+        """Layers of each stage, as engine/models/shard.c cuts them: equal multiplications, of which the head counts half."""
         layer, head = self.layer_weights() // self.hidden, self.vocab // 2
         whole = self.layers * layer + head
         begins = [min((2 * whole * s + pp * layer) // (2 * pp * layer), self.layers - (pp - s)) for s in range(pp)]
@@ -240,15 +240,18 @@ def cell(r, m, kind, tp, pp, batch, context):
     return [number(rate), f"{gap * 1e3:.2f}"]
 
 
-def layouts_table(r):
+def layouts_table(r, kinds=tuple(TYPES), short=False):
+    """short: tokens/s alone, of one type."""
     body = []
     for name, m in MODELS.items():
-        for kind in TYPES:
+        for kind in kinds:
             for tp, pp in ((1, 1), (2, 1), (4, 1), (8, 1), (8, 2)):
-                cells = [c for batch in (1, 16, 64) for c in cell(r, m, kind, tp, pp, batch, 4096)]
-                for chunk in (512, 2048):
+                cells = [c for batch in (1, 16, 64) for c in cell(r, m, kind, tp, pp, batch, 4096)[: 1 if short else 2]]
+                for chunk in (2048,) if short else (512, 2048):
                     cells.append(number(prefill(r, m, kind, tp, pp, chunk=chunk)) if fits(r, m, kind, tp, pp, 1, 8192) else "")
-                body.append([name, kind, tp, pp, *cells])
+                body.append([name, f"{tp} × {pp}", *cells] if short else [name, kind, tp, pp, *cells])
+    if short:
+        return rows(["model", "tp × pp", "× 1", "× 16", "× 64", "prefill by 2,048"], body)
     head = ["model", "type", "tp", "pp"]
     for batch in (1, 16, 64):
         head += [f"× {batch}, tokens/s", "ms/token"]
@@ -307,12 +310,11 @@ TWO_SHOT = {"twoshot": 8e-6}
 # What the code could do otherwise, or a request ask, as rates.
 CHANGES = {
     "a two-shot sum": TWO_SHOT,
-    "every step of decodes recorded, also of stages": {"graphs": inf, "stage_graphs": inf},
-    "the decode product at 60 TFLOP/s": {"skinny": 60e12},
-    "the decode product at 300 TFLOP/s": {"skinny": 300e12},
+    "CUDA graphs for every decode step, also of stages": {"graphs": inf, "stage_graphs": inf},
+    "the skinny GEMM at 60 TFLOP/s": {"skinny": 60e12},
+    "the skinny GEMM at 300 TFLOP/s": {"skinny": 300e12},
     "that and a two-shot sum": {"skinny": 300e12} | TWO_SHOT,
-    "page-locked buffers between stages": {"pcie": 50e9},
-    "all draws from all logits": {"unbounded": 1},
+    "sampling from all logits": {"unbounded": 1},
 }
 
 
@@ -332,10 +334,11 @@ def changes_table(r):
 
 TABLES = {"layouts": layouts_table, "shares": shares_table, "sums": sums_table, "replicas": replicas_table,
           "changes": changes_table}
+PAGE = {"layouts": lambda r: layouts_table(r, ("q8",), short=True), "replicas": replicas_table, "changes": changes_table}  # of docs/scaling.md
 
 
 def with_tables(text, r):
-    for name, table in TABLES.items():
+    for name, table in PAGE.items():
         begin, end = f"<!-- {name} -->\n", f"<!-- /{name} -->"
         head, rest = text.split(begin, 1)
         text = head + begin + "\n".join(table(r)) + "\n" + end + rest.split(end, 1)[1]

@@ -17,7 +17,7 @@ static inline void device_open(void) {
     }
 }
 
-// A bound on products of the emulator, which adds in f32 to nearest; tensor cores cut, and may be ten times
+// A bound on GEMMs of the emulator, which adds in f32 to nearest; tensor cores cut, and may be ten times
 // as far.
 static inline double product_bound(double bound) {
     struct rt_info info;
@@ -59,30 +59,30 @@ static inline void *to_host(const void *device, size_t bytes) {
 
 static inline float round_bf16(float x) { return bf16_to_float(float_to_bf16(x)); }
 
-// A row of `form` elements as floats.
-static inline float *form_to_floats(const void *host, size_t n, enum cuda_form form) {
+// A row of activations as floats.
+static inline float *act_to_floats(const void *host, size_t n, enum act_dtype act_dtype) {
     float *f = malloc((n + 1) * sizeof *f);
     for (size_t i = 0; i < n; i++)
-        f[i] = form == FORM_F32   ? ((const float *)host)[i]
-               : form == FORM_F16 ? half_to_float(((const uint16_t *)host)[i])
-                                  : bf16_to_float(((const uint16_t *)host)[i]);
+        f[i] = act_dtype == ACT_DTYPE_F32   ? ((const float *)host)[i]
+               : act_dtype == ACT_DTYPE_F16 ? half_to_float(((const uint16_t *)host)[i])
+                                            : bf16_to_float(((const uint16_t *)host)[i]);
     return f;
 }
 
-static inline float *download_form(const void *device, size_t n, enum cuda_form form) {
-    void *raw = to_host(device, n * (form == FORM_F32 ? 4 : 2));
-    float *f = form_to_floats(raw, n, form);
+static inline float *download_act(const void *device, size_t n, enum act_dtype act_dtype) {
+    void *raw = to_host(device, n * (act_dtype == ACT_DTYPE_F32 ? 4 : 2));
+    float *f = act_to_floats(raw, n, act_dtype);
     free(raw);
     return f;
 }
 
-// f as `form`, in device memory.
-static inline void *upload_form(const float *f, size_t n, enum cuda_form form) {
-    if (form == FORM_F32)
+// f as activations in device memory.
+static inline void *upload_act(const float *f, size_t n, enum act_dtype act_dtype) {
+    if (act_dtype == ACT_DTYPE_F32)
         return to_device(f, n * 4);
     uint16_t *h = malloc(n * 2 + 1);
     for (size_t i = 0; i < n; i++)
-        h[i] = form == FORM_F16 ? float_to_half(f[i]) : float_to_bf16(f[i]);
+        h[i] = act_dtype == ACT_DTYPE_F16 ? float_to_half(f[i]) : float_to_bf16(f[i]);
     void *p = to_device(h, n * 2);
     free(h);
     return p;
@@ -97,11 +97,11 @@ static inline float *random_floats(size_t n, float scale) {
 
 // A file's matrix on the device, packed.
 static inline struct cuda_matrix matrix_alloc(enum dtype dtype, int rows, int cols) {
-    struct cuda_matrix w = {.format = cuda_format_of(dtype), .rows = (rows + 15) / 16 * 16};
-    int step = cuda_format_step(w.format);
+    struct cuda_matrix w = {.layout = cuda_layout_of(dtype), .rows = (rows + 15) / 16 * 16};
+    int step = cuda_layout_k_step(w.layout);
     size_t bytes[3];
     w.cols = (cols + step - 1) / step * step;
-    cuda_matrix_bytes(w.format, w.rows, w.cols, bytes);
+    cuda_matrix_bytes(w.layout, w.rows, w.cols, bytes);
     w.data = device_alloc(bytes[0]);
     w.scales = device_alloc(bytes[1]);
     w.supers = device_alloc(bytes[2]);

@@ -22,18 +22,18 @@ import mutate  # noqa: E402: its rows
 LEAST = 20  # bugs; all must be found
 TIMEOUT = 60  # seconds of one case; the slowest needs 3
 
-# Source that is compiled, the bug (as the table of tests/README.md calls it), the case that finds it.
+# Source that is compiled, the bug (as mutate.py --list calls it), the case that finds it.
 PLANTED = [
     ("attn_decode.cu", "large groups: a wait that is too weak", "test_decode"),
     ("attn_decode.cu", "scores are read before other lanes have written them", "test_decode"),
     ("attn_decode.cu", "a stage is written while others read it", "test_decode"),
-    ("attn_decode.cu", "the merge writes over a ring in use", "test_decode"),
+    ("attn_decode.cu", "combining warps writes over a ring in use", "test_decode"),
     ("attn_decode.cu", "NaN of slots that are not the sequence's", "test_decode"),
     ("attn_decode.cu", "one token too many", "test_decode"),
     ("attn_decode.cu", "a warp takes the pages of another", "test_decode"),
     ("attn_decode.cu", "half of a row is left out", "test_decode"),
     ("attn_decode.cu", "too little shared memory", "test_decode"),
-    ("attn_decode.cu", "chunks are not rescaled", "test_decode"),
+    ("attn_decode.cu", "split-KV partials are not rescaled", "test_decode"),
     ("attn_decode.cu", "int8: the scale of another token", "test_decode"),
     ("attn_prefill.cu", "prefill: copies of other threads are not waited for", "test_prefill"),
     ("attn_prefill.cu", "prefill: a stage is written while others read it", "test_prefill"),
@@ -56,22 +56,22 @@ PLANTED = [
     ("gemm.cu", "a segment twice, another never", "test_shapes"),
     ("pack.cu", "nibbles in the order of the file", "test_dequant"),
     ("pack.cu", "half of a long part of an upload", "test_scatter"),
-    ("rows.cu", "a library's product writes past its columns", "test_finish"),
+    ("rows.cu", "a GEMM of cuBLASLt writes past its columns", "test_finish"),
     ("qkv.cu", "a head is rotated before it is whole", "test_qkv"),
     ("qkv.cu", "padding is written somewhere", "test_qkv"),
     ("qkv.cu", "int8: vectors too small for a scale", "test_int8"),
     ("qkv.cu", "int8: a NaN that lane 0 does not see", "test_int8"),
-    ("test_emu_words.cu", "fp8: large numbers wrap around", "test_e4m3"),
+    ("test_emu_intrinsics.cu", "fp8: large numbers wrap around", "test_e4m3"),
     ("ranks.cu", "parts are added before they are there", "test_sum"),
     ("ranks.cu", "a part is written while others read it", "test_sum"),
     ("ranks.cu", "another tree", "test_sum"),
     ("ranks.cu", "a bias on one rank alone", "test_sum"),
-    ("ranks.cu", "a rank's row that is not finite is drawn from", "test_gather"),
-    ("ranks.cu", "maxima of candidates that are not there", "test_gather"),
+    ("ranks.cu", "a rank's row that is not finite is sampled from", "test_gather"),
+    ("ranks.cu", "maxima of a local top-k that is not there", "test_gather"),
     ("sample.cu", "-0 below +0", "test_batches"),
-    ("sample.cu", "the digit of another thread is read before it is written", "test_few"),
-    ("sample.cu", "edits of one token in any order", "test_few"),
-    ("sample.cu", "a row that holds NaN is drawn from", "test_few"),
+    ("sample.cu", "the digit of another thread is read before it is written", "test_topk"),
+    ("sample.cu", "entries of one token in any order", "test_topk"),
+    ("sample.cu", "a row that holds NaN is sampled from", "test_topk"),
 ]
 
 

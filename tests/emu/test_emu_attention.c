@@ -1,5 +1,6 @@
-// Paged attention: decode, merge, prefill and the kernel for any shape, against softmax in double over ragged
-// lengths, shuffled blocks, and NaN wherever no token of the sequence is.
+// Paged attention: decode, combine, prefill and the kernel for any shape, against softmax in double over
+// ragged lengths, shuffled blocks, and NaN wherever no token of the sequence is. Where there is a window, the
+// table names a page of NaN in place of each that lies wholly before what kv_first_kept() says.
 #include "device.h"
 
 #include <sys/mman.h>
@@ -134,6 +135,11 @@ static struct world *make_world(struct shape_of s, int n, const int *context, co
     for (int i = 0; i < n; i++)
         for (int r = 0; r < queries[i]; r++)
             expect(w, i, w->query_start[i] + r, context[i] - queries[i] + r);
+    for (int i = 0; i < n; i++) { // the group has given these pages back
+        int first = kv_first_kept(context[i] - queries[i], s.window);
+        for (int b = 0; (b + 1) * s.block_size <= first; b++)
+            w->ids[w->start[i] + b] = 0;
+    }
     w->kv = (struct cuda_kv){to_device(w->keys, all * size),
                              to_device(w->values, all * size),
                              s.dtype,
@@ -160,8 +166,8 @@ static void free_world(struct world *w) {
     free(w);
 }
 
-static float *result(struct world *w, enum cuda_form form) {
-    return download_form(w->out, (size_t)(w->rows * w->ldout), form);
+static float *result(struct world *w, enum act_dtype act_dtype) {
+    return download_act(w->out, (size_t)(w->rows * w->ldout), act_dtype);
 }
 
 // What a run before left must not pass for a result.
@@ -187,15 +193,15 @@ static void compare(struct world *w, const float *got, double bound, const char 
     }
 }
 
-// Rows [0, rows) are one token of each sequence; spare items and rows are as a graph pads them.
-static float *run_decode(struct world *w, enum cuda_form form, int spare) {
+// Rows [0, rows) are one token of each sequence; spare splits and rows are as a graph pads them.
+static float *run_decode(struct world *w, enum act_dtype act_dtype, int spare) {
     int32_t first[MAX_SEQS + 9] = {0}, n = 0;
-    struct cuda_item items[256];
+    struct cuda_split splits[256];
     for (int i = 0; i < w->num_seqs; i++) {
         int end = w->context[i], begin = w->s.window > 0 && end > w->s.window ? end - w->s.window : 0;
-        for (int c = begin / CUDA_CHUNK * CUDA_CHUNK; c < end; c += CUDA_CHUNK)
-            items[n++] =
-                (struct cuda_item){i, i, c > begin ? c : begin, c + CUDA_CHUNK < end ? c + CUDA_CHUNK : end};
+        for (int c = begin / CUDA_SPLIT * CUDA_SPLIT; c < end; c += CUDA_SPLIT)
+            splits[n++] =
+                (struct cuda_split){i, i, c > begin ? c : begin, c + CUDA_SPLIT < end ? c + CUDA_SPLIT : end};
         first[i + 1] = n;
     }
     int H = w->s.kv_heads * w->s.group;
@@ -204,27 +210,27 @@ static float *run_decode(struct world *w, enum cuda_form form, int spare) {
         .q = w->d_q,
         .kv = w->kv,
         .blocks = w->blocks,
-        .items = to_device(items, sizeof items[0] * (size_t)n), // reading a spare one would be seen
-        .num_items = to_device(&n, sizeof n),
-        .first_item = to_device(first, sizeof first),
-        .max_items = n + spare,
+        .splits = to_device(splits, sizeof splits[0] * (size_t)n), // reading a spare one would be seen
+        .num_splits = to_device(&n, sizeof n),
+        .first_split = to_device(first, sizeof first),
+        .max_splits = n + spare,
         .rows = w->rows,
         .group = w->s.group,
         .scale = 1 / sqrtf((float)w->s.d),
         .partial = poisoned(sizeof(float) * (size_t)(n * H * (w->s.d + 2))),
         .out = w->out,
-        .form = form,
+        .act_dtype = act_dtype,
         .ldout = w->ldout,
     };
-    assert_true(cuda_attention_fast(&w->kv, w->s.group));
+    assert_true(cuda_attention_fast(&w->kv));
     cuda_decode(rt, &a);
-    float *got = result(w, form);
-    rt_free(rt, (void *)(uintptr_t)a.items), rt_free(rt, (void *)(uintptr_t)a.num_items);
-    rt_free(rt, (void *)(uintptr_t)a.first_item), rt_free(rt, a.partial);
+    float *got = result(w, act_dtype);
+    rt_free(rt, (void *)(uintptr_t)a.splits), rt_free(rt, (void *)(uintptr_t)a.num_splits);
+    rt_free(rt, (void *)(uintptr_t)a.first_split), rt_free(rt, a.partial);
     return got;
 }
 
-static float *run_prefill(struct world *w, enum cuda_form form, int spare, int tile_rows) {
+static float *run_prefill(struct world *w, enum act_dtype act_dtype, int spare, int tile_rows) {
     int32_t n = 0;
     struct cuda_tile tiles[256];
     for (int i = 0; i < w->num_seqs; i++) {
@@ -246,16 +252,16 @@ static float *run_prefill(struct world *w, enum cuda_form form, int spare, int t
         .window = w->s.window,
         .scale = 1 / sqrtf((float)w->s.d),
         .out = w->out,
-        .form = form,
+        .act_dtype = act_dtype,
         .ldout = w->ldout,
     };
     cuda_prefill(rt, &a);
-    float *got = result(w, form);
+    float *got = result(w, act_dtype);
     rt_free(rt, (void *)(uintptr_t)a.tiles), rt_free(rt, (void *)(uintptr_t)a.num_tiles);
     return got;
 }
 
-static float *run_any(struct world *w, enum cuda_form form) {
+static float *run_any(struct world *w, enum act_dtype act_dtype) {
     int32_t seq_of[512], positions[512];
     for (int i = 0; i < w->num_seqs; i++)
         for (int r = w->query_start[i]; r < w->query_start[i + 1]; r++) {
@@ -273,10 +279,10 @@ static float *run_any(struct world *w, enum cuda_form form) {
                             .window = w->s.window,
                             .scale = 1 / sqrtf((float)w->s.d),
                             .out = w->out,
-                            .form = form,
+                            .act_dtype = act_dtype,
                             .ldout = w->ldout};
     cuda_attend(rt, &a);
-    float *got = result(w, form);
+    float *got = result(w, act_dtype);
     rt_free(rt, (void *)(uintptr_t)a.seq_of), rt_free(rt, (void *)(uintptr_t)a.positions);
     return got;
 }
@@ -300,7 +306,7 @@ static void test_decode(void **state) {
         float *first = NULL;
         for (int order = 0; order < 3; order++) {
             rt_test_order(order);
-            float *got = run_decode(w, FORM_F32, order);
+            float *got = run_decode(w, ACT_DTYPE_F32, order);
             compare(w, got, cuda_query_dtype(shapes[i].dtype) == DTYPE_F16 ? 5e-4 : 4e-3, "decode");
             if (first)
                 assert_memory_equal(first, got, sizeof *got * (size_t)(w->rows * w->ldout));
@@ -309,7 +315,7 @@ static void test_decode(void **state) {
             if (first != got)
                 free(got);
         }
-        float *bf16 = run_decode(w, FORM_BF16, 0);
+        float *bf16 = run_decode(w, ACT_DTYPE_BF16, 0);
         compare(w, bf16, 6e-3, "decode, bf16 out");
         // alone, a sequence gets the bits it gets in the batch
         for (int s = 0; s < 6; s++) {
@@ -319,7 +325,7 @@ static void test_decode(void **state) {
             alone.context[0] = w->context[s];
             alone.blocks.start = w->blocks.start + s;
             alone.d_q = (char *)w->d_q + (size_t)(s * w->s.kv_heads * w->s.group * w->s.d) * 2;
-            float *got = run_decode(&alone, FORM_F32, 0);
+            float *got = run_decode(&alone, ACT_DTYPE_F32, 0);
             assert_memory_equal(got, first + s * w->ldout, sizeof *got * (size_t)(w->ldout - 8));
             free(got);
             rt_free(rt, alone.out);
@@ -337,7 +343,7 @@ static void check_prefill(struct shape_of s, int tile_rows, const int *context, 
     float *first = NULL;
     for (int order = 0; order < 3; order++) {
         rt_test_order(order);
-        float *got = run_prefill(w, FORM_F32, order, tile_rows);
+        float *got = run_prefill(w, ACT_DTYPE_F32, order, tile_rows);
         compare(w, got, cuda_query_dtype(s.dtype) == DTYPE_F16 ? 1e-3 : 6e-3, "prefill");
         if (first)
             assert_memory_equal(first, got, sizeof *got * (size_t)(w->rows * w->ldout));
@@ -346,7 +352,7 @@ static void check_prefill(struct shape_of s, int tile_rows, const int *context, 
         if (first != got)
             free(got);
     }
-    float *bf16 = run_prefill(w, FORM_BF16, 0, tile_rows);
+    float *bf16 = run_prefill(w, ACT_DTYPE_BF16, 0, tile_rows);
     compare(w, bf16, 8e-3, "prefill, bf16 out");
     free(bf16);
     // the last rows of the first sequence as a chunk of their own: equal bits
@@ -358,7 +364,7 @@ static void check_prefill(struct shape_of s, int tile_rows, const int *context, 
         chunk.rows = context[0] - cut;
         chunk.query_start[1] = context[0] - cut;
         chunk.d_q = (char *)w->d_q + (size_t)(cut * row) * 2;
-        float *got = run_prefill(&chunk, FORM_F32, 0, tile_rows);
+        float *got = run_prefill(&chunk, ACT_DTYPE_F32, 0, tile_rows);
         for (int r = 0; r < context[0] - cut; r++)
             assert_memory_equal(got + r * w->ldout, first + (cut + r) * w->ldout, sizeof *got * (size_t)row);
         free(got);
@@ -430,7 +436,7 @@ static void test_any(void **state) {
         float *first = NULL;
         for (int order = 0; order < 3; order++) {
             rt_test_order(order);
-            float *got = run_any(w, FORM_F32);
+            float *got = run_any(w, ACT_DTYPE_F32);
             compare(w, got, 1e-5, "any");
             if (first)
                 assert_memory_equal(first, got, sizeof *got * (size_t)(w->rows * w->ldout));
@@ -439,15 +445,16 @@ static void test_any(void **state) {
             if (first != got)
                 free(got);
         }
-        float *bf16 = run_any(w, FORM_BF16);
+        float *bf16 = run_any(w, ACT_DTYPE_BF16);
         compare(w, bf16, 4e-3, "any, bf16 out");
         free(first), free(bf16);
         free_world(w);
     }
 }
 
-// ---- a cache of more than 2^32 elements: nothing that counts them fits an int. On the emulator its pages
-// exist where they are touched.
+// ---- a cache of more than 2^32 elements
+
+// Nothing that counts its elements fits an int. On the emulator its pages exist where they are touched.
 
 // NULL: the device has too little memory.
 static char *large_alloc(size_t bytes) {
@@ -480,14 +487,15 @@ static void test_far_blocks(void **state) {
     static const int context[] = {33, 17, 300}, one[] = {1, 1, 1};
     for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
         struct world *w = make_world(shapes[i], 3, context, one);
-        bool fast = cuda_attention_fast(&w->kv, w->s.group), wide = cuda_has_wide_prefill(rt, &w->kv);
+        bool fast = cuda_attention_fast(&w->kv), wide = cuda_has_wide_prefill(rt, &w->kv);
         size_t row = dtype_row_bytes(w->s.dtype, w->s.d),
                block = (size_t)(w->s.kv_heads * w->s.block_size) * row, used = (size_t)w->num_blocks * block;
         int far = (int)(((size_t)1 << 32) * (row / (size_t)w->s.d) / block + 3);
         size_t bytes = (size_t)far * block + used;
-        float *near[4] = {fast ? run_decode(w, FORM_F32, 0) : NULL,
-                          fast ? run_prefill(w, FORM_F32, 0, CUDA_TILE) : NULL, run_any(w, FORM_F32),
-                          wide ? run_prefill(w, FORM_F32, 0, CUDA_WIDE_TILE) : NULL};
+        float *near[4] = {fast ? run_decode(w, ACT_DTYPE_F32, 0) : NULL,
+                          fast ? run_prefill(w, ACT_DTYPE_F32, 0, CUDA_TILE) : NULL,
+                          run_any(w, ACT_DTYPE_F32),
+                          wide ? run_prefill(w, ACT_DTYPE_F32, 0, CUDA_WIDE_TILE) : NULL};
         char *keys = large_alloc(bytes), *values = keys ? large_alloc(bytes) : NULL;
         if (!values) {
             printf("no room for two caches of %zu MiB: blocks far away are not checked\n", bytes >> 20);
@@ -501,10 +509,10 @@ static void test_far_blocks(void **state) {
             moved.out = NULL; // its own
             moved.kv.keys = keys, moved.kv.values = values;
             moved.blocks.ids = to_device(w->ids, sizeof *w->ids * (size_t)n);
-            float *got[4] = {fast ? run_decode(&moved, FORM_F32, 0) : NULL,
-                             fast ? run_prefill(&moved, FORM_F32, 0, CUDA_TILE) : NULL,
-                             run_any(&moved, FORM_F32),
-                             wide ? run_prefill(&moved, FORM_F32, 0, CUDA_WIDE_TILE) : NULL};
+            float *got[4] = {fast ? run_decode(&moved, ACT_DTYPE_F32, 0) : NULL,
+                             fast ? run_prefill(&moved, ACT_DTYPE_F32, 0, CUDA_TILE) : NULL,
+                             run_any(&moved, ACT_DTYPE_F32),
+                             wide ? run_prefill(&moved, ACT_DTYPE_F32, 0, CUDA_WIDE_TILE) : NULL};
             for (int k = 0; k < 4; free(got[k++]))
                 if (got[k])
                     assert_memory_equal(got[k], near[k], sizeof *got[k] * (size_t)(w->rows * w->ldout));

@@ -1,10 +1,11 @@
 // The whole backend on the emulated runtime: steps of random models against kernels/ref, through every path
-// that the host takes (fast and general attention, the library's products, split formats, recorded steps,
-// run-ahead, exact mode), and what happens when the device fails or is too small. Over 600 lines: every case
-// stands on the same fixture.
+// that the host takes (fast and general attention, GEMMs of cuBLASLt, layouts of several parts, layers of
+// several specs, CUDA graphs, asynchronous scheduling, exact mode), and what happens when the device fails or
+// is too small. Over 600 lines: every case stands on the same fixture.
 #include "harness.h"
 
 #include "backend_cuda.h"
+#define FIXTURE_INSPECT &inspect_cuda
 #include "fixture.h"
 #include "ops.h"
 #include "request.h"
@@ -17,7 +18,7 @@ static struct instance *open_instance(const struct fixture *f, const struct back
     return instance_open(f, (struct setup){ops, NULL, 1, block_size, kv}, tokens, context, seqs);
 }
 
-// How far results of a step may be apart, and that they draw the same where it is clear. Failed rows agree.
+// How far results of a step may be apart, and that they sample the same where it is clear. Failed rows agree.
 static void compare(const struct instance *in, const struct step_out *got, const struct step_out *want,
                     int rows, double bound, const char *what) {
     int V = in->model.config.vocab;
@@ -37,22 +38,22 @@ static void compare(const struct instance *in, const struct step_out *got, const
     }
 }
 
-struct plan_of {
+struct some_pieces {
     int n;
     struct piece pieces[5];
 };
 
 // Steps that prefill in chunks, decode, and mix; positions follow on from each other.
-static const struct plan_of plans[] = {
+static const struct some_pieces mixes[] = {
     {2, {{0, 0, 9, true}, {1, 0, 30, false}}},
     {3, {{0, 9, 1, false}, {1, 30, 5, true}, {2, 0, 17, false}}},
     {3, {{0, 10, 1, false}, {1, 35, 1, false}, {2, 17, 1, false}}},
     {3, {{0, 11, 1, false}, {1, 36, 1, false}, {2, 18, 14, true}}},
     {3, {{2, 32, 1, false}, {0, 12, 1, false}, {1, 37, 1, false}}},
 };
-enum { NUM_PLANS = sizeof plans / sizeof plans[0] };
+enum { NUM_MIXES = sizeof mixes / sizeof mixes[0] };
 
-static int num_rows(const struct plan_of *p) {
+static int num_rows(const struct some_pieces *p) {
     int n = 0;
     for (int i = 0; i < p->n; i++)
         n += p->pieces[i].rows ? p->pieces[i].count : 1;
@@ -63,9 +64,9 @@ static int num_rows(const struct plan_of *p) {
 static void cache_distance(const struct instance *in, const char *a, const char *b, enum dtype kv,
                            double *far, double *norm) {
     const struct model_config *m = &in->model.config;
-    int d = m->head_dim, vectors = in->block_size * m->num_kv_heads;
+    int d = m->attn[0].head_dim, vectors = in->block_size * m->attn[0].kv_heads;
     size_t row = dtype_row_bytes(kv, d);
-    for (int half = 0; half < 2 * m->num_layers; half++) {
+    for (int half = 0; half < 2 * m->kv_layers; half++) {
         for (int v = 0; v < vectors; v++) {
             float scale[2] = {1, 1};
             for (int i = 0; i < 2 && kv == DTYPE_I8; i++)
@@ -90,24 +91,24 @@ static void check_fixture(const struct fixture *f, int block_size, enum dtype kv
     struct instance *ref = open_instance(f, &backend_ref, block_size, kv, 64, 64, 3);
     struct instance *cuda = open_instance(f, &backend_cuda, block_size, kv, 64, 64, 3);
     assert_non_null(cuda);
-    for (int i = 0; i < NUM_PLANS; i++) {
+    for (int i = 0; i < NUM_MIXES; i++) {
         rt_test_order(i % 3);
-        struct step_out want = run_pieces(ref, plans[i].pieces, plans[i].n);
-        struct step_out got = run_pieces(cuda, plans[i].pieces, plans[i].n);
-        compare(cuda, &got, &want, num_rows(&plans[i]), bound, what);
+        struct step_out want = run_pieces(ref, mixes[i].pieces, mixes[i].n);
+        struct step_out got = run_pieces(cuda, mixes[i].pieces, mixes[i].n);
+        compare(cuda, &got, &want, num_rows(&mixes[i]), bound, what);
     }
     // what the cache holds, in the canonical order, and back
     size_t bytes = cuda->ops->kv_block_bytes(cuda->dev);
     assert_int_equal(bytes, ref->ops->kv_block_bytes(ref->dev));
     char *a = must_calloc(1, bytes), *b = must_calloc(1, bytes);
     int32_t block = block_of(cuda, 0, 0);
-    cuda->ops->kv_export(cuda->dev, block, a);
-    ref->ops->kv_export(ref->dev, block, b);
+    cuda->inspect->kv_export(cuda->dev, block, a);
+    ref->inspect->kv_export(ref->dev, block, b);
     double far = 0, norm = 0;
     cache_distance(cuda, a, b, kv, &far, &norm);
     assert_true(norm > 0 && sqrt(far / norm) < (dtype_row_bytes(kv, 1) > 1 ? 2e-2 : 6e-2));
-    cuda->ops->kv_import(cuda->dev, block, b);
-    cuda->ops->kv_export(cuda->dev, block, a);
+    cuda->inspect->kv_import(cuda->dev, block, b);
+    cuda->inspect->kv_export(cuda->dev, block, a);
     assert_memory_equal(a, b, bytes);
     free(a), free(b);
     instance_close(ref);
@@ -156,7 +157,60 @@ static void test_attention_paths(void **state) {
     }
 }
 
-// Parts of one weight in different types, as Q4_K_M has them: no product fuses gate and up.
+// Layers of three attn_specs and two ffn_specs, whose pages are those of two groups.
+static void test_mixed_specs(void **state) {
+    (void)state;
+    static const struct {
+        struct shape s;
+        int block_size;
+        enum dtype type, kv;
+    } cases[] = {
+        {{5, 64, 2, 1, 64, 44, 97, 21, true, true, false}, 16, DTYPE_BF16, DTYPE_F16},
+        {{4, 64, 2, 1, 64, 64, 97, 0, false, false, true},
+         16,
+         DTYPE_F16,
+         DTYPE_I8}, // rows scaled by their largest
+        {{4, 64, 4, 2, 16, 44, 97, 13, false, true, false},
+         5,
+         DTYPE_F32,
+         DTYPE_F32}, // the kernel for any shape
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct fixture *f = fixture_make_mixed(&cases[i].s, cases[i].type);
+        check_fixture(f, cases[i].block_size, cases[i].kv, cases[i].type == DTYPE_F32 ? 2e-5 : 3e-2,
+                      "mixed specs");
+        fixture_free(f);
+    }
+}
+
+// What a device cannot compute is refused when it is opened, in a sentence.
+static void test_refused_specs(void **state) {
+    (void)state;
+    struct shape s = {4, 64, 2, 1, 64, 44, 97, 0, false, false, false};
+    for (int i = 0; i < 4; i++) {
+        struct fixture *f = fixture_make_mixed(&s, DTYPE_BF16);
+        struct model_config *m = &f->config;
+        static const char *const words[] = {"number or the size of their kv heads",
+                                            "number or the size of their kv heads", "recurrent state",
+                                            "rotation is not among"};
+        if (i == 0)
+            m->attn[1].kv_heads = 2;
+        else if (i == 1)
+            m->attn[1].head_dim = 32;
+        else if (i == 2)
+            m->groups[1].kind = KV_STATE;
+        else
+            m->attn[1].rope = 2;
+        struct err err = {0};
+        struct device_config config = {.model = m, .kv_dtype = DTYPE_F16, .block_size = 16, .world = 1};
+        assert_null(backend_cuda.open(NULL, &config, &err));
+        assert_int_equal(err.code, STATUS_FORMAT);
+        assert_non_null(strstr(err.msg, words[i]));
+        fixture_free(f);
+    }
+}
+
+// Parts of one weight in different types, as Q4_K_M has them: no GEMM fuses gate and up.
 static void test_mixed_types(void **state) {
     (void)state;
     struct shape s = {1, 256, 4, 2, 64, 256, 131, 0, false, true, false};
@@ -175,7 +229,7 @@ static void test_mixed_types(void **state) {
     fixture_free(f);
 }
 
-// More than 64 rows: the library's products, with quantised weights as bf16.
+// More than 64 rows: GEMMs of cuBLASLt, with quantised weights as bf16.
 static void test_many_rows(void **state) {
     (void)state;
     static const enum dtype types[] = {DTYPE_BF16, DTYPE_F16, DTYPE_Q8_0, DTYPE_Q4_K, DTYPE_F32};
@@ -197,9 +251,8 @@ static void test_many_rows(void **state) {
     }
 }
 
-// What else is in a step is nothing to a row that decodes: alone, beside a prompt that goes through the
-// library, beside one that does not, and among more decodes than one product takes, its logits have the same
-// bits.
+// What else is in a step is nothing to a row that decodes: alone, beside a prompt that goes through cuBLASLt,
+// beside one that does not, and among more decodes than one GEMM takes, its logits have the same bits.
 static void test_company(void **state) {
     (void)state;
     enum { MANY = 70, AT = 20, TOGETHER = 6, V = 97, SPLIT = 5 };
@@ -217,7 +270,7 @@ static void test_company(void **state) {
         struct shape s = {1, 256, 4, 2, 64, 256, V, 0, false, i % 2 == 0, false};
         struct fixture *f = fixture_make(&s, types[i]);
         for (int w = 0; i == SPLIT && w < f->num_weights; w++)
-            if (f->weights[w].role == WEIGHT_GATE_UP) { // gate and up are two products
+            if (f->weights[w].role == WEIGHT_GATE_UP) { // gate and up are two GEMMs
                 free((void *)(uintptr_t)f->weights[w].part[1].data);
                 f->weights[w].part[1] = random_tensor(DTYPE_BF16, 256, 256, 0.1f);
             }
@@ -250,9 +303,9 @@ static void test_company(void **state) {
     }
 }
 
-// ---- steps that are recorded
+// ---- CUDA graphs
 
-// Without logits: else nothing is recorded.
+// Without logits: else there are no graphs.
 static struct instance *open_graphs(const struct fixture *f, int tokens, int context, int seqs) {
     struct setup s = {&backend_cuda, NULL, 1, 16, DTYPE_F16};
     struct instance *in = instance_open_as(f, s, INSTANCE_NO_LOGITS, tokens, context, seqs);
@@ -271,18 +324,18 @@ static int decode(struct instance *in, int seqs, int steps, bool on_device, int3
         struct batch *b = batch_make(in, pieces, seqs);
         for (int s = 0; t > 0 && s < seqs; s++)
             b->ids[s] = on_device ? -1 - s : ids[(t - 1) * seqs + s];
-        for (int s = 0; s < seqs; s++) { // some draw, some have edits, some masks
+        for (int s = 0; s < seqs; s++) { // some sample, some have entries
             b->rows[s].temperature = s == 1 ? 0.8f : 0;
             b->rows[s].seed = 99;
             b->rows[s].index = t;
             b->rows[s].top_k = s == 1 ? 20 : 0;
         }
-        static struct logit_edit edits[2] = {{5, 1, 0.5f}, {5, 1.2f, -0.1f}};
-        b->step.edits = edits;
-        b->step.num_edits = 2;
+        static struct logit_entry entries[2] = {{5, 1, 0.5f}, {5, 1.2f, -0.1f}};
+        b->step.entries = entries;
+        b->step.num_entries = 2;
         if (seqs > 2 && t >= 6) {
-            b->rows[2].edit_start = 0;
-            b->rows[2].edit_end = 2;
+            b->rows[2].entry_start = 0;
+            b->rows[2].entry_end = 2;
         }
         replayed += forward(in, &b->step);
         assert_int_equal(in->ops->sync(in->dev, &out, NULL), STATUS_OK);
@@ -302,9 +355,11 @@ static void test_graphs(void **state) {
     static const struct shape shapes[] = {
         {2, 64, 2, 1, 64, 44, 97, 0, false, false, false}, // fast attention
         {2, 64, 4, 2, 16, 44, 97, 9, false, false, true},  // general attention, a window
+        {4, 64, 2, 1, 64, 44, 97, 9, false, false, false}, // several specs and groups
     };
-    for (int i = 0; i < 2; i++) {
-        struct fixture *f = fixture_make(&shapes[i], DTYPE_BF16);
+    for (int i = 0; i < 3; i++) {
+        struct fixture *f =
+            i == 2 ? fixture_make_mixed(&shapes[i], DTYPE_BF16) : fixture_make(&shapes[i], DTYPE_BF16);
         int32_t plain[STEPS * SEQS], ids[STEPS * SEQS];
         float plain_logprobs[STEPS * SEQS], logprobs[STEPS * SEQS];
         setenv("QUIRE_CUDA_GRAPHS", "0", 1);
@@ -318,21 +373,21 @@ static void test_graphs(void **state) {
             instance_close(in);
             assert_true(replayed >= 6);
             assert_memory_equal(ids, plain,
-                                sizeof ids); // padded to 4 rows, recorded, replayed: the same bits
+                                sizeof ids); // padded to 4 rows, captured, replayed: the same bits
             assert_memory_equal(logprobs, plain_logprobs, sizeof logprobs);
         }
         fixture_free(f);
     }
 }
 
-// A recorded step may be padded beyond the most rows that a step may have: nothing may be too small for it.
+// A graph may be padded beyond the most rows that a step may have: nothing may be too small for it.
 static void test_padding_beyond_limits(void **state) {
     (void)state;
     enum { SEQS = 5, STEPS = 5 };
     struct shape s = {1, 64, 2, 1, 64, 64, 97, 0, false, false, false};
     struct fixture *f = fixture_make(&s, DTYPE_F16);
     for (int i = 0; i < f->num_weights; i++)
-        if (f->weights[i].role == WEIGHT_GATE_UP) { // two products, side by side in memory of their own
+        if (f->weights[i].role == WEIGHT_GATE_UP) { // two GEMMs, side by side in memory of their own
             free((void *)(uintptr_t)f->weights[i].part[1].data);
             f->weights[i].part[1] = random_tensor(DTYPE_BF16, 64, 64, 0.2f);
         }
@@ -363,31 +418,31 @@ static void test_padding_beyond_limits(void **state) {
     fixture_free(f);
 }
 
-// Kinds of steps beyond those that are kept are launched kernel by kernel, with the same bits.
-static void test_more_kinds(void **state) {
+// Steps beyond the buckets that are kept are launched kernel by kernel, with the same bits.
+static void test_more_buckets(void **state) {
     (void)state;
-    enum { KINDS = 4, KEPT = 2, ROUNDS = 4 };
-    static const int sizes[KINDS] = {1, 2, 4, 8};
+    enum { BUCKETS = 4, KEPT = 2, TIMES = 4 };
+    static const int sizes[BUCKETS] = {1, 2, 4, 8};
     struct shape s = {1, 64, 2, 1, 64, 44, 97, 0, false, false, false};
     struct fixture *f = fixture_make(&s, DTYPE_BF16);
-    float want[KINDS][8];
+    float want[BUCKETS][8];
     for (int kept = 0; kept <= KEPT; kept += KEPT) {
         char number[16];
         snprintf(number, sizeof number, "%d", kept);
         setenv("QUIRE_CUDA_GRAPHS", number, 1);
         struct instance *in = open_graphs(f, 8, 64, 8);
-        for (int round = 0; round < ROUNDS; round++)
-            for (int kind = 0; kind < KINDS; kind++) {
+        for (int time = 0; time < TIMES; time++)
+            for (int bucket = 0; bucket < BUCKETS; bucket++) {
                 struct piece pieces[8];
                 struct step_out out;
-                for (int q = 0; q < sizes[kind]; q++)
+                for (int q = 0; q < sizes[bucket]; q++)
                     pieces[q] = (struct piece){q, 0, 1, false};
-                struct batch *b = batch_make(in, pieces, sizes[kind]);
-                assert_int_equal(forward(in, &b->step), kept > 0 && kind < KEPT && round >= 2);
+                struct batch *b = batch_make(in, pieces, sizes[bucket]);
+                assert_int_equal(forward(in, &b->step), kept > 0 && bucket < KEPT && time >= 2);
                 assert_int_equal(in->ops->sync(in->dev, &out, NULL), STATUS_OK);
-                if (kept == 0 && round == 0)
-                    memcpy(want[kind], out.logprob, sizeof(float) * (size_t)sizes[kind]);
-                assert_memory_equal(want[kind], out.logprob, sizeof(float) * (size_t)sizes[kind]);
+                if (kept == 0 && time == 0)
+                    memcpy(want[bucket], out.logprob, sizeof(float) * (size_t)sizes[bucket]);
+                assert_memory_equal(want[bucket], out.logprob, sizeof(float) * (size_t)sizes[bucket]);
                 free(b);
             }
         instance_close(in);
@@ -396,8 +451,9 @@ static void test_more_kinds(void **state) {
     fixture_free(f);
 }
 
-// More items of decode attention than one launch holds: rounds of rows, each with the bits that it has alone.
-static void test_rounds(void **state) {
+// More KV splits of decode attention than one launch holds: launches by rows, each with the bits that it has
+// alone.
+static void test_launches(void **state) {
     (void)state;
     enum { SEQS = 160, CONTEXT = 26 * 256 + 40, V = 61, B = 32, BLOCKS = (CONTEXT + B - 1) / B };
     struct shape s = {1, 64, 1, 1, 64, 32, V, 0, false, false, false};
@@ -409,10 +465,10 @@ static void test_rounds(void **state) {
     for (int i = 0; i < BLOCKS; i++) { // all sequences share the first one's blocks but the last
         for (size_t k = 0; k < bytes; k++)
             block[k] = (unsigned char)(random_u32() & 0xbf); // numbers below 2
-        in->ops->kv_import(in->dev, block_of(in, 0, i), block);
+        in->inspect->kv_import(in->dev, block_of(in, 0, i), block);
     }
     static struct piece pieces[SEQS];
-    for (int q = 0; q < SEQS; q++) // 160 x 27 items are more than 4,096
+    for (int q = 0; q < SEQS; q++) // 160 x 27 splits are more than 4,096
         pieces[q] = (struct piece){q, CONTEXT - 1, 1, false};
     struct step_out out;
     float *all = must_calloc(SEQS, V * sizeof *all);
@@ -421,7 +477,7 @@ static void test_rounds(void **state) {
         struct batch *b = one == 0 ? batch_make(in, pieces, SEQS) : batch_make(in, &pieces[which[one]], 1);
         for (int q = 0; q < b->step.num_seqs; q++)
             for (int i = 0; i + 1 < BLOCKS; i++)
-                b->block_ids[b->block_start[q] + i] = block_of(in, 0, i);
+                b->groups[0].block_ids[b->groups[0].block_start[q] + i] = block_of(in, 0, i);
         forward(in, &b->step);
         assert_int_equal(in->ops->sync(in->dev, &out, NULL), STATUS_OK);
         if (one == 0)
@@ -438,9 +494,224 @@ static void test_rounds(void **state) {
     fixture_free(f);
 }
 
+// Buckets of graphs count each spec's splits: with a window a sequence has one split or two, without it more
+// and more.
+static void test_graphs_of_specs(void **state) {
+    (void)state;
+    enum { FIRST = 500, CHUNK = 50, STEPS = 24, MANY = 40 };
+    struct shape s = {2, 64, 1, 1, 64, 32, 61, 30, false, false, false};
+    struct fixture *f = fixture_make_mixed(&s, DTYPE_BF16);
+    float logprobs[2][STEPS * MANY];
+    for (int graphs = 0; graphs < 2; graphs++) {
+        int replayed = 0;
+        setenv("QUIRE_CUDA_GRAPHS", graphs ? "64" : "0", 1);
+        struct instance *in = open_graphs(f, 64, FIRST + STEPS + 1, MANY);
+        size_t bytes = in->ops->kv_block_bytes(in->dev);
+        unsigned char *page = must_calloc(1, bytes);
+        for (int b = 0; b < in->limits.num_blocks; b++) { // f16 below 2, the same in both runs
+            for (size_t k = 0; k < bytes; k++)
+                page[k] = (unsigned char)(k % 2 ? (k * 7 + (size_t)b) & 0x3b : k * 31 + (size_t)b);
+            in->inspect->kv_import(in->dev, b, page);
+        }
+        free(page);
+        for (int t = 0; t < STEPS; t++) {
+            struct piece pieces[MANY];
+            struct step_out out;
+            for (int q = 0; q < MANY; q++) // the last of them cross the border of the second split one by one
+                pieces[q] = (struct piece){q, q < MANY / 2 ? FIRST + t : t, 1, false};
+            struct batch *b = batch_make(in, pieces, MANY);
+            replayed += forward(in, &b->step);
+            assert_int_equal(in->ops->sync(in->dev, &out, NULL), STATUS_OK);
+            memcpy(logprobs[graphs] + t * MANY, out.logprob, MANY * sizeof(float));
+            free(b);
+        }
+        assert_true(graphs ? replayed > STEPS / 2 : replayed == 0);
+        instance_close(in);
+    }
+    unsetenv("QUIRE_CUDA_GRAPHS");
+    assert_memory_equal(logprobs[0], logprobs[1], sizeof logprobs[0]);
+    fixture_free(f);
+}
+
+// ---- pages: those that a window gave back, and copies
+
+// Logits (n, 97) of a prompt, so many tokens a step, then token by token; pages wholly before the window, of
+// groups that have one, are named 0 where `given_back`, a page of NaN.
+static float *window_logits(const struct fixture *f, int flags, enum dtype kv, int n, int cut,
+                            bool given_back) {
+    enum { DECODES = 5, V = 97 };
+    struct setup setup = {&backend_cuda, NULL, 1, 16, kv};
+    struct instance *in = instance_open_as(f, setup, flags | INSTANCE_SPARE_BLOCK, n, n, 1);
+    size_t bytes = in->ops->kv_block_bytes(in->dev);
+    char *nan = must_calloc(1, bytes);
+    memset(nan, 0xff, bytes);
+    in->inspect->kv_import(in->dev, 0, nan);
+    free(nan);
+    float *logits = must_calloc((size_t)n * V, sizeof *logits);
+    for (int at = 0, count; at < n; at += count) {
+        count = at >= n - DECODES ? 1 : n - DECODES - at < cut ? n - DECODES - at : cut;
+        struct piece p = {0, at, count, true};
+        struct batch *b = batch_make(in, &p, 1);
+        struct step_out out;
+        for (int g = 0; given_back && g < b->step.num_groups; g++)
+            for (int i = 0; (i + 1) * 16 <= kv_first_kept(at, f->config.groups[g].window); i++)
+                b->groups[g].block_ids[i] = 0;
+        forward(in, &b->step);
+        assert_int_equal(in->ops->sync(in->dev, &out, NULL), STATUS_OK);
+        memcpy(logits + at * V, out.logits, (size_t)count * V * sizeof *logits);
+        free(b);
+    }
+    instance_close(in);
+    return logits;
+}
+
+static void test_window_pages(void **state) {
+    (void)state;
+    enum { N = 260 };
+    static const struct {
+        struct shape s;
+        bool mixed;
+        int flags;
+        enum dtype kv;
+        const char *wgmma;
+    } cases[] = {
+        {{2, 64, 2, 1, 64, 44, 97, 40, true, true, false}, false, 0, DTYPE_F16, "0"},
+        {{4, 64, 4, 1, 64, 44, 97, 33, false, false, false}, true, 0, DTYPE_I8, "0"},
+        {{2, 64, 4, 1, 64, 44, 97, 70, false, false, false}, false, INSTANCE_EXACT, DTYPE_BF16, "1"},
+        {{2, 64, 4, 2, 16, 44, 97, 20, false, true, false},
+         false,
+         0,
+         DTYPE_F8_E4M3,
+         "0"}, // the kernel for any shape
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct fixture *f = cases[i].mixed ? fixture_make_mixed(&cases[i].s, DTYPE_BF16)
+                                           : fixture_make(&cases[i].s, DTYPE_BF16);
+        setenv("QUIRE_CUDA_WGMMA", cases[i].wgmma, 1);
+        float *kept = window_logits(f, cases[i].flags, cases[i].kv, N, 60, false);
+        float *given_back = window_logits(f, cases[i].flags, cases[i].kv, N, 60, true);
+        unsetenv("QUIRE_CUDA_WGMMA");
+        assert_memory_equal(kept, given_back, N * 97 * sizeof *kept);
+        for (int v = 0; v < 97; v++)
+            assert_true(isfinite(given_back[(N - 1) * 97 + v]));
+        free(kept), free(given_back);
+        fixture_free(f);
+    }
+}
+
+// Moves are done in their order, between the steps around them: a sequence that goes on over copies of its
+// pages has the bits that it has over its own, although the step before the moves is still in flight.
+static void test_kv_copy(void **state) {
+    (void)state;
+    enum { N = 37, V = 97 };
+    static const struct {
+        struct shape s;
+        int block_size;
+        enum dtype kv;
+    } cases[] = {
+        {{3, 64, 2, 1, 64, 44, V, 0, true, true, false}, 16, DTYPE_F16},
+        {{2, 64, 4, 2, 64, 44, V, 0, false, false, false}, 16, DTYPE_I8},
+        {{2, 60, 3, 3, 20, 44, V, 0, false, true, false}, 5, DTYPE_I8}, // pages of 300 bytes, not 16 by 16
+    };
+    for (size_t c = 0; c < sizeof cases / sizeof cases[0]; c++) {
+        int B = cases[c].block_size, pages = (N + 1 + B - 1) / B;
+        struct fixture *f = fixture_make(&cases[c].s, DTYPE_BF16);
+        struct instance *in = open_instance(f, &backend_cuda, B, cases[c].kv, 64, 64, 3);
+        float want[V];
+        struct piece prompt = {0, 0, N, false}, next = {0, N, 1, false}, copy = {1, N, 1, false};
+        run_pieces(in, &prompt, 1);
+        memcpy(want, run_pieces(in, &next, 1).logits, sizeof want);
+        struct kv_move moves[64];
+        int n = 0;
+        for (int i = 0; i < pages; i++) { // by way of a third sequence's page, which is written again
+            moves[n++] = (struct kv_move){block_of(in, 0, i), block_of(in, 2, 0)};
+            moves[n++] = (struct kv_move){block_of(in, 2, 0), block_of(in, 1, i)};
+        }
+        struct batch *first = batch_make(in, &prompt, 1), *second = batch_make(in, &copy, 1);
+        struct step_out out;
+        second->ids[0] = token_at(in, 0, N);
+        second->step.moves = moves;
+        second->step.num_moves = n;
+        forward(in, &first->step);
+        forward(in, &second->step);
+        assert_int_equal(in->ops->sync(in->dev, &out, NULL), STATUS_OK);
+        assert_int_equal(in->ops->sync(in->dev, &out, NULL), STATUS_OK);
+        assert_memory_equal(out.logits, want, sizeof want);
+        size_t bytes = in->ops->kv_block_bytes(in->dev);
+        char *a = must_calloc(1, bytes), *b = must_calloc(1, bytes);
+        in->inspect->kv_export(in->dev, block_of(in, 0, 1), a);
+        in->inspect->kv_export(in->dev, block_of(in, 1, 1), b);
+        assert_memory_equal(a, b, bytes);
+        free(a), free(b), free(first), free(second);
+        instance_close(in);
+        fixture_free(f);
+    }
+}
+
+// ---- hidden states, and masks that are computed beside the step before
+
+static void test_hidden(void **state) {
+    (void)state;
+    static const struct piece pieces[] = {{0, 0, 9, true},
+                                          {1, 0, 80, true}}; // more rows than are sampled at once
+    struct shape s = {2, 64, 2, 1, 64, 44, 97, 0, false, false, false};
+    for (int i = 0; i < 2; i++) {
+        struct fixture *f = fixture_make(&s, i ? DTYPE_F16 : DTYPE_BF16);
+        struct setup setup = {&backend_ref, NULL, 1, 16, DTYPE_F16};
+        struct instance *ref = instance_open_as(f, setup, INSTANCE_HIDDEN, 100, 100, 2);
+        setup.ops = &backend_cuda;
+        struct instance *cuda = instance_open_as(f, setup, INSTANCE_HIDDEN, 100, 100, 2);
+        struct step_out want = run_pieces(ref, pieces, 2), got = run_pieces(cuda, pieces, 2);
+        for (int r = 0; r < 89; r++) {
+            double far = distance(got.hidden + r * s.hidden, want.hidden + r * s.hidden, (size_t)s.hidden);
+            if (!(far < 3e-2))
+                fail_msg("hidden state %d is %g apart", r, far);
+        }
+        instance_close(ref), instance_close(cuda);
+        fixture_free(f);
+    }
+}
+
+struct late_mask {
+    uint32_t bits[4];
+    int calls;
+};
+
+static void write_mask(void *arg) { // token 13 alone
+    struct late_mask *m = arg;
+    m->calls++;
+    memset(m->bits, 0, sizeof m->bits);
+    m->bits[0] = 1u << 13;
+}
+
+static void test_masks_wait(void **state) {
+    (void)state;
+    struct shape s = {1, 64, 2, 1, 64, 44, 97, 0, false, false, false};
+    struct fixture *f = fixture_make(&s, DTYPE_BF16);
+    struct instance *in = open_graphs(f, 8, 64, 1);
+    for (int t = 0; t < 6; t++) { // by launches, while a graph is captured, and replayed
+        struct late_mask mask = {.bits = {~0u, ~0u, ~0u, ~0u}};
+        const uint32_t *masks[] = {mask.bits};
+        struct piece p = {0, t, 1, false};
+        struct batch *b = batch_make(in, &p, 1);
+        struct step_out out;
+        b->step.masks = masks;
+        b->step.masks_wait = write_mask;
+        b->step.masks_arg = &mask;
+        forward(in, &b->step);
+        assert_int_equal(mask.calls, 1);
+        memset(mask.bits, 0xff, sizeof mask.bits); // it has been read
+        assert_int_equal(in->ops->sync(in->dev, &out, NULL), STATUS_OK);
+        assert_int_equal(out.ids[0], 13);
+        free(b);
+    }
+    instance_close(in);
+    fixture_free(f);
+}
+
 // ---- two steps at a time
 
-static void test_run_ahead(void **state) {
+static void test_async(void **state) {
     (void)state;
     enum { STEPS = 8 };
     struct shape s = {1, 64, 2, 1, 64, 44, 97, 0, false, false, false};
@@ -476,8 +747,9 @@ static void test_run_ahead(void **state) {
     fixture_free(f);
 }
 
-// ---- exact mode: a prompt's logits have the same bits however it is cut, and decoded rows those of
-// prefilled ones
+// ---- exact mode
+
+// A prompt's logits have the same bits however it is cut, and decoded rows those of prefilled ones.
 
 // Logits (n, 97) of a prompt, so many tokens a step.
 static float *prompt_logits(const struct fixture *f, enum dtype kv, int n, int cut) {
@@ -499,7 +771,7 @@ static void test_exact(void **state) {
     static const struct {
         enum dtype type;
         struct shape s;
-        int cuts[4]; // until 0; more than 64 rows would go through the library, and quantised weights as bf16
+        int cuts[4]; // until 0; more than 64 rows would go through cuBLASLt, quantised weights as bf16
     } cases[] = {
         {DTYPE_BF16, {2, 64, 4, 2, 64, 44, 97, 0, true, true, false}, {37, 16, 1}},
         {DTYPE_Q8_0, {1, 64, 4, 2, 64, 64, 97, 0, false, true, false}, {66, 29, 1}},
@@ -522,12 +794,12 @@ static void test_exact(void **state) {
 }
 
 // And the same bits alone as beside others: decodes, prompts whole and in chunks, which together go through
-// the library in another mode. So have rows that decode.
+// cuBLASLt in another mode. So have rows that decode.
 static void test_exact_company(void **state) {
     (void)state;
     enum { N = 80, CUT = 45, V = 97 };
     static const enum dtype types[] = {DTYPE_BF16, DTYPE_Q8_0, DTYPE_Q4_K};
-    static const struct plan_of steps[] = {
+    static const struct some_pieces steps[] = {
         {2, {{1, 0, 20, false}, {2, 0, 33, false}}},
         {4, {{1, 20, 1, false}, {2, 33, 1, false}, {3, 0, 40, false}, {0, 0, CUT, true}}},
         {4, {{1, 21, 1, false}, {3, 40, 1, false}, {2, 34, 7, false}, {0, CUT, N - CUT, true}}},
@@ -561,8 +833,10 @@ static void test_exact_company(void **state) {
     }
 }
 
-// ---- the prefill kernel of sm_90a, asked for: whole steps, near those of the other one and not the same
-// bits (its tiles of the cache are wider, so that it did run), however a prompt is cut
+// ---- the prefill kernel of sm_90a
+
+// Where it is asked for, whole steps are near those of the other one and do not have the same bits (its tiles
+// of the cache are wider, so that it did run), however a prompt is cut.
 
 static void test_wide_steps(void **state) {
     (void)state;
@@ -633,8 +907,7 @@ static void test_too_small(void **state) {
         assert_non_null(backend_cuda.weight_load(dev, &f->weights[i], &err));
     struct step_limits limits = {
         .max_tokens = 8, .max_seqs = 1, .max_rows = 8, .max_context = 64, .num_blocks = 1 << 20};
-    struct workspace ws;
-    assert_int_equal(backend_cuda.reserve(dev, &limits, &ws, &err), STATUS_NOMEM);
+    assert_int_equal(backend_cuda.reserve(dev, &limits, &err), STATUS_NOMEM);
     assert_non_null(strstr(err.msg, "and a KV cache of 4096 MiB"));
     assert_non_null(strstr(err.msg, "--gpu-memory-utilization"));
     backend_cuda.close(dev);
@@ -646,7 +919,7 @@ static void test_too_small(void **state) {
         assert_non_null(backend_cuda.weight_load(dev, &f->weights[i], &err));
     limits.num_blocks = 4;
     setenv("QUIRE_EMULATED_HOST_MEMORY", "4000", 1);
-    assert_int_equal(backend_cuda.reserve(dev, &limits, &ws, &err), STATUS_NOMEM);
+    assert_int_equal(backend_cuda.reserve(dev, &limits, &err), STATUS_NOMEM);
     unsetenv("QUIRE_EMULATED_HOST_MEMORY");
     assert_non_null(strstr(err.msg, "no host memory that the device can copy from for a workspace of 1 MiB"));
     assert_non_null(strstr(err.msg, "--max-num-batched-tokens"));
@@ -698,7 +971,6 @@ static void test_failure_at_load(void **state) {
     struct device_config config = {.model = &f->config, .kv_dtype = DTYPE_F16, .block_size = 16, .world = 1};
     struct step_limits limits = {
         .max_tokens = 8, .max_seqs = 1, .max_rows = 8, .max_context = 64, .num_blocks = 4};
-    struct workspace ws;
     int matrix = 0;
     while (f->weights[matrix].role != WEIGHT_QKV)
         matrix++;
@@ -711,14 +983,16 @@ static void test_failure_at_load(void **state) {
     assert_int_equal(err.code, STATUS_DEVICE);
     assert_non_null(strstr(err.msg, "asked to fail"));
     err = (struct err){0};
-    assert_int_equal(backend_cuda.reserve(dev, &limits, &ws, &err), STATUS_DEVICE);
+    assert_int_equal(backend_cuda.reserve(dev, &limits, &err), STATUS_DEVICE);
     assert_non_null(strstr(err.msg, "asked to fail"));
     backend_cuda.close(dev);
     fixture_free(f);
 }
 
-// ---- two runtimes at a time, opened here and used by another thread, as the server does. On a machine with
-// two GPUs they are two devices: a launch must go to its own, whichever was taken last.
+// ---- two runtimes at a time
+
+// Opened here and used by another thread, as the server does. On a machine with two GPUs they are two
+// devices: a launch must go to its own, whichever was taken last.
 
 enum { PAIR = 2, PAIR_N = 300, PAIR_ROUNDS = 9 };
 
@@ -785,14 +1059,21 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_types),
         cmocka_unit_test(test_attention_paths),
+        cmocka_unit_test(test_mixed_specs),
+        cmocka_unit_test(test_refused_specs),
         cmocka_unit_test(test_mixed_types),
         cmocka_unit_test(test_many_rows),
         cmocka_unit_test(test_company),
         cmocka_unit_test(test_graphs),
         cmocka_unit_test(test_padding_beyond_limits),
-        cmocka_unit_test(test_more_kinds),
-        cmocka_unit_test(test_rounds),
-        cmocka_unit_test(test_run_ahead),
+        cmocka_unit_test(test_more_buckets),
+        cmocka_unit_test(test_launches),
+        cmocka_unit_test(test_graphs_of_specs),
+        cmocka_unit_test(test_window_pages),
+        cmocka_unit_test(test_kv_copy),
+        cmocka_unit_test(test_hidden),
+        cmocka_unit_test(test_masks_wait),
+        cmocka_unit_test(test_async),
         cmocka_unit_test(test_exact),
         cmocka_unit_test(test_exact_company),
         cmocka_unit_test(test_wide_steps),

@@ -1,4 +1,4 @@
-// Matrix products of every format, against kernels/ref with activations rounded as the kernel gets them; and
+// GEMMs of every layout, against kernels/ref with activations rounded as the kernel gets them; and
 // that a token's bits do not depend on its batch.
 #include "device.h"
 
@@ -6,7 +6,7 @@ static const enum dtype types[] = {DTYPE_F32,  DTYPE_BF16, DTYPE_F16,  DTYPE_Q8_
                                    DTYPE_Q4_0, DTYPE_Q4_K, DTYPE_Q5_K, DTYPE_Q6_K};
 enum { NUM_TYPES = 8 };
 
-// Activations in the form of a format, and the same numbers as floats.
+// Activations in the dtype of a layout, and the same numbers as floats.
 struct input {
     float *values; // (m, k)
     void *x;       // (m, ld)
@@ -14,24 +14,24 @@ struct input {
     int ld;
 };
 
-static struct input make_input(enum cuda_format f, int m, int k, int cols) {
+static struct input make_input(enum weight_layout f, int m, int k, int cols) {
     struct input in = {.values = random_floats((size_t)(m * k), 1), .ld = cols};
-    enum cuda_form form = cuda_form_of(f);
+    enum act_dtype act_dtype = cuda_act_dtype_of(f);
     float *padded = must_calloc((size_t)(m * cols), sizeof *padded),
           *scale = must_calloc((size_t)m, sizeof *scale);
     for (int i = 0; i < m; i++) {
         scale[i] = ldexpf(1, i % 3 - 1);
         for (int j = 0; j < k; j++) {
             float *v = &in.values[i * k + j];
-            if (form == FORM_BF16)
+            if (act_dtype == ACT_DTYPE_BF16)
                 *v = round_bf16(*v);
-            if (form == FORM_F16)
+            if (act_dtype == ACT_DTYPE_F16)
                 *v = half_to_float(float_to_half(*v / scale[i])) * scale[i];
-            padded[i * cols + j] = form == FORM_F16 ? *v / scale[i] : *v;
+            padded[i * cols + j] = act_dtype == ACT_DTYPE_F16 ? *v / scale[i] : *v;
         }
     }
-    in.x = upload_form(padded, (size_t)(m * cols), form);
-    in.scale = form == FORM_F16 ? to_device(scale, sizeof *scale * (size_t)m) : NULL;
+    in.x = upload_act(padded, (size_t)(m * cols), act_dtype);
+    in.scale = act_dtype == ACT_DTYPE_F16 ? to_device(scale, sizeof *scale * (size_t)m) : NULL;
     free(padded), free(scale);
     return in;
 }
@@ -53,7 +53,7 @@ static void check(enum dtype type, int n, int k, int m, int order) {
     struct cuda_matrix w = matrix_alloc(type, n, k);
     rt_test_order(order);
     matrix_pack(&w, &t, 0, 0);
-    struct input in = make_input(w.format, m, k, w.cols);
+    struct input in = make_input(w.layout, m, k, w.cols);
     float *want = random_floats((size_t)(m * n), 1), *bias = random_floats((size_t)n, 1);
     int ldy = n + 2;
     float *y = poisoned(sizeof(float) * (size_t)(m * ldy)),
@@ -117,7 +117,7 @@ static void test_batch_invariance(void **state) {
         struct tensor t = random_tensor(types[i], N, k, 0.1f);
         struct cuda_matrix w = matrix_alloc(types[i], N, k);
         matrix_pack(&w, &t, 0, 0);
-        struct input in = make_input(w.format, MAX, k, w.cols);
+        struct input in = make_input(w.layout, MAX, k, w.cols);
         float *y = poisoned(sizeof(float) * MAX * N);
         struct cuda_gemm a = {
             .w = w, .x = in.x, .scale = in.scale, .m = MAX, .ldx = in.ld, .y = y, .ldy = N, .n = N};
@@ -133,7 +133,7 @@ static void test_batch_invariance(void **state) {
         }
         a.m = 1;
         for (int m = 3; m < MAX; m += 20) { // alone
-            a.x = (char *)in.x + (size_t)(m * in.ld) * (cuda_form_of(w.format) == FORM_F32 ? 4 : 2);
+            a.x = (char *)in.x + (size_t)(m * in.ld) * (cuda_act_dtype_of(w.layout) == ACT_DTYPE_F32 ? 4 : 2);
             a.scale = in.scale ? in.scale + m : NULL;
             cuda_gemm(rt, &a);
             float *one = to_host(y, sizeof(float) * N);
@@ -152,14 +152,14 @@ static void test_swiglu(void **state) {
     (void)state;
     enum { F = 44, M = 11 };
     for (int i = 0; i < NUM_TYPES; i++)
-        for (int form = 0; form < 2; form++) {
+        for (int act_dtype = 0; act_dtype < 2; act_dtype++) {
             int k = 256;
             struct tensor gate = random_tensor(types[i], F, k, 0.3f),
                           up = random_tensor(types[i], F, k, 0.3f);
             struct cuda_matrix w = matrix_alloc(types[i], (F + 7) / 8 * 16, k);
             matrix_pack(&w, &gate, 0, 1);
             matrix_pack(&w, &up, 0, 2);
-            struct input in = make_input(w.format, M, k, w.cols);
+            struct input in = make_input(w.layout, M, k, w.cols);
             int ld = F + 4;
             void *h = poisoned((size_t)(M * ld * 4));
             struct cuda_gemm a = {.w = w,
@@ -171,16 +171,17 @@ static void test_swiglu(void **state) {
                                   .h = h,
                                   .ldy = ld,
                                   .n = F,
-                                  .form = (enum cuda_form)form};
+                                  .act_dtype = (enum act_dtype)act_dtype};
             rt_test_order(i % 3);
             cuda_gemm(rt, &a);
-            float *got = download_form(h, M * (size_t)ld, (enum cuda_form)form), g[F * M], u[F * M], want[F];
+            float *got = download_act(h, M * (size_t)ld, (enum act_dtype)act_dtype), g[F * M], u[F * M],
+                  want[F];
             reference(g, &gate, in.values, M, NULL);
             reference(u, &up, in.values, M, NULL);
             for (int m = 0; m < M; m++) {
                 ref_swiglu(want, g + m * F, u + m * F, F);
                 assert_true(distance(got + m * ld, want, F) <
-                            (form == FORM_F32 ? product_bound(5e-6) : 4e-3));
+                            (act_dtype == ACT_DTYPE_F32 ? product_bound(5e-6) : 4e-3));
                 assert_true(isnan(got[m * ld + F]));
             }
             free(got);
@@ -198,11 +199,11 @@ static void test_logits(void **state) {
         struct tensor t = random_tensor(types[i], V, K, 0.5f);
         struct cuda_matrix w = matrix_alloc(types[i], V, K);
         matrix_pack(&w, &t, 0, 0);
-        struct input in = make_input(w.format, M, K, w.cols);
+        struct input in = make_input(w.layout, M, K, w.cols);
         float nan = NAN;
         int ld = GROUPS * CUDA_GROUP;
         float *y = poisoned(sizeof(float) * (size_t)(M * ld)), *max = poisoned(sizeof(float) * M * GROUPS);
-        if (w.format == FORMAT_F32) // one row is not finite
+        if (w.layout == LAYOUT_F32) // one row is not finite
             rt_upload_now(rt, (float *)in.x + 4 * in.ld + 7, &nan, sizeof nan);
         struct cuda_gemm a = {.w = w,
                               .x = in.x,
@@ -226,7 +227,7 @@ static void test_logits(void **state) {
             for (int g = 0; g < GROUPS; g++) {
                 float largest = -INFINITY;
                 for (int v = g * CUDA_GROUP; v < (g + 1) * CUDA_GROUP && v < V; v++) {
-                    if (w.format == FORMAT_F32 && m == 4)
+                    if (w.layout == LAYOUT_F32 && m == 4)
                         largest = NAN;
                     else {
                         assert_true(fabsf(got[m * ld + v] - want[m * V + v] / 4) <
@@ -245,7 +246,7 @@ static void test_logits(void **state) {
     }
 }
 
-// A quantised matrix as bf16: what a library multiplies where rows are many.
+// A quantised matrix as bf16: what cuBLASLt multiplies where rows are many.
 static void test_dequant(void **state) {
     (void)state;
     enum { N = 21, K = 512 };

@@ -1,5 +1,5 @@
 // The module: how it is found and refused, and the engine on a device that is not the CPU (the emulated
-// module, so the whole way through dlopen): scheduler, batches, prefix cache, run-ahead.
+// module, so the whole way through dlopen): scheduler, batches, prefix cache, asynchronous scheduling.
 #include "driver.h"
 
 #include "random_model.h"
@@ -210,8 +210,8 @@ static void test_requests(void **state) {
     struct got *want = calloc(N, sizeof *want), *got = calloc(N, sizeof *got);
     struct driver d;
     setenv("QUIRE_CUDA_MODULE", QUIRE_EMULATED, 1);
-    // The CPU; the device, which runs ahead; the device in chunks of 5; one plan at a time; two stages, two
-    // devices
+    // The CPU; the device, scheduled asynchronously; the device in chunks of 5; one plan at a time; two
+    // stages, two devices
     for (int run = 0; run < 5; run++) {
         struct driver_config c = {.path = path,
                                   .device = run == 0 ? "cpu" : "cuda",
@@ -226,7 +226,7 @@ static void test_requests(void **state) {
         driver_open(&d, &c);
         const struct engine_info *info = engine_info(d.engine);
         assert_int_equal(info->depth, run == 0 || run == 3 ? 1 : 2);
-        assert_int_equal(info->run_ahead, run == 1 || run == 2);
+        assert_int_equal(info->async, run == 1 || run == 2);
         for (int i = 0; i < N; i++)
             driver_add(&d, prompt, i == 3 ? 17 : 3 + 3 * i, OUTPUT, (struct sampling_params){0});
         driver_run(&d, to);
@@ -244,7 +244,7 @@ static void test_requests(void **state) {
 
 // Exact mode, through scheduler and cache: a request has the bits that it has alone when its prompt's first
 // blocks come from the cache, and when it is preempted and computes its prompt and its own tokens again, as
-// one prompt. All of that takes the library and another kernel of attention otherwise.
+// one prompt. All of that takes cuBLASLt and another kernel of attention otherwise.
 static void test_exact(void **state) {
     (void)state;
     enum { PROMPT = 76, OUTPUT = 7, BLOCKS = 10, NUM = 3 }; // each wants 6 blocks in the end

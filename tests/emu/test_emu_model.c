@@ -4,18 +4,19 @@
 #include "harness.h"
 
 #include "backend_cuda.h"
+#define FIXTURE_INSPECT &inspect_cuda
 #include "fixture.h"
 #include "forward.h"
-#include "gguf.h"
-#include "model_config.h"
-#include "tokenizer_gguf.h"
-#include "weights.h"
+#include "models/gguf.h"
+#include "models/model_config.h"
+#include "models/weights.h"
+#include "text/tokenizer_load.h"
 
 enum { MAX_TOKENS = 96 };
 
 struct loaded {
     struct instance in;
-    struct gguf *gguf;
+    struct model_file *gguf;
 };
 
 static void load(struct loaded *l, const char *path, const struct backend_ops *ops, enum dtype kv) {
@@ -38,14 +39,14 @@ static void load(struct loaded *l, const char *path, const struct backend_ops *o
                                         .max_context = 128,
                                         .num_blocks = 8,
                                         .keep_logits = true};
-    if (ops->reserve(l->in.dev, &l->in.limits, &l->in.ws, &err) != STATUS_OK)
+    if (ops->reserve(l->in.dev, &l->in.limits, &err) != STATUS_OK)
         fail_msg("%s", err.msg);
 }
 
 static void unload(struct loaded *l) {
     weights_free(&l->in.model);
     l->in.ops->close(l->in.dev);
-    gguf_close(l->gguf);
+    model_file_close(l->gguf);
 }
 
 // Tokens [start, start + count) as one step; logits of every row.
@@ -56,7 +57,7 @@ static void step(struct loaded *l, const int32_t *tokens, int start, int count, 
     struct step_out out;
     struct err err = {0};
     memcpy(b->ids, tokens + start, sizeof *tokens * (size_t)count);
-    model_forward(l->in.ops, l->in.dev, &l->in.model, &l->in.ws, &b->step, NULL, NULL);
+    model_forward(l->in.ops, l->in.dev, &l->in.model, &b->step, NULL, NULL);
     if (l->in.ops->sync(l->in.dev, &out, &err) != STATUS_OK)
         fail_msg("%s", err.msg);
     memcpy(logits + (size_t)start * (size_t)V, out.logits, (size_t)count * (size_t)V * sizeof *logits);
@@ -135,7 +136,7 @@ static void check_stages(const char *path, const int32_t *tokens, int n) {
     float *resid = must_calloc((size_t)n * D, sizeof *resid);
     for (int i = 0; i < 2; i++) {
         struct instance *in = &half[i].in;
-        if (in->ops->reserve(in->dev, &in->limits, &in->ws, &err) != STATUS_OK)
+        if (in->ops->reserve(in->dev, &in->limits, &err) != STATUS_OK)
             fail_msg("%s", err.msg);
     }
     for (int at = 0; at < n; at += 7) { // chunks, so that each stage's cache is read, too
@@ -146,8 +147,7 @@ static void check_stages(const char *path, const int32_t *tokens, int n) {
             struct batch *b = batch_make(in, &p, 1);
             struct step_out out;
             memcpy(b->ids, tokens + at, sizeof *tokens * (size_t)count);
-            model_forward(in->ops, in->dev, &in->model, &in->ws, &b->step, i ? resid : NULL,
-                          i ? NULL : resid);
+            model_forward(in->ops, in->dev, &in->model, &b->step, i ? resid : NULL, i ? NULL : resid);
             if (in->ops->sync(in->dev, &out, &err) != STATUS_OK)
                 fail_msg("%s", err.msg);
             if (i == 1)
@@ -170,10 +170,10 @@ static void check_stages(const char *path, const int32_t *tokens, int n) {
 // Tokens of a text by a file's tokenizer, MAX_TOKENS at most.
 static int encode(const char *path, const char *text, int32_t tokens[MAX_TOKENS]) {
     struct err err = {0};
-    struct gguf *g = gguf_open(path, &err);
+    struct model_file *g = gguf_open(path, &err);
     if (!g)
         fail_msg("%s", err.msg);
-    struct tokenizer *t = tokenizer_from_gguf(g, &err);
+    struct tokenizer *t = tokenizer_load(g, &err);
     assert_non_null(t);
     struct token_buf ids = {0};
     assert_int_equal(tokenizer_encode(t, text, strlen(text), TOKENIZE_ADD_SPECIAL, &ids), STATUS_OK);
@@ -181,7 +181,7 @@ static int encode(const char *path, const char *text, int32_t tokens[MAX_TOKENS]
     memcpy(tokens, ids.ids, sizeof *tokens * (size_t)n);
     token_buf_free(&ids);
     tokenizer_free(t);
-    gguf_close(g);
+    model_file_close(g);
     return n;
 }
 

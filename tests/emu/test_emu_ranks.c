@@ -1,6 +1,6 @@
-// Several devices that share a model: kernels in which ranks meet, and whole models through the engine on the
-// emulated module, each rank a thread with a device of its own. Over 600 lines: the kernels' cases and the
-// models' share the threads and devices they run on.
+// Several devices that share a model: kernels with a cross-GPU barrier, and whole models through the engine
+// on the emulated module, each rank a thread with a device of its own. Over 600 lines: the kernels' cases and
+// the models' share the threads and devices they run on.
 #include "device.h"
 
 #ifdef QUIRE_EMULATED // the module that the engine loads; on a device only kernels are tested here
@@ -52,15 +52,15 @@ static float tree(const struct sum_job *j, int world, int round, size_t i) {
     return v[0];
 }
 
-static void check_sum(int world, int rows, int n, bool bias, uint32_t turn) {
+static void check_sum(int world, int rows, int n, bool bias, uint32_t epoch) {
     struct sum_job jobs[COMM_MAX_SUM] = {0};
-    struct cuda_group group = {.world = world};
-    uint32_t *turns[COMM_MAX_SUM], first[CUDA_MEET_BLOCKS * COMM_MAX_SUM], *stop[COMM_MAX_SUM];
+    struct cuda_peers peers = {.world = world};
+    uint32_t *epochs[COMM_MAX_SUM], first[CUDA_BARRIER_BLOCKS * COMM_MAX_SUM], *stop[COMM_MAX_SUM];
     pthread_t threads[COMM_MAX_SUM];
     size_t all = (size_t)(rows * n);
     float *b = random_floats((size_t)n, 1), *want = malloc(all * sizeof *want);
     for (size_t i = 0; i < sizeof first / sizeof first[0]; i++)
-        first[i] = turn;
+        first[i] = epoch;
     for (int r = 0; r < world; r++) {
         struct err err = {0};
         struct sum_job *j = &jobs[r];
@@ -76,10 +76,10 @@ static void check_sum(int world, int rows, int n, bool bias, uint32_t turn) {
             rt_upload_now(j->rt, p, b, (size_t)n * sizeof *p);
             j->a.bias = p;
         }
-        group.flags[r] = rt_alloc(j->rt, sizeof first);
-        rt_upload_now(j->rt, group.flags[r], first, sizeof first);
-        turns[r] = rt_alloc(j->rt, sizeof first / COMM_MAX_SUM);
-        rt_upload_now(j->rt, turns[r], first, sizeof first / COMM_MAX_SUM);
+        peers.flags[r] = rt_alloc(j->rt, sizeof first);
+        rt_upload_now(j->rt, peers.flags[r], first, sizeof first);
+        epochs[r] = rt_alloc(j->rt, sizeof first / COMM_MAX_SUM);
+        rt_upload_now(j->rt, epochs[r], first, sizeof first / COMM_MAX_SUM);
         stop[r] = rt_alloc_host(j->rt, sizeof *stop[r]);
         j->got = malloc(all * sizeof *j->got);
         for (int i = 0; i < ROUNDS; i++)
@@ -89,8 +89,8 @@ static void check_sum(int world, int rows, int n, bool bias, uint32_t turn) {
                 fail_msg("%s", err.msg);
     }
     for (int r = 0; r < world; r++) {
-        jobs[r].a.group = group;
-        jobs[r].a.group.rank = r, jobs[r].a.group.turns = turns[r], jobs[r].a.group.stop = stop[r];
+        jobs[r].a.peers = peers;
+        jobs[r].a.peers.rank = r, jobs[r].a.peers.epochs = epochs[r], jobs[r].a.peers.stop = stop[r];
         for (int other = 0; other < world; other++)
             jobs[r].a.part[other] = jobs[other].mine;
     }
@@ -114,8 +114,8 @@ static void check_sum(int world, int rows, int n, bool bias, uint32_t turn) {
         for (int i = 0; i < ROUNDS; i++)
             free((void *)(uintptr_t)jobs[r].part[i]);
         rt_free(jobs[r].rt, jobs[r].mine), rt_free(jobs[r].rt, jobs[r].a.resid);
-        rt_free(jobs[r].rt, (void *)(uintptr_t)jobs[r].a.bias), rt_free(jobs[r].rt, group.flags[r]);
-        rt_free(jobs[r].rt, turns[r]), rt_free_host(jobs[r].rt, stop[r]);
+        rt_free(jobs[r].rt, (void *)(uintptr_t)jobs[r].a.bias), rt_free(jobs[r].rt, peers.flags[r]);
+        rt_free(jobs[r].rt, epochs[r]), rt_free_host(jobs[r].rt, stop[r]);
         rt_close(jobs[r].rt);
         free(jobs[r].got);
     }
@@ -136,7 +136,7 @@ static void test_sum(void **state) {
     static const struct {
         int world, rows, n;
         bool bias;
-        uint32_t turn;
+        uint32_t epoch;
     } cases[] = {
         {1, 3, 64, true, 0},   {2, 1, 8, false, 0},   {2, 3, 7, true, 0xfffffff1u}, // flags wrap around
         {2, 5, 900, true, 17}, {4, 2, 300, false, 0}, {8, 1, 68, true, 0},
@@ -145,7 +145,7 @@ static void test_sum(void **state) {
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         rt_test_order((int)i % 3);
         if (cases[i].world <= have)
-            check_sum(cases[i].world, cases[i].rows, cases[i].n, cases[i].bias, cases[i].turn);
+            check_sum(cases[i].world, cases[i].rows, cases[i].n, cases[i].bias, cases[i].epoch);
     }
     rt_test_order(0);
 }
@@ -205,7 +205,7 @@ static void test_nccl(void **state) {
             fail_msg("%s", jobs[r].err.msg);
     }
     for (int r = 0; r < world; r++) {
-        for (int i = 0; i < 100; i++) // whole numbers: exact in any order. The second sum doubles the first
+        for (int i = 0; i < 100; i++) // integers: exact in any order. The second sum doubles the first
             assert_true(jobs[r].x[i] == (float)(world == 1 ? i : 2 * 3 * i));
         rt_close(jobs[r].rt);
     }
@@ -216,24 +216,24 @@ static void test_stop(void **state) {
     (void)state;
     float *x = poisoned(64);
     uint32_t *stop = rt_alloc_host(rt, sizeof *stop);
-    struct cuda_sum a = {.group = {.world = 2, .turns = device_alloc(256), .stop = stop},
+    struct cuda_sum a = {.peers = {.world = 2, .epochs = device_alloc(256), .stop = stop},
                          .part = {x, x},
                          .resid = device_alloc(64),
                          .rows = 1,
                          .n = 16};
-    a.group.flags[0] = device_alloc(4 * CUDA_MEET_BLOCKS * COMM_MAX_SUM);
-    a.group.flags[1] = device_alloc(4 * CUDA_MEET_BLOCKS * COMM_MAX_SUM);
+    a.peers.flags[0] = device_alloc(4 * CUDA_BARRIER_BLOCKS * COMM_MAX_SUM);
+    a.peers.flags[1] = device_alloc(4 * CUDA_BARRIER_BLOCKS * COMM_MAX_SUM);
     __atomic_store_n(stop, 1, __ATOMIC_RELEASE);
     cuda_sum(rt, &a);
     float *got = to_host(a.resid, 64);
     for (int i = 0; i < 16; i++)
         assert_true(got[i] == 0); // nothing was added
     free(got);
-    rt_free(rt, x), rt_free(rt, a.resid), rt_free(rt, a.group.turns), rt_free(rt, a.group.flags[0]),
-        rt_free(rt, a.group.flags[1]), rt_free_host(rt, stop);
+    rt_free(rt, x), rt_free(rt, a.resid), rt_free(rt, a.peers.epochs), rt_free(rt, a.peers.flags[0]),
+        rt_free(rt, a.peers.flags[1]), rt_free_host(rt, stop);
 }
 
-// ---- bringing logits and candidates of all ranks together
+// ---- gathering logits and local top-k of all ranks
 
 enum {
     GATHER_ROWS = 4,
@@ -242,29 +242,29 @@ enum {
     GATHER_LD = 256,
     GATHER_MAX = GATHER_LD / CUDA_GROUP
 };
-enum { GATHER_FEW = GATHER_WORLD * CUDA_FEW };
+enum { GATHER_TOPK = GATHER_WORLD * CUDA_TOPK };
 
 struct gather_job {
     struct rt *rt;
     struct cuda_gather a;
     float logits[GATHER_ROWS][GATHER_LD], max[GATHER_ROWS][GATHER_MAX]; // then what the rank has of all
-    struct cuda_few few[GATHER_ROWS];
-    float few_logits[GATHER_ROWS][GATHER_FEW], few_max[GATHER_ROWS][GATHER_FEW / CUDA_GROUP];
-    int32_t few_ids[GATHER_ROWS][GATHER_FEW];
+    struct cuda_topk topk[GATHER_ROWS];
+    float topk_logits[GATHER_ROWS][GATHER_TOPK], topk_max[GATHER_ROWS][GATHER_TOPK / CUDA_GROUP];
+    int32_t topk_ids[GATHER_ROWS][GATHER_TOPK];
     bool ok;
 };
 
 static void *gather(void *arg) {
     struct gather_job *j = arg;
-    int rank = j->a.group.rank;
+    int rank = j->a.peers.rank;
     cuda_gather(j->rt, &j->a);
     rt_mark(j->rt, 0);
     j->ok = rt_wait(j->rt, 0, NULL) == STATUS_OK;
     rt_download_now(j->rt, j->logits, j->a.logits[rank], sizeof j->logits);
     rt_download_now(j->rt, j->max, j->a.max[rank], sizeof j->max);
-    rt_download_now(j->rt, j->few_logits, j->a.few_logits, sizeof j->few_logits);
-    rt_download_now(j->rt, j->few_max, j->a.few_max, sizeof j->few_max);
-    rt_download_now(j->rt, j->few_ids, j->a.few_ids, sizeof j->few_ids);
+    rt_download_now(j->rt, j->topk_logits, j->a.topk_logits, sizeof j->topk_logits);
+    rt_download_now(j->rt, j->topk_max, j->a.topk_max, sizeof j->topk_max);
+    rt_download_now(j->rt, j->topk_ids, j->a.topk_ids, sizeof j->topk_ids);
     return NULL;
 }
 
@@ -276,10 +276,10 @@ static void *put(struct rt *on, const void *host, size_t bytes) {
     return p;
 }
 
-// Rows 0 and 2 are decided by few, row 1 by all logits, row 3 is padding.
+// Rows 0 and 2 are sampled from the local top-k, row 1 from all logits, row 3 is padding.
 static void test_gather(void **state) {
     (void)state;
-    static const struct head_row heads[GATHER_ROWS] = {
+    static const struct logits_row heads[GATHER_ROWS] = {
         {.row = 0, .target = -1, .num_logprobs = -1, .temperature = 1, .top_k = 7},
         {.row = 1, .target = -1, .num_logprobs = -1, .temperature = 1},
         {.row = 2, .target = -1, .num_logprobs = -1},
@@ -288,14 +288,14 @@ static void test_gather(void **state) {
         return;
     for (int order = 0; order < 3; order++) {
         struct gather_job *jobs = must_calloc(GATHER_WORLD, sizeof *jobs);
-        struct cuda_gather a = {.group = {.world = GATHER_WORLD},
+        struct cuda_gather a = {.peers = {.world = GATHER_WORLD},
                                 .num_rows = GATHER_ROWS,
-                                .most = 40,
+                                .max_topk = 40,
                                 .begin = {0, 64, 96, 192, GATHER_VOCAB},
                                 .ld = GATHER_LD,
                                 .ldmax = GATHER_MAX};
         float whole[GATHER_ROWS][GATHER_LD];
-        struct cuda_few few[GATHER_WORLD][GATHER_ROWS];
+        struct cuda_topk topk[GATHER_WORLD][GATHER_ROWS];
         pthread_t threads[GATHER_WORLD];
         for (int r = 0; r < GATHER_ROWS; r++)
             for (int v = 0; v < GATHER_LD; v++)
@@ -311,16 +311,16 @@ static void test_gather(void **state) {
                     j->logits[r][v] = whole[r][v];
                 for (int g = a.begin[rank] / CUDA_GROUP; g * CUDA_GROUP < a.begin[rank + 1]; g++)
                     j->max[r][g] = (float)(100 * r + g); // whatever it is: it is handed on
-                few[rank][r].num = r == 2 && rank == 1 ? -1 : (rank * 5 + r) % 8;
-                for (int i = 0; i < CUDA_FEW; i++) {
-                    few[rank][r].ids[i] = a.begin[rank] + i;
-                    few[rank][r].logits[i] = random_float();
+                topk[rank][r].num = r == 2 && rank == 1 ? -1 : (rank * 5 + r) % 8;
+                for (int i = 0; i < CUDA_TOPK; i++) {
+                    topk[rank][r].ids[i] = a.begin[rank] + i;
+                    topk[rank][r].logits[i] = random_float();
                 }
             }
             a.logits[rank] = put(j->rt, j->logits, sizeof j->logits);
             a.max[rank] = put(j->rt, j->max, sizeof j->max);
-            a.few[rank] = put(j->rt, few[rank], sizeof few[rank]);
-            a.group.flags[rank] = put(j->rt, NULL, sizeof(uint32_t) * CUDA_MEET_BLOCKS * COMM_MAX_SUM);
+            a.topk[rank] = put(j->rt, topk[rank], sizeof topk[rank]);
+            a.peers.flags[rank] = put(j->rt, NULL, sizeof(uint32_t) * CUDA_BARRIER_BLOCKS * COMM_MAX_SUM);
             for (int other = 0; other < rank; other++)
                 if (rt_reach(j->rt, other, &err) != STATUS_OK ||
                     rt_reach(jobs[other].rt, rank, &err) != STATUS_OK)
@@ -330,13 +330,13 @@ static void test_gather(void **state) {
         for (int rank = 0; rank < GATHER_WORLD; rank++) {
             struct gather_job *j = &jobs[rank];
             j->a = a;
-            j->a.group.rank = rank;
-            j->a.group.turns = put(j->rt, NULL, sizeof(uint32_t) * CUDA_MEET_BLOCKS);
-            j->a.group.stop = rt_alloc_host(j->rt, sizeof(uint32_t));
+            j->a.peers.rank = rank;
+            j->a.peers.epochs = put(j->rt, NULL, sizeof(uint32_t) * CUDA_BARRIER_BLOCKS);
+            j->a.peers.stop = rt_alloc_host(j->rt, sizeof(uint32_t));
             j->a.rows = put(j->rt, heads, sizeof heads);
-            j->a.few_logits = put(j->rt, j->few_logits, sizeof j->few_logits);
-            j->a.few_max = put(j->rt, j->few_max, sizeof j->few_max);
-            j->a.few_ids = put(j->rt, j->few_ids, sizeof j->few_ids);
+            j->a.topk_logits = put(j->rt, j->topk_logits, sizeof j->topk_logits);
+            j->a.topk_max = put(j->rt, j->topk_max, sizeof j->topk_max);
+            j->a.topk_ids = put(j->rt, j->topk_ids, sizeof j->topk_ids);
         }
         // Only now: a kernel that waits for the others could hold up an allocation, and not yet have its
         // flags zeroed.
@@ -355,12 +355,12 @@ static void test_gather(void **state) {
                     assert_true(isnan(j->logits[0][v]) && isnan(j->logits[2][v]) && isnan(j->logits[3][v]));
             for (int r = 0; r < 3; r += 2)
                 for (int from = 0; from < GATHER_WORLD; from++) {
-                    const struct cuda_few *f = &few[from][r];
-                    for (int i = 0, at = from * CUDA_FEW; i < CUDA_FEW; i++, at++) {
-                        assert_true(j->few_logits[r][at] == (i < f->num ? f->logits[i] : -INFINITY));
-                        assert_true(i >= f->num || j->few_ids[r][at] == f->ids[i]);
-                        float max = j->few_max[r][at / CUDA_GROUP];
-                        assert_true(f->num < 0 ? isnan(max) : max >= j->few_logits[r][at]);
+                    const struct cuda_topk *f = &topk[from][r];
+                    for (int i = 0, at = from * CUDA_TOPK; i < CUDA_TOPK; i++, at++) {
+                        assert_true(j->topk_logits[r][at] == (i < f->num ? f->logits[i] : -INFINITY));
+                        assert_true(i >= f->num || j->topk_ids[r][at] == f->ids[i]);
+                        float max = j->topk_max[r][at / CUDA_GROUP];
+                        assert_true(f->num < 0 ? isnan(max) : max >= j->topk_logits[r][at]);
                         if (f->num == 0)
                             assert_true(max == -INFINITY);
                     }
@@ -368,12 +368,12 @@ static void test_gather(void **state) {
         }
         for (int rank = 0; rank < GATHER_WORLD; rank++) {
             struct gather_job *j = &jobs[rank];
-            void *all[] = {a.logits[rank],      a.max[rank],      (void *)(uintptr_t)a.few[rank],
-                           a.group.flags[rank], j->a.group.turns, (void *)(uintptr_t)j->a.rows,
-                           j->a.few_logits,     j->a.few_max,     j->a.few_ids};
+            void *all[] = {a.logits[rank],      a.max[rank],       (void *)(uintptr_t)a.topk[rank],
+                           a.peers.flags[rank], j->a.peers.epochs, (void *)(uintptr_t)j->a.rows,
+                           j->a.topk_logits,    j->a.topk_max,     j->a.topk_ids};
             for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
                 rt_free(j->rt, all[i]);
-            rt_free_host(j->rt, j->a.group.stop);
+            rt_free_host(j->rt, j->a.peers.stop);
             rt_close(j->rt);
         }
         free(jobs);
@@ -394,7 +394,7 @@ struct results {
 
 static token_id prompt[PROMPT];
 
-// Requests whose rows are drawn in every way: with log-probabilities, from a few candidates, from all logits.
+// Requests whose rows are sampled in every way: with log-probabilities, from local top-k, from all logits.
 static int stages = 1; // of run()
 
 static void run(struct results *to, const char *path, int ranks, bool exact, int step_tokens,
@@ -526,7 +526,7 @@ static void test_near(void **state) {
         double far = logits_distance(one, many);
         if (!(far < 2e-2))
             fail_msg("%s, %d ranks: logits are %g apart", cases[i].m.name, cases[i].ranks, far);
-        for (int r = 0; r < NUM; r++) { // every row was drawn, from numbers
+        for (int r = 0; r < NUM; r++) { // every row was sampled, from finite logits
             assert_int_equal(many->got[r].num, OUTPUT);
             assert_int_equal(many->got[r].finish, FINISH_LENGTH);
         }
@@ -569,8 +569,8 @@ static void test_company(void **state) {
     unlink(file);
 }
 
-// A bias of +infinity on a token of the last rank: the row fails on every rank, where it is drawn from
-// candidates and where it is not, and its neighbour does not.
+// A bias of +infinity on a token of the last rank: the row fails on every rank, where it is sampled from
+// local top-k and where it is not, and its neighbour does not.
 static void test_failed_rows(void **state) {
     (void)state;
     const struct logit_bias bias = {.token = 500, .add = INFINITY};
@@ -656,13 +656,13 @@ static void test_failed_rank(void **state) {
         struct request *r = driver_add(&d, prompt, 20, OUTPUT, (struct sampling_params){0});
         for (int step = 1; step <= 3; step++) {
             struct step_result result;
-            const struct plan *plan = sched_step(&d.sched);
+            const struct plan *plan = sched_step(d.sched, d.max_chunk);
             assert_non_null(plan);
-            engine_launch(d.engine, plan);
+            engine_launch(d.engine, plan, NULL);
             enum status st = engine_collect(d.engine, &result, &err);
             if (step < 3) {
                 assert_int_equal(st, STATUS_OK);
-                sched_update(&d.sched, plan->id, &result.outcome, d.events);
+                sched_update(d.sched, plan->id, &result.outcome, d.events);
             } else if (st != STATUS_DEVICE || !strstr(err.msg, "as QUIRE_FAULT_RANK asks")) {
                 fail_msg("code %d: %s", (int)st, err.msg);
             }

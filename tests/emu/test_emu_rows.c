@@ -1,4 +1,4 @@
-// Embedding, norm, SwiGLU, and what follows the QKV product, against kernels/ref.
+// Embedding, norm, SwiGLU, and what follows the QKV GEMM, against kernels/ref.
 #include "device.h"
 
 enum { SCHEDULES = 4 };
@@ -12,16 +12,16 @@ static void test_embed(void **state) {
         int D = dtype_block(types[t]) > 1 ? 256 : 100;
         struct tensor table = random_tensor(types[t], V, D, 1);
         struct ref_matrix ref = {table.data, types[t], V, D, NULL};
-        int32_t ids[ROWS] = {0, 36, -1 - 2, 7, -1 - 0}, drawn[3] = {11, -1, 20};
+        int32_t ids[ROWS] = {0, 36, -1 - 2, 7, -1 - 0}, sampled[3] = {11, -1, 20};
         void *d_table = to_device(table.data, V * dtype_row_bytes(types[t], D)),
-             *d_ids = to_device(ids, sizeof ids), *d_drawn = to_device(drawn, sizeof drawn),
+             *d_ids = to_device(ids, sizeof ids), *d_sampled = to_device(sampled, sizeof sampled),
              *y = poisoned(sizeof(float) * (size_t)(ROWS * D));
-        struct cuda_embed a = {d_ids, d_drawn, d_table, types[t], y, ROWS, D, V};
+        struct cuda_embed a = {d_ids, d_sampled, d_table, types[t], y, ROWS, D, V};
         rt_test_order((int)t % SCHEDULES);
         cuda_embed(rt, &a);
         float *got = to_host(y, sizeof(float) * (size_t)(ROWS * D));
         for (int r = 0; r < ROWS; r++) {
-            int id = ids[r] < 0 ? drawn[-1 - ids[r]] : ids[r];
+            int id = ids[r] < 0 ? sampled[-1 - ids[r]] : ids[r];
             for (int i = 0; i < D; i++) {
                 float want = ref_element(&ref, id, i);
                 if (fabsf(got[r * D + i] - want) >
@@ -32,15 +32,15 @@ static void test_embed(void **state) {
         }
         free(got);
         free((void *)(uintptr_t)table.data);
-        rt_free(rt, d_table), rt_free(rt, d_ids), rt_free(rt, d_drawn), rt_free(rt, y);
+        rt_free(rt, d_table), rt_free(rt, d_ids), rt_free(rt, d_sampled), rt_free(rt, y);
     }
     rt_test_order(0);
 }
 
-static void check_norm(int rows, int n, enum cuda_form form, bool norm, float size, int order) {
+static void check_norm(int rows, int n, enum act_dtype act_dtype, bool norm, float size, int order) {
     int ldx = n + 3, ldout = (n + 31) / 32 * 32;
     float *x = random_floats((size_t)(rows * ldx), size), *w = random_floats((size_t)n, 1), want[512];
-    // rows of another array: 12 words apart, as the rows of a step's head_rows; one is padding
+    // rows of another array: 12 words apart, as a step's logits rows; one is padding
     int32_t of[8 * 12];
     for (int i = 0; i < 8; i++)
         of[i * 12] = i == 2 ? -1 : rows - 1 - i % rows;
@@ -48,7 +48,7 @@ static void check_norm(int rows, int n, enum cuda_form form, bool norm, float si
     int32_t *d_of = to_device(of, sizeof of);
     for (int gather = 0; gather < 2; gather++) {
         int num = gather ? 8 : rows;
-        void *out = poisoned((size_t)(num * ldout) * (form == FORM_F32 ? 4 : 2));
+        void *out = poisoned((size_t)(num * ldout) * (act_dtype == ACT_DTYPE_F32 ? 4 : 2));
         float *scale = poisoned(sizeof(float) * (size_t)num);
         rt_test_order(order);
         struct cuda_norm a = {.x = d_x,
@@ -57,14 +57,14 @@ static void check_norm(int rows, int n, enum cuda_form form, bool norm, float si
                               .weight = norm ? d_w : NULL,
                               .out = out,
                               .scale = scale,
-                              .form = form,
+                              .act_dtype = act_dtype,
                               .rows = num,
                               .n = n,
                               .ldx = ldx,
                               .ldout = ldout,
                               .eps = 1e-5f};
         cuda_norm(rt, &a);
-        float *got = download_form(out, (size_t)(num * ldout), form),
+        float *got = download_act(out, (size_t)(num * ldout), act_dtype),
               *s = to_host(scale, sizeof(float) * (size_t)num);
         for (int r = 0; r < num; r++) {
             int from = gather ? of[r * 12] : r;
@@ -78,18 +78,22 @@ static void check_norm(int rows, int n, enum cuda_form form, bool norm, float si
                 want[i] = from < 0 ? 0 : want[i];
                 largest = fmaxf(largest, fabsf(want[i]));
             }
-            float factor = form == FORM_F16 ? s[r] : 1;
-            if (form == FORM_F16 &&
+            float factor = act_dtype == ACT_DTYPE_F16 ? s[r] : 1;
+            if (act_dtype == ACT_DTYPE_F16 &&
                 largest > 0) // the largest is stored within [2^14, 2^15], nothing overflows
                 assert_true(largest / factor >= 16384 * 0.999f && largest / factor <= 32768 * 1.001f);
-            double bound = form == FORM_F32 ? 1e-6 : form == FORM_BF16 ? 4e-3 : 5e-4, far = 0, of_norm = 0;
+            double bound = act_dtype == ACT_DTYPE_F32    ? 1e-6
+                           : act_dtype == ACT_DTYPE_BF16 ? 4e-3
+                                                         : 5e-4,
+                   far = 0, of_norm = 0;
             for (int i = 0; i < n; i++) {
                 double d = (double)got[r * ldout + i] * (double)factor - (double)want[i];
                 far += d * d;
                 of_norm += (double)want[i] * (double)want[i];
             }
             if (!(sqrt(far) <= bound * sqrt(of_norm)))
-                fail_msg("norm %d of %d, form %d, row %d: %g", norm, n, (int)form, r, sqrt(far / of_norm));
+                fail_msg("norm %d of %d, act_dtype %d, row %d: %g", norm, n, (int)act_dtype, r,
+                         sqrt(far / of_norm));
             for (int i = n; i < ldout; i++)
                 assert_true(isnan(got[r * ldout + i])); // left alone
         }
@@ -103,19 +107,25 @@ static void check_norm(int rows, int n, enum cuda_form form, bool norm, float si
 static void test_norm(void **state) {
     (void)state;
     static const int sizes[] = {1, 31, 64, 172, 500};
-    for (int form = 0; form < 3; form++)
+    for (int act_dtype = 0; act_dtype < 3; act_dtype++)
         for (int i = 0; i < 5; i++)
             for (int norm = 0; norm < 2; norm++)
-                check_norm(3, sizes[i], (enum cuda_form)form, norm, i == 3 ? 1e6f : 2, i % SCHEDULES);
+                check_norm(3, sizes[i], (enum act_dtype)act_dtype, norm, i == 3 ? 1e6f : 2, i % SCHEDULES);
     // A NaN stays one: f16 must not hide it.
     float x[64], scale[1];
     for (int i = 0; i < 64; i++)
         x[i] = i == 40 ? NAN : 1;
     void *d_x = to_device(x, sizeof x), *out = poisoned(64 * 2), *d_scale = poisoned(4);
-    struct cuda_norm a = {
-        .x = d_x, .out = out, .scale = d_scale, .form = FORM_F16, .rows = 1, .n = 64, .ldx = 64, .ldout = 64};
+    struct cuda_norm a = {.x = d_x,
+                          .out = out,
+                          .scale = d_scale,
+                          .act_dtype = ACT_DTYPE_F16,
+                          .rows = 1,
+                          .n = 64,
+                          .ldx = 64,
+                          .ldout = 64};
     cuda_norm(rt, &a);
-    float *got = download_form(out, 64, FORM_F16);
+    float *got = download_act(out, 64, ACT_DTYPE_F16);
     assert_true(isnan(got[40]));
     (void)scale;
     free(got);
@@ -131,20 +141,21 @@ static void test_swiglu(void **state) {
             int n = sizes[i], half = (n + 7) / 8 * 8, ldx = 2 * half;
             float *x = random_floats((size_t)(ROWS * ldx), 4), gate[256], up[256], want[256];
             void *d_x = to_device(x, sizeof *x * (size_t)(ROWS * ldx));
-            for (int form = 0; form < 2; form++) {
+            for (int act_dtype = 0; act_dtype < 2; act_dtype++) {
                 void *out = poisoned((size_t)(ROWS * half * 4));
-                struct cuda_swiglu a = {d_x, out,  (enum cuda_form)form, ROWS, n,
-                                        ldx, half, interleaved,          half};
-                rt_test_order((2 * i + form) % SCHEDULES);
+                struct cuda_swiglu a = {d_x,         out, (enum act_dtype)act_dtype, ROWS, n, ldx, half,
+                                        interleaved, half};
+                rt_test_order((2 * i + act_dtype) % SCHEDULES);
                 cuda_swiglu(rt, &a);
-                float *got = download_form(out, (size_t)(ROWS * half), (enum cuda_form)form);
+                float *got = download_act(out, (size_t)(ROWS * half), (enum act_dtype)act_dtype);
                 for (int r = 0; r < ROWS; r++) {
                     for (int k = 0; k < n; k++) {
                         gate[k] = x[r * ldx + (interleaved ? k / 8 * 16 + k % 8 : k)];
                         up[k] = x[r * ldx + (interleaved ? k / 8 * 16 + 8 + k % 8 : half + k)];
                     }
                     ref_swiglu(want, gate, up, n);
-                    assert_true(distance(got + r * half, want, (size_t)n) < (form == FORM_F32 ? 1e-6 : 4e-3));
+                    assert_true(distance(got + r * half, want, (size_t)n) <
+                                (act_dtype == ACT_DTYPE_F32 ? 1e-6 : 4e-3));
                 }
                 free(got);
                 rt_free(rt, out);
@@ -356,24 +367,24 @@ static void test_clear(void **state) {
     (void)state;
     enum { ROWS = 3, LD = 352 };
     static const int cases[][2] = {{0, 352}, {300, 352}, {5, 6}, {17, 17}, {96, 320}};
-    for (int form = 0; form < 3; form++)
+    for (int act_dtype = 0; act_dtype < 3; act_dtype++)
         for (int i = 0; i < 5; i++) {
             float *x = random_floats(ROWS * LD, 3);
             for (int k = 0; k < ROWS * LD; k++)
-                x[k] = round_bf16(x[k]); // a number of every form
-            struct cuda_clear a = {upload_form(x, ROWS * LD, (enum cuda_form)form),
-                                   (enum cuda_form)form,
+                x[k] = round_bf16(x[k]); // exact in every dtype
+            struct cuda_clear a = {upload_act(x, ROWS * LD, (enum act_dtype)act_dtype),
+                                   (enum act_dtype)act_dtype,
                                    ROWS,
                                    cases[i][0],
                                    cases[i][1],
                                    LD};
             rt_test_order(i % SCHEDULES);
             cuda_clear(rt, &a);
-            float *got = download_form(a.x, ROWS * LD, (enum cuda_form)form);
+            float *got = download_act(a.x, ROWS * LD, (enum act_dtype)act_dtype);
             for (int k = 0; k < ROWS * LD; k++)
                 if (got[k] != (k % LD >= a.begin && k % LD < a.end ? 0 : x[k]))
-                    fail_msg("form %d, columns %d to %d: element %d is %g, was %g", form, a.begin, a.end, k,
-                             (double)got[k], (double)x[k]);
+                    fail_msg("act_dtype %d, columns %d to %d: element %d is %g, was %g", act_dtype, a.begin,
+                             a.end, k, (double)got[k], (double)x[k]);
             free(x), free(got);
             rt_free(rt, a.x);
         }

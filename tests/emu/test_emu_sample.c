@@ -1,12 +1,12 @@
-// Drawing on the device: the same tokens, log-probabilities and failures as kernels/cpu/sampler.c from equal
+// Sampling on the device: the same tokens, log-probabilities and failures as kernels/cpu/sampler.c from equal
 // logits, bit for bit, over rows with everything a request may ask; and the ids of the full sort of
 // kernels/ref.
 #include "device.h"
 
 #include "float_env.h"
-#include "plan.h"
 #include "random_rows.h"
 #include "request.h"
+#include "work.h"
 
 enum { MAX_ROWS = 8 };
 
@@ -19,39 +19,39 @@ struct outcome_of_rows {
 // All rows have the same vocabulary.
 static void run(struct row *const *rows, int n, struct outcome_of_rows *got) {
     int V = rows[0]->vocab, ld = sampler_row_size(V), groups = ld / CUDA_GROUP, words = (V + 31) / 32;
-    struct head_row heads[MAX_ROWS + 1];
-    struct cuda_draw draws[MAX_ROWS + 1];
-    struct logit_edit edits[MAX_ROWS * 64];
-    int32_t rounds[MAX_ROWS * 66] = {0};
+    struct logits_row heads[MAX_ROWS + 1];
+    struct cuda_row_prep prep[MAX_ROWS + 1];
+    struct logit_entry entries[MAX_ROWS * 64];
+    int32_t passes[MAX_ROWS * 66] = {0};
     uint32_t *seen = must_calloc((size_t)V, sizeof *seen), stamp = 0;
     float *logits = must_calloc((size_t)(n * ld), sizeof *logits);
     uint32_t *mask = must_calloc((size_t)(n * words), sizeof *mask);
-    int num_rounds = 0, edited = 0;
+    int num_passes = 0, adjusted = 0;
     for (int i = 0; i < n; i++) {
         memcpy(logits + i * ld, rows[i]->logits, sizeof *logits * (size_t)V);
         for (int v = V; v < ld; v++)
             logits[i * ld + v] = NAN; // nobody may look
         heads[i] = rows[i]->head;
         heads[i].row = i;
-        heads[i].edit_start += i * 64;
-        heads[i].edit_end += i * 64;
-        memcpy(edits + i * 64, rows[i]->edits, sizeof rows[i]->edits);
-        draws[i] = plan_draw(&heads[i]);
-        if (rows[i]->mask || heads[i].edit_end > heads[i].edit_start) {
-            draws[i].edited = edited++;
-            draws[i].round_start = num_rounds;
-            num_rounds += plan_rounds(rounds + num_rounds, edits, heads[i].edit_start, heads[i].edit_end, 0,
-                                      seen, &stamp);
-            draws[i].round_end = num_rounds;
-            rounds[num_rounds++] = heads[i].edit_end;
+        heads[i].entry_start += i * 64;
+        heads[i].entry_end += i * 64;
+        memcpy(entries + i * 64, rows[i]->entries, sizeof rows[i]->entries);
+        prep[i] = work_row_prep(&heads[i]);
+        if (rows[i]->mask || heads[i].entry_end > heads[i].entry_start) {
+            prep[i].adjusted = adjusted++;
+            prep[i].pass_start = num_passes;
+            num_passes += work_passes(passes + num_passes, entries, heads[i].entry_start, heads[i].entry_end,
+                                      0, seen, &stamp);
+            prep[i].pass_end = num_passes;
+            passes[num_passes++] = heads[i].entry_end;
         }
         if (rows[i]->mask) {
-            draws[i].mask = i * words;
+            prep[i].mask = i * words;
             memcpy(mask + i * words, rows[i]->mask, sizeof *mask * (size_t)words);
         }
     }
-    heads[n] = (struct head_row){.row = -1}; // padding, as a graph has it
-    draws[n] = plan_draw(&heads[n]);
+    heads[n] = (struct logits_row){.row = -1}; // padding, as a graph has it
+    prep[n] = work_row_prep(&heads[n]);
     int all = n + 1;
     float *d_logits = poisoned(sizeof *logits * (size_t)(all * ld));
     rt_upload_now(rt, d_logits, logits, sizeof *logits * (size_t)(n * ld));
@@ -60,17 +60,17 @@ static void run(struct row *const *rows, int n, struct outcome_of_rows *got) {
     rt_upload_now(rt, d_max, max, sizeof *max * (size_t)(n * groups));
     struct cuda_sample a = {
         .rows = to_device(heads, sizeof heads[0] * (size_t)all),
-        .draws = to_device(draws, sizeof draws[0] * (size_t)all),
-        .edits = to_device(edits, sizeof edits),
-        .rounds = to_device(rounds, sizeof rounds),
+        .prep = to_device(prep, sizeof prep[0] * (size_t)all),
+        .entries = to_device(entries, sizeof entries),
+        .passes = to_device(passes, sizeof passes),
         .mask_bits = to_device(mask, sizeof *mask * (size_t)(n * words)),
         .logits = d_logits,
         .max = d_max,
-        .edited = poisoned(sizeof(float) * (size_t)(edited * ld)),
-        .edited_max = poisoned(sizeof(float) * (size_t)(edited * groups)),
+        .adjusted = poisoned(sizeof(float) * (size_t)(adjusted * ld)),
+        .adjusted_max = poisoned(sizeof(float) * (size_t)(adjusted * groups)),
         .sums = poisoned(sizeof(float) * (size_t)(all * 2 * groups)),
         .num_rows = all,
-        .num_edited = edited,
+        .num_adjusted = adjusted,
         .vocab = V,
         .ld = ld,
         .ldmax = groups,
@@ -91,14 +91,14 @@ static void run(struct row *const *rows, int n, struct outcome_of_rows *got) {
         free(host);
         rt_free(rt, parts[i]);
     }
-    const void *others[] = {a.rows,   a.draws, a.edits,  a.rounds,     a.mask_bits,
-                            a.logits, a.max,   a.edited, a.edited_max, a.sums};
+    const void *others[] = {a.rows,   a.prep, a.entries,  a.passes,       a.mask_bits,
+                            a.logits, a.max,  a.adjusted, a.adjusted_max, a.sums};
     for (int i = 0; i < 10; i++)
         rt_free(rt, (void *)(uintptr_t)others[i]);
     free(seen), free(logits), free(max), free(mask);
 }
 
-static void check(struct row *const *rows, int n, int *drawn) {
+static void check(struct row *const *rows, int n, int *num_sampled) {
     struct outcome_of_rows got;
     run(rows, n, &got);
     const struct cpu_kernels *k = cpu_kernels_find("auto");
@@ -109,15 +109,16 @@ static void check(struct row *const *rows, int n, int *drawn) {
         float top[TOP];
         struct sample want = {.top_ids = top_ids, .top_logprobs = top};
         uint64_t env = float_env_enter();
-        sampler_row(sampler, k, r->logits, &r->head, r->edits, r->mask, &want);
+        sampler_row(sampler, k, r->logits, &r->head, r->entries, r->mask, &want);
         float_env_leave(env);
         if (got.failed[i] != want.failed || got.ids[i] != want.id)
-            fail_msg("V %d, T %g, k %d, p %g, min-p %g, target %d, edits %d, mask %d: token %d (failed %d), "
-                     "not %d (%d)",
-                     r->vocab, (double)r->head.temperature, r->head.top_k, (double)r->head.top_p,
-                     (double)r->head.min_p, r->head.target, r->head.edit_end - r->head.edit_start,
-                     r->mask != NULL, got.ids[i], got.failed[i], want.id, want.failed);
-        *drawn += !want.failed;
+            fail_msg(
+                "V %d, T %g, k %d, p %g, min-p %g, target %d, entries %d, mask %d: token %d (failed %d), "
+                "not %d (%d)",
+                r->vocab, (double)r->head.temperature, r->head.top_k, (double)r->head.top_p,
+                (double)r->head.min_p, r->head.target, r->head.entry_end - r->head.entry_start,
+                r->mask != NULL, got.ids[i], got.failed[i], want.id, want.failed);
+        *num_sampled += !want.failed;
         if (want.failed)
             continue;
         if (r->head.num_logprobs >= 0 && memcmp(&got.logprob[i], &want.logprob, sizeof(float)) != 0)
@@ -130,7 +131,7 @@ static void check(struct row *const *rows, int n, int *drawn) {
                          top_ids[j], (double)top[j]);
         }
         struct ref_sample sorted;
-        assert_true(ref_sample(&sorted, r->logits, r->vocab, &r->head, r->edits, r->mask));
+        assert_true(ref_sample(&sorted, r->logits, r->vocab, &r->head, r->entries, r->mask));
         assert_int_equal(sorted.id, got.ids[i]);
     }
     sampler_close(sampler);
@@ -138,22 +139,22 @@ static void check(struct row *const *rows, int n, int *drawn) {
 
 static void test_random_rows(void **state) {
     (void)state;
-    int drawn = 0;
+    int num_sampled = 0;
     for (int i = 0; i < 800; i++) {
         struct row row, *one = &row;
         row_random(&row);
         rt_test_order(i % 4);
-        check(&one, 1, &drawn);
+        check(&one, 1, &num_sampled);
         row_close(&row);
     }
-    printf("  %d rows drew\n", drawn);
-    assert_true(drawn > 500);
+    printf("  %d rows drew\n", num_sampled);
+    assert_true(num_sampled > 500);
 }
 
-// Rows side by side, some with edits, some without.
+// Rows side by side, some with entries, some without.
 static void test_batches(void **state) {
     (void)state;
-    int drawn = 0, tries = 0;
+    int num_sampled = 0, tries = 0;
     for (int round = 0; round < 12; round++) {
         struct row rows[MAX_ROWS], *list[MAX_ROWS];
         int n = 0;
@@ -168,17 +169,17 @@ static void test_batches(void **state) {
             n++;
         }
         rt_test_order(round % 3);
-        check(list, n, &drawn);
+        check(list, n, &num_sampled);
         for (int i = 0; i < n; i++)
             row_close(&rows[i]);
     }
-    assert_true(drawn > 50);
+    assert_true(num_sampled > 50);
 }
 
 // A vocabulary as large as those of real models, flat and peaked: more groups than threads.
 static void test_large(void **state) {
     (void)state;
-    int drawn = 0;
+    int num_sampled = 0;
     for (int i = 0; i < 6; i++) {
         struct row row, *one = &row;
         row_open(&row, 151936);
@@ -191,28 +192,28 @@ static void test_large(void **state) {
         row.head.temperature = i == 1 ? 0 : 0.8f;
         row.head.seed = (uint64_t)i * 77;
         rt_test_order(i % 3);
-        check(&one, 1, &drawn);
+        check(&one, 1, &num_sampled);
         row_close(&row);
     }
-    assert_int_equal(drawn, 6);
+    assert_int_equal(num_sampled, 6);
 }
 
-// ---- the candidates of a rank
+// ---- the local top-k of a rank
 
-enum { FEW_VOCAB = 700, FEW_LD = 704, FEW_ROWS = 9, FEW_BEGIN = 256, FEW_END = 608, FEW_MOST = 50 };
+enum { TOPK_VOCAB = 700, TOPK_LD = 704, TOPK_ROWS = 9, TOPK_BEGIN = 256, TOPK_END = 608, TOPK_MOST = 50 };
 
 static int by_logit(const float *logits, int a, int b) { // the order of rule 15
     return logits[a] != logits[b] ? (logits[a] < logits[b] ? 1 : -1) : a - b;
 }
 
-// The first k of a rank's tokens that can be drawn, by ascending id. -1: one is not finite.
+// The first k of a rank's tokens that can be sampled, by ascending id. -1: one is not finite.
 static int best_tokens(const float *logits, int k, int *ids) {
     int n = 0;
-    for (int v = FEW_BEGIN; v < FEW_END; v++) {
+    for (int v = TOPK_BEGIN; v < TOPK_END; v++) {
         if (isnan(logits[v]) || logits[v] == INFINITY)
             return -1;
         int before = 0;
-        for (int w = FEW_BEGIN; w < FEW_END; w++)
+        for (int w = TOPK_BEGIN; w < TOPK_END; w++)
             before += by_logit(logits, w, v) < 0;
         if (before < k && logits[v] > -INFINITY)
             ids[n++] = v;
@@ -220,89 +221,89 @@ static int best_tokens(const float *logits, int k, int *ids) {
     return n;
 }
 
-static void test_few(void **state) {
+static void test_topk(void **state) {
     (void)state;
-    static const struct head_row heads[FEW_ROWS] = {
+    static const struct logits_row heads[TOPK_ROWS] = {
         {.row = 0, .target = -1, .num_logprobs = -1},                                // greedy
         {.row = 0, .target = -1, .num_logprobs = -1, .temperature = 1, .top_k = 5},  //
         {.row = 0, .target = -1, .num_logprobs = -1, .temperature = 1, .top_k = 50}, // many ties
-        {.row = 0, .target = -1, .num_logprobs = -1, .temperature = 1, .top_k = 51}, // more than `most`
+        {.row = 0, .target = -1, .num_logprobs = -1, .temperature = 1, .top_k = 51}, // more than max_topk
         {.row = 0, .target = -1, .num_logprobs = -1, .temperature = 1, .top_k = 3},  // a NaN
         {.row = -1, .target = -1, .num_logprobs = -1},                               // padding
         {.row = 0, .target = -1, .num_logprobs = -1, .temperature = 1, .top_k = 4},  // a mask leaves two
-        {.row = 0, .target = -1, .num_logprobs = -1, .temperature = 1, .top_k = 2},  // none can be drawn
-        {.row = 0, .target = -1, .num_logprobs = -1, .temperature = 1, .top_k = 4, .edit_end = 2}, // edits
+        {.row = 0, .target = -1, .num_logprobs = -1, .temperature = 1, .top_k = 2}, // none can be num_sampled
+        {.row = 0, .target = -1, .num_logprobs = -1, .temperature = 1, .top_k = 4, .entry_end = 2}, // entries
     };
-    static const struct logit_edit edits[2] = {{300, 1, 50}, {301, 1, -INFINITY}};
-    const int32_t rounds[2] = {0, 2};
-    uint32_t mask[FEW_LD / 32] = {0};
+    static const struct logit_entry entries[2] = {{300, 1, 50}, {301, 1, -INFINITY}};
+    const int32_t passes[2] = {0, 2};
+    uint32_t mask[TOPK_LD / 32] = {0};
     mask[270 / 32] |= 1u << 270 % 32, mask[600 / 32] |= 1u << 600 % 32, mask[1] = ~0u;
     for (int order = 0; order < 3; order++) {
-        float *logits = random_floats(FEW_ROWS * FEW_LD, 5);
-        struct cuda_draw draws[FEW_ROWS];
-        for (int r = 0; r < FEW_ROWS; r++)
-            draws[r] = plan_draw(&heads[r]);
-        for (int v = 0; v < FEW_VOCAB; v++) {
-            logits[2 * FEW_LD + v] = roundf(logits[2 * FEW_LD + v]);
-            logits[7 * FEW_LD + v] = -INFINITY;
+        float *logits = random_floats(TOPK_ROWS * TOPK_LD, 5);
+        struct cuda_row_prep prep[TOPK_ROWS];
+        for (int r = 0; r < TOPK_ROWS; r++)
+            prep[r] = work_row_prep(&heads[r]);
+        for (int v = 0; v < TOPK_VOCAB; v++) {
+            logits[2 * TOPK_LD + v] = roundf(logits[2 * TOPK_LD + v]);
+            logits[7 * TOPK_LD + v] = -INFINITY;
         }
-        logits[300] = logits[500] = 6, logits[4 * FEW_LD + 400] = NAN;
-        logits[FEW_LD + 10] = NAN;     // another rank's
-        logits[8 * FEW_LD + 301] = 40; // until it is edited
-        draws[6].edited = 0, draws[6].mask = 0;
-        draws[8].edited = 1, draws[8].round_start = 0, draws[8].round_end = 1;
-        float *max = group_maxima(logits, FEW_ROWS, FEW_VOCAB, FEW_LD, CUDA_GROUP);
-        struct cuda_few *few = poisoned(FEW_ROWS * sizeof *few);
+        logits[300] = logits[500] = 6, logits[4 * TOPK_LD + 400] = NAN;
+        logits[TOPK_LD + 10] = NAN;     // another rank's
+        logits[8 * TOPK_LD + 301] = 40; // until it is adjusted
+        prep[6].adjusted = 0, prep[6].mask = 0;
+        prep[8].adjusted = 1, prep[8].pass_start = 0, prep[8].pass_end = 1;
+        float *max = group_maxima(logits, TOPK_ROWS, TOPK_VOCAB, TOPK_LD, CUDA_GROUP);
+        struct cuda_topk *topk = poisoned(TOPK_ROWS * sizeof *topk);
         struct cuda_sample a = {.rows = to_device(heads, sizeof heads),
-                                .draws = to_device(draws, sizeof draws),
-                                .edits = to_device(edits, sizeof edits),
-                                .rounds = to_device(rounds, sizeof rounds),
+                                .prep = to_device(prep, sizeof prep),
+                                .entries = to_device(entries, sizeof entries),
+                                .passes = to_device(passes, sizeof passes),
                                 .mask_bits = to_device(mask, sizeof mask),
-                                .logits = to_device(logits, sizeof *logits * FEW_ROWS * FEW_LD),
-                                .max = to_device(max, sizeof *max * FEW_ROWS * FEW_LD / CUDA_GROUP),
-                                .edited = poisoned(sizeof(float) * 2 * FEW_LD),
-                                .edited_max = poisoned(sizeof(float) * 2 * FEW_LD / CUDA_GROUP),
-                                .num_rows = FEW_ROWS,
-                                .num_edited = 2,
-                                .vocab = FEW_VOCAB,
-                                .ld = FEW_LD,
-                                .ldmax = FEW_LD / CUDA_GROUP,
-                                .begin = FEW_BEGIN,
-                                .end = FEW_END,
-                                .most = FEW_MOST,
-                                .few = few};
+                                .logits = to_device(logits, sizeof *logits * TOPK_ROWS * TOPK_LD),
+                                .max = to_device(max, sizeof *max * TOPK_ROWS * TOPK_LD / CUDA_GROUP),
+                                .adjusted = poisoned(sizeof(float) * 2 * TOPK_LD),
+                                .adjusted_max = poisoned(sizeof(float) * 2 * TOPK_LD / CUDA_GROUP),
+                                .num_rows = TOPK_ROWS,
+                                .num_adjusted = 2,
+                                .vocab = TOPK_VOCAB,
+                                .ld = TOPK_LD,
+                                .ldmax = TOPK_LD / CUDA_GROUP,
+                                .begin = TOPK_BEGIN,
+                                .end = TOPK_END,
+                                .max_topk = TOPK_MOST,
+                                .topk = topk};
         rt_test_order(order);
-        cuda_find_few(rt, &a);
-        struct cuda_few *got = to_host(few, FEW_ROWS * sizeof *few);
-        for (int v = 0; v < FEW_VOCAB; v++)
+        cuda_local_topk(rt, &a);
+        struct cuda_topk *got = to_host(topk, TOPK_ROWS * sizeof *topk);
+        for (int v = 0; v < TOPK_VOCAB; v++)
             if (!(mask[v / 32] >> v % 32 & 1))
-                logits[6 * FEW_LD + v] = -INFINITY;
-        logits[8 * FEW_LD + 300] += 50, logits[8 * FEW_LD + 301] = -INFINITY;
-        static const int k[FEW_ROWS] = {1, 5, 50, 0, 3, 0, 4, 2, 4},
-                         nums[FEW_ROWS] = {1, 5, 50, -1, -1, -1, 2, 0, 4};
-        for (int r = 0; r < FEW_ROWS; r++) {
-            int ids[CUDA_FEW],
-                n = k[r] ? best_tokens(logits + r * FEW_LD, k[r], ids) : -1; // poison is -1, too
+                logits[6 * TOPK_LD + v] = -INFINITY;
+        logits[8 * TOPK_LD + 300] += 50, logits[8 * TOPK_LD + 301] = -INFINITY;
+        static const int k[TOPK_ROWS] = {1, 5, 50, 0, 3, 0, 4, 2, 4},
+                         nums[TOPK_ROWS] = {1, 5, 50, -1, -1, -1, 2, 0, 4};
+        for (int r = 0; r < TOPK_ROWS; r++) {
+            int ids[CUDA_TOPK],
+                n = k[r] ? best_tokens(logits + r * TOPK_LD, k[r], ids) : -1; // poison is -1, too
             assert_int_equal(n, nums[r]);
             if (got[r].num != n)
-                fail_msg("row %d, order %d: %d candidates, not %d", r, order, (int)got[r].num, n);
+                fail_msg("row %d, order %d: %d tokens, not %d", r, order, (int)got[r].num, n);
             for (int i = 0; i < n; i++)
-                if (got[r].ids[i] != ids[i] || got[r].logits[i] != logits[r * FEW_LD + ids[i]])
-                    fail_msg("row %d, order %d: candidate %d is %d, not %d", r, order, i, (int)got[r].ids[i],
+                if (got[r].ids[i] != ids[i] || got[r].logits[i] != logits[r * TOPK_LD + ids[i]])
+                    fail_msg("row %d, order %d: token %d is %d, not %d", r, order, i, (int)got[r].ids[i],
                              ids[i]);
         }
         assert_true(got[0].ids[0] == 300 && got[8].ids[0] <= 300);
         free(logits), free(max), free(got);
         void *all[] = {(void *)(uintptr_t)a.rows,
-                       (void *)(uintptr_t)a.draws,
-                       (void *)(uintptr_t)a.edits,
-                       (void *)(uintptr_t)a.rounds,
+                       (void *)(uintptr_t)a.prep,
+                       (void *)(uintptr_t)a.entries,
+                       (void *)(uintptr_t)a.passes,
                        (void *)(uintptr_t)a.mask_bits,
                        a.logits,
                        a.max,
-                       a.edited,
-                       a.edited_max,
-                       few};
+                       a.adjusted,
+                       a.adjusted_max,
+                       topk};
         for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
             rt_free(rt, all[i]);
     }
@@ -312,7 +313,7 @@ static void test_few(void **state) {
 int main(void) {
     device_open();
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_few),
+        cmocka_unit_test(test_topk),
         cmocka_unit_test(test_random_rows),
         cmocka_unit_test(test_batches),
         cmocka_unit_test(test_large),

@@ -15,7 +15,7 @@ OUT = os.path.join(ROOT, "build/gpu-emulated")
 sys.path.insert(0, os.path.join(ROOT, "tests/tools"))
 sys.dont_write_bytecode = True
 import ptxas  # noqa: E402: the table of kernels, and what was launched
-TESTS = ["words", "rows", "gemm", "attention", "sample", "forward", "ranks", "model"]
+TESTS = ["intrinsics", "rows", "gemm", "attention", "sample", "forward", "ranks", "model"]
 
 
 def check(want, *flags, **environment):
@@ -36,9 +36,9 @@ def check(want, *flags, **environment):
 def check_kernels(report, launches):
     """Every kernel that runs within a step has a row in the benchmark, and was launched for it."""
     for kernel in ("gemm", "gemm, sum", "gemm, SwiGLU", "gemm, logits", "dequantise", "cuBLASLt", "bias, factor, sum",
-                   "decode + merge", "merge", "prefill attention", "prefill attention, wgmma", "general attention",
-                   "general prefill attention", "sum of ranks", "gather of ranks", "candidates", "sample", "embed", "norm",
-                   "bias, RoPE, KV write", "SwiGLU", "clear", "scatter of the upload"):
+                   "decode + combine", "combine", "prefill attention", "prefill attention, wgmma", "general attention",
+                   "general prefill attention", "sum of ranks", "gather of ranks", "local top-k", "sample", "embed", "norm",
+                   "bias, RoPE, KV write", "copy of a page", "SwiGLU", "clear", "scatter of the upload"):
         assert any(k["kernel"] == kernel for k in report), kernel
     for weights in ("F32", "BF16", "F16", "Q8_0", "Q4_0", "Q4_K", "Q5_K", "Q6_K"):
         assert any(k["kernel"] == "gemm" and k["shape"].startswith(weights + " ") for k in report), weights

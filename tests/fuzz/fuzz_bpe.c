@@ -1,7 +1,7 @@
 // Any text, any flags, through each pre-tokenizer: no special id unless asked for, the bytes of the ids are
-// the text (where it is not normalised), and the same ids whether words are taken whole or merged.
+// the text (where it is not normalised), and the same ids whether words are remembered or merged each time.
 #include "fuzz_vocab.h"
-#include "tokenizer_internal.h"
+#include "text/tokenizer_internal.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
@@ -12,8 +12,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         for (int i = 0; i < NUM_PRES; i++) {
             vocabs[i] = fuzz_vocab_bpe(pres[i]);
             merged[i] = fuzz_vocab_bpe(pres[i]);
-            for (int id = 0; id < merged[i]->num_tokens; id++)
-                merged[i]->tokens[id].flags &= (uint8_t)~TOKEN_WHOLE;
+            free(merged[i]->whole);
+            merged[i]->whole = NULL;
         }
     if (size < 2)
         return 0;

@@ -1,7 +1,7 @@
 // Any text, any flags: the same ids word by word and through the heap, no special id unless asked for, and
 // the bytes of the ids are the text.
 #include "fuzz_vocab.h"
-#include "tokenizer_internal.h"
+#include "text/tokenizer_internal.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {

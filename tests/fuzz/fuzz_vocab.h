@@ -2,7 +2,8 @@
 #pragma once
 
 #include "../tools/gguf_write.h"
-#include "tokenizer_gguf.h"
+#include "models/gguf.h"
+#include "text/tokenizer_load.h"
 
 static inline struct tokenizer *fuzz_vocab(void) {
     static const char *const pieces[] = {
@@ -30,13 +31,13 @@ static inline struct tokenizer *fuzz_vocab(void) {
     gw_array(&w, "tokenizer.ggml.scores", 6, N, scores, sizeof scores);
     gw_array(&w, "tokenizer.ggml.token_type", 5, N, types, sizeof types);
     unsigned char *file = gw_finish(&w, &size);
-    struct gguf *g = gguf_parse(file, size, "fuzz", &err);
-    struct tokenizer *t = g ? tokenizer_from_gguf(g, &err) : NULL;
+    struct model_file *g = gguf_parse(file, size, "fuzz", &err);
+    struct tokenizer *t = g ? tokenizer_load(g, &err) : NULL;
     if (!t) {
         fprintf(stderr, "%s\n", err.msg);
         abort();
     }
-    gguf_close(g);
+    model_file_close(g);
     free(file);
     return t;
 }
@@ -77,13 +78,13 @@ static inline struct tokenizer *fuzz_vocab_bpe(const char *pre) {
     gw_array(&w, "tokenizer.ggml.token_type", 5, (uint64_t)num, types, (size_t)num * sizeof *types);
     gw_strings(&w, "tokenizer.ggml.merges", sizeof merges / sizeof merges[0], merges);
     unsigned char *file = gw_finish(&w, &size);
-    struct gguf *g = gguf_parse(file, size, "fuzz", &err);
-    struct tokenizer *t = g ? tokenizer_from_gguf(g, &err) : NULL;
+    struct model_file *g = gguf_parse(file, size, "fuzz", &err);
+    struct tokenizer *t = g ? tokenizer_load(g, &err) : NULL;
     if (!t) {
         fprintf(stderr, "%s\n", err.msg);
         abort();
     }
-    gguf_close(g);
+    model_file_close(g);
     free(file);
     return t;
 }

@@ -10,7 +10,7 @@ from process import BINARY, children
 from wire import wait_for
 
 RUN = goldens.ROOT / "tests/mpi/run.sh"
-MODULE = BINARY.parent / "engine/mpi/quire-mpi.so"
+MODULE = BINARY.parent / "engine/ranks/mpi/quire-mpi.so"
 EMULATED = BINARY.parent / "kernels/cuda/quire-cuda-emulated.so"
 needs_mpi = pytest.mark.skipif(
     not MODULE.exists() or not shutil.which("mpirun"), reason="no MPI: libopenmpi-dev and openmpi-bin, then build again"

@@ -52,11 +52,12 @@ class Server(Api):
 
     prepare(): called in the process before it becomes the server."""
 
-    def __init__(self, *flags, model=None, env=None, key=None, limit_files=None, before=(), prepare=None):
+    def __init__(self, *flags, model=None, env=None, key=None, limit_files=None, before=(), prepare=None,
+                 binary=BINARY):  # fmt: skip
         self.log_file = tempfile.NamedTemporaryFile(prefix="quire-http-", suffix=".log", delete=False)
         model = goldens.data(goldens.MODEL) if model is None else model
         named = [str(model)] if model else []  # "": the embedded one
-        command = [*map(str, before), str(BINARY), "serve", *named, "--port", "0", *map(str, flags)]
+        command = [*map(str, before), str(binary), "serve", *named, "--port", "0", *map(str, flags)]
 
         def limit():
             import resource

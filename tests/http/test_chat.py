@@ -10,7 +10,7 @@ from process import Server
 from wire import check_error, parse_events
 
 pytestmark = pytest.mark.skipif(
-    not (goldens.ROOT / "engine/chat_template.c").exists(), reason="a tree without the template engine"
+    not (goldens.ROOT / "engine/text/chat_template.c").exists(), reason="a tree without the template engine"
 )
 PATH = "/v1/chat/completions"
 HI = [{"role": "user", "content": "Hello there"}]
@@ -162,3 +162,12 @@ def test_template_of_a_file(start, tmp_path):
     assert content(answer) == goldens.expected(0, 20)
     reply = server.post(PATH, {"messages": [{"role": "tool", "content": "a"}]})
     assert "no tools here" in check_error(reply, 400, "messages")["message"]
+
+
+def test_prompt_logprobs(chat):
+    """Beside the choices, as in vLLM, and what /v1/completions gives for the same prompt."""
+    wanted = ids(chat, "<|im_start|>user\nHello there<|im_end|>\n<|im_start|>assistant\n")
+    (same,) = chat.complete(wanted, max_tokens=1, prompt_logprobs=0)["choices"]
+    answer = whole(chat, prompt_logprobs=0)
+    assert answer["prompt_logprobs"] == same["prompt_logprobs"] and len(answer["prompt_logprobs"]) == len(wanted)
+    assert "prompt_logprobs" not in whole(chat)

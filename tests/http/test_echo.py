@@ -167,3 +167,33 @@ def test_chunks(server):
 def test_prompt_logprobs_by_vllms_name(server):
     """Refused by name: echo with logprobs gives them."""
     check_error(server.post("/v1/completions", {"prompt": "a", "prompt_logprobs": 1}), 400, "prompt_logprobs")
+
+
+@pytest.mark.parametrize("more", [{}, {"logprobs": 2}, {"echo": True}, {"echo": True, "logprobs": 0}, {"n": 2, "seed": 1}])
+def test_prompt_logprobs_0(server, more):
+    """Each prompt token's own, beside the text, in vLLM's form: the values that echo prints in the lists."""
+    for case in cases()[:3]:
+        prompt, ids = case["prompt"], case["prompt_ids"]
+        (want,) = server.complete(prompt, max_tokens=0, echo=True, logprobs=0)["choices"]
+        plain = server.complete(prompt, max_tokens=4, **more)["choices"]
+        for choice, same in zip(server.complete(prompt, max_tokens=4, prompt_logprobs=0, **more)["choices"], plain):
+            got = choice.pop("prompt_logprobs")
+            assert choice == same and "prompt_logprobs" not in same
+            assert got[0] is None and [list(entry) for entry in got[1:]] == [[str(i)] for i in ids[1:]]
+            entries = [entry[str(i)] for entry, i in zip(got[1:], ids[1:])]
+            assert [e["logprob"] for e in entries] == want["logprobs"]["token_logprobs"][1:]
+            assert [e["decoded_token"] for e in entries] == want["logprobs"]["tokens"][1:]
+            assert all(e["rank"] is None for e in entries)
+
+
+def test_prompt_logprobs_of_one_token(server):
+    (choice,) = server.complete([BOS], max_tokens=2, prompt_logprobs=0)["choices"]
+    assert choice["prompt_logprobs"] == [None]
+
+
+def test_prompt_logprobs_asked_for_otherwise(server):
+    """false and null ask for nothing; true is no number; a stream has no place for them."""
+    for value in (False, None):
+        assert "prompt_logprobs" not in server.complete(PROMPT, max_tokens=1, prompt_logprobs=value)["choices"][0]
+    for fields in ({"prompt_logprobs": True}, {"prompt_logprobs": 0.5}, {"prompt_logprobs": 0, "stream": True}):
+        check_error(server.post("/v1/completions", {"prompt": PROMPT, **fields}), 400, "prompt_logprobs")

@@ -261,7 +261,7 @@ def test_unequal_wgmma(other, device, refused):
     words = [*GENERATE, "--pipeline-parallel-size", "2", "--device", device]
     got = launch([RUN, "mpirun", 1, BINARY, *words, ":", "-np", 1, "-x", f"QUIRE_CUDA_WGMMA={other}", BINARY, *words],
                  env={"QUIRE_CUDA_MODULE": str(EMULATED), "QUIRE_EMULATED_DEVICES": "2"})  # fmt: skip
-    sentence = r"quire: process 1 \(\S+\) has QUIRE_CUDA_WGMMA 1, process 0 \(\S+\) has 0"
+    sentence = r"quire: process 1 \(\S+\) has device numerics 128, process 0 \(\S+\) has 64"
     assert len(re.findall(sentence, got.stderr)) == (2 if refused else 0), got.stderr
     assert (got.returncode, bool(got.stdout.strip())) == ((2, False) if refused else (0, True)), got
 

@@ -5,6 +5,7 @@
 #include "engine.h"
 #include "harness.h"
 #include "log.h"
+#include "scheduler.h"
 
 #include <math.h>
 
@@ -16,7 +17,8 @@ struct got { // what one request got
     float logprob[DRIVER_MAX_OUTPUT];
     token_id top_ids[DRIVER_MAX_OUTPUT][DRIVER_TOP];
     float top[DRIVER_MAX_OUTPUT][DRIVER_TOP];
-    int num_scores; // prompt log-probabilities, with prompt_logprobs
+    uint64_t logits_hash[DRIVER_MAX_OUTPUT]; // of the row of logits, with keep_logits
+    int num_scores;                          // prompt log-probabilities, with prompt_logprobs
     float scores[4096];
     enum finish_reason finish;
     int num_cached, num_preemptions;
@@ -24,11 +26,10 @@ struct got { // what one request got
 
 struct driver {
     struct engine *engine;
-    struct scheduler sched;
+    struct scheduler *sched;
+    int depth, max_chunk;
     struct token_event events[256];
-    float *first_logits;                         // (V) of the first drawing row, when logits are kept
-    const struct plan *flights[SCHED_MAX_DEPTH]; // launched and not collected, the oldest first
-    int num_flights;
+    float *first_logits; // (V) of the first sampling row, when logits are kept
     uint64_t next_id;
     bool no_logprobs; // of requests from here on; their got.logprob and got.top mean nothing then
 };
@@ -72,19 +73,27 @@ static inline void driver_open(struct driver *d, const struct driver_config *c) 
     struct sched_config sched = {
         .max_running = config.max_num_seqs,
         .max_step_tokens = config.max_num_batched_tokens,
-        .max_chunk = c->max_chunk ? c->max_chunk : config.max_num_batched_tokens,
         .max_waiting = 1000,
         .max_waiting_tokens = INT64_MAX,
         .max_model_len = info->max_model_len,
         .depth = info->depth,
-        .run_ahead = info->run_ahead,
+        .async = info->async,
     };
-    assert_int_equal(sched_init(&d->sched, &sched, engine_kv(d->engine)), STATUS_OK);
+    if (!(d->sched = sched_open(&sched, engine_kv(d->engine), &err)))
+        fail_msg("sched_open: %s", err.msg);
+    d->depth = info->depth;
+    d->max_chunk = c->max_chunk ? c->max_chunk : config.max_num_batched_tokens;
     d->first_logits = calloc((size_t)info->model.vocab, sizeof *d->first_logits);
 }
 
+static inline struct sched_stats driver_stats(const struct driver *d) {
+    struct sched_stats stats;
+    sched_stats(d->sched, &stats);
+    return stats;
+}
+
 static inline void driver_close(struct driver *d) {
-    sched_destroy(&d->sched);
+    sched_close(d->sched);
     engine_close(d->engine);
     free(d->first_logits);
 }
@@ -100,7 +109,7 @@ static inline struct request *driver_submit(struct driver *d, struct request_par
     p.id = d->next_id++;
     struct request *r = request_new(&p, engine_info(d->engine)->block_size);
     assert_non_null(r);
-    assert_int_equal(sched_add(&d->sched, r), STATUS_OK);
+    assert_int_equal(sched_add(d->sched, r), STATUS_OK);
     return r;
 }
 
@@ -111,51 +120,75 @@ static inline struct request *driver_add(struct driver *d, const token_id *promp
                .prompt = prompt, .num_prompt = num_prompt, .max_output = max_output, .sampling = sampling});
 }
 
-// Launches what may be in flight and collects the oldest plan; false when there is nothing to do. Results are
+// FNV-1a
+static inline uint64_t driver_hash(const void *data, size_t n) {
+    uint64_t h = 0xcbf29ce484222325u;
+    for (size_t i = 0; i < n; i++)
+        h = (h ^ ((const unsigned char *)data)[i]) * 0x100000001b3u;
+    return h;
+}
+
+// What an item of a plan gave.
+static inline void driver_keep(struct driver *d, const struct plan_item *item, int i,
+                               const struct step_result *result, struct got *g) {
+    const struct step_out *out = result->out;
+    const int32_t *start = result->outcome.start;
+    int sample = result->first_row[i + 1] - (item->needs_token ? 1 + item->num_drafts : 0);
+    for (int row = result->first_row[i]; row < sample; row++)
+        g->scores[g->num_scores++] = out->logprob[row];
+    // A request may end inside what was sampled.
+    for (int row = sample; row < sample + start[i + 1] - start[i] && g->num < DRIVER_MAX_OUTPUT; row++) {
+        size_t at = (size_t)row * (size_t)out->max_top;
+        g->tokens[g->num] = out->ids[row];
+        g->logprob[g->num] = out->logprob[row];
+        memcpy(g->top_ids[g->num], out->top_ids + at, sizeof g->top_ids[0]);
+        memcpy(g->top[g->num], out->top_logprobs + at, sizeof g->top[0]);
+        if (out->logits && g->num == 0) {
+            size_t vocab = (size_t)engine_info(d->engine)->model.vocab;
+            memcpy(d->first_logits, out->logits + (size_t)row * vocab, vocab * sizeof(float));
+        }
+        g->num++;
+        if (request_is_stop(item->req, out->ids[row]) &&
+            item->first + item->num_new - item->num_drafts + row - sample >= item->req->min_tokens)
+            break;
+    }
+}
+
+// As the service does.
+static inline void driver_draft(struct request *r) {
+    token_id drafts[MAX_DRAFTS];
+    if (r->drafter && r->state == REQUEST_RUNNING && r->num_in_flight == 0)
+        request_draft(r, drafts,
+                      r->drafter->propose(r->drafter->state, r->tokens, r->num_tokens, drafts, MAX_DRAFTS));
+}
+
+// Launches what may be in flight and collects the oldest step; false when there is nothing to do. Results are
 // appended to got[id - 1].
 static inline bool driver_step(struct driver *d, struct got *got) {
     struct step_result result;
     struct err err = {0};
     const struct plan *plan;
-    while (d->num_flights < d->sched.config.depth && (plan = sched_step(&d->sched))) {
-        d->flights[d->num_flights++] = plan;
-        engine_launch(d->engine, plan);
-    }
-    if (d->num_flights == 0)
+    while (engine_in_flight(d->engine) < d->depth && (plan = sched_step(d->sched, d->max_chunk)))
+        engine_launch(d->engine, plan, NULL);
+    if (engine_in_flight(d->engine) == 0)
         return false;
-    plan = d->flights[0];
-    memmove(d->flights, d->flights + 1, (size_t)--d->num_flights * sizeof *d->flights);
     if (engine_collect(d->engine, &result, &err) != STATUS_OK)
         fail_msg("engine_collect: %s", err.msg);
-    const struct step_out *out = result.out;
-    for (int i = 0; i < plan->num_items; i++) {
-        const struct plan_item *item = &plan->items[i];
-        struct got *g = &got[item->req->id - 1];
-        if (item->req->state == REQUEST_FINISHED) // run ahead of its end
-            continue;
-        for (int row = result.first_row[i]; row < result.first_row[i + 1]; row++) {
-            bool draws = item->needs_token && row == result.first_row[i + 1] - 1;
-            if (!draws) {
-                g->scores[g->num_scores++] = out->logprob[row];
-                continue;
-            }
-            size_t at = (size_t)row * (size_t)out->max_top;
-            g->tokens[g->num] = out->ids[row];
-            g->logprob[g->num] = out->logprob[row];
-            memcpy(g->top_ids[g->num], out->top_ids + at, sizeof g->top_ids[0]);
-            memcpy(g->top[g->num], out->top_logprobs + at, sizeof g->top[0]);
-            if (out->logits && g->num == 0) {
-                size_t vocab = (size_t)engine_info(d->engine)->model.vocab;
-                memcpy(d->first_logits, out->logits + (size_t)row * vocab, vocab * sizeof(float));
-            }
-            g->num++;
-        }
-    }
-    int n = sched_update(&d->sched, plan->id, &result.outcome, d->events);
+    plan = result.plan;
+    for (int i = 0; i < plan->num_items; i++)
+        if (plan->items[i].req->state != REQUEST_FINISHED) // else planned beyond its end
+            driver_keep(d, &plan->items[i], i, &result, &got[plan->items[i].req->id - 1]);
+    int n = sched_update(d->sched, plan->id, &result.outcome, d->events);
     for (int i = 0; i < n; i++) {
         struct request *r = d->events[i].req;
-        if (d->events[i].finish == FINISH_NONE)
+        bool last = i + 1 == n || d->events[i + 1].req != r;
+        if (d->events[i].finish == FINISH_NONE) {
+            if (r->filter)
+                r->filter->accept(r->filter->state, d->events[i].token);
+            if (last)
+                driver_draft(r);
             continue;
+        }
         got[r->id - 1].finish = d->events[i].finish;
         got[r->id - 1].num_cached = r->num_cached;
         got[r->id - 1].num_preemptions = r->num_preemptions;
@@ -167,8 +200,8 @@ static inline bool driver_step(struct driver *d, struct got *got) {
 static inline void driver_run(struct driver *d, struct got *got) {
     while (driver_step(d, got))
         ;
-    assert_true(sched_idle(&d->sched));
-    assert_int_equal(engine_kv(d->engine)->num_free, engine_kv(d->engine)->num_blocks);
+    assert_true(sched_idle(d->sched));
+    assert_int_equal(engine_kv(d->engine)->num_free, engine_kv(d->engine)->config.num_blocks);
 }
 
 // The same tokens and the same bits of every log-probability.
@@ -187,6 +220,8 @@ static inline bool driver_filter_accept(void *state, token_id token) {
     return true;
 }
 
+static inline void driver_filter_rollback(void *state, int n) { *(int *)state -= n; }
+
 static inline void driver_filter_mask(void *state, uint32_t *bits, int vocab) {
     memset(bits, 0, ((size_t)vocab + 31) / 32 * sizeof *bits);
     for (int v = 0; v < vocab; v++)
@@ -197,6 +232,7 @@ static inline void driver_filter_mask(void *state, uint32_t *bits, int vocab) {
 // A grammar that forbids two tokens of three, other ones at each position. The request's that gets it.
 static inline struct token_filter *driver_filter(void) {
     struct token_filter *f = malloc(sizeof *f);
-    *f = (struct token_filter){calloc(1, sizeof(int)), driver_filter_accept, driver_filter_mask, free};
+    *f = (struct token_filter){calloc(1, sizeof(int)), driver_filter_accept, driver_filter_mask,
+                               driver_filter_rollback, free};
     return f;
 }

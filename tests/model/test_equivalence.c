@@ -103,7 +103,7 @@ static void test_preempted(void **state) {
             run(&(struct driver_config){.num_blocks = blocks[i], .max_model_len = 112, .no_cache = !cache}, 8,
                 "preempted", &d);
             preemptions += results[0].num_preemptions + results[1].num_preemptions;
-            assert_true(d.sched.stats.preemptions > 0);
+            assert_true(driver_stats(&d).preemptions > 0);
             driver_close(&d);
         }
         assert_true(preemptions > 0); // of the subject itself, not only of its mates
@@ -212,7 +212,7 @@ static void first_logits(float *logits, const char *device, const char *variant)
 static void check_preempted_and_hit(const char *what) {
     struct driver d;
     run(&(struct driver_config){.num_blocks = 5, .max_model_len = 80, .no_cache = true}, 3, what, &d);
-    assert_true(d.sched.stats.preemptions > 0);
+    assert_true(driver_stats(&d).preemptions > 0);
     driver_close(&d);
     run(&(struct driver_config){0}, 0, what, &d);
     uint64_t id = d.next_id;

@@ -4,8 +4,8 @@
 // The linker puts counting_rank() in the place of comm_threads_rank() (--wrap): the engine's ranks then speak
 // through a table that counts. Within a stage only the head sends from one rank to another; sums are
 // collectives.
-#include "comm_threads.h"
 #include "driver.h"
+#include "ranks/comm_threads.h"
 
 #include <stdatomic.h>
 

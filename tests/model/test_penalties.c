@@ -1,5 +1,5 @@
 // Penalties and bias through the whole engine: tokens drawn from a real model have the distribution that its
-// logits and the definitions of API.md give, worked out here a second time, in double.
+// logits and the definitions of include/request.h give, worked out here a second time, in double.
 #include "driver.h"
 
 enum { DRAWS = 6000, BATCH = 500, PROMPT = 9 };

@@ -1,10 +1,11 @@
 // The same bits from 1, 2, 4 and 8 ranks: tokens, log-probabilities and logits, by memcmp, for models of
 // every weight type and architecture, however the work is cut. And what ranks refuse, hold and do when one
 // fails.
-#include "comm_threads.h"
 #include "driver.h"
+#include "inspect.h"
+#include "models/shard.h"
 #include "random_model.h"
-#include "shard.h"
+#include "ranks/comm_threads.h"
 
 #include <pthread.h>
 
@@ -118,7 +119,7 @@ static void check_preempted_and_hit(int ranks) {
     struct driver d;
     run(many->run,
         (struct driver_config){.ranks = ranks, .num_blocks = 9, .max_model_len = 80, .no_cache = true}, &d);
-    assert_true(d.sched.stats.preemptions > 0);
+    assert_true(driver_stats(&d).preemptions > 0);
     driver_close(&d);
     check_run(many->run, ranks, "preempted");
     run(many->run, (struct driver_config){.ranks = ranks}, &d);
@@ -370,11 +371,13 @@ static void *run_down(void *arg) {
     struct down *job = arg;
     const struct model_config whole = {.num_layers = 1,
                                        .hidden = 16,
-                                       .num_heads = 8,
-                                       .num_kv_heads = 8,
-                                       .head_dim = 8,
-                                       .ffn = 8,
-                                       .vocab = 256};
+                                       .vocab = 256,
+                                       .num_attn = 1,
+                                       .attn = {{.heads = 8, .kv_heads = 8, .head_dim = 8, .rope = -1}},
+                                       .num_ffn = 1,
+                                       .ffn = {{.hidden = 8}},
+                                       .num_groups = 1,
+                                       .kv_layers = 1};
     float w[16 * 8] = {0}, scratch[16 * 8];
     memcpy(w, row, sizeof row);
     struct shard s = {.whole = &whole, .blocks = {1, 1}, .rank = job->rank, .world = job->world};
@@ -392,19 +395,22 @@ static void *run_down(void *arg) {
     struct step_limits limits = {
         .max_tokens = 1, .max_seqs = 1, .max_rows = 1, .max_context = 1, .num_blocks = 1};
     struct step step = {.num_tokens = 1, .num_seqs = 1, .max_context_len = 1};
-    struct workspace ws;
     struct step_out out;
+    struct activations memory;
     struct device *dev = backend_cpu.open(NULL, &config, NULL);
     if (!dev)
         return NULL; // sum stays NaN
-    struct weight *down = backend_cpu.weight_load(dev, &part, NULL);
-    if (backend_cpu.reserve(dev, &limits, &ws, NULL) == STATUS_OK) {
-        for (int i = 0; i < own.ffn; i++)
-            ((float *)ws.h)[i] = 1;
+    struct layer layer = {.ffn = own.ffn[0], .down = backend_cpu.weight_load(dev, &part, NULL)};
+    if (backend_cpu.reserve(dev, &limits, NULL) == STATUS_OK) {
+        inspect_cpu.view(dev, &memory);
+        float *resid = memory.resid, *h = memory.h;
+        for (int i = 0; i < own.ffn[0].hidden; i++)
+            h[i] = 1;
+        memset(resid, 0, (size_t)own.hidden * sizeof *resid);
         backend_cpu.step_begin(dev, &step);
-        backend_cpu.proj_add(dev, ws.resid, ws.h, down, &step);
+        backend_cpu.ffn_out(dev, &layer, &step);
         backend_cpu.step_end(dev);
-        job->sum = backend_cpu.sync(dev, &out, NULL) == STATUS_OK ? *(float *)ws.resid : NAN;
+        job->sum = backend_cpu.sync(dev, &out, NULL) == STATUS_OK ? *resid : NAN;
     }
     backend_cpu.close(dev);
     return NULL;
@@ -538,13 +544,13 @@ static void test_failed_rank(void **state) {
         struct request *r = driver_add(&d, prompt, PROMPT, OUTPUT, (struct sampling_params){0});
         for (int step = 1; step <= 3; step++) {
             struct step_result result;
-            const struct plan *plan = sched_step(&d.sched);
+            const struct plan *plan = sched_step(d.sched, d.max_chunk);
             assert_non_null(plan);
-            engine_launch(d.engine, plan);
+            engine_launch(d.engine, plan, NULL);
             enum status st = engine_collect(d.engine, &result, &err);
             if (step < 3) {
                 assert_int_equal(st, STATUS_OK);
-                sched_update(&d.sched, plan->id, &result.outcome, d.events);
+                sched_update(d.sched, plan->id, &result.outcome, d.events);
             } else {
                 assert_int_equal(st, STATUS_DEVICE);
                 assert_true(strstr(err.msg, "rank ") && strstr(err.msg, "as QUIRE_FAULT_RANK asks"));

@@ -2,6 +2,7 @@
 // alone, the record replayed, no allocation inside a step.
 #include "driver.h"
 #include "service.h"
+#include "text.h"
 
 #include <errno.h>
 #include <stdatomic.h>
@@ -86,7 +87,7 @@ static void count_allocations(int num_stages) {
     free(aligned_alloc(64, 64));
     assert_int_equal(num_allocations - before, 1); // the counter counts
     assert_true(steps > 40);
-    assert_true(d.sched.stats.preemptions > 0 && d.sched.stats.prefix_hits > 0);
+    assert_true(driver_stats(&d).preemptions > 0 && driver_stats(&d).prefix_hits > 0);
     driver_close(&d);
 }
 
@@ -129,12 +130,12 @@ static struct setup open_service(int blocks, const char *record) {
         fail_msg("%s", err.msg);
     struct service_config sc = {.sched = {.max_running = 16,
                                           .max_step_tokens = 64,
-                                          .max_chunk = 32,
                                           .max_waiting = 64,
                                           .max_waiting_tokens = 1 << 20,
                                           .max_model_len = engine_info(s.engine)->max_model_len,
                                           .depth = engine_info(s.engine)->depth,
-                                          .run_ahead = engine_info(s.engine)->run_ahead},
+                                          .async = engine_info(s.engine)->async},
+                                .max_chunk = 32,
                                 .target_itl_ns = target_itl_ns,
                                 .record = record};
     s.service = service_open(s.engine, &sc, &err);
@@ -148,6 +149,38 @@ static void close_service(struct setup *s) {
     engine_close(s->engine);
 }
 
+enum { SHAPES = 24, LONG = 60 };
+struct output {
+    int num;
+    token_id tokens[LONG];
+    float logprob[LONG];
+    bool finished;
+    enum finish_reason finish;
+};
+static struct output alone[SHAPES]; // of the first storm, one step at a time
+
+// A drafter that knows what the shape gives alone, and errs now and then.
+struct memory {
+    int shape, num_prompt;
+};
+
+static int memory_propose(void *state, const token_id *tokens, int n, token_id *drafts, int max) {
+    const struct memory *m = state;
+    const struct output *o = &alone[m->shape];
+    int at = n - m->num_prompt, num = 0;
+    for (; num < max && at + num < o->num && (n + num) % 11 != 0; num++)
+        drafts[num] = (n + num) % 7 ? o->tokens[at + num] : tokens[0];
+    return num;
+}
+
+static struct drafter *memory_new(int shape, int num_prompt) {
+    struct drafter *d = malloc(sizeof *d);
+    struct memory *m = malloc(sizeof *m);
+    *m = (struct memory){shape, num_prompt};
+    *d = (struct drafter){m, memory_propose, free};
+    return d;
+}
+
 static struct request *make(uint64_t id, int shape, int max_output) {
     token_id t[64];
     int n = 3 + shape % 40;
@@ -157,6 +190,7 @@ static struct request *make(uint64_t id, int shape, int max_output) {
                                .prompt = t,
                                .num_prompt = n,
                                .max_output = max_output,
+                               .drafter = shape < SHAPES && shape % 3 == 1 ? memory_new(shape, n) : NULL,
                                .sampling = {.temperature = shape % 2 ? 1.0f : 0,
                                             .top_p = 1,
                                             .seed = (uint64_t)shape,
@@ -164,15 +198,6 @@ static struct request *make(uint64_t id, int shape, int max_output) {
                                             .logprobs = 2}};
     return request_new(&p, 16);
 }
-
-enum { SHAPES = 24, LONG = 60 };
-struct output {
-    int num;
-    token_id tokens[LONG];
-    float logprob[LONG];
-    bool finished;
-    enum finish_reason finish;
-};
 
 static int collect(struct service *s, struct output *out, uint64_t base) {
     static struct service_event events[64];
@@ -198,7 +223,7 @@ static int collect(struct service *s, struct output *out, uint64_t base) {
 }
 
 static void storm(int rounds) {
-    static struct output alone[SHAPES], out[SHAPES]; // alone: of the first storm, one plan at a time
+    static struct output out[SHAPES];
     char record[] = "/tmp/quire-record-XXXXXX";
     int fd = mkstemp(record);
     assert_true(fd >= 0);
@@ -257,13 +282,15 @@ static void storm(int rounds) {
     // flight are there, because they may have preempted somebody
     FILE *f = fopen(record, "r+");
     char line[1 << 16];
-    int chunks = 0, empty = 0;
+    int chunks = 0, empty = 0, drafts = 0;
     while (fgets(line, sizeof line, f)) {
         chunks += strncmp(line, "chunk ", 6) == 0;
         empty += strcmp(line, "plan 0 0\n") == 0;
+        drafts += strncmp(line, "draft ", 6) == 0;
     }
     assert_true(target_itl_ns && !several ? chunks > 1 : chunks == 0);
     assert_true(several ? empty > 0 : empty == 0);
+    assert_true(drafts > 20);
     rewind(f);
 
     // a record that was tampered with is noticed
@@ -342,7 +369,7 @@ static void filtered(void) {
     struct output out = {0};
     int calls = 0;
     struct token_filter *filter = calloc(1, sizeof *filter);
-    *filter = (struct token_filter){&calls, even_accept, even_mask, even_free};
+    *filter = (struct token_filter){&calls, even_accept, even_mask, NULL, even_free};
     token_id prompt[] = {1, 403, 407};
     struct request_params p = {.id = 1,
                                .prompt = prompt,
@@ -368,6 +395,110 @@ static void test_filter(void **state) {
     stages = 2;
     filtered();
     stages = depth = 0;
+}
+
+// A stop string ends a request with the step that completes it, a stop token with its id; the record says so, too.
+// A drafter that knows the whole output behind a prompt of three tokens.
+struct known {
+    const token_id *tokens;
+    int num;
+};
+
+static int known_propose(void *state, const token_id *tokens, int n, token_id *drafts, int max) {
+    const struct known *k = state;
+    (void)tokens;
+    int num = k->num - (n - 3) < max ? k->num - (n - 3) : max;
+    memcpy(drafts, k->tokens + n - 3, (size_t)num * sizeof *drafts);
+    return num;
+}
+
+static struct drafter *known_new(const token_id *tokens, int num) {
+    struct drafter *d = malloc(sizeof *d);
+    struct known *k = malloc(sizeof *k);
+    *k = (struct known){tokens, num};
+    *d = (struct drafter){k, known_propose, free};
+    return d;
+}
+
+static void stopped(void) {
+    enum { MOST = 20, LAST = 8 };
+    char record[] = "/tmp/quire-stopped-XXXXXX";
+    int fd = mkstemp(record);
+    assert_true(fd >= 0);
+    close(fd);
+    struct setup s = open_service(24, record);
+    struct err err = {0};
+    token_id prompt[] = {1, 403, 407};
+    struct request_params p = {.prompt = prompt,
+                               .num_prompt = 3,
+                               .max_output = MOST,
+                               .sampling = {.top_p = 1, .repetition_penalty = 1, .logprobs = -1}};
+    token_id tokens[MOST];
+    struct service_event events[64];
+    const char *stop = NULL;
+    size_t stop_len = 0;
+    uint64_t steps = 0;
+    // To the end, to a stop string, to a stop token; and to both inside what drafts made a step give at once.
+    for (int turn = 0; turn < 5; turn++) {
+        bool by_text = turn == 1 || turn == 3, by_token = turn == 2 || turn == 4, drafts = turn > 2;
+        struct detok_params d = {
+            .tokenizer = engine_tokenizer(s.engine), .stops = &stop, .stop_lens = &stop_len, .num_stops = 1};
+        p.id = (uint64_t)turn + 1;
+        p.matcher = by_text ? stop_matcher_new(&d) : NULL;
+        p.drafter = drafts ? known_new(tokens, MOST) : NULL;
+        p.stop = &tokens[LAST];
+        p.num_stop = by_token;
+        assert_int_equal(service_submit(s.service, request_new(&p, 16), &err), STATUS_OK);
+        int num = 0, num_stop = 0;
+        struct service_event end = {0};
+        while (end.finish == FINISH_NONE) {
+            int n = service_take(s.service, events, 64);
+            for (int i = 0; i < n; i++) {
+                if (events[i].kind == EVENT_FINISH) {
+                    end = events[i];
+                    continue;
+                }
+                num_stop += events[i].finish == FINISH_STOP;
+                if (turn == 0)
+                    tokens[num] = events[i].token;
+                assert_int_equal(events[i].token, tokens[num++]);
+            }
+        }
+        assert_int_equal(end.finish, turn ? FINISH_STOP : FINISH_LENGTH);
+        assert_int_equal(end.num_output, num);
+        assert_int_equal(num_stop, by_token);
+        assert_int_equal(end.token, by_token ? tokens[LAST] : -1);
+        assert_true(turn == 0 ? num == MOST : num <= LAST + 1);
+        if (by_text)
+            assert_int_equal(num, LAST + 1);
+        struct service_stats stats;
+        do
+            service_stats(s.service, &stats);
+        while (stats.busy);
+        if (depth <= 1) // among several steps in flight one may have begun
+            assert_true(drafts ? stats.steps - steps < (uint64_t)num : stats.steps - steps == (uint64_t)num);
+        steps = stats.steps;
+        stop = tokenizer_bytes(engine_tokenizer(s.engine), tokens[LAST], false, &stop_len);
+        for (int i = 0; turn == 0 && i < LAST; i++) { // nothing before it has this text
+            size_t len;
+            const char *text = tokenizer_bytes(engine_tokenizer(s.engine), tokens[i], false, &len);
+            assert_null(memmem(text, len, stop, stop_len));
+        }
+    }
+    close_service(&s);
+    uint64_t plans = 0;
+    if (service_replay(record, &plans, &err) != STATUS_OK)
+        fail_msg("replay: %s", err.msg);
+    assert_int_equal(plans, steps);
+    unlink(record);
+}
+
+static void test_stopped(void **state) {
+    (void)state;
+    stopped();
+    depth = 2;
+    stopped();
+    depth = 0;
 }
 
 // A device that fails ends every request with an error, once, and refuses new ones; nothing hangs, nothing
@@ -440,6 +571,7 @@ int main(void) {
         cmocka_unit_test(test_storm),
         cmocka_unit_test(test_refusals),
         cmocka_unit_test(test_filter),
+        cmocka_unit_test(test_stopped),
         cmocka_unit_test(test_device_failure),
         cmocka_unit_test(test_close_in_flight),
     };

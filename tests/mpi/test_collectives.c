@@ -1,10 +1,10 @@
 // The comm between processes, each a rank, under mpirun: the same bits as threads give, what ends the group,
 // and that nothing waits for ever. usage: test_collectives [equal|disagree|absent|abort]
 //
-// Every process checks on its own and says how many failures it had; run.sh counts those who say none.
+// Every process checks on its own and prints how many failures it had; run.sh counts the processes without.
 #include "../unit/comm_cases.h"
-#include "agreement.h"
-#include "comm_threads.h"
+#include "ranks/comm_threads.h"
+#include "ranks/process_group.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -109,11 +109,11 @@ static void test_equal(void) {
     int64_t least = 100 - rank;
     uint64_t sum = 1;
     struct err err = {0};
-    EXPECT(processes_min(group, &least, &err) == STATUS_OK && least == 100 - (world - 1));
-    EXPECT(processes_sum(group, &sum, &err) == STATUS_OK && sum == (uint64_t)world);
-    EXPECT(processes_agree(group, &err) == STATUS_OK);
+    EXPECT(processes_all_min(group, &least, &err) == STATUS_OK && least == 100 - (world - 1));
+    EXPECT(processes_all_sum(group, &sum, &err) == STATUS_OK && sum == (uint64_t)world);
+    EXPECT(processes_check_status(group, &err) == STATUS_OK);
     err_set(&err, rank == 1 ? STATUS_FORMAT : STATUS_OK, "%s", rank == 1 ? "a bad file" : "");
-    EXPECT(processes_agree(group, &err) == STATUS_FORMAT && strstr(err.msg, "a bad file"));
+    EXPECT(processes_check_status(group, &err) == STATUS_FORMAT && strstr(err.msg, "a bad file"));
     EXPECT(rank == 1 || strstr(err.msg, "process 1 ("));
     EXPECT(processes_leave(group));
 }
@@ -152,7 +152,7 @@ static void test_abort(void) {
     EXPECT(!processes_leave(group));
 }
 
-// After the end of the group nobody waits for the others, and mpirun kills all when the first has gone: so
+// After an abort no process waits for the others, and mpirun kills all when the first has exited: so
 // each leaves a file (in QUIRE_MPI_FOLDER, of run.sh), and goes when all have. A minute ends only what hangs.
 static void meet_at_the_end(void) {
     const char *folder = getenv("QUIRE_MPI_FOLDER");

@@ -5,7 +5,7 @@
 // QUIRE_TEST_DATA. "candidates": without logits and log-probabilities, for which ranks exchange whole rows of
 // logits: where few tokens decide they now send these alone, and the tokens must be the same.
 #include "../model/driver.h"
-#include "agreement.h"
+#include "ranks/process_group.h"
 
 #include <unistd.h>
 

@@ -3,6 +3,7 @@
 
 #include "backend.h"
 #include "half.h"
+#include "inspect.h"
 #include "quants.h"
 #include "ref.h"
 
@@ -10,6 +11,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#ifndef FIXTURE_INSPECT
+#define FIXTURE_INSPECT NULL // what inspects the backends that are neither ref nor cpu
+#endif
 
 struct shape {
     int layers, hidden, heads, kv_heads, head_dim, ffn, vocab;
@@ -116,49 +121,103 @@ static inline void fixture_add(struct fixture *f, enum weight_role role, int lay
     }
 }
 
-static inline struct fixture *fixture_make(const struct shape *s, enum dtype dtype) {
-    struct fixture *f = must_calloc(1, sizeof *f);
-    struct model_config *m = &f->config;
-    *m = (struct model_config){.num_layers = s->layers,
-                               .hidden = s->hidden,
-                               .num_heads = s->heads,
-                               .num_kv_heads = s->kv_heads,
-                               .head_dim = s->head_dim,
-                               .ffn = s->ffn,
-                               .vocab = s->vocab,
-                               .max_context = 4096,
-                               .norm_eps = 1e-5f,
-                               .attn_scale = 1.0f / sqrtf((float)s->head_dim),
-                               .window = s->window,
-                               .logit_scale = 1,
-                               .qk_norm = s->qk_norm,
-                               .qkv_bias = s->bias,
-                               .out_bias = s->bias};
-    m->rope = (struct rope_config){
+// Layers in turns: the shape's own attention over the pages of group 0; full attention with another rotary
+// embedding, of half the head, over those of group 1; the first again; full attention of twice as many heads
+// without positions, over group 1. Every other feed-forward part is wider.
+static inline void fixture_mix(struct model_config *m) {
+    struct attn_spec *a = m->attn;
+    m->num_attn = 3, m->num_ffn = 2, m->num_ropes = 2, m->num_groups = 2;
+    a[1] = a[2] = a[0];
+    a[1].index = 1, a[1].window = 0, a[1].rope = 1;
+    a[2].index = 2, a[2].window = 0, a[2].rope = -1, a[2].heads *= 2, a[2].scale *= 0.75f;
+    m->ropes[1] = m->ropes[0];
+    m->ropes[1].theta = 500, m->ropes[1].dim = a->head_dim / 4 * 2;
+    m->ropes[1].interleaved = !m->ropes[0].interleaved;
+    m->ffn[1] = (struct ffn_spec){.index = 1, .hidden = m->ffn[0].hidden + 32};
+    m->groups[1] = (struct kv_group_spec){.kind = KV_FULL};
+    m->groups[0].num_layers = 0;
+    for (int i = 0; i < m->num_layers; i++) {
+        struct layer_spec *l = &m->layers[i];
+        *l = (struct layer_spec){.attn = (uint8_t)(i % 4 == 1   ? 1
+                                                   : i % 4 == 3 ? 2
+                                                                : 0),
+                                 .ffn = (uint8_t)(i / 2 % 2),
+                                 .kv_group = (uint8_t)(i % 2),
+                                 .kv_layer = (uint16_t)(i / 2)};
+        m->groups[i % 2].num_layers++;
+    }
+    m->kv_layers = (m->num_layers + 1) / 2;
+}
+
+static inline struct model_config fixture_config(const struct shape *s) {
+    struct model_config m = {.num_layers = s->layers,
+                             .hidden = s->hidden,
+                             .vocab = s->vocab,
+                             .max_context = 4096,
+                             .norm_eps = 1e-5f,
+                             .logit_scale = 1,
+                             .num_attn = 1,
+                             .num_ffn = 1,
+                             .num_ropes = 1,
+                             .num_groups = 1,
+                             .kv_layers = s->layers};
+    m.attn[0] = (struct attn_spec){.heads = s->heads,
+                                   .kv_heads = s->kv_heads,
+                                   .head_dim = s->head_dim,
+                                   .window = s->window,
+                                   .scale = 1.0f / sqrtf((float)s->head_dim),
+                                   .qk_norm = s->qk_norm,
+                                   .qkv_bias = s->bias,
+                                   .out_bias = s->bias};
+    m.ffn[0] = (struct ffn_spec){.hidden = s->ffn};
+    m.ropes[0] = (struct rope_config){
         .theta = 10000, .dim = s->head_dim, .interleaved = s->interleaved, .factor = 1, .attn_factor = 1};
-    int D = s->hidden, q = s->heads * s->head_dim, kv = s->kv_heads * s->head_dim;
-    // quantised types need rows of whole blocks
-    int block = dtype_block(dtype);
-    enum dtype of_d = D % block == 0 ? dtype : DTYPE_F16;
-    enum dtype of_q = q % block == 0 ? dtype : DTYPE_F16;
-    enum dtype of_f = s->ffn % block == 0 ? dtype : DTYPE_F16;
-    fixture_add(f, WEIGHT_EMBED, -1, of_d, 1, &s->vocab, D, false);
-    int one = 1;
-    for (int l = 0; l < s->layers; l++) {
+    m.groups[0] = (struct kv_group_spec){
+        .kind = s->window > 0 ? KV_WINDOW : KV_FULL, .window = s->window, .num_layers = s->layers};
+    for (int i = 0; i < s->layers; i++)
+        m.layers[i].kv_layer = (uint16_t)i;
+    return m;
+}
+
+// Quantised types need rows of whole blocks.
+static inline enum dtype fixture_dtype(enum dtype dtype, int cols) {
+    return cols % dtype_block(dtype) == 0 ? dtype : DTYPE_F16;
+}
+
+static inline struct fixture *fixture_of(const struct model_config *m, enum dtype dtype) {
+    struct fixture *f = must_calloc(1, sizeof *f);
+    f->config = *m;
+    int D = m->hidden, one = 1;
+    enum dtype of_d = fixture_dtype(dtype, D);
+    fixture_add(f, WEIGHT_EMBED, -1, of_d, 1, &m->vocab, D, false);
+    for (int l = 0; l < m->num_layers; l++) {
+        const struct attn_spec *a = model_attn(&f->config, l);
+        int q = a->heads * a->head_dim, kv = a->kv_heads * a->head_dim, F = model_ffn(&f->config, l)->hidden;
         fixture_add(f, WEIGHT_NORM, l, DTYPE_F32, 1, &one, D, false);
-        fixture_add(f, WEIGHT_QKV, l, of_d, 3, (int[]){q, kv, kv}, D, s->bias);
-        if (s->qk_norm) {
-            fixture_add(f, WEIGHT_NORM, l, DTYPE_F32, 1, &one, s->head_dim, false);
-            fixture_add(f, WEIGHT_NORM, l, DTYPE_F32, 1, &one, s->head_dim, false);
+        fixture_add(f, WEIGHT_QKV, l, of_d, 3, (int[]){q, kv, kv}, D, a->qkv_bias);
+        if (a->qk_norm) {
+            fixture_add(f, WEIGHT_NORM, l, DTYPE_F32, 1, &one, a->head_dim, false);
+            fixture_add(f, WEIGHT_NORM, l, DTYPE_F32, 1, &one, a->head_dim, false);
         }
-        fixture_add(f, WEIGHT_ATTN_OUT, l, of_q, 1, &D, q, s->bias);
+        fixture_add(f, WEIGHT_ATTN_OUT, l, fixture_dtype(dtype, q), 1, &D, q, a->out_bias);
         fixture_add(f, WEIGHT_NORM, l, DTYPE_F32, 1, &one, D, false);
-        fixture_add(f, WEIGHT_GATE_UP, l, of_d, 2, (int[]){s->ffn, s->ffn}, D, false);
-        fixture_add(f, WEIGHT_DOWN, l, of_f, 1, &D, s->ffn, false);
+        fixture_add(f, WEIGHT_GATE_UP, l, of_d, 2, (int[]){F, F}, D, false);
+        fixture_add(f, WEIGHT_DOWN, l, fixture_dtype(dtype, F), 1, &D, F, false);
     }
     fixture_add(f, WEIGHT_NORM, -1, DTYPE_F32, 1, &one, D, false);
-    fixture_add(f, WEIGHT_HEAD, -1, of_d, 1, &s->vocab, D, false);
+    fixture_add(f, WEIGHT_HEAD, -1, of_d, 1, &m->vocab, D, false);
     return f;
+}
+
+static inline struct fixture *fixture_make(const struct shape *s, enum dtype dtype) {
+    struct model_config m = fixture_config(s);
+    return fixture_of(&m, dtype);
+}
+
+static inline struct fixture *fixture_make_mixed(const struct shape *s, enum dtype dtype) {
+    struct model_config m = fixture_config(s);
+    fixture_mix(&m);
+    return fixture_of(&m, dtype);
 }
 
 static inline void fixture_free(struct fixture *f) {
@@ -173,12 +232,14 @@ static inline void fixture_free(struct fixture *f) {
 // A model on a device.
 struct instance {
     const struct backend_ops *ops;
+    const struct backend_inspect *inspect; // or NULL
     struct device *dev;
     struct model model;
     struct layer layers[8];
-    struct workspace ws;
+    struct activations act; // the device's, with inspect
     struct step_limits limits;
     int block_size;
+    int first_block; // 1: block 0 is nobody's
     uint64_t seq;
 };
 
@@ -189,7 +250,7 @@ struct setup {
     enum dtype kv_dtype;
 };
 
-enum { INSTANCE_EXACT = 1, INSTANCE_NO_LOGITS = 2 };
+enum { INSTANCE_EXACT = 1, INSTANCE_NO_LOGITS = 2, INSTANCE_HIDDEN = 4, INSTANCE_SPARE_BLOCK = 8 };
 
 // NULL with a message where the machine lacks the variant.
 static inline struct instance *instance_open_as(const struct fixture *f, struct setup s, int flags,
@@ -204,6 +265,9 @@ static inline struct instance *instance_open_as(const struct fixture *f, struct 
                                    .exact = flags & INSTANCE_EXACT,
                                    .world = 1};
     in->ops = s.ops;
+    in->inspect = s.ops == &backend_ref   ? &inspect_ref
+                  : s.ops == &backend_cpu ? &inspect_cpu
+                                          : FIXTURE_INSPECT;
     in->block_size = s.block_size;
     in->dev = s.ops->open(NULL, &config, &err);
     if (!in->dev) {
@@ -223,10 +287,15 @@ static inline struct instance *instance_open_as(const struct fixture *f, struct 
     in->model.embed = w[n++];
     for (int l = 0; l < f->config.num_layers; l++) {
         struct layer *layer = &in->layers[l];
+        const struct layer_spec *spec = &f->config.layers[l];
         layer->index = l;
+        layer->attn = f->config.attn[spec->attn];
+        layer->ffn = f->config.ffn[spec->ffn];
+        layer->kv_group = spec->kv_group;
+        layer->kv_layer = spec->kv_layer;
         layer->attn_norm = w[n++];
         layer->qkv = w[n++];
-        if (f->config.qk_norm) {
+        if (layer->attn.qk_norm) {
             layer->q_norm = w[n++];
             layer->k_norm = w[n++];
         }
@@ -237,17 +306,21 @@ static inline struct instance *instance_open_as(const struct fixture *f, struct 
     }
     in->model.out_norm = w[n++];
     in->model.head = w[n++];
-    in->limits =
-        (struct step_limits){.max_tokens = max_tokens,
-                             .max_seqs = num_seqs,
-                             .max_rows = max_tokens,
-                             .max_context = max_context,
-                             .num_blocks = num_seqs * ((max_context + s.block_size - 1) / s.block_size),
-                             .keep_logits = !(flags & INSTANCE_NO_LOGITS)};
-    if (s.ops->reserve(in->dev, &in->limits, &in->ws, &err) != STATUS_OK) {
+    in->first_block = flags & INSTANCE_SPARE_BLOCK ? 1 : 0;
+    int blocks = f->config.num_groups * num_seqs * ((max_context + s.block_size - 1) / s.block_size);
+    in->limits = (struct step_limits){.max_tokens = max_tokens,
+                                      .max_seqs = num_seqs,
+                                      .max_rows = max_tokens,
+                                      .max_context = max_context,
+                                      .num_blocks = in->first_block + blocks,
+                                      .keep_logits = !(flags & INSTANCE_NO_LOGITS),
+                                      .keep_hidden = flags & INSTANCE_HIDDEN};
+    if (s.ops->reserve(in->dev, &in->limits, &err) != STATUS_OK) {
         printf("reserve: %s\n", err.msg);
         abort();
     }
+    if (in->inspect)
+        in->inspect->view(in->dev, &in->act);
     return in;
 }
 
@@ -262,13 +335,15 @@ static inline void instance_close(struct instance *in) {
     free(in);
 }
 
-// The block that holds tokens [i*B, (i+1)*B) of a sequence: scattered, but each its own.
-static inline int32_t block_of(const struct instance *in, int seq, int i) {
-    int per_seq = in->limits.num_blocks / in->limits.max_seqs;
-    int n = seq * per_seq + i, all = in->limits.num_blocks;
+// The block of a group that holds tokens [i*B, (i+1)*B) of a sequence: scattered, but each its own.
+static inline int32_t block_in(const struct instance *in, int group, int seq, int i) {
+    int groups = in->model.config.num_groups, all = in->limits.num_blocks - in->first_block;
+    int n = (group * in->limits.max_seqs + seq) * (all / (groups * in->limits.max_seqs)) + i;
     int stride = all % 7 ? 7 : all % 11 ? 11 : 1; // coprime to the number of blocks
-    return (int32_t)((long long)n * stride % all);
+    return (int32_t)((long long)n * stride % all) + in->first_block;
 }
+
+static inline int32_t block_of(const struct instance *in, int seq, int i) { return block_in(in, 0, seq, i); }
 
 // Some rows of one sequence.
 struct piece {
@@ -279,10 +354,12 @@ struct piece {
 
 struct batch {
     struct step step;
-    int32_t ids[8192], positions[8192], query_start[257], context_len[256], block_start[257],
-        block_ids[65536];
-    int64_t slots[8192];
-    struct head_row rows[8192];
+    int32_t ids[8192], positions[8192], query_start[257], context_len[256];
+    struct batch_pages {
+        int64_t slots[8192];
+        int32_t block_start[257], block_ids[65536];
+    } groups[2];
+    struct logits_row rows[8192];
 };
 
 // The token at a position of a sequence.
@@ -290,62 +367,77 @@ static inline int32_t token_at(const struct instance *in, int seq, int position)
     return (int32_t)((unsigned)(seq * 7919 + position * 104729 + 17) % (unsigned)in->model.config.vocab);
 }
 
+// The pages of a group that the pieces need.
+static inline void batch_pages(struct batch *b, const struct instance *in, int group,
+                               const struct piece *pieces, int n) {
+    struct batch_pages *g = &b->groups[group];
+    int t = 0, nb = 0, B = in->block_size;
+    for (int i = 0; i < n; i++) {
+        const struct piece *p = &pieces[i];
+        g->block_start[i] = nb;
+        for (int j = 0; j * B < p->start + p->count; j++)
+            g->block_ids[nb++] = block_in(in, group, p->seq, j);
+        for (int pos = p->start; pos < p->start + p->count; pos++)
+            g->slots[t++] = (int64_t)block_in(in, group, p->seq, pos / B) * B + pos % B;
+    }
+    g->block_start[n] = nb;
+    b->step.groups[group] = (struct step_group){g->slots, g->block_start, g->block_ids};
+}
+
 // Pieces that decode (one row) come first.
 static inline struct batch *batch_make(struct instance *in, const struct piece *pieces, int n) {
     struct batch *b = must_calloc(1, sizeof *b);
     struct step *s = &b->step;
-    int t = 0, r = 0, nb = 0;
+    int t = 0, r = 0;
     for (int i = 0; i < n; i++) {
         const struct piece *p = &pieces[i];
         b->query_start[i] = t;
-        b->block_start[i] = nb;
         b->context_len[i] = p->start + p->count;
         if (p->count == 1 && s->num_decode == i)
             s->num_decode++;
-        for (int j = 0; j * in->block_size < p->start + p->count; j++)
-            b->block_ids[nb++] = block_of(in, p->seq, j);
         for (int j = 0; j < p->count; j++, t++) {
             int pos = p->start + j;
             b->ids[t] = token_at(in, p->seq, pos);
             b->positions[t] = pos;
-            b->slots[t] =
-                (int64_t)block_of(in, p->seq, pos / in->block_size) * in->block_size + pos % in->block_size;
             if (p->rows || j == p->count - 1)
-                b->rows[r++] = (struct head_row){.row = t, .target = -1, .top_p = 1, .num_logprobs = 2};
+                b->rows[r++] = (struct logits_row){.row = t, .target = -1, .top_p = 1, .num_logprobs = 2};
         }
         s->max_query_len = p->count > s->max_query_len ? p->count : s->max_query_len;
         s->max_context_len = b->context_len[i] > s->max_context_len ? b->context_len[i] : s->max_context_len;
     }
     b->query_start[n] = t;
-    b->block_start[n] = nb;
     s->num_tokens = t;
     s->num_seqs = n;
     s->num_rows = r;
+    s->num_groups = in->model.config.num_groups;
     s->seq = ++in->seq;
-    s->ids = b->ids, s->positions = b->positions, s->slots = b->slots, s->query_start = b->query_start;
-    s->context_len = b->context_len, s->block_start = b->block_start, s->block_ids = b->block_ids,
-    s->rows = b->rows;
+    s->ids = b->ids, s->positions = b->positions, s->query_start = b->query_start;
+    s->context_len = b->context_len, s->rows = b->rows;
+    for (int g = 0; g < s->num_groups; g++)
+        batch_pages(b, in, g, pieces, n);
     return b;
 }
 
 // As model_forward(). Returns whether a recorded step was replayed instead.
 static inline bool forward(struct instance *in, const struct step *step) {
     const struct backend_ops *ops = in->ops;
-    struct workspace *ws = &in->ws;
+    if (step->num_moves > 0)
+        ops->kv_copy(in->dev, step->moves, step->num_moves);
     if (ops->step_begin(in->dev, step))
         return true;
-    ops->embed(in->dev, ws->resid, in->model.embed, step);
+    ops->embed(in->dev, in->model.embed, step);
     for (int i = 0; i < in->model.config.num_layers; i++) {
-        ops->qkv(in->dev, ws->q, ws->resid, &in->layers[i], step);
+        const struct layer *layer = &in->layers[i];
+        ops->qkv(in->dev, layer, step);
         if (step->num_decode > 0)
-            ops->attn_decode(in->dev, ws->h, ws->q, &in->layers[i], step);
+            ops->attn_decode(in->dev, layer, step);
         if (step->num_decode < step->num_seqs)
-            ops->attn_prefill(in->dev, ws->h, ws->q, &in->layers[i], step);
-        ops->proj_add(in->dev, ws->resid, ws->h, in->layers[i].attn_out, step);
-        ops->mlp_in(in->dev, ws->h, ws->resid, &in->layers[i], step);
-        ops->proj_add(in->dev, ws->resid, ws->h, in->layers[i].down, step);
+            ops->attn_prefill(in->dev, layer, step);
+        ops->attn_out(in->dev, layer, step);
+        ops->ffn_in(in->dev, layer, step);
+        ops->ffn_out(in->dev, layer, step);
     }
-    ops->head(in->dev, ws->resid, &in->model, step);
+    ops->head(in->dev, &in->model, step);
     ops->step_end(in->dev);
     return false;
 }

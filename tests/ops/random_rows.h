@@ -6,13 +6,13 @@
 
 enum { TOP = 20 };
 
-// A row for all tests: logits padded, edits, mask.
+// A row for all tests: logits padded, entries, mask.
 struct row {
     int vocab;
     float *logits;
     uint32_t *mask; // or NULL
-    struct logit_edit edits[64];
-    struct head_row head;
+    struct logit_entry entries[64];
+    struct logits_row head;
 };
 
 static inline float normal(void) {
@@ -29,7 +29,7 @@ static inline void row_open(struct row *r, int vocab) {
     r->logits = must_calloc((size_t)padded, sizeof(float));
     for (int i = vocab; i < padded; i++)
         r->logits[i] = -INFINITY;
-    r->head = (struct head_row){.target = -1, .temperature = 1, .top_p = 1, .num_logprobs = -1};
+    r->head = (struct logits_row){.target = -1, .temperature = 1, .top_p = 1, .num_logprobs = -1};
 }
 
 static inline void row_close(struct row *r) {
@@ -56,7 +56,7 @@ static inline void row_random(struct row *r) {
     }
     if (one_in(40))
         r->logits[random_u32() % (unsigned)V] = one_in(2) ? NAN : INFINITY;
-    struct head_row *h = &r->head;
+    struct logits_row *h = &r->head;
     h->seed = (uint64_t)random_u32() << 32 | random_u32();
     h->index = (int32_t)(random_u32() % 1000);
     static const float temperatures[] = {0, 1, 0.7f, 1.5f, 0.01f, 1e-20f, 1e-38f, 2, 100};
@@ -71,11 +71,12 @@ static inline void row_random(struct row *r) {
     if (one_in(10))
         h->target = (int32_t)(random_u32() % (unsigned)V);
     if (one_in(3)) {
-        h->edit_start = 2;
-        h->edit_end = 2 + (int32_t)(random_u32() % 60);
+        h->entry_start = 2;
+        h->entry_end = 2 + (int32_t)(random_u32() % 60);
         for (int i = 0; i < 64; i++)
-            r->edits[i] = (struct logit_edit){(int32_t)(random_u32() % (unsigned)V), one_in(2) ? 1.0f : 1.3f,
-                                              one_in(3) ? -INFINITY : random_float()};
+            r->entries[i] =
+                (struct logit_entry){(int32_t)(random_u32() % (unsigned)V), one_in(2) ? 1.0f : 1.3f,
+                                     one_in(3) ? -INFINITY : random_float()};
     }
     if (one_in(4)) {
         r->mask = must_calloc((size_t)(V + 31) / 32, 4);

@@ -223,15 +223,15 @@ static void plain_attention(float *out, const float *q, const float *k, const fl
                 top = fmaxf(top, s[t - step]);
             }
             top = fmaxf(max, top * log2_scale);
-            float fade = plain_exp2(max - top, false);
+            float rescale = plain_exp2(max - top, false);
             for (int t = t0; t < t1; t++) {
                 s[t - step] = plain_exp2(s[t - step] * log2_scale - top, pairs);
                 lane[t % 16] += s[t - step];
             }
-            sum = fmaf(sum, fade, plain_tree(lane));
+            sum = fmaf(sum, rescale, plain_tree(lane));
             max = top;
             for (int i = 0; i < d; i++) {
-                o[i] *= fade;
+                o[i] *= rescale;
                 for (int t = pairs ? t0 / 2 * 2 : t0; t < (pairs ? (t1 + 1) / 2 * 2 : t1); t++) {
                     int j = pairs ? t ^ 1 : t;
                     bool in = j >= t0 && j < t1; // else it counts as zero
@@ -270,13 +270,13 @@ static void random_floats(float *x, int n) {
 // Rule 11: bias, norm, rotation of n heads
 static void plain_heads(const struct fixture *f, float *x, int n, const struct tensor *bias,
                         const struct tensor *norm, int position) {
-    int d = f->config.head_dim;
+    int d = f->config.attn[0].head_dim;
     for (int i = 0; bias->data && i < n * d; i++)
         x[i] += ((const float *)bias->data)[i];
     for (int i = 0; i < n; i++, x += d) {
         if (norm)
             plain_rmsnorm(x, x, norm->data, d, f->config.norm_eps);
-        plain_rope(x, &f->config.rope, position);
+        plain_rope(x, &f->config.ropes[0], position);
     }
 }
 
@@ -311,23 +311,23 @@ static void check_layer(enum dtype dtype, enum dtype kv, int window, bool qk_nor
         for (int j = 0; kv == DTYPE_I8 && j < 64; j++) // (2, B, K) scales
             memcpy(block + j / 32 * (16 * (KV + 8)) + 16 * KV + j % 32 * 4,
                    &(float){0.02f + 0.01f * random_float()}, 4);
-        in->ops->kv_import(in->dev, i, block);
+        in->inspect->kv_import(in->dev, i, block);
     }
     random_floats(resid[0], ROWS * D);
-    memcpy(in->ws.resid, resid, sizeof resid);
+    memcpy(in->act.resid, resid, sizeof resid);
     in->ops->step_begin(in->dev, &b->step);
-    in->ops->qkv(in->dev, in->ws.q, in->ws.resid, l, &b->step);
+    in->ops->qkv(in->dev, l, &b->step);
     for (int t = 0; t < ROWS; t++) {
         plain_rmsnorm(x, resid[t], norm->part[0].data, D, f->config.norm_eps);
         for (int i = 0; i < Q; i++)
             q[t][i] = plain_dot(&qkv->part[0], i, x, 0, D);
         plain_heads(f, q[t], Q / d, &qkv->bias[0], q_norm, START + t);
     }
-    assert_memory_equal(q, in->ws.q, sizeof q);
+    assert_memory_equal(q, in->act.q, sizeof q);
 
     for (int t = 0; t < END; t++) { // (2, B, K, d) in each block
         if (t % 16 == 0)
-            in->ops->kv_export(in->dev, block_of(in, 0, t / 16), block);
+            in->inspect->kv_export(in->dev, block_of(in, 0, t / 16), block);
         for (int which = 0; which < 2; which++)
             for (int i = 0; i < KV; i++) {
                 const char *half = block + (size_t)which * bytes / 2;
@@ -370,29 +370,29 @@ static void check_layer(enum dtype dtype, enum dtype kv, int window, bool qk_nor
             }
         }
     }
-    in->ops->attn_prefill(in->dev, in->ws.h, in->ws.q, l, &b->step);
+    in->ops->attn_prefill(in->dev, l, &b->step);
     for (int t = 0; t < ROWS; t++)
         for (int head = 0; head < shape.heads; head++) {
             int end = START + t + 1, begin = window > 0 && end > window ? end - window : 0;
             int of = head / (shape.heads / 2);
             plain_attention(h[t] + head * d, q[t] + head * d, keys[of], values[of], key_scale[of],
                             value_scale[of], kv == DTYPE_BF16 || kv == DTYPE_I8, begin, end, d,
-                            f->config.attn_scale);
+                            f->config.attn[0].scale);
         }
-    assert_memory_equal(h, in->ws.h, sizeof h);
+    assert_memory_equal(h, in->act.h, sizeof h);
 
     random_floats(h[0], ROWS * Q);
-    memcpy(in->ws.h, h, sizeof h);
-    in->ops->proj_add(in->dev, in->ws.resid, in->ws.h, l->attn_out, &b->step);
+    memcpy(in->act.h, h, sizeof h);
+    in->ops->attn_out(in->dev, l, &b->step);
     for (int t = 0; t < ROWS; t++)
         for (int i = 0; i < D; i++) {
             resid[t][i] += plain_segments(&out->part[0], i, h[t]);
             if (bias)
                 resid[t][i] += ((const float *)out->bias[0].data)[i];
         }
-    assert_memory_equal(resid, in->ws.resid, sizeof resid);
+    assert_memory_equal(resid, in->act.resid, sizeof resid);
 
-    in->ops->mlp_in(in->dev, in->ws.h, in->ws.resid, l, &b->step);
+    in->ops->ffn_in(in->dev, l, &b->step);
     for (int t = 0; t < ROWS; t++) {
         plain_rmsnorm(x, resid[t], ffn_norm->part[0].data, D, f->config.norm_eps);
         for (int i = 0; i < F; i++) {
@@ -400,15 +400,15 @@ static void check_layer(enum dtype dtype, enum dtype kv, int window, bool qk_nor
             up[t][i] = g / (1 + plain_exp(-g)) * plain_dot(&gate_up->part[1], i, x, 0, D);
         }
     }
-    assert_memory_equal(up, in->ws.h, sizeof up);
-    in->ops->proj_add(in->dev, in->ws.resid, in->ws.h, l->down, &b->step);
+    assert_memory_equal(up, in->act.h, sizeof up);
+    in->ops->ffn_out(in->dev, l, &b->step);
     for (int t = 0; t < ROWS; t++)
         for (int i = 0; i < D; i++)
             resid[t][i] += plain_segments(&down->part[0], i, up[t]);
-    assert_memory_equal(resid, in->ws.resid, sizeof resid);
+    assert_memory_equal(resid, in->act.resid, sizeof resid);
 
     struct step_out result;
-    in->ops->head(in->dev, in->ws.resid, &in->model, &b->step);
+    in->ops->head(in->dev, &in->model, &b->step);
     in->ops->step_end(in->dev);
     in->ops->sync(in->dev, &result, NULL);
     for (int t = 0; t < ROWS; t++) {

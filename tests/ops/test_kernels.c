@@ -155,7 +155,7 @@ static double packed_value(enum dtype t, const char *w, int b, int lane, int k) 
     }
 }
 
-// Packed weights of one row group, random; and activations of n tokens.
+// Packed weights of one panel, random; and activations of n tokens.
 static void random_gemm(enum dtype t, int blocks, int n, bool hostile, char *w, char *x) {
     if (dtype_block(t) > 1) {
         bool extreme = hostile && random_u32() % 2; // the largest sums
@@ -207,9 +207,9 @@ static bool same_floats(const float *a, const float *b, int n) {
 static void test_gemm(void **state) {
     (void)state;
     enum { BLOCKS = 37, LARGE = 6, N = MAX_TILE_TOKENS }; // LARGE: of 256
-    static char strips[2][BLOCKS * 1088], x[N * 8 * LARGE * sizeof(struct act_q8)];
+    static char panels[2][BLOCKS * 1088], x[N * 8 * LARGE * sizeof(struct act_q8)];
     _Static_assert(sizeof x >= N * BLOCKS * sizeof(struct act_q8), "blocks of 32 fit, too");
-    _Static_assert(sizeof strips[0] >= LARGE * sizeof(struct weight_q6k), "the largest blocks fit, too");
+    _Static_assert(sizeof panels[0] >= LARGE * sizeof(struct weight_q6k), "the largest blocks fit, too");
     static float y[NUM_VARIANTS][2 * N * 16], alone[2 * 16];
     for (int round = 0; round < 40; round++)
         for (int i = 0; i < NUM_TYPES; i++) {
@@ -219,15 +219,15 @@ static void test_gemm(void **state) {
                 n = 1 + (int)(random_u32() % N), b0 = blocks / 3;
             int block = dtype_block(t);
             size_t ldx = (size_t)blocks * (block > 1 ? (size_t)block / 32 * sizeof(struct act_q8) : 4);
-            random_gemm(t, blocks, n, hostile, strips[1], x);
-            random_gemm(t, blocks, n, hostile, strips[0], x);
+            random_gemm(t, blocks, n, hostile, panels[1], x);
+            random_gemm(t, blocks, n, hostile, panels[0], x);
             uint64_t env = float_env_enter();
             for (int v = 0; v < NUM_VARIANTS; v++) {
                 const struct cpu_kernels *k = cpu_kernels_find(names[v]);
                 if (!k)
                     continue;
                 memset(y[v], 0xff, sizeof y[v]);
-                struct gemm_tile tile = {.w = {strips[0], strips[1]},
+                struct gemm_tile tile = {.w = {panels[0], panels[1]},
                                          .x = x,
                                          .ldx = ldx,
                                          .num_tokens = n,
@@ -235,19 +235,19 @@ static void test_gemm(void **state) {
                                          .num_segments = 1,
                                          .y = y[v],
                                          .ldy = 16,
-                                         .next_strip = (size_t)n * 16,
-                                         .ahead = {(uintptr_t)strips[0], 64, 0, 0}};
+                                         .next_panel = (size_t)n * 16,
+                                         .prefetch = {(uintptr_t)panels[0], 64, 0, 0}};
                 k->gemm[t](&tile);
                 for (int r = 0; r < n;
-                     r++) { // a token alone is the same token, and a strip beside another the same strip
+                     r++) { // a token alone is the same token, and a panel beside another the same panel
                     struct gemm_tile one = tile;
-                    one.w[0] = strips[1];
-                    one.w[1] = strips[0];
+                    one.w[0] = panels[1];
+                    one.w[1] = panels[0];
                     one.x = x + (size_t)r * ldx;
                     one.num_tokens = 1;
                     one.y = alone;
-                    one.next_strip = 16;
-                    one.ahead = (struct ahead){0};
+                    one.next_panel = 16;
+                    one.prefetch = (struct prefetch){0};
                     k->gemm[t](&one);
                     assert_true(same_floats(alone + 16, y[v] + r * 16, 16));
                     assert_true(same_floats(alone, y[v] + (n + r) * 16, 16));
@@ -259,7 +259,7 @@ static void test_gemm(void **state) {
             float_env_leave(env);
             for (int r = 0; r < 2 * n && !hostile; r++)
                 for (int lane = 0; lane < 16; lane++) { // against double
-                    const char *w = strips[r / n], *one = x + (size_t)(r % n) * ldx;
+                    const char *w = panels[r / n], *one = x + (size_t)(r % n) * ldx;
                     double sum = 0, size = 0;
                     for (int b = b0; b < blocks; b++) {
                         double dot = 0;
@@ -300,18 +300,18 @@ static void test_pack(void **state) {
             struct tensor w = random_tensor(t, rows, cols, 1);
             struct ref_matrix m = {w.data, t, rows, cols, NULL};
             size_t bytes = (size_t)((cols + pack_block(t) - 1) / pack_block(t)) * pack_block_bytes(t);
-            char *strip = must_calloc(1, bytes);
+            char *panel = must_calloc(1, bytes);
             float *y = must_calloc((size_t)cols, sizeof *y);
             for (int row = 0; row < rows; row += LANES) {
-                memset(strip, 0xff, bytes);
-                pack_strip(strip, w.data, t, rows, cols, row);
+                memset(panel, 0xff, bytes);
+                pack_panel(panel, w.data, t, rows, cols, row);
                 for (int lane = 0; lane < LANES; lane++) {
-                    pack_read_row(y, strip, t, cols, lane);
+                    pack_read_row(y, panel, t, cols, lane);
                     for (int k = 0; k < cols; k++)
                         assert_true(y[k] == (row + lane < rows ? ref_element(&m, row + lane, k) : 0));
                 }
             }
-            free(strip);
+            free(panel);
             free(y);
             free((void *)(uintptr_t)w.data);
         }
@@ -489,8 +489,8 @@ static void test_attend(void **state) {
             c.values[i] = (char *)cache[1] + (size_t)i * tile;
             c.key_scale[i] = scales[0] + i * ATTN_TILE;
             c.value_scale[i] = scales[1] + i * ATTN_TILE;
-            c.ahead[i / STEP_TILES][i % STEP_TILES] = c.keys[i];
-            c.ahead[i / STEP_TILES][STEP_TILES + i % STEP_TILES] = c.values[i];
+            c.prefetch[i / STEP_TILES][i % STEP_TILES] = c.keys[i];
+            c.prefetch[i / STEP_TILES][STEP_TILES + i % STEP_TILES] = c.values[i];
         }
         int from = (int)(random_u32() % ATTN_CHUNK);
         for (int i = 0; i < c.num_queries; i++) { // of one window, or all
@@ -534,7 +534,7 @@ static void test_exp2(void **state) {
         const struct cpu_kernels *k = variant(v);
         for (int i = 0; k && i < 2 * 20000; i++) {
             bool pairs = i % 2;
-            float x = -130.0f * (float)(i / 2) / 20000, one = 1, weight = 0;
+            float x = -130.0f * (float)(i / 2) / 20000, one = 1, prob = 0;
             if (pairs) { // as bf16: x has only 8 bits
                 uint16_t two[2] = {float_to_bf16(x), 0}, ones[2] = {float_to_bf16(1), 0},
                          pair[2] = {0, ones[0]};
@@ -557,17 +557,17 @@ static void test_exp2(void **state) {
                                    .out = out};
             c.keys[0] = keys, c.values[0] = values;
             for (int j = 0; j < 2 * STEP_TILES; j++)
-                c.ahead[0][j] = keys;
+                c.prefetch[0][j] = keys;
             k->attend(&c);
-            weight = out[0];
+            prob = out[0];
             double exact = exp2((double)x), bound = pairs ? 0x1p-8 + 1.1e-4 : 1.9e-7;
-            if (x > -126 && weight > 0x1p-126f)
-                worst[pairs] = fmax(worst[pairs], fabs((double)weight / exact - 1));
+            if (x > -126 && prob > 0x1p-126f)
+                worst[pairs] = fmax(worst[pairs], fabs((double)prob / exact - 1));
             assert_true(c.max[0] == 0);
             if (x < -126)
-                assert_true(weight <= 0x1.01p-126f && (x > -127 || weight == 0));
+                assert_true(prob <= 0x1.01p-126f && (x > -127 || prob == 0));
             else
-                assert_true(fabs((double)weight / exact - 1) <= bound || weight < 0x1.01p-126f);
+                assert_true(fabs((double)prob / exact - 1) <= bound || prob < 0x1.01p-126f);
             assert_true(fabs((double)c.sum[0] - 1 - exact) <= (pairs ? 1.1e-4 : 2.4e-7) * exact + 0x1p-23);
         }
     }
@@ -581,11 +581,11 @@ struct count {
     volatile float tiny;
 };
 
-static void count_share(void *ctx, int thread, int num_threads) {
+static void count_worker(void *ctx, int thread, int num_threads) {
     struct count *c = ctx;
     int begin, end;
     atomic_fetch_add(&c->calls, 1);
-    pool_share(64, thread, num_threads, &begin, &end);
+    pool_partition(64, thread, num_threads, &begin, &end);
     for (int i = begin; i < end; i++) {
         volatile float x = c->tiny; // subnormals count as zero on every thread
         c->seen[i] += 1 + (x * 1.0f != 0);
@@ -601,7 +601,7 @@ static void test_pool(void **state) {
         assert_int_equal(pool_size(p), sizes[s]);
         struct count c = {.tiny = 1e-40f};
         for (int i = 0; i < 1000; i++) {
-            pool_run(p, count_share, &c, i % 3 != 0);
+            pool_run(p, count_worker, &c, i % 3 != 0);
             if (i % 250 == 0) // workers fall asleep
                 for (volatile int j = 0; j < 1000000; j++)
                     ;
@@ -631,7 +631,7 @@ struct taking {
     _Atomic int given[MOST_TAKEN], by[8], small;
 };
 
-static void take_share(void *ctx, int thread, int num_threads) {
+static void take_worker(void *ctx, int thread, int num_threads) {
     struct taking *t = ctx;
     (void)num_threads;
     for (int begin, end; pool_take(t->pool, thread, t->least, &begin, &end);) {
@@ -664,7 +664,7 @@ static void test_pool_items(void **state) {
             bool parallel = round % 5 != 0;
             if (round % 4 == 0 && parallel && t.num_items >= 64 && sizes[s] > 1)
                 t.slow = round % sizes[s];
-            pool_run_items(p, take_share, &t, t.num_items, parallel);
+            pool_run_items(p, take_worker, &t, t.num_items, parallel);
             for (int i = 0; i < MOST_TAKEN; i++)
                 assert_int_equal(t.given[i], i < t.num_items);
             assert_true(t.small <= sizes[s]); // the last of a share
@@ -678,11 +678,11 @@ static void test_pool_items(void **state) {
         struct taking t = {p, 64, 1, -1, {0}, {0}, 0};
         for (int round = 0; round < 2; round++) {
             memset(&t.given, 0, sizeof t.given);
-            pool_run_items(p, take_share, &t, 64, true);
+            pool_run_items(p, take_worker, &t, 64, true);
             for (int i = 0; i < 64; i++)
                 assert_int_equal(t.given[i], 1);
             for (int i = 0; i < UINT16_MAX; i++)
-                pool_run_items(p, take_share, &t, 1, false);
+                pool_run_items(p, take_worker, &t, 1, false);
         }
         pool_close(p);
     }

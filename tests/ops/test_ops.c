@@ -1,15 +1,7 @@
 // Phases of the CPU backend against the reference by tolerance, and against each other by memcmp: instruction
-// sets, threads, block sizes, batches, chunks. Rules of kernels/README.md. Over 600 lines: a case for each
-// phase, on one fixture.
-#include "harness.h"
-
-#include "fixture.h"
+// sets, threads, block sizes, batches, chunks. Rules of kernels/README.md.
+#include "compare.h"
 #include "rope.h"
-
-static const char *const variants[] = {"scalar", "avx2", "avx512", "avxvnni"};
-enum {
-    NUM_VARIANTS = sizeof variants / sizeof *variants - SLOW
-}; // the last is the second, but for one instruction
 
 static const struct shape shapes[] = {
     {2, 64, 8, 4, 8, 172, 512, 0, false, false, true},   // stories260K
@@ -25,94 +17,10 @@ static const enum dtype weight_types[] = {
     DTYPE_F32,  DTYPE_F16,  DTYPE_BF16, DTYPE_Q8_0,   DTYPE_Q4_0,  DTYPE_Q4_K, DTYPE_Q5_K, DTYPE_Q6_K,
     DTYPE_Q4_1, DTYPE_Q5_0, DTYPE_Q5_1, DTYPE_IQ4_NL, DTYPE_MXFP4, DTYPE_Q3_K, DTYPE_Q2_K, DTYPE_IQ4_XS};
 enum { NUM_TYPES = sizeof weight_types / sizeof *weight_types };
-static const enum dtype kv_types[] = {DTYPE_F32, DTYPE_F16, DTYPE_BF16, DTYPE_I8};
-enum { NUM_KV_TYPES = sizeof kv_types / sizeof *kv_types };
-
-// Of attention against double, with the same keys and values: queries and weights are rounded to bf16 or not.
-static double attention_tolerance(enum dtype kv) { return kv == DTYPE_BF16 || kv == DTYPE_I8 ? 4e-3 : 2e-6; }
-
-static double tolerance(enum dtype weights, enum dtype kv) {
-    double t = 2e-6; // one phase or a few, f32 sums against double
-    t = kv == DTYPE_F16 ? 1e-4 : kv == DTYPE_BF16 || kv == DTYPE_I8 ? 1e-3 : t;
-    double w = weights == DTYPE_BF16 ? 8e-3 : dtype_block(weights) > 1 ? 1.5e-2 : 0; // rounded activations
-    return t + w;
-}
 
 // Types with blocks of 256 have one shape of their own; the others need not take its time.
 static bool fits(const struct shape *s, enum dtype t) {
     return dtype_block(t) > 32 ? s->hidden % 256 == 0 : s->hidden < 256;
-}
-
-static void poison(void *p, size_t n) { memset(p, 0xff, n * sizeof(float)); } // NaN
-
-// One step, phase by phase: every phase of `in` starts from the reference's input.
-static void compare_phases(struct instance *ref, struct instance *in, const struct piece *pieces, int n,
-                           double limit, double attention_limit) {
-    struct batch *a = batch_make(ref, pieces, n), *b = batch_make(in, pieces, n);
-    const struct step *s = &a->step;
-    const struct model_config *m = &ref->model.config;
-    size_t T = (size_t)s->num_tokens, D = T * (size_t)m->hidden, Q = T * (size_t)(m->num_heads * m->head_dim),
-           F = T * (size_t)m->ffn;
-    ref->ops->step_begin(ref->dev, s);
-    in->ops->step_begin(in->dev, &b->step);
-    poison(in->ws.resid, D);
-    ref->ops->embed(ref->dev, ref->ws.resid, ref->model.embed, s);
-    in->ops->embed(in->dev, in->ws.resid, in->model.embed, &b->step);
-    assert_memory_equal(ref->ws.resid, in->ws.resid, D * 4);
-    for (int i = 0; i < m->num_layers; i++) {
-        const struct layer *rl = &ref->layers[i], *il = &in->layers[i];
-        memcpy(in->ws.resid, ref->ws.resid, D * 4);
-        poison(in->ws.q, Q);
-        ref->ops->qkv(ref->dev, ref->ws.q, ref->ws.resid, rl, s);
-        in->ops->qkv(in->dev, in->ws.q, in->ws.resid, il, &b->step);
-        assert_true(distance(in->ws.q, ref->ws.q, Q) < limit);
-        size_t bytes = ref->ops->kv_block_bytes(ref->dev);
-        assert_int_equal(bytes, in->ops->kv_block_bytes(in->dev));
-        char *block = must_calloc(1, bytes);
-        for (int j = 0; j < ref->limits.num_blocks; j++) { // the same keys and values for both
-            ref->ops->kv_export(ref->dev, j, block);
-            in->ops->kv_import(in->dev, j, block);
-        }
-        free(block);
-        memcpy(in->ws.q, ref->ws.q, Q * 4);
-        poison(in->ws.h, Q);
-        for (int which = 0; which < 2; which++) {
-            struct instance *x = which ? in : ref;
-            if (s->num_decode > 0)
-                x->ops->attn_decode(x->dev, x->ws.h, x->ws.q, &x->layers[i], which ? &b->step : s);
-            if (s->num_decode < s->num_seqs)
-                x->ops->attn_prefill(x->dev, x->ws.h, x->ws.q, &x->layers[i], which ? &b->step : s);
-        }
-        assert_true(distance(in->ws.h, ref->ws.h, Q) < attention_limit);
-        memcpy(in->ws.h, ref->ws.h, Q * 4);
-        ref->ops->proj_add(ref->dev, ref->ws.resid, ref->ws.h, rl->attn_out, s);
-        in->ops->proj_add(in->dev, in->ws.resid, in->ws.h, il->attn_out, &b->step);
-        assert_true(distance(in->ws.resid, ref->ws.resid, D) < limit);
-        memcpy(in->ws.resid, ref->ws.resid, D * 4);
-        poison(in->ws.h, F);
-        ref->ops->mlp_in(ref->dev, ref->ws.h, ref->ws.resid, rl, s);
-        in->ops->mlp_in(in->dev, in->ws.h, in->ws.resid, il, &b->step);
-        assert_true(distance(in->ws.h, ref->ws.h, F) < 2 * limit);
-        memcpy(in->ws.h, ref->ws.h, F * 4);
-        ref->ops->proj_add(ref->dev, ref->ws.resid, ref->ws.h, rl->down, s);
-        in->ops->proj_add(in->dev, in->ws.resid, in->ws.h, il->down, &b->step);
-        assert_true(distance(in->ws.resid, ref->ws.resid, D) < limit);
-    }
-    memcpy(in->ws.resid, ref->ws.resid, D * 4);
-    ref->ops->head(ref->dev, ref->ws.resid, &ref->model, s);
-    in->ops->head(in->dev, in->ws.resid, &in->model, &b->step);
-    ref->ops->step_end(ref->dev);
-    in->ops->step_end(in->dev);
-    struct step_out x, y;
-    assert_int_equal(ref->ops->sync(ref->dev, &x, NULL), STATUS_OK);
-    assert_int_equal(in->ops->sync(in->dev, &y, NULL), STATUS_OK);
-    assert_true(distance(y.logits, x.logits, (size_t)s->num_rows * (size_t)m->vocab) < limit);
-    for (int r = 0; r < s->num_rows; r++) {
-        assert_int_equal(y.failed[r], 0);
-        assert_true(fabsf(x.logprob[r] - y.logprob[r]) < 0.05f || x.ids[r] != y.ids[r]);
-    }
-    free(a);
-    free(b);
 }
 
 static void test_phases(void **state) {
@@ -141,98 +49,6 @@ static void test_phases(void **state) {
             }
             fixture_free(f);
         }
-}
-
-// Logits and all keys and values after some steps.
-struct trace {
-    float *logits;
-    size_t num_logits;
-    char *kv;
-    size_t kv_bytes;
-};
-
-static struct trace trace_open(struct instance *in) {
-    return (struct trace){must_calloc((size_t)8192 * (size_t)in->model.config.vocab, 4), 0, NULL, 0};
-}
-
-static void trace_add(struct trace *t, const struct step_out *out, const struct instance *in, int row) {
-    size_t V = (size_t)in->model.config.vocab;
-    assert_int_equal(out->failed[row], 0);
-    memcpy(t->logits + t->num_logits, out->logits + (size_t)row * V, V * 4);
-    t->num_logits += V;
-}
-
-// Keys and values of tokens [0, n) of a sequence, token by token: independent of the block size.
-static void trace_kv(struct trace *t, struct instance *in, int seq, int n) {
-    const struct model_config *m = &in->model.config;
-    size_t block_bytes = in->ops->kv_block_bytes(in->dev), rows = (size_t)m->num_layers * 2;
-    size_t half = block_bytes / rows, row = half / (size_t)in->block_size, B = (size_t)in->block_size;
-    size_t vectors = (size_t)m->num_kv_heads, numbers = vectors * (size_t)m->head_dim; // of a token
-    size_t scales = row == numbers + 4 * vectors ? 4 * vectors : 0;                    // an int8 cache
-    char *block = must_calloc(1, block_bytes);
-    t->kv = realloc(t->kv, t->kv_bytes + (size_t)n * rows * row);
-    assert_non_null(t->kv);
-    for (int p = 0; p < n; p++) {
-        if (p % in->block_size == 0)
-            in->ops->kv_export(in->dev, block_of(in, seq, p / in->block_size), block);
-        for (size_t i = 0, o = (size_t)p % B; i < rows; i++, t->kv_bytes += row) {
-            char *to = t->kv + t->kv_bytes, *from = block + i * half;
-            memcpy(to, from + o * (row - scales), row - scales);
-            memcpy(to + row - scales, from + B * (row - scales) + o * scales, scales);
-        }
-    }
-    free(block);
-}
-
-static void trace_equal(struct trace *a, struct trace *b) {
-    assert_int_equal(a->num_logits, b->num_logits);
-    assert_int_equal(a->kv_bytes, b->kv_bytes);
-    assert_memory_equal(a->logits, b->logits, a->num_logits * 4);
-    if (a->kv_bytes)
-        assert_memory_equal(a->kv, b->kv, a->kv_bytes);
-}
-
-static void trace_free(struct trace *t) {
-    free(t->logits);
-    free(t->kv);
-}
-
-// NaN everywhere: whatever is read without having been written shows.
-static void poison_kv(struct instance *in) {
-    size_t bytes = in->ops->kv_block_bytes(in->dev);
-    char *block = must_calloc(1, bytes);
-    memset(block, 0xff, bytes);
-    for (int i = 0; i < in->limits.num_blocks; i++)
-        in->ops->kv_import(in->dev, i, block);
-    free(block);
-}
-
-// Tokens [0, total) of sequence 0, `chunk` at a time, beside `mates` other sequences; logits of every row.
-static struct trace run_chunked(const struct fixture *f, struct setup s, int total, int chunk, int mates) {
-    struct instance *in = instance_open(f, s, 512, 512, 33);
-    struct trace t = {0};
-    if (!in)
-        return t;
-    t = trace_open(in);
-    poison_kv(in);
-    for (int start = 0; start < total; start += chunk) {
-        int count = total - start < chunk ? total - start : chunk, n = 0, before = 0;
-        struct piece pieces[40];
-        for (int i = 0; i < mates && i < 32; i += 2, before++) // decoding mates come first
-            pieces[n++] = (struct piece){1 + i, start / chunk, 1, false};
-        if (count == 1)
-            pieces[n++] = (struct piece){0, start, 1, true};
-        else
-            pieces[n++] = (struct piece){0, start, count, true};
-        for (int i = 1; i < mates && i < 32; i += 2)
-            pieces[n++] = (struct piece){1 + i, 3 * (start / chunk), 3, false};
-        struct step_out out = run_pieces(in, pieces, n);
-        for (int i = 0; i < count; i++)
-            trace_add(&t, &out, in, before + i);
-    }
-    trace_kv(&t, in, 0, total);
-    instance_close(in);
-    return t;
 }
 
 // Same bits: every variant, thread count, block size, chunk length and batch.
@@ -291,7 +107,7 @@ static void test_long_context(void **state) {
                     struct step_out out = run_pieces(in, &(struct piece){0, p, 1, true}, 1);
                     trace_add(&t, &out, in, 0);
                 }
-                trace_kv(&t, in, 0, 664);
+                trace_kv(&t, in, 0, 0, 664);
                 instance_close(in);
                 if (!expected.logits) {
                     expected = t;
@@ -315,8 +131,9 @@ static void test_long_context(void **state) {
 // Random keys and values in all blocks
 static void random_kv(struct instance *in, enum dtype kv) {
     const struct model_config *m = &in->model.config;
-    size_t bytes = in->ops->kv_block_bytes(in->dev), half = bytes / 2 / (size_t)m->num_layers;
-    size_t vectors = (size_t)(in->block_size * m->num_kv_heads), numbers = vectors * (size_t)m->head_dim;
+    size_t bytes = in->ops->kv_block_bytes(in->dev), half = bytes / 2 / (size_t)m->kv_layers;
+    size_t vectors = (size_t)(in->block_size * m->attn[0].kv_heads),
+           numbers = vectors * (size_t)m->attn[0].head_dim;
     char *block = must_calloc(1, bytes);
     for (int b = 0; b < in->limits.num_blocks; b++) {
         for (size_t h = 0; h < bytes; h += half) {
@@ -328,7 +145,7 @@ static void random_kv(struct instance *in, enum dtype kv) {
             for (size_t i = 0; kv == DTYPE_I8 && i < vectors; i++)
                 memcpy(block + h + numbers + 4 * i, &(float){0.01f + 0.01f * random_float()}, 4);
         }
-        in->ops->kv_import(in->dev, b, block);
+        in->inspect->kv_import(in->dev, b, block);
     }
     free(block);
 }
@@ -366,17 +183,17 @@ static void test_split_decode(void **state) {
                     struct batch *batch = batch_make(in, pieces, 6);
                     assert_int_equal(batch->step.num_decode, 6);
                     in->ops->step_begin(in->dev, &batch->step);
-                    memcpy(in->ws.q, q, Q * sizeof *q);
-                    poison(in->ws.h, Q);
-                    in->ops->attn_decode(in->dev, in->ws.h, in->ws.q, &in->layers[0], &batch->step);
+                    memcpy(in->act.q, q, Q * sizeof *q);
+                    poison(in->act.h, Q);
+                    in->ops->attn_decode(in->dev, &in->layers[0], &batch->step);
                     if (v == 0 && t == 0) { // the reference came before
-                        assert_true(distance(in->ws.h, want, Q) < 2 * attention_tolerance(kv_types[k]));
+                        assert_true(distance(in->act.h, want, Q) < 2 * attention_tolerance(kv_types[k]));
                         first = true;
                     }
                     if (first)
-                        memcpy(want, in->ws.h, Q * sizeof *want);
+                        memcpy(want, in->act.h, Q * sizeof *want);
                     else
-                        assert_memory_equal(want, in->ws.h, Q * sizeof *want);
+                        assert_memory_equal(want, in->act.h, Q * sizeof *want);
                     first = false;
                     free(batch);
                     instance_close(in);
@@ -409,7 +226,7 @@ static void test_window_blocks(void **state) {
                 int outside = (401 - s.window) / blocks[b]; // blocks below the first that any row sees
                 assert_true(outside > 10);
                 for (int i = 0; i < outside; i++)
-                    a->block_ids[i] = INT32_MIN / 2;
+                    a->groups[0].block_ids[i] = INT32_MIN / 2;
                 forward(in, &a->step);
                 assert_int_equal(in->ops->sync(in->dev, &out, NULL), STATUS_OK);
                 assert_memory_equal(logits, out.logits, n * sizeof *logits);
@@ -434,16 +251,16 @@ static void test_export_import(void **state) {
             for (int i = 0; i < 2; i++) {
                 for (size_t j = 0; j < bytes; j++)
                     x[j] = (unsigned char)random_u32();
-                in->ops->kv_import(in->dev, i, x);
-                in->ops->kv_export(in->dev, i, y);
+                in->inspect->kv_import(in->dev, i, x);
+                in->inspect->kv_export(in->dev, i, y);
                 assert_memory_equal(x, y, bytes);
             }
             // A sequence moved to other blocks goes on as it would have.
             run_pieces(in, &(struct piece){0, 0, 50, false}, 1);
             struct trace t = trace_open(in), u = trace_open(in);
             for (int i = 0; i * blocks[b] < 50; i++) {
-                in->ops->kv_export(in->dev, block_of(in, 0, i), x);
-                in->ops->kv_import(in->dev, block_of(in, 1, i), x);
+                in->inspect->kv_export(in->dev, block_of(in, 0, i), x);
+                in->inspect->kv_import(in->dev, block_of(in, 1, i), x);
             }
             for (int seq = 0; seq < 2; seq++) {
                 struct batch *batch = batch_make(in, &(struct piece){seq, 50, 1, true}, 1);
@@ -491,8 +308,8 @@ static void test_int8_cache(void **state) {
     float *x = must_calloc(1, wide->ops->kv_block_bytes(wide->dev));
     char *y = must_calloc(1, bytes);
     for (int i = 0; i < 8; i++) {
-        wide->ops->kv_export(wide->dev, block_of(wide, 0, i / B), x);
-        in->ops->kv_export(in->dev, block_of(in, 0, i / B), y);
+        wide->inspect->kv_export(wide->dev, block_of(wide, 0, i / B), x);
+        in->inspect->kv_export(in->dev, block_of(in, 0, i / B), y);
         for (int which = 0; which < 2; which++) {
             const char *half = y + which * B * (d + 4);
             float scale;
@@ -547,7 +364,7 @@ static void test_steps(void **state) {
         c->ids[0] = drawn[0];
         c->ids[1] = drawn[1];
         c->ids[2] = 0;
-        c->slots[2] = -1;
+        c->groups[0].slots[2] = -1;
         c->step.num_tokens = 3;
         forward(in, &c->step);
         assert_int_equal(in->ops->sync(in->dev, &second, NULL), STATUS_OK);
@@ -616,16 +433,16 @@ static void test_bad_row(void **state) {
                 struct batch *batch = batch_make(in, three, 3);
                 const struct step *s = &batch->step;
                 in->ops->step_begin(in->dev, s);
-                in->ops->embed(in->dev, in->ws.resid, in->model.embed, s);
-                ((float *)in->ws.resid)[shape.hidden + 5] = v == 0 ? NAN : INFINITY;
+                in->ops->embed(in->dev, in->model.embed, s);
+                ((float *)in->act.resid)[shape.hidden + 5] = v == 0 ? NAN : INFINITY;
                 for (int l = 0; l < shape.layers; l++) {
-                    in->ops->qkv(in->dev, in->ws.q, in->ws.resid, &in->layers[l], s);
-                    in->ops->attn_decode(in->dev, in->ws.h, in->ws.q, &in->layers[l], s);
-                    in->ops->proj_add(in->dev, in->ws.resid, in->ws.h, in->layers[l].attn_out, s);
-                    in->ops->mlp_in(in->dev, in->ws.h, in->ws.resid, &in->layers[l], s);
-                    in->ops->proj_add(in->dev, in->ws.resid, in->ws.h, in->layers[l].down, s);
+                    in->ops->qkv(in->dev, &in->layers[l], s);
+                    in->ops->attn_decode(in->dev, &in->layers[l], s);
+                    in->ops->attn_out(in->dev, &in->layers[l], s);
+                    in->ops->ffn_in(in->dev, &in->layers[l], s);
+                    in->ops->ffn_out(in->dev, &in->layers[l], s);
                 }
-                in->ops->head(in->dev, in->ws.resid, &in->model, s);
+                in->ops->head(in->dev, &in->model, s);
                 in->ops->step_end(in->dev);
                 assert_int_equal(in->ops->sync(in->dev, &out, NULL), STATUS_OK);
                 assert_int_equal(out.failed[1], 1);
@@ -657,7 +474,7 @@ static void test_refusals(void **state) {
     assert_int_equal(err.code, STATUS_INVALID);
     c.kv_dtype = DTYPE_F16;
     struct model_config wide = f->config;
-    wide.head_dim = 2048; // a model that we cannot run is the file's fault, not the flags'
+    wide.attn[0].head_dim = 2048; // a model that we cannot run is the file's fault, not the flags'
     c.model = &wide;
     err = (struct err){0};
     assert_null(backend_cpu.open(NULL, &c, &err));

@@ -17,7 +17,7 @@ static void test_golden(void **state) {
     while (fgets(line, sizeof line, f)) {
         unsigned char block[256];
         float want[256], got[256];
-        static char strip[MAX_BLOCK_BYTES];
+        static char panel[MAX_BLOCK_BYTES];
         enum dtype t = 0;
         while (t < DTYPE_COUNT && strncmp(dtype_name(t), line, strcspn(line, " ")) != 0)
             t++;
@@ -41,8 +41,8 @@ static void test_golden(void **state) {
             want[i] = copysignf(0, want[i]);
         uint64_t env =
             float_env_enter(); // as in a step: a subnormal scale, which only MXFP4 has, counts as zero
-        pack_strip(strip, block, t, 1, n, 0);
-        pack_read_row(got, strip, t, n, 0);
+        pack_panel(panel, block, t, 1, n, 0);
+        pack_read_row(got, panel, t, n, 0);
         float_env_leave(env);
         assert_memory_equal(got, want, (size_t)n * 4);
         memset(got, 0xff, sizeof got);
@@ -77,21 +77,21 @@ static void hostile_blocks(char *p, enum dtype t, int count) {
 
 // resid (T, D) = h (T, F) times the down matrix, and nothing else of the model
 static void product(float *resid, struct instance *in, const float *h, int num_tokens) {
-    size_t D = (size_t)in->model.config.hidden, F = (size_t)in->model.config.ffn;
+    size_t D = (size_t)in->model.config.hidden, F = (size_t)in->layers[0].ffn.hidden;
     struct batch *b = batch_make(in, &(struct piece){0, 0, num_tokens, false}, 1);
     struct step_out out;
     in->ops->step_begin(in->dev, &b->step);
-    memcpy(in->ws.h, h, (size_t)num_tokens * F * sizeof(float));
-    memset(in->ws.resid, 0, (size_t)num_tokens * D * sizeof(float));
-    in->ops->proj_add(in->dev, in->ws.resid, in->ws.h, in->layers[0].down, &b->step);
-    memcpy(resid, in->ws.resid, (size_t)num_tokens * D * sizeof(float));
+    memcpy(in->act.h, h, (size_t)num_tokens * F * sizeof(float));
+    memset(in->act.resid, 0, (size_t)num_tokens * D * sizeof(float));
+    in->ops->ffn_out(in->dev, &in->layers[0], &b->step);
+    memcpy(resid, in->act.resid, (size_t)num_tokens * D * sizeof(float));
     in->ops->step_end(in->dev);
     assert_int_equal(in->ops->sync(in->dev, &out, NULL), STATUS_OK);
     free(b);
 }
 
 // From the blocks of a file to sums: packing, decoding and both ends of every number. The activations are
-// whole numbers with a 127 in every 32, which quantise to themselves, so that nothing but the sums is
+// integers with a 127 in every 32, which quantise to themselves, so that nothing but the sums is
 // rounded.
 static void test_hostile(void **state) {
     (void)state;

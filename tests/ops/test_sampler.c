@@ -48,7 +48,7 @@ static void sample(struct full_sample *out, const struct row *r, const struct cp
     out->s.top_ids = out->top_ids;
     out->s.top_logprobs = out->top_logprobs;
     uint64_t env = float_env_enter();
-    sampler_row(s, k, r->logits, &r->head, r->edits, r->mask, &out->s);
+    sampler_row(s, k, r->logits, &r->head, r->entries, r->mask, &out->s);
     float_env_leave(env);
     out->s.top_ids = NULL;
     out->s.top_logprobs = NULL;
@@ -63,7 +63,7 @@ static void test_same_as_sort(void **state) {
         row_random(&r);
         struct ref_sample ref;
         struct full_sample first, other;
-        assert_true(ref_sample(&ref, r.logits, r.vocab, &r.head, r.edits, r.mask));
+        assert_true(ref_sample(&ref, r.logits, r.vocab, &r.head, r.entries, r.mask));
         sample(&first, &r, cpu_kernels_find("scalar"));
         assert_int_equal(first.s.failed, ref.failed);
         if (first.s.id != ref.id)
@@ -109,7 +109,7 @@ static void check_distribution(struct row *r, const double *p, const char *name)
     for (int i = 0; i < N; i++) {
         r->head.seed = 1234567 + (uint64_t)(i % 200);
         r->head.index = i / 200;
-        sampler_row(s, k, r->logits, &r->head, r->edits, r->mask, &out);
+        sampler_row(s, k, r->logits, &r->head, r->entries, r->mask, &out);
         count[out.id]++;
     }
     float_env_leave(env);
@@ -221,10 +221,10 @@ static void test_edits(void **state) {
     }
     // In order: a penalty, then a bias, on the same token; another is forbidden; a positive and a negative
     // one.
-    static const struct logit_edit edits[] = {
+    static const struct logit_entry edits[] = {
         {1, 1.5f, 0.0f}, {1, 1.0f, 0.75f}, {4, 1.5f, 0.0f}, {5, 1.0f, -INFINITY}, {7, 2.0f, -0.5f}};
-    memcpy(r.edits, edits, sizeof edits);
-    r.head.edit_end = 5;
+    memcpy(r.entries, edits, sizeof edits);
+    r.head.entry_end = 5;
     l[1] = l[1] / 1.5f + 0.75f; // sin 1 > 0
     l[4] = l[4] * 1.5f;         // sin 4 < 0
     keep[5] = false;
@@ -252,7 +252,7 @@ static void test_edits(void **state) {
     assert_true(fabs((double)s.s.logprob - ((double)r.logits[best] - log(total))) < 1e-5);
     assert_int_equal(s.top_ids[0], 33); // sin 33 is the largest of 0..49, masked or not
 
-    r.head.edit_end = 0; // a row of which nothing is allowed fails; a finite one with -infinities does not
+    r.head.entry_end = 0; // a row of which nothing is allowed fails; a finite one with -infinities does not
     memset(r.mask, 0, 8);
     sample(&s, &r, cpu_kernels_find("auto"));
     assert_int_equal(s.s.failed, 1);

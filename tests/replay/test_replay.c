@@ -41,7 +41,7 @@ static const char one_plan[] = "quire-record 1\n"
                                "plan 1 1 1 0 5 4 1\n"
                                "outcome 1 1 12 0\n"
                                "remove 1 3\n";
-// Two plans in flight: request 1 runs ahead, request 2 has penalties and does not.
+// Two plans in flight: request 1 is planned again, request 2 has penalties and is not.
 static const char two_plans[] = "quire-record 1\n"
                                 "config 0 4 16 16 64 8 4 1 1 2 2 1\n"
                                 "add 1 0 4 0 0 1 2 0 5 7 8 9 10 11\n"
@@ -66,6 +66,21 @@ static const char paced[] = "quire-record 1\n"
                             "chunk 1\n"
                             "plan 3 2 1 3 1 0 1 2 3 1 1 0\n";
 
+// Request 1 has drafts for its second plan: of two one is right. Request 2 goes on beside it.
+static const char drafting[] = "quire-record 1\n"
+                               "config 0 4 16 16 64 8 4 1 1 2 2 1\n"
+                               "add 1 0 9 0 0 0 0 2 7 9 1\n"
+                               "add 2 0 9 0 0 0 0 2 8 9\n"
+                               "plan 1 2 1 0 2 1 1 2 0 2 1 1\n"
+                               "plan 2 1 2 2 1 0 1\n"
+                               "outcome 1 1 12 0 1 13 0\n"
+                               "draft 1 2 21 22\n"
+                               "plan 3 2 2 3 1 0 1 1 2 3 0 3\n"
+                               "outcome 2 1 14 0\n"
+                               "plan 4 1 2 4 1 0 1\n"
+                               "outcome 3 1 15 0 2 21 30 0\n"
+                               "plan 5 2 1 4 1 0 1 2 5 1 0 1\n";
+
 static void damage(const char *text, size_t size) {
     char path[] = "/tmp/quire-replay-XXXXXX";
     int fd = mkstemp(path), ok = 0;
@@ -73,7 +88,7 @@ static void damage(const char *text, size_t size) {
     fclose(fdopen(fd, "w"));
     for (size_t i = 0; i < size; i++)
         for (int change = 0; change < 8; change++) {
-            char copy[sizeof two_plans];
+            char copy[sizeof drafting + sizeof two_plans];
             struct err err = {0};
             uint64_t plans;
             memcpy(copy, text, size);
@@ -93,6 +108,7 @@ static void test_damaged_records(void **state) {
     damage(one_plan, sizeof one_plan);
     damage(two_plans, sizeof two_plans);
     damage(paced, sizeof paced);
+    damage(drafting, sizeof drafting);
 }
 
 static void replays(const char *text, size_t size, uint64_t expected) {
@@ -135,6 +151,11 @@ static void test_plans_in_flight(void **state) {
     replays(two_plans, sizeof two_plans - 1, 3);
 }
 
+static void test_drafts(void **state) {
+    (void)state;
+    replays(drafting, sizeof drafting - 1, 5);
+}
+
 static void test_pace(void **state) {
     (void)state;
     replays(paced, sizeof paced - 1, 3);
@@ -147,6 +168,7 @@ int main(void) {
         cmocka_unit_test(test_too_many_tokens),
         cmocka_unit_test(test_plans_in_flight),
         cmocka_unit_test(test_pace),
+        cmocka_unit_test(test_drafts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

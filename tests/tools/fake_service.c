@@ -5,9 +5,10 @@
 //   "error"  FINISH_ERROR after two tokens             "eos"   EOS as the fourth token
 //   "stuck"  no token ever                             "fail"  FINISH_ERROR at once
 // The context is 4,096 tokens. FAKE_STEP_US is the time of a step (1,000), FAKE_QUEUE the room (1,024
-// requests).
+// requests), FAKE_EXPECTED_MS what a step should take (0: not known).
 #include "request.h"
 #include "service.h"
+#include "text.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -78,10 +79,22 @@ const char *tokenizer_bytes(const struct tokenizer *t, token_id id, bool special
 const char *tokenizer_name(const struct tokenizer *t, token_id id, size_t *len) {
     return tokenizer_bytes(t, id, true, len);
 }
+size_t tokenizer_max_bytes(const struct tokenizer *t) {
+    (void)t;
+    return 4; // "</s>"
+}
 const char *tokenizer_chat_template(const struct tokenizer *t, size_t *len) {
     (void)t;
     *len = 0;
     return NULL;
+}
+
+enum status text_encode(const struct tokenizer *t, const struct chat_segment *segments, size_t n,
+                        struct token_buf *out) {
+    enum status status = STATUS_OK;
+    for (size_t i = 0; i < n && status == STATUS_OK; i++)
+        status = tokenizer_encode(t, segments[i].text, segments[i].len, 0, out);
+    return status;
 }
 
 // ---- detok: enough of it
@@ -244,6 +257,7 @@ struct request *request_new(const struct request_params *p, int block_size) {
     memcpy(r->tokens, p->prompt, sizeof(token_id) * (size_t)p->num_prompt);
     if (p->num_stop)
         memcpy(r->stop, p->stop, sizeof(token_id) * (size_t)p->num_stop);
+    r->matcher = p->matcher;
     return r;
 }
 
@@ -251,6 +265,9 @@ void request_free(struct request *r) {
     if (!r)
         return;
     free(r->tokens);
+    if (r->matcher)
+        r->matcher->free(r->matcher->state);
+    free(r->matcher);
     free(r->stop);
     free(r);
 }
@@ -295,10 +312,11 @@ static void put(struct service *s, const struct service_event *ev) {
     s->events[s->num_events++] = *ev;
 }
 
-static void end(struct service *s, struct request *r, enum finish_reason why) {
+static void end(struct service *s, struct request *r, enum finish_reason why, token_id token) {
     struct service_event ev = {.id = r->id,
                                .kind = EVENT_FINISH,
                                .finish = why,
+                               .token = token,
                                .num_prompt = r->num_prompt,
                                .num_cached = 0,
                                .num_output = r->num_tokens - r->num_prompt,
@@ -313,13 +331,13 @@ static void end(struct service *s, struct request *r, enum finish_reason why) {
 static bool step(struct service *s, struct request *r) {
     int i = r->num_tokens - r->num_prompt;
     if (r->finish != FINISH_NONE) {
-        end(s, r, r->finish);
+        end(s, r, r->finish, -1);
         return true;
     }
     if (says(r, "stuck"))
         return false;
     if (says(r, "fail") || (says(r, "error") && i == 2)) {
-        end(s, r, FINISH_ERROR);
+        end(s, r, FINISH_ERROR, -1);
         return true;
     }
     if (says(r, "slow") && now_ns() - r->time_scheduled < 50000000)
@@ -334,6 +352,9 @@ static bool step(struct service *s, struct request *r) {
             t = EOS;
         struct service_event ev = {
             .id = r->id, .kind = EVENT_TOKEN, .token = t, .position = i, .num_top = -1};
+        for (int k = 0; k < r->num_stop; k++)
+            if (r->stop[k] == t)
+                ev.finish = FINISH_STOP;
         if (r->sampling.logprobs >= 0) {
             ev.num_top = r->sampling.logprobs;
             ev.logprob = -0.1f;
@@ -347,15 +368,14 @@ static bool step(struct service *s, struct request *r) {
             r->time_first_token = now_ns();
         s->stats.generation_tokens++;
         put(s, &ev);
-        for (int k = 0; k < r->num_stop; k++)
-            if (r->stop[k] == t) {
-                end(s, r, FINISH_STOP);
-                return true;
-            }
+        if (ev.finish == FINISH_STOP || (r->matcher && r->matcher->ends(r->matcher->state, t))) {
+            end(s, r, FINISH_STOP, ev.finish == FINISH_STOP ? t : -1);
+            return true;
+        }
     }
     if (r->num_tokens < r->max_tokens)
         return false;
-    end(s, r, FINISH_LENGTH);
+    end(s, r, FINISH_LENGTH, -1);
     return true;
 }
 
@@ -397,7 +417,9 @@ struct service *service_open(struct engine *engine, const struct service_config 
         return NULL;
     s->config = *config;
     s->stats.num_blocks = s->stats.free_blocks = engine->info.num_blocks;
-    const char *us = getenv("FAKE_STEP_US"), *room = getenv("FAKE_QUEUE");
+    const char *us = getenv("FAKE_STEP_US"), *room = getenv("FAKE_QUEUE"),
+               *expected = getenv("FAKE_EXPECTED_MS");
+    s->stats.expected_ns = expected ? atoll(expected) * 1000000 : 0;
     s->step_us = us ? atoi(us) : 1000;
     s->room = room ? atoi(room) : 1024;
     pthread_mutex_init(&s->lock, NULL);

@@ -158,6 +158,7 @@ def parse(argv=None):
     p.add_argument("--bias", action="store_true", help="q, k and v have biases; qwen2 always has them")
     p.add_argument("--out-bias", action="store_true", help="the attention output has a bias")
     p.add_argument("--window", type=int, default=0, help="sliding window in tokens")
+    p.add_argument("--window-pattern", type=int, default=0, help="of so many layers the last has no window; 0: all have it")
     p.add_argument("--rope", choices=["none", "linear", "yarn", "llama3", "llama3-keys"], default="none",
                    help="llama3: as rope_freqs.weight, which is what llama.cpp writes; llama3-keys: as metadata")
     p.add_argument("--rope-base", type=float, default=10000.0)
@@ -218,6 +219,8 @@ def main(argv=None):
     w.u32(f"{a.arch}.vocab_size", a.vocab)
     if a.window:
         w.u32(f"{a.arch}.attention.sliding_window", a.window)
+    if a.window_pattern:
+        w.u32(f"{a.arch}.attention.sliding_window_pattern", a.window_pattern)
     if a.rope in ("linear", "yarn", "llama3-keys"):
         w.string(f"{a.arch}.rope.scaling.type", a.rope.removesuffix("-keys"))
         w.f32(f"{a.arch}.rope.scaling.factor", a.rope_factor)

@@ -4,9 +4,8 @@
     ptxas.py [--nvcc nvcc] [--archs 80,89,90a,100] [--print]
     ptxas.py --launches FOLDER
 
-The table stands in kernels/cuda/README.md, between the lines `<!-- ptxas -->` and `<!-- /ptxas -->`: a row per kernel
-with the most registers and the threads and bytes of shared memory that a launcher asks for at most, which is not ptxas' to
-know: --launches compares them with what the tests on the emulator did ask for (QUIRE_EMULATED_LAUNCHES=FOLDER, see
+The table is kernels/cuda/registers.txt: a row per kernel with the most registers and the threads and bytes of shared
+memory that a launcher asks for at most, which is not ptxas' to know: --launches compares them with what the tests on the emulator did ask for (QUIRE_EMULATED_LAUNCHES=FOLDER, see
 kernels/cuda/emu/rt_emu.cpp), and needs nm instead of nvcc. --print writes rows from what is measured.
 
 Without nvcc the compile gate cannot be: it says SKIPPED and ends with 77, or with QUIRE_REQUIRE_NVCC set fails.
@@ -38,13 +37,13 @@ def shared_max(kernel):
 
 
 def table():
-    text = open(os.path.join(CUDA, "README.md")).read()
-    body = re.search(r"<!-- ptxas -->(.*?)<!-- /ptxas -->", text, re.S).group(1)
     rows = {}
-    for line in body.splitlines():
-        cells = [c.strip() for c in line.strip("|").split("|")]
-        if len(cells) == 4 and cells[1].isdigit():
-            rows[cells[0].strip("`")] = (int(cells[1]), int(cells[2]), int(cells[3]))
+    for line in open(os.path.join(CUDA, "registers.txt")):
+        m = re.fullmatch(r"([^#]*\S)\s+(\d+)\s+(\d+)\s+(\d+)\s*", line)
+        if m:
+            rows[m.group(1)] = tuple(map(int, m.group(2, 3, 4)))
+    if not rows:
+        sys.exit("kernels/cuda/registers.txt: no row")
     return rows
 
 
@@ -57,7 +56,7 @@ def compile_all(nvcc, archs):
             command = [nvcc, "-std=c++17", "-O3", "-ftz=true", "-Xcompiler=-fPIC", "-Xptxas=-v", "--threads", "2"]
             command += [f"-gencode=arch=compute_{a},code=sm_{a}" for a in archs if source != HOPPER or a == "90a"]
             command += ["-DQUIRE_SM90A"] * (source == HOPPER)
-            command += [f"-I{os.path.join(ROOT, d)}" for d in ("include", "kernels", "kernels/cuda")]
+            command += [f"-I{os.path.join(ROOT, d)}" for d in ("base", "include", "kernels", "kernels/cuda")]
             command += ["-c", os.path.join(CUDA, source), "-o", os.path.join(tmp, "o")]
             run = subprocess.run(command, capture_output=True, text=True)
             if run.returncode != 0:
@@ -156,14 +155,14 @@ def main():
         most = max(r[0] for arch in found[kernel].values() for r in arch)
         spills = [(arch, r[3], r[1]) for arch, rows in found[kernel].items() for r in rows if r[1] > 0]
         if a.print:
-            print(f"| `{kernel}` | {most} |")
+            print(f"{kernel:24}{most:10}")
         for arch, name, n in spills:
             print(f"{kernel} ({name}) spills {n} bytes on sm_{arch}")
             bad += 1
         if a.print:
             continue
         if kernel not in limits:
-            print(f"{kernel} is not in the table of kernels/cuda/README.md ({most} registers)")
+            print(f"{kernel} is not in kernels/cuda/registers.txt ({most} registers)")
             bad += 1
             continue
         registers, threads, shared = limits.pop(kernel)

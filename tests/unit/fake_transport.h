@@ -2,7 +2,7 @@
 // asks for them. A process can be cut off: then nothing of it arrives any more.
 #pragma once
 
-#include "transport.h"
+#include "ranks/transport.h"
 
 #include <pthread.h>
 #include <stdlib.h>

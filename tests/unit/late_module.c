@@ -2,7 +2,7 @@
 // transport once. A message is under way until its receiver takes it, as one that is too long for the
 // library's own buffers, and process 1 takes nothing while it is asked the first LATE times for each message;
 // one that its sender gives up before is gone, as MPI allows.
-#include "transport.h"
+#include "ranks/transport.h"
 
 #include <pthread.h>
 #include <sched.h>

@@ -1,8 +1,8 @@
 // Collectives between threads: sums to the bit, whose data goes where, and that nothing waits for ever.
 #include "comm_cases.h"
-#include "comm_threads.h"
 #include "harness.h"
 #include "log.h"
+#include "ranks/comm_threads.h"
 
 #include <pthread.h>
 #include <sched.h>
@@ -83,30 +83,30 @@ static void test_send_and_receive(void **state) {
     assert_int_equal(atomic_load(&failures), 0);
 }
 
-// Rank 0 posts as many messages as may be on their way before rank 1 takes the first: nobody waits.
+// Rank 0 sends as many messages as may be in flight before rank 1 receives the first: neither waits.
 static void post_ahead(struct comm *c, void *arg) {
     _Atomic int *step = arg;
-    int out[COMM_MAX_POSTED + 2], in = -1;
+    int out[COMM_MAX_ISENDS + 2], in = -1;
     if (c->rank == 0) {
-        for (int i = 0; i < COMM_MAX_POSTED; i++) {
+        for (int i = 0; i < COMM_MAX_ISENDS; i++) {
             out[i] = 100 + i;
-            expect(c->ops->post(c, &out[i], sizeof out[i], 1) == STATUS_OK);
+            expect(c->ops->isend(c, &out[i], sizeof out[i], 1) == STATUS_OK);
         }
-        expect(c->ops->settle(c, 1, COMM_MAX_POSTED) == STATUS_OK);
+        expect(c->ops->wait_sent(c, 1, COMM_MAX_ISENDS) == STATUS_OK);
         atomic_store(step, 1);
-        expect(c->ops->settle(c, 1, COMM_MAX_POSTED - 1) == STATUS_OK);
+        expect(c->ops->wait_sent(c, 1, COMM_MAX_ISENDS - 1) == STATUS_OK);
         out[0] = -1; // the first was received
-        for (int i = COMM_MAX_POSTED; i < COMM_MAX_POSTED + 2; i++) {
+        for (int i = COMM_MAX_ISENDS; i < COMM_MAX_ISENDS + 2; i++) {
             out[i] = 100 + i;
-            expect(c->ops->post(c, &out[i], sizeof out[i], 1) == STATUS_OK);
+            expect(c->ops->isend(c, &out[i], sizeof out[i], 1) == STATUS_OK);
         }
-        expect(c->ops->settle(c, 1, 0) == STATUS_OK);
-        expect(atomic_load(step) == COMM_MAX_POSTED + 2);
+        expect(c->ops->wait_sent(c, 1, 0) == STATUS_OK);
+        expect(atomic_load(step) == COMM_MAX_ISENDS + 2);
         memset(out, 0xff, sizeof out);
     } else if (c->rank == 1) {
         while (atomic_load(step) == 0)
             sched_yield();
-        for (int i = 0; i < COMM_MAX_POSTED + 2; i++) {
+        for (int i = 0; i < COMM_MAX_ISENDS + 2; i++) {
             atomic_store(step, i + 1);
             expect(c->ops->recv(c, &in, sizeof in, 0) == STATUS_OK);
             expect(in == 100 + i);
@@ -155,18 +155,18 @@ static void wait_for_absent(struct comm *c, void *arg) {
     case 4: expect(c->ops->recv(c, x, 4, 1) == STATUS_DEVICE); break;
     case 5: expect(c->ops->barrier(c) == STATUS_DEVICE); break;
     case 6:
-        expect(c->ops->post(c, x, 4, 1) == STATUS_OK || *c->ops->error(c));
-        expect(c->ops->settle(c, 1, 0) == STATUS_DEVICE);
+        expect(c->ops->isend(c, x, 4, 1) == STATUS_OK || *c->ops->error(c));
+        expect(c->ops->wait_sent(c, 1, 0) == STATUS_DEVICE);
         break;
     case 7:
-        for (int i = 0; i <= COMM_MAX_POSTED; i++) // one too many
-            expect(c->ops->post(c, x, 4, 1) == (i < COMM_MAX_POSTED ? STATUS_OK : STATUS_DEVICE) ||
+        for (int i = 0; i <= COMM_MAX_ISENDS; i++) // one too many
+            expect(c->ops->isend(c, x, 4, 1) == (i < COMM_MAX_ISENDS ? STATUS_OK : STATUS_DEVICE) ||
                    *c->ops->error(c)); // of another rank that waited longer
         break;
     }
     expect(c->ops->barrier(c) == STATUS_DEVICE); // for good
     expect(c->ops->send(c, x, 4, 1) == STATUS_DEVICE);
-    expect(c->ops->post(c, x, 4, 1) == STATUS_DEVICE);
+    expect(c->ops->isend(c, x, 4, 1) == STATUS_DEVICE);
 }
 
 // Where the machine lets one of the others wait so long that it is missed before rank 1, they get four times

@@ -1,19 +1,20 @@
 // The comm of ranks in several processes, over a transport between threads: sums to the bit, whose data goes
 // where, messages beside collectives, and what ends a group. tests/mpi has the same over MPI.
-#include "agreement.h"
 #include "comm_cases.h"
-#include "comm_processes.h"
 #include "fake_transport.h"
-#include "fingerprint.h"
 #include "harness.h"
+#include "models/model_hash.h"
+#include "ranks/comm_processes.h"
+#include "ranks/process_group.h"
+#include "ranks/result_message.h"
+#include "ranks/step_wire.h"
 #include "request.h"
-#include "step_wire.h"
 
 enum { MAX = COMM_MAX_WORLD, BIG = 1300007 };
 
 struct group {
     struct fake_net net;
-    struct ending ending[MAX]; // each process has one; here nobody carries it to the others
+    struct abort_state abort[MAX]; // each process has one; no heartbeat carries it to the others here
     struct fake_transport transport[MAX];
     struct comm *comm[MAX];
     int world;
@@ -24,9 +25,9 @@ static void open_group(struct group *g, int world, int deadline_ms) {
     g->world = world;
     for (int r = 0; r < world; r++) {
         g->transport[r] = (struct fake_transport){{&fake_ops, r, world, "fake"}, &g->net};
-        assert_true(ending_init(&g->ending[r]));
+        assert_true(abort_state_init(&g->abort[r]));
         struct comm_processes_config config = {.transport = &g->transport[r].base,
-                                               .ending = &g->ending[r],
+                                               .abort = &g->abort[r],
                                                .channel = 3,
                                                .rank = r,
                                                .world = world,
@@ -41,7 +42,7 @@ static void open_group(struct group *g, int world, int deadline_ms) {
 static void close_group(struct group *g) {
     for (int r = 0; r < g->world; r++) {
         comm_processes_close(g->comm[r]);
-        ending_destroy(&g->ending[r]);
+        abort_state_destroy(&g->abort[r]);
     }
     fake_net_destroy(&g->net);
 }
@@ -85,7 +86,7 @@ static void reduce_big(struct comm *c, void *arg) {
     free(x);
 }
 
-// What is posted comes in order, past a collective, however late it is asked for.
+// Messages arrive in order, past a collective, however late they are received.
 static void post_past_barrier(struct comm *c, void *arg) {
     (void)arg;
     enum { BYTES = 100000 };
@@ -93,18 +94,18 @@ static void post_past_barrier(struct comm *c, void *arg) {
     for (int i = 0; i < 2; i++)
         memset(text + i * BYTES, 'a' + i, BYTES);
     if (c->rank == 0) {
-        expect(c->ops->post(c, text, BYTES, 1) == STATUS_OK);
-        expect(c->ops->post(c, text + BYTES, BYTES, 1) == STATUS_OK);
+        expect(c->ops->isend(c, text, BYTES, 1) == STATUS_OK);
+        expect(c->ops->isend(c, text + BYTES, BYTES, 1) == STATUS_OK);
     }
     expect(c->ops->barrier(c) == STATUS_OK);
     for (int i = 0; i < 2 && c->rank == 1; i++) {
         expect(c->ops->recv(c, got, BYTES, 0) == STATUS_OK);
         expect(memcmp(got, text + i * BYTES, BYTES) == 0);
     }
-    expect(c->ops->settle(c, 1 - c->rank, 0) == STATUS_OK);
+    expect(c->ops->wait_sent(c, 1 - c->rank, 0) == STATUS_OK);
     size_t bytes = 0;
     if (c->rank == 0)
-        expect(comm_processes_post(c, text, 17, 1) == STATUS_OK);
+        expect(comm_processes_isend(c, text, 17, 1) == STATUS_OK);
     else
         expect(comm_processes_recv(c, got, BYTES, &bytes, 0) == STATUS_OK && bytes == 17 && got[16] == 'a');
     free(text);
@@ -191,92 +192,107 @@ static void test_delay(void **state) {
 }
 
 // Any one byte; the end, too.
-static void test_fingerprint(void **state) {
+static void test_model_hash(void **state) {
     (void)state;
     unsigned char data[300];
-    char base[FINGERPRINT_BYTES], other[FINGERPRINT_BYTES];
-    struct fingerprint f;
+    char base[MODEL_HASH_BYTES], other[MODEL_HASH_BYTES];
+    struct model_hash f;
     for (int i = 0; i < 300; i++)
         data[i] = (unsigned char)(i * 37);
-    fingerprint_begin(&f);
-    fingerprint_add(&f, data, sizeof data);
-    fingerprint_end(&f, base);
+    model_hash_begin(&f);
+    model_hash_add(&f, data, sizeof data);
+    model_hash_end(&f, base);
     for (int i = 0; i < 300 * 8; i++) {
         data[i / 8] ^= (unsigned char)(1u << i % 8);
-        fingerprint_begin(&f);
-        fingerprint_add(&f, data, 128);
-        fingerprint_add(&f, data + 128, sizeof data - 128);
-        fingerprint_end(&f, other);
+        model_hash_begin(&f);
+        model_hash_add(&f, data, 128);
+        model_hash_add(&f, data + 128, sizeof data - 128);
+        model_hash_end(&f, other);
         assert_true(strcmp(base, other) != 0);
         data[i / 8] ^= (unsigned char)(1u << i % 8);
     }
     data[299] = 0; // a file that ends with a zero is not one that lacks it
-    fingerprint_begin(&f);
-    fingerprint_add(&f, data, 300);
-    fingerprint_end(&f, base);
-    fingerprint_begin(&f);
-    fingerprint_add(&f, data, 299);
-    fingerprint_end(&f, other);
+    model_hash_begin(&f);
+    model_hash_add(&f, data, 300);
+    model_hash_end(&f, base);
+    model_hash_begin(&f);
+    model_hash_add(&f, data, 299);
+    model_hash_end(&f, other);
     assert_true(strcmp(base, other) != 0);
 }
+
+static void fill_mask(void *arg) { *(uint32_t *)arg = 1; }
 
 static void test_step_wire(void **state) {
     (void)state;
     enum { VOCAB = 70, T = 5, S = 2, R = 3 };
     const struct step_limits limits = {
         .max_tokens = 8, .max_seqs = 4, .max_rows = 8, .max_context = 64, .num_blocks = 8};
+    struct model_config model = {
+        .vocab = VOCAB, .num_groups = 2, .groups = {{KV_FULL, 0, 1}, {KV_WINDOW, 48, 1}}};
     int32_t ids[T] = {3, -1, 5, 6, 7}, positions[T] = {9, 0, 1, 2, 3}, starts[S + 1] = {0, 1, 5},
-            context[S] = {10, 4}, block_start[S + 1] = {0, 1, 2}, blocks[S] = {7, 2};
-    int64_t slots[T] = {121, 32, 33, 34, 35};
-    struct head_row rows[R] = {{.row = 0, .seed = 9}, {.row = 3, .target = 4}, {.row = 4, .edit_end = 1}};
-    struct logit_edit edits[1] = {{.token = 8, .div = 2}};
-    uint32_t bits[3] = {1, 2, 3};
+            context[S] = {10, 4}, block_start[S + 1] = {0, 1, 2}, blocks[S] = {7, 2},
+            window_start[S + 1] = {0, 2, 3}, window_blocks[3] = {0, 5, 6};
+    int64_t slots[T] = {121, 32, 33, 34, 35}, window_slots[T] = {89, 96, 97, 98, -1};
+    struct kv_move moves[2] = {{3, 4}, {7, 1}};
+    struct logits_row rows[R] = {{.row = 0, .seed = 9}, {.row = 3, .target = 4}, {.row = 4, .entry_end = 1}};
+    struct logit_entry entries[1] = {{.token = 8, .div = 2}};
+    uint32_t bits[3] = {0, 2, 3}; // the first word comes late
     const uint32_t *masks[R] = {NULL, bits, NULL};
-    struct step out, step = {.num_tokens = T,
-                             .num_seqs = S,
-                             .num_decode = 1,
-                             .num_rows = R,
-                             .max_query_len = 4,
-                             .max_context_len = 10,
-                             .num_edits = 1,
-                             .seq = 77,
-                             .ids = ids,
-                             .positions = positions,
-                             .slots = slots,
-                             .query_start = starts,
-                             .context_len = context,
-                             .block_start = block_start,
-                             .block_ids = blocks,
-                             .rows = rows,
-                             .edits = edits,
-                             .masks = masks};
+    struct step out,
+        step = {.num_tokens = T,
+                .num_seqs = S,
+                .num_decode = 1,
+                .num_rows = R,
+                .max_query_len = 4,
+                .max_context_len = 10,
+                .num_entries = 1,
+                .num_groups = 2,
+                .num_moves = 2,
+                .seq = 77,
+                .ids = ids,
+                .positions = positions,
+                .query_start = starts,
+                .context_len = context,
+                .groups = {{slots, block_start, blocks}, {window_slots, window_start, window_blocks}},
+                .moves = moves,
+                .rows = rows,
+                .entries = entries,
+                .masks = masks,
+                .masks_wait = fill_mask,
+                .masks_arg = bits};
     struct err err = {0};
-    size_t most = step_wire_most(&limits, VOCAB, 16, 10);
+    size_t most = step_wire_max_bytes(&limits, &model, 16, 10);
     void *buffer = aligned_alloc(64, most);
     size_t bytes = step_wire_write(buffer, &step, VOCAB);
     assert_true(bytes <= most && bytes % 64 == 0);
-    assert_int_equal(step_wire_read(buffer, bytes, &limits, VOCAB, 16, &out, &err), STATUS_OK);
+    assert_int_equal(step_wire_read(buffer, bytes, &limits, &model, 16, &out, &err), STATUS_OK);
     assert_true(out.num_tokens == T && out.num_seqs == S && out.num_decode == 1 && out.num_rows == R);
-    assert_true(out.num_edits == 1 && out.seq == 77 && out.max_query_len == 4 && out.max_context_len == 10);
+    assert_true(out.num_entries == 1 && out.seq == 77 && out.max_query_len == 4 && out.max_context_len == 10);
     assert_memory_equal(out.ids, ids, sizeof ids);
     assert_memory_equal(out.positions, positions, sizeof positions);
-    assert_memory_equal(out.slots, slots, sizeof slots);
+    assert_memory_equal(out.groups[0].slots, slots, sizeof slots);
     assert_memory_equal(out.query_start, starts, sizeof starts);
     assert_memory_equal(out.context_len, context, sizeof context);
-    assert_memory_equal(out.block_start, block_start, sizeof block_start);
-    assert_memory_equal(out.block_ids, blocks, sizeof blocks);
+    assert_memory_equal(out.groups[0].block_start, block_start, sizeof block_start);
+    assert_memory_equal(out.groups[0].block_ids, blocks, sizeof blocks);
+    assert_true(out.num_groups == 2 && out.num_moves == 2 && !out.masks_wait);
+    assert_memory_equal(out.groups[1].slots, window_slots, sizeof window_slots);
+    assert_memory_equal(out.groups[1].block_start, window_start, sizeof window_start);
+    assert_memory_equal(out.groups[1].block_ids, window_blocks, sizeof window_blocks);
+    assert_memory_equal(out.moves, moves, sizeof moves);
     assert_memory_equal(out.rows, rows, sizeof rows);
-    assert_memory_equal(out.edits, edits, sizeof edits);
-    assert_true(out.masks && !out.masks[0] && out.masks[1] && !out.masks[2] && !out.adapter);
-    assert_memory_equal(out.masks[1], bits, sizeof bits);
+    assert_memory_equal(out.entries, entries, sizeof entries);
+    assert_true(out.masks && !out.masks[0] && out.masks[1] && !out.masks[2]);
+    assert_memory_equal(out.masks[1], ((uint32_t[]){1, 2, 3}), sizeof bits);
     // What is not within the limits, or not whole, is no step.
     const struct step_limits small = {
         .max_tokens = 4, .max_seqs = 4, .max_rows = 8, .max_context = 64, .num_blocks = 8};
     bytes = step_wire_write(buffer, &step, VOCAB);
-    assert_int_equal(step_wire_read(buffer, bytes, &small, VOCAB, 16, &out, &err), STATUS_DEVICE);
-    assert_int_equal(step_wire_read(buffer, bytes - 64, &limits, VOCAB, 16, &out, NULL), STATUS_DEVICE);
-    assert_int_equal(step_wire_read(buffer, 8, &limits, VOCAB, 16, &out, NULL), STATUS_DEVICE);
-    // Nor is one whose numbers point elsewhere.
+    assert_int_equal(step_wire_read(buffer, bytes, &small, &model, 16, &out, &err), STATUS_DEVICE);
+    assert_int_equal(step_wire_read(buffer, bytes - 64, &limits, &model, 16, &out, NULL), STATUS_DEVICE);
+    assert_int_equal(step_wire_read(buffer, 8, &limits, &model, 16, &out, NULL), STATUS_DEVICE);
+    // Nor is one with an index out of range.
     const struct {
         int32_t *number, wrong;
     } cases[] = {{&ids[0], VOCAB},
@@ -295,11 +311,16 @@ static void test_step_wire(void **state) {
                  {&block_start[0], -1},
                  {&blocks[1], 8},
                  {&blocks[0], -1},
+                 {&window_start[1], 0},
+                 {&window_start[2], 2},
+                 {&window_blocks[2], 8},
+                 {&moves[1].from, 8},
+                 {&moves[0].to, -1},
                  {&rows[1].row, T},
                  {&rows[1].target, VOCAB},
-                 {&rows[2].edit_end, 2},
-                 {&rows[2].edit_start, 2},
-                 {&edits[0].token, -1},
+                 {&rows[2].entry_end, 2},
+                 {&rows[2].entry_start, 2},
+                 {&entries[0].token, -1},
                  {&step.max_query_len, T + 1},
                  {&step.max_query_len, 3},
                  {&step.max_context_len, 65},
@@ -309,16 +330,83 @@ static void test_step_wire(void **state) {
         *cases[i].number = cases[i].wrong;
         bytes = step_wire_write(buffer, &step, VOCAB);
         *cases[i].number = right;
-        if (step_wire_read(buffer, bytes, &limits, VOCAB, 16, &out, &err) != STATUS_DEVICE)
+        if (step_wire_read(buffer, bytes, &limits, &model, 16, &out, &err) != STATUS_DEVICE)
             fail_msg("case %zu is taken", i);
     }
     slots[4] = 8 * 16;
     bytes = step_wire_write(buffer, &step, VOCAB);
-    assert_int_equal(step_wire_read(buffer, bytes, &limits, VOCAB, 16, &out, NULL), STATUS_DEVICE);
+    assert_int_equal(step_wire_read(buffer, bytes, &limits, &model, 16, &out, NULL), STATUS_DEVICE);
     slots[4] = -1; // padding
+    window_slots[0] = -2;
     bytes = step_wire_write(buffer, &step, VOCAB);
-    assert_int_equal(step_wire_read(buffer, bytes, &limits, VOCAB, 16, &out, &err), STATUS_OK);
+    assert_int_equal(step_wire_read(buffer, bytes, &limits, &model, 16, &out, NULL), STATUS_DEVICE);
+    window_slots[0] = 89;
+    // A state has one page of each sequence and no slots; and the model says how many groups there are.
+    const int64_t no_slots[T] = {-1, -1, -1, -1, -1};
+    const struct step_group window = step.groups[1];
+    model.groups[1].kind = KV_STATE;
+    step.groups[1] = (struct step_group){no_slots, (const int32_t[]){0, 1, 2}, window_blocks};
+    bytes = step_wire_write(buffer, &step, VOCAB);
+    assert_int_equal(step_wire_read(buffer, bytes, &limits, &model, 16, &out, &err), STATUS_OK);
+    step.groups[1].slots = window_slots;
+    bytes = step_wire_write(buffer, &step, VOCAB);
+    assert_int_equal(step_wire_read(buffer, bytes, &limits, &model, 16, &out, NULL), STATUS_DEVICE);
+    step.groups[1] = (struct step_group){no_slots, window_start, window_blocks};
+    bytes = step_wire_write(buffer, &step, VOCAB);
+    assert_int_equal(step_wire_read(buffer, bytes, &limits, &model, 16, &out, NULL), STATUS_DEVICE);
+    step.groups[1] = window;
+    model.groups[1].kind = KV_WINDOW;
+    step.num_groups = 1;
+    bytes = step_wire_write(buffer, &step, VOCAB);
+    assert_int_equal(step_wire_read(buffer, bytes, &limits, &model, 16, &out, NULL), STATUS_DEVICE);
+    step.num_groups = 2;
+    bytes = step_wire_write(buffer, &step, VOCAB);
+    assert_int_equal(step_wire_read(buffer, bytes, &limits, &model, 16, &out, &err), STATUS_OK);
     free(buffer);
+}
+
+static void test_result_message(void **state) {
+    (void)state;
+    enum { VOCAB = 5, HIDDEN = 3, R = 2 };
+    const struct step_limits limits = {.max_rows = 4};
+    const int32_t ids[R] = {4, 2}, top_ids[R][MAX_TOP_LOGPROBS] = {{0}, {3, 1}};
+    const float logprob[R] = {-1, -2}, top_logprobs[R][MAX_TOP_LOGPROBS] = {{0}, {-3, -4}},
+                logits[R * VOCAB] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9},
+                hidden[R * HIDDEN] = {10, 11, 12, 13, 14, 15};
+    const uint8_t failed[R] = {1, 0};
+    const struct logits_row rows[R] = {{.num_logprobs = -1}, {.num_logprobs = 2}};
+    const struct step step = {.num_rows = R, .rows = rows};
+    for (int kept = 0; kept < 4; kept++) {
+        const struct result_shape shape = {VOCAB, HIDDEN, kept & 1, kept & 2};
+        const struct step_out out = {.ids = ids,
+                                     .logprob = logprob,
+                                     .top_ids = top_ids[0],
+                                     .top_logprobs = top_logprobs[0],
+                                     .failed = failed,
+                                     .logits = kept & 1 ? logits : NULL,
+                                     .hidden = kept & 2 ? hidden : NULL,
+                                     .max_top = MAX_TOP_LOGPROBS};
+        struct step_out got;
+        struct results results;
+        size_t bytes = result_message_bytes(&shape, &step);
+        void *message = malloc(bytes);
+        assert_true(bytes <= result_message_max_bytes(&shape, &limits));
+        assert_int_equal(results_init(&results, &shape, &limits), STATUS_OK);
+        result_message_write(&shape, message, &out, &step);
+        result_message_read(&shape, &results, message, &step, &got);
+        assert_memory_equal(got.ids, ids, sizeof ids);
+        assert_memory_equal(got.logprob, logprob, sizeof logprob);
+        assert_memory_equal(got.top_ids + got.max_top, top_ids[1], 2 * sizeof **top_ids);
+        assert_memory_equal(got.top_logprobs + got.max_top, top_logprobs[1], 2 * sizeof **top_logprobs);
+        assert_memory_equal(got.failed, failed, sizeof failed);
+        assert_true(!got.logits == !out.logits && !got.hidden == !out.hidden);
+        if (got.logits)
+            assert_memory_equal(got.logits, logits, sizeof logits);
+        if (got.hidden)
+            assert_memory_equal(got.hidden, hidden, sizeof hidden);
+        results_destroy(&results);
+        free(message);
+    }
 }
 
 static void test_launchers(void **state) {
@@ -371,10 +459,11 @@ static void test_patience(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_collectives), cmocka_unit_test(test_disagreement),
-        cmocka_unit_test(test_deadline),    cmocka_unit_test(test_delay),
-        cmocka_unit_test(test_fingerprint), cmocka_unit_test(test_step_wire),
-        cmocka_unit_test(test_launchers),   cmocka_unit_test(test_patience),
+        cmocka_unit_test(test_collectives),    cmocka_unit_test(test_disagreement),
+        cmocka_unit_test(test_deadline),       cmocka_unit_test(test_delay),
+        cmocka_unit_test(test_model_hash),     cmocka_unit_test(test_step_wire),
+        cmocka_unit_test(test_result_message), cmocka_unit_test(test_launchers),
+        cmocka_unit_test(test_patience),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,7 +1,7 @@
 // convert_floats() against the compiler's half-precision type, and against distances in double.
 #include "harness.h"
 
-#include "convert.h"
+#include "models/convert.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -2,7 +2,8 @@
 #include "harness.h"
 
 #include "../tools/gguf_write.h"
-#include "tokenizer_gguf.h"
+#include "models/gguf.h"
+#include "text/tokenizer_load.h"
 #include "utf8.h"
 
 #include <time.h>
@@ -40,11 +41,11 @@ static struct tokenizer *make(void) {
     gw_array(&w, "tokenizer.ggml.scores", 6, VOCAB, scores, sizeof scores);
     gw_array(&w, "tokenizer.ggml.token_type", 5, VOCAB, types, sizeof types);
     unsigned char *file = gw_finish(&w, &size);
-    struct gguf *g = gguf_parse(file, size, "test.gguf", &err);
-    struct tokenizer *t = g ? tokenizer_from_gguf(g, &err) : NULL;
+    struct model_file *g = gguf_parse(file, size, "test.gguf", &err);
+    struct tokenizer *t = g ? tokenizer_load(g, &err) : NULL;
     if (!t)
         fail_msg("%s", err.msg);
-    gguf_close(g);
+    model_file_close(g);
     free(file);
     return t;
 }

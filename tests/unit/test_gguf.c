@@ -1,12 +1,12 @@
-// GGUF: every check of SAFETY.md R1 by number, with files made wrong on purpose; truncation at every length;
-// mutations.
+// GGUF: every check of engine/models/README.md by number, with files made wrong on purpose; truncation at
+// every length; mutations.
 #include "harness.h"
 
 #include "../tools/gguf_write.h"
-#include "gguf.h"
-#include "model_config.h"
-#include "tokenizer_gguf.h"
-#include "weights.h"
+#include "models/gguf.h"
+#include "models/model_config.h"
+#include "models/weights.h"
+#include "text/tokenizer_load.h"
 
 #include <sys/stat.h>
 #include <unistd.h>
@@ -22,17 +22,17 @@ static void expect(struct gguf_writer *w, const char *word) {
     unsigned char *exact = malloc(size); // so that ASan sees the end
     assert_non_null(exact);
     memcpy(exact, file, size);
-    struct gguf *g = gguf_parse(exact, size, "test.gguf", &err);
+    struct model_file *g = gguf_parse(exact, size, "test.gguf", &err);
     if (word ? g || err.code != STATUS_FORMAT || !strstr(err.msg, word) || !strstr(err.msg, "test.gguf") : !g)
         fail_msg("expected '%s', got status %d '%s'", word ? word : "ok", (int)err.code, err.msg);
-    gguf_close(g);
+    model_file_close(g);
     free(exact);
     free(file);
 }
 
 static void expect_bytes(const void *data, size_t size, const char *word) {
     struct err err = {0};
-    struct gguf *g = gguf_parse(data, size, "test.gguf", &err);
+    struct model_file *g = gguf_parse(data, size, "test.gguf", &err);
     if (g || err.code != STATUS_FORMAT || !strstr(err.msg, word))
         fail_msg("expected '%s', got status %d '%s'", word, (int)err.code, err.msg);
 }
@@ -62,67 +62,67 @@ static void test_good(void **state) {
     gw_tensor(&w, "q", 8, 2, (uint64_t[]){64, 3}, NULL, 68 * 3);
     gw_tensor(&w, "k", 12, 2, (uint64_t[]){256, 2}, NULL, 288);
     unsigned char *file = gw_finish(&w, &size);
-    struct gguf *g = gguf_parse(file, size, "dir/test.gguf", &err);
+    struct model_file *g = gguf_parse(file, size, "dir/test.gguf", &err);
     if (!g)
         fail_msg("%s", err.msg);
-    assert_int_equal(gguf_version(g), 2);
-    assert_int_equal(gguf_size(g), size);
-    assert_int_equal(gguf_num_kv(g), 9);
-    assert_int_equal(gguf_num_tensors(g), 3);
+    assert_string_equal(g->format, "GGUF version 2");
+    assert_int_equal(g->size, size);
+    assert_int_equal(g->num_meta, 9);
+    assert_int_equal(g->num_tensors, 3);
     int64_t n = -1;
     double f = 0;
     bool b = false;
-    struct gguf_str s = {"", 0};
-    struct gguf_array a;
-    assert_int_equal(gguf_get_int(g, "n", true, 0, 10, &n, &err), STATUS_OK);
+    struct text_view s = {"", 0};
+    struct meta_array a;
+    assert_int_equal(meta_int(g, "n", true, 0, 10, &n, &err), STATUS_OK);
     assert_int_equal(n, 7);
-    assert_int_equal(gguf_get_int(g, "i8", true, -5, 10, &n, &err), STATUS_OK);
+    assert_int_equal(meta_int(g, "i8", true, -5, 10, &n, &err), STATUS_OK);
     assert_int_equal(n, -1);
-    assert_int_equal(gguf_get_int(g, "absent", false, 0, 10, &n, &err), STATUS_OK);
+    assert_int_equal(meta_int(g, "absent", false, 0, 10, &n, &err), STATUS_OK);
     assert_int_equal(n, -1);
-    assert_int_equal(gguf_get_float(g, "f", true, &f, &err), STATUS_OK);
+    assert_int_equal(meta_float(g, "f", true, &f, &err), STATUS_OK);
     assert_true(f == 1.5);
-    assert_int_equal(gguf_get_float(g, "f64", true, &f, &err), STATUS_OK);
+    assert_int_equal(meta_float(g, "f64", true, &f, &err), STATUS_OK);
     assert_true(f == 2.5);
-    assert_int_equal(gguf_get_bool(g, "b", &b, &err), STATUS_OK);
+    assert_int_equal(meta_bool(g, "b", &b, &err), STATUS_OK);
     assert_true(b);
-    assert_int_equal(gguf_get_str(g, "s", true, 10, &s, &err), STATUS_OK);
+    assert_int_equal(meta_str(g, "s", true, 10, &s, &err), STATUS_OK);
     assert_int_equal(s.len, 4);
-    assert_int_equal(gguf_get_array(g, "ints", true, GGUF_I32, &a, &err), STATUS_OK);
-    assert_int_equal(gguf_array_int(&a, 1), 6);
-    assert_int_equal(gguf_get_array(g, "strings", true, GGUF_STRING, &a, &err), STATUS_OK);
-    assert_int_equal(gguf_next_string(&a).len, 1);
-    assert_int_equal(gguf_next_string(&a).len, 0);
-    assert_memory_equal(gguf_next_string(&a).data, "yz", 2);
-    const struct tensor *t = gguf_tensor(g, "t");
+    assert_int_equal(meta_array(g, "ints", true, META_I32, &a, &err), STATUS_OK);
+    assert_int_equal(meta_array_int(&a, 1), 6);
+    assert_int_equal(meta_array(g, "strings", true, META_STRING, &a, &err), STATUS_OK);
+    assert_int_equal(meta_next_str(&a).len, 1);
+    assert_int_equal(meta_next_str(&a).len, 0);
+    assert_memory_equal(meta_next_str(&a).data, "yz", 2);
+    const struct tensor *t = &model_file_find(g, "t")->view;
     assert_true(t && t->ndim == 1 && t->shape[0] == 64 && t->dtype == DTYPE_F32);
     assert_memory_equal(t->data, data, sizeof data);
-    t = gguf_tensor(g, "q");
+    t = &model_file_find(g, "q")->view;
     assert_true(t && t->ndim == 2 && t->shape[0] == 3 && t->shape[1] == 64 && t->dtype == DTYPE_Q8_0);
-    assert_int_equal(gguf_tensor(g, "k")->dtype, DTYPE_Q4_K);
-    assert_string_equal(gguf_find_tensor(g, "k")->type_name, "Q4_K");
-    assert_null(gguf_tensor(g, "none"));
+    assert_int_equal(model_file_find(g, "k")->view.dtype, DTYPE_Q4_K);
+    assert_string_equal(model_file_find(g, "k")->type_name, "Q4_K");
+    assert_null(model_file_find(g, "none"));
 
     // (6) getters refuse the wrong type, and name key, expected and found
     static const char *const integers[] = {"f", "b", "s", "ints", "f64"};
     for (size_t i = 0; i < 5; i++) {
         err = (struct err){0};
-        assert_int_equal(gguf_get_int(g, integers[i], false, 0, 10, &n, &err), STATUS_FORMAT);
+        assert_int_equal(meta_int(g, integers[i], false, 0, 10, &n, &err), STATUS_FORMAT);
         assert_true(strstr(err.msg, integers[i]) && strstr(err.msg, "an integer"));
     }
     err = (struct err){0};
-    assert_int_equal(gguf_get_float(g, "n", false, &f, &err), STATUS_FORMAT);
+    assert_int_equal(meta_float(g, "n", false, &f, &err), STATUS_FORMAT);
     assert_true(strstr(err.msg, "key n ") && strstr(err.msg, "u32") && strstr(err.msg, "a float"));
-    assert_int_equal(gguf_get_bool(g, "n", &b, NULL), STATUS_FORMAT);
-    assert_int_equal(gguf_get_str(g, "n", false, 10, &s, NULL), STATUS_FORMAT);
-    assert_int_equal(gguf_get_str(g, "s", false, 3, &s, NULL), STATUS_FORMAT);
-    assert_int_equal(gguf_get_array(g, "strings", false, GGUF_I32, &a, NULL), STATUS_FORMAT);
-    assert_int_equal(gguf_get_array(g, "ints", false, GGUF_F32, &a, NULL), STATUS_FORMAT);
-    assert_int_equal(gguf_get_array(g, "n", false, GGUF_I32, &a, NULL), STATUS_FORMAT);
-    assert_int_equal(gguf_get_int(g, "n", false, 8, 10, &n, NULL), STATUS_FORMAT);
-    assert_int_equal(gguf_get_int(g, "u64", false, INT64_MIN, INT64_MAX, &n, NULL), STATUS_FORMAT);
-    assert_int_equal(gguf_get_int(g, "absent", true, 0, 10, &n, NULL), STATUS_FORMAT);
-    gguf_close(g);
+    assert_int_equal(meta_bool(g, "n", &b, NULL), STATUS_FORMAT);
+    assert_int_equal(meta_str(g, "n", false, 10, &s, NULL), STATUS_FORMAT);
+    assert_int_equal(meta_str(g, "s", false, 3, &s, NULL), STATUS_FORMAT);
+    assert_int_equal(meta_array(g, "strings", false, META_I32, &a, NULL), STATUS_FORMAT);
+    assert_int_equal(meta_array(g, "ints", false, META_F32, &a, NULL), STATUS_FORMAT);
+    assert_int_equal(meta_array(g, "n", false, META_I32, &a, NULL), STATUS_FORMAT);
+    assert_int_equal(meta_int(g, "n", false, 8, 10, &n, NULL), STATUS_FORMAT);
+    assert_int_equal(meta_int(g, "u64", false, INT64_MIN, INT64_MAX, &n, NULL), STATUS_FORMAT);
+    assert_int_equal(meta_int(g, "absent", true, 0, 10, &n, NULL), STATUS_FORMAT);
+    model_file_close(g);
     free(file);
 }
 
@@ -301,18 +301,18 @@ static void test_bad_tensors(void **state) {
     size_t size;
     unsigned char *file = gw_finish(&w, &size);
     struct err err = {0};
-    struct gguf *g = gguf_parse(file, size - 20, "test.gguf", &err); // the last padding may be missing
+    struct model_file *g = gguf_parse(file, size - 20, "test.gguf", &err); // the last padding may be missing
     assert_non_null(g);
-    assert_int_equal(gguf_trailing(g), 0);
-    gguf_close(g);
+    assert_int_equal(g->trailing, 0);
+    model_file_close(g);
     expect_bytes(file, size - 21, "tensor fine");
     unsigned char *more = calloc(1, size + 100);
     assert_non_null(more);
     memcpy(more, file, size);
     g = gguf_parse(more, size + 100, "test.gguf", &err); // what follows is odd, not wrong
     assert_non_null(g);
-    assert_int_equal(gguf_trailing(g), 100);
-    gguf_close(g);
+    assert_int_equal(g->trailing, 100);
+    model_file_close(g);
     free(more);
     free(file);
 }
@@ -338,7 +338,7 @@ static unsigned char *load(const char *name, size_t *size) {
 static int try_all(const void *data, size_t size) {
     struct err err = {0};
     struct model_config config;
-    struct gguf *g = gguf_parse(data, size, "test.gguf", &err);
+    struct model_file *g = gguf_parse(data, size, "test.gguf", &err);
     if (!g) {
         assert_true(err.code == STATUS_FORMAT && err.msg[0]);
         return 0;
@@ -346,11 +346,11 @@ static int try_all(const void *data, size_t size) {
     int ok = model_config_read(g, &config, &err) == STATUS_OK && weights_check(&config, g, &err) == STATUS_OK;
     assert_true(ok || (err.code == STATUS_FORMAT && err.msg[0]));
     err = (struct err){0};
-    struct tokenizer *t = tokenizer_from_gguf(g, &err);
+    struct tokenizer *t = tokenizer_load(g, &err);
     assert_true(t || (err.code == STATUS_FORMAT && err.msg[0]));
     ok = ok && t;
     tokenizer_free(t);
-    gguf_close(g);
+    model_file_close(g);
     return ok;
 }
 
@@ -384,23 +384,23 @@ static void test_file(void **state) {
     int fd = mkstemp(path);
     assert_true(fd >= 0);
     assert_int_equal(write(fd, file, size), size);
-    struct gguf *g = gguf_open(path, &err);
+    struct model_file *g = gguf_open(path, &err);
     if (!g)
         fail_msg("%s", err.msg);
-    const struct gguf_info *t = gguf_find_tensor(g, "blk.4.ffn_norm.weight");
+    const struct model_tensor *t = model_file_find(g, "blk.4.ffn_norm.weight");
     assert_non_null(t);
     unsigned char *data = malloc(t->bytes);
     assert_non_null(data);
-    assert_int_equal(gguf_read(g, t, 0, t->bytes, data, &err), STATUS_OK);
+    assert_int_equal(model_file_read(g, t, 0, t->bytes, data, &err), STATUS_OK);
     assert_memory_equal(data, file + t->offset, t->bytes);
-    const void *kept = gguf_keep(g, t, &err);
-    assert_true(kept && kept == gguf_keep(g, t, &err));
+    const void *kept = model_file_keep(g, t, &err);
+    assert_true(kept && kept == model_file_keep(g, t, &err));
     assert_memory_equal(kept, data, t->bytes);
     assert_int_equal(ftruncate(fd, (off_t)t->offset + 8), 0);
-    assert_int_equal(gguf_read(g, t, 0, t->bytes, data, &err), STATUS_IO);
+    assert_int_equal(model_file_read(g, t, 0, t->bytes, data, &err), STATUS_IO);
     assert_true(strstr(err.msg, "blk.4.ffn_norm.weight") != NULL);
     free(data);
-    gguf_close(g);
+    model_file_close(g);
     err = (struct err){0};
     assert_null(gguf_open(path, &err)); // cut before it was opened
     assert_int_equal(err.code, STATUS_FORMAT);
@@ -423,9 +423,9 @@ static void test_file(void **state) {
     if (!g)
         fail_msg("%s", err.msg);
     int64_t after = 0;
-    assert_int_equal(gguf_get_int(g, "after", true, 0, 9, &after, &err), STATUS_OK);
+    assert_int_equal(meta_int(g, "after", true, 0, 9, &after, &err), STATUS_OK);
     assert_int_equal(after, 5);
-    gguf_close(g);
+    model_file_close(g);
     free(big_file);
     free(file);
     close(fd);

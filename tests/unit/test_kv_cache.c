@@ -17,27 +17,33 @@
 enum { CAP = 16 };
 
 struct table {
-    struct block_table t;
-    block_id ids[CAP];
+    struct kv_seq t;
+    block_id ids[KV_MAX_GROUPS * CAP];
 };
 
-static const uint64_t test_key[2] = {0x0706050403020100u, 0x0f0e0d0c0b0a0908u}; // bytes 00 01 .. 0f
+static struct kv_config config_of(int num_blocks, int block_size, bool share) {
+    return (struct kv_config){.num_blocks = num_blocks,
+                              .block_size = block_size,
+                              .num_groups = 1,
+                              .key = {0x0706050403020100u, 0x0f0e0d0c0b0a0908u}, // bytes 00 01 .. 0f
+                              .share = share};
+}
 
 static struct kv_cache make(int num_blocks, int block_size, bool share) {
+    struct kv_config config = config_of(num_blocks, block_size, share);
     struct kv_cache kv;
-    assert_int_equal(kv_init(&kv, num_blocks, block_size, test_key, share), STATUS_OK);
+    assert_int_equal(kv_init(&kv, &config), STATUS_OK);
     return kv;
 }
 
-static struct block_table *table_init(struct table *t) {
-    *t = (struct table){.t = {.cap = CAP}};
-    t->t.ids = t->ids;
+static struct kv_seq *table_init(struct table *t) {
+    kv_seq_init(&t->t, t->ids, CAP);
     return &t->t;
 }
 
-static int check2(const struct kv_cache *kv, const struct block_table *a, const struct block_table *b) {
-    const struct block_table *tables[] = {a, b};
-    return kv_check(kv, tables, (a != NULL) + (b != NULL));
+static int check2(const struct kv_cache *kv, const struct kv_seq *a, const struct kv_seq *b) {
+    const struct kv_seq *seqs[] = {a, b};
+    return kv_check(kv, seqs, (a != NULL) + (b != NULL));
 }
 
 // The vectors published with SipHash's reference code for 128 bits of output: input 00 01 .. (n - 1).
@@ -74,7 +80,7 @@ static void test_siphash(void **state) {
     for (int i = 0; i < 8; i++)
         bytes[16 + i] = (unsigned char)i;
     assert_true(kv_root(&kv, bytes, 24).lo != h.lo);
-    kv.key[1] = ~kv.key[1];
+    kv.config.key[1] = ~kv.config.key[1];
     assert_true(kv_root(&kv, bytes, 24).lo == h.lo && kv_root(&kv, bytes, 24).hi == h.hi);
     kv_destroy(&kv);
     kv = make(1, 3, true); // an odd number of tokens: half a word remains
@@ -87,7 +93,7 @@ static void test_grow_and_release(void **state) {
     (void)state;
     struct kv_cache kv = make(4, 4, true);
     struct table ta, tb;
-    struct block_table *a = table_init(&ta), *b = table_init(&tb);
+    struct kv_seq *a = table_init(&ta), *b = table_init(&tb);
     assert_int_equal(kv_blocks_for(&kv, 0), 0);
     assert_int_equal(kv_blocks_for(&kv, 1), 1);
     assert_int_equal(kv_blocks_for(&kv, 4), 1);
@@ -100,7 +106,7 @@ static void test_grow_and_release(void **state) {
     assert_false(kv_grow(&kv, b, 5)); // all or nothing
     assert_int_equal(b->len, 0);
     assert_int_equal(kv.num_free, 1);
-    assert_int_equal(kv_slot(&kv, a, 6), (int64_t)a->ids[1] * 4 + 2);
+    assert_int_equal(kv_slot(&kv, a, 0, 6), (int64_t)a->tables[0].ids[1] * 4 + 2);
     assert_int_equal(check2(&kv, a, b), 0);
     kv_release(&kv, a);
     kv_release(&kv, a); // an empty table: nothing
@@ -113,7 +119,7 @@ static void test_match(void **state) {
     (void)state;
     struct kv_cache kv = make(8, 4, true);
     struct table ta, tb, tc;
-    struct block_table *a = table_init(&ta), *b = table_init(&tb), *c = table_init(&tc);
+    struct kv_seq *a = table_init(&ta), *b = table_init(&tb), *c = table_init(&tc);
     token_id tokens[12] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12};
     struct kv_hash root = kv_root(&kv, NULL, 0), salted = kv_root(&kv, "s", 1);
     assert_int_equal(kv_match(&kv, a, root, tokens, 12), 0);
@@ -123,17 +129,17 @@ static void test_match(void **state) {
     assert_int_equal(a->num_hashed, 2);   // rule 2: the third block is not full
     assert_int_equal(check2(&kv, a, b), 0);
     assert_int_equal(kv_match(&kv, b, root, tokens, 7), 4); // whole blocks within n only
-    assert_int_equal(kv.blocks[a->ids[0]].ref, 2);
-    assert_int_equal(b->ids[0], a->ids[0]);
+    assert_int_equal(kv.blocks[a->tables[0].ids[0]].ref, 2);
+    assert_int_equal(b->tables[0].ids[0], a->tables[0].ids[0]);
     assert_int_equal(check2(&kv, a, b), 0);
     kv_release(&kv, b);
     assert_int_equal(kv_match(&kv, b, root, tokens, 12), 8);
     assert_int_equal(kv_match(&kv, c, salted, tokens, 12), 0); // another root, another cache
     assert_true(kv_grow(&kv, b, 12));
-    assert_true(b->ids[2] != a->ids[2]);
+    assert_true(b->tables[0].ids[2] != a->tables[0].ids[2]);
     kv_publish(&kv, b, root, tokens, 12);
     kv_publish(&kv, a, root, tokens, 12); // b was first: a's block stays private
-    assert_true(kv.blocks[b->ids[2]].published && !kv.blocks[a->ids[2]].published);
+    assert_true(kv.blocks[b->tables[0].ids[2]].published && !kv.blocks[a->tables[0].ids[2]].published);
     assert_int_equal(a->num_hashed, 3);
     assert_int_equal(check2(&kv, a, b), 0);
     kv_release(&kv, a);
@@ -162,21 +168,21 @@ static void test_collision(void **state) {
     (void)state;
     struct kv_cache kv = make(4, 2, true);
     struct table ta, tb;
-    struct block_table *a = table_init(&ta), *b = table_init(&tb);
+    struct kv_seq *a = table_init(&ta), *b = table_init(&tb);
     token_id tokens[2] = {1, 2};
     struct kv_hash root = kv_root(&kv, NULL, 0);
     assert_true(kv_grow(&kv, a, 2));
     kv_publish(&kv, a, root, tokens, 2);
-    kv.tokens[a->ids[0] * 2 + 1] = 3; // as if (1, 3) had the same hash
+    kv.tokens[a->tables[0].ids[0] * 2 + 1] = 3; // as if (1, 3) had the same hash
     assert_int_equal(kv_match(&kv, b, root, tokens, 2), 0);
     assert_true(kv_grow(&kv, b, 2));
     kv_publish(&kv, b, root, tokens, 2); // both stand in one bucket
-    assert_true(kv.blocks[b->ids[0]].published);
+    assert_true(kv.blocks[b->tables[0].ids[0]].published);
     assert_int_equal(check2(&kv, a, b), 0);
-    block_id mine = b->ids[0];
+    block_id mine = b->tables[0].ids[0];
     kv_release(&kv, b);
     assert_int_equal(kv_match(&kv, b, root, tokens, 2), 2);
-    assert_int_equal(b->ids[0], mine);
+    assert_int_equal(b->tables[0].ids[0], mine);
     kv.blocks[mine].hash.hi ^= 1; // tokens alone are not enough either
     kv_release(&kv, b);
     assert_int_equal(kv_match(&kv, b, root, tokens, 2), 0);
@@ -187,18 +193,18 @@ static void test_eviction_order(void **state) {
     (void)state;
     struct kv_cache kv = make(6, 1, true);
     struct table ta, tb, tc;
-    struct block_table *a = table_init(&ta), *b = table_init(&tb), *c = table_init(&tc);
+    struct kv_seq *a = table_init(&ta), *b = table_init(&tb), *c = table_init(&tc);
     token_id old[3] = {1, 2, 3}, young[2] = {7, 8};
     struct kv_hash root = kv_root(&kv, NULL, 0);
     assert_true(kv_grow(&kv, a, 3) && kv_grow(&kv, b, 3));
     kv_publish(&kv, a, root, old, 3);
     kv_publish(&kv, b, root, young, 2); // its third block is never published
-    block_id private = b->ids[2];
+    block_id private = b->tables[0].ids[2];
     kv_release(&kv, a);
     kv_release(&kv, b);
     // Rule 4: what is no entry first, then entries by age, tail before head: old 3, 2, 1, young 8, 7.
     assert_true(kv_grow(&kv, c, 1));
-    assert_int_equal(c->ids[0], private);
+    assert_int_equal(c->tables[0].ids[0], private);
     assert_int_equal(kv.num_evicted, 0);
     assert_true(kv_grow(&kv, c, 2));
     assert_int_equal(kv.num_evicted, 1);
@@ -223,7 +229,7 @@ static void test_unmatch(void **state) {
     (void)state;
     struct kv_cache kv = make(8, 1, true);
     struct table ta, tb;
-    struct block_table *a = table_init(&ta), *b = table_init(&tb);
+    struct kv_seq *a = table_init(&ta), *b = table_init(&tb);
     token_id tokens[4] = {1, 2, 3, 4}, other[2] = {8, 9};
     block_id was[9], is[9];
     struct kv_hash root = kv_root(&kv, NULL, 0);
@@ -243,7 +249,7 @@ static void test_unmatch(void **state) {
     }
     assert_true(kv_match(&kv, b, root, tokens, 2) == 2 && kv_match(&kv, a, root, tokens, 4) == 4);
     kv_unmatch(&kv, a); // blocks that another holds stay with it
-    assert_int_equal(kv.blocks[b->ids[0]].ref, 1);
+    assert_int_equal(kv.blocks[b->tables[0].ids[0]].ref, 1);
     assert_int_equal(check2(&kv, a, b), 0);
     kv_destroy(&kv);
 }
@@ -253,20 +259,20 @@ static void test_check(void **state) {
     (void)state;
     struct kv_cache kv = make(6, 2, true);
     struct table ta;
-    struct block_table *a = table_init(&ta);
+    struct kv_seq *a = table_init(&ta);
     token_id tokens[6] = {1, 2, 3, 4, 5, 6};
     struct kv_hash root = kv_root(&kv, NULL, 0);
     assert_true(kv_grow(&kv, a, 6));
     kv_publish(&kv, a, root, tokens, 4);
-    block_id first = a->ids[0], last = a->ids[2], free_one = kv.free_head;
+    block_id first = a->tables[0].ids[0], last = a->tables[0].ids[2], free_one = kv.free_head;
     assert_int_equal(check2(&kv, a, NULL), 0);
     assert_int_equal(check2(&kv, NULL, NULL), 1); // a reference without a table
     kv.blocks[first].ref++;
     assert_int_equal(check2(&kv, a, NULL), 1);
     kv.blocks[first].ref--;
-    a->ids[2] = kv.free_head; // a free block in a table
+    a->tables[0].ids[2] = kv.free_head; // a free block in a table
     assert_int_equal(check2(&kv, a, NULL), 1);
-    a->ids[2] = last;
+    a->tables[0].ids[2] = last;
     a->num_hashed = 1; // the second block is published, and would be written again
     assert_int_equal(check2(&kv, a, NULL), 2);
     a->num_hashed = 2;
@@ -297,7 +303,8 @@ static void test_no_memory(void **state) {
     if (SANITIZED)
         skip(); // its allocator ends the process instead
     struct kv_cache kv;
-    assert_int_equal(kv_init(&kv, INT32_MAX, INT32_MAX, test_key, true), STATUS_NOMEM);
+    struct kv_config config = config_of(INT32_MAX, INT32_MAX, true);
+    assert_int_equal(kv_init(&kv, &config), STATUS_NOMEM);
     assert_null(kv.blocks);
     assert_null(kv.index);
 }
@@ -312,7 +319,7 @@ static void test_random(void **state) {
         int bs = sizes[round % 3], hits = 0;
         struct kv_cache kv = make(12, bs, true);
         struct table tables[4];
-        const struct block_table *all[4];
+        const struct kv_seq *all[4];
         token_id tokens[4][CAP * 16];
         int len[4] = {0}, computed[4] = {0};
         struct kv_hash root = kv_root(&kv, NULL, 0);
@@ -321,7 +328,7 @@ static void test_random(void **state) {
         for (int step = 0; step < 2000; step++) {
             x = x * 6364136223846793005u + 1442695040888963407u;
             int i = (int)(x >> 33) % 4, r = (int)(x >> 40) % 1000;
-            struct block_table *t = &tables[i].t;
+            struct kv_seq *t = &tables[i].t;
             if (len[i] == 0) {
                 len[i] = 1 + r % (6 * bs);
                 for (int j = 0; j < len[i]; j++)

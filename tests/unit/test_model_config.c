@@ -4,9 +4,9 @@
 
 #include "../tools/gguf_write.h"
 #include "engine.h"
-#include "gguf.h"
-#include "model_config.h"
-#include "weights.h"
+#include "models/gguf.h"
+#include "models/model_config.h"
+#include "models/weights.h"
 
 #include <math.h>
 #include <unistd.h>
@@ -44,6 +44,8 @@ static void put_key(struct gguf_writer *w, const struct key *k, const char *arch
         gw_bool(w, name, k->number != 0);
     else if (k->type == 9)
         gw_array(w, name, 4, (uint64_t)k->number, (uint32_t[]){K, K, 1}, 4 * (size_t)k->number);
+    else if (k->type == 97) // an array of bools
+        gw_array(w, name, 7, (uint64_t)k->number, (unsigned char[]){1, 0, 1}, (size_t)k->number);
     else if (k->type == 99) // an array whose elements differ
         gw_array(w, name, 4, L, (uint32_t[]){K, 1}, 8);
     else
@@ -180,11 +182,11 @@ static unsigned char *write_model(const struct change *c, size_t *size) {
     return gw_finish(&w, size);
 }
 
-static struct gguf *parse(const struct change *c, unsigned char **file) {
+static struct model_file *parse(const struct change *c, unsigned char **file) {
     struct err err = {0};
     size_t size;
     *file = write_model(c, &size);
-    struct gguf *g = gguf_parse(*file, size, "test.gguf", &err);
+    struct model_file *g = gguf_parse(*file, size, "test.gguf", &err);
     if (!g)
         fail_msg("%s", err.msg);
     return g;
@@ -193,11 +195,11 @@ static struct gguf *parse(const struct change *c, unsigned char **file) {
 static void read_ok(const struct change *c, struct model_config *config) {
     struct err err = {0};
     unsigned char *file;
-    struct gguf *g = parse(c, &file);
+    struct model_file *g = parse(c, &file);
     if (model_config_read(g, config, &err) || weights_check(config, g, &err))
         fail_msg("%s", err.msg);
-    config->rope.freq_factors = NULL; // gone with g
-    gguf_close(g);
+    config->ropes[0].freq_factors = NULL; // gone with g
+    model_file_close(g);
     free(file);
 }
 
@@ -205,13 +207,13 @@ static void refused(const struct change *c, const char *word) {
     struct err err = {0};
     struct model_config config;
     unsigned char *file;
-    struct gguf *g = parse(c, &file);
+    struct model_file *g = parse(c, &file);
     enum status st = model_config_read(g, &config, &err);
     if (st == STATUS_OK)
         st = weights_check(&config, g, &err);
     if (st != STATUS_FORMAT || !strstr(err.msg, word) || !strstr(err.msg, "test.gguf"))
         fail_msg("expected '%s', got status %d '%s'", word, (int)st, err.msg);
-    gguf_close(g);
+    model_file_close(g);
     free(file);
 }
 
@@ -220,18 +222,19 @@ static void test_good(void **state) {
     struct model_config c;
     read_ok(&(struct change){0}, &c);
     assert_string_equal(c.arch, "llama");
-    assert_true(c.num_layers == L && c.hidden == D && c.num_heads == H && c.num_kv_heads == K &&
-                c.head_dim == HD);
-    assert_true(c.ffn == F && c.vocab == V && c.max_context == 128 && c.tied && !c.qk_norm && c.window == 0);
-    assert_true(c.norm_eps == 1e-5f && c.attn_scale == 0.25f && c.logit_scale == 1);
-    assert_true(c.rope.theta == 10000 && c.rope.dim == HD && c.rope.interleaved &&
-                c.rope.scaling == ROPE_NONE);
-    assert_true(c.rope.attn_factor == 1 && c.rope.factor == 1 && !c.rope.freq_factors);
+    assert_true(c.num_layers == L && c.hidden == D && c.attn[0].heads == H && c.attn[0].kv_heads == K &&
+                c.attn[0].head_dim == HD);
+    assert_true(c.ffn[0].hidden == F && c.vocab == V && c.max_context == 128 && c.tied &&
+                !c.attn[0].qk_norm && c.attn[0].window == 0);
+    assert_true(c.norm_eps == 1e-5f && c.attn[0].scale == 0.25f && c.logit_scale == 1);
+    assert_true(c.ropes[0].theta == 10000 && c.ropes[0].dim == HD && c.ropes[0].interleaved &&
+                c.ropes[0].scaling == ROPE_NONE);
+    assert_true(c.ropes[0].attn_factor == 1 && c.ropes[0].factor == 1 && !c.ropes[0].freq_factors);
     read_ok(&(struct change){.untied = 1, .keys = {{"general.name", 8, 0, "a\x1b[31m\xff é"}}}, &c);
     assert_false(c.tied);
     assert_string_equal(c.name, "a?[31m? é");
     read_ok(&(struct change){.keys = {{"llama.attention.head_count_kv", 9, L, NULL}}}, &c);
-    assert_int_equal(c.num_kv_heads, K);
+    assert_int_equal(c.attn[0].kv_heads, K);
     read_ok(&(struct change){.keys = {{"llama.attention.key_length", 4, HD, NULL},
                                       {"llama.attention.value_length", 4, HD, NULL},
                                       {"llama.attention.scale", 6, 0.5, NULL},
@@ -245,11 +248,11 @@ static void test_good(void **state) {
                                       {"llama.tensor_data_layout", 8, 0, "Meta AI original pth"},
                                       {"general.type", 8, 0, "model"}}},
             &c);
-    assert_true(c.attn_scale == 0.5f && c.rope.theta == 500000 && c.rope.dim == 8);
+    assert_true(c.attn[0].scale == 0.5f && c.ropes[0].theta == 500000 && c.ropes[0].dim == 8);
     read_ok(&(struct change){.keys = {{"llama.attention.scale", 6, 0, NULL}}}, &c);
-    assert_true(c.attn_scale == 0.25f); // 0: the usual one
+    assert_true(c.attn[0].scale == 0.25f); // 0: the usual one
     read_ok(&(struct change){.keys = {{"llama.attention.scale", 6, 1.2e-38, NULL}}}, &c);
-    assert_true(c.attn_scale == 1.2e-38f);
+    assert_true(c.attn[0].scale == 1.2e-38f);
 }
 
 // Each architecture: which tensors it has, and how pairs are turned.
@@ -258,13 +261,15 @@ static void test_architectures(void **state) {
     struct model_config c;
     read_ok(&(struct change){.arch = "qwen2"}, &c);
     assert_string_equal(c.arch, "qwen2");
-    assert_true(c.qkv_bias && !c.out_bias && !c.qk_norm && !c.rope.interleaved && c.rope.theta == 10000);
+    assert_true(c.attn[0].qkv_bias && !c.attn[0].out_bias && !c.attn[0].qk_norm && !c.ropes[0].interleaved &&
+                c.ropes[0].theta == 10000);
     read_ok(&(struct change){.arch = "qwen3", .keys = {{"qwen3.rope.freq_base", 6, 1e6, NULL}}}, &c);
-    assert_true(!c.qkv_bias && !c.out_bias && c.qk_norm && !c.rope.interleaved && c.rope.theta == 1e6f);
+    assert_true(!c.attn[0].qkv_bias && !c.attn[0].out_bias && c.attn[0].qk_norm && !c.ropes[0].interleaved &&
+                c.ropes[0].theta == 1e6f);
     read_ok(&(struct change){.biases = 1}, &c);
-    assert_true(c.qkv_bias && !c.out_bias && !c.qk_norm && c.rope.interleaved);
+    assert_true(c.attn[0].qkv_bias && !c.attn[0].out_bias && !c.attn[0].qk_norm && c.ropes[0].interleaved);
     read_ok(&(struct change){.out_bias = 1}, &c);
-    assert_true(!c.qkv_bias && c.out_bias);
+    assert_true(!c.attn[0].qkv_bias && c.attn[0].out_bias);
 
     static const char *const needed[] = {"blk.0.attn_q.bias", "blk.1.attn_k.bias", "blk.0.attn_v.bias"};
     for (int i = 0; i < 3; i++) {
@@ -296,9 +301,9 @@ static void test_window(void **state) {
     (void)state;
     struct model_config c;
     read_ok(&(struct change){.keys = {{"llama.attention.sliding_window", 4, 32, NULL}}}, &c);
-    assert_int_equal(c.window, 32);
+    assert_int_equal(c.attn[0].window, 32);
     read_ok(&(struct change){.keys = {{"llama.attention.sliding_window", 9, L, NULL}}}, &c);
-    assert_int_equal(c.window, K); // an array of the same for every layer
+    assert_int_equal(c.attn[0].window, K); // an array of the same for every layer
     refused(&(struct change){.keys = {{"llama.attention.sliding_window", 99, 0, NULL}}},
             "the same for every");
     refused(&(struct change){.keys = {{"llama.attention.sliding_window", 4, 4294967295.0, NULL}}},
@@ -307,11 +312,46 @@ static void test_window(void **state) {
             "llama.attention.sliding_window_pattern");
     read_ok(&(struct change){.arch = "qwen2", .keys = {{"qwen2.attention.sliding_window", 4, 128, NULL}}},
             &c);
-    assert_int_equal(c.window, 0); // as long as the context: none
+    assert_int_equal(c.attn[0].window, 0); // as long as the context: none
     refused(&(struct change){.arch = "qwen2", .keys = {{"qwen2.attention.sliding_window", 4, 127, NULL}}},
             "nothing says for which layers");
     refused(&(struct change){.arch = "qwen3", .keys = {{"qwen3.attention.sliding_window", 4, 64, NULL}}},
             "nothing says for which layers");
+}
+
+// A window on some of the layers: two specs, two groups of pages with as many layers each as a page has room for.
+static void test_pattern(void **state) {
+    (void)state;
+    static const struct key patterns[] = {{"qwen3.attention.sliding_window_pattern", 4, 2, NULL},
+                                          {"qwen3.attention.sliding_window_pattern", 97, L, NULL}};
+    struct model_config c;
+    for (int i = 0; i < 2; i++) {
+        read_ok(&(struct change){.arch = "qwen3",
+                                 .keys = {{"qwen3.attention.sliding_window", 4, 64, NULL}, patterns[i]}},
+                &c);
+        assert_true(c.num_attn == 2 && c.attn[1].index == 1 && c.num_groups == 2 && c.kv_layers == 1);
+        assert_true(model_attn(&c, 0)->window == 64 && model_attn(&c, 1)->window == 0);
+        assert_true(model_attn(&c, 1)->qk_norm && model_attn(&c, 1)->heads == H);
+        assert_true(c.groups[0].kind == KV_WINDOW && c.groups[0].window == 64 && c.groups[0].num_layers == 1);
+        assert_true(c.groups[1].kind == KV_FULL && c.groups[1].num_layers == 1);
+        assert_true(c.layers[1].kv_group == 1 && c.layers[1].kv_layer == 0);
+    }
+    // A window as long as the context is none, and of one layer none has it.
+    static const int windows[] = {128, 64}, steps[] = {2, 1};
+    for (int i = 0; i < 2; i++) {
+        read_ok(&(struct change){.keys = {{"llama.attention.sliding_window", 4, windows[i], NULL},
+                                          {"llama.attention.sliding_window_pattern", 4, steps[i], NULL}}},
+                &c);
+        assert_true(c.num_attn == 1 && c.num_groups == 1 && c.attn[0].window == 0);
+    }
+    read_ok(&(struct change){.keys = {{"llama.attention.sliding_window", 4, 64, NULL}}}, &c);
+    assert_true(c.num_groups == 1 && c.groups[0].kind == KV_WINDOW && c.kv_layers == L);
+    refused(&(struct change){.keys = {{"llama.attention.sliding_window", 4, 64, NULL},
+                                      {"llama.attention.sliding_window_pattern", 97, L + 1, NULL}}},
+            "llama.attention.sliding_window_pattern has 3 elements");
+    refused(&(struct change){.keys = {{"llama.attention.sliding_window", 4, 64, NULL},
+                                      {"llama.attention.sliding_window_pattern", 99, 0, NULL}}},
+            "llama.attention.sliding_window_pattern is 2 for layer 0");
 }
 
 static void test_rope(void **state) {
@@ -320,33 +360,35 @@ static void test_rope(void **state) {
     read_ok(&(struct change){.keys = {{"llama.rope.scaling.type", 8, 0, "none"},
                                       {"llama.rope.scaling.factor", 6, 4, NULL}}},
             &c);
-    assert_true(c.rope.scaling == ROPE_NONE && c.rope.factor == 1);
+    assert_true(c.ropes[0].scaling == ROPE_NONE && c.ropes[0].factor == 1);
     read_ok(&(struct change){.keys = {{"llama.rope.scaling.type", 8, 0, "linear"},
                                       {"llama.rope.scaling.factor", 6, 4, NULL}}},
             &c);
-    assert_true(c.rope.scaling == ROPE_LINEAR && c.rope.factor == 4 && c.rope.attn_factor == 1);
+    assert_true(c.ropes[0].scaling == ROPE_LINEAR && c.ropes[0].factor == 4 && c.ropes[0].attn_factor == 1);
     read_ok(&(struct change){.keys = {{"llama.rope.scale_linear", 6, 2, NULL}}}, &c);
-    assert_true(c.rope.scaling == ROPE_LINEAR && c.rope.factor == 2);
+    assert_true(c.ropes[0].scaling == ROPE_LINEAR && c.ropes[0].factor == 2);
     read_ok(&(struct change){.keys = {{"llama.rope.scaling.type", 8, 0, "yarn"},
                                       {"llama.rope.scaling.factor", 6, 4, NULL},
                                       {"llama.rope.scaling.original_context_length", 4, 32, NULL},
                                       {"llama.rope.scaling.finetuned", 7, 1, NULL}}},
             &c);
-    assert_true(c.rope.scaling == ROPE_YARN && c.rope.factor == 4 && c.rope.original_context == 32);
-    assert_true(c.rope.beta_fast == 32 && c.rope.beta_slow == 1);
-    assert_true(fabsf(c.rope.attn_factor - (0.1f * logf(4) + 1)) < 1e-6f);
+    assert_true(c.ropes[0].scaling == ROPE_YARN && c.ropes[0].factor == 4 &&
+                c.ropes[0].original_context == 32);
+    assert_true(c.ropes[0].beta_fast == 32 && c.ropes[0].beta_slow == 1);
+    assert_true(fabsf(c.ropes[0].attn_factor - (0.1f * logf(4) + 1)) < 1e-6f);
     read_ok(&(struct change){.keys = {{"llama.rope.scaling.factor", 6, 0.5, NULL}}}, &c);
-    assert_true(c.rope.scaling == ROPE_LINEAR && c.rope.factor == 0.5f); // no type means linear
+    assert_true(c.ropes[0].scaling == ROPE_LINEAR && c.ropes[0].factor == 0.5f); // no type means linear
     read_ok(&(struct change){.keys = {{"llama.rope.scaling.attn_factor", 6, 1.5, NULL}}}, &c);
-    assert_true(c.rope.scaling == ROPE_NONE && c.rope.attn_factor == 1.5f);
+    assert_true(c.ropes[0].scaling == ROPE_NONE && c.ropes[0].attn_factor == 1.5f);
     struct change three = {.keys = {{"llama.rope.scaling.type", 8, 0, "llama3"},
                                     {"llama.rope.scaling.factor", 6, 8, NULL},
                                     {"llama.rope.scaling.original_context_length", 4, 32, NULL},
                                     {"llama.rope.scaling.low_freq_factor", 6, 2, NULL},
                                     {"llama.rope.scaling.high_freq_factor", 6, 3, NULL}}};
     read_ok(&three, &c);
-    assert_true(c.rope.scaling == ROPE_LLAMA3 && c.rope.factor == 8 && c.rope.original_context == 32);
-    assert_true(c.rope.low_freq == 2 && c.rope.high_freq == 3 && c.rope.attn_factor == 1);
+    assert_true(c.ropes[0].scaling == ROPE_LLAMA3 && c.ropes[0].factor == 8 &&
+                c.ropes[0].original_context == 32);
+    assert_true(c.ropes[0].low_freq == 2 && c.ropes[0].high_freq == 3 && c.ropes[0].attn_factor == 1);
     three.extra = "rope_freqs.weight", three.cols = HD / 2, three.factor = 8;
     refused(&three, "expected one of them");
     three.extra = NULL, three.keys[3].number = 3;
@@ -355,21 +397,22 @@ static void test_rope(void **state) {
     refused(&three, "low_freq_factor is there");
     three.keys[0].text = "llama3", three.keys[3] = (struct key){0};
     read_ok(&three, &c);
-    assert_true(c.rope.low_freq == 1 && c.rope.high_freq == 4);
+    assert_true(c.ropes[0].low_freq == 1 && c.ropes[0].high_freq == 4);
     three.keys[2] = (struct key){0};
     refused(&three, "original_context_length");
     three.keys[1] = (struct key){0};
     refused(&three, "llama.rope.scaling.factor is missing");
     struct err err = {0};
     unsigned char *file;
-    struct gguf *g =
+    struct model_file *g =
         parse(&(struct change){.extra = "rope_freqs.weight", .cols = HD / 2, .factor = 8}, &file);
     if (model_config_read(g, &c, &err) || weights_check(&c, g, &err))
         fail_msg("%s", err.msg);
-    assert_true(c.rope.freq_factors && c.rope.freq_factors[0] == 8 && c.rope.freq_factors[HD / 2 - 1] == 8);
+    assert_true(c.ropes[0].freq_factors && c.ropes[0].freq_factors[0] == 8 &&
+                c.ropes[0].freq_factors[HD / 2 - 1] == 8);
     assert_int_equal(weights_num_params(g),
                      2 * (2 * D + (H + 2 * K) * HD * D + D * H * HD + 3 * F * D) + V * D + D);
-    gguf_close(g);
+    model_file_close(g);
     free(file);
     refused(&(struct change){.extra = "rope_freqs.weight", .cols = HD / 2, .factor = 0}, "rope_freqs.weight");
     refused(&(struct change){.extra = "rope_freqs.weight", .cols = HD / 2, .factor = NAN},
@@ -511,15 +554,15 @@ static void test_bad_tensors(void **state) {
     size_t size;
     gw_tensor(&w, "token_embd.weight", 21, 2, (uint64_t[]){256, V}, NULL, 110 * V);
     unsigned char *file = gw_finish(&w, &size);
-    struct gguf *g = gguf_parse(file, size, "test.gguf", &err);
+    struct model_file *g = gguf_parse(file, size, "test.gguf", &err);
     assert_non_null(g);
-    config = (struct model_config){.vocab = V, .hidden = 256, .num_layers = 1};
+    config = (struct model_config){.arch = "llama", .vocab = V, .hidden = 256, .num_layers = 1};
     assert_int_equal(weights_check(&config, g, &err), STATUS_FORMAT);
     assert_true(strstr(err.msg, "tensor token_embd.weight has type IQ3_S, which is not supported yet; "
                                 "supported: F32, F16, BF16, Q8_0,") != NULL);
     assert_true(strstr(err.msg, ", MXFP4, ") != NULL && !strstr(err.msg, "I32")); // the whole list
     assert_int_equal(weights_main_dtype(g, DTYPE_COUNT), DTYPE_COUNT);
-    gguf_close(g);
+    model_file_close(g);
     free(file);
 }
 
@@ -566,7 +609,7 @@ static void test_load(void **state) {
             struct model m = {0};
             unsigned char *file;
             dev = (struct device){.cut_fd = -1};
-            struct gguf *g = parse(&(struct change){.matrix_type = kinds[k], .untied = untied}, &file);
+            struct model_file *g = parse(&(struct change){.matrix_type = kinds[k], .untied = untied}, &file);
             assert_int_equal(model_config_read(g, &m.config, &err), STATUS_OK);
             if (weights_load(&m, g, DTYPE_COUNT, &fake, &dev, on_progress, &dev, &err))
                 fail_msg("%s", err.msg);
@@ -594,7 +637,7 @@ static void test_load(void **state) {
             }
             weights_free(&m);
             assert_null(m.layers);
-            gguf_close(g);
+            model_file_close(g);
             free(file);
         }
 }
@@ -610,7 +653,7 @@ static void test_load_vectors(void **state) {
         struct model m = {0};
         unsigned char *file;
         dev = (struct device){.cut_fd = -1};
-        struct gguf *g = parse(&changes[i], &file);
+        struct model_file *g = parse(&changes[i], &file);
         assert_int_equal(model_config_read(g, &m.config, &err), STATUS_OK);
         if (weights_load(&m, g, DTYPE_COUNT, &fake, &dev, on_progress, &dev, &err))
             fail_msg("%s", err.msg);
@@ -633,7 +676,7 @@ static void test_load_vectors(void **state) {
             }
         }
         weights_free(&m);
-        gguf_close(g);
+        model_file_close(g);
         free(file);
     }
     static struct device dev;
@@ -641,11 +684,11 @@ static void test_load_vectors(void **state) {
     struct model m = {0};
     unsigned char *file;
     dev = (struct device){.cut_fd = -1};
-    struct gguf *g = parse(&(struct change){.arch = "qwen2", .poison = "blk.1.attn_k.bias"}, &file);
+    struct model_file *g = parse(&(struct change){.arch = "qwen2", .poison = "blk.1.attn_k.bias"}, &file);
     assert_int_equal(model_config_read(g, &m.config, &err), STATUS_OK);
     assert_int_equal(weights_load(&m, g, DTYPE_COUNT, &fake, &dev, NULL, NULL, &err), STATUS_FORMAT);
     assert_true(strstr(err.msg, "blk.1.attn_k.bias holds a NaN") != NULL);
-    gguf_close(g);
+    model_file_close(g);
     free(file);
 }
 
@@ -664,7 +707,7 @@ static void test_poison(void **state) {
         unsigned char *file;
         char word[64];
         dev = (struct device){.cut_fd = -1};
-        struct gguf *g = parse(
+        struct model_file *g = parse(
             &(struct change){.matrix_type = kinds[k],
                              .wide = k >= FIRST_WIDE,
                              .poison = "blk.1.attn_v.weight",
@@ -676,11 +719,11 @@ static void test_poison(void **state) {
         assert_int_equal(weights_load(&m, g, DTYPE_COUNT, &fake, &dev, NULL, NULL, &err), STATUS_FORMAT);
         unsigned at = offsets[k] ? offsets[k] : kinds[k] == 0 ? 28 : 14;
         snprintf(word, sizeof word, "at byte %llu",
-                 (unsigned long long)gguf_find_tensor(g, "blk.1.attn_v.weight")->offset + at);
+                 (unsigned long long)model_file_find(g, "blk.1.attn_v.weight")->offset + at);
         if (!strstr(err.msg, "blk.1.attn_v.weight") || !strstr(err.msg, word))
             fail_msg("expected '%s', got '%s'", word, err.msg);
         assert_null(m.layers);
-        gguf_close(g);
+        model_file_close(g);
         free(file);
     }
 }
@@ -697,7 +740,7 @@ static void test_dtype(void **state) {
             struct model m = {0};
             unsigned char *file;
             dev = (struct device){.cut_fd = -1};
-            struct gguf *g = parse(&(struct change){.matrix_type = kinds[k]}, &file);
+            struct model_file *g = parse(&(struct change){.matrix_type = kinds[k]}, &file);
             assert_int_equal(model_config_read(g, &m.config, &err), STATUS_OK);
             if (weights_load(&m, g, wanted[w], &fake, &dev, NULL, NULL, &err))
                 fail_msg("%s", err.msg);
@@ -713,7 +756,7 @@ static void test_dtype(void **state) {
                 assert_int_equal(l->down->desc.part[0].dtype, want);
             }
             weights_free(&m);
-            gguf_close(g);
+            model_file_close(g);
             free(file);
         }
 }
@@ -730,13 +773,13 @@ static void test_cut(void **state) {
     dev = (struct device){.cut_fd = mkstemp(path)};
     assert_true(dev.cut_fd >= 0);
     assert_int_equal(write(dev.cut_fd, file, size), size);
-    struct gguf *g = gguf_open(path, &err);
+    struct model_file *g = gguf_open(path, &err);
     if (!g || model_config_read(g, &m.config, &err))
         fail_msg("%s", err.msg);
     assert_int_equal(weights_load(&m, g, DTYPE_COUNT, &fake, &dev, NULL, NULL, &err), STATUS_IO);
     assert_true(strstr(err.msg, "cut") != NULL);
     assert_null(m.layers);
-    gguf_close(g);
+    model_file_close(g);
     free(file);
     close(dev.cut_fd);
     unlink(path);
@@ -788,12 +831,13 @@ static void test_inspect(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_good),     cmocka_unit_test(test_architectures),
-        cmocka_unit_test(test_window),   cmocka_unit_test(test_rope),
-        cmocka_unit_test(test_bad_keys), cmocka_unit_test(test_bad_tensors),
-        cmocka_unit_test(test_load),     cmocka_unit_test(test_load_vectors),
-        cmocka_unit_test(test_poison),   cmocka_unit_test(test_dtype),
-        cmocka_unit_test(test_cut),      cmocka_unit_test(test_inspect),
+        cmocka_unit_test(test_good),         cmocka_unit_test(test_architectures),
+        cmocka_unit_test(test_window),       cmocka_unit_test(test_pattern),
+        cmocka_unit_test(test_rope),         cmocka_unit_test(test_bad_keys),
+        cmocka_unit_test(test_bad_tensors),  cmocka_unit_test(test_load),
+        cmocka_unit_test(test_load_vectors), cmocka_unit_test(test_poison),
+        cmocka_unit_test(test_dtype),        cmocka_unit_test(test_cut),
+        cmocka_unit_test(test_inspect),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

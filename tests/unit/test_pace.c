@@ -101,11 +101,23 @@ static void test_off(void **state) {
     assert_int_equal(pace_chunk(&p, 4), 128);
 }
 
+static void test_expects(void **state) {
+    (void)state;
+    struct pace p = {.max_chunk = 1000};
+    assert_int_equal(pace_expect(&p, 4, 500), 0);
+    pace_add(&p, 4, 0, 100 * MS);
+    assert_int_equal(pace_expect(&p, 2, 0), 100 * MS);
+    assert_int_equal(pace_expect(&p, 0, 40), 1000 * MS); // a decode each
+    pace_add(&p, 0, 100, 200 * MS);
+    assert_int_equal(pace_expect(&p, 4, 50), 200 * MS);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_nothing_known),  cmocka_unit_test(test_meets_the_target),
         cmocka_unit_test(test_slow_decodes),   cmocka_unit_test(test_outliers),
         cmocka_unit_test(test_always_prompts), cmocka_unit_test(test_off),
+        cmocka_unit_test(test_expects),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,8 +1,8 @@
 // Processes join, agree and leave over a transport whose messages are late (late_module.c): none is given up
 // that another one waits for. tests/mpi and tests/http have the same over MPI.
-#include "agreement.h"
 #include "harness.h"
 #include "processes.h"
+#include "ranks/process_group.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -16,7 +16,7 @@ static void *live(void *arg) {
     *well = processes_join(&launch, &p, &err) == STATUS_OK;
     if (!*well)
         printf("  %s\n", err.msg);
-    else if (processes_sum(p, &sum, &err) != STATUS_OK || sum != 40)
+    else if (processes_all_sum(p, &sum, &err) != STATUS_OK || sum != 40)
         *well = false;
     *well &= processes_leave(p);
     return NULL;

@@ -3,9 +3,9 @@
 #include "harness.h"
 
 #include "../tools/gguf_write.h"
-#include "convert.h"
-#include "gguf.h"
 #include "log.h"
+#include "models/convert.h"
+#include "models/gguf.h"
 #include "quantize.h"
 #include "quants.h"
 
@@ -129,14 +129,15 @@ static void test_begin(void **state) {
 }
 
 // The numbers of a tensor of the output, next to those of the input.
-static void check_numbers(struct gguf *in, struct gguf *out, const struct gguf_info *b, float most) {
+static void check_numbers(struct model_file *in, struct model_file *out, const struct model_tensor *b,
+                          float most) {
     char name[64];
     static float x[D * D], y[D * D];
     snprintf(name, sizeof name, "%.*s", (int)b->name.len, b->name.data);
-    const struct gguf_info *a = gguf_find_tensor(in, name);
+    const struct model_tensor *a = model_file_find(in, name);
     assert_non_null(a);
     assert_memory_equal(a->view.shape, b->view.shape, sizeof a->view.shape);
-    const void *from = gguf_keep(in, a, NULL), *to = gguf_keep(out, b, NULL);
+    const void *from = model_file_keep(in, a, NULL), *to = model_file_keep(out, b, NULL);
     assert_non_null(from);
     assert_non_null(to);
     convert_floats(x, DTYPE_F32, from, a->view.dtype, a->elements);
@@ -158,15 +159,15 @@ static void check_types(bool tied, const char *type, bool pure, enum dtype all, 
     write_model(in_path, tied, 0);
     struct quantize_result r = quantize(type, pure, 0);
     assert_int_equal(r.num_other, dtype_block(all) > 32 ? L : 0);
-    struct gguf *in = gguf_open(in_path, NULL), *out = gguf_open(out_path, NULL);
+    struct model_file *in = gguf_open(in_path, NULL), *out = gguf_open(out_path, NULL);
     assert_non_null(in);
     assert_non_null(out);
-    assert_int_equal(gguf_version(out), 3);
-    assert_int_equal(gguf_trailing(out), 0);
-    assert_int_equal(gguf_size(out), r.bytes_out);
-    assert_int_equal(gguf_num_tensors(out), gguf_num_tensors(in));
-    for (size_t i = 0; i < gguf_num_tensors(out); i++) {
-        const struct gguf_info *t = gguf_info_at(out, i);
+    assert_string_equal(out->format, "GGUF version 3");
+    assert_int_equal(out->trailing, 0);
+    assert_int_equal(out->size, r.bytes_out);
+    assert_int_equal(out->num_tensors, in->num_tensors);
+    for (size_t i = 0; i < out->num_tensors; i++) {
+        const struct model_tensor *t = &out->tensors[i];
         int layer = 0;
         char part[32] = "", name[64];
         snprintf(name, sizeof name, "%.*s", (int)t->name.len, t->name.data);
@@ -183,24 +184,23 @@ static void check_types(bool tied, const char *type, bool pure, enum dtype all, 
             fail_msg("%s in %s is %s, not %s", name, type, t->type_name, dtype_name(want));
         check_numbers(in, out, t, want == DTYPE_F32 || want == DTYPE_F16 ? 0 : 0.07f);
     }
-    assert_int_equal(gguf_num_kv(out), gguf_num_kv(in) + 1); // the version at the end
-    for (size_t i = 0; i < gguf_num_kv(in); i++) {
-        const struct gguf_kv *a = gguf_kv_at(in, i), *b = gguf_kv_at(out, i);
+    assert_int_equal(out->num_meta, in->num_meta + 1); // the version at the end
+    for (size_t i = 0; i < in->num_meta; i++) {
+        const struct meta *a = &in->meta[i], *b = &out->meta[i];
         assert_int_equal(a->key.len, b->key.len);
         assert_memory_equal(a->key.data, b->key.data, a->key.len);
         assert_true(a->type == b->type && a->elem == b->elem && a->count == b->count);
-        assert_int_equal(gguf_value_bytes(a), gguf_value_bytes(b));
-        if (a != gguf_find(in, "general.file_type"))
-            assert_memory_equal(a->value, b->value, gguf_value_bytes(a));
+        assert_int_equal(meta_value_bytes(a), meta_value_bytes(b));
+        if (a != meta_find(in, "general.file_type"))
+            assert_memory_equal(a->value, b->value, meta_value_bytes(a));
     }
     int64_t number = -1, version = -1;
-    assert_int_equal(gguf_get_int(out, "general.file_type", true, 0, 100, &number, NULL), STATUS_OK);
-    assert_int_equal(gguf_get_int(out, "general.quantization_version", true, 0, 9, &version, NULL),
-                     STATUS_OK);
+    assert_int_equal(meta_int(out, "general.file_type", true, 0, 100, &number, NULL), STATUS_OK);
+    assert_int_equal(meta_int(out, "general.quantization_version", true, 0, 9, &version, NULL), STATUS_OK);
     assert_int_equal(number, file_type);
     assert_int_equal(version, 2);
-    gguf_close(in);
-    gguf_close(out);
+    model_file_close(in);
+    model_file_close(out);
 }
 
 static void test_types(void **state) {

@@ -3,14 +3,11 @@
 // Over 600 lines, because all cases stand on the same small bench.
 #include "harness.h"
 
-#include "scheduler.h"
+#include "scheduler_state.h"
 
 enum { BS = 4, MAX_EVENTS = 32 };
 
-static const uint64_t test_key[2] = {1, 2};
-
 // ---- an allocator that counts, so that a test can say that nothing is allocated in a step
-// --------------------------
 
 #ifndef __has_feature
 #define __has_feature(x) 0
@@ -40,36 +37,51 @@ static int num_allocations;
 #endif
 
 // ---- a scheduler with its cache
-// ------------------------------------------------------------------------------------
 
 struct bench {
     struct kv_cache kv;
-    struct scheduler s;
+    struct scheduler *s;
+    int max_chunk;
     struct token_event events[MAX_EVENTS];
     int num_events;
 };
 
-static struct sched_config config_of(int max_running, int max_step_tokens, int max_chunk) {
-    return (struct sched_config){.max_running = max_running,
-                                 .max_step_tokens = max_step_tokens,
-                                 .max_chunk = max_chunk,
-                                 .max_waiting = 8,
-                                 .max_waiting_tokens = 1000,
-                                 .max_model_len = 200,
-                                 .depth = 2,
-                                 .run_ahead = true};
+struct bench_config {
+    struct sched_config sched;
+    int max_chunk;
+};
+
+static struct bench_config config_of(int max_running, int max_step_tokens, int max_chunk) {
+    return (struct bench_config){.sched = {.max_running = max_running,
+                                           .max_step_tokens = max_step_tokens,
+                                           .max_waiting = 8,
+                                           .max_waiting_tokens = 1000,
+                                           .max_model_len = 200,
+                                           .depth = 2,
+                                           .async = true},
+                                 .max_chunk = max_chunk};
 }
 
-static void bench_init(struct bench *b, int num_blocks, struct sched_config config) {
-    assert_int_equal(kv_init(&b->kv, num_blocks, BS, test_key, true), STATUS_OK);
-    assert_int_equal(sched_init(&b->s, &config, &b->kv), STATUS_OK);
+static struct kv_config pages(int num_blocks, int block_size) {
+    return (struct kv_config){
+        .num_blocks = num_blocks, .block_size = block_size, .num_groups = 1, .key = {1, 2}, .share = true};
 }
+
+static void bench_init(struct bench *b, int num_blocks, struct bench_config config) {
+    struct kv_config kv = pages(num_blocks, BS);
+    assert_int_equal(kv_init(&b->kv, &kv), STATUS_OK);
+    b->s = sched_open(&config.sched, &b->kv, NULL);
+    assert_non_null(b->s);
+    b->max_chunk = config.max_chunk;
+}
+
+static const struct plan *plan_step(struct bench *b) { return sched_step(b->s, b->max_chunk); }
 
 static void bench_end(struct bench *b) {
-    assert_true(sched_idle(&b->s));
-    assert_int_equal(b->kv.num_free, b->kv.num_blocks);
+    assert_true(sched_idle(b->s));
+    assert_int_equal(b->kv.num_free, b->kv.config.num_blocks);
     assert_int_equal(kv_check(&b->kv, NULL, 0), 0);
-    sched_destroy(&b->s);
+    sched_close(b->s);
     kv_destroy(&b->kv);
 }
 
@@ -87,7 +99,7 @@ static struct request_params params_of(uint64_t id, int num_prompt, int max_outp
 static struct request *add_params(struct bench *b, const struct request_params *p) {
     struct request *r = request_new(p, BS);
     assert_non_null(r);
-    assert_int_equal(sched_add(&b->s, r), STATUS_OK);
+    assert_int_equal(sched_add(b->s, r), STATUS_OK);
     return r;
 }
 
@@ -96,7 +108,7 @@ static struct request *add(struct bench *b, uint64_t id, int num_prompt, int max
     return add_params(b, &p);
 }
 
-// Resolves a plan; every item that draws gets `token`.
+// Resolves a plan; every item that samples gets `token`.
 static void update(struct bench *b, const struct plan *p, token_id token) {
     int32_t start[16] = {0};
     token_id tokens[16];
@@ -109,16 +121,18 @@ static void update(struct bench *b, const struct plan *p, token_id token) {
     }
     start[p->num_items] = n;
     struct outcome out = {start, tokens, failed};
-    b->num_events = sched_update(&b->s, p->id, &out, b->events);
+    b->num_events = sched_update(b->s, p->id, &out, b->events);
     assert_true(b->num_events <= MAX_EVENTS);
 }
 
-static const struct plan *step(struct bench *b, token_id token) {
-    const struct plan *p = sched_step(&b->s);
+static const struct plan *step_with(struct bench *b, int max_chunk, token_id token) {
+    const struct plan *p = sched_step(b->s, max_chunk);
     if (p)
         update(b, p, token);
     return p;
 }
+
+static const struct plan *step(struct bench *b, token_id token) { return step_with(b, b->max_chunk, token); }
 
 static void assert_event(const struct bench *b, int i, const struct request *r, int item, token_id token,
                          enum finish_reason finish) {
@@ -137,25 +151,24 @@ static void assert_item(const struct plan *p, int i, const struct request *r, in
 }
 
 static void drop(struct bench *b, struct request *r) {
-    assert_true(sched_remove(&b->s, r, FINISH_CANCELLED));
+    assert_true(sched_remove(b->s, r, FINISH_CANCELLED));
     request_free(r);
 }
 
 // ---- tests
-// ---------------------------------------------------------------------------------------------------------
 
 static void test_one_request(void **state) {
     (void)state;
     struct bench b;
     bench_init(&b, 10, config_of(4, 8, 8));
     struct request *r = add(&b, 1, 10, 3);
-    assert_false(sched_idle(&b.s));
+    assert_false(sched_idle(b.s));
     const struct plan *p = step(&b, 7); // a chunk of the prompt: no row, no token
     assert_item(p, 0, r, 0, 8);
     assert_true(!p->items[0].needs_token && p->items[0].first_logit == 8 && p->num_rows == 0 &&
                 p->num_decode == 0);
     assert_int_equal(b.num_events, 0);
-    p = step(&b, 7); // the rest draws
+    p = step(&b, 7); // the rest samples
     assert_item(p, 0, r, 8, 2);
     assert_true(p->items[0].needs_token && p->items[0].first_logit == 1 && p->num_decode == 0);
     assert_event(&b, 0, r, 0, 7, FINISH_NONE);
@@ -169,7 +182,7 @@ static void test_one_request(void **state) {
     assert_int_equal(r->num_tokens, 13);
     assert_true(r->tokens[10] == 7 && r->tokens[11] == 8 && r->tokens[12] == 9);
     assert_int_equal(r->num_cached, 0);
-    assert_null(sched_step(&b.s));
+    assert_null(plan_step(&b));
     request_free(r);
     bench_end(&b);
 }
@@ -210,36 +223,40 @@ static void test_no_output(void **state) {
 static void test_bounds(void **state) {
     (void)state;
     struct bench b;
-    struct sched_config c = config_of(1, 8, 8);
+    struct bench_config c = config_of(1, 8, 8);
     struct err err = {0};
-    assert_int_equal(sched_admissible(&c, 10, BS, 100, 100, NULL), STATUS_INVALID); // 50 blocks
-    assert_int_equal(sched_admissible(&c, 50, BS, 100, 101, &err), STATUS_INVALID); // beyond max_model_len
+    struct kv_config ten = pages(10, BS), fifty = pages(50, BS), most = pages(INT32_MAX, 1);
+    assert_int_equal(sched_admissible(&c.sched, &ten, 100, 100, NULL), STATUS_INVALID); // 50 blocks
+    assert_int_equal(sched_admissible(&c.sched, &fifty, 100, 101, &err),
+                     STATUS_INVALID); // beyond max_model_len
     assert_true(strstr(err.msg, "100") && strstr(err.msg, "101") && strstr(err.msg, "200"));
-    assert_int_equal(sched_admissible(&c, 50, BS, 100, 100, NULL), STATUS_OK);
-    assert_int_equal(sched_admissible(&c, 10, BS, 20, 21, NULL), STATUS_OK); // the last token needs no slot
-    assert_int_equal(sched_admissible(&c, 10, BS, 20, 22, NULL), STATUS_INVALID);
-    assert_int_equal(sched_admissible(&c, 10, BS, 41, 0, NULL), STATUS_INVALID);
-    assert_int_equal(sched_admissible(&c, INT32_MAX, 1, INT32_MAX, INT32_MAX, NULL), STATUS_INVALID);
-    c.max_step_tokens = 0;
-    assert_int_equal(sched_init(&b.s, &c, &b.kv), STATUS_INVALID);
+    assert_int_equal(sched_admissible(&c.sched, &fifty, 100, 100, NULL), STATUS_OK);
+    assert_int_equal(sched_admissible(&c.sched, &ten, 20, 21, NULL),
+                     STATUS_OK); // the last token needs no slot
+    assert_int_equal(sched_admissible(&c.sched, &ten, 20, 22, NULL), STATUS_INVALID);
+    assert_int_equal(sched_admissible(&c.sched, &ten, 41, 0, NULL), STATUS_INVALID);
+    assert_int_equal(sched_admissible(&c.sched, &most, INT32_MAX, INT32_MAX, NULL), STATUS_INVALID);
+    c.sched.max_step_tokens = 0;
+    assert_null(sched_open(&c.sched, &b.kv, &err));
+    assert_int_equal(err.code, STATUS_INVALID);
 
     c = config_of(1, 8, 8);
-    c.max_waiting = 3;
-    c.max_waiting_tokens = 30;
+    c.sched.max_waiting = 3;
+    c.sched.max_waiting_tokens = 30;
     bench_init(&b, 20, c);
     struct request_params p = params_of(1, 40, 1), q = params_of(2, 1, 1), never = params_of(3, 100, 1);
     struct request *long_one = request_new(&p, BS), *refused = request_new(&q, BS);
     struct request *unfit = request_new(&never, BS);
-    assert_int_equal(sched_add(&b.s, unfit), STATUS_INVALID);
-    assert_int_equal(sched_add(&b.s, long_one), STATUS_OK); // alone, it would otherwise never be taken
-    assert_int_equal(sched_add(&b.s, refused), STATUS_LIMIT);
+    assert_int_equal(sched_add(b.s, unfit), STATUS_INVALID);
+    assert_int_equal(sched_add(b.s, long_one), STATUS_OK); // alone, it would otherwise never be taken
+    assert_int_equal(sched_add(b.s, refused), STATUS_LIMIT);
     step(&b, 0); // it runs: the queue is empty again
-    assert_int_equal(b.s.waiting_tokens, 0);
-    assert_int_equal(sched_add(&b.s, refused), STATUS_OK);
+    assert_int_equal(b.s->waiting_tokens, 0);
+    assert_int_equal(sched_add(b.s, refused), STATUS_OK);
     struct request *r3 = add(&b, 4, 20, 1), *r4 = add(&b, 5, 9, 1);
     struct request_params one = params_of(6, 1, 1);
     struct request *r5 = request_new(&one, BS);
-    assert_int_equal(sched_add(&b.s, r5), STATUS_LIMIT); // three wait
+    assert_int_equal(sched_add(b.s, r5), STATUS_LIMIT); // three wait
     drop(&b, long_one);
     drop(&b, refused);
     drop(&b, r3);
@@ -249,38 +266,30 @@ static void test_bounds(void **state) {
     bench_end(&b);
 }
 
-static int three_for_each(void *arg, int num_decoding) {
-    ++*(int *)arg;
-    return num_decoding ? 3 * num_decoding : 1;
-}
-
-// The pace is asked once for each plan, about those who decode when it is made, and holds at once.
-static void test_pace_of_a_plan(void **state) {
+// The chunk may follow those who decode, and holds for the plan it is given to.
+static void test_chunk_of_a_plan(void **state) {
     (void)state;
     struct bench b;
-    int asked = 0;
-    struct sched_config config = config_of(4, 20, 6);
-    config.pace = three_for_each;
-    config.pace_arg = &asked;
-    bench_init(&b, 40, config);
+    bench_init(&b, 40, config_of(4, 20, 6));
     struct request *d1 = add(&b, 1, 3, 20), *l1 = add(&b, 2, 60, 2);
-    const struct plan *p = step(&b, 7);
-    assert_int_equal(p->num_decoding,
-                     0); // both are prompts, which have the whole step whatever the pace says
+    assert_int_equal(sched_num_decoding(b.s), 0); // both are prompts, which have the whole step
+    const struct plan *p = step_with(&b, 1, 7);
+    assert_int_equal(p->num_decoding, 0);
     assert_item(p, 1, l1, 0, 17);
-    p = step(&b, 7);
+    assert_int_equal(sched_num_decoding(b.s), 1);
+    p = step_with(&b, 3, 7);
     assert_int_equal(p->num_decoding, 1);
     assert_item(p, 1, l1, 17, 3);
     struct request *d2 = add(&b, 3, 3, 20);
-    p = step(&b, 7);
+    p = step_with(&b, 3, 7);
     assert_item(p, 1, l1, 20, 3);
     drop(&b, l1);
-    step(&b, 7);
+    step_with(&b, 3, 7);
     struct request *l2 = add(&b, 4, 60, 2);
-    p = step(&b, 7);
+    assert_int_equal(sched_num_decoding(b.s), 2);
+    p = step_with(&b, 6, 7);
     assert_int_equal(p->num_decoding, 2);
     assert_item(p, 2, l2, 0, 6);
-    assert_int_equal(asked, 5);
     drop(&b, d1);
     drop(&b, d2);
     drop(&b, l2);
@@ -301,9 +310,9 @@ static void test_chunks_beside_decodes(void **state) {
     assert_item(p, 1, d2, 3, 1);
     assert_item(p, 2, l1, 0, 6);
     assert_int_equal(p->num_items, 3);
-    assert_int_equal(b.s.running.len, 3);
+    assert_int_equal(b.s->running.len, 3);
     assert_int_equal(p->num_decoding, 2); // not the one whose prompt goes on
-    sched_set_chunk(&b.s, 3);
+    b.max_chunk = 3;
     p = step(&b, 7);
     assert_item(p, 2, l1, 6, 3);
     assert_int_equal(p->num_items, 3);
@@ -354,18 +363,18 @@ static void test_preemption(void **state) {
     const struct plan *p = step(&b, 7); // r1 takes the sixth; r3 needs one: it is the last in order
     assert_int_equal(r3->state, REQUEST_WAITING);
     assert_int_equal(r3->num_preemptions, 1);
-    assert_int_equal(r3->num_tokens, 5); // what was drawn is kept
+    assert_int_equal(r3->num_tokens, 5); // what was sampled is kept
     assert_int_equal(p->num_items, 2);
-    assert_int_equal(b.s.stats.preemptions, 1);
+    assert_int_equal(b.s->stats.preemptions, 1);
     struct request *r4 = add(&b, 4, 1, 1);
-    assert_true(b.s.waiting.head == r3 && b.s.waiting.tail == r4);
+    assert_true(b.s->waiting.head == r3 && b.s->waiting.tail == r4);
     while (r2->state == REQUEST_RUNNING) {
         step(&b, 7);
         assert_int_equal(r1->num_preemptions, 0); // never the oldest
         assert_true(r4->state == REQUEST_WAITING || r3->state != REQUEST_WAITING);
     }
     assert_int_equal(r2->num_preemptions, 1);
-    for (int i = 0; i < 100 && !sched_idle(&b.s); i++) {
+    for (int i = 0; i < 100 && !sched_idle(b.s); i++) {
         step(&b, 7);
         for (int j = 0; j < b.num_events; j++)
             if (b.events[j].finish != FINISH_NONE) {
@@ -388,13 +397,13 @@ static void test_last_preemption(void **state) {
     struct request *first = add(&b, 2, 8, 12);
     step(&b, 7);
     step(&b, 7); // `first` holds three blocks
-    assert_int_equal(sched_add(&b.s, tired), STATUS_OK);
+    assert_int_equal(sched_add(b.s, tired), STATUS_OK);
     step(&b, 7);
     assert_int_equal(tired->state, REQUEST_WAITING); // three are free
     drop(&b, first);
     step(&b, 7);
     assert_int_equal(tired->state, REQUEST_RUNNING);
-    assert_int_equal(tired->blocks.len, 4);
+    assert_int_equal(tired->seq.len + tired->seq.reserved, 4);
     struct request *next = add(&b, 3, 4, 12), *after = add(&b, 4, 1, 10);
     step(&b, 7);
     while (tired->state == REQUEST_RUNNING)
@@ -409,8 +418,8 @@ static void test_last_preemption(void **state) {
 static void test_priority(void **state) {
     (void)state;
     struct bench b;
-    struct sched_config c = config_of(2, 40, 40);
-    c.policy = SCHED_PRIORITY;
+    struct bench_config c = config_of(2, 40, 40);
+    c.sched.policy = SCHED_PRIORITY;
     bench_init(&b, 5, c);
     struct request *r[4];
     int priority[4] = {2, 1, 2, 0};
@@ -419,19 +428,19 @@ static void test_priority(void **state) {
         p.priority = priority[i];
         r[i] = add_params(&b, &p);
     }
-    assert_true(b.s.waiting.head == r[3] && r[3]->next == r[1] && r[1]->next == r[0] && r[0]->next == r[2]);
+    assert_true(b.s->waiting.head == r[3] && r[3]->next == r[1] && r[1]->next == r[0] && r[0]->next == r[2]);
     step(&b, 7);
     assert_true(r[3]->state == REQUEST_RUNNING && r[1]->state == REQUEST_RUNNING);
     while (r[1]->state == REQUEST_RUNNING)
         step(&b, 7);
     assert_int_equal(r[1]->num_preemptions, 1); // the lower class gives way
-    assert_true(b.s.waiting.head == r[1]);
+    assert_true(b.s->waiting.head == r[1]);
     for (int i = 0; i < 4; i++)
         drop(&b, r[i]);
     bench_end(&b);
 }
 
-static void test_prefix_hits_and_holds(void **state) {
+static void test_prefix_hits_and_deferrals(void **state) {
     (void)state;
     struct bench b;
     bench_init(&b, 40, config_of(6, 8, 8));
@@ -443,7 +452,7 @@ static void test_prefix_hits_and_holds(void **state) {
     const struct plan *plan = step(&b, 7); // one computes the prompt, three wait for it, others may pass
     assert_item(plan, 0, r[0], 0, 8);
     assert_int_equal(plan->num_items, 1);
-    assert_int_equal(b.s.stats.held, 0); // no budget was left to ask
+    assert_int_equal(b.s->stats.deferred, 0); // no budget was left to ask
     plan = step(&b, 7);
     assert_int_equal(plan->num_items, 1);
     plan = step(&b, 7); // the last block is published: all start, with one token each to compute
@@ -452,24 +461,24 @@ static void test_prefix_hits_and_holds(void **state) {
     assert_item(plan, 3, r[3], 16, 1);
     assert_item(plan, 4, other, 0, 2);
     assert_int_equal(r[1]->num_cached, 16);
-    assert_int_equal(b.s.stats.prefix_queries, 4 * 17 + 2);
-    assert_int_equal(b.s.stats.prefix_hits, 3 * 16);
+    assert_int_equal(b.s->stats.prefix_queries, 4 * 17 + 2);
+    assert_int_equal(b.s->stats.prefix_hits, 3 * 16);
     for (int i = 0; i < 4; i++)
         drop(&b, r[i]);
     drop(&b, other);
 
-    // With budget to spare the others are held by name, and dissolve when the one that computes goes away.
-    b.s.config.max_step_tokens = 40;
-    b.s.config.max_chunk = 6;
+    // With budget to spare the others are deferred by name, until the one that computes goes away.
+    b.s->config.max_step_tokens = 40;
+    b.max_chunk = 6;
     struct request *decoding = add(&b, 3, 1, 30);
     step(&b, 7);
     p = params_of(4, 30, 3);
     struct request *first = add_params(&b, &p), *second = add_params(&b, &p);
-    b.s.config.max_chunk = 40;
+    b.max_chunk = 40;
     first->tokens[20] = 5555; // the same 20 tokens, then others
     plan = step(&b, 7);
     assert_int_equal(second->state, REQUEST_WAITING);
-    assert_int_equal(b.s.stats.held, 1);
+    assert_int_equal(b.s->stats.deferred, 1);
     drop(&b, first);
     plan = step(&b, 7);
     assert_int_equal(second->state, REQUEST_RUNNING);
@@ -479,9 +488,9 @@ static void test_prefix_hits_and_holds(void **state) {
 
     p = params_of(5, 30, 3); // and when it goes before it has published anything
     struct request *gone = add_params(&b, &p), *heir = add_params(&b, &p);
-    plan = sched_step(&b.s);
+    plan = plan_step(&b);
     assert_int_equal(heir->state, REQUEST_WAITING);
-    assert_false(sched_remove(&b.s, gone, FINISH_CANCELLED));
+    assert_false(sched_remove(b.s, gone, FINISH_CANCELLED));
     update(&b, plan, 7);
     assert_event(&b, 0, gone, -1, -1, FINISH_CANCELLED);
     request_free(gone);
@@ -537,18 +546,18 @@ static void test_failed_admission(void **state) {
     step(&b, 7);
     assert_int_equal(r->state, REQUEST_WAITING);
     assert_int_equal(r->num_cached, -1);
-    assert_int_equal(b.s.stats.prefix_queries, 8 + 4 + 16);
+    assert_int_equal(b.s->stats.prefix_queries, 8 + 4 + 16);
     assert_int_equal(b.kv.free_tail, tail);
     drop(&b, runs);
     step(&b, 7);
     assert_int_equal(r->num_cached, 8);
-    assert_int_equal(b.s.stats.prefix_queries, 8 + 4 + 16 + 20);
-    assert_int_equal(b.s.stats.prefix_hits, 8);
+    assert_int_equal(b.s->stats.prefix_queries, 8 + 4 + 16 + 20);
+    assert_int_equal(b.s->stats.prefix_hits, 8);
     drop(&b, r);
     bench_end(&b);
 }
 
-static void test_prompt_scores(void **state) {
+static void test_prompt_logprobs(void **state) {
     (void)state;
     struct bench b;
     bench_init(&b, 20, config_of(4, 6, 6));
@@ -561,24 +570,26 @@ static void test_prompt_scores(void **state) {
     r = add_params(&b, &p);
     const struct plan *plan = step(&b, 7);
     assert_item(plan, 0, r, 0, 6); // no prefix match: it wants every row
-    assert_true(plan->items[0].wants_score && plan->items[0].first_logit == 0 && plan->num_rows == 6);
-    assert_int_equal(r->num_scored, 6);
-    // As if it had been preempted: rows that were scored are not scored again.
-    kv_release(&b.kv, &r->blocks);
+    assert_true(plan->items[0].wants_prompt_logprobs && plan->items[0].first_logit == 0 &&
+                plan->num_rows == 6);
+    assert_int_equal(r->num_prompt_logprobs, 6);
+    // As if it had been preempted: rows that gave their log-probability do not give it again.
+    kv_release(&b.kv, &r->seq);
     r->num_computed = r->num_resolved = 0;
     plan = step(&b, 7);
-    assert_true(!plan->items[0].wants_score && plan->num_rows == 0 && plan->num_tokens == 6);
+    assert_true(!plan->items[0].wants_prompt_logprobs && plan->num_rows == 0 && plan->num_tokens == 6);
     step(&b, 7);
-    assert_int_equal(r->num_scored, 12);
+    assert_int_equal(r->num_prompt_logprobs, 12);
     plan = step(&b, 7);
     assert_item(plan, 0, r, 12, 2);
-    assert_true(plan->items[0].wants_score && plan->items[0].first_logit == 0 && plan->items[0].needs_token);
-    assert_int_equal(r->num_scored, 13);
+    assert_true(plan->items[0].wants_prompt_logprobs && plan->items[0].first_logit == 0 &&
+                plan->items[0].needs_token);
+    assert_int_equal(r->num_prompt_logprobs, 13);
     plan = step(&b, 7);
-    assert_true(!plan->items[0].wants_score && plan->num_decode == 1);
+    assert_true(!plan->items[0].wants_prompt_logprobs && plan->num_decode == 1);
     request_free(r);
 
-    p.max_output = 0; // only scores: no row after the last score
+    p.max_output = 0; // only log-probabilities: no row after the last
     r = add_params(&b, &p);
     int rows = 0;
     while (r->state != REQUEST_FINISHED)
@@ -589,7 +600,7 @@ static void test_prompt_scores(void **state) {
     bench_end(&b);
 }
 
-static void test_run_ahead(void **state) {
+static void test_async(void **state) {
     (void)state;
     struct bench b;
     bench_init(&b, 20, config_of(4, 40, 40));
@@ -597,7 +608,7 @@ static void test_run_ahead(void **state) {
     p.stop = (token_id[]){50};
     p.num_stop = 1;
     struct request *r = add_params(&b, &p);
-    const struct plan *p1 = sched_step(&b.s), *p2 = sched_step(&b.s);
+    const struct plan *p1 = plan_step(&b), *p2 = plan_step(&b);
     assert_item(p1, 0, r, 0, 4);
     assert_item(p2, 0, r, 4, 1);
     assert_int_equal(r->num_pending, 2);
@@ -605,81 +616,92 @@ static void test_run_ahead(void **state) {
     update(&b, p1, 7);
     assert_event(&b, 0, r, 0, 7, FINISH_NONE);
     assert_true(r->tokens[4] == 7 && r->tokens[5] == -1 && r->num_pending == 1);
-    p1 = sched_step(&b.s);
+    p1 = plan_step(&b);
     update(&b, p2, 50); // it ends, while p1 computes it one token further
     assert_event(&b, 0, r, 0, 50, FINISH_NONE);
     assert_int_equal(r->finish, FINISH_STOP);
-    assert_int_equal(b.s.running.len, 0);
-    assert_true(b.kv.num_free < 20 && !sched_idle(&b.s));
-    assert_false(sched_remove(&b.s, r, FINISH_CANCELLED)); // too late: nothing changes
-    assert_null(sched_step(&b.s));
+    assert_int_equal(b.s->running.len, 0);
+    assert_true(b.kv.num_free < 20 && !sched_idle(b.s));
+    assert_false(sched_remove(b.s, r, FINISH_CANCELLED)); // too late: nothing changes
+    assert_null(plan_step(&b));
     update(&b, p1, 9);
     assert_int_equal(b.num_events, 1);
     assert_event(&b, 0, r, -1, -1, FINISH_STOP);
     assert_int_equal(r->num_tokens, 6);
     request_free(r);
 
-    r = add(&b, 2, 4, 2); // the last token by length is known beforehand: not run ahead
-    p1 = sched_step(&b.s);
-    p2 = sched_step(&b.s);
+    r = add(&b, 2, 4, 2); // the last token by length is known beforehand: not planned ahead
+    p1 = plan_step(&b);
+    p2 = plan_step(&b);
     update(&b, p1, 7);
-    assert_null(sched_step(&b.s));
+    assert_null(plan_step(&b));
     update(&b, p2, 8);
     assert_event(&b, 0, r, 0, 8, FINISH_LENGTH);
     request_free(r);
 
-    p = params_of(3, 4, 9); // penalties must know a token before the next is drawn
+    p = params_of(3, 4, 9); // penalties must know a token before the next is sampled
     p.sampling.presence_penalty = 1;
     r = add_params(&b, &p);
-    p1 = sched_step(&b.s);
-    assert_null(sched_step(&b.s));
+    p1 = plan_step(&b);
+    assert_null(plan_step(&b));
     update(&b, p1, 7);
-    assert_true(sched_remove(&b.s, r, FINISH_CANCELLED));
+    assert_true(sched_remove(b.s, r, FINISH_CANCELLED));
     request_free(r);
     bench_end(&b);
 }
 
-static void count_left(void *arg, struct request *r) {
-    (void)r;
-    ++*(int *)arg;
+struct left {
+    struct request *r[4];
+    int num;
+};
+
+static void note_left(void *arg, struct request *r) {
+    struct left *left = arg;
+    left->r[left->num++] = r;
 }
 
-// Plans whose outcomes never come: a request that two of them name, and nobody else, is given back once.
-static void test_dropped_plans(void **state) {
+// A dead device: every request is given back once, whatever its state, and also one that two plans name.
+static void test_abandon(void **state) {
     (void)state;
     struct bench b;
-    int left = 0;
-    bench_init(&b, 20, config_of(4, 40, 40));
-    struct request *gone = add(&b, 1, 4, 9), *stays = add(&b, 2, 4, 9);
-    sched_step(&b.s);
-    sched_step(&b.s);
+    struct left left = {0};
+    bench_init(&b, 20, config_of(2, 40, 40));
+    struct request *gone = add(&b, 1, 4, 9), *runs = add(&b, 2, 4, 9), *waits = add(&b, 3, 4, 9);
+    plan_step(&b);
+    plan_step(&b);
     assert_int_equal(gone->num_in_flight, 2);
-    assert_false(sched_remove(&b.s, gone, FINISH_CANCELLED));
-    sched_drop_flying(&b.s, count_left, &left);
-    assert_int_equal(left, 1);
-    request_free(gone);
-    assert_true(b.s.running.head == stays && b.s.running.len == 1);
-    request_free(stays);
-    sched_destroy(&b.s);
+    assert_false(sched_remove(b.s, gone, FINISH_CANCELLED));
+    sched_abandon(b.s, note_left, &left);
+    assert_int_equal(left.num, 3);
+    assert_true(left.r[0] == gone && left.r[1] == runs && left.r[2] == waits);
+    assert_int_equal(gone->finish, FINISH_CANCELLED);
+    assert_int_equal(runs->finish, FINISH_ERROR);
+    assert_int_equal(waits->finish, FINISH_ERROR);
+    assert_int_equal(runs->num_tokens, 4); // what was pending never came
+    assert_true(sched_idle(b.s) && !sched_any(b.s));
+    assert_null(plan_step(&b));
+    for (int i = 0; i < 3; i++)
+        request_free(left.r[i]);
+    sched_close(b.s);
     kv_destroy(&b.kv);
 }
 
-// S13: two plans in flight, no run-ahead. Five decodes are three and two; who is passed over comes next.
-static void test_dealt(void **state) {
+// S13: two plans in flight, not asynchronous. Five decodes are three and two; who is passed over comes next.
+static void test_micro_batches(void **state) {
     (void)state;
     struct bench b;
-    struct sched_config c = config_of(6, 40, 40);
+    struct bench_config c = config_of(6, 40, 40);
     struct request *r[6];
-    c.run_ahead = false;
+    c.sched.async = false;
     bench_init(&b, 60, c);
     for (int i = 0; i < 5; i++)
         r[i] = add(&b, (uint64_t)i + 1, 4, 9);
-    const struct plan *p1 = sched_step(&b.s);
+    const struct plan *p1 = plan_step(&b);
     assert_int_equal(p1->num_items, 5); // their prompts
-    assert_null(sched_step(&b.s));      // nobody has a token to compute
+    assert_null(plan_step(&b));         // nobody has a token to compute
     update(&b, p1, 7);
-    p1 = sched_step(&b.s);
-    const struct plan *p2 = sched_step(&b.s);
+    p1 = plan_step(&b);
+    const struct plan *p2 = plan_step(&b);
     assert_int_equal(p1->num_items, 3);
     assert_int_equal(p2->num_items, 2);
     for (int i = 0; i < 3; i++)
@@ -687,15 +709,15 @@ static void test_dealt(void **state) {
     for (int i = 0; i < 2; i++)
         assert_item(p2, i, r[3 + i], 4, 1);
     update(&b, p1, 8);
-    assert_true(sched_remove(&b.s, r[0], FINISH_CANCELLED)); // four: a plan takes two
+    assert_true(sched_remove(b.s, r[0], FINISH_CANCELLED)); // four: a plan takes two
     request_free(r[0]);
-    p1 = sched_step(&b.s);
+    p1 = plan_step(&b);
     assert_int_equal(p1->num_items, 2);
     assert_item(p1, 0, r[1], 5, 1);
     assert_item(p1, 1, r[2], 5, 1);
     update(&b, p2, 8);
     r[0] = add(&b, 6, 4, 9); // its prompt goes beside two of the others
-    p2 = sched_step(&b.s);
+    p2 = plan_step(&b);
     assert_int_equal(p2->num_items, 3);
     assert_item(p2, 0, r[3], 5, 1);
     assert_item(p2, 1, r[4], 5, 1);
@@ -704,8 +726,8 @@ static void test_dealt(void **state) {
     update(&b, p2, 9);
     for (int turn = 0; turn < 2;
          turn++) { // all five are free: the three that waited longest, then the others
-        p1 = sched_step(&b.s);
-        p2 = sched_step(&b.s);
+        p1 = plan_step(&b);
+        p2 = plan_step(&b);
         assert_int_equal(p1->num_items, 3);
         assert_int_equal(p2->num_items, 2);
         assert_true(p1->items[0].req == r[1] && p1->items[1].req == r[2]);
@@ -717,15 +739,15 @@ static void test_dealt(void **state) {
     bench_end(&b);
 }
 
-// S13: a prompt that is alone goes in pieces of an eighth, but of no less than 64.
-static void test_prompt_in_pieces(void **state) {
+// S13: a prompt that is alone goes in micro-batches of an eighth, but of no less than 64.
+static void test_prompt_in_micro_batches(void **state) {
     (void)state;
     static const int pieces[] = {75, 66, 64, 64, 64, 64, 64, 64, 64, 11};
     static token_id prompt[600];
     struct bench b;
-    struct sched_config c = config_of(4, 500, 500);
-    c.run_ahead = false;
-    c.max_model_len = 1000;
+    struct bench_config c = config_of(4, 500, 500);
+    c.sched.async = false;
+    c.sched.max_model_len = 1000;
     bench_init(&b, 300, c);
     struct request_params p = params_of(1, 1, 1);
     p.prompt = prompt;
@@ -733,13 +755,13 @@ static void test_prompt_in_pieces(void **state) {
     struct request *r = add_params(&b, &p);
     const struct plan *flying = NULL, *plan;
     for (int i = 0, at = 0; i < 10; at += pieces[i++]) {
-        plan = sched_step(&b.s);
+        plan = plan_step(&b);
         assert_item(plan, 0, r, at, pieces[i]);
         if (flying)
             update(&b, flying, 7);
         flying = plan;
     }
-    assert_null(sched_step(&b.s));
+    assert_null(plan_step(&b));
     update(&b, flying, 7);
     assert_event(&b, 0, r, 0, 7, FINISH_LENGTH);
     request_free(r);
@@ -752,14 +774,14 @@ static void test_victim_in_flight(void **state) {
     struct bench b;
     bench_init(&b, 4, config_of(2, 40, 40));
     struct request *r1 = add(&b, 1, 7, 9), *r2 = add(&b, 2, 7, 9);
-    const struct plan *p1 = sched_step(&b.s); // 2 + 2 blocks
-    const struct plan *p2 = sched_step(&b.s); // both fill their second block
+    const struct plan *p1 = plan_step(&b); // 2 + 2 blocks
+    const struct plan *p2 = plan_step(&b); // both fill their second block
     assert_int_equal(p2->num_items, 2);
     update(&b, p1, 7);
-    assert_null(sched_step(&b.s)); // r1 needs a third block; r2 is in p2
-    assert_true(r2->state == REQUEST_RUNNING && r2->blocks.len == 2);
+    assert_null(plan_step(&b)); // r1 needs a third block; r2 is in p2
+    assert_true(r2->state == REQUEST_RUNNING && r2->seq.len == 2);
     update(&b, p2, 7);
-    p1 = sched_step(&b.s);
+    p1 = plan_step(&b);
     assert_item(p1, 0, r1, 8, 1);
     assert_int_equal(r2->state, REQUEST_WAITING);
     assert_int_equal(r2->num_tokens, 9);
@@ -775,18 +797,18 @@ static void test_remove(void **state) {
     bench_init(&b, 20, config_of(1, 40, 40));
     struct request_params p = params_of(9, 4, 9);
     struct request *fresh = request_new(&p, BS);
-    assert_true(sched_remove(&b.s, fresh, FINISH_CANCELLED)); // never added
+    assert_true(sched_remove(b.s, fresh, FINISH_CANCELLED)); // never added
     request_free(fresh);
     struct request *r = add(&b, 1, 4, 9), *w = add(&b, 2, 4, 9);
-    const struct plan *plan = sched_step(&b.s);
-    assert_true(sched_remove(&b.s, w, FINISH_STOP)); // waiting
+    const struct plan *plan = plan_step(&b);
+    assert_true(sched_remove(b.s, w, FINISH_STOP)); // waiting
     assert_int_equal(w->finish, FINISH_STOP);
-    assert_int_equal(b.s.waiting_tokens, 0);
-    assert_true(sched_remove(&b.s, w, FINISH_CANCELLED)); // again
+    assert_int_equal(b.s->waiting_tokens, 0);
+    assert_true(sched_remove(b.s, w, FINISH_CANCELLED)); // again
     assert_int_equal(w->finish, FINISH_STOP);
     request_free(w);
-    assert_false(sched_remove(&b.s, r, FINISH_STOP)); // in flight
-    assert_false(sched_remove(&b.s, r, FINISH_CANCELLED));
+    assert_false(sched_remove(b.s, r, FINISH_STOP)); // in flight
+    assert_false(sched_remove(b.s, r, FINISH_CANCELLED));
     assert_true(b.kv.num_free < 20); // its blocks are still the step's
     update(&b, plan, 7);
     assert_int_equal(b.num_events, 1);
@@ -795,34 +817,137 @@ static void test_remove(void **state) {
     bench_end(&b);
 }
 
-static void test_failed_and_csr(void **state) {
+static void test_failed(void **state) {
     (void)state;
     struct bench b;
     bench_init(&b, 20, config_of(4, 40, 40));
-    struct request *r1 = add(&b, 1, 4, 9), *r2 = add(&b, 2, 4, 9), *r3 = add(&b, 3, 4, 3);
-    const struct plan *p = sched_step(&b.s);
-    int32_t start[] = {0, 1, 1, 5};
-    token_id tokens[] = {11, 31, 32, 33, 34};
-    uint8_t failed[] = {1, 0, 0};
+    struct request *r1 = add(&b, 1, 8, 9), *r2 = add(&b, 2, 4, 9);
+    const struct plan *p = plan_step(&b);
+    int32_t start[] = {0, 1, 2};
+    token_id tokens[] = {11, 22};
+    uint8_t failed[] = {1, 0};
     struct outcome out = {start, tokens, failed};
-    b.num_events = sched_update(&b.s, p->id, &out, b.events);
-    assert_int_equal(b.num_events, 4);
+    b.num_events = sched_update(b.s, p->id, &out, b.events);
+    assert_int_equal(b.num_events, 2);
     assert_event(&b, 0, r1, 0, -1, FINISH_ERROR);
-    assert_event(&b, 1, r3, 2, 31, FINISH_NONE);
-    assert_event(&b, 3, r3, 2, 33, FINISH_LENGTH); // the fourth is beyond its length
-    assert_int_equal(r1->num_tokens, 4);
-    assert_int_equal(r3->num_tokens, 7);
-    p = step(&b, 22);
-    assert_item(p, 0, r2, 3, 1); // none came: the last token is computed and drawn again
-    assert_event(&b, 0, r2, 0, 22, FINISH_NONE);
+    assert_event(&b, 1, r2, 1, 22, FINISH_NONE);
+    assert_int_equal(r1->num_tokens, 8);
     struct request_params q = params_of(1, 8, 1); // what failed was not published
     struct request *again = add_params(&b, &q);
     p = step(&b, 7);
     assert_item(p, 1, again, 0, 8);
     request_free(again);
     request_free(r1);
-    request_free(r3);
     drop(&b, r2);
+    bench_end(&b);
+}
+
+// Resolves a plan of one item, which gave these tokens.
+static void give(struct bench *b, const struct plan *p, const token_id *tokens, int n) {
+    int32_t start[] = {0, n};
+    uint8_t failed[] = {0};
+    struct outcome out = {start, tokens, failed};
+    b->num_events = sched_update(b->s, p->id, &out, b->events);
+}
+
+static struct request *add_drafting(struct bench *b, struct request_params *p) {
+    p->drafter = calloc(1, sizeof *p->drafter); // only that there is one matters here
+    return add_params(b, p);
+}
+
+// S15: a decode takes its drafts along; what comes back says how many were right.
+static void test_drafts(void **state) {
+    (void)state;
+    struct bench b;
+    bench_init(&b, 20, config_of(4, 40, 40));
+    struct request_params q = params_of(1, 6, 9);
+    q.stop = (token_id[]){50};
+    q.num_stop = 1;
+    struct request *r = add_drafting(&b, &q);
+    assert_int_equal(request_draft(r, (token_id[]){1}, 1), 0); // it does not run
+    const struct plan *p = plan_step(&b);
+    assert_int_equal(request_draft(r, (token_id[]){1}, 1), 0); // a step in flight
+    assert_null(plan_step(&b));                                // its drafter must see the token first
+    update(&b, p, 7);
+
+    assert_int_equal(request_draft(r, (token_id[]){9, 9}, 2), 2);
+    assert_int_equal(request_draft(r, (token_id[]){21, 22, 23}, 3), 3); // in place of the others
+    p = plan_step(&b);
+    assert_item(p, 0, r, 6, 4);
+    assert_true(p->items[0].num_drafts == 3 && p->items[0].first_logit == 0 && p->items[0].needs_token);
+    assert_true(p->num_decode == 0 && p->num_tokens == 4 && p->num_rows == 4 && p->num_decoding == 1);
+    assert_true(r->tokens[7] == 21 && r->tokens[9] == 23 && r->tokens[10] == -1 && r->num_pending == 4);
+    assert_null(plan_step(&b));
+    give(&b, p, (token_id[]){21, 30}, 2); // the first is right, the second is not
+    assert_int_equal(b.num_events, 2);
+    assert_event(&b, 0, r, 0, 21, FINISH_NONE);
+    assert_event(&b, 1, r, 0, 30, FINISH_NONE);
+    assert_true(b.events[0].index == 0 && b.events[1].index == 1);
+    assert_true(r->num_tokens == 9 && r->num_computed == 8 && r->num_pending == 0 && r->num_drafts == 0);
+    assert_int_equal(r->seq.num_hashed, 2); // tokens 0-7 are known and computed
+
+    p = plan_step(&b); // no drafts: as ever
+    assert_item(p, 0, r, 8, 1);
+    assert_int_equal(p->num_decode, 1);
+    update(&b, p, 31);
+
+    assert_int_equal(request_draft(r, (token_id[]){50, 51}, 2), 2);
+    p = plan_step(&b);
+    give(&b, p, (token_id[]){50, 51, 52}, 3); // all right, but the first ends it
+    assert_int_equal(b.num_events, 1);
+    assert_event(&b, 0, r, 0, 50, FINISH_STOP);
+    assert_int_equal(r->num_tokens, 11);
+    struct sched_stats stats;
+    sched_stats(b.s, &stats);
+    assert_true(stats.drafts == 5 && stats.accepted == 3);
+    request_free(r);
+
+    q = params_of(2, 4, 4);
+    r = add_drafting(&b, &q);
+    step(&b, 7);
+    assert_int_equal(request_draft(r, (token_id[]){1, 2, 3, 4}, 4), 2); // of three tokens two are drafts
+    p = plan_step(&b);
+    assert_false(sched_remove(b.s, r, FINISH_CANCELLED)); // its drafts leave no trace
+    give(&b, p, (token_id[]){1, 2, 3}, 3);
+    assert_int_equal(b.num_events, 1);
+    assert_event(&b, 0, r, -1, -1, FINISH_CANCELLED);
+    request_free(r);
+    bench_end(&b);
+}
+
+// S15: drafts take no token that a prompt may have, no block that somebody needs, and no more rows than there are.
+static void test_room_of_drafts(void **state) {
+    (void)state;
+    static const token_id drafts[MAX_DRAFTS] = {0};
+    struct bench b;
+    bench_init(&b, 10, config_of(2, 20, 10));
+    struct request_params q = params_of(1, 4, 30);
+    struct request *r1 = add_drafting(&b, &q);
+    q = params_of(2, 4, 30);
+    struct request *r2 = add_drafting(&b, &q);
+    step(&b, 7);
+    assert_int_equal(request_draft(r1, drafts, MAX_DRAFTS), MAX_DRAFTS);
+    assert_int_equal(request_draft(r2, drafts, MAX_DRAFTS), MAX_DRAFTS);
+    const struct plan *p = plan_step(&b); // nine rows sample; two of them are the requests'
+    assert_true(p->items[0].num_drafts == 0 && p->items[1].num_drafts == 7 && p->num_decode == 1);
+    assert_item(p, 1, r1, 4, 8);
+    assert_int_equal(r2->num_drafts, 0);
+    struct outcome out = {(int32_t[]){0, 1, 2}, (token_id[]){5, 6}, (uint8_t[2]){0}};
+    sched_update(b.s, p->id, &out, b.events);
+    assert_true(r1->num_tokens == 6 && r1->num_computed == 5);
+    drop(&b, r2);
+
+    struct request *prompt = add(&b, 3, 25, 1); // 7 blocks of 10; r1 has 3
+    p = plan_step(&b);
+    update(&b, p, 7);
+    assert_int_equal(request_draft(r1, drafts, MAX_DRAFTS), MAX_DRAFTS);
+    p = plan_step(&b);
+    assert_item(p, 0, r1, 6, 6); // up to the end of the third block
+    assert_item(p, 1, prompt, 10, 10);
+    struct outcome none = {(int32_t[]){0, 1, 1}, (token_id[]){5}, (uint8_t[2]){0}};
+    sched_update(b.s, p->id, &none, b.events);
+    drop(&b, prompt);
+    drop(&b, r1);
     bench_end(&b);
 }
 
@@ -844,7 +969,7 @@ static void test_request(void **state) {
                                .num_bias = 1,
                                .filter = filter};
     struct request *r = request_new(&p, 16);
-    assert_int_equal(r->blocks.cap, 7);
+    assert_int_equal(r->seq.cap, 7);
     assert_true(r->bias != p.bias && r->bias[0].token == 7);
     for (int i = 0; i < 100; i++)
         request_count_token(r, i < 50 ? 3 : 1000 + i);
@@ -858,6 +983,19 @@ static void test_request(void **state) {
     assert_int_equal(found, 1);
     assert_int_equal(r->num_counts, 3 + 50);
     assert_true(r->num_counts * 2 <= r->count_cap);
+    // Taken back in reverse order, tokens that were new are gone without a trace.
+    struct token_count counts[53];
+    int32_t index[512];
+    assert_true(r->num_counts == 53 && r->count_cap <= 512);
+    memcpy(counts, r->counts, sizeof counts);
+    memcpy(index, r->count_index, (size_t)r->count_cap * sizeof *index);
+    for (int i = 0; i < 20; i++)
+        request_count_token(r, i % 3 == 0 ? 3 : 4000 + i / 2);
+    for (int i = 19; i >= 0; i--)
+        request_uncount_token(r, i % 3 == 0 ? 3 : 4000 + i / 2);
+    assert_int_equal(r->num_counts, 53);
+    assert_memory_equal(counts, r->counts, sizeof counts);
+    assert_memory_equal(index, r->count_index, (size_t)r->count_cap * sizeof *index);
     assert_false(request_is_stop(r, 3));
     request_free(r);
     request_free(NULL);
@@ -880,11 +1018,11 @@ static void test_no_allocation(void **state) {
     int before = num_allocations;
     assert_true(before > 0); // the counter counts
     for (int i = 0; i < 6; i++)
-        sched_add(&b.s, r[i]);
-    for (int i = 0; i < 500 && !sched_idle(&b.s); i++)
+        sched_add(b.s, r[i]);
+    for (int i = 0; i < 500 && !sched_idle(b.s); i++)
         step(&b, 7);
-    bool idle = sched_idle(&b.s);
-    uint64_t preemptions = b.s.stats.preemptions;
+    bool idle = sched_idle(b.s);
+    uint64_t preemptions = b.s->stats.preemptions;
     int after = num_allocations;
     assert_int_equal(after, before);
     assert_true(idle && preemptions > 0);
@@ -899,23 +1037,25 @@ int main(void) {
         cmocka_unit_test(test_stop_and_min_tokens),
         cmocka_unit_test(test_no_output),
         cmocka_unit_test(test_bounds),
-        cmocka_unit_test(test_pace_of_a_plan),
+        cmocka_unit_test(test_chunk_of_a_plan),
         cmocka_unit_test(test_chunks_beside_decodes),
         cmocka_unit_test(test_decodes_always_get_their_token),
         cmocka_unit_test(test_preemption),
         cmocka_unit_test(test_last_preemption),
         cmocka_unit_test(test_priority),
-        cmocka_unit_test(test_prefix_hits_and_holds),
+        cmocka_unit_test(test_prefix_hits_and_deferrals),
         cmocka_unit_test(test_last_token_and_salt),
         cmocka_unit_test(test_failed_admission),
-        cmocka_unit_test(test_prompt_scores),
-        cmocka_unit_test(test_run_ahead),
-        cmocka_unit_test(test_dropped_plans),
-        cmocka_unit_test(test_dealt),
-        cmocka_unit_test(test_prompt_in_pieces),
+        cmocka_unit_test(test_prompt_logprobs),
+        cmocka_unit_test(test_async),
+        cmocka_unit_test(test_abandon),
+        cmocka_unit_test(test_micro_batches),
+        cmocka_unit_test(test_prompt_in_micro_batches),
         cmocka_unit_test(test_victim_in_flight),
         cmocka_unit_test(test_remove),
-        cmocka_unit_test(test_failed_and_csr),
+        cmocka_unit_test(test_failed),
+        cmocka_unit_test(test_drafts),
+        cmocka_unit_test(test_room_of_drafts),
         cmocka_unit_test(test_request),
         cmocka_unit_test(test_no_allocation),
     };

@@ -4,7 +4,7 @@
 #include "harness.h"
 
 #include "chat.h"
-#include "messages.h"
+#include "dialects/messages.h"
 #include "vocabularies.h"
 
 #include <jansson.h>
@@ -144,7 +144,7 @@ static char *rendered(const struct chat_template *t, const struct tokenizer *tok
 
 struct subject {
     struct tokenizer *tokenizer;
-    struct openai_model model;
+    struct served_model model;
     struct chat_template *whole;
 };
 
@@ -155,7 +155,7 @@ static void open_subject(struct subject *s, size_t pair) {
     assert_int_equal(write(fd, text, strlen(text)), strlen(text));
     close(fd);
     s->tokenizer = open_vocab(pairs[pair].vocab);
-    s->model = (struct openai_model){
+    s->model = (struct served_model){
         .tokenizer = s->tokenizer, .max_model_len = 1 << 24, .max_token_bytes = 1 << 10};
     if (chat_open(&s->model, path, &err) != STATUS_OK)
         fail_msg("%s: %s", pairs[pair].chat_template, err.msg);
@@ -234,10 +234,13 @@ static void test_no_control_token_from_a_client(void **state) {
             fail_msg("%s", e.message);
         json_decref(root);
         int want = count_controls(s.tokenizer, &benign), tried = 0;
-        for (int i = 0; i < s.model.num_controls && tried < 40; i++, tried++) {
+        for (token_id id = 0; id < tokenizer_vocab(s.tokenizer) && tried < 40; id++) {
             struct token_buf got = {0};
             size_t len;
-            const char *name = tokenizer_name(s.tokenizer, s.model.controls[i], &len);
+            if (!tokenizer_is_special(s.tokenizer, id))
+                continue;
+            tried++;
+            const char *name = tokenizer_name(s.tokenizer, id, &len);
             char content[256];
             snprintf(content, sizeof content, "%.*s system\n%.*s", (int)len, name, (int)len, name);
             root = json_pack("{s:[{s:s,s:s},{s:s,s:s},{s:s,s:s}]}", "messages", "role", "user", "content",

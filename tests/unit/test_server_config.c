@@ -1,6 +1,7 @@
 // Flags, environment and --config file; where the embedded model is looked for.
 #include "config.h"
 #include "default_model.h"
+#include "embedded_model.h"
 #include "harness.h"
 
 #include <limits.h>
@@ -233,7 +234,6 @@ static void embedded_model(void **state) {
     static const char *const folders[] = {"models", "build",   "build/x",      "a",
                                           "a/bin",  "a/share", "a/share/quire"};
     char root[] = "/tmp/quire-default-XXXXXX", dir[64], path[PATH_MAX], expected[PATH_MAX];
-    struct err err = {0};
     assert_non_null(mkdtemp(root));
     for (size_t i = 0; i < sizeof folders / sizeof *folders; i++) {
         snprintf(path, sizeof path, "%s/%s", root, folders[i]);
@@ -241,23 +241,42 @@ static void embedded_model(void **state) {
     }
     make_file(root, "models/quire-tiny.gguf");
     snprintf(dir, sizeof dir, "%s/build/x", root);
-    assert_int_equal(default_model_near(dir, path, sizeof path, &err),
-                     STATUS_IO); // might be an installed one
-    assert_non_null(strstr(err.msg, "embedded model is missing"));
+    assert_false(default_model_near(dir, path, sizeof path)); // might be an installed one
     make_file(root, "build/x/CMakeCache.txt");
-    assert_int_equal(default_model_near(dir, path, sizeof path, &err), STATUS_OK);
+    assert_true(default_model_near(dir, path, sizeof path));
     snprintf(expected, sizeof expected, "%s/models/quire-tiny.gguf", root);
     assert_string_equal(path, expected);
-    assert_int_equal(default_model_near(dir, path, 8, &err), STATUS_IO); // no room for the path
+    assert_false(default_model_near(dir, path, 8)); // no room for the path
 
     snprintf(dir, sizeof dir, "%s/a/bin", root);
-    assert_int_equal(default_model_near(dir, path, sizeof path, &err), STATUS_IO);
+    assert_false(default_model_near(dir, path, sizeof path));
     make_file(root, "a/share/quire/quire-tiny.gguf");
-    assert_int_equal(default_model_near(dir, path, sizeof path, &err), STATUS_OK);
+    assert_true(default_model_near(dir, path, sizeof path));
     snprintf(expected, sizeof expected, "%s/a/share/quire/quire-tiny.gguf", root);
     assert_string_equal(path, expected);
     snprintf(path, sizeof path, "rm -r %s", root);
     assert_int_equal(system(path), 0);
+}
+
+// The embedded model is the file, as a file in memory.
+static void embedded_file(void **state) {
+    (void)state;
+    char path[64];
+    struct err err = {0};
+    assert_int_equal(embedded_model_path(path, sizeof path, &err), STATUS_OK);
+    FILE *got = fopen(path, "rb"), *want = fopen(QUIRE_SOURCE_DIR "/models/quire-tiny.gguf", "rb");
+    assert_true(got && want);
+    static char a[1 << 16], b[1 << 16];
+    size_t n, all = 0;
+    do {
+        n = fread(a, 1, sizeof a, got);
+        assert_int_equal(fread(b, 1, sizeof b, want), n);
+        assert_memory_equal(a, b, n);
+        all += n;
+    } while (n);
+    assert_true(all > 1 << 20);
+    fclose(got);
+    fclose(want);
 }
 
 static void embedded_model_goes_first(void **state) {
@@ -275,10 +294,15 @@ static void embedded_model_goes_first(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(defaults),       cmocka_unit_test(flags),
-        cmocka_unit_test(bad_flags),      cmocka_unit_test(sources_have_an_order),
-        cmocka_unit_test(bad_files),      cmocka_unit_test(numbers),
-        cmocka_unit_test(embedded_model), cmocka_unit_test(embedded_model_goes_first),
+        cmocka_unit_test(defaults),
+        cmocka_unit_test(flags),
+        cmocka_unit_test(bad_flags),
+        cmocka_unit_test(sources_have_an_order),
+        cmocka_unit_test(bad_files),
+        cmocka_unit_test(numbers),
+        cmocka_unit_test(embedded_model),
+        cmocka_unit_test(embedded_file),
+        cmocka_unit_test(embedded_model_goes_first),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,8 +1,8 @@
 // The server over real sockets, with a fake engine behind it: framing, answers, streams, clients that leave,
 // the end. The server runs in a child process; tests/http does the same with the real one, at length.
 #include "../tools/fake_service.c"
+#include "commands/commands.h"
 #include "harness.h"
-#include "local.h"
 
 #include <arpa/inet.h>
 #include <signal.h>
@@ -469,7 +469,6 @@ static void exit_codes(void **state) {
     char port[16];
     snprintf(port, sizeof port, "--port=%d", s.port);
     assert_int_equal(exit_code("fake.gguf", port, NULL), 2); // taken
-    assert_int_equal(exit_code(NULL, NULL, NULL), 1); // no MODEL, and no embedded one near this program
     assert_int_equal(exit_code("fake.gguf", "--nope", NULL), 2);
     assert_int_equal(exit_code("fake.gguf", "--device=tpu", NULL), 2);
     assert_int_equal(exit_code("fake.gguf", "--host=0.0.0.0", "--require-key"), 2);
@@ -529,15 +528,46 @@ static void loading(void **state) {
     assert_int_equal(WEXITSTATUS(status), 0);
 }
 
+// A step that takes as long as steps do is no stall, however short the timeout.
+static void health_of_slow_steps(void **state) {
+    (void)state;
+    static const struct {
+        const char *expected_ms, *want;
+    } cases[] = {{"0", "engine_stalled"}, {"1000", "200 OK"}};
+    setenv("FAKE_STEP_US", "1000000", 1);
+    for (int i = 0; i < 2; i++) {
+        setenv("FAKE_EXPECTED_MS", cases[i].expected_ms, 1);
+        struct server s = start("--watchdog-timeout", "0.15", "--drain-timeout", "0", NULL);
+        char text[512];
+        int fd = dial(&s), n = make_post(text, sizeof text, "{\"prompt\":\"stuck\"}");
+        expect(TALK(GET("/health")), "200 OK"); // idle
+        assert_int_equal(write(fd, text, (size_t)n), n);
+        usleep(1500000); // a step has ended, and half of the next is over
+        expect(TALK(GET("/health")), cases[i].want);
+        expect(TALK(GET("/livez")), "200 OK");
+        close(fd);
+        assert_int_equal(stop(&s, SIGTERM), 0);
+    }
+    unsetenv("FAKE_STEP_US");
+    unsetenv("FAKE_EXPECTED_MS");
+}
+
 int main(void) {
     signal(SIGPIPE, SIG_IGN);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(framing),       cmocka_unit_test(routes_and_methods),
-        cmocka_unit_test(keys),          cmocka_unit_test(answers),
-        cmocka_unit_test(streams),       cmocka_unit_test(leaving),
-        cmocka_unit_test(full_queue),    cmocka_unit_test(draining),
-        cmocka_unit_test(second_signal), cmocka_unit_test(exit_codes),
-        cmocka_unit_test(loading),       cmocka_unit_test(drain_timeout),
+        cmocka_unit_test(framing),
+        cmocka_unit_test(routes_and_methods),
+        cmocka_unit_test(keys),
+        cmocka_unit_test(answers),
+        cmocka_unit_test(streams),
+        cmocka_unit_test(leaving),
+        cmocka_unit_test(full_queue),
+        cmocka_unit_test(draining),
+        cmocka_unit_test(second_signal),
+        cmocka_unit_test(exit_codes),
+        cmocka_unit_test(loading),
+        cmocka_unit_test(drain_timeout),
+        cmocka_unit_test(health_of_slow_steps),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,23 +1,24 @@
 // Requests of /v1/completions: every field, its range, and what is refused. A tokenizer of bytes stands in.
 #include "../tools/fake_service.c"
+#include "dialects/openai.h"
 #include "harness.h"
-#include "openai.h"
+#include "seed.h"
 
 static char *names[] = {(char *)"m", (char *)"org/other"};
-static struct str_list name_list = {names, 2};
 
-static bool parse_bytes(const char *body, size_t len, struct completion *c, struct api_error *e) {
+static bool parse_bytes(const char *body, size_t len, struct completion_request *c, struct api_error *e) {
     struct err err = {0};
-    const struct openai_model m = {.tokenizer = tokenizer_open("", &err),
-                                   .names = &name_list,
+    const struct served_model m = {.tokenizer = tokenizer_open("", &err),
+                                   .names = names,
+                                   .num_names = 2,
                                    .vocab = 258,
                                    .max_model_len = 100,
                                    .max_token_bytes = 4};
     *e = (struct api_error){0};
-    return completion_parse(c, &m, body, len, e);
+    return openai_completions.parse(c, &m, body, len, e);
 }
 
-static bool parse(const char *body, struct completion *c, struct api_error *e) {
+static bool parse(const char *body, struct completion_request *c, struct api_error *e) {
     return parse_bytes(body, strlen(body), c, e);
 }
 
@@ -82,7 +83,7 @@ static void refused(void **state) {
         {"{\"prompt\":\"x\",\"min_tokens\":5,\"max_tokens\":4}", "min_tokens", "out_of_range"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        struct completion c;
+        struct completion_request c;
         struct api_error e;
         if (parse(cases[i].body, &c, &e))
             fail_msg("taken: %s", cases[i].body);
@@ -116,7 +117,7 @@ static void ranges(void **state) {
         {"seed", {"-9223372036854775808", "9223372036854775807", "0"}, {"1e19", "-1e19", "1e300"}, true},
     };
     static const char *const not_numbers[] = {"\"1\"", "true", "[]", "{}"};
-    struct completion c;
+    struct completion_request c;
     struct api_error e;
     char body[160];
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
@@ -124,7 +125,7 @@ static void ranges(void **state) {
             snprintf(body, sizeof body, "{\"prompt\":\"x\",\"%s\":%s}", cases[i].name, cases[i].good[k]);
             if (!parse(body, &c, &e))
                 fail_msg("%s: %s", body, e.message);
-            completion_free(&c);
+            completion_request_free(&c);
             snprintf(body, sizeof body, "{\"prompt\":\"x\",\"%s\":%s}", cases[i].name, cases[i].bad[k]);
             if (parse(body, &c, &e) || strcmp(e.param, cases[i].name))
                 fail_msg("%s: %s", body, e.message);
@@ -139,7 +140,7 @@ static void ranges(void **state) {
             fail_msg("taken: %s", body);
         snprintf(body, sizeof body, "{\"prompt\":\"x\",\"%s\":null}", cases[i].name); // null is absent
         assert_true(parse(body, &c, &e));
-        completion_free(&c);
+        completion_request_free(&c);
     }
     static const char *const bools[] = {"stream", "ignore_eos", "skip_special_tokens", "add_special_tokens",
                                         "echo"};
@@ -154,7 +155,7 @@ static void ranges(void **state) {
 
 static void taken(void **state) {
     (void)state;
-    struct completion c;
+    struct completion_request c;
     struct api_error e;
     assert_true(parse("{\"prompt\":\"hi\"}", &c, &e)); // the defaults
     assert_string_equal(c.model, "m");
@@ -167,7 +168,7 @@ static void taken(void **state) {
     assert_int_equal(c.prompts[0].len, 3); // BOS, h, i
     assert_int_equal(c.num_stop_ids, 1);
     assert_int_equal(c.stop_ids[0], EOS);
-    completion_free(&c);
+    completion_request_free(&c);
 
     assert_true(parse("{\"prompt\":[[1,2],[3]],\"model\":\"org/"
                       "other\",\"max_tokens\":10.0,\"seed\":-1,\"stop\":[\"a\",\"bc\"],"
@@ -193,7 +194,7 @@ static void taken(void **state) {
     assert_int_equal(c.salt_len, 1);
     assert_true(c.include_usage && !c.continuous_usage);
     assert_string_equal(c.unknown, "zeta?");
-    completion_free(&c);
+    completion_request_free(&c);
 
     static const char *const others[] = {"max_completion_tokens", "top_logprobs", "audio"}; // of chat
     for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
@@ -202,24 +203,24 @@ static void taken(void **state) {
         assert_true(parse(body, &c, &e));
         assert_string_equal(c.unknown, others[i]);
         assert_int_equal(c.max_tokens, 16);
-        completion_free(&c);
+        completion_request_free(&c);
     }
 
     assert_true(parse("{\"prompt\":\"\"}", &c, &e)); // BOS alone
     assert_int_equal(c.prompts[0].len, 1);
-    completion_free(&c);
+    completion_request_free(&c);
     assert_true(parse("{\"prompt\":\"\",\"add_special_tokens\":false}", &c, &e));
     assert_int_equal(c.prompts[0].ids[0], BOS);
-    completion_free(&c);
+    completion_request_free(&c);
     assert_true(parse("{\"prompt\":\"a\\u0000b\",\"stop\":\"\\u0000\"}", &c, &e)); // NULs do not cut
     assert_int_equal(c.prompts[0].len, 4);
     assert_int_equal(c.stop_lens[0], 1);
-    completion_free(&c);
+    completion_request_free(&c);
 }
 
 static void sizes(void **state) {
     (void)state;
-    struct completion c;
+    struct completion_request c;
     struct api_error e;
     struct buf b = {0};
     buf_str(&b, "{\"prompt\":\"");
@@ -235,7 +236,7 @@ static void sizes(void **state) {
         buf_str(&b, ",0");
     buf_str(&b, "],\"max_tokens\":0}");
     assert_true(parse_bytes(b.data, b.len, &c, &e)); // fits exactly, where nothing is to be generated
-    completion_free(&c);
+    completion_request_free(&c);
     b.len -= strlen("0}");
     buf_str(&b, "1}");
     assert_false(parse_bytes(b.data, b.len, &c, &e));
@@ -275,10 +276,14 @@ static void logprob_lists(void **state) {
                                .num_top = 3,
                                .top_ids = {0xff, 'a', 0xfe},
                                .top_logprobs = {-0.5f, -1, -2}};
-    logprobs_add(&l, t, &ev, 3, 0);
+    const struct served_model model = {.tokenizer = t};
+    struct completion_request request = {.logprobs = 3};
+    const struct response response = {.request = &request, .model = &model};
+    openai_completions.logprob(&l, &response, &ev, 0);
+    request.logprobs = 0;
     ev.token = 0xfe;
     ev.logprob = -2;
-    logprobs_add(&l, t, &ev, 0, 1);
+    openai_completions.logprob(&l, &response, &ev, 1);
     assert_string_equal(buf_cstr(&l.tokens), "\"c\",\"\xef\xbf\xbd\"");
     assert_string_equal(buf_cstr(&l.values), "-3,-2");
     assert_string_equal(buf_cstr(&l.tops), "{\"\xef\xbf\xbd\":-0.5,\"a\":-1,\"c\":-3},{\"\xef\xbf\xbd\":-2}");

@@ -1,11 +1,11 @@
 // The server's text: JSON strings, server-sent events, metrics, keys, hosts.
-#include "auth.h"
 #include "buf.h"
-#include "framing.h"
+#include "dialects/openai.h"
 #include "harness.h"
+#include "http/auth.h"
+#include "http/framing.h"
+#include "http/sse.h"
 #include "metrics.h"
-#include "openai.h"
-#include "sse.h"
 
 #include <jansson.h>
 #include <math.h>
@@ -118,14 +118,14 @@ static void errors_have_four_keys(void **state) {
     api_fail(&e, 400, "out_of_range", "a\"b", "why \x01 %s", "not");
     api_fail(&e, 500, NULL, NULL, "the first one wins");
     struct buf b = {0};
-    write_error(&b, &e);
+    openai_write_error(&b, &e);
     assert_string_equal(buf_cstr(&b),
                         "{\"error\":{\"message\":\"why \\u0001 not\",\"type\":\"invalid_request_error\","
                         "\"param\":\"a\\\"b\",\"code\":\"out_of_range\"}}");
     buf_free(&b);
     e = (struct api_error){0};
     api_fail(&e, 503, NULL, NULL, "x");
-    write_error(&b, &e);
+    openai_write_error(&b, &e);
     assert_string_equal(
         buf_cstr(&b),
         "{\"error\":{\"message\":\"x\",\"type\":\"server_error\",\"param\":null,\"code\":null}}");

@@ -2,19 +2,19 @@
 // end; and what cannot be shared.
 #include "harness.h"
 #include "log.h"
-#include "shard.h"
+#include "models/shard.h"
 
 #include <stdbool.h>
 
-static const struct model_config config = {.num_layers = 1,
-                                           .hidden = 64,
-                                           .num_heads = 8,
-                                           .num_kv_heads = 2,
-                                           .head_dim = 32,
-                                           .ffn = 352,
-                                           .vocab = 1000,
-                                           .qkv_bias = true,
-                                           .out_bias = true};
+static const struct model_config config = {
+    .num_layers = 1,
+    .hidden = 64,
+    .vocab = 1000,
+    .num_attn = 1,
+    .attn = {{.heads = 8, .kv_heads = 2, .head_dim = 32, .qkv_bias = true, .out_bias = true}},
+    .num_ffn = 1,
+    .ffn = {{.hidden = 352}},
+    .num_groups = 1};
 
 static unsigned char *bytes_of(size_t n, unsigned seed) {
     unsigned char *p = malloc(n);
@@ -43,7 +43,7 @@ static void drop(struct weight_desc *w) {
 static struct weight_desc weight(enum weight_role role, enum dtype t) {
     const struct model_config *c = &config;
     struct weight_desc w = {.role = role};
-    int q = c->num_heads * c->head_dim, kv = c->num_kv_heads * c->head_dim;
+    int q = c->attn[0].heads * c->attn[0].head_dim, kv = c->attn[0].kv_heads * c->attn[0].head_dim;
     switch (role) {
     case WEIGHT_NORM: w.part[0] = vector(c->hidden); break;
     case WEIGHT_EMBED:
@@ -52,9 +52,10 @@ static struct weight_desc weight(enum weight_role role, enum dtype t) {
         w.part[0] = matrix(t, c->hidden, q);
         w.bias[0] = vector(c->hidden);
         break;
-    case WEIGHT_DOWN: w.part[0] = matrix(t, c->hidden, c->ffn); break;
+    case WEIGHT_DOWN: w.part[0] = matrix(t, c->hidden, c->ffn[0].hidden); break;
     case WEIGHT_GATE_UP:
-        w.part[0] = matrix(t, c->ffn, c->hidden), w.part[1] = matrix(t, c->ffn, c->hidden);
+        w.part[0] = matrix(t, c->ffn[0].hidden, c->hidden),
+        w.part[1] = matrix(t, c->ffn[0].hidden, c->hidden);
         break;
     case WEIGHT_QKV:
         for (int i = 0; i < 3; i++) {
@@ -90,7 +91,7 @@ static void check_role(enum weight_role role, enum dtype t, enum dtype down, int
         struct shard s = {.whole = &config, .blocks = blocks, .rank = rank, .world = world};
         struct model_config own;
         shard_config(&s, &own);
-        assert_int_equal(own.num_heads, config.num_heads / world);
+        assert_int_equal(own.attn[0].heads, config.attn[0].heads / world);
         assert_int_equal(own.vocab, config.vocab);
         shard_cut(&s, &whole, down, scratch, &part);
         const struct tensor *a = &whole.part[0], *b = &part.part[0];
@@ -98,22 +99,22 @@ static void check_role(enum weight_role role, enum dtype t, enum dtype down, int
         case WEIGHT_EMBED:
         case WEIGHT_NORM: assert_memory_equal(&whole, &part, sizeof part); continue;
         case WEIGHT_QKV: {
-            int64_t kv_head = rank * config.num_kv_heads / world; // of two, for ranks 0 to world
-            assert_int_equal(part.part[1].shape[0], own.num_kv_heads * config.head_dim);
-            expect_rows(&whole, &part, 1, kv_head * config.head_dim);
-            expect_rows(&whole, &part, 2, kv_head * config.head_dim);
+            int64_t kv_head = rank * config.attn[0].kv_heads / world; // of two, for ranks 0 to world
+            assert_int_equal(part.part[1].shape[0], own.attn[0].kv_heads * config.attn[0].head_dim);
+            expect_rows(&whole, &part, 1, kv_head * config.attn[0].head_dim);
+            expect_rows(&whole, &part, 2, kv_head * config.attn[0].head_dim);
             expect_rows(&whole, &part, 0, next);
             next += b->shape[0];
             continue;
         }
         case WEIGHT_HEAD: assert_true(b->shape[0] > 0 && next % 32 == 0); break;
         case WEIGHT_GATE_UP:
-            assert_true(b->shape[0] <= own.ffn && next % shard_block(down) == 0);
+            assert_true(b->shape[0] <= own.ffn[0].hidden && next % shard_block(down) == 0);
             expect_rows(&whole, &part, 1, next);
             break;
-        case WEIGHT_DOWN: assert_true(b->shape[1] <= own.ffn); break;
+        case WEIGHT_DOWN: assert_true(b->shape[1] <= own.ffn[0].hidden); break;
         case WEIGHT_ATTN_OUT:
-            assert_int_equal(b->shape[1], own.num_heads * config.head_dim);
+            assert_int_equal(b->shape[1], own.attn[0].heads * config.attn[0].head_dim);
             assert_true(part.bias[0].data == whole.bias[0].data); // whole: added once, after the sum
             break;
         }
@@ -170,9 +171,9 @@ static void test_problems(void **state) {
     static const int never[] = {0, 3, 5, 6, 7, 9, 16, -2};
     for (int i = 0; i < 8; i++)
         expect_problem(c, small, never[i], "possible: 1, 2, 4, 8");
-    c.num_heads = 12, c.num_kv_heads = 12;
+    c.attn[0].heads = 12, c.attn[0].kv_heads = 12;
     expect_problem(c, small, 8, "heads do not divide among them; possible: 1, 2, 4");
-    c.num_heads = 24, c.num_kv_heads = 3;
+    c.attn[0].heads = 24, c.attn[0].kv_heads = 3;
     expect_problem(c, small, 8, "(24 heads, 3 kv heads): its kv heads neither");
     c = config;
     expect_problem(c, (struct shard_blocks){256, 1}, 2, "inside a block of its weights; possible: 1");
@@ -225,7 +226,7 @@ static void test_stages(void **state) {
                     next = end;
                     shard_config(&s, &own);
                     assert_int_equal(own.num_layers, end - begin);
-                    assert_int_equal(own.num_heads, c.num_heads);
+                    assert_int_equal(own.attn[0].heads, c.attn[0].heads);
                     assert_int_equal(own.tied, stages == 1);
                     assert_int_equal(shard_holds(&s, WEIGHT_EMBED, -1), i == 0);
                     assert_int_equal(shard_holds(&s, WEIGHT_HEAD, -1), i == stages - 1);
@@ -238,15 +239,36 @@ static void test_stages(void **state) {
     // Qwen2.5-0.5B: a layer is 2 * 896 + 2 * 128 + 3 * 4864 = 16,640 rows of D, half the head 75,968
     c = (struct model_config){.num_layers = 24,
                               .hidden = 896,
-                              .num_heads = 14,
-                              .num_kv_heads = 2,
-                              .head_dim = 64,
-                              .ffn = 4864,
-                              .vocab = 151936};
+                              .vocab = 151936,
+                              .num_attn = 1,
+                              .attn = {{.heads = 14, .kv_heads = 2, .head_dim = 64}},
+                              .num_ffn = 1,
+                              .ffn = {{.hidden = 4864}}};
     int begin, end;
     struct shard s = stage_of(&c, 1, 2);
     shard_layers(&s, &begin, &end);
     assert_int_equal(begin, 14); // (24 + 4.57) / 2
+}
+
+// A stage counts its layers anew, also in the pages of their groups; groups keep their numbers.
+static void test_stage_groups(void **state) {
+    (void)state;
+    struct model_config c = config, own;
+    c.num_layers = 8, c.vocab = 32;
+    c.num_groups = 2, c.kv_layers = 6;
+    c.groups[0] = (struct kv_group_spec){.kind = KV_WINDOW, .window = 64, .num_layers = 6};
+    c.groups[1] = (struct kv_group_spec){.kind = KV_FULL, .num_layers = 2};
+    for (int i = 0; i < 8; i++)
+        c.layers[i] = (struct layer_spec){.kv_group = i >= 6, .kv_layer = (uint16_t)(i % 6)};
+    struct shard s = stage_of(&c, 1, 2);
+    shard_config(&s, &own);
+    assert_true(own.num_layers == 4 && own.num_groups == 2 && own.kv_layers == 2);
+    assert_true(own.groups[0].num_layers == 2 && own.groups[1].num_layers == 2);
+    for (int i = 0; i < 4; i++)
+        assert_true(own.layers[i].kv_group == i / 2 && own.layers[i].kv_layer == i % 2);
+    s = stage_of(&c, 0, 2);
+    shard_config(&s, &own);
+    assert_true(own.kv_layers == 4 && own.groups[1].num_layers == 0);
 }
 
 static void test_stage_problems(void **state) {
@@ -274,7 +296,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_parts_are_the_whole), cmocka_unit_test(test_problems),
         cmocka_unit_test(test_vocabulary),          cmocka_unit_test(test_stages),
-        cmocka_unit_test(test_stage_problems),
+        cmocka_unit_test(test_stage_groups),        cmocka_unit_test(test_stage_problems),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,10 +1,15 @@
 // Random traffic through the scheduler and the KV cache, with a fake device instead of a model.
 //
-// The fake cache holds one integer per slot: a hash of every token up to that position. The fake model finds
-// the cell of the position before through the block table, and draws the next token from the hash it finds
-// there; and before that it reads every cell of the context and compares it with what a run alone would have
-// written. So a stale, shared, misplaced or early reused block shows at once, and what a request gets is
-// compared token by token with the sequence computed from its prompt alone.
+// The fake cache holds one integer per slot and group: a hash of every token up to that position, marked with the group.
+// Before the fake model writes the next ones it reads, through the block table of each group, every cell that attention
+// of that kind would read, and compares it with what a run alone would have written: all of the context in a full group;
+// in a window group what the window shows, and nothing before; in a state group the live page, which must be the state
+// after exactly the tokens before the step. Copies of pages copy cells. So a stale, shared, misplaced, missing or early
+// reused block shows at once, and what a request gets is compared token by token with the sequence computed from its
+// prompt alone. Scenarios have one to three groups.
+//
+// Some requests have drafts, right and wrong ones, that steps verify: the fake device writes cells for wrong tokens, too,
+// and samples behind them, which must leave no trace.
 //
 // QUIRE_SIM_REQUESTS: how many requests in all. QUIRE_SIM_SEED: only the scenario of this seed, as printed by
 // a failure.
@@ -12,13 +17,14 @@
 // Over 600 lines, because traffic, device and checks look at one another's state throughout.
 #include "harness.h"
 
-#include "scheduler.h"
+#include "scheduler_state.h"
 
 #include <inttypes.h>
 #include <signal.h>
 #include <unistd.h>
 
-enum { MAX_LIVE = 160, MAX_RUNNING = 12, MAX_LEN = 160, MAX_BLOCKS = 160, NUM_FAMILIES = 3, VOCAB = 61 };
+enum { MAX_LIVE = 160, MAX_RUNNING = 12, MAX_LEN = 400, MAX_BLOCKS = 320, NUM_FAMILIES = 3, VOCAB = 61 };
+enum { MAX_SIM_GROUPS = 3 };
 
 #ifndef __has_feature
 #define __has_feature(x) 0
@@ -69,8 +75,8 @@ struct client {
     int num_expect;
     enum finish_reason expect_finish;
     uint64_t salt;
-    token_id drawn; // the device's last draw
-    int num_got, num_scored;
+    token_id sampled; // by the device, last
+    int num_got, num_prompt_logprobs;
     int num_preemptions;
     int num_passed; // plans since it could decode and did not
     bool started, cancelled, failed;
@@ -80,20 +86,21 @@ struct client {
 // A plan as the device got it: tables and tokens as they were then.
 struct job {
     const struct plan *plan;
-    block_id blocks[MAX_RUNNING][MAX_LEN];
+    block_id blocks[MAX_RUNNING][MAX_SIM_GROUPS][MAX_LEN];
+    block_id live[MAX_RUNNING][MAX_SIM_GROUPS];
+    struct kv_move moves[MAX_RUNNING * MAX_SIM_GROUPS * KV_SEQ_MOVES];
     token_id tokens[MAX_RUNNING][MAX_LEN];
     int num_blocks[MAX_RUNNING];
-    token_id drawn[MAX_RUNNING];
+    token_id sampled[MAX_RUNNING][1 + MAX_DRAFTS];
     bool executed;
 };
 
 struct sim {
     struct kv_cache kv;
-    struct scheduler s;
+    struct scheduler *s;
     struct sched_config config;
-    int depth, max_prompt, max_output;
+    int depth, max_chunk, max_prompt, max_output;
     bool late; // the device runs a plan when it is waited for
-    bool odd;  // items give 0, 2 or 3 tokens now and then
     bool
         tired; // requests arrive with preemptions on their account, or the last few would hardly ever be seen
     unsigned fail_every; // items, 0: never
@@ -101,34 +108,41 @@ struct sim {
     int free_ids[MAX_LIVE], num_free_ids;
     int live[MAX_LIVE], live_at[MAX_LIVE], num_live;
     uint64_t cells[MAX_BLOCKS * 16];
-    struct job jobs[SCHED_MAX_DEPTH];
+    struct job jobs[PLAN_MAX_DEPTH];
     int first_job, num_jobs; // unresolved plans; job_at(m, 0) is the oldest
     uint64_t family_seed;
     int64_t max_steps, num_steps;
 };
 
 static struct {
-    uint64_t requests, refused, steps, preemptions, secured, hits, held, evicted, out_of_order, stopped_ahead;
-    uint64_t cancel_new, cancel_preempted, cancel_running, cancel_in_flight, cancel_again, failed, scored,
-        kept_out;
-    uint64_t dealt, shared, full; // S13; steps with as many plans in flight as may be, over two
-    uint64_t rejected, several, empty, finish_stop, finish_length;
+    uint64_t requests, refused, steps, preemptions, reserved, hits, deferred, evicted, out_of_order,
+        stopped_ahead;
+    uint64_t cancel_new, cancel_preempted, cancel_running, cancel_in_flight, cancel_again, failed,
+        prompt_logprobs, deferred_victims;
+    uint64_t passed_over, shared, full; // S13; steps with as many plans in flight as may be, over two
+    uint64_t drafts, accepted, none_right, all_right, stopped_inside, trimmed; // S15
+    uint64_t empty, finish_stop, finish_length;
+    uint64_t given_back, window_hits, snapshots, restored, rolled_back, longer_than_pool;
 } seen;
 
 static struct sim sim; // large; one at a time
 
 // ---- requests
-// ------------------------------------------------------------------------------------------------------
 
 static uint64_t cell_root(uint64_t salt) { return mix(salt, 0x5eed); }
 static uint64_t cell_next(uint64_t cell, token_id token) { return mix(cell, (uint64_t)token + 1); }
-static token_id draw(uint64_t cell, uint64_t seed) { return (token_id)(mix(cell, seed) % VOCAB); }
+static token_id sample(uint64_t cell, uint64_t seed) { return (token_id)(mix(cell, seed) % VOCAB); }
 
-static struct job *job_at(struct sim *m, int i) { return &m->jobs[(m->first_job + i) % SCHED_MAX_DEPTH]; }
+// The longest hit that the prompt of a request can give, in tokens.
+static int last_boundary(const struct sim *m, const struct request *r) {
+    return (r->num_prompt - 1) / m->kv.config.block_size * m->kv.config.block_size;
+}
+
+static struct job *job_at(struct sim *m, int i) { return &m->jobs[(m->first_job + i) % PLAN_MAX_DEPTH]; }
 
 static struct client *client_of(struct sim *m, const struct request *r) { return m->clients[r->id]; }
 
-// The sequence of a run alone, and what would come after its stop token: that far run-ahead may get.
+// The sequence of a run alone, and what would come after its stop token: that far asynchronous steps and drafts may get.
 static void run_alone(struct client *c) {
     const struct request *r = c->r;
     uint64_t cell = cell_root(c->salt);
@@ -138,7 +152,7 @@ static void run_alone(struct client *c) {
         c->cells[p] = cell = cell_next(cell, c->expect[p]);
     c->expect_finish = FINISH_LENGTH;
     for (int p = r->num_prompt; p < r->max_tokens; p++) {
-        token_id t = draw(cell, r->sampling.seed);
+        token_id t = sample(cell, r->sampling.seed);
         c->expect[p] = t;
         c->cells[p] = cell = cell_next(cell, t);
         c->num_expect += c->expect_finish == FINISH_LENGTH;
@@ -180,14 +194,15 @@ static void add_request(struct sim *m, const struct prompt_shape *shape) {
         .num_salt = shape->salt != 0,
     };
     struct client *c = m->clients[id];
-    struct request *r = request_new(&p, m->kv.block_size);
+    if (one_in(3)) // nobody calls it: propose() below speaks for it
+        sim_check((p.drafter = calloc(1, sizeof *p.drafter)) != NULL);
+    struct request *r = request_new(&p, m->kv.config.block_size);
     sim_check(r);
     r->num_preemptions = m->tired ? between(4, SCHED_MAX_PREEMPTIONS) : 0;
-    bool fits =
-        sched_admissible(&m->config, m->kv.num_blocks, m->kv.block_size, n, p.max_output, NULL) == STATUS_OK;
-    int64_t queued = m->s.waiting_tokens;
-    int len = m->s.waiting.len;
-    enum status status = sched_add(&m->s, r);
+    bool fits = sched_admissible(&m->config, &m->kv.config, n, p.max_output, NULL) == STATUS_OK;
+    int64_t queued = m->s->waiting_tokens;
+    int len = m->s->waiting.len;
+    enum status status = sched_add(m->s, r);
     bool full = len >= m->config.max_waiting || (len > 0 && queued + n > m->config.max_waiting_tokens);
     sim_check(status == (!fits ? STATUS_INVALID : full ? STATUS_LIMIT : STATUS_OK));
     if (status != STATUS_OK) {
@@ -203,20 +218,22 @@ static void add_request(struct sim *m, const struct prompt_shape *shape) {
     m->max_steps += 40 + 20 * (int64_t)r->max_tokens;
     seen.requests++;
     seen.empty += p.max_output == 0;
+    seen.longer_than_pool += r->max_tokens > m->kv.config.num_blocks * m->kv.config.block_size;
 }
 
 // The request has left the scheduler, for `why`.
 static void end_client(struct sim *m, struct client *c, enum finish_reason why) {
     struct request *r = c->r;
     int id = (int)r->id;
-    sim_check(r->state == REQUEST_FINISHED && r->finish == why && r->num_in_flight == 0 &&
-              r->blocks.len == 0);
+    sim_check(r->state == REQUEST_FINISHED && r->finish == why && r->num_in_flight == 0 && r->seq.len == 0 &&
+              r->seq.reserved == 0);
     sim_check(c->num_got == r->num_tokens - r->num_pending - r->num_prompt);
     sim_check(r->num_preemptions <= SCHED_MAX_PREEMPTIONS);
     if (why == FINISH_STOP || why == FINISH_LENGTH) {
         sim_check(why == c->expect_finish && c->num_got == c->num_expect - r->num_prompt);
         sim_check(r->num_cached >= 0 && r->num_cached < r->num_prompt);
-        sim_check(!r->sampling.prompt_logprobs || (c->num_scored == r->num_prompt - 1 && r->num_cached == 0));
+        sim_check(!r->sampling.prompt_logprobs ||
+                  (c->num_prompt_logprobs == r->num_prompt - 1 && r->num_cached == 0));
     }
     sim_check(why != FINISH_CANCELLED || c->cancelled);
     sim_check(why != FINISH_ERROR || c->failed);
@@ -244,14 +261,13 @@ static void cancel_one(struct sim *m) {
         c->cancelled = true;
         c->updates_left = in_flight > 0 ? m->num_jobs : 0;
     }
-    bool left = sched_remove(&m->s, r, FINISH_CANCELLED);
+    bool left = sched_remove(m->s, r, FINISH_CANCELLED);
     sim_check(left == (in_flight == 0));
     if (left)
         end_client(m, c, FINISH_CANCELLED);
 }
 
 // ---- what must always hold
-// -----------------------------------------------------------------------------------------
 
 static bool comes_before(const struct sim *m, const struct request *a, const struct request *b) {
     if (m->config.policy == SCHED_PRIORITY && a->priority != b->priority)
@@ -259,53 +275,105 @@ static bool comes_before(const struct sim *m, const struct request *a, const str
     return a->arrival < b->arrival;
 }
 
+// The first position whose cell a step from `first` on reads of the group; of a state group none.
+static int first_read(const struct sim *m, int g, int first) {
+    const struct kv_group_spec *spec = &m->kv.config.groups[g];
+    return spec->kind == KV_FULL    ? 0
+           : spec->kind == KV_STATE ? INT32_MAX / 2
+                                    : kv_first_kept(first, spec->window);
+}
+
+// What a running request has of the cache: no more than it needs, in each group, and all of it where it is secured.
+static void check_pages(struct sim *m, const struct request *r) {
+    const struct kv_config *k = &m->kv.config;
+    sim_check(r->num_preemptions < SCHED_MAX_PREEMPTIONS ||
+              kv_missing(&m->kv, &r->seq, sched_compute_end(r)) == 0);
+    sim_check(r->seq.num_hashed == (k->share ? r->num_resolved / k->block_size : 0));
+    sim_check(kv_blocks_for(&m->kv, r->num_computed) <= r->seq.len);
+    for (int g = 0; g < k->num_groups; g++) {
+        const struct block_table *t = &r->seq.tables[g];
+        int num_pages = 0, copied = 0;
+        for (int i = 0; i < r->seq.len; i++)
+            num_pages += t->ids[i] != KV_NONE;
+        switch (k->groups[g].kind) {
+        case KV_FULL: sim_check(num_pages == r->seq.len); break;
+        case KV_WINDOW: {
+            int from = kv_first_kept(r->num_resolved, k->groups[g].window) / k->block_size;
+            sim_check(t->first == from && num_pages == r->seq.len - from);
+            sim_check((num_pages - 2) * k->block_size < k->groups[g].window + KV_TILE + k->max_ahead);
+            seen.given_back += from > 0;
+            break;
+        }
+        case KV_STATE: // snapshots only while they are copied, or behind a rollback until a step has ended there
+            sim_check(t->live != KV_NONE);
+            for (int j = 0; j < m->num_jobs; j++)
+                copied += job_at(m, j)->plan->num_moves;
+            sim_check(num_pages <= copied + (t->saved != KV_NONE));
+            seen.rolled_back += r->seq.rolls_back;
+            break;
+        }
+    }
+}
+
 static void check_state(struct sim *m) {
-    const struct block_table *tables[MAX_LIVE];
-    int num_tables = 0, num_running = 0;
+    const struct kv_seq *seqs[MAX_LIVE];
+    int num_seqs = 0, num_running = 0;
     int64_t waiting_tokens = 0;
     for (int i = 0; i < m->num_live; i++) {
         const struct request *r = m->clients[m->live[i]]->r;
         if (r->state == REQUEST_WAITING) {
-            sim_check(r->blocks.len == 0 && r->num_in_flight == 0 && r->num_pending == 0 &&
-                      r->num_computed == 0);
+            sim_check(r->seq.len == 0 && r->seq.reserved == 0 && r->num_in_flight == 0 &&
+                      r->num_pending == 0 && r->num_computed == 0);
             waiting_tokens += r->num_tokens;
             continue;
         }
-        tables[num_tables++] = &r->blocks;
+        seqs[num_seqs++] = &r->seq;
         if (r->state != REQUEST_RUNNING)
             continue;
         num_running++;
         sim_check(r->num_resolved <= r->num_computed && r->num_computed <= r->num_tokens);
         sim_check(r->num_in_flight > 0 || (r->num_pending == 0 && r->num_resolved == r->num_computed));
-        sim_check(r->blocks.num_hashed == (m->kv.share ? r->num_resolved / m->kv.block_size : 0));
-        sim_check(kv_blocks_for(&m->kv, r->num_computed) <= r->blocks.len);
+        check_pages(m, r);
     }
-    sim_check(waiting_tokens == m->s.waiting_tokens);
-    sim_check(num_running == m->s.running.len && num_running <= m->config.max_running);
-    int broken_rule = kv_check(&m->kv, tables, num_tables);
+    sim_check(waiting_tokens == m->s->waiting_tokens);
+    sim_check(num_running == m->s->running.len && num_running <= m->config.max_running);
+    int broken_rule = kv_check(&m->kv, seqs, num_seqs);
     sim_check(broken_rule == 0);
-    // What the device was given stays where it was.
+    // What the device was given and reads stays where it was.
     for (int j = 0; j < m->num_jobs; j++) {
         const struct job *job = job_at(m, j);
         for (int i = 0; i < job->plan->num_items; i++) {
-            const struct block_table *t = &job->plan->items[i].req->blocks;
-            size_t n = (size_t)job->num_blocks[i];
-            sim_check(t->len >= (int)n && memcmp(t->ids, job->blocks[i], n * sizeof *t->ids) == 0);
+            const struct plan_item *it = &job->plan->items[i];
+            const struct kv_seq *seq = &it->req->seq;
+            sim_check(seq->len >= job->num_blocks[i]);
+            for (int g = 0; g < m->kv.config.num_groups; g++) {
+                const struct block_table *t = &seq->tables[g];
+                int from = first_read(m, g, it->first) / m->kv.config.block_size;
+                sim_check(t->live == job->live[i][g]);
+                sim_check(from >= job->num_blocks[i] ||
+                          memcmp(t->ids + from, job->blocks[i][g] + from,
+                                 (size_t)(job->num_blocks[i] - from) * sizeof *t->ids) == 0);
+            }
         }
     }
 }
 
 // Whether x may be passed over: a running request before it is to publish the block that x needs next, which
 // is block `next` of x where that is known, -1 where it is not.
-static bool may_be_held(const struct sim *m, const struct request *x, int next) {
-    int bs = m->kv.block_size;
-    if (!m->kv.share || x->sampling.prompt_logprobs)
+static bool may_be_deferred(const struct sim *m, const struct request *x, int next) {
+    int bs = m->kv.config.block_size;
+    if (!m->kv.config.share || x->sampling.prompt_logprobs)
         return false;
-    for (const struct request *c = m->s.running.head; c; c = c->next) {
-        int end = (c->blocks.num_hashed + 1) * bs;
+    for (const struct request *c = m->s->running.head; c; c = c->next) {
+        int end = (c->seq.num_hashed + 1) * bs;
+        if (m->kv.has_state) { // of states only the last of the prompt is sure to come
+            end = last_boundary(m, c);
+            if (c->num_resolved > end || end == 0 || end != last_boundary(m, x) || next * bs >= end)
+                continue;
+        }
         bool same_salt = c->num_salt == x->num_salt && (c->num_salt == 0 || c->salt[0] == x->salt[0]);
-        if ((next < 0 || c->blocks.num_hashed == next) && comes_before(m, c, x) && same_salt &&
-            end < x->num_tokens - x->num_pending && end <= c->num_tokens - c->num_pending &&
+        if ((next < 0 || m->kv.has_state || c->seq.num_hashed == next) && comes_before(m, c, x) &&
+            same_salt && end < x->num_tokens - x->num_pending && end <= c->num_tokens - c->num_pending &&
             memcmp(c->tokens, x->tokens, (size_t)end * sizeof *c->tokens) == 0)
             return true;
     }
@@ -314,9 +382,10 @@ static bool may_be_held(const struct sim *m, const struct request *x, int next) 
 
 struct before_step {
     struct request *running[MAX_RUNNING];
-    int in_flight[MAX_RUNNING];
+    int in_flight[MAX_RUNNING], drafts[MAX_RUNNING];
     bool decodes[MAX_RUNNING];
     int len, num_decodes; // that can decode now
+    int decoding;         // and those that will when their steps have ended
     int quota;            // S13: how many of them a plan takes at most
     int64_t backlog;      // prompt tokens that are still to be computed
     bool roomy;           // there are blocks for all that is known
@@ -327,28 +396,49 @@ static void note_before(const struct sim *m, struct before_step *b) {
     int need = 0;
     int decoding = 0;
     b->len = b->num_decodes = 0;
-    b->backlog = m->s.waiting_tokens;
-    b->preemptions = m->s.stats.preemptions;
-    for (struct request *r = m->s.running.head; r; r = r->next) {
+    b->backlog = m->s->waiting_tokens;
+    b->preemptions = m->s->stats.preemptions;
+    for (struct request *r = m->s->running.head; r; r = r->next) {
         int i = b->len++;
         int known = r->num_tokens < r->max_tokens ? r->num_tokens : r->max_tokens;
         b->running[i] = r;
         b->in_flight[i] = r->num_in_flight;
+        b->drafts[i] = r->num_drafts;
         b->decodes[i] = r->num_tokens - r->num_computed == 1 && r->num_tokens < r->max_tokens &&
-                        !((r->counts || !m->config.run_ahead) && r->num_pending);
+                        !((r->counts || r->drafter || !m->config.async) && r->num_pending);
         b->num_decodes += b->decodes[i];
         decoding += b->decodes[i] || r->num_pending > 0;
-        b->backlog += b->decodes[i] || r->num_pending > 0 ? 0 : r->num_tokens - r->num_computed;
-        if (kv_blocks_for(&m->kv, known) > r->blocks.len)
-            need += kv_blocks_for(&m->kv, known) - r->blocks.len;
+        int end = sched_compute_end(r) < r->num_tokens ? sched_compute_end(r) : r->num_tokens;
+        b->backlog += b->decodes[i] || r->num_pending > 0 ? 0 : end - r->num_computed;
+        int blocks = kv_blocks_for(&m->kv, known) - r->seq.len, pages = -r->seq.reserved;
+        for (int g = 0; g < m->kv.config.num_groups; g++)
+            pages += m->kv.config.groups[g].kind != KV_STATE && blocks > 0 ? blocks : 0;
+        need += pages > 0 ? pages : 0;
     }
-    b->roomy = need <= m->kv.num_free;
-    b->quota = m->config.run_ahead ? decoding : (decoding + m->depth - 1) / m->depth;
+    b->decoding = decoding;
+    b->roomy = need <= kv_available(&m->kv);
+    b->quota = m->config.async ? decoding : (decoding + m->depth - 1) / m->depth;
+}
+
+// S15: drafts take nothing that prompts may have.
+static void check_drafts(const struct sim *m, const struct before_step *b, int num_decodes, int drafts,
+                         int samples) {
+    int64_t prompts = m->config.max_step_tokens - num_decodes;
+    if (b->decoding > 0 && prompts > m->max_chunk)
+        prompts = m->max_chunk;
+    if (m->depth > 1 && !m->config.async) {
+        int64_t share = (b->backlog + 4 * m->depth - 1) / (4 * m->depth);
+        share = share > 64 ? share : 64;
+        prompts = prompts < share ? prompts : share;
+    }
+    prompts = prompts < b->backlog ? prompts : b->backlog;
+    sim_check(!b->roomy || drafts == 0 || drafts <= m->config.max_step_tokens - num_decodes - prompts);
+    sim_check(samples <= plan_max_samples(m->config.max_running));
 }
 
 static void check_plan(struct sim *m, const struct plan *p, const struct before_step *b) {
-    int tokens = 0, rows = 0, prefill = 0, num_old_decodes = 0;
-    bool old_decode = false, preempted = m->s.stats.preemptions != b->preemptions;
+    int tokens = 0, rows = 0, prefill = 0, num_old_decodes = 0, drafts = 0, samples = 0;
+    bool old_decode = false, preempted = m->s->stats.preemptions != b->preemptions;
     bool in_plan[MAX_LIVE] = {false};
     sim_check(p->num_items >= 1 && p->num_items <= m->config.max_running && p->num_decode <= p->num_items);
     for (int i = 0; i < p->num_items; i++) {
@@ -363,9 +453,14 @@ static void check_plan(struct sim *m, const struct plan *p, const struct before_
         sim_check(end == r->num_computed && end <= r->num_tokens - it->needs_token);
         sim_check(it->needs_token ? r->tokens[end] == -1 && it->first_logit < it->num_new : true);
         sim_check((i < p->num_decode) == (it->num_new == 1 && it->needs_token));
-        sim_check(!(r->counts || !m->config.run_ahead) || r->tokens[it->first] >= 0);
-        if (!it->wants_score)
-            sim_check(it->first_logit == it->num_new - it->needs_token);
+        sim_check(!(r->counts || r->drafter || !m->config.async) || r->tokens[it->first] >= 0);
+        sim_check(it->num_drafts == 0 ||
+                  (it->needs_token && it->num_new == 1 + it->num_drafts && r->num_in_flight == 1 &&
+                   r->num_pending == it->num_new && end < r->max_tokens && it->num_drafts <= MAX_DRAFTS));
+        drafts += it->num_drafts;
+        samples += it->needs_token ? 1 + it->num_drafts : 0;
+        if (!it->wants_prompt_logprobs)
+            sim_check(it->first_logit == it->num_new - (it->needs_token ? 1 + it->num_drafts : 0));
         else
             sim_check(r->sampling.prompt_logprobs && end - it->needs_token < r->num_prompt);
         for (int j = 0; j < b->len; j++)
@@ -373,41 +468,54 @@ static void check_plan(struct sim *m, const struct plan *p, const struct before_
                 old = true;
                 old_decode |= b->decodes[j];
                 num_old_decodes += b->decodes[j];
+                sim_check(it->num_drafts <= b->drafts[j]);
+                seen.trimmed += b->decodes[j] && it->num_drafts < b->drafts[j];
             }
         sim_check(old || !preempted); // nothing starts in a step that preempts
         if (!old) {
-            for (const struct request *x = m->s.waiting.head; x; x = x->next)
+            for (const struct request *x = m->s->waiting.head; x; x = x->next)
                 if (comes_before(m, x, r)) {
-                    sim_check(may_be_held(m, x, -1));
+                    sim_check(may_be_deferred(m, x, -1));
                     seen.out_of_order++;
                 }
-            sim_check(
-                !may_be_held(m, r, it->first / m->kv.block_size)); // it would compute what is on its way
+            sim_check(!may_be_deferred(
+                m, r, it->first / m->kv.config.block_size)); // it would compute what is on its way
             if (r->num_preemptions == SCHED_MAX_PREEMPTIONS) {
-                int last = r->max_tokens > r->num_prompt ? r->max_tokens - 1 : r->num_prompt - 1;
-                sim_check(r->blocks.len >= kv_blocks_for(&m->kv, last));
-                seen.secured++;
+                sim_check(kv_missing(&m->kv, &r->seq, sched_compute_end(r)) == 0);
+                seen.reserved++;
             }
             c->started = true;
+            for (int g = 0; g < m->kv.config.num_groups; g++)
+                seen.window_hits += m->kv.config.groups[g].kind == KV_WINDOW && r->seq.tables[g].first > 0;
+        }
+        if (m->kv.has_state && m->kv.config.share) { // S14
+            sim_check(it->first >= last_boundary(m, r) || end <= last_boundary(m, r));
+            sim_check(end % m->kv.config.block_size == 0 || end == r->num_tokens - it->needs_token ||
+                      end / m->kv.config.block_size == it->first / m->kv.config.block_size);
         }
         tokens += it->num_new;
         rows += it->num_new - it->first_logit;
-        prefill += i < p->num_decode ? 0 : it->num_new;
+        prefill += i < p->num_decode || it->num_drafts > 0 ? 0 : it->num_new;
     }
     sim_check(tokens == p->num_tokens && rows == p->num_rows && tokens <= m->config.max_step_tokens);
-    sim_check(!old_decode || prefill <= m->config.max_chunk);
+    sim_check(!old_decode || prefill <= m->max_chunk);
+    check_drafts(m, b, num_old_decodes, drafts, samples);
     // Decodes get their token, in this plan or in turn: as many as the plan takes, and each before long.
     int taken = b->num_decodes < b->quota ? b->num_decodes : b->quota;
     sim_check(!b->roomy || num_old_decodes == taken);
     sim_check(num_old_decodes <= taken || (!b->roomy && m->num_jobs == 0));
-    bool deals = m->depth > 1 && !m->config.run_ahead;
+    bool micro_batches = m->depth > 1 && !m->config.async;
     for (int j = 0; j < b->len; j++) {
         struct client *c = client_of(m, b->running[j]);
         c->num_passed = b->decodes[j] && b->roomy && !in_plan[b->running[j]->id] ? c->num_passed + 1 : 0;
-        sim_check(c->num_passed <= (deals ? m->config.max_running : 0));
-        seen.dealt += c->num_passed > 0;
+        sim_check(c->num_passed <= (micro_batches ? m->config.max_running : 0));
+        seen.passed_over += c->num_passed > 0;
+        // S9: it has all the pages that it will ever take, so it is in every plan.
+        sim_check(in_plan[b->running[j]->id] || !b->decodes[j] || micro_batches ||
+                  b->running[j]->state == REQUEST_WAITING ||
+                  b->running[j]->num_preemptions < SCHED_MAX_PREEMPTIONS);
     }
-    if (deals && !preempted && b->roomy) {
+    if (micro_batches && !preempted && b->roomy) {
         int64_t share = (b->backlog + 4 * m->depth - 1) / (4 * m->depth);
         sim_check(prefill <= (share > 64 ? share : 64));
         seen.shared += prefill > 64;
@@ -417,7 +525,7 @@ static void check_plan(struct sim *m, const struct plan *p, const struct before_
 static void check_preempted(struct sim *m, const struct before_step *b) {
     if (b->len > 0)
         sim_check(b->running[0]->state == REQUEST_RUNNING); // never the oldest
-    if (m->s.stats.preemptions == b->preemptions)
+    if (m->s->stats.preemptions == b->preemptions)
         return;
     sim_check(!b->roomy);
     for (int j = 0; j < b->len; j++) {
@@ -439,51 +547,89 @@ static void check_preempted(struct sim *m, const struct before_step *b) {
 }
 
 // ---- the fake device
-// -----------------------------------------------------------------------------------------------
 
 static void submit(struct sim *m, const struct plan *plan) {
     struct job *job = job_at(m, m->num_jobs++);
     job->plan = plan;
     job->executed = false;
+    if (plan->num_moves > 0)
+        memcpy(job->moves, plan->moves, (size_t)plan->num_moves * sizeof *plan->moves);
     for (int i = 0; i < plan->num_items; i++) {
         const struct plan_item *it = &plan->items[i];
         job->num_blocks[i] = kv_blocks_for(&m->kv, it->first + it->num_new);
-        sim_check(job->num_blocks[i] <= it->req->blocks.len);
-        memcpy(job->blocks[i], it->req->blocks.ids, (size_t)job->num_blocks[i] * sizeof(block_id));
+        sim_check(job->num_blocks[i] <= it->req->seq.len);
+        for (int g = 0; g < m->kv.config.num_groups; g++) {
+            const struct block_table *t = &it->req->seq.tables[g];
+            memcpy(job->blocks[i][g], t->ids, (size_t)job->num_blocks[i] * sizeof(block_id));
+            job->live[i][g] = t->live;
+        }
         memcpy(job->tokens[i], it->req->tokens + it->first, (size_t)it->num_new * sizeof(token_id));
     }
 }
 
 static uint64_t *cell_at(struct sim *m, const block_id *blocks, int pos) {
-    int bs = m->kv.block_size;
+    int bs = m->kv.config.block_size;
+    sim_check(blocks[pos / bs] >= 0 && blocks[pos / bs] < m->kv.config.num_blocks);
     return &m->cells[blocks[pos / bs] * bs + pos % bs];
 }
 
+static uint64_t mark(uint64_t cell, int g) { return cell ^ (uint64_t)g * 0x9e3779b97f4a7c15u; }
+
+// In any order: here forwards and backwards.
+static void move_pages(struct sim *m, const struct job *job) {
+    size_t bs = (size_t)m->kv.config.block_size;
+    for (int i = 0; i < job->plan->num_moves; i++) {
+        const struct kv_move *v = &job->moves[job->plan->id % 2 ? i : job->plan->num_moves - 1 - i];
+        sim_check(v->from >= 0 && v->to >= 0 && v->from != v->to && !m->kv.blocks[v->to].published);
+        memcpy(m->cells + (size_t)v->to * bs, m->cells + (size_t)v->from * bs, bs * sizeof *m->cells);
+        seen.snapshots += !m->kv.blocks[v->from].published;
+        seen.restored += m->kv.blocks[v->from].published;
+    }
+}
+
+// What the step reads of the item's cache is what a run alone would have written.
+static void check_cells(struct sim *m, const struct job *job, int i, const struct client *c) {
+    int first = job->plan->items[i].first;
+    for (int g = 0; first > 0 && g < m->kv.config.num_groups; g++) {
+        if (m->kv.config.groups[g].kind == KV_STATE)
+            sim_check(*cell_at(m, &job->live[i][g], 0) == mark(c->cells[first - 1], g));
+        for (int p = first_read(m, g, first); p < first; p++)
+            sim_check(*cell_at(m, job->blocks[i][g], p) == mark(c->cells[p], g));
+    }
+}
+
+static void write_cell(struct sim *m, const struct job *job, int i, int p, uint64_t cell) {
+    for (int g = 0; g < m->kv.config.num_groups; g++) {
+        bool state = m->kv.config.groups[g].kind == KV_STATE;
+        const block_id *blocks = state ? &job->live[i][g] : job->blocks[i][g];
+        int at = state ? 0 : p;
+        *cell_at(m, blocks, at) = mark(cell, g);
+        sim_check(!m->kv.blocks[blocks[at / m->kv.config.block_size]].published); // rule 2
+    }
+}
+
 static void execute(struct sim *m, struct job *job) {
+    move_pages(m, job);
     for (int i = 0; i < job->plan->num_items; i++) {
         const struct plan_item *it = &job->plan->items[i];
         struct client *c = client_of(m, it->req);
-        const block_id *blocks = job->blocks[i];
-        int bs = m->kv.block_size;
-        for (int p = 0; p < it->first; p += bs) {
-            int n = it->first - p < bs ? it->first - p : bs;
-            sim_check(memcmp(cell_at(m, blocks, p), &c->cells[p], (size_t)n * sizeof *c->cells) == 0);
-        }
-        uint64_t cell = it->first > 0 ? *cell_at(m, blocks, it->first - 1) : cell_root(c->salt);
+        check_cells(m, job, i, c);
+        uint64_t cell = it->first > 0 ? c->cells[it->first - 1] : cell_root(c->salt);
         for (int j = 0; j < it->num_new; j++) {
             int p = it->first + j;
-            token_id t = job->tokens[i][j] >= 0 ? job->tokens[i][j] : c->drawn;
-            sim_check(t == c->expect[p]);
-            sim_check(!m->kv.blocks[blocks[p / bs]].published); // rule 2
-            *cell_at(m, blocks, p) = cell = cell_next(cell, t);
+            token_id t = job->tokens[i][j] >= 0 ? job->tokens[i][j] : c->sampled;
+            // So many drafts up to this row; < 0: it does not sample.
+            int draft = j - (it->num_new - 1 - it->num_drafts);
+            sim_check(draft > 0 || t == c->expect[p]);
+            write_cell(m, job, i, p, cell = cell_next(cell, t));
+            if (it->needs_token && draft >= 0)
+                job->sampled[i][draft] = c->sampled = sample(cell, it->req->sampling.seed);
         }
-        for (int j = it->first_logit; it->wants_score && j < it->num_new - it->needs_token; j++) {
-            sim_check(it->first + j == c->num_scored); // each row once, in order
-            c->num_scored++;
-            seen.scored++;
+        for (int j = it->first_logit; it->wants_prompt_logprobs && j < it->num_new - it->needs_token; j++) {
+            sim_check(it->first + j == c->num_prompt_logprobs); // each row once, in order
+            c->num_prompt_logprobs++;
+            seen.prompt_logprobs++;
         }
-        if (it->needs_token)
-            job->drawn[i] = c->drawn = draw(cell, it->req->sampling.seed);
     }
     job->executed = true;
 }
@@ -499,6 +645,7 @@ static void on_event(struct sim *m, const struct token_event *e, const struct pl
         sim_check(e->token == c->expect[e->req->num_prompt + c->num_got]);
         c->num_got++;
         seen.stopped_ahead += e->finish == FINISH_NONE && e->req->finish == FINISH_STOP;
+        seen.stopped_inside += e->finish == FINISH_STOP && e->index < plan->items[e->item].num_drafts;
     }
     if (e->finish != FINISH_NONE)
         end_client(m, c, e->finish);
@@ -508,16 +655,16 @@ static void resolve(struct sim *m) {
     struct job *job = job_at(m, 0);
     const struct plan *plan = job->plan;
     int32_t start[MAX_RUNNING + 1] = {0};
-    token_id tokens[3 * MAX_RUNNING];
+    token_id tokens[MAX_RUNNING + 1 + MAX_DRAFTS];
     uint8_t failed[MAX_RUNNING] = {0};
-    struct token_event events[4 * MAX_RUNNING];
+    struct token_event events[2 * MAX_RUNNING + 1 + MAX_DRAFTS];
     int n = 0;
     if (!job->executed)
         execute(m, job);
     for (int i = 0; i < plan->num_items; i++) {
         const struct plan_item *it = &plan->items[i];
         struct client *c = client_of(m, it->req);
-        bool heard = it->req->state == REQUEST_RUNNING && it->req->num_stale == 0;
+        bool heard = it->req->state == REQUEST_RUNNING;
         start[i] = n;
         if (m->fail_every > 0 && one_in(m->fail_every)) {
             failed[i] = 1;
@@ -526,21 +673,25 @@ static void resolve(struct sim *m) {
         }
         if (!it->needs_token)
             continue;
-        int num = !m->odd ? 1 : one_in(25) ? 0 : one_in(8) ? between(2, 3) : 1;
-        seen.rejected += num == 0;
-        seen.several += num > 1;
-        for (int j = 0; j < num; j++) {
-            int p = it->first + it->num_new + j;
-            tokens[n++] = j == 0 ? job->drawn[i] : p < c->num_expect ? c->expect[p] : 0;
-        }
+        int num = 1, known = it->num_new - it->num_drafts;
+        while (num <= it->num_drafts && job->sampled[i][num - 1] == job->tokens[i][known + num - 1])
+            num++;
+        memcpy(tokens + n, job->sampled[i], (size_t)num * sizeof *tokens);
+        n += num;
+        if (it->num_drafts == 0)
+            continue;
+        seen.drafts += (uint64_t)it->num_drafts;
+        seen.accepted += (uint64_t)(num - 1);
+        seen.none_right += num == 1;
+        seen.all_right += num == 1 + it->num_drafts;
     }
     start[plan->num_items] = n;
     struct outcome out = {.start = start, .tokens = tokens, .failed = failed};
-    int num_events = sched_update(&m->s, plan->id, &out, events);
-    sim_check(num_events <= n + plan->num_items);
+    int num_events = sched_update(m->s, plan->id, &out, events);
+    sim_check(num_events <= n + plan->num_items && num_events <= sched_max_events(m->config.max_running));
     for (int i = 0; i < num_events; i++)
         on_event(m, &events[i], plan);
-    m->first_job = (m->first_job + 1) % SCHED_MAX_DEPTH;
+    m->first_job = (m->first_job + 1) % PLAN_MAX_DEPTH;
     m->num_jobs--;
     for (int i = 0; i < m->num_live; i++) {
         struct client *c = m->clients[m->live[i]];
@@ -548,8 +699,27 @@ static void resolve(struct sim *m) {
     }
 }
 
+// Drafts for those that may have some: right up to a random place.
+static void propose(struct sim *m) {
+    for (int i = 0; i < m->num_live; i++) {
+        struct client *c = m->clients[m->live[i]];
+        struct request *r = c->r;
+        token_id drafts[MAX_DRAFTS];
+        int num = between(0, MAX_DRAFTS), right = between(0, MAX_DRAFTS);
+        if (!r->drafter || !one_in(2))
+            continue;
+        for (int j = 0; j < num; j++) {
+            int p = r->num_tokens + j;
+            drafts[j] = p < r->max_tokens ? c->expect[p] : 0;
+            drafts[j] = j < right ? drafts[j] : (drafts[j] + 1 + (int)rnd(VOCAB - 1)) % VOCAB;
+        }
+        int taken = request_draft(r, drafts, num), room = r->max_tokens - r->num_tokens - 1;
+        bool may = r->state == REQUEST_RUNNING && r->num_in_flight == 0 && room > 0;
+        sim_check(taken == (!may ? 0 : num < room ? num : room) && taken == r->num_drafts);
+    }
+}
+
 // ---- a scenario
-// ----------------------------------------------------------------------------------------------------
 
 static void arrive(struct sim *m) {
     struct prompt_shape shape = {
@@ -570,10 +740,33 @@ static void arrive(struct sim *m) {
 
 static void scenario_init(struct sim *m) {
     static const int sizes[] = {1, 4, 16};
-    int bs = sizes[rnd(3)];
-    int num_blocks = bs == 16 ? between(2, 20) : bs == 4 ? between(3, 40) : between(8, 100);
-    int pool = num_blocks * bs < 120 ? num_blocks * bs : 120;
-    uint64_t key[2] = {rnd(1u << 30), rnd(1u << 30)};
+    static const struct {
+        int num_groups;
+        enum kv_kind kinds[MAX_SIM_GROUPS];
+    } shapes[] = {{1, {KV_FULL}},
+                  {1, {KV_FULL}},
+                  {1, {KV_WINDOW}},
+                  {1, {KV_STATE}},
+                  {2, {KV_FULL, KV_WINDOW}},
+                  {2, {KV_STATE, KV_FULL}},
+                  {2, {KV_WINDOW, KV_WINDOW}},
+                  {3, {KV_FULL, KV_WINDOW, KV_STATE}}};
+    int bs = sizes[rnd(3)], shape = (int)rnd(sizeof shapes / sizeof *shapes);
+    struct kv_config k = {.block_size = bs,
+                          .num_groups = shapes[shape].num_groups,
+                          .snapshot_tokens = one_in(2) ? 0 : between(1, 40),
+                          .key = {rnd(1u << 30), rnd(1u << 30)},
+                          .share = !one_in(8)};
+    int each = bs == 16 ? between(2, 20) : bs == 4 ? between(3, 40) : between(8, 100); // blocks of a group
+    int pool = each * bs < 120 ? each * bs : 120;
+    bool bounded = true, has_state = false; // no group keeps all tokens
+    for (int g = 0; g < k.num_groups; g++) {
+        k.groups[g] =
+            (struct kv_group_spec){.kind = shapes[shape].kinds[g], .window = between(1, one_in(2) ? 20 : 70)};
+        bounded &= k.groups[g].kind != KV_FULL;
+        has_state |= k.groups[g].kind == KV_STATE;
+    }
+    bool lengthy = bounded && one_in(2); // requests that are longer than the pool
     struct client **clients = malloc(sizeof m->clients);
     memcpy(clients, m->clients, sizeof m->clients);
     memset(m, 0, offsetof(struct sim, cells));
@@ -590,26 +783,37 @@ static void scenario_init(struct sim *m) {
         m->max_prompt = between(1, 4);
         m->max_output = pool;
     }
-    bool crowded = one_in(4); // so much is waiting that steps grow (S13)
+    if (lengthy) {
+        m->max_prompt = between(1, MAX_LEN - 110);
+        m->max_output = between(1, 100);
+    }
+    bool crowded = !lengthy && one_in(4); // so much is waiting that steps grow (S13)
     static const int depths[] = {1, 2, 2, 4, 4, 8};
-    m->depth = depths[rnd(6)];
+    m->depth = lengthy ? between(1, 2) : depths[rnd(6)];
     m->late = one_in(2);
-    m->odd = one_in(3);
-    m->tired = one_in(4);
+    m->tired = one_in(lengthy ? 2 : 4);
     m->fail_every = one_in(3) ? 300 : 0;
     m->config = (struct sched_config){
         .policy = one_in(2) ? SCHED_FCFS : SCHED_PRIORITY,
-        .max_running = squeeze ? MAX_RUNNING : between(1, MAX_RUNNING),
-        .max_chunk = between(1, crowded ? 300 : 30),
+        .max_running = lengthy   ? between(1, 4)
+                       : squeeze ? MAX_RUNNING
+                                 : between(1, MAX_RUNNING),
         .max_waiting = between(1, crowded ? 140 : 40),
         .max_waiting_tokens = between(20, crowded ? 10000 : 2000),
-        .max_model_len = between(pool - pool / 4, pool + 8),
+        .max_model_len = lengthy ? MAX_LEN - 8 : between(pool - pool / 4, pool + 8),
         .depth = m->depth,
-        .run_ahead = one_in(2),
+        .async = one_in(2),
     };
-    m->config.max_step_tokens = m->config.max_running + between(0, crowded ? 300 : 60);
-    sim_check(kv_init(&m->kv, num_blocks, bs, key, !one_in(8)) == STATUS_OK);
-    sim_check(sched_init(&m->s, &m->config, &m->kv) == STATUS_OK);
+    m->max_chunk = between(1, crowded ? 300 : 30);
+    m->config.max_step_tokens = m->config.max_running + between(0, crowded ? 300 : lengthy ? 16 : 60);
+    k.max_ahead = m->depth * m->config.max_step_tokens;
+    k.num_blocks = each * k.num_groups;
+    if (lengthy)
+        k.num_blocks = (int)kv_pages(&k, MAX_LEN) * between(10, one_in(2) ? 10 : 25) / 10;
+    if (k.num_blocks > MAX_BLOCKS)
+        k.num_blocks = MAX_BLOCKS;
+    sim_check(kv_init(&m->kv, &k) == STATUS_OK);
+    sim_check((m->s = sched_open(&m->config, &m->kv, NULL)) != NULL);
     for (int i = 0; i < MAX_LIVE; i++)
         m->free_ids[m->num_free_ids++] = MAX_LIVE - 1 - i;
 }
@@ -620,7 +824,7 @@ static void run_scenario(uint64_t seed, int num_bursts) {
     rng_state = mix(seed, 1);
     scenario_init(m);
     bool paced = one_in(3);
-    int top_chunk = 2 * m->config.max_chunk;
+    int top_chunk = 2 * m->max_chunk;
     unsigned pause = (unsigned)between(1, 12), cancel_every = one_in(3) ? 0 : (unsigned)between(5, 60);
     while (num_bursts > 0 || m->num_live > 0) {
         // Poisson-like arrivals with bursts: virtual time is the number of steps.
@@ -630,10 +834,12 @@ static void run_scenario(uint64_t seed, int num_bursts) {
         if (cancel_every > 0 && m->num_live > 0 && one_in(cancel_every))
             cancel_one(m);
         if (paced && one_in(20))
-            sched_set_chunk(&m->s, m->config.max_chunk = between(1, top_chunk));
+            m->max_chunk = between(1, top_chunk);
+        if (one_in(2))
+            propose(m);
         struct before_step b;
         note_before(m, &b);
-        const struct plan *plan = sched_step(&m->s);
+        const struct plan *plan = sched_step(m->s, m->max_chunk);
         seen.steps++;
         check_preempted(m, &b);
         if (plan) {
@@ -644,8 +850,8 @@ static void run_scenario(uint64_t seed, int num_bursts) {
             sim_check(++m->num_steps < m->max_steps);
             seen.full += m->num_jobs == m->depth && m->depth > 2;
         } else {
-            seen.kept_out += m->s.running.len > 0 && m->num_jobs > 0;
-            sim_check(m->num_jobs > 0 || sched_idle(&m->s)); // no deadlock
+            seen.deferred_victims += m->s->running.len > 0 && m->num_jobs > 0;
+            sim_check(m->num_jobs > 0 || sched_idle(m->s)); // no deadlock
         }
         check_state(m);
         if (cancel_every > 0 && m->num_live > 0 && one_in(cancel_every))
@@ -660,14 +866,14 @@ static void run_scenario(uint64_t seed, int num_bursts) {
     }
     while (m->num_jobs > 0) // plans of nothing but cancelled requests cannot be left over
         resolve(m);
-    sim_check(sched_idle(&m->s) && m->s.waiting_tokens == 0 && m->s.num_leaving == 0);
-    sim_check(m->kv.num_free == m->kv.num_blocks && kv_check(&m->kv, NULL, 0) == 0);
-    seen.preemptions += m->s.stats.preemptions;
-    seen.hits += m->s.stats.prefix_hits;
-    seen.held += m->s.stats.held;
+    sim_check(sched_idle(m->s) && m->s->waiting_tokens == 0 && m->s->draining.len == 0);
+    sim_check(m->kv.num_free == m->kv.config.num_blocks && kv_check(&m->kv, NULL, 0) == 0);
+    seen.preemptions += m->s->stats.preemptions;
+    seen.hits += m->s->stats.prefix_hits;
+    seen.deferred += m->s->stats.deferred;
     seen.evicted += m->kv.num_evicted;
-    sim_check(m->s.stats.prefix_hits <= m->s.stats.prefix_queries);
-    sched_destroy(&m->s);
+    sim_check(m->s->stats.prefix_hits <= m->s->stats.prefix_queries);
+    sched_close(m->s);
     kv_destroy(&m->kv);
 }
 
@@ -687,31 +893,42 @@ static void test_traffic(void **state) {
     for (int i = 0; i < MAX_LIVE; i++)
         free(sim.clients[i]);
     printf("  requests %" PRIu64 ", refused %" PRIu64 ", steps %" PRIu64 ", preemptions %" PRIu64
-           " (secured starts %" PRIu64 "), hits %" PRIu64 ", evicted %" PRIu64 ", held %" PRIu64
+           " (reserved starts %" PRIu64 "), hits %" PRIu64 ", evicted %" PRIu64 ", deferred %" PRIu64
            " (overtaken %" PRIu64 ")\n",
-           seen.requests, seen.refused, seen.steps, seen.preemptions, seen.secured, seen.hits, seen.evicted,
-           seen.held, seen.out_of_order);
+           seen.requests, seen.refused, seen.steps, seen.preemptions, seen.reserved, seen.hits, seen.evicted,
+           seen.deferred, seen.out_of_order);
     printf("  cancels: new %" PRIu64 ", preempted %" PRIu64 ", running %" PRIu64 ", in flight %" PRIu64
-           ", again %" PRIu64 "; failed %" PRIu64 ", scored rows %" PRIu64 ", stopped ahead %" PRIu64
-           ", waited %" PRIu64 "\n",
+           ", again %" PRIu64 "; failed %" PRIu64 ", prompt log-probabilities %" PRIu64
+           ", stopped ahead %" PRIu64 ", waited %" PRIu64 "\n",
            seen.cancel_new, seen.cancel_preempted, seen.cancel_running, seen.cancel_in_flight,
-           seen.cancel_again, seen.failed, seen.scored, seen.stopped_ahead, seen.kept_out);
+           seen.cancel_again, seen.failed, seen.prompt_logprobs, seen.stopped_ahead, seen.deferred_victims);
     printf("  passed over %" PRIu64 ", prompts shared out %" PRIu64 ", more than two plans in flight %" PRIu64
            "\n",
-           seen.dealt, seen.shared, seen.full);
-    printf("  rejected %" PRIu64 ", several %" PRIu64 ", empty outputs %" PRIu64 ", stop %" PRIu64
-           ", length %" PRIu64 "\n",
-           seen.rejected, seen.several, seen.empty, seen.finish_stop, seen.finish_length);
+           seen.passed_over, seen.shared, seen.full);
+    printf("  windows gave blocks back %" PRIu64 " times, hits behind them %" PRIu64
+           ", longer than the pool %" PRIu64 "; snapshots %" PRIu64 ", restored %" PRIu64 "\n",
+           seen.given_back, seen.window_hits, seen.longer_than_pool, seen.snapshots, seen.restored);
+    printf("  drafts %" PRIu64 ", right %" PRIu64 ", items without a right one %" PRIu64
+           ", all right %" PRIu64 ", stopped inside %" PRIu64 ", trimmed %" PRIu64 "\n",
+           seen.drafts, seen.accepted, seen.none_right, seen.all_right, seen.stopped_inside, seen.trimmed);
+    printf("  empty outputs %" PRIu64 ", stop %" PRIu64 ", length %" PRIu64 "\n", seen.empty,
+           seen.finish_stop, seen.finish_length);
     if (seed || want < 10000)
         return; // too little to have met everything
-    assert_true(seen.preemptions > 0 && seen.secured > 0 && seen.hits > 0 && seen.held > 0 &&
+    assert_true(seen.preemptions > 0 && seen.reserved > 0 && seen.hits > 0 && seen.deferred > 0 &&
                 seen.evicted > 0);
-    assert_true(seen.out_of_order > 0 && seen.refused > 0 && seen.kept_out > 0 && seen.stopped_ahead > 0);
+    assert_true(seen.out_of_order > 0 && seen.refused > 0 && seen.deferred_victims > 0 &&
+                seen.stopped_ahead > 0);
     assert_true(seen.cancel_new > 0 && seen.cancel_preempted > 0 && seen.cancel_running > 0);
-    assert_true(seen.cancel_in_flight > 0 && seen.cancel_again > 0 && seen.failed > 0 && seen.scored > 0);
-    assert_true(seen.dealt > 0 && seen.full > 0 && (seen.shared > 0 || want < 100000));
-    assert_true(seen.rejected > 0 && seen.several > 0 && seen.empty > 0);
+    assert_true(seen.cancel_in_flight > 0 && seen.cancel_again > 0 && seen.failed > 0 &&
+                seen.prompt_logprobs > 0);
+    assert_true(seen.passed_over > 0 && seen.full > 0 && (seen.shared > 0 || want < 100000));
+    assert_true(seen.drafts > seen.accepted && seen.accepted > 0 && seen.none_right > 0 &&
+                seen.all_right > 0);
+    assert_true(seen.stopped_inside > 0 && seen.trimmed > 0 && seen.empty > 0);
     assert_true(seen.finish_stop > 0 && seen.finish_length > 0);
+    assert_true(seen.given_back > 0 && seen.window_hits > 0 && seen.longer_than_pool > 0);
+    assert_true(seen.snapshots > 0 && seen.restored > 0 && seen.rolled_back > 0);
 }
 
 int main(void) {

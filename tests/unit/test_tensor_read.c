@@ -1,7 +1,8 @@
 // tensor_read(): large tensors in pieces by several threads.
 #include "harness.h"
 
-#include "tensor_read.h"
+#include "models/gguf.h"
+#include "models/tensor_read.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -44,7 +45,8 @@ static unsigned char *make_file(void) {
 }
 
 // Expects STATUS_FORMAT with the byte of the file's first mistake, however threads run.
-static void expect_bad(const struct gguf *g, const struct gguf_info *t, unsigned char *data, size_t byte) {
+static void expect_bad(const struct model_file *g, const struct model_tensor *t, unsigned char *data,
+                       size_t byte) {
     char place[40];
     snprintf(place, sizeof place, " at byte %zu:", byte);
     for (int i = 0; i < 20; i++) {
@@ -63,13 +65,14 @@ static void test_pieces(void **state) {
     assert_true(fd >= 0 && data);
     assert_int_equal(write(fd, file, START + BYTES), START + BYTES);
     struct err err = {0};
-    struct gguf *opened = gguf_open(path, &err), *parsed = gguf_parse(file, START + BYTES, "memory", &err);
+    struct model_file *opened = gguf_open(path, &err),
+                      *parsed = gguf_parse(file, START + BYTES, "memory", &err);
     if (!opened || !parsed)
         fail_msg("%s", err.msg);
     for (int i = 0; i < 2; i++) {
-        const struct gguf *g = i ? opened : parsed;
+        const struct model_file *g = i ? opened : parsed;
         memset(data, 0xff, BYTES);
-        assert_int_equal(tensor_read(g, gguf_find_tensor(g, "w"), data, &err), STATUS_OK);
+        assert_int_equal(tensor_read(g, model_file_find(g, "w"), data, &err), STATUS_OK);
         assert_memory_equal(data, file + START, BYTES);
     }
     // What is wrong is told of the first place, in the last block, in the first of a piece, before another.
@@ -79,24 +82,24 @@ static void test_pieces(void **state) {
         file[at + 1] = 0x7c; // an infinity
         file[at] = 0;
         assert_int_equal(pwrite(fd, file + at, 2, (off_t)at), 2);
-        expect_bad(opened, gguf_find_tensor(opened, "w"), data, at);
-        expect_bad(parsed, gguf_find_tensor(parsed, "w"), data, at);
+        expect_bad(opened, model_file_find(opened, "w"), data, at);
+        expect_bad(parsed, model_file_find(parsed, "w"), data, at);
     }
     // A file that was cut: the first byte that is not there, or what is wrong before it.
     err = (struct err){0};
     assert_int_equal(ftruncate(fd, START + BYTES - 1000), 0);
-    expect_bad(opened, gguf_find_tensor(opened, "w"), data, START);
+    expect_bad(opened, model_file_find(opened, "w"), data, START);
     unsigned char fine[2] = {0, 0x21};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
         if (bad[i] < BLOCKS - 1)
             assert_int_equal(pwrite(fd, fine, 2, (off_t)(START + bad[i] * BLOCK)), 2);
     char place[80];
     snprintf(place, sizeof place, " at byte %d: the file was cut", START + BYTES - 1000);
-    assert_int_equal(tensor_read(opened, gguf_find_tensor(opened, "w"), data, &err), STATUS_IO);
+    assert_int_equal(tensor_read(opened, model_file_find(opened, "w"), data, &err), STATUS_IO);
     if (!strstr(err.msg, place))
         fail_msg("expected '%s', found '%s'", place, err.msg);
-    gguf_close(opened);
-    gguf_close(parsed);
+    model_file_close(opened);
+    model_file_close(parsed);
     close(fd);
     unlink(path);
     free(data);

@@ -3,9 +3,9 @@
 #include "harness.h"
 
 #include "../tools/gguf_write.h"
-#include "gguf.h"
-#include "tokenizer_gguf.h"
-#include "tokenizer_internal.h"
+#include "models/gguf.h"
+#include "text/tokenizer_internal.h"
+#include "text/tokenizer_load.h"
 
 #include <math.h>
 #include <time.h>
@@ -414,9 +414,9 @@ static void test_any_bytes(void **state) {
 static struct tokenizer *from_writer(struct gguf_writer *w, struct err *err) {
     size_t size;
     unsigned char *file = gw_finish(w, &size);
-    struct gguf *g = gguf_parse(file, size, "test.gguf", err);
-    struct tokenizer *t = g ? tokenizer_from_gguf(g, err) : NULL;
-    gguf_close(g);
+    struct model_file *g = gguf_parse(file, size, "test.gguf", err);
+    struct tokenizer *t = g ? tokenizer_load(g, err) : NULL;
+    model_file_close(g);
     free(file);
     return t;
 }

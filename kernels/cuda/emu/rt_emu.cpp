@@ -104,7 +104,7 @@ void rt_describe(struct rt *rt, struct rt_info *info) {
     memset(info, 0, sizeof *info);
     snprintf(info->name, sizeof info->name, "emulated");
     info->major = 9;
-    info->num_processors = 4;
+    info->num_sms = 4;
     info->total = rt->limit;
     info->free = rt->limit - rt->used;
     info->shared_max = 227 << 10;

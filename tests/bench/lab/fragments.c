@@ -1,6 +1,6 @@
 // An experiment, not built with the rest: how fast threads read 128 MB in scattered fragments, by the size of
 // a fragment and by how far ahead they are asked for. Medians of 10 rounds in turns, GB/s of all threads
-// together. Why decode reads the heads of a block together: docs/performance.md. x86 with AVX-512.
+// together. Why decode reads the heads of a block together: kernels/README.md. x86 with AVX-512.
 //
 //   gcc -D_GNU_SOURCE -O3 -march=native -pthread -Wall -Wextra tests/bench/lab/fragments.c -o fragments &&
 //   ./fragments [threads]

@@ -1,0 +1,30 @@
+#include "forward.h"
+
+void model_forward(const struct backend_ops *ops, struct device *dev, const struct model *model,
+                   const struct step *step, const float *in, float *out) {
+    if (step->num_moves > 0)
+        ops->kv_copy(dev, step->moves, step->num_moves);
+    if (ops->step_begin(dev, step))
+        return; // a CUDA graph has run the same phases
+
+    if (in)
+        ops->resid_import(dev, in, step);
+    else
+        ops->embed(dev, model->embed, step);
+    for (int i = 0; i < model->config.num_layers; i++) {
+        const struct layer *layer = &model->layers[i];
+        ops->qkv(dev, layer, step);
+        if (step->num_decode > 0)
+            ops->attn_decode(dev, layer, step);
+        if (step->num_decode < step->num_seqs)
+            ops->attn_prefill(dev, layer, step);
+        ops->attn_out(dev, layer, step);
+        ops->ffn_in(dev, layer, step);
+        ops->ffn_out(dev, layer, step);
+    }
+    if (out)
+        ops->resid_export(dev, out, step);
+    else
+        ops->head(dev, model, step);
+    ops->step_end(dev);
+}

@@ -1,0 +1,27 @@
+// Computes the masks of token filters beside the forward pass: one thread, which takes batches in order.
+#pragma once
+
+#include "batch.h"
+
+#include <pthread.h>
+
+struct mask_worker {
+    pthread_t thread;
+    pthread_mutex_t lock;
+    pthread_cond_t work, done;
+    struct batch *batches[PLAN_MAX_DEPTH]; // of ticket t: at t modulo their number
+    uint64_t posted, computed;             // tickets given, and those whose masks are there
+    bool started, stop;
+};
+
+// STATUS_NOMEM with err: there is no thread.
+enum status mask_worker_open(struct mask_worker *w, struct err *err);
+// Computes what was posted, ends the thread. Requests of posted batches live until then. A zeroed one is
+// allowed.
+void mask_worker_close(struct mask_worker *w);
+
+// Hands a batch over, which has masks: from now until a wait for it, the worker calls the filters of its
+// requests. At most PLAN_MAX_DEPTH may be posted and not waited for. Sets the batch's ticket. Engine thread.
+void mask_worker_post(struct mask_worker *w, struct batch *b);
+// Waits until the masks of all batches up to this ticket are there. Any thread.
+void mask_worker_wait(struct mask_worker *w, uint64_t ticket);

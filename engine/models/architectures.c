@@ -1,0 +1,183 @@
+// See architectures.h. engine/README.md, "Architectures", says how to add one.
+#include "architectures.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define AT(member) offsetof(struct hparams, member)
+
+static const struct hparam_key gguf_keys[NUM_HPARAMS] = {
+    [H_EXPERTS] = {"expert_count", HPARAM_INT, .field = AT(experts), .max = 1024},
+    [H_LAYERS] = {"block_count", HPARAM_INT, true, .field = AT(layers), .min = 1, .max = MODEL_MAX_LAYERS},
+    [H_CONTEXT] = {"context_length", HPARAM_INT, true, .field = AT(context), .min = 1, .max = 1 << 24},
+    [H_HIDDEN] = {"embedding_length", HPARAM_INT, true, .field = AT(hidden), .min = 1, .max = 1 << 20},
+    [H_FFN] = {"feed_forward_length", HPARAM_INT, true, true, AT(ffn.hidden), 1, 1 << 24},
+    [H_HEADS] = {"attention.head_count", HPARAM_INT, true, true, AT(attn.heads), 1, 1 << 14},
+    [H_KV_HEADS] = {"attention.head_count_kv", HPARAM_INT, false, true, AT(attn.kv_heads), 1,
+                    .bound = AT(attn.heads)},
+    [H_KEY_DIM] = {"attention.key_length", HPARAM_INT, .field = AT(attn.head_dim), .min = 2, .max = 1 << 12},
+    [H_VALUE_DIM] = {"attention.value_length", HPARAM_INT, .field = AT(value_dim), .min = 1, .max = 1 << 12},
+    [H_NORM_EPS] = {"attention.layer_norm_rms_epsilon", HPARAM_FLOAT, true, .field = AT(norm_eps), .max = 1},
+    [H_ATTN_SCALE] = {"attention.scale", HPARAM_FLOAT, .field = AT(attn.scale), .max = 1e6},
+    [H_WINDOW] = {"attention.sliding_window", HPARAM_INT, false, true, AT(attn.window), 0, INT32_MAX},
+    [H_WINDOW_PATTERN] = {"attention.sliding_window_pattern", HPARAM_OTHER},
+    [H_VOCAB] = {"vocab_size", HPARAM_INT, .field = AT(vocab), .max = INT32_MAX},
+    [H_ROPE_BASE] = {"rope.freq_base", HPARAM_FLOAT, .field = AT(rope.theta), .max = 1e12},
+    [H_ROPE_DIM] = {"rope.dimension_count", HPARAM_INT, .field = AT(rope.dim), .min = 2,
+                    .bound = AT(attn.head_dim)},
+    [H_ROPE_ATTN_FACTOR] = {"rope.scaling.attn_factor", HPARAM_FLOAT, .field = AT(rope.attn_factor),
+                            .max = 1e6},
+    [H_ROPE_TYPE] = {"rope.scaling.type", HPARAM_OTHER},
+    [H_ROPE_FACTOR] = {"rope.scaling.factor", HPARAM_FLOAT, .field = AT(rope.factor), .max = 1e6},
+    [H_ROPE_OLD_FACTOR] = {"rope.scale_linear", HPARAM_FLOAT, .field = AT(rope.factor), .max = 1e6},
+    [H_ROPE_CONTEXT] = {"rope.scaling.original_context_length", HPARAM_INT,
+                        .field = AT(rope.original_context), .min = 1, .max = 1 << 24},
+    [H_ROPE_LOW_FREQ] = {"rope.scaling.low_freq_factor", HPARAM_FLOAT, .field = AT(rope.low_freq),
+                         .max = 1e6},
+    [H_ROPE_HIGH_FREQ] = {"rope.scaling.high_freq_factor", HPARAM_FLOAT, .field = AT(rope.high_freq),
+                          .max = 1e6},
+    [H_ROPE_BETA_FAST] = {"rope.scaling.yarn_beta_fast", HPARAM_FLOAT, .field = AT(rope.beta_fast),
+                          .max = 1e6},
+    [H_ROPE_BETA_SLOW] = {"rope.scaling.yarn_beta_slow", HPARAM_FLOAT, .field = AT(rope.beta_slow),
+                          .max = 1e6},
+};
+
+static const struct fixed_key gguf_fixed[] = {
+    {"attention.causal", VALUE_TRUE},
+    {"attention.clamp_kqv", VALUE_ZERO},
+    {"attention.max_alibi_bias", VALUE_ZERO},
+    {"attn_logit_softcapping", VALUE_ZERO},
+    {"final_logit_softcapping", VALUE_ZERO},
+    {"rope.scaling.finetuned", VALUE_ANY},
+    {"rope.scaling.yarn_ext_factor", VALUE_ONE},
+    {"rope.scaling.yarn_attn_factor", VALUE_ONE},
+    {"rope.scaling.yarn_log_multiplier", VALUE_ZERO},
+    {"expert_used_count", VALUE_ANY}, // means nothing without experts
+    {"interleave_moe_layer_step", VALUE_ZERO},
+    {"moe_every_n_layers", VALUE_ZERO},
+    {"leading_dense_block_count", VALUE_ZERO},
+    {"nextn_predict_layers", VALUE_ZERO},
+    {"pooling_type", VALUE_ZERO}, // else the model makes embeddings, or ranks
+    {"logit_scale", VALUE_ONE},
+    {"residual_scale", VALUE_ONE},
+    {"embedding_scale", VALUE_ONE},
+    {"use_parallel_residual", VALUE_ZERO},
+    {"rescale_every_n_layers", VALUE_ZERO},
+    {"swin_norm", VALUE_ZERO},
+};
+
+static const struct suspect gguf_suspects[] = {
+    {false, "attention."},   {false, "rope."},        {false, "expert"},   {false, "ssm."},
+    {false, "wkv."},         {false, "classifier."},  {true, "moe"},       {true, "_scale"},
+    {true, "_multiplier"},   {true, "softcapping"},   {true, "window"},    {true, "activation"},
+    {true, "hidden_act"},    {true, "pooling"},       {true, "residual"},  {true, "_norm"},
+    {true, "nextn_predict"}, {true, "every_n_layer"}, {true, "deepstack"}, {true, "leading_dense"},
+};
+
+#define IN_MODEL(member) offsetof(struct model, member)
+#define IN_LAYER(member) offsetof(struct layer, member)
+static const struct weight_slot gguf_slots[] = {
+    // in the order in which they are loaded: the model's own first
+    {WEIGHT_EMBED, SLOT_MODEL, IN_MODEL(embed), {{"token_embd", "VD"}}},
+    {WEIGHT_HEAD, SLOT_MODEL, IN_MODEL(head), {{"output", "VD"}}},
+    {WEIGHT_NORM, SLOT_MODEL, IN_MODEL(out_norm), {{"output_norm", "D"}}},
+    {WEIGHT_NORM, SLOT_LAYER, IN_LAYER(attn_norm), {{"attn_norm", "D"}}},
+    {WEIGHT_QKV, SLOT_LAYER, IN_LAYER(qkv), {{"attn_q", "QD"}, {"attn_k", "KD"}, {"attn_v", "KD"}}},
+    {WEIGHT_NORM, SLOT_QK_NORM, IN_LAYER(q_norm), {{"attn_q_norm", "d"}}},
+    {WEIGHT_NORM, SLOT_QK_NORM, IN_LAYER(k_norm), {{"attn_k_norm", "d"}}},
+    {WEIGHT_ATTN_OUT, SLOT_LAYER, IN_LAYER(attn_out), {{"attn_output", "DQ"}}},
+    {WEIGHT_NORM, SLOT_LAYER, IN_LAYER(ffn_norm), {{"ffn_norm", "D"}}},
+    {WEIGHT_GATE_UP, SLOT_LAYER, IN_LAYER(gate_up), {{"ffn_gate", "FD"}, {"ffn_up", "FD"}}},
+    {WEIGHT_DOWN, SLOT_LAYER, IN_LAYER(down), {{"ffn_down", "DF"}}},
+};
+
+static const struct extra_tensor gguf_extras[] = {
+    {false, "rope_freqs.weight"}, // read by model_config.c
+    {false, "rope.freqs"},
+    {true, "attn_rot_embd"},
+};
+
+#define COUNT(array) ((int)(sizeof(array) / sizeof *(array)))
+#define GGUF_TABLES                                                                                          \
+    .keys = gguf_keys, .fixed = gguf_fixed, .num_fixed = COUNT(gguf_fixed), .suspects = gguf_suspects,       \
+    .num_suspects = COUNT(gguf_suspects), .slots = gguf_slots, .num_slots = COUNT(gguf_slots),               \
+    .freq_factors = "rope_freqs.weight", .extras = gguf_extras, .num_extras = COUNT(gguf_extras)
+
+static const struct arch archs[] = {
+    // Llama 1 to 3.2, Mistral
+    {"llama", .rope_interleaved = true, .qkv_bias = OPTIONAL, .out_bias = OPTIONAL,
+     .window_every_layer = true, GGUF_TABLES},
+    // Qwen2, Qwen2.5
+    {"qwen2", .qkv_bias = ALWAYS, GGUF_TABLES},
+    {"qwen3", .qk_norm = true, GGUF_TABLES},
+};
+
+const struct arch *arch_at(int i) { return i < COUNT(archs) ? &archs[i] : NULL; }
+
+const struct arch *arch_find(const char *name, size_t len) {
+    for (int i = 0; i < COUNT(archs); i++)
+        if (strlen(archs[i].name) == len && memcmp(archs[i].name, name, len) == 0)
+            return &archs[i];
+    return NULL;
+}
+
+const struct weight_slot *arch_slot(const struct arch *a, enum weight_role role) {
+    for (int i = 0; i < a->num_slots; i++)
+        if (a->slots[i].role == role)
+            return &a->slots[i];
+    return NULL;
+}
+
+const char *arch_tensor_name(const struct weight_slot *s, int part, bool bias, int layer,
+                             char buf[TENSOR_NAME_BYTES]) {
+    const char *name = s->part[part].name, *end = bias ? "bias" : "weight";
+    if (s->kind == SLOT_MODEL)
+        snprintf(buf, TENSOR_NAME_BYTES, "%s.%s", name, end);
+    else
+        snprintf(buf, TENSOR_NAME_BYTES, "blk.%d.%s.%s", layer, name, end);
+    return buf;
+}
+
+static bool is_name(const char *p, size_t len, const char *name, const char *end) {
+    size_t n = strlen(name);
+    return n + strlen(end) == len && memcmp(p, name, n) == 0 && memcmp(p + n, end, len - n) == 0;
+}
+
+// The N of "blk.N.", and what follows it. false: it does not begin so, or N has leading zeros or is no layer of any
+// model.
+static bool take_layer(const char **name, size_t *len, int *layer) {
+    char want[32];
+    size_t n = 4;
+    int number = 0;
+    if (*len <= n || memcmp(*name, "blk.", n) != 0)
+        return false;
+    while (n < *len && (*name)[n] >= '0' && (*name)[n] <= '9' && number < MODEL_MAX_LAYERS)
+        number = number * 10 + ((*name)[n++] - '0');
+    n = (size_t)snprintf(want, sizeof want, "blk.%d.", number);
+    if (number >= MODEL_MAX_LAYERS || n >= *len || memcmp(want, *name, n) != 0)
+        return false;
+    *layer = number;
+    *name += n;
+    *len -= n;
+    return true;
+}
+
+bool arch_find_tensor(const struct arch *a, const char *name, size_t len, struct tensor_place *place) {
+    *place = (struct tensor_place){.layer = -1};
+    bool per_layer = take_layer(&name, &len, &place->layer);
+    for (int i = 0; i < a->num_slots; i++) {
+        const struct weight_slot *s = &a->slots[i];
+        for (int p = 0; p < 3 && s->part[p].name && (s->kind != SLOT_MODEL) == per_layer; p++) {
+            place->bias = is_name(name, len, s->part[p].name, ".bias");
+            if (!place->bias && !is_name(name, len, s->part[p].name, ".weight"))
+                continue;
+            place->slot = s;
+            place->part = p;
+            return true;
+        }
+    }
+    for (int i = 0; i < a->num_extras; i++)
+        if (a->extras[i].per_layer == per_layer && is_name(name, len, a->extras[i].name, ""))
+            return true;
+    return false;
+}

@@ -1,0 +1,120 @@
+// What Quire knows of each architecture, as data: which keys of a file give which hyperparameter, which flags hold,
+// which tensors there are and in which shapes. An architecture of known mathematics is a row here.
+#pragma once
+
+#include "backend.h"
+
+enum hparam { // what a configuration is made of
+    H_EXPERTS,
+    H_LAYERS,
+    H_CONTEXT,
+    H_HIDDEN,
+    H_FFN,
+    H_HEADS,
+    H_KV_HEADS,
+    H_KEY_DIM,
+    H_VALUE_DIM,
+    H_NORM_EPS,
+    H_ATTN_SCALE,
+    H_WINDOW,
+    H_WINDOW_PATTERN,
+    H_VOCAB,
+    H_ROPE_BASE,
+    H_ROPE_DIM,
+    H_ROPE_ATTN_FACTOR,
+    H_ROPE_TYPE,
+    H_ROPE_FACTOR,
+    H_ROPE_OLD_FACTOR,
+    H_ROPE_CONTEXT,
+    H_ROPE_LOW_FREQ,
+    H_ROPE_HIGH_FREQ,
+    H_ROPE_BETA_FAST,
+    H_ROPE_BETA_SLOW,
+    NUM_HPARAMS,
+};
+
+// Hyperparameters as read, before layers get specs.
+struct hparams {
+    int experts, layers, context, hidden, vocab, value_dim;
+    float norm_eps;
+    struct attn_spec attn;
+    struct ffn_spec ffn;
+    struct rope_config rope;
+};
+
+// How a hyperparameter is written. model_config.c reads it, and refuses a value of another type or outside the range.
+struct hparam_key {
+    const char *suffix; // of the key, after "<architecture>."
+    enum { HPARAM_INT, HPARAM_FLOAT, HPARAM_OTHER } type;
+    bool required;
+    bool per_layer;  // may be an array of one value for every layer, all equal
+    size_t field;    // of struct hparams: an int or a float
+    double min, max; // of a float: above min
+    size_t bound;    // not 0: at most the int at this place of struct hparams, in place of max
+};
+
+// A key that changes the mathematics, with the values for which it does not.
+struct fixed_key {
+    const char *suffix;
+    enum key_values { VALUE_ZERO, VALUE_ONE, VALUE_TRUE, VALUE_ANY } values;
+};
+
+// One weight of a model: up to three tensors that a backend loads as one, and their biases where the model has them.
+struct weight_slot {
+    enum weight_role role;
+    enum slot_kind { SLOT_MODEL, SLOT_LAYER, SLOT_QK_NORM } kind; // once; per layer; per layer with qk_norm
+    size_t field;                                                 // in struct layer, or in struct model
+    struct {
+        // Letters as in model.h; Q is H*d and K is K*d. A bias has as many values as its matrix has rows.
+        const char *name, *shape;
+    } part[3];
+};
+
+enum presence { NEVER, OPTIONAL, ALWAYS };
+
+struct arch {
+    const char *name;        // as the file has it, and the prefix of its keys
+    bool rope_interleaved;   // pairs are (2i, 2i+1) in q and k as stored
+    enum presence qkv_bias;  //
+    enum presence out_bias;  //
+    bool qk_norm;            //
+    bool window_every_layer; // a window without a pattern holds for all layers; else nothing says for which
+    const struct hparam_key *keys; // (NUM_HPARAMS)
+    const struct fixed_key *fixed; // (num_fixed)
+    int num_fixed;                 //
+    // Keys whose suffix has one of these parts are about the mathematics: refused where the two lists above lack them.
+    const struct suspect {
+        bool anywhere; // else only at the beginning
+        const char *part;
+    } * suspects; // (num_suspects)
+    int num_suspects;
+    const struct weight_slot *slots; // (num_slots)
+    int num_slots;
+    const char *freq_factors; // the tensor of rope_config.freq_factors
+    // Tensors that a file may have beside those: left behind by old converters.
+    const struct extra_tensor {
+        bool per_layer;
+        const char *name;
+    } * extras; // (num_extras)
+    int num_extras;
+};
+
+// NULL: unknown. len: of the name.
+const struct arch *arch_find(const char *name, size_t len);
+const struct arch *arch_at(int i); // NULL behind the last
+
+// The slot of a role, the first one.
+const struct weight_slot *arch_slot(const struct arch *a, enum weight_role role);
+enum { TENSOR_NAME_BYTES = 64 };
+// What a file calls a part of a slot, or its bias. layer: ignored outside the layers. Returns buf.
+const char *arch_tensor_name(const struct weight_slot *s, int part, bool bias, int layer,
+                             char buf[TENSOR_NAME_BYTES]);
+
+// Where a tensor belongs.
+struct tensor_place {
+    const struct weight_slot *slot; // NULL: an extra
+    int part, layer;                // layer -1: outside the layers
+    bool bias;
+};
+// false: the architecture has no such tensor, whatever the configuration.
+bool arch_find_tensor(const struct arch *a, const char *name, size_t len, struct tensor_place *place);

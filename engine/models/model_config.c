@@ -1,0 +1,542 @@
+// See model_config.h. What an architecture's keys are called and which values they may have: architectures.c.
+#include "model_config.h"
+
+#include "architectures.h"
+#include "kv_layers.h"
+#include "utf8.h"
+
+#include <math.h>
+#include <string.h>
+
+struct reader {
+    const struct model_file *f;
+    const struct arch *arch;
+    struct hparams h;
+    struct err *err;
+    char key[160];
+};
+
+static const char *arch_key(struct reader *r, const char *suffix) {
+    snprintf(r->key, sizeof r->key, "%s.%s", r->arch->name, suffix);
+    return r->key;
+}
+
+static const char *key_of(struct reader *r, enum hparam id) { return arch_key(r, r->arch->keys[id].suffix); }
+
+static const struct meta *find_hparam(struct reader *r, enum hparam id) {
+    return meta_find(r->f, key_of(r, id));
+}
+
+// An array of one value for each layer, all equal.
+static bool read_per_layer(struct reader *r, const char *key, int64_t min, int64_t max, int64_t *v) {
+    struct meta_array a;
+    if (meta_array(r->f, key, true, META_I32, &a, r->err))
+        return false;
+    if (a.count != (uint64_t)r->h.layers) {
+        model_file_bad(r->f, r->err, "key %s has %llu elements, expected one for each of %d layers", key,
+                       (unsigned long long)a.count, r->h.layers);
+        return false;
+    }
+    for (int i = 0; i < r->h.layers; i++) {
+        *v = meta_array_int(&a, (uint64_t)i);
+        if (*v < min || *v > max || *v != meta_array_int(&a, 0)) {
+            model_file_bad(r->f, r->err,
+                           "key %s is %lld for layer %d: expected %lld to %lld, the same for every layer",
+                           key, (long long)*v, i, (long long)min, (long long)max);
+            return false;
+        }
+    }
+    return true;
+}
+
+static bool read_int(struct reader *r, const struct hparam_key *k, const char *key, int *value) {
+    const struct meta *m = meta_find(r->f, key);
+    int64_t v = *value, min = (int64_t)k->min, max = (int64_t)k->max;
+    if (k->bound)
+        max = *(const int *)((const char *)&r->h + k->bound);
+    if (m && m->type == META_ARRAY && k->per_layer) {
+        if (!read_per_layer(r, key, min, max, &v))
+            return false;
+    } else if (meta_int(r->f, key, k->required, min, max, &v, r->err)) {
+        return false;
+    }
+    *value = (int)v;
+    return true;
+}
+
+static bool read_float(struct reader *r, const struct hparam_key *k, const char *key, float *value) {
+    double v = (double)*value;
+    if (meta_float(r->f, key, k->required, &v, r->err))
+        return false;
+    if (v <= k->min || v > k->max) {
+        model_file_bad(r->f, r->err, "key %s is %g, expected above %g and at most %g", key, v, k->min,
+                       k->max);
+        return false;
+    }
+    *value = (float)v;
+    return true;
+}
+
+// Into its field, which keeps what it holds where the key is absent and not required.
+static bool read_hparam(struct reader *r, enum hparam id) {
+    const struct hparam_key *k = &r->arch->keys[id];
+    char *field = (char *)&r->h + k->field;
+    return k->type == HPARAM_INT ? read_int(r, k, key_of(r, id), (int *)(void *)field)
+                                 : read_float(r, k, key_of(r, id), (float *)(void *)field);
+}
+
+// Whether a key is there and holds another number than 0, which stands for the default.
+static bool is_given(struct reader *r, enum hparam id) {
+    const struct meta *m = find_hparam(r, id);
+    char text[32];
+    return m && strcmp(meta_text(m, text, sizeof text), "0") != 0;
+}
+
+// Whether the key holds one of the values that change nothing.
+static bool is_harmless(const struct meta *m, enum key_values values) {
+    char text[64];
+    meta_text(m, text, sizeof text);
+    switch (values) {
+    case VALUE_ANY: return true;
+    case VALUE_ZERO: return !strcmp(text, "0") || !strcmp(text, "false");
+    case VALUE_ONE: return !strcmp(text, "1");
+    case VALUE_TRUE: return !strcmp(text, "true");
+    }
+    return false;
+}
+
+static bool is_suspect(const struct arch *a, const char *name, size_t len) {
+    for (int k = 0; k < a->num_suspects; k++) {
+        size_t n = strlen(a->suspects[k].part);
+        for (size_t i = 0; i + n <= len && (i == 0 || a->suspects[k].anywhere); i++)
+            if (memcmp(name + i, a->suspects[k].part, n) == 0)
+                return true;
+    }
+    return false;
+}
+
+static bool is_named(const char *suffix, const char *name, size_t len) {
+    return strlen(suffix) == len && memcmp(suffix, name, len) == 0;
+}
+
+// Whether a key, which begins with the architecture's name, says nothing that Quire does not compute.
+static bool is_known(const struct arch *a, const struct meta *m, const char *name, size_t len) {
+    for (int i = 0; i < NUM_HPARAMS; i++)
+        if (is_named(a->keys[i].suffix, name, len))
+            return true;
+    for (int i = 0; i < a->num_fixed; i++)
+        if (is_named(a->fixed[i].suffix, name, len))
+            return is_harmless(m, a->fixed[i].values);
+    return !is_suspect(a, name, len);
+}
+
+// Refuses keys that would change the mathematics in a way we do not know.
+static bool check_keys(struct reader *r) {
+    size_t prefix = strlen(r->arch->name) + 1;
+    for (size_t i = 0; i < r->f->num_meta; i++) {
+        const struct meta *m = &r->f->meta[i];
+        char text[64];
+        if (m->key.len <= prefix || memcmp(m->key.data, arch_key(r, ""), prefix) != 0 ||
+            is_known(r->arch, m, m->key.data + prefix, m->key.len - prefix))
+            continue;
+        model_file_bad(r->f, r->err,
+                       "key %.*s is %s: Quire does not know how to compute that for architecture %s",
+                       (int)(m->key.len < 128 ? m->key.len : 128), m->key.data,
+                       meta_text(m, text, sizeof text), r->arch->name);
+        return false;
+    }
+    return true;
+}
+
+// A tensor that divides each frequency: Llama 3's scaling, worked out by whoever made the file.
+static bool read_freq_factors(struct reader *r) {
+    struct rope_config *rope = &r->h.rope;
+    const struct model_tensor *t = model_file_find(r->f, r->arch->freq_factors);
+    if (!t)
+        return true;
+    if (t->view.dtype != DTYPE_F32 || t->view.ndim != 1 || t->view.shape[0] != rope->dim / 2) {
+        model_file_bad(r->f, r->err, "tensor %s is %s with %lld elements, expected F32 with %d",
+                       r->arch->freq_factors, t->type_name, (long long)t->elements, rope->dim / 2);
+        return false;
+    }
+    const float *f = model_file_keep(r->f, t, r->err);
+    if (!f)
+        return false;
+    for (int i = 0; i < rope->dim / 2; i++)
+        if (!isfinite(f[i]) || f[i] <= 0) {
+            model_file_bad(r->f, r->err, "tensor %s holds %g at byte %llu, expected a finite number above 0",
+                           r->arch->freq_factors, (double)f[i],
+                           (unsigned long long)t->offset + 4 * (unsigned)i);
+            return false;
+        }
+    rope->freq_factors = f;
+    return true;
+}
+
+// What the scaling of this kind needs beside the factor.
+static bool read_scaling(struct reader *r) {
+    struct rope_config *rope = &r->h.rope;
+    bool llama3 = rope->scaling == ROPE_LLAMA3, yarn = rope->scaling == ROPE_YARN;
+    if (llama3 && !find_hparam(r, H_ROPE_CONTEXT)) {
+        model_file_bad(r->f, r->err, "key %s is missing", key_of(r, H_ROPE_CONTEXT));
+        return false;
+    }
+    if ((llama3 || yarn) && !read_hparam(r, H_ROPE_CONTEXT))
+        return false;
+    if (yarn && (!read_hparam(r, H_ROPE_BETA_FAST) || !read_hparam(r, H_ROPE_BETA_SLOW)))
+        return false;
+    if (yarn && (rope->theta <= 1 || rope->factor < 1)) {
+        model_file_bad(r->f, r->err, "yarn with base %g and factor %g: expected above 1 and at least 1",
+                       (double)rope->theta, (double)rope->factor);
+        return false;
+    }
+    if (yarn) // Peng et al., section 3.4: the temperature of attention, folded into cos and sin
+        rope->attn_factor *= 0.1f * logf(rope->factor) + 1.0f;
+    for (enum hparam id = H_ROPE_LOW_FREQ; id <= H_ROPE_HIGH_FREQ && !llama3; id++)
+        if (find_hparam(r, id)) {
+            model_file_bad(r->f, r->err,
+                           "key %s is there, which means something to scaling of type llama3 only", r->key);
+            return false;
+        }
+    if (llama3 && (!read_hparam(r, H_ROPE_LOW_FREQ) || !read_hparam(r, H_ROPE_HIGH_FREQ)))
+        return false;
+    if (llama3 && rope->low_freq >= rope->high_freq) {
+        model_file_bad(r->f, r->err, "key %s is %g, expected above low_freq_factor, %g",
+                       key_of(r, H_ROPE_HIGH_FREQ), (double)rope->high_freq, (double)rope->low_freq);
+        return false;
+    }
+    if (llama3 && model_file_find(r->f, r->arch->freq_factors)) {
+        model_file_bad(
+            r->f, r->err,
+            "key %s is 'llama3' and tensor %s is there, which may be the same scaling again; expected "
+            "one of them",
+            key_of(r, H_ROPE_TYPE), r->arch->freq_factors);
+        return false;
+    }
+    return true;
+}
+
+static bool find_scaling(struct reader *r, struct text_view type, enum rope_scaling *scaling) {
+    static const char *const names[] = {
+        [ROPE_NONE] = "none", [ROPE_LINEAR] = "linear", [ROPE_YARN] = "yarn", [ROPE_LLAMA3] = "llama3"};
+    for (size_t k = 0; k < sizeof names / sizeof names[0]; k++)
+        if (is_named(names[k], type.data, type.len)) {
+            *scaling = (enum rope_scaling)k;
+            return true;
+        }
+    model_file_bad(r->f, r->err,
+                   "key %s is '%.*s', which is not supported; supported: none, linear, yarn, llama3",
+                   key_of(r, H_ROPE_TYPE), (int)type.len, type.data);
+    return false;
+}
+
+static bool read_rope(struct reader *r) {
+    struct rope_config *rope = &r->h.rope;
+    struct text_view type = {"", 0};
+    *rope = (struct rope_config){
+        .theta = 10000,
+        .dim = r->h.attn.head_dim,
+        .interleaved = r->arch->rope_interleaved,
+        .factor = 1,
+        .original_context = r->h.context,
+        .low_freq = 1,
+        .high_freq = 4,
+        .beta_fast = 32,
+        .beta_slow = 1,
+        .attn_factor = 1,
+    };
+    if (!read_hparam(r, H_ROPE_BASE) || !read_hparam(r, H_ROPE_DIM) || !read_hparam(r, H_ROPE_ATTN_FACTOR))
+        return false;
+    if (rope->dim % 2) {
+        model_file_bad(r->f, r->err, "key %s is %d, expected an even number", key_of(r, H_ROPE_DIM),
+                       rope->dim);
+        return false;
+    }
+    if (meta_str(r->f, key_of(r, H_ROPE_TYPE), false, 64, &type, r->err))
+        return false;
+    enum hparam factor = find_hparam(r, H_ROPE_FACTOR) ? H_ROPE_FACTOR : H_ROPE_OLD_FACTOR;
+    bool given = is_given(r, factor);
+    if (given && !read_hparam(r, factor))
+        return false;
+    if (type.len == 0)
+        rope->scaling = given && rope->factor != 1 ? ROPE_LINEAR : ROPE_NONE;
+    else if (!find_scaling(r, type, &rope->scaling))
+        return false;
+    if (rope->scaling == ROPE_LLAMA3 &&
+        !given) { // llama.cpp writes factors of frequencies instead of these keys
+        model_file_bad(r->f, r->err, "key %s is missing, which scaling of type llama3 needs",
+                       key_of(r, H_ROPE_FACTOR));
+        return false;
+    }
+    if (rope->scaling == ROPE_NONE)
+        rope->factor = 1;
+    return read_scaling(r) && read_freq_factors(r);
+}
+
+// Copies s with what is not UTF-8, or a control character, as '?': names go to logs and JSON.
+static void copy_text(char *dst, size_t size, struct text_view s) {
+    size_t n = 0;
+    for (size_t i = 0; i < s.len;) {
+        int len = utf8_len((const unsigned char *)s.data + i, s.len - i);
+        size_t bytes = len ? (size_t)len : 1;
+        if (n + bytes >= size)
+            break;
+        if (len == 0 || (unsigned char)s.data[i] < 0x20 || s.data[i] == 0x7f)
+            dst[n++] = '?';
+        else
+            for (size_t k = 0; k < bytes; k++)
+                dst[n++] = s.data[i + k];
+        i += bytes;
+    }
+    dst[n] = 0;
+}
+
+static bool read_arch(struct reader *r, struct model_config *c) {
+    const struct model_file *f = r->f;
+    struct text_view s, type = {"", 0}, name = {"", 0};
+    int64_t count = 0, no = 0;
+    if (meta_int(f, "split.count", false, 0, 1024, &count, r->err) || // (11)
+        meta_int(f, "split.no", false, 0, 1023, &no, r->err))
+        return false;
+    if (count > 0 && no >= count) {
+        model_file_bad(f, r->err, "key split.no is %lld, expected less than split.count, %lld", (long long)no,
+                       (long long)count);
+        return false;
+    }
+    if (count > 1) {
+        model_file_bad(
+            f, r->err,
+            "key split.count is %lld: models split into several files are not supported yet; merge them "
+            "into one",
+            (long long)count);
+        return false;
+    }
+    if (meta_str(f, "general.type", false, 64, &type, r->err) ||
+        meta_str(f, "general.architecture", true, 64, &s, r->err) ||
+        meta_str(f, "general.name", false, SIZE_MAX, &name, r->err))
+        return false;
+    copy_text(c->arch, sizeof c->arch, s);
+    copy_text(c->name, sizeof c->name, name);
+    if (type.len && !(type.len == 5 && memcmp(type.data, "model", 5) == 0)) {
+        model_file_bad(f, r->err, "key general.type is '%.*s', expected 'model'", (int)type.len, type.data);
+        return false;
+    }
+    r->arch = arch_find(s.data, s.len);
+    char supported[256] = "";
+    for (int i = 0; arch_at(i); i++) {
+        size_t n = strlen(supported);
+        snprintf(supported + n, sizeof supported - n, "%s%s", i ? ", " : "", arch_at(i)->name);
+    }
+    if (!r->arch)
+        model_file_bad(f, r->err, "architecture '%s' is not supported yet; supported: %s", c->arch,
+                       supported);
+    return r->arch != NULL;
+}
+
+// Sizes of heads. Without a key_length the hidden size is divided among them.
+static bool read_heads(struct reader *r) {
+    struct attn_spec *a = &r->h.attn;
+    if (!read_hparam(r, H_HEADS))
+        return false;
+    a->kv_heads = a->heads;
+    if (!read_hparam(r, H_KV_HEADS) || !read_hparam(r, H_NORM_EPS))
+        return false;
+    if (a->heads % a->kv_heads) {
+        model_file_bad(r->f, r->err, "%d query heads are no multiple of %d key/value heads (key %s)",
+                       a->heads, a->kv_heads, key_of(r, H_KV_HEADS));
+        return false;
+    }
+    a->head_dim = r->h.hidden / a->heads;
+    if (!find_hparam(r, H_KEY_DIM) && r->h.hidden % a->heads) {
+        model_file_bad(r->f, r->err, "key %s is %d, expected a multiple of %d heads, or a key_length",
+                       key_of(r, H_HIDDEN), r->h.hidden, a->heads);
+        return false;
+    }
+    if (!read_hparam(r, H_KEY_DIM))
+        return false;
+    r->h.value_dim = a->head_dim;
+    if (!read_hparam(r, H_VALUE_DIM))
+        return false;
+    if (a->head_dim < 2 || r->h.value_dim != a->head_dim) {
+        model_file_bad(r->f, r->err,
+                       "heads have keys of %d and values of %d (key %s), expected the same, at least 2",
+                       a->head_dim, r->h.value_dim, key_of(r, H_VALUE_DIM));
+        return false;
+    }
+    if (a->heads * a->head_dim > 1 << 22) { // at most 2^26
+        model_file_bad(r->f, r->err, "%d heads of %d are more than %d (key %s)", a->heads, a->head_dim,
+                       1 << 22, key_of(r, H_KEY_DIM));
+        return false;
+    }
+    return true;
+}
+
+// 0 stands for the usual one, as in llama.cpp.
+static bool read_attn_scale(struct reader *r) {
+    struct attn_spec *a = &r->h.attn;
+    a->scale = 1.0f / sqrtf((float)a->head_dim);
+    if (find_hparam(r, H_ATTN_SCALE) && !is_given(r, H_ATTN_SCALE))
+        return true;
+    if (!read_hparam(r, H_ATTN_SCALE))
+        return false;
+    // Kernels take it times log2 e, and subnormal numbers as 0 (kernels/README.md): all weights would be
+    // equal.
+    if (isnormal(a->scale) && isnormal(a->scale * 1.44269504f))
+        return true;
+    model_file_bad(r->f, r->err, "key %s is %g, which times log2 e is no normal number of 32 bits",
+                   key_of(r, H_ATTN_SCALE), (double)a->scale);
+    return false;
+}
+
+// Any of the biases asks for all of them: weights_check() names one that is missing.
+static bool has_biases(const struct reader *r, enum presence presence, enum weight_role role) {
+    const struct weight_slot *s = arch_slot(r->arch, role);
+    char name[TENSOR_NAME_BYTES];
+    bool there = false;
+    for (int p = 0; p < 3 && s->part[p].name; p++)
+        there |= model_file_find(r->f, arch_tensor_name(s, p, true, 0, name)) != NULL;
+    return presence == ALWAYS || (presence == OPTIONAL && there);
+}
+
+// Which layers have a window, from an array with a bool for each layer, or a number n: of n layers the last has none.
+static bool read_pattern(struct reader *r, bool *windowed) {
+    const char *key = key_of(r, H_WINDOW_PATTERN);
+    const struct meta *m = meta_find(r->f, key);
+    struct meta_array a;
+    if (m->type != META_ARRAY) {
+        int64_t n = 0;
+        if (meta_int(r->f, key, true, 0, MODEL_MAX_LAYERS, &n, r->err))
+            return false;
+        for (int i = 0; i < r->h.layers; i++)
+            windowed[i] = n == 0 || i % n != n - 1;
+        return true;
+    }
+    if (meta_array(r->f, key, true, m->elem == META_BOOL ? META_BOOL : META_I32, &a, r->err))
+        return false;
+    if (a.count != (uint64_t)r->h.layers) {
+        model_file_bad(r->f, r->err, "key %s has %llu elements, expected one for each of %d layers", key,
+                       (unsigned long long)a.count, r->h.layers);
+        return false;
+    }
+    for (int i = 0; i < r->h.layers; i++) {
+        int64_t v = meta_array_int(&a, (uint64_t)i);
+        if (v != 0 && v != 1) {
+            model_file_bad(r->f, r->err, "key %s is %lld for layer %d: expected 0 or 1", key, (long long)v,
+                           i);
+            return false;
+        }
+        windowed[i] = v == 1;
+    }
+    return true;
+}
+
+// W, and which layers have it. Qwen's own configurations name them; in a file that is the pattern.
+static bool read_window(struct reader *r, bool *windowed) {
+    int *window = &r->h.attn.window;
+    for (int i = 0; i < r->h.layers; i++)
+        windowed[i] = true;
+    if (!read_hparam(r, H_WINDOW))
+        return false;
+    if (find_hparam(r, H_WINDOW_PATTERN)) {
+        if (!find_hparam(r, H_WINDOW)) {
+            model_file_bad(r->f, r->err, "key %s is there, and no window for it",
+                           key_of(r, H_WINDOW_PATTERN));
+            return false;
+        }
+        if (*window >= r->h.context)
+            *window = 0;
+        return read_pattern(r, windowed);
+    }
+    if (r->arch->window_every_layer || *window == 0)
+        return true;
+    if (*window < r->h.context) {
+        model_file_bad(
+            r->f, r->err,
+            "key %s is %d, and nothing says for which layers of architecture %s; expected 0, or at "
+            "least the context, %d",
+            key_of(r, H_WINDOW), *window, r->arch->name, r->h.context);
+        return false;
+    }
+    *window = 0;
+    return true;
+}
+
+// V: as many as tokens, and rows of the embedding.
+static bool read_vocab(struct reader *r, struct model_config *c) {
+    struct meta_array tokens;
+    char name[TENSOR_NAME_BYTES];
+    if (meta_array(r->f, "tokenizer.ggml.tokens", true, META_STRING, &tokens, r->err))
+        return false;
+    if (tokens.count < 1 || tokens.count > 1 << 22) {
+        model_file_bad(r->f, r->err, "key tokenizer.ggml.tokens has %llu tokens, expected 1 to %d",
+                       (unsigned long long)tokens.count, 1 << 22);
+        return false;
+    }
+    c->vocab = r->h.vocab = (int)tokens.count;
+    if (!read_hparam(r, H_VOCAB))
+        return false;
+    if (r->h.vocab != c->vocab) {
+        model_file_bad(r->f, r->err, "key %s is %d, expected %d, the number of tokens", key_of(r, H_VOCAB),
+                       r->h.vocab, c->vocab);
+        return false;
+    }
+    arch_tensor_name(arch_slot(r->arch, WEIGHT_EMBED), 0, false, 0, name);
+    const struct model_tensor *embed = model_file_find(r->f, name);
+    if (embed && (embed->view.ndim != 2 || embed->view.shape[0] != c->vocab)) {
+        model_file_bad(r->f, r->err, "tensor %s has %lld rows, expected %d, the number of tokens", name,
+                       (long long)embed->view.shape[0], c->vocab);
+        return false;
+    }
+    return true;
+}
+
+static uint8_t add_attn(struct model_config *c, const struct attn_spec *a) {
+    int i = 0;
+    while (i < c->num_attn && c->attn[i].window != a->window)
+        i++;
+    c->attn[i] = *a;
+    c->attn[i].index = i;
+    c->num_attn += i == c->num_attn;
+    return (uint8_t)i;
+}
+
+// Layers differ by their window, and share everything else.
+static void make_specs(const struct reader *r, const bool *windowed, struct model_config *c) {
+    c->ffn[0] = r->h.ffn;
+    c->ropes[0] = r->h.rope;
+    c->num_ffn = c->num_ropes = 1;
+    for (int i = 0; i < c->num_layers; i++) {
+        struct attn_spec a = r->h.attn;
+        a.window = windowed[i] ? a.window : 0;
+        c->layers[i] = (struct layer_spec){.attn = add_attn(c, &a)};
+    }
+    kv_layers_group(c);
+}
+
+enum status model_config_read(const struct model_file *f, struct model_config *c, struct err *err) {
+    struct err local = {0};
+    struct reader r = {.f = f, .err = err ? err : &local};
+    bool windowed[MODEL_MAX_LAYERS];
+    char name[TENSOR_NAME_BYTES];
+    *c = (struct model_config){.logit_scale = 1};
+    // (12)
+    if (!read_arch(&r, c) || !read_hparam(&r, H_EXPERTS))
+        return r.err->code;
+    if (r.h.experts > 0)
+        return model_file_bad(f, r.err, "key %s is %d: mixture of experts is not supported yet",
+                              key_of(&r, H_EXPERTS), r.h.experts);
+    if (!check_keys(&r) || !read_hparam(&r, H_LAYERS) || !read_hparam(&r, H_CONTEXT) ||
+        !read_hparam(&r, H_HIDDEN) || !read_hparam(&r, H_FFN) || !read_heads(&r) || !read_attn_scale(&r) ||
+        !read_window(&r, windowed) || !read_rope(&r) || !read_vocab(&r, c))
+        return r.err->code;
+    r.h.attn.qk_norm = r.arch->qk_norm;
+    r.h.attn.qkv_bias = has_biases(&r, r.arch->qkv_bias, WEIGHT_QKV);
+    r.h.attn.out_bias = has_biases(&r, r.arch->out_bias, WEIGHT_ATTN_OUT);
+    c->num_layers = r.h.layers;
+    c->hidden = r.h.hidden;
+    c->max_context = r.h.context;
+    c->norm_eps = r.h.norm_eps;
+    c->tied = !model_file_find(f, arch_tensor_name(arch_slot(r.arch, WEIGHT_HEAD), 0, false, 0, name));
+    make_specs(&r, windowed, c);
+    return STATUS_OK;
+}

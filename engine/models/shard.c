@@ -1,0 +1,222 @@
+#include "shard.h"
+
+#include "log.h"
+
+#include <string.h>
+
+int shard_block(enum dtype dtype) { return dtype == DTYPE_BF16 ? 2 : dtype_block(dtype); }
+
+static int64_t num_blocks(int64_t n, int block) { return (n + block - 1) / block; }
+
+// Why `world` ranks cannot share the model, or NULL. *heads: of the layers that cannot be shared, or of the first.
+static const char *problem(const struct model_config *m, const struct shard_blocks *b, int world,
+                           const struct attn_spec **heads) {
+    *heads = &m->attn[0];
+    if (world < 1 || COMM_MAX_SUM % world != 0)
+        return "sums are kept in 8 parts, which the ranks must divide";
+    for (int i = 0; i < m->num_attn; i++) {
+        const struct attn_spec *a = &m->attn[i];
+        *heads = a;
+        if (a->heads % world != 0)
+            return "its attention heads do not divide among them";
+        if (a->kv_heads % world != 0 && world % a->kv_heads != 0)
+            return "its kv heads neither divide among them nor can be copied evenly";
+        if ((int64_t)a->heads * a->head_dim % ((int64_t)b->attn * world) != 0)
+            return "the attention output would be cut inside a block of its weights";
+    }
+    for (int i = 0; i < m->num_ffn; i++)
+        if (num_blocks(m->ffn[i].hidden, b->down) < world)
+            return "a row of the down matrix has fewer blocks than there would be ranks";
+    if (num_blocks(m->vocab, 32) < world)
+        return "its vocabulary is too small";
+    return NULL;
+}
+
+enum status shard_check(const struct model_config *m, const struct shard_blocks *b, int world,
+                        struct err *err) {
+    const struct attn_spec *a, *other;
+    const char *why = problem(m, b, world, &a);
+    char good[32] = "";
+    size_t n = 0;
+    if (!why)
+        return STATUS_OK;
+    for (int w = 1; w <= COMM_MAX_SUM; w *= 2)
+        if (!problem(m, b, w, &other))
+            n += (size_t)snprintf(good + n, sizeof good - n, "%s%d", n ? ", " : "", w);
+    return err_set(
+        err, STATUS_INVALID,
+        "--tensor-parallel-size %d does not suit this model (%d heads, %d kv heads): %s; possible: %s", world,
+        a->heads, a->kv_heads, why, good);
+}
+
+enum status shard_check_stages(const struct model_config *m, int world, int stages, struct err *err) {
+    if (stages < 1 || stages > m->num_layers)
+        return err_set(
+            err, STATUS_INVALID,
+            "--pipeline-parallel-size %d does not suit this model: a stage has at least one of its %d "
+            "layers",
+            stages, m->num_layers);
+    if ((int64_t)stages * world > COMM_MAX_WORLD)
+        return err_set(
+            err, STATUS_INVALID,
+            "--pipeline-parallel-size %d times --tensor-parallel-size %d makes %lld ranks; at most %d "
+            "work together",
+            stages, world, (long long)stages * world, COMM_MAX_WORLD);
+    return STATUS_OK;
+}
+
+// Multiplications of a row in a layer, divided by D.
+static int64_t layer_cost(const struct model_config *m, int layer) {
+    const struct attn_spec *a = model_attn(m, layer);
+    return 2 * (int64_t)(a->heads + a->kv_heads) * a->head_dim + 3 * (int64_t)model_ffn(m, layer)->hidden;
+}
+
+// Equal shares of the multiplications: a stage begins with the layer whose middle lies behind its share's beginning.
+// The head counts half: a decoding row goes through it, a prompt's rows but one do not.
+static int first_layer(const struct shard *s, int stage) {
+    const struct model_config *m = s->whole;
+    int64_t all = m->vocab / 2, before = 0, n = s->num_stages;
+    int layer = 0, most = m->num_layers - (int)(n - stage);
+    if (stage == n)
+        return m->num_layers;
+    for (int i = 0; i < m->num_layers; i++)
+        all += layer_cost(m, i);
+    while (layer < most && (2 * before + layer_cost(m, layer)) * n <= 2 * all * stage)
+        before += layer_cost(m, layer++);
+    return layer;
+}
+
+void shard_layers(const struct shard *s, int *begin, int *end) {
+    *begin = s->num_stages > 1 ? first_layer(s, s->stage) : 0;
+    *end = s->num_stages > 1 ? first_layer(s, s->stage + 1) : s->whole->num_layers;
+}
+
+bool shard_holds(const struct shard *s, enum weight_role role, int layer) {
+    int begin, end;
+    shard_layers(s, &begin, &end);
+    if (layer >= 0)
+        return layer >= begin && layer < end;
+    return role == WEIGHT_EMBED ? s->stage == 0 : s->stage + 1 >= s->num_stages;
+}
+
+struct range {
+    int64_t begin, end;
+};
+
+// Segments [8 / world * rank, 8 / world * (rank + 1)) of n elements in blocks.
+static struct range segments(const struct shard *s, int64_t n, int block) {
+    int64_t blocks = num_blocks(n, block), end = blocks * (s->rank + 1) / s->world * block;
+    return (struct range){blocks * s->rank / s->world * block, end < n ? end : n};
+}
+
+static struct range heads(const struct shard *s, const struct attn_spec *a, bool kv) {
+    int d = a->head_dim, num = kv ? a->kv_heads : a->heads;
+    int each =
+        num >= s->world ? num / s->world : 1; // fewer kv heads than ranks: neighbours have the same one
+    int64_t first = (int64_t)num * s->rank / s->world;
+    return (struct range){first * d, (first + each) * d};
+}
+
+// The layers of a stage, counted from 0, also in the pages of their groups. Groups keep their numbers: every rank gets
+// the same steps.
+static void stage_layers(struct model_config *own, int begin, int end) {
+    own->num_layers = end - begin;
+    own->kv_layers = 0;
+    for (int g = 0; g < own->num_groups; g++)
+        own->groups[g].num_layers = 0;
+    for (int i = 0; i < own->num_layers; i++) {
+        struct layer_spec *layer = &own->layers[i];
+        *layer = own->layers[begin + i];
+        layer->kv_layer = (uint16_t)own->groups[layer->kv_group].num_layers++;
+        if (layer->kv_layer >= own->kv_layers)
+            own->kv_layers = layer->kv_layer + 1;
+    }
+}
+
+void shard_config(const struct shard *s, struct model_config *own) {
+    int begin, end;
+    shard_layers(s, &begin, &end);
+    *own = *s->whole;
+    own->tied &= s->num_stages <= 1;
+    if (s->num_stages > 1)
+        stage_layers(own, begin, end);
+    if (s->world == 1)
+        return;
+    for (int i = 0; i < own->num_attn; i++) {
+        struct attn_spec *a = &own->attn[i];
+        a->heads /= s->world;
+        a->kv_heads = a->kv_heads >= s->world ? a->kv_heads / s->world : 1;
+    }
+    for (int i = 0; i < own->num_ffn; i++) {
+        int *hidden = &own->ffn[i].hidden;
+        int64_t most = num_blocks(num_blocks(*hidden, s->blocks.down), s->world) * s->blocks.down;
+        *hidden = most < *hidden ? (int)most : *hidden;
+    }
+}
+
+static void cut_rows(struct weight_desc *w, int part, struct range r) {
+    struct tensor *t = &w->part[part], *bias = &w->bias[part];
+    t->data = (const char *)t->data + (size_t)r.begin * dtype_row_bytes(t->dtype, t->shape[1]);
+    t->shape[0] = r.end - r.begin;
+    if (bias->data) {
+        bias->data = (const float *)bias->data + r.begin;
+        bias->shape[0] = r.end - r.begin;
+    }
+}
+
+static void cut_columns(struct weight_desc *w, struct range r, char *scratch) {
+    struct tensor *t = &w->part[0];
+    size_t row = dtype_row_bytes(t->dtype, t->shape[1]), first = dtype_row_bytes(t->dtype, r.begin),
+           bytes = dtype_row_bytes(t->dtype, r.end - r.begin);
+    for (int64_t i = 0; i < t->shape[0]; i++)
+        memcpy(scratch + (size_t)i * bytes, (const char *)t->data + (size_t)i * row + first, bytes);
+    t->data = scratch;
+    t->shape[1] = r.end - r.begin;
+}
+
+void shard_cut(const struct shard *s, const struct weight_desc *whole, enum dtype down, void *scratch,
+               struct weight_desc *part) {
+    const struct model_config *m = s->whole;
+    const struct attn_spec *a = model_attn(m, whole->layer < 0 ? 0 : whole->layer);
+    int64_t hidden = model_ffn(m, whole->layer < 0 ? 0 : whole->layer)->hidden;
+    struct range r = {0, 0};
+    int begin, end;
+    *part = *whole;
+    if (s->world == 1)
+        return;
+    switch (whole->role) {
+    case WEIGHT_EMBED: // every rank looks up every token
+    case WEIGHT_NORM: return;
+    case WEIGHT_QKV:
+        r = heads(s, a, false);
+        cut_rows(part, 0, r);
+        cut_rows(part, 1, heads(s, a, true));
+        cut_rows(part, 2, heads(s, a, true));
+        part->total = (int64_t)a->heads * a->head_dim;
+        break;
+    case WEIGHT_ATTN_OUT:
+        part->total = (int64_t)a->heads * a->head_dim;
+        r = segments(s, part->total, shard_block(whole->part[0].dtype));
+        CHECK(r.begin == heads(s, a, false).begin && r.end == heads(s, a, false).end);
+        cut_columns(part, r, scratch);
+        break;
+    case WEIGHT_GATE_UP:
+        part->total = hidden;
+        r = segments(s, hidden, shard_block(down));
+        cut_rows(part, 0, r);
+        cut_rows(part, 1, r);
+        break;
+    case WEIGHT_DOWN:
+        part->total = hidden;
+        r = segments(s, hidden, shard_block(down));
+        cut_columns(part, r, scratch);
+        break;
+    case WEIGHT_HEAD:
+        part->total = m->vocab;
+        backend_vocab_rows(m->vocab, s->rank, s->world, &begin, &end);
+        r = (struct range){begin, end};
+        cut_rows(part, 0, r);
+        break;
+    }
+    part->start = r.begin;
+}

@@ -1,0 +1,398 @@
+// See weights.h. Which tensors there are: architectures.c.
+#include "weights.h"
+
+#include "architectures.h"
+#include "convert.h"
+#include "log.h"
+#include "tensor_read.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static const struct arch *arch_of(const struct model_config *c) {
+    const struct arch *a = arch_find(c->arch, strlen(c->arch));
+    CHECK(a);
+    return a;
+}
+
+// How many weights of the model the slot stands for, at most.
+static int slot_count(const struct model_config *c, const struct weight_slot *s) {
+    return s->kind == SLOT_MODEL ? 1 : c->num_layers;
+}
+
+// Whether the layer has it.
+static bool slot_holds(const struct model_config *c, const struct weight_slot *s, int layer) {
+    return s->kind != SLOT_QK_NORM || model_attn(c, layer)->qk_norm;
+}
+
+static bool has_bias(const struct model_config *c, const struct weight_slot *s, int layer) {
+    return (s->role == WEIGHT_QKV && model_attn(c, layer)->qkv_bias) ||
+           (s->role == WEIGHT_ATTN_OUT && model_attn(c, layer)->out_bias);
+}
+
+// layer: of a weight outside the layers 0, which V and D do not ask for.
+static int64_t letter_size(const struct model_config *c, int layer, char letter) {
+    const struct attn_spec *a = model_attn(c, layer);
+    switch (letter) {
+    case 'V': return c->vocab;
+    case 'D': return c->hidden;
+    case 'F': return model_ffn(c, layer)->hidden;
+    case 'd': return a->head_dim;
+    case 'Q': return (int64_t)a->heads * a->head_dim;
+    case 'K': return (int64_t)a->kv_heads * a->head_dim;
+    }
+    return 0;
+}
+
+// A tied head is the embedding.
+static const char *part_name(const struct model_config *c, const struct weight_slot *s, int part, bool bias,
+                             int layer, char name[TENSOR_NAME_BYTES]) {
+    if (s->role == WEIGHT_HEAD && c->tied)
+        s = arch_slot(arch_of(c), WEIGHT_EMBED);
+    return arch_tensor_name(s, part, bias, layer, name);
+}
+
+static void shape_text(const struct tensor *t, char *buf, size_t size) {
+    size_t n = 0;
+    buf[0] = 0;
+    for (int i = 0; i < t->ndim && n < size; i++)
+        n += (size_t)snprintf(buf + n, size - n, "%s%lld", i ? ", " : "", (long long)t->shape[i]);
+}
+
+static enum status check_part(const struct model_config *c, const struct model_file *f,
+                              const struct weight_slot *s, int part, bool bias, int layer, struct err *err) {
+    char name[TENSOR_NAME_BYTES], found[96], expected[96];
+    part_name(c, s, part, bias, layer, name);
+    const struct model_tensor *t = model_file_find(f, name);
+    struct tensor want = {.ndim = bias ? 1 : (int)strlen(s->part[part].shape)};
+    for (int i = 0; i < want.ndim; i++)
+        want.shape[i] = letter_size(c, layer, s->part[part].shape[i]);
+    shape_text(&want, expected, sizeof expected);
+    if (!t)
+        return model_file_bad(f, err, "tensor %s is missing, expected with shape (%s)", name, expected);
+    if (t->view.ndim != want.ndim || memcmp(t->view.shape, want.shape, sizeof want.shape) != 0) {
+        shape_text(&t->view, found, sizeof found);
+        return model_file_bad(f, err, "tensor %s has shape (%s), expected (%s)", name, found, expected);
+    }
+    if ((bias || s->role == WEIGHT_NORM) && t->view.dtype != DTYPE_F32)
+        return model_file_bad(f, err, "tensor %s has type %s, expected F32", name, t->type_name);
+    if (!dtype_is_weight(t->view.dtype)) {
+        char known[160] = "";
+        for (int d = 0; d < DTYPE_COUNT; d++)
+            if (dtype_is_weight((enum dtype)d))
+                snprintf(known + strlen(known), sizeof known - strlen(known), "%s%s", *known ? ", " : "",
+                         dtype_name((enum dtype)d));
+        return model_file_bad(f, err, "tensor %s has type %s, which is not supported yet; supported: %s",
+                              name, t->type_name, known);
+    }
+    return STATUS_OK;
+}
+
+// Whether a model of this configuration has a tensor of this name.
+static bool is_expected(const struct model_config *c, struct text_view name) {
+    struct tensor_place at;
+    if (!arch_find_tensor(arch_of(c), name.data, name.len, &at) || at.layer >= c->num_layers)
+        return false;
+    int layer = at.layer < 0 ? 0 : at.layer;
+    return !at.slot || (slot_holds(c, at.slot, layer) && (!at.bias || has_bias(c, at.slot, layer)));
+}
+
+static enum status check_slot(const struct model_config *c, const struct model_file *f,
+                              const struct weight_slot *s, int layer, struct err *err) {
+    for (int p = 0; p < 3 && s->part[p].name && slot_holds(c, s, layer); p++)
+        if (check_part(c, f, s, p, false, layer, err) ||
+            (has_bias(c, s, layer) && check_part(c, f, s, p, true, layer, err)))
+            return STATUS_FORMAT;
+    return STATUS_OK;
+}
+
+enum status weights_check(const struct model_config *c, const struct model_file *f, struct err *err) { // (14)
+    const struct arch *a = arch_of(c);
+    for (int i = 0; i < a->num_slots; i++)
+        for (int layer = 0; layer < slot_count(c, &a->slots[i]); layer++)
+            if (check_slot(c, f, &a->slots[i], layer, err))
+                return STATUS_FORMAT;
+    for (size_t i = 0; i < f->num_tensors; i++) {
+        struct text_view name = f->tensors[i].name;
+        bool bias = name.len > 5 && memcmp(name.data + name.len - 5, ".bias", 5) == 0;
+        if (!is_expected(c, name))
+            return model_file_bad(f, err, "tensor %.*s is not part of architecture %s with %d layers%s",
+                                  (int)name.len, name.data, c->arch, c->num_layers,
+                                  bias ? "; supported are biases of attention, in every layer" : "");
+    }
+    return STATUS_OK;
+}
+
+// ---- loading
+
+struct loader {
+    const struct model_config *whole;
+    const struct arch *arch; // of it
+    const struct weights_target *targets;
+    int num_targets;
+    const struct model_file *f;
+    const struct backend_ops *ops;
+    enum dtype floats; // what float matrices become; DTYPE_COUNT: nothing else
+    unsigned char *buf, *converted;
+    const struct model_tensor *first; // the tensor that buf begins with; NULL: none
+    void *part;                       // columns of a matrix, where ranks share it; else NULL
+    uint64_t done, total;             // bytes
+};
+
+static uint64_t padded(uint64_t bytes) {
+    return (bytes + 63) / 64 * 64;
+} // bytes are within a file: no overflow
+
+static const struct model_tensor *find_part(const struct loader *l, const struct weight_slot *s, int part,
+                                            bool bias, int layer) {
+    char name[TENSOR_NAME_BYTES];
+    return model_file_find(l->f, part_name(l->whole, s, part, bias, layer, name));
+}
+
+static uint64_t slot_bytes(const struct loader *l, const struct weight_slot *s, int layer) {
+    uint64_t bytes = 0;
+    for (int p = 0; p < 3 && s->part[p].name && slot_holds(l->whole, s, layer); p++) {
+        bytes += padded(find_part(l, s, p, false, layer)->bytes);
+        if (has_bias(l->whole, s, layer))
+            bytes += padded(find_part(l, s, p, true, layer)->bytes);
+    }
+    return bytes;
+}
+
+// What a tensor of this type is loaded as.
+static enum dtype loaded_dtype(enum dtype t, enum dtype floats) {
+    return floats != DTYPE_COUNT && t != DTYPE_COUNT && dtype_is_float(t) ? floats : t;
+}
+
+static enum status convert_part(const struct loader *l, const struct model_tensor *t, struct tensor *part,
+                                void *dst, struct err *err) {
+    uint64_t bad = convert_floats(dst, l->floats, part->data, part->dtype, t->elements);
+    if (bad < t->elements)
+        return model_file_bad(
+            l->f, err, "tensor %.*s: the value at byte %llu is too large for %s; use another --dtype",
+            (int)t->name.len, t->name.data,
+            (unsigned long long)(t->offset + bad * dtype_row_bytes(part->dtype, 1)), dtype_name(l->floats));
+    part->dtype = l->floats;
+    part->data = dst;
+    return STATUS_OK;
+}
+
+// Reads a tensor to *at, and moves *at behind it. A tied head finds the embedding there.
+static enum status read_part(struct loader *l, const struct model_tensor *t, unsigned char **at,
+                             struct tensor *view, struct err *err) {
+    enum status st;
+    bool begins = *at == l->buf;
+    if (!begins || t != l->first) {
+        l->first = begins ? NULL : l->first;
+        if ((st = tensor_read(l->f, t, *at, err)))
+            return st;
+        l->first = begins ? t : l->first;
+    }
+    *view = t->view;
+    view->data = *at;
+    *at += padded(t->bytes);
+    return STATUS_OK;
+}
+
+// What the layer's down matrix is loaded as: it says where its gate and up are cut.
+static enum dtype down_dtype(const struct loader *l, const struct weight_slot *s, int layer) {
+    if (s->role != WEIGHT_GATE_UP && s->role != WEIGHT_DOWN)
+        return DTYPE_F32; // unused for other roles
+    const struct weight_slot *down = arch_slot(l->arch, WEIGHT_DOWN);
+    return loaded_dtype(find_part(l, down, 0, false, layer)->view.dtype, l->floats);
+}
+
+static enum status load_slot(struct loader *l, const struct weight_slot *s, int layer, struct err *err) {
+    struct weight_desc desc = {.role = s->role, .layer = s->kind == SLOT_MODEL ? -1 : layer};
+    unsigned char *at = l->buf, *converted = l->converted;
+    enum status st;
+    bool wanted = false;
+    for (int i = 0; i < l->num_targets; i++)
+        wanted |= shard_holds(&l->targets[i].shard, desc.role, desc.layer);
+    if (!wanted)
+        return STATUS_OK;
+    for (int p = 0; p < 3 && s->part[p].name; p++) {
+        const struct model_tensor *t = find_part(l, s, p, false, layer);
+        if ((st = read_part(l, t, &at, &desc.part[p], err)))
+            return st;
+        if (has_bias(l->whole, s, layer) &&
+            (st = read_part(l, find_part(l, s, p, true, layer), &at, &desc.bias[p], err)))
+            return st;
+        if (s->role != WEIGHT_NORM && loaded_dtype(t->view.dtype, l->floats) != t->view.dtype) {
+            if ((st = convert_part(l, t, &desc.part[p], converted, err)))
+                return st;
+            converted += padded(t->elements * dtype_row_bytes(l->floats, 1));
+        }
+    }
+    for (int i = 0; i < l->num_targets; i++) {
+        const struct weights_target *target = &l->targets[i];
+        struct weight_desc part;
+        int first, end;
+        if (!shard_holds(&target->shard, desc.role, desc.layer))
+            continue;
+        shard_layers(&target->shard, &first, &end);
+        shard_cut(&target->shard, &desc, down_dtype(l, s, layer), l->part, &part);
+        part.layer = s->kind == SLOT_MODEL ? -1 : layer - first;
+        const struct weight *w = l->ops->weight_load(target->dev, &part, err);
+        if (!w) {
+            struct text_view name = find_part(l, s, 0, false, layer)->name;
+            return err_set(err, STATUS_NOMEM, "%s: the device did not take tensor %.*s", l->f->name,
+                           (int)name.len, name.data);
+        }
+        struct model *m = target->model;
+        char *owner = s->kind == SLOT_MODEL ? (char *)m : (char *)&m->layers[layer - first];
+        memcpy(owner + s->field, &w, sizeof w);
+    }
+    return STATUS_OK;
+}
+
+static void free_buffers(struct loader *l) {
+    free(l->buf);
+    free(l->converted);
+    free(l->part);
+    l->buf = l->converted = NULL;
+    l->part = NULL, l->first = NULL;
+}
+
+// Buffers for the largest weight of the model's own, or else of the layers', which come after and are much
+// smaller: so the largest is not held while most of the weights are. STATUS_NOMEM.
+static enum status make_buffers(struct loader *l, bool of_layers) {
+    uint64_t largest = 0;
+    for (int i = 0; i < l->arch->num_slots; i++)
+        for (int layer = 0; (l->arch->slots[i].kind != SLOT_MODEL) == of_layers &&
+                            layer < slot_count(l->whole, &l->arch->slots[i]);
+             layer++) {
+            uint64_t bytes = slot_bytes(l, &l->arch->slots[i], layer);
+            largest = bytes > largest ? bytes : largest;
+        }
+    uint64_t converted = 2 * largest; // 16 bits may become 32
+    free_buffers(l);
+    if (!(l->buf = aligned_alloc(64, padded(largest))))
+        return STATUS_NOMEM;
+    if (l->floats != DTYPE_COUNT && !(l->converted = aligned_alloc(64, padded(converted))))
+        return STATUS_NOMEM;
+    if (l->targets[0].shard.world > 1 &&
+        !(l->part = aligned_alloc(64, padded(l->floats != DTYPE_COUNT ? converted : largest))))
+        return STATUS_NOMEM;
+    return STATUS_OK;
+}
+
+// Layers, and what there is to load. STATUS_NOMEM.
+static enum status prepare(struct loader *l) {
+    for (int i = 0; i < l->num_targets; i++) {
+        struct model *m = l->targets[i].model;
+        int first, end;
+        shard_layers(&l->targets[i].shard, &first, &end);
+        if (!(m->layers = calloc((size_t)(end - first), sizeof *m->layers)))
+            return STATUS_NOMEM;
+        for (int layer = 0; layer < end - first; layer++) {
+            const struct layer_spec *spec = &m->config.layers[layer];
+            m->layers[layer] = (struct layer){.index = layer,
+                                              .attn = m->config.attn[spec->attn],
+                                              .ffn = m->config.ffn[spec->ffn],
+                                              .kv_group = spec->kv_group,
+                                              .kv_layer = spec->kv_layer};
+        }
+    }
+    for (int i = 0; i < l->arch->num_slots; i++)
+        for (int layer = 0; layer < slot_count(l->whole, &l->arch->slots[i]); layer++)
+            l->total += slot_bytes(l, &l->arch->slots[i], layer);
+    return STATUS_OK;
+}
+
+enum status weights_load_ranks(const struct weights_target *targets, int num_targets,
+                               const struct model_file *f, enum dtype floats, const struct backend_ops *ops,
+                               void (*progress)(void *, double), void *arg, struct err *err) {
+    struct err local = {0};
+    struct loader l = {.whole = targets[0].shard.whole,
+                       .arch = arch_of(targets[0].shard.whole),
+                       .targets = targets,
+                       .num_targets = num_targets,
+                       .f = f,
+                       .ops = ops,
+                       .floats = floats};
+    if (!err)
+        err = &local;
+    if (weights_check(l.whole, f, err))
+        return err->code;
+    bool ok = prepare(&l) == STATUS_OK;
+    for (int i = 0; ok && i < l.arch->num_slots; i++) {
+        const struct weight_slot *s = &l.arch->slots[i];
+        bool of_layers = s->kind != SLOT_MODEL;
+        if (i == 0 || of_layers != (s[-1].kind != SLOT_MODEL))
+            ok = make_buffers(&l, of_layers) == STATUS_OK;
+        for (int layer = 0; ok && err->code == STATUS_OK && layer < slot_count(l.whole, s); layer++) {
+            if (!slot_holds(l.whole, s, layer))
+                continue;
+            if (load_slot(&l, s, layer, err) != STATUS_OK)
+                break;
+            l.done += slot_bytes(&l, s, layer);
+            if (progress)
+                progress(arg, (double)l.done / (double)l.total);
+        }
+    }
+    free_buffers(&l);
+    if (!ok)
+        err_set(err, STATUS_NOMEM, "%s: out of memory for its largest weight", f->name);
+    for (int i = 0; err->code != STATUS_OK && i < num_targets; i++)
+        weights_free(targets[i].model);
+    return err->code;
+}
+
+enum status weights_load(struct model *m, const struct model_file *f, enum dtype floats,
+                         const struct backend_ops *ops, struct device *dev, void (*progress)(void *, double),
+                         void *arg, struct err *err) {
+    struct weights_target one = {{.whole = &m->config, .world = 1}, m, dev};
+    return weights_load_ranks(&one, 1, f, floats, ops, progress, arg, err);
+}
+
+void weights_free(struct model *m) {
+    free(m->layers);
+    m->layers = NULL;
+}
+
+void weights_blocks(const struct model_config *c, const struct model_file *f, enum dtype floats,
+                    struct shard_blocks *blocks) {
+    struct loader l = {.whole = c, .arch = arch_of(c), .f = f};
+    const struct weight_slot *out = arch_slot(l.arch, WEIGHT_ATTN_OUT),
+                             *down = arch_slot(l.arch, WEIGHT_DOWN);
+    *blocks = (struct shard_blocks){1, 1};
+    for (int layer = 0; layer < c->num_layers; layer++) {
+        int a = shard_block(loaded_dtype(find_part(&l, out, 0, false, layer)->view.dtype, floats));
+        int d = shard_block(loaded_dtype(find_part(&l, down, 0, false, layer)->view.dtype, floats));
+        blocks->attn = a > blocks->attn ? a : blocks->attn;
+        blocks->down = d > blocks->down ? d : blocks->down;
+    }
+}
+
+// Whether the tensor is no weight: a table of factors.
+static bool is_table(const struct model_file *f, const struct model_tensor *t) {
+    bool table = false;
+    for (int i = 0; arch_at(i); i++)
+        table |= t == model_file_find(f, arch_at(i)->freq_factors);
+    return table;
+}
+
+uint64_t weights_num_params(const struct model_file *f) {
+    uint64_t sum = 0;
+    for (size_t i = 0; i < f->num_tensors; i++) {
+        const struct model_tensor *t = &f->tensors[i];
+        if (!is_table(f, t))
+            sum += t->elements; // every element has a byte or part of one in the file: no overflow
+    }
+    return sum;
+}
+
+enum dtype weights_main_dtype(const struct model_file *f, enum dtype floats) {
+    uint64_t bytes[DTYPE_COUNT + 1] = {0};
+    int best = DTYPE_COUNT;
+    for (size_t i = 0; i < f->num_tensors; i++) {
+        const struct model_tensor *t = &f->tensors[i];
+        if (t->view.ndim > 1)
+            bytes[t->view.dtype] += t->bytes;
+    }
+    for (int i = 0; i <= DTYPE_COUNT; i++)
+        if (bytes[i] > bytes[best])
+            best = i;
+    return loaded_dtype((enum dtype)best, floats);
+}

@@ -1,0 +1,45 @@
+// The tensors of a model file, checked against the configuration and handed to a device.
+#pragma once
+
+#include "backend.h"
+#include "model_file.h"
+#include "shard.h"
+
+// Fills m from the file; m->config is there already. Every expected tensor is checked (name, exact shape,
+// type) before the first is loaded, and one that the architecture does not have is refused. Then one weight
+// after the other is read into a buffer of the largest one's size (of the model's own, then of the layers'),
+// scanned for NaN and infinity, and given to the device, which copies it. A tied head is loaded from the
+// embedding under both roles, EMBED first; a backend may return the same weight for both. progress (or NULL)
+// gets the fraction done. STATUS_FORMAT names tensor and byte; STATUS_IO: the file was cut meanwhile.
+//
+// floats: F32, F16 or BF16: matrices of these types are converted to it on the way (norms stay F32);
+// DTYPE_COUNT: each stays as it is. STATUS_FORMAT names the first value that F16 cannot hold.
+enum status weights_load(struct model *m, const struct model_file *f, enum dtype floats,
+                         const struct backend_ops *ops, struct device *dev, void (*progress)(void *, double),
+                         void *arg, struct err *err);
+
+// The same for ranks: the file is read once, and each target gets its part of every weight that its stage
+// holds; what no target holds is not read. The configuration of a target's model is its own part of
+// shard.whole, and stays; its layers count from 0. On failure no model has layers.
+struct weights_target {
+    struct shard shard;
+    struct model *model;
+    struct device *dev;
+};
+enum status weights_load_ranks(const struct weights_target *targets, int num_targets,
+                               const struct model_file *f, enum dtype floats, const struct backend_ops *ops,
+                               void (*progress)(void *, double), void *arg, struct err *err);
+void weights_free(struct model *m); // m->layers; the weights themselves are the device's
+
+// Only the check: what `inspect` asks.
+enum status weights_check(const struct model_config *config, const struct model_file *f, struct err *err);
+
+// The largest blocks of the matrices whose columns ranks share, as they will be loaded with `floats`. The
+// file has passed weights_check().
+void weights_blocks(const struct model_config *config, const struct model_file *f, enum dtype floats,
+                    struct shard_blocks *blocks);
+
+uint64_t weights_num_params(const struct model_file *f); // elements of all tensors but rope_freqs
+// The type that holds most bytes of the matrices in the file, as it will be loaded with `floats`;
+// DTYPE_COUNT: one that we do not support, or no tensors.
+enum dtype weights_main_dtype(const struct model_file *f, enum dtype floats);

@@ -1,0 +1,8 @@
+// Tokens to a tree.
+#pragma once
+
+#include "lex.h"
+#include "tree.h"
+
+void jinja_parse(struct jinja_source *s,
+                 struct chat_template *t); // t->lib is set; sets the tree and the names

@@ -1,0 +1,50 @@
+// Segments of a rendered conversation to ids.
+#include "text.h"
+
+#include "buf.h"
+#include "tokenizer_internal.h"
+
+// The longest control token whose name text begins with; -1: none.
+static token_id control_at(const struct tokenizer *t, const char *text, size_t len, size_t *match_len) {
+    return find_special(t, text, len, TOKEN_SPECIAL, 0, match_len);
+}
+
+// Encodes the text since the last control token.
+static enum status flush_text(const struct tokenizer *t, struct buf *text, struct token_buf *out) {
+    enum status status = text->failed ? STATUS_NOMEM : STATUS_OK;
+    if (status == STATUS_OK && text->len > 0)
+        status = tokenizer_encode(t, text->data, text->len, 0, out);
+    buf_clear(text);
+    return status;
+}
+
+enum status text_encode(const struct tokenizer *t, const struct chat_segment *segments, size_t n,
+                        struct token_buf *out) {
+    struct buf text = {0}; // since the last control token
+    size_t match_len;
+    enum status status = STATUS_OK;
+    bool has_bos = n && !segments[0].content && segments[0].len &&
+                   control_at(t, segments[0].text, segments[0].len, &match_len) == t->bos;
+    if (tokenizer_adds_bos(t) && !has_bos)
+        status = token_push(out, t->bos);
+    for (size_t i = 0; i < n && status == STATUS_OK; i++) {
+        const struct chat_segment *s = &segments[i];
+        for (size_t at = 0; at < s->len && status == STATUS_OK;) {
+            token_id id = s->content ? -1 : control_at(t, s->text + at, s->len - at, &match_len);
+            if (id >= 0) {
+                status = flush_text(t, &text, out);
+                if (status == STATUS_OK)
+                    status = token_push(out, id);
+                at += match_len;
+            } else {
+                size_t step = s->content ? s->len : 1;
+                buf_add(&text, s->text + at, step);
+                at += step;
+            }
+        }
+    }
+    if (status == STATUS_OK)
+        status = flush_text(t, &text, out);
+    buf_free(&text);
+    return status;
+}

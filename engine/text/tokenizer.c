@@ -1,0 +1,168 @@
+// Text to ids: special tokens are found first, what lies between them goes to the algorithm of the vocabulary
+// (tokenizer_spm.c, tokenizer_bpe.c). Loading is in tokenizer_load.c.
+#include "tokenizer_internal.h"
+
+#include "tokenizer_kind.h"
+#include "tokenizer_pre.h"
+
+#include <stdlib.h>
+
+// ---- ids
+
+void token_buf_free(struct token_buf *b) {
+    free(b->ids);
+    *b = (struct token_buf){0};
+}
+
+enum status token_reserve(struct token_buf *b, size_t more) {
+    if (more <= b->cap - b->len)
+        return STATUS_OK;
+    size_t cap = b->cap + b->cap / 2 + 64;
+    cap = cap < b->len + more ? b->len + more : cap;
+    token_id *ids = cap <= SIZE_MAX / sizeof *ids ? realloc(b->ids, cap * sizeof *ids) : NULL;
+    if (!ids)
+        return STATUS_NOMEM;
+    b->ids = ids;
+    b->cap = cap;
+    return STATUS_OK;
+}
+
+enum status token_push(struct token_buf *b, token_id id) {
+    if (token_reserve(b, 1))
+        return STATUS_NOMEM;
+    b->ids[b->len++] = id;
+    return STATUS_OK;
+}
+
+// ---- special tokens in text
+
+token_id find_special(const struct tokenizer *t, const char *text, size_t len, unsigned with,
+                      unsigned without, size_t *match_len) {
+    // Narrows a sorted list byte by byte.
+    int lo = t->found_start[(unsigned char)text[0]], hi = t->found_start[(unsigned char)text[0] + 1];
+    token_id match = -1;
+    for (size_t depth = 1; lo < hi; depth++) {
+        const struct token_entry *e = &t->tokens[t->found[lo]];
+        if (e->name_len == depth) { // the shortest of equal beginnings sorts first
+            if ((e->flags & with) == with && !(e->flags & without)) {
+                match = t->found[lo];
+                *match_len = depth;
+            }
+            lo++;
+        }
+        if (depth >= len)
+            break;
+        unsigned char c = (unsigned char)text[depth];
+        for (int end = hi; lo < end;) { // the first with byte >= c at depth
+            int mid = lo + (end - lo) / 2;
+            if ((unsigned char)t->text[t->tokens[t->found[mid]].name + depth] < c)
+                lo = mid + 1;
+            else
+                end = mid;
+        }
+        for (int begin = lo; begin < hi;) { // the first with byte > c
+            int mid = begin + (hi - begin) / 2;
+            if ((unsigned char)t->text[t->tokens[t->found[mid]].name + depth] <= c)
+                begin = mid + 1;
+            else
+                hi = mid;
+        }
+    }
+    return match;
+}
+
+enum status tokenizer_encode(const struct tokenizer *t, const char *text, size_t len, unsigned flags,
+                             struct token_buf *out) {
+    unsigned without = (flags & TOKENIZE_PARSE_SPECIAL) ? 0 : TOKEN_GUARDED;
+    bool first = true;
+    size_t start = 0;
+    if ((flags & TOKENIZE_ADD_SPECIAL) && t->add_bos && t->bos >= 0 && token_push(out, t->bos))
+        return STATUS_NOMEM;
+    for (size_t i = 0; i <= len;) {
+        size_t match_len = 0;
+        token_id id = -1;
+        if (i < len) {
+            id = find_special(t, text + i, len - i, 0, without, &match_len);
+            if (id < 0) {
+                i++;
+                continue;
+            }
+        }
+        if (i > start) {
+            if (t->kind->encode(t, text + start, i - start, first, out))
+                return STATUS_NOMEM;
+        }
+        if (id < 0)
+            break;
+        if (token_push(out, id))
+            return STATUS_NOMEM;
+        first = true;
+        start = i += match_len;
+    }
+    if ((flags & TOKENIZE_ADD_SPECIAL) && t->add_eos && t->eos >= 0)
+        return token_push(out, t->eos);
+    return STATUS_OK;
+}
+
+void tokenizer_free(struct tokenizer *t) {
+    if (!t)
+        return;
+    free(t->tokens);
+    free(t->text);
+    free(t->chat_template);
+    free(t->found);
+    free(t->slots);
+    free(t->merges);
+    free(t->whole);
+    pretokenizer_free(t->pre);
+    free(t);
+}
+
+// ---- facts
+
+static const struct token_entry *entry_of(const struct tokenizer *t, token_id id) {
+    return id >= 0 && id < t->num_tokens ? &t->tokens[id] : NULL;
+}
+
+size_t tokenizer_max_bytes(const struct tokenizer *t) { return t->max_token_len > 1 ? t->max_token_len : 1; }
+
+int tokenizer_vocab(const struct tokenizer *t) { return t->num_tokens; }
+token_id tokenizer_bos(const struct tokenizer *t) { return t->bos; }
+token_id tokenizer_eos(const struct tokenizer *t) { return t->eos; }
+bool tokenizer_adds_bos(const struct tokenizer *t) { return t->add_bos && t->bos >= 0; }
+
+bool tokenizer_is_end(const struct tokenizer *t, token_id id) {
+    const struct token_entry *e = entry_of(t, id);
+    return e && (e->flags & TOKEN_END);
+}
+
+bool tokenizer_is_special(const struct tokenizer *t, token_id id) {
+    const struct token_entry *e = entry_of(t, id);
+    return e && (e->flags & TOKEN_SPECIAL);
+}
+
+int tokenizer_ends(const struct tokenizer *t, token_id *ids, int max) {
+    int n = 0;
+    for (int i = 0; i < t->num_tokens && n < max; i++)
+        if (t->tokens[i].flags & TOKEN_END)
+            ids[n++] = i;
+    return n;
+}
+
+const char *tokenizer_name(const struct tokenizer *t, token_id id, size_t *len) {
+    const struct token_entry *e = entry_of(t, id);
+    *len = e ? e->name_len : 0;
+    return e ? t->text + e->name : "";
+}
+
+const char *tokenizer_bytes(const struct tokenizer *t, token_id id, bool special, size_t *len) {
+    const struct token_entry *e = entry_of(t, id);
+    bool hidden = !e || (!special && (e->flags & TOKEN_SPECIAL));
+    *len = hidden ? 0 : e->bytes_len;
+    return hidden ? "" : t->text + e->bytes;
+}
+
+const char *tokenizer_chat_template(const struct tokenizer *t, size_t *len) {
+    *len = t->chat_template_len;
+    return t->chat_template;
+}

@@ -1,0 +1,84 @@
+// The inside of a tokenizer, for tokenizer*.c, detok.c and their tests. Files from the bottom up:
+// tokenizer_pre (words), tokenizer (encoding), tokenizer_pieces, tokenizer_spm and tokenizer_bpe
+// (one kind of vocabulary each), tokenizer_load.
+#pragma once
+
+#include "tokenizer.h"
+
+#include <stdatomic.h>
+#include <stdint.h>
+
+enum token_type { // as tokenizer.ggml.token_type numbers them
+    TOKEN_NORMAL = 1,
+    TOKEN_UNKNOWN,
+    TOKEN_CONTROL,
+    TOKEN_USER_DEFINED,
+    TOKEN_UNUSED,
+    TOKEN_BYTE,
+};
+
+enum token_flag {
+    TOKEN_SPECIAL = 1, // control or unknown: gives no text
+    TOKEN_END = 2,     // stops generation
+    TOKEN_GUARDED = 4, // its spelling becomes this token only with TOKENIZE_PARSE_SPECIAL
+    TOKEN_PIECE = 8,   // merging may make it; found by find_piece()
+};
+
+struct token_entry {
+    uint32_t name, name_len;   // into tokenizer.text
+    uint32_t bytes, bytes_len; // into tokenizer.text: what it adds to a text
+    float score;
+    uint8_t type, flags;
+};
+
+struct token_slot { // of the hash table from the bytes of a piece to its id; id -1: free
+    uint32_t tag;
+    token_id id;
+};
+
+struct merge_slot { // of the hash table from two neighbours to what they become; id -1: free
+    token_id left, right, id;
+    int32_t rank; // the lowest goes first
+};
+
+struct tokenizer {
+    int num_tokens;
+    struct token_entry *tokens;
+    char *text; // names and bytes of all tokens
+    token_id bos, eos, unk;
+    bool add_bos, add_eos, add_space_prefix;
+    char *chat_template;                     // or NULL
+    size_t chat_template_len, max_token_len; // bytes of the longest name or text of a token
+
+    const struct tokenizer_kind *kind; // the algorithm: SentencePiece's or byte-level byte-pair encoding
+
+    // Tokens that are found in a text before the algorithm runs, sorted by name; those of first byte c are
+    // [found_start[c], found_start[c + 1]).
+    token_id *found;
+    int num_found, found_start[257];
+
+    // The pieces, and the tokens of single bytes.
+    struct token_slot *slots;
+    uint64_t seed;
+    uint32_t slot_mask;
+    size_t max_piece_len;   // bytes of the longest piece
+    token_id byte_ids[256]; // -1: none
+
+    bool splits_at_space; // SentencePiece: no piece has a space after another character
+
+    // Byte-level
+    struct merge_slot *merges;
+    uint32_t merge_mask;
+    struct pretokenizer *pre;
+    bool pieces_are_whole; // a word that is a piece becomes it without merging
+    // (num_tokens) pieces that merging has made of exactly their bytes: the next such word needs no merging.
+    // Threads that encode set them. NULL: nothing is remembered.
+    atomic_bool *whole;
+};
+
+enum status token_reserve(struct token_buf *b, size_t more); // STATUS_NOMEM only, as token_push()
+enum status token_push(struct token_buf *b, token_id id);
+// The longest token of t->found that has all flags `with` and none of `without`, and whose name text (len >=
+// 1) begins with; -1: none, and *match_len is as it was.
+token_id find_special(const struct tokenizer *t, const char *text, size_t len, unsigned with,
+                      unsigned without, size_t *match_len);

@@ -1,0 +1,284 @@
+// The vocabulary of a model file: names, types, special tokens and settings, for every kind.
+#include "tokenizer_load.h"
+
+#include "log.h"
+#include "tokenizer_kind.h"
+#include "tokenizer_pre.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+enum {
+    MAX_TOKENS = 1 << 22,
+    MAX_TOKEN_BYTES = 64 << 10,
+    MAX_TEMPLATE = 1 << 20,
+};
+
+static int hex_digit(char c) {
+    if (c >= '0' && c <= '9')
+        return c - '0';
+    if (c >= 'A' && c <= 'F')
+        return c - 'A' + 10;
+    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
+// The byte of "<0xHH>", or -1.
+static int byte_of(struct text_view s) {
+    if (s.len != 6 || memcmp(s.data, "<0x", 3) != 0 || s.data[5] != '>' || hex_digit(s.data[3]) < 0 ||
+        hex_digit(s.data[4]) < 0)
+        return -1;
+    return hex_digit(s.data[3]) * 16 + hex_digit(s.data[4]);
+}
+
+// Models end a turn with tokens that their files do not name as the end; their spelling tells.
+static bool named_end(struct text_view s, int type) {
+    static const char *const ends[] = {
+        "<|eot_id|>", "<|im_end|>",    "<|end|>",         "<|endoftext|>",       "<|end_of_text|>",
+        "<|eom_id|>", "<end_of_turn>", "<|end_of_turn|>", "<|end▁of▁sentence|>", "<｜end▁of▁sentence｜>"};
+    if (type != TOKEN_CONTROL && type != TOKEN_USER_DEFINED)
+        return false;
+    for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++)
+        if (same(s, ends[i]))
+            return true;
+    return type == TOKEN_CONTROL && same(s, "</s>");
+}
+
+// User-defined tokens are words of the text, except where they look like the marks of a dialogue: those a
+// user's text must not forge, whatever type the file gives them.
+static bool looks_like_mark(struct text_view s) {
+    static const char *const marks[] = {"<s>",           "</s>",   "<bos>",  "<eos>", "<start_of_turn>",
+                                        "<end_of_turn>", "[INST]", "[/INST]"};
+    for (size_t i = 0; i < sizeof marks / sizeof marks[0]; i++)
+        if (same(s, marks[i]))
+            return true;
+    return s.len > 4 &&
+           ((memcmp(s.data, "<|", 2) == 0 && memcmp(s.data + s.len - 2, "|>", 2) == 0) ||
+            (s.len > 8 && memcmp(s.data, "<｜", 4) == 0 && memcmp(s.data + s.len - 4, "｜>", 4) == 0));
+}
+
+static bool load_arrays(struct vocab_loader *l) {
+    const struct model_file *f = l->f;
+    if (meta_array(f, "tokenizer.ggml.tokens", true, META_STRING, &l->names, l->err) ||
+        meta_array(f, "tokenizer.ggml.scores", !l->t->kind->byte_level, META_F32, &l->scores, l->err) ||
+        meta_array(f, "tokenizer.ggml.token_type", false, META_I32, &l->types, l->err))
+        return false;
+    uint64_t n = l->names.count;
+    if (n < 1 || n > MAX_TOKENS) {
+        model_file_bad(f, l->err, "key tokenizer.ggml.tokens has %llu tokens, expected 1 to %d",
+                       (unsigned long long)n, MAX_TOKENS);
+        return false;
+    }
+    bool scores = l->scores.count != n && (l->scores.count != 0 || !l->t->kind->byte_level);
+    if (scores || (l->types.count != n && l->types.count != 0)) {
+        model_file_bad(
+            f, l->err, "key tokenizer.ggml.%s has %llu elements, expected %llu, one for each token",
+            scores ? "scores" : "token_type", (unsigned long long)(scores ? l->scores.count : l->types.count),
+            (unsigned long long)n);
+        return false;
+    }
+    return true;
+}
+
+// Names, bytes, types and scores of all tokens into one block of text.
+static bool load_tokens(struct vocab_loader *l) {
+    struct tokenizer *t = l->t;
+    struct meta_array names = l->names;
+    uint64_t size = 0, used = 0;
+    for (uint64_t i = 0; i < l->names.count; i++)
+        size += 2 * meta_next_str(&names).len + 1; // strings lie in the file: no overflow
+    t->num_tokens = (int)l->names.count;
+    t->tokens = calloc((size_t)t->num_tokens, sizeof *t->tokens);
+    t->text = size < UINT32_MAX ? malloc(size) : NULL;
+    if (!t->tokens || !t->text) {
+        err_set(l->err, STATUS_NOMEM, "%s: out of memory for %d tokens", l->f->name, t->num_tokens);
+        return false;
+    }
+    names = l->names;
+    for (int i = 0; i < t->num_tokens; i++) {
+        struct token_entry *e = &t->tokens[i];
+        struct text_view s = meta_next_str(&names);
+        int64_t type = l->types.count
+                           ? meta_array_int(&l->types, (uint64_t)i)
+                           : (byte_of(s) >= 0 && !l->t->kind->byte_level ? TOKEN_BYTE : TOKEN_NORMAL);
+        int byte = byte_of(s);
+        e->score = l->scores.count ? meta_array_float(&l->scores, (uint64_t)i) : 0;
+        const char *problem = s.len > MAX_TOKEN_BYTES                    ? "is longer than 64 KiB"
+                              : !isfinite(e->score)                      ? "has a score that is not finite"
+                              : type < TOKEN_NORMAL || type > TOKEN_BYTE ? "has a type outside 1 to 6"
+                              : type == TOKEN_BYTE && byte < 0 ? "is of type byte, but not written <0xHH>"
+                                                               : NULL;
+        if (problem) {
+            model_file_bad(l->f, l->err, "token %d ('%.*s') of tokenizer.ggml.tokens %s", i,
+                           (int)(s.len < 64 ? s.len : 64), s.data, problem);
+            return false;
+        }
+        e->type = (uint8_t)type;
+        e->name = (uint32_t)used;
+        e->name_len = (uint32_t)s.len;
+        memcpy(t->text + used, s.data, s.len);
+        used += s.len;
+        e->bytes = (uint32_t)used;
+        if (type == TOKEN_BYTE) {
+            t->text[used++] = (char)byte;
+            t->byte_ids[byte] = i;
+        } else if (l->t->kind->byte_level && type != TOKEN_UNUSED && type != TOKEN_NORMAL) {
+            memcpy(t->text + used, s.data, s.len); // special and added tokens are spelled as they are
+            used += s.len;
+        } else if (type != TOKEN_UNUSED) {
+            used += t->kind->token_bytes(s, t->text + used);
+        }
+        e->bytes_len = (uint32_t)used - e->bytes;
+        if (s.len > t->max_token_len)
+            t->max_token_len = s.len;
+        if (type == TOKEN_CONTROL || type == TOKEN_UNKNOWN)
+            e->flags = TOKEN_SPECIAL | TOKEN_GUARDED;
+        else if (type == TOKEN_USER_DEFINED && looks_like_mark(s))
+            e->flags = TOKEN_GUARDED;
+        if (named_end(s, (int)type))
+            e->flags = TOKEN_SPECIAL | TOKEN_GUARDED | TOKEN_END;
+    }
+    return true;
+}
+
+// An id from its key: preset where the key is absent, -1 where the file says that there is none.
+static bool load_id(struct vocab_loader *l, const char *key, bool strict, token_id *id) {
+    int64_t v = *id;
+    const struct meta *kv = meta_find(l->f, key);
+    if (meta_int(l->f, key, false, INT64_MIN, INT64_MAX, &v, l->err))
+        return false;
+    if (!kv) { // a default only counts where it looks right
+        if (v >= l->t->num_tokens || (v >= 0 && l->types.count && !(l->t->tokens[v].flags & TOKEN_SPECIAL)))
+            *id = -1;
+        return true;
+    }
+    bool none = v == -1 || v == UINT32_MAX;
+    if (!none && (v < 0 || v >= l->t->num_tokens)) {
+        if (strict) {
+            model_file_bad(l->f, l->err, "key %s is %lld, expected 0 to %d", key, (long long)v,
+                           l->t->num_tokens - 1);
+            return false;
+        }
+        log_msg(LOG_WARN, "msg=\"token id out of range, ignored\" file=\"%s\" key=%s id=%lld", l->f->name,
+                key, (long long)v);
+        none = true;
+    }
+    *id = none ? -1 : (token_id)v;
+    return true;
+}
+
+static bool load_settings(struct vocab_loader *l) {
+    static const char *const more_ends[] = {"tokenizer.ggml.eot_token_id", "tokenizer.ggml.eom_token_id"};
+    struct tokenizer *t = l->t;
+    struct text_view template = {NULL, 0};
+    t->bos = l->t->kind->byte_level ? -1 : 1; // SentencePiece's defaults
+    t->eos = l->t->kind->byte_level ? -1 : 2;
+    t->unk = l->t->kind->byte_level ? -1 : 0;
+    t->add_space_prefix = !l->t->kind->byte_level;
+    t->add_bos = t->pre ? pretokenizer_adds_bos(t->pre) : true;
+    if (!load_id(l, "tokenizer.ggml.bos_token_id", true, &t->bos) ||
+        !load_id(l, "tokenizer.ggml.eos_token_id", true, &t->eos) ||
+        !load_id(l, "tokenizer.ggml.unknown_token_id", true, &t->unk))
+        return false;
+    if (t->eos >= 0)
+        t->tokens[t->eos].flags |= TOKEN_END;
+    for (size_t i = 0; i < sizeof more_ends / sizeof more_ends[0]; i++) {
+        token_id id = -1;
+        if (!load_id(l, more_ends[i], false, &id))
+            return false;
+        if (id >= 0)
+            t->tokens[id].flags |= TOKEN_END;
+    }
+    if (meta_bool(l->f, "tokenizer.ggml.add_bos_token", &t->add_bos, l->err) ||
+        meta_bool(l->f, "tokenizer.ggml.add_eos_token", &t->add_eos, l->err) ||
+        meta_bool(l->f, "tokenizer.ggml.add_space_prefix", &t->add_space_prefix, l->err) ||
+        meta_str(l->f, "tokenizer.chat_template", false, MAX_TEMPLATE, &template, l->err))
+        return false;
+    if (template.data) {
+        t->chat_template = malloc(template.len + 1);
+        if (!t->chat_template) {
+            err_set(l->err, STATUS_NOMEM, "%s: out of memory for the chat template", l->f->name);
+            return false;
+        }
+        memcpy(t->chat_template, template.data, template.len);
+        t->chat_template[template.len] = 0;
+        t->chat_template_len = template.len;
+    }
+    return true;
+}
+
+static int compare_names(const void *a, const void *b, void *arg) {
+    const struct tokenizer *t = arg;
+    const struct token_entry *x = &t->tokens[*(const token_id *)a], *y = &t->tokens[*(const token_id *)b];
+    uint32_t n = x->name_len < y->name_len ? x->name_len : y->name_len;
+    int c = memcmp(t->text + x->name, t->text + y->name, n);
+    return c ? c : (x->name_len > y->name_len) - (x->name_len < y->name_len);
+}
+
+static bool load_found(struct vocab_loader *l) {
+    struct tokenizer *t = l->t;
+    int n = 0;
+    t->found = malloc((size_t)t->num_tokens * sizeof *t->found);
+    if (!t->found) {
+        err_set(l->err, STATUS_NOMEM, "%s: out of memory for %d tokens", l->f->name, t->num_tokens);
+        return false;
+    }
+    for (int i = 0; i < t->num_tokens; i++)
+        if (t->tokens[i].name_len > 0 &&
+            ((t->tokens[i].flags & TOKEN_SPECIAL) || t->tokens[i].type == TOKEN_USER_DEFINED))
+            t->found[n++] = i;
+    qsort_r(t->found, (size_t)n, sizeof *t->found, compare_names, t);
+    for (int i = 1; i < n; i++)
+        if (compare_names(&t->found[i - 1], &t->found[i], t) == 0) {
+            const struct token_entry *e = &t->tokens[t->found[i]];
+            model_file_bad(l->f, l->err, "special token '%.*s' of tokenizer.ggml.tokens is there twice",
+                           (int)(e->name_len < 64 ? e->name_len : 64), t->text + e->name);
+            return false;
+        }
+    t->num_found = n;
+    for (int c = 0, i = 0; c <= 256; c++) {
+        while (i < n && (unsigned char)t->text[t->tokens[t->found[i]].name] < c)
+            i++;
+        t->found_start[c] = i;
+    }
+    return true;
+}
+
+static const struct tokenizer_kind *const kinds[] = {&tokenizer_spm, &tokenizer_bpe};
+
+struct tokenizer *tokenizer_load(const struct model_file *f, struct err *err) {
+    struct err local = {0};
+    struct text_view model = {"", 0};
+    struct vocab_loader l = {.f = f, .err = err ? err : &local, .t = calloc(1, sizeof(struct tokenizer))};
+    if (!l.t) {
+        err_set(err, STATUS_NOMEM, "%s: out of memory for the tokenizer", f->name);
+        return NULL;
+    }
+    memset(l.t->byte_ids, 0xff, sizeof l.t->byte_ids);
+    if (meta_str(f, "tokenizer.ggml.model", true, 64, &model, l.err))
+        goto fail;
+    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0] && !l.t->kind; i++)
+        if (same(model, kinds[i]->name))
+            l.t->kind = kinds[i];
+    if (!l.t->kind) {
+        model_file_bad(
+            f, l.err,
+            "tokenizer '%.*s' (key tokenizer.ggml.model) is not supported yet; supported: llama, gpt2",
+            (int)model.len, model.data);
+        goto fail;
+    }
+    if (l.t->kind->byte_level && !(l.t->pre = pretokenizer_open(f, l.err)))
+        goto fail;
+    if (!load_arrays(&l) || !load_tokens(&l) || !load_settings(&l) || !l.t->kind->load(&l) || !load_found(&l))
+        goto fail;
+    return l.t;
+fail:
+    tokenizer_free(l.t);
+    return NULL;
+}
+
+struct tokenizer *tokenizer_open(const char *path, struct err *err) {
+    struct model_file *f = model_file_open(path, err);
+    struct tokenizer *t = f ? tokenizer_load(f, err) : NULL;
+    model_file_close(f);
+    return t;
+}

@@ -1,0 +1,9 @@
+// The pieces of a vocabulary: the tokens that merging may make, in a hash table from their bytes to their
+// ids.
+#pragma once
+
+#include "tokenizer_kind.h"
+
+// Indexes the tokens marked TOKEN_PIECE. false with l->err: out of memory, or two have the same bytes.
+bool load_pieces(struct vocab_loader *l);
+token_id find_piece(const struct tokenizer *t, const char *bytes, size_t len); // -1: none

@@ -1,0 +1,43 @@
+// What tests and benchmarks see of this backend (inspect.h).
+#include "inspect.h"
+
+#include "kv.h"
+#include "log.h"
+
+static void cpu_view(struct device *dev, struct activations *view) {
+    *view = (struct activations){dev->resid, dev->q, dev->h};
+}
+
+// Copies the bytes of a page between the canonical order and the cache.
+static void copy_canonical(struct device *dev, int32_t page, char *canonical, bool export) {
+    size_t size = kv_elem_bytes(dev), d = (size_t)dev->head_dim;
+    char *p = canonical; // (kv_layers, 2, B, K, d), with I8 (B, K) scales after each (B, K, d)
+    CHECK(page >= 0 && page < dev->limits.num_blocks);
+    for (int i = 0; i < 2 * dev->model.kv_layers; i++) {
+        int layer = i / 2, which = i % 2;
+        char *base = kv_half(dev, layer, page, which);
+        for (int o = 0; o < dev->block_size; o++)
+            for (int h = 0; h < dev->kv_heads; h++)
+                for (size_t j = 0; j < d; j++, p += size) {
+                    size_t in = dev->tiled ? kv_tile_index(dev, which, (size_t)o % ATTN_TILE, j) : j;
+                    char *at = base + (kv_offset(dev, h, o) + in) * size;
+                    memcpy(export ? p : at, export ? at : p, size);
+                }
+        float *scales = dev->kv_dtype == DTYPE_I8 ? kv_scales(dev, layer, page, which) : NULL;
+        for (int o = 0; scales && o < dev->block_size; o++)
+            for (int h = 0; h < dev->kv_heads; h++, p += sizeof(float)) {
+                void *at = &scales[h * dev->block_size + o];
+                memcpy(export ? (void *)p : at, export ? at : (void *)p, sizeof(float));
+            }
+    }
+}
+
+static void cpu_kv_export(struct device *dev, int32_t block, void *dst) {
+    copy_canonical(dev, block, dst, true);
+}
+
+static void cpu_kv_import(struct device *dev, int32_t block, const void *src) {
+    copy_canonical(dev, block, (void *)(uintptr_t)src, false);
+}
+
+const struct backend_inspect inspect_cpu = {cpu_view, cpu_kv_export, cpu_kv_import};

@@ -1,0 +1,54 @@
+// Writing keys and values, and copying pages of them. kv.h says where they lie.
+#include "kv.h"
+
+#include "log.h"
+
+size_t cpu_kv_bytes(const struct device *dev, int num_blocks) {
+    return 2 * (size_t)dev->model.kv_layers * (size_t)num_blocks * (size_t)dev->block_size *
+           (size_t)dev->kv_heads * backend_kv_vector_bytes(dev->kv_dtype, dev->head_dim);
+}
+
+size_t cpu_kv_region(const struct device *dev, int num_blocks) { return cpu_kv_bytes(dev, num_blocks) + 64; }
+
+static void convert_vector(const struct device *dev, void *dst, float *scale, const float *src, int n) {
+    switch (dev->kv_dtype) {
+    case DTYPE_F32: memcpy(dst, src, (size_t)n * sizeof(float)); break;
+    case DTYPE_F16: dev->kernels->to_f16(dst, src, n); break;
+    case DTYPE_BF16: dev->kernels->to_bf16(dst, src, n); break;
+    default: dev->kernels->to_i8(dst, scale, src, n); break;
+    }
+}
+
+void cpu_kv_write(struct device *dev, int kv_layer, int64_t slot, const float *key, const float *value) {
+    int64_t page = slot / dev->block_size;
+    int token = (int)(slot % dev->block_size), d = dev->head_dim;
+    size_t size = kv_elem_bytes(dev);
+    float row[MAX_HEAD_DIM], scale = 0; // d in kv_dtype
+    CHECK(page < dev->limits.num_blocks);
+    for (int which = 0; which < 2; which++)
+        for (int h = 0; h < dev->kv_heads; h++) {
+            const float *src = (which ? value : key) + h * d;
+            char *dst = kv_half(dev, kv_layer, page, which) + kv_offset(dev, h, token) * size;
+            convert_vector(dev, dev->tiled ? (void *)row : dst, &scale, src, d);
+            if (dev->tiled)
+                kv_scatter(dev, dst, which, token % ATTN_TILE, (const char *)row, size);
+            if (dev->kv_dtype == DTYPE_I8)
+                kv_scales(dev, kv_layer, page, which)[h * dev->block_size + token] = scale;
+        }
+}
+
+// At once: host and device are one, and every step before has been computed.
+void cpu_kv_copy(struct device *dev, const struct kv_move *moves, int num_moves) {
+    size_t halves = 2 * (size_t)dev->model.kv_layers,
+           bytes = halves * kv_half_elems(dev) * kv_elem_bytes(dev);
+    size_t scales = halves * (size_t)(dev->kv_heads * dev->block_size);
+    for (int i = 0; i < num_moves; i++) {
+        int32_t from = moves[i].from, to = moves[i].to;
+        CHECK(from >= 0 && from < dev->limits.num_blocks && to >= 0 && to < dev->limits.num_blocks);
+        if (from == to)
+            continue;
+        memcpy(kv_half(dev, 0, to, 0), kv_half(dev, 0, from, 0), bytes);
+        if (dev->kv_dtype == DTYPE_I8)
+            memcpy(kv_scales(dev, 0, to, 0), kv_scales(dev, 0, from, 0), scales * sizeof(float));
+    }
+}

@@ -1,0 +1,84 @@
+// Where keys and values lie in the pages of the cache.
+//
+// A page has its layers beside each other, (pages, kv_layers, 2, …): memory that is written for the first
+// time comes in huge pages of 2 MB, and a new page of the cache then touches one of them, not one for each
+// layer. Keys or values of one layer of a page, in tiles of 16 tokens where the block size is a multiple of
+// 16: keys (K, B/16, d, 16), values (K, B, d); of BF16 and I8 keys (K, B/16, d/2, 16, 2), values (K, B/16, 8,
+// d, 2), so that the two elements that are multiplied at once lie beside each other. Other block sizes have
+// (K, B, d) for both, and attention gathers them into such tiles. The scales of I8, (pages, kv_layers, 2, K,
+// B), follow the elements of all pages.
+#pragma once
+
+#include "device.h"
+
+#include <string.h>
+
+static inline bool kv_paired(const struct device *dev) {
+    return dev->kv_dtype == DTYPE_BF16 || dev->kv_dtype == DTYPE_I8;
+}
+
+static inline size_t kv_elem_bytes(const struct device *dev) { return dtype_row_bytes(dev->kv_dtype, 1); }
+
+// Elements of the keys, or of the values, of one layer of a page
+static inline size_t kv_half_elems(const struct device *dev) {
+    return (size_t)dev->block_size * (size_t)(dev->kv_heads * dev->head_dim);
+}
+
+static inline size_t kv_half_index(const struct device *dev, int kv_layer, int64_t page, int which) {
+    return ((size_t)page * (size_t)dev->model.kv_layers + (size_t)kv_layer) * 2 + (size_t)which;
+}
+
+// The keys (which = 0) or values (1) of one layer of a page
+static inline char *kv_half(const struct device *dev, int kv_layer, int64_t page, int which) {
+    return (char *)dev->kv.data +
+           kv_half_index(dev, kv_layer, page, which) * kv_half_elems(dev) * kv_elem_bytes(dev);
+}
+
+// Their scales, (K, B), of I8
+static inline float *kv_scales(const struct device *dev, int kv_layer, int64_t page, int which) {
+    size_t elems = (size_t)dev->limits.num_blocks * (size_t)dev->model.kv_layers * 2 * kv_half_elems(dev);
+    float *scales = (float *)(void *)((char *)dev->kv.data + (elems * kv_elem_bytes(dev) + 63) / 64 * 64);
+    return scales + kv_half_index(dev, kv_layer, page, which) * (size_t)(dev->kv_heads * dev->block_size);
+}
+
+// The first element of the tile of a token, relative to kv_half(); of the token itself, where there are no
+// tiles.
+static inline size_t kv_offset(const struct device *dev, int head, int token) {
+    size_t at = (size_t)head * (size_t)dev->block_size + (size_t)token;
+    return (dev->tiled ? at / ATTN_TILE * ATTN_TILE : at) * (size_t)dev->head_dim;
+}
+
+// Element i of the key (which = 0) or value (1) of token o of a tile
+static inline size_t kv_tile_index(const struct device *dev, int which, size_t o, size_t i) {
+    size_t d = (size_t)dev->head_dim;
+    if (kv_paired(dev))
+        return which ? o / 2 * 2 * d + 2 * i + o % 2 : (i / 2 * ATTN_TILE + o) * 2 + i % 2;
+    return which ? o * d + i : i * ATTN_TILE + o;
+}
+
+// Copies src (d), elements of `size` bytes, into their places as token `token` of a tile.
+static inline void kv_scatter(const struct device *dev, char *tile, int which, int token, const char *src,
+                              size_t size) {
+    size_t d = (size_t)dev->head_dim, o = (size_t)token;
+    if (which && !kv_paired(dev)) {
+        memcpy(tile + o * d * size, src, d * size);
+        return;
+    }
+    size_t at = kv_tile_index(dev, which, o, 0), pair = kv_tile_index(dev, which, o, 2) - at,
+           odd = kv_tile_index(dev, which, o, 1) - at;
+    for (size_t i = 0; i < d; i++) {
+        char *dst = tile + (at + i / 2 * pair + i % 2 * odd) * size;
+        if (size == 1)
+            *dst = src[i];
+        else if (size == 2)
+            memcpy(dst, src + i * 2, 2);
+        else
+            memcpy(dst, src + i * 4, 4);
+    }
+}
+
+size_t cpu_kv_bytes(const struct device *dev, int num_blocks);  // in the canonical form
+size_t cpu_kv_region(const struct device *dev, int num_blocks); // as they lie in memory
+// Stores the key and the value (K, d) of one token.
+void cpu_kv_write(struct device *dev, int kv_layer, int64_t slot, const float *key, const float *value);
+void cpu_kv_copy(struct device *dev, const struct kv_move *moves, int num_moves);

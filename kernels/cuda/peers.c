@@ -1,0 +1,231 @@
+// The other ranks of a model on several devices: how ranks find each other, add up, gather, and fail
+// together.
+//
+// Each rank is a thread with a device of its own, all in one process, whose devices read each other's memory.
+// The comm that the engine gives carries pointers at the first step and the news of a failure; a step itself
+// asks nothing of the host. A rank that fails sets the word `stop` of all, which kernels that wait for it
+// look at.
+#include "device.h"
+
+#include "log.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { WAIT_SECONDS = 60 }; // for a step in which others take part
+
+enum status cuda_peers_open(struct device *dev, const struct device_config *config, struct err *err) {
+    struct peers *p = &dev->peers;
+    p->rank = config->world > 1 ? config->rank : 0;
+    p->world = config->world > 1 ? config->world : 1;
+    p->begin[1] = dev->model.vocab;
+    if (p->world == 1)
+        return STATUS_OK;
+    p->comm = config->comm;
+    for (int r = 0, end; r < p->world; r++) {
+        backend_vocab_rows(dev->model.vocab, r, p->world, &p->begin[r], &end);
+        p->begin[r + 1] = end;
+        if (r != p->rank && rt_reach(dev->rt, config->ordinal - p->rank + r, err) != STATUS_OK)
+            return STATUS_DEVICE;
+    }
+    if (!(p->stop[p->rank] = rt_alloc_host(dev->rt, sizeof(uint32_t))))
+        return err_set(err, STATUS_NOMEM,
+                       "out of host memory for a flag of 4 bytes that the device can read");
+    return STATUS_OK;
+}
+
+void cuda_peers_close(struct device *dev) {
+    struct peers *p = &dev->peers;
+    rt_nccl_close(p->nccl);
+    rt_free_host(dev->rt, p->stop[p->rank]);
+}
+
+void cuda_peers_alloc(struct device *dev, struct arena *a) {
+    struct peers *p = &dev->peers;
+    size_t rows = CUDA_HEAD_ROWS, all = rows * (size_t)p->world * CUDA_TOPK, blocks = CUDA_BARRIER_BLOCKS;
+    p->flags = arena_alloc(a, blocks * COMM_MAX_SUM, sizeof *p->flags);
+    p->barrier.epochs = arena_alloc(a, blocks, sizeof *p->barrier.epochs);
+    p->part = arena_alloc(a, (size_t)dev->max_tokens * (size_t)dev->model.hidden, sizeof *p->part);
+    p->topk = arena_alloc(a, rows, sizeof *p->topk);
+    p->topk_logits = arena_alloc(a, all, sizeof *p->topk_logits);
+    p->topk_max = arena_alloc(a, all / CUDA_GROUP, sizeof *p->topk_max);
+    p->topk_ids = arena_alloc(a, all, sizeof *p->topk_ids);
+}
+
+// ---- failing together
+
+static void fail_peers(struct device *dev, const char *why) {
+    char text[200];
+    snprintf(text, sizeof text, "rank %d of %d: %s", dev->peers.rank, dev->peers.world, why);
+    rt_fail(dev->rt, text);
+}
+
+void cuda_peers_check(struct device *dev) {
+    struct peers *p = &dev->peers;
+    if (p->world == 1)
+        return;
+    struct err err = {0};
+    const char *why = p->comm->ops->error(p->comm);
+    uint32_t stop = __atomic_load_n(p->stop[p->rank], __ATOMIC_ACQUIRE);
+    if (why[0])
+        fail_peers(dev, why);
+    else if (stop)
+        fail_peers(dev, stop == 2 ? "it has waited 60 s for another" : "another has failed");
+    if (!rt_failed(dev->rt))
+        return;
+    if (!why[0]) {
+        rt_wait(dev->rt, 0, &err);
+        p->comm->ops->abort(p->comm, err.msg);
+    }
+    for (int r = 0; r < p->world; r++)
+        if (p->stop[r])
+            __atomic_store_n(p->stop[r], 1, __ATOMIC_RELEASE);
+    if (p->nccl)
+        rt_nccl_abort(p->nccl);
+}
+
+enum status cuda_peers_wait(struct device *dev, int slot, struct err *err) {
+    struct timespec start, now, pause = {0, 20000};
+    clock_gettime(CLOCK_MONOTONIC, &start);
+    while (!rt_done(dev->rt, slot)) {
+        clock_gettime(CLOCK_MONOTONIC, &now);
+        if (now.tv_sec - start.tv_sec > WAIT_SECONDS)
+            fail_peers(dev, "a step has taken more than 60 s");
+        cuda_peers_check(dev);
+        if (now.tv_sec - start.tv_sec > 0) // a long step: nobody spins for it
+            nanosleep(&pause, NULL);
+    }
+    cuda_peers_check(dev);
+    return rt_wait(dev->rt, slot, err);
+}
+
+// ---- finding each other
+
+struct peer_info { // what a rank tells the others of itself
+    long process;
+    uint32_t *stop, *flags;
+    float *part, *logits, *max;
+    struct cuda_topk *topk;
+};
+
+// The ranks' NCCL group; without it, long sums go the way of short ones.
+static void open_nccl(struct device *dev) {
+    struct peers *p = &dev->peers;
+    struct err err = {0};
+    unsigned char ids[RT_NCCL_ID + 1] = {0}; // and whether there is one
+    int all[COMM_MAX_SUM], mine;
+    if (p->rank == 0)
+        ids[RT_NCCL_ID] = rt_nccl_id(dev->rt, ids, &err);
+    if (p->comm->ops->broadcast(p->comm, ids, sizeof ids, 0) != STATUS_OK)
+        return;
+    if (ids[RT_NCCL_ID])
+        p->nccl = rt_nccl_open(dev->rt, ids, p->rank, p->world, &err);
+    mine = p->nccl != NULL;
+    if (p->comm->ops->all_gather(p->comm, all, &mine, sizeof mine) != STATUS_OK)
+        return;
+    for (int r = 0; r < p->world; r++)
+        if (!all[r] && p->nccl) { // all or none
+            rt_nccl_close(p->nccl);
+            p->nccl = NULL;
+        }
+    if (!p->nccl && p->rank == 0 && dev->host) {
+        char text[500];
+        snprintf(text, sizeof text, "long sums between devices go without NCCL: %s",
+                 err.msg[0] ? err.msg : "a rank could not open it");
+        dev->host->log(LOG_WARN, text);
+    }
+}
+
+void cuda_peers_join(struct device *dev) {
+    struct peers *p = &dev->peers;
+    if (p->world == 1)
+        return;
+    cuda_peers_check(dev);
+    if (p->joined || rt_failed(dev->rt))
+        return;
+    struct peer_info all[COMM_MAX_SUM],
+        mine = {(long)getpid(), p->stop[p->rank], p->flags, p->part, dev->logits, dev->max, p->topk};
+    if (p->comm->ops->all_gather(p->comm, all, &mine, sizeof mine) == STATUS_OK) {
+        int least = dev->model.vocab;
+        for (int r = 0; r < p->world; r++) {
+            int n = p->begin[r + 1] - p->begin[r];
+            least = n < least ? n : least;
+            if (all[r].process != mine.process)
+                fail_peers(dev, "ranks on devices are threads of one process");
+            p->stop[r] = all[r].stop;
+            p->barrier.flags[r] = all[r].flags;
+            p->parts[r] = all[r].part;
+            p->logits[r] = all[r].logits;
+            p->max[r] = all[r].max;
+            p->topks[r] = all[r].topk;
+        }
+        p->barrier.rank = p->rank;
+        p->barrier.world = p->world;
+        p->barrier.stop = p->stop[p->rank];
+        p->max_topk =
+            dev->limits.keep_logits ? 0 : (least - 2) / 2; // 1 + 2 k values are less than its logits
+        p->joined = true;
+        if (dev->limits.max_tokens > CUDA_TOKENS && !dev->exact)
+            open_nccl(dev);
+    }
+    cuda_peers_check(dev);
+}
+
+// ---- within a step
+
+void cuda_peers_add(struct device *dev, float *resid, const float *bias, int rows) {
+    struct peers *p = &dev->peers;
+    int D = dev->model.hidden,
+        shot = rows; // rows that the kernel adds; like the skinny GEMM, it has all that decode
+    if (!p->joined)
+        return; // it has failed
+    if (p->nccl && rows - dev->work.num_decode > CUDA_TOKENS)
+        shot = dev->work.num_decode;
+    struct cuda_sum a = {.peers = p->barrier, .bias = bias, .resid = resid, .rows = shot, .n = D};
+    memcpy(a.part, p->parts, sizeof a.part);
+    cuda_sum(dev->rt, &a);
+    if (shot < rows) {
+        size_t at = (size_t)shot * (size_t)D;
+        rt_nccl_sum(p->nccl, p->part + at, (size_t)(rows - shot) * (size_t)D);
+        cuda_finish(dev->rt, &(struct cuda_finish){.x = p->part + at,
+                                                   .bias = bias,
+                                                   .y = resid + at,
+                                                   .rows = rows - shot,
+                                                   .n = D,
+                                                   .ldx = D,
+                                                   .ldy = D,
+                                                   .add = true});
+    }
+}
+
+void cuda_peers_gather(struct device *dev, struct cuda_sample *s, int n) {
+    struct peers *p = &dev->peers;
+    s->begin = p->begin[p->rank];
+    s->end = p->begin[p->rank + 1];
+    s->max_topk = p->max_topk;
+    s->num_topk = p->world * CUDA_TOPK;
+    s->topk = p->topk;
+    s->topk_logits = p->topk_logits;
+    s->topk_max = p->topk_max;
+    s->topk_ids = p->topk_ids;
+    if (!p->joined)
+        return;
+    if (p->max_topk > 0)
+        cuda_local_topk(dev->rt, s);
+    struct cuda_gather a = {.peers = p->barrier,
+                            .rows = s->rows,
+                            .num_rows = n,
+                            .max_topk = p->max_topk,
+                            .ld = s->ld,
+                            .ldmax = s->ldmax,
+                            .topk_logits = p->topk_logits,
+                            .topk_max = p->topk_max,
+                            .topk_ids = p->topk_ids};
+    memcpy(a.begin, p->begin, sizeof a.begin);
+    memcpy(a.logits, p->logits, sizeof a.logits);
+    memcpy(a.max, p->max, sizeof a.max);
+    memcpy(a.topk, p->topks, sizeof a.topk);
+    cuda_gather(dev->rt, &a);
+}

@@ -1,0 +1,283 @@
+// Each phase of backend.h as a few launches. What differs between layers comes from the layer's specs.
+#include "device.h"
+
+#include "log.h"
+
+static int min_int(int a, int b) { return a < b ? a : b; }
+
+void cuda_phase_embed(struct device *dev, const struct weight *table, const struct step *step) {
+    (void)step;
+    struct cuda_embed a = {.ids = dev->inputs.ids,
+                           .sampled = dev->ids,
+                           .table = table->table,
+                           .dtype = table->dtype,
+                           .resid = dev->resid,
+                           .rows = dev->work.num_tokens,
+                           .hidden = dev->model.hidden,
+                           .vocab = dev->model.vocab};
+    cuda_embed(dev->rt, &a);
+}
+
+static struct cuda_norm norm_of(const struct device *dev, const struct weight *norm, int rows) {
+    return (struct cuda_norm){.x = dev->resid,
+                              .weight = norm->table,
+                              .rows = rows,
+                              .n = dev->model.hidden,
+                              .ldx = dev->model.hidden,
+                              .eps = dev->model.norm_eps};
+}
+
+// Normalises rows in every dtype that weights of this input need. of: which rows, or NULL.
+static void normalise(struct device *dev, struct activation *x, const struct weight *norm, int rows,
+                      const struct logits_row *of) {
+    struct cuda_norm a = norm_of(dev, norm, rows);
+    a.of = of ? &of->row : NULL;
+    a.of_stride = sizeof *of / sizeof(int32_t);
+    a.scale = x->scale;
+    a.ldout = x->ld;
+    for (int dtype = 0; dtype < 3; dtype++) {
+        a.out = x->data[dtype];
+        a.act_dtype = (enum act_dtype)dtype;
+        if (a.out)
+            cuda_norm(dev->rt, &a);
+    }
+}
+
+void cuda_phase_qkv(struct device *dev, const struct layer *layer, const struct step *step) {
+    (void)step;
+    const struct attn_spec *attn = &layer->attn;
+    const struct rope_config *rope = attn->rope >= 0 ? &dev->model.ropes[attn->rope] : NULL;
+    int ld = spec_q_size(attn) + 2 * device_kv_size(dev), T = dev->work.num_tokens;
+    normalise(dev, &dev->hidden, layer->attn_norm, T, NULL);
+    cuda_multiply(dev, layer->qkv, &dev->hidden, T, dev->qkv, ld);
+    struct cuda_qkv a = {.x = dev->qkv,
+                         .ldx = ld,
+                         .rows = T,
+                         .num_heads = attn->heads,
+                         .bias = layer->qkv->bias,
+                         .q_norm = layer->q_norm ? layer->q_norm->table : NULL,
+                         .k_norm = layer->k_norm ? layer->k_norm->table : NULL,
+                         .rope_cos = rope ? dev->ropes[attn->rope].cos : NULL,
+                         .rope_sin = rope ? dev->ropes[attn->rope].sin : NULL,
+                         .rope_pairs = rope ? rope->dim / 2 : 0,
+                         .rope_interleaved = rope && rope->interleaved,
+                         .eps = dev->model.norm_eps,
+                         .positions = dev->inputs.positions,
+                         .slots = dev->inputs.groups[layer->kv_group].slots,
+                         .q = dev->q,
+                         .kv = cuda_kv_of(dev, layer->kv_layer)};
+    cuda_qkv(dev->rt, &a);
+}
+
+static struct cuda_blocks blocks_of(const struct device *dev, const struct layer *layer) {
+    return (struct cuda_blocks){dev->inputs.groups[layer->kv_group].block_start,
+                                dev->inputs.groups[layer->kv_group].block_ids};
+}
+
+static void attend_rows(struct device *dev, const struct layer *layer, int row0, int rows) {
+    struct cuda_attend a = {.q = dev->q,
+                            .kv = cuda_kv_of(dev, layer->kv_layer),
+                            .blocks = blocks_of(dev, layer),
+                            .seq_of = dev->inputs.seq_of,
+                            .positions = dev->inputs.positions,
+                            .row0 = row0,
+                            .rows = rows,
+                            .group = layer->attn.heads / dev->kv_heads,
+                            .window = layer->attn.window,
+                            .scale = layer->attn.scale,
+                            .out = dev->attn.data[cuda_written_dtype(&dev->attn)],
+                            .act_dtype = cuda_written_dtype(&dev->attn),
+                            .ldout = dev->attn.ld};
+    cuda_attend(dev->rt, &a);
+}
+
+static void attend_tiles(struct device *dev, const struct layer *layer) {
+    int spec = layer->attn.index;
+    struct cuda_prefill a = {.q = dev->q,
+                             .kv = cuda_kv_of(dev, layer->kv_layer),
+                             .blocks = blocks_of(dev, layer),
+                             .tiles = dev->inputs.attn[spec].tiles,
+                             .num_tiles = dev->inputs.attn[spec].counts + 1,
+                             .max_tiles = dev->work.attn[spec].num_tiles,
+                             .tile_rows = dev->work_config.tile_rows,
+                             .group = layer->attn.heads / dev->kv_heads,
+                             .window = layer->attn.window,
+                             .scale = layer->attn.scale,
+                             .out = dev->attn.data[cuda_written_dtype(&dev->attn)],
+                             .act_dtype = cuda_written_dtype(&dev->attn),
+                             .ldout = dev->attn.ld};
+    cuda_prefill(dev->rt, &a);
+}
+
+// Rows in as many launches as their splits need.
+static void attend_splits(struct device *dev, const struct layer *layer) {
+    int spec = layer->attn.index, rows = dev->work.num_decode;
+    const struct work_attn *list = &dev->work.attn[spec];
+    const int32_t *first = list->first_split;
+    for (int row = 0, end; row < rows; row = end) {
+        int splits = list->num_splits;
+        end = rows;
+        if (!list->one_launch) {
+            work_launch(first, rows, dev->max_splits, row, &end);
+            splits = first[end] - first[row];
+        }
+        struct cuda_decode a = {.q = dev->q,
+                                .kv = cuda_kv_of(dev, layer->kv_layer),
+                                .blocks = blocks_of(dev, layer),
+                                .splits = dev->inputs.attn[spec].splits,
+                                .num_splits = dev->inputs.attn[spec].counts,
+                                .first_split = dev->inputs.attn[spec].first_split,
+                                .split0 = list->one_launch ? 0 : first[row],
+                                .max_splits = dev->recording ? dev->recording->max_splits[spec] : splits,
+                                .row0 = row,
+                                .rows = end - row,
+                                .group = layer->attn.heads / dev->kv_heads,
+                                .scale = layer->attn.scale,
+                                .partial = dev->partial,
+                                .out = dev->attn.data[cuda_written_dtype(&dev->attn)],
+                                .act_dtype = cuda_written_dtype(&dev->attn),
+                                .ldout = dev->attn.ld};
+        cuda_decode(dev->rt, &a);
+    }
+}
+
+void cuda_phase_attn_decode(struct device *dev, const struct layer *layer, const struct step *step) {
+    if (!dev->fast)
+        attend_rows(dev, layer, 0, dev->work.num_decode);
+    else if (!dev->exact)
+        attend_splits(dev, layer);
+    else if (step->num_decode == step->num_seqs) // else attn_prefill() runs the same kernel, for every row
+        attend_tiles(dev, layer);
+}
+
+void cuda_phase_attn_prefill(struct device *dev, const struct layer *layer, const struct step *step) {
+    int row = step->query_start[step->num_decode];
+    if (dev->fast)
+        attend_tiles(dev, layer);
+    else
+        attend_rows(dev, layer, row, step->num_tokens - row);
+}
+
+// resid += all_reduce(x w^T) + bias
+static void add_projection(struct device *dev, const struct weight *w, const struct activation *x) {
+    int rows = dev->work.num_tokens;
+    if (dev->peers.world == 1) {
+        cuda_multiply_add(dev, w, x, rows, dev->resid);
+        return;
+    }
+    cuda_multiply(dev, w, x, rows, dev->peers.part, dev->model.hidden);
+    cuda_peers_add(dev, dev->resid, w->bias, rows);
+}
+
+void cuda_phase_attn_out(struct device *dev, const struct layer *layer, const struct step *step) {
+    (void)step;
+    struct activation *x = &dev->attn;
+    enum act_dtype written = cuda_written_dtype(x);
+    int rows = dev->work.num_tokens, n = spec_q_size(&layer->attn);
+    // What a layer with more heads left behind these columns must neither be multiplied nor count as a row's
+    // largest.
+    cuda_clear(dev->rt, &(struct cuda_clear){x->data[written], written, rows, n, x->n, x->ld});
+    cuda_convert(dev, x, rows);
+    add_projection(dev, layer->attn_out, x);
+}
+
+void cuda_phase_ffn_in(struct device *dev, const struct layer *layer, const struct step *step) {
+    (void)step;
+    normalise(dev, &dev->hidden, layer->ffn_norm, dev->work.num_tokens, NULL);
+    cuda_multiply_swiglu(dev, layer->gate_up, &dev->hidden, dev->work.num_tokens, &dev->ffn);
+}
+
+void cuda_phase_ffn_out(struct device *dev, const struct layer *layer, const struct step *step) {
+    (void)step;
+    add_projection(dev, layer->down, &dev->ffn);
+}
+
+// Hidden states of logits rows [first, first + n) to the host, where they are kept.
+static void download_hidden(struct device *dev, const struct weight *norm, int first, int n) {
+    float *to = dev->result[dev->num_begun & 1].hidden;
+    size_t D = (size_t)dev->model.hidden;
+    if (!to)
+        return;
+    struct cuda_norm a = norm_of(dev, norm, n);
+    a.of = &dev->inputs.rows[first].row;
+    a.of_stride = sizeof *dev->inputs.rows / sizeof(int32_t);
+    a.out = dev->last_hidden;
+    a.act_dtype = ACT_DTYPE_F32;
+    a.ldout = dev->model.hidden;
+    cuda_norm(dev->rt, &a);
+    rt_download(dev->rt, to + (size_t)first * D, dev->last_hidden, (size_t)n * D * sizeof(float));
+}
+
+static void download_logits(struct device *dev, int first, int n) {
+    float *to = dev->result[dev->num_begun & 1].logits;
+    size_t V = (size_t)dev->model.vocab;
+    for (int r = 0; to && r < n; r++)
+        rt_download(dev->rt, to + (size_t)(first + r) * V, dev->logits + (size_t)r * (size_t)dev->logits_ld,
+                    V * sizeof(float));
+}
+
+static void compute_logits(struct device *dev, const struct weight *w, int n) {
+    enum act_dtype dtype = cuda_act_dtype_of(w->matrix[0].layout);
+    int begin = dev->peers.begin[dev->peers.rank]; // of the tokens that this rank has
+    struct cuda_gemm g = {.w = w->matrix[0],
+                          .x = dev->last.data[dtype],
+                          .scale = dtype == ACT_DTYPE_F16 ? dev->last.scale : NULL,
+                          .m = n,
+                          .ldx = dev->last.ld,
+                          .epilogue = EPILOGUE_LOGITS,
+                          .y = dev->logits + begin,
+                          .ldy = dev->logits_ld,
+                          .n = w->rows[0],
+                          .max = dev->max + begin / CUDA_GROUP,
+                          .ldmax = dev->num_maxima,
+                          .factor = dev->model.logit_scale == 0 ? 1 : dev->model.logit_scale};
+    cuda_gemm(dev->rt, &g);
+}
+
+void cuda_phase_head(struct device *dev, const struct model *model, const struct step *step) {
+    (void)step;
+    const struct logits_row *rows = dev->inputs.rows;
+    for (int r = 0; r < dev->work.num_rows; r += CUDA_HEAD_ROWS) {
+        int n = min_int(dev->work.num_rows - r, CUDA_HEAD_ROWS);
+        normalise(dev, &dev->last, model->out_norm, n, rows + r);
+        download_hidden(dev, model->out_norm, r, n);
+        compute_logits(dev, model->head, n);
+        struct cuda_sample s = {.rows = rows + r,
+                                .prep = dev->inputs.prep + r,
+                                .entries = dev->staging,
+                                .passes = dev->staging,
+                                .mask_bits = dev->staging,
+                                .logits = dev->logits,
+                                .max = dev->max,
+                                .adjusted = dev->adjusted,
+                                .adjusted_max = dev->adjusted_max,
+                                .sums = dev->sums,
+                                .num_rows = n,
+                                .num_adjusted = dev->work.num_adjusted,
+                                .vocab = dev->model.vocab,
+                                .ld = dev->logits_ld,
+                                .ldmax = dev->num_maxima,
+                                .first = r,
+                                .ids = dev->ids,
+                                .top_ids = dev->top_ids,
+                                .logprob = dev->logprob,
+                                .top_logprobs = dev->top_logprobs,
+                                .failed = dev->failed};
+        if (dev->peers.world > 1)
+            cuda_peers_gather(dev, &s, n);
+        cuda_sample(dev->rt, &s);
+        download_logits(dev, r, n);
+    }
+}
+
+static size_t resid_bytes(const struct device *dev, const struct step *step) {
+    return (size_t)step->num_tokens * (size_t)dev->model.hidden * sizeof(float);
+}
+
+void cuda_phase_resid_export(struct device *dev, float *dst, const struct step *step) {
+    rt_download(dev->rt, dst, dev->resid, resid_bytes(dev, step));
+}
+
+void cuda_phase_resid_import(struct device *dev, const float *src, const struct step *step) {
+    rt_upload(dev->rt, dev->resid, src, resid_bytes(dev, step));
+}

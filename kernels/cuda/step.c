@@ -1,0 +1,147 @@
+// One step: the upload, CUDA graphs, and the results.
+#include "device.h"
+
+#include "log.h"
+
+#include <string.h>
+
+// Rows that a graph is padded to: 1, 2, 4, 8, 16, 24, 32, 48, 64. 0: too many for a graph.
+static int graph_tokens(int n) {
+    static const int sizes[] = {1, 2, 4, 8, 16, 24, 32, 48, 64};
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
+        if (n <= sizes[i])
+            return sizes[i];
+    return 0;
+}
+
+// Only steps in which every sequence decodes and is sampled become graphs: they come by the thousand, and
+// launching bounds their kernels.
+static bool suits_graph(const struct device *dev, const struct step *step) {
+    return dev->max_graphs > 0 && !dev->limits.keep_logits && !dev->limits.keep_hidden && !dev->exact &&
+           step->num_decode == step->num_seqs && step->num_rows == step->num_tokens &&
+           step->num_tokens == step->num_seqs && graph_tokens(step->num_tokens) > 0;
+}
+
+static int power_of_two(int n) {
+    int p = 64;
+    while (p < n)
+        p *= 2;
+    return p;
+}
+
+// The graph of this step's bucket; a free place where there is none; NULL where none is free or a spec's
+// splits are too many for one launch.
+static struct graph *find_graph(struct device *dev, int tokens) {
+    struct graph key = {.num_tokens = tokens, .adjusts = dev->work.num_adjusted > 0};
+    if (!dev->work.one_launch)
+        return NULL;
+    for (int a = 0; dev->fast && a < dev->model.num_attn; a++) {
+        int splits = power_of_two(dev->work.attn[a].num_splits);
+        key.max_splits[a] = splits < dev->max_splits ? splits : dev->max_splits;
+    }
+    for (int i = 0; i < dev->num_graphs; i++) {
+        struct graph *g = &dev->graphs[i];
+        bool same_splits = memcmp(g->max_splits, key.max_splits, sizeof key.max_splits) == 0;
+        if (g->num_tokens == tokens && same_splits && g->adjusts == key.adjusts)
+            return g;
+    }
+    if (dev->num_graphs == dev->max_graphs)
+        return NULL;
+    dev->graphs[dev->num_graphs] = key;
+    return &dev->graphs[dev->num_graphs++];
+}
+
+// Copies back what rows gave, and marks the end of the step.
+static void finish_step(struct device *dev, const struct step *step) {
+    int slot = (int)(dev->num_begun & 1);
+    struct result *r = &dev->result[slot];
+    size_t R = (size_t)dev->max_rows, n = (size_t)step->num_rows;
+    bool tops = false;
+    for (int i = 0; i < step->num_rows; i++)
+        tops |= step->rows[i].num_logprobs > 0;
+    rt_download(dev->rt, r->ids, dev->ids, 2 * R * sizeof(int32_t) + n);
+    if (tops) {
+        rt_download(dev->rt, r->top_ids, dev->top_ids, n * MAX_TOP_LOGPROBS * sizeof(int32_t));
+        rt_download(dev->rt, r->top_logprobs, dev->top_logprobs, n * MAX_TOP_LOGPROBS * sizeof(float));
+    }
+    r->num_rows = step->num_rows;
+    rt_mark(dev->rt, slot);
+}
+
+static void check_step(const struct device *dev, const struct step *step) {
+    const struct step_limits *l = &dev->limits;
+    CHECK(step->num_tokens <= l->max_tokens && step->num_seqs <= l->max_seqs &&
+          step->num_rows <= l->max_rows);
+    CHECK(step->num_decode >= 0 && step->num_decode <= step->num_seqs &&
+          step->max_context_len <= l->max_context);
+    CHECK(step->num_groups == dev->model.num_groups);
+    CHECK(dev->num_begun - dev->num_synced < 2); // results of two steps are kept
+    for (int t = 0; t < step->num_tokens; t++) {
+        CHECK(step->ids[t] < dev->model.vocab &&
+              (step->ids[t] >= 0 || -1 - step->ids[t] < dev->result[dev->num_begun & 1].num_rows));
+        CHECK(step->positions[t] >= 0 && step->positions[t] < l->max_context);
+    }
+    for (int r = 0; r < step->num_rows; r++) {
+        const struct logits_row *row = &step->rows[r];
+        CHECK(row->row >= 0 && row->row < step->num_tokens && row->target < dev->model.vocab);
+        CHECK(row->num_logprobs <= MAX_TOP_LOGPROBS && row->entry_end <= step->num_entries);
+        for (int e = row->entry_start; e < row->entry_end; e++)
+            CHECK(step->entries[e].token >= 0 && step->entries[e].token < dev->model.vocab);
+    }
+}
+
+bool cuda_step_begin(struct device *dev, const struct step *step) {
+    check_step(dev, step);
+    cuda_peers_join(dev);
+    dev->num_begun++;
+    int slot = (int)(dev->num_begun & 1);
+    bool suits = suits_graph(dev, step);
+    int tokens = suits ? graph_tokens(step->num_tokens) : step->num_tokens;
+    if (step->masks && step->masks_wait)
+        step->masks_wait(step->masks_arg); // the upload has their bits
+    work_fill(&dev->work, &dev->work_config, &dev->inputs, dev->upload[slot], step, tokens, dev->seen,
+              &dev->stamp);
+    CHECK(dev->work.bytes <= dev->upload_bytes);
+    rt_upload(dev->rt, dev->staging, dev->upload[slot], dev->work.bytes);
+    dev->step = step; // until step_end()
+    dev->recording = NULL;
+    struct graph *g = suits ? find_graph(dev, tokens) : NULL;
+    if (g && g->graph) {
+        rt_graph_launch(dev->rt, g->graph);
+        finish_step(dev, step);
+        return true;
+    }
+    if (g && ++g->num_seen > 1) { // once may be chance
+        dev->recording = g;
+        rt_capture_begin(dev->rt);
+    }
+    cuda_scatter(dev->rt, &(struct cuda_scatter){dev->staging, work_num_parts(&dev->work_config)});
+    return false;
+}
+
+void cuda_step_end(struct device *dev) {
+    if (dev->recording) {
+        dev->recording->graph = rt_capture_end(dev->rt);
+        if (dev->recording->graph)
+            rt_graph_launch(dev->rt, dev->recording->graph);
+        else
+            rt_fail(dev->rt, "a step could not be captured as a CUDA graph");
+    }
+    finish_step(dev, dev->step);
+    cuda_peers_check(dev);
+}
+
+enum status cuda_sync(struct device *dev, struct step_out *out, struct err *err) {
+    CHECK(dev->num_synced < dev->num_begun);
+    int slot = (int)(++dev->num_synced & 1);
+    const struct result *r = &dev->result[slot];
+    *out = (struct step_out){.ids = r->ids,
+                             .logprob = r->logprob,
+                             .top_ids = r->top_ids,
+                             .top_logprobs = r->top_logprobs,
+                             .failed = r->failed,
+                             .logits = r->logits,
+                             .hidden = r->hidden,
+                             .max_top = MAX_TOP_LOGPROBS};
+    return dev->peers.world > 1 ? cuda_peers_wait(dev, slot, err) : rt_wait(dev->rt, slot, err);
+}

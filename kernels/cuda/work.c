@@ -1,0 +1,313 @@
+#include "work.h"
+
+#include "log.h"
+#include "philox.h"
+
+#include <math.h>
+#include <string.h>
+
+// A fixed array of the upload, at most.
+struct part {
+    void **field; // of cuda_inputs
+    size_t num, size;
+};
+enum { PARTS_OF_STEP = 5, PARTS_OF_GROUP = 3, PARTS_OF_ATTN = 4 };
+enum { MAX_PARTS = PARTS_OF_STEP + PARTS_OF_GROUP * KV_MAX_GROUPS + PARTS_OF_ATTN * MODEL_MAX_SPECS };
+
+int work_num_parts(const struct work_config *c) {
+    return PARTS_OF_STEP + PARTS_OF_GROUP * c->num_groups + PARTS_OF_ATTN * c->num_attn;
+}
+
+// The parts in the order in which work_fill() takes them.
+static int list_parts(const struct work_config *c, struct cuda_inputs *in, struct part parts[MAX_PARTS]) {
+    size_t T = (size_t)c->limits.max_tokens, S = (size_t)c->limits.max_seqs, R = (size_t)c->limits.max_rows;
+    size_t context = (size_t)c->limits.max_context, block = (size_t)c->block_size;
+    size_t blocks = S * ((context + block - 1) / block),
+           splits = S * ((context + CUDA_SPLIT - 1) / CUDA_SPLIT);
+    int n = 0;
+    // Padding rows come on top: a graph's rows may be more than the step has, never more than CUDA_TOKENS.
+    T = T > CUDA_TOKENS ? T : CUDA_TOKENS;
+    R = R > CUDA_TOKENS ? R : CUDA_TOKENS;
+    parts[n++] = (struct part){(void **)&in->ids, T, sizeof *in->ids};
+    parts[n++] = (struct part){(void **)&in->positions, T, sizeof *in->positions};
+    parts[n++] = (struct part){(void **)&in->seq_of, T, sizeof *in->seq_of};
+    for (int g = 0; g < c->num_groups; g++) {
+        parts[n++] = (struct part){(void **)&in->groups[g].slots, T, sizeof(int64_t)};
+        parts[n++] = (struct part){(void **)&in->groups[g].block_start, S + 1, sizeof(int32_t)};
+        parts[n++] = (struct part){(void **)&in->groups[g].block_ids, blocks, sizeof(int32_t)};
+    }
+    for (int a = 0; a < c->num_attn; a++) {
+        size_t tiles = S + T * (size_t)c->attn[a].group / (size_t)c->tile_rows;
+        parts[n++] =
+            (struct part){(void **)&in->attn[a].splits, c->lists ? splits : 0, sizeof(struct cuda_split)};
+        parts[n++] = (struct part){(void **)&in->attn[a].first_split, T + 1, sizeof(int32_t)};
+        parts[n++] =
+            (struct part){(void **)&in->attn[a].tiles, c->lists ? tiles : 0, sizeof(struct cuda_tile)};
+        parts[n++] = (struct part){(void **)&in->attn[a].counts, 2, sizeof(int32_t)};
+    }
+    parts[n++] = (struct part){(void **)&in->rows, R, sizeof *in->rows};
+    parts[n++] = (struct part){(void **)&in->prep, R, sizeof *in->prep};
+    CHECK(n == work_num_parts(c));
+    return n;
+}
+
+static size_t align16(size_t n) { return (n + 15) & ~(size_t)15; }
+static size_t align48(size_t n) { return (n + 47) / 48 * 48; } // whole logit_entries, and 16 bytes
+
+size_t work_inputs(const struct work_config *c, struct cuda_inputs *in, void *base) {
+    struct part parts[MAX_PARTS];
+    size_t at = 0;
+    int n = list_parts(c, in, parts);
+    for (int i = 0; i < n; i++) {
+        *parts[i].field = base ? (char *)base + at : NULL;
+        at += align16(parts[i].num * parts[i].size);
+    }
+    return at;
+}
+
+// Entries of one sampled row are every distinct token of the context, every bias, every stop token (batch.c).
+static size_t max_entries(const struct work_config *c) {
+    size_t distinct = (size_t)(c->limits.max_context < c->vocab ? c->limits.max_context : c->vocab);
+    return (size_t)c->limits.max_seqs * (distinct + 2048);
+}
+
+size_t work_max_bytes(const struct work_config *c) {
+    struct cuda_inputs in;
+    struct part parts[MAX_PARTS];
+    int n = list_parts(c, &in, parts);
+    size_t at = (size_t)n * sizeof(struct cuda_part);
+    for (int i = 0; i < n; i++)
+        at += align16(parts[i].num * parts[i].size);
+    at += 48 + max_entries(c) * (sizeof(struct logit_entry) + sizeof(int32_t)); // at worst a pass an entry
+    at += (size_t)c->limits.max_seqs * (((size_t)c->vocab + 31) / 32) * sizeof(uint32_t);
+    return align16(at) + 64;
+}
+
+struct cuda_row_prep work_row_prep(const struct logits_row *row) {
+    struct cuda_row_prep p = {.mask = -1, .adjusted = -1, .low = -INFINITY};
+    p.bits = philox_draw(row->seed, row->index);
+    if (row->min_p > 0) // as kernels/cpu/sampler.c, by the same libm
+        p.low = fmin((double)row->temperature * log((double)row->min_p), 0);
+    return p;
+}
+
+int work_passes(int32_t *passes, const struct logit_entry *entries, int start, int end, int offset,
+                uint32_t *seen, uint32_t *stamp) {
+    int n = 0;
+    for (int i = start; i < end; i++) {
+        if (n == 0 || seen[entries[i].token] == *stamp) { // this token again: a new pass
+            passes[n++] = i + offset;
+            // When it wraps around, old stamps look new: once in 2^32 passes a row's order may suffer.
+            if (++*stamp == 0)
+                *stamp = 1;
+        }
+        seen[entries[i].token] = *stamp;
+    }
+    return n;
+}
+
+void work_launch(const int32_t *first_split, int rows, int max_splits, int row, int *end_row) {
+    int end = row + 1; // one row always fits: max_splits is at least its own
+    while (end < rows && first_split[end + 1] - first_split[row] <= max_splits)
+        end++;
+    *end_row = end;
+}
+
+// Takes the parts of an upload one after another.
+struct cursor {
+    unsigned char *base;
+    size_t at;
+    struct cuda_part *parts;
+    int num_parts;
+};
+
+// The next part, in its place; `to`: where on the device it goes.
+static void *take_part(struct cursor *c, void *to, size_t bytes) {
+    c->parts[c->num_parts++] = (struct cuda_part){to, (uint32_t)c->at, (uint32_t)(align16(bytes) / 16)};
+    void *p = c->base + c->at;
+    c->at += align16(bytes);
+    return p;
+}
+
+static void copy_part(struct cursor *c, void *to, const void *from, size_t bytes) {
+    void *p = take_part(c, to, bytes);
+    if (bytes > 0)
+        memcpy(p, from, bytes);
+}
+
+static void fill_rows(const struct work *p, const struct cuda_inputs *in, struct cursor *to,
+                      const struct step *step) {
+    int T = step->num_tokens, all = p->num_tokens;
+    int32_t *ids = take_part(to, in->ids, (size_t)all * sizeof *ids);
+    int32_t *positions = take_part(to, in->positions, (size_t)all * sizeof *positions);
+    int32_t *seq_of = take_part(to, in->seq_of, (size_t)all * sizeof *seq_of);
+    memcpy(ids, step->ids, (size_t)T * sizeof *ids);
+    memcpy(positions, step->positions, (size_t)T * sizeof *positions);
+    for (int s = 0; s < step->num_seqs; s++)
+        for (int t = step->query_start[s]; t < step->query_start[s + 1]; t++)
+            seq_of[t] = s;
+    for (int t = T; t < all; t++) {
+        ids[t] = positions[t] = 0;
+        seq_of[t] = -1;
+    }
+}
+
+static void fill_group(const struct work *p, const struct cuda_inputs *in, struct cursor *to,
+                       const struct step *step, int group) {
+    const struct step_group *g = &step->groups[group];
+    int64_t *slots = take_part(to, in->groups[group].slots, (size_t)p->num_tokens * sizeof *slots);
+    memcpy(slots, g->slots, (size_t)step->num_tokens * sizeof *slots);
+    for (int t = step->num_tokens; t < p->num_tokens; t++)
+        slots[t] = -1;
+    copy_part(to, in->groups[group].block_start, g->block_start,
+              (size_t)(step->num_seqs + 1) * sizeof *g->block_start);
+    copy_part(to, in->groups[group].block_ids, g->block_ids,
+              (size_t)g->block_start[step->num_seqs] * sizeof *g->block_ids);
+}
+
+static void fill_splits(struct work *p, const struct work_config *c, const struct cuda_inputs *in,
+                        struct cursor *to, const struct step *step, int spec) {
+    // Written where the part will lie, which is taken when their number is known.
+    struct cuda_split *splits = (struct cuda_split *)(void *)(to->base + to->at);
+    struct work_attn *list = &p->attn[spec];
+    int n = 0, window = c->attn[spec].window;
+    for (int s = 0; c->lists && !c->exact && s < step->num_decode; s++) {
+        int end = step->context_len[s], begin = window > 0 && end > window ? end - window : 0;
+        for (int at = begin / CUDA_SPLIT * CUDA_SPLIT; at < end; at += CUDA_SPLIT)
+            splits[n++] = (struct cuda_split){.row = step->query_start[s],
+                                              .seq = s,
+                                              .begin = at > begin ? at : begin,
+                                              .end = at + CUDA_SPLIT < end ? at + CUDA_SPLIT : end};
+    }
+    take_part(to, in->attn[spec].splits, (size_t)n * sizeof *splits);
+    int32_t *first_split =
+        take_part(to, in->attn[spec].first_split, (size_t)(p->num_decode + 1) * sizeof *first_split);
+    for (int s = 0, i = 0; s <= p->num_decode; s++) {
+        while (i < n && splits[i].seq < s)
+            i++;
+        first_split[s] = s > step->num_decode ? n : i;
+    }
+    list->num_splits = n;
+    list->one_launch = n <= c->max_splits;
+    list->first_split = first_split;
+    p->one_launch &= list->one_launch;
+}
+
+// Tokens of the cache that a tile reads.
+static int tile_tokens(const struct work_attn_config *a, int tile_rows, const struct cuda_tile *t) {
+    int end = t->first + tile_rows < t->num_rows ? t->first + tile_rows : t->num_rows;
+    int last = t->position + (end - 1) / a->group,
+        begin = a->window > 0 ? t->position + t->first / a->group - a->window + 1 : 0;
+    return last + 1 - (begin > 0 ? begin : 0);
+}
+
+// Before the other one: reads more, or as much and earlier in the step.
+static bool tile_before(const struct work_attn_config *a, int tile_rows, const struct cuda_tile *one,
+                        const struct cuda_tile *other) {
+    int x = tile_tokens(a, tile_rows, one), y = tile_tokens(a, tile_rows, other);
+    return x != y ? x > y : one->seq != other->seq ? one->seq < other->seq : one->first > other->first;
+}
+
+// By Shell's method, which takes no memory: prompts come sorted, one behind the other.
+static void sort_tiles(const struct work_attn_config *a, int tile_rows, struct cuda_tile *tiles, int n) {
+    for (int gap = n / 2; gap > 0; gap /= 2)
+        for (int i = gap; i < n; i++) {
+            struct cuda_tile t = tiles[i];
+            int at = i;
+            for (; at >= gap && tile_before(a, tile_rows, &t, &tiles[at - gap]); at -= gap)
+                tiles[at] = tiles[at - gap];
+            tiles[at] = t;
+        }
+}
+
+// Those that read most first, over all prompts of the step: the last to begin are the shortest. What a tile
+// computes depends on no other.
+static void fill_tiles(struct work *p, const struct work_config *c, const struct cuda_inputs *in,
+                       struct cursor *to, const struct step *step, int spec) {
+    const struct work_attn_config *a = &c->attn[spec];
+    struct cuda_tile *tiles = (struct cuda_tile *)(void *)(to->base + to->at);
+    int n = 0;
+    for (int s = c->exact ? 0 : step->num_decode; c->lists && s < step->num_seqs; s++) {
+        int rows = step->query_start[s + 1] - step->query_start[s], num = rows * a->group;
+        for (int r = (num + c->tile_rows - 1) / c->tile_rows * c->tile_rows; (r -= c->tile_rows) >= 0;)
+            tiles[n++] = (struct cuda_tile){.seq = s,
+                                            .row = step->query_start[s],
+                                            .first = r,
+                                            .num_rows = num,
+                                            .position = step->context_len[s] - rows};
+    }
+    sort_tiles(a, c->tile_rows, tiles, n);
+    take_part(to, in->attn[spec].tiles, (size_t)n * sizeof *tiles);
+    p->attn[spec].num_tiles = n;
+}
+
+static void fill_entries(struct work *p, const struct work_config *c, struct cursor *to,
+                         const struct step *step, struct cuda_row_prep *prep, uint32_t *seen,
+                         uint32_t *stamp) {
+    size_t words = ((size_t)c->vocab + 31) / 32;
+    to->at = align48(to->at);
+    int entry0 = (int)(to->at / sizeof(struct logit_entry));
+    if (step->num_entries > 0)
+        memcpy(to->base + to->at, step->entries, (size_t)step->num_entries * sizeof *step->entries);
+    to->at = align16(to->at + (size_t)step->num_entries * sizeof *step->entries);
+    int32_t *passes = (int32_t *)(void *)to->base; // counted from the beginning, as the kernel does
+    int at = (int)(to->at / sizeof *passes), adjusted = 0;
+    for (int r = 0; r < step->num_rows; r++) {
+        const struct logits_row *row = &step->rows[r];
+        if (r % CUDA_HEAD_ROWS == 0)
+            adjusted = 0;
+        bool masked = step->masks && step->masks[r];
+        if (row->target >= 0 || (!masked && row->entry_end <= row->entry_start))
+            continue;
+        prep[r].adjusted = adjusted++;
+        p->num_adjusted = adjusted > p->num_adjusted ? adjusted : p->num_adjusted;
+        prep[r].pass_start = prep[r].pass_end = at;
+        if (row->entry_end > row->entry_start) {
+            at += work_passes(passes + at, step->entries, row->entry_start, row->entry_end, entry0, seen,
+                              stamp);
+            prep[r].pass_end = at;
+            passes[at++] = row->entry_end + entry0;
+        }
+    }
+    to->at = align16((size_t)at * sizeof *passes);
+    for (int r = 0; step->masks && r < step->num_rows; r++)
+        if (step->masks[r] && prep[r].adjusted >= 0) {
+            prep[r].mask = (int32_t)(to->at / sizeof(uint32_t));
+            memcpy(to->base + to->at, step->masks[r], words * sizeof(uint32_t));
+            to->at += words * sizeof(uint32_t);
+        }
+    to->at = align16(to->at);
+}
+
+void work_fill(struct work *p, const struct work_config *c, const struct cuda_inputs *in,
+               unsigned char *upload, const struct step *step, int num_tokens, uint32_t *seen,
+               uint32_t *stamp) {
+    struct cursor to = {upload, (size_t)work_num_parts(c) * sizeof(struct cuda_part),
+                        (struct cuda_part *)(void *)upload, 0};
+    int T = step->num_tokens, R = step->num_rows, padding = num_tokens > T ? num_tokens - T : 0;
+    int rows = R + padding;
+    *p = (struct work){.num_tokens = T + padding,
+                       .num_decode = step->num_decode + padding,
+                       .num_rows = rows,
+                       .one_launch = true};
+    fill_rows(p, in, &to, step);
+    for (int g = 0; g < c->num_groups; g++)
+        fill_group(p, in, &to, step, g);
+    for (int a = 0; a < c->num_attn; a++) {
+        fill_splits(p, c, in, &to, step, a);
+        fill_tiles(p, c, in, &to, step, a);
+        copy_part(&to, in->attn[a].counts, (int32_t[]){p->attn[a].num_splits, p->attn[a].num_tiles},
+                  2 * sizeof(int32_t));
+    }
+    struct logits_row *out_rows = take_part(&to, in->rows, (size_t)rows * sizeof *out_rows);
+    struct cuda_row_prep *prep = take_part(&to, in->prep, (size_t)rows * sizeof *prep);
+    memcpy(out_rows, step->rows, (size_t)R * sizeof *out_rows);
+    for (int r = 0; r < rows; r++) {
+        if (r >= R)
+            out_rows[r] = (struct logits_row){.row = -1, .target = -1, .num_logprobs = -1};
+        prep[r] = work_row_prep(&out_rows[r]);
+    }
+    CHECK(to.num_parts == work_num_parts(c));
+    fill_entries(p, c, &to, step, prep, seen, stamp);
+    p->bytes = to.at;
+}

@@ -1,0 +1,88 @@
+// A step as the device takes it: what the host works out (KV splits and tiles of attention, how rows are
+// sampled, passes of entries) and the one buffer in which all of it travels.
+#pragma once
+
+#include "ops.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+// Logits rows that are sampled at a time: logits are kept for so many.
+enum { CUDA_HEAD_ROWS = 64 };
+
+// Where kernels find a step. Fixed arrays in device memory, but for entries, passes and masks, which stay in
+// the upload and are counted from its beginning.
+struct cuda_inputs {
+    int32_t *ids, *positions, *seq_of; // (T)
+    struct {                           // of a KV group
+        int64_t *slots;                // (T)
+        int32_t *block_start, *block_ids;
+    } groups[KV_MAX_GROUPS];
+    struct { // of a distinct attn_spec
+        struct cuda_split *splits;
+        int32_t *first_split; // (T + 1) rows that decode
+        struct cuda_tile *tiles;
+        int32_t *counts; // splits, tiles
+    } attn[MODEL_MAX_SPECS];
+    struct logits_row *rows;
+    struct cuda_row_prep *prep;
+    const void *upload;
+};
+
+// What the work lists of one attn_spec depend on.
+struct work_attn_config {
+    int group; // query heads per kv head
+    int window;
+};
+
+struct work_config {
+    int block_size, vocab, num_groups, num_attn;
+    struct work_attn_config attn[MODEL_MAX_SPECS];
+    bool lists;     // attention goes through the kernels with splits and tiles
+    bool exact;     // rows that decode go through prefill
+    int max_splits; // that one launch may have
+    int tile_rows;  // of cuda_prefill
+    struct step_limits limits;
+};
+
+// What the host needs to know to launch.
+struct work {
+    int num_tokens, num_decode, num_rows; // with padding
+    struct work_attn {
+        int num_splits, num_tiles;
+        bool one_launch;            // all splits fit in one launch
+        const int32_t *first_split; // on the host, in the upload
+    } attn[MODEL_MAX_SPECS];
+    bool one_launch;  // of every spec
+    int num_adjusted; // rows with entries or a mask, the most of any CUDA_HEAD_ROWS
+    size_t bytes;     // of the upload
+};
+
+// Bytes of the largest upload.
+size_t work_max_bytes(const struct work_config *c);
+// Sets the pointers of `in` (its upload apart) to pieces of base, or counts: returns the bytes.
+size_t work_inputs(const struct work_config *c, struct cuda_inputs *in, void *base);
+
+// Fills the upload (host memory) for a step, padded to num_tokens rows (of which all sequences decode) where
+// that is more than the step has. seen: (vocab) scratch, zero before the first step, with *stamp.
+void work_fill(struct work *p, const struct work_config *c, const struct cuda_inputs *in,
+               unsigned char *upload, const struct step *step, int num_tokens, uint32_t *seen,
+               uint32_t *stamp);
+
+// Fixed arrays in an upload.
+int work_num_parts(const struct work_config *c);
+
+// The rows of one launch of decode: from row on, with at most max_splits splits; sets their end.
+void work_launch(const int32_t *first_split, int rows, int max_splits, int row, int *end_row);
+
+// How to sample a row without entries and mask.
+struct cuda_row_prep work_row_prep(const struct logits_row *row);
+// Cuts entries [start, end) into passes of distinct tokens: writes the first entry of each, plus offset, and
+// returns how many (the caller ends the last).
+int work_passes(int32_t *passes, const struct logit_entry *entries, int start, int end, int offset,
+                uint32_t *seen, uint32_t *stamp);
+
+#ifdef __cplusplus
+}
+#endif

@@ -1,0 +1,410 @@
+// The policy: which tokens of which requests the next step computes, rules S1-S10 and S13 of README.md. Pure:
+// it calls only the KV cache.
+#include "scheduler_state.h"
+
+#include "log.h"
+
+#include <string.h>
+
+// Waiting requests that one step passes over because another computes their next block. A bound on the
+// hashing that a step does for requests that it does not start.
+enum { MAX_DEFERRED = 32 };
+
+// S13: the least that prompts get in a step, and into how many micro-batches for each plan in flight the
+// backlog of prompts is cut at least.
+enum { MIN_SHARE = 64, SHARES = 4 };
+
+static int min_int(int a, int b) { return a < b ? a : b; }
+static int64_t min_int64(int64_t a, int64_t b) { return a < b ? a : b; }
+static int max_int(int a, int b) { return a > b ? a : b; }
+
+// ---- what a request needs
+
+// The last token is sampled, never fed back. A request that only wants the log-probabilities of its prompt
+// needs no row after the one of the last prompt token's.
+int sched_compute_end(const struct request *r) {
+    if (r->max_tokens > r->num_prompt)
+        return r->max_tokens - 1;
+    return r->sampling.prompt_logprobs ? max_int(r->num_prompt - 1, 1) : r->num_prompt;
+}
+
+// Known tokens that can be computed now. What looks at tokens must see one before the next is sampled, so
+// such a request is not planned again before.
+static int num_todo(const struct scheduler *s, const struct request *r) {
+    if (r->num_pending > 0 && (!s->config.async || request_sees_tokens(r)))
+        return 0;
+    return min_int(r->num_tokens, sched_compute_end(r)) - r->num_computed;
+}
+
+// One known token left, after which another is sampled.
+static bool is_decode(const struct scheduler *s, const struct request *r) {
+    return num_todo(s, r) == 1 && r->num_tokens < r->max_tokens;
+}
+
+// Decodes, now or when its steps in flight have ended.
+static bool is_decoding(const struct scheduler *s, const struct request *r) {
+    return r->num_pending > 0 || is_decode(s, r);
+}
+
+// S9: after its last preemption a request takes all blocks it will ever need at once, and keeps them.
+static bool is_fully_reserved(const struct request *r) { return r->num_preemptions >= SCHED_MAX_PREEMPTIONS; }
+
+// S8: the tokens for which there must be room when a request starts: the known ones, and an eighth of the
+// rest for each time it was preempted.
+static int start_need(const struct request *r) {
+    int known = min_int(r->num_tokens, sched_compute_end(r));
+    int times = min_int(r->num_preemptions, SCHED_MAX_PREEMPTIONS);
+    return known + (int)((int64_t)(sched_compute_end(r) - known) * times / SCHED_MAX_PREEMPTIONS);
+}
+
+// Pages that the known tokens of a running request will still take.
+static int outstanding_blocks(const struct scheduler *s, const struct request *r) {
+    return kv_missing(s->kv, &r->seq, min_int(r->num_tokens, sched_compute_end(r)));
+}
+
+// The last block boundary before the prompt's last token: the longest hit that this prompt can give.
+static int last_boundary(const struct scheduler *s, const struct request *r) {
+    return (r->num_prompt - 1) / s->kv->config.block_size * s->kv->config.block_size;
+}
+
+// S14: with recurrent state a chunk of n tokens ends where a snapshot of it is of use.
+static int align_chunk(const struct scheduler *s, const struct request *r, int n) {
+    int size = s->kv->config.block_size, first = r->num_computed, end = first + n, last = last_boundary(s, r);
+    if (!s->kv->has_state || !s->kv->config.share)
+        return n;
+    if (first < last && last < end)
+        end = last;
+    else if (end < min_int(r->num_tokens, sched_compute_end(r)) && end / size * size > first)
+        end = end / size * size;
+    return end - first;
+}
+
+// ---- prefix sharing
+
+// The block after the last published one. With recurrent state, of which there are few snapshots, the one that ends at
+// the last boundary of the prompt, until its snapshot is published.
+void sched_update_next_hash(const struct scheduler *s, struct request *r) {
+    int size = s->kv->config.block_size, hashed = r->seq.num_hashed, target = hashed + 1;
+    bool ahead = true;
+    if (s->kv->has_state) {
+        target = last_boundary(s, r) / size;
+        ahead = target >= 1 && hashed <= target && r->num_resolved <= target * size;
+        if (ahead && r->has_next_hash)
+            return;
+    }
+    r->has_next_hash = s->kv->config.share && ahead && r->num_tokens - r->num_pending >= target * size;
+    if (!r->has_next_hash)
+        return;
+    r->next_hash = hashed > 0 ? r->seq.hash : r->root;
+    for (int i = hashed; i < target; i++)
+        r->next_hash = kv_chain(s->kv, r->next_hash, r->tokens + (size_t)i * (size_t)size);
+}
+
+// S10: whether a running request that comes before r computes the block that r would compute next.
+static bool computed_by_another(const struct scheduler *s, const struct request *r) {
+    if (!r->has_next_hash)
+        return false;
+    for (const struct request *c = s->running.head; c && sched_before(s, c, r); c = c->next)
+        if (c->has_next_hash && c->next_hash.lo == r->next_hash.lo && c->next_hash.hi == r->next_hash.hi)
+            return true;
+    return false;
+}
+
+// Fills the table of a waiting request from the prefix cache. False: it is deferred, and its table is empty.
+// The last known token is never taken from the cache, because its row is sampled from (S7).
+static bool match_prefix(struct scheduler *s, struct request *r) {
+    int limit = r->num_tokens - 1;
+    if (computed_by_another(s, r)) // as in the step before: no need to hash the prompt again
+        return false;
+    r->num_computed = kv_match(s->kv, &r->seq, r->root, r->tokens, r->sampling.prompt_logprobs ? 0 : limit);
+    sched_update_next_hash(s, r);
+    bool usable = !r->sampling.prompt_logprobs && limit - r->num_computed >= s->kv->config.block_size &&
+                  (!s->kv->has_state || r->num_computed < last_boundary(s, r));
+    if (usable && computed_by_another(s, r)) {
+        kv_unmatch(s->kv, &r->seq);
+        r->num_computed = 0;
+        return false;
+    }
+    if (!usable)
+        r->has_next_hash = false; // while it waits; start_request() sets it again
+    return true;
+}
+
+// ---- preemption
+
+// S5: gives up the victim's blocks. Its full blocks stay in the cache until they are reused, its tokens stay
+// known.
+static void preempt(struct scheduler *s, struct request *v) {
+    CHECK(v->num_in_flight == 0 && v->num_pending == 0);
+    sched_list_remove(&s->running, v);
+    kv_release(s->kv, &v->seq);
+    v->num_computed = v->num_resolved = v->num_drafts = 0;
+    v->has_next_hash = false;
+    v->num_preemptions++;
+    s->stats.preemptions++;
+    sched_enter_waiting(s, v);
+}
+
+// S4: the last in order from r on that may be preempted; never the first of all. NULL: none.
+static struct request *find_victim(const struct scheduler *s, const struct request *r) {
+    for (struct request *v = s->running.tail; v != s->running.head; v = v->prev) {
+        if (!is_fully_reserved(v))
+            return v;
+        if (v == r)
+            break;
+    }
+    return NULL;
+}
+
+// Finds blocks for r's next n tokens, preempting others after it. False: r is not in this step, because
+// blocks of draining requests are on their way back, or because it is itself the victim, or because the
+// victim is in an unresolved plan; then *deferred_victim names the victim, so that the next step finds it
+// free (S6).
+static bool make_room(struct scheduler *s, struct request *r, int n, struct request **deferred_victim) {
+    while (!kv_grow(s->kv, &r->seq, r->num_computed + n)) {
+        if (s->draining.len > 0 || *deferred_victim)
+            return false;
+        struct request *v = find_victim(s, r);
+        if (!v)
+            return false;
+        if (v->num_in_flight > 0) {
+            *deferred_victim = v;
+            return false;
+        }
+        preempt(s, v);
+        if (v == r)
+            return false;
+    }
+    return true;
+}
+
+// ---- the next step
+
+// S2, S7: one request's share: n known tokens and its first num_drafts drafts. Decodes stand before prefills.
+static void plan_add(struct plan *p, struct request *r, int n, int num_drafts) {
+    struct plan_item it = {
+        .req = r, .first = r->num_computed, .num_new = n + num_drafts, .num_drafts = num_drafts};
+    it.first_logit = it.num_new;
+    int end = it.first + n, from = max_int(it.first, r->num_prompt_logprobs);
+    it.needs_token = end == r->num_tokens && r->num_tokens < r->max_tokens;
+    if (it.needs_token)
+        it.first_logit = n - 1;
+    if (r->sampling.prompt_logprobs && from < min_int(end, r->num_prompt - 1)) {
+        it.first_logit = from - it.first;
+        it.wants_prompt_logprobs = true;
+    }
+    int at = p->num_items++;
+    if (it.num_new == 1 && it.needs_token) {
+        at = p->num_decode++;
+        memmove(&p->items[at + 1], &p->items[at], (size_t)(p->num_items - 1 - at) * sizeof *p->items);
+    }
+    p->items[at] = it;
+    p->num_tokens += it.num_new;
+    p->num_rows += it.num_new - it.first_logit;
+    r->num_in_flight++;
+    r->last_plan = p->id;
+    r->num_computed = end + num_drafts;
+    r->num_drafts = 0;
+    if (it.needs_token) {
+        r->num_tokens += 1 + num_drafts;
+        r->num_pending += 1 + num_drafts;
+        r->tokens[r->num_tokens - 1] = -1;
+    }
+}
+
+// S13, round robin: a micro-batch decodes those that waited for more than `waited` plans, and the first
+// `rest` of those that waited so long.
+enum { MAX_WAITED = 2 * PLAN_MAX_DEPTH };
+struct round {
+    int waited, rest;
+    int num; // of both together
+};
+
+static int waited(const struct plan *p, const struct request *r) {
+    return p->id - r->last_plan < MAX_WAITED ? (int)(p->id - r->last_plan) : MAX_WAITED;
+}
+
+static struct round find_round(const struct scheduler *s, const struct plan *p, int quota) {
+    int count[MAX_WAITED + 1] = {0};
+    struct round t = {.waited = MAX_WAITED};
+    for (const struct request *r = s->running.head; r; r = r->next)
+        if (is_decode(s, r))
+            count[waited(p, r)]++;
+    for (;; t.waited--) {
+        t.rest = min_int(count[t.waited], quota - t.num);
+        t.num += t.rest;
+        if (t.num == quota || t.waited == 0)
+            return t;
+    }
+}
+
+static bool in_round(struct round *t, const struct plan *p, const struct request *r) {
+    int n = waited(p, r);
+    return n > t->waited || (n == t->waited && t->rest-- > 0);
+}
+
+// S15: what a step has for drafts: nothing that anybody else could use.
+struct draft_room {
+    int tokens; // that neither decodes nor prompts take
+    int pages;  // that no known token of a running request needs
+};
+
+// prompts: tokens that prompts may take.
+static struct draft_room find_draft_room(const struct scheduler *s, int num_decodes, int64_t prompts) {
+    int samples = min_int(s->running.len + s->waiting.len, s->config.max_running);
+    int64_t tokens = s->config.max_step_tokens - num_decodes - prompts;
+    struct draft_room room = {.pages = kv_available(s->kv)};
+    room.tokens = (int)min_int64(tokens, plan_max_samples(s->config.max_running) - samples);
+    for (const struct request *r = s->running.head; r; r = r->next)
+        room.pages -= outstanding_blocks(s, r);
+    return room;
+}
+
+// How many of its drafts a request that decodes takes along. What may be wrong is preceded by a checkpoint.
+static int take_drafts(const struct scheduler *s, struct request *r, struct draft_room *room) {
+    int num = min_int(r->num_drafts, room->tokens), before = kv_available(s->kv), pages = 0;
+    if (num <= 0 || (s->kv->has_state && room->pages < s->kv->config.num_groups) ||
+        !kv_checkpoint(s->kv, &r->seq, r->num_computed))
+        return 0;
+    room->pages -= before - kv_available(s->kv);
+    for (; num > 0; num--) {
+        pages = kv_missing(s->kv, &r->seq, r->num_computed + 1 + num) - outstanding_blocks(s, r);
+        if (pages <= 0 || pages <= room->pages)
+            break;
+    }
+    room->tokens -= num;
+    room->pages -= num > 0 ? max_int(pages, 0) : 0;
+    return num;
+}
+
+// S2, S3, S13, S15: gives the running requests their share, in order. all: each that can decode does. Returns
+// the prefill budget that is left, -1 when blocks were short: then nothing new starts (S8).
+static int plan_running(struct scheduler *s, struct plan *p, int max_chunk, bool all) {
+    int decoding = 0, drafts = 0, depth = s->config.depth;
+    int64_t backlog = s->waiting_tokens;
+    for (const struct request *r = s->running.head; r; r = r->next) {
+        bool decodes = is_decoding(s, r);
+        decoding += decodes;
+        drafts += r->num_drafts;
+        backlog += decodes ? 0 : num_todo(s, r);
+    }
+    p->num_decoding = decoding;
+    bool micro_batches = depth > 1 && !s->config.async;
+    struct round round = find_round(s, p, micro_batches && !all ? (decoding + depth - 1) / depth : decoding);
+    int budget = s->config.max_step_tokens - round.num;
+    if (decoding > 0)
+        budget = min_int(budget, max_chunk);
+    if (micro_batches) {
+        int64_t share = (backlog + SHARES * depth - 1) / (SHARES * depth);
+        budget = min_int(budget, share < MIN_SHARE ? MIN_SHARE : (int)min_int64(share, INT32_MAX));
+    }
+
+    struct draft_room room = {0};
+    if (drafts > 0)
+        room = find_draft_room(s, round.num, min_int64(budget, backlog));
+    uint64_t preemptions = s->stats.preemptions;
+    struct request *deferred_victim = NULL;
+    bool after = false, is_short = false;
+    for (struct request *r = s->running.head, *prev = NULL; r; r = prev ? prev->next : s->running.head) {
+        bool decode = is_decode(s, r);
+        int n = decode ? in_round(&round, p, r) : align_chunk(s, r, min_int(num_todo(s, r), budget));
+        after |= r == deferred_victim;
+        if (n == 0 || (after && !is_fully_reserved(r))) {
+            prev = r;
+            continue;
+        }
+        int num_drafts = decode ? take_drafts(s, r, &room) : 0;
+        if (make_room(s, r, n + num_drafts, &deferred_victim)) {
+            budget -= decode ? 0 : n;
+            plan_add(p, r, n, num_drafts);
+        } else {
+            is_short = true;
+        }
+        if (r->state == REQUEST_RUNNING) // else it was preempted, as were those after it
+            prev = r;
+    }
+    return is_short || s->stats.preemptions != preemptions ? -1 : budget;
+}
+
+static void start_request(struct scheduler *s, struct request *r) {
+    sched_leave_waiting(s, r);
+    r->state = REQUEST_RUNNING;
+    r->num_resolved = r->num_computed;
+    if (r->num_cached < 0) {
+        r->num_cached = r->num_computed;
+        if (s->kv->config.share && !r->sampling.prompt_logprobs) {
+            s->stats.prefix_queries += (uint64_t)r->num_prompt;
+            s->stats.prefix_hits += (uint64_t)r->num_cached;
+        }
+    }
+    if (!r->has_next_hash)
+        sched_update_next_hash(s, r);
+    sched_list_insert(s, &s->running, r);
+}
+
+// S8: starts waiting requests in order, until one does not fit.
+static void plan_waiting(struct scheduler *s, struct plan *p, int budget) {
+    int deferred = 0, outstanding = 0;
+    for (const struct request *r = s->running.head; r; r = r->next)
+        outstanding += outstanding_blocks(s, r);
+    for (struct request *r = s->waiting.head, *next; r; r = next) {
+        next = r->next;
+        if (s->running.len == s->config.max_running || budget <= 0 || deferred == MAX_DEFERRED)
+            break;
+        // No match can spare it the block of its last token: ask before the prompt is hashed.
+        if (outstanding + kv_missing_after(s->kv, r->num_tokens - 1, start_need(r)) > kv_available(s->kv))
+            break;
+        if (!match_prefix(s, r)) {
+            s->stats.deferred++;
+            deferred++;
+            continue;
+        }
+        if (outstanding + kv_missing(s->kv, &r->seq, start_need(r)) > kv_available(s->kv) ||
+            (is_fully_reserved(r) && !kv_reserve(s->kv, &r->seq, sched_compute_end(r)))) {
+            kv_unmatch(s->kv, &r->seq);
+            r->num_computed = 0;
+            break;
+        }
+        int n = align_chunk(s, r, min_int(num_todo(s, r), budget));
+        CHECK(kv_grow(s->kv, &r->seq, r->num_computed + n));
+        start_request(s, r);
+        outstanding += outstanding_blocks(s, r);
+        budget -= n;
+        plan_add(p, r, n, 0);
+    }
+}
+
+// S14: the copies of recurrent state that the step needs, and snapshots in pages that nobody has taken. Each running
+// request is left one page to grow by, so that a snapshot hardly ever preempts anybody.
+static void plan_moves(struct scheduler *s, struct plan *p) {
+    for (int i = 0; s->kv->has_state && i < p->num_items; i++) {
+        struct request *r = p->items[i].req;
+        p->num_moves += kv_moves(s->kv, &r->seq, p->items[i].first, last_boundary(s, r), s->running.len,
+                                 p->moves + p->num_moves);
+    }
+}
+
+const struct plan *sched_step(struct scheduler *s, int max_chunk) {
+    CHECK(max_chunk >= 1);
+    CHECK(s->next_plan - s->next_resolve < (uint64_t)s->config.depth);
+    struct plan *p = &s->plans[s->next_plan % PLAN_MAX_DEPTH];
+    *p = (struct plan){.id = s->next_plan, .items = p->items, .moves = p->moves};
+    int budget = plan_running(s, p, max_chunk, false);
+    // Those of this round lack blocks, and no step in flight will bring any: the others go on.
+    if (budget < 0 && p->num_items == 0 && s->next_plan == s->next_resolve)
+        plan_running(s, p, max_chunk, true);
+    if (budget >= 0)
+        plan_waiting(s, p, budget);
+    if (p->num_items == 0)
+        return NULL;
+    plan_moves(s, p);
+    s->next_plan++;
+    return p;
+}
+
+int sched_num_decoding(const struct scheduler *s) {
+    int n = 0;
+    for (const struct request *r = s->running.head; r; r = r->next)
+        n += is_decoding(s, r);
+    return n;
+}

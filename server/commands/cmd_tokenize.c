@@ -1,0 +1,69 @@
+// quire tokenize [MODEL] [--ids] [--no-special] TEXT: id and piece per line, or the ids alone on one line.
+// TEXT
+// `-`: stdin. --no-special neither adds special tokens nor reads them in the text.
+#include "buf.h"
+#include "commands.h"
+#include "console.h"
+#include "setup.h"
+#include "tokenizer.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+static void print_ids(const struct tokenizer *t, const struct token_buf *ids, bool only_ids) {
+    for (size_t i = 0; i < ids->len; i++) {
+        if (only_ids) {
+            printf("%s%d", i ? " " : "", ids->ids[i]);
+            continue;
+        }
+        size_t len;
+        const char *name = tokenizer_name(t, ids->ids[i], &len);
+        struct buf b = {0};
+        json_quote(&b, name, len);
+        printf("%d %.*s\n", ids->ids[i], (int)b.len, b.data ? b.data : "");
+        buf_free(&b);
+    }
+    if (only_ids)
+        putchar('\n');
+}
+
+int cmd_tokenize(const struct config *c) {
+    struct err err = {0};
+    if (c->args.len != 2) {
+        complain("usage: quire tokenize [MODEL] [--ids] [--no-special] TEXT");
+        return EXIT_USAGE;
+    }
+    struct buf text = {0};
+    if (strcmp(c->args.items[1], "-") == 0) {
+        char chunk[65536];
+        size_t n;
+        while ((n = fread(chunk, 1, sizeof chunk, stdin)) > 0)
+            buf_add(&text, chunk, n);
+        if (ferror(stdin)) {
+            complain("cannot read standard input: %s", strerror(errno));
+            buf_free(&text);
+            return EXIT_USAGE;
+        }
+    } else {
+        buf_str(&text, c->args.items[1]);
+    }
+    struct tokenizer *t = tokenizer_open(c->args.items[0], &err);
+    struct token_buf ids = {0};
+    unsigned flags = c->no_special ? 0u : TOKENIZE_PARSE_SPECIAL | TOKENIZE_ADD_SPECIAL;
+    int rc = 0;
+    if (!t) {
+        complain("%s", err.msg);
+        rc = setup_engine_exit_code(err.code);
+    } else if (text.failed ||
+               tokenizer_encode(t, text.data ? text.data : "", text.len, flags, &ids) != STATUS_OK) {
+        complain("out of memory");
+        rc = EXIT_ENGINE;
+    } else {
+        print_ids(t, &ids, c->ids);
+    }
+    token_buf_free(&ids);
+    buf_free(&text);
+    tokenizer_free(t);
+    return rc;
+}

@@ -1,0 +1,138 @@
+// From the command line to a command.
+#include "commands.h"
+#include "build_id.h"
+#include "console.h"
+#include "default_model.h"
+#include "local.h"
+#include "log.h"
+#include "process_env.h"
+#include "quantize.h"
+#include "serve.h"
+#include "setup.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+
+static const struct {
+    const char *name, *args, *help;
+    enum command command;
+    int (*run)(const struct config *c);
+    int num_args; // after MODEL; with only these, MODEL is the default one. -1: takes no MODEL
+} commands[] = {
+    {"serve", "[MODEL]", "serve over HTTP", CMD_SERVE, cmd_serve, 0},
+    {"generate", "[MODEL] -p TEXT", "one completion on standard output", CMD_GENERATE, cmd_generate, 0},
+    {"inspect", "[MODEL]", "what a model file holds", CMD_INSPECT, cmd_inspect, 0},
+    {"perplexity", "[MODEL] --file TEXT", "how well a model predicts a text", CMD_PERPLEXITY, cmd_perplexity,
+     0},
+    {"tokenize", "[MODEL] [--ids] [--no-special] TEXT", "a text's tokens", CMD_TOKENIZE, cmd_tokenize, 1},
+    {"quantize", "IN OUT TYPE", "a model file in another type, such as q4_k_m", CMD_QUANTIZE, cmd_quantize,
+     -1},
+    {"replay", "RECORD", "whether a run recorded with --record gives the same plans", CMD_REPLAY, cmd_replay,
+     -1},
+    {"health", "[URL]", "whether a running server is well", CMD_HEALTH, cmd_health, -1},
+};
+enum { NUM_COMMANDS = sizeof commands / sizeof commands[0] };
+
+static void print_help(FILE *out) {
+    fputs("usage: quire COMMAND …\n\n", out);
+    for (int i = 0; i < NUM_COMMANDS; i++) {
+        char left[80];
+        snprintf(left, sizeof left, "%s %s", commands[i].name, commands[i].args);
+        fprintf(out, "  quire %-46s %s\n", left, commands[i].help);
+    }
+    fputs("\nWithout MODEL the embedded model answers. `quire COMMAND --help` lists the flags.\n", out);
+}
+
+static void set_log_level(const char *name) {
+    static const char *const names[] = {"error", "warn", "info", "debug"};
+    for (int i = 0; i < 4; i++)
+        if (strcmp(name, names[i]) == 0)
+            log_set_level((enum log_level)i);
+}
+
+// Puts the default model before the arguments, if there are as many as the command takes without MODEL.
+static enum status add_default_model(struct config *c, int num_args, struct err *err) {
+    char path[PATH_MAX];
+    if (num_args < 0 || c->args.len != (size_t)num_args)
+        return STATUS_OK;
+    enum status status = default_model(path, sizeof path, &c->embedded_model, err);
+    if (status == STATUS_OK && config_add_model(c, path) != STATUS_OK)
+        status = err_set(err, STATUS_NOMEM, "out of memory");
+    return status;
+}
+
+// Runs a command, under mpirun or srun with the processes that share its model: the first one has the
+// command, the others follow it.
+static int run_together(struct config *config, int (*run)(const struct config *c)) {
+    struct launch launch;
+    struct err err = {0};
+    bool has_engine =
+        config->command == CMD_SERVE || config->command == CMD_GENERATE || config->command == CMD_PERPLEXITY;
+    if (!has_engine || !processes_launched(&launch))
+        return run(config);
+    process_env_block_signals(true); // in the threads that this starts, so that this one gets them
+    enum status joined = processes_join(&launch, &config->processes, &err);
+    process_env_block_signals(false);
+    if (joined != STATUS_OK) {
+        complain("%s", err.msg);
+        processes_leave(config->processes);
+        return setup_engine_exit_code(err.code);
+    }
+    if (!config->processes) // one process
+        return run(config);
+    int rc = processes_index(config->processes) == 0 ? run(config) : local_work(config);
+    if (!processes_leave(config->processes) && rc != 0 && rc != EXIT_ENGINE)
+        rc = EXIT_ENGINE; // what it was doing ended because of another process
+    return rc;
+}
+
+static int run_command(int argc, char **argv) {
+    const char *word = argc > 1 ? argv[1] : "";
+    if (strcmp(word, "--version") == 0 || strcmp(word, "version") == 0) {
+        printf("quire %s (sources %s)\n", QUIRE_VERSION, build_id);
+        return 0;
+    }
+    if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0 || strcmp(word, "help") == 0) {
+        print_help(stdout);
+        return 0;
+    }
+    for (int i = 0; i < NUM_COMMANDS; i++) {
+        if (strcmp(word, commands[i].name) != 0)
+            continue;
+        struct config config;
+        struct err err = {0};
+        int rc = EXIT_USAGE;
+        if (config_parse(&config, commands[i].command, argc - 2, argv + 2, &err) != STATUS_OK) {
+            complain("%s", err.msg);
+        } else if (config.help) {
+            printf("usage: quire %s %s\n\n", commands[i].name, commands[i].args);
+            config_help(stdout, commands[i].command);
+            if (config.command == CMD_QUANTIZE)
+                printf("\nTYPE is one of %s.\n", quantize_types());
+            rc = 0;
+        } else if (add_default_model(&config, commands[i].num_args, &err) != STATUS_OK) {
+            complain("%s", err.msg);
+            rc = EXIT_MODEL;
+        } else {
+            set_log_level(config.log_level);
+            rc = run_together(&config, commands[i].run);
+        }
+        config_free(&config);
+        return rc;
+    }
+    if (*word)
+        complain("unknown command '%.60s'; `quire --help` lists them", word);
+    else
+        print_help(stderr);
+    return EXIT_USAGE;
+}
+
+int quire_main(int argc, char **argv) {
+    struct err err = {0};
+    if (process_env_prepare(&err) != STATUS_OK) {
+        complain("%s", err.msg);
+        return EXIT_USAGE;
+    }
+    return process_env_finish_output(run_command(argc, argv));
+}

@@ -1,0 +1,14 @@
+// The commands; each returns an exit code.
+#pragma once
+
+#include "config.h"
+
+int cmd_generate(const struct config *c);
+int cmd_inspect(const struct config *c);
+int cmd_replay(const struct config *c);
+int cmd_health(const struct config *c);
+int cmd_perplexity(const struct config *c);
+int cmd_quantize(const struct config *c);
+int cmd_tokenize(const struct config *c);
+// Everything after main(): from the command line to a command.
+int quire_main(int argc, char **argv);

@@ -1,0 +1,446 @@
+// A completion from its first event to the end of its response.
+#include "completion.h"
+
+#include "completion_state.h"
+#include "log.h"
+#include "reply.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    OUT_BOUND = 256 * 1024,       // bytes not yet taken; beyond them text gathers unwritten
+    KEPT_BOUND = 8 * 1024 * 1024, // of such text and log-probabilities of one choice
+    STALL_SECONDS = 30,
+    PING_SECONDS = 15,
+    EVENT_BATCH = 64,
+};
+#define SECOND 1000000000LL
+
+// ---- ids
+
+static struct choice **bucket_of(struct app *app, uint64_t id) {
+    return &app->table[id & (app->table_size - 1)];
+}
+
+static struct choice *table_find(struct app *app, uint64_t id) {
+    struct choice *ch = *bucket_of(app, id);
+    while (ch && ch->id != id)
+        ch = ch->next;
+    return ch;
+}
+
+void choice_table_add(struct app *app, struct choice *ch) {
+    struct choice **b = bucket_of(app, ch->id);
+    ch->next = *b;
+    *b = ch;
+}
+
+void choice_table_remove(struct app *app, struct choice *ch) {
+    if (!ch->id)
+        return;
+    struct choice **b = bucket_of(app, ch->id);
+    while (*b && *b != ch)
+        b = &(*b)->next;
+    CHECK(*b == ch);
+    *b = ch->next;
+    ch->id = 0;
+}
+
+static void mark_flush(struct completion *c) {
+    if (c->needs_flush)
+        return;
+    c->needs_flush = true;
+    c->next_flush = c->app->flush_list;
+    c->app->flush_list = c;
+}
+
+// ---- end
+
+static double ms_between(int64_t from, int64_t to) {
+    return from && to > from ? (double)(to - from) / 1e6 : 0;
+}
+
+static void log_request(struct completion *c, int status, const char *finish) {
+    if (c->logged)
+        return;
+    c->logged = true;
+    int64_t output = 0, cached = 0;
+    for (int i = 0; i < c->num_choices; i++) {
+        output += c->choices[i].num_tokens;
+        if (i % c->request.n == 0)
+            cached += c->choices[i].num_cached;
+    }
+    const struct choice *ch = c->num_choices ? &c->choices[0] : NULL;
+    int64_t arrived = c->http->arrived;
+    double tpot = ch && ch->num_tokens > 1 ? ms_between(ch->first, ch->last) / (ch->num_tokens - 1) : 0;
+    log_msg(
+        LOG_INFO,
+        "request id=%s prompt=%lld cached=%lld output=%lld finish=%s queue_ms=%.1f ttft_ms=%.1f tpot_ms=%.2f "
+        "e2e_ms=%.1f status=%d",
+        c->http->request_id, (long long)c->num_prompt, (long long)cached, (long long)output, finish,
+        ms_between(c->timing.time_submitted, c->timing.time_scheduled),
+        ch ? ms_between(arrived, ch->first) : 0.0, tpot, ms_between(arrived, http_now()), status);
+}
+
+// Cancels what the engine still does for this completion; later events find no id.
+static void cancel_open(struct completion *c) {
+    for (int i = 0; i < c->num_choices; i++) {
+        struct choice *ch = &c->choices[i];
+        if (!ch->submitted || ch->finished)
+            continue;
+        ch->finished = true;
+        if (!ch->complete) { // a choice that a stop string ended is no abort
+            service_cancel(c->app->service, ch->id, FINISH_CANCELLED);
+            c->app->metrics.finished[FINISH_CANCELLED]++;
+        } else {
+            c->app->metrics.finished[ch->finish]++;
+        }
+        choice_table_remove(c->app, ch);
+    }
+    c->num_open = 0;
+}
+
+void completion_free(struct completion *c) {
+    struct app *app = c->app;
+    if (c->needs_flush) {
+        struct completion **p = &app->flush_list;
+        while (*p != c)
+            p = &(*p)->next_flush;
+        *p = c->next_flush;
+    }
+    *(c->prev ? &c->prev->next : &app->completions) = c->next;
+    if (c->next)
+        c->next->prev = c->prev;
+    app->num_completions--;
+    for (int i = 0; i < c->num_choices; i++)
+        choice_free(&c->choices[i]);
+    free(c->choices);
+    buf_free(&c->response.head);
+    buf_free(&c->body);
+    completion_request_free(&c->request);
+    free(c);
+}
+
+void completion_done(struct app *app, struct http_request *request) {
+    struct completion *c = request->user;
+    if (!c)
+        return;
+    request->user = NULL;
+    if (c->state != COMPLETION_ENDED) {
+        app->metrics.disconnects++;
+        cancel_open(c);
+        log_request(c, request->streaming ? 200 : 499, "abort");
+    }
+    c->http = NULL;
+    if (c->state != COMPLETION_PARSING) {
+        completion_free(c);
+        return;
+    }
+    c->state = COMPLETION_ENDED; // after_parse() frees it, at once if the pool has not begun
+    uv_cancel((uv_req_t *)&c->work);
+}
+
+void completion_fail(struct completion *c, const struct api_error *e) {
+    if (c->state == COMPLETION_ENDED)
+        return;
+    cancel_open(c);
+    c->state = COMPLETION_ENDED;
+    log_request(c, c->http->streaming ? 200 : e->status, "error");
+    if (!c->http->streaming) {
+        reply_error(c->http, e);
+        return;
+    }
+    c->dialect->fail(&c->http->out, e);
+    http_stream_end(c->http);
+}
+
+void completion_fail_memory(struct completion *c) {
+    struct api_error e = {.retry_after = 5};
+    api_fail_memory(&e);
+    completion_fail(c, &e);
+}
+
+// Gives a reader up that stands still. Its socket takes nothing, so it gets no error.
+static void give_up(struct completion *c) {
+    c->app->metrics.stalled++;
+    cancel_open(c);
+    c->state = COMPLETION_ENDED;
+    log_request(c, 200, "stalled");
+    http_stream_break(c->http);
+    http_kill(c->http);
+}
+
+// ---- out
+
+static struct usage usage_of(const struct completion *c) {
+    struct usage u = {.prompt = c->num_prompt};
+    for (int i = 0; i < c->num_choices; i++) {
+        u.completion += c->choices[i].num_tokens;
+        // The other choices of a prompt share its blocks; that is no hit of the client's.
+        if (i % c->request.n == 0)
+            u.cached += c->choices[i].num_cached;
+    }
+    return u;
+}
+
+static struct piece piece_of(const struct choice *ch, size_t len) {
+    const struct completion_request *r = &ch->completion->request;
+    return (struct piece){.index = ch->index,
+                          .text = ch->text.data,
+                          .len = len,
+                          .logprobs = r->logprobs >= 0 ? &ch->lists : NULL,
+                          .prompt_logprobs = r->prompt_logprobs ? &ch->prompt_logprobs : NULL,
+                          .finish = ch->complete ? ch->finish : FINISH_NONE};
+}
+
+// Writes the piece that this choice owes, where the reader keeps up; otherwise its text goes on gathering and
+// becomes one larger piece later.
+static void emit_piece(struct choice *ch) {
+    struct completion *c = ch->completion;
+    struct http_request *http = c->http;
+    size_t n = choice_sendable(ch);
+    if (ch->finish_sent || (n == 0 && !ch->complete))
+        return;
+    if (sse_pending(&http->out) > OUT_BOUND) {
+        http->want_drained = true;
+        if (!c->over_since)
+            c->over_since = http_now();
+        return;
+    }
+    struct usage u, *usage = c->request.continuous_usage ? &u : NULL;
+    if (usage)
+        u = usage_of(c);
+    if (!http->streaming)
+        http_stream(http);
+    if (!c->begun && c->dialect->role)
+        c->dialect->role(&http->out, &c->response, usage);
+    c->begun = true;
+    struct piece piece = piece_of(ch, n);
+    c->dialect->piece(&http->out, &c->response, &piece, usage);
+    ch->finish_sent = ch->complete;
+    ch->has_new_text = false;
+    ch->text.len -= n;
+    if (ch->text.len)
+        memmove(ch->text.data, ch->text.data + n, ch->text.len);
+    logprobs_clear(&ch->lists);
+}
+
+static void end_stream(struct completion *c) {
+    for (int i = 0; i < c->num_choices; i++)
+        if (!c->choices[i].finish_sent)
+            return;
+    struct usage u = usage_of(c);
+    c->dialect->done(&c->http->out, &c->response, &u);
+    c->state = COMPLETION_ENDED;
+    http_stream_end(c->http);
+    log_request(c, 200, finish_name(c->choices[0].finish));
+}
+
+static void end_whole(struct completion *c) {
+    struct buf b = {0};
+    struct usage u = usage_of(c);
+    struct piece pieces[MAX_CHOICES];
+    CHECK(c->num_choices <= MAX_CHOICES);
+    for (int i = 0; i < c->num_choices; i++)
+        pieces[i] = piece_of(&c->choices[i], c->choices[i].text.len);
+    c->dialect->whole(&b, &c->response, pieces, &u);
+    if (b.failed) {
+        completion_fail_memory(c);
+    } else {
+        c->state = COMPLETION_ENDED;
+        http_reply(c->http, 200, "application/json", b.data, b.len);
+        log_request(c, 200, finish_name(c->choices[0].finish));
+    }
+    buf_free(&b);
+}
+
+// After the events of a turn, or when a reader has caught up.
+static void flush_completion(struct completion *c) {
+    if (c->state != COMPLETION_RUNNING)
+        return;
+    bool failed = c->response.head.failed, over = false;
+    for (int i = 0; i < c->num_choices; i++)
+        failed |= choice_failed(&c->choices[i]);
+    if (failed) {
+        completion_fail_memory(c);
+        return;
+    }
+    if (!c->request.stream) {
+        if (c->num_open == 0)
+            end_whole(c);
+        return;
+    }
+    for (int i = 0; i < c->num_choices; i++) {
+        struct choice *ch = &c->choices[i];
+        emit_piece(ch);
+        over |= ch->text.len + ch->lists.tops.len > KEPT_BOUND; // what the reader did not take in time
+    }
+    if (over) {
+        give_up(c);
+        return;
+    }
+    if (c->num_open == 0)
+        end_stream(c);
+    if (sse_pending(&c->http->out) > 0) {
+        c->last_write = http_now();
+        http_wake(c->http);
+    }
+}
+
+void completion_drained(struct app *app, struct http_request *request) {
+    (void)app;
+    struct completion *c = request->user;
+    if (!c)
+        return;
+    c->over_since = 0;
+    flush_completion(c);
+}
+
+// ---- events
+
+static void on_prompt(struct choice *ch, const struct service_event *ev) {
+    struct completion *c = ch->completion;
+    if (ch->complete || c->state != COMPLETION_RUNNING)
+        return;
+    if (c->request.prompt_logprobs)
+        c->dialect->prompt_logprob(&ch->prompt_logprobs, &c->response, ev);
+    choice_echo(ch, ev);
+    mark_flush(c);
+}
+
+static void on_token(struct choice *ch, const struct service_event *ev, int64_t now) {
+    struct completion *c = ch->completion;
+    struct metrics *m = &c->app->metrics;
+    if (ch->complete || c->state != COMPLETION_RUNNING)
+        return;
+    choice_echo_end(ch);
+    if (c->request.stream && ch->has_new_text)
+        emit_piece(ch); // the token before came in the same turn: a piece each
+    if (ch->num_tokens++ == 0) {
+        ch->first = now;
+        metrics_observe(m, M_TTFT, (double)(now - c->http->arrived) / 1e9);
+    } else {
+        metrics_observe(m, M_INTER_TOKEN, (double)(now - ch->last) / 1e9);
+    }
+    ch->last = now;
+    if (choice_add_token(ch, ev, ev->finish == FINISH_STOP)) { // the engine ends the request, too
+        ch->complete = true;
+        ch->finish = FINISH_STOP;
+    }
+    mark_flush(c);
+}
+
+static void observe_finish(struct app *app, const struct choice *ch, const struct service_event *ev,
+                           int64_t now) {
+    struct metrics *m = &app->metrics;
+    const struct completion *c = ch->completion;
+    metrics_observe(m, M_E2E, (double)(now - c->http->arrived) / 1e9);
+    if (ev->time_scheduled) {
+        metrics_observe(m, M_QUEUE, (double)(ev->time_scheduled - ev->time_submitted) / 1e9);
+        metrics_observe(m, M_INFERENCE, (double)(ev->time_finished - ev->time_scheduled) / 1e9);
+    }
+    if (ev->time_first_token) {
+        metrics_observe(m, M_PREFILL, (double)(ev->time_first_token - ev->time_scheduled) / 1e9);
+        metrics_observe(m, M_DECODE, (double)(ev->time_finished - ev->time_first_token) / 1e9);
+    }
+    if (ch->num_tokens > 1)
+        metrics_observe(m, M_PER_TOKEN, (double)(ch->last - ch->first) / 1e9 / (ch->num_tokens - 1));
+    metrics_observe(m, M_PROMPT_TOKENS, ev->num_prompt);
+    metrics_observe(m, M_GENERATION_TOKENS, ch->num_tokens);
+    if (ch->index % c->request.n == 0) { // once for each prompt, however many choices it has
+        metrics_observe(m, M_PARAM_N, c->request.n);
+        metrics_observe(m, M_PARAM_MAX_TOKENS, c->request.max_tokens);
+    }
+    m->finished[ch->finish]++;
+}
+
+static void on_finish(struct choice *ch, const struct service_event *ev, int64_t now) {
+    struct completion *c = ch->completion;
+    struct app *app = c->app;
+    choice_table_remove(app, ch);
+    ch->finished = true;
+    ch->num_cached = ev->num_cached > 0 ? ev->num_cached : 0;
+    c->num_open--;
+    if (ch->index == 0)
+        c->timing = *ev;
+    if (!ch->complete && (ev->finish == FINISH_ERROR || ev->finish == FINISH_CANCELLED)) {
+        struct api_error e = {0};
+        struct service_stats stats;
+        app_stats(app, &stats);
+        app->metrics.finished[ev->finish]++;
+        if (stats.dead)
+            api_fail(&e, 503, "engine_unavailable", NULL, "The engine has failed; the server is restarting.");
+        else if (ev->finish == FINISH_CANCELLED)
+            api_fail(&e, 503, "shutting_down", NULL, "The server is shutting down.");
+        else
+            api_fail(&e, 500, "internal_error", NULL, "The engine failed this request.");
+        e.retry_after = e.status == 503 ? 5 : 0;
+        completion_fail(c, &e);
+        return;
+    }
+    if (!ch->complete) {
+        choice_end_text(ch);
+        ch->finish = ev->finish;
+        ch->complete = true;
+    }
+    observe_finish(app, ch, ev, now);
+    mark_flush(c);
+}
+
+void completions_take_events(struct app *app) {
+    struct service_event events[EVENT_BATCH];
+    int n;
+    while (app->service && (n = service_take(app->service, events, EVENT_BATCH)) > 0) {
+        int64_t now = http_now();
+        for (int i = 0; i < n; i++) {
+            struct choice *ch = table_find(app, events[i].id);
+            if (!ch)
+                continue; // cancelled, and gone
+            if (events[i].kind == EVENT_TOKEN)
+                on_token(ch, &events[i], now);
+            else if (events[i].kind == EVENT_FINISH)
+                on_finish(ch, &events[i], now);
+            else
+                on_prompt(ch, &events[i]);
+        }
+    }
+    while (app->flush_list) {
+        struct completion *c = app->flush_list;
+        app->flush_list = c->next_flush;
+        c->needs_flush = false;
+        flush_completion(c);
+    }
+}
+
+// ---- all
+
+void completions_tick(struct app *app, int64_t now) {
+    for (struct completion *c = app->completions; c; c = c->next) {
+        if (c->state != COMPLETION_RUNNING || !c->request.stream)
+            continue;
+        if (c->over_since && now - c->over_since > STALL_SECONDS * SECOND) {
+            give_up(c);
+        } else if (now - c->last_write > PING_SECONDS * SECOND && sse_pending(&c->http->out) == 0) {
+            c->last_write = now;
+            if (!c->http->streaming)
+                http_stream(c->http);
+            sse_ping(&c->http->out);
+            http_wake(c->http);
+        }
+    }
+}
+
+void completions_fail(struct app *app, int status, const char *code, const char *message) {
+    for (struct completion *c = app->completions; c; c = c->next) {
+        struct api_error e = {.retry_after = 5};
+        api_fail(&e, status, code, NULL, "%s", message);
+        if (c->state == COMPLETION_RUNNING)
+            completion_fail(c, &e);
+    }
+}
+
+void completions_free(struct app *app) {
+    free(app->table);
+    app->table = NULL;
+}

@@ -1,0 +1,25 @@
+#include "api_error.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+bool api_fail(struct api_error *e, int status, const char *code, const char *param, const char *fmt, ...) {
+    if (e->status)
+        return false;
+    e->status = status;
+    e->code = code;
+    e->type = status == 501   ? "not_supported_error"
+              : status == 429 ? "rate_limit_error"
+              : status >= 500 ? "server_error"
+                              : "invalid_request_error";
+    snprintf(e->param, sizeof e->param, "%s", param ? param : "");
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(e->message, sizeof e->message, fmt, ap);
+    va_end(ap);
+    return false;
+}
+
+bool api_fail_memory(struct api_error *e) {
+    return api_fail(e, 503, "overloaded", NULL, "The server is out of memory.");
+}

@@ -1,0 +1,15 @@
+#include "completion_request.h"
+
+#include <stdlib.h>
+
+void completion_request_free(struct completion_request *r) {
+    for (size_t i = 0; i < r->num_prompts; i++)
+        token_buf_free(&r->prompts[i]);
+    free(r->prompts);
+    for (int i = 0; i < r->num_stops; i++)
+        free(r->stops[i]);
+    free(r->stops);
+    free(r->bias);
+    free(r->salt);
+    *r = (struct completion_request){0};
+}

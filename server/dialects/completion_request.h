@@ -1,0 +1,48 @@
+// A request for a completion, parsed and checked, whatever the dialect; and what parsing knows of the model.
+#pragma once
+
+#include "request.h"
+#include "tokenizer.h"
+
+struct chat_template;
+
+enum { MAX_CHOICES = 128, MAX_SALT = 1024, REQUEST_ID_SIZE = 132 };
+
+// Lent, immutable.
+struct served_model {
+    const struct tokenizer *tokenizer;
+    char *const *names; // (num_names) the first one is the default
+    size_t num_names;
+    int vocab, max_model_len;
+    size_t max_token_bytes;     // of the longest token: bounds how many tokens a text can be
+    struct chat_template *chat; // NULL: chat_problem says why
+    char chat_problem[256];
+    bool knows_developer; // the template speaks of that role
+};
+
+struct completion_request {
+    const char *model;         // one of served_model.names
+    struct token_buf *prompts; // (num_prompts)
+    size_t num_prompts;
+    int n, max_tokens, min_tokens;
+    struct sampling_params sampling;
+    int64_t seed;
+    bool has_seed;
+    char **stops; // (num_stops)
+    size_t stop_lens[DETOK_MAX_STOPS];
+    int num_stops;
+    token_id stop_ids[MAX_STOP_TOKENS];
+    int num_stop_ids; // the model's own ends are among them unless ignore_eos
+    struct logit_bias *bias;
+    int num_bias;
+    bool ignore_eos, skip_special, add_special, echo, stream, include_usage, continuous_usage;
+    bool prompt_logprobs; // beside the text, not in it as with echo
+    int logprobs;         // -1: none
+    int priority;
+    char *salt; // (salt_len)
+    size_t salt_len;
+    char request_id[REQUEST_ID_SIZE]; // empty: none
+    char unknown[64];                 // an unknown field that was ignored, in printable letters
+};
+
+void completion_request_free(struct completion_request *r);

@@ -1,0 +1,32 @@
+#include "dialect.h"
+
+void logprobs_clear(struct logprob_lists *l) {
+    buf_clear(&l->tokens);
+    buf_clear(&l->values);
+    buf_clear(&l->tops);
+    buf_clear(&l->offsets);
+    l->count = 0;
+}
+
+void logprobs_free(struct logprob_lists *l) {
+    buf_free(&l->tokens);
+    buf_free(&l->values);
+    buf_free(&l->tops);
+    buf_free(&l->offsets);
+    l->count = 0;
+}
+
+bool logprobs_failed(const struct logprob_lists *l) {
+    return l->tokens.failed || l->values.failed || l->tops.failed || l->offsets.failed;
+}
+
+const char *finish_name(enum finish_reason why) {
+    switch (why) {
+    case FINISH_STOP: return "stop";
+    case FINISH_LENGTH: return "length";
+    case FINISH_CANCELLED: return "abort"; // in logs and metrics only
+    case FINISH_ERROR: return "error";
+    case FINISH_NONE: break;
+    }
+    return "none";
+}

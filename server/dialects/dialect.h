@@ -1,0 +1,77 @@
+// An API is a file: a dialect reads the bodies of its requests and writes the events and bodies of its
+// responses. completion.c knows no dialect by name; routes.c has one row for each.
+//
+// All functions are pure: no sockets, no engine, any thread.
+#pragma once
+
+#include "../http/sse.h"
+#include "api_error.h"
+#include "completion_request.h"
+#include "service.h"
+
+struct usage {
+    int64_t prompt, completion, cached; // tokens
+};
+
+// Log-probabilities of a piece of text, as the dialect prints them: up to four lists, the insides of JSON
+// arrays. Start it zeroed.
+struct logprob_lists {
+    struct buf tokens, values, tops, offsets;
+    int count;
+};
+void logprobs_clear(struct logprob_lists *l);
+void logprobs_free(struct logprob_lists *l);
+bool logprobs_failed(const struct logprob_lists *l); // out of memory
+
+// "stop", "length", "abort", "error": what OpenAI's APIs, logs and metrics call the end of a choice.
+const char *finish_name(enum finish_reason why);
+
+// What all parts of one response share.
+struct response {
+    const struct completion_request *request;
+    const struct served_model *model;
+    const char *id, *fingerprint; // borrowed; valid until the response ends
+    int64_t created;              // s since 1970
+    int num_choices;
+    struct buf head; // begin() fills it: what every chunk, or the body, begins with
+};
+
+// Text of one choice that goes out together: a chunk of a stream, or all of it in a body.
+struct piece {
+    int index; // of the choice
+    const char *text;
+    size_t len;
+    const struct logprob_lists *logprobs; // of its tokens; NULL: not asked for
+    const struct buf *prompt_logprobs;    // the inside of a JSON array; NULL: not asked for
+    enum finish_reason finish;            // FINISH_NONE: more pieces follow
+};
+
+struct dialect {
+    const char *id_prefix; // of response.id
+    // Parses, checks and tokenises a body. False: e says why, and r needs no freeing.
+    bool (*parse)(struct completion_request *r, const struct served_model *m, const char *body, size_t len,
+                  struct api_error *e);
+    void (*begin)(struct response *r);
+    // Adds one token: its alternatives as asked for; num_top -1: it has no log-probability. `offset` counts
+    // the characters of the returned text before it.
+    void (*logprob)(struct logprob_lists *l, const struct response *r, const struct service_event *ev,
+                    int64_t offset);
+
+    // Adds one token of the prompt, from the second on, to what becomes piece.prompt_logprobs.
+    void (*prompt_logprob)(struct buf *b, const struct response *r, const struct service_event *ev);
+
+    // ---- a streamed response: each call writes its events with sse_begin() and sse_end().
+    // `usage`: so far, where the client wants it with every chunk; else NULL.
+    // Once before all pieces; NULL: nothing announces them.
+    void (*role)(struct sse_queue *out, const struct response *r, const struct usage *usage);
+    void (*piece)(struct sse_queue *out, const struct response *r, const struct piece *p,
+                  const struct usage *usage);
+    void (*done)(struct sse_queue *out, const struct response *r, const struct usage *usage); // not NULL
+    // In place of all that would follow, done() too.
+    void (*fail)(struct sse_queue *out, const struct api_error *e);
+
+    // ---- a response in one body
+    void (*whole)(struct buf *b, const struct response *r, const struct piece *pieces, // (num_choices)
+                  const struct usage *usage);
+    void (*error)(struct buf *b, const struct api_error *e); // the body of a status that is an error
+};

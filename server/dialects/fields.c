@@ -1,0 +1,133 @@
+#include "fields.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+bool json_depth_ok(const char *text, size_t len, int max) {
+    int depth = 0, values = 0;
+    bool in_string = false;
+    for (size_t i = 0; i < len; i++) {
+        char c = text[i];
+        if (in_string) {
+            if (c == '\\')
+                i++;
+            else if (c == '"')
+                in_string = false;
+        } else if (c == '"') {
+            in_string = true;
+        } else if (c == '[' || c == '{') {
+            if (++depth > max)
+                return false;
+            values++;
+        } else if (c == ']' || c == '}') {
+            depth--;
+        } else if (c == ',') {
+            values++;
+        }
+        if (values > MAX_JSON_VALUES)
+            return false;
+    }
+    return true;
+}
+
+json_t *body_load(const char *body, size_t len, struct api_error *e) {
+    if (len == 0)
+        return api_fail(e, 400, NULL, NULL, "The body is empty; a JSON object is needed."), NULL;
+    if (!json_depth_ok(body, len, MAX_JSON_DEPTH))
+        return api_fail(e, 400, NULL, NULL,
+                        "The body is nested deeper than %d levels, or has over %d values.", MAX_JSON_DEPTH,
+                        MAX_JSON_VALUES),
+               NULL;
+    json_error_t je;
+    json_t *root = json_loadb(body, len, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL | JSON_DECODE_ANY, &je);
+    if (!root) {
+        char *near = strstr(je.text, " near "); // what follows quotes the body
+        if (near)
+            *near = '\0';
+        api_fail(e, 400, NULL, NULL, "The body is not valid JSON: line %d column %d: %.120s.", je.line,
+                 je.column, je.text);
+    } else if (!json_is_object(root)) {
+        api_fail(e, 400, "invalid_type", NULL, "The body must be a JSON object.");
+        json_decref(root);
+        root = NULL;
+    }
+    return root;
+}
+
+const json_t *field_get(const json_t *root, const char *name) {
+    const json_t *v = json_object_get(root, name);
+    return json_is_null(v) ? NULL : v;
+}
+
+bool field_whole(const json_t *v, double *out, int64_t *exact) {
+    if (json_is_integer(v)) {
+        *exact = json_integer_value(v);
+        *out = (double)*exact;
+        return true;
+    }
+    if (json_is_real(v)) { // 10.0 is an integer, too
+        double d = json_real_value(v);
+        if (!isfinite(d) || d != floor(d) || d < -9.2e18 || d > 9.2e18)
+            return false;
+        *exact = (int64_t)d;
+        *out = d;
+        return true;
+    }
+    return false;
+}
+
+static bool read_field(void *base, const struct field *f, const json_t *v, struct api_error *e) {
+    void *at = (char *)base + f->at;
+    double d = 0;
+    int64_t n = 0;
+    if (f->type == F_BOOL) {
+        if (!json_is_boolean(v))
+            return api_fail(e, 400, "invalid_type", f->name, "'%s' must be true or false.", f->name);
+        *(bool *)at = json_is_true(v);
+        return true;
+    }
+    if (f->type == F_FLOAT) {
+        if (!json_is_number(v))
+            return api_fail(e, 400, "invalid_type", f->name, "'%s' must be a number.", f->name);
+        d = json_number_value(v);
+    } else if (!field_whole(v, &d, &n)) {
+        return api_fail(e, 400, "invalid_type", f->name, "'%s' must be an integer.", f->name);
+    }
+    if (!isfinite(d) || d < f->min || d > f->max || (f->above_min && (float)d <= (float)f->min)) {
+        return api_fail(e, 400, "out_of_range", f->name, "'%s' must be %s %.10g and at most %.10g.", f->name,
+                        f->above_min ? "above" : "at least", f->min, f->max);
+    }
+    if (f->type == F_FLOAT)
+        *(float *)at = (float)d;
+    else if (f->type == F_INT64)
+        *(int64_t *)at = n;
+    else
+        *(int *)at = (int)n;
+    return true;
+}
+
+bool fields_read(void *base, const struct field *fields, int n, const json_t *root, struct api_error *e) {
+    for (int i = 0; i < n; i++) {
+        const json_t *v = field_get(root, fields[i].name);
+        if (v && !read_field(base, &fields[i], v, e))
+            return false;
+    }
+    return true;
+}
+
+const char *field_model(const struct served_model *m, const json_t *root, struct api_error *e) {
+    const json_t *v = field_get(root, "model");
+    if (!v)
+        return m->names[0];
+    if (!json_is_string(v)) {
+        api_fail(e, 400, "invalid_type", "model", "'model' must be a string.");
+        return NULL;
+    }
+    for (size_t i = 0; i < m->num_names; i++)
+        if (strlen(m->names[i]) == json_string_length(v) &&
+            memcmp(m->names[i], json_string_value(v), json_string_length(v)) == 0)
+            return m->names[i];
+    api_fail(e, 404, "model_not_found", "model", "The model '%.200s' does not exist.", json_string_value(v));
+    return NULL;
+}

@@ -1,0 +1,200 @@
+#include "messages.h"
+
+#include "buf.h"
+#include "text.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_TEMPLATE = 1 << 20 };
+
+// ---- the template
+
+static enum status read_file(struct buf *b, const char *path, struct err *err) {
+    FILE *f = fopen(path, "rbe");
+    if (!f)
+        return err_set(err, STATUS_IO, "%s: %s", path, strerror(errno));
+    char chunk[16384];
+    size_t n;
+    while (b->len <= MAX_TEMPLATE && (n = fread(chunk, 1, sizeof chunk, f)) > 0)
+        buf_add(b, chunk, n);
+    bool bad = ferror(f) || b->failed;
+    fclose(f);
+    return bad ? err_set(err, STATUS_IO, "%s: cannot be read", path) : STATUS_OK;
+}
+
+enum status chat_open(struct served_model *m, const char *path, struct err *err) {
+    struct buf file = {0};
+    size_t len;
+    const char *source = tokenizer_chat_template(m->tokenizer, &len);
+    if (path && read_file(&file, path, err) != STATUS_OK) {
+        buf_free(&file);
+        return err->code;
+    }
+    if (path) {
+        source = file.data ? file.data : "";
+        len = file.len;
+    }
+    snprintf(m->chat_problem, sizeof m->chat_problem, "This model has no chat template.");
+    if (source) {
+        struct err why = {0};
+        m->chat = chat_template_new(source, len, &why);
+        m->knows_developer = memmem(source, len, "developer", 9) != NULL;
+        if (!m->chat && path)
+            err_set(err, why.code, "%s: %s", path, why.msg);
+        else if (!m->chat)
+            snprintf(m->chat_problem, sizeof m->chat_problem,
+                     "The model's chat template cannot be used: %.200s", why.msg);
+    }
+    buf_free(&file);
+    return err->code;
+}
+
+void chat_close(struct served_model *m) {
+    chat_template_free(m->chat);
+    m->chat = NULL;
+}
+
+// ---- messages
+
+static void set_member(struct chat_arena *a, struct chat_value *dict, const char *key, struct chat_value *v) {
+    chat_dict_set(a, dict, key, strlen(key), v);
+}
+
+static struct chat_value *name_of(struct chat_arena *a, const struct tokenizer *t, token_id id) {
+    size_t len = 0;
+    const char *name = id >= 0 ? tokenizer_name(t, id, &len) : "";
+    return chat_string(a, name, len, false);
+}
+
+// Text parts are joined as they are.
+static bool read_parts(struct buf *text, const json_t *parts, const char *param, struct api_error *e) {
+    for (size_t i = 0; i < json_array_size(parts); i++) {
+        const json_t *part = json_array_get(parts, i), *content = field_get(part, "text");
+        const char *type = json_string_value(field_get(part, "type"));
+        char where[80];
+        snprintf(where, sizeof where, "%s[%zu]", param, i);
+        if (!json_is_object(part) || !type)
+            return api_fail(e, 400, "invalid_type", where,
+                            "A part of 'content' must be an object with a 'type'.");
+        if (strcmp(type, "refusal") == 0)
+            content = field_get(part, "refusal");
+        else if (strcmp(type, "text") != 0)
+            return api_fail(e, 400, "unsupported_parameter", where,
+                            "Parts of type '%.40s' are not supported: this model reads text.", type);
+        if (!json_is_string(content))
+            return api_fail(e, 400, "invalid_type", where, "The text of a part must be a string.");
+        buf_add(text, json_string_value(content), json_string_length(content));
+    }
+    return true;
+}
+
+static bool read_content(struct buf *text, const json_t *message, const char *role, size_t i,
+                         struct api_error *e) {
+    const json_t *v = field_get(message, "content");
+    char param[48];
+    snprintf(param, sizeof param, "messages[%zu].content", i);
+    if (!v)
+        return strcmp(role, "assistant") == 0 || api_fail(e, 400, "missing_required_parameter", param,
+                                                          "A message of role '%s' needs 'content'.", role);
+    if (json_is_array(v))
+        return read_parts(text, v, param, e);
+    if (!json_is_string(v))
+        return api_fail(e, 400, "invalid_type", param, "'content' must be a string or a list of parts.");
+    buf_add(text, json_string_value(v), json_string_length(v));
+    return true;
+}
+
+static bool add_message(const struct served_model *m, struct chat_arena *a, struct chat_value *list,
+                        const json_t *message, size_t i, struct api_error *e) {
+    static const char *const roles[] = {"system", "developer", "user", "assistant", "tool"};
+    static const char *const refused[] = {"tool_calls", "function_call", "audio"};
+    static const char *const names[] = {"name", "tool_call_id"};
+    char param[48];
+    snprintf(param, sizeof param, "messages[%zu]", i);
+    if (!json_is_object(message))
+        return api_fail(e, 400, "invalid_type", param, "A message must be an object.");
+    const char *given = json_string_value(field_get(message, "role")), *role = NULL;
+    for (size_t k = 0; given && k < sizeof roles / sizeof roles[0]; k++)
+        if (strcmp(given, roles[k]) == 0)
+            role = roles[k];
+    snprintf(param, sizeof param, "messages[%zu].role", i);
+    if (!role)
+        return api_fail(e, 400, given ? NULL : "missing_required_parameter", param,
+                        "'role' must be system, developer, user, assistant or tool.");
+    for (size_t k = 0; k < sizeof refused / sizeof refused[0]; k++) {
+        const json_t *v = field_get(message, refused[k]);
+        snprintf(param, sizeof param, "messages[%zu].%s", i, refused[k]);
+        if (v && !(json_is_array(v) && json_array_size(v) == 0))
+            return api_fail(e, 400, "unsupported_parameter", param,
+                            "'%s' is not supported by this version of the server.", refused[k]);
+    }
+    struct chat_value *dict = chat_dict(a);
+    struct buf text = {0};
+    const char *shown = strcmp(role, "developer") == 0 && !m->knows_developer ? "system" : role;
+    set_member(a, dict, "role", chat_string(a, shown, strlen(shown), false));
+    bool ok = read_content(&text, message, role, i, e);
+    if (ok && text.failed)
+        ok = api_fail_memory(e);
+    set_member(a, dict, "content", chat_string(a, text.data ? text.data : "", text.len, true));
+    buf_free(&text);
+    for (size_t k = 0; ok && k < sizeof names / sizeof names[0]; k++) {
+        const json_t *v = field_get(message, names[k]);
+        snprintf(param, sizeof param, "messages[%zu].%s", i, names[k]);
+        if (v && !json_is_string(v))
+            ok = api_fail(e, 400, "invalid_type", param, "'%s' must be a string.", names[k]);
+        else if (v)
+            set_member(a, dict, names[k], chat_string(a, json_string_value(v), json_string_length(v), true));
+    }
+    chat_list_add(a, list, dict);
+    return ok;
+}
+
+static bool render_prompt(const struct served_model *m, struct chat_arena *a,
+                          const struct chat_value *globals, struct token_buf *out, struct api_error *e) {
+    const struct chat_segment *segments;
+    size_t n, bytes = 0;
+    struct err err = {0};
+    enum status status = chat_render(m->chat, a, globals, &segments, &n, &err);
+    if (status == STATUS_NOMEM)
+        return api_fail_memory(e);
+    if (status != STATUS_OK)
+        return api_fail(e, 400, "template_error", "messages",
+                        "The chat template refuses these messages: %.300s", err.msg);
+    for (size_t i = 0; i < n; i++)
+        bytes += segments[i].len;
+    if (bytes / m->max_token_bytes > (size_t)m->max_model_len)
+        return api_fail(
+            e, 400, "context_length_exceeded", "messages",
+            "This model's maximum context length is %d tokens; the messages have %zu bytes, which is "
+            "more.",
+            m->max_model_len, bytes);
+    return text_encode(m->tokenizer, segments, n, out) == STATUS_OK || api_fail_memory(e);
+}
+
+bool chat_prompt(const struct served_model *m, const json_t *root, bool add_generation_prompt,
+                 struct token_buf *out, struct api_error *e) {
+    const json_t *messages = field_get(root, "messages");
+    if (!m->chat)
+        return api_fail(e, 400, "no_chat_template", "messages", "%s", m->chat_problem);
+    if (!messages)
+        return api_fail(e, 400, "missing_required_parameter", "messages", "'messages' is missing.");
+    if (!json_is_array(messages) || json_array_size(messages) == 0)
+        return api_fail(e, 400, "invalid_type", "messages",
+                        "'messages' must be a list of at least one message.");
+    struct chat_arena *a = chat_arena_new();
+    if (!a)
+        return api_fail_memory(e);
+    struct chat_value *list = chat_list(a), *globals = chat_dict(a);
+    bool ok = true;
+    for (size_t i = 0; i < json_array_size(messages) && ok; i++)
+        ok = add_message(m, a, list, json_array_get(messages, i), i, e);
+    set_member(a, globals, "messages", list);
+    set_member(a, globals, "bos_token", name_of(a, m->tokenizer, tokenizer_bos(m->tokenizer)));
+    set_member(a, globals, "eos_token", name_of(a, m->tokenizer, tokenizer_eos(m->tokenizer)));
+    set_member(a, globals, "add_generation_prompt", chat_bool(a, add_generation_prompt));
+    ok = ok && render_prompt(m, a, globals, out, e);
+    chat_arena_free(a);
+    return ok;
+}

@@ -1,0 +1,14 @@
+// Messages to a prompt: the model's template renders them, and what a client wrote never becomes a control
+// token. Pure; any thread.
+#pragma once
+
+#include "fields.h"
+
+// Reads the template: of the file at path, or the model's own where path is NULL. A model without one is no
+// error: m->chat stays NULL, and m->chat_problem says why. STATUS_IO, STATUS_FORMAT: the file's.
+enum status chat_open(struct served_model *m, const char *path, struct err *err);
+void chat_close(struct served_model *m);
+
+// Renders `messages` of root and appends the tokens to out.
+bool chat_prompt(const struct served_model *m, const json_t *root, bool add_generation_prompt,
+                 struct token_buf *out, struct api_error *e);

@@ -1,0 +1,56 @@
+// OpenAI's APIs: /v1/completions (openai_completions.c) and /v1/chat/completions (openai_chat.c), with the
+// fields and the JSON that they share (openai_parse.c, openai_write.c).
+#pragma once
+
+#include "dialect.h"
+#include "fields.h"
+
+extern const struct dialect openai_completions, openai_chat;
+
+// ---- in
+
+enum { OPENAI_COMPLETIONS = 1, OPENAI_CHAT = 2 };
+
+// What one of the APIs has of its own.
+struct openai_api {
+    unsigned bit;               // OPENAI_…
+    const struct field *fields; // into struct completion_request
+    int num_fields;
+    const struct field *own_fields; // into the API's own struct
+    int num_own_fields;
+};
+
+struct completion_request openai_defaults(void);
+// Reads the model's name and the fields of the tables, and refuses what is not supported.
+bool openai_read_fields(struct completion_request *r, const struct served_model *m, const json_t *root,
+                        const struct openai_api *api, void *own, struct api_error *e);
+// Reads the other shared fields: stops, bias, stream_options and the like.
+bool openai_read_options(struct completion_request *r, const struct served_model *m, json_t *root,
+                         struct api_error *e);
+// Whether a prompt of len tokens leaves room for a completion.
+bool openai_check_room(const struct completion_request *r, const struct served_model *m, size_t len,
+                       const char *param, struct api_error *e);
+// Completes r where ok, frees it otherwise; frees root. Returns ok.
+bool openai_parse_end(struct completion_request *r, json_t *root, const struct openai_api *api, bool ok);
+
+// ---- out
+
+// What a token is shown as: its text; a control token's name.
+const char *openai_token_text(const struct tokenizer *t, token_id id, size_t *len);
+void openai_write_error(struct buf *b, const struct api_error *e); // {"error":{...}}
+void openai_write_usage(struct buf *b, const struct usage *u);
+// {"id":"ID","object":"OBJECT","created":…,"model":…,"system_fingerprint":…,"choices":[
+void openai_write_head(struct response *r, const char *object);
+void openai_write_finish(struct buf *b, enum finish_reason why); // ,"finish_reason":…
+void openai_write_prompt_logprobs(struct buf *b,
+                                  const struct buf *list); // ,"prompt_logprobs":[…]; NULL: nothing
+void openai_write_model(struct buf *b, const char *id, int64_t created, int max_model_len);
+
+// A chunk of a stream: begin, the choice, end.
+struct buf *openai_chunk_begin(struct sse_queue *out, const struct response *r);
+void openai_chunk_end(struct sse_queue *out, const struct response *r, const struct usage *usage);
+void openai_body_end(struct buf *b, const struct usage *usage); // ,"usage":{…}}
+// These serve both dialects.
+void openai_done(struct sse_queue *out, const struct response *r, const struct usage *usage);
+void openai_fail(struct sse_queue *out, const struct api_error *e);
+void openai_prompt_logprob(struct buf *b, const struct response *r, const struct service_event *ev);

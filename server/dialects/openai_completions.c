@@ -1,0 +1,263 @@
+// /v1/completions: prompts of text or ids in, text out.
+#include "openai.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+// ---- in
+
+#define INT_TOP 2147483647.0
+#define AT(field) offsetof(struct completion_request, field)
+
+static const struct field fields[] = {
+    {"max_tokens", F_INT, 0, INT_TOP, false, AT(max_tokens)},
+    {"logprobs", F_INT, 0, MAX_TOP_LOGPROBS, false, AT(logprobs)},
+    {"echo", F_BOOL, 0, 0, false, AT(echo)},
+    {"add_special_tokens", F_BOOL, 0, 0, false, AT(add_special)},
+};
+static const struct openai_api api = {OPENAI_COMPLETIONS, fields, sizeof fields / sizeof fields[0], NULL, 0};
+
+// `where` names the prompt in messages; the param of errors is always `prompt`.
+static bool add_ids(struct token_buf *out, const struct served_model *m, const json_t *list,
+                    const char *where, struct api_error *e) {
+    size_t n = json_array_size(list);
+    const char *param = "prompt";
+    if (n == 0)
+        return api_fail(e, 400, NULL, param, "'%s' must not be empty.", where);
+    if (n > (size_t)m->max_model_len)
+        return api_fail(e, 400, "context_length_exceeded", param,
+                        "This model's maximum context length is %d tokens; the prompt has %zu.",
+                        m->max_model_len, n);
+    if (!(out->ids = calloc(n, sizeof *out->ids)))
+        return api_fail_memory(e);
+    out->cap = n;
+    for (size_t i = 0; i < n; i++) {
+        const json_t *id = json_array_get(list, i);
+        if (!json_is_integer(id))
+            return api_fail(e, 400, "invalid_type", param, "'%s[%zu]' must be a token id, an integer.", where,
+                            i);
+        if (json_integer_value(id) < 0 || json_integer_value(id) >= m->vocab)
+            return api_fail(e, 400, "out_of_range", param, "'%s[%zu]' is out of vocabulary: 0 to %d.", where,
+                            i, m->vocab - 1);
+        out->ids[out->len++] = (token_id)json_integer_value(id);
+    }
+    return true;
+}
+
+static bool add_text(struct token_buf *out, const struct completion_request *r, const struct served_model *m,
+                     const json_t *v, struct api_error *e) {
+    const char *param = "prompt";
+    size_t len = json_string_length(v);
+    // No token is longer than max_token_bytes, so a longer text cannot fit: refused without tokenising it.
+    if (len / m->max_token_bytes > (size_t)m->max_model_len)
+        return api_fail(
+            e, 400, "context_length_exceeded", param,
+            "This model's maximum context length is %d tokens; the prompt has %zu bytes, which is more.",
+            m->max_model_len, len);
+    unsigned flags = TOKENIZE_PARSE_SPECIAL | (r->add_special ? TOKENIZE_ADD_SPECIAL : 0u);
+    if (tokenizer_encode(m->tokenizer, json_string_value(v), len, flags, out) != STATUS_OK)
+        return api_fail_memory(e);
+    if (out->len > 0)
+        return true;
+    token_id bos = tokenizer_bos(m->tokenizer);
+    if (bos < 0)
+        return api_fail(e, 400, NULL, param,
+                        "The prompt must not be empty: this model has no token to begin with.");
+    if (out->cap == 0) {
+        if (!(out->ids = malloc(sizeof *out->ids)))
+            return api_fail_memory(e);
+        out->cap = 1;
+    }
+    out->ids[out->len++] = bos;
+    return true;
+}
+
+static bool read_prompts(struct completion_request *r, const struct served_model *m, const json_t *root,
+                         struct api_error *e) {
+    const json_t *v = field_get(root, "prompt");
+    if (!v)
+        return api_fail(e, 400, "missing_required_parameter", "prompt", "'prompt' is missing.");
+    const json_t *first = json_is_array(v) ? json_array_get(v, 0) : NULL;
+    bool many = json_is_string(first) || json_is_array(first);
+    if (!json_is_string(v) && !json_is_array(v))
+        return api_fail(
+            e, 400, "invalid_type", "prompt",
+            "'prompt' must be a string, a list of strings, a list of token ids, or a list of such lists.");
+    if (json_is_array(v) && !first)
+        return api_fail(e, 400, NULL, "prompt", "'prompt' must not be an empty list.");
+    size_t num = many ? json_array_size(v) : 1;
+    if (num * (size_t)r->n > MAX_CHOICES)
+        return api_fail(e, 400, "out_of_range", "prompt", "Prompts times 'n' must not exceed %d, found %zu.",
+                        MAX_CHOICES, num * (size_t)r->n);
+    if (!(r->prompts = calloc(num, sizeof *r->prompts)))
+        return api_fail_memory(e);
+    r->num_prompts = num;
+    for (size_t i = 0; i < num; i++) {
+        const json_t *p = many ? json_array_get(v, i) : v;
+        char where[32] = "prompt";
+        if (many)
+            snprintf(where, sizeof where, "prompt[%zu]", i);
+        if (many && json_typeof(p) != json_typeof(first))
+            return api_fail(e, 400, "invalid_type", "prompt",
+                            "'%s' is of another kind than the prompts before it.", where);
+        struct token_buf *ids = &r->prompts[i];
+        if (!(json_is_string(p) ? add_text(ids, r, m, p, e) : add_ids(ids, m, p, where, e)))
+            return false;
+        if (!openai_check_room(r, m, ids->len, "prompt", e))
+            return false;
+    }
+    return true;
+}
+
+static bool parse_body(struct completion_request *r, const struct served_model *m, const char *body,
+                       size_t len, struct api_error *e) {
+    *r = openai_defaults();
+    r->max_tokens = 16;
+    json_t *root = body_load(body, len, e);
+    bool ok = root && openai_read_fields(r, m, root, &api, NULL, e) && openai_read_options(r, m, root, e) &&
+              read_prompts(r, m, root, e);
+    return openai_parse_end(r, root, &api, ok);
+}
+
+// ---- log-probabilities: four lists
+
+static bool same_text(const struct tokenizer *t, token_id a, token_id b) {
+    size_t na, nb;
+    const char *sa = openai_token_text(t, a, &na), *sb = openai_token_text(t, b, &nb);
+    return na == nb && memcmp(sa, sb, na) == 0;
+}
+
+static void write_top(struct buf *b, const struct tokenizer *t, token_id id, float logprob, bool first) {
+    size_t len;
+    const char *s = openai_token_text(t, id, &len);
+    if (!first)
+        buf_char(b, ',');
+    json_quote(b, s, len);
+    buf_char(b, ':');
+    json_float(b, logprob);
+}
+
+// Two tokens may have one text (a byte token and a letter, or two broken bytes that are both shown as
+// U+FFFD). A JSON object holds it once: the likelier one, which comes first.
+static bool is_shown(const struct tokenizer *t, const struct service_event *ev, int upto, token_id id) {
+    size_t bad, len;
+    const char *s = openai_token_text(t, id, &len);
+    bool valid = true;
+    for (size_t i = 0; i < len && valid;) {
+        size_t n = utf8_sequence((const unsigned char *)s + i, len - i, &bad);
+        valid = n > 0;
+        i += n;
+    }
+    if (valid) {
+        for (int i = 0; i < upto; i++)
+            if (same_text(t, ev->top_ids[i], id))
+                return true;
+        return false;
+    }
+    struct buf mine = {0}, other = {0}; // rare: compare what would be printed
+    json_escape(&mine, s, len);
+    bool found = false;
+    for (int i = 0; i < upto && !found; i++) {
+        size_t n;
+        const char *o = openai_token_text(t, ev->top_ids[i], &n);
+        buf_clear(&other);
+        json_escape(&other, o, n);
+        found = other.len == mine.len && memcmp(other.data, mine.data, mine.len) == 0;
+    }
+    buf_free(&mine);
+    buf_free(&other);
+    return found;
+}
+
+static void add_logprob(struct logprob_lists *l, const struct response *r, const struct service_event *ev,
+                        int64_t offset) {
+    const struct tokenizer *t = r->model->tokenizer;
+    size_t len;
+    const char *s = openai_token_text(t, ev->token, &len);
+    if (l->count++) {
+        buf_char(&l->tokens, ',');
+        buf_char(&l->values, ',');
+        buf_char(&l->tops, ',');
+        buf_char(&l->offsets, ',');
+    }
+    json_quote(&l->tokens, s, len);
+    buf_int(&l->offsets, offset);
+    if (ev->num_top < 0) { // the first token of a prompt: nothing is before it
+        buf_lit(&l->values, "null");
+        buf_lit(&l->tops, "null");
+        return;
+    }
+    json_float(&l->values, ev->logprob);
+    buf_char(&l->tops, '{');
+    int k = r->request->logprobs, top = ev->num_top < k ? ev->num_top : k;
+    bool first = true, chosen = false;
+    for (int i = 0; i < top; i++) {
+        chosen |= ev->top_ids[i] == ev->token;
+        if (is_shown(t, ev, i, ev->top_ids[i]))
+            continue;
+        write_top(&l->tops, t, ev->top_ids[i], ev->top_logprobs[i], first);
+        first = false;
+    }
+    if (!chosen && !is_shown(t, ev, top, ev->token))
+        write_top(&l->tops, t, ev->token, ev->logprob, first);
+    buf_char(&l->tops, '}');
+}
+
+// ---- out
+
+static void begin_response(struct response *r) { openai_write_head(r, "text_completion"); }
+
+static void write_choice(struct buf *b, const struct piece *p) {
+    const struct logprob_lists *l = p->logprobs;
+    buf_lit(b, "{\"index\":");
+    buf_int(b, p->index);
+    buf_lit(b, ",\"text\":\"");
+    json_escape(b, p->text, p->len);
+    if (l) {
+        buf_lit(b, "\",\"logprobs\":{\"tokens\":[");
+        buf_add(b, l->tokens.data, l->tokens.len);
+        buf_lit(b, "],\"token_logprobs\":[");
+        buf_add(b, l->values.data, l->values.len);
+        buf_lit(b, "],\"top_logprobs\":[");
+        buf_add(b, l->tops.data, l->tops.len);
+        buf_lit(b, "],\"text_offset\":[");
+        buf_add(b, l->offsets.data, l->offsets.len);
+        buf_lit(b, "]}");
+    } else {
+        buf_lit(b, "\",\"logprobs\":null");
+    }
+    openai_write_finish(b, p->finish);
+    openai_write_prompt_logprobs(b, p->prompt_logprobs);
+    buf_char(b, '}');
+}
+
+static void write_piece(struct sse_queue *out, const struct response *r, const struct piece *p,
+                        const struct usage *usage) {
+    write_choice(openai_chunk_begin(out, r), p);
+    openai_chunk_end(out, r, usage);
+}
+
+static void write_whole(struct buf *b, const struct response *r, const struct piece *pieces,
+                        const struct usage *usage) {
+    buf_add(b, r->head.data, r->head.len);
+    for (int i = 0; i < r->num_choices; i++) {
+        if (i)
+            buf_char(b, ',');
+        write_choice(b, &pieces[i]);
+    }
+    buf_char(b, ']');
+    openai_body_end(b, usage);
+}
+
+const struct dialect openai_completions = {
+    .id_prefix = "cmpl-",
+    .parse = parse_body,
+    .begin = begin_response,
+    .logprob = add_logprob,
+    .prompt_logprob = openai_prompt_logprob,
+    .piece = write_piece,
+    .done = openai_done,
+    .fail = openai_fail,
+    .whole = write_whole,
+    .error = openai_write_error,
+};

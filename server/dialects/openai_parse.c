@@ -1,0 +1,358 @@
+// Request bodies of OpenAI's APIs: the fields that completions and chat share.
+#include "openai.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+// ---- fields
+
+#define AT(field) offsetof(struct completion_request, field)
+#define INT_TOP 2147483647.0
+
+static const struct field fields[] = {
+    {"min_tokens", F_INT, 0, INT_TOP, false, AT(min_tokens)},
+    {"n", F_INT, 1, MAX_CHOICES, false, AT(n)},
+    {"temperature", F_FLOAT, 0, 2, false, AT(sampling.temperature)},
+    {"top_p", F_FLOAT, 0, 1, true, AT(sampling.top_p)},
+    {"min_p", F_FLOAT, 0, 1, false, AT(sampling.min_p)},
+    {"top_k", F_INT, -1, INT_TOP, false, AT(sampling.top_k)},
+    {"presence_penalty", F_FLOAT, -2, 2, false, AT(sampling.presence_penalty)},
+    {"frequency_penalty", F_FLOAT, -2, 2, false, AT(sampling.frequency_penalty)},
+    {"repetition_penalty", F_FLOAT, 0.001, 1000, false, AT(sampling.repetition_penalty)},
+    {"seed", F_INT64, -9223372036854775808.0, 9223372036854775808.0, false, AT(seed)},
+    {"priority", F_INT, -INT_TOP, INT_TOP, false, AT(priority)},
+    {"stream", F_BOOL, 0, 0, false, AT(stream)},
+    {"ignore_eos", F_BOOL, 0, 0, false, AT(ignore_eos)},
+    {"skip_special_tokens", F_BOOL, 0, 0, false, AT(skip_special)},
+};
+#define COUNT(table) (sizeof(table) / sizeof(table)[0])
+enum { NUM_FIELDS = COUNT(fields) };
+
+// Documented fields of OpenAI and vLLM that do not work here: refused by name, because ignoring them would
+// give wrong completions with status 200. `harmless` is the one value that asks for nothing; NULL: there is
+// none.
+#define BOTH (OPENAI_COMPLETIONS | OPENAI_CHAT)
+static const struct {
+    const char *name, *harmless;
+    unsigned apis; // that refuse it
+} unsupported[] = {
+    {"suffix", NULL, BOTH},
+    {"response_format", "text", BOTH},
+    {"structured_outputs", NULL, BOTH},
+    {"guided_json", NULL, BOTH},
+    {"guided_regex", NULL, BOTH},
+    {"guided_choice", NULL, BOTH},
+    {"guided_grammar", NULL, BOTH},
+    {"grammar", NULL, BOTH},
+    {"json_schema", NULL, BOTH},
+    {"tools", "[]", BOTH},
+    {"tool_choice", NULL, BOTH},
+    {"functions", "[]", BOTH},
+    {"function_call", NULL, BOTH},
+    {"truncate_prompt_tokens", "-1", BOTH},
+    {"return_token_ids", "false", BOTH},
+    {"return_tokens_as_token_ids", "false", BOTH},
+    {"use_beam_search", "false", BOTH},
+    {"include_stop_str_in_output", "false", BOTH},
+    {"spaces_between_special_tokens", "true", BOTH},
+    {"allowed_token_ids", NULL, BOTH},
+    {"bad_words", "[]", BOTH},
+    {"logits_processors", "[]", BOTH},
+    {"prompt_embeds", NULL, BOTH},
+    {"messages", NULL, OPENAI_COMPLETIONS},
+    {"prompt", NULL, OPENAI_CHAT},
+    {"echo", "false", OPENAI_CHAT},
+    {"audio", NULL, OPENAI_CHAT},
+    {"web_search_options", NULL, OPENAI_CHAT},
+    {"prediction", NULL, OPENAI_CHAT},
+    {"chat_template", NULL, OPENAI_CHAT},
+    {"chat_template_kwargs", NULL, OPENAI_CHAT},
+    {"documents", "[]", OPENAI_CHAT},
+    {"continue_final_message", "false", OPENAI_CHAT},
+};
+
+// Read by hand below, or harmless to ignore.
+static const char *const known[] = {"model",          "messages",       "prompt",     "stop",
+                                    "stop_token_ids", "stream_options", "logit_bias", "best_of",
+                                    "cache_salt",     "request_id",     "user",       "prompt_logprobs"};
+
+static bool is_harmless(const json_t *v, const char *word) {
+    if (!word)
+        return false;
+    if (strcmp(word, "[]") == 0)
+        return json_is_array(v) && json_array_size(v) == 0;
+    if (strcmp(word, "false") == 0)
+        return json_is_false(v);
+    if (strcmp(word, "true") == 0)
+        return json_is_true(v);
+    if (strcmp(word, "text") == 0) {
+        const char *type = json_string_value(json_object_get(v, "type"));
+        return type && strcmp(type, "text") == 0;
+    }
+    return json_is_integer(v) && json_integer_value(v) == strtoll(word, NULL, 10);
+}
+
+bool openai_read_fields(struct completion_request *r, const struct served_model *m, const json_t *root,
+                        const struct openai_api *api, void *own, struct api_error *e) {
+    if (!(r->model = field_model(m, root, e)) || !fields_read(r, fields, NUM_FIELDS, root, e) ||
+        !fields_read(r, api->fields, api->num_fields, root, e) ||
+        !fields_read(own, api->own_fields, api->num_own_fields, root, e))
+        return false;
+    r->has_seed = field_get(root, "seed") != NULL;
+    for (size_t i = 0; i < COUNT(unsupported); i++) {
+        const json_t *v = field_get(root, unsupported[i].name);
+        if (v && (unsupported[i].apis & api->bit) && !is_harmless(v, unsupported[i].harmless))
+            return api_fail(e, 400, "unsupported_parameter", unsupported[i].name,
+                            "'%s' is not supported by this version of the server.", unsupported[i].name);
+    }
+    return true;
+}
+
+static bool has_name(const struct field *table, int n, const char *key) {
+    for (int i = 0; i < n; i++)
+        if (strcmp(key, table[i].name) == 0)
+            return true;
+    return false;
+}
+
+// Remembers one field that this API does not know, for the log.
+static void find_unknown(struct completion_request *r, json_t *root, const struct openai_api *api) {
+    const char *key;
+    json_t *value;
+    json_object_foreach(root, key, value) {
+        bool found = has_name(fields, NUM_FIELDS, key) || has_name(api->fields, api->num_fields, key) ||
+                     has_name(api->own_fields, api->num_own_fields, key);
+        for (size_t i = 0; i < COUNT(unsupported) && !found; i++)
+            found = (unsupported[i].apis & api->bit) && strcmp(key, unsupported[i].name) == 0;
+        for (size_t i = 0; i < COUNT(known) && !found; i++)
+            found = strcmp(key, known[i]) == 0;
+        if (found)
+            continue;
+        size_t n = 0;
+        for (; key[n] && n + 1 < sizeof r->unknown; n++)
+            r->unknown[n] = (key[n] > ' ' && key[n] < 0x7f) ? key[n] : '?';
+        r->unknown[n] = '\0';
+        return;
+    }
+}
+
+// ---- stops and bias
+
+static bool add_stop(struct completion_request *r, const json_t *v, const char *param, struct api_error *e) {
+    if (!json_is_string(v))
+        return api_fail(e, 400, "invalid_type", param, "'stop' must be a string or a list of strings.");
+    size_t len = json_string_length(v);
+    if (len == 0 || len > DETOK_MAX_STOP_LEN)
+        return api_fail(e, 400, "out_of_range", param, "A stop string must have from 1 to %d bytes.",
+                        DETOK_MAX_STOP_LEN);
+    char *copy = malloc(len + 1);
+    if (!copy)
+        return api_fail_memory(e);
+    memcpy(copy, json_string_value(v), len + 1);
+    r->stops[r->num_stops] = copy;
+    r->stop_lens[r->num_stops++] = len;
+    return true;
+}
+
+static bool read_stop(struct completion_request *r, const json_t *root, struct api_error *e) {
+    const json_t *v = field_get(root, "stop");
+    if (!v)
+        return true;
+    if (!(r->stops = calloc(DETOK_MAX_STOPS, sizeof *r->stops)))
+        return api_fail_memory(e);
+    if (!json_is_array(v))
+        return add_stop(r, v, "stop", e);
+    if (json_array_size(v) > DETOK_MAX_STOPS)
+        return api_fail(e, 400, "out_of_range", "stop", "At most %d stop strings are allowed, found %zu.",
+                        DETOK_MAX_STOPS, json_array_size(v));
+    for (size_t i = 0; i < json_array_size(v); i++) {
+        char param[32];
+        snprintf(param, sizeof param, "stop[%zu]", i);
+        if (!add_stop(r, json_array_get(v, i), param, e))
+            return false;
+    }
+    return true;
+}
+
+static bool read_stop_ids(struct completion_request *r, const struct served_model *m, const json_t *root,
+                          struct api_error *e) {
+    if (!r->ignore_eos)
+        r->num_stop_ids = tokenizer_ends(m->tokenizer, r->stop_ids, MAX_STOP_TOKENS / 2);
+    const json_t *v = field_get(root, "stop_token_ids");
+    if (!v)
+        return true;
+    if (!json_is_array(v))
+        return api_fail(e, 400, "invalid_type", "stop_token_ids",
+                        "'stop_token_ids' must be a list of token ids.");
+    if (json_array_size(v) > (size_t)(MAX_STOP_TOKENS - r->num_stop_ids))
+        return api_fail(e, 400, "out_of_range", "stop_token_ids", "At most %d stop token ids are allowed.",
+                        MAX_STOP_TOKENS - r->num_stop_ids);
+    for (size_t i = 0; i < json_array_size(v); i++) {
+        const json_t *id = json_array_get(v, i);
+        char param[40];
+        snprintf(param, sizeof param, "stop_token_ids[%zu]", i);
+        if (!json_is_integer(id))
+            return api_fail(e, 400, "invalid_type", param, "A token id must be an integer.");
+        if (json_integer_value(id) < 0 || json_integer_value(id) >= m->vocab)
+            return api_fail(e, 400, "out_of_range", param, "The token id is out of vocabulary: 0 to %d.",
+                            m->vocab - 1);
+        r->stop_ids[r->num_stop_ids++] = (token_id)json_integer_value(id);
+    }
+    return true;
+}
+
+static bool read_bias(struct completion_request *r, const struct served_model *m, json_t *root,
+                      struct api_error *e) {
+    json_t *v = json_object_get(root, "logit_bias"), *value;
+    if (!v || json_is_null(v))
+        return true;
+    if (!json_is_object(v))
+        return api_fail(e, 400, "invalid_type", "logit_bias", "'logit_bias' must be an object.");
+    if (json_object_size(v) > MAX_LOGIT_BIAS)
+        return api_fail(e, 400, "out_of_range", "logit_bias", "At most %d entries are allowed.",
+                        MAX_LOGIT_BIAS);
+    if (!(r->bias = calloc(json_object_size(v) + 1, sizeof *r->bias)))
+        return api_fail_memory(e);
+    const char *key;
+    json_object_foreach(v, key, value) {
+        char param[64];
+        snprintf(param, sizeof param, "logit_bias.%.40s", key);
+        size_t digits = strspn(key, "0123456789");
+        long id = digits && digits < 10 && !key[digits] ? strtol(key, NULL, 10) : -1;
+        if (id < 0 || id >= m->vocab)
+            return api_fail(e, 400, "out_of_range", param, "The key must be a token id from 0 to %d.",
+                            m->vocab - 1);
+        double add = json_number_value(value);
+        if (!json_is_number(value))
+            return api_fail(e, 400, "invalid_type", param, "A bias must be a number.");
+        if (!isfinite(add) || add < -100 || add > 100)
+            return api_fail(e, 400, "out_of_range", param, "A bias must be at least -100 and at most 100.");
+        for (int i = 0; i < r->num_bias; i++) // "7" and "07"
+            if (r->bias[i].token == (token_id)id)
+                return api_fail(e, 400, NULL, param, "The token id is given twice.");
+        r->bias[r->num_bias++] = (struct logit_bias){.token = (token_id)id, .add = (float)add};
+    }
+    return true;
+}
+
+static bool read_stream_options(struct completion_request *r, const json_t *root, struct api_error *e) {
+    const json_t *v = field_get(root, "stream_options");
+    if (!v)
+        return true;
+    if (!json_is_object(v))
+        return api_fail(e, 400, "invalid_type", "stream_options", "'stream_options' must be an object.");
+    if (!r->stream)
+        return api_fail(e, 400, NULL, "stream_options", "'stream_options' needs 'stream': true.");
+    static const char *const names[] = {"include_usage", "continuous_usage_stats", "include_obfuscation"};
+    bool values[3] = {0};
+    for (int i = 0; i < 3; i++) {
+        const json_t *o = field_get(v, names[i]);
+        char param[64];
+        snprintf(param, sizeof param, "stream_options.%s", names[i]);
+        if (o && !json_is_boolean(o))
+            return api_fail(e, 400, "invalid_type", param, "'%s' must be true or false.", names[i]);
+        values[i] = o && json_is_true(o);
+    }
+    r->include_usage = values[0];
+    r->continuous_usage = values[1];
+    return true;
+}
+
+// vLLM's: 0 asks for the prompt tokens' own log-probabilities; alternatives beside them are not supported.
+static bool read_prompt_logprobs(struct completion_request *r, const json_t *root, struct api_error *e) {
+    const json_t *v = field_get(root, "prompt_logprobs");
+    if (!v || json_is_false(v))
+        return true;
+    if (!json_is_integer(v) || json_integer_value(v) != 0)
+        return api_fail(e, 400, "unsupported_parameter", "prompt_logprobs",
+                        "'prompt_logprobs' other than 0 is not supported by this version of the server.");
+    if (r->stream)
+        return api_fail(e, 400, NULL, "prompt_logprobs", "'prompt_logprobs' needs 'stream': false.");
+    r->prompt_logprobs = true;
+    return true;
+}
+
+static bool read_rest(struct completion_request *r, const json_t *root, struct api_error *e) {
+    const json_t *v = field_get(root, "best_of");
+    if (v) {
+        int64_t n = 0;
+        double d;
+        if (!field_whole(v, &d, &n))
+            return api_fail(e, 400, "invalid_type", "best_of", "'best_of' must be an integer.");
+        if (n != 1 && n != r->n)
+            return api_fail(e, 400, "unsupported_parameter", "best_of",
+                            "'best_of' other than 1 or 'n' is not supported.");
+        if (n < r->n)
+            return api_fail(e, 400, "out_of_range", "best_of", "'best_of' must be at least 'n'.");
+    }
+    v = field_get(root, "cache_salt");
+    if (v) {
+        if (!json_is_string(v))
+            return api_fail(e, 400, "invalid_type", "cache_salt", "'cache_salt' must be a string.");
+        r->salt_len = json_string_length(v);
+        if (r->salt_len == 0 || r->salt_len > MAX_SALT)
+            return api_fail(e, 400, "out_of_range", "cache_salt",
+                            "'cache_salt' must have from 1 to %d bytes.", MAX_SALT);
+        if (!(r->salt = malloc(r->salt_len)))
+            return api_fail_memory(e);
+        memcpy(r->salt, json_string_value(v), r->salt_len);
+    }
+    v = field_get(root, "request_id");
+    if (v) {
+        const char *id = json_string_value(v);
+        size_t n = id ? json_string_length(v) : 0;
+        if (n == 0 || n > 128 ||
+            strspn(id, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._:-") != n)
+            return api_fail(e, 400, id ? "out_of_range" : "invalid_type", "request_id",
+                            "'request_id' must be a string of 1 to 128 letters, digits and ._:-");
+        memcpy(r->request_id, id, n + 1);
+    }
+    v = field_get(root, "user");
+    if (v && !json_is_string(v))
+        return api_fail(e, 400, "invalid_type", "user", "'user' must be a string.");
+    if (r->min_tokens > r->max_tokens && field_get(root, "min_tokens"))
+        return api_fail(e, 400, "out_of_range", "min_tokens",
+                        "'min_tokens' (%d) must not exceed 'max_tokens' (%d).", r->min_tokens, r->max_tokens);
+    return true;
+}
+
+bool openai_check_room(const struct completion_request *r, const struct served_model *m, size_t len,
+                       const char *param, struct api_error *e) {
+    int room = len > (size_t)m->max_model_len ? -1 : m->max_model_len - (int)len;
+    return room > 0 || (room == 0 && r->max_tokens == 0) ||
+           api_fail(e, 400, "context_length_exceeded", param,
+                    "This model's maximum context length is %d tokens; the prompt has %zu%s.",
+                    m->max_model_len, len, room == 0 ? ", which leaves no room for a completion" : "");
+}
+
+bool openai_read_options(struct completion_request *r, const struct served_model *m, json_t *root,
+                         struct api_error *e) {
+    return read_stop(r, root, e) && read_stop_ids(r, m, root, e) && read_bias(r, m, root, e) &&
+           read_stream_options(r, root, e) && read_prompt_logprobs(r, root, e) && read_rest(r, root, e);
+}
+
+struct completion_request openai_defaults(void) {
+    return (struct completion_request){
+        .n = 1,
+        .sampling = {.temperature = 1, .top_p = 1, .repetition_penalty = 1, .logprobs = -1},
+        .skip_special = true,
+        .add_special = true,
+        .logprobs = -1};
+}
+
+bool openai_parse_end(struct completion_request *r, json_t *root, const struct openai_api *api, bool ok) {
+    if (ok) {
+        find_unknown(r, root, api);
+        if (r->sampling.temperature < 1e-5f)
+            r->sampling.temperature = 0;
+        if (r->sampling.top_k < 0)
+            r->sampling.top_k = 0;
+        r->sampling.logprobs = r->logprobs;
+        r->sampling.prompt_logprobs = (r->echo && r->logprobs >= 0) || r->prompt_logprobs;
+    } else {
+        completion_request_free(r);
+    }
+    json_decref(root);
+    return ok;
+}

@@ -1,0 +1,140 @@
+// Responses of OpenAI's APIs: the JSON that completions and chat share.
+#include "openai.h"
+
+#include <string.h>
+
+void openai_write_error(struct buf *b, const struct api_error *e) {
+    buf_lit(b, "{\"error\":{\"message\":");
+    json_quote(b, e->message, strlen(e->message));
+    buf_fmt(b, ",\"type\":\"%s\",\"param\":", e->type);
+    if (*e->param)
+        json_quote(b, e->param, strlen(e->param));
+    else
+        buf_lit(b, "null");
+    if (e->code)
+        buf_fmt(b, ",\"code\":\"%s\"}}", e->code);
+    else
+        buf_lit(b, ",\"code\":null}}");
+}
+
+void openai_write_usage(struct buf *b, const struct usage *u) {
+    buf_lit(b, "{\"prompt_tokens\":");
+    buf_int(b, u->prompt);
+    buf_lit(b, ",\"completion_tokens\":");
+    buf_int(b, u->completion);
+    buf_lit(b, ",\"total_tokens\":");
+    buf_int(b, u->prompt + u->completion);
+    buf_lit(b, ",\"prompt_tokens_details\":{\"cached_tokens\":");
+    buf_int(b, u->cached);
+    buf_lit(b, "}}");
+}
+
+void openai_write_head(struct response *r, const char *object) {
+    struct buf *b = &r->head;
+    if (r->request->stream)
+        buf_lit(b, "data: ");
+    buf_lit(b, "{\"id\":");
+    json_quote(b, r->id, strlen(r->id));
+    buf_fmt(b, ",\"object\":\"%s\",\"created\":", object);
+    buf_int(b, r->created);
+    buf_lit(b, ",\"model\":");
+    json_quote(b, r->request->model, strlen(r->request->model));
+    buf_lit(b, ",\"system_fingerprint\":");
+    json_quote(b, r->fingerprint, strlen(r->fingerprint));
+    buf_lit(b, ",\"choices\":[");
+}
+
+void openai_write_model(struct buf *b, const char *id, int64_t created, int max_model_len) {
+    buf_lit(b, "{\"id\":");
+    json_quote(b, id, strlen(id));
+    buf_lit(b, ",\"object\":\"model\",\"created\":");
+    buf_int(b, created);
+    buf_lit(b, ",\"owned_by\":\"quire\",\"root\":");
+    json_quote(b, id, strlen(id));
+    buf_lit(b, ",\"parent\":null,\"max_model_len\":");
+    buf_int(b, max_model_len);
+    buf_char(b, '}');
+}
+
+const char *openai_token_text(const struct tokenizer *t, token_id id, size_t *len) {
+    return tokenizer_bytes(t, id, true, len);
+}
+
+void openai_write_finish(struct buf *b, enum finish_reason why) {
+    if (why == FINISH_NONE)
+        buf_lit(b, ",\"finish_reason\":null");
+    else
+        buf_fmt(b, ",\"finish_reason\":\"%s\"", finish_name(why));
+}
+
+// ---- log-probabilities of the prompt, in vLLM's form: one object per token, by its id; rank is unknown
+
+void openai_prompt_logprob(struct buf *b, const struct response *r, const struct service_event *ev) {
+    size_t len;
+    const char *text = openai_token_text(r->model->tokenizer, ev->token, &len);
+    if (b->len == 0)
+        buf_lit(b, "null"); // nothing is before the first token
+    buf_fmt(b, ",{\"%d\":{\"logprob\":", ev->token);
+    json_float(b, ev->logprob);
+    buf_lit(b, ",\"rank\":null,\"decoded_token\":");
+    json_quote(b, text, len);
+    buf_lit(b, "}}");
+}
+
+void openai_write_prompt_logprobs(struct buf *b, const struct buf *list) {
+    if (!list)
+        return;
+    buf_lit(b, ",\"prompt_logprobs\":[");
+    if (list->len)
+        buf_add(b, list->data, list->len);
+    else
+        buf_lit(b, "null"); // a prompt of one token
+    buf_char(b, ']');
+}
+
+// ---- chunks and bodies
+
+struct buf *openai_chunk_begin(struct sse_queue *out, const struct response *r) {
+    struct buf *b = sse_begin(out);
+    buf_add(b, r->head.data, r->head.len);
+    return b;
+}
+
+void openai_chunk_end(struct sse_queue *out, const struct response *r, const struct usage *usage) {
+    struct buf *b = &out->bytes;
+    buf_char(b, ']');
+    if (usage) {
+        buf_lit(b, ",\"usage\":");
+        openai_write_usage(b, usage);
+    } else if (r->request->include_usage) {
+        buf_lit(b, ",\"usage\":null");
+    }
+    buf_lit(b, "}\n\n");
+    sse_end(out);
+}
+
+void openai_body_end(struct buf *b, const struct usage *usage) {
+    buf_lit(b, ",\"usage\":");
+    openai_write_usage(b, usage);
+    buf_char(b, '}');
+}
+
+void openai_done(struct sse_queue *out, const struct response *r, const struct usage *usage) {
+    if (r->request->include_usage) {
+        struct buf *b = openai_chunk_begin(out, r);
+        buf_char(b, ']');
+        openai_body_end(b, usage);
+        buf_lit(b, "\n\n");
+        sse_end(out);
+    }
+    sse_done(out);
+}
+
+void openai_fail(struct sse_queue *out, const struct api_error *e) {
+    struct buf *b = sse_begin(out);
+    buf_lit(b, "data: ");
+    openai_write_error(b, e);
+    buf_lit(b, "\n\n");
+    sse_end(out);
+    sse_done(out);
+}

@@ -1,0 +1,25 @@
+// What a process finds where it is started, and may not be as usual: descriptors that are closed, a small
+// stack, blocked signals, no threads left, an output that takes nothing.
+#pragma once
+
+#include "status.h"
+
+#include <stdbool.h>
+
+// First in main(). Closed standard descriptors would be given to sockets and files, into which messages would
+// then be written: they become /dev/null, from which nothing can be read (0) and to which no output can be
+// written (1). Raises the stack to what recursion over clients' JSON and templates needs; STATUS_INVALID
+// where the limit forbids it. A limit of the size of files becomes an error of write() instead of a signal.
+// Tells NCCL to connect at once, unless the environment says otherwise.
+enum status process_env_prepare(struct err *err);
+
+// Whether as many threads as libuv's pool has could be started now: libuv aborts where it cannot.
+bool process_env_has_threads(void);
+
+// Blocks the signals that end a server, in this thread and those that it starts; or lets them in, even where
+// the parent process had blocked them.
+void process_env_block_signals(bool block);
+
+// The exit code of a command that ends with `rc`: EXIT_MODEL, after a line, where what it wrote to standard
+// output was not taken.
+int process_env_finish_output(int rc);

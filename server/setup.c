@@ -1,0 +1,84 @@
+#include "setup.h"
+
+#include "console.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+int setup_engine_exit_code(enum status status) {
+    switch (status) {
+    case STATUS_INVALID:
+    case STATUS_DEVICE: return EXIT_USAGE;
+    default: return EXIT_MODEL;
+    }
+}
+
+int setup_service_exit_code(enum status status) {
+    return status == STATUS_IO || status == STATUS_INVALID ? EXIT_USAGE : EXIT_ENGINE;
+}
+
+static double now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
+}
+
+void local_progress(void *arg, double fraction) {
+    static double began; // of the one load of this process
+    (void)arg;
+    if (began == 0)
+        began = now();
+    if (!isatty(STDERR_FILENO) || now() - began < 1)
+        return;
+    fprintf(stderr, "\rloading %3.0f %%%s", fraction * 100, fraction >= 1 ? "\n" : "");
+    fflush(stderr);
+}
+
+void setup_engine(const struct config *c, struct engine_config *out) {
+    *out = (struct engine_config){
+        .path = c->args.items[0],
+        .device = c->device,
+        .variant = strcmp(c->variant, "auto") == 0 ? NULL : c->variant,
+        .num_threads = c->threads,
+        .kv_dtype = c->kv_dtype,
+        .dtype = c->dtype,
+        .tensor_parallel_size = c->tensor_parallel_size,
+        .pipeline_parallel_size = c->pipeline_parallel_size,
+        .block_size = c->block_size,
+        .max_model_len = c->max_model_len,
+        .max_num_seqs = c->max_num_seqs,
+        .max_num_batched_tokens = c->max_num_batched_tokens,
+        .num_kv_blocks = c->num_kv_blocks,
+        .kv_cache_bytes = c->kv_cache_memory,
+        .gpu_memory_utilization = c->gpu_memory_utilization,
+        .exact = c->exact,
+        .prefix_caching = c->prefix_caching,
+        .processes = c->processes,
+        .progress = local_progress,
+    };
+}
+
+// While others decode, a prompt gets a quarter of a step at most, so that running streams slow down little;
+// the queue takes as many tokens as that many requests of 1,024, but always a few of the longest.
+void setup_service(const struct config *c, const struct engine_info *info, struct service_config *out) {
+    int chunk = c->max_num_batched_tokens / 4;
+    int64_t waiting = (int64_t)c->max_num_queued_seqs * 1024, few = (int64_t)info->max_model_len * 4;
+    *out = (struct service_config){
+        .sched = {.policy = c->policy && strcmp(c->policy, "priority") == 0 ? SCHED_PRIORITY : SCHED_FCFS,
+                  .max_running = c->max_num_seqs,
+                  .max_step_tokens = c->max_num_batched_tokens,
+                  .max_waiting = c->max_num_queued_seqs,
+                  .max_waiting_tokens = waiting > few ? waiting : few,
+                  .max_model_len = info->max_model_len,
+                  .depth = info->depth,
+                  .async = info->async},
+        .max_chunk = chunk > 64                       ? chunk
+                     : c->max_num_batched_tokens < 64 ? c->max_num_batched_tokens
+                                                      : 64,
+        .target_itl_ns = (int64_t)(c->target_itl * 1e6),
+        .record = c->record,
+        .trace = c->trace,
+    };
+}

@@ -1,0 +1,13 @@
+// From flags to the configuration of the engine and the service.
+#pragma once
+
+#include "config.h"
+#include "service.h"
+
+// Strings are borrowed from c.
+void setup_engine(const struct config *c, struct engine_config *out);
+void setup_service(const struct config *c, const struct engine_info *info, struct service_config *out);
+// The exit code for a status of engine_open() and its like.
+int setup_engine_exit_code(enum status status);
+// And of service_open(): a record or a trace that cannot be opened is a flag's fault.
+int setup_service_exit_code(enum status status);

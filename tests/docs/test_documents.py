@@ -1,0 +1,112 @@
+#!/usr/bin/env python3
+"""The documents: how long they are, that what they refer to exists, that generated pages are those of their sources.
+
+usage: test_documents.py
+"""
+import contextlib
+import importlib.util
+import io
+import json
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+MAX_WORDS, MAX_LINE = 30000, 160
+WIDE = {"docs/api.md"}  # still have longer lines
+wrong = []
+
+
+def check(condition, *what):
+    if not condition:
+        wrong.append(" ".join(map(str, what)))
+
+
+def documents():
+    listed = subprocess.run(["git", "-C", ROOT, "ls-files", "--cached", "--others", "--exclude-standard", "*.md"],
+                            capture_output=True, text=True)
+    if listed.returncode == 0 and listed.stdout:
+        return [ROOT / name for name in listed.stdout.split("\n") if name and (ROOT / name).exists()]
+    skip = ("build", ".venv", ".git")
+    return [p for p in ROOT.rglob("*.md") if not p.relative_to(ROOT).parts[0].startswith(skip)]
+
+
+def check_texts():
+    words = 0
+    for path in documents():
+        text, name = path.read_text(), path.relative_to(ROOT)
+        if str(name).startswith("docs/gpu/"):
+            continue  # reports as ./dev gpu-check writes them
+        words += len(text.split())
+        for number, line in enumerate(text.splitlines(), 1):
+            check(len(line) < MAX_LINE or line.startswith("|") or str(name) in WIDE, f"{name}:{number}: {len(line)} characters, at most {MAX_LINE - 1}")
+        for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", text):
+            check((path.parent / target).exists(), f"{name}: a link to {target}, which does not exist")
+        for target in re.findall(r"`([\w./-]+\.md)`", text):
+            check((path.parent / target).exists() or (ROOT / target).exists() or target.startswith("docs/gpu/"),
+                  f"{name}: speaks of {target}, which does not exist")
+    check(words < MAX_WORDS, f"all documents have {words} words, which is not under {MAX_WORDS}")
+    print(f"{words} words")
+
+
+def check_sources():
+    """What a comment of a source refers to exists, too."""
+    for folder in ("base", "bench", "engine", "examples", "include", "kernels", "scheduler", "server", "tests"):
+        for path in (p for p in (ROOT / folder).rglob("*") if p.suffix in (".c", ".h", ".cu", ".cuh", ".cpp")):
+            for target in re.findall(r"//.*?([\w./-]*\w\.md)\b", path.read_text()):
+                check(target == "OUT.md" or (ROOT / target).exists() or (path.parent / target).exists(),
+                      f"{path.relative_to(ROOT)}: speaks of {target}, which does not exist")
+
+
+def load(path):
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+REPORT = {
+    "date": "2026-01-02T03:04:05+00:00", "commit": "abc", "command": "./dev bench cpu " + "--types q8_0 " * 20,
+    "results": [{"model": "tiny", "type": "q8_0", "fewer_threads": None,
+                 "quire": {"prefill": {"tokens": 8, "tokens_s": 1200.0, "of_limit": 0.5},
+                           "decode": [{"batch": 1, "tokens_s": 9.0, "of_limit": 0.25}]},
+                 "peers": {"a": {"prefill": 600.0, "decode": {"1": 10.0}}, "b": {"prefill": 400.0, "decode": {"1": 5.0}}}}],
+}  # fmt: skip
+CLIENTS = {"output_throughput": 50.0, "median_ttft_ms": 20.0, "p99_ttft_ms": 30.0, "p99_itl_ms": 4.0}
+SERVED = REPORT | {"results": [{"model": "tiny", "type": "q8_0", "limits": {"clients": {"4": {"limit_tokens_s": 100.0}}}, "engines": {
+    "quire": [{"clients": {"4": CLIENTS}}], "a": [{"clients": {"4": {k: 2 * v for k, v in CLIENTS.items()}}}]}}]}
+
+
+def check_tables():
+    """A report becomes rows; a row becomes a cell; a page that is not its file's is found."""
+    tables = load(ROOT / "docs/performance/tables.py")
+    with tempfile.TemporaryDirectory() as tmp:
+        tables.HERE = tmp = Path(tmp)
+        (tmp / "one.json").write_text(tables.dump({"machine": "One", "limits": {"read": "1 GB/s"}, "runs": []}))
+        for name, report in (("cpu.report", REPORT), ("served.report", SERVED)):
+            (tmp / name).write_text(json.dumps(report))
+            check(tables.main(["--add", tmp / name, "one"]) == 0, "--add fails")
+        text = (tmp / "one.md").read_text()
+        check("| tiny | q8_0 | 1,200 (50%, 2.00×) | 9 (25%, **0.90×**) |" in text, text)
+        check("| tiny | q8_0 | 4 | 50 (50%, **0.50×**) | 20 (40) | 30 (60) | 4 (8) |" in text, text)
+        check(all(len(line) < MAX_LINE for line in text.splitlines()) and text.count("q8_0 \\\n") == 2, text)
+        check(tables.main(["--check"]) == 0, "a page that is its file's is refused")
+        (tmp / "one.md").write_text(text.replace("0.90", "1.90"))
+        with contextlib.redirect_stdout(io.StringIO()):
+            check(tables.main(["--check"]) == 1, "a number that was changed by hand is not found")
+
+
+def check_generated():
+    for script in ("docs/performance/tables.py", "docs/architecture.py"):
+        done = subprocess.run([sys.executable, ROOT / script, "--check"], capture_output=True, text=True)
+        check(done.returncode == 0, done.stdout, done.stderr)
+
+
+check_texts()
+check_sources()
+check_tables()
+check_generated()
+print("\n".join(wrong))
+sys.exit(1 if wrong else 0)

@@ -1,0 +1,82 @@
+// Layers and the groups of pages that hold their keys and values.
+#include "harness.h"
+#include "models/kv_layers.h"
+
+#include <stdbool.h>
+
+// A model in which of `period` layers the last has no window.
+static struct model_config model_of(int num_layers, int period) {
+    struct model_config c = {
+        .num_layers = num_layers, .num_attn = 2, .attn = {{.window = 512}, {.window = 0}}};
+    for (int i = 0; i < num_layers; i++)
+        c.layers[i].attn = i % period == period - 1;
+    return c;
+}
+
+// Every layer has a place of its own, among layers of its kind, and the places of a group are in the layers' order.
+static void check_places(const struct model_config *c) {
+    int used[KV_MAX_GROUPS] = {0};
+    assert_true(c->num_groups >= 1 && c->num_groups <= KV_MAX_GROUPS);
+    for (int i = 0; i < c->num_layers; i++) {
+        const struct layer_spec *l = &c->layers[i];
+        const struct kv_group_spec *g = &c->groups[l->kv_group];
+        assert_true(l->kv_group < c->num_groups && l->kv_layer < c->kv_layers);
+        assert_int_equal(g->window, model_attn(c, i)->window);
+        assert_int_equal(g->kind, g->window ? KV_WINDOW : KV_FULL);
+        assert_int_equal(l->kv_layer, used[l->kv_group]++);
+    }
+    for (int g = 0; g < c->num_groups; g++)
+        assert_true(used[g] == c->groups[g].num_layers && used[g] >= 1);
+}
+
+static void test_shapes(void **state) {
+    (void)state;
+    static const struct {
+        int num_layers, period, kv_layers, num_groups;
+    } cases[] = {
+        {30, 5, 6, 5},  // 24 and 6: no room is lost
+        {26, 2, 13, 2}, // 13 and 13
+        {34, 6, 5, 7},  // 29 and 5: one place is empty
+        {62, 6, 10, 7}, // 52 and 10
+        {24, 1, 24, 1}, // no window
+        {3, 4, 3, 1},   // windows alone
+        {40, 13, 6, 8}, // 37 and 3: groups of 3 were too many
+        {1, 1, 1, 1},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct model_config c = model_of(cases[i].num_layers, cases[i].period);
+        kv_layers_group(&c);
+        check_places(&c);
+        if (c.kv_layers != cases[i].kv_layers || c.num_groups != cases[i].num_groups)
+            fail_msg("%d layers, one of %d full: %d groups of %d", c.num_layers, cases[i].period,
+                     c.num_groups, c.kv_layers);
+    }
+}
+
+static void test_all(void **state) {
+    (void)state;
+    for (int n = 1; n <= 128; n++)
+        for (int period = 1; period <= n; period++) {
+            struct model_config c = model_of(n, period);
+            kv_layers_group(&c);
+            check_places(&c);
+        }
+}
+
+// As many kinds as there may be specs.
+static void test_many_kinds(void **state) {
+    (void)state;
+    struct model_config c = {.num_layers = 64, .num_attn = MODEL_MAX_SPECS};
+    for (int i = 0; i < MODEL_MAX_SPECS; i++)
+        c.attn[i].window = 64 * i;
+    for (int i = 0; i < c.num_layers; i++)
+        c.layers[i].attn = (uint8_t)(i * i % MODEL_MAX_SPECS);
+    kv_layers_group(&c);
+    check_places(&c);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_shapes), cmocka_unit_test(test_all),
+                                       cmocka_unit_test(test_many_kinds)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,4 +1,4 @@
-// Blocks to numbers. kernels/ref/ops.c says on its own what one element is; this file takes whole blocks.
+// Blocks to numbers. kernels/ref/ref_ops.c says on its own what one element is; this file takes whole blocks.
 #include "quants.h"
 
 #include "half.h"

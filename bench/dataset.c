@@ -1,5 +1,7 @@
 #include "dataset.h"
 
+#include "dataset_file.h"
+#include "dataset_trace.h"
 #include "log.h"
 
 #include <jansson.h>
@@ -14,23 +16,6 @@ static uint64_t key_of(unsigned kind, uint64_t i) { return ((uint64_t)kind << 56
 static void *must(void *p) {
     CHECK(p);
     return p;
-}
-
-struct item *dataset_add(struct dataset *d, uint32_t num_turns) {
-    if (d->num == d->cap) {
-        d->cap = d->cap ? d->cap * 2 : 256;
-        d->items = must(realloc(d->items, d->cap * sizeof *d->items));
-    }
-    struct item *it = &d->items[d->num++];
-    *it = (struct item){.turns = must(calloc(num_turns, sizeof *it->turns)), .num_turns = num_turns};
-    return it;
-}
-
-void item_free(struct item *it) {
-    for (uint32_t t = 0; t < it->num_turns; t++)
-        free(it->turns[t].segments);
-    free(it->turns);
-    *it = (struct item){0};
 }
 
 void dataset_free(struct dataset *d) {

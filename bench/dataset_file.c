@@ -1,5 +1,5 @@
 // Prompts from files.
-#include "dataset.h"
+#include "dataset_file.h"
 
 #include "log.h"
 

@@ -1,5 +1,5 @@
 // Traces of real services: times, lengths, and what the prompts share.
-#include "dataset.h"
+#include "dataset_trace.h"
 
 #include "log.h"
 

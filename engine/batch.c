@@ -67,8 +67,8 @@ void batch_destroy(struct batch *b) {
 static int add_entries(struct logit_entry *e, const struct request *r, int position) {
     const struct sampling_params *p = &r->sampling;
     int n = 0;
-    for (int i = 0; i < r->num_counts; i++) {
-        const struct token_count *c = &r->counts[i];
+    for (int i = 0; i < r->counts.num; i++) {
+        const struct token_count *c = &r->counts.list[i];
         float add = c->output > 0 ? -p->presence_penalty - p->frequency_penalty * (float)c->output : 0;
         if (p->repetition_penalty != 1 || add != 0)
             e[n++] = (struct logit_entry){.token = c->token, .div = p->repetition_penalty, .add = add};
@@ -117,7 +117,7 @@ static void add_samples(struct batch *b, struct step_arrays *v, const struct pla
     CHECK(*R + item->num_drafts < b->limits.max_rows);
     for (int j = 0; j <= item->num_drafts; j++) {
         if (j > 0)
-            request_count_token(r, r->tokens[known + j - 1]);
+            token_counts_add(&r->counts, r->tokens[known + j - 1]);
         struct logits_row row = sampling_row(r, T + j, known + j);
         row.entry_start = *num_entries;
         *num_entries += add_entries(v->entries + *num_entries, r, known + j);
@@ -126,7 +126,7 @@ static void add_samples(struct batch *b, struct step_arrays *v, const struct pla
         v->rows[(*R)++] = row;
     }
     for (int j = item->num_drafts; j > 0; j--)
-        request_uncount_token(r, r->tokens[known + j - 1]);
+        token_counts_take_back(&r->counts, r->tokens[known + j - 1]);
     if (r->filter) {
         b->masks[b->num_masks++] = (struct mask_job){r->filter, r->tokens + known, item->num_drafts, bits};
         *num_mask_rows += 1 + item->num_drafts;

@@ -7,6 +7,7 @@
 
 #include "kv_cache.h"
 #include "sampling.h"
+#include "token_counts.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -78,11 +79,6 @@ struct request_params {
     struct drafter *drafter;
 };
 
-struct token_count {
-    token_id token;
-    int32_t prompt, output; // occurrences
-};
-
 struct request {
     uint64_t id;
     enum request_state state;
@@ -123,12 +119,7 @@ struct request {
     struct drafter *drafter;
     struct stop_matcher *matcher;
 
-    // Occurrences of tokens, for penalties; NULL unless one is on. A dense list, and an index by token id
-    // with open addressing. Neither is touched where no token is, so a large max_output costs address space
-    // only. Kept up to date by request_count_token().
-    struct token_count *counts; // (num_counts), room for max_tokens
-    int32_t *count_index;       // (count_cap, a power of two) 1 + place in counts; 0: free
-    int count_cap, num_counts;
+    struct token_counts counts; // for penalties; empty unless one is on
 
     // Times in nanoseconds of the monotonic clock, written and read by the service; the scheduler knows no
     // time.
@@ -141,11 +132,6 @@ struct request {
 // block_size included. NULL when out of memory. The result has no open ends but queues.
 struct request *request_new(const struct request_params *p, int block_size);
 void request_free(struct request *r); // NULL is allowed
-
-// Adds one occurrence of an output token to the penalty counts. O(1); no allocation.
-void request_count_token(struct request *r, token_id token);
-// Takes back the last request_count_token() that was not taken back, which was of this token.
-void request_uncount_token(struct request *r, token_id token);
 
 // Whether something that the request owns must see a token before the next is sampled, so that no step runs
 // ahead of it.

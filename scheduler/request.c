@@ -22,35 +22,6 @@ static bool has_penalty(const struct sampling_params *p) {
     return p->repetition_penalty != 1 || p->frequency_penalty != 0 || p->presence_penalty != 0;
 }
 
-static unsigned count_home(const struct request *r, token_id token) {
-    return (unsigned)token * 2654435769u & ((unsigned)r->count_cap - 1); // Knuth's multiplicative hash
-}
-
-// The token's entry, added where it is new. The index is at most half full, so the search ends.
-static struct token_count *count_entry(struct request *r, token_id token) {
-    unsigned mask = (unsigned)r->count_cap - 1, at = count_home(r, token);
-    while (r->count_index[at] != 0 && r->counts[r->count_index[at] - 1].token != token)
-        at = (at + 1) & mask;
-    if (r->count_index[at] == 0) {
-        r->counts[r->num_counts] = (struct token_count){.token = token};
-        r->count_index[at] = ++r->num_counts;
-    }
-    return &r->counts[r->count_index[at] - 1];
-}
-
-static bool counts_init(struct request *r) {
-    r->count_cap = 2;
-    while (r->count_cap / 2 < r->max_tokens)
-        r->count_cap *= 2;
-    r->counts = malloc((size_t)r->max_tokens * sizeof *r->counts);
-    r->count_index = calloc((size_t)r->count_cap, sizeof *r->count_index);
-    if (!r->counts || !r->count_index)
-        return false;
-    for (int i = 0; i < r->num_prompt; i++)
-        count_entry(r, r->tokens[i])->prompt++;
-    return true;
-}
-
 struct request *request_new(const struct request_params *p, int block_size) {
     bool ok = true;
     // An eighth of the integers is far beyond any context length, and keeps every sum below in range.
@@ -81,7 +52,9 @@ struct request *request_new(const struct request_params *p, int block_size) {
     r->tokens = malloc((size_t)r->max_tokens * sizeof *r->tokens);
     if (r->tokens)
         memcpy(r->tokens, p->prompt, (size_t)p->num_prompt * sizeof *r->tokens);
-    if (!ok || !ids || !r->tokens || (has_penalty(&r->sampling) && !counts_init(r))) {
+    if (!ok || !ids || !r->tokens ||
+        (has_penalty(&r->sampling) &&
+         !token_counts_init(&r->counts, r->max_tokens, r->tokens, r->num_prompt))) {
         request_free(r);
         return NULL;
     }
@@ -114,34 +87,11 @@ void request_free(struct request *r) {
     free(r->stop);
     free(r->bias);
     free(r->salt);
-    free(r->counts);
-    free(r->count_index);
+    token_counts_free(&r->counts);
     free(r);
 }
 
-void request_count_token(struct request *r, token_id token) {
-    if (r->counts)
-        count_entry(r, token)->output++;
-}
-
-// What is taken back was the last to come, so where the token is new its entry is the last of the list, and
-// no other was put behind its place in the index.
-void request_uncount_token(struct request *r, token_id token) {
-    if (!r->counts)
-        return;
-    struct token_count *c = count_entry(r, token);
-    CHECK(c->output > 0);
-    if (--c->output > 0 || c->prompt > 0)
-        return;
-    CHECK(c == &r->counts[r->num_counts - 1]);
-    unsigned at = count_home(r, token);
-    while (r->count_index[at] != r->num_counts)
-        at = (at + 1) & ((unsigned)r->count_cap - 1);
-    r->count_index[at] = 0;
-    r->num_counts--;
-}
-
-bool request_sees_tokens(const struct request *r) { return r->filter || r->drafter || r->counts; }
+bool request_sees_tokens(const struct request *r) { return r->filter || r->drafter || r->counts.list; }
 
 int request_draft(struct request *r, const token_id *drafts, int n) {
     int room = r->max_tokens - r->num_tokens - 1; // the row of the last draft samples one more token

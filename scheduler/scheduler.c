@@ -8,52 +8,6 @@
 
 static int min_int(int a, int b) { return a < b ? a : b; }
 
-// ---- order and queues
-
-// S1: one total order for both queues.
-bool sched_before(const struct scheduler *s, const struct request *a, const struct request *b) {
-    if (s->config.policy == SCHED_PRIORITY && a->priority != b->priority)
-        return a->priority < b->priority;
-    return a->arrival < b->arrival;
-}
-
-void sched_list_insert(const struct scheduler *s, struct request_list *list, struct request *r) {
-    struct request *prev = list->tail;
-    while (prev && sched_before(s, r, prev))
-        prev = prev->prev;
-    r->prev = prev;
-    r->next = prev ? prev->next : list->head;
-    *(r->prev ? &r->prev->next : &list->head) = r;
-    *(r->next ? &r->next->prev : &list->tail) = r;
-    list->len++;
-}
-
-void sched_list_append(struct request_list *list, struct request *r) {
-    r->prev = list->tail;
-    r->next = NULL;
-    *(r->prev ? &r->prev->next : &list->head) = r;
-    list->tail = r;
-    list->len++;
-}
-
-void sched_list_remove(struct request_list *list, struct request *r) {
-    *(r->prev ? &r->prev->next : &list->head) = r->next;
-    *(r->next ? &r->next->prev : &list->tail) = r->prev;
-    r->prev = r->next = NULL;
-    list->len--;
-}
-
-void sched_enter_waiting(struct scheduler *s, struct request *r) {
-    r->state = REQUEST_WAITING;
-    s->waiting_tokens += r->num_tokens;
-    sched_list_insert(s, &s->waiting, r);
-}
-
-void sched_leave_waiting(struct scheduler *s, struct request *r) {
-    s->waiting_tokens -= r->num_tokens;
-    sched_list_remove(&s->waiting, r);
-}
-
 // ---- start and end
 
 struct scheduler *sched_open(const struct sched_config *config, struct kv_cache *kv, struct err *err) {
@@ -170,7 +124,7 @@ static void publish(struct scheduler *s, struct request *r) {
 // S12: one drawn token; why the request ends with it, or FINISH_NONE.
 static enum finish_reason resolve_token(struct request *r, int pos, token_id token) {
     r->tokens[pos] = token;
-    request_count_token(r, token);
+    token_counts_add(&r->counts, token);
     if (pos >= r->min_tokens && request_is_stop(r, token))
         return FINISH_STOP;
     return pos + 1 == r->max_tokens ? FINISH_LENGTH : FINISH_NONE;

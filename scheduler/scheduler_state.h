@@ -1,4 +1,4 @@
-// The inside of the scheduler: what scheduler.c and policy.c share. The tests of the rules look at it, nobody
+// The inside of the scheduler: what scheduler.c, policy.c and queues.c share. The tests of the rules look at it, nobody
 // else does.
 #pragma once
 
@@ -21,7 +21,7 @@ struct scheduler {
     struct sched_stats stats;          // its counters
 };
 
-// ---- scheduler.c: the queues
+// ---- queues.c
 
 bool sched_before(const struct scheduler *s, const struct request *a, const struct request *b);  // S1
 void sched_list_insert(const struct scheduler *s, struct request_list *list, struct request *r); // in order

@@ -65,7 +65,7 @@ struct config {
     bool json, ids, no_special, ignore_eos, pure;
     bool help;
     bool key_in_argv;
-    struct processes *processes; // of the launcher, borrowed (commands.c); NULL: this one alone
+    struct processes *processes; // of the launcher, borrowed (quire_main.c); NULL: this one alone
 };
 
 // Reads the arguments after `quire COMMAND`. Overwrites the values of --api-key in argv. STATUS_INVALID: one

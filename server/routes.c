@@ -273,18 +273,6 @@ static bool check_post(struct app *app, struct http_request *request) {
     return false;
 }
 
-bool app_accepts(struct app *app, struct api_error *e) {
-    e->retry_after = 5;
-    switch (app->state) {
-    case APP_LOADING: return api_fail(e, 503, "loading_model", NULL, "The model is being loaded.");
-    case APP_DRAINING: return api_fail(e, 503, "shutting_down", NULL, "The server is shutting down.");
-    case APP_DEAD: return api_fail(e, 503, "engine_unavailable", NULL, "The engine has failed.");
-    case APP_READY: break;
-    }
-    e->retry_after = 0;
-    return true;
-}
-
 bool routes_head(void *arg, struct http_request *request) {
     struct app *app = arg;
     const struct http_head *h = &request->head;

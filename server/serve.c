@@ -26,19 +26,6 @@
 enum { TABLE_SIZE = 8192, TICK_MS = 1000, DRAIN_TICK_MS = 50, GRACE_SECONDS = 2 };
 #define SECOND 1000000000LL
 
-// Why the processes that share the model have ended; "" while they work, and where there is one.
-static const char *group_error(const struct app *app) {
-    return app->config->processes ? processes_error(app->config->processes) : "";
-}
-
-void app_stats(struct app *app, struct service_stats *stats) {
-    *stats = (struct service_stats){0};
-    if (app->service)
-        service_stats(app->service, stats);
-    if (*group_error(app)) // the engine thread may be held by MPI, and not know yet
-        stats->dead = true;
-}
-
 static bool is_loopback(const char *host) {
     return strcmp(host, "localhost") == 0 || strncmp(host, "127.", 4) == 0 || strcmp(host, "::1") == 0 ||
            strcmp(host, "[::1]") == 0;
@@ -144,7 +131,7 @@ static void on_tick(uv_timer_t *timer) {
     struct service_stats stats;
     app_stats(app, &stats);
     if (stats.dead && app->state != APP_DEAD) {
-        const char *why = group_error(app);
+        const char *why = app_group_error(app);
         log_msg(LOG_ERROR, "engine=dead%s%s", *why ? " group ended: " : "", why);
         app->state = APP_DEAD;
         app->drain_deadline = now + GRACE_SECONDS * SECOND;

@@ -35,7 +35,7 @@ ARROWS = {
     "bench": ["base"],
     "examples": ["scheduler"],
 }
-CORE = {"engine/batch", "engine/forward", "engine/kv_cache", "engine/step_layout"}
+CORE = {"engine/batch", "engine/forward", "engine/kv_cache", "engine/kv_hash", "engine/step_layout", "engine/token_counts"}
 SOURCES = {".c", ".h", ".cu", ".cuh", ".cpp", ".hpp"}
 
 

@@ -1,4 +1,4 @@
-// See pack.h. The formats are ggml's; ref/ops.c says what one element of a file is. Here blocks are taken
+// See pack.h. The formats are ggml's; ref/ref_ops.c says what one element of a file is. Here blocks are taken
 // apart an int8 quad at a time, as 32-bit words: in a panel, too, weights 4j .. 4j+3 of a row are one
 // word, too.
 #include "pack.h"

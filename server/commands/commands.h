@@ -10,5 +10,3 @@ int cmd_health(const struct config *c);
 int cmd_perplexity(const struct config *c);
 int cmd_quantize(const struct config *c);
 int cmd_tokenize(const struct config *c);
-// Everything after main(): from the command line to a command.
-int quire_main(int argc, char **argv);

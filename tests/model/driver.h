@@ -143,9 +143,12 @@ static inline void driver_keep(struct driver *d, const struct plan_item *item, i
         g->logprob[g->num] = out->logprob[row];
         memcpy(g->top_ids[g->num], out->top_ids + at, sizeof g->top_ids[0]);
         memcpy(g->top[g->num], out->top_logprobs + at, sizeof g->top[0]);
-        if (out->logits && g->num == 0) {
+        if (out->logits) {
             size_t vocab = (size_t)engine_info(d->engine)->model.vocab;
-            memcpy(d->first_logits, out->logits + (size_t)row * vocab, vocab * sizeof(float));
+            const float *logits = out->logits + (size_t)row * vocab;
+            g->logits_hash[g->num] = driver_hash(logits, vocab * sizeof(float));
+            if (g->num == 0)
+                memcpy(d->first_logits, logits, vocab * sizeof(float));
         }
         g->num++;
         if (request_is_stop(item->req, out->ids[row]) &&

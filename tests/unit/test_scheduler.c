@@ -972,30 +972,30 @@ static void test_request(void **state) {
     assert_int_equal(r->seq.cap, 7);
     assert_true(r->bias != p.bias && r->bias[0].token == 7);
     for (int i = 0; i < 100; i++)
-        request_count_token(r, i < 50 ? 3 : 1000 + i);
+        token_counts_add(&r->counts, i < 50 ? 3 : 1000 + i);
     int found = 0;
-    for (int i = 0; i < r->num_counts; i++)
-        if (r->counts[i].token == 3) {
+    for (int i = 0; i < r->counts.num; i++)
+        if (r->counts.list[i].token == 3) {
             found++;
-            assert_int_equal(r->counts[i].prompt, 3);
-            assert_int_equal(r->counts[i].output, 50);
+            assert_int_equal(r->counts.list[i].prompt, 3);
+            assert_int_equal(r->counts.list[i].output, 50);
         }
     assert_int_equal(found, 1);
-    assert_int_equal(r->num_counts, 3 + 50);
-    assert_true(r->num_counts * 2 <= r->count_cap);
+    assert_int_equal(r->counts.num, 3 + 50);
+    assert_true(r->counts.num * 2 <= r->counts.cap);
     // Taken back in reverse order, tokens that were new are gone without a trace.
     struct token_count counts[53];
     int32_t index[512];
-    assert_true(r->num_counts == 53 && r->count_cap <= 512);
-    memcpy(counts, r->counts, sizeof counts);
-    memcpy(index, r->count_index, (size_t)r->count_cap * sizeof *index);
+    assert_true(r->counts.num == 53 && r->counts.cap <= 512);
+    memcpy(counts, r->counts.list, sizeof counts);
+    memcpy(index, r->counts.index, (size_t)r->counts.cap * sizeof *index);
     for (int i = 0; i < 20; i++)
-        request_count_token(r, i % 3 == 0 ? 3 : 4000 + i / 2);
+        token_counts_add(&r->counts, i % 3 == 0 ? 3 : 4000 + i / 2);
     for (int i = 19; i >= 0; i--)
-        request_uncount_token(r, i % 3 == 0 ? 3 : 4000 + i / 2);
-    assert_int_equal(r->num_counts, 53);
-    assert_memory_equal(counts, r->counts, sizeof counts);
-    assert_memory_equal(index, r->count_index, (size_t)r->count_cap * sizeof *index);
+        token_counts_take_back(&r->counts, i % 3 == 0 ? 3 : 4000 + i / 2);
+    assert_int_equal(r->counts.num, 53);
+    assert_memory_equal(counts, r->counts.list, sizeof counts);
+    assert_memory_equal(index, r->counts.index, (size_t)r->counts.cap * sizeof *index);
     assert_false(request_is_stop(r, 3));
     request_free(r);
     request_free(NULL);

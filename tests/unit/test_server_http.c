@@ -1,7 +1,7 @@
 // The server over real sockets, with a fake engine behind it: framing, answers, streams, clients that leave,
 // the end. The server runs in a child process; tests/http does the same with the real one, at length.
 #include "../tools/fake_service.c"
-#include "commands/commands.h"
+#include "commands/quire_main.h"
 #include "harness.h"
 
 #include <arpa/inet.h>

@@ -405,7 +405,7 @@ static void note_before(const struct sim *m, struct before_step *b) {
         b->in_flight[i] = r->num_in_flight;
         b->drafts[i] = r->num_drafts;
         b->decodes[i] = r->num_tokens - r->num_computed == 1 && r->num_tokens < r->max_tokens &&
-                        !((r->counts || r->drafter || !m->config.async) && r->num_pending);
+                        !((r->counts.list || r->drafter || !m->config.async) && r->num_pending);
         b->num_decodes += b->decodes[i];
         decoding += b->decodes[i] || r->num_pending > 0;
         int end = sched_compute_end(r) < r->num_tokens ? sched_compute_end(r) : r->num_tokens;
@@ -453,7 +453,7 @@ static void check_plan(struct sim *m, const struct plan *p, const struct before_
         sim_check(end == r->num_computed && end <= r->num_tokens - it->needs_token);
         sim_check(it->needs_token ? r->tokens[end] == -1 && it->first_logit < it->num_new : true);
         sim_check((i < p->num_decode) == (it->num_new == 1 && it->needs_token));
-        sim_check(!(r->counts || r->drafter || !m->config.async) || r->tokens[it->first] >= 0);
+        sim_check(!(r->counts.list || r->drafter || !m->config.async) || r->tokens[it->first] >= 0);
         sim_check(it->num_drafts == 0 ||
                   (it->needs_token && it->num_new == 1 + it->num_drafts && r->num_in_flight == 1 &&
                    r->num_pending == it->num_new && end < r->max_tokens && it->num_drafts <= MAX_DRAFTS));

@@ -21,6 +21,7 @@ namespace emu {
 
 thread_local context *ctx;
 int order;
+const watcher *watching;
 
 enum { STACK_BYTES = 128 << 10, GUARD_BYTES = 1 << 16 };
 
@@ -256,7 +257,8 @@ void copy_async(void *dst, const void *src, int bytes, bool ok) {
     if (((uintptr_t)dst | (uintptr_t)src) & (uintptr_t)(bytes - 1))
         die("an asynchronous copy is not aligned");
     memset(dst, 0xff, (size_t)bytes); // what was there must not look valid
-    f->copies[f->num_copies++] = {dst, ok ? src : nullptr, bytes, wgmma_copy_issued(dst, bytes)};
+    f->copies[f->num_copies++] = {dst, ok ? src : nullptr, bytes,
+                                  watching ? watching->copy_issued(dst, bytes) : 0};
 }
 
 void copy_commit() {
@@ -278,7 +280,8 @@ void copy_wait(int keep) {
             memcpy(c->dst, c->src, (size_t)c->bytes);
         else
             memset(c->dst, 0, (size_t)c->bytes);
-        wgmma_copy_landed(c);
+        if (watching)
+            watching->copy_landed(c);
     }
     memmove(f->copies, f->copies + end, sizeof(copy) * (size_t)(f->num_copies - end));
     f->num_copies -= end;
@@ -372,7 +375,8 @@ static void run_block(uint64_t seed, size_t shared_bytes) {
     memset(ctx->shared, 0xff, shared_bytes);
     permute(warps, num_warps, seed);
     permute(lanes, WARP, seed ^ 0x5bd1e995);
-    wgmma_begin(shared_bytes);
+    if (watching)
+        watching->begin(shared_bytes);
     start_fibers();
     while (ctx->num_alive > 0) {
         bool ran = false;
@@ -387,7 +391,8 @@ static void run_block(uint64_t seed, size_t shared_bytes) {
                                                  : "deadlock: a thread waits at __syncthreads()");
             }
     }
-    wgmma_end();
+    if (watching)
+        watching->end();
 }
 
 // Gives a thread's context back when the thread ends.

@@ -131,12 +131,14 @@ void wgmma(wgmma_args args);
 void wgmma_fence();
 void wgmma_commit();
 void wgmma_wait(int keep);
-// For emu.cpp: a block begins; a thread issues a copy into shared memory, which has its number afterwards;
-// copies of a thread have landed; a block ends.
-void wgmma_begin(size_t shared_bytes);
-uint32_t wgmma_copy_issued(void *dst, int bytes);
-void wgmma_copy_landed(const copy *c);
-void wgmma_end();
+// What follows a block's shared memory from its beginning to its end (wgmma.cpp); null: nobody does.
+struct watcher {
+    void (*begin)(size_t shared_bytes);
+    uint32_t (*copy_issued)(void *dst, int bytes); // by this thread; the copy's number
+    void (*copy_landed)(const copy *c);            // of this thread
+    void (*end)();
+};
+extern const watcher *watching;
 
 // Flags between devices, each run by a thread of its own. A fiber that waits keeps its thread: the other side
 // must be able to go on without it.

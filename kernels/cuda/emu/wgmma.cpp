@@ -364,7 +364,7 @@ void wgmma_wait(int keep) { collective(0xffffffffu, &keep, wait); }
 
 // ---- what emu.cpp tells
 
-void wgmma_begin(size_t shared_bytes) {
+static void begin(size_t shared_bytes) {
     block_state *b = shared_state();
     for (warp_state &w : b->warps) {
         w.queue.clear();
@@ -382,7 +382,7 @@ void wgmma_begin(size_t shared_bytes) {
     memset(b->writer + (MAX_SHARED - shared_bytes) / PIECE, 0, shared_bytes / PIECE * sizeof b->writer[0]);
 }
 
-uint32_t wgmma_copy_issued(void *dst, int bytes) {
+static uint32_t copy_issued(void *dst, int bytes) {
     block_state *b = shared_state();
     const char *c = (const char *)dst;
     b->num_copies++;
@@ -391,14 +391,14 @@ uint32_t wgmma_copy_issued(void *dst, int bytes) {
     return b->num_copies;
 }
 
-void wgmma_copy_landed(const copy *c) {
+static void copy_landed(const copy *c) {
     const char *p = (const char *)c->dst;
     if (p >= ctx->shared && p < ctx->shared_pages + MAX_SHARED)
         shared_state()->landed_of[thread_number()].push_back(
             {(size_t)(p - ctx->shared_pages) / PIECE, c->number});
 }
 
-void wgmma_end() {
+static void end() {
     block_state *b = shared_state();
     for (int i = 0; i < ctx->num_threads / WARP; i++) {
         if (!b->warps[i].queue.empty())
@@ -407,5 +407,8 @@ void wgmma_end() {
             die("warps of a warpgroup have done different products");
     }
 }
+
+static const watcher watches = {begin, copy_issued, copy_landed, end};
+static const bool watching_begins = (watching = &watches, true);
 
 } // namespace emu

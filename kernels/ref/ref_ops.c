@@ -1,6 +1,6 @@
+#include "ref_ops.h"
 #include "half.h"
 #include "log.h"
-#include "ref.h"
 #include "rope.h"
 
 #include <math.h>

@@ -1,6 +1,6 @@
-// The reference backend: every phase composed of the primitives of ref.h, one row after another, keys and
+// The reference backend: every phase composed of the primitives of ref_ops.h, one row after another, keys and
 // values in the canonical order of kv_export. Slow and plain on purpose.
-#include "ref.h"
+#include "ref_ops.h"
 
 #include "inspect.h"
 #include "log.h"

@@ -1,6 +1,7 @@
-// From the command line to a command.
-#include "commands.h"
+#include "quire_main.h"
+
 #include "build_id.h"
+#include "commands.h"
 #include "console.h"
 #include "default_model.h"
 #include "local.h"

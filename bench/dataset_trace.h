@@ -1,0 +1,6 @@
+#pragma once
+
+#include "dataset_items.h"
+
+// Reads d->text. False: `message` says why.
+bool dataset_read_trace(struct dataset *d, char *message, size_t size);

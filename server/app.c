@@ -1,0 +1,27 @@
+#include "app.h"
+
+#include "processes.h"
+
+const char *app_group_error(const struct app *app) {
+    return app->config->processes ? processes_error(app->config->processes) : "";
+}
+
+void app_stats(struct app *app, struct service_stats *stats) {
+    *stats = (struct service_stats){0};
+    if (app->service)
+        service_stats(app->service, stats);
+    if (*app_group_error(app)) // the engine thread may be held by MPI, and not know yet
+        stats->dead = true;
+}
+
+bool app_accepts(struct app *app, struct api_error *e) {
+    e->retry_after = 5;
+    switch (app->state) {
+    case APP_LOADING: return api_fail(e, 503, "loading_model", NULL, "The model is being loaded.");
+    case APP_DRAINING: return api_fail(e, 503, "shutting_down", NULL, "The server is shutting down.");
+    case APP_DEAD: return api_fail(e, 503, "engine_unavailable", NULL, "The engine has failed.");
+    case APP_READY: break;
+    }
+    e->retry_after = 0;
+    return true;
+}

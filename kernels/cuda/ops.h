@@ -154,8 +154,7 @@ struct cuda_segments {
 struct cuda_gemm {
     struct cuda_matrix w;
     struct cuda_segments segments;
-    const void
-        *x; // (m, ldx) in the activation dtype of the layout; columns up to w.cols are finite where w is zero
+    const void *x;      // (m, ldx) in the layout's activation dtype; finite up to w.cols, where w is zero
     const float *scale; // (m) ACT_DTYPE_F16
     int m, ldx;
     enum cuda_epilogue epilogue;

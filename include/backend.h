@@ -71,8 +71,7 @@ struct weight_desc {
     struct tensor part[3];
     struct tensor bias[3]; // F32 vectors, or data NULL
     // Of a matrix that ranks share, what the parts hold: rows (QKV: q; GATE_UP, HEAD) or columns (ATTN_OUT,
-    // DOWN) from `start` of `total`. Columns are those of 8 / world whole segments. total 0: the whole
-    // matrix.
+    // DOWN) from `start` of `total`. Columns are those of 8 / world whole segments. total 0: all of it.
     int64_t start, total;
 };
 
@@ -162,8 +161,7 @@ struct step {
     void *masks_arg;
 };
 
-// Results of a step in host memory, valid from sync() until the next but one step. The device owns the
-// arrays.
+// Results of a step in host memory, the device's, valid from sync() until the next but one step.
 struct step_out {
     const int32_t *ids;   // (R) sampled or scored token
     const float *logprob; // (R) its log-probability under the unadjusted logits; only where num_logprobs >= 0

@@ -247,8 +247,8 @@ static void answers(void **state) {
     const char *reply = post(&s, "{\"prompt\":\"x\",\"seed\":0,\"max_tokens\":4}");
     expect(reply, "\"text\":\"abcd\",\"logprobs\":null,\"finish_reason\":\"length\"");
     expect(reply, "\"usage\":{\"prompt_tokens\":2,\"completion_tokens\":4,\"total_tokens\":6");
-    reply = post(&s, "{\"prompt\":\"x\",\"seed\":0,\"stop\":[\"de\",\"zz\"]}"); // counts through the token
-                                                                                // that completed it
+    // Counts through the token that completed it.
+    reply = post(&s, "{\"prompt\":\"x\",\"seed\":0,\"stop\":[\"de\",\"zz\"]}");
     expect(reply, "\"text\":\"abc\",\"logprobs\":null,\"finish_reason\":\"stop\"");
     expect(reply, "\"completion_tokens\":5");
     reply = post(&s, "{\"prompt\":\"eos\",\"seed\":0}");

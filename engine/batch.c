@@ -179,8 +179,8 @@ void batch_fill(struct batch *b, const struct plan *plan, const struct kv_cache 
                 r->tokens[position] >= 0 ? r->tokens[position] : pending_source(prev, prev_plan, r);
             v.positions[T + j] = position;
         }
-        int sample =
-            item->needs_token ? item->num_new - 1 - item->num_drafts : item->num_new; // the first that does
+        // The first that samples.
+        int sample = item->needs_token ? item->num_new - 1 - item->num_drafts : item->num_new;
         for (int j = item->first_logit; j < sample; j++) {
             CHECK(R < b->limits.max_rows);
             struct logits_row row = sampling_row(r, T + j, item->first + j + 1);

@@ -392,8 +392,8 @@ int kv_match(struct kv_cache *kv, struct kv_seq *seq, struct kv_hash root, const
 
 void kv_unmatch(struct kv_cache *kv, struct kv_seq *seq) {
     CHECK(seq->len == seq->num_hashed && seq->reserved == 0);
-    for (int g = kv->config.num_groups;
-         g-- > 0;) // the reverse order of kv_match() finds every neighbour in place
+    // The reverse order of kv_match() finds every neighbour in place.
+    for (int g = kv->config.num_groups; g-- > 0;)
         for (int i = seq->len; i-- > seq->tables[g].first;) {
             block_id id = seq->tables[g].ids[i];
             if (--kv->blocks[id].ref == 0)

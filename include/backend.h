@@ -67,12 +67,11 @@ enum weight_role {
 struct weight_desc {
     enum weight_role role;
     int layer; // of the device's own model; -1 outside the layers
-    struct tensor
-        part[3]; // host memory, valid during the call only; parts may differ in dtype; data NULL: absent
+    // Host memory, valid during the call only. Parts may differ in dtype; data NULL: absent.
+    struct tensor part[3];
     struct tensor bias[3]; // F32 vectors, or data NULL
     // Of a matrix that ranks share, what the parts hold: rows (QKV: q; GATE_UP, HEAD) or columns (ATTN_OUT,
-    // DOWN) from `start` of `total`. Columns are those of 8 / world whole segments. total 0: the whole
-    // matrix.
+    // DOWN) from `start` of `total`. Columns are those of 8 / world whole segments. total 0: all of it.
     int64_t start, total;
 };
 
@@ -109,10 +108,9 @@ struct logits_row {
     int32_t target;    // >= 0: the log-probability of this token instead of a sample
     float temperature; // 0: greedy, ties to the lower id
     float top_p, min_p;
-    int32_t top_k; // 0: off
-    int32_t
-        num_logprobs; // -1: none; else the chosen token's and this many of the best, of the unadjusted logits
-    int32_t index;    // output position: the sample is a function of Philox4x32-10(seed, index)
+    int32_t top_k;        // 0: off
+    int32_t num_logprobs; // -1: none; else the token's and this many of the best, of the unadjusted logits
+    int32_t index;        // output position: the sample is a function of Philox4x32-10(seed, index)
     uint64_t seed;
     int32_t entry_start, entry_end; // into step.entries
 };
@@ -147,8 +145,7 @@ struct step {
     int num_entries, num_groups, num_moves;
     uint64_t seq; // counts steps from 1
 
-    const int32_t
-        *ids; // (T) token; -1-r: what logits row r of the step before samples (asynchronous scheduling)
+    const int32_t *ids;         // (T) token; -1-r: what logits row r of the step before samples
     const int32_t *positions;   // (T)
     const int32_t *query_start; // (S+1) first row of each sequence
     const int32_t *context_len; // (S) tokens of the sequence up to and including its last row here
@@ -164,8 +161,7 @@ struct step {
     void *masks_arg;
 };
 
-// Results of a step in host memory, valid from sync() until the next but one step. The device owns the
-// arrays.
+// Results of a step in host memory, the device's, valid from sync() until the next but one step.
 struct step_out {
     const int32_t *ids;   // (R) sampled or scored token
     const float *logprob; // (R) its log-probability under the unadjusted logits; only where num_logprobs >= 0
@@ -182,8 +178,7 @@ struct device_info {
     size_t memory_free;  // bytes the KV cache may be sized from
     size_t memory_total; // of a device with memory of its own; 0: it shares the host's
     size_t weight_bytes; // resident, as packed
-    uint64_t
-        numerics; // which of several kernels with other bits it uses; devices that share a model must agree
+    uint64_t numerics;   // which of several kernels with other bits; devices that share a model agree
     // A step returns before it is done, so that the next is worth launching meanwhile, with the ids that the
     // device has not sampled yet as -1-r.
     bool async;

@@ -18,9 +18,10 @@ extern "C" {
 struct engine;
 
 struct engine_config {
-    const char *path;    // .gguf
-    const char *device;  // "auto" (CUDA where it works, else CPU with a warning), "cpu", "ref", "cuda"; NULL:
-                         // auto, silent without module or driver
+    const char *path; // .gguf
+    // "auto" (CUDA where it works, else CPU with a warning), "cpu", "ref", "cuda"; NULL: auto, silent without
+    // module or driver.
+    const char *device;
     const char *variant; // of the CPU backend; NULL: auto
     int num_threads;     // 0 picks
     // "auto": as the file has them; else "float32", "float16", "bfloat16" (also "float", "half", "f32",

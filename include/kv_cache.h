@@ -56,8 +56,7 @@ struct kv_config {
     int block_size; // tokens, >= 1
     int num_groups; // 1..KV_MAX_GROUPS
     struct kv_group_spec groups[KV_MAX_GROUPS];
-    // The most tokens of one sequence that unresolved steps compute together. Bounds what a window group holds; unused
-    // without one.
+    // The most tokens of one sequence that unresolved steps compute together: bounds what a window group holds.
     int max_ahead;
     int snapshot_tokens; // KV_STATE: tokens between two snapshots of a sequence, at least; 0 counts as 1
     uint64_t key[2];     // 16 random bytes: keys the hash, so that clients cannot aim for collisions

@@ -53,8 +53,8 @@ struct drafter {
 // Looks for stop strings in the output. Owned and called as a token_filter is; text.h makes one.
 struct stop_matcher {
     void *state;
-    bool (*ends)(void *state,
-                 token_id token); // the next token of the output; true: it completes a stop string
+    // The next token of the output; true: it completes a stop string.
+    bool (*ends)(void *state, token_id token);
     void (*free)(void *state);
 };
 

@@ -21,8 +21,7 @@ struct sampling_params {
     float frequency_penalty;  // 0: off. Subtracted once per occurrence in the output
     float presence_penalty;   // 0: off. Subtracted where the token occurs in the output
     int logprobs;             // -1: none; 0..MAX_TOP_LOGPROBS: the chosen token's, and this many of the best
-    bool
-        prompt_logprobs; // also for every prompt token but the first; turns prefix reuse off for this request
+    bool prompt_logprobs;     // also for every prompt token but the first; turns prefix reuse off
 };
 
 #ifdef __cplusplus

@@ -40,11 +40,10 @@ struct service_event {
     // EVENT_FINISH: why. EVENT_TOKEN: FINISH_STOP where it is a stop token, which ends the request and is no part
     // of its text; else FINISH_NONE.
     enum finish_reason finish;
-    token_id
-        token; // EVENT_FINISH: the stop token that ended the request; -1: none did, but a stop string may have
+    token_id token; // EVENT_FINISH: the stop token that ended it; -1: none did, but a stop string may have
     int position;
     int num_top;   // -1: no log-probabilities
-    float logprob; // of token, under the unedited distribution
+    float logprob; // of token, under the unadjusted distribution
     token_id top_ids[MAX_TOP_LOGPROBS];
     float top_logprobs[MAX_TOP_LOGPROBS];
     // EVENT_FINISH: what it took

@@ -132,8 +132,7 @@ static bool match_prefix(struct scheduler *s, struct request *r) {
 
 // ---- preemption
 
-// S5: gives up the victim's blocks. Its full blocks stay in the cache until they are reused, its tokens stay
-// known.
+// S5: gives up the victim's blocks. Its full blocks stay in the cache until reused, its tokens stay known.
 static void preempt(struct scheduler *s, struct request *v) {
     CHECK(v->num_in_flight == 0 && v->num_pending == 0);
     sched_list_remove(&s->running, v);

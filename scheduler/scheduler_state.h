@@ -1,5 +1,4 @@
-// The inside of the scheduler: what scheduler.c, policy.c and queues.c share. The tests of the rules look at it, nobody
-// else does.
+// The inside of the scheduler: what scheduler.c, policy.c and queues.c share, and tests of the rules look at.
 #pragma once
 
 #include "scheduler.h"

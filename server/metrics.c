@@ -3,9 +3,8 @@
 #include <math.h>
 #include <string.h>
 
-// vLLM V1's buckets. The list of inter-token latencies is vLLM's older one (from
-// memory) of time_per_output_token_seconds, with finer steps at the low end, because a small model on a CPU
-// takes under 10 ms.
+// vLLM V1's buckets. The list of inter-token latencies is vLLM's older one of time_per_output_token_seconds,
+// with finer steps at the low end, because a small model on a CPU takes under 10 ms.
 static const double seconds_first[] = {.001, .005, .01, .02, .04, .06, .08, .1, .25, .5,  .75,
                                        1,    2.5,  5,   7.5, 10,  20,  40,  80, 160, 640, 2560};
 static const double seconds_token[] = {.001, .0025, .005, .01, .025, .05, .075, .1, .15, .2, .3,

@@ -363,8 +363,8 @@ void routes_done(void *arg, struct http_request *request) {
     int route = route_index(request->route),
         status = request->gone && !request->streaming ? 499 : request->status;
     metrics_http(&app->metrics, route, status);
-    bool is_completion = request->dialect != NULL,
-         logged = is_completion && request->user; // they write their own line
+    // Completions write their own line.
+    bool is_completion = request->dialect != NULL, logged = is_completion && request->user;
     if (is_completion)
         completion_done(app, request);
     else

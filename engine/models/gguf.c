@@ -175,8 +175,8 @@ static bool take_value(struct cursor *c, struct meta *kv) {
     kv->value = g->data + (c->pos < g->avail ? c->pos : g->avail);
     uint32_t leaf = type == META_ARRAY ? elem : type;
     if (leaf != META_STRING) {
-        const unsigned char *p = take(c, count * meta_type_bytes((enum meta_type)leaf),
-                                      "a value"); // count is bounded: no overflow
+        // count is bounded: no overflow
+        const unsigned char *p = take(c, count * meta_type_bytes((enum meta_type)leaf), "a value");
         if (!p)
             return false;
         if (leaf == META_BOOL && type != META_ARRAY && p[0] > 1) {
@@ -298,8 +298,8 @@ static bool take_tensors(struct cursor *c) {
     if (g->file.num_tensors == 0)
         return true; // a vocabulary: it may end anywhere
     // (9) (10) The data starts at the next multiple of the alignment, and every tensor lies inside the file.
-    uint64_t start =
-        (c->pos + g->alignment - 1) & ~(g->alignment - 1); // pos <= file size, alignment <= 64 KiB
+    // No overflow: pos <= file size, alignment <= 64 KiB.
+    uint64_t start = (c->pos + g->alignment - 1) & ~(g->alignment - 1);
     for (uint64_t i = 0; i < g->file.num_tensors; i++) {
         struct model_tensor *t = &g->file.tensors[i];
         uint64_t stop;

@@ -262,8 +262,8 @@ static bool read_rope(struct reader *r) {
         rope->scaling = given && rope->factor != 1 ? ROPE_LINEAR : ROPE_NONE;
     else if (!find_scaling(r, type, &rope->scaling))
         return false;
-    if (rope->scaling == ROPE_LLAMA3 &&
-        !given) { // llama.cpp writes factors of frequencies instead of these keys
+    // llama.cpp writes factors of frequencies instead of these keys.
+    if (rope->scaling == ROPE_LLAMA3 && !given) {
         model_file_bad(r->f, r->err, "key %s is missing, which scaling of type llama3 needs",
                        key_of(r, H_ROPE_FACTOR));
         return false;

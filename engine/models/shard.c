@@ -111,8 +111,8 @@ static struct range segments(const struct shard *s, int64_t n, int block) {
 
 static struct range heads(const struct shard *s, const struct attn_spec *a, bool kv) {
     int d = a->head_dim, num = kv ? a->kv_heads : a->heads;
-    int each =
-        num >= s->world ? num / s->world : 1; // fewer kv heads than ranks: neighbours have the same one
+    // Fewer kv heads than ranks: neighbours have the same one.
+    int each = num >= s->world ? num / s->world : 1;
     int64_t first = (int64_t)num * s->rank / s->world;
     return (struct range){first * d, (first + each) * d};
 }

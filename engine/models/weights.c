@@ -139,9 +139,8 @@ struct loader {
     uint64_t done, total;             // bytes
 };
 
-static uint64_t padded(uint64_t bytes) {
-    return (bytes + 63) / 64 * 64;
-} // bytes are within a file: no overflow
+// bytes are within a file: no overflow.
+static uint64_t padded(uint64_t bytes) { return (bytes + 63) / 64 * 64; }
 
 static const struct model_tensor *find_part(const struct loader *l, const struct weight_slot *s, int part,
                                             bool bias, int layer) {

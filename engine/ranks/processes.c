@@ -369,8 +369,8 @@ static enum status join_transport(struct transport *t, struct processes **out, s
     if (!(p->control = comm_processes_open(&config, err)))
         return err->code;
     enum status st = exchange_handshakes(p, err);
-    if (st != STATUS_DEVICE && !wait_all_sent(p, p->control) &&
-        st == STATUS_OK) // a failure has ended the group
+    // A failure has ended the group.
+    if (st != STATUS_DEVICE && !wait_all_sent(p, p->control) && st == STATUS_OK)
         st = err_set(err, STATUS_DEVICE, "%s", processes_error(p));
     comm_processes_close(p->control); // the next one waits as long as the heartbeat lets it
     config.deadline_ms = 0;

@@ -456,8 +456,7 @@ static void attend_worker(void *ctx, int thread, int num_threads) {
     }
 }
 
-// Combines the split-KV partials of sequences, chunks ascending. A work item is one query head of one
-// sequence.
+// Combines the split-KV partials of sequences, chunks ascending. A work item: one query head of a sequence.
 static void combine_worker(void *ctx, int thread, int num_threads) {
     struct attend *job = ctx;
     struct device *dev = job->dev;

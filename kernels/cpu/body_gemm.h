@@ -201,12 +201,10 @@ INLINE void tile_bf16(struct sums *s, const struct tile_args *a, const int nv, c
 // by. Integers are summed over 32 (or 16) k, exactly; then one fma, or two where the format has a
 // minimum. The type is a constant wherever these functions are inlined.
 
-INLINE bool has_halves(const enum dtype t) { // a scale per 16
-    return t == DTYPE_Q6_K || t == DTYPE_Q3_K || t == DTYPE_Q2_K;
-}
-INLINE bool is_s8(const enum dtype t) { // weights of eight bits, stored plus 128
-    return t == DTYPE_Q8_0 || t == DTYPE_IQ4_NL || t == DTYPE_IQ4_XS;
-}
+// A scale per 16.
+INLINE bool has_halves(const enum dtype t) { return t == DTYPE_Q6_K || t == DTYPE_Q3_K || t == DTYPE_Q2_K; }
+// Weights of eight bits, stored plus 128.
+INLINE bool is_s8(const enum dtype t) { return t == DTYPE_Q8_0 || t == DTYPE_IQ4_NL || t == DTYPE_IQ4_XS; }
 
 INLINE size_t block_bytes(const enum dtype t) {
     switch (t) {

@@ -149,7 +149,7 @@ void cpu_head(struct device *dev, const struct model *model, const struct step *
 // attention.c
 size_t cpu_attn_partials(const struct device *dev); // chunks that decode can keep; cpu_attn_slot_bytes() each
 size_t cpu_attn_partial_bytes(const struct device *dev);
-size_t cpu_attn_scratch(struct device *dev, struct attn_scratch *s,
-                        char *memory); // bytes; memory NULL: count only
+// Returns the bytes; memory NULL: counts only.
+size_t cpu_attn_scratch(struct device *dev, struct attn_scratch *s, char *memory);
 // Attention of sequences [seq0, seq1) of the step: queries in dev->q, results in dev->h.
 void cpu_attend(struct device *dev, const struct layer *layer, const struct step *step, int seq0, int seq1);

@@ -237,8 +237,7 @@ struct attn_chunk {
 struct cpu_kernels {
     const char *name;
     gemm_fn *gemm[DTYPE_COUNT];   // by weight dtype; NULL where there is none
-    int tile_tokens[DTYPE_COUNT]; // at which gemm is fastest; more, up to MAX_TILE_TOKENS, is right but
-                                  // slower
+    int tile_tokens[DTYPE_COUNT]; // at which gemm is fastest; up to MAX_TILE_TOKENS it is right
     // y = x * (1 / sqrt(mean(x^2) + eps)) * w
     void (*rmsnorm)(float *y, const float *x, const float *w, int n, float eps);
     void (*to_bf16)(uint16_t *y, const float *x, int n);    // rounds to nearest even

@@ -3,8 +3,7 @@
 // The order is "logit descending, id ascending". Every filter keeps a prefix of it, so a filter is where the
 // prefix ends, and a sample is a place in it. Probabilities are unnormalised integers (rule 14), so sums do
 // not depend on the order of adding, and the element at a given running sum is found by a radix search over
-// the bits of the logit: three passes, no sort. Candidates are narrowed first by the maxima of the groups of
-// 16.
+// the bits of the logit: three passes, no sort. First the maxima of groups of 16 narrow the candidates.
 #include "sampler.h"
 
 #include "half.h"
@@ -18,14 +17,13 @@
 // Groups looked at first where top-p or min-p comes without top-k.
 enum { FIRST_CANDIDATES = 256 };
 
-// Below this sampling is greedy (rule 13): a temperature that counts as zero while kernels run must count so
-// everywhere.
+// Below this sampling is greedy (rule 13): what counts as zero while kernels run must count so everywhere.
 #define MIN_TEMPERATURE 0x1p-64f
 
 struct sampler {
     int vocab, num_groups;
     float *adjusted;     // (num_groups * 16)
-    uint32_t *prob;      // (num_groups * 16) of the edited row
+    uint32_t *prob;      // (num_groups * 16) of the adjusted row
     float *max, *sum;    // (num_groups)
     uint64_t *mass;      // (num_groups) sums of prob
     uint32_t *group_key; // (num_groups)
@@ -239,7 +237,7 @@ static float log_total(struct sampler *s, const struct cpu_kernels *k, const flo
     return (float)log((double)s->sum[0]);
 }
 
-// The best n of the unedited row, best first. n is small.
+// The best n of the unadjusted row, best first. n is small.
 static void best(struct sampler *s, const float *logits, float max, float total, int n, struct sample *out) {
     n = n < s->vocab ? n : s->vocab;
     gather(s, logits, s->max, n);

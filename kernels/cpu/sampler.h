@@ -1,5 +1,4 @@
-// Sampling a token from one row of logits. Definition: kernels/README.md, rules 11 to 16; oracle:
-// ref_sample().
+// Sampling a token from one row of logits: kernels/README.md, rules 12 to 16. The oracle is ref_sample().
 #pragma once
 
 #include "backend.h"

@@ -10,8 +10,7 @@ static void view_activations(struct device *dev, struct activations *view) {
     *view = (struct activations){dev->resid, dev->q, dev->attn.data[cuda_written_dtype(&dev->attn)]};
 }
 
-// A page's vectors of `row` bytes, (K, B) on the device and (B, K) in canonical order, through host. Returns
-// the bytes.
+// A page's vectors of `row` bytes, (K, B) on the device and (B, K) in canonical order. Returns the bytes.
 static size_t copy_vectors(struct device *dev, void *at, char *host, char *canonical, size_t row,
                            bool export) {
     int B = dev->block_size, K = dev->kv_heads;

@@ -1,5 +1,4 @@
-// Launching a kernel: on a device by the runtime, in tests by the emulator. Every kernel takes one struct by
-// value.
+// Launching a kernel, which takes one struct by value: on a device by the runtime, in tests by the emulator.
 #pragma once
 
 #include "intrinsics.h"

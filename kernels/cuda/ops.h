@@ -33,8 +33,7 @@ enum act_dtype {
 
 // ---- the upload of a step
 
-// Arrays that kernels find at fixed places come in one upload of changing layout, which begins with these
-// parts.
+// Arrays that kernels find at fixed places come in one upload of changing layout. It begins with these.
 struct cuda_part {
     void *to;      // device memory, 16-byte aligned
     uint32_t from; // byte of the upload, a multiple of 16
@@ -154,8 +153,7 @@ struct cuda_segments {
 struct cuda_gemm {
     struct cuda_matrix w;
     struct cuda_segments segments;
-    const void
-        *x; // (m, ldx) in the activation dtype of the layout; columns up to w.cols are finite where w is zero
+    const void *x;      // (m, ldx) in the layout's activation dtype; finite up to w.cols, where w is zero
     const float *scale; // (m) ACT_DTYPE_F16
     int m, ldx;
     enum cuda_epilogue epilogue;
@@ -288,8 +286,7 @@ void cuda_prefill_wide(struct rt *rt, const struct cuda_prefill *a);
 // The tile_rows to be taken: CUDA_WIDE_TILE where there is that kernel and QUIRE_CUDA_WGMMA=1 asks for it.
 int cuda_prefill_rows(struct rt *rt, const struct cuda_kv *kv);
 
-// Any head size, block size and KV type, one block per row and head: for small models and what the others
-// lack.
+// Any head size, block size and KV type, one block per row and head: for what the others lack.
 struct cuda_attend {
     const void *q;
     struct cuda_kv kv;

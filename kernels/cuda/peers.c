@@ -164,8 +164,8 @@ void cuda_peers_join(struct device *dev) {
         p->barrier.rank = p->rank;
         p->barrier.world = p->world;
         p->barrier.stop = p->stop[p->rank];
-        p->max_topk =
-            dev->limits.keep_logits ? 0 : (least - 2) / 2; // 1 + 2 k values are less than its logits
+        // 1 + 2 k values are less than its logits.
+        p->max_topk = dev->limits.keep_logits ? 0 : (least - 2) / 2;
         p->joined = true;
         if (dev->limits.max_tokens > CUDA_TOKENS && !dev->exact)
             open_nccl(dev);
@@ -177,8 +177,8 @@ void cuda_peers_join(struct device *dev) {
 
 void cuda_peers_add(struct device *dev, float *resid, const float *bias, int rows) {
     struct peers *p = &dev->peers;
-    int D = dev->model.hidden,
-        shot = rows; // rows that the kernel adds; like the skinny GEMM, it has all that decode
+    // shot: rows that the kernel adds; like the skinny GEMM, it has all that decode.
+    int D = dev->model.hidden, shot = rows;
     if (!p->joined)
         return; // it has failed
     if (p->nccl && rows - dev->work.num_decode > CUDA_TOKENS)

@@ -174,8 +174,7 @@ void cuda_phase_attn_out(struct device *dev, const struct layer *layer, const st
     struct activation *x = &dev->attn;
     enum act_dtype written = cuda_written_dtype(x);
     int rows = dev->work.num_tokens, n = spec_q_size(&layer->attn);
-    // What a layer with more heads left behind these columns must neither be multiplied nor count as a row's
-    // largest.
+    // What a layer with more heads left behind these columns is neither multiplied nor a row's largest.
     cuda_clear(dev->rt, &(struct cuda_clear){x->data[written], written, rows, n, x->n, x->ld});
     cuda_convert(dev, x, rows);
     add_projection(dev, layer->attn_out, x);

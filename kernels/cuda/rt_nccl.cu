@@ -67,8 +67,8 @@ static void load() {
     NCCL_MAP(X)
 #undef X
     int version = 0;
-    if (!nccl.problem[0] &&
-        (nccl.GetVersion(&version) != SUCCESS || version / 10000 != MAJOR)) // 21903: 2.19.3
+    // 21903: 2.19.3
+    if (!nccl.problem[0] && (nccl.GetVersion(&version) != SUCCESS || version / 10000 != MAJOR))
         snprintf(nccl.problem, sizeof nccl.problem, "libnccl.so.2 is version %d, not 2.9 or later", version);
 }
 

@@ -114,8 +114,7 @@ struct found {
     mass_t through; // the running sum up to and including it
 };
 
-// The element, in the order (logit descending, id ascending), whose running sum exceeds target; the total
-// does.
+// The element, in the order (logit descending, id ascending), whose running sum exceeds target < total.
 KD_FN found find_key(const view &v, mass_t target, struct sample_shared *s) {
     const int shift[] = {21, 10, 0}, width[] = {11, 11, 10};
     mass_t above = 0;
@@ -278,8 +277,7 @@ KD_FN int sample(view v, const struct logits_row &row, const struct cuda_row_pre
     return find_id(v, find_key(v, philox_below(d.bits, limit), s), s);
 }
 
-// ln of the sum of exp(logit - best): groups, then a binary tree of neighbours (rule 12). sums has room for 2
-// * groups.
+// ln of the sum of exp(logit - best): groups, then a binary tree of neighbours (rule 12). sums: (2 * groups).
 KD_FN float log_total(const view &v, float *sums, int room, struct sample_shared *s) {
     for (int g = (int)threadIdx.x; g < v.groups; g += SAMPLE_THREADS) {
         float e[CUDA_GROUP];

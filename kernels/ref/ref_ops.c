@@ -59,8 +59,7 @@ static float block_element(const uint8_t *block, enum dtype dtype, int k) {
     case DTYPE_Q4_0: // f16 scale, 16 bytes: elements 0..15 in the low nibbles, 16..31 in the high ones
         q = k < 16 ? block[2 + k] & 15 : block[2 + k - 16] >> 4;
         return ref_fetch(block, DTYPE_F16) * (float)(q - 8);
-    case DTYPE_Q4_K: // f16 scale, f16 minimum, 12 bytes of 6-bit scales and minima, 4 x 32 bytes of 2 x 32
-                     // halves
+    case DTYPE_Q4_K: // f16 scale, f16 minimum, 12 bytes of 6-bit scales and minima, 4 x 32 bytes of nibbles
     case DTYPE_Q5_K: // and before those nibbles 32 bytes, bit j of byte i: the fifth bit of element i of 32 j
         scale_and_min(block + 4, j, &scale, &min);
         low = block + (dtype == DTYPE_Q4_K ? 16 : 48);
@@ -69,8 +68,7 @@ static float block_element(const uint8_t *block, enum dtype dtype, int k) {
             q |= (block[16 + k % 32] >> j & 1) << 4;
         return ref_fetch(block, DTYPE_F16) * (float)scale * (float)q -
                ref_fetch(block + 2, DTYPE_F16) * (float)min;
-    case DTYPE_Q6_K: // 128 bytes low, 64 bytes high, 16 signed scales, f16 scale; two halves of 4 x 32
-                     // elements
+    case DTYPE_Q6_K: // 128 bytes low, 64 high, 16 signed scales, f16 scale; two halves of 4 x 32 elements
         low = block + k / 128 * 64 + j % 2 * 32 + k % 32;
         high = block + 128 + k / 128 * 32 + k % 32;
         q = (*low >> (j % 4 / 2 * 4) & 15) | (*high >> (j % 4 * 2) & 3) << 4;
@@ -86,8 +84,7 @@ static float block_element(const uint8_t *block, enum dtype dtype, int k) {
         return ref_fetch(block, DTYPE_F16) * (float)(q - 16);
     case DTYPE_IQ4_NL: // f16 scale, 16 bytes of nibbles, which are indices
         return ref_fetch(block, DTYPE_F16) * (float)iq4[block[2 + k % 16] >> k / 16 * 4 & 15];
-    case DTYPE_IQ4_XS: // f16 scale; 8 scales of 6 bits, the upper two in 2 bytes and the lower four in 4
-                       // bytes; 8 x 16 bytes of nibbles
+    case DTYPE_IQ4_XS: // f16 scale; 8 scales, 2 bytes of upper and 4 of lower bits; 8 x 16 bytes of nibbles
         scale = (block[4 + j / 2] >> j % 2 * 4 & 15) | (block[2 + j / 4] >> j % 4 * 2 & 3) << 4;
         q = iq4[block[8 + 16 * j + k % 16] >> k % 32 / 16 * 4 & 15];
         return ref_fetch(block, DTYPE_F16) * (float)(scale - 32) * (float)q;
@@ -100,8 +97,7 @@ static float block_element(const uint8_t *block, enum dtype dtype, int k) {
         scale = (block[96 + j % 8] >> j / 8 * 4 & 15) | (block[104 + j % 4] >> j / 4 * 2 & 3) << 4;
         q = (block[32 + k / 128 * 32 + k % 32] >> k % 128 / 32 * 2 & 3) | (block[k % 32] >> k / 32 & 1) << 2;
         return ref_fetch(block + 108, DTYPE_F16) * (float)(scale - 32) * (float)(q - 4);
-    case DTYPE_Q2_K: // 16 bytes, scale low and minimum high; 64 bytes of two bits as in Q3_K; f16 scale, f16
-                     // minimum
+    case DTYPE_Q2_K: // 16 bytes, scale low and minimum high; 64 bytes of two bits as in Q3_K; two f16
         j = k / 16;
         q = block[16 + k / 128 * 32 + k % 32] >> k % 128 / 32 * 2 & 3;
         return ref_fetch(block + 80, DTYPE_F16) * (float)(block[j] & 15) * (float)q -

@@ -1,6 +1,5 @@
 // quire tokenize [MODEL] [--ids] [--no-special] TEXT: id and piece per line, or the ids alone on one line.
-// TEXT
-// `-`: stdin. --no-special neither adds special tokens nor reads them in the text.
+// TEXT `-`: stdin. --no-special neither adds special tokens nor reads them in the text.
 #include "buf.h"
 #include "commands.h"
 #include "console.h"

@@ -37,8 +37,8 @@ static void check_layout(struct http_head *h, const char *key, size_t key_size, 
                          size_t value_size) {
     if (h->after && key - h->after != 1 && key - h->after != 2) // LF, or CR LF
         h->nul = true;
-    ptrdiff_t gap =
-        value - (key + key_size); // ':' and blanks; a folded value lies elsewhere and is not checked
+    // ':' and blanks; a folded value lies elsewhere and is not checked.
+    ptrdiff_t gap = value - (key + key_size);
     h->after = value_size > 0 && gap >= 1 && gap < 4096 ? value + value_size : NULL;
 }
 

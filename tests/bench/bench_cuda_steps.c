@@ -314,8 +314,8 @@ void bench_steps(void) {
         for (int i = 0; i < 3; i++) {
             const struct model_shape *m = tiny ? &small : &shapes[s];
             bool whole = m->hidden % 256 == 0 && m->ffn % 256 == 0;
-            bench_model(m, types[i] == DTYPE_Q4_K && !whole ? DTYPE_Q4_0
-                                                            : types[i]); // Q4_K wants rows of whole blocks
+            // Q4_K wants rows of whole blocks.
+            bench_model(m, types[i] == DTYPE_Q4_K && !whole ? DTYPE_Q4_0 : types[i]);
         }
     for (int m = 0; m < (tiny ? 1 : 2); m++) {
         bench_gains(tiny ? &small : &shapes[m], DTYPE_BF16);

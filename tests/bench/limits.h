@@ -7,8 +7,8 @@
 struct limits {
     double read; // bytes/s from memory by all threads, the best of several access patterns
     size_t read_bytes;
-    double int8, bf16,
-        f32; // operations/s by all threads, a multiply and an add being two; 0: no such instruction
+    // Operations/s by all threads, a multiply and an add being two; 0: no such instruction.
+    double int8, bf16, f32;
     const char *int8_with, *bf16_with, *f32_with; // the instruction
     int threads;
 };

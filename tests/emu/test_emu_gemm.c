@@ -96,9 +96,8 @@ static void check(enum dtype type, int n, int k, int m, int order) {
 static void test_shapes(void **state) {
     (void)state;
     for (int i = 0; i < NUM_TYPES; i++) {
-        int k = dtype_block(types[i]) == 256  ? 512
-                : dtype_block(types[i]) == 32 ? 352
-                                              : 172; // 352: not whole steps of 64
+        // 352: not whole steps of 64.
+        int k = dtype_block(types[i]) == 256 ? 512 : dtype_block(types[i]) == 32 ? 352 : 172;
         check(types[i], 16, k, 1, 0);
         check(types[i], 37, k, 9, 1);
         check(types[i], 20, dtype_block(types[i]) > 1 ? 256 : 7, 21, 2);

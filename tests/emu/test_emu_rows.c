@@ -24,8 +24,8 @@ static void test_embed(void **state) {
             int id = ids[r] < 0 ? sampled[-1 - ids[r]] : ids[r];
             for (int i = 0; i < D; i++) {
                 float want = ref_element(&ref, id, i);
-                if (fabsf(got[r * D + i] - want) >
-                    1e-6f * (fabsf(want) + 0.01f)) // a difference of two products
+                // A difference of two products.
+                if (fabsf(got[r * D + i] - want) > 1e-6f * (fabsf(want) + 0.01f))
                     fail_msg("%s row %d column %d: %g, not %g", dtype_name(types[t]), r, i,
                              (double)got[r * D + i], (double)want);
             }
@@ -79,8 +79,8 @@ static void check_norm(int rows, int n, enum act_dtype act_dtype, bool norm, flo
                 largest = fmaxf(largest, fabsf(want[i]));
             }
             float factor = act_dtype == ACT_DTYPE_F16 ? s[r] : 1;
-            if (act_dtype == ACT_DTYPE_F16 &&
-                largest > 0) // the largest is stored within [2^14, 2^15], nothing overflows
+            // The largest is stored within [2^14, 2^15], nothing overflows.
+            if (act_dtype == ACT_DTYPE_F16 && largest > 0)
                 assert_true(largest / factor >= 16384 * 0.999f && largest / factor <= 32768 * 1.001f);
             double bound = act_dtype == ACT_DTYPE_F32    ? 1e-6
                            : act_dtype == ACT_DTYPE_BF16 ? 4e-3
@@ -395,8 +395,8 @@ static void test_clear(void **state) {
 static void test_scatter(void **state) {
     (void)state;
     enum { PARTS = 5, ALL = 9000 };
-    static const uint32_t sizes[PARTS] = {1, 0, 4500, 255,
-                                          3000}; // of 16 bytes; one is more than a grid has threads
+    // Of 16 bytes; one is more than a grid has threads.
+    static const uint32_t sizes[PARTS] = {1, 0, 4500, 255, 3000};
     for (int order = 0; order < 3; order++) {
         uint32_t *host = must_calloc(4 * ALL, sizeof *host), at = PARTS; // parts, in units of 16 bytes
         struct cuda_part *parts = (struct cuda_part *)(void *)host;

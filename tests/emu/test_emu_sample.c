@@ -282,8 +282,8 @@ static void test_topk(void **state) {
         static const int k[TOPK_ROWS] = {1, 5, 50, 0, 3, 0, 4, 2, 4},
                          nums[TOPK_ROWS] = {1, 5, 50, -1, -1, -1, 2, 0, 4};
         for (int r = 0; r < TOPK_ROWS; r++) {
-            int ids[CUDA_TOPK],
-                n = k[r] ? best_tokens(logits + r * TOPK_LD, k[r], ids) : -1; // poison is -1, too
+            // Poison is -1, too.
+            int ids[CUDA_TOPK], n = k[r] ? best_tokens(logits + r * TOPK_LD, k[r], ids) : -1;
             assert_int_equal(n, nums[r]);
             if (got[r].num != n)
                 fail_msg("row %d, order %d: %d tokens, not %d", r, order, (int)got[r].num, n);

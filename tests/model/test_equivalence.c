@@ -162,9 +162,8 @@ static bool here(const char *variant) {
 }
 
 static const char *const variants[] = {"scalar", "avx2", "avx512", "avxvnni"};
-enum {
-    NUM_VARIANTS = sizeof variants / sizeof *variants - SLOW
-}; // the last is the second, but for one instruction
+// The last is the second, but for one instruction.
+enum { NUM_VARIANTS = sizeof variants / sizeof *variants - SLOW };
 
 static void test_instruction_sets(void **state) {
     (void)state;
@@ -272,8 +271,7 @@ static void test_weight_types(void **state) {
     (void)state;
     static const struct {
         struct random_model m;
-        double
-            distance; // to the reference: activations are rounded to 8 bits (quantised types), to bf16 or not
+        double distance; // to the reference: activations are rounded to 8 bits, to bf16 or not
     } models[] = {
         {{"F32", {DTYPE_F32}, 1, true}, 1e-5},
         {{"F16", {DTYPE_F16}, 1, false}, 1e-3},

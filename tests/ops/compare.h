@@ -6,9 +6,8 @@
 #include "harness.h"
 
 static const char *const variants[] = {"scalar", "avx2", "avx512", "avxvnni"};
-enum {
-    NUM_VARIANTS = sizeof variants / sizeof *variants - SLOW
-}; // the last is the second, but for one instruction
+// The last is the second, but for one instruction.
+enum { NUM_VARIANTS = sizeof variants / sizeof *variants - SLOW };
 
 static const enum dtype kv_types[] = {DTYPE_F32, DTYPE_F16, DTYPE_BF16, DTYPE_I8};
 enum { NUM_KV_TYPES = sizeof kv_types / sizeof *kv_types };

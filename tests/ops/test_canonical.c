@@ -291,9 +291,9 @@ static void check_layer(enum dtype dtype, enum dtype kv, int window, bool qk_nor
     struct instance *in = instance_open(f, (struct setup){&backend_cpu, "auto", 2, 16, kv}, 8, 608, 1);
     struct batch *b = batch_make(in, &(struct piece){0, START, ROWS, true}, 1);
     const struct layer *l = &in->layers[0];
-    const struct weight_desc *norm = &f->weights[1], *qkv = &f->weights[2],
-                             *w = &f->weights[qk_norm ? 5 : 3], // what follows the norms of heads
-                                 *out = &w[0], *ffn_norm = &w[1], *gate_up = &w[2], *down = &w[3],
+    // w: what follows the norms of heads.
+    const struct weight_desc *norm = &f->weights[1], *qkv = &f->weights[2], *w = &f->weights[qk_norm ? 5 : 3],
+                             *out = &w[0], *ffn_norm = &w[1], *gate_up = &w[2], *down = &w[3],
                              *out_norm = &w[4], *lm_head = &w[5];
     const struct tensor *q_norm = qk_norm ? &f->weights[3].part[0] : NULL,
                         *k_norm = qk_norm ? &f->weights[4].part[0] : NULL;

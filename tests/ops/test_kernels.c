@@ -238,8 +238,8 @@ static void test_gemm(void **state) {
                                          .next_panel = (size_t)n * 16,
                                          .prefetch = {(uintptr_t)panels[0], 64, 0, 0}};
                 k->gemm[t](&tile);
-                for (int r = 0; r < n;
-                     r++) { // a token alone is the same token, and a panel beside another the same panel
+                // A token alone is the same token, and a panel beside another the same panel.
+                for (int r = 0; r < n; r++) {
                     struct gemm_tile one = tile;
                     one.w[0] = panels[1];
                     one.w[1] = panels[0];

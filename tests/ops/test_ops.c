@@ -67,8 +67,8 @@ static void test_same_bits(void **state) {
                 for (int c = 0; c < 5; c++) {
                     if (v == 0 && c < 3) // slow, and the base of the others
                         continue;
-                    if (SLOW &&
-                        (c + v + i + w) % 2) // half of them for each type, the other half for the next
+                    // Half of them for each type, the other half for the next.
+                    if (SLOW && (c + v + i + w) % 2)
                         continue;
                     struct setup s = {&backend_cpu, variants[v], threads[c % 3], blocks[(c + v) % 5], kv};
                     struct trace t = run_chunked(f, s, 75, chunks[c], c == 0 ? 0 : c == 1 ? 32 : c);

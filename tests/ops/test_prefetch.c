@@ -17,9 +17,9 @@ static struct {
     const struct cpu_kernels *kernels; // the real ones
     struct tiles asked, read;
     int num_unasked; // reads of what was not asked for before
-    const char *given_back,
-        *past_given_back; // keys and values of the page that tables name for given-back ones
-    int num_given_back;   // reads and prefetches there
+    // Keys and values of the page that tables name for given-back ones.
+    const char *given_back, *past_given_back;
+    int num_given_back; // reads and prefetches there
 } watch;
 
 static bool has(const struct tiles *t, const void *tile) {

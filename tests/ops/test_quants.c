@@ -39,8 +39,8 @@ static void test_golden(void **state) {
         memset(got, 0xff, sizeof got);
         for (int i = 0; i < n && t == DTYPE_MXFP4 && block[0] < 2; i++)
             want[i] = copysignf(0, want[i]);
-        uint64_t env =
-            float_env_enter(); // as in a step: a subnormal scale, which only MXFP4 has, counts as zero
+        // As in a step: a subnormal scale, which only MXFP4 has, counts as zero.
+        uint64_t env = float_env_enter();
         pack_panel(panel, block, t, 1, n, 0);
         pack_read_row(got, panel, t, n, 0);
         float_env_leave(env);

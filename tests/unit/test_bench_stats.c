@@ -76,8 +76,8 @@ static void metrics_of_records(void **state) {
     struct run *run = run_of(4);
     const int64_t a[] = {110, 120, 150}, b[] = {400, 500};
     record(run, 100, 100, 101, a, 3); // TTFT 10 / 9, ITL 10 30, TPOT 20, E2EL 50 / 49
-    record(run, 200, 300, 310, b, 2)->cached =
-        6; // waited 100, late 10: TTFT 200 / 90, ITL 100, TPOT 100, E2EL 300
+    // Waited 100, late 10: TTFT 200 / 90, ITL 100, TPOT 100, E2EL 300.
+    record(run, 200, 300, 310, b, 2)->cached = 6;
     run->records[1]->has_cached = true;
     record(run, 600, 600, 600, NULL, 0)->error = ERROR_CLOSED;
     record(run, 700, 700, 700, NULL, 0)->error = ERROR_INTERRUPTED; // counts nowhere

@@ -294,8 +294,8 @@ static void test_rules(void **state) {
     EXPECT_IDS(t, "<|x|>", 0, '<', '|', 'x', '|', '>'); // user-defined, but looks like a mark
     EXPECT_IDS(t, "aqqa", 0, 'a', 260, 'a');            // user-defined: a word of the text
     EXPECT_IDS(t, "1234", 0, 262, '4');
-    assert_memory_equal(tokenizer_bytes(t, 265, false, &len), "d€",
-                        4); // not of the alphabet: spelled as it is
+    // Not of the alphabet: spelled as it is.
+    assert_memory_equal(tokenizer_bytes(t, 265, false, &len), "d€", 4);
     assert_int_equal(len, 4);
     assert_false(tokenizer_adds_bos(t));
     assert_int_equal(tokenizer_eos(t), -1);

@@ -150,8 +150,7 @@ static void plain(float *y, const float *x, enum dtype t) {
 static void test_error(void **state) {
     (void)state;
     static const struct {
-        float relative,
-            of_plain; // root of the sum of squares: by the numbers' own, by that of plain rounding
+        float relative, of_plain; // root of the sum of squares: by the numbers' own, by plain rounding's
     } most[NUM_TYPES] = {{0.009f, 1.001f}, {0.11f, 0.985f}, {0.09f, 0.91f},
                          {0.047f, 0.91f},  {0.025f, 0.96f}, {0.11f, 0.985f},
                          {0.065f, 0.985f}, {0.05f, 0.985f}, {0.11f, 0.985f}};

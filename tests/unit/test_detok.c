@@ -176,8 +176,8 @@ static void test_held_back(void **state) {
     assert_int_equal(detok_stop_index(d), 0);
     detok_free(d);
 
-    d = start(t, 2, (const char *const[]){"aab", "aaab"},
-              lens); // one inside the other: the first to end wins
+    // One inside the other: the first to end wins.
+    d = start(t, 2, (const char *const[]){"aab", "aaab"}, lens);
     expect_push(d, piece("aa"), "", false);
     expect_push(d, piece("a"), "", false);
     expect_push(d, piece("a"), "a", false);
@@ -215,8 +215,8 @@ static void test_held_back(void **state) {
         expect_push(d, BYTE + letters[i], i == 6 ? "aaba" : "", i == 10);
     detok_free(d);
 
-    d = start(t, 1, (const char *const[]){"\x99"},
-              lens); // bytes, not characters: the cut sequence is replaced
+    // Bytes, not characters: the cut sequence is replaced.
+    d = start(t, 1, (const char *const[]){"\x99"}, lens);
     expect_push(d, piece("\xf0\x9f"), "", false);
     expect_push(d, piece("\x99\x82"), FFFD, true);
     detok_free(d);

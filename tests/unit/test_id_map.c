@@ -25,8 +25,8 @@ static void test_random(void **state) {
             num += add && !want[i];
             num -= !add && want[i];
             if (add)
-                assert_true(id_map_put(&map, id_of(i),
-                                       want[i] ? (void *)&seed : (void *)&values[i])); // keeps the first
+                // Keeps the first.
+                assert_true(id_map_put(&map, id_of(i), want[i] ? (void *)&seed : (void *)&values[i]));
             else
                 id_map_remove(&map, id_of(i));
             want[i] = add ? &values[i] : NULL;

@@ -213,8 +213,8 @@ static void check_list(const char *file, int at_least) {
     for (size_t i = 0; i < json_array_size(j); i++) {
         json_t *one = json_array_get(j, i), *source = json_object_get(one, "template"),
                *context = json_object_get(one, "context");
-        json_t *expected =
-            json_object_get(one, "jinja2_output"); // where the file's own expectation differs from Jinja's
+        // Where the file's own expectation differs from Jinja's.
+        json_t *expected = json_object_get(one, "jinja2_output");
         const char *text, *error = NULL;
         if (!source) {
             source = json_object_get(one, "chat_template");
@@ -363,8 +363,8 @@ static void test_provenance(void **state) {
     marks("{{ {'k': u[:2]} | tojson }}{{ {'k': 1} | tojson }}", "{\"k\": \"<|\"}{\"k\": 1}",
           "ccccccccccctttttttt");
     marks("{{ [u[:1]] }}", "['<']", "ccccc");
-    marks("{% for k, v in d.items() %}{{ k }}{{ v }}{% endfor %}", "<k>1",
-          "ccct"); // a client's key is a client's word
+    // A client's key is a client's word.
+    marks("{% for k, v in d.items() %}{{ k }}{{ v }}{% endfor %}", "<k>1", "ccct");
     marks("{{ '%s!' % u[:1] }}{{ '{}!'.format(u[:1]) }}{{ u[:1] | e }}", "<!<!&lt;", "ctctcccc");
     marks("{{ ('x\\ny' + u[:1]) | indent(1) }}", "x\n y<", "ttttc");
     marks("{% set a = 'x' + u[:1] %}{% set b = a + 'y' %}{% set c = a + u[1] %}{{ a }}{{ b }}{{ c }}",
@@ -388,9 +388,9 @@ static void test_limits(void **state) {
     refused("{% for i in range(10000) %}{% for k in range(10000) %}{% endfor %}{% endfor %}", STATUS_LIMIT,
             "1000000 steps");
     refused("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", STATUS_LIMIT, "macros called over 32 deep");
+    // 32 deep is allowed.
     refused("{% macro f(x) %}{{ f(x + 1) if x < 31 else 'end' }}{% endmacro %}{{ f(0) }}{{ range(10001) }}",
-            STATUS_LIMIT,
-            "a range of over 10000"); // 32 deep is allowed
+            STATUS_LIMIT, "a range of over 10000");
     refused("{{ range(0, 9223372036854775807, 3000000000000000000) | list }}{{ range(-1, "
             "-9223372036854775807, -1) }}",
             STATUS_LIMIT, "a range of over 10000");
@@ -458,8 +458,8 @@ static void test_nesting(void **state) {
          "", "{% endif %}", 1, STATUS_LIMIT);
     char *chain = malloc(900100);
     const char *links[] = {"+1", ".a", "|e", "~1", " if 1", "[0]", " is none", "()", "==1", " or 0", "**1"};
-    for (size_t k = 0; k < sizeof links / sizeof *links;
-         k++) { // left-deep: no recursion in the parser, a limit when run
+    // Left-deep: no recursion in the parser, a limit when run.
+    for (size_t k = 0; k < sizeof links / sizeof *links; k++) {
         size_t n = (size_t)snprintf(chain, 900100, "{{ 1");
         while (n < 900000)
             n += (size_t)snprintf(chain + n, 900100 - n, "%s", links[k]);

@@ -72,8 +72,8 @@ static void test_outliers(void **state) {
     struct pace q = {.target_ns = 50 * MS, .max_chunk = 2000};
     pace_add(&q, 4, 0, 10 * MS);
     pace_add(&q, 4, 40, 8 * MS);
-    assert_int_equal(pace_chunk(&q, 4),
-                     1680); // an eighth of the step, 1 ms for 40 tokens; 8 ms for decodes
+    // An eighth of the step, 1 ms for 40 tokens; 8 ms for decodes.
+    assert_int_equal(pace_chunk(&q, 4), 1680);
 }
 
 // Steps that all have prompts tell about decodes, too: after one that was measured while the machine was

@@ -227,12 +227,12 @@ static void test_bounds(void **state) {
     struct err err = {0};
     struct kv_config ten = pages(10, BS), fifty = pages(50, BS), most = pages(INT32_MAX, 1);
     assert_int_equal(sched_admissible(&c.sched, &ten, 100, 100, NULL), STATUS_INVALID); // 50 blocks
-    assert_int_equal(sched_admissible(&c.sched, &fifty, 100, 101, &err),
-                     STATUS_INVALID); // beyond max_model_len
+    // Beyond max_model_len.
+    assert_int_equal(sched_admissible(&c.sched, &fifty, 100, 101, &err), STATUS_INVALID);
     assert_true(strstr(err.msg, "100") && strstr(err.msg, "101") && strstr(err.msg, "200"));
     assert_int_equal(sched_admissible(&c.sched, &fifty, 100, 100, NULL), STATUS_OK);
-    assert_int_equal(sched_admissible(&c.sched, &ten, 20, 21, NULL),
-                     STATUS_OK); // the last token needs no slot
+    // The last token needs no slot.
+    assert_int_equal(sched_admissible(&c.sched, &ten, 20, 21, NULL), STATUS_OK);
     assert_int_equal(sched_admissible(&c.sched, &ten, 20, 22, NULL), STATUS_INVALID);
     assert_int_equal(sched_admissible(&c.sched, &ten, 41, 0, NULL), STATUS_INVALID);
     assert_int_equal(sched_admissible(&c.sched, &most, INT32_MAX, INT32_MAX, NULL), STATUS_INVALID);
@@ -724,8 +724,8 @@ static void test_micro_batches(void **state) {
     assert_item(p2, 2, r[0], 0, 4);
     update(&b, p1, 9);
     update(&b, p2, 9);
-    for (int turn = 0; turn < 2;
-         turn++) { // all five are free: the three that waited longest, then the others
+    // All five are free: the three that waited longest, then the others.
+    for (int turn = 0; turn < 2; turn++) {
         p1 = plan_step(&b);
         p2 = plan_step(&b);
         assert_int_equal(p1->num_items, 3);

@@ -247,8 +247,8 @@ static void answers(void **state) {
     const char *reply = post(&s, "{\"prompt\":\"x\",\"seed\":0,\"max_tokens\":4}");
     expect(reply, "\"text\":\"abcd\",\"logprobs\":null,\"finish_reason\":\"length\"");
     expect(reply, "\"usage\":{\"prompt_tokens\":2,\"completion_tokens\":4,\"total_tokens\":6");
-    reply = post(&s, "{\"prompt\":\"x\",\"seed\":0,\"stop\":[\"de\",\"zz\"]}"); // counts through the token
-                                                                                // that completed it
+    // Counts through the token that completed it.
+    reply = post(&s, "{\"prompt\":\"x\",\"seed\":0,\"stop\":[\"de\",\"zz\"]}");
     expect(reply, "\"text\":\"abc\",\"logprobs\":null,\"finish_reason\":\"stop\"");
     expect(reply, "\"completion_tokens\":5");
     reply = post(&s, "{\"prompt\":\"eos\",\"seed\":0}");
@@ -284,9 +284,8 @@ static void streams(void **state) {
     expect(reply, "\"text\":\"\xc3\xa9\"");
     expect(reply, "\"text\":\"\xe2\x82\xac\"");
     expect(reply, "\"text\":\"\xf0\x9f\x98\x80\"");
-    expect(reply,
-           "\"text\":\"\xef\xbf\xbd\",\"logprobs\":null,\"finish_reason\":\"length\""); // the tenth byte is
-                                                                                        // half a letter
+    // The tenth byte is half a letter.
+    expect(reply, "\"text\":\"\xef\xbf\xbd\",\"logprobs\":null,\"finish_reason\":\"length\"");
     assert_int_equal(count(reply, "\"finish_reason\":\"length\""), 1);
     assert_int_equal(count(reply, "\"usage\":null"), 4);
     expect(reply, "\"choices\":[],\"usage\":{\"prompt_tokens\":5,\"completion_tokens\":10,");

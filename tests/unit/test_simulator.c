@@ -101,8 +101,8 @@ struct sim {
     struct sched_config config;
     int depth, max_chunk, max_prompt, max_output;
     bool late; // the device runs a plan when it is waited for
-    bool
-        tired; // requests arrive with preemptions on their account, or the last few would hardly ever be seen
+    // Requests arrive with preemptions on their account, or the last few would hardly ever be seen.
+    bool tired;
     unsigned fail_every; // items, 0: never
     struct client *clients[MAX_LIVE];
     int free_ids[MAX_LIVE], num_free_ids;
@@ -478,8 +478,8 @@ static void check_plan(struct sim *m, const struct plan *p, const struct before_
                     sim_check(may_be_deferred(m, x, -1));
                     seen.out_of_order++;
                 }
-            sim_check(!may_be_deferred(
-                m, r, it->first / m->kv.config.block_size)); // it would compute what is on its way
+            // It would compute what is on its way.
+            sim_check(!may_be_deferred(m, r, it->first / m->kv.config.block_size));
             if (r->num_preemptions == SCHED_MAX_PREEMPTIONS) {
                 sim_check(kv_missing(&m->kv, &r->seq, sched_compute_end(r)) == 0);
                 seen.reserved++;

@@ -511,8 +511,8 @@ FILTER(rejectattr) { return filter_by_test(j, c, false, 1); }
 
 FILTER(attr) {
     const struct str *name = value_str(j, c->args[0]);
-    if (c->self.kind == V_DICT &&
-        !builtin_method(j->lib, V_DICT, name->p, name->len)) // attributes only, no members
+    // Attributes only, no members.
+    if (c->self.kind == V_DICT && !builtin_method(j->lib, V_DICT, name->p, name->len))
         return value_undefined(j, "dict", c->args[0]);
     return jinja_attr(j, c->self, name);
 }

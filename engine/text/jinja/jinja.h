@@ -45,8 +45,8 @@ struct jinja {
 
 _Noreturn void jinja_fail(struct jinja *j, enum status status, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
-void jinja_steps(struct jinja *j,
-                 size_t n); // takes n off the steps that are left; fails where there are fewer
+// Takes n off the steps that are left; fails where there are fewer.
+void jinja_steps(struct jinja *j, size_t n);
 static inline void jinja_bytes(struct jinja *j, size_t n) { jinja_steps(j, n >> 10); }
 
 void *jinja_alloc(struct jinja *j, size_t n); // zeroed

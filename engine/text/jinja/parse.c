@@ -83,8 +83,8 @@ static struct node *parse_if(struct parser *p) {
 }
 
 static struct node *parse_for(struct parser *p) {
-    struct node *n =
-        node_new(p, N_FOR); // a target, b iterable, c filter or NULL, d body, list[0] the else, if any
+    // a target, b iterable, c filter or NULL, d body, list[0] the else, if any
+    struct node *n = node_new(p, N_FOR);
     struct nodes l = {0};
     parse_next(p);
     n->a = parse_target(p, false, true);
@@ -165,8 +165,8 @@ static struct node *parse_macro(struct parser *p) {
 }
 
 static struct node *parse_call_block(struct parser *p) {
-    struct node *n = node_new(p, N_CALL_BLOCK),
-                *caller = node_new(p, N_MACRO); // a the call, b the macro `caller`
+    // a the call, b the macro `caller`
+    struct node *n = node_new(p, N_CALL_BLOCK), *caller = node_new(p, N_MACRO);
     parse_next(p);
     if (parse_at_op(p, '('))
         parse_signature(p, caller);
@@ -225,9 +225,8 @@ static struct node *parse_statement(struct parser *p) {
         return parse_filter_block(p);
     if (parse_at_name(p, "with"))
         return parse_with(p);
-    if (parse_skip_name(
-            p,
-            "generation")) { // marks the assistant's words for training; a scope of its own in transformers
+    // Marks the assistant's words for training; a scope of its own in transformers.
+    if (parse_skip_name(p, "generation")) {
         n = node_new(p, N_SCOPE); // a
         n->a = parse_inner(p, "endgeneration");
         parse_next(p);

@@ -4,5 +4,5 @@
 #include "lex.h"
 #include "tree.h"
 
-void jinja_parse(struct jinja_source *s,
-                 struct chat_template *t); // t->lib is set; sets the tree and the names
+// t->lib is set; sets the tree and the names.
+void jinja_parse(struct jinja_source *s, struct chat_template *t);

@@ -38,8 +38,7 @@ static std::atomic<unsigned long> num_up, num_down; // ranks are threads
 
 // What launchers asked for at most, by kernel. Where QUIRE_EMULATED_LAUNCHES names a folder, a file of it
 // gets that at the end of the process: the path of the program or module, then a line per kernel with its
-// place there, threads and bytes of shared memory. tests/tools/ptxas.py compares it with the table of
-// README.md.
+// place there, threads and bytes of shared memory. tests/tools/ptxas.py compares it with registers.txt.
 struct asked {
     std::mutex mutex;
     struct most {

@@ -42,17 +42,6 @@ static void unpack_twos(int8_t *q, const uint8_t *p) {
         q[i] = (int8_t)(p[i / 128 * 32 + i % 32] >> i % 128 / 32 * 2 & 3);
 }
 
-// 12 bytes: 8 scales and 8 minima of 6 bits. Bytes 0..3 and 4..7 hold the first four of each, and in their
-// upper two bits those of the last four; bytes 8..11 the lower four bits of these.
-static void unpack_scales(struct block *b, const uint8_t *p) {
-    for (int i = 0; i < 4; i++) {
-        b->scale[i] = p[i] & 63;
-        b->min[i] = p[4 + i] & 63;
-        b->scale[4 + i] = (p[8 + i] & 15) + (p[i] >> 6) * 16;
-        b->min[4 + i] = (p[8 + i] >> 4) + (p[4 + i] >> 6) * 16;
-    }
-}
-
 static void unpack(struct block *b, const uint8_t *p, enum dtype dtype) {
     const int8_t *table = NULL;
     int zero = 0, n = dtype_block(dtype);
@@ -98,12 +87,12 @@ static void unpack(struct block *b, const uint8_t *p, enum dtype dtype) {
         }
         unpack_twos(b->q, p + 16);
         break;
-    case DTYPE_Q3_K: // scale i: its lower half in byte i % 8, its upper two bits in byte 8 + i % 4
+    case DTYPE_Q3_K:
         zero = 4;
         b->per_scale = 16;
         b->d = load_half(p + 108);
         for (int i = 0; i < 16; i++)
-            b->scale[i] = (p[96 + i % 8] >> i / 8 * 4 & 15) + (p[104 + i % 4] >> i / 4 * 2 & 3) * 16 - 32;
+            b->scale[i] = quants_q3k_scale(p + 96, i);
         unpack_twos(b->q, p + 32);
         for (int i = 0; i < 256; i++)
             b->q[i] = (int8_t)(b->q[i] | (p[i % 32] >> i / 32 & 1) << 2);
@@ -111,7 +100,10 @@ static void unpack(struct block *b, const uint8_t *p, enum dtype dtype) {
     case DTYPE_Q4_K:
     case DTYPE_Q5_K:
         b->d_min = load_half(p + 2);
-        unpack_scales(b, p + 4);
+        for (int i = 0; i < 8; i++) {
+            b->scale[i] = quants_q4k_scale(p + 4, i);
+            b->min[i] = quants_q4k_min(p + 4, i);
+        }
         for (int group = 0; group < 4; group++)
             for (int i = 0; i < 32; i++) {
                 uint8_t byte = p[(dtype == DTYPE_Q4_K ? 16 : 48) + group * 32 + i];
@@ -142,7 +134,7 @@ static void unpack(struct block *b, const uint8_t *p, enum dtype dtype) {
     case DTYPE_IQ4_XS:
         table = quants_iq4;
         for (int i = 0; i < 8; i++) {
-            b->scale[i] = (p[4 + i / 2] >> i % 2 * 4 & 15) + (p[2 + i / 4] >> i % 4 * 2 & 3) * 16 - 32;
+            b->scale[i] = quants_iq4xs_scale(p + 2, i);
             unpack_halves(b->q + 32 * i, p + 8 + 16 * i);
         }
         break;

@@ -25,6 +25,25 @@ static inline int quants_scale_offset(enum dtype t) {
     return t == DTYPE_Q6_K ? 208 : t == DTYPE_Q3_K ? 108 : t == DTYPE_Q2_K ? 80 : 0;
 }
 
+// Scales within a block of 256, of p, which is where they begin: the s-th of 8 scales and minima of Q4_K and Q5_K, 12
+// bytes (bytes 0..3 and 4..7 hold the first four of each, and in their upper two bits those of the last four; bytes 8..11
+// the lower four bits of these), the s-th of 16 of Q3_K, 12 bytes, and the s-th of 8 of IQ4_XS, 6 bytes.
+static inline int quants_q4k_scale(const uint8_t *p, int s) {
+    return s < 4 ? p[s] & 63 : (p[4 + s] & 15) | p[s - 4] >> 6 << 4;
+}
+
+static inline int quants_q4k_min(const uint8_t *p, int s) {
+    return s < 4 ? p[4 + s] & 63 : p[4 + s] >> 4 | p[s] >> 6 << 4;
+}
+
+static inline int quants_q3k_scale(const uint8_t *p, int s) {
+    return ((p[s % 8] >> s / 8 * 4 & 15) | (p[8 + s % 4] >> s / 4 * 2 & 3) << 4) - 32;
+}
+
+static inline int quants_iq4xs_scale(const uint8_t *p, int s) {
+    return ((p[2 + s / 2] >> s % 2 * 4 & 15) | (p[s / 4] >> s % 4 * 2 & 3) << 4) - 32;
+}
+
 // y (n) = a row of blocks as f32; n is a multiple of the block. Where a format has a minimum there is one
 // rounding, else none.
 void quants_decode(float *y, const void *src, enum dtype dtype, int64_t n);

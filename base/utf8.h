@@ -31,6 +31,9 @@ static inline int utf8_lead(unsigned char c, unsigned char *lo, unsigned char *h
     return 4;
 }
 
+// Whether a byte goes on with a sequence that began before it.
+static inline bool utf8_continues(char c) { return ((unsigned char)c & 0xc0) == 0x80; }
+
 // Length of the valid sequence at p, of which n bytes are there; 0: none, or cut off.
 static inline int utf8_len(const unsigned char *p, size_t n) {
     unsigned char lo, hi;
@@ -40,7 +43,7 @@ static inline int utf8_len(const unsigned char *p, size_t n) {
     if (len > 1 && (p[1] < lo || p[1] > hi))
         return 0;
     for (int i = 2; i < len; i++)
-        if ((p[i] & 0xc0) != 0x80)
+        if (!utf8_continues((char)p[i]))
             return 0;
     return len;
 }

@@ -1,6 +1,8 @@
 // The text of a choice: echo, detokenized output, and log-probabilities that go out with their text.
 #include "completion_state.h"
 
+#include "utf8.h"
+
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
@@ -154,7 +156,7 @@ size_t choice_sendable(const struct choice *ch) {
     if (ch->complete || ch->num_pending == 0)
         return ch->text.len;
     size_t n = ch->text.len - (ch->released_bytes < ch->text.len ? ch->released_bytes : ch->text.len);
-    while (n > 0 && n < ch->text.len && ((unsigned char)ch->text.data[n] & 0xc0) == 0x80)
+    while (n > 0 && n < ch->text.len && utf8_continues(ch->text.data[n]))
         n--; // never within a character
     return n;
 }

@@ -93,24 +93,16 @@ static void pack_two_bit_planes(uint8_t (*q)[64], const uint8_t *p, int s, int r
     }
 }
 
-// 12 bytes: 8 scales and 8 minima of 6 bits. Bytes 0..3 and 4..7 hold the first four of each, and in their
-// upper two bits those of the last four; bytes 8..11 the lower four bits of these.
-static void pack_scales(struct weight_q4k *w, const uint8_t *p, int r) {
-    for (int i = 0; i < 4; i++) {
-        w->scale[i][r] = p[i] & 63;
-        w->min[i][r] = p[4 + i] & 63;
-        w->scale[4 + i][r] = (uint8_t)((p[8 + i] & 15) | p[i] >> 6 << 4);
-        w->min[4 + i][r] = (uint8_t)(p[8 + i] >> 4 | p[4 + i] >> 6 << 4);
-    }
-}
-
 // Of both K formats: f16 d, f16 minimum, scales, [fifth bits], then 4 times 32 bytes whose low nibbles are
 // one 32 and whose high nibbles are the next.
 static void pack_q4k(struct weight_q4k *w, const uint8_t *p, const uint8_t *nibbles, int r) {
     memcpy(&w->d[r], p, 2);
     memcpy(&w->minus_min[r], p + 2, 2);
     w->minus_min[r] ^= 0x8000u;
-    pack_scales(w, p + 4, r);
+    for (int s = 0; s < 8; s++) {
+        w->scale[s][r] = (uint8_t)quants_q4k_scale(p + 4, s);
+        w->min[s][r] = (uint8_t)quants_q4k_min(p + 4, s);
+    }
     for (int s = 0; s < 8; s += 2)
         for (int j = 0; j < 4; j++) {
             uint32_t first = load32(nibbles + 16 * s + 4 * j), second = load32(nibbles + 16 * s + 16 + 4 * j);
@@ -143,14 +135,11 @@ static void pack_q6k(struct weight_q6k *w, const uint8_t *p, int r) {
     }
 }
 
-// 32 bytes of third bits, 64 of lower two bits, 12 of scales plus 32, f16 d. Scale i: its lower half in byte
-// i % 8, its upper two bits in byte 8 + i % 4.
+// 32 bytes of third bits, 64 of lower two bits, 12 of scales plus 32, f16 d
 static void pack_q3k(struct weight_q3k *w, const uint8_t *p, int r) {
-    const uint8_t *scales = p + 96;
     memcpy(&w->d[r], p + 108, 2);
     for (int i = 0; i < 16; i++)
-        w->scale[i][r] =
-            (int8_t)(((scales[i % 8] >> i / 8 * 4 & 15) | (scales[8 + i % 4] >> i / 4 * 2 & 3) << 4) - 32);
+        w->scale[i][r] = (int8_t)quants_q3k_scale(p + 96, i);
     for (int s = 0; s < 8; s++) {
         pack_two_bit_planes(w->q[s], p + 32, s, r);
         pack_bit_plane(w->high[s], p, s, r);
@@ -172,8 +161,7 @@ static void pack_q2k(struct weight_q2k *w, const uint8_t *p, int r) {
 static void pack_iq4xs(struct weight_iq4xs *w, const uint8_t *p, int r) {
     memcpy(&w->d[r], p, 2);
     for (int s = 0; s < 8; s++) {
-        int low = p[4 + s / 2] >> s % 2 * 4 & 15, high = p[2 + s / 4] >> s % 4 * 2 & 3;
-        w->scale[s][r] = (int8_t)((low | high << 4) - 32);
+        w->scale[s][r] = (int8_t)quants_iq4xs_scale(p + 2, s);
         pack_nibbles(w->q[s], p + 8 + 16 * s, r);
     }
 }

@@ -1,7 +1,7 @@
 // Sampling by a full sort: what kernels/cpu/sampler.c must give id for id. The definition, in words, is in
 // kernels/README.md (rules 13 to 16).
-#include "ref_ops.h"
 #include "philox.h"
+#include "ref_ops.h"
 
 #include "log.h"
 

@@ -4,8 +4,8 @@
 #include "backend.h"
 #include "half.h"
 #include "inspect.h"
-#include "ref_ops.h"
 #include "quants.h"
+#include "ref_ops.h"
 
 #include <math.h>
 #include <stdio.h>

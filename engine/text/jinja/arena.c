@@ -1,4 +1,3 @@
-
 #include "arena.h"
 
 #include "hash.h"

@@ -1,4 +1,3 @@
-
 #include "builtin.h"
 
 #include <string.h>

@@ -1,4 +1,3 @@
-
 #include "compare.h"
 
 #include "op.h"

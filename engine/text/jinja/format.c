@@ -1,4 +1,3 @@
-
 #include "format.h"
 
 #include "repr.h"

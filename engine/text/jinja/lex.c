@@ -25,7 +25,7 @@ static void lex_locate(struct lexer *l, size_t at) {
         if (l->p[l->line_at] == '\n') {
             l->line++;
             l->column = 1;
-        } else if (((unsigned char)l->p[l->line_at] & 0xc0) != 0x80) {
+        } else if (!utf8_continues(l->p[l->line_at])) {
             l->column++;
         }
     }
@@ -68,7 +68,7 @@ static size_t skip_space(const struct lexer *l, size_t at) {
 static size_t back_over_space(const struct lexer *l, size_t from, size_t to) {
     while (to > from) {
         size_t at = to - 1, n;
-        while (at > from && ((unsigned char)l->p[at] & 0xc0) == 0x80)
+        while (at > from && utf8_continues(l->p[at]))
             at--;
         if (!text_is_space(utf8_decode(l->p + at, &n)))
             break;

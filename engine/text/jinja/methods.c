@@ -6,6 +6,7 @@
 #include "operators.h"
 #include "repr.h"
 #include "str_ops.h"
+#include "utf8.h"
 
 #include <string.h>
 
@@ -98,7 +99,7 @@ static struct value str_split_from(struct jinja *j, struct call *c, bool right) 
             break;
         for (; right ? i > from : i < to; i = right ? i : i + n) {
             size_t at = right ? i - 1 : i;
-            while (right && ((unsigned char)s->p[at] & 0xc0) == 0x80)
+            while (right && utf8_continues(s->p[at]))
                 at--;
             if (text_is_space(utf8_decode(s->p + at, &n)))
                 break;

@@ -1,4 +1,3 @@
-
 #include "parser.h"
 
 #include "jinja.h"

@@ -1,4 +1,3 @@
-
 #include "repr.h"
 
 #include <math.h>

@@ -1,4 +1,3 @@
-
 #include "source.h"
 
 #include "utf8.h"

@@ -1,5 +1,6 @@
-
 #include "str.h"
+
+#include "utf8.h"
 
 #include <string.h>
 
@@ -120,6 +121,6 @@ size_t str_count(struct jinja *j, const struct str *s) {
     size_t n = 0;
     jinja_bytes(j, s->len);
     for (size_t i = 0; i < s->len; i++)
-        n += ((unsigned char)s->p[i] & 0xc0) != 0x80;
+        n += !utf8_continues(s->p[i]);
     return n;
 }

@@ -1,5 +1,6 @@
-
 #include "str_ops.h"
+
+#include "utf8.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -105,7 +106,7 @@ struct str *text_strip(struct jinja *j, const struct str *s, const struct str *c
     }
     while (right && to > from) {
         size_t at = to - 1;
-        while (((unsigned char)s->p[at] & 0xc0) == 0x80)
+        while (utf8_continues(s->p[at]))
             at--;
         uint32_t c = utf8_decode(s->p + at, &n);
         if (!(chars ? in_chars(chars, c) : text_is_space(c)))

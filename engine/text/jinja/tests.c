@@ -1,4 +1,3 @@
-
 #include "tests.h"
 
 #include "compare.h"

@@ -1,4 +1,3 @@
-
 #include "value.h"
 
 #include "hash.h"

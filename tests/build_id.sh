@@ -34,7 +34,7 @@ printf '\n' >>"$copy/kernels/cuda/attn.cuh"
 differs "a byte more" "$(made "$(names | tr '\n' ' ')")"
 cp "$root/kernels/cuda/attn.cuh" "$copy/kernels/cuda/"
 check "the byte less" "$(made "$(names | tr '\n' ' ')")" "$same"
-mv "$copy/engine/ranks/follow.c" "$copy/engine/followed.c"
+mv "$copy/engine/ranks/workers.c" "$copy/engine/followed.c"
 differs "another name" "$(made "$(names | tr '\n' ' ')")"
 echo "$passed passed, $failed failed"
 [ "$failed" -eq 0 ]

@@ -17,7 +17,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
-#include <time.h>
 
 // What tables and queues are sized for where the user names no length: a file may claim any context, and a
 // table per position must not take gigabytes for the claim.
@@ -46,14 +45,11 @@ struct engine {
     struct engine_step steps[PLAN_MAX_DEPTH];
     int num_steps, num_in_flight;
     uint64_t oldest; // plan id of the oldest in flight
-    uint64_t num_collected;
     struct mask_worker masks;
     struct processes *processes; // borrowed; NULL: this one alone
     int64_t all_block_bytes;     // of one block of the cache, on all ranks
     struct workers workers;      // with processes
     bool open;                   // followers run
-    uint64_t fail_at;            // for tests: the step at which the device fails (QUIRE_FAULT_STEP); 0: never
-    int64_t delay_ns;            // for tests: what every step takes longer (QUIRE_FAULT_DELAY_US)
     struct engine_info info;
 };
 
@@ -529,10 +525,6 @@ struct engine *engine_open(const struct engine_config *c, struct err *err) {
         engine_close(e);
         return NULL;
     }
-    const char *fault = getenv("QUIRE_FAULT_STEP");
-    e->fail_at = fault && !getenv("QUIRE_FAULT_RANK") ? strtoull(fault, NULL, 10) : 0;
-    const char *delay = getenv("QUIRE_FAULT_DELAY_US");
-    e->delay_ns = delay ? strtoll(delay, NULL, 10) * 1000 : 0;
     e->open = true;
     return e;
 }
@@ -613,10 +605,6 @@ enum status engine_collect(struct engine *e, struct step_result *result, struct 
     // A device that failed may not have waited. Nobody may free a request while its filter is being asked.
     if (e->masks.posted > 0)
         mask_worker_wait(&e->masks, status == STATUS_OK ? step->batch.ticket : e->masks.posted);
-    if (e->delay_ns > 0)
-        nanosleep(&(struct timespec){e->delay_ns / 1000000000, e->delay_ns % 1000000000}, NULL);
-    if (e->fail_at > 0 && e->num_collected + 1 >= e->fail_at)
-        status = err_set(err, STATUS_DEVICE, "the device failed, as QUIRE_FAULT_STEP asks");
     if (status == STATUS_OK) {
         step->batch.out = out;
         result->plan = step->plan;
@@ -628,6 +616,5 @@ enum status engine_collect(struct engine *e, struct step_result *result, struct 
     step->plan = NULL;
     e->oldest++;
     e->num_in_flight--;
-    e->num_collected++;
     return status;
 }

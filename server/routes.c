@@ -1,5 +1,6 @@
 #include "routes.h"
 
+#include "build_id.h"
 #include "completion.h"
 #include "dialects/openai.h"
 #include "dialects/tokenize.h"
@@ -101,7 +102,7 @@ static void get_readyz(struct app *app, struct http_request *request) {
 static void get_version(struct app *app, struct http_request *request) {
     (void)app;
     struct buf b = {0};
-    buf_lit(&b, "{\"version\":\"" QUIRE_VERSION "\"}");
+    buf_fmt(&b, "{\"version\":\"%s\"}", build_version);
     reply_json(request, &b);
 }
 

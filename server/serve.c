@@ -7,6 +7,7 @@
 
 #include "app.h"
 #include "buf.h"
+#include "build_id.h"
 #include "completion.h"
 #include "console.h"
 #include "dialects/messages.h"
@@ -46,13 +47,13 @@ static void wake_loop(void *arg) { uv_async_send(arg); } // engine thread
 static void make_fingerprint(struct app *app, const struct engine_info *info) {
     char text[512], hash[17];
     uint8_t digest[SHA256_BYTES];
-    int n = snprintf(text, sizeof text, "%s %s %s %s %s %llu %llu", QUIRE_VERSION, info->model.name,
+    int n = snprintf(text, sizeof text, "%s %s %s %s %s %llu %llu", build_version, info->model.name,
                      info->weights_dtype, app->config->dtype, info->kv_dtype,
                      (unsigned long long)info->num_params, (unsigned long long)info->file_bytes);
     sha256(text, (size_t)(n < (int)sizeof text ? n : (int)sizeof text - 1), digest);
     for (int i = 0; i < 4; i++)
         snprintf(hash + 2 * i, 3, "%02x", digest[i]);
-    snprintf(app->fingerprint, sizeof app->fingerprint, "quire-" QUIRE_VERSION "-%s", hash);
+    snprintf(app->fingerprint, sizeof app->fingerprint, "quire-%s-%s", build_version, hash);
 }
 
 static void stop_loop(struct app *app, int exit_code) {

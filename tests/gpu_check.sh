@@ -81,8 +81,7 @@ includes=(-Ibase -Iinclude -Ikernels -Ikernels/cuda -Ikernels/ref -Ikernels/cpu 
 optimise=-O2
 [ "$mode" = --emulated ] && optimise=-O0 # here compiling takes longer than running
 cflags=(-std=gnu17 "$optimise" -D_GNU_SOURCE -ffp-contract=off -fno-math-errno -pthread "${includes[@]}"
-        -DQUIRE_SOURCE_DIR="\"$root\"" -DQUIRE_BINARY_DIR="\"$root/$out\""
-        -DQUIRE_VERSION="\"$(sed -n 's/^project(quire VERSION \([0-9.]*\).*/\1/p' CMakeLists.txt)\"")
+        -DQUIRE_SOURCE_DIR="\"$root\"" -DQUIRE_BINARY_DIR="\"$root/$out\"")
 kernels=(rows qkv gemm pack attn_decode attn_prefill attn_wgmma sample ranks)
 tests=(intrinsics rows gemm attention sample forward ranks model)
 bench=(bench_cuda bench_cuda_kernels bench_cuda_steps)
@@ -114,8 +113,8 @@ build_all() {
         compile "$name" "${CC:-cc}" "${cflags[@]}" $(simd "$source") -c "$source"
         objects+=("$out/$name")
     done
-    # Nobody compares it here: no processes meet.
-    printf '#include "build_id.h"\nconst char build_id[] = "gpu-check";\n' >"$out/build_id.c"
+    # Nobody compares them here: no processes meet.
+    printf '#include "build_id.h"\nconst char build_version[] = "0", build_id[] = "gpu-check";\n' >"$out/build_id.c"
     compile build_id.o "${CC:-cc}" "${cflags[@]}" -c "$out/build_id.c"
     objects+=("$out/build_id.o")
     for t in "${tests[@]:1}"; do

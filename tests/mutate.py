@@ -182,7 +182,7 @@ MUTATIONS = [
     (PROCESSES, "(m->config.channel << 1 | is_message)", "(m->config.channel << 1)",
            "test_comm_processes"),  # a collective takes a message
     (PROCESSES, "waited > m->deadline_ns", "waited < 0", "test_comm_processes"),  # a rank that stays away is waited for
-    (PROCESSES, "delay ? (int64_t)(strtod(delay, NULL) * 1e3) : 0", "delay ? 0 : 0", "test_comm_processes"),  # the hook for distance does nothing
+    (PROCESSES, "        if (done)\n", "        if (done || waited > 0)\n", "test_comm_processes"),  # a late message is not waited for
     (PROCESSES, "if (i + WINDOW < pieces &&", "if (i + WINDOW + 1 < pieces &&", "test_comm_processes"),  # the last piece stays behind
     ("engine/models/model_hash.c", "h = (h ^ word) * odd;", "h = (h ^ word >> 1) * odd;", "test_comm_processes"),  # a bit is not seen
     ("engine/models/model_hash.c", "uint64_t a = h->bytes, b = ~h->bytes;", "uint64_t a = 0, b = 1;",

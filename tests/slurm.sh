@@ -90,7 +90,8 @@ await "two nodes" idle
 # Both nodes are this machine: MPI may use its loopback.
 export OMPI_MCA_btl=self,tcp OMPI_MCA_btl_tcp_if_include=lo
 export QUIRE=$build/quire QUIRE_PORT=${ports[3]}
-export QUIRE_FAULT_DELAY_US=10000 # of each step, so that requests run as long as they are needed
+# Slow steps (tests/tools/fault_backend.c), so that requests run as long as they are needed.
+export QUIRE_DEVICE=cuda QUIRE_CUDA_MODULE=$build/tests/fault-backend.so FAULT_DELAY_US=10000
 url=http://127.0.0.1:$QUIRE_PORT
 job=$(sbatch --parsable --chdir="$folder" examples/slurm/serve.sbatch "$model")
 is() { scontrol show job "$job" | grep -qE "(^| )$1( |$)"; }

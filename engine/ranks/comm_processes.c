@@ -34,9 +34,8 @@ enum { NUM_OPERATIONS = sizeof operation_names / sizeof operation_names[0] };
 
 struct header {
     uint32_t operation, rank;
-    uint64_t bytes;  // of the whole message
-    int64_t sent_ns; // monotonic
-    uint64_t zero;   // to a multiple of 32
+    uint64_t bytes;   // of the whole message
+    uint64_t zero[2]; // to a multiple of 32
 };
 
 struct frame {
@@ -58,7 +57,7 @@ struct process_rank {
     struct comm comm;
     struct process_rank *next; // of those that are abandoned
     struct comm_processes_config config;
-    int64_t delay_ns, deadline_ns;
+    int64_t deadline_ns;
     struct outgoing out[COMM_MAX_WORLD][SLOTS];
     uint64_t num_out[COMM_MAX_WORLD]; // messages begun; message i is in slot i modulo SLOTS
     struct incoming in[COMM_MAX_WORLD];
@@ -162,10 +161,8 @@ static enum status send_frame(struct process_rank *m, enum operation operation, 
     if (wait_frames(m, to, SLOTS - 1) != STATUS_OK)
         return STATUS_DEVICE;
     m->num_out[to]++;
-    o->frame->header = (struct header){.operation = (uint32_t)operation,
-                                       .rank = (uint32_t)m->comm.rank,
-                                       .bytes = bytes,
-                                       .sent_ns = m->delay_ns > 0 ? now_ns() : 0};
+    o->frame->header =
+        (struct header){.operation = (uint32_t)operation, .rank = (uint32_t)m->comm.rank, .bytes = bytes};
     if (bytes > 0)
         memcpy(o->frame->data, data, first_bytes(bytes));
     return send_piece(m, operation == MESSAGE, o->frame, sizeof o->frame->header + first_bytes(bytes), to,
@@ -177,20 +174,11 @@ static enum status expect_frame(struct process_rank *m, enum operation operation
                       &m->in[from].request);
 }
 
-static enum status wait_frame(struct process_rank *m, int from) {
-    const struct header *h = &m->in[from].frame->header;
-    if (wait_request(m, &m->in[from].request, from) != STATUS_OK)
-        return STATUS_DEVICE;
-    for (int64_t left; m->delay_ns > 0 && (left = h->sent_ns + m->delay_ns - now_ns()) > 0;)
-        sleep_ns(left);
-    return STATUS_OK;
-}
-
 // Waits for the frame and checks that both ranks are in the same operation.
 static enum status take_frame(struct process_rank *m, enum operation operation, size_t bytes, int from) {
     const struct header *h = &m->in[from].frame->header;
     char why[200];
-    if (wait_frame(m, from) != STATUS_OK)
+    if (wait_request(m, &m->in[from].request, from) != STATUS_OK)
         return STATUS_DEVICE;
     if (h->operation == (uint32_t)operation && h->bytes == bytes)
         return STATUS_OK;
@@ -373,7 +361,8 @@ static enum status process_recv(struct comm *c, void *data, size_t bytes, int fr
 enum status comm_processes_recv(struct comm *c, void *data, size_t max, size_t *bytes, int from) {
     struct process_rank *m = process_rank_of(c);
     char why[128];
-    if (expect_frame(m, MESSAGE, from) != STATUS_OK || wait_frame(m, from) != STATUS_OK)
+    if (expect_frame(m, MESSAGE, from) != STATUS_OK ||
+        wait_request(m, &m->in[from].request, from) != STATUS_OK)
         return STATUS_DEVICE;
     const struct header *h = &m->in[from].frame->header;
     if (h->operation != MESSAGE || h->bytes > max) {
@@ -405,14 +394,12 @@ static const struct comm_ops ops = {
 
 struct comm *comm_processes_open(const struct comm_processes_config *config, struct err *err) {
     struct process_rank *m = calloc(1, sizeof *m);
-    const char *delay = getenv("QUIRE_COMM_DELAY_US");
     CHECK(config->world >= 1 && config->world <= COMM_MAX_WORLD && config->channel > 0 &&
           config->channel < 256);
     if (!m)
         goto nomem;
     *m = (struct process_rank){.comm = {&ops, config->rank, config->world},
                                .config = *config,
-                               .delay_ns = delay ? (int64_t)(strtod(delay, NULL) * 1e3) : 0,
                                .deadline_ns = (int64_t)config->deadline_ms * 1000000};
     if (!(m->scratch = malloc((size_t)WINDOW * PIECE)))
         goto nomem;

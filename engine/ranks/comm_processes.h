@@ -17,8 +17,7 @@ struct comm_processes_config {
     int deadline_ms;
 };
 
-// NULL with err: STATUS_NOMEM. QUIRE_COMM_DELAY_US (for tests, processes of one machine): every message takes
-// at least so long, as over a network of that latency. Opens without communication.
+// NULL with err: STATUS_NOMEM. Opens without communication.
 struct comm *comm_processes_open(const struct comm_processes_config *config, struct err *err);
 // The owner is in no operation. NULL is allowed.
 void comm_processes_close(struct comm *c);

@@ -287,14 +287,11 @@ static enum status load_module(const struct launch *l, const struct transport_op
 // The identity of this process for others on the same machine: its pid, and the namespace of that pid.
 static void fill_location(struct handshake *h) {
     struct stat st;
-    const char *boot = getenv("QUIRE_FAULT_BOOT"); // for tests: as if another kernel ran it
     FILE *f = fopen("/proc/sys/kernel/random/boot_id", "r");
     size_t n = f ? fread(h->boot, 1, sizeof h->boot - 1, f) : 0;
     if (f)
         fclose(f);
     h->boot[n] = 0;
-    if (boot)
-        snprintf(h->boot, sizeof h->boot, "%s", boot);
     h->pid_namespace = stat("/proc/self/ns/pid", &st) == 0 ? (uint64_t)st.st_ino : 0;
     h->pid = getpid();
 }
@@ -321,15 +318,9 @@ static enum status check_handshakes(const struct processes *p, struct err *err) 
 
 static enum status exchange_handshakes(struct processes *p, struct err *err) {
     struct handshake mine = {.protocol = "quire processes 1"};
-    const char *version = getenv("QUIRE_FAULT_VERSION"); // for tests: as if it were another
-    snprintf(mine.version, sizeof mine.version, "%s", version ? version : QUIRE_VERSION);
-    const char *identity = getenv("QUIRE_FAULT_IDENTITY"); // likewise: as if its sources were others
-    snprintf(mine.identity, sizeof mine.identity, "%s", identity ? identity : build_id);
-    const char *host = getenv("QUIRE_FAULT_HOST"); // likewise: as if it were on another machine
-    if (host)
-        snprintf(mine.host, sizeof mine.host, "%s", host);
-    else
-        gethostname(mine.host, sizeof mine.host - 1);
+    snprintf(mine.version, sizeof mine.version, "%s", build_version);
+    snprintf(mine.identity, sizeof mine.identity, "%s", build_id);
+    gethostname(mine.host, sizeof mine.host - 1);
     sched_getaffinity(0, sizeof mine.processors, &mine.processors);
     fill_location(&mine);
     int me = processes_index(p);

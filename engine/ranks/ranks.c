@@ -43,9 +43,6 @@ struct ranks {
     // Of the ranks that are threads here; group i is of stage i. NULL: one rank, or one stage, or ranks
     // elsewhere.
     struct comm_threads *groups[COMM_MAX_WORLD], *everyone;
-    // For tests: this rank fails at this step (QUIRE_FAULT_RANK, QUIRE_FAULT_STEP). -1: none
-    int fail_rank;
-    uint64_t fail_at;
 
     // With stages, of rank 0: the result message of the last stage, unpacked
     void *message;
@@ -168,7 +165,6 @@ struct ranks *ranks_open(const struct ranks_config *c, struct err *err) {
         err_set(err, STATUS_NOMEM, "out of memory");
         return NULL;
     }
-    const char *fail_rank = getenv("QUIRE_FAULT_RANK"), *fail_step = getenv("QUIRE_FAULT_STEP");
     r->ops = c->ops;
     r->whole = *c->device.model;
     r->blocks = c->blocks;
@@ -178,8 +174,6 @@ struct ranks *ranks_open(const struct ranks_config *c, struct err *err) {
     r->processes = c->processes;
     r->here = r->processes ? r->world / processes_count(r->processes) : r->world;
     r->first = r->processes ? r->here * processes_index(r->processes) : 0;
-    r->fail_rank = fail_rank && fail_step ? atoi(fail_rank) : -1;
-    r->fail_at = fail_step ? strtoull(fail_step, NULL, 10) : 0;
     pthread_mutex_init(&r->lock, NULL); // cannot fail on Linux: no attributes
     pthread_cond_init(&r->work, NULL);
     pthread_cond_init(&r->done, NULL);
@@ -290,15 +284,9 @@ static enum status run_stage(struct rank *k, const struct step *step, struct err
     return err_set(err, STATUS_DEVICE, "rank %d of %d: %s", k->id, r->world, world->ops->error(world));
 }
 
-static void inject_fault(struct rank *k, const struct step *step) {
-    if (k->id == k->all->fail_rank && step->seq >= k->all->fail_at)
-        abort_comms(k, "failed, as QUIRE_FAULT_RANK asks");
-}
-
 static enum status run_step(struct rank *k, const struct step *step, struct err *err) {
     const struct ranks *r = k->all;
     struct step_out out;
-    inject_fault(k, step);
     if (r->stages > 1)
         return run_stage(k, step, err);
     model_forward(r->ops, k->dev, &k->model, step, NULL, NULL);
@@ -452,7 +440,6 @@ void ranks_launch(struct ranks *r, const struct step *step) {
         pthread_cond_broadcast(&r->work);
         pthread_mutex_unlock(&r->lock);
     }
-    inject_fault(k, step);
     if (r->stages > 1) {
         struct err err = {0}; // aborts the others, from which ranks_sync() learns of it
         if (run_stage(k, step, &err) != STATUS_OK && k->id > 0)

@@ -91,7 +91,7 @@ static int run_together(struct config *config, int (*run)(const struct config *c
 static int run_command(int argc, char **argv) {
     const char *word = argc > 1 ? argv[1] : "";
     if (strcmp(word, "--version") == 0 || strcmp(word, "version") == 0) {
-        printf("quire %s (sources %s)\n", QUIRE_VERSION, build_id);
+        printf("quire %s (sources %s)\n", build_version, build_id);
         return 0;
     }
     if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0 || strcmp(word, "help") == 0) {

@@ -648,11 +648,15 @@ static void test_failed_rank(void **state) {
     for (int rank = 0; rank < 2; rank++) {
         struct driver d;
         struct err err = {0};
-        setenv("QUIRE_FAULT_RANK", rank ? "1" : "0", 1);
-        setenv("QUIRE_FAULT_STEP", "3", 1);
+        setenv("QUIRE_CUDA_MODULE", FAULT_BACKEND, 1);
+        setenv("FAULT_MODULE", QUIRE_EMULATED, 1);
+        setenv("FAULT_RANK", rank ? "1" : "0", 1);
+        setenv("FAULT_STEP", "3", 1);
         driver_open(&d, &(struct driver_config){.path = file, .device = "cuda", .ranks = 2, .num_blocks = 8});
-        unsetenv("QUIRE_FAULT_RANK");
-        unsetenv("QUIRE_FAULT_STEP");
+        setenv("QUIRE_CUDA_MODULE", QUIRE_EMULATED, 1);
+        unsetenv("FAULT_MODULE");
+        unsetenv("FAULT_RANK");
+        unsetenv("FAULT_STEP");
         struct request *r = driver_add(&d, prompt, 20, OUTPUT, (struct sampling_params){0});
         for (int step = 1; step <= 3; step++) {
             struct step_result result;
@@ -663,7 +667,8 @@ static void test_failed_rank(void **state) {
             if (step < 3) {
                 assert_int_equal(st, STATUS_OK);
                 sched_update(d.sched, plan->id, &result.outcome, d.events);
-            } else if (st != STATUS_DEVICE || !strstr(err.msg, "as QUIRE_FAULT_RANK asks")) {
+            } else if (st != STATUS_DEVICE ||
+                       !strstr(err.msg, rank ? "the device of rank 1 fails" : "the device of rank 0 fails")) {
                 fail_msg("code %d: %s", (int)st, err.msg);
             }
         }

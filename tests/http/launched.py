@@ -6,12 +6,12 @@ import shutil
 import pytest
 
 import goldens
-from process import BINARY, children
+from process import BINARY, EMULATED, children
 from wire import wait_for
 
 RUN = goldens.ROOT / "tests/mpi/run.sh"
 MODULE = BINARY.parent / "engine/ranks/mpi/quire-mpi.so"
-EMULATED = BINARY.parent / "kernels/cuda/quire-cuda-emulated.so"
+needs_emulated = pytest.mark.skipif(not EMULATED.exists(), reason="no emulated CUDA module in this build")
 needs_mpi = pytest.mark.skipif(
     not MODULE.exists() or not shutil.which("mpirun"), reason="no MPI: libopenmpi-dev and openmpi-bin, then build again"
 )
@@ -22,6 +22,11 @@ LONG = {"prompt": "The cat", "max_tokens": 1500, "ignore_eos": True, "n": 40}
 
 def mpirun(processes, *options):
     return [RUN, "mpirun", processes, *options]
+
+
+def exporting(env):
+    """Options of mpirun that hand variables to all processes, on other hosts, too."""
+    return [word for name, value in env.items() for word in ("-x", f"{name}={value}")]
 
 
 def followers(server):

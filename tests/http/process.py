@@ -12,10 +12,18 @@ from pathlib import Path
 import goldens
 from wire import Api
 
-# Steps that take a hundredth of a second longer: a request of 1,500 tokens runs for a quarter of a minute, on any machine.
-SLOW = {"QUIRE_FAULT_DELAY_US": "10000"}
-
 BINARY = Path(os.environ.get("QUIRE_BINARY") or goldens.ROOT / "build/release/quire")
+EMULATED = BINARY.parent / "kernels/cuda/quire-cuda-emulated.so"
+
+
+def faulty(**faults):
+    """The environment of a server whose devices, the CPU, are slow or fail: what tests/tools/fault_backend.c reads, without FAULT_."""
+    env = {"QUIRE_DEVICE": "cuda", "QUIRE_CUDA_MODULE": str(BINARY.parent / "tests/fault-backend.so")}
+    return env | {f"FAULT_{name.upper()}": str(value) for name, value in faults.items()}
+
+
+# Steps that take a hundredth of a second longer: a request of 1,500 tokens runs for a quarter of a minute, on any machine.
+SLOW = faulty(delay_us=10000)
 
 # Words of prompts and answers that tests use. None may ever be in a log.
 PRIVATE = ["Once upon", "Lily", "meaning of life", "little girl", "big, shiny", "canary-7d1f"]

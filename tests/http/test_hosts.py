@@ -14,7 +14,7 @@ import time
 import pytest
 
 import goldens
-from launched import ASK, LONG, RUN, codes, needs_mpi, processes_of, wait_until_running, writing_codes
+from launched import ASK, LONG, RUN, codes, exporting, needs_mpi, processes_of, wait_until_running, writing_codes
 from process import BINARY, SLOW, children, run
 from wire import Api, wait_for
 
@@ -46,7 +46,7 @@ def two_hosts():
 
 
 class TwoHosts:
-    """mpirun for one process on each host, 1 ms apart; it reaches the other by a stand-in for ssh. The other numbers its processes itself."""
+    """mpirun for one process on each host; it reaches the other by a stand-in for ssh. The other numbers its processes itself."""
 
     def __init__(self, names, folder):
         agent = folder / "agent"
@@ -57,7 +57,7 @@ class TwoHosts:
         self.here = ["ip", "netns", "exec", names[0]]
         self.before = [*self.here, RUN, "mpirun", 2, "--host", "10.213.0.1:1,10.213.0.2:1",
                        "--mca", "plm_rsh_agent", agent, "--mca", "btl", "self,tcp", "--mca", "btl_tcp_if_include", "quire0",
-                       "--mca", "oob_tcp_if_include", "quire0", "-x", "QUIRE_COMM_DELAY_US=1000"]  # fmt: skip
+                       "--mca", "oob_tcp_if_include", "quire0"]  # fmt: skip
         self.log_file = folder / "log"
         self.name = f"two-hosts-{os.getpid()}"
         self.process = None
@@ -123,7 +123,7 @@ def test_two_hosts(hosts):
 
 def test_process_of_the_other_host_is_killed(hosts):
     """There no kernel says it: MPI does, whose connection breaks, or silence, for MPI may hold all threads that ask it."""
-    hosts.serve("--mca", "odls_base_sigkill_timeout", patience(), "-x", "QUIRE_FAULT_DELAY_US=10000")
+    hosts.serve("--mca", "odls_base_sigkill_timeout", patience(), *exporting(SLOW))
     with concurrent.futures.ThreadPoolExecutor() as pool:
         asked = pool.submit(hosts.post, LONG)
         wait_for("a request runs", lambda: re.search(r"^vllm:num_requests_running.* [1-9]", hosts.curl("/metrics")[1], re.MULTILINE))
@@ -137,7 +137,7 @@ def test_process_of_the_other_host_is_killed(hosts):
 @pytest.mark.parametrize("what", ["stall", "wire"])
 def test_the_other_host_is_lost(hosts, tmp_path, what):
     """Nothing but silence tells it: a process there stands still, or the wire is cut. Both processes end with 70."""
-    hosts.serve("-x", "QUIRE_FAULT_DELAY_US=10000", between=writing_codes(tmp_path, 2))
+    hosts.serve(*exporting(SLOW), between=writing_codes(tmp_path, 2))
     second = hosts.second()
     with concurrent.futures.ThreadPoolExecutor() as pool:
         asked = pool.submit(hosts.post, LONG)

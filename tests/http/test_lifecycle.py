@@ -15,10 +15,9 @@ import time
 import pytest
 
 from goldens import cases, data, expected
-from process import BINARY, SLOW, Server, run
+from process import BINARY, EMULATED, SLOW, Server, faulty, run
 from wire import Conn, Folded, check_error, outcome, wait_for
 
-EMULATED = BINARY.parent / "kernels/cuda/quire-cuda-emulated.so"
 WITH_TSAN = b"__tsan_init" in BINARY.read_bytes()
 PROMPT = "Once upon a time"
 PATH = "/v1/completions"
@@ -437,7 +436,7 @@ def test_signal_while_loading(model):
 
 def test_second_signal(start):
     """A second signal does not wait for anything."""
-    server = start("--drain-timeout", "1000", env={"QUIRE_FAULT_DELAY_US": "200000"})  # six minutes of work
+    server = start("--drain-timeout", "1000", env=faulty(delay_us=200000))  # six minutes of work
     opened, iterators, events = drain(server, streams=4)
     server.signal()
     wait_for("not ready", lambda: server.get("/readyz").status == 503)
@@ -659,8 +658,10 @@ def test_device_failure(start, device):
         pytest.skip("no emulated CUDA module in this build")
     if device == "cuda" and WITH_TSAN:
         pytest.skip("the emulator switches stacks, which ThreadSanitizer cannot follow")
-    slow = {"QUIRE_FAULT_STEP": "30", "QUIRE_FAULT_DELAY_US": "100000"}  # three seconds, for all to be there
-    server = start("--device", device, "--max-num-seqs", "2", env={**slow, "QUIRE_CUDA_MODULE": str(EMULATED)})
+    inner = {"module": EMULATED} if device == "cuda" else {}
+    env = faulty(step=30, delay_us=100000, **inner)  # three seconds, for all to be there
+    server = start("--max-num-seqs", "2", env=env)
+    assert f'device="{device}' in server.log()
 
     def ask(conn, stream):
         conn.send(server.bytes("POST", PATH, {"prompt": PROMPT, "max_tokens": 300, "stream": stream, "ignore_eos": True}))

@@ -11,16 +11,16 @@ import time
 import pytest
 
 import goldens
-from launched import ASK, EMULATED, LONG, RUN, codes, followers, mpirun, needs_mpi, wait_until_running, writing_codes
-from process import BINARY, SLOW, run
+from launched import ASK, LONG, MODULE, RUN, codes, followers, mpirun, needs_emulated, needs_mpi, wait_until_running, writing_codes
+from process import BINARY, EMULATED, SLOW, faulty, run
 from wire import wait_for
 
 pytestmark = needs_mpi
 
 
-def unequal(first, second):
-    """Two processes whose words differ: mpirun's form for several programs."""
-    return [RUN, "mpirun", 1, BINARY, *first, ":", "-np", 1, BINARY, *second]
+def unequal(first, second, before=(), binary=BINARY):
+    """Two processes whose words differ: mpirun's form for several programs. before, binary: of the second."""
+    return [RUN, "mpirun", 1, BINARY, *first, ":", "-np", 1, *before, binary, *second]
 
 
 def launch(words, env=None):
@@ -223,8 +223,8 @@ def test_told_to_end_by_mpirun(start):
 
 
 def test_long_step_is_no_death(start):
-    """Messages that take half a second each make steps of more than 6 s, and nobody is taken for dead."""
-    server = start("--tensor-parallel-size", 2, model="", before=mpirun(2), env={"QUIRE_COMM_DELAY_US": "500000"})
+    """A rank that waits for the other one for 7 s in every step does not take it for dead."""
+    server = start("--tensor-parallel-size", 2, model="", before=mpirun(2), env=faulty(rank=1, delay_us=7000000))
     assert server.complete(**(ASK | {"max_tokens": 2}))["usage"]["completion_tokens"] == 2
     code, log = stop(server)
     assert code == 0 and "heard of" not in log
@@ -254,12 +254,12 @@ def test_unequal_flags(words, flag, values):
     assert len(re.findall(sentence, got.stderr)) == 2, got.stderr  # on both
 
 
-@pytest.mark.skipif(not EMULATED.exists(), reason="no emulated CUDA module in this build")
+@needs_emulated
 @pytest.mark.parametrize("other, device, refused", [("1", "cuda", True), ("0", "cuda", False), ("1", "cpu", False)])
 def test_unequal_wgmma(other, device, refused):
     """A variable that changes the bits of prompts on CUDA, and nothing elsewhere."""
     words = [*GENERATE, "--pipeline-parallel-size", "2", "--device", device]
-    got = launch([RUN, "mpirun", 1, BINARY, *words, ":", "-np", 1, "-x", f"QUIRE_CUDA_WGMMA={other}", BINARY, *words],
+    got = launch(unequal(words, words, before=["-x", f"QUIRE_CUDA_WGMMA={other}"]),
                  env={"QUIRE_CUDA_MODULE": str(EMULATED), "QUIRE_EMULATED_DEVICES": "2"})  # fmt: skip
     sentence = r"quire: process 1 \(\S+\) has device numerics 128, process 0 \(\S+\) has 64"
     assert len(re.findall(sentence, got.stderr)) == (2 if refused else 0), got.stderr
@@ -280,25 +280,41 @@ def test_unequal_weights(tmp_path):
     assert len(found) == 2 and found[0][0] != found[0][1], got.stderr
 
 
-def test_unequal_versions():
-    words = [RUN, "mpirun", 1, BINARY, *GENERATE, ":", "-np", 1, "-x", "QUIRE_FAULT_VERSION=9.9", BINARY, *GENERATE]
-    got = launch(words)
+def identity(binary=BINARY):
+    """The version and the build id."""
+    got = subprocess.run([binary, "--version"], capture_output=True, text=True, timeout=60)
+    found = re.fullmatch(r"quire (\d+\.\d+\.\d+) \(sources ([0-9a-f]{16})\)\n", got.stdout)
+    assert found, got
+    return found.groups()
+
+
+def beside_other_build(folder, own, other):
+    """Two processes, of which the second is a copy of the binary that says another version or build id."""
+    assert len(own) == len(other) and own != other
+    data = BINARY.read_bytes()
+    assert data.count(b"%s\0" % own.encode()) >= 1
+    copy = folder / "quire"
+    copy.write_bytes(data.replace(b"%s\0" % own.encode(), b"%s\0" % other.encode()))
+    copy.chmod(0o755)
+    assert other in identity(copy) and own not in identity(copy)
+    return launch(unequal(GENERATE, GENERATE, binary=copy), env={"QUIRE_MPI_MODULE": str(MODULE)})  # it has none beside it
+
+
+def test_unequal_versions(tmp_path):
+    version = identity()[0]
+    other = "9" * version.index(".") + version[version.index(".") :]
+    got = beside_other_build(tmp_path, version, other)
     assert got.returncode == 2, got
-    assert len(re.findall(r"process 1 \(\S+\) is version 9.9, process 0 \(\S+\) is \d", got.stderr)) == 2, got.stderr
+    sentence = rf"process 1 \(\S+\) is version {re.escape(other)}, process 0 \(\S+\) is {re.escape(version)}"
+    assert len(re.findall(sentence, got.stderr)) == 2, got.stderr
 
 
-def identity():
-    found = re.fullmatch(r"quire \d+\.\d+\.\d+ \(sources ([0-9a-f]{16})\)\n", run("--version").stdout)
-    assert found
-    return found[1]
-
-
-def test_unequal_sources():
+def test_unequal_sources(tmp_path):
     """The same version of other sources: both name both, and nobody computes."""
-    words = [RUN, "mpirun", 1, BINARY, *GENERATE, ":", "-np", 1, "-x", "QUIRE_FAULT_IDENTITY=0123456789abcdef", BINARY, *GENERATE]
-    got = launch(words)
+    _, sources = identity()
+    got = beside_other_build(tmp_path, sources, "0123456789abcdef")
     assert got.returncode == 2 and not got.stdout.strip(), got
-    sentence = rf"process 1 \(\S+\) is built from sources 0123456789abcdef, process 0 \(\S+\) from {identity()}: give both machines"
+    sentence = rf"process 1 \(\S+\) is built from sources 0123456789abcdef, process 0 \(\S+\) from {sources}: give both machines"
     assert len(re.findall(sentence, got.stderr)) == 2, got.stderr
 
 
@@ -325,7 +341,7 @@ def test_impossible(processes, flags, words):
     assert got.returncode == 2 and words in got.stderr, got
 
 
-@pytest.mark.skipif(not EMULATED.exists(), reason="no emulated CUDA module in this build")
+@needs_emulated
 def test_gpus_of_one_layer():
     """They must be in one process; what is refused names what would do, and that does."""
     env = {"QUIRE_CUDA_MODULE": str(EMULATED), "QUIRE_EMULATED_DEVICES": "4"}
@@ -340,14 +356,32 @@ def test_gpus_of_one_layer():
         assert got.returncode == 0 and got.stdout, got
 
 
-@pytest.mark.skipif(not EMULATED.exists(), reason="no emulated CUDA module in this build")
-@pytest.mark.parametrize("host, devices, found", [("QUIRE_FAULT_HOST=other", 1, True), ("QUIRE_FAULT_BOOT=other", 1, True), ("X=", 1, False), ("X=", 2, True)])
-def test_devices_of_a_host(host, devices, found):
+BOOT_ID = "/proc/sys/kernel/random/boot_id"
+
+
+def elsewhere(folder, what):
+    """Words before a command for which this machine has another host name, or its kernel another boot id."""
+    (folder / "boot_id").write_text("00000000-0000-4000-8000-000000000000\n")
+    kind, change, see = {
+        "host": ("--uts", "hostname other", "hostname"),
+        "boot": ("--mount", f"mount --bind {folder}/boot_id {BOOT_ID}", f"cat {BOOT_ID}"),
+    }[what]
+    words = ["unshare", kind, *(["--user", "--map-root-user"] if os.geteuid() else []), "sh", "-c", f'{change} && exec "$@"', "sh"]
+    got = subprocess.run([*words, *see.split()], capture_output=True, text=True, timeout=60)
+    if got.returncode != 0:
+        (pytest.fail if os.environ.get("QUIRE_REQUIRE_DATA") else pytest.skip)(f"no namespaces here: {got.stderr.strip()}")
+    assert got.stdout != subprocess.run(see.split(), capture_output=True, text=True).stdout
+    return words
+
+
+@needs_emulated
+@pytest.mark.parametrize("other, devices, found", [("host", 1, True), ("boot", 1, True), (None, 1, False), (None, 2, True)])
+def test_devices_of_a_host(tmp_path, other, devices, found):
     """Each process takes devices of its own machine from the first on that another process there does not have.
 
     Another name is another machine, and so is another kernel under the same name."""
     words = [*GENERATE, "--pipeline-parallel-size", "2", "--device", "cuda"]
-    got = launch([RUN, "mpirun", 1, BINARY, *words, ":", "-np", 1, "-x", host, BINARY, *words],
+    got = launch(unequal(words, words, before=elsewhere(tmp_path, other) if other else ()),
                  env={"QUIRE_CUDA_MODULE": str(EMULATED), "QUIRE_EMULATED_DEVICES": str(devices)})  # fmt: skip
     if found:
         assert got.returncode == 0 and got.stdout, got
@@ -355,7 +389,7 @@ def test_devices_of_a_host(host, devices, found):
         assert got.returncode == 2 and re.search(r"process 1 \(\S+\): .*there is no emulated device 1, only 1", got.stderr), got
 
 
-@pytest.mark.skipif(not EMULATED.exists(), reason="no emulated CUDA module in this build")
+@needs_emulated
 @pytest.mark.parametrize("drawn", [(), ("--temperature", "0.9", "--top-k", "20", "--seed", "4")])
 def test_gpus_of_two_processes(drawn):
     """Two stages of two GPUs, a process each: with --exact what one GPU says, log-probabilities and all."""

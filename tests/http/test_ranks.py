@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from process import run
+from process import faulty, run
 
 
 def answer(*flags):
@@ -73,11 +73,11 @@ def test_perplexity(tmp_path):
 @pytest.mark.parametrize("flag", ["--tensor-parallel-size", "--pipeline-parallel-size"])
 def test_rank_fails(start, flag):
     """A rank that fails at step 2 fails the engine: the request gets 503, the process exits with 70."""
-    server = start(flag, "2", model="", env={"QUIRE_FAULT_RANK": "1", "QUIRE_FAULT_STEP": "2"})
+    server = start(flag, "2", model="", env=faulty(rank=1, step=2))
     got = server.post("/v1/completions", {"prompt": "The cat", "max_tokens": 12})
     assert got.status == 503 and got.json()["error"]["code"] == "engine_unavailable", got
     assert server.wait() == 70
-    assert "as QUIRE_FAULT_RANK asks" in server.tail()
+    assert "the device of rank 1 fails" in server.tail()
     server.stopped = True
     server.check_log()
     server.discard_log()

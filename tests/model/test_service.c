@@ -107,13 +107,14 @@ struct setup {
 
 // Stages and plans in flight of the services opened; 0: as the engine picks.
 static int stages, depth;
+static const char *device = "cpu";
 // The pace they keep; 1 ns: the least that prompts may get, which follows every measurement.
 static int64_t target_itl_ns;
 
 static struct setup open_service(int blocks, const char *record) {
     struct err err = {0};
     struct engine_config c = {.path = model(),
-                              .device = "cpu",
+                              .device = device,
                               .num_threads = 2,
                               .block_size = 16,
                               .num_kv_blocks = blocks,
@@ -504,9 +505,13 @@ static void test_stopped(void **state) {
 // A device that fails ends every request with an error, once, and refuses new ones; nothing hangs, nothing
 // aborts.
 static void failing(void) {
-    setenv("QUIRE_FAULT_STEP", "12", 1);
+    setenv("QUIRE_CUDA_MODULE", FAULT_BACKEND, 1);
+    setenv("FAULT_STEP", "12", 1);
+    device = "cuda";
     struct setup s = open_service(24, NULL);
-    unsetenv("QUIRE_FAULT_STEP");
+    device = "cpu";
+    unsetenv("QUIRE_CUDA_MODULE");
+    unsetenv("FAULT_STEP");
     static struct output out[SHAPES];
     struct err err = {0};
     int finished = 0, submitted = 0;

@@ -1,5 +1,6 @@
 // A transport between threads, each of which stands for a process: messages lie in one list until somebody
-// asks for them. A process can be cut off: then nothing of it arrives any more.
+// asks for them. A process can be cut off: then nothing of it arrives any more. Messages can be late: their receiver asks
+// in vain some times.
 #pragma once
 
 #include "ranks/transport.h"
@@ -18,13 +19,14 @@ struct fake_message {
 struct fake_wait { // what a recv() asked for; its request's handle
     void *data;
     size_t bytes;
-    int from, tag;
+    int from, tag, asked;
 };
 
 struct fake_net {
     pthread_mutex_t lock;
     struct fake_message *first, **last;
     bool cut[16]; // nothing of this process arrives
+    int late;     // questions in vain before each message
 };
 
 struct fake_transport {
@@ -60,7 +62,7 @@ static inline enum status fake_recv(struct transport *t, void *data, size_t byte
                                     struct transport_request *r, struct err *err) {
     (void)t, (void)err;
     struct fake_wait *w = malloc(sizeof *w);
-    *w = (struct fake_wait){data, bytes, from, tag};
+    *w = (struct fake_wait){data, bytes, from, tag, 0};
     *r = (struct transport_request){.handle = (uint64_t)(uintptr_t)w, .active = true};
     return STATUS_OK;
 }
@@ -71,6 +73,8 @@ static inline enum status fake_test(struct transport *t, struct transport_reques
     struct fake_wait *w = (struct fake_wait *)(uintptr_t)r->handle;
     enum status st = STATUS_OK;
     *done = w == NULL; // sending is over at once
+    if (w && w->asked++ < net->late)
+        return STATUS_OK;
     pthread_mutex_lock(&net->lock);
     for (struct fake_message **at = &net->first; w && *at; at = &(*at)->next) {
         struct fake_message *m = *at;

@@ -83,7 +83,7 @@ optimise=-O2
 cflags=(-std=gnu17 "$optimise" -D_GNU_SOURCE -ffp-contract=off -fno-math-errno -pthread "${includes[@]}"
         -DQUIRE_SOURCE_DIR="\"$root\"" -DQUIRE_BINARY_DIR="\"$root/$out\"")
 kernels=(rows qkv gemm pack attn_decode attn_prefill attn_wgmma sample ranks)
-tests=(intrinsics rows gemm attention sample forward ranks model)
+tests=(intrinsics rows gemm attention sample forward steps ranks model)
 bench=(bench_cuda bench_cuda_kernels bench_cuda_steps)
 
 # Objects, each with its command on a line; then all of them, a few at a time.
@@ -106,7 +106,7 @@ simd() { # what kernels/CMakeLists.txt gives these files
 build_all() {
     local source name t device host runtime link arch=(-arch=native)
     : >"$commands"
-    for source in base/*.c kernels/*.c kernels/ref/*.c kernels/cpu/*.c engine/*.c engine/models/*.c engine/text/*.c engine/text/jinja/*.c engine/ranks/*.c kernels/cuda/{backend,inspect,kv,memory,multiply,peers,phases,step,weight,work}.c; do
+    for source in base/*.c kernels/*.c kernels/ref/*.c kernels/cpu/*.c engine/*.c engine/models/*.c engine/text/*.c engine/text/jinja/*.c engine/ranks/*.c scheduler/request.c kernels/cuda/{backend,inspect,kv,memory,multiply,peers,phases,step,weight,work}.c; do
         case $source:$(uname -m) in */avx*.c:x86_64) ;; */avx*.c:*) continue ;; esac
         name=${source//\//_}.o
         # shellcheck disable=SC2046
@@ -168,7 +168,7 @@ fi
 
 # ---- the report: pieces, put together anew whenever one is done. A note is a line of pieces/notes.
 
-sources=$(cat tests/gpu_check.sh tests/harness.h tests/{emu,ops,bench}/*.* kernels/*.* kernels/{ref,cpu,cuda,cuda/emu}/*.* engine/*.* |
+sources=$(cat tests/gpu_check.sh tests/harness.h tests/{emu,ops,bench}/*.* kernels/*.* kernels/{ref,cpu,cuda,cuda/emu}/*.* engine/*.* scheduler/request.c |
           cksum | cut -d ' ' -f 1)
 if [ -z "$some" ] || [ "$(cat "$pieces/sources" 2>/dev/null)" != "$sources" ]; then
     rm -rf "$pieces"
@@ -250,7 +250,7 @@ fi
 
 # What takes long and adds little where each launch does; and what the same emulator, better compiled, runs in ctest anyway.
 few=QUIRE_LEAVE_OUT=test_types,test_many_rows,test_exact,test_exact_company,test_wide_steps,test_random_rows,test_far_blocks
-fewer=$few,test_wide_prefill,test_misuse,test_attention_paths,test_company,test_more_kinds,test_rounds,test_embedded,test_made_files
+fewer=$few,test_wide_prefill,test_window_pages,test_misuse,test_attention_paths,test_company,test_more_kinds,test_rounds,test_embedded,test_made_files
 if has_part tests; then
     for t in "${tests[@]}"; do
         environment=()
@@ -286,14 +286,14 @@ if has_part torch; then
     fi
 fi
 
-# Piece by piece; what has passed is not run again. forward under memcheck alone: it has cuBLASLt's kernels, which are not ours
+# Piece by piece; what has passed is not run again. forward and steps under memcheck alone: cuBLASLt's kernels are not ours
 # to check for races. initcheck is left out: tests poison memory on purpose.
 if has_part sanitizer && [ -z "$sanitizer" ]; then
     [ "$mode" = --emulated ] || note compute-sanitizer "not installed"
 elif has_part sanitizer; then
     for tool in memcheck racecheck synccheck; do
         for t in "${tests[@]}"; do
-            case $tool:$t in *:model | racecheck:forward | synccheck:forward) continue ;; esac
+            case $tool:$t in *:model | racecheck:forward | synccheck:forward | racecheck:steps | synccheck:steps) continue ;; esac
             key="$tool of test $t"
             noted "$key" "no errors" && continue
             run "$key" 300 env "$few" "$sanitizer" --tool $tool --error-exitcode 9 "$out/test_$t" && note "$key" "no errors"

@@ -623,8 +623,8 @@ MUTATIONS = [
          "test_emu_sample"),  # the odd group out is counted twice
     (CUDA % "work.c", "if (n == 0 || seen[entries[i].token] == *stamp) {", "if (n == 0) {", "test_emu_sample"),  # entries of a token at once
     (CUDA % "step.c", "        if (g->num_tokens == tokens && same_splits && g->adjusts == key.adjusts)", "        if (g->num_tokens == tokens && same_splits)",
-         "test_emu_forward"),  # a graph without entries replays a step that has some
-    (CUDA % "work.c", "        slots[t] = -1;\n", "        slots[t] = 0;\n", "test_emu_forward"),  # padding rows write a block
+         "test_emu_steps"),  # a graph without entries replays a step that has some
+    (CUDA % "work.c", "        slots[t] = -1;\n", "        slots[t] = 0;\n", "test_emu_steps"),  # padding rows write a block
     (CUDA % "multiply.c", "w->layout != LAYOUT_F32 ? dev->work.num_decode : m;", "w->layout != LAYOUT_F32 ? 0 : m;",
          "test_emu_forward"),  # decodes go through cuBLASLt beside a long prompt
     (CUDA % "multiply.c", "others > CUDA_TOKENS && !dev->exact && ", "others > CUDA_TOKENS && ", "test_emu_forward"),  # exact: long prompts go through cuBLASLt
@@ -636,21 +636,24 @@ MUTATIONS = [
     (CUDA % "phases.c", ".split0 = list->one_launch ? 0 : first[row],", ".split0 = 0,", "test_emu_forward"),  # every launch of decode takes the first one's splits
     (CUDA % "work.c", "first_split[end + 1] - first_split[row] <= max_splits)", "first_split[end] - first_split[row] <= max_splits)", "test_emu_forward"),  # a launch has a row too many
     (CUDA % "step.c", "    if (dev->num_graphs == dev->max_graphs)\n        return NULL;\n", "    if (dev->num_graphs == dev->max_graphs)\n        return &dev->graphs[0];\n",
-         "test_emu_forward"),  # a bucket beyond those that are kept replays another
+         "test_emu_steps"),  # a bucket beyond those that are kept replays another
     (CUDA % "step.c", "    rt_upload(dev->rt, dev->staging, dev->upload[slot], dev->work.bytes);\n",
-         "    rt_upload(dev->rt, dev->staging, dev->upload[slot], 16);\n    rt_upload(dev->rt, dev->staging, dev->upload[slot], dev->work.bytes);\n", "test_emu_forward"),  # two uploads a step
+         "    rt_upload(dev->rt, dev->staging, dev->upload[slot], 16);\n    rt_upload(dev->rt, dev->staging, dev->upload[slot], dev->work.bytes);\n", "test_emu_steps"),  # two uploads a step
     (CUDA % "ranks.cu", "        for (int k = i * CUDA_GROUP; k < (i + 1) * CUDA_GROUP && k < num; k++)", "        for (int k = i * CUDA_GROUP; k < (i + 1) * CUDA_GROUP; k++)",
          "test_emu_ranks"),  # maxima of a local top-k that is not there
     (CUDA % "rows.cu", "    if (i >= a.n)\n        return;\n    float v = a.x[row", "    float v = a.x[row", "test_emu_rows"),  # a GEMM of cuBLASLt writes past its columns
     (CUDA % "pack.cu", "i += SCATTER_BLOCKS * SCATTER_THREADS)", "i += 2 * SCATTER_BLOCKS * SCATTER_THREADS)", "test_emu_rows"),  # half of a long part of an upload
-    (CUDA % "step.c", "bool same_splits = memcmp(g->max_splits, key.max_splits, sizeof key.max_splits) == 0;", "bool same_splits = true;", "test_emu_forward"),  # a graph replays a step with more splits of a spec
-    (CUDA % "step.c", "    if (step->masks && step->masks_wait)\n", "    if (false)\n", "test_emu_forward"),  # masks are read before they are there
+    (CUDA % "step.c", "bool same_splits = memcmp(g->max_splits, key.max_splits, sizeof key.max_splits) == 0;", "bool same_splits = true;", "test_emu_steps"),  # a graph replays a step with more splits of a spec
+    (CUDA % "step.c", "    if (step->masks && step->masks_wait)\n", "    if (false)\n", "test_emu_steps"),  # masks are read before they are there
     (CUDA % "phases.c", ".slots = dev->inputs.groups[layer->kv_group].slots,", ".slots = dev->inputs.groups[0].slots,", "test_emu_forward"),  # every layer writes to the pages of the first group
     (CUDA % "phases.c", "int spec = layer->attn.index, rows = dev->work.num_decode;", "int spec = 0, rows = dev->work.num_decode;", "test_emu_forward"),  # every layer decodes by the splits of the first spec
     (CUDA % "phases.c", ".group = layer->attn.heads / dev->kv_heads,\n                             .window = layer->attn.window,", ".group = layer->attn.heads / dev->kv_heads,\n                             .window = dev->model.attn[0].window,", "test_emu_forward"),  # every layer has the window of the first
     (CUDA % "phases.c", ".rope_pairs = rope ? rope->dim / 2 : 0,", ".rope_pairs = dev->model.ropes[0].dim / 2,", "test_emu_forward"),  # positions rotate in every layer
-    (CUDA % "kv.c", ".num = 2 * dev->model.kv_layers,", ".num = dev->model.kv_layers,", "test_emu_forward"),  # a page is copied without its values
-    (CUDA % "kv.c", "        if (!dev->key_scales)\n            continue;", "        continue;", "test_emu_forward"),  # and without the scales of int8
+    (CUDA % "work.c", ".begin = at > begin ? at : begin,", ".begin = at,", "test_emu_steps"),  # decode reads what a window gave back
+    (CUDA % "phases.c", "a.of = &dev->inputs.rows[first].row;", "a.of = &dev->inputs.rows[0].row;", "test_emu_steps"),  # hidden states of the first rows for those that follow
+    (CUDA % "phases.c", "    float *to = dev->result[dev->num_begun & 1].hidden;\n", "    float *to = dev->result[0].hidden;\n", "test_emu_steps"),  # hidden states of two steps in one place
+    (CUDA % "kv.c", ".num = 2 * dev->model.kv_layers,", ".num = dev->model.kv_layers,", "test_emu_steps"),  # a page is copied without its values
+    (CUDA % "kv.c", "        if (!dev->key_scales)\n            continue;", "        continue;", "test_emu_steps"),  # and without the scales of int8
     (CUDA % "attn_prefill.cu", "int begin = a.window > 0 ? t.position + t.first / G + 1 - a.window : 0;", "int begin = a.window > 0 ? t.position + t.first / G + 1 - a.window - KV_TILE : 0;", "test_emu_attention"),  # prefill reads pages that a window gave back
     (CUDA % "attn_wgmma.cu", "int begin = a.window > 0 ? t.position + t.first / G + 1 - a.window : 0;", "int begin = a.window > 0 ? t.position + t.first / G + 1 - a.window - KV_TILE : 0;", "test_emu_attention"),  # wgmma: the same
     ("engine/engine.c", "    if ((named || backend_cuda_at_hand()) &&", "    if (backend_cuda_at_hand() &&", "test_emu_load"),  # auto falls back without a word

@@ -12,6 +12,7 @@
 #include "attn.cuh"
 
 enum { PAGE = 16, DECODE_WARPS = 4, STAGES = 2 };
+static_assert(KV_TILE % PAGE == 0, "scales are read by whole pages: a window keeps those of its first token");
 
 // Copies keys and values of a page to shared memory. SWIZZLE: 16-byte pieces are xored by row for ldmatrix.
 // EIGHT: bytes as they are; scales: where those of 16 keys, then of 16 values go, or NULL.

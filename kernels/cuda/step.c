@@ -80,6 +80,8 @@ static void check_step(const struct device *dev, const struct step *step) {
         CHECK(step->ids[t] < dev->model.vocab &&
               (step->ids[t] >= 0 || -1 - step->ids[t] < dev->result[dev->num_begun & 1].num_rows));
         CHECK(step->positions[t] >= 0 && step->positions[t] < l->max_context);
+        for (int g = 0; g < step->num_groups; g++)
+            CHECK(step->groups[g].slots[t] < (int64_t)l->num_blocks * dev->block_size);
     }
     for (int r = 0; r < step->num_rows; r++) {
         const struct logits_row *row = &step->rows[r];

@@ -307,6 +307,7 @@ static void ref_qkv(struct device *dev, const struct layer *layer, const struct 
         finish_heads(dev, a, head, a->heads, layer->q_norm, step->positions[t]);
         if (slots[t] < 0)
             continue;
+        CHECK(slots[t] < (int64_t)dev->limits.num_blocks * dev->block_size);
         for (int which = 0; which < 2; which++) {
             ref_matvec(dev->wide, dev->norm, &layer->qkv->part[1 + which]);
             if (which == 0)

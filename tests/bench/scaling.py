@@ -45,7 +45,7 @@ RATES = {
     "usable": 0.9,  # of memory
 }
 
-# Numbers of the code: kernels/cuda/backend.c, group.c, multiply.c, ops.h, plan.h, ranks.cu.
+# Numbers of the code: kernels/cuda/step.c, peers.c, multiply.c, ops.h, work.h, ranks.cu.
 RECORDED = (1, 2, 4, 8, 16, 24, 32, 48, 64)  # rows that a recorded step is padded to
 LAYER_KERNELS = 9  # of a step that decodes: norm, qkv, its finish; attention, its merge; product; norm, gate and up; product
 SKINNY_ROWS = 256  # of decodes that one launch of a product takes

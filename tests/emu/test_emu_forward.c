@@ -1,7 +1,7 @@
 // The whole backend on the emulated runtime: steps of random models against kernels/ref, through every path
 // that the host takes (fast and general attention, GEMMs of cuBLASLt, layouts of several parts, layers of
-// several specs, CUDA graphs, asynchronous scheduling, exact mode), and what happens when the device fails or
-// is too small. Over 600 lines: every case stands on the same fixture.
+// several specs, exact mode), and what happens when the device fails or is too small. Over 600 lines: every
+// case stands on the same fixture.
 #include "harness.h"
 
 #include "backend_cuda.h"
@@ -166,14 +166,10 @@ static void test_mixed_specs(void **state) {
         enum dtype type, kv;
     } cases[] = {
         {{5, 64, 2, 1, 64, 44, 97, 21, true, true, false}, 16, DTYPE_BF16, DTYPE_F16},
-        {{4, 64, 2, 1, 64, 64, 97, 0, false, false, true},
-         16,
-         DTYPE_F16,
-         DTYPE_I8}, // rows scaled by their largest
-        {{4, 64, 4, 2, 16, 44, 97, 13, false, true, false},
-         5,
-         DTYPE_F32,
-         DTYPE_F32}, // the kernel for any shape
+        // Rows scaled by their largest.
+        {{4, 64, 2, 1, 64, 64, 97, 0, false, false, true}, 16, DTYPE_F16, DTYPE_I8},
+        // The kernel for any shape.
+        {{4, 64, 4, 2, 16, 44, 97, 13, false, true, false}, 5, DTYPE_F32, DTYPE_F32},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct fixture *f = fixture_make_mixed(&cases[i].s, cases[i].type);
@@ -303,154 +299,6 @@ static void test_company(void **state) {
     }
 }
 
-// ---- CUDA graphs
-
-// Without logits: else there are no graphs.
-static struct instance *open_graphs(const struct fixture *f, int tokens, int context, int seqs) {
-    struct setup s = {&backend_cuda, NULL, 1, 16, DTYPE_F16};
-    struct instance *in = instance_open_as(f, s, INSTANCE_NO_LOGITS, tokens, context, seqs);
-    assert_non_null(in);
-    return in;
-}
-
-// Greedy decoding of `seqs` sequences, each step's tokens fed on the device (ids -1-r) or by the host.
-static int decode(struct instance *in, int seqs, int steps, bool on_device, int32_t *ids, float *logprobs) {
-    int replayed = 0;
-    struct piece pieces[8];
-    struct step_out out;
-    for (int t = 0; t < steps; t++) {
-        for (int s = 0; s < seqs; s++)
-            pieces[s] = (struct piece){s, t == 0 ? 0 : 4 + s + t - 1, t == 0 ? 4 + s : 1, false};
-        struct batch *b = batch_make(in, pieces, seqs);
-        for (int s = 0; t > 0 && s < seqs; s++)
-            b->ids[s] = on_device ? -1 - s : ids[(t - 1) * seqs + s];
-        for (int s = 0; s < seqs; s++) { // some sample, some have entries
-            b->rows[s].temperature = s == 1 ? 0.8f : 0;
-            b->rows[s].seed = 99;
-            b->rows[s].index = t;
-            b->rows[s].top_k = s == 1 ? 20 : 0;
-        }
-        static struct logit_entry entries[2] = {{5, 1, 0.5f}, {5, 1.2f, -0.1f}};
-        b->step.entries = entries;
-        b->step.num_entries = 2;
-        if (seqs > 2 && t >= 6) {
-            b->rows[2].entry_start = 0;
-            b->rows[2].entry_end = 2;
-        }
-        replayed += forward(in, &b->step);
-        assert_int_equal(in->ops->sync(in->dev, &out, NULL), STATUS_OK);
-        for (int s = 0; s < seqs; s++) {
-            assert_int_equal(out.failed[s], 0);
-            ids[t * seqs + s] = out.ids[s];
-            logprobs[t * seqs + s] = out.logprob[s];
-        }
-        free(b);
-    }
-    return replayed;
-}
-
-static void test_graphs(void **state) {
-    (void)state;
-    enum { STEPS = 14, SEQS = 3 };
-    static const struct shape shapes[] = {
-        {2, 64, 2, 1, 64, 44, 97, 0, false, false, false}, // fast attention
-        {2, 64, 4, 2, 16, 44, 97, 9, false, false, true},  // general attention, a window
-        {4, 64, 2, 1, 64, 44, 97, 9, false, false, false}, // several specs and groups
-    };
-    for (int i = 0; i < 3; i++) {
-        struct fixture *f =
-            i == 2 ? fixture_make_mixed(&shapes[i], DTYPE_BF16) : fixture_make(&shapes[i], DTYPE_BF16);
-        int32_t plain[STEPS * SEQS], ids[STEPS * SEQS];
-        float plain_logprobs[STEPS * SEQS], logprobs[STEPS * SEQS];
-        setenv("QUIRE_CUDA_GRAPHS", "0", 1);
-        struct instance *in = open_graphs(f, 64, 64, SEQS);
-        assert_int_equal(decode(in, SEQS, STEPS, false, plain, plain_logprobs), 0);
-        instance_close(in);
-        unsetenv("QUIRE_CUDA_GRAPHS");
-        for (int on_device = 0; on_device < 2; on_device++) {
-            in = open_graphs(f, 64, 64, SEQS);
-            int replayed = decode(in, SEQS, STEPS, on_device, ids, logprobs);
-            instance_close(in);
-            assert_true(replayed >= 6);
-            assert_memory_equal(ids, plain,
-                                sizeof ids); // padded to 4 rows, captured, replayed: the same bits
-            assert_memory_equal(logprobs, plain_logprobs, sizeof logprobs);
-        }
-        fixture_free(f);
-    }
-}
-
-// A graph may be padded beyond the most rows that a step may have: nothing may be too small for it.
-static void test_padding_beyond_limits(void **state) {
-    (void)state;
-    enum { SEQS = 5, STEPS = 5 };
-    struct shape s = {1, 64, 2, 1, 64, 64, 97, 0, false, false, false};
-    struct fixture *f = fixture_make(&s, DTYPE_F16);
-    for (int i = 0; i < f->num_weights; i++)
-        if (f->weights[i].role == WEIGHT_GATE_UP) { // two GEMMs, side by side in memory of their own
-            free((void *)(uintptr_t)f->weights[i].part[1].data);
-            f->weights[i].part[1] = random_tensor(DTYPE_BF16, 64, 64, 0.2f);
-        }
-    float logprobs[2][STEPS * SEQS];
-    int32_t ids[2][STEPS * SEQS];
-    for (int graphs = 0; graphs < 2; graphs++) {
-        int replayed = 0;
-        setenv("QUIRE_CUDA_GRAPHS", graphs ? "64" : "0", 1);
-        struct instance *in = open_graphs(f, SEQS, 64, SEQS);
-        for (int t = 0; t < STEPS; t++) {
-            struct piece pieces[SEQS];
-            struct step_out out;
-            for (int q = 0; q < SEQS; q++)
-                pieces[q] = (struct piece){q, t, 1, false};
-            struct batch *b = batch_make(in, pieces, SEQS);
-            replayed += forward(in, &b->step);
-            assert_int_equal(in->ops->sync(in->dev, &out, NULL), STATUS_OK);
-            memcpy(logprobs[graphs] + t * SEQS, out.logprob, SEQS * sizeof(float));
-            memcpy(ids[graphs] + t * SEQS, out.ids, SEQS * sizeof(int32_t));
-            free(b);
-        }
-        assert_int_equal(replayed, graphs ? STEPS - 2 : 0);
-        instance_close(in);
-    }
-    unsetenv("QUIRE_CUDA_GRAPHS");
-    assert_memory_equal(ids[0], ids[1], sizeof ids[0]);
-    assert_memory_equal(logprobs[0], logprobs[1], sizeof logprobs[0]);
-    fixture_free(f);
-}
-
-// Steps beyond the buckets that are kept are launched kernel by kernel, with the same bits.
-static void test_more_buckets(void **state) {
-    (void)state;
-    enum { BUCKETS = 4, KEPT = 2, TIMES = 4 };
-    static const int sizes[BUCKETS] = {1, 2, 4, 8};
-    struct shape s = {1, 64, 2, 1, 64, 44, 97, 0, false, false, false};
-    struct fixture *f = fixture_make(&s, DTYPE_BF16);
-    float want[BUCKETS][8];
-    for (int kept = 0; kept <= KEPT; kept += KEPT) {
-        char number[16];
-        snprintf(number, sizeof number, "%d", kept);
-        setenv("QUIRE_CUDA_GRAPHS", number, 1);
-        struct instance *in = open_graphs(f, 8, 64, 8);
-        for (int time = 0; time < TIMES; time++)
-            for (int bucket = 0; bucket < BUCKETS; bucket++) {
-                struct piece pieces[8];
-                struct step_out out;
-                for (int q = 0; q < sizes[bucket]; q++)
-                    pieces[q] = (struct piece){q, 0, 1, false};
-                struct batch *b = batch_make(in, pieces, sizes[bucket]);
-                assert_int_equal(forward(in, &b->step), kept > 0 && bucket < KEPT && time >= 2);
-                assert_int_equal(in->ops->sync(in->dev, &out, NULL), STATUS_OK);
-                if (kept == 0 && time == 0)
-                    memcpy(want[bucket], out.logprob, sizeof(float) * (size_t)sizes[bucket]);
-                assert_memory_equal(want[bucket], out.logprob, sizeof(float) * (size_t)sizes[bucket]);
-                free(b);
-            }
-        instance_close(in);
-    }
-    unsetenv("QUIRE_CUDA_GRAPHS");
-    fixture_free(f);
-}
-
 // More KV splits of decode attention than one launch holds: launches by rows, each with the bits that it has
 // alone.
 static void test_launches(void **state) {
@@ -491,259 +339,6 @@ static void test_launches(void **state) {
     assert_true(memcmp(all, all + V, V * sizeof *all) != 0); // the rows differ
     free(all), free(block);
     instance_close(in);
-    fixture_free(f);
-}
-
-// Buckets of graphs count each spec's splits: with a window a sequence has one split or two, without it more
-// and more.
-static void test_graphs_of_specs(void **state) {
-    (void)state;
-    enum { FIRST = 500, CHUNK = 50, STEPS = 24, MANY = 40 };
-    struct shape s = {2, 64, 1, 1, 64, 32, 61, 30, false, false, false};
-    struct fixture *f = fixture_make_mixed(&s, DTYPE_BF16);
-    float logprobs[2][STEPS * MANY];
-    for (int graphs = 0; graphs < 2; graphs++) {
-        int replayed = 0;
-        setenv("QUIRE_CUDA_GRAPHS", graphs ? "64" : "0", 1);
-        struct instance *in = open_graphs(f, 64, FIRST + STEPS + 1, MANY);
-        size_t bytes = in->ops->kv_block_bytes(in->dev);
-        unsigned char *page = must_calloc(1, bytes);
-        for (int b = 0; b < in->limits.num_blocks; b++) { // f16 below 2, the same in both runs
-            for (size_t k = 0; k < bytes; k++)
-                page[k] = (unsigned char)(k % 2 ? (k * 7 + (size_t)b) & 0x3b : k * 31 + (size_t)b);
-            in->inspect->kv_import(in->dev, b, page);
-        }
-        free(page);
-        for (int t = 0; t < STEPS; t++) {
-            struct piece pieces[MANY];
-            struct step_out out;
-            for (int q = 0; q < MANY; q++) // the last of them cross the border of the second split one by one
-                pieces[q] = (struct piece){q, q < MANY / 2 ? FIRST + t : t, 1, false};
-            struct batch *b = batch_make(in, pieces, MANY);
-            replayed += forward(in, &b->step);
-            assert_int_equal(in->ops->sync(in->dev, &out, NULL), STATUS_OK);
-            memcpy(logprobs[graphs] + t * MANY, out.logprob, MANY * sizeof(float));
-            free(b);
-        }
-        assert_true(graphs ? replayed > STEPS / 2 : replayed == 0);
-        instance_close(in);
-    }
-    unsetenv("QUIRE_CUDA_GRAPHS");
-    assert_memory_equal(logprobs[0], logprobs[1], sizeof logprobs[0]);
-    fixture_free(f);
-}
-
-// ---- pages: those that a window gave back, and copies
-
-// Logits (n, 97) of a prompt, so many tokens a step, then token by token; pages wholly before the window, of
-// groups that have one, are named 0 where `given_back`, a page of NaN.
-static float *window_logits(const struct fixture *f, int flags, enum dtype kv, int n, int cut,
-                            bool given_back) {
-    enum { DECODES = 5, V = 97 };
-    struct setup setup = {&backend_cuda, NULL, 1, 16, kv};
-    struct instance *in = instance_open_as(f, setup, flags | INSTANCE_SPARE_BLOCK, n, n, 1);
-    size_t bytes = in->ops->kv_block_bytes(in->dev);
-    char *nan = must_calloc(1, bytes);
-    memset(nan, 0xff, bytes);
-    in->inspect->kv_import(in->dev, 0, nan);
-    free(nan);
-    float *logits = must_calloc((size_t)n * V, sizeof *logits);
-    for (int at = 0, count; at < n; at += count) {
-        count = at >= n - DECODES ? 1 : n - DECODES - at < cut ? n - DECODES - at : cut;
-        struct piece p = {0, at, count, true};
-        struct batch *b = batch_make(in, &p, 1);
-        struct step_out out;
-        for (int g = 0; given_back && g < b->step.num_groups; g++)
-            for (int i = 0; (i + 1) * 16 <= kv_first_kept(at, f->config.groups[g].window); i++)
-                b->groups[g].block_ids[i] = 0;
-        forward(in, &b->step);
-        assert_int_equal(in->ops->sync(in->dev, &out, NULL), STATUS_OK);
-        memcpy(logits + at * V, out.logits, (size_t)count * V * sizeof *logits);
-        free(b);
-    }
-    instance_close(in);
-    return logits;
-}
-
-static void test_window_pages(void **state) {
-    (void)state;
-    enum { N = 260 };
-    static const struct {
-        struct shape s;
-        bool mixed;
-        int flags;
-        enum dtype kv;
-        const char *wgmma;
-    } cases[] = {
-        {{2, 64, 2, 1, 64, 44, 97, 40, true, true, false}, false, 0, DTYPE_F16, "0"},
-        {{4, 64, 4, 1, 64, 44, 97, 33, false, false, false}, true, 0, DTYPE_I8, "0"},
-        {{2, 64, 4, 1, 64, 44, 97, 70, false, false, false}, false, INSTANCE_EXACT, DTYPE_BF16, "1"},
-        {{2, 64, 4, 2, 16, 44, 97, 20, false, true, false},
-         false,
-         0,
-         DTYPE_F8_E4M3,
-         "0"}, // the kernel for any shape
-    };
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        struct fixture *f = cases[i].mixed ? fixture_make_mixed(&cases[i].s, DTYPE_BF16)
-                                           : fixture_make(&cases[i].s, DTYPE_BF16);
-        setenv("QUIRE_CUDA_WGMMA", cases[i].wgmma, 1);
-        float *kept = window_logits(f, cases[i].flags, cases[i].kv, N, 60, false);
-        float *given_back = window_logits(f, cases[i].flags, cases[i].kv, N, 60, true);
-        unsetenv("QUIRE_CUDA_WGMMA");
-        assert_memory_equal(kept, given_back, N * 97 * sizeof *kept);
-        for (int v = 0; v < 97; v++)
-            assert_true(isfinite(given_back[(N - 1) * 97 + v]));
-        free(kept), free(given_back);
-        fixture_free(f);
-    }
-}
-
-// Moves are done in their order, between the steps around them: a sequence that goes on over copies of its
-// pages has the bits that it has over its own, although the step before the moves is still in flight.
-static void test_kv_copy(void **state) {
-    (void)state;
-    enum { N = 37, V = 97 };
-    static const struct {
-        struct shape s;
-        int block_size;
-        enum dtype kv;
-    } cases[] = {
-        {{3, 64, 2, 1, 64, 44, V, 0, true, true, false}, 16, DTYPE_F16},
-        {{2, 64, 4, 2, 64, 44, V, 0, false, false, false}, 16, DTYPE_I8},
-        {{2, 60, 3, 3, 20, 44, V, 0, false, true, false}, 5, DTYPE_I8}, // pages of 300 bytes, not 16 by 16
-    };
-    for (size_t c = 0; c < sizeof cases / sizeof cases[0]; c++) {
-        int B = cases[c].block_size, pages = (N + 1 + B - 1) / B;
-        struct fixture *f = fixture_make(&cases[c].s, DTYPE_BF16);
-        struct instance *in = open_instance(f, &backend_cuda, B, cases[c].kv, 64, 64, 3);
-        float want[V];
-        struct piece prompt = {0, 0, N, false}, next = {0, N, 1, false}, copy = {1, N, 1, false};
-        run_pieces(in, &prompt, 1);
-        memcpy(want, run_pieces(in, &next, 1).logits, sizeof want);
-        struct kv_move moves[64];
-        int n = 0;
-        for (int i = 0; i < pages; i++) { // by way of a third sequence's page, which is written again
-            moves[n++] = (struct kv_move){block_of(in, 0, i), block_of(in, 2, 0)};
-            moves[n++] = (struct kv_move){block_of(in, 2, 0), block_of(in, 1, i)};
-        }
-        struct batch *first = batch_make(in, &prompt, 1), *second = batch_make(in, &copy, 1);
-        struct step_out out;
-        second->ids[0] = token_at(in, 0, N);
-        second->step.moves = moves;
-        second->step.num_moves = n;
-        forward(in, &first->step);
-        forward(in, &second->step);
-        assert_int_equal(in->ops->sync(in->dev, &out, NULL), STATUS_OK);
-        assert_int_equal(in->ops->sync(in->dev, &out, NULL), STATUS_OK);
-        assert_memory_equal(out.logits, want, sizeof want);
-        size_t bytes = in->ops->kv_block_bytes(in->dev);
-        char *a = must_calloc(1, bytes), *b = must_calloc(1, bytes);
-        in->inspect->kv_export(in->dev, block_of(in, 0, 1), a);
-        in->inspect->kv_export(in->dev, block_of(in, 1, 1), b);
-        assert_memory_equal(a, b, bytes);
-        free(a), free(b), free(first), free(second);
-        instance_close(in);
-        fixture_free(f);
-    }
-}
-
-// ---- hidden states, and masks that are computed beside the step before
-
-static void test_hidden(void **state) {
-    (void)state;
-    static const struct piece pieces[] = {{0, 0, 9, true},
-                                          {1, 0, 80, true}}; // more rows than are sampled at once
-    struct shape s = {2, 64, 2, 1, 64, 44, 97, 0, false, false, false};
-    for (int i = 0; i < 2; i++) {
-        struct fixture *f = fixture_make(&s, i ? DTYPE_F16 : DTYPE_BF16);
-        struct setup setup = {&backend_ref, NULL, 1, 16, DTYPE_F16};
-        struct instance *ref = instance_open_as(f, setup, INSTANCE_HIDDEN, 100, 100, 2);
-        setup.ops = &backend_cuda;
-        struct instance *cuda = instance_open_as(f, setup, INSTANCE_HIDDEN, 100, 100, 2);
-        struct step_out want = run_pieces(ref, pieces, 2), got = run_pieces(cuda, pieces, 2);
-        for (int r = 0; r < 89; r++) {
-            double far = distance(got.hidden + r * s.hidden, want.hidden + r * s.hidden, (size_t)s.hidden);
-            if (!(far < 3e-2))
-                fail_msg("hidden state %d is %g apart", r, far);
-        }
-        instance_close(ref), instance_close(cuda);
-        fixture_free(f);
-    }
-}
-
-struct late_mask {
-    uint32_t bits[4];
-    int calls;
-};
-
-static void write_mask(void *arg) { // token 13 alone
-    struct late_mask *m = arg;
-    m->calls++;
-    memset(m->bits, 0, sizeof m->bits);
-    m->bits[0] = 1u << 13;
-}
-
-static void test_masks_wait(void **state) {
-    (void)state;
-    struct shape s = {1, 64, 2, 1, 64, 44, 97, 0, false, false, false};
-    struct fixture *f = fixture_make(&s, DTYPE_BF16);
-    struct instance *in = open_graphs(f, 8, 64, 1);
-    for (int t = 0; t < 6; t++) { // by launches, while a graph is captured, and replayed
-        struct late_mask mask = {.bits = {~0u, ~0u, ~0u, ~0u}};
-        const uint32_t *masks[] = {mask.bits};
-        struct piece p = {0, t, 1, false};
-        struct batch *b = batch_make(in, &p, 1);
-        struct step_out out;
-        b->step.masks = masks;
-        b->step.masks_wait = write_mask;
-        b->step.masks_arg = &mask;
-        forward(in, &b->step);
-        assert_int_equal(mask.calls, 1);
-        memset(mask.bits, 0xff, sizeof mask.bits); // it has been read
-        assert_int_equal(in->ops->sync(in->dev, &out, NULL), STATUS_OK);
-        assert_int_equal(out.ids[0], 13);
-        free(b);
-    }
-    instance_close(in);
-    fixture_free(f);
-}
-
-// ---- two steps at a time
-
-static void test_async(void **state) {
-    (void)state;
-    enum { STEPS = 8 };
-    struct shape s = {1, 64, 2, 1, 64, 44, 97, 0, false, false, false};
-    struct fixture *f = fixture_make(&s, DTYPE_BF16);
-    struct instance *in = open_graphs(f, 64, 64, 1), *ahead = open_graphs(f, 64, 64, 1);
-    int32_t want[STEPS];
-    float logprobs[STEPS];
-    decode(in, 1, STEPS, false, want, logprobs);
-    struct batch *batches[STEPS];
-    struct step_out out;
-    for (int t = 0; t <= STEPS; t++) { // step t is queued before the host has read step t - 1
-        if (t < STEPS) {
-            struct piece p = {0, t == 0 ? 0 : 4 + t - 1, t == 0 ? 4 : 1, false};
-            batches[t] = batch_make(ahead, &p, 1);
-            batches[t]->ids[0] = t == 0 ? batches[t]->ids[0] : -1;
-            batches[t]->rows[0].index = t;
-            struct rt_copies before = rt_test_copies(), after;
-            forward(ahead, &batches[t]->step);
-            after = rt_test_copies();
-            if (before.up > 0) { // emulated: one copy up, at most three back
-                assert_int_equal(after.up - before.up, 1);
-                assert_in_range(after.down - before.down, 1, 3);
-            }
-        }
-        if (t > 0) {
-            assert_int_equal(ahead->ops->sync(ahead->dev, &out, NULL), STATUS_OK);
-            assert_int_equal(out.ids[0], want[t - 1]);
-            free(batches[t - 1]);
-        }
-    }
-    instance_close(in);
-    instance_close(ahead);
     fixture_free(f);
 }
 
@@ -936,7 +531,7 @@ static void test_sticky_failure(void **state) {
     }
     struct shape s = {1, 64, 2, 1, 64, 44, 97, 0, false, false, false};
     struct fixture *f = fixture_make(&s, DTYPE_BF16);
-    struct instance *in = open_graphs(f, 8, 32, 1);
+    struct instance *in = open_instance(f, &backend_cuda, 16, DTYPE_F16, 8, 32, 1);
     struct piece p = {0, 0, 3, false};
     struct batch *b = batch_make(in, &p, 1);
     struct step_out out;
@@ -1057,29 +652,13 @@ static void test_two_at_once(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_types),
-        cmocka_unit_test(test_attention_paths),
-        cmocka_unit_test(test_mixed_specs),
-        cmocka_unit_test(test_refused_specs),
-        cmocka_unit_test(test_mixed_types),
-        cmocka_unit_test(test_many_rows),
-        cmocka_unit_test(test_company),
-        cmocka_unit_test(test_graphs),
-        cmocka_unit_test(test_padding_beyond_limits),
-        cmocka_unit_test(test_more_buckets),
-        cmocka_unit_test(test_launches),
-        cmocka_unit_test(test_graphs_of_specs),
-        cmocka_unit_test(test_window_pages),
-        cmocka_unit_test(test_kv_copy),
-        cmocka_unit_test(test_hidden),
-        cmocka_unit_test(test_masks_wait),
-        cmocka_unit_test(test_async),
-        cmocka_unit_test(test_exact),
-        cmocka_unit_test(test_exact_company),
-        cmocka_unit_test(test_wide_steps),
-        cmocka_unit_test(test_too_small),
-        cmocka_unit_test(test_sticky_failure),
-        cmocka_unit_test(test_failure_at_load),
+        cmocka_unit_test(test_types),          cmocka_unit_test(test_attention_paths),
+        cmocka_unit_test(test_mixed_specs),    cmocka_unit_test(test_refused_specs),
+        cmocka_unit_test(test_mixed_types),    cmocka_unit_test(test_many_rows),
+        cmocka_unit_test(test_company),        cmocka_unit_test(test_launches),
+        cmocka_unit_test(test_exact),          cmocka_unit_test(test_exact_company),
+        cmocka_unit_test(test_wide_steps),     cmocka_unit_test(test_too_small),
+        cmocka_unit_test(test_sticky_failure), cmocka_unit_test(test_failure_at_load),
         cmocka_unit_test(test_two_at_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -5,6 +5,8 @@
 
 #ifdef QUIRE_EMULATED // the module that the engine loads; on a device only kernels are tested here
 #include "driver.h"
+#include "models/gguf.h"
+#include "models/model_config.h"
 #include "random_model.h"
 #endif
 
@@ -501,6 +503,32 @@ static void test_exact(void **state) {
     free(one), free(many);
 }
 
+// Two groups of pages, of which a window gives some back while a prompt is computed in chunks: the same bits
+// from two ranks, from two stages, of which each has one of the groups alone, and in one chunk.
+static void test_groups(void **state) {
+    (void)state;
+    char file[] = "/tmp/quire-model-XXXXXX";
+    struct results *one = calloc(1, sizeof *one), *many = calloc(1, sizeof *many);
+    struct model_config config;
+    struct err err = {0};
+    random_window = 5;
+    random_model_write_sized(&models[1].m, 4, 2, 256, file);
+    random_window = 0;
+    struct model_file *gguf = gguf_open(file, &err);
+    assert_int_equal(model_config_read(gguf, &config, &err), STATUS_OK);
+    assert_int_equal(config.num_groups, 2);
+    model_file_close(gguf);
+    run(one, file, 1, true, 128, PROMPT);
+    run(many, file, 2, true, 32, PROMPT);
+    check_same(one, many, "windows, 2 ranks");
+    stages = 2;
+    run(many, file, 1, true, 32, PROMPT);
+    stages = 1;
+    check_same(one, many, "windows, 2 stages");
+    unlink(file);
+    free(one), free(many);
+}
+
 // Otherwise sums of ranks are near those of one. With NCCL long prompts take another way.
 static void test_near(void **state) {
     (void)state;
@@ -692,8 +720,9 @@ int main(void) {
         cmocka_unit_test(test_gather),      cmocka_unit_test(test_stop),
 #ifdef QUIRE_EMULATED
         cmocka_unit_test(test_exact),       cmocka_unit_test(test_near),
-        cmocka_unit_test(test_refused),     cmocka_unit_test(test_failed_rank),
-        cmocka_unit_test(test_failed_rows), cmocka_unit_test(test_company),
+        cmocka_unit_test(test_groups),      cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_failed_rank), cmocka_unit_test(test_failed_rows),
+        cmocka_unit_test(test_company),
 #endif
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

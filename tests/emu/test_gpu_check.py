@@ -15,7 +15,7 @@ OUT = os.path.join(ROOT, "build/gpu-emulated")
 sys.path.insert(0, os.path.join(ROOT, "tests/tools"))
 sys.dont_write_bytecode = True
 import ptxas  # noqa: E402: the table of kernels, and what was launched
-TESTS = ["intrinsics", "rows", "gemm", "attention", "sample", "forward", "ranks", "model"]
+TESTS = ["intrinsics", "rows", "gemm", "attention", "sample", "forward", "steps", "ranks", "model"]
 
 
 def check(want, *flags, **environment):

@@ -37,7 +37,8 @@ static inline void random_model_tensor(struct gguf_writer *w, const char *name, 
     free((void *)(uintptr_t)x.data);
 }
 
-static int random_layers = RANDOM_LAYERS; // of models that are written from here on
+// Of models that are written from here on. window: tokens that every other layer sees; 0: all, as the others do.
+static int random_layers = RANDOM_LAYERS, random_window;
 
 // With H heads, K kv heads and F rows of gate. The file's path in `path` (of mkstemp's form), for the caller
 // to unlink.
@@ -73,6 +74,10 @@ static inline void random_model_write_sized(const struct random_model *m, int H,
     gw_u32(&w, "llama.attention.value_length", HD);
     gw_f32(&w, "llama.attention.layer_norm_rms_epsilon", 1e-5f);
     gw_u32(&w, "llama.rope.dimension_count", HD);
+    if (random_window > 0) {
+        gw_u32(&w, "llama.attention.sliding_window", (uint32_t)random_window);
+        gw_u32(&w, "llama.attention.sliding_window_pattern", 2);
+    }
     gw_str(&w, "tokenizer.ggml.model", "llama");
     gw_strings(&w, "tokenizer.ggml.tokens", RANDOM_VOCAB, tokens);
     gw_array(&w, "tokenizer.ggml.scores", 6, RANDOM_VOCAB, scores, sizeof scores);

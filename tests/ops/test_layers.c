@@ -83,8 +83,21 @@ static int give_back(const struct instance *in, struct batch *b, int first_posit
     return kept;
 }
 
-// Pages that a window has given back are page 0, which holds another's keys, or NaN: nothing of it is in any
-// result.
+// Page 0 shows where it is read: a row fails where that is named for the first token in its window.
+static void fail_by_page_0(struct instance *in, struct batch *b, int position) {
+    int first = position - in->model.config.attn[0].window + 1, at = first / in->block_size;
+    struct step_out out;
+    if (first <= 0)
+        return;
+    int32_t page = b->groups[0].block_ids[at];
+    b->groups[0].block_ids[at] = 0;
+    forward(in, &b->step);
+    assert_int_equal(in->ops->sync(in->dev, &out, NULL), STATUS_OK);
+    assert_int_equal(out.failed[0], 1);
+    b->groups[0].block_ids[at] = page;
+}
+
+// Pages that a window has given back are page 0, which holds NaN: nothing of it is in any result.
 static void test_given_back_pages(void **state) {
     (void)state;
     static const struct piece pieces[] = {{0, 400, 1, true},  {0, 447, 1, true},  {0, 400, 5, true},
@@ -116,6 +129,7 @@ static void test_given_back_pages(void **state) {
                 assert_int_equal(in->ops->sync(in->dev, &out, NULL), STATUS_OK);
                 memcpy(logits, out.logits, n * sizeof *logits);
                 given_back += give_back(in, b, pieces[i].start);
+                fail_by_page_0(in, b, pieces[i].start);
                 forward(in, &b->step);
                 assert_int_equal(in->ops->sync(in->dev, &out, NULL), STATUS_OK);
                 assert_memory_equal(logits, out.logits, n * sizeof *logits);

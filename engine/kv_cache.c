@@ -165,12 +165,12 @@ int64_t kv_pages(const struct kv_config *c, int num_tokens) {
 }
 
 int kv_max_tokens(const struct kv_config *c, int max_tokens) {
-    int fits = 0, not = max_tokens; // the least that does not, or max_tokens
+    int fits = 0, beyond = max_tokens; // what fits, and what does not
     if (kv_pages(c, max_tokens) <= c->num_blocks)
         return max_tokens;
-    while (fits + 1 < not ) {
-        int middle = fits + (not -fits) / 2;
-        *(kv_pages(c, middle) <= c->num_blocks ? &fits : &not ) = middle;
+    while (fits + 1 < beyond) {
+        int middle = fits + (beyond - fits) / 2;
+        *(kv_pages(c, middle) <= c->num_blocks ? &fits : &beyond) = middle;
     }
     return fits;
 }
@@ -392,8 +392,8 @@ int kv_match(struct kv_cache *kv, struct kv_seq *seq, struct kv_hash root, const
 
 void kv_unmatch(struct kv_cache *kv, struct kv_seq *seq) {
     CHECK(seq->len == seq->num_hashed && seq->reserved == 0);
-    for (int g = kv->config.num_groups;
-         g-- > 0;) // the reverse order of kv_match() finds every neighbour in place
+    // The reverse order of kv_match() finds every neighbour in place.
+    for (int g = kv->config.num_groups; g-- > 0;)
         for (int i = seq->len; i-- > seq->tables[g].first;) {
             block_id id = seq->tables[g].ids[i];
             if (--kv->blocks[id].ref == 0)
@@ -507,8 +507,11 @@ static int check_seq(const struct kv_cache *kv, const struct kv_seq *seq) {
             return 6;
         for (int i = 0; i < seq->len; i++) {
             block_id id = t->ids[i];
-            if (id == KV_NONE && (state || i < t->first))
+            if (id == KV_NONE) {
+                if (!state && i >= t->first)
+                    broken = 6;
                 continue;
+            }
             if (id < 0 || id >= c->num_blocks)
                 return 1;
             kv->seen[id]++;

@@ -22,8 +22,8 @@ struct plan_item {
     int num_drafts;   // <= MAX_DRAFTS; 0 where it does not need a token
     int first_logit;  // rows [first_logit, num_new) of this chunk want logits; num_new: none
     bool needs_token; // the chunk reaches the last known token: the rows from there on sample
-    bool
-        wants_prompt_logprobs; // every logits row that does not sample, of position p, gives that of prompt token p + 1
+    // Every logits row that does not sample, of position p, gives that of prompt token p + 1.
+    bool wants_prompt_logprobs;
 };
 
 // items[0..num_decode) have num_new == 1 and sample: the decode kernel takes them; the rest are prefill.
@@ -34,8 +34,8 @@ struct plan {
     int num_decoding; // running requests that decode, here or in plans in flight; not those whose prompts go on
     int num_tokens;   // sum of num_new
     int num_rows;     // sum of num_new - first_logit
-    struct kv_move
-        *moves; // (num_moves) copies of pages before the step, in any order: no target is in two of them
+    // (num_moves) copies of pages before the step, in any order: no target is in two of them.
+    struct kv_move *moves;
     int num_moves;
 };
 
@@ -51,8 +51,7 @@ static inline int plan_max_samples(int max_running) {
 struct outcome {
     const int32_t *start;   // (num_items + 1) into tokens
     const token_id *tokens; // (start[num_items])
-    const uint8_t
-        *failed; // (num_items) nonzero: this request's values are not finite; it ends with FINISH_ERROR
+    const uint8_t *failed;  // (num_items) nonzero: values are not finite; the request ends with FINISH_ERROR
 };
 
 #ifdef __cplusplus

@@ -100,9 +100,8 @@ struct sim {
     struct scheduler *s;
     struct sched_config config;
     int depth, max_chunk, max_prompt, max_output;
-    bool late; // the device runs a plan when it is waited for
-    bool
-        tired; // requests arrive with preemptions on their account, or the last few would hardly ever be seen
+    bool late;           // the device runs a plan when it is waited for
+    bool tired;          // requests arrive with preemptions on their account, or few would get to the last
     unsigned fail_every; // items, 0: never
     struct client *clients[MAX_LIVE];
     int free_ids[MAX_LIVE], num_free_ids;
@@ -283,7 +282,7 @@ static int first_read(const struct sim *m, int g, int first) {
                                     : kv_first_kept(first, spec->window);
 }
 
-// What a running request has of the cache: no more than it needs, in each group, and all of it where it is secured.
+// What a running request has of the cache: no more than it needs, in each group, and all of it where it is fully reserved.
 static void check_pages(struct sim *m, const struct request *r) {
     const struct kv_config *k = &m->kv.config;
     sim_check(r->num_preemptions < SCHED_MAX_PREEMPTIONS ||

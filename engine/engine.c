@@ -243,8 +243,10 @@ static enum status size_cache(struct engine *e, const struct engine_config *c, s
 
 static enum status check_sizes(struct engine *e, const struct engine_config *c, struct err *err) {
     struct engine_info *info = &e->info;
-    if (c->block_size < 1 || c->block_size > 4096)
-        return err_set(err, STATUS_INVALID, "block size %d is not in 1..4096", c->block_size);
+    // Keys lie in tiles of 16 tokens.
+    if (c->block_size < 16 || c->block_size > 4096 || c->block_size % 16 != 0)
+        return err_set(err, STATUS_INVALID, "--block-size %d is not a multiple of 16 from 16 to 4096",
+                       c->block_size);
     if (c->max_num_seqs < 1 || c->max_num_batched_tokens < c->max_num_seqs)
         return err_set(
             err, STATUS_INVALID,

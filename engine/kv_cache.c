@@ -165,12 +165,12 @@ int64_t kv_pages(const struct kv_config *c, int num_tokens) {
 }
 
 int kv_max_tokens(const struct kv_config *c, int max_tokens) {
-    int fits = 0, not = max_tokens; // the least that does not, or max_tokens
+    int fits = 0, beyond = max_tokens; // what fits, and what does not
     if (kv_pages(c, max_tokens) <= c->num_blocks)
         return max_tokens;
-    while (fits + 1 < not ) {
-        int middle = fits + (not -fits) / 2;
-        *(kv_pages(c, middle) <= c->num_blocks ? &fits : &not ) = middle;
+    while (fits + 1 < beyond) {
+        int middle = fits + (beyond - fits) / 2;
+        *(kv_pages(c, middle) <= c->num_blocks ? &fits : &beyond) = middle;
     }
     return fits;
 }
@@ -507,8 +507,11 @@ static int check_seq(const struct kv_cache *kv, const struct kv_seq *seq) {
             return 6;
         for (int i = 0; i < seq->len; i++) {
             block_id id = t->ids[i];
-            if (id == KV_NONE && (state || i < t->first))
+            if (id == KV_NONE) {
+                if (!state && i >= t->first)
+                    broken = 6;
                 continue;
+            }
             if (id < 0 || id >= c->num_blocks)
                 return 1;
             kv->seen[id]++;

@@ -40,7 +40,7 @@ struct device_config {
     int num_threads;     // CPU: kernel threads, the calling one included; 0: processors_here()
     const char *variant; // CPU: "auto", "scalar", "avx2", "avxvnni", "avx512"; NULL is "auto"
     enum dtype kv_dtype; // F32, F16, BF16, I8 or F8_E4M3 (rules 17 and 18 of kernels/README.md)
-    int block_size;      // B, tokens
+    int block_size;      // B, tokens; the CPU backend takes multiples of 16
     bool exact;          // CUDA: prefill, too, gives the same bits whatever the chunks and batch
     int rank, world;     // tensor parallelism; 0 of 1; world divides 8
     struct comm *comm;   // of these ranks, outlives the device; NULL when world == 1

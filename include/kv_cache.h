@@ -14,10 +14,11 @@
 //
 // Rules (kv_check() tests all but 5 by number):
 //   1. A block is on the free list (ref 0) or in `ref` block tables.
-//   2. Only full blocks are published, and a published block is never written again.
+//   2. Only full blocks are published, and a published block is never written again. Of two equal blocks the first is
+//      published.
 //   3. A free block may stay published: it is a cache entry; reusing it evicts the entry.
-//   4. The free list is the eviction order, oldest first; a sequence returns its tail before its head. Blocks
-//      that are no cache entry lead it: they have nothing to lose.
+//   4. The free list is the eviction order, oldest first; a sequence returns its tail before its head, since others
+//      share heads. Blocks that are no cache entry lead the list.
 //   5. One thread: every call on a kv_cache comes from the engine thread.
 //   6. A table names pages that were taken or found for its group. Entries before `first` are KV_NONE; from there on a
 //      full and a window group has every block, a state group a few snapshots.

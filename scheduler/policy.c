@@ -1,4 +1,4 @@
-// The policy: which tokens of which requests the next step computes, rules S1-S10 and S13 of README.md. Pure:
+// The policy: which tokens of which requests the next step computes, rules S1-S10 and S13-S15 of README.md. Pure:
 // it calls only the KV cache.
 #include "scheduler_state.h"
 

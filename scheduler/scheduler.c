@@ -1,5 +1,5 @@
 // The scheduler: requests come, steps end, requests leave. policy.c plans the steps. README.md has the rules
-// by number (S1-S13) and the proof that what is admitted ends. Pure: it calls only the KV cache.
+// by number (S1-S15) and the proof that what is admitted ends. Pure: it calls only the KV cache.
 #include "scheduler_state.h"
 
 #include "log.h"
@@ -121,7 +121,7 @@ static void publish(struct scheduler *s, struct request *r) {
         sched_update_next_hash(s, r);
 }
 
-// S12: one drawn token; why the request ends with it, or FINISH_NONE.
+// S12: one sampled token; why the request ends with it, or FINISH_NONE.
 static enum finish_reason resolve_token(struct request *r, int pos, token_id token) {
     r->tokens[pos] = token;
     token_counts_add(&r->counts, token);

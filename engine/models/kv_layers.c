@@ -43,6 +43,8 @@ static bool is_cheaper(struct cost a, struct cost b) {
     return a.window != b.window ? a.window < b.window : a.groups < b.groups;
 }
 
+_Static_assert((int)MODEL_MAX_SPECS <= (int)KV_MAX_GROUPS, "every kind of layer has a group");
+
 // There is one: with as many layers a page as the model has, a kind is a group.
 static int choose_kv_layers(const struct kinds *k, int num_layers) {
     int best = num_layers;

@@ -31,26 +31,24 @@ static int padded_head(const struct device *dev) { return (dev->head_dim + LANES
 size_t cpu_attn_scratch(struct device *dev, struct attn_scratch *s, char *memory) {
     int group = dev->max_group, d = dev->head_dim;
     size_t queries = (size_t)(group > MAX_ITEM_QUERIES ? group : MAX_ITEM_QUERIES);
-    bool gathers = !dev->tiled || dev->kv_dtype == DTYPE_I8;
-    size_t tiles = gathers ? align64((size_t)ATTN_CHUNK * (size_t)d * tile_elem(dev)) : 0;
-    size_t scales = !dev->tiled && dev->kv_dtype == DTYPE_I8 ? 2 * ATTN_CHUNK * sizeof(float) : 0;
-    size_t bytes[8] = {align64(queries * (size_t)d * 4),
+    bool widens = dev->kv_dtype == DTYPE_I8;
+    size_t tiles = widens ? align64((size_t)ATTN_CHUNK * (size_t)d * tile_elem(dev)) : 0;
+    size_t bytes[7] = {align64(queries * (size_t)d * 4),
                        align64(queries * 4),
                        align64(queries * 4),
                        align64((queries + ATTN_QUERIES) * (size_t)padded_head(dev) * 4),
                        tiles,
                        tiles,
-                       scales,
                        align64((queries + ATTN_QUERIES) * (size_t)d * 4)};
-    char *at[8];
+    char *at[7];
     size_t total = 0;
-    for (int i = 0; i < 8; i++) {
+    for (int i = 0; i < 7; i++) {
         at[i] = memory ? memory + total : NULL;
         total += bytes[i];
     }
     if (memory)
         *s = (struct attn_scratch){(void *)at[0], (void *)at[1], (void *)at[2], (void *)at[3],
-                                   at[4],         at[5],         (void *)at[6], (void *)at[7]};
+                                   at[4],         at[5],         (void *)at[6]};
     return total;
 }
 
@@ -116,7 +114,7 @@ static void find_tiles(const struct attend *job, struct attn_chunk *c, struct at
     const struct device *dev = job->dev;
     const int32_t *blocks = job->pages->block_ids + job->pages->block_start[seq];
     int B = dev->block_size, d = dev->head_dim, first = chunk * ATTN_CHUNK;
-    size_t size = kv_elem_bytes(dev), tile = (size_t)ATTN_TILE * (size_t)d;
+    size_t tile = (size_t)ATTN_TILE * (size_t)d;
     bool int8 = dev->kv_dtype == DTYPE_I8;
     int end = last < first + ATTN_CHUNK ? last : first + ATTN_CHUNK;
     begin = begin > first ? begin : first;
@@ -126,41 +124,24 @@ static void find_tiles(const struct attend *job, struct attn_chunk *c, struct at
         const void **tiles = which ? c->values : c->keys;
         const float **scales = which ? c->value_scale : c->key_scale;
         char *scratch = which ? s->values : s->keys;
-        for (int i = tile0; dev->tiled && i < tile1; i++) {
+        for (int i = tile0; i < tile1; i++) {
             int t = first + i * ATTN_TILE;
             tiles[i] = kv_tile(job, blocks, which, head, t);
             if (int8)
                 scales[i] = kv_scales(dev, job->kv_layer, blocks[t / B], which) + head * B + t % B;
         }
-        for (int i = tile0; dev->tiled && int8 && i < tile1; i++) {
+        for (int i = tile0; int8 && i < tile1; i++) {
             uint16_t *wide = (uint16_t *)(void *)scratch + (size_t)i * tile;
             int t = first + (i + 1) * ATTN_TILE;
             dev->kernels->widen_i8(wide, tiles[i], ATTN_TILE * d,
                                    t < last ? kv_tile(job, blocks, which, head, t) : tiles[i]);
             tiles[i] = wide;
         }
-        for (int t = begin; !dev->tiled && t < end; t++) {
-            int i = (t - first) / ATTN_TILE, o = (t - first) % ATTN_TILE;
-            const char *src =
-                kv_half(dev, job->kv_layer, blocks[t / B], which) + kv_offset(dev, head, t % B) * size;
-            uint16_t row[1024];
-            char *dst = scratch + (size_t)i * tile * tile_elem(dev);
-            for (int j = 0; int8 && j < d; j++)
-                row[j] = float_to_bf16((float)((const int8_t *)src)[j]);
-            kv_scatter(dev, dst, which, o, int8 ? (const char *)row : src, tile_elem(dev));
-            tiles[i] = dst;
-            if (int8) {
-                float *scale = s->scales + which * ATTN_CHUNK + (t - first) / ATTN_TILE * ATTN_TILE;
-                scale[o] = kv_scales(dev, job->kv_layer, blocks[t / B], which)[head * B + t % B];
-                scales[i] = scale;
-            }
-        }
-        // What was gathered or widened has been read: its successor is prefetched there.
-        bool direct = dev->tiled && !int8;
+        // What was widened has been read: its successor is prefetched there.
         for (int i = tile0 / STEP_TILES * STEP_TILES; i < tile1 || i % STEP_TILES; i++) {
             int own = clamp_tile(i, tile0, tile1), later = first + i * ATTN_TILE + ATTN_STEP;
             *prefetch_slot(c, which, i) =
-                direct && own == i && later < last ? kv_tile(job, blocks, which, head, later) : tiles[own];
+                !int8 && own == i && later < last ? kv_tile(job, blocks, which, head, later) : tiles[own];
         }
     }
 }
@@ -335,7 +316,7 @@ static void fetch_scales(const struct attend *job, const struct decode *m, int c
 
 // One row of one sequence, kv heads [head0, head1), over chunks [chunk0, chunk1). num_slots 0: that is all it
 // attends to, and its part of h comes of it; else each chunk goes to its slot, those of a head being
-// num_slots from first_slot on, that of chunk `base` the first. Where blocks are tiled.
+// num_slots from first_slot on, that of chunk `base` the first.
 static void decode_item(const struct attend *job, struct attn_scratch *s, int seq, int head0, int head1,
                         int chunk0, int chunk1, int first_partial, int num_partials, int base) {
     struct device *dev = job->dev;
@@ -512,7 +493,7 @@ static int heads_per_item(const struct attend *job, int threads) {
     int heads = dev->kv_heads, per_head = (job->group + ATTN_QUERIES - 1) / ATTN_QUERIES;
     int lie = (int)(NEIGHBOUR_BYTES / ((size_t)(ATTN_TILE * dev->head_dim) * kv_elem_bytes(dev)));
     int n = MAX_UNITS / per_head, chunk0, chunk1, runs = 0;
-    if (!job->decode || !dev->tiled || n == 0)
+    if (!job->decode || n == 0)
         return 0;
     n = n < heads ? n : heads;
     n = lie == 0 ? 1 : n < lie ? n : lie;

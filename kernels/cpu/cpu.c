@@ -23,8 +23,8 @@ static const char *config_problem(const struct device_config *c) {
         return "the kv cache can be F32, F16, BF16 or I8";
     if (c->model->attn[0].head_dim % 2 != 0 && (c->kv_dtype == DTYPE_BF16 || c->kv_dtype == DTYPE_I8))
         return "a kv cache of BF16 or I8 needs heads of an even size";
-    if (c->block_size < 1 || c->block_size > 1 << 16)
-        return "the block size must be from 1 to 65536 tokens";
+    if (c->block_size < 1 || c->block_size > 1 << 16 || c->block_size % ATTN_TILE != 0)
+        return "the block size must be a multiple of 16, up to 65536 tokens";
     return NULL;
 }
 
@@ -106,7 +106,6 @@ static struct device *cpu_open(const struct backend_host *host, const struct dev
     dev->kernels = kernels;
     dev->kv_dtype = config->kv_dtype;
     dev->block_size = config->block_size;
-    dev->tiled = config->block_size % ATTN_TILE == 0;
     return dev;
 }
 

@@ -55,10 +55,9 @@ struct attn_scratch { // of one thread
     float *out;       // (queries, d)
     float *max, *sum; // (queries)
     float *chunk_out; // (queries + 8, d rounded up to 16)
-    char *keys;       // 16 tiles, where blocks are no multiple of 16 tokens, or hold I8
+    char *keys;       // 16 tiles, widened from I8
     char *values;
-    float *scales; // (2, 256), where blocks are no multiple of 16 tokens and hold I8
-    float *q;      // (queries / 8, d, 8); of pairs of bf16 where keys are BF16 or I8
+    float *q; // (queries / 8, d, 8); of pairs of bf16 where keys are BF16 or I8
 };
 
 struct device {
@@ -66,12 +65,11 @@ struct device {
     const struct cpu_kernels *kernels;
     struct pool *pool;
     enum dtype kv_dtype;
-    int block_size;
+    int block_size;         // a multiple of 16
     int kv_heads, head_dim; // K and d, the same in all layers
     int max_q, max_group;   // the most of any layer: H*d, H/K
     int max_ffn;            // F
     bool has_head;          // the last stage, or the only one
-    bool tiled;             // keys in 16-token tiles: the block size is a multiple of 16
     struct weight *weights;
     struct weight *embed; // the table; of a tied model it is packed, and the head
     size_t weight_bytes;

@@ -19,7 +19,7 @@ static void copy_canonical(struct device *dev, int32_t page, char *canonical, bo
         for (int o = 0; o < dev->block_size; o++)
             for (int h = 0; h < dev->kv_heads; h++)
                 for (size_t j = 0; j < d; j++, p += size) {
-                    size_t in = dev->tiled ? kv_tile_index(dev, which, (size_t)o % ATTN_TILE, j) : j;
+                    size_t in = kv_tile_index(dev, which, (size_t)o % ATTN_TILE, j);
                     char *at = base + (kv_offset(dev, h, o) + in) * size;
                     memcpy(export ? p : at, export ? at : p, size);
                 }

@@ -29,9 +29,8 @@ void cpu_kv_write(struct device *dev, int kv_layer, int64_t slot, const float *k
         for (int h = 0; h < dev->kv_heads; h++) {
             const float *src = (which ? value : key) + h * d;
             char *dst = kv_half(dev, kv_layer, page, which) + kv_offset(dev, h, token) * size;
-            convert_vector(dev, dev->tiled ? (void *)row : dst, &scale, src, d);
-            if (dev->tiled)
-                kv_scatter(dev, dst, which, token % ATTN_TILE, (const char *)row, size);
+            convert_vector(dev, row, &scale, src, d);
+            kv_scatter(dev, dst, which, token % ATTN_TILE, (const char *)row, size);
             if (dev->kv_dtype == DTYPE_I8)
                 kv_scales(dev, kv_layer, page, which)[h * dev->block_size + token] = scale;
         }

@@ -2,11 +2,10 @@
 //
 // A page has its layers beside each other, (pages, kv_layers, 2, …): memory that is written for the first
 // time comes in huge pages of 2 MB, and a new page of the cache then touches one of them, not one for each
-// layer. Keys or values of one layer of a page, in tiles of 16 tokens where the block size is a multiple of
-// 16: keys (K, B/16, d, 16), values (K, B, d); of BF16 and I8 keys (K, B/16, d/2, 16, 2), values (K, B/16, 8,
-// d, 2), so that the two elements that are multiplied at once lie beside each other. Other block sizes have
-// (K, B, d) for both, and attention gathers them into such tiles. The scales of I8, (pages, kv_layers, 2, K,
-// B), follow the elements of all pages.
+// layer. Keys or values of one layer of a page lie in tiles of 16 tokens: keys (K, B/16, d, 16), values
+// (K, B, d); of BF16 and I8 keys (K, B/16, d/2, 16, 2), values (K, B/16, 8, d, 2), so that the two elements
+// that are multiplied at once lie beside each other. The scales of I8, (pages, kv_layers, 2, K, B), follow the
+// elements of all pages.
 #pragma once
 
 #include "device.h"
@@ -41,11 +40,10 @@ static inline float *kv_scales(const struct device *dev, int kv_layer, int64_t p
     return scales + kv_half_index(dev, kv_layer, page, which) * (size_t)(dev->kv_heads * dev->block_size);
 }
 
-// The first element of the tile of a token, relative to kv_half(); of the token itself, where there are no
-// tiles.
+// The first element of the tile of a token, relative to kv_half()
 static inline size_t kv_offset(const struct device *dev, int head, int token) {
     size_t at = (size_t)head * (size_t)dev->block_size + (size_t)token;
-    return (dev->tiled ? at / ATTN_TILE * ATTN_TILE : at) * (size_t)dev->head_dim;
+    return at / ATTN_TILE * ATTN_TILE * (size_t)dev->head_dim;
 }
 
 // Element i of the key (which = 0) or value (1) of token o of a tile

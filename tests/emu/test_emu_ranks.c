@@ -511,9 +511,10 @@ static void test_groups(void **state) {
     struct results *one = calloc(1, sizeof *one), *many = calloc(1, sizeof *many);
     struct model_config config;
     struct err err = {0};
-    random_window = 5;
+    random_shape.window = 5;
+    random_shape.full_every = 2;
     random_model_write_sized(&models[1].m, 4, 2, 256, file);
-    random_window = 0;
+    random_shape.window = random_shape.full_every = 0;
     struct model_file *gguf = gguf_open(file, &err);
     assert_int_equal(model_config_read(gguf, &config, &err), STATUS_OK);
     assert_int_equal(config.num_groups, 2);

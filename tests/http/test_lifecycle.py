@@ -52,6 +52,7 @@ def fails(code, *arguments, says=(), lines=None, **options):
         (["--max-num-seqs", "0"], ["--max-num-seqs"]),
         (["--max-num-seqs", "99999999999999999999"], ["--max-num-seqs"]),
         (["--block-size", "0"], ["--block-size"]),
+        (["--block-size", "24"], ["--block-size 24", "multiple of 16"]),
         (["--threads", "-2"], ["--threads"]),
         (["--num-kv-blocks", "-5"], ["--num-kv-blocks"]),
         (["--num-kv-blocks", "5", "--kv-cache-memory", "1M"], ["--num-kv-blocks", "--kv-cache-memory"]),

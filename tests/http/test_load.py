@@ -112,7 +112,7 @@ def test_a_queue_full_of_tokens(start):
     server.wait_idle()
 
 
-@pytest.mark.parametrize("block", [16, 1, 7])
+@pytest.mark.parametrize("block", [16, 32, 48])
 def test_preemption_keeps_the_bits(start, server, block):
     """A cache for about two and a half requests, given ten: all are answered, with the bits of a large cache."""
     calls = [
@@ -139,7 +139,7 @@ def test_preemption_keeps_the_bits(start, server, block):
         ("--max-num-batched-tokens", "16", "--max-num-seqs", "4"),
         ("--threads", "1"),
         ("--threads", "3"),
-        ("--block-size", "1"),
+        ("--block-size", "64"),
     ],
     ids=" ".join,
 )

@@ -37,13 +37,18 @@ static inline void random_model_tensor(struct gguf_writer *w, const char *name, 
     free((void *)(uintptr_t)x.data);
 }
 
-// Of models that are written from here on. window: tokens that every other layer sees; 0: all, as the others do.
-static int random_layers = RANDOM_LAYERS, random_window;
+// Of models that are written from here on
+static int random_layers = RANDOM_LAYERS;
+static struct random_shape {
+    int hidden, head_dim, context;
+    int window, full_every; // 0: none; layers i with i % full_every == full_every - 1 have no window
+} random_shape = {.hidden = 512, .head_dim = 64, .context = 512};
 
 // With H heads, K kv heads and F rows of gate. The file's path in `path` (of mkstemp's form), for the caller
 // to unlink.
 static inline void random_model_write_sized(const struct random_model *m, int H, int K, int F, char *path) {
-    enum { D = 512, HD = 64 };
+    const struct random_shape *shape = &random_shape;
+    int D = shape->hidden, HD = shape->head_dim;
     const struct {
         const char *name;
         int rows, cols; // rows 0: a norm
@@ -65,19 +70,19 @@ static inline void random_model_write_sized(const struct random_model *m, int H,
     }
     gw_str(&w, "general.architecture", "llama");
     gw_u32(&w, "llama.block_count", (uint32_t)random_layers);
-    gw_u32(&w, "llama.context_length", 512);
-    gw_u32(&w, "llama.embedding_length", D);
+    gw_u32(&w, "llama.context_length", (uint32_t)shape->context);
+    if (shape->window)
+        gw_u32(&w, "llama.attention.sliding_window", (uint32_t)shape->window);
+    if (shape->full_every)
+        gw_u32(&w, "llama.attention.sliding_window_pattern", (uint32_t)shape->full_every);
+    gw_u32(&w, "llama.embedding_length", (uint32_t)D);
     gw_u32(&w, "llama.feed_forward_length", (uint32_t)F);
     gw_u32(&w, "llama.attention.head_count", (uint32_t)H);
     gw_u32(&w, "llama.attention.head_count_kv", (uint32_t)K);
-    gw_u32(&w, "llama.attention.key_length", HD);
-    gw_u32(&w, "llama.attention.value_length", HD);
+    gw_u32(&w, "llama.attention.key_length", (uint32_t)HD);
+    gw_u32(&w, "llama.attention.value_length", (uint32_t)HD);
     gw_f32(&w, "llama.attention.layer_norm_rms_epsilon", 1e-5f);
-    gw_u32(&w, "llama.rope.dimension_count", HD);
-    if (random_window > 0) {
-        gw_u32(&w, "llama.attention.sliding_window", (uint32_t)random_window);
-        gw_u32(&w, "llama.attention.sliding_window_pattern", 2);
-    }
+    gw_u32(&w, "llama.rope.dimension_count", (uint32_t)HD);
     gw_str(&w, "tokenizer.ggml.model", "llama");
     gw_strings(&w, "tokenizer.ggml.tokens", RANDOM_VOCAB, tokens);
     gw_array(&w, "tokenizer.ggml.scores", 6, RANDOM_VOCAB, scores, sizeof scores);

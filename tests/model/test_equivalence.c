@@ -129,7 +129,7 @@ static void test_prefix_hit(void **state) {
 
 static void test_block_sizes(void **state) {
     (void)state;
-    static const int sizes[] = {1, 4, 16, 32, 5};
+    static const int sizes[] = {16, 32, 48, 64, 4096};
     for (int i = 0; i < 5; i++)
         run(&(struct driver_config){.block_size = sizes[i]}, 3, "block size", NULL);
 }
@@ -228,7 +228,7 @@ static void check_preempted_and_hit(const char *what) {
 // One file with every instruction set under other threads, block sizes, chunks and neighbours; i: which of
 // them go together. distance: to the reference's logits, root mean square by their own.
 static void check_file(const char *path, const char *name, double distance, int i) {
-    static const int threads[] = {1, 2, 3, 8}, blocks[] = {1, 4, 16, 8}, chunks[] = {1, 3, 16, 0};
+    static const int threads[] = {1, 2, 3, 8}, blocks[] = {64, 32, 16, 48}, chunks[] = {1, 3, 16, 0};
     static const int mates[] = {0, 3, 0, 5, 0, 1};
     static float logits[2][RANDOM_VOCAB];
     char what[128];

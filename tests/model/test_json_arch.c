@@ -234,12 +234,12 @@ static void test_same_bits(void **state) {
          {.max_running = 1, .max_step_tokens = 7, .variant = "scalar", .threads = 2},
          0},
         {"chunks of 16, avx2",
-         {.max_running = 1, .max_step_tokens = 16, .variant = "avx2", .block_size = 4},
+         {.max_running = 1, .max_step_tokens = 16, .variant = "avx2", .block_size = 64},
          0},
         {"one by one, avx512",
          {.max_running = 1, .max_step_tokens = 1, .variant = "avx512", .block_size = 32},
          0},
-        {"batched", {.max_chunk = 37, .max_step_tokens = 64, .threads = 2, .block_size = 5}, 4},
+        {"batched", {.max_chunk = 37, .max_step_tokens = 64, .threads = 2, .block_size = 32}, 4},
     };
     struct bits *whole = calloc(4, sizeof *whole);
     bool has[4];

@@ -157,7 +157,7 @@ static void baseline(const char *file, const char *what) {
 
 // The model of baseline() on so many ranks. i: which threads, blocks and chunks go together.
 static void check(int ranks, int i) {
-    static const int threads[] = {1, 3, 8, 2}, blocks[] = {16, 4, 1, 5}, chunks[] = {3, 0, 16, 1};
+    static const int threads[] = {1, 3, 8, 2}, blocks[] = {16, 32, 64, 48}, chunks[] = {3, 0, 16, 1};
     struct driver_config c = {.ranks = ranks,
                               .threads = threads[i % 4],
                               .block_size = blocks[i % 4],

@@ -5,7 +5,7 @@
 #include "rope.h"
 
 static const struct backend_ops *const backends[] = {&backend_ref, &backend_cpu};
-static const int block_sizes[] = {1, 4, 16, 24, 32, 48};
+static const int block_sizes[] = {16, 32, 48, 64, 80, 128};
 enum { NUM_BLOCK_SIZES = sizeof block_sizes / sizeof *block_sizes };
 
 static const struct shape mixed = {4, 64, 4, 2, 16, 96, 131, 33, true, true, true};

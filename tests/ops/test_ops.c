@@ -36,7 +36,7 @@ static void test_phases(void **state) {
                 if (SLOW && v != (i + w) % NUM_VARIANTS) // of which test_same_bits has the bits of the others
                     continue;
                 enum dtype kv = kv_types[(i + w + v) % NUM_KV_TYPES];
-                struct setup cpu = {&backend_cpu, variants[v], 2, v == 1 ? 4 : 16, kv};
+                struct setup cpu = {&backend_cpu, variants[v], 2, v == 1 ? 32 : 16, kv};
                 struct setup plain = {&backend_ref, NULL, 1, cpu.block_size, kv};
                 struct instance *in = instance_open(f, cpu, 96, 80, 3);
                 if (!in)
@@ -54,7 +54,7 @@ static void test_phases(void **state) {
 // Same bits: every variant, thread count, block size, chunk length and batch.
 static void test_same_bits(void **state) {
     (void)state;
-    static const int threads[] = {1, 2, 8}, blocks[] = {1, 4, 16, 32, 24}, chunks[] = {75, 1, 3, 16, 37};
+    static const int threads[] = {1, 2, 8}, blocks[] = {64, 48, 16, 32, 80}, chunks[] = {75, 1, 3, 16, 37};
     for (int i = 0; i < NUM_SHAPES; i++)
         for (int w = 0; w < NUM_TYPES; w++) {
             if (!fits(&shapes[i], weight_types[w]))
@@ -94,7 +94,7 @@ static void test_long_context(void **state) {
             for (int c = 0; c < 3; c++) {
                 if (SLOW && c != (v ? (v + k) % 3 : 0)) // one for each variant, another for the next cache
                     continue;
-                struct setup setup = {&backend_cpu, variants[v], 2, c == 1 ? 8 : 16, kv};
+                struct setup setup = {&backend_cpu, variants[v], 2, c == 1 ? 48 : 16, kv};
                 struct instance *in = instance_open(f, setup, 700, 704, 1);
                 if (!in)
                     continue;
@@ -157,7 +157,7 @@ static void test_split_decode(void **state) {
     enum { CONTEXT = 2640 };
     static const struct piece pieces[] = {{0, 2599, 1, true}, {1, 299, 1, true},  {2, 2630, 1, true},
                                           {3, 1024, 1, true}, {4, 1100, 1, true}, {5, 0, 1, true}};
-    static const int threads[] = {1, 2, 8}, blocks[] = {16, 48, 24, 16};
+    static const int threads[] = {1, 2, 8}, blocks[] = {16, 48, 32, 16};
     for (int k = 0; k < NUM_KV_TYPES; k++)
         for (int b = 0; b < 4; b++) {
             struct shape s = shapes[b == 1 ? 1 : 3];
@@ -208,22 +208,22 @@ static void test_split_decode(void **state) {
 static void test_window_blocks(void **state) {
     (void)state;
     struct shape s = shapes[3];
-    static const int blocks[] = {1, 4, 16, 24};
+    static const int blocks[] = {16, 32, 48, 64};
     for (int backend = 0; backend < 2; backend++)
         for (int b = 0; b < 4; b++) {
             struct fixture *f = fixture_make(&s, DTYPE_F32);
             struct setup setup = {backend ? &backend_ref : &backend_cpu, NULL, 2, blocks[b], DTYPE_F32};
-            struct instance *in = instance_open(f, setup, 512, 512, 2);
-            run_pieces(in, &(struct piece){0, 0, 400, false}, 1);
+            struct instance *in = instance_open(f, setup, 800, 832, 2);
+            run_pieces(in, &(struct piece){0, 0, 800, false}, 1);
             for (int count = 1; count <= 5; count += 4) { // decode, prefill
-                struct batch *a = batch_make(in, &(struct piece){0, 400, count, true}, 1);
+                struct batch *a = batch_make(in, &(struct piece){0, 800, count, true}, 1);
                 struct step_out out;
                 size_t n = (size_t)count * (size_t)s.vocab;
                 float *logits = must_calloc(n, sizeof *logits);
                 forward(in, &a->step);
                 assert_int_equal(in->ops->sync(in->dev, &out, NULL), STATUS_OK);
                 memcpy(logits, out.logits, n * sizeof *logits);
-                int outside = (401 - s.window) / blocks[b]; // blocks below the first that any row sees
+                int outside = (801 - s.window) / blocks[b]; // blocks below the first that any row sees
                 assert_true(outside > 10);
                 for (int i = 0; i < outside; i++)
                     a->groups[0].block_ids[i] = INT32_MIN / 2;
@@ -240,7 +240,7 @@ static void test_window_blocks(void **state) {
 
 static void test_export_import(void **state) {
     (void)state;
-    static const int blocks[] = {1, 4, 16, 48};
+    static const int blocks[] = {16, 32, 48, 64};
     for (int k = 0; k < NUM_KV_TYPES; k++)
         for (int b = 0; b < 4; b++) {
             struct fixture *f = fixture_make(&shapes[0], DTYPE_F32);
@@ -473,6 +473,15 @@ static void test_refusals(void **state) {
     assert_null(backend_cpu.open(NULL, &c, &err));
     assert_int_equal(err.code, STATUS_INVALID);
     c.kv_dtype = DTYPE_F16;
+    for (int i = 0; i < 4; i++) {
+        static const int sizes[] = {0, 8, 24, 1 << 17};
+        c.block_size = sizes[i];
+        err = (struct err){0};
+        assert_null(backend_cpu.open(NULL, &c, &err));
+        assert_int_equal(err.code, STATUS_INVALID);
+        assert_non_null(strstr(err.msg, "multiple of 16"));
+    }
+    c.block_size = 16;
     struct model_config wide = f->config;
     wide.attn[0].head_dim = 2048; // a model that we cannot run is the file's fault, not the flags'
     c.model = &wide;

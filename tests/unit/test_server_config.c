@@ -137,11 +137,11 @@ static void sources_have_an_order(void **state) {
     char path[] = "/tmp/quire-config-XXXXXX";
     int fd = mkstemp(path);
     FILE *f = fdopen(fd, "w");
-    fputs("# a comment\n\nport: 1\nhost: \"1.2.3.4\" # quoted\nmax_num_seqs = 3\nblock-size: 8\n"
+    fputs("# a comment\n\nport: 1\nhost: \"1.2.3.4\" # quoted\nmax_num_seqs = 3\nblock-size: 64\n"
           "enable-prefix-caching: true\nserved-model-name: a\nserved-model-name: b\nmodel: file.gguf\n",
           f);
     fclose(f);
-    setenv("QUIRE_BLOCK_SIZE", "4", 1);
+    setenv("QUIRE_BLOCK_SIZE", "32", 1);
     setenv("QUIRE_NO_ENABLE_PREFIX_CACHING", "1", 1);
     setenv("QUIRE_API_KEY", "from-env", 1);
     char line[128];
@@ -151,7 +151,7 @@ static void sources_have_an_order(void **state) {
     if (p.status != STATUS_OK)
         fail_msg("%s", p.err.msg);
     assert_int_equal(p.config.port, 2);         // command line
-    assert_int_equal(p.config.block_size, 4);   // environment
+    assert_int_equal(p.config.block_size, 32);  // environment
     assert_int_equal(p.config.max_num_seqs, 3); // file
     assert_false(p.config.prefix_caching);      // environment over file, under another name
     assert_string_equal(p.config.host, "1.2.3.4");

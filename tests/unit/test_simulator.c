@@ -283,7 +283,7 @@ static int first_read(const struct sim *m, int g, int first) {
                                     : kv_first_kept(first, spec->window);
 }
 
-// What a running request has of the cache: no more than it needs, in each group, and all of it where it is secured.
+// What a running request has of the cache: no more than it needs, in each group, and all of it where it is fully reserved.
 static void check_pages(struct sim *m, const struct request *r) {
     const struct kv_config *k = &m->kv.config;
     sim_check(r->num_preemptions < SCHED_MAX_PREEMPTIONS ||

@@ -40,11 +40,11 @@ enum status __wrap_backend_find(const char *name, const struct backend_ops **ops
     return st;
 }
 
-// ---- a filter whose masks take until then
+// ---- a filter whose masks take until then and a while: each allows another quarter of the tokens
 
 static bool latched_accept(void *state, token_id token) {
     (void)state;
-    return token % 4 == 3;
+    return token % 4 == latch.asked % 4;
 }
 
 static void latched_mask(void *state, uint32_t *bits, int vocab) {
@@ -55,8 +55,10 @@ static void latched_mask(void *state, uint32_t *bits, int vocab) {
     latch.asked++;
     while (latch.passed < latch.asked && !latch.late)
         latch.late = pthread_cond_timedwait(&latch.changed, &latch.lock, &until) == ETIMEDOUT;
+    int quarter = latch.asked % 4;
     pthread_mutex_unlock(&latch.lock);
-    memset(bits, 0x88, ((size_t)vocab + 31) / 32 * sizeof *bits);
+    nanosleep(&(struct timespec){.tv_nsec = 2000000}, NULL);
+    memset(bits, 0x11 << quarter, ((size_t)vocab + 31) / 32 * sizeof *bits);
     (void)state;
 }
 
@@ -81,7 +83,7 @@ static void run_filtered(struct driver_config config) {
     assert_int_equal(latch.asked, 12);
     assert_int_equal(got[0].num, 12);
     for (int i = 0; i < got[0].num; i++)
-        assert_int_equal(got[0].tokens[i] % 4, 3); // and the head waited for them
+        assert_int_equal(got[0].tokens[i] % 4, (i + 1) % 4); // and the head waited for them
 }
 
 static void test_masks_beside_the_step(void **state) {

@@ -1,4 +1,4 @@
-// The paged cache's bookkeeping: hash vectors, the five rules, eviction order, collisions, and random
+// The paged cache's bookkeeping: hash vectors, the rules, eviction order, collisions, windows and states, and random
 // traffic.
 #include "harness.h"
 
@@ -254,6 +254,210 @@ static void test_unmatch(void **state) {
     kv_destroy(&kv);
 }
 
+static void make_groups(struct kv_cache *kv, struct kv_config config, int num_groups,
+                        const struct kv_group_spec *groups) {
+    config.num_groups = num_groups;
+    memcpy(config.groups, groups, (size_t)num_groups * sizeof *groups);
+    assert_int_equal(kv_init(kv, &config), STATUS_OK);
+}
+
+static void test_first_kept(void **state) {
+    (void)state;
+    assert_int_equal(kv_first_kept(1000, 0), 0); // no window
+    assert_int_equal(kv_first_kept(63, 1), 0);
+    assert_int_equal(kv_first_kept(64, 1), 64);
+    assert_int_equal(kv_first_kept(64, 2), 0);
+    assert_int_equal(kv_first_kept(146, 20), 64); // sees 127-146
+    assert_int_equal(kv_first_kept(147, 20), 128);
+}
+
+// Two groups: a window of 20 tokens, and all. A hit is the longest that both serve; of the window it needs what the next
+// token sees, and the rest of that tile.
+static void test_window(void **state) {
+    (void)state;
+    const struct kv_group_spec groups[] = {{.kind = KV_WINDOW, .window = 20}, {.kind = KV_FULL}};
+    struct kv_config config = config_of(40, 16, true);
+    struct kv_cache kv;
+    struct table ta, tb, tc;
+    struct kv_seq *a = table_init(&ta), *b = table_init(&tb), *c = table_init(&tc);
+    const struct kv_seq *all[] = {a, b, c};
+    token_id tokens[256];
+    for (int i = 0; i < 256; i++)
+        tokens[i] = i;
+    config.max_ahead = 160;
+    make_groups(&kv, config, 2, groups);
+    struct kv_hash root = kv_root(&kv, NULL, 0);
+    assert_true(kv_grow(&kv, a, 160));
+    kv_publish(&kv, a, root, tokens, 160);
+    kv_trim(&kv, a, 160); // which sees 141-160: token 128 begins the tile
+    assert_int_equal(kv.num_free, 40 - 20 + 8);
+    assert_true(a->tables[0].first == 8 && a->tables[0].ids[7] == KV_NONE && a->tables[1].first == 0);
+    assert_int_equal(kv_match(&kv, b, root, tokens, 160), 160);
+    assert_true(b->tables[0].first == 8 && b->tables[0].ids[8] == a->tables[0].ids[8]);
+    assert_true(b->tables[1].first == 0 && b->tables[1].ids[8] == a->tables[1].ids[8]);
+    assert_int_equal(check2(&kv, a, b), 0);
+    kv_release(&kv, b);
+
+    assert_true(kv_grow(&kv, a, 256));
+    kv_publish(&kv, a, root, tokens, 256);
+    kv_trim(&kv, a, 256);
+    assert_int_equal(kv_match(&kv, b, root, tokens, 128), 128); // blocks 4-7 become the youngest
+    assert_int_equal(b->tables[0].first, 4);
+    kv_release(&kv, b);
+    assert_true(kv_grow(&kv, c, 7 * 16)); // blocks 0-3, 8 and 9 of the window are lost
+    assert_int_equal(kv.num_evicted, 6);
+    assert_int_equal(kv_match(&kv, b, root, tokens, 160), 128);
+    assert_int_equal(kv_check(&kv, all, 3), 0);
+    kv_release(&kv, b);
+    assert_int_equal(kv_match(&kv, b, root, tokens, 256), 256);
+    assert_int_equal(b->tables[0].first, 12);
+    assert_int_equal(kv_check(&kv, all, 3), 0);
+    kv_destroy(&kv);
+}
+
+// Blocks that do not divide a tile: what kv_pages() says is what a sequence comes to.
+static void test_window_pages(void **state) {
+    (void)state;
+    const struct kv_group_spec window = {.kind = KV_WINDOW, .window = 2};
+    struct kv_config config = config_of(3, 48, true);
+    struct kv_cache kv;
+    struct table ta;
+    struct kv_seq *a = table_init(&ta);
+    int most = 0;
+    config.max_ahead = 16;
+    make_groups(&kv, config, 1, &window);
+    assert_int_equal(kv_pages(&kv.config, CAP * 48), 3);
+    for (int n = 0; n < CAP * 48; n += 16) {
+        kv_trim(&kv, a, n);
+        assert_true(kv_grow(&kv, a, n + 16));
+        int held = a->len - a->tables[0].first;
+        most = held > most ? held : most;
+        assert_int_equal(check2(&kv, a, NULL), 0);
+    }
+    assert_int_equal(most, 3);
+    kv_destroy(&kv);
+}
+
+// A reservation counts on no block that another has, too; and what it does count on nobody may share.
+static void test_reserve(void **state) {
+    (void)state;
+    const struct kv_group_spec window = {.kind = KV_WINDOW, .window = 20};
+    struct kv_config config = config_of(30, 16, true);
+    struct kv_cache kv;
+    struct table ta, tb, tc;
+    struct kv_seq *a = table_init(&ta), *b = table_init(&tb), *c = table_init(&tc);
+    const struct kv_seq *all[] = {a, b, c};
+    token_id tokens[256];
+    for (int i = 0; i < 256; i++)
+        tokens[i] = i;
+    config.max_ahead = 16;
+    make_groups(&kv, config, 1, &window);
+    struct kv_hash root = kv_root(&kv, NULL, 0);
+    assert_int_equal(kv_pages(&kv.config, 256), 8);
+    assert_true(kv_grow(&kv, a, 128));
+    kv_publish(&kv, a, root, tokens, 128);
+    kv_trim(&kv, a, 128);
+    assert_int_equal(kv_match(&kv, b, root, tokens, 128), 128); // four blocks, which a has, too
+    assert_true(kv_reserve(&kv, b, 256));
+    assert_int_equal(b->reserved, 8);
+    kv_release(&kv, a);
+    for (int n = 144; n <= 256; n += 16) {
+        assert_true(kv_grow(&kv, b, n));
+        kv_publish(&kv, b, root, tokens, n);
+        assert_int_equal(kv_match(&kv, c, root, tokens, n), n <= 224 ? 128 : 192); // 8-11 were given back
+        assert_int_equal(kv_check(&kv, all, 3), 0);
+        kv_release(&kv, c);
+        kv_trim(&kv, b, n);
+    }
+    assert_int_equal(b->reserved, 4); // of eight, four are in the table
+    assert_int_equal(kv_check(&kv, all, 3), 0);
+    kv_destroy(&kv);
+}
+
+// One copy of pages, or none.
+static void assert_move(struct kv_cache *kv, struct kv_seq *seq, int first, int last, int spare,
+                        block_id from, block_id to) {
+    struct kv_move moves[KV_SEQ_MOVES];
+    assert_int_equal(kv_moves(kv, seq, first, last, spare, moves), from != KV_NONE);
+    if (from == KV_NONE)
+        return;
+    assert_int_equal(moves[0].from, from);
+    assert_int_equal(moves[0].to, to != KV_NONE ? to : seq->tables[1].ids[first / kv->config.block_size - 1]);
+}
+
+static void test_state(void **state) {
+    (void)state;
+    const struct kv_group_spec groups[] = {{.kind = KV_FULL}, {.kind = KV_STATE}};
+    struct kv_config config = config_of(20, 4, true);
+    struct kv_cache kv;
+    struct table ta, tb;
+    struct kv_seq *a = table_init(&ta), *b = table_init(&tb);
+    token_id tokens[20];
+    for (int i = 0; i < 20; i++)
+        tokens[i] = i;
+    config.snapshot_tokens = 8;
+    make_groups(&kv, config, 2, groups);
+    struct kv_hash root = kv_root(&kv, NULL, 0);
+    assert_true(kv_grow(&kv, a, 4));
+    block_id live = a->tables[1].live;
+    assert_move(&kv, a, 0, 16, 0, KV_NONE, KV_NONE);
+    kv_publish(&kv, a, root, tokens, 4);
+    assert_true(kv_grow(&kv, a, 8));
+    assert_move(&kv, a, 4, 16, 0, KV_NONE, KV_NONE); // too soon for a snapshot
+    kv_publish(&kv, a, root, tokens, 8);
+    assert_true(kv_grow(&kv, a, 12));
+    assert_move(&kv, a, 8, 16, kv_available(&kv), KV_NONE, KV_NONE); // no page to spare
+    assert_move(&kv, a, 8, 16, kv_available(&kv) - 1, live, KV_NONE);
+    block_id snapshot = a->tables[1].ids[1];
+    kv_publish(&kv, a, root, tokens, 8);
+    assert_false(kv.blocks[snapshot].published); // its step has not ended
+    kv_publish(&kv, a, root, tokens, 9);
+    assert_true(kv.blocks[snapshot].published);
+    assert_int_equal(kv_match(&kv, b, root, tokens, 20), 8);
+    assert_true(kv_grow(&kv, b, 12));
+    assert_int_equal(check2(&kv, a, b), 0);
+    assert_true(b->tables[1].live != live);
+    assert_move(&kv, b, 8, 16, 0, snapshot, b->tables[1].live);
+    kv_release(&kv, b);
+
+    kv_publish(&kv, a, root, tokens, 12);
+    assert_true(kv_grow(&kv, a, 13));
+    assert_move(&kv, a, 12, 12, 0, live, KV_NONE); // where a prompt may end
+    kv_publish(&kv, a, root, tokens, 13);
+    assert_true(kv_checkpoint(&kv, a, 13));
+    block_id saved = a->tables[1].saved;
+    assert_true(kv_grow(&kv, a, 17));
+    assert_move(&kv, a, 13, 12, 0, live, saved);
+    assert_int_equal(kv_rollback(&kv, a), 13);
+    int num_free = kv.num_free;
+    kv_trim(&kv, a, 13);
+    assert_int_equal(kv.num_free, num_free + 2); // the snapshots
+    assert_true(kv_checkpoint(&kv, a, 13));      // it is saved already
+    assert_int_equal(a->tables[1].saved, saved);
+    assert_move(&kv, a, 13, 12, 0, saved, live);
+    assert_int_equal(check2(&kv, a, NULL), 0);
+    kv_trim(&kv, a, 14);
+    assert_int_equal(a->tables[1].saved, KV_NONE);
+    assert_int_equal(kv.num_free, num_free + 3);
+
+    // A snapshot where a step is rolled back to is one of what was saved, not of what drafts left behind.
+    struct kv_move moves[KV_SEQ_MOVES];
+    assert_true(kv_checkpoint(&kv, a, 16));
+    saved = a->tables[1].saved;
+    assert_move(&kv, a, 16, 16, kv_available(&kv), live, saved);
+    assert_int_equal(kv_rollback(&kv, a), 16);
+    assert_int_equal(kv_moves(&kv, a, 16, 16, 0, moves), 2);
+    assert_true(moves[0].from == saved && moves[0].to == live);
+    assert_true(moves[1].from == saved && moves[1].to == a->tables[1].ids[3]);
+    kv_trim(&kv, a, 17);
+    assert_true(kv_reserve(&kv, b, 16));
+    assert_true(kv_grow(&kv, a, (17 / 4 + 1 + kv_available(&kv)) * 4));
+    assert_int_equal(kv.num_free, 5);
+    assert_false(kv_checkpoint(&kv, a, 17)); // what is free is promised
+    assert_int_equal(check2(&kv, a, b), 0);
+    kv_destroy(&kv);
+}
+
 // kv_check() names the rule that is broken.
 static void test_check(void **state) {
     (void)state;
@@ -358,8 +562,10 @@ int main(void) {
         cmocka_unit_test(test_siphash),        cmocka_unit_test(test_grow_and_release),
         cmocka_unit_test(test_match),          cmocka_unit_test(test_collision),
         cmocka_unit_test(test_eviction_order), cmocka_unit_test(test_unmatch),
-        cmocka_unit_test(test_check),          cmocka_unit_test(test_no_memory),
-        cmocka_unit_test(test_random),
+        cmocka_unit_test(test_first_kept),     cmocka_unit_test(test_window),
+        cmocka_unit_test(test_window_pages),   cmocka_unit_test(test_reserve),
+        cmocka_unit_test(test_state),          cmocka_unit_test(test_check),
+        cmocka_unit_test(test_no_memory),      cmocka_unit_test(test_random),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

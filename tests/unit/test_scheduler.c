@@ -239,6 +239,16 @@ static void test_bounds(void **state) {
     c.sched.max_step_tokens = 0;
     assert_null(sched_open(&c.sched, &b.kv, &err));
     assert_int_equal(err.code, STATUS_INVALID);
+    c = config_of(1, 8, 8);
+    struct kv_config window = pages(10, BS);
+    window.groups[0] = (struct kv_group_spec){.kind = KV_WINDOW, .window = 4};
+    for (window.max_ahead = 15; window.max_ahead <= 16; window.max_ahead++) { // two plans of eight tokens
+        assert_int_equal(kv_init(&b.kv, &window), STATUS_OK);
+        struct scheduler *s = sched_open(&c.sched, &b.kv, NULL);
+        assert_int_equal(s != NULL, window.max_ahead == 16);
+        sched_close(s);
+        kv_destroy(&b.kv);
+    }
 
     c = config_of(1, 8, 8);
     c.sched.max_waiting = 3;

@@ -63,6 +63,7 @@ ARCHS = "engine/models/architectures.c"
 KV_LAYERS = "engine/models/kv_layers.c"
 BATCH = "engine/batch.c"
 ENGINE = "engine/engine.c"
+FORWARD = "engine/forward.c"
 MASKS = "engine/mask_worker.c"
 JINJA = "engine/text/jinja/%s.c"
 PROCESSES = "engine/ranks/comm_processes.c"
@@ -123,6 +124,7 @@ MUTATIONS = [
     (KV, "keep = kv_first_kept(position, c->groups[g].window) / c->block_size;", "keep = 0;",
          "test_kv_cache"),  # a window keeps every block
     (KV, "+ (KV_TILE - 1) + c->max_ahead, size", "+ (KV_TILE - 1), size", "test_simulator"),  # steps in flight need no blocks of a window
+    (KV, "pages += min_int(blocks, window_blocks(c, g)); break;", "pages += blocks; break;", "test_kv_cache"),  # a request is refused that a window has room for
     (KV, "(span + 2 * (size - 1)) / size", "(span + size - 1) / size", "test_kv_cache"),  # a window begins with a block
     (SCHED, "kv->config.max_ahead < depth * config->max_step_tokens", "kv->config.max_ahead < config->max_step_tokens",
             "test_scheduler"),  # more steps in flight than a window has blocks for
@@ -148,7 +150,9 @@ MUTATIONS = [
     (POLICY, "        end = last;\n", "        end = end;\n", "test_simulator"),  # no snapshot where the prompt's end is
     (POLICY, "p->moves + p->num_moves);", "p->moves);", "test_simulator"),  # moves of one request over those of another
     (POLICY, "    plan_moves(s, p);\n    s->next_plan++;", "    s->next_plan++;", "test_simulator"),  # a plan without its moves
+    (KV, "pages += 1 + c->share; break;", "pages += 1; break;", "test_kv_cache"),  # a hit has no page to copy its state to
     # ---- KV cache: reservations
+    (KV, "            b->exclusive = b->ref == 1;", "            b->exclusive = true;", "test_kv_cache"),  # shared blocks count as one sequence's
     (KV, "            if (id != KV_NONE && kv->blocks[id].exclusive)\n                id = KV_NONE;\n", "",
          "test_simulator"),  # a block that a reservation counts on is shared
     (KV, "own += kv->blocks[t->ids[i]].ref == 1;", "own++;", "test_kv_cache"),  # a reservation counts on blocks that others share
@@ -159,6 +163,10 @@ MUTATIONS = [
     (POLICY, "v != s->running.head; v = v->prev", "v; v = v->prev", "test_simulator"),  # the oldest may be preempted
     (POLICY, "        if (v->num_in_flight > 0) {\n            *deferred_victim = v;\n            return false;\n        }\n",
              "        v->num_in_flight = v->num_pending = 0;\n", "test_simulator"),  # preempt what the device still runs
+    (POLICY, "s->draining.len > 0 || ", "", "test_scheduler_blocks"),  # preempt though blocks are on their way back
+    (POLICY, "(after && !is_fully_reserved(r))", "false", "test_scheduler_blocks"),  # a deferred victim is planned again and again
+    (POLICY, "block_size &&\n                  (!s->kv->has_state || r->num_computed < last_boundary(s, r));", "block_size;",
+             "test_scheduler_blocks"),  # wait for a snapshot that is there
     (POLICY, "if (!is_fully_reserved(v))\n            return v;", "return v;", "test_simulator"),  # no end of preemptions
     (POLICY, "(is_fully_reserved(r) && !kv_reserve(s->kv, &r->seq, sched_compute_end(r)))", "false",
              "test_simulator"),  # the last start takes no reserve
@@ -172,7 +180,7 @@ MUTATIONS = [
             "        sched_list_append(&s->draining, r);\n        kv_release(s->kv, &r->seq);\n        return false;\n",
             "test_simulator"),  # blocks of a cancelled request return too early
     (POLICY, "c && sched_before(s, c, r); c = c->next", "c; c = c->next", "test_simulator"),  # wait for a younger one
-    (POLICY, "if (usable && computed_by_another(s, r)) {", "if (false) {", "test_scheduler"),  # never wait for another's block
+    (POLICY, "if (usable && computed_by_another(s, r)) {", "if (false) {", "test_scheduler_blocks"),  # never wait for another's block
     (POLICY, "from = max_int(it.first, r->num_prompt_logprobs)", "from = it.first", "test_simulator"),  # prompt log-probabilities twice
     (SCHED, "pos >= r->min_tokens && ", "", "test_scheduler"),  # stop before min_tokens
     (POLICY, "if (r->num_pending > 0 && (!s->config.async || request_sees_tokens(r)))",
@@ -183,7 +191,7 @@ MUTATIONS = [
             "test_scheduler"),  # priorities ignored
     (POLICY, "kv_unmatch(s->kv, &r->seq);\n            r->num_computed = 0;\n            break;",
              "kv_release(s->kv, &r->seq);\n            r->num_computed = 0;\n            break;",
-             "test_scheduler"),  # a failed admission makes its entries young
+             "test_scheduler_blocks"),  # a failed admission makes its entries young
     (POLICY, "return n > t->waited || (n == t->waited && t->rest-- > 0);", "return true;", "test_simulator"),  # a plan takes all that decode
     (POLICY, "return n > t->waited || (n == t->waited && t->rest-- > 0);", "return (t->num-- > 0) | (n < 0);",
              "test_simulator"),  # the first in order have every turn
@@ -198,6 +206,17 @@ MUTATIONS = [
     (POLICY, "decoding += decodes;", "decoding++;", "test_scheduler"),  # prompts that go on count as decodes
     (SCHED, "{&s->draining, &s->running, &s->waiting}", "{&s->running, &s->running, &s->waiting}",
             "test_scheduler"),  # a dead device keeps what had ended
+    # ---- a plan as a step
+    (BATCH, "    if (plan->num_moves > 0)\n        memcpy(v.moves, plan->moves, (size_t)plan->num_moves * sizeof *v.moves);\n", "",
+            "test_batch"),  # a step without the moves of its plan
+    (BATCH, "memset(ids, 0, (size_t)given_back * sizeof *ids);", "memset(ids, 0xff, (size_t)given_back * sizeof *ids);",
+            "test_batch"),  # a device is told of pages that are none
+    (BATCH, "state ? &table->live : table->ids + given_back,", "table->ids + given_back,", "test_batch"),  # a state is not the live one
+    (BATCH, "= state ? -1 : kv_slot(", "= kv_slot(", "test_batch"),  # slots in pages of states
+    (BATCH, "            b->failed[i] |= out->failed[row];\n            b->tokens", "            b->tokens", "test_batch"),  # a sample that is not finite
+    (FORWARD, "    if (step->num_moves > 0)\n        ops->kv_copy(dev, step->moves, step->num_moves);\n    if (ops->step_begin(dev, step))\n        return; // a CUDA graph has run the same phases\n",
+              "    if (ops->step_begin(dev, step))\n        return;\n    if (step->num_moves > 0)\n        ops->kv_copy(dev, step->moves, step->num_moves);\n",
+              "test_batch"),  # a recorded graph runs before pages are copied
     # ---- drafts
     (BATCH, "out->ids[row] != drafts[row - sample])", "row > sample && out->ids[row - 1] != drafts[row - 1 - sample])",
             "test_drafts"),  # one draft too many is accepted
@@ -228,6 +247,7 @@ MUTATIONS = [
     (MASKS, "while (w->computed < ticket)", "while (w->computed + 1 < ticket)", "test_masks"),  # a step waits for the masks of the one before
     (ENGINE, "        mask_worker_post(&e->masks, &now->batch);\n", "        mask_worker_post(&e->masks, &now->batch);\n        mask_worker_wait(&e->masks, now->batch.ticket);\n",
              "test_masks"),  # masks hold up the launch
+    (ENGINE, "mask_worker_wait(&e->masks, status == STATUS_OK ? step->batch.ticket : e->masks.posted);", "(void)0;", "test_masks"),  # filters are asked after a device failed
     # ---- engine and service
     (ENGINE, "e->num_steps = depth > 2 ? depth : 2;", "e->num_steps = 2;", "test_service"),  # steps in flight over one another
     (SERVICE, "    if (plan || num_in_flight(s) > 0)\n        record_plan(", "    if (plan)\n        record_plan(",

@@ -360,6 +360,7 @@ static void test_reserve(void **state) {
     assert_int_equal(kv_match(&kv, b, root, tokens, 128), 128); // four blocks, which a has, too
     assert_true(kv_reserve(&kv, b, 256));
     assert_int_equal(b->reserved, 8);
+    assert_int_equal(kv_check(&kv, all, 3), 0);
     kv_release(&kv, a);
     for (int n = 144; n <= 256; n += 16) {
         assert_true(kv_grow(&kv, b, n));
@@ -397,6 +398,7 @@ static void test_state(void **state) {
         tokens[i] = i;
     config.snapshot_tokens = 8;
     make_groups(&kv, config, 2, groups);
+    assert_int_equal(kv_pages(&kv.config, 100), 25 + 2); // a hit has its snapshot and a page to copy it to
     struct kv_hash root = kv_root(&kv, NULL, 0);
     assert_true(kv_grow(&kv, a, 4));
     block_id live = a->tables[1].live;

@@ -353,52 +353,6 @@ static void test_refusals(void **state) {
     close_service(&s);                                      // with work in every state
 }
 
-static bool even_accept(void *state, token_id token) {
-    (*(int *)state)++;
-    return token % 2 == 0;
-}
-static void even_mask(void *state, uint32_t *bits, int vocab) {
-    (void)state;
-    for (int i = 0; i < (vocab + 31) / 32; i++)
-        bits[i] = 0x55555555;
-}
-static void even_free(void *state) { *(int *)state += 1000; }
-
-static void filtered(void) {
-    struct setup s = open_service(24, NULL);
-    struct err err = {0};
-    struct output out = {0};
-    int calls = 0;
-    struct token_filter *filter = calloc(1, sizeof *filter);
-    *filter = (struct token_filter){&calls, even_accept, even_mask, NULL, even_free};
-    token_id prompt[] = {1, 403, 407};
-    struct request_params p = {.id = 1,
-                               .prompt = prompt,
-                               .num_prompt = 3,
-                               .max_output = 20,
-                               .filter = filter,
-                               .sampling = {.top_p = 1, .repetition_penalty = 1, .logprobs = -1}};
-    assert_int_equal(service_submit(s.service, request_new(&p, 16), &err), STATUS_OK);
-    while (collect(s.service, &out, 1) == 0)
-        ;
-    close_service(&s);
-    assert_int_equal(out.num, 20);
-    for (int i = 0; i < out.num; i++)
-        assert_int_equal(out.tokens[i] % 2, 0);
-    assert_true(calls >= 1019 && calls <= 1020); // the last token needs no state; freed exactly once
-}
-
-static void test_filter(void **state) {
-    (void)state;
-    filtered();
-    depth = 2;
-    filtered();
-    stages = 2;
-    filtered();
-    stages = depth = 0;
-}
-
-// A stop string ends a request with the step that completes it, a stop token with its id; the record says so, too.
 // A drafter that knows the whole output behind a prompt of three tokens.
 struct known {
     const token_id *tokens;
@@ -421,6 +375,108 @@ static struct drafter *known_new(const token_id *tokens, int num) {
     return d;
 }
 
+static bool even_accept(void *state, token_id token) {
+    (*(int *)state)++;
+    return token % 2 == 0;
+}
+static void even_mask(void *state, uint32_t *bits, int vocab) {
+    (void)state;
+    for (int i = 0; i < (vocab + 31) / 32; i++)
+        bits[i] = 0x55555555;
+}
+static void even_free(void *state) { *(int *)state += 1000; }
+
+static void filtered(void) {
+    struct setup s = open_service(24, NULL);
+    struct err err = {0};
+    struct output out = {0};
+    int calls = 0;
+    struct token_filter *filter = calloc(1, sizeof *filter);
+    *filter = (struct token_filter){&calls, even_accept, even_mask, NULL, even_free};
+    token_id prompt[] = {1, 403, 407};
+    static const token_id even[20] = {2};
+    struct request_params p = {.id = 1,
+                               .prompt = prompt,
+                               .num_prompt = 3,
+                               .max_output = 20,
+                               .filter = filter,
+                               .drafter = known_new(even, 20), // not asked: the filter takes nothing back
+                               .sampling = {.top_p = 1, .repetition_penalty = 1, .logprobs = -1}};
+    assert_int_equal(service_submit(s.service, request_new(&p, 16), &err), STATUS_OK);
+    while (collect(s.service, &out, 1) == 0)
+        ;
+    close_service(&s);
+    assert_int_equal(out.num, 20);
+    for (int i = 0; i < out.num; i++)
+        assert_int_equal(out.tokens[i] % 2, 0);
+    assert_true(calls >= 1019 && calls <= 1020); // the last token needs no state; freed exactly once
+}
+
+static void test_filter(void **state) {
+    (void)state;
+    filtered();
+    depth = 2;
+    filtered();
+    stages = 2;
+    filtered();
+    stages = depth = 0;
+}
+
+// A filter that refuses the sixth token, though its mask allows all.
+enum { REFUSED = 5 };
+static bool refusing_accept(void *state, token_id token) {
+    int *position = state;
+    (void)token;
+    if (*position == REFUSED)
+        return false;
+    ++*position;
+    return true;
+}
+static void refusing_mask(void *state, uint32_t *bits, int vocab) {
+    (void)state;
+    memset(bits, 0xff, ((size_t)vocab + 31) / 32 * sizeof *bits);
+}
+static void refusing_rollback(void *state, int n) { *(int *)state -= n; }
+
+// A request ends with the token that its filter refuses, an error; also where it is one of several that a step gave.
+static void refused(void) {
+    struct setup s = open_service(24, NULL);
+    struct err err = {0};
+    struct output plain = {0};
+    token_id prompt[] = {1, 403, 407};
+    struct request_params p = {.prompt = prompt,
+                               .num_prompt = 3,
+                               .max_output = 20,
+                               .sampling = {.top_p = 1, .repetition_penalty = 1, .logprobs = -1}};
+    for (p.id = 1; p.id <= 3; p.id++) {
+        struct output out = {0};
+        if (p.id > 1) {
+            p.filter = malloc(sizeof *p.filter);
+            *p.filter = (struct token_filter){calloc(1, sizeof(int)), refusing_accept, refusing_mask,
+                                              refusing_rollback, free};
+        }
+        p.drafter = p.id == 3 ? known_new(plain.tokens, 20) : NULL;
+        assert_int_equal(service_submit(s.service, request_new(&p, 16), &err), STATUS_OK);
+        while (collect(s.service, &out, p.id) == 0)
+            ;
+        if (p.id == 1)
+            plain = out;
+        assert_int_equal(out.finish, p.id == 1 ? FINISH_LENGTH : FINISH_ERROR);
+        assert_int_equal(out.num, p.id == 1 ? 20 : REFUSED + 1);
+        assert_memory_equal(out.tokens, plain.tokens, (size_t)out.num * sizeof(token_id));
+    }
+    close_service(&s);
+}
+
+static void test_refusing_filter(void **state) {
+    (void)state;
+    refused();
+    depth = 2;
+    refused();
+    depth = 0;
+}
+
+// A stop string ends a request with the step that completes it, a stop token with its id; the record says so, too.
 static void stopped(void) {
     enum { MOST = 20, LAST = 8 };
     char record[] = "/tmp/quire-stopped-XXXXXX";
@@ -576,6 +632,7 @@ int main(void) {
         cmocka_unit_test(test_storm),
         cmocka_unit_test(test_refusals),
         cmocka_unit_test(test_filter),
+        cmocka_unit_test(test_refusing_filter),
         cmocka_unit_test(test_stopped),
         cmocka_unit_test(test_device_failure),
         cmocka_unit_test(test_close_in_flight),

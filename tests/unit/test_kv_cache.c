@@ -1,7 +1,6 @@
-// The paged cache's bookkeeping: hash vectors, the rules, eviction order, collisions, groups, and random traffic.
-#include "harness.h"
-
-#include "kv_cache.h"
+// The paged cache's bookkeeping: hash vectors, the rules, eviction order, collisions, windows and states, and random
+// traffic.
+#include "kv_fixture.h"
 
 #ifndef __has_feature
 #define __has_feature(x) 0
@@ -12,38 +11,6 @@
 #else
 #define SANITIZED 0
 #endif
-
-enum { CAP = 16 };
-
-struct table {
-    struct kv_seq t;
-    block_id ids[KV_MAX_GROUPS * CAP];
-};
-
-static struct kv_config config_of(int num_blocks, int block_size, bool share) {
-    return (struct kv_config){.num_blocks = num_blocks,
-                              .block_size = block_size,
-                              .num_groups = 1,
-                              .key = {0x0706050403020100u, 0x0f0e0d0c0b0a0908u}, // bytes 00 01 .. 0f
-                              .share = share};
-}
-
-static struct kv_cache make(int num_blocks, int block_size, bool share) {
-    struct kv_config config = config_of(num_blocks, block_size, share);
-    struct kv_cache kv;
-    assert_int_equal(kv_init(&kv, &config), STATUS_OK);
-    return kv;
-}
-
-static struct kv_seq *table_init(struct table *t) {
-    kv_seq_init(&t->t, t->ids, CAP);
-    return &t->t;
-}
-
-static int check2(const struct kv_cache *kv, const struct kv_seq *a, const struct kv_seq *b) {
-    const struct kv_seq *seqs[] = {a, b};
-    return kv_check(kv, seqs, (a != NULL) + (b != NULL));
-}
 
 // The vectors published with SipHash's reference code for 128 bits of output: input 00 01 .. (n - 1).
 static void test_siphash(void **state) {
@@ -218,12 +185,6 @@ static void test_eviction_order(void **state) {
     kv_destroy(&kv);
 }
 
-static void free_order(const struct kv_cache *kv, block_id *out) {
-    for (block_id id = kv->free_head; id != KV_NONE; id = kv->blocks[id].next)
-        *out++ = id;
-    *out = KV_NONE;
-}
-
 static void test_unmatch(void **state) {
     (void)state;
     struct kv_cache kv = make(8, 1, true);
@@ -249,6 +210,212 @@ static void test_unmatch(void **state) {
     assert_true(kv_match(&kv, b, root, tokens, 2) == 2 && kv_match(&kv, a, root, tokens, 4) == 4);
     kv_unmatch(&kv, a); // blocks that another holds stay with it
     assert_int_equal(kv.blocks[b->tables[0].ids[0]].ref, 1);
+    assert_int_equal(check2(&kv, a, b), 0);
+    kv_destroy(&kv);
+}
+
+static void make_groups(struct kv_cache *kv, struct kv_config config, int num_groups,
+                        const struct kv_group_spec *groups) {
+    config.num_groups = num_groups;
+    memcpy(config.groups, groups, (size_t)num_groups * sizeof *groups);
+    assert_int_equal(kv_init(kv, &config), STATUS_OK);
+}
+
+static void test_first_kept(void **state) {
+    (void)state;
+    assert_int_equal(kv_first_kept(1000, 0), 0); // no window
+    assert_int_equal(kv_first_kept(63, 1), 0);
+    assert_int_equal(kv_first_kept(64, 1), 64);
+    assert_int_equal(kv_first_kept(64, 2), 0);
+    assert_int_equal(kv_first_kept(146, 20), 64); // sees 127-146
+    assert_int_equal(kv_first_kept(147, 20), 128);
+}
+
+// Two groups: a window of 20 tokens, and all. A hit is the longest that both serve; of the window it needs what the next
+// token sees, and the rest of that tile.
+static void test_window(void **state) {
+    (void)state;
+    const struct kv_group_spec groups[] = {{.kind = KV_WINDOW, .window = 20}, {.kind = KV_FULL}};
+    struct kv_config config = config_of(40, 16, true);
+    struct kv_cache kv;
+    struct table ta, tb, tc;
+    struct kv_seq *a = table_init(&ta), *b = table_init(&tb), *c = table_init(&tc);
+    const struct kv_seq *all[] = {a, b, c};
+    token_id tokens[256];
+    for (int i = 0; i < 256; i++)
+        tokens[i] = i;
+    config.max_ahead = 160;
+    make_groups(&kv, config, 2, groups);
+    struct kv_hash root = kv_root(&kv, NULL, 0);
+    assert_true(kv_grow(&kv, a, 160));
+    kv_publish(&kv, a, root, tokens, 160);
+    kv_trim(&kv, a, 160); // which sees 141-160: token 128 begins the tile
+    assert_int_equal(kv.num_free, 40 - 20 + 8);
+    assert_true(a->tables[0].first == 8 && a->tables[0].ids[7] == KV_NONE && a->tables[1].first == 0);
+    assert_int_equal(kv_match(&kv, b, root, tokens, 160), 160);
+    assert_true(b->tables[0].first == 8 && b->tables[0].ids[8] == a->tables[0].ids[8]);
+    assert_true(b->tables[1].first == 0 && b->tables[1].ids[8] == a->tables[1].ids[8]);
+    assert_int_equal(check2(&kv, a, b), 0);
+    kv_release(&kv, b);
+
+    assert_true(kv_grow(&kv, a, 256));
+    kv_publish(&kv, a, root, tokens, 256);
+    kv_trim(&kv, a, 256);
+    assert_int_equal(kv_match(&kv, b, root, tokens, 128), 128); // blocks 4-7 become the youngest
+    assert_int_equal(b->tables[0].first, 4);
+    kv_release(&kv, b);
+    assert_true(kv_grow(&kv, c, 7 * 16)); // blocks 0-3, 8 and 9 of the window are lost
+    assert_int_equal(kv.num_evicted, 6);
+    assert_int_equal(kv_match(&kv, b, root, tokens, 160), 128);
+    assert_int_equal(kv_check(&kv, all, 3), 0);
+    kv_release(&kv, b);
+    assert_int_equal(kv_match(&kv, b, root, tokens, 256), 256);
+    assert_int_equal(b->tables[0].first, 12);
+    assert_int_equal(kv_check(&kv, all, 3), 0);
+    kv_destroy(&kv);
+}
+
+// Blocks that do not divide a tile: what kv_pages() says is what a sequence comes to.
+static void test_window_pages(void **state) {
+    (void)state;
+    const struct kv_group_spec window = {.kind = KV_WINDOW, .window = 2};
+    struct kv_config config = config_of(3, 48, true);
+    struct kv_cache kv;
+    struct table ta;
+    struct kv_seq *a = table_init(&ta);
+    int most = 0;
+    config.max_ahead = 16;
+    make_groups(&kv, config, 1, &window);
+    assert_int_equal(kv_pages(&kv.config, CAP * 48), 3);
+    for (int n = 0; n < CAP * 48; n += 16) {
+        kv_trim(&kv, a, n);
+        assert_true(kv_grow(&kv, a, n + 16));
+        int held = a->len - a->tables[0].first;
+        most = held > most ? held : most;
+        assert_int_equal(check2(&kv, a, NULL), 0);
+    }
+    assert_int_equal(most, 3);
+    kv_destroy(&kv);
+}
+
+// A reservation counts on no block that another has, too; and what it does count on nobody may share.
+static void test_reserve(void **state) {
+    (void)state;
+    const struct kv_group_spec window = {.kind = KV_WINDOW, .window = 20};
+    struct kv_config config = config_of(30, 16, true);
+    struct kv_cache kv;
+    struct table ta, tb, tc;
+    struct kv_seq *a = table_init(&ta), *b = table_init(&tb), *c = table_init(&tc);
+    const struct kv_seq *all[] = {a, b, c};
+    token_id tokens[256];
+    for (int i = 0; i < 256; i++)
+        tokens[i] = i;
+    config.max_ahead = 16;
+    make_groups(&kv, config, 1, &window);
+    struct kv_hash root = kv_root(&kv, NULL, 0);
+    assert_int_equal(kv_pages(&kv.config, 256), 8);
+    assert_true(kv_grow(&kv, a, 128));
+    kv_publish(&kv, a, root, tokens, 128);
+    kv_trim(&kv, a, 128);
+    assert_int_equal(kv_match(&kv, b, root, tokens, 128), 128); // four blocks, which a has, too
+    assert_true(kv_reserve(&kv, b, 256));
+    assert_int_equal(b->reserved, 8);
+    assert_int_equal(kv_check(&kv, all, 3), 0);
+    kv_release(&kv, a);
+    for (int n = 144; n <= 256; n += 16) {
+        assert_true(kv_grow(&kv, b, n));
+        kv_publish(&kv, b, root, tokens, n);
+        assert_int_equal(kv_match(&kv, c, root, tokens, n), n <= 224 ? 128 : 192); // 8-11 were given back
+        assert_int_equal(kv_check(&kv, all, 3), 0);
+        kv_release(&kv, c);
+        kv_trim(&kv, b, n);
+    }
+    assert_int_equal(b->reserved, 4); // of eight, four are in the table
+    assert_int_equal(kv_check(&kv, all, 3), 0);
+    kv_destroy(&kv);
+}
+
+// One copy of pages, or none.
+static void assert_move(struct kv_cache *kv, struct kv_seq *seq, int first, int last, int spare,
+                        block_id from, block_id to) {
+    struct kv_move moves[KV_SEQ_MOVES];
+    assert_int_equal(kv_moves(kv, seq, first, last, spare, moves), from != KV_NONE);
+    if (from == KV_NONE)
+        return;
+    assert_int_equal(moves[0].from, from);
+    assert_int_equal(moves[0].to, to != KV_NONE ? to : seq->tables[1].ids[first / kv->config.block_size - 1]);
+}
+
+static void test_state(void **state) {
+    (void)state;
+    const struct kv_group_spec groups[] = {{.kind = KV_FULL}, {.kind = KV_STATE}};
+    struct kv_config config = config_of(20, 4, true);
+    struct kv_cache kv;
+    struct table ta, tb;
+    struct kv_seq *a = table_init(&ta), *b = table_init(&tb);
+    token_id tokens[20];
+    for (int i = 0; i < 20; i++)
+        tokens[i] = i;
+    config.snapshot_tokens = 8;
+    make_groups(&kv, config, 2, groups);
+    assert_int_equal(kv_pages(&kv.config, 100), 25 + 2); // a hit has its snapshot and a page to copy it to
+    struct kv_hash root = kv_root(&kv, NULL, 0);
+    assert_true(kv_grow(&kv, a, 4));
+    block_id live = a->tables[1].live;
+    assert_move(&kv, a, 0, 16, 0, KV_NONE, KV_NONE);
+    kv_publish(&kv, a, root, tokens, 4);
+    assert_true(kv_grow(&kv, a, 8));
+    assert_move(&kv, a, 4, 16, 0, KV_NONE, KV_NONE); // too soon for a snapshot
+    kv_publish(&kv, a, root, tokens, 8);
+    assert_true(kv_grow(&kv, a, 12));
+    assert_move(&kv, a, 8, 16, kv_available(&kv), KV_NONE, KV_NONE); // no page to spare
+    assert_move(&kv, a, 8, 16, kv_available(&kv) - 1, live, KV_NONE);
+    block_id snapshot = a->tables[1].ids[1];
+    kv_publish(&kv, a, root, tokens, 8);
+    assert_false(kv.blocks[snapshot].published); // its step has not ended
+    kv_publish(&kv, a, root, tokens, 9);
+    assert_true(kv.blocks[snapshot].published);
+    assert_int_equal(kv_match(&kv, b, root, tokens, 20), 8);
+    assert_true(kv_grow(&kv, b, 12));
+    assert_int_equal(check2(&kv, a, b), 0);
+    assert_true(b->tables[1].live != live);
+    assert_move(&kv, b, 8, 16, 0, snapshot, b->tables[1].live);
+    kv_release(&kv, b);
+
+    kv_publish(&kv, a, root, tokens, 12);
+    assert_true(kv_grow(&kv, a, 13));
+    assert_move(&kv, a, 12, 12, 0, live, KV_NONE); // where a prompt may end
+    kv_publish(&kv, a, root, tokens, 13);
+    assert_true(kv_checkpoint(&kv, a, 13));
+    block_id saved = a->tables[1].saved;
+    assert_true(kv_grow(&kv, a, 17));
+    assert_move(&kv, a, 13, 12, 0, live, saved);
+    assert_int_equal(kv_rollback(&kv, a), 13);
+    int num_free = kv.num_free;
+    kv_trim(&kv, a, 13);
+    assert_int_equal(kv.num_free, num_free + 2); // the snapshots
+    assert_true(kv_checkpoint(&kv, a, 13));      // it is saved already
+    assert_int_equal(a->tables[1].saved, saved);
+    assert_move(&kv, a, 13, 12, 0, saved, live);
+    assert_int_equal(check2(&kv, a, NULL), 0);
+    kv_trim(&kv, a, 14);
+    assert_int_equal(a->tables[1].saved, KV_NONE);
+    assert_int_equal(kv.num_free, num_free + 3);
+
+    // A snapshot where a step is rolled back to is one of what was saved, not of what drafts left behind.
+    struct kv_move moves[KV_SEQ_MOVES];
+    assert_true(kv_checkpoint(&kv, a, 16));
+    saved = a->tables[1].saved;
+    assert_move(&kv, a, 16, 16, kv_available(&kv), live, saved);
+    assert_int_equal(kv_rollback(&kv, a), 16);
+    assert_int_equal(kv_moves(&kv, a, 16, 16, 0, moves), 2);
+    assert_true(moves[0].from == saved && moves[0].to == live);
+    assert_true(moves[1].from == saved && moves[1].to == a->tables[1].ids[3]);
+    kv_trim(&kv, a, 17);
+    assert_true(kv_reserve(&kv, b, 16));
+    assert_true(kv_grow(&kv, a, (17 / 4 + 1 + kv_available(&kv)) * 4));
+    assert_int_equal(kv.num_free, 5);
+    assert_false(kv_checkpoint(&kv, a, 17)); // what is free is promised
     assert_int_equal(check2(&kv, a, b), 0);
     kv_destroy(&kv);
 }
@@ -294,189 +461,6 @@ static void test_check(void **state) {
     kv.free_head = free_one;
     kv.blocks[next].prev = free_one;
     assert_int_equal(check2(&kv, a, NULL), 0);
-    kv_destroy(&kv);
-}
-
-// ---- groups
-
-// A page of 16 tokens, with one group of each of `kinds`; windows are of 64 tokens, a step is of at most 32.
-static struct kv_cache make_groups(int num_blocks, int num_groups, const enum kv_kind *kinds) {
-    struct kv_config config = config_of(num_blocks, 16, true);
-    struct kv_cache kv;
-    config.num_groups = num_groups;
-    config.max_ahead = 32;
-    for (int g = 0; g < num_groups; g++)
-        config.groups[g] = (struct kv_group_spec){.kind = kinds[g], .window = 64};
-    assert_int_equal(kv_init(&kv, &config), STATUS_OK);
-    return kv;
-}
-
-static token_id text[CAP * 16];
-
-static void number_text(void) {
-    for (int i = 0; i < CAP * 16; i++)
-        text[i] = i;
-}
-
-// Computes tokens up to `to`, 16 at a time.
-static void compute(struct kv_cache *kv, struct kv_seq *seq, int from, int to) {
-    struct kv_hash root = kv_root(kv, NULL, 0);
-    for (int p = from + 16; p <= to; p += 16) {
-        assert_true(kv_grow(kv, seq, p));
-        kv_publish(kv, seq, root, text, p);
-        kv_trim(kv, seq, p);
-        assert_int_equal(check2(kv, seq, NULL), 0);
-    }
-}
-
-static void test_how_much(void **state) {
-    (void)state;
-    static const enum kv_kind all[] = {KV_FULL, KV_WINDOW, KV_STATE};
-    struct kv_cache kv = make_groups(40, 3, all);
-    struct kv_config *c = &kv.config;
-    assert_int_equal(kv_first_kept(63, 64), 0);
-    assert_int_equal(kv_first_kept(126, 64), 0); // token 63 is the first that is seen, of the tile at 0
-    assert_int_equal(kv_first_kept(127, 64), 64);
-    assert_int_equal(kv_first_kept(1000, 0), 0);
-    // Of a window (63 + 63 + 32) tokens in blocks of 16, wherever they begin; a state and a snapshot.
-    assert_int_equal(kv_pages(c, 16), 1 + 1 + 2);
-    assert_int_equal(kv_pages(c, 176), 11 + 11 + 2);
-    assert_int_equal(kv_pages(c, 1600), 100 + 11 + 2);
-    assert_int_equal(kv_max_tokens(c, 1600), 27 * 16);
-    assert_int_equal(kv_max_tokens(c, 300), 300);
-    c->num_blocks = 3;
-    assert_int_equal(kv_max_tokens(c, 300), 0);
-    c->num_blocks = 40;
-    struct table ta;
-    struct kv_seq *a = table_init(&ta);
-    assert_int_equal(kv_missing(&kv, a, 256), 16 + 11 + 1);
-    assert_int_equal(kv_missing_after(&kv, 240, 256), 1 + 1 + 1);
-    number_text();
-    compute(&kv, a, 0, 192);
-    assert_int_equal(a->tables[1].first, 8); // of 192 tokens it sees those from 129 on
-    assert_int_equal(kv_missing(&kv, a, 256), 4 + 4);
-    assert_int_equal(kv.num_free, 40 - 12 - 4 - 1);
-    kv_release(&kv, a);
-    kv_destroy(&kv);
-}
-
-// A window serves a hit by the blocks that the next token sees, a state by a snapshot of its end; the hit is one that all
-// groups serve.
-static void test_match_groups(void **state) {
-    (void)state;
-    static const enum kv_kind kinds[] = {KV_WINDOW, KV_FULL};
-    struct kv_cache kv = make_groups(40, 2, kinds);
-    struct table ta, tb;
-    struct kv_seq *a = table_init(&ta), *b = table_init(&tb);
-    struct kv_hash root = kv_root(&kv, NULL, 0);
-    block_id was[41], is[41];
-    number_text();
-    compute(&kv, a, 0, 240);
-    kv_release(&kv, a);
-    assert_true(kv_grow(&kv, b, 96)); // 12 pages, 10 of which were never used
-    assert_int_equal(kv.num_evicted, 2);
-    free_order(&kv, was);
-    // The window's oldest blocks, 0 and 1, are gone: hits of fewer than 128 tokens need them.
-    assert_int_equal(kv_match(&kv, a, root, text, 127), 0);
-    kv_unmatch(&kv, a);
-    assert_int_equal(kv_match(&kv, a, root, text, 250), 240);
-    assert_int_equal(a->tables[0].first, 8);
-    assert_int_equal(a->tables[1].first, 0);
-    assert_int_equal(check2(&kv, a, b), 0);
-    kv_unmatch(&kv, a);
-    free_order(&kv, is);
-    assert_memory_equal(was, is, sizeof(block_id) * (size_t)(kv.num_free + 1));
-    kv_release(&kv, b);
-    kv_destroy(&kv);
-}
-
-static void test_reserve(void **state) {
-    (void)state;
-    static const enum kv_kind window[] = {KV_WINDOW};
-    struct kv_cache kv = make_groups(16, 1, window);
-    struct table ta, tb;
-    struct kv_seq *a = table_init(&ta), *b = table_init(&tb);
-    number_text();
-    compute(&kv, a, 0, 96);
-    assert_true(kv_reserve(&kv, a, 256));
-    assert_int_equal(a->reserved, 5); // 11 at any time, of which it has 6
-    assert_int_equal(kv_available(&kv), 5);
-    assert_false(kv_reserve(&kv, b, 96));
-    assert_int_equal(kv_match(&kv, b, kv_root(&kv, NULL, 0), text, 96),
-                     0); // it counts on its pages: nobody shares them
-    kv_unmatch(&kv, b);
-    assert_true(kv_grow(&kv, b, 80)); // all that is promised to nobody
-    assert_false(kv_grow(&kv, b, 96));
-    for (int p = 112; p <= 256; p += 16) { // and it gets to its end
-        assert_true(kv_grow(&kv, a, p));
-        kv_trim(&kv, a, p);
-        assert_int_equal(check2(&kv, a, b), 0);
-    }
-    assert_int_equal(a->reserved + a->len - a->tables[0].first, 11);
-    kv.num_reserved++;
-    assert_int_equal(check2(&kv, a, b), 7); // more is reserved than its sequences have
-    kv.num_reserved--;
-    for (int i = -1; i <= 1; i += 2) {
-        a->tables[0].first += i; // a block is missing, or one is there that was to be given back
-        assert_int_equal(check2(&kv, a, b), 6);
-        a->tables[0].first -= i;
-    }
-    block_id last = a->tables[0].ids[15];
-    kv.blocks[last].group = 1; // taken for another group
-    assert_int_equal(check2(&kv, a, b), 6);
-    kv.blocks[last].group = 0;
-    assert_int_equal(check2(&kv, a, b), 0);
-    kv_release(&kv, a);
-    kv_release(&kv, b);
-    assert_int_equal(kv.num_reserved, 0);
-    kv_destroy(&kv);
-}
-
-static void test_state_pages(void **state) {
-    (void)state;
-    static const enum kv_kind kinds[] = {KV_STATE};
-    struct kv_cache kv = make_groups(8, 1, kinds);
-    struct table ta, tb;
-    struct kv_seq *a = table_init(&ta), *b = table_init(&tb);
-    const struct block_table *t = &a->tables[0];
-    struct kv_hash root = kv_root(&kv, NULL, 0);
-    struct kv_move moves[KV_SEQ_MOVES];
-    number_text();
-    assert_true(kv_grow(&kv, a, 32));
-    assert_int_equal(kv_moves(&kv, a, 0, 32, 0, moves), 0);
-    kv_publish(&kv, a, root, text, 32);
-    kv_trim(&kv, a, 32);
-    assert_true(kv_grow(&kv, a, 40)); // the next step begins at a boundary: it makes a snapshot
-    assert_int_equal(kv_moves(&kv, a, 32, 32, 0, moves), 1);
-    assert_true(moves[0].from == t->live && moves[0].to == t->ids[1]);
-    assert_int_equal(check2(&kv, a, NULL), 0);
-    kv_publish(&kv, a, root, text, 40);
-    kv_trim(&kv, a, 40);
-    assert_true(t->ids[1] == KV_NONE && kv.num_free == 7); // it is a cache entry now
-    assert_int_equal(kv_match(&kv, b, root, text, 39), 32);
-    assert_true(kv_grow(&kv, b, 39));
-    assert_int_equal(kv_moves(&kv, b, 32, 32, 0, moves), 1);
-    assert_true(moves[0].from == b->tables[0].ids[1] && moves[0].to == b->tables[0].live);
-    assert_int_equal(check2(&kv, a, b), 0);
-
-    assert_true(kv_checkpoint(&kv, a, 40)); // drafts: a copy to go back to
-    assert_true(kv_grow(&kv, a, 44));
-    assert_int_equal(kv_moves(&kv, a, 40, 32, 0, moves), 1);
-    assert_true(moves[0].from == t->live && moves[0].to == t->saved);
-    assert_int_equal(kv_rollback(&kv, a), 40);
-    assert_int_equal(kv_moves(&kv, a, 40, 32, 0, moves), 1);
-    assert_true(moves[0].from == t->saved && moves[0].to == t->live);
-    kv_trim(&kv, a, 40);
-    assert_true(t->saved != KV_NONE);
-    kv.blocks[t->saved].published = true;
-    assert_int_equal(check2(&kv, a, b), 8);
-    kv.blocks[t->saved].published = false;
-    kv_trim(&kv, a, 41);
-    assert_true(t->saved == KV_NONE);
-    assert_int_equal(check2(&kv, a, b), 0);
-    kv_release(&kv, a);
-    kv_release(&kv, b);
-    assert_int_equal(kv.num_free, 8);
     kv_destroy(&kv);
 }
 
@@ -540,10 +524,10 @@ int main(void) {
         cmocka_unit_test(test_siphash),        cmocka_unit_test(test_grow_and_release),
         cmocka_unit_test(test_match),          cmocka_unit_test(test_collision),
         cmocka_unit_test(test_eviction_order), cmocka_unit_test(test_unmatch),
-        cmocka_unit_test(test_check),          cmocka_unit_test(test_no_memory),
-        cmocka_unit_test(test_random),         cmocka_unit_test(test_how_much),
-        cmocka_unit_test(test_match_groups),   cmocka_unit_test(test_reserve),
-        cmocka_unit_test(test_state_pages),
+        cmocka_unit_test(test_first_kept),     cmocka_unit_test(test_window),
+        cmocka_unit_test(test_window_pages),   cmocka_unit_test(test_reserve),
+        cmocka_unit_test(test_state),          cmocka_unit_test(test_check),
+        cmocka_unit_test(test_no_memory),      cmocka_unit_test(test_random),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,11 +1,8 @@
-// The scheduler's rules one by one, on small cases with known plans. test_simulator.c has the random traffic.
+// The scheduler's rules one by one, on small cases with known plans. test_scheduler_blocks.c has those about who gets
+// blocks of the cache, test_simulator.c the random traffic.
 //
-// Over 600 lines, because all cases stand on the same small bench.
-#include "harness.h"
-
-#include "scheduler_state.h"
-
-enum { BS = 4, MAX_EVENTS = 32 };
+// Over 600 lines: each rule has its case.
+#include "scheduler_bench.h"
 
 // ---- an allocator that counts, so that a test can say that nothing is allocated in a step
 
@@ -35,125 +32,6 @@ void *realloc(void *p, size_t n) {
 #define COUNTS_ALLOCATIONS 0
 static int num_allocations;
 #endif
-
-// ---- a scheduler with its cache
-
-struct bench {
-    struct kv_cache kv;
-    struct scheduler *s;
-    int max_chunk;
-    struct token_event events[MAX_EVENTS];
-    int num_events;
-};
-
-struct bench_config {
-    struct sched_config sched;
-    int max_chunk;
-};
-
-static struct bench_config config_of(int max_running, int max_step_tokens, int max_chunk) {
-    return (struct bench_config){.sched = {.max_running = max_running,
-                                           .max_step_tokens = max_step_tokens,
-                                           .max_waiting = 8,
-                                           .max_waiting_tokens = 1000,
-                                           .max_model_len = 200,
-                                           .depth = 2,
-                                           .async = true},
-                                 .max_chunk = max_chunk};
-}
-
-static struct kv_config pages(int num_blocks, int block_size) {
-    return (struct kv_config){
-        .num_blocks = num_blocks, .block_size = block_size, .num_groups = 1, .key = {1, 2}, .share = true};
-}
-
-static void bench_init(struct bench *b, int num_blocks, struct bench_config config) {
-    struct kv_config kv = pages(num_blocks, BS);
-    assert_int_equal(kv_init(&b->kv, &kv), STATUS_OK);
-    b->s = sched_open(&config.sched, &b->kv, NULL);
-    assert_non_null(b->s);
-    b->max_chunk = config.max_chunk;
-}
-
-static const struct plan *plan_step(struct bench *b) { return sched_step(b->s, b->max_chunk); }
-
-static void bench_end(struct bench *b) {
-    assert_true(sched_idle(b->s));
-    assert_int_equal(b->kv.num_free, b->kv.config.num_blocks);
-    assert_int_equal(kv_check(&b->kv, NULL, 0), 0);
-    sched_close(b->s);
-    kv_destroy(&b->kv);
-}
-
-static struct request_params params_of(uint64_t id, int num_prompt, int max_output) {
-    static token_id prompt[200]; // token i of prompt n is 100 n + i
-    for (int i = 0; i < num_prompt; i++)
-        prompt[i] = (token_id)id * 100 + i;
-    return (struct request_params){.id = id,
-                                   .prompt = prompt,
-                                   .num_prompt = num_prompt,
-                                   .max_output = max_output,
-                                   .sampling = {.repetition_penalty = 1, .logprobs = -1}};
-}
-
-static struct request *add_params(struct bench *b, const struct request_params *p) {
-    struct request *r = request_new(p, BS);
-    assert_non_null(r);
-    assert_int_equal(sched_add(b->s, r), STATUS_OK);
-    return r;
-}
-
-static struct request *add(struct bench *b, uint64_t id, int num_prompt, int max_output) {
-    struct request_params p = params_of(id, num_prompt, max_output);
-    return add_params(b, &p);
-}
-
-// Resolves a plan; every item that samples gets `token`.
-static void update(struct bench *b, const struct plan *p, token_id token) {
-    int32_t start[16] = {0};
-    token_id tokens[16];
-    uint8_t failed[16] = {0};
-    int n = 0;
-    for (int i = 0; i < p->num_items; i++) {
-        start[i] = n;
-        if (p->items[i].needs_token)
-            tokens[n++] = token;
-    }
-    start[p->num_items] = n;
-    struct outcome out = {start, tokens, failed};
-    b->num_events = sched_update(b->s, p->id, &out, b->events);
-    assert_true(b->num_events <= MAX_EVENTS);
-}
-
-static const struct plan *step_with(struct bench *b, int max_chunk, token_id token) {
-    const struct plan *p = sched_step(b->s, max_chunk);
-    if (p)
-        update(b, p, token);
-    return p;
-}
-
-static const struct plan *step(struct bench *b, token_id token) { return step_with(b, b->max_chunk, token); }
-
-static void assert_event(const struct bench *b, int i, const struct request *r, int item, token_id token,
-                         enum finish_reason finish) {
-    assert_true(i < b->num_events);
-    assert_true(b->events[i].req == r);
-    assert_int_equal(b->events[i].item, item);
-    assert_int_equal(b->events[i].token, token);
-    assert_int_equal(b->events[i].finish, finish);
-}
-
-static void assert_item(const struct plan *p, int i, const struct request *r, int first, int num_new) {
-    assert_non_null(p);
-    assert_true(i < p->num_items && p->items[i].req == r);
-    assert_int_equal(p->items[i].first, first);
-    assert_int_equal(p->items[i].num_new, num_new);
-}
-
-static void drop(struct bench *b, struct request *r) {
-    assert_true(sched_remove(b->s, r, FINISH_CANCELLED));
-    request_free(r);
-}
 
 // ---- tests
 
@@ -239,6 +117,16 @@ static void test_bounds(void **state) {
     c.sched.max_step_tokens = 0;
     assert_null(sched_open(&c.sched, &b.kv, &err));
     assert_int_equal(err.code, STATUS_INVALID);
+    c = config_of(1, 8, 8);
+    struct kv_config window = pages(10, BS);
+    window.groups[0] = (struct kv_group_spec){.kind = KV_WINDOW, .window = 4};
+    for (window.max_ahead = 15; window.max_ahead <= 16; window.max_ahead++) { // two plans of eight tokens
+        assert_int_equal(kv_init(&b.kv, &window), STATUS_OK);
+        struct scheduler *s = sched_open(&c.sched, &b.kv, NULL);
+        assert_int_equal(s != NULL, window.max_ahead == 16);
+        sched_close(s);
+        kv_destroy(&b.kv);
+    }
 
     c = config_of(1, 8, 8);
     c.sched.max_waiting = 3;
@@ -354,67 +242,6 @@ static void test_decodes_always_get_their_token(void **state) {
     bench_end(&b);
 }
 
-static void test_preemption(void **state) {
-    (void)state;
-    struct bench b;
-    bench_init(&b, 6, config_of(3, 40, 40));
-    struct request *r1 = add(&b, 1, 8, 12), *r2 = add(&b, 2, 7, 9), *r3 = add(&b, 3, 4, 4);
-    step(&b, 7);                        // 2 + 2 + 1 blocks
-    const struct plan *p = step(&b, 7); // r1 takes the sixth; r3 needs one: it is the last in order
-    assert_int_equal(r3->state, REQUEST_WAITING);
-    assert_int_equal(r3->num_preemptions, 1);
-    assert_int_equal(r3->num_tokens, 5); // what was sampled is kept
-    assert_int_equal(p->num_items, 2);
-    assert_int_equal(b.s->stats.preemptions, 1);
-    struct request *r4 = add(&b, 4, 1, 1);
-    assert_true(b.s->waiting.head == r3 && b.s->waiting.tail == r4);
-    while (r2->state == REQUEST_RUNNING) {
-        step(&b, 7);
-        assert_int_equal(r1->num_preemptions, 0); // never the oldest
-        assert_true(r4->state == REQUEST_WAITING || r3->state != REQUEST_WAITING);
-    }
-    assert_int_equal(r2->num_preemptions, 1);
-    for (int i = 0; i < 100 && !sched_idle(b.s); i++) {
-        step(&b, 7);
-        for (int j = 0; j < b.num_events; j++)
-            if (b.events[j].finish != FINISH_NONE) {
-                assert_int_equal(b.events[j].finish, FINISH_LENGTH);
-                assert_int_equal(b.events[j].req->num_tokens, b.events[j].req->max_tokens);
-                request_free(b.events[j].req);
-            }
-    }
-    bench_end(&b);
-}
-
-// After eight preemptions a request starts only with room for all it will ever need, and takes it.
-static void test_last_preemption(void **state) {
-    (void)state;
-    struct bench b;
-    bench_init(&b, 6, config_of(3, 40, 40));
-    struct request_params p = params_of(1, 4, 13); // at the end 16 computed tokens: four blocks
-    struct request *tired = request_new(&p, BS);
-    tired->num_preemptions = SCHED_MAX_PREEMPTIONS;
-    struct request *first = add(&b, 2, 8, 12);
-    step(&b, 7);
-    step(&b, 7); // `first` holds three blocks
-    assert_int_equal(sched_add(b.s, tired), STATUS_OK);
-    step(&b, 7);
-    assert_int_equal(tired->state, REQUEST_WAITING); // three are free
-    drop(&b, first);
-    step(&b, 7);
-    assert_int_equal(tired->state, REQUEST_RUNNING);
-    assert_int_equal(tired->seq.len + tired->seq.reserved, 4);
-    struct request *next = add(&b, 3, 4, 12), *after = add(&b, 4, 1, 10);
-    step(&b, 7);
-    while (tired->state == REQUEST_RUNNING)
-        step(&b, 7);
-    assert_int_equal(tired->num_preemptions, SCHED_MAX_PREEMPTIONS);
-    request_free(tired);
-    drop(&b, next);
-    drop(&b, after);
-    bench_end(&b);
-}
-
 static void test_priority(void **state) {
     (void)state;
     struct bench b;
@@ -437,123 +264,6 @@ static void test_priority(void **state) {
     assert_true(b.s->waiting.head == r[1]);
     for (int i = 0; i < 4; i++)
         drop(&b, r[i]);
-    bench_end(&b);
-}
-
-static void test_prefix_hits_and_deferrals(void **state) {
-    (void)state;
-    struct bench b;
-    bench_init(&b, 40, config_of(6, 8, 8));
-    struct request_params p = params_of(1, 17, 3);
-    struct request *r[4];
-    for (int i = 0; i < 4; i++)
-        r[i] = add_params(&b, &p);
-    struct request *other = add(&b, 2, 2, 3);
-    const struct plan *plan = step(&b, 7); // one computes the prompt, three wait for it, others may pass
-    assert_item(plan, 0, r[0], 0, 8);
-    assert_int_equal(plan->num_items, 1);
-    assert_int_equal(b.s->stats.deferred, 0); // no budget was left to ask
-    plan = step(&b, 7);
-    assert_int_equal(plan->num_items, 1);
-    plan = step(&b, 7); // the last block is published: all start, with one token each to compute
-    assert_item(plan, 0, r[0], 16, 1);
-    assert_item(plan, 1, r[1], 16, 1);
-    assert_item(plan, 3, r[3], 16, 1);
-    assert_item(plan, 4, other, 0, 2);
-    assert_int_equal(r[1]->num_cached, 16);
-    assert_int_equal(b.s->stats.prefix_queries, 4 * 17 + 2);
-    assert_int_equal(b.s->stats.prefix_hits, 3 * 16);
-    for (int i = 0; i < 4; i++)
-        drop(&b, r[i]);
-    drop(&b, other);
-
-    // With budget to spare the others are deferred by name, until the one that computes goes away.
-    b.s->config.max_step_tokens = 40;
-    b.max_chunk = 6;
-    struct request *decoding = add(&b, 3, 1, 30);
-    step(&b, 7);
-    p = params_of(4, 30, 3);
-    struct request *first = add_params(&b, &p), *second = add_params(&b, &p);
-    b.max_chunk = 40;
-    first->tokens[20] = 5555; // the same 20 tokens, then others
-    plan = step(&b, 7);
-    assert_int_equal(second->state, REQUEST_WAITING);
-    assert_int_equal(b.s->stats.deferred, 1);
-    drop(&b, first);
-    plan = step(&b, 7);
-    assert_int_equal(second->state, REQUEST_RUNNING);
-    assert_int_equal(second->num_cached, 20); // what it had published stays
-    drop(&b, second);
-    drop(&b, decoding);
-
-    p = params_of(5, 30, 3); // and when it goes before it has published anything
-    struct request *gone = add_params(&b, &p), *heir = add_params(&b, &p);
-    plan = plan_step(&b);
-    assert_int_equal(heir->state, REQUEST_WAITING);
-    assert_false(sched_remove(b.s, gone, FINISH_CANCELLED));
-    update(&b, plan, 7);
-    assert_event(&b, 0, gone, -1, -1, FINISH_CANCELLED);
-    request_free(gone);
-    plan = step(&b, 7);
-    assert_item(plan, 0, heir, 0, 30);
-    drop(&b, heir);
-    bench_end(&b);
-}
-
-// Full matches still compute the last prompt token; another salt shares nothing.
-static void test_last_token_and_salt(void **state) {
-    (void)state;
-    struct bench b;
-    bench_init(&b, 20, config_of(4, 40, 40));
-    struct request_params p = params_of(1, 8, 1);
-    struct request *r = add_params(&b, &p);
-    step(&b, 7);
-    request_free(r);
-    r = add_params(&b, &p);
-    const struct plan *plan = step(&b, 7);
-    assert_item(plan, 0, r, 4, 4);
-    assert_int_equal(plan->num_decode, 0);
-    request_free(r);
-    p.salt = "tenant";
-    p.num_salt = 6;
-    r = add_params(&b, &p);
-    plan = step(&b, 7);
-    assert_item(plan, 0, r, 0, 8);
-    request_free(r);
-    bench_end(&b);
-}
-
-// An admission that fails leaves the eviction order as it was.
-static void test_failed_admission(void **state) {
-    (void)state;
-    struct bench b;
-    bench_init(&b, 9, config_of(4, 40, 40));
-    struct request_params p = params_of(1, 8, 1);
-    struct request *r = add_params(&b, &p);
-    step(&b, 7); // two entries
-    request_free(r);
-    p = params_of(5, 4, 1);
-    r = add_params(&b, &p);
-    step(&b, 7); // and a younger one
-    request_free(r);
-    struct request *runs = add(&b, 2, 16, 9);
-    step(&b, 7);
-    step(&b, 7);             // five blocks
-    p = params_of(1, 20, 2); // two blocks from the cache, three new; four are free, the two included
-    r = add_params(&b, &p);
-    block_id tail = b.kv.free_tail;
-    assert_int_equal(b.kv.num_free, 4);
-    step(&b, 7);
-    assert_int_equal(r->state, REQUEST_WAITING);
-    assert_int_equal(r->num_cached, -1);
-    assert_int_equal(b.s->stats.prefix_queries, 8 + 4 + 16);
-    assert_int_equal(b.kv.free_tail, tail);
-    drop(&b, runs);
-    step(&b, 7);
-    assert_int_equal(r->num_cached, 8);
-    assert_int_equal(b.s->stats.prefix_queries, 8 + 4 + 16 + 20);
-    assert_int_equal(b.s->stats.prefix_hits, 8);
-    drop(&b, r);
     bench_end(&b);
 }
 
@@ -765,29 +475,6 @@ static void test_prompt_in_micro_batches(void **state) {
     update(&b, flying, 7);
     assert_event(&b, 0, r, 0, 7, FINISH_LENGTH);
     request_free(r);
-    bench_end(&b);
-}
-
-// A victim that a plan in flight names is kept out of one step and preempted in the next.
-static void test_victim_in_flight(void **state) {
-    (void)state;
-    struct bench b;
-    bench_init(&b, 4, config_of(2, 40, 40));
-    struct request *r1 = add(&b, 1, 7, 9), *r2 = add(&b, 2, 7, 9);
-    const struct plan *p1 = plan_step(&b); // 2 + 2 blocks
-    const struct plan *p2 = plan_step(&b); // both fill their second block
-    assert_int_equal(p2->num_items, 2);
-    update(&b, p1, 7);
-    assert_null(plan_step(&b)); // r1 needs a third block; r2 is in p2
-    assert_true(r2->state == REQUEST_RUNNING && r2->seq.len == 2);
-    update(&b, p2, 7);
-    p1 = plan_step(&b);
-    assert_item(p1, 0, r1, 8, 1);
-    assert_int_equal(r2->state, REQUEST_WAITING);
-    assert_int_equal(r2->num_tokens, 9);
-    update(&b, p1, 7);
-    drop(&b, r1);
-    drop(&b, r2);
     bench_end(&b);
 }
 
@@ -1040,18 +727,12 @@ int main(void) {
         cmocka_unit_test(test_chunk_of_a_plan),
         cmocka_unit_test(test_chunks_beside_decodes),
         cmocka_unit_test(test_decodes_always_get_their_token),
-        cmocka_unit_test(test_preemption),
-        cmocka_unit_test(test_last_preemption),
         cmocka_unit_test(test_priority),
-        cmocka_unit_test(test_prefix_hits_and_deferrals),
-        cmocka_unit_test(test_last_token_and_salt),
-        cmocka_unit_test(test_failed_admission),
         cmocka_unit_test(test_prompt_logprobs),
         cmocka_unit_test(test_async),
         cmocka_unit_test(test_abandon),
         cmocka_unit_test(test_micro_batches),
         cmocka_unit_test(test_prompt_in_micro_batches),
-        cmocka_unit_test(test_victim_in_flight),
         cmocka_unit_test(test_remove),
         cmocka_unit_test(test_failed),
         cmocka_unit_test(test_drafts),

@@ -1,0 +1,193 @@
+// Several groups in one cache: how many pages a sequence needs, hits that every group serves, reservations, states.
+#include "kv_fixture.h"
+
+// A page of 16 tokens, with one group of each of `kinds`; windows are of 64 tokens, a step is of at most 32.
+static struct kv_cache make_groups(int num_blocks, int num_groups, const enum kv_kind *kinds) {
+    struct kv_config config = config_of(num_blocks, 16, true);
+    struct kv_cache kv;
+    config.num_groups = num_groups;
+    config.max_ahead = 32;
+    for (int g = 0; g < num_groups; g++)
+        config.groups[g] = (struct kv_group_spec){.kind = kinds[g], .window = 64};
+    assert_int_equal(kv_init(&kv, &config), STATUS_OK);
+    return kv;
+}
+
+static token_id text[CAP * 16];
+
+static void number_text(void) {
+    for (int i = 0; i < CAP * 16; i++)
+        text[i] = i;
+}
+
+// Computes tokens up to `to`, 16 at a time.
+static void compute(struct kv_cache *kv, struct kv_seq *seq, int from, int to) {
+    struct kv_hash root = kv_root(kv, NULL, 0);
+    for (int p = from + 16; p <= to; p += 16) {
+        assert_true(kv_grow(kv, seq, p));
+        kv_publish(kv, seq, root, text, p);
+        kv_trim(kv, seq, p);
+        assert_int_equal(check2(kv, seq, NULL), 0);
+    }
+}
+
+static void test_how_much(void **state) {
+    (void)state;
+    static const enum kv_kind all[] = {KV_FULL, KV_WINDOW, KV_STATE};
+    struct kv_cache kv = make_groups(40, 3, all);
+    struct kv_config *c = &kv.config;
+    assert_int_equal(kv_first_kept(63, 64), 0);
+    assert_int_equal(kv_first_kept(126, 64), 0); // token 63 is the first that is seen, of the tile at 0
+    assert_int_equal(kv_first_kept(127, 64), 64);
+    assert_int_equal(kv_first_kept(1000, 0), 0);
+    // Of a window (63 + 63 + 32) tokens in blocks of 16, wherever they begin; a state and a snapshot.
+    assert_int_equal(kv_pages(c, 16), 1 + 1 + 2);
+    assert_int_equal(kv_pages(c, 176), 11 + 11 + 2);
+    assert_int_equal(kv_pages(c, 1600), 100 + 11 + 2);
+    assert_int_equal(kv_max_tokens(c, 1600), 27 * 16);
+    assert_int_equal(kv_max_tokens(c, 300), 300);
+    c->num_blocks = 3;
+    assert_int_equal(kv_max_tokens(c, 300), 0);
+    c->num_blocks = 40;
+    struct table ta;
+    struct kv_seq *a = table_init(&ta);
+    assert_int_equal(kv_missing(&kv, a, 256), 16 + 11 + 1);
+    assert_int_equal(kv_missing_after(&kv, 240, 256), 1 + 1 + 1);
+    number_text();
+    compute(&kv, a, 0, 192);
+    assert_int_equal(a->tables[1].first, 8); // of 192 tokens it sees those from 129 on
+    assert_int_equal(kv_missing(&kv, a, 256), 4 + 4);
+    assert_int_equal(kv.num_free, 40 - 12 - 4 - 1);
+    kv_release(&kv, a);
+    kv_destroy(&kv);
+}
+
+// A window serves a hit by the blocks that the next token sees, a state by a snapshot of its end; the hit is one that all
+// groups serve.
+static void test_match_groups(void **state) {
+    (void)state;
+    static const enum kv_kind kinds[] = {KV_WINDOW, KV_FULL};
+    struct kv_cache kv = make_groups(40, 2, kinds);
+    struct table ta, tb;
+    struct kv_seq *a = table_init(&ta), *b = table_init(&tb);
+    struct kv_hash root = kv_root(&kv, NULL, 0);
+    block_id was[41], is[41];
+    number_text();
+    compute(&kv, a, 0, 240);
+    kv_release(&kv, a);
+    assert_true(kv_grow(&kv, b, 96)); // 12 pages, 10 of which were never used
+    assert_int_equal(kv.num_evicted, 2);
+    free_order(&kv, was);
+    // The window's oldest blocks, 0 and 1, are gone: hits of fewer than 128 tokens need them.
+    assert_int_equal(kv_match(&kv, a, root, text, 127), 0);
+    kv_unmatch(&kv, a);
+    assert_int_equal(kv_match(&kv, a, root, text, 250), 240);
+    assert_int_equal(a->tables[0].first, 8);
+    assert_int_equal(a->tables[1].first, 0);
+    assert_int_equal(check2(&kv, a, b), 0);
+    kv_unmatch(&kv, a);
+    free_order(&kv, is);
+    assert_memory_equal(was, is, sizeof(block_id) * (size_t)(kv.num_free + 1));
+    kv_release(&kv, b);
+    kv_destroy(&kv);
+}
+
+static void test_reserve(void **state) {
+    (void)state;
+    static const enum kv_kind window[] = {KV_WINDOW};
+    struct kv_cache kv = make_groups(16, 1, window);
+    struct table ta, tb;
+    struct kv_seq *a = table_init(&ta), *b = table_init(&tb);
+    number_text();
+    compute(&kv, a, 0, 96);
+    assert_true(kv_reserve(&kv, a, 256));
+    assert_int_equal(a->reserved, 5); // 11 at any time, of which it has 6
+    assert_int_equal(kv_available(&kv), 5);
+    assert_false(kv_reserve(&kv, b, 96));
+    assert_int_equal(kv_match(&kv, b, kv_root(&kv, NULL, 0), text, 96),
+                     0); // it counts on its pages: nobody shares them
+    kv_unmatch(&kv, b);
+    assert_true(kv_grow(&kv, b, 80)); // all that is promised to nobody
+    assert_false(kv_grow(&kv, b, 96));
+    for (int p = 112; p <= 256; p += 16) { // and it gets to its end
+        assert_true(kv_grow(&kv, a, p));
+        kv_trim(&kv, a, p);
+        assert_int_equal(check2(&kv, a, b), 0);
+    }
+    assert_int_equal(a->reserved + a->len - a->tables[0].first, 11);
+    kv.num_reserved++;
+    assert_int_equal(check2(&kv, a, b), 7); // more is reserved than its sequences have
+    kv.num_reserved--;
+    for (int i = -1; i <= 1; i += 2) {
+        a->tables[0].first += i; // a block is missing, or one is there that was to be given back
+        assert_int_equal(check2(&kv, a, b), 6);
+        a->tables[0].first -= i;
+    }
+    block_id last = a->tables[0].ids[15];
+    kv.blocks[last].group = 1; // taken for another group
+    assert_int_equal(check2(&kv, a, b), 6);
+    kv.blocks[last].group = 0;
+    assert_int_equal(check2(&kv, a, b), 0);
+    kv_release(&kv, a);
+    kv_release(&kv, b);
+    assert_int_equal(kv.num_reserved, 0);
+    kv_destroy(&kv);
+}
+
+static void test_state_pages(void **state) {
+    (void)state;
+    static const enum kv_kind kinds[] = {KV_STATE};
+    struct kv_cache kv = make_groups(8, 1, kinds);
+    struct table ta, tb;
+    struct kv_seq *a = table_init(&ta), *b = table_init(&tb);
+    const struct block_table *t = &a->tables[0];
+    struct kv_hash root = kv_root(&kv, NULL, 0);
+    struct kv_move moves[KV_SEQ_MOVES];
+    number_text();
+    assert_true(kv_grow(&kv, a, 32));
+    assert_int_equal(kv_moves(&kv, a, 0, 32, 0, moves), 0);
+    kv_publish(&kv, a, root, text, 32);
+    kv_trim(&kv, a, 32);
+    assert_true(kv_grow(&kv, a, 40)); // the next step begins at a boundary: it makes a snapshot
+    assert_int_equal(kv_moves(&kv, a, 32, 32, 0, moves), 1);
+    assert_true(moves[0].from == t->live && moves[0].to == t->ids[1]);
+    assert_int_equal(check2(&kv, a, NULL), 0);
+    kv_publish(&kv, a, root, text, 40);
+    kv_trim(&kv, a, 40);
+    assert_true(t->ids[1] == KV_NONE && kv.num_free == 7); // it is a cache entry now
+    assert_int_equal(kv_match(&kv, b, root, text, 39), 32);
+    assert_true(kv_grow(&kv, b, 39));
+    assert_int_equal(kv_moves(&kv, b, 32, 32, 0, moves), 1);
+    assert_true(moves[0].from == b->tables[0].ids[1] && moves[0].to == b->tables[0].live);
+    assert_int_equal(check2(&kv, a, b), 0);
+
+    assert_true(kv_checkpoint(&kv, a, 40)); // drafts: a copy to go back to
+    assert_true(kv_grow(&kv, a, 44));
+    assert_int_equal(kv_moves(&kv, a, 40, 32, 0, moves), 1);
+    assert_true(moves[0].from == t->live && moves[0].to == t->saved);
+    assert_int_equal(kv_rollback(&kv, a), 40);
+    assert_int_equal(kv_moves(&kv, a, 40, 32, 0, moves), 1);
+    assert_true(moves[0].from == t->saved && moves[0].to == t->live);
+    kv_trim(&kv, a, 40);
+    assert_true(t->saved != KV_NONE);
+    kv.blocks[t->saved].published = true;
+    assert_int_equal(check2(&kv, a, b), 8);
+    kv.blocks[t->saved].published = false;
+    kv_trim(&kv, a, 41);
+    assert_true(t->saved == KV_NONE);
+    assert_int_equal(check2(&kv, a, b), 0);
+    kv_release(&kv, a);
+    kv_release(&kv, b);
+    assert_int_equal(kv.num_free, 8);
+    kv_destroy(&kv);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_how_much),
+        cmocka_unit_test(test_match_groups),
+        cmocka_unit_test(test_reserve),
+        cmocka_unit_test(test_state_pages),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -24,6 +24,7 @@ TIMEOUT = 200  # seconds a test may run; the slowest sound one, test_ops, needs 
 SIM_REQUESTS = "200000"
 
 KV = "engine/kv_cache.c"
+KV_HASH = "engine/kv_hash.c"
 SCHED = "scheduler/scheduler.c"
 SAMPLER = "kernels/cpu/sampler.c"
 PHILOX = "kernels/philox.h"
@@ -75,24 +76,31 @@ CUDA = "kernels/cuda/%s"
 
 MUTATIONS = [
     # ---- KV cache --------------------------------------------------------------------------------------------
-    (KV, "!(hash_equal(kv->blocks[id].hash, h) && block_holds(kv, id, tokens))",
-         "!hash_equal(kv->blocks[id].hash, h)", "test_kv_cache"),  # trust the hash
+    (KV, "hash_equal(kv->blocks[id].hash, h) &&\n                              block_holds(kv, id, tokens))",
+         "hash_equal(kv->blocks[id].hash, h))", "test_kv_cache"),  # trust the hash
     (KV, "b->prev = b->published ? kv->free_tail : KV_NONE;\n    b->next = b->published ? KV_NONE : kv->free_head;",
          "b->prev = KV_NONE;\n    b->next = kv->free_head;", "test_kv_cache"),  # youngest evicted first
-    (KV, "        if (kv->blocks[id].published) {\n            index_remove(kv, id);\n            kv->num_evicted++;\n        }\n",
+    (KV, "    if (b->published) {\n        index_remove(kv, id);\n        kv->num_evicted++;\n    }\n",
          "", "test_simulator"),  # reuse without eviction
-    (KV, "int full = num_computed / kv->block_size;", "int full = kv_blocks_for(kv, num_computed);",
+    (KV, "full = num_computed / c->block_size;", "full = blocks_for(c, num_computed);",
          "test_simulator"),  # publish a block that is not full
-    (KV, "if (kv->blocks[id].ref++ == 0)\n            free_unlink(kv, id);",
+    (KV, "if (kv->blocks[id].ref++ == 0)\n        free_unlink(kv, id);",
          "kv->blocks[id].ref++;", "test_kv_cache"),  # a hit stays on the free list
-    (KV, "if (index_find(kv, t->hash, block) == KV_NONE)\n            index_insert",
-         "index_insert", "test_kv_cache"),  # publish the same block twice
-    (KV, "for (; t->num_hashed < full; t->num_hashed++) {", "for (t->num_hashed = 0; t->num_hashed < full; t->num_hashed++) {",
+    (KV, "if (index_find(kv, b->hash, b->group, tokens) != KV_NONE)", "if (false)", "test_kv_cache"),  # publish the same block twice
+    (KV, "for (; seq->num_hashed < full; seq->num_hashed++) {", "for (seq->num_hashed = 0; seq->num_hashed < full; seq->num_hashed++) {",
          "test_simulator"),  # chain from the wrong parent
-    (KV, "~kv->key[1]", "kv->key[1]", "test_kv_cache"),  # a salt could imitate a block
-    (KV, "block_id id = t->ids[--t->len];\n        if (--kv->blocks[id].ref == 0)\n            free_relink(kv, id);",
-         "block_id id = t->ids[--t->len];\n        if (--kv->blocks[id].ref == 0)\n            free_append(kv, id);",
-         "test_kv_cache"),  # a failed admission moves entries
+    (KV_HASH, "~kv->config.key[1]", "kv->config.key[1]", "test_kv_cache"),  # a salt could imitate a block
+    (KV, "if (--kv->blocks[id].ref == 0)\n                free_relink(kv, id);",
+         "if (--kv->blocks[id].ref == 0)\n                free_append(kv, id);", "test_kv_cache"),  # a failed admission moves entries
+    (KV, "keep = kv_first_kept(position, c->groups[g].window) / c->block_size;", "keep = 0;", "test_window"),  # windows keep all
+    (KV, "keep = kv_first_kept(position, c->groups[g].window)", "keep = kv_first_kept(position, c->groups[g].window - KV_TILE)",
+         "test_simulator"),  # and less than they show
+    (KV, "kv_first_kept(num_blocks * c->block_size, c->groups[g].window)", "kv_first_kept(num_blocks * c->block_size, 1)",
+         "test_window"),  # a hit of a window group lacks most of the window
+    (KV, "kv->blocks[id].group == group && ", "", "test_simulator"),  # one group's page for another's
+    (KV, "+ (KV_TILE - 1) + c->max_ahead", "+ c->max_ahead", "test_kv_cache"),  # windows hold more than was asked for
+    (KV, "if (id != KV_NONE && kv->blocks[id].exclusive)", "if (false)", "test_kv_cache"),  # a page that a reservation counts on is shared
+    (KV, "position > seq->saved_at", "position >= seq->saved_at", "test_kv_cache"),  # no state to roll back to
     # ---- scheduler -------------------------------------------------------------------------------------------
     (SCHED, "v != s->running.head; v = v->prev", "v; v = v->prev", "test_simulator"),  # the oldest may be preempted
     (SCHED, "        if (v->num_in_flight > 0) {\n            *kept_out = v;\n            return false;\n        }\n",

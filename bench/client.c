@@ -24,7 +24,7 @@ struct conn {
     struct client *client;
     struct conn *prev, *next; // in the client's list of all
     struct conn *idle_next;
-    struct call *call;
+    struct client_call *call;
     struct http1 http;
     int fd, events;
     enum conn_state state;
@@ -32,7 +32,7 @@ struct conn {
     bool used;      // it has carried a whole call
 };
 
-struct call {
+struct client_call {
     struct buf request;
     size_t sent;
     struct call_handlers handlers;
@@ -121,14 +121,14 @@ static void conn_drop(struct conn *k) {
     uv_close((uv_handle_t *)&k->poll, conn_closed);
 }
 
-static void call_end(struct call *call, enum error_kind error, const char *why, int64_t now) {
+static void call_end(struct client_call *call, enum error_kind error, const char *why, int64_t now) {
     call->handlers.end(call->context, error, why, now, call->connected);
     buf_free(&call->request);
     free(call);
 }
 
 static void conn_fail(struct conn *k, enum error_kind error, const char *why) {
-    struct call *call = k->call;
+    struct client_call *call = k->call;
     k->call = NULL;
     conn_drop(k);
     if (call)
@@ -136,7 +136,7 @@ static void conn_fail(struct conn *k, enum error_kind error, const char *why) {
 }
 
 static void on_poll(uv_poll_t *poll, int status, int events);
-static void conn_open(struct client *c, struct call *call, size_t address);
+static void conn_open(struct client *c, struct client_call *call, size_t address);
 
 static void conn_watch(struct conn *k, int events) {
     if (k->events == events)
@@ -155,14 +155,14 @@ static void conn_next_address(struct conn *k, const char *why) {
         conn_fail(k, ERROR_CONNECT, why);
         return;
     }
-    struct call *call = k->call;
+    struct client_call *call = k->call;
     k->call = NULL;
     conn_drop(k);
     conn_open(c, call, next);
 }
 
 static void conn_write(struct conn *k) {
-    struct call *call = k->call;
+    struct client_call *call = k->call;
     while (call->sent < call->request.len) {
         ssize_t n =
             send(k->fd, call->request.data + call->sent, call->request.len - call->sent, MSG_NOSIGNAL);
@@ -182,13 +182,13 @@ static void conn_write(struct conn *k) {
 }
 
 struct body_context {
-    struct call *call;
+    struct client_call *call;
     struct conn *conn;
     int64_t now;
     bool refused;
 };
 
-static void tell_head(struct call *call, const struct http1 *h) {
+static void tell_head(struct client_call *call, const struct http1 *h) {
     if (!call->head_seen && h->state != HTTP1_HEAD && h->state != HTTP1_BAD) {
         call->head_seen = true;
         call->handlers.head(call->context, h->status, h->event_stream);
@@ -203,7 +203,7 @@ static void conn_body(void *context, const char *data, size_t len) {
 }
 
 static void conn_done(struct conn *k, bool reusable, int64_t now) {
-    struct call *call = k->call;
+    struct client_call *call = k->call;
     k->call = NULL;
     if (reusable && k->http.keep_alive && call->sent == call->request.len && !k->client->closed) {
         k->state = CONN_IDLE;
@@ -217,7 +217,7 @@ static void conn_done(struct conn *k, bool reusable, int64_t now) {
 }
 
 static void conn_eof(struct conn *k, const char *why) {
-    struct call *call = k->call;
+    struct client_call *call = k->call;
     if (!call) {
         conn_drop(k);
         return;
@@ -276,7 +276,7 @@ static void conn_read(struct conn *k) {
             conn_eof(k, n == 0 ? "the server closed the connection" : strerror(errno));
             return;
         }
-        struct call *call = k->call;
+        struct client_call *call = k->call;
         if (!call) { // bytes that nobody asked for
             conn_drop(k);
             return;
@@ -334,7 +334,7 @@ static void on_poll(uv_poll_t *poll, int status, int events) {
 
 struct broken {
     uv_timer_t timer;
-    struct call *call;
+    struct client_call *call;
     char why[64];
 };
 
@@ -346,7 +346,7 @@ static void broken_fires(uv_timer_t *t) {
 }
 
 // The call ends in the loop's next turn, never within client_send().
-static void fail_later(struct client *c, struct call *call, const char *why) {
+static void fail_later(struct client *c, struct client_call *call, const char *why) {
     struct broken *b = calloc(1, sizeof *b);
     CHECK(b);
     b->call = call;
@@ -356,7 +356,7 @@ static void fail_later(struct client *c, struct call *call, const char *why) {
     uv_timer_start(&b->timer, broken_fires, 0, 0);
 }
 
-static void conn_open(struct client *c, struct call *call, size_t address) {
+static void conn_open(struct client *c, struct client_call *call, size_t address) {
     struct addrinfo *a = c->addresses;
     for (size_t i = 0; i < address && a->ai_next; i++)
         a = a->ai_next;
@@ -393,12 +393,12 @@ static void conn_open(struct client *c, struct call *call, size_t address) {
     }
 }
 
-struct call *client_send(struct client *c, struct buf *request, const struct call_handlers *handlers,
-                         void *context) {
-    struct call *call = calloc(1, sizeof *call);
+struct client_call *client_send(struct client *c, struct buf *request, const struct call_handlers *handlers,
+                                void *context) {
+    struct client_call *call = calloc(1, sizeof *call);
     CHECK(call);
     int64_t now = clock_ns();
-    *call = (struct call){.request = *request, .handlers = *handlers, .context = context};
+    *call = (struct client_call){.request = *request, .handlers = *handlers, .context = context};
     *request = (struct buf){0};
     call->deadline = now + (int64_t)(c->limits.timeout * 1e9);
     call->connect_deadline = now + (int64_t)(c->limits.connect_timeout * 1e9);

@@ -14,7 +14,7 @@
 int64_t clock_ns(void); // CLOCK_MONOTONIC
 
 struct client;
-struct call;
+struct client_call;
 
 struct call_handlers {
     // The head is whole.
@@ -39,8 +39,8 @@ struct client *client_open(uv_loop_t *loop, const char *host, const char *port, 
 void client_close(struct client *c);
 
 // Sends a request. Takes over what `request` owns. Handlers are never called from within.
-struct call *client_send(struct client *c, struct buf *request, const struct call_handlers *handlers,
-                         void *context);
+struct client_call *client_send(struct client *c, struct buf *request, const struct call_handlers *handlers,
+                                void *context);
 // Ends all running calls with ERROR_INTERRUPTED.
 void client_interrupt(struct client *c);
 

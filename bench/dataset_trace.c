@@ -12,7 +12,7 @@
 
 enum { MOONCAKE_BLOCK = 512, KEY_TRACE = 3, KEY_BLOCK = 4 };
 
-struct request {
+struct trace_request {
     double at; // s, of the trace
     double input, output;
     const json_t *hashes; // NULL: nothing is shared
@@ -46,7 +46,7 @@ static void add_blocks(const struct dataset *d, struct turn *t, const json_t *ha
 }
 
 // The time is the trace's own, in ns from the first line; cut_out() makes it the run's.
-static void add(struct dataset *d, const struct request *q, double *origin) {
+static void add_request(struct dataset *d, const struct trace_request *q, double *origin) {
     const struct options *o = d->o;
     if (isnan(*origin))
         *origin = q->at;
@@ -82,7 +82,7 @@ static double azure_time(const char *text, char **end) {
 }
 
 // A line of CSV. 1: a request, 0: none on it, -1: bad.
-static int csv_line(const struct dataset *d, char *line, int number, struct request *q) {
+static int csv_line(const struct dataset *d, char *line, int number, struct trace_request *q) {
     if (*line == 0 || number == 1) // the head
         return 0;
     char *p = line, *end;
@@ -112,7 +112,7 @@ static bool read_csv(struct dataset *d, char *message, size_t size) {
         char *next = p + len + (p[len] == '\n');
         p[len] = 0;
         p[strcspn(p, "\r")] = 0;
-        struct request q = {0};
+        struct trace_request q = {0};
         int rc = csv_line(d, p, ++number, &q);
         if (rc < 0) {
             snprintf(message, size, "%s: line %d is no line of a trace of that kind", d->o->dataset_path,
@@ -120,7 +120,7 @@ static bool read_csv(struct dataset *d, char *message, size_t size) {
             return false;
         }
         if (rc)
-            add(d, &q, &origin);
+            add_request(d, &q, &origin);
         p = next;
     }
     return true;
@@ -131,7 +131,7 @@ static bool json_line(struct dataset *d, const json_t *line, double *origin) {
     const json_t *time = json_object_get(line, "timestamp");
     if (!json_is_number(time))
         return false;
-    struct request q = {.at = json_number_value(time) / 1e3};
+    struct trace_request q = {.at = json_number_value(time) / 1e3};
     if (d->kind == DATASET_MOONCAKE) {
         const json_t *in = json_object_get(line, "input_length"),
                      *out = json_object_get(line, "output_length");
@@ -140,7 +140,7 @@ static bool json_line(struct dataset *d, const json_t *line, double *origin) {
         q.input = json_number_value(in);
         q.output = json_number_value(out);
         q.hashes = json_object_get(line, "hash_ids");
-        add(d, &q, origin);
+        add_request(d, &q, origin);
         return true;
     }
     const json_t *requests = json_object_get(line, "requests"), *one;
@@ -159,7 +159,7 @@ static bool json_line(struct dataset *d, const json_t *line, double *origin) {
         q.text = json_string_value(json_object_get(one, "prompt"));
         if (!q.text && !json_is_number(in))
             return false;
-        add(d, &q, origin);
+        add_request(d, &q, origin);
     }
     return true;
 }

@@ -36,7 +36,7 @@ struct flight {
     struct item item;
     uint32_t index, turn, ideal;
     struct history history;
-    struct record *rec;
+    struct request_record *rec;
     struct buf request, user, answer, body;
     struct reply reply;
     struct event_stream events;
@@ -45,7 +45,7 @@ struct flight {
     int64_t due; // of the next turn
 };
 
-struct queue {
+struct flight_queue {
     struct flight *head, **tail;
     size_t num;
 };
@@ -63,7 +63,7 @@ struct load {
     int64_t next_arrival;
     bool has_next;
     size_t num_items, taken, made; // conversations begun; conversations made ahead
-    struct queue ahead, waiting;
+    struct flight_queue ahead, waiting;
     struct flight **think; // a heap by due
     size_t num_think, cap_think;
     size_t active, running; // conversations that hold a slot; requests on the wire
@@ -83,7 +83,7 @@ struct load {
 
 static int64_t now_of(const struct load *l) { return clock_ns() - l->start; }
 
-static void queue_push(struct queue *q, struct flight *f) {
+static void queue_push(struct flight_queue *q, struct flight *f) {
     if (!q->head)
         q->tail = &q->head;
     f->next = NULL;
@@ -92,7 +92,7 @@ static void queue_push(struct queue *q, struct flight *f) {
     q->num++;
 }
 
-static struct flight *queue_pop(struct queue *q) {
+static struct flight *queue_pop(struct flight_queue *q) {
     struct flight *f = q->head;
     if (f) {
         q->head = f->next;
@@ -152,14 +152,14 @@ static void prepare_ahead(struct load *l, size_t at_most) {
     }
 }
 
-static struct record *record_new(struct load *l) {
+static struct request_record *record_new(struct load *l) {
     struct run *r = l->run;
     if (r->num == r->cap) {
         r->cap = r->cap ? r->cap * 2 : 256;
         r->records = realloc(r->records, r->cap * sizeof *r->records);
         CHECK(r->records);
     }
-    struct record *rec = calloc(1, sizeof *rec);
+    struct request_record *rec = calloc(1, sizeof *rec);
     CHECK(rec);
     rec->index = (uint32_t)r->num;
     r->records[r->num++] = rec;
@@ -169,7 +169,7 @@ static struct record *record_new(struct load *l) {
 static void begin_turn(struct flight *f, int64_t intended) {
     struct load *l = f->load;
     const struct turn *t = &f->item.turns[f->turn];
-    struct record *rec = f->rec = record_new(l);
+    struct request_record *rec = f->rec = record_new(l);
     rec->conversation = f->index;
     rec->turn = f->turn;
     rec->intended = intended;
@@ -179,7 +179,7 @@ static void begin_turn(struct flight *f, int64_t intended) {
 }
 
 // Takes the next conversation, which was meant to begin at `intended`.
-static struct flight *take(struct load *l, int64_t intended) {
+static struct flight *take_flight(struct load *l, int64_t intended) {
     if (!l->ahead.num)
         prepare_ahead(l, 1);
     struct flight *f = queue_pop(&l->ahead);
@@ -195,7 +195,7 @@ struct event_context {
     int64_t now;
 };
 
-static void add_chunk(struct record *rec, int64_t now) {
+static void add_chunk(struct request_record *rec, int64_t now) {
     if (rec->num_chunks == rec->max_chunks) {
         rec->max_chunks = rec->max_chunks ? rec->max_chunks * 2 : 32;
         rec->at = realloc(rec->at, rec->max_chunks * sizeof *rec->at);
@@ -207,7 +207,7 @@ static void add_chunk(struct record *rec, int64_t now) {
 static void on_event(void *context, bool is_error, const char *data, size_t len) {
     struct event_context *e = context;
     struct flight *f = e->f;
-    struct record *rec = f->rec;
+    struct request_record *rec = f->rec;
     bool goes_on = f->turn + 1 < f->item.num_turns;
     reply_read(&f->reply, data, len, goes_on ? &f->answer : NULL);
     if (is_error && !f->reply.error[0])
@@ -245,7 +245,7 @@ static bool on_body(void *context, const char *data, size_t len, int64_t now) {
 
 // What went wrong, if anything did. The message is left empty where the kind says all.
 static enum error_kind judge(struct flight *f, char *message) {
-    struct record *rec = f->rec;
+    struct request_record *rec = f->rec;
     if (f->status != 200) {
         reply_error(f->body.data ? f->body.data : "", f->body.len, message, RECORD_MESSAGE);
         return ERROR_STATUS;
@@ -273,7 +273,7 @@ static enum error_kind judge(struct flight *f, char *message) {
 }
 
 static void count_tokens(struct flight *f) {
-    struct record *rec = f->rec;
+    struct request_record *rec = f->rec;
     rec->has_usage = f->reply.has_usage;
     rec->has_cached = f->reply.has_cached;
     rec->cached = f->reply.cached;
@@ -289,7 +289,7 @@ static void think_push(struct load *l, struct flight *f);
 static void on_end(void *context, enum error_kind error, const char *why, int64_t now, bool connected) {
     struct flight *f = context;
     struct load *l = f->load;
-    struct record *rec = f->rec;
+    struct request_record *rec = f->rec;
     rec->end = now - l->start;
     rec->status = f->status;
     rec->connected = connected;
@@ -327,7 +327,7 @@ static const struct call_handlers handlers = {on_head, on_body, on_end};
 
 static void launch(struct flight *f, int64_t ready) {
     struct load *l = f->load;
-    struct record *rec = f->rec;
+    struct request_record *rec = f->rec;
     buf_clear(&f->answer);
     buf_clear(&f->body);
     f->reply = (struct reply){0};
@@ -419,7 +419,7 @@ static void set_alarm(struct load *l) {
 static void pump_once(struct load *l) {
     int64_t now = now_of(l);
     while (l->has_next && l->next_arrival <= now) {
-        queue_push(&l->waiting, take(l, l->next_arrival));
+        queue_push(&l->waiting, take_flight(l, l->next_arrival));
         draw_arrival(l);
     }
     if (l->stopping)
@@ -433,7 +433,7 @@ static void pump_once(struct load *l) {
     while (has_slot(l) && now >= l->rest_until && more_closed(l, now)) {
         // The slot has been free since the answer before, or since the start.
         int64_t since = l->slot_free > l->rest_until ? l->slot_free : l->rest_until;
-        struct flight *f = take(l, since);
+        struct flight *f = take_flight(l, since);
         l->active++;
         launch(f, since);
     }
@@ -500,7 +500,7 @@ static double cpu_seconds(void) {
            1e-6 * (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec);
 }
 
-static void drop_all(struct queue *q) {
+static void drop_all(struct flight_queue *q) {
     for (struct flight *f; (f = queue_pop(q));)
         flight_free(f);
 }

@@ -24,7 +24,7 @@ struct load_plan {
 
 struct run {
     struct load_plan plan;
-    struct record **records; // [num], owned, in the order of their intended times
+    struct request_record **records; // [num], owned, in the order of their intended times
     size_t num, cap;
     int64_t duration;     // ns from the start to the last answer
     int64_t started_unix; // s

@@ -120,7 +120,7 @@ static const struct flag flags[] = {
 };
 enum { NUM_FLAGS = sizeof flags / sizeof flags[0] };
 
-static void help(void) {
+static void print_help(void) {
     puts("quire-bench [http://HOST:PORT] [FLAGS]           load an OpenAI-compatible server and measure it\n"
          "quire-bench compare A.json B.json… --html FILE   several results side by side");
     for (size_t i = 0; i < NUM_FLAGS; i++) {
@@ -134,7 +134,7 @@ static void help(void) {
     }
 }
 
-static void defaults(struct options *o) {
+static void set_defaults(struct options *o) {
     *o = (struct options){
         .endpoint = "/v1/completions",
         .request_rate = INFINITY,
@@ -198,7 +198,7 @@ static void goal(struct options *o, const char *text) {
     options_die("--goodput: '%s' is none of ttft, tpot, itl, e2el", text);
 }
 
-static void set(struct options *o, const struct flag *f, const char *value) {
+static void set_flag(struct options *o, const struct flag *f, const char *value) {
     void *at = (char *)o + f->at;
     switch (f->kind) {
     case TEXT: *(const char **)at = value; break;
@@ -224,7 +224,7 @@ static void set(struct options *o, const struct flag *f, const char *value) {
         o->rate_given = true;
 }
 
-static const struct flag *find(const char *name, size_t len) {
+static const struct flag *find_flag(const char *name, size_t len) {
     for (size_t i = 0; i < NUM_FLAGS; i++)
         if (flags[i].kind != GROUP && strlen(flags[i].name) == len && memcmp(flags[i].name, name, len) == 0)
             return &flags[i];
@@ -323,7 +323,7 @@ static void read_arrivals(struct options *o) {
         o->arrival = ARRIVAL_CLOSED;
 }
 
-static void check(struct options *o) {
+static void check_options(struct options *o) {
     size_t k = 0;
     while (k < DATASET_KINDS && strcmp(dataset_names[k], o->dataset_name) != 0)
         k++;
@@ -363,11 +363,11 @@ static void check(struct options *o) {
 }
 
 void options_read(struct options *o, int argc, char **argv) {
-    defaults(o);
+    set_defaults(o);
     for (int i = 1; i < argc; i++) {
         const char *arg = argv[i];
         if (strcmp(arg, "--help") == 0 || strcmp(arg, "-h") == 0) {
-            help();
+            print_help();
             exit(0);
         }
         if (strncmp(arg, "http://", 7) == 0 || strncmp(arg, "https://", 8) == 0) {
@@ -380,22 +380,22 @@ void options_read(struct options *o, int argc, char **argv) {
             options_die("'%s' is neither a flag nor an http:// URL; --help lists the flags", arg);
         const char *name = arg + 2, *equals = strchr(name, '=');
         size_t len = equals ? (size_t)(equals - name) : strlen(name);
-        const struct flag *f = find(name, len);
+        const struct flag *f = find_flag(name, len);
         if (!f)
             options_die("unknown flag --%.*s; --help lists them", (int)len, name);
         if (f->kind == SWITCH) {
             if (equals)
                 options_die("--%s takes no value", f->name);
-            set(o, f, NULL);
+            set_flag(o, f, NULL);
             continue;
         }
         const char *value = equals ? equals + 1 : ++i < argc ? argv[i] : NULL;
         if (!value || !*value)
             options_die("--%s wants a value", f->name);
-        set(o, f, value);
+        set_flag(o, f, value);
         if (strcmp(f->name, "goodput") == 0) // takes all that follow, as in vLLM
             while (i + 1 < argc && argv[i + 1][0] != '-' && strncmp(argv[i + 1], "http", 4) != 0)
-                set(o, f, argv[++i]);
+                set_flag(o, f, argv[++i]);
     }
     if (!o->api_key) {
         const char *key = getenv("OPENAI_API_KEY");
@@ -404,5 +404,5 @@ void options_read(struct options *o, int argc, char **argv) {
     if (o->api_key && strpbrk(o->api_key, "\r\n"))
         options_die("--api-key: a line break in the key");
     read_url(o);
-    check(o);
+    check_options(o);
 }

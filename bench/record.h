@@ -24,7 +24,7 @@ const char *error_name(enum error_kind kind);
 enum { RECORD_MESSAGE = 120 };
 
 // All times are ns of CLOCK_MONOTONIC, from the start of the run.
-struct record {
+struct request_record {
     uint32_t index, conversation, turn;
     int64_t intended; // when the load says that it be sent
     int64_t ready;    // when --max-concurrency let it: from then on a delay is the client's own

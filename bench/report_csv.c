@@ -24,7 +24,7 @@ bool report_csv(const struct report *r, const char *path) {
           "new_connection,good,status,error,message\n",
           f);
     for (size_t i = 0; i < r->run->num; i++) {
-        const struct record *q = r->run->records[i];
+        const struct request_record *q = r->run->records[i];
         int64_t longest = 0;
         for (uint32_t c = 1; c < q->num_chunks; c++)
             if (q->at[c] - q->at[c - 1] > longest)

@@ -8,7 +8,7 @@
 static void put_int(json_t *o, const char *key, size_t v) {
     json_object_set_new(o, key, json_integer((json_int_t)v));
 }
-static void put(json_t *o, const char *key, double v) {
+static void put_number(json_t *o, const char *key, double v) {
     json_object_set_new(o, key, isfinite(v) ? json_real(v) : json_null());
 }
 static void put_text(json_t *o, const char *key, const char *text) {
@@ -26,7 +26,7 @@ static void put_summary(json_t *o, const char *metric, const struct summary *s) 
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         snprintf(key, sizeof key, "%s_%s_ms", rows[i].name, metric);
         if (s->n)
-            put(o, key, rows[i].v);
+            put_number(o, key, rows[i].v);
         else
             json_object_set_new(o, key, json_null());
     }
@@ -44,14 +44,14 @@ static json_t *windows(const struct result *x) {
     for (size_t i = 0; i < x->num_windows; i++) {
         const struct window *w = &x->windows[i];
         json_t *one = json_object();
-        put(one, "start_s", w->start);
-        put(one, "completed", w->requests);
-        put(one, "output_tokens", w->tokens);
-        put(one, "running", w->running);
-        put(one, "median_ttft_ms", w->ttft50 < 0 ? NAN : w->ttft50);
-        put(one, "p99_ttft_ms", w->ttft99 < 0 ? NAN : w->ttft99);
-        put(one, "median_itl_ms", w->itl50 < 0 ? NAN : w->itl50);
-        put(one, "p99_itl_ms", w->itl99 < 0 ? NAN : w->itl99);
+        put_number(one, "start_s", w->start);
+        put_number(one, "completed", w->requests);
+        put_number(one, "output_tokens", w->tokens);
+        put_number(one, "running", w->running);
+        put_number(one, "median_ttft_ms", w->ttft50 < 0 ? NAN : w->ttft50);
+        put_number(one, "p99_ttft_ms", w->ttft99 < 0 ? NAN : w->ttft99);
+        put_number(one, "median_itl_ms", w->itl50 < 0 ? NAN : w->itl50);
+        put_number(one, "p99_itl_ms", w->itl99 < 0 ? NAN : w->itl99);
         json_array_append_new(list, one);
     }
     return list;
@@ -79,13 +79,13 @@ static json_t *errors(const struct result *x) {
 static json_t *goals(const struct options *o) {
     json_t *g = json_object();
     if (o->goal_ttft >= 0)
-        put(g, "ttft", o->goal_ttft);
+        put_number(g, "ttft", o->goal_ttft);
     if (o->goal_tpot >= 0)
-        put(g, "tpot", o->goal_tpot);
+        put_number(g, "tpot", o->goal_tpot);
     if (o->goal_itl >= 0)
-        put(g, "itl", o->goal_itl);
+        put_number(g, "itl", o->goal_itl);
     if (o->goal_e2el >= 0)
-        put(g, "e2el", o->goal_e2el);
+        put_number(g, "e2el", o->goal_e2el);
     return g;
 }
 
@@ -113,9 +113,9 @@ static void put_load(json_t *root, const struct report *r) {
     if (p->arrival == ARRIVAL_CLOSED)
         put_text(root, "request_rate", "inf");
     else
-        put(root, "request_rate", p->arrival == ARRIVAL_TRACE ? NAN : p->rate);
+        put_number(root, "request_rate", p->arrival == ARRIVAL_TRACE ? NAN : p->rate);
     put_text(root, "arrivals", arrivals[p->arrival]);
-    put(root, "burstiness", p->burstiness);
+    put_number(root, "burstiness", p->burstiness);
     if (p->max_concurrency)
         put_int(root, "max_concurrency", (size_t)p->max_concurrency);
     else
@@ -127,7 +127,7 @@ json_t *report_json(const struct report *r) {
     const struct result *x = r->res;
     json_t *root = json_object();
     put_load(root, r);
-    put(root, "duration", x->duration);
+    put_number(root, "duration", x->duration);
     put_int(root, "completed", x->completed);
     put_int(root, "failed", x->failed);
     put_int(root, "interrupted", x->interrupted);
@@ -139,24 +139,25 @@ json_t *report_json(const struct report *r) {
              : x->with_usage               ? "usage and chunks"
                                            : "chunks");
     put_int(root, "output_chunks", x->chunks);
-    put(root, "request_throughput", x->request_throughput);
-    put(root, "output_throughput", x->output_throughput);
-    put(root, "total_token_throughput", x->total_token_throughput);
-    put(root, "max_output_tokens_per_s", x->max_output_tokens_per_s);
+    put_number(root, "request_throughput", x->request_throughput);
+    put_number(root, "output_throughput", x->output_throughput);
+    put_number(root, "total_token_throughput", x->total_token_throughput);
+    put_number(root, "max_output_tokens_per_s", x->max_output_tokens_per_s);
     put_int(root, "max_concurrent_requests", x->peak);
     if (r->o->has_goals) {
         json_object_set_new(root, "goodput", goals(r->o));
-        put(root, "request_goodput", x->goodput);
+        put_number(root, "request_goodput", x->goodput);
         put_int(root, "good_requests", x->good);
     } else {
         json_object_set_new(root, "request_goodput", json_null());
     }
     if (x->has_cached)
         put_int(root, "total_cached_tokens", x->cached_tokens);
-    put(root, "prefix_hit_rate",
-        x->has_cached && x->input_tokens ? (double)x->cached_tokens / (double)x->input_tokens : NAN);
-    put(root, "ideal_prefix_hit_rate",
-        x->has_ideal && x->input_tokens ? (double)x->ideal_cached_tokens / (double)x->input_tokens : NAN);
+    put_number(root, "prefix_hit_rate",
+               x->has_cached && x->input_tokens ? (double)x->cached_tokens / (double)x->input_tokens : NAN);
+    put_number(root, "ideal_prefix_hit_rate",
+               x->has_ideal && x->input_tokens ? (double)x->ideal_cached_tokens / (double)x->input_tokens
+                                               : NAN);
     put_summary(root, "ttft", &x->ttft);
     put_summary(root, "ttft_from_send", &x->ttft_sent);
     put_summary(root, "tpot", &x->tpot);
@@ -165,10 +166,10 @@ json_t *report_json(const struct report *r) {
     put_summary(root, "e2el_from_send", &x->e2el_sent);
     put_summary(root, "client_queue", &x->queued);
     put_summary(root, "client_send_lag", &x->lag);
-    put(root, "p50_client_read_lag_ms", x->read_lag_known ? x->read_lag_p50 : NAN);
-    put(root, "p99_client_read_lag_ms", x->read_lag_known ? x->read_lag_p99 : NAN);
-    put(root, "max_client_read_lag_ms", x->read_lag_known ? x->read_lag_max : NAN);
-    put(root, "client_cpu_share", x->cpu_share);
+    put_number(root, "p50_client_read_lag_ms", x->read_lag_known ? x->read_lag_p50 : NAN);
+    put_number(root, "p99_client_read_lag_ms", x->read_lag_known ? x->read_lag_p99 : NAN);
+    put_number(root, "max_client_read_lag_ms", x->read_lag_known ? x->read_lag_max : NAN);
+    put_number(root, "client_cpu_share", x->cpu_share);
     json_object_set_new(root, "client_saturated", json_boolean(x->saturated));
     put_int(root, "connections", r->run->connections);
     put_int(root, "retries", r->run->retries);
@@ -179,7 +180,7 @@ json_t *report_json(const struct report *r) {
     json_object_set_new(curves, "tpot_ms", curve(&x->tpot_curve));
     json_object_set_new(curves, "e2el_ms", curve(&x->e2el_curve));
     json_object_set_new(root, "percentile_curves", curves);
-    put(root, "window_s", x->window_s);
+    put_number(root, "window_s", x->window_s);
     json_object_set_new(root, "over_time", windows(x));
     return root;
 }

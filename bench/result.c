@@ -9,11 +9,11 @@
 static double ms(int64_t ns) { return (double)ns / 1e6; }
 
 // The mean time of a token after the first. Below 0: there is none.
-static double tpot_of(const struct record *r) {
+static double tpot_of(const struct request_record *r) {
     return r->first && r->output > 1 ? ms(r->last - r->first) / (r->output - 1) : -1;
 }
 
-bool result_good(const struct record *r, const struct options *o) {
+bool result_good(const struct request_record *r, const struct options *o) {
     if (r->error != ERROR_NONE)
         return false;
     if (o->goal_ttft >= 0 && (!r->first || ms(r->first - r->intended) > o->goal_ttft))
@@ -43,7 +43,7 @@ static struct summary finish(struct series *s, struct curve *c) {
     return sum;
 }
 
-static void add_error(struct result *res, const struct record *r) {
+static void add_error(struct result *res, const struct request_record *r) {
     for (size_t i = 0; i < res->num_errors; i++)
         if (res->errors[i].kind == r->error &&
             (r->error != ERROR_STATUS || res->errors[i].status == r->status)) {
@@ -61,7 +61,7 @@ static void add_error(struct result *res, const struct record *r) {
     memcpy(res->errors[i].message, r->message, RECORD_MESSAGE);
 }
 
-static void count(struct result *res, const struct record *r, const struct options *o) {
+static void count(struct result *res, const struct request_record *r, const struct options *o) {
     res->completed++;
     res->input_tokens += r->input;
     res->output_tokens += r->output;
@@ -106,7 +106,7 @@ static void add_windows(struct result *res, const struct run *run) {
                   *itl = calloc(res->num_windows, sizeof *itl);
     CHECK(ttft && itl);
     for (size_t i = 0; i < run->num; i++) {
-        const struct record *r = run->records[i];
+        const struct request_record *r = run->records[i];
         if (r->error == ERROR_INTERRUPTED)
             continue;
         for (size_t w = 0; w < res->num_windows && r->sent; w++) {
@@ -153,7 +153,7 @@ void result_compute(struct result *res, const struct run *run, const struct opti
                   queued = {0};
     struct series lag = {0};
     for (size_t i = 0; i < run->num; i++) {
-        const struct record *r = run->records[i];
+        const struct request_record *r = run->records[i];
         if (r->error == ERROR_INTERRUPTED) {
             res->interrupted++;
             continue;

@@ -54,4 +54,4 @@ struct result {
 
 void result_compute(struct result *res, const struct run *run, const struct options *o);
 // Whether a completed request meets all goals.
-bool result_good(const struct record *r, const struct options *o);
+bool result_good(const struct request_record *r, const struct options *o);

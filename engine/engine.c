@@ -146,7 +146,7 @@ static enum status agree(const struct engine *e, enum status st, struct err *err
 }
 
 // With stages each has a plan to work on, and a request is not planned again before its token is back: it
-// would wait in the first stage for what the last one has not drawn.
+// would wait in the first stage for what the last one has not sampled.
 static void choose_depth(struct engine *e, const struct engine_config *c) {
     struct device_info device;
     ranks_info(e->ranks, &device);

@@ -3,7 +3,7 @@
 
 #include "backend.h"
 
-// Runs one step: from token ids to drawn tokens. The results come with ops->sync(). The device's thread.
+// Runs one step: from token ids to sampled tokens. The results come with ops->sync(). The device's thread.
 //
 // in and out, (T, D): of a stage, what comes from the stage before and goes to the next; NULL: this stage
 // embeds; this stage has the head. in is read and out written until ops->sync().

@@ -150,9 +150,9 @@ struct step {
     const int32_t *query_start; // (S+1) first row of each sequence
     const int32_t *context_len; // (S) tokens of the sequence up to and including its last row here
     struct step_group groups[KV_MAX_GROUPS]; // (num_groups)
-    const struct kv_move *moves;       // (num_moves) before the phases, in any order: no target is in two
-    const struct logits_row *rows;     // (R) ascending by row
-    const struct logit_entry *entries; // (num_entries), per logits row
+    const struct kv_move *moves;             // (num_moves) before the phases, in this order
+    const struct logits_row *rows;           // (R) ascending by row
+    const struct logit_entry *entries;       // (num_entries), per logits row
     // (R) bit v set: token v allowed, (V+31)/32 words; NULL: no mask; or NULL for none. The bits may still be
     // computed when the step is launched: before it reads them a device calls masks_wait(masks_arg), where
     // that is not NULL.
@@ -233,7 +233,7 @@ struct backend_ops {
     // Waits for the oldest step that has not been synced. out holds nothing of use where there is no head.
     enum status (*sync)(struct device *dev, struct step_out *out, struct err *err);
 
-    // Copies pages on the device, after the steps launched before and before the next one. Asynchronous:
+    // Copies pages on the device in this order, after the steps launched before and before the next one. Asynchronous:
     // returns at once where the device works beside the host.
     void (*kv_copy)(struct device *dev, const struct kv_move *moves, int num_moves);
 };

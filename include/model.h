@@ -1,7 +1,7 @@
 // The blueprint of a model: its configuration, and its weights with a shape on every pointer.
 //
 // Letters used for shapes everywhere: T rows (tokens) of a step, S sequences, D hidden size, H query heads,
-// K key/value heads, d head size, F feed-forward size, V vocabulary, B block size, L layers, R head rows.
+// K key/value heads, d head size, F feed-forward size, V vocabulary, B block size, L layers, R logits rows.
 #pragma once
 
 #include "kv_group.h"

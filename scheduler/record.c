@@ -114,12 +114,12 @@ void record_close(struct record *r) {
 // ---- replay
 
 // A line being read: numbers one after another. `bad` is set at the first thing that is not one in range.
-struct cursor {
+struct record_cursor {
     char *at;
     bool bad;
 };
 
-static int64_t number(struct cursor *c, int64_t min, int64_t max) {
+static int64_t number(struct record_cursor *c, int64_t min, int64_t max) {
     char *end;
     long long v = strtoll(c->at, &end, 10);
     if (end == c->at || v < min || v > max)
@@ -128,7 +128,7 @@ static int64_t number(struct cursor *c, int64_t min, int64_t max) {
     return c->bad ? min : v;
 }
 
-static uint64_t number64(struct cursor *c) {
+static uint64_t number64(struct record_cursor *c) {
     char *end;
     unsigned long long v = strtoull(c->at, &end, 10);
     c->bad |= end == c->at;
@@ -158,12 +158,12 @@ struct replay {
 };
 
 // Whether there is more on the line.
-static bool more(struct cursor *c) {
+static bool more(struct record_cursor *c) {
     c->at += strspn(c->at, " ");
     return *c->at != 0;
 }
 
-static bool replay_config(struct replay *p, struct cursor *c) {
+static bool replay_config(struct replay *p, struct record_cursor *c) {
     p->config.policy = number(c, 0, SCHED_PRIORITY) ? SCHED_PRIORITY : SCHED_FCFS;
     p->config.max_running = (int)number(c, 1, 1 << 16);
     p->config.max_step_tokens = (int)number(c, 1, 1 << 24);
@@ -202,7 +202,7 @@ static bool replay_config(struct replay *p, struct cursor *c) {
     return p->start && p->failed && p->events && id_map_open(&p->requests, 0);
 }
 
-static bool replay_add(struct replay *p, struct cursor *c) {
+static bool replay_add(struct replay *p, struct record_cursor *c) {
     token_id stop[MAX_STOP_TOKENS];
     unsigned char salt[1024];
     struct request_params q = {.stop = stop,
@@ -249,7 +249,7 @@ static void replay_free(struct replay *p, struct request *r) {
     request_free(r);
 }
 
-static bool replay_remove(struct replay *p, struct cursor *c) {
+static bool replay_remove(struct replay *p, struct record_cursor *c) {
     struct request *r = id_map_get(&p->requests, number64(c));
     enum finish_reason why = (enum finish_reason)number(c, FINISH_STOP, FINISH_ERROR);
     if (c->bad || !r || r->state == REQUEST_FINISHED)
@@ -259,7 +259,7 @@ static bool replay_remove(struct replay *p, struct cursor *c) {
     return true;
 }
 
-static bool replay_draft(struct replay *p, struct cursor *c) {
+static bool replay_draft(struct replay *p, struct record_cursor *c) {
     struct request *r = id_map_get(&p->requests, number64(c));
     token_id drafts[MAX_DRAFTS];
     int n = (int)number(c, 0, MAX_DRAFTS);
@@ -268,7 +268,7 @@ static bool replay_draft(struct replay *p, struct cursor *c) {
     return !c->bad && r && request_draft(r, drafts, n) == n;
 }
 
-static bool replay_chunk(struct replay *p, struct cursor *c) {
+static bool replay_chunk(struct replay *p, struct record_cursor *c) {
     int max_chunk = (int)number(c, 1, INT32_MAX);
     if (!c->bad)
         p->max_chunk = max_chunk;
@@ -276,7 +276,7 @@ static bool replay_chunk(struct replay *p, struct cursor *c) {
 }
 
 // STATUS_INVALID where the plan made now is not the plan that was recorded.
-static enum status replay_plan(struct replay *p, struct cursor *c, struct err *err) {
+static enum status replay_plan(struct replay *p, struct record_cursor *c, struct err *err) {
     uint64_t id = number64(c);
     int n = (int)number(c, 0, p->config.max_running);
     if (c->bad || p->num_unresolved == (p->config.depth > 0 ? p->config.depth : 1))
@@ -307,7 +307,7 @@ static enum status replay_plan(struct replay *p, struct cursor *c, struct err *e
     return STATUS_OK;
 }
 
-static bool replay_outcome(struct replay *p, struct cursor *c) {
+static bool replay_outcome(struct replay *p, struct record_cursor *c) {
     uint64_t id = number64(c);
     if (c->bad || p->num_unresolved == 0 || id != p->oldest)
         return false;
@@ -335,7 +335,7 @@ static bool replay_outcome(struct replay *p, struct cursor *c) {
 }
 
 static enum status replay_line(struct replay *p, char *line, struct err *err) {
-    struct cursor c = {.at = line + strcspn(line, " ")};
+    struct record_cursor c = {.at = line + strcspn(line, " ")};
     size_t word = (size_t)(c.at - line);
 #define IS(s) (word == sizeof(s) - 1 && memcmp(line, s, word) == 0)
     if (!p->sched)

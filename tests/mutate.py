@@ -29,6 +29,7 @@ KV_GROUP = "include/kv_group.h"
 KV_HASH = "engine/kv_hash.c"
 SCHED = "scheduler/scheduler.c"
 POLICY = "scheduler/policy.c"
+QUEUES = "scheduler/queues.c"
 REQUEST = "scheduler/request.c"
 SAMPLER = "kernels/cpu/sampler.c"
 PHILOX = "kernels/philox.h"
@@ -44,6 +45,7 @@ TILES = "kernels/cpu/body_gemm.h"
 AVX2 = "kernels/cpu/vec_avx2.h"
 AVX512 = "kernels/cpu/vec_avx512.h"
 PACK = "kernels/cpu/pack.c"
+QUANTS_H = "base/quants.h"
 QUANTIZE = "engine/models/quantize.c"
 ENCODE = "base/quants_encode.c"
 DECODE = "base/quants.c"
@@ -187,7 +189,7 @@ MUTATIONS = [
              "if (r->num_pending > 0 && !s->config.async)", "test_scheduler"),  # penalties run ahead
     (SCHED, "(s->waiting.len > 0 && s->waiting_tokens + r->num_tokens > c->max_waiting_tokens)", "false",
             "test_scheduler"),  # an unbounded queue
-    (SCHED, "if (s->config.policy == SCHED_PRIORITY && a->priority != b->priority)", "if (false)",
+    (QUEUES, "if (s->config.policy == SCHED_PRIORITY && a->priority != b->priority)", "if (false)",
             "test_scheduler"),  # priorities ignored
     (POLICY, "kv_unmatch(s->kv, &r->seq);\n            r->num_computed = 0;\n            break;",
              "kv_release(s->kv, &r->seq);\n            r->num_computed = 0;\n            break;",
@@ -221,7 +223,7 @@ MUTATIONS = [
     (BATCH, "out->ids[row] != drafts[row - sample])", "row > sample && out->ids[row - 1] != drafts[row - 1 - sample])",
             "test_drafts"),  # one draft too many is accepted
     (BATCH, "out->ids[row] != drafts[row - sample])", "true)", "test_drafts"),  # no draft is accepted
-    (BATCH, "    for (int j = item->num_drafts; j > 0; j--)\n        request_uncount_token(r, r->tokens[known + j - 1]);\n", "",
+    (BATCH, "    for (int j = item->num_drafts; j > 0; j--)\n        token_counts_take_back(&r->counts, r->tokens[known + j - 1]);\n", "",
             "test_drafts"),  # penalties count rejected drafts
     (BATCH, "bits + (size_t)j * step_mask_words(b->vocab) : NULL;", "bits : NULL;", "test_drafts"),  # drafts have the mask of the first row
     (BATCH, "accepted == j - 1 && ", "", "test_drafts"),  # a filter takes a draft behind one that it refused
@@ -411,7 +413,7 @@ MUTATIONS = [
           "test_ranks"),  # the reference's logits of other ranks
     # ---- quantised formats -----------------------------------------------------------------------------------
     (DECODE, "int8_t scale = (int8_t)p[192 + i];", "int scale = p[192 + i];", "test_quants"),  # Q6_K's scales without a sign
-    (DECODE, "(p[8 + i] >> 4) + (p[4 + i] >> 6) * 16;", "(p[8 + i] >> 4) + (p[i] >> 6) * 16;",
+    (QUANTS_H, "p[4 + s] >> 4 | p[s] >> 6 << 4;", "p[4 + s] >> 4 | p[s - 4] >> 6 << 4;",
              "test_quants"),  # a minimum with the upper bits of a scale
     (ENCODE, "step = -10; step <= 10; step++) {\n        float offset", "step = 0; step <= 0; step++) {\n        float offset",
              "test_codecs"),  # K formats without a search
@@ -564,7 +566,7 @@ MUTATIONS = [
     (PACK, "int shift = s % 4 * 2;", "int shift = s % 2 * 2;", "test_quants"),  # the upper bits of another 32
     (PACK, "* 0x00204081u", "* 0x00204080u", "test_quants"),  # one in four of Q5_0's fifth bits lost
     (PACK, "w->minus_min[r] ^ 0x8000u", "w->minus_min[r]", "test_quants"),  # Q2_K's minima are added
-    (PACK, "(scales[8 + i % 4] >> i / 4 * 2 & 3) << 4) - 32);", "(scales[8 + i % 4] >> i / 4 * 2 & 3) << 4));",
+    (QUANTS_H, "(p[8 + s % 4] >> s / 4 * 2 & 3) << 4) - 32;", "(p[8 + s % 4] >> s / 4 * 2 & 3) << 4);",
            "test_quants"),  # Q3_K's scales without a sign
     (PACK, "if (left < LANES || cols % pack_block(dtype))", "if (false)", "test_kernels"),  # rows past the matrix are not zero
     (POOL, "p->turn = (uint16_t)(p->turn + !p->alone);", "p->turn++;", "test_kernels"),  # an old note of what is left looks new

@@ -90,7 +90,7 @@ static bool refuse(struct cursor *c, const char *fmt, ...) {
 }
 
 // n bytes at the cursor, or NULL: beyond the end of the file (err), or of what has been read (need).
-static const unsigned char *take(struct cursor *c, uint64_t n, const char *what) {
+static const unsigned char *take_bytes(struct cursor *c, uint64_t n, const char *what) {
     const struct gguf *g = c->g;
     if (n > g->file.size - c->pos) {
         model_file_bad(&g->file, c->err,
@@ -109,14 +109,14 @@ static const unsigned char *take(struct cursor *c, uint64_t n, const char *what)
 }
 
 static bool take_u32(struct cursor *c, const char *what, uint32_t *v) {
-    const unsigned char *p = take(c, 4, what);
+    const unsigned char *p = take_bytes(c, 4, what);
     if (p)
         memcpy(v, p, 4);
     return p != NULL;
 }
 
 static bool take_u64(struct cursor *c, const char *what, uint64_t *v) {
-    const unsigned char *p = take(c, 8, what);
+    const unsigned char *p = take_bytes(c, 8, what);
     if (p)
         memcpy(v, p, 8);
     return p != NULL;
@@ -133,7 +133,7 @@ static bool take_str(struct cursor *c, const char *what, uint64_t max, struct te
                        len, len > max ? max : c->g->file.size - c->pos);
         return false;
     }
-    const unsigned char *p = take(c, len, what);
+    const unsigned char *p = take_bytes(c, len, what);
     if (p)
         *s = (struct text_view){(const char *)p, (size_t)len};
     return p != NULL;
@@ -176,7 +176,7 @@ static bool take_value(struct cursor *c, struct meta *kv) {
     uint32_t leaf = type == META_ARRAY ? elem : type;
     if (leaf != META_STRING) {
         // count is bounded: no overflow
-        const unsigned char *p = take(c, count * meta_type_bytes((enum meta_type)leaf), "a value");
+        const unsigned char *p = take_bytes(c, count * meta_type_bytes((enum meta_type)leaf), "a value");
         if (!p)
             return false;
         if (leaf == META_BOOL && type != META_ARRAY && p[0] > 1) {
@@ -323,7 +323,7 @@ static bool take_header(struct cursor *c) {
     uint64_t num_kv, num_tensors;
     if (g->file.size < 24) // (1)
         return refuse(c, "%" PRIu64 " bytes are no GGUF file: at least 24 expected", g->file.size);
-    if (!(magic = take(c, 4, "the magic")))
+    if (!(magic = take_bytes(c, 4, "the magic")))
         return false;
     if (memcmp(magic, "GGUF", 4) != 0)
         return refuse(c, "no GGUF file: magic %02x %02x %02x %02x at byte 0, expected 47 47 55 46", magic[0],

@@ -26,7 +26,7 @@ enum { MAX_THREADS = 256, SHARE = 1 << 14 }; // SHARE: elements that a thread ta
 enum { QUANTIZATION_VERSION = 2 };           // of ggml's formats, since the f16 scales of 2023
 
 // The names and numbers (LLAMA_FTYPE) are llama.cpp's.
-static const struct target {
+static const struct quantize_target {
     const char *name;
     enum dtype dtype;
     uint32_t file_type;
@@ -44,9 +44,9 @@ const char *quantize_types(void) {
     return "f32, f16, bf16, q8_0, q4_0, q4_1, q5_0, q5_1, iq4_nl, q4_k, q4_k_m, q5_k, q5_k_m, q6_k";
 }
 
-struct job { // one file
+struct quantize_job { // one file
     const struct quantize_config *config;
-    const struct target *target;
+    const struct quantize_target *target;
     const struct model_file *f;
     struct model_config model;
     const struct arch *arch; // of it
@@ -69,7 +69,7 @@ static bool more_bits(int layer, int num_layers) {
     return layer < eighth || layer >= 7 * num_layers / 8 || (layer - eighth) % 3 == 2;
 }
 
-static enum dtype choose_type(const struct job *job, const struct model_tensor *t) {
+static enum dtype choose_type(const struct quantize_job *job, const struct model_tensor *t) {
     enum dtype from = t->view.dtype, to = job->target->dtype;
     struct tensor_place at;
     if (t->view.ndim < 2)
@@ -88,7 +88,7 @@ static enum dtype choose_type(const struct job *job, const struct model_tensor *
     return cols % dtype_block(DTYPE_Q8_0) == 0 ? DTYPE_Q8_0 : DTYPE_F16;
 }
 
-static enum status choose_types(struct job *job, struct quantize_result *result) {
+static enum status choose_types(struct quantize_job *job, struct quantize_result *result) {
     bool again = false;
     for (size_t i = 0; i < job->f->num_tensors; i++) {
         const struct model_tensor *t = &job->f->tensors[i];
@@ -115,7 +115,7 @@ static enum status choose_types(struct job *job, struct quantize_result *result)
 
 // ---- writing
 
-static enum status put(struct job *job, const void *data, uint64_t size) {
+static enum status write_bytes(struct quantize_job *job, const void *data, uint64_t size) {
     for (uint64_t done = 0; done < size;) {
         ssize_t n = write(job->fd, (const char *)data + done, size - done);
         if (n < 0 && errno == EINTR)
@@ -128,9 +128,9 @@ static enum status put(struct job *job, const void *data, uint64_t size) {
     return STATUS_OK;
 }
 
-static enum status put_padding(struct job *job) {
+static enum status put_padding(struct quantize_job *job) {
     static const char zeros[65536]; // the largest alignment
-    return put(job, zeros, -job->written & (job->alignment - 1));
+    return write_bytes(job, zeros, -job->written & (job->alignment - 1));
 }
 
 struct bytes { // a header in memory
@@ -139,7 +139,7 @@ struct bytes { // a header in memory
     bool failed;
 };
 
-static void add(struct bytes *b, const void *data, size_t n) {
+static void append_bytes(struct bytes *b, const void *data, size_t n) {
     if (b->len + n > b->cap) {
         size_t cap = 2 * (b->len + n);
         unsigned char *p = realloc(b->p, cap);
@@ -154,12 +154,12 @@ static void add(struct bytes *b, const void *data, size_t n) {
     b->len += n;
 }
 
-static void add32(struct bytes *b, uint32_t v) { add(b, &v, 4); } // little-endian host
-static void add64(struct bytes *b, uint64_t v) { add(b, &v, 8); }
+static void add32(struct bytes *b, uint32_t v) { append_bytes(b, &v, 4); } // little-endian host
+static void add64(struct bytes *b, uint64_t v) { append_bytes(b, &v, 8); }
 
 static void add_str(struct bytes *b, const char *s, size_t len) {
     add64(b, len);
-    add(b, s, len);
+    append_bytes(b, s, len);
 }
 
 static void add_key_u32(struct bytes *b, const char *key, uint32_t v) {
@@ -171,7 +171,7 @@ static void add_key_u32(struct bytes *b, const char *key, uint32_t v) {
 static const char *const own_keys[] = {"general.file_type", "general.quantization_version"};
 
 // Every key as it is and where it is; the two that say what this file is in their places, or at the end.
-static void add_keys(struct bytes *b, const struct job *job) {
+static void add_keys(struct bytes *b, const struct quantize_job *job) {
     const uint32_t own[2] = {job->target->file_type, QUANTIZATION_VERSION};
     for (size_t i = 0; i < job->f->num_meta; i++) {
         const struct meta *kv = &job->f->meta[i];
@@ -186,7 +186,7 @@ static void add_keys(struct bytes *b, const struct job *job) {
             add32(b, kv->elem);
             add64(b, kv->count);
         }
-        add(b, kv->value, meta_value_bytes(kv));
+        append_bytes(b, kv->value, meta_value_bytes(kv));
     }
     for (int k = 0; k < 2; k++)
         if (!meta_find(job->f, own_keys[k]))
@@ -198,14 +198,14 @@ static uint64_t tensor_bytes(const struct model_tensor *t, enum dtype type) {
     return t->elements / (uint64_t)cols * dtype_row_bytes(type, cols); // at most 8 times what is in a file
 }
 
-static uint64_t padded(const struct job *job, uint64_t n) { return n + (-n & (job->alignment - 1)); }
+static uint64_t padded(const struct quantize_job *job, uint64_t n) { return n + (-n & (job->alignment - 1)); }
 
-static enum status put_header(struct job *job) {
+static enum status put_header(struct quantize_job *job) {
     struct bytes b = {0};
     uint64_t offset = 0, num_kv = job->f->num_meta;
     for (int k = 0; k < 2; k++)
         num_kv += !meta_find(job->f, own_keys[k]);
-    add(&b, "GGUF", 4);
+    append_bytes(&b, "GGUF", 4);
     add32(&b, 3);
     add64(&b, job->f->num_tensors);
     add64(&b, num_kv);
@@ -228,7 +228,7 @@ static enum status put_header(struct job *job) {
              (errno == ENOSPC || errno == EFBIG || errno == EDQUOT))
         st = err_set(job->err, STATUS_IO, "cannot write %s: no room for its %" PRIu64 " bytes: %s",
                      job->config->out, job->total, strerror(errno));
-    else if ((st = put(job, b.p, b.len)) == STATUS_OK)
+    else if ((st = write_bytes(job, b.p, b.len)) == STATUS_OK)
         st = put_padding(job);
     free(b.p);
     return st;
@@ -236,7 +236,7 @@ static enum status put_header(struct job *job) {
 
 // ---- one tensor
 
-struct work { // shared by the threads
+struct quantize_work { // shared by the threads
     const unsigned char *in;
     unsigned char *out;
     enum dtype from, to;
@@ -244,17 +244,17 @@ struct work { // shared by the threads
     atomic_llong next;         // row
     atomic_ullong bad;         // the first element that the type cannot hold
     atomic_bool stop, failed;
-    struct job *job; // NULL: not the thread that reports
+    struct quantize_job *job; // NULL: not the thread that reports
 };
 
-static void note_bad(struct work *w, uint64_t i) {
+static void note_bad(struct quantize_work *w, uint64_t i) {
     unsigned long long least = atomic_load(&w->bad);
     while (i < least && !atomic_compare_exchange_weak(&w->bad, &least, i))
         ;
 }
 
 // One row by way of f32, unless it is there already.
-static void convert_row(struct work *w, int64_t row, float *buf) {
+static void convert_row(struct quantize_work *w, int64_t row, float *buf) {
     const unsigned char *src = w->in + (size_t)row * dtype_row_bytes(w->from, w->cols);
     unsigned char *dst = w->out + (size_t)row * dtype_row_bytes(w->to, w->cols);
     uint64_t n = (uint64_t)w->cols, first = (uint64_t)row * n;
@@ -281,7 +281,7 @@ static void convert_row(struct work *w, int64_t row, float *buf) {
 }
 
 static void *convert_rows(void *arg) {
-    struct work *w = arg;
+    struct quantize_work *w = arg;
     float *buf = malloc((size_t)w->cols * sizeof *buf);
     if (!buf)
         atomic_store(&w->failed, true);
@@ -293,16 +293,16 @@ static void *convert_rows(void *arg) {
     return NULL;
 }
 
-static bool report(struct job *job, uint64_t elements) {
+static bool report(struct quantize_job *job, uint64_t elements) {
     const struct quantize_config *c = job->config;
     double all = (double)job->elements_total;
     return !c->progress || c->progress(c->arg, all > 0 ? (double)(job->elements_done + elements) / all : 1);
 }
 
 // The calling thread watches while the others work: a signal must not wait for a large tensor.
-static enum status convert_tensor(struct job *job, const struct model_tensor *t, enum dtype to) {
+static enum status convert_tensor(struct quantize_job *job, const struct model_tensor *t, enum dtype to) {
     int64_t cols = t->view.shape[t->view.ndim - 1];
-    struct work w = {.in = job->in, .out = job->out, .from = t->view.dtype, .to = to, .cols = cols};
+    struct quantize_work w = {.in = job->in, .out = job->out, .from = t->view.dtype, .to = to, .cols = cols};
     w.rows = (int64_t)(t->elements / (uint64_t)cols);
     w.share = cols < SHARE ? SHARE / cols : 1;
     atomic_init(&w.bad, UINT64_MAX);
@@ -347,7 +347,7 @@ static enum status convert_tensor(struct job *job, const struct model_tensor *t,
     return STATUS_OK;
 }
 
-static enum status put_tensors(struct job *job) {
+static enum status put_tensors(struct quantize_job *job) {
     uint64_t most_in = 0, most_out = 0;
     enum status st;
     for (size_t i = 0; i < job->f->num_tensors; i++) {
@@ -370,7 +370,8 @@ static enum status put_tensors(struct job *job) {
             return st;
         bool same = to == t->view.dtype;
         if ((!same && (st = convert_tensor(job, t, to))) ||
-            (st = put(job, same ? job->in : job->out, tensor_bytes(t, to))) || (st = put_padding(job)))
+            (st = write_bytes(job, same ? job->in : job->out, tensor_bytes(t, to))) ||
+            (st = put_padding(job)))
             return st;
         job->elements_done += t->elements;
     }
@@ -381,7 +382,7 @@ static enum status put_tensors(struct job *job) {
 // ---- files
 
 // A name beside the output that nobody has; the file system is the same, so that it can be renamed.
-static enum status open_temporary(struct job *job) {
+static enum status open_temporary(struct quantize_job *job) {
     const char *out = job->config->out;
     for (int i = 0; i < 100; i++) {
         int n = snprintf(job->temporary, sizeof job->temporary, "%s.%ld-%d.part", out, (long)getpid(), i);
@@ -401,7 +402,7 @@ static enum status open_temporary(struct job *job) {
     return err_set(job->err, STATUS_IO, "cannot write %s: %s", out, strerror(why));
 }
 
-static enum status check_out(const struct job *job) {
+static enum status check_out(const struct quantize_job *job) {
     struct stat in, out;
     const struct quantize_config *c = job->config;
     if (stat(c->out, &out) != 0)
@@ -413,7 +414,7 @@ static enum status check_out(const struct job *job) {
     return STATUS_OK;
 }
 
-static enum status finish(struct job *job) {
+static enum status finish(struct quantize_job *job) {
     if (job->written != job->total)
         return err_set(job->err, STATUS_IO, "%s: %" PRIu64 " bytes written, %" PRIu64 " expected",
                        job->config->out, job->written, job->total);
@@ -438,7 +439,7 @@ static enum status finish(struct job *job) {
 enum status quantize_file(const struct quantize_config *config, struct quantize_result *result,
                           struct err *err) {
     struct err local = {0};
-    struct job job = {.config = config, .fd = -1, .err = err ? err : &local};
+    struct quantize_job job = {.config = config, .fd = -1, .err = err ? err : &local};
     struct model_file *f = NULL;
     enum status st = STATUS_OK;
     int64_t alignment = 32;

@@ -73,14 +73,14 @@ static uint32_t order_key(float logit) {
     return u & 0x80000000u ? ~u : u | 0x80000000u;
 }
 
-struct place {
+struct value_place {
     int index;        // of the element
     uint64_t through; // sum of mass up to and including it
 };
 
 // The first element, in the order, whose running sum of mass exceeds target; mass NULL: 1 each. The sum of
 // all mass exceeds target; ids ascend with the index.
-static struct place find_place(const uint32_t *key, const uint32_t *mass, int n, uint64_t target) {
+static struct value_place find_place(const uint32_t *key, const uint32_t *mass, int n, uint64_t target) {
     static const int shift[] = {21, 10, 0}, width[] = {11, 11, 10};
     uint64_t above = 0, bins[2048];
     uint32_t prefix = 0;
@@ -102,7 +102,7 @@ static struct place find_place(const uint32_t *key, const uint32_t *mass, int n,
             continue;
         above += mass ? mass[i] : 1;
         if (above > target)
-            return (struct place){i, above};
+            return (struct value_place){i, above};
     }
     check_failed("the target lies inside the total", __FILE__, __LINE__);
 }
@@ -134,7 +134,7 @@ static float gather(struct sampler *s, const float *logits, const float *max, in
 static void keep_best(struct sampler *s, int k) {
     if (s->num <= k)
         return;
-    struct place last = find_place(s->key, NULL, s->num, (uint64_t)k - 1);
+    struct value_place last = find_place(s->key, NULL, s->num, (uint64_t)k - 1);
     uint32_t key = s->key[last.index];
     int n = 0;
     for (int i = 0; i < s->num; i++)

@@ -114,7 +114,7 @@ void work_launch(const int32_t *first_split, int rows, int max_splits, int row, 
 }
 
 // Takes the parts of an upload one after another.
-struct cursor {
+struct part_cursor {
     unsigned char *base;
     size_t at;
     struct cuda_part *parts;
@@ -122,20 +122,20 @@ struct cursor {
 };
 
 // The next part, in its place; `to`: where on the device it goes.
-static void *take_part(struct cursor *c, void *to, size_t bytes) {
+static void *take_part(struct part_cursor *c, void *to, size_t bytes) {
     c->parts[c->num_parts++] = (struct cuda_part){to, (uint32_t)c->at, (uint32_t)(align16(bytes) / 16)};
     void *p = c->base + c->at;
     c->at += align16(bytes);
     return p;
 }
 
-static void copy_part(struct cursor *c, void *to, const void *from, size_t bytes) {
+static void copy_part(struct part_cursor *c, void *to, const void *from, size_t bytes) {
     void *p = take_part(c, to, bytes);
     if (bytes > 0)
         memcpy(p, from, bytes);
 }
 
-static void fill_rows(const struct work *p, const struct cuda_inputs *in, struct cursor *to,
+static void fill_rows(const struct work *p, const struct cuda_inputs *in, struct part_cursor *to,
                       const struct step *step) {
     int T = step->num_tokens, all = p->num_tokens;
     int32_t *ids = take_part(to, in->ids, (size_t)all * sizeof *ids);
@@ -152,7 +152,7 @@ static void fill_rows(const struct work *p, const struct cuda_inputs *in, struct
     }
 }
 
-static void fill_group(const struct work *p, const struct cuda_inputs *in, struct cursor *to,
+static void fill_group(const struct work *p, const struct cuda_inputs *in, struct part_cursor *to,
                        const struct step *step, int group) {
     const struct step_group *g = &step->groups[group];
     int64_t *slots = take_part(to, in->groups[group].slots, (size_t)p->num_tokens * sizeof *slots);
@@ -166,7 +166,7 @@ static void fill_group(const struct work *p, const struct cuda_inputs *in, struc
 }
 
 static void fill_splits(struct work *p, const struct work_config *c, const struct cuda_inputs *in,
-                        struct cursor *to, const struct step *step, int spec) {
+                        struct part_cursor *to, const struct step *step, int spec) {
     // Written where the part will lie, which is taken when their number is known.
     struct cuda_split *splits = (struct cuda_split *)(void *)(to->base + to->at);
     struct work_attn *list = &p->attn[spec];
@@ -223,7 +223,7 @@ static void sort_tiles(const struct work_attn_config *a, int tile_rows, struct c
 // Those that read most first, over all prompts of the step: the last to begin are the shortest. What a tile
 // computes depends on no other.
 static void fill_tiles(struct work *p, const struct work_config *c, const struct cuda_inputs *in,
-                       struct cursor *to, const struct step *step, int spec) {
+                       struct part_cursor *to, const struct step *step, int spec) {
     const struct work_attn_config *a = &c->attn[spec];
     struct cuda_tile *tiles = (struct cuda_tile *)(void *)(to->base + to->at);
     int n = 0;
@@ -241,7 +241,7 @@ static void fill_tiles(struct work *p, const struct work_config *c, const struct
     p->attn[spec].num_tiles = n;
 }
 
-static void fill_entries(struct work *p, const struct work_config *c, struct cursor *to,
+static void fill_entries(struct work *p, const struct work_config *c, struct part_cursor *to,
                          const struct step *step, struct cuda_row_prep *prep, uint32_t *seen,
                          uint32_t *stamp) {
     size_t words = ((size_t)c->vocab + 31) / 32;
@@ -282,8 +282,8 @@ static void fill_entries(struct work *p, const struct work_config *c, struct cur
 void work_fill(struct work *p, const struct work_config *c, const struct cuda_inputs *in,
                unsigned char *upload, const struct step *step, int num_tokens, uint32_t *seen,
                uint32_t *stamp) {
-    struct cursor to = {upload, (size_t)work_num_parts(c) * sizeof(struct cuda_part),
-                        (struct cuda_part *)(void *)upload, 0};
+    struct part_cursor to = {upload, (size_t)work_num_parts(c) * sizeof(struct cuda_part),
+                             (struct cuda_part *)(void *)upload, 0};
     int T = step->num_tokens, R = step->num_rows, padding = num_tokens > T ? num_tokens - T : 0;
     int rows = R + padding;
     *p = (struct work){.num_tokens = T + padding,

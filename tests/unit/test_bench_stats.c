@@ -43,9 +43,9 @@ static void percentiles_are_exact(void **state) {
 
 enum { MS = 1000000 };
 
-static struct record *record(struct run *run, int64_t intended, int64_t ready, int64_t sent,
-                             const int64_t *at, uint32_t n) {
-    struct record *r = calloc(1, sizeof *r);
+static struct request_record *record(struct run *run, int64_t intended, int64_t ready, int64_t sent,
+                                     const int64_t *at, uint32_t n) {
+    struct request_record *r = calloc(1, sizeof *r);
     CHECK(r);
     run->records[run->num++] = r;
     r->intended = intended * MS;

@@ -20,7 +20,7 @@ struct scope {
     bool captured; // by a macro: may not be used again for the next turn of a loop
 };
 
-struct run { // of one template
+struct eval_run { // of one template
     struct jinja *j;
     const struct chat_template *t;
     struct scope *scope;
@@ -32,18 +32,18 @@ struct run { // of one template
 
 enum flow { FLOW_NEXT, FLOW_BREAK, FLOW_CONTINUE };
 
-static struct value eval_expr(struct run *r, const struct node *n);
-static enum flow exec_node(struct run *r, const struct node *n);
+static struct value eval_expr(struct eval_run *r, const struct node *n);
+static enum flow exec_node(struct eval_run *r, const struct node *n);
 
 // ---- scopes
 
-static struct scope *scope_push(struct run *r, struct scope *parent) {
+static struct scope *scope_push(struct eval_run *r, struct scope *parent) {
     struct scope *s = jinja_alloc(r->j, sizeof *s);
     s->parent = parent;
     return s;
 }
 
-static void scope_set(struct run *r, struct scope *s, const struct str *name, struct value v) {
+static void scope_set(struct eval_run *r, struct scope *s, const struct str *name, struct value v) {
     jinja_steps(r->j, s->num >> 4);
     for (size_t i = 0; i < s->num; i++) {
         if (s->vars[i].name == name) {
@@ -62,7 +62,7 @@ static void scope_set(struct run *r, struct scope *s, const struct str *name, st
     s->vars[s->num++] = (struct binding){.name = name, .v = v};
 }
 
-static struct value scope_lookup(struct run *r, const struct str *name) {
+static struct value scope_lookup(struct eval_run *r, const struct str *name) {
     for (const struct scope *s = r->scope; s; s = s->parent) {
         jinja_steps(r->j, s->num >> 4);
         for (size_t i = 0; i < s->num; i++)
@@ -80,9 +80,9 @@ static struct value scope_lookup(struct run *r, const struct str *name) {
     return value_undefined(r->j, NULL, value_of_str(s));
 }
 
-static void assign_target(struct run *r, const struct node *target, struct value v);
+static void assign_target(struct eval_run *r, const struct node *target, struct value v);
 
-static void assign_tuple(struct run *r, const struct node *target, struct value v) {
+static void assign_tuple(struct eval_run *r, const struct node *target, struct value v) {
     const struct list *l = value_items(r->j, v);
     if (l->len != target->num)
         jinja_fail(r->j, STATUS_INVALID, "cannot unpack %zu values into %zu names", l->len, target->num);
@@ -90,7 +90,7 @@ static void assign_tuple(struct run *r, const struct node *target, struct value 
         assign_target(r, target->list[i], l->v[i]);
 }
 
-static void assign_target(struct run *r, const struct node *target, struct value v) {
+static void assign_target(struct eval_run *r, const struct node *target, struct value v) {
     if (target->kind == N_NAME) {
         scope_set(r, r->scope, target->name, v);
     } else if (target->kind == N_NS_TARGET) {
@@ -106,7 +106,7 @@ static void assign_target(struct run *r, const struct node *target, struct value
 // ---- calls
 
 // Evaluates the arguments. `extra`: room for one more named one.
-static void eval_args(struct run *r, const struct args *a, struct call *c, size_t extra) {
+static void eval_args(struct eval_run *r, const struct args *a, struct call *c, size_t extra) {
     struct value star_star = {.kind = V_ABSENT};
     struct list *more = NULL;
     size_t num = a ? a->num : 0, num_kw = a ? a->num_kw : 0;
@@ -136,13 +136,13 @@ static void eval_args(struct run *r, const struct args *a, struct call *c, size_
     }
 }
 
-static struct str *end_capture(struct run *r, struct marked *outer) {
+static struct str *end_capture(struct eval_run *r, struct marked *outer) {
     struct str *s = marked_str(r->j, r->out);
     r->out = outer;
     return s;
 }
 
-static struct value call_macro(struct run *r, const struct macro *m, struct call *c) {
+static struct value call_macro(struct eval_run *r, const struct macro *m, struct call *c) {
     const struct node *n = m->node;
     struct scope *outer = r->scope, *s = scope_push(r, m->scope);
     struct dict *kwargs = NULL;
@@ -206,7 +206,7 @@ static struct value call_macro(struct run *r, const struct macro *m, struct call
     return value_of_str(text);
 }
 
-static struct value call_value(struct run *r, struct value f, struct call *c) {
+static struct value call_value(struct eval_run *r, struct value f, struct call *c) {
     switch (f.kind) {
     case V_UNDEFINED: jinja_fail_undefined(r->j, f);
     case V_MACRO: return call_macro(r, f.macro, c);
@@ -223,14 +223,14 @@ static struct value call_value(struct run *r, struct value f, struct call *c) {
 
 // ---- expressions
 
-static struct value eval_list(struct run *r, const struct node *n) {
+static struct value eval_list(struct eval_run *r, const struct node *n) {
     struct list *l = list_new(r->j);
     for (size_t i = 0; i < n->num; i++)
         list_add(r->j, l, eval_expr(r, n->list[i]));
     return value_of_list(n->kind == N_LIST ? V_LIST : V_TUPLE, l);
 }
 
-static struct value eval_dict(struct run *r, const struct node *n) {
+static struct value eval_dict(struct eval_run *r, const struct node *n) {
     struct dict *d = dict_new(r->j);
     for (size_t i = 0; i < n->num; i += 2) {
         struct value key = eval_expr(r, n->list[i]);
@@ -239,14 +239,14 @@ static struct value eval_dict(struct run *r, const struct node *n) {
     return value_of_dict(d);
 }
 
-static struct value eval_concat(struct run *r, const struct node *n) {
+static struct value eval_concat(struct eval_run *r, const struct node *n) {
     struct marked b = {0};
     for (size_t i = 0; i < n->num; i++)
         marked_put_str(r->j, &b, value_str(r->j, eval_expr(r, n->list[i])));
     return value_of_str(marked_str(r->j, &b));
 }
 
-static struct value eval_compare(struct run *r, const struct node *n) {
+static struct value eval_compare(struct eval_run *r, const struct node *n) {
     struct value left = eval_expr(r, n->a);
     for (size_t i = 0; i < n->num; i++) {
         struct value right = eval_expr(r, n->list[i]);
@@ -257,7 +257,7 @@ static struct value eval_compare(struct run *r, const struct node *n) {
     return value_of_bool(true);
 }
 
-static struct value eval_call(struct run *r, const struct node *n) {
+static struct value eval_call(struct eval_run *r, const struct node *n) {
     struct call c = {0};
     struct value f = eval_expr(r, n->a);
     if (f.kind == V_UNDEFINED)
@@ -267,7 +267,7 @@ static struct value eval_call(struct run *r, const struct node *n) {
     return call_value(r, f, &c);
 }
 
-static struct value eval_filter(struct run *r, const struct node *n) {
+static struct value eval_filter(struct eval_run *r, const struct node *n) {
     struct call c = {.self = eval_expr(r, n->a)};
     if (!n->fn)
         jinja_fail(r->j, STATUS_INVALID, "No %s named '%.*s' found.", n->kind == N_FILTER ? "filter" : "test",
@@ -276,7 +276,7 @@ static struct value eval_filter(struct run *r, const struct node *n) {
     return builtin_call(r->j, n->fn, &c);
 }
 
-static struct value eval_slice(struct run *r, const struct node *n) {
+static struct value eval_slice(struct eval_run *r, const struct node *n) {
     struct value of = eval_expr(r, n->a), from = value_null(), to = value_null(), step = value_null();
     if (n->b)
         from = eval_expr(r, n->b);
@@ -300,17 +300,17 @@ static struct value eval_sign(struct jinja *j, struct value v, bool minus) {
     return value_of_int(minus ? -as_int(v) : as_int(v));
 }
 
-static struct value eval_item(struct run *r, const struct node *n) {
+static struct value eval_item(struct eval_run *r, const struct node *n) {
     struct value of = eval_expr(r, n->a);
     return jinja_item(r->j, of, eval_expr(r, n->b));
 }
 
-static struct value eval_binary(struct run *r, const struct node *n) {
+static struct value eval_binary(struct eval_run *r, const struct node *n) {
     struct value a = eval_expr(r, n->a);
     return jinja_binary(r->j, n->op, a, eval_expr(r, n->b));
 }
 
-static struct value eval_cond(struct run *r, const struct node *n) {
+static struct value eval_cond(struct eval_run *r, const struct node *n) {
     if (value_truth(eval_expr(r, n->b)))
         return eval_expr(r, n->a);
     if (n->c)
@@ -320,14 +320,14 @@ static struct value eval_cond(struct run *r, const struct node *n) {
     return v;
 }
 
-static void enter_node(struct run *r, const struct node *n) {
+static void enter_node(struct eval_run *r, const struct node *n) {
     jinja_steps(r->j, 1);
     if (++r->j->depth > JINJA_MAX_EVAL_DEPTH)
         jinja_fail(r->j, STATUS_LIMIT, "nested over %d deep while running", JINJA_MAX_EVAL_DEPTH);
     r->j->line = n->line;
 }
 
-static struct value eval_expr(struct run *r, const struct node *n) {
+static struct value eval_expr(struct eval_run *r, const struct node *n) {
     struct value v;
     enter_node(r, n);
     switch (n->kind) {
@@ -368,13 +368,13 @@ static struct value eval_expr(struct run *r, const struct node *n) {
 
 // ---- statements
 
-static void write_str(struct run *r, const struct str *s) {
+static void write_str(struct eval_run *r, const struct str *s) {
     if (s->len > r->max_out - r->out->len)
         jinja_fail(r->j, STATUS_LIMIT, "the output is over %zu bytes", r->max_out);
     marked_put_str(r->j, r->out, s);
 }
 
-static struct str *capture_body(struct run *r, const struct node *body, struct scope *scope) {
+static struct str *capture_body(struct eval_run *r, const struct node *body, struct scope *scope) {
     struct marked *outer = r->out;
     struct scope *s = r->scope;
     r->out = jinja_alloc(r->j, sizeof *r->out);
@@ -384,7 +384,7 @@ static struct str *capture_body(struct run *r, const struct node *body, struct s
     return end_capture(r, outer);
 }
 
-static enum flow exec_for(struct run *r, const struct node *n) {
+static enum flow exec_for(struct eval_run *r, const struct node *n) {
     struct scope *outer = r->scope, *s = scope_push(r, outer);
     struct list *items = value_items(r->j, eval_expr(r, n->b));
     if (n->c) {
@@ -420,7 +420,7 @@ static enum flow exec_for(struct run *r, const struct node *n) {
     return FLOW_NEXT;
 }
 
-static struct value make_macro(struct run *r, const struct node *n) {
+static struct value make_macro(struct eval_run *r, const struct node *n) {
     struct macro *m = jinja_alloc(r->j, sizeof *m);
     *m = (struct macro){.name = n->name, .node = n, .scope = r->scope};
     for (struct scope *s = r->scope; s; s = s->parent)
@@ -428,7 +428,7 @@ static struct value make_macro(struct run *r, const struct node *n) {
     return (struct value){.kind = V_MACRO, .macro = m};
 }
 
-static void exec_call_block(struct run *r, const struct node *n) {
+static void exec_call_block(struct eval_run *r, const struct node *n) {
     struct call c = {0};
     struct value f = eval_expr(r, n->a->a);
     eval_args(r, n->a->args, &c, 1);
@@ -436,14 +436,14 @@ static void exec_call_block(struct run *r, const struct node *n) {
     write_str(r, value_str(r->j, call_value(r, f, &c)));
 }
 
-static enum flow exec_if(struct run *r, const struct node *n) {
+static enum flow exec_if(struct eval_run *r, const struct node *n) {
     for (size_t i = 0; i < n->num; i += 2)
         if (value_truth(eval_expr(r, n->list[i])))
             return exec_node(r, n->list[i + 1]);
     return n->c ? exec_node(r, n->c) : FLOW_NEXT;
 }
 
-static enum flow exec_with(struct run *r, const struct node *n) {
+static enum flow exec_with(struct eval_run *r, const struct node *n) {
     struct scope *outer = r->scope, *s = scope_push(r, outer);
     for (size_t i = 0; i < n->num; i += 2)
         scope_set(r, s, n->list[i]->name, eval_expr(r, n->list[i + 1]));
@@ -453,7 +453,7 @@ static enum flow exec_with(struct run *r, const struct node *n) {
     return f;
 }
 
-static enum flow exec_block(struct run *r, const struct node *n) {
+static enum flow exec_block(struct eval_run *r, const struct node *n) {
     for (size_t i = 0; i < n->num; i++) {
         enum flow f = exec_node(r, n->list[i]);
         if (f != FLOW_NEXT)
@@ -462,7 +462,7 @@ static enum flow exec_block(struct run *r, const struct node *n) {
     return FLOW_NEXT;
 }
 
-static void exec_set_block(struct run *r, const struct node *n) {
+static void exec_set_block(struct eval_run *r, const struct node *n) {
     struct str *text = capture_body(r, n->c, scope_push(r, r->scope));
     r->input = value_of_str(text);
     struct value v = eval_expr(r, n->b);
@@ -472,7 +472,7 @@ static void exec_set_block(struct run *r, const struct node *n) {
         assign_target(r, n->a, v);
 }
 
-static enum flow exec_node(struct run *r, const struct node *n) {
+static enum flow exec_node(struct eval_run *r, const struct node *n) {
     enum flow f = FLOW_NEXT;
     enter_node(r, n);
     switch (n->kind) {
@@ -499,12 +499,12 @@ static enum flow exec_node(struct run *r, const struct node *n) {
 enum status jinja_render(const struct chat_template *t, struct chat_arena *a, const struct dict *globals,
                          struct marked *out, struct err *err) {
     struct jinja *j = arena_alloc(a, sizeof *j);
-    struct run *r = arena_alloc(a, sizeof *r);
+    struct eval_run *r = arena_alloc(a, sizeof *r);
     struct scope *scope = arena_alloc(a, sizeof *scope);
     if (!j || !r || !scope)
         return err_set(err, STATUS_NOMEM, "out of memory for the chat template");
     *j = (struct jinja){.a = a, .lib = t->lib, .globals = globals, .steps = JINJA_MAX_STEPS, .err = err};
-    *r = (struct run){.j = j, .t = t, .scope = scope, .out = out, .max_out = JINJA_MAX_OUTPUT(a->input)};
+    *r = (struct eval_run){.j = j, .t = t, .scope = scope, .out = out, .max_out = JINJA_MAX_OUTPUT(a->input)};
     a->limit = a->used + JINJA_MAX_MEMORY(a->input);
     if (setjmp(j->env) == 0)
         exec_node(r, t->root);

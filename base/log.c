@@ -11,7 +11,6 @@
 static enum log_level max_level = LOG_INFO;
 
 void log_set_level(enum log_level level) { max_level = level; }
-enum log_level log_get_level(void) { return max_level; }
 
 // Copies src to dst with control characters, and what is no UTF-8, as \xNN, so that a line stays a line of
 // text; stops before `room` is exceeded.

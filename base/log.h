@@ -14,7 +14,6 @@ enum { LOG_MAX_LINE = 4096 };
 
 // Lines above this level are dropped. Start-up only, before other threads; default LOG_INFO.
 void log_set_level(enum log_level level);
-enum log_level log_get_level(void);
 
 // Writes one line: `level=info <text>`. Any thread. A failing write is ignored: logging never stops serving.
 void log_msg(enum log_level level, const char *fmt, ...)

@@ -22,7 +22,7 @@ static float load_half(const uint8_t *p) {
     return half_to_float(h);
 }
 
-// The halves of 16 bytes: numbers 0..15 in the lower ones, 16..31 in the upper ones.
+// 16 bytes: values 0..15 in the low nibbles, 16..31 in the high ones.
 static void unpack_halves(int8_t *q, const uint8_t *p) {
     for (int i = 0; i < 16; i++) {
         q[i] = (int8_t)(p[i] & 15);

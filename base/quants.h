@@ -11,7 +11,7 @@
 extern "C" {
 #endif
 
-// What the 16 halves of a byte stand for: in IQ4_NL and IQ4_XS, and in MXFP4, where they are doubled.
+// The values of the 16 nibbles in IQ4_NL and IQ4_XS; in MXFP4 twice the values.
 extern const int8_t quants_iq4[16], quants_mxfp4[16];
 
 // Whether a quantised type has a minimum beside its scale: numbers are unsigned then.

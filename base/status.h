@@ -4,20 +4,17 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-#define STATUS_MAP(X)                                                                                        \
-    X(OK, "ok")                                                                                              \
-    X(NOMEM, "out of host memory")                                                                           \
-    X(INVALID, "invalid argument")                                                                           \
-    X(LIMIT, "a configured limit was reached")                                                               \
-    X(IO, "input/output error")                                                                              \
-    X(FORMAT, "malformed or unsupported file")                                                               \
-    X(DEVICE, "device error")                                                                                \
-    X(CANCELLED, "cancelled")                                                                                \
-    X(STOPPING, "the service is stopping")
-
-#define X(name, text) STATUS_##name,
-enum status { STATUS_MAP(X) STATUS_COUNT };
-#undef X
+enum status {
+    STATUS_OK,
+    STATUS_NOMEM,     // out of host memory
+    STATUS_INVALID,   // an argument
+    STATUS_LIMIT,     // a configured limit was reached
+    STATUS_IO,        // input or output
+    STATUS_FORMAT,    // malformed or unsupported file
+    STATUS_DEVICE,    // missing, or failed
+    STATUS_CANCELLED, // the caller asked for it
+    STATUS_STOPPING,  // the service
+};
 
 // Why a call failed, in a sentence for a person. The caller owns it and starts it zeroed. `err` may be
 // NULL where a function takes one: then only the code comes back.
@@ -25,18 +22,6 @@ struct err {
     enum status code;
     char msg[400];
 };
-
-// A constant string for any value of enum status; never NULL. Any thread.
-static inline const char *status_str(enum status s) {
-    switch (s) {
-#define X(name, text)                                                                                        \
-    case STATUS_##name: return text;
-        STATUS_MAP(X)
-#undef X
-    case STATUS_COUNT: break;
-    }
-    return "unknown status";
-}
 
 // Fills err (where not NULL) and returns code, so that `return err_set(...)` reads well. The first error
 // wins: a message that is already there is kept, because it is closer to the cause.

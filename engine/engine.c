@@ -157,6 +157,8 @@ static void choose_depth(struct engine *e, const struct engine_config *c) {
     depth = depth < PLAN_MAX_DEPTH ? depth : PLAN_MAX_DEPTH; // there may be more stages
     if (!stages && depth > 2)                                // a device keeps the results of two steps
         depth = 2;
+    if (stages) // results wait in a stage until they are collected
+        depth = min_int(depth, 2 * c->pipeline_parallel_size);
     e->info.depth = depth;
     e->info.async = !stages && depth > 1;
     e->num_steps = depth > 2 ? depth : 2;
@@ -263,11 +265,19 @@ static enum status check_sizes(struct engine *e, const struct engine_config *c, 
                 DEFAULT_MAX_LEN, e->model.max_context);
     }
     info->block_size = c->block_size;
+    // Stages in several processes send each other the residual stream of a step as one message.
+    if (e->processes && c->pipeline_parallel_size > 1 &&
+        (int64_t)c->max_num_batched_tokens * e->model.hidden > INT32_MAX / (int64_t)sizeof(float))
+        return err_set(err, STATUS_INVALID,
+                       "--max-num-batched-tokens %d of %d values are more than stages can send each other; "
+                       "lower it to %d",
+                       c->max_num_batched_tokens, e->model.hidden,
+                       (int)(INT32_MAX / (int64_t)sizeof(float) / e->model.hidden));
     return STATUS_OK;
 }
 
-// CUDA where a device works; else the CPU. Who has module and driver, or asks for `auto` by name, expects
-// CUDA: that it does not work is worth a warning.
+// CUDA where a device works; else the CPU. Warns about the fallback if the user named `auto` or has both module and
+// driver.
 static void choose_device(struct engine *e, struct ranks_config *config, bool named) {
     struct err why = {0};
     if ((named || backend_cuda_at_hand()) && backend_find("cuda", &config->ops, &why) == STATUS_OK)
@@ -312,7 +322,7 @@ static enum status load_weights(struct engine *e, const struct engine_config *c,
     *err = (struct err){0};
     ranks_close(e->ranks);
     config->ops = &backend_cpu;
-    if (!(e->ranks = ranks_open(config, err)))
+    if (!(e->ranks = ranks_open(config, err)) || check_room(e, config, floats, err) != STATUS_OK)
         return err->code;
     return ranks_load(e->ranks, e->file, floats, c->progress, c->progress_arg, err);
 }
@@ -388,7 +398,7 @@ static enum status open_model(struct engine *e, const struct engine_config *c, s
         return STATUS_OK;
     double began = clock_now_s();
     st = model_hash_file(e->file, o->model_hash, err);
-    log_msg(LOG_INFO, "process=%d fingerprint=%s fingerprint_ms=%.0f", processes_index(e->processes),
+    log_msg(LOG_INFO, "process=%d model_hash=%s model_hash_ms=%.0f", processes_index(e->processes),
             o->model_hash, (clock_now_s() - began) * 1e3);
     return st;
 }
@@ -435,7 +445,7 @@ static enum status compare_model(const struct engine *e, const struct opening *o
     ranks_info(e->ranks, &device);
     set_text(&s[0], "the device", o->ranks.ops->name);
     set_int(&s[1], "a model file of bytes", (int64_t)e->file->size);
-    set_text(&s[2], "a model file with fingerprint", o->model_hash);
+    set_text(&s[2], "a model file with hash", o->model_hash);
     set_int(&s[3], "device numerics", (int64_t)device.numerics);
     return processes_check_settings(e->processes, s, 4, err);
 }
@@ -465,6 +475,12 @@ static enum status reserve(struct engine *e, const struct engine_config *c, stru
         .num_blocks = e->info.num_blocks,
         .keep_logits = c->keep_logits,
     };
+    int64_t tables = (int64_t)limits.max_seqs * ((limits.max_context + c->block_size - 1) / c->block_size);
+    if (tables > INT32_MAX || batch_max_entries(&limits, e->model.vocab) > INT32_MAX)
+        return err_set(err, STATUS_INVALID,
+                       "%d sequences of %d tokens are more than a step can name; lower --max-num-seqs or "
+                       "--max-model-len",
+                       limits.max_seqs, limits.max_context);
     uint64_t key[2];
     enum status st = ranks_reserve(e->ranks, &limits, err);
     if (st != STATUS_OK)

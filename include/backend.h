@@ -37,7 +37,7 @@ struct device_config {
     // What this device computes; outlives the device. With ranks it is the rank's part: its heads, its kv
     // heads, the most rows of gate that any layer of a spec has; vocab is whole.
     const struct model_config *model;
-    int num_threads;     // CPU: kernel threads, the calling one included; 0: processors_here()
+    int num_threads;     // CPU: kernel threads, the calling one included; 0: cpus_here()
     const char *variant; // CPU: "auto", "scalar", "avx2", "avxvnni", "avx512"; NULL is "auto"
     enum dtype kv_dtype; // F32, F16, BF16, I8 or F8_E4M3 (rules 17 and 18 of kernels/README.md)
     int block_size;      // B, tokens; the CPU backend takes multiples of 16
@@ -163,9 +163,9 @@ struct step {
 
 // Results of a step in host memory, the device's, valid from sync() until the next but one step.
 struct step_out {
-    const int32_t *ids;   // (R) sampled or scored token
+    const int32_t *ids;   // (R) sampled token, or the row's target
     const float *logprob; // (R) its log-probability under the unadjusted logits; only where num_logprobs >= 0
-    const int32_t *top_ids;    // (R, MAX_TOP) best first, ties to the lower id
+    const int32_t *top_ids;    // (R, MAX_TOP_LOGPROBS) best first, ties to the lower id
     const float *top_logprobs; // (R, MAX_TOP)
     const uint8_t *failed;     // (R) 1: the row's logits are not finite (or all are forbidden); ids is then 0
     const float *logits;       // (R, V) unadjusted, when step_limits.keep_logits; else NULL
@@ -203,7 +203,7 @@ struct backend_ops {
     // All activations and the KV cache, once, after the weights.
     enum status (*reserve)(struct device *dev, const struct step_limits *limits, struct err *err);
 
-    // One step: step_begin, phases, step_end, and later sync. step_begin true: a recorded graph was replayed,
+    // One step: step_begin, phases, step_end, and later sync. step_begin true: the step ran as a CUDA graph:
     // skip the phases. After sync() that is not STATUS_OK the device is dead: every later sync() gives the
     // same.
     bool (*step_begin)(struct device *dev, const struct step *step);
@@ -242,7 +242,7 @@ struct backend_ops {
 typedef const struct backend_ops *backend_entry(uint32_t abi);
 #define BACKEND_ENTRY "quire_backend_v1"
 
-extern const struct backend_ops backend_cpu; // kernels/cpu: the embedded default
+extern const struct backend_ops backend_cpu; // kernels/cpu: the default backend
 extern const struct backend_ops backend_ref; // kernels/ref: slow, plain, the oracle of tests/ops
 
 #ifdef __cplusplus

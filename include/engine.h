@@ -76,11 +76,13 @@ struct step_result {
     const int32_t *first_row;   // (num_items + 1) logits rows of each item
 };
 
-// STATUS_INVALID: usage, device or sizes (exit 2). STATUS_FORMAT, STATUS_IO: the model file (exit 1). err
-// says what, where, expected and found.
+// Copies what it keeps of config, but for processes. STATUS_INVALID, STATUS_DEVICE: usage, device or sizes.
+// STATUS_FORMAT, STATUS_IO: the model file. STATUS_NOMEM. err says what, where, expected and found. NULL: nothing is left
+// open. The opening thread is the engine's until a service has one.
 struct engine *engine_open(const struct engine_config *config, struct err *err);
 void engine_close(struct engine *e);
 
+// These belong to the engine and live as long as it does. The kv_cache is the engine thread's.
 const struct engine_info *engine_info(const struct engine *e);
 const struct tokenizer *engine_tokenizer(const struct engine *e);
 struct kv_cache *engine_kv(struct engine *e);
@@ -100,7 +102,7 @@ enum status engine_collect(struct engine *e, struct step_result *result, struct 
 enum status engine_follow(struct engine *e, struct err *err);
 // STATUS_DEVICE: other processes are lost, so that no step can succeed any more. Any thread.
 enum status engine_alive(struct engine *e, struct err *err);
-// How long who is idle may sleep before it asks engine_alive() again, ns; -1: for ever.
+// Longest an idle caller may sleep before polling engine_alive() again, in ns; -1: no limit. Any thread.
 int64_t engine_watch_ns(const struct engine *e);
 
 // Describes a model file line by line (`quire inspect`): architecture, tensors, tokenizer, template, the

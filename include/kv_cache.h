@@ -189,12 +189,12 @@ enum { KV_SEQ_MOVES = 3 }; // of a sequence, per state group and step, at most
 // Writes the copies of pages that precede the step which computes from `first` (> 0 where there are any): out of the
 // snapshot that kv_match() found, out of or into the saved state, and into a new snapshot. A new one is taken where
 // `first` is a block boundary, either `last` or snapshot_tokens behind the one before, and more than `spare` pages are
-// available; it is published when kv_publish() hears of a token behind it. So a sequence of n tokens makes at most
+// available; the first kv_publish() with more computed tokens publishes it. So a sequence of n tokens makes at most
 // 1 + n / snapshot_tokens of them. No page is the target of one move and in another. Returns how many.
 int kv_moves(struct kv_cache *kv, struct kv_seq *seq, int first, int last, int spare, struct kv_move *moves);
 
 // For a step that may compute too far: keeps the state after `position` tokens, where that step begins, until kv_trim()
-// hears of a later one. kv_moves() of that step copies it. False for want of a page; true without a state group.
+// is called for a later one. kv_moves() of that step copies it. False for want of a page; true without a state group.
 bool kv_checkpoint(struct kv_cache *kv, struct kv_seq *seq, int position);
 
 // The step did compute too far, and is resolved, and no later one names the sequence: the next step begins where it

@@ -23,7 +23,7 @@ struct rope_config {
     float theta;                // base frequency, 10000 by default
     int dim;                    // rotated leading dimensions of a head; even, <= d
     bool interleaved;           // pairs (2i, 2i+1), as GGUF stores `llama`; else (i, i + dim/2)
-    enum rope_scaling scaling;  //
+    enum rope_scaling scaling;  // which formula stretches the context
     float factor;               // LINEAR, YARN, LLAMA3: context is stretched by this
     int original_context;       // YARN, LLAMA3: context the model was trained on
     float low_freq, high_freq;  // LLAMA3: 1, 4

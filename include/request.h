@@ -58,7 +58,8 @@ struct stop_matcher {
     void (*free)(void *state);
 };
 
-// What a client asked for; the argument of request_new(). All pointers are copied from.
+// What a client asked for; the argument of request_new(). request_new() copies what pointers name, but for
+// filter, matcher and drafter, which it takes over.
 struct request_params {
     uint64_t id;            // unique for the life of the service
     const token_id *prompt; // (num_prompt)
@@ -129,12 +130,12 @@ struct request {
 };
 
 // Copies everything it needs and allocates all memory the request will ever use, its block table for
-// block_size included. NULL when out of memory. The result has no open ends but queues.
+// block_size included. NULL when out of memory. Only the links of the scheduler's queues are not set yet. Any thread.
 struct request *request_new(const struct request_params *p, int block_size);
 void request_free(struct request *r); // NULL is allowed
 
-// Whether something that the request owns must see a token before the next is sampled, so that no step runs
-// ahead of it.
+// Whether the request has a filter, a drafter or penalties, which must see each token before the next is sampled: it is
+// not scheduled asynchronously (S6).
 bool request_sees_tokens(const struct request *r);
 
 // Between two steps: tokens that may follow the known ones, for the request's next plan to verify; they

@@ -78,7 +78,7 @@ struct service *service_open(struct engine *engine, const struct service_config 
 // STATUS_STOPPING; STATUS_DEVICE. err has the sentence.
 enum status service_submit(struct service *s, struct request *r, struct err *err);
 
-// Ends a request early with `why`. Always heard, never waits; unknown or finished ids are ignored. Its blocks
+// Ends a request early with `why`. Never fails, never waits; unknown or finished ids are ignored. Its blocks
 // are free after the last step in flight that names it (without plans in flight: the first that ends after
 // this call); its EVENT_FINISH follows. Tokens may still come before it.
 void service_cancel(struct service *s, uint64_t id, enum finish_reason why);

@@ -28,7 +28,7 @@ PHILOX_FN void philox4x32(const uint32_t counter[4], const uint32_t key[2], uint
 }
 
 // 64 uniform bits for output `index` of a choice with this seed (README rule 16).
-PHILOX_FN uint64_t philox_draw(uint64_t seed, int32_t index) {
+PHILOX_FN uint64_t philox_bits(uint64_t seed, int32_t index) {
     uint32_t counter[4] = {(uint32_t)index, 0, 0, 0}, key[2] = {(uint32_t)seed, (uint32_t)(seed >> 32)},
              out[4];
     philox4x32(counter, key, out);

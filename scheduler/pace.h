@@ -1,5 +1,5 @@
-// How many prompt tokens a step may take beside decodes, so that running streams keep their pace. Pure: times
-// come in as numbers, measured by the service. Engine thread only.
+// Adaptive prefill chunk: how many prompt tokens a step may take beside decodes to meet the target inter-token latency.
+// Pure: the service measures the times. Engine thread only.
 #pragma once
 
 #include <stdbool.h>

@@ -172,7 +172,7 @@ static bool replay_config(struct replay *p, struct record_cursor *c) {
     p->config.max_waiting = INT32_MAX;
     p->config.max_waiting_tokens = INT64_MAX;
     struct kv_config k = {.num_groups = 1};
-    k.num_blocks = (int)number(c, 1, 1 << 24);
+    k.num_blocks = (int)number(c, 1, INT32_MAX / 4);
     k.block_size = (int)number(c, 1, 4096);
     k.share = number(c, 0, 1) != 0;
     k.key[0] = number64(c);

@@ -14,7 +14,7 @@ struct scheduler {
     struct request_list waiting, running; // in order (S1)
     struct request_list draining;      // ended, but named by plans in flight, which keep their blocks (S11)
     int64_t waiting_tokens;            // sum of num_tokens over waiting
-    uint64_t next_arrival;             //
+    uint64_t next_arrival;             // for sched_add()
     uint64_t next_plan, next_resolve;  // ids; equal: no plan is unresolved
     struct plan plans[PLAN_MAX_DEPTH]; // plan id modulo their number
     struct sched_stats stats;          // its counters

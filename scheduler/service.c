@@ -432,7 +432,7 @@ struct service *service_open(struct engine *engine, const struct service_config 
         !id_map_open(&s->cancelled, (size_t)s->max_cancels) ||
         mailbox_init(&s->inbox, sizeof(struct request *), max_live) != STATUS_OK ||
         mailbox_init(&s->outbox, sizeof(struct service_event), max_events) != STATUS_OK ||
-        !(s->sched = sched_open(&sched, engine_kv(engine), NULL))) {
+        !(s->sched = sched_open(&sched, engine_kv(engine), err))) {
         err_set(err, STATUS_NOMEM, "out of memory for the queues of %zu requests", max_live);
         goto fail;
     }
@@ -469,6 +469,8 @@ enum status service_submit(struct service *s, struct request *r, struct err *err
         atomic_load(&s->queued_tokens) + r->num_prompt > (long long)c->max_waiting_tokens)
         return err_set(err, STATUS_LIMIT, "the queue is full: %lld prompt tokens are waiting",
                        (long long)atomic_load(&s->queued_tokens));
+    int vocab = engine_info(s->engine)->model.vocab; // there are no more log-probabilities than tokens
+    r->sampling.logprobs = r->sampling.logprobs < vocab ? r->sampling.logprobs : vocab;
     r->time_submitted = now_ns();
     if (atomic_fetch_add(&s->live, 1) == 0)
         atomic_store(&s->busy_since, r->time_submitted);

@@ -14,7 +14,7 @@ struct choice;
 
 enum app_state {
     APP_LOADING,  // listening; the model loads in the pool: 503 loading_model
-    APP_READY,    //
+    APP_READY,    // serving
     APP_DRAINING, // SIGTERM: what runs may end; 503 shutting_down
     APP_DEAD,     // the device failed: 503 engine_unavailable, then exit 70
 };

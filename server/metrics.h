@@ -32,7 +32,7 @@ struct histogram {
 struct metrics {
     struct histogram histograms[M_COUNT];
     uint64_t finished[5]; // by enum finish_reason; of choices
-    uint64_t stalled, disconnects, refused_connections, bodies_in_pool;
+    uint64_t stalled, disconnects, refused_connections;
     uint64_t http[METRICS_MAX_ROUTES][METRICS_MAX_STATUS]; // route index, status index
 };
 

@@ -250,7 +250,7 @@ fi
 
 # What takes long and adds little where each launch does; and what the same emulator, better compiled, runs in ctest anyway.
 few=QUIRE_LEAVE_OUT=test_types,test_many_rows,test_exact,test_exact_company,test_wide_steps,test_random_rows,test_far_blocks
-fewer=$few,test_wide_prefill,test_window_pages,test_misuse,test_attention_paths,test_company,test_more_kinds,test_rounds,test_embedded,test_made_files
+fewer=$few,test_wide_prefill,test_window_pages,test_misuse,test_attention_paths,test_company,test_more_buckets,test_launches,test_embedded,test_made_files
 if has_part tests; then
     for t in "${tests[@]}"; do
         environment=()

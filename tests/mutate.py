@@ -58,7 +58,7 @@ GGUF = "engine/models/gguf.c"
 WEIGHTS = "engine/models/weights.c"
 TENSOR_READ = "engine/models/tensor_read.c"
 CGROUP = "base/cgroup.c"
-PROCESSORS = "base/processors.c"
+PROCESSORS = "base/cpus.c"
 CONFIG = "engine/models/model_config.c"
 CONVERT = "engine/models/convert.c"
 ARCHS = "engine/models/architectures.c"
@@ -443,10 +443,10 @@ MUTATIONS = [
     (TENSOR_READ, "if (i < atomic_load(&r->bad)) {", "{", "test_tensor_read"),  # another mistake than the first of the file
     (TENSOR_READ, "(unsigned long long)(t->offset + start + at)", "(unsigned long long)(t->offset + 0 * start + at)",
      "test_tensor_read"),  # a place in the piece as one in the tensor
-    (CGROUP, "(list[n] == ',' || list[n] == 0)", "true", "test_processors"),  # cpuset's group for cpu's
-    (CGROUP, "        *last = 0;\n", "        return;\n", "test_processors"),  # not the groups around ours
-    (PROCESSORS, "time < period ? 1 : ", "", "test_processors"),  # no processor at all for half of one's time
-    (PROCESSORS, "time > 0 && period > 0", "time > 0", "test_processors"),  # so much time in no period
+    (CGROUP, "(list[n] == ',' || list[n] == 0)", "true", "test_cpus"),  # cpuset's group for cpu's
+    (CGROUP, "        *last = 0;\n", "        return;\n", "test_cpus"),  # not the groups around ours
+    (PROCESSORS, "time < period ? 1 : ", "", "test_cpus"),  # no processor at all for half of one's time
+    (PROCESSORS, "time > 0 && period > 0", "time > 0", "test_cpus"),  # so much time in no period
     (QUANTIZE, "    if (job.temporary[0])\n        unlink(job.temporary);\n", "", "test_quantize"),  # half files stay
     (QUANTIZE, "in.st_dev == out.st_dev && in.st_ino == out.st_ino", "strcmp(c->in, c->out) == 1",
                "test_quantize"),  # a file may be written over itself

@@ -1,4 +1,4 @@
-// See architectures.h. engine/README.md, "Architectures", says how to add one.
+// See architectures.h. docs/architecture.md says which files a new one touches.
 #include "architectures.h"
 
 #include <stdio.h>

@@ -75,13 +75,13 @@ enum presence { NEVER, OPTIONAL, ALWAYS };
 struct arch {
     const char *name;        // as the file has it, and the prefix of its keys
     bool rope_interleaved;   // pairs are (2i, 2i+1) in q and k as stored
-    enum presence qkv_bias;  //
-    enum presence out_bias;  //
-    bool qk_norm;            //
+    enum presence qkv_bias;  // of q, k and v
+    enum presence out_bias;  // of the attention output
+    bool qk_norm;            // RMSNorm of each head's q and k
     bool window_every_layer; // a window without a pattern holds for all layers; else nothing says for which
     const struct hparam_key *keys; // (NUM_HPARAMS)
     const struct fixed_key *fixed; // (num_fixed)
-    int num_fixed;                 //
+    int num_fixed;
     // Keys whose suffix has one of these parts are about the mathematics: refused where the two lists above lack them.
     const struct suspect {
         bool anywhere; // else only at the beginning

@@ -81,7 +81,7 @@ struct model_file {
     uint64_t num_meta, num_tensors;
     struct meta *meta; // in the file's order
     struct model_tensor *tensors;
-    struct model_file_index *index; // made by model_file_index_begin()
+    struct model_file_index *index; // filled by model_file_room()
     struct kept **kept;             // of model_file_keep()
 };
 

@@ -3,10 +3,10 @@
 
 #include "architectures.h"
 #include "convert.h"
+#include "cpus.h"
 #include "gguf.h"
 #include "log.h"
 #include "model_config.h"
-#include "processors.h"
 #include "quants.h"
 #include "tensor_read.h"
 #include "weights.h"
@@ -450,7 +450,7 @@ enum status quantize_file(const struct quantize_config *config, struct quantize_
     if (!job.target)
         return err_set(err, STATUS_INVALID, "unknown type '%.60s'; known: %s", config->type,
                        quantize_types());
-    job.num_threads = config->num_threads > 0 ? config->num_threads : processors_here();
+    job.num_threads = config->num_threads > 0 ? config->num_threads : cpus_here();
     job.num_threads = job.num_threads < MAX_THREADS ? job.num_threads : MAX_THREADS;
     job.f = f = model_file_open(config->in, job.err);
     if (!f)

@@ -1,8 +1,8 @@
 // See tensor_read.h.
 #include "tensor_read.h"
 
+#include "cpus.h"
 #include "log.h"
-#include "processors.h"
 #include "quants.h"
 
 #include <pthread.h>
@@ -120,7 +120,7 @@ enum status tensor_read(const struct model_file *f, const struct model_tensor *t
         .f = f, .t = t, .dst = dst, .piece = (PIECE + block - 1) / block * block, .bad = UINT64_MAX};
     uint64_t pieces = (t->bytes + r.piece - 1) / r.piece;
     pthread_t threads[MAX_THREADS];
-    int wanted = processors_here() < MAX_THREADS ? processors_here() : MAX_THREADS, num = 0;
+    int wanted = cpus_here() < MAX_THREADS ? cpus_here() : MAX_THREADS, num = 0;
     if (pieces < (uint64_t)wanted)
         wanted = (int)pieces;
     pthread_mutex_init(&r.mutex, NULL);

@@ -40,9 +40,8 @@ enum {
     HOST_BYTES = 64,
     BOOT_BYTES = 40,
     VERSION_BYTES = 64,
-    IDENTITY_BYTES = 32,
+    BUILD_ID_BYTES = 32,
     PROTOCOL_BYTES = 32,
-    SETTINGS_BYTES = 1 << 12
 };
 _Static_assert(SILENT_TURNS *TURN_MS + HEARTBEAT_TURNS * TURN_MS < 10000,
                "a lost process is noticed within 10 s");
@@ -54,8 +53,8 @@ struct handshake {
     char boot[BOOT_BYTES];  // of the kernel that runs it; "": not known
     uint64_t pid_namespace; // in which pid is its number; 0: not known
     int64_t pid;
-    char identity[IDENTITY_BYTES]; // of the sources
-    char zero[512 - PROTOCOL_BYTES - VERSION_BYTES - HOST_BYTES - BOOT_BYTES - IDENTITY_BYTES -
+    char build_id[BUILD_ID_BYTES];
+    char zero[512 - PROTOCOL_BYTES - VERSION_BYTES - HOST_BYTES - BOOT_BYTES - BUILD_ID_BYTES -
               sizeof(cpu_set_t) - 2 * sizeof(uint64_t)];
 };
 _Static_assert(sizeof(struct handshake) == 512, "the same in every version");
@@ -306,12 +305,12 @@ static enum status check_handshakes(const struct processes *p, struct err *err) 
             return err_set(err, STATUS_INVALID,
                            "process %d (%.60s) is version %.60s, process 0 (%.60s) is %.60s", i, h->host,
                            h->version, first->host, first->version);
-        if (memcmp(h->identity, first->identity, IDENTITY_BYTES) != 0)
+        if (memcmp(h->build_id, first->build_id, BUILD_ID_BYTES) != 0)
             return err_set(
                 err, STATUS_INVALID,
                 "process %d (%.60s) is built from sources %.31s, process 0 (%.60s) from %.31s: give both "
                 "machines one build, or builds of the same sources (quire --version names them)",
-                i, h->host, h->identity, first->host, first->identity);
+                i, h->host, h->build_id, first->host, first->build_id);
     }
     return STATUS_OK;
 }
@@ -319,7 +318,7 @@ static enum status check_handshakes(const struct processes *p, struct err *err) 
 static enum status exchange_handshakes(struct processes *p, struct err *err) {
     struct handshake mine = {.protocol = "quire processes 1"};
     snprintf(mine.version, sizeof mine.version, "%s", build_version);
-    snprintf(mine.identity, sizeof mine.identity, "%s", build_id);
+    snprintf(mine.build_id, sizeof mine.build_id, "%s", build_id);
     gethostname(mine.host, sizeof mine.host - 1);
     sched_getaffinity(0, sizeof mine.processors, &mine.processors);
     fill_location(&mine);
@@ -516,7 +515,7 @@ int processes_before(const struct processes *p) {
     return n;
 }
 
-int processes_on_processors(const struct processes *p) {
+int processes_on_cpus(const struct processes *p) {
     const struct handshake *mine = &p->handshake[processes_index(p)];
     int n = 0;
     for (int i = 0; i < processes_count(p); i++)

@@ -1,12 +1,12 @@
 #include "ranks.h"
 
 #include "comm_threads.h"
+#include "cpus.h"
 #include "forward.h"
 #include "log.h"
 #include "models/weights.h"
 #include "plan.h"
 #include "process_group.h"
-#include "processors.h"
 #include "result_message.h"
 
 #include <pthread.h>
@@ -78,9 +78,9 @@ static bool sends_results(const struct rank *k) {
 
 // The threads of one rank: total divided, the first ranks get what is left over.
 static int threads_of_rank(const struct ranks *r, int total, int rank) {
-    int n = total > 0 ? total : processors_here();
+    int n = total > 0 ? total : cpus_here();
     if (total <= 0 && r->processes) // other processes compute on the same CPUs
-        n /= processes_on_processors(r->processes);
+        n /= processes_on_cpus(r->processes);
     int each = n / r->here + (rank < n % r->here);
     return each > 0 ? each : 1;
 }

@@ -11,8 +11,8 @@
 // the L2 cache. RUN_CHUNKS: decode over more chunks is split into work items of at least so many (split-KV).
 enum { MAX_ITEM_QUERIES = 128, ITEMS_PER_THREAD = 4, RUN_CHUNKS = 4 };
 
-// Of decode: groups of up to 8 queries of one kv head that one work item has, and the bytes of keys, and of
-// values, that they read together of one tile of tokens, beside each other in memory.
+// decode: up to 8 query heads of one KV head per unit, MAX_UNITS units per work item. NEIGHBOUR_BYTES: keys, or values,
+// of one KV tile that lie side by side in memory and are read together.
 enum { MAX_UNITS = MAX_ITEM_QUERIES / ATTN_QUERIES, NEIGHBOUR_BYTES = 32 << 10 };
 
 // What a window gives back (kv_first_kept) holds no tile of what it keeps.
@@ -314,9 +314,9 @@ static void fetch_scales(const struct attend *job, const struct decode *m, int c
                                t % B);
 }
 
-// One row of one sequence, kv heads [head0, head1), over chunks [chunk0, chunk1). num_slots 0: that is all it
-// attends to, and its part of h comes of it; else each chunk goes to its slot, those of a head being
-// num_slots from first_slot on, that of chunk `base` the first.
+// One row of one sequence, KV heads [head0, head1), over chunks [chunk0, chunk1). num_partials 0: these are all its
+// chunks, and the result goes to h. Else each chunk writes a partial: those of a head are num_partials in a row from
+// first_partial on, beginning with chunk `base`.
 static void decode_item(const struct attend *job, struct attn_scratch *s, int seq, int head0, int head1,
                         int chunk0, int chunk1, int first_partial, int num_partials, int base) {
     struct device *dev = job->dev;

@@ -135,7 +135,7 @@ INLINE void whole_tile(tile_fn *tile, const struct gemm_tile *job, const int nv,
 
 // few: the vectors of a tile of few tokens
 INLINE void any_tile(tile_fn *tile, const struct gemm_tile *job, const int few) {
-    _Static_assert(FEW_TOKENS == 2 && TILE_PASSES(TILE_VECTORS_FEW) <= TILE_PANELS, "whole strips in a pass");
+    _Static_assert(FEW_TOKENS == 2 && TILE_PASSES(TILE_VECTORS_FEW) <= TILE_PANELS, "whole panels in a pass");
     switch (job->num_tokens) {
     case 1: whole_tile(tile, job, few, 1); break;
     case 2: whole_tile(tile, job, few, 2); break;

@@ -145,7 +145,8 @@ void cpu_head_arena(struct device *dev, struct arena *a);
 void cpu_head(struct device *dev, const struct model *model, const struct step *step);
 
 // attention.c
-size_t cpu_attn_partials(const struct device *dev); // chunks that decode can keep; cpu_attn_slot_bytes() each
+size_t cpu_attn_partials(
+    const struct device *dev); // split-KV partials that decode can keep; cpu_attn_partial_bytes() each
 size_t cpu_attn_partial_bytes(const struct device *dev);
 // Returns the bytes; memory NULL: counts only.
 size_t cpu_attn_scratch(struct device *dev, struct attn_scratch *s, char *memory);

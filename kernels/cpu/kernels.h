@@ -13,7 +13,7 @@
 extern "C" {
 #endif
 
-// A tile of a matrix product is TILE_GROUPS panels of LANES rows, times at most MAX_TILE_TOKENS tokens.
+// A GEMM tile is TILE_PANELS panels of LANES rows, times at most MAX_TILE_TOKENS tokens.
 enum { LANES = 16, TILE_PANELS = 2, MAX_TILE_TOKENS = 8 };
 enum { NUM_SEGMENTS = 8 }; // of K, in row-parallel matrices (README rule 3), over all ranks
 enum { ATTN_QUERIES = 8, ATTN_TILE = 16, ATTN_STEP = 64, ATTN_CHUNK = 256 };

@@ -1,8 +1,8 @@
 #include "pool.h"
 
+#include "cpus.h"
 #include "float_env.h"
 #include "log.h"
-#include "processors.h"
 
 #include <pthread.h>
 #include <sched.h>
@@ -199,7 +199,7 @@ bool pool_take(struct pool *p, int thread, int least, int *begin, int *end) {
 int pool_size(const struct pool *p) { return p->num_threads; }
 
 struct pool *pool_open(int num_threads) {
-    int n = num_threads > 0 ? num_threads : processors_here();
+    int n = num_threads > 0 ? num_threads : cpus_here();
     n = n > MAX_THREADS ? MAX_THREADS : n;
     struct pool *p = aligned_alloc(64, sizeof *p);
     if (!p)

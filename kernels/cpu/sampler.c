@@ -182,7 +182,7 @@ static int32_t sample_unfiltered(const struct sampler *s, uint64_t point) {
 static int32_t sample_token(struct sampler *s, const struct cpu_kernels *k, const float *logits, float max,
                             const struct logits_row *row) {
     float temperature = row->temperature;
-    uint64_t bits = philox_draw(row->seed, row->index);
+    uint64_t bits = philox_bits(row->seed, row->index);
     uint64_t total = k->group_prob(s->prob, s->mass, logits, s->num_groups, max, temperature);
     bool top_k = row->top_k > 0 && row->top_k<s->vocab, min_p = row->min_p> 0;
     if (!top_k && !(row->top_p < 1) && !min_p)

@@ -280,7 +280,7 @@ static inline struct quads quads_load(const void *p) {
     memcpy(r.b, p, sizeof r.b);
     return r;
 }
-// The halves of each byte
+// The low and the high nibble of each byte
 static inline struct quads quads_low(struct quads x) {
     for (int i = 0; i < 4 * ROWS; i++)
         x.b[i] &= 15;

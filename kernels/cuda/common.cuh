@@ -4,7 +4,6 @@
 #include "launch.h"
 #include "ops.h"
 
-enum { LANES_OF_WARP = 32 };
 static constexpr unsigned ALL_LANES = 0xffffffffu;
 
 KD_FN int kd_lane() { return (int)(threadIdx.x & 31); }

@@ -67,7 +67,7 @@ static int32_t sample_token(struct candidate *c, int vocab, const struct logits_
         n = num_p < num_min ? num_p : num_min;
         n = n < 1 ? 1 : n;
     }
-    double point = (double)philox_below(philox_draw(row->seed, row->index), (uint64_t)total(c, n)), sum = 0;
+    double point = (double)philox_below(philox_bits(row->seed, row->index), (uint64_t)total(c, n)), sum = 0;
     for (int i = 0; i < n; i++) {
         sum += c[i].prob;
         if (sum > point)

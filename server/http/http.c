@@ -37,9 +37,9 @@ static void conn_free(struct http_conn *conn) { free(conn); }
 static void on_gone_closed(uv_handle_t *handle) { conn_free(handle->data); }
 
 static void request_tell_done(struct http_request *request) {
-    if (request->told_done)
+    if (request->done_called)
         return;
-    request->told_done = true;
+    request->done_called = true;
     request->http->app.done(request->http->app.arg, request);
 }
 
@@ -165,7 +165,7 @@ static void *on_request_line(void *cls, const char *uri, struct MHD_Connection *
     struct http_request *request = calloc(1, sizeof *request);
     if (!request)
         return NULL;
-    request->told_done = true; // until head() has seen it
+    request->done_called = true; // until head() has seen it
     request->http = http;
     request->conn = conn;
     request->arrived = http_now();
@@ -310,7 +310,7 @@ static enum MHD_Result on_head(struct http *http, struct http_request *request, 
     if (!request->path)
         return MHD_NO;
     http_head_read(&request->head, mhd);
-    request->told_done = false;
+    request->done_called = false;
     int status;
     const char *refused = http_head_refused(&request->head, version, &status);
     request->refused = refused;

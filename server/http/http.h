@@ -66,7 +66,7 @@ struct http_request {
     bool no_room;   // (with too_large) over the limit of all bodies
     bool suspended; // libmicrohttpd does not look at the connection
     bool gone;      // the client has left
-    bool told_done; // done() was called
+    bool done_called;
     // the response
     int status;
     struct buf headers;            // "name\0value\0" pairs

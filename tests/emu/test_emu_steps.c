@@ -159,7 +159,7 @@ static void test_more_buckets(void **state) {
 // and more.
 static void test_graphs_of_specs(void **state) {
     (void)state;
-    enum { FIRST = 500, CHUNK = 50, STEPS = 24, MANY = 40 };
+    enum { FIRST = 500, STEPS = 24, MANY = 40 };
     struct shape s = {2, 64, 1, 1, 64, 32, 61, 30, false, false, false};
     struct fixture *f = fixture_make_mixed(&s, DTYPE_BF16);
     float logprobs[2][STEPS * MANY];

@@ -276,7 +276,7 @@ def test_unequal_weights(tmp_path):
     words = [("generate", tmp_path / f / "m.gguf", "-p", "x") for f in "ab"]
     got = launch(unequal(*words))
     assert got.returncode == 2, got
-    found = re.findall(r"process 1 \(\S+\) has a model file with fingerprint (\w{32}), process 0 \(\S+\) has (\w{32})", got.stderr)
+    found = re.findall(r"process 1 \(\S+\) has a model file with hash (\w{32}), process 0 \(\S+\) has (\w{32})", got.stderr)
     assert len(found) == 2 and found[0][0] != found[0][1], got.stderr
 
 

@@ -1,7 +1,7 @@
-// How much ranks of a stage send each other for a drawn token: a few candidates where these decide, logits
-// only where the draw needs them. (That the tokens are the same either way is test_ranks.c's.)
+// How much ranks of a stage send each other for a sampled token: a few candidates where these decide, logits
+// only where sampling needs them. (That the tokens are the same either way is test_ranks.c's.)
 //
-// The linker puts counting_rank() in the place of comm_threads_rank() (--wrap): the engine's ranks then speak
+// The linker (--wrap) puts __wrap_comm_threads_rank() in the place of comm_threads_rank(): the engine's ranks then speak
 // through a table that counts. Within a stage only the head sends from one rank to another; sums are
 // collectives.
 #include "driver.h"

@@ -203,5 +203,3 @@ template <class T> inline T atomicAdd(T *p, T v) {
     *p = old + v;
     return old;
 }
-inline int __popc(unsigned x) { return __builtin_popcount(x); }
-inline int __ffs(int x) { return __builtin_ffs(x); }

@@ -12,7 +12,7 @@
 #include <string>
 
 namespace {
-struct meeting {
+struct rendezvous {
     int world = 0, arrived = 0, open = 0;
     unsigned long round = 0;
     bool ended = false;
@@ -21,7 +21,7 @@ struct meeting {
 };
 std::mutex lock;
 std::condition_variable changed;
-std::map<std::string, meeting> meetings;
+std::map<std::string, rendezvous> all_rendezvous;
 int next_id = 1;
 } // namespace
 
@@ -49,7 +49,7 @@ struct rt_nccl *rt_nccl_open(struct rt *rt, const unsigned char id[RT_NCCL_ID], 
                              struct err *) {
     struct rt_nccl *n = new rt_nccl{rt, std::string((const char *)id, RT_NCCL_ID), rank};
     std::lock_guard<std::mutex> guard(lock);
-    meeting &m = meetings[n->id];
+    rendezvous &m = all_rendezvous[n->id];
     m.world = world;
     m.open++;
     return n;
@@ -59,7 +59,7 @@ void rt_nccl_sum(struct rt_nccl *nccl, float *x, size_t n) {
     if (rt_failed(nccl->rt))
         return;
     std::unique_lock<std::mutex> guard(lock);
-    meeting &m = meetings[nccl->id];
+    rendezvous &m = all_rendezvous[nccl->id];
     m.x[nccl->rank] = x;
     m.n[nccl->rank] = n;
     if (++m.arrived < m.world) {
@@ -87,7 +87,7 @@ void rt_nccl_sum(struct rt_nccl *nccl, float *x, size_t n) {
 
 void rt_nccl_abort(struct rt_nccl *nccl) {
     std::lock_guard<std::mutex> guard(lock);
-    meetings[nccl->id].ended = true;
+    all_rendezvous[nccl->id].ended = true;
     changed.notify_all();
 }
 
@@ -96,8 +96,8 @@ void rt_nccl_close(struct rt_nccl *nccl) {
         return;
     {
         std::lock_guard<std::mutex> guard(lock);
-        if (--meetings[nccl->id].open == 0)
-            meetings.erase(nccl->id);
+        if (--all_rendezvous[nccl->id].open == 0)
+            all_rendezvous.erase(nccl->id);
     }
     delete nccl;
 }

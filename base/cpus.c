@@ -1,4 +1,4 @@
-#include "processors.h"
+#include "cpus.h"
 
 #include "cgroup.h"
 
@@ -32,13 +32,13 @@ static void group_quota(void *least, const char *folder) {
         *(int *)least = min_int(*(int *)least, time < period ? 1 : (int)(time / period));
 }
 
-int processors_quota(const char *root) {
+int cpus_quota(const char *root) {
     int least = INT_MAX;
     cgroup_each(root, "cpu", group_quota, &least);
     return least;
 }
 
-int processors_here(void) {
+int cpus_here(void) {
     long n = sysconf(_SC_NPROCESSORS_ONLN);
     int count = n > 0 && n < INT_MAX ? (int)n : 1;
 #if defined(__linux__)
@@ -49,6 +49,6 @@ int processors_here(void) {
     // Asked for each tensor that is read, and some ten files to look at.
     static _Atomic int quota; // 0: not looked at yet
     if (quota == 0)
-        quota = processors_quota("");
+        quota = cpus_quota("");
     return min_int(count, quota);
 }

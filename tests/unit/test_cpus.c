@@ -1,8 +1,8 @@
-// cgroup_each() and processors_quota() in a folder that stands for "/".
+// cgroup_each() and cpus_quota() in a folder that stands for "/".
 #include "harness.h"
 
 #include "cgroup.h"
-#include "processors.h"
+#include "cpus.h"
 
 #include <limits.h>
 #include <stdio.h>
@@ -57,16 +57,16 @@ static void test_folders(void **state) {
 
 static void test_no_quota(void **state) {
     (void)state;
-    assert_int_equal(processors_quota(root), INT_MAX); // no files at all
+    assert_int_equal(cpus_quota(root), INT_MAX); // no files at all
     put("proc/self/cgroup", "1:cpu:/\n0::/a\n");
     put("sys/fs/cgroup/cpu/cpu.cfs_quota_us", "-1\n");
     put("sys/fs/cgroup/cpu/cpu.cfs_period_us", "100000\n");
     put("sys/fs/cgroup/a/cpu.max", "max 100000\n");
-    assert_int_equal(processors_quota(root), INT_MAX);
+    assert_int_equal(cpus_quota(root), INT_MAX);
     put("sys/fs/cgroup/a/cpu.max", "100000 0\n");
-    assert_int_equal(processors_quota(root), INT_MAX);
+    assert_int_equal(cpus_quota(root), INT_MAX);
     put("sys/fs/cgroup/a/cpu.max", "");
-    assert_int_equal(processors_quota(root), INT_MAX);
+    assert_int_equal(cpus_quota(root), INT_MAX);
 }
 
 static void test_version_2(void **state) {
@@ -74,29 +74,29 @@ static void test_version_2(void **state) {
     put("proc/self/cgroup", "0::/a/b\n");
     put("sys/fs/cgroup/a/b/cpu.max", "max 100000\n");
     put("sys/fs/cgroup/a/cpu.max", "790000 100000\n");
-    assert_int_equal(processors_quota(root), 7); // of the group around ours
+    assert_int_equal(cpus_quota(root), 7); // of the group around ours
     put("sys/fs/cgroup/a/b/cpu.max", "150000 50000\n");
-    assert_int_equal(processors_quota(root), 3);
+    assert_int_equal(cpus_quota(root), 3);
     put("sys/fs/cgroup/cpu.max", "50000 100000\n"); // as a container sees its own
-    assert_int_equal(processors_quota(root), 1);
+    assert_int_equal(cpus_quota(root), 1);
 }
 
 static void test_version_1(void **state) {
     (void)state;
     put("proc/self/cgroup", "5:cpuset:/other\n4:cpu,cpuacct:/x\n");
     put("sys/fs/cgroup/cpu/x/cpu.cfs_quota_us", "400000\n");
-    assert_int_equal(processors_quota(root), INT_MAX); // of which time?
+    assert_int_equal(cpus_quota(root), INT_MAX); // of which time?
     put("sys/fs/cgroup/cpu/x/cpu.cfs_period_us", "100000\n");
-    assert_int_equal(processors_quota(root), 4);
+    assert_int_equal(cpus_quota(root), 4);
     put("sys/fs/cgroup/cpu/other/cpu.cfs_quota_us", "100000\n"); // of another controller's group
     put("sys/fs/cgroup/cpu/other/cpu.cfs_period_us", "100000\n");
-    assert_int_equal(processors_quota(root), 4);
+    assert_int_equal(cpus_quota(root), 4);
 }
 
 static void test_here(void **state) {
     (void)state;
-    int n = processors_here();
-    assert_true(n >= 1 && n <= processors_quota("") && n <= sysconf(_SC_NPROCESSORS_CONF));
+    int n = cpus_here();
+    assert_true(n >= 1 && n <= cpus_quota("") && n <= sysconf(_SC_NPROCESSORS_CONF));
 }
 
 int main(void) {

@@ -7,6 +7,7 @@
 static const struct backend_ops *const backends[] = {&backend_ref, &backend_cpu};
 static const int block_sizes[] = {16, 32, 48, 64, 80, 128};
 enum { NUM_BLOCK_SIZES = sizeof block_sizes / sizeof *block_sizes };
+enum { NEXT = SLOW ? 7 : 1 }; // combination: where they take their time some, which have every kind
 
 static const struct shape mixed = {4, 64, 4, 2, 16, 96, 131, 33, true, true, true};
 
@@ -16,7 +17,7 @@ static void test_mixed_layers(void **state) {
     static const struct piece first[] = {{0, 0, 17, true}, {1, 0, 70, false}, {2, 0, 1, true}};
     static const struct piece second[] = {{2, 1, 1, true}, {1, 70, 1, true}, {0, 17, 5, true}};
     struct fixture *f = fixture_make_mixed(&mixed, DTYPE_F32);
-    for (int k = 0; k < NUM_KV_TYPES * NUM_BLOCK_SIZES; k++) {
+    for (int k = 0; k < NUM_KV_TYPES * NUM_BLOCK_SIZES; k += NEXT) {
         enum dtype kv = kv_types[k % NUM_KV_TYPES];
         struct setup cpu = {&backend_cpu, variants[k % NUM_VARIANTS], 1 + k % 3,
                             block_sizes[k / NUM_KV_TYPES], kv};
@@ -105,7 +106,7 @@ static void test_given_back_pages(void **state) {
     static const int windows[] = {40, 129, 1200}; // the last is split among threads where it decodes
     struct shape s = {2, 64, 8, 2, 32, 64, 77, 0, false, false, false};
     int given_back = 0;
-    for (int k = 0; k < 3 * NUM_KV_TYPES * NUM_BLOCK_SIZES; k++) {
+    for (int k = 0; k < 3 * NUM_KV_TYPES * NUM_BLOCK_SIZES; k += NEXT) {
         s.window = windows[k % 3];
         struct fixture *f = k / 3 % 2 ? fixture_make_mixed(&s, DTYPE_F32) : fixture_make(&s, DTYPE_F32);
         enum dtype kv = kv_types[k / 3 % NUM_KV_TYPES];
@@ -113,7 +114,7 @@ static void test_given_back_pages(void **state) {
         for (int v = -1; v < NUM_VARIANTS; v++) {
             struct setup setup = {v < 0 ? &backend_ref : &backend_cpu, v < 0 ? NULL : variants[v],
                                   1 + k % 2 * 2, B, kv};
-            if ((v < 0 && k % 12) || (v == 0 && k % 4) || (SLOW && (k + v) % 4)) // those take their time
+            if ((v < 0 && k % 12) || (v == 0 && k % 4) || (SLOW && (k + v) % 3)) // those take their time
                 continue;
             struct instance *in = instance_open_as(f, setup, INSTANCE_SPARE_BLOCK, 1600, 1600, 1);
             if (!in)
@@ -142,7 +143,7 @@ static void test_given_back_pages(void **state) {
         }
         fixture_free(f);
     }
-    assert_true(given_back > 1000);
+    assert_true(given_back > (SLOW ? 100 : 1000));
 }
 
 // The final norm's output of each logits row, of more rows than the head takes at a time; none where nobody
@@ -192,7 +193,7 @@ static void test_moves(void **state) {
     (void)state;
     enum { TOKENS = 50 };
     struct fixture *f = fixture_make_mixed(&mixed, DTYPE_F32);
-    for (int k = 0; k < 2 * NUM_KV_TYPES * NUM_BLOCK_SIZES; k++) {
+    for (int k = 0; k < 2 * NUM_KV_TYPES * NUM_BLOCK_SIZES; k += NEXT) {
         struct setup s = {backends[k % 2], NULL, 2, block_sizes[k / 2 / NUM_KV_TYPES],
                           kv_types[k / 2 % NUM_KV_TYPES]};
         struct instance *in = instance_open(f, s, 64, 96, 3);

@@ -158,7 +158,7 @@ struct output {
     bool finished;
     enum finish_reason finish;
 };
-static struct output alone[SHAPES]; // of the first storm, one step at a time
+static struct output alone[SHAPES]; // of the first storm, one step at a time, without drafts
 
 // A drafter that knows what the shape gives alone, and errs now and then.
 struct memory {
@@ -187,16 +187,17 @@ static struct request *make(uint64_t id, int shape, int max_output) {
     int n = 3 + shape % 40;
     for (int j = 0; j < n; j++)
         t[j] = 259 + (shape % 3 * 17 + j * 3) % 250;
-    struct request_params p = {.id = id,
-                               .prompt = t,
-                               .num_prompt = n,
-                               .max_output = max_output,
-                               .drafter = shape < SHAPES && shape % 3 == 1 ? memory_new(shape, n) : NULL,
-                               .sampling = {.temperature = shape % 2 ? 1.0f : 0,
-                                            .top_p = 1,
-                                            .seed = (uint64_t)shape,
-                                            .repetition_penalty = 1,
-                                            .logprobs = 2}};
+    struct request_params p = {
+        .id = id,
+        .prompt = t,
+        .num_prompt = n,
+        .max_output = max_output,
+        .drafter = shape < SHAPES && shape % 3 == 1 && alone[shape].finished ? memory_new(shape, n) : NULL,
+        .sampling = {.temperature = shape % 2 ? 1.0f : 0,
+                     .top_p = 1,
+                     .seed = (uint64_t)shape,
+                     .repetition_penalty = 1,
+                     .logprobs = 2}};
     return request_new(&p, 16);
 }
 

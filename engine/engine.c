@@ -1,3 +1,5 @@
+// Opens a model on its devices, sizes what steps need, and runs them. Over 600 lines: most are the steps of opening, each
+// of which may fail on one process of several.
 #include "engine.h"
 
 #include "backend_load.h"

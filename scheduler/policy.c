@@ -344,7 +344,7 @@ static void start_request(struct scheduler *s, struct request *r) {
 // S8: starts waiting requests in order, until one does not fit.
 static void plan_waiting(struct scheduler *s, struct plan *p, int budget) {
     int deferred = 0, outstanding = 0;
-    for (const struct request *r = s->running.head; r; r = r->next)
+    for (const struct request *r = s->waiting.len > 0 ? s->running.head : NULL; r; r = r->next)
         outstanding += outstanding_blocks(s, r);
     for (struct request *r = s->waiting.head, *next; r; r = next) {
         next = r->next;

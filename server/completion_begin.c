@@ -15,7 +15,7 @@
 static uint64_t pick_seed(struct app *app) {
     uint64_t seed;
     if (app->config->has_seed)
-        return splitmix64(app->config->seed + app->seed_counter++);
+        return splitmix64(splitmix64(app->config->seed) + app->seed_counter++);
     if (getrandom(&seed, sizeof seed, 0) != sizeof seed)
         seed = splitmix64((uint64_t)http_now());
     return seed;

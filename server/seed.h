@@ -11,7 +11,8 @@ static inline uint64_t splitmix64(uint64_t x) {
     return x ^ x >> 31;
 }
 
-// The seed of choice j: the seed itself for 0, else splitmix64(seed + j).
+// The seed of choice j: the seed itself for 0. Else its hash comes before j is added, so that the choices of seeds
+// that follow each other are not the same.
 static inline uint64_t choice_seed(uint64_t seed, int j) {
-    return j == 0 ? seed : splitmix64(seed + (uint64_t)j);
+    return j == 0 ? seed : splitmix64(splitmix64(seed) + (uint64_t)j);
 }

@@ -31,6 +31,20 @@ bool json_depth_ok(const char *text, size_t len, int max) {
     return true;
 }
 
+// JSON allows integers that 64 bits with a sign do not hold: names the member that has one.
+static void fail_overflow(const char *body, size_t len, struct api_error *e) {
+    json_t *root = json_loadb(body, len, JSON_DECODE_INT_AS_REAL | JSON_ALLOW_NUL, NULL), *v;
+    const char *key;
+    json_object_foreach(root, key, v) {
+        if (json_is_real(v) && fabs(json_real_value(v)) >= 0x1p63) {
+            api_fail(e, 400, "out_of_range", key, "'%.64s' must be an integer of 64 bits, -2^63 to 2^63 - 1.",
+                     key);
+            break;
+        }
+    }
+    json_decref(root);
+}
+
 json_t *body_load(const char *body, size_t len, struct api_error *e) {
     if (len == 0)
         return api_fail(e, 400, NULL, NULL, "The body is empty; a JSON object is needed."), NULL;
@@ -41,6 +55,8 @@ json_t *body_load(const char *body, size_t len, struct api_error *e) {
                NULL;
     json_error_t je;
     json_t *root = json_loadb(body, len, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL | JSON_DECODE_ANY, &je);
+    if (!root && json_error_code(&je) == json_error_numeric_overflow)
+        fail_overflow(body, len, e); // the first error stands
     if (!root) {
         char *near = strstr(je.text, " near "); // what follows quotes the body
         if (near)

@@ -99,7 +99,7 @@ bool openai_read_fields(struct completion_request *r, const struct served_model 
         !fields_read(r, api->fields, api->num_fields, root, e) ||
         !fields_read(own, api->own_fields, api->num_own_fields, root, e))
         return false;
-    r->has_seed = field_get(root, "seed") != NULL;
+    r->has_seed = field_get(root, "seed") && r->seed != -1; // -1: any (vLLM, llama.cpp)
     for (size_t i = 0; i < COUNT(unsupported); i++) {
         const json_t *v = field_get(root, unsupported[i].name);
         if (v && (unsupported[i].apis & api->bit) && !is_harmless(v, unsupported[i].harmless))

@@ -108,7 +108,7 @@ def test_n_choices(server):
 
 
 def test_seed_of_choice_j(server):
-    """Choice j draws with splitmix64(seed + j), so that it can be asked for alone."""
+    """Choice j draws with splitmix64(splitmix64(seed) + j), so that it can be asked for alone."""
 
     def splitmix64(x):
         mask = (1 << 64) - 1
@@ -120,8 +120,23 @@ def test_seed_of_choice_j(server):
 
     three = server.complete(PROMPT, n=3, max_tokens=24, temperature=1, seed=7)
     for j in (1, 2):
-        alone = server.complete(PROMPT, max_tokens=24, temperature=1, seed=splitmix64(7 + j))
+        alone = server.complete(PROMPT, max_tokens=24, temperature=1, seed=splitmix64(splitmix64(7) + j))
         assert text(alone) == three["choices"][j]["text"]
+
+
+def test_choices_of_neighbouring_seeds_differ(server):
+    """No choice of a seed is a choice of the seeds around it."""
+    texts = set()
+    for seed in range(-25, 25):
+        if seed != -1:
+            answer = server.complete(PROMPT, n=8, max_tokens=24, temperature=2, seed=seed)
+            texts |= {c["text"] for c in answer["choices"]}
+    assert len(texts) == 49 * 8
+
+
+def test_seed_of_minus_one_is_any(server):
+    fields = dict(max_tokens=24, temperature=2, seed=-1)
+    assert text(server.complete(PROMPT, **fields)) != text(server.complete(PROMPT, **fields))
 
 
 def test_index_order_of_prompts_times_n(server):

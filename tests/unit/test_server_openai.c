@@ -34,7 +34,8 @@ static void refused(void **state) {
         {"null", "", "invalid_type"},
         {"3", "", "invalid_type"},
         {"{\"prompt\":\"x\",\"n\":1,\"n\":1}", "", NULL},
-        {"{\"prompt\":\"x\",\"seed\":18446744073709551615}", "", NULL},
+        {"{\"prompt\":\"x\",\"seed\":18446744073709551615}", "seed", "out_of_range"},
+        {"{\"prompt\":\"x\",\"seed\":-9223372036854775809}", "seed", "out_of_range"},
         {"{\"prompt\":\"x\",\"temperature\":NaN}", "", NULL},
         {"{\"prompt\":\"x\",\"temperature\":1e999}", "", NULL},
         {"{\"prompt\":\"\xff\"}", "", NULL},
@@ -170,8 +171,12 @@ static void taken(void **state) {
     assert_int_equal(c.stop_ids[0], EOS);
     completion_request_free(&c);
 
+    assert_true(parse("{\"prompt\":\"hi\",\"seed\":-1}", &c, &e));
+    assert_false(c.has_seed);
+    completion_request_free(&c);
+
     assert_true(parse("{\"prompt\":[[1,2],[3]],\"model\":\"org/"
-                      "other\",\"max_tokens\":10.0,\"seed\":-1,\"stop\":[\"a\",\"bc\"],"
+                      "other\",\"max_tokens\":10.0,\"seed\":-2,\"stop\":[\"a\",\"bc\"],"
                       "\"stop_token_ids\":[5],\"ignore_eos\":true,\"logit_bias\":{\"3\":-100},\"top_k\":-1,"
                       "\"temperature\":1e-6,"
                       "\"cache_salt\":\"s\",\"tools\":[],\"echo\":false,\"best_of\":1,\"response_format\":{"
@@ -184,7 +189,7 @@ static void taken(void **state) {
     assert_int_equal(c.prompts[0].ids[1], 2); // ids are taken as they are: no BOS
     assert_int_equal(c.prompts[0].len, 2);
     assert_int_equal(c.max_tokens, 10);
-    assert_true(c.has_seed && c.seed == -1);
+    assert_true(c.has_seed && c.seed == -2);
     assert_int_equal(c.num_stops, 2);
     assert_int_equal(c.num_stop_ids, 1);
     assert_int_equal(c.stop_ids[0], 5);
@@ -261,7 +266,7 @@ static void seeds(void **state) {
     (void)state;
     assert_true(splitmix64(0) == 0xe220a8397b1dcdafu); // first output of the reference generator with seed 0
     assert_true(choice_seed(7, 0) == 7);
-    assert_true(choice_seed(7, 1) == splitmix64(8));
+    assert_true(choice_seed(7, 1) == splitmix64(splitmix64(7) + 1));
 }
 
 static void logprob_lists(void **state) {

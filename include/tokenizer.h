@@ -72,7 +72,9 @@ struct detok_params {
     bool strip_space;
     const char *const *stops; // (num_stops) byte strings, copied
     const size_t *stop_lens;
-    int num_stops; // <= DETOK_MAX_STOPS
+    int num_stops;  // <= DETOK_MAX_STOPS
+    int min_tokens; // a stop string that one of the first min_tokens completes is text like any other
+    bool keep_stop; // the stop string that ends the text is part of it
 };
 
 struct detok *detok_new(const struct detok_params *p); // NULL: out of memory
@@ -81,7 +83,8 @@ void detok_free(struct detok *d);
 bool detok_strips_space(const struct detok *d);
 
 // Adds one token. *text and *len: the text that is now certain, valid until the next call on d; may be empty.
-// Returns true when a stop string has been completed: the text before it has come out, and nothing more will.
+// Returns true when a stop string has been completed: the text before it, or through it with keep_stop, has come
+// out, and nothing more will.
 bool detok_push(struct detok *d, token_id id, const char **text, size_t *len);
 // Ends the completion: gives the text held back (an unfinished sequence as U+FFFD).
 void detok_finish(struct detok *d, const char **text, size_t *len);

@@ -191,6 +191,8 @@ static struct piece piece_of(const struct choice *ch, size_t len) {
                           .len = len,
                           .logprobs = r->logprobs >= 0 ? &ch->lists : NULL,
                           .prompt_logprobs = r->prompt_logprobs ? &ch->prompt_logprobs : NULL,
+                          .prompt = r->return_ids && !ch->begun ? &r->prompts[ch->index / r->n] : NULL,
+                          .token_ids = r->return_ids ? &ch->token_ids : NULL,
                           .finish = ch->complete ? ch->finish : FINISH_NONE};
 }
 
@@ -218,12 +220,14 @@ static void emit_piece(struct choice *ch) {
     c->begun = true;
     struct piece piece = piece_of(ch, n);
     c->dialect->piece(&http->out, &c->response, &piece, usage);
+    ch->begun = true;
     ch->finish_sent = ch->complete;
     ch->has_new_text = false;
     ch->text.len -= n;
     if (ch->text.len)
         memmove(ch->text.data, ch->text.data + n, ch->text.len);
     logprobs_clear(&ch->lists);
+    buf_clear(&ch->token_ids);
 }
 
 static void end_stream(struct completion *c) {

@@ -50,6 +50,8 @@ static struct request *make_request(struct completion *c, struct choice *ch, uin
         .stops = (const char *const *)q->stops,
         .stop_lens = q->stop_lens,
         .num_stops = q->num_stops,
+        .min_tokens = p.min_output,
+        .keep_stop = q->include_stop,
     };
     ch->detok = detok_new(&d);
     if (q->num_stops)

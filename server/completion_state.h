@@ -27,6 +27,7 @@ struct choice {
     struct buf text;    // certain and not yet written
     struct logprob_lists lists;
     struct buf prompt_logprobs; // as the dialect prints them
+    struct buf token_ids;       // of the tokens not yet written: 1,2,3
     struct pending_token *pending;
     int num_pending, cap_pending;
     size_t released_bytes;    // of text that came out beyond those of the tokens let go
@@ -38,6 +39,7 @@ struct choice {
     bool submitted;
     bool strip;          // the prompt is BOS alone: the first token's leading space is no text
     bool echo_begun;     // the echo has text: a leading space is one
+    bool begun;          // a piece of it is written
     bool complete;       // no more text will come
     bool finished;       // EVENT_FINISH came, or nobody waits for it
     bool finish_sent;    // the piece with the finish reason is written

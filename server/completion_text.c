@@ -132,10 +132,14 @@ void choice_echo_end(struct choice *ch) {
 bool choice_add_token(struct choice *ch, const struct service_event *ev, bool is_stop) {
     const char *text = "";
     size_t len = 0;
-    bool hit = !is_stop && detok_push(ch->detok, ev->token, &text, &len);
+    const struct completion_request *r = &ch->completion->request;
+    bool shown = !is_stop || r->include_stop;
+    bool hit = shown && detok_push(ch->detok, ev->token, &text, &len);
     buf_add(&ch->text, text, len);
-    if (ch->completion->request.logprobs >= 0) {
-        add_pending(ch, ev, !is_stop, ch->strip && ch->num_tokens == 1);
+    if (r->return_ids)
+        buf_fmt(&ch->token_ids, ch->token_ids.len ? ",%d" : "%d", ev->token);
+    if (r->logprobs >= 0) {
+        add_pending(ch, ev, shown, ch->strip && ch->num_tokens == 1);
         ch->released_bytes += len;
         release_pending(ch, hit);
     }
@@ -162,7 +166,8 @@ size_t choice_sendable(const struct choice *ch) {
 }
 
 bool choice_failed(const struct choice *ch) {
-    return ch->text.failed || ch->prompt_logprobs.failed || logprobs_failed(&ch->lists);
+    return ch->text.failed || ch->prompt_logprobs.failed || ch->token_ids.failed ||
+           logprobs_failed(&ch->lists);
 }
 
 void choice_free(struct choice *ch) {
@@ -170,6 +175,7 @@ void choice_free(struct choice *ch) {
     detok_free(ch->echo);
     buf_free(&ch->text);
     buf_free(&ch->prompt_logprobs);
+    buf_free(&ch->token_ids);
     logprobs_free(&ch->lists);
     free(ch->pending);
 }

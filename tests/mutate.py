@@ -209,6 +209,10 @@ MUTATIONS = [
     (SCHED, "{&s->draining, &s->running, &s->waiting}", "{&s->running, &s->running, &s->waiting}",
             "test_scheduler"),  # a dead device keeps what had ended
     # ---- requests of the API
+    (DETOK, "bool may_end = d->min_tokens == 0;", "bool may_end = d->min_tokens <= 1;", "test_detok"),  # a stop one token early
+    (DETOK, "d->stops[s].matched = d->stops[s].fail[d->stops[s].len];", "d->stops[s].matched = 0;",
+            "test_detok"),  # a stop that begins in one that ended nothing is missed
+    (DETOK, "if (d->stop_index >= 0 && !d->keep_stop)", "if (d->stop_index >= 0)", "test_detok"),  # the stop is cut off
     ("server/seed.h", "splitmix64(splitmix64(seed) + (uint64_t)j)", "splitmix64(seed + (uint64_t)j)",
                       "test_server_openai"),  # a choice is another seed's
     ("server/dialects/openai_parse.c", " && r->seed != -1", "", "test_server_openai"),  # -1 is a seed
@@ -366,7 +370,7 @@ MUTATIONS = [
     (DETOK, "if (c >= d->lo && c <= d->hi) {",
             "if (c >= 0x80 && c <= 0xbf) {", "test_detok"),  # accept overlong and surrogate sequences
     (DETOK, "append_replacement(d); // and c begins anew",
-            "{ put_replacement(d); return; }", "test_detok"),  # swallow the byte that broke a sequence
+            "{ append_replacement(d); return; }", "test_detok"),  # swallow the byte that broke a sequence
     (DETOK, "d->strip_space = false;\n",
             "", "test_detok"),  # keep SentencePiece's dummy space
     (SPM, "(a.score == b.score && a.left < b.left)",

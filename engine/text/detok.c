@@ -27,6 +27,8 @@ struct detok {
     bool strip_space; // still waiting for the first byte, to drop it if it is a space
     struct stop stops[DETOK_MAX_STOPS];
     int num_stops, stop_index;
+    int min_tokens; // tokens to come that no stop string ends
+    bool keep_stop;
     char *raw; // bytes that may be the beginning of a stop
     size_t raw_len;
     char *text;
@@ -75,6 +77,8 @@ struct detok *detok_new(const struct detok_params *p) {
     d->special = !p->skip_special;
     d->strip_space = p->strip_space && p->tokenizer->add_space_prefix;
     d->stop_index = -1;
+    d->min_tokens = p->min_tokens;
+    d->keep_stop = p->keep_stop;
     for (int i = 0; i < p->num_stops; i++) {
         d->num_stops++; // so that detok_free() sees it
         if (!stop_init(&d->stops[i], p->stops[i], p->stop_lens[i]))
@@ -156,16 +160,22 @@ bool detok_push(struct detok *d, token_id id, const char **text, size_t *len) {
             n--;
         }
     }
+    bool may_end = d->min_tokens == 0;
+    d->min_tokens -= !may_end;
     for (size_t i = 0; i < n && d->stop_index < 0; i++) {
         d->raw[d->raw_len++] = bytes[i];
         for (int s = 0; s < d->num_stops && d->stop_index < 0; s++)
-            if (d->stops[s].len > 0 && stop_step(&d->stops[s], bytes[i]))
-                d->stop_index = s; // of those that end here, the first
+            if (d->stops[s].len > 0 && stop_step(&d->stops[s], bytes[i])) {
+                if (may_end)
+                    d->stop_index = s; // of those that end here, the first
+                else
+                    d->stops[s].matched = d->stops[s].fail[d->stops[s].len];
+            }
     }
     size_t held = 0;
-    if (d->stop_index >= 0)
+    if (d->stop_index >= 0 && !d->keep_stop)
         held = d->raw_len < d->stops[d->stop_index].len ? d->raw_len : d->stops[d->stop_index].len;
-    else
+    else if (!d->keep_stop)
         for (int s = 0; s < d->num_stops; s++)
             held = d->stops[s].matched > held ? d->stops[s].matched : held;
     decode_bytes(d, d->raw, d->raw_len - held);

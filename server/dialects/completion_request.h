@@ -36,8 +36,13 @@ struct completion_request {
     struct logit_bias *bias;
     int num_bias;
     bool ignore_eos, skip_special, add_special, echo, stream, include_usage, continuous_usage;
-    bool prompt_logprobs; // beside the text, not in it as with echo
-    int logprobs;         // -1: none
+    bool include_stop;           // the stop that ends an answer is part of its text
+    bool return_ids, names_ids;  // ids beside the text; log-probabilities by token_id:N
+    bool spaces_between_special; // no effect: text never has a space that no token has
+    int truncate;                // prompt tokens to keep; -1: what leaves room for the answer, INT_MAX: all
+    bool truncate_end;           // the first of them, not the last
+    bool prompt_logprobs;        // beside the text, not in it as with echo
+    int logprobs;                // -1: none
     int priority;
     char *salt; // (salt_len)
     size_t salt_len;

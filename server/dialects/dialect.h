@@ -43,6 +43,8 @@ struct piece {
     size_t len;
     const struct logprob_lists *logprobs; // of its tokens; NULL: not asked for
     const struct buf *prompt_logprobs;    // the inside of a JSON array; NULL: not asked for
+    const struct buf *token_ids;          // of its tokens, the inside of a JSON array; NULL: not asked for
+    const struct token_buf *prompt;       // where its ids are asked for, of a choice's first piece; else NULL
     enum finish_reason finish;            // FINISH_NONE: more pieces follow
 };
 

@@ -151,8 +151,42 @@ static bool add_message(const struct served_model *m, struct chat_arena *a, stru
     return ok;
 }
 
+static bool is_space(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
+
+// How many of n segments a prompt has that ends with the text of `message`, which a template may have trimmed. 0: e says
+// why.
+static size_t cut_behind(const struct chat_segment *segments, size_t n, const json_t *message,
+                         struct api_error *e) {
+    struct buf text = {0};
+    if (!read_content(&text, message, "assistant", 0, e) || text.failed) {
+        buf_free(&text);
+        return api_fail_memory(e), 0;
+    }
+    size_t begin = 0, len = text.len;
+    while (begin < len && is_space(text.data[begin]))
+        begin++;
+    while (len > begin && is_space(text.data[len - 1]))
+        len--;
+    while (n > 0 && !segments[n - 1].content)
+        n--;
+    size_t end = n > 0 ? segments[n - 1].len : 0;
+    while (end > 0 && is_space(segments[n - 1].text[end - 1]))
+        end--;
+    if (len == begin || end < len - begin ||
+        memcmp(segments[n - 1].text + end - (len - begin), text.data + begin, len - begin) != 0) {
+        n = 0;
+        api_fail(
+            e, 400, NULL, "continue_final_message",
+            "There is no text to continue: the last message has none, or the chat template leaves it out.");
+    }
+    buf_free(&text);
+    return n;
+}
+
+// final: the message that the prompt ends with; NULL: all that the template gives.
 static bool render_prompt(const struct served_model *m, struct chat_arena *a,
-                          const struct chat_value *globals, struct token_buf *out, struct api_error *e) {
+                          const struct chat_value *globals, const json_t *final, struct token_buf *out,
+                          struct api_error *e) {
     const struct chat_segment *segments;
     size_t n, bytes = 0;
     struct err err = {0};
@@ -162,6 +196,8 @@ static bool render_prompt(const struct served_model *m, struct chat_arena *a,
     if (status != STATUS_OK)
         return api_fail(e, 400, "template_error", "messages",
                         "The chat template refuses these messages: %.300s", err.msg);
+    if (final && (n = cut_behind(segments, n, final, e)) == 0)
+        return false;
     for (size_t i = 0; i < n; i++)
         bytes += segments[i].len;
     if (bytes / m->max_token_bytes > (size_t)m->max_model_len)
@@ -174,7 +210,7 @@ static bool render_prompt(const struct served_model *m, struct chat_arena *a,
 }
 
 bool chat_prompt(const struct served_model *m, const json_t *root, bool add_generation_prompt,
-                 struct token_buf *out, struct api_error *e) {
+                 bool continue_final, struct token_buf *out, struct api_error *e) {
     const json_t *messages = field_get(root, "messages");
     if (!m->chat)
         return api_fail(e, 400, "no_chat_template", "messages", "%s", m->chat_problem);
@@ -194,7 +230,8 @@ bool chat_prompt(const struct served_model *m, const json_t *root, bool add_gene
     set_member(a, globals, "bos_token", name_of(a, m->tokenizer, tokenizer_bos(m->tokenizer)));
     set_member(a, globals, "eos_token", name_of(a, m->tokenizer, tokenizer_eos(m->tokenizer)));
     set_member(a, globals, "add_generation_prompt", chat_bool(a, add_generation_prompt));
-    ok = ok && render_prompt(m, a, globals, out, e);
+    const json_t *final = continue_final ? json_array_get(messages, json_array_size(messages) - 1) : NULL;
+    ok = ok && render_prompt(m, a, globals, final, out, e);
     chat_arena_free(a);
     return ok;
 }

@@ -9,6 +9,7 @@
 enum status chat_open(struct served_model *m, const char *path, struct err *err);
 void chat_close(struct served_model *m);
 
-// Renders `messages` of root and appends the tokens to out.
+// Renders `messages` of root and appends the tokens to out. continue_final: the prompt ends with the text of the last
+// message, which the answer goes on from.
 bool chat_prompt(const struct served_model *m, const json_t *root, bool add_generation_prompt,
-                 struct token_buf *out, struct api_error *e);
+                 bool continue_final, struct token_buf *out, struct api_error *e);

@@ -24,9 +24,15 @@ struct completion_request openai_defaults(void);
 // Reads the model's name and the fields of the tables, and refuses what is not supported.
 bool openai_read_fields(struct completion_request *r, const struct served_model *m, const json_t *root,
                         const struct openai_api *api, void *own, struct api_error *e);
+// Cuts a prompt to what truncate_prompt_tokens keeps.
+void openai_truncate(const struct completion_request *r, const struct served_model *m,
+                     struct token_buf *prompt);
 // Reads the other shared fields: stops, bias, stream_options and the like.
 bool openai_read_options(struct completion_request *r, const struct served_model *m, json_t *root,
                          struct api_error *e);
+// Reads those of sampling_fields.c.
+bool openai_read_sampling(struct completion_request *r, const struct served_model *m, const json_t *root,
+                          struct api_error *e);
 // Whether a prompt of len tokens leaves room for a completion.
 bool openai_check_room(const struct completion_request *r, const struct served_model *m, size_t len,
                        const char *param, struct api_error *e);
@@ -35,8 +41,15 @@ bool openai_parse_end(struct completion_request *r, json_t *root, const struct o
 
 // ---- out
 
-// What a token is shown as: its text; a control token's name.
+// The text of a token; a control token's name.
 const char *openai_token_text(const struct tokenizer *t, token_id id, size_t *len);
+// What log-probabilities call a token: its text, or token_id:N where the request asks for that.
+struct token_label {
+    const char *text; // (len) the tokenizer's, or id
+    size_t len;
+    char id[24];
+};
+void openai_label(struct token_label *l, const struct response *r, token_id id);
 void openai_write_error(struct buf *b, const struct api_error *e); // {"error":{...}}
 void openai_write_usage(struct buf *b, const struct usage *u);
 // {"id":"ID","object":"OBJECT","created":…,"model":…,"system_fingerprint":…,"choices":[
@@ -46,9 +59,13 @@ void openai_write_finish(struct buf *b, enum finish_reason why); // ,"finish_rea
 void openai_write_prompt_logprobs(struct buf *b, const struct buf *list);
 void openai_write_model(struct buf *b, const char *id, int64_t created, int max_model_len);
 
-// A chunk of a stream: begin, the choice, end.
+// A chunk of a stream: begin, the choice, end, which writes the ids of `prompt` where it is not NULL.
 struct buf *openai_chunk_begin(struct sse_queue *out, const struct response *r);
-void openai_chunk_end(struct sse_queue *out, const struct response *r, const struct usage *usage);
+void openai_chunk_end(struct sse_queue *out, const struct response *r, const struct token_buf *prompt,
+                      const struct usage *usage);
+// ,"prompt_token_ids":[…] and ,"token_ids":[…]; NULL: nothing
+void openai_write_prompt_ids(struct buf *b, const struct token_buf *prompt);
+void openai_write_ids(struct buf *b, const struct buf *ids);
 void openai_body_end(struct buf *b, const struct usage *usage); // ,"usage":{…}}
 // These serve both dialects.
 void openai_done(struct sse_queue *out, const struct response *r, const struct usage *usage);

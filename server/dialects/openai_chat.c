@@ -12,7 +12,7 @@
 #define INT_TOP 2147483647.0
 
 struct chat_request { // what only chat has
-    bool logprobs, add_generation_prompt;
+    bool logprobs, add_generation_prompt, continue_final;
     int max_completion_tokens, top_logprobs; // -1: not given
 };
 
@@ -22,6 +22,7 @@ static const struct field own_fields[] = {
     {"logprobs", F_BOOL, 0, 0, false, AT(logprobs)},
     {"top_logprobs", F_INT, 0, MAX_TOP_LOGPROBS, false, AT(top_logprobs)},
     {"add_generation_prompt", F_BOOL, 0, 0, false, AT(add_generation_prompt)},
+    {"continue_final_message", F_BOOL, 0, 0, false, AT(continue_final)},
 };
 static const struct field fields[] = {
     {"max_tokens", F_INT, 1, INT_TOP, false, offsetof(struct completion_request, max_tokens)},
@@ -33,13 +34,19 @@ static bool read_messages(struct completion_request *r, const struct chat_reques
                           const struct served_model *m, const json_t *root, struct api_error *e) {
     if (own->top_logprobs > 0 && !own->logprobs)
         return api_fail(e, 400, NULL, "top_logprobs", "'top_logprobs' needs 'logprobs': true.");
+    if (own->continue_final && json_is_true(field_get(root, "add_generation_prompt")))
+        return api_fail(e, 400, NULL, "continue_final_message",
+                        "'continue_final_message' and 'add_generation_prompt' exclude each other.");
     if (own->logprobs)
         r->logprobs = own->top_logprobs > 0 ? own->top_logprobs : 0;
     if (!(r->prompts = calloc(1, sizeof *r->prompts)))
         return api_fail_memory(e);
     r->num_prompts = 1;
-    return chat_prompt(m, root, own->add_generation_prompt, &r->prompts[0], e) &&
-           openai_check_room(r, m, r->prompts[0].len, "messages", e);
+    if (!chat_prompt(m, root, own->add_generation_prompt && !own->continue_final, own->continue_final,
+                     &r->prompts[0], e))
+        return false;
+    openai_truncate(r, m, &r->prompts[0]);
+    return openai_check_room(r, m, r->prompts[0].len, "messages", e);
 }
 
 static bool parse_body(struct completion_request *r, const struct served_model *m, const char *body,
@@ -60,11 +67,13 @@ static bool parse_body(struct completion_request *r, const struct served_model *
 
 // ---- chat
 
-static void write_shown(struct buf *b, const struct tokenizer *t, token_id id, float logprob) {
+static void write_shown(struct buf *b, const struct response *r, token_id id, float logprob) {
     size_t len;
-    const char *s = openai_token_text(t, id, &len);
+    const char *s = openai_token_text(r->model->tokenizer, id, &len);
+    struct token_label label;
+    openai_label(&label, r, id);
     buf_lit(b, "{\"token\":");
-    json_quote(b, s, len);
+    json_quote(b, label.text, label.len);
     buf_lit(b, ",\"logprob\":");
     json_float(b, logprob);
     buf_lit(b, ",\"bytes\":[");
@@ -79,17 +88,16 @@ static void write_shown(struct buf *b, const struct tokenizer *t, token_id id, f
 static void add_logprob(struct logprob_lists *l, const struct response *r, const struct service_event *ev,
                         int64_t offset) {
     (void)offset;
-    const struct tokenizer *t = r->model->tokenizer;
     int k = r->request->logprobs;
     struct buf *b = &l->tops;
     if (l->count++)
         buf_char(b, ',');
-    write_shown(b, t, ev->token, ev->logprob);
+    write_shown(b, r, ev->token, ev->logprob);
     buf_lit(b, ",\"top_logprobs\":[");
     for (int i = 0; i < k && i < ev->num_top; i++) {
         if (i)
             buf_char(b, ',');
-        write_shown(b, t, ev->top_ids[i], ev->top_logprobs[i]);
+        write_shown(b, r, ev->top_ids[i], ev->top_logprobs[i]);
         buf_char(b, '}');
     }
     buf_lit(b, "]}");
@@ -110,6 +118,7 @@ static void write_choice_end(struct buf *b, const struct piece *p) {
         buf_lit(b, ",\"logprobs\":null");
     }
     openai_write_finish(b, p->finish);
+    openai_write_ids(b, p->token_ids);
     buf_char(b, '}');
 }
 
@@ -131,14 +140,14 @@ static void write_roles(struct sse_queue *out, const struct response *r, const s
     for (int i = 0; i < r->num_choices; i++) {
         const struct piece p = {.index = i, .text = ""};
         write_delta(openai_chunk_begin(out, r), &p, true);
-        openai_chunk_end(out, r, usage);
+        openai_chunk_end(out, r, i == 0 && r->request->return_ids ? &r->request->prompts[0] : NULL, usage);
     }
 }
 
 static void write_piece(struct sse_queue *out, const struct response *r, const struct piece *p,
                         const struct usage *usage) {
     write_delta(openai_chunk_begin(out, r), p, false);
-    openai_chunk_end(out, r, usage);
+    openai_chunk_end(out, r, NULL, usage);
 }
 
 static void write_whole(struct buf *b, const struct response *r, const struct piece *pieces,
@@ -154,6 +163,7 @@ static void write_whole(struct buf *b, const struct response *r, const struct pi
     }
     buf_char(b, ']');
     openai_write_prompt_logprobs(b, pieces[0].prompt_logprobs); // all choices have one prompt
+    openai_write_prompt_ids(b, pieces[0].prompt);
     openai_body_end(b, usage);
 }
 

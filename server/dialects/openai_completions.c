@@ -1,6 +1,7 @@
 // /v1/completions: prompts of text or ids in, text out.
 #include "openai.h"
 
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,13 +19,13 @@ static const struct field fields[] = {
 static const struct openai_api api = {OPENAI_COMPLETIONS, fields, sizeof fields / sizeof fields[0], NULL, 0};
 
 // `where` names the prompt in messages; the param of errors is always `prompt`.
-static bool add_ids(struct token_buf *out, const struct served_model *m, const json_t *list,
-                    const char *where, struct api_error *e) {
+static bool add_ids(struct token_buf *out, const struct completion_request *r, const struct served_model *m,
+                    const json_t *list, const char *where, struct api_error *e) {
     size_t n = json_array_size(list);
     const char *param = "prompt";
     if (n == 0)
         return api_fail(e, 400, NULL, param, "'%s' must not be empty.", where);
-    if (n > (size_t)m->max_model_len)
+    if (n > (size_t)m->max_model_len && r->truncate == INT_MAX)
         return api_fail(e, 400, "context_length_exceeded", param,
                         "This model's maximum context length is %d tokens; the prompt has %zu.",
                         m->max_model_len, n);
@@ -101,8 +102,9 @@ static bool read_prompts(struct completion_request *r, const struct served_model
             return api_fail(e, 400, "invalid_type", "prompt",
                             "'%s' is of another kind than the prompts before it.", where);
         struct token_buf *ids = &r->prompts[i];
-        if (!(json_is_string(p) ? add_text(ids, r, m, p, e) : add_ids(ids, m, p, where, e)))
+        if (!(json_is_string(p) ? add_text(ids, r, m, p, e) : add_ids(ids, r, m, p, where, e)))
             return false;
+        openai_truncate(r, m, ids);
         if (!openai_check_room(r, m, ids->len, "prompt", e))
             return false;
     }
@@ -121,47 +123,43 @@ static bool parse_body(struct completion_request *r, const struct served_model *
 
 // ---- log-probabilities: four lists
 
-static bool same_text(const struct tokenizer *t, token_id a, token_id b) {
-    size_t na, nb;
-    const char *sa = openai_token_text(t, a, &na), *sb = openai_token_text(t, b, &nb);
-    return na == nb && memcmp(sa, sb, na) == 0;
-}
-
-static void write_top(struct buf *b, const struct tokenizer *t, token_id id, float logprob, bool first) {
-    size_t len;
-    const char *s = openai_token_text(t, id, &len);
+static void write_top(struct buf *b, const struct response *r, token_id id, float logprob, bool first) {
+    struct token_label l;
+    openai_label(&l, r, id);
     if (!first)
         buf_char(b, ',');
-    json_quote(b, s, len);
+    json_quote(b, l.text, l.len);
     buf_char(b, ':');
     json_float(b, logprob);
 }
 
 // Two tokens may have one text (a byte token and a letter, or two broken bytes that are both shown as
 // U+FFFD). A JSON object holds it once: the likelier one, which comes first.
-static bool is_shown(const struct tokenizer *t, const struct service_event *ev, int upto, token_id id) {
-    size_t bad, len;
-    const char *s = openai_token_text(t, id, &len);
+static bool is_shown(const struct response *r, const struct service_event *ev, int upto, token_id id) {
+    size_t bad;
+    struct token_label l, o;
+    openai_label(&l, r, id);
     bool valid = true;
-    for (size_t i = 0; i < len && valid;) {
-        size_t n = utf8_sequence((const unsigned char *)s + i, len - i, &bad);
+    for (size_t i = 0; i < l.len && valid;) {
+        size_t n = utf8_sequence((const unsigned char *)l.text + i, l.len - i, &bad);
         valid = n > 0;
         i += n;
     }
     if (valid) {
-        for (int i = 0; i < upto; i++)
-            if (same_text(t, ev->top_ids[i], id))
+        for (int i = 0; i < upto; i++) {
+            openai_label(&o, r, ev->top_ids[i]);
+            if (o.len == l.len && memcmp(o.text, l.text, l.len) == 0)
                 return true;
+        }
         return false;
     }
     struct buf mine = {0}, other = {0}; // rare: compare what would be printed
-    json_escape(&mine, s, len);
+    json_escape(&mine, l.text, l.len);
     bool found = false;
     for (int i = 0; i < upto && !found; i++) {
-        size_t n;
-        const char *o = openai_token_text(t, ev->top_ids[i], &n);
+        openai_label(&o, r, ev->top_ids[i]);
         buf_clear(&other);
-        json_escape(&other, o, n);
+        json_escape(&other, o.text, o.len);
         found = other.len == mine.len && memcmp(other.data, mine.data, mine.len) == 0;
     }
     buf_free(&mine);
@@ -171,16 +169,15 @@ static bool is_shown(const struct tokenizer *t, const struct service_event *ev, 
 
 static void add_logprob(struct logprob_lists *l, const struct response *r, const struct service_event *ev,
                         int64_t offset) {
-    const struct tokenizer *t = r->model->tokenizer;
-    size_t len;
-    const char *s = openai_token_text(t, ev->token, &len);
+    struct token_label label;
+    openai_label(&label, r, ev->token);
     if (l->count++) {
         buf_char(&l->tokens, ',');
         buf_char(&l->values, ',');
         buf_char(&l->tops, ',');
         buf_char(&l->offsets, ',');
     }
-    json_quote(&l->tokens, s, len);
+    json_quote(&l->tokens, label.text, label.len);
     buf_int(&l->offsets, offset);
     if (ev->num_top < 0) { // the first token of a prompt: nothing is before it
         buf_lit(&l->values, "null");
@@ -193,13 +190,13 @@ static void add_logprob(struct logprob_lists *l, const struct response *r, const
     bool first = true, chosen = false;
     for (int i = 0; i < top; i++) {
         chosen |= ev->top_ids[i] == ev->token;
-        if (is_shown(t, ev, i, ev->top_ids[i]))
+        if (is_shown(r, ev, i, ev->top_ids[i]))
             continue;
-        write_top(&l->tops, t, ev->top_ids[i], ev->top_logprobs[i], first);
+        write_top(&l->tops, r, ev->top_ids[i], ev->top_logprobs[i], first);
         first = false;
     }
-    if (!chosen && !is_shown(t, ev, top, ev->token))
-        write_top(&l->tops, t, ev->token, ev->logprob, first);
+    if (!chosen && !is_shown(r, ev, top, ev->token))
+        write_top(&l->tops, r, ev->token, ev->logprob, first);
     buf_char(&l->tops, '}');
 }
 
@@ -228,13 +225,15 @@ static void write_choice(struct buf *b, const struct piece *p) {
     }
     openai_write_finish(b, p->finish);
     openai_write_prompt_logprobs(b, p->prompt_logprobs);
+    openai_write_prompt_ids(b, p->prompt);
+    openai_write_ids(b, p->token_ids);
     buf_char(b, '}');
 }
 
 static void write_piece(struct sse_queue *out, const struct response *r, const struct piece *p,
                         const struct usage *usage) {
     write_choice(openai_chunk_begin(out, r), p);
-    openai_chunk_end(out, r, usage);
+    openai_chunk_end(out, r, NULL, usage);
 }
 
 static void write_whole(struct buf *b, const struct response *r, const struct piece *pieces,

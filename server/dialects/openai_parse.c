@@ -1,6 +1,7 @@
 // Request bodies of OpenAI's APIs: the fields that completions and chat share.
 #include "openai.h"
 
+#include <limits.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,6 +26,11 @@ static const struct field fields[] = {
     {"stream", F_BOOL, 0, 0, false, AT(stream)},
     {"ignore_eos", F_BOOL, 0, 0, false, AT(ignore_eos)},
     {"skip_special_tokens", F_BOOL, 0, 0, false, AT(skip_special)},
+    {"spaces_between_special_tokens", F_BOOL, 0, 0, false, AT(spaces_between_special)},
+    {"include_stop_str_in_output", F_BOOL, 0, 0, false, AT(include_stop)},
+    {"return_token_ids", F_BOOL, 0, 0, false, AT(return_ids)},
+    {"return_tokens_as_token_ids", F_BOOL, 0, 0, false, AT(names_ids)},
+    {"truncate_prompt_tokens", F_INT, -1, INT_TOP, false, AT(truncate)},
 };
 #define COUNT(table) (sizeof(table) / sizeof(table)[0])
 enum { NUM_FIELDS = COUNT(fields) };
@@ -50,12 +56,7 @@ static const struct {
     {"tool_choice", NULL, BOTH},
     {"functions", "[]", BOTH},
     {"function_call", NULL, BOTH},
-    {"truncate_prompt_tokens", "-1", BOTH},
-    {"return_token_ids", "false", BOTH},
-    {"return_tokens_as_token_ids", "false", BOTH},
     {"use_beam_search", "false", BOTH},
-    {"include_stop_str_in_output", "false", BOTH},
-    {"spaces_between_special_tokens", "true", BOTH},
     {"allowed_token_ids", NULL, BOTH},
     {"bad_words", "[]", BOTH},
     {"logits_processors", "[]", BOTH},
@@ -69,13 +70,12 @@ static const struct {
     {"chat_template", NULL, OPENAI_CHAT},
     {"chat_template_kwargs", NULL, OPENAI_CHAT},
     {"documents", "[]", OPENAI_CHAT},
-    {"continue_final_message", "false", OPENAI_CHAT},
 };
 
 // Read by hand below, or harmless to ignore.
-static const char *const known[] = {"model",          "messages",       "prompt",     "stop",
-                                    "stop_token_ids", "stream_options", "logit_bias", "best_of",
-                                    "cache_salt",     "request_id",     "user",       "prompt_logprobs"};
+static const char *const known[] = {
+    "model",   "messages",   "prompt",     "stop", "stop_token_ids",  "stream_options", "logit_bias",
+    "best_of", "cache_salt", "request_id", "user", "prompt_logprobs", "truncation_side"};
 
 static bool is_harmless(const json_t *v, const char *word) {
     if (!word)
@@ -259,20 +259,6 @@ static bool read_stream_options(struct completion_request *r, const json_t *root
     return true;
 }
 
-// vLLM's: 0 asks for the prompt tokens' own log-probabilities; alternatives beside them are not supported.
-static bool read_prompt_logprobs(struct completion_request *r, const json_t *root, struct api_error *e) {
-    const json_t *v = field_get(root, "prompt_logprobs");
-    if (!v || json_is_false(v))
-        return true;
-    if (!json_is_integer(v) || json_integer_value(v) != 0)
-        return api_fail(e, 400, "unsupported_parameter", "prompt_logprobs",
-                        "'prompt_logprobs' other than 0 is not supported by this version of the server.");
-    if (r->stream)
-        return api_fail(e, 400, NULL, "prompt_logprobs", "'prompt_logprobs' needs 'stream': false.");
-    r->prompt_logprobs = true;
-    return true;
-}
-
 static bool read_rest(struct completion_request *r, const json_t *root, struct api_error *e) {
     const json_t *v = field_get(root, "best_of");
     if (v) {
@@ -329,7 +315,7 @@ bool openai_check_room(const struct completion_request *r, const struct served_m
 bool openai_read_options(struct completion_request *r, const struct served_model *m, json_t *root,
                          struct api_error *e) {
     return read_stop(r, root, e) && read_stop_ids(r, m, root, e) && read_bias(r, m, root, e) &&
-           read_stream_options(r, root, e) && read_prompt_logprobs(r, root, e) && read_rest(r, root, e);
+           read_stream_options(r, root, e) && openai_read_sampling(r, m, root, e) && read_rest(r, root, e);
 }
 
 struct completion_request openai_defaults(void) {
@@ -337,6 +323,7 @@ struct completion_request openai_defaults(void) {
         .n = 1,
         .sampling = {.temperature = 1, .top_p = 1, .repetition_penalty = 1, .logprobs = -1},
         .skip_special = true,
+        .truncate = INT_MAX,
         .add_special = true,
         .logprobs = -1};
 }

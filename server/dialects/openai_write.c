@@ -1,6 +1,7 @@
 // Responses of OpenAI's APIs: the JSON that completions and chat share.
 #include "openai.h"
 
+#include <stdio.h>
 #include <string.h>
 
 void openai_write_error(struct buf *b, const struct api_error *e) {
@@ -60,6 +61,31 @@ const char *openai_token_text(const struct tokenizer *t, token_id id, size_t *le
     return tokenizer_bytes(t, id, true, len);
 }
 
+void openai_label(struct token_label *l, const struct response *r, token_id id) {
+    l->text = openai_token_text(r->model->tokenizer, id, &l->len);
+    if (r->request->names_ids) {
+        l->len = (size_t)snprintf(l->id, sizeof l->id, "token_id:%d", id);
+        l->text = l->id;
+    }
+}
+
+void openai_write_prompt_ids(struct buf *b, const struct token_buf *prompt) {
+    if (!prompt)
+        return;
+    buf_lit(b, ",\"prompt_token_ids\":[");
+    for (size_t i = 0; i < prompt->len; i++)
+        buf_fmt(b, i ? ",%d" : "%d", prompt->ids[i]);
+    buf_char(b, ']');
+}
+
+void openai_write_ids(struct buf *b, const struct buf *ids) {
+    if (!ids)
+        return;
+    buf_lit(b, ",\"token_ids\":[");
+    buf_add(b, ids->data, ids->len);
+    buf_char(b, ']');
+}
+
 void openai_write_finish(struct buf *b, enum finish_reason why) {
     if (why == FINISH_NONE)
         buf_lit(b, ",\"finish_reason\":null");
@@ -100,9 +126,11 @@ struct buf *openai_chunk_begin(struct sse_queue *out, const struct response *r) 
     return b;
 }
 
-void openai_chunk_end(struct sse_queue *out, const struct response *r, const struct usage *usage) {
+void openai_chunk_end(struct sse_queue *out, const struct response *r, const struct token_buf *prompt,
+                      const struct usage *usage) {
     struct buf *b = &out->bytes;
     buf_char(b, ']');
+    openai_write_prompt_ids(b, prompt);
     if (usage) {
         buf_lit(b, ",\"usage\":");
         openai_write_usage(b, usage);

@@ -693,8 +693,6 @@ def test_fields_that_change_nothing(server, fields):
         ("best_of", 2),
         ("response_format", {"type": "json_object"}),
         ("structured_outputs", {"regex": "a+"}),
-        ("return_token_ids", True),
-        ("truncate_prompt_tokens", 3),
         ("prompt_logprobs", 2),
     ],
 )

@@ -58,6 +58,9 @@ struct text {
 
 static int valid_utf8(const char *p, size_t n) { return utf8_valid((const unsigned char *)p, n); }
 
+static int min_tokens; // of the streams of run()
+static bool keeps_stops;
+
 // Feeds ids, then ends the stream.
 static void run(const struct tokenizer *t, const token_id *ids, size_t n, const char *const *stops,
                 const size_t *stop_lens, int num_stops, int strip, int skip_special, struct text *out) {
@@ -66,7 +69,9 @@ static void run(const struct tokenizer *t, const token_id *ids, size_t n, const 
                              .strip_space = strip != 0,
                              .stops = stops,
                              .stop_lens = stop_lens,
-                             .num_stops = num_stops};
+                             .num_stops = num_stops,
+                             .min_tokens = min_tokens,
+                             .keep_stop = keeps_stops};
     struct detok *d = detok_new(&p);
     const char *text;
     size_t len;
@@ -273,16 +278,16 @@ static uint32_t rnd(uint32_t n) {
     return (uint32_t)(rng >> 32) % n;
 }
 
-// The same in one pass over all bytes: find the stop, cut, replace.
-static void reference(const char *bytes, size_t n, const char *const *stops, const size_t *lens,
+// The same in one pass over all bytes: find the stop that ends behind the first `from`, cut, replace.
+static void reference(const char *bytes, size_t n, size_t from, const char *const *stops, const size_t *lens,
                       int num_stops, struct text *out) {
     size_t keep = n;
     out->stop = -1;
-    for (size_t end = 1; end <= n && out->stop < 0; end++)
+    for (size_t end = from + 1; end <= n && out->stop < 0; end++)
         for (int s = 0; s < num_stops && out->stop < 0; s++)
             if (lens[s] > 0 && lens[s] <= end && memcmp(bytes + end - lens[s], stops[s], lens[s]) == 0) {
                 out->stop = s;
-                keep = end - lens[s];
+                keep = keeps_stops ? end : end - lens[s];
             }
     out->len = 0;
     for (size_t i = 0; i < keep;) {
@@ -321,7 +326,7 @@ static void test_any_split(void **state) {
         token_id ids[64], singles[1024];
         char bytes[1024], stop_bytes[4][16];
         const char *stops[4];
-        size_t lens[4], n = rnd(40), len = 0;
+        size_t lens[4], n = rnd(40), len = 0, from = 0, min = rnd(2) ? rnd(20) : 0;
         uint32_t mode = rnd(3); // few letters make many stops; bytes of UTF-8 make many broken sequences
         for (size_t i = 0; i < n; i++) {
             ids[i] = mode == 0   ? PIECE + (token_id)rnd(5)
@@ -332,19 +337,22 @@ static void test_any_split(void **state) {
             const char *p = tokenizer_bytes(t, ids[i], false, &l);
             memcpy(bytes + len, p, l);
             len += l;
+            from = i < min ? len : from;
         }
+        keeps_stops = rnd(3) == 0;
         for (size_t i = 0; i < len; i++)
             singles[i] = BYTE + (unsigned char)bytes[i];
         int num_stops = (int)rnd(5);
         for (int s = 0; s < num_stops; s++) {
             stops[s] = stop_bytes[s];
             lens[s] = 1 + rnd(6);
-            size_t from = len > lens[s] ? rnd((uint32_t)(len - lens[s])) : 0;
+            size_t at = len > lens[s] ? rnd((uint32_t)(len - lens[s])) : 0;
             for (size_t k = 0; k < lens[s]; k++)
-                stop_bytes[s][k] = rnd(3) && from + k < len ? bytes[from + k] : (char)("ab"[rnd(2)]);
+                stop_bytes[s][k] = rnd(3) && at + k < len ? bytes[at + k] : (char)("ab"[rnd(2)]);
         }
-        reference(bytes, len, stops, lens, num_stops, &want);
+        reference(bytes, len, from, stops, lens, num_stops, &want);
         for (int k = 0; k < 2; k++) {
+            min_tokens = (int)(k ? from : min);
             run(t, k ? singles : ids, k ? len : n, stops, lens, num_stops, 0, 1, &got);
             if (got.stop != want.stop || got.len != want.len || memcmp(got.p, want.p, got.len) != 0)
                 fail_msg("round %d, %s: stop %d, want %d; got '%.*s', want '%.*s'", round,
@@ -353,6 +361,8 @@ static void test_any_split(void **state) {
         }
         stopped += want.stop >= 0;
     }
+    min_tokens = 0;
+    keeps_stops = false;
     printf("  20000 streams, %d stopped\n", stopped);
     assert_in_range(stopped, 4000, 16000);
     tokenizer_free(t);

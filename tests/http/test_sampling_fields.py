@@ -1,0 +1,183 @@
+"""Fields that say how tokens are chosen and shown: that each does what it says, whole and streamed."""
+
+import subprocess
+import sys
+
+import pytest
+
+import goldens
+from goldens import EOS, cases, expected, text_of, tokens_until
+from process import Server
+from wire import check_error, outcome, parse_events
+
+PATH = "/v1/completions"
+PROMPT = "Once upon a time"
+GREEDY = cases()[0]["greedy_ids"] if goldens.data_root().exists() else []
+
+
+def only(answer):
+    (choice,) = answer["choices"]
+    return choice
+
+
+def bad(server, fields, param, **more):
+    return check_error(server.post(PATH, {"prompt": PROMPT, "max_tokens": 4, **fields}), 400, param, **more)
+
+
+# ---- stops
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_min_tokens_and_stop_strings(server, stream):
+    """A stop string that one of the first min_tokens tokens completes is text; the next one that comes ends it."""
+    ask = (lambda **f: server.stream(PROMPT, **f).choices[0]) if stream else lambda **f: only(server.complete(PROMPT, **f))
+    n, before = tokens_until(0, " a")
+    first = ask(max_tokens=64, stop=" a", min_tokens=n - 1)
+    assert (first["text"], first["finish_reason"]) == (before, "stop")
+    later = ask(max_tokens=64, stop=" a", min_tokens=n)
+    whole = expected(0, 64)
+    at = whole.index(" a", len(before) + 1)
+    assert (later["text"], later["finish_reason"]) == (whole[:at], "stop")
+    none = ask(max_tokens=64, stop=" a", min_tokens=64)
+    assert (none["text"], none["finish_reason"]) == (whole, "length")
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_include_stop_str_in_output(server, stream):
+    ask = (lambda **f: server.stream(PROMPT, **f).choices[0]) if stream else lambda **f: only(server.complete(PROMPT, **f))
+    n, before = tokens_until(0, "the")
+    for logprobs in (None, 1):
+        with_it = ask(max_tokens=64, stop=["the"], include_stop_str_in_output=True, logprobs=logprobs)
+        assert (with_it["text"], with_it["finish_reason"]) == (before + "the", "stop")
+        assert ask(max_tokens=64, stop=["the"], logprobs=logprobs)["text"] == before
+    token = GREEDY[5]  # a stop token has a text, too
+    shown = ask(max_tokens=64, stop_token_ids=[token], include_stop_str_in_output=True)["text"]
+    end = GREEDY.index(token) + 1
+    assert shown == text_of(GREEDY[:end])
+    assert ask(max_tokens=64, stop_token_ids=[token])["text"] == text_of(GREEDY[: end - 1])
+
+
+# ---- ids beside the text
+
+
+def test_return_token_ids(server):
+    prompt = cases()[0]["prompt_ids"]
+    for n in (1, 2):
+        answer = server.complete(PROMPT, n=n, max_tokens=12, return_token_ids=True)
+        for choice in answer["choices"]:
+            assert choice["prompt_token_ids"] == prompt and choice["token_ids"] == GREEDY[:12]
+    stopped = only(server.complete(PROMPT, max_tokens=12, stop_token_ids=[GREEDY[5]], return_token_ids=True))
+    assert stopped["token_ids"] == GREEDY[: GREEDY.index(GREEDY[5]) + 1]
+    assert not {"token_ids", "prompt_token_ids"} & set(only(server.complete(PROMPT, max_tokens=2)))
+
+
+def test_return_token_ids_of_streams(server):
+    """The prompt's in a choice's first chunk; each chunk has those of its tokens."""
+    events = server.stream(PROMPT, n=2, max_tokens=12, stop=["qqq"], return_token_ids=True).events
+    for index in range(2):
+        chunks = [c for e in events for c in e["choices"] if c["index"] == index]
+        assert chunks[0]["prompt_token_ids"] == cases()[0]["prompt_ids"]
+        assert not any("prompt_token_ids" in c for c in chunks[1:])
+        assert [t for c in chunks for t in c["token_ids"]] == GREEDY[:12]
+
+
+def test_return_tokens_as_token_ids(server):
+    plain = only(server.complete(PROMPT, max_tokens=8, logprobs=3))["logprobs"]
+    named = only(server.complete(PROMPT, max_tokens=8, logprobs=3, return_tokens_as_token_ids=True))["logprobs"]
+    assert named["tokens"] == [f"token_id:{i}" for i in GREEDY[:8]]
+    for tokens, other in zip(named["top_logprobs"], plain["top_logprobs"]):
+        assert len(tokens) == 3 and set(other.values()) <= set(tokens.values())
+        assert all(goldens.shown(int(t[9:])) in other for t in tokens)
+
+
+# ---- what is kept of a prompt
+
+
+def test_truncate_prompt_tokens(server):
+    ids = cases()[0]["prompt_ids"] * 3
+    room = server.get("/v1/models").json()["data"][0]["max_model_len"]
+    for fields, kept in (
+        ({"truncate_prompt_tokens": 5}, ids[-5:]),
+        ({"truncate_prompt_tokens": 5, "truncation_side": "left"}, ids[-5:]),
+        ({"truncate_prompt_tokens": 5, "truncation_side": "right"}, ids[:5]),
+        ({"truncate_prompt_tokens": len(ids)}, ids),
+        ({"truncate_prompt_tokens": room}, ids),
+        ({"truncate_prompt_tokens": -1}, ids),
+    ):
+        answer = server.complete(ids, max_tokens=6, return_token_ids=True, **fields)
+        assert only(answer)["prompt_token_ids"] == kept
+        assert outcome(answer) == outcome(server.complete(kept, max_tokens=6))
+    long = ids * (room // len(ids) + 1)
+    answer = server.complete(long, max_tokens=6, return_token_ids=True, truncate_prompt_tokens=-1)
+    assert only(answer)["prompt_token_ids"] == long[-(room - 6) :]
+    for value in (0, -2, room + 1, 1.5, "3"):
+        bad(server, {"truncate_prompt_tokens": value}, "truncate_prompt_tokens")
+    bad(server, {"truncate_prompt_tokens": 3, "truncation_side": "both"}, "truncation_side")
+
+
+def test_spaces_between_special_tokens(server):
+    for value in (True, False):
+        assert only(server.complete(PROMPT, max_tokens=8, spaces_between_special_tokens=value))["text"] == expected(0, 8)
+    bad(server, {"spaces_between_special_tokens": 1}, "spaces_between_special_tokens")
+
+
+# ---- chat
+
+CHAT = "/v1/chat/completions"
+HI = [{"role": "user", "content": "Hello there"}]
+
+
+@pytest.fixture(scope="module")
+def chat(tmp_path_factory):
+    path = tmp_path_factory.mktemp("chat") / "chatml.gguf"
+    tool = goldens.ROOT / "tests/tools/make_gguf.py"
+    subprocess.run([sys.executable, str(tool), str(path), "--chatml"], check=True)
+    server = Server(model=path)
+    yield server
+    server.stop()
+
+
+def ask(server, messages, **fields):
+    reply = server.post(CHAT, {"messages": messages, "temperature": 0, "max_tokens": 6, **fields})
+    assert reply.status == 200, reply
+    return reply.json()
+
+
+@pytest.mark.parametrize("text", ["Once upon", "Once upon ", "  Once\n", [{"type": "text", "text": "Once upon"}]])
+def test_continue_final_message(chat, text):
+    """The prompt ends with the message's text: no end of turn, no new turn."""
+    answer = ask(chat, HI + [{"role": "assistant", "content": text}], continue_final_message=True, return_token_ids=True)
+    shown = text if isinstance(text, str) else text[0]["text"]
+    whole = f"<|im_start|>user\nHello there<|im_end|>\n<|im_start|>assistant\n{shown}"
+    wanted = chat.post("/tokenize", {"content": whole, "add_special": True}).json()["tokens"]
+    assert answer["prompt_token_ids"] == wanted
+    continued = only(chat.complete(wanted, max_tokens=6))["text"]
+    assert only(answer)["message"]["content"] == continued
+
+
+def test_continue_final_message_refuses(chat):
+    final = HI + [{"role": "assistant", "content": "Once"}]
+    for messages, more in ((final, {"add_generation_prompt": True}), (HI + [{"role": "assistant", "content": " "}], {})):
+        body = {"messages": messages, "max_tokens": 2, "continue_final_message": True, **more}
+        check_error(chat.post(CHAT, body), 400, "continue_final_message")
+    ask(chat, final, continue_final_message=True, add_generation_prompt=False)
+    assert ask(chat, final)["usage"]["prompt_tokens"] > ask(chat, final, continue_final_message=True)["usage"]["prompt_tokens"]
+
+
+def test_chat_return_token_ids(chat):
+    answer = ask(chat, HI, return_token_ids=True, logprobs=True, return_tokens_as_token_ids=True)
+    choice = only(answer)
+    assert len(choice["token_ids"]) == 6 and answer["prompt_token_ids"]
+    assert [e["token"] for e in choice["logprobs"]["content"]] == [f"token_id:{i}" for i in choice["token_ids"]]
+    reply = chat.post(CHAT, {"messages": HI, "temperature": 0, "max_tokens": 6, "stream": True, "return_token_ids": True, "n": 2})
+    events = parse_events(reply.body)
+    assert events[0]["prompt_token_ids"] == answer["prompt_token_ids"]
+    assert not any("prompt_token_ids" in e for e in events[1:])
+    for index in range(2):
+        chunks = [c for e in events for c in e["choices"] if c["index"] == index]
+        assert [t for c in chunks for t in c.get("token_ids", [])] == choice["token_ids"]
+
+
+def test_chat_truncates(chat):
+    whole = ask(chat, HI, return_token_ids=True)["prompt_token_ids"]
+    assert ask(chat, HI, return_token_ids=True, truncate_prompt_tokens=4)["prompt_token_ids"] == whole[-4:]

@@ -7,10 +7,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-// Entries of one sampling row: every distinct token of the context, every bias, every stop token.
+// Entries of one sampling row: every distinct token of the context, every bias, every stop token, every token whose
+// log-probability is wanted.
 size_t batch_max_entries(const struct step_limits *limits, int vocab) {
     size_t distinct = (size_t)(limits->max_context < vocab ? limits->max_context : vocab);
-    return (size_t)limits->max_seqs * (distinct + MAX_LOGIT_BIAS + MAX_STOP_TOKENS);
+    return (size_t)limits->max_seqs * (distinct + MAX_LOGIT_BIAS + MAX_STOP_TOKENS + MAX_TOP_LOGPROBS);
 }
 
 // Lays out the packed buffer for the most that a step holds: with base NULL it only measures. Returns the bytes.
@@ -122,6 +123,9 @@ static void add_samples(struct batch *b, struct step_arrays *v, const struct pla
         row.entry_start = *num_entries;
         *num_entries += add_entries(v->entries + *num_entries, r, known + j);
         row.entry_end = *num_entries;
+        row.num_wanted = r->logprob_ids ? row.num_logprobs : 0;
+        for (int i = 0; i < row.num_wanted; i++)
+            v->entries[(*num_entries)++] = (struct logit_entry){.token = r->logprob_ids[i], .div = 1};
         v->masks[*R] = r->filter ? bits + (size_t)j * step_mask_words(b->vocab) : NULL;
         v->rows[(*R)++] = row;
     }
@@ -185,7 +189,7 @@ void batch_fill(struct batch *b, const struct plan *plan, const struct kv_cache 
             CHECK(R < b->limits.max_rows);
             struct logits_row row = sampling_row(r, T + j, item->first + j + 1);
             row.target = r->tokens[item->first + j + 1];
-            row.num_logprobs = row.num_logprobs > 0 ? row.num_logprobs : 0;
+            row.num_logprobs = r->sampling.num_prompt_logprobs;
             row.entry_start = row.entry_end = num_entries;
             v.masks[R] = NULL;
             v.rows[R++] = row;

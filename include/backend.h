@@ -25,7 +25,7 @@
 extern "C" {
 #endif
 
-#define BACKEND_ABI 8 // raise on any change to this file or model.h
+#define BACKEND_ABI 9 // raise on any change to this file or model.h
 
 struct device; // the backend's own
 
@@ -102,7 +102,7 @@ struct step_limits {
     bool keep_hidden; // step_out.hidden is filled
 };
 
-// How to sample from one logits row. 48 bytes, no padding.
+// How to sample from one logits row. 56 bytes, no padding.
 struct logits_row {
     int32_t row;       // row of the step, 0..T)
     int32_t target;    // >= 0: the log-probability of this token instead of a sample
@@ -113,6 +113,10 @@ struct logits_row {
     int32_t index;        // output position: the sample is a function of Philox4x32-10(seed, index)
     uint64_t seed;
     int32_t entry_start, entry_end; // into step.entries
+    // 0: the alternatives are the best tokens. Else num_logprobs: those of the entries behind entry_end, which adjust
+    // nothing.
+    int32_t num_wanted;
+    int32_t unused; // 0
 };
 
 // Penalties and bias, applied in order before sampling: l = (l > 0 ? l / div : l * div) + add.
@@ -165,7 +169,9 @@ struct step {
 struct step_out {
     const int32_t *ids;   // (R) sampled token, or the row's target
     const float *logprob; // (R) its log-probability under the unadjusted logits; only where num_logprobs >= 0
-    const int32_t *top_ids;    // (R, MAX_TOP_LOGPROBS) best first, ties to the lower id
+    const int32_t
+        *rank; // (R) its place among all tokens by these logits, from 1, ties to the lower id; as logprob
+    const int32_t *top_ids;    // (R, MAX_TOP_LOGPROBS) best first, ties to the lower id; or as wanted
     const float *top_logprobs; // (R, MAX_TOP)
     const uint8_t *failed;     // (R) 1: the row's logits are not finite (or all are forbidden); ids is then 0
     const float *logits;       // (R, V) unadjusted, when step_limits.keep_logits; else NULL

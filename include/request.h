@@ -71,9 +71,11 @@ struct request_params {
     int num_stop;                  // <= MAX_STOP_TOKENS
     const struct logit_bias *bias; // (num_bias)
     int num_bias;                  // <= MAX_LOGIT_BIAS
-    int priority;                  // lower first; used by the priority policy only
-    const void *salt;              // names the prefix-cache domain; NULL: the common one
-    int num_salt;                  // bytes
+    // Alternatives to report instead of the best; NULL: the best. sampling.logprobs says how many.
+    const token_id *logprob_ids;
+    int priority;     // lower first; used by the priority policy only
+    const void *salt; // names the prefix-cache domain; NULL: the common one
+    int num_salt;     // bytes
     // Moved into the request where request_new() succeeds; NULL: none.
     struct token_filter *filter;
     struct stop_matcher *matcher;
@@ -114,7 +116,8 @@ struct request {
     int num_stop;
     struct logit_bias *bias; // (num_bias)
     int num_bias;
-    unsigned char *salt; // (num_salt)
+    token_id *logprob_ids; // (sampling.logprobs), or NULL
+    unsigned char *salt;   // (num_salt)
     int num_salt;
     struct token_filter *filter;
     struct drafter *drafter;

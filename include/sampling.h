@@ -22,6 +22,7 @@ struct sampling_params {
     float presence_penalty;   // 0: off. Subtracted where the token occurs in the output
     int logprobs;             // -1: none; 0..MAX_TOP_LOGPROBS: the chosen token's, and this many of the best
     bool prompt_logprobs;     // also for every prompt token but the first; turns prefix reuse off
+    int num_prompt_logprobs;  // with it: this many of the best, 0..MAX_TOP_LOGPROBS
 };
 
 #ifdef __cplusplus

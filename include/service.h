@@ -44,6 +44,7 @@ struct service_event {
     int position;
     int num_top;   // -1: no log-probabilities
     float logprob; // of token, under the unadjusted distribution
+    int rank;      // its place among all tokens by that, from 1
     token_id top_ids[MAX_TOP_LOGPROBS];
     float top_logprobs[MAX_TOP_LOGPROBS];
     // EVENT_FINISH: what it took

@@ -43,6 +43,8 @@ struct request *request_new(const struct request_params *p, int block_size) {
     r->num_salt = p->num_salt;
     r->stop = copy_of(p->stop, p->num_stop, sizeof *p->stop, &ok);
     r->bias = copy_of(p->bias, p->num_bias, sizeof *p->bias, &ok);
+    if (p->logprob_ids)
+        r->logprob_ids = copy_of(p->logprob_ids, p->sampling.logprobs, sizeof *p->logprob_ids, &ok);
     r->salt = copy_of(p->salt, p->num_salt, 1, &ok);
     int cap = (r->max_tokens + block_size - 1) / block_size;
     // Room for the tables of every group there may be: what a model does not have is never touched.
@@ -86,6 +88,7 @@ void request_free(struct request *r) {
     free(r->seq.tables[0].ids);
     free(r->stop);
     free(r->bias);
+    free(r->logprob_ids);
     free(r->salt);
     token_counts_free(&r->counts);
     free(r);

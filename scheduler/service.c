@@ -119,6 +119,7 @@ static void put_token(struct service *s, const struct request *r, enum event_kin
                                   .num_top = num_logprobs};
     if (num_logprobs >= 0) {
         event.logprob = out->logprob[row];
+        event.rank = out->rank[row];
         memcpy(event.top_ids, out->top_ids + (size_t)row * (size_t)out->max_top,
                (size_t)num_logprobs * sizeof *event.top_ids);
         memcpy(event.top_logprobs, out->top_logprobs + (size_t)row * (size_t)out->max_top,
@@ -217,7 +218,7 @@ static void put_prompt_logprobs(struct service *s, const struct plan *plan,
             continue;
         int samples = item->needs_token ? 1 + item->num_drafts : 0;
         int rows = result->first_row[i + 1] - result->first_row[i] - samples;
-        int top = item->req->sampling.logprobs > 0 ? item->req->sampling.logprobs : 0;
+        int top = item->req->sampling.num_prompt_logprobs;
         for (int j = 0; j < rows; j++) {
             int row = result->first_row[i] + j;
             put_token(s, item->req, EVENT_PROMPT, item->first + item->first_logit + j + 1,
@@ -471,6 +472,8 @@ enum status service_submit(struct service *s, struct request *r, struct err *err
                        (long long)atomic_load(&s->queued_tokens));
     int vocab = engine_info(s->engine)->model.vocab; // there are no more log-probabilities than tokens
     r->sampling.logprobs = r->sampling.logprobs < vocab ? r->sampling.logprobs : vocab;
+    r->sampling.num_prompt_logprobs =
+        r->sampling.num_prompt_logprobs < vocab ? r->sampling.num_prompt_logprobs : vocab;
     r->time_submitted = now_ns();
     if (atomic_fetch_add(&s->live, 1) == 0)
         atomic_store(&s->busy_since, r->time_submitted);

@@ -190,7 +190,7 @@ static struct piece piece_of(const struct choice *ch, size_t len) {
                           .text = ch->text.data,
                           .len = len,
                           .logprobs = r->logprobs >= 0 ? &ch->lists : NULL,
-                          .prompt_logprobs = r->prompt_logprobs ? &ch->prompt_logprobs : NULL,
+                          .prompt_logprobs = r->prompt_logprobs >= 0 ? &ch->prompt_logprobs : NULL,
                           .prompt = r->return_ids && !ch->begun ? &r->prompts[ch->index / r->n] : NULL,
                           .token_ids = r->return_ids ? &ch->token_ids : NULL,
                           .finish = ch->complete ? ch->finish : FINISH_NONE};
@@ -307,7 +307,7 @@ static void on_prompt(struct choice *ch, const struct service_event *ev) {
     struct completion *c = ch->completion;
     if (ch->complete || c->state != COMPLETION_RUNNING)
         return;
-    if (c->request.prompt_logprobs)
+    if (c->request.prompt_logprobs >= 0)
         c->dialect->prompt_logprob(&ch->prompt_logprobs, &c->response, ev);
     choice_echo(ch, ev);
     mark_flush(c);

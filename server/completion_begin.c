@@ -35,6 +35,7 @@ static struct request *make_request(struct completion *c, struct choice *ch, uin
         .num_stop = q->num_stop_ids,
         .bias = q->bias,
         .num_bias = q->num_bias,
+        .logprob_ids = q->logprob_ids,
         .priority = q->priority,
         .salt = q->salt,
         .num_salt = (int)q->salt_len,

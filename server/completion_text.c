@@ -18,7 +18,7 @@ static void release_pending(struct choice *ch, bool all) {
         c->dialect->logprob(&ch->lists, &c->response, &p->event, p->offset);
     }
     ch->num_pending -= n;
-    if (n && ch->num_pending)
+    if (n && ch->num_pending > 0)
         memmove(ch->pending, ch->pending + n, (size_t)ch->num_pending * sizeof *ch->pending);
     if (ch->num_pending == 0)
         ch->released_bytes = 0; // U+FFFD is longer than the byte it stands for

@@ -209,6 +209,9 @@ MUTATIONS = [
     (SCHED, "{&s->draining, &s->running, &s->waiting}", "{&s->running, &s->running, &s->waiting}",
             "test_scheduler"),  # a dead device keeps what had ended
     # ---- requests of the API
+    (SAMPLER, "(logits[i] == logits[id] && i < id)", "(logits[i] == logits[id] && i <= id)", "test_sampler"),  # a rank one too low
+    (SAMPLER, "entries + row->entry_end, row->num_wanted", "entries + row->entry_start, row->num_wanted",
+              "test_sampler"),  # log-probabilities of tokens that entries adjust
     (DETOK, "bool may_end = d->min_tokens == 0;", "bool may_end = d->min_tokens <= 1;", "test_detok"),  # a stop one token early
     (DETOK, "d->stops[s].matched = d->stops[s].fail[d->stops[s].len];", "d->stops[s].matched = 0;",
             "test_detok"),  # a stop that begins in one that ended nothing is missed

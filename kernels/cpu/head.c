@@ -14,7 +14,7 @@
 #include <string.h>
 
 struct row_result { // of one row, between ranks
-    int32_t id, failed;
+    int32_t id, failed, rank;
     float logprob, top_logprobs[MAX_TOP_LOGPROBS];
     int32_t top_ids[MAX_TOP_LOGPROBS];
 };
@@ -139,6 +139,7 @@ static void sample_row(const struct head_job *job, struct sampler *sampler, int 
                 job->step->masks ? job->step->masks[r] : NULL, &s);
     out->ids[r] = s.id;
     out->logprob[r] = s.logprob;
+    out->rank[r] = s.rank;
     out->failed[r] = s.failed;
 }
 
@@ -291,6 +292,7 @@ static void sample_topk(const struct head_job *job, struct sampler *sampler, int
         sampler_row(sampler, dev->kernels, logits, &row, NULL, NULL, &s);
     job->out->ids[r] = s.failed ? 0 : ids[s.id];
     job->out->logprob[r] = 0;
+    job->out->rank[r] = 0;
     job->out->failed[r] = s.failed;
 }
 
@@ -318,6 +320,7 @@ static void results_write(const struct head_job *job, struct row_result *results
     for (int i = begin; i < end; i++, results++) {
         size_t r = (size_t)(job->first + i);
         results->id = out->ids[r], results->failed = out->failed[r], results->logprob = out->logprob[r];
+        results->rank = out->rank[r];
         memcpy(results->top_ids, out->top_ids + r * MAX_TOP_LOGPROBS, sizeof results->top_ids);
         memcpy(results->top_logprobs, out->top_logprobs + r * MAX_TOP_LOGPROBS, sizeof results->top_logprobs);
     }
@@ -328,6 +331,7 @@ static void results_read(const struct head_job *job, const struct row_result *re
     for (int i = begin; i < end; i++, results++) {
         size_t r = (size_t)(job->first + i);
         out->ids[r] = results->id, out->failed[r] = results->failed != 0, out->logprob[r] = results->logprob;
+        out->rank[r] = results->rank;
         memcpy(out->top_ids + r * MAX_TOP_LOGPROBS, results->top_ids, sizeof results->top_ids);
         memcpy(out->top_logprobs + r * MAX_TOP_LOGPROBS, results->top_logprobs, sizeof results->top_logprobs);
     }

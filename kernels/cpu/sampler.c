@@ -252,6 +252,23 @@ static void best(struct sampler *s, const float *logits, float max, float total,
         out->top_logprobs[i] = logits[out->top_ids[i]] - max - total;
 }
 
+// Log-probabilities of given tokens, in their order.
+static void wanted(const float *logits, float max, float total, const struct logit_entry *of, int n,
+                   struct sample *out) {
+    for (int i = 0; i < n; i++) {
+        out->top_ids[i] = of[i].token;
+        out->top_logprobs[i] = logits[of[i].token] - max - total;
+    }
+}
+
+// How many tokens come before one in the order, and 1.
+static int32_t rank_of(const float *logits, int vocab, int32_t id) {
+    int32_t n = 1;
+    for (int i = 0; i < vocab; i++)
+        n += logits[i] > logits[id] || (logits[i] == logits[id] && i < id);
+    return n;
+}
+
 // s->adjusted = the row after entries and mask. The sampler owns ids [begin, begin + vocab); entries outside
 // belong to other ranks and are skipped.
 static void apply_entries(struct sampler *s, const float *logits, int begin, const struct logits_row *row,
@@ -279,12 +296,15 @@ void sampler_row(struct sampler *s, const struct cpu_kernels *kernels, const flo
     float max, total = 0, adjusted_max;
     out->id = 0;
     out->logprob = 0;
+    out->rank = 0;
     out->failed = !maxima(s, kernels, logits, &max);
     if (out->failed)
         return;
     if (row->num_logprobs >= 0)
         total = log_total(s, kernels, logits, max);
-    if (row->num_logprobs > 0)
+    if (row->num_wanted > 0)
+        wanted(logits, max, total, entries + row->entry_end, row->num_wanted, out);
+    else if (row->num_logprobs > 0)
         best(s, logits, max, total, row->num_logprobs, out);
 
     adjusted_max = max;
@@ -304,8 +324,10 @@ void sampler_row(struct sampler *s, const struct cpu_kernels *kernels, const flo
             out->id = row->temperature >= MIN_TEMPERATURE ? sample_token(s, kernels, l, adjusted_max, row)
                                                           : argmax(s, l, adjusted_max);
     }
-    if (row->num_logprobs >= 0)
+    if (row->num_logprobs >= 0) {
         out->logprob = logits[out->id] - max - total;
+        out->rank = rank_of(logits, s->vocab, out->id);
+    }
 }
 
 int sampler_local_k(const struct logits_row *row) {

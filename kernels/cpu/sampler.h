@@ -14,6 +14,7 @@ struct sample {
     int32_t id;
     bool failed;
     float logprob;       // where num_logprobs >= 0
+    int32_t rank;        // where num_logprobs >= 0; else 0
     int32_t *top_ids;    // (num_logprobs) the caller's
     float *top_logprobs; // (num_logprobs) the caller's
 };

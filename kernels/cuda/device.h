@@ -60,7 +60,7 @@ struct graph {
 };
 
 struct result { // in host memory: what step_out points to
-    int32_t *ids, *top_ids;
+    int32_t *ids, *rank, *top_ids;
     float *logprob, *top_logprobs, *logits, *hidden;
     uint8_t *failed;
     int num_rows;
@@ -115,7 +115,7 @@ struct device {
     int num_graphs, max_graphs;
 
     // Results, on the device and (two steps) on the host.
-    int32_t *ids, *top_ids;
+    int32_t *ids, *rank, *top_ids;
     float *logprob, *top_logprobs;
     uint8_t *failed;
     struct result result[2];

@@ -371,6 +371,7 @@ struct cuda_row_prep {
     int32_t pass_start, pass_end; // of `passes`; none: no entries
     int32_t mask;                 // first word of `mask_bits`; -1: no mask
     int32_t adjusted;             // row of `adjusted`; -1: neither entries nor mask
+    int32_t wanted;               // of `entries`: the first of the row's num_wanted
     double low;                   // min-p: logits below max + low are out; -infinity: off
     uint64_t bits;                // of Philox
 };
@@ -387,7 +388,7 @@ struct cuda_sample {
     float *sums;                    // (num_rows, 2 * ldmax) scratch
     int num_rows, num_adjusted, vocab, ld, ldmax;
     int first;                     // of num_rows in the results
-    int32_t *ids, *top_ids;        // (R), (R, MAX_TOP_LOGPROBS)
+    int32_t *ids, *rank, *top_ids; // (R), (R), (R, MAX_TOP_LOGPROBS)
     float *logprob, *top_logprobs; // (R), (R, MAX_TOP_LOGPROBS)
     uint8_t *failed;               // (R)
     // With ranks: this one's tokens [begin, end), and what cuda_gather() made of the local top-k of all.

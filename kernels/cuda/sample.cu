@@ -342,6 +342,26 @@ KD_FN void best_of(view v, float total, int n, int32_t *ids, float *logprobs, st
     }
 }
 
+// Log-probabilities of given tokens, in their order.
+KD_FN void wanted_of(const view &v, float total, const struct logit_entry *of, int n, int32_t *ids,
+                     float *logprobs) {
+    for (int i = (int)threadIdx.x; i < n; i += SAMPLE_THREADS) {
+        ids[i] = of[i].token;
+        logprobs[i] = kd_add(kd_add(v.logits[of[i].token], -v.best), -total);
+    }
+}
+
+// How many tokens come before one in the order, and 1.
+KD_FN int rank_of(const view &v, int id, struct sample_shared *s) {
+    mass_t mine = 0, all;
+    float l = v.logits[id];
+    for (int g = (int)threadIdx.x; g < v.groups; g += SAMPLE_THREADS)
+        for (int i = g * CUDA_GROUP; !(v.max[g] < l) && i < g * CUDA_GROUP + CUDA_GROUP && i < v.n; i++)
+            mine += v.logits[i] > l || (v.logits[i] == l && i < id);
+    scan_block(mine, &all, s);
+    return 1 + (int)all;
+}
+
 // ---- ranks
 
 // The local top-k of a row. The rank's tokens begin at a multiple of 32.
@@ -417,6 +437,7 @@ KD_FN void sample_topk(const struct cuda_sample &a, const struct logits_row &row
         a.ids[a.first + r] = finite ? a.topk_ids[(size_t)r * (size_t)a.num_topk + (size_t)i] : 0;
         a.failed[a.first + r] = !finite;
         a.logprob[a.first + r] = 0;
+        a.rank[a.first + r] = 0;
     }
 }
 
@@ -446,7 +467,10 @@ __global__ void __launch_bounds__(SAMPLE_THREADS, 1) sample_rows(struct cuda_sam
     int id = 0;
     if (finite && row.num_logprobs >= 0)
         total = log_total(v, a.sums + (size_t)r * 2 * (size_t)a.ldmax, a.ldmax, s);
-    if (finite && row.num_logprobs > 0)
+    if (finite && row.num_wanted > 0)
+        wanted_of(v, total, a.entries + d.wanted, row.num_wanted, a.top_ids + (size_t)out * MAX_TOP_LOGPROBS,
+                  a.top_logprobs + (size_t)out * MAX_TOP_LOGPROBS);
+    else if (finite && row.num_logprobs > 0)
         best_of(v, total, row.num_logprobs, a.top_ids + (size_t)out * MAX_TOP_LOGPROBS,
                 a.top_logprobs + (size_t)out * MAX_TOP_LOGPROBS, s);
     if (finite && row.target >= 0) {
@@ -461,8 +485,10 @@ __global__ void __launch_bounds__(SAMPLE_THREADS, 1) sample_rows(struct cuda_sam
         if (!failed)
             id = row.temperature >= 5.42101086242752217e-20f ? sample(e, row, d, s) : argmax(e, s); // 2^-64
     }
+    int rank = finite && row.num_logprobs >= 0 ? rank_of(v, id, s) : 0;
     if (threadIdx.x == 0) {
         a.ids[out] = id;
+        a.rank[out] = rank;
         a.failed[out] = failed;
         a.logprob[out] = finite && row.num_logprobs >= 0 ? kd_add(kd_add(v.logits[id], -v.best), -total) : 0;
     }

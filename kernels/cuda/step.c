@@ -59,7 +59,7 @@ static void finish_step(struct device *dev, const struct step *step) {
     bool tops = false;
     for (int i = 0; i < step->num_rows; i++)
         tops |= step->rows[i].num_logprobs > 0;
-    rt_download(dev->rt, r->ids, dev->ids, 2 * R * sizeof(int32_t) + n);
+    rt_download(dev->rt, r->ids, dev->ids, 3 * R * sizeof(int32_t) + n);
     if (tops) {
         rt_download(dev->rt, r->top_ids, dev->top_ids, n * MAX_TOP_LOGPROBS * sizeof(int32_t));
         rt_download(dev->rt, r->top_logprobs, dev->top_logprobs, n * MAX_TOP_LOGPROBS * sizeof(float));
@@ -86,8 +86,8 @@ static void check_step(const struct device *dev, const struct step *step) {
     for (int r = 0; r < step->num_rows; r++) {
         const struct logits_row *row = &step->rows[r];
         CHECK(row->row >= 0 && row->row < step->num_tokens && row->target < dev->model.vocab);
-        CHECK(row->num_logprobs <= MAX_TOP_LOGPROBS && row->entry_end <= step->num_entries);
-        for (int e = row->entry_start; e < row->entry_end; e++)
+        CHECK(row->num_logprobs <= MAX_TOP_LOGPROBS && row->entry_end + row->num_wanted <= step->num_entries);
+        for (int e = row->entry_start; e < row->entry_end + row->num_wanted; e++)
             CHECK(step->entries[e].token >= 0 && step->entries[e].token < dev->model.vocab);
     }
 }
@@ -139,6 +139,7 @@ enum status cuda_sync(struct device *dev, struct step_out *out, struct err *err)
     const struct result *r = &dev->result[slot];
     *out = (struct step_out){.ids = r->ids,
                              .logprob = r->logprob,
+                             .rank = r->rank,
                              .top_ids = r->top_ids,
                              .top_logprobs = r->top_logprobs,
                              .failed = r->failed,

@@ -257,6 +257,7 @@ static void fill_entries(struct work *p, const struct work_config *c, struct par
         if (r % CUDA_HEAD_ROWS == 0)
             adjusted = 0;
         bool masked = step->masks && step->masks[r];
+        prep[r].wanted = row->entry_end + entry0;
         if (row->target >= 0 || (!masked && row->entry_end <= row->entry_start))
             continue;
         prep[r].adjusted = adjusted++;

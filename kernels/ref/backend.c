@@ -17,7 +17,7 @@ struct weight {
 };
 
 struct result { // what step_out points to
-    int32_t *ids, *top_ids;
+    int32_t *ids, *rank, *top_ids;
     float *logprob, *top_logprobs, *logits, *hidden;
     uint8_t *failed;
     int num_rows;
@@ -111,8 +111,8 @@ static void ref_close(struct device *dev) {
     }
     for (int i = 0; i < 2; i++) {
         struct result *r = &dev->result[i];
-        free(r->ids), free(r->top_ids), free(r->logprob), free(r->top_logprobs), free(r->logits),
-            free(r->hidden), free(r->failed);
+        free(r->ids), free(r->rank), free(r->top_ids), free(r->logprob), free(r->top_logprobs),
+            free(r->logits), free(r->hidden), free(r->failed);
     }
     free(dev->resid), free(dev->q), free(dev->h);
     free(dev->norm), free(dev->wide), free(dev->scores), free(dev->keys), free(dev->values), free(dev->kv);
@@ -196,6 +196,7 @@ static enum status ref_reserve(struct device *dev, const struct step_limits *lim
         struct result *r = &dev->result[i];
         r->ids = zeroed(dev, R, sizeof *r->ids);
         r->logprob = zeroed(dev, R, sizeof *r->logprob);
+        r->rank = zeroed(dev, R, sizeof *r->rank);
         r->top_ids = zeroed(dev, R * MAX_TOP_LOGPROBS, sizeof *r->top_ids);
         r->top_logprobs = zeroed(dev, R * MAX_TOP_LOGPROBS, sizeof *r->top_logprobs);
         r->failed = zeroed(dev, R, 1);
@@ -420,6 +421,7 @@ static void ref_head(struct device *dev, const struct model *model, const struct
             dev->out_of_memory = true;
         out->ids[r] = s.id;
         out->logprob[r] = s.logprob;
+        out->rank[r] = s.rank;
         out->failed[r] = s.failed;
         for (int i = 0; i < s.num_top; i++) {
             out->top_ids[r * MAX_TOP_LOGPROBS + i] = s.top_ids[i];
@@ -443,6 +445,7 @@ static enum status ref_sync(struct device *dev, struct step_out *out, struct err
     const struct result *r = &dev->result[++dev->num_synced & 1];
     *out = (struct step_out){.ids = r->ids,
                              .logprob = r->logprob,
+                             .rank = r->rank,
                              .top_ids = r->top_ids,
                              .top_logprobs = r->top_logprobs,
                              .failed = r->failed,

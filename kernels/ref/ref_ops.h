@@ -48,6 +48,7 @@ struct ref_sample {
     int32_t id;
     bool failed;
     float logprob;
+    int rank;
     int num_top;
     int32_t top_ids[32];
     float top_logprobs[32];

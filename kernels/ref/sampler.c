@@ -100,8 +100,8 @@ bool ref_sample(struct ref_sample *out, const float *logits, int vocab, const st
         qsort(c, (size_t)vocab, sizeof *c, by_logit);
         out->num_top = row->num_logprobs < vocab ? row->num_logprobs : vocab;
         for (int i = 0; i < out->num_top; i++) {
-            out->top_ids[i] = c[i].id;
-            out->top_logprobs[i] = (float)(c[i].logit - max - log(sum));
+            out->top_ids[i] = row->num_wanted > 0 ? entries[row->entry_end + i].token : c[i].id;
+            out->top_logprobs[i] = (float)((double)logits[out->top_ids[i]] - max - log(sum));
         }
         for (int i = 0; i < vocab; i++)
             c[i] = (struct candidate){.logit = (double)logits[i], .id = i};
@@ -128,6 +128,9 @@ bool ref_sample(struct ref_sample *out, const float *logits, int vocab, const st
         }
     }
     out->logprob = (float)((double)logits[out->id] - max - log(sum));
+    out->rank = 1;
+    for (int i = 0; i < vocab; i++)
+        out->rank += logits[i] > logits[out->id] || (logits[i] == logits[out->id] && i < out->id);
     free(c);
     return true;
 }

@@ -10,6 +10,7 @@ void completion_request_free(struct completion_request *r) {
         free(r->stops[i]);
     free(r->stops);
     free(r->bias);
+    free(r->logprob_ids);
     free(r->salt);
     *r = (struct completion_request){0};
 }

@@ -41,8 +41,9 @@ struct completion_request {
     bool spaces_between_special; // no effect: text never has a space that no token has
     int truncate;                // prompt tokens to keep; -1: what leaves room for the answer, INT_MAX: all
     bool truncate_end;           // the first of them, not the last
-    bool prompt_logprobs;        // beside the text, not in it as with echo
+    int prompt_logprobs;         // beside the text, not in it as with echo; -1: none
     int logprobs;                // -1: none
+    token_id *logprob_ids;       // (logprobs) the alternatives to report; NULL: the best
     int priority;
     char *salt; // (salt_len)
     size_t salt_len;

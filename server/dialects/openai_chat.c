@@ -37,7 +37,7 @@ static bool read_messages(struct completion_request *r, const struct chat_reques
     if (own->continue_final && json_is_true(field_get(root, "add_generation_prompt")))
         return api_fail(e, 400, NULL, "continue_final_message",
                         "'continue_final_message' and 'add_generation_prompt' exclude each other.");
-    if (own->logprobs)
+    if (own->logprobs && !r->logprob_ids)
         r->logprobs = own->top_logprobs > 0 ? own->top_logprobs : 0;
     if (!(r->prompts = calloc(1, sizeof *r->prompts)))
         return api_fail_memory(e);

@@ -74,8 +74,8 @@ static const struct {
 
 // Read by hand below, or harmless to ignore.
 static const char *const known[] = {
-    "model",   "messages",   "prompt",     "stop", "stop_token_ids",  "stream_options", "logit_bias",
-    "best_of", "cache_salt", "request_id", "user", "prompt_logprobs", "truncation_side"};
+    "model",   "messages",   "prompt",     "stop", "stop_token_ids",  "stream_options",  "logit_bias",
+    "best_of", "cache_salt", "request_id", "user", "prompt_logprobs", "truncation_side", "logprob_token_ids"};
 
 static bool is_harmless(const json_t *v, const char *word) {
     if (!word)
@@ -325,6 +325,7 @@ struct completion_request openai_defaults(void) {
         .skip_special = true,
         .truncate = INT_MAX,
         .add_special = true,
+        .prompt_logprobs = -1,
         .logprobs = -1};
 }
 
@@ -336,7 +337,10 @@ bool openai_parse_end(struct completion_request *r, json_t *root, const struct o
         if (r->sampling.top_k < 0)
             r->sampling.top_k = 0;
         r->sampling.logprobs = r->logprobs;
-        r->sampling.prompt_logprobs = (r->echo && r->logprobs >= 0) || r->prompt_logprobs;
+        int echoed = r->echo ? r->logprobs : -1,
+            most = echoed > r->prompt_logprobs ? echoed : r->prompt_logprobs;
+        r->sampling.prompt_logprobs = most >= 0;
+        r->sampling.num_prompt_logprobs = most > 0 ? most : 0;
     } else {
         completion_request_free(r);
     }

@@ -93,18 +93,29 @@ void openai_write_finish(struct buf *b, enum finish_reason why) {
         buf_fmt(b, ",\"finish_reason\":\"%s\"", finish_name(why));
 }
 
-// ---- log-probabilities of the prompt, in vLLM's form: one object per token, by its id; rank is unknown
+// ---- log-probabilities of the prompt, in vLLM's form: one object per token, by id, the prompt's own token first
+
+static void write_ranked(struct buf *b, const struct tokenizer *t, token_id id, float logprob, int rank) {
+    size_t len;
+    const char *text = openai_token_text(t, id, &len);
+    buf_fmt(b, "\"%d\":{\"logprob\":", id);
+    json_float(b, logprob);
+    buf_fmt(b, ",\"rank\":%d,\"decoded_token\":", rank);
+    json_quote(b, text, len);
+    buf_char(b, '}');
+}
 
 void openai_prompt_logprob(struct buf *b, const struct response *r, const struct service_event *ev) {
-    size_t len;
-    const char *text = openai_token_text(r->model->tokenizer, ev->token, &len);
     if (b->len == 0)
         buf_lit(b, "null"); // nothing is before the first token
-    buf_fmt(b, ",{\"%d\":{\"logprob\":", ev->token);
-    json_float(b, ev->logprob);
-    buf_lit(b, ",\"rank\":null,\"decoded_token\":");
-    json_quote(b, text, len);
-    buf_lit(b, "}}");
+    buf_lit(b, ",{");
+    write_ranked(b, r->model->tokenizer, ev->token, ev->logprob, ev->rank);
+    for (int i = 0; i < ev->num_top && i < r->request->prompt_logprobs; i++)
+        if (ev->top_ids[i] != ev->token) {
+            buf_char(b, ',');
+            write_ranked(b, r->model->tokenizer, ev->top_ids[i], ev->top_logprobs[i], i + 1);
+        }
+    buf_char(b, '}');
 }
 
 void openai_write_prompt_logprobs(struct buf *b, const struct buf *list) {

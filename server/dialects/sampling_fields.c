@@ -2,6 +2,8 @@
 #include "openai.h"
 
 #include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 // ---- what is kept of a prompt
@@ -33,21 +35,73 @@ void openai_truncate(const struct completion_request *r, const struct served_mod
 
 // ---- log-probabilities
 
-// vLLM's: 0 asks for the prompt tokens' own log-probabilities; alternatives beside them are not supported.
+// Log-probabilities of the prompt, with so many alternatives each.
 static bool read_prompt_logprobs(struct completion_request *r, const json_t *root, struct api_error *e) {
     const json_t *v = field_get(root, "prompt_logprobs");
+    double d;
+    int64_t n = -1;
     if (!v || json_is_false(v))
         return true;
-    if (!json_is_integer(v) || json_integer_value(v) != 0)
-        return api_fail(e, 400, "unsupported_parameter", "prompt_logprobs",
-                        "'prompt_logprobs' other than 0 is not supported by this version of the server.");
+    if (!field_whole(v, &d, &n))
+        return api_fail(e, 400, "invalid_type", "prompt_logprobs", "'prompt_logprobs' must be an integer.");
+    if (n < 0 || n > MAX_TOP_LOGPROBS)
+        return api_fail(e, 400, "out_of_range", "prompt_logprobs",
+                        "'prompt_logprobs' must be at least 0 and at most %d.", MAX_TOP_LOGPROBS);
     if (r->stream)
         return api_fail(e, 400, NULL, "prompt_logprobs", "'prompt_logprobs' needs 'stream': false.");
-    r->prompt_logprobs = true;
+    r->prompt_logprobs = (int)n;
+    return true;
+}
+
+// Reads a list of 1 to `most` different ids of the vocabulary.
+static bool read_ids(token_id **out, int *num, const struct served_model *m, const json_t *list,
+                     const char *name, size_t most, struct api_error *e) {
+    size_t n = json_array_size(list);
+    if (!json_is_array(list))
+        return api_fail(e, 400, "invalid_type", name, "'%s' must be a list of token ids.", name);
+    if (n == 0 || n > most)
+        return api_fail(e, 400, "out_of_range", name, "'%s' must have from 1 to %zu token ids, found %zu.",
+                        name, most, n);
+    if (!(*out = calloc(n, sizeof **out)))
+        return api_fail_memory(e);
+    for (size_t i = 0; i < n; i++) {
+        const json_t *id = json_array_get(list, i);
+        char param[48];
+        snprintf(param, sizeof param, "%s[%zu]", name, i);
+        if (!json_is_integer(id))
+            return api_fail(e, 400, "invalid_type", param, "A token id must be an integer.");
+        if (json_integer_value(id) < 0 || json_integer_value(id) >= m->vocab)
+            return api_fail(e, 400, "out_of_range", param, "The token id is out of vocabulary: 0 to %d.",
+                            m->vocab - 1);
+        (*out)[(*num)++] = (token_id)json_integer_value(id);
+    }
+    return true;
+}
+
+// Alternatives of the client's choice, in place of the best.
+static bool read_logprob_ids(struct completion_request *r, const struct served_model *m, const json_t *root,
+                             struct api_error *e) {
+    const char *name = "logprob_token_ids";
+    const json_t *v = field_get(root, name);
+    int n = 0;
+    if (!v)
+        return true;
+    if (!json_is_integer(field_get(root, "logprobs")) && !json_is_true(field_get(root, "logprobs")))
+        return api_fail(e, 400, NULL, name, "'%s' needs 'logprobs'.", name);
+    if (r->echo)
+        return api_fail(e, 400, NULL, name, "'%s' and 'echo' exclude each other.", name);
+    if (!read_ids(&r->logprob_ids, &n, m, v, name, MAX_TOP_LOGPROBS, e))
+        return false;
+    for (int i = 0; i < n; i++)
+        for (int j = 0; j < i; j++)
+            if (r->logprob_ids[i] == r->logprob_ids[j])
+                return api_fail(e, 400, NULL, name, "The token id %d is given twice.", r->logprob_ids[i]);
+    r->logprobs = n;
     return true;
 }
 
 bool openai_read_sampling(struct completion_request *r, const struct served_model *m, const json_t *root,
                           struct api_error *e) {
-    return read_truncation(r, m, root, e) && read_prompt_logprobs(r, root, e);
+    return read_truncation(r, m, root, e) && read_prompt_logprobs(r, root, e) &&
+           read_logprob_ids(r, m, root, e);
 }

@@ -11,7 +11,7 @@
 enum { MAX_ROWS = 8 };
 
 struct outcome_of_rows {
-    int32_t ids[MAX_ROWS], top_ids[MAX_ROWS * MAX_TOP_LOGPROBS];
+    int32_t ids[MAX_ROWS], rank[MAX_ROWS], top_ids[MAX_ROWS * MAX_TOP_LOGPROBS];
     float logprob[MAX_ROWS], top[MAX_ROWS * MAX_TOP_LOGPROBS];
     uint8_t failed[MAX_ROWS];
 };
@@ -21,7 +21,7 @@ static void run(struct row *const *rows, int n, struct outcome_of_rows *got) {
     int V = rows[0]->vocab, ld = sampler_row_size(V), groups = ld / CUDA_GROUP, words = (V + 31) / 32;
     struct logits_row heads[MAX_ROWS + 1];
     struct cuda_row_prep prep[MAX_ROWS + 1];
-    struct logit_entry entries[MAX_ROWS * 64];
+    struct logit_entry entries[MAX_ROWS * MAX_ENTRIES];
     int32_t passes[MAX_ROWS * 66] = {0};
     uint32_t *seen = must_calloc((size_t)V, sizeof *seen), stamp = 0;
     float *logits = must_calloc((size_t)(n * ld), sizeof *logits);
@@ -33,10 +33,11 @@ static void run(struct row *const *rows, int n, struct outcome_of_rows *got) {
             logits[i * ld + v] = NAN; // nobody may look
         heads[i] = rows[i]->head;
         heads[i].row = i;
-        heads[i].entry_start += i * 64;
-        heads[i].entry_end += i * 64;
-        memcpy(entries + i * 64, rows[i]->entries, sizeof rows[i]->entries);
+        heads[i].entry_start += i * MAX_ENTRIES;
+        heads[i].entry_end += i * MAX_ENTRIES;
+        memcpy(entries + i * MAX_ENTRIES, rows[i]->entries, sizeof rows[i]->entries);
         prep[i] = work_row_prep(&heads[i]);
+        prep[i].wanted = heads[i].entry_end;
         if (rows[i]->mask || heads[i].entry_end > heads[i].entry_start) {
             prep[i].adjusted = adjusted++;
             prep[i].pass_start = num_passes;
@@ -75,17 +76,18 @@ static void run(struct row *const *rows, int n, struct outcome_of_rows *got) {
         .ld = ld,
         .ldmax = groups,
         .ids = poisoned(sizeof got->ids),
+        .rank = poisoned(sizeof got->rank),
         .top_ids = poisoned(sizeof got->top_ids),
         .logprob = poisoned(sizeof got->logprob),
         .top_logprobs = poisoned(sizeof got->top),
         .failed = poisoned(sizeof got->failed),
     };
     cuda_sample(rt, &a);
-    void *parts[] = {a.ids, a.top_ids, a.logprob, a.top_logprobs, a.failed};
-    void *to[] = {got->ids, got->top_ids, got->logprob, got->top, got->failed};
-    size_t bytes[] = {sizeof got->ids, sizeof got->top_ids, sizeof got->logprob, sizeof got->top,
-                      sizeof got->failed};
-    for (int i = 0; i < 5; i++) {
+    void *parts[] = {a.ids, a.rank, a.top_ids, a.logprob, a.top_logprobs, a.failed};
+    void *to[] = {got->ids, got->rank, got->top_ids, got->logprob, got->top, got->failed};
+    size_t bytes[] = {sizeof got->ids,     sizeof got->rank, sizeof got->top_ids,
+                      sizeof got->logprob, sizeof got->top,  sizeof got->failed};
+    for (int i = 0; i < 6; i++) {
         void *host = to_host(parts[i], bytes[i]);
         memcpy(to[i], host, bytes[i]);
         free(host);
@@ -123,6 +125,7 @@ static void check(struct row *const *rows, int n, int *num_sampled) {
             continue;
         if (r->head.num_logprobs >= 0 && memcmp(&got.logprob[i], &want.logprob, sizeof(float)) != 0)
             fail_msg("log-probability %g, not %g", (double)got.logprob[i], (double)want.logprob);
+        assert_int_equal(got.rank[i], want.rank);
         int num_top = r->head.num_logprobs < r->vocab ? r->head.num_logprobs : r->vocab;
         for (int j = 0; j < num_top; j++) {
             int at = i * MAX_TOP_LOGPROBS + j;

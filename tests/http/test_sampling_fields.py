@@ -181,3 +181,50 @@ def test_chat_return_token_ids(chat):
 def test_chat_truncates(chat):
     whole = ask(chat, HI, return_token_ids=True)["prompt_token_ids"]
     assert ask(chat, HI, return_token_ids=True, truncate_prompt_tokens=4)["prompt_token_ids"] == whole[-4:]
+
+
+# ---- log-probabilities
+
+
+@pytest.mark.parametrize("k", [0, 1, 5, 20])
+def test_prompt_logprobs(server, k):
+    """One object a token, its own first, with ranks: what echo gives, and the best k beside it."""
+    ids = cases()[1]["prompt_ids"]
+    choice = only(server.complete(ids, max_tokens=2, prompt_logprobs=k))
+    echoed = only(server.complete(ids, max_tokens=0, echo=True, logprobs=20))["logprobs"]
+    got = choice["prompt_logprobs"]
+    assert len(got) == len(ids) and got[0] is None
+    for i, entry in enumerate(got[1:], 1):
+        own = entry[str(ids[i])]
+        assert next(iter(entry)) == str(ids[i]) and own["logprob"] == echoed["token_logprobs"][i]
+        assert own["decoded_token"] == goldens.shown(ids[i])
+        assert len(entry) == k + (own["rank"] > k) and all(set(e) == set(own) for e in entry.values())
+        ranks = sorted(e["rank"] for e in entry.values())
+        assert ranks == list(range(1, k + 1)) + ([own["rank"]] if own["rank"] > k else [])
+        by_rank = sorted(entry.values(), key=lambda e: e["rank"])
+        assert all(a["logprob"] >= b["logprob"] for a, b in zip(by_rank, by_rank[1:]))
+        shown = {goldens.shown(int(t)): e["logprob"] for t, e in entry.items() if e["rank"] <= k}
+        assert shown.items() <= echoed["top_logprobs"][i].items()
+
+
+def test_logprob_token_ids(server):
+    """The chosen token's log-probability, and those of the tokens asked for, whatever their rank."""
+    top = only(server.complete(PROMPT, max_tokens=1, logprobs=20))["logprobs"]["top_logprobs"][0]
+    best = {goldens.shown(t): t for t in range(3, 512)}
+    wanted = [best[t] for t in list(top)[1:20:6]]
+    got = only(server.complete(PROMPT, max_tokens=4, logprobs=1, logprob_token_ids=wanted))["logprobs"]
+    assert got["token_logprobs"] == only(server.complete(PROMPT, max_tokens=4, logprobs=0))["logprobs"]["token_logprobs"]
+    first = got["top_logprobs"][0]
+    assert {t: first[t] for t in map(goldens.shown, wanted)} == {t: top[t] for t in map(goldens.shown, wanted)}
+    assert set(first) == {goldens.shown(t) for t in wanted} | {got["tokens"][0]}
+    rare = only(server.complete(PROMPT, max_tokens=4, logprobs=1, logprob_token_ids=[5, 7], logit_bias={"7": 3}))
+    assert all(e[goldens.shown(5)] < -5 for e in rare["logprobs"]["top_logprobs"])
+
+
+def test_chat_logprob_token_ids(chat):
+    content = only(ask(chat, HI, logprobs=True, logprob_token_ids=[9, 7, 300]))["logprobs"]["content"]
+    for entry in content:
+        assert [t["token"] for t in entry["top_logprobs"]] == [e["token"] for e in content[0]["top_logprobs"]]
+        assert len(entry["top_logprobs"]) == 3
+    body = {"messages": HI, "max_tokens": 1, "logprob_token_ids": [1]}
+    check_error(chat.post(CHAT, body), 400, "logprob_token_ids")

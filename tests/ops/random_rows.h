@@ -4,14 +4,14 @@
 #include "fixture.h"
 #include "sampler.h"
 
-enum { TOP = 20 };
+enum { TOP = 20, MAX_ENTRIES = 64 + TOP };
 
 // A row for all tests: logits padded, entries, mask.
 struct row {
     int vocab;
     float *logits;
     uint32_t *mask; // or NULL
-    struct logit_entry entries[64];
+    struct logit_entry entries[MAX_ENTRIES];
     struct logits_row head;
 };
 
@@ -68,15 +68,16 @@ static inline void row_random(struct row *r) {
     if (one_in(3))
         h->min_p = one_in(8) ? 1 : (float)(random_u32() % 1000) / 3000;
     h->num_logprobs = (int32_t)(random_u32() % (TOP + 2)) - 1;
+    if (h->num_logprobs > 0 && one_in(6))
+        h->num_wanted = h->num_logprobs; // entries are filled for all rows below
     if (one_in(10))
         h->target = (int32_t)(random_u32() % (unsigned)V);
+    for (int i = 0; i < MAX_ENTRIES; i++)
+        r->entries[i] = (struct logit_entry){(int32_t)(random_u32() % (unsigned)V), one_in(2) ? 1.0f : 1.3f,
+                                             one_in(3) ? -INFINITY : random_float()};
     if (one_in(3)) {
         h->entry_start = 2;
         h->entry_end = 2 + (int32_t)(random_u32() % 60);
-        for (int i = 0; i < 64; i++)
-            r->entries[i] =
-                (struct logit_entry){(int32_t)(random_u32() % (unsigned)V), one_in(2) ? 1.0f : 1.3f,
-                                     one_in(3) ? -INFINITY : random_float()};
     }
     if (one_in(4)) {
         r->mask = must_calloc((size_t)(V + 31) / 32, 4);

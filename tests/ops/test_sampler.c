@@ -74,6 +74,7 @@ static void test_same_as_sort(void **state) {
         failed += ref.failed;
         drawn += !ref.failed && r.head.target < 0 && r.head.temperature > 0;
         if (!ref.failed && r.head.num_logprobs >= 0) {
+            assert_int_equal(first.s.rank, ref.rank);
             assert_true(first.s.logprob == ref.logprob ||
                         fabsf(first.s.logprob - ref.logprob) <= 2e-6f * (1 + fabsf(ref.logprob)));
             for (int j = 0; j < ref.num_top; j++) {

@@ -516,6 +516,7 @@ static enum status fill_info(struct engine *e, const struct opening *o, double s
     snprintf(info->device, sizeof info->device, "%s", device.name);
     snprintf(info->weights_dtype, sizeof info->weights_dtype, "%s", dtype_name(o->dtype));
     snprintf(info->kv_dtype, sizeof info->kv_dtype, "%s", dtype_name(o->ranks.device.kv_dtype));
+    model_config_advice(e->file, &info->advice);
     info->num_params = weights_num_params(e->file);
     info->weight_bytes = device.weight_bytes;
     info->file_bytes = e->file->size;

@@ -51,8 +51,15 @@ struct engine_config {
     void *progress_arg;
 };
 
+// How the model's author would sample, as the file says; -1: it does not say.
+struct sampling_advice {
+    double temperature, top_p, min_p, repetition_penalty;
+    int64_t top_k;
+};
+
 struct engine_info {
     struct model_config model;
+    struct sampling_advice advice;
     char device[96], weights_dtype[16], kv_dtype[8];
     uint64_t num_params, weight_bytes, kv_bytes, file_bytes;
     int num_blocks, block_size, max_model_len;

@@ -32,6 +32,7 @@ struct app {
     struct engine *engine; // NULL while loading
     struct service *service;
     struct served_model model;
+    struct sampling_params sampling; // model.sampling
     struct str_list names;
     char fingerprint[64];
     int64_t created; // s, of the process; for /v1/models

@@ -53,6 +53,7 @@ struct config {
     bool prefix_caching;
     bool has_seed;
     uint64_t seed;
+    char *generation_config, *override_generation_config;
     char *record, *trace, *chat_template;
     // lifecycle
     double drain_timeout, watchdog_timeout; // s

@@ -15,6 +15,7 @@
 #include "process_env.h"
 #include "processes.h"
 #include "routes.h"
+#include "sampling_defaults.h"
 #include "setup.h"
 
 #include <jansson.h>
@@ -83,8 +84,10 @@ static void after_load(uv_work_t *work, int status) {
                                        .vocab = tokenizer_vocab(t) < info->model.vocab ? tokenizer_vocab(t)
                                                                                        : info->model.vocab,
                                        .max_model_len = info->max_model_len,
+                                       .sampling = &app->sampling,
                                        .max_token_bytes = tokenizer_max_bytes(t)};
-    if (chat_open(&app->model, c->chat_template, &err) != STATUS_OK) {
+    if (sampling_defaults(&app->sampling, c, info, &err) != STATUS_OK ||
+        chat_open(&app->model, c->chat_template, &err) != STATUS_OK) {
         complain("%s", err.msg);
         stop_loop(app, EXIT_USAGE);
         return;

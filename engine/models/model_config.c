@@ -540,3 +540,13 @@ enum status model_config_read(const struct model_file *f, struct model_config *c
     make_specs(&r, windowed, c);
     return STATUS_OK;
 }
+
+void model_config_advice(const struct model_file *f, struct sampling_advice *a) {
+    struct err ignored = {0};
+    *a = (struct sampling_advice){-1, -1, -1, -1, -1};
+    meta_float(f, "general.sampling.temp", false, &a->temperature, &ignored);
+    meta_float(f, "general.sampling.top_p", false, &a->top_p, &ignored);
+    meta_float(f, "general.sampling.min_p", false, &a->min_p, &ignored);
+    meta_float(f, "general.sampling.penalty_repeat", false, &a->repetition_penalty, &ignored);
+    meta_int(f, "general.sampling.top_k", false, 0, INT32_MAX, &a->top_k, &ignored);
+}

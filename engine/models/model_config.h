@@ -1,6 +1,7 @@
 // The hyperparameters of a model from the keys of its file, checked before anything is sized by them.
 #pragma once
 
+#include "engine.h"
 #include "model.h"
 #include "model_file.h"
 
@@ -9,3 +10,6 @@
 // head of its own, is read from the tensors. config->rope.freq_factors points into g. STATUS_FORMAT names the
 // key, what was expected, and what was found.
 enum status model_config_read(const struct model_file *f, struct model_config *config, struct err *err);
+
+// Reads the keys general.sampling.*; one of another type counts as absent.
+void model_config_advice(const struct model_file *f, struct sampling_advice *advice);

@@ -14,8 +14,9 @@ struct served_model {
     char *const *names; // (num_names) the first one is the default
     size_t num_names;
     int vocab, max_model_len;
-    size_t max_token_bytes;     // of the longest token: bounds how many tokens a text can be
-    struct chat_template *chat; // NULL: chat_problem says why
+    const struct sampling_params *sampling; // of requests that say nothing; NULL: plain
+    size_t max_token_bytes;                 // of the longest token: bounds how many tokens a text can be
+    struct chat_template *chat;             // NULL: chat_problem says why
     char chat_problem[256];
     bool knows_developer; // the template speaks of that role
 };

@@ -20,7 +20,10 @@ struct openai_api {
     int num_own_fields;
 };
 
-struct completion_request openai_defaults(void);
+struct completion_request openai_defaults(const struct served_model *m);
+// Reads into out what an operator or a model may say for all requests. strict: nothing else may be in the object.
+bool openai_read_defaults(struct sampling_params *out, const json_t *object, bool strict,
+                          struct api_error *e);
 // Reads the model's name and the fields of the tables, and refuses what is not supported.
 bool openai_read_fields(struct completion_request *r, const struct served_model *m, const json_t *root,
                         const struct openai_api *api, void *own, struct api_error *e);

@@ -53,7 +53,7 @@ static bool parse_body(struct completion_request *r, const struct served_model *
                        size_t len, struct api_error *e) {
     struct chat_request own = {
         .max_completion_tokens = -1, .top_logprobs = -1, .add_generation_prompt = true};
-    *r = openai_defaults();
+    *r = openai_defaults(m);
     r->max_tokens = INT_MAX;
     json_t *root = body_load(body, len, e);
     bool ok = root && openai_read_fields(r, m, root, &api, &own, e);

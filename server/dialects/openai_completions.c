@@ -113,7 +113,7 @@ static bool read_prompts(struct completion_request *r, const struct served_model
 
 static bool parse_body(struct completion_request *r, const struct served_model *m, const char *body,
                        size_t len, struct api_error *e) {
-    *r = openai_defaults();
+    *r = openai_defaults(m);
     r->max_tokens = 16;
     json_t *root = body_load(body, len, e);
     bool ok = root && openai_read_fields(r, m, root, &api, NULL, e) && openai_read_options(r, m, root, e) &&

@@ -318,15 +318,16 @@ bool openai_read_options(struct completion_request *r, const struct served_model
            read_stream_options(r, root, e) && openai_read_sampling(r, m, root, e) && read_rest(r, root, e);
 }
 
-struct completion_request openai_defaults(void) {
-    return (struct completion_request){
-        .n = 1,
-        .sampling = {.temperature = 1, .top_p = 1, .repetition_penalty = 1, .logprobs = -1},
-        .skip_special = true,
-        .truncate = INT_MAX,
-        .add_special = true,
-        .prompt_logprobs = -1,
-        .logprobs = -1};
+struct completion_request openai_defaults(const struct served_model *m) {
+    static const struct sampling_params plain = {
+        .temperature = 1, .top_p = 1, .repetition_penalty = 1, .logprobs = -1};
+    return (struct completion_request){.n = 1,
+                                       .sampling = m->sampling ? *m->sampling : plain,
+                                       .skip_special = true,
+                                       .truncate = INT_MAX,
+                                       .add_special = true,
+                                       .prompt_logprobs = -1,
+                                       .logprobs = -1};
 }
 
 bool openai_parse_end(struct completion_request *r, json_t *root, const struct openai_api *api, bool ok) {

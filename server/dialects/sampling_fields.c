@@ -6,6 +6,34 @@
 #include <stdlib.h>
 #include <string.h>
 
+// ---- defaults
+
+#define AT(field) offsetof(struct sampling_params, field)
+static const struct field defaults[] = {
+    {"temperature", F_FLOAT, 0, 2, false, AT(temperature)},
+    {"top_p", F_FLOAT, 0, 1, true, AT(top_p)},
+    {"min_p", F_FLOAT, 0, 1, false, AT(min_p)},
+    {"top_k", F_INT, -1, INT_MAX, false, AT(top_k)},
+    {"presence_penalty", F_FLOAT, -2, 2, false, AT(presence_penalty)},
+    {"frequency_penalty", F_FLOAT, -2, 2, false, AT(frequency_penalty)},
+    {"repetition_penalty", F_FLOAT, 0.001, 1000, false, AT(repetition_penalty)},
+};
+enum { NUM_DEFAULTS = sizeof defaults / sizeof defaults[0] };
+
+bool openai_read_defaults(struct sampling_params *out, const json_t *object, bool strict,
+                          struct api_error *e) {
+    const char *key;
+    json_t *v;
+    json_object_foreach((json_t *)(uintptr_t)object, key, v) {
+        bool found = !strict;
+        for (int i = 0; i < NUM_DEFAULTS; i++)
+            found |= strcmp(key, defaults[i].name) == 0;
+        if (!found)
+            return api_fail(e, 400, NULL, key, "'%.64s' has no default that could be set.", key);
+    }
+    return fields_read(out, defaults, NUM_DEFAULTS, object, e);
+}
+
 // ---- what is kept of a prompt
 
 static bool read_truncation(struct completion_request *r, const struct served_model *m, const json_t *root,

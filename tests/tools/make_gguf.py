@@ -167,6 +167,7 @@ def parse(argv=None):
                    help="context before scaling; default: 8192 for llama3, else context / factor")
     p.add_argument("--rope-dim", type=int, default=0, help="rotated dimensions; default: all of a head")
     p.add_argument("--f32", action="append", default=[], metavar="KEY=VALUE", help="one more key under the architecture")
+    p.add_argument("--general", action="append", default=[], metavar="KEY=VALUE", help="one more key under general: an integer, or F32")
     p.add_argument("--tokenizers", metavar="FOLDER", help="where vocabularies lie, as in the test data")
     p.add_argument("--chatml", action="store_true", help="ChatML tokens and template")
     p.add_argument("--seed", type=int, default=1)
@@ -227,6 +228,8 @@ def main(argv=None):
         w.u32(f"{a.arch}.rope.scaling.original_context_length", a.rope_original)
     for name, value in a.f32:
         w.f32(f"{a.arch}.{name}", value)
+    for name, value in (pair.split("=") for pair in a.general):
+        w.u32(f"general.{name}", int(value)) if value.isdigit() else w.f32(f"general.{name}", float(value))
     if a.tokenizers and a.preset in VOCABULARIES:
         real = {k: os.path.join(a.tokenizers, v) if k in ("vocab", "merges", "added", "config") else v
                 for k, v in VOCABULARIES[a.preset].items()}

@@ -1,0 +1,68 @@
+#include "sampling_defaults.h"
+
+#include "dialects/openai.h"
+#include "log.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+// Takes the values of an object of JSON; `strict`: nothing but them may be in it. `source` names it in the log.
+static bool take(struct sampling_params *out, const json_t *object, bool strict, const char *source,
+                 struct api_error *e) {
+    struct sampling_params given = *out;
+    if (!openai_read_defaults(&given, object, strict, e))
+        return false;
+    char *text = json_object_size(object) > 0
+                     ? json_dumps(object, JSON_COMPACT | JSON_SORT_KEYS | JSON_REAL_PRECISION(6))
+                     : NULL;
+    if (text && memcmp(&given, out, sizeof given) != 0)
+        log_msg(LOG_INFO, "sampling_defaults source=%s values=%.400s", source, text);
+    free(text);
+    *out = given;
+    return true;
+}
+
+static json_t *advice_object(const struct sampling_advice *a) {
+    const double values[] = {a->temperature, a->top_p, a->min_p, a->repetition_penalty};
+    static const char *const names[] = {"temperature", "top_p", "min_p", "repetition_penalty"};
+    json_t *object = json_object();
+    for (int i = 0; i < 4; i++)
+        if (values[i] >= 0)
+            json_object_set_new(object, names[i], json_real(values[i]));
+    if (a->top_k >= 0)
+        json_object_set_new(object, "top_k", json_integer(a->top_k));
+    return object;
+}
+
+enum status sampling_defaults(struct sampling_params *out, const struct config *c,
+                              const struct engine_info *info, struct err *err) {
+    struct api_error e = {0};
+    const char *from = c->generation_config, *flag = "--generation-config";
+    bool is_auto = strcmp(from, "auto") == 0;
+    json_error_t je;
+    json_t *advice = NULL, *given = NULL;
+    *out = (struct sampling_params){.temperature = 1, .top_p = 1, .repetition_penalty = 1, .logprobs = -1};
+    if (is_auto)
+        advice = advice_object(&info->advice);
+    else if (strcmp(from, "vllm") != 0 && !json_is_object(advice = json_load_file(from, 0, &je)))
+        err_set(err, STATUS_INVALID, "%s %s: expected auto, vllm or a file with an object of JSON", flag,
+                from);
+    if (err->code == STATUS_OK && advice && !take(out, advice, false, is_auto ? "model" : from, &e)) {
+        if (is_auto) // the model's word, not the operator's
+            log_msg(LOG_WARN, "the sampling parameters that the model file recommends are ignored: %s",
+                    e.message);
+        else
+            err_set(err, STATUS_INVALID, "%s %s: %s", flag, from, e.message);
+    }
+    flag = "--override-generation-config";
+    e = (struct api_error){0};
+    if (err->code == STATUS_OK && c->override_generation_config) {
+        if (!json_is_object(given = json_loads(c->override_generation_config, JSON_REJECT_DUPLICATES, &je)))
+            err_set(err, STATUS_INVALID, "%s: expected an object of JSON", flag);
+        else if (!take(out, given, true, "flag", &e))
+            err_set(err, STATUS_INVALID, "%s: %s", flag, e.message);
+    }
+    json_decref(advice);
+    json_decref(given);
+    return err->code;
+}

@@ -7,11 +7,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-// Entries of one sampling row: every distinct token of the context, every bias, every stop token, every token whose
+// Entries of one sampling row: every distinct token of the context, every bias, bad word and stop token, every token whose
 // log-probability is wanted.
 size_t batch_max_entries(const struct step_limits *limits, int vocab) {
     size_t distinct = (size_t)(limits->max_context < vocab ? limits->max_context : vocab);
-    return (size_t)limits->max_seqs * (distinct + MAX_LOGIT_BIAS + MAX_STOP_TOKENS + MAX_TOP_LOGPROBS);
+    return (size_t)limits->max_seqs *
+           (distinct + MAX_LOGIT_BIAS + MAX_BAD_WORDS + MAX_STOP_TOKENS + MAX_TOP_LOGPROBS);
 }
 
 // Lays out the packed buffer for the most that a step holds: with base NULL it only measures. Returns the bytes.
@@ -64,18 +65,26 @@ void batch_destroy(struct batch *b) {
 }
 
 // Appends the entries of a row that samples the token at `position`: penalties, then bias, then tokens that
-// may not come yet.
-static int add_entries(struct logit_entry *e, const struct request *r, int position) {
+// may not come there.
+static int add_entries(struct logit_entry *e, struct request *r, int position) {
     const struct sampling_params *p = &r->sampling;
+    token_id banned[MAX_BAD_WORDS];
     int n = 0;
+    if (token_history_on(&r->history))
+        token_history_adjust(&r->counts, &r->history, r->tokens, position, r->scratch);
     for (int i = 0; i < r->counts.num; i++) {
         const struct token_count *c = &r->counts.list[i];
         float add = c->output > 0 ? -p->presence_penalty - p->frequency_penalty * (float)c->output : 0;
+        add += c->add;
         if (p->repetition_penalty != 1 || add != 0)
             e[n++] = (struct logit_entry){.token = c->token, .div = p->repetition_penalty, .add = add};
     }
     for (int i = 0; i < r->num_bias; i++)
         e[n++] = (struct logit_entry){.token = r->bias[i].token, .div = 1, .add = r->bias[i].add};
+    int num_banned =
+        token_history_banned(r->bad_words, r->tokens + r->num_prompt, position - r->num_prompt, banned);
+    for (int i = 0; i < num_banned; i++)
+        e[n++] = (struct logit_entry){.token = banned[i], .div = 1, .add = -INFINITY};
     for (int i = 0; position < r->min_tokens && i < r->num_stop; i++)
         e[n++] = (struct logit_entry){.token = r->stop[i], .div = 1, .add = -INFINITY};
     return n;
@@ -126,13 +135,14 @@ static void add_samples(struct batch *b, struct step_arrays *v, const struct pla
         row.num_wanted = r->logprob_ids ? row.num_logprobs : 0;
         for (int i = 0; i < row.num_wanted; i++)
             v->entries[(*num_entries)++] = (struct logit_entry){.token = r->logprob_ids[i], .div = 1};
-        v->masks[*R] = r->filter ? bits + (size_t)j * step_mask_words(b->vocab) : NULL;
+        v->masks[*R] = r->filter || r->allowed ? bits + (size_t)j * step_mask_words(b->vocab) : NULL;
         v->rows[(*R)++] = row;
     }
     for (int j = item->num_drafts; j > 0; j--)
         token_counts_take_back(&r->counts, r->tokens[known + j - 1]);
-    if (r->filter) {
-        b->masks[b->num_masks++] = (struct mask_job){r->filter, r->tokens + known, item->num_drafts, bits};
+    if (r->filter || r->allowed) {
+        b->masks[b->num_masks++] =
+            (struct mask_job){r->filter, r->allowed, r->tokens + known, item->num_drafts, bits};
         *num_mask_rows += 1 + item->num_drafts;
     }
 }
@@ -229,6 +239,12 @@ void batch_fill(struct batch *b, const struct plan *plan, const struct kv_cache 
     step_set_arrays(&b->step, &has, &v);
 }
 
+// Clears the bits of tokens that the request never takes.
+static void forbid(uint32_t *bits, const uint32_t *allowed, size_t words) {
+    for (size_t i = 0; allowed && i < words; i++)
+        bits[i] &= allowed[i];
+}
+
 // A filter is asked as if the drafts before a row were accepted. Behind a draft that it does not allow no row
 // is good, so any mask will do.
 void batch_masks(struct batch *b) {
@@ -237,12 +253,14 @@ void batch_masks(struct batch *b) {
         int accepted = 0;
         for (int j = 0; j <= m->num_drafts; j++) {
             uint32_t *bits = m->bits + (size_t)j * step_mask_words(b->vocab);
-            if (j > 0 && accepted == j - 1 && m->filter->accept(m->filter->state, m->drafts[j - 1]))
+            if (j > 0 && m->filter && accepted == j - 1 &&
+                m->filter->accept(m->filter->state, m->drafts[j - 1]))
                 accepted = j;
-            if (accepted == j)
+            if (m->filter && accepted == j)
                 m->filter->mask(m->filter->state, bits, b->vocab);
             else
                 memset(bits, 0xff, step_mask_words(b->vocab) * sizeof *bits);
+            forbid(bits, m->allowed, step_mask_words(b->vocab));
         }
         if (accepted > 0)
             m->filter->rollback(m->filter->state, accepted);

@@ -25,8 +25,9 @@ struct batch {
 
 // The masks of one item's sampling rows, one behind the other.
 struct mask_job {
-    struct token_filter *filter;
-    const token_id *drafts; // (num_drafts) the request's
+    struct token_filter *filter; // or NULL
+    const uint32_t *allowed;     // or NULL
+    const token_id *drafts;      // (num_drafts) the request's
     int num_drafts;
     uint32_t *bits; // (1 + num_drafts, words) in `packed`
 };

@@ -8,6 +8,7 @@
 #include "kv_cache.h"
 #include "sampling.h"
 #include "token_counts.h"
+#include "token_history.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -73,9 +74,14 @@ struct request_params {
     int num_bias;                  // <= MAX_LOGIT_BIAS
     // Alternatives to report instead of the best; NULL: the best. sampling.logprobs says how many.
     const token_id *logprob_ids;
-    int priority;     // lower first; used by the priority policy only
-    const void *salt; // names the prefix-cache domain; NULL: the common one
-    int num_salt;     // bytes
+    // Masks and sequences in the form of token_history.h; masks have (vocab + 31) / 32 words.
+    struct token_history_params history; // its arrays are copied, too
+    const uint32_t *allowed;             // the only tokens that may come; NULL: all
+    int num_mask_words;                  // of allowed and history.dry_breakers
+    const token_id *bad_words;           // sequences that must not come in the output; NULL: none
+    int priority;                        // lower first; used by the priority policy only
+    const void *salt;                    // names the prefix-cache domain; NULL: the common one
+    int num_salt;                        // bytes
     // Moved into the request where request_new() succeeds; NULL: none.
     struct token_filter *filter;
     struct stop_matcher *matcher;
@@ -116,14 +122,18 @@ struct request {
     int num_stop;
     struct logit_bias *bias; // (num_bias)
     int num_bias;
-    token_id *logprob_ids; // (sampling.logprobs), or NULL
-    unsigned char *salt;   // (num_salt)
+    token_id *logprob_ids;               // (sampling.logprobs), or NULL
+    struct token_history_params history; // arrays owned
+    uint32_t *allowed;                   // or NULL
+    token_id *bad_words;                 // or NULL
+    int32_t *scratch;                    // (max_tokens) of token_history_adjust(), where it is on
+    unsigned char *salt;                 // (num_salt)
     int num_salt;
     struct token_filter *filter;
     struct drafter *drafter;
     struct stop_matcher *matcher;
 
-    struct token_counts counts; // for penalties; empty unless one is on
+    struct token_counts counts; // for penalties and the history; empty unless one is on
 
     // Times in nanoseconds of the monotonic clock, written and read by the service; the scheduler knows no
     // time.
@@ -137,7 +147,7 @@ struct request {
 struct request *request_new(const struct request_params *p, int block_size);
 void request_free(struct request *r); // NULL is allowed
 
-// Whether the request has a filter, a drafter or penalties, which must see each token before the next is sampled: it is
+// Whether the request has a filter, a drafter, penalties or bad words, which must see each token before the next is sampled: it is
 // not scheduled asynchronously (S6).
 bool request_sees_tokens(const struct request *r);
 

@@ -11,6 +11,7 @@ extern "C" {
 struct token_count {
     token_id token;
     int32_t prompt, output; // occurrences
+    float add;              // to its logit (token_history.h)
 };
 
 struct token_counts {
@@ -26,6 +27,8 @@ void token_counts_free(struct token_counts *c);
 
 // One occurrence more in the output; O(1). Nothing where nothing is counted.
 void token_counts_add(struct token_counts *c, token_id token);
+// The entry of a token that was counted.
+struct token_count *token_counts_find(struct token_counts *c, token_id token);
 // Takes back the last token_counts_add() that was not taken back, which was of this token.
 void token_counts_take_back(struct token_counts *c, token_id token);
 

@@ -18,6 +18,14 @@ static void *copy_of(const void *from, int n, size_t size, bool *ok) {
     return to;
 }
 
+// A copy of sequences with the 0 that ends them; NULL where there are none.
+static token_id *copy_sequences(const token_id *from, bool *ok) {
+    int n = 0;
+    while (from && from[n] > 0)
+        n += 1 + from[n];
+    return copy_of(from, n > 0 ? n + 1 : 0, sizeof *from, ok);
+}
+
 static bool has_penalty(const struct sampling_params *p) {
     return p->repetition_penalty != 1 || p->frequency_penalty != 0 || p->presence_penalty != 0;
 }
@@ -43,6 +51,12 @@ struct request *request_new(const struct request_params *p, int block_size) {
     r->num_salt = p->num_salt;
     r->stop = copy_of(p->stop, p->num_stop, sizeof *p->stop, &ok);
     r->bias = copy_of(p->bias, p->num_bias, sizeof *p->bias, &ok);
+    r->history = p->history;
+    int words = p->num_mask_words;
+    r->history.dry_breakers = copy_of(p->history.dry_breakers, p->history.dry_breakers ? words : 0, 4, &ok);
+    r->history.dry_sequences = copy_sequences(p->history.dry_sequences, &ok);
+    r->allowed = copy_of(p->allowed, p->allowed ? words : 0, sizeof *p->allowed, &ok);
+    r->bad_words = copy_sequences(p->bad_words, &ok);
     if (p->logprob_ids)
         r->logprob_ids = copy_of(p->logprob_ids, p->sampling.logprobs, sizeof *p->logprob_ids, &ok);
     r->salt = copy_of(p->salt, p->num_salt, 1, &ok);
@@ -54,8 +68,11 @@ struct request *request_new(const struct request_params *p, int block_size) {
     r->tokens = malloc((size_t)r->max_tokens * sizeof *r->tokens);
     if (r->tokens)
         memcpy(r->tokens, p->prompt, (size_t)p->num_prompt * sizeof *r->tokens);
-    if (!ok || !ids || !r->tokens ||
-        (has_penalty(&r->sampling) &&
+    bool history = token_history_on(&r->history);
+    if (history)
+        r->scratch = malloc((size_t)r->max_tokens * sizeof *r->scratch);
+    if (!ok || !ids || !r->tokens || (history && !r->scratch) ||
+        ((has_penalty(&r->sampling) || history) &&
          !token_counts_init(&r->counts, r->max_tokens, r->tokens, r->num_prompt))) {
         request_free(r);
         return NULL;
@@ -87,6 +104,11 @@ void request_free(struct request *r) {
     free(r->tokens);
     free(r->seq.tables[0].ids);
     free(r->stop);
+    free((void *)(uintptr_t)r->history.dry_breakers);
+    free((void *)(uintptr_t)r->history.dry_sequences);
+    free(r->allowed);
+    free(r->bad_words);
+    free(r->scratch);
     free(r->bias);
     free(r->logprob_ids);
     free(r->salt);
@@ -94,7 +116,9 @@ void request_free(struct request *r) {
     free(r);
 }
 
-bool request_sees_tokens(const struct request *r) { return r->filter || r->drafter || r->counts.list; }
+bool request_sees_tokens(const struct request *r) {
+    return r->filter || r->drafter || r->counts.list || r->bad_words;
+}
 
 int request_draft(struct request *r, const token_id *drafts, int n) {
     int room = r->max_tokens - r->num_tokens - 1; // the row of the last draft samples one more token

@@ -208,6 +208,11 @@ MUTATIONS = [
     (POLICY, "decoding += decodes;", "decoding++;", "test_scheduler"),  # prompts that go on count as decodes
     (SCHED, "{&s->draining, &s->running, &s->waiting}", "{&s->running, &s->running, &s->waiting}",
             "test_scheduler"),  # a dead device keeps what had ended
+    # ---- what a request's own tokens say
+    ("engine/token_history.c", "len = len < reach ? len : reach;", "", "test_token_history"),  # breakers break nothing
+    ("engine/token_history.c", "? z[i - from] : to - i) : 0;", "? z[i - from] : z[i - from]) : 0;", "test_token_history"),  # a match longer than seen
+    ("engine/token_history.c", "if (scratch[i] >= known)", "if (scratch[i] > known)", "test_token_history"),  # n-grams one longer
+    ("engine/token_history.c", "        c->list[i].add = 0;", "        c->list[i].add += 0;", "test_token_history"),  # old penalties stay
     # ---- requests of the API
     (SAMPLER, "(logits[i] == logits[id] && i < id)", "(logits[i] == logits[id] && i <= id)", "test_sampler"),  # a rank one too low
     (SAMPLER, "entries + row->entry_end, row->num_wanted", "entries + row->entry_start, row->num_wanted",
@@ -237,7 +242,7 @@ MUTATIONS = [
     (BATCH, "    for (int j = item->num_drafts; j > 0; j--)\n        token_counts_take_back(&r->counts, r->tokens[known + j - 1]);\n", "",
             "test_drafts"),  # penalties count rejected drafts
     (BATCH, "bits + (size_t)j * step_mask_words(b->vocab) : NULL;", "bits : NULL;", "test_drafts"),  # drafts have the mask of the first row
-    (BATCH, "accepted == j - 1 && ", "", "test_drafts"),  # a filter takes a draft behind one that it refused
+    (BATCH, " && accepted == j - 1 &&", " &&", "test_drafts"),  # a filter takes a draft behind one that it refused
     (BATCH, "m->filter->rollback(m->filter->state, accepted);", "m->filter->rollback(m->filter->state, m->num_drafts);",
             "test_drafts"),  # a filter takes back more than it accepted
     (BATCH, "int sample = b->sample_row[i] >= 0 ? b->sample_row[i] : b->first_row[i + 1];", "int sample = b->first_row[i + 1] - (b->sample_row[i] >= 0);",

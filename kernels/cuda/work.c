@@ -68,7 +68,7 @@ size_t work_inputs(const struct work_config *c, struct cuda_inputs *in, void *ba
 // Entries of one sampled row are every distinct token of the context, every bias, every stop token (batch.c).
 static size_t max_entries(const struct work_config *c) {
     size_t distinct = (size_t)(c->limits.max_context < c->vocab ? c->limits.max_context : c->vocab);
-    return (size_t)c->limits.max_seqs * (distinct + 2048);
+    return (size_t)c->limits.max_seqs * (distinct + 4096);
 }
 
 size_t work_max_bytes(const struct work_config *c) {

@@ -9,6 +9,10 @@ void completion_request_free(struct completion_request *r) {
     for (int i = 0; i < r->num_stops; i++)
         free(r->stops[i]);
     free(r->stops);
+    free((void *)(uintptr_t)r->history.dry_breakers);
+    free((void *)(uintptr_t)r->history.dry_sequences);
+    free(r->allowed);
+    free(r->bad_words);
     free(r->bias);
     free(r->logprob_ids);
     free(r->salt);

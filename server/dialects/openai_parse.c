@@ -30,6 +30,11 @@ static const struct field fields[] = {
     {"include_stop_str_in_output", F_BOOL, 0, 0, false, AT(include_stop)},
     {"return_token_ids", F_BOOL, 0, 0, false, AT(return_ids)},
     {"return_tokens_as_token_ids", F_BOOL, 0, 0, false, AT(names_ids)},
+    {"dry_multiplier", F_FLOAT, 0, 1000, false, AT(history.dry_multiplier)},
+    {"dry_base", F_FLOAT, 1, 1000, false, AT(history.dry_base)},
+    {"dry_allowed_length", F_INT, 0, INT_TOP, false, AT(history.dry_allowed_length)},
+    {"dry_penalty_last_n", F_INT, -1, INT_TOP, false, AT(history.dry_last_n)},
+    {"no_repeat_ngram_size", F_INT, 0, INT_TOP, false, AT(history.no_repeat_ngram)},
     {"truncate_prompt_tokens", F_INT, -1, INT_TOP, false, AT(truncate)},
 };
 #define COUNT(table) (sizeof(table) / sizeof(table)[0])
@@ -57,8 +62,6 @@ static const struct {
     {"functions", "[]", BOTH},
     {"function_call", NULL, BOTH},
     {"use_beam_search", "false", BOTH},
-    {"allowed_token_ids", NULL, BOTH},
-    {"bad_words", "[]", BOTH},
     {"logits_processors", "[]", BOTH},
     {"prompt_embeds", NULL, BOTH},
     {"messages", NULL, OPENAI_COMPLETIONS},
@@ -73,9 +76,23 @@ static const struct {
 };
 
 // Read by hand below, or harmless to ignore.
-static const char *const known[] = {
-    "model",   "messages",   "prompt",     "stop", "stop_token_ids",  "stream_options",  "logit_bias",
-    "best_of", "cache_salt", "request_id", "user", "prompt_logprobs", "truncation_side", "logprob_token_ids"};
+static const char *const known[] = {"model",
+                                    "messages",
+                                    "prompt",
+                                    "stop",
+                                    "stop_token_ids",
+                                    "stream_options",
+                                    "logit_bias",
+                                    "best_of",
+                                    "cache_salt",
+                                    "request_id",
+                                    "user",
+                                    "prompt_logprobs",
+                                    "truncation_side",
+                                    "logprob_token_ids",
+                                    "allowed_token_ids",
+                                    "bad_words",
+                                    "dry_sequence_breakers"};
 
 static bool is_harmless(const json_t *v, const char *word) {
     if (!word)
@@ -321,13 +338,15 @@ bool openai_read_options(struct completion_request *r, const struct served_model
 struct completion_request openai_defaults(const struct served_model *m) {
     static const struct sampling_params plain = {
         .temperature = 1, .top_p = 1, .repetition_penalty = 1, .logprobs = -1};
-    return (struct completion_request){.n = 1,
-                                       .sampling = m->sampling ? *m->sampling : plain,
-                                       .skip_special = true,
-                                       .truncate = INT_MAX,
-                                       .add_special = true,
-                                       .prompt_logprobs = -1,
-                                       .logprobs = -1};
+    return (struct completion_request){
+        .n = 1,
+        .sampling = m->sampling ? *m->sampling : plain,
+        .history = {.dry_base = 1.75f, .dry_allowed_length = 2, .dry_last_n = -1},
+        .skip_special = true,
+        .truncate = INT_MAX,
+        .add_special = true,
+        .prompt_logprobs = -1,
+        .logprobs = -1};
 }
 
 bool openai_parse_end(struct completion_request *r, json_t *root, const struct openai_api *api, bool ok) {

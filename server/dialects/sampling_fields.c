@@ -128,8 +128,154 @@ static bool read_logprob_ids(struct completion_request *r, const struct served_m
     return true;
 }
 
+// ---- tokens that may not come, and repetitions
+
+static bool read_allowed(struct completion_request *r, const struct served_model *m, const json_t *root,
+                         struct api_error *e) {
+    const json_t *v = field_get(root, "allowed_token_ids");
+    token_id *ids = NULL;
+    int n = 0;
+    if (!v)
+        return true;
+    bool ok = read_ids(&ids, &n, m, v, "allowed_token_ids", (size_t)m->vocab, e);
+    if (ok && !(r->allowed = calloc(((size_t)m->vocab + 31) / 32, sizeof *r->allowed)))
+        ok = api_fail_memory(e);
+    for (int i = 0; ok && i < n; i++)
+        r->allowed[ids[i] / 32] |= 1u << (ids[i] % 32);
+    free(ids);
+    return ok;
+}
+
+static bool push_id(struct token_buf *b, token_id id) {
+    if (b->len == b->cap) {
+        size_t cap = b->cap ? 2 * b->cap : 16;
+        token_id *grown = realloc(b->ids, cap * sizeof *grown);
+        if (!grown)
+            return false;
+        b->ids = grown;
+        b->cap = cap;
+    }
+    b->ids[b->len++] = id;
+    return true;
+}
+
+// Appends the ids of `before` and text, with cut without those of `before`, with their number in front; nothing where
+// they are none or those of the sequence at `same`.
+static bool add_sequence(struct token_buf *out, const struct served_model *m, const char *before, bool cut,
+                         const char *text, size_t len, size_t same, struct api_error *e) {
+    struct token_buf head = {0};
+    struct buf whole = {0};
+    size_t at = out->len;
+    buf_str(&whole, before);
+    buf_add(&whole, text, len);
+    bool ok = !whole.failed && push_id(out, 0) &&
+              (!cut || tokenizer_encode(m->tokenizer, before, strlen(before), 0, &head) == STATUS_OK) &&
+              tokenizer_encode(m->tokenizer, whole.data, whole.len, TOKENIZE_PARSE_SPECIAL, out) == STATUS_OK;
+    size_t n = ok ? out->len - at - 1 : 0;
+    token_id *ids = out->ids + at;
+    if (head.len < n && (head.len == 0 || memcmp(ids + 1, head.ids, head.len * sizeof *ids) == 0)) {
+        n -= head.len;
+        memmove(ids + 1, ids + 1 + head.len, n * sizeof *ids);
+        ids[0] = (token_id)n;
+        bool again = same + 1 + n <= at && memcmp(out->ids + same, ids, (1 + n) * sizeof *ids) == 0;
+        out->len = again ? at : at + 1 + n;
+    } else if (ok) {
+        out->len = at;
+    }
+    token_buf_free(&head);
+    buf_free(&whole);
+    return ok || api_fail_memory(e);
+}
+
+// Strings of a list, each as it begins a text, as it follows a space, and as it follows what is neither, where the
+// tokens differ.
+static bool read_bad_words(struct completion_request *r, const struct served_model *m, const json_t *root,
+                           struct api_error *e) {
+    const json_t *v = field_get(root, "bad_words");
+    struct token_buf out = {0};
+    bool ok = !v || json_is_array(v) ||
+              api_fail(e, 400, "invalid_type", "bad_words", "'bad_words' must be a list of strings.");
+    if (ok && json_array_size(v) > MAX_BAD_WORDS / 3)
+        ok =
+            api_fail(e, 400, "out_of_range", "bad_words", "At most %d words are allowed.", MAX_BAD_WORDS / 3);
+    for (size_t i = 0; ok && i < json_array_size(v); i++) {
+        const char *text = json_string_value(json_array_get(v, i));
+        size_t len = json_string_length(json_array_get(v, i)), at = out.len;
+        char param[32];
+        snprintf(param, sizeof param, "bad_words[%zu]", i);
+        while (len > 0 && *text == ' ') {
+            text++;
+            len--;
+        }
+        if (len == 0 || len > DETOK_MAX_STOP_LEN)
+            ok = api_fail(e, 400, text ? "out_of_range" : "invalid_type", param,
+                          "A word must be a string of 1 to %d bytes.", DETOK_MAX_STOP_LEN);
+        else
+            ok = add_sequence(&out, m, "", false, text, len, at, e) &&
+                 add_sequence(&out, m, " ", false, text, len, at, e) &&
+                 add_sequence(&out, m, "\n", true, text, len, at, e);
+    }
+    if (ok && out.len > 0 && !push_id(&out, 0))
+        ok = api_fail_memory(e);
+    if (ok)
+        r->bad_words = out.ids;
+    else
+        token_buf_free(&out);
+    return ok;
+}
+
+// Sets the bits of tokens whose text, or name, holds a string.
+static void mark_tokens(uint32_t *bits, const struct served_model *m, const char *text, size_t len) {
+    for (token_id t = 0; t < m->vocab; t++) {
+        size_t n;
+        const char *bytes = tokenizer_bytes(m->tokenizer, t, true, &n);
+        if (memmem(bytes, n, text, len))
+            bits[t / 32] |= 1u << (t % 32);
+    }
+}
+
+// The strings over which DRY does not look back: tokens that hold one, and the tokens that it is made of.
+static bool read_breakers(struct completion_request *r, const struct served_model *m, const json_t *root,
+                          struct api_error *e) {
+    const json_t *v = field_get(root, "dry_sequence_breakers");
+    json_t *usual = v ? NULL : json_pack("[ssss]", "\n", ":", "\"", "*");
+    const char *name = "dry_sequence_breakers";
+    struct token_buf sequences = {0};
+    uint32_t *bits = NULL;
+    bool ok = !v || json_is_array(v) ||
+              api_fail(e, 400, "invalid_type", name, "'%s' must be a list of strings.", name);
+    v = v ? v : usual;
+    if (ok && json_array_size(v) > MAX_BREAKERS)
+        ok = api_fail(e, 400, "out_of_range", name, "At most %d strings are allowed.", MAX_BREAKERS);
+    bool needed = r->history.dry_multiplier > 0 && r->history.dry_last_n != 0;
+    if (ok && needed && !(bits = calloc(((size_t)m->vocab + 31) / 32, sizeof *bits)))
+        ok = api_fail_memory(e);
+    for (size_t i = 0; ok && i < json_array_size(v); i++) {
+        const char *text = json_string_value(json_array_get(v, i));
+        size_t len = json_string_length(json_array_get(v, i));
+        char param[48];
+        snprintf(param, sizeof param, "%s[%zu]", name, i);
+        if (len == 0 || len > 40)
+            ok = api_fail(e, 400, text ? "out_of_range" : "invalid_type", param,
+                          "A breaker must be a string of 1 to 40 bytes.");
+        if (!ok || !needed)
+            continue;
+        mark_tokens(bits, m, text, len);
+        ok = len == 1 || add_sequence(&sequences, m, "\n", true, text, len, sequences.len, e);
+    }
+    if (ok && sequences.len > 0 && !push_id(&sequences, 0))
+        ok = api_fail_memory(e);
+    r->history.dry_breakers = bits;
+    r->history.dry_sequences = ok ? sequences.ids : NULL;
+    if (!ok)
+        token_buf_free(&sequences);
+    json_decref(usual);
+    return ok;
+}
+
 bool openai_read_sampling(struct completion_request *r, const struct served_model *m, const json_t *root,
                           struct api_error *e) {
     return read_truncation(r, m, root, e) && read_prompt_logprobs(r, root, e) &&
-           read_logprob_ids(r, m, root, e);
+           read_logprob_ids(r, m, root, e) && read_allowed(r, m, root, e) && read_bad_words(r, m, root, e) &&
+           read_breakers(r, m, root, e);
 }

@@ -228,3 +228,89 @@ def test_chat_logprob_token_ids(chat):
         assert len(entry["top_logprobs"]) == 3
     body = {"messages": HI, "max_tokens": 1, "logprob_token_ids": [1]}
     check_error(chat.post(CHAT, body), 400, "logprob_token_ids")
+
+
+# ---- repetitions, and tokens that may not come
+
+
+def ids_of(server, **fields):
+    return only(server.complete(PROMPT, return_token_ids=True, **fields))["token_ids"]
+
+
+def ngrams(ids, n):
+    return [tuple(ids[i : i + n]) for i in range(len(ids) - n + 1)]
+
+
+def test_no_repeat_ngram_size(server):
+    """No sequence of so many tokens comes twice, the prompt's included."""
+    prompt = cases()[0]["prompt_ids"]
+    plain = ngrams(prompt + ids_of(server, max_tokens=300, ignore_eos=True), 3)
+    assert len(plain) > len(set(plain))
+    for n in (1, 2, 3, 5):
+        got = ngrams(prompt + ids_of(server, max_tokens=300, ignore_eos=True, no_repeat_ngram_size=n), n)
+        assert len(got) == len(set(got))
+    assert ids_of(server, max_tokens=30, no_repeat_ngram_size=0) == GREEDY[:30]
+
+
+def longest_repeat(ids):
+    return max(n for n in range(len(ids)) if len(ngrams(ids, n)) > len(set(ngrams(ids, n))))
+
+
+def test_dry(server):
+    """With a penalty that nothing outweighs, repetitions end at the allowed length; a breaker ends what counts."""
+    fields = dict(max_tokens=300, ignore_eos=True)
+    prompt = cases()[0]["prompt_ids"]
+    assert longest_repeat(prompt + ids_of(server, **fields)) > 6
+    strong = dict(fields, dry_multiplier=1000, dry_sequence_breakers=[])
+    assert longest_repeat(prompt + ids_of(server, **strong)) <= 2
+    assert longest_repeat(prompt + ids_of(server, dry_allowed_length=4, **strong)) <= 4
+    assert longest_repeat(prompt + ids_of(server, **dict(strong, dry_sequence_breakers=[" "]))) > 2
+    soft = ids_of(server, **fields, dry_multiplier=0.8)
+    assert longest_repeat(prompt + soft) < longest_repeat(prompt + ids_of(server, **fields))
+    for off in ({"dry_multiplier": 0}, {"dry_multiplier": 1, "dry_penalty_last_n": 0}, {"dry_multiplier": 1, "dry_allowed_length": 500}):
+        assert ids_of(server, max_tokens=60, **off) == GREEDY[:60]
+    # The default breakers: a quotation mark ends a repetition, so a dialogue may go on in its form.
+    usual, named = (ids_of(server, max_tokens=120, dry_multiplier=2, **b) for b in ({}, {"dry_sequence_breakers": ["\n", ":", '"', "*"]}))
+    assert usual == named
+    # A breaker of several tokens: what repeats behind it is longer than what may repeat without it.
+    ids = server.post("/tokenize", {"content": " girl named Lily. She loved", "add_special": False}).json()["tokens"]
+    again = cases()[0]["prompt_ids"] + ids + ids[:-1]
+    fields = dict(max_tokens=1, dry_multiplier=1000, dry_allowed_length=5, logit_bias={ids[-1]: 100}, return_token_ids=True)
+    with_it, without = (only(server.complete(again, dry_sequence_breakers=b, **fields)) for b in ([". She"], []))
+    assert with_it["token_ids"] == [ids[-1]] != without["token_ids"]
+
+
+def test_allowed_token_ids(server):
+    allowed = [300, 301, 302, 400, 410]
+    assert set(ids_of(server, max_tokens=40, temperature=2, seed=1, allowed_token_ids=allowed)) == set(allowed)
+    assert ids_of(server, max_tokens=20, allowed_token_ids=list(range(512))) == GREEDY[:20]
+    choices = server.complete(PROMPT, n=3, max_tokens=8, temperature=2, seed=4, allowed_token_ids=[300], return_token_ids=True)["choices"]
+    assert all(c["token_ids"] == [300] * 8 for c in choices)
+
+
+def test_bad_words(server):
+    """A word does not come, at the beginning or behind a space; nor does one of several tokens."""
+    whole = expected(0, 64)
+    for words in (["little"], ["little", "girl", "Lily"], [" was a"], ["."], ["there was"]):
+        text = only(server.complete(PROMPT, max_tokens=64, bad_words=words))["text"]
+        assert text != whole and not any(w.strip() in text for w in words), (words, text)
+    one = goldens.pieces()[GREEDY[0]].decode()
+    assert only(server.complete(PROMPT, max_tokens=64, bad_words=["zebra crossing"]))["text"] == whole
+    assert not only(server.complete(PROMPT, max_tokens=20, bad_words=[one]))["text"].startswith(one)
+
+
+@pytest.mark.parametrize(
+    "fields, param",
+    [
+        ({"dry_multiplier": -1}, "dry_multiplier"), ({"dry_base": 0.5}, "dry_base"), ({"dry_allowed_length": -1}, "dry_allowed_length"),
+        ({"dry_penalty_last_n": -2}, "dry_penalty_last_n"), ({"dry_sequence_breakers": "a"}, "dry_sequence_breakers"),
+        ({"dry_sequence_breakers": ["a", ""]}, "dry_sequence_breakers[1]"), ({"dry_sequence_breakers": [5]}, "dry_sequence_breakers[0]"),
+        ({"no_repeat_ngram_size": -1}, "no_repeat_ngram_size"), ({"no_repeat_ngram_size": 1.5}, "no_repeat_ngram_size"),
+        ({"allowed_token_ids": []}, "allowed_token_ids"), ({"allowed_token_ids": [512]}, "allowed_token_ids[0]"),
+        ({"allowed_token_ids": 5}, "allowed_token_ids"), ({"bad_words": "a"}, "bad_words"), ({"bad_words": ["a", " "]}, "bad_words[1]"),
+        ({"bad_words": [1]}, "bad_words[0]"), ({"bad_words": ["a"] * 342}, "bad_words"),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_bad_values(server, fields, param):
+    bad(server, fields, param)

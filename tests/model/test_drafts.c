@@ -90,6 +90,9 @@ static int num_stops;
 static struct request_params params_of(int i) {
     static token_id prompts[REQUESTS][MAX_PROMPT];
     static const struct logit_bias bias[] = {{300, 2.0f}, {310, -4.0f}};
+    static uint32_t allowed[16];
+    for (int w = 0; w < 16; w++)
+        allowed[w] = 0xefffffff;
     struct request_params p = {
         .prompt = prompts[i], .num_prompt = 1 + i * 23 % MAX_PROMPT, .max_output = OUTPUT};
     for (int j = 0; j < p.num_prompt; j++) // some share their first tokens
@@ -115,7 +118,19 @@ static struct request_params params_of(int i) {
         p.sampling.prompt_logprobs = true;
         p.filter = i == 5 ? thirds_new() : NULL;
         break;
-    default: break;
+    default: { // bytes and words that end in their like
+        static const token_id bad[] = {1, 268, 2, 261, 378, 0};
+        static const uint32_t breakers[16] = {[432 / 32] = 1u << 432 % 32};
+        p.history = (struct token_history_params){.dry_multiplier = 1.5f,
+                                                  .dry_base = 1.75f,
+                                                  .dry_allowed_length = 1,
+                                                  .dry_last_n = i % 4 ? 40 : -1,
+                                                  .no_repeat_ngram = i % 4 ? 4 : 0,
+                                                  .dry_breakers = breakers};
+        p.bad_words = bad;
+        p.allowed = i % 4 ? NULL : allowed;
+        p.num_mask_words = 16;
+    }
     }
     return p;
 }

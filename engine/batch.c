@@ -92,10 +92,19 @@ static int add_entries(struct logit_entry *e, struct request *r, int position) {
 
 static struct logits_row sampling_row(const struct request *r, int row, int position) {
     const struct sampling_params *p = &r->sampling;
+    bool dynamic = p->dynatemp_range > 0;
     return (struct logits_row){
         .row = row,
         .target = -1,
-        .temperature = p->temperature,
+        .temperature = dynamic ? 1 : p->temperature,
+        .typical_p = p->typical_p < 1 ? p->typical_p : 0,
+        .top_n_sigma = p->top_n_sigma,
+        .xtc_probability = p->xtc_threshold < 1 ? p->xtc_probability : 0,
+        .xtc_threshold = p->xtc_threshold,
+        .least_share = p->mirostat_tau > 0 ? exp2f(-r->mirostat_mu) : 0,
+        .dyn_low = dynamic ? fmaxf(p->temperature - p->dynatemp_range, 0) : 0,
+        .dyn_high = dynamic ? p->temperature + p->dynatemp_range : 0,
+        .dyn_exponent = p->dynatemp_exponent,
         .top_p = p->top_p,
         .min_p = p->min_p,
         .top_k = p->top_k,

@@ -25,7 +25,7 @@
 extern "C" {
 #endif
 
-#define BACKEND_ABI 9 // raise on any change to this file or model.h
+#define BACKEND_ABI 10 // raise on any change to this file or model.h
 
 struct device; // the backend's own
 
@@ -102,7 +102,7 @@ struct step_limits {
     bool keep_hidden; // step_out.hidden is filled
 };
 
-// How to sample from one logits row. 56 bytes, no padding.
+// How to sample from one logits row. 88 bytes, no padding.
 struct logits_row {
     int32_t row;       // row of the step, 0..T)
     int32_t target;    // >= 0: the log-probability of this token instead of a sample
@@ -116,8 +116,16 @@ struct logits_row {
     // 0: the alternatives are the best tokens. Else num_logprobs: those of the entries behind entry_end, which adjust
     // nothing.
     int32_t num_wanted;
-    int32_t unused; // 0
+    // The chain of kernels/README.md, rule 15; 0: off.
+    float typical_p, top_n_sigma, xtc_probability, xtc_threshold;
+    float least_share;                     // Mirostat: least probability of a token
+    float dyn_low, dyn_high, dyn_exponent; // temperatures at no and at full entropy; dyn_high > 0: on
+    int32_t unused;                        // 0
 };
+static inline bool logits_row_has_chain(const struct logits_row *r) {
+    return r->typical_p > 0 || r->top_n_sigma > 0 || r->xtc_probability > 0 || r->least_share > 0 ||
+           r->dyn_high > 0;
+}
 
 // Penalties and bias, applied in order before sampling: l = (l > 0 ? l / div : l * div) + add.
 struct logit_entry {
@@ -171,6 +179,8 @@ struct step_out {
     const float *logprob; // (R) its log-probability under the unadjusted logits; only where num_logprobs >= 0
     const int32_t
         *rank; // (R) its place among all tokens by these logits, from 1, ties to the lower id; as logprob
+    const float *
+        share; // (R) of a sampled token, its probability among those that were left; only of rows with least_share
     const int32_t *top_ids;    // (R, MAX_TOP_LOGPROBS) best first, ties to the lower id; or as wanted
     const float *top_logprobs; // (R, MAX_TOP)
     const uint8_t *failed;     // (R) 1: the row's logits are not finite (or all are forbidden); ids is then 0

@@ -118,7 +118,8 @@ struct request {
     struct kv_hash next_hash; // hash of the block that others may wait for (S10), where it is full and known
     bool has_next_hash;
     struct sampling_params sampling;
-    token_id *stop; // (num_stop)
+    float mirostat_mu; // bits of surprise that a token may have at most; moves with each token
+    token_id *stop;    // (num_stop)
     int num_stop;
     struct logit_bias *bias; // (num_bias)
     int num_bias;
@@ -147,7 +148,7 @@ struct request {
 struct request *request_new(const struct request_params *p, int block_size);
 void request_free(struct request *r); // NULL is allowed
 
-// Whether the request has a filter, a drafter, penalties or bad words, which must see each token before the next is sampled: it is
+// Whether the request has a filter, a drafter, penalties, bad words or Mirostat, which must see each token before the next is sampled: it is
 // not scheduled asynchronously (S6).
 bool request_sees_tokens(const struct request *r);
 

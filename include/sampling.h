@@ -12,10 +12,19 @@ enum { MAX_TOP_LOGPROBS = 20 }; // alternatives reported with a token
 
 // How the next token is sampled. The API checks ranges; request_new() takes them as they are.
 struct sampling_params {
-    float temperature;        // 0: greedy, ties to the lower id
-    float top_p;              // (0, 1]; 1: off
-    float min_p;              // [0, 1]; 0: off
-    int top_k;                // 0: off
+    float temperature;     // 0: greedy, ties to the lower id
+    float top_p;           // (0, 1]; 1: off
+    float min_p;           // [0, 1]; 0: off
+    int top_k;             // 0: off
+    float typical_p;       // (0, 1); 0 and 1: off
+    float top_n_sigma;     // > 0; else off
+    float xtc_probability; // [0, 1] of doing at a token what xtc_threshold says; 0: off
+    float xtc_threshold;   // of tokens of at least this probability all but the least likely go
+    float
+        dynatemp_range; // the temperature follows the entropy, from temperature - this to temperature + this; 0: off
+    float dynatemp_exponent;  // > 0
+    float mirostat_tau;       // bits of surprise that Mirostat 2 aims at; 0: off
+    float mirostat_eta;       // how fast it learns
     uint64_t seed;            // output i is a function of (seed, i) and its logits, never of the batch
     float repetition_penalty; // > 0; 1: off. Tokens of prompt and output: logit / p if positive, else * p
     float frequency_penalty;  // 0: off. Subtracted once per occurrence in the output

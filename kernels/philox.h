@@ -2,6 +2,7 @@
 // 3", SC 2011. A draw is a pure function of (seed, index), so it knows nothing of batches or threads.
 #pragma once
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #ifdef __CUDACC__
@@ -33,6 +34,14 @@ PHILOX_FN uint64_t philox_bits(uint64_t seed, int32_t index) {
              out[4];
     philox4x32(counter, key, out);
     return (uint64_t)out[0] << 32 | out[1];
+}
+
+// True with this probability, independent of philox_bits() of the same seed and index.
+PHILOX_FN bool philox_chance(uint64_t seed, int32_t index, float probability) {
+    uint32_t counter[4] = {(uint32_t)index, 0, 0, 0}, key[2] = {(uint32_t)seed, (uint32_t)(seed >> 32)},
+             out[4];
+    philox4x32(counter, key, out);
+    return (double)out[2] < (double)probability * 4294967296.0;
 }
 
 // floor(draw * total / 2^64): a uniform draw below total.

@@ -46,6 +46,7 @@ struct request *request_new(const struct request_params *p, int block_size) {
     r->num_cached = -1;
     r->priority = p->priority;
     r->sampling = p->sampling;
+    r->mirostat_mu = 2 * p->sampling.mirostat_tau;
     r->num_stop = p->num_stop;
     r->num_bias = p->num_bias;
     r->num_salt = p->num_salt;
@@ -117,12 +118,14 @@ void request_free(struct request *r) {
 }
 
 bool request_sees_tokens(const struct request *r) {
-    return r->filter || r->drafter || r->counts.list || r->bad_words;
+    return r->filter || r->drafter || r->counts.list || r->bad_words || r->sampling.mirostat_tau > 0;
 }
 
 int request_draft(struct request *r, const token_id *drafts, int n) {
     int room = r->max_tokens - r->num_tokens - 1; // the row of the last draft samples one more token
     if (r->state != REQUEST_RUNNING || r->num_in_flight > 0 || !request_sees_tokens(r))
+        room = 0;
+    if (r->sampling.mirostat_tau > 0) // what a draft costs is known when its token is
         room = 0;
     room = room < MAX_DRAFTS ? room : MAX_DRAFTS;
     n = n < room ? n : room;

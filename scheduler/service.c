@@ -12,6 +12,7 @@
 #include "record.h"
 #include "trace.h"
 
+#include <math.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -252,6 +253,8 @@ static enum finish_reason put_output(struct service *s, const struct plan_item *
     s->stats.generation_tokens++;
     int position = item->first + item->num_new - item->num_drafts + e->index - r->num_prompt;
     put_token(s, r, EVENT_TOKEN, position, e->token, out, row, r->sampling.logprobs);
+    if (r->sampling.mirostat_tau > 0 && out->share[row] > 0)
+        r->mirostat_mu -= r->sampling.mirostat_eta * (-log2f(out->share[row]) - r->sampling.mirostat_tau);
     if (e->finish != FINISH_NONE)
         return FINISH_NONE;
     if (r->filter && !r->filter->accept(r->filter->state, e->token))

@@ -41,7 +41,7 @@ enum status sampling_defaults(struct sampling_params *out, const struct config *
     bool is_auto = strcmp(from, "auto") == 0;
     json_error_t je;
     json_t *advice = NULL, *given = NULL;
-    *out = (struct sampling_params){.temperature = 1, .top_p = 1, .repetition_penalty = 1, .logprobs = -1};
+    *out = openai_plain;
     if (is_auto)
         advice = advice_object(&info->advice);
     else if (strcmp(from, "vllm") != 0 && !json_is_object(advice = json_load_file(from, 0, &je)))

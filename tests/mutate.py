@@ -208,6 +208,15 @@ MUTATIONS = [
     (POLICY, "decoding += decodes;", "decoding++;", "test_scheduler"),  # prompts that go on count as decodes
     (SCHED, "{&s->draining, &s->running, &s->waiting}", "{&s->running, &s->running, &s->waiting}",
             "test_scheduler"),  # a dead device keeps what had ended
+    # ---- the chain of samplers
+    (SAMPLER, "(steps < mean ? mean - steps : steps - mean)", "steps", "test_sampler"),  # typical is top-p
+    (SAMPLER, "(s->key[i] == key && i >= last.index)", "(s->key[i] == key && i > last.index)", "test_sampler"),  # XTC takes the last, too
+    (SAMPLER, "KEEP(s->cand_prob[i] >= least || i == first);", "KEEP(s->cand_prob[i] >= least);", "test_sampler"),  # Mirostat leaves nothing
+    (SAMPLER, "mean * mean, 0)) / 256;", "mean * mean, 0));", "test_sampler"),  # sigma of other units
+    (SAMPLER, "row->num_logprobs >= 0 || logits_row_has_chain(row))", "row->num_logprobs >= 0)", "test_ranks"),  # ranks sample from a part
+    ("kernels/cuda/sample_chain.cuh", "id > c.far_id", "id >= c.far_id", "test_emu_sample"),  # typical loses the last of its tokens
+    ("scheduler/request.c", "    if (r->sampling.mirostat_tau > 0) // what a draft costs is known when its token is\n        room = 0;\n", "",
+                            "test_drafts"),  # drafts are judged by an old surprise
     # ---- what a request's own tokens say
     ("engine/token_history.c", "len = len < reach ? len : reach;", "", "test_token_history"),  # breakers break nothing
     ("engine/token_history.c", "? z[i - from] : to - i) : 0;", "? z[i - from] : z[i - from]) : 0;", "test_token_history"),  # a match longer than seen
@@ -363,7 +372,7 @@ MUTATIONS = [
            "test_ranks"),  # a few where all matter
     (SAMPLER, "ids[n++] = begin + s->id[i];", "ids[n++] = s->id[i];", "test_ranks"),  # ids of the part
     (SAMPLER, "    mask = mask ? mask + begin / 32 : NULL;\n", "", "test_ranks"),  # the mask of other tokens
-    (SAMPLER, "if (row->target >= 0 || row->num_logprobs >= 0)", "if (row->target >= 0)", "test_ranks"),  # no log-probabilities
+    (SAMPLER, "if (row->target >= 0 || row->num_logprobs >= 0 || logits_row_has_chain(row))", "if (row->target >= 0)", "test_ranks"),  # no log-probabilities
     (CPU, "job.partial = dev->partial;", "job.partial = dev->rank ? NULL : dev->partial;", "test_ranks"),  # one rank adds nothing
     (CPU, "uint64_t env = float_env_enter(); // a sum of two", "uint64_t env = 0x1f80; // a sum of two", "test_ranks"),  # subnormal sums between ranks
     # ---- text and files --------------------------------------------------------------------------------------

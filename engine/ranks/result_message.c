@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-// The message: ids (R), logprob (R), rank (R), for each row that wants some its num_logprobs ids and as many
+// The message: ids (R), logprob (R), rank (R), share (R), for each row that wants some its num_logprobs ids and as many
 // log-probabilities, logits (R, V) where kept, hidden (R, D) where kept, failed (R).
 
 static size_t num_top(const struct logits_row *row) {
@@ -15,7 +15,7 @@ static size_t num_top(const struct logits_row *row) {
 
 // Of a row without its top tokens.
 static size_t row_bytes(const struct result_shape *s) {
-    return 3 * 4 + 1 + (s->keep_logits ? 4 * (size_t)s->vocab : 0) +
+    return 4 * 4 + 1 + (s->keep_logits ? 4 * (size_t)s->vocab : 0) +
            (s->keep_hidden ? 4 * (size_t)s->hidden : 0);
 }
 
@@ -49,6 +49,7 @@ void result_message_write(const struct result_shape *s, void *message, const str
     append_bytes(&at, out->ids, R * 4);
     append_bytes(&at, out->logprob, R * 4);
     append_bytes(&at, out->rank, R * 4);
+    append_bytes(&at, out->share, R * 4);
     for (size_t r = 0; r < R; r++) {
         size_t n = num_top(&step->rows[r]), first = r * (size_t)out->max_top;
         if (n == 0)
@@ -69,6 +70,7 @@ enum status results_init(struct results *r, const struct result_shape *s, const 
     r->ids = calloc(R, sizeof *r->ids);
     r->logprob = calloc(R, sizeof *r->logprob);
     r->rank = calloc(R, sizeof *r->rank);
+    r->share = calloc(R, sizeof *r->share);
     r->top_ids = calloc(R * MAX_TOP_LOGPROBS, sizeof *r->top_ids);
     r->top_logprobs = calloc(R * MAX_TOP_LOGPROBS, sizeof *r->top_logprobs);
     r->failed = calloc(R, 1);
@@ -76,7 +78,7 @@ enum status results_init(struct results *r, const struct result_shape *s, const 
         r->logits = calloc(R * (size_t)s->vocab, sizeof *r->logits);
     if (s->keep_hidden)
         r->hidden = calloc(R * (size_t)s->hidden, sizeof *r->hidden);
-    if (r->ids && r->logprob && r->rank && r->top_ids && r->top_logprobs && r->failed &&
+    if (r->ids && r->logprob && r->rank && r->share && r->top_ids && r->top_logprobs && r->failed &&
         (r->logits || !s->keep_logits) && (r->hidden || !s->keep_hidden))
         return STATUS_OK;
     results_destroy(r);
@@ -87,6 +89,7 @@ void results_destroy(struct results *r) {
     free(r->ids);
     free(r->logprob);
     free(r->rank);
+    free(r->share);
     free(r->top_ids);
     free(r->top_logprobs);
     free(r->logits);
@@ -102,6 +105,7 @@ void result_message_read(const struct result_shape *s, struct results *r, const 
     *out = (struct step_out){.ids = r->ids,
                              .logprob = r->logprob,
                              .rank = r->rank,
+                             .share = r->share,
                              .top_ids = r->top_ids,
                              .top_logprobs = r->top_logprobs,
                              .failed = r->failed,
@@ -113,6 +117,7 @@ void result_message_read(const struct result_shape *s, struct results *r, const 
     take_bytes(&at, r->ids, R * 4);
     take_bytes(&at, r->logprob, R * 4);
     take_bytes(&at, r->rank, R * 4);
+    take_bytes(&at, r->share, R * 4);
     for (size_t i = 0; i < R; i++) {
         size_t n = num_top(&step->rows[i]), first = i * MAX_TOP_LOGPROBS;
         if (n == 0)

@@ -19,7 +19,7 @@ void result_message_write(const struct result_shape *shape, void *message, const
 // The arrays of a step_out, owned.
 struct results {
     int32_t *ids, *rank, *top_ids;
-    float *logprob, *top_logprobs, *logits, *hidden; // logits, hidden NULL: not kept
+    float *logprob, *share, *top_logprobs, *logits, *hidden; // logits, hidden NULL: not kept
     uint8_t *failed;
 };
 

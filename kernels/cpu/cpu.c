@@ -168,6 +168,7 @@ static void lay_out_arena(struct device *dev, struct arena *c) {
         r->ids = arena_take(c, R, sizeof *r->ids);
         r->logprob = arena_take(c, R, sizeof *r->logprob);
         r->rank = arena_take(c, R, sizeof *r->rank);
+        r->share = arena_take(c, R, sizeof *r->share);
         r->top_ids = arena_take(c, R * MAX_TOP_LOGPROBS, sizeof *r->top_ids);
         r->top_logprobs = arena_take(c, R * MAX_TOP_LOGPROBS, sizeof *r->top_logprobs);
         r->failed = arena_take(c, R, 1);
@@ -403,6 +404,7 @@ static enum status cpu_sync(struct device *dev, struct step_out *out, struct err
     *out = (struct step_out){.ids = r->ids,
                              .logprob = r->logprob,
                              .rank = r->rank,
+                             .share = r->share,
                              .top_ids = r->top_ids,
                              .top_logprobs = r->top_logprobs,
                              .failed = r->failed,

@@ -46,7 +46,7 @@ struct gemm_input {
 
 struct result { // what step_out points to
     int32_t *ids, *rank, *top_ids;
-    float *logprob, *top_logprobs, *logits, *hidden;
+    float *logprob, *share, *top_logprobs, *logits, *hidden;
     uint8_t *failed;
     int num_rows;
 };

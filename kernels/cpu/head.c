@@ -15,7 +15,7 @@
 
 struct row_result { // of one row, between ranks
     int32_t id, failed, rank;
-    float logprob, top_logprobs[MAX_TOP_LOGPROBS];
+    float logprob, share, top_logprobs[MAX_TOP_LOGPROBS];
     int32_t top_ids[MAX_TOP_LOGPROBS];
 };
 
@@ -140,6 +140,7 @@ static void sample_row(const struct head_job *job, struct sampler *sampler, int 
     out->ids[r] = s.id;
     out->logprob[r] = s.logprob;
     out->rank[r] = s.rank;
+    out->share[r] = s.share;
     out->failed[r] = s.failed;
 }
 
@@ -293,6 +294,7 @@ static void sample_topk(const struct head_job *job, struct sampler *sampler, int
     job->out->ids[r] = s.failed ? 0 : ids[s.id];
     job->out->logprob[r] = 0;
     job->out->rank[r] = 0;
+    job->out->share[r] = 0;
     job->out->failed[r] = s.failed;
 }
 
@@ -320,7 +322,7 @@ static void results_write(const struct head_job *job, struct row_result *results
     for (int i = begin; i < end; i++, results++) {
         size_t r = (size_t)(job->first + i);
         results->id = out->ids[r], results->failed = out->failed[r], results->logprob = out->logprob[r];
-        results->rank = out->rank[r];
+        results->rank = out->rank[r], results->share = out->share[r];
         memcpy(results->top_ids, out->top_ids + r * MAX_TOP_LOGPROBS, sizeof results->top_ids);
         memcpy(results->top_logprobs, out->top_logprobs + r * MAX_TOP_LOGPROBS, sizeof results->top_logprobs);
     }
@@ -331,7 +333,7 @@ static void results_read(const struct head_job *job, const struct row_result *re
     for (int i = begin; i < end; i++, results++) {
         size_t r = (size_t)(job->first + i);
         out->ids[r] = results->id, out->failed[r] = results->failed != 0, out->logprob[r] = results->logprob;
-        out->rank[r] = results->rank;
+        out->rank[r] = results->rank, out->share[r] = results->share;
         memcpy(out->top_ids + r * MAX_TOP_LOGPROBS, results->top_ids, sizeof results->top_ids);
         memcpy(out->top_logprobs + r * MAX_TOP_LOGPROBS, results->top_logprobs, sizeof results->top_logprobs);
     }

@@ -31,6 +31,7 @@ struct sampler {
     int num;
     uint32_t *key, *cand_prob; // (num_groups * 16)
     int32_t *id;               // (num_groups * 16)
+    uint32_t *distance;        // (num_groups * 16) of typical sampling
 };
 
 struct sampler *sampler_open(int vocab) {
@@ -49,8 +50,9 @@ struct sampler *sampler_open(int vocab) {
     s->key = malloc(all * sizeof *s->key);
     s->cand_prob = malloc(all * sizeof *s->cand_prob);
     s->id = malloc(all * sizeof *s->id);
+    s->distance = malloc(all * sizeof *s->distance);
     if (!s->adjusted || !s->prob || !s->max || !s->sum || !s->mass || !s->group_key || !s->key ||
-        !s->cand_prob || !s->id) {
+        !s->cand_prob || !s->id || !s->distance) {
         sampler_close(s);
         return NULL;
     }
@@ -61,7 +63,7 @@ void sampler_close(struct sampler *s) {
     if (!s)
         return;
     free(s->adjusted), free(s->prob), free(s->max), free(s->sum), free(s->mass), free(s->group_key);
-    free(s->key), free(s->cand_prob), free(s->id);
+    free(s->key), free(s->cand_prob), free(s->id), free(s->distance);
     free(s);
 }
 
@@ -130,20 +132,29 @@ static float gather(struct sampler *s, const float *logits, const float *max, in
     return lowest;
 }
 
+// Keeps the candidates i for which a condition holds.
+#define KEEP(condition)                                                                                      \
+    do {                                                                                                     \
+        int kept = 0;                                                                                        \
+        for (int i = 0; i < s->num; i++)                                                                     \
+            if (condition) {                                                                                 \
+                s->key[kept] = s->key[i];                                                                    \
+                s->cand_prob[kept] = s->cand_prob[i];                                                        \
+                s->id[kept++] = s->id[i];                                                                    \
+            }                                                                                                \
+        s->num = kept;                                                                                       \
+    } while (0)
+
+// Keeps the candidates up to a place in the order.
+static void keep_prefix(struct sampler *s, struct value_place last) {
+    uint32_t key = s->key[last.index];
+    KEEP(s->key[i] > key || (s->key[i] == key && i <= last.index));
+}
+
 // Keeps the best k candidates.
 static void keep_best(struct sampler *s, int k) {
-    if (s->num <= k)
-        return;
-    struct value_place last = find_place(s->key, NULL, s->num, (uint64_t)k - 1);
-    uint32_t key = s->key[last.index];
-    int n = 0;
-    for (int i = 0; i < s->num; i++)
-        if (s->key[i] > key || (s->key[i] == key && i <= last.index)) {
-            s->key[n] = s->key[i];
-            s->cand_prob[n] = s->cand_prob[i];
-            s->id[n++] = s->id[i];
-        }
-    s->num = n;
+    if (s->num > k)
+        keep_prefix(s, find_place(s->key, NULL, s->num, (uint64_t)k - 1));
 }
 
 static uint64_t candidate_mass(const struct sampler *s) {
@@ -161,6 +172,122 @@ static uint64_t mass_within(const struct sampler *s, const float *logits, float 
             sum += s->cand_prob[i];
     return sum;
 }
+
+// ---- the stages that few requests ask for: all candidates, one stage after the other
+
+// Standard deviation of the logits that can be sampled, from integers of 1/256.
+static double sigma_of(const struct sampler *s, const float *logits, float max) {
+    uint64_t sum = 0, squares = 0, n = 0;
+    for (int i = 0; i < s->vocab; i++) {
+        if (!(logits[i] > -INFINITY))
+            continue;
+        float gap = (max - logits[i]) * 256;
+        uint64_t q = (uint64_t)(gap < 0x1p20f ? gap : 0x1p20f);
+        n++;
+        sum += q;
+        squares += q * q;
+    }
+    double mean = (double)sum / (double)n;
+    return sqrt(fmax((double)squares / (double)n - mean * mean, 0)) / 256;
+}
+
+// How far a candidate lies below the best, in 1024ths of logit / temperature; by probability, the sum of that.
+static uint32_t steps_below(float logit, float max, float temperature) {
+    return (uint32_t)(-((logit - max) / temperature) * 1024);
+}
+static uint64_t sum_of_steps(const struct sampler *s, const float *logits, float max, float temperature) {
+    uint64_t sum = 0;
+    for (int i = 0; i < s->num; i++)
+        sum += (uint64_t)s->cand_prob[i] * steps_below(logits[s->id[i]], max, temperature);
+    return sum;
+}
+
+// At least this part of the total, at least 1.
+static uint64_t share_of(float share, uint64_t total) {
+    double part = ceil((double)share * (double)total);
+    return part < 1 ? 1 : part < 0x1p63 ? (uint64_t)part : UINT64_MAX;
+}
+
+static void keep_typical(struct sampler *s, const float *logits, float max, const struct logits_row *row) {
+    uint64_t total = candidate_mass(s), need = share_of(row->typical_p, total);
+    uint32_t mean = (uint32_t)(sum_of_steps(s, logits, max, row->temperature) / total);
+    for (int i = 0; i < s->num; i++) {
+        uint32_t steps = steps_below(logits[s->id[i]], max, row->temperature);
+        s->distance[i] = ~(steps < mean ? mean - steps : steps - mean); // the nearest first
+    }
+    struct value_place last = find_place(s->distance, s->cand_prob, s->num, need - 1);
+    uint32_t far = s->distance[last.index];
+    KEEP(s->distance[i] > far || (s->distance[i] == far && i <= last.index));
+}
+
+// Of the tokens of at least this share all but the last in the order go.
+static void exclude_top(struct sampler *s, float threshold) {
+    uint64_t least = share_of(threshold, candidate_mass(s)), above = 0;
+    for (int i = 0; i < s->num; i++)
+        above += s->cand_prob[i] >= least ? s->cand_prob[i] : 0;
+    if (above == 0)
+        return;
+    struct value_place last = find_place(s->key, s->cand_prob, s->num, above - 1);
+    uint32_t key = s->key[last.index];
+    KEEP(s->key[i] < key || (s->key[i] == key && i >= last.index));
+}
+
+// The place of the best candidate.
+static int best_place(const struct sampler *s) { return find_place(s->key, NULL, s->num, 0).index; }
+
+// Gives the candidates the probabilities of the temperature that follows from their entropy.
+static void heat(struct sampler *s, const struct cpu_kernels *k, const float *logits, float max,
+                 const struct logits_row *row) {
+    uint64_t total = candidate_mass(s);
+    int best = best_place(s);
+    double steps = (double)sum_of_steps(s, logits, max, row->temperature) / (double)total / 1024;
+    double entropy = s->num > 1 ? (log((double)total / 0x1p30) + steps) / log((double)s->num) : 0;
+    double low = (double)row->dyn_low, high = (double)row->dyn_high;
+    entropy = fmin(fmax(entropy, 0), 1);
+    float temperature = (float)(low + (high - low) * pow(entropy, (double)row->dyn_exponent));
+    float top = logits[s->id[best]], *l = (float *)(void *)s->distance; // which is done with
+    if (!(temperature >= MIN_TEMPERATURE)) {
+        KEEP(i == best);
+        return;
+    }
+    int num_groups = (s->num + LANES - 1) / LANES;
+    for (int i = 0; i < num_groups * LANES; i++)
+        l[i] = i < s->num ? logits[s->id[i]] : -INFINITY;
+    k->group_prob(s->cand_prob, s->mass, l, num_groups, top, temperature);
+}
+
+static int32_t sample_chain(struct sampler *s, const struct cpu_kernels *k, const float *logits, float max,
+                            const struct logits_row *row, float *share) {
+    double gap = row->top_n_sigma > 0 ? (double)row->top_n_sigma * sigma_of(s, logits, max) : INFINITY;
+    gather(s, logits, s->max, s->num_groups);
+    KEEP(s->cand_prob[i] > 0 && (double)(max - logits[s->id[i]]) <= gap);
+    if (row->top_k > 0)
+        keep_best(s, row->top_k);
+    if (row->typical_p > 0)
+        keep_typical(s, logits, max, row);
+    float best = logits[s->id[best_place(s)]];
+    if (row->top_p < 1)
+        keep_prefix(s, find_place(s->key, s->cand_prob, s->num, share_of(row->top_p, candidate_mass(s)) - 1));
+    if (row->min_p > 0) {
+        double low = fmin((double)row->temperature * log((double)row->min_p), 0);
+        KEEP((double)(logits[s->id[i]] - best) >= low);
+    }
+    if (philox_chance(row->seed, row->index, row->xtc_probability))
+        exclude_top(s, row->xtc_threshold);
+    if (row->least_share > 0) {
+        uint64_t least = share_of(row->least_share, candidate_mass(s));
+        int first = best_place(s);
+        KEEP(s->cand_prob[i] >= least || i == first);
+    }
+    if (row->dyn_high > 0)
+        heat(s, k, logits, max, row);
+    uint64_t total = candidate_mass(s), point = philox_below(philox_bits(row->seed, row->index), total);
+    int at = find_place(s->key, s->cand_prob, s->num, point).index;
+    *share = row->least_share > 0 ? (float)((double)s->cand_prob[at] / (double)total) : 0;
+    return s->id[at];
+}
+
+// ---- the others
 
 // No filter: the inverse of the distribution function in the order of ids.
 static int32_t sample_unfiltered(const struct sampler *s, uint64_t point) {
@@ -180,10 +307,12 @@ static int32_t sample_unfiltered(const struct sampler *s, uint64_t point) {
 }
 
 static int32_t sample_token(struct sampler *s, const struct cpu_kernels *k, const float *logits, float max,
-                            const struct logits_row *row) {
+                            const struct logits_row *row, float *share) {
     float temperature = row->temperature;
     uint64_t bits = philox_bits(row->seed, row->index);
     uint64_t total = k->group_prob(s->prob, s->mass, logits, s->num_groups, max, temperature);
+    if (logits_row_has_chain(row))
+        return sample_chain(s, k, logits, max, row, share);
     bool top_k = row->top_k > 0 && row->top_k<s->vocab, min_p = row->min_p> 0;
     if (!top_k && !(row->top_p < 1) && !min_p)
         return sample_unfiltered(s, philox_below(bits, total));
@@ -194,8 +323,8 @@ static int32_t sample_token(struct sampler *s, const struct cpu_kernels *k, cons
         total = candidate_mass(s);
     }
     double low = min_p ? fmin((double)temperature * log((double)row->min_p), 0) : -INFINITY;
-    double share = ceil((double)row->top_p * (double)total);
-    uint64_t need = share < 1 ? 1 : share < (double)total ? (uint64_t)share : total;
+    double part = ceil((double)row->top_p * (double)total);
+    uint64_t need = part < 1 ? 1 : part < (double)total ? (uint64_t)part : total;
     // Do the candidates hold the end of the prefix that top-p or min-p keeps?
     if (!top_k && candidate_mass(s) < need && !((double)(lowest - max) < low))
         gather(s, logits, s->max, s->num_groups);
@@ -297,6 +426,7 @@ void sampler_row(struct sampler *s, const struct cpu_kernels *kernels, const flo
     out->id = 0;
     out->logprob = 0;
     out->rank = 0;
+    out->share = 0;
     out->failed = !maxima(s, kernels, logits, &max);
     if (out->failed)
         return;
@@ -321,8 +451,9 @@ void sampler_row(struct sampler *s, const struct cpu_kernels *kernels, const flo
             out->failed = !maxima(s, kernels, l, &adjusted_max);
         }
         if (!out->failed)
-            out->id = row->temperature >= MIN_TEMPERATURE ? sample_token(s, kernels, l, adjusted_max, row)
-                                                          : argmax(s, l, adjusted_max);
+            out->id = row->temperature >= MIN_TEMPERATURE
+                          ? sample_token(s, kernels, l, adjusted_max, row, &out->share)
+                          : argmax(s, l, adjusted_max);
     }
     if (row->num_logprobs >= 0) {
         out->logprob = logits[out->id] - max - total;
@@ -331,7 +462,7 @@ void sampler_row(struct sampler *s, const struct cpu_kernels *kernels, const flo
 }
 
 int sampler_local_k(const struct logits_row *row) {
-    if (row->target >= 0 || row->num_logprobs >= 0)
+    if (row->target >= 0 || row->num_logprobs >= 0 || logits_row_has_chain(row))
         return 0;
     if (!(row->temperature >= MIN_TEMPERATURE))
         return 1;

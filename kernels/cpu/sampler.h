@@ -15,6 +15,7 @@ struct sample {
     bool failed;
     float logprob;       // where num_logprobs >= 0
     int32_t rank;        // where num_logprobs >= 0; else 0
+    float share;         // where least_share > 0 and the temperature is; else 0
     int32_t *top_ids;    // (num_logprobs) the caller's
     float *top_logprobs; // (num_logprobs) the caller's
 };

@@ -61,7 +61,7 @@ struct graph {
 
 struct result { // in host memory: what step_out points to
     int32_t *ids, *rank, *top_ids;
-    float *logprob, *top_logprobs, *logits, *hidden;
+    float *logprob, *share, *top_logprobs, *logits, *hidden;
     uint8_t *failed;
     int num_rows;
 };
@@ -116,7 +116,7 @@ struct device {
 
     // Results, on the device and (two steps) on the host.
     int32_t *ids, *rank, *top_ids;
-    float *logprob, *top_logprobs;
+    float *logprob, *share, *top_logprobs;
     uint8_t *failed;
     struct result result[2];
     uint64_t num_begun, num_synced;

@@ -86,11 +86,12 @@ static void alloc_arena(struct device *dev, struct arena *a) {
     work_inputs(&dev->work_config, &dev->inputs, inputs);
     dev->staging = arena_alloc(a, dev->upload_bytes, 1);
     dev->inputs.upload = dev->staging;
-    // In one piece, so that the first four come back in one copy.
-    dev->ids = arena_alloc(a, (size_t)R * 4, sizeof(int32_t));
+    // In one piece, so that the first five come back in one copy.
+    dev->ids = arena_alloc(a, (size_t)R * 5, sizeof(int32_t));
     dev->logprob = dev->ids ? (float *)(void *)(dev->ids + R) : NULL;
     dev->rank = dev->ids ? dev->ids + 2 * R : NULL;
-    dev->failed = dev->ids ? (uint8_t *)(dev->ids + 3 * R) : NULL;
+    dev->share = dev->ids ? (float *)(void *)(dev->ids + 3 * R) : NULL;
+    dev->failed = dev->ids ? (uint8_t *)(dev->ids + 4 * R) : NULL;
     dev->top_ids = arena_alloc(a, (size_t)R * MAX_TOP_LOGPROBS, sizeof(int32_t));
     dev->top_logprobs = arena_alloc(a, (size_t)R * MAX_TOP_LOGPROBS, sizeof(float));
 }
@@ -98,7 +99,7 @@ static void alloc_arena(struct device *dev, struct arena *a) {
 // Of all that alloc_host() and fill_rope() take.
 static size_t host_bytes(const struct device *dev) {
     size_t R = (size_t)dev->max_rows, V = (size_t)dev->model.vocab, D = (size_t)dev->model.hidden, rope = 0;
-    size_t row = (4 + 2 * MAX_TOP_LOGPROBS) * sizeof(int32_t) +
+    size_t row = (5 + 2 * MAX_TOP_LOGPROBS) * sizeof(int32_t) +
                  (dev->limits.keep_logits ? V * sizeof(float) : 0) +
                  (dev->limits.keep_hidden ? D * sizeof(float) : 0);
     for (int i = 0; i < dev->model.num_ropes; i++)
@@ -112,7 +113,7 @@ static bool alloc_host(struct device *dev) {
     for (int i = 0; i < 2; i++) {
         struct result *r = &dev->result[i];
         ok &= (dev->upload[i] = rt_alloc_host(dev->rt, dev->upload_bytes)) != NULL;
-        ok &= (r->ids = rt_alloc_host(dev->rt, R * 4 * sizeof *r->ids)) != NULL;
+        ok &= (r->ids = rt_alloc_host(dev->rt, R * 5 * sizeof *r->ids)) != NULL;
         ok &= (r->top_ids = rt_alloc_host(dev->rt, R * MAX_TOP_LOGPROBS * sizeof *r->top_ids)) != NULL;
         ok &= (r->top_logprobs = rt_alloc_host(dev->rt, R * MAX_TOP_LOGPROBS * sizeof *r->top_logprobs)) !=
               NULL;
@@ -124,7 +125,8 @@ static bool alloc_host(struct device *dev) {
             return false;
         r->logprob = (float *)(void *)(r->ids + R);
         r->rank = r->ids + 2 * R;
-        r->failed = (uint8_t *)(r->ids + 3 * R);
+        r->share = (float *)(void *)(r->ids + 3 * R);
+        r->failed = (uint8_t *)(r->ids + 4 * R);
     }
     return true;
 }

@@ -333,11 +333,17 @@ struct cuda_topk {
     float logits[CUDA_TOPK];
 };
 
+// Whether stages beyond top-k, top-p and min-p choose the row's token: logits_row_has_chain(), on the device, too.
+CUDA_BOTH bool cuda_row_has_chain(const struct logits_row *row) {
+    return row->typical_p > 0 || row->top_n_sigma > 0 || row->xtc_probability > 0 || row->least_share > 0 ||
+           row->dyn_high > 0;
+}
+
 // The k of the local top-k by which ranks sample a row; 0: the row needs its logits. max_topk: more tokens
 // are no smaller message than the logits.
 CUDA_BOTH int cuda_topk_of_row(const struct logits_row *row, int max_topk) {
     int k = row->temperature >= 5.42101086242752217e-20f ? row->top_k : 1; // 2^-64
-    bool few = row->row >= 0 && row->target < 0 && row->num_logprobs < 0;
+    bool few = row->row >= 0 && row->target < 0 && row->num_logprobs < 0 && !cuda_row_has_chain(row);
     return few && k > 0 && k <= CUDA_TOPK && k <= max_topk ? k : 0;
 }
 
@@ -374,6 +380,7 @@ struct cuda_row_prep {
     int32_t wanted;               // of `entries`: the first of the row's num_wanted
     double low;                   // min-p: logits below max + low are out; -infinity: off
     uint64_t bits;                // of Philox
+    bool xtc;                     // this token has its turn
 };
 
 struct cuda_sample {
@@ -387,10 +394,10 @@ struct cuda_sample {
     float *adjusted, *adjusted_max; // (num_adjusted, ld), (num_adjusted, ldmax): after entries and mask
     float *sums;                    // (num_rows, 2 * ldmax) scratch
     int num_rows, num_adjusted, vocab, ld, ldmax;
-    int first;                     // of num_rows in the results
-    int32_t *ids, *rank, *top_ids; // (R), (R), (R, MAX_TOP_LOGPROBS)
-    float *logprob, *top_logprobs; // (R), (R, MAX_TOP_LOGPROBS)
-    uint8_t *failed;               // (R)
+    int first;                             // of num_rows in the results
+    int32_t *ids, *rank, *top_ids;         // (R), (R), (R, MAX_TOP_LOGPROBS)
+    float *logprob, *share, *top_logprobs; // (R), (R), (R, MAX_TOP_LOGPROBS)
+    uint8_t *failed;                       // (R)
     // With ranks: this one's tokens [begin, end), and what cuda_gather() made of the local top-k of all.
     // topk NULL: one rank.
     int begin, end, max_topk, num_topk; // num_topk: world * CUDA_TOPK

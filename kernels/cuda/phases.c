@@ -261,6 +261,7 @@ void cuda_phase_head(struct device *dev, const struct model *model, const struct
                                 .top_ids = dev->top_ids,
                                 .logprob = dev->logprob,
                                 .rank = dev->rank,
+                                .share = dev->share,
                                 .top_logprobs = dev->top_logprobs,
                                 .failed = dev->failed};
         if (dev->peers.world > 1)

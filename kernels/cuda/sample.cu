@@ -277,6 +277,8 @@ KD_FN int sample(view v, const struct logits_row &row, const struct cuda_row_pre
     return find_id(v, find_key(v, philox_below(d.bits, limit), s), s);
 }
 
+#include "sample_chain.cuh"
+
 // ln of the sum of exp(logit - best): groups, then a binary tree of neighbours (rule 12). sums: (2 * groups).
 KD_FN float log_total(const view &v, float *sums, int room, struct sample_shared *s) {
     for (int g = (int)threadIdx.x; g < v.groups; g += SAMPLE_THREADS) {
@@ -438,6 +440,7 @@ KD_FN void sample_topk(const struct cuda_sample &a, const struct logits_row &row
         a.failed[a.first + r] = !finite;
         a.logprob[a.first + r] = 0;
         a.rank[a.first + r] = 0;
+        a.share[a.first + r] = 0;
     }
 }
 
@@ -463,7 +466,7 @@ __global__ void __launch_bounds__(SAMPLE_THREADS, 1) sample_rows(struct cuda_sam
     v.lowest = -INFINITY;
     v.last_id = a.vocab;
     bool finite = row_max(v.max, v.groups, &v.best, s), failed = !finite;
-    float total = 0;
+    float total = 0, share = 0;
     int id = 0;
     if (finite && row.num_logprobs >= 0)
         total = log_total(v, a.sums + (size_t)r * 2 * (size_t)a.ldmax, a.ldmax, s);
@@ -482,13 +485,16 @@ __global__ void __launch_bounds__(SAMPLE_THREADS, 1) sample_rows(struct cuda_sam
             e.max = a.adjusted_max + (size_t)d.adjusted * (size_t)a.ldmax;
             failed = !row_max(e.max, e.groups, &e.best, s);
         }
-        if (!failed)
-            id = row.temperature >= 5.42101086242752217e-20f ? sample(e, row, d, s) : argmax(e, s); // 2^-64
+        if (!failed && row.temperature < 5.42101086242752217e-20f) // 2^-64
+            id = argmax(e, s);
+        else if (!failed)
+            id = cuda_row_has_chain(&row) ? sample_chain(e, row, d, &share, s) : sample(e, row, d, s);
     }
     int rank = finite && row.num_logprobs >= 0 ? rank_of(v, id, s) : 0;
     if (threadIdx.x == 0) {
         a.ids[out] = id;
         a.rank[out] = rank;
+        a.share[out] = share;
         a.failed[out] = failed;
         a.logprob[out] = finite && row.num_logprobs >= 0 ? kd_add(kd_add(v.logits[id], -v.best), -total) : 0;
     }

@@ -59,7 +59,7 @@ static void finish_step(struct device *dev, const struct step *step) {
     bool tops = false;
     for (int i = 0; i < step->num_rows; i++)
         tops |= step->rows[i].num_logprobs > 0;
-    rt_download(dev->rt, r->ids, dev->ids, 3 * R * sizeof(int32_t) + n);
+    rt_download(dev->rt, r->ids, dev->ids, 4 * R * sizeof(int32_t) + n);
     if (tops) {
         rt_download(dev->rt, r->top_ids, dev->top_ids, n * MAX_TOP_LOGPROBS * sizeof(int32_t));
         rt_download(dev->rt, r->top_logprobs, dev->top_logprobs, n * MAX_TOP_LOGPROBS * sizeof(float));
@@ -140,6 +140,7 @@ enum status cuda_sync(struct device *dev, struct step_out *out, struct err *err)
     *out = (struct step_out){.ids = r->ids,
                              .logprob = r->logprob,
                              .rank = r->rank,
+                             .share = r->share,
                              .top_ids = r->top_ids,
                              .top_logprobs = r->top_logprobs,
                              .failed = r->failed,

@@ -86,6 +86,7 @@ size_t work_max_bytes(const struct work_config *c) {
 struct cuda_row_prep work_row_prep(const struct logits_row *row) {
     struct cuda_row_prep p = {.mask = -1, .adjusted = -1, .low = -INFINITY};
     p.bits = philox_bits(row->seed, row->index);
+    p.xtc = philox_chance(row->seed, row->index, row->xtc_probability);
     if (row->min_p > 0) // as kernels/cpu/sampler.c, by the same libm
         p.low = fmin((double)row->temperature * log((double)row->min_p), 0);
     return p;

@@ -18,7 +18,7 @@ struct weight {
 
 struct result { // what step_out points to
     int32_t *ids, *rank, *top_ids;
-    float *logprob, *top_logprobs, *logits, *hidden;
+    float *logprob, *share, *top_logprobs, *logits, *hidden;
     uint8_t *failed;
     int num_rows;
 };
@@ -111,8 +111,8 @@ static void ref_close(struct device *dev) {
     }
     for (int i = 0; i < 2; i++) {
         struct result *r = &dev->result[i];
-        free(r->ids), free(r->rank), free(r->top_ids), free(r->logprob), free(r->top_logprobs),
-            free(r->logits), free(r->hidden), free(r->failed);
+        free(r->ids), free(r->rank), free(r->share), free(r->top_ids), free(r->logprob),
+            free(r->top_logprobs), free(r->logits), free(r->hidden), free(r->failed);
     }
     free(dev->resid), free(dev->q), free(dev->h);
     free(dev->norm), free(dev->wide), free(dev->scores), free(dev->keys), free(dev->values), free(dev->kv);
@@ -197,6 +197,7 @@ static enum status ref_reserve(struct device *dev, const struct step_limits *lim
         r->ids = zeroed(dev, R, sizeof *r->ids);
         r->logprob = zeroed(dev, R, sizeof *r->logprob);
         r->rank = zeroed(dev, R, sizeof *r->rank);
+        r->share = zeroed(dev, R, sizeof *r->share);
         r->top_ids = zeroed(dev, R * MAX_TOP_LOGPROBS, sizeof *r->top_ids);
         r->top_logprobs = zeroed(dev, R * MAX_TOP_LOGPROBS, sizeof *r->top_logprobs);
         r->failed = zeroed(dev, R, 1);
@@ -422,6 +423,7 @@ static void ref_head(struct device *dev, const struct model *model, const struct
         out->ids[r] = s.id;
         out->logprob[r] = s.logprob;
         out->rank[r] = s.rank;
+        out->share[r] = s.share;
         out->failed[r] = s.failed;
         for (int i = 0; i < s.num_top; i++) {
             out->top_ids[r * MAX_TOP_LOGPROBS + i] = s.top_ids[i];
@@ -446,6 +448,7 @@ static enum status ref_sync(struct device *dev, struct step_out *out, struct err
     *out = (struct step_out){.ids = r->ids,
                              .logprob = r->logprob,
                              .rank = r->rank,
+                             .share = r->share,
                              .top_ids = r->top_ids,
                              .top_logprobs = r->top_logprobs,
                              .failed = r->failed,

@@ -49,6 +49,7 @@ struct ref_sample {
     bool failed;
     float logprob;
     int rank;
+    float share;
     int num_top;
     int32_t top_ids[32];
     float top_logprobs[32];

@@ -12,6 +12,8 @@
 struct candidate {
     double logit, prob; // relative to the best: an integer from 0 to 2^30
     int32_t id;
+    bool keep;
+    double distance; // of typical sampling
 };
 
 static int by_logit(const void *a, const void *b) {
@@ -44,34 +46,124 @@ static double total(const struct candidate *c, int n) {
     return sum;
 }
 
-static int32_t sample_token(struct candidate *c, int vocab, const struct logits_row *row) {
+// Keeps the n candidates in the order of rule 15 for which `keep` holds.
+static int keep_marked(struct candidate *c, int n) {
+    int num = 0;
+    for (int i = 0; i < n; i++)
+        if (c[i].keep)
+            c[num++] = c[i];
+    return num;
+}
+
+// Marks the shortest prefix whose probabilities reach a share of the total.
+static void mark_prefix(struct candidate *c, int n, double share) {
+    double need = fmax(ceil(share * total(c, n)), 1), sum = 0;
+    for (int i = 0; i < n; i++) {
+        c[i].keep = sum < need;
+        sum += c[i].prob;
+    }
+}
+
+static double sigma_of(const struct candidate *c, int n, double max) {
+    double sum = 0, squares = 0;
+    for (int i = 0; i < n; i++) {
+        double q = floor(fmin((max - c[i].logit) * 256, 0x1p20));
+        sum += q;
+        squares += q * q;
+    }
+    return sqrt(fmax(squares / n - sum / n * (sum / n), 0)) / 256;
+}
+
+static int by_distance(const void *a, const void *b) {
+    const struct candidate *x = a, *y = b;
+    if (x->distance != y->distance)
+        return x->distance < y->distance ? -1 : 1;
+    return x->id < y->id ? -1 : 1;
+}
+
+// How far tokens lie below the best, in 1024ths of a unit of logit / temperature; the mean of that. x is f32 (rule 15).
+static double steps_below(const struct candidate *c, double max, float temperature) {
+    return floor(-(double)(((float)c->logit - (float)max) / temperature) * 1024);
+}
+static double mean_steps(const struct candidate *c, int n, double max, float temperature) {
+    double sum = 0;
+    for (int i = 0; i < n; i++)
+        sum += c[i].prob * steps_below(&c[i], max, temperature);
+    return floor(sum / total(c, n));
+}
+
+static double dynamic_temperature(const struct candidate *c, int n, double max,
+                                  const struct logits_row *row) {
+    double sum = 0, all = total(c, n);
+    for (int i = 0; i < n; i++)
+        sum += c[i].prob * steps_below(&c[i], max, row->temperature);
+    double entropy = n > 1 ? (log(all / 0x1p30) + sum / all / 1024) / log(n) : 0;
+    double low = (double)row->dyn_low, high = (double)row->dyn_high;
+    return (double)(float)(low + (high - low) * pow(fmin(fmax(entropy, 0), 1), (double)row->dyn_exponent));
+}
+
+static int32_t sample_token(struct candidate *c, int vocab, const struct logits_row *row, float *share) {
     double temperature = (double)row->temperature, max = -INFINITY;
+    int n = vocab;
     for (int i = 0; i < vocab; i++)
         max = fmax(max, c[i].logit);
     for (int i = 0; i < vocab; i++)
         c[i].prob = floor(exp((c[i].logit - max) / temperature) * 0x1p30);
 
-    int n = vocab;
-    bool filtered = (row->top_k > 0 && row->top_k < vocab) || row->top_p < 1 || row->min_p > 0;
-    if (filtered) { // else sampling goes through the vocabulary in the order of ids
+    bool top_k = row->top_k > 0 && row->top_k < vocab, chain = logits_row_has_chain(row);
+    if (top_k || row->top_p < 1 || row->min_p > 0 ||
+        chain) // else sampling goes through the vocabulary in the order of ids
         qsort(c, (size_t)vocab, sizeof *c, by_logit);
-        if (row->top_k > 0 && row->top_k < vocab)
-            n = row->top_k;
-        double need = fmax(ceil((double)row->top_p * total(c, n)), 1), sum = 0;
-        int num_p = 0;
-        while (num_p < n && sum < need)
-            sum += c[num_p++].prob;
-        int num_min = 0;
-        while (num_min < n && exp((c[num_min].logit - max) / temperature) >= (double)row->min_p)
-            num_min++;
-        n = num_p < num_min ? num_p : num_min;
-        n = n < 1 ? 1 : n;
+    while (chain && !(c[n - 1].logit > -INFINITY))
+        n--;
+    double gap = row->top_n_sigma > 0 ? (double)row->top_n_sigma * sigma_of(c, n, max) : INFINITY;
+    for (int i = 0; i < n; i++)
+        c[i].keep = max - c[i].logit <= gap && (!chain || c[i].prob >= 1);
+    n = keep_marked(c, n);
+    if (top_k && row->top_k < n)
+        n = row->top_k;
+    if (row->typical_p > 0) {
+        double mean = mean_steps(c, n, max, row->temperature);
+        for (int i = 0; i < n; i++)
+            c[i].distance = fabs(steps_below(&c[i], max, row->temperature) - mean);
+        qsort(c, (size_t)n, sizeof *c, by_distance);
+        mark_prefix(c, n, (double)row->typical_p);
+        n = keep_marked(c, n);
+        qsort(c, (size_t)n, sizeof *c, by_logit);
+    }
+    mark_prefix(c, n, (double)row->top_p);
+    double best = c[0].logit;
+    for (int i = 1; i < n; i++)
+        c[i].keep = c[i].keep && exp((c[i].logit - best) / temperature) >= (double)row->min_p;
+    n = keep_marked(c, n);
+    if (philox_chance(row->seed, row->index, row->xtc_probability)) {
+        double least = ceil((double)row->xtc_threshold * total(c, n));
+        for (int i = 0; i < n; i++) // the next one is above the threshold, too
+            c[i].keep = !(i + 1 < n && c[i + 1].prob >= least);
+        n = keep_marked(c, n);
+    }
+    if (row->least_share > 0) {
+        double least = ceil((double)row->least_share * total(c, n));
+        for (int i = 1; i < n; i++)
+            c[i].keep = c[i].prob >= least;
+        c[0].keep = true;
+        n = keep_marked(c, n);
+    }
+    if (row->dyn_high > 0) {
+        temperature = dynamic_temperature(c, n, max, row);
+        if (temperature < 0x1p-64)
+            n = 1;
+        best = c[0].logit;
+        for (int i = 0; i < n; i++)
+            c[i].prob = i == 0 ? 0x1p30 : floor(exp((c[i].logit - best) / temperature) * 0x1p30);
     }
     double point = (double)philox_below(philox_bits(row->seed, row->index), (uint64_t)total(c, n)), sum = 0;
     for (int i = 0; i < n; i++) {
         sum += c[i].prob;
-        if (sum > point)
+        if (sum > point) {
+            *share = row->least_share > 0 ? (float)(c[i].prob / total(c, n)) : 0;
             return c[i].id;
+        }
     }
     check_failed("the sample_token lies inside the total", __FILE__, __LINE__);
 }
@@ -118,7 +210,7 @@ bool ref_sample(struct ref_sample *out, const float *logits, int vocab, const st
         if (out->failed) {
             out->id = 0;
         } else if (row->temperature >= 0x1p-64f) {
-            out->id = sample_token(c, vocab, row);
+            out->id = sample_token(c, vocab, row, &out->share);
         } else {
             int best = 0;
             for (int i = 1; i < vocab; i++)

@@ -25,7 +25,7 @@ struct completion_request {
     const char *model;         // one of served_model.names
     struct token_buf *prompts; // (num_prompts)
     size_t num_prompts;
-    int n, max_tokens, min_tokens;
+    int n, max_tokens, min_tokens, mirostat;
     struct sampling_params sampling;
     int64_t seed;
     bool has_seed;

@@ -20,6 +20,7 @@ struct openai_api {
     int num_own_fields;
 };
 
+extern const struct sampling_params openai_plain; // of a request that says nothing
 struct completion_request openai_defaults(const struct served_model *m);
 // Reads into out what an operator or a model may say for all requests. strict: nothing else may be in the object.
 bool openai_read_defaults(struct sampling_params *out, const json_t *object, bool strict,

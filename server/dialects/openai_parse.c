@@ -30,6 +30,16 @@ static const struct field fields[] = {
     {"include_stop_str_in_output", F_BOOL, 0, 0, false, AT(include_stop)},
     {"return_token_ids", F_BOOL, 0, 0, false, AT(return_ids)},
     {"return_tokens_as_token_ids", F_BOOL, 0, 0, false, AT(names_ids)},
+    {"typical_p", F_FLOAT, 0, 1, true, AT(sampling.typical_p)},
+    {"typical", F_FLOAT, 0, 1, true, AT(sampling.typical_p)},
+    {"top_n_sigma", F_FLOAT, -1, 1000, false, AT(sampling.top_n_sigma)},
+    {"xtc_probability", F_FLOAT, 0, 1, false, AT(sampling.xtc_probability)},
+    {"xtc_threshold", F_FLOAT, 0, 1, false, AT(sampling.xtc_threshold)},
+    {"dynatemp_range", F_FLOAT, 0, 2, false, AT(sampling.dynatemp_range)},
+    {"dynatemp_exponent", F_FLOAT, 0, 100, true, AT(sampling.dynatemp_exponent)},
+    {"mirostat", F_INT, 0, 2, false, AT(mirostat)},
+    {"mirostat_tau", F_FLOAT, 0, 100, true, AT(sampling.mirostat_tau)},
+    {"mirostat_eta", F_FLOAT, 0, 10, false, AT(sampling.mirostat_eta)},
     {"dry_multiplier", F_FLOAT, 0, 1000, false, AT(history.dry_multiplier)},
     {"dry_base", F_FLOAT, 1, 1000, false, AT(history.dry_base)},
     {"dry_allowed_length", F_INT, 0, INT_TOP, false, AT(history.dry_allowed_length)},
@@ -335,12 +345,20 @@ bool openai_read_options(struct completion_request *r, const struct served_model
            read_stream_options(r, root, e) && openai_read_sampling(r, m, root, e) && read_rest(r, root, e);
 }
 
+// What a stage has no use for while it is off is its default once it is on.
+const struct sampling_params openai_plain = {.temperature = 1,
+                                             .top_p = 1,
+                                             .repetition_penalty = 1,
+                                             .xtc_threshold = 0.1f,
+                                             .dynatemp_exponent = 1,
+                                             .mirostat_tau = 5,
+                                             .mirostat_eta = 0.1f,
+                                             .logprobs = -1};
+
 struct completion_request openai_defaults(const struct served_model *m) {
-    static const struct sampling_params plain = {
-        .temperature = 1, .top_p = 1, .repetition_penalty = 1, .logprobs = -1};
     return (struct completion_request){
         .n = 1,
-        .sampling = m->sampling ? *m->sampling : plain,
+        .sampling = m->sampling ? *m->sampling : openai_plain,
         .history = {.dry_base = 1.75f, .dry_allowed_length = 2, .dry_last_n = -1},
         .skip_special = true,
         .truncate = INT_MAX,

@@ -14,6 +14,10 @@ static const struct field defaults[] = {
     {"top_p", F_FLOAT, 0, 1, true, AT(top_p)},
     {"min_p", F_FLOAT, 0, 1, false, AT(min_p)},
     {"top_k", F_INT, -1, INT_MAX, false, AT(top_k)},
+    {"typical_p", F_FLOAT, 0, 1, true, AT(typical_p)},
+    {"top_n_sigma", F_FLOAT, -1, 1000, false, AT(top_n_sigma)},
+    {"xtc_probability", F_FLOAT, 0, 1, false, AT(xtc_probability)},
+    {"xtc_threshold", F_FLOAT, 0, 1, false, AT(xtc_threshold)},
     {"presence_penalty", F_FLOAT, -2, 2, false, AT(presence_penalty)},
     {"frequency_penalty", F_FLOAT, -2, 2, false, AT(frequency_penalty)},
     {"repetition_penalty", F_FLOAT, 0.001, 1000, false, AT(repetition_penalty)},
@@ -273,9 +277,19 @@ static bool read_breakers(struct completion_request *r, const struct served_mode
     return ok;
 }
 
+// Mirostat is on where it has a tau.
+static bool read_mirostat(struct completion_request *r, struct api_error *e) {
+    if (r->mirostat == 1)
+        return api_fail(e, 400, "unsupported_parameter", "mirostat",
+                        "'mirostat' 1 is not supported by this version of the server; 2 is.");
+    if (r->mirostat == 0 || r->sampling.temperature < 1e-5f)
+        r->sampling.mirostat_tau = 0;
+    return true;
+}
+
 bool openai_read_sampling(struct completion_request *r, const struct served_model *m, const json_t *root,
                           struct api_error *e) {
     return read_truncation(r, m, root, e) && read_prompt_logprobs(r, root, e) &&
            read_logprob_ids(r, m, root, e) && read_allowed(r, m, root, e) && read_bad_words(r, m, root, e) &&
-           read_breakers(r, m, root, e);
+           read_breakers(r, m, root, e) && read_mirostat(r, e);
 }

@@ -412,7 +412,16 @@ static void run(struct results *to, const char *path, int ranks, bool exact, int
         {.temperature = 2, .top_k = 65, .seed = 5},
         {.temperature = 1.2f, .seed = 6},
         {.repetition_penalty = 1.3f, .presence_penalty = 0.5f},
-        {.temperature = 1.8f, .top_k = 10, .seed = 11},
+        {.temperature = 1.8f,
+         .top_k = 10,
+         .seed = 11,
+         .typical_p = 0.8f,
+         .xtc_probability = 0.5f,
+         .xtc_threshold = 0.1f,
+         .mirostat_tau = 3,
+         .mirostat_eta = 0.2f,
+         .dynatemp_range = 0.5f,
+         .dynatemp_exponent = 1},
         {.seed = 0},
     };
     const struct logit_bias bias[] = {{5, 20}, {300, 20}, {301, 20.0f}, {6, -INFINITY}, {511, 19.5f}};

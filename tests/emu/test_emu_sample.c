@@ -12,7 +12,7 @@ enum { MAX_ROWS = 8 };
 
 struct outcome_of_rows {
     int32_t ids[MAX_ROWS], rank[MAX_ROWS], top_ids[MAX_ROWS * MAX_TOP_LOGPROBS];
-    float logprob[MAX_ROWS], top[MAX_ROWS * MAX_TOP_LOGPROBS];
+    float logprob[MAX_ROWS], share[MAX_ROWS], top[MAX_ROWS * MAX_TOP_LOGPROBS];
     uint8_t failed[MAX_ROWS];
 };
 
@@ -77,17 +77,18 @@ static void run(struct row *const *rows, int n, struct outcome_of_rows *got) {
         .ldmax = groups,
         .ids = poisoned(sizeof got->ids),
         .rank = poisoned(sizeof got->rank),
+        .share = poisoned(sizeof got->share),
         .top_ids = poisoned(sizeof got->top_ids),
         .logprob = poisoned(sizeof got->logprob),
         .top_logprobs = poisoned(sizeof got->top),
         .failed = poisoned(sizeof got->failed),
     };
     cuda_sample(rt, &a);
-    void *parts[] = {a.ids, a.rank, a.top_ids, a.logprob, a.top_logprobs, a.failed};
-    void *to[] = {got->ids, got->rank, got->top_ids, got->logprob, got->top, got->failed};
-    size_t bytes[] = {sizeof got->ids,     sizeof got->rank, sizeof got->top_ids,
+    void *parts[] = {a.ids, a.rank, a.share, a.top_ids, a.logprob, a.top_logprobs, a.failed};
+    void *to[] = {got->ids, got->rank, got->share, got->top_ids, got->logprob, got->top, got->failed};
+    size_t bytes[] = {sizeof got->ids,     sizeof got->rank, sizeof got->share, sizeof got->top_ids,
                       sizeof got->logprob, sizeof got->top,  sizeof got->failed};
-    for (int i = 0; i < 6; i++) {
+    for (int i = 0; i < 7; i++) {
         void *host = to_host(parts[i], bytes[i]);
         memcpy(to[i], host, bytes[i]);
         free(host);
@@ -126,6 +127,7 @@ static void check(struct row *const *rows, int n, int *num_sampled) {
         if (r->head.num_logprobs >= 0 && memcmp(&got.logprob[i], &want.logprob, sizeof(float)) != 0)
             fail_msg("log-probability %g, not %g", (double)got.logprob[i], (double)want.logprob);
         assert_int_equal(got.rank[i], want.rank);
+        assert_memory_equal(&got.share[i], &want.share, sizeof(float));
         int num_top = r->head.num_logprobs < r->vocab ? r->head.num_logprobs : r->vocab;
         for (int j = 0; j < num_top; j++) {
             int at = i * MAX_TOP_LOGPROBS + j;

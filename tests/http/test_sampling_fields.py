@@ -1,5 +1,6 @@
 """Fields that say how tokens are chosen and shown: that each does what it says, whole and streamed."""
 
+import math
 import subprocess
 import sys
 
@@ -313,4 +314,71 @@ def test_bad_words(server):
     ids=str,
 )  # fmt: skip
 def test_bad_values(server, fields, param):
+    bad(server, fields, param)
+
+
+# ---- the chain of samplers
+
+
+SAMPLED = dict(max_tokens=40, temperature=1, seed=11, ignore_eos=True)
+
+
+@pytest.mark.parametrize(
+    "off",
+    [
+        {"typical_p": 1}, {"top_n_sigma": 0}, {"top_n_sigma": -1}, {"xtc_probability": 0, "xtc_threshold": 0}, {"mirostat": 0, "mirostat_tau": 1},
+        {"xtc_probability": 1, "xtc_threshold": 1}, {"dynatemp_range": 0, "dynatemp_exponent": 3},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_chain_off(server, off):
+    assert ids_of(server, **SAMPLED, **off) == ids_of(server, **SAMPLED)
+
+
+@pytest.mark.parametrize(
+    "on",
+    [{"typical_p": 0.3}, {"top_n_sigma": 0.5}, {"xtc_probability": 1}, {"dynatemp_range": 0.9}, {"mirostat": 2, "mirostat_tau": 1}],
+    ids=str,
+)  # fmt: skip
+def test_chain_on(server, on):
+    """Something else is sampled, the same each time, whole and streamed, alone and beside others."""
+    got = ids_of(server, **SAMPLED, **on)
+    assert got != ids_of(server, **SAMPLED)
+    events = server.stream(PROMPT, return_token_ids=True, **SAMPLED, **on).events
+    assert [t for e in events for c in e["choices"] for t in c["token_ids"]] == got
+    both = server.complete([PROMPT, PROMPT], return_token_ids=True, **SAMPLED, **on)["choices"]
+    assert [c["token_ids"] for c in both] == [got, got]
+
+
+def test_typical_is_typical_p(server):
+    assert ids_of(server, **SAMPLED, typical=0.3) == ids_of(server, **SAMPLED, typical_p=0.3)
+
+
+def test_ends_of_the_chain(server):
+    """Where a stage leaves the best token only, sampling is greedy."""
+    for one in ({"top_n_sigma": 1e-6}, {"mirostat": 2, "mirostat_tau": 1e-6}, {"dynatemp_range": 1, "top_k": 1}):
+        assert ids_of(server, **{**SAMPLED, "max_tokens": 12}, **one) == GREEDY[:12]
+
+
+def test_xtc(server):
+    """Of the tokens above the threshold only the least likely is ever sampled."""
+    logprobs = only(server.complete(PROMPT, **SAMPLED, xtc_probability=1, xtc_threshold=0.1, logprobs=20))["logprobs"]
+    choices = 0
+    for own, top in zip(logprobs["token_logprobs"], logprobs["top_logprobs"]):
+        above = sorted(v for v in top.values() if v > math.log(0.1) + 1e-4)
+        choices += len(above) > 1
+        assert not above or own <= above[0] + 1e-6
+    assert choices > 5
+
+
+@pytest.mark.parametrize(
+    "fields, param",
+    [
+        ({"typical_p": 0}, "typical_p"), ({"typical": 1.1}, "typical"), ({"top_n_sigma": "1"}, "top_n_sigma"), ({"xtc_probability": 1.5}, "xtc_probability"),
+        ({"xtc_threshold": -0.1}, "xtc_threshold"), ({"dynatemp_range": -1}, "dynatemp_range"), ({"dynatemp_exponent": 0}, "dynatemp_exponent"),
+        ({"mirostat": 1}, "mirostat"), ({"mirostat": 3}, "mirostat"), ({"mirostat_tau": 0}, "mirostat_tau"), ({"mirostat_eta": -1}, "mirostat_eta"),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_bad_values_of_the_chain(server, fields, param):
     bad(server, fields, param)

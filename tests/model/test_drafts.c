@@ -100,7 +100,14 @@ static struct request_params params_of(int i) {
     p.sampling = i % 2 ? (struct sampling_params){.temperature = 1, .top_p = 0.95f, .seed = 10 + (uint64_t)i}
                        : (struct sampling_params){0};
     switch (i % 6) {
-    case 1: p.sampling.repetition_penalty = 1.3f; break;
+    case 1:
+        p.sampling.repetition_penalty = 1.3f;
+        p.sampling.typical_p = 0.9f;
+        p.sampling.xtc_probability = 0.5f;
+        p.sampling.xtc_threshold = 0.1f;
+        p.sampling.mirostat_tau = i == 1 ? 3.0f : 0; // no drafts are taken then
+        p.sampling.mirostat_eta = 0.1f;
+        break;
     case 2:
         p.sampling.frequency_penalty = 0.4f;
         p.sampling.presence_penalty = 0.3f;

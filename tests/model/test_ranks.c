@@ -68,7 +68,17 @@ static void run_drawn(struct got *got, struct driver_config c) {
         {.temperature = 1, .top_k = 100000, .seed = 9},
         {.temperature = 1.8f, .top_k = 20, .frequency_penalty = 0.7f, .repetition_penalty = 1.2f, .seed = 10},
         {.seed = 0},
-        {.temperature = 1.8f, .top_k = 10, .seed = 11},
+        {.temperature = 1.8f,
+         .top_k = 10,
+         .seed = 11,
+         .top_n_sigma = 0.8f,
+         .typical_p = 0.8f,
+         .xtc_probability = 0.5f,
+         .xtc_threshold = 0.1f,
+         .mirostat_tau = 3,
+         .mirostat_eta = 0.2f,
+         .dynatemp_range = 0.5f,
+         .dynatemp_exponent = 1},
     };
     struct logit_bias bias[] = {{5, 20}, {300, 20}, {301, 20.0f}, {6, -INFINITY}, {511, 19.5f}};
     struct driver d;

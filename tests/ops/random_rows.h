@@ -67,6 +67,24 @@ static inline void row_random(struct row *r) {
         h->top_p = one_in(4) ? 0.999f : (float)(random_u32() % 1000) / 1000;
     if (one_in(3))
         h->min_p = one_in(8) ? 1 : (float)(random_u32() % 1000) / 3000;
+    if (one_in(3)) { // the chain
+        if (one_in(2))
+            h->typical_p = (float)(1 + random_u32() % 999) / 1000;
+        if (one_in(3))
+            h->top_n_sigma = (float)(random_u32() % 300) / 100;
+        if (one_in(2)) {
+            h->xtc_probability = (float)(random_u32() % 5) / 4;
+            h->xtc_threshold = (float)(random_u32() % 400) / 1000;
+        }
+        if (one_in(3))
+            h->least_share = exp2f(-(float)(random_u32() % 1500) / 100);
+        if (one_in(3)) {
+            h->dyn_low = one_in(3) ? 0 : (float)(random_u32() % 100) / 100;
+            h->dyn_high = h->dyn_low + (float)(1 + random_u32() % 200) / 100;
+            h->dyn_exponent = one_in(2) ? 1 : (float)(1 + random_u32() % 30) / 10;
+            h->temperature = 1;
+        }
+    }
     h->num_logprobs = (int32_t)(random_u32() % (TOP + 2)) - 1;
     if (h->num_logprobs > 0 && one_in(6))
         h->num_wanted = h->num_logprobs; // entries are filled for all rows below

@@ -67,10 +67,15 @@ static void test_same_as_sort(void **state) {
         sample(&first, &r, cpu_kernels_find("scalar"));
         assert_int_equal(first.s.failed, ref.failed);
         if (first.s.id != ref.id)
-            printf("  row %d: V %d T %g k %d p %g min %g: %d, sorted %d\n", i, r.vocab,
-                   (double)r.head.temperature, r.head.top_k, (double)r.head.top_p, (double)r.head.min_p,
-                   first.s.id, ref.id);
+            printf("  row %d: V %d T %g k %d p %g min %g typical %g sigma %g xtc %g %g share %g dyn %g %g "
+                   "%g: %d, sorted %d\n",
+                   i, r.vocab, (double)r.head.temperature, r.head.top_k, (double)r.head.top_p,
+                   (double)r.head.min_p, (double)r.head.typical_p, (double)r.head.top_n_sigma,
+                   (double)r.head.xtc_probability, (double)r.head.xtc_threshold, (double)r.head.least_share,
+                   (double)r.head.dyn_low, (double)r.head.dyn_high, (double)r.head.dyn_exponent, first.s.id,
+                   ref.id);
         assert_int_equal(first.s.id, ref.id);
+        assert_true(fabsf(first.s.share - ref.share) <= 1e-5f * ref.share);
         failed += ref.failed;
         drawn += !ref.failed && r.head.target < 0 && r.head.temperature > 0;
         if (!ref.failed && r.head.num_logprobs >= 0) {
@@ -209,6 +214,89 @@ static void test_distributions(void **state) {
     few_check(&r, l, id, n, 1, "top-k 10, top-p 0.5");
 }
 
+// The ranks whose -ln p is nearest to the entropy, until they have a share p of the probability.
+static void typical(const double *p, double share, bool *keep) {
+    double entropy = 0, sum = 0;
+    for (int i = 0; i < FEW; i++)
+        entropy -= p[i] * log(p[i]);
+    memset(keep, 0, FEW * sizeof *keep);
+    while (sum < share) {
+        int next = -1;
+        for (int i = 0; i < FEW; i++)
+            if (!keep[i] && (next < 0 || fabs(-log(p[i]) - entropy) < fabs(-log(p[next]) - entropy)))
+                next = i;
+        keep[next] = true;
+        sum += p[next];
+    }
+}
+
+static void chain_check(struct row *r, const float *sorted, const int *id, const bool *keep,
+                        double temperature, const char *name) {
+    double p[FEW], by_id[FEW];
+    normalise(p, sorted, keep, FEW, temperature);
+    for (int i = 0; i < FEW; i++)
+        by_id[id[i]] = p[i];
+    check_distribution(r, by_id, name);
+    row_close(r);
+}
+
+// Each stage of the chain against its definition in probabilities.
+static void test_chain(void **state) {
+    (void)state;
+    struct row r;
+    float l[FEW];
+    int id[FEW];
+    bool keep[FEW];
+    double p[FEW], mean = 0, squares = 0, entropy = 0;
+    few(&r, l, id);
+    row_close(&r);
+    for (int i = 0; i < FEW; i++)
+        keep[i] = true;
+    normalise(p, l, keep, FEW, 1);
+
+    few(&r, l, id);
+    r.head.xtc_probability = 1;
+    r.head.xtc_threshold = 0.05f;
+    for (int i = 0; i < FEW; i++)
+        keep[i] = i + 1 >= FEW || p[i + 1] < 0.05;
+    assert_true(!keep[0] && !keep[1]);
+    chain_check(&r, l, id, keep, 1, "XTC 0.05");
+
+    few(&r, l, id);
+    r.head.typical_p = 0.6f;
+    typical(p, 0.6, keep);
+    assert_true(!keep[0] && !keep[FEW - 1]);
+    chain_check(&r, l, id, keep, 1, "typical 0.6");
+
+    few(&r, l, id);
+    r.head.top_n_sigma = 0.7f;
+    for (int i = 0; i < FEW; i++) {
+        mean += (double)l[i] / FEW;
+        squares += (double)l[i] * (double)l[i] / FEW;
+    }
+    for (int i = 0; i < FEW; i++)
+        keep[i] = (double)l[i] >= (double)l[0] - 0.7 * sqrt(squares - mean * mean);
+    chain_check(&r, l, id, keep, 1, "top-n-sigma 0.7");
+
+    few(&r, l, id);
+    r.head.least_share = 0.03f; // 5.06 bits of surprise
+    for (int i = 0; i < FEW; i++)
+        keep[i] = p[i] >= 0.03;
+    chain_check(&r, l, id, keep, 1, "Mirostat 5.06 bits");
+
+    few(&r, l, id); // of the best ten
+    r.head.top_k = 10;
+    r.head.dyn_low = 0.2f;
+    r.head.dyn_high = 1.8f;
+    r.head.dyn_exponent = 2;
+    for (int i = 0; i < FEW; i++)
+        keep[i] = i < 10;
+    normalise(p, l, keep, FEW, 1);
+    for (int i = 0; i < 10; i++)
+        entropy -= p[i] * log(p[i]);
+    chain_check(&r, l, id, keep, 0.2 + 1.6 * pow(entropy / log(10), 2), "dynamic temperature");
+}
+
 static void test_edits(void **state) {
     (void)state;
     struct row r;
@@ -287,8 +375,8 @@ static void test_ties(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_philox),        cmocka_unit_test(test_same_as_sort),
-        cmocka_unit_test(test_distributions), cmocka_unit_test(test_edits),
-        cmocka_unit_test(test_ties),
+        cmocka_unit_test(test_distributions), cmocka_unit_test(test_chain),
+        cmocka_unit_test(test_edits),         cmocka_unit_test(test_ties),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -360,6 +360,7 @@ static void test_result_message(void **state) {
     const struct step_limits limits = {.max_rows = 4};
     const int32_t ids[R] = {4, 2}, top_ids[R][MAX_TOP_LOGPROBS] = {{0}, {3, 1}};
     const int32_t rank[R] = {4, 1};
+    const float share[R] = {0.25f, 0};
     const float logprob[R] = {-1, -2}, top_logprobs[R][MAX_TOP_LOGPROBS] = {{0}, {-3, -4}},
                 logits[R * VOCAB] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9},
                 hidden[R * HIDDEN] = {10, 11, 12, 13, 14, 15};
@@ -371,6 +372,7 @@ static void test_result_message(void **state) {
         const struct step_out out = {.ids = ids,
                                      .logprob = logprob,
                                      .rank = rank,
+                                     .share = share,
                                      .top_ids = top_ids[0],
                                      .top_logprobs = top_logprobs[0],
                                      .failed = failed,
@@ -388,6 +390,7 @@ static void test_result_message(void **state) {
         assert_memory_equal(got.ids, ids, sizeof ids);
         assert_memory_equal(got.logprob, logprob, sizeof logprob);
         assert_memory_equal(got.rank, rank, sizeof rank);
+        assert_memory_equal(got.share, share, sizeof share);
         assert_memory_equal(got.top_ids + got.max_top, top_ids[1], 2 * sizeof **top_ids);
         assert_memory_equal(got.top_logprobs + got.max_top, top_logprobs[1], 2 * sizeof **top_logprobs);
         assert_memory_equal(got.failed, failed, sizeof failed);

@@ -81,8 +81,9 @@ struct value_place {
 };
 
 // The first element, in the order, whose running sum of mass exceeds target; mass NULL: 1 each. The sum of
-// all mass exceeds target; ids ascend with the index.
-static struct value_place find_place(const uint32_t *key, const uint32_t *mass, int n, uint64_t target) {
+// all mass exceeds target; ids ascend with the index. Inlined: one copy for all callers asks for mass at each element.
+static inline __attribute__((always_inline)) struct value_place
+find_place(const uint32_t *key, const uint32_t *mass, int n, uint64_t target) {
     static const int shift[] = {21, 10, 0}, width[] = {11, 11, 10};
     uint64_t above = 0, bins[2048];
     uint32_t prefix = 0;
@@ -256,8 +257,10 @@ static void heat(struct sampler *s, const struct cpu_kernels *k, const float *lo
     k->group_prob(s->cand_prob, s->mass, l, num_groups, top, temperature);
 }
 
-static int32_t sample_chain(struct sampler *s, const struct cpu_kernels *k, const float *logits, float max,
-                            const struct logits_row *row, float *share) {
+// Apart, so that the usual way is compiled as if it were alone.
+__attribute__((noinline, cold)) static int32_t sample_chain(struct sampler *s, const struct cpu_kernels *k,
+                                                            const float *logits, float max,
+                                                            const struct logits_row *row, float *share) {
     double gap = row->top_n_sigma > 0 ? (double)row->top_n_sigma * sigma_of(s, logits, max) : INFINITY;
     gather(s, logits, s->max, s->num_groups);
     KEEP(s->cand_prob[i] > 0 && (double)(max - logits[s->id[i]]) <= gap);

@@ -44,8 +44,8 @@ struct app {
     int num_completions;
     int num_jobs;                  // of job.h, whose response is not sent yet
     struct completion *flush_list; // those with something to write after the events of this turn
-    char unknown[32][64];          // fields logged as unknown
-    int num_unknown;
+    char ignored[IGNORED_SIZE];    // fields ignored since the last line that logged them
+    int64_t ignored_logged;        // ns
 
     // serve.c
     uv_async_t events;

@@ -13,6 +13,7 @@ enum {
     KEPT_BOUND = 8 * 1024 * 1024, // of such text and log-probabilities of one choice
     STALL_SECONDS = 30,
     PING_SECONDS = 15,
+    IGNORED_SECONDS = 10, // between lines of the log about ignored fields
     EVENT_BATCH = 64,
 };
 #define SECOND 1000000000LL
@@ -415,7 +416,17 @@ void completions_take_events(struct app *app) {
 
 // ---- all
 
+static void log_ignored(struct app *app) {
+    if (*app->ignored)
+        log_msg(LOG_INFO, "ignored_fields=\"%s\"", app->ignored);
+    *app->ignored = '\0';
+}
+
 void completions_tick(struct app *app, int64_t now) {
+    if (*app->ignored && now - app->ignored_logged > IGNORED_SECONDS * SECOND) {
+        app->ignored_logged = now;
+        log_ignored(app);
+    }
     for (struct completion *c = app->completions; c; c = c->next) {
         if (c->state != COMPLETION_RUNNING || !c->request.stream)
             continue;
@@ -441,6 +452,7 @@ void completions_fail(struct app *app, int status, const char *code, const char 
 }
 
 void completions_free(struct app *app) {
+    log_ignored(app);
     free(app->table);
     app->table = NULL;
 }

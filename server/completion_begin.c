@@ -1,6 +1,7 @@
 // From a body to requests at the engine: parsed inline or in the pool, submitted all or none.
 #include "completion.h"
 #include "completion_state.h"
+#include "dialects/field_table.h"
 #include "job.h"
 #include "log.h"
 #include "reply.h"
@@ -114,22 +115,10 @@ static bool submit_all(struct completion *c, struct api_error *e) {
     return true;
 }
 
-static void log_unknown(struct app *app, const char *name) {
-    for (int i = 0; i < app->num_unknown; i++)
-        if (strcmp(app->unknown[i], name) == 0)
-            return;
-    if (app->num_unknown == (int)(sizeof app->unknown / sizeof app->unknown[0]))
-        return;
-    snprintf(app->unknown[app->num_unknown++], sizeof app->unknown[0], "%s", name);
-    log_msg(LOG_INFO, "ignored_field=%s", name);
-}
-
 // The body is parsed: gives it to the engine.
 static void begin_completion(struct completion *c) {
     struct app *app = c->app;
     struct api_error *e = &c->error;
-    if (c->request.unknown[0])
-        log_unknown(app, c->request.unknown);
     if (c->request.request_id[0] && !c->http->head.request_id)
         memcpy(c->http->request_id, c->request.request_id, sizeof c->request.request_id);
     snprintf(c->id, sizeof c->id, "%s%s", c->dialect->id_prefix,
@@ -168,6 +157,10 @@ static void after_parse(uv_work_t *work, int status) {
     if (!c->http) {
         completion_free(c);
         return;
+    }
+    if (*c->request.ignored) {
+        http_header(c->http, "x-quire-ignored", c->request.ignored);
+        ignored_merge(c->app->ignored, c->request.ignored);
     }
     if (c->error.status) {
         c->state = COMPLETION_RUNNING;

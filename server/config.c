@@ -110,6 +110,8 @@ static const struct option options[] = {
      "write the times of steps and requests for Perfetto"},
     {"chat-template", 0, SERVE, OPT_STR, AT(chat_template), NULL, 0, 0, "FILE",
      "chat template in place of the model's own"},
+    {"strict-fields", 0, SERVE, OPT_FLAG, AT(strict_fields), NULL, 0, 0, NULL,
+     "refuse requests with fields that would be ignored"},
     {"config", 0, ALL, OPT_CONFIG, AT(config_file), NULL, 0, 0, "FILE", "read `flag: value` lines"},
     {"prompt", 'p', GEN, OPT_STR, AT(prompt), NULL, 0, 0, "TEXT",
      "what to go on from; \"\": nothing but BOS"},

@@ -50,7 +50,7 @@ struct config {
     // scheduling
     int max_num_seqs, max_num_batched_tokens, max_num_queued_seqs;
     char *policy;
-    bool prefix_caching;
+    bool prefix_caching, strict_fields;
     bool has_seed;
     uint64_t seed;
     char *record, *trace, *chat_template;

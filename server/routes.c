@@ -287,7 +287,7 @@ bool routes_head(void *arg, struct http_request *request) {
         request->close = true;
     if (h->origin && is_allowed_origin(app, h->origin)) {
         http_header(request, "Access-Control-Allow-Origin", h->origin);
-        http_header(request, "Access-Control-Expose-Headers", "x-request-id, retry-after");
+        http_header(request, "Access-Control-Expose-Headers", "x-request-id, x-quire-ignored, retry-after");
         http_header(request, "Vary", "Origin");
     }
 

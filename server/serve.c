@@ -83,7 +83,9 @@ static void after_load(uv_work_t *work, int status) {
                                        .vocab = tokenizer_vocab(t) < info->model.vocab ? tokenizer_vocab(t)
                                                                                        : info->model.vocab,
                                        .max_model_len = info->max_model_len,
-                                       .max_token_bytes = tokenizer_max_bytes(t)};
+                                       .max_token_bytes = tokenizer_max_bytes(t),
+                                       .has_priorities = strcmp(c->policy, "priority") == 0,
+                                       .strict_fields = c->strict_fields};
     if (chat_open(&app->model, c->chat_template, &err) != STATUS_OK) {
         complain("%s", err.msg);
         stop_loop(app, EXIT_USAGE);

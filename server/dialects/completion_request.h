@@ -6,7 +6,7 @@
 
 struct chat_template;
 
-enum { MAX_CHOICES = 128, MAX_SALT = 1024, REQUEST_ID_SIZE = 132 };
+enum { MAX_CHOICES = 128, MAX_SALT = 1024, REQUEST_ID_SIZE = 132, IGNORED_SIZE = 512 };
 
 // Lent, immutable.
 struct served_model {
@@ -17,7 +17,9 @@ struct served_model {
     size_t max_token_bytes;     // of the longest token: bounds how many tokens a text can be
     struct chat_template *chat; // NULL: chat_problem says why
     char chat_problem[256];
-    bool knows_developer; // the template speaks of that role
+    char *template_source; // owned, until chat_close(); NULL without a template
+    bool has_priorities;   // --scheduling-policy priority
+    bool strict_fields;    // names that would be ignored are refused
 };
 
 struct completion_request {
@@ -42,7 +44,7 @@ struct completion_request {
     char *salt; // (salt_len)
     size_t salt_len;
     char request_id[REQUEST_ID_SIZE]; // empty: none
-    char unknown[64];                 // an unknown field that was ignored, in printable letters
+    char ignored[IGNORED_SIZE];       // names of fields without an effect, `a, b`; also where parsing fails
 };
 
 void completion_request_free(struct completion_request *r);

@@ -1,6 +1,7 @@
 #include "messages.h"
 
 #include "buf.h"
+#include "field_table.h"
 #include "text.h"
 
 #include <errno.h>
@@ -40,7 +41,8 @@ enum status chat_open(struct served_model *m, const char *path, struct err *err)
     if (source) {
         struct err why = {0};
         m->chat = chat_template_new(source, len, &why);
-        m->knows_developer = memmem(source, len, "developer", 9) != NULL;
+        if (!(m->template_source = strndup(source, len)))
+            err_set(err, STATUS_NOMEM, "out of memory for the chat template");
         if (!m->chat && path)
             err_set(err, why.code, "%s: %s", path, why.msg);
         else if (!m->chat)
@@ -53,7 +55,22 @@ enum status chat_open(struct served_model *m, const char *path, struct err *err)
 
 void chat_close(struct served_model *m) {
     chat_template_free(m->chat);
+    free(m->template_source);
     m->chat = NULL;
+    m->template_source = NULL;
+}
+
+static bool is_word_byte(char c) {
+    return c == '_' || (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z');
+}
+
+bool chat_template_names(const struct served_model *m, const char *word) {
+    const char *at = m->template_source;
+    size_t n = strlen(word);
+    for (; n && at && (at = strstr(at, word)); at += n)
+        if (!is_word_byte(at[n]) && (at == m->template_source || !is_word_byte(at[-1])))
+            return true;
+    return false;
 }
 
 // ---- messages
@@ -106,10 +123,74 @@ static bool read_content(struct buf *text, const json_t *message, const char *ro
     return true;
 }
 
+// ---- members that only some templates know
+
+static struct chat_value *value_of(struct chat_arena *a, const char *key, const json_t *v);
+
+static struct chat_value *dict_of(struct chat_arena *a, const json_t *v) {
+    struct chat_value *dict = chat_dict(a);
+    const char *key;
+    json_t *member;
+    json_object_foreach((json_t *)v, key, member) set_member(a, dict, key, value_of(a, key, member));
+    return dict;
+}
+
+// The arguments of a tool call are JSON in a string; templates are written for the object in it.
+static struct chat_value *arguments_of(struct chat_arena *a, const json_t *v) {
+    const char *text = json_string_value(v);
+    size_t len = json_string_length(v);
+    json_t *object = json_depth_ok(text, len, MAX_JSON_DEPTH) ? json_loadb(text, len, 0, NULL) : NULL;
+    struct chat_value *value = json_is_object(object) ? dict_of(a, object) : chat_string(a, text, len, true);
+    json_decref(object);
+    return value;
+}
+
+static struct chat_value *value_of(struct chat_arena *a, const char *key, const json_t *v) {
+    switch (json_typeof(v)) {
+    case JSON_OBJECT: return dict_of(a, v);
+    case JSON_STRING:
+        return strcmp(key, "arguments") == 0
+                   ? arguments_of(a, v)
+                   : chat_string(a, json_string_value(v), json_string_length(v), true);
+    case JSON_INTEGER: return chat_int(a, json_integer_value(v));
+    case JSON_REAL: return chat_float(a, json_real_value(v));
+    case JSON_TRUE: return chat_bool(a, true);
+    case JSON_FALSE: return chat_bool(a, false);
+    case JSON_NULL: return chat_null(a);
+    case JSON_ARRAY: break;
+    }
+    struct chat_value *list = chat_list(a);
+    for (size_t i = 0; i < json_array_size(v); i++)
+        chat_list_add(a, list, value_of(a, "", json_array_get(v, i)));
+    return list;
+}
+
+// Gives the template what it names, and refuses what would be missed.
+static bool add_members(const struct served_model *m, struct chat_arena *a, struct chat_value *dict,
+                        const json_t *message, size_t i, struct api_error *e) {
+    const char *key;
+    json_t *v;
+    json_object_foreach((json_t *)message, key, v) {
+        const struct field_rule *rule = field_rule_find(key, OPENAI_MESSAGE);
+        char param[80];
+        snprintf(param, sizeof param, "messages[%zu].%.40s", i, key);
+        if (json_is_null(v) || (rule && rule->fate == FIELD_READ))
+            continue;
+        if (chat_template_names(m, key) && !(rule && rule->fate == FIELD_REFUSED))
+            set_member(a, dict, key, value_of(a, key, v));
+        else if (rule && rule->values && !field_rule_has(rule, v))
+            return api_fail(e, 400, "unsupported_parameter", param,
+                            rule->fate == FIELD_REFUSED
+                                ? "'%s' is not supported by this version of the server."
+                                : "The model's chat template does not know '%s'.",
+                            key);
+    }
+    return true;
+}
+
 static bool add_message(const struct served_model *m, struct chat_arena *a, struct chat_value *list,
                         const json_t *message, size_t i, struct api_error *e) {
     static const char *const roles[] = {"system", "developer", "user", "assistant", "tool"};
-    static const char *const refused[] = {"tool_calls", "function_call", "audio"};
     static const char *const names[] = {"name", "tool_call_id"};
     char param[48];
     snprintf(param, sizeof param, "messages[%zu]", i);
@@ -123,18 +204,12 @@ static bool add_message(const struct served_model *m, struct chat_arena *a, stru
     if (!role)
         return api_fail(e, 400, given ? NULL : "missing_required_parameter", param,
                         "'role' must be system, developer, user, assistant or tool.");
-    for (size_t k = 0; k < sizeof refused / sizeof refused[0]; k++) {
-        const json_t *v = field_get(message, refused[k]);
-        snprintf(param, sizeof param, "messages[%zu].%s", i, refused[k]);
-        if (v && !(json_is_array(v) && json_array_size(v) == 0))
-            return api_fail(e, 400, "unsupported_parameter", param,
-                            "'%s' is not supported by this version of the server.", refused[k]);
-    }
     struct chat_value *dict = chat_dict(a);
     struct buf text = {0};
-    const char *shown = strcmp(role, "developer") == 0 && !m->knows_developer ? "system" : role;
+    const char *shown =
+        strcmp(role, "developer") == 0 && !chat_template_names(m, "developer") ? "system" : role;
     set_member(a, dict, "role", chat_string(a, shown, strlen(shown), false));
-    bool ok = read_content(&text, message, role, i, e);
+    bool ok = add_members(m, a, dict, message, i, e) && read_content(&text, message, role, i, e);
     if (ok && text.failed)
         ok = api_fail_memory(e);
     set_member(a, dict, "content", chat_string(a, text.data ? text.data : "", text.len, true));

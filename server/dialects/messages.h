@@ -9,6 +9,9 @@
 enum status chat_open(struct served_model *m, const char *path, struct err *err);
 void chat_close(struct served_model *m);
 
+// Whether the template has this word: it gets members of messages by name.
+bool chat_template_names(const struct served_model *m, const char *word);
+
 // Renders `messages` of root and appends the tokens to out.
 bool chat_prompt(const struct served_model *m, const json_t *root, bool add_generation_prompt,
                  struct token_buf *out, struct api_error *e);

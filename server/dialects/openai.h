@@ -3,17 +3,15 @@
 #pragma once
 
 #include "dialect.h"
-#include "fields.h"
+#include "field_table.h"
 
 extern const struct dialect openai_completions, openai_chat;
 
 // ---- in
 
-enum { OPENAI_COMPLETIONS = 1, OPENAI_CHAT = 2 };
-
 // What one of the APIs has of its own.
 struct openai_api {
-    unsigned bit;               // OPENAI_…
+    unsigned bit;               // OPENAI_COMPLETIONS, OPENAI_CHAT
     const struct field *fields; // into struct completion_request
     int num_fields;
     const struct field *own_fields; // into the API's own struct
@@ -21,8 +19,9 @@ struct openai_api {
 };
 
 struct completion_request openai_defaults(void);
-// Reads the model's name and the fields of the tables, and refuses what is not supported.
-bool openai_read_fields(struct completion_request *r, const struct served_model *m, const json_t *root,
+// Reads the model's name and the fields of the tables, and refuses what is not supported. Other names of fields
+// get their own in root.
+bool openai_read_fields(struct completion_request *r, const struct served_model *m, json_t *root,
                         const struct openai_api *api, void *own, struct api_error *e);
 // Reads the other shared fields: stops, bias, stream_options and the like.
 bool openai_read_options(struct completion_request *r, const struct served_model *m, json_t *root,
@@ -30,8 +29,10 @@ bool openai_read_options(struct completion_request *r, const struct served_model
 // Whether a prompt of len tokens leaves room for a completion.
 bool openai_check_room(const struct completion_request *r, const struct served_model *m, size_t len,
                        const char *param, struct api_error *e);
-// Completes r where ok, frees it otherwise; frees root. Returns ok.
-bool openai_parse_end(struct completion_request *r, json_t *root, const struct openai_api *api, bool ok);
+// Completes r where ok, frees it otherwise; either way r->ignored is set. Frees root. Returns ok, or false where
+// fields would be ignored and the server is strict.
+bool openai_parse_end(struct completion_request *r, const struct served_model *m, json_t *root,
+                      const struct openai_api *api, bool ok, struct api_error *e);
 
 // ---- out
 

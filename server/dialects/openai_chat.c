@@ -53,7 +53,7 @@ static bool parse_body(struct completion_request *r, const struct served_model *
     if (ok && own.max_completion_tokens > 0)
         r->max_tokens = own.max_completion_tokens;
     ok = ok && openai_read_options(r, m, root, e) && read_messages(r, &own, m, root, e);
-    return openai_parse_end(r, root, &api, ok);
+    return openai_parse_end(r, m, root, &api, ok, e);
 }
 
 // ---- log-probabilities: one list, in `tops`

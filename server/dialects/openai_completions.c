@@ -116,7 +116,7 @@ static bool parse_body(struct completion_request *r, const struct served_model *
     json_t *root = body_load(body, len, e);
     bool ok = root && openai_read_fields(r, m, root, &api, NULL, e) && openai_read_options(r, m, root, e) &&
               read_prompts(r, m, root, e);
-    return openai_parse_end(r, root, &api, ok);
+    return openai_parse_end(r, m, root, &api, ok, e);
 }
 
 // ---- log-probabilities: four lists

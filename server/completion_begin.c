@@ -119,6 +119,7 @@ static bool submit_all(struct completion *c, struct api_error *e) {
 static void begin_completion(struct completion *c) {
     struct app *app = c->app;
     struct api_error *e = &c->error;
+    ignored_merge(app->ignored, c->request.ignored); // of good requests: a bad one's names may be anything
     if (c->request.request_id[0] && !c->http->head.request_id)
         memcpy(c->http->request_id, c->request.request_id, sizeof c->request.request_id);
     snprintf(c->id, sizeof c->id, "%s%s", c->dialect->id_prefix,
@@ -158,10 +159,8 @@ static void after_parse(uv_work_t *work, int status) {
         completion_free(c);
         return;
     }
-    if (*c->request.ignored) {
+    if (*c->request.ignored)
         http_header(c->http, "x-quire-ignored", c->request.ignored);
-        ignored_merge(c->app->ignored, c->request.ignored);
-    }
     if (c->error.status) {
         c->state = COMPLETION_RUNNING;
         completion_fail(c, &c->error);

@@ -65,11 +65,13 @@ static bool is_word_byte(char c) {
 }
 
 bool chat_template_names(const struct served_model *m, const char *word) {
-    const char *at = m->template_source;
+    const char *source = m->template_source, *at = source;
     size_t n = strlen(word);
-    for (; n && at && (at = strstr(at, word)); at += n)
-        if (!is_word_byte(at[n]) && (at == m->template_source || !is_word_byte(at[-1])))
+    for (; n && at && (at = strstr(at, word)); at += n) {
+        char before = at > source ? at[-1] : ' ';
+        if (before == '.' ? !is_word_byte(at[n]) : (before == '\'' || before == '"') && at[n] == before)
             return true;
+    }
     return false;
 }
 
@@ -125,44 +127,49 @@ static bool read_content(struct buf *text, const json_t *message, const char *ro
 
 // ---- members that only some templates know
 
-static struct chat_value *value_of(struct chat_arena *a, const char *key, const json_t *v);
+// `call`: within a call of a tool, outside its arguments.
+static struct chat_value *value_of(struct chat_arena *a, const json_t *v, bool call);
 
-static struct chat_value *dict_of(struct chat_arena *a, const json_t *v) {
-    struct chat_value *dict = chat_dict(a);
-    const char *key;
-    json_t *member;
-    json_object_foreach((json_t *)v, key, member) set_member(a, dict, key, value_of(a, key, member));
-    return dict;
-}
-
-// The arguments of a tool call are JSON in a string; templates are written for the object in it.
+// The arguments of a call are JSON in a string; templates are written for the object in it.
 static struct chat_value *arguments_of(struct chat_arena *a, const json_t *v) {
     const char *text = json_string_value(v);
     size_t len = json_string_length(v);
-    json_t *object = json_depth_ok(text, len, MAX_JSON_DEPTH) ? json_loadb(text, len, 0, NULL) : NULL;
-    struct chat_value *value = json_is_object(object) ? dict_of(a, object) : chat_string(a, text, len, true);
+    json_t *object = text && json_depth_ok(text, len, MAX_JSON_DEPTH) ? json_loadb(text, len, 0, NULL) : NULL;
+    struct chat_value *value = value_of(a, json_is_object(object) ? object : v, false);
     json_decref(object);
     return value;
 }
 
-static struct chat_value *value_of(struct chat_arena *a, const char *key, const json_t *v) {
+static struct chat_value *dict_of(struct chat_arena *a, const json_t *v, bool call) {
+    struct chat_value *dict = chat_dict(a);
+    const char *key;
+    json_t *member;
+    json_object_foreach((json_t *)v, key, member) {
+        bool arguments = call && strcmp(key, "arguments") == 0;
+        set_member(a, dict, key, arguments ? arguments_of(a, member) : value_of(a, member, call));
+    }
+    return dict;
+}
+
+static struct chat_value *list_of(struct chat_arena *a, const json_t *v, bool call) {
+    struct chat_value *list = chat_list(a);
+    for (size_t i = 0; i < json_array_size(v); i++)
+        chat_list_add(a, list, value_of(a, json_array_get(v, i), call));
+    return list;
+}
+
+static struct chat_value *value_of(struct chat_arena *a, const json_t *v, bool call) {
     switch (json_typeof(v)) {
-    case JSON_OBJECT: return dict_of(a, v);
-    case JSON_STRING:
-        return strcmp(key, "arguments") == 0
-                   ? arguments_of(a, v)
-                   : chat_string(a, json_string_value(v), json_string_length(v), true);
+    case JSON_OBJECT: return dict_of(a, v, call);
+    case JSON_ARRAY: return list_of(a, v, call);
+    case JSON_STRING: return chat_string(a, json_string_value(v), json_string_length(v), true);
     case JSON_INTEGER: return chat_int(a, json_integer_value(v));
     case JSON_REAL: return chat_float(a, json_real_value(v));
     case JSON_TRUE: return chat_bool(a, true);
     case JSON_FALSE: return chat_bool(a, false);
-    case JSON_NULL: return chat_null(a);
-    case JSON_ARRAY: break;
+    case JSON_NULL: break;
     }
-    struct chat_value *list = chat_list(a);
-    for (size_t i = 0; i < json_array_size(v); i++)
-        chat_list_add(a, list, value_of(a, "", json_array_get(v, i)));
-    return list;
+    return chat_null(a);
 }
 
 // Gives the template what it names, and refuses what would be missed.
@@ -177,7 +184,8 @@ static bool add_members(const struct served_model *m, struct chat_arena *a, stru
         if (json_is_null(v) || (rule && rule->fate == FIELD_READ))
             continue;
         if (chat_template_names(m, key) && !(rule && rule->fate == FIELD_REFUSED))
-            set_member(a, dict, key, value_of(a, key, v));
+            set_member(a, dict, key,
+                       value_of(a, v, strcmp(key, "tool_calls") == 0 || strcmp(key, "function_call") == 0));
         else if (rule && rule->values && !field_rule_has(rule, v))
             return api_fail(e, 400, "unsupported_parameter", param,
                             rule->fate == FIELD_REFUSED

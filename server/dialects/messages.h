@@ -9,7 +9,7 @@
 enum status chat_open(struct served_model *m, const char *path, struct err *err);
 void chat_close(struct served_model *m);
 
-// Whether the template has this word: it gets members of messages by name.
+// Whether the template has `.word` or the string 'word': then it may want members of messages of that name.
 bool chat_template_names(const struct served_model *m, const char *word);
 
 // Renders `messages` of root and appends the tokens to out.

@@ -82,6 +82,8 @@ CPU_KV = "kernels/cpu/kv.c"
 ROPE_TABLE = "kernels/cpu/rope_table.c"
 WEIGHT = "kernels/cpu/weight.c"
 CUDA = "kernels/cuda/%s"
+FIELD_TABLE = "server/dialects/field_table.c"
+OPENAI_PARSE = "server/dialects/openai_parse.c"
 
 MUTATIONS = [
     # ---- KV cache --------------------------------------------------------------------------------------------
@@ -780,6 +782,20 @@ MUTATIONS = [
     (ENGINE, "    if ((named || backend_cuda_at_hand()) &&", "    if (backend_cuda_at_hand() &&", "test_emu_load"),  # auto falls back without a word
     (ENGINE, "    depth = depth < PLAN_MAX_DEPTH ? depth : PLAN_MAX_DEPTH; // there may be more stages\n", "", "test_ranks"),  # as many plans as stages
     (CUDA % "emu/emu.cpp", "    memset(dst, 0xff, (size_t)bytes); // what was there must not look valid\n", "", "test_emu_intrinsics"),  # a copy lands before it is waited for
+    # ---- fields of a request
+    (OPENAI_PARSE, "if (other && other != given && !same_value(other, v)) {", "if (false) {",
+            "test_server_openai"),  # two names, two values: one is dropped
+    (OPENAI_PARSE, "field_rule_has(alias, given) ? json_integer(INT_MAX) : json_incref(given)", "json_incref(given)",
+            "test_server_openai"),  # -1 is no limit but a bad one
+    (OPENAI_PARSE, "if (v && !field_rule_has(rule, v))", "if (v)", "test_server_openai"),  # values that ask for nothing are refused
+    (OPENAI_PARSE, "if (v && !field_rule_has(rule, v))", "if (false)", "test_server_openai"),  # nothing is refused
+    (OPENAI_PARSE, "if (r->priority != 0 && !m->has_priorities)", "if (false)", "test_server_openai"),  # a priority without an effect
+    (OPENAI_PARSE, "    memcpy(r->ignored, ignored, sizeof ignored);\n", "    if (ok)\n        memcpy(r->ignored, ignored, sizeof ignored);\n",
+            "test_server_openai"),  # errors do not tell what would be ignored
+    (OPENAI_PARSE, "(e->param[n] && e->param[n] != '[')", "e->param[n]", "test_server_openai"),  # an item's error names what was not sent
+    (FIELD_TABLE, "bool fits = used + len + sizeof \", \" + sizeof \", ...\" <= IGNORED_SIZE;", "bool fits = used + len < IGNORED_SIZE;",
+            "test_server_openai"),  # a list cut without a word
+    (FIELD_TABLE, "if ((at == list || at[-1] == ' ') && ", "if (", "test_server_openai"),  # the end of a name hides another
 ]
 
 

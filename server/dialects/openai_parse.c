@@ -39,9 +39,8 @@ static bool same_value(const json_t *a, const json_t *b) {
 }
 
 // Gives the value of an alias to the field that it stands for.
-static bool apply_alias(json_t *root, const struct field_rule *alias, const json_t *given,
-                        struct api_error *e) {
-    json_t *v = field_rule_has(alias, given) ? json_integer(INT_MAX) : json_deep_copy(given);
+static bool apply_alias(json_t *root, const struct field_rule *alias, json_t *given, struct api_error *e) {
+    json_t *v = field_rule_has(alias, given) ? json_integer(INT_MAX) : json_incref(given);
     const char *names[] = {alias->word, "max_completion_tokens"};
     int num_names = strcmp(alias->word, "max_tokens") == 0 ? 2 : 1;
     for (int i = 0; i < num_names; i++) {
@@ -58,9 +57,9 @@ static bool apply_alias(json_t *root, const struct field_rule *alias, const json
 static bool apply_aliases(json_t *root, unsigned api, struct api_error *e) {
     for (size_t i = 0; i < num_field_rules; i++) {
         const struct field_rule *rule = &field_rules[i];
-        const json_t *v =
-            rule->fate == FIELD_ALIAS && (rule->where & api) ? field_get(root, rule->name) : NULL;
-        if (v && !apply_alias(root, rule, v, e))
+        bool here = rule->fate == FIELD_ALIAS && (rule->where & api);
+        json_t *v = here ? json_object_get(root, rule->name) : NULL;
+        if (v && !json_is_null(v) && !apply_alias(root, rule, v, e))
             return false;
     }
     return true;

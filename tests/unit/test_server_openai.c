@@ -6,6 +6,8 @@
 
 static char *names[] = {(char *)"m", (char *)"org/other"};
 
+static bool strict, fcfs; // flags of the server
+
 static bool parse_bytes(const char *body, size_t len, struct completion_request *c, struct api_error *e) {
     struct err err = {0};
     const struct served_model m = {.tokenizer = tokenizer_open("", &err),
@@ -14,7 +16,8 @@ static bool parse_bytes(const char *body, size_t len, struct completion_request 
                                    .vocab = 258,
                                    .max_model_len = 100,
                                    .max_token_bytes = 4,
-                                   .has_priorities = true};
+                                   .has_priorities = !fcfs,
+                                   .strict_fields = strict};
     *e = (struct api_error){0};
     return openai_completions.parse(c, &m, body, len, e);
 }
@@ -229,13 +232,29 @@ static void ignored_names(void **state) {
     assert_string_equal(c.ignored + n - 5, ", ...");
     assert_true(strncmp(c.ignored, "name0, name1, name2, name3ll", 28) == 0);
 
-    char list[IGNORED_SIZE] = "ab, b";
-    ignored_merge(list, "b, c, a");
-    assert_string_equal(list, "ab, b, c, a");
+    char list[IGNORED_SIZE] = "ab, x";
+    ignored_merge(list, "b, x, a");
+    assert_string_equal(list, "ab, x, b, a");
     ignored_merge(list, c.ignored);
     ignored_merge(list, c.ignored);
     assert_true(strlen(list) < IGNORED_SIZE && strstr(list, ", ...") == list + strlen(list) - 5);
     completion_request_free(&c);
+}
+
+static void flags(void **state) {
+    (void)state;
+    struct completion_request c;
+    struct api_error e;
+    strict = fcfs = true;
+    assert_false(parse("{\"prompt\":\"a\",\"eta\":1,\"zeta\":1}", &c, &e));
+    assert_string_equal(e.param, "eta");
+    assert_string_equal(e.code, "unknown_parameter");
+    assert_string_equal(c.ignored, "eta, zeta");
+    assert_false(parse("{\"prompt\":\"a\",\"priority\":1}", &c, &e));
+    assert_string_equal(e.param, "priority");
+    assert_true(parse("{\"prompt\":\"a\",\"priority\":0,\"eta\":null,\"keep_alive\":5}", &c, &e));
+    completion_request_free(&c);
+    strict = fcfs = false;
 }
 
 // No name has two rows for one place, and the values are JSON.
@@ -277,7 +296,8 @@ static void taken(void **state) {
                       "other\",\"max_tokens\":10.0,\"seed\":-1,\"stop\":[\"a\",\"bc\"],"
                       "\"stop_token_ids\":[5],\"ignore_eos\":true,\"logit_bias\":{\"3\":-100},\"top_k\":-1,"
                       "\"temperature\":1e-6,"
-                      "\"cache_salt\":\"s\",\"tools\":[],\"echo\":false,\"best_of\":1,\"response_format\":{"
+                      "\"cache_salt\":\"s\",\"tools\":[],\"mirostat\":0.0,\"echo\":false,\"best_of\":1,"
+                      "\"response_format\":{"
                       "\"type\":\"text\"},"
                       "\"stream\":true,\"stream_options\":{\"include_usage\":true,\"include_obfuscation\":"
                       "false,\"eta\":1},\"zeta\\n\":1}",
@@ -387,8 +407,9 @@ static void logprob_lists(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(refused),       cmocka_unit_test(ranges), cmocka_unit_test(aliases),
-        cmocka_unit_test(ignored_names), cmocka_unit_test(table),  cmocka_unit_test(taken),
-        cmocka_unit_test(sizes),         cmocka_unit_test(seeds),  cmocka_unit_test(logprob_lists),
+        cmocka_unit_test(ignored_names), cmocka_unit_test(flags),  cmocka_unit_test(table),
+        cmocka_unit_test(taken),         cmocka_unit_test(sizes),  cmocka_unit_test(seeds),
+        cmocka_unit_test(logprob_lists),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

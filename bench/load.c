@@ -37,7 +37,7 @@ struct flight {
     uint32_t index, turn, ideal;
     struct history history;
     struct request_record *rec;
-    struct buf request, user, answer, body;
+    struct buf request, user, completion, body;
     struct reply reply;
     struct event_stream events;
     int status;
@@ -138,7 +138,7 @@ static void flight_free(struct flight *f) {
     history_free(&f->history);
     buf_free(&f->request);
     buf_free(&f->user);
-    buf_free(&f->answer);
+    buf_free(&f->completion);
     buf_free(&f->body);
     event_stream_free(&f->events);
     free(f);
@@ -188,7 +188,7 @@ static struct flight *take_flight(struct load *l, int64_t intended) {
     return f;
 }
 
-// ---- answers ----
+// ---- responses ----
 
 struct event_context {
     struct flight *f;
@@ -209,7 +209,7 @@ static void on_event(void *context, bool is_error, const char *data, size_t len)
     struct flight *f = e->f;
     struct request_record *rec = f->rec;
     bool goes_on = f->turn + 1 < f->item.num_turns;
-    reply_read(&f->reply, data, len, goes_on ? &f->answer : NULL);
+    reply_read(&f->reply, data, len, goes_on ? &f->completion : NULL);
     if (is_error && !f->reply.error[0])
         snprintf(f->reply.error, sizeof f->reply.error, "an error event");
     if (f->reply.done)
@@ -254,7 +254,7 @@ static enum error_kind judge(struct flight *f, char *message) {
         bool goes_on = f->turn + 1 < f->item.num_turns;
         if (f->body.failed)
             return ERROR_JSON;
-        reply_read(&f->reply, f->body.data ? f->body.data : "", f->body.len, goes_on ? &f->answer : NULL);
+        reply_read(&f->reply, f->body.data ? f->body.data : "", f->body.len, goes_on ? &f->completion : NULL);
         rec->last = rec->end;
     }
     if (f->reply.error[0]) {
@@ -306,7 +306,7 @@ static void on_end(void *context, enum error_kind error, const char *why, int64_
     bool goes_on = f->turn + 1 < f->item.num_turns;
     if (goes_on && rec->error == ERROR_NONE && !l->stopping) {
         history_add(&f->history, f->user.data ? f->user.data : "", f->user.len);
-        history_add(&f->history, f->answer.data ? f->answer.data : "", f->answer.len);
+        history_add(&f->history, f->completion.data ? f->completion.data : "", f->completion.len);
         f->ideal = rec->input + rec->output;
         f->turn++;
         f->due = rec->end + (int64_t)(l->o->think_time * 1e9);
@@ -328,7 +328,7 @@ static const struct call_handlers handlers = {on_head, on_body, on_end};
 static void launch(struct flight *f, int64_t ready) {
     struct load *l = f->load;
     struct request_record *rec = f->rec;
-    buf_clear(&f->answer);
+    buf_clear(&f->completion);
     buf_clear(&f->body);
     f->reply = (struct reply){0};
     f->status = 0;
@@ -375,8 +375,8 @@ static struct flight *think_pop(struct load *l) {
     return top;
 }
 
-// Draws the next arrival; none after the last item or the end of the time.
-static void draw_arrival(struct load *l) {
+// Samples the next arrival; none after the last item or the end of the time.
+static void sample_arrival(struct load *l) {
     size_t i = l->taken;
     l->has_next = i < l->num_items && !l->stopping;
     if (!l->has_next)
@@ -420,7 +420,7 @@ static void pump_once(struct load *l) {
     int64_t now = now_of(l);
     while (l->has_next && l->next_arrival <= now) {
         queue_push(&l->waiting, take_flight(l, l->next_arrival));
-        draw_arrival(l);
+        sample_arrival(l);
     }
     if (l->stopping)
         return;
@@ -431,7 +431,7 @@ static void pump_once(struct load *l) {
         launch(f, l->plan.max_concurrency ? l->slot_free : 0);
     }
     while (has_slot(l) && now >= l->rest_until && more_closed(l, now)) {
-        // The slot has been free since the answer before, or since the start.
+        // The slot has been free since the response before, or since the start.
         int64_t since = l->slot_free > l->rest_until ? l->slot_free : l->rest_until;
         struct flight *f = take_flight(l, since);
         l->active++;
@@ -558,7 +558,7 @@ struct run *load_run(uv_loop_t *loop, struct client *client, const struct option
     run->started_unix = (int64_t)time(NULL);
     l->start = run->started = clock_ns();
     if (plan.arrival != ARRIVAL_CLOSED)
-        draw_arrival(l);
+        sample_arrival(l);
     pump(l);
     while (!l->ended)
         uv_run(loop, UV_RUN_ONCE);

@@ -1,4 +1,4 @@
-"""POST /v1/chat/completions: prompts from messages, whole answers and the sequence of chunks."""
+"""POST /v1/chat/completions: prompts from messages, whole responses and the sequence of chunks."""
 
 import subprocess
 import sys

@@ -78,7 +78,7 @@ def test_openai_client(chat):
 
 
 def test_stream(start):
-    """The same text as a whole answer: --seed makes the first draw of two servers the same."""
+    """The same text as a whole response: --seed makes the first samples of two servers the same."""
     prompt = cases()[0]["prompt"]
     got = run(sys.executable, EXAMPLES / "stream.py", start("--seed", "5").url, prompt, 48)
     assert got.returncode == 0, got.stderr

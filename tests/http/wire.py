@@ -203,7 +203,7 @@ def parse_events(body):
 
 
 class Folded:
-    """What a stream of chunks adds up to, in the form of a whole answer."""
+    """What a stream of chunks adds up to, in the form of a whole response."""
 
     def __init__(self, events):
         self.events = events

@@ -722,7 +722,7 @@ static void bench_page_copy(int layers, int kv_heads, int d) {
 }
 
 void bench_kernels(void) {
-    section("Kernels", "| kernel | shape | µs | rate | of the limit |", "|---|---|---|---|---|");
+    section("Kernels", "| kernel | shape | µs | rate | of roofline |", "|---|---|---|---|---|");
     int n = tiny ? 32 : 4096, k = tiny ? 256 : 4096;
     static const char *const layouts[] = {"F32", "BF16", "F16", "Q8_0", "Q4_0", "Q4_K", "Q5_K", "Q6_K"};
     for (int f = LAYOUT_F32; f < LAYOUT_COUNT; f++) {

@@ -220,7 +220,7 @@ MUTATIONS = [
     (BATCH, "            b->failed[i] |= out->failed[row];\n            b->tokens", "            b->tokens", "test_batch"),  # a sample that is not finite
     (FORWARD, "    if (step->num_moves > 0)\n        ops->kv_copy(dev, step->moves, step->num_moves);\n    if (ops->step_begin(dev, step))\n        return; // a CUDA graph has run the same phases\n",
               "    if (ops->step_begin(dev, step))\n        return;\n    if (step->num_moves > 0)\n        ops->kv_copy(dev, step->moves, step->num_moves);\n",
-              "test_batch"),  # a recorded graph runs before pages are copied
+              "test_batch"),  # a CUDA graph runs before pages are copied
     # ---- drafts
     (BATCH, "out->ids[row] != drafts[row - sample])", "row > sample && out->ids[row - 1] != drafts[row - 1 - sample])",
             "test_drafts"),  # one draft too many is accepted
@@ -282,7 +282,7 @@ MUTATIONS = [
     (PACE, "(double)ns < p->decode_ns : p->token_ns > 0", "false : p->token_ns > 0", "test_pace"),  # one stall, and decodes are slow for ever
     (PACE, "p->token_ns > 0 && num_decode > 0) {", "false) {", "test_pace"),  # decodes that are never alone take no time
     (PACE, "more > 0 ? more * p->token_ns", "more > 0 ? 0", "test_pace"),  # more decodes take no longer
-    (RECORD, "p->config.async = number(c, 0, 1) != 0;", "number(c, 0, 1);", "test_replay"),  # replayed without run-ahead
+    (RECORD, "p->config.async = number(c, 0, 1) != 0;", "number(c, 0, 1);", "test_replay"),  # replayed without asynchronous scheduling
     (RANKS, "        world->ops->abort(world, \"closed with steps in flight\");\n", "        (void)0;\n",
             "test_service"),  # the last stage waits for nobody
     # ---- ranks -----------------------------------------------------------------------------------------------
@@ -458,7 +458,7 @@ MUTATIONS = [
                "test_quantize"),  # rows between the shares are left out
     # ---- kernels ---------------------------------------------------------------------------------------------
     (SAMPLER, "        if (above > target)\n            return",
-            "        if (above >= target)\n            return", "test_sampler"),  # the boundary of a draw moves
+            "        if (above >= target)\n            return", "test_sampler"),  # the boundary of a sample moves
     (SAMPLER, "(s->key[i] == key && i <= last.index)",
             "(s->key[i] == key)", "test_sampler"),  # top-k keeps all of a tie
     (SAMPLER, "need - 1).through",

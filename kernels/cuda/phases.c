@@ -128,7 +128,7 @@ static void attend_splits(struct device *dev, const struct layer *layer) {
                                 .num_splits = dev->inputs.attn[spec].counts,
                                 .first_split = dev->inputs.attn[spec].first_split,
                                 .split0 = list->one_launch ? 0 : first[row],
-                                .max_splits = dev->recording ? dev->recording->max_splits[spec] : splits,
+                                .max_splits = dev->capturing ? dev->capturing->max_splits[spec] : splits,
                                 .row0 = row,
                                 .rows = end - row,
                                 .group = layer->attn.heads / dev->kv_heads,

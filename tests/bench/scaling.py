@@ -22,11 +22,11 @@ RATES = {
     "skinny": 100e12,  # operations/s of the product that decodes go through
     "mma": 788e12,  # operations/s of a large product of the library, bf16; quantised weights are made bf16 for it
     "prefill": 0.6,  # of mma, over a whole prompt
-    "launch": 1.3e-6,  # s between two kernels of a recorded step
+    "launch": 1.3e-6,  # s between two kernels of a CUDA graph
     "single": 2e-6,  # s between two that the host launches one by one, where it is ahead
     "issue": 4e-6,  # s of the host for such a launch
     "step": 10e-6,  # s of a step beside its kernels: a copy up, the start, a copy back
-    "graphs": 64,  # rows up to which a step is recorded
+    "graphs": 64,  # rows up to which a step is a CUDA graph
     "stage_graphs": 0,  # the same where there are stages
     "link": 450e9,  # bytes/s of NVLink 4 out of one GPU
     "linked": 0.8,  # of link and net, what a transfer gets
@@ -34,7 +34,7 @@ RATES = {
     "oneshot": 5e-6,  # s of a sum in one kernel over peer memory, without the transfer
     "twoshot": inf,  # s of one in two halves, without the transfer; infinite: there is none
     "nccl": 12e-6,  # s of a sum through NCCL, without the transfer
-    "unbounded": 0,  # of rows: drawn from all logits
+    "unbounded": 0,  # of rows: sampled from all logits
     "host": 20e-6,  # s of a stage's host before its first kernel
     "copy": 8e-6,  # s of a copy between a stage and its host, without the transfer
     "pcie": 10e9,  # bytes/s of that copy
@@ -46,7 +46,7 @@ RATES = {
 }
 
 # Numbers of the code: kernels/cuda/step.c, peers.c, multiply.c, ops.h, work.h, ranks.cu.
-RECORDED = (1, 2, 4, 8, 16, 24, 32, 48, 64)  # rows that a recorded step is padded to
+BUCKETS = (1, 2, 4, 8, 16, 24, 32, 48, 64)  # rows that a CUDA graph is padded to
 LAYER_KERNELS = 9  # of a step that decodes: norm, qkv, its finish; attention, its merge; product; norm, gate and up; product
 SKINNY_ROWS = 256  # of decodes that one launch of a product takes
 HEAD_ROWS = 64  # of which logits are made at a time
@@ -136,9 +136,9 @@ def gather(r, tp, rows, vocab):
 
 # ---- a step that decodes
 
-def between(r, kernels, busy, recorded):
+def between(r, kernels, busy, graph):
     """Seconds that a step loses between its kernels; where the host launches each, it may be behind a device that is that busy."""
-    return kernels * r["launch"] if recorded else max(kernels * r["single"], kernels * r["issue"] - busy)
+    return kernels * r["launch"] if graph else max(kernels * r["single"], kernels * r["issue"] - busy)
 
 
 @dataclass
@@ -160,9 +160,9 @@ def product(r, weights, kind, tp, rows, at_once):
     return max(read, 2 * rows * weights / tp / r["skinny"])
 
 
-def decode_stage(r, m, kind, tp, layers, head, rows, context, recorded_rows):
-    recorded = rows <= min(recorded_rows, MAX_ITEMS / ceil(context / CHUNK))
-    real, rows = rows, next((n for n in RECORDED if n >= rows), rows) if recorded else rows
+def decode_stage(r, m, kind, tp, layers, head, rows, context, graph_rows):
+    graph = rows <= min(graph_rows, MAX_ITEMS / ceil(context / CHUNK))
+    real, rows = rows, next((n for n in BUCKETS if n >= rows), rows) if graph else rows
     s = Step(weights=product(r, layers * m.layer_weights(), kind, tp, rows, SKINNY_ROWS),
              cache=real * context * m.kv_values(tp) * 2 * layers / (r["read"] * r["kernel"]),
              sums=2 * layers * decode_sum(r, tp, rows, m.hidden))
@@ -173,7 +173,7 @@ def decode_stage(r, m, kind, tp, layers, head, rows, context, recorded_rows):
         full, rest = divmod(rows, HEAD_ROWS)
         s.sums += full * gather(r, tp, HEAD_ROWS, m.vocab) + (gather(r, tp, rest, m.vocab) if rest else 0)
         kernels += (3 if tp == 1 else 5) * ceil(rows / HEAD_ROWS)
-    s.launches = between(r, kernels, s.all(), recorded) + r["step"]
+    s.launches = between(r, kernels, s.all(), graph) + r["step"]
     return s
 
 
@@ -201,7 +201,7 @@ def decode_steps(r, m, kind, tp, pp, batch, context):
 
 def decode(r, m, kind, tp, pp, batch, context):
     """(tokens/s of all sequences, seconds from a token of one sequence to its next). The batch is cut into one part a stage; a
-    part's next tokens begin when the last stage has told the first what it drew."""
+    part's next tokens begin when the last stage has told the first what it sampled."""
     seconds = [s.all() for s in decode_steps(r, m, kind, tp, pp, batch, context)]
     gap = max(sum(seconds) + (r["mpi"] if pp > 1 else 0), pp * max(seconds))
     return batch / gap, gap

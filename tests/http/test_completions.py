@@ -108,7 +108,7 @@ def test_n_choices(server):
 
 
 def test_seed_of_choice_j(server):
-    """Choice j draws with splitmix64(seed + j), so that it can be asked for alone."""
+    """Choice j samples with splitmix64(seed + j), so that it can be asked for alone."""
 
     def splitmix64(x):
         mask = (1 << 64) - 1
@@ -137,7 +137,7 @@ def test_index_order_of_prompts_times_n(server):
 
 
 def test_equal_prompts_are_drawn_apart(server):
-    """Without a seed a list of one prompt is as many draws; with one each is what it is alone."""
+    """Without a seed a list of one prompt samples anew for each; with one each is what it is alone."""
     fields = dict(max_tokens=20, temperature=1)
     texts = [c["text"] for c in server.complete([PROMPT] * 4, **fields)["choices"]]
     assert len(set(texts)) > 1
@@ -167,7 +167,7 @@ def test_greedy_with_n(server):
 
 
 def test_seed(server):
-    """The same seed gives the same text, another seed another; without a seed each call draws anew."""
+    """The same seed gives the same text, another seed another; without a seed each request samples anew."""
     fields = dict(max_tokens=32, temperature=1)
     one = text(server.complete(PROMPT, seed=11, **fields))
     assert text(server.complete(PROMPT, seed=11, **fields)) == one
@@ -432,7 +432,7 @@ def test_skip_special_tokens(server):
 
 
 def test_min_tokens(server):
-    """Before min_tokens no stop token is drawn, however probable."""
+    """Before min_tokens no stop token is sampled, however probable."""
     force = {"logit_bias": {str(EOS): 100}, "max_tokens": 20}
     answer = server.complete(PROMPT, min_tokens=5, **force)
     assert text(answer) == expected(0, 5)
@@ -603,7 +603,7 @@ def test_several_names(start):
 
 
 def test_seed_of_the_server(start):
-    """With --seed even requests that bring no seed are drawn the same way in every run."""
+    """With --seed even requests that bring no seed are sampled the same way in every run."""
     fields = dict(max_tokens=32, temperature=1)
     runs = []
     for seed in (7, 7, 8):

@@ -390,10 +390,10 @@ def test_devices_of_a_host(tmp_path, other, devices, found):
 
 
 @needs_emulated
-@pytest.mark.parametrize("drawn", [(), ("--temperature", "0.9", "--top-k", "20", "--seed", "4")])
-def test_gpus_of_two_processes(drawn):
+@pytest.mark.parametrize("sampling", [(), ("--temperature", "0.9", "--top-k", "20", "--seed", "4")])
+def test_gpus_of_two_processes(sampling):
     """Two stages of two GPUs, a process each: with --exact what one GPU says, log-probabilities and all."""
-    words = ("generate", "-p", "Once upon a time, there was a", "-n", "6", "--json", "--logprobs", "2", "--device", "cuda", "--exact", *drawn)
+    words = ("generate", "-p", "Once upon a time, there was a", "-n", "6", "--json", "--logprobs", "2", "--device", "cuda", "--exact", *sampling)
     env = {"QUIRE_CUDA_MODULE": str(EMULATED), "QUIRE_EMULATED_DEVICES": "4"}
     one = run(*words, env=env)
     two = run(*words, "--tensor-parallel-size", 2, "--pipeline-parallel-size", 2, before=mpirun(2), env=env)

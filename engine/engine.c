@@ -143,7 +143,7 @@ static int64_t find_room(struct engine *e, bool pick, double utilization) {
 // ---- several processes
 
 // A failure of one process is one of all. Alone, st and err are the result.
-static enum status agree(const struct engine *e, enum status st, struct err *err) {
+static enum status check_all(const struct engine *e, enum status st, struct err *err) {
     return e->processes ? processes_check_status(e->processes, err) : st;
 }
 
@@ -224,7 +224,7 @@ static enum status size_cache(struct engine *e, const struct engine_config *c, s
         return st;
     e->all_block_bytes = (int64_t)per_block;
     choose_depth(e, c);
-    st = agree(e, choose_blocks(e, c, &blocks, err), err);
+    st = check_all(e, choose_blocks(e, c, &blocks, err), err);
     if (st == STATUS_OK && e->processes)
         st = processes_all_min(e->processes, &blocks, err);
     if (st != STATUS_OK)
@@ -468,7 +468,7 @@ static enum status open_ranks(struct engine *e, const struct engine_config *c, s
 }
 
 // All memory that steps need.
-static enum status reserve(struct engine *e, const struct engine_config *c, struct err *err) {
+static enum status reserve_memory(struct engine *e, const struct engine_config *c, struct err *err) {
     struct step_limits limits = {
         .max_tokens = c->max_num_batched_tokens,
         .max_seqs = min_int(plan_max_samples(c->max_num_seqs), c->max_num_batched_tokens),
@@ -535,12 +535,12 @@ struct engine *engine_open(const struct engine_config *c, struct err *err) {
         return NULL;
     }
     e->processes = c->processes;
-    // Each step that may fail on one process alone ends with agree(): so no process waits for another in
+    // Each step that may fail on one process alone ends with check_all(): so no process waits for another in
     // vain.
-    if (compare_flags(e, c, err) != STATUS_OK || agree(e, open_model(e, c, &o, err), err) != STATUS_OK ||
-        agree(e, open_ranks(e, c, &o, err), err) != STATUS_OK || compare_model(e, &o, err) != STATUS_OK ||
-        agree(e, load_weights(e, c, &o.ranks, o.floats, o.choose, err), err) != STATUS_OK ||
-        size_cache(e, c, err) != STATUS_OK || agree(e, reserve(e, c, err), err) != STATUS_OK ||
+    if (compare_flags(e, c, err) != STATUS_OK || check_all(e, open_model(e, c, &o, err), err) != STATUS_OK ||
+        check_all(e, open_ranks(e, c, &o, err), err) != STATUS_OK || compare_model(e, &o, err) != STATUS_OK ||
+        check_all(e, load_weights(e, c, &o.ranks, o.floats, o.choose, err), err) != STATUS_OK ||
+        size_cache(e, c, err) != STATUS_OK || check_all(e, reserve_memory(e, c, err), err) != STATUS_OK ||
         fill_info(e, &o, start, err) != STATUS_OK) {
         engine_close(e);
         return NULL;

@@ -169,7 +169,7 @@ static void finish_left(void *arg, struct request *r) { put_finish(arg, r, r->fi
 
 // The device failed: the steps in flight will never resolve. Every request ends, with an error where it had
 // not ended.
-static void die(struct service *s, const struct err *err) {
+static void fail_engine(struct service *s, const struct err *err) {
     log_msg(LOG_ERROR, "engine failed: %s", err->msg);
     atomic_store(&s->dead, true);
     sched_abandon(s->sched, finish_left, s);
@@ -289,7 +289,7 @@ static int num_in_flight(const struct service *s) {
 }
 
 // began: when planning began.
-static void launch(struct service *s, const struct plan *plan, int64_t began) {
+static void launch_step(struct service *s, const struct plan *plan, int64_t began) {
     int64_t now = now_ns();
     for (int i = 0; i < plan->num_items; i++) {
         struct request *r = plan->items[i].req;
@@ -308,7 +308,7 @@ static void finish_step(struct service *s) {
     struct step_result result;
     struct err err = {0};
     if (engine_collect(s->engine, &result, &err) != STATUS_OK) {
-        die(s, &err);
+        fail_engine(s, &err);
         return;
     }
     const struct plan *plan = result.plan;
@@ -349,12 +349,12 @@ static void *service_run(void *arg) {
     while (!atomic_load(&s->stopping)) {
         struct err err = {0};
         if (num_in_flight(s) == 0 && !atomic_load(&s->dead) && engine_alive(s->engine, &err) != STATUS_OK)
-            die(s, &err);
+            fail_engine(s, &err);
         drain_inbox(s);
         int64_t began = now_ns();
         const struct plan *plan = next_plan(s);
         if (plan)
-            launch(s, plan, began);
+            launch_step(s, plan, began);
         if (plan && num_in_flight(s) < s->depth)
             continue; // one more may be planned before the first has ended
         bool idle = num_in_flight(s) == 0;

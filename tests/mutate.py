@@ -52,6 +52,7 @@ DECODE = "base/quants.c"
 REF_OPS = "kernels/ref/ref_ops.c"
 DETOK = "engine/text/detok.c"
 SPM = "engine/text/tokenizer_spm.c"
+MERGE_HEAP = "engine/text/merge_heap.h"
 BPE = "engine/text/tokenizer_bpe.c"
 PRE = "engine/text/tokenizer_pre.c"
 GGUF = "engine/models/gguf.c"
@@ -367,7 +368,7 @@ MUTATIONS = [
             "{ put_replacement(d); return; }", "test_detok"),  # swallow the byte that broke a sequence
     (DETOK, "d->strip_space = false;\n",
             "", "test_detok"),  # keep SentencePiece's dummy space
-    (SPM, "(a.score == b.score && a.left < b.left)",
+    (MERGE_HEAP, "(a.score == b.score && a.left < b.left)",
             "(a.score == b.score && a.left > b.left)", "test_tokenizer"),  # equal scores merge from the right
     (SPM, "t->tokens[pair[i]].score > score",
             "t->tokens[pair[i]].score >= score", "test_tokenizer"),  # ties of byte pairs merge the other way
@@ -375,12 +376,12 @@ MUTATIONS = [
             "false", "test_tokenizer"),  # words are not cut at spaces
     (SPM, "!(e->flags & (TOKEN_SPECIAL | TOKEN_GUARDED)) && e->bytes_len > 0",
             "e->bytes_len > 0", "test_tokenizer"),  # match control tokens in user text
-    (BPE, "(a.rank == b.rank && a.left < b.left)",
-          "(a.rank == b.rank && a.left > b.left)", "test_bpe"),  # long words: equal ranks merge from the right
+    (MERGE_HEAP, "(a.score == b.score && a.left < b.left)",
+          "(a.score == b.score && a.left > b.left)", "test_bpe"),  # long words: equal ranks merge from the right
     (BPE, "pair[i]->rank < rank",
           "pair[i]->rank <= rank", "test_bpe"),  # short words: the same
     (BPE, " && e->out->len == first + 1 && e->out->ids[first] == id", "", "test_bpe"),  # take a word whole that no merges make
-    (BPE, "left->id != pair.left_id || ",
+    (BPE, "left->id != merge->left || ",
           "", "test_bpe"),  # believe a pair that is out of date
     (BPE, "        ids[n++] = t->byte_ids[0xbf];\n",
           "", "test_bpe"),  # a byte without a token becomes half a character

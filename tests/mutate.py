@@ -365,7 +365,7 @@ MUTATIONS = [
     (DETOK, "if (c >= d->lo && c <= d->hi) {",
             "if (c >= 0x80 && c <= 0xbf) {", "test_detok"),  # accept overlong and surrogate sequences
     (DETOK, "append_replacement(d); // and c begins anew",
-            "{ put_replacement(d); return; }", "test_detok"),  # swallow the byte that broke a sequence
+            "{ append_replacement(d); return; }", "test_detok"),  # swallow the byte that broke a sequence
     (DETOK, "d->strip_space = false;\n",
             "", "test_detok"),  # keep SentencePiece's dummy space
     (MERGE_HEAP, "(a.score == b.score && a.left < b.left)",

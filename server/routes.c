@@ -339,22 +339,25 @@ bool routes_head(void *arg, struct http_request *request) {
 
 void routes_body(void *arg, struct http_request *request) {
     struct app *app = arg;
-    struct api_error e = {.retry_after = 5};
-    if (request->no_room) {
-        request->close = true;
-        api_fail(&e, 503, "overloaded", NULL, "Too many large requests are being read.");
-        reply_error(request, &e);
-    } else if (request->too_large) {
-        request->close = true;
-        REPLY_ERROR(request, 413, "request_too_large", NULL, "The body must not exceed %zu bytes.",
-                    app->http.limits.max_body);
-    } else {
-        e.retry_after = 0;
-        if (app_accepts(app, &e))
+    struct api_error e = {0};
+    switch (request->trouble) {
+    case HTTP_BODY_WHOLE:
+        if (app_accepts(app, &e)) {
             request->route->post(app, request);
-        else
-            reply_error(request, &e);
+            return;
+        }
+        break;
+    case HTTP_BODY_TOO_LARGE:
+        api_fail(&e, 413, "request_too_large", NULL, "The body must not exceed %zu bytes.",
+                 app->http.limits.max_body);
+        break;
+    case HTTP_BODY_NO_ROOM:
+        e.retry_after = 5;
+        api_fail(&e, 503, "overloaded", NULL, "Too many large requests are being read.");
+        break;
+    case HTTP_BODY_TOO_SLOW: api_fail(&e, 408, "request_timeout", NULL, "The body comes too slowly."); break;
     }
+    reply_error(request, &e);
 }
 
 void routes_drained(void *app, struct http_request *request) { completion_drained(app, request); }

@@ -115,7 +115,7 @@ static void after_load(uv_work_t *work, int status) {
     bool bare6 = strchr(c->host, ':') && c->host[0] != '[';
     char line[300];
     int n = snprintf(line, sizeof line, "listening on http://%s%s%s:%d\n", bare6 ? "[" : "", c->host,
-                     bare6 ? "]" : "", app->http.port);
+                     bare6 ? "]" : "", app->http.listener.port);
     if (write(STDERR_FILENO, line, (size_t)n) != n)
         log_msg(LOG_WARN, "the address could not be printed");
 }
@@ -313,7 +313,7 @@ int cmd_serve(const struct config *c) {
     json_object_seed(0); // from the system's random source, before there are threads
     if (!app->table || !take_names(app))
         complain("out of memory");
-    else if (!take_keys(app, &err) || http_bind(&app->http, c->host, c->port, &err) != STATUS_OK)
+    else if (!take_keys(app, &err) || listen_bind(c->host, c->port, &app->http.listener, &err) != STATUS_OK)
         complain("%s", err.msg);
     else
         rc = run_server(app);

@@ -11,9 +11,12 @@
 
 #include "auth.h"
 #include "framing.h"
+#include "linger.h"
+#include "listen.h"
 #include "sse.h"
 
 #include <microhttpd.h>
+#include <stdatomic.h>
 #include <uv.h>
 
 struct http;
@@ -28,6 +31,14 @@ enum http_state {
     HTTP_SENT, // a response is queued, or streaming
 };
 
+// Why the rest of a body is not read.
+enum http_trouble {
+    HTTP_BODY_WHOLE,
+    HTTP_BODY_TOO_LARGE, // undeclared, and over the limit
+    HTTP_BODY_NO_ROOM,   // over the limit of all bodies
+    HTTP_BODY_TOO_SLOW,
+};
+
 struct http_conn {
     struct http *http;
     struct http_conn *prev, *next;
@@ -36,9 +47,13 @@ struct http_conn {
     struct http_request *request; // the request being read or responded to, or NULL: idle
     int64_t since;                // monotonic ns of accept or of the last request's end
     int64_t deadline;             // 0: none; then the socket is shut down
-    uint64_t idle_bytes;      // received when the last request ended; more means that a next head has begun
-    bool seen_idle;           // idle_bytes is set
-    bool used;                // has had a request
+    uint64_t idle_bytes; // received when the last request ended; more means that a next head has begun
+    bool seen_idle;      // idle_bytes is set
+    bool used;           // has had a request
+    bool unread;         // closes with bytes of a body unread: linger.h
+    int credit;          // requests that it may have at once
+    int64_t credit_since;
+    bool paused;              // has a response, and no credit
     bool over;                // accepted beyond the soft limit: the first request gets 503
     bool closed;              // the socket is gone; freed when `gone` has closed
     uv_poll_t gone;           // watches for the client leaving while libmicrohttpd does not look
@@ -59,16 +74,16 @@ struct http_request {
     const struct route *route;     // set by the application
     const struct dialect *dialect; // likewise: whose form errors have; NULL: the default one
     int64_t arrived;               // monotonic ns of the request line
-    int64_t body_since;
     struct buf body;
-    size_t dropped;
-    bool too_large; // an undeclared body went over the limit; the rest was dropped
-    bool no_room;   // (with too_large) over the limit of all bodies
+    int64_t body_since; // the window over which its rate is taken: beginning, and bytes by then
+    size_t body_mark;
+    enum http_trouble trouble;
     bool suspended; // libmicrohttpd does not look at the connection
     bool gone;      // the client has left
     bool done_called;
     // the response
     int status;
+    size_t response_len;           // of one that is no stream
     struct buf headers;            // "name\0value\0" pairs
     struct MHD_Response *response; // ready to queue, or NULL
     bool streaming, stream_ended, broken, close;
@@ -82,7 +97,8 @@ struct http_app {
     // The head is complete. Calls http_reply() (then the body is not read), or returns true to read
     // the body.
     bool (*head)(void *arg, struct http_request *request);
-    // The body is complete. Responds at once, or later: then the request is suspended.
+    // The body is complete. Responds at once, or later: then the request is suspended. Or request->trouble says why
+    // it is not read further: responds at once.
     void (*body)(void *arg, struct http_request *request);
     // The client has taken bytes of a stream. More may be written here.
     void (*drained)(void *arg, struct http_request *request);
@@ -91,11 +107,14 @@ struct http_app {
 };
 
 struct http_limits {
-    int max_connections;                        // 0: 10,000, or what the file limit allows
-    size_t max_body;                            // bytes of one body; 0: 32 MiB
-    size_t max_all_bodies;                      // bytes of all bodies at a time; 0: 512 MiB
-    int head_timeout, idle_timeout, body_grace; // seconds; 0: 10, 120, 10
-    int body_rate;                              // bytes per second after the grace; 0: 16 KiB/s
+    int max_connections;            // 0: 10,000, or what the file limit allows
+    size_t max_body;                // bytes of one body; 0: 32 MiB
+    size_t max_all_bodies;          // bytes of all bodies at a time; 0: 512 MiB
+    int head_timeout, idle_timeout; // seconds; 0: 10, 120
+    int body_window,
+        body_timeout; // seconds over which a body must have its rate, and of all of it; 0: 10, 300
+    int send_grace;   // seconds beyond what a response may take by its rate; 0: 30
+    int rate;         // bytes per second, either way, at least; 0: 16 KiB/s
 };
 
 struct http {
@@ -105,8 +124,13 @@ struct http {
     struct MHD_Daemon *daemon;
     uv_poll_t poll;
     uv_timer_t timer; // libmicrohttpd's next time-out
+    uv_idle_t more;   // it has more to do, in the loop's next turn
     uv_timer_t sweep; // our deadlines
-    int listen_fd, port;
+    uv_timer_t pause; // while connections are paused
+    struct http_linger linger;
+    struct listener listener; // set before http_open()
+    uint64_t calls;           // of our functions by libmicrohttpd
+    _Atomic int current_fd;   // the connection that is worked for; -1: none. For another thread to see
     int num_conns, soft_limit, hard_limit;
     size_t all_bodies;
     struct http_conn *conns, *oldest; // newest first
@@ -114,8 +138,7 @@ struct http {
     bool open;
 };
 
-// Binds and listens; port 0 picks one (http->port). STATUS_INVALID: err says what is wrong with the address.
-enum status http_bind(struct http *http, const char *host, int port, struct err *err);
+// Takes http->listener over. STATUS_INVALID: err says why not.
 enum status http_open(struct http *http, uv_loop_t *loop, const struct http_app *app,
                       const struct http_limits *limits, struct err *err);
 // Resumes what is suspended, closes every connection (each request gets done()) and every handle. Run the

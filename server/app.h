@@ -8,6 +8,7 @@
 #include "http/http.h"
 #include "metrics.h"
 #include "service.h"
+#include "watchdog.h"
 
 struct completion;
 struct choice;
@@ -50,6 +51,8 @@ struct app {
     // serve.c
     uv_async_t events;
     uv_timer_t tick;
+    uv_prepare_t turn;
+    struct watchdog watchdog;
     uv_signal_t sigterm, sigint, sigusr1;
     uv_work_t load;
     struct err load_err;

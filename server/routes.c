@@ -64,7 +64,7 @@ static const char *state_problem(const struct app *app) {
 
 // Steps of a slow machine may take longer than --watchdog-timeout: a stall is several times what the steps in
 // flight should take. Of the first one nothing is known, so it gets a multiple of the timeout.
-enum { STALL_FACTOR = 8 };
+enum { STALL_FACTOR = 8, ALARM_SECONDS = 10 };
 
 static bool is_stalled(const struct app *app, const struct service_stats *stats) {
     double limit = app->config->watchdog_timeout, expected = (double)stats->expected_ns / 1e9;
@@ -85,6 +85,8 @@ static void get_health(struct app *app, struct http_request *request) {
         problem = "engine_unavailable";
     else if (!problem && is_stalled(app, &stats))
         problem = "engine_stalled";
+    else if (!problem && watchdog_alarmed(&app->watchdog, ALARM_SECONDS))
+        problem = "server_stalled"; // not now, as this is said, but a moment ago
     reply_health(request, problem);
 }
 
@@ -247,8 +249,6 @@ static void reply_preflight(struct app *app, struct http_request *request) {
 }
 
 static bool is_json_type(const char *type) {
-    if (!type)
-        return true;
     static const char json[] = "application/json";
     size_t n = sizeof json - 1;
     return strncasecmp(type, json, n) == 0 && (type[n] == '\0' || type[n] == ';' || type[n] == ' ');
@@ -263,7 +263,9 @@ static bool check_post(struct app *app, struct http_request *request) {
     } else if (h->length > (int64_t)app->http.limits.max_body) {
         REPLY_ERROR(request, 413, "request_too_large", NULL, "The body must not exceed %zu bytes.",
                     app->http.limits.max_body);
-    } else if (!is_json_type(h->content_type)) {
+    } else if (h->content_type ? !is_json_type(h->content_type)
+                               : h->origin && !is_allowed_origin(app, h->origin)) {
+        // A page may send a body without a type to any site, and says whose page it is.
         REPLY_ERROR(request, 415, NULL, NULL,
                     "Content-Type must be application/json (curl: -H 'Content-Type: application/json').");
     } else if (h->content_encoding && strcasecmp(h->content_encoding, "identity") != 0) {
@@ -296,7 +298,7 @@ bool routes_head(void *arg, struct http_request *request) {
         REPLY_ERROR(request, request->status, NULL, NULL, "%s", request->refused);
     } else if (request->bad_url) {
         request->close = true;
-        REPLY_ERROR(request, 400, NULL, NULL, "The path holds a NUL.");
+        REPLY_ERROR(request, 400, NULL, NULL, "The request target is no path, or holds a NUL.");
     } else if (request->conn->over && !r->open) {
         app->metrics.refused_connections++;
         request->close = true;

@@ -10,6 +10,7 @@
 #include "build_id.h"
 #include "completion.h"
 #include "console.h"
+#include "dialects/json_memory.h"
 #include "dialects/messages.h"
 #include "log.h"
 #include "process_env.h"
@@ -24,7 +25,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { TABLE_SIZE = 8192, TICK_MS = 1000, DRAIN_TICK_MS = 50, GRACE_SECONDS = 2 };
+enum { TABLE_SIZE = 8192, TICK_MS = 1000, DRAIN_TICK_MS = 50, GRACE_SECONDS = 2, JSON_MEMORY = 512 << 20 };
 #define SECOND 1000000000LL
 
 static bool is_loopback(const char *host) {
@@ -152,6 +153,17 @@ static void on_tick(uv_timer_t *timer) {
     http_run(&app->http);
 }
 
+static void on_turn(uv_prepare_t *handle) {
+    struct app *app = handle->data;
+    watchdog_turn(&app->watchdog);
+}
+
+static void on_stuck(void *arg, double seconds) { // the watchdog's thread
+    struct app *app = arg;
+    int fd = http_kill_current(&app->http);
+    log_msg(LOG_ERROR, "loop=stuck seconds=%.1f%s", seconds, fd >= 0 ? " its connection is closed" : "");
+}
+
 // Half of what mpirun leaves until it kills, so that clients get a response. (It passes SIGUSR1 on and
 // waits.)
 static double drain_seconds(const struct app *app, int number) {
@@ -261,7 +273,8 @@ static int run_server(struct app *app) {
         return EXIT_USAGE;
     }
     app->events.data = app->tick.data = app->sigterm.data = app->sigint.data = app->sigusr1.data =
-        app->load.data = app;
+        app->load.data = app->turn.data = app->watchdog.arg = app;
+    app->watchdog.stuck = on_stuck;
     if (http_open(&app->http, &app->loop, &hooks, &limits, &err) != STATUS_OK) {
         complain("%s", err.msg);
         app->exit_code = EXIT_USAGE;
@@ -276,10 +289,15 @@ static int run_server(struct app *app) {
         uv_signal_init(&app->loop, &app->sigusr1);
         // The one that mpirun passes on without ending us a second later, to one process or to many.
         uv_signal_start(&app->sigusr1, on_signal, SIGUSR1);
+        uv_prepare_init(&app->loop, &app->turn);
+        uv_prepare_start(&app->turn, on_turn);
+        if (!watchdog_start(&app->watchdog))
+            log_msg(LOG_WARN, "no thread for the watchdog");
         app->loading = true;
         uv_queue_work(&app->loop, &app->load, load_work, after_load);
         process_env_block_signals(false);
         uv_run(&app->loop, UV_RUN_DEFAULT);
+        watchdog_stop(&app->watchdog);
     }
     process_env_block_signals(true); // one more while closing must not end us otherwise than the first
     http_close(&app->http);
@@ -310,6 +328,7 @@ int cmd_serve(const struct config *c) {
     app->table_size = TABLE_SIZE;
     app->table = calloc(TABLE_SIZE, sizeof *app->table);
     signal(SIGPIPE, SIG_IGN);
+    json_memory_limit(JSON_MEMORY);
     json_object_seed(0); // from the system's random source, before there are threads
     if (!app->table || !take_names(app))
         complain("out of memory");

@@ -180,7 +180,7 @@ static void *on_request_line(void *cls, const char *uri, struct MHD_Connection *
     request->http = http;
     request->conn = conn;
     request->arrived = http_now();
-    request->bad_url = strstr(uri, "%00") != NULL || http_target_cut(uri);
+    request->bad_url = http_target_bad(uri);
     if (!conn->deadline || conn->used)
         conn->deadline = request->arrived + http->limits.head_timeout * SECOND;
     conn->used = true;
@@ -392,7 +392,7 @@ static enum MHD_Result on_head(struct http *http, struct http_request *request, 
     request->path = strdup(url);
     if (!request->path)
         return MHD_NO;
-    http_head_read(&request->head, mhd);
+    http_head_read(&request->head, mhd, method, version);
     request->done_called = false;
     int status;
     const char *refused = http_head_refused(&request->head, version, &status);
@@ -518,6 +518,13 @@ void http_run(struct http *http) {
     schedule(http, at_once, http->again || http->calls != calls, timed, (int64_t)ms);
 }
 
+int http_kill_current(struct http *http) {
+    int fd = atomic_load(&http->current_fd);
+    if (fd >= 0)
+        shutdown(fd, SHUT_RDWR);
+    return fd;
+}
+
 static void on_poll(uv_poll_t *poll, int status, int events) {
     (void)status;
     (void)events;
@@ -536,6 +543,11 @@ static void on_sweep(uv_timer_t *timer) {
     for (struct http_conn *c = http->conns, *next; c; c = next) {
         next = c->next;
         struct http_request *request = c->request;
+        char byte;
+        if (!request && c->used && recv(c->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0) {
+            conn_shut(c); // half-closed, and has its responses: libmicrohttpd would wait
+            continue;
+        }
         if (!request && c->used && c->deadline) { // idle: does a next head drip in?
             uint64_t bytes = tcp_bytes_received(c->fd);
             if (!c->seen_idle) {
@@ -566,6 +578,7 @@ static void on_sweep(uv_timer_t *timer) {
 enum status http_open(struct http *http, uv_loop_t *loop, const struct http_app *app,
                       const struct http_limits *limits, struct err *err) {
     http->loop = loop;
+    http->current_fd = -1;
     http->app = *app;
     struct http_limits *l = &http->limits;
     *l = *limits;

@@ -68,7 +68,7 @@ struct http_request {
     bool is_head;
     char *path;            // decoded, without the query; owned
     struct http_head head; // borrowed strings: valid during the request
-    bool bad_url;          // holds %00
+    bool bad_url;          // the target is none
     const char *refused;   // why the framing is refused, with the status in `status`, or NULL
     char request_id[132];
     const struct route *route;     // set by the application
@@ -161,5 +161,8 @@ void http_free_body(struct http *http, struct buf *body);
 // Lets libmicrohttpd work until nothing is ready. After any of the functions above that came from a timer, an
 // event or a pool; inside head(), body() and drained() it is not needed.
 void http_run(struct http *http);
+
+// Shuts the socket of the connection that the loop works for now; returns it, or -1: there is none. Any thread.
+int http_kill_current(struct http *http);
 
 int64_t http_now(void); // monotonic ns

@@ -544,8 +544,8 @@ static void on_sweep(uv_timer_t *timer) {
         next = c->next;
         struct http_request *request = c->request;
         char byte;
-        if (!request && c->used && recv(c->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0) {
-            conn_shut(c); // half-closed, and has its responses: libmicrohttpd would wait
+        if (!request && recv(c->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0) {
+            conn_shut(c); // half-closed, and nothing more can come: libmicrohttpd would wait
             continue;
         }
         if (!request && c->used && c->deadline) { // idle: does a next head drip in?

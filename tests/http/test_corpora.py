@@ -5,11 +5,11 @@ Each case is sent with a local Host and followed by another request. Those of gu
 or invalid have their reason here.
 """
 
+import random
 import re
 
-import pytest
-
 import goldens
+from process import SANITIZED
 
 CORPUS = "http/gunicorn/tests/requests"
 HIDDEN = b"GET /tokenizer_info HTTP/1.1\r\nHost: localhost\r\n\r\n"
@@ -46,6 +46,32 @@ def localize(data, host):
     return data
 
 
+def llhttp_requests():
+    """The requests in the documents that are llhttp's tests; lines end in CR LF unless they say otherwise."""
+    for path in sorted((goldens.data("http/llhttp/test/request")).glob("*.md")):
+        for block in re.findall(r"```http\n(.*?)\n```", path.read_text(), flags=re.S):
+            yield unescape(block.replace("\n", "\\r\\n").encode() + b"\\r\\n")
+
+
+def mutate(data, rng):
+    """One to four of: a byte changed, put in, taken away; a piece doubled; the rest cut."""
+    data = bytearray(data)
+    for _ in range(rng.randint(1, 4)):
+        at = rng.randrange(len(data) + 1)
+        match rng.randrange(5):
+            case 0:
+                data[at : at + 1] = bytes([rng.randrange(256)])
+            case 1:
+                data[at:at] = rng.choice((b"\n", b"\r", b"\0", b" ", b":", b"\r\n", b"0", b";", b"\xff"))
+            case 2:
+                del data[at : at + rng.randint(1, 8)]
+            case 3:
+                data[at:at] = data[at : at + rng.randint(1, 64)]
+            case 4:
+                del data[at:]
+    return bytes(data)
+
+
 def statuses(server, data):
     with server.connect(timeout=20) as conn:
         conn.send(data + HIDDEN)
@@ -73,3 +99,22 @@ def test_valid(server):
         found, got = statuses(server, data)
         understood += bool(found) and found[0] not in (400, 501)
     assert understood >= 20
+
+
+def test_mutants(server):
+    """Whatever comes, the server lives and closes, and a request beside it is served."""
+    rng = random.Random(20)
+    seeds = [localize(unescape(p.read_bytes()), server.host_header) for p in requests("valid")]
+    seeds += [localize(data, server.host_header) for data in llhttp_requests()]
+    assert len(seeds) > 150
+    for _ in range(2 if SANITIZED else 8):
+        sent = [(server.connect(timeout=20), mutate(rng.choice(seeds), rng)) for _ in range(50)]
+        for conn, data in sent:
+            conn.send(data)
+            conn.sock.shutdown(1)
+        for conn, data in sent:
+            with conn:
+                got = conn.rest()
+            assert b'"status":"ok"' not in got or b"/livez" in data or b"/health" in data, data
+    assert server.get("/health").status == 200
+    assert server.complete("Once upon a time", max_tokens=2)

@@ -152,6 +152,13 @@ class TestEarlyErrors:
         check_error(reply, 413, code="request_too_large")
         assert reply.header("x-request-id")
 
+    def test_too_slow(self, server):
+        """Ten seconds with less than 160 KiB."""
+        with server.connect() as conn:
+            conn.send(head(server, "Content-Length: 1000") + b"{ ")
+            check_error(conn.read_reply("POST"), 408, code="request_timeout")
+            assert conn.rest() == b""
+
     def test_the_next_request_is_not_read(self, server):
         """What follows a refused request on its connection may be part of its body."""
         data = head(server, "Content-Length: 10", path="/nowhere") + b"0123456789"

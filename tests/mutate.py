@@ -797,6 +797,9 @@ MUTATIONS = [
     (FIELD_TABLE, "bool fits = used + len + sizeof \", \" + sizeof \", ...\" <= IGNORED_SIZE;", "bool fits = used + len < IGNORED_SIZE;",
             "test_server_openai"),  # a list cut without a word
     (FIELD_TABLE, "if ((at == list || at[-1] == ' ') && ", "if (", "test_server_openai"),  # the end of a name hides another
+    # ---- what a connection may do
+    ("server/http/limits.c", "c->credit + earned < BURST ? c->credit + (int)earned : BURST", "c->credit + (int)earned", "test_server_limits"),  # an hour saves up requests
+    ("server/http/limits.c", "    c->credit--;\n", "", "test_server_limits"),  # no limit
     # ---- the watchdog ----------------------------------------------------------------------------------------
     ("server/watchdog.c", "if (cpu - cpu_then < STALL_NS && ", "if (", "test_server_watchdog"),  # only waiting is seen
     ("server/watchdog.c", "            cpu_then = cpu;\n", "", "test_server_watchdog"),  # all work is one stall

@@ -1,7 +1,7 @@
 #include "http.h"
 
+#include "limits.h"
 #include "log.h"
-#include "tcp.h"
 
 #include <errno.h>
 #include <netinet/in.h>
@@ -119,8 +119,7 @@ static void on_connection(void *cls, struct MHD_Connection *mhd, void **context,
         conn->http = http;
         conn->mhd = mhd;
         conn->fd = MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd;
-        conn->since = conn->credit_since = http_now();
-        conn->credit = BURST;
+        conn->since = http_now();
         conn->deadline = conn->since + http->limits.head_timeout * SECOND;
         int one = 1, timeout = SEND_TIMEOUT_MS;
         setsockopt(conn->fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
@@ -315,15 +314,9 @@ void http_wake(struct http_request *request) {
     request->http->again = true;
 }
 
-// A response that is whole must be read in a time that its length gives.
-static void conn_set_deadline(struct http_conn *conn, size_t len) {
-    const struct http_limits *l = &conn->http->limits;
-    conn->deadline = http_now() + (l->send_grace + (int64_t)len / l->rate) * SECOND;
-}
-
 void http_stream_end(struct http_request *request) {
     request->stream_ended = true;
-    conn_set_deadline(request->conn, sse_pending(&request->out));
+    conn_expect_reader(request->conn, &request->http->limits, http_now(), sse_pending(&request->out));
     http_wake(request);
 }
 
@@ -333,19 +326,6 @@ void http_stream_break(struct http_request *request) {
 }
 
 void http_kill(struct http_request *request) { conn_shut(request->conn); }
-
-// Whether the connection may have one more response now: one client must not keep the loop busy.
-static bool conn_has_credit(struct http_conn *conn) {
-    int64_t now = http_now(), earned = (now - conn->credit_since) * REQUEST_RATE / SECOND;
-    if (earned > 0) {
-        conn->credit = conn->credit + earned < BURST ? conn->credit + (int)earned : BURST;
-        conn->credit_since = now;
-    }
-    if (conn->credit == 0)
-        return false;
-    conn->credit--;
-    return true;
-}
 
 static void on_pause_over(uv_timer_t *timer) {
     struct http *http = timer->data;
@@ -362,7 +342,7 @@ static enum MHD_Result queue_response(struct http_request *request, struct MHD_C
     struct http *http = request->http;
     if (request->gone)
         return MHD_NO;
-    bool pause = request->response && !conn_has_credit(request->conn);
+    bool pause = request->response && !conn_take_credit(request->conn, http_now());
     if (pause) {
         request->conn->paused = true;
         if (!uv_is_active((uv_handle_t *)&http->pause))
@@ -376,7 +356,7 @@ static enum MHD_Result queue_response(struct http_request *request, struct MHD_C
     }
     request->state = HTTP_SENT;
     if (!request->streaming)
-        conn_set_deadline(request->conn, request->response_len);
+        conn_expect_reader(request->conn, &http->limits, http_now(), request->response_len);
     enum MHD_Result result = MHD_queue_response(mhd, (unsigned)request->status, request->response);
     MHD_destroy_response(request->response);
     request->response = NULL;
@@ -534,7 +514,6 @@ static void on_poll(uv_poll_t *poll, int status, int events) {
 // Absolute deadlines, once a second: libmicrohttpd's own timer starts anew with every byte.
 static void on_sweep(uv_timer_t *timer) {
     struct http *http = timer->data;
-    const struct http_limits *l = &http->limits;
     int64_t now = http_now();
     // At the limit nothing is accepted any more, so no client could get a 503: make room for those that wait.
     for (int i = 0; http->num_conns >= http->hard_limit && i < http->hard_limit / 2; i++)
@@ -542,33 +521,11 @@ static void on_sweep(uv_timer_t *timer) {
             break;
     for (struct http_conn *c = http->conns, *next; c; c = next) {
         next = c->next;
-        struct http_request *request = c->request;
-        char byte;
-        if (!request && recv(c->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0) {
-            conn_shut(c); // half-closed, and nothing more can come: libmicrohttpd would wait
-            continue;
-        }
-        if (!request && c->used && c->deadline) { // idle: does a next head drip in?
-            uint64_t bytes = tcp_bytes_received(c->fd);
-            if (!c->seen_idle) {
-                c->seen_idle = true;
-                c->idle_bytes = bytes;
-            } else if (bytes > c->idle_bytes && c->deadline > now + l->head_timeout * SECOND) {
-                c->deadline = now + l->head_timeout * SECOND;
-            }
-        }
-        if (c->deadline && now > c->deadline) {
+        enum http_verdict verdict = conn_judge(c, &http->limits, now);
+        if (verdict == CONN_REFUSE_BODY)
+            body_fail(c->request, HTTP_BODY_TOO_SLOW);
+        if (verdict != CONN_KEEP)
             conn_shut(c);
-        } else if (request && request->state == HTTP_BODY &&
-                   now - request->body_since > l->body_window * SECOND) {
-            bool slow = request->body.len - request->body_mark < (size_t)l->body_window * (size_t)l->rate;
-            if (slow || now - request->arrived > l->body_timeout * SECOND) {
-                body_fail(request, HTTP_BODY_TOO_SLOW);
-                conn_shut(c);
-            }
-            request->body_since = now;
-            request->body_mark = request->body.len;
-        }
     }
     http_run(http);
 }
@@ -580,17 +537,8 @@ enum status http_open(struct http *http, uv_loop_t *loop, const struct http_app 
     http->loop = loop;
     http->current_fd = -1;
     http->app = *app;
-    struct http_limits *l = &http->limits;
-    *l = *limits;
-    l->max_connections = l->max_connections ? l->max_connections : listen_limit();
-    l->max_body = l->max_body ? l->max_body : 32u << 20;
-    l->max_all_bodies = l->max_all_bodies ? l->max_all_bodies : 512u << 20;
-    l->head_timeout = l->head_timeout ? l->head_timeout : 10;
-    l->idle_timeout = l->idle_timeout ? l->idle_timeout : 120;
-    l->body_window = l->body_window ? l->body_window : 10;
-    l->body_timeout = l->body_timeout ? l->body_timeout : 300;
-    l->send_grace = l->send_grace ? l->send_grace : 30;
-    l->rate = l->rate ? l->rate : 16 * 1024;
+    http->limits = http_limits_filled(limits);
+    const struct http_limits *l = &http->limits;
     http->hard_limit = l->max_connections;
     http->soft_limit = l->max_connections - (l->max_connections / 16 > 4 ? l->max_connections / 16 : 4);
     http->daemon =

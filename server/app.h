@@ -63,5 +63,7 @@ struct app {
 // Why the processes that share the model have ended; "" while they work, and where there is one.
 const char *app_group_error(const struct app *app);
 void app_stats(struct app *app, struct service_stats *stats); // zeros while loading
+// The key that a request presents; NULL: none. Borrowed from the head.
+const char *app_key(const struct http_head *head);
 // Whether the engine can take work now; otherwise e says why not (503).
 bool app_accepts(struct app *app, struct api_error *e);

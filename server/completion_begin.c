@@ -115,6 +115,26 @@ static bool submit_all(struct completion *c, struct api_error *e) {
     return true;
 }
 
+// Each of several keys is a tenant: its prefixes are its own, and its cache_salt divides them further. What names them
+// is a hash, because --record writes it.
+static bool salt_by_key(struct completion *c) {
+    struct completion_request *q = &c->request;
+    const struct app *app = c->app;
+    if (app->auth.num_keys < 2 || app->config->share_prefixes)
+        return true;
+    uint8_t both[SHA256_BYTES + MAX_SALT];
+    const char *key = app_key(&c->http->head); // routes_head() has checked it
+    sha256(key, strlen(key), both);
+    if (q->salt_len)
+        memcpy(both + SHA256_BYTES, q->salt, q->salt_len);
+    free(q->salt);
+    if (!(q->salt = malloc(SHA256_BYTES)))
+        return false;
+    sha256(both, SHA256_BYTES + q->salt_len, (uint8_t *)q->salt);
+    q->salt_len = SHA256_BYTES;
+    return true;
+}
+
 // The body is parsed: gives it to the engine.
 static void begin_completion(struct completion *c) {
     struct app *app = c->app;
@@ -137,7 +157,7 @@ static void begin_completion(struct completion *c) {
                                     .num_choices = c->num_choices};
     c->dialect->begin(&c->response);
     c->choices = calloc((size_t)c->num_choices, sizeof *c->choices);
-    if (!c->choices) {
+    if (!c->choices || !salt_by_key(c)) {
         c->num_choices = 0;
         completion_fail_memory(c);
     } else if (!app_accepts(app, e) || !submit_all(c, e)) {

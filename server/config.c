@@ -93,6 +93,8 @@ static const struct option options[] = {
      "reuse equal beginnings (the default)"},
     {"no-enable-prefix-caching", 0, RUN, OPT_NOFLAG, AT(prefix_caching), NULL, 0, 0, NULL,
      "never reuse them"},
+    {"share-prefixes", 0, SERVE, OPT_FLAG, AT(share_prefixes), NULL, 0, 0, NULL,
+     "let all API keys reuse each other's beginnings (else each of several keys only its own)"},
     {"seed", 0, SERVE | GEN, OPT_SEED, AT(seed), NULL, 0, 0, "N",
      "from which requests without a seed get theirs"},
     {"exact", 0, RUN, OPT_FLAG, AT(exact), NULL, 0, 0, NULL,

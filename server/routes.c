@@ -219,12 +219,7 @@ static void make_request_id(struct http_request *request) {
 }
 
 static bool has_key(const struct app *app, const struct http_head *head) {
-    const char *key = head->api_key;
-    if (head->authorization && strncasecmp(head->authorization, "bearer ", 7) == 0) {
-        key = head->authorization + 7;
-        while (*key == ' ')
-            key++;
-    }
+    const char *key = app_key(head);
     return key && auth_check(&app->auth, key, strlen(key));
 }
 

@@ -175,6 +175,24 @@ def test_several_keys(start, tmp_path):
     server.secrets += ["flag-key-one", "file-key-two"]
 
 
+@pytest.mark.parametrize("flags", [(), ("--share-prefixes",)], ids=["by key", "shared"])
+def test_prefixes_of_keys(start, flags):
+    """Each of several keys has prefixes of its own, and salts that no other key can name; or all share them."""
+    server = start("--api-key", "key-of-one", "--api-key", "key-of-two", *flags)
+    prompt = [(i * 15485863) % 500 + 5 for i in range(100)]
+
+    def cached(key, **fields):
+        body = {"prompt": prompt, "max_tokens": 1} | fields
+        reply = server.post("/v1/completions", body, headers={"Authorization": f"Bearer {key}"})
+        return reply.json()["usage"]["prompt_tokens_details"]["cached_tokens"]
+
+    for fields in ({}, {"cache_salt": "guessed"}):
+        assert cached("key-of-one", **fields) == 0
+        assert cached("key-of-one", **fields) == 96
+        assert cached("key-of-two", **fields) == (96 if flags else 0)
+        assert cached("key-of-two", **fields) == 96
+
+
 def test_key_from_the_environment(start):
     server = start(env={"QUIRE_API_KEY": "env-key"}, key="env-key")
     assert server.models()

@@ -223,16 +223,18 @@ static bool has_key(const struct app *app, const struct http_head *head) {
     return key && auth_check(&app->auth, key, strlen(key));
 }
 
-static bool is_allowed_origin(const struct app *app, const char *origin) {
-    for (size_t i = 0; i < app->config->allowed_origins.len; i++)
-        if (strcmp(app->config->allowed_origins.items[i], origin) == 0)
-            return true;
-    return false;
+// The flag's value that allows an origin: itself, or *. NULL: none does.
+static const char *find_allowed_origin(const struct app *app, const char *origin) {
+    const struct str_list *l = &app->config->allowed_origins;
+    for (size_t i = 0; i < l->len; i++)
+        if (strcmp(l->items[i], "*") == 0 || strcmp(l->items[i], origin) == 0)
+            return l->items[i];
+    return NULL;
 }
 
 // Responds to a browser that asks whether its page may call us. Default: no.
 static void reply_preflight(struct app *app, struct http_request *request) {
-    if (!is_allowed_origin(app, request->head.origin)) {
+    if (!find_allowed_origin(app, request->head.origin)) {
         REPLY_ERROR(request, 400, "origin_not_allowed", NULL, "This origin may not request the server.");
         return;
     }
@@ -259,7 +261,7 @@ static bool check_post(struct app *app, struct http_request *request) {
         REPLY_ERROR(request, 413, "request_too_large", NULL, "The body must not exceed %zu bytes.",
                     app->http.limits.max_body);
     } else if (h->content_type ? !is_json_type(h->content_type)
-                               : h->origin && !is_allowed_origin(app, h->origin)) {
+                               : h->origin && !find_allowed_origin(app, h->origin)) {
         // A page may send a body without a type to any site, and says whose page it is.
         REPLY_ERROR(request, 415, NULL, NULL,
                     "Content-Type must be application/json (curl: -H 'Content-Type: application/json').");
@@ -282,8 +284,9 @@ bool routes_head(void *arg, struct http_request *request) {
     bool options = strcmp(request->method, "OPTIONS") == 0;
     if (app->state == APP_DRAINING)
         request->close = true;
-    if (h->origin && is_allowed_origin(app, h->origin)) {
-        http_header(request, "Access-Control-Allow-Origin", h->origin);
+    const char *allowed = h->origin ? find_allowed_origin(app, h->origin) : NULL;
+    if (allowed) {
+        http_header(request, "Access-Control-Allow-Origin", allowed);
         http_header(request, "Access-Control-Expose-Headers", "x-request-id, x-quire-ignored, retry-after");
         http_header(request, "Vary", "Origin");
     }

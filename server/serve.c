@@ -215,6 +215,10 @@ static void warn_if_exposed(const struct app *app) {
     if (c->key_in_argv)
         log_msg(LOG_WARN, "--api-key can be read by others in the process list for a moment; "
                           "--api-key-file FILE or QUIRE_API_KEY in the environment cannot");
+    for (size_t i = 0; i < c->allowed_origins.len && app->auth.num_keys == 0; i++)
+        if (strcmp(c->allowed_origins.items[i], "*") == 0)
+            log_msg(LOG_WARN, "--allowed-origins * without a key: any web page that a browser here opens can "
+                              "use this server");
     if (!app->loopback && app->auth.num_keys == 0)
         log_msg(LOG_WARN, "host=%s is a public address and there is no key: anyone who reaches it can use it",
                 c->host);

@@ -147,6 +147,21 @@ def test_a_preflight_needs_no_key_and_gives_nothing(guarded):
         assert guarded.call("OPTIONS", "/v1/completions", headers=some).status == 401
 
 
+@pytest.mark.parametrize("flag", ["https://page.example", "*"])
+def test_allowed_origins(start, flag):
+    """The page of an allowed origin may call, after a preflight; others see nothing, unless all are allowed."""
+    server = start("--allowed-origins", flag)
+    assert ("any web page" in server.log()) == (flag == "*")
+    for origin in ("https://page.example", "https://other.example", "null"):
+        allowed = flag if flag in ("*", origin) else None
+        ask = {"Origin": origin, "Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "x-mine"}
+        reply = server.call("OPTIONS", "/v1/completions", headers=ask)
+        assert reply.status == (204 if allowed else 400)
+        assert reply.header("access-control-allow-headers") == ("x-mine" if allowed else None)
+        for reply in (reply, server.call("GET", "/v1/models", headers={"Origin": origin})):
+            assert reply.header("access-control-allow-origin") == allowed
+
+
 def test_key_is_not_in_the_command_line(guarded):
     """Keys in argv can be read by every user of the machine: overwritten at start, with a warning."""
     shown = Path(f"/proc/{guarded.process.pid}/cmdline").read_bytes()

@@ -1,6 +1,5 @@
 #include "messages.h"
 
-#include "buf.h"
 #include "field_table.h"
 #include "text.h"
 
@@ -234,30 +233,37 @@ static bool add_message(const struct served_model *m, struct chat_arena *a, stru
     return ok;
 }
 
-static bool render_prompt(const struct served_model *m, struct chat_arena *a,
-                          const struct chat_value *globals, struct token_buf *out, struct api_error *e) {
-    const struct chat_segment *segments;
-    size_t n, bytes = 0;
+// The segments of a prompt; they belong to the arena.
+struct rendered {
+    struct chat_arena *arena;
+    const struct chat_segment *segments; // (num)
+    size_t num;
+};
+
+static bool render_prompt(const struct served_model *m, const struct chat_value *globals,
+                          struct rendered *out, struct api_error *e) {
+    size_t bytes = 0;
     struct err err = {0};
-    enum status status = chat_render(m->chat, a, globals, &segments, &n, &err);
+    enum status status = chat_render(m->chat, out->arena, globals, &out->segments, &out->num, &err);
     if (status == STATUS_NOMEM)
         return api_fail_memory(e);
     if (status != STATUS_OK)
         return api_fail(e, 400, "template_error", "messages",
                         "The chat template refuses these messages: %.300s", err.msg);
-    for (size_t i = 0; i < n; i++)
-        bytes += segments[i].len;
+    for (size_t i = 0; i < out->num; i++)
+        bytes += out->segments[i].len;
     if (bytes / m->max_token_bytes > (size_t)m->max_model_len)
         return api_fail(
             e, 400, "context_length_exceeded", "messages",
             "This model's maximum context length is %d tokens; the messages have %zu bytes, which is "
             "more.",
             m->max_model_len, bytes);
-    return text_encode(m->tokenizer, segments, n, out) == STATUS_OK || api_fail_memory(e);
+    return true;
 }
 
-bool chat_prompt(const struct served_model *m, const json_t *root, bool add_generation_prompt,
-                 struct token_buf *out, struct api_error *e) {
+// The caller frees out->arena, also on failure.
+static bool render_messages(const struct served_model *m, const json_t *root, bool add_generation_prompt,
+                            struct rendered *out, struct api_error *e) {
     const json_t *messages = field_get(root, "messages");
     if (!m->chat)
         return api_fail(e, 400, "no_chat_template", "messages", "%s", m->chat_problem);
@@ -266,7 +272,7 @@ bool chat_prompt(const struct served_model *m, const json_t *root, bool add_gene
     if (!json_is_array(messages) || json_array_size(messages) == 0)
         return api_fail(e, 400, "invalid_type", "messages",
                         "'messages' must be a list of at least one message.");
-    struct chat_arena *a = chat_arena_new();
+    struct chat_arena *a = out->arena = chat_arena_new();
     if (!a)
         return api_fail_memory(e);
     struct chat_value *list = chat_list(a), *globals = chat_dict(a);
@@ -277,7 +283,24 @@ bool chat_prompt(const struct served_model *m, const json_t *root, bool add_gene
     set_member(a, globals, "bos_token", name_of(a, m->tokenizer, tokenizer_bos(m->tokenizer)));
     set_member(a, globals, "eos_token", name_of(a, m->tokenizer, tokenizer_eos(m->tokenizer)));
     set_member(a, globals, "add_generation_prompt", chat_bool(a, add_generation_prompt));
-    ok = ok && render_prompt(m, a, globals, out, e);
-    chat_arena_free(a);
+    return ok && render_prompt(m, globals, out, e);
+}
+
+bool chat_prompt(const struct served_model *m, const json_t *root, bool add_generation_prompt,
+                 struct token_buf *out, struct api_error *e) {
+    struct rendered r = {0};
+    bool ok = render_messages(m, root, add_generation_prompt, &r, e) &&
+              (text_encode(m->tokenizer, r.segments, r.num, out) == STATUS_OK || api_fail_memory(e));
+    chat_arena_free(r.arena);
+    return ok;
+}
+
+bool chat_text(const struct served_model *m, const json_t *root, bool add_generation_prompt, struct buf *out,
+               struct api_error *e) {
+    struct rendered r = {0};
+    bool ok = render_messages(m, root, add_generation_prompt, &r, e);
+    for (size_t i = 0; ok && i < r.num; i++)
+        buf_add(out, r.segments[i].text, r.segments[i].len);
+    chat_arena_free(r.arena);
     return ok;
 }

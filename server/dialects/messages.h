@@ -2,6 +2,7 @@
 // token. Pure; any thread.
 #pragma once
 
+#include "buf.h"
 #include "fields.h"
 
 // Reads the template: of the file at path, or the model's own where path is NULL. A model without one is no
@@ -15,3 +16,6 @@ bool chat_template_names(const struct served_model *m, const char *word);
 // Renders `messages` of root and appends the tokens to out.
 bool chat_prompt(const struct served_model *m, const json_t *root, bool add_generation_prompt,
                  struct token_buf *out, struct api_error *e);
+// The same as text, which is for people: it does not say what a client wrote.
+bool chat_text(const struct served_model *m, const json_t *root, bool add_generation_prompt, struct buf *out,
+               struct api_error *e);

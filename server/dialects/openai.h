@@ -34,6 +34,11 @@ bool openai_check_room(const struct completion_request *r, const struct served_m
 bool openai_parse_end(struct completion_request *r, const struct served_model *m, json_t *root,
                       const struct openai_api *api, bool ok, struct api_error *e);
 
+// How many tokens the prompt of a chat completion with this body has: llama-server's count. Refuses what the completion
+// would, but for a prompt that does not fit.
+bool openai_count_response(const struct served_model *m, const char *body, size_t len, struct buf *out,
+                           struct api_error *e);
+
 // ---- out
 
 // What a token is shown as: its text; a control token's name.

@@ -56,9 +56,23 @@ static bool parse_body(struct completion_request *r, const struct served_model *
     return openai_parse_end(r, m, root, &api, ok, e);
 }
 
-// ---- log-probabilities: one list, in `tops`
+bool openai_count_response(const struct served_model *m, const char *body, size_t len, struct buf *out,
+                           struct api_error *e) {
+    struct chat_request own = {
+        .max_completion_tokens = -1, .top_logprobs = -1, .add_generation_prompt = true};
+    struct completion_request r = openai_defaults();
+    struct token_buf ids = {0};
+    json_t *root = body_load(body, len, e);
+    if (root && openai_read_fields(&r, m, root, &api, &own, e) &&
+        chat_prompt(m, root, own.add_generation_prompt, &ids, e))
+        buf_fmt(out, "{\"object\":\"response.input_tokens\",\"input_tokens\":%zu}", ids.len);
+    token_buf_free(&ids);
+    completion_request_free(&r);
+    json_decref(root);
+    return e->status == 0;
+}
 
-// ---- chat
+// ---- log-probabilities: one list, in `tops`
 
 static void write_shown(struct buf *b, const struct tokenizer *t, token_id id, float logprob) {
     size_t len;

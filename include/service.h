@@ -58,6 +58,7 @@ static const int step_bucket_bounds[STEP_BUCKETS - 1] = {1,   8,    16,   32,   
 
 struct service_stats { // a snapshot between two steps; counters since the start
     int running, waiting;
+    int waiting_deferred; // of the waiting ones, for a block that another request computes
     int64_t waiting_tokens;
     int free_blocks, num_blocks;
     uint64_t steps, preemptions, prefix_queries, prefix_hits, prompt_tokens, generation_tokens, evictions,

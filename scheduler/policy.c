@@ -355,7 +355,7 @@ static void plan_waiting(struct scheduler *s, struct plan *p, int budget) {
             break;
         if (!match_prefix(s, r)) {
             s->stats.deferred++;
-            deferred++;
+            s->stats.waiting_deferred = ++deferred;
             continue;
         }
         if (outstanding + kv_missing(s->kv, &r->seq, start_need(r)) > kv_available(s->kv) ||
@@ -388,6 +388,7 @@ const struct plan *sched_step(struct scheduler *s, int max_chunk) {
     CHECK(s->next_plan - s->next_resolve < (uint64_t)s->config.depth);
     struct plan *p = &s->plans[s->next_plan % PLAN_MAX_DEPTH];
     *p = (struct plan){.id = s->next_plan, .items = p->items, .moves = p->moves};
+    s->stats.waiting_deferred = 0;
     int budget = plan_running(s, p, max_chunk, false);
     // Those of this round lack blocks, and no step in flight will bring any: the others go on.
     if (budget < 0 && p->num_items == 0 && s->next_plan == s->next_resolve)

@@ -184,6 +184,7 @@ static void publish_stats(struct service *s) {
     sched_stats(s->sched, &sched);
     st->running = sched.running;
     st->waiting = sched.waiting;
+    st->waiting_deferred = sched.waiting_deferred;
     st->waiting_tokens = sched.waiting_tokens;
     st->free_blocks = kv_available(kv);
     st->num_blocks = kv->config.num_blocks;

@@ -337,7 +337,8 @@ void routes_done(void *arg, struct http_request *request) {
     struct app *app = arg;
     int route = route_index(request->route),
         status = request->gone && !request->streaming ? 499 : request->status;
-    metrics_http(&app->metrics, route, status);
+    metrics_http(&app->metrics, route, request->is_head ? "HEAD" : request->method, status,
+                 (double)(http_now() - request->arrived) / 1e9);
     // Completions write their own line.
     bool is_completion = request->dialect != NULL, logged = is_completion && request->user;
     if (is_completion)

@@ -63,7 +63,7 @@ static const struct flag flags[] = {
     {"dataset-name", TEXT, AT(dataset_name), 0, 0, "NAME",
      "random (default), prefix_repetition, sharegpt, mtbench, custom, text, azure, mooncake, vidur, aibrix"},
     {"dataset-path", TEXT, AT(dataset_path), 0, 0, "FILE", "of those from sharegpt on"},
-    {"random-input-len", INT, AT(input_len), 1, 1e7, "N", "tokens (default 1024)"},
+    {"random-input-len", INT, AT(input_len), 1, 1e7, "N", "tokens (default 1024, or what fits the context)"},
     {"random-output-len", INT, AT(output_len), 1, 1e7, "N", "tokens (default 128)"},
     {"random-range-ratio", REAL, AT(range_ratio), 0, 0.999999, "R",
      "lengths uniform in [N(1-R), N(1+R)] (default 0)"},
@@ -166,6 +166,18 @@ static void set_defaults(struct options *o) {
     };
 }
 
+bool options_fit(struct options *o, int64_t max_model_len) {
+    if (o->dataset != DATASET_RANDOM || o->input_len_given || max_model_len <= 0)
+        return false;
+    double room = (double)max_model_len * 15 / 16; // lengths of words are approximate
+    double most = (room - (double)o->prefix_len) / (double)o->num_turns / (1 + o->range_ratio);
+    int64_t fit = (int64_t)most - o->output_len;
+    if (fit < 1 || fit >= o->input_len)
+        return false;
+    o->input_len = fit;
+    return true;
+}
+
 static double number(const struct flag *f, const char *text) {
     char *end;
     errno = 0;
@@ -222,6 +234,8 @@ static void set_flag(struct options *o, const struct flag *f, const char *value)
         o->num_prompts_given = true;
     if (strcmp(f->name, "request-rate") == 0)
         o->rate_given = true;
+    else if (strcmp(f->name, "random-input-len") == 0)
+        o->input_len_given = true;
 }
 
 static const struct flag *find_flag(const char *name, size_t len) {

@@ -74,16 +74,20 @@ static json_t *fetch_json(const struct asker *who, const char *path, struct fetc
     return root;
 }
 
-static bool find_model(const struct asker *who, struct prompt_maker *m, char *message, size_t size) {
-    const struct options *o = who->o;
+bool probe_model(uv_loop_t *loop, struct client *client, const struct options *o, const volatile bool *stop,
+                 struct prompt_maker *m, int64_t *max_model_len, char *message, size_t size) {
+    const struct asker who = {loop, client, o, stop};
+    *m = (struct prompt_maker){.tokens_per_word = 1, .seed = (uint64_t)o->seed};
+    *max_model_len = 0;
     if (o->model) {
         snprintf(m->model, sizeof m->model, "%s", o->model);
         return true;
     }
     struct fetched f;
-    json_t *root = fetch_json(who, "/v1/models", &f);
-    const char *id =
-        json_string_value(json_object_get(json_array_get(json_object_get(root, "data"), 0), "id"));
+    json_t *root = fetch_json(&who, "/v1/models", &f);
+    const json_t *first = json_array_get(json_object_get(root, "data"), 0);
+    const char *id = json_string_value(json_object_get(first, "id"));
+    *max_model_len = json_integer_value(json_object_get(first, "max_model_len"));
     if (id)
         snprintf(m->model, sizeof m->model, "%s", id);
     else if (f.error != ERROR_NONE)
@@ -173,11 +177,8 @@ static bool calibrate_words(const struct asker *who, struct prompt_maker *m, cha
 bool probe_server(uv_loop_t *loop, struct client *client, const struct options *o, const volatile bool *stop,
                   bool made_up, struct prompt_maker *m, char *note, size_t note_size, char *message,
                   size_t size) {
-    *m = (struct prompt_maker){.tokens_per_word = 1, .seed = (uint64_t)o->seed};
     struct asker who = {loop, client, o, stop};
     char why[200] = "";
-    if (!find_model(&who, m, message, size))
-        return false;
     if (!made_up) {
         snprintf(note, note_size, "texts of the file");
         return true;

@@ -62,7 +62,7 @@ struct config {
     char *prompt, *file;
     int max_tokens, top_k, logprobs;
     double temperature, top_p;
-    bool json, ids, no_special, ignore_eos, pure;
+    bool json, raw, ids, no_special, ignore_eos, pure;
     bool help;
     bool key_in_argv;
     struct processes *processes; // of the launcher, borrowed (quire_main.c); NULL: this one alone

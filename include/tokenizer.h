@@ -85,6 +85,8 @@ bool detok_strips_space(const struct detok *d);
 bool detok_push(struct detok *d, token_id id, const char **text, size_t *len);
 // Ends the completion: gives the text held back (an unfinished sequence as U+FFFD).
 void detok_finish(struct detok *d, const char **text, size_t *len);
+// Which stop string was completed, -1: none.
+int detok_stop_index(const struct detok *d);
 
 #ifdef __cplusplus
 }

@@ -187,12 +187,20 @@ static struct usage usage_of(const struct completion *c) {
 
 static struct piece piece_of(const struct choice *ch, size_t len) {
     const struct completion_request *r = &ch->completion->request;
-    return (struct piece){.index = ch->index,
-                          .text = ch->text.data,
-                          .len = len,
-                          .logprobs = r->logprobs >= 0 ? &ch->lists : NULL,
-                          .prompt_logprobs = r->prompt_logprobs ? &ch->prompt_logprobs : NULL,
-                          .finish = ch->complete ? ch->finish : FINISH_NONE};
+    struct piece p = {.index = ch->index,
+                      .text = ch->text.data,
+                      .len = len,
+                      .logprobs = r->logprobs >= 0 ? &ch->lists : NULL,
+                      .prompt_logprobs = r->prompt_logprobs ? &ch->prompt_logprobs : NULL,
+                      .finish = ch->complete ? ch->finish : FINISH_NONE};
+    int stop = detok_stop_index(ch->detok);
+    if (stop >= 0) {
+        p.stop = r->stops[stop];
+        p.stop_len = r->stop_lens[stop];
+    } else if (ch->complete && ch->stop_token >= 0) {
+        p.stop_token = &ch->stop_token;
+    }
+    return p;
 }
 
 // Writes the piece that this choice owes, where the reader keeps up; otherwise its text goes on gathering and
@@ -381,6 +389,10 @@ static void on_finish(struct choice *ch, const struct service_event *ev, int64_t
         return;
     }
     if (!ch->complete) {
+        ch->stop_token = ev->token;
+        for (int i = 0; i < c->request.num_own_ends; i++)
+            if (c->request.stop_ids[i] == ev->token)
+                ch->stop_token = -1;
         choice_end_text(ch);
         ch->finish = ev->finish;
         ch->complete = true;

@@ -90,6 +90,7 @@ static bool submit_all(struct completion *c, struct api_error *e) {
         struct err err = {0};
         ch->completion = c;
         ch->index = i;
+        ch->stop_token = -1;
         ch->id = ++app->next_id;
         choice_table_add(app, ch);
         struct request *r = make_request(c, ch, seed);

@@ -35,6 +35,7 @@ struct choice {
     size_t num_partial;
     int num_tokens, num_cached;
     enum finish_reason finish;
+    token_id stop_token; // of stop_token_ids, which ended it, where it is complete; -1: none did
     bool submitted;
     bool strip;          // the prompt is BOS alone: the first token's leading space is no text
     bool echo_begun;     // the echo has text: a leading space is one

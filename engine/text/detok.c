@@ -192,3 +192,5 @@ void detok_finish(struct detok *d, const char **text, size_t *len) {
     *text = d->text;
     *len = d->text_len;
 }
+
+int detok_stop_index(const struct detok *d) { return d->stop_index; }

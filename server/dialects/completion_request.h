@@ -34,7 +34,8 @@ struct completion_request {
     size_t stop_lens[DETOK_MAX_STOPS];
     int num_stops;
     token_id stop_ids[MAX_STOP_TOKENS];
-    int num_stop_ids; // the model's own ends are among them unless ignore_eos
+    int num_stop_ids; // the model's own ends come first unless ignore_eos
+    int num_own_ends;
     struct logit_bias *bias;
     int num_bias;
     bool ignore_eos, skip_special, add_special, echo, stream, include_usage, continuous_usage;

@@ -44,6 +44,9 @@ struct piece {
     const struct logprob_lists *logprobs; // of its tokens; NULL: not asked for
     const struct buf *prompt_logprobs;    // the inside of a JSON array; NULL: not asked for
     enum finish_reason finish;            // FINISH_NONE: more pieces follow
+    const char *stop;                     // (stop_len) the stop string that ended it; NULL: none did
+    size_t stop_len;
+    const token_id *stop_token; // of stop_token_ids, which ended it; NULL: none did
 };
 
 struct dialect {

@@ -47,7 +47,7 @@ void openai_write_error(struct buf *b, const struct api_error *e); // {"error":{
 void openai_write_usage(struct buf *b, const struct usage *u);
 // {"id":"ID","object":"OBJECT","created":…,"model":…,"system_fingerprint":…,"choices":[
 void openai_write_head(struct response *r, const char *object);
-void openai_write_finish(struct buf *b, enum finish_reason why); // ,"finish_reason":…
+void openai_write_finish(struct buf *b, const struct piece *p); // ,"finish_reason":…,"stop_reason":…
 // ,"prompt_logprobs":[…]; NULL: nothing
 void openai_write_prompt_logprobs(struct buf *b, const struct buf *list);
 void openai_write_model(struct buf *b, const char *id, int64_t created, int max_model_len);

@@ -93,6 +93,8 @@ static void write_shown(struct buf *b, const struct tokenizer *t, token_id id, f
 static void add_logprob(struct logprob_lists *l, const struct response *r, const struct service_event *ev,
                         int64_t offset) {
     (void)offset;
+    if (ev->finish == FINISH_STOP) // no part of the message, as OpenAI has it
+        return;
     const struct tokenizer *t = r->model->tokenizer;
     int k = r->request->logprobs;
     struct buf *b = &l->tops;
@@ -123,7 +125,7 @@ static void write_choice_end(struct buf *b, const struct piece *p) {
     } else {
         buf_lit(b, ",\"logprobs\":null");
     }
-    openai_write_finish(b, p->finish);
+    openai_write_finish(b, p);
     buf_char(b, '}');
 }
 

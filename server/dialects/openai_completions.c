@@ -226,7 +226,7 @@ static void write_choice(struct buf *b, const struct piece *p) {
     } else {
         buf_lit(b, "\",\"logprobs\":null");
     }
-    openai_write_finish(b, p->finish);
+    openai_write_finish(b, p);
     openai_write_prompt_logprobs(b, p->prompt_logprobs);
     buf_char(b, '}');
 }

@@ -172,7 +172,7 @@ static bool read_stop(struct completion_request *r, const json_t *root, struct a
 static bool read_stop_ids(struct completion_request *r, const struct served_model *m, const json_t *root,
                           struct api_error *e) {
     if (!r->ignore_eos)
-        r->num_stop_ids = tokenizer_ends(m->tokenizer, r->stop_ids, MAX_STOP_TOKENS / 2);
+        r->num_own_ends = r->num_stop_ids = tokenizer_ends(m->tokenizer, r->stop_ids, MAX_STOP_TOKENS / 2);
     const json_t *v = field_get(root, "stop_token_ids");
     if (!v)
         return true;

@@ -60,11 +60,18 @@ const char *openai_token_text(const struct tokenizer *t, token_id id, size_t *le
     return tokenizer_bytes(t, id, true, len);
 }
 
-void openai_write_finish(struct buf *b, enum finish_reason why) {
-    if (why == FINISH_NONE)
+void openai_write_finish(struct buf *b, const struct piece *p) {
+    if (p->finish == FINISH_NONE)
         buf_lit(b, ",\"finish_reason\":null");
     else
-        buf_fmt(b, ",\"finish_reason\":\"%s\"", finish_name(why));
+        buf_fmt(b, ",\"finish_reason\":\"%s\"", finish_name(p->finish));
+    buf_lit(b, ",\"stop_reason\":"); // vLLM's; of the model's own ends it is null
+    if (p->stop)
+        json_quote(b, p->stop, p->stop_len);
+    else if (p->stop_token)
+        buf_int(b, *p->stop_token);
+    else
+        buf_lit(b, "null");
 }
 
 // ---- log-probabilities of the prompt, in vLLM's form: one object per token, by its id; rank is unknown

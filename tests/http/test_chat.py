@@ -51,10 +51,22 @@ def test_whole(chat):
     answer = whole(chat)
     assert answer["id"].startswith("chatcmpl-") and answer["object"] == "chat.completion"
     (choice,) = answer["choices"]
-    assert set(choice) == {"index", "message", "logprobs", "finish_reason"} and choice["logprobs"] is None
+    assert set(choice) == {"index", "message", "logprobs", "finish_reason", "stop_reason"} and choice["logprobs"] is None
     assert set(choice["message"]) == {"role", "content", "refusal"} and choice["message"]["refusal"] is None
     assert choice["message"]["role"] == "assistant" and choice["finish_reason"] == "length"
     assert answer["usage"]["completion_tokens"] == 8
+
+
+@pytest.mark.parametrize("fields", [{"ignore_eos": False}, {"ignore_eos": True, "stop_token_ids": [2]}], ids=str)
+def test_no_log_probability_of_the_end(chat, fields):
+    """The token that ends the message is no part of its content, and has no entry; those of a stop string have."""
+    fields |= {"logprobs": True, "logit_bias": {"2": 100}, "min_tokens": 3, "top_logprobs": 1}
+    answer = whole(chat, **fields)
+    entries = answer["choices"][0]["logprobs"]["content"]
+    assert answer["choices"][0]["finish_reason"] == "stop" and answer["usage"]["completion_tokens"] == 4
+    assert len(entries) == 3 and "".join(e["token"] for e in entries) == content(answer)
+    streamed = [c for event in chunks(chat, **fields) for c in event["choices"] if c["logprobs"]]
+    assert [e for c in streamed for e in c["logprobs"]["content"]] == entries
 
 
 def test_the_prompt_is_the_templates(chat):

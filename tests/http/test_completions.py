@@ -545,6 +545,24 @@ def test_prefix_caching_can_be_off(start):
         assert text(answer) == cases()[2]["greedy_text"]
 
 
+@pytest.mark.parametrize("fields, reason, why", [
+    ({"stop": ["xyz", " girl"]}, "stop", " girl"),
+    ({"stop_token_ids": [cases()[0]["greedy_ids"][5]]}, "stop", cases()[0]["greedy_ids"][5]),
+    ({"logit_bias": {"2": 100}}, "stop", None),
+    ({"logit_bias": {"2": 100}, "stop_token_ids": [2]}, "stop", None),
+    ({"logit_bias": {"2": 100}, "stop_token_ids": [2], "ignore_eos": True}, "stop", 2),
+    ({"stop": "xyz"}, "length", None),
+], ids=str)  # fmt: skip
+def test_stop_reason(server, fields, reason, why):
+    """vLLM's: the string or the id that ended the answer; null of the model's own end."""
+    fields = {"max_tokens": 40, "temperature": 0} | fields
+    (choice,) = server.complete(PROMPT, **fields)["choices"]
+    assert (choice["finish_reason"], choice["stop_reason"]) == (reason, why)
+    chunks = [c for event in server.stream(PROMPT, **fields).events for c in event["choices"]]
+    assert (chunks[-1]["finish_reason"], chunks[-1]["stop_reason"]) == (reason, why)
+    assert all(c["stop_reason"] is None for c in chunks[:-1])
+
+
 def test_cache_salt_separates(server):
     """Requests with another salt do not see the blocks: no timing tells what others asked."""
     prompt = [BOS] + [(i * 15485863) % 500 + 5 for i in range(100)]

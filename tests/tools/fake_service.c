@@ -188,6 +188,7 @@ void detok_finish(struct detok *d, const char **text, size_t *len) {
             break;
         }
 }
+int detok_stop_index(const struct detok *d) { return d->hit; }
 bool detok_strips_space(const struct detok *d) { return d->p.strip_space; }
 
 // ---- engine

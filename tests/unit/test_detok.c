@@ -53,7 +53,7 @@ static struct tokenizer *make(void) {
 struct text {
     char p[1 << 16];
     size_t len;
-    bool stopped;
+    int stop;
 };
 
 static int valid_utf8(const char *p, size_t n) { return utf8_valid((const unsigned char *)p, n); }
@@ -72,12 +72,12 @@ static void run(const struct tokenizer *t, const token_id *ids, size_t n, const 
     size_t len;
     out->len = 0;
     assert_non_null(d);
-    out->stopped = false;
     for (size_t i = 0; i < n; i++) {
-        bool done = out->stopped;
-        out->stopped = detok_push(d, ids[i], &text, &len);
+        int done = detok_stop_index(d) >= 0;
+        bool stopped = detok_push(d, ids[i], &text, &len);
         assert_true(valid_utf8(text, len));
-        assert_true(!done || (len == 0 && out->stopped)); // nothing comes out after a stop
+        assert_true(!done || (len == 0 && stopped)); // nothing comes out after a stop
+        assert_int_equal(stopped, detok_stop_index(d) >= 0);
         assert_true(out->len + len <= sizeof out->p);
         memcpy(out->p + out->len, text, len);
         out->len += len;
@@ -86,6 +86,7 @@ static void run(const struct tokenizer *t, const token_id *ids, size_t n, const 
     assert_true(valid_utf8(text, len));
     memcpy(out->p + out->len, text, len);
     out->len += len;
+    out->stop = detok_stop_index(d);
     detok_finish(d, &text, &len);
     assert_int_equal(len, 0);
     detok_free(d);
@@ -172,6 +173,7 @@ static void test_held_back(void **state) {
     expect_push(d, 1, "", false); // a control token gives nothing and decides nothing
     expect_push(d, BYTE + 'P', "", true);
     expect_push(d, piece("a"), "", true);
+    assert_int_equal(detok_stop_index(d), 0);
     detok_free(d);
 
     // One inside the other: the first to end wins.
@@ -180,19 +182,23 @@ static void test_held_back(void **state) {
     expect_push(d, piece("a"), "", false);
     expect_push(d, piece("a"), "a", false);
     expect_push(d, piece("b"), "a", true);
+    assert_int_equal(detok_stop_index(d), 0);
     detok_free(d);
 
     d = start(t, 2, (const char *const[]){"aaab", "b"}, lens); // both end at once: the lower index
     expect_push(d, piece("aa"), "", false);
     expect_push(d, piece("ab"), "", true);
+    assert_int_equal(detok_stop_index(d), 0);
     detok_free(d);
     d = start(t, 2, (const char *const[]){"b", "aaab"}, lens);
     expect_push(d, piece("aa"), "", false);
     expect_push(d, piece("ab"), "aaa", true);
+    assert_int_equal(detok_stop_index(d), 0);
     detok_free(d);
 
     d = start(t, 2, (const char *const[]){"STOPa", "STO"}, lens); // a stop that is the beginning of another
     expect_push(d, piece("STOP"), "", true);
+    assert_int_equal(detok_stop_index(d), 1);
     detok_free(d);
 
     d = start(t, 2, (const char *const[]){"abab", "bb"}, lens); // falls back from one to the other
@@ -271,11 +277,11 @@ static uint32_t rnd(uint32_t n) {
 static void reference(const char *bytes, size_t n, const char *const *stops, const size_t *lens,
                       int num_stops, struct text *out) {
     size_t keep = n;
-    out->stopped = false;
-    for (size_t end = 1; end <= n && !out->stopped; end++)
-        for (int s = 0; s < num_stops && !out->stopped; s++)
+    out->stop = -1;
+    for (size_t end = 1; end <= n && out->stop < 0; end++)
+        for (int s = 0; s < num_stops && out->stop < 0; s++)
             if (lens[s] > 0 && lens[s] <= end && memcmp(bytes + end - lens[s], stops[s], lens[s]) == 0) {
-                out->stopped = true;
+                out->stop = s;
                 keep = end - lens[s];
             }
     out->len = 0;
@@ -340,12 +346,12 @@ static void test_any_split(void **state) {
         reference(bytes, len, stops, lens, num_stops, &want);
         for (int k = 0; k < 2; k++) {
             run(t, k ? singles : ids, k ? len : n, stops, lens, num_stops, 0, 1, &got);
-            if (got.stopped != want.stopped || got.len != want.len || memcmp(got.p, want.p, got.len) != 0)
-                fail_msg("round %d, %s: stopped %d, want %d; got '%.*s', want '%.*s'", round,
-                         k ? "bytes" : "tokens", got.stopped, want.stopped, (int)got.len, got.p,
-                         (int)want.len, want.p);
+            if (got.stop != want.stop || got.len != want.len || memcmp(got.p, want.p, got.len) != 0)
+                fail_msg("round %d, %s: stop %d, want %d; got '%.*s', want '%.*s'", round,
+                         k ? "bytes" : "tokens", got.stop, want.stop, (int)got.len, got.p, (int)want.len,
+                         want.p);
         }
-        stopped += want.stopped;
+        stopped += want.stop >= 0;
     }
     printf("  20000 streams, %d stopped\n", stopped);
     assert_in_range(stopped, 4000, 16000);

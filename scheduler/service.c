@@ -116,7 +116,11 @@ static void put_token(struct service *s, const struct request *r, enum event_kin
                                   .finish = is_stop ? FINISH_STOP : FINISH_NONE,
                                   .token = token,
                                   .position = position,
-                                  .num_top = num_logprobs};
+                                  .num_top = num_logprobs,
+                                  .num_cached = r->num_cached > 0 ? r->num_cached : 0,
+                                  .time_scheduled = r->time_scheduled,
+                                  .time_first_token = r->time_first_token,
+                                  .time_finished = now_ns()};
     if (num_logprobs >= 0) {
         event.logprob = out->logprob[row];
         memcpy(event.top_ids, out->top_ids + (size_t)row * (size_t)out->max_top,

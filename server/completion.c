@@ -185,6 +185,23 @@ static struct usage usage_of(const struct completion *c) {
     return u;
 }
 
+static struct timings timings_of(const struct completion *c) {
+    const struct usage u = usage_of(c);
+    struct timings t = {.cached = u.cached, .computed = u.prompt - u.cached, .generated = u.completion};
+    int64_t began = INT64_MAX, first = INT64_MAX, last = 0;
+    for (int i = 0; i < c->num_choices; i++) {
+        const struct choice *ch = &c->choices[i];
+        if (ch->num_tokens == 0)
+            continue;
+        began = ch->engine.scheduled < began ? ch->engine.scheduled : began;
+        first = ch->engine.first < first ? ch->engine.first : first;
+        last = ch->engine.last > last ? ch->engine.last : last;
+    }
+    t.prompt_ms = last ? ms_between(began, first) : 0;
+    t.generation_ms = last ? ms_between(first, last) : 0;
+    return t;
+}
+
 static struct piece piece_of(const struct choice *ch, size_t len) {
     const struct completion_request *r = &ch->completion->request;
     struct piece p = {.index = ch->index,
@@ -222,6 +239,7 @@ static void emit_piece(struct choice *ch) {
         u = usage_of(c);
     if (!http->streaming)
         http_stream(http);
+    c->response.timings = timings_of(c);
     if (!c->begun && c->dialect->role)
         c->dialect->role(&http->out, &c->response, usage);
     c->begun = true;
@@ -253,6 +271,7 @@ static void end_whole(struct completion *c) {
     CHECK(c->num_choices <= MAX_CHOICES);
     for (int i = 0; i < c->num_choices; i++)
         pieces[i] = piece_of(&c->choices[i], c->choices[i].text.len);
+    c->response.timings = timings_of(c);
     c->dialect->whole(&b, &c->response, pieces, &u);
     if (b.failed) {
         completion_fail_memory(c);
@@ -333,6 +352,10 @@ static void on_token(struct choice *ch, const struct service_event *ev, int64_t 
         metrics_observe(m, M_INTER_TOKEN, (double)(now - ch->last) / 1e9);
     }
     ch->last = now;
+    ch->num_cached = ev->num_cached;
+    ch->engine.scheduled = ev->time_scheduled;
+    ch->engine.first = ev->time_first_token;
+    ch->engine.last = ev->time_finished;
     if (choice_add_token(ch, ev, ev->finish == FINISH_STOP)) { // the engine ends the request, too
         ch->complete = true;
         ch->finish = FINISH_STOP;

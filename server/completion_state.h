@@ -43,7 +43,11 @@ struct choice {
     bool finished;       // EVENT_FINISH came, or nobody waits for it
     bool finish_sent;    // the piece with the finish reason is written
     bool has_new_text;   // text holds that of a token of this turn
-    int64_t first, last; // ns of the first and the last token
+    int64_t first, last; // ns when the first and the last token came here
+    struct {
+        int64_t scheduled, first,
+            last; // ns of the first step, and when the engine had the first and the last token
+    } engine;
 };
 
 struct completion {

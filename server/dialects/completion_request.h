@@ -38,7 +38,7 @@ struct completion_request {
     int num_own_ends;
     struct logit_bias *bias;
     int num_bias;
-    bool ignore_eos, skip_special, add_special, echo, stream, include_usage, continuous_usage;
+    bool ignore_eos, skip_special, add_special, echo, stream, include_usage, continuous_usage, timings;
     bool prompt_logprobs; // beside the text, not in it as with echo
     int logprobs;         // -1: none
     int priority;

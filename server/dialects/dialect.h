@@ -13,6 +13,12 @@ struct usage {
     int64_t prompt, completion, cached; // tokens
 };
 
+// llama-server's account of a response so far: the prompts', then all choices'.
+struct timings {
+    int64_t cached, computed, generated; // tokens
+    double prompt_ms, generation_ms; // from the first step to the first token, and from there to the last one
+};
+
 // Log-probabilities of a piece of text, as the dialect prints them: up to four lists, the insides of JSON
 // arrays. Start it zeroed.
 struct logprob_lists {
@@ -33,7 +39,8 @@ struct response {
     const char *id, *fingerprint; // borrowed; valid until the response ends
     int64_t created;              // s since 1970
     int num_choices;
-    struct buf head; // begin() fills it: what every chunk, or the body, begins with
+    struct timings timings; // as each piece or body is written, where the request asks for them
+    struct buf head;        // begin() fills it: what every chunk, or the body, begins with
 };
 
 // Text of one choice that goes out together: a chunk of a stream, or all of it in a body.

@@ -104,6 +104,7 @@ const struct field_rule field_rules[] = {
     READ("cache_salt", BOTH),
     READ("request_id", BOTH),
     READ("user", BOTH),
+    READ("timings_per_token", BOTH),
 
     // Other names of these.
     ALIAS("n_predict", BOTH, "max_tokens", "-1"),
@@ -346,7 +347,6 @@ const struct field_rule field_rules[] = {
     REFUSED("return_entropy", BOTH, OFF),
     REFUSED("return_bytes", BOTH, OFF),
     REFUSED("return_progress", BOTH, OFF),
-    REFUSED("timings_per_token", BOTH, OFF),
     REFUSED("response_fields", BOTH, EMPTY),
     REFUSED("include", BOTH, EMPTY),
     REFUSED("verbose", BOTH, OFF),

@@ -253,11 +253,7 @@ static bool render_prompt(const struct served_model *m, const struct chat_value 
     for (size_t i = 0; i < out->num; i++)
         bytes += out->segments[i].len;
     if (bytes / m->max_token_bytes > (size_t)m->max_model_len)
-        return api_fail(
-            e, 400, "context_length_exceeded", "messages",
-            "This model's maximum context length is %d tokens; the messages have %zu bytes, which is "
-            "more.",
-            m->max_model_len, bytes);
+        return api_fail_context(e, "messages", "the messages have", 0, bytes, m->max_model_len);
     return true;
 }
 

@@ -55,7 +55,7 @@ void openai_write_model(struct buf *b, const char *id, int64_t created, int max_
 // A chunk of a stream: begin, the choice, end.
 struct buf *openai_chunk_begin(struct sse_queue *out, const struct response *r);
 void openai_chunk_end(struct sse_queue *out, const struct response *r, const struct usage *usage);
-void openai_body_end(struct buf *b, const struct usage *usage); // ,"usage":{…}}
+void openai_body_end(struct buf *b, const struct response *r, const struct usage *usage); // ,"usage":{…}}
 // These serve both dialects.
 void openai_done(struct sse_queue *out, const struct response *r, const struct usage *usage);
 void openai_fail(struct sse_queue *out, const struct api_error *e);

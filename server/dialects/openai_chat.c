@@ -170,7 +170,7 @@ static void write_whole(struct buf *b, const struct response *r, const struct pi
     }
     buf_char(b, ']');
     openai_write_prompt_logprobs(b, pieces[0].prompt_logprobs); // all choices have one prompt
-    openai_body_end(b, usage);
+    openai_body_end(b, r, usage);
 }
 
 const struct dialect openai_chat = {

@@ -25,9 +25,7 @@ static bool add_ids(struct token_buf *out, const struct served_model *m, const j
     if (n == 0)
         return api_fail(e, 400, NULL, param, "'%s' must not be empty.", where);
     if (n > (size_t)m->max_model_len)
-        return api_fail(e, 400, "context_length_exceeded", param,
-                        "This model's maximum context length is %d tokens; the prompt has %zu.",
-                        m->max_model_len, n);
+        return api_fail_context(e, param, "the prompt has", n, 0, m->max_model_len);
     if (!(out->ids = calloc(n, sizeof *out->ids)))
         return api_fail_memory(e);
     out->cap = n;
@@ -50,10 +48,7 @@ static bool add_text(struct token_buf *out, const struct completion_request *r, 
     size_t len = json_string_length(v);
     // No token is longer than max_token_bytes, so a longer text cannot fit: refused without tokenising it.
     if (len / m->max_token_bytes > (size_t)m->max_model_len)
-        return api_fail(
-            e, 400, "context_length_exceeded", param,
-            "This model's maximum context length is %d tokens; the prompt has %zu bytes, which is more.",
-            m->max_model_len, len);
+        return api_fail_context(e, param, "the prompt has", 0, len, m->max_model_len);
     unsigned flags = TOKENIZE_PARSE_SPECIAL | (r->add_special ? TOKENIZE_ADD_SPECIAL : 0u);
     if (tokenizer_encode(m->tokenizer, json_string_value(v), len, flags, out) != STATUS_OK)
         return api_fail_memory(e);
@@ -246,7 +241,7 @@ static void write_whole(struct buf *b, const struct response *r, const struct pi
         write_choice(b, &pieces[i]);
     }
     buf_char(b, ']');
-    openai_body_end(b, usage);
+    openai_body_end(b, r, usage);
 }
 
 const struct dialect openai_completions = {

@@ -27,6 +27,7 @@ static const struct field fields[] = {
     {"stream", F_BOOL, 0, 0, false, AT(stream)},
     {"ignore_eos", F_BOOL, 0, 0, false, AT(ignore_eos)},
     {"skip_special_tokens", F_BOOL, 0, 0, false, AT(skip_special)},
+    {"timings_per_token", F_BOOL, 0, 0, false, AT(timings)},
 };
 #define COUNT(table) (sizeof(table) / sizeof(table)[0])
 enum { NUM_FIELDS = COUNT(fields) };
@@ -315,9 +316,7 @@ bool openai_check_room(const struct completion_request *r, const struct served_m
                        const char *param, struct api_error *e) {
     int room = len > (size_t)m->max_model_len ? -1 : m->max_model_len - (int)len;
     return room > 0 || (room == 0 && r->max_tokens == 0) ||
-           api_fail(e, 400, "context_length_exceeded", param,
-                    "This model's maximum context length is %d tokens; the prompt has %zu%s.",
-                    m->max_model_len, len, room == 0 ? ", which leaves no room for a completion" : "");
+           api_fail_context(e, param, "the prompt has", len, 0, m->max_model_len);
 }
 
 bool openai_read_options(struct completion_request *r, const struct served_model *m, json_t *root,

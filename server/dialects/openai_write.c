@@ -12,9 +12,14 @@ void openai_write_error(struct buf *b, const struct api_error *e) {
     else
         buf_lit(b, "null");
     if (e->code)
-        buf_fmt(b, ",\"code\":\"%s\"}}", e->code);
+        buf_fmt(b, ",\"code\":\"%s\"", e->code);
     else
-        buf_lit(b, ",\"code\":null}}");
+        buf_lit(b, ",\"code\":null");
+    if (e->n_prompt_tokens)
+        buf_fmt(b, ",\"n_prompt_tokens\":%zu", e->n_prompt_tokens);
+    if (e->n_ctx)
+        buf_fmt(b, ",\"n_ctx\":%d", e->n_ctx);
+    buf_lit(b, "}}");
 }
 
 void openai_write_usage(struct buf *b, const struct usage *u) {
@@ -107,6 +112,23 @@ struct buf *openai_chunk_begin(struct sse_queue *out, const struct response *r) 
     return b;
 }
 
+static void write_timing(struct buf *b, const char *name, int64_t n, double ms) {
+    buf_fmt(b, "\"%s_n\":%lld,\"%s_ms\":%.3f,\"%s_per_token_ms\":%.3f,\"%s_per_second\":%.3f", name,
+            (long long)n, name, ms, name, n > 0 ? ms / (double)n : 0, name,
+            ms > 0 ? (double)n * 1e3 / ms : 0);
+}
+
+static void write_timings(struct buf *b, const struct response *r) {
+    const struct timings *t = &r->timings;
+    if (!r->request->timings)
+        return;
+    buf_fmt(b, ",\"timings\":{\"cache_n\":%lld,", (long long)t->cached);
+    write_timing(b, "prompt", t->computed, t->prompt_ms);
+    buf_char(b, ',');
+    write_timing(b, "predicted", t->generated, t->generation_ms);
+    buf_char(b, '}');
+}
+
 void openai_chunk_end(struct sse_queue *out, const struct response *r, const struct usage *usage) {
     struct buf *b = &out->bytes;
     buf_char(b, ']');
@@ -116,13 +138,15 @@ void openai_chunk_end(struct sse_queue *out, const struct response *r, const str
     } else if (r->request->include_usage) {
         buf_lit(b, ",\"usage\":null");
     }
+    write_timings(b, r);
     buf_lit(b, "}\n\n");
     sse_end(out);
 }
 
-void openai_body_end(struct buf *b, const struct usage *usage) {
+void openai_body_end(struct buf *b, const struct response *r, const struct usage *usage) {
     buf_lit(b, ",\"usage\":");
     openai_write_usage(b, usage);
+    write_timings(b, r);
     buf_char(b, '}');
 }
 
@@ -130,7 +154,7 @@ void openai_done(struct sse_queue *out, const struct response *r, const struct u
     if (r->request->include_usage) {
         struct buf *b = openai_chunk_begin(out, r);
         buf_char(b, ']');
-        openai_body_end(b, usage);
+        openai_body_end(b, r, usage);
         buf_lit(b, "\n\n");
         sse_end(out);
     }

@@ -99,10 +99,7 @@ static bool encode_text(const struct served_model *m, const json_t *root, struct
     bool add = field_get(root, "add_special_tokens") ? q->add_special_tokens : q->add_special;
     unsigned flags = (add ? TOKENIZE_ADD_SPECIAL : 0u) | (q->parse_special ? TOKENIZE_PARSE_SPECIAL : 0u);
     if (n / m->max_token_bytes > (size_t)m->max_model_len)
-        return api_fail(
-            e, 400, "context_length_exceeded", name,
-            "This model's maximum context length is %d tokens; the text has %zu bytes, which is more.",
-            m->max_model_len, n);
+        return api_fail_context(e, name, "the text has", 0, n, m->max_model_len);
     return tokenizer_encode(m->tokenizer, json_string_value(text), n, flags, ids) == STATUS_OK ||
            api_fail_memory(e);
 }
@@ -156,9 +153,7 @@ static bool decode_ids(const struct served_model *m, const json_t *list, struct 
     size_t n = json_array_size(list), len;
     const char *piece;
     if (n > (size_t)m->max_model_len)
-        return api_fail(e, 400, "context_length_exceeded", "tokens",
-                        "This model's maximum context length is %d tokens; 'tokens' has %zu.",
-                        m->max_model_len, n);
+        return api_fail_context(e, "tokens", "'tokens' has", n, 0, m->max_model_len);
     // As a sequence: a control token is shown by its name, the dummy space of the beginning is not.
     const struct detok_params p = {.tokenizer = m->tokenizer, .strip_space = true};
     struct detok *d = detok_new(&p);

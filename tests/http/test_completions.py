@@ -563,6 +563,23 @@ def test_stop_reason(server, fields, reason, why):
     assert all(c["stop_reason"] is None for c in chunks[:-1])
 
 
+@pytest.mark.parametrize("n", [1, 2])
+def test_timings(server, n):
+    """llama-server's, for who asks: at the end of a body, and in each chunk."""
+    fields = {"max_tokens": 20, "ignore_eos": True, "n": n, "temperature": 0, "timings_per_token": True}
+    answer = server.complete(PROMPT, **fields)
+    events = [e for e in server.stream(PROMPT, **fields).events if e["choices"]]
+    for t in (answer["timings"], events[-1]["timings"]):
+        assert t["prompt_n"] + t["cache_n"] == answer["usage"]["prompt_tokens"] and t["predicted_n"] == 20 * n
+        assert t["prompt_ms"] > 0 and t["predicted_ms"] > 0
+        assert t["predicted_per_token_ms"] == pytest.approx(t["predicted_ms"] / (20 * n), abs=0.001)
+        assert t["predicted_per_second"] == pytest.approx(20e3 * n / t["predicted_ms"], rel=0.01)
+        assert t["prompt_per_second"] == pytest.approx(t["prompt_n"] * 1e3 / t["prompt_ms"], rel=0.01, abs=0.001)
+    so_far = [e["timings"]["predicted_n"] for e in events]
+    assert so_far == sorted(so_far) and so_far[0] < so_far[-1]
+    assert "timings" not in server.complete(PROMPT, max_tokens=1)
+
+
 def test_cache_salt_separates(server):
     """Requests with another salt do not see the blocks: no timing tells what others asked."""
     prompt = [BOS] + [(i * 15485863) % 500 + 5 for i in range(100)]

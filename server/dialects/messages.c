@@ -195,23 +195,71 @@ static bool add_members(const struct served_model *m, struct chat_arena *a, stru
     return true;
 }
 
+// ---- roles
+
+// Roles that only some templates know (function, ipython, observation, a model's own), each with a message that says
+// something.
+enum { MAX_OTHER_ROLES = 4 };
+struct other_roles {
+    struct {
+        const char *role;
+        size_t message; // its index
+        struct chat_value *dict;
+    } list[MAX_OTHER_ROLES];
+    size_t num;
+};
+
+static bool is_usual_role(const char *role) {
+    static const char *const usual[] = {"system", "developer", "user", "assistant", "tool"};
+    for (size_t k = 0; k < sizeof usual / sizeof usual[0]; k++)
+        if (strcmp(role, usual[k]) == 0)
+            return true;
+    return false;
+}
+
+static bool note_role(struct other_roles *others, const char *role, size_t i, struct chat_value *dict,
+                      struct api_error *e) {
+    char param[48];
+    snprintf(param, sizeof param, "messages[%zu].role", i);
+    for (size_t k = 0; k < others->num; k++)
+        if (strcmp(role, others->list[k].role) == 0)
+            return true;
+    if (others->num == MAX_OTHER_ROLES)
+        return api_fail(e, 400, "out_of_range", param, "At most %d roles besides the usual ones are allowed.",
+                        MAX_OTHER_ROLES);
+    others->list[others->num].role = role;
+    others->list[others->num].message = i;
+    others->list[others->num++].dict = dict;
+    return true;
+}
+
+// NULL: e says why. A role is a word, such as no control token is.
+static const char *read_role(const json_t *message, size_t i, struct api_error *e) {
+    const char *role = json_string_value(field_get(message, "role"));
+    size_t len = role ? strlen(role) : 0;
+    char param[48];
+    snprintf(param, sizeof param, "messages[%zu].role", i);
+    if (len == 0 || len > 32 ||
+        strspn(role, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-") != len) {
+        api_fail(e, 400, role ? NULL : "missing_required_parameter", param,
+                 "'role' must be system, developer, user, assistant, tool, or a word that the chat template "
+                 "knows.");
+        return NULL;
+    }
+    return role;
+}
+
 static bool add_message(const struct served_model *m, struct chat_arena *a, struct chat_value *list,
-                        const json_t *message, size_t i, struct api_error *e) {
-    static const char *const roles[] = {"system", "developer", "user", "assistant", "tool"};
+                        const json_t *message, size_t i, struct other_roles *others, struct api_error *e) {
     static const char *const names[] = {"name", "tool_call_id"};
     char param[48];
     snprintf(param, sizeof param, "messages[%zu]", i);
     if (!json_is_object(message))
         return api_fail(e, 400, "invalid_type", param, "A message must be an object.");
-    const char *given = json_string_value(field_get(message, "role")), *role = NULL;
-    for (size_t k = 0; given && k < sizeof roles / sizeof roles[0]; k++)
-        if (strcmp(given, roles[k]) == 0)
-            role = roles[k];
-    snprintf(param, sizeof param, "messages[%zu].role", i);
-    if (!role)
-        return api_fail(e, 400, given ? NULL : "missing_required_parameter", param,
-                        "'role' must be system, developer, user, assistant or tool.");
     struct chat_value *dict = chat_dict(a);
+    const char *role = read_role(message, i, e);
+    if (!role)
+        return false;
     struct buf text = {0};
     const char *shown =
         strcmp(role, "developer") == 0 && !chat_template_names(m, "developer") ? "system" : role;
@@ -219,6 +267,8 @@ static bool add_message(const struct served_model *m, struct chat_arena *a, stru
     bool ok = add_members(m, a, dict, message, i, e) && read_content(&text, message, role, i, e);
     if (ok && text.failed)
         ok = api_fail_memory(e);
+    if (ok && text.len && !is_usual_role(role))
+        ok = note_role(others, role, i, dict, e);
     set_member(a, dict, "content", chat_string(a, text.data ? text.data : "", text.len, true));
     buf_free(&text);
     for (size_t k = 0; ok && k < sizeof names / sizeof names[0]; k++) {
@@ -240,21 +290,51 @@ struct rendered {
     size_t num;
 };
 
+static enum status render_once(const struct served_model *m, const struct chat_value *globals,
+                               struct rendered *out, size_t *bytes, struct err *err) {
+    enum status status = chat_render(m->chat, out->arena, globals, &out->segments, &out->num, err);
+    *bytes = 0;
+    for (size_t i = 0; status == STATUS_OK && i < out->num; i++)
+        *bytes += out->segments[i].len;
+    return status;
+}
+
+// Refuses a role whose messages the template leaves out: without their words its text is as long.
+static bool check_roles(const struct served_model *m, const struct chat_value *globals, struct chat_arena *a,
+                        size_t bytes, const struct other_roles *others, struct api_error *e) {
+    for (size_t k = 0; k < others->num; k++) {
+        struct rendered without = {.arena = a};
+        struct err err = {0};
+        size_t fewer;
+        set_member(a, others->list[k].dict, "content", chat_string(a, "", 0, true));
+        enum status status = render_once(m, globals, &without, &fewer, &err);
+        if (status == STATUS_NOMEM)
+            return api_fail_memory(e);
+        if (status != STATUS_OK) // it looks at them
+            return true;
+        char param[48];
+        snprintf(param, sizeof param, "messages[%zu].role", others->list[k].message);
+        if (fewer == bytes)
+            return api_fail(e, 400, NULL, param, "The chat template leaves out messages of role '%s'.",
+                            others->list[k].role);
+        bytes = fewer;
+    }
+    return true;
+}
+
 static bool render_prompt(const struct served_model *m, const struct chat_value *globals,
-                          struct rendered *out, struct api_error *e) {
-    size_t bytes = 0;
+                          const struct other_roles *others, struct rendered *out, struct api_error *e) {
+    size_t bytes;
     struct err err = {0};
-    enum status status = chat_render(m->chat, out->arena, globals, &out->segments, &out->num, &err);
+    enum status status = render_once(m, globals, out, &bytes, &err);
     if (status == STATUS_NOMEM)
         return api_fail_memory(e);
     if (status != STATUS_OK)
         return api_fail(e, 400, "template_error", "messages",
                         "The chat template refuses these messages: %.300s", err.msg);
-    for (size_t i = 0; i < out->num; i++)
-        bytes += out->segments[i].len;
     if (bytes / m->max_token_bytes > (size_t)m->max_model_len)
         return api_fail_context(e, "messages", "the messages have", 0, bytes, m->max_model_len);
-    return true;
+    return check_roles(m, globals, out->arena, bytes, others, e);
 }
 
 // The caller frees out->arena, also on failure.
@@ -272,14 +352,15 @@ static bool render_messages(const struct served_model *m, const json_t *root, bo
     if (!a)
         return api_fail_memory(e);
     struct chat_value *list = chat_list(a), *globals = chat_dict(a);
+    struct other_roles others = {0};
     bool ok = true;
     for (size_t i = 0; i < json_array_size(messages) && ok; i++)
-        ok = add_message(m, a, list, json_array_get(messages, i), i, e);
+        ok = add_message(m, a, list, json_array_get(messages, i), i, &others, e);
     set_member(a, globals, "messages", list);
     set_member(a, globals, "bos_token", name_of(a, m->tokenizer, tokenizer_bos(m->tokenizer)));
     set_member(a, globals, "eos_token", name_of(a, m->tokenizer, tokenizer_eos(m->tokenizer)));
     set_member(a, globals, "add_generation_prompt", chat_bool(a, add_generation_prompt));
-    return ok && render_prompt(m, globals, out, e);
+    return ok && render_prompt(m, globals, &others, out, e);
 }
 
 bool chat_prompt(const struct served_model *m, const json_t *root, bool add_generation_prompt,

@@ -145,7 +145,7 @@ def test_max_tokens(chat):
 
 BAD = [
     ({"messages": None}, "messages"), ({"messages": []}, "messages"), ({"messages": "a"}, "messages"),
-    ({"messages": [1]}, "messages"), ({"messages": [{}]}, "messages"), ({"messages": [{"role": "x", "content": "a"}]}, "messages"),
+    ({"messages": [1]}, "messages"), ({"messages": [{}]}, "messages"), ({"messages": [{"role": "<|im_end|>", "content": "a"}]}, "messages"),
     ({"messages": [{"role": "user"}]}, "messages"), ({"messages": [{"role": "user", "content": 5}]}, "messages"),
     ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "messages"),
     ({"messages": [{"role": "user", "content": ["a"]}]}, "messages"), ({"max_tokens": 0}, "max_tokens"),
@@ -174,6 +174,27 @@ def test_template_of_a_file(start, tmp_path):
     assert content(answer) == goldens.expected(0, 20)
     reply = server.post(PATH, {"messages": [{"role": "tool", "content": "a"}]})
     assert "no tools here" in check_error(reply, 400, "messages")["message"]
+
+
+def test_roles_that_only_templates_know(chat, start, tmp_path):
+    """A role is the template's to know: taken where the template writes its messages, refused where it leaves them out."""
+    said = [{"role": "user", "content": "a"}, {"role": "observation", "content": "b"}, {"role": "function", "content": "c", "name": "f"}]
+    text = chat.post("/apply-template", {"messages": said}).json()["prompt"]
+    assert "<|im_start|>observation\nb<|im_end|>\n<|im_start|>function\nc<|im_end|>" in text
+    usage = whole(chat, said)["usage"]
+    assert usage["prompt_tokens"] == len(ids(chat, text))
+    for role in ("", "a b", "x" * 33, "<|im_start|>", "user\n", 5):
+        check_error(chat.post(PATH, {"messages": [{"role": role, "content": "a"}]}), 400, "messages[0].role")
+    five = [{"role": f"r{i}", "content": "a"} for i in range(5)]
+    check_error(chat.post(PATH, {"messages": five}), 400, "messages[4].role")
+    path = tmp_path / "t.jinja"
+    path.write_text("{% for m in messages if m.role in ('user', 'function') %}{{ m.role }}: {{ m.content | tojson }}\n{% endfor %}")
+    server = start("--chat-template", str(path))
+    assert whole(server, [said[0], said[2]])["usage"]["prompt_tokens"] > 0
+    reply = server.post(PATH, {"messages": said})
+    error = check_error(reply, 400, "messages[1].role")
+    assert error["param"] == "messages[1].role" and "leaves out messages of role 'observation'" in error["message"]
+    assert whole(server, [said[0], {"role": "observation", "content": ""}])["usage"]["prompt_tokens"] > 0
 
 
 def test_prompt_logprobs(chat):

@@ -1,5 +1,6 @@
 #include "messages.h"
 
+#include "chat_formats.h"
 #include "field_table.h"
 #include "text.h"
 
@@ -14,7 +15,8 @@ enum { MAX_TEMPLATE = 1 << 20 };
 static enum status read_file(struct buf *b, const char *path, struct err *err) {
     FILE *f = fopen(path, "rbe");
     if (!f)
-        return err_set(err, STATUS_IO, "%s: %s", path, strerror(errno));
+        return err_set(err, STATUS_IO, "--chat-template %.200s: %s; built in are %s", path, strerror(errno),
+                       chat_format_names());
     char chunk[16384];
     size_t n;
     while (b->len <= MAX_TEMPLATE && (n = fread(chunk, 1, sizeof chunk, f)) > 0)
@@ -28,15 +30,22 @@ enum status chat_open(struct served_model *m, const char *path, struct err *err)
     struct buf file = {0};
     size_t len;
     const char *source = tokenizer_chat_template(m->tokenizer, &len);
-    if (path && read_file(&file, path, err) != STATUS_OK) {
+    size_t format_len;
+    const char *format = path ? chat_format(path, &format_len) : NULL;
+    if (format) {
+        source = format;
+        len = format_len;
+    } else if (path && read_file(&file, path, err) != STATUS_OK) {
         buf_free(&file);
         return err->code;
-    }
-    if (path) {
+    } else if (path) {
         source = file.data ? file.data : "";
         len = file.len;
     }
-    snprintf(m->chat_problem, sizeof m->chat_problem, "This model has no chat template.");
+    snprintf(
+        m->chat_problem, sizeof m->chat_problem,
+        "This model has no chat template; start the server with --chat-template NAME or FILE (built in: %s).",
+        chat_format_names());
     if (source) {
         struct err why = {0};
         m->chat = chat_template_new(source, len, &why);

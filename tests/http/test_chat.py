@@ -162,7 +162,15 @@ def test_bad(chat, fields, param):
 
 
 def test_a_model_without_a_template(server):
-    check_error(server.post(PATH, {"messages": HI}), 400, "messages", code="no_chat_template")
+    error = check_error(server.post(PATH, {"messages": HI}), 400, "messages", code="no_chat_template")
+    assert "--chat-template" in error["message"] and "chatml" in error["message"]
+
+
+def test_a_template_by_name(start, chat):
+    server = start("--chat-template", "chatml")
+    for body in ({"messages": HI}, {"messages": HI, "add_generation_prompt": False}):
+        assert server.post("/apply-template", body).json() == chat.post("/apply-template", body).json()
+    assert "im_start" in server.get("/props").json()["chat_template"]
 
 
 def test_template_of_a_file(start, tmp_path):

@@ -53,6 +53,9 @@ call /v1/completions "${json[@]}" \
     '{"prompt": "Once upon a time", "max_tokens": 8, "temperature": 0, "stream": true,
       "stream_options": {"include_usage": true}}'
 
+# The same in llama-server's own form.
+call /completion "${json[@]}" '{"prompt": "Once upon a time", "n_predict": 8, "temperature": 0}'
+
 # Chat needs a chat template: the model file's own, or --chat-template NAME or FILE.
 call /v1/chat/completions "${json[@]}" \
     '{"messages": [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hello"}],

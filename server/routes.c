@@ -1,6 +1,7 @@
 #include "routes.h"
 
 #include "completion.h"
+#include "dialects/llama_completion.h"
 #include "dialects/openai.h"
 #include "handlers.h"
 #include "job.h"
@@ -52,6 +53,7 @@ static const struct route routes[NUM_ROUTES] = {
     {"/v1/completions", false, false, false, POST_METHODS, &openai_completions, NULL, completion_start},
     {"/v1/chat/completions", false, false, false, POST_METHODS, &openai_chat, NULL, completion_start},
     {"/v1/chat/completions/input_tokens", false, false, false, POST_METHODS, NULL, NULL, post_count},
+    {"/completion", false, false, false, POST_METHODS, &llama_completion, NULL, completion_start},
     {"/tokenize", false, false, false, POST_METHODS, NULL, NULL, post_tokenize},
     {"/detokenize", false, false, false, POST_METHODS, NULL, NULL, post_detokenize},
     {"/tokenizer_info", false, false, false, GET_METHODS, NULL, get_tokenizer_info, NULL},
@@ -71,6 +73,7 @@ static const struct route routes[NUM_ROUTES] = {
 static const char *const route_names[NUM_ROUTES] = {"/v1/completions",
                                                     "/v1/chat/completions",
                                                     "/v1/chat/completions/input_tokens",
+                                                    "/completion",
                                                     "/tokenize",
                                                     "/detokenize",
                                                     "/tokenizer_info",
@@ -117,7 +120,6 @@ static const struct {
     {"/v1/reranking", 501, NO_EMBEDDINGS},
     {"/infill", 501,
      "Filling in the middle is not supported: /v1/completions takes the whole prompt, markers included."},
-    {"/completion", 404, "llama-server's own form is not supported: /v1/completions takes OpenAI's."},
     {"/generate", 404, "SGLang's own form is not supported: /v1/completions takes OpenAI's."},
 };
 

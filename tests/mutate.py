@@ -83,6 +83,9 @@ CPU_KV = "kernels/cpu/kv.c"
 ROPE_TABLE = "kernels/cpu/rope_table.c"
 WEIGHT = "kernels/cpu/weight.c"
 CUDA = "kernels/cuda/%s"
+NEAREST = "server/nearest.c"
+FOREIGN_FLAGS = "server/foreign_flags.c"
+METRICS = "server/metrics.c"
 FIELD_TABLE = "server/dialects/field_table.c"
 OPENAI_PARSE = "server/dialects/openai_parse.c"
 
@@ -797,6 +800,14 @@ MUTATIONS = [
     (FIELD_TABLE, "bool fits = used + len + sizeof \", \" + sizeof \", ...\" <= IGNORED_SIZE;", "bool fits = used + len < IGNORED_SIZE;",
             "test_server_openai"),  # a list cut without a word
     (FIELD_TABLE, "if ((at == list || at[-1] == ' ') && ", "if (", "test_server_openai"),  # the end of a name hides another
+    (NEAREST, "d <= least(na / 3, 3)", "d <= 3", "test_server_config"),  # --temp: did you mean --help?
+    (NEAREST, "row[j] = least(row[j], two_above[j - 2] + 1);", "row[j] = row[j];", "test_server_config"),  # --prot is far from --port
+    (FOREIGN_FLAGS, "i > 1 && word[i] == '_' ? '-' : word[i]", "word[i]", "test_server_config"),  # vLLM's own spelling with _
+    (FOREIGN_FLAGS, '{"-np|--parallel", LLAMA, "max-num-seqs", NULL}', '{"-np|--parallel", LLAMA, NULL, "--max-num-seqs N"}',
+     "test_server_config"),  # what means the same is refused
+    (METRICS, "seconds > durations[b]", "seconds >= durations[b]", "test_server_text"),  # le is not less than
+    (METRICS, "s->waiting - deferred);", "s->waiting);", "test_server_text"),  # the reasons are more than all
+    ("server/dialects/api_error.c", "tokens == (size_t)n_ctx", "false", "test_server_openai"),  # a full context that is told to fit
     # ---- what a connection may do
     ("server/http/limits.c", "c->credit + earned < BURST ? c->credit + (int)earned : BURST", "c->credit + (int)earned", "test_server_limits"),  # an hour saves up requests
     ("server/http/limits.c", "    c->credit--;\n", "", "test_server_limits"),  # no limit

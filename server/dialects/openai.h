@@ -39,15 +39,21 @@ bool openai_parse_end(struct completion_request *r, const struct served_model *m
 bool openai_count_response(const struct served_model *m, const char *body, size_t len, struct buf *out,
                            struct api_error *e);
 
+// parse() of /v1/completions, where a request that does not say how many tokens it wants gets at most max_tokens.
+bool openai_completions_parse(struct completion_request *r, const struct served_model *m, const char *body,
+                              size_t len, int max_tokens, struct api_error *e);
+
 // ---- out
 
 // What a token is shown as: its text; a control token's name.
 const char *openai_token_text(const struct tokenizer *t, token_id id, size_t *len);
 void openai_write_error(struct buf *b, const struct api_error *e); // {"error":{...}}
+void openai_write_timings(struct buf *b, const struct timings *t); // ,"timings":{…}
 void openai_write_usage(struct buf *b, const struct usage *u);
 // {"id":"ID","object":"OBJECT","created":…,"model":…,"system_fingerprint":…,"choices":[
 void openai_write_head(struct response *r, const char *object);
-void openai_write_finish(struct buf *b, const struct piece *p); // ,"finish_reason":…,"stop_reason":…
+// ,"finish_reason":…,"stop_reason":…
+void openai_write_finish(struct buf *b, const struct piece *p);
 // ,"prompt_logprobs":[…]; NULL: nothing
 void openai_write_prompt_logprobs(struct buf *b, const struct buf *list);
 void openai_write_model(struct buf *b, const char *id, int64_t created, int max_model_len);
@@ -55,7 +61,8 @@ void openai_write_model(struct buf *b, const char *id, int64_t created, int max_
 // A chunk of a stream: begin, the choice, end.
 struct buf *openai_chunk_begin(struct sse_queue *out, const struct response *r);
 void openai_chunk_end(struct sse_queue *out, const struct response *r, const struct usage *usage);
-void openai_body_end(struct buf *b, const struct response *r, const struct usage *usage); // ,"usage":{…}}
+// ,"usage":{…}}
+void openai_body_end(struct buf *b, const struct response *r, const struct usage *usage);
 // These serve both dialects.
 void openai_done(struct sse_queue *out, const struct response *r, const struct usage *usage);
 void openai_fail(struct sse_queue *out, const struct api_error *e);

@@ -104,14 +104,19 @@ static bool read_prompts(struct completion_request *r, const struct served_model
     return true;
 }
 
-static bool parse_body(struct completion_request *r, const struct served_model *m, const char *body,
-                       size_t len, struct api_error *e) {
+bool openai_completions_parse(struct completion_request *r, const struct served_model *m, const char *body,
+                              size_t len, int max_tokens, struct api_error *e) {
     *r = openai_defaults();
-    r->max_tokens = 16;
+    r->max_tokens = max_tokens;
     json_t *root = body_load(body, len, e);
     bool ok = root && openai_read_fields(r, m, root, &api, NULL, e) && openai_read_options(r, m, root, e) &&
               read_prompts(r, m, root, e);
     return openai_parse_end(r, m, root, &api, ok, e);
+}
+
+static bool parse_body(struct completion_request *r, const struct served_model *m, const char *body,
+                       size_t len, struct api_error *e) {
+    return openai_completions_parse(r, m, body, len, 16, e);
 }
 
 // ---- log-probabilities: four lists

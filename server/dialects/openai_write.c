@@ -118,10 +118,7 @@ static void write_timing(struct buf *b, const char *name, int64_t n, double ms) 
             ms > 0 ? (double)n * 1e3 / ms : 0);
 }
 
-static void write_timings(struct buf *b, const struct response *r) {
-    const struct timings *t = &r->timings;
-    if (!r->request->timings)
-        return;
+void openai_write_timings(struct buf *b, const struct timings *t) {
     buf_fmt(b, ",\"timings\":{\"cache_n\":%lld,", (long long)t->cached);
     write_timing(b, "prompt", t->computed, t->prompt_ms);
     buf_char(b, ',');
@@ -138,7 +135,8 @@ void openai_chunk_end(struct sse_queue *out, const struct response *r, const str
     } else if (r->request->include_usage) {
         buf_lit(b, ",\"usage\":null");
     }
-    write_timings(b, r);
+    if (r->request->timings)
+        openai_write_timings(b, &r->timings);
     buf_lit(b, "}\n\n");
     sse_end(out);
 }
@@ -146,7 +144,8 @@ void openai_chunk_end(struct sse_queue *out, const struct response *r, const str
 void openai_body_end(struct buf *b, const struct response *r, const struct usage *usage) {
     buf_lit(b, ",\"usage\":");
     openai_write_usage(b, usage);
-    write_timings(b, r);
+    if (r->request->timings)
+        openai_write_timings(b, &r->timings);
     buf_char(b, '}');
 }
 

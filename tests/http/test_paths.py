@@ -1,5 +1,6 @@
 """Other servers' paths: the ones that mean the same here, the ones that tell about the server, and what is said of the others."""
 
+import json
 import subprocess
 import sys
 
@@ -123,7 +124,6 @@ def test_load_and_slots(start):
         ("/openai/v1/chat/completions", 404, "did you mean '/v1/chat/completions'?"),
         ("/v1/api/v1/models", 404, "did you mean '/v1/models'?"),
         ("/metrcis", 404, "did you mean '/metrics'?"),
-        ("/completion", 404, "/v1/completions"),
         ("/v1/embeddings", 501, "not embeddings"),
         ("/embedding/", 501, "not embeddings"),
         ("/infill", 501, "middle"),
@@ -140,3 +140,53 @@ def test_hints(server, path, status, says):
 def test_no_guess(server, path):
     error = check_error(server.get(path), 404)
     assert "did you mean" not in error["message"] and "There is no path '/" in error["message"]
+
+
+# ---- llama-server's /completion
+
+COMPLETION = {"prompt": "Once upon a time", "n_predict": 30, "temperature": 0}
+
+
+@pytest.mark.parametrize(
+    "fields, why, word",
+    [({}, "limit", ""), ({"stop": [" girl"]}, "word", " girl"), ({"logit_bias": {"2": 100}}, "eos", "")],
+    ids=["limit", "word", "eos"],
+)
+def test_completion(server, fields, why, word):
+    """The text is that of /v1/completions; the events end with one of stop: true, and without [DONE]."""
+    body = COMPLETION | fields
+    usual = server.complete(body["prompt"], max_tokens=30, temperature=0, **fields)
+    whole = server.post("/completion", body).json()
+    assert whole["content"] == usual["choices"][0]["text"] and whole["stop"] is True
+    assert (whole["stop_type"], whole["stopping_word"], whole["index"]) == (why, word, 0)
+    assert whole["tokens_predicted"] == usual["usage"]["completion_tokens"]
+    assert whole["tokens_evaluated"] == usual["usage"]["prompt_tokens"] and whole["model"] == server.models()[0]
+    assert whole["timings"]["predicted_n"] == whole["tokens_predicted"] and not whole["truncated"]
+    reply = server.post("/completion", body | {"stream": True})
+    *parts, last, end = reply.body.decode().split("\n\n")
+    assert end == "" and all(p.startswith("data: {") for p in [*parts, last])
+    parts, last = [json.loads(p[6:]) for p in parts], json.loads(last[6:])
+    assert "".join(p["content"] for p in parts) == whole["content"] and not any(p["stop"] for p in parts)
+    assert last["content"] == "" and last["stop"] is True
+    for key in ("stop_type", "stopping_word", "tokens_predicted", "tokens_evaluated", "model"):
+        assert last[key] == whole[key]
+
+
+def test_completion_runs_to_the_context(start):
+    """Without n_predict, and with -1, as much as fits; a seed of -1 is none."""
+    server = start("--max-model-len", "96")
+    for fields in ({}, {"n_predict": -1}):
+        answer = server.post("/completion", {"prompt": "a", "ignore_eos": True} | fields).json()
+        assert answer["tokens_predicted"] + answer["tokens_evaluated"] == 96
+    asked = [server.post("/completion", {"prompt": "a", "seed": -1, "temperature": 2}).json() for _ in range(8)]
+    assert len({a["content"] for a in asked}) > 1
+
+
+@pytest.mark.parametrize(
+    "fields", [{"prompt": ["a", "b"]}, {"n": 2}, {"logprobs": 1}, {"echo": True}, {"prompt": "a" * 1_000_000}, {"n_predict": -5}, {"prompt": 5}],
+    ids=lambda v: str(v)[:30],
+)  # fmt: skip
+def test_completion_errors(server, fields):
+    (field,) = fields
+    code = "context_length_exceeded" if len(str(fields)) > 1000 else False
+    check_error(server.post("/completion", COMPLETION | fields), 400, field, code=code)

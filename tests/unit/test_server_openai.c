@@ -343,6 +343,7 @@ static void sizes(void **state) {
     assert_false(parse_bytes(b.data, b.len, &c, &e)); // 405 bytes > 4 * 100: refused before it is tokenised
     assert_string_equal(e.code, "context_length_exceeded");
     assert_non_null(strstr(e.message, "405 bytes"));
+    assert_true(e.n_ctx == 100 && e.n_prompt_tokens == 0);
     buf_clear(&b);
     buf_str(&b, "{\"prompt\":[0");
     for (int i = 1; i < 100; i++)
@@ -354,6 +355,8 @@ static void sizes(void **state) {
     buf_str(&b, "1}");
     assert_false(parse_bytes(b.data, b.len, &c, &e));
     assert_string_equal(e.code, "context_length_exceeded");
+    assert_non_null(strstr(e.message, "has 100, which leaves no room"));
+    assert_true(e.n_ctx == 100 && e.n_prompt_tokens == 100);
     buf_clear(&b);
     buf_str(&b, "{\"prompt\":[\"a\"");
     for (int i = 1; i < 65; i++)

@@ -71,8 +71,8 @@ struct options {
 // Fills `o` from the arguments. On a mistake: prints one line to stderr and ends the program with 2. --help
 // prints and ends with 0.
 void options_read(struct options *o, int argc, char **argv);
-// Shortens made-up prompts whose length is the default, so that they and their outputs fit a context of max_model_len
-// tokens (0: unknown). True: it did.
+// Shortens made-up prompts whose length is the default, so that they and their outputs fit a context of
+// max_model_len tokens (0: unknown). True: it did.
 bool options_fit(struct options *o, int64_t max_model_len);
 // One line "quire-bench: …" to stderr, then exit(2).
 #if defined(__GNUC__)

@@ -46,7 +46,8 @@ struct service_event {
     float logprob; // of token, under the unadjusted distribution
     token_id top_ids[MAX_TOP_LOGPROBS];
     float top_logprobs[MAX_TOP_LOGPROBS];
-    // EVENT_FINISH: what it took; EVENT_TOKEN: num_cached and the last three times, as if this token were the last
+    // EVENT_FINISH: what it took; EVENT_TOKEN: num_cached and the last three times, as if this token were the
+    // last
     int num_prompt, num_cached, num_output, num_preemptions;
     int64_t time_submitted, time_scheduled, time_first_token, time_finished; // monotonic ns; 0: never
 };

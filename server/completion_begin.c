@@ -116,8 +116,8 @@ static bool submit_all(struct completion *c, struct api_error *e) {
     return true;
 }
 
-// Each of several keys is a tenant: its prefixes are its own, and its cache_salt divides them further. What names them
-// is a hash, because --record writes it.
+// Each of several keys is a tenant: its prefixes are its own, and its cache_salt divides them further. What
+// names them is a hash, because --record writes it.
 static bool salt_by_key(struct completion *c) {
     struct completion_request *q = &c->request;
     const struct app *app = c->app;

@@ -6,9 +6,9 @@
 struct foreign_flag {
     const char *names; // as written, separated by |
     const char *whose;
-    const char *
-        ours; // the flag that means the same and takes the same values, without dashes; "model": the positional
-              // argument; NULL: there is none
+    // The flag that means the same and takes the same values, without dashes; "model": the positional argument;
+    // NULL: there is none.
+    const char *ours;
     const char *hint; // what to do instead, where `ours` is not a flag of the command; NULL: nothing
 };
 

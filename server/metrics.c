@@ -132,7 +132,8 @@ static void write_histogram(struct writer *w, const struct metrics *m, int which
     write_value(w, ns, name, "", (double)h->count);
 }
 
-// As prometheus-fastapi-instrumentator names them, which vLLM uses: without a namespace, and with classes of statuses.
+// As prometheus-fastapi-instrumentator names them, which vLLM uses: without a namespace, and with classes of
+// statuses.
 static void write_http(struct buf *out, const struct metrics *m, const struct metrics_page *page) {
     static const char help[] = "# HELP http_requests_total Responses.\n# TYPE http_requests_total counter\n";
     static const char name[] = "http_request_duration_seconds";

@@ -9,6 +9,7 @@ struct nearest {
     size_t distance;         // of best
 };
 
-// Takes a candidate where it is nearer than the others and near enough: a third of the word may be wrong, at most three
-// letters. Letters inserted, left out, replaced, and neighbours swapped count one each. Borrows both.
+// Takes a candidate where it is nearer than the others and near enough: a third of the word may be wrong, at
+// most three letters. Letters inserted, left out, replaced, and neighbours swapped count one each. Borrows
+// both.
 void nearest_try(struct nearest *n, const char *candidate);

@@ -1,5 +1,5 @@
-// Chat templates of our own writing for models whose file has none: the formats that `--chat-template` takes by name.
-// Pure; any thread.
+// Chat templates of our own writing for models whose file has none: the formats that `--chat-template` takes
+// by name. Pure; any thread.
 #pragma once
 
 #include <stddef.h>

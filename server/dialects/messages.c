@@ -206,8 +206,8 @@ static bool add_members(const struct served_model *m, struct chat_arena *a, stru
 
 // ---- roles
 
-// Roles that only some templates know (function, ipython, observation, a model's own), each with a message that says
-// something.
+// Roles that only some templates know (function, ipython, observation, a model's own), each with a message
+// that says something.
 enum { MAX_OTHER_ROLES = 4 };
 struct other_roles {
     struct {

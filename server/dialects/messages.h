@@ -5,8 +5,9 @@
 #include "buf.h"
 #include "fields.h"
 
-// Reads the template: the built-in one that path names, that of the file at path, or the model's own where path is NULL. A model without one is no
-// error: m->chat stays NULL, and m->chat_problem says why. STATUS_IO, STATUS_FORMAT: the file's.
+// Reads the template: the built-in one that path names, that of the file at path, or the model's own where
+// path is NULL. A model without one is no error: m->chat stays NULL, and m->chat_problem says why. STATUS_IO,
+// STATUS_FORMAT: the file's.
 enum status chat_open(struct served_model *m, const char *path, struct err *err);
 void chat_close(struct served_model *m);
 

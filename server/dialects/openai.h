@@ -34,12 +34,13 @@ bool openai_check_room(const struct completion_request *r, const struct served_m
 bool openai_parse_end(struct completion_request *r, const struct served_model *m, json_t *root,
                       const struct openai_api *api, bool ok, struct api_error *e);
 
-// How many tokens the prompt of a chat completion with this body has: llama-server's count. Refuses what the completion
-// would, but for a prompt that does not fit.
+// How many tokens the prompt of a chat completion with this body has: llama-server's count. Refuses what the
+// completion would, but for a prompt that does not fit.
 bool openai_count_response(const struct served_model *m, const char *body, size_t len, struct buf *out,
                            struct api_error *e);
 
-// parse() of /v1/completions, where a request that does not say how many tokens it wants gets at most max_tokens.
+// parse() of /v1/completions, where a request that does not say how many tokens it wants gets at most
+// max_tokens.
 bool openai_completions_parse(struct completion_request *r, const struct served_model *m, const char *body,
                               size_t len, int max_tokens, struct api_error *e);
 

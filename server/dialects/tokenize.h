@@ -1,4 +1,5 @@
-// The tokenizer for clients, in the dialects of vLLM (prompt, messages) and llama.cpp (content). Pure; any thread.
+// The tokenizer for clients, in the dialects of vLLM (prompt, messages) and llama.cpp (content). Pure; any
+// thread.
 #pragma once
 
 #include "api_error.h"

@@ -261,7 +261,8 @@ static void test_no_control_token_from_a_client(void **state) {
     }
 }
 
-// The built-in formats, as their models' cards write them: a system message, two turns, and the next answer's beginning.
+// The built-in formats, as their models' cards write them: a system message, two turns, and the next answer's
+// beginning.
 static void test_formats(void **state) {
     (void)state;
 #define B "<s>"

@@ -6,7 +6,21 @@
     scaling.py --write docs/scaling.md         puts them there
     scaling.py --model llama-3-70b --type q8 --batch 64 --context 4096 --tp 8 --pp 2 [--set link=400e9 --set oneshot=4e-6 …]
 
-The formula stands in docs/scaling.md; --set changes a rate of RATES, so that measured numbers can take the place of published
+The formula, for t ranks that share each layer and p stages; b sequences with contexts of c tokens, w bytes a weight, caches in 16
+bits, D the hidden size:
+
+    rows        r = ceil(b / p)
+    stage       = weights + cache + sums + launches
+    weights     = max(weights * w / t * ceil(r/256) / (read * kernel), 2 * r * weights / t / skinny)      skinny GEMM; the head by 64 rows
+    cache       = r * c * cache bytes of the stage's layers / min(t, kv heads) / (read * kernel)
+    sums        = 2 per layer: oneshot + max((t-1) * bytes / (link * linked), turns * far),  bytes = 4 r D,  a turn is 256 KiB
+    launches    = kernels * launch in a CUDA graph, else max(kernels * single, kernels * issue - busy);  + step
+    kernels     = 9 a layer, 11 with ranks, + 5 (7)
+    between stages = 2 * (copy + bytes / pcie) + mpi + t * bytes / (net * linked) + sync + host
+    token to token = max(all stages one after another, p * the slowest stage)
+    prefill     = operations / (mma * prefill) + dequantised weights + NCCL sums + launches, of chunks that follow each other
+
+--set changes a rate of RATES, so that measured numbers can take the place of published
 ones. It needs nothing but Python.
 """
 import argparse
@@ -15,34 +29,34 @@ from dataclasses import dataclass
 from math import ceil, inf
 from pathlib import Path
 
-# Rates of one H200, its links and its host. docs/scaling.md says where each comes from.
+# Rates of one H200, its links and its host, each with its source.
 RATES = {
-    "read": 4.3e12,  # bytes/s of device memory
-    "kernel": 0.92,  # of read, inside a product or an attention over the cache
-    "skinny": 100e12,  # operations/s of the product that decodes go through
-    "mma": 788e12,  # operations/s of a large product of the library, bf16; quantised weights are made bf16 for it
-    "prefill": 0.6,  # of mma, over a whole prompt
-    "launch": 1.3e-6,  # s between two kernels of a CUDA graph
-    "single": 2e-6,  # s between two that the host launches one by one, where it is ahead
-    "issue": 4e-6,  # s of the host for such a launch
-    "step": 10e-6,  # s of a step beside its kernels: a copy up, the start, a copy back
+    "read": 4.3e12,  # bytes/s of device memory; copying on one H200 through PyTorch, bytes read and written (data sheet: 4.8)
+    "kernel": 0.92,  # of read, inside a product or an attention over the cache; a goal
+    "skinny": 100e12,  # operations/s of the product that decodes go through; an estimate, 60 to 300: how much of the activations L1 instead of L2 serves
+    "mma": 788e12,  # operations/s of a large product of the library, bf16; quantised weights are made bf16 for it; bf16 product of 8,192³ on one H200 through PyTorch (data sheet: 989 dense)
+    "prefill": 0.6,  # of mma, over a whole prompt; a goal
+    "launch": 1.3e-6,  # s between two kernels of a CUDA graph; on an H100: Hazy Research, "Look Ma, No Bubbles!", 2025
+    "single": 2e-6,  # s between two that the host launches one by one, where it is ahead; an estimate
+    "issue": 4e-6,  # s of the host for such a launch; an estimate (meta-pytorch/tritonbench, pull request 1017)
+    "step": 10e-6,  # s of a step beside its kernels: a copy up, the start, a copy back; an estimate
     "graphs": 64,  # rows up to which a step is a CUDA graph
     "stage_graphs": 0,  # the same where there are stages
-    "link": 450e9,  # bytes/s of NVLink 4 out of one GPU
-    "linked": 0.8,  # of link and net, what a transfer gets
-    "far": 1e-6,  # s of a read of another GPU's memory
-    "oneshot": 5e-6,  # s of a sum in one kernel over peer memory, without the transfer
-    "twoshot": inf,  # s of one in two halves, without the transfer; infinite: there is none
-    "nccl": 12e-6,  # s of a sum through NCCL, without the transfer
+    "link": 450e9,  # bytes/s of NVLink 4 out of one GPU; H200 data sheet: 900 both ways
+    "linked": 0.8,  # of link and net, what a transfer gets; an estimate
+    "far": 1e-6,  # s of a read of another GPU's memory; an estimate, 0.7 to 2
+    "oneshot": 5e-6,  # s of a sum in one kernel over peer memory, without the transfer; an estimate, 4 to 15: two handshakes of flags (pytorch/pytorch, issue 131739)
+    "twoshot": inf,  # s of one in two halves, without the transfer; infinite: there is none; 8 µs where a table assumes it
+    "nccl": 12e-6,  # s of a sum through NCCL, without the transfer; an estimate, 8 to 15 for 8 ranks (NVIDIA/nccl, issue 1259: about 6 for two H100)
     "unbounded": 0,  # of rows: sampled from all logits
-    "host": 20e-6,  # s of a stage's host before its first kernel
-    "copy": 8e-6,  # s of a copy between a stage and its host, without the transfer
-    "pcie": 10e9,  # bytes/s of that copy
-    "sync": 5e-6,  # s from the end of a stage's work until its host knows
-    "mpi": 5e-6,  # s of a message between hosts, without the transfer
+    "host": 20e-6,  # s of a stage's host before its first kernel; an estimate
+    "copy": 8e-6,  # s of a copy between a stage and its host, without the transfer; an estimate for memory that is not page-locked
+    "pcie": 10e9,  # bytes/s of that copy; likewise
+    "sync": 5e-6,  # s from the end of a stage's work until its host knows; an estimate
+    "mpi": 5e-6,  # s of a message between hosts, without the transfer; an estimate
     "net": 50e9,  # bytes/s of InfiniBand NDR out of one adapter
-    "memory": 141e9,  # bytes of one GPU
-    "usable": 0.9,  # of memory
+    "memory": 141e9,  # bytes of one GPU; data sheet
+    "usable": 0.9,  # of memory; --gpu-memory-utilization
 }
 
 # Numbers of the code: kernels/cuda/step.c, peers.c, multiply.c, ops.h, work.h, ranks.cu.

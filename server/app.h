@@ -53,6 +53,7 @@ struct app {
     uv_timer_t tick;
     uv_prepare_t turn;
     struct watchdog watchdog;
+    _Atomic uint64_t turns; // of the loop; the watchdog looks
     uv_signal_t sigterm, sigint, sigusr1;
     uv_work_t load;
     struct err load_err;

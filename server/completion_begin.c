@@ -210,7 +210,8 @@ void completion_start(struct app *app, struct http_request *request) {
     request->user = c;
     c->body = http_take_body(request);
     c->work.data = c;
-    if (c->body.len > POOL_BODY && uv_queue_work(&app->loop, &c->work, parse_work, after_parse) == 0)
+    if ((c->body.len > POOL_BODY || http_turn_over(&app->http)) &&
+        uv_queue_work(&app->loop, &c->work, parse_work, after_parse) == 0)
         return;
     parse_work(&c->work);
     after_parse(&c->work, 0);

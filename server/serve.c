@@ -155,10 +155,16 @@ static void on_tick(uv_timer_t *timer) {
 
 static void on_turn(uv_prepare_t *handle) {
     struct app *app = handle->data;
-    watchdog_turn(&app->watchdog);
+    atomic_fetch_add_explicit(&app->turns, 1, memory_order_relaxed);
 }
 
-static void on_stuck(void *arg, double seconds) { // the watchdog's thread
+static uint64_t count_progress(void *arg) { // the watchdog's thread, as the next
+    struct app *app = arg;
+    return atomic_load_explicit(&app->turns, memory_order_relaxed) +
+           atomic_load_explicit(&app->http.calls, memory_order_relaxed);
+}
+
+static void on_stuck(void *arg, double seconds) {
     struct app *app = arg;
     int fd = http_kill_current(&app->http);
     log_msg(LOG_ERROR, "loop=stuck seconds=%.1f%s", seconds, fd >= 0 ? " its connection is closed" : "");
@@ -278,6 +284,7 @@ static int run_server(struct app *app) {
     }
     app->events.data = app->tick.data = app->sigterm.data = app->sigint.data = app->sigusr1.data =
         app->load.data = app->turn.data = app->watchdog.arg = app;
+    app->watchdog.progress = count_progress;
     app->watchdog.stuck = on_stuck;
     if (http_open(&app->http, &app->loop, &hooks, &limits, &err) != STATUS_OK) {
         complain("%s", err.msg);

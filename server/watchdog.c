@@ -31,17 +31,17 @@ static void sleep_tick(struct watchdog *w) {
 
 static void *watch(void *arg) {
     struct watchdog *w = arg;
-    uint64_t turns = 0;
+    uint64_t then = 0;
     int64_t cpu_then = cpu_ns(w->watched);
     int ticks = 0;
     bool told = false;
     pthread_mutex_lock(&w->lock);
     while (!w->stopping) {
         sleep_tick(w);
-        uint64_t now = atomic_load(&w->turns);
+        uint64_t now = w->progress(w->arg);
         int64_t cpu = cpu_ns(w->watched);
-        if (now != turns) {
-            turns = now;
+        if (now != then) {
+            then = now;
             cpu_then = cpu;
             ticks = 0;
             told = false;
@@ -80,8 +80,6 @@ void watchdog_stop(struct watchdog *w) {
     pthread_join(w->thread, NULL);
     w->started = false;
 }
-
-void watchdog_turn(struct watchdog *w) { atomic_fetch_add_explicit(&w->turns, 1, memory_order_relaxed); }
 
 bool watchdog_alarmed(struct watchdog *w, double seconds) {
     int64_t last = atomic_load(&w->last_end);

@@ -1,5 +1,4 @@
-// A thread that notices when the loop does not turn: with a second of work on one thing it serves nobody. It logs that,
-// and has the connection at fault closed.
+// A thread that notices when the loop does not get on: with a second of work on one thing it serves nobody.
 #pragma once
 
 #include <pthread.h>
@@ -9,10 +8,10 @@
 
 struct watchdog {
     // Set before watchdog_start().
-    void (*stuck)(void *arg, double seconds); // on the watchdog's thread, once for each stall
+    uint64_t (*progress)(void *arg);          // a number that changes as the watched thread gets on
+    void (*stuck)(void *arg, double seconds); // once for each stall; both on the watchdog's thread
     void *arg;
 
-    _Atomic uint64_t turns;   // watchdog_turn()
     _Atomic int64_t last_end; // monotonic ns when a stall was last seen; 0: never
     pthread_t thread, watched;
     pthread_mutex_t lock;
@@ -23,7 +22,5 @@ struct watchdog {
 // Watches the calling thread. False: there is no thread to be had, and nothing is watched.
 bool watchdog_start(struct watchdog *w);
 void watchdog_stop(struct watchdog *w);
-// The calling thread has come round.
-void watchdog_turn(struct watchdog *w);
 // Whether a stall was seen in the last `seconds`. Any thread.
 bool watchdog_alarmed(struct watchdog *w, double seconds);

@@ -41,6 +41,8 @@ struct http_conn {
     bool unread;         // closes with bytes of a body unread: linger.h
     int credit;          // requests that it may have at once
     int64_t credit_since;
+    bool seen;                // libmicrohttpd has called for it since it was judged last
+    int unseen;               // how often it was not, though bytes waited
     bool paused;              // has a response, and no credit
     bool over;                // accepted beyond the soft limit: the first request gets 503
     bool closed;              // the socket is gone; freed when `gone` has closed

@@ -18,8 +18,6 @@ enum {
     STALL_TIMEOUT = 150,     // s without a byte either way, of a connection that is not suspended
     SEND_TIMEOUT_MS = 30000, // ms without an acknowledgement: the peer is dead or its window stays shut
     SMALL_BODY = 1 << 20,    // bytes; larger ones leave an eighth of all bodies' room to the others
-    BURST = 200,             // requests that a connection may have at once; then REQUEST_RATE a second
-    REQUEST_RATE = 1000,     // 1/s
     PAUSE_MS = 10,           // how often paused connections are looked at
 };
 #define SECOND 1000000000LL
@@ -53,8 +51,7 @@ static void request_end(struct http_request *request) {
     struct http_conn *conn = request->conn;
     conn_unwatch(conn);
     request_tell_done(request);
-    request->http->all_bodies -= request->body.cap;
-    buf_free(&request->body);
+    http_free_body(request->http, &request->body);
     buf_free(&request->headers);
     sse_free(&request->out);
     if (request->response)
@@ -139,6 +136,7 @@ static void on_connection(void *cls, struct MHD_Connection *mhd, void **context,
         return;
     if (conn->request)
         request_end(conn->request);
+    atomic_store(&http->current_fd, -1);
     if (conn->unread)
         linger_add(&http->linger, conn->fd);
     conn->closed = true;
@@ -158,8 +156,9 @@ static void on_connection(void *cls, struct MHD_Connection *mhd, void **context,
 
 // A callback of libmicrohttpd's for this connection begins.
 static void http_enter(struct http_conn *conn) {
-    conn->http->calls++;
-    atomic_store(&conn->http->current_fd, conn->fd);
+    conn->seen = true;
+    atomic_fetch_add_explicit(&conn->http->calls, 1, memory_order_relaxed);
+    atomic_store_explicit(&conn->http->current_fd, conn->fd, memory_order_relaxed);
 }
 
 // The request line is complete: the request begins. `uri` is raw.
@@ -269,7 +268,7 @@ static ssize_t on_read(void *cls, uint64_t pos, char *dst, size_t max) {
     struct http_request *request = cls;
     struct http *http = request->http;
     http_enter(request->conn);
-    if (request->gone || request->broken)
+    if (request->gone || request->broken || http->closing)
         return MHD_CONTENT_READER_END_WITH_ERROR;
     size_t n = sse_read(&request->out, dst, max);
     if (request->want_drained && sse_pending(&request->out) == 0) {
@@ -309,7 +308,7 @@ void http_stream(struct http_request *request) {
 void http_wake(struct http_request *request) {
     if (!request->suspended)
         return;
-    request->suspended = false;
+    request->suspended = request->conn->paused = false;
     MHD_resume_connection(request->conn->mhd);
     request->http->again = true;
 }
@@ -330,10 +329,8 @@ void http_kill(struct http_request *request) { conn_shut(request->conn); }
 static void on_pause_over(uv_timer_t *timer) {
     struct http *http = timer->data;
     for (struct http_conn *c = http->conns; c; c = c->next)
-        if (c->paused) {
-            c->paused = false;
+        if (c->paused && c->request)
             http_wake(c->request);
-        }
     http_run(http);
 }
 
@@ -369,7 +366,8 @@ static enum MHD_Result on_head(struct http *http, struct http_request *request, 
     conn->deadline = 0;
     request->is_head = strcmp(method, "HEAD") == 0;
     snprintf(request->method, sizeof request->method, "%s", request->is_head ? "GET" : method);
-    request->path = strdup(url);
+    const char *authority = strstr(url, "://"); // the absolute form, which proxies are sent
+    request->path = strdup(authority ? authority + 3 + strcspn(authority + 3, "/") : url);
     if (!request->path)
         return MHD_NO;
     http_head_read(&request->head, mhd, method, version);
@@ -397,8 +395,7 @@ static enum MHD_Result on_head(struct http *http, struct http_request *request, 
 
 // The application refuses the rest of the body.
 static void body_fail(struct http_request *request, enum http_trouble trouble) {
-    request->http->all_bodies -= request->body.cap;
-    buf_free(&request->body);
+    http_free_body(request->http, &request->body);
     request->trouble = trouble;
     request->http->app.body(request->http->app.arg, request);
 }
@@ -406,14 +403,14 @@ static void body_fail(struct http_request *request, enum http_trouble trouble) {
 static enum MHD_Result on_body(struct http *http, struct http_request *request, const char *data,
                                size_t len) {
     struct buf *body = &request->body;
-    size_t before = body->cap, max = http->limits.max_all_bodies;
+    size_t max = http->limits.max_all_bodies;
     if (body->len + len > http->limits.max_body) {
         body_fail(request, HTTP_BODY_TOO_LARGE);
         return MHD_NO;
     }
-    buf_add(body, data, len); // room grows with what came, not with what is declared
-    http->all_bodies += body->cap - before;
-    if (body->failed || http->all_bodies > (body->cap <= SMALL_BODY ? max : max - max / 8)) {
+    buf_add(body, data, len); // memory is taken, and counted, by what came, not by what is declared
+    http->all_bodies += len;
+    if (body->failed || http->all_bodies > (body->len <= SMALL_BODY ? max : max - max / 8)) {
         body_fail(request, HTTP_BODY_NO_ROOM);
         return MHD_NO;
     }
@@ -424,7 +421,7 @@ static enum MHD_Result on_request(void *cls, struct MHD_Connection *mhd, const c
                                   const char *version, const char *data, size_t *len, void **con_cls) {
     struct http *http = cls;
     struct http_request *request = *con_cls;
-    if (!request || request->gone)
+    if (!request || request->gone || http->closing)
         return MHD_NO;
     http_enter(request->conn);
     switch (request->state) {
@@ -451,11 +448,13 @@ struct buf http_take_body(struct http_request *request) {
 }
 
 void http_free_body(struct http *http, struct buf *body) {
-    http->all_bodies -= body->cap;
+    http->all_bodies -= body->len;
     buf_free(body);
 }
 
 // ---- the loop
+
+bool http_turn_over(const struct http *http) { return http_now() >= http->turn_end; }
 
 static void on_timer(uv_timer_t *timer) { http_run(timer->data); }
 static void on_more(uv_idle_t *idle) { http_run(idle->data); }
@@ -485,14 +484,14 @@ void http_run(struct http *http) {
     http->running = true;
     MHD_UNSIGNED_LONG_LONG ms = 0;
     uint64_t calls = http->calls;
-    int64_t end = http_now() + TURN_NS;
+    http->turn_end = http_now() + TURN_NS;
     bool timed, at_once;
     do {
         http->again = false;
         MHD_run(http->daemon);
         timed = MHD_get_timeout(http->daemon, &ms) == MHD_YES;
         at_once = http->again || (timed && ms == 0);
-    } while (at_once && http->calls != calls && http_now() < end);
+    } while (at_once && http->calls != calls && !http_turn_over(http));
     http->running = false;
     atomic_store(&http->current_fd, -1);
     schedule(http, at_once, http->again || http->calls != calls, timed, (int64_t)ms);
@@ -522,6 +521,8 @@ static void on_sweep(uv_timer_t *timer) {
     for (struct http_conn *c = http->conns, *next; c; c = next) {
         next = c->next;
         enum http_verdict verdict = conn_judge(c, &http->limits, now);
+        if (verdict == CONN_GONE && c->request)
+            c->request->gone = true;
         if (verdict == CONN_REFUSE_BODY)
             body_fail(c->request, HTTP_BODY_TOO_SLOW);
         if (verdict != CONN_KEEP)
@@ -559,7 +560,7 @@ enum status http_open(struct http *http, uv_loop_t *loop, const struct http_app 
     int fd = MHD_get_daemon_info(http->daemon, MHD_DAEMON_INFO_EPOLL_FD)->epoll_fd;
     uv_poll_init(loop, &http->poll, fd);
     http->poll.data = http->timer.data = http->sweep.data = http->pause.data = http->more.data = http;
-    http->linger.loop = loop;
+    http->linger = (struct http_linger){.loop = loop, .max = l->max_connections / 4};
     uv_timer_init(loop, &http->timer);
     uv_timer_init(loop, &http->pause);
     uv_idle_init(loop, &http->more);
@@ -574,11 +575,13 @@ enum status http_open(struct http *http, uv_loop_t *loop, const struct http_app 
 void http_close(struct http *http) {
     if (!http->open)
         return;
+    http->closing =
+        true; // nothing is suspended any more: libmicrohttpd must not be stopped with such connections
     for (struct http_conn *c = http->conns; c; c = c->next)
         if (c->request) {
             c->request->gone = true;
             request_tell_done(c->request);
-            http_wake(c->request); // libmicrohttpd must not be stopped with suspended connections
+            http_wake(c->request);
         }
     http_run(http);
     http->open = false;

@@ -44,8 +44,10 @@ struct http {
     uv_timer_t pause; // while connections are paused
     struct http_linger linger;
     struct listener listener; // set before http_open()
-    uint64_t calls;           // of our functions by libmicrohttpd
-    _Atomic int current_fd;   // the connection that is worked for; -1: none. For another thread to see
+    _Atomic uint64_t calls;   // of our functions by libmicrohttpd. For another thread to see, as
+    _Atomic int current_fd;   // the connection that is worked for; -1: none
+    int64_t turn_end;         // when libmicrohttpd has had its share of the loop's turn
+    bool closing;
     int num_conns, soft_limit, hard_limit;
     size_t all_bodies;
     struct http_conn *conns, *oldest; // newest first
@@ -79,5 +81,8 @@ void http_run(struct http *http);
 
 // Shuts the socket of the connection that the loop works for now; returns it, or -1: there is none. Any thread.
 int http_kill_current(struct http *http);
+
+// Whether libmicrohttpd has had its share of this turn of the loop: what takes long belongs into the pool.
+bool http_turn_over(const struct http *http);
 
 int64_t http_now(void); // monotonic ns

@@ -6,7 +6,8 @@
 #include <sys/socket.h>
 
 // Requests that a connection may have at once, and how many it earns in a second: one client must not keep the loop busy.
-enum { BURST = 200, REQUEST_RATE = 1000 };
+enum { BURST = 400, REQUEST_RATE = 4000 };
+enum { MAX_UNSEEN = 2 };
 #define SECOND 1000000000LL
 
 struct http_limits http_limits_filled(const struct http_limits *limits) {
@@ -47,10 +48,16 @@ static bool body_is_slow(struct http_request *request, const struct http_limits 
 
 enum http_verdict conn_judge(struct http_conn *c, const struct http_limits *l, int64_t now) {
     const struct http_request *request = c->request;
-    bool in_head = !request || request->state == HTTP_HEAD;
-    char byte;
-    if (in_head && recv(c->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0)
-        return CONN_SHUT; // half-closed, and nothing more can come: libmicrohttpd would wait
+    if (!request || request->state <= HTTP_BODY) { // is being read
+        char byte;
+        ssize_t waiting = recv(c->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+        if (waiting == 0)
+            return CONN_GONE; // nothing more can come: libmicrohttpd would wait
+        c->unseen = waiting > 0 && !c->seen ? c->unseen + 1 : 0;
+        c->seen = false;
+        if (c->unseen > MAX_UNSEEN)
+            return CONN_SHUT; // its buffer is full and no line ends, so libmicrohttpd turns in a circle
+    }
     if (!request && c->used && c->deadline)
         watch_idle(c, l, now);
     if (c->deadline && now > c->deadline)

@@ -3,7 +3,7 @@
 
 #include "conn.h"
 
-enum http_verdict { CONN_KEEP, CONN_SHUT, CONN_REFUSE_BODY };
+enum http_verdict { CONN_KEEP, CONN_SHUT, CONN_GONE, CONN_REFUSE_BODY }; // GONE: the client has closed
 
 // The limits with their defaults for zeros; of connections, as many as there may be descriptors.
 struct http_limits http_limits_filled(const struct http_limits *limits);

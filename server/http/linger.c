@@ -6,7 +6,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { LINGER_MS = 2000, MAX_LINGERING = 256, DROP = 64 * 1024 };
+enum { LINGER_MS = 2000, MAX_LINGERING = 64, DROP = 64 * 1024 };
 
 struct lingering {
     struct http_linger *linger;
@@ -46,7 +46,8 @@ static void on_readable(uv_poll_t *poll, int status, int events) {
 
 void linger_add(struct http_linger *linger, int fd) {
     shutdown(fd, SHUT_WR);
-    struct lingering *l = linger->num < MAX_LINGERING ? calloc(1, sizeof *l) : NULL;
+    struct lingering *l =
+        linger->num < linger->max && linger->num < MAX_LINGERING ? calloc(1, sizeof *l) : NULL;
     if (!l)
         return;
     l->fd = fcntl(fd, F_DUPFD_CLOEXEC, 0);

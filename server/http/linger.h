@@ -10,7 +10,7 @@ struct lingering;
 struct http_linger {
     uv_loop_t *loop;
     struct lingering *list;
-    int num;
+    int num, max; // beyond it sockets just close
 };
 
 // Shuts writing and goes on with a copy of fd, which the caller still closes. Loop thread.

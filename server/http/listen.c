@@ -9,7 +9,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { FD_RESERVE = 64 }; // files, epoll, pipes and the like
+enum { FD_RESERVE = 128 }; // files, epoll, pipes and the like
 
 enum status listen_bind(const char *host, int port, struct listener *out, struct err *err) {
     out->fd = -1;

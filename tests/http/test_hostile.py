@@ -9,7 +9,7 @@ import threading
 import pytest
 
 from goldens import expected
-from process import BINARY, environment
+from process import BINARY, Server, environment
 from wire import check_error, wait_for
 
 PROMPT = "Once upon a time"
@@ -95,6 +95,32 @@ def test_the_others_go_on(start, attack):
     finally:
         stop.set()
         thread.join()
+
+
+def test_gone_amid_a_body(server):
+    """What an upload had sent is given back soon after its client has left."""
+    for _ in range(3):
+        conns = [server.connect() for _ in range(15)]
+        for conn in conns:
+            conn.send(head(server, f"Content-Length: {18 << 20}") + (17 << 20) * b" ")
+            conn.close()
+    large = json.dumps({"prompt": PROMPT, "max_tokens": 4, "temperature": 0, "user": 3000000 * "u"}).encode()
+    wait_for("room for a body", lambda: server.post(PATH, large).status == 200)
+
+
+def test_stopped_amid_many_requests(model):
+    """Connections that wait for their turn are let go, too."""
+    for _ in range(3):
+        server = Server()
+        stop = threading.Event()
+        threads = [threading.Thread(target=with_errors, args=(lambda: flood(server, stop),), daemon=True) for _ in range(10)]
+        for thread in threads:
+            thread.start()
+        wait_for("requests", lambda: server.get("/health").status == 200)
+        server.stop()
+        stop.set()
+        for thread in threads:
+            thread.join()
 
 
 def test_declared_bodies_take_no_room(server):

@@ -19,15 +19,15 @@ static void test_credit(void **state) {
     for (int i = 0; i < 2; i++) {
         struct http_conn c = {0};
         int64_t now = starts[i];
-        assert_int_equal(take_all(&c, now), 200);
-        assert_int_equal(take_all(&c, now + 999999), 0);
-        assert_int_equal(take_all(&c, now + 1000000), 1);
-        assert_int_equal(take_all(&c, now + 51000000), 50);
-        assert_int_equal(take_all(&c, now + 3600 * SECOND), 200); // an hour earns no more than that
+        assert_int_equal(take_all(&c, now), 400);
+        assert_int_equal(take_all(&c, now + 249999), 0);
+        assert_int_equal(take_all(&c, now + 250000), 1);
+        assert_int_equal(take_all(&c, now + 12750000), 50);
+        assert_int_equal(take_all(&c, now + 3600 * SECOND), 400); // an hour earns no more than that
         int total = 0; // a second of tries at odd moments earns what a second earns
         for (int64_t t = 0; t <= SECOND; t += 333333)
             total += take_all(&c, now + 3600 * SECOND + t);
-        assert_in_range(total, 660, 1000);
+        assert_in_range(total, 3000, 4000);
     }
 }
 

@@ -328,6 +328,35 @@ static void test_many_stages(void **state) {
     unlink(file);
 }
 
+static void free_left(void *arg, struct request *r) {
+    (void)arg;
+    request_free(r);
+}
+
+// An engine that is closed with steps in flight: no stage waits for results that nobody will collect.
+static void test_closed_in_flight(void **state) {
+    (void)state;
+    char file[] = "/tmp/quire-model-XXXXXX";
+    random_layers = 4;
+    random_model_write(&(struct random_model){"F32", {DTYPE_F32}, 1, true}, file);
+    random_layers = RANDOM_LAYERS;
+    path = file;
+    for (stages = 2; stages <= 4; stages++) {
+        struct driver d;
+        const struct plan *plan;
+        open_driver(&d, (struct driver_config){.no_cache = true});
+        for (int i = 0; i < 2 * stages; i++)
+            driver_add(&d, prompt, PROMPT, 8, (struct sampling_params){0});
+        while (engine_in_flight(d.engine) < d.depth && (plan = sched_step(d.sched, 16)))
+            engine_launch(d.engine, plan, NULL);
+        assert_true(engine_in_flight(d.engine) > 1);
+        sched_abandon(d.sched, free_left, NULL);
+        driver_close(&d);
+    }
+    stages = 1;
+    unlink(file);
+}
+
 // A bias of +infinity on a token of the last rank: the row fails on every rank, where it is sampled from the
 // ranks' local top-k and where it is not.
 static void test_failed_rows(void **state) {
@@ -571,7 +600,7 @@ int main(void) {
         cmocka_unit_test(test_architectures),  cmocka_unit_test(test_refused),
         cmocka_unit_test(test_memory),         cmocka_unit_test(test_failed_rank),
         cmocka_unit_test(test_many_stages),    cmocka_unit_test(test_failed_rows),
-        cmocka_unit_test(test_subnormal_sums),
+        cmocka_unit_test(test_subnormal_sums), cmocka_unit_test(test_closed_in_flight),
     };
     one = calloc(1, sizeof *one);
     many = calloc(1, sizeof *many);

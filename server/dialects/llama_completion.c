@@ -1,5 +1,5 @@
-// llama-server's /completion. Its requests are rewritten as those of /v1/completions, whose fields they share but for
-// the prompt, the bias and what of the tokens is wanted. Its responses say where the text ended, and how.
+// llama-server's /completion. Its requests are rewritten as those of /v1/completions, whose fields they share
+// but for the prompt, the bias and what of the tokens is wanted.
 #include "llama_completion.h"
 
 #include "openai.h"

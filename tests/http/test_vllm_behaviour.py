@@ -20,6 +20,11 @@ DIFFERS = {
     "chat-bias-of-two-bad-keys": "an error names the first bad value, not all",
     "chat-echo": "echo is of completions",
 }
+WAITS = (  # for fields that are refused so far; by the beginning of the name
+    *("test_prompt_logprobs[1]", "test_prompt_logprobs[2]", "test_token_ids", "test_truncation"),
+    *(f"test_taken[completions-{n}]" for n in ("allowed-tokens", "bad-words", "stop-in-the-text", "spaces")),
+    *("test_taken[chat-continue]", "test_refused[completions-no-allowed-token]"),
+)
 
 
 @pytest.fixture(scope="module")
@@ -35,6 +40,7 @@ def api(tmp_path_factory):
 @pytest.fixture(autouse=True)
 def known(request):
     reason = DIFFERS.get(request.node.name.partition("[")[2][:-1])
+    reason = reason or request.node.name.startswith(WAITS) and "the field is refused"
     if reason:
         request.applymarker(pytest.mark.xfail(reason=reason, strict=True))
 

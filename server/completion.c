@@ -193,6 +193,7 @@ static struct timings timings_of(const struct completion *c) {
         const struct choice *ch = &c->choices[i];
         if (ch->num_tokens == 0)
             continue;
+        t.decoded += ch->num_tokens - 1;
         began = ch->engine.scheduled < began ? ch->engine.scheduled : began;
         first = ch->engine.first < first ? ch->engine.first : first;
         last = ch->engine.last > last ? ch->engine.last : last;
@@ -207,6 +208,9 @@ static struct piece piece_of(const struct choice *ch, size_t len) {
     struct piece p = {.index = ch->index,
                       .text = ch->text.data,
                       .len = len,
+                      .num_tokens = (int)ch->num_tokens,
+                      .num_cached = (int)ch->num_cached,
+                      .has_new_line = ch->has_new_line,
                       .logprobs = r->logprobs >= 0 ? &ch->lists : NULL,
                       .prompt_logprobs = r->prompt_logprobs ? &ch->prompt_logprobs : NULL,
                       .finish = ch->complete ? ch->finish : FINISH_NONE};

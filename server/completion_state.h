@@ -39,6 +39,7 @@ struct choice {
     bool submitted;
     bool strip;          // the prompt is BOS alone: the first token's leading space is no text
     bool echo_begun;     // the echo has text: a leading space is one
+    bool has_new_line;   // its text, but for what is held back
     bool complete;       // no more text will come
     bool finished;       // EVENT_FINISH came, or nobody waits for it
     bool finish_sent;    // the piece with the finish reason is written

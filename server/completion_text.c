@@ -134,6 +134,7 @@ bool choice_add_token(struct choice *ch, const struct service_event *ev, bool is
     size_t len = 0;
     bool hit = !is_stop && detok_push(ch->detok, ev->token, &text, &len);
     buf_add(&ch->text, text, len);
+    ch->has_new_line |= memchr(text, '\n', len) != NULL;
     if (ch->completion->request.logprobs >= 0) {
         add_pending(ch, ev, !is_stop, ch->strip && ch->num_tokens == 1);
         ch->released_bytes += len;

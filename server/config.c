@@ -55,7 +55,7 @@ static const struct option options[] = {
     {"require-key", 0, SERVE, OPT_FLAG, AT(require_key), NULL, 0, 0, NULL,
      "refuse a public address without a key"},
     {"allowed-origins", 0, SERVE, OPT_LIST, AT(allowed_origins), NULL, 0, 0, "ORIGIN",
-     "origin whose browser pages may call, * for all; repeatable"},
+     "origin whose browser pages may call; localhost for any port of it, * for all; repeatable"},
     {"device", 0, RUN, OPT_CHOICE, AT(device), NULL, 0, 0, "auto|cpu|ref|cuda",
      "where the model runs; auto, the default, takes CUDA where it works"},
     {"cpu-variant", 0, RUN, OPT_CHOICE, AT(variant), "auto", 0, 0, "auto|scalar|avx2|avxvnni|avx512",
@@ -495,7 +495,7 @@ static enum status parse_file(struct parse *p, const char *path) {
 // As browsers send it, so that it can be compared: scheme, host, port where it is not the usual one.
 static bool is_origin(const char *s) {
     size_t n = strspn(s, "abcdefghijklmnopqrstuvwxyz0123456789+.-");
-    return strcmp(s, "*") == 0 ||
+    return strcmp(s, "*") == 0 || strcmp(s, "localhost") == 0 ||
            (n > 0 && strncmp(s + n, "://", 3) == 0 && s[n + 3] && !strpbrk(s + n + 3, "/,* "));
 }
 
@@ -520,10 +520,10 @@ enum status config_parse(struct config *c, enum command command, int argc, char 
         status = err_set(err, STATUS_INVALID, "give --num-kv-blocks or --kv-cache-memory, not both");
     for (size_t i = 0; i < c->allowed_origins.len && status == STATUS_OK; i++)
         if (!is_origin(c->allowed_origins.items[i]))
-            status =
-                err_set(err, STATUS_INVALID,
-                        "--allowed-origins: expected * or one such as https://example.org, found '%.60s'",
-                        c->allowed_origins.items[i]);
+            status = err_set(
+                err, STATUS_INVALID,
+                "--allowed-origins: expected *, localhost or one such as https://example.org, found '%.60s'",
+                c->allowed_origins.items[i]);
     if (status == STATUS_OK && c->metrics_namespace) {
         const char *s = c->metrics_namespace;
         if (!isalpha((unsigned char)*s) ||

@@ -194,12 +194,21 @@ static bool has_key(const struct app *app, const struct http_head *head) {
     return key && auth_check(&app->auth, key, strlen(key));
 }
 
-// The flag's value that allows an origin: itself, or *. NULL: none does.
+static bool is_local_origin(const char *origin) {
+    size_t n = strncmp(origin, "https://", 8) == 0 ? 8 : strncmp(origin, "http://", 7) == 0 ? 7 : 0;
+    return n && http_host_is_local(origin + n, "localhost");
+}
+
+// What a page of this origin is told to be allowed: the origin, or *. NULL: it is not.
 static const char *find_allowed_origin(const struct app *app, const char *origin) {
     const struct str_list *l = &app->config->allowed_origins;
-    for (size_t i = 0; i < l->len; i++)
-        if (strcmp(l->items[i], "*") == 0 || strcmp(l->items[i], origin) == 0)
-            return l->items[i];
+    for (size_t i = 0; i < l->len; i++) {
+        const char *allowed = l->items[i];
+        if (strcmp(allowed, "localhost") == 0 ? is_local_origin(origin) : strcmp(allowed, origin) == 0)
+            return origin;
+        if (strcmp(allowed, "*") == 0)
+            return allowed;
+    }
     return NULL;
 }
 

@@ -88,6 +88,7 @@ FOREIGN_FLAGS = "server/foreign_flags.c"
 METRICS = "server/metrics.c"
 FIELD_TABLE = "server/dialects/field_table.c"
 OPENAI_PARSE = "server/dialects/openai_parse.c"
+LLAMA = "server/dialects/llama_completion.c"
 
 MUTATIONS = [
     # ---- KV cache --------------------------------------------------------------------------------------------
@@ -808,6 +809,11 @@ MUTATIONS = [
     (METRICS, "seconds > durations[b]", "seconds >= durations[b]", "test_server_text"),  # le is not less than
     (METRICS, "s->waiting - deferred);", "s->waiting);", "test_server_text"),  # the reasons are more than all
     ("server/dialects/api_error.c", "tokens == (size_t)n_ctx", "false", "test_server_openai"),  # a full context that is told to fit
+    (LLAMA, "out->len == 0 ? TOKENIZE_ADD_SPECIAL : 0u", "TOKENIZE_ADD_SPECIAL", "test_server_llama"),  # BOS within a prompt
+    (LLAMA, "ids |= json_is_number(part);", "ids = true;", "test_server_llama"),  # two texts are one prompt
+    (LLAMA, "p->num_tokens < r->request->max_tokens", "p->num_tokens <= r->request->max_tokens", "test_server_llama"),  # truncated by n_predict
+    (LLAMA, "json_is_false(value) ? json_integer(-100)", "json_is_false(value) ? json_integer(0)", "test_server_llama"),  # a word is not forbidden
+    (LLAMA, "for (int last = any ? 0 : 1;", "for (int last = 0;", "test_server_llama"),  # an event without text before the end
     # ---- what a connection may do
     ("server/http/limits.c", "c->credit + earned < BURST ? c->credit + (int)earned : BURST", "c->credit + (int)earned", "test_server_limits"),  # an hour saves up requests
     ("server/http/limits.c", "    c->credit--;\n", "", "test_server_limits"),  # no limit

@@ -16,6 +16,7 @@ struct usage {
 // llama-server's account of a response so far: the prompts', then all choices'.
 struct timings {
     int64_t cached, computed, generated; // tokens
+    int64_t decoded;                     // generated after the first of each choice, which the prompt gives
     double prompt_ms, generation_ms; // from the first step to the first token, and from there to the last one
 };
 
@@ -48,6 +49,8 @@ struct piece {
     int index; // of the choice
     const char *text;
     size_t len;
+    int num_tokens, num_cached;           // of the choice so far, and of its prompt
+    bool has_new_line;                    // the choice's text so far
     const struct logprob_lists *logprobs; // of its tokens; NULL: not asked for
     const struct buf *prompt_logprobs;    // the inside of a JSON array; NULL: not asked for
     enum finish_reason finish;            // FINISH_NONE: more pieces follow

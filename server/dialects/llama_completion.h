@@ -1,5 +1,4 @@
-// llama-server's own /completion: the fields of OpenAI's completions by either name, one prompt, one choice.
-// Pure; any thread.
+// llama-server's own API of completions: /completion. Pure; any thread.
 #pragma once
 
 #include "dialect.h"

@@ -95,7 +95,7 @@ static struct chat_value *name_of(struct chat_arena *a, const struct tokenizer *
     return chat_string(a, name, len, false);
 }
 
-// Text parts are joined as they are.
+// A line each, as vLLM and llama-server have it.
 static bool read_parts(struct buf *text, const json_t *parts, const char *param, struct api_error *e) {
     for (size_t i = 0; i < json_array_size(parts); i++) {
         const json_t *part = json_array_get(parts, i), *content = field_get(part, "text");
@@ -112,6 +112,8 @@ static bool read_parts(struct buf *text, const json_t *parts, const char *param,
                             "Parts of type '%.40s' are not supported: this model reads text.", type);
         if (!json_is_string(content))
             return api_fail(e, 400, "invalid_type", where, "The text of a part must be a string.");
+        if (i > 0)
+            buf_char(text, '\n');
         buf_add(text, json_string_value(content), json_string_length(content));
     }
     return true;

@@ -39,10 +39,13 @@ bool openai_parse_end(struct completion_request *r, const struct served_model *m
 bool openai_count_response(const struct served_model *m, const char *body, size_t len, struct buf *out,
                            struct api_error *e);
 
-// parse() of /v1/completions, where a request that does not say how many tokens it wants gets at most
-// max_tokens.
-bool openai_completions_parse(struct completion_request *r, const struct served_model *m, const char *body,
-                              size_t len, int max_tokens, struct api_error *e);
+// Reads the prompts of a body's object into r.
+typedef bool read_prompts_fn(struct completion_request *r, const struct served_model *m, const json_t *root,
+                             struct api_error *e);
+// parse() of /v1/completions from a body's object, which it frees; NULL: e says why there is none. A request
+// that does not say how many tokens it wants gets at most max_tokens.
+bool openai_completions_read(struct completion_request *r, const struct served_model *m, json_t *root,
+                             read_prompts_fn *prompts, int max_tokens, struct api_error *e);
 
 // ---- out
 

@@ -98,25 +98,24 @@ static bool read_prompts(struct completion_request *r, const struct served_model
         struct token_buf *ids = &r->prompts[i];
         if (!(json_is_string(p) ? add_text(ids, r, m, p, e) : add_ids(ids, m, p, where, e)))
             return false;
-        if (!openai_check_room(r, m, ids->len, "prompt", e))
-            return false;
     }
     return true;
 }
 
-bool openai_completions_parse(struct completion_request *r, const struct served_model *m, const char *body,
-                              size_t len, int max_tokens, struct api_error *e) {
+bool openai_completions_read(struct completion_request *r, const struct served_model *m, json_t *root,
+                             read_prompts_fn *prompts, int max_tokens, struct api_error *e) {
     *r = openai_defaults();
     r->max_tokens = max_tokens;
-    json_t *root = body_load(body, len, e);
     bool ok = root && openai_read_fields(r, m, root, &api, NULL, e) && openai_read_options(r, m, root, e) &&
-              read_prompts(r, m, root, e);
+              prompts(r, m, root, e);
+    for (size_t i = 0; i < r->num_prompts && ok; i++)
+        ok = openai_check_room(r, m, r->prompts[i].len, "prompt", e);
     return openai_parse_end(r, m, root, &api, ok, e);
 }
 
 static bool parse_body(struct completion_request *r, const struct served_model *m, const char *body,
                        size_t len, struct api_error *e) {
-    return openai_completions_parse(r, m, body, len, 16, e);
+    return openai_completions_read(r, m, body_load(body, len, e), read_prompts, 16, e);
 }
 
 // ---- log-probabilities: four lists

@@ -250,7 +250,7 @@ static bool read_stream_options(struct completion_request *r, const json_t *root
         values[i] = o && json_is_true(o);
     }
     r->include_usage = values[0];
-    r->continuous_usage = values[1];
+    r->continuous_usage = values[0] && values[1]; // as in vLLM
     return true;
 }
 

@@ -112,17 +112,18 @@ struct buf *openai_chunk_begin(struct sse_queue *out, const struct response *r) 
     return b;
 }
 
-static void write_timing(struct buf *b, const char *name, int64_t n, double ms) {
-    buf_fmt(b, "\"%s_n\":%lld,\"%s_ms\":%.3f,\"%s_per_token_ms\":%.3f,\"%s_per_second\":%.3f", name,
-            (long long)n, name, ms, name, n > 0 ? ms / (double)n : 0, name,
-            ms > 0 ? (double)n * 1e3 / ms : 0);
+// `steps`: how many of the n tokens the time is spent on.
+static void write_timing(struct buf *b, const char *name, int64_t n, int64_t steps, double ms) {
+    buf_fmt(b, "\"%s_n\":%lld,\"%s_ms\":%.15g,\"%s_per_token_ms\":%.15g,\"%s_per_second\":%.15g", name,
+            (long long)n, name, ms, name, steps > 0 ? ms / (double)steps : 0, name,
+            ms > 0 ? (double)steps * 1e3 / ms : 0);
 }
 
 void openai_write_timings(struct buf *b, const struct timings *t) {
     buf_fmt(b, ",\"timings\":{\"cache_n\":%lld,", (long long)t->cached);
-    write_timing(b, "prompt", t->computed, t->prompt_ms);
+    write_timing(b, "prompt", t->computed, t->computed, t->prompt_ms);
     buf_char(b, ',');
-    write_timing(b, "predicted", t->generated, t->generation_ms);
+    write_timing(b, "predicted", t->generated, t->decoded, t->generation_ms);
     buf_char(b, '}');
 }
 

@@ -7,7 +7,7 @@ import pytest
 
 import goldens
 from goldens import expected
-from process import run
+from process import Server, run
 from wire import check_error
 
 PROMPT = "Once upon a time"
@@ -160,6 +160,26 @@ def test_allowed_origins(start, flag):
         assert reply.header("access-control-allow-headers") == ("x-mine" if allowed else None)
         for reply in (reply, server.call("GET", "/v1/models", headers={"Origin": origin})):
             assert reply.header("access-control-allow-origin") == allowed
+
+
+LOCAL = [f"{s}://{h}{p}" for s in ("http", "https") for h in ("localhost", "127.0.0.1", "[::1]") for p in ("", ":3000")]
+FOREIGN = ["http://localhost.evil.com", "http://notlocalhost", "http://localhost:1@evil.com", "localhost", "ftp://localhost", "null"]
+
+
+@pytest.mark.parametrize("origin, allowed", [(o, True) for o in LOCAL] + [(o, False) for o in FOREIGN])
+def test_allowed_origins_of_this_machine(local_pages, origin, allowed):
+    """`localhost`: any port of it, by either scheme, and no name that begins or ends so."""
+    ask = {"Origin": origin, "Access-Control-Request-Method": "POST"}
+    reply = local_pages.call("OPTIONS", "/v1/completions", headers=ask)
+    assert reply.status == (204 if allowed else 400)
+    assert reply.header("access-control-allow-origin") == (origin if allowed else None)
+
+
+@pytest.fixture(scope="module")
+def local_pages():
+    server = Server("--allowed-origins", "localhost")
+    yield server
+    server.stop()
 
 
 def test_key_is_not_in_the_command_line(guarded):

@@ -90,9 +90,12 @@ def test_content_is_never_a_control_token(chat):
 
 
 def test_forms_of_content(chat):
-    wanted = content(whole(chat))
-    parts = [{"type": "text", "text": "Hello "}, {"type": "text", "text": "there"}]
-    assert content(whole(chat, [{"role": "user", "content": parts, "name": None}])) == wanted
+    for text in ("Hello there", "Hello\n there"):
+        parts = [{"type": "text", "text": part} for part in text.split("\n")]
+        wanted, got = (whole(chat, [{"role": "user", "content": c, "name": None}]) for c in (text, parts))
+        assert content(got) == content(wanted) and got["usage"] == wanted["usage"] | {
+            "prompt_tokens_details": got["usage"]["prompt_tokens_details"]
+        }
     for empty in ("", None, []):
         whole(chat, HI + [{"role": "assistant", "content": empty}, {"role": "user", "content": "a"}])
 

@@ -183,7 +183,7 @@ def test_completion_runs_to_the_context(start):
 
 
 @pytest.mark.parametrize(
-    "fields", [{"prompt": ["a", "b"]}, {"n": 2}, {"logprobs": 1}, {"echo": True}, {"prompt": "a" * 1_000_000}, {"n_predict": -5}, {"prompt": 5}],
+    "fields", [{"logprobs": 1}, {"echo": True}, {"n_probs": 21}, {"prompt": [[]]}, {"logit_bias": [[1]]}, {"prompt": "a" * 1_000_000}, {"n_predict": -5}, {"prompt": 5}],
     ids=lambda v: str(v)[:30],
 )  # fmt: skip
 def test_completion_errors(server, fields):

@@ -22,6 +22,12 @@ struct served_model {
     bool strict_fields;    // names that would be ignored are refused
 };
 
+// Whether a text is refused without tokenising it: no token is longer than max_token_bytes, so it cannot fit, and it
+// is so long that counting its tokens for the refusal would take long.
+static inline bool text_is_hopeless(const struct served_model *m, size_t bytes) {
+    return bytes > 1 << 20 && bytes / m->max_token_bytes > (size_t)m->max_model_len;
+}
+
 struct completion_request {
     const char *model;         // one of served_model.names
     struct token_buf *prompts; // (num_prompts)

@@ -32,7 +32,7 @@ static bool add_id(struct token_buf *out, const struct served_model *m, const js
 static bool add_text(struct token_buf *out, const struct served_model *m, const json_t *v,
                      struct api_error *e) {
     size_t len = json_string_length(v);
-    if (len / m->max_token_bytes > (size_t)m->max_model_len)
+    if (text_is_hopeless(m, len))
         return api_fail_context(e, "prompt", "the prompt has", 0, len, m->max_model_len);
     unsigned flags = TOKENIZE_PARSE_SPECIAL | (out->len == 0 ? TOKENIZE_ADD_SPECIAL : 0u);
     return tokenizer_encode(m->tokenizer, json_string_value(v), len, flags, out) == STATUS_OK ||

@@ -343,7 +343,7 @@ static bool render_prompt(const struct served_model *m, const struct chat_value 
     if (status != STATUS_OK)
         return api_fail(e, 400, "template_error", "messages",
                         "The chat template refuses these messages: %.300s", err.msg);
-    if (bytes / m->max_token_bytes > (size_t)m->max_model_len)
+    if (text_is_hopeless(m, bytes))
         return api_fail_context(e, "messages", "the messages have", 0, bytes, m->max_model_len);
     return check_roles(m, globals, out->arena, bytes, others, e);
 }

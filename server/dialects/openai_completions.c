@@ -46,8 +46,7 @@ static bool add_text(struct token_buf *out, const struct completion_request *r, 
                      const json_t *v, struct api_error *e) {
     const char *param = "prompt";
     size_t len = json_string_length(v);
-    // No token is longer than max_token_bytes, so a longer text cannot fit: refused without tokenising it.
-    if (len / m->max_token_bytes > (size_t)m->max_model_len)
+    if (text_is_hopeless(m, len))
         return api_fail_context(e, param, "the prompt has", 0, len, m->max_model_len);
     unsigned flags = TOKENIZE_PARSE_SPECIAL | (r->add_special ? TOKENIZE_ADD_SPECIAL : 0u);
     if (tokenizer_encode(m->tokenizer, json_string_value(v), len, flags, out) != STATUS_OK)

@@ -98,7 +98,7 @@ static bool encode_text(const struct served_model *m, const json_t *root, struct
     size_t n = json_string_length(text);
     bool add = field_get(root, "add_special_tokens") ? q->add_special_tokens : q->add_special;
     unsigned flags = (add ? TOKENIZE_ADD_SPECIAL : 0u) | (q->parse_special ? TOKENIZE_PARSE_SPECIAL : 0u);
-    if (n / m->max_token_bytes > (size_t)m->max_model_len)
+    if (text_is_hopeless(m, n))
         return api_fail_context(e, name, "the text has", 0, n, m->max_model_len);
     return tokenizer_encode(m->tokenizer, json_string_value(text), n, flags, ids) == STATUS_OK ||
            api_fail_memory(e);

@@ -745,3 +745,14 @@ def test_echo(server):
         assert value in top.values() and max(top.values()) >= value
     assert logprobs["text_offset"][0] == 0
     assert choice["text"].endswith(text_of([432]))
+
+
+def test_how_long_a_prompt_is_that_does_not_fit(server):
+    """Counted, up to a megabyte; beyond it the bytes say enough."""
+    prompt = 5000 * "cat "
+    ids = server.post("/tokenize", {"prompt": prompt}).json()["count"]
+    assert ids > server.get("/v1/models").json()["data"][0]["max_model_len"]
+    error = server.post("/v1/completions", {"prompt": prompt}).json()["error"]
+    assert error["code"] == "context_length_exceeded" and error["n_prompt_tokens"] == ids
+    error = server.post("/v1/completions", {"prompt": 300000 * "cat "}).json()["error"]
+    assert error["code"] == "context_length_exceeded" and "n_prompt_tokens" not in error

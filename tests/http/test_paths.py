@@ -80,7 +80,7 @@ def test_bad_messages(chat, server, path):
     check_error(chat.post(path, {"messages": "x"}), 400, "messages")
     check_error(chat.post(path, {"messages": [{"role": "user"}]}), 400, "messages[0].content")
     check_error(chat.post(path, {"messages": HI, "model": "x"}), 404, "model")
-    check_error(chat.post(path, {"messages": [{"role": "user", "content": "a" * 1_000_000}]}), 400, "messages")
+    check_error(chat.post(path, {"messages": [{"role": "user", "content": "a" * 1_100_000}]}), 400, "messages")
     check_error(server.post(path, {"messages": HI}), 400, "messages", code="no_chat_template")
 
 

@@ -428,7 +428,7 @@ MUTATIONS = [
              "            float inverse = (float)(end ? high : low) / far;", "test_codecs"),  # the others without one
     (ENCODE, "(!(min > 0) && !below)", "(!(min > 0))", "test_codecs"),  # Q4_1's minimum cannot be taken off
     (ENCODE, "2.0f * (float)step", "0.0f * (float)step", "test_codecs"),  # IQ4_NL without a search
-    (ENCODE, "put_fifths(dst + 4, best);", "", "test_codecs"),  # Q5_1 of four bits
+    (ENCODE, "put_fifths(dst + 4, best);", "(void)best;", "test_codecs"),  # Q5_1 of four bits
     (ENCODE, "if (!(min > 0) && !below) {", "if (false) {", "test_codecs"),  # minima below zero, which the format cannot say
     (ENCODE, "t = t > low ? t : low;\n        q[i] = t < high ? t : high;", "q[i] = t > low ? t : low;",
              "test_codecs"),  # numbers beyond the last bit

@@ -116,15 +116,6 @@ size_t utf8_sequence(const unsigned char *s, size_t len, size_t *bad) {
     return n;
 }
 
-size_t utf8_count(const char *text, size_t len) {
-    size_t count = 0;
-    for (size_t i = 0; i < len; count++) {
-        size_t bad, n = utf8_sequence((const unsigned char *)text + i, len - i, &bad);
-        i += n ? n : bad;
-    }
-    return count;
-}
-
 void json_escape(struct buf *b, const char *text, size_t len) {
     static const char hex[] = "0123456789abcdef";
     const unsigned char *s = (const unsigned char *)text;

@@ -43,5 +43,3 @@ void json_float(struct buf *b, float v);
 // Length of the valid UTF-8 sequence at s (1..4), or 0; then *bad is the length of the part to replace
 // (1..3).
 size_t utf8_sequence(const unsigned char *s, size_t len, size_t *bad);
-// Code points of a text; invalid parts count as one each.
-size_t utf8_count(const char *text, size_t len);

@@ -2,6 +2,8 @@
 
 #include "buf.h"
 
+#include <poll.h>
+#include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -36,6 +38,28 @@ static size_t escape(char *dst, size_t room, const char *src) {
     return n;
 }
 
+// Writes a line where that does not block: the pipe (or terminal, or socket) is the queue, and a reader that has
+// stopped loses lines instead of stopping us. A pipe that polls writable takes a page, which no line exceeds.
+static void write_line(const char *line, size_t n) {
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; // between the look and the write
+    static unsigned long lost;
+    struct pollfd out = {.fd = STDERR_FILENO, .events = POLLOUT};
+    ssize_t written = 0;
+    pthread_mutex_lock(&lock);
+    if (lost && poll(&out, 1, 0) == 1 && (out.revents & POLLOUT)) {
+        char note[64];
+        written = write(STDERR_FILENO, note,
+                        (size_t)snprintf(note, sizeof note, "level=warn log_lines_lost=%lu\n", lost));
+        lost = 0;
+    }
+    if (!lost && poll(&out, 1, 0) == 1 && (out.revents & POLLOUT))
+        written = write(STDERR_FILENO, line, n);
+    else
+        lost++;
+    pthread_mutex_unlock(&lock);
+    (void)written; // a full disk or a closed terminal must not stop serving
+}
+
 void log_msg(enum log_level level, const char *fmt, ...) {
     static const char *const names[] = {"error", "warn", "info", "debug"};
     if (level > max_level)
@@ -48,6 +72,5 @@ void log_msg(enum log_level level, const char *fmt, ...) {
     size_t n = (size_t)snprintf(line, sizeof line, "level=%s ", names[level]);
     n += escape(line + n, sizeof line - n - 1, text);
     line[n++] = '\n';
-    ssize_t written = write(STDERR_FILENO, line, n);
-    (void)written; // a full disk or a closed terminal must not stop serving
+    write_line(line, n);
 }

@@ -15,7 +15,8 @@ enum { LOG_MAX_LINE = 4096 };
 // Lines above this level are dropped. Start-up only, before other threads; default LOG_INFO.
 void log_set_level(enum log_level level);
 
-// Writes one line: `level=info <text>`. Any thread. A failing write is ignored: logging never stops serving.
+// Writes one line: `level=info <text>`. Any thread. A write that fails or would block loses the line, which the next
+// one that does not counts: logging never stops serving.
 void log_msg(enum log_level level, const char *fmt, ...)
 #if defined(__GNUC__)
     __attribute__((format(printf, 2, 3)))

@@ -290,7 +290,7 @@ static void conn_read(struct conn *k) {
             return;
         }
         if (b.refused) {
-            conn_fail(k, ERROR_JSON, "an answer longer than any of the API");
+            conn_fail(k, ERROR_JSON, "a response longer than any of the API");
             return;
         }
         if (k->http.state == HTTP1_DONE) {
@@ -425,7 +425,7 @@ static void on_tick(uv_timer_t *t) {
         if (!k->call)
             continue;
         if (now >= k->call->deadline) {
-            conn_fail(k, ERROR_TIMEOUT, "no whole answer within --timeout");
+            conn_fail(k, ERROR_TIMEOUT, "no whole response within --timeout");
             next = c->all; // the handler may have begun calls: from the beginning
         } else if (k->state == CONN_CONNECTING && now >= k->call->connect_deadline) {
             conn_fail(k, ERROR_TIMEOUT, "no connection within --connect-timeout");

@@ -22,7 +22,7 @@ struct call_handlers {
     // A part of the body, and when it was read. False: no more of it is wanted; the call ends with
     // ERROR_JSON.
     bool (*body)(void *context, const char *data, size_t len, int64_t now);
-    // Once, last: the answer is whole (ERROR_NONE) or will not come. The call is gone afterwards.
+    // Once, last: the response is whole (ERROR_NONE) or will not come. The call is gone afterwards.
     // `connected`: the call waited for a new connection.
     void (*end)(void *context, enum error_kind error, const char *why, int64_t now, bool connected);
 };

@@ -8,16 +8,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-static uint32_t output_of(const struct dataset *d, const char *answer) {
+static uint32_t output_of(const struct dataset *d, const char *completion) {
     if (d->o->file_output_len)
         return (uint32_t)d->o->file_output_len;
     // Four bytes a token: a fair guess for English, and only a limit.
-    size_t n = answer ? strlen(answer) / 4 : 128;
+    size_t n = completion ? strlen(completion) / 4 : 128;
     return n < 4 ? 4 : n > 1024 ? 1024 : (uint32_t)n;
 }
 
-static struct turn text_turn(const struct dataset *d, const char *text, const char *answer) {
-    return (struct turn){.text = text, .output = output_of(d, answer)};
+static struct turn text_turn(const struct dataset *d, const char *text, const char *completion) {
+    return (struct turn){.text = text, .output = output_of(d, completion)};
 }
 
 // {"conversations": [{"from": "human", "value": …}, {"from": "gpt", "value": …}, …]}

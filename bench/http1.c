@@ -92,7 +92,7 @@ static void header(struct http1 *h, char *line) {
 }
 
 static void end_of_head(struct http1 *h) {
-    if (h->status < 200 && h->status != 101) { // an interim answer: the real one follows
+    if (h->status < 200 && h->status != 101) { // an interim response: the final one follows
         http1_reset(h);
         return;
     }

@@ -37,7 +37,7 @@ struct flight {
     uint32_t index, turn, ideal;
     struct history history;
     struct request_record *rec;
-    struct buf request, user, answer, body;
+    struct buf request, user, completion, body;
     struct reply reply;
     struct event_stream events;
     int status;
@@ -75,7 +75,7 @@ struct load {
     uv_prepare_t prepare;
     uv_idle_t busy;
     int alarm_fd, open_handles;
-    bool stopping, ended, pumping;
+    bool stopping, ended, sending;
     const volatile bool *stop;
     void (*show)(const struct progress *p, void *context);
     void *show_context;
@@ -138,7 +138,7 @@ static void flight_free(struct flight *f) {
     history_free(&f->history);
     buf_free(&f->request);
     buf_free(&f->user);
-    buf_free(&f->answer);
+    buf_free(&f->completion);
     buf_free(&f->body);
     event_stream_free(&f->events);
     free(f);
@@ -188,7 +188,7 @@ static struct flight *take_flight(struct load *l, int64_t intended) {
     return f;
 }
 
-// ---- answers ----
+// ---- responses ----
 
 struct event_context {
     struct flight *f;
@@ -209,7 +209,7 @@ static void on_event(void *context, bool is_error, const char *data, size_t len)
     struct flight *f = e->f;
     struct request_record *rec = f->rec;
     bool goes_on = f->turn + 1 < f->item.num_turns;
-    reply_read(&f->reply, data, len, goes_on ? &f->answer : NULL);
+    reply_read(&f->reply, data, len, goes_on ? &f->completion : NULL);
     if (is_error && !f->reply.error[0])
         snprintf(f->reply.error, sizeof f->reply.error, "an error event");
     if (f->reply.done)
@@ -244,7 +244,7 @@ static bool on_body(void *context, const char *data, size_t len, int64_t now) {
 }
 
 // What went wrong, if anything did. The message is left empty where the kind says all.
-static enum error_kind judge(struct flight *f, char *message) {
+static enum error_kind find_error(struct flight *f, char *message) {
     struct request_record *rec = f->rec;
     if (f->status != 200) {
         reply_error(f->body.data ? f->body.data : "", f->body.len, message, RECORD_MESSAGE);
@@ -254,7 +254,7 @@ static enum error_kind judge(struct flight *f, char *message) {
         bool goes_on = f->turn + 1 < f->item.num_turns;
         if (f->body.failed)
             return ERROR_JSON;
-        reply_read(&f->reply, f->body.data ? f->body.data : "", f->body.len, goes_on ? &f->answer : NULL);
+        reply_read(&f->reply, f->body.data ? f->body.data : "", f->body.len, goes_on ? &f->completion : NULL);
         rec->last = rec->end;
     }
     if (f->reply.error[0]) {
@@ -283,7 +283,7 @@ static void count_tokens(struct flight *f) {
         rec->first = rec->last;
 }
 
-static void pump(struct load *l);
+static void send_due(struct load *l);
 static void think_push(struct load *l, struct flight *f);
 
 static void on_end(void *context, enum error_kind error, const char *why, int64_t now, bool connected) {
@@ -294,7 +294,7 @@ static void on_end(void *context, enum error_kind error, const char *why, int64_
     rec->status = f->status;
     rec->connected = connected;
     snprintf(rec->message, sizeof rec->message, "%s", why);
-    rec->error = error != ERROR_NONE ? error : judge(f, rec->message);
+    rec->error = error != ERROR_NONE ? error : find_error(f, rec->message);
     count_tokens(f);
     l->running--;
     if (rec->error == ERROR_NONE)
@@ -306,7 +306,7 @@ static void on_end(void *context, enum error_kind error, const char *why, int64_
     bool goes_on = f->turn + 1 < f->item.num_turns;
     if (goes_on && rec->error == ERROR_NONE && !l->stopping) {
         history_add(&f->history, f->user.data ? f->user.data : "", f->user.len);
-        history_add(&f->history, f->answer.data ? f->answer.data : "", f->answer.len);
+        history_add(&f->history, f->completion.data ? f->completion.data : "", f->completion.len);
         f->ideal = rec->input + rec->output;
         f->turn++;
         f->due = rec->end + (int64_t)(l->o->think_time * 1e9);
@@ -320,15 +320,15 @@ static void on_end(void *context, enum error_kind error, const char *why, int64_
             l->rest_until = rec->end + REST_NS;
         flight_free(f);
     }
-    pump(l);
+    send_due(l);
 }
 
 static const struct call_handlers handlers = {on_head, on_body, on_end};
 
-static void launch(struct flight *f, int64_t ready) {
+static void send_request(struct flight *f, int64_t ready) {
     struct load *l = f->load;
     struct request_record *rec = f->rec;
-    buf_clear(&f->answer);
+    buf_clear(&f->completion);
     buf_clear(&f->body);
     f->reply = (struct reply){0};
     f->status = 0;
@@ -375,8 +375,8 @@ static struct flight *think_pop(struct load *l) {
     return top;
 }
 
-// Draws the next arrival; none after the last item or the end of the time.
-static void draw_arrival(struct load *l) {
+// Samples the next arrival; none after the last item or the end of the time.
+static void sample_arrival(struct load *l) {
     size_t i = l->taken;
     l->has_next = i < l->num_items && !l->stopping;
     if (!l->has_next)
@@ -416,11 +416,11 @@ static void set_alarm(struct load *l) {
     timerfd_settime(l->alarm_fd, TFD_TIMER_ABSTIME, &spec, NULL);
 }
 
-static void pump_once(struct load *l) {
+static void send_due_once(struct load *l) {
     int64_t now = now_of(l);
     while (l->has_next && l->next_arrival <= now) {
         queue_push(&l->waiting, take_flight(l, l->next_arrival));
-        draw_arrival(l);
+        sample_arrival(l);
     }
     if (l->stopping)
         return;
@@ -428,28 +428,28 @@ static void pump_once(struct load *l) {
         l->active++;
         struct flight *f = queue_pop(&l->waiting);
         // Where no limit holds it back a request is ready when it is due.
-        launch(f, l->plan.max_concurrency ? l->slot_free : 0);
+        send_request(f, l->plan.max_concurrency ? l->slot_free : 0);
     }
     while (has_slot(l) && now >= l->rest_until && more_closed(l, now)) {
-        // The slot has been free since the answer before, or since the start.
+        // The slot has been free since the response before, or since the start.
         int64_t since = l->slot_free > l->rest_until ? l->slot_free : l->rest_until;
         struct flight *f = take_flight(l, since);
         l->active++;
-        launch(f, since);
+        send_request(f, since);
     }
     while (l->num_think && l->think[0]->due <= now) {
         struct flight *f = think_pop(l);
         begin_turn(f, f->due);
-        launch(f, f->due);
+        send_request(f, f->due);
     }
 }
 
-static void pump(struct load *l) {
-    if (l->pumping)
+static void send_due(struct load *l) {
+    if (l->sending)
         return;
-    l->pumping = true;
-    pump_once(l);
-    l->pumping = false;
+    l->sending = true;
+    send_due_once(l);
+    l->sending = false;
     l->progress.waiting = l->waiting.num;
     l->progress.running = l->running;
     bool more = l->waiting.num || l->num_think || l->has_next || more_closed(l, now_of(l));
@@ -464,7 +464,7 @@ static void on_alarm(uv_poll_t *p, int status, int events) {
     struct load *l = p->data;
     uint64_t count;
     if (read(l->alarm_fd, &count, sizeof count) < 0 || !l->ended)
-        pump(l);
+        send_due(l);
 }
 
 // Bodies are written ahead of their time, a few in each turn of the loop, so that sending costs no more than
@@ -478,7 +478,7 @@ static void on_prepare(uv_prepare_t *p) {
         l->stopping = l->run->interrupted = true;
         l->has_next = false;
         client_interrupt(l->client);
-        pump(l);
+        send_due(l);
     }
 }
 
@@ -490,7 +490,7 @@ static void on_show(uv_timer_t *t) {
     if (l->show)
         l->show(&l->progress, l->show_context);
     if (l->plan.duration > 0)
-        pump(l); // a closed loop may have run out of time
+        send_due(l); // a closed loop may have run out of time
 }
 
 static double cpu_seconds(void) {
@@ -558,8 +558,8 @@ struct run *load_run(uv_loop_t *loop, struct client *client, const struct option
     run->started_unix = (int64_t)time(NULL);
     l->start = run->started = clock_ns();
     if (plan.arrival != ARRIVAL_CLOSED)
-        draw_arrival(l);
-    pump(l);
+        sample_arrival(l);
+    send_due(l);
     while (!l->ended)
         uv_run(loop, UV_RUN_ONCE);
     run->cpu = cpu_seconds() - cpu;

@@ -26,7 +26,7 @@ struct run {
     struct load_plan plan;
     struct request_record **records; // [num], owned, in the order of their intended times
     size_t num, cap;
-    int64_t duration;     // ns from the start to the last answer
+    int64_t duration;     // ns from the start to the end of the last response
     int64_t started_unix; // s
     int64_t started;      // ns of CLOCK_MONOTONIC: 0 of all other times
     size_t peak;          // requests at once

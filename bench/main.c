@@ -76,7 +76,7 @@ static bool write_all(const struct options *o, const json_t *root) {
 }
 
 struct bench {
-    const struct options *o;
+    struct options *o;
     uv_loop_t loop;
     struct client *client;
     struct dataset *data;
@@ -190,15 +190,22 @@ static void close_all(struct bench *b) {
 }
 
 static int bench_run(struct bench *b) {
-    const struct options *o = b->o;
+    struct options *o = b->o;
     char message[400] = "";
-    b->data = dataset_open(o, message, sizeof message);
-    if (!b->data)
+    int64_t max_model_len;
+    if (o->dataset != DATASET_RANDOM && !(b->data = dataset_open(o, message, sizeof message)))
         options_die("%s", message);
     struct client_limits limits = {o->timeout, o->connect_timeout};
     b->client = client_open(&b->loop, o->url_host, o->url_port, limits, message, sizeof message);
     if (!b->client)
         return fail(message);
+    if (!probe_model(&b->loop, b->client, o, &stopped, &b->maker, &max_model_len, message, sizeof message)) {
+        fail(message);
+        return stopped ? 130 : 1;
+    }
+    bool fitted = options_fit(o, max_model_len);
+    if (!b->data && !(b->data = dataset_open(o, message, sizeof message)))
+        options_die("%s", message);
     bool made_up = o->dataset < DATASET_SHAREGPT || b->data->kind == DATASET_AZURE ||
                    b->data->kind == DATASET_MOONCAKE || b->data->kind == DATASET_VIDUR || o->num_warmups > 0;
     if (!probe_server(&b->loop, b->client, o, &stopped, made_up, &b->maker, b->form, sizeof b->form, message,
@@ -206,6 +213,11 @@ static int bench_run(struct bench *b) {
         fail(message);
         return stopped ? 130 : 1;
     }
+    size_t n = strlen(b->form);
+    if (fitted)
+        snprintf(b->form + n, sizeof b->form - n,
+                 "; %lld tokens, so that they fit the server's context of %lld", (long long)o->input_len,
+                 (long long)max_model_len);
     warm_up(b);
     struct result *res = calloc(1, sizeof *res);
     if (!res)

@@ -63,7 +63,7 @@ static const struct flag flags[] = {
     {"dataset-name", TEXT, AT(dataset_name), 0, 0, "NAME",
      "random (default), prefix_repetition, sharegpt, mtbench, custom, text, azure, mooncake, vidur, aibrix"},
     {"dataset-path", TEXT, AT(dataset_path), 0, 0, "FILE", "of those from sharegpt on"},
-    {"random-input-len", INT, AT(input_len), 1, 1e7, "N", "tokens (default 1024)"},
+    {"random-input-len", INT, AT(input_len), 1, 1e7, "N", "tokens (default 1024, or what fits the context)"},
     {"random-output-len", INT, AT(output_len), 1, 1e7, "N", "tokens (default 128)"},
     {"random-range-ratio", REAL, AT(range_ratio), 0, 0.999999, "R",
      "lengths uniform in [N(1-R), N(1+R)] (default 0)"},
@@ -75,15 +75,15 @@ static const struct flag flags[] = {
     {"num-turns", INT, AT(num_turns), 1, 1e5, "N",
      "random: turns of a conversation, each with the ones before (default 1)"},
     {"multi-turn", SWITCH, AT(multi_turn), 0, 0, "",
-     "sharegpt, mtbench: whole conversations with the server's own answers"},
-    {"think-time", REAL, AT(think_time), 0, 1e6, "S", "from an answer to the next turn (default 0)"},
+     "sharegpt, mtbench: whole conversations with the server's own completions"},
+    {"think-time", REAL, AT(think_time), 0, 1e6, "S", "from a completion to the next turn (default 0)"},
     {"output-len", INT, AT(file_output_len), 1, 1e7, "N",
      "max_tokens for prompts from files (default: as the file says, else 128)"},
     {"disable-shuffle", SWITCH, AT(no_shuffle), 0, 0, "", "files in their own order"},
     {"prompt-form", TEXT, AT(prompt_form_name), 0, 0, "F",
      "ids, words or auto (default: ids on completions where the server takes them)"},
     {"vocab-size", INT, AT(vocab_size), 2, 1e7, "N",
-     "ids are drawn below it (default: /tokenizer_info, else 256)"},
+     "ids are sampled below it (default: /tokenizer_info, else 256)"},
     {"time-scale", REAL, AT(time_scale), 1e-6, 1e6, "X",
      "traces: times multiplied by X (0.1: ten times as fast)"},
     {"input-scale", REAL, AT(input_scale), 1e-6, 1e6, "X",
@@ -95,9 +95,9 @@ static const struct flag flags[] = {
      "traces: leave out the first S seconds (of the trace's time)"},
     {"trace-seconds", REAL, AT(trace_seconds), 0.001, 1e9, "S",
      "traces: only S seconds (of the trace's time)"},
-    {"answers", GROUP, 0, 0, 0, "", ""},
+    {"responses", GROUP, 0, 0, 0, "", ""},
     {"ignore-eos", SWITCH, AT(ignore_eos), 0, 0, "", "outputs of exactly the length asked for"},
-    {"disable-stream", SWITCH, AT(no_stream), 0, 0, "", "whole answers: no TTFT, no ITL"},
+    {"disable-stream", SWITCH, AT(no_stream), 0, 0, "", "whole responses: no TTFT, no ITL"},
     {"temperature", REAL, AT(temperature), 0, 100, "T", "(default: the server's)"},
     {"top-p", REAL, AT(top_p), 0, 1, "P", "(default: the server's)"},
     {"extra-body", TEXT, AT(extra_body), 0, 0, "JSON", "an object whose fields go into every request"},
@@ -166,6 +166,18 @@ static void set_defaults(struct options *o) {
     };
 }
 
+bool options_fit(struct options *o, int64_t max_model_len) {
+    if (o->dataset != DATASET_RANDOM || o->input_len_given || max_model_len <= 0)
+        return false;
+    double room = (double)max_model_len * 15 / 16; // lengths of words are approximate
+    double most = (room - (double)o->prefix_len) / (double)o->num_turns / (1 + o->range_ratio);
+    int64_t fit = (int64_t)most - o->output_len;
+    if (fit < 1 || fit >= o->input_len)
+        return false;
+    o->input_len = fit;
+    return true;
+}
+
 static double number(const struct flag *f, const char *text) {
     char *end;
     errno = 0;
@@ -222,6 +234,8 @@ static void set_flag(struct options *o, const struct flag *f, const char *value)
         o->num_prompts_given = true;
     if (strcmp(f->name, "request-rate") == 0)
         o->rate_given = true;
+    else if (strcmp(f->name, "random-input-len") == 0)
+        o->input_len_given = true;
 }
 
 static const struct flag *find_flag(const char *name, size_t len) {

@@ -39,7 +39,7 @@ struct options {
     enum arrival_kind arrival;
     int64_t max_concurrency; // 0: no limit
     int64_t num_prompts, num_warmups, seed;
-    bool num_prompts_given, rate_given;
+    bool num_prompts_given, rate_given, input_len_given;
     double duration, timeout, connect_timeout; // s; duration 0: no limit
     // the prompts
     enum dataset_kind dataset;
@@ -71,6 +71,9 @@ struct options {
 // Fills `o` from the arguments. On a mistake: prints one line to stderr and ends the program with 2. --help
 // prints and ends with 0.
 void options_read(struct options *o, int argc, char **argv);
+// Shortens made-up prompts whose length is the default, so that they and their outputs fit a context of
+// max_model_len tokens (0: unknown). True: it did.
+bool options_fit(struct options *o, int64_t max_model_len);
 // One line "quire-bench: …" to stderr, then exit(2).
 #if defined(__GNUC__)
 __attribute__((format(printf, 1, 2), noreturn))

@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-struct answer {
+struct fetched {
     bool ended;
     int status;
     enum error_kind error;
@@ -17,25 +17,25 @@ struct answer {
 
 static void on_head(void *context, int status, bool event_stream) {
     (void)event_stream;
-    ((struct answer *)context)->status = status;
+    ((struct fetched *)context)->status = status;
 }
 
 static bool on_body(void *context, const char *data, size_t len, int64_t now) {
     (void)now;
-    struct answer *a = context;
-    if (a->body.len + len >= (16u << 20))
+    struct fetched *f = context;
+    if (f->body.len + len >= (16u << 20))
         return false;
-    buf_add(&a->body, data, len);
+    buf_add(&f->body, data, len);
     return true;
 }
 
 static void on_end(void *context, enum error_kind error, const char *why, int64_t now, bool connected) {
     (void)now;
     (void)connected;
-    struct answer *a = context;
-    a->ended = true;
-    a->error = error;
-    snprintf(a->why, sizeof a->why, "%s", why);
+    struct fetched *f = context;
+    f->ended = true;
+    f->error = error;
+    snprintf(f->why, sizeof f->why, "%s", why);
 }
 
 struct asker {
@@ -46,50 +46,54 @@ struct asker {
 };
 
 // Sends and waits. Takes over the request.
-static struct answer fetch(const struct asker *who, struct buf *request) {
+static struct fetched fetch(const struct asker *who, struct buf *request) {
     static const struct call_handlers handlers = {on_head, on_body, on_end};
-    struct answer a = {0};
-    client_send(who->client, request, &handlers, &a);
-    while (!a.ended) {
+    struct fetched f = {0};
+    client_send(who->client, request, &handlers, &f);
+    while (!f.ended) {
         uv_run(who->loop, UV_RUN_ONCE); // at most until the client's next tick
-        if (*who->stop && !a.ended)
+        if (*who->stop && !f.ended)
             client_interrupt(who->client);
     }
-    if (a.error == ERROR_NONE && a.status != 200)
-        reply_error(a.body.data ? a.body.data : "", a.body.len, a.why, sizeof a.why);
-    return a;
+    if (f.error == ERROR_NONE && f.status != 200)
+        reply_error(f.body.data ? f.body.data : "", f.body.len, f.why, sizeof f.why);
+    return f;
 }
 
-static json_t *fetch_json(const struct asker *who, const char *path, struct answer *a) {
+static json_t *fetch_json(const struct asker *who, const char *path, struct fetched *f) {
     const struct options *o = who->o;
     char whole[600];
     size_t before = strlen(o->path) - strlen(o->endpoint);
     snprintf(whole, sizeof whole, "%.*s%s", (int)before, o->path, path);
     struct buf request = {0};
     prompt_http(o, whole, NULL, &request);
-    *a = fetch(who, &request);
+    *f = fetch(who, &request);
     json_t *root =
-        a->error == ERROR_NONE && a->status == 200 ? json_loadb(a->body.data, a->body.len, 0, NULL) : NULL;
-    buf_free(&a->body);
+        f->error == ERROR_NONE && f->status == 200 ? json_loadb(f->body.data, f->body.len, 0, NULL) : NULL;
+    buf_free(&f->body);
     return root;
 }
 
-static bool find_model(const struct asker *who, struct prompt_maker *m, char *message, size_t size) {
-    const struct options *o = who->o;
+bool probe_model(uv_loop_t *loop, struct client *client, const struct options *o, const volatile bool *stop,
+                 struct prompt_maker *m, int64_t *max_model_len, char *message, size_t size) {
+    const struct asker who = {loop, client, o, stop};
+    *m = (struct prompt_maker){.tokens_per_word = 1, .seed = (uint64_t)o->seed};
+    *max_model_len = 0;
     if (o->model) {
         snprintf(m->model, sizeof m->model, "%s", o->model);
         return true;
     }
-    struct answer a;
-    json_t *root = fetch_json(who, "/v1/models", &a);
-    const char *id =
-        json_string_value(json_object_get(json_array_get(json_object_get(root, "data"), 0), "id"));
+    struct fetched f;
+    json_t *root = fetch_json(&who, "/v1/models", &f);
+    const json_t *first = json_array_get(json_object_get(root, "data"), 0);
+    const char *id = json_string_value(json_object_get(first, "id"));
+    *max_model_len = json_integer_value(json_object_get(first, "max_model_len"));
     if (id)
         snprintf(m->model, sizeof m->model, "%s", id);
-    else if (a.error != ERROR_NONE)
-        snprintf(message, size, "http://%s:%s: %s", o->url_host, o->url_port, a.why);
-    else if (a.status != 200)
-        snprintf(message, size, "/v1/models answers %d %s: name the model by --model", a.status, a.why);
+    else if (f.error != ERROR_NONE)
+        snprintf(message, size, "http://%s:%s: %s", o->url_host, o->url_port, f.why);
+    else if (f.status != 200)
+        snprintf(message, size, "/v1/models answers %d %s: name the model by --model", f.status, f.why);
     else
         snprintf(message, size, "/v1/models lists no model: name it by --model");
     json_decref(root);
@@ -97,7 +101,7 @@ static bool find_model(const struct asker *who, struct prompt_maker *m, char *me
 }
 
 // A request of one token for `t`. The prompt's tokens by usage; 0: the server did not take it or does not
-// count. `*status` is the answer's, 0 where there is none.
+// count. `*status` is the response's, 0 where there is none.
 static uint32_t ask(const struct asker *who, const struct prompt_maker *m, struct turn *t, int *status,
                     char *why, size_t size) {
     const struct options *o = who->o;
@@ -107,14 +111,14 @@ static uint32_t ask(const struct asker *who, const struct prompt_maker *m, struc
     struct buf request = {0};
     t->output = 1;
     prompt_request(&plain, m, t, &none, &request, NULL);
-    struct answer a = fetch(who, &request);
+    struct fetched f = fetch(who, &request);
     struct reply r = {0};
-    *status = a.error == ERROR_NONE ? a.status : 0;
+    *status = f.error == ERROR_NONE ? f.status : 0;
     if (*status == 200)
-        reply_read(&r, a.body.data ? a.body.data : "", a.body.len, NULL);
+        reply_read(&r, f.body.data ? f.body.data : "", f.body.len, NULL);
     else
-        snprintf(why, size, "%s%.0d %s", a.status ? "HTTP " : "", a.status, a.why);
-    buf_free(&a.body);
+        snprintf(why, size, "%s%.0d %s", f.status ? "HTTP " : "", f.status, f.why);
+    buf_free(&f.body);
     return r.has_usage ? r.input : 0;
 }
 
@@ -125,8 +129,8 @@ static bool try_ids(const struct asker *who, struct prompt_maker *m, char *why, 
     const struct options *o = who->o;
     int64_t vocab = o->vocab_size;
     if (!vocab) {
-        struct answer a;
-        json_t *root = fetch_json(who, "/tokenizer_info", &a);
+        struct fetched f;
+        json_t *root = fetch_json(who, "/tokenizer_info", &f);
         vocab = json_integer_value(json_object_get(root, "vocab_size"));
         json_decref(root);
     }
@@ -173,11 +177,8 @@ static bool calibrate_words(const struct asker *who, struct prompt_maker *m, cha
 bool probe_server(uv_loop_t *loop, struct client *client, const struct options *o, const volatile bool *stop,
                   bool made_up, struct prompt_maker *m, char *note, size_t note_size, char *message,
                   size_t size) {
-    *m = (struct prompt_maker){.tokens_per_word = 1, .seed = (uint64_t)o->seed};
     struct asker who = {loop, client, o, stop};
     char why[200] = "";
-    if (!find_model(&who, m, message, size))
-        return false;
     if (!made_up) {
         snprintf(note, note_size, "texts of the file");
         return true;

@@ -99,7 +99,7 @@ static void body(const struct options *o, const struct prompt_maker *m, const st
         struct buf all = {0};
         for (uint32_t i = 0; i < h->num; i++) {
             buf_str(&all, h->said[i]);
-            if (i % 2) // after an answer, a new line begins the next turn
+            if (i % 2) // after a completion, a new line begins the next turn
                 buf_char(&all, '\n');
         }
         buf_add(&all, said->data, said->len);

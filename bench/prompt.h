@@ -11,7 +11,7 @@
 // How made-up tokens are written, found out before the run (probe.c).
 struct prompt_maker {
     bool ids;                 // token ids; else words
-    uint32_t first_id, ids_n; // ids are drawn from [first_id, first_id + ids_n)
+    uint32_t first_id, ids_n; // ids are sampled from [first_id, first_id + ids_n)
     double tokens_per_word;   // words
     double overhead;          // tokens that the server adds to each prompt (words: chat template, BOS)
     bool calibrated;

@@ -8,14 +8,14 @@
 enum error_kind {
     ERROR_NONE,
     ERROR_CONNECT,     // no connection
-    ERROR_CLOSED,      // the server closed before the answer was whole
+    ERROR_CLOSED,      // the server closed before the response was whole
     ERROR_TIMEOUT,     // --timeout or --connect-timeout
     ERROR_PROTOCOL,    // no HTTP/1.1, or a broken frame
     ERROR_JSON,        // a body or an event that is no JSON of the API
     ERROR_STATUS,      // an HTTP status other than 200
     ERROR_STREAM,      // an error event within a stream
     ERROR_UNFINISHED,  // a stream without [DONE] and without a finish_reason
-    ERROR_EMPTY,       // an answer without a single token
+    ERROR_EMPTY,       // a completion without a single token
     ERROR_INTERRUPTED, // stopped by the user; not the server's fault
     ERROR_KINDS
 };
@@ -31,7 +31,7 @@ struct request_record {
     int64_t sent;     // when it was begun (before connecting, where a connection was made)
     int64_t first;    // first text; 0: none
     int64_t last;     // last text or finish_reason
-    int64_t end;      // the answer was whole, or the error
+    int64_t end;      // the response was whole, or the error
     int64_t *at;      // [num_chunks] arrival of each chunk with text; owned
     uint32_t num_chunks, max_chunks;
     uint32_t want_input, want_output;      // what was asked for; 0: not known

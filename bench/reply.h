@@ -1,4 +1,4 @@
-// Reads what an OpenAI-compatible server answers: chunks of a stream and whole bodies. Pure.
+// Reads an OpenAI-compatible server's responses: chunks of a stream and whole bodies. Pure.
 #pragma once
 
 #include "buf.h"

@@ -39,7 +39,7 @@ static void warnings(const struct report *r, FILE *out) {
         fprintf(out,
                 "  note: the server counts no tokens; outputs are counted in chunks, inputs as asked for\n");
     else if (x->with_usage < x->completed)
-        fprintf(out, "  note: %zu answers without usage; theirs are counted in chunks\n",
+        fprintf(out, "  note: %zu responses without usage; theirs are counted in chunks\n",
                 x->completed - x->with_usage);
     if (r->run->turns_skipped)
         fprintf(out, "  note: %zu turns not sent, because one before failed\n", r->run->turns_skipped);

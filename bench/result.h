@@ -18,7 +18,7 @@ struct curve {
 struct window {
     double start;                        // s
     double requests, tokens;             // completed in it; output tokens (by arrival of chunks)
-    double ttft50, ttft99, itl50, itl99; // ms; of answers and gaps that began in it; -1: none
+    double ttft50, ttft99, itl50, itl99; // ms; of requests and gaps that began in it; -1: none
     double running;                      // requests on the wire, the mean over its time
 };
 

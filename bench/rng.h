@@ -7,7 +7,7 @@ struct rng {
     uint64_t s;
 };
 
-// A generator of its own for each (seed, stream): the arrivals do not move when the prompts draw more.
+// A generator of its own for each (seed, stream): the arrivals do not move when the prompts take more.
 struct rng rng_seed(uint64_t seed, uint64_t stream);
 uint64_t rng_next(struct rng *r);
 double rng_unit(struct rng *r);                // (0, 1): never 0, so that its logarithm is finite

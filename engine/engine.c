@@ -1,5 +1,4 @@
-// Opens a model on its devices, sizes what steps need, and runs them. Over 600 lines: most are the steps of opening, each
-// of which may fail on one process of several.
+// Opens a model on its devices, sizes what steps need, and runs them.
 #include "engine.h"
 
 #include "backend_load.h"
@@ -14,6 +13,7 @@
 #include "ranks/process_group.h"
 #include "ranks/ranks.h"
 #include "ranks/workers.h"
+#include "settings.h"
 #include "text/tokenizer_load.h"
 
 #include <stdlib.h>
@@ -58,42 +58,6 @@ struct engine {
 static void host_log(int level, const char *text) { log_msg((enum log_level)level, "%s", text); }
 
 static const struct backend_host host = {.log = host_log};
-
-// auto: with F32 weights nothing is rounded; else f16, which halves the bytes and keeps 11 bits.
-static enum status find_kv_dtype(const char *name, enum dtype weights, enum dtype *dtype, struct err *err) {
-    if (!name || strcmp(name, "auto") == 0)
-        *dtype = weights == DTYPE_F32 ? DTYPE_F32 : DTYPE_F16;
-    else if (strcmp(name, "f32") == 0)
-        *dtype = DTYPE_F32;
-    else if (strcmp(name, "f16") == 0)
-        *dtype = DTYPE_F16;
-    else if (strcmp(name, "bf16") == 0)
-        *dtype = DTYPE_BF16;
-    else if (strcmp(name, "int8") == 0)
-        *dtype = DTYPE_I8;
-    else if (strcmp(name, "fp8") == 0 || strcmp(name, "fp8_e4m3") == 0)
-        *dtype = DTYPE_F8_E4M3;
-    else
-        return err_set(err, STATUS_INVALID,
-                       "unknown KV cache dtype '%s'; known: auto, f32, f16, bf16, int8, fp8", name);
-    return STATUS_OK;
-}
-
-// The names are vLLM's, and those of --kv-cache-dtype. DTYPE_COUNT: as in the file.
-static enum status find_dtype(const char *name, enum dtype *dtype, struct err *err) {
-    static const struct {
-        const char *name;
-        enum dtype dtype;
-    } names[] = {{"auto", DTYPE_COUNT}, {"float32", DTYPE_F32},   {"float", DTYPE_F32},
-                 {"f32", DTYPE_F32},    {"float16", DTYPE_F16},   {"half", DTYPE_F16},
-                 {"f16", DTYPE_F16},    {"bfloat16", DTYPE_BF16}, {"bf16", DTYPE_BF16}};
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
-        if (!name || strcmp(name, names[i].name) == 0) {
-            *dtype = names[i].dtype;
-            return STATUS_OK;
-        }
-    return err_set(err, STATUS_INVALID, "unknown dtype '%s'; known: auto, float32, float16, bfloat16", name);
-}
 
 static int min_int(int a, int b) { return a < b ? a : b; }
 static int64_t min64(int64_t a, int64_t b) { return a < b ? a : b; }
@@ -143,7 +107,7 @@ static int64_t find_room(struct engine *e, bool pick, double utilization) {
 // ---- several processes
 
 // A failure of one process is one of all. Alone, st and err are the result.
-static enum status agree(const struct engine *e, enum status st, struct err *err) {
+static enum status check_all(const struct engine *e, enum status st, struct err *err) {
     return e->processes ? processes_check_status(e->processes, err) : st;
 }
 
@@ -224,7 +188,7 @@ static enum status size_cache(struct engine *e, const struct engine_config *c, s
         return st;
     e->all_block_bytes = (int64_t)per_block;
     choose_depth(e, c);
-    st = agree(e, choose_blocks(e, c, &blocks, err), err);
+    st = check_all(e, choose_blocks(e, c, &blocks, err), err);
     if (st == STATUS_OK && e->processes)
         st = processes_all_min(e->processes, &blocks, err);
     if (st != STATUS_OK)
@@ -370,7 +334,7 @@ static enum status open_model(struct engine *e, const struct engine_config *c, s
         return st;
     o->choose = !c->device || strcmp(c->device, "auto") == 0; // CUDA where there is a device, else CPU
     if ((!o->choose && (st = backend_find(c->device, &o->ranks.ops, err)) != STATUS_OK) ||
-        (st = find_dtype(c->dtype, &o->floats, err)) != STATUS_OK)
+        (st = settings_dtype(c->dtype, &o->floats, err)) != STATUS_OK)
         return st;
     if (!(e->file = model_file_open(c->path, err)))
         return err->code;
@@ -382,7 +346,7 @@ static enum status open_model(struct engine *e, const struct engine_config *c, s
     if ((st = check_sizes(e, c, err)) != STATUS_OK)
         return st;
     o->dtype = weights_main_dtype(e->file, o->floats);
-    if ((st = find_kv_dtype(c->kv_dtype, o->dtype, &kv_dtype, err)) != STATUS_OK)
+    if ((st = settings_kv_dtype(c->kv_dtype, o->dtype, &kv_dtype, err)) != STATUS_OK)
         return st;
     o->ranks.device = (struct device_config){
         .model = &e->model,
@@ -405,51 +369,14 @@ static enum status open_model(struct engine *e, const struct engine_config *c, s
     return st;
 }
 
-static void set_int(struct setting *s, const char *name, int64_t value) {
-    *s = (struct setting){.name = name};
-    snprintf(s->value, sizeof s->value, "%lld", (long long)value);
-}
-
-static void set_text(struct setting *s, const char *name, const char *value) {
-    *s = (struct setting){.name = name};
-    snprintf(s->value, sizeof s->value, "%s", value);
-}
-
-// Everything on which the bits and the shapes depend must be the same in all processes. Threads, the
-// instruction set and where the file lies may differ.
-static enum status compare_flags(const struct engine *e, const struct engine_config *c, struct err *err) {
-    struct setting s[MAX_SETTINGS];
-    int n = 0;
-    if (!e->processes)
-        return STATUS_OK;
-    set_int(&s[n++], "--tensor-parallel-size", c->tensor_parallel_size);
-    set_int(&s[n++], "--pipeline-parallel-size", c->pipeline_parallel_size);
-    set_int(&s[n++], "--block-size", c->block_size);
-    set_int(&s[n++], "--max-model-len", c->max_model_len);
-    set_int(&s[n++], "--max-num-seqs", c->max_num_seqs);
-    set_int(&s[n++], "--max-num-batched-tokens", c->max_num_batched_tokens);
-    set_int(&s[n++], "--num-kv-blocks", c->num_kv_blocks);
-    set_int(&s[n++], "--kv-cache-memory", c->kv_cache_bytes);
-    set_int(&s[n++], "--exact", c->exact);
-    set_int(&s[n++], "logits", c->keep_logits);
-    set_text(&s[n++], "--device", c->device ? c->device : "auto");
-    set_text(&s[n++], "--dtype", c->dtype ? c->dtype : "auto");
-    set_text(&s[n++], "--kv-cache-dtype", c->kv_dtype ? c->kv_dtype : "auto");
-    return processes_check_settings(e->processes, s, n, err);
-}
-
+// The devices and the file of all processes must be the same.
 static enum status compare_model(const struct engine *e, const struct opening *o, struct err *err) {
-    struct setting s[4];
     struct device_info device;
-    if (!e->processes)
-        return STATUS_OK;
     CHECK(o->ranks.ops);
     ranks_info(e->ranks, &device);
-    set_text(&s[0], "the device", o->ranks.ops->name);
-    set_int(&s[1], "a model file of bytes", (int64_t)e->file->size);
-    set_text(&s[2], "a model file with hash", o->model_hash);
-    set_int(&s[3], "device numerics", (int64_t)device.numerics);
-    return processes_check_settings(e->processes, s, 4, err);
+    return settings_compare_model(
+        e->processes,
+        &(struct model_settings){o->ranks.ops->name, device.numerics, e->file->size, o->model_hash}, err);
 }
 
 static enum status open_ranks(struct engine *e, const struct engine_config *c, struct opening *o,
@@ -468,7 +395,7 @@ static enum status open_ranks(struct engine *e, const struct engine_config *c, s
 }
 
 // All memory that steps need.
-static enum status reserve(struct engine *e, const struct engine_config *c, struct err *err) {
+static enum status reserve_memory(struct engine *e, const struct engine_config *c, struct err *err) {
     struct step_limits limits = {
         .max_tokens = c->max_num_batched_tokens,
         .max_seqs = min_int(plan_max_samples(c->max_num_seqs), c->max_num_batched_tokens),
@@ -536,12 +463,13 @@ struct engine *engine_open(const struct engine_config *c, struct err *err) {
         return NULL;
     }
     e->processes = c->processes;
-    // Each step that may fail on one process alone ends with agree(): so no process waits for another in
+    // Each step that may fail on one process alone ends with check_all(): so no process waits for another in
     // vain.
-    if (compare_flags(e, c, err) != STATUS_OK || agree(e, open_model(e, c, &o, err), err) != STATUS_OK ||
-        agree(e, open_ranks(e, c, &o, err), err) != STATUS_OK || compare_model(e, &o, err) != STATUS_OK ||
-        agree(e, load_weights(e, c, &o.ranks, o.floats, o.choose, err), err) != STATUS_OK ||
-        size_cache(e, c, err) != STATUS_OK || agree(e, reserve(e, c, err), err) != STATUS_OK ||
+    if (settings_compare_flags(c->processes, c, err) != STATUS_OK ||
+        check_all(e, open_model(e, c, &o, err), err) != STATUS_OK ||
+        check_all(e, open_ranks(e, c, &o, err), err) != STATUS_OK || compare_model(e, &o, err) != STATUS_OK ||
+        check_all(e, load_weights(e, c, &o.ranks, o.floats, o.choose, err), err) != STATUS_OK ||
+        size_cache(e, c, err) != STATUS_OK || check_all(e, reserve_memory(e, c, err), err) != STATUS_OK ||
         fill_info(e, &o, start, err) != STATUS_OK) {
         engine_close(e);
         return NULL;

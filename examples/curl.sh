@@ -36,11 +36,14 @@ call /livez
 call /health
 call /readyz
 call /version
+call /load
 
 # The model. Requests may name it in "model", and need not.
 call /v1/models
 name=$(request /v1/models | sed 's/.*"data":\[{"id":"\([^"]*\)".*/\1/')
 call "/v1/models/$name"
+call /props
+call /slots
 
 # A completion; two choices with log-probabilities; a stream, with its usage at the end.
 call /v1/completions "${json[@]}" '{"prompt": "Once upon a time", "max_tokens": 16, "temperature": 0}'
@@ -50,12 +53,19 @@ call /v1/completions "${json[@]}" \
     '{"prompt": "Once upon a time", "max_tokens": 8, "temperature": 0, "stream": true,
       "stream_options": {"include_usage": true}}'
 
-# Chat needs a chat template: the model file's own, or --chat-template FILE.
+# The same in llama-server's own form.
+call /completion "${json[@]}" '{"prompt": "Once upon a time", "n_predict": 8, "temperature": 0}'
+
+# Chat needs a chat template: the model file's own, or --chat-template NAME or FILE.
 call /v1/chat/completions "${json[@]}" \
     '{"messages": [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hello"}],
       "max_tokens": 8, "temperature": 0}'
 call /v1/chat/completions "${json[@]}" \
     '{"messages": [{"role": "user", "content": "Hello"}], "max_tokens": 8, "temperature": 0, "stream": true}'
+
+# How long its prompt is, and what it is.
+call /v1/chat/completions/input_tokens "${json[@]}" '{"messages": [{"role": "user", "content": "Hello"}]}'
+call /apply-template "${json[@]}" '{"messages": [{"role": "user", "content": "Hello"}]}'
 
 # Text to ids and back.
 call /tokenize "${json[@]}" '{"prompt": "Once upon a time"}'

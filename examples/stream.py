@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Streams one answer from a server, with nothing but Python's standard library.
+"""Streams one completion from a server, with nothing but Python's standard library.
 
 usage: stream.py URL PROMPT [MAX_TOKENS]
 

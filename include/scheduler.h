@@ -57,6 +57,7 @@ struct token_event {
 
 struct sched_stats {
     int running, waiting;   // requests
+    int waiting_deferred;   // of the waiting ones: deferred by the last step that asked
     int64_t waiting_tokens; // sum of num_tokens over waiting
     uint64_t preemptions;
     uint64_t prefix_queries, prefix_hits; // tokens, counted once per request

@@ -47,7 +47,8 @@ struct service_event {
     int rank;      // its place among all tokens by that, from 1
     token_id top_ids[MAX_TOP_LOGPROBS];
     float top_logprobs[MAX_TOP_LOGPROBS];
-    // EVENT_FINISH: what it took
+    // EVENT_FINISH: what it took; EVENT_TOKEN: num_cached and the last three times, as if this token were the
+    // last
     int num_prompt, num_cached, num_output, num_preemptions;
     int64_t time_submitted, time_scheduled, time_first_token, time_finished; // monotonic ns; 0: never
 };
@@ -59,6 +60,7 @@ static const int step_bucket_bounds[STEP_BUCKETS - 1] = {1,   8,    16,   32,   
 
 struct service_stats { // a snapshot between two steps; counters since the start
     int running, waiting;
+    int waiting_deferred; // of the waiting ones, for a block that another request computes
     int64_t waiting_tokens;
     int free_blocks, num_blocks;
     uint64_t steps, preemptions, prefix_queries, prefix_hits, prompt_tokens, generation_tokens, evictions,

@@ -133,7 +133,7 @@ static bool match_prefix(struct scheduler *s, struct request *r) {
 // ---- preemption
 
 // S5: gives up the victim's blocks. Its full blocks stay in the cache until reused, its tokens stay known.
-static void preempt(struct scheduler *s, struct request *v) {
+static void preempt_request(struct scheduler *s, struct request *v) {
     CHECK(v->num_in_flight == 0 && v->num_pending == 0);
     sched_list_remove(&s->running, v);
     kv_release(s->kv, &v->seq);
@@ -170,7 +170,7 @@ static bool make_room(struct scheduler *s, struct request *r, int n, struct requ
             *deferred_victim = v;
             return false;
         }
-        preempt(s, v);
+        preempt_request(s, v);
         if (v == r)
             return false;
     }
@@ -219,7 +219,7 @@ struct round {
     int num; // of both together
 };
 
-static int waited(const struct plan *p, const struct request *r) {
+static int plans_waited(const struct plan *p, const struct request *r) {
     return p->id - r->last_plan < MAX_WAITED ? (int)(p->id - r->last_plan) : MAX_WAITED;
 }
 
@@ -228,7 +228,7 @@ static struct round find_round(const struct scheduler *s, const struct plan *p, 
     struct round t = {.waited = MAX_WAITED};
     for (const struct request *r = s->running.head; r; r = r->next)
         if (is_decode(s, r))
-            count[waited(p, r)]++;
+            count[plans_waited(p, r)]++;
     for (;; t.waited--) {
         t.rest = min_int(count[t.waited], quota - t.num);
         t.num += t.rest;
@@ -238,7 +238,7 @@ static struct round find_round(const struct scheduler *s, const struct plan *p, 
 }
 
 static bool in_round(struct round *t, const struct plan *p, const struct request *r) {
-    int n = waited(p, r);
+    int n = plans_waited(p, r);
     return n > t->waited || (n == t->waited && t->rest-- > 0);
 }
 
@@ -355,7 +355,7 @@ static void plan_waiting(struct scheduler *s, struct plan *p, int budget) {
             break;
         if (!match_prefix(s, r)) {
             s->stats.deferred++;
-            deferred++;
+            s->stats.waiting_deferred = ++deferred;
             continue;
         }
         if (outstanding + kv_missing(s->kv, &r->seq, start_need(r)) > kv_available(s->kv) ||
@@ -388,6 +388,7 @@ const struct plan *sched_step(struct scheduler *s, int max_chunk) {
     CHECK(s->next_plan - s->next_resolve < (uint64_t)s->config.depth);
     struct plan *p = &s->plans[s->next_plan % PLAN_MAX_DEPTH];
     *p = (struct plan){.id = s->next_plan, .items = p->items, .moves = p->moves};
+    s->stats.waiting_deferred = 0;
     int budget = plan_running(s, p, max_chunk, false);
     // Those of this round lack blocks, and no step in flight will bring any: the others go on.
     if (budget < 0 && p->num_items == 0 && s->next_plan == s->next_resolve)

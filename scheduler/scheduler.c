@@ -85,14 +85,13 @@ bool sched_idle(const struct scheduler *s) {
 // ---- what a step gave
 
 // Takes a request out of the queues for good. True: no plan names it, its blocks are back (S11).
-static bool leave(struct scheduler *s, struct request *r, enum finish_reason why) {
+static bool leave_queues(struct scheduler *s, struct request *r, enum finish_reason why) {
     if (r->state == REQUEST_RUNNING)
         sched_list_remove(&s->running, r);
     if (r->state == REQUEST_WAITING)
         sched_leave_waiting(s, r);
     r->state = REQUEST_FINISHED;
     r->finish = why;
-    r->has_next_hash = false;
     if (r->num_in_flight > 0) {
         sched_list_append(&s->draining, r);
         return false;
@@ -107,13 +106,13 @@ static int end_request(struct scheduler *s, struct request *r, int item, token_i
                        enum finish_reason why, struct token_event *event) {
     r->num_tokens -= r->num_pending;
     r->num_pending = 0;
-    bool left = leave(s, r, why);
+    bool left = leave_queues(s, r, why);
     *event = (struct token_event){.req = r, .item = item, .token = token, .finish = left ? why : FINISH_NONE};
     return left || token >= 0;
 }
 
 // Publishes what is both computed and known (rule 2 of the cache, S6), and gives back what no later step reads.
-static void publish(struct scheduler *s, struct request *r) {
+static void publish_blocks(struct scheduler *s, struct request *r) {
     int hashed = r->seq.num_hashed;
     kv_publish(s->kv, &r->seq, r->root, r->tokens, r->num_resolved);
     kv_trim(s->kv, &r->seq, r->num_resolved);
@@ -141,7 +140,7 @@ static int resolve_item(struct scheduler *s, const struct plan_item *it, int i, 
     if (it->wants_prompt_logprobs)
         r->num_prompt_logprobs = min_int(end, r->num_prompt - 1);
     if (!it->needs_token) {
-        publish(s, r);
+        publish_blocks(s, r);
         return end == sched_compute_end(r) ? end_request(s, r, i, -1, FINISH_LENGTH, events) : 0;
     }
     r->num_pending -= 1 + it->num_drafts;
@@ -159,14 +158,14 @@ static int resolve_item(struct scheduler *s, const struct plan_item *it, int i, 
         if (why != FINISH_NONE) {
             r->num_tokens = end + j + 1 + r->num_pending;
             r->num_resolved = min_int(r->num_resolved, end + j);
-            publish(s, r);
+            publish_blocks(s, r);
             int num = end_request(s, r, i, tokens[j], why, &events[j]);
             events[j].index = j;
             return j + num;
         }
         events[j] = (struct token_event){.req = r, .item = i, .index = j, .token = tokens[j]};
     }
-    publish(s, r);
+    publish_blocks(s, r);
     return n;
 }
 
@@ -198,7 +197,7 @@ bool sched_remove(struct scheduler *s, struct request *r, enum finish_reason why
     CHECK(why != FINISH_NONE);
     if (r->state == REQUEST_FINISHED)
         return r->num_in_flight == 0;
-    return leave(s, r, why);
+    return leave_queues(s, r, why);
 }
 
 void sched_abandon(struct scheduler *s, void (*left)(void *arg, struct request *r), void *arg) {

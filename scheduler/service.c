@@ -117,7 +117,11 @@ static void put_token(struct service *s, const struct request *r, enum event_kin
                                   .finish = is_stop ? FINISH_STOP : FINISH_NONE,
                                   .token = token,
                                   .position = position,
-                                  .num_top = num_logprobs};
+                                  .num_top = num_logprobs,
+                                  .num_cached = r->num_cached > 0 ? r->num_cached : 0,
+                                  .time_scheduled = r->time_scheduled,
+                                  .time_first_token = r->time_first_token,
+                                  .time_finished = now_ns()};
     if (num_logprobs >= 0) {
         event.logprob = out->logprob[row];
         event.rank = out->rank[row];
@@ -171,7 +175,7 @@ static void finish_left(void *arg, struct request *r) { put_finish(arg, r, r->fi
 
 // The device failed: the steps in flight will never resolve. Every request ends, with an error where it had
 // not ended.
-static void die(struct service *s, const struct err *err) {
+static void fail_engine(struct service *s, const struct err *err) {
     log_msg(LOG_ERROR, "engine failed: %s", err->msg);
     atomic_store(&s->dead, true);
     sched_abandon(s->sched, finish_left, s);
@@ -186,6 +190,7 @@ static void publish_stats(struct service *s) {
     sched_stats(s->sched, &sched);
     st->running = sched.running;
     st->waiting = sched.waiting;
+    st->waiting_deferred = sched.waiting_deferred;
     st->waiting_tokens = sched.waiting_tokens;
     st->free_blocks = kv_available(kv);
     st->num_blocks = kv->config.num_blocks;
@@ -293,7 +298,7 @@ static int num_in_flight(const struct service *s) {
 }
 
 // began: when planning began.
-static void launch(struct service *s, const struct plan *plan, int64_t began) {
+static void launch_step(struct service *s, const struct plan *plan, int64_t began) {
     int64_t now = now_ns();
     for (int i = 0; i < plan->num_items; i++) {
         struct request *r = plan->items[i].req;
@@ -312,7 +317,7 @@ static void finish_step(struct service *s) {
     struct step_result result;
     struct err err = {0};
     if (engine_collect(s->engine, &result, &err) != STATUS_OK) {
-        die(s, &err);
+        fail_engine(s, &err);
         return;
     }
     const struct plan *plan = result.plan;
@@ -353,12 +358,12 @@ static void *service_run(void *arg) {
     while (!atomic_load(&s->stopping)) {
         struct err err = {0};
         if (num_in_flight(s) == 0 && !atomic_load(&s->dead) && engine_alive(s->engine, &err) != STATUS_OK)
-            die(s, &err);
+            fail_engine(s, &err);
         drain_inbox(s);
         int64_t began = now_ns();
         const struct plan *plan = next_plan(s);
         if (plan)
-            launch(s, plan, began);
+            launch_step(s, plan, began);
         if (plan && num_in_flight(s) < s->depth)
             continue; // one more may be planned before the first has ended
         bool idle = num_in_flight(s) == 0;

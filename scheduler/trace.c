@@ -14,7 +14,7 @@ struct trace {
     bool named[MAX_LANES]; // lanes
 };
 
-static double at(const struct trace *t, int64_t ns) { return (double)(ns - t->origin) / 1e3; }
+static double to_us(const struct trace *t, int64_t ns) { return (double)(ns - t->origin) / 1e3; }
 
 struct trace *trace_open(const char *path, struct err *err) {
     struct trace *t = calloc(1, sizeof *t);
@@ -37,32 +37,32 @@ struct trace *trace_open(const char *path, struct err *err) {
     return t;
 }
 
-static void span(struct trace *t, int lane, const char *name, int64_t from, int64_t to) {
+static void write_span(struct trace *t, int lane, const char *name, int64_t from, int64_t to) {
     fprintf(t->log.file, ",\n{\"name\":\"%s\",\"ph\":\"X\",\"pid\":1,\"tid\":%d,\"ts\":%.3f,\"dur\":%.3f}",
-            name, lane + 1, at(t, from), at(t, to) - at(t, from));
+            name, lane + 1, to_us(t, from), to_us(t, to) - to_us(t, from));
 }
 
-static void counters(struct trace *t, int64_t when, const struct kv_cache *kv,
-                     const struct sched_stats *sched) {
+static void write_counters(struct trace *t, int64_t when, const struct kv_cache *kv,
+                           const struct sched_stats *sched) {
     fprintf(
         t->log.file,
         ",\n{\"name\":\"cache\",\"ph\":\"C\",\"pid\":1,\"ts\":%.3f,\"args\":{\"blocks in use\":%d,\"blocks "
         "free\":%d}}",
-        at(t, when), kv->config.num_blocks - kv_available(kv), kv_available(kv));
+        to_us(t, when), kv->config.num_blocks - kv_available(kv), kv_available(kv));
     fprintf(t->log.file,
             ",\n{\"name\":\"requests\",\"ph\":\"C\",\"pid\":1,\"ts\":%.3f,\"args\":{\"running\":%d,"
             "\"waiting\":%d}}",
-            at(t, when), sched->running, sched->waiting);
+            to_us(t, when), sched->running, sched->waiting);
     fprintf(t->log.file,
             ",\n{\"name\":\"preemptions\",\"ph\":\"C\",\"pid\":1,\"ts\":%.3f,\"args\":{\"total\":%" PRIu64
             "}}",
-            at(t, when), sched->preemptions);
+            to_us(t, when), sched->preemptions);
 }
 
 void trace_idle(struct trace *t, int64_t when, const struct kv_cache *kv, const struct sched_stats *sched) {
     if (!t || append_log_ended(&t->log))
         return;
-    counters(t, when, kv, sched);
+    write_counters(t, when, kv, sched);
     append_log_check(&t->log, true);
 }
 
@@ -83,22 +83,22 @@ void trace_step(struct trace *t, const struct trace_step *s, const struct kv_cac
     fprintf(f,
             ",\n{\"name\":\"step\",\"ph\":\"X\",\"pid\":1,\"tid\":%d,\"ts\":%.3f,\"dur\":%.3f,\"args\":{"
             "\"plan\":%" PRIu64 ",\"tokens\":%d,\"decodes\":%d,\"prefills\":%d,\"logit_rows\":%d}}",
-            s->lane + 1, at(t, s->began), at(t, s->applied) - at(t, s->began), plan->id, plan->num_tokens,
-            plan->num_decode, plan->num_items - plan->num_decode, plan->num_rows);
-    span(t, s->lane, "schedule", s->began, s->planned);
-    span(t, s->lane, "execute", s->planned, s->computed);
-    span(t, s->lane, "update", s->computed, s->applied);
-    counters(t, s->applied, kv, sched);
+            s->lane + 1, to_us(t, s->began), to_us(t, s->applied) - to_us(t, s->began), plan->id,
+            plan->num_tokens, plan->num_decode, plan->num_items - plan->num_decode, plan->num_rows);
+    write_span(t, s->lane, "schedule", s->began, s->planned);
+    write_span(t, s->lane, "execute", s->planned, s->computed);
+    write_span(t, s->lane, "update", s->computed, s->applied);
+    write_counters(t, s->applied, kv, sched);
     append_log_check(&t->log, true);
 }
 
 // One phase of a request: a pair of asynchronous events, which may overlap those of other requests.
-static void phase(struct trace *t, uint64_t id, const char *name, int64_t from, int64_t to) {
+static void write_phase(struct trace *t, uint64_t id, const char *name, int64_t from, int64_t to) {
     fprintf(t->log.file,
             ",\n{\"name\":\"%s\",\"cat\":\"request\",\"ph\":\"b\",\"pid\":1,\"tid\":1,\"id\":\"%" PRIx64
             "\",\"ts\":%.3f},\n{\"name\":\"%s\",\"cat\":\"request\",\"ph\":\"e\",\"pid\":1,\"tid\":1,\"id\":"
             "\"%" PRIx64 "\",\"ts\":%.3f}",
-            name, id, at(t, from), name, id, at(t, to));
+            name, id, to_us(t, from), name, id, to_us(t, to));
 }
 
 void trace_finish(struct trace *t, const struct service_event *e) {
@@ -111,18 +111,19 @@ void trace_finish(struct trace *t, const struct service_event *e) {
             "\",\"cat\":\"request\",\"ph\":\"b\",\"pid\":1,\"tid\":1,\"id\":\"%" PRIx64
             "\",\"ts\":%.3f,\"args\":{\"prompt\":%d,\"cached\":%d,\"output\":%d,\"preemptions\":%d,"
             "\"finish\":\"%s\"}}",
-            e->id, e->id, at(t, e->time_submitted), e->num_prompt, e->num_cached, e->num_output,
+            e->id, e->id, to_us(t, e->time_submitted), e->num_prompt, e->num_cached, e->num_output,
             e->num_preemptions, reasons[e->finish]);
-    phase(t, e->id, "queued", e->time_submitted, e->time_scheduled ? e->time_scheduled : e->time_finished);
+    write_phase(t, e->id, "queued", e->time_submitted,
+                e->time_scheduled ? e->time_scheduled : e->time_finished);
     if (e->time_scheduled)
-        phase(t, e->id, "prefill", e->time_scheduled,
-              e->time_first_token ? e->time_first_token : e->time_finished);
+        write_phase(t, e->id, "prefill", e->time_scheduled,
+                    e->time_first_token ? e->time_first_token : e->time_finished);
     if (e->time_first_token)
-        phase(t, e->id, "decode", e->time_first_token, e->time_finished);
+        write_phase(t, e->id, "decode", e->time_first_token, e->time_finished);
     fprintf(f,
             ",\n{\"name\":\"request %" PRIu64
             "\",\"cat\":\"request\",\"ph\":\"e\",\"pid\":1,\"tid\":1,\"id\":\"%" PRIx64 "\",\"ts\":%.3f}",
-            e->id, e->id, at(t, e->time_finished));
+            e->id, e->id, to_us(t, e->time_finished));
     append_log_check(&t->log, false);
 }
 

@@ -2,6 +2,8 @@
 
 #include "processes.h"
 
+#include <strings.h>
+
 const char *app_group_error(const struct app *app) {
     return app->config->processes ? processes_error(app->config->processes) : "";
 }
@@ -12,6 +14,16 @@ void app_stats(struct app *app, struct service_stats *stats) {
         service_stats(app->service, stats);
     if (*app_group_error(app)) // the engine thread may be held by MPI, and not know yet
         stats->dead = true;
+}
+
+const char *app_key(const struct http_head *head) {
+    const char *key = head->api_key;
+    if (head->authorization && strncasecmp(head->authorization, "bearer ", 7) == 0) {
+        key = head->authorization + 7;
+        while (*key == ' ')
+            key++;
+    }
+    return key;
 }
 
 bool app_accepts(struct app *app, struct api_error *e) {

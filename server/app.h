@@ -8,6 +8,7 @@
 #include "http/http.h"
 #include "metrics.h"
 #include "service.h"
+#include "watchdog.h"
 
 struct completion;
 struct choice;
@@ -45,12 +46,15 @@ struct app {
     int num_completions;
     int num_jobs;                  // of job.h, whose response is not sent yet
     struct completion *flush_list; // those with something to write after the events of this turn
-    char unknown[32][64];          // fields logged as unknown
-    int num_unknown;
+    char ignored[IGNORED_SIZE];    // fields ignored since the last line that logged them
+    int64_t ignored_logged;        // ns
 
     // serve.c
     uv_async_t events;
     uv_timer_t tick;
+    uv_prepare_t turn;
+    struct watchdog watchdog;
+    _Atomic uint64_t turns; // of the loop; the watchdog looks
     uv_signal_t sigterm, sigint, sigusr1;
     uv_work_t load;
     struct err load_err;
@@ -61,5 +65,7 @@ struct app {
 // Why the processes that share the model have ended; "" while they work, and where there is one.
 const char *app_group_error(const struct app *app);
 void app_stats(struct app *app, struct service_stats *stats); // zeros while loading
+// The key that a request presents; NULL: none. Borrowed from the head.
+const char *app_key(const struct http_head *head);
 // Whether the engine can take work now; otherwise e says why not (503).
 bool app_accepts(struct app *app, struct api_error *e);

@@ -13,6 +13,7 @@ enum {
     KEPT_BOUND = 8 * 1024 * 1024, // of such text and log-probabilities of one choice
     STALL_SECONDS = 30,
     PING_SECONDS = 15,
+    IGNORED_SECONDS = 10, // between lines of the log about ignored fields
     EVENT_BATCH = 64,
 };
 #define SECOND 1000000000LL
@@ -184,16 +185,45 @@ static struct usage usage_of(const struct completion *c) {
     return u;
 }
 
+static struct timings timings_of(const struct completion *c) {
+    const struct usage u = usage_of(c);
+    struct timings t = {.cached = u.cached, .computed = u.prompt - u.cached, .generated = u.completion};
+    int64_t began = INT64_MAX, first = INT64_MAX, last = 0;
+    for (int i = 0; i < c->num_choices; i++) {
+        const struct choice *ch = &c->choices[i];
+        if (ch->num_tokens == 0)
+            continue;
+        t.decoded += ch->num_tokens - 1;
+        began = ch->engine.scheduled < began ? ch->engine.scheduled : began;
+        first = ch->engine.first < first ? ch->engine.first : first;
+        last = ch->engine.last > last ? ch->engine.last : last;
+    }
+    t.prompt_ms = last ? ms_between(began, first) : 0;
+    t.generation_ms = last ? ms_between(first, last) : 0;
+    return t;
+}
+
 static struct piece piece_of(const struct choice *ch, size_t len) {
     const struct completion_request *r = &ch->completion->request;
-    return (struct piece){.index = ch->index,
-                          .text = ch->text.data,
-                          .len = len,
-                          .logprobs = r->logprobs >= 0 ? &ch->lists : NULL,
-                          .prompt_logprobs = r->prompt_logprobs >= 0 ? &ch->prompt_logprobs : NULL,
-                          .prompt = r->return_ids && !ch->begun ? &r->prompts[ch->index / r->n] : NULL,
-                          .token_ids = r->return_ids ? &ch->token_ids : NULL,
-                          .finish = ch->complete ? ch->finish : FINISH_NONE};
+    struct piece p = {.index = ch->index,
+                      .text = ch->text.data,
+                      .len = len,
+                      .num_tokens = (int)ch->num_tokens,
+                      .num_cached = (int)ch->num_cached,
+                      .has_new_line = ch->has_new_line,
+                      .logprobs = r->logprobs >= 0 ? &ch->lists : NULL,
+                      .prompt_logprobs = r->prompt_logprobs >= 0 ? &ch->prompt_logprobs : NULL,
+                      .prompt = r->return_ids && !ch->begun ? &r->prompts[ch->index / r->n] : NULL,
+                      .token_ids = r->return_ids ? &ch->token_ids : NULL,
+                      .finish = ch->complete ? ch->finish : FINISH_NONE};
+    int stop = detok_stop_index(ch->detok);
+    if (stop >= 0) {
+        p.stop = r->stops[stop];
+        p.stop_len = r->stop_lens[stop];
+    } else if (ch->complete && ch->stop_token >= 0) {
+        p.stop_token = &ch->stop_token;
+    }
+    return p;
 }
 
 // Writes the piece that this choice owes, where the reader keeps up; otherwise its text goes on gathering and
@@ -215,6 +245,7 @@ static void emit_piece(struct choice *ch) {
         u = usage_of(c);
     if (!http->streaming)
         http_stream(http);
+    c->response.timings = timings_of(c);
     if (!c->begun && c->dialect->role)
         c->dialect->role(&http->out, &c->response, usage);
     c->begun = true;
@@ -248,6 +279,7 @@ static void end_whole(struct completion *c) {
     CHECK(c->num_choices <= MAX_CHOICES);
     for (int i = 0; i < c->num_choices; i++)
         pieces[i] = piece_of(&c->choices[i], c->choices[i].text.len);
+    c->response.timings = timings_of(c);
     c->dialect->whole(&b, &c->response, pieces, &u);
     if (b.failed) {
         completion_fail_memory(c);
@@ -328,6 +360,10 @@ static void on_token(struct choice *ch, const struct service_event *ev, int64_t 
         metrics_observe(m, M_INTER_TOKEN, (double)(now - ch->last) / 1e9);
     }
     ch->last = now;
+    ch->num_cached = ev->num_cached;
+    ch->engine.scheduled = ev->time_scheduled;
+    ch->engine.first = ev->time_first_token;
+    ch->engine.last = ev->time_finished;
     if (choice_add_token(ch, ev, ev->finish == FINISH_STOP)) { // the engine ends the request, too
         ch->complete = true;
         ch->finish = FINISH_STOP;
@@ -384,6 +420,10 @@ static void on_finish(struct choice *ch, const struct service_event *ev, int64_t
         return;
     }
     if (!ch->complete) {
+        ch->stop_token = ev->token;
+        for (int i = 0; i < c->request.num_own_ends; i++)
+            if (c->request.stop_ids[i] == ev->token)
+                ch->stop_token = -1;
         choice_end_text(ch);
         ch->finish = ev->finish;
         ch->complete = true;
@@ -419,7 +459,17 @@ void completions_take_events(struct app *app) {
 
 // ---- all
 
+static void log_ignored(struct app *app) {
+    if (*app->ignored)
+        log_msg(LOG_INFO, "ignored_fields=\"%s\"", app->ignored);
+    *app->ignored = '\0';
+}
+
 void completions_tick(struct app *app, int64_t now) {
+    if (*app->ignored && now - app->ignored_logged > IGNORED_SECONDS * SECOND) {
+        app->ignored_logged = now;
+        log_ignored(app);
+    }
     for (struct completion *c = app->completions; c; c = c->next) {
         if (c->state != COMPLETION_RUNNING || !c->request.stream)
             continue;
@@ -445,6 +495,7 @@ void completions_fail(struct app *app, int status, const char *code, const char 
 }
 
 void completions_free(struct app *app) {
+    log_ignored(app);
     free(app->table);
     app->table = NULL;
 }

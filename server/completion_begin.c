@@ -1,6 +1,7 @@
 // From a body to requests at the engine: parsed inline or in the pool, submitted all or none.
 #include "completion.h"
 #include "completion_state.h"
+#include "dialects/field_table.h"
 #include "job.h"
 #include "log.h"
 #include "reply.h"
@@ -96,6 +97,7 @@ static bool submit_all(struct completion *c, struct api_error *e) {
         struct err err = {0};
         ch->completion = c;
         ch->index = i;
+        ch->stop_token = -1;
         ch->id = ++app->next_id;
         choice_table_add(app, ch);
         struct request *r = make_request(c, ch, seed);
@@ -121,22 +123,31 @@ static bool submit_all(struct completion *c, struct api_error *e) {
     return true;
 }
 
-static void log_unknown(struct app *app, const char *name) {
-    for (int i = 0; i < app->num_unknown; i++)
-        if (strcmp(app->unknown[i], name) == 0)
-            return;
-    if (app->num_unknown == (int)(sizeof app->unknown / sizeof app->unknown[0]))
-        return;
-    snprintf(app->unknown[app->num_unknown++], sizeof app->unknown[0], "%s", name);
-    log_msg(LOG_INFO, "ignored_field=%s", name);
+// Each of several keys is a tenant: its prefixes are its own, and its cache_salt divides them further. What
+// names them is a hash, because --record writes it.
+static bool salt_by_key(struct completion *c) {
+    struct completion_request *q = &c->request;
+    const struct app *app = c->app;
+    if (app->auth.num_keys < 2 || app->config->share_prefixes)
+        return true;
+    uint8_t both[SHA256_BYTES + MAX_SALT];
+    const char *key = app_key(&c->http->head); // routes_head() has checked it
+    sha256(key, strlen(key), both);
+    if (q->salt_len)
+        memcpy(both + SHA256_BYTES, q->salt, q->salt_len);
+    free(q->salt);
+    if (!(q->salt = malloc(SHA256_BYTES)))
+        return false;
+    sha256(both, SHA256_BYTES + q->salt_len, (uint8_t *)q->salt);
+    q->salt_len = SHA256_BYTES;
+    return true;
 }
 
 // The body is parsed: gives it to the engine.
 static void begin_completion(struct completion *c) {
     struct app *app = c->app;
     struct api_error *e = &c->error;
-    if (c->request.unknown[0])
-        log_unknown(app, c->request.unknown);
+    ignored_merge(app->ignored, c->request.ignored); // of good requests: a bad one's names may be anything
     if (c->request.request_id[0] && !c->http->head.request_id)
         memcpy(c->http->request_id, c->request.request_id, sizeof c->request.request_id);
     snprintf(c->id, sizeof c->id, "%s%s", c->dialect->id_prefix,
@@ -154,7 +165,7 @@ static void begin_completion(struct completion *c) {
                                     .num_choices = c->num_choices};
     c->dialect->begin(&c->response);
     c->choices = calloc((size_t)c->num_choices, sizeof *c->choices);
-    if (!c->choices) {
+    if (!c->choices || !salt_by_key(c)) {
         c->num_choices = 0;
         completion_fail_memory(c);
     } else if (!app_accepts(app, e) || !submit_all(c, e)) {
@@ -176,6 +187,8 @@ static void after_parse(uv_work_t *work, int status) {
         completion_free(c);
         return;
     }
+    if (*c->request.ignored)
+        http_header(c->http, "x-quire-ignored", c->request.ignored);
     if (c->error.status) {
         c->state = COMPLETION_RUNNING;
         completion_fail(c, &c->error);
@@ -204,7 +217,8 @@ void completion_start(struct app *app, struct http_request *request) {
     request->user = c;
     c->body = http_take_body(request);
     c->work.data = c;
-    if (c->body.len > POOL_BODY && uv_queue_work(&app->loop, &c->work, parse_work, after_parse) == 0)
+    if ((c->body.len > POOL_BODY || http_turn_over(&app->http)) &&
+        uv_queue_work(&app->loop, &c->work, parse_work, after_parse) == 0)
         return;
     parse_work(&c->work);
     after_parse(&c->work, 0);

@@ -36,15 +36,21 @@ struct choice {
     size_t num_partial;
     int num_tokens, num_cached;
     enum finish_reason finish;
+    token_id stop_token; // of stop_token_ids, which ended it, where it is complete; -1: none did
     bool submitted;
     bool strip;          // the prompt is BOS alone: the first token's leading space is no text
     bool echo_begun;     // the echo has text: a leading space is one
     bool begun;          // a piece of it is written
+    bool has_new_line;   // its text, but for what is held back
     bool complete;       // no more text will come
     bool finished;       // EVENT_FINISH came, or nobody waits for it
     bool finish_sent;    // the piece with the finish reason is written
     bool has_new_text;   // text holds that of a token of this turn
-    int64_t first, last; // ns of the first and the last token
+    int64_t first, last; // ns when the first and the last token came here
+    struct {
+        int64_t scheduled, first,
+            last; // ns of the first step, and when the engine had the first and the last token
+    } engine;
 };
 
 struct completion {

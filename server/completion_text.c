@@ -136,6 +136,7 @@ bool choice_add_token(struct choice *ch, const struct service_event *ev, bool is
     bool shown = !is_stop || r->include_stop;
     bool hit = shown && detok_push(ch->detok, ev->token, &text, &len);
     buf_add(&ch->text, text, len);
+    ch->has_new_line |= memchr(text, '\n', len) != NULL;
     if (r->return_ids)
         buf_fmt(&ch->token_ids, ch->token_ids.len ? ",%d" : "%d", ev->token);
     if (r->logprobs >= 0) {

@@ -1,5 +1,8 @@
 #include "config.h"
 
+#include "foreign_flags.h"
+#include "nearest.h"
+
 #include <ctype.h>
 #include <errno.h>
 #include <math.h>
@@ -52,7 +55,7 @@ static const struct option options[] = {
     {"require-key", 0, SERVE, OPT_FLAG, AT(require_key), NULL, 0, 0, NULL,
      "refuse a public address without a key"},
     {"allowed-origins", 0, SERVE, OPT_LIST, AT(allowed_origins), NULL, 0, 0, "ORIGIN",
-     "origin whose browser pages may call; repeatable"},
+     "origin whose browser pages may call; localhost for any port of it, * for all; repeatable"},
     {"device", 0, RUN, OPT_CHOICE, AT(device), NULL, 0, 0, "auto|cpu|ref|cuda",
      "where the model runs; auto, the default, takes CUDA where it works"},
     {"cpu-variant", 0, RUN, OPT_CHOICE, AT(variant), "auto", 0, 0, "auto|scalar|avx2|avxvnni|avx512",
@@ -93,6 +96,8 @@ static const struct option options[] = {
      "reuse equal beginnings (the default)"},
     {"no-enable-prefix-caching", 0, RUN, OPT_NOFLAG, AT(prefix_caching), NULL, 0, 0, NULL,
      "never reuse them"},
+    {"share-prefixes", 0, SERVE, OPT_FLAG, AT(share_prefixes), NULL, 0, 0, NULL,
+     "let all API keys reuse each other's beginnings (else each of several keys only its own)"},
     {"seed", 0, SERVE | GEN, OPT_SEED, AT(seed), NULL, 0, 0, "N",
      "from which requests without a seed get theirs"},
     {"generation-config", 0, SERVE, OPT_STR, AT(generation_config), "auto", 0, 0, "auto|vllm|FILE",
@@ -112,11 +117,15 @@ static const struct option options[] = {
     {"record", 0, SERVE, OPT_STR, AT(record), NULL, 0, 0, "FILE", "write inputs and plans for replay"},
     {"trace", 0, RUN, OPT_STR, AT(trace), NULL, 0, 0, "FILE",
      "write the times of steps and requests for Perfetto"},
-    {"chat-template", 0, SERVE, OPT_STR, AT(chat_template), NULL, 0, 0, "FILE",
-     "chat template in place of the model's own"},
+    {"chat-template", 0, SERVE | GEN, OPT_STR, AT(chat_template), NULL, 0, 0, "NAME|FILE",
+     "chat template in place of the model's own: a file, or a built-in one such as chatml"},
+    {"strict-fields", 0, SERVE, OPT_FLAG, AT(strict_fields), NULL, 0, 0, NULL,
+     "refuse requests with fields that would be ignored"},
     {"config", 0, ALL, OPT_CONFIG, AT(config_file), NULL, 0, 0, "FILE", "read `flag: value` lines"},
     {"prompt", 'p', GEN, OPT_STR, AT(prompt), NULL, 0, 0, "TEXT",
-     "what to go on from; \"\": nothing but BOS"},
+     "what to say to a model with a chat template, or to go on from; \"\": nothing but BOS"},
+    {"raw", 0, GEN, OPT_FLAG, AT(raw), NULL, 0, 0, NULL,
+     "go on from TEXT as it is, without the chat template"},
     {"max-tokens", 'n', GEN, OPT_INT, AT(max_tokens), "64", 0, INT_TOP, "N", "tokens to generate"},
     {"temperature", 0, GEN, OPT_DOUBLE, AT(temperature), "0", 0, 2, "X", "0: the likeliest token"},
     {"top-p", 0, GEN, OPT_DOUBLE, AT(top_p), "1", 1e-6, 1, "X", "smallest set of this probability"},
@@ -308,29 +317,6 @@ static enum status set_from(struct parse *p, int index, const char *value, enum 
     return set_option(p, o, value);
 }
 
-// Edit distance of short words, for "did you mean".
-static size_t edit_distance(const char *a, const char *b) {
-    size_t row[64], nb = strlen(b);
-    if (nb >= 64 || strlen(a) >= 64)
-        return 99;
-    for (size_t j = 0; j <= nb; j++)
-        row[j] = j;
-    for (size_t i = 1; a[i - 1]; i++) {
-        size_t diag = row[0];
-        row[0] = i;
-        for (size_t j = 1; j <= nb; j++) {
-            size_t best = diag + (a[i - 1] != b[j - 1]);
-            if (row[j] + 1 < best)
-                best = row[j] + 1;
-            if (row[j - 1] + 1 < best)
-                best = row[j - 1] + 1;
-            diag = row[j];
-            row[j] = best;
-        }
-    }
-    return row[nb];
-}
-
 static int find_option(const struct config *c, const char *name, size_t len) {
     for (int i = 0; i < NUM_OPTIONS; i++)
         if ((options[i].commands & (unsigned)c->command) && strlen(options[i].name) == len) {
@@ -344,21 +330,46 @@ static int find_option(const struct config *c, const char *name, size_t len) {
 }
 
 static enum status fail_unknown(struct parse *p, const char *where, const char *name) {
-    const char *best = NULL;
-    size_t least = 4;
+    struct nearest near = {.word = name};
+    size_t n = strlen(name);
     for (int i = 0; i < NUM_OPTIONS; i++)
         if (options[i].commands & (unsigned)p->config->command) {
-            size_t d = edit_distance(name, options[i].name);
-            size_t n = strlen(name);
-            if (n >= 4 && strncmp(name, options[i].name, n) == 0)
-                d = 1;
-            if (d < least) {
-                least = d;
-                best = options[i].name;
-            }
+            nearest_try(&near, options[i].name);
+            if (n >= 4 && strncmp(name, options[i].name, n) == 0 && !near.best)
+                near.best = options[i].name;
         }
-    return err_set(p->err, STATUS_INVALID, "%s--%.60s%s%s%s", where, name, best ? "; did you mean --" : "",
-                   best ? best : "", best ? "?" : "");
+    return err_set(p->err, STATUS_INVALID, "%s--%.60s%s%s%s", where, name,
+                   near.best ? "; did you mean --" : "", near.best ? near.best : "", near.best ? "?" : "");
+}
+
+// The option that a word of the command line names, by its own name or by one that another server gives it.
+// MODEL_FLAG: the model's. -1: none; err says why.
+enum { MODEL_FLAG = NUM_OPTIONS };
+
+static int find_flag(struct parse *p, const char *word, size_t len) {
+    const struct config *c = p->config;
+    int index = -1;
+    if (word[1] == '-')
+        index = find_option(c, word + 2, len - 2);
+    for (int i = 0; i < NUM_OPTIONS && len == 2 && index < 0; i++)
+        if (options[i].letter == word[1] && (options[i].commands & (unsigned)c->command))
+            index = i;
+    const struct foreign_flag *f = index < 0 ? foreign_flag_find(word, len) : NULL;
+    if (f && f->ours)
+        index = strcmp(f->ours, "model") != 0         ? find_option(c, f->ours, strlen(f->ours))
+                : (c->command & (unsigned)(ALL)) != 0 ? MODEL_FLAG
+                                                      : -1;
+    if (index >= 0)
+        return index;
+    char name[64];
+    snprintf(name, sizeof name, "%.*s", (int)(len < 62 ? len : 62), word);
+    if (f && f->hint)
+        err_set(p->err, STATUS_INVALID, "%s is %s; here: %s", name, f->whose, f->hint);
+    else if (name[1] == '-')
+        fail_unknown(p, "unknown flag ", name + 2);
+    else
+        err_set(p->err, STATUS_INVALID, "unknown flag %s", name);
+    return -1;
 }
 
 static enum status parse_argv(struct parse *p, int argc, char **argv) {
@@ -374,36 +385,26 @@ static enum status parse_argv(struct parse *p, int argc, char **argv) {
             only_args = true;
             continue;
         }
-        int index = -1;
-        char *value = NULL;
-        if (word[1] != '-') {
-            for (int k = 0; k < NUM_OPTIONS && !word[2]; k++)
-                if (options[k].letter == word[1] && (options[k].commands & (unsigned)p->config->command))
-                    index = k;
-            if (index < 0)
-                return err_set(p->err, STATUS_INVALID, "unknown flag %.60s", word);
-        } else {
-            value = strchr(word, '=');
-            size_t len = value ? (size_t)(value - word) - 2 : strlen(word + 2);
-            if (value)
-                value++;
-            index = find_option(p->config, word + 2, len);
-            if (index < 0) {
-                char name[64];
-                snprintf(name, sizeof name, "%.*s", (int)(len < 60 ? len : 60), word + 2);
-                return fail_unknown(p, "unknown flag ", name);
-            }
-        }
-        const struct option *o = &options[index];
-        if (!value && takes_value(o)) {
+        char *value = strchr(word, '=');
+        size_t len = value ? (size_t)(value - word) : strlen(word);
+        if (value)
+            value++;
+        int index = find_flag(p, word, len);
+        if (index < 0)
+            return p->err->code;
+        const struct option *o = index == MODEL_FLAG ? NULL : &options[index];
+        if (!value && (!o || takes_value(o))) {
             if (i + 1 >= argc)
-                return err_set(p->err, STATUS_INVALID, "--%s needs a value", o->name);
+                return err_set(p->err, STATUS_INVALID, "%s needs a value", word);
             value = argv[++i];
         }
-        enum status status = set_from(p, index, value ? value : "true", FROM_ARGV);
+        enum status status = o ? set_from(p, index, value ? value : "true", FROM_ARGV)
+                             : config_add_model(p->config, value) != STATUS_OK
+                                 ? err_set(p->err, STATUS_NOMEM, "out of memory")
+                                 : STATUS_OK;
         if (status != STATUS_OK)
             return status;
-        if (o->type == OPT_SECRET && value) {
+        if (o && o->type == OPT_SECRET && value) {
             p->config->key_in_argv = true; // readable in /proc until here
             memset(value, '*', strlen(value));
         }
@@ -495,6 +496,13 @@ static enum status parse_file(struct parse *p, const char *path) {
     return status;
 }
 
+// As browsers send it, so that it can be compared: scheme, host, port where it is not the usual one.
+static bool is_origin(const char *s) {
+    size_t n = strspn(s, "abcdefghijklmnopqrstuvwxyz0123456789+.-");
+    return strcmp(s, "*") == 0 || strcmp(s, "localhost") == 0 ||
+           (n > 0 && strncmp(s + n, "://", 3) == 0 && s[n + 3] && !strpbrk(s + n + 3, "/,* "));
+}
+
 enum status config_parse(struct config *c, enum command command, int argc, char **argv, struct err *err) {
     *c = (struct config){.command = command};
     struct parse p = {.config = c, .err = err};
@@ -514,6 +522,12 @@ enum status config_parse(struct config *c, enum command command, int argc, char 
                     c->max_num_batched_tokens, c->max_num_seqs);
     if (status == STATUS_OK && c->num_kv_blocks && c->kv_cache_memory)
         status = err_set(err, STATUS_INVALID, "give --num-kv-blocks or --kv-cache-memory, not both");
+    for (size_t i = 0; i < c->allowed_origins.len && status == STATUS_OK; i++)
+        if (!is_origin(c->allowed_origins.items[i]))
+            status = err_set(
+                err, STATUS_INVALID,
+                "--allowed-origins: expected *, localhost or one such as https://example.org, found '%.60s'",
+                c->allowed_origins.items[i]);
     if (status == STATUS_OK && c->metrics_namespace) {
         const char *s = c->metrics_namespace;
         if (!isalpha((unsigned char)*s) ||

@@ -40,7 +40,7 @@ struct config {
     int port;
     struct str_list served_names, api_keys, allowed_origins;
     char *api_key_file;
-    bool require_key;
+    bool require_key, share_prefixes;
     // model and device
     char *device, *variant, *kv_dtype, *dtype;
     int threads, tensor_parallel_size, pipeline_parallel_size, max_model_len, block_size;
@@ -50,7 +50,7 @@ struct config {
     // scheduling
     int max_num_seqs, max_num_batched_tokens, max_num_queued_seqs;
     char *policy;
-    bool prefix_caching;
+    bool prefix_caching, strict_fields;
     bool has_seed;
     uint64_t seed;
     char *generation_config, *override_generation_config;
@@ -63,7 +63,7 @@ struct config {
     char *prompt, *file;
     int max_tokens, top_k, logprobs;
     double temperature, top_p;
-    bool json, ids, no_special, ignore_eos, pure;
+    bool json, raw, ids, no_special, ignore_eos, pure;
     bool help;
     bool key_in_argv;
     struct processes *processes; // of the launcher, borrowed (quire_main.c); NULL: this one alone

@@ -9,3 +9,5 @@ enum { EXIT_MODEL = 1, EXIT_USAGE = 2, EXIT_ENGINE = 70 };
 __attribute__((format(printf, 1, 2)))
 #endif
 void complain(const char *fmt, ...);
+// How much of the model is loaded, from 0 to 1: a bar on stderr where that is a terminal, nothing elsewhere.
+void console_progress(void *arg, double fraction);

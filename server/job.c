@@ -57,7 +57,8 @@ void job_start(struct app *app, struct http_request *request, job_fn *fn) {
     j->work.data = j;
     request->user = j;
     app->num_jobs++;
-    if (j->body.len > POOL_BODY && uv_queue_work(&app->loop, &j->work, work, after_work) == 0)
+    if ((j->body.len > POOL_BODY || http_turn_over(&app->http)) &&
+        uv_queue_work(&app->loop, &j->work, work, after_work) == 0)
         return;
     work(&j->work);
     after_work(&j->work, 0);

@@ -59,11 +59,22 @@ void metrics_observe(struct metrics *m, enum metrics_histogram which, double val
     h->sum += value;
 }
 
-void metrics_http(struct metrics *m, int route, int status) {
-    int i = 0;
+static const char *const methods[METRICS_METHODS] = {"GET", "POST", "HEAD", "OPTIONS", "other"};
+static const double durations[METRICS_DURATIONS - 1] = {.1, .5, 1};
+
+void metrics_http(struct metrics *m, int route, const char *method, int status, double seconds) {
+    int i = 0, k = 0, b = 0;
     while (i + 1 < N(statuses) && statuses[i] != status)
         i++;
+    while (k + 1 < METRICS_METHODS && strcmp(methods[k], method) != 0)
+        k++;
+    while (b + 1 < METRICS_DURATIONS && seconds > durations[b])
+        b++;
+    struct http_times *t = &m->by_method[route][k];
     m->http[route][i]++;
+    t->classes[status >= 100 && status < 600 ? status / 100 : 0]++;
+    t->buckets[b]++;
+    t->sum += seconds;
 }
 
 static void write_label(struct buf *out, const char *s) {
@@ -121,6 +132,41 @@ static void write_histogram(struct writer *w, const struct metrics *m, int which
     write_value(w, ns, name, "", (double)h->count);
 }
 
+// As prometheus-fastapi-instrumentator names them, which vLLM uses: without a namespace, and with classes of
+// statuses.
+static void write_http(struct buf *out, const struct metrics *m, const struct metrics_page *page) {
+    static const char help[] = "# HELP http_requests_total Responses.\n# TYPE http_requests_total counter\n";
+    static const char name[] = "http_request_duration_seconds";
+    buf_str(out, help);
+    for (int r = 0; r < page->num_routes; r++)
+        for (int k = 0; k < METRICS_METHODS; k++)
+            for (int i = 0; i < 6; i++)
+                if (m->by_method[r][k].classes[i])
+                    buf_fmt(out, "http_requests_total{handler=\"%s\",method=\"%s\",status=\"%dxx\"} %llu\n",
+                            page->route_names[r], methods[k], i,
+                            (unsigned long long)m->by_method[r][k].classes[i]);
+    buf_fmt(out, "# HELP %s Time from request line to the end of the response.\n# TYPE %s histogram\n", name,
+            name);
+    for (int r = 0; r < page->num_routes; r++)
+        for (int k = 0; k < METRICS_METHODS; k++) {
+            const struct http_times *t = &m->by_method[r][k];
+            unsigned long long sum = 0;
+            for (int b = 0; b < METRICS_DURATIONS; b++)
+                sum += t->buckets[b];
+            if (sum == 0)
+                continue;
+            char labels[96];
+            snprintf(labels, sizeof labels, "handler=\"%s\",method=\"%s\"", page->route_names[r], methods[k]);
+            buf_fmt(out, "%s_sum{%s} %.17g\n%s_count{%s} %llu\n", name, labels, t->sum, name, labels, sum);
+            sum = 0;
+            for (int b = 0; b < METRICS_DURATIONS - 1; b++)
+                buf_fmt(out, "%s_bucket{%s,le=\"%g\"} %llu\n", name, labels, durations[b],
+                        sum += (unsigned long long)t->buckets[b]);
+            buf_fmt(out, "%s_bucket{%s,le=\"+Inf\"} %llu\n", name, labels,
+                    sum + (unsigned long long)t->buckets[METRICS_DURATIONS - 1]);
+        }
+}
+
 void metrics_write(const struct metrics *m, const struct metrics_page *page, struct buf *out) {
     struct writer writer = {.out = out, .page = page}, *w = &writer;
     const struct service_stats *s = page->stats;
@@ -131,6 +177,11 @@ void metrics_write(const struct metrics *m, const struct metrics_page *page, str
 
     write_single(w, ns, "num_requests_running", "gauge", "Requests in the running batch.", s->running);
     write_single(w, ns, "num_requests_waiting", "gauge", "Requests in the queue.", s->waiting);
+    int deferred = s->waiting_deferred < s->waiting ? s->waiting_deferred : s->waiting;
+    write_help(w, ns, "num_requests_waiting_by_reason", "gauge",
+               "Requests in the queue: for room, or for a block that another computes.");
+    write_value(w, ns, "num_requests_waiting_by_reason", ",reason=\"capacity\"", s->waiting - deferred);
+    write_value(w, ns, "num_requests_waiting_by_reason", ",reason=\"deferred\"", deferred);
     write_single(w, ns, "kv_cache_usage_perc", "gauge", "Share of cache blocks in use; 1 is all.",
                  s->num_blocks ? (double)(s->num_blocks - s->free_blocks) / s->num_blocks : 0);
     write_single(w, ns, "num_preemptions_total", "counter", "Requests preempted.", (double)s->preemptions);
@@ -139,6 +190,14 @@ void metrics_write(const struct metrics *m, const struct metrics_page *page, str
     write_single(w, ns, "prefix_cache_hits_total", "counter", "Tokens found there.", (double)s->prefix_hits);
     write_single(w, ns, "prompt_tokens_total", "counter",
                  "Prompt tokens of requests that began, cached ones included.", (double)s->prompt_tokens);
+    uint64_t cached = s->prefix_hits < s->prompt_tokens ? s->prefix_hits : s->prompt_tokens;
+    write_single(w, ns, "prompt_tokens_cached_total", "counter", "Those of them that were cached.",
+                 (double)cached);
+    write_help(w, ns, "prompt_tokens_by_source_total", "counter", "All of them, by where they came from.");
+    write_value(w, ns, "prompt_tokens_by_source_total", ",source=\"local_compute\"",
+                (double)(s->prompt_tokens - cached));
+    write_value(w, ns, "prompt_tokens_by_source_total", ",source=\"local_cache_hit\"", (double)cached);
+    write_value(w, ns, "prompt_tokens_by_source_total", ",source=\"external_kv_transfer\"", 0);
     write_single(w, ns, "generation_tokens_total", "counter", "Tokens generated.",
                  (double)s->generation_tokens);
     write_help(w, ns, "request_success_total", "counter", "Requests ended, by reason.");
@@ -192,6 +251,7 @@ void metrics_write(const struct metrics *m, const struct metrics_page *page, str
                          statuses[i]);
                 write_value(w, q, "http_requests_total", extra, (double)m->http[r][i]);
             }
+    write_http(out, m, page);
     out->failed |= w->labels.failed;
     buf_free(&w->labels);
 }

@@ -5,7 +5,8 @@
 #include "buf.h"
 #include "service.h"
 
-enum { METRICS_MAX_BUCKETS = 24, METRICS_MAX_ROUTES = 16, METRICS_MAX_STATUS = 24 };
+enum { METRICS_MAX_BUCKETS = 24, METRICS_MAX_ROUTES = 32, METRICS_MAX_STATUS = 24 };
+enum { METRICS_METHODS = 5, METRICS_DURATIONS = 4 };
 
 enum metrics_histogram {
     M_TTFT,
@@ -29,11 +30,18 @@ struct histogram {
     double sum;
 };
 
+struct http_times {                      // responses of one route and method
+    uint64_t classes[6];                 // 2xx is [2]
+    uint64_t buckets[METRICS_DURATIONS]; // not cumulative; the last one is +Inf
+    double sum;                          // s
+};
+
 struct metrics {
     struct histogram histograms[M_COUNT];
     uint64_t finished[5]; // by enum finish_reason; of choices
     uint64_t stalled, disconnects, refused_connections;
     uint64_t http[METRICS_MAX_ROUTES][METRICS_MAX_STATUS]; // route index, status index
+    struct http_times by_method[METRICS_MAX_ROUTES][METRICS_METHODS];
 };
 
 // What else a page shows.
@@ -49,5 +57,6 @@ struct metrics_page {
 };
 
 void metrics_observe(struct metrics *m, enum metrics_histogram which, double value);
-void metrics_http(struct metrics *m, int route, int status);
+// A response that is over, `seconds` after its request line.
+void metrics_http(struct metrics *m, int route, const char *method, int status, double seconds);
 void metrics_write(const struct metrics *m, const struct metrics_page *page, struct buf *out);

@@ -44,6 +44,18 @@ static enum status raise_stack(struct err *err) {
     return STATUS_OK;
 }
 
+static void on_early_signal(int number) {
+    (void)number;
+    _exit(0);
+}
+
+void process_env_exit_on_signals(void) {
+    struct sigaction action = {.sa_handler = on_early_signal};
+    sigaction(SIGTERM, &action, NULL);
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGUSR1, &action, NULL);
+}
+
 enum status process_env_prepare(struct err *err) {
     signal(SIGXFSZ, SIG_IGN);
     // NCCL takes memory for its rings when it is opened, where there is another way without it, and not at

@@ -13,6 +13,10 @@
 // Tells NCCL to connect at once, unless the environment says otherwise.
 enum status process_env_prepare(struct err *err);
 
+// From here on a signal that ends a server exits with 0 at once. For a server that has not begun to serve,
+// which later takes these signals by handlers of its own.
+void process_env_exit_on_signals(void);
+
 // Whether as many threads as libuv's pool has could be started now: libuv aborts where it cannot.
 bool process_env_has_threads(void);
 

@@ -1,11 +1,12 @@
 #include "routes.h"
 
-#include "build_id.h"
 #include "completion.h"
+#include "dialects/llama_completion.h"
 #include "dialects/openai.h"
-#include "dialects/tokenize.h"
+#include "handlers.h"
 #include "job.h"
 #include "log.h"
+#include "nearest.h"
 #include "reply.h"
 
 #include <stdlib.h>
@@ -14,97 +15,7 @@
 #include <sys/random.h>
 #include <time.h>
 
-// ---- handlers
-
-static void get_models(struct app *app, struct http_request *request) {
-    struct buf b = {0};
-    buf_lit(&b, "{\"object\":\"list\",\"data\":[");
-    for (size_t i = 0; i < app->names.len; i++) {
-        if (i)
-            buf_char(&b, ',');
-        openai_write_model(&b, app->names.items[i], app->created, app->model.max_model_len);
-    }
-    buf_lit(&b, "]}");
-    reply_json(request, &b);
-}
-
-static void get_model(struct app *app, struct http_request *request) {
-    const char *id = request->path + strlen(request->route->path);
-    for (size_t i = 0; i < app->names.len; i++)
-        if (strcmp(app->names.items[i], id) == 0) {
-            struct buf b = {0};
-            openai_write_model(&b, id, app->created, app->model.max_model_len);
-            reply_json(request, &b);
-            return;
-        }
-    REPLY_ERROR(request, 404, "model_not_found", "model", "The model '%.200s' does not exist.", id);
-}
-
-static void reply_health(struct http_request *request, const char *problem) {
-    struct buf b = {0};
-    if (problem) {
-        struct api_error e = {.retry_after = 5};
-        api_fail(&e, 503, problem, NULL, "The server is not ready: %s.", problem);
-        reply_error(request, &e);
-        return;
-    }
-    buf_lit(&b, "{\"status\":\"ok\"}");
-    reply_json(request, &b);
-}
-
-static const char *state_problem(const struct app *app) {
-    switch (app->state) {
-    case APP_LOADING: return "loading_model";
-    case APP_DRAINING: return "shutting_down";
-    case APP_DEAD: return "engine_unavailable";
-    case APP_READY: break;
-    }
-    return NULL;
-}
-
-// Steps of a slow machine may take longer than --watchdog-timeout: a stall is several times what the steps in
-// flight should take. Of the first one nothing is known, so it gets a multiple of the timeout.
-enum { STALL_FACTOR = 8 };
-
-static bool is_stalled(const struct app *app, const struct service_stats *stats) {
-    double limit = app->config->watchdog_timeout, expected = (double)stats->expected_ns / 1e9;
-    if (stats->steps == 0)
-        limit *= STALL_FACTOR;
-    if (limit < STALL_FACTOR * expected)
-        limit = STALL_FACTOR * expected;
-    return stats->busy && (double)(http_now() - stats->last_progress) / 1e9 > limit;
-}
-
-// Alive, and making progress: an engine that has work and ends no step is reported, so that a supervisor
-// restarts us.
-static void get_health(struct app *app, struct http_request *request) {
-    const char *problem = state_problem(app);
-    struct service_stats stats;
-    app_stats(app, &stats);
-    if (stats.dead)
-        problem = "engine_unavailable";
-    else if (!problem && is_stalled(app, &stats))
-        problem = "engine_stalled";
-    reply_health(request, problem);
-}
-
-static void get_livez(struct app *app, struct http_request *request) {
-    (void)app;
-    reply_health(request, NULL);
-}
-
-static void get_readyz(struct app *app, struct http_request *request) {
-    struct service_stats stats;
-    app_stats(app, &stats);
-    reply_health(request, stats.dead ? "engine_unavailable" : state_problem(app));
-}
-
-static void get_version(struct app *app, struct http_request *request) {
-    (void)app;
-    struct buf b = {0};
-    buf_fmt(&b, "{\"version\":\"%s\"}", build_version);
-    reply_json(request, &b);
-}
+// ---- the table
 
 static const char *const route_names[NUM_ROUTES];
 
@@ -134,21 +45,6 @@ static void get_metrics(struct app *app, struct http_request *request) {
     buf_free(&b);
 }
 
-static void get_tokenizer_info(struct app *app, struct http_request *request) {
-    struct buf b = {0};
-    write_tokenizer_info(&b, &app->model);
-    reply_json(request, &b);
-}
-
-static void post_tokenize(struct app *app, struct http_request *request) {
-    job_start(app, request, tokenize_response);
-}
-static void post_detokenize(struct app *app, struct http_request *request) {
-    job_start(app, request, detokenize_response);
-}
-
-// ---- the table
-
 #define GET_METHODS "GET, HEAD, OPTIONS"
 #define POST_METHODS "POST, OPTIONS"
 
@@ -156,40 +52,117 @@ static void post_detokenize(struct app *app, struct http_request *request) {
 static const struct route routes[NUM_ROUTES] = {
     {"/v1/completions", false, false, false, POST_METHODS, &openai_completions, NULL, completion_start},
     {"/v1/chat/completions", false, false, false, POST_METHODS, &openai_chat, NULL, completion_start},
+    {"/v1/chat/completions/input_tokens", false, false, false, POST_METHODS, NULL, NULL, post_count},
+    {"/completion", false, false, false, POST_METHODS, &llama_completion, NULL, completion_start},
     {"/tokenize", false, false, false, POST_METHODS, NULL, NULL, post_tokenize},
     {"/detokenize", false, false, false, POST_METHODS, NULL, NULL, post_detokenize},
     {"/tokenizer_info", false, false, false, GET_METHODS, NULL, get_tokenizer_info, NULL},
+    {"/apply-template", false, false, false, POST_METHODS, NULL, NULL, post_template},
     {"/v1/models", false, false, false, GET_METHODS, NULL, get_models, NULL},
     {"/v1/models/", true, false, false, GET_METHODS, NULL, get_model, NULL},
     {"/health", false, true, true, GET_METHODS, NULL, get_health, NULL},
     {"/livez", false, true, true, GET_METHODS, NULL, get_livez, NULL},
     {"/readyz", false, true, true, GET_METHODS, NULL, get_readyz, NULL},
     {"/version", false, false, true, GET_METHODS, NULL, get_version, NULL},
+    {"/load", false, false, true, GET_METHODS, NULL, get_load, NULL},
+    {"/props", false, false, false, GET_METHODS, NULL, get_props, NULL},
+    {"/slots", false, false, false, GET_METHODS, NULL, get_slots, NULL},
     {"/metrics", false, false, true, GET_METHODS, NULL, get_metrics, NULL},
     {"", false, false, true, "", NULL, NULL, NULL},
 };
 static const char *const route_names[NUM_ROUTES] = {"/v1/completions",
                                                     "/v1/chat/completions",
+                                                    "/v1/chat/completions/input_tokens",
+                                                    "/completion",
                                                     "/tokenize",
                                                     "/detokenize",
                                                     "/tokenizer_info",
+                                                    "/apply-template",
                                                     "/v1/models",
                                                     "/v1/models/{id}",
                                                     "/health",
                                                     "/livez",
                                                     "/readyz",
                                                     "/version",
+                                                    "/load",
+                                                    "/props",
+                                                    "/slots",
                                                     "/metrics",
                                                     "other"};
 
+// Paths that other servers have for the same: the beginning, and what stands for it here.
+static const struct {
+    const char *path, *ours;
+} aliases[] = {
+    {"/completions", "/v1/completions"}, // llama-server
+    {"/chat/completions", "/v1/chat/completions"},
+    {"/chat/completions/input_tokens", "/v1/chat/completions/input_tokens"},
+    {"/models", "/v1/models"},
+    {"/models/", "/v1/models/"},
+    {"/v1/health", "/health"},
+    {"/ping", "/health"}, // vLLM and SGLang, for SageMaker
+};
+#define COUNT(table) (sizeof(table) / sizeof(table)[0])
+
+// Paths of other servers that have no counterpart.
+static const struct {
+    const char *path;
+    int status;
+    const char *why;
+} refused[] = {
+#define NO_EMBEDDINGS "This server computes completions, not embeddings or ranks."
+    {"/embedding", 501, NO_EMBEDDINGS},
+    {"/embeddings", 501, NO_EMBEDDINGS},
+    {"/v1/embeddings", 501, NO_EMBEDDINGS},
+    {"/rerank", 501, NO_EMBEDDINGS},
+    {"/reranking", 501, NO_EMBEDDINGS},
+    {"/v1/rerank", 501, NO_EMBEDDINGS},
+    {"/v1/reranking", 501, NO_EMBEDDINGS},
+    {"/infill", 501,
+     "Filling in the middle is not supported: /v1/completions takes the whole prompt, markers included."},
+    {"/generate", 404, "SGLang's own form is not supported: /v1/completions takes OpenAI's."},
+};
+
+static bool is_at(const char *path, const char *route, bool prefix) {
+    size_t n = strlen(route);
+    return prefix ? strncmp(path, route, n) == 0 && path[n] : strcmp(path, route) == 0;
+}
+
 const struct route *route_find(const char *path) {
-    for (int i = 0; i < ROUTE_OTHER; i++) {
-        size_t n = strlen(routes[i].path);
-        if (routes[i].prefix ? strncmp(path, routes[i].path, n) == 0 && path[n]
-                             : strcmp(path, routes[i].path) == 0)
+    for (size_t i = 0; i < COUNT(aliases); i++)
+        if (is_at(path, aliases[i].path, aliases[i].path[strlen(aliases[i].path) - 1] == '/')) {
+            path = aliases[i].ours;
+            for (int k = 0; k < ROUTE_OTHER; k++)
+                if (strcmp(routes[k].path, path) == 0)
+                    return &routes[k];
+        }
+    for (int i = 0; i < ROUTE_OTHER; i++)
+        if (is_at(path, routes[i].path, routes[i].prefix))
             return &routes[i];
-    }
     return &routes[ROUTE_OTHER];
+}
+
+// A client whose base URL is wrong asks for a path with too much before it; else the nearest by letters.
+static void reply_not_found(struct http_request *request) {
+    const char *path = request->path;
+    struct nearest near = {.word = path};
+    for (size_t i = 0; i < COUNT(refused); i++)
+        if (strcmp(path, refused[i].path) == 0) {
+            REPLY_ERROR(request, refused[i].status, NULL, NULL, "%s", refused[i].why);
+            return;
+        }
+    for (int i = 0; i < ROUTE_OTHER; i++)
+        nearest_try(&near, routes[i].path);
+    size_t most = 0, len = strlen(path);
+    for (int i = 0; i < ROUTE_OTHER && !near.best; i++) {
+        size_t n = strlen(routes[i].path);
+        if (n > most && n < len && strcmp(path + len - n, routes[i].path) == 0) {
+            most = n;
+            near.best = routes[i].path;
+        }
+    }
+    REPLY_ERROR(request, 404, NULL, NULL, "There is no path '%.120s'%s%s%s", path,
+                near.best ? "; did you mean '" : ".", near.best ? near.best : "", near.best ? "'?" : "");
 }
 
 int route_index(const struct route *route) { return route ? (int)(route - routes) : ROUTE_OTHER; }
@@ -217,25 +190,31 @@ static void make_request_id(struct http_request *request) {
 }
 
 static bool has_key(const struct app *app, const struct http_head *head) {
-    const char *key = head->api_key;
-    if (head->authorization && strncasecmp(head->authorization, "bearer ", 7) == 0) {
-        key = head->authorization + 7;
-        while (*key == ' ')
-            key++;
-    }
+    const char *key = app_key(head);
     return key && auth_check(&app->auth, key, strlen(key));
 }
 
-static bool is_allowed_origin(const struct app *app, const char *origin) {
-    for (size_t i = 0; i < app->config->allowed_origins.len; i++)
-        if (strcmp(app->config->allowed_origins.items[i], origin) == 0)
-            return true;
-    return false;
+static bool is_local_origin(const char *origin) {
+    size_t n = strncmp(origin, "https://", 8) == 0 ? 8 : strncmp(origin, "http://", 7) == 0 ? 7 : 0;
+    return n && http_host_is_local(origin + n, "localhost");
+}
+
+// What a page of this origin is told to be allowed: the origin, or *. NULL: it is not.
+static const char *find_allowed_origin(const struct app *app, const char *origin) {
+    const struct str_list *l = &app->config->allowed_origins;
+    for (size_t i = 0; i < l->len; i++) {
+        const char *allowed = l->items[i];
+        if (strcmp(allowed, "localhost") == 0 ? is_local_origin(origin) : strcmp(allowed, origin) == 0)
+            return origin;
+        if (strcmp(allowed, "*") == 0)
+            return allowed;
+    }
+    return NULL;
 }
 
 // Responds to a browser that asks whether its page may call us. Default: no.
 static void reply_preflight(struct app *app, struct http_request *request) {
-    if (!is_allowed_origin(app, request->head.origin)) {
+    if (!find_allowed_origin(app, request->head.origin)) {
         REPLY_ERROR(request, 400, "origin_not_allowed", NULL, "This origin may not request the server.");
         return;
     }
@@ -247,8 +226,6 @@ static void reply_preflight(struct app *app, struct http_request *request) {
 }
 
 static bool is_json_type(const char *type) {
-    if (!type)
-        return true;
     static const char json[] = "application/json";
     size_t n = sizeof json - 1;
     return strncasecmp(type, json, n) == 0 && (type[n] == '\0' || type[n] == ';' || type[n] == ' ');
@@ -263,7 +240,9 @@ static bool check_post(struct app *app, struct http_request *request) {
     } else if (h->length > (int64_t)app->http.limits.max_body) {
         REPLY_ERROR(request, 413, "request_too_large", NULL, "The body must not exceed %zu bytes.",
                     app->http.limits.max_body);
-    } else if (!is_json_type(h->content_type)) {
+    } else if (h->content_type ? !is_json_type(h->content_type)
+                               : h->origin && !find_allowed_origin(app, h->origin)) {
+        // A page may send a body without a type to any site, and says whose page it is.
         REPLY_ERROR(request, 415, NULL, NULL,
                     "Content-Type must be application/json (curl: -H 'Content-Type: application/json').");
     } else if (h->content_encoding && strcasecmp(h->content_encoding, "identity") != 0) {
@@ -279,15 +258,18 @@ bool routes_head(void *arg, struct http_request *request) {
     const struct http_head *h = &request->head;
     struct api_error e = {0};
     make_request_id(request);
+    for (size_t n = strlen(request->path); n > 1 && request->path[n - 1] == '/'; n--)
+        request->path[n - 1] = '\0'; // a slash at the end makes no other path
     request->route = request->bad_url ? &routes[ROUTE_OTHER] : route_find(request->path);
     request->dialect = request->route->dialect;
     const struct route *r = request->route;
     bool options = strcmp(request->method, "OPTIONS") == 0;
     if (app->state == APP_DRAINING)
         request->close = true;
-    if (h->origin && is_allowed_origin(app, h->origin)) {
-        http_header(request, "Access-Control-Allow-Origin", h->origin);
-        http_header(request, "Access-Control-Expose-Headers", "x-request-id, retry-after");
+    const char *allowed = h->origin ? find_allowed_origin(app, h->origin) : NULL;
+    if (allowed) {
+        http_header(request, "Access-Control-Allow-Origin", allowed);
+        http_header(request, "Access-Control-Expose-Headers", "x-request-id, x-quire-ignored, retry-after");
         http_header(request, "Vary", "Origin");
     }
 
@@ -296,7 +278,7 @@ bool routes_head(void *arg, struct http_request *request) {
         REPLY_ERROR(request, request->status, NULL, NULL, "%s", request->refused);
     } else if (request->bad_url) {
         request->close = true;
-        REPLY_ERROR(request, 400, NULL, NULL, "The path holds a NUL.");
+        REPLY_ERROR(request, 400, NULL, NULL, "The request target is no path, or holds a NUL.");
     } else if (request->conn->over && !r->open) {
         app->metrics.refused_connections++;
         request->close = true;
@@ -319,7 +301,7 @@ bool routes_head(void *arg, struct http_request *request) {
         http_header(request, "Allow", "GET, HEAD, POST, OPTIONS");
         http_reply(request, 204, NULL, NULL, 0);
     } else if (r == &routes[ROUTE_OTHER]) {
-        REPLY_ERROR(request, 404, NULL, NULL, "There is no such path.");
+        reply_not_found(request);
     } else if (options) {
         http_header(request, "Allow", r->methods);
         http_reply(request, 204, NULL, NULL, 0);
@@ -339,22 +321,25 @@ bool routes_head(void *arg, struct http_request *request) {
 
 void routes_body(void *arg, struct http_request *request) {
     struct app *app = arg;
-    struct api_error e = {.retry_after = 5};
-    if (request->no_room) {
-        request->close = true;
-        api_fail(&e, 503, "overloaded", NULL, "Too many large requests are being read.");
-        reply_error(request, &e);
-    } else if (request->too_large) {
-        request->close = true;
-        REPLY_ERROR(request, 413, "request_too_large", NULL, "The body must not exceed %zu bytes.",
-                    app->http.limits.max_body);
-    } else {
-        e.retry_after = 0;
-        if (app_accepts(app, &e))
+    struct api_error e = {0};
+    switch (request->trouble) {
+    case HTTP_BODY_WHOLE:
+        if (app_accepts(app, &e)) {
             request->route->post(app, request);
-        else
-            reply_error(request, &e);
+            return;
+        }
+        break;
+    case HTTP_BODY_TOO_LARGE:
+        api_fail(&e, 413, "request_too_large", NULL, "The body must not exceed %zu bytes.",
+                 app->http.limits.max_body);
+        break;
+    case HTTP_BODY_NO_ROOM:
+        e.retry_after = 5;
+        api_fail(&e, 503, "overloaded", NULL, "Too many large requests are being read.");
+        break;
+    case HTTP_BODY_TOO_SLOW: api_fail(&e, 408, "request_timeout", NULL, "The body comes too slowly."); break;
     }
+    reply_error(request, &e);
 }
 
 void routes_drained(void *app, struct http_request *request) { completion_drained(app, request); }
@@ -363,7 +348,8 @@ void routes_done(void *arg, struct http_request *request) {
     struct app *app = arg;
     int route = route_index(request->route),
         status = request->gone && !request->streaming ? 499 : request->status;
-    metrics_http(&app->metrics, route, status);
+    metrics_http(&app->metrics, route, request->is_head ? "HEAD" : request->method, status,
+                 (double)(http_now() - request->arrived) / 1e9);
     // Completions write their own line.
     bool is_completion = request->dialect != NULL, logged = is_completion && request->user;
     if (is_completion)

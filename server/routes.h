@@ -4,7 +4,7 @@
 
 #include "app.h"
 
-enum { NUM_ROUTES = 13, ROUTE_OTHER = NUM_ROUTES - 1 }; // the last one stands for unknown paths
+enum { NUM_ROUTES = 19, ROUTE_OTHER = NUM_ROUTES - 1 }; // the last one stands for unknown paths
 
 struct route {
     const char *path;
@@ -17,7 +17,7 @@ struct route {
     void (*post)(struct app *app, struct http_request *request); // with the body
 };
 
-const struct route *route_find(const char *path); // exact match; never NULL
+const struct route *route_find(const char *path); // exact match, by our path or another server's; never NULL
 int route_index(const struct route *route);
 
 bool routes_head(void *app, struct http_request *request); // the functions of http_app

@@ -10,6 +10,7 @@
 #include "build_id.h"
 #include "completion.h"
 #include "console.h"
+#include "dialects/json_memory.h"
 #include "dialects/messages.h"
 #include "log.h"
 #include "process_env.h"
@@ -25,7 +26,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { TABLE_SIZE = 8192, TICK_MS = 1000, DRAIN_TICK_MS = 50, GRACE_SECONDS = 2 };
+enum { TABLE_SIZE = 8192, TICK_MS = 1000, DRAIN_TICK_MS = 50, GRACE_SECONDS = 2, JSON_MEMORY = 512 << 20 };
 #define SECOND 1000000000LL
 
 static bool is_loopback(const char *host) {
@@ -85,7 +86,9 @@ static void after_load(uv_work_t *work, int status) {
                                                                                        : info->model.vocab,
                                        .max_model_len = info->max_model_len,
                                        .sampling = &app->sampling,
-                                       .max_token_bytes = tokenizer_max_bytes(t)};
+                                       .max_token_bytes = tokenizer_max_bytes(t),
+                                       .has_priorities = strcmp(c->policy, "priority") == 0,
+                                       .strict_fields = c->strict_fields};
     if (sampling_defaults(&app->sampling, c, info, &err) != STATUS_OK ||
         chat_open(&app->model, c->chat_template, &err) != STATUS_OK) {
         complain("%s", err.msg);
@@ -116,7 +119,7 @@ static void after_load(uv_work_t *work, int status) {
     bool bare6 = strchr(c->host, ':') && c->host[0] != '[';
     char line[300];
     int n = snprintf(line, sizeof line, "listening on http://%s%s%s:%d\n", bare6 ? "[" : "", c->host,
-                     bare6 ? "]" : "", app->http.port);
+                     bare6 ? "]" : "", app->http.listener.port);
     if (write(STDERR_FILENO, line, (size_t)n) != n)
         log_msg(LOG_WARN, "the address could not be printed");
 }
@@ -151,6 +154,23 @@ static void on_tick(uv_timer_t *timer) {
     }
     completions_tick(app, now);
     http_run(&app->http);
+}
+
+static void on_turn(uv_prepare_t *handle) {
+    struct app *app = handle->data;
+    atomic_fetch_add_explicit(&app->turns, 1, memory_order_relaxed);
+}
+
+static uint64_t count_progress(void *arg) { // the watchdog's thread, as the next
+    struct app *app = arg;
+    return atomic_load_explicit(&app->turns, memory_order_relaxed) +
+           atomic_load_explicit(&app->http.calls, memory_order_relaxed);
+}
+
+static void on_stuck(void *arg, double seconds) {
+    struct app *app = arg;
+    int fd = http_kill_current(&app->http);
+    log_msg(LOG_ERROR, "loop=stuck seconds=%.1f%s", seconds, fd >= 0 ? " its connection is closed" : "");
 }
 
 // Half of what mpirun leaves until it kills, so that clients get a response. (It passes SIGUSR1 on and
@@ -204,6 +224,10 @@ static void warn_if_exposed(const struct app *app) {
     if (c->key_in_argv)
         log_msg(LOG_WARN, "--api-key can be read by others in the process list for a moment; "
                           "--api-key-file FILE or QUIRE_API_KEY in the environment cannot");
+    for (size_t i = 0; i < c->allowed_origins.len && app->auth.num_keys == 0; i++)
+        if (strcmp(c->allowed_origins.items[i], "*") == 0)
+            log_msg(LOG_WARN, "--allowed-origins * without a key: any web page that a browser here opens can "
+                              "use this server");
     if (!app->loopback && app->auth.num_keys == 0)
         log_msg(LOG_WARN, "host=%s is a public address and there is no key: anyone who reaches it can use it",
                 c->host);
@@ -262,7 +286,9 @@ static int run_server(struct app *app) {
         return EXIT_USAGE;
     }
     app->events.data = app->tick.data = app->sigterm.data = app->sigint.data = app->sigusr1.data =
-        app->load.data = app;
+        app->load.data = app->turn.data = app->watchdog.arg = app;
+    app->watchdog.progress = count_progress;
+    app->watchdog.stuck = on_stuck;
     if (http_open(&app->http, &app->loop, &hooks, &limits, &err) != STATUS_OK) {
         complain("%s", err.msg);
         app->exit_code = EXIT_USAGE;
@@ -277,10 +303,15 @@ static int run_server(struct app *app) {
         uv_signal_init(&app->loop, &app->sigusr1);
         // The one that mpirun passes on without ending us a second later, to one process or to many.
         uv_signal_start(&app->sigusr1, on_signal, SIGUSR1);
+        uv_prepare_init(&app->loop, &app->turn);
+        uv_prepare_start(&app->turn, on_turn);
+        if (!watchdog_start(&app->watchdog))
+            log_msg(LOG_WARN, "no thread for the watchdog");
         app->loading = true;
         uv_queue_work(&app->loop, &app->load, load_work, after_load);
         process_env_block_signals(false);
         uv_run(&app->loop, UV_RUN_DEFAULT);
+        watchdog_stop(&app->watchdog);
     }
     process_env_block_signals(true); // one more while closing must not end us otherwise than the first
     http_close(&app->http);
@@ -311,10 +342,11 @@ int cmd_serve(const struct config *c) {
     app->table_size = TABLE_SIZE;
     app->table = calloc(TABLE_SIZE, sizeof *app->table);
     signal(SIGPIPE, SIG_IGN);
+    json_memory_limit(JSON_MEMORY);
     json_object_seed(0); // from the system's random source, before there are threads
     if (!app->table || !take_names(app))
         complain("out of memory");
-    else if (!take_keys(app, &err) || http_bind(&app->http, c->host, c->port, &err) != STATUS_OK)
+    else if (!take_keys(app, &err) || listen_bind(c->host, c->port, &app->http.listener, &err) != STATUS_OK)
         complain("%s", err.msg);
     else
         rc = run_server(app);

@@ -2,10 +2,7 @@
 
 #include "console.h"
 
-#include <stdio.h>
 #include <string.h>
-#include <time.h>
-#include <unistd.h>
 
 int setup_engine_exit_code(enum status status) {
     switch (status) {
@@ -17,23 +14,6 @@ int setup_engine_exit_code(enum status status) {
 
 int setup_service_exit_code(enum status status) {
     return status == STATUS_IO || status == STATUS_INVALID ? EXIT_USAGE : EXIT_ENGINE;
-}
-
-static double now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
-}
-
-void local_progress(void *arg, double fraction) {
-    static double began; // of the one load of this process
-    (void)arg;
-    if (began == 0)
-        began = now();
-    if (!isatty(STDERR_FILENO) || now() - began < 1)
-        return;
-    fprintf(stderr, "\rloading %3.0f %%%s", fraction * 100, fraction >= 1 ? "\n" : "");
-    fflush(stderr);
 }
 
 void setup_engine(const struct config *c, struct engine_config *out) {
@@ -56,7 +36,7 @@ void setup_engine(const struct config *c, struct engine_config *out) {
         .exact = c->exact,
         .prefix_caching = c->prefix_caching,
         .processes = c->processes,
-        .progress = local_progress,
+        .progress = console_progress,
     };
 }
 

@@ -73,7 +73,7 @@ port=$(free_port)
 if "${podman[@]}" run --rm "${limits[@]}" --env "QUIRE_PORT=$port" quire health >"$work/log" 2>&1; then
     die "quire health succeeds where nobody listens"
 fi
-want=$("${podman[@]}" run --rm "${limits[@]}" "${mount[@]}" quire generate /models/m.gguf -p 'Once upon a time' -n 16 --json)
+want=$("${podman[@]}" run --rm "${limits[@]}" "${mount[@]}" quire generate /models/m.gguf --raw -p 'Once upon a time' -n 16 --json)
 
 serve() { # [arguments of podman…] -- [arguments of quire…]; waits until the health check passes
     local options=()

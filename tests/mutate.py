@@ -52,6 +52,7 @@ DECODE = "base/quants.c"
 REF_OPS = "kernels/ref/ref_ops.c"
 DETOK = "engine/text/detok.c"
 SPM = "engine/text/tokenizer_spm.c"
+MERGE_HEAP = "engine/text/merge_heap.h"
 BPE = "engine/text/tokenizer_bpe.c"
 PRE = "engine/text/tokenizer_pre.c"
 GGUF = "engine/models/gguf.c"
@@ -82,6 +83,12 @@ CPU_KV = "kernels/cpu/kv.c"
 ROPE_TABLE = "kernels/cpu/rope_table.c"
 WEIGHT = "kernels/cpu/weight.c"
 CUDA = "kernels/cuda/%s"
+NEAREST = "server/nearest.c"
+FOREIGN_FLAGS = "server/foreign_flags.c"
+METRICS = "server/metrics.c"
+FIELD_TABLE = "server/dialects/field_table.c"
+OPENAI_PARSE = "server/dialects/openai_parse.c"
+LLAMA = "server/dialects/llama_completion.c"
 
 MUTATIONS = [
     # ---- KV cache --------------------------------------------------------------------------------------------
@@ -216,7 +223,7 @@ MUTATIONS = [
     (SAMPLER, "row->num_logprobs >= 0 || logits_row_has_chain(row))", "row->num_logprobs >= 0)", "test_ranks"),  # ranks sample from a part
     ("kernels/cuda/sample_chain.cuh", "id > c.far_id", "id >= c.far_id", "test_emu_sample"),  # typical loses the last of its tokens
     ("scheduler/request.c", "    if (r->sampling.mirostat_tau > 0) // what a draft costs is known when its token is\n        room = 0;\n", "",
-                            "test_drafts"),  # drafts are judged by an old surprise
+                            "test_scheduler"),  # drafts are judged by an old surprise
     # ---- what a request's own tokens say
     ("engine/token_history.c", "len = len < reach ? len : reach;", "", "test_token_history"),  # breakers break nothing
     ("engine/token_history.c", "? z[i - from] : to - i) : 0;", "? z[i - from] : z[i - from]) : 0;", "test_token_history"),  # a match longer than seen
@@ -243,7 +250,7 @@ MUTATIONS = [
     (BATCH, "            b->failed[i] |= out->failed[row];\n            b->tokens", "            b->tokens", "test_batch"),  # a sample that is not finite
     (FORWARD, "    if (step->num_moves > 0)\n        ops->kv_copy(dev, step->moves, step->num_moves);\n    if (ops->step_begin(dev, step))\n        return; // a CUDA graph has run the same phases\n",
               "    if (ops->step_begin(dev, step))\n        return;\n    if (step->num_moves > 0)\n        ops->kv_copy(dev, step->moves, step->num_moves);\n",
-              "test_batch"),  # a recorded graph runs before pages are copied
+              "test_batch"),  # a CUDA graph runs before pages are copied
     # ---- drafts
     (BATCH, "out->ids[row] != drafts[row - sample])", "row > sample && out->ids[row - 1] != drafts[row - 1 - sample])",
             "test_drafts"),  # one draft too many is accepted
@@ -305,9 +312,9 @@ MUTATIONS = [
     (PACE, "(double)ns < p->decode_ns : p->token_ns > 0", "false : p->token_ns > 0", "test_pace"),  # one stall, and decodes are slow for ever
     (PACE, "p->token_ns > 0 && num_decode > 0) {", "false) {", "test_pace"),  # decodes that are never alone take no time
     (PACE, "more > 0 ? more * p->token_ns", "more > 0 ? 0", "test_pace"),  # more decodes take no longer
-    (RECORD, "p->config.async = number(c, 0, 1) != 0;", "number(c, 0, 1);", "test_replay"),  # replayed without run-ahead
+    (RECORD, "p->config.async = number(c, 0, 1) != 0;", "number(c, 0, 1);", "test_replay"),  # replayed without asynchronous scheduling
     (RANKS, "        world->ops->abort(world, \"closed with steps in flight\");\n", "        (void)0;\n",
-            "test_service"),  # the last stage waits for nobody
+            "test_ranks"),  # the last stage waits for nobody
     # ---- ranks -----------------------------------------------------------------------------------------------
     (COMM, "sum[r] = sum[2 * r] + sum[2 * r + 1];", "sum[r] = sum[r] + sum[r + n / 2];", "test_comm"),  # another tree of sums
     (COMM, "y[i] = x[i] = x[i] + y[i];", "x[i] = x[i] + y[i];", "test_comm"),  # one rank does not get the sum
@@ -339,7 +346,7 @@ MUTATIONS = [
     ("engine/ranks/step_wire.c", "a->groups[g].slots[t] < slots;", "true;", "test_comm_processes"),  # a slot behind the cache
     ("engine/ranks/step_wire.c", "ok &= starts[s] <= starts[s + 1];", "ok &= true;", "test_comm_processes"),  # sequences that run backwards
     ("engine/ranks/processes.c", " &&\n                wait_all_sent(p, last);", ";", "test_processes"),  # the goodbye is given up before it arrives
-    ("engine/ranks/processes.c", "!wait_all_sent(p, p->control)", "(void)wait_all_sent, false", "test_processes"),  # and the handshake
+    ("engine/ranks/processes.c", "!wait_all_sent(p, p->control)", "false", "test_processes"),  # and the handshake
     ("engine/ranks/launch.c", "number(\"SLURM_STEP_NUM_TASKS\"", "number(\"SLURM_NTASKS\"",
            "test_comm_processes"),  # a batch script takes itself for a rank
     ("engine/ranks/launch.c", "&& seconds >= 0 ? seconds : 1;", "? 1 : 1;", "test_comm_processes"),  # mpirun waits a second whatever it is told
@@ -390,7 +397,7 @@ MUTATIONS = [
             "{ append_replacement(d); return; }", "test_detok"),  # swallow the byte that broke a sequence
     (DETOK, "d->strip_space = false;\n",
             "", "test_detok"),  # keep SentencePiece's dummy space
-    (SPM, "(a.score == b.score && a.left < b.left)",
+    (MERGE_HEAP, "(a.score == b.score && a.left < b.left)",
             "(a.score == b.score && a.left > b.left)", "test_tokenizer"),  # equal scores merge from the right
     (SPM, "t->tokens[pair[i]].score > score",
             "t->tokens[pair[i]].score >= score", "test_tokenizer"),  # ties of byte pairs merge the other way
@@ -398,12 +405,12 @@ MUTATIONS = [
             "false", "test_tokenizer"),  # words are not cut at spaces
     (SPM, "!(e->flags & (TOKEN_SPECIAL | TOKEN_GUARDED)) && e->bytes_len > 0",
             "e->bytes_len > 0", "test_tokenizer"),  # match control tokens in user text
-    (BPE, "(a.rank == b.rank && a.left < b.left)",
-          "(a.rank == b.rank && a.left > b.left)", "test_bpe"),  # long words: equal ranks merge from the right
+    (MERGE_HEAP, "(a.score == b.score && a.left < b.left)",
+          "(a.score == b.score && a.left > b.left)", "test_bpe"),  # long words: equal ranks merge from the right
     (BPE, "pair[i]->rank < rank",
           "pair[i]->rank <= rank", "test_bpe"),  # short words: the same
     (BPE, " && e->out->len == first + 1 && e->out->ids[first] == id", "", "test_bpe"),  # take a word whole that no merges make
-    (BPE, "left->id != pair.left_id || ",
+    (BPE, "left->id != merge->left || ",
           "", "test_bpe"),  # believe a pair that is out of date
     (BPE, "        ids[n++] = t->byte_ids[0xbf];\n",
           "", "test_bpe"),  # a byte without a token becomes half a character
@@ -446,7 +453,7 @@ MUTATIONS = [
              "            float inverse = (float)(end ? high : low) / far;", "test_codecs"),  # the others without one
     (ENCODE, "(!(min > 0) && !below)", "(!(min > 0))", "test_codecs"),  # Q4_1's minimum cannot be taken off
     (ENCODE, "2.0f * (float)step", "0.0f * (float)step", "test_codecs"),  # IQ4_NL without a search
-    (ENCODE, "put_fifths(dst + 4, best);", "", "test_codecs"),  # Q5_1 of four bits
+    (ENCODE, "put_fifths(dst + 4, best);", "(void)best;", "test_codecs"),  # Q5_1 of four bits
     (ENCODE, "if (!(min > 0) && !below) {", "if (false) {", "test_codecs"),  # minima below zero, which the format cannot say
     (ENCODE, "t = t > low ? t : low;\n        q[i] = t < high ? t : high;", "q[i] = t > low ? t : low;",
              "test_codecs"),  # numbers beyond the last bit
@@ -481,7 +488,7 @@ MUTATIONS = [
                "test_quantize"),  # rows between the shares are left out
     # ---- kernels ---------------------------------------------------------------------------------------------
     (SAMPLER, "        if (above > target)\n            return",
-            "        if (above >= target)\n            return", "test_sampler"),  # the boundary of a draw moves
+            "        if (above >= target)\n            return", "test_sampler"),  # the boundary of a sample moves
     (SAMPLER, "(s->key[i] == key && i <= last.index)",
             "(s->key[i] == key)", "test_sampler"),  # top-k keeps all of a tie
     (SAMPLER, "need - 1).through",
@@ -793,7 +800,7 @@ MUTATIONS = [
     (CUDA % "step.c", "    if (step->masks && step->masks_wait)\n", "    if (false)\n", "test_emu_steps"),  # masks are read before they are there
     (CUDA % "phases.c", ".slots = dev->inputs.groups[layer->kv_group].slots,", ".slots = dev->inputs.groups[0].slots,", "test_emu_forward"),  # every layer writes to the pages of the first group
     (CUDA % "phases.c", "int spec = layer->attn.index, rows = dev->work.num_decode;", "int spec = 0, rows = dev->work.num_decode;", "test_emu_forward"),  # every layer decodes by the splits of the first spec
-    (CUDA % "phases.c", ".group = layer->attn.heads / dev->kv_heads,\n                             .window = layer->attn.window,", ".group = layer->attn.heads / dev->kv_heads,\n                             .window = dev->model.attn[0].window,", "test_emu_forward"),  # every layer has the window of the first
+    (CUDA % "phases.c", ".tile_rows = dev->work_config.tile_rows,\n                             .window = layer->attn.window};", ".tile_rows = dev->work_config.tile_rows,\n                             .window = dev->model.attn[0].window};", "test_emu_forward"),  # every layer has the window of the first
     (CUDA % "phases.c", ".rope_pairs = rope ? rope->dim / 2 : 0,", ".rope_pairs = dev->model.ropes[0].dim / 2,", "test_emu_forward"),  # positions rotate in every layer
     (CUDA % "work.c", ".begin = at > begin ? at : begin,", ".begin = at,", "test_emu_steps"),  # decode reads what a window gave back
     (CUDA % "phases.c", "a.of = &dev->inputs.rows[first].row;", "a.of = &dev->inputs.rows[0].row;", "test_emu_steps"),  # hidden states of the first rows for those that follow
@@ -805,6 +812,39 @@ MUTATIONS = [
     (ENGINE, "    if ((named || backend_cuda_at_hand()) &&", "    if (backend_cuda_at_hand() &&", "test_emu_load"),  # auto falls back without a word
     (ENGINE, "    depth = depth < PLAN_MAX_DEPTH ? depth : PLAN_MAX_DEPTH; // there may be more stages\n", "", "test_ranks"),  # as many plans as stages
     (CUDA % "emu/emu.cpp", "    memset(dst, 0xff, (size_t)bytes); // what was there must not look valid\n", "", "test_emu_intrinsics"),  # a copy lands before it is waited for
+    # ---- fields of a request
+    (OPENAI_PARSE, "if (other && other != given && !same_value(other, v)) {", "if (false) {",
+            "test_server_openai"),  # two names, two values: one is dropped
+    (OPENAI_PARSE, "field_rule_has(alias, given) ? json_integer(INT_MAX) : json_incref(given)", "json_incref(given)",
+            "test_server_openai"),  # -1 is no limit but a bad one
+    (OPENAI_PARSE, "if (v && !field_rule_has(rule, v))", "if (v)", "test_server_openai"),  # values that ask for nothing are refused
+    (OPENAI_PARSE, "if (v && !field_rule_has(rule, v))", "if (false)", "test_server_openai"),  # nothing is refused
+    (OPENAI_PARSE, "if (r->priority != 0 && !m->has_priorities)", "if (false)", "test_server_openai"),  # a priority without an effect
+    (OPENAI_PARSE, "    memcpy(r->ignored, ignored, sizeof ignored);\n", "    if (ok)\n        memcpy(r->ignored, ignored, sizeof ignored);\n",
+            "test_server_openai"),  # errors do not tell what would be ignored
+    (OPENAI_PARSE, "(e->param[n] && e->param[n] != '[')", "e->param[n]", "test_server_openai"),  # an item's error names what was not sent
+    (FIELD_TABLE, "bool fits = used + len + sizeof \", \" + sizeof \", ...\" <= IGNORED_SIZE;", "bool fits = used + len < IGNORED_SIZE;",
+            "test_server_openai"),  # a list cut without a word
+    (FIELD_TABLE, "if ((at == list || at[-1] == ' ') && ", "if (", "test_server_openai"),  # the end of a name hides another
+    (NEAREST, "d <= least(na / 3, 3)", "d <= 3", "test_server_config"),  # --temp: did you mean --help?
+    (NEAREST, "row[j] = least(row[j], two_above[j - 2] + 1);", "row[j] = row[j];", "test_server_config"),  # --prot is far from --port
+    (FOREIGN_FLAGS, "i > 1 && word[i] == '_' ? '-' : word[i]", "word[i]", "test_server_config"),  # vLLM's own spelling with _
+    (FOREIGN_FLAGS, '{"-np|--parallel", LLAMA, "max-num-seqs", NULL}', '{"-np|--parallel", LLAMA, NULL, "--max-num-seqs N"}',
+     "test_server_config"),  # what means the same is refused
+    (METRICS, "seconds > durations[b]", "seconds >= durations[b]", "test_server_text"),  # le is not less than
+    (METRICS, "s->waiting - deferred);", "s->waiting);", "test_server_text"),  # the reasons are more than all
+    ("server/dialects/api_error.c", "tokens == (size_t)n_ctx", "false", "test_server_openai"),  # a full context that is told to fit
+    (LLAMA, "out->len == 0 ? TOKENIZE_ADD_SPECIAL : 0u", "TOKENIZE_ADD_SPECIAL", "test_server_llama"),  # BOS within a prompt
+    (LLAMA, "ids |= json_is_number(part);", "ids = true;", "test_server_llama"),  # two texts are one prompt
+    (LLAMA, "p->num_tokens < r->request->max_tokens", "p->num_tokens <= r->request->max_tokens", "test_server_llama"),  # truncated by n_predict
+    (LLAMA, "json_is_false(value) ? json_integer(-100)", "json_is_false(value) ? json_integer(0)", "test_server_llama"),  # a word is not forbidden
+    (LLAMA, "for (int last = any ? 0 : 1;", "for (int last = 0;", "test_server_llama"),  # an event without text before the end
+    # ---- what a connection may do
+    ("server/http/limits.c", "c->credit + earned < BURST ? c->credit + (int)earned : BURST", "c->credit + (int)earned", "test_server_limits"),  # an hour saves up requests
+    ("server/http/limits.c", "    c->credit--;\n", "", "test_server_limits"),  # no limit
+    # ---- the watchdog ----------------------------------------------------------------------------------------
+    ("server/watchdog.c", "if (cpu - cpu_then < STALL_NS && ", "if (", "test_server_watchdog"),  # only waiting is seen
+    ("server/watchdog.c", "            cpu_then = cpu;\n", "", "test_server_watchdog"),  # all work is one stall
 ]
 
 

@@ -293,7 +293,7 @@ static void *convert_rows(void *arg) {
     return NULL;
 }
 
-static bool report(struct quantize_job *job, uint64_t elements) {
+static bool report_progress(struct quantize_job *job, uint64_t elements) {
     const struct quantize_config *c = job->config;
     double all = (double)job->elements_total;
     return !c->progress || c->progress(c->arg, all > 0 ? (double)(job->elements_done + elements) / all : 1);
@@ -326,7 +326,7 @@ static enum status convert_tensor(struct quantize_job *job, const struct model_t
             if (pthread_timedjoin_np(threads[i], NULL, &until) == 0)
                 break;
             int64_t done = atomic_load(&w.next);
-            if (!cancelled && !report(job, (uint64_t)((done < w.rows ? done : w.rows) * cols))) {
+            if (!cancelled && !report_progress(job, (uint64_t)((done < w.rows ? done : w.rows) * cols))) {
                 atomic_store(&w.stop, true);
                 cancelled = true;
             }
@@ -364,7 +364,7 @@ static enum status put_tensors(struct quantize_job *job) {
     for (size_t i = 0; i < job->f->num_tensors; i++) {
         const struct model_tensor *t = &job->f->tensors[i];
         enum dtype to = job->types[i];
-        if (!report(job, 0))
+        if (!report_progress(job, 0))
             return err_set(job->err, STATUS_CANCELLED, "stopped; %s is not written", job->config->out);
         if ((st = tensor_read(job->f, t, job->in, job->err)))
             return st;
@@ -375,7 +375,7 @@ static enum status put_tensors(struct quantize_job *job) {
             return st;
         job->elements_done += t->elements;
     }
-    report(job, 0);
+    report_progress(job, 0);
     return STATUS_OK;
 }
 
@@ -414,7 +414,7 @@ static enum status check_out(const struct quantize_job *job) {
     return STATUS_OK;
 }
 
-static enum status finish(struct quantize_job *job) {
+static enum status finish_file(struct quantize_job *job) {
     if (job->written != job->total)
         return err_set(job->err, STATUS_IO, "%s: %" PRIu64 " bytes written, %" PRIu64 " expected",
                        job->config->out, job->written, job->total);
@@ -467,7 +467,7 @@ enum status quantize_file(const struct quantize_config *config, struct quantize_
         goto end;
     }
     if ((st = choose_types(&job, result)) || (st = open_temporary(&job)) || (st = put_header(&job)) ||
-        (st = put_tensors(&job)) || (st = finish(&job)))
+        (st = put_tensors(&job)) || (st = finish_file(&job)))
         goto end;
     result->bytes_in = f->size;
     result->bytes_out = job.total;

@@ -299,9 +299,9 @@ static enum status prepare(struct loader *l) {
     return STATUS_OK;
 }
 
-enum status weights_load_ranks(const struct weights_target *targets, int num_targets,
-                               const struct model_file *f, enum dtype floats, const struct backend_ops *ops,
-                               void (*progress)(void *, double), void *arg, struct err *err) {
+enum status weights_load(const struct weights_target *targets, int num_targets, const struct model_file *f,
+                         enum dtype floats, const struct backend_ops *ops, void (*progress)(void *, double),
+                         void *arg, struct err *err) {
     struct err local = {0};
     struct loader l = {.whole = targets[0].shard.whole,
                        .arch = arch_of(targets[0].shard.whole),
@@ -336,13 +336,6 @@ enum status weights_load_ranks(const struct weights_target *targets, int num_tar
     for (int i = 0; err->code != STATUS_OK && i < num_targets; i++)
         weights_free(targets[i].model);
     return err->code;
-}
-
-enum status weights_load(struct model *m, const struct model_file *f, enum dtype floats,
-                         const struct backend_ops *ops, struct device *dev, void (*progress)(void *, double),
-                         void *arg, struct err *err) {
-    struct weights_target one = {{.whole = &m->config, .world = 1}, m, dev};
-    return weights_load_ranks(&one, 1, f, floats, ops, progress, arg, err);
 }
 
 void weights_free(struct model *m) {

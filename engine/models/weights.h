@@ -5,30 +5,28 @@
 #include "model_file.h"
 #include "shard.h"
 
-// Fills m from the file; m->config is there already. Every expected tensor is checked (name, exact shape,
-// type) before the first is loaded, and one that the architecture does not have is refused. Then one weight
-// after the other is read into a buffer of the largest one's size (of the model's own, then of the layers'),
-// scanned for NaN and infinity, and given to the device, which copies it. A tied head is loaded from the
-// embedding under both roles, EMBED first; a backend may return the same weight for both. progress (or NULL)
-// gets the fraction done. STATUS_FORMAT names tensor and byte; STATUS_IO: the file was cut meanwhile.
-//
-// floats: F32, F16 or BF16: matrices of these types are converted to it on the way (norms stay F32);
-// DTYPE_COUNT: each stays as it is. STATUS_FORMAT names the first value that F16 cannot hold.
-enum status weights_load(struct model *m, const struct model_file *f, enum dtype floats,
-                         const struct backend_ops *ops, struct device *dev, void (*progress)(void *, double),
-                         void *arg, struct err *err);
-
-// The same for ranks: the file is read once, and each target gets its part of every weight that its stage
-// holds; what no target holds is not read. The configuration of a target's model is its own part of
-// shard.whole, and stays; its layers count from 0. On failure no model has layers.
+// One rank of those that share the file's weights.
 struct weights_target {
     struct shard shard;
-    struct model *model;
+    struct model *model; // its configuration, its own part of shard.whole, is there already and stays
     struct device *dev;
 };
-enum status weights_load_ranks(const struct weights_target *targets, int num_targets,
-                               const struct model_file *f, enum dtype floats, const struct backend_ops *ops,
-                               void (*progress)(void *, double), void *arg, struct err *err);
+
+// Gives each target's model its part of every weight that its stage holds; its layers count from 0. Every
+// expected tensor is checked (name, exact shape, type) before the first is loaded, and one that the
+// architecture does not have is refused. Then one weight after the other, of those that a target holds, is read
+// once into a buffer of the largest one's size (of the model's own, then of the layers'), scanned for NaN and
+// infinity, and given to the devices, which copy it. A tied head is loaded from the embedding under both roles,
+// EMBED first; a backend may return the same weight for both. progress (or NULL) gets the fraction done.
+//
+// floats: F32, F16 or BF16: matrices of these types are converted to it on the way (norms stay F32);
+// DTYPE_COUNT: each stays as it is.
+//
+// STATUS_FORMAT names tensor and byte, or the first value that F16 cannot hold; STATUS_IO: the file was cut
+// meanwhile; STATUS_NOMEM. On failure no model has layers.
+enum status weights_load(const struct weights_target *targets, int num_targets, const struct model_file *f,
+                         enum dtype floats, const struct backend_ops *ops, void (*progress)(void *, double),
+                         void *arg, struct err *err);
 void weights_free(struct model *m); // m->layers; the weights themselves are the device's
 
 // Only the check: what `inspect` asks.

@@ -215,7 +215,7 @@ enum status ranks_load(struct ranks *r, const struct model_file *f, enum dtype f
     int begin, end;
     for (int i = 0; i < r->here; i++)
         targets[i] = (struct weights_target){shard_of(r, r->first + i), &r->rank[i].model, r->rank[i].dev};
-    enum status st = weights_load_ranks(targets, r->here, f, floats, r->ops, progress, arg, err);
+    enum status st = weights_load(targets, r->here, f, floats, r->ops, progress, arg, err);
     for (int i = 0; i < r->here && r->world > 1 && st == STATUS_OK; i++) {
         r->ops->info(r->rank[i].dev, &info);
         shard_layers(&targets[i].shard, &begin, &end);

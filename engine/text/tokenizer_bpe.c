@@ -8,14 +8,15 @@
 #include "tokenizer_pieces.h"
 
 #include "hash.h"
+#include "merge_heap.h"
 #include "tokenizer_pre.h"
 #include "utf8.h"
 
 #include <stdlib.h>
 
 enum {
-    SMALL_WORD = 32, // symbols; up to here scanning for the best pair beats a heap
-    MAX_MERGES = 1 << 23,
+    SMALL_WORD = 32,      // symbols; up to here scanning for the best pair beats a heap
+    MAX_MERGES = 1 << 23, // ranks are exact as floats
 };
 
 // ---- merging
@@ -88,22 +89,12 @@ struct bpe_symbol {
     token_id id; // -1: merged into the one before
     int32_t prev, next;
 };
-struct bpe_pair { // of a heap; out of date once one of the two has another id
-    int32_t rank, left;
-    token_id left_id, right_id, id;
-};
 struct bpe_merger {
     const struct tokenizer *t;
     struct bpe_symbol *symbols;
-    struct bpe_pair *heap;
-    size_t num_pairs;
+    struct merge_heap heap;
 };
 
-static bool pair_before(struct bpe_pair a, struct bpe_pair b) {
-    return a.rank < b.rank || (a.rank == b.rank && a.left < b.left);
-}
-
-// At most one pair per symbol and two per merge are ever pushed; the heap is allocated for symbols * 3.
 static void pair_push(struct bpe_merger *m, int32_t left) {
     int32_t right = left < 0 ? -1 : m->symbols[left].next;
     if (right < 0)
@@ -111,25 +102,7 @@ static void pair_push(struct bpe_merger *m, int32_t left) {
     const struct merge_slot *s = find_merge(m->t, m->symbols[left].id, m->symbols[right].id);
     if (!s)
         return;
-    struct bpe_pair pair = {s->rank, left, s->left, s->right, s->id};
-    size_t i = m->num_pairs++;
-    for (; i > 0 && pair_before(pair, m->heap[(i - 1) / 2]); i = (i - 1) / 2)
-        m->heap[i] = m->heap[(i - 1) / 2];
-    m->heap[i] = pair;
-}
-
-static struct bpe_pair pair_pop(struct bpe_merger *m) {
-    struct bpe_pair top = m->heap[0], last = m->heap[--m->num_pairs];
-    size_t i = 0;
-    for (size_t child; (child = 2 * i + 1) < m->num_pairs; i = child) {
-        if (child + 1 < m->num_pairs && pair_before(m->heap[child + 1], m->heap[child]))
-            child++;
-        if (!pair_before(m->heap[child], last))
-            break;
-        m->heap[i] = m->heap[child];
-    }
-    m->heap[i] = last;
-    return top;
+    merge_heap_push(&m->heap, (struct merge_pair){-(float)s->rank, left, (uint32_t)(s - m->t->merges)});
 }
 
 // The same merges in the same order, from a heap; n log n for n symbols. Merges ids in place; *n: how many.
@@ -139,21 +112,22 @@ static enum status merge_large(const struct tokenizer *t, token_id *ids, size_t 
     if (*n > INT32_MAX)
         return STATUS_NOMEM;
     m.symbols = malloc(*n * sizeof *m.symbols);
-    m.heap = malloc(3 * *n * sizeof *m.heap);
-    if (!m.symbols || !m.heap)
+    m.heap.pairs = malloc(3 * *n * sizeof *m.heap.pairs);
+    if (!m.symbols || !m.heap.pairs)
         goto fail;
     int32_t count = (int32_t)*n;
     for (int32_t i = 0; i < count; i++)
         m.symbols[i] = (struct bpe_symbol){ids[i], i - 1, i + 1 < count ? i + 1 : -1};
     for (int32_t i = 0; i < count; i++)
         pair_push(&m, i);
-    while (m.num_pairs > 0) {
-        struct bpe_pair pair = pair_pop(&m);
+    while (m.heap.num > 0) {
+        struct merge_pair pair = merge_heap_pop(&m.heap);
+        const struct merge_slot *merge = &t->merges[pair.what];
         struct bpe_symbol *left = &m.symbols[pair.left];
-        if (left->id != pair.left_id || left->next < 0 || m.symbols[left->next].id != pair.right_id)
+        if (left->id != merge->left || left->next < 0 || m.symbols[left->next].id != merge->right)
             continue; // one of them has been merged with another
         struct bpe_symbol *right = &m.symbols[left->next];
-        left->id = pair.id;
+        left->id = merge->id;
         left->next = right->next;
         right->id = -1;
         if (left->next >= 0)
@@ -167,7 +141,7 @@ static enum status merge_large(const struct tokenizer *t, token_id *ids, size_t 
     st = STATUS_OK;
 fail:
     free(m.symbols);
-    free(m.heap);
+    free(m.heap.pairs);
     return st;
 }
 

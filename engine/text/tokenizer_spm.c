@@ -5,6 +5,7 @@
 // its name with U+2581 replaced, and that is also what it adds to a text.
 #include "tokenizer_pieces.h"
 
+#include "merge_heap.h"
 #include "utf8.h"
 
 #include <stdlib.h>
@@ -84,51 +85,21 @@ struct spm_symbol {
     uint32_t start, len; // len 0: merged into the one before
     int32_t prev, next;
 };
-struct spm_pair { // of a heap
-    float score;
-    int32_t left;
-    uint32_t len; // of both symbols: differs once one of them has changed
-};
 struct spm_merger {
     const struct tokenizer *t;
     const char *p;
     struct spm_symbol *symbols;
-    struct spm_pair *heap;
-    size_t num_pairs;
+    struct merge_heap heap;
 };
 
-static bool pair_before(struct spm_pair a, struct spm_pair b) {
-    return a.score > b.score || (a.score == b.score && a.left < b.left);
-}
-
-// At most one pair per symbol and two per merge are ever pushed; the heap is allocated for symbols * 3.
 static void pair_push(struct spm_merger *m, int32_t left) {
     int32_t right = left < 0 ? -1 : m->symbols[left].next;
     if (right < 0)
         return;
     uint32_t len = m->symbols[left].len + m->symbols[right].len;
     token_id id = find_piece(m->t, m->p + m->symbols[left].start, len);
-    if (id < 0)
-        return;
-    struct spm_pair pair = {m->t->tokens[id].score, left, len};
-    size_t i = m->num_pairs++;
-    for (; i > 0 && pair_before(pair, m->heap[(i - 1) / 2]); i = (i - 1) / 2)
-        m->heap[i] = m->heap[(i - 1) / 2];
-    m->heap[i] = pair;
-}
-
-static struct spm_pair pair_pop(struct spm_merger *m) {
-    struct spm_pair top = m->heap[0], last = m->heap[--m->num_pairs];
-    size_t i = 0;
-    for (size_t child; (child = 2 * i + 1) < m->num_pairs; i = child) {
-        if (child + 1 < m->num_pairs && pair_before(m->heap[child + 1], m->heap[child]))
-            child++;
-        if (!pair_before(m->heap[child], last))
-            break;
-        m->heap[i] = m->heap[child];
-    }
-    m->heap[i] = last;
-    return top;
+    if (id >= 0)
+        merge_heap_push(&m->heap, (struct merge_pair){m->t->tokens[id].score, left, len});
 }
 
 // A long word: the same merges in the same order, from a heap; n log n for n symbols.
@@ -139,8 +110,8 @@ static enum status merge_large(const struct tokenizer *t, const char *p, size_t 
     if (len > INT32_MAX)
         return STATUS_NOMEM;
     m.symbols = malloc(num_symbols * sizeof *m.symbols);
-    m.heap = malloc(3 * num_symbols * sizeof *m.heap);
-    if (!m.symbols || !m.heap)
+    m.heap.pairs = malloc(3 * num_symbols * sizeof *m.heap.pairs);
+    if (!m.symbols || !m.heap.pairs)
         goto fail;
     int32_t n = 0;
     for (size_t i = 0; i < len; i += m.symbols[n].len, n++)
@@ -148,10 +119,10 @@ static enum status merge_large(const struct tokenizer *t, const char *p, size_t 
     m.symbols[n - 1].next = -1;
     for (int32_t i = 0; i < n; i++)
         pair_push(&m, i);
-    while (m.num_pairs > 0) {
-        struct spm_pair pair = pair_pop(&m);
+    while (m.heap.num > 0) {
+        struct merge_pair pair = merge_heap_pop(&m.heap);
         struct spm_symbol *left = &m.symbols[pair.left];
-        if (left->len == 0 || left->next < 0 || left->len + m.symbols[left->next].len != pair.len)
+        if (left->len == 0 || left->next < 0 || left->len + m.symbols[left->next].len != pair.what)
             continue; // one of them has been merged with another
         struct spm_symbol *right = &m.symbols[left->next];
         left->len += right->len;
@@ -168,7 +139,7 @@ static enum status merge_large(const struct tokenizer *t, const char *p, size_t 
     st = STATUS_OK;
 fail:
     free(m.symbols);
-    free(m.heap);
+    free(m.heap.pairs);
     return st;
 }
 

@@ -25,9 +25,9 @@ enum {
 
 // One 32-element block of quantised activations: q times a power of two, d (rule 4). 56 bytes.
 //
-// An integer below 2^22 that is added to the bits of 1.5 * 2^23 * d makes them those of (1.5 * 2^23 + the
-// number) * d. So sums of products start at these bits, and one subtraction makes a float of a sum and scales
-// it, exactly: instead of a conversion and a product.
+// For an integer |n| < 2^22:    bits(1.5 * 2^23 * d) + n = bits((1.5 * 2^23 + n) * d)
+// So an integer sum n that starts at these bits becomes the float n * d, exactly, by one subtraction of base
+// instead of a conversion and a multiplication.
 struct act_q8 {
     float base;         // 1.5 * 2^23 * d
     float s;            // d * the sum of q

@@ -54,7 +54,7 @@ struct worker {
     int thread;
 };
 
-static void relax(void) {
+static void cpu_relax(void) {
 #if defined(__x86_64__)
     _mm_pause();
 #elif defined(__aarch64__)
@@ -86,7 +86,7 @@ static uint32_t wait_generation(struct pool *p, uint32_t seen) {
     for (int i = 0; i < SPINS; i++) {
         if ((now = atomic_load_explicit(&p->generation, memory_order_acquire)) != seen)
             return now;
-        relax();
+        cpu_relax();
     }
     // The caller raises the generation, then reads sleepers; here the other way round: one of both sees the
     // other.
@@ -97,7 +97,7 @@ static uint32_t wait_generation(struct pool *p, uint32_t seen) {
     return now;
 }
 
-static void *work(void *arg) {
+static void *run_worker(void *arg) {
     struct worker w = *(struct worker *)arg;
     struct pool *p = w.pool;
     free(arg);
@@ -117,7 +117,7 @@ static void wait_workers(struct pool *p) {
     for (int i = 0; i < SPINS; i++) {
         if (atomic_load_explicit(&p->pending, memory_order_acquire) == 0)
             return;
-        relax();
+        cpu_relax();
     }
     atomic_store(&p->caller_sleeps, 1);
     while ((left = atomic_load(&p->pending)) != 0)
@@ -125,7 +125,7 @@ static void wait_workers(struct pool *p) {
     atomic_store(&p->caller_sleeps, 0);
 }
 
-static void start(struct pool *p) {
+static void wake_workers(struct pool *p) {
     atomic_fetch_add(&p->generation, 1);
     if (atomic_load(&p->sleepers))
         futex_wake(&p->generation);
@@ -139,7 +139,7 @@ void pool_run(struct pool *p, pool_fn *fn, void *ctx, bool parallel) {
         p->fn = fn;
         p->ctx = ctx;
         atomic_store(&p->pending, (uint32_t)p->num_threads - 1);
-        start(p);
+        wake_workers(p);
         fn(ctx, 0, p->num_threads);
         wait_workers(p);
     }
@@ -214,7 +214,7 @@ struct pool *pool_open(int num_threads) {
         if (!w)
             break;
         *w = (struct worker){p, p->num_threads};
-        if (pthread_create(&p->threads[p->num_threads], NULL, work, w) != 0) {
+        if (pthread_create(&p->threads[p->num_threads], NULL, run_worker, w) != 0) {
             free(w);
             break;
         }
@@ -230,7 +230,7 @@ void pool_close(struct pool *p) {
     if (!p)
         return;
     p->stop = true;
-    start(p);
+    wake_workers(p);
     for (int i = 1; i < p->num_threads; i++)
         pthread_join(p->threads[i], NULL);
     free(p->threads);

@@ -258,8 +258,8 @@ static inline struct quads quads_insert(struct quads x, struct quads bits, int n
                       : _mm256_sll_epi32(bits.v, _mm_cvtsi32_si128(n));
     return (struct quads){_mm256_or_si256(x.v, _mm256_and_si256(y, _mm256_set1_epi8((char)mask)))};
 }
-// What is complete where it stands. Left to itself gcc adds all products of a block as a tree and keeps them
-// in memory until then, and takes numbers that lie beside each other to general registers: 1.7 times as long.
+// Makes gcc compute x here, into a register. Left to itself it adds all products of a block as a tree, spills
+// them until then, and loads neighbouring values through general registers: 1.7 times as slow.
 #define COMPLETE(x) __asm__("" : "+x"(x))
 static inline struct rows rows_dot_bf16(struct rows acc, struct quads w, uint32_t x) {
     __m256i both = _mm256_set1_epi32((int)x);
@@ -281,8 +281,8 @@ static inline struct dots dots_add_s8(struct dots acc, struct quads w, uint32_t 
     return dots_add_u7(acc, w, x);
 }
 #else
-// Sums of two products of bytes each. Of unsigned bytes below 128 a product of pairs cannot saturate: 2 * 127
-// * 127 < 2^15. Who adds several (narrow_steps) has smaller ones.
+// int16 sums of two int8 products each. They cannot saturate: w is below 128, and 2 * 127 * 127 < 2^15. More
+// than two are added (narrow_add) only for types whose w is smaller (narrow_steps).
 struct narrow {
     __m256i v;
 };

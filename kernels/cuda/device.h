@@ -37,7 +37,7 @@ struct weight {
     struct cuda_matrix matrix[3];
     int rows[3], column[3];
     bool interleaved;              // gate and up in one matrix: 8 gates, 8 ups
-    struct cuda_segments segments; // of a row-parallel matrix that ranks share in exact mode
+    struct cuda_segments segments; // of a row-parallel matrix that ranks share, with `--exact`
     float *bias;                   // of all columns, or NULL
     void *table;                   // EMBED: rows as in the file; NORM: F32
     enum dtype dtype;              // of table
@@ -110,7 +110,7 @@ struct device {
     uint32_t *seen, stamp;
     struct work work; // of the step that is being queued
     const struct step *step;
-    struct graph *recording; // or NULL
+    struct graph *capturing; // or NULL
     struct graph graphs[CUDA_MAX_GRAPHS];
     int num_graphs, max_graphs;
 

@@ -1,6 +1,6 @@
 // Which kernel multiplies. Rows that decode always go through the skinny GEMM, so that their bits do not
 // depend on what else is in the step; so do the others up to CUDA_TOKENS of them. More go through cuBLASLt,
-// which gets quantised weights as bf16. In exact mode, and for F32 weights, the skinny GEMM takes all rows.
+// which gets quantised weights as bf16. With `--exact`, and for F32 weights, the skinny GEMM takes all rows.
 #include "device.h"
 
 #include "log.h"

@@ -74,38 +74,31 @@ static struct cuda_blocks blocks_of(const struct device *dev, const struct layer
                                 dev->inputs.groups[layer->kv_group].block_ids};
 }
 
+// What the arguments of all kernels of attention have.
+#define ATTENTION_ARGS(dev, layer)                                                                           \
+    .q = (dev)->q, .kv = cuda_kv_of(dev, (layer)->kv_layer), .blocks = blocks_of(dev, layer),                \
+    .group = (layer)->attn.heads / (dev)->kv_heads, .scale = (layer)->attn.scale,                            \
+    .out = (dev)->attn.data[cuda_written_dtype(&(dev)->attn)],                                               \
+    .act_dtype = cuda_written_dtype(&(dev)->attn), .ldout = (dev)->attn.ld
+
 static void attend_rows(struct device *dev, const struct layer *layer, int row0, int rows) {
-    struct cuda_attend a = {.q = dev->q,
-                            .kv = cuda_kv_of(dev, layer->kv_layer),
-                            .blocks = blocks_of(dev, layer),
+    struct cuda_attend a = {ATTENTION_ARGS(dev, layer),
                             .seq_of = dev->inputs.seq_of,
                             .positions = dev->inputs.positions,
                             .row0 = row0,
                             .rows = rows,
-                            .group = layer->attn.heads / dev->kv_heads,
-                            .window = layer->attn.window,
-                            .scale = layer->attn.scale,
-                            .out = dev->attn.data[cuda_written_dtype(&dev->attn)],
-                            .act_dtype = cuda_written_dtype(&dev->attn),
-                            .ldout = dev->attn.ld};
+                            .window = layer->attn.window};
     cuda_attend(dev->rt, &a);
 }
 
 static void attend_tiles(struct device *dev, const struct layer *layer) {
     int spec = layer->attn.index;
-    struct cuda_prefill a = {.q = dev->q,
-                             .kv = cuda_kv_of(dev, layer->kv_layer),
-                             .blocks = blocks_of(dev, layer),
+    struct cuda_prefill a = {ATTENTION_ARGS(dev, layer),
                              .tiles = dev->inputs.attn[spec].tiles,
                              .num_tiles = dev->inputs.attn[spec].counts + 1,
                              .max_tiles = dev->work.attn[spec].num_tiles,
                              .tile_rows = dev->work_config.tile_rows,
-                             .group = layer->attn.heads / dev->kv_heads,
-                             .window = layer->attn.window,
-                             .scale = layer->attn.scale,
-                             .out = dev->attn.data[cuda_written_dtype(&dev->attn)],
-                             .act_dtype = cuda_written_dtype(&dev->attn),
-                             .ldout = dev->attn.ld};
+                             .window = layer->attn.window};
     cuda_prefill(dev->rt, &a);
 }
 
@@ -121,22 +114,15 @@ static void attend_splits(struct device *dev, const struct layer *layer) {
             work_launch(first, rows, dev->max_splits, row, &end);
             splits = first[end] - first[row];
         }
-        struct cuda_decode a = {.q = dev->q,
-                                .kv = cuda_kv_of(dev, layer->kv_layer),
-                                .blocks = blocks_of(dev, layer),
+        struct cuda_decode a = {ATTENTION_ARGS(dev, layer),
                                 .splits = dev->inputs.attn[spec].splits,
                                 .num_splits = dev->inputs.attn[spec].counts,
                                 .first_split = dev->inputs.attn[spec].first_split,
                                 .split0 = list->one_launch ? 0 : first[row],
-                                .max_splits = dev->recording ? dev->recording->max_splits[spec] : splits,
+                                .max_splits = dev->capturing ? dev->capturing->max_splits[spec] : splits,
                                 .row0 = row,
                                 .rows = end - row,
-                                .group = layer->attn.heads / dev->kv_heads,
-                                .scale = layer->attn.scale,
-                                .partial = dev->partial,
-                                .out = dev->attn.data[cuda_written_dtype(&dev->attn)],
-                                .act_dtype = cuda_written_dtype(&dev->attn),
-                                .ldout = dev->attn.ld};
+                                .partial = dev->partial};
         cuda_decode(dev->rt, &a);
     }
 }

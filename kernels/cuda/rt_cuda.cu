@@ -281,7 +281,7 @@ struct rt_graph *rt_capture_end(struct rt *rt) {
     if (!ok(rt, cudaStreamEndCapture(rt->stream, &graph), "recording a graph") || rt_failed(rt))
         return NULL;
     bool made = ok(rt, cudaGraphInstantiate(&exec, graph, 0), "making a graph");
-    made = ok(rt, cudaGraphDestroy(graph), "freeing what was recorded") && made;
+    made = ok(rt, cudaGraphDestroy(graph), "freeing what was captured") && made;
     struct rt_graph *g = made ? (struct rt_graph *)calloc(1, sizeof *g) : NULL;
     if (g)
         g->exec = exec;

@@ -106,7 +106,7 @@ bool cuda_step_begin(struct device *dev, const struct step *step) {
     CHECK(dev->work.bytes <= dev->upload_bytes);
     rt_upload(dev->rt, dev->staging, dev->upload[slot], dev->work.bytes);
     dev->step = step; // until step_end()
-    dev->recording = NULL;
+    dev->capturing = NULL;
     struct graph *g = suits ? find_graph(dev, tokens) : NULL;
     if (g && g->graph) {
         rt_graph_launch(dev->rt, g->graph);
@@ -114,7 +114,7 @@ bool cuda_step_begin(struct device *dev, const struct step *step) {
         return true;
     }
     if (g && ++g->num_seen > 1) { // once may be chance
-        dev->recording = g;
+        dev->capturing = g;
         rt_capture_begin(dev->rt);
     }
     cuda_scatter(dev->rt, &(struct cuda_scatter){dev->staging, work_num_parts(&dev->work_config)});
@@ -122,10 +122,10 @@ bool cuda_step_begin(struct device *dev, const struct step *step) {
 }
 
 void cuda_step_end(struct device *dev) {
-    if (dev->recording) {
-        dev->recording->graph = rt_capture_end(dev->rt);
-        if (dev->recording->graph)
-            rt_graph_launch(dev->rt, dev->recording->graph);
+    if (dev->capturing) {
+        dev->capturing->graph = rt_capture_end(dev->rt);
+        if (dev->capturing->graph)
+            rt_graph_launch(dev->rt, dev->capturing->graph);
         else
             rt_fail(dev->rt, "a step could not be captured as a CUDA graph");
     }

@@ -2,6 +2,7 @@
 #include "buf.h"
 #include "commands.h"
 #include "console.h"
+#include "dialects/messages.h"
 #include "dialects/openai.h"
 #include "local.h"
 
@@ -87,10 +88,41 @@ static void print_json(struct generation *g) {
     buf_free(&b);
 }
 
-static int generate_text(struct generation *g, struct local *l) {
+// The prompt as a message of a user, in the template of m. 0, or an exit code after a line.
+static int encode_chat(struct generation *g, const struct served_model *m) {
+    struct api_error e = {0};
+    json_t *root = json_pack("{s:[{s:s,s:s}]}", "messages", "role", "user", "content", g->config->prompt);
+    if (!root)
+        complain("the prompt is not UTF-8 (--raw takes any bytes), or out of memory");
+    else if (!chat_prompt(m, root, true, false, &g->prompt, &e))
+        complain("%s", e.message);
+    json_decref(root);
+    return root && !e.status ? 0 : EXIT_USAGE;
+}
+
+// With a chat template the prompt is what somebody says, else what the model goes on from.
+static int encode_prompt(struct generation *g, const struct local *l) {
     const struct config *c = g->config;
     const struct tokenizer *t = l->tokenizer;
-    const struct engine_info *info = engine_info(l->engine);
+    struct err err = {0};
+    struct served_model m = {.tokenizer = t,
+                             .max_model_len = engine_info(l->engine)->max_model_len,
+                             .max_token_bytes = tokenizer_max_bytes(t)};
+    int rc = -1;
+    if (!c->raw && *c->prompt) {
+        if (chat_open(&m, c->chat_template, &err) != STATUS_OK) {
+            complain("%s", err.msg);
+            rc = EXIT_USAGE;
+        } else if (m.chat) {
+            rc = encode_chat(g, &m);
+        } else if (m.template_source) {
+            complain("%s (--raw does without)", m.chat_problem);
+            rc = EXIT_MODEL;
+        }
+        chat_close(&m);
+    }
+    if (rc >= 0)
+        return rc;
     if (tokenizer_encode(t, c->prompt, strlen(c->prompt), TOKENIZE_ADD_SPECIAL | TOKENIZE_PARSE_SPECIAL,
                          &g->prompt) != STATUS_OK) {
         complain("out of memory");
@@ -101,6 +133,17 @@ static int generate_text(struct generation *g, struct local *l) {
         g->prompt.ids[0] = bos;
         g->prompt.len = 1;
     }
+    return 0;
+}
+
+static int generate_text(struct generation *g, struct local *l) {
+    const struct config *c = g->config;
+    const struct tokenizer *t = l->tokenizer;
+    const struct engine_info *info = engine_info(l->engine);
+    int rc = encode_prompt(g, l);
+    if (rc != 0)
+        return rc;
+    token_id bos = tokenizer_bos(t);
     if (g->prompt.len == 0 || g->prompt.len >= (size_t)info->max_model_len) {
         complain("the prompt has %zu tokens; from 1 to %d are possible", g->prompt.len,
                  info->max_model_len - 1);

@@ -164,7 +164,7 @@ static int ask_server(const struct target *t, bool any) {
     response[len] = '\0';
     int status = status_of(response);
     if (status == 0) {
-        complain("%s port %s: the answer is not HTTP/1", t->host, t->port);
+        complain("%s port %s: the response is not HTTP/1", t->host, t->port);
         return EXIT_UNWELL;
     }
     const char *body = strstr(response, "\r\n\r\n");

@@ -131,6 +131,8 @@ static int run_command(int argc, char **argv) {
 
 int quire_main(int argc, char **argv) {
     struct err err = {0};
+    if (argc > 1 && strcmp(argv[1], "serve") == 0)
+        process_env_exit_on_signals(); // before anything that takes time
     if (process_env_prepare(&err) != STATUS_OK) {
         complain("%s", err.msg);
         return EXIT_USAGE;

@@ -20,6 +20,20 @@ bool api_fail(struct api_error *e, int status, const char *code, const char *par
     return false;
 }
 
+bool api_fail_context(struct api_error *e, const char *param, const char *what, size_t tokens, size_t bytes,
+                      int n_ctx) {
+    if (e->status)
+        return false;
+    e->n_prompt_tokens = tokens;
+    e->n_ctx = n_ctx;
+    return api_fail(e, 400, "context_length_exceeded", param,
+                    "This model's maximum context length is %d tokens; %s %zu%s.", n_ctx, what,
+                    tokens ? tokens : bytes,
+                    !tokens                   ? " bytes, which is more"
+                    : tokens == (size_t)n_ctx ? ", which leaves no room for a completion"
+                                              : "");
+}
+
 bool api_fail_memory(struct api_error *e) {
     return api_fail(e, 503, "overloaded", NULL, "The server is out of memory.");
 }

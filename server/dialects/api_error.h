@@ -2,6 +2,7 @@
 #pragma once
 
 #include <stdbool.h>
+#include <stddef.h>
 
 // `type` and `code` are constants.
 struct api_error {
@@ -10,6 +11,9 @@ struct api_error {
     char param[160];         // dotted path; empty: null
     char message[400];
     int retry_after; // s; 0: none
+    // Of a context that is exceeded, as llama-server has it; 0: not known.
+    size_t n_prompt_tokens;
+    int n_ctx;
 };
 
 // Fills e (the first error wins) and returns false.
@@ -17,4 +21,8 @@ struct api_error {
 __attribute__((format(printf, 5, 6)))
 #endif
 bool api_fail(struct api_error *e, int status, const char *code, const char *param, const char *fmt, ...);
+// 400 context_length_exceeded. `what` begins the clause: "the prompt has". Of `tokens` tokens; or of so many
+// bytes that no tokenising makes them fit, where tokens is 0.
+bool api_fail_context(struct api_error *e, const char *param, const char *what, size_t tokens, size_t bytes,
+                      int n_ctx);
 bool api_fail_memory(struct api_error *e); // 503 overloaded

@@ -13,6 +13,13 @@ struct usage {
     int64_t prompt, completion, cached; // tokens
 };
 
+// llama-server's account of a response so far: the prompts', then all choices'.
+struct timings {
+    int64_t cached, computed, generated; // tokens
+    int64_t decoded;                     // generated after the first of each choice, which the prompt gives
+    double prompt_ms, generation_ms; // from the first step to the first token, and from there to the last one
+};
+
 // Log-probabilities of a piece of text, as the dialect prints them: up to four lists, the insides of JSON
 // arrays. Start it zeroed.
 struct logprob_lists {
@@ -33,7 +40,8 @@ struct response {
     const char *id, *fingerprint; // borrowed; valid until the response ends
     int64_t created;              // s since 1970
     int num_choices;
-    struct buf head; // begin() fills it: what every chunk, or the body, begins with
+    struct timings timings; // as each piece or body is written, where the request asks for them
+    struct buf head;        // begin() fills it: what every chunk, or the body, begins with
 };
 
 // Text of one choice that goes out together: a chunk of a stream, or all of it in a body.
@@ -41,11 +49,16 @@ struct piece {
     int index; // of the choice
     const char *text;
     size_t len;
+    int num_tokens, num_cached;           // of the choice so far, and of its prompt
+    bool has_new_line;                    // the choice's text so far
     const struct logprob_lists *logprobs; // of its tokens; NULL: not asked for
     const struct buf *prompt_logprobs;    // the inside of a JSON array; NULL: not asked for
     const struct buf *token_ids;          // of its tokens, the inside of a JSON array; NULL: not asked for
     const struct token_buf *prompt;       // where its ids are asked for, of a choice's first piece; else NULL
     enum finish_reason finish;            // FINISH_NONE: more pieces follow
+    const char *stop;                     // (stop_len) the stop string that ended it; NULL: none did
+    size_t stop_len;
+    const token_id *stop_token; // of stop_token_ids, which ended it; NULL: none did
 };
 
 struct dialect {

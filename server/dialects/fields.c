@@ -57,7 +57,9 @@ json_t *body_load(const char *body, size_t len, struct api_error *e) {
     json_t *root = json_loadb(body, len, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL | JSON_DECODE_ANY, &je);
     if (!root && json_error_code(&je) == json_error_numeric_overflow)
         fail_overflow(body, len, e); // the first error stands
-    if (!root) {
+    if (!root && json_error_code(&je) == json_error_out_of_memory) {
+        api_fail_memory(e);
+    } else if (!root) {
         char *near = strstr(je.text, " near "); // what follows quotes the body
         if (near)
             *near = '\0';

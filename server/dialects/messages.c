@@ -1,6 +1,7 @@
 #include "messages.h"
 
-#include "buf.h"
+#include "chat_formats.h"
+#include "field_table.h"
 #include "text.h"
 
 #include <errno.h>
@@ -14,7 +15,8 @@ enum { MAX_TEMPLATE = 1 << 20 };
 static enum status read_file(struct buf *b, const char *path, struct err *err) {
     FILE *f = fopen(path, "rbe");
     if (!f)
-        return err_set(err, STATUS_IO, "%s: %s", path, strerror(errno));
+        return err_set(err, STATUS_IO, "--chat-template %.200s: %s; built in are %s", path, strerror(errno),
+                       chat_format_names());
     char chunk[16384];
     size_t n;
     while (b->len <= MAX_TEMPLATE && (n = fread(chunk, 1, sizeof chunk, f)) > 0)
@@ -28,19 +30,27 @@ enum status chat_open(struct served_model *m, const char *path, struct err *err)
     struct buf file = {0};
     size_t len;
     const char *source = tokenizer_chat_template(m->tokenizer, &len);
-    if (path && read_file(&file, path, err) != STATUS_OK) {
+    size_t format_len;
+    const char *format = path ? chat_format(path, &format_len) : NULL;
+    if (format) {
+        source = format;
+        len = format_len;
+    } else if (path && read_file(&file, path, err) != STATUS_OK) {
         buf_free(&file);
         return err->code;
-    }
-    if (path) {
+    } else if (path) {
         source = file.data ? file.data : "";
         len = file.len;
     }
-    snprintf(m->chat_problem, sizeof m->chat_problem, "This model has no chat template.");
+    snprintf(
+        m->chat_problem, sizeof m->chat_problem,
+        "This model has no chat template; start the server with --chat-template NAME or FILE (built in: %s).",
+        chat_format_names());
     if (source) {
         struct err why = {0};
         m->chat = chat_template_new(source, len, &why);
-        m->knows_developer = memmem(source, len, "developer", 9) != NULL;
+        if (!(m->template_source = strndup(source, len)))
+            err_set(err, STATUS_NOMEM, "out of memory for the chat template");
         if (!m->chat && path)
             err_set(err, why.code, "%s: %s", path, why.msg);
         else if (!m->chat)
@@ -53,7 +63,24 @@ enum status chat_open(struct served_model *m, const char *path, struct err *err)
 
 void chat_close(struct served_model *m) {
     chat_template_free(m->chat);
+    free(m->template_source);
     m->chat = NULL;
+    m->template_source = NULL;
+}
+
+static bool is_word_byte(char c) {
+    return c == '_' || (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z');
+}
+
+bool chat_template_names(const struct served_model *m, const char *word) {
+    const char *source = m->template_source, *at = source;
+    size_t n = strlen(word);
+    for (; n && at && (at = strstr(at, word)); at += n) {
+        char before = at > source ? at[-1] : ' ';
+        if (before == '.' ? !is_word_byte(at[n]) : (before == '\'' || before == '"') && at[n] == before)
+            return true;
+    }
+    return false;
 }
 
 // ---- messages
@@ -68,7 +95,7 @@ static struct chat_value *name_of(struct chat_arena *a, const struct tokenizer *
     return chat_string(a, name, len, false);
 }
 
-// Text parts are joined as they are.
+// A line each, as vLLM and llama-server have it.
 static bool read_parts(struct buf *text, const json_t *parts, const char *param, struct api_error *e) {
     for (size_t i = 0; i < json_array_size(parts); i++) {
         const json_t *part = json_array_get(parts, i), *content = field_get(part, "text");
@@ -85,6 +112,8 @@ static bool read_parts(struct buf *text, const json_t *parts, const char *param,
                             "Parts of type '%.40s' are not supported: this model reads text.", type);
         if (!json_is_string(content))
             return api_fail(e, 400, "invalid_type", where, "The text of a part must be a string.");
+        if (i > 0)
+            buf_char(text, '\n');
         buf_add(text, json_string_value(content), json_string_length(content));
     }
     return true;
@@ -106,37 +135,151 @@ static bool read_content(struct buf *text, const json_t *message, const char *ro
     return true;
 }
 
-static bool add_message(const struct served_model *m, struct chat_arena *a, struct chat_value *list,
+// ---- members that only some templates know
+
+// `call`: within a call of a tool, outside its arguments.
+static struct chat_value *value_of(struct chat_arena *a, const json_t *v, bool call);
+
+// The arguments of a call are JSON in a string; templates are written for the object in it.
+static struct chat_value *arguments_of(struct chat_arena *a, const json_t *v) {
+    const char *text = json_string_value(v);
+    size_t len = json_string_length(v);
+    json_t *object = text && json_depth_ok(text, len, MAX_JSON_DEPTH) ? json_loadb(text, len, 0, NULL) : NULL;
+    struct chat_value *value = value_of(a, json_is_object(object) ? object : v, false);
+    json_decref(object);
+    return value;
+}
+
+static struct chat_value *dict_of(struct chat_arena *a, const json_t *v, bool call) {
+    struct chat_value *dict = chat_dict(a);
+    const char *key;
+    json_t *member;
+    json_object_foreach((json_t *)v, key, member) {
+        bool arguments = call && strcmp(key, "arguments") == 0;
+        set_member(a, dict, key, arguments ? arguments_of(a, member) : value_of(a, member, call));
+    }
+    return dict;
+}
+
+static struct chat_value *list_of(struct chat_arena *a, const json_t *v, bool call) {
+    struct chat_value *list = chat_list(a);
+    for (size_t i = 0; i < json_array_size(v); i++)
+        chat_list_add(a, list, value_of(a, json_array_get(v, i), call));
+    return list;
+}
+
+static struct chat_value *value_of(struct chat_arena *a, const json_t *v, bool call) {
+    switch (json_typeof(v)) {
+    case JSON_OBJECT: return dict_of(a, v, call);
+    case JSON_ARRAY: return list_of(a, v, call);
+    case JSON_STRING: return chat_string(a, json_string_value(v), json_string_length(v), true);
+    case JSON_INTEGER: return chat_int(a, json_integer_value(v));
+    case JSON_REAL: return chat_float(a, json_real_value(v));
+    case JSON_TRUE: return chat_bool(a, true);
+    case JSON_FALSE: return chat_bool(a, false);
+    case JSON_NULL: break;
+    }
+    return chat_null(a);
+}
+
+// Gives the template what it names, and refuses what would be missed.
+static bool add_members(const struct served_model *m, struct chat_arena *a, struct chat_value *dict,
                         const json_t *message, size_t i, struct api_error *e) {
-    static const char *const roles[] = {"system", "developer", "user", "assistant", "tool"};
-    static const char *const refused[] = {"tool_calls", "function_call", "audio"};
+    const char *key;
+    json_t *v;
+    json_object_foreach((json_t *)message, key, v) {
+        const struct field_rule *rule = field_rule_find(key, OPENAI_MESSAGE);
+        char param[80];
+        snprintf(param, sizeof param, "messages[%zu].%.40s", i, key);
+        if (json_is_null(v) || (rule && rule->fate == FIELD_READ))
+            continue;
+        if (chat_template_names(m, key) && !(rule && rule->fate == FIELD_REFUSED))
+            set_member(a, dict, key,
+                       value_of(a, v, strcmp(key, "tool_calls") == 0 || strcmp(key, "function_call") == 0));
+        else if (rule && rule->values && !field_rule_has(rule, v))
+            return api_fail(e, 400, "unsupported_parameter", param,
+                            rule->fate == FIELD_REFUSED
+                                ? "'%s' is not supported by this version of the server."
+                                : "The model's chat template does not know '%s'.",
+                            key);
+    }
+    return true;
+}
+
+// ---- roles
+
+// Roles that only some templates know (function, ipython, observation, a model's own), each with a message
+// that says something.
+enum { MAX_OTHER_ROLES = 4 };
+struct other_roles {
+    struct {
+        const char *role;
+        size_t message; // its index
+        struct chat_value *dict;
+    } list[MAX_OTHER_ROLES];
+    size_t num;
+};
+
+static bool is_usual_role(const char *role) {
+    static const char *const usual[] = {"system", "developer", "user", "assistant", "tool"};
+    for (size_t k = 0; k < sizeof usual / sizeof usual[0]; k++)
+        if (strcmp(role, usual[k]) == 0)
+            return true;
+    return false;
+}
+
+static bool note_role(struct other_roles *others, const char *role, size_t i, struct chat_value *dict,
+                      struct api_error *e) {
+    char param[48];
+    snprintf(param, sizeof param, "messages[%zu].role", i);
+    for (size_t k = 0; k < others->num; k++)
+        if (strcmp(role, others->list[k].role) == 0)
+            return true;
+    if (others->num == MAX_OTHER_ROLES)
+        return api_fail(e, 400, "out_of_range", param, "At most %d roles besides the usual ones are allowed.",
+                        MAX_OTHER_ROLES);
+    others->list[others->num].role = role;
+    others->list[others->num].message = i;
+    others->list[others->num++].dict = dict;
+    return true;
+}
+
+// NULL: e says why. A role is a word, such as no control token is.
+static const char *read_role(const json_t *message, size_t i, struct api_error *e) {
+    const char *role = json_string_value(field_get(message, "role"));
+    size_t len = role ? strlen(role) : 0;
+    char param[48];
+    snprintf(param, sizeof param, "messages[%zu].role", i);
+    if (len == 0 || len > 32 ||
+        strspn(role, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-") != len) {
+        api_fail(e, 400, role ? NULL : "missing_required_parameter", param,
+                 "'role' must be system, developer, user, assistant, tool, or a word that the chat template "
+                 "knows.");
+        return NULL;
+    }
+    return role;
+}
+
+static bool add_message(const struct served_model *m, struct chat_arena *a, struct chat_value *list,
+                        const json_t *message, size_t i, struct other_roles *others, struct api_error *e) {
     static const char *const names[] = {"name", "tool_call_id"};
     char param[48];
     snprintf(param, sizeof param, "messages[%zu]", i);
     if (!json_is_object(message))
         return api_fail(e, 400, "invalid_type", param, "A message must be an object.");
-    const char *given = json_string_value(field_get(message, "role")), *role = NULL;
-    for (size_t k = 0; given && k < sizeof roles / sizeof roles[0]; k++)
-        if (strcmp(given, roles[k]) == 0)
-            role = roles[k];
-    snprintf(param, sizeof param, "messages[%zu].role", i);
-    if (!role)
-        return api_fail(e, 400, given ? NULL : "missing_required_parameter", param,
-                        "'role' must be system, developer, user, assistant or tool.");
-    for (size_t k = 0; k < sizeof refused / sizeof refused[0]; k++) {
-        const json_t *v = field_get(message, refused[k]);
-        snprintf(param, sizeof param, "messages[%zu].%s", i, refused[k]);
-        if (v && !(json_is_array(v) && json_array_size(v) == 0))
-            return api_fail(e, 400, "unsupported_parameter", param,
-                            "'%s' is not supported by this version of the server.", refused[k]);
-    }
     struct chat_value *dict = chat_dict(a);
+    const char *role = read_role(message, i, e);
+    if (!role)
+        return false;
     struct buf text = {0};
-    const char *shown = strcmp(role, "developer") == 0 && !m->knows_developer ? "system" : role;
+    const char *shown =
+        strcmp(role, "developer") == 0 && !chat_template_names(m, "developer") ? "system" : role;
     set_member(a, dict, "role", chat_string(a, shown, strlen(shown), false));
-    bool ok = read_content(&text, message, role, i, e);
+    bool ok = add_members(m, a, dict, message, i, e) && read_content(&text, message, role, i, e);
     if (ok && text.failed)
         ok = api_fail_memory(e);
+    if (ok && text.len && !is_usual_role(role))
+        ok = note_role(others, role, i, dict, e);
     set_member(a, dict, "content", chat_string(a, text.data ? text.data : "", text.len, true));
     buf_free(&text);
     for (size_t k = 0; ok && k < sizeof names / sizeof names[0]; k++) {
@@ -151,66 +294,63 @@ static bool add_message(const struct served_model *m, struct chat_arena *a, stru
     return ok;
 }
 
-static bool is_space(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
+// The segments of a prompt; they belong to the arena.
+struct rendered {
+    struct chat_arena *arena;
+    const struct chat_segment *segments; // (num)
+    size_t num;
+};
 
-// How many of n segments a prompt has that ends with the text of `message`, which a template may have trimmed. 0: e says
-// why.
-static size_t cut_behind(const struct chat_segment *segments, size_t n, const json_t *message,
-                         struct api_error *e) {
-    struct buf text = {0};
-    if (!read_content(&text, message, "assistant", 0, e) || text.failed) {
-        buf_free(&text);
-        return api_fail_memory(e), 0;
-    }
-    size_t begin = 0, len = text.len;
-    while (begin < len && is_space(text.data[begin]))
-        begin++;
-    while (len > begin && is_space(text.data[len - 1]))
-        len--;
-    while (n > 0 && !segments[n - 1].content)
-        n--;
-    size_t end = n > 0 ? segments[n - 1].len : 0;
-    while (end > 0 && is_space(segments[n - 1].text[end - 1]))
-        end--;
-    if (len == begin || end < len - begin ||
-        memcmp(segments[n - 1].text + end - (len - begin), text.data + begin, len - begin) != 0) {
-        n = 0;
-        api_fail(
-            e, 400, NULL, "continue_final_message",
-            "There is no text to continue: the last message has none, or the chat template leaves it out.");
-    }
-    buf_free(&text);
-    return n;
+static enum status render_once(const struct served_model *m, const struct chat_value *globals,
+                               struct rendered *out, size_t *bytes, struct err *err) {
+    enum status status = chat_render(m->chat, out->arena, globals, &out->segments, &out->num, err);
+    *bytes = 0;
+    for (size_t i = 0; status == STATUS_OK && i < out->num; i++)
+        *bytes += out->segments[i].len;
+    return status;
 }
 
-// final: the message that the prompt ends with; NULL: all that the template gives.
-static bool render_prompt(const struct served_model *m, struct chat_arena *a,
-                          const struct chat_value *globals, const json_t *final, struct token_buf *out,
-                          struct api_error *e) {
-    const struct chat_segment *segments;
-    size_t n, bytes = 0;
+// Refuses a role whose messages the template leaves out: without their words its text is as long.
+static bool check_roles(const struct served_model *m, const struct chat_value *globals, struct chat_arena *a,
+                        size_t bytes, const struct other_roles *others, struct api_error *e) {
+    for (size_t k = 0; k < others->num; k++) {
+        struct rendered without = {.arena = a};
+        struct err err = {0};
+        size_t fewer;
+        set_member(a, others->list[k].dict, "content", chat_string(a, "", 0, true));
+        enum status status = render_once(m, globals, &without, &fewer, &err);
+        if (status == STATUS_NOMEM)
+            return api_fail_memory(e);
+        if (status != STATUS_OK) // it looks at them
+            return true;
+        char param[48];
+        snprintf(param, sizeof param, "messages[%zu].role", others->list[k].message);
+        if (fewer == bytes)
+            return api_fail(e, 400, NULL, param, "The chat template leaves out messages of role '%s'.",
+                            others->list[k].role);
+        bytes = fewer;
+    }
+    return true;
+}
+
+static bool render_prompt(const struct served_model *m, const struct chat_value *globals,
+                          const struct other_roles *others, struct rendered *out, struct api_error *e) {
+    size_t bytes;
     struct err err = {0};
-    enum status status = chat_render(m->chat, a, globals, &segments, &n, &err);
+    enum status status = render_once(m, globals, out, &bytes, &err);
     if (status == STATUS_NOMEM)
         return api_fail_memory(e);
     if (status != STATUS_OK)
         return api_fail(e, 400, "template_error", "messages",
                         "The chat template refuses these messages: %.300s", err.msg);
-    if (final && (n = cut_behind(segments, n, final, e)) == 0)
-        return false;
-    for (size_t i = 0; i < n; i++)
-        bytes += segments[i].len;
-    if (bytes / m->max_token_bytes > (size_t)m->max_model_len)
-        return api_fail(
-            e, 400, "context_length_exceeded", "messages",
-            "This model's maximum context length is %d tokens; the messages have %zu bytes, which is "
-            "more.",
-            m->max_model_len, bytes);
-    return text_encode(m->tokenizer, segments, n, out) == STATUS_OK || api_fail_memory(e);
+    if (text_is_hopeless(m, bytes))
+        return api_fail_context(e, "messages", "the messages have", 0, bytes, m->max_model_len);
+    return check_roles(m, globals, out->arena, bytes, others, e);
 }
 
-bool chat_prompt(const struct served_model *m, const json_t *root, bool add_generation_prompt,
-                 bool continue_final, struct token_buf *out, struct api_error *e) {
+// The caller frees out->arena, also on failure.
+static bool render_messages(const struct served_model *m, const json_t *root, bool add_generation_prompt,
+                            struct rendered *out, struct api_error *e) {
     const json_t *messages = field_get(root, "messages");
     if (!m->chat)
         return api_fail(e, 400, "no_chat_template", "messages", "%s", m->chat_problem);
@@ -219,19 +359,69 @@ bool chat_prompt(const struct served_model *m, const json_t *root, bool add_gene
     if (!json_is_array(messages) || json_array_size(messages) == 0)
         return api_fail(e, 400, "invalid_type", "messages",
                         "'messages' must be a list of at least one message.");
-    struct chat_arena *a = chat_arena_new();
+    struct chat_arena *a = out->arena = chat_arena_new();
     if (!a)
         return api_fail_memory(e);
     struct chat_value *list = chat_list(a), *globals = chat_dict(a);
+    struct other_roles others = {0};
     bool ok = true;
     for (size_t i = 0; i < json_array_size(messages) && ok; i++)
-        ok = add_message(m, a, list, json_array_get(messages, i), i, e);
+        ok = add_message(m, a, list, json_array_get(messages, i), i, &others, e);
     set_member(a, globals, "messages", list);
     set_member(a, globals, "bos_token", name_of(a, m->tokenizer, tokenizer_bos(m->tokenizer)));
     set_member(a, globals, "eos_token", name_of(a, m->tokenizer, tokenizer_eos(m->tokenizer)));
     set_member(a, globals, "add_generation_prompt", chat_bool(a, add_generation_prompt));
-    const json_t *final = continue_final ? json_array_get(messages, json_array_size(messages) - 1) : NULL;
-    ok = ok && render_prompt(m, a, globals, final, out, e);
-    chat_arena_free(a);
+    return ok && render_prompt(m, globals, &others, out, e);
+}
+
+static bool is_space(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
+
+// Drops the segments behind the text of `message`, the last one, which a template may have trimmed.
+static bool cut_behind(struct rendered *r, const json_t *message, struct api_error *e) {
+    struct buf text = {0};
+    bool ok = read_content(&text, message, "assistant", 0, e) && !text.failed;
+    if (!ok) {
+        buf_free(&text);
+        return api_fail_memory(e);
+    }
+    size_t begin = 0, len = text.len;
+    while (begin < len && is_space(text.data[begin]))
+        begin++;
+    while (len > begin && is_space(text.data[len - 1]))
+        len--;
+    while (r->num > 0 && !r->segments[r->num - 1].content)
+        r->num--;
+    const struct chat_segment *last = r->num > 0 ? &r->segments[r->num - 1] : NULL;
+    size_t end = last ? last->len : 0;
+    while (end > 0 && is_space(last->text[end - 1]))
+        end--;
+    if (len == begin || end < len - begin ||
+        memcmp(last->text + end - (len - begin), text.data + begin, len - begin) != 0)
+        ok = api_fail(
+            e, 400, NULL, "continue_final_message",
+            "There is no text to continue: the last message has none, or the chat template leaves it out.");
+    buf_free(&text);
+    return ok;
+}
+
+bool chat_prompt(const struct served_model *m, const json_t *root, bool add_generation_prompt,
+                 bool continue_final, struct token_buf *out, struct api_error *e) {
+    struct rendered r = {0};
+    const json_t *messages = json_object_get(root, "messages");
+    bool ok =
+        render_messages(m, root, add_generation_prompt, &r, e) &&
+        (!continue_final || cut_behind(&r, json_array_get(messages, json_array_size(messages) - 1), e)) &&
+        (text_encode(m->tokenizer, r.segments, r.num, out) == STATUS_OK || api_fail_memory(e));
+    chat_arena_free(r.arena);
+    return ok;
+}
+
+bool chat_text(const struct served_model *m, const json_t *root, bool add_generation_prompt, struct buf *out,
+               struct api_error *e) {
+    struct rendered r = {0};
+    bool ok = render_messages(m, root, add_generation_prompt, &r, e);
+    for (size_t i = 0; ok && i < r.num; i++)
+        buf_add(out, r.segments[i].text, r.segments[i].len);
+    chat_arena_free(r.arena);
     return ok;
 }

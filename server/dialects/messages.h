@@ -2,14 +2,22 @@
 // token. Pure; any thread.
 #pragma once
 
+#include "buf.h"
 #include "fields.h"
 
-// Reads the template: of the file at path, or the model's own where path is NULL. A model without one is no
-// error: m->chat stays NULL, and m->chat_problem says why. STATUS_IO, STATUS_FORMAT: the file's.
+// Reads the template: the built-in one that path names, that of the file at path, or the model's own where
+// path is NULL. A model without one is no error: m->chat stays NULL, and m->chat_problem says why. STATUS_IO,
+// STATUS_FORMAT: the file's.
 enum status chat_open(struct served_model *m, const char *path, struct err *err);
 void chat_close(struct served_model *m);
 
-// Renders `messages` of root and appends the tokens to out. continue_final: the prompt ends with the text of the last
-// message, which the answer goes on from.
+// Whether the template has `.word` or the string 'word': then it may want members of messages of that name.
+bool chat_template_names(const struct served_model *m, const char *word);
+
+// Renders `messages` of root and appends the tokens to out. continue_final: the prompt ends with the text of the
+// last message, which the completion goes on from.
 bool chat_prompt(const struct served_model *m, const json_t *root, bool add_generation_prompt,
                  bool continue_final, struct token_buf *out, struct api_error *e);
+// The same as text, which is for people: it does not say what a client wrote.
+bool chat_text(const struct served_model *m, const json_t *root, bool add_generation_prompt, struct buf *out,
+               struct api_error *e);

@@ -3,17 +3,15 @@
 #pragma once
 
 #include "dialect.h"
-#include "fields.h"
+#include "field_table.h"
 
 extern const struct dialect openai_completions, openai_chat;
 
 // ---- in
 
-enum { OPENAI_COMPLETIONS = 1, OPENAI_CHAT = 2 };
-
 // What one of the APIs has of its own.
 struct openai_api {
-    unsigned bit;               // OPENAI_…
+    unsigned bit;               // OPENAI_COMPLETIONS, OPENAI_CHAT
     const struct field *fields; // into struct completion_request
     int num_fields;
     const struct field *own_fields; // into the API's own struct
@@ -25,8 +23,9 @@ struct completion_request openai_defaults(const struct served_model *m);
 // Reads into out what an operator or a model may say for all requests. strict: nothing else may be in the object.
 bool openai_read_defaults(struct sampling_params *out, const json_t *object, bool strict,
                           struct api_error *e);
-// Reads the model's name and the fields of the tables, and refuses what is not supported.
-bool openai_read_fields(struct completion_request *r, const struct served_model *m, const json_t *root,
+// Reads the model's name and the fields of the tables, and refuses what is not supported. Other names of fields
+// get their own in root.
+bool openai_read_fields(struct completion_request *r, const struct served_model *m, json_t *root,
                         const struct openai_api *api, void *own, struct api_error *e);
 // Cuts a prompt to what truncate_prompt_tokens keeps.
 void openai_truncate(const struct completion_request *r, const struct served_model *m,
@@ -40,8 +39,23 @@ bool openai_read_sampling(struct completion_request *r, const struct served_mode
 // Whether a prompt of len tokens leaves room for a completion.
 bool openai_check_room(const struct completion_request *r, const struct served_model *m, size_t len,
                        const char *param, struct api_error *e);
-// Completes r where ok, frees it otherwise; frees root. Returns ok.
-bool openai_parse_end(struct completion_request *r, json_t *root, const struct openai_api *api, bool ok);
+// Completes r where ok, frees it otherwise; either way r->ignored is set. Frees root. Returns ok, or false where
+// fields would be ignored and the server is strict.
+bool openai_parse_end(struct completion_request *r, const struct served_model *m, json_t *root,
+                      const struct openai_api *api, bool ok, struct api_error *e);
+
+// How many tokens the prompt of a chat completion with this body has: llama-server's count. Refuses what the
+// completion would, but for a prompt that does not fit.
+bool openai_count_response(const struct served_model *m, const char *body, size_t len, struct buf *out,
+                           struct api_error *e);
+
+// Reads the prompts of a body's object into r.
+typedef bool read_prompts_fn(struct completion_request *r, const struct served_model *m, const json_t *root,
+                             struct api_error *e);
+// parse() of /v1/completions from a body's object, which it frees; NULL: e says why there is none. A request
+// that does not say how many tokens it wants gets at most max_tokens.
+bool openai_completions_read(struct completion_request *r, const struct served_model *m, json_t *root,
+                             read_prompts_fn *prompts, int max_tokens, struct api_error *e);
 
 // ---- out
 
@@ -55,10 +69,12 @@ struct token_label {
 };
 void openai_label(struct token_label *l, const struct response *r, token_id id);
 void openai_write_error(struct buf *b, const struct api_error *e); // {"error":{...}}
+void openai_write_timings(struct buf *b, const struct timings *t); // ,"timings":{…}
 void openai_write_usage(struct buf *b, const struct usage *u);
 // {"id":"ID","object":"OBJECT","created":…,"model":…,"system_fingerprint":…,"choices":[
 void openai_write_head(struct response *r, const char *object);
-void openai_write_finish(struct buf *b, enum finish_reason why); // ,"finish_reason":…
+// ,"finish_reason":…,"stop_reason":…
+void openai_write_finish(struct buf *b, const struct piece *p);
 // ,"prompt_logprobs":[…]; NULL: nothing
 void openai_write_prompt_logprobs(struct buf *b, const struct buf *list);
 void openai_write_model(struct buf *b, const char *id, int64_t created, int max_model_len);
@@ -70,7 +86,8 @@ void openai_chunk_end(struct sse_queue *out, const struct response *r, const str
 // ,"prompt_token_ids":[…] and ,"token_ids":[…]; NULL: nothing
 void openai_write_prompt_ids(struct buf *b, const struct token_buf *prompt);
 void openai_write_ids(struct buf *b, const struct buf *ids);
-void openai_body_end(struct buf *b, const struct usage *usage); // ,"usage":{…}}
+// ,"usage":{…}}
+void openai_body_end(struct buf *b, const struct response *r, const struct usage *usage);
 // These serve both dialects.
 void openai_done(struct sse_queue *out, const struct response *r, const struct usage *usage);
 void openai_fail(struct sse_queue *out, const struct api_error *e);

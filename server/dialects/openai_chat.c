@@ -30,8 +30,19 @@ static const struct field fields[] = {
 #define COUNT(table) (sizeof(table) / sizeof(table)[0])
 static const struct openai_api api = {OPENAI_CHAT, fields, COUNT(fields), own_fields, COUNT(own_fields)};
 
-static bool read_messages(struct completion_request *r, const struct chat_request *own,
-                          const struct served_model *m, const json_t *root, struct api_error *e) {
+// Reads all fields; those of chat alone to own. *r needs freeing, also on failure.
+static bool read_body(struct completion_request *r, struct chat_request *own, const struct served_model *m,
+                      json_t *root, struct api_error *e) {
+    *own =
+        (struct chat_request){.max_completion_tokens = -1, .top_logprobs = -1, .add_generation_prompt = true};
+    *r = openai_defaults(m);
+    r->max_tokens = INT_MAX;
+    if (!root || !openai_read_fields(r, m, root, &api, own, e))
+        return false;
+    if (own->max_completion_tokens > 0)
+        r->max_tokens = own->max_completion_tokens;
+    if (!openai_read_options(r, m, root, e))
+        return false;
     if (own->top_logprobs > 0 && !own->logprobs)
         return api_fail(e, 400, NULL, "top_logprobs", "'top_logprobs' needs 'logprobs': true.");
     if (own->continue_final && json_is_true(field_get(root, "add_generation_prompt")))
@@ -39,6 +50,11 @@ static bool read_messages(struct completion_request *r, const struct chat_reques
                         "'continue_final_message' and 'add_generation_prompt' exclude each other.");
     if (own->logprobs && !r->logprob_ids)
         r->logprobs = own->top_logprobs > 0 ? own->top_logprobs : 0;
+    return true;
+}
+
+static bool read_prompt(struct completion_request *r, const struct chat_request *own,
+                        const struct served_model *m, const json_t *root, struct api_error *e) {
     if (!(r->prompts = calloc(1, sizeof *r->prompts)))
         return api_fail_memory(e);
     r->num_prompts = 1;
@@ -46,26 +62,31 @@ static bool read_messages(struct completion_request *r, const struct chat_reques
                      &r->prompts[0], e))
         return false;
     openai_truncate(r, m, &r->prompts[0]);
-    return openai_check_room(r, m, r->prompts[0].len, "messages", e);
+    return true;
 }
 
 static bool parse_body(struct completion_request *r, const struct served_model *m, const char *body,
                        size_t len, struct api_error *e) {
-    struct chat_request own = {
-        .max_completion_tokens = -1, .top_logprobs = -1, .add_generation_prompt = true};
-    *r = openai_defaults(m);
-    r->max_tokens = INT_MAX;
+    struct chat_request own;
     json_t *root = body_load(body, len, e);
-    bool ok = root && openai_read_fields(r, m, root, &api, &own, e);
-    if (ok && own.max_completion_tokens > 0)
-        r->max_tokens = own.max_completion_tokens;
-    ok = ok && openai_read_options(r, m, root, e) && read_messages(r, &own, m, root, e);
-    return openai_parse_end(r, root, &api, ok);
+    bool ok = read_body(r, &own, m, root, e) && read_prompt(r, &own, m, root, e) &&
+              openai_check_room(r, m, r->prompts[0].len, "messages", e);
+    return openai_parse_end(r, m, root, &api, ok, e);
+}
+
+bool openai_count_response(const struct served_model *m, const char *body, size_t len, struct buf *out,
+                           struct api_error *e) {
+    struct chat_request own;
+    struct completion_request r;
+    json_t *root = body_load(body, len, e);
+    if (read_body(&r, &own, m, root, e) && read_prompt(&r, &own, m, root, e))
+        buf_fmt(out, "{\"object\":\"response.input_tokens\",\"input_tokens\":%zu}", r.prompts[0].len);
+    completion_request_free(&r);
+    json_decref(root);
+    return e->status == 0;
 }
 
 // ---- log-probabilities: one list, in `tops`
-
-// ---- chat
 
 static void write_shown(struct buf *b, const struct response *r, token_id id, float logprob) {
     size_t len;
@@ -88,6 +109,8 @@ static void write_shown(struct buf *b, const struct response *r, token_id id, fl
 static void add_logprob(struct logprob_lists *l, const struct response *r, const struct service_event *ev,
                         int64_t offset) {
     (void)offset;
+    if (ev->finish == FINISH_STOP && !r->request->include_stop) // no part of the message, as OpenAI has it
+        return;
     int k = r->request->logprobs;
     struct buf *b = &l->tops;
     if (l->count++)
@@ -117,7 +140,7 @@ static void write_choice_end(struct buf *b, const struct piece *p) {
     } else {
         buf_lit(b, ",\"logprobs\":null");
     }
-    openai_write_finish(b, p->finish);
+    openai_write_finish(b, p);
     openai_write_ids(b, p->token_ids);
     buf_char(b, '}');
 }
@@ -164,7 +187,7 @@ static void write_whole(struct buf *b, const struct response *r, const struct pi
     buf_char(b, ']');
     openai_write_prompt_logprobs(b, pieces[0].prompt_logprobs); // all choices have one prompt
     openai_write_prompt_ids(b, pieces[0].prompt);
-    openai_body_end(b, usage);
+    openai_body_end(b, r, usage);
 }
 
 const struct dialect openai_chat = {

@@ -26,9 +26,7 @@ static bool add_ids(struct token_buf *out, const struct completion_request *r, c
     if (n == 0)
         return api_fail(e, 400, NULL, param, "'%s' must not be empty.", where);
     if (n > (size_t)m->max_model_len && r->truncate == INT_MAX)
-        return api_fail(e, 400, "context_length_exceeded", param,
-                        "This model's maximum context length is %d tokens; the prompt has %zu.",
-                        m->max_model_len, n);
+        return api_fail_context(e, param, "the prompt has", n, 0, m->max_model_len);
     if (!(out->ids = calloc(n, sizeof *out->ids)))
         return api_fail_memory(e);
     out->cap = n;
@@ -49,12 +47,8 @@ static bool add_text(struct token_buf *out, const struct completion_request *r, 
                      const json_t *v, struct api_error *e) {
     const char *param = "prompt";
     size_t len = json_string_length(v);
-    // No token is longer than max_token_bytes, so a longer text cannot fit: refused without tokenising it.
-    if (len / m->max_token_bytes > (size_t)m->max_model_len)
-        return api_fail(
-            e, 400, "context_length_exceeded", param,
-            "This model's maximum context length is %d tokens; the prompt has %zu bytes, which is more.",
-            m->max_model_len, len);
+    if (text_is_hopeless(m, len))
+        return api_fail_context(e, param, "the prompt has", 0, len, m->max_model_len);
     unsigned flags = TOKENIZE_PARSE_SPECIAL | (r->add_special ? TOKENIZE_ADD_SPECIAL : 0u);
     if (tokenizer_encode(m->tokenizer, json_string_value(v), len, flags, out) != STATUS_OK)
         return api_fail_memory(e);
@@ -104,21 +98,26 @@ static bool read_prompts(struct completion_request *r, const struct served_model
         struct token_buf *ids = &r->prompts[i];
         if (!(json_is_string(p) ? add_text(ids, r, m, p, e) : add_ids(ids, r, m, p, where, e)))
             return false;
-        openai_truncate(r, m, ids);
-        if (!openai_check_room(r, m, ids->len, "prompt", e))
-            return false;
     }
     return true;
 }
 
+bool openai_completions_read(struct completion_request *r, const struct served_model *m, json_t *root,
+                             read_prompts_fn *prompts, int max_tokens, struct api_error *e) {
+    *r = openai_defaults(m);
+    r->max_tokens = max_tokens;
+    bool ok = root && openai_read_fields(r, m, root, &api, NULL, e) && openai_read_options(r, m, root, e) &&
+              prompts(r, m, root, e);
+    for (size_t i = 0; i < r->num_prompts && ok; i++) {
+        openai_truncate(r, m, &r->prompts[i]);
+        ok = openai_check_room(r, m, r->prompts[i].len, "prompt", e);
+    }
+    return openai_parse_end(r, m, root, &api, ok, e);
+}
+
 static bool parse_body(struct completion_request *r, const struct served_model *m, const char *body,
                        size_t len, struct api_error *e) {
-    *r = openai_defaults(m);
-    r->max_tokens = 16;
-    json_t *root = body_load(body, len, e);
-    bool ok = root && openai_read_fields(r, m, root, &api, NULL, e) && openai_read_options(r, m, root, e) &&
-              read_prompts(r, m, root, e);
-    return openai_parse_end(r, root, &api, ok);
+    return openai_completions_read(r, m, body_load(body, len, e), read_prompts, 16, e);
 }
 
 // ---- log-probabilities: four lists
@@ -223,7 +222,7 @@ static void write_choice(struct buf *b, const struct piece *p) {
     } else {
         buf_lit(b, "\",\"logprobs\":null");
     }
-    openai_write_finish(b, p->finish);
+    openai_write_finish(b, p);
     openai_write_prompt_logprobs(b, p->prompt_logprobs);
     openai_write_prompt_ids(b, p->prompt);
     openai_write_ids(b, p->token_ids);
@@ -245,7 +244,7 @@ static void write_whole(struct buf *b, const struct response *r, const struct pi
         write_choice(b, &pieces[i]);
     }
     buf_char(b, ']');
-    openai_body_end(b, usage);
+    openai_body_end(b, r, usage);
 }
 
 const struct dialect openai_completions = {

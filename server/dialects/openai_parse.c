@@ -1,4 +1,5 @@
 // Request bodies of OpenAI's APIs: the fields that completions and chat share.
+#include "messages.h"
 #include "openai.h"
 
 #include <limits.h>
@@ -31,7 +32,6 @@ static const struct field fields[] = {
     {"return_token_ids", F_BOOL, 0, 0, false, AT(return_ids)},
     {"return_tokens_as_token_ids", F_BOOL, 0, 0, false, AT(names_ids)},
     {"typical_p", F_FLOAT, 0, 1, true, AT(sampling.typical_p)},
-    {"typical", F_FLOAT, 0, 1, true, AT(sampling.typical_p)},
     {"top_n_sigma", F_FLOAT, -1, 1000, false, AT(sampling.top_n_sigma)},
     {"xtc_probability", F_FLOAT, 0, 1, false, AT(sampling.xtc_probability)},
     {"xtc_threshold", F_FLOAT, 0, 1, false, AT(sampling.xtc_threshold)},
@@ -46,121 +46,108 @@ static const struct field fields[] = {
     {"dry_penalty_last_n", F_INT, -1, INT_TOP, false, AT(history.dry_last_n)},
     {"no_repeat_ngram_size", F_INT, 0, INT_TOP, false, AT(history.no_repeat_ngram)},
     {"truncate_prompt_tokens", F_INT, -1, INT_TOP, false, AT(truncate)},
+    {"timings_per_token", F_BOOL, 0, 0, false, AT(timings)},
 };
 #define COUNT(table) (sizeof(table) / sizeof(table)[0])
 enum { NUM_FIELDS = COUNT(fields) };
 
-// Documented fields of OpenAI and vLLM that do not work here: refused by name, because ignoring them would
-// give wrong completions with status 200. `harmless` is the one value that asks for nothing; NULL: there is
-// none.
-#define BOTH (OPENAI_COMPLETIONS | OPENAI_CHAT)
-static const struct {
-    const char *name, *harmless;
-    unsigned apis; // that refuse it
-} unsupported[] = {
-    {"suffix", NULL, BOTH},
-    {"response_format", "text", BOTH},
-    {"structured_outputs", NULL, BOTH},
-    {"guided_json", NULL, BOTH},
-    {"guided_regex", NULL, BOTH},
-    {"guided_choice", NULL, BOTH},
-    {"guided_grammar", NULL, BOTH},
-    {"grammar", NULL, BOTH},
-    {"json_schema", NULL, BOTH},
-    {"tools", "[]", BOTH},
-    {"tool_choice", NULL, BOTH},
-    {"functions", "[]", BOTH},
-    {"function_call", NULL, BOTH},
-    {"use_beam_search", "false", BOTH},
-    {"logits_processors", "[]", BOTH},
-    {"prompt_embeds", NULL, BOTH},
-    {"messages", NULL, OPENAI_COMPLETIONS},
-    {"prompt", NULL, OPENAI_CHAT},
-    {"echo", "false", OPENAI_CHAT},
-    {"audio", NULL, OPENAI_CHAT},
-    {"web_search_options", NULL, OPENAI_CHAT},
-    {"prediction", NULL, OPENAI_CHAT},
-    {"chat_template", NULL, OPENAI_CHAT},
-    {"chat_template_kwargs", NULL, OPENAI_CHAT},
-    {"documents", "[]", OPENAI_CHAT},
-};
+// ---- names that no table above reads
 
-// Read by hand below, or harmless to ignore.
-static const char *const known[] = {"model",
-                                    "messages",
-                                    "prompt",
-                                    "stop",
-                                    "stop_token_ids",
-                                    "stream_options",
-                                    "logit_bias",
-                                    "best_of",
-                                    "cache_salt",
-                                    "request_id",
-                                    "user",
-                                    "prompt_logprobs",
-                                    "truncation_side",
-                                    "logprob_token_ids",
-                                    "allowed_token_ids",
-                                    "bad_words",
-                                    "dry_sequence_breakers"};
-
-static bool is_harmless(const json_t *v, const char *word) {
-    if (!word)
-        return false;
-    if (strcmp(word, "[]") == 0)
-        return json_is_array(v) && json_array_size(v) == 0;
-    if (strcmp(word, "false") == 0)
-        return json_is_false(v);
-    if (strcmp(word, "true") == 0)
-        return json_is_true(v);
-    if (strcmp(word, "text") == 0) {
-        const char *type = json_string_value(json_object_get(v, "type"));
-        return type && strcmp(type, "text") == 0;
-    }
-    return json_is_integer(v) && json_integer_value(v) == strtoll(word, NULL, 10);
+static bool same_value(const json_t *a, const json_t *b) {
+    return json_is_number(a) && json_is_number(b) ? json_number_value(a) == json_number_value(b)
+                                                  : json_equal(a, b);
 }
 
-bool openai_read_fields(struct completion_request *r, const struct served_model *m, const json_t *root,
-                        const struct openai_api *api, void *own, struct api_error *e) {
-    if (!(r->model = field_model(m, root, e)) || !fields_read(r, fields, NUM_FIELDS, root, e) ||
-        !fields_read(r, api->fields, api->num_fields, root, e) ||
-        !fields_read(own, api->own_fields, api->num_own_fields, root, e))
-        return false;
-    r->has_seed = field_get(root, "seed") && r->seed != -1; // -1: any (vLLM, llama.cpp)
-    for (size_t i = 0; i < COUNT(unsupported); i++) {
-        const json_t *v = field_get(root, unsupported[i].name);
-        if (v && (unsupported[i].apis & api->bit) && !is_harmless(v, unsupported[i].harmless))
-            return api_fail(e, 400, "unsupported_parameter", unsupported[i].name,
-                            "'%s' is not supported by this version of the server.", unsupported[i].name);
+// Gives the value of an alias to the field that it stands for.
+static bool apply_alias(json_t *root, const struct field_rule *alias, json_t *given, struct api_error *e) {
+    json_t *v = field_rule_has(alias, given) ? json_integer(INT_MAX) : json_incref(given);
+    const char *names[] = {alias->word, "max_completion_tokens"};
+    int num_names = strcmp(alias->word, "max_tokens") == 0 ? 2 : 1;
+    for (int i = 0; i < num_names; i++) {
+        const json_t *other = field_get(root, names[i]);
+        if (other && other != given && !same_value(other, v)) {
+            json_decref(v);
+            return api_fail(e, 400, NULL, alias->name,
+                            "'%s' and '%s' mean the same, and their values differ.", alias->name, names[i]);
+        }
+    }
+    return json_object_set_new(root, alias->word, v) == 0 || api_fail_memory(e);
+}
+
+static bool apply_aliases(json_t *root, unsigned api, struct api_error *e) {
+    for (size_t i = 0; i < num_field_rules; i++) {
+        const struct field_rule *rule = &field_rules[i];
+        bool here = rule->fate == FIELD_ALIAS && (rule->where & api);
+        json_t *v = here ? json_object_get(root, rule->name) : NULL;
+        if (v && !json_is_null(v) && !apply_alias(root, rule, v, e))
+            return false;
     }
     return true;
 }
 
-static bool has_name(const struct field *table, int n, const char *key) {
-    for (int i = 0; i < n; i++)
-        if (strcmp(key, table[i].name) == 0)
-            return true;
-    return false;
+// An error of a field whose value came by another name speaks of that name.
+static void name_alias(const json_t *root, unsigned api, struct api_error *e) {
+    for (size_t i = 0; i < num_field_rules; i++) {
+        const struct field_rule *rule = &field_rules[i];
+        size_t n = rule->fate == FIELD_ALIAS && (rule->where & api) ? strlen(rule->word) : 0;
+        if (!n || strncmp(e->param, rule->word, n) != 0 || (e->param[n] && e->param[n] != '[') ||
+            !field_get(root, rule->name))
+            continue;
+        struct api_error old = *e;
+        snprintf(e->param, sizeof e->param, "%s%.60s", rule->name, old.param + n);
+        snprintf(e->message, sizeof e->message, "'%s' stands for '%s'. %.320s", rule->name, rule->word,
+                 old.message);
+        return;
+    }
 }
 
-// Remembers one field that this API does not know, for the log.
-static void find_unknown(struct completion_request *r, json_t *root, const struct openai_api *api) {
+bool openai_read_fields(struct completion_request *r, const struct served_model *m, json_t *root,
+                        const struct openai_api *api, void *own, struct api_error *e) {
+    if (!apply_aliases(root, api->bit, e) || !(r->model = field_model(m, root, e)) ||
+        !fields_read(r, fields, NUM_FIELDS, root, e) ||
+        !fields_read(r, api->fields, api->num_fields, root, e) ||
+        !fields_read(own, api->own_fields, api->num_own_fields, root, e))
+        return false;
+    r->has_seed = field_get(root, "seed") && r->seed != -1; // -1: any (vLLM, llama.cpp)
+    if (r->priority != 0 && !m->has_priorities)
+        return api_fail(e, 400, "unsupported_parameter", "priority",
+                        "'priority' other than 0 needs a server with --scheduling-policy priority.");
+    for (size_t i = 0; i < num_field_rules; i++) {
+        const struct field_rule *rule = &field_rules[i];
+        bool here = rule->fate == FIELD_REFUSED && (rule->where & api->bit);
+        const json_t *v = here ? field_get(root, rule->name) : NULL;
+        if (v && !field_rule_has(rule, v))
+            return api_fail(e, 400, "unsupported_parameter", rule->name,
+                            "'%s' is not supported by this version of the server.", rule->name);
+    }
+    return true;
+}
+
+// Adds the names in object that have no effect. False: the list is full.
+static bool add_ignored(char *list, const json_t *object, unsigned where, const char *in,
+                        const struct served_model *m) {
     const char *key;
     json_t *value;
-    json_object_foreach(root, key, value) {
-        bool found = has_name(fields, NUM_FIELDS, key) || has_name(api->fields, api->num_fields, key) ||
-                     has_name(api->own_fields, api->num_own_fields, key);
-        for (size_t i = 0; i < COUNT(unsupported) && !found; i++)
-            found = (unsupported[i].apis & api->bit) && strcmp(key, unsupported[i].name) == 0;
-        for (size_t i = 0; i < COUNT(known) && !found; i++)
-            found = strcmp(key, known[i]) == 0;
-        if (found)
-            continue;
-        size_t n = 0;
-        for (; key[n] && n + 1 < sizeof r->unknown; n++)
-            r->unknown[n] = (key[n] > ' ' && key[n] < 0x7f) ? key[n] : '?';
-        r->unknown[n] = '\0';
-        return;
+    json_object_foreach((json_t *)object, key, value) {
+        const struct field_rule *rule = field_rule_find(key, where);
+        bool given = where == OPENAI_MESSAGE && chat_template_names(m, key); // to the template
+        if (!json_is_null(value) && !given && (!rule || (rule->fate == FIELD_TEMPLATE && !rule->values)) &&
+            !ignored_add(list, in, key))
+            return false;
+    }
+    return true;
+}
+
+static void find_ignored(char *list, const struct served_model *m, const json_t *root, unsigned api) {
+    bool room =
+        add_ignored(list, root, api, "", m) && add_ignored(list, json_object_get(root, "stream_options"),
+                                                           OPENAI_STREAM_OPTIONS, "stream_options.", m);
+    const json_t *messages = api == OPENAI_CHAT ? json_object_get(root, "messages") : NULL;
+    for (size_t i = 0; i < json_array_size(messages) && room; i++) {
+        const json_t *message = json_array_get(messages, i), *parts = json_object_get(message, "content");
+        room = add_ignored(list, message, OPENAI_MESSAGE, "messages[].", m);
+        for (size_t k = 0; k < json_array_size(parts) && room; k++)
+            room = add_ignored(list, json_array_get(parts, k), OPENAI_PART, "messages[].content[].", m);
     }
 }
 
@@ -205,7 +192,7 @@ static bool read_stop(struct completion_request *r, const json_t *root, struct a
 static bool read_stop_ids(struct completion_request *r, const struct served_model *m, const json_t *root,
                           struct api_error *e) {
     if (!r->ignore_eos)
-        r->num_stop_ids = tokenizer_ends(m->tokenizer, r->stop_ids, MAX_STOP_TOKENS / 2);
+        r->num_own_ends = r->num_stop_ids = tokenizer_ends(m->tokenizer, r->stop_ids, MAX_STOP_TOKENS / 2);
     const json_t *v = field_get(root, "stop_token_ids");
     if (!v)
         return true;
@@ -282,7 +269,7 @@ static bool read_stream_options(struct completion_request *r, const json_t *root
         values[i] = o && json_is_true(o);
     }
     r->include_usage = values[0];
-    r->continuous_usage = values[1];
+    r->continuous_usage = values[0] && values[1]; // as in vLLM
     return true;
 }
 
@@ -334,9 +321,7 @@ bool openai_check_room(const struct completion_request *r, const struct served_m
                        const char *param, struct api_error *e) {
     int room = len > (size_t)m->max_model_len ? -1 : m->max_model_len - (int)len;
     return room > 0 || (room == 0 && r->max_tokens == 0) ||
-           api_fail(e, 400, "context_length_exceeded", param,
-                    "This model's maximum context length is %d tokens; the prompt has %zu%s.",
-                    m->max_model_len, len, room == 0 ? ", which leaves no room for a completion" : "");
+           api_fail_context(e, param, "the prompt has", len, 0, m->max_model_len);
 }
 
 bool openai_read_options(struct completion_request *r, const struct served_model *m, json_t *root,
@@ -367,9 +352,17 @@ struct completion_request openai_defaults(const struct served_model *m) {
         .logprobs = -1};
 }
 
-bool openai_parse_end(struct completion_request *r, json_t *root, const struct openai_api *api, bool ok) {
+bool openai_parse_end(struct completion_request *r, const struct served_model *m, json_t *root,
+                      const struct openai_api *api, bool ok, struct api_error *e) {
+    char ignored[IGNORED_SIZE] = "";
+    find_ignored(ignored, m, root, api->bit);
+    if (ok && *ignored && m->strict_fields) {
+        char name[MAX_IGNORED_NAME + 1];
+        snprintf(name, sizeof name, "%.*s", (int)strcspn(ignored, ","), ignored);
+        ok = api_fail(e, 400, "unknown_parameter", name,
+                      "'%s' has no effect, and this server refuses such fields (--strict-fields).", name);
+    }
     if (ok) {
-        find_unknown(r, root, api);
         if (r->sampling.temperature < 1e-5f)
             r->sampling.temperature = 0;
         if (r->sampling.top_k < 0)
@@ -380,8 +373,10 @@ bool openai_parse_end(struct completion_request *r, json_t *root, const struct o
         r->sampling.prompt_logprobs = most >= 0;
         r->sampling.num_prompt_logprobs = most > 0 ? most : 0;
     } else {
+        name_alias(root, api->bit, e);
         completion_request_free(r);
     }
+    memcpy(r->ignored, ignored, sizeof ignored);
     json_decref(root);
     return ok;
 }

@@ -13,9 +13,14 @@ void openai_write_error(struct buf *b, const struct api_error *e) {
     else
         buf_lit(b, "null");
     if (e->code)
-        buf_fmt(b, ",\"code\":\"%s\"}}", e->code);
+        buf_fmt(b, ",\"code\":\"%s\"", e->code);
     else
-        buf_lit(b, ",\"code\":null}}");
+        buf_lit(b, ",\"code\":null");
+    if (e->n_prompt_tokens)
+        buf_fmt(b, ",\"n_prompt_tokens\":%zu", e->n_prompt_tokens);
+    if (e->n_ctx)
+        buf_fmt(b, ",\"n_ctx\":%d", e->n_ctx);
+    buf_lit(b, "}}");
 }
 
 void openai_write_usage(struct buf *b, const struct usage *u) {
@@ -86,11 +91,18 @@ void openai_write_ids(struct buf *b, const struct buf *ids) {
     buf_char(b, ']');
 }
 
-void openai_write_finish(struct buf *b, enum finish_reason why) {
-    if (why == FINISH_NONE)
+void openai_write_finish(struct buf *b, const struct piece *p) {
+    if (p->finish == FINISH_NONE)
         buf_lit(b, ",\"finish_reason\":null");
     else
-        buf_fmt(b, ",\"finish_reason\":\"%s\"", finish_name(why));
+        buf_fmt(b, ",\"finish_reason\":\"%s\"", finish_name(p->finish));
+    buf_lit(b, ",\"stop_reason\":"); // vLLM's; of the model's own ends it is null
+    if (p->stop)
+        json_quote(b, p->stop, p->stop_len);
+    else if (p->stop_token)
+        buf_int(b, *p->stop_token);
+    else
+        buf_lit(b, "null");
 }
 
 // ---- log-probabilities of the prompt, in vLLM's form: one object per token, by id, the prompt's own token first
@@ -137,6 +149,21 @@ struct buf *openai_chunk_begin(struct sse_queue *out, const struct response *r) 
     return b;
 }
 
+// `steps`: how many of the n tokens the time is spent on.
+static void write_timing(struct buf *b, const char *name, int64_t n, int64_t steps, double ms) {
+    buf_fmt(b, "\"%s_n\":%lld,\"%s_ms\":%.15g,\"%s_per_token_ms\":%.15g,\"%s_per_second\":%.15g", name,
+            (long long)n, name, ms, name, steps > 0 ? ms / (double)steps : 0, name,
+            ms > 0 ? (double)steps * 1e3 / ms : 0);
+}
+
+void openai_write_timings(struct buf *b, const struct timings *t) {
+    buf_fmt(b, ",\"timings\":{\"cache_n\":%lld,", (long long)t->cached);
+    write_timing(b, "prompt", t->computed, t->computed, t->prompt_ms);
+    buf_char(b, ',');
+    write_timing(b, "predicted", t->generated, t->decoded, t->generation_ms);
+    buf_char(b, '}');
+}
+
 void openai_chunk_end(struct sse_queue *out, const struct response *r, const struct token_buf *prompt,
                       const struct usage *usage) {
     struct buf *b = &out->bytes;
@@ -148,13 +175,17 @@ void openai_chunk_end(struct sse_queue *out, const struct response *r, const str
     } else if (r->request->include_usage) {
         buf_lit(b, ",\"usage\":null");
     }
+    if (r->request->timings)
+        openai_write_timings(b, &r->timings);
     buf_lit(b, "}\n\n");
     sse_end(out);
 }
 
-void openai_body_end(struct buf *b, const struct usage *usage) {
+void openai_body_end(struct buf *b, const struct response *r, const struct usage *usage) {
     buf_lit(b, ",\"usage\":");
     openai_write_usage(b, usage);
+    if (r->request->timings)
+        openai_write_timings(b, &r->timings);
     buf_char(b, '}');
 }
 
@@ -162,7 +193,7 @@ void openai_done(struct sse_queue *out, const struct response *r, const struct u
     if (r->request->include_usage) {
         struct buf *b = openai_chunk_begin(out, r);
         buf_char(b, ']');
-        openai_body_end(b, usage);
+        openai_body_end(b, r, usage);
         buf_lit(b, "\n\n");
         sse_end(out);
     }

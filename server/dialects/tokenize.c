@@ -1,20 +1,23 @@
 #include "tokenize.h"
 
 #include "fields.h"
+#include "messages.h"
 
 #include <string.h>
 
 // ---- text to ids
 
 struct tokenize {
-    bool add_special_tokens, add_special, parse_special, return_token_strs, with_pieces;
+    bool add_special_tokens, add_special, parse_special, return_token_strs, with_pieces,
+        add_generation_prompt;
 };
 
 #define AT(field) offsetof(struct tokenize, field)
 static const struct field fields[] = {
     {"add_special_tokens", F_BOOL, 0, 0, false, AT(add_special_tokens)}, // vLLM
     {"return_token_strs", F_BOOL, 0, 0, false, AT(return_token_strs)},
-    {"add_special", F_BOOL, 0, 0, false, AT(add_special)}, // llama.cpp
+    {"add_generation_prompt", F_BOOL, 0, 0, false, AT(add_generation_prompt)}, // with messages
+    {"add_special", F_BOOL, 0, 0, false, AT(add_special)},                     // llama.cpp
     {"parse_special", F_BOOL, 0, 0, false, AT(parse_special)},
     {"with_pieces", F_BOOL, 0, 0, false, AT(with_pieces)},
 };
@@ -23,10 +26,7 @@ enum { NUM_FIELDS = sizeof fields / sizeof fields[0] };
 static const json_t *read_text(const json_t *root, const char **name, struct api_error *e) {
     const json_t *prompt = field_get(root, "prompt"), *content = field_get(root, "content");
     *name = prompt ? "prompt" : "content";
-    if (field_get(root, "messages"))
-        api_fail(e, 400, "unsupported_parameter", "messages",
-                 "'messages' is not supported by this version of the server.");
-    else if (prompt && content)
+    if (prompt && content)
         api_fail(e, 400, NULL, "content", "Either 'prompt' or 'content' is needed, not both.");
     else if (!prompt && !content)
         api_fail(e, 400, "missing_required_parameter", "prompt", "'prompt' is missing.");
@@ -87,32 +87,61 @@ static void write_tokens(struct buf *b, const struct served_model *m, const stru
     buf_str(b, ids->len ? "]}" : "[]}");
 }
 
+static bool encode_text(const struct served_model *m, const json_t *root, struct tokenize *q,
+                        struct token_buf *ids, struct api_error *e) {
+    const char *name;
+    const json_t *text = read_text(root, &name, e);
+    // vLLM adds BOS unless told otherwise, llama.cpp only where it is told to. Either name says it.
+    q->add_special = q->add_special_tokens = strcmp(name, "prompt") == 0;
+    if (!text || !field_model(m, root, e) || !fields_read(q, fields, NUM_FIELDS, root, e))
+        return false;
+    size_t n = json_string_length(text);
+    bool add = field_get(root, "add_special_tokens") ? q->add_special_tokens : q->add_special;
+    unsigned flags = (add ? TOKENIZE_ADD_SPECIAL : 0u) | (q->parse_special ? TOKENIZE_PARSE_SPECIAL : 0u);
+    if (text_is_hopeless(m, n))
+        return api_fail_context(e, name, "the text has", 0, n, m->max_model_len);
+    return tokenizer_encode(m->tokenizer, json_string_value(text), n, flags, ids) == STATUS_OK ||
+           api_fail_memory(e);
+}
+
+// vLLM's chat form: the ids that the same messages give as a chat completion.
+static bool encode_messages(const struct served_model *m, const json_t *root, struct tokenize *q,
+                            struct token_buf *ids, struct api_error *e) {
+    if (!field_model(m, root, e) || !fields_read(q, fields, NUM_FIELDS, root, e))
+        return false;
+    if (field_get(root, "prompt") || field_get(root, "content"))
+        return api_fail(e, 400, NULL, "messages", "Either 'messages' or a text is needed, not both.");
+    if (q->add_special_tokens)
+        return api_fail(e, 400, "unsupported_parameter", "add_special_tokens",
+                        "With 'messages' the chat template says which special tokens there are.");
+    return chat_prompt(m, root, q->add_generation_prompt, false, ids, e);
+}
+
 bool tokenize_response(const struct served_model *m, const char *body, size_t len, struct buf *out,
                        struct api_error *e) {
     json_t *root = body_load(body, len, e);
-    if (!root)
-        return false;
-    const char *name;
-    struct tokenize q = {.parse_special = true};
+    struct tokenize q = {.parse_special = true, .add_generation_prompt = true};
     struct token_buf ids = {0};
-    const json_t *text = read_text(root, &name, e);
-    // vLLM adds BOS unless told otherwise, llama.cpp only where it is told to. Either name says it.
-    q.add_special = q.add_special_tokens = strcmp(name, "prompt") == 0;
-    if (text && field_model(m, root, e) && fields_read(&q, fields, NUM_FIELDS, root, e)) {
-        size_t n = json_string_length(text);
-        bool add = field_get(root, "add_special_tokens") ? q.add_special_tokens : q.add_special;
-        unsigned flags = (add ? TOKENIZE_ADD_SPECIAL : 0u) | (q.parse_special ? TOKENIZE_PARSE_SPECIAL : 0u);
-        if (n / m->max_token_bytes > (size_t)m->max_model_len)
-            api_fail(
-                e, 400, "context_length_exceeded", name,
-                "This model's maximum context length is %d tokens; the text has %zu bytes, which is more.",
-                m->max_model_len, n);
-        else if (tokenizer_encode(m->tokenizer, json_string_value(text), n, flags, &ids) != STATUS_OK)
-            api_fail_memory(e);
-        else
-            write_tokens(out, m, &ids, &q);
-    }
+    if (root && (field_get(root, "messages") ? encode_messages : encode_text)(m, root, &q, &ids, e))
+        write_tokens(out, m, &ids, &q);
     token_buf_free(&ids);
+    json_decref(root);
+    return e->status == 0;
+}
+
+bool template_response(const struct served_model *m, const char *body, size_t len, struct buf *out,
+                       struct api_error *e) {
+    json_t *root = body_load(body, len, e);
+    struct tokenize q = {.add_generation_prompt = true};
+    struct buf text = {0};
+    if (root && field_model(m, root, e) && fields_read(&q, fields, NUM_FIELDS, root, e) &&
+        chat_text(m, root, q.add_generation_prompt, &text, e)) {
+        out->failed |= text.failed;
+        buf_lit(out, "{\"prompt\":");
+        json_quote(out, text.data, text.len);
+        buf_char(out, '}');
+    }
+    buf_free(&text);
     json_decref(root);
     return e->status == 0;
 }
@@ -124,9 +153,7 @@ static bool decode_ids(const struct served_model *m, const json_t *list, struct 
     size_t n = json_array_size(list), len;
     const char *piece;
     if (n > (size_t)m->max_model_len)
-        return api_fail(e, 400, "context_length_exceeded", "tokens",
-                        "This model's maximum context length is %d tokens; 'tokens' has %zu.",
-                        m->max_model_len, n);
+        return api_fail_context(e, "tokens", "'tokens' has", n, 0, m->max_model_len);
     // As a sequence: a control token is shown by its name, the dummy space of the beginning is not.
     const struct detok_params p = {.tokenizer = m->tokenizer, .strip_space = true};
     struct detok *d = detok_new(&p);
@@ -188,24 +215,28 @@ static void write_special(struct buf *b, const struct tokenizer *t, token_id id)
     json_quote(b, name, len);
 }
 
-void write_tokenizer_info(struct buf *b, const struct served_model *m) {
+void write_template_info(struct buf *b, const struct served_model *m) {
     const struct tokenizer *t = m->tokenizer;
-    size_t len;
-    const char *template = tokenizer_chat_template(t, &len);
-    buf_lit(b, "{\"bos_token\":");
+    buf_lit(b, "\"chat_template\":");
+    if (m->template_source)
+        json_quote(b, m->template_source, strlen(m->template_source));
+    else
+        buf_lit(b, "null");
+    buf_lit(b, ",\"bos_token\":");
     write_special(b, t, tokenizer_bos(t));
     buf_lit(b, ",\"eos_token\":");
     write_special(b, t, tokenizer_eos(t));
+}
+
+void write_tokenizer_info(struct buf *b, const struct served_model *m) {
+    const struct tokenizer *t = m->tokenizer;
+    buf_char(b, '{');
+    write_template_info(b, m);
     buf_lit(b, ",\"pad_token\":null,\"add_bos_token\":");
     buf_str(b, tokenizer_adds_bos(t) ? "true" : "false");
     buf_lit(b, ",\"vocab_size\":");
     buf_int(b, m->vocab);
     buf_lit(b, ",\"model_max_length\":");
     buf_int(b, m->max_model_len);
-    buf_lit(b, ",\"chat_template\":");
-    if (template)
-        json_quote(b, template, len);
-    else
-        buf_lit(b, "null");
     buf_char(b, '}');
 }

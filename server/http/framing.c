@@ -18,6 +18,13 @@ static bool is_token(const char *s, size_t n) {
     return n > 0;
 }
 
+static bool has_control(const char *s, size_t n) {
+    for (size_t i = 0; i < n; i++)
+        if (((unsigned char)s[i] < ' ' && s[i] != '\t') || s[i] == 0x7f)
+            return true;
+    return false;
+}
+
 static int64_t parse_length(const char *s) {
     int64_t v = 0;
     if (!*s)
@@ -30,20 +37,20 @@ static int64_t parse_length(const char *s) {
     return v;
 }
 
-// Other versions of libmicrohttpd keep their lines otherwise (and 1.0 refuses NULs itself).
+// Other versions of libmicrohttpd keep their lines otherwise (and 1.0 refuses what this finds itself).
 static bool knows_layout(void) { return strcmp(MHD_get_version(), "0.9.75") == 0; }
 
+// Lines stand one after the other in the connection's buffer, each followed by the two zeros that CR LF became.
 static void check_layout(struct http_head *h, const char *key, size_t key_size, const char *value,
                          size_t value_size) {
-    if (h->after && key - h->after != 1 && key - h->after != 2) // LF, or CR LF
-        h->nul = true;
-    // ':' and blanks; a folded value lies elsewhere and is not checked.
-    ptrdiff_t gap = value - (key + key_size);
-    h->after = value_size > 0 && gap >= 1 && gap < 4096 ? value + value_size : NULL;
+    h->bad_line |= key != h->after + 2 || value <= key + key_size;
+    h->after = value + value_size;
 }
 
-bool http_target_cut(const char *uri) {
-    return knows_layout() && strncmp(uri + strlen(uri) + 1, "HTTP/", 5) != 0;
+bool http_target_bad(const char *uri) {
+    if (knows_layout() && strncmp(uri + strlen(uri) + 1, "HTTP/", 5) != 0) // cut by a NUL
+        return true;
+    return (*uri != '/' && strcmp(uri, "*") != 0 && !strstr(uri, "://")) || strstr(uri, "%00");
 }
 
 static enum MHD_Result read_one(void *cls, enum MHD_ValueKind kind, const char *key, size_t key_size,
@@ -56,9 +63,8 @@ static enum MHD_Result read_one(void *cls, enum MHD_ValueKind kind, const char *
     }
     if (!value)
         value = "";
-    else if (memchr(value, 0, value_size))
-        h->nul = true;
-    if (h->check_layout)
+    h->bad_value |= has_control(value, value_size);
+    if (h->after)
         check_layout(h, key, key_size, value, value_size);
     static const struct {
         const char *name;
@@ -95,19 +101,24 @@ static enum MHD_Result read_one(void *cls, enum MHD_ValueKind kind, const char *
     return MHD_YES;
 }
 
-void http_head_read(struct http_head *h, struct MHD_Connection *connection) {
-    *h = (struct http_head){.length = -1, .check_layout = knows_layout()};
+void http_head_read(struct http_head *h, struct MHD_Connection *connection, const char *method,
+                    const char *version) {
+    *h = (struct http_head){.length = -1, .after = knows_layout() ? version + strlen(version) : NULL};
     MHD_get_connection_values_n(connection, MHD_HEADER_KIND, read_one, h);
-    if (h->after && h->after[1]) // after the last line comes the empty one, whose bytes are zeroed by now
-        h->nul = true;
+    const union MHD_ConnectionInfo *size =
+        MHD_get_connection_info(connection, MHD_CONNECTION_INFO_REQUEST_HEADER_SIZE);
+    if (h->after && size) // the last line, and the empty one
+        h->bad_line |= h->after + 4 != method + size->header_size;
 }
 
 const char *http_head_refused(const struct http_head *h, const char *version, int *status) {
     *status = 400;
     if (h->bad_name)
         return "A header name holds a character that is not allowed there.";
-    if (h->nul)
-        return "A header value holds a NUL.";
+    if (h->bad_line)
+        return "A line of the head holds a NUL, is folded, or does not end in CR LF.";
+    if (h->bad_value)
+        return "A header value holds a control character.";
     if (h->num_length > 1)
         return "Content-Length is given more than once.";
     if (h->num_encoding > 1)

@@ -1,16 +1,13 @@
 #include "http.h"
 
+#include "limits.h"
 #include "log.h"
-#include "tcp.h"
 
 #include <errno.h>
-#include <fcntl.h>
-#include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
@@ -20,10 +17,11 @@ enum {
     STREAM_BLOCK = 4096,     // HTTP/1.0 streams only; chunks use the pool
     STALL_TIMEOUT = 150,     // s without a byte either way, of a connection that is not suspended
     SEND_TIMEOUT_MS = 30000, // ms without an acknowledgement: the peer is dead or its window stays shut
-    MAX_ROUNDS = 32,
-    FD_RESERVE = 64, // files, epoll, pipes and the like
+    SMALL_BODY = 1 << 20,    // bytes; larger ones leave an eighth of all bodies' room to the others
+    PAUSE_MS = 10,           // how often paused connections are looked at
 };
 #define SECOND 1000000000LL
+#define TURN_NS 500000 // of libmicrohttpd's work, then the loop's other work
 
 int64_t http_now(void) {
     struct timespec t;
@@ -53,8 +51,7 @@ static void request_end(struct http_request *request) {
     struct http_conn *conn = request->conn;
     conn_unwatch(conn);
     request_tell_done(request);
-    request->http->all_bodies -= request->body.cap;
-    buf_free(&request->body);
+    http_free_body(request->http, &request->body);
     buf_free(&request->headers);
     sse_free(&request->out);
     if (request->response)
@@ -110,6 +107,7 @@ static void on_connection(void *cls, struct MHD_Connection *mhd, void **context,
                           enum MHD_ConnectionNotificationCode code) {
     struct http *http = cls;
     struct http_conn *conn = *context;
+    http->calls++;
     if (code == MHD_CONNECTION_NOTIFY_STARTED) {
         conn = calloc(1, sizeof *conn);
         *context = conn;
@@ -138,6 +136,9 @@ static void on_connection(void *cls, struct MHD_Connection *mhd, void **context,
         return;
     if (conn->request)
         request_end(conn->request);
+    atomic_store(&http->current_fd, -1);
+    if (conn->unread)
+        linger_add(&http->linger, conn->fd);
     conn->closed = true;
     *(conn->prev ? &conn->prev->next : &http->conns) = conn->next;
     *(conn->next ? &conn->next->prev : &http->oldest) = conn->prev;
@@ -153,6 +154,13 @@ static void on_connection(void *cls, struct MHD_Connection *mhd, void **context,
 
 // ---- requests
 
+// A callback of libmicrohttpd's for this connection begins.
+static void http_enter(struct http_conn *conn) {
+    conn->seen = true;
+    atomic_fetch_add_explicit(&conn->http->calls, 1, memory_order_relaxed);
+    atomic_store_explicit(&conn->http->current_fd, conn->fd, memory_order_relaxed);
+}
+
 // The request line is complete: the request begins. `uri` is raw.
 static void *on_request_line(void *cls, const char *uri, struct MHD_Connection *mhd) {
     struct http *http = cls;
@@ -160,6 +168,7 @@ static void *on_request_line(void *cls, const char *uri, struct MHD_Connection *
     struct http_conn *conn = info ? info->socket_context : NULL;
     if (!conn)
         return NULL;
+    http_enter(conn);
     if (conn->request)
         request_end(conn->request);
     struct http_request *request = calloc(1, sizeof *request);
@@ -169,7 +178,7 @@ static void *on_request_line(void *cls, const char *uri, struct MHD_Connection *
     request->http = http;
     request->conn = conn;
     request->arrived = http_now();
-    request->bad_url = strstr(uri, "%00") != NULL || http_target_cut(uri);
+    request->bad_url = http_target_bad(uri);
     if (!conn->deadline || conn->used)
         conn->deadline = request->arrived + http->limits.head_timeout * SECOND;
     conn->used = true;
@@ -187,6 +196,7 @@ static void on_completed(void *cls, struct MHD_Connection *mhd, void **con_cls,
     if (!request)
         return;
     struct http_conn *conn = request->conn;
+    http_enter(conn);
     request_end(request);
     conn->since = http_now();
     conn->deadline = conn->since + http->limits.idle_timeout * SECOND;
@@ -198,20 +208,51 @@ void http_header(struct http_request *request, const char *name, const char *val
     buf_add(&request->headers, value, strlen(value) + 1);
 }
 
+// The next of request->headers, or false.
+static bool next_header(const struct http_request *request, size_t *at, const char **name,
+                        const char **value) {
+    if (*at == request->headers.len)
+        return false;
+    *name = request->headers.data + *at;
+    *value = *name + strlen(*name) + 1;
+    *at += strlen(*name) + 1 + strlen(*value) + 1;
+    return true;
+}
+
 static void add_headers(struct http_request *request) {
-    for (size_t i = 0; i < request->headers.len;) {
-        const char *name = request->headers.data + i, *value = name + strlen(name) + 1;
+    const char *name, *value;
+    for (size_t i = 0; next_header(request, &i, &name, &value);)
         MHD_add_response_header(request->response, name, value);
-        i += strlen(name) + 1 + strlen(value) + 1;
-    }
     MHD_add_response_header(request->response, "x-request-id", request->request_id);
     if (request->close)
         MHD_add_response_header(request->response, "Connection", "close");
 }
 
+// libmicrohttpd takes a response before a body or after it. In its midst we write it ourselves, and close.
+static void refuse_body(struct http_request *request, const char *type, const void *body, size_t len) {
+    struct buf b = {0};
+    buf_fmt(&b, "HTTP/1.1 %d %s\r\n", request->status, MHD_get_reason_phrase_for((unsigned)request->status));
+    buf_fmt(&b, "Content-Type: %s\r\nContent-Length: %zu\r\n", type, len);
+    const char *name, *value;
+    for (size_t i = 0; next_header(request, &i, &name, &value);)
+        buf_fmt(&b, "%s: %s\r\n", name, value);
+    buf_fmt(&b, "x-request-id: %s\r\nConnection: close\r\n\r\n", request->request_id);
+    buf_add(&b, body, len);
+    if (b.failed || send(request->conn->fd, b.data, b.len, MSG_NOSIGNAL | MSG_DONTWAIT) < 0)
+        request->gone = true;
+    buf_free(&b);
+    request->state = HTTP_SENT;
+    request->conn->unread = true;
+}
+
 void http_reply(struct http_request *request, int status, const char *type, const void *body, size_t len) {
     CHECK(request->state != HTTP_SENT && !request->response);
     request->status = status;
+    request->response_len = len;
+    if (request->state == HTTP_BODY) {
+        refuse_body(request, type, body, len);
+        return;
+    }
     request->response = MHD_create_response_from_buffer(len, (void *)(uintptr_t)body, MHD_RESPMEM_MUST_COPY);
     if (!request->response)
         request->gone = true; // out of memory even for this: the handler closes the connection
@@ -226,7 +267,8 @@ static ssize_t on_read(void *cls, uint64_t pos, char *dst, size_t max) {
     (void)pos;
     struct http_request *request = cls;
     struct http *http = request->http;
-    if (request->gone || request->broken)
+    http_enter(request->conn);
+    if (request->gone || request->broken || http->closing)
         return MHD_CONTENT_READER_END_WITH_ERROR;
     size_t n = sse_read(&request->out, dst, max);
     if (request->want_drained && sse_pending(&request->out) == 0) {
@@ -266,13 +308,14 @@ void http_stream(struct http_request *request) {
 void http_wake(struct http_request *request) {
     if (!request->suspended)
         return;
-    request->suspended = false;
+    request->suspended = request->conn->paused = false;
     MHD_resume_connection(request->conn->mhd);
     request->http->again = true;
 }
 
 void http_stream_end(struct http_request *request) {
     request->stream_ended = true;
+    conn_expect_reader(request->conn, &request->http->limits, http_now(), sse_pending(&request->out));
     http_wake(request);
 }
 
@@ -283,17 +326,34 @@ void http_stream_break(struct http_request *request) {
 
 void http_kill(struct http_request *request) { conn_shut(request->conn); }
 
+static void on_pause_over(uv_timer_t *timer) {
+    struct http *http = timer->data;
+    for (struct http_conn *c = http->conns; c; c = c->next)
+        if (c->paused && c->request)
+            http_wake(c->request);
+    http_run(http);
+}
+
 // Queues the response where there is one; otherwise the request waits, suspended.
 static enum MHD_Result queue_response(struct http_request *request, struct MHD_Connection *mhd) {
+    struct http *http = request->http;
     if (request->gone)
         return MHD_NO;
-    if (!request->response) {
+    bool pause = request->response && !conn_take_credit(request->conn, http_now());
+    if (pause) {
+        request->conn->paused = true;
+        if (!uv_is_active((uv_handle_t *)&http->pause))
+            uv_timer_start(&http->pause, on_pause_over, PAUSE_MS, 0);
+    }
+    if (!request->response || pause) {
         request->suspended = true;
         conn_watch(request->conn);
         MHD_suspend_connection(mhd);
         return MHD_YES;
     }
     request->state = HTTP_SENT;
+    if (!request->streaming)
+        conn_expect_reader(request->conn, &http->limits, http_now(), request->response_len);
     enum MHD_Result result = MHD_queue_response(mhd, (unsigned)request->status, request->response);
     MHD_destroy_response(request->response);
     request->response = NULL;
@@ -306,10 +366,11 @@ static enum MHD_Result on_head(struct http *http, struct http_request *request, 
     conn->deadline = 0;
     request->is_head = strcmp(method, "HEAD") == 0;
     snprintf(request->method, sizeof request->method, "%s", request->is_head ? "GET" : method);
-    request->path = strdup(url);
+    const char *authority = strstr(url, "://"); // the absolute form, which proxies are sent
+    request->path = strdup(authority ? authority + 3 + strcspn(authority + 3, "/") : url);
     if (!request->path)
         return MHD_NO;
-    http_head_read(&request->head, mhd);
+    http_head_read(&request->head, mhd, method, version);
     request->done_called = false;
     int status;
     const char *refused = http_head_refused(&request->head, version, &status);
@@ -323,30 +384,35 @@ static enum MHD_Result on_head(struct http *http, struct http_request *request, 
             return MHD_YES; // a response in the next round keeps the connection; one in this round closes it
         if (request->response && !request->close) // the body stays unread
             MHD_add_response_header(request->response, "Connection", "close");
+        conn->unread = has_body;
         return queue_response(request, mhd);
     }
     request->state = HTTP_BODY;
     request->body_since = http_now();
+    request->close |= request->head.chunked; // README.md, rule 9
     return MHD_YES;
+}
+
+// The application refuses the rest of the body.
+static void body_fail(struct http_request *request, enum http_trouble trouble) {
+    http_free_body(request->http, &request->body);
+    request->trouble = trouble;
+    request->http->app.body(request->http->app.arg, request);
 }
 
 static enum MHD_Result on_body(struct http *http, struct http_request *request, const char *data,
                                size_t len) {
-    size_t before = request->body.cap;
-    if (request->too_large || request->body.len + len > http->limits.max_body) {
-        request->too_large = true;
-        request->dropped += len;
-        return request->dropped > http->limits.max_body ? MHD_NO : MHD_YES;
+    struct buf *body = &request->body;
+    size_t max = http->limits.max_all_bodies;
+    if (body->len + len > http->limits.max_body) {
+        body_fail(request, HTTP_BODY_TOO_LARGE);
+        return MHD_NO;
     }
-    // A declared length is reserved once, when its first bytes are there: an empty promise costs nothing.
-    if (before == 0 && request->head.length > (int64_t)len)
-        buf_reserve(&request->body, (size_t)request->head.length);
-    buf_add(&request->body, data, len);
-    http->all_bodies += request->body.cap - before;
-    if (request->body.failed || http->all_bodies > http->limits.max_all_bodies) {
-        http->all_bodies -= request->body.cap;
-        buf_free(&request->body);
-        request->too_large = request->no_room = true;
+    buf_add(body, data, len); // memory is taken, and counted, by what came, not by what is declared
+    http->all_bodies += len;
+    if (body->failed || http->all_bodies > (body->len <= SMALL_BODY ? max : max - max / 8)) {
+        body_fail(request, HTTP_BODY_NO_ROOM);
+        return MHD_NO;
     }
     return MHD_YES;
 }
@@ -355,8 +421,9 @@ static enum MHD_Result on_request(void *cls, struct MHD_Connection *mhd, const c
                                   const char *version, const char *data, size_t *len, void **con_cls) {
     struct http *http = cls;
     struct http_request *request = *con_cls;
-    if (!request || request->gone)
+    if (!request || request->gone || http->closing)
         return MHD_NO;
+    http_enter(request->conn);
     switch (request->state) {
     case HTTP_HEAD: return on_head(http, request, mhd, url, method, version);
     case HTTP_BODY:
@@ -369,9 +436,9 @@ static enum MHD_Result on_request(void *cls, struct MHD_Connection *mhd, const c
         http->app.body(http->app.arg, request);
         return queue_response(request, mhd);
     case HTTP_WORK: return queue_response(request, mhd);
-    case HTTP_SENT: break;
+    case HTTP_SENT: break; // by refuse_body()
     }
-    return MHD_YES;
+    return MHD_NO;
 }
 
 struct buf http_take_body(struct http_request *request) {
@@ -381,13 +448,31 @@ struct buf http_take_body(struct http_request *request) {
 }
 
 void http_free_body(struct http *http, struct buf *body) {
-    http->all_bodies -= body->cap;
+    http->all_bodies -= body->len;
     buf_free(body);
 }
 
 // ---- the loop
 
+bool http_turn_over(const struct http *http) { return http_now() >= http->turn_end; }
+
 static void on_timer(uv_timer_t *timer) { http_run(timer->data); }
+static void on_more(uv_idle_t *idle) { http_run(idle->data); }
+
+// When libmicrohttpd wants to be called: at once, but after the loop's other work (a timer of 0 ms would come
+// before it, again and again); in a while; when its descriptor is ready. It also wants to be called at once
+// for ever where its buffer is full and no line ends: then nothing happens, and a millisecond is soon enough
+// until a deadline ends the connection.
+static void schedule(struct http *http, bool at_once, bool busy, bool timed, int64_t ms) {
+    if (at_once && busy)
+        uv_idle_start(&http->more, on_more);
+    else
+        uv_idle_stop(&http->more);
+    if (at_once || timed)
+        uv_timer_start(&http->timer, on_timer, (uint64_t)(ms > 0 ? ms : 1), 0);
+    else
+        uv_timer_stop(&http->timer);
+}
 
 void http_run(struct http *http) {
     if (!http->open)
@@ -398,23 +483,25 @@ void http_run(struct http *http) {
     }
     http->running = true;
     MHD_UNSIGNED_LONG_LONG ms = 0;
-    bool timed = false;
-    for (int i = 0; i < MAX_ROUNDS; i++) {
+    uint64_t calls = http->calls;
+    http->turn_end = http_now() + TURN_NS;
+    bool timed, at_once;
+    do {
         http->again = false;
         MHD_run(http->daemon);
         timed = MHD_get_timeout(http->daemon, &ms) == MHD_YES;
-        if (!http->again && !(timed && ms == 0))
-            break;
-    }
+        at_once = http->again || (timed && ms == 0);
+    } while (at_once && http->calls != calls && !http_turn_over(http));
     http->running = false;
-    if (http->again) {
-        timed = true;
-        ms = 0;
-    }
-    if (timed)
-        uv_timer_start(&http->timer, on_timer, ms, 0);
-    else
-        uv_timer_stop(&http->timer);
+    atomic_store(&http->current_fd, -1);
+    schedule(http, at_once, http->again || http->calls != calls, timed, (int64_t)ms);
+}
+
+int http_kill_current(struct http *http) {
+    int fd = atomic_load(&http->current_fd);
+    if (fd >= 0)
+        shutdown(fd, SHUT_RDWR);
+    return fd;
 }
 
 static void on_poll(uv_poll_t *poll, int status, int events) {
@@ -426,7 +513,6 @@ static void on_poll(uv_poll_t *poll, int status, int events) {
 // Absolute deadlines, once a second: libmicrohttpd's own timer starts anew with every byte.
 static void on_sweep(uv_timer_t *timer) {
     struct http *http = timer->data;
-    const struct http_limits *l = &http->limits;
     int64_t now = http_now();
     // At the limit nothing is accepted any more, so no client could get a 503: make room for those that wait.
     for (int i = 0; http->num_conns >= http->hard_limit && i < http->hard_limit / 2; i++)
@@ -434,109 +520,31 @@ static void on_sweep(uv_timer_t *timer) {
             break;
     for (struct http_conn *c = http->conns, *next; c; c = next) {
         next = c->next;
-        struct http_request *request = c->request;
-        if (!request && c->used && c->deadline) { // idle: does a next head drip in?
-            uint64_t bytes = tcp_bytes_received(c->fd);
-            if (!c->seen_idle) {
-                c->seen_idle = true;
-                c->idle_bytes = bytes;
-            } else if (bytes > c->idle_bytes && c->deadline > now + l->head_timeout * SECOND) {
-                c->deadline = now + l->head_timeout * SECOND;
-            }
-        }
-        if (c->deadline && now > c->deadline) {
+        enum http_verdict verdict = conn_judge(c, &http->limits, now);
+        if (verdict == CONN_GONE && c->request)
+            c->request->gone = true;
+        if (verdict == CONN_REFUSE_BODY)
+            body_fail(c->request, HTTP_BODY_TOO_SLOW);
+        if (verdict != CONN_KEEP)
             conn_shut(c);
-        } else if (request && request->state == HTTP_BODY) {
-            int64_t late = now - request->body_since - l->body_grace * SECOND;
-            int64_t have = (int64_t)(request->body.len + request->dropped);
-            if (late > 0 && have < late / SECOND * l->body_rate)
-                conn_shut(c);
-        }
     }
     http_run(http);
 }
 
 // ---- open and close
 
-enum status http_bind(struct http *http, const char *host, int port, struct err *err) {
-    http->listen_fd = -1;
-    struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE | AI_NUMERICSERV},
-                    *list = NULL;
-    char service[8], bare[256];
-    snprintf(service, sizeof service, "%d", port);
-    size_t n = strlen(host);
-    if (n == 0) // a variable that is not set, most likely, and not the wish to be public
-        return err_set(err, STATUS_INVALID, "--host: expected an address or a name, found ''");
-    if (n > 2 && host[0] == '[' && host[n - 1] == ']')
-        snprintf(bare, sizeof bare, "%.*s", (int)(n - 2), host + 1);
-    else
-        snprintf(bare, sizeof bare, "%s", host);
-    int rc = getaddrinfo(bare, service, &hints, &list);
-    if (rc != 0)
-        return err_set(err, STATUS_INVALID, "--host %.100s: %s", host, gai_strerror(rc));
-    enum status status = STATUS_INVALID;
-    int why = 0;
-    for (const struct addrinfo *a = list; a && status != STATUS_OK; a = a->ai_next) {
-        int fd = socket(a->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0), one = 1;
-        if (fd < 0) {
-            why = errno;
-            continue;
-        }
-        setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
-        struct sockaddr_storage bound;
-        socklen_t len = sizeof bound;
-        if (bind(fd, a->ai_addr, a->ai_addrlen) == 0 && listen(fd, 4096) == 0 &&
-            getsockname(fd, (struct sockaddr *)&bound, &len) == 0) {
-            http->listen_fd = fd;
-            http->port =
-                ntohs(bound.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)(void *)&bound)->sin6_port
-                                                  : ((struct sockaddr_in *)(void *)&bound)->sin_port);
-            status = STATUS_OK;
-        } else {
-            why = errno;
-            close(fd);
-        }
-    }
-    freeaddrinfo(list);
-    if (status != STATUS_OK)
-        return err_set(err, STATUS_INVALID, "cannot listen on %.100s port %d: %s", host, port, strerror(why));
-    return STATUS_OK;
-}
-
-// As many connections as the file limit allows, up to 10,000.
-static int pick_limit(void) {
-    struct rlimit r;
-    if (getrlimit(RLIMIT_NOFILE, &r) != 0)
-        return 960;
-    if (r.rlim_cur < r.rlim_max) {
-        rlim_t old = r.rlim_cur;
-        r.rlim_cur = r.rlim_max < 65536 ? r.rlim_max : 65536;
-        if (r.rlim_cur < old || setrlimit(RLIMIT_NOFILE, &r) != 0)
-            r.rlim_cur = old;
-    }
-    if (r.rlim_cur > 10000 + FD_RESERVE)
-        return 10000;
-    return r.rlim_cur > FD_RESERVE + 16 ? (int)r.rlim_cur - FD_RESERVE : 16;
-}
-
 enum status http_open(struct http *http, uv_loop_t *loop, const struct http_app *app,
                       const struct http_limits *limits, struct err *err) {
     http->loop = loop;
+    http->current_fd = -1;
     http->app = *app;
-    struct http_limits *l = &http->limits;
-    *l = *limits;
-    l->max_connections = l->max_connections ? l->max_connections : pick_limit();
-    l->max_body = l->max_body ? l->max_body : 32u << 20;
-    l->max_all_bodies = l->max_all_bodies ? l->max_all_bodies : 512u << 20;
-    l->head_timeout = l->head_timeout ? l->head_timeout : 10;
-    l->idle_timeout = l->idle_timeout ? l->idle_timeout : 120;
-    l->body_grace = l->body_grace ? l->body_grace : 10;
-    l->body_rate = l->body_rate ? l->body_rate : 16 * 1024;
+    http->limits = http_limits_filled(limits);
+    const struct http_limits *l = &http->limits;
     http->hard_limit = l->max_connections;
     http->soft_limit = l->max_connections - (l->max_connections / 16 > 4 ? l->max_connections / 16 : 4);
     http->daemon =
         MHD_start_daemon(MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME, 0, NULL, NULL, on_request, http, //
-                         MHD_OPTION_LISTEN_SOCKET, http->listen_fd,                                 //
+                         MHD_OPTION_LISTEN_SOCKET, http->listener.fd,                               //
                          MHD_OPTION_CONNECTION_LIMIT, (unsigned)l->max_connections,                 //
                          MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)HEADER_POOL,                   //
                          MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)STALL_TIMEOUT,                    //
@@ -546,13 +554,16 @@ enum status http_open(struct http *http, uv_loop_t *loop, const struct http_app 
                          MHD_OPTION_SIGPIPE_HANDLED_BY_APP, 1,                                      //
                          MHD_OPTION_END);
     if (!http->daemon) {
-        close(http->listen_fd);
+        close(http->listener.fd);
         return err_set(err, STATUS_INVALID, "the HTTP server did not start: %s", strerror(errno));
     }
     int fd = MHD_get_daemon_info(http->daemon, MHD_DAEMON_INFO_EPOLL_FD)->epoll_fd;
     uv_poll_init(loop, &http->poll, fd);
-    http->poll.data = http->timer.data = http->sweep.data = http;
+    http->poll.data = http->timer.data = http->sweep.data = http->pause.data = http->more.data = http;
+    http->linger = (struct http_linger){.loop = loop, .max = l->max_connections / 4};
     uv_timer_init(loop, &http->timer);
+    uv_timer_init(loop, &http->pause);
+    uv_idle_init(loop, &http->more);
     uv_timer_init(loop, &http->sweep);
     uv_poll_start(&http->poll, UV_READABLE, on_poll);
     uv_timer_start(&http->sweep, on_sweep, 1000, 1000);
@@ -564,17 +575,22 @@ enum status http_open(struct http *http, uv_loop_t *loop, const struct http_app 
 void http_close(struct http *http) {
     if (!http->open)
         return;
+    http->closing =
+        true; // nothing is suspended any more: libmicrohttpd must not be stopped with such connections
     for (struct http_conn *c = http->conns; c; c = c->next)
         if (c->request) {
             c->request->gone = true;
             request_tell_done(c->request);
-            http_wake(c->request); // libmicrohttpd must not be stopped with suspended connections
+            http_wake(c->request);
         }
     http_run(http);
     http->open = false;
     MHD_stop_daemon(http->daemon); // closes the listening socket, too
     http->daemon = NULL;
+    linger_close(&http->linger);
     uv_close((uv_handle_t *)&http->poll, NULL);
+    uv_close((uv_handle_t *)&http->pause, NULL);
+    uv_close((uv_handle_t *)&http->more, NULL);
     uv_close((uv_handle_t *)&http->timer, NULL);
     uv_close((uv_handle_t *)&http->sweep, NULL);
 }

@@ -10,92 +10,26 @@
 #pragma once
 
 #include "auth.h"
-#include "framing.h"
-#include "sse.h"
+#include "conn.h"
+#include "linger.h"
+#include "listen.h"
 
 #include <microhttpd.h>
+#include <stdatomic.h>
 #include <uv.h>
-
-struct http;
-struct http_request;
-struct route;
-struct dialect;
-
-enum http_state {
-    HTTP_HEAD, // the request line came; the handler has not been called
-    HTTP_BODY, // the body is being read
-    HTTP_WORK, // suspended: the application works; http_reply() or http_stream() ends it
-    HTTP_SENT, // a response is queued, or streaming
-};
-
-struct http_conn {
-    struct http *http;
-    struct http_conn *prev, *next;
-    struct MHD_Connection *mhd;
-    int fd;
-    struct http_request *request; // the request being read or responded to, or NULL: idle
-    int64_t since;                // monotonic ns of accept or of the last request's end
-    int64_t deadline;             // 0: none; then the socket is shut down
-    uint64_t idle_bytes;      // received when the last request ended; more means that a next head has begun
-    bool seen_idle;           // idle_bytes is set
-    bool used;                // has had a request
-    bool over;                // accepted beyond the soft limit: the first request gets 503
-    bool closed;              // the socket is gone; freed when `gone` has closed
-    uv_poll_t gone;           // watches for the client leaving while libmicrohttpd does not look
-    bool gone_open, watching; // the handle was made; it is active
-};
-
-struct http_request {
-    struct http_conn *conn;
-    struct http *http;
-    enum http_state state;
-    char method[24]; // GET for HEAD, too; a longer one is cut, and is none that we know
-    bool is_head;
-    char *path;            // decoded, without the query; owned
-    struct http_head head; // borrowed strings: valid during the request
-    bool bad_url;          // holds %00
-    const char *refused;   // why the framing is refused, with the status in `status`, or NULL
-    char request_id[132];
-    const struct route *route;     // set by the application
-    const struct dialect *dialect; // likewise: whose form errors have; NULL: the default one
-    int64_t arrived;               // monotonic ns of the request line
-    int64_t body_since;
-    struct buf body;
-    size_t dropped;
-    bool too_large; // an undeclared body went over the limit; the rest was dropped
-    bool no_room;   // (with too_large) over the limit of all bodies
-    bool suspended; // libmicrohttpd does not look at the connection
-    bool gone;      // the client has left
-    bool done_called;
-    // the response
-    int status;
-    struct buf headers;            // "name\0value\0" pairs
-    struct MHD_Response *response; // ready to queue, or NULL
-    bool streaming, stream_ended, broken, close;
-    bool want_drained; // the application waits for drained()
-    struct sse_queue out;
-    void *user; // the application's
-};
 
 struct http_app {
     void *arg;
     // The head is complete. Calls http_reply() (then the body is not read), or returns true to read
     // the body.
     bool (*head)(void *arg, struct http_request *request);
-    // The body is complete. Responds at once, or later: then the request is suspended.
+    // The body is complete. Responds at once, or later: then the request is suspended. Or request->trouble says why
+    // it is not read further: responds at once.
     void (*body)(void *arg, struct http_request *request);
     // The client has taken bytes of a stream. More may be written here.
     void (*drained)(void *arg, struct http_request *request);
     // The client has left (request->gone) or the request is over; request->user must be let go. Comes once.
     void (*done)(void *arg, struct http_request *request);
-};
-
-struct http_limits {
-    int max_connections;                        // 0: 10,000, or what the file limit allows
-    size_t max_body;                            // bytes of one body; 0: 32 MiB
-    size_t max_all_bodies;                      // bytes of all bodies at a time; 0: 512 MiB
-    int head_timeout, idle_timeout, body_grace; // seconds; 0: 10, 120, 10
-    int body_rate;                              // bytes per second after the grace; 0: 16 KiB/s
 };
 
 struct http {
@@ -105,8 +39,15 @@ struct http {
     struct MHD_Daemon *daemon;
     uv_poll_t poll;
     uv_timer_t timer; // libmicrohttpd's next time-out
+    uv_idle_t more;   // it has more to do, in the loop's next turn
     uv_timer_t sweep; // our deadlines
-    int listen_fd, port;
+    uv_timer_t pause; // while connections are paused
+    struct http_linger linger;
+    struct listener listener; // set before http_open()
+    _Atomic uint64_t calls;   // of our functions by libmicrohttpd. For another thread to see, as
+    _Atomic int current_fd;   // the connection that is worked for; -1: none
+    int64_t turn_end;         // when libmicrohttpd has had its share of the loop's turn
+    bool closing;
     int num_conns, soft_limit, hard_limit;
     size_t all_bodies;
     struct http_conn *conns, *oldest; // newest first
@@ -114,8 +55,7 @@ struct http {
     bool open;
 };
 
-// Binds and listens; port 0 picks one (http->port). STATUS_INVALID: err says what is wrong with the address.
-enum status http_bind(struct http *http, const char *host, int port, struct err *err);
+// Takes http->listener over. STATUS_INVALID: err says why not.
 enum status http_open(struct http *http, uv_loop_t *loop, const struct http_app *app,
                       const struct http_limits *limits, struct err *err);
 // Resumes what is suspended, closes every connection (each request gets done()) and every handle. Run the
@@ -138,5 +78,11 @@ void http_free_body(struct http *http, struct buf *body);
 // Lets libmicrohttpd work until nothing is ready. After any of the functions above that came from a timer, an
 // event or a pool; inside head(), body() and drained() it is not needed.
 void http_run(struct http *http);
+
+// Shuts the socket of the connection that the loop works for now; returns it, or -1: there is none. Any thread.
+int http_kill_current(struct http *http);
+
+// Whether libmicrohttpd has had its share of this turn of the loop: what takes long belongs into the pool.
+bool http_turn_over(const struct http *http);
 
 int64_t http_now(void); // monotonic ns

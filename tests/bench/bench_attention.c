@@ -1,4 +1,4 @@
-// Speed of attention over long contexts on the CPU: prefill as multiplications a second and as a share of the
+// Speed of attention over long contexts on the CPU: prefill as operations a second and as a share of the
 // bf16 rate, decode as bytes of the cache a second and as a share of read bandwidth, both measured in the
 // same run with the same threads (limits.h).
 //
@@ -133,11 +133,11 @@ static void run(int shape, enum dtype kv, int threads, const char *variant, int 
             }
             best = fmin(best, (bench_now() - t) / m.num_layers);
         }
-        double macs = 2.0 * width * rows * (context - rows / 2.0);
+        double ops = 4.0 * width * rows * (context - rows / 2.0);
         double bytes = (double)backend_cpu.kv_block_bytes(dev) * blocks / m.num_layers;
-        printf("  %-12s kv %-4s %-7s %8.2f ms  %6.1f GMAC/s = %3.0f %% of bf16", shapes[shape].name,
-               dtype_name(kv), decode ? "decode" : "prefill", best * 1e3, macs / best * 1e-9,
-               limit->bf16 > 0 ? 200 * macs / best / limit->bf16 : 0.0);
+        printf("  %-12s kv %-4s %-7s %8.2f ms  %6.1f GOP/s = %3.0f %% of bf16", shapes[shape].name,
+               dtype_name(kv), decode ? "decode" : "prefill", best * 1e3, ops / best * 1e-9,
+               limit->bf16 > 0 ? 100 * ops / best / limit->bf16 : 0.0);
         if (decode)
             printf("  %6.1f GB/s = %3.0f %% of read", bytes / best * 1e-9, 100 * bytes / best / limit->read);
         if (m.num_layers < LAYERS)
@@ -158,8 +158,8 @@ int main(int argc, char **argv) {
     }
     struct limits limit;
     limits_measure(threads, LIMITS_PASSES, &limit);
-    printf("context %d, %d threads; read %.1f GB/s, bf16 %.0f GMAC/s, f32 %.0f GMAC/s\n", context,
-           limit.threads, limit.read * 1e-9, limit.bf16 / 2e9, limit.f32 / 2e9);
+    printf("context %d, %d threads; read %.1f GB/s, bf16 %.0f GOP/s, f32 %.0f GOP/s\n", context,
+           limit.threads, limit.read * 1e-9, limit.bf16 * 1e-9, limit.f32 * 1e-9);
     for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++)
         for (size_t i = 0; i < sizeof kv / sizeof *kv; i++)
             if (argc < 5 || strcmp(argv[4], "all") == 0 || strcmp(argv[4], dtype_name(kv[i])) == 0)

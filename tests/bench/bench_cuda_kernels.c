@@ -465,7 +465,7 @@ static void bench_sample(const char *name, float temperature, int top_k, float t
         n = rows * entries;
     struct logits_row *heads = must_calloc((size_t)rows, sizeof *heads);
     struct cuda_row_prep *prep = must_calloc((size_t)rows, sizeof *prep);
-    struct logit_entry *edit = must_calloc((size_t)n + 1, sizeof *edit);
+    struct logit_entry *entry = must_calloc((size_t)n + 1, sizeof *entry);
     int32_t *passes = must_calloc((size_t)rows + 1, sizeof *passes);
     float *logits = must_calloc((size_t)(rows * ld), sizeof *logits);
     for (int r = 0; r < rows; r++) {
@@ -483,7 +483,7 @@ static void bench_sample(const char *name, float temperature, int top_k, float t
         if (entries > 0)
             prep[r].pass_start = r, prep[r].pass_end = r + 1, prep[r].adjusted = r, prep[r].mask = 0;
         for (int i = 0; i < entries; i++)
-            edit[r * entries + i] = (struct logit_entry){.div = 1, .token = i * (V / entries), .add = -0.5f};
+            entry[r * entries + i] = (struct logit_entry){.div = 1, .token = i * (V / entries), .add = -0.5f};
     }
     passes[rows] = n;
     for (int i = 0; i < rows * ld; i++)
@@ -494,7 +494,7 @@ static void bench_sample(const char *name, float temperature, int top_k, float t
     for (int i = 0; i < num_copies; i++) {
         a[i] = (struct cuda_sample){.rows = upload(heads, (size_t)rows * sizeof *heads),
                                     .prep = upload(prep, (size_t)rows * sizeof *prep),
-                                    .entries = upload(edit, (size_t)(n + 1) * sizeof *edit),
+                                    .entries = upload(entry, (size_t)(n + 1) * sizeof *entry),
                                     .passes = upload(passes, ((size_t)rows + 1) * sizeof *passes),
                                     .mask_bits = filled((size_t)(V + 31) / 32 * 4, STREAM_BITS),
                                     .logits = upload(logits, (size_t)(rows * ld) * 4),
@@ -517,7 +517,7 @@ static void bench_sample(const char *name, float temperature, int top_k, float t
     snprintf(shape, sizeof shape, "%s, %d x %d", name, rows, V);
     row("sample", shape, time_kernel(sample_once, a), (double)rows * V * 4, bandwidth, "GB/s");
     release();
-    free(heads), free(prep), free(logits), free(max), free(edit), free(passes), free(a);
+    free(heads), free(prep), free(logits), free(max), free(entry), free(passes), free(a);
 }
 
 // ---- what lies between the GEMMs
@@ -722,7 +722,7 @@ static void bench_page_copy(int layers, int kv_heads, int d) {
 }
 
 void bench_kernels(void) {
-    section("Kernels", "| kernel | shape | µs | rate | of the limit |", "|---|---|---|---|---|");
+    section("Kernels", "| kernel | shape | µs | rate | of roofline |", "|---|---|---|---|---|");
     int n = tiny ? 32 : 4096, k = tiny ? 256 : 4096;
     static const char *const layouts[] = {"F32", "BF16", "F16", "Q8_0", "Q4_0", "Q4_K", "Q5_K", "Q6_K"};
     for (int f = LAYOUT_F32; f < LAYOUT_COUNT; f++) {

@@ -1,5 +1,5 @@
 // Whole steps of random weights over a random cache, what CUDA graphs and overlapping kernels gain, and what
-// the exact mode costs. See bench_cuda.c.
+// `--exact` costs. See bench_cuda.c.
 #include "backend_cuda.h"
 #include "bench_cuda.h"
 #include "device.h"
@@ -304,7 +304,7 @@ static void bench_gains(const struct model_shape *s, enum dtype type) {
 }
 
 void bench_steps(void) {
-    section("Steps of random weights", "| step | shape | ms | tokens/s | of the limit |",
+    section("Steps of random weights", "| step | shape | ms | tokens/s | of roofline |",
             "|---|---|---|---|---|");
     static const struct model_shape shapes[] = {{"Llama-3-8B", 32, 4096, 32, 8, 128, 14336, 128256},
                                                 {"Qwen2.5-0.5B", 24, 896, 14, 2, 64, 4864, 151936}},
@@ -324,14 +324,11 @@ void bench_steps(void) {
     fprintf(
         md,
         "\n`no overlap`: no kernel begins before the one before it has ended (QUIRE_CUDA_OVERLAP=0), so that "
-        "what a "
-        "product loads ahead of its input gains nothing either; `no graphs`: every kernel is launched by "
-        "itself "
-        "(QUIRE_CUDA_GRAPHS=0); `exact`: `--exact`, which has no recorded steps, no split attention and, in "
-        "prefill, "
-        "no product of the library. What products load ahead cannot be left out by itself: it is the order "
-        "of "
-        "their instructions, and only overlap lets it begin early.\n"
+        "what a GEMM prefetches ahead of its input gains nothing either; `no graphs`: every kernel is "
+        "launched "
+        "by itself (QUIRE_CUDA_GRAPHS=0); `exact`: `--exact`, which has no CUDA graphs, no split KV and, in "
+        "prefill, no GEMM of cuBLASLt. What GEMMs prefetch cannot be left out by itself: it is the order "
+        "of their instructions, and only overlap lets it begin early.\n"
         "\nQwen2.5-0.5B stands in Q4_0, not in Q4_K: a row of Q4_K is whole blocks of 256 weights, and its "
         "rows of 896 "
         "are none, so no file has it so (files called Q4_K_M fall back to Q5_0 there, which this backend "

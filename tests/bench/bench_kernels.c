@@ -1,10 +1,10 @@
 // Speed of the CPU kernels: each dense phase of the backend by itself, in steps of a Llama-3.2-1B shape (6 of
 // its layers), for each type of weights. A Markdown table: of one layer ms, GB/s of weights in the file's
-// form, GOP/s, and the share of the limit, which is the time that reading or calculating would take,
+// form, GOP/s, and the share of the roofline, which is the time that reading or calculating would take,
 // whichever is longer, at the rates measured just before and just after the type with the same threads, the
 // higher of both (limits.h). For 1, 16 and 32 rows, which are sequences that decode at contexts of 512, and
 // for a prompt of 512: the best of 8 steps, of 3 prompts. The head is the vocabulary's 128,256 rows, once a
-// step, and the greedy draw; of a prompt it has one row.
+// step, and greedy sampling; of a prompt it has one row.
 //
 // First, what a phase that does nothing costs.
 //
@@ -175,7 +175,7 @@ static void run_step(struct bench *b, const struct step *step, double seconds[NU
 }
 
 // rows: sequences that decode, each at the end of its context; 0: a prompt of CONTEXT tokens, whose last row
-// draws.
+// samples.
 static void measure(struct bench *b, int rows, double best[NUM_PHASES]) {
     static int32_t ids[CONTEXT], positions[CONTEXT], start[MAX_SEQS + 1], context[MAX_SEQS],
         block_start[MAX_SEQS + 1], blocks[MAX_SEQS * CONTEXT / BLOCK];
@@ -298,7 +298,7 @@ int main(int argc, char **argv) {
     barrier(threads);
     fflush(stdout);
     struct limits_meter *meter = limits_open(threads);
-    printf("\n| %s, type | rows | phase | ms | GB/s | GOP/s | of limit |\n", kernels->name);
+    printf("\n| %s, type | rows | phase | ms | GB/s | GOP/s | of roofline |\n", kernels->name);
     printf("|---|---|---|--:|--:|--:|--:|\n");
     for (int i = 0; i < NUM; i++)
         if (wanted[i])

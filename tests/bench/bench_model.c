@@ -250,7 +250,7 @@ static void prefill(struct bench *b, const struct options *o) {
     print_rates(b, &s, n, b->cost.matrix_bytes + kv_bytes(b, n), macs);
 }
 
-// Tokens that a request may draw while others still have prompt to compute, and before the measurement.
+// Tokens that a request may sample while others still have prompt to compute, and before the measurement.
 static int warm_up(const struct options *o, int seqs) {
     int stages = o->stages > 1 ? o->stages : 0;
     return (int)((long long)seqs * o->prompt / 512) * 2 + 4 + 32 * stages;
@@ -263,33 +263,33 @@ static void decode(struct bench *b, const struct options *o, int batch) {
     if (!list)
         die("memory", "none");
     int each = (batch + b->depth - 1) / b->depth;
-    int depth = (batch + each - 1) / each; // plans that together draw for every request once
+    int depth = (batch + each - 1) / each; // plans that together sample a token of every request
     for (int i = 0; i < o->repeats; i++) {
         for (int k = 0; k < batch; k++)
             add(b, o->prompt, o->steps + warm_up(o, batch), &list[k]);
-        for (int drawn = 0, plans = 0; plans < depth;) { // the last of these warms up
+        for (int sampled = 0, plans = 0; plans < depth;) { // the last of these warms up
             const struct plan *plan = step(b);
-            drawn = plan->num_decode == plan->num_items ? drawn + plan->num_decode : 0;
-            plans = drawn > 0 ? plans + 1 : 0;
-            if (plans == depth && drawn != batch)
-                drawn = plans = 0;
+            sampled = plan->num_decode == plan->num_items ? sampled + plan->num_decode : 0;
+            plans = sampled > 0 ? plans + 1 : 0;
+            if (plans == depth && sampled != batch)
+                sampled = plans = 0;
         }
         if (i == 0)
             s.limits[0] = limits_now(b->limits);
-        double t = bench_now(), positions = 0, drawn = 0;
+        double t = bench_now(), positions = 0, sampled = 0;
         for (int k = 0; k < o->steps * depth; k++) {
             const struct plan *plan = step(b);
             for (int j = 0; j < plan->num_items; j++)
                 positions += plan->items[j].first + 1;
-            drawn += plan->num_decode;
+            sampled += plan->num_decode;
             if (plan->num_decode != plan->num_items)
                 die("scheduler", "a decode step has a prompt");
         }
-        if (drawn != (double)batch * o->steps)
+        if (sampled != (double)batch * o->steps)
             die("scheduler", "a decode step lacks requests");
-        s.tokens_s[i] = drawn / (bench_now() - t);
+        s.tokens_s[i] = sampled / (bench_now() - t);
         s.limits[i + 1] = limits_now(b->limits);
-        context = positions / drawn;
+        context = positions / sampled;
         while (engine_in_flight(b->engine) > 0)
             collect(b);
         for (int k = 0; k < batch; k++) {

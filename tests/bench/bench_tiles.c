@@ -1,4 +1,4 @@
-// Speed of one core's matrix product alone, without threads or phases: GMAC/s and GB/s of packed weights for
+// Speed of one core's GEMM tiles alone, without threads or phases: GOP/s and GB/s of packed weights for
 // 1 to 64 tokens, with 1 MB of weights (they stay in the cache) and with 200 MB (they come from memory). Time
 // is the thread's own, so other work on the machine disturbs little; the best of 6 passes.
 //
@@ -71,7 +71,7 @@ static void run(const struct cpu_kernels *k, enum dtype dtype, size_t bytes) {
         double best = INFINITY;
         for (int i = 0; i < PASSES; i++)
             best = fmin(best, pass(k, dtype, w.data, panels, x.data, tokens));
-        printf("  %4.0f (%3.0f)", (double)panels * LANES * K * tokens / best * 1e-9,
+        printf("  %4.0f (%3.0f)", 2.0 * panels * LANES * K * tokens / best * 1e-9,
                (double)panels * (double)panel / best * 1e-9);
         fflush(stdout);
     }
@@ -89,7 +89,7 @@ int main(int argc, char **argv) {
     float_env_enter();
     for (int i = 0; i < 2; i++) {
         size_t megabytes = i ? 200 : 1;
-        printf("%s, one core, %zu MB of weights, K = %d: GMAC/s (GB/s) at 1, 2, 4 … 64 tokens\n", k->name,
+        printf("%s, one core, %zu MB of weights, K = %d: GOP/s (GB/s) at 1, 2, 4 … 64 tokens\n", k->name,
                megabytes, K);
         for (int t = 0; t < NUM_TYPES; t++) {
             bool asked = argc <= 2;

@@ -5,7 +5,7 @@
 
 Makes each file with tools/make_gguf.py where the cache has none, runs bench_model on it (prefill of 512 tokens; decode at
 batches 1, 8, 16 and 32, contexts of about 128), and prints a Markdown table; everything with machine, date and commit goes
-into a file of JSON, whose name it says first: --json, or one under build/bench-reports. "of limit" is the time that reading
+into a file of JSON, whose name it says first: --json, or one under build/bench-reports. "of roofline" is the time that reading
 the weights and the KV cache at the measured bandwidth or calculating at the measured rate would take, whichever is longer, by
 the time taken: for each sample by the limits measured just before and after it (the median of these); "of best" by the best
 limits of the whole report.
@@ -292,7 +292,7 @@ def markdown(report):
     out = [f"{m['cpu']}, {m['cpus']} processors, load {m['load']:.1f} at the start, {report['date'][:10]}, commit "
            f"{report['commit']}; `{report['command']}`", ""]
     names = sorted({name for r in report["results"] for name in r["peers"]})
-    head = ["model", "type", "work", "tokens/s", "ms", "GB/s", "GOP/s", "of limit", "of best"] + [f"{n}, tokens/s (ours by it)" for n in names]
+    head = ["model", "type", "work", "tokens/s", "ms", "GB/s", "GOP/s", "of roofline", "of best"] + [f"{n}, tokens/s (speed-up over it)" for n in names]
     out += ["| " + " | ".join(head) + " |", "|---|---|---|" + "--:|" * (len(head) - 3)]
     for r in report["results"]:
         q = r["quire"]

@@ -6,7 +6,21 @@
     scaling.py --write docs/scaling.md         puts them there
     scaling.py --model llama-3-70b --type q8 --batch 64 --context 4096 --tp 8 --pp 2 [--set link=400e9 --set oneshot=4e-6 …]
 
-The formula stands in docs/scaling.md; --set changes a rate of RATES, so that measured numbers can take the place of published
+The formula, for t ranks that share each layer and p stages; b sequences with contexts of c tokens, w bytes a weight, caches in 16
+bits, D the hidden size:
+
+    rows        r = ceil(b / p)
+    stage       = weights + cache + sums + launches
+    weights     = max(weights * w / t * ceil(r/256) / (read * kernel), 2 * r * weights / t / skinny)      skinny GEMM; the head by 64 rows
+    cache       = r * c * cache bytes of the stage's layers / min(t, kv heads) / (read * kernel)
+    sums        = 2 per layer: oneshot + max((t-1) * bytes / (link * linked), turns * far),  bytes = 4 r D,  a turn is 256 KiB
+    launches    = kernels * launch in a CUDA graph, else max(kernels * single, kernels * issue - busy);  + step
+    kernels     = 9 a layer, 11 with ranks, + 5 (7)
+    between stages = 2 * (copy + bytes / pcie) + mpi + t * bytes / (net * linked) + sync + host
+    token to token = max(all stages one after another, p * the slowest stage)
+    prefill     = operations / (mma * prefill) + dequantised weights + NCCL sums + launches, of chunks that follow each other
+
+--set changes a rate of RATES, so that measured numbers can take the place of published
 ones. It needs nothing but Python.
 """
 import argparse
@@ -15,38 +29,38 @@ from dataclasses import dataclass
 from math import ceil, inf
 from pathlib import Path
 
-# Rates of one H200, its links and its host. docs/scaling.md says where each comes from.
+# Rates of one H200, its links and its host, each with its source.
 RATES = {
-    "read": 4.3e12,  # bytes/s of device memory
-    "kernel": 0.92,  # of read, inside a product or an attention over the cache
-    "skinny": 100e12,  # operations/s of the product that decodes go through
-    "mma": 788e12,  # operations/s of a large product of the library, bf16; quantised weights are made bf16 for it
-    "prefill": 0.6,  # of mma, over a whole prompt
-    "launch": 1.3e-6,  # s between two kernels of a recorded step
-    "single": 2e-6,  # s between two that the host launches one by one, where it is ahead
-    "issue": 4e-6,  # s of the host for such a launch
-    "step": 10e-6,  # s of a step beside its kernels: a copy up, the start, a copy back
-    "graphs": 64,  # rows up to which a step is recorded
+    "read": 4.3e12,  # bytes/s of device memory; copying on one H200 through PyTorch, bytes read and written (data sheet: 4.8)
+    "kernel": 0.92,  # of read, inside a product or an attention over the cache; a goal
+    "skinny": 100e12,  # operations/s of the product that decodes go through; an estimate, 60 to 300: how much of the activations L1 instead of L2 serves
+    "mma": 788e12,  # operations/s of a large product of the library, bf16; quantised weights are made bf16 for it; bf16 product of 8,192³ on one H200 through PyTorch (data sheet: 989 dense)
+    "prefill": 0.6,  # of mma, over a whole prompt; a goal
+    "launch": 1.3e-6,  # s between two kernels of a CUDA graph; on an H100: Hazy Research, "Look Ma, No Bubbles!", 2025
+    "single": 2e-6,  # s between two that the host launches one by one, where it is ahead; an estimate
+    "issue": 4e-6,  # s of the host for such a launch; an estimate (meta-pytorch/tritonbench, pull request 1017)
+    "step": 10e-6,  # s of a step beside its kernels: a copy up, the start, a copy back; an estimate
+    "graphs": 64,  # rows up to which a step is a CUDA graph
     "stage_graphs": 0,  # the same where there are stages
-    "link": 450e9,  # bytes/s of NVLink 4 out of one GPU
-    "linked": 0.8,  # of link and net, what a transfer gets
-    "far": 1e-6,  # s of a read of another GPU's memory
-    "oneshot": 5e-6,  # s of a sum in one kernel over peer memory, without the transfer
-    "twoshot": inf,  # s of one in two halves, without the transfer; infinite: there is none
-    "nccl": 12e-6,  # s of a sum through NCCL, without the transfer
-    "unbounded": 0,  # of rows: drawn from all logits
-    "host": 20e-6,  # s of a stage's host before its first kernel
-    "copy": 8e-6,  # s of a copy between a stage and its host, without the transfer
-    "pcie": 10e9,  # bytes/s of that copy
-    "sync": 5e-6,  # s from the end of a stage's work until its host knows
-    "mpi": 5e-6,  # s of a message between hosts, without the transfer
+    "link": 450e9,  # bytes/s of NVLink 4 out of one GPU; H200 data sheet: 900 both ways
+    "linked": 0.8,  # of link and net, what a transfer gets; an estimate
+    "far": 1e-6,  # s of a read of another GPU's memory; an estimate, 0.7 to 2
+    "oneshot": 5e-6,  # s of a sum in one kernel over peer memory, without the transfer; an estimate, 4 to 15: two handshakes of flags (pytorch/pytorch, issue 131739)
+    "twoshot": inf,  # s of one in two halves, without the transfer; infinite: there is none; 8 µs where a table assumes it
+    "nccl": 12e-6,  # s of a sum through NCCL, without the transfer; an estimate, 8 to 15 for 8 ranks (NVIDIA/nccl, issue 1259: about 6 for two H100)
+    "unbounded": 0,  # of rows: sampled from all logits
+    "host": 20e-6,  # s of a stage's host before its first kernel; an estimate
+    "copy": 8e-6,  # s of a copy between a stage and its host, without the transfer; an estimate for memory that is not page-locked
+    "pcie": 10e9,  # bytes/s of that copy; likewise
+    "sync": 5e-6,  # s from the end of a stage's work until its host knows; an estimate
+    "mpi": 5e-6,  # s of a message between hosts, without the transfer; an estimate
     "net": 50e9,  # bytes/s of InfiniBand NDR out of one adapter
-    "memory": 141e9,  # bytes of one GPU
-    "usable": 0.9,  # of memory
+    "memory": 141e9,  # bytes of one GPU; data sheet
+    "usable": 0.9,  # of memory; --gpu-memory-utilization
 }
 
 # Numbers of the code: kernels/cuda/step.c, peers.c, multiply.c, ops.h, work.h, ranks.cu.
-RECORDED = (1, 2, 4, 8, 16, 24, 32, 48, 64)  # rows that a recorded step is padded to
+BUCKETS = (1, 2, 4, 8, 16, 24, 32, 48, 64)  # rows that a CUDA graph is padded to
 LAYER_KERNELS = 9  # of a step that decodes: norm, qkv, its finish; attention, its merge; product; norm, gate and up; product
 SKINNY_ROWS = 256  # of decodes that one launch of a product takes
 HEAD_ROWS = 64  # of which logits are made at a time
@@ -136,9 +150,9 @@ def gather(r, tp, rows, vocab):
 
 # ---- a step that decodes
 
-def between(r, kernels, busy, recorded):
+def between(r, kernels, busy, graph):
     """Seconds that a step loses between its kernels; where the host launches each, it may be behind a device that is that busy."""
-    return kernels * r["launch"] if recorded else max(kernels * r["single"], kernels * r["issue"] - busy)
+    return kernels * r["launch"] if graph else max(kernels * r["single"], kernels * r["issue"] - busy)
 
 
 @dataclass
@@ -160,9 +174,9 @@ def product(r, weights, kind, tp, rows, at_once):
     return max(read, 2 * rows * weights / tp / r["skinny"])
 
 
-def decode_stage(r, m, kind, tp, layers, head, rows, context, recorded_rows):
-    recorded = rows <= min(recorded_rows, MAX_ITEMS / ceil(context / CHUNK))
-    real, rows = rows, next((n for n in RECORDED if n >= rows), rows) if recorded else rows
+def decode_stage(r, m, kind, tp, layers, head, rows, context, graph_rows):
+    graph = rows <= min(graph_rows, MAX_ITEMS / ceil(context / CHUNK))
+    real, rows = rows, next((n for n in BUCKETS if n >= rows), rows) if graph else rows
     s = Step(weights=product(r, layers * m.layer_weights(), kind, tp, rows, SKINNY_ROWS),
              cache=real * context * m.kv_values(tp) * 2 * layers / (r["read"] * r["kernel"]),
              sums=2 * layers * decode_sum(r, tp, rows, m.hidden))
@@ -173,7 +187,7 @@ def decode_stage(r, m, kind, tp, layers, head, rows, context, recorded_rows):
         full, rest = divmod(rows, HEAD_ROWS)
         s.sums += full * gather(r, tp, HEAD_ROWS, m.vocab) + (gather(r, tp, rest, m.vocab) if rest else 0)
         kernels += (3 if tp == 1 else 5) * ceil(rows / HEAD_ROWS)
-    s.launches = between(r, kernels, s.all(), recorded) + r["step"]
+    s.launches = between(r, kernels, s.all(), graph) + r["step"]
     return s
 
 
@@ -201,7 +215,7 @@ def decode_steps(r, m, kind, tp, pp, batch, context):
 
 def decode(r, m, kind, tp, pp, batch, context):
     """(tokens/s of all sequences, seconds from a token of one sequence to its next). The batch is cut into one part a stage; a
-    part's next tokens begin when the last stage has told the first what it drew."""
+    part's next tokens begin when the last stage has told the first what it sampled."""
     seconds = [s.all() for s in decode_steps(r, m, kind, tp, pp, batch, context)]
     gap = max(sum(seconds) + (r["mpi"] if pp > 1 else 0), pp * max(seconds))
     return batch / gap, gap

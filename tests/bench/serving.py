@@ -17,7 +17,7 @@ Random weights write random bytes, which some servers' parsers refuse. So every 
 to a few letters as /tokenize gives them: answers are text, and cost what any others of their length do. A request that fails,
 or whose tokens are not as many as were asked for, ends the run.
 
-"of limit" of N clients is the time that their prompts' and outputs' operations at the measured rate, or the bytes of their decode
+"of roofline" of N clients is the time that their prompts' and outputs' operations at the measured rate, or the bytes of their decode
 steps at the measured bandwidth, would take, by the time taken: bench_model's counts and limits.
 """
 import argparse
@@ -219,7 +219,7 @@ SHARED_ROWS = [("wall time", "s", "duration", False), ("TTFT p50", "ms", "median
 
 
 def rows_of(a, result):
-    """(what, unit, {engine: value}, more is better, of limit or None)"""
+    """(what, unit, {engine: value}, more is better, of roofline or None)"""
     engines = result["engines"]
 
     def each(get):
@@ -251,7 +251,7 @@ def markdown(a, report):
     out = [f"{m['cpu']}, {m['cpus']} processors, load {m['load']:.1f} at the start, {report['date'][:10]}, commit "
            f"{report['commit']}; `{report['command']}`", ""]
     names = sorted(a.servers)
-    out.append("| " + " | ".join(["model", "type", "work", "unit", "quire", "of limit", *[f"{n} (ours better by)" for n in names]]) + " |")
+    out.append("| " + " | ".join(["model", "type", "work", "unit", "quire", "of roofline", *[f"{n} (speed-up over it)" for n in names]]) + " |")
     out.append("|---|---|---|---|" + "--:|" * (2 + len(names)))
     for r in report["results"]:
         for what, unit, values, more, of in rows_of(a, r):
@@ -275,7 +275,7 @@ def arguments():
     p.add_argument("--waves", type=int, default=2, help="requests of each client; of one client alone, twice as many")
     p.add_argument("--starts", type=int, default=1, help="how often each server is started in a round")
     p.add_argument("--sharers", type=int, default=16, help="0: not that part")
-    p.add_argument("--vocab", type=int, default=30000, help="random prompts are drawn below it")
+    p.add_argument("--vocab", type=int, default=30000, help="random prompts are sampled below it")
     p.add_argument("--peers", metavar="DIR")
     p.add_argument("--quire-flags", type=str.split, default=[], help="more of `quire serve`, in one word")
     p.add_argument("--peer-flags", type=peer_flags, action="append", default=[], metavar="NAME=FLAG[,FLAG…]", help="one more peer; repeatable")

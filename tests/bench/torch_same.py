@@ -3,12 +3,12 @@
 
     torch_same.py OUT [--tiny] [--device cuda|cpu]
 
-Writes OUT.json and OUT.md. bf16 weights drawn at random on the device, a bf16 cache; the library's own forward pass with its
+Writes OUT.json and OUT.md. random bf16 weights, made on the device, a bf16 cache; the library's own forward pass with its
 default attention (sdpa):
   prefill   a prompt of one row at once, logits of the last token alone, the cache filled
   decode    one token for each of a batch of sequences that have CONTEXT - 1 in the cache: as generate() runs it (a cache
             that grows, launches one by one), and from a CUDA graph over a cache of fixed size
-and the argmax of the logits, as bench_cuda draws greedily. --tiny: sizes for a CPU; its numbers mean nothing.
+and the argmax of the logits, as bench_cuda samples greedily. --tiny: sizes for a CPU; its numbers mean nothing.
 """
 import argparse
 import gc
@@ -116,10 +116,10 @@ def decode_graph(model, config, device, batch, context, steps):
         torch.cuda.current_stream().wait_stream(side)
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
-            drawn = step()
+            sampled = step()
         replay = graph.replay
         replay()
-        assert drawn.shape == (batch, 1)
+        assert sampled.shape == (batch, 1)
     replay()
     clock.start()
     for _ in range(steps):

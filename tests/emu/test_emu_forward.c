@@ -1,6 +1,6 @@
 // The whole backend on the emulated runtime: steps of random models against kernels/ref, through every path
 // that the host takes (fast and general attention, GEMMs of cuBLASLt, layouts of several parts, layers of
-// several specs, exact mode), and what happens when the device fails or is too small. Over 600 lines: every
+// several specs, `--exact`), and what happens when the device fails or is too small. Over 600 lines: every
 // case stands on the same fixture.
 #include "harness.h"
 
@@ -342,7 +342,7 @@ static void test_launches(void **state) {
     fixture_free(f);
 }
 
-// ---- exact mode
+// ---- --exact
 
 // A prompt's logits have the same bits however it is cut, and decoded rows those of prefilled ones.
 

@@ -242,7 +242,7 @@ static void test_requests(void **state) {
     free(want), free(got);
 }
 
-// Exact mode, through scheduler and cache: a request has the bits that it has alone when its prompt's first
+// `--exact`, through scheduler and cache: a request has the bits that it has alone when its prompt's first
 // blocks come from the cache, and when it is preempted and computes its prompt and its own tokens again, as
 // one prompt. All of that takes cuBLASLt and another kernel of attention otherwise.
 static void test_exact(void **state) {

@@ -30,8 +30,8 @@ static void load(struct loaded *l, const char *path, const struct backend_ops *o
     l->in.ops = ops;
     l->in.block_size = 16;
     l->in.dev = ops->open(NULL, &config, &err);
-    if (!l->in.dev ||
-        weights_load(&l->in.model, l->gguf, DTYPE_COUNT, ops, l->in.dev, NULL, NULL, &err) != STATUS_OK)
+    struct weights_target one = {{.whole = &l->in.model.config, .world = 1}, &l->in.model, l->in.dev};
+    if (!l->in.dev || weights_load(&one, 1, l->gguf, DTYPE_COUNT, ops, NULL, NULL, &err) != STATUS_OK)
         fail_msg("%s", err.msg);
     l->in.limits = (struct step_limits){.max_tokens = MAX_TOKENS,
                                         .max_seqs = 1,
@@ -129,7 +129,7 @@ static void check_stages(const char *path, const int32_t *tokens, int n) {
             fail_msg("%s", err.msg);
         targets[i] = (struct weights_target){s, &in->model, in->dev};
     }
-    if (weights_load_ranks(targets, 2, one.gguf, DTYPE_COUNT, &backend_cuda, NULL, NULL, &err) != STATUS_OK)
+    if (weights_load(targets, 2, one.gguf, DTYPE_COUNT, &backend_cuda, NULL, NULL, &err) != STATUS_OK)
         fail_msg("%s", err.msg);
     size_t V = (size_t)whole->vocab, D = (size_t)whole->hidden;
     float *want = must_calloc((size_t)n * V, sizeof *want), *got = must_calloc((size_t)n * V, sizeof *got);

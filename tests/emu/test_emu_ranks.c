@@ -480,7 +480,7 @@ static void check_same(const struct results *a, const struct results *b, const c
 
 static const struct {
     struct random_model m;
-    int kv_heads, ffn, most; // ranks, in exact mode
+    int kv_heads, ffn, most; // ranks, with `--exact`
 } models[] = {
     {{"F32", {DTYPE_F32}, 1, true}, 2, 1024, 4},
     {{"BF16", {DTYPE_BF16}, 1, true}, 2, 1024, 4},
@@ -488,7 +488,7 @@ static const struct {
     {{"Q4_K and Q6_K", {DTYPE_Q4_K, DTYPE_Q6_K}, 2, false}, 8, 1024, 2},
 };
 
-// In exact mode the bits of one rank, from any number of them, in chunks and whole.
+// With `--exact` the bits of one rank, from any number of them, in chunks and whole.
 static void test_exact(void **state) {
     (void)state;
     struct results *one = calloc(1, sizeof *one), *many = calloc(1, sizeof *many);

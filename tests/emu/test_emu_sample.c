@@ -152,7 +152,7 @@ static void test_random_rows(void **state) {
         check(&one, 1, &num_sampled);
         row_close(&row);
     }
-    printf("  %d rows drew\n", num_sampled);
+    printf("  %d rows sampled\n", num_sampled);
     assert_true(num_sampled > 500);
 }
 
@@ -236,7 +236,7 @@ static void test_topk(void **state) {
         {.row = 0, .target = -1, .num_logprobs = -1, .temperature = 1, .top_k = 3},  // a NaN
         {.row = -1, .target = -1, .num_logprobs = -1},                               // padding
         {.row = 0, .target = -1, .num_logprobs = -1, .temperature = 1, .top_k = 4},  // a mask leaves two
-        {.row = 0, .target = -1, .num_logprobs = -1, .temperature = 1, .top_k = 2}, // none can be num_sampled
+        {.row = 0, .target = -1, .num_logprobs = -1, .temperature = 1, .top_k = 2},  // none can be sampled
         {.row = 0, .target = -1, .num_logprobs = -1, .temperature = 1, .top_k = 4, .entry_end = 2}, // entries
     };
     static const struct logit_entry entries[2] = {{300, 1, 50}, {301, 1, -INFINITY}};

@@ -45,7 +45,7 @@ static struct filled fill(const struct work_config *c, const struct piece *piece
     return f;
 }
 
-// Every tile of every prompt (and decode, in exact mode) is there once, with its own numbers, and none before
+// Every tile of every prompt (and decode, with `--exact`) is there once, with its own numbers, and none before
 // one that reads more of the cache: counted here token by token.
 static void check_tiles(const struct filled *f, int spec) {
     int group = f->c.attn[spec].group, window = f->c.attn[spec].window, rows = f->c.tile_rows;
@@ -84,7 +84,7 @@ static void check_tiles(const struct filled *f, int spec) {
 }
 
 // The splits of a sequence that decodes follow on from each other, within CUDA_SPLIT positions each, from the
-// first token that it sees to its last. Exact mode has none.
+// first token that it sees to its last. With `--exact` there are none.
 static void check_splits(const struct filled *f, int spec) {
     const struct cuda_split *splits = part_of(f, f->inputs.attn[spec].splits);
     const int32_t *first = part_of(f, f->inputs.attn[spec].first_split),

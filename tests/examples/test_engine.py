@@ -49,7 +49,7 @@ def main():
             models.append(path)
         for path in models if quire else []:
             for prompt in [*prompts, "<|im_start|>user\nHello <|im_end|>"]:
-                want = output(quire, "generate", path, "-p", prompt, "-n", TOKENS, "--temperature", 0)
+                want = output(quire, "generate", path, "--raw", "-p", prompt, "-n", TOKENS, "--temperature", 0)
                 compare(path, prompt, want, "quire generate")
         for arguments in [(), (Path(tmp) / "none.gguf", "x"), (models[-1], "word " * 600)]:
             refused = subprocess.run([example, *map(str, arguments)], capture_output=True, timeout=60)

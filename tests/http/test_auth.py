@@ -7,12 +7,12 @@ import pytest
 
 import goldens
 from goldens import expected
-from process import run
+from process import Server, run
 from wire import check_error
 
 PROMPT = "Once upon a time"
 KEY = "sk-right-0123456789abcdef"
-OPEN = {"/health", "/livez", "/readyz"}
+OPEN = {"/health", "/livez", "/readyz", "/ping", "/v1/health"}
 # Routes that exist or may exist one day; whichever the server's README lists are added. All need the key.
 GUARDED = {
     ("GET", "/v1/models"), ("GET", "/v1/models/any"), ("POST", "/v1/completions"), ("POST", "/v1/chat/completions"),
@@ -28,7 +28,7 @@ GUARDED = {
 def listed_routes():
     """The paths of the code's own table, server/routes.c."""
     text = (goldens.ROOT / "server/routes.c").read_text()
-    routes = {("GET", p) for p in re.findall(r"\"(/[a-z0-9_/]+)\"", text)}
+    routes = {("GET", p) for p in re.findall(r"\"(/[a-z0-9_/-]+)\"", text)}
     return {(m, p) for m, p in routes if p not in OPEN}
 
 
@@ -147,6 +147,41 @@ def test_a_preflight_needs_no_key_and_gives_nothing(guarded):
         assert guarded.call("OPTIONS", "/v1/completions", headers=some).status == 401
 
 
+@pytest.mark.parametrize("flag", ["https://page.example", "*"])
+def test_allowed_origins(start, flag):
+    """The page of an allowed origin may call, after a preflight; others see nothing, unless all are allowed."""
+    server = start("--allowed-origins", flag)
+    assert ("any web page" in server.log()) == (flag == "*")
+    for origin in ("https://page.example", "https://other.example", "null"):
+        allowed = flag if flag in ("*", origin) else None
+        ask = {"Origin": origin, "Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "x-mine"}
+        reply = server.call("OPTIONS", "/v1/completions", headers=ask)
+        assert reply.status == (204 if allowed else 400)
+        assert reply.header("access-control-allow-headers") == ("x-mine" if allowed else None)
+        for reply in (reply, server.call("GET", "/v1/models", headers={"Origin": origin})):
+            assert reply.header("access-control-allow-origin") == allowed
+
+
+LOCAL = [f"{s}://{h}{p}" for s in ("http", "https") for h in ("localhost", "127.0.0.1", "[::1]") for p in ("", ":3000")]
+FOREIGN = ["http://localhost.evil.com", "http://notlocalhost", "http://localhost:1@evil.com", "localhost", "ftp://localhost", "null"]
+
+
+@pytest.mark.parametrize("origin, allowed", [(o, True) for o in LOCAL] + [(o, False) for o in FOREIGN])
+def test_allowed_origins_of_this_machine(local_pages, origin, allowed):
+    """`localhost`: any port of it, by either scheme, and no name that begins or ends so."""
+    ask = {"Origin": origin, "Access-Control-Request-Method": "POST"}
+    reply = local_pages.call("OPTIONS", "/v1/completions", headers=ask)
+    assert reply.status == (204 if allowed else 400)
+    assert reply.header("access-control-allow-origin") == (origin if allowed else None)
+
+
+@pytest.fixture(scope="module")
+def local_pages():
+    server = Server("--allowed-origins", "localhost")
+    yield server
+    server.stop()
+
+
 def test_key_is_not_in_the_command_line(guarded):
     """Keys in argv can be read by every user of the machine: overwritten at start, with a warning."""
     shown = Path(f"/proc/{guarded.process.pid}/cmdline").read_bytes()
@@ -173,6 +208,24 @@ def test_several_keys(start, tmp_path):
     for key in ("", "# for the team", "#", "flag-key", "file-key-one\t2"):
         assert server.call("GET", "/v1/models", headers={"Authorization": f"Bearer {key}"}).status == 401, key
     server.secrets += ["flag-key-one", "file-key-two"]
+
+
+@pytest.mark.parametrize("flags", [(), ("--share-prefixes",)], ids=["by key", "shared"])
+def test_prefixes_of_keys(start, flags):
+    """Each of several keys has prefixes of its own, and salts that no other key can name; or all share them."""
+    server = start("--api-key", "key-of-one", "--api-key", "key-of-two", *flags)
+    prompt = [(i * 15485863) % 500 + 5 for i in range(100)]
+
+    def cached(key, **fields):
+        body = {"prompt": prompt, "max_tokens": 1} | fields
+        reply = server.post("/v1/completions", body, headers={"Authorization": f"Bearer {key}"})
+        return reply.json()["usage"]["prompt_tokens_details"]["cached_tokens"]
+
+    for fields in ({}, {"cache_salt": "guessed"}):
+        assert cached("key-of-one", **fields) == 0
+        assert cached("key-of-one", **fields) == 96
+        assert cached("key-of-two", **fields) == (96 if flags else 0)
+        assert cached("key-of-two", **fields) == 96
 
 
 def test_key_from_the_environment(start):

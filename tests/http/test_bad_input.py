@@ -133,6 +133,16 @@ class TestPrompt:
             )
             assert any(c.isdigit() for c in error["message"])
 
+    def test_how_much_too_long(self, server):
+        """llama-server's numbers, by which clients cut their histories; of what was not tokenised only the limit."""
+        limit = server.get("/v1/models").json()["data"][0]["max_model_len"]
+        for tokens in (limit, limit + 7):
+            error = check_error(server.post(PATH, {"prompt": [7] * tokens}), 400, code="context_length_exceeded")
+            assert (error["n_prompt_tokens"], error["n_ctx"]) == (tokens, limit)
+            assert str(tokens) in error["message"]
+        error = check_error(server.post(PATH, {"prompt": "a" * 3_000_000}), 400, code="context_length_exceeded")
+        assert "n_prompt_tokens" not in error and error["n_ctx"] == limit
+
 
 class TestCombinations:
     def test_stream_options_without_stream(self, server):

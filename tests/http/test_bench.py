@@ -435,6 +435,20 @@ def test_quire_by_words_and_whole_answers(server, tmp_path):
     assert abs(result["total_input_tokens"] / 10 - 60) < 12  # words are approximate
 
 
+@pytest.mark.parametrize("endpoint", ["/v1/completions", "/v1/chat/completions"])
+def test_default_lengths_fit_the_context(start, tmp_path, endpoint):
+    """The first line that a newcomer tries has no failed request, whatever the model's context; who asks for more gets it."""
+    server = start("--max-model-len", "256", model="")
+    flags = ("--base-url", f"http://{server.host_header}", "--num-prompts", 4, "--endpoint", endpoint)
+    result = measure(tmp_path, *flags)
+    assert result["completed"] == 4 and result["failed"] == 0
+    assert "112 tokens, so that they fit the server's context of 256" in result["prompt_form"]
+    if endpoint == "/v1/completions":
+        assert result["total_input_tokens"] == 4 * 112
+    result = measure(tmp_path, *flags, "--random-input-len", 1000, code=1)
+    assert result["failed"] == 4 and "context" not in result["prompt_form"]
+
+
 def test_quire_mooncake_shares_prefixes(server, tmp_path):
     trace = tmp_path / "t.jsonl"
     lines = [

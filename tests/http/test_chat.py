@@ -1,4 +1,4 @@
-"""POST /v1/chat/completions: prompts from messages, whole answers and the sequence of chunks."""
+"""POST /v1/chat/completions: prompts from messages, whole responses and the sequence of chunks."""
 
 import subprocess
 import sys
@@ -51,10 +51,22 @@ def test_whole(chat):
     answer = whole(chat)
     assert answer["id"].startswith("chatcmpl-") and answer["object"] == "chat.completion"
     (choice,) = answer["choices"]
-    assert set(choice) == {"index", "message", "logprobs", "finish_reason"} and choice["logprobs"] is None
+    assert set(choice) == {"index", "message", "logprobs", "finish_reason", "stop_reason"} and choice["logprobs"] is None
     assert set(choice["message"]) == {"role", "content", "refusal"} and choice["message"]["refusal"] is None
     assert choice["message"]["role"] == "assistant" and choice["finish_reason"] == "length"
     assert answer["usage"]["completion_tokens"] == 8
+
+
+@pytest.mark.parametrize("fields", [{"ignore_eos": False}, {"ignore_eos": True, "stop_token_ids": [2]}], ids=str)
+def test_no_log_probability_of_the_end(chat, fields):
+    """The token that ends the message is no part of its content, and has no entry; those of a stop string have."""
+    fields |= {"logprobs": True, "logit_bias": {"2": 100}, "min_tokens": 3, "top_logprobs": 1}
+    answer = whole(chat, **fields)
+    entries = answer["choices"][0]["logprobs"]["content"]
+    assert answer["choices"][0]["finish_reason"] == "stop" and answer["usage"]["completion_tokens"] == 4
+    assert len(entries) == 3 and "".join(e["token"] for e in entries) == content(answer)
+    streamed = [c for event in chunks(chat, **fields) for c in event["choices"] if c["logprobs"]]
+    assert [e for c in streamed for e in c["logprobs"]["content"]] == entries
 
 
 def test_the_prompt_is_the_templates(chat):
@@ -78,9 +90,12 @@ def test_content_is_never_a_control_token(chat):
 
 
 def test_forms_of_content(chat):
-    wanted = content(whole(chat))
-    parts = [{"type": "text", "text": "Hello "}, {"type": "text", "text": "there"}]
-    assert content(whole(chat, [{"role": "user", "content": parts, "name": None}])) == wanted
+    for text in ("Hello there", "Hello\n there"):
+        parts = [{"type": "text", "text": part} for part in text.split("\n")]
+        wanted, got = (whole(chat, [{"role": "user", "content": c, "name": None}]) for c in (text, parts))
+        assert content(got) == content(wanted) and got["usage"] == wanted["usage"] | {
+            "prompt_tokens_details": got["usage"]["prompt_tokens_details"]
+        }
     for empty in ("", None, []):
         whole(chat, HI + [{"role": "assistant", "content": empty}, {"role": "user", "content": "a"}])
 
@@ -133,7 +148,7 @@ def test_max_tokens(chat):
 
 BAD = [
     ({"messages": None}, "messages"), ({"messages": []}, "messages"), ({"messages": "a"}, "messages"),
-    ({"messages": [1]}, "messages"), ({"messages": [{}]}, "messages"), ({"messages": [{"role": "x", "content": "a"}]}, "messages"),
+    ({"messages": [1]}, "messages"), ({"messages": [{}]}, "messages"), ({"messages": [{"role": "<|im_end|>", "content": "a"}]}, "messages"),
     ({"messages": [{"role": "user"}]}, "messages"), ({"messages": [{"role": "user", "content": 5}]}, "messages"),
     ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "messages"),
     ({"messages": [{"role": "user", "content": ["a"]}]}, "messages"), ({"max_tokens": 0}, "max_tokens"),
@@ -150,7 +165,15 @@ def test_bad(chat, fields, param):
 
 
 def test_a_model_without_a_template(server):
-    check_error(server.post(PATH, {"messages": HI}), 400, "messages", code="no_chat_template")
+    error = check_error(server.post(PATH, {"messages": HI}), 400, "messages", code="no_chat_template")
+    assert "--chat-template" in error["message"] and "chatml" in error["message"]
+
+
+def test_a_template_by_name(start, chat):
+    server = start("--chat-template", "chatml")
+    for body in ({"messages": HI}, {"messages": HI, "add_generation_prompt": False}):
+        assert server.post("/apply-template", body).json() == chat.post("/apply-template", body).json()
+    assert "im_start" in server.get("/props").json()["chat_template"]
 
 
 def test_template_of_a_file(start, tmp_path):
@@ -162,6 +185,27 @@ def test_template_of_a_file(start, tmp_path):
     assert content(answer) == goldens.expected(0, 20)
     reply = server.post(PATH, {"messages": [{"role": "tool", "content": "a"}]})
     assert "no tools here" in check_error(reply, 400, "messages")["message"]
+
+
+def test_roles_that_only_templates_know(chat, start, tmp_path):
+    """A role is the template's to know: taken where the template writes its messages, refused where it leaves them out."""
+    said = [{"role": "user", "content": "a"}, {"role": "observation", "content": "b"}, {"role": "function", "content": "c", "name": "f"}]
+    text = chat.post("/apply-template", {"messages": said}).json()["prompt"]
+    assert "<|im_start|>observation\nb<|im_end|>\n<|im_start|>function\nc<|im_end|>" in text
+    usage = whole(chat, said)["usage"]
+    assert usage["prompt_tokens"] == len(ids(chat, text))
+    for role in ("", "a b", "x" * 33, "<|im_start|>", "user\n", 5):
+        check_error(chat.post(PATH, {"messages": [{"role": role, "content": "a"}]}), 400, "messages[0].role")
+    five = [{"role": f"r{i}", "content": "a"} for i in range(5)]
+    check_error(chat.post(PATH, {"messages": five}), 400, "messages[4].role")
+    path = tmp_path / "t.jinja"
+    path.write_text("{% for m in messages if m.role in ('user', 'function') %}{{ m.role }}: {{ m.content | tojson }}\n{% endfor %}")
+    server = start("--chat-template", str(path))
+    assert whole(server, [said[0], said[2]])["usage"]["prompt_tokens"] > 0
+    reply = server.post(PATH, {"messages": said})
+    error = check_error(reply, 400, "messages[1].role")
+    assert error["param"] == "messages[1].role" and "leaves out messages of role 'observation'" in error["message"]
+    assert whole(server, [said[0], {"role": "observation", "content": ""}])["usage"]["prompt_tokens"] > 0
 
 
 def test_prompt_logprobs(chat):

@@ -108,7 +108,7 @@ def test_n_choices(server):
 
 
 def test_seed_of_choice_j(server):
-    """Choice j draws with splitmix64(splitmix64(seed) + j), so that it can be asked for alone."""
+    """Choice j samples with splitmix64(splitmix64(seed) + j), so that it can be asked for alone."""
 
     def splitmix64(x):
         mask = (1 << 64) - 1
@@ -152,7 +152,7 @@ def test_index_order_of_prompts_times_n(server):
 
 
 def test_equal_prompts_are_drawn_apart(server):
-    """Without a seed a list of one prompt is as many draws; with one each is what it is alone."""
+    """Without a seed a list of one prompt samples anew for each; with one each is what it is alone."""
     fields = dict(max_tokens=20, temperature=1)
     texts = [c["text"] for c in server.complete([PROMPT] * 4, **fields)["choices"]]
     assert len(set(texts)) > 1
@@ -182,7 +182,7 @@ def test_greedy_with_n(server):
 
 
 def test_seed(server):
-    """The same seed gives the same text, another seed another; without a seed each call draws anew."""
+    """The same seed gives the same text, another seed another; without a seed each request samples anew."""
     fields = dict(max_tokens=32, temperature=1)
     one = text(server.complete(PROMPT, seed=11, **fields))
     assert text(server.complete(PROMPT, seed=11, **fields)) == one
@@ -447,7 +447,7 @@ def test_skip_special_tokens(server):
 
 
 def test_min_tokens(server):
-    """Before min_tokens no stop token is drawn, however probable."""
+    """Before min_tokens no stop token is sampled, however probable."""
     force = {"logit_bias": {str(EOS): 100}, "max_tokens": 20}
     answer = server.complete(PROMPT, min_tokens=5, **force)
     assert text(answer) == expected(0, 5)
@@ -560,6 +560,41 @@ def test_prefix_caching_can_be_off(start):
         assert text(answer) == cases()[2]["greedy_text"]
 
 
+@pytest.mark.parametrize("fields, reason, why", [
+    ({"stop": ["xyz", " girl"]}, "stop", " girl"),
+    ({"stop_token_ids": [cases()[0]["greedy_ids"][5]]}, "stop", cases()[0]["greedy_ids"][5]),
+    ({"logit_bias": {"2": 100}}, "stop", None),
+    ({"logit_bias": {"2": 100}, "stop_token_ids": [2]}, "stop", None),
+    ({"logit_bias": {"2": 100}, "stop_token_ids": [2], "ignore_eos": True}, "stop", 2),
+    ({"stop": "xyz"}, "length", None),
+], ids=str)  # fmt: skip
+def test_stop_reason(server, fields, reason, why):
+    """vLLM's: the string or the id that ended the answer; null of the model's own end."""
+    fields = {"max_tokens": 40, "temperature": 0} | fields
+    (choice,) = server.complete(PROMPT, **fields)["choices"]
+    assert (choice["finish_reason"], choice["stop_reason"]) == (reason, why)
+    chunks = [c for event in server.stream(PROMPT, **fields).events for c in event["choices"]]
+    assert (chunks[-1]["finish_reason"], chunks[-1]["stop_reason"]) == (reason, why)
+    assert all(c["stop_reason"] is None for c in chunks[:-1])
+
+
+@pytest.mark.parametrize("n", [1, 2])
+def test_timings(server, n):
+    """llama-server's, for who asks: at the end of a body, and in each chunk."""
+    fields = {"max_tokens": 20, "ignore_eos": True, "n": n, "temperature": 0, "timings_per_token": True}
+    answer = server.complete(PROMPT, **fields)
+    events = [e for e in server.stream(PROMPT, **fields).events if e["choices"]]
+    for t in (answer["timings"], events[-1]["timings"]):
+        assert t["prompt_n"] + t["cache_n"] == answer["usage"]["prompt_tokens"] and t["predicted_n"] == 20 * n
+        assert t["prompt_ms"] > 0 and t["predicted_ms"] > 0
+        assert t["predicted_per_token_ms"] == pytest.approx(t["predicted_ms"] / (19 * n))  # after the first of each
+        assert t["predicted_per_second"] == pytest.approx(19e3 * n / t["predicted_ms"])
+        assert t["prompt_per_second"] == pytest.approx(t["prompt_n"] * 1e3 / t["prompt_ms"], rel=0.01, abs=0.001)
+    so_far = [e["timings"]["predicted_n"] for e in events]
+    assert so_far == sorted(so_far) and so_far[0] < so_far[-1]
+    assert "timings" not in server.complete(PROMPT, max_tokens=1)
+
+
 def test_cache_salt_separates(server):
     """Requests with another salt do not see the blocks: no timing tells what others asked."""
     prompt = [BOS] + [(i * 15485863) % 500 + 5 for i in range(100)]
@@ -618,7 +653,7 @@ def test_several_names(start):
 
 
 def test_seed_of_the_server(start):
-    """With --seed even requests that bring no seed are drawn the same way in every run."""
+    """With --seed even requests that bring no seed are sampled the same way in every run."""
     fields = dict(max_tokens=32, temperature=1)
     runs = []
     for seed in (7, 7, 8):
@@ -722,3 +757,14 @@ def test_echo(server):
         assert value in top.values() and max(top.values()) >= value
     assert logprobs["text_offset"][0] == 0
     assert choice["text"].endswith(text_of([432]))
+
+
+def test_how_long_a_prompt_is_that_does_not_fit(server):
+    """Counted, up to a megabyte; beyond it the bytes say enough."""
+    prompt = 5000 * "cat "
+    ids = server.post("/tokenize", {"prompt": prompt}).json()["count"]
+    assert ids > server.get("/v1/models").json()["data"][0]["max_model_len"]
+    error = server.post("/v1/completions", {"prompt": prompt}).json()["error"]
+    assert error["code"] == "context_length_exceeded" and error["n_prompt_tokens"] == ids
+    error = server.post("/v1/completions", {"prompt": 300000 * "cat "}).json()["error"]
+    assert error["code"] == "context_length_exceeded" and "n_prompt_tokens" not in error

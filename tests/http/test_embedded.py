@@ -68,7 +68,7 @@ def num_clear(golden):
 
 def test_commands():
     plain = next(c for c in GOLDEN["cases"] if not c["parse_special"])
-    done = run("generate", "-p", plain["prompt"], "-n", len(plain["greedy_ids"]), "--temperature", 0, "--json")
+    done = run("generate", "--raw", "-p", plain["prompt"], "-n", len(plain["greedy_ids"]), "--temperature", 0, "--json")
     assert done.returncode == 0, done.stderr
     tokens, n = json.loads(done.stdout)["tokens"], num_clear(plain)
     assert n > 10 and tokens[:n] == plain["greedy_ids"][:n] and len(tokens) == len(plain["greedy_ids"])
@@ -118,11 +118,33 @@ def test_installed(tmp_path):
     assert done.returncode == 0 and str(model) in done.stdout, done
 
 
+def test_generate_answers():
+    """A prompt is a message where the model has a chat template: the answer is the server's; --raw goes on from the text."""
+    question = "Who are you?"
+    answer = run("generate", "-p", question)
+    assert answer.returncode == 0 and "quire-tiny" in answer.stdout, answer
+    server = Server(model="")
+    try:
+        body = {"messages": [{"role": "user", "content": question}], "temperature": 0, "max_tokens": 64}
+        said = server.post("/v1/chat/completions", body).json()
+        assert answer.stdout == said["choices"][0]["message"]["content"] + "\n"
+    finally:
+        server.stop()
+    whole = json.loads(run("generate", "-p", question, "--json").stdout)
+    assert whole["usage"]["prompt_tokens"] == said["usage"]["prompt_tokens"]
+    raw = json.loads(run("generate", "-p", question, "--json", "--raw").stdout)
+    assert raw["prompt_tokens"] == [int(i) for i in run("tokenize", "--ids", question).stdout.split()]
+    assert json.loads(run("generate", "-p", "", "--json").stdout)["usage"]["prompt_tokens"] == 1
+    assert run("generate", "-p", "\udcff", "--raw").returncode == 0
+    assert run("generate", "-p", "\udcff").returncode == 2
+    assert run("generate", "-p", question, "--chat-template", "/nowhere/x").returncode == 2
+
+
 def test_one_copied_file_talks(tmp_path):
     """The binary alone, in an empty folder: it generates and serves what the model of the source tree does."""
     golden, alone = next(c for c in GOLDEN["cases"] if not c["parse_special"]), tmp_path / "quire"
     shutil.copy(BINARY, alone)
-    args = ["generate", "-p", golden["prompt"], "-n", "16", "--json"]
+    args = ["generate", "--raw", "-p", golden["prompt"], "-n", "16", "--json"]
     here = subprocess.run([str(BINARY), *args], capture_output=True, text=True, env=environment(), timeout=60)
     done = subprocess.run(
         [str(alone), *args], cwd=tmp_path, capture_output=True, text=True, env=environment(), timeout=60

@@ -49,7 +49,7 @@ def test_curl_reaches_every_route(chat):
     new = {key for key, value in after.items() if value > before.get(key, 0)}
     assert {status for _, status in new} == {"200"}, new
     source = (goldens.ROOT / "server/routes.c").read_text()
-    routes = set(re.findall(r'^    \{"(/[^"]+)",', source, re.M))
+    routes = set(re.findall(r'^    \{"(/[^"]+)", (?:true|false),', source, re.M))
     assert len(routes) > 10 and "/v1/completions" in routes
     assert {route.removesuffix("{id}") for route, _ in new} == routes
     assert got.stdout.count("data: [DONE]") == 2
@@ -78,7 +78,7 @@ def test_openai_client(chat):
 
 
 def test_stream(start):
-    """The same text as a whole answer: --seed makes the first draw of two servers the same."""
+    """The same text as a whole response: --seed makes the first samples of two servers the same."""
     prompt = cases()[0]["prompt"]
     got = run(sys.executable, EXAMPLES / "stream.py", start("--seed", "5").url, prompt, 48)
     assert got.returncode == 0, got.stderr

@@ -297,7 +297,6 @@ class TestTargets:
             "/%2e%2e/health",
             "/../health",
             "//health",
-            "/health/",
             "/HEALTH",
             "/v1/../health",
             "/v1//models",

@@ -5,11 +5,13 @@ Over 600 lines: start, stop and every command share their fixtures.
 
 import concurrent.futures
 import json
+import os
 import re
 import shutil
 import signal
 import socket
 import struct
+import subprocess
 import time
 
 import pytest
@@ -422,10 +424,6 @@ def test_stop_while_bodies_are_parsed(start):
 
 def test_signal_while_loading(model):
     """At any moment of the start a signal ends it, and not with a crash."""
-    import subprocess
-
-    from process import BINARY
-
     for delay in (0, 0.002, 0.005, 0.01, 0.02, 0.03):
         process = subprocess.Popen([str(BINARY), "serve", str(model), "--port", "0"], stderr=subprocess.PIPE)
         time.sleep(delay)
@@ -433,6 +431,17 @@ def test_signal_while_loading(model):
         _, log = process.communicate(timeout=60)
         assert process.returncode in (0, -signal.SIGTERM), (process.returncode, log)
         assert b"Sanitizer" not in log
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1])
+def test_signal_before_the_port(model, tmp_path, number):
+    """A signal while the flags are still read ends the server with 0, too."""
+    fifo = tmp_path / "config"
+    os.mkfifo(fifo)
+    process = subprocess.Popen([str(BINARY), "serve", str(model), "--port", "0", "--config", str(fifo)])
+    with open(fifo, "w"):  # the server has opened it, and waits for what it says
+        process.send_signal(number)
+        assert process.wait(timeout=60) == 0
 
 
 def test_second_signal(start):
@@ -628,10 +637,6 @@ def test_inspect(model):
 
 def test_closed_output(model):
     """A reader that stops early is no crash."""
-    import subprocess
-
-    from process import BINARY
-
     process = subprocess.Popen(
         [str(BINARY), "generate", str(model), "-p", PROMPT, "-n", "1500", "--ignore-eos"],
         stdout=subprocess.PIPE,

@@ -11,10 +11,10 @@ from wire import check_error, wait_for
 PROMPT = "Once upon a time"
 PATH = "/v1/completions"
 
-GAUGES = ["num_requests_running", "num_requests_waiting", "kv_cache_usage_perc"]
+GAUGES = ["num_requests_running", "num_requests_waiting", "num_requests_waiting_by_reason", "kv_cache_usage_perc"]
 COUNTERS = [
     "num_preemptions_total", "prefix_cache_queries_total", "prefix_cache_hits_total", "prompt_tokens_total",
-    "generation_tokens_total", "request_success_total",
+    "generation_tokens_total", "request_success_total", "prompt_tokens_by_source_total", "prompt_tokens_cached_total",
 ]  # fmt: skip
 HISTOGRAMS = [
     "iteration_tokens_total", "time_to_first_token_seconds", "inter_token_latency_seconds",
@@ -212,6 +212,40 @@ def test_prefix_hits(start):
     assert by["prefix_cache_queries_total"] == 3 * 201
 
 
+def test_where_prompt_tokens_came_from(start):
+    server = start()
+    prompt = [BOS] + [(i * 7919) % 500 + 5 for i in range(200)]
+    for _ in range(3):
+        server.complete(prompt, max_tokens=1)
+    m = settled(server)
+    source = {s: m.value("vllm:prompt_tokens_by_source_total", source=s) for s in ("local_compute", "local_cache_hit")}
+    assert source == {"local_compute": 3 * 201 - 2 * 192, "local_cache_hit": 2 * 192}
+    assert sum(source.values()) == m.value("vllm:prompt_tokens_total")
+    assert source["local_cache_hit"] == m.value("vllm:prompt_tokens_cached_total")
+
+
+def test_http(start):
+    """What dashboards for FastAPI ask for: responses by path, method and class of status, and their times."""
+    server = start()
+    server.complete(PROMPT, max_tokens=4)
+    server.post(PATH, {"prompt": PROMPT, "n": 0})
+    server.post("/completions", {"prompt": PROMPT, "n": 0})
+    server.call("HEAD", "/v1/models")
+
+    def counted():
+        m = server.metrics()
+        return [
+            sum(v for _, v in m.samples("http_requests_total", handler=handler, method=method, status=status))
+            for handler, method, status in ((PATH, "POST", "2xx"), (PATH, "POST", "4xx"), ("/v1/models", "HEAD", "2xx"))
+        ]
+
+    wait_for("all are counted", lambda: counted() == [1, 2, 1])
+    m = server.metrics()
+    assert m.value("http_request_duration_seconds_count", handler=PATH, method="POST") == 3
+    assert m.value("http_request_duration_seconds_sum", handler=PATH) > 0
+    assert m.buckets("http_request_duration_seconds")[:4] == ["0.1", "0.5", "1", "+Inf"]
+
+
 def test_gauges_while_busy(start):
     """Running, waiting and cache usage are seen while requests run, in their ranges."""
     server = start("--max-num-seqs", "2", env=SLOW)
@@ -224,6 +258,7 @@ def test_gauges_while_busy(start):
         m = server.metrics()
         running, waiting = m.value("vllm:num_requests_running"), m.value("vllm:num_requests_waiting")
         assert 0 <= running <= 2 and 0 <= waiting <= 5
+        assert m.value("vllm:num_requests_waiting_by_reason") == waiting
         usage = m.value("vllm:kv_cache_usage_perc")
         assert 0 <= usage <= 1
         return running == 2 and waiting == 3 and usage > 0

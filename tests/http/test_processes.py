@@ -29,14 +29,14 @@ def launch(words, env=None):
 
 @pytest.fixture(scope="module")
 def alone():
-    got = run("generate", "-p", "Once upon a time", "-n", "16", "--json", "--logprobs", "3")
+    got = run("generate", "--raw", "-p", "Once upon a time", "-n", "16", "--json", "--logprobs", "3")
     return json.loads(got.stdout)
 
 
 @pytest.mark.parametrize("processes, flags", [(2, []), (4, []), (4, ["--pipeline-parallel-size", 2]),
                                               (2, ["--tensor-parallel-size", 2, "--pipeline-parallel-size", 2])])  # fmt: skip
 def test_generate_prints_once(processes, flags, alone):
-    got = run("generate", "-p", "Once upon a time", "-n", "16", "--json", "--logprobs", "3", *flags,
+    got = run("generate", "--raw", "-p", "Once upon a time", "-n", "16", "--json", "--logprobs", "3", *flags,
               before=mpirun(processes))  # fmt: skip
     assert got.returncode == 0, got
     answer = json.loads(got.stdout)  # one object, so printed once
@@ -390,10 +390,10 @@ def test_devices_of_a_host(tmp_path, other, devices, found):
 
 
 @needs_emulated
-@pytest.mark.parametrize("drawn", [(), ("--temperature", "0.9", "--top-k", "20", "--seed", "4")])
-def test_gpus_of_two_processes(drawn):
+@pytest.mark.parametrize("sampling", [(), ("--temperature", "0.9", "--top-k", "20", "--seed", "4")])
+def test_gpus_of_two_processes(sampling):
     """Two stages of two GPUs, a process each: with --exact what one GPU says, log-probabilities and all."""
-    words = ("generate", "-p", "Once upon a time, there was a", "-n", "6", "--json", "--logprobs", "2", "--device", "cuda", "--exact", *drawn)
+    words = ("generate", "--raw", "-p", "Once upon a time, there was a", "-n", "6", "--json", "--logprobs", "2", "--device", "cuda", "--exact", *sampling)
     env = {"QUIRE_CUDA_MODULE": str(EMULATED), "QUIRE_EMULATED_DEVICES": "4"}
     one = run(*words, env=env)
     two = run(*words, "--tensor-parallel-size", 2, "--pipeline-parallel-size", 2, before=mpirun(2), env=env)

@@ -11,7 +11,7 @@ from process import faulty, run
 
 
 def answer(*flags):
-    result = run("generate", "-p", "Once upon a time", "-n", "16", "--json", "--logprobs", "3", *flags)
+    result = run("generate", "--raw", "-p", "Once upon a time", "-n", "16", "--json", "--logprobs", "3", *flags)
     assert result.returncode == 0, result
     body = json.loads(result.stdout)
     del body["timings"]

@@ -21,7 +21,7 @@ def components():
 def validate(value, name, streamed=False):
     spec = copy.deepcopy({"schemas": {n: components()["schemas"][n] for n in needed(name)}})
     if streamed:
-        # Chunks share the schema of whole answers, but a choice that goes on has finish_reason null.
+        # Chunks share the schema of whole responses, but a choice that goes on has finish_reason null.
         finish = spec["schemas"]["CreateCompletionResponse"]["properties"]["choices"]["items"]["properties"]
         finish["finish_reason"] = {"anyOf": [finish["finish_reason"], {"type": "null"}]}
         usage = spec["schemas"]["CreateCompletionResponse"]["properties"]

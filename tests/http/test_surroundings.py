@@ -235,3 +235,21 @@ def test_anywhere(model, tmp_path):
     )
     assert result.returncode == 0 and result.stdout.strip(), result
     assert run("generate", model, "-p", "Once", "-n", "2", env={"LC_ALL": "tr_TR.UTF-8"}).stdout == result.stdout
+
+
+def test_a_bar_on_terminals_only(model):
+    """Loading shows how far it is to a person, and leaves nothing behind; a log never sees it."""
+    import pty
+
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen([str(BINARY), "generate", str(model), "-p", "a", "-n", "1"],
+                               stdout=subprocess.DEVNULL, stderr=theirs, env=environment())  # fmt: skip
+    os.close(theirs)
+    shown = b""
+    with contextlib.suppress(OSError):  # EIO: nobody holds the other end
+        while part := os.read(ours, 65536):
+            shown += part
+    os.close(ours)
+    assert process.wait() == 0
+    assert shown.startswith(b"\rloading [") and shown.endswith(b"\r\033[K"), shown
+    assert "loading" not in run("generate", model, "-p", "a", "-n", "1").stderr

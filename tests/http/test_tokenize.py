@@ -134,9 +134,9 @@ def test_model_and_method(server):
 
 
 def test_limits(server):
-    """A text that cannot fit is refused before it is tokenised, and a list before it is read."""
+    """A long text that cannot fit is refused before it is tokenised, and a list before it is read."""
     for field in ("prompt", "content"):
-        reply = server.post("/tokenize", {field: "a" * 1_000_000})
+        reply = server.post("/tokenize", {field: "a" * 1_100_000})
         check_error(reply, 400, field, code="context_length_exceeded")
     reply = server.post("/detokenize", {"tokens": [1] * 200_000})
     check_error(reply, 400, "tokens", code="context_length_exceeded")

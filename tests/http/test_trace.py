@@ -66,7 +66,7 @@ def test_trace(start, tmp_path):
         times = [begin["ts"], at["queued", "b"], at["queued", "e"], at["prefill", "b"], at["prefill", "e"],
                  at["decode", "b"], at["decode", "e"], end[0]]
         assert times == sorted(times) and times[0] == times[1] and times[-1] == times[-2]
-    # Every drawn token was in a step: the decodes of a step are tokens of requests, prefills give at most one each.
+    # Every sampled token was in a step: the decodes of a step are tokens of requests, prefills give at most one each.
     assert sum(s["args"]["decodes"] for s in steps) <= outputs <= sum(s["args"]["logit_rows"] for s in steps) + 8
 
 

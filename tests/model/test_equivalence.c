@@ -307,8 +307,8 @@ static void test_weight_types(void **state) {
     }
 }
 
-// The same of files that quantize_file() made: numbers such as a model has, where random_model_write() draws
-// blocks.
+// The same of files that quantize_file() made: values such as a model has, where random_model_write() makes
+// random blocks.
 static void test_quantized_files(void **state) {
     (void)state;
     static const char *const types[] = {"q4_k_m", "q5_k_m", "q4_0", "q8_0", "q5_0", "q5_1"};

@@ -53,9 +53,9 @@ static size_t bytes_sent(int ranks, bool logprobs, struct sampling_params sampli
     return atomic_load(&sent);
 }
 
-// One row in each step: the first rank draws, each of the others tells it how many it gives, their logits and
-// ids.
-static void test_candidates(void **state) {
+// One row in each step: the first rank samples; each of the others sends it the size of its local top-k, the
+// logits and the ids.
+static void test_local_top_k(void **state) {
     (void)state;
     static const int few[] = {1, 5, 64};
     int vocab;
@@ -67,7 +67,7 @@ static void test_candidates(void **state) {
         }
 }
 
-// Where log-probabilities are asked for, or nothing bounds the draw: the logits of all tokens but the first
+// Where log-probabilities are asked for, or sampling is not bounded: the logits of all tokens but the first
 // rank's.
 static void test_logits(void **state) {
     (void)state;
@@ -87,6 +87,6 @@ static void test_logits(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_candidates), cmocka_unit_test(test_logits)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_local_top_k), cmocka_unit_test(test_logits)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,8 +1,8 @@
-// Penalties and bias through the whole engine: tokens drawn from a real model have the distribution that its
+// Penalties and bias through the whole engine: tokens sampled from a real model have the distribution that its
 // logits and the definitions of include/request.h give, worked out here a second time, in double.
 #include "driver.h"
 
-enum { DRAWS = 6000, BATCH = 500, PROMPT = 9 };
+enum { SAMPLES = 6000, BATCH = 500, PROMPT = 9 };
 
 static const token_id prompt[PROMPT] = {1, 403, 407, 261, 378, 403, 407, 432, 403};
 static const struct sampling_params penalised = {
@@ -19,7 +19,7 @@ static const char *model(void) {
     return copy;
 }
 
-// Logits (V) after the tokens, without edits.
+// Logits (V) after the tokens, without penalties and bias.
 static void logits_after(const token_id *tokens, int n, float *logits, int vocab) {
     struct driver d;
     static struct got got;
@@ -78,7 +78,7 @@ static double deviation(const int *count, const double *p, int vocab, int n, con
         freedom++;
     }
     assert_true(freedom >= 5);
-    printf("  %-28s chi-square %.1f, %d degrees of freedom, %d draws\n", what, chi, freedom, n);
+    printf("  %-28s chi-square %.1f, %d degrees of freedom, %d samples\n", what, chi, freedom, n);
     return fabs(chi - freedom) / sqrt(2.0 * freedom);
 }
 
@@ -87,12 +87,12 @@ static void test_penalties(void **state) {
     struct driver d;
     driver_open(&d, &(struct driver_config){.path = model(), .max_running = BATCH, .max_step_tokens = BATCH});
     int vocab = engine_info(d.engine)->model.vocab;
-    struct got *got = calloc(DRAWS, sizeof *got);
+    struct got *got = calloc(SAMPLES, sizeof *got);
     int *first = calloc((size_t)vocab, sizeof *first), *second = calloc((size_t)vocab, sizeof *second);
     float *logits = calloc((size_t)vocab, sizeof *logits);
     double *p = calloc((size_t)vocab, sizeof *p);
     assert_true(got && first && second && logits && p);
-    for (int i = 0; i < DRAWS; i++) {
+    for (int i = 0; i < SAMPLES; i++) {
         struct sampling_params sampling = penalised;
         sampling.seed = (uint64_t)i;
         driver_submit(&d, (struct request_params){.prompt = prompt,
@@ -107,19 +107,19 @@ static void test_penalties(void **state) {
     driver_close(&d);
 
     token_id best = 0;
-    for (int i = 0; i < DRAWS; i++)
+    for (int i = 0; i < SAMPLES; i++)
         first[got[i].tokens[0]]++;
     for (token_id t = 0; t < vocab; t++)
         best = first[t] > first[best] ? t : best;
     logits_after(prompt, PROMPT, logits, vocab);
     distribution(logits, vocab, NULL, 0, p);
-    assert_true(deviation(first, p, vocab, DRAWS, "first token") < 5);
+    assert_true(deviation(first, p, vocab, SAMPLES, "first token") < 5);
     assert_int_equal(first[432], 0); // forbidden
 
     // The second token, of the requests whose first is the likeliest: now there is an output to penalise.
     token_id all[PROMPT + 1];
     int n = 0;
-    for (int i = 0; i < DRAWS; i++)
+    for (int i = 0; i < SAMPLES; i++)
         if (got[i].tokens[0] == best) {
             second[got[i].tokens[1]]++;
             n++;

@@ -11,10 +11,10 @@
 
 enum { PROMPT = 40, OUTPUT = 12, MATES = 5, MAX_VOCAB = 65536 };
 
-// What one rank gives: the requests of run(), those of run_drawn(), and the logits of one row.
-enum { NUM_RUN = 3 + MATES, NUM_DRAWN = 14 };
+// What one rank gives: the requests of run(), those of run_sampled(), and the logits of one row.
+enum { NUM_RUN = 3 + MATES, NUM_SAMPLED = 14 };
 struct results {
-    struct got run[NUM_RUN], drawn[NUM_DRAWN];
+    struct got run[NUM_RUN], sampled[NUM_SAMPLED];
     float logits[MAX_VOCAB];
 };
 
@@ -53,8 +53,8 @@ static void run(struct got *got, struct driver_config c, struct driver *keep) {
 }
 
 // Without log-probabilities, where ranks exchange a few candidates in place of logits, or may not.
-static void run_drawn(struct got *got, struct driver_config c) {
-    static const struct sampling_params params[NUM_DRAWN] = {
+static void run_sampled(struct got *got, struct driver_config c) {
+    static const struct sampling_params params[NUM_SAMPLED] = {
         {.seed = 0},
         {.repetition_penalty = 1.3f, .presence_penalty = 0.5f},
         {.temperature = 1, .top_k = 1, .seed = 1},
@@ -86,8 +86,8 @@ static void run_drawn(struct got *got, struct driver_config c) {
     d.no_logprobs = true;
     for (int i = 0; i < 5; i++)
         bias[i].token %= engine_info(d.engine)->model.vocab;
-    memset(got, 0, sizeof(struct got) * NUM_DRAWN);
-    for (int i = 0; i < NUM_DRAWN; i++)
+    memset(got, 0, sizeof(struct got) * NUM_SAMPLED);
+    for (int i = 0; i < NUM_SAMPLED; i++)
         driver_submit(&d, (struct request_params){.prompt = prompt + i % 3,
                                                   .num_prompt = 20,
                                                   .max_output = OUTPUT,
@@ -155,14 +155,14 @@ static void baseline(const char *file, const char *what) {
     for (int i = 1; i < PROMPT; i++)
         prompt[i] = vocab > 512 ? 259 + (i * 37) % 250 : 3 + (i * 37) % (vocab - 3);
     run(one->run, (struct driver_config){0}, NULL);
-    run_drawn(one->drawn, (struct driver_config){0});
+    run_sampled(one->sampled, (struct driver_config){0});
     get_logits(one->logits, (struct driver_config){0});
     assert_int_equal(one->run[0].num, OUTPUT);
     assert_int_equal(one->run[2].num_scores, PROMPT - 1);
-    int differ = 0; // the draws are not all the same
-    for (int i = 1; i < NUM_DRAWN; i++)
-        differ += memcmp(one->drawn[0].tokens, one->drawn[i].tokens, sizeof(token_id) * OUTPUT) != 0;
-    assert_true(differ > NUM_DRAWN / 2);
+    int differ = 0; // the outputs are not all the same
+    for (int i = 1; i < NUM_SAMPLED; i++)
+        differ += memcmp(one->sampled[0].tokens, one->sampled[i].tokens, sizeof(token_id) * OUTPUT) != 0;
+    assert_true(differ > NUM_SAMPLED / 2);
 }
 
 // The model of baseline() on so many ranks. i: which threads, blocks and chunks go together.
@@ -175,11 +175,11 @@ static void check(int ranks, int i) {
                               .max_running = i % 3 == 0 ? 2 : 0};
     run(many->run, c, NULL);
     check_run(many->run, ranks, "cut");
-    run_drawn(many->drawn, (struct driver_config){.ranks = ranks, .threads = threads[(i + 1) % 4]});
-    for (int r = 0; r < NUM_DRAWN; r++)
-        if (many->drawn[r].num != OUTPUT || one->drawn[r].num != OUTPUT ||
-            memcmp(one->drawn[r].tokens, many->drawn[r].tokens, sizeof(token_id) * OUTPUT) != 0)
-            fail_msg("%s, %d stages of %d ranks: other tokens of draw %d", name, stages, ranks, r);
+    run_sampled(many->sampled, (struct driver_config){.ranks = ranks, .threads = threads[(i + 1) % 4]});
+    for (int r = 0; r < NUM_SAMPLED; r++)
+        if (many->sampled[r].num != OUTPUT || one->sampled[r].num != OUTPUT ||
+            memcmp(one->sampled[r].tokens, many->sampled[r].tokens, sizeof(token_id) * OUTPUT) != 0)
+            fail_msg("%s, %d stages of %d ranks: other tokens of sampled request %d", name, stages, ranks, r);
     get_logits(many->logits, (struct driver_config){.ranks = ranks});
     if (memcmp(one->logits, many->logits, sizeof one->logits) != 0)
         fail_msg("%s, %d stages of %d ranks: other bits of logits", name, stages, ranks);
@@ -338,8 +338,37 @@ static void test_many_stages(void **state) {
     unlink(file);
 }
 
-// A bias of +infinity on a token of the last rank: the row fails on every rank, where it is drawn from few
-// candidates and where it is not.
+static void free_left(void *arg, struct request *r) {
+    (void)arg;
+    request_free(r);
+}
+
+// An engine that is closed with steps in flight: no stage waits for results that nobody will collect.
+static void test_closed_in_flight(void **state) {
+    (void)state;
+    char file[] = "/tmp/quire-model-XXXXXX";
+    random_layers = 4;
+    random_model_write(&(struct random_model){"F32", {DTYPE_F32}, 1, true}, file);
+    random_layers = RANDOM_LAYERS;
+    path = file;
+    for (stages = 2; stages <= 4; stages++) {
+        struct driver d;
+        const struct plan *plan;
+        open_driver(&d, (struct driver_config){.no_cache = true});
+        for (int i = 0; i < 2 * stages; i++)
+            driver_add(&d, prompt, PROMPT, 8, (struct sampling_params){0});
+        while (engine_in_flight(d.engine) < d.depth && (plan = sched_step(d.sched, 16)))
+            engine_launch(d.engine, plan, NULL);
+        assert_true(engine_in_flight(d.engine) > 1);
+        sched_abandon(d.sched, free_left, NULL);
+        driver_close(&d);
+    }
+    stages = 1;
+    unlink(file);
+}
+
+// A bias of +infinity on a token of the last rank: the row fails on every rank, where it is sampled from the
+// ranks' local top-k and where it is not.
 static void test_failed_rows(void **state) {
     (void)state;
     const struct logit_bias bias = {.token = 500, .add = INFINITY};
@@ -581,7 +610,7 @@ int main(void) {
         cmocka_unit_test(test_architectures),  cmocka_unit_test(test_refused),
         cmocka_unit_test(test_memory),         cmocka_unit_test(test_failed_rank),
         cmocka_unit_test(test_many_stages),    cmocka_unit_test(test_failed_rows),
-        cmocka_unit_test(test_subnormal_sums),
+        cmocka_unit_test(test_subnormal_sums), cmocka_unit_test(test_closed_in_flight),
     };
     one = calloc(1, sizeof *one);
     many = calloc(1, sizeof *many);

@@ -418,7 +418,7 @@ static inline struct batch *batch_make(struct instance *in, const struct piece *
     return b;
 }
 
-// As model_forward(). Returns whether a recorded step was replayed instead.
+// As model_forward(). Returns whether a CUDA graph ran instead.
 static inline bool forward(struct instance *in, const struct step *step) {
     const struct backend_ops *ops = in->ops;
     if (step->num_moves > 0)

@@ -335,7 +335,7 @@ static void test_int8_cache(void **state) {
     assert_true(scale == 1 && q[0] == 127 && q[1] == 2 && q[2] == -4 && q[3] == -127);
 }
 
-// Run-ahead (ids below 0), padding slots, and results that stay valid while the next step runs.
+// Asynchronous scheduling (ids below 0), padding slots, and results that stay valid while the next step runs.
 static void test_steps(void **state) {
     (void)state;
     const struct backend_ops *const backends[] = {&backend_ref, &backend_cpu};
@@ -354,17 +354,17 @@ static void test_steps(void **state) {
         forward(in, &b->step); // before the results of the first are known
         struct step_out first, second;
         assert_int_equal(in->ops->sync(in->dev, &first, NULL), STATUS_OK);
-        int32_t drawn[2] = {first.ids[0], first.ids[1]};
+        int32_t sampled[2] = {first.ids[0], first.ids[1]};
         assert_int_equal(in->ops->sync(in->dev, &second, NULL), STATUS_OK);
-        assert_memory_equal(drawn, first.ids, sizeof drawn);
+        assert_memory_equal(sampled, first.ids, sizeof sampled);
         size_t n = 2 * (size_t)shapes[0].vocab;
         float *logits = must_calloc(n, 4);
         memcpy(logits, second.logits, n * 4);
 
         // The same with known ids, a padding row, and its slot -1 written nowhere.
         struct batch *c = batch_make(in, next, 2);
-        c->ids[0] = drawn[0];
-        c->ids[1] = drawn[1];
+        c->ids[0] = sampled[0];
+        c->ids[1] = sampled[1];
         c->ids[2] = 0;
         c->groups[0].slots[2] = -1;
         c->step.num_tokens = 3;

@@ -57,7 +57,7 @@ static void sample(struct full_sample *out, const struct row *r, const struct cp
 
 static void test_same_as_sort(void **state) {
     (void)state;
-    int drawn = 0, failed = 0;
+    int sampled = 0, failed = 0;
     for (int i = 0; i < 6000; i++) {
         struct row r;
         row_random(&r);
@@ -77,7 +77,7 @@ static void test_same_as_sort(void **state) {
         assert_int_equal(first.s.id, ref.id);
         assert_true(fabsf(first.s.share - ref.share) <= 1e-5f * ref.share);
         failed += ref.failed;
-        drawn += !ref.failed && r.head.target < 0 && r.head.temperature > 0;
+        sampled += !ref.failed && r.head.target < 0 && r.head.temperature > 0;
         if (!ref.failed && r.head.num_logprobs >= 0) {
             assert_int_equal(first.s.rank, ref.rank);
             assert_true(first.s.logprob == ref.logprob ||
@@ -98,11 +98,11 @@ static void test_same_as_sort(void **state) {
         }
         row_close(&r);
     }
-    printf("  %d drawn, %d failed rows\n", drawn, failed);
-    assert_true(drawn > 3000 && failed > 100);
+    printf("  %d sampled, %d failed rows\n", sampled, failed);
+    assert_true(sampled > 3000 && failed > 100);
 }
 
-// Draws n times and compares with probabilities p (vocab): Pearson's statistic within 5 deviations, and
+// Samples N times and compares with probabilities p (vocab): Pearson's statistic within 5 deviations, and
 // nothing of probability 0.
 static void check_distribution(struct row *r, const double *p, const char *name) {
     enum { N = 40000 };
@@ -310,9 +310,9 @@ static void test_edits(void **state) {
     }
     // In order: a penalty, then a bias, on the same token; another is forbidden; a positive and a negative
     // one.
-    static const struct logit_entry edits[] = {
+    static const struct logit_entry entries[] = {
         {1, 1.5f, 0.0f}, {1, 1.0f, 0.75f}, {4, 1.5f, 0.0f}, {5, 1.0f, -INFINITY}, {7, 2.0f, -0.5f}};
-    memcpy(r.entries, edits, sizeof edits);
+    memcpy(r.entries, entries, sizeof entries);
     r.head.entry_end = 5;
     l[1] = l[1] / 1.5f + 0.75f; // sin 1 > 0
     l[4] = l[4] * 1.5f;         // sin 4 < 0
@@ -323,9 +323,9 @@ static void test_edits(void **state) {
         if (i % 3 != 0)
             r.mask[i / 32] |= 1u << (i % 32);
     normalise(p, l, keep, FEW, 1);
-    check_distribution(&r, p, "edits and mask");
+    check_distribution(&r, p, "penalties, bias and mask");
 
-    // Greedy sees them, too; log-probabilities are those of the unedited row.
+    // Greedy sees them, too; log-probabilities are those of the row without them.
     struct full_sample s;
     r.head.temperature = 0;
     r.head.num_logprobs = 3;

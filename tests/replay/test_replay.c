@@ -133,7 +133,7 @@ static void test_too_many_tokens(void **state) {
         struct err err = {0};
         uint64_t plans;
         int fd = mkstemp(path);
-        // The last is a plan of half a prompt, which draws nothing.
+        // The last is a plan of half a prompt, which samples nothing.
         int n = snprintf(text, sizeof text,
                          "quire-record 1\nconfig 0 1 %d 16 64 8 4 1 1 2\n"
                          "add 1 0 20 0 0 0 0 2 7 9\nplan 1 1 1 0 %d 1 %d\noutcome %s",

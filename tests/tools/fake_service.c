@@ -60,7 +60,6 @@ token_id tokenizer_bos(const struct tokenizer *t) { return t ? BOS : -1; }
 token_id tokenizer_eos(const struct tokenizer *t) { return t ? EOS : -1; }
 bool tokenizer_adds_bos(const struct tokenizer *t) { return t != NULL; }
 bool tokenizer_is_end(const struct tokenizer *t, token_id id) { return t && id == EOS; }
-bool tokenizer_is_special(const struct tokenizer *t, token_id id) { return t && id >= BOS; }
 int tokenizer_ends(const struct tokenizer *t, token_id *ids, int max) {
     if (!t || max < 1)
         return 0;

@@ -173,7 +173,7 @@ def logits_of(model, ids):
 
 
 def try_case(name, seed):
-    """The golden of a case with this seed, or None where a greedy step is too close or all draw the same."""
+    """The golden of a case with this seed, or None where a greedy step is too close or all sample the same."""
     text, off = CASES[name]
     arguments = BASE.split() + text.split() + ["--seed", str(seed)]
     with tempfile.TemporaryDirectory() as folder:

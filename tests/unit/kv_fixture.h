@@ -37,6 +37,14 @@ static inline int check2(const struct kv_cache *kv, const struct kv_seq *a, cons
     return kv_check(kv, seqs, (a != NULL) + (b != NULL));
 }
 
+// Tokens 0, 1, 2…
+static token_id text[CAP * 16];
+
+static inline void number_text(void) {
+    for (int i = 0; i < CAP * 16; i++)
+        text[i] = i;
+}
+
 // The free list, and KV_NONE behind it.
 static inline void free_order(const struct kv_cache *kv, block_id *out) {
     for (block_id id = kv->free_head; id != KV_NONE; id = kv->blocks[id].next)

@@ -212,7 +212,7 @@ static void test_order(void **state) {
     step.num_decode = 0;
     assert_calls(&step, stream, stream, "<iqpofgqpofgx>");
     step.num_moves = 1;
-    replays = true; // what was recorded has no copies
+    replays = true; // the graph has no copies
     assert_calls(&step, NULL, NULL, "c<");
 }
 

@@ -214,11 +214,18 @@ static void test_unmatch(void **state) {
     kv_destroy(&kv);
 }
 
-static void make_groups(struct kv_cache *kv, struct kv_config config, int num_groups,
-                        const struct kv_group_spec *groups) {
+// ahead: the tokens of the steps in flight. Snapshots of a state are 8 tokens apart.
+static struct kv_cache make_groups(int num_blocks, int block_size, int ahead, int num_groups,
+                                   const struct kv_group_spec *groups) {
+    struct kv_config config = config_of(num_blocks, block_size, true);
+    struct kv_cache kv;
     config.num_groups = num_groups;
+    config.max_ahead = ahead;
+    config.snapshot_tokens = 8;
     memcpy(config.groups, groups, (size_t)num_groups * sizeof *groups);
-    assert_int_equal(kv_init(kv, &config), STATUS_OK);
+    assert_int_equal(kv_init(&kv, &config), STATUS_OK);
+    number_text();
+    return kv;
 }
 
 static void test_first_kept(void **state) {
@@ -236,40 +243,34 @@ static void test_first_kept(void **state) {
 static void test_window(void **state) {
     (void)state;
     const struct kv_group_spec groups[] = {{.kind = KV_WINDOW, .window = 20}, {.kind = KV_FULL}};
-    struct kv_config config = config_of(40, 16, true);
-    struct kv_cache kv;
+    struct kv_cache kv = make_groups(40, 16, 160, 2, groups);
     struct table ta, tb, tc;
     struct kv_seq *a = table_init(&ta), *b = table_init(&tb), *c = table_init(&tc);
     const struct kv_seq *all[] = {a, b, c};
-    token_id tokens[256];
-    for (int i = 0; i < 256; i++)
-        tokens[i] = i;
-    config.max_ahead = 160;
-    make_groups(&kv, config, 2, groups);
     struct kv_hash root = kv_root(&kv, NULL, 0);
     assert_true(kv_grow(&kv, a, 160));
-    kv_publish(&kv, a, root, tokens, 160);
+    kv_publish(&kv, a, root, text, 160);
     kv_trim(&kv, a, 160); // which sees 141-160: token 128 begins the tile
     assert_int_equal(kv.num_free, 40 - 20 + 8);
     assert_true(a->tables[0].first == 8 && a->tables[0].ids[7] == KV_NONE && a->tables[1].first == 0);
-    assert_int_equal(kv_match(&kv, b, root, tokens, 160), 160);
+    assert_int_equal(kv_match(&kv, b, root, text, 160), 160);
     assert_true(b->tables[0].first == 8 && b->tables[0].ids[8] == a->tables[0].ids[8]);
     assert_true(b->tables[1].first == 0 && b->tables[1].ids[8] == a->tables[1].ids[8]);
     assert_int_equal(check2(&kv, a, b), 0);
     kv_release(&kv, b);
 
     assert_true(kv_grow(&kv, a, 256));
-    kv_publish(&kv, a, root, tokens, 256);
+    kv_publish(&kv, a, root, text, 256);
     kv_trim(&kv, a, 256);
-    assert_int_equal(kv_match(&kv, b, root, tokens, 128), 128); // blocks 4-7 become the youngest
+    assert_int_equal(kv_match(&kv, b, root, text, 128), 128); // blocks 4-7 become the youngest
     assert_int_equal(b->tables[0].first, 4);
     kv_release(&kv, b);
     assert_true(kv_grow(&kv, c, 7 * 16)); // blocks 0-3, 8 and 9 of the window are lost
     assert_int_equal(kv.num_evicted, 6);
-    assert_int_equal(kv_match(&kv, b, root, tokens, 160), 128);
+    assert_int_equal(kv_match(&kv, b, root, text, 160), 128);
     assert_int_equal(kv_check(&kv, all, 3), 0);
     kv_release(&kv, b);
-    assert_int_equal(kv_match(&kv, b, root, tokens, 256), 256);
+    assert_int_equal(kv_match(&kv, b, root, text, 256), 256);
     assert_int_equal(b->tables[0].first, 12);
     assert_int_equal(kv_check(&kv, all, 3), 0);
     kv_destroy(&kv);
@@ -279,13 +280,10 @@ static void test_window(void **state) {
 static void test_window_pages(void **state) {
     (void)state;
     const struct kv_group_spec window = {.kind = KV_WINDOW, .window = 2};
-    struct kv_config config = config_of(3, 48, true);
-    struct kv_cache kv;
+    struct kv_cache kv = make_groups(3, 48, 16, 1, &window);
     struct table ta;
     struct kv_seq *a = table_init(&ta);
     int most = 0;
-    config.max_ahead = 16;
-    make_groups(&kv, config, 1, &window);
     assert_int_equal(kv_pages(&kv.config, CAP * 48), 3);
     for (int n = 0; n < CAP * 48; n += 16) {
         kv_trim(&kv, a, n);
@@ -302,30 +300,24 @@ static void test_window_pages(void **state) {
 static void test_reserve(void **state) {
     (void)state;
     const struct kv_group_spec window = {.kind = KV_WINDOW, .window = 20};
-    struct kv_config config = config_of(30, 16, true);
-    struct kv_cache kv;
+    struct kv_cache kv = make_groups(30, 16, 16, 1, &window);
     struct table ta, tb, tc;
     struct kv_seq *a = table_init(&ta), *b = table_init(&tb), *c = table_init(&tc);
     const struct kv_seq *all[] = {a, b, c};
-    token_id tokens[256];
-    for (int i = 0; i < 256; i++)
-        tokens[i] = i;
-    config.max_ahead = 16;
-    make_groups(&kv, config, 1, &window);
     struct kv_hash root = kv_root(&kv, NULL, 0);
     assert_int_equal(kv_pages(&kv.config, 256), 8);
     assert_true(kv_grow(&kv, a, 128));
-    kv_publish(&kv, a, root, tokens, 128);
+    kv_publish(&kv, a, root, text, 128);
     kv_trim(&kv, a, 128);
-    assert_int_equal(kv_match(&kv, b, root, tokens, 128), 128); // four blocks, which a has, too
+    assert_int_equal(kv_match(&kv, b, root, text, 128), 128); // four blocks, which a has, too
     assert_true(kv_reserve(&kv, b, 256));
     assert_int_equal(b->reserved, 8);
     assert_int_equal(kv_check(&kv, all, 3), 0);
     kv_release(&kv, a);
     for (int n = 144; n <= 256; n += 16) {
         assert_true(kv_grow(&kv, b, n));
-        kv_publish(&kv, b, root, tokens, n);
-        assert_int_equal(kv_match(&kv, c, root, tokens, n), n <= 224 ? 128 : 192); // 8-11 were given back
+        kv_publish(&kv, b, root, text, n);
+        assert_int_equal(kv_match(&kv, c, root, text, n), n <= 224 ? 128 : 192); // 8-11 were given back
         assert_int_equal(kv_check(&kv, all, 3), 0);
         kv_release(&kv, c);
         kv_trim(&kv, b, n);
@@ -349,43 +341,37 @@ static void assert_move(struct kv_cache *kv, struct kv_seq *seq, int first, int 
 static void test_state(void **state) {
     (void)state;
     const struct kv_group_spec groups[] = {{.kind = KV_FULL}, {.kind = KV_STATE}};
-    struct kv_config config = config_of(20, 4, true);
-    struct kv_cache kv;
+    struct kv_cache kv = make_groups(20, 4, 0, 2, groups);
     struct table ta, tb;
     struct kv_seq *a = table_init(&ta), *b = table_init(&tb);
-    token_id tokens[20];
-    for (int i = 0; i < 20; i++)
-        tokens[i] = i;
-    config.snapshot_tokens = 8;
-    make_groups(&kv, config, 2, groups);
     assert_int_equal(kv_pages(&kv.config, 100), 25 + 2); // a hit has its snapshot and a page to copy it to
     struct kv_hash root = kv_root(&kv, NULL, 0);
     assert_true(kv_grow(&kv, a, 4));
     block_id live = a->tables[1].live;
     assert_move(&kv, a, 0, 16, 0, KV_NONE, KV_NONE);
-    kv_publish(&kv, a, root, tokens, 4);
+    kv_publish(&kv, a, root, text, 4);
     assert_true(kv_grow(&kv, a, 8));
     assert_move(&kv, a, 4, 16, 0, KV_NONE, KV_NONE); // too soon for a snapshot
-    kv_publish(&kv, a, root, tokens, 8);
+    kv_publish(&kv, a, root, text, 8);
     assert_true(kv_grow(&kv, a, 12));
     assert_move(&kv, a, 8, 16, kv_available(&kv), KV_NONE, KV_NONE); // no page to spare
     assert_move(&kv, a, 8, 16, kv_available(&kv) - 1, live, KV_NONE);
     block_id snapshot = a->tables[1].ids[1];
-    kv_publish(&kv, a, root, tokens, 8);
+    kv_publish(&kv, a, root, text, 8);
     assert_false(kv.blocks[snapshot].published); // its step has not ended
-    kv_publish(&kv, a, root, tokens, 9);
+    kv_publish(&kv, a, root, text, 9);
     assert_true(kv.blocks[snapshot].published);
-    assert_int_equal(kv_match(&kv, b, root, tokens, 20), 8);
+    assert_int_equal(kv_match(&kv, b, root, text, 20), 8);
     assert_true(kv_grow(&kv, b, 12));
     assert_int_equal(check2(&kv, a, b), 0);
     assert_true(b->tables[1].live != live);
     assert_move(&kv, b, 8, 16, 0, snapshot, b->tables[1].live);
     kv_release(&kv, b);
 
-    kv_publish(&kv, a, root, tokens, 12);
+    kv_publish(&kv, a, root, text, 12);
     assert_true(kv_grow(&kv, a, 13));
     assert_move(&kv, a, 12, 12, 0, live, KV_NONE); // where a prompt may end
-    kv_publish(&kv, a, root, tokens, 13);
+    kv_publish(&kv, a, root, text, 13);
     assert_true(kv_checkpoint(&kv, a, 13));
     block_id saved = a->tables[1].saved;
     assert_true(kv_grow(&kv, a, 17));

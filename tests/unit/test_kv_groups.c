@@ -13,13 +13,6 @@ static struct kv_cache make_groups(int num_blocks, int num_groups, const enum kv
     return kv;
 }
 
-static token_id text[CAP * 16];
-
-static void number_text(void) {
-    for (int i = 0; i < CAP * 16; i++)
-        text[i] = i;
-}
-
 // Computes tokens up to `to`, 16 at a time.
 static void compute(struct kv_cache *kv, struct kv_seq *seq, int from, int to) {
     struct kv_hash root = kv_root(kv, NULL, 0);

@@ -598,6 +598,12 @@ static void on_progress(void *arg, double fraction) {
 
 static const struct backend_ops fake = {.name = "fake", .weight_load = fake_load};
 
+static enum status load(struct model *m, const struct model_file *f, enum dtype floats, struct device *dev,
+                        struct err *err) {
+    struct weights_target one = {{.whole = &m->config, .world = 1}, m, dev};
+    return weights_load(&one, 1, f, floats, &fake, on_progress, dev, err);
+}
+
 static void test_load(void **state) {
     (void)state;
     static const uint32_t kinds[] = {0, 1, 30, 8, 2};
@@ -611,7 +617,7 @@ static void test_load(void **state) {
             dev = (struct device){.cut_fd = -1};
             struct model_file *g = parse(&(struct change){.matrix_type = kinds[k], .untied = untied}, &file);
             assert_int_equal(model_config_read(g, &m.config, &err), STATUS_OK);
-            if (weights_load(&m, g, DTYPE_COUNT, &fake, &dev, on_progress, &dev, &err))
+            if (load(&m, g, DTYPE_COUNT, &dev, &err))
                 fail_msg("%s", err.msg);
             assert_int_equal(dev.num, 3 + 6 * L);
             assert_true(dev.progress == 1);
@@ -655,7 +661,7 @@ static void test_load_vectors(void **state) {
         dev = (struct device){.cut_fd = -1};
         struct model_file *g = parse(&changes[i], &file);
         assert_int_equal(model_config_read(g, &m.config, &err), STATUS_OK);
-        if (weights_load(&m, g, DTYPE_COUNT, &fake, &dev, on_progress, &dev, &err))
+        if (load(&m, g, DTYPE_COUNT, &dev, &err))
             fail_msg("%s", err.msg);
         assert_int_equal(dev.num, 3 + (i == 1 ? 8 : 6) * L);
         assert_true(dev.progress == 1);
@@ -686,7 +692,7 @@ static void test_load_vectors(void **state) {
     dev = (struct device){.cut_fd = -1};
     struct model_file *g = parse(&(struct change){.arch = "qwen2", .poison = "blk.1.attn_k.bias"}, &file);
     assert_int_equal(model_config_read(g, &m.config, &err), STATUS_OK);
-    assert_int_equal(weights_load(&m, g, DTYPE_COUNT, &fake, &dev, NULL, NULL, &err), STATUS_FORMAT);
+    assert_int_equal(load(&m, g, DTYPE_COUNT, &dev, &err), STATUS_FORMAT);
     assert_true(strstr(err.msg, "blk.1.attn_k.bias holds a NaN") != NULL);
     model_file_close(g);
     free(file);
@@ -716,7 +722,7 @@ static void test_poison(void **state) {
                                       {"llama.feed_forward_length", 4, k >= FIRST_WIDE ? 256 : F, NULL}}},
             &file);
         assert_int_equal(model_config_read(g, &m.config, &err), STATUS_OK);
-        assert_int_equal(weights_load(&m, g, DTYPE_COUNT, &fake, &dev, NULL, NULL, &err), STATUS_FORMAT);
+        assert_int_equal(load(&m, g, DTYPE_COUNT, &dev, &err), STATUS_FORMAT);
         unsigned at = offsets[k] ? offsets[k] : kinds[k] == 0 ? 28 : 14;
         snprintf(word, sizeof word, "at byte %llu",
                  (unsigned long long)model_file_find(g, "blk.1.attn_v.weight")->offset + at);
@@ -742,7 +748,7 @@ static void test_dtype(void **state) {
             dev = (struct device){.cut_fd = -1};
             struct model_file *g = parse(&(struct change){.matrix_type = kinds[k]}, &file);
             assert_int_equal(model_config_read(g, &m.config, &err), STATUS_OK);
-            if (weights_load(&m, g, wanted[w], &fake, &dev, NULL, NULL, &err))
+            if (load(&m, g, wanted[w], &dev, &err))
                 fail_msg("%s", err.msg);
             enum dtype want = kinds[k] == 8 ? DTYPE_Q8_0 : wanted[w];
             assert_int_equal(weights_main_dtype(g, wanted[w]), want);
@@ -776,7 +782,7 @@ static void test_cut(void **state) {
     struct model_file *g = gguf_open(path, &err);
     if (!g || model_config_read(g, &m.config, &err))
         fail_msg("%s", err.msg);
-    assert_int_equal(weights_load(&m, g, DTYPE_COUNT, &fake, &dev, NULL, NULL, &err), STATUS_IO);
+    assert_int_equal(load(&m, g, DTYPE_COUNT, &dev, &err), STATUS_IO);
     assert_true(strstr(err.msg, "cut") != NULL);
     assert_null(m.layers);
     model_file_close(g);

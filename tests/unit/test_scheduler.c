@@ -599,6 +599,13 @@ static void test_drafts(void **state) {
     assert_int_equal(b.num_events, 1);
     assert_event(&b, 0, r, -1, -1, FINISH_CANCELLED);
     request_free(r);
+
+    q = params_of(3, 4, 4);
+    q.sampling.mirostat_tau = 3;
+    r = add_drafting(&b, &q);
+    step(&b, 7);
+    assert_int_equal(request_draft(r, (token_id[]){1}, 1), 0); // what it may be depends on the token before
+    drop(&b, r);
     bench_end(&b);
 }
 

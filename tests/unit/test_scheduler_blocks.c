@@ -170,6 +170,7 @@ static void test_prefix_hits_and_deferrals(void **state) {
     plan = step(&b, 7);
     assert_int_equal(second->state, REQUEST_WAITING);
     assert_int_equal(b.s->stats.deferred, 1);
+    assert_int_equal(b.s->stats.waiting_deferred, 1);
     drop(&b, first);
     plan = step(&b, 7);
     assert_int_equal(second->state, REQUEST_RUNNING);

@@ -4,6 +4,7 @@
 #include "harness.h"
 
 #include "chat.h"
+#include "dialects/chat_formats.h"
 #include "dialects/messages.h"
 #include "vocabularies.h"
 
@@ -260,8 +261,68 @@ static void test_no_control_token_from_a_client(void **state) {
     }
 }
 
+// The built-in formats, as their models' cards write them: a system message, two turns, and the next answer's
+// beginning.
+static void test_formats(void **state) {
+    (void)state;
+#define B "<s>"
+#define E "</s>"
+    static const struct {
+        const char *name, *text;
+    } cases[] = {
+        {"chatml", "<|im_start|>system\nS<|im_end|>\n<|im_start|>user\nA<|im_end|>\n<|im_start|>assistant\nB<"
+                   "|im_end|>\n"
+                   "<|im_start|>user\nC<|im_end|>\n<|im_start|>assistant\n"},
+        {"llama3",
+         B "<|start_header_id|>system<|end_header_id|>\n\nS<|eot_id|><|start_header_id|>user<|end_header_id|>"
+           "\n\nA"
+           "<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\nB<|eot_id|><|start_header_id|>user"
+           "<|end_header_id|>\n\nC<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\n"},
+        {"llama2", B "[INST] <<SYS>>\nS\n<</SYS>>\n\nA [/INST] B " E B "[INST] C [/INST]"},
+        {"mistral", B "[INST] S\n\nA [/INST] B" E "[INST] C [/INST]"},
+        {"gemma", B "<start_of_turn>user\nS\n\nA<end_of_turn>\n<start_of_turn>model\nB<end_of_turn>\n<start_"
+                    "of_turn>user\n"
+                    "C<end_of_turn>\n<start_of_turn>model\n"},
+        {"phi3", "<|system|>\nS<|end|>\n<|user|>\nA<|end|>\n<|assistant|>\nB<|end|>\n<|user|>\nC<|end|>\n<|"
+                 "assistant|>\n"},
+        {"zephyr",
+         "<|system|>\nS" E "\n<|user|>\nA" E "\n<|assistant|>\nB" E "\n<|user|>\nC" E "\n<|assistant|>\n"},
+        {"vicuna", B "S USER: A ASSISTANT: B" E "USER: C ASSISTANT:"},
+        {"deepseek2", B "S\n\nUser: A\n\nAssistant: B" E "User: C\n\nAssistant:"},
+        {"deepseek3", B "S<｜User｜>A<｜Assistant｜>B<｜end▁of▁sentence｜><｜User｜>C<｜Assistant｜>"},
+    };
+    struct tokenizer *t = open_vocab(GGML "llama-spm.gguf");
+    json_t *root = json_pack("{s:[{s:s,s:s},{s:s,s:s},{s:s,s:s},{s:s,s:s}]}", "messages", "role", "system",
+                             "content", "S", "role", "user", "content", "A", "role", "assistant", "content",
+                             "B", "role", "user", "content", "C");
+    const char *names = chat_format_names();
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct served_model m = {.tokenizer = t, .max_model_len = 1 << 20, .max_token_bytes = 1};
+        struct err err = {0};
+        struct api_error e = {0};
+        struct buf text = {0};
+        assert_non_null(strstr(names, cases[i].name));
+        if (chat_open(&m, cases[i].name, &err) != STATUS_OK || !chat_text(&m, root, true, &text, &e))
+            fail_msg("%s: %s%s", cases[i].name, err.msg, e.message);
+        assert_string_equal(buf_cstr(&text), cases[i].text);
+        buf_free(&text);
+        chat_close(&m);
+    }
+    for (size_t i = 0, commas = 0; i <= strlen(names); i++) // each is tried
+        if ((commas += names[i] == ',') && !names[i])
+            assert_int_equal(commas + 1, sizeof cases / sizeof cases[0]);
+    struct served_model m = {.tokenizer = t};
+    struct err err = {0};
+    assert_int_equal(chat_open(&m, "chatlm", &err), STATUS_IO);
+    assert_non_null(strstr(err.msg, "built in are chatml"));
+    chat_close(&m);
+    json_decref(root);
+    tokenizer_free(t);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_formats),
         cmocka_unit_test(test_segments_are_the_whole),
         cmocka_unit_test(test_no_control_token_from_a_client),
     };

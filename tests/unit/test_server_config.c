@@ -90,7 +90,20 @@ static void bad_flags(void **state) {
         {"m --prot 1", "did you mean --port?"},
         {"m --max-model 1", "--max-model-len"},
         {"m --xyzzy", "unknown flag --xyzzy"},
+        {"m --hlep", "did you mean --help?"},
         {"m -z", "unknown flag -z"},
+        {"m -zz", "unknown flag -zz"},
+        {"m --temp 1", "--temp is llama-server's; here: each request says it"},
+        {"m -ngl 99", "-ngl is llama-server's; here: --device cuda"},
+        {"m --n_gpu_layers=99", "--n_gpu_layers is llama-server's; here: --device cuda"},
+        {"m -c 4096", "--max-model-len"},
+        {"m --mem-fraction-static 0.8", "SGLang's; here: --gpu-memory-utilization"},
+        {"m --trust-remote-code", "vLLM's; here: nothing to set"},
+        {"m --parallel x", "--max-num-seqs: expected a whole number"},
+        {"-m", "-m needs a value"},
+        {"m --allowed-origins example.org", "--allowed-origins: expected"},
+        {"m --allowed-origins https://a,https://b", "--allowed-origins: expected"},
+        {"m --allowed-origins https://a/", "--allowed-origins: expected"},
         {"m --port", "needs a value"},
         {"m --port 65536", "from 0 to 65535"},
         {"m --port -1", "from 0 to 65535"},
@@ -129,6 +142,46 @@ static void bad_flags(void **state) {
     parse(&p, CMD_SERVE, "m --tensor-parallel-size 2 --pipeline-parallel-size 4 --dtype auto");
     assert_int_equal(p.status, STATUS_OK);
     assert_int_equal(p.config.pipeline_parallel_size, 4);
+    drop(&p);
+}
+
+// What means the same has the other servers' names, too. What is far from every flag gets no guess.
+static void flags_of_others(void **state) {
+    (void)state;
+    struct parsed p;
+    parse(&p, CMD_SERVE,
+          "-np 4 --model m.gguf -tp=2 --context_length 4K --disable-radix-cache -t 3 --page-size 32");
+    if (p.status != STATUS_OK)
+        fail_msg("%s", p.err.msg);
+    assert_int_equal(p.config.args.len, 1);
+    assert_string_equal(p.config.args.items[0], "m.gguf");
+    assert_int_equal(p.config.max_num_seqs, 4);
+    assert_int_equal(p.config.tensor_parallel_size, 2);
+    assert_int_equal(p.config.max_model_len, 4096);
+    assert_int_equal(p.config.threads, 3);
+    assert_int_equal(p.config.block_size, 32);
+    assert_false(p.config.prefix_caching);
+    drop(&p);
+    parse(&p, CMD_SERVE,
+          "m --allowed-origins http://[::1]:3000 --allowed-origins * --allowed-origins app://x");
+    assert_int_equal(p.status, STATUS_OK);
+    assert_int_equal(p.config.allowed_origins.len, 3);
+    drop(&p);
+    parse(&p, CMD_TOKENIZE, "text -m m.gguf");
+    assert_int_equal(p.config.args.len, 2);
+    assert_string_equal(p.config.args.items[0], "m.gguf");
+    drop(&p);
+    parse(&p, CMD_GENERATE, "m -p x --temp 0.5 --n-predict 7");
+    assert_true(p.config.temperature == 0.5 && p.config.max_tokens == 7);
+    drop(&p);
+    static const char *const far[] = {"m --harp", "m --tooth", "m --lora x", "m -mm x", "m --x", "m --"};
+    for (size_t i = 0; i < sizeof far / sizeof far[0]; i++) {
+        parse(&p, CMD_SERVE, far[i]);
+        assert_true(strstr(p.err.msg, "did you mean") == NULL);
+        drop(&p);
+    }
+    parse(&p, CMD_QUANTIZE, "--model x");
+    assert_int_equal(p.status, STATUS_INVALID);
     drop(&p);
 }
 
@@ -297,6 +350,7 @@ int main(void) {
         cmocka_unit_test(defaults),
         cmocka_unit_test(flags),
         cmocka_unit_test(bad_flags),
+        cmocka_unit_test(flags_of_others),
         cmocka_unit_test(sources_have_an_order),
         cmocka_unit_test(bad_files),
         cmocka_unit_test(numbers),

@@ -6,6 +6,8 @@
 
 static char *names[] = {(char *)"m", (char *)"org/other"};
 
+static bool strict, fcfs; // flags of the server
+
 static bool parse_bytes(const char *body, size_t len, struct completion_request *c, struct api_error *e) {
     struct err err = {0};
     const struct served_model m = {.tokenizer = tokenizer_open("", &err),
@@ -13,7 +15,9 @@ static bool parse_bytes(const char *body, size_t len, struct completion_request 
                                    .num_names = 2,
                                    .vocab = 258,
                                    .max_model_len = 100,
-                                   .max_token_bytes = 4};
+                                   .max_token_bytes = 4,
+                                   .has_priorities = !fcfs,
+                                   .strict_fields = strict};
     *e = (struct api_error){0};
     return openai_completions.parse(c, &m, body, len, e);
 }
@@ -163,6 +167,125 @@ static void ranges(void **state) {
         }
 }
 
+// Other servers' names of fields that are read.
+static void aliases(void **state) {
+    (void)state;
+    struct completion_request c;
+    struct api_error e;
+    static const struct {
+        const char *fields;
+        int max_tokens;
+    } good[] = {
+        {"\"n_predict\":5", 5},
+        {"\"n_predict\":5.0,\"max_tokens\":5,\"max_completion_tokens\":5", 5},
+        {"\"n_predict\":5,\"max_tokens\":null", 5},
+        {"\"n_predict\":null", 16},
+        {"\"n_predict\":-1", 2147483647},
+        {"\"num_predict\":-2", 2147483647},
+        {"\"max_new_tokens\":0", 0},
+    };
+    for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
+        char body[160];
+        snprintf(body, sizeof body, "{\"prompt\":\"a\",%s}", good[i].fields);
+        if (!parse(body, &c, &e) || c.max_tokens != good[i].max_tokens || *c.ignored)
+            fail_msg("%s: %s", body, e.message);
+        completion_request_free(&c);
+    }
+    static const struct {
+        const char *fields, *param, *message; // message: words that it has
+    } bad[] = {
+        {"\"n_predict\":5,\"max_tokens\":6", "n_predict", "'n_predict' and 'max_tokens'"},
+        {"\"n_predict\":5,\"max_completion_tokens\":6", "n_predict", "'max_completion_tokens'"},
+        {"\"n_predict\":5,\"num_predict\":6", "num_predict", "'num_predict' and 'max_tokens'"},
+        {"\"n_predict\":-2", "n_predict", "'n_predict' stands for 'max_tokens'"},
+        {"\"max_new_tokens\":-1", "max_new_tokens", "at least 0"},
+        {"\"stop_sequences\":[\"a\",1]", "stop_sequences[1]", "'stop_sequences' stands for 'stop'"},
+        {"\"typical\":0", "typical", "'typical' stands for 'typical_p'"},
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        char body[160];
+        snprintf(body, sizeof body, "{\"prompt\":\"a\",%s}", bad[i].fields);
+        if (parse(body, &c, &e) || strcmp(e.param, bad[i].param) || !strstr(e.message, bad[i].message))
+            fail_msg("%s: %s: %s", body, e.param, e.message);
+    }
+    assert_true(
+        parse("{\"prompt\":\"a\",\"stop_sequences\":[\"x\"],\"min_new_tokens\":3,\"repeat_penalty\":2,"
+              "\"n_cmpl\":4,\"random_seed\":7,\"rid\":\"r\",\"extra_key\":\"k\",\"typical\":0.5}",
+              &c, &e));
+    assert_true(c.num_stops == 1 && c.min_tokens == 3 && c.sampling.repetition_penalty == 2 && c.n == 4);
+    assert_true(c.sampling.typical_p == 0.5f);
+    assert_true(c.has_seed && c.seed == 7 && strcmp(c.request_id, "r") == 0 && c.salt_len == 1);
+    completion_request_free(&c);
+}
+
+// Every name is told, whether the request is good or not, within bounds and in letters that a header may have.
+static void ignored_names(void **state) {
+    (void)state;
+    struct completion_request c;
+    struct api_error e;
+    assert_false(parse("{\"prompt\":1,\"a,b\":1,\"\":1,\"null\":null,\"\\u00e9\":1}", &c, &e));
+    assert_string_equal(e.param, "prompt");
+    assert_string_equal(c.ignored, "a?b, ?, ??");
+    assert_false(parse("{", &c, &e));
+    assert_string_equal(c.ignored, "");
+
+    struct buf b = {0};
+    buf_str(&b, "{\"prompt\":\"a\"");
+    for (int i = 0; i < 1000; i++)
+        buf_fmt(&b, ",\"name%d%.*s\":1", i, i == 3 ? 200 : 0,
+                "llllllllllllllllllllllllllllllllllllllllllllllllllllllllllllllllllllllllllllllllllllllllllll"
+                "llll");
+    buf_char(&b, '}');
+    assert_true(parse_bytes(b.data, b.len, &c, &e));
+    buf_free(&b);
+    size_t n = strlen(c.ignored);
+    assert_true(n < IGNORED_SIZE && n > IGNORED_SIZE - 32);
+    assert_string_equal(c.ignored + n - 5, ", ...");
+    assert_true(strncmp(c.ignored, "name0, name1, name2, name3ll", 28) == 0);
+
+    char list[IGNORED_SIZE] = "ab, x";
+    ignored_merge(list, "b, x, a");
+    assert_string_equal(list, "ab, x, b, a");
+    ignored_merge(list, c.ignored);
+    ignored_merge(list, c.ignored);
+    assert_true(strlen(list) < IGNORED_SIZE && strstr(list, ", ...") == list + strlen(list) - 5);
+    completion_request_free(&c);
+}
+
+static void flags(void **state) {
+    (void)state;
+    struct completion_request c;
+    struct api_error e;
+    strict = fcfs = true;
+    assert_false(parse("{\"prompt\":\"a\",\"eta\":1,\"zeta\":1}", &c, &e));
+    assert_string_equal(e.param, "eta");
+    assert_string_equal(e.code, "unknown_parameter");
+    assert_string_equal(c.ignored, "eta, zeta");
+    assert_false(parse("{\"prompt\":\"a\",\"priority\":1}", &c, &e));
+    assert_string_equal(e.param, "priority");
+    assert_true(parse("{\"prompt\":\"a\",\"priority\":0,\"eta\":null,\"keep_alive\":5}", &c, &e));
+    completion_request_free(&c);
+    strict = fcfs = false;
+}
+
+// No name has two rows for one place, and the values are JSON.
+static void table(void **state) {
+    (void)state;
+    for (size_t i = 0; i < num_field_rules; i++) {
+        const struct field_rule *rule = &field_rules[i];
+        assert_ptr_equal(field_rule_find(rule->name, rule->where), rule);
+        for (unsigned where = 1; where <= OPENAI_PART; where *= 2)
+            if (rule->where & where)
+                assert_ptr_equal(field_rule_find(rule->name, where), rule);
+        char text[160];
+        assert_in_range(snprintf(text, sizeof text, "[%s]", rule->values ? rule->values : ""), 2, 150);
+        json_t *list = json_loads(text, 0, NULL);
+        if (!list)
+            fail_msg("%s: %s", rule->name, rule->values);
+        json_decref(list);
+    }
+}
+
 static void taken(void **state) {
     (void)state;
     struct completion_request c;
@@ -188,10 +311,11 @@ static void taken(void **state) {
                       "other\",\"max_tokens\":10.0,\"seed\":-2,\"stop\":[\"a\",\"bc\"],"
                       "\"stop_token_ids\":[5],\"ignore_eos\":true,\"logit_bias\":{\"3\":-100},\"top_k\":-1,"
                       "\"temperature\":1e-6,"
-                      "\"cache_salt\":\"s\",\"tools\":[],\"echo\":false,\"best_of\":1,\"response_format\":{"
+                      "\"cache_salt\":\"s\",\"tools\":[],\"mirostat\":0.0,\"echo\":false,\"best_of\":1,"
+                      "\"response_format\":{"
                       "\"type\":\"text\"},"
                       "\"stream\":true,\"stream_options\":{\"include_usage\":true,\"include_obfuscation\":"
-                      "false},\"zeta\\n\":1}",
+                      "false,\"eta\":1},\"zeta\\n\":1}",
                       &c, &e));
     assert_string_equal(c.model, "org/other");
     assert_int_equal(c.num_prompts, 2);
@@ -207,18 +331,8 @@ static void taken(void **state) {
     assert_true(c.sampling.temperature == 0);
     assert_int_equal(c.salt_len, 1);
     assert_true(c.include_usage && !c.continuous_usage);
-    assert_string_equal(c.unknown, "zeta?");
+    assert_string_equal(c.ignored, "zeta?, stream_options.eta");
     completion_request_free(&c);
-
-    static const char *const others[] = {"max_completion_tokens", "top_logprobs", "audio"}; // of chat
-    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
-        char body[80];
-        snprintf(body, sizeof body, "{\"prompt\":\"a\",\"%s\":500}", others[i]);
-        assert_true(parse(body, &c, &e));
-        assert_string_equal(c.unknown, others[i]);
-        assert_int_equal(c.max_tokens, 16);
-        completion_request_free(&c);
-    }
 
     assert_true(parse("{\"prompt\":\"\"}", &c, &e)); // BOS alone
     assert_int_equal(c.prompts[0].len, 1);
@@ -238,12 +352,13 @@ static void sizes(void **state) {
     struct api_error e;
     struct buf b = {0};
     buf_str(&b, "{\"prompt\":\"");
-    for (int i = 0; i < 405; i++)
+    for (int i = 0; i <= 1 << 20; i++)
         buf_char(&b, 'x');
     buf_str(&b, "\"}");
-    assert_false(parse_bytes(b.data, b.len, &c, &e)); // 405 bytes > 4 * 100: refused before it is tokenised
+    assert_false(parse_bytes(b.data, b.len, &c, &e)); // over a megabyte and 4 * 100: not tokenised
     assert_string_equal(e.code, "context_length_exceeded");
-    assert_non_null(strstr(e.message, "405 bytes"));
+    assert_non_null(strstr(e.message, "1048577 bytes"));
+    assert_true(e.n_ctx == 100 && e.n_prompt_tokens == 0);
     buf_clear(&b);
     buf_str(&b, "{\"prompt\":[0");
     for (int i = 1; i < 100; i++)
@@ -255,6 +370,8 @@ static void sizes(void **state) {
     buf_str(&b, "1}");
     assert_false(parse_bytes(b.data, b.len, &c, &e));
     assert_string_equal(e.code, "context_length_exceeded");
+    assert_non_null(strstr(e.message, "has 100, which leaves no room"));
+    assert_true(e.n_ctx == 100 && e.n_prompt_tokens == 100);
     buf_clear(&b);
     buf_str(&b, "{\"prompt\":[\"a\"");
     for (int i = 1; i < 65; i++)
@@ -307,8 +424,10 @@ static void logprob_lists(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(refused), cmocka_unit_test(ranges), cmocka_unit_test(taken),
-        cmocka_unit_test(sizes),   cmocka_unit_test(seeds),  cmocka_unit_test(logprob_lists),
+        cmocka_unit_test(refused),       cmocka_unit_test(ranges), cmocka_unit_test(aliases),
+        cmocka_unit_test(ignored_names), cmocka_unit_test(flags),  cmocka_unit_test(table),
+        cmocka_unit_test(taken),         cmocka_unit_test(sizes),  cmocka_unit_test(seeds),
+        cmocka_unit_test(logprob_lists),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -14,16 +14,16 @@ struct mpi_transport {
 
 _Static_assert(sizeof(MPI_Request) <= sizeof(uint64_t), "a request fits into its handle");
 
-static struct mpi_transport *own(struct transport *t) { return (struct mpi_transport *)(void *)t; }
+static struct mpi_transport *mpi_of(struct transport *t) { return (struct mpi_transport *)(void *)t; }
 
-static enum status failed(const char *what, int code, struct err *err) {
+static enum status mpi_failed(const char *what, int code, struct err *err) {
     char text[MPI_MAX_ERROR_STRING] = "";
     int n = 0;
     MPI_Error_string(code, text, &n);
     return err_set(err, STATUS_DEVICE, "%s: %.200s", what, text);
 }
 
-static void keep(struct transport_request *r, const MPI_Request *request) {
+static void keep_request(struct transport_request *r, const MPI_Request *request) {
     memcpy(&r->handle, request, sizeof *request);
     r->active = true;
 }
@@ -31,20 +31,20 @@ static void keep(struct transport_request *r, const MPI_Request *request) {
 static enum status mpi_send(struct transport *t, const void *data, size_t bytes, int to, int tag,
                             struct transport_request *r, struct err *err) {
     MPI_Request request;
-    int code = MPI_Isend(data, (int)bytes, MPI_BYTE, to, tag, own(t)->comm, &request);
+    int code = MPI_Isend(data, (int)bytes, MPI_BYTE, to, tag, mpi_of(t)->comm, &request);
     if (code != MPI_SUCCESS)
-        return failed("MPI_Isend", code, err);
-    keep(r, &request);
+        return mpi_failed("MPI_Isend", code, err);
+    keep_request(r, &request);
     return STATUS_OK;
 }
 
 static enum status mpi_recv(struct transport *t, void *data, size_t bytes, int from, int tag,
                             struct transport_request *r, struct err *err) {
     MPI_Request request;
-    int code = MPI_Irecv(data, (int)bytes, MPI_BYTE, from, tag, own(t)->comm, &request);
+    int code = MPI_Irecv(data, (int)bytes, MPI_BYTE, from, tag, mpi_of(t)->comm, &request);
     if (code != MPI_SUCCESS)
-        return failed("MPI_Irecv", code, err);
-    keep(r, &request);
+        return mpi_failed("MPI_Irecv", code, err);
+    keep_request(r, &request);
     return STATUS_OK;
 }
 
@@ -59,7 +59,7 @@ static enum status mpi_test(struct transport *t, struct transport_request *r, bo
     *done = is != 0;
     if (is || code != MPI_SUCCESS)
         r->active = false;
-    return code == MPI_SUCCESS ? STATUS_OK : failed("MPI_Test", code, err);
+    return code == MPI_SUCCESS ? STATUS_OK : mpi_failed("MPI_Test", code, err);
 }
 
 static void mpi_forget(struct transport *t, struct transport_request *r) {
@@ -73,7 +73,7 @@ static void mpi_forget(struct transport *t, struct transport_request *r) {
 
 static void mpi_close(struct transport *t, bool clean) {
     if (clean) { // else MPI_Finalize() might wait for a process that is gone
-        MPI_Comm_free(&own(t)->comm);
+        MPI_Comm_free(&mpi_of(t)->comm);
         MPI_Finalize();
     }
     free(t);
@@ -90,7 +90,7 @@ static struct transport *mpi_open(struct err *err) {
         return NULL;
     }
     if ((code = MPI_Init_thread(NULL, NULL, MPI_THREAD_MULTIPLE, &provided)) != MPI_SUCCESS) {
-        failed("MPI_Init_thread", code, err);
+        mpi_failed("MPI_Init_thread", code, err);
         free(m);
         return NULL;
     }
@@ -102,7 +102,7 @@ static struct transport *mpi_open(struct err *err) {
         err_set(err, STATUS_DEVICE, "%s is built without MPI_THREAD_MULTIPLE, which ranks need",
                 m->base.library);
     } else if ((code = MPI_Comm_dup(MPI_COMM_WORLD, &m->comm)) != MPI_SUCCESS) {
-        failed("MPI_Comm_dup", code, err);
+        mpi_failed("MPI_Comm_dup", code, err);
     } else {
         MPI_Comm_set_errhandler(m->comm, MPI_ERRORS_RETURN);
         MPI_Comm_rank(m->comm, &m->base.process);

@@ -23,7 +23,7 @@ struct rt_graph {
 
 struct rt {
     char error[160];
-    rt_graph *capture; // being recorded
+    rt_graph *capture; // being captured
     size_t limit;      // bytes that rt_alloc() may give in all
     size_t used;
     bool overlap; // launches may overlap, as on a device: then kernels must wait (QUIRE_CUDA_OVERLAP)
@@ -154,7 +154,7 @@ void rt_fail(struct rt *rt, const char *what) {
 
 static void copy(struct rt *rt, void *dst, const void *src, size_t bytes) {
     if (rt->capture)
-        rt_fail(rt, "a copy cannot be recorded");
+        rt_fail(rt, "a copy cannot be captured");
     if (!rt_failed(rt) && bytes > 0)
         memcpy(dst, src, bytes);
 }

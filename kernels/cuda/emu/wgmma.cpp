@@ -1,11 +1,11 @@
-// Products of warpgroups (wgmma), as the PTX ISA defines them ("Asynchronous warpgroup-level matrix
+// GEMMs of warpgroups (wgmma), as the PTX ISA defines them ("Asynchronous warpgroup-level matrix
 // multiply-accumulate instructions"): descriptors, layouts and swizzles of operands in shared memory, groups,
 // fences. A warp computes its own 16 rows when it waits for the group.
 //
-// What products see of shared memory is a copy of its own (`seen`), which shared_fence() brings up to date,
-// once the lanes of a warp have reached it; a piece of 16 bytes that they read must be the same in both, when
-// the product is issued and when it is done. What a copy of a thread wrote becomes visible by a fence of that
-// thread alone. Who wrote an ordinary store is not known, so any fence behind it will do.
+// A wgmma reads a copy of shared memory (`seen`), which shared_fence() brings up to date once all lanes of a
+// warp have reached it. Every 16-byte piece that it reads must be the same in both, when it is issued and when
+// it is done. An asynchronous copy becomes visible by a fence of the thread that began it, an ordinary store by
+// any later fence, because the emulator does not know which thread stored it.
 #include "emu.h"
 
 #include <vector>

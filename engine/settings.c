@@ -1,0 +1,84 @@
+#include "settings.h"
+
+#include "ranks/process_group.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum status settings_kv_dtype(const char *name, enum dtype weights, enum dtype *dtype, struct err *err) {
+    if (!name || strcmp(name, "auto") == 0)
+        *dtype = weights == DTYPE_F32 ? DTYPE_F32 : DTYPE_F16;
+    else if (strcmp(name, "f32") == 0)
+        *dtype = DTYPE_F32;
+    else if (strcmp(name, "f16") == 0)
+        *dtype = DTYPE_F16;
+    else if (strcmp(name, "bf16") == 0)
+        *dtype = DTYPE_BF16;
+    else if (strcmp(name, "int8") == 0)
+        *dtype = DTYPE_I8;
+    else if (strcmp(name, "fp8") == 0 || strcmp(name, "fp8_e4m3") == 0)
+        *dtype = DTYPE_F8_E4M3;
+    else
+        return err_set(err, STATUS_INVALID,
+                       "unknown KV cache dtype '%s'; known: auto, f32, f16, bf16, int8, fp8", name);
+    return STATUS_OK;
+}
+
+enum status settings_dtype(const char *name, enum dtype *dtype, struct err *err) {
+    static const struct {
+        const char *name;
+        enum dtype dtype;
+    } names[] = {{"auto", DTYPE_COUNT}, {"float32", DTYPE_F32},   {"float", DTYPE_F32},
+                 {"f32", DTYPE_F32},    {"float16", DTYPE_F16},   {"half", DTYPE_F16},
+                 {"f16", DTYPE_F16},    {"bfloat16", DTYPE_BF16}, {"bf16", DTYPE_BF16}};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        if (!name || strcmp(name, names[i].name) == 0) {
+            *dtype = names[i].dtype;
+            return STATUS_OK;
+        }
+    return err_set(err, STATUS_INVALID, "unknown dtype '%s'; known: auto, float32, float16, bfloat16", name);
+}
+
+// ---- several processes
+
+static void set_int(struct setting *s, const char *name, int64_t value) {
+    *s = (struct setting){.name = name};
+    snprintf(s->value, sizeof s->value, "%lld", (long long)value);
+}
+
+static void set_text(struct setting *s, const char *name, const char *value) {
+    *s = (struct setting){.name = name};
+    snprintf(s->value, sizeof s->value, "%s", value);
+}
+
+enum status settings_compare_flags(struct processes *p, const struct engine_config *c, struct err *err) {
+    struct setting s[MAX_SETTINGS];
+    int n = 0;
+    if (!p)
+        return STATUS_OK;
+    set_int(&s[n++], "--tensor-parallel-size", c->tensor_parallel_size);
+    set_int(&s[n++], "--pipeline-parallel-size", c->pipeline_parallel_size);
+    set_int(&s[n++], "--block-size", c->block_size);
+    set_int(&s[n++], "--max-model-len", c->max_model_len);
+    set_int(&s[n++], "--max-num-seqs", c->max_num_seqs);
+    set_int(&s[n++], "--max-num-batched-tokens", c->max_num_batched_tokens);
+    set_int(&s[n++], "--num-kv-blocks", c->num_kv_blocks);
+    set_int(&s[n++], "--kv-cache-memory", c->kv_cache_bytes);
+    set_int(&s[n++], "--exact", c->exact);
+    set_int(&s[n++], "logits", c->keep_logits);
+    set_text(&s[n++], "--device", c->device ? c->device : "auto");
+    set_text(&s[n++], "--dtype", c->dtype ? c->dtype : "auto");
+    set_text(&s[n++], "--kv-cache-dtype", c->kv_dtype ? c->kv_dtype : "auto");
+    return processes_check_settings(p, s, n, err);
+}
+
+enum status settings_compare_model(struct processes *p, const struct model_settings *m, struct err *err) {
+    struct setting s[4];
+    if (!p)
+        return STATUS_OK;
+    set_text(&s[0], "the device", m->device);
+    set_int(&s[1], "a model file of bytes", (int64_t)m->file_bytes);
+    set_text(&s[2], "a model file with hash", m->hash);
+    set_int(&s[3], "device numerics", (int64_t)m->numerics);
+    return processes_check_settings(p, s, 4, err);
+}

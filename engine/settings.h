@@ -1,0 +1,26 @@
+// Settings of an engine: dtypes by name, and whether all processes have the same.
+#pragma once
+
+#include "engine.h"
+#include "tensor.h"
+
+// The names of --kv-cache-dtype; NULL is auto: F32 with F32 weights, so that nothing is rounded, else F16, which
+// halves the bytes and keeps 11 bits. STATUS_INVALID: no such name.
+enum status settings_kv_dtype(const char *name, enum dtype weights, enum dtype *dtype, struct err *err);
+// The names of --dtype, which are vLLM's and those of --kv-cache-dtype; auto and NULL give DTYPE_COUNT: as in the
+// file. STATUS_INVALID: no such name.
+enum status settings_dtype(const char *name, enum dtype *dtype, struct err *err);
+
+// What must be the same in all processes: everything on which bits and shapes depend. Threads, the instruction
+// set and the file's path may differ. All processes call both functions in the same order, and get the same
+// status. Without processes (p NULL) it is STATUS_OK. STATUS_INVALID: the message names process, setting and both
+// values.
+enum status settings_compare_flags(struct processes *p, const struct engine_config *c, struct err *err);
+
+struct model_settings {
+    const char *device;  // the backend's name
+    uint64_t numerics;   // device_info's
+    uint64_t file_bytes; // of the model file
+    const char *hash;    // of its content
+};
+enum status settings_compare_model(struct processes *p, const struct model_settings *m, struct err *err);

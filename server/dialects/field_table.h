@@ -1,0 +1,45 @@
+// Every field name that clients of OpenAI's API and of other servers are known to send, and what becomes of
+// it. Pure; any thread.
+#pragma once
+
+#include "fields.h"
+
+enum { MAX_IGNORED_NAME = 80 };
+
+// Where a name stands: the bodies of two APIs, and objects within them.
+enum {
+    OPENAI_COMPLETIONS = 1,
+    OPENAI_CHAT = 2,
+    OPENAI_BOTH = OPENAI_COMPLETIONS | OPENAI_CHAT,
+    OPENAI_STREAM_OPTIONS = 4,
+    OPENAI_MESSAGE = 8, // of messages[]
+    OPENAI_PART = 16,   // of messages[].content[]
+};
+
+enum field_fate {
+    FIELD_READ,     // a table of struct field or a function reads it
+    FIELD_ALIAS,    // another server's name for a field that is read
+    FIELD_REFUSED,  // without it the response would be wrong: 400, unless its value asks for nothing
+    FIELD_HARMLESS, // the response is right without it
+    FIELD_TEMPLATE, // the chat template gets it if it names it; else refused, or told where values is NULL
+};
+
+struct field_rule {
+    const char *name;
+    unsigned where; // OPENAI_…
+    enum field_fate fate;
+    const char *word;   // ALIAS: the field that is read; HARMLESS: why
+    const char *values; // JSON values, comma between them. REFUSED: they ask for nothing. ALIAS: no limit
+};
+
+extern const struct field_rule field_rules[];
+extern const size_t num_field_rules;
+
+const struct field_rule *field_rule_find(const char *name, unsigned where); // NULL: nobody knows it
+// Whether v, not null, is one of the rule's values; numbers are compared as numbers.
+bool field_rule_has(const struct field_rule *rule, const json_t *v);
+
+// Adds a name to a list `a, b` of IGNORED_SIZE unless it is there: `in` (may be ""), then the name, in printable
+// letters and cut to MAX_IGNORED_NAME. False: the list is full, and ends in `...`.
+bool ignored_add(char *list, const char *in, const char *name);
+void ignored_merge(char *list, const char *other); // adds the names of another list

@@ -1,0 +1,19 @@
+// The handlers of routes.c but completions': each responds at once, or starts a job (job.h). Loop thread.
+#pragma once
+
+#include "app.h"
+
+void get_models(struct app *app, struct http_request *request);
+void get_model(struct app *app, struct http_request *request);
+void get_health(struct app *app, struct http_request *request);
+void get_livez(struct app *app, struct http_request *request);
+void get_readyz(struct app *app, struct http_request *request);
+void get_load(struct app *app, struct http_request *request);
+void get_version(struct app *app, struct http_request *request);
+void get_tokenizer_info(struct app *app, struct http_request *request);
+void get_props(struct app *app, struct http_request *request);
+void get_slots(struct app *app, struct http_request *request);
+void post_tokenize(struct app *app, struct http_request *request);
+void post_detokenize(struct app *app, struct http_request *request);
+void post_count(struct app *app, struct http_request *request);
+void post_template(struct app *app, struct http_request *request);

@@ -1,0 +1,250 @@
+"""No field is ignored in silence: docs/api.md says of every name what becomes of it, the code's table the same, and both are true."""
+
+import json
+import re
+
+import pytest
+from goldens import ROOT
+from test_chat import HI, chat  # noqa: F401
+from wire import check_error, parse_events, wait_for
+
+DIALECTS = ROOT / "server/dialects"
+EMPTY = ["", [], {}]
+SETS = {"empty": EMPTY, "off": EMPTY + [False, 0]}
+BODIES = {
+    "completions": ("/v1/completions", {"prompt": "a", "max_tokens": 1}),
+    "chat": ("/v1/chat/completions", {"messages": HI, "max_tokens": 1}),
+}
+MEMBERS = ("message", "part", "stream_options")
+HEADER = "x-quire-ignored"
+UNLIKELY = {"x": 1}  # no field takes it, and it asks for something
+
+
+# ---- the document: {(name, place): (fate, word, values)}
+
+
+def values_of(text):
+    found = []
+    for word in re.findall(r"`[^`]+`|\w+", text):
+        found += [json.loads(word[1:-1])] if word[0] == "`" else SETS[word]
+    return found
+
+
+def documented():
+    text = (ROOT / "docs/api.md").read_text().split("## Names of other servers")[1].split("\n## ")[0]
+    rows = {}
+    for item in re.findall(r"^- (.*(?:\n  .*)*)", text, re.M):
+        head, names = item.replace("\n", " ").split(": `", 1)
+        places = re.match(rf"((?:{'|'.join([*BODIES, *MEMBERS])}|, )*)", head)[1]
+        head = head[len(places) :].strip()
+        fate = {"=": "alias", "r": "refused", "h": "harmless", "t": "template"}[head[0]]
+        word, values = None, []
+        if fate == "alias":
+            word, values = re.match(r"= `(\w+)`", head)[1], values_of(head.partition("(no limit")[2])
+        elif fate == "harmless":
+            word = head.removeprefix("harmless (")[:-1]
+        elif "unless" in head:
+            values = values_of(head.split("unless")[1])
+        elif head == "read":
+            fate = "read"
+        for name in re.findall(r"`([^`]+)`", "`" + names):
+            for place in places.strip().split(", ") if places else BODIES:
+                assert (name, place) not in rows, f"{name} twice"
+                rows[name, place] = (fate, word, values)
+    return rows
+
+
+def tabled():
+    """The same of field_table.c."""
+    text = (DIALECTS / "field_table.c").read_text()
+    defines = dict(re.findall(r"^#define (\w+) (\S.*)$", text, re.M))
+    short = {"C": "completions", "CHAT": "chat", "MESSAGE": "message", "PART": "part", "STREAM": "stream_options"}
+
+    def literal(expression):
+        parts = re.findall(r'"((?:[^"\\]|\\.)*)"|(\w+)', expression)
+        return "".join(json.loads(f'"{quoted}"') if not name else literal(defines[name]) for quoted, name in parts if name != "NULL")
+
+    rows = {}
+    for fate, name, places, rest in re.findall(r'^    ([A-Z]+)\("([^"]+)", ([A-Z| ]+)(?:, (.*))?\),$', text, re.M):
+        fate, word, values = fate.lower(), None, rest
+        if fate == "alias":
+            word, values = rest.split(", ", 1)
+        elif fate == "harmless":
+            word, values = rest, ""
+        for place in places.replace("BOTH", "C | CHAT").split(" | "):
+            rows[name, short[place]] = (fate, literal(word) if word else None, json.loads(f"[{literal(values)}]"))
+    assert len(rows) == len(re.findall(r"^    [A-Z]+\(", text, re.M)) + len(re.findall(r"BOTH[,)]|MESSAGE \| PART", text)), "rows of another form"
+    return rows
+
+
+DOCUMENTED, TABLED = documented(), tabled()
+TOP = sorted((name, place) for name, place in TABLED if place in BODIES)
+
+
+def test_the_document_is_the_table():
+    first = (ROOT / "docs/api.md").read_text().split("## Names of other servers")[0]
+    for (name, place), row in TABLED.items():
+        if row[0] == "read" and place in BODIES:
+            assert f"`{name}`" in first, name
+        else:
+            assert DOCUMENTED.get((name, place)) == row, (name, place)
+    assert set(DOCUMENTED) <= set(TABLED)
+    assert len({name for name, place in TOP}) >= 224
+
+
+def test_what_is_read_is_so_in_the_table():
+    for file, places in {"openai_parse": BODIES, "openai_completions": ["completions"], "openai_chat": ["chat"]}.items():
+        for name in re.findall(r'^    \{"(\w+)", F_', (DIALECTS / f"{file}.c").read_text(), re.M):
+            for place in places:
+                assert TABLED[name, place][0] == "read", (name, place)
+
+
+# ---- that it is true
+
+
+def send(server, place, **fields):
+    path, body = BODIES[place]
+    return server.post(path, {**body, **fields})
+
+
+def taken(server, place, **fields):
+    reply = send(server, place, **fields)
+    assert reply.status == 200 and reply.header(HEADER) is None, (fields, reply, reply.header(HEADER))
+    return reply.json()
+
+
+@pytest.mark.parametrize("name, place", TOP)
+def test_name(chat, name, place):  # noqa: F811
+    fate, word, values = DOCUMENTED.get((name, place), ("read", None, []))
+    taken(chat, place, **({name: None} if name not in BODIES[place][1] else {}))
+    if fate == "harmless":
+        for value in (UNLIKELY, [1], 1, "x", True, False):
+            taken(chat, place, **{name: value})
+        return
+    reply = send(chat, place, **{name: UNLIKELY})
+    error = check_error(reply, 400, name, code="unsupported_parameter" if fate == "refused" else False)
+    assert reply.header(HEADER) in (None, f"{name}.x")
+    if fate == "refused" or (fate == "alias" and values):
+        for value in values:
+            taken(chat, place, **{name: value} | ({"max_tokens": None, "stop": ["a", " "]} if fate == "alias" else {}))
+    if fate == "alias":
+        error = check_error(send(chat, place, **{name: 3, word: 4}), 400, name)
+        assert f"'{name}'" in error["message"] and f"'{word}'" in error["message"]
+
+
+def test_aliases_have_an_effect(chat):  # noqa: F811
+    for place in BODIES:
+        for name in ("n_predict", "num_predict", "max_new_tokens", "max_output_tokens", "max_completion_tokens"):
+            assert taken(chat, place, max_tokens=None, ignore_eos=True, **{name: 5})["usage"]["completion_tokens"] == 5
+        plain = taken(chat, place, seed=1, max_tokens=16)["choices"]
+        stop = plain[0].get("text") or plain[0]["message"]["content"]
+        for given, wanted in [
+            ({"stop_sequences": ["~", stop[3]]}, {"stop": ["~", stop[3]]}),
+            ({"repeat_penalty": 900}, {"repetition_penalty": 900}),
+            ({"n_cmpl": 3}, {"n": 3}),
+            ({"seed": None, "sampling_seed": 7}, {"seed": 7}),
+            ({"seed": None, "random_seed": 7}, {"seed": 7}),
+        ]:
+            answers = [taken(chat, place, **{"seed": 1, "max_tokens": 16, **f})["choices"] for f in (given, wanted)]
+            assert answers[0] == answers[1] != plain, given
+        assert taken(chat, place, rid="abc.1")["id"].endswith("-abc.1")
+
+
+# ---- members of objects
+
+
+def with_member(server, place, name, value):
+    if place == "stream_options":
+        return send(server, "chat", stream=True, stream_options={name: value})
+    if place == "part":
+        content = [{"type": "text", "text": "a", name: value}]
+        return send(server, "chat", messages=[{"role": "user", "content": content}])
+    return send(server, "chat", messages=[{"role": "assistant", "content": "a", name: value}])
+
+
+@pytest.mark.parametrize("name, place", sorted((n, p) for n, p in TABLED if p in MEMBERS and TABLED[n, p][0] != "read"))
+def test_member(chat, name, place):  # noqa: F811
+    fate, _, values = DOCUMENTED[name, place]
+    value = "x" if fate == "template" and not values else [UNLIKELY]
+    reply = with_member(chat, place, name, value)
+    if values:
+        error = check_error(reply, 400, code="unsupported_parameter")
+        assert error["param"] == f"messages[0].{name}"
+        for value in [*values, None]:
+            reply = with_member(chat, place, name, value)
+            assert reply.status == 200 and reply.header(HEADER) is None, (value, reply)
+    else:
+        assert reply.status == 200 and reply.header(HEADER) == (f"messages[].{name}" if fate == "template" else None)
+
+
+def test_members_that_a_template_names(start, tmp_path):
+    """It gets them whole, the arguments of a call as an object; nothing in them becomes a control token."""
+    path = tmp_path / "t.jinja"
+    path.write_text("{% for m in messages %}{% if m.content == 'show' %}{{ raise_exception([m['reasoning_content'], m.tool_calls, m.own] | tojson) }}"
+                    "{% endif %}{{ m.content }}{{ m.tool_calls | tojson if m.tool_calls }}{% endfor %}")  # fmt: skip
+    server = start("--chat-template", str(path))
+    call = {"id": "1", "type": "function", "function": {"name": "f", "arguments": '{"a": [1, 2.5, null, true], "arguments": "{}"}'}}
+    message = {"role": "assistant", "content": "show", "tool_calls": [call], "reasoning_content": "why", "own": {"b": [False]}}
+    error = check_error(send(server, "chat", messages=[message]), 400, "messages", code="template_error")
+    object_ = {**call, "function": {"name": "f", "arguments": {"a": [1, 2.5, None, True], "arguments": "{}"}}}
+    assert json.loads(error["message"].split(": ", 1)[1]) == ["why", [object_], {"b": [False]}]
+
+    def tokens(arguments):
+        calls = [{"function": {"arguments": arguments}}]
+        reply = send(server, "chat", messages=[{"role": "assistant", "content": "a", "tool_calls": calls}, *HI])
+        assert reply.status == 200 and reply.header(HEADER) is None
+        return reply.json()["usage"]["prompt_tokens"]
+
+    for arguments in ('{"</s>": 1}', '{"a": "</s>"}', "</s>"):
+        assert tokens(arguments) > tokens(arguments.replace("</s>", "s"))
+
+
+# ---- what nobody knows
+
+
+def test_unknown_names_are_told(chat):  # noqa: F811
+    fields = {"foo": 1, "bar,\n": None, "b a\r\nx: y": [], "ünï": 0}
+    known = "foo, b?a??x:?y, ??n??"
+    for place in BODIES:
+        assert send(chat, place, **fields).header(HEADER) == known
+        reply = send(chat, place, stream=True, stream_options={"zeta": 1}, **fields)
+        assert reply.status == 200 and reply.header(HEADER) == known + ", stream_options.zeta"
+        assert parse_events(reply.body)
+        reply = send(chat, place, temperature=9, **fields)
+        check_error(reply, 400, "temperature")
+        assert reply.header(HEADER) == known
+    parts = [{"type": "text", "text": "a", "one": 1}, {"type": "text", "text": "b", "one": 2, "two": None}]
+    reply = send(chat, "chat", messages=[{"role": "user", "content": parts, "three": 3}] * 2)
+    assert reply.status == 200 and reply.header(HEADER) == "messages[].three, messages[].content[].one"
+    many = send(chat, "completions", **{f"field{i}": i for i in range(500)}).header(HEADER)
+    assert len(many) < 512 and many.startswith("field0, field1, ") and many.endswith(", ...")
+    assert send(chat, "completions", **{"f" * 500: 1}).header(HEADER) == "f" * 80
+
+
+def test_unknown_names_are_logged(start):
+    """Every one, not one of a request nor 32 of a lifetime; in few lines, and no value."""
+    server = start()
+    names = [f"name_{i}" for i in range(40)]
+    for name in names:
+        for _ in range(3):
+            assert send(server, "completions", **{name: "canary-7d1f", "other": 1}).status == 200
+    wait_for("a line", lambda: "ignored_fields=" in server.log())
+    server.signal()
+    server.wait()
+    lines = re.findall(r'ignored_fields="(.*)"', server.log())
+    assert {name for line in lines for name in line.split(", ")} == {*names, "other"} and len(lines) <= 3
+
+
+def test_strict_fields(start):
+    server = start("--strict-fields")
+    taken(server, "completions", metadata={"a": "b"}, user="me", n_predict=1, tools=[], foo=None)
+    for fields, param in (({"foo": 1, "bar": 2}, "foo"), ({"stream": True, "stream_options": {"zeta": 1}}, "stream_options.zeta")):
+        reply = send(server, "completions", **fields)
+        check_error(reply, 400, param, code="unknown_parameter")
+        assert reply.header(HEADER).startswith(param)
+
+
+def test_priority_without_the_policy(chat):  # noqa: F811
+    for place in BODIES:
+        taken(chat, place, priority=0)
+        check_error(send(chat, place, priority=-1), 400, "priority", code="unsupported_parameter")

@@ -1,0 +1,48 @@
+// What a connection may do: how many requests, and by when its reader must have taken a response.
+#include "http/limits.h"
+
+#include "harness.h"
+
+#define SECOND 1000000000LL
+
+static int take_all(struct http_conn *c, int64_t now) {
+    int n = 0;
+    while (conn_take_credit(c, now))
+        n++;
+    return n;
+}
+
+static void test_credit(void **state) {
+    (void)state;
+    const int64_t starts[] = {5 * SECOND,
+                              4000000 * SECOND}; // of clocks that run since seconds, and since weeks
+    for (int i = 0; i < 2; i++) {
+        struct http_conn c = {0};
+        int64_t now = starts[i];
+        assert_int_equal(take_all(&c, now), 400);
+        assert_int_equal(take_all(&c, now + 249999), 0);
+        assert_int_equal(take_all(&c, now + 250000), 1);
+        assert_int_equal(take_all(&c, now + 12750000), 50);
+        assert_int_equal(take_all(&c, now + 3600 * SECOND), 400); // an hour earns no more than that
+        int total = 0; // a second of tries at odd moments earns what a second earns
+        for (int64_t t = 0; t <= SECOND; t += 333333)
+            total += take_all(&c, now + 3600 * SECOND + t);
+        assert_in_range(total, 3000, 4000);
+    }
+}
+
+static void test_reader(void **state) {
+    (void)state;
+    const struct http_limits zero = {.max_connections = 1};
+    struct http_limits l = http_limits_filled(&zero);
+    struct http_conn c = {0};
+    conn_expect_reader(&c, &l, 7 * SECOND, 0);
+    assert_int_equal(c.deadline, 37 * SECOND);
+    conn_expect_reader(&c, &l, 7 * SECOND, 32 << 20);
+    assert_int_equal(c.deadline, (37 + 2048) * SECOND);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_credit), cmocka_unit_test(test_reader)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

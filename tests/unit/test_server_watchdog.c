@@ -1,0 +1,76 @@
+// The watchdog: a thread that works without coming round is noticed, one that sleeps or comes round is not.
+#include "watchdog.h"
+
+#include "clock.h"
+#include "harness.h"
+
+static _Atomic int num_stuck;
+static _Atomic uint64_t turns;
+
+static uint64_t count_turns(void *arg) {
+    (void)arg;
+    return turns;
+}
+
+static void count(void *arg, double seconds) {
+    (void)arg;
+    if (seconds > 0)
+        num_stuck++;
+}
+
+static void work_until(bool (*done)(struct watchdog *, int64_t), struct watchdog *w, bool turning) {
+    for (int64_t since = clock_now_ns(); !done(w, clock_now_ns() - since);)
+        if (turning)
+            turns++;
+}
+
+static bool is_noticed(struct watchdog *w, int64_t ns) {
+    (void)ns;
+    return watchdog_alarmed(w, 1e6);
+}
+
+static bool is_long_enough(struct watchdog *w, int64_t ns) {
+    (void)w;
+    return ns > 2000000000;
+}
+
+static void test_work_that_does_not_end(void **state) {
+    (void)state;
+    struct watchdog w = {.progress = count_turns, .stuck = count};
+    num_stuck = 0;
+    assert_true(watchdog_start(&w));
+    work_until(is_noticed, &w, false);
+    watchdog_stop(&w);
+    assert_int_equal(num_stuck, 1);
+    assert_true(watchdog_alarmed(&w, 1e6));
+}
+
+static void test_work_that_comes_round(void **state) {
+    (void)state;
+    struct watchdog w = {.progress = count_turns, .stuck = count};
+    num_stuck = 0;
+    assert_true(watchdog_start(&w));
+    work_until(is_long_enough, &w, true);
+    watchdog_stop(&w);
+    assert_int_equal(num_stuck, 0);
+    assert_false(watchdog_alarmed(&w, 1e6));
+}
+
+static void test_sleep_is_no_work(void **state) {
+    (void)state;
+    struct watchdog w = {.progress = count_turns, .stuck = count};
+    num_stuck = 0;
+    assert_true(watchdog_start(&w));
+    nanosleep(&(struct timespec){.tv_sec = 2}, NULL);
+    watchdog_stop(&w);
+    assert_int_equal(num_stuck, 0);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_work_that_does_not_end),
+        cmocka_unit_test(test_work_that_comes_round),
+        cmocka_unit_test(test_sleep_is_no_work),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -25,7 +25,7 @@
 extern "C" {
 #endif
 
-#define BACKEND_ABI 8 // raise on any change to this file or model.h
+#define BACKEND_ABI 9 // raise on any change to this file or model.h
 
 struct device; // the backend's own
 
@@ -209,13 +209,13 @@ struct backend_ops {
     bool (*step_begin)(struct device *dev, const struct step *step);
     // The activations are the device's: the residual stream (T, D) in f32, queries, keys, values, and the
     // inputs of row-parallel matrices, in whatever type and layout its kernels like.
-    void (*embed)(struct device *dev, const struct weight *table, const struct step *step);
-    // norm, QKV GEMM, bias, QK norm, RoPE; k and v go to the slots of the layer's group
+    void (*embed)(struct device *dev, const struct weight *table,
+                  const struct step *step); // rows * embed_scale
+    // norm, QKV GEMM, bias, QK norm, RoPE (in the order of the layer's qk_norm); k and v go to the slots of the layer's group
     void (*qkv)(struct device *dev, const struct layer *layer, const struct step *step);
     void (*attn_prefill)(struct device *dev, const struct layer *layer, const struct step *step);
     void (*attn_decode)(struct device *dev, const struct layer *layer, const struct step *step);
-    // resid += all_reduce(attention · Wᵀ) + bias: 8 K-segments, binary tree, then the bias. A norm or a scale
-    // that a model puts behind its attention has its place here, between sum and addition.
+    // resid += residual_scale * (all_reduce(attention · Wᵀ) + bias): 8 K-segments, binary tree, then the bias
     void (*attn_out)(struct device *dev, const struct layer *layer, const struct step *step);
     // norm, gate and up GEMM, SwiGLU
     void (*ffn_in)(struct device *dev, const struct layer *layer, const struct step *step);

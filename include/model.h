@@ -32,16 +32,22 @@ struct rope_config {
     const float *freq_factors;  // (dim/2) divides each frequency, or NULL; owned by the model file
 };
 
+enum qk_norm { // RMSNorm of q and k
+    QK_NORM_NONE,
+    QK_NORM_HEADS,   // of each head, before RoPE
+    QK_NORM_ROTATED, // of each head, after it
+};
+
 // How a layer attends. Layers that attend alike share one spec.
 struct attn_spec {
-    int index;     // its place in model_config.attn: a backend keeps one table or work list per spec
-    int heads;     // H
-    int kv_heads;  // K, divides H
-    int head_dim;  // d
-    int window;    // tokens that a query sees, its own included; 0: all before it
-    float scale;   // of the products of queries and keys, usually 1 / sqrt(d)
-    int rope;      // index into model_config.ropes; -1: positions do not rotate
-    bool qk_norm;  // RMSNorm of each head's q and k before RoPE
+    int index;    // its place in model_config.attn: a backend keeps one table or work list per spec
+    int heads;    // H
+    int kv_heads; // K, divides H
+    int head_dim; // d
+    int window;   // tokens that a query sees, its own included; 0: all before it
+    float scale;  // of the products of queries and keys, usually 1 / sqrt(d)
+    int rope;     // index into model_config.ropes; -1: positions do not rotate
+    enum qk_norm qk_norm;
     bool qkv_bias; // q, k and v are matrix and bias
     bool out_bias; // and so is the attention output
 };
@@ -65,8 +71,10 @@ struct model_config {
     int vocab;       // V
     int max_context; // tokens the model was trained for
     float norm_eps;
-    float logit_scale; // 1: none
-    bool tied;         // the head is the embedding table
+    // Factors of rows of the embedding, of what attention and feed-forward add to the residual stream, and of
+    // logits; 1: none (0 counts as 1)
+    float embed_scale, residual_scale, logit_scale;
+    bool tied; // the head is the embedding table
 
     int num_attn, num_ffn, num_ropes, num_groups;
     int kv_layers;                          // layers that a page has room for: the most of any group
@@ -76,6 +84,8 @@ struct model_config {
     struct kv_group_spec groups[KV_MAX_GROUPS];
     struct layer_spec layers[MODEL_MAX_LAYERS]; // (L)
 };
+
+static inline float model_scale(float scale) { return scale == 0 ? 1 : scale; }
 
 static inline const struct attn_spec *model_attn(const struct model_config *c, int layer) {
     return &c->attn[c->layers[layer].attn];

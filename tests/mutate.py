@@ -505,7 +505,7 @@ MUTATIONS = [
     (CPU, "    if (slot >= 0)\n", "    if (slot >= -1)\n", "test_ops"),  # padding is written
     (ATTENTION, "&step->groups[layer->kv_group]", "&step->groups[0]", "test_layers"),  # every layer reads the first group's pages
     (CPU, "job->step->groups[layer->kv_group].slots[t]", "job->step->groups[0].slots[t]", "test_layers"),  # and writes there
-    (CPU, "finish_heads(dev, key, a->kv_heads, a->rope,", "finish_heads(dev, key, a->kv_heads, 0,", "test_layers"),  # keys of every layer rotate alike
+    (CPU, "finish_heads(dev, key, a->kv_heads, a,", "finish_heads(dev, key, a->kv_heads, &dev->model.attn[0],", "test_layers"),  # keys of every layer rotate alike
     (ATTENTION, ".kv_layer = layer->kv_layer,", ".kv_layer = layer->kv_layer / 2,", "test_layers"),  # layers read each other's keys
     (CPU, "m->attn[0].kv_heads || a->head_dim != m->attn[0].head_dim", "m->attn[0].kv_heads", "test_layers"),  # pages for heads of another size
     (HEAD, "if (r == 0 && step->masks", "if (step->masks", "test_layers"),  # masks are waited for more than once
@@ -519,16 +519,16 @@ MUTATIONS = [
     (CPU, "    for (int i = 0; bias && i < num_heads * d; i++)\n        x[i] += bias[i];\n",
           "    (void)bias;\n", "test_json_arch"),  # no bias of q and k
     (CPU, "value[i] += bias[2][i];", "value[i] += bias[1][i];", "test_json_arch"),  # the values get the keys' bias
-    (CPU, "+= job->bias[i];", "-= job->bias[i];", "test_json_arch"),  # the output's bias subtracted
-    (CPU, """        if (norm)
-            dev->kernels->rmsnorm(x, x, norm->vector, d, dev->model.norm_eps);
-        if (rope >= 0)
-            rotate_head(x, &dev->ropes[rope], dev->model.ropes[rope].interleaved, position);
-""", """        if (rope >= 0)
-            rotate_head(x, &dev->ropes[rope], dev->model.ropes[rope].interleaved, position);
-        if (norm)
-            dev->kernels->rmsnorm(x, x, norm->vector, d, dev->model.norm_eps);
-""", "test_json_arch"),  # norm of heads after the rotation
+    (CPU, "job->resid[at + (size_t)i] += job->bias[i];", "job->resid[at + (size_t)i] -= job->bias[i];", "test_json_arch"),  # the output's bias subtracted
+    (CPU, "bool rotated = a->qk_norm == QK_NORM_ROTATED;", "bool rotated = true;", "test_json_arch"),  # norm of heads after the rotation
+    (CPU, "bool rotated = a->qk_norm == QK_NORM_ROTATED;", "bool rotated = false;", "test_json_arch"),  # hunyuan: before it
+    (CPU, "x[i] += job->bias[i];", "x[i] -= job->bias[i];", "test_json_arch"),  # the bias of what is scaled subtracted
+    (CPU, "resid[i] += scale * x[i];", "resid[i] += x[i];", "test_json_arch"),  # no residual scale
+    (CPU, "row[i] *= scale;", "row[i] /= scale;", "test_json_arch"),  # the embedding is scaled the other way
+    (CONFIG, "h->logit_scale = 1 / h->logit_scale;", "h->logit_scale = h->logit_scale;", "test_json_arch"),  # logits multiplied, not divided
+    (CONFIG, "layer % every == every - 1", "layer % every == 0", "test_json_arch"),  # other layers go without rotation
+    (CONFIG, "|| c->attn[i].rope != a->rope", "", "test_json_arch"),  # layers with and without rotation share a spec
+    (CUDA % "rows.cu", "if (a.factor != 1)", "if (false)", "test_emu_rows"),  # the embedding is not scaled
     (CPU, "bias[1], layer->k_norm, position", "bias[1], layer->q_norm, position",
           "test_json_arch"),  # keys get the queries' norm
     (ATTENTION, "(window > 0 && past > window ? past - window : 0)", "(window > 0 && past > window ? past - window - 1 : 0)",

@@ -16,6 +16,9 @@ enum hparam { // what a configuration is made of
     H_VALUE_DIM,
     H_NORM_EPS,
     H_ATTN_SCALE,
+    H_EMBED_SCALE,
+    H_RESIDUAL_SCALE,
+    H_LOGIT_SCALE,
     H_WINDOW,
     H_WINDOW_PATTERN,
     H_VOCAB,
@@ -30,13 +33,14 @@ enum hparam { // what a configuration is made of
     H_ROPE_HIGH_FREQ,
     H_ROPE_BETA_FAST,
     H_ROPE_BETA_SLOW,
+    H_ROPE_FINETUNED,
     NUM_HPARAMS,
 };
 
 // Hyperparameters as read, before layers get specs.
 struct hparams {
     int experts, layers, context, hidden, vocab, value_dim;
-    float norm_eps;
+    float norm_eps, embed_scale, residual_scale, logit_scale;
     struct attn_spec attn;
     struct ffn_spec ffn;
     struct rope_config rope;
@@ -51,6 +55,7 @@ struct hparam_key {
     size_t field;    // of struct hparams: an int or a float
     double min, max; // of a float: above min
     size_t bound;    // not 0: at most the int at this place of struct hparams, in place of max
+    bool of_some; // known to architectures that name it (arch.may or arch.must); else as if it were not here
 };
 
 // A key that changes the mathematics, with the values for which it does not.
@@ -62,23 +67,34 @@ struct fixed_key {
 // One weight of a model: up to three tensors that a backend loads as one, and their biases where the model has them.
 struct weight_slot {
     enum weight_role role;
-    enum slot_kind { SLOT_MODEL, SLOT_LAYER, SLOT_QK_NORM } kind; // once; per layer; per layer with qk_norm
-    size_t field;                                                 // in struct layer, or in struct model
+    enum slot_kind { SLOT_MODEL, SLOT_LAYER } kind; // once; per layer
+    size_t field;                                   // in struct layer, or in struct model
     struct {
         // Letters as in model.h; Q is H*d and K is K*d. A bias has as many values as its matrix has rows.
         const char *name, *shape;
     } part[3];
+    unsigned when, unless; // traits (enum trait) of which an architecture has one, and none; when 0: any
+};
+
+// What an architecture's files have, or how they call it: which slots are its own.
+enum trait {
+    TRAIT_QK_NORM = 1,
+    TRAIT_FFN_NORM_NAME = 2, // the norm before the feed-forward is `post_attention_norm`
 };
 
 enum presence { NEVER, OPTIONAL, ALWAYS };
 
 struct arch {
-    const char *name;        // as the file has it, and the prefix of its keys
-    bool rope_interleaved;   // pairs are (2i, 2i+1) in q and k as stored
-    enum presence qkv_bias;  // of q, k and v
-    enum presence out_bias;  // of the attention output
-    bool qk_norm;            // RMSNorm of each head's q and k
+    const char *name;       // as the file has it, and the prefix of its keys
+    bool rope_interleaved;  // pairs are (2i, 2i+1) in q and k as stored
+    enum presence qkv_bias; // of q, k and v
+    enum presence out_bias; // of the attention output
+    unsigned traits;
+    enum qk_norm qk_norm;
     bool window_every_layer; // a window without a pattern holds for all layers; else nothing says for which
+    int no_rope_every;       // of so many layers the last does not rotate; 0: all do
+    bool logits_divided;     // by the file's logit_scale
+    uint64_t may, must;      // hyperparameters with `of_some`, bit 1 << H_..., that a file may have, or must
     const struct hparam_key *keys; // (NUM_HPARAMS)
     const struct fixed_key *fixed; // (num_fixed)
     int num_fixed;
@@ -103,6 +119,8 @@ struct arch {
 const struct arch *arch_find(const char *name, size_t len);
 const struct arch *arch_at(int i); // NULL behind the last
 
+// Whether the architecture has this one of its slots.
+bool arch_has_slot(const struct arch *a, const struct weight_slot *s);
 // The slot of a role, the first one.
 const struct weight_slot *arch_slot(const struct arch *a, enum weight_role role);
 enum { TENSOR_NAME_BYTES = 64 };

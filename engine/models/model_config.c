@@ -12,6 +12,7 @@ struct reader {
     const struct model_file *f;
     const struct arch *arch;
     struct hparams h;
+    bool no_rope; // of all layers
     struct err *err;
     char key[160];
 };
@@ -77,12 +78,17 @@ static bool read_float(struct reader *r, const struct hparam_key *k, const char 
     return true;
 }
 
-// Into its field, which keeps what it holds where the key is absent and not required.
+static bool has_bit(uint64_t set, enum hparam id) { return set >> id & 1; }
+
+// Into its field, which keeps what it holds where the key is absent and not required, or not for this architecture.
 static bool read_hparam(struct reader *r, enum hparam id) {
-    const struct hparam_key *k = &r->arch->keys[id];
-    char *field = (char *)&r->h + k->field;
-    return k->type == HPARAM_INT ? read_int(r, k, key_of(r, id), (int *)(void *)field)
-                                 : read_float(r, k, key_of(r, id), (float *)(void *)field);
+    struct hparam_key k = r->arch->keys[id];
+    char *field = (char *)&r->h + k.field;
+    k.required |= has_bit(r->arch->must, id);
+    if (k.of_some && !has_bit(r->arch->may | r->arch->must, id))
+        return true;
+    return k.type == HPARAM_INT ? read_int(r, &k, key_of(r, id), (int *)(void *)field)
+                                : read_float(r, &k, key_of(r, id), (float *)(void *)field);
 }
 
 // Whether a key is there and holds another number than 0, which stands for the default.
@@ -122,7 +128,7 @@ static bool is_named(const char *suffix, const char *name, size_t len) {
 // Whether a key, which begins with the architecture's name, says nothing that Quire does not compute.
 static bool is_known(const struct arch *a, const struct meta *m, const char *name, size_t len) {
     for (int i = 0; i < NUM_HPARAMS; i++)
-        if (is_named(a->keys[i].suffix, name, len))
+        if (is_named(a->keys[i].suffix, name, len) && (!a->keys[i].of_some || has_bit(a->may | a->must, i)))
             return true;
     for (int i = 0; i < a->num_fixed; i++)
         if (is_named(a->fixed[i].suffix, name, len))
@@ -245,6 +251,11 @@ static bool read_rope(struct reader *r) {
         .beta_slow = 1,
         .attn_factor = 1,
     };
+    bool rotates = true;
+    if (has_bit(r->arch->may, H_ROPE_FINETUNED) &&
+        meta_bool(r->f, key_of(r, H_ROPE_FINETUNED), &rotates, r->err))
+        return false;
+    r->no_rope = !rotates;
     if (!read_hparam(r, H_ROPE_BASE) || !read_hparam(r, H_ROPE_DIM) || !read_hparam(r, H_ROPE_ATTN_FACTOR))
         return false;
     if (rope->dim % 2) {
@@ -322,7 +333,7 @@ static bool read_arch(struct reader *r, struct model_config *c) {
         return false;
     }
     r->arch = arch_find(s.data, s.len);
-    char supported[256] = "";
+    char supported[320] = "";
     for (int i = 0; arch_at(i); i++) {
         size_t n = strlen(supported);
         snprintf(supported + n, sizeof supported - n, "%s%s", i ? ", " : "", arch_at(i)->name);
@@ -386,6 +397,17 @@ static bool read_attn_scale(struct reader *r) {
     model_file_bad(r->f, r->err, "key %s is %g, which times log2 e is no normal number of 32 bits",
                    key_of(r, H_ATTN_SCALE), (double)a->scale);
     return false;
+}
+
+// Factors of the embedding, the residual stream and the logits.
+static bool read_scales(struct reader *r) {
+    struct hparams *h = &r->h;
+    h->embed_scale = h->residual_scale = h->logit_scale = 1;
+    if (!read_hparam(r, H_EMBED_SCALE) || !read_hparam(r, H_RESIDUAL_SCALE) || !read_hparam(r, H_LOGIT_SCALE))
+        return false;
+    if (r->arch->logits_divided)
+        h->logit_scale = 1 / h->logit_scale;
+    return true;
 }
 
 // Any of the biases asks for all of them: weights_check() names one that is missing.
@@ -492,7 +514,7 @@ static bool read_vocab(struct reader *r, struct model_config *c) {
 
 static uint8_t add_attn(struct model_config *c, const struct attn_spec *a) {
     int i = 0;
-    while (i < c->num_attn && c->attn[i].window != a->window)
+    while (i < c->num_attn && (c->attn[i].window != a->window || c->attn[i].rope != a->rope))
         i++;
     c->attn[i] = *a;
     c->attn[i].index = i;
@@ -500,7 +522,13 @@ static uint8_t add_attn(struct model_config *c, const struct attn_spec *a) {
     return (uint8_t)i;
 }
 
-// Layers differ by their window, and share everything else.
+// Whether the layer rotates queries and keys.
+static bool has_rope(const struct reader *r, int layer) {
+    int every = r->arch->no_rope_every;
+    return !r->no_rope && !(every && layer % every == every - 1);
+}
+
+// Layers differ by their window and rotation, and share everything else.
 static void make_specs(const struct reader *r, const bool *windowed, struct model_config *c) {
     c->ffn[0] = r->h.ffn;
     c->ropes[0] = r->h.rope;
@@ -508,6 +536,7 @@ static void make_specs(const struct reader *r, const bool *windowed, struct mode
     for (int i = 0; i < c->num_layers; i++) {
         struct attn_spec a = r->h.attn;
         a.window = windowed[i] ? a.window : 0;
+        a.rope = has_rope(r, i) ? 0 : -1;
         c->layers[i] = (struct layer_spec){.attn = add_attn(c, &a)};
     }
     kv_layers_group(c);
@@ -518,7 +547,7 @@ enum status model_config_read(const struct model_file *f, struct model_config *c
     struct reader r = {.f = f, .err = err ? err : &local};
     bool windowed[MODEL_MAX_LAYERS];
     char name[TENSOR_NAME_BYTES];
-    *c = (struct model_config){.logit_scale = 1};
+    *c = (struct model_config){0};
     // (12)
     if (!read_arch(&r, c) || !read_hparam(&r, H_EXPERTS))
         return r.err->code;
@@ -527,7 +556,7 @@ enum status model_config_read(const struct model_file *f, struct model_config *c
                               key_of(&r, H_EXPERTS), r.h.experts);
     if (!check_keys(&r) || !read_hparam(&r, H_LAYERS) || !read_hparam(&r, H_CONTEXT) ||
         !read_hparam(&r, H_HIDDEN) || !read_hparam(&r, H_FFN) || !read_heads(&r) || !read_attn_scale(&r) ||
-        !read_window(&r, windowed) || !read_rope(&r) || !read_vocab(&r, c))
+        !read_scales(&r) || !read_window(&r, windowed) || !read_rope(&r) || !read_vocab(&r, c))
         return r.err->code;
     r.h.attn.qk_norm = r.arch->qk_norm;
     r.h.attn.qkv_bias = has_biases(&r, r.arch->qkv_bias, WEIGHT_QKV);
@@ -536,6 +565,9 @@ enum status model_config_read(const struct model_file *f, struct model_config *c
     c->hidden = r.h.hidden;
     c->max_context = r.h.context;
     c->norm_eps = r.h.norm_eps;
+    c->embed_scale = r.h.embed_scale;
+    c->residual_scale = r.h.residual_scale;
+    c->logit_scale = r.h.logit_scale;
     c->tied = !model_file_find(f, arch_tensor_name(arch_slot(r.arch, WEIGHT_HEAD), 0, false, 0, name));
     make_specs(&r, windowed, c);
     return STATUS_OK;

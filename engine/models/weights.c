@@ -17,12 +17,9 @@ static const struct arch *arch_of(const struct model_config *c) {
 
 // How many weights of the model the slot stands for, at most.
 static int slot_count(const struct model_config *c, const struct weight_slot *s) {
+    if (!arch_has_slot(arch_of(c), s))
+        return 0;
     return s->kind == SLOT_MODEL ? 1 : c->num_layers;
-}
-
-// Whether the layer has it.
-static bool slot_holds(const struct model_config *c, const struct weight_slot *s, int layer) {
-    return s->kind != SLOT_QK_NORM || model_attn(c, layer)->qk_norm;
 }
 
 static bool has_bias(const struct model_config *c, const struct weight_slot *s, int layer) {
@@ -94,12 +91,12 @@ static bool is_expected(const struct model_config *c, struct text_view name) {
     if (!arch_find_tensor(arch_of(c), name.data, name.len, &at) || at.layer >= c->num_layers)
         return false;
     int layer = at.layer < 0 ? 0 : at.layer;
-    return !at.slot || (slot_holds(c, at.slot, layer) && (!at.bias || has_bias(c, at.slot, layer)));
+    return !at.slot || !at.bias || has_bias(c, at.slot, layer);
 }
 
 static enum status check_slot(const struct model_config *c, const struct model_file *f,
                               const struct weight_slot *s, int layer, struct err *err) {
-    for (int p = 0; p < 3 && s->part[p].name && slot_holds(c, s, layer); p++)
+    for (int p = 0; p < 3 && s->part[p].name; p++)
         if (check_part(c, f, s, p, false, layer, err) ||
             (has_bias(c, s, layer) && check_part(c, f, s, p, true, layer, err)))
             return STATUS_FORMAT;
@@ -150,7 +147,7 @@ static const struct model_tensor *find_part(const struct loader *l, const struct
 
 static uint64_t slot_bytes(const struct loader *l, const struct weight_slot *s, int layer) {
     uint64_t bytes = 0;
-    for (int p = 0; p < 3 && s->part[p].name && slot_holds(l->whole, s, layer); p++) {
+    for (int p = 0; p < 3 && s->part[p].name; p++) {
         bytes += padded(find_part(l, s, p, false, layer)->bytes);
         if (has_bias(l->whole, s, layer))
             bytes += padded(find_part(l, s, p, true, layer)->bytes);
@@ -321,8 +318,6 @@ enum status weights_load(const struct weights_target *targets, int num_targets, 
         if (i == 0 || of_layers != (s[-1].kind != SLOT_MODEL))
             ok = make_buffers(&l, of_layers) == STATUS_OK;
         for (int layer = 0; ok && err->code == STATUS_OK && layer < slot_count(l.whole, s); layer++) {
-            if (!slot_holds(l.whole, s, layer))
-                continue;
             if (load_slot(&l, s, layer, err) != STATUS_OK)
                 break;
             l.done += slot_bytes(&l, s, layer);

@@ -53,9 +53,19 @@ struct cuda_embed {
     const void *table;      // (vocab, hidden) rows as in a file
     enum dtype dtype;
     float *resid; // (rows, hidden)
+    float factor;
     int rows, hidden, vocab;
 };
 void cuda_embed(struct rt *rt, const struct cuda_embed *a);
+
+// resid += factor * (x + bias). bias may be NULL.
+struct cuda_add {
+    const float *x, *bias; // (rows, n), (n)
+    float *resid;          // (rows, n)
+    float factor;
+    int rows, n;
+};
+void cuda_add(struct rt *rt, const struct cuda_add *a);
 
 // out = x / sqrt(mean(x^2) + eps) * weight, or x where weight is NULL, as act_dtype. Leaves columns [n,
 // ldout) alone.

@@ -12,6 +12,7 @@ void cuda_phase_embed(struct device *dev, const struct weight *table, const stru
                            .table = table->table,
                            .dtype = table->dtype,
                            .resid = dev->resid,
+                           .factor = model_scale(dev->model.embed_scale),
                            .rows = dev->work.num_tokens,
                            .hidden = dev->model.hidden,
                            .vocab = dev->model.vocab};
@@ -144,9 +145,28 @@ void cuda_phase_attn_prefill(struct device *dev, const struct layer *layer, cons
         attend_rows(dev, layer, row, step->num_tokens - row);
 }
 
+// resid += residual_scale * (all_reduce(x w^T) + bias), by way of `added`
+static void add_scaled(struct device *dev, const struct weight *w, const struct activation *x) {
+    int rows = dev->work.num_tokens, D = dev->model.hidden;
+    bool alone = dev->peers.world == 1;
+    if (alone) {
+        cuda_multiply(dev, w, x, rows, dev->added, D);
+    } else {
+        cuda_multiply(dev, w, x, rows, dev->peers.part, D);
+        cuda_clear(dev->rt, &(struct cuda_clear){dev->added, ACT_DTYPE_F32, rows, 0, D, D});
+        cuda_peers_add(dev, dev->added, w->bias, rows);
+    }
+    cuda_add(dev->rt, &(struct cuda_add){dev->added, alone ? w->bias : NULL, dev->resid,
+                                         model_scale(dev->model.residual_scale), rows, D});
+}
+
 // resid += all_reduce(x w^T) + bias
 static void add_projection(struct device *dev, const struct weight *w, const struct activation *x) {
     int rows = dev->work.num_tokens;
+    if (dev->added) {
+        add_scaled(dev, w, x);
+        return;
+    }
     if (dev->peers.world == 1) {
         cuda_multiply_add(dev, w, x, rows, dev->resid);
         return;
@@ -215,7 +235,7 @@ static void compute_logits(struct device *dev, const struct weight *w, int n) {
                           .n = w->rows[0],
                           .max = dev->max + begin / CUDA_GROUP,
                           .ldmax = dev->num_maxima,
-                          .factor = dev->model.logit_scale == 0 ? 1 : dev->model.logit_scale};
+                          .factor = model_scale(dev->model.logit_scale)};
     cuda_gemm(dev->rt, &g);
 }
 

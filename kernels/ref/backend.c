@@ -234,7 +234,7 @@ static void ref_embed(struct device *dev, const struct weight *table, const stru
         CHECK(id < table->part[0].rows);
         float *row = dev->resid + (size_t)t * (size_t)D;
         for (int i = 0; i < D; i++)
-            row[i] = ref_element(&table->part[0], id, i);
+            row[i] = ref_element(&table->part[0], id, i) * model_scale(dev->model.embed_scale);
     }
 }
 
@@ -288,9 +288,11 @@ static void kv_fetch(struct device *dev, const struct layer *layer, int which, i
 static void finish_heads(struct device *dev, const struct attn_spec *a, float *x, int num_heads,
                          const struct weight *norm, int position) {
     for (int h = 0; h < num_heads; h++, x += a->head_dim) {
+        if (a->rope >= 0 && a->qk_norm == QK_NORM_ROTATED)
+            ref_rope(x, &dev->model.ropes[a->rope], position);
         if (norm)
             ref_rmsnorm(x, x, (const float *)norm->part[0].data, a->head_dim, dev->model.norm_eps);
-        if (a->rope >= 0)
+        if (a->rope >= 0 && a->qk_norm != QK_NORM_ROTATED)
             ref_rope(x, &dev->model.ropes[a->rope], position);
     }
 }
@@ -352,9 +354,10 @@ static void ref_attn_decode(struct device *dev, const struct layer *layer, const
         attend_sequence(dev, layer, step, s);
 }
 
-// resid += all_reduce(h · Wᵀ) + bias
+// resid += residual_scale * (all_reduce(h · Wᵀ) + bias)
 static void add_projection(struct device *dev, const struct weight *w, const struct step *step) {
     struct ref_matrix part = w->part[0];
+    float scale = model_scale(dev->model.residual_scale);
     if (dev->comm)
         part.bias = NULL; // every rank has it, the sum takes it once
     for (int t = 0; t < step->num_tokens; t++) {
@@ -363,7 +366,7 @@ static void add_projection(struct device *dev, const struct weight *w, const str
         if (dev->comm)
             dev->apart |= dev->comm->ops->all_reduce(dev->comm, dev->wide, (size_t)part.rows) != STATUS_OK;
         for (int i = 0; i < part.rows; i++)
-            x[i] += dev->wide[i] + (dev->comm && w->bias[0] ? w->part[0].bias[i] : 0);
+            x[i] += scale * (dev->wide[i] + (dev->comm && w->bias[0] ? w->part[0].bias[i] : 0));
     }
 }
 
@@ -400,7 +403,7 @@ static void all_logits(struct device *dev, const struct weight *head) {
 
 static void ref_head(struct device *dev, const struct model *model, const struct step *step) {
     int D = dev->model.hidden, V = dev->model.vocab;
-    float scale = dev->model.logit_scale == 0 ? 1 : dev->model.logit_scale;
+    float scale = model_scale(dev->model.logit_scale);
     struct result *out = &dev->result[dev->num_begun & 1];
     out->num_rows = step->num_rows;
     if (step->masks && step->masks_wait)

@@ -41,6 +41,10 @@ PRESETS = {
 }
 LLAMA3 = ["128000=<|begin_of_text|>", "128001=<|end_of_text|>", "128006=<|start_header_id|>",
           "128007=<|end_header_id|>", "128008=<|eom_id|>", "128009=<|eot_id|>"]
+ARCHS = {  # what their files have beside llama's, or instead
+    "llama": {}, "qwen2": dict(bias=True), "qwen3": dict(qk_norm=True), "granite": {}, "minicpm": {}, "smollm3": {}, "internlm2": {},
+    "ernie4_5": {}, "seed_oss": dict(ffn_norm="post_attention_norm"), "hunyuan-dense": dict(qk_norm=True), "mistral3": {},
+}
 VOCABULARIES = {  # by preset: below the folder of --tokenizers
     "qwen2.5-0.5b": dict(vocab="qwen2/vocab.json", merges="qwen2/merges.txt", pre="qwen2",
                          added="qwen2/added_tokens.json", config="qwen2/tokenizer_config.json"),
@@ -144,7 +148,7 @@ def parse(argv=None):
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("out")
     p.add_argument("--preset", choices=PRESETS, default="tiny")
-    p.add_argument("--arch", choices=["llama", "qwen2", "qwen3"], default="llama")
+    p.add_argument("--arch", choices=ARCHS, default="llama")
     p.add_argument("--layers", type=int, default=2)
     p.add_argument("--hidden", type=int, default=64)
     p.add_argument("--heads", type=int, default=4)
@@ -173,8 +177,7 @@ def parse(argv=None):
     p.set_defaults(**PRESETS[p.parse_known_args(argv)[0].preset])  # explicit arguments still win
     a = p.parse_args(argv)
     a.head_dim = a.head_dim or a.hidden // a.heads
-    a.bias = a.bias or a.arch == "qwen2"
-    a.qk_norm = a.arch == "qwen3"
+    vars(a).update({"qk_norm": False, "ffn_norm": "ffn_norm", **ARCHS[a.arch]})
     llama3 = a.rope in ("llama3", "llama3-keys")
     a.rope_original = a.rope_original or (8192 if llama3 else max(1, int(a.context / a.rope_factor)))
     a.f32 = [(k, float(v)) for k, v in (pair.split("=") for pair in a.f32)]
@@ -279,7 +282,7 @@ def main(argv=None):
         matrix(b + "attn_output.weight", a.hidden, a.heads * d)
         if a.out_bias:
             bias(b + "attn_output.bias", a.hidden)
-        norm(b + "ffn_norm.weight", a.hidden)
+        norm(b + f"{a.ffn_norm}.weight", a.hidden)
         matrix(b + "ffn_gate.weight", a.ffn, a.hidden)
         matrix(b + "ffn_up.weight", a.ffn, a.hidden)
         matrix(b + "ffn_down.weight", a.hidden, a.ffn, layer=i)

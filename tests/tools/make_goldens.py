@@ -6,8 +6,8 @@
 
 The weights come from make_gguf.py: the same arguments give the same bytes, so only arguments and results are kept. The
 oracle reads the GGUF with the `gguf` package, dequantised, and takes its configuration from the arguments, not from the
-file's keys: a key that is written or read wrongly shows. GGUF stores the rows of q and k of `llama` with the two halves
-of each head interleaved, and the oracle wants them apart.
+file's keys: a key that is written or read wrongly shows. GGUF stores the rows of q and k of PERMUTED with the two
+halves of each head interleaved, and the oracle wants them apart.
 
 A golden file holds the arguments, a prompt, the log-probability of each of its tokens given those before, some full rows
 of logits, and a greedy continuation with `margins`: how far the two best logits of each step lie apart. `effect` is how far
@@ -28,6 +28,7 @@ import make_gguf
 GOLDEN = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "model", "golden")
 PROMPT, GREEDY, MARGIN = 90, 16, 0.005
 BASE = "--layers 2 --hidden 64 --heads 4 --kv-heads 2 --ffn 96 --vocab 300 --context 256"
+PERMUTED = ("llama", "granite", "minicpm", "smollm3", "internlm2", "mistral3")  # whose converters interleave rows of q and k
 K = "--layers 1 --hidden 256 --kv-heads 1 --ffn 256 --vocab 290"  # what blocks of 256 divide, and no more than that
 YARN = "--rope yarn --rope-original 16"
 
@@ -53,6 +54,15 @@ CASES = {
     "qwen3": ("--arch qwen3 --head-dim 32 --no-tied --rope-base 1000000", "qk_norm"),
     "qwen3-tied": ("--arch qwen3", "qk_norm"),
     "qwen3-yarn": (f"--arch qwen3 {YARN} --rope-factor 4 --head-dim 32 --no-tied", "rope"),
+    "granite": ("--arch granite --bias --out-bias --no-tied --f32 attention.scale=0.2 --f32 embedding_scale=2 --f32 residual_scale=0.4 --f32 logit_scale=2",
+                "scales"),
+    "minicpm": ("--arch minicpm --layers 3 --no-tied --f32 embedding_scale=2 --f32 residual_scale=0.5 --f32 logit_scale=0.7", "scales"),
+    "smollm3": ("--arch smollm3 --layers 5 --rope-base 50", "no_rope"),
+    "internlm2": ("--arch internlm2 --no-tied", None),
+    "ernie4_5": ("--arch ernie4_5 --head-dim 32 --rope-base 500000", None),
+    "seed_oss": ("--arch seed_oss --bias --head-dim 32 --no-tied", "bias"),
+    "hunyuan-dense": ("--arch hunyuan-dense --head-dim 24 --no-tied", "qk_norm"),
+    "mistral3": ("--arch mistral3 --head-dim 32 --no-tied --rope-base 100000", None),
     "llama-f16": ("--type f16 --no-tied", None),
     "mistral-bf16": ("--type bf16 --window 20", "window"),
     "qwen2-q8_0": ("--arch qwen2 --type q8_0 --no-tied", "bias"),
@@ -107,15 +117,30 @@ def configuration(a, off):
         elif scaling["rope_type"] == "llama3":
             scaling.update(low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=a.rope_original)
         common["rope_scaling"] = scaling
-    scale = more.pop("attention.scale", None)
+    names = {"attention.scale": "attention_multiplier", "embedding_scale": "embedding_multiplier",
+             "residual_scale": "residual_multiplier", "logit_scale": "logits_scaling"}
+    scales = {theirs: more.pop(ours) for ours, theirs in names.items() if ours in more}
+    scale = None if a.arch == "granite" else scales.pop("attention_multiplier", None)
     if more and off != "rope":
         sys.exit(f"no oracle for {more}")
     if a.arch == "qwen2":
         model = tf.Qwen2ForCausalLM(tf.Qwen2Config(**common, use_sliding_window=False))
     elif a.arch == "qwen3":
         model = tf.Qwen3ForCausalLM(tf.Qwen3Config(**common, use_sliding_window=False, attention_bias=False))
-    elif a.window:
-        model = tf.MistralForCausalLM(tf.MistralConfig(**common, sliding_window=None if off == "window" else a.window))
+    elif a.arch in ("granite", "minicpm"):  # MiniCPM's code comes with its weights; Granite's does the same
+        scales = {"attention_multiplier": a.head_dim**-0.5, **({} if off == "scales" else scales)}
+        model = tf.GraniteForCausalLM(tf.GraniteConfig(**common, **scales, attention_bias=a.bias))
+    elif a.arch == "smollm3":
+        no_rope = [1] * a.layers if off == "no_rope" else None
+        model = tf.SmolLM3ForCausalLM(tf.SmolLM3Config(**common, pad_token_id=None, no_rope_layers=no_rope))
+    elif a.arch == "ernie4_5":
+        model = tf.Ernie4_5ForCausalLM(tf.Ernie4_5Config(**common))
+    elif a.arch == "seed_oss":
+        model = tf.SeedOssForCausalLM(tf.SeedOssConfig(**common, attention_bias=True, attention_out_bias=False, residual_dropout=0.0))
+    elif a.arch == "hunyuan-dense":
+        model = tf.HunYuanDenseV1ForCausalLM(tf.HunYuanDenseV1Config(**common))
+    elif a.window or a.arch == "mistral3":
+        model = tf.MistralForCausalLM(tf.MistralConfig(**common, sliding_window=None if off == "window" else a.window or None))
     else:
         model = tf.LlamaForCausalLM(tf.LlamaConfig(**common, attention_bias=True, mlp_bias=False))
     for layer in model.model.layers:
@@ -123,7 +148,9 @@ def configuration(a, off):
             layer.self_attn.scaling = scale
         if off == "qk_norm":
             import torch
-            layer.self_attn.q_norm = layer.self_attn.k_norm = torch.nn.Identity()
+            for name in ("q_norm", "k_norm", "query_layernorm", "key_layernorm"):
+                if hasattr(layer.self_attn, name):
+                    setattr(layer.self_attn, name, torch.nn.Identity())
     return model.double().eval()
 
 
@@ -137,6 +164,10 @@ def load(a, path, off):
              "attn_k": "self_attn.k_proj", "attn_v": "self_attn.v_proj", "attn_output": "self_attn.o_proj",
              "attn_q_norm": "self_attn.q_norm", "attn_k_norm": "self_attn.k_norm", "ffn_gate": "mlp.gate_proj",
              "ffn_up": "mlp.up_proj", "ffn_down": "mlp.down_proj"}
+    if a.arch == "hunyuan-dense":
+        names.update({"attn_q_norm": "self_attn.query_layernorm", "attn_k_norm": "self_attn.key_layernorm"})
+    if a.arch == "seed_oss":
+        names["post_attention_norm"] = "post_attention_layernorm"
     whole = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
     state = {}
     for t in gguf.GGUFReader(path).tensors:
@@ -146,7 +177,7 @@ def load(a, path, off):
         x = x.reshape([int(n) for n in reversed(t.shape)])
         parts = t.name.split(".")
         base, end = parts[-2], parts[-1]
-        if a.arch == "llama" and base in ("attn_q", "attn_k"):
+        if a.arch in PERMUTED and base in ("attn_q", "attn_k"):
             heads = a.heads if base == "attn_q" else a.kv_heads
             x = x.reshape(heads, a.head_dim // 2, 2, -1).swapaxes(1, 2).reshape(x.shape)
         if end == "bias" and off == "bias":
@@ -159,7 +190,7 @@ def load(a, path, off):
             state[name] = torch.zeros_like(p)
     missing, unexpected = model.load_state_dict(state, strict=False)
     allowed = {"lm_head.weight"} if a.tied else set()
-    extra = [n for n in unexpected if not (off == "qk_norm" and "_norm" in n)]
+    extra = [n for n in unexpected if not (off == "qk_norm" and ("_norm" in n or "y_layernorm" in n))]
     if set(missing) - allowed or extra:
         sys.exit(f"weights do not fit: missing {missing}, unexpected {extra}")
     return model

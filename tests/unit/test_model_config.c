@@ -288,10 +288,37 @@ static void test_architectures(void **state) {
     refused(&(struct change){.arch = "qwen2", .out_bias = 1}, "attn_output.bias is not part");
     refused(&(struct change){.extra = "blk.1.attn_output.bias", .cols = D}, "attn_output.bias is not part");
     refused(&(struct change){.extra = "blk.0.ffn_up.bias", .cols = F}, "supported are biases of attention");
-    static const char *const others[] = {"phi3", "qwen2moe", "qwen3moe", "gemma2", "llama4", "mistral3"};
+    read_ok(&(struct change){.arch = "granite",
+                             .keys = {{"granite.embedding_scale", 6, 12, NULL},
+                                      {"granite.residual_scale", 6, 0.25, NULL},
+                                      {"granite.logit_scale", 6, 8, NULL},
+                                      {"granite.rope.scaling.finetuned", 7, 1, NULL}}},
+            &c);
+    assert_true(c.embed_scale == 12 && c.residual_scale == 0.25f && c.logit_scale == 0.125f &&
+                c.attn[0].rope == 0);
+    read_ok(&(struct change){.arch = "granite",
+                             .keys = {{"granite.logit_scale", 6, 8, NULL},
+                                      {"granite.rope.scaling.finetuned", 7, 0, NULL}}},
+            &c);
+    assert_true(c.embed_scale == 1 && c.residual_scale == 1 && c.attn[0].rope == -1);
+    refused(&(struct change){.arch = "granite"}, "key granite.logit_scale is missing");
+    refused(&(struct change){.arch = "minicpm", .keys = {{"minicpm.logit_scale", 6, 8, NULL}}},
+            "key minicpm.embedding_scale is missing");
+    refused(&(struct change){.arch = "granite",
+                             .keys = {{"granite.logit_scale", 6, 8, NULL},
+                                      {"granite.residual_scale", 6, 0, NULL}}},
+            "granite.residual_scale is 0, expected above 0");
+    refused(&(struct change){.arch = "smollm3", .keys = {{"smollm3.residual_scale", 6, 2, NULL}}},
+            "smollm3.residual_scale is 2: Quire does not know");
+    refused(&(struct change){.arch = "mistral3",
+                             .keys = {{"mistral3.attention.temperature_scale", 6, 0.1, NULL}}},
+            "mistral3.attention.temperature_scale is 0.1: Quire does not know");
+    refused(&(struct change){.arch = "seed_oss"}, "blk.0.post_attention_norm.weight is missing");
+    static const char *const others[] = {"phi3", "qwen2moe", "qwen3moe", "gemma2", "llama4", "mistral4"};
     for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
         char word[96];
-        snprintf(word, sizeof word, "architecture '%s' is not supported yet; supported: llama, qwen2, qwen3",
+        snprintf(word, sizeof word,
+                 "architecture '%s' is not supported yet; supported: llama, qwen2, qwen3, granite",
                  others[i]);
         refused(&(struct change){.arch = others[i]}, word);
     }

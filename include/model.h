@@ -30,6 +30,8 @@ struct rope_config {
     float beta_fast, beta_slow; // YARN: 32, 1
     float attn_factor;          // cos and sin are multiplied by it; 1: none (0 counts as 1)
     const float *freq_factors;  // (dim/2) divides each frequency, or NULL; owned by the model file
+    const float
+        *long_factors; // in their place where more than original_context is served (LongRoPE), or NULL
 };
 
 enum qk_norm { // RMSNorm of q and k

@@ -88,19 +88,25 @@ static const struct weight_slot gguf_slots[] = {
     {WEIGHT_HEAD, SLOT_MODEL, IN_MODEL(head), .part = {{"output", "VD"}}},
     {WEIGHT_NORM, SLOT_MODEL, IN_MODEL(out_norm), .part = {{"output_norm", "D"}}},
     {WEIGHT_NORM, SLOT_LAYER, IN_LAYER(attn_norm), .part = {{"attn_norm", "D"}}},
-    {WEIGHT_QKV, SLOT_LAYER, IN_LAYER(qkv), .part = {{"attn_q", "QD"}, {"attn_k", "KD"}, {"attn_v", "KD"}}},
+    {WEIGHT_QKV, SLOT_LAYER, IN_LAYER(qkv), .part = {{"attn_q", "QD"}, {"attn_k", "KD"}, {"attn_v", "KD"}},
+     .fused = "attn_qkv"},
     {WEIGHT_NORM, SLOT_LAYER, IN_LAYER(q_norm), .part = {{"attn_q_norm", "d"}}, .when = TRAIT_QK_NORM},
     {WEIGHT_NORM, SLOT_LAYER, IN_LAYER(k_norm), .part = {{"attn_k_norm", "d"}}, .when = TRAIT_QK_NORM},
     {WEIGHT_ATTN_OUT, SLOT_LAYER, IN_LAYER(attn_out), .part = {{"attn_output", "DQ"}}},
     {WEIGHT_NORM, SLOT_LAYER, IN_LAYER(ffn_norm), .part = {{"ffn_norm", "D"}}, .unless = TRAIT_FFN_NORM_NAME},
     {WEIGHT_NORM, SLOT_LAYER, IN_LAYER(ffn_norm), .part = {{"post_attention_norm", "D"}},
      .when = TRAIT_FFN_NORM_NAME},
-    {WEIGHT_GATE_UP, SLOT_LAYER, IN_LAYER(gate_up), .part = {{"ffn_gate", "FD"}, {"ffn_up", "FD"}}},
+    {WEIGHT_GATE_UP, SLOT_LAYER, IN_LAYER(gate_up), .part = {{"ffn_gate", "FD"}, {"ffn_up", "FD"}},
+     .unless = TRAIT_FUSED_FFN},
+    {WEIGHT_GATE_UP, SLOT_LAYER, IN_LAYER(gate_up), .part = {{"ffn_gate", "FD"}, {"ffn_up", "FD"}},
+     .fused = "ffn_up", .when = TRAIT_FUSED_FFN},
     {WEIGHT_DOWN, SLOT_LAYER, IN_LAYER(down), .part = {{"ffn_down", "DF"}}},
 };
 
 static const struct extra_tensor gguf_extras[] = {
     {false, "rope_freqs.weight"}, // read by model_config.c
+    {false, "rope_factors_short.weight"},
+    {false, "rope_factors_long.weight"},
     {false, "rope.freqs"},
     {true, "attn_rot_embd"},
 };
@@ -109,7 +115,8 @@ static const struct extra_tensor gguf_extras[] = {
 #define GGUF_TABLES                                                                                          \
     .keys = gguf_keys, .fixed = gguf_fixed, .num_fixed = COUNT(gguf_fixed), .suspects = gguf_suspects,       \
     .num_suspects = COUNT(gguf_suspects), .slots = gguf_slots, .num_slots = COUNT(gguf_slots),               \
-    .freq_factors = "rope_freqs.weight", .extras = gguf_extras, .num_extras = COUNT(gguf_extras)
+    .freq_factors = "rope_freqs.weight", .short_factors = "rope_factors_short.weight",                       \
+    .long_factors = "rope_factors_long.weight", .extras = gguf_extras, .num_extras = COUNT(gguf_extras)
 
 #define HAS(hparam) (UINT64_C(1) << (hparam))
 #define SCALES (HAS(H_EMBED_SCALE) | HAS(H_RESIDUAL_SCALE) | HAS(H_LOGIT_SCALE))
@@ -123,7 +130,7 @@ static const struct arch archs[] = {
     // Granite 3 and 4 (dense, without recurrent layers)
     {"granite", .rope_interleaved = true, .qkv_bias = OPTIONAL, .out_bias = OPTIONAL, .logits_divided = true,
      .may = SCALES | HAS(H_ROPE_FINETUNED), .must = HAS(H_LOGIT_SCALE), GGUF_TABLES},
-    // MiniCPM 1 and 2, MiniCPM 4 without LongRoPE. Old files without the scales do not say what they mean.
+    // MiniCPM 1 and 2, MiniCPM 4. Old files without the scales do not say what they mean.
     {"minicpm", .rope_interleaved = true, .qkv_bias = OPTIONAL, .out_bias = OPTIONAL, .logits_divided = true,
      .must = SCALES, GGUF_TABLES},
     {"smollm3", .rope_interleaved = true, .qkv_bias = OPTIONAL, .no_rope_every = 4, GGUF_TABLES},
@@ -132,6 +139,8 @@ static const struct arch archs[] = {
     {"ernie4_5", .rope_interleaved = true, .qkv_bias = OPTIONAL, .out_bias = OPTIONAL, GGUF_TABLES},
     {"seed_oss", .qkv_bias = OPTIONAL, .traits = TRAIT_FFN_NORM_NAME, GGUF_TABLES},
     {"hunyuan-dense", .qk_norm = QK_NORM_ROTATED, .traits = TRAIT_QK_NORM, GGUF_TABLES},
+    // Phi 3, 3.5 and 4
+    {"phi3", .traits = TRAIT_FUSED_FFN, .window_every_layer = true, GGUF_TABLES},
     // Mistral Small 3
     {"mistral3", .rope_interleaved = true, .out_bias = OPTIONAL, .qkv_bias = OPTIONAL,
      .window_every_layer = true, GGUF_TABLES},
@@ -159,7 +168,7 @@ const struct weight_slot *arch_slot(const struct arch *a, enum weight_role role)
 
 const char *arch_tensor_name(const struct weight_slot *s, int part, bool bias, int layer,
                              char buf[TENSOR_NAME_BYTES]) {
-    const char *name = s->part[part].name, *end = bias ? "bias" : "weight";
+    const char *name = part == FUSED_PART ? s->fused : s->part[part].name, *end = bias ? "bias" : "weight";
     if (s->kind == SLOT_MODEL)
         snprintf(buf, TENSOR_NAME_BYTES, "%s.%s", name, end);
     else
@@ -198,14 +207,19 @@ bool arch_find_tensor(const struct arch *a, const char *name, size_t len, struct
         const struct weight_slot *s = &a->slots[i];
         if (!arch_has_slot(a, s))
             continue;
-        for (int p = 0; p < 3 && s->part[p].name && (s->kind != SLOT_MODEL) == per_layer; p++) {
-            place->bias = is_name(name, len, s->part[p].name, ".bias");
-            if (!place->bias && !is_name(name, len, s->part[p].name, ".weight"))
+        place->part = FUSED_PART;
+        for (int p = FUSED_PART; p < 3 && (s->kind != SLOT_MODEL) == per_layer; p++) {
+            const char *part = p == FUSED_PART ? s->fused : s->part[p].name;
+            bool bias = part && is_name(name, len, part, ".bias");
+            if (!bias && !(part && is_name(name, len, part, ".weight")))
                 continue;
             place->slot = s;
+            place->bias = bias;
+            place->fused |= p == FUSED_PART;
             place->part = p;
-            return true;
         }
+        if (place->slot)
+            return true;
     }
     for (int i = 0; i < a->num_extras; i++)
         if (a->extras[i].per_layer == per_layer && is_name(name, len, a->extras[i].name, ""))

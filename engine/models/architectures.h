@@ -73,6 +73,8 @@ struct weight_slot {
         // Letters as in model.h; Q is H*d and K is K*d. A bias has as many values as its matrix has rows.
         const char *name, *shape;
     } part[3];
+    const char
+        *fused; // the one tensor that has the rows of all parts, in a layer without the first part; or NULL
     unsigned when, unless; // traits (enum trait) of which an architecture has one, and none; when 0: any
 };
 
@@ -80,6 +82,7 @@ struct weight_slot {
 enum trait {
     TRAIT_QK_NORM = 1,
     TRAIT_FFN_NORM_NAME = 2, // the norm before the feed-forward is `post_attention_norm`
+    TRAIT_FUSED_FFN = 4,     // gate and up may be one tensor
 };
 
 enum presence { NEVER, OPTIONAL, ALWAYS };
@@ -106,7 +109,8 @@ struct arch {
     int num_suspects;
     const struct weight_slot *slots; // (num_slots)
     int num_slots;
-    const char *freq_factors; // the tensor of rope_config.freq_factors
+    const char *freq_factors;                 // the tensor of rope_config.freq_factors
+    const char *short_factors, *long_factors; // with LongRoPE, both or neither
     // Tensors that a file may have beside those: left behind by old converters.
     const struct extra_tensor {
         bool per_layer;
@@ -123,15 +127,16 @@ const struct arch *arch_at(int i); // NULL behind the last
 bool arch_has_slot(const struct arch *a, const struct weight_slot *s);
 // The slot of a role, the first one.
 const struct weight_slot *arch_slot(const struct arch *a, enum weight_role role);
-enum { TENSOR_NAME_BYTES = 64 };
-// What a file calls a part of a slot, or its bias. layer: ignored outside the layers. Returns buf.
+enum { TENSOR_NAME_BYTES = 64, FUSED_PART = -1 };
+// What a file calls a part of a slot, or its bias; part FUSED_PART: the tensor of all parts. layer: ignored outside the layers. Returns buf.
 const char *arch_tensor_name(const struct weight_slot *s, int part, bool bias, int layer,
                              char buf[TENSOR_NAME_BYTES]);
 
 // Where a tensor belongs.
 struct tensor_place {
     const struct weight_slot *slot; // NULL: an extra
-    int part, layer;                // layer -1: outside the layers
+    int part, layer;                // part FUSED_PART: no part by itself; layer -1: outside the layers
+    bool fused;                     // it may have the rows of all parts
     bool bias;
 };
 // false: the architecture has no such tensor, whatever the configuration.

@@ -154,15 +154,15 @@ static bool check_keys(struct reader *r) {
     return true;
 }
 
-// A tensor that divides each frequency: Llama 3's scaling, worked out by whoever made the file.
-static bool read_freq_factors(struct reader *r) {
-    struct rope_config *rope = &r->h.rope;
-    const struct model_tensor *t = model_file_find(r->f, r->arch->freq_factors);
+// A tensor that divides each frequency into *factors, which stays as it is where there is none.
+static bool read_factors(struct reader *r, const char *name, const float **factors) {
+    const struct rope_config *rope = &r->h.rope;
+    const struct model_tensor *t = model_file_find(r->f, name);
     if (!t)
         return true;
     if (t->view.dtype != DTYPE_F32 || t->view.ndim != 1 || t->view.shape[0] != rope->dim / 2) {
-        model_file_bad(r->f, r->err, "tensor %s is %s with %lld elements, expected F32 with %d",
-                       r->arch->freq_factors, t->type_name, (long long)t->elements, rope->dim / 2);
+        model_file_bad(r->f, r->err, "tensor %s is %s with %lld elements, expected F32 with %d", name,
+                       t->type_name, (long long)t->elements, rope->dim / 2);
         return false;
     }
     const float *f = model_file_keep(r->f, t, r->err);
@@ -171,12 +171,29 @@ static bool read_freq_factors(struct reader *r) {
     for (int i = 0; i < rope->dim / 2; i++)
         if (!isfinite(f[i]) || f[i] <= 0) {
             model_file_bad(r->f, r->err, "tensor %s holds %g at byte %llu, expected a finite number above 0",
-                           r->arch->freq_factors, (double)f[i],
-                           (unsigned long long)t->offset + 4 * (unsigned)i);
+                           name, (double)f[i], (unsigned long long)t->offset + 4 * (unsigned)i);
             return false;
         }
-    rope->freq_factors = f;
+    *factors = f;
     return true;
+}
+
+// Llama 3's scaling, worked out by whoever made the file, or LongRoPE's.
+static bool read_freq_factors(struct reader *r) {
+    struct rope_config *rope = &r->h.rope;
+    const char *const names[2] = {r->arch->short_factors, r->arch->long_factors};
+    if (!read_factors(r, r->arch->freq_factors, &rope->freq_factors))
+        return false;
+    bool others = rope->freq_factors || rope->scaling != ROPE_NONE, has[2];
+    for (int i = 0; i < 2; i++)
+        has[i] = model_file_find(r->f, names[i]) != NULL;
+    if (has[0] != has[1] || (has[0] && others)) {
+        model_file_bad(r->f, r->err, "tensor %s is there, and %s", names[!has[0]],
+                       has[0] == has[1] ? "another scaling of RoPE" : "the other one of LongRoPE is not");
+        return false;
+    }
+    return !has[0] || (read_hparam(r, H_ROPE_CONTEXT) && read_factors(r, names[0], &rope->freq_factors) &&
+                       read_factors(r, names[1], &rope->long_factors));
 }
 
 // What the scaling of this kind needs beside the factor.
@@ -230,6 +247,10 @@ static bool find_scaling(struct reader *r, struct text_view type, enum rope_scal
             *scaling = (enum rope_scaling)k;
             return true;
         }
+    if (is_named("longrope", type.data, type.len) && model_file_find(r->f, r->arch->long_factors)) {
+        *scaling = ROPE_NONE; // its tensors say the rest
+        return true;
+    }
     model_file_bad(r->f, r->err,
                    "key %s is '%.*s', which is not supported; supported: none, linear, yarn, llama3",
                    key_of(r, H_ROPE_TYPE), (int)type.len, type.data);
@@ -415,7 +436,7 @@ static bool has_biases(const struct reader *r, enum presence presence, enum weig
     const struct weight_slot *s = arch_slot(r->arch, role);
     char name[TENSOR_NAME_BYTES];
     bool there = false;
-    for (int p = 0; p < 3 && s->part[p].name; p++)
+    for (int p = s->fused ? FUSED_PART : 0; p < 3 && (p < 0 || s->part[p].name); p++)
         there |= model_file_find(r->f, arch_tensor_name(s, p, true, 0, name)) != NULL;
     return presence == ALWAYS || (presence == OPTIONAL && there);
 }

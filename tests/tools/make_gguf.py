@@ -44,6 +44,7 @@ LLAMA3 = ["128000=<|begin_of_text|>", "128001=<|end_of_text|>", "128006=<|start_
 ARCHS = {  # what their files have beside llama's, or instead
     "llama": {}, "qwen2": dict(bias=True), "qwen3": dict(qk_norm=True), "granite": {}, "minicpm": {}, "smollm3": {}, "internlm2": {},
     "ernie4_5": {}, "seed_oss": dict(ffn_norm="post_attention_norm"), "hunyuan-dense": dict(qk_norm=True), "mistral3": {},
+    "phi3": dict(fused=True),
 }
 VOCABULARIES = {  # by preset: below the folder of --tokenizers
     "qwen2.5-0.5b": dict(vocab="qwen2/vocab.json", merges="qwen2/merges.txt", pre="qwen2",
@@ -163,7 +164,7 @@ def parse(argv=None):
     p.add_argument("--out-bias", action="store_true", help="the attention output has a bias")
     p.add_argument("--window", type=int, default=0, help="sliding window in tokens")
     p.add_argument("--window-pattern", type=int, default=0, help="of so many layers the last has no window; 0: all have it")
-    p.add_argument("--rope", choices=["none", "linear", "yarn", "llama3", "llama3-keys"], default="none",
+    p.add_argument("--rope", choices=["none", "linear", "yarn", "llama3", "llama3-keys", "longrope"], default="none",
                    help="llama3: as rope_freqs.weight, which is what llama.cpp writes; llama3-keys: as metadata")
     p.add_argument("--rope-base", type=float, default=10000.0)
     p.add_argument("--rope-factor", type=float, default=4.0)
@@ -177,7 +178,7 @@ def parse(argv=None):
     p.set_defaults(**PRESETS[p.parse_known_args(argv)[0].preset])  # explicit arguments still win
     a = p.parse_args(argv)
     a.head_dim = a.head_dim or a.hidden // a.heads
-    vars(a).update({"qk_norm": False, "ffn_norm": "ffn_norm", **ARCHS[a.arch]})
+    vars(a).update({"qk_norm": False, "ffn_norm": "ffn_norm", "fused": False, **ARCHS[a.arch]})
     llama3 = a.rope in ("llama3", "llama3-keys")
     a.rope_original = a.rope_original or (8192 if llama3 else max(1, int(a.context / a.rope_factor)))
     a.f32 = [(k, float(v)) for k, v in (pair.split("=") for pair in a.f32)]
@@ -185,6 +186,11 @@ def parse(argv=None):
     if any(n % block for n in (a.hidden, a.ffn, a.heads * a.head_dim)):
         sys.exit(f"{a.type} needs --hidden, --ffn and heads * head-dim to be multiples of {block}")
     return a
+
+
+def long_factors(a):
+    pairs = range((a.rope_dim or a.head_dim) // 2)
+    return [1 + i / 16 for i in pairs], [1 + i / 2 for i in pairs]
 
 
 def made_up(w, a):
@@ -224,6 +230,8 @@ def main(argv=None):
         w.u32(f"{a.arch}.attention.sliding_window", a.window)
     if a.window_pattern:
         w.u32(f"{a.arch}.attention.sliding_window_pattern", a.window_pattern)
+    if a.rope == "longrope":
+        w.u32(f"{a.arch}.rope.scaling.original_context_length", a.rope_original)
     if a.rope in ("linear", "yarn", "llama3-keys"):
         w.string(f"{a.arch}.rope.scaling.type", a.rope.removesuffix("-keys"))
         w.f32(f"{a.arch}.rope.scaling.factor", a.rope_factor)
@@ -266,12 +274,18 @@ def main(argv=None):
             smooth = min(1.0, max(0.0, (turns - low) / (high - low)))
             factors.append(1 / ((1 - smooth) / a.rope_factor + smooth))
         w.tensor("rope_freqs.weight", F32, [half], lambda: [struct.pack(f"<{half}f", *factors)])
+    if a.rope == "longrope":
+        for name, factors in zip(("short", "long"), long_factors(a)):
+            w.tensor(f"rope_factors_{name}.weight", F32, [len(factors)], lambda f=factors: [struct.pack(f"<{len(f)}f", *f)])
     for i in range(a.layers):
         b = f"blk.{i}."
         norm(b + "attn_norm.weight", a.hidden)
-        matrix(b + "attn_q.weight", a.heads * d, a.hidden)
-        matrix(b + "attn_k.weight", a.kv_heads * d, a.hidden)
-        matrix(b + "attn_v.weight", a.kv_heads * d, a.hidden, layer=i)
+        if a.fused:
+            matrix(b + "attn_qkv.weight", (a.heads + 2 * a.kv_heads) * d, a.hidden)
+        else:
+            matrix(b + "attn_q.weight", a.heads * d, a.hidden)
+            matrix(b + "attn_k.weight", a.kv_heads * d, a.hidden)
+            matrix(b + "attn_v.weight", a.kv_heads * d, a.hidden, layer=i)
         if a.bias:
             bias(b + "attn_q.bias", a.heads * d)
             bias(b + "attn_k.bias", a.kv_heads * d)
@@ -283,8 +297,9 @@ def main(argv=None):
         if a.out_bias:
             bias(b + "attn_output.bias", a.hidden)
         norm(b + f"{a.ffn_norm}.weight", a.hidden)
-        matrix(b + "ffn_gate.weight", a.ffn, a.hidden)
-        matrix(b + "ffn_up.weight", a.ffn, a.hidden)
+        if not a.fused:
+            matrix(b + "ffn_gate.weight", a.ffn, a.hidden)
+        matrix(b + "ffn_up.weight", a.ffn * (2 if a.fused else 1), a.hidden)
         matrix(b + "ffn_down.weight", a.hidden, a.ffn, layer=i)
     w.write(a.out)
 

@@ -63,6 +63,9 @@ CASES = {
     "seed_oss": ("--arch seed_oss --bias --head-dim 32 --no-tied", "bias"),
     "hunyuan-dense": ("--arch hunyuan-dense --head-dim 24 --no-tied", "qk_norm"),
     "mistral3": ("--arch mistral3 --head-dim 32 --no-tied --rope-base 100000", None),
+    "phi3": ("--arch phi3 --rope-dim 12 --no-tied --window 40", "window"),
+    "phi3-long": ("--arch phi3 --rope longrope --rope-original 64 --f32 rope.scaling.attn_factor=1.1547005384", "rope"),
+    "phi3-short": ("--arch phi3 --rope longrope --context 200 --rope-original 200", "rope"),
     "llama-f16": ("--type f16 --no-tied", None),
     "mistral-bf16": ("--type bf16 --window 20", "window"),
     "qwen2-q8_0": ("--arch qwen2 --type q8_0 --no-tied", "bias"),
@@ -106,7 +109,13 @@ def configuration(a, off):
                   max_position_embeddings=a.context, rms_norm_eps=1e-5, rope_theta=a.rope_base,
                   tie_word_embeddings=a.tied, attention_dropout=0.0, attn_implementation="eager", hidden_act="silu")
     more = dict(a.f32)
-    if a.rope != "none" and off != "rope":
+    if a.rope == "longrope":
+        short, far = make_gguf.long_factors(a)
+        common["original_max_position_embeddings"] = a.rope_original
+        more.pop("rope.scaling.attn_factor", None)  # theirs is worked out from the contexts
+        if off != "rope":
+            common["rope_scaling"] = dict(type="longrope", short_factor=short, long_factor=far)
+    elif a.rope != "none" and off != "rope":
         scaling = dict(rope_type=a.rope.split("-")[0], factor=a.rope_factor)
         if a.rope == "yarn":
             scaling["original_max_position_embeddings"] = a.rope_original
@@ -130,6 +139,10 @@ def configuration(a, off):
     elif a.arch in ("granite", "minicpm"):  # MiniCPM's code comes with its weights; Granite's does the same
         scales = {"attention_multiplier": a.head_dim**-0.5, **({} if off == "scales" else scales)}
         model = tf.GraniteForCausalLM(tf.GraniteConfig(**common, **scales, attention_bias=a.bias))
+    elif a.arch == "phi3":
+        window = None if off == "window" else a.window or None
+        model = tf.Phi3ForCausalLM(tf.Phi3Config(**common, sliding_window=window, pad_token_id=None, resid_pdrop=0.0,
+                                                 partial_rotary_factor=(a.rope_dim or a.head_dim) / a.head_dim))
     elif a.arch == "smollm3":
         no_rope = [1] * a.layers if off == "no_rope" else None
         model = tf.SmolLM3ForCausalLM(tf.SmolLM3Config(**common, pad_token_id=None, no_rope_layers=no_rope))
@@ -166,12 +179,14 @@ def load(a, path, off):
              "ffn_up": "mlp.up_proj", "ffn_down": "mlp.down_proj"}
     if a.arch == "hunyuan-dense":
         names.update({"attn_q_norm": "self_attn.query_layernorm", "attn_k_norm": "self_attn.key_layernorm"})
+    if a.fused:
+        names.update({"attn_qkv": "self_attn.qkv_proj", "ffn_up": "mlp.gate_up_proj"})
     if a.arch == "seed_oss":
         names["post_attention_norm"] = "post_attention_layernorm"
     whole = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
     state = {}
     for t in gguf.GGUFReader(path).tensors:
-        if t.name == "rope_freqs.weight":
+        if t.name.startswith("rope_f"):
             continue
         x = gguf.quants.dequantize(t.data, t.tensor_type).astype(np.float64)
         x = x.reshape([int(n) for n in reversed(t.shape)])

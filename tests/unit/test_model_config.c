@@ -313,8 +313,16 @@ static void test_architectures(void **state) {
     refused(&(struct change){.arch = "mistral3",
                              .keys = {{"mistral3.attention.temperature_scale", 6, 0.1, NULL}}},
             "mistral3.attention.temperature_scale is 0.1: Quire does not know");
+    refused(&(struct change){.extra = "blk.0.attn_qkv.weight", .cols = D}, "attn_qkv.weight is not part of");
+    refused(&(struct change){.drop = "blk.0.ffn_gate.weight"}, "blk.0.ffn_gate.weight is missing");
+    refused(&(struct change){.arch = "phi3", .drop = "blk.1.ffn_gate.weight"},
+            "blk.1.ffn_up.weight has shape (96, 64), expected (192, 64)");
+    refused(&(struct change){.drop = "blk.0.attn_q.weight", .extra = "blk.0.attn_qkv.weight", .cols = D},
+            "blk.0.attn_qkv.weight has shape (64), expected (128, 64)");
+    refused(&(struct change){.extra = "rope_factors_long.weight", .cols = HD / 2},
+            "tensor rope_factors_long.weight is there, and the other one of LongRoPE is not");
     refused(&(struct change){.arch = "seed_oss"}, "blk.0.post_attention_norm.weight is missing");
-    static const char *const others[] = {"phi3", "qwen2moe", "qwen3moe", "gemma2", "llama4", "mistral4"};
+    static const char *const others[] = {"phi2", "qwen2moe", "qwen3moe", "gemma2", "llama4", "mistral4"};
     for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
         char word[96];
         snprintf(word, sizeof word,
@@ -477,7 +485,7 @@ static void test_bad_keys(void **state) {
         struct key key;
         const char *word;
     } cases[] = {
-        {{"general.architecture", 8, 0, "phi3"}, "architecture 'phi3'"},
+        {{"general.architecture", 8, 0, "phi2"}, "architecture 'phi2'"},
         {{"general.architecture", 4, 1, NULL}, "general.architecture"},
         {{"general.type", 8, 0, "adapter"}, "'adapter'"},
         {{"split.count", 4, 3, NULL}, "split.count"},

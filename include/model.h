@@ -38,26 +38,34 @@ enum qk_norm { // RMSNorm of q and k
     QK_NORM_NONE,
     QK_NORM_HEADS,   // of each head, before RoPE
     QK_NORM_ROTATED, // of each head, after it
+    QK_NORM_WHOLE,   // of all heads of q, and of k, as one vector, before RoPE
 };
 
 // How a layer attends. Layers that attend alike share one spec.
 struct attn_spec {
-    int index;    // its place in model_config.attn: a backend keeps one table or work list per spec
-    int heads;    // H
-    int kv_heads; // K, divides H
-    int head_dim; // d
-    int window;   // tokens that a query sees, its own included; 0: all before it
-    float scale;  // of the products of queries and keys, usually 1 / sqrt(d)
-    int rope;     // index into model_config.ropes; -1: positions do not rotate
+    int index;     // its place in model_config.attn: a backend keeps one table or work list per spec
+    int heads;     // H
+    int kv_heads;  // K, divides H
+    int head_dim;  // d
+    int window;    // tokens that a query sees, its own included; 0: all before it
+    float scale;   // of the products of queries and keys, usually 1 / sqrt(d)
+    float softcap; // scores become softcap * tanh(score / softcap) after scaling; 0: stay
+    int rope;      // index into model_config.ropes; -1: positions do not rotate
     enum qk_norm qk_norm;
     bool qkv_bias; // q, k and v are matrix and bias
     bool out_bias; // and so is the attention output
 };
 
-// What follows attention: gate and up, SwiGLU, down.
+enum act {
+    ACT_SILU,
+    ACT_GELU, // approximated by tanh
+};
+
+// What follows attention: act(gate) * up, down.
 struct ffn_spec {
     int index;  // its place in model_config.ffn
     int hidden; // F
+    enum act act;
 };
 
 struct layer_spec {
@@ -76,7 +84,9 @@ struct model_config {
     // Factors of rows of the embedding, of what attention and feed-forward add to the residual stream, and of
     // logits; 1: none (0 counts as 1)
     float embed_scale, residual_scale, logit_scale;
-    bool tied; // the head is the embedding table
+    float logit_softcap; // as attn_spec.softcap, of logits
+    bool post_norms;     // what attention and feed-forward give is normalised before it is added
+    bool tied;           // the head is the embedding table
 
     int num_attn, num_ffn, num_ropes, num_groups;
     int kv_layers;                          // layers that a page has room for: the most of any group
@@ -102,14 +112,15 @@ struct layer {
     struct attn_spec attn;
     struct ffn_spec ffn;
     int kv_group, kv_layer;         // as in layer_spec
-    const struct weight *attn_norm; // (D)
+    const struct weight *attn_norm; // (D) or NULL
     const struct weight *qkv;       // (H*d + 2*K*d, D) rows q, k, v; with biases where the spec has them
-    const struct weight *q_norm;    // (d) or NULL
-    const struct weight *k_norm;    // (d) or NULL
+    const struct weight *q_norm;    // (d), (H*d) with QK_NORM_WHOLE, or NULL
+    const struct weight *k_norm;    // (d), (K*d) with QK_NORM_WHOLE, or NULL
     const struct weight *attn_out;  // (D, H*d) row-parallel: summed as 8 segments; perhaps with a bias
-    const struct weight *ffn_norm;  // (D)
+    const struct weight *ffn_norm;  // (D) or NULL
     const struct weight *gate_up;   // (2*F, D) gate and up
     const struct weight *down;      // (D, F) row-parallel: summed as 8 segments
+    const struct weight *attn_post_norm, *ffn_post_norm; // (D), with post_norms
 };
 
 struct model {

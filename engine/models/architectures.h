@@ -19,10 +19,13 @@ enum hparam { // what a configuration is made of
     H_EMBED_SCALE,
     H_RESIDUAL_SCALE,
     H_LOGIT_SCALE,
+    H_ATTN_SOFTCAP,
+    H_LOGIT_SOFTCAP,
     H_WINDOW,
     H_WINDOW_PATTERN,
     H_VOCAB,
     H_ROPE_BASE,
+    H_ROPE_WINDOW_BASE,
     H_ROPE_DIM,
     H_ROPE_ATTN_FACTOR,
     H_ROPE_TYPE,
@@ -40,7 +43,7 @@ enum hparam { // what a configuration is made of
 // Hyperparameters as read, before layers get specs.
 struct hparams {
     int experts, layers, context, hidden, vocab, value_dim;
-    float norm_eps, embed_scale, residual_scale, logit_scale;
+    float norm_eps, embed_scale, residual_scale, logit_scale, logit_softcap, window_theta;
     struct attn_spec attn;
     struct ffn_spec ffn;
     struct rope_config rope;
@@ -83,6 +86,9 @@ enum trait {
     TRAIT_QK_NORM = 1,
     TRAIT_FFN_NORM_NAME = 2, // the norm before the feed-forward is `post_attention_norm`
     TRAIT_FUSED_FFN = 4,     // gate and up may be one tensor
+    TRAIT_POST_NORMS = 8,    // norms of what attention and feed-forward give
+    TRAIT_NO_PRE_NORMS = 16, // and none of what goes in
+    TRAIT_WHOLE_QK_NORM = 32,
 };
 
 enum presence { NEVER, OPTIONAL, ALWAYS };
@@ -95,9 +101,16 @@ struct arch {
     unsigned traits;
     enum qk_norm qk_norm;
     bool window_every_layer; // a window without a pattern holds for all layers; else nothing says for which
-    int no_rope_every;       // of so many layers the last does not rotate; 0: all do
-    bool logits_divided;     // by the file's logit_scale
-    uint64_t may, must;      // hyperparameters with `of_some`, bit 1 << H_..., that a file may have, or must
+    int window_pattern; // of so many layers the last has no window, where the file does not say; 0: it must
+    bool window_rope;   // layers with a window have a RoPE of their own, unscaled: rope.freq_base_swa,
+    float window_theta; // else this, else that of the others
+    bool full_no_rope;  // of a model with windows, layers without do not rotate
+    enum act act;
+    bool embed_sqrt;       // the embedding is multiplied by sqrt(D)
+    int wide_scale_layers; // models of so many layers scale scores by 1 / sqrt(D / H), whatever d is
+    int no_rope_every;     // of so many layers the last does not rotate; 0: all do
+    bool logits_divided;   // by the file's logit_scale
+    uint64_t may, must;    // hyperparameters with `of_some`, bit 1 << H_..., that a file may have, or must
     const struct hparam_key *keys; // (NUM_HPARAMS)
     const struct fixed_key *fixed; // (num_fixed)
     int num_fixed;

@@ -69,6 +69,8 @@ static bool read_float(struct reader *r, const struct hparam_key *k, const char 
     double v = (double)*value;
     if (meta_float(r->f, key, k->required, &v, r->err))
         return false;
+    if (!meta_find(r->f, key))
+        return true;
     if (v <= k->min || v > k->max) {
         model_file_bad(r->f, r->err, "key %s is %g, expected above %g and at most %g", key, v, k->min,
                        k->max);
@@ -277,7 +279,11 @@ static bool read_rope(struct reader *r) {
         meta_bool(r->f, key_of(r, H_ROPE_FINETUNED), &rotates, r->err))
         return false;
     r->no_rope = !rotates;
-    if (!read_hparam(r, H_ROPE_BASE) || !read_hparam(r, H_ROPE_DIM) || !read_hparam(r, H_ROPE_ATTN_FACTOR))
+    if (!read_hparam(r, H_ROPE_BASE))
+        return false;
+    r->h.window_theta = r->arch->window_theta > 0 ? r->arch->window_theta : rope->theta;
+    if (!read_hparam(r, H_ROPE_WINDOW_BASE) || !read_hparam(r, H_ROPE_DIM) ||
+        !read_hparam(r, H_ROPE_ATTN_FACTOR))
         return false;
     if (rope->dim % 2) {
         model_file_bad(r->f, r->err, "key %s is %d, expected an even number", key_of(r, H_ROPE_DIM),
@@ -406,7 +412,8 @@ static bool read_heads(struct reader *r) {
 // 0 stands for the usual one, as in llama.cpp.
 static bool read_attn_scale(struct reader *r) {
     struct attn_spec *a = &r->h.attn;
-    a->scale = 1.0f / sqrtf((float)a->head_dim);
+    bool wide = r->h.layers == r->arch->wide_scale_layers;
+    a->scale = 1.0f / sqrtf((float)(wide ? r->h.hidden / a->heads : a->head_dim));
     if (find_hparam(r, H_ATTN_SCALE) && !is_given(r, H_ATTN_SCALE))
         return true;
     if (!read_hparam(r, H_ATTN_SCALE))
@@ -423,8 +430,10 @@ static bool read_attn_scale(struct reader *r) {
 // Factors of the embedding, the residual stream and the logits.
 static bool read_scales(struct reader *r) {
     struct hparams *h = &r->h;
-    h->embed_scale = h->residual_scale = h->logit_scale = 1;
-    if (!read_hparam(r, H_EMBED_SCALE) || !read_hparam(r, H_RESIDUAL_SCALE) || !read_hparam(r, H_LOGIT_SCALE))
+    h->embed_scale = r->arch->embed_sqrt ? sqrtf((float)h->hidden) : 1;
+    h->residual_scale = h->logit_scale = 1;
+    if (!read_hparam(r, H_ATTN_SOFTCAP) || !read_hparam(r, H_LOGIT_SOFTCAP) ||
+        !read_hparam(r, H_EMBED_SCALE) || !read_hparam(r, H_RESIDUAL_SCALE) || !read_hparam(r, H_LOGIT_SCALE))
         return false;
     if (r->arch->logits_divided)
         h->logit_scale = 1 / h->logit_scale;
@@ -476,10 +485,11 @@ static bool read_pattern(struct reader *r, bool *windowed) {
 // W, and which layers have it. Qwen's own configurations name them; in a file that is the pattern.
 static bool read_window(struct reader *r, bool *windowed) {
     int *window = &r->h.attn.window;
-    for (int i = 0; i < r->h.layers; i++)
-        windowed[i] = true;
+    int every = r->arch->window_pattern;
     if (!read_hparam(r, H_WINDOW))
         return false;
+    for (int i = 0; i < r->h.layers; i++)
+        windowed[i] = *window > 0 && !(every && i % every == every - 1);
     if (find_hparam(r, H_WINDOW_PATTERN)) {
         if (!find_hparam(r, H_WINDOW)) {
             model_file_bad(r->f, r->err, "key %s is there, and no window for it",
@@ -490,7 +500,7 @@ static bool read_window(struct reader *r, bool *windowed) {
             *window = 0;
         return read_pattern(r, windowed);
     }
-    if (r->arch->window_every_layer || *window == 0)
+    if (r->arch->window_every_layer || *window == 0 || every)
         return true;
     if (*window < r->h.context) {
         model_file_bad(
@@ -544,9 +554,10 @@ static uint8_t add_attn(struct model_config *c, const struct attn_spec *a) {
 }
 
 // Whether the layer rotates queries and keys.
-static bool has_rope(const struct reader *r, int layer) {
+static bool has_rope(const struct reader *r, int layer, bool windowed) {
     int every = r->arch->no_rope_every;
-    return !r->no_rope && !(every && layer % every == every - 1);
+    bool still = r->arch->full_no_rope && find_hparam((struct reader *)(uintptr_t)r, H_WINDOW) && !windowed;
+    return !r->no_rope && !still && !(every && layer % every == every - 1);
 }
 
 // Layers differ by their window and rotation, and share everything else.
@@ -554,10 +565,18 @@ static void make_specs(const struct reader *r, const bool *windowed, struct mode
     c->ffn[0] = r->h.ffn;
     c->ropes[0] = r->h.rope;
     c->num_ffn = c->num_ropes = 1;
+    if (r->arch->window_rope) {
+        c->num_ropes = 2;
+        c->ropes[1] = (struct rope_config){.theta = r->h.window_theta,
+                                           .dim = r->h.rope.dim,
+                                           .interleaved = r->h.rope.interleaved,
+                                           .factor = 1,
+                                           .attn_factor = 1};
+    }
     for (int i = 0; i < c->num_layers; i++) {
         struct attn_spec a = r->h.attn;
         a.window = windowed[i] ? a.window : 0;
-        a.rope = has_rope(r, i) ? 0 : -1;
+        a.rope = !has_rope(r, i, windowed[i]) ? -1 : r->arch->window_rope && windowed[i];
         c->layers[i] = (struct layer_spec){.attn = add_attn(c, &a)};
     }
     kv_layers_group(c);
@@ -580,6 +599,7 @@ enum status model_config_read(const struct model_file *f, struct model_config *c
         !read_scales(&r) || !read_window(&r, windowed) || !read_rope(&r) || !read_vocab(&r, c))
         return r.err->code;
     r.h.attn.qk_norm = r.arch->qk_norm;
+    r.h.ffn.act = r.arch->act;
     r.h.attn.qkv_bias = has_biases(&r, r.arch->qkv_bias, WEIGHT_QKV);
     r.h.attn.out_bias = has_biases(&r, r.arch->out_bias, WEIGHT_ATTN_OUT);
     c->num_layers = r.h.layers;
@@ -589,6 +609,8 @@ enum status model_config_read(const struct model_file *f, struct model_config *c
     c->embed_scale = r.h.embed_scale;
     c->residual_scale = r.h.residual_scale;
     c->logit_scale = r.h.logit_scale;
+    c->logit_softcap = r.h.logit_softcap;
+    c->post_norms = (r.arch->traits & TRAIT_POST_NORMS) != 0;
     c->tied = !model_file_find(f, arch_tensor_name(arch_slot(r.arch, WEIGHT_HEAD), 0, false, 0, name));
     make_specs(&r, windowed, c);
     return STATUS_OK;

@@ -141,7 +141,9 @@ static void cpu_info(struct device *dev, struct device_info *info) {
 static size_t cpu_kv_block_bytes(struct device *dev) { return cpu_kv_bytes(dev, 1); }
 
 // Whether something is done to what attention and feed-forward give before it is added to the residual stream.
-static bool adds_apart(const struct device *dev) { return model_scale(dev->model.residual_scale) != 1; }
+static bool adds_apart(const struct device *dev) {
+    return model_scale(dev->model.residual_scale) != 1 || dev->model.post_norms;
+}
 
 static void lay_out_arena(struct device *dev, struct arena *c) {
     const struct model_config *m = &dev->model;
@@ -289,6 +291,10 @@ static void finish_heads(const struct device *dev, float *x, int num_heads, cons
     CHECK(rope < 0 || position < dev->ropes[rope].filled);
     for (int i = 0; bias && i < num_heads * d; i++)
         x[i] += bias[i];
+    if (a->qk_norm == QK_NORM_WHOLE) {
+        dev->kernels->rmsnorm(x, x, norm->vector, num_heads * d, dev->model.norm_eps);
+        norm = NULL;
+    }
     for (int h = 0; h < num_heads; h++, x += d) {
         if (rope >= 0 && rotated)
             rotate_head(x, &dev->ropes[rope], dev->model.ropes[rope].interleaved, position);
@@ -354,7 +360,8 @@ struct add_rows {
 // What is done to rows before they are added.
 struct add_apart {
     struct device *dev;
-    const float *bias; // or NULL
+    const float *bias;         // or NULL
+    const struct weight *norm; // or NULL
     int num_tokens;
 };
 
@@ -368,6 +375,8 @@ static void add_apart_worker(void *ctx, int thread, int num_threads) {
         float *x = dev->partial + (size_t)t * (size_t)D, *resid = dev->resid + (size_t)t * (size_t)D;
         for (int i = 0; job->bias && i < D; i++)
             x[i] += job->bias[i];
+        if (job->norm)
+            dev->kernels->rmsnorm(x, x, job->norm->vector, D, dev->model.norm_eps);
         for (int i = 0; i < D; i++)
             resid[i] += scale * x[i];
     }
@@ -386,8 +395,9 @@ static void add_worker(void *ctx, int thread, int num_threads) {
     }
 }
 
-// resid += residual_scale * (all_reduce(h · Wᵀ) + bias): the sum over ranks of what each has of the tree, then the bias, once.
-static void add_projection(struct device *dev, const struct weight *w, const struct step *step) {
+// resid += residual_scale * post_norm(all_reduce(h · Wᵀ) + bias): the sum over ranks of what each has of the tree, then the bias, once.
+static void add_projection(struct device *dev, const struct weight *w, const struct weight *post_norm,
+                           const struct step *step) {
     struct gemm_input x = cpu_gemm_input(dev, dev->h, step->num_tokens, NULL, w, NULL);
     struct add_rows job = {dev->resid, NULL, w->bias[0], step->num_tokens, dev->model.hidden};
     if (dev->world > 1) {
@@ -403,24 +413,24 @@ static void add_projection(struct device *dev, const struct weight *w, const str
         cpu_matmul_add(dev, dev->resid, dev->model.hidden, &x, w);
     }
     if (adds_apart(dev)) {
-        struct add_apart apart = {dev, w->bias[0], step->num_tokens};
+        struct add_apart apart = {dev, w->bias[0], post_norm, step->num_tokens};
         pool_run(dev->pool, add_apart_worker, &apart, (long long)job.num_tokens * job.hidden > 1 << 15);
     } else if (job.partial || job.bias)
         pool_run(dev->pool, add_worker, &job, (long long)job.num_tokens * job.hidden > 1 << 15);
 }
 
 static void cpu_attn_out(struct device *dev, const struct layer *layer, const struct step *step) {
-    add_projection(dev, layer->attn_out, step);
+    add_projection(dev, layer->attn_out, layer->attn_post_norm, step);
 }
 
 static void cpu_ffn_in(struct device *dev, const struct layer *layer, const struct step *step) {
     struct gemm_input x =
         cpu_gemm_input(dev, dev->resid, step->num_tokens, NULL, layer->gate_up, layer->ffn_norm);
-    cpu_matmul_swiglu(dev, dev->h, layer->gate_up->part[0].rows, &x, layer->gate_up);
+    cpu_matmul_gated(dev, dev->h, layer->gate_up->part[0].rows, &x, layer->gate_up, layer->ffn.act);
 }
 
 static void cpu_ffn_out(struct device *dev, const struct layer *layer, const struct step *step) {
-    add_projection(dev, layer->down, step);
+    add_projection(dev, layer->down, layer->ffn_post_norm, step);
 }
 
 // Copied in place: host and device are one.

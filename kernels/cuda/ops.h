@@ -58,11 +58,12 @@ struct cuda_embed {
 };
 void cuda_embed(struct rt *rt, const struct cuda_embed *a);
 
-// resid += factor * (x + bias). bias may be NULL.
+// resid += factor * norm(x + bias). bias and norm may be NULL.
 struct cuda_add {
-    const float *x, *bias; // (rows, n), (n)
-    float *resid;          // (rows, n)
-    float factor;
+    float *x;                 // (rows, n), changed
+    const float *bias, *norm; // (n)
+    float *resid;             // (rows, n)
+    float factor, eps;        // eps: of the norm
     int rows, n;
 };
 void cuda_add(struct rt *rt, const struct cuda_add *a);

@@ -344,6 +344,30 @@ static void test_cache_types(void **state) {
     unlink(path);
 }
 
+// Scales of every kind; and norms behind sublayers, soft caps, GeGLU, a window in every second layer.
+static void test_families(void **state) {
+    (void)state;
+    static const struct {
+        const char *arch, *kv_dtype;
+        enum dtype weights;
+        int window;
+        double distance;
+    } cases[] = {{"granite", NULL, DTYPE_F32, 0, 1e-5},
+                 {"gemma2", NULL, DTYPE_F32, 24, 1e-5},
+                 {"gemma2", "int8", DTYPE_Q8_0, 24, 6e-2}};
+    for (int i = 0; i < 3; i++) {
+        char path[] = "/tmp/quire-model-XXXXXX";
+        random_shape.arch = cases[i].arch;
+        random_shape.window = cases[i].window;
+        random_model_write(&(struct random_model){cases[i].arch, {cases[i].weights}, 1, false}, path);
+        random_shape.arch = NULL, random_shape.window = 0;
+        kv_dtype = cases[i].kv_dtype;
+        check_file(path, cases[i].arch, cases[i].distance, 3 * i);
+        unlink(path);
+    }
+    kv_dtype = NULL;
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_alone),           cmocka_unit_test(test_batched),
@@ -352,6 +376,7 @@ int main(void) {
         cmocka_unit_test(test_threads),         cmocka_unit_test(test_instruction_sets),
         cmocka_unit_test(test_reference),       cmocka_unit_test(test_weight_types),
         cmocka_unit_test(test_quantized_files), cmocka_unit_test(test_cache_types),
+        cmocka_unit_test(test_families),
     };
     results = calloc(2 + MATES, sizeof *results);
     prompt[0] = 1;

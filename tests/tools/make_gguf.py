@@ -44,7 +44,9 @@ LLAMA3 = ["128000=<|begin_of_text|>", "128001=<|end_of_text|>", "128006=<|start_
 ARCHS = {  # what their files have beside llama's, or instead
     "llama": {}, "qwen2": dict(bias=True), "qwen3": dict(qk_norm=True), "granite": {}, "minicpm": {}, "smollm3": {}, "internlm2": {},
     "ernie4_5": {}, "seed_oss": dict(ffn_norm="post_attention_norm"), "hunyuan-dense": dict(qk_norm=True), "mistral3": {},
-    "phi3": dict(fused=True),
+    "phi3": dict(fused=True), "olmo2": dict(qk_norm=True, whole=True, pre_norms=False, post_norms=True),
+    "glm4": dict(fused_ffn=True, post_norms=True), "exaone4": dict(qk_norm=True, pre_norms=False, post_norms=True), "gemma": {},
+    "gemma2": dict(post_norms=True), "gemma3": dict(qk_norm=True, post_norms=True),
 }
 VOCABULARIES = {  # by preset: below the folder of --tokenizers
     "qwen2.5-0.5b": dict(vocab="qwen2/vocab.json", merges="qwen2/merges.txt", pre="qwen2",
@@ -178,7 +180,9 @@ def parse(argv=None):
     p.set_defaults(**PRESETS[p.parse_known_args(argv)[0].preset])  # explicit arguments still win
     a = p.parse_args(argv)
     a.head_dim = a.head_dim or a.hidden // a.heads
-    vars(a).update({"qk_norm": False, "ffn_norm": "ffn_norm", "fused": False, **ARCHS[a.arch]})
+    vars(a).update({"qk_norm": False, "ffn_norm": "ffn_norm", "fused": False, "whole": False, "pre_norms": True,
+                    "post_norms": False, **ARCHS[a.arch]})
+    a.fused_ffn = a.fused or a.arch == "glm4"
     llama3 = a.rope in ("llama3", "llama3-keys")
     a.rope_original = a.rope_original or (8192 if llama3 else max(1, int(a.context / a.rope_factor)))
     a.f32 = [(k, float(v)) for k, v in (pair.split("=") for pair in a.f32)]
@@ -279,7 +283,8 @@ def main(argv=None):
             w.tensor(f"rope_factors_{name}.weight", F32, [len(factors)], lambda f=factors: [struct.pack(f"<{len(f)}f", *f)])
     for i in range(a.layers):
         b = f"blk.{i}."
-        norm(b + "attn_norm.weight", a.hidden)
+        if a.pre_norms:
+            norm(b + "attn_norm.weight", a.hidden)
         if a.fused:
             matrix(b + "attn_qkv.weight", (a.heads + 2 * a.kv_heads) * d, a.hidden)
         else:
@@ -291,15 +296,19 @@ def main(argv=None):
             bias(b + "attn_k.bias", a.kv_heads * d)
             bias(b + "attn_v.bias", a.kv_heads * d)
         if a.qk_norm:
-            norm(b + "attn_q_norm.weight", d)
-            norm(b + "attn_k_norm.weight", d)
+            norm(b + "attn_q_norm.weight", d * (a.heads if a.whole else 1))
+            norm(b + "attn_k_norm.weight", d * (a.kv_heads if a.whole else 1))
         matrix(b + "attn_output.weight", a.hidden, a.heads * d)
         if a.out_bias:
             bias(b + "attn_output.bias", a.hidden)
-        norm(b + f"{a.ffn_norm}.weight", a.hidden)
-        if not a.fused:
+        if a.pre_norms:
+            norm(b + f"{a.ffn_norm}.weight", a.hidden)
+        if a.post_norms:
+            norm(b + "post_attention_norm.weight", a.hidden)
+            norm(b + "post_ffw_norm.weight", a.hidden)
+        if not a.fused_ffn:
             matrix(b + "ffn_gate.weight", a.ffn, a.hidden)
-        matrix(b + "ffn_up.weight", a.ffn * (2 if a.fused else 1), a.hidden)
+        matrix(b + "ffn_up.weight", a.ffn * (2 if a.fused_ffn else 1), a.hidden)
         matrix(b + "ffn_down.weight", a.hidden, a.ffn, layer=i)
     w.write(a.out)
 

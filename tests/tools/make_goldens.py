@@ -29,6 +29,7 @@ GOLDEN = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))
 PROMPT, GREEDY, MARGIN = 90, 16, 0.005
 BASE = "--layers 2 --hidden 64 --heads 4 --kv-heads 2 --ffn 96 --vocab 300 --context 256"
 PERMUTED = ("llama", "granite", "minicpm", "smollm3", "internlm2", "mistral3")  # whose converters interleave rows of q and k
+PATTERNS = {"olmo2": 4, "exaone4": 4, "gemma2": 2, "gemma3": 6}  # of so many layers the last has no window
 K = "--layers 1 --hidden 256 --kv-heads 1 --ffn 256 --vocab 290"  # what blocks of 256 divide, and no more than that
 YARN = "--rope yarn --rope-original 16"
 
@@ -66,6 +67,15 @@ CASES = {
     "phi3": ("--arch phi3 --rope-dim 12 --no-tied --window 40", "window"),
     "phi3-long": ("--arch phi3 --rope longrope --rope-original 64 --f32 rope.scaling.attn_factor=1.1547005384", "rope"),
     "phi3-short": ("--arch phi3 --rope longrope --context 200 --rope-original 200", "rope"),
+    "olmo2": ("--arch olmo2 --no-tied", "post_norm"),
+    "olmo3": ("--arch olmo2 --no-tied --layers 5 --window 24 --rope yarn --rope-original 32 --rope-factor 8 --head-dim 32", "window"),
+    "glm4": ("--arch glm4 --bias --rope-dim 8 --no-tied --head-dim 16", "post_norm"),
+    "exaone4": ("--arch exaone4 --no-tied", "post_norm"),
+    "exaone4-window": ("--arch exaone4 --no-tied --layers 5 --window 24", "window"),
+    "gemma": ("--arch gemma --no-tied --head-dim 24", None),
+    "gemma2": ("--arch gemma2 --no-tied --layers 3 --head-dim 24 --window 24 --f32 attn_logit_softcapping=2 --f32 final_logit_softcapping=6",
+               "softcap"),
+    "gemma3": ("--arch gemma3 --no-tied --layers 7 --head-dim 24 --window 24 --rope-base 1000000 --rope linear --rope-factor 4", "window"),
     "llama-f16": ("--type f16 --no-tied", None),
     "mistral-bf16": ("--type bf16 --window 20", "window"),
     "qwen2-q8_0": ("--arch qwen2 --type q8_0 --no-tied", "bias"),
@@ -130,6 +140,17 @@ def configuration(a, off):
              "residual_scale": "residual_multiplier", "logit_scale": "logits_scaling"}
     scales = {theirs: more.pop(ours) for ours, theirs in names.items() if ours in more}
     scale = None if a.arch == "granite" else scales.pop("attention_multiplier", None)
+    caps = {k.removesuffix("ping") + "ping": None if off == "softcap" else more.pop(k, None) for k in
+            ("attn_logit_softcapping", "final_logit_softcapping")}
+    layer_types = None
+    if a.arch in PATTERNS:
+        n = PATTERNS[a.arch]
+        full = off == "window" or not a.window
+        layer_types = ["full_attention" if full or i % n == n - 1 else "sliding_attention" for i in range(a.layers)]
+    gemma = dict(common, query_pre_attn_scalar=a.head_dim, hidden_activation="gelu_pytorch_tanh", sliding_window=a.window or 4096)
+    gemma.pop("hidden_act")
+    if off == "softcap":
+        more = {}
     if more and off != "rope":
         sys.exit(f"no oracle for {more}")
     if a.arch == "qwen2":
@@ -139,6 +160,22 @@ def configuration(a, off):
     elif a.arch in ("granite", "minicpm"):  # MiniCPM's code comes with its weights; Granite's does the same
         scales = {"attention_multiplier": a.head_dim**-0.5, **({} if off == "scales" else scales)}
         model = tf.GraniteForCausalLM(tf.GraniteConfig(**common, **scales, attention_bias=a.bias))
+    elif a.arch == "olmo2" and a.window:
+        model = tf.Olmo3ForCausalLM(tf.Olmo3Config(**common, sliding_window=a.window, layer_types=layer_types, pad_token_id=None))
+    elif a.arch == "olmo2":
+        model = tf.Olmo2ForCausalLM(tf.Olmo2Config(**common, pad_token_id=None))
+    elif a.arch == "glm4":
+        model = tf.Glm4ForCausalLM(tf.Glm4Config(**common, attention_bias=a.bias, pad_token_id=None,
+                                                 partial_rotary_factor=a.rope_dim / a.head_dim))
+    elif a.arch == "exaone4":
+        model = tf.Exaone4ForCausalLM(tf.Exaone4Config(**common, sliding_window=a.window or None, layer_types=layer_types,
+                                                       sliding_window_pattern=4 if a.window else None))
+    elif a.arch == "gemma":
+        model = tf.GemmaForCausalLM(tf.GemmaConfig(**{**common, "hidden_act": "gelu_pytorch_tanh"}, pad_token_id=None))
+    elif a.arch == "gemma2":
+        model = tf.Gemma2ForCausalLM(tf.Gemma2Config(**gemma, **caps, layer_types=layer_types))
+    elif a.arch == "gemma3":
+        model = tf.Gemma3ForCausalLM(tf.Gemma3TextConfig(**gemma, layer_types=layer_types, rope_local_base_freq=10000.0))
     elif a.arch == "phi3":
         window = None if off == "window" else a.window or None
         model = tf.Phi3ForCausalLM(tf.Phi3Config(**common, sliding_window=window, pad_token_id=None, resid_pdrop=0.0,
@@ -159,6 +196,11 @@ def configuration(a, off):
     for layer in model.model.layers:
         if scale is not None and off != "scale":
             layer.self_attn.scaling = scale
+        if off == "post_norm":
+            import torch
+            for name in ("post_attention_layernorm", "post_feedforward_layernorm", "post_self_attn_layernorm", "post_mlp_layernorm"):
+                if hasattr(layer, name) and not (a.arch == "glm4" and name == "post_attention_layernorm"):
+                    setattr(layer, name, torch.nn.Identity())
         if off == "qk_norm":
             import torch
             for name in ("q_norm", "k_norm", "query_layernorm", "key_layernorm"):
@@ -180,7 +222,15 @@ def load(a, path, off):
     if a.arch == "hunyuan-dense":
         names.update({"attn_q_norm": "self_attn.query_layernorm", "attn_k_norm": "self_attn.key_layernorm"})
     if a.fused:
-        names.update({"attn_qkv": "self_attn.qkv_proj", "ffn_up": "mlp.gate_up_proj"})
+        names["attn_qkv"] = "self_attn.qkv_proj"
+    if a.fused_ffn:
+        names["ffn_up"] = "mlp.gate_up_proj"
+    if a.post_norms:
+        glm, gemma = a.arch == "glm4", a.arch.startswith("gemma")
+        names["post_attention_norm"] = "post_self_attn_layernorm" if glm else "post_attention_layernorm"
+        names["post_ffw_norm"] = "post_mlp_layernorm" if glm else "post_feedforward_layernorm"
+        if gemma:
+            names["ffn_norm"] = "pre_feedforward_layernorm"
     if a.arch == "seed_oss":
         names["post_attention_norm"] = "post_attention_layernorm"
     whole = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
@@ -195,6 +245,8 @@ def load(a, path, off):
         if a.arch in PERMUTED and base in ("attn_q", "attn_k"):
             heads = a.heads if base == "attn_q" else a.kv_heads
             x = x.reshape(heads, a.head_dim // 2, 2, -1).swapaxes(1, 2).reshape(x.shape)
+        if a.arch.startswith("gemma") and base.endswith("norm"):
+            x = x - 1  # theirs is added to 1
         if end == "bias" and off == "bias":
             x = x * 0
         name = f"model.layers.{parts[1]}.{names[base]}" if parts[0] == "blk" else whole[base]
@@ -205,7 +257,8 @@ def load(a, path, off):
             state[name] = torch.zeros_like(p)
     missing, unexpected = model.load_state_dict(state, strict=False)
     allowed = {"lm_head.weight"} if a.tied else set()
-    extra = [n for n in unexpected if not (off == "qk_norm" and ("_norm" in n or "y_layernorm" in n))]
+    extra = [n for n in unexpected if not (off == "qk_norm" and ("_norm" in n or "y_layernorm" in n)) and
+             not (off == "post_norm" and "layernorm" in n)]
     if set(missing) - allowed or extra:
         sys.exit(f"weights do not fit: missing {missing}, unexpected {extra}")
     return model

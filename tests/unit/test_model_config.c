@@ -321,8 +321,13 @@ static void test_architectures(void **state) {
             "blk.0.attn_qkv.weight has shape (64), expected (128, 64)");
     refused(&(struct change){.extra = "rope_factors_long.weight", .cols = HD / 2},
             "tensor rope_factors_long.weight is there, and the other one of LongRoPE is not");
+    refused(&(struct change){.arch = "gemma2"}, "key gemma2.attn_logit_softcapping is missing");
+    refused(&(struct change){.arch = "gemma3"}, "post_attention_norm.weight is missing");
+    refused(&(struct change){.arch = "olmo2"}, "post_attention_norm.weight is missing");
+    refused(&(struct change){.keys = {{"llama.rope.freq_base_swa", 6, 1e4, NULL}}},
+            "llama.rope.freq_base_swa is 10000: Quire does not know");
     refused(&(struct change){.arch = "seed_oss"}, "blk.0.post_attention_norm.weight is missing");
-    static const char *const others[] = {"phi2", "qwen2moe", "qwen3moe", "gemma2", "llama4", "mistral4"};
+    static const char *const others[] = {"phi2", "qwen2moe", "qwen3moe", "gemma4", "llama4", "mistral4"};
     for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
         char word[96];
         snprintf(word, sizeof word,

@@ -528,6 +528,13 @@ MUTATIONS = [
     (WEIGHTS, "t.offset += t.bytes / all * (uint64_t)rows_before(l->whole, s, part, layer);", "", "test_json_arch"),  # every part is the fused tensor's first
     (WEIGHTS, "there && (!at.bias", "true && (!at.bias", "test_model_config"),  # parts and the fused tensor side by side
     ("engine/engine.c", "> e->model.ropes[i].original_context)", "< e->model.ropes[i].original_context)", "test_json_arch"),  # the other factors of LongRoPE
+    ("kernels/cpu/body_attention.h", "s = tanh_v16(v16_mul(s, v16_set1(c->inner)));", "s = v16_mul(s, v16_set1(c->inner));", "test_json_arch"),  # scores without their cap
+    ("kernels/cpu/body.h", "v16_set1(0.0713548162726f), v16_mul(g, g)", "v16_set1(0.0713548162726f), g", "test_json_arch"),  # another GELU
+    (HEAD, "dev->kernels->softcap(logits, n, dev->model.logit_softcap);", ";", "test_json_arch"),  # logits without their cap
+    (CPU, "dev->kernels->rmsnorm(x, x, job->norm->vector, D, dev->model.norm_eps);", ";", "test_json_arch"),  # no norm behind a sublayer
+    (CPU, "norm->vector, num_heads * d, dev->model.norm_eps);", "norm->vector, d, dev->model.norm_eps);", "test_json_arch"),  # a norm of the first head
+    (CONFIG, "r->arch->window_rope && windowed[i]", "0", "test_json_arch"),  # layers with a window rotate as the others
+    (SHARD, "a->qk_norm == QK_NORM_WHOLE && world > 1", "false", "test_shard"),  # ranks normalise their own heads
     (CONFIG, "h->logit_scale = 1 / h->logit_scale;", "h->logit_scale = h->logit_scale;", "test_json_arch"),  # logits multiplied, not divided
     (CONFIG, "layer % every == every - 1", "layer % every == 0", "test_json_arch"),  # other layers go without rotation
     (CONFIG, "|| c->attn[i].rope != a->rope", "", "test_json_arch"),  # layers with and without rotation share a spec
@@ -549,7 +556,7 @@ MUTATIONS = [
              "test_json_arch"),  # YaRN without its temperature
     (ARCHS, '{"qwen2", .qkv_bias', '{"qwen2", .rope_interleaved = true, .qkv_bias', "test_json_arch"),  # Qwen 2 with llama's pairs
     (CONFIG, "!read_attn_scale(&r) ||", "", "test_json_arch"),  # attention.scale ignored
-    (CONFIG, "if (r->arch->window_every_layer || *window == 0)", "if (true)",
+    (CONFIG, "if (r->arch->window_every_layer || *window == 0 || every)", "if (true)",
              "test_model_config"),  # a window for every layer of Qwen
     (CONFIG, "return !is_suspect(a, name, len);", "return true;",
              "test_model_config"),  # keys that nobody knows

@@ -17,6 +17,7 @@ static const struct sampling_params sampled = {
 static const char *random_path; // of a random model instead of the trained one
 static const char *kv_dtype;    // NULL: auto
 static int num_output = OUTPUT;
+static int num_blocks = 5; // that more than one request needs
 
 static const char *model(void) {
     static char copy[4096];
@@ -210,7 +211,8 @@ static void first_logits(float *logits, const char *device, const char *variant)
 // More requests than the cache holds; then the greedy one again, from the blocks that it left.
 static void check_preempted_and_hit(const char *what) {
     struct driver d;
-    run(&(struct driver_config){.num_blocks = 5, .max_model_len = 80, .no_cache = true}, 3, what, &d);
+    run(&(struct driver_config){.num_blocks = num_blocks, .max_model_len = 80, .no_cache = true}, 3, what,
+        &d);
     assert_true(driver_stats(&d).preemptions > 0);
     driver_close(&d);
     run(&(struct driver_config){0}, 0, what, &d);
@@ -362,10 +364,12 @@ static void test_families(void **state) {
         random_model_write(&(struct random_model){cases[i].arch, {cases[i].weights}, 1, false}, path);
         random_shape.arch = NULL, random_shape.window = 0;
         kv_dtype = cases[i].kv_dtype;
+        num_blocks = cases[i].window ? 10 : 5; // two groups of layers
         check_file(path, cases[i].arch, cases[i].distance, 3 * i);
         unlink(path);
     }
     kv_dtype = NULL;
+    num_blocks = 5;
 }
 
 int main(void) {

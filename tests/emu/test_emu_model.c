@@ -242,6 +242,11 @@ static void test_made_files(void **state) {
          "logit_scale=2 "
          "--f32 embedding_scale=2 --f32 residual_scale=0.4",
          2e-2},
+        {"--arch glm4 --layers 2 --hidden 128 --heads 2 --kv-heads 1 --ffn 96 --vocab 512 --rope-dim 32 "
+         "--bias",
+         2e-2},
+        {"--arch exaone4 --layers 2 --hidden 128 --heads 2 --kv-heads 1 --ffn 96 --vocab 512",
+         2e-2},
         {"--arch smollm3 --layers 5 --hidden 128 --heads 2 --kv-heads 1 --ffn 96 --vocab 512", 2e-2},
     };
     for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {

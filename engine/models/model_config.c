@@ -1,4 +1,5 @@
 // See model_config.h. What an architecture's keys are called and which values they may have: architectures.c.
+// Over 600 lines: the reading of every key, each with its refusals.
 #include "model_config.h"
 
 #include "architectures.h"

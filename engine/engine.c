@@ -230,6 +230,9 @@ static enum status check_sizes(struct engine *e, const struct engine_config *c, 
         log_msg(LOG_INFO, "max_model_len %d of the %d that the model allows; --max-model-len raises it",
                 DEFAULT_MAX_LEN, e->model.max_context);
     }
+    for (int i = 0; i < e->model.num_ropes; i++)
+        if (e->model.ropes[i].long_factors && info->max_model_len > e->model.ropes[i].original_context)
+            e->model.ropes[i].freq_factors = e->model.ropes[i].long_factors;
     info->block_size = c->block_size;
     // Stages in several processes send each other the residual stream of a step as one message.
     if (e->processes && c->pipeline_parallel_size > 1 &&

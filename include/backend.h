@@ -25,7 +25,7 @@
 extern "C" {
 #endif
 
-#define BACKEND_ABI 10 // raise on any change to this file or model.h
+#define BACKEND_ABI 11 // raise on any change to this file or model.h
 
 struct device; // the backend's own
 
@@ -56,7 +56,7 @@ static inline bool device_has_head(const struct device_config *c) { return c->st
 
 enum weight_role {
     WEIGHT_EMBED,    // part[0] (V, D)
-    WEIGHT_NORM,     // part[0] (D), or (d) for q_norm and k_norm; F32
+    WEIGHT_NORM,     // part[0] (D); q_norm and k_norm (d), or (H*d), (K*d); F32
     WEIGHT_QKV,      // part[0..3) (H*d, D), (K*d, D), (K*d, D); bias[0..3) or none
     WEIGHT_ATTN_OUT, // part[0] (D, H*d)  row-parallel; bias[0] (D) or none
     WEIGHT_GATE_UP,  // part[0..2) (F, D), (F, D)
@@ -225,15 +225,16 @@ struct backend_ops {
     bool (*step_begin)(struct device *dev, const struct step *step);
     // The activations are the device's: the residual stream (T, D) in f32, queries, keys, values, and the
     // inputs of row-parallel matrices, in whatever type and layout its kernels like.
-    void (*embed)(struct device *dev, const struct weight *table, const struct step *step);
-    // norm, QKV GEMM, bias, QK norm, RoPE; k and v go to the slots of the layer's group
+    void (*embed)(struct device *dev, const struct weight *table,
+                  const struct step *step); // rows * embed_scale
+    // norm, QKV GEMM, bias, QK norm, RoPE (in the order of the layer's qk_norm); k and v go to the slots of the layer's group
     void (*qkv)(struct device *dev, const struct layer *layer, const struct step *step);
     void (*attn_prefill)(struct device *dev, const struct layer *layer, const struct step *step);
     void (*attn_decode)(struct device *dev, const struct layer *layer, const struct step *step);
-    // resid += all_reduce(attention · Wᵀ) + bias: 8 K-segments, binary tree, then the bias. A norm or a scale
-    // that a model puts behind its attention has its place here, between sum and addition.
+    // resid += residual_scale * post_norm(all_reduce(attention · Wᵀ) + bias): 8 K-segments, binary tree, then the
+    // bias, then the norm where the layer has one
     void (*attn_out)(struct device *dev, const struct layer *layer, const struct step *step);
-    // norm, gate and up GEMM, SwiGLU
+    // norm, gate and up GEMM, activation
     void (*ffn_in)(struct device *dev, const struct layer *layer, const struct step *step);
     // as attn_out(), with the down matrix
     void (*ffn_out)(struct device *dev, const struct layer *layer, const struct step *step);

@@ -30,6 +30,15 @@ struct rope_config {
     float beta_fast, beta_slow; // YARN: 32, 1
     float attn_factor;          // cos and sin are multiplied by it; 1: none (0 counts as 1)
     const float *freq_factors;  // (dim/2) divides each frequency, or NULL; owned by the model file
+    const float
+        *long_factors; // in their place where more than original_context is served (LongRoPE), or NULL
+};
+
+enum qk_norm { // RMSNorm of q and k
+    QK_NORM_NONE,
+    QK_NORM_HEADS,   // of each head, before RoPE
+    QK_NORM_ROTATED, // of each head, after it
+    QK_NORM_WHOLE,   // of all heads of q, and of k, as one vector, before RoPE
 };
 
 // How a layer attends. Layers that attend alike share one spec.
@@ -40,16 +49,23 @@ struct attn_spec {
     int head_dim;  // d
     int window;    // tokens that a query sees, its own included; 0: all before it
     float scale;   // of the products of queries and keys, usually 1 / sqrt(d)
+    float softcap; // scores become softcap * tanh(score / softcap) after scaling; 0: stay
     int rope;      // index into model_config.ropes; -1: positions do not rotate
-    bool qk_norm;  // RMSNorm of each head's q and k before RoPE
+    enum qk_norm qk_norm;
     bool qkv_bias; // q, k and v are matrix and bias
     bool out_bias; // and so is the attention output
 };
 
-// What follows attention: gate and up, SwiGLU, down.
+enum act {
+    ACT_SILU,
+    ACT_GELU, // approximated by tanh
+};
+
+// What follows attention: act(gate) * up, down.
 struct ffn_spec {
     int index;  // its place in model_config.ffn
     int hidden; // F
+    enum act act;
 };
 
 struct layer_spec {
@@ -65,8 +81,12 @@ struct model_config {
     int vocab;       // V
     int max_context; // tokens the model was trained for
     float norm_eps;
-    float logit_scale; // 1: none
-    bool tied;         // the head is the embedding table
+    // Factors of rows of the embedding, of what attention and feed-forward add to the residual stream, and of
+    // logits; 1: none (0 counts as 1)
+    float embed_scale, residual_scale, logit_scale;
+    float logit_softcap; // as attn_spec.softcap, of logits
+    bool post_norms;     // what attention and feed-forward give is normalised before it is added
+    bool tied;           // the head is the embedding table
 
     int num_attn, num_ffn, num_ropes, num_groups;
     int kv_layers;                          // layers that a page has room for: the most of any group
@@ -76,6 +96,8 @@ struct model_config {
     struct kv_group_spec groups[KV_MAX_GROUPS];
     struct layer_spec layers[MODEL_MAX_LAYERS]; // (L)
 };
+
+static inline float model_scale(float scale) { return scale == 0 ? 1 : scale; }
 
 static inline const struct attn_spec *model_attn(const struct model_config *c, int layer) {
     return &c->attn[c->layers[layer].attn];
@@ -90,14 +112,15 @@ struct layer {
     struct attn_spec attn;
     struct ffn_spec ffn;
     int kv_group, kv_layer;         // as in layer_spec
-    const struct weight *attn_norm; // (D)
+    const struct weight *attn_norm; // (D) or NULL
     const struct weight *qkv;       // (H*d + 2*K*d, D) rows q, k, v; with biases where the spec has them
-    const struct weight *q_norm;    // (d) or NULL
-    const struct weight *k_norm;    // (d) or NULL
+    const struct weight *q_norm;    // (d), (H*d) with QK_NORM_WHOLE, or NULL
+    const struct weight *k_norm;    // (d), (K*d) with QK_NORM_WHOLE, or NULL
     const struct weight *attn_out;  // (D, H*d) row-parallel: summed as 8 segments; perhaps with a bias
-    const struct weight *ffn_norm;  // (D)
+    const struct weight *ffn_norm;  // (D) or NULL
     const struct weight *gate_up;   // (2*F, D) gate and up
     const struct weight *down;      // (D, F) row-parallel: summed as 8 segments
+    const struct weight *attn_post_norm, *ffn_post_norm; // (D), with post_norms
 };
 
 struct model {

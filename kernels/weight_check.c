@@ -63,7 +63,12 @@ bool weight_check(const struct model_config *m, const struct weight_desc *desc, 
         int64_t have_rows = t->data && t->ndim == 2 ? t->shape[0] : 1;
         int64_t have_cols = !t->data ? 0 : t->ndim == 2 ? t->shape[1] : t->shape[0];
         bool norm = desc->role == WEIGHT_NORM;
-        bool head_norm = norm && have_rows == 1 && have_cols == model_attn(m, layer)->head_dim;
+        const struct attn_spec *a = model_attn(m, layer);
+        bool whole = a->qk_norm == QK_NORM_WHOLE;
+        bool head_norm = norm && have_rows == 1 &&
+                         (whole ? have_cols == (int64_t)a->heads * a->head_dim ||
+                                      have_cols == (int64_t)a->kv_heads * a->head_dim
+                                : have_cols == a->head_dim);
         unsigned types = 1u << DTYPE_F32;
         if (!norm)
             types |= ~(1u << DTYPE_I32 | 1u << DTYPE_I8 | 1u << DTYPE_F8_E4M3);

@@ -534,7 +534,7 @@ MUTATIONS = [
     (CPU, "    if (slot >= 0)\n", "    if (slot >= -1)\n", "test_ops"),  # padding is written
     (ATTENTION, "&step->groups[layer->kv_group]", "&step->groups[0]", "test_layers"),  # every layer reads the first group's pages
     (CPU, "job->step->groups[layer->kv_group].slots[t]", "job->step->groups[0].slots[t]", "test_layers"),  # and writes there
-    (CPU, "finish_heads(dev, key, a->kv_heads, a->rope,", "finish_heads(dev, key, a->kv_heads, 0,", "test_layers"),  # keys of every layer rotate alike
+    (CPU, "finish_heads(dev, key, a->kv_heads, a,", "finish_heads(dev, key, a->kv_heads, &dev->model.attn[0],", "test_layers"),  # keys of every layer rotate alike
     (ATTENTION, ".kv_layer = layer->kv_layer,", ".kv_layer = layer->kv_layer / 2,", "test_layers"),  # layers read each other's keys
     (CPU, "m->attn[0].kv_heads || a->head_dim != m->attn[0].head_dim", "m->attn[0].kv_heads", "test_layers"),  # pages for heads of another size
     (HEAD, "if (r == 0 && step->masks", "if (step->masks", "test_layers"),  # masks are waited for more than once
@@ -548,16 +548,26 @@ MUTATIONS = [
     (CPU, "    for (int i = 0; bias && i < num_heads * d; i++)\n        x[i] += bias[i];\n",
           "    (void)bias;\n", "test_json_arch"),  # no bias of q and k
     (CPU, "value[i] += bias[2][i];", "value[i] += bias[1][i];", "test_json_arch"),  # the values get the keys' bias
-    (CPU, "+= job->bias[i];", "-= job->bias[i];", "test_json_arch"),  # the output's bias subtracted
-    (CPU, """        if (norm)
-            dev->kernels->rmsnorm(x, x, norm->vector, d, dev->model.norm_eps);
-        if (rope >= 0)
-            rotate_head(x, &dev->ropes[rope], dev->model.ropes[rope].interleaved, position);
-""", """        if (rope >= 0)
-            rotate_head(x, &dev->ropes[rope], dev->model.ropes[rope].interleaved, position);
-        if (norm)
-            dev->kernels->rmsnorm(x, x, norm->vector, d, dev->model.norm_eps);
-""", "test_json_arch"),  # norm of heads after the rotation
+    (CPU, "job->resid[at + (size_t)i] += job->bias[i];", "job->resid[at + (size_t)i] -= job->bias[i];", "test_json_arch"),  # the output's bias subtracted
+    (CPU, "bool rotated = a->qk_norm == QK_NORM_ROTATED;", "bool rotated = true;", "test_json_arch"),  # norm of heads after the rotation
+    (CPU, "bool rotated = a->qk_norm == QK_NORM_ROTATED;", "bool rotated = false;", "test_json_arch"),  # hunyuan: before it
+    (CPU, "x[i] += job->bias[i];", "x[i] -= job->bias[i];", "test_json_arch"),  # the bias of what is scaled subtracted
+    (CPU, "resid[i] += scale * x[i];", "resid[i] += x[i];", "test_json_arch"),  # no residual scale
+    (CPU, "row[i] *= scale;", "row[i] /= scale;", "test_json_arch"),  # the embedding is scaled the other way
+    (WEIGHTS, "t.offset += t.bytes / all * (uint64_t)rows_before(l->whole, s, part, layer);", "", "test_json_arch"),  # every part is the fused tensor's first
+    (WEIGHTS, "there && (!at.bias", "true && (!at.bias", "test_model_config"),  # parts and the fused tensor side by side
+    ("engine/engine.c", "> e->model.ropes[i].original_context)", "< e->model.ropes[i].original_context)", "test_json_arch"),  # the other factors of LongRoPE
+    ("kernels/cpu/body_attention.h", "s = tanh_v16(v16_mul(s, v16_set1(c->inner)));", "s = v16_mul(s, v16_set1(c->inner));", "test_json_arch"),  # scores without their cap
+    ("kernels/cpu/body.h", "v16_set1(0.0713548162726f), v16_mul(g, g)", "v16_set1(0.0713548162726f), g", "test_json_arch"),  # another GELU
+    (HEAD, "dev->kernels->softcap(logits, n, dev->model.logit_softcap);", ";", "test_json_arch"),  # logits without their cap
+    (CPU, "dev->kernels->rmsnorm(x, x, job->norm->vector, D, dev->model.norm_eps);", ";", "test_json_arch"),  # no norm behind a sublayer
+    (CPU, "norm->vector, num_heads * d, dev->model.norm_eps);", "norm->vector, d, dev->model.norm_eps);", "test_json_arch"),  # a norm of the first head
+    (CONFIG, "r->arch->window_rope && windowed[i]", "0", "test_json_arch"),  # layers with a window rotate as the others
+    (SHARD, "a->qk_norm == QK_NORM_WHOLE && world > 1", "false", "test_shard"),  # ranks normalise their own heads
+    (CONFIG, "h->logit_scale = 1 / h->logit_scale;", "h->logit_scale = h->logit_scale;", "test_json_arch"),  # logits multiplied, not divided
+    (CONFIG, "layer % every == every - 1", "layer % every == 0", "test_json_arch"),  # other layers go without rotation
+    (CONFIG, "|| c->attn[i].rope != a->rope", "", "test_json_arch"),  # layers with and without rotation share a spec
+    (CUDA % "rows.cu", "if (a.factor != 1)", "if (false)", "test_emu_rows"),  # the embedding is not scaled
     (CPU, "bias[1], layer->k_norm, position", "bias[1], layer->q_norm, position",
           "test_json_arch"),  # keys get the queries' norm
     (ATTENTION, "(window > 0 && past > window ? past - window : 0)", "(window > 0 && past > window ? past - window - 1 : 0)",
@@ -575,7 +585,7 @@ MUTATIONS = [
              "test_json_arch"),  # YaRN without its temperature
     (ARCHS, '{"qwen2", .qkv_bias', '{"qwen2", .rope_interleaved = true, .qkv_bias', "test_json_arch"),  # Qwen 2 with llama's pairs
     (CONFIG, "!read_attn_scale(&r) ||", "", "test_json_arch"),  # attention.scale ignored
-    (CONFIG, "if (r->arch->window_every_layer || *window == 0)", "if (true)",
+    (CONFIG, "if (r->arch->window_every_layer || *window == 0 || every)", "if (true)",
              "test_model_config"),  # a window for every layer of Qwen
     (CONFIG, "return !is_suspect(a, name, len);", "return true;",
              "test_model_config"),  # keys that nobody knows

@@ -19,10 +19,21 @@ static const struct hparam_key gguf_keys[NUM_HPARAMS] = {
     [H_VALUE_DIM] = {"attention.value_length", HPARAM_INT, .field = AT(value_dim), .min = 1, .max = 1 << 12},
     [H_NORM_EPS] = {"attention.layer_norm_rms_epsilon", HPARAM_FLOAT, true, .field = AT(norm_eps), .max = 1},
     [H_ATTN_SCALE] = {"attention.scale", HPARAM_FLOAT, .field = AT(attn.scale), .max = 1e6},
+    [H_EMBED_SCALE] = {"embedding_scale", HPARAM_FLOAT, .of_some = true, .field = AT(embed_scale),
+                       .max = 1e6},
+    [H_RESIDUAL_SCALE] = {"residual_scale", HPARAM_FLOAT, .of_some = true, .field = AT(residual_scale),
+                          .max = 1e6},
+    [H_LOGIT_SCALE] = {"logit_scale", HPARAM_FLOAT, .of_some = true, .field = AT(logit_scale), .max = 1e6},
+    [H_ATTN_SOFTCAP] = {"attn_logit_softcapping", HPARAM_FLOAT, .field = AT(attn.softcap), .max = 1e6,
+                        .of_some = true},
+    [H_LOGIT_SOFTCAP] = {"final_logit_softcapping", HPARAM_FLOAT, .field = AT(logit_softcap), .max = 1e6,
+                         .of_some = true},
     [H_WINDOW] = {"attention.sliding_window", HPARAM_INT, false, true, AT(attn.window), 0, INT32_MAX},
     [H_WINDOW_PATTERN] = {"attention.sliding_window_pattern", HPARAM_OTHER},
     [H_VOCAB] = {"vocab_size", HPARAM_INT, .field = AT(vocab), .max = INT32_MAX},
     [H_ROPE_BASE] = {"rope.freq_base", HPARAM_FLOAT, .field = AT(rope.theta), .max = 1e12},
+    [H_ROPE_WINDOW_BASE] = {"rope.freq_base_swa", HPARAM_FLOAT, .field = AT(window_theta), .max = 1e12,
+                            .of_some = true},
     [H_ROPE_DIM] = {"rope.dimension_count", HPARAM_INT, .field = AT(rope.dim), .min = 2,
                     .bound = AT(attn.head_dim)},
     [H_ROPE_ATTN_FACTOR] = {"rope.scaling.attn_factor", HPARAM_FLOAT, .field = AT(rope.attn_factor),
@@ -40,6 +51,7 @@ static const struct hparam_key gguf_keys[NUM_HPARAMS] = {
                           .max = 1e6},
     [H_ROPE_BETA_SLOW] = {"rope.scaling.yarn_beta_slow", HPARAM_FLOAT, .field = AT(rope.beta_slow),
                           .max = 1e6},
+    [H_ROPE_FINETUNED] = {"rope.scaling.finetuned", HPARAM_OTHER, .of_some = true},
 };
 
 static const struct fixed_key gguf_fixed[] = {
@@ -78,21 +90,37 @@ static const struct suspect gguf_suspects[] = {
 #define IN_LAYER(member) offsetof(struct layer, member)
 static const struct weight_slot gguf_slots[] = {
     // in the order in which they are loaded: the model's own first
-    {WEIGHT_EMBED, SLOT_MODEL, IN_MODEL(embed), {{"token_embd", "VD"}}},
-    {WEIGHT_HEAD, SLOT_MODEL, IN_MODEL(head), {{"output", "VD"}}},
-    {WEIGHT_NORM, SLOT_MODEL, IN_MODEL(out_norm), {{"output_norm", "D"}}},
-    {WEIGHT_NORM, SLOT_LAYER, IN_LAYER(attn_norm), {{"attn_norm", "D"}}},
-    {WEIGHT_QKV, SLOT_LAYER, IN_LAYER(qkv), {{"attn_q", "QD"}, {"attn_k", "KD"}, {"attn_v", "KD"}}},
-    {WEIGHT_NORM, SLOT_QK_NORM, IN_LAYER(q_norm), {{"attn_q_norm", "d"}}},
-    {WEIGHT_NORM, SLOT_QK_NORM, IN_LAYER(k_norm), {{"attn_k_norm", "d"}}},
-    {WEIGHT_ATTN_OUT, SLOT_LAYER, IN_LAYER(attn_out), {{"attn_output", "DQ"}}},
-    {WEIGHT_NORM, SLOT_LAYER, IN_LAYER(ffn_norm), {{"ffn_norm", "D"}}},
-    {WEIGHT_GATE_UP, SLOT_LAYER, IN_LAYER(gate_up), {{"ffn_gate", "FD"}, {"ffn_up", "FD"}}},
-    {WEIGHT_DOWN, SLOT_LAYER, IN_LAYER(down), {{"ffn_down", "DF"}}},
+    {WEIGHT_EMBED, SLOT_MODEL, IN_MODEL(embed), .part = {{"token_embd", "VD"}}},
+    {WEIGHT_HEAD, SLOT_MODEL, IN_MODEL(head), .part = {{"output", "VD"}}},
+    {WEIGHT_NORM, SLOT_MODEL, IN_MODEL(out_norm), .part = {{"output_norm", "D"}}},
+    {WEIGHT_NORM, SLOT_LAYER, IN_LAYER(attn_norm), .part = {{"attn_norm", "D"}},
+     .unless = TRAIT_NO_PRE_NORMS},
+    {WEIGHT_NORM, SLOT_LAYER, IN_LAYER(attn_post_norm), .part = {{"post_attention_norm", "D"}},
+     .when = TRAIT_POST_NORMS},
+    {WEIGHT_NORM, SLOT_LAYER, IN_LAYER(ffn_post_norm), .part = {{"post_ffw_norm", "D"}},
+     .when = TRAIT_POST_NORMS},
+    {WEIGHT_NORM, SLOT_LAYER, IN_LAYER(q_norm), .part = {{"attn_q_norm", "Q"}}, .when = TRAIT_WHOLE_QK_NORM},
+    {WEIGHT_NORM, SLOT_LAYER, IN_LAYER(k_norm), .part = {{"attn_k_norm", "K"}}, .when = TRAIT_WHOLE_QK_NORM},
+    {WEIGHT_QKV, SLOT_LAYER, IN_LAYER(qkv), .part = {{"attn_q", "QD"}, {"attn_k", "KD"}, {"attn_v", "KD"}},
+     .fused = "attn_qkv"},
+    {WEIGHT_NORM, SLOT_LAYER, IN_LAYER(q_norm), .part = {{"attn_q_norm", "d"}}, .when = TRAIT_QK_NORM},
+    {WEIGHT_NORM, SLOT_LAYER, IN_LAYER(k_norm), .part = {{"attn_k_norm", "d"}}, .when = TRAIT_QK_NORM},
+    {WEIGHT_ATTN_OUT, SLOT_LAYER, IN_LAYER(attn_out), .part = {{"attn_output", "DQ"}}},
+    {WEIGHT_NORM, SLOT_LAYER, IN_LAYER(ffn_norm), .part = {{"ffn_norm", "D"}},
+     .unless = TRAIT_FFN_NORM_NAME | TRAIT_NO_PRE_NORMS},
+    {WEIGHT_NORM, SLOT_LAYER, IN_LAYER(ffn_norm), .part = {{"post_attention_norm", "D"}},
+     .when = TRAIT_FFN_NORM_NAME},
+    {WEIGHT_GATE_UP, SLOT_LAYER, IN_LAYER(gate_up), .part = {{"ffn_gate", "FD"}, {"ffn_up", "FD"}},
+     .unless = TRAIT_FUSED_FFN},
+    {WEIGHT_GATE_UP, SLOT_LAYER, IN_LAYER(gate_up), .part = {{"ffn_gate", "FD"}, {"ffn_up", "FD"}},
+     .fused = "ffn_up", .when = TRAIT_FUSED_FFN},
+    {WEIGHT_DOWN, SLOT_LAYER, IN_LAYER(down), .part = {{"ffn_down", "DF"}}},
 };
 
 static const struct extra_tensor gguf_extras[] = {
     {false, "rope_freqs.weight"}, // read by model_config.c
+    {false, "rope_factors_short.weight"},
+    {false, "rope_factors_long.weight"},
     {false, "rope.freqs"},
     {true, "attn_rot_embd"},
 };
@@ -101,15 +129,49 @@ static const struct extra_tensor gguf_extras[] = {
 #define GGUF_TABLES                                                                                          \
     .keys = gguf_keys, .fixed = gguf_fixed, .num_fixed = COUNT(gguf_fixed), .suspects = gguf_suspects,       \
     .num_suspects = COUNT(gguf_suspects), .slots = gguf_slots, .num_slots = COUNT(gguf_slots),               \
-    .freq_factors = "rope_freqs.weight", .extras = gguf_extras, .num_extras = COUNT(gguf_extras)
+    .freq_factors = "rope_freqs.weight", .short_factors = "rope_factors_short.weight",                       \
+    .long_factors = "rope_factors_long.weight", .extras = gguf_extras, .num_extras = COUNT(gguf_extras)
 
+#define HAS(hparam) (UINT64_C(1) << (hparam))
+#define SCALES (HAS(H_EMBED_SCALE) | HAS(H_RESIDUAL_SCALE) | HAS(H_LOGIT_SCALE))
 static const struct arch archs[] = {
     // Llama 1 to 3.2, Mistral
     {"llama", .rope_interleaved = true, .qkv_bias = OPTIONAL, .out_bias = OPTIONAL,
      .window_every_layer = true, GGUF_TABLES},
     // Qwen2, Qwen2.5
     {"qwen2", .qkv_bias = ALWAYS, GGUF_TABLES},
-    {"qwen3", .qk_norm = true, GGUF_TABLES},
+    {"qwen3", .qk_norm = QK_NORM_HEADS, .traits = TRAIT_QK_NORM, GGUF_TABLES},
+    // Granite 3 and 4 (dense, without recurrent layers)
+    {"granite", .rope_interleaved = true, .qkv_bias = OPTIONAL, .out_bias = OPTIONAL, .logits_divided = true,
+     .may = SCALES | HAS(H_ROPE_FINETUNED), .must = HAS(H_LOGIT_SCALE), GGUF_TABLES},
+    // MiniCPM 1 and 2, MiniCPM 4. Old files without the scales do not say what they mean.
+    {"minicpm", .rope_interleaved = true, .qkv_bias = OPTIONAL, .out_bias = OPTIONAL, .logits_divided = true,
+     .must = SCALES, GGUF_TABLES},
+    {"smollm3", .rope_interleaved = true, .qkv_bias = OPTIONAL, .no_rope_every = 4, GGUF_TABLES},
+    // InternLM 2 and 2.5
+    {"internlm2", .rope_interleaved = true, GGUF_TABLES},
+    {"ernie4_5", .rope_interleaved = true, .qkv_bias = OPTIONAL, .out_bias = OPTIONAL, GGUF_TABLES},
+    {"seed_oss", .qkv_bias = OPTIONAL, .traits = TRAIT_FFN_NORM_NAME, GGUF_TABLES},
+    {"hunyuan-dense", .qk_norm = QK_NORM_ROTATED, .traits = TRAIT_QK_NORM, GGUF_TABLES},
+    // Phi 3, 3.5 and 4
+    {"phi3", .traits = TRAIT_FUSED_FFN, .window_every_layer = true, GGUF_TABLES},
+    {"olmo2", .qk_norm = QK_NORM_WHOLE, .traits = TRAIT_POST_NORMS | TRAIT_NO_PRE_NORMS | TRAIT_WHOLE_QK_NORM,
+     .window_pattern = 4, .window_rope = true, .may = HAS(H_ROPE_WINDOW_BASE), GGUF_TABLES}, // and OLMo 3
+    {"glm4", .rope_interleaved = true, .qkv_bias = OPTIONAL, .traits = TRAIT_POST_NORMS | TRAIT_FUSED_FFN,
+     GGUF_TABLES},
+    {"exaone4", .qk_norm = QK_NORM_HEADS, .traits = TRAIT_POST_NORMS | TRAIT_NO_PRE_NORMS | TRAIT_QK_NORM,
+     .window_pattern = 4, .full_no_rope = true, GGUF_TABLES},
+    {"gemma", .act = ACT_GELU, .embed_sqrt = true, GGUF_TABLES},
+    {"gemma2", .act = ACT_GELU, .embed_sqrt = true, .traits = TRAIT_POST_NORMS, .window_pattern = 2,
+     .wide_scale_layers = 46, .must = HAS(H_ATTN_SOFTCAP) | HAS(H_LOGIT_SOFTCAP) | HAS(H_WINDOW),
+     GGUF_TABLES},
+    {"gemma3", .act = ACT_GELU, .embed_sqrt = true, .qk_norm = QK_NORM_HEADS,
+     .traits = TRAIT_POST_NORMS | TRAIT_QK_NORM, .window_pattern = 6, .window_rope = true,
+     .window_theta = 10000, .wide_scale_layers = 62, .may = HAS(H_LOGIT_SOFTCAP) | HAS(H_ROPE_WINDOW_BASE),
+     GGUF_TABLES},
+    // Mistral Small 3
+    {"mistral3", .rope_interleaved = true, .out_bias = OPTIONAL, .qkv_bias = OPTIONAL,
+     .window_every_layer = true, GGUF_TABLES},
 };
 
 const struct arch *arch_at(int i) { return i < COUNT(archs) ? &archs[i] : NULL; }
@@ -121,16 +183,20 @@ const struct arch *arch_find(const char *name, size_t len) {
     return NULL;
 }
 
+bool arch_has_slot(const struct arch *a, const struct weight_slot *s) {
+    return (s->when == 0 || (a->traits & s->when)) && !(a->traits & s->unless);
+}
+
 const struct weight_slot *arch_slot(const struct arch *a, enum weight_role role) {
     for (int i = 0; i < a->num_slots; i++)
-        if (a->slots[i].role == role)
+        if (a->slots[i].role == role && arch_has_slot(a, &a->slots[i]))
             return &a->slots[i];
     return NULL;
 }
 
 const char *arch_tensor_name(const struct weight_slot *s, int part, bool bias, int layer,
                              char buf[TENSOR_NAME_BYTES]) {
-    const char *name = s->part[part].name, *end = bias ? "bias" : "weight";
+    const char *name = part == FUSED_PART ? s->fused : s->part[part].name, *end = bias ? "bias" : "weight";
     if (s->kind == SLOT_MODEL)
         snprintf(buf, TENSOR_NAME_BYTES, "%s.%s", name, end);
     else
@@ -167,14 +233,21 @@ bool arch_find_tensor(const struct arch *a, const char *name, size_t len, struct
     bool per_layer = take_layer(&name, &len, &place->layer);
     for (int i = 0; i < a->num_slots; i++) {
         const struct weight_slot *s = &a->slots[i];
-        for (int p = 0; p < 3 && s->part[p].name && (s->kind != SLOT_MODEL) == per_layer; p++) {
-            place->bias = is_name(name, len, s->part[p].name, ".bias");
-            if (!place->bias && !is_name(name, len, s->part[p].name, ".weight"))
+        if (!arch_has_slot(a, s))
+            continue;
+        place->part = FUSED_PART;
+        for (int p = FUSED_PART; p < 3 && (s->kind != SLOT_MODEL) == per_layer; p++) {
+            const char *part = p == FUSED_PART ? s->fused : s->part[p].name;
+            bool bias = part && is_name(name, len, part, ".bias");
+            if (!bias && !(part && is_name(name, len, part, ".weight")))
                 continue;
             place->slot = s;
+            place->bias = bias;
+            place->fused |= p == FUSED_PART;
             place->part = p;
-            return true;
         }
+        if (place->slot)
+            return true;
     }
     for (int i = 0; i < a->num_extras; i++)
         if (a->extras[i].per_layer == per_layer && is_name(name, len, a->extras[i].name, ""))

@@ -16,10 +16,16 @@ enum hparam { // what a configuration is made of
     H_VALUE_DIM,
     H_NORM_EPS,
     H_ATTN_SCALE,
+    H_EMBED_SCALE,
+    H_RESIDUAL_SCALE,
+    H_LOGIT_SCALE,
+    H_ATTN_SOFTCAP,
+    H_LOGIT_SOFTCAP,
     H_WINDOW,
     H_WINDOW_PATTERN,
     H_VOCAB,
     H_ROPE_BASE,
+    H_ROPE_WINDOW_BASE,
     H_ROPE_DIM,
     H_ROPE_ATTN_FACTOR,
     H_ROPE_TYPE,
@@ -30,13 +36,14 @@ enum hparam { // what a configuration is made of
     H_ROPE_HIGH_FREQ,
     H_ROPE_BETA_FAST,
     H_ROPE_BETA_SLOW,
+    H_ROPE_FINETUNED,
     NUM_HPARAMS,
 };
 
 // Hyperparameters as read, before layers get specs.
 struct hparams {
     int experts, layers, context, hidden, vocab, value_dim;
-    float norm_eps;
+    float norm_eps, embed_scale, residual_scale, logit_scale, logit_softcap, window_theta;
     struct attn_spec attn;
     struct ffn_spec ffn;
     struct rope_config rope;
@@ -51,6 +58,7 @@ struct hparam_key {
     size_t field;    // of struct hparams: an int or a float
     double min, max; // of a float: above min
     size_t bound;    // not 0: at most the int at this place of struct hparams, in place of max
+    bool of_some; // known to architectures that name it (arch.may or arch.must); else as if it were not here
 };
 
 // A key that changes the mathematics, with the values for which it does not.
@@ -62,23 +70,47 @@ struct fixed_key {
 // One weight of a model: up to three tensors that a backend loads as one, and their biases where the model has them.
 struct weight_slot {
     enum weight_role role;
-    enum slot_kind { SLOT_MODEL, SLOT_LAYER, SLOT_QK_NORM } kind; // once; per layer; per layer with qk_norm
-    size_t field;                                                 // in struct layer, or in struct model
+    enum slot_kind { SLOT_MODEL, SLOT_LAYER } kind; // once; per layer
+    size_t field;                                   // in struct layer, or in struct model
     struct {
         // Letters as in model.h; Q is H*d and K is K*d. A bias has as many values as its matrix has rows.
         const char *name, *shape;
     } part[3];
+    const char
+        *fused; // the one tensor that has the rows of all parts, in a layer without the first part; or NULL
+    unsigned when, unless; // traits (enum trait) of which an architecture has one, and none; when 0: any
+};
+
+// What an architecture's files have, or how they call it: which slots are its own.
+enum trait {
+    TRAIT_QK_NORM = 1,
+    TRAIT_FFN_NORM_NAME = 2, // the norm before the feed-forward is `post_attention_norm`
+    TRAIT_FUSED_FFN = 4,     // gate and up may be one tensor
+    TRAIT_POST_NORMS = 8,    // norms of what attention and feed-forward give
+    TRAIT_NO_PRE_NORMS = 16, // and none of what goes in
+    TRAIT_WHOLE_QK_NORM = 32,
 };
 
 enum presence { NEVER, OPTIONAL, ALWAYS };
 
 struct arch {
-    const char *name;        // as the file has it, and the prefix of its keys
-    bool rope_interleaved;   // pairs are (2i, 2i+1) in q and k as stored
-    enum presence qkv_bias;  // of q, k and v
-    enum presence out_bias;  // of the attention output
-    bool qk_norm;            // RMSNorm of each head's q and k
+    const char *name;       // as the file has it, and the prefix of its keys
+    bool rope_interleaved;  // pairs are (2i, 2i+1) in q and k as stored
+    enum presence qkv_bias; // of q, k and v
+    enum presence out_bias; // of the attention output
+    unsigned traits;
+    enum qk_norm qk_norm;
     bool window_every_layer; // a window without a pattern holds for all layers; else nothing says for which
+    int window_pattern; // of so many layers the last has no window, where the file does not say; 0: it must
+    bool window_rope;   // layers with a window have a RoPE of their own, unscaled: rope.freq_base_swa,
+    float window_theta; // else this, else that of the others
+    bool full_no_rope;  // of a model with windows, layers without do not rotate
+    enum act act;
+    bool embed_sqrt;       // the embedding is multiplied by sqrt(D)
+    int wide_scale_layers; // models of so many layers scale scores by 1 / sqrt(D / H), whatever d is
+    int no_rope_every;     // of so many layers the last does not rotate; 0: all do
+    bool logits_divided;   // by the file's logit_scale
+    uint64_t may, must;    // hyperparameters with `of_some`, bit 1 << H_..., that a file may have, or must
     const struct hparam_key *keys; // (NUM_HPARAMS)
     const struct fixed_key *fixed; // (num_fixed)
     int num_fixed;
@@ -90,7 +122,8 @@ struct arch {
     int num_suspects;
     const struct weight_slot *slots; // (num_slots)
     int num_slots;
-    const char *freq_factors; // the tensor of rope_config.freq_factors
+    const char *freq_factors;                 // the tensor of rope_config.freq_factors
+    const char *short_factors, *long_factors; // with LongRoPE, both or neither
     // Tensors that a file may have beside those: left behind by old converters.
     const struct extra_tensor {
         bool per_layer;
@@ -103,17 +136,20 @@ struct arch {
 const struct arch *arch_find(const char *name, size_t len);
 const struct arch *arch_at(int i); // NULL behind the last
 
+// Whether the architecture has this one of its slots.
+bool arch_has_slot(const struct arch *a, const struct weight_slot *s);
 // The slot of a role, the first one.
 const struct weight_slot *arch_slot(const struct arch *a, enum weight_role role);
-enum { TENSOR_NAME_BYTES = 64 };
-// What a file calls a part of a slot, or its bias. layer: ignored outside the layers. Returns buf.
+enum { TENSOR_NAME_BYTES = 64, FUSED_PART = -1 };
+// What a file calls a part of a slot, or its bias; part FUSED_PART: the tensor of all parts. layer: ignored outside the layers. Returns buf.
 const char *arch_tensor_name(const struct weight_slot *s, int part, bool bias, int layer,
                              char buf[TENSOR_NAME_BYTES]);
 
 // Where a tensor belongs.
 struct tensor_place {
     const struct weight_slot *slot; // NULL: an extra
-    int part, layer;                // layer -1: outside the layers
+    int part, layer;                // part FUSED_PART: no part by itself; layer -1: outside the layers
+    bool fused;                     // it may have the rows of all parts
     bool bias;
 };
 // false: the architecture has no such tensor, whatever the configuration.

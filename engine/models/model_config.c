@@ -1,4 +1,5 @@
 // See model_config.h. What an architecture's keys are called and which values they may have: architectures.c.
+// Over 600 lines: the reading of every key, each with its refusals.
 #include "model_config.h"
 
 #include "architectures.h"
@@ -12,6 +13,7 @@ struct reader {
     const struct model_file *f;
     const struct arch *arch;
     struct hparams h;
+    bool no_rope; // of all layers
     struct err *err;
     char key[160];
 };
@@ -68,6 +70,8 @@ static bool read_float(struct reader *r, const struct hparam_key *k, const char 
     double v = (double)*value;
     if (meta_float(r->f, key, k->required, &v, r->err))
         return false;
+    if (!meta_find(r->f, key))
+        return true;
     if (v <= k->min || v > k->max) {
         model_file_bad(r->f, r->err, "key %s is %g, expected above %g and at most %g", key, v, k->min,
                        k->max);
@@ -77,12 +81,17 @@ static bool read_float(struct reader *r, const struct hparam_key *k, const char 
     return true;
 }
 
-// Into its field, which keeps what it holds where the key is absent and not required.
+static bool has_bit(uint64_t set, enum hparam id) { return set >> id & 1; }
+
+// Into its field, which keeps what it holds where the key is absent and not required, or not for this architecture.
 static bool read_hparam(struct reader *r, enum hparam id) {
-    const struct hparam_key *k = &r->arch->keys[id];
-    char *field = (char *)&r->h + k->field;
-    return k->type == HPARAM_INT ? read_int(r, k, key_of(r, id), (int *)(void *)field)
-                                 : read_float(r, k, key_of(r, id), (float *)(void *)field);
+    struct hparam_key k = r->arch->keys[id];
+    char *field = (char *)&r->h + k.field;
+    k.required |= has_bit(r->arch->must, id);
+    if (k.of_some && !has_bit(r->arch->may | r->arch->must, id))
+        return true;
+    return k.type == HPARAM_INT ? read_int(r, &k, key_of(r, id), (int *)(void *)field)
+                                : read_float(r, &k, key_of(r, id), (float *)(void *)field);
 }
 
 // Whether a key is there and holds another number than 0, which stands for the default.
@@ -122,7 +131,7 @@ static bool is_named(const char *suffix, const char *name, size_t len) {
 // Whether a key, which begins with the architecture's name, says nothing that Quire does not compute.
 static bool is_known(const struct arch *a, const struct meta *m, const char *name, size_t len) {
     for (int i = 0; i < NUM_HPARAMS; i++)
-        if (is_named(a->keys[i].suffix, name, len))
+        if (is_named(a->keys[i].suffix, name, len) && (!a->keys[i].of_some || has_bit(a->may | a->must, i)))
             return true;
     for (int i = 0; i < a->num_fixed; i++)
         if (is_named(a->fixed[i].suffix, name, len))
@@ -148,15 +157,15 @@ static bool check_keys(struct reader *r) {
     return true;
 }
 
-// A tensor that divides each frequency: Llama 3's scaling, worked out by whoever made the file.
-static bool read_freq_factors(struct reader *r) {
-    struct rope_config *rope = &r->h.rope;
-    const struct model_tensor *t = model_file_find(r->f, r->arch->freq_factors);
+// A tensor that divides each frequency into *factors, which stays as it is where there is none.
+static bool read_factors(struct reader *r, const char *name, const float **factors) {
+    const struct rope_config *rope = &r->h.rope;
+    const struct model_tensor *t = model_file_find(r->f, name);
     if (!t)
         return true;
     if (t->view.dtype != DTYPE_F32 || t->view.ndim != 1 || t->view.shape[0] != rope->dim / 2) {
-        model_file_bad(r->f, r->err, "tensor %s is %s with %lld elements, expected F32 with %d",
-                       r->arch->freq_factors, t->type_name, (long long)t->elements, rope->dim / 2);
+        model_file_bad(r->f, r->err, "tensor %s is %s with %lld elements, expected F32 with %d", name,
+                       t->type_name, (long long)t->elements, rope->dim / 2);
         return false;
     }
     const float *f = model_file_keep(r->f, t, r->err);
@@ -165,12 +174,29 @@ static bool read_freq_factors(struct reader *r) {
     for (int i = 0; i < rope->dim / 2; i++)
         if (!isfinite(f[i]) || f[i] <= 0) {
             model_file_bad(r->f, r->err, "tensor %s holds %g at byte %llu, expected a finite number above 0",
-                           r->arch->freq_factors, (double)f[i],
-                           (unsigned long long)t->offset + 4 * (unsigned)i);
+                           name, (double)f[i], (unsigned long long)t->offset + 4 * (unsigned)i);
             return false;
         }
-    rope->freq_factors = f;
+    *factors = f;
     return true;
+}
+
+// Llama 3's scaling, worked out by whoever made the file, or LongRoPE's.
+static bool read_freq_factors(struct reader *r) {
+    struct rope_config *rope = &r->h.rope;
+    const char *const names[2] = {r->arch->short_factors, r->arch->long_factors};
+    if (!read_factors(r, r->arch->freq_factors, &rope->freq_factors))
+        return false;
+    bool others = rope->freq_factors || rope->scaling != ROPE_NONE, has[2];
+    for (int i = 0; i < 2; i++)
+        has[i] = model_file_find(r->f, names[i]) != NULL;
+    if (has[0] != has[1] || (has[0] && others)) {
+        model_file_bad(r->f, r->err, "tensor %s is there, and %s", names[!has[0]],
+                       has[0] == has[1] ? "another scaling of RoPE" : "the other one of LongRoPE is not");
+        return false;
+    }
+    return !has[0] || (read_hparam(r, H_ROPE_CONTEXT) && read_factors(r, names[0], &rope->freq_factors) &&
+                       read_factors(r, names[1], &rope->long_factors));
 }
 
 // What the scaling of this kind needs beside the factor.
@@ -224,6 +250,10 @@ static bool find_scaling(struct reader *r, struct text_view type, enum rope_scal
             *scaling = (enum rope_scaling)k;
             return true;
         }
+    if (is_named("longrope", type.data, type.len) && model_file_find(r->f, r->arch->long_factors)) {
+        *scaling = ROPE_NONE; // its tensors say the rest
+        return true;
+    }
     model_file_bad(r->f, r->err,
                    "key %s is '%.*s', which is not supported; supported: none, linear, yarn, llama3",
                    key_of(r, H_ROPE_TYPE), (int)type.len, type.data);
@@ -245,7 +275,16 @@ static bool read_rope(struct reader *r) {
         .beta_slow = 1,
         .attn_factor = 1,
     };
-    if (!read_hparam(r, H_ROPE_BASE) || !read_hparam(r, H_ROPE_DIM) || !read_hparam(r, H_ROPE_ATTN_FACTOR))
+    bool rotates = true;
+    if (has_bit(r->arch->may, H_ROPE_FINETUNED) &&
+        meta_bool(r->f, key_of(r, H_ROPE_FINETUNED), &rotates, r->err))
+        return false;
+    r->no_rope = !rotates;
+    if (!read_hparam(r, H_ROPE_BASE))
+        return false;
+    r->h.window_theta = r->arch->window_theta > 0 ? r->arch->window_theta : rope->theta;
+    if (!read_hparam(r, H_ROPE_WINDOW_BASE) || !read_hparam(r, H_ROPE_DIM) ||
+        !read_hparam(r, H_ROPE_ATTN_FACTOR))
         return false;
     if (rope->dim % 2) {
         model_file_bad(r->f, r->err, "key %s is %d, expected an even number", key_of(r, H_ROPE_DIM),
@@ -322,7 +361,7 @@ static bool read_arch(struct reader *r, struct model_config *c) {
         return false;
     }
     r->arch = arch_find(s.data, s.len);
-    char supported[256] = "";
+    char supported[320] = "";
     for (int i = 0; arch_at(i); i++) {
         size_t n = strlen(supported);
         snprintf(supported + n, sizeof supported - n, "%s%s", i ? ", " : "", arch_at(i)->name);
@@ -374,7 +413,8 @@ static bool read_heads(struct reader *r) {
 // 0 stands for the usual one, as in llama.cpp.
 static bool read_attn_scale(struct reader *r) {
     struct attn_spec *a = &r->h.attn;
-    a->scale = 1.0f / sqrtf((float)a->head_dim);
+    bool wide = r->h.layers == r->arch->wide_scale_layers;
+    a->scale = 1.0f / sqrtf((float)(wide ? r->h.hidden / a->heads : a->head_dim));
     if (find_hparam(r, H_ATTN_SCALE) && !is_given(r, H_ATTN_SCALE))
         return true;
     if (!read_hparam(r, H_ATTN_SCALE))
@@ -388,12 +428,25 @@ static bool read_attn_scale(struct reader *r) {
     return false;
 }
 
+// Factors of the embedding, the residual stream and the logits.
+static bool read_scales(struct reader *r) {
+    struct hparams *h = &r->h;
+    h->embed_scale = r->arch->embed_sqrt ? sqrtf((float)h->hidden) : 1;
+    h->residual_scale = h->logit_scale = 1;
+    if (!read_hparam(r, H_ATTN_SOFTCAP) || !read_hparam(r, H_LOGIT_SOFTCAP) ||
+        !read_hparam(r, H_EMBED_SCALE) || !read_hparam(r, H_RESIDUAL_SCALE) || !read_hparam(r, H_LOGIT_SCALE))
+        return false;
+    if (r->arch->logits_divided)
+        h->logit_scale = 1 / h->logit_scale;
+    return true;
+}
+
 // Any of the biases asks for all of them: weights_check() names one that is missing.
 static bool has_biases(const struct reader *r, enum presence presence, enum weight_role role) {
     const struct weight_slot *s = arch_slot(r->arch, role);
     char name[TENSOR_NAME_BYTES];
     bool there = false;
-    for (int p = 0; p < 3 && s->part[p].name; p++)
+    for (int p = s->fused ? FUSED_PART : 0; p < 3 && (p < 0 || s->part[p].name); p++)
         there |= model_file_find(r->f, arch_tensor_name(s, p, true, 0, name)) != NULL;
     return presence == ALWAYS || (presence == OPTIONAL && there);
 }
@@ -433,10 +486,11 @@ static bool read_pattern(struct reader *r, bool *windowed) {
 // W, and which layers have it. Qwen's own configurations name them; in a file that is the pattern.
 static bool read_window(struct reader *r, bool *windowed) {
     int *window = &r->h.attn.window;
-    for (int i = 0; i < r->h.layers; i++)
-        windowed[i] = true;
+    int every = r->arch->window_pattern;
     if (!read_hparam(r, H_WINDOW))
         return false;
+    for (int i = 0; i < r->h.layers; i++)
+        windowed[i] = *window > 0 && !(every && i % every == every - 1);
     if (find_hparam(r, H_WINDOW_PATTERN)) {
         if (!find_hparam(r, H_WINDOW)) {
             model_file_bad(r->f, r->err, "key %s is there, and no window for it",
@@ -447,7 +501,7 @@ static bool read_window(struct reader *r, bool *windowed) {
             *window = 0;
         return read_pattern(r, windowed);
     }
-    if (r->arch->window_every_layer || *window == 0)
+    if (r->arch->window_every_layer || *window == 0 || every)
         return true;
     if (*window < r->h.context) {
         model_file_bad(
@@ -492,7 +546,7 @@ static bool read_vocab(struct reader *r, struct model_config *c) {
 
 static uint8_t add_attn(struct model_config *c, const struct attn_spec *a) {
     int i = 0;
-    while (i < c->num_attn && c->attn[i].window != a->window)
+    while (i < c->num_attn && (c->attn[i].window != a->window || c->attn[i].rope != a->rope))
         i++;
     c->attn[i] = *a;
     c->attn[i].index = i;
@@ -500,14 +554,30 @@ static uint8_t add_attn(struct model_config *c, const struct attn_spec *a) {
     return (uint8_t)i;
 }
 
-// Layers differ by their window, and share everything else.
+// Whether the layer rotates queries and keys.
+static bool has_rope(const struct reader *r, int layer, bool windowed) {
+    int every = r->arch->no_rope_every;
+    bool still = r->arch->full_no_rope && find_hparam((struct reader *)(uintptr_t)r, H_WINDOW) && !windowed;
+    return !r->no_rope && !still && !(every && layer % every == every - 1);
+}
+
+// Layers differ by their window and rotation, and share everything else.
 static void make_specs(const struct reader *r, const bool *windowed, struct model_config *c) {
     c->ffn[0] = r->h.ffn;
     c->ropes[0] = r->h.rope;
     c->num_ffn = c->num_ropes = 1;
+    if (r->arch->window_rope) {
+        c->num_ropes = 2;
+        c->ropes[1] = (struct rope_config){.theta = r->h.window_theta,
+                                           .dim = r->h.rope.dim,
+                                           .interleaved = r->h.rope.interleaved,
+                                           .factor = 1,
+                                           .attn_factor = 1};
+    }
     for (int i = 0; i < c->num_layers; i++) {
         struct attn_spec a = r->h.attn;
         a.window = windowed[i] ? a.window : 0;
+        a.rope = !has_rope(r, i, windowed[i]) ? -1 : r->arch->window_rope && windowed[i];
         c->layers[i] = (struct layer_spec){.attn = add_attn(c, &a)};
     }
     kv_layers_group(c);
@@ -518,7 +588,7 @@ enum status model_config_read(const struct model_file *f, struct model_config *c
     struct reader r = {.f = f, .err = err ? err : &local};
     bool windowed[MODEL_MAX_LAYERS];
     char name[TENSOR_NAME_BYTES];
-    *c = (struct model_config){.logit_scale = 1};
+    *c = (struct model_config){0};
     // (12)
     if (!read_arch(&r, c) || !read_hparam(&r, H_EXPERTS))
         return r.err->code;
@@ -527,15 +597,21 @@ enum status model_config_read(const struct model_file *f, struct model_config *c
                               key_of(&r, H_EXPERTS), r.h.experts);
     if (!check_keys(&r) || !read_hparam(&r, H_LAYERS) || !read_hparam(&r, H_CONTEXT) ||
         !read_hparam(&r, H_HIDDEN) || !read_hparam(&r, H_FFN) || !read_heads(&r) || !read_attn_scale(&r) ||
-        !read_window(&r, windowed) || !read_rope(&r) || !read_vocab(&r, c))
+        !read_scales(&r) || !read_window(&r, windowed) || !read_rope(&r) || !read_vocab(&r, c))
         return r.err->code;
     r.h.attn.qk_norm = r.arch->qk_norm;
+    r.h.ffn.act = r.arch->act;
     r.h.attn.qkv_bias = has_biases(&r, r.arch->qkv_bias, WEIGHT_QKV);
     r.h.attn.out_bias = has_biases(&r, r.arch->out_bias, WEIGHT_ATTN_OUT);
     c->num_layers = r.h.layers;
     c->hidden = r.h.hidden;
     c->max_context = r.h.context;
     c->norm_eps = r.h.norm_eps;
+    c->embed_scale = r.h.embed_scale;
+    c->residual_scale = r.h.residual_scale;
+    c->logit_scale = r.h.logit_scale;
+    c->logit_softcap = r.h.logit_softcap;
+    c->post_norms = (r.arch->traits & TRAIT_POST_NORMS) != 0;
     c->tied = !model_file_find(f, arch_tensor_name(arch_slot(r.arch, WEIGHT_HEAD), 0, false, 0, name));
     make_specs(&r, windowed, c);
     return STATUS_OK;

@@ -17,6 +17,8 @@ static const char *problem(const struct model_config *m, const struct shard_bloc
     for (int i = 0; i < m->num_attn; i++) {
         const struct attn_spec *a = &m->attn[i];
         *heads = a;
+        if (a->qk_norm == QK_NORM_WHOLE && world > 1)
+            return "its norm of queries and keys spans all heads";
         if (a->heads % world != 0)
             return "its attention heads do not divide among them";
         if (a->kv_heads % world != 0 && world % a->kv_heads != 0)

@@ -17,12 +17,9 @@ static const struct arch *arch_of(const struct model_config *c) {
 
 // How many weights of the model the slot stands for, at most.
 static int slot_count(const struct model_config *c, const struct weight_slot *s) {
+    if (!arch_has_slot(arch_of(c), s))
+        return 0;
     return s->kind == SLOT_MODEL ? 1 : c->num_layers;
-}
-
-// Whether the layer has it.
-static bool slot_holds(const struct model_config *c, const struct weight_slot *s, int layer) {
-    return s->kind != SLOT_QK_NORM || model_attn(c, layer)->qk_norm;
 }
 
 static bool has_bias(const struct model_config *c, const struct weight_slot *s, int layer) {
@@ -59,14 +56,37 @@ static void shape_text(const struct tensor *t, char *buf, size_t size) {
         n += (size_t)snprintf(buf + n, size - n, "%s%lld", i ? ", " : "", (long long)t->shape[i]);
 }
 
+// Whether the file has all parts of the layer's weight as one tensor.
+static bool is_fused(const struct model_config *c, const struct model_file *f, const struct weight_slot *s,
+                     int layer) {
+    char name[TENSOR_NAME_BYTES];
+    return s->fused && !model_file_find(f, part_name(c, s, 0, false, layer, name)) &&
+           model_file_find(f, part_name(c, s, FUSED_PART, false, layer, name));
+}
+
+static int64_t part_rows(const struct model_config *c, const struct weight_slot *s, int part, int layer) {
+    return letter_size(c, layer, s->part[part].shape[0]);
+}
+
+// The rows before a part, where parts lie one after the other; before part 3: all.
+static int64_t rows_before(const struct model_config *c, const struct weight_slot *s, int part, int layer) {
+    int64_t rows = 0;
+    for (int p = 0; p < part && s->part[p].name; p++)
+        rows += part_rows(c, s, p, layer);
+    return rows;
+}
+
 static enum status check_part(const struct model_config *c, const struct model_file *f,
                               const struct weight_slot *s, int part, bool bias, int layer, struct err *err) {
     char name[TENSOR_NAME_BYTES], found[96], expected[96];
     part_name(c, s, part, bias, layer, name);
     const struct model_tensor *t = model_file_find(f, name);
-    struct tensor want = {.ndim = bias ? 1 : (int)strlen(s->part[part].shape)};
+    const char *shape = s->part[part == FUSED_PART ? 0 : part].shape;
+    struct tensor want = {.ndim = bias ? 1 : (int)strlen(shape)};
     for (int i = 0; i < want.ndim; i++)
-        want.shape[i] = letter_size(c, layer, s->part[part].shape[i]);
+        want.shape[i] = letter_size(c, layer, shape[i]);
+    if (part == FUSED_PART)
+        want.shape[0] = rows_before(c, s, 3, layer);
     shape_text(&want, expected, sizeof expected);
     if (!t)
         return model_file_bad(f, err, "tensor %s is missing, expected with shape (%s)", name, expected);
@@ -89,17 +109,21 @@ static enum status check_part(const struct model_config *c, const struct model_f
 }
 
 // Whether a model of this configuration has a tensor of this name.
-static bool is_expected(const struct model_config *c, struct text_view name) {
+static bool is_expected(const struct model_config *c, const struct model_file *f, struct text_view name) {
     struct tensor_place at;
     if (!arch_find_tensor(arch_of(c), name.data, name.len, &at) || at.layer >= c->num_layers)
         return false;
     int layer = at.layer < 0 ? 0 : at.layer;
-    return !at.slot || (slot_holds(c, at.slot, layer) && (!at.bias || has_bias(c, at.slot, layer)));
+    if (!at.slot)
+        return true;
+    bool there = is_fused(c, f, at.slot, layer) ? at.fused : at.part != FUSED_PART;
+    return there && (!at.bias || has_bias(c, at.slot, layer));
 }
 
 static enum status check_slot(const struct model_config *c, const struct model_file *f,
                               const struct weight_slot *s, int layer, struct err *err) {
-    for (int p = 0; p < 3 && s->part[p].name && slot_holds(c, s, layer); p++)
+    bool fused = is_fused(c, f, s, layer);
+    for (int p = fused ? FUSED_PART : 0; p < (fused ? 0 : 3) && (fused || s->part[p].name); p++)
         if (check_part(c, f, s, p, false, layer, err) ||
             (has_bias(c, s, layer) && check_part(c, f, s, p, true, layer, err)))
             return STATUS_FORMAT;
@@ -115,7 +139,7 @@ enum status weights_check(const struct model_config *c, const struct model_file 
     for (size_t i = 0; i < f->num_tensors; i++) {
         struct text_view name = f->tensors[i].name;
         bool bias = name.len > 5 && memcmp(name.data + name.len - 5, ".bias", 5) == 0;
-        if (!is_expected(c, name))
+        if (!is_expected(c, f, name))
             return model_file_bad(f, err, "tensor %.*s is not part of architecture %s with %d layers%s",
                                   (int)name.len, name.data, c->arch, c->num_layers,
                                   bias ? "; supported are biases of attention, in every layer" : "");
@@ -134,26 +158,37 @@ struct loader {
     const struct backend_ops *ops;
     enum dtype floats; // what float matrices become; DTYPE_COUNT: nothing else
     unsigned char *buf, *converted;
-    const struct model_tensor *first; // the tensor that buf begins with; NULL: none
-    void *part;                       // columns of a matrix, where ranks share it; else NULL
-    uint64_t done, total;             // bytes
+    uint64_t first;       // offset of the tensor that buf begins with; UINT64_MAX: none
+    void *part;           // columns of a matrix, where ranks share it; else NULL
+    uint64_t done, total; // bytes
 };
 
 // bytes are within a file: no overflow.
 static uint64_t padded(uint64_t bytes) { return (bytes + 63) / 64 * 64; }
 
-static const struct model_tensor *find_part(const struct loader *l, const struct weight_slot *s, int part,
-                                            bool bias, int layer) {
+// The tensor of a part, or those rows of the fused one that are the part's.
+static struct model_tensor find_part(const struct loader *l, const struct weight_slot *s, int part, bool bias,
+                                     int layer) {
     char name[TENSOR_NAME_BYTES];
-    return model_file_find(l->f, part_name(l->whole, s, part, bias, layer, name));
+    bool fused = is_fused(l->whole, l->f, s, layer);
+    struct model_tensor t =
+        *model_file_find(l->f, part_name(l->whole, s, fused ? FUSED_PART : part, bias, layer, name));
+    if (fused) {
+        uint64_t all = (uint64_t)t.view.shape[0], rows = (uint64_t)part_rows(l->whole, s, part, layer);
+        t.offset += t.bytes / all * (uint64_t)rows_before(l->whole, s, part, layer);
+        t.bytes = t.bytes / all * rows;
+        t.elements = t.elements / all * rows;
+        t.view.shape[0] = (int64_t)rows;
+    }
+    return t;
 }
 
 static uint64_t slot_bytes(const struct loader *l, const struct weight_slot *s, int layer) {
     uint64_t bytes = 0;
-    for (int p = 0; p < 3 && s->part[p].name && slot_holds(l->whole, s, layer); p++) {
-        bytes += padded(find_part(l, s, p, false, layer)->bytes);
+    for (int p = 0; p < 3 && s->part[p].name; p++) {
+        bytes += padded(find_part(l, s, p, false, layer).bytes);
         if (has_bias(l->whole, s, layer))
-            bytes += padded(find_part(l, s, p, true, layer)->bytes);
+            bytes += padded(find_part(l, s, p, true, layer).bytes);
     }
     return bytes;
 }
@@ -181,11 +216,11 @@ static enum status read_part(struct loader *l, const struct model_tensor *t, uns
                              struct tensor *view, struct err *err) {
     enum status st;
     bool begins = *at == l->buf;
-    if (!begins || t != l->first) {
-        l->first = begins ? NULL : l->first;
+    if (!begins || t->offset != l->first) {
+        l->first = begins ? UINT64_MAX : l->first;
         if ((st = tensor_read(l->f, t, *at, err)))
             return st;
-        l->first = begins ? t : l->first;
+        l->first = begins ? t->offset : l->first;
     }
     *view = t->view;
     view->data = *at;
@@ -198,7 +233,7 @@ static enum dtype down_dtype(const struct loader *l, const struct weight_slot *s
     if (s->role != WEIGHT_GATE_UP && s->role != WEIGHT_DOWN)
         return DTYPE_F32; // unused for other roles
     const struct weight_slot *down = arch_slot(l->arch, WEIGHT_DOWN);
-    return loaded_dtype(find_part(l, down, 0, false, layer)->view.dtype, l->floats);
+    return loaded_dtype(find_part(l, down, 0, false, layer).view.dtype, l->floats);
 }
 
 static enum status load_slot(struct loader *l, const struct weight_slot *s, int layer, struct err *err) {
@@ -211,16 +246,18 @@ static enum status load_slot(struct loader *l, const struct weight_slot *s, int 
     if (!wanted)
         return STATUS_OK;
     for (int p = 0; p < 3 && s->part[p].name; p++) {
-        const struct model_tensor *t = find_part(l, s, p, false, layer);
-        if ((st = read_part(l, t, &at, &desc.part[p], err)))
+        struct model_tensor t = find_part(l, s, p, false, layer), bias = t;
+        if ((st = read_part(l, &t, &at, &desc.part[p], err)))
             return st;
-        if (has_bias(l->whole, s, layer) &&
-            (st = read_part(l, find_part(l, s, p, true, layer), &at, &desc.bias[p], err)))
-            return st;
-        if (s->role != WEIGHT_NORM && loaded_dtype(t->view.dtype, l->floats) != t->view.dtype) {
-            if ((st = convert_part(l, t, &desc.part[p], converted, err)))
+        if (has_bias(l->whole, s, layer)) {
+            bias = find_part(l, s, p, true, layer);
+            if ((st = read_part(l, &bias, &at, &desc.bias[p], err)))
                 return st;
-            converted += padded(t->elements * dtype_row_bytes(l->floats, 1));
+        }
+        if (s->role != WEIGHT_NORM && loaded_dtype(t.view.dtype, l->floats) != t.view.dtype) {
+            if ((st = convert_part(l, &t, &desc.part[p], converted, err)))
+                return st;
+            converted += padded(t.elements * dtype_row_bytes(l->floats, 1));
         }
     }
     for (int i = 0; i < l->num_targets; i++) {
@@ -234,7 +271,7 @@ static enum status load_slot(struct loader *l, const struct weight_slot *s, int 
         part.layer = s->kind == SLOT_MODEL ? -1 : layer - first;
         const struct weight *w = l->ops->weight_load(target->dev, &part, err);
         if (!w) {
-            struct text_view name = find_part(l, s, 0, false, layer)->name;
+            struct text_view name = find_part(l, s, 0, false, layer).name;
             return err_set(err, STATUS_NOMEM, "%s: the device did not take tensor %.*s", l->f->name,
                            (int)name.len, name.data);
         }
@@ -250,7 +287,7 @@ static void free_buffers(struct loader *l) {
     free(l->converted);
     free(l->part);
     l->buf = l->converted = NULL;
-    l->part = NULL, l->first = NULL;
+    l->part = NULL, l->first = UINT64_MAX;
 }
 
 // Buffers for the largest weight of the model's own, or else of the layers', which come after and are much
@@ -321,8 +358,6 @@ enum status weights_load(const struct weights_target *targets, int num_targets, 
         if (i == 0 || of_layers != (s[-1].kind != SLOT_MODEL))
             ok = make_buffers(&l, of_layers) == STATUS_OK;
         for (int layer = 0; ok && err->code == STATUS_OK && layer < slot_count(l.whole, s); layer++) {
-            if (!slot_holds(l.whole, s, layer))
-                continue;
             if (load_slot(&l, s, layer, err) != STATUS_OK)
                 break;
             l.done += slot_bytes(&l, s, layer);
@@ -350,8 +385,8 @@ void weights_blocks(const struct model_config *c, const struct model_file *f, en
                              *down = arch_slot(l.arch, WEIGHT_DOWN);
     *blocks = (struct shard_blocks){1, 1};
     for (int layer = 0; layer < c->num_layers; layer++) {
-        int a = shard_block(loaded_dtype(find_part(&l, out, 0, false, layer)->view.dtype, floats));
-        int d = shard_block(loaded_dtype(find_part(&l, down, 0, false, layer)->view.dtype, floats));
+        int a = shard_block(loaded_dtype(find_part(&l, out, 0, false, layer).view.dtype, floats));
+        int d = shard_block(loaded_dtype(find_part(&l, down, 0, false, layer).view.dtype, floats));
         blocks->attn = a > blocks->attn ? a : blocks->attn;
         blocks->down = d > blocks->down ? d : blocks->down;
     }
@@ -361,7 +396,9 @@ void weights_blocks(const struct model_config *c, const struct model_file *f, en
 static bool is_table(const struct model_file *f, const struct model_tensor *t) {
     bool table = false;
     for (int i = 0; arch_at(i); i++)
-        table |= t == model_file_find(f, arch_at(i)->freq_factors);
+        table |= t == model_file_find(f, arch_at(i)->freq_factors) ||
+                 t == model_file_find(f, arch_at(i)->short_factors) ||
+                 t == model_file_find(f, arch_at(i)->long_factors);
     return table;
 }
 

@@ -161,9 +161,11 @@ static void finish_query(float *y, const float *out, float sum, int d) {
 // What chunks of a dtype have in common
 static struct attn_chunk new_chunk(const struct attend *job, enum dtype dtype) {
     const struct device *dev = job->dev;
+    float cap = job->attn->softcap, scale = job->attn->scale;
     return (struct attn_chunk){.kv_dtype = dtype,
                                .head_dim = dev->head_dim,
-                               .scale = job->attn->scale * 1.44269504088896341f,
+                               .scale = (cap > 0 ? cap : scale) * 1.44269504088896341f,
+                               .inner = cap > 0 ? scale / cap : 0,
                                .scaled = dev->kv_dtype == DTYPE_I8,
                                .step1 = ATTN_CHUNK / ATTN_STEP};
 }

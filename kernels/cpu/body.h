@@ -181,6 +181,31 @@ static void swiglu(float *y, size_t ldy, const float *gate, const float *up, siz
     }
 }
 
+INLINE struct v16 gated_gelu(struct v16 g, struct v16 up) {
+    struct v16 cubic = v16_fma(v16_set1(0.0713548162726f), v16_mul(g, g), v16_set1(1.59576912161f));
+    struct v16 z = v16_add(v16_set1(1), exp_v16(v16_sub(v16_set1(0), v16_mul(g, cubic))));
+    return v16_mul(v16_div(g, z), up);
+}
+
+static void geglu(float *y, size_t ldy, const float *gate, const float *up, size_t ldx, int rows, int n) {
+    for (int r = 0; r < rows; r++, y += ldy, gate += ldx, up += ldx)
+        for (int i = 0; i < n; i += LANES)
+            v16_store_part(y + i, gated_gelu(v16_load_part(gate + i, n - i), v16_load_part(up + i, n - i)),
+                           n - i);
+}
+
+INLINE struct v16 tanh_v16(struct v16 x) {
+    struct v16 z = v16_add(v16_set1(1), exp_v16(v16_add(x, x)));
+    return v16_sub(v16_set1(1), v16_div(v16_set1(2), z));
+}
+
+static void softcap(float *x, int n, float cap) {
+    for (int i = 0; i < n; i += LANES) {
+        struct v16 t = tanh_v16(v16_div(v16_load_part(x + i, n - i), v16_set1(cap)));
+        v16_store_part(x + i, v16_mul(v16_set1(cap), t), n - i);
+    }
+}
+
 #include "body_attention.h"
 
 // ---- logits (rules 11 to 13)
@@ -220,6 +245,8 @@ const struct cpu_kernels CPU_KERNELS = {
     .to_f16 = to_f16,
     .to_q8 = to_q8,
     .swiglu = swiglu,
+    .geglu = geglu,
+    .softcap = softcap,
     .attend = attend,
     .attend_combine = attend_combine,
     .to_i8 = to_i8,

@@ -340,9 +340,11 @@ INLINE void softmax_step(struct attn_probs *w, struct attn_chunk *c, enum dtype 
             struct v16 s = v16_load(p);
             if (c->scaled)
                 s = v16_mul(s, v16_load(c->key_scale[i / ATTN_TILE]));
+            if (c->inner != 0)
+                s = tanh_v16(v16_mul(s, v16_set1(c->inner)));
             if (!whole)
                 s = v16_keep(s, begin[t] - i, end[t] - i, nothing);
-            if (!whole || c->scaled)
+            if (!whole || c->scaled || c->inner != 0)
                 v16_store(p, s);
             v[t] = v16_max(v[t], s);
         }

@@ -140,6 +140,11 @@ static void cpu_info(struct device *dev, struct device_info *info) {
 
 static size_t cpu_kv_block_bytes(struct device *dev) { return cpu_kv_bytes(dev, 1); }
 
+// Whether something is done to what attention and feed-forward give before it is added to the residual stream.
+static bool adds_apart(const struct device *dev) {
+    return model_scale(dev->model.residual_scale) != 1 || dev->model.post_norms;
+}
+
 static void lay_out_arena(struct device *dev, struct arena *c) {
     const struct model_config *m = &dev->model;
     const struct step_limits *l = &dev->limits;
@@ -159,7 +164,7 @@ static void lay_out_arena(struct device *dev, struct arena *c) {
         dev->bf16 = arena_take(c, rows, activation_stride((wide + 1) * sizeof(uint16_t)));
     if (dev->dtypes & DTYPES_QUANTISED)
         dev->q8 = arena_take(c, rows, activation_stride((wide / 32 + 1) * sizeof(struct act_q8)));
-    if (dev->world > 1)
+    if (dev->world > 1 || adds_apart(dev))
         dev->partial = arena_take(c, T * D, sizeof(float));
     if (dev->has_head)
         cpu_head_arena(dev, c);
@@ -249,7 +254,12 @@ static void embed_worker(void *ctx, int thread, int num_threads) {
             CHECK(-1 - id < before->num_rows);
             id = before->ids[-1 - id];
         }
-        cpu_embedding_row(job->dev->resid + (size_t)t * (size_t)job->dev->model.hidden, job->table, id);
+        int D = job->dev->model.hidden;
+        float *row = job->dev->resid + (size_t)t * (size_t)D,
+              scale = model_scale(job->dev->model.embed_scale);
+        cpu_embedding_row(row, job->table, id);
+        for (int i = 0; scale != 1 && i < D; i++)
+            row[i] *= scale;
     }
 }
 
@@ -275,17 +285,24 @@ static void rotate_head(float *x, const struct rope_table *t, bool interleaved, 
     }
 }
 
-// Bias, norm of each head, rotation, of the heads of one row.
-static void finish_heads(const struct device *dev, float *x, int num_heads, int rope, const float *bias,
-                         const struct weight *norm, int position) {
-    int d = dev->head_dim;
+// Bias, norm of each head and rotation, in the order that the spec says, of the heads of one row.
+static void finish_heads(const struct device *dev, float *x, int num_heads, const struct attn_spec *a,
+                         const float *bias, const struct weight *norm, int position) {
+    int d = dev->head_dim, rope = a->rope;
+    bool rotated = a->qk_norm == QK_NORM_ROTATED;
     CHECK(rope < 0 || position < dev->ropes[rope].filled);
     for (int i = 0; bias && i < num_heads * d; i++)
         x[i] += bias[i];
+    if (a->qk_norm == QK_NORM_WHOLE) {
+        dev->kernels->rmsnorm(x, x, norm->vector, num_heads * d, dev->model.norm_eps);
+        norm = NULL;
+    }
     for (int h = 0; h < num_heads; h++, x += d) {
+        if (rope >= 0 && rotated)
+            rotate_head(x, &dev->ropes[rope], dev->model.ropes[rope].interleaved, position);
         if (norm)
             dev->kernels->rmsnorm(x, x, norm->vector, d, dev->model.norm_eps);
-        if (rope >= 0)
+        if (rope >= 0 && !rotated)
             rotate_head(x, &dev->ropes[rope], dev->model.ropes[rope].interleaved, position);
     }
 }
@@ -301,8 +318,8 @@ static void finish_row(const struct finish_qkv *job, int t) {
     float *q = dev->q + (size_t)t * (size_t)attn_q_size(a);
     float *key = dev->key + (size_t)t * (size_t)device_kv_size(dev);
     float *value = dev->value + (size_t)t * (size_t)device_kv_size(dev);
-    finish_heads(dev, q, a->heads, a->rope, bias[0], layer->q_norm, position);
-    finish_heads(dev, key, a->kv_heads, a->rope, bias[1], layer->k_norm, position);
+    finish_heads(dev, q, a->heads, a, bias[0], layer->q_norm, position);
+    finish_heads(dev, key, a->kv_heads, a, bias[1], layer->k_norm, position);
     for (int i = 0; bias[2] && i < device_kv_size(dev); i++)
         value[i] += bias[2][i];
     if (slot >= 0)
@@ -342,6 +359,31 @@ struct add_rows {
     int num_tokens, hidden;
 };
 
+// What is done to rows before they are added.
+struct add_apart {
+    struct device *dev;
+    const float *bias;         // or NULL
+    const struct weight *norm; // or NULL
+    int num_tokens;
+};
+
+static void add_apart_worker(void *ctx, int thread, int num_threads) {
+    const struct add_apart *job = ctx;
+    struct device *dev = job->dev;
+    int begin, end, D = dev->model.hidden;
+    float scale = model_scale(dev->model.residual_scale);
+    pool_partition(job->num_tokens, thread, num_threads, &begin, &end);
+    for (int t = begin; t < end; t++) {
+        float *x = dev->partial + (size_t)t * (size_t)D, *resid = dev->resid + (size_t)t * (size_t)D;
+        for (int i = 0; job->bias && i < D; i++)
+            x[i] += job->bias[i];
+        if (job->norm)
+            dev->kernels->rmsnorm(x, x, job->norm->vector, D, dev->model.norm_eps);
+        for (int i = 0; i < D; i++)
+            resid[i] += scale * x[i];
+    }
+}
+
 static void add_worker(void *ctx, int thread, int num_threads) {
     const struct add_rows *job = ctx;
     int begin, end;
@@ -355,8 +397,9 @@ static void add_worker(void *ctx, int thread, int num_threads) {
     }
 }
 
-// resid += all_reduce(h · Wᵀ) + bias: the sum over ranks of what each has of the tree, then the bias, once.
-static void add_projection(struct device *dev, const struct weight *w, const struct step *step) {
+// resid += residual_scale * post_norm(all_reduce(h · Wᵀ) + bias): the sum over ranks of what each has of the tree, then the bias, once.
+static void add_projection(struct device *dev, const struct weight *w, const struct weight *post_norm,
+                           const struct step *step) {
     struct gemm_input x = cpu_gemm_input(dev, dev->h, step->num_tokens, NULL, w, NULL);
     struct add_rows job = {dev->resid, NULL, w->bias[0], step->num_tokens, dev->model.hidden};
     if (dev->world > 1) {
@@ -366,25 +409,30 @@ static void add_projection(struct device *dev, const struct weight *w, const str
                                                        (size_t)step->num_tokens * (size_t)dev->model.hidden));
         float_env_leave(env);
         job.partial = dev->partial;
+    } else if (adds_apart(dev)) {
+        cpu_matmul_part(dev, dev->partial, dev->model.hidden, &x, w);
     } else {
         cpu_matmul_add(dev, dev->resid, dev->model.hidden, &x, w);
     }
-    if (job.partial || job.bias)
+    if (adds_apart(dev)) {
+        struct add_apart apart = {dev, w->bias[0], post_norm, step->num_tokens};
+        pool_run(dev->pool, add_apart_worker, &apart, (long long)job.num_tokens * job.hidden > 1 << 15);
+    } else if (job.partial || job.bias)
         pool_run(dev->pool, add_worker, &job, (long long)job.num_tokens * job.hidden > 1 << 15);
 }
 
 static void cpu_attn_out(struct device *dev, const struct layer *layer, const struct step *step) {
-    add_projection(dev, layer->attn_out, step);
+    add_projection(dev, layer->attn_out, layer->attn_post_norm, step);
 }
 
 static void cpu_ffn_in(struct device *dev, const struct layer *layer, const struct step *step) {
     struct gemm_input x =
         cpu_gemm_input(dev, dev->resid, step->num_tokens, NULL, layer->gate_up, layer->ffn_norm);
-    cpu_matmul_swiglu(dev, dev->h, layer->gate_up->part[0].rows, &x, layer->gate_up);
+    cpu_matmul_gated(dev, dev->h, layer->gate_up->part[0].rows, &x, layer->gate_up, layer->ffn.act);
 }
 
 static void cpu_ffn_out(struct device *dev, const struct layer *layer, const struct step *step) {
-    add_projection(dev, layer->down, step);
+    add_projection(dev, layer->down, layer->ffn_post_norm, step);
 }
 
 // Copied in place: host and device are one.

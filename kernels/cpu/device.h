@@ -125,9 +125,9 @@ void cpu_matmul_add(struct device *dev, float *y, int ldy, const struct gemm_inp
 // y = activations times w, as the segments of K that this rank has: its part of the tree
 void cpu_matmul_part(struct device *dev, float *y, int ldy, const struct gemm_input *x,
                      const struct weight *w);
-// y = silu(activations times gate) * (activations times up)
-void cpu_matmul_swiglu(struct device *dev, float *y, int ldy, const struct gemm_input *x,
-                       const struct weight *w);
+// y = act(activations times gate) * (activations times up)
+void cpu_matmul_gated(struct device *dev, float *y, int ldy, const struct gemm_input *x,
+                      const struct weight *w, enum act act);
 
 // Notes that a collective has failed: the device is dead, and later phases compute on whatever is there.
 // false: it has, now or before.

@@ -80,7 +80,7 @@ struct gemm_input cpu_gemm_input(struct device *dev, const float *x, int num_row
 
 // ---- products
 
-enum finish { FINISH_COPY, FINISH_ADD, FINISH_PART, FINISH_SWIGLU };
+enum finish { FINISH_COPY, FINISH_ADD, FINISH_PART, FINISH_GATED };
 
 struct matmul {
     const struct cpu_kernels *kernels;
@@ -90,6 +90,7 @@ struct matmul {
     enum finish finish;
     float *y[3];
     int ldy[3];
+    void (*gated)(float *y, size_t ldy, const float *gate, const float *up, size_t ldx, int rows, int n);
 };
 
 // A pair of panels of one part against tokens [t, t + n). The second may be missing: it is then the first
@@ -98,10 +99,10 @@ struct place {
     int part, panel, num_panels;      // 1 or 2
     int t, n;                         // n <= MAX_TILE_TOKENS
     int tile;                         // which of those that follow each other on these groups
-    struct prefetch_plan prefetch[2]; // of the part, and of SwiGLU's second
+    struct prefetch_plan prefetch[2]; // of the part, and of up
 };
 
-// What the kernels take of it, in the part itself or in SwiGLU's second. y: where the sums go, of the first
+// What the kernels take of it, in the part itself or in up. y: where the sums go, of the first
 // row and token
 static void run_tile(const struct matmul *job, const struct place *at, bool second, float *y, size_t ldy,
                      size_t next_panel, bool add) {
@@ -135,13 +136,13 @@ static void do_buffered_tile(const struct matmul *job, const struct place *at, f
         for (int g = 0; g < at->num_panels; g++)
             __builtin_prefetch(y + (size_t)t * ldy + g * LANES, 1);
     run_tile(job, at, false, tile, LANES, next_panel, false);
-    if (job->finish == FINISH_SWIGLU)
+    if (job->finish == FINISH_GATED)
         run_tile(job, at, true, up, LANES, next_panel, false);
     for (int g = 0; g < at->num_panels; g++, y += LANES, rows_left -= LANES) {
         int width = rows_left < LANES ? rows_left : LANES;
         const float *from = tile + g * at->n * LANES;
-        if (job->finish == FINISH_SWIGLU) {
-            job->kernels->swiglu(y, ldy, from, up + g * at->n * LANES, LANES, at->n, width);
+        if (job->finish == FINISH_GATED) {
+            job->gated(y, ldy, from, up + g * at->n * LANES, LANES, at->n, width);
             continue;
         }
         for (int t = 0; t < at->n; t++) {
@@ -160,7 +161,7 @@ static void do_tile(const struct matmul *job, const struct place *at) {
     int column = at->panel * LANES, rows_left = job->w->part[at->part].rows - column;
     size_t ldy = (size_t)job->ldy[at->part];
     float *y = job->y[at->part] + (size_t)at->t * ldy + column;
-    if (job->finish == FINISH_SWIGLU || at->num_panels < TILE_PANELS || rows_left < TILE_PANELS * LANES)
+    if (job->finish == FINISH_GATED || at->num_panels < TILE_PANELS || rows_left < TILE_PANELS * LANES)
         do_buffered_tile(job, at, y, ldy, rows_left);
     else
         run_tile(job, at, false, y, ldy, LANES, job->finish == FINISH_ADD);
@@ -173,7 +174,7 @@ static void do_tokens(const struct matmul *job, struct place *at, int t0, int t1
     unsigned most = (unsigned)job->kernels->tile_tokens[part->dtype], n = (unsigned)(t1 - t0);
     unsigned tiles = (n + most - 1) / most, small = n / tiles, larger = n % tiles; // as many have one more
     at->prefetch[0] = prefetch_plan(part->panel_bytes, part->num_blocks, (int)tiles);
-    if (job->finish == FINISH_SWIGLU)
+    if (job->finish == FINISH_GATED)
         at->prefetch[1] = prefetch_plan(part[1].panel_bytes, part[1].num_blocks, (int)tiles);
     at->t = t0;
     for (unsigned i = 0; i < tiles; i++, at->t += at->n) {
@@ -183,9 +184,9 @@ static void do_tokens(const struct matmul *job, struct place *at, int t0, int t1
     }
 }
 
-// SwiGLU of few tokens, which memory bounds: weights come faster in long pieces, so it is the first factor of
+// Gate and up of few tokens, which memory bounds: weights come faster in long pieces, so it is the first factor of
 // several pairs of groups, then the second.
-static void do_swiglu_run(const struct matmul *job, int begin, int end) {
+static void do_gated_run(const struct matmul *job, int begin, int end) {
     enum { RUN = 16, LD = RUN * LANES };
     _Alignas(64) float sums[2][MAX_TILE_TOKENS * LD];
     for (int g0 = begin; g0 < end; g0 += RUN) {
@@ -201,19 +202,19 @@ static void do_swiglu_run(const struct matmul *job, int begin, int end) {
                 run_tile(job, &at, i == 1, sums[i] + g * LANES, LD, LANES, false);
             }
         }
-        job->kernels->swiglu(job->y[0] + column, (size_t)job->ldy[0], sums[0], sums[1], LD, job->x->num_rows,
-                             rows_left < width ? rows_left : width);
+        job->gated(job->y[0] + column, (size_t)job->ldy[0], sums[0], sums[1], LD, job->x->num_rows,
+                   rows_left < width ? rows_left : width);
     }
 }
 
 // Panels [begin, end) of a part: some of them stay in the cache while all tokens pass, some tokens at a time.
 static void do_panels(const struct matmul *job, int part, int begin, int end) {
     const struct weight_part *p = &job->w->part[part];
-    if (job->finish == FINISH_SWIGLU && job->x->num_rows <= job->kernels->tile_tokens[p->dtype]) {
-        do_swiglu_run(job, begin, end);
+    if (job->finish == FINISH_GATED && job->x->num_rows <= job->kernels->tile_tokens[p->dtype]) {
+        do_gated_run(job, begin, end);
         return;
     }
-    size_t panel_pair = p->panel_bytes + (job->finish == FINISH_SWIGLU ? job->w->part[1].panel_bytes : 0);
+    size_t panel_pair = p->panel_bytes + (job->finish == FINISH_GATED ? job->w->part[1].panel_bytes : 0);
     int panels = (int)(CACHED_WEIGHTS / panel_pair) / TILE_PANELS * TILE_PANELS;
     int tokens = (int)(CACHED_ACTIVATIONS / job->x->stride[p->dtype]), num_rows = job->x->num_rows;
     panels = panels < TILE_PANELS ? TILE_PANELS : panels;
@@ -229,7 +230,7 @@ static void do_panels(const struct matmul *job, int part, int begin, int end) {
 static void matmul_worker(void *ctx, int thread, int num_threads) {
     (void)num_threads;
     const struct matmul *job = ctx;
-    int num_parts = job->finish == FINISH_SWIGLU ? 1 : job->w->num_parts;
+    int num_parts = job->finish == FINISH_GATED ? 1 : job->w->num_parts;
     int least = job->x->num_rows > MANY_ROWS ? 4 : 1; // pairs: activations are read again for each piece
     for (int begin, end; pool_take(job->pool, thread, least, &begin, &end);) {
         begin *= TILE_PANELS;
@@ -246,7 +247,7 @@ static void matmul_worker(void *ctx, int thread, int num_threads) {
 
 static void matmul_run(struct device *dev, const struct matmul *job) {
     long long work = (long long)job->w->num_panels * LANES * job->w->part[0].cols * job->x->num_rows;
-    int num_panels = job->finish == FINISH_SWIGLU ? job->w->part[0].num_panels : job->w->num_panels;
+    int num_panels = job->finish == FINISH_GATED ? job->w->part[0].num_panels : job->w->num_panels;
     pool_run_items(dev->pool, matmul_worker, (void *)(uintptr_t)job,
                    (num_panels + TILE_PANELS - 1) / TILE_PANELS, work > SMALL);
 }
@@ -254,25 +255,26 @@ static void matmul_run(struct device *dev, const struct matmul *job) {
 void cpu_matmul(struct device *dev, float *const y[3], const int ldy[3], const struct gemm_input *x,
                 const struct weight *w) {
     struct matmul job = {
-        dev->kernels, dev->pool, x, w, FINISH_COPY, {y[0], y[1], y[2]}, {ldy[0], ldy[1], ldy[2]}};
+        dev->kernels, dev->pool, x, w, FINISH_COPY, {y[0], y[1], y[2]}, {ldy[0], ldy[1], ldy[2]}, NULL};
     matmul_run(dev, &job);
 }
 
 void cpu_matmul_add(struct device *dev, float *y, int ldy, const struct gemm_input *x,
                     const struct weight *w) {
-    struct matmul job = {dev->kernels, dev->pool, x, w, FINISH_ADD, {y}, {ldy}};
+    struct matmul job = {dev->kernels, dev->pool, x, w, FINISH_ADD, {y}, {ldy}, NULL};
     matmul_run(dev, &job);
 }
 
 void cpu_matmul_part(struct device *dev, float *y, int ldy, const struct gemm_input *x,
                      const struct weight *w) {
-    struct matmul job = {dev->kernels, dev->pool, x, w, FINISH_PART, {y}, {ldy}};
+    struct matmul job = {dev->kernels, dev->pool, x, w, FINISH_PART, {y}, {ldy}, NULL};
     matmul_run(dev, &job);
 }
 
-void cpu_matmul_swiglu(struct device *dev, float *y, int ldy, const struct gemm_input *x,
-                       const struct weight *w) {
+void cpu_matmul_gated(struct device *dev, float *y, int ldy, const struct gemm_input *x,
+                      const struct weight *w, enum act act) {
     CHECK(w->num_parts == 2 && w->part[0].rows == w->part[1].rows);
-    struct matmul job = {dev->kernels, dev->pool, x, w, FINISH_SWIGLU, {y}, {ldy}};
+    struct matmul job = {dev->kernels, dev->pool, x, w, FINISH_GATED, {y}, {ldy}, NULL};
+    job.gated = act == ACT_GELU ? dev->kernels->geglu : dev->kernels->swiglu;
     matmul_run(dev, &job);
 }

@@ -126,6 +126,8 @@ static void scale_row(const struct device *dev, float *logits, int n) {
         logits[v] = -INFINITY;
     for (int v = 0; scale != 1 && scale != 0 && v < n; v++)
         logits[v] *= scale;
+    if (dev->model.logit_softcap > 0)
+        dev->kernels->softcap(logits, n, dev->model.logit_softcap);
 }
 
 static void sample_row(const struct head_job *job, struct sampler *sampler, int r, const float *logits) {

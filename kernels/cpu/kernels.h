@@ -221,6 +221,8 @@ struct attn_chunk {
     enum dtype kv_dtype; // F32, F16, BF16 or I8
     int head_dim;        // d
     float scale;         // of scores, times log2 e; above 0
+    // Where inner is not 0, a score s is first tanh(s * inner), and scale is of that (rule 8).
+    float inner;
     int num_queries;
     // (d, 8) f32; with keys of BF16 or I8 (d/2, 8, 2) bf16. Side by side, so that one register finds them
     // all.
@@ -245,6 +247,9 @@ struct cpu_kernels {
     void (*to_q8)(struct act_q8 *y, const float *x, int n); // n is a multiple of 32
     // y = silu(gate) * up, of `rows` rows of n; from row to row it is ldy floats, of gate and up ldx
     void (*swiglu)(float *y, size_t ldy, const float *gate, const float *up, size_t ldx, int rows, int n);
+    // y = gelu(gate) * up, as swiglu()
+    void (*geglu)(float *y, size_t ldy, const float *gate, const float *up, size_t ldx, int rows, int n);
+    void (*softcap)(float *x, int n, float cap); // x = cap * tanh(x / cap)
     void (*attend)(struct attn_chunk *c);
     // Adds a chunk to what the chunks before it gave; max starts at -infinity, sum and out (d) at 0.
     void (*attend_combine)(float *max, float *sum, float *out, float chunk_max, float chunk_sum,

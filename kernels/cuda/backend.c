@@ -39,6 +39,12 @@ static const char *spec_problem(const struct model_config *m, const struct attn_
     if (a->rope >= 0 &&
         (m->ropes[a->rope].dim < 0 || m->ropes[a->rope].dim > a->head_dim || m->ropes[a->rope].dim % 2 != 0))
         return "the rotated part of a head is odd or larger than it";
+    if (a->qk_norm == QK_NORM_ROTATED)
+        return "queries and keys are normalised after their rotation";
+    if (a->qk_norm == QK_NORM_WHOLE)
+        return "the norm of queries and keys spans all heads";
+    if (a->softcap > 0)
+        return "the scores of attention have a soft cap";
     return NULL;
 }
 
@@ -51,6 +57,10 @@ static const char *model_problem(const struct model_config *m) {
         problem = spec_problem(m, &m->attn[i]);
     for (int i = 0; i < m->num_ffn && !problem; i++)
         problem = m->ffn[i].hidden < 1 ? "a dimension of the model is not positive" : NULL;
+    for (int i = 0; i < m->num_ffn && !problem; i++)
+        problem = m->ffn[i].act != ACT_SILU ? "the activation of the feed-forward is not SiLU" : NULL;
+    if (!problem && m->logit_softcap > 0)
+        problem = "the logits have a soft cap";
     for (int g = 0; g < m->num_groups && !problem; g++)
         problem = m->groups[g].kind == KV_STATE ? "a layer keeps recurrent state" : NULL;
     if (!problem && m->vocab > 65535 * CUDA_GROUP)

@@ -86,9 +86,10 @@ struct device {
     int max_tokens, max_rows;            // of the limits, and not less than a graph's padded rows
     struct activation hidden, attn, ffn; // normalised rows; attention output; SwiGLU output
     struct activation last;              // normalised logits rows
-    float *resid, *qkv, *wide;           // (T, D), (T, q + 2 kv), (T, widest result of cuBLASLt)
-    float *last_hidden;                  // (CUDA_HEAD_ROWS, D), with keep_hidden
-    void *q;                             // (T, H, d) in cuda_query_dtype()
+    float *added;              // (T, D) what is scaled before it is added to resid; NULL where nothing is
+    float *resid, *qkv, *wide; // (T, D), (T, q + 2 kv), (T, widest result of cuBLASLt)
+    float *last_hidden;        // (CUDA_HEAD_ROWS, D), with keep_hidden
+    void *q;                   // (T, H, d) in cuda_query_dtype()
     uint16_t *dequantised;
     struct {
         float *cos, *sin;

@@ -50,6 +50,8 @@ static void alloc_activations(struct device *dev, struct arena *a) {
     int T = dev->max_tokens, D = dev->model.hidden;
     size_t rows = (size_t)T;
     dev->resid = arena_alloc(a, rows * (size_t)D, sizeof(float));
+    if (model_scale(dev->model.residual_scale) != 1 || dev->model.post_norms)
+        dev->added = arena_alloc(a, rows * (size_t)D, sizeof(float));
     dev->qkv = arena_alloc(a, rows * (size_t)(dev->max_q + 2 * device_kv_size(dev)), sizeof(float));
     dev->q = arena_alloc(a, rows * (size_t)dev->max_q, dtype_row_bytes(cuda_query_dtype(dev->kv_dtype), 1));
     alloc_activation(a, &dev->hidden, T, D, dev->act_dtypes[0]);

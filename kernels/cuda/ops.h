@@ -53,9 +53,20 @@ struct cuda_embed {
     const void *table;      // (vocab, hidden) rows as in a file
     enum dtype dtype;
     float *resid; // (rows, hidden)
+    float factor;
     int rows, hidden, vocab;
 };
 void cuda_embed(struct rt *rt, const struct cuda_embed *a);
+
+// resid += factor * norm(x + bias). bias and norm may be NULL.
+struct cuda_add {
+    float *x;                 // (rows, n), changed
+    const float *bias, *norm; // (n)
+    float *resid;             // (rows, n)
+    float factor, eps;        // eps: of the norm
+    int rows, n;
+};
+void cuda_add(struct rt *rt, const struct cuda_add *a);
 
 // out = x / sqrt(mean(x^2) + eps) * weight, or x where weight is NULL, as act_dtype. Leaves columns [n,
 // ldout) alone.

@@ -12,6 +12,7 @@ void cuda_phase_embed(struct device *dev, const struct weight *table, const stru
                            .table = table->table,
                            .dtype = table->dtype,
                            .resid = dev->resid,
+                           .factor = model_scale(dev->model.embed_scale),
                            .rows = dev->work.num_tokens,
                            .hidden = dev->model.hidden,
                            .vocab = dev->model.vocab};
@@ -20,7 +21,7 @@ void cuda_phase_embed(struct device *dev, const struct weight *table, const stru
 
 static struct cuda_norm norm_of(const struct device *dev, const struct weight *norm, int rows) {
     return (struct cuda_norm){.x = dev->resid,
-                              .weight = norm->table,
+                              .weight = norm ? norm->table : NULL,
                               .rows = rows,
                               .n = dev->model.hidden,
                               .ldx = dev->model.hidden,
@@ -144,9 +145,31 @@ void cuda_phase_attn_prefill(struct device *dev, const struct layer *layer, cons
         attend_rows(dev, layer, row, step->num_tokens - row);
 }
 
+// resid += residual_scale * post_norm(all_reduce(x w^T) + bias), by way of `added`
+static void add_apart(struct device *dev, const struct weight *w, const struct weight *post_norm,
+                      const struct activation *x) {
+    int rows = dev->work.num_tokens, D = dev->model.hidden;
+    bool alone = dev->peers.world == 1;
+    if (alone) {
+        cuda_multiply(dev, w, x, rows, dev->added, D);
+    } else {
+        cuda_multiply(dev, w, x, rows, dev->peers.part, D);
+        cuda_clear(dev->rt, &(struct cuda_clear){dev->added, ACT_DTYPE_F32, rows, 0, D, D});
+        cuda_peers_add(dev, dev->added, w->bias, rows);
+    }
+    cuda_add(dev->rt, &(struct cuda_add){
+                          dev->added, alone ? w->bias : NULL, post_norm ? post_norm->table : NULL, dev->resid,
+                          model_scale(dev->model.residual_scale), dev->model.norm_eps, rows, D});
+}
+
 // resid += all_reduce(x w^T) + bias
-static void add_projection(struct device *dev, const struct weight *w, const struct activation *x) {
+static void add_projection(struct device *dev, const struct weight *w, const struct weight *post_norm,
+                           const struct activation *x) {
     int rows = dev->work.num_tokens;
+    if (dev->added) {
+        add_apart(dev, w, post_norm, x);
+        return;
+    }
     if (dev->peers.world == 1) {
         cuda_multiply_add(dev, w, x, rows, dev->resid);
         return;
@@ -163,7 +186,7 @@ void cuda_phase_attn_out(struct device *dev, const struct layer *layer, const st
     // What a layer with more heads left behind these columns is neither multiplied nor a row's largest.
     cuda_clear(dev->rt, &(struct cuda_clear){x->data[written], written, rows, n, x->n, x->ld});
     cuda_convert(dev, x, rows);
-    add_projection(dev, layer->attn_out, x);
+    add_projection(dev, layer->attn_out, layer->attn_post_norm, x);
 }
 
 void cuda_phase_ffn_in(struct device *dev, const struct layer *layer, const struct step *step) {
@@ -174,7 +197,7 @@ void cuda_phase_ffn_in(struct device *dev, const struct layer *layer, const stru
 
 void cuda_phase_ffn_out(struct device *dev, const struct layer *layer, const struct step *step) {
     (void)step;
-    add_projection(dev, layer->down, &dev->ffn);
+    add_projection(dev, layer->down, layer->ffn_post_norm, &dev->ffn);
 }
 
 // Hidden states of logits rows [first, first + n) to the host, where they are kept.
@@ -215,7 +238,7 @@ static void compute_logits(struct device *dev, const struct weight *w, int n) {
                           .n = w->rows[0],
                           .max = dev->max + begin / CUDA_GROUP,
                           .ldmax = dev->num_maxima,
-                          .factor = dev->model.logit_scale == 0 ? 1 : dev->model.logit_scale};
+                          .factor = model_scale(dev->model.logit_scale)};
     cuda_gemm(dev->rt, &g);
 }
 

@@ -29,7 +29,25 @@ __global__ void __launch_bounds__(ROW_THREADS) embed_rows(struct cuda_embed a) {
             float v = kd_mul(kd_half_to_float(e.d), (float)(e.scale * e.q));
             y[i] = e.min ? kd_add(v, -kd_mul(kd_half_to_float(e.dmin), (float)e.min)) : v;
         }
+        if (a.factor != 1)
+            y[i] = kd_mul(y[i], a.factor);
     }
+}
+
+__global__ void __launch_bounds__(ROW_THREADS) add_rows(struct cuda_add a) {
+    KD_SHARED(float, scratch); // (32)
+    kd_grid_release();
+    kd_grid_wait();
+    size_t first = (size_t)blockIdx.x * (size_t)a.n;
+    float *x = a.x + first, *y = a.resid + first, sum = 0, rms = 1;
+    for (int i = (int)threadIdx.x; i < a.n; i += ROW_THREADS) {
+        x[i] = a.bias ? kd_add(x[i], a.bias[i]) : x[i];
+        sum = kd_fma(x[i], x[i], sum);
+    }
+    if (a.norm)
+        rms = kd_rsqrt(kd_add(kd_div(block_sum(sum, scratch), (float)a.n), a.eps));
+    for (int i = (int)threadIdx.x; i < a.n; i += ROW_THREADS)
+        y[i] = kd_add(y[i], kd_mul(a.factor, a.norm ? kd_mul(kd_mul(x[i], rms), a.norm[i]) : x[i]));
 }
 
 __global__ void __launch_bounds__(ROW_THREADS) norm_rows(struct cuda_norm a) {
@@ -107,6 +125,11 @@ void cuda_finish(struct rt *rt, const struct cuda_finish *a) {
     if (a->rows > 0)
         rt_launch(rt, finish_rows,
                   rt_grid_of((a->n + ROW_THREADS - 1) / ROW_THREADS, a->rows, ROW_THREADS, 0), *a);
+}
+
+void cuda_add(struct rt *rt, const struct cuda_add *a) {
+    if (a->rows > 0)
+        rt_launch(rt, add_rows, rt_grid_of(a->rows, 1, ROW_THREADS, 32 * sizeof(float)), *a);
 }
 
 void cuda_embed(struct rt *rt, const struct cuda_embed *a) {

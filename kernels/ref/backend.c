@@ -236,7 +236,7 @@ static void ref_embed(struct device *dev, const struct weight *table, const stru
         CHECK(id < table->part[0].rows);
         float *row = dev->resid + (size_t)t * (size_t)D;
         for (int i = 0; i < D; i++)
-            row[i] = ref_element(&table->part[0], id, i);
+            row[i] = ref_element(&table->part[0], id, i) * model_scale(dev->model.embed_scale);
     }
 }
 
@@ -289,12 +289,25 @@ static void kv_fetch(struct device *dev, const struct layer *layer, int which, i
 // Norm of each head by its own weight where the layer has one, and rotation.
 static void finish_heads(struct device *dev, const struct attn_spec *a, float *x, int num_heads,
                          const struct weight *norm, int position) {
+    bool whole = a->qk_norm == QK_NORM_WHOLE;
+    if (whole)
+        ref_rmsnorm(x, x, (const float *)norm->part[0].data, num_heads * a->head_dim, dev->model.norm_eps);
     for (int h = 0; h < num_heads; h++, x += a->head_dim) {
-        if (norm)
+        if (a->rope >= 0 && a->qk_norm == QK_NORM_ROTATED)
+            ref_rope(x, &dev->model.ropes[a->rope], position);
+        if (norm && !whole)
             ref_rmsnorm(x, x, (const float *)norm->part[0].data, a->head_dim, dev->model.norm_eps);
-        if (a->rope >= 0)
+        if (a->rope >= 0 && a->qk_norm != QK_NORM_ROTATED)
             ref_rope(x, &dev->model.ropes[a->rope], position);
     }
+}
+
+// x into dev->norm, normalised where there is a norm
+static void normalise(struct device *dev, const float *x, const struct weight *norm) {
+    if (norm)
+        ref_rmsnorm(dev->norm, x, (const float *)norm->part[0].data, dev->model.hidden, dev->model.norm_eps);
+    else
+        memcpy(dev->norm, x, (size_t)dev->model.hidden * sizeof *x);
 }
 
 static void ref_qkv(struct device *dev, const struct layer *layer, const struct step *step) {
@@ -304,7 +317,7 @@ static void ref_qkv(struct device *dev, const struct layer *layer, const struct 
     for (int t = 0; t < step->num_tokens; t++) {
         const float *x = dev->resid + (size_t)t * (size_t)D;
         float *head = dev->q + (size_t)t * (size_t)q_size(a);
-        ref_rmsnorm(dev->norm, x, (const float *)layer->attn_norm->part[0].data, D, dev->model.norm_eps);
+        normalise(dev, x, layer->attn_norm);
         ref_matvec(head, dev->norm, &layer->qkv->part[0]);
         finish_heads(dev, a, head, a->heads, layer->q_norm, step->positions[t]);
         if (slots[t] < 0)
@@ -338,7 +351,8 @@ static void attend_sequence(struct device *dev, const struct layer *layer, const
             for (int g = 0; g < group; g++) {
                 size_t head = (size_t)t * (size_t)q_size(a) + (size_t)((kvh * group + g) * d);
                 ref_attention(dev->h + head, dev->q + head, dev->keys + (size_t)begin * (size_t)d,
-                              dev->values + (size_t)begin * (size_t)d, end - begin, d, d, (double)a->scale);
+                              dev->values + (size_t)begin * (size_t)d, end - begin, d, d, (double)a->scale,
+                              (double)a->softcap);
             }
         }
     }
@@ -354,9 +368,11 @@ static void ref_attn_decode(struct device *dev, const struct layer *layer, const
         attend_sequence(dev, layer, step, s);
 }
 
-// resid += all_reduce(h · Wᵀ) + bias
-static void add_projection(struct device *dev, const struct weight *w, const struct step *step) {
+// resid += residual_scale * post_norm(all_reduce(h · Wᵀ) + bias)
+static void add_projection(struct device *dev, const struct weight *w, const struct weight *post_norm,
+                           const struct step *step) {
     struct ref_matrix part = w->part[0];
+    float scale = model_scale(dev->model.residual_scale);
     if (dev->comm)
         part.bias = NULL; // every rank has it, the sum takes it once
     for (int t = 0; t < step->num_tokens; t++) {
@@ -364,28 +380,33 @@ static void add_projection(struct device *dev, const struct weight *w, const str
         ref_matvec(dev->wide, dev->h + (size_t)t * (size_t)part.cols, &part);
         if (dev->comm)
             dev->apart |= dev->comm->ops->all_reduce(dev->comm, dev->wide, (size_t)part.rows) != STATUS_OK;
+        for (int i = 0; dev->comm && w->bias[0] && i < part.rows; i++)
+            dev->wide[i] += w->part[0].bias[i];
+        if (post_norm)
+            ref_rmsnorm(dev->wide, dev->wide, (const float *)post_norm->part[0].data, part.rows,
+                        dev->model.norm_eps);
         for (int i = 0; i < part.rows; i++)
-            x[i] += dev->wide[i] + (dev->comm && w->bias[0] ? w->part[0].bias[i] : 0);
+            x[i] += scale * dev->wide[i];
     }
 }
 
 static void ref_attn_out(struct device *dev, const struct layer *layer, const struct step *step) {
-    add_projection(dev, layer->attn_out, step);
+    add_projection(dev, layer->attn_out, layer->attn_post_norm, step);
 }
 
 static void ref_ffn_in(struct device *dev, const struct layer *layer, const struct step *step) {
     int D = dev->model.hidden, F = layer->gate_up->part[0].rows; // ranks may have unequal shares
     for (int t = 0; t < step->num_tokens; t++) {
-        ref_rmsnorm(dev->norm, dev->resid + (size_t)t * (size_t)D,
-                    (const float *)layer->ffn_norm->part[0].data, D, dev->model.norm_eps);
+        normalise(dev, dev->resid + (size_t)t * (size_t)D, layer->ffn_norm);
         ref_matvec(dev->wide, dev->norm, &layer->gate_up->part[0]);
         ref_matvec(dev->wide + F, dev->norm, &layer->gate_up->part[1]);
-        ref_swiglu(dev->h + (size_t)t * (size_t)F, dev->wide, dev->wide + F, F);
+        (layer->ffn.act == ACT_GELU ? ref_geglu : ref_swiglu)(dev->h + (size_t)t * (size_t)F, dev->wide,
+                                                              dev->wide + F, F);
     }
 }
 
 static void ref_ffn_out(struct device *dev, const struct layer *layer, const struct step *step) {
-    add_projection(dev, layer->down, step);
+    add_projection(dev, layer->down, layer->ffn_post_norm, step);
 }
 
 // Logits of the row in dev->norm, whole on every rank.
@@ -402,7 +423,7 @@ static void all_logits(struct device *dev, const struct weight *head) {
 
 static void ref_head(struct device *dev, const struct model *model, const struct step *step) {
     int D = dev->model.hidden, V = dev->model.vocab;
-    float scale = dev->model.logit_scale == 0 ? 1 : dev->model.logit_scale;
+    float scale = model_scale(dev->model.logit_scale);
     struct result *out = &dev->result[dev->num_begun & 1];
     out->num_rows = step->num_rows;
     if (step->masks && step->masks_wait)
@@ -416,7 +437,8 @@ static void ref_head(struct device *dev, const struct model *model, const struct
             memcpy(out->hidden + (size_t)r * (size_t)D, dev->norm, (size_t)D * sizeof(float));
         all_logits(dev, model->head);
         for (int i = 0; i < V; i++)
-            dev->scores[i] *= scale;
+            dev->scores[i] =
+                (float)ref_softcap((double)(dev->scores[i] * scale), (double)dev->model.logit_softcap);
         struct ref_sample s;
         if (!ref_sample(&s, dev->scores, V, row, step->entries, step->masks ? step->masks[r] : NULL))
             dev->out_of_memory = true;

@@ -137,6 +137,15 @@ void ref_swiglu(float *y, const float *gate, const float *up, int n) {
         y[i] = (float)((double)gate[i] / (1 + exp(-(double)gate[i])) * (double)up[i]);
 }
 
+void ref_geglu(float *y, const float *gate, const float *up, int n) {
+    for (int i = 0; i < n; i++) {
+        double g = (double)gate[i], t = tanh(0.79788456080286535588 * (g + 0.044715 * g * g * g));
+        y[i] = (float)(0.5 * g * (1 + t) * (double)up[i]);
+    }
+}
+
+double ref_softcap(double x, double cap) { return cap > 0 ? cap * tanh(x / cap) : x; }
+
 void ref_rope(float *x, const struct rope_config *rope, int position) {
     double magnitude = rope_magnitude(rope);
     int half = rope->dim / 2;
@@ -151,7 +160,7 @@ void ref_rope(float *x, const struct rope_config *rope, int position) {
 }
 
 void ref_attention(float *o, const float *q, const float *k, const float *v, int n, int d, int stride,
-                   double scale) {
+                   double scale, double softcap) {
     CHECK(n > 0 && d <= 1024);
     double max = -INFINITY, sum = 0, acc[1024] = {0};
     for (int pass = 0; pass < 2; pass++) { // the maximum first, then the probabilities
@@ -159,7 +168,7 @@ void ref_attention(float *o, const float *q, const float *k, const float *v, int
             double s = 0;
             for (int i = 0; i < d; i++)
                 s += (double)q[i] * (double)k[(size_t)t * (size_t)stride + (size_t)i];
-            s *= scale;
+            s = ref_softcap(s * scale, softcap);
             if (pass == 0) {
                 max = fmax(max, s);
                 continue;

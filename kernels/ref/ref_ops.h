@@ -26,15 +26,19 @@ void ref_matvec(float *y, const float *x, const struct ref_matrix *w);
 // y = x / sqrt(mean(x^2) + eps) * w.  (n) each
 void ref_rmsnorm(float *y, const float *x, const float *w, int n, float eps);
 
-// y = silu(gate) * up.  (n) each
+// y = silu(gate) * up, or gelu(gate) * up with tanh.  (n) each
 void ref_swiglu(float *y, const float *gate, const float *up, int n);
+void ref_geglu(float *y, const float *gate, const float *up, int n);
+
+// cap * tanh(x / cap); x where cap is 0
+double ref_softcap(double x, double cap);
 
 // Rotates one head in place.  x (d)
 void ref_rope(float *x, const struct rope_config *rope, int position);
 
-// o = softmax(q . k * scale) v over n tokens.  q, o (d), k, v (n, d) with rows `stride` floats apart
+// o = softmax(softcap(q . k * scale)) v over n tokens.  q, o (d), k, v (n, d) with rows `stride` floats apart
 void ref_attention(float *o, const float *q, const float *k, const float *v, int n, int d, int stride,
-                   double scale);
+                   double scale, double softcap);
 
 // x stored as `dtype` (F32, F16, BF16) and read back.
 void ref_store(void *dst, enum dtype dtype, float x);

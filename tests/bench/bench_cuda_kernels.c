@@ -508,6 +508,8 @@ static void bench_sample(const char *name, float temperature, int top_k, float t
                                     .ld = ld,
                                     .ldmax = groups,
                                     .ids = device((size_t)rows * 4),
+                                    .rank = device((size_t)rows * 4),
+                                    .share = device((size_t)rows * 4),
                                     .top_ids = device((size_t)rows * 80),
                                     .logprob = device((size_t)rows * 4),
                                     .top_logprobs = device((size_t)rows * 80),
@@ -523,6 +525,7 @@ static void bench_sample(const char *name, float temperature, int top_k, float t
 // ---- what lies between the GEMMs
 
 static void norm_once(void *arg, int i) { cuda_norm(rt, &((struct cuda_norm *)arg)[i]); }
+static void add_once(void *arg, int i) { cuda_add(rt, &((struct cuda_add *)arg)[i]); }
 static void swiglu_once(void *arg, int i) { cuda_swiglu(rt, &((struct cuda_swiglu *)arg)[i]); }
 static void embed_once(void *arg, int i) { cuda_embed(rt, &((struct cuda_embed *)arg)[i]); }
 static void qkv_once(void *arg, int i) { cuda_qkv(rt, &((struct cuda_qkv *)arg)[i]); }
@@ -544,6 +547,26 @@ static void bench_norm(int rows, int n) {
     char shape[64];
     snprintf(shape, sizeof shape, "%d x %d", rows, n);
     row("norm", shape, time_kernel(norm_once, a), bytes, bandwidth, "GB/s");
+    release();
+    free(a);
+}
+
+// The norm of a layer's output, then the residual.
+static void bench_add(int rows, int n) {
+    double bytes = (double)rows * n * 16;
+    set_copies(bytes);
+    struct cuda_add *a = must_calloc((size_t)num_copies, sizeof *a);
+    for (int i = 0; i < num_copies; i++)
+        a[i] = (struct cuda_add){.x = filled((size_t)(rows * n) * 4, STREAM_F32),
+                                 .norm = filled((size_t)n * 4, STREAM_F32),
+                                 .resid = filled((size_t)(rows * n) * 4, STREAM_F32),
+                                 .factor = 1,
+                                 .eps = 1e-5f,
+                                 .rows = rows,
+                                 .n = n};
+    char shape[64];
+    snprintf(shape, sizeof shape, "%d x %d", rows, n);
+    row("norm, residual", shape, time_kernel(add_once, a), bytes, bandwidth, "GB/s");
     release();
     free(a);
 }
@@ -801,6 +824,7 @@ void bench_kernels(void) {
         int r = tiny ? 1 << i : rows[i];
         bench_embed(r, tiny ? 64 : 4096);
         bench_norm(r, tiny ? 64 : 4096);
+        bench_add(r, tiny ? 64 : 4096);
         bench_qkv(DTYPE_BF16, tiny ? 1 : 8, 4, 128, r, false);
         bench_qkv(DTYPE_I8, tiny ? 1 : 8, 4, 128, r, true);
         bench_qkv(DTYPE_BF16, tiny ? 1 : 2, 7, 64, r, false);

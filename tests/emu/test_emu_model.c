@@ -238,6 +238,16 @@ static void test_made_files(void **state) {
         {"--arch qwen2 --type q8_0 --layers 2 --hidden 128 --heads 2 --kv-heads 1 --ffn 96 --vocab 512",
          2e-2},
         {"--arch qwen3 --type f16 --layers 2 --hidden 128 --heads 2 --kv-heads 1 --ffn 96 --vocab 512", 2e-2},
+        {"--arch granite --layers 3 --hidden 128 --heads 2 --kv-heads 1 --ffn 96 --vocab 512 --no-tied --f32 "
+         "logit_scale=2 "
+         "--f32 embedding_scale=2 --f32 residual_scale=0.4",
+         2e-2},
+        {"--arch glm4 --layers 2 --hidden 128 --heads 2 --kv-heads 1 --ffn 96 --vocab 512 --rope-dim 32 "
+         "--bias",
+         2e-2},
+        {"--arch exaone4 --layers 2 --hidden 128 --heads 2 --kv-heads 1 --ffn 96 --vocab 512",
+         2e-2},
+        {"--arch smollm3 --layers 5 --hidden 128 --heads 2 --kv-heads 1 --ffn 96 --vocab 512", 2e-2},
     };
     for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
         char path[512], command[1200];

@@ -42,6 +42,7 @@ static int random_layers = RANDOM_LAYERS;
 static struct random_shape {
     int hidden, head_dim, context;
     int window, full_every; // 0: none; layers i with i % full_every == full_every - 1 have no window
+    const char *arch;       // granite or gemma2; NULL: llama
 } random_shape = {.hidden = 512, .head_dim = 64, .context = 512};
 
 // With H heads, K kv heads and F rows of gate. The file's path in `path` (of mkstemp's form), for the caller
@@ -53,10 +54,41 @@ static inline void random_model_write_sized(const struct random_model *m, int H,
         const char *name;
         int rows, cols; // rows 0: a norm
     } parts[] = {
-        {"attn_norm", 0, D},   {"attn_q", H * HD, D},      {"attn_k", K * HD, D},
-        {"attn_v", K * HD, D}, {"attn_output", D, H * HD}, {"ffn_norm", 0, D},
-        {"ffn_gate", F, D},    {"ffn_up", F, D},           {"ffn_down", D, F},
+        {"attn_norm", 0, D},        {"attn_q", H * HD, D},
+        {"attn_k", K * HD, D},      {"attn_v", K * HD, D},
+        {"attn_output", D, H * HD}, {"ffn_norm", 0, D},
+        {"ffn_gate", F, D},         {"ffn_up", F, D},
+        {"ffn_down", D, F},         {"post_attention_norm", 0, D},
+        {"post_ffw_norm", 0, D},
     };
+    const char *arch = shape->arch ? shape->arch : "llama";
+    bool granite = strcmp(arch, "granite") == 0, gemma = strcmp(arch, "gemma2") == 0;
+    size_t num_parts = sizeof parts / sizeof parts[0] - (gemma ? 0 : 2);
+    const struct {
+        bool there;
+        const char *name;
+        float value;
+    } floats[] = {{true, "attention.layer_norm_rms_epsilon", 1e-5f},
+                  {granite, "embedding_scale", 3},
+                  {granite, "residual_scale", 0.4f},
+                  {granite, "logit_scale", 2},
+                  {gemma, "attn_logit_softcapping", 3},
+                  {gemma, "final_logit_softcapping", 20}};
+    const struct {
+        bool there;
+        const char *name;
+        int value;
+    } ints[] = {{true, "block_count", random_layers},
+                {true, "context_length", shape->context},
+                {shape->window > 0, "attention.sliding_window", shape->window},
+                {shape->full_every > 0, "attention.sliding_window_pattern", shape->full_every},
+                {true, "embedding_length", D},
+                {true, "feed_forward_length", F},
+                {true, "attention.head_count", H},
+                {true, "attention.head_count_kv", K},
+                {true, "attention.key_length", HD},
+                {true, "attention.value_length", HD},
+                {true, "rope.dimension_count", HD}};
     struct gguf_writer w = {0};
     static char text[RANDOM_VOCAB][16];
     const char *tokens[RANDOM_VOCAB] = {"<unk>", "<s>", "</s>"};
@@ -68,21 +100,17 @@ static inline void random_model_write_sized(const struct random_model *m, int H,
         tokens[i] = text[i];
         kinds[i] = 1;
     }
-    gw_str(&w, "general.architecture", "llama");
-    gw_u32(&w, "llama.block_count", (uint32_t)random_layers);
-    gw_u32(&w, "llama.context_length", (uint32_t)shape->context);
-    if (shape->window)
-        gw_u32(&w, "llama.attention.sliding_window", (uint32_t)shape->window);
-    if (shape->full_every)
-        gw_u32(&w, "llama.attention.sliding_window_pattern", (uint32_t)shape->full_every);
-    gw_u32(&w, "llama.embedding_length", (uint32_t)D);
-    gw_u32(&w, "llama.feed_forward_length", (uint32_t)F);
-    gw_u32(&w, "llama.attention.head_count", (uint32_t)H);
-    gw_u32(&w, "llama.attention.head_count_kv", (uint32_t)K);
-    gw_u32(&w, "llama.attention.key_length", (uint32_t)HD);
-    gw_u32(&w, "llama.attention.value_length", (uint32_t)HD);
-    gw_f32(&w, "llama.attention.layer_norm_rms_epsilon", 1e-5f);
-    gw_u32(&w, "llama.rope.dimension_count", (uint32_t)HD);
+    gw_str(&w, "general.architecture", arch);
+    for (size_t i = 0; i < sizeof ints / sizeof ints[0]; i++) {
+        snprintf(name, sizeof name, "%s.%s", arch, ints[i].name);
+        if (ints[i].there)
+            gw_u32(&w, name, (uint32_t)ints[i].value);
+    }
+    for (size_t i = 0; i < sizeof floats / sizeof floats[0]; i++) {
+        snprintf(name, sizeof name, "%s.%s", arch, floats[i].name);
+        if (floats[i].there)
+            gw_f32(&w, name, floats[i].value);
+    }
     gw_str(&w, "tokenizer.ggml.model", "llama");
     gw_strings(&w, "tokenizer.ggml.tokens", RANDOM_VOCAB, tokens);
     gw_array(&w, "tokenizer.ggml.scores", 6, RANDOM_VOCAB, scores, sizeof scores);
@@ -96,7 +124,7 @@ static inline void random_model_write_sized(const struct random_model *m, int H,
     if (!m->tied)
         random_model_tensor(&w, "output.weight", m->matrices[n++ % m->num_types], RANDOM_VOCAB, D);
     for (int layer = 0; layer < random_layers; layer++)
-        for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
+        for (size_t i = 0; i < num_parts; i++) {
             snprintf(name, sizeof name, "blk.%d.%s.weight", layer, parts[i].name);
             random_model_tensor(&w, name, parts[i].rows ? m->matrices[n++ % m->num_types] : DTYPE_F32,
                                 parts[i].rows, parts[i].cols);

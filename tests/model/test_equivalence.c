@@ -17,6 +17,7 @@ static const struct sampling_params sampled = {
 static const char *random_path; // of a random model instead of the trained one
 static const char *kv_dtype;    // NULL: auto
 static int num_output = OUTPUT;
+static int num_blocks = 5; // that more than one request needs
 
 static const char *model(void) {
     static char copy[4096];
@@ -210,7 +211,8 @@ static void first_logits(float *logits, const char *device, const char *variant)
 // More requests than the cache holds; then the greedy one again, from the blocks that it left.
 static void check_preempted_and_hit(const char *what) {
     struct driver d;
-    run(&(struct driver_config){.num_blocks = 5, .max_model_len = 80, .no_cache = true}, 3, what, &d);
+    run(&(struct driver_config){.num_blocks = num_blocks, .max_model_len = 80, .no_cache = true}, 3, what,
+        &d);
     assert_true(driver_stats(&d).preemptions > 0);
     driver_close(&d);
     run(&(struct driver_config){0}, 0, what, &d);
@@ -344,6 +346,32 @@ static void test_cache_types(void **state) {
     unlink(path);
 }
 
+// Scales of every kind; and norms behind sublayers, soft caps, GeGLU, a window in every second layer.
+static void test_families(void **state) {
+    (void)state;
+    static const struct {
+        const char *arch, *kv_dtype;
+        enum dtype weights;
+        int window;
+        double distance;
+    } cases[] = {{"granite", NULL, DTYPE_F32, 0, 1e-5},
+                 {"gemma2", NULL, DTYPE_F32, 24, 1e-5},
+                 {"gemma2", "int8", DTYPE_Q8_0, 24, 6e-2}};
+    for (int i = 0; i < 3; i++) {
+        char path[] = "/tmp/quire-model-XXXXXX";
+        random_shape.arch = cases[i].arch;
+        random_shape.window = cases[i].window;
+        random_model_write(&(struct random_model){cases[i].arch, {cases[i].weights}, 1, false}, path);
+        random_shape.arch = NULL, random_shape.window = 0;
+        kv_dtype = cases[i].kv_dtype;
+        num_blocks = cases[i].window ? 10 : 5; // two groups of layers
+        check_file(path, cases[i].arch, cases[i].distance, 3 * i);
+        unlink(path);
+    }
+    kv_dtype = NULL;
+    num_blocks = 5;
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_alone),           cmocka_unit_test(test_batched),
@@ -352,6 +380,7 @@ int main(void) {
         cmocka_unit_test(test_threads),         cmocka_unit_test(test_instruction_sets),
         cmocka_unit_test(test_reference),       cmocka_unit_test(test_weight_types),
         cmocka_unit_test(test_quantized_files), cmocka_unit_test(test_cache_types),
+        cmocka_unit_test(test_families),
     };
     results = calloc(2 + MATES, sizeof *results);
     prompt[0] = 1;

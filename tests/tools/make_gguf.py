@@ -41,6 +41,13 @@ PRESETS = {
 }
 LLAMA3 = ["128000=<|begin_of_text|>", "128001=<|end_of_text|>", "128006=<|start_header_id|>",
           "128007=<|end_header_id|>", "128008=<|eom_id|>", "128009=<|eot_id|>"]
+ARCHS = {  # what their files have beside llama's, or instead
+    "llama": {}, "qwen2": dict(bias=True), "qwen3": dict(qk_norm=True), "granite": {}, "minicpm": {}, "smollm3": {}, "internlm2": {},
+    "ernie4_5": {}, "seed_oss": dict(ffn_norm="post_attention_norm"), "hunyuan-dense": dict(qk_norm=True), "mistral3": {},
+    "phi3": dict(fused=True), "olmo2": dict(qk_norm=True, whole=True, pre_norms=False, post_norms=True),
+    "glm4": dict(fused_ffn=True, post_norms=True), "exaone4": dict(qk_norm=True, pre_norms=False, post_norms=True), "gemma": {},
+    "gemma2": dict(post_norms=True), "gemma3": dict(qk_norm=True, post_norms=True),
+}
 VOCABULARIES = {  # by preset: below the folder of --tokenizers
     "qwen2.5-0.5b": dict(vocab="qwen2/vocab.json", merges="qwen2/merges.txt", pre="qwen2",
                          added="qwen2/added_tokens.json", config="qwen2/tokenizer_config.json"),
@@ -144,7 +151,7 @@ def parse(argv=None):
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("out")
     p.add_argument("--preset", choices=PRESETS, default="tiny")
-    p.add_argument("--arch", choices=["llama", "qwen2", "qwen3"], default="llama")
+    p.add_argument("--arch", choices=ARCHS, default="llama")
     p.add_argument("--layers", type=int, default=2)
     p.add_argument("--hidden", type=int, default=64)
     p.add_argument("--heads", type=int, default=4)
@@ -159,7 +166,7 @@ def parse(argv=None):
     p.add_argument("--out-bias", action="store_true", help="the attention output has a bias")
     p.add_argument("--window", type=int, default=0, help="sliding window in tokens")
     p.add_argument("--window-pattern", type=int, default=0, help="of so many layers the last has no window; 0: all have it")
-    p.add_argument("--rope", choices=["none", "linear", "yarn", "llama3", "llama3-keys"], default="none",
+    p.add_argument("--rope", choices=["none", "linear", "yarn", "llama3", "llama3-keys", "longrope"], default="none",
                    help="llama3: as rope_freqs.weight, which is what llama.cpp writes; llama3-keys: as metadata")
     p.add_argument("--rope-base", type=float, default=10000.0)
     p.add_argument("--rope-factor", type=float, default=4.0)
@@ -174,8 +181,9 @@ def parse(argv=None):
     p.set_defaults(**PRESETS[p.parse_known_args(argv)[0].preset])  # explicit arguments still win
     a = p.parse_args(argv)
     a.head_dim = a.head_dim or a.hidden // a.heads
-    a.bias = a.bias or a.arch == "qwen2"
-    a.qk_norm = a.arch == "qwen3"
+    vars(a).update({"qk_norm": False, "ffn_norm": "ffn_norm", "fused": False, "whole": False, "pre_norms": True,
+                    "post_norms": False, **ARCHS[a.arch]})
+    a.fused_ffn = a.fused or a.arch == "glm4"
     llama3 = a.rope in ("llama3", "llama3-keys")
     a.rope_original = a.rope_original or (8192 if llama3 else max(1, int(a.context / a.rope_factor)))
     a.f32 = [(k, float(v)) for k, v in (pair.split("=") for pair in a.f32)]
@@ -183,6 +191,11 @@ def parse(argv=None):
     if any(n % block for n in (a.hidden, a.ffn, a.heads * a.head_dim)):
         sys.exit(f"{a.type} needs --hidden, --ffn and heads * head-dim to be multiples of {block}")
     return a
+
+
+def long_factors(a):
+    pairs = range((a.rope_dim or a.head_dim) // 2)
+    return [1 + i / 16 for i in pairs], [1 + i / 2 for i in pairs]
 
 
 def made_up(w, a):
@@ -222,6 +235,8 @@ def main(argv=None):
         w.u32(f"{a.arch}.attention.sliding_window", a.window)
     if a.window_pattern:
         w.u32(f"{a.arch}.attention.sliding_window_pattern", a.window_pattern)
+    if a.rope == "longrope":
+        w.u32(f"{a.arch}.rope.scaling.original_context_length", a.rope_original)
     if a.rope in ("linear", "yarn", "llama3-keys"):
         w.string(f"{a.arch}.rope.scaling.type", a.rope.removesuffix("-keys"))
         w.f32(f"{a.arch}.rope.scaling.factor", a.rope_factor)
@@ -266,25 +281,37 @@ def main(argv=None):
             smooth = min(1.0, max(0.0, (turns - low) / (high - low)))
             factors.append(1 / ((1 - smooth) / a.rope_factor + smooth))
         w.tensor("rope_freqs.weight", F32, [half], lambda: [struct.pack(f"<{half}f", *factors)])
+    if a.rope == "longrope":
+        for name, factors in zip(("short", "long"), long_factors(a)):
+            w.tensor(f"rope_factors_{name}.weight", F32, [len(factors)], lambda f=factors: [struct.pack(f"<{len(f)}f", *f)])
     for i in range(a.layers):
         b = f"blk.{i}."
-        norm(b + "attn_norm.weight", a.hidden)
-        matrix(b + "attn_q.weight", a.heads * d, a.hidden)
-        matrix(b + "attn_k.weight", a.kv_heads * d, a.hidden)
-        matrix(b + "attn_v.weight", a.kv_heads * d, a.hidden, layer=i)
+        if a.pre_norms:
+            norm(b + "attn_norm.weight", a.hidden)
+        if a.fused:
+            matrix(b + "attn_qkv.weight", (a.heads + 2 * a.kv_heads) * d, a.hidden)
+        else:
+            matrix(b + "attn_q.weight", a.heads * d, a.hidden)
+            matrix(b + "attn_k.weight", a.kv_heads * d, a.hidden)
+            matrix(b + "attn_v.weight", a.kv_heads * d, a.hidden, layer=i)
         if a.bias:
             bias(b + "attn_q.bias", a.heads * d)
             bias(b + "attn_k.bias", a.kv_heads * d)
             bias(b + "attn_v.bias", a.kv_heads * d)
         if a.qk_norm:
-            norm(b + "attn_q_norm.weight", d)
-            norm(b + "attn_k_norm.weight", d)
+            norm(b + "attn_q_norm.weight", d * (a.heads if a.whole else 1))
+            norm(b + "attn_k_norm.weight", d * (a.kv_heads if a.whole else 1))
         matrix(b + "attn_output.weight", a.hidden, a.heads * d)
         if a.out_bias:
             bias(b + "attn_output.bias", a.hidden)
-        norm(b + "ffn_norm.weight", a.hidden)
-        matrix(b + "ffn_gate.weight", a.ffn, a.hidden)
-        matrix(b + "ffn_up.weight", a.ffn, a.hidden)
+        if a.pre_norms:
+            norm(b + f"{a.ffn_norm}.weight", a.hidden)
+        if a.post_norms:
+            norm(b + "post_attention_norm.weight", a.hidden)
+            norm(b + "post_ffw_norm.weight", a.hidden)
+        if not a.fused_ffn:
+            matrix(b + "ffn_gate.weight", a.ffn, a.hidden)
+        matrix(b + "ffn_up.weight", a.ffn * (2 if a.fused_ffn else 1), a.hidden)
         matrix(b + "ffn_down.weight", a.hidden, a.ffn, layer=i)
     w.write(a.out)
 

@@ -6,8 +6,8 @@
 
 The weights come from make_gguf.py: the same arguments give the same bytes, so only arguments and results are kept. The
 oracle reads the GGUF with the `gguf` package, dequantised, and takes its configuration from the arguments, not from the
-file's keys: a key that is written or read wrongly shows. GGUF stores the rows of q and k of `llama` with the two halves
-of each head interleaved, and the oracle wants them apart.
+file's keys: a key that is written or read wrongly shows. GGUF stores the rows of q and k of PERMUTED with the two
+halves of each head interleaved, and the oracle wants them apart.
 
 A golden file holds the arguments, a prompt, the log-probability of each of its tokens given those before, some full rows
 of logits, and a greedy continuation with `margins`: how far the two best logits of each step lie apart. `effect` is how far
@@ -28,6 +28,8 @@ import make_gguf
 GOLDEN = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "model", "golden")
 PROMPT, GREEDY, MARGIN = 90, 16, 0.005
 BASE = "--layers 2 --hidden 64 --heads 4 --kv-heads 2 --ffn 96 --vocab 300 --context 256"
+PERMUTED = ("llama", "granite", "minicpm", "smollm3", "internlm2", "mistral3")  # whose converters interleave rows of q and k
+PATTERNS = {"olmo2": 4, "exaone4": 4, "gemma2": 2, "gemma3": 6}  # of so many layers the last has no window
 K = "--layers 1 --hidden 256 --kv-heads 1 --ffn 256 --vocab 290"  # what blocks of 256 divide, and no more than that
 YARN = "--rope yarn --rope-original 16"
 
@@ -53,6 +55,27 @@ CASES = {
     "qwen3": ("--arch qwen3 --head-dim 32 --no-tied --rope-base 1000000", "qk_norm"),
     "qwen3-tied": ("--arch qwen3", "qk_norm"),
     "qwen3-yarn": (f"--arch qwen3 {YARN} --rope-factor 4 --head-dim 32 --no-tied", "rope"),
+    "granite": ("--arch granite --bias --out-bias --no-tied --f32 attention.scale=0.2 --f32 embedding_scale=2 --f32 residual_scale=0.4 --f32 logit_scale=2",
+                "scales"),
+    "minicpm": ("--arch minicpm --layers 3 --no-tied --f32 embedding_scale=2 --f32 residual_scale=0.5 --f32 logit_scale=0.7", "scales"),
+    "smollm3": ("--arch smollm3 --layers 5 --rope-base 50", "no_rope"),
+    "internlm2": ("--arch internlm2 --no-tied", None),
+    "ernie4_5": ("--arch ernie4_5 --head-dim 32 --rope-base 500000", None),
+    "seed_oss": ("--arch seed_oss --bias --head-dim 32 --no-tied", "bias"),
+    "hunyuan-dense": ("--arch hunyuan-dense --head-dim 24 --no-tied", "qk_norm"),
+    "mistral3": ("--arch mistral3 --head-dim 32 --no-tied --rope-base 100000", None),
+    "phi3": ("--arch phi3 --rope-dim 12 --no-tied --window 40", "window"),
+    "phi3-long": ("--arch phi3 --rope longrope --rope-original 64 --f32 rope.scaling.attn_factor=1.1547005384", "rope"),
+    "phi3-short": ("--arch phi3 --rope longrope --context 200 --rope-original 200", "rope"),
+    "olmo2": ("--arch olmo2 --no-tied", "post_norm"),
+    "olmo3": ("--arch olmo2 --no-tied --layers 5 --window 24 --rope yarn --rope-original 32 --rope-factor 8 --head-dim 32", "window"),
+    "glm4": ("--arch glm4 --bias --rope-dim 8 --no-tied --head-dim 16", "post_norm"),
+    "exaone4": ("--arch exaone4 --no-tied", "post_norm"),
+    "exaone4-window": ("--arch exaone4 --no-tied --layers 5 --window 24", "window"),
+    "gemma": ("--arch gemma --no-tied --head-dim 24", None),
+    "gemma2": ("--arch gemma2 --no-tied --layers 3 --head-dim 24 --window 24 --f32 attn_logit_softcapping=2 --f32 final_logit_softcapping=6",
+               "softcap"),
+    "gemma3": ("--arch gemma3 --no-tied --layers 7 --head-dim 24 --window 24 --rope-base 1000000 --rope linear --rope-factor 4", "window"),
     "llama-f16": ("--type f16 --no-tied", None),
     "mistral-bf16": ("--type bf16 --window 20", "window"),
     "qwen2-q8_0": ("--arch qwen2 --type q8_0 --no-tied", "bias"),
@@ -96,7 +119,13 @@ def configuration(a, off):
                   max_position_embeddings=a.context, rms_norm_eps=1e-5, rope_theta=a.rope_base,
                   tie_word_embeddings=a.tied, attention_dropout=0.0, attn_implementation="eager", hidden_act="silu")
     more = dict(a.f32)
-    if a.rope != "none" and off != "rope":
+    if a.rope == "longrope":
+        short, far = make_gguf.long_factors(a)
+        common["original_max_position_embeddings"] = a.rope_original
+        more.pop("rope.scaling.attn_factor", None)  # theirs is worked out from the contexts
+        if off != "rope":
+            common["rope_scaling"] = dict(type="longrope", short_factor=short, long_factor=far)
+    elif a.rope != "none" and off != "rope":
         scaling = dict(rope_type=a.rope.split("-")[0], factor=a.rope_factor)
         if a.rope == "yarn":
             scaling["original_max_position_embeddings"] = a.rope_original
@@ -107,23 +136,76 @@ def configuration(a, off):
         elif scaling["rope_type"] == "llama3":
             scaling.update(low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=a.rope_original)
         common["rope_scaling"] = scaling
-    scale = more.pop("attention.scale", None)
+    names = {"attention.scale": "attention_multiplier", "embedding_scale": "embedding_multiplier",
+             "residual_scale": "residual_multiplier", "logit_scale": "logits_scaling"}
+    scales = {theirs: more.pop(ours) for ours, theirs in names.items() if ours in more}
+    scale = None if a.arch == "granite" else scales.pop("attention_multiplier", None)
+    caps = {k.removesuffix("ping") + "ping": None if off == "softcap" else more.pop(k, None) for k in
+            ("attn_logit_softcapping", "final_logit_softcapping")}
+    layer_types = None
+    if a.arch in PATTERNS:
+        n = PATTERNS[a.arch]
+        full = off == "window" or not a.window
+        layer_types = ["full_attention" if full or i % n == n - 1 else "sliding_attention" for i in range(a.layers)]
+    gemma = dict(common, query_pre_attn_scalar=a.head_dim, hidden_activation="gelu_pytorch_tanh", sliding_window=a.window or 4096)
+    gemma.pop("hidden_act")
+    if off == "softcap":
+        more = {}
     if more and off != "rope":
         sys.exit(f"no oracle for {more}")
     if a.arch == "qwen2":
         model = tf.Qwen2ForCausalLM(tf.Qwen2Config(**common, use_sliding_window=False))
     elif a.arch == "qwen3":
         model = tf.Qwen3ForCausalLM(tf.Qwen3Config(**common, use_sliding_window=False, attention_bias=False))
-    elif a.window:
-        model = tf.MistralForCausalLM(tf.MistralConfig(**common, sliding_window=None if off == "window" else a.window))
+    elif a.arch in ("granite", "minicpm"):  # MiniCPM's code comes with its weights; Granite's does the same
+        scales = {"attention_multiplier": a.head_dim**-0.5, **({} if off == "scales" else scales)}
+        model = tf.GraniteForCausalLM(tf.GraniteConfig(**common, **scales, attention_bias=a.bias))
+    elif a.arch == "olmo2" and a.window:
+        model = tf.Olmo3ForCausalLM(tf.Olmo3Config(**common, sliding_window=a.window, layer_types=layer_types, pad_token_id=None))
+    elif a.arch == "olmo2":
+        model = tf.Olmo2ForCausalLM(tf.Olmo2Config(**common, pad_token_id=None))
+    elif a.arch == "glm4":
+        model = tf.Glm4ForCausalLM(tf.Glm4Config(**common, attention_bias=a.bias, pad_token_id=None,
+                                                 partial_rotary_factor=a.rope_dim / a.head_dim))
+    elif a.arch == "exaone4":
+        model = tf.Exaone4ForCausalLM(tf.Exaone4Config(**common, sliding_window=a.window or None, layer_types=layer_types,
+                                                       sliding_window_pattern=4 if a.window else None))
+    elif a.arch == "gemma":
+        model = tf.GemmaForCausalLM(tf.GemmaConfig(**{**common, "hidden_act": "gelu_pytorch_tanh"}, pad_token_id=None))
+    elif a.arch == "gemma2":
+        model = tf.Gemma2ForCausalLM(tf.Gemma2Config(**gemma, **caps, layer_types=layer_types))
+    elif a.arch == "gemma3":
+        model = tf.Gemma3ForCausalLM(tf.Gemma3TextConfig(**gemma, layer_types=layer_types, rope_local_base_freq=10000.0))
+    elif a.arch == "phi3":
+        window = None if off == "window" else a.window or None
+        model = tf.Phi3ForCausalLM(tf.Phi3Config(**common, sliding_window=window, pad_token_id=None, resid_pdrop=0.0,
+                                                 partial_rotary_factor=(a.rope_dim or a.head_dim) / a.head_dim))
+    elif a.arch == "smollm3":
+        no_rope = [1] * a.layers if off == "no_rope" else None
+        model = tf.SmolLM3ForCausalLM(tf.SmolLM3Config(**common, pad_token_id=None, no_rope_layers=no_rope))
+    elif a.arch == "ernie4_5":
+        model = tf.Ernie4_5ForCausalLM(tf.Ernie4_5Config(**common))
+    elif a.arch == "seed_oss":
+        model = tf.SeedOssForCausalLM(tf.SeedOssConfig(**common, attention_bias=True, attention_out_bias=False, residual_dropout=0.0))
+    elif a.arch == "hunyuan-dense":
+        model = tf.HunYuanDenseV1ForCausalLM(tf.HunYuanDenseV1Config(**common))
+    elif a.window or a.arch == "mistral3":
+        model = tf.MistralForCausalLM(tf.MistralConfig(**common, sliding_window=None if off == "window" else a.window or None))
     else:
         model = tf.LlamaForCausalLM(tf.LlamaConfig(**common, attention_bias=True, mlp_bias=False))
     for layer in model.model.layers:
         if scale is not None and off != "scale":
             layer.self_attn.scaling = scale
+        if off == "post_norm":
+            import torch
+            for name in ("post_attention_layernorm", "post_feedforward_layernorm", "post_self_attn_layernorm", "post_mlp_layernorm"):
+                if hasattr(layer, name) and not (a.arch == "glm4" and name == "post_attention_layernorm"):
+                    setattr(layer, name, torch.nn.Identity())
         if off == "qk_norm":
             import torch
-            layer.self_attn.q_norm = layer.self_attn.k_norm = torch.nn.Identity()
+            for name in ("q_norm", "k_norm", "query_layernorm", "key_layernorm"):
+                if hasattr(layer.self_attn, name):
+                    setattr(layer.self_attn, name, torch.nn.Identity())
     return model.double().eval()
 
 
@@ -137,18 +219,34 @@ def load(a, path, off):
              "attn_k": "self_attn.k_proj", "attn_v": "self_attn.v_proj", "attn_output": "self_attn.o_proj",
              "attn_q_norm": "self_attn.q_norm", "attn_k_norm": "self_attn.k_norm", "ffn_gate": "mlp.gate_proj",
              "ffn_up": "mlp.up_proj", "ffn_down": "mlp.down_proj"}
+    if a.arch == "hunyuan-dense":
+        names.update({"attn_q_norm": "self_attn.query_layernorm", "attn_k_norm": "self_attn.key_layernorm"})
+    if a.fused:
+        names["attn_qkv"] = "self_attn.qkv_proj"
+    if a.fused_ffn:
+        names["ffn_up"] = "mlp.gate_up_proj"
+    if a.post_norms:
+        glm, gemma = a.arch == "glm4", a.arch.startswith("gemma")
+        names["post_attention_norm"] = "post_self_attn_layernorm" if glm else "post_attention_layernorm"
+        names["post_ffw_norm"] = "post_mlp_layernorm" if glm else "post_feedforward_layernorm"
+        if gemma:
+            names["ffn_norm"] = "pre_feedforward_layernorm"
+    if a.arch == "seed_oss":
+        names["post_attention_norm"] = "post_attention_layernorm"
     whole = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
     state = {}
     for t in gguf.GGUFReader(path).tensors:
-        if t.name == "rope_freqs.weight":
+        if t.name.startswith("rope_f"):
             continue
         x = gguf.quants.dequantize(t.data, t.tensor_type).astype(np.float64)
         x = x.reshape([int(n) for n in reversed(t.shape)])
         parts = t.name.split(".")
         base, end = parts[-2], parts[-1]
-        if a.arch == "llama" and base in ("attn_q", "attn_k"):
+        if a.arch in PERMUTED and base in ("attn_q", "attn_k"):
             heads = a.heads if base == "attn_q" else a.kv_heads
             x = x.reshape(heads, a.head_dim // 2, 2, -1).swapaxes(1, 2).reshape(x.shape)
+        if a.arch.startswith("gemma") and base.endswith("norm"):
+            x = x - 1  # theirs is added to 1
         if end == "bias" and off == "bias":
             x = x * 0
         name = f"model.layers.{parts[1]}.{names[base]}" if parts[0] == "blk" else whole[base]
@@ -159,7 +257,8 @@ def load(a, path, off):
             state[name] = torch.zeros_like(p)
     missing, unexpected = model.load_state_dict(state, strict=False)
     allowed = {"lm_head.weight"} if a.tied else set()
-    extra = [n for n in unexpected if not (off == "qk_norm" and "_norm" in n)]
+    extra = [n for n in unexpected if not (off == "qk_norm" and ("_norm" in n or "y_layernorm" in n)) and
+             not (off == "post_norm" and "layernorm" in n)]
     if set(missing) - allowed or extra:
         sys.exit(f"weights do not fit: missing {missing}, unexpected {extra}")
     return model

@@ -288,10 +288,50 @@ static void test_architectures(void **state) {
     refused(&(struct change){.arch = "qwen2", .out_bias = 1}, "attn_output.bias is not part");
     refused(&(struct change){.extra = "blk.1.attn_output.bias", .cols = D}, "attn_output.bias is not part");
     refused(&(struct change){.extra = "blk.0.ffn_up.bias", .cols = F}, "supported are biases of attention");
-    static const char *const others[] = {"phi3", "qwen2moe", "qwen3moe", "gemma2", "llama4", "mistral3"};
+    read_ok(&(struct change){.arch = "granite",
+                             .keys = {{"granite.embedding_scale", 6, 12, NULL},
+                                      {"granite.residual_scale", 6, 0.25, NULL},
+                                      {"granite.logit_scale", 6, 8, NULL},
+                                      {"granite.rope.scaling.finetuned", 7, 1, NULL}}},
+            &c);
+    assert_true(c.embed_scale == 12 && c.residual_scale == 0.25f && c.logit_scale == 0.125f &&
+                c.attn[0].rope == 0);
+    read_ok(&(struct change){.arch = "granite",
+                             .keys = {{"granite.logit_scale", 6, 8, NULL},
+                                      {"granite.rope.scaling.finetuned", 7, 0, NULL}}},
+            &c);
+    assert_true(c.embed_scale == 1 && c.residual_scale == 1 && c.attn[0].rope == -1);
+    refused(&(struct change){.arch = "granite"}, "key granite.logit_scale is missing");
+    refused(&(struct change){.arch = "minicpm", .keys = {{"minicpm.logit_scale", 6, 8, NULL}}},
+            "key minicpm.embedding_scale is missing");
+    refused(&(struct change){.arch = "granite",
+                             .keys = {{"granite.logit_scale", 6, 8, NULL},
+                                      {"granite.residual_scale", 6, 0, NULL}}},
+            "granite.residual_scale is 0, expected above 0");
+    refused(&(struct change){.arch = "smollm3", .keys = {{"smollm3.residual_scale", 6, 2, NULL}}},
+            "smollm3.residual_scale is 2: Quire does not know");
+    refused(&(struct change){.arch = "mistral3",
+                             .keys = {{"mistral3.attention.temperature_scale", 6, 0.1, NULL}}},
+            "mistral3.attention.temperature_scale is 0.1: Quire does not know");
+    refused(&(struct change){.extra = "blk.0.attn_qkv.weight", .cols = D}, "attn_qkv.weight is not part of");
+    refused(&(struct change){.drop = "blk.0.ffn_gate.weight"}, "blk.0.ffn_gate.weight is missing");
+    refused(&(struct change){.arch = "phi3", .drop = "blk.1.ffn_gate.weight"},
+            "blk.1.ffn_up.weight has shape (96, 64), expected (192, 64)");
+    refused(&(struct change){.drop = "blk.0.attn_q.weight", .extra = "blk.0.attn_qkv.weight", .cols = D},
+            "blk.0.attn_qkv.weight has shape (64), expected (128, 64)");
+    refused(&(struct change){.extra = "rope_factors_long.weight", .cols = HD / 2},
+            "tensor rope_factors_long.weight is there, and the other one of LongRoPE is not");
+    refused(&(struct change){.arch = "gemma2"}, "key gemma2.attn_logit_softcapping is missing");
+    refused(&(struct change){.arch = "gemma3"}, "post_attention_norm.weight is missing");
+    refused(&(struct change){.arch = "olmo2"}, "post_attention_norm.weight is missing");
+    refused(&(struct change){.keys = {{"llama.rope.freq_base_swa", 6, 1e4, NULL}}},
+            "llama.rope.freq_base_swa is 10000: Quire does not know");
+    refused(&(struct change){.arch = "seed_oss"}, "blk.0.post_attention_norm.weight is missing");
+    static const char *const others[] = {"phi2", "qwen2moe", "qwen3moe", "gemma4", "llama4", "mistral4"};
     for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
         char word[96];
-        snprintf(word, sizeof word, "architecture '%s' is not supported yet; supported: llama, qwen2, qwen3",
+        snprintf(word, sizeof word,
+                 "architecture '%s' is not supported yet; supported: llama, qwen2, qwen3, granite",
                  others[i]);
         refused(&(struct change){.arch = others[i]}, word);
     }
@@ -450,7 +490,7 @@ static void test_bad_keys(void **state) {
         struct key key;
         const char *word;
     } cases[] = {
-        {{"general.architecture", 8, 0, "phi3"}, "architecture 'phi3'"},
+        {{"general.architecture", 8, 0, "phi2"}, "architecture 'phi2'"},
         {{"general.architecture", 4, 1, NULL}, "general.architecture"},
         {{"general.type", 8, 0, "adapter"}, "'adapter'"},
         {{"split.count", 4, 3, NULL}, "split.count"},

@@ -171,6 +171,9 @@ static void test_problems(void **state) {
     static const int never[] = {0, 3, 5, 6, 7, 9, 16, -2};
     for (int i = 0; i < 8; i++)
         expect_problem(c, small, never[i], "possible: 1, 2, 4, 8");
+    c.attn[0].qk_norm = QK_NORM_WHOLE;
+    expect_problem(c, small, 2, "its norm of queries and keys spans all heads; possible: 1");
+    c.attn[0].qk_norm = QK_NORM_NONE;
     c.attn[0].heads = 12, c.attn[0].kv_heads = 12;
     expect_problem(c, small, 8, "heads do not divide among them; possible: 1, 2, 4");
     c.attn[0].heads = 24, c.attn[0].kv_heads = 3;

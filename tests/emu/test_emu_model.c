@@ -245,8 +245,7 @@ static void test_made_files(void **state) {
         {"--arch glm4 --layers 2 --hidden 128 --heads 2 --kv-heads 1 --ffn 96 --vocab 512 --rope-dim 32 "
          "--bias",
          2e-2},
-        {"--arch exaone4 --layers 2 --hidden 128 --heads 2 --kv-heads 1 --ffn 96 --vocab 512",
-         2e-2},
+        {"--arch exaone4 --layers 2 --hidden 128 --heads 2 --kv-heads 1 --ffn 96 --vocab 512", 2e-2},
         {"--arch smollm3 --layers 5 --hidden 128 --heads 2 --kv-heads 1 --ffn 96 --vocab 512", 2e-2},
     };
     for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {

@@ -133,6 +133,42 @@ static void test_norm(void **state) {
     rt_free(rt, d_x), rt_free(rt, out), rt_free(rt, d_scale);
 }
 
+// What a layer adds to the residual: with and without a bias, a norm, a factor.
+static void test_add(void **state) {
+    (void)state;
+    static const int sizes[] = {1, 31, 172, 500};
+    enum { ROWS = 3 };
+    for (int c = 0; c < 4 * 8; c++) {
+        int n = sizes[c / 8];
+        bool biased = c & 1, normed = c & 2;
+        float factor = c & 4 ? 0.22f : 1, sum[512], normal[512];
+        size_t count = (size_t)(ROWS * n);
+        float *x = random_floats(count, 2), *resid = random_floats(count, 2),
+              *bias = random_floats((size_t)n, 1), *weight = random_floats((size_t)n, 1);
+        float *d_x = to_device(x, sizeof *x * count), *d_resid = to_device(resid, sizeof *x * count),
+              *d_bias = to_device(bias, sizeof *x * (size_t)n),
+              *d_weight = to_device(weight, sizeof *x * (size_t)n);
+        struct cuda_add a = {
+            d_x, biased ? d_bias : NULL, normed ? d_weight : NULL, d_resid, factor, 1e-5f, ROWS, n};
+        rt_test_order(c % SCHEDULES);
+        cuda_add(rt, &a);
+        float *got = to_host(d_resid, sizeof *x * count);
+        for (int r = 0; r < ROWS; r++) {
+            for (int i = 0; i < n; i++)
+                sum[i] = x[r * n + i] + (biased ? bias[i] : 0);
+            ref_rmsnorm(normal, sum, weight, n, 1e-5f);
+            for (int i = 0; i < n; i++)
+                resid[r * n + i] += factor * (normed ? normal : sum)[i];
+        }
+        if (!(distance(got, resid, count) < 1e-6))
+            fail_msg("%d columns, bias %d, norm %d, factor %g: %g", n, biased, normed, (double)factor,
+                     distance(got, resid, count));
+        free(x), free(resid), free(bias), free(weight), free(got);
+        rt_free(rt, d_x), rt_free(rt, d_resid), rt_free(rt, d_bias), rt_free(rt, d_weight);
+    }
+    rt_test_order(0);
+}
+
 static void test_swiglu(void **state) {
     (void)state;
     static const int sizes[] = {8, 12, 172};
@@ -428,9 +464,9 @@ static void test_scatter(void **state) {
 int main(void) {
     device_open();
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_embed),   cmocka_unit_test(test_norm),   cmocka_unit_test(test_swiglu),
-        cmocka_unit_test(test_qkv),     cmocka_unit_test(test_finish), cmocka_unit_test(test_clear),
-        cmocka_unit_test(test_scatter), cmocka_unit_test(test_int8),
+        cmocka_unit_test(test_embed),  cmocka_unit_test(test_norm),    cmocka_unit_test(test_add),
+        cmocka_unit_test(test_swiglu), cmocka_unit_test(test_qkv),     cmocka_unit_test(test_finish),
+        cmocka_unit_test(test_clear),  cmocka_unit_test(test_scatter), cmocka_unit_test(test_int8),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

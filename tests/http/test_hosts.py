@@ -59,7 +59,7 @@ class TwoHosts:
                        "--mca", "plm_rsh_agent", agent, "--mca", "btl", "self,tcp", "--mca", "btl_tcp_if_include", "quire0",
                        "--mca", "oob_tcp_if_include", "quire0"]  # fmt: skip
         self.log_file = folder / "log"
-        self.name = f"two-hosts-{os.getpid()}"
+        self.name = folder.name
         self.process = None
 
     def log(self):
@@ -109,8 +109,8 @@ def hosts(two_hosts, tmp_path):
 
 def test_two_hosts(hosts):
     """One model on two hosts over TCP: the same answer."""
-    got = run("generate", "-p", "Once upon a time", "-n", "8", "--json", before=hosts.before, timeout=300)
-    one = run("generate", "-p", "Once upon a time", "-n", "8", "--json")
+    got = run("generate", "--raw", "-p", "Once upon a time", "-n", "8", "--json", before=hosts.before, timeout=300)
+    one = run("generate", "--raw", "-p", "Once upon a time", "-n", "8", "--json")
     assert got.returncode == 0, got
     assert json.loads(got.stdout)["text"] == json.loads(one.stdout)["text"]
     # A server on one of them, asked from its host.

@@ -40,7 +40,7 @@ struct config {
     int port;
     struct str_list served_names, api_keys, allowed_origins;
     char *api_key_file;
-    bool require_key, share_prefixes;
+    bool require_key, share_prefixes, allow_credentials;
     // model and device
     char *device, *variant, *kv_dtype, *dtype;
     int threads, tensor_parallel_size, pipeline_parallel_size, max_model_len, block_size;

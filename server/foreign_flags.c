@@ -25,6 +25,8 @@ static const struct foreign_flag flags[] = {
     {"--disable-radix-cache", SGLANG, "no-enable-prefix-caching", NULL},
     {"--enable-deterministic-inference", SGLANG, "exact", NULL},
     {"--chat-template-file", LLAMA, "chat-template", NULL},
+    {"--cors-origins", LLAMA, "allowed-origins", NULL},
+    {"--cors-credentials", LLAMA, "allow-credentials", NULL},
     {"--temp", LLAMA, "temperature", BY_REQUEST " (temperature)"},
     {"-n|--predict|--n-predict", LLAMA, "max-tokens", BY_REQUEST " (max_tokens)"},
     {"--samplers|--top-k|--top-p|--min-p|--repeat-penalty|--presence-penalty|--frequency-penalty", LLAMA,

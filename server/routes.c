@@ -199,7 +199,8 @@ static bool is_local_origin(const char *origin) {
     return n && http_host_is_local(origin + n, "localhost");
 }
 
-// What a page of this origin is told to be allowed: the origin, or *. NULL: it is not.
+// What a page of this origin is told to be allowed: the origin, or *, which says nothing of credentials. NULL: it is
+// not.
 static const char *find_allowed_origin(const struct app *app, const char *origin) {
     const struct str_list *l = &app->config->allowed_origins;
     for (size_t i = 0; i < l->len; i++) {
@@ -207,7 +208,7 @@ static const char *find_allowed_origin(const struct app *app, const char *origin
         if (strcmp(allowed, "localhost") == 0 ? is_local_origin(origin) : strcmp(allowed, origin) == 0)
             return origin;
         if (strcmp(allowed, "*") == 0)
-            return allowed;
+            return app->config->allow_credentials ? origin : allowed;
     }
     return NULL;
 }
@@ -269,6 +270,8 @@ bool routes_head(void *arg, struct http_request *request) {
     const char *allowed = h->origin ? find_allowed_origin(app, h->origin) : NULL;
     if (allowed) {
         http_header(request, "Access-Control-Allow-Origin", allowed);
+        if (app->config->allow_credentials)
+            http_header(request, "Access-Control-Allow-Credentials", "true");
         http_header(request, "Access-Control-Expose-Headers", "x-request-id, x-quire-ignored, retry-after");
         http_header(request, "Vary", "Origin");
     }

@@ -147,19 +147,22 @@ def test_a_preflight_needs_no_key_and_gives_nothing(guarded):
         assert guarded.call("OPTIONS", "/v1/completions", headers=some).status == 401
 
 
+@pytest.mark.parametrize("credentials", [(), ("--allow-credentials",)], ids=["", "credentials"])
 @pytest.mark.parametrize("flag", ["https://page.example", "*"])
-def test_allowed_origins(start, flag):
-    """The page of an allowed origin may call, after a preflight; others see nothing, unless all are allowed."""
-    server = start("--allowed-origins", flag)
+def test_allowed_origins(start, flag, credentials):
+    """The page of an allowed origin may call, after a preflight; others see nothing, unless all are allowed. With credentials a browser
+    wants the origin itself."""
+    server = start("--allowed-origins", flag, *credentials)
     assert ("any web page" in server.log()) == (flag == "*")
     for origin in ("https://page.example", "https://other.example", "null"):
-        allowed = flag if flag in ("*", origin) else None
+        allowed = (origin if credentials else flag) if flag in ("*", origin) else None
         ask = {"Origin": origin, "Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "x-mine"}
         reply = server.call("OPTIONS", "/v1/completions", headers=ask)
         assert reply.status == (204 if allowed else 400)
         assert reply.header("access-control-allow-headers") == ("x-mine" if allowed else None)
         for reply in (reply, server.call("GET", "/v1/models", headers={"Origin": origin})):
             assert reply.header("access-control-allow-origin") == allowed
+            assert reply.header("access-control-allow-credentials") == ("true" if allowed and credentials else None)
 
 
 LOCAL = [f"{s}://{h}{p}" for s in ("http", "https") for h in ("localhost", "127.0.0.1", "[::1]") for p in ("", ":3000")]

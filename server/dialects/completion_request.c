@@ -16,5 +16,6 @@ void completion_request_free(struct completion_request *r) {
     free(r->bias);
     free(r->logprob_ids);
     free(r->salt);
+    buf_free(&r->response_fields);
     *r = (struct completion_request){0};
 }

@@ -1,6 +1,7 @@
 // A request for a completion, parsed and checked, whatever the dialect; and what parsing knows of the model.
 #pragma once
 
+#include "buf.h"
 #include "request.h"
 #include "tokenizer.h"
 
@@ -60,6 +61,7 @@ struct completion_request {
     int priority;
     char *salt; // (salt_len)
     size_t salt_len;
+    struct buf response_fields; // of /completion: names of the members that are wanted, each with its NUL
     char request_id[REQUEST_ID_SIZE]; // empty: none
     char ignored[IGNORED_SIZE];       // names of fields without an effect, `a, b`; also where parsing fails
 };

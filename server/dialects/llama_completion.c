@@ -5,6 +5,7 @@
 #include "openai.h"
 
 #include <limits.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -144,6 +145,29 @@ static bool rewrite_bias(json_t *root, const struct served_model *m, struct api_
     return ok;
 }
 
+// With ignore_eos the model's ends cannot come; elsewhere they do not end the output.
+static bool forbid_ends(struct completion_request *r, const struct served_model *m, struct api_error *e) {
+    token_id ends[MAX_STOP_TOKENS];
+    int num = tokenizer_ends(m->tokenizer, ends, MAX_STOP_TOKENS), n = 0;
+    struct logit_bias *bias = calloc((size_t)(r->num_bias + num + 1), sizeof *bias);
+    if (!bias)
+        return api_fail_memory(e);
+    for (int i = 0; i < num; i++)
+        bias[n++] = (struct logit_bias){.token = ends[i], .add = -INFINITY};
+    for (int i = 0; i < r->num_bias; i++) {
+        bool is_end = false;
+        for (int k = 0; k < num; k++)
+            is_end |= r->bias[i].token == ends[k];
+        if (!is_end)
+            bias[n++] = r->bias[i];
+    }
+    free(r->bias);
+    r->bias = bias;
+    r->num_bias = n;
+    return n <= MAX_LOGIT_BIAS ||
+           api_fail(e, 400, "out_of_range", "logit_bias", "At most %d entries are allowed.", MAX_LOGIT_BIAS);
+}
+
 // ---- in: the rest
 
 struct own {
@@ -176,16 +200,40 @@ static bool rewrite_outputs(json_t *root, struct api_error *e) {
     return true;
 }
 
+// Members of the response that alone are wanted: names, each with its NUL. An empty list asks for all.
+static bool read_response_fields(struct buf *names, json_t *root, struct api_error *e) {
+    const json_t *list = field_get(root, "response_fields");
+    if (list && !json_is_array(list))
+        return api_fail(e, 400, "invalid_type", "response_fields",
+                        "'response_fields' must be a list of strings.");
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const char *name = json_string_value(json_array_get(list, i));
+        char param[40];
+        snprintf(param, sizeof param, "response_fields[%zu]", i);
+        if (!name)
+            return api_fail(e, 400, "invalid_type", param, "A name must be a string.");
+        buf_add(names, name, strlen(name) + 1);
+    }
+    json_object_del(root, "response_fields");
+    return !names->failed || api_fail_memory(e);
+}
+
 static bool parse_body(struct completion_request *r, const struct served_model *m, const char *body,
                        size_t len, struct api_error *e) {
     json_t *root = body_load(body, len, e);
-    if (!root || !rewrite_bias(root, m, e) || !rewrite_outputs(root, e)) {
+    struct buf names = {0};
+    if (!root || !rewrite_bias(root, m, e) || !rewrite_outputs(root, e) ||
+        !read_response_fields(&names, root, e)) {
+        buf_free(&names);
         json_decref(root);
         *r = openai_defaults(m);
         return false;
     }
-    if (!openai_completions_read(r, m, root, read_prompts, INT_MAX, e))
+    if (!openai_completions_read(r, m, root, read_prompts, INT_MAX, e)) {
+        buf_free(&names);
         return false;
+    }
+    r->response_fields = names;
     if (r->seed == UINT32_MAX) // its other way to ask for a new one
         r->has_seed = false;
     const char *other = r->echo                                   ? "echo"
@@ -194,10 +242,12 @@ static bool parse_body(struct completion_request *r, const struct served_model *
                         : r->return_ids                           ? "return_token_ids"
                         : r->names_ids                            ? "return_tokens_as_token_ids"
                                                                   : NULL;
-    if (!other)
+    if (other)
+        api_fail(e, 400, "unsupported_parameter", other, "'%s' is for /v1/completions.", other);
+    else if (!r->ignore_eos || forbid_ends(r, m, e))
         return true;
     completion_request_free(r);
-    return api_fail(e, 400, "unsupported_parameter", other, "'%s' is for /v1/completions.", other);
+    return false;
 }
 
 // ---- out: tokens
@@ -284,8 +334,13 @@ static void write_settings(struct buf *b, const struct completion_request *r) {
         json_quote(b, r->stops[i], r->stop_lens[i]);
     }
     buf_lit(b, "],\"adaptive_target\":-1,\"adaptive_decay\":0,\"logit_bias\":["); // that sampler is off
-    for (int i = 0; i < r->num_bias; i++)
-        buf_fmt(b, "%s{\"token\":%d,\"bias\":%.9g}", i ? "," : "", r->bias[i].token, (double)r->bias[i].add);
+    for (int i = 0; i < r->num_bias; i++) {
+        buf_fmt(b, "%s{\"token\":%d,\"bias\":", i ? "," : "", r->bias[i].token);
+        if (r->bias[i].add > -INFINITY)
+            buf_fmt(b, "%.9g}", (double)r->bias[i].add);
+        else
+            buf_lit(b, "null}");
+    }
     buf_lit(b, "]}");
 }
 
@@ -317,6 +372,49 @@ static void write_end(struct buf *b, const struct response *r, const struct piec
     buf_char(b, '}');
 }
 
+// ---- out: the members that response_fields names
+
+static int add_text_to(const char *data, size_t len, void *b) {
+    buf_add(b, data, len);
+    return 0;
+}
+
+// The value at a path, as `generation_settings/seed`. NULL: there is none.
+static json_t *find_path(json_t *in, const char *path) {
+    char key[128]; // longer than any
+    for (bool more = true; in && more; path++) {
+        size_t n = strcspn(path, "/");
+        snprintf(key, sizeof key, "%.*s", (int)(n < sizeof key ? n : sizeof key), path);
+        in = json_object_get(in, key);
+        path += n;
+        more = *path != '\0';
+    }
+    return in;
+}
+
+// The members of an object that the names say, each by its whole path.
+static void write_selected(struct buf *b, const struct buf *object, const struct buf *names) {
+    json_t *all = json_loadb(object->data, object->len, JSON_ALLOW_NUL, NULL), *out = json_object();
+    for (size_t i = 0; i < names->len; i += strlen(names->data + i) + 1) {
+        json_t *v = find_path(all, names->data + i);
+        b->failed |= v && json_object_set(out, names->data + i, v) != 0;
+    }
+    b->failed |= !all || json_dump_callback(out, add_text_to, b, JSON_COMPACT | JSON_REAL_PRECISION(15)) != 0;
+    json_decref(all);
+    json_decref(out);
+}
+
+// The whole of a choice, or (not text) what ends it.
+static void write_final(struct buf *b, const struct response *r, const struct piece *p, bool text) {
+    const struct buf *names = &r->request->response_fields;
+    struct buf all = {0}, *to = names->len ? &all : b;
+    write_part(to, r, p, text, true);
+    write_end(to, r, p);
+    if (to == &all)
+        write_selected(b, &all, names);
+    buf_free(&all);
+}
+
 // ---- out: streams and bodies
 
 static void write_piece(struct sse_queue *out, const struct response *r, const struct piece *p,
@@ -326,11 +424,12 @@ static void write_piece(struct sse_queue *out, const struct response *r, const s
     for (int last = any ? 0 : 1; last <= (p->finish != FINISH_NONE); last++) {
         struct buf *b = sse_begin(out);
         buf_lit(b, "data: ");
-        write_part(b, r, p, !last, last);
-        if (last)
-            write_end(b, r, p);
-        else
+        if (last) {
+            write_final(b, r, p, false);
+        } else {
+            write_part(b, r, p, true, false);
             buf_char(b, '}');
+        }
         buf_lit(b, "\n\n");
         sse_end(out);
     }
@@ -356,8 +455,7 @@ static void write_whole(struct buf *b, const struct response *r, const struct pi
     for (int i = 0; i < r->num_choices; i++) {
         if (i)
             buf_char(b, ',');
-        write_part(b, r, &pieces[i], true, true);
-        write_end(b, r, &pieces[i]);
+        write_final(b, r, &pieces[i], true);
     }
     if (r->num_choices > 1)
         buf_char(b, ']');

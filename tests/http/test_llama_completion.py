@@ -6,6 +6,7 @@ import math
 
 import pytest
 
+from goldens import EOS
 from wire import check_error
 
 ASKED = {"prompt": "Once upon a time", "n_predict": 8, "temperature": 0}
@@ -90,6 +91,35 @@ def test_what_it_says(server):
     assert times["predicted_n"] == 8 and times["prompt_n"] + times["cache_n"] == got["tokens_evaluated"]
     assert math.isclose(times["predicted_per_second"], 1e3 / times["predicted_ms"] * 7, rel_tol=1e-9)
     assert ask(server, n_predict=1)["timings"]["predicted_per_second"] == 0
+
+
+def test_response_fields(server):
+    """Members alone, by their paths; what is not there is left out; an empty list asks for all."""
+    names = ["content", "generation_settings/top_k", "generation_settings", "prompt", "timings/x", "content/x", "", "stop_type/"]
+    whole = ask(server, top_k=3, temperature=0.3, seed=1)
+    some = ask(server, top_k=3, temperature=0.3, seed=1, response_fields=names)
+    settings = whole["generation_settings"]
+    expected = {"content": whole["content"], "generation_settings/top_k": 3, "generation_settings": settings, "prompt": whole["prompt"]}
+    assert some == expected
+    assert set(ask(server, response_fields=[])) == set(whole)
+    *parts, last = stream(server, response_fields=["stop"])
+    assert last == {"stop": True} and "".join(p["content"] for p in parts) == ask(server)["content"]
+    both = ask(server, prompt=["a", "b"], response_fields=["index"])
+    assert both == [{"index": 0}, {"index": 1}]
+    for bad, param in (("x", "response_fields"), ({}, "response_fields"), (["a", 1], "response_fields[1]")):
+        check_error(server.post("/completion", ASKED | {"response_fields": bad}), 400, param)
+
+
+def test_ignored_ends_are_forbidden(server):
+    """They do not come; elsewhere they come and do not end the output."""
+    forced = {"logit_bias": {str(EOS): 100}, "ignore_eos": True}
+    got = ask(server, return_tokens=True, **forced)
+    assert EOS not in got["tokens"] and got["tokens_predicted"] == 8
+    assert got["generation_settings"]["logit_bias"] == [{"token": EOS, "bias": None}]
+    ids = server.complete(ASKED["prompt"], max_tokens=8, return_token_ids=True, **forced)["choices"][0]["token_ids"]
+    assert ids == [EOS] * 8
+    full = {"logit_bias": [[i, 1] for i in range(10)] * 1, "ignore_eos": True}
+    assert len(ask(server, **full)["generation_settings"]["logit_bias"]) == 10
 
 
 def test_truncated_by_the_context(start):

@@ -5,6 +5,7 @@
 #include "harness.h"
 
 #include <limits.h>
+#include <math.h>
 
 static struct served_model model(void) {
     static char *names[] = {(char *)"m"};
@@ -68,6 +69,8 @@ static void refused(void **state) {
         {"{\"prompt\":\"a\",\"logit_bias\":[[null,1]]}", "logit_bias"},
         {"{\"prompt\":\"a\",\"logit_bias\":[[1,true]]}", "logit_bias.1"},
         {"{\"prompt\":\"a\",\"logit_bias\":{\"258\":1}}", "logit_bias.258"},
+        {"{\"prompt\":\"a\",\"response_fields\":\"content\"}", "response_fields"},
+        {"{\"prompt\":\"a\",\"response_fields\":[\"stop\",5]}", "response_fields[1]"},
         {"{\"prompt\":\"a\",\"echo\":true}", "echo"},
         {"{\"prompt\":\"a\",\"prompt_logprobs\":0}", "prompt_logprobs"},
         {"{\"prompt\":\"a\",\"stream\":true,\"stream_options\":{\"include_usage\":true}}", "stream_options"},
@@ -95,6 +98,11 @@ static void taken(void **state) {
     assert_true(
         parse("{\"prompt\":\"a\",\"n_predict\":3,\"seed\":4,\"logit_bias\":{\"7\":1,\"b\":2}}", &c, &e));
     assert_true(c.max_tokens == 3 && c.has_seed && c.num_bias == 2 && c.bias[1].token == 'b');
+    completion_request_free(&c);
+
+    assert_true(parse("{\"prompt\":\"a\",\"ignore_eos\":true,\"logit_bias\":{\"257\":1,\"b\":2}}", &c, &e));
+    assert_true(c.num_bias == 2 && c.bias[0].token == 257 && c.bias[0].add == -INFINITY);
+    assert_true(c.bias[1].token == 'b' && c.bias[1].add == 2);
     completion_request_free(&c);
 
     // Ids are wanted: of a stream, by name, or with the probabilities.
@@ -154,12 +162,30 @@ static void chunks(void **state) {
     completion_request_free(&c);
 }
 
+// Members by their paths, where they are.
+static void response_fields(void **state) {
+    (void)state;
+    const struct served_model m = model();
+    struct completion_request c;
+    struct api_error e;
+    assert_true(parse("{\"prompt\":\"a\",\"response_fields\":[\"generation_settings/"
+                      "top_k\",\"content\",\"content/x\",\"x\","
+                      "\"stop_type\"]}",
+                      &c, &e));
+    struct response r = {.request = &c, .model = &m, .num_choices = 1};
+    const struct piece p = {.text = "h\0\"", .len = 3, .finish = FINISH_STOP};
+    struct buf b = {0};
+    llama_completion.whole(&b, &r, &p, NULL);
+    assert_string_equal(
+        buf_cstr(&b), "{\"generation_settings/top_k\":0,\"content\":\"h\\u0000\\\"\",\"stop_type\":\"eos\"}");
+    buf_free(&b);
+    completion_request_free(&c);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(prompts),
-        cmocka_unit_test(refused),
-        cmocka_unit_test(taken),
-        cmocka_unit_test(chunks),
+        cmocka_unit_test(prompts), cmocka_unit_test(refused),         cmocka_unit_test(taken),
+        cmocka_unit_test(chunks),  cmocka_unit_test(response_fields),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -162,5 +162,5 @@ void post_count(struct app *app, struct http_request *request) {
     job_start(app, request, openai_count_response);
 }
 void post_template(struct app *app, struct http_request *request) {
-    job_start(app, request, template_response);
+    job_start(app, request, openai_template_response);
 }

@@ -1,5 +1,6 @@
 #include "job.h"
 
+#include "dialects/field_table.h"
 #include "reply.h"
 
 #include <stdlib.h>
@@ -11,12 +12,13 @@ struct job {
     job_fn *fn;
     struct buf body, out;
     struct api_error error;
+    char ignored[IGNORED_SIZE];
     bool replied;
 };
 
 static void work(uv_work_t *w) {
     struct job *j = w->data;
-    j->fn(&j->app->model, j->body.data, j->body.len, &j->out, &j->error);
+    j->fn(&j->app->model, j->body.data, j->body.len, &j->out, j->ignored, &j->error);
 }
 
 static void job_free(struct job *j) {
@@ -33,6 +35,10 @@ static void after_work(uv_work_t *w, int status) {
     http_free_body(http, &j->body);
     if (request) {
         j->replied = true; // and counts until it is sent: job_done() frees it
+        if (*j->ignored)
+            http_header(request, "x-quire-ignored", j->ignored);
+        if (!j->error.status)
+            ignored_merge(j->app->ignored, j->ignored);
         if (j->error.status)
             reply_error(request, &j->error);
         else

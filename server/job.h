@@ -10,9 +10,10 @@
 // Larger bodies are parsed and tokenised in the pool, so that no stream stalls.
 enum { POOL_BODY = 64 * 1024 };
 
-// Writes the JSON of the response. False: e says why not. In the pool: touches nothing but its arguments.
+// Writes the JSON of the response. False: e says why not. Either way sets `ignored`, of IGNORED_SIZE, to the names of
+// fields without an effect. In the pool: touches nothing but its arguments.
 typedef bool job_fn(const struct served_model *m, const char *body, size_t len, struct buf *out,
-                    struct api_error *e);
+                    char *ignored, struct api_error *e);
 
 void job_start(struct app *app, struct http_request *request, job_fn *fn);
 void job_done(struct http_request *request); // the request is over or its client has left

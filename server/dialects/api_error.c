@@ -29,9 +29,9 @@ bool api_fail_context(struct api_error *e, const char *param, const char *what, 
     return api_fail(e, 400, "context_length_exceeded", param,
                     "This model's maximum context length is %d tokens; %s %zu%s.", n_ctx, what,
                     tokens ? tokens : bytes,
-                    !tokens                   ? " bytes, which is more"
-                    : tokens == (size_t)n_ctx ? ", which leaves no room for a completion"
-                                              : "");
+                    tokens == (size_t)n_ctx ? ", which leaves no room for a completion"
+                    : tokens                ? ", which exceeds the available context size"
+                                            : " bytes, which exceeds the available context size");
 }
 
 bool api_fail_memory(struct api_error *e) {

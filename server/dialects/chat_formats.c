@@ -13,6 +13,7 @@
     extern const char chat_format_##name##_end[] __attribute__((visibility("hidden")))
 
 FORMAT(chatml);
+FORMAT(command_r);
 FORMAT(deepseek2);
 FORMAT(deepseek3);
 FORMAT(gemma);
@@ -26,10 +27,15 @@ FORMAT(zephyr);
 static const struct {
     const char *name, *text, *end;
 } formats[] = {
-#define ROW(name)                                                                                            \
-    { #name, chat_format_##name, chat_format_##name##_end }
-    ROW(chatml), ROW(deepseek2), ROW(deepseek3), ROW(gemma),  ROW(llama2),
-    ROW(llama3), ROW(mistral),   ROW(phi3),      ROW(vicuna), ROW(zephyr),
+#define NAMED(shown, name)                                                                                   \
+    { shown, chat_format_##name, chat_format_##name##_end }
+#define ROW(name) NAMED(#name, name)
+    ROW(chatml),    NAMED("command-r", command_r),
+    ROW(deepseek2), ROW(deepseek3),
+    ROW(gemma),     ROW(llama2),
+    ROW(llama3),    ROW(mistral),
+    ROW(phi3),      ROW(vicuna),
+    ROW(zephyr),
 };
 
 const char *chat_format(const char *name, size_t *len) {
@@ -42,5 +48,5 @@ const char *chat_format(const char *name, size_t *len) {
 }
 
 const char *chat_format_names(void) {
-    return "chatml, deepseek2, deepseek3, gemma, llama2, llama3, mistral, phi3, vicuna, zephyr";
+    return "chatml, command-r, deepseek2, deepseek3, gemma, llama2, llama3, mistral, phi3, vicuna, zephyr";
 }

@@ -4,8 +4,7 @@
 // docs/api.md says the same in words; tests/http/test_fields.py compares them and sends each name.
 #include "field_table.h"
 
-#include <stdio.h>
-#include <string.h>
+#include <stddef.h>
 
 // Values that ask for nothing.
 #define EMPTY "\"\", [], {}"
@@ -23,11 +22,15 @@
 #define SWITCH "needs another"
 
 #define C OPENAI_COMPLETIONS
-#define CHAT OPENAI_CHAT
-#define BOTH OPENAI_BOTH
+#define CHAT (OPENAI_CHAT | TEMPLATE_BODY)
+#define BOTH (C | CHAT)
 #define STREAM OPENAI_STREAM_OPTIONS
 #define MESSAGE OPENAI_MESSAGE
 #define PART OPENAI_PART
+#define TOKENIZE TOKENIZE_BODY
+#define DETOKENIZE DETOKENIZE_BODY
+#define RENDER TEMPLATE_BODY
+#define COMPLETE (OPENAI_COMPLETIONS | OPENAI_CHAT)
 
 #define READ(name, where)                                                                                    \
     { name, where, FIELD_READ, NULL, NULL }
@@ -69,6 +72,25 @@ const struct field_rule field_rules[] = {
     READ("include_usage", STREAM),
     READ("continuous_usage_stats", STREAM),
     READ("include_obfuscation", STREAM),
+
+    // The tokenizer's paths.
+    READ("model", TOKENIZE | DETOKENIZE),
+    READ("prompt", TOKENIZE),
+    READ("content", TOKENIZE),
+    READ("messages", TOKENIZE),
+    READ("add_special_tokens", TOKENIZE),
+    READ("add_special", TOKENIZE),
+    READ("parse_special", TOKENIZE),
+    READ("return_token_strs", TOKENIZE),
+    READ("with_pieces", TOKENIZE),
+    READ("add_generation_prompt", TOKENIZE),
+    READ("continue_final_message", TOKENIZE),
+    REFUSED("functions", TOKENIZE, EMPTY),
+    REFUSED("documents", TOKENIZE, EMPTY),
+    REFUSED("chat_template", TOKENIZE, EMPTY),
+    REFUSED("chat_template_kwargs", TOKENIZE, EMPTY),
+    HARMLESS("mm_processor_kwargs", TOKENIZE, MEDIA),
+    READ("tokens", DETOKENIZE),
 
     // Read.
     READ("model", BOTH),
@@ -311,7 +333,8 @@ const struct field_rule field_rules[] = {
     HARMLESS("reasoning_budget_end_tag", BOTH, SWITCH),
     HARMLESS("reasoning_budget_end_tags", BOTH, SWITCH),
     HARMLESS("reasoning_budget_message", BOTH, SWITCH),
-    REFUSED("tools", BOTH, EMPTY),
+    REFUSED("tools", COMPLETE, EMPTY),
+    TEMPLATE("tools", RENDER | TOKENIZE, NULL),
     REFUSED("tool_choice", BOTH, EMPTY ", \"none\", \"auto\""),
     REFUSED("functions", BOTH, EMPTY),
     REFUSED("function_call", BOTH, EMPTY ", \"none\", \"auto\""),
@@ -401,52 +424,3 @@ const struct field_rule field_rules[] = {
 };
 // clang-format on
 const size_t num_field_rules = sizeof field_rules / sizeof field_rules[0];
-
-const struct field_rule *field_rule_find(const char *name, unsigned where) {
-    for (size_t i = 0; i < num_field_rules; i++)
-        if ((field_rules[i].where & where) && strcmp(field_rules[i].name, name) == 0)
-            return &field_rules[i];
-    return NULL;
-}
-
-bool field_rule_has(const struct field_rule *rule, const json_t *v) {
-    char text[160];
-    snprintf(text, sizeof text, "[%s]", rule->values ? rule->values : "");
-    json_t *list = json_loads(text, 0, NULL);
-    bool found = false;
-    for (size_t i = 0; i < json_array_size(list) && !found; i++) {
-        const json_t *one = json_array_get(list, i);
-        found = json_is_number(one) && json_is_number(v) ? json_number_value(one) == json_number_value(v)
-                                                         : json_equal(one, v);
-    }
-    json_decref(list);
-    return found;
-}
-
-bool ignored_add(char *list, const char *in, const char *name) {
-    char one[MAX_IGNORED_NAME + 1];
-    size_t used = strlen(list), len = (size_t)snprintf(one, sizeof one, "%s%s", in, *name ? name : "?");
-    if (len >= sizeof one)
-        len = sizeof one - 1;
-    for (size_t i = 0; i < len; i++)
-        if (one[i] <= ' ' || one[i] >= 0x7f || one[i] == ',')
-            one[i] = '?';
-    for (const char *at = list; (at = strstr(at, one)); at += len)
-        if ((at == list || at[-1] == ' ') && (at[len] == ',' || !at[len]))
-            return true;
-    if (used >= 3 && strcmp(list + used - 3, "...") == 0)
-        return false;
-    // Always room for what says that more would follow.
-    bool fits = used + len + sizeof ", " + sizeof ", ..." <= IGNORED_SIZE;
-    snprintf(list + used, IGNORED_SIZE - used, "%s%s", used ? ", " : "", fits ? one : "...");
-    return fits;
-}
-
-void ignored_merge(char *list, const char *other) {
-    char name[MAX_IGNORED_NAME + 1];
-    for (size_t n; *other && strcmp(other, "...") != 0; other += n + strspn(other + n, ", ")) {
-        n = strcspn(other, ",");
-        snprintf(name, sizeof name, "%.*s", (int)n, other);
-        ignored_add(list, "", name);
-    }
-}

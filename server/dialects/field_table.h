@@ -6,14 +6,16 @@
 
 enum { MAX_IGNORED_NAME = 80 };
 
-// Where a name stands: the bodies of two APIs, and objects within them.
+// Where a name stands: bodies, and objects within them.
 enum {
     OPENAI_COMPLETIONS = 1,
     OPENAI_CHAT = 2,
-    OPENAI_BOTH = OPENAI_COMPLETIONS | OPENAI_CHAT,
     OPENAI_STREAM_OPTIONS = 4,
     OPENAI_MESSAGE = 8, // of messages[]
     OPENAI_PART = 16,   // of messages[].content[]
+    TOKENIZE_BODY = 32,
+    DETOKENIZE_BODY = 64,
+    TEMPLATE_BODY = 128, // a chat completion's, of which the prompt alone is wanted
 };
 
 enum field_fate {
@@ -38,6 +40,13 @@ extern const size_t num_field_rules;
 const struct field_rule *field_rule_find(const char *name, unsigned where); // NULL: nobody knows it
 // Whether v, not null, is one of the rule's values; numbers are compared as numbers.
 bool field_rule_has(const struct field_rule *rule, const json_t *v);
+
+// Refuses the first name of a body that a rule of that place (one of the above) refuses.
+bool fields_refuse(const json_t *root, unsigned where, struct api_error *e);
+// Sets the list, of IGNORED_SIZE, to the names of a body, NULL too, that have no effect. Returns ok, or false where
+// there is one and the server is strict.
+bool fields_tell_ignored(char *list, const struct served_model *m, const json_t *root, unsigned where,
+                         bool ok, struct api_error *e);
 
 // Adds a name to a list `a, b` of IGNORED_SIZE unless it is there: `in` (may be ""), then the name, in printable
 // letters and cut to MAX_IGNORED_NAME. False: the list is full, and ends in `...`.

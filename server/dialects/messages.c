@@ -83,6 +83,15 @@ bool chat_template_names(const struct served_model *m, const char *word) {
     return false;
 }
 
+bool chat_template_uses(const struct served_model *m, const char *name) {
+    const char *source = m->template_source, *at = source;
+    size_t n = strlen(name);
+    for (; at && (at = strstr(at, name)); at += n)
+        if (!is_word_byte(at[n]) && (at == source || (!is_word_byte(at[-1]) && !strchr(".'\"", at[-1]))))
+            return true;
+    return false;
+}
+
 // ---- messages
 
 static void set_member(struct chat_arena *a, struct chat_value *dict, const char *key, struct chat_value *v) {
@@ -359,6 +368,9 @@ static bool render_messages(const struct served_model *m, const json_t *root, bo
     if (!json_is_array(messages) || json_array_size(messages) == 0)
         return api_fail(e, 400, "invalid_type", "messages",
                         "'messages' must be a list of at least one message.");
+    const json_t *tools = field_get(root, "tools");
+    if (tools && !json_is_array(tools) && !field_rule_has(field_rule_find("tools", OPENAI_CHAT), tools))
+        return api_fail(e, 400, "invalid_type", "tools", "'tools' must be a list.");
     struct chat_arena *a = out->arena = chat_arena_new();
     if (!a)
         return api_fail_memory(e);
@@ -371,6 +383,8 @@ static bool render_messages(const struct served_model *m, const json_t *root, bo
     set_member(a, globals, "bos_token", name_of(a, m->tokenizer, tokenizer_bos(m->tokenizer)));
     set_member(a, globals, "eos_token", name_of(a, m->tokenizer, tokenizer_eos(m->tokenizer)));
     set_member(a, globals, "add_generation_prompt", chat_bool(a, add_generation_prompt));
+    if (json_array_size(tools) > 0 && chat_template_uses(m, "tools"))
+        set_member(a, globals, "tools", list_of(a, tools, false));
     return ok && render_prompt(m, globals, &others, out, e);
 }
 
@@ -404,22 +418,30 @@ static bool cut_behind(struct rendered *r, const json_t *message, struct api_err
     return ok;
 }
 
+// The caller frees out->arena, also on failure.
+static bool render_body(const struct served_model *m, const json_t *root, bool add_generation_prompt,
+                        bool continue_final, struct rendered *out, struct api_error *e) {
+    const json_t *messages = json_object_get(root, "messages");
+    if (continue_final && json_is_true(field_get(root, "add_generation_prompt")))
+        return api_fail(e, 400, NULL, "continue_final_message",
+                        "'continue_final_message' and 'add_generation_prompt' exclude each other.");
+    return render_messages(m, root, add_generation_prompt && !continue_final, out, e) &&
+           (!continue_final || cut_behind(out, json_array_get(messages, json_array_size(messages) - 1), e));
+}
+
 bool chat_prompt(const struct served_model *m, const json_t *root, bool add_generation_prompt,
                  bool continue_final, struct token_buf *out, struct api_error *e) {
     struct rendered r = {0};
-    const json_t *messages = json_object_get(root, "messages");
-    bool ok =
-        render_messages(m, root, add_generation_prompt, &r, e) &&
-        (!continue_final || cut_behind(&r, json_array_get(messages, json_array_size(messages) - 1), e)) &&
-        (text_encode(m->tokenizer, r.segments, r.num, out) == STATUS_OK || api_fail_memory(e));
+    bool ok = render_body(m, root, add_generation_prompt, continue_final, &r, e) &&
+              (text_encode(m->tokenizer, r.segments, r.num, out) == STATUS_OK || api_fail_memory(e));
     chat_arena_free(r.arena);
     return ok;
 }
 
-bool chat_text(const struct served_model *m, const json_t *root, bool add_generation_prompt, struct buf *out,
-               struct api_error *e) {
+bool chat_text(const struct served_model *m, const json_t *root, bool add_generation_prompt,
+               bool continue_final, struct buf *out, struct api_error *e) {
     struct rendered r = {0};
-    bool ok = render_messages(m, root, add_generation_prompt, &r, e);
+    bool ok = render_body(m, root, add_generation_prompt, continue_final, &r, e);
     for (size_t i = 0; ok && i < r.num; i++)
         buf_add(out, r.segments[i].text, r.segments[i].len);
     chat_arena_free(r.arena);

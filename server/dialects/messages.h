@@ -13,11 +13,13 @@ void chat_close(struct served_model *m);
 
 // Whether the template has `.word` or the string 'word': then it may want members of messages of that name.
 bool chat_template_names(const struct served_model *m, const char *word);
+// Whether the template has the variable `name`.
+bool chat_template_uses(const struct served_model *m, const char *name);
 
-// Renders `messages` of root and appends the tokens to out. continue_final: the prompt ends with the text of the
-// last message, which the completion goes on from.
+// Renders `messages` of root, with `tools` where the template has that, and appends the tokens to out. continue_final: the prompt ends with the text of the
+// last message, which the completion goes on from, and nothing is generated before it.
 bool chat_prompt(const struct served_model *m, const json_t *root, bool add_generation_prompt,
                  bool continue_final, struct token_buf *out, struct api_error *e);
 // The same as text, which is for people: it does not say what a client wrote.
-bool chat_text(const struct served_model *m, const json_t *root, bool add_generation_prompt, struct buf *out,
-               struct api_error *e);
+bool chat_text(const struct served_model *m, const json_t *root, bool add_generation_prompt,
+               bool continue_final, struct buf *out, struct api_error *e);

@@ -44,10 +44,13 @@ bool openai_check_room(const struct completion_request *r, const struct served_m
 bool openai_parse_end(struct completion_request *r, const struct served_model *m, json_t *root,
                       const struct openai_api *api, bool ok, struct api_error *e);
 
-// How many tokens the prompt of a chat completion with this body has: llama-server's count. Refuses what the
-// completion would, but for a prompt that does not fit.
+// How many tokens the prompt of a chat completion with this body has (llama-server's count), and that prompt as text
+// (its /apply-template). Both as job_fn says (job.h), and refuse what the completion would, but for a prompt that does
+// not fit.
 bool openai_count_response(const struct served_model *m, const char *body, size_t len, struct buf *out,
-                           struct api_error *e);
+                           char *ignored, struct api_error *e);
+bool openai_template_response(const struct served_model *m, const char *body, size_t len, struct buf *out,
+                              char *ignored, struct api_error *e);
 
 // Reads the prompts of a body's object into r.
 typedef bool read_prompts_fn(struct completion_request *r, const struct served_model *m, const json_t *root,
@@ -79,10 +82,11 @@ void openai_write_finish(struct buf *b, const struct piece *p);
 void openai_write_prompt_logprobs(struct buf *b, const struct buf *list);
 void openai_write_model(struct buf *b, const char *id, int64_t created, int max_model_len);
 
-// A chunk of a stream: begin, the choice, end, which writes the ids of `prompt` where it is not NULL.
+// A chunk of a stream: begin, the choice, end, which writes the ids of `prompt` where it is not NULL. Before the first
+// token the timings say nothing: they are not `timed`.
 struct buf *openai_chunk_begin(struct sse_queue *out, const struct response *r);
 void openai_chunk_end(struct sse_queue *out, const struct response *r, const struct token_buf *prompt,
-                      const struct usage *usage);
+                      const struct usage *usage, bool timed);
 // ,"prompt_token_ids":[…] and ,"token_ids":[…]; NULL: nothing
 void openai_write_prompt_ids(struct buf *b, const struct token_buf *prompt);
 void openai_write_ids(struct buf *b, const struct buf *ids);

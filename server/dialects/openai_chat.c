@@ -28,16 +28,18 @@ static const struct field fields[] = {
     {"max_tokens", F_INT, 1, INT_TOP, false, offsetof(struct completion_request, max_tokens)},
 };
 #define COUNT(table) (sizeof(table) / sizeof(table)[0])
-static const struct openai_api api = {OPENAI_CHAT, fields, COUNT(fields), own_fields, COUNT(own_fields)};
+#define API(bit)                                                                                             \
+    { bit, fields, COUNT(fields), own_fields, COUNT(own_fields) }
+static const struct openai_api completes = API(OPENAI_CHAT), renders = API(TEMPLATE_BODY);
 
 // Reads all fields; those of chat alone to own. *r needs freeing, also on failure.
 static bool read_body(struct completion_request *r, struct chat_request *own, const struct served_model *m,
-                      json_t *root, struct api_error *e) {
+                      json_t *root, const struct openai_api *api, struct api_error *e) {
     *own =
         (struct chat_request){.max_completion_tokens = -1, .top_logprobs = -1, .add_generation_prompt = true};
     *r = openai_defaults(m);
     r->max_tokens = INT_MAX;
-    if (!root || !openai_read_fields(r, m, root, &api, own, e))
+    if (!root || !openai_read_fields(r, m, root, api, own, e))
         return false;
     if (own->max_completion_tokens > 0)
         r->max_tokens = own->max_completion_tokens;
@@ -45,9 +47,6 @@ static bool read_body(struct completion_request *r, struct chat_request *own, co
         return false;
     if (own->top_logprobs > 0 && !own->logprobs)
         return api_fail(e, 400, NULL, "top_logprobs", "'top_logprobs' needs 'logprobs': true.");
-    if (own->continue_final && json_is_true(field_get(root, "add_generation_prompt")))
-        return api_fail(e, 400, NULL, "continue_final_message",
-                        "'continue_final_message' and 'add_generation_prompt' exclude each other.");
     if (own->logprobs && !r->logprob_ids)
         r->logprobs = own->top_logprobs > 0 ? own->top_logprobs : 0;
     return true;
@@ -58,8 +57,7 @@ static bool read_prompt(struct completion_request *r, const struct chat_request 
     if (!(r->prompts = calloc(1, sizeof *r->prompts)))
         return api_fail_memory(e);
     r->num_prompts = 1;
-    if (!chat_prompt(m, root, own->add_generation_prompt && !own->continue_final, own->continue_final,
-                     &r->prompts[0], e))
+    if (!chat_prompt(m, root, own->add_generation_prompt, own->continue_final, &r->prompts[0], e))
         return false;
     openai_truncate(r, m, &r->prompts[0]);
     return true;
@@ -69,20 +67,44 @@ static bool parse_body(struct completion_request *r, const struct served_model *
                        size_t len, struct api_error *e) {
     struct chat_request own;
     json_t *root = body_load(body, len, e);
-    bool ok = read_body(r, &own, m, root, e) && read_prompt(r, &own, m, root, e) &&
+    bool ok = read_body(r, &own, m, root, &completes, e) && read_prompt(r, &own, m, root, e) &&
               openai_check_room(r, m, r->prompts[0].len, "messages", e);
-    return openai_parse_end(r, m, root, &api, ok, e);
+    return openai_parse_end(r, m, root, &completes, ok, e);
 }
 
 bool openai_count_response(const struct served_model *m, const char *body, size_t len, struct buf *out,
-                           struct api_error *e) {
+                           char *ignored, struct api_error *e) {
     struct chat_request own;
     struct completion_request r;
     json_t *root = body_load(body, len, e);
-    if (read_body(&r, &own, m, root, e) && read_prompt(&r, &own, m, root, e))
+    bool ok = read_body(&r, &own, m, root, &completes, e) && read_prompt(&r, &own, m, root, e);
+    ok = openai_parse_end(&r, m, root, &completes, ok, e);
+    memcpy(ignored, r.ignored, IGNORED_SIZE);
+    if (ok) {
         buf_fmt(out, "{\"object\":\"response.input_tokens\",\"input_tokens\":%zu}", r.prompts[0].len);
-    completion_request_free(&r);
-    json_decref(root);
+        completion_request_free(&r);
+    }
+    return e->status == 0;
+}
+
+bool openai_template_response(const struct served_model *m, const char *body, size_t len, struct buf *out,
+                              char *ignored, struct api_error *e) {
+    struct chat_request own;
+    struct completion_request r;
+    struct buf text = {0};
+    json_t *root = body_load(body, len, e);
+    bool ok = read_body(&r, &own, m, root, &renders, e) &&
+              chat_text(m, root, own.add_generation_prompt, own.continue_final, &text, e);
+    ok = openai_parse_end(&r, m, root, &renders, ok, e);
+    memcpy(ignored, r.ignored, IGNORED_SIZE);
+    if (ok) {
+        out->failed |= text.failed;
+        buf_lit(out, "{\"prompt\":");
+        json_quote(out, text.data, text.len);
+        buf_char(out, '}');
+        completion_request_free(&r);
+    }
+    buf_free(&text);
     return e->status == 0;
 }
 
@@ -163,14 +185,15 @@ static void write_roles(struct sse_queue *out, const struct response *r, const s
     for (int i = 0; i < r->num_choices; i++) {
         const struct piece p = {.index = i, .text = ""};
         write_delta(openai_chunk_begin(out, r), &p, true);
-        openai_chunk_end(out, r, i == 0 && r->request->return_ids ? &r->request->prompts[0] : NULL, usage);
+        openai_chunk_end(out, r, i == 0 && r->request->return_ids ? &r->request->prompts[0] : NULL, usage,
+                         false);
     }
 }
 
 static void write_piece(struct sse_queue *out, const struct response *r, const struct piece *p,
                         const struct usage *usage) {
     write_delta(openai_chunk_begin(out, r), p, false);
-    openai_chunk_end(out, r, NULL, usage);
+    openai_chunk_end(out, r, NULL, usage, true);
 }
 
 static void write_whole(struct buf *b, const struct response *r, const struct piece *pieces,

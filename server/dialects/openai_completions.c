@@ -232,7 +232,7 @@ static void write_choice(struct buf *b, const struct piece *p) {
 static void write_piece(struct sse_queue *out, const struct response *r, const struct piece *p,
                         const struct usage *usage) {
     write_choice(openai_chunk_begin(out, r), p);
-    openai_chunk_end(out, r, NULL, usage);
+    openai_chunk_end(out, r, NULL, usage, true);
 }
 
 static void write_whole(struct buf *b, const struct response *r, const struct piece *pieces,

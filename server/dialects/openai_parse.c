@@ -112,43 +112,7 @@ bool openai_read_fields(struct completion_request *r, const struct served_model 
     if (r->priority != 0 && !m->has_priorities)
         return api_fail(e, 400, "unsupported_parameter", "priority",
                         "'priority' other than 0 needs a server with --scheduling-policy priority.");
-    for (size_t i = 0; i < num_field_rules; i++) {
-        const struct field_rule *rule = &field_rules[i];
-        bool here = rule->fate == FIELD_REFUSED && (rule->where & api->bit);
-        const json_t *v = here ? field_get(root, rule->name) : NULL;
-        if (v && !field_rule_has(rule, v))
-            return api_fail(e, 400, "unsupported_parameter", rule->name,
-                            "'%s' is not supported by this version of the server.", rule->name);
-    }
-    return true;
-}
-
-// Adds the names in object that have no effect. False: the list is full.
-static bool add_ignored(char *list, const json_t *object, unsigned where, const char *in,
-                        const struct served_model *m) {
-    const char *key;
-    json_t *value;
-    json_object_foreach((json_t *)object, key, value) {
-        const struct field_rule *rule = field_rule_find(key, where);
-        bool given = where == OPENAI_MESSAGE && chat_template_names(m, key); // to the template
-        if (!json_is_null(value) && !given && (!rule || (rule->fate == FIELD_TEMPLATE && !rule->values)) &&
-            !ignored_add(list, in, key))
-            return false;
-    }
-    return true;
-}
-
-static void find_ignored(char *list, const struct served_model *m, const json_t *root, unsigned api) {
-    bool room =
-        add_ignored(list, root, api, "", m) && add_ignored(list, json_object_get(root, "stream_options"),
-                                                           OPENAI_STREAM_OPTIONS, "stream_options.", m);
-    const json_t *messages = api == OPENAI_CHAT ? json_object_get(root, "messages") : NULL;
-    for (size_t i = 0; i < json_array_size(messages) && room; i++) {
-        const json_t *message = json_array_get(messages, i), *parts = json_object_get(message, "content");
-        room = add_ignored(list, message, OPENAI_MESSAGE, "messages[].", m);
-        for (size_t k = 0; k < json_array_size(parts) && room; k++)
-            room = add_ignored(list, json_array_get(parts, k), OPENAI_PART, "messages[].content[].", m);
-    }
+    return fields_refuse(root, api->bit, e);
 }
 
 // ---- stops and bias
@@ -354,14 +318,8 @@ struct completion_request openai_defaults(const struct served_model *m) {
 
 bool openai_parse_end(struct completion_request *r, const struct served_model *m, json_t *root,
                       const struct openai_api *api, bool ok, struct api_error *e) {
-    char ignored[IGNORED_SIZE] = "";
-    find_ignored(ignored, m, root, api->bit);
-    if (ok && *ignored && m->strict_fields) {
-        char name[MAX_IGNORED_NAME + 1];
-        snprintf(name, sizeof name, "%.*s", (int)strcspn(ignored, ","), ignored);
-        ok = api_fail(e, 400, "unknown_parameter", name,
-                      "'%s' has no effect, and this server refuses such fields (--strict-fields).", name);
-    }
+    char ignored[IGNORED_SIZE];
+    ok = fields_tell_ignored(ignored, m, root, api->bit, ok, e);
     if (ok) {
         if (r->sampling.temperature < 1e-5f)
             r->sampling.temperature = 0;

@@ -165,7 +165,7 @@ void openai_write_timings(struct buf *b, const struct timings *t) {
 }
 
 void openai_chunk_end(struct sse_queue *out, const struct response *r, const struct token_buf *prompt,
-                      const struct usage *usage) {
+                      const struct usage *usage, bool timed) {
     struct buf *b = &out->bytes;
     buf_char(b, ']');
     openai_write_prompt_ids(b, prompt);
@@ -175,7 +175,7 @@ void openai_chunk_end(struct sse_queue *out, const struct response *r, const str
     } else if (r->request->include_usage) {
         buf_lit(b, ",\"usage\":null");
     }
-    if (r->request->timings)
+    if (timed && r->request->timings)
         openai_write_timings(b, &r->timings);
     buf_lit(b, "}\n\n");
     sse_end(out);

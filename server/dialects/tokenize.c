@@ -1,6 +1,6 @@
 #include "tokenize.h"
 
-#include "fields.h"
+#include "field_table.h"
 #include "messages.h"
 
 #include <string.h>
@@ -9,7 +9,7 @@
 
 struct tokenize {
     bool add_special_tokens, add_special, parse_special, return_token_strs, with_pieces,
-        add_generation_prompt;
+        add_generation_prompt, continue_final;
 };
 
 #define AT(field) offsetof(struct tokenize, field)
@@ -17,7 +17,8 @@ static const struct field fields[] = {
     {"add_special_tokens", F_BOOL, 0, 0, false, AT(add_special_tokens)}, // vLLM
     {"return_token_strs", F_BOOL, 0, 0, false, AT(return_token_strs)},
     {"add_generation_prompt", F_BOOL, 0, 0, false, AT(add_generation_prompt)}, // with messages
-    {"add_special", F_BOOL, 0, 0, false, AT(add_special)},                     // llama.cpp
+    {"continue_final_message", F_BOOL, 0, 0, false, AT(continue_final)},
+    {"add_special", F_BOOL, 0, 0, false, AT(add_special)}, // llama.cpp
     {"parse_special", F_BOOL, 0, 0, false, AT(parse_special)},
     {"with_pieces", F_BOOL, 0, 0, false, AT(with_pieces)},
 };
@@ -114,34 +115,19 @@ static bool encode_messages(const struct served_model *m, const json_t *root, st
     if (q->add_special_tokens)
         return api_fail(e, 400, "unsupported_parameter", "add_special_tokens",
                         "With 'messages' the chat template says which special tokens there are.");
-    return chat_prompt(m, root, q->add_generation_prompt, false, ids, e);
+    return chat_prompt(m, root, q->add_generation_prompt, q->continue_final, ids, e);
 }
 
 bool tokenize_response(const struct served_model *m, const char *body, size_t len, struct buf *out,
-                       struct api_error *e) {
+                       char *ignored, struct api_error *e) {
     json_t *root = body_load(body, len, e);
     struct tokenize q = {.parse_special = true, .add_generation_prompt = true};
     struct token_buf ids = {0};
-    if (root && (field_get(root, "messages") ? encode_messages : encode_text)(m, root, &q, &ids, e))
+    bool ok = root && fields_refuse(root, TOKENIZE_BODY, e) &&
+              (field_get(root, "messages") ? encode_messages : encode_text)(m, root, &q, &ids, e);
+    if (fields_tell_ignored(ignored, m, root, TOKENIZE_BODY, ok, e))
         write_tokens(out, m, &ids, &q);
     token_buf_free(&ids);
-    json_decref(root);
-    return e->status == 0;
-}
-
-bool template_response(const struct served_model *m, const char *body, size_t len, struct buf *out,
-                       struct api_error *e) {
-    json_t *root = body_load(body, len, e);
-    struct tokenize q = {.add_generation_prompt = true};
-    struct buf text = {0};
-    if (root && field_model(m, root, e) && fields_read(&q, fields, NUM_FIELDS, root, e) &&
-        chat_text(m, root, q.add_generation_prompt, &text, e)) {
-        out->failed |= text.failed;
-        buf_lit(out, "{\"prompt\":");
-        json_quote(out, text.data, text.len);
-        buf_char(out, '}');
-    }
-    buf_free(&text);
     json_decref(root);
     return e->status == 0;
 }
@@ -179,18 +165,22 @@ static bool decode_ids(const struct served_model *m, const json_t *list, struct 
     return e->status == 0;
 }
 
-bool detokenize_response(const struct served_model *m, const char *body, size_t len, struct buf *out,
-                         struct api_error *e) {
-    json_t *root = body_load(body, len, e);
-    if (!root)
-        return false;
+static bool decode_body(const struct served_model *m, const json_t *root, struct buf *text,
+                        struct api_error *e) {
     const json_t *list = field_get(root, "tokens");
-    struct buf text = {0};
     if (!list)
-        api_fail(e, 400, "missing_required_parameter", "tokens", "'tokens' is missing.");
-    else if (!json_is_array(list))
-        api_fail(e, 400, "invalid_type", "tokens", "'tokens' must be a list of token ids.");
-    else if (field_model(m, root, e) && decode_ids(m, list, &text, e)) {
+        return api_fail(e, 400, "missing_required_parameter", "tokens", "'tokens' is missing.");
+    if (!json_is_array(list))
+        return api_fail(e, 400, "invalid_type", "tokens", "'tokens' must be a list of token ids.");
+    return field_model(m, root, e) && decode_ids(m, list, text, e);
+}
+
+bool detokenize_response(const struct served_model *m, const char *body, size_t len, struct buf *out,
+                         char *ignored, struct api_error *e) {
+    json_t *root = body_load(body, len, e);
+    struct buf text = {0};
+    bool ok = root && decode_body(m, root, &text, e);
+    if (fields_tell_ignored(ignored, m, root, DETOKENIZE_BODY, ok, e)) {
         out->failed |= text.failed;
         buf_lit(out, "{\"prompt\":"); // vLLM
         json_quote(out, text.data, text.len);

@@ -129,6 +129,13 @@ def test_stream(chat):
     assert entries == [c["logprobs"]["content"] for c in answer["choices"]]
 
 
+def test_timings(chat):
+    """In each chunk but that of the role, which comes before there is anything to tell."""
+    role, *rest = chunks(chat, timings_per_token=True)
+    assert role["choices"][0]["delta"]["role"] == "assistant" and "timings" not in role
+    assert rest and all(chunk["timings"]["predicted_n"] > 0 for chunk in rest)
+
+
 def test_logprobs(chat):
     (choice,) = whole(chat, logprobs=True, top_logprobs=3)["choices"]
     entries = choice["logprobs"]["content"]

@@ -15,6 +15,13 @@ BODIES = {
     "completions": ("/v1/completions", {"prompt": "a", "max_tokens": 1}),
     "chat": ("/v1/chat/completions", {"messages": HI, "max_tokens": 1}),
 }
+# The tokenizer's, and the prompt alone of a chat completion.
+PARTS_OF_IT = {
+    "tokenize": ("/tokenize", {"prompt": "a"}),
+    "detokenize": ("/detokenize", {"tokens": [1]}),
+    "apply-template": ("/apply-template", {"messages": HI}),
+}
+PATHS = BODIES | PARTS_OF_IT
 MEMBERS = ("message", "part", "stream_options")
 HEADER = "x-quire-ignored"
 UNLIKELY = {"x": 1}  # no field takes it, and it asks for something
@@ -35,7 +42,7 @@ def documented():
     rows = {}
     for item in re.findall(r"^- (.*(?:\n  .*)*)", text, re.M):
         head, names = item.replace("\n", " ").split(": `", 1)
-        places = re.match(rf"((?:{'|'.join([*BODIES, *MEMBERS])}|, )*)", head)[1]
+        places = re.match(rf"((?:{'|'.join([*PATHS, *MEMBERS])}|, )*)", head)[1]
         head = head[len(places) :].strip()
         fate = {"=": "alias", "r": "refused", "h": "harmless", "t": "template"}[head[0]]
         word, values = None, []
@@ -58,27 +65,29 @@ def tabled():
     """The same of field_table.c."""
     text = (DIALECTS / "field_table.c").read_text()
     defines = dict(re.findall(r"^#define (\w+) (\S.*)$", text, re.M))
-    short = {"C": "completions", "CHAT": "chat", "MESSAGE": "message", "PART": "part", "STREAM": "stream_options"}
+    short = {"C": "completions", "CHAT": "chat", "MESSAGE": "message", "PART": "part", "STREAM": "stream_options",
+             "TOKENIZE": "tokenize", "DETOKENIZE": "detokenize", "RENDER": "apply-template"}  # fmt: skip
 
     def literal(expression):
         parts = re.findall(r'"((?:[^"\\]|\\.)*)"|(\w+)', expression)
         return "".join(json.loads(f'"{quoted}"') if not name else literal(defines[name]) for quoted, name in parts if name != "NULL")
 
-    rows = {}
+    rows, num = {}, 0
     for fate, name, places, rest in re.findall(r'^    ([A-Z]+)\("([^"]+)", ([A-Z| ]+)(?:, (.*))?\),$', text, re.M):
         fate, word, values = fate.lower(), None, rest
         if fate == "alias":
             word, values = rest.split(", ", 1)
         elif fate == "harmless":
             word, values = rest, ""
-        for place in places.replace("BOTH", "C | CHAT").split(" | "):
+        num += 1
+        for place in re.sub("BOTH|COMPLETE", "C | CHAT", places).split(" | "):
             rows[name, short[place]] = (fate, literal(word) if word else None, json.loads(f"[{literal(values)}]"))
-    assert len(rows) == len(re.findall(r"^    [A-Z]+\(", text, re.M)) + len(re.findall(r"BOTH[,)]|MESSAGE \| PART", text)), "rows of another form"
+    assert num == len(re.findall(r"^    [A-Z]+\(", text, re.M)), "rows of another form"
     return rows
 
 
 DOCUMENTED, TABLED = documented(), tabled()
-TOP = sorted((name, place) for name, place in TABLED if place in BODIES)
+TOP = sorted((name, place) for name, place in TABLED if place in PATHS and TABLED[name, place][0] != "template")
 
 
 def test_the_document_is_the_table():
@@ -103,7 +112,7 @@ def test_what_is_read_is_so_in_the_table():
 
 
 def send(server, place, **fields):
-    path, body = BODIES[place]
+    path, body = PATHS[place]
     return server.post(path, {**body, **fields})
 
 
@@ -116,7 +125,7 @@ def taken(server, place, **fields):
 @pytest.mark.parametrize("name, place", TOP)
 def test_name(chat, name, place):  # noqa: F811
     fate, word, values = DOCUMENTED.get((name, place), ("read", None, []))
-    taken(chat, place, **({name: None} if name not in BODIES[place][1] else {}))
+    taken(chat, place, **({name: None} if name not in PATHS[place][1] else {}))
     if fate == "harmless":
         for value in (UNLIKELY, [1], 1, "x", True, False):
             taken(chat, place, **{name: value})
@@ -235,8 +244,44 @@ def test_unknown_names_are_logged(start):
     assert {name for line in lines for name in line.split(", ")} == {*names, "other"} and len(lines) <= 3
 
 
+@pytest.mark.parametrize("place", PARTS_OF_IT)
+def test_unknown_names_of_small_bodies_are_told(chat, place):  # noqa: F811
+    """On errors, and from the pool, too."""
+    assert send(chat, place, foo=1, bar=None).header(HEADER) == "foo"
+    assert send(chat, place, model="x", foo=1).header(HEADER) == "foo"
+    assert send(chat, place, foo="a" * 100_000).header(HEADER) == "foo"
+    told = [{**HI[0], "three": 3, "content": [{"type": "text", "text": "a", "one": 1}]}]
+    for path in ("/tokenize", "/apply-template", "/v1/chat/completions/input_tokens"):
+        reply = chat.post(path, {"messages": told, "four": 4})
+        assert reply.status == 200 and reply.header(HEADER) == "four, messages[].three, messages[].content[].one"
+
+
+TOOLS = [{"type": "function", "function": {"name": "</s>", "parameters": {"type": "object"}}}]
+
+
+def test_tools_of_a_prompt(start, chat, tmp_path):  # noqa: F811
+    """A template that has them gets them, and nothing in them becomes a control token; of another one the client is told. The
+    completion would have to understand calls."""
+    path = tmp_path / "t.jinja"
+    path.write_text("{% if tools %}{{ tools | tojson }}{% endif %}{% for m in messages %}{{ m.content }}{% endfor %}")
+    server = start("--chat-template", path)
+    reply = server.post("/apply-template", {"messages": HI, "tools": TOOLS})
+    assert json.loads(reply.json()["prompt"].removesuffix(HI[0]["content"])) == TOOLS and reply.header(HEADER) is None
+    tokens = [server.post("/tokenize", {"messages": HI, "tools": t}).json()["tokens"] for t in ([], TOOLS)]
+    assert len(tokens[1]) > len(tokens[0]) and 2 not in tokens[1]
+    for path in ("/apply-template", "/tokenize"):
+        plain, told = (chat.post(path, {"messages": HI, "tools": t}) for t in ([], TOOLS))
+        assert plain.json() == told.json() and plain.header(HEADER) is None and told.header(HEADER) == "tools"
+        check_error(chat.post(path, {"messages": HI, "tools": {"a": 1}}), 400, "tools")
+    for path in ("/v1/chat/completions", "/v1/chat/completions/input_tokens"):
+        check_error(server.post(path, {"messages": HI, "tools": TOOLS}), 400, "tools", code="unsupported_parameter")
+
+
 def test_strict_fields(start):
     server = start("--strict-fields")
+    for place in ("tokenize", "detokenize"):
+        taken(server, place)
+        check_error(send(server, place, foo=1), 400, "foo", code="unknown_parameter")
     taken(server, "completions", metadata={"a": "b"}, user="me", n_predict=1, tools=[], foo=None)
     for fields, param in (({"foo": 1, "bar": 2}, "foo"), ({"stream": True, "stream_options": {"zeta": 1}}, "stream_options.zeta")):
         reply = send(server, "completions", **fields)

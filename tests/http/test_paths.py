@@ -73,6 +73,11 @@ def test_counts_are_those_of_the_completion(chat):
     bare = chat.post("/tokenize", {"messages": HI, "add_generation_prompt": False}).json()["tokens"]
     assert bare == ids["tokens"][: len(bare)] and len(bare) < ids["count"]
     assert chat.post("/apply-template", {"messages": HI, "add_generation_prompt": False}).json()["prompt"] == said
+    begun = {"messages": [*HI, {"role": "assistant", "content": "Who"}], "continue_final_message": True}
+    said += "<|im_start|>assistant\nWho"
+    assert chat.post("/apply-template", begun).json()["prompt"] == said
+    usage = chat.post("/v1/chat/completions", begun | {"max_tokens": 1}).json()["usage"]
+    assert chat.post("/tokenize", begun).json()["count"] == usage["prompt_tokens"]
 
 
 @pytest.mark.parametrize("path", ["/tokenize", "/apply-template", "/v1/chat/completions/input_tokens"])
@@ -80,6 +85,8 @@ def test_bad_messages(chat, server, path):
     check_error(chat.post(path, {"messages": "x"}), 400, "messages")
     check_error(chat.post(path, {"messages": [{"role": "user"}]}), 400, "messages[0].content")
     check_error(chat.post(path, {"messages": HI, "model": "x"}), 404, "model")
+    both = {"continue_final_message": True, "add_generation_prompt": True}
+    check_error(chat.post(path, {"messages": HI, **both}), 400, "continue_final_message")
     check_error(chat.post(path, {"messages": [{"role": "user", "content": "a" * 1_100_000}]}), 400, "messages")
     check_error(server.post(path, {"messages": HI}), 400, "messages", code="no_chat_template")
 

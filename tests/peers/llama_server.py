@@ -70,7 +70,7 @@ def flags(server):
         given += ["--served-model-name", name]
     if server.api_key:
         given += ["--api-key", server.api_key]
-    given += ["--allowed-origins", server.cors_origins or "*"]
+    given += ["--allowed-origins", server.cors_origins or "*", "--allow-credentials"]
     return given
 
 
@@ -196,6 +196,8 @@ class ServerProcess(utils.ServerProcess):
         if isinstance(data, dict) and result.status_code == 200 and data.get("verbose", self.debug) and "messages" in data:
             prompt = super().make_request("POST", "/apply-template", asked, headers, timeout).body["prompt"]
             result.body["__verbose"] = {"prompt": "<s> " + prompt.removeprefix("<s>")}
+        if path == "/apply-template":  # theirs adds BOS to the ids
+            result.body["prompt"] = result.body["prompt"].removeprefix("<s>")
         if path == "/metrics":
             result.body, result.headers["Process-Start-Time-Unix"] = metrics(result.body), self.started
         if method == "OPTIONS":  # 204; or 400 where the origin is not allowed, of which theirs says nothing

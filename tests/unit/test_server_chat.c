@@ -273,6 +273,11 @@ static void test_formats(void **state) {
         {"chatml", "<|im_start|>system\nS<|im_end|>\n<|im_start|>user\nA<|im_end|>\n<|im_start|>assistant\nB<"
                    "|im_end|>\n"
                    "<|im_start|>user\nC<|im_end|>\n<|im_start|>assistant\n"},
+        {"command-r", B "<|START_OF_TURN_TOKEN|><|SYSTEM_TOKEN|>S<|END_OF_TURN_TOKEN|><|START_OF_TURN_TOKEN|>"
+                        "<|USER_TOKEN|>A<|"
+                        "END_OF_TURN_TOKEN|><|START_OF_TURN_TOKEN|><|CHATBOT_TOKEN|>B<|END_OF_TURN_TOKEN|><|"
+                        "START_OF_TURN_TOKEN|"
+                        "><|USER_TOKEN|>C<|END_OF_TURN_TOKEN|><|START_OF_TURN_TOKEN|><|CHATBOT_TOKEN|>"},
         {"llama3",
          B "<|start_header_id|>system<|end_header_id|>\n\nS<|eot_id|><|start_header_id|>user<|end_header_id|>"
            "\n\nA"
@@ -302,7 +307,7 @@ static void test_formats(void **state) {
         struct api_error e = {0};
         struct buf text = {0};
         assert_non_null(strstr(names, cases[i].name));
-        if (chat_open(&m, cases[i].name, &err) != STATUS_OK || !chat_text(&m, root, true, &text, &e))
+        if (chat_open(&m, cases[i].name, &err) != STATUS_OK || !chat_text(&m, root, true, false, &text, &e))
             fail_msg("%s: %s%s", cases[i].name, err.msg, e.message);
         assert_string_equal(buf_cstr(&text), cases[i].text);
         buf_free(&text);

@@ -1,0 +1,119 @@
+// What the rows of field_table.c mean for a body.
+#include "field_table.h"
+
+#include "messages.h"
+
+#include <stdio.h>
+#include <string.h>
+
+const struct field_rule *field_rule_find(const char *name, unsigned where) {
+    for (size_t i = 0; i < num_field_rules; i++)
+        if ((field_rules[i].where & where) && strcmp(field_rules[i].name, name) == 0)
+            return &field_rules[i];
+    return NULL;
+}
+
+bool field_rule_has(const struct field_rule *rule, const json_t *v) {
+    char text[160];
+    snprintf(text, sizeof text, "[%s]", rule->values ? rule->values : "");
+    json_t *list = json_loads(text, 0, NULL);
+    bool found = false;
+    for (size_t i = 0; i < json_array_size(list) && !found; i++) {
+        const json_t *one = json_array_get(list, i);
+        found = json_is_number(one) && json_is_number(v) ? json_number_value(one) == json_number_value(v)
+                                                         : json_equal(one, v);
+    }
+    json_decref(list);
+    return found;
+}
+
+bool fields_refuse(const json_t *root, unsigned where, struct api_error *e) {
+    for (size_t i = 0; i < num_field_rules; i++) {
+        const struct field_rule *rule = &field_rules[i];
+        bool here = rule->fate == FIELD_REFUSED && (rule->where & where);
+        const json_t *v = here ? field_get(root, rule->name) : NULL;
+        if (v && !field_rule_has(rule, v))
+            return api_fail(e, 400, "unsupported_parameter", rule->name,
+                            "'%s' is not supported by this version of the server.", rule->name);
+    }
+    return true;
+}
+
+// ---- names that have no effect
+
+bool ignored_add(char *list, const char *in, const char *name) {
+    char one[MAX_IGNORED_NAME + 1];
+    size_t used = strlen(list), len = (size_t)snprintf(one, sizeof one, "%s%s", in, *name ? name : "?");
+    if (len >= sizeof one)
+        len = sizeof one - 1;
+    for (size_t i = 0; i < len; i++)
+        if (one[i] <= ' ' || one[i] >= 0x7f || one[i] == ',')
+            one[i] = '?';
+    for (const char *at = list; (at = strstr(at, one)); at += len)
+        if ((at == list || at[-1] == ' ') && (at[len] == ',' || !at[len]))
+            return true;
+    if (used >= 3 && strcmp(list + used - 3, "...") == 0)
+        return false;
+    // Always room for what says that more would follow.
+    bool fits = used + len + sizeof ", " + sizeof ", ..." <= IGNORED_SIZE;
+    snprintf(list + used, IGNORED_SIZE - used, "%s%s", used ? ", " : "", fits ? one : "...");
+    return fits;
+}
+
+void ignored_merge(char *list, const char *other) {
+    char name[MAX_IGNORED_NAME + 1];
+    for (size_t n; *other && strcmp(other, "...") != 0; other += n + strspn(other + n, ", ")) {
+        n = strcspn(other, ",");
+        snprintf(name, sizeof name, "%.*s", (int)n, other);
+        ignored_add(list, "", name);
+    }
+}
+
+// Whether nothing of a variable of the template's is lost.
+static bool is_rendered(const struct served_model *m, const char *name, const json_t *value) {
+    return chat_template_uses(m, name) || (json_is_array(value) && json_array_size(value) == 0);
+}
+
+// Adds the names in object that have no effect. False: the list is full.
+static bool add_ignored(char *list, const json_t *object, unsigned where, const char *in,
+                        const struct served_model *m) {
+    const char *key;
+    json_t *value;
+    json_object_foreach((json_t *)object, key, value) {
+        const struct field_rule *rule = field_rule_find(key, where);
+        bool given = where == OPENAI_MESSAGE
+                         ? chat_template_names(m, key) // to the template
+                         : rule && rule->fate == FIELD_TEMPLATE && is_rendered(m, key, value);
+        if (!json_is_null(value) && !given && (!rule || (rule->fate == FIELD_TEMPLATE && !rule->values)) &&
+            !ignored_add(list, in, key))
+            return false;
+    }
+    return true;
+}
+
+static void find_ignored(char *list, const struct served_model *m, const json_t *root, unsigned where) {
+    bool chat = where & (OPENAI_CHAT | TEMPLATE_BODY), tokenize = where & TOKENIZE_BODY;
+    const json_t *options =
+        chat || (where & OPENAI_COMPLETIONS) ? json_object_get(root, "stream_options") : NULL;
+    bool room = add_ignored(list, root, where, "", m) &&
+                add_ignored(list, options, OPENAI_STREAM_OPTIONS, "stream_options.", m);
+    const json_t *messages = chat || tokenize ? json_object_get(root, "messages") : NULL;
+    for (size_t i = 0; i < json_array_size(messages) && room; i++) {
+        const json_t *message = json_array_get(messages, i), *parts = json_object_get(message, "content");
+        room = add_ignored(list, message, OPENAI_MESSAGE, "messages[].", m);
+        for (size_t k = 0; k < json_array_size(parts) && room; k++)
+            room = add_ignored(list, json_array_get(parts, k), OPENAI_PART, "messages[].content[].", m);
+    }
+}
+
+bool fields_tell_ignored(char *list, const struct served_model *m, const json_t *root, unsigned where,
+                         bool ok, struct api_error *e) {
+    char name[MAX_IGNORED_NAME + 1];
+    *list = '\0';
+    find_ignored(list, m, root, where);
+    if (!ok || !*list || !m->strict_fields)
+        return ok;
+    snprintf(name, sizeof name, "%.*s", (int)strcspn(list, ","), list);
+    return api_fail(e, 400, "unknown_parameter", name,
+                    "'%s' has no effect, and this server refuses such fields (--strict-fields).", name);
+}

@@ -34,7 +34,7 @@ struct tokenizer *tokenizer_open(const char *path, struct err *err);
 void tokenizer_free(struct tokenizer *t); // NULL is allowed
 
 // Appends the ids of text (any bytes, len of them, NULs included). Linear in len up to a logarithm.
-// STATUS_NOMEM only.
+// STATUS_NOMEM; STATUS_INVALID: the model has no vocabulary (and the text is not empty).
 enum status tokenizer_encode(const struct tokenizer *t, const char *text, size_t len, unsigned flags,
                              struct token_buf *out);
 

@@ -16,6 +16,13 @@ int setup_service_exit_code(enum status status) {
     return status == STATUS_IO || status == STATUS_INVALID ? EXIT_USAGE : EXIT_ENGINE;
 }
 
+int setup_encode_failed(enum status status) {
+    complain("%s", status == STATUS_INVALID
+                       ? "this model has no vocabulary: it reads token ids alone, through the API"
+                       : "out of memory");
+    return status == STATUS_INVALID ? EXIT_USAGE : EXIT_ENGINE;
+}
+
 void setup_engine(const struct config *c, struct engine_config *out) {
     *out = (struct engine_config){
         .path = c->args.items[0],

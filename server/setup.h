@@ -11,3 +11,5 @@ void setup_service(const struct config *c, const struct engine_info *info, struc
 int setup_engine_exit_code(enum status status);
 // And of service_open(): a record or a trace that cannot be opened is a flag's fault.
 int setup_service_exit_code(enum status status);
+// Says why tokenizer_encode() gave this status; returns the exit code.
+int setup_encode_failed(enum status status);

@@ -515,20 +515,31 @@ static bool read_window(struct reader *r, bool *windowed) {
     return true;
 }
 
-// V: as many as tokens, and rows of the embedding.
+// V: as many as tokens, and rows of the embedding. Without a vocabulary the key says it.
 static bool read_vocab(struct reader *r, struct model_config *c) {
-    struct meta_array tokens;
+    enum { MAX_TOKENS = 1 << 22 };
+    struct meta_array tokens = {0};
+    struct text_view kind = {"", 0};
     char name[TENSOR_NAME_BYTES];
-    if (meta_array(r->f, "tokenizer.ggml.tokens", true, META_STRING, &tokens, r->err))
+    if (meta_str(r->f, "tokenizer.ggml.model", false, 64, &kind, r->err))
         return false;
-    if (tokens.count < 1 || tokens.count > 1 << 22) {
+    bool none = kind.len == strlen("no_vocab") && memcmp(kind.data, "no_vocab", kind.len) == 0;
+    if (!none && meta_array(r->f, "tokenizer.ggml.tokens", true, META_STRING, &tokens, r->err))
+        return false;
+    if (!none && (tokens.count < 1 || tokens.count > MAX_TOKENS)) {
         model_file_bad(r->f, r->err, "key tokenizer.ggml.tokens has %llu tokens, expected 1 to %d",
-                       (unsigned long long)tokens.count, 1 << 22);
+                       (unsigned long long)tokens.count, MAX_TOKENS);
         return false;
     }
     c->vocab = r->h.vocab = (int)tokens.count;
     if (!read_hparam(r, H_VOCAB))
         return false;
+    if (none && (r->h.vocab < 1 || r->h.vocab > MAX_TOKENS)) {
+        model_file_bad(r->f, r->err, "key %s is %d, expected 1 to %d where the file has no vocabulary",
+                       key_of(r, H_VOCAB), r->h.vocab, MAX_TOKENS);
+        return false;
+    }
+    c->vocab = none ? r->h.vocab : c->vocab;
     if (r->h.vocab != c->vocab) {
         model_file_bad(r->f, r->err, "key %s is %d, expected %d, the number of tokens", key_of(r, H_VOCAB),
                        r->h.vocab, c->vocab);

@@ -89,8 +89,9 @@ enum status tokenizer_encode(const struct tokenizer *t, const char *text, size_t
             }
         }
         if (i > start) {
-            if (t->kind->encode(t, text + start, i - start, first, out))
-                return STATUS_NOMEM;
+            enum status status = t->kind->encode(t, text + start, i - start, first, out);
+            if (status != STATUS_OK)
+                return status;
         }
         if (id < 0)
             break;

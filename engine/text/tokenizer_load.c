@@ -243,7 +243,7 @@ static bool load_found(struct vocab_loader *l) {
     return true;
 }
 
-static const struct tokenizer_kind *const kinds[] = {&tokenizer_spm, &tokenizer_bpe};
+static const struct tokenizer_kind *const kinds[] = {&tokenizer_spm, &tokenizer_bpe, &tokenizer_none};
 
 struct tokenizer *tokenizer_load(const struct model_file *f, struct err *err) {
     struct err local = {0};
@@ -260,11 +260,16 @@ struct tokenizer *tokenizer_load(const struct model_file *f, struct err *err) {
         if (same(model, kinds[i]->name))
             l.t->kind = kinds[i];
     if (!l.t->kind) {
-        model_file_bad(
-            f, l.err,
-            "tokenizer '%.*s' (key tokenizer.ggml.model) is not supported yet; supported: llama, gpt2",
-            (int)model.len, model.data);
+        model_file_bad(f, l.err,
+                       "tokenizer '%.*s' (key tokenizer.ggml.model) is not supported yet; supported: llama, "
+                       "gpt2, no_vocab",
+                       (int)model.len, model.data);
         goto fail;
+    }
+    if (!l.t->kind->token_bytes) {
+        if (!l.t->kind->load(&l))
+            goto fail;
+        return l.t;
     }
     if (l.t->kind->byte_level && !(l.t->pre = pretokenizer_open(f, l.err)))
         goto fail;

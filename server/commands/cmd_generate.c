@@ -5,6 +5,7 @@
 #include "dialects/messages.h"
 #include "dialects/openai.h"
 #include "local.h"
+#include "setup.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -123,11 +124,10 @@ static int encode_prompt(struct generation *g, const struct local *l) {
     }
     if (rc >= 0)
         return rc;
-    if (tokenizer_encode(t, c->prompt, strlen(c->prompt), TOKENIZE_ADD_SPECIAL | TOKENIZE_PARSE_SPECIAL,
-                         &g->prompt) != STATUS_OK) {
-        complain("out of memory");
-        return EXIT_ENGINE;
-    }
+    unsigned flags = TOKENIZE_ADD_SPECIAL | TOKENIZE_PARSE_SPECIAL;
+    enum status status = tokenizer_encode(t, c->prompt, strlen(c->prompt), flags, &g->prompt);
+    if (status != STATUS_OK)
+        return setup_encode_failed(status);
     token_id bos = tokenizer_bos(t);
     if (g->prompt.len == 0 && bos >= 0 && (g->prompt.cap || (g->prompt.ids = malloc(sizeof(token_id))))) {
         g->prompt.ids[0] = bos;

@@ -8,6 +8,7 @@
 #include "commands.h"
 #include "console.h"
 #include "local.h"
+#include "setup.h"
 
 #include <errno.h>
 #include <math.h>
@@ -54,10 +55,9 @@ static int add_window(struct local *l, uint64_t id, const token_id *ids, int n, 
 
 static int measure_all(struct local *l, const struct buf *text) {
     struct token_buf ids = {0};
-    if (tokenizer_encode(l->tokenizer, text->data ? text->data : "", text->len, 0, &ids) != STATUS_OK) {
-        complain("out of memory");
-        return EXIT_ENGINE;
-    }
+    enum status status = tokenizer_encode(l->tokenizer, text->data ? text->data : "", text->len, 0, &ids);
+    if (status != STATUS_OK)
+        return setup_encode_failed(status);
     token_id bos = tokenizer_bos(l->tokenizer);
     int longest = engine_info(l->engine)->max_model_len;
     if (longest < 2) {

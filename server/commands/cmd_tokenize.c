@@ -54,12 +54,14 @@ int cmd_tokenize(const struct config *c) {
     if (!t) {
         complain("%s", err.msg);
         rc = setup_engine_exit_code(err.code);
-    } else if (text.failed ||
-               tokenizer_encode(t, text.data ? text.data : "", text.len, flags, &ids) != STATUS_OK) {
-        complain("out of memory");
-        rc = EXIT_ENGINE;
     } else {
-        print_ids(t, &ids, c->ids);
+        enum status status = text.failed ? STATUS_NOMEM : STATUS_OK;
+        if (status == STATUS_OK)
+            status = tokenizer_encode(t, text.data ? text.data : "", text.len, flags, &ids);
+        if (status == STATUS_OK)
+            print_ids(t, &ids, c->ids);
+        else
+            rc = setup_encode_failed(status);
     }
     token_buf_free(&ids);
     buf_free(&text);

@@ -37,3 +37,9 @@ bool api_fail_context(struct api_error *e, const char *param, const char *what, 
 bool api_fail_memory(struct api_error *e) {
     return api_fail(e, 503, "overloaded", NULL, "The server is out of memory.");
 }
+
+bool api_check_encoded(struct api_error *e, const char *param, enum status status) {
+    if (status == STATUS_INVALID)
+        return api_fail(e, 400, NULL, param, "This model has no vocabulary: send a prompt of token ids.");
+    return status == STATUS_OK || api_fail_memory(e);
+}

@@ -1,6 +1,8 @@
 // What a client is told when something is wrong.
 #pragma once
 
+#include "status.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 
@@ -26,3 +28,5 @@ bool api_fail(struct api_error *e, int status, const char *code, const char *par
 bool api_fail_context(struct api_error *e, const char *param, const char *what, size_t tokens, size_t bytes,
                       int n_ctx);
 bool api_fail_memory(struct api_error *e); // 503 overloaded
+// true where a text got its ids; else fails by what tokenizer_encode() or text_encode() gave.
+bool api_check_encoded(struct api_error *e, const char *param, enum status status);

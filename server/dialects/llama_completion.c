@@ -36,8 +36,8 @@ static bool add_text(struct token_buf *out, const struct served_model *m, const 
     if (text_is_hopeless(m, len))
         return api_fail_context(e, "prompt", "the prompt has", 0, len, m->max_model_len);
     unsigned flags = TOKENIZE_PARSE_SPECIAL | (out->len == 0 ? TOKENIZE_ADD_SPECIAL : 0u);
-    return tokenizer_encode(m->tokenizer, json_string_value(v), len, flags, out) == STATUS_OK ||
-           api_fail_memory(e);
+    return api_check_encoded(e, "prompt",
+                             tokenizer_encode(m->tokenizer, json_string_value(v), len, flags, out));
 }
 
 // A prompt is a text, {"prompt_string": text}, or a list of ids and texts, which are joined.
@@ -106,8 +106,8 @@ static bool add_bias(json_t *out, const struct served_model *m, const char *text
                      const json_t *value, struct api_error *e) {
     json_t *add = json_is_false(value) ? json_integer(-100) : json_incref((json_t *)(uintptr_t)value);
     struct token_buf ids = {0};
-    bool ok = !text || tokenizer_encode(m->tokenizer, text, strlen(text), 0, &ids) == STATUS_OK ||
-              api_fail_memory(e);
+    bool ok = !text ||
+              api_check_encoded(e, "logit_bias", tokenizer_encode(m->tokenizer, text, strlen(text), 0, &ids));
     for (size_t i = 0; i < (text ? ids.len : 1) && ok; i++) {
         char key[24];
         snprintf(key, sizeof key, "%lld", text ? (long long)ids.ids[i] : (long long)id);

@@ -433,7 +433,7 @@ bool chat_prompt(const struct served_model *m, const json_t *root, bool add_gene
                  bool continue_final, struct token_buf *out, struct api_error *e) {
     struct rendered r = {0};
     bool ok = render_body(m, root, add_generation_prompt, continue_final, &r, e) &&
-              (text_encode(m->tokenizer, r.segments, r.num, out) == STATUS_OK || api_fail_memory(e));
+              api_check_encoded(e, "messages", text_encode(m->tokenizer, r.segments, r.num, out));
     chat_arena_free(r.arena);
     return ok;
 }

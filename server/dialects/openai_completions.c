@@ -50,8 +50,8 @@ static bool add_text(struct token_buf *out, const struct completion_request *r, 
     if (text_is_hopeless(m, len))
         return api_fail_context(e, param, "the prompt has", 0, len, m->max_model_len);
     unsigned flags = TOKENIZE_PARSE_SPECIAL | (r->add_special ? TOKENIZE_ADD_SPECIAL : 0u);
-    if (tokenizer_encode(m->tokenizer, json_string_value(v), len, flags, out) != STATUS_OK)
-        return api_fail_memory(e);
+    if (!api_check_encoded(e, param, tokenizer_encode(m->tokenizer, json_string_value(v), len, flags, out)))
+        return false;
     if (out->len > 0)
         return true;
     token_id bos = tokenizer_bos(m->tokenizer);

@@ -172,9 +172,12 @@ static bool add_sequence(struct token_buf *out, const struct served_model *m, co
     size_t at = out->len;
     buf_str(&whole, before);
     buf_add(&whole, text, len);
-    bool ok = !whole.failed && push_id(out, 0) &&
-              (!cut || tokenizer_encode(m->tokenizer, before, strlen(before), 0, &head) == STATUS_OK) &&
-              tokenizer_encode(m->tokenizer, whole.data, whole.len, TOKENIZE_PARSE_SPECIAL, out) == STATUS_OK;
+    enum status status = whole.failed || !push_id(out, 0) ? STATUS_NOMEM : STATUS_OK;
+    if (status == STATUS_OK && cut)
+        status = tokenizer_encode(m->tokenizer, before, strlen(before), 0, &head);
+    if (status == STATUS_OK)
+        status = tokenizer_encode(m->tokenizer, whole.data, whole.len, TOKENIZE_PARSE_SPECIAL, out);
+    bool ok = status == STATUS_OK;
     size_t n = ok ? out->len - at - 1 : 0;
     token_id *ids = out->ids + at;
     if (head.len < n && (head.len == 0 || memcmp(ids + 1, head.ids, head.len * sizeof *ids) == 0)) {
@@ -188,7 +191,7 @@ static bool add_sequence(struct token_buf *out, const struct served_model *m, co
     }
     token_buf_free(&head);
     buf_free(&whole);
-    return ok || api_fail_memory(e);
+    return api_check_encoded(e, NULL, status);
 }
 
 // Strings of a list, each as it begins a text, as it follows a space, and as it follows what is neither, where the

@@ -101,8 +101,7 @@ static bool encode_text(const struct served_model *m, const json_t *root, struct
     unsigned flags = (add ? TOKENIZE_ADD_SPECIAL : 0u) | (q->parse_special ? TOKENIZE_PARSE_SPECIAL : 0u);
     if (text_is_hopeless(m, n))
         return api_fail_context(e, name, "the text has", 0, n, m->max_model_len);
-    return tokenizer_encode(m->tokenizer, json_string_value(text), n, flags, ids) == STATUS_OK ||
-           api_fail_memory(e);
+    return api_check_encoded(e, name, tokenizer_encode(m->tokenizer, json_string_value(text), n, flags, ids));
 }
 
 // vLLM's chat form: the ids that the same messages give as a chat completion.

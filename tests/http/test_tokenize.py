@@ -1,8 +1,12 @@
 """The tokenizer over HTTP, in the dialects of vLLM and llama.cpp: ids, pieces, the way back, and every limit."""
 
+import subprocess
+import sys
+
 import pytest
 
-from goldens import BOS, EOS, byte_token, cases, pieces, text_of, vocabulary
+from goldens import BOS, EOS, ROOT, byte_token, cases, pieces, text_of, vocabulary
+from process import Server
 from wire import check_error
 
 TEXTS = ["Once upon a time", "", " ", "a\n\tb", "naïve café 日本語 😀", "a\0b", "<s>", "x" * 300]
@@ -154,3 +158,31 @@ def test_large_bodies_go_to_the_pool(start):
         conn.reset()
     assert tokenize(server, prompt=text, ignored=blank) == wanted
     assert detokenize(server, wanted["tokens"][1:], ignored=blank) == text
+
+
+@pytest.fixture(scope="module")
+def no_vocabulary(tmp_path_factory):
+    path = tmp_path_factory.mktemp("models") / "ids.gguf"
+    subprocess.run([sys.executable, ROOT / "tests/tools/make_gguf.py", path, "--no-vocab", "--vocab", "300", "--ffn", "64"], check=True)
+    server = Server(model=path)
+    yield server
+    server.stop()
+
+
+def test_ids_alone(no_vocabulary):
+    fields = {"prompt": [1, 299, 7], "max_tokens": 5, "temperature": 0, "return_token_ids": True, "logprobs": 2}
+    choice = no_vocabulary.post("/v1/completions", fields).json()["choices"][0]
+    assert choice["text"] == "" and len(choice["token_ids"]) == 5 and choice["finish_reason"] == "length"
+    assert all(0 <= i < 300 for i in choice["token_ids"])
+    assert no_vocabulary.post("/v1/completions", fields).json()["choices"][0]["token_ids"] == choice["token_ids"]
+    assert no_vocabulary.post("/detokenize", {"tokens": [1, 2]}).json()["prompt"] == ""
+    assert no_vocabulary.post("/v1/completions", dict(fields, prompt=[300])).status == 400
+
+
+@pytest.mark.parametrize("path, fields", [
+    ("/v1/completions", {"prompt": "a text"}), ("/completion", {"prompt": "a text"}), ("/tokenize", {"prompt": "a text"}),
+    ("/v1/completions", {"prompt": [1], "bad_words": ["a text"]}),
+])  # fmt: skip
+def test_texts_without_a_vocabulary(no_vocabulary, path, fields):
+    response = no_vocabulary.post(path, fields)
+    assert response.status == 400 and "no vocabulary" in response.json()["error"]["message"]

@@ -176,6 +176,7 @@ def parse(argv=None):
     p.add_argument("--f32", action="append", default=[], metavar="KEY=VALUE", help="one more key under the architecture")
     p.add_argument("--general", action="append", default=[], metavar="KEY=VALUE", help="one more key under general: an integer, or F32")
     p.add_argument("--tokenizers", metavar="FOLDER", help="where vocabularies lie, as in the test data")
+    p.add_argument("--no-vocab", action="store_true", help="tokens are ids alone")
     p.add_argument("--chatml", action="store_true", help="ChatML tokens and template")
     p.add_argument("--seed", type=int, default=1)
     p.set_defaults(**PRESETS[p.parse_known_args(argv)[0].preset])  # explicit arguments still win
@@ -199,6 +200,9 @@ def long_factors(a):
 
 
 def made_up(w, a):
+    if a.no_vocab:
+        w.string("tokenizer.ggml.model", "no_vocab")
+        return
     tokens, kinds, scores = vocabulary(a.vocab, a.seed, a.chatml)
     w.string("tokenizer.ggml.model", "llama")
     w.strings("tokenizer.ggml.tokens", tokens)

@@ -560,6 +560,11 @@ static void test_bad_keys(void **state) {
         refused(&(struct change){.keys = {cases[i].key}}, cases[i].word);
     refused(&(struct change){.keys = {{"split.count", 4, 1, NULL}, {"split.no", 4, 1, NULL}}}, "split.no");
     refused(&(struct change){.tokens = V + 1}, "token_embd.weight");
+    refused(&(struct change){.keys = {{"tokenizer.ggml.model", 8, 0, "no_vocab"}}},
+            "vocab_size is 0, expected 1 to");
+    refused(&(struct change){.keys = {{"tokenizer.ggml.model", 8, 0, "no_vocab"},
+                                      {"llama.vocab_size", 4, V + 1, NULL}}},
+            "token_embd.weight");
 }
 
 // (14)

@@ -19,6 +19,8 @@ enum {
     SEND_TIMEOUT_MS = 30000, // ms without an acknowledgement: the peer is dead or its window stays shut
     SMALL_BODY = 1 << 20,    // bytes; larger ones leave an eighth of all bodies' room to the others
     PAUSE_MS = 10,           // how often paused connections are looked at
+    SWEEP_SHARE = 256,       // connections judged at a time
+    REFUSED_TIMEOUT = 2,     // s that a refused body may go on
 };
 #define SECOND 1000000000LL
 #define TURN_NS 500000 // of libmicrohttpd's work, then the loop's other work
@@ -93,14 +95,15 @@ static void conn_shut(struct http_conn *conn) {
     shutdown(conn->fd, SHUT_RDWR); // libmicrohttpd sees the end and cleans up
 }
 
-// Makes room for a new client by closing the oldest connection that waits for its next request.
-static bool evict_idle(struct http *http, int64_t now) {
-    for (struct http_conn *c = http->oldest; c; c = c->prev)
+// Makes room for new clients by closing the oldest connections, at most `max`, that wait for their next request.
+static bool evict_idle(struct http *http, int64_t now, int max) {
+    int num = 0;
+    for (struct http_conn *c = http->oldest; c && num < max; c = c->prev)
         if (!c->request && !c->closed && c->deadline && now - c->since > SECOND) {
             conn_shut(c);
-            return true;
+            num++;
         }
-    return false;
+    return num > 0;
 }
 
 static void on_connection(void *cls, struct MHD_Connection *mhd, void **context,
@@ -129,7 +132,7 @@ static void on_connection(void *cls, struct MHD_Connection *mhd, void **context,
             http->oldest = conn;
         http->conns = conn;
         if (++http->num_conns > http->soft_limit)
-            conn->over = !evict_idle(http, conn->since);
+            conn->over = !evict_idle(http, conn->since, 1);
         return;
     }
     if (!conn)
@@ -142,6 +145,8 @@ static void on_connection(void *cls, struct MHD_Connection *mhd, void **context,
     conn->closed = true;
     *(conn->prev ? &conn->prev->next : &http->conns) = conn->next;
     *(conn->next ? &conn->next->prev : &http->oldest) = conn->prev;
+    if (http->to_judge == conn)
+        http->to_judge = conn->next;
     http->num_conns--;
     *context = NULL;
     if (conn->gone_open) {
@@ -510,25 +515,36 @@ static void on_poll(uv_poll_t *poll, int status, int events) {
     http_run(poll->data);
 }
 
-// Absolute deadlines, once a second: libmicrohttpd's own timer starts anew with every byte.
+static void judge(struct http *http, struct http_conn *c, int64_t now) {
+    enum http_verdict verdict = conn_judge(c, &http->limits, now);
+    if (verdict == CONN_GONE && c->request)
+        c->request->gone = true;
+    if (verdict == CONN_REFUSE_BODY) {
+        body_fail(c->request, HTTP_BODY_TOO_SLOW);
+        shutdown(c->fd, SHUT_WR); // what still comes is dropped: linger.h
+        c->deadline = now + REFUSED_TIMEOUT * SECOND;
+    } else if (verdict != CONN_KEEP) {
+        conn_shut(c);
+    }
+}
+
+// Absolute deadlines, of each connection once a second: libmicrohttpd's own timer starts anew with every byte. Where
+// there are many, some at a time.
 static void on_sweep(uv_timer_t *timer) {
     struct http *http = timer->data;
     int64_t now = http_now();
     // At the limit nothing is accepted any more, so no client could get a 503: make room for those that wait.
-    for (int i = 0; http->num_conns >= http->hard_limit && i < http->hard_limit / 2; i++)
-        if (!evict_idle(http, now))
-            break;
-    for (struct http_conn *c = http->conns, *next; c; c = next) {
-        next = c->next;
-        enum http_verdict verdict = conn_judge(c, &http->limits, now);
-        if (verdict == CONN_GONE && c->request)
-            c->request->gone = true;
-        if (verdict == CONN_REFUSE_BODY)
-            body_fail(c->request, HTTP_BODY_TOO_SLOW);
-        if (verdict != CONN_KEEP)
-            conn_shut(c);
+    if (http->num_conns >= http->hard_limit)
+        evict_idle(http, now, http->hard_limit / 2);
+    int share = http->num_conns < SWEEP_SHARE ? http->num_conns : SWEEP_SHARE;
+    for (int i = 0; i < share; i++) {
+        struct http_conn *c = http->to_judge ? http->to_judge : http->conns;
+        http->to_judge = c->next;
+        judge(http, c, now);
     }
     http_run(http);
+    uv_timer_start(timer, on_sweep, (uint64_t)(share < SWEEP_SHARE ? 1000 : 1000 * share / http->num_conns),
+                   0);
 }
 
 // ---- open and close
@@ -566,7 +582,7 @@ enum status http_open(struct http *http, uv_loop_t *loop, const struct http_app 
     uv_idle_init(loop, &http->more);
     uv_timer_init(loop, &http->sweep);
     uv_poll_start(&http->poll, UV_READABLE, on_poll);
-    uv_timer_start(&http->sweep, on_sweep, 1000, 1000);
+    uv_timer_start(&http->sweep, on_sweep, 1000, 0);
     http->open = true;
     http_run(http);
     return STATUS_OK;

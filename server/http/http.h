@@ -51,6 +51,7 @@ struct http {
     int num_conns, soft_limit, hard_limit;
     size_t all_bodies;
     struct http_conn *conns, *oldest; // newest first
+    struct http_conn *to_judge;       // by the next sweep; NULL: it begins anew
     bool running, again;              // inside MHD_run; another round is wanted
     bool open;
 };

@@ -762,6 +762,16 @@ class TestSlowClients:
         assert kept.read_reply().status == 200, "kept connections outlive a header deadline"
         kept.close()
 
+    def test_many_slow_headers(self, server):
+        """Of more connections than are looked at in one go each has its deadline."""
+        start = time.monotonic()
+        crowd = [server.connect(timeout=60) for _ in range(700)]
+        for conn in crowd:
+            conn.send(b"GET /health HT")
+        for conn in crowd:
+            assert conn.rest() == b""
+        assert 9 < time.monotonic() - start < 30
+
     @pytest.mark.slow
     @pytest.mark.timeout(240)
     def test_slow_body(self, server):

@@ -7,7 +7,7 @@
 
 static int take_all(struct http_conn *c, int64_t now) {
     int n = 0;
-    while (conn_take_credit(c, now))
+    while (n <= 10000 && conn_take_credit(c, now))
         n++;
     return n;
 }

@@ -241,20 +241,37 @@ static void mark_tokens(uint32_t *bits, const struct served_model *m, const char
     }
 }
 
+// The list that a field has: the usual one where it is absent; a string, as text-generation-webui sends it, is JSON:
+// a list or the inside of one. A new reference; NULL: it is none.
+static json_t *breakers_of(const json_t *v) {
+    struct buf text = {0};
+    json_t *list = NULL;
+    if (!v)
+        return json_pack("[ssss]", "\n", ":", "\"", "*");
+    if (json_is_array(v))
+        return json_incref((json_t *)(uintptr_t)v);
+    buf_fmt(&text, "%s%s%s", *json_string_value(v) == '[' ? "" : "[", json_string_value(v),
+            *json_string_value(v) == '[' ? "" : "]");
+    if (json_depth_ok(text.data, text.len, 2))
+        list = json_loadb(text.data, text.len, 0, NULL);
+    buf_free(&text);
+    return list;
+}
+
 // The strings over which DRY does not look back: tokens that hold one, and the tokens that it is made of.
 static bool read_breakers(struct completion_request *r, const struct served_model *m, const json_t *root,
                           struct api_error *e) {
-    const json_t *v = field_get(root, "dry_sequence_breakers");
-    json_t *usual = v ? NULL : json_pack("[ssss]", "\n", ":", "\"", "*");
     const char *name = "dry_sequence_breakers";
+    const json_t *given = field_get(root, name);
     struct token_buf sequences = {0};
     uint32_t *bits = NULL;
-    bool ok = !v || json_is_array(v) ||
-              api_fail(e, 400, "invalid_type", name, "'%s' must be a list of strings.", name);
-    v = v ? v : usual;
+    bool needed = r->history.dry_multiplier > 0 && r->history.dry_last_n != 0;
+    if (json_is_string(given) && !needed)
+        return true;
+    json_t *v = !given || json_is_array(given) || json_is_string(given) ? breakers_of(given) : NULL;
+    bool ok = v || api_fail(e, 400, "invalid_type", name, "'%s' must be a list of strings.", name);
     if (ok && json_array_size(v) > MAX_BREAKERS)
         ok = api_fail(e, 400, "out_of_range", name, "At most %d strings are allowed.", MAX_BREAKERS);
-    bool needed = r->history.dry_multiplier > 0 && r->history.dry_last_n != 0;
     if (ok && needed && !(bits = calloc(((size_t)m->vocab + 31) / 32, sizeof *bits)))
         ok = api_fail_memory(e);
     for (size_t i = 0; ok && i < json_array_size(v); i++) {
@@ -276,7 +293,7 @@ static bool read_breakers(struct completion_request *r, const struct served_mode
     r->history.dry_sequences = ok ? sequences.ids : NULL;
     if (!ok)
         token_buf_free(&sequences);
-    json_decref(usual);
+    json_decref(v);
     return ok;
 }
 

@@ -276,6 +276,22 @@ void batch_masks(struct batch *b) {
     }
 }
 
+// Whether a sampling row failed because its mask and its entries forbid every token.
+static bool row_is_forbidden(const struct batch *b, const struct logits_row *row, const uint32_t *mask) {
+    size_t words = step_mask_words(b->vocab);
+    uint32_t *left = calloc(words, sizeof *left), any = 0;
+    for (int t = 0; left && t < b->vocab; t++)
+        left[t / 32] |= mask ? mask[t / 32] & 1u << (t % 32) : 1u << (t % 32);
+    for (int i = row->entry_start; left && i < row->entry_end; i++)
+        if (b->step.entries[i].add == -INFINITY)
+            left[b->step.entries[i].token / 32] &= ~(1u << (b->step.entries[i].token % 32));
+    for (size_t i = 0; left && i < words; i++)
+        any |= left[i];
+    bool forbidden = left && !any;
+    free(left);
+    return forbidden;
+}
+
 void batch_outcome(struct batch *b, const struct plan *plan, const struct step_out *out,
                    struct outcome *outcome) {
     int n = 0;
@@ -284,13 +300,17 @@ void batch_outcome(struct batch *b, const struct plan *plan, const struct step_o
         const token_id *drafts = item->req->tokens + item->first + item->num_new - item->num_drafts;
         int sample = b->sample_row[i] >= 0 ? b->sample_row[i] : b->first_row[i + 1];
         b->start[i] = n;
-        b->failed[i] = 0;
+        b->failed[i] = ITEM_GOOD;
         for (int row = b->first_row[i]; row < sample; row++)
-            b->failed[i] |= out->failed[row];
+            b->failed[i] |= out->failed[row] ? ITEM_NOT_FINITE : ITEM_GOOD;
         // A row is good where all drafts before it are what was sampled; others say nothing, not even that
         // they failed.
         for (int row = sample; row < b->first_row[i + 1]; row++) {
-            b->failed[i] |= out->failed[row];
+            if (out->failed[row] && !b->failed[i])
+                b->failed[i] =
+                    row_is_forbidden(b, &b->step.rows[row], b->step.masks ? b->step.masks[row] : NULL)
+                        ? ITEM_FORBIDDEN
+                        : ITEM_NOT_FINITE;
             b->tokens[n++] = out->ids[row];
             if (row + 1 < b->first_row[i + 1] && out->ids[row] != drafts[row - sample])
                 break;

@@ -45,12 +45,15 @@ static inline int plan_max_samples(int max_running) {
     return max_running > 1 + MAX_DRAFTS ? max_running : 1 + MAX_DRAFTS;
 }
 
+// Why an item gave no token, with which its request ends: FINISH_ERROR, FINISH_FORBIDDEN.
+enum item_failure { ITEM_GOOD, ITEM_NOT_FINITE, ITEM_FORBIDDEN };
+
 // What a step gave, in the order of its plan. Of an item that needs a token: the sampled ones that are good,
 // 1 + the number of its leading drafts that were right. Of others: none.
 struct outcome {
     const int32_t *start;   // (num_items + 1) into tokens
     const token_id *tokens; // (start[num_items])
-    const uint8_t *failed;  // (num_items) nonzero: values are not finite; the request ends with FINISH_ERROR
+    const uint8_t *failed;  // (num_items) enum item_failure
 };
 
 #ifdef __cplusplus

@@ -19,8 +19,16 @@ enum { MAX_DRAFTS = 8 }; // tokens of one request that a step verifies
 
 enum request_state { REQUEST_NEW, REQUEST_WAITING, REQUEST_RUNNING, REQUEST_FINISHED };
 
-// What ended a request. CANCELLED: the client left; ERROR: the engine failed it (non-finite logits, device).
-enum finish_reason { FINISH_NONE, FINISH_STOP, FINISH_LENGTH, FINISH_CANCELLED, FINISH_ERROR };
+// What ended a request. CANCELLED: the client left; ERROR: the engine failed it (non-finite logits, device); FORBIDDEN:
+// the request allows no token to come next.
+enum finish_reason {
+    FINISH_NONE,
+    FINISH_STOP,
+    FINISH_LENGTH,
+    FINISH_CANCELLED,
+    FINISH_ERROR,
+    FINISH_FORBIDDEN,
+};
 
 struct logit_bias {
     token_id token;

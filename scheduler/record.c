@@ -319,7 +319,7 @@ static bool replay_outcome(struct replay *p, struct record_cursor *c) {
         int64_t count = number(c, samples > 0, samples); // as many as the engine gives
         for (int64_t j = 0; j < count && !c->bad; j++)
             p->ids[n++] = (token_id)number(c, 0, INT32_MAX);
-        p->failed[i] = number(c, 0, 1) != 0;
+        p->failed[i] = (uint8_t)number(c, ITEM_GOOD, ITEM_FORBIDDEN);
         if (c->bad)
             return false;
     }

@@ -184,7 +184,8 @@ int sched_update(struct scheduler *s, uint64_t plan_id, const struct outcome *ou
                 events[n++] = (struct token_event){.req = r, .item = -1, .token = -1, .finish = r->finish};
             }
         } else if (out->failed[i]) {
-            n += end_request(s, r, i, -1, FINISH_ERROR, &events[n]);
+            enum finish_reason why = out->failed[i] == ITEM_FORBIDDEN ? FINISH_FORBIDDEN : FINISH_ERROR;
+            n += end_request(s, r, i, -1, why, &events[n]);
         } else {
             n += resolve_item(s, &p->items[i], i, out, &events[n]);
         }

@@ -404,15 +404,19 @@ static void on_finish(struct choice *ch, const struct service_event *ev, int64_t
     c->num_open--;
     if (ch->index == 0)
         c->timing = *ev;
-    if (!ch->complete && (ev->finish == FINISH_ERROR || ev->finish == FINISH_CANCELLED)) {
+    if (!ch->complete && ev->finish >= FINISH_CANCELLED) {
         struct api_error e = {0};
         struct service_stats stats;
         app_stats(app, &stats);
-        app->metrics.finished[ev->finish]++;
+        app->metrics.finished[ev->finish == FINISH_CANCELLED ? FINISH_CANCELLED : FINISH_ERROR]++;
         if (stats.dead)
             api_fail(&e, 503, "engine_unavailable", NULL, "The engine has failed; the server is restarting.");
         else if (ev->finish == FINISH_CANCELLED)
             api_fail(&e, 503, "shutting_down", NULL, "The server is shutting down.");
+        else if (ev->finish == FINISH_FORBIDDEN)
+            api_fail(&e, 400, "no_token_allowed", NULL,
+                     "The request leaves no token that may come next: its lists, bans and minimum forbid all "
+                     "of them.");
         else
             api_fail(&e, 500, "internal_error", NULL, "The engine failed this request.");
         e.retry_after = e.status == 503 ? 5 : 0;

@@ -38,7 +38,7 @@ struct http_times {                      // responses of one route and method
 
 struct metrics {
     struct histogram histograms[M_COUNT];
-    uint64_t finished[5]; // by enum finish_reason; of choices
+    uint64_t finished[5]; // by enum finish_reason, up to FINISH_ERROR; of choices
     uint64_t stalled, disconnects, refused_connections;
     uint64_t http[METRICS_MAX_ROUTES][METRICS_MAX_STATUS]; // route index, status index
     struct http_times by_method[METRICS_MAX_ROUTES][METRICS_METHODS];

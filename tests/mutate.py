@@ -247,7 +247,7 @@ MUTATIONS = [
             "test_batch"),  # a device is told of pages that are none
     (BATCH, "state ? &table->live : table->ids + given_back,", "table->ids + given_back,", "test_batch"),  # a state is not the live one
     (BATCH, "= state ? -1 : kv_slot(", "= kv_slot(", "test_batch"),  # slots in pages of states
-    (BATCH, "            b->failed[i] |= out->failed[row];\n            b->tokens", "            b->tokens", "test_batch"),  # a sample that is not finite
+    (BATCH, "if (out->failed[row] && !b->failed[i])", "if (false)", "test_batch"),  # a sample that is not finite
     (FORWARD, "    if (step->num_moves > 0)\n        ops->kv_copy(dev, step->moves, step->num_moves);\n    if (ops->step_begin(dev, step))\n        return; // a CUDA graph has run the same phases\n",
               "    if (ops->step_begin(dev, step))\n        return;\n    if (step->num_moves > 0)\n        ops->kv_copy(dev, step->moves, step->num_moves);\n",
               "test_batch"),  # a CUDA graph runs before pages are copied
@@ -852,6 +852,10 @@ MUTATIONS = [
     (LLAMA, "        if (!is_end)\n", "", "test_server_llama"),  # a bias takes back that an end is forbidden
     (LLAMA, "else if (!r->ignore_eos || forbid_ends(r, m, e))", "else", "test_server_llama"),  # ends come with ignore_eos
     (LLAMA, "for (int last = any ? 0 : 1;", "for (int last = 0;", "test_server_llama"),  # an event without text before the end
+    # ---- why a request ends
+    (BATCH, "left[t / 32] |= mask ? mask[t / 32] & 1u << (t % 32) : 1u << (t % 32);", "left[t / 32] |= 1u << (t % 32);", "test_batch"),  # the mask is not seen
+    (BATCH, "if (b->step.entries[i].add == -INFINITY)", "if (b->step.entries[i].add < 0)", "test_batch"),  # a token that is only less likely
+    (SCHED, "out->failed[i] == ITEM_FORBIDDEN ? FINISH_FORBIDDEN : FINISH_ERROR", "FINISH_ERROR", "test_scheduler"),  # bans are called the engine's fault
     # ---- what a connection may do
     ("server/http/limits.c", "c->credit + earned < BURST ? c->credit + (int)earned : BURST", "c->credit + (int)earned", "test_server_limits"),  # an hour saves up requests
     ("server/http/limits.c", "    c->credit--;\n", "", "test_server_limits"),  # no limit

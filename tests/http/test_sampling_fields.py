@@ -1,5 +1,6 @@
 """Fields that say how tokens are chosen and shown: that each does what it says, whole and streamed."""
 
+import json
 import math
 import subprocess
 import sys
@@ -271,8 +272,13 @@ def test_dry(server):
     for off in ({"dry_multiplier": 0}, {"dry_multiplier": 1, "dry_penalty_last_n": 0}, {"dry_multiplier": 1, "dry_allowed_length": 500}):
         assert ids_of(server, max_tokens=60, **off) == GREEDY[:60]
     # The default breakers: a quotation mark ends a repetition, so a dialogue may go on in its form.
-    usual, named = (ids_of(server, max_tokens=120, dry_multiplier=2, **b) for b in ({}, {"dry_sequence_breakers": ["\n", ":", '"', "*"]}))
-    assert usual == named
+    named = ["\n", ":", '"', "*"]
+    as_text = json.dumps(named)
+    usual, *others = (
+        ids_of(server, max_tokens=120, dry_multiplier=2, **({"dry_sequence_breakers": b} if b else {})) for b in (None, named, as_text, as_text[1:-1])
+    )
+    assert others == [usual] * 3
+    assert ids_of(server, max_tokens=20, dry_sequence_breakers="{") == GREEDY[:20], "of no account while it is off"
     # A breaker of several tokens: what repeats behind it is longer than what may repeat without it.
     ids = server.post("/tokenize", {"content": " girl named Lily. She loved", "add_special": False}).json()["tokens"]
     again = cases()[0]["prompt_ids"] + ids + ids[:-1]
@@ -287,6 +293,17 @@ def test_allowed_token_ids(server):
     assert ids_of(server, max_tokens=20, allowed_token_ids=list(range(512))) == GREEDY[:20]
     choices = server.complete(PROMPT, n=3, max_tokens=8, temperature=2, seed=4, allowed_token_ids=[300], return_token_ids=True)["choices"]
     assert all(c["token_ids"] == [300] * 8 for c in choices)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{"no_repeat_ngram_size": 1}, {"bad_words": [goldens.pieces()[300].decode()]}, {"allowed_token_ids": [EOS], "min_tokens": 3}],
+    ids=["repeated", "bad word", "end"],
+)
+def test_no_token_is_left(server, fields):
+    """That is the request's fault, at the first token or later."""
+    body = {"prompt": PROMPT, "max_tokens": 8, "allowed_token_ids": [300], "temperature": 0} | fields
+    check_error(server.post("/v1/completions", body), 400, code="no_token_allowed")
 
 
 def test_bad_words(server):
@@ -304,7 +321,8 @@ def test_bad_words(server):
     "fields, param",
     [
         ({"dry_multiplier": -1}, "dry_multiplier"), ({"dry_base": 0.5}, "dry_base"), ({"dry_allowed_length": -1}, "dry_allowed_length"),
-        ({"dry_penalty_last_n": -2}, "dry_penalty_last_n"), ({"dry_sequence_breakers": "a"}, "dry_sequence_breakers"),
+        ({"dry_penalty_last_n": -2}, "dry_penalty_last_n"), ({"dry_multiplier": 1, "dry_sequence_breakers": "a"}, "dry_sequence_breakers"),
+        ({"dry_sequence_breakers": {}}, "dry_sequence_breakers"), ({"dry_multiplier": 1, "dry_sequence_breakers": '["a"], 5'}, "dry_sequence_breakers"),
         ({"dry_sequence_breakers": ["a", ""]}, "dry_sequence_breakers[1]"), ({"dry_sequence_breakers": [5]}, "dry_sequence_breakers[0]"),
         ({"no_repeat_ngram_size": -1}, "no_repeat_ngram_size"), ({"no_repeat_ngram_size": 1.5}, "no_repeat_ngram_size"),
         ({"allowed_token_ids": []}, "allowed_token_ids"), ({"allowed_token_ids": [512]}, "allowed_token_ids[0]"),

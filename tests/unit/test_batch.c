@@ -5,6 +5,8 @@
 #include "batch.h"
 #include "forward.h"
 
+#include <math.h>
+
 enum { BS = 16, LEN = 192, WINDOW = 20, VOCAB = 40 };
 
 static struct request *make_request(int num_prompt) {
@@ -122,6 +124,26 @@ static void test_outcome(void **state) {
         assert_memory_equal(outcome.tokens, cases[c].ids + 1, (size_t)cases[c].num * sizeof(token_id));
         assert_int_equal(outcome.failed[0] != 0, cases[c].failed);
     }
+
+    // A sample that the mask and the bias together forbid, and one that they leave a token.
+    uint32_t only[(VOCAB + 31) / 32] = {[0] = 1u << 3};
+    struct logit_bias bias = {.add = -INFINITY};
+    r->allowed = only;
+    r->bias = &bias;
+    r->num_bias = 1;
+    for (int token = 3; token <= 4; token++) {
+        static const int32_t ids[5] = {0};
+        uint8_t failed[5] = {0, 1, 0, 0, 0};
+        struct step_out out = {.ids = ids, .failed = failed};
+        struct outcome outcome;
+        bias.token = token;
+        batch_fill(&b, &plan, &kv, NULL, NULL);
+        batch_masks(&b);
+        batch_outcome(&b, &plan, &out, &outcome);
+        assert_int_equal(outcome.failed[0], token == 3 ? ITEM_FORBIDDEN : ITEM_NOT_FINITE);
+    }
+    r->allowed = NULL;
+    r->bias = NULL;
     request_free(r);
     batch_destroy(&b);
     kv_destroy(&kv);

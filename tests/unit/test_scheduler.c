@@ -508,16 +508,17 @@ static void test_failed(void **state) {
     (void)state;
     struct bench b;
     bench_init(&b, 20, config_of(4, 40, 40));
-    struct request *r1 = add(&b, 1, 8, 9), *r2 = add(&b, 2, 4, 9);
+    struct request *r1 = add(&b, 1, 8, 9), *r2 = add(&b, 2, 4, 9), *r3 = add(&b, 3, 4, 9);
     const struct plan *p = plan_step(&b);
-    int32_t start[] = {0, 1, 2};
-    token_id tokens[] = {11, 22};
-    uint8_t failed[] = {1, 0};
+    int32_t start[] = {0, 1, 2, 3};
+    token_id tokens[] = {11, 22, 33};
+    uint8_t failed[] = {ITEM_NOT_FINITE, ITEM_GOOD, ITEM_FORBIDDEN};
     struct outcome out = {start, tokens, failed};
     b.num_events = sched_update(b.s, p->id, &out, b.events);
-    assert_int_equal(b.num_events, 2);
+    assert_int_equal(b.num_events, 3);
     assert_event(&b, 0, r1, 0, -1, FINISH_ERROR);
     assert_event(&b, 1, r2, 1, 22, FINISH_NONE);
+    assert_event(&b, 2, r3, 2, -1, FINISH_FORBIDDEN);
     assert_int_equal(r1->num_tokens, 8);
     struct request_params q = params_of(1, 8, 1); // what failed was not published
     struct request *again = add_params(&b, &q);
@@ -525,6 +526,7 @@ static void test_failed(void **state) {
     assert_item(p, 1, again, 0, 8);
     request_free(again);
     request_free(r1);
+    request_free(r3);
     drop(&b, r2);
     bench_end(&b);
 }

@@ -1,0 +1,154 @@
+"""Every architecture as users meet it: a small random model of it, served, against its golden file in every mode. Makes docs/models.md.
+
+`QUIRE_WRITE=1 pytest test_models.py` writes that page anew; without it the page must say what was found."""
+
+import json
+import os
+import re
+import textwrap
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from goldens import ROOT
+from process import BINARY, EMULATED, run
+
+MODELS = BINARY.parent / "tests/golden-models"
+PAGE = ROOT / "docs/models.md"
+# The models that people know of each architecture.
+KNOWN = {
+    "llama": "Llama 1 to 3.2, Mistral", "qwen2": "Qwen2, Qwen2.5", "qwen3": "Qwen3", "granite": "Granite 3, 4 (dense)",
+    "minicpm": "MiniCPM 1, 2, 4", "smollm3": "SmolLM3", "internlm2": "InternLM 2, 2.5", "ernie4_5": "ERNIE 4.5 (dense)", "seed_oss": "Seed-OSS",
+    "hunyuan-dense": "Hunyuan (dense)", "phi3": "Phi 3, 3.5, 4", "olmo2": "OLMo 2, 3", "glm4": "GLM 4", "exaone4": "EXAONE 4",
+    "gemma": "Gemma", "gemma2": "Gemma 2", "gemma3": "Gemma 3", "mistral3": "Mistral Small 3",
+}  # fmt: skip
+COLUMNS = ("ref", "cpu", "cuda, emulated", "llama.cpp", "tp 2", "pp 2", "prefix", "preemption")
+EXACT = 1e-4  # of log-probabilities, as in tests/model/test_json_arch.c
+rows, sentences = {}, []
+
+
+def goldens():
+    """The golden files with F32 weights, by architecture."""
+    found = {}
+    for path in sorted((ROOT / "tests/model/golden").glob("*.json"), key=lambda p: p.stem):
+        golden = json.loads(path.read_text())
+        words = golden["arguments"]
+        if golden["weights"] == "f32":
+            found.setdefault(words[words.index("--arch") + 1] if "--arch" in words else "llama", []).append(golden)
+    return found
+
+
+GOLDENS = goldens()
+
+
+def architectures(folder):
+    """Those that the binary names when it refuses one."""
+    path = folder / "other.gguf"
+    path.write_bytes((MODELS / f"{GOLDENS['llama'][0]['name']}.gguf").read_bytes().replace(b"llama", b"other", 1))
+    return re.search(r"supported: (.*)", run("generate", path, "-p", "a").stderr)[1].split(", ")
+
+
+def ask(server, golden, times=1, tokens=None):
+    """What one request of the golden's prompt, or each of several at once, got."""
+    fields = {"prompt": [golden["prompt_ids"]] * times, "max_tokens": tokens or len(golden["greedy_ids"]), "temperature": 0,
+              "ignore_eos": True, "prompt_logprobs": 0, "logprobs": 1, "return_token_ids": True}  # fmt: skip
+    response = server.post("/v1/completions", fields)
+    assert response.status == 200, response
+    got = [{"scores": [next(iter(of.values()))["logprob"] for of in choice["prompt_logprobs"][1:]], "ids": choice["token_ids"],
+            "logprobs": choice["logprobs"]["token_logprobs"]} for choice in response.json()["choices"]]  # fmt: skip
+    assert all(one == got[0] for one in got)
+    return got[0]
+
+
+def serve(start, golden, *flags):
+    return start("--kv-cache-dtype", "f32", *flags, model=MODELS / f"{golden['name']}.gguf")
+
+
+def is_golden(got, golden):
+    assert got["ids"] == golden["greedy_ids"]
+    assert max(abs(a - b) for a, b in zip(got["scores"], golden["scores"], strict=True)) < EXACT
+
+
+def refused(golden, *flags, env=None):
+    """The reason for which this model is refused with these flags, or None."""
+    path = MODELS / f"{golden['name']}.gguf"
+    got = run("generate", path, "--raw", "-p", "a", "-n", "1", *flags, env=env)
+    if got.returncode == 0:
+        return None
+    reason = re.search(r"(?:cannot run this model|does not suit this model \(.*\)): (.*?)(?:; possible.*)?$", got.stderr, re.MULTILINE)[1]
+    if reason not in sentences:
+        sentences.append(reason)
+    return reason
+
+
+def cuda(start, golden):
+    flags, env = ("--device", "cuda"), {"QUIRE_CUDA_MODULE": str(EMULATED)}
+    reason = refused(golden, *flags, env=env)
+    if not reason:
+        path = MODELS / f"{golden['name']}.gguf"
+        is_golden(ask(start(*flags, "--kv-cache-dtype", "f32", model=path, env=env), golden), golden)
+    return reason or "✔"
+
+
+def shared_by_two(start, golden, flag, alone):
+    reason = refused(golden, flag, 2)
+    assert reason or ask(serve(start, golden, flag, 2), golden) == alone
+    return reason or "✔"
+
+
+def preempted(start, golden, server):
+    """Eight requests in the smallest cache that holds one: others wait, or give way and begin again. server: with room for all.
+    "–": none had to, because all layers have windows."""
+    tokens = 256 - len(golden["prompt_ids"])
+    alone = ask(server, golden, tokens=tokens)
+    for blocks in range(16, 80):
+        small = serve(start, golden, "--num-kv-blocks", blocks, "--no-enable-prefix-caching")
+        if small.get("/v1/models").json()["data"][0]["max_model_len"] < 256:
+            continue
+        assert ask(small, golden, times=8, tokens=tokens) == alone
+        if float(re.search(r"^vllm:num_preemptions_total\S* (\S+)", small.get("/metrics").body.decode(), re.MULTILINE)[1]) > 0:
+            return "✔"
+    return "–"
+
+
+@pytest.mark.parametrize("arch", GOLDENS)
+def test_architecture(start, arch):
+    golden = GOLDENS[arch][0]
+    is_golden(ask(serve(start, golden, "--device", "ref"), golden), golden)
+    server = serve(start, golden, "--device", "cpu")
+    alone = ask(server, golden)
+    is_golden(alone, golden)
+    fields = {"prompt": golden["prompt_ids"], "max_tokens": len(alone["ids"]), "temperature": 0, "ignore_eos": True, "logprobs": 1}
+    for cached in (0, 1):  # prompt_logprobs reads the whole prompt, so it has found nothing
+        body = server.post("/v1/completions", fields).json()
+        assert body["usage"]["prompt_tokens_details"]["cached_tokens"] > 0 or not cached
+        assert body["choices"][0]["logprobs"]["token_logprobs"] == alone["logprobs"]
+    beside = json.loads((ROOT / "tests/model/beside_llama_cpp.json").read_text())["largest"]
+    known = [beside[g["name"]] for g in GOLDENS[arch] if g["name"] in beside]
+    assert all(largest < EXACT for largest in known)
+    tp, pp = (shared_by_two(start, golden, f"--{kind}-parallel-size", alone) for kind in ("tensor", "pipeline"))
+    on_cuda = cuda(start, golden) if EMULATED.exists() else None
+    rows[arch] = ["✔", "✔", on_cuda, "✔" if known else "–", tp, pp, "✔", preempted(start, golden, server)]
+
+
+def test_page(tmp_path):
+    """Every architecture is there, and the page is what was found. (Without the emulated module nothing is known of its column.)"""
+    if not rows:
+        pytest.skip("made from what test_architecture finds")
+    assert set(architectures(tmp_path)) == set(KNOWN) == set(GOLDENS) == set(rows)
+    if not EMULATED.exists():
+        pytest.skip("no emulated CUDA module in this build")
+    lines = ["# Models", "", "Made by tests/http/test_models.py, which serves a small random model of each architecture and compares.", ""]
+    lines += [f"|architecture|models|{'|'.join(COLUMNS)}|", "|---" * (2 + len(COLUMNS)) + "|"]
+    for arch in sorted(rows):
+        cells = [f"[{sentences.index(c) + 1}]" if c in sentences else c for c in rows[arch]]
+        lines.append(f"|`{arch}`|{KNOWN[arch]}|{'|'.join(cells)}|")
+    lines += ["", *(f"{i + 1}. Refused: {s}" for i, s in enumerate(sentences)), ""]
+    lines += textwrap.wrap(
+        "*ref*, *cpu*: log-probabilities of 89 tokens within 1e-4 of transformers', and 16 greedy tokens. *llama.cpp*: its own are within "
+        "1e-4 of transformers', on the same file (tests/tools/beside_llama_cpp.py); – : it was not compared, or cannot read the file. "
+        "*tp*, *pp*, *prefix*, *preemption*: two ranks, two stages, a cached prompt, a preempted request give the same bits as one alone; – : a model of windows alone, which preempts nobody.", 130)  # fmt: skip
+    text = "\n".join(lines) + "\n"
+    if os.environ.get("QUIRE_WRITE"):
+        PAGE.write_text(text)
+    assert PAGE.read_text() == text, "docs/models.md: QUIRE_WRITE=1 pytest test_models.py writes it anew"

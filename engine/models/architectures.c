@@ -56,26 +56,12 @@ static const struct hparam_key gguf_keys[NUM_HPARAMS] = {
 
 static const struct fixed_key gguf_fixed[] = {
     {"attention.causal", VALUE_TRUE},
-    {"attention.clamp_kqv", VALUE_ZERO},
-    {"attention.max_alibi_bias", VALUE_ZERO},
-    {"attn_logit_softcapping", VALUE_ZERO},
-    {"final_logit_softcapping", VALUE_ZERO},
     {"rope.scaling.finetuned", VALUE_ANY},
     {"rope.scaling.yarn_ext_factor", VALUE_ONE},
     {"rope.scaling.yarn_attn_factor", VALUE_ONE},
-    {"rope.scaling.yarn_log_multiplier", VALUE_ZERO},
-    {"expert_used_count", VALUE_ANY}, // means nothing without experts
-    {"interleave_moe_layer_step", VALUE_ZERO},
-    {"moe_every_n_layers", VALUE_ZERO},
-    {"leading_dense_block_count", VALUE_ZERO},
-    {"nextn_predict_layers", VALUE_ZERO},
-    {"pooling_type", VALUE_ZERO}, // else the model makes embeddings, or ranks
     {"logit_scale", VALUE_ONE},
     {"residual_scale", VALUE_ONE},
     {"embedding_scale", VALUE_ONE},
-    {"use_parallel_residual", VALUE_ZERO},
-    {"rescale_every_n_layers", VALUE_ZERO},
-    {"swin_norm", VALUE_ZERO},
 };
 
 static const struct suspect gguf_suspects[] = {

@@ -136,17 +136,24 @@ static bool is_known(const struct arch *a, const struct meta *m, const char *nam
     for (int i = 0; i < a->num_fixed; i++)
         if (is_named(a->fixed[i].suffix, name, len))
             return is_harmless(m, a->fixed[i].values);
-    return !is_suspect(a, name, len);
+    return !is_suspect(a, name, len) || is_harmless(m, VALUE_ZERO); // what is 0 or false is not there
 }
+
+// Keys of experts mean nothing to a model that has none.
+static bool is_of_experts(const char *name, size_t len) { return len > 6 && memcmp(name, "expert", 6) == 0; }
 
 // Refuses keys that would change the mathematics in a way we do not know.
 static bool check_keys(struct reader *r) {
     size_t prefix = strlen(r->arch->name) + 1;
+    bool experts = is_given(r, H_EXPERTS);
     for (size_t i = 0; i < r->f->num_meta; i++) {
         const struct meta *m = &r->f->meta[i];
         char text[64];
-        if (m->key.len <= prefix || memcmp(m->key.data, arch_key(r, ""), prefix) != 0 ||
-            is_known(r->arch, m, m->key.data + prefix, m->key.len - prefix))
+        if (m->key.len <= prefix || memcmp(m->key.data, arch_key(r, ""), prefix) != 0)
+            continue;
+        const char *name = m->key.data + prefix;
+        size_t len = m->key.len - prefix;
+        if (is_known(r->arch, m, name, len) || (!experts && is_of_experts(name, len)))
             continue;
         model_file_bad(r->f, r->err,
                        "key %.*s is %s: Quire does not know how to compute that for architecture %s",

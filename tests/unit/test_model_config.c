@@ -245,6 +245,8 @@ static void test_good(void **state) {
                                       {"llama.pooling_type", 4, 0, NULL},
                                       {"llama.attention.sliding_window", 4, 0, NULL},
                                       {"llama.attention.causal", 7, 1, NULL},
+                                      {"llama.attention.unheard_of", 4, 0, NULL},
+                                      {"llama.expert_shared_count", 4, 1, NULL},
                                       {"llama.tensor_data_layout", 8, 0, "Meta AI original pth"},
                                       {"general.type", 8, 0, "model"}}},
             &c);
@@ -538,7 +540,6 @@ static void test_bad_keys(void **state) {
         {{"llama.rope.scaling.attn_factor", 6, 0, NULL}, "llama.rope.scaling.attn_factor"},
         {{"llama.rope.scaling.yarn_log_multiplier", 6, 0.1, NULL}, "yarn_log_multiplier"},
         {{"llama.rope.scaling.low_freq_factor", 6, 1, NULL}, "low_freq_factor"},
-        {{"llama.expert_shared_count", 4, 1, NULL}, "llama.expert_shared_count"},
         {{"llama.interleave_moe_layer_step", 4, 2, NULL}, "llama.interleave_moe_layer_step"},
         {{"llama.leading_dense_block_count", 4, 1, NULL}, "llama.leading_dense_block_count"},
         {{"llama.nextn_predict_layers", 4, 1, NULL}, "llama.nextn_predict_layers"},

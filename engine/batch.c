@@ -109,6 +109,7 @@ static struct logits_row sampling_row(const struct request *r, int row, int posi
         .min_p = p->min_p,
         .top_k = p->top_k,
         .num_logprobs = p->logprobs,
+        .post_sampling = p->post_sampling,
         .index = position - r->num_prompt,
         .seed = p->seed,
     };
@@ -209,6 +210,7 @@ void batch_fill(struct batch *b, const struct plan *plan, const struct kv_cache 
             struct logits_row row = sampling_row(r, T + j, item->first + j + 1);
             row.target = r->tokens[item->first + j + 1];
             row.num_logprobs = r->sampling.num_prompt_logprobs;
+            row.post_sampling = 0;
             row.entry_start = row.entry_end = num_entries;
             v.masks[R] = NULL;
             v.rows[R++] = row;

@@ -25,7 +25,7 @@
 extern "C" {
 #endif
 
-#define BACKEND_ABI 11 // raise on any change to this file or model.h
+#define BACKEND_ABI 12 // raise on any change to this file or model.h
 
 struct device; // the backend's own
 
@@ -120,7 +120,9 @@ struct logits_row {
     float typical_p, top_n_sigma, xtc_probability, xtc_threshold;
     float least_share;                     // Mirostat: least probability of a token
     float dyn_low, dyn_high, dyn_exponent; // temperatures at no and at full entropy; dyn_high > 0: on
-    int32_t unused;                        // 0
+    // 1: instead of log-probabilities, probabilities of what the samplers leave: the token's, and the best ones' with id -1
+    // and 0 behind the last. Only where target < 0 and num_wanted is 0.
+    int32_t post_sampling;
 };
 static inline bool logits_row_has_chain(const struct logits_row *r) {
     return r->typical_p > 0 || r->top_n_sigma > 0 || r->xtc_probability > 0 || r->least_share > 0 ||
@@ -175,13 +177,15 @@ struct step {
 
 // Results of a step in host memory, the device's, valid from sync() until the next but one step.
 struct step_out {
-    const int32_t *ids;   // (R) sampled token, or the row's target
-    const float *logprob; // (R) its log-probability under the unadjusted logits; only where num_logprobs >= 0
+    const int32_t *ids; // (R) sampled token, or the row's target
+    const float
+        *logprob; // (R) its log-probability under the unadjusted logits, or as post_sampling says; only where
+                  // num_logprobs >= 0
     const int32_t
         *rank; // (R) its place among all tokens by these logits, from 1, ties to the lower id; as logprob
     const float *
         share; // (R) of a sampled token, its probability among those that were left; only of rows with least_share
-    const int32_t *top_ids;    // (R, MAX_TOP_LOGPROBS) best first, ties to the lower id; or as wanted
+    const int32_t *top_ids; // (R, MAX_TOP_LOGPROBS) best first, ties to the lower id; or as wanted, or left
     const float *top_logprobs; // (R, MAX_TOP)
     const uint8_t *failed;     // (R) 1: the row's logits are not finite (or all are forbidden); ids is then 0
     const float *logits;       // (R, V) unadjusted, when step_limits.keep_logits; else NULL

@@ -30,6 +30,7 @@ struct sampling_params {
     float frequency_penalty;  // 0: off. Subtracted once per occurrence in the output
     float presence_penalty;   // 0: off. Subtracted where the token occurs in the output
     int logprobs;             // -1: none; 0..MAX_TOP_LOGPROBS: the chosen token's, and this many of the best
+    bool post_sampling;       // of the output, probabilities of what the samplers leave instead
     bool prompt_logprobs;     // also for every prompt token but the first; turns prefix reuse off
     int num_prompt_logprobs;  // with it: this many of the best, 0..MAX_TOP_LOGPROBS
 };

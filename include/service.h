@@ -43,7 +43,7 @@ struct service_event {
     token_id token; // EVENT_FINISH: the stop token that ended it; -1: none did, but a stop string may have
     int position;
     int num_top;   // -1: no log-probabilities
-    float logprob; // of token, under the unadjusted distribution
+    float logprob; // of token, under the unadjusted distribution, or as sampling.post_sampling says
     int rank;      // its place among all tokens by that, from 1
     token_id top_ids[MAX_TOP_LOGPROBS];
     float top_logprobs[MAX_TOP_LOGPROBS];

@@ -220,6 +220,9 @@ MUTATIONS = [
     (SAMPLER, "(s->key[i] == key && i >= last.index)", "(s->key[i] == key && i > last.index)", "test_sampler"),  # XTC takes the last, too
     (SAMPLER, "KEEP(s->cand_prob[i] >= least || i == first);", "KEEP(s->cand_prob[i] >= least);", "test_sampler"),  # Mirostat leaves nothing
     (SAMPLER, "mean * mean, 0)) / 256;", "mean * mean, 0));", "test_sampler"),  # sigma of other units
+    (SAMPLER, "out->id = has_filter(s, row) ? s->id[at] : sample_unfiltered(s, point);", "out->id = s->id[at];", "test_sampler"),  # who asks for probabilities gets another token
+    (SAMPLER, "bool left = at >= 0 && s->cand_prob[at] > 0;", "bool left = at >= 0;", "test_sampler"),  # a token without a probability is left
+    (CUDA % "sample_chain.cuh", "bool left = (mass_t)i < n;", "bool left = (mass_t)i <= n;", "test_emu_sample"),  # one more than are left
     (SAMPLER, "row->num_logprobs >= 0 || logits_row_has_chain(row))", "row->num_logprobs >= 0)", "test_ranks"),  # ranks sample from a part
     ("kernels/cuda/sample_chain.cuh", "id > c.far_id", "id >= c.far_id", "test_emu_sample"),  # typical loses the last of its tokens
     ("scheduler/request.c", "    if (r->sampling.mirostat_tau > 0) // what a draft costs is known when its token is\n        room = 0;\n", "",

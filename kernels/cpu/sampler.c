@@ -257,10 +257,46 @@ static void heat(struct sampler *s, const struct cpu_kernels *k, const float *lo
     k->group_prob(s->cand_prob, s->mass, l, num_groups, top, temperature);
 }
 
+// No filter: the inverse of the distribution function in the order of ids.
+static int32_t sample_unfiltered(const struct sampler *s, uint64_t point) {
+    uint64_t sum = 0;
+    for (int g = 0; g < s->num_groups; g++) {
+        if (sum + s->mass[g] <= point) {
+            sum += s->mass[g];
+            continue;
+        }
+        for (int i = g * LANES; i < g * LANES + LANES; i++) {
+            sum += s->prob[i];
+            if (sum > point)
+                return i;
+        }
+    }
+    check_failed("the point lies inside the total", __FILE__, __LINE__);
+}
+
+static bool has_filter(const struct sampler *s, const struct logits_row *row) {
+    return (row->top_k > 0 && row->top_k < s->vocab) || row->top_p < 1 || row->min_p > 0 ||
+           logits_row_has_chain(row);
+}
+
+// The probabilities of the sampled token and of the best ones among the candidates, whose sum is total.
+static void report_left(const struct sampler *s, uint64_t total, const struct logits_row *row,
+                        struct sample *out) {
+    for (int i = 0; i < s->num; i++)
+        if (s->id[i] == out->id)
+            out->logprob = (float)((double)s->cand_prob[i] / (double)total);
+    for (int i = 0; i < row->num_logprobs; i++) {
+        int at = i < s->num ? find_place(s->key, NULL, s->num, (uint64_t)i).index : -1;
+        bool left = at >= 0 && s->cand_prob[at] > 0;
+        out->top_ids[i] = left ? s->id[at] : -1;
+        out->top_logprobs[i] = left ? (float)((double)s->cand_prob[at] / (double)total) : 0;
+    }
+}
+
 // Apart, so that the usual way is compiled as if it were alone.
-__attribute__((noinline, cold)) static int32_t sample_chain(struct sampler *s, const struct cpu_kernels *k,
-                                                            const float *logits, float max,
-                                                            const struct logits_row *row, float *share) {
+__attribute__((noinline, cold)) static void sample_chain(struct sampler *s, const struct cpu_kernels *k,
+                                                         const float *logits, float max,
+                                                         const struct logits_row *row, struct sample *out) {
     double gap = row->top_n_sigma > 0 ? (double)row->top_n_sigma * sigma_of(s, logits, max) : INFINITY;
     gather(s, logits, s->max, s->num_groups);
     KEEP(s->cand_prob[i] > 0 && (double)(max - logits[s->id[i]]) <= gap);
@@ -286,39 +322,28 @@ __attribute__((noinline, cold)) static int32_t sample_chain(struct sampler *s, c
         heat(s, k, logits, max, row);
     uint64_t total = candidate_mass(s), point = philox_below(philox_bits(row->seed, row->index), total);
     int at = find_place(s->key, s->cand_prob, s->num, point).index;
-    *share = row->least_share > 0 ? (float)((double)s->cand_prob[at] / (double)total) : 0;
-    return s->id[at];
+    out->share = row->least_share > 0 ? (float)((double)s->cand_prob[at] / (double)total) : 0;
+    out->id = has_filter(s, row) ? s->id[at] : sample_unfiltered(s, point);
+    if (row->post_sampling)
+        report_left(s, total, row, out);
 }
 
 // ---- the others
 
-// No filter: the inverse of the distribution function in the order of ids.
-static int32_t sample_unfiltered(const struct sampler *s, uint64_t point) {
-    uint64_t sum = 0;
-    for (int g = 0; g < s->num_groups; g++) {
-        if (sum + s->mass[g] <= point) {
-            sum += s->mass[g];
-            continue;
-        }
-        for (int i = g * LANES; i < g * LANES + LANES; i++) {
-            sum += s->prob[i];
-            if (sum > point)
-                return i;
-        }
-    }
-    check_failed("the point lies inside the total", __FILE__, __LINE__);
-}
-
-static int32_t sample_token(struct sampler *s, const struct cpu_kernels *k, const float *logits, float max,
-                            const struct logits_row *row, float *share) {
+static void sample_token(struct sampler *s, const struct cpu_kernels *k, const float *logits, float max,
+                         const struct logits_row *row, struct sample *out) {
     float temperature = row->temperature;
     uint64_t bits = philox_bits(row->seed, row->index);
     uint64_t total = k->group_prob(s->prob, s->mass, logits, s->num_groups, max, temperature);
-    if (logits_row_has_chain(row))
-        return sample_chain(s, k, logits, max, row, share);
+    if (logits_row_has_chain(row) || row->post_sampling) {
+        sample_chain(s, k, logits, max, row, out);
+        return;
+    }
+    if (!has_filter(s, row)) {
+        out->id = sample_unfiltered(s, philox_below(bits, total));
+        return;
+    }
     bool top_k = row->top_k > 0 && row->top_k<s->vocab, min_p = row->min_p> 0;
-    if (!top_k && !(row->top_p < 1) && !min_p)
-        return sample_unfiltered(s, philox_below(bits, total));
 
     float lowest = gather(s, logits, s->max, top_k ? row->top_k : FIRST_CANDIDATES);
     if (top_k) {
@@ -336,7 +361,16 @@ static int32_t sample_token(struct sampler *s, const struct cpu_kernels *k, cons
         uint64_t through = find_place(s->key, s->cand_prob, s->num, need - 1).through;
         limit = through < limit ? through : limit;
     }
-    return s->id[find_place(s->key, s->cand_prob, s->num, philox_below(bits, limit)).index];
+    out->id = s->id[find_place(s->key, s->cand_prob, s->num, philox_below(bits, limit)).index];
+}
+
+// Greedy: nothing else is left.
+static void report_only(const struct logits_row *row, struct sample *out) {
+    out->logprob = 1;
+    for (int i = 0; i < row->num_logprobs; i++) {
+        out->top_ids[i] = i == 0 ? out->id : -1;
+        out->top_logprobs[i] = i == 0;
+    }
 }
 
 // Lowest id among the largest.
@@ -437,7 +471,7 @@ void sampler_row(struct sampler *s, const struct cpu_kernels *kernels, const flo
         total = log_total(s, kernels, logits, max);
     if (row->num_wanted > 0)
         wanted(logits, max, total, entries + row->entry_end, row->num_wanted, out);
-    else if (row->num_logprobs > 0)
+    else if (row->num_logprobs > 0 && !row->post_sampling)
         best(s, logits, max, total, row->num_logprobs, out);
 
     adjusted_max = max;
@@ -453,13 +487,17 @@ void sampler_row(struct sampler *s, const struct cpu_kernels *kernels, const flo
             l = s->adjusted;
             out->failed = !maxima(s, kernels, l, &adjusted_max);
         }
-        if (!out->failed)
-            out->id = row->temperature >= MIN_TEMPERATURE
-                          ? sample_token(s, kernels, l, adjusted_max, row, &out->share)
-                          : argmax(s, l, adjusted_max);
+        if (!out->failed && row->temperature >= MIN_TEMPERATURE) {
+            sample_token(s, kernels, l, adjusted_max, row, out);
+        } else if (!out->failed) {
+            out->id = argmax(s, l, adjusted_max);
+            if (row->post_sampling)
+                report_only(row, out);
+        }
     }
     if (row->num_logprobs >= 0) {
-        out->logprob = logits[out->id] - max - total;
+        if (!row->post_sampling)
+            out->logprob = logits[out->id] - max - total;
         out->rank = rank_of(logits, s->vocab, out->id);
     }
 }

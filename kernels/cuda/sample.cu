@@ -473,7 +473,7 @@ __global__ void __launch_bounds__(SAMPLE_THREADS, 1) sample_rows(struct cuda_sam
     if (finite && row.num_wanted > 0)
         wanted_of(v, total, a.entries + d.wanted, row.num_wanted, a.top_ids + (size_t)out * MAX_TOP_LOGPROBS,
                   a.top_logprobs + (size_t)out * MAX_TOP_LOGPROBS);
-    else if (finite && row.num_logprobs > 0)
+    else if (finite && row.num_logprobs > 0 && !row.post_sampling)
         best_of(v, total, row.num_logprobs, a.top_ids + (size_t)out * MAX_TOP_LOGPROBS,
                 a.top_logprobs + (size_t)out * MAX_TOP_LOGPROBS, s);
     if (finite && row.target >= 0) {
@@ -485,10 +485,16 @@ __global__ void __launch_bounds__(SAMPLE_THREADS, 1) sample_rows(struct cuda_sam
             e.max = a.adjusted_max + (size_t)d.adjusted * (size_t)a.ldmax;
             failed = !row_max(e.max, e.groups, &e.best, s);
         }
-        if (!failed && row.temperature < 5.42101086242752217e-20f) // 2^-64
+        left_probs left = {a.top_ids + (size_t)out * MAX_TOP_LOGPROBS,
+                           a.top_logprobs + (size_t)out * MAX_TOP_LOGPROBS, &a.logprob[out]};
+        if (!failed && row.temperature < 5.42101086242752217e-20f) { // 2^-64
             id = argmax(e, s);
-        else if (!failed)
-            id = cuda_row_has_chain(&row) ? sample_chain(e, row, d, &share, s) : sample(e, row, d, s);
+            if (row.post_sampling)
+                report_only(id, row.num_logprobs, left);
+        } else if (!failed) {
+            bool chain = cuda_row_has_chain(&row) || row.post_sampling;
+            id = chain ? sample_chain(e, row, d, &share, left, s) : sample(e, row, d, s);
+        }
     }
     int rank = finite && row.num_logprobs >= 0 ? rank_of(v, id, s) : 0;
     if (threadIdx.x == 0) {
@@ -496,7 +502,9 @@ __global__ void __launch_bounds__(SAMPLE_THREADS, 1) sample_rows(struct cuda_sam
         a.rank[out] = rank;
         a.share[out] = share;
         a.failed[out] = failed;
-        a.logprob[out] = finite && row.num_logprobs >= 0 ? kd_add(kd_add(v.logits[id], -v.best), -total) : 0;
+        if (!row.post_sampling || failed)
+            a.logprob[out] =
+                finite && row.num_logprobs >= 0 ? kd_add(kd_add(v.logits[id], -v.best), -total) : 0;
     }
 }
 

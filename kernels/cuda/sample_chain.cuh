@@ -171,9 +171,40 @@ KD_FN float dynamic_temperature(const chain &c, const struct logits_row &row, st
     return (float)(low + kd_mul_double(high - low, pow(entropy, (double)row.dyn_exponent)));
 }
 
+// Where the probabilities of what is left go: (num_logprobs) and the sampled token's.
+struct left_probs {
+    int *ids;
+    float *probs, *own;
+};
+
+// As report_left() of kernels/cpu/sampler.c.
+KD_FN void report_left(const chain &c, mass_t total, int id, int num, const left_probs &to,
+                       struct sample_shared *s) {
+    mass_t n = chain_sum(c, CHAIN_COUNT, s);
+    for (int i = 0; i < num; i++) {
+        bool left = (mass_t)i < n;
+        int at = left ? find_in_chain(c, false, true, (mass_t)i, s).id : -1;
+        if (threadIdx.x == 0) {
+            to.ids[i] = at;
+            to.probs[i] = left ? (float)((double)mass_in(c, at) / (double)total) : 0;
+        }
+    }
+    if (threadIdx.x == 0)
+        *to.own = (float)((double)mass_in(c, id) / (double)total);
+}
+
+KD_FN void report_only(int id, int num, const left_probs &to) {
+    for (int i = (int)threadIdx.x; i < num; i += SAMPLE_THREADS) {
+        to.ids[i] = i == 0 ? id : -1;
+        to.probs[i] = i == 0 ? 1 : 0;
+    }
+    if (threadIdx.x == 0)
+        *to.own = 1;
+}
+
 // Samples by the whole chain; *share: the token's probability among those that were left.
 KD_FN int sample_chain(const view &v, const struct logits_row &row, const struct cuda_row_prep &d,
-                       float *share, struct sample_shared *s) {
+                       float *share, const left_probs &left, struct sample_shared *s) {
     chain c = {};
     c.v = v;
     c.v.by_mass = true;
@@ -233,6 +264,8 @@ KD_FN int sample_chain(const view &v, const struct logits_row &row, const struct
         chain_place first = find_in_chain(c, false, true, 0, s);
         if (!(temperature >= 5.42101086242752217e-20f)) { // 2^-64
             *share = row.least_share > 0 ? 1 : 0;
+            if (row.post_sampling)
+                report_only(first.id, row.num_logprobs, left);
             return first.id;
         }
         c.heated = true;
@@ -240,7 +273,12 @@ KD_FN int sample_chain(const view &v, const struct logits_row &row, const struct
         c.hot_best = v.logits[first.id];
     }
     mass_t total = chain_sum(c, CHAIN_MASS, s);
-    int id = find_in_chain(c, false, false, philox_below(d.bits, total), s).id;
+    bool filtered =
+        (row.top_k > 0 && row.top_k < v.n) || row.top_p < 1 || row.min_p > 0 || cuda_row_has_chain(&row);
+    int id =
+        filtered ? find_in_chain(c, false, false, philox_below(d.bits, total), s).id : sample(v, row, d, s);
     *share = row.least_share > 0 ? (float)((double)mass_in(c, id) / (double)total) : 0;
+    if (row.post_sampling)
+        report_left(c, total, id, row.num_logprobs, left, s);
     return id;
 }

@@ -102,7 +102,24 @@ static double dynamic_temperature(const struct candidate *c, int n, double max,
     return (double)(float)(low + (high - low) * pow(fmin(fmax(entropy, 0), 1), (double)row->dyn_exponent));
 }
 
-static int32_t sample_token(struct candidate *c, int vocab, const struct logits_row *row, float *share) {
+// Of what is left: the probabilities of the sampled token and of the best ones.
+static void report_left(struct ref_sample *out, struct candidate *c, int n, const struct logits_row *row,
+                        int vocab) {
+    double all = total(c, n);
+    qsort(c, (size_t)n, sizeof *c, by_logit);
+    out->num_top = row->num_logprobs < vocab ? row->num_logprobs : vocab;
+    for (int i = 0; i < out->num_top; i++) {
+        bool left = i < n && c[i].prob > 0;
+        out->top_ids[i] = left ? c[i].id : -1;
+        out->top_logprobs[i] = left ? (float)(c[i].prob / all) : 0;
+    }
+    for (int i = 0; i < n; i++)
+        if (c[i].id == out->id)
+            out->logprob = (float)(c[i].prob / all);
+}
+
+static void sample_token(struct ref_sample *out, struct candidate *c, int vocab,
+                         const struct logits_row *row) {
     double temperature = (double)row->temperature, max = -INFINITY;
     int n = vocab;
     for (int i = 0; i < vocab; i++)
@@ -161,8 +178,11 @@ static int32_t sample_token(struct candidate *c, int vocab, const struct logits_
     for (int i = 0; i < n; i++) {
         sum += c[i].prob;
         if (sum > point) {
-            *share = row->least_share > 0 ? (float)(c[i].prob / total(c, n)) : 0;
-            return c[i].id;
+            out->share = row->least_share > 0 ? (float)(c[i].prob / total(c, n)) : 0;
+            out->id = c[i].id;
+            if (row->post_sampling)
+                report_left(out, c, n, row, vocab);
+            return;
         }
     }
     check_failed("the sample_token lies inside the total", __FILE__, __LINE__);
@@ -188,7 +208,7 @@ bool ref_sample(struct ref_sample *out, const float *logits, int vocab, const st
         free(c);
         return true;
     }
-    if (row->num_logprobs > 0) {
+    if (row->num_logprobs > 0 && !row->post_sampling) {
         qsort(c, (size_t)vocab, sizeof *c, by_logit);
         out->num_top = row->num_logprobs < vocab ? row->num_logprobs : vocab;
         for (int i = 0; i < out->num_top; i++) {
@@ -210,16 +230,20 @@ bool ref_sample(struct ref_sample *out, const float *logits, int vocab, const st
         if (out->failed) {
             out->id = 0;
         } else if (row->temperature >= 0x1p-64f) {
-            out->id = sample_token(c, vocab, row, &out->share);
+            sample_token(out, c, vocab, row);
         } else {
             int best = 0;
             for (int i = 1; i < vocab; i++)
                 if (c[i].logit > c[best].logit)
                     best = i;
             out->id = best;
+            c[best].prob = 1;
+            if (row->post_sampling)
+                report_left(out, &c[best], 1, row, vocab);
         }
     }
-    out->logprob = (float)((double)logits[out->id] - max - log(sum));
+    if (!row->post_sampling)
+        out->logprob = (float)((double)logits[out->id] - max - log(sum));
     out->rank = 1;
     for (int i = 0; i < vocab; i++)
         out->rank += logits[i] > logits[out->id] || (logits[i] == logits[out->id] && i < out->id);

@@ -182,13 +182,14 @@ static const struct field own_fields[] = {
 enum { NUM_OWN = sizeof own_fields / sizeof own_fields[0] };
 
 // Ids come with log-probabilities: 0 asks for the ids alone.
-static bool rewrite_outputs(json_t *root, struct api_error *e) {
+static bool rewrite_outputs(json_t *root, bool *post_sampling, struct api_error *e) {
     struct own own = {0};
     if (!fields_read(&own, own_fields, NUM_OWN, root, e))
         return false;
-    if (own.n_probs && own.post_sampling_probs)
-        return api_fail(e, 400, "unsupported_parameter", "post_sampling_probs",
-                        "Probabilities are those of the model, before any sampler.");
+    *post_sampling = own.n_probs && own.post_sampling_probs;
+    if (*post_sampling && field_get(root, "logprob_token_ids"))
+        return api_fail(e, 400, NULL, "post_sampling_probs",
+                        "'post_sampling_probs' and 'logprob_token_ids' exclude each other.");
     if (field_get(root, "logprobs"))
         return api_fail(e, 400, "unsupported_parameter", "logprobs",
                         "'logprobs' is for /v1/completions; here it is 'n_probs'.");
@@ -222,7 +223,8 @@ static bool parse_body(struct completion_request *r, const struct served_model *
                        size_t len, struct api_error *e) {
     json_t *root = body_load(body, len, e);
     struct buf names = {0};
-    if (!root || !rewrite_bias(root, m, e) || !rewrite_outputs(root, e) ||
+    bool post_sampling;
+    if (!root || !rewrite_bias(root, m, e) || !rewrite_outputs(root, &post_sampling, e) ||
         !read_response_fields(&names, root, e)) {
         buf_free(&names);
         json_decref(root);
@@ -234,6 +236,7 @@ static bool parse_body(struct completion_request *r, const struct served_model *
         return false;
     }
     r->response_fields = names;
+    r->sampling.post_sampling = post_sampling;
     if (r->seed == UINT32_MAX) // its other way to ask for a new one
         r->has_seed = false;
     const char *other = r->echo                                   ? "echo"
@@ -254,21 +257,20 @@ static bool parse_body(struct completion_request *r, const struct served_model *
 
 static void begin(struct response *r) { (void)r; }
 
-static void write_probability(struct buf *b, const struct tokenizer *t, token_id id, float logprob) {
+static void write_probability(struct buf *b, const struct response *r, token_id id, float value) {
     size_t len;
-    const char *text = openai_token_text(t, id, &len);
+    const char *text = openai_token_text(r->model->tokenizer, id, &len);
     buf_fmt(b, "{\"id\":%d,\"token\":", id);
     json_quote(b, text, len);
     buf_lit(b, ",\"bytes\":[");
     for (size_t i = 0; i < len; i++)
         buf_fmt(b, i ? ",%d" : "%d", (unsigned char)text[i]);
-    buf_lit(b, "],\"logprob\":");
-    json_float(b, logprob);
+    buf_str(b, r->request->sampling.post_sampling ? "],\"prob\":" : "],\"logprob\":");
+    json_float(b, value);
 }
 
 static void add_logprob(struct logprob_lists *l, const struct response *r, const struct service_event *ev,
                         int64_t offset) {
-    const struct tokenizer *t = r->model->tokenizer;
     (void)offset;
     buf_fmt(&l->tokens, l->tokens.len ? ",%d" : "%d", ev->token);
     if (r->request->logprobs == 0 || (ev->finish == FINISH_STOP && !r->request->include_stop))
@@ -276,12 +278,12 @@ static void add_logprob(struct logprob_lists *l, const struct response *r, const
     struct buf *b = &l->tops;
     if (b->len)
         buf_char(b, ',');
-    write_probability(b, t, ev->token, ev->logprob);
-    buf_lit(b, ",\"top_logprobs\":[");
-    for (int i = 0; i < ev->num_top && i < r->request->logprobs; i++) {
+    write_probability(b, r, ev->token, ev->logprob);
+    buf_str(b, r->request->sampling.post_sampling ? ",\"top_probs\":[" : ",\"top_logprobs\":[");
+    for (int i = 0; i < ev->num_top && i < r->request->logprobs && ev->top_ids[i] >= 0; i++) {
         if (i)
             buf_char(b, ',');
-        write_probability(b, t, ev->top_ids[i], ev->top_logprobs[i]);
+        write_probability(b, r, ev->top_ids[i], ev->top_logprobs[i]);
         buf_char(b, '}');
     }
     buf_lit(b, "]}");

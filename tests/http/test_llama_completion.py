@@ -64,8 +64,31 @@ def test_probabilities(server):
     *parts, last = stream(server, n_probs=5)
     assert [p for part in parts for p in part["completion_probabilities"]] == got
     assert "completion_probabilities" not in last
-    error = check_error(server.post("/completion", ASKED | {"n_probs": 1, "post_sampling_probs": True}), 400, "post_sampling_probs")
-    assert "before any sampler" in error["message"]
+
+
+def test_probabilities_of_what_is_left(server):
+    """Among the tokens that the samplers leave; the same tokens are sampled, whether these are asked for or not."""
+    asked = {"n_probs": 8, "post_sampling_probs": True}
+    for fields in ({"temperature": 1}, {"temperature": 0.7, "top_k": 3}, {"temperature": 1, "top_p": 0.6, "min_p": 0.01}, {"temperature": 1, "typical_p": 0.7}, {}):
+        fields |= {"seed": 5}
+        got = ask(server, **asked, **fields)
+        model = ask(server, n_probs=8, **fields)
+        assert got["content"] == model["content"]
+        for mine, plain in zip(got["completion_probabilities"], model["completion_probabilities"], strict=True):
+            tops = {t["id"]: t["prob"] for t in mine["top_probs"]}
+            logprobs = {t["id"]: t["logprob"] for t in plain["top_logprobs"]}
+            assert all(tops.values()) and list(tops.values()) == sorted(tops.values(), reverse=True)
+            if mine["id"] in tops:
+                assert tops[mine["id"]] == mine["prob"]
+            if fields == {"temperature": 1, "seed": 5}:
+                assert all(math.isclose(p, math.exp(logprobs[i]), rel_tol=1e-3, abs_tol=1e-7) for i, p in tops.items())
+            elif "top_k" in fields:  # of the best three, made sharper
+                scaled = [math.exp(logprobs[i] / 0.7) for i in tops]
+                assert len(tops) == 3 and list(tops.values()) == pytest.approx([s / sum(scaled) for s in scaled], rel=1e-3)
+            elif "temperature" not in fields:
+                assert tops == {mine["id"]: 1}
+            if len(tops) < 8:
+                assert sum(tops.values()) == pytest.approx(1, abs=1e-5)
 
 
 @pytest.mark.parametrize("form", [lambda text: [[text, False]], lambda text: {text: -100}], ids=["pairs", "object"])

@@ -90,6 +90,7 @@ static inline void row_random(struct row *r) {
         h->num_wanted = h->num_logprobs; // entries are filled for all rows below
     if (one_in(10))
         h->target = (int32_t)(random_u32() % (unsigned)V);
+    h->post_sampling = h->num_logprobs >= 0 && h->num_wanted == 0 && h->target < 0 && one_in(4);
     for (int i = 0; i < MAX_ENTRIES; i++)
         r->entries[i] = (struct logit_entry){(int32_t)(random_u32() % (unsigned)V), one_in(2) ? 1.0f : 1.3f,
                                              one_in(3) ? -INFINITY : random_float()};

@@ -13,12 +13,18 @@ void model_forward(const struct backend_ops *ops, struct device *dev, const stru
         ops->embed(dev, model->embed, step);
     for (int i = 0; i < model->config.num_layers; i++) {
         const struct layer *layer = &model->layers[i];
-        ops->qkv(dev, layer, step);
-        if (step->num_decode > 0)
-            ops->attn_decode(dev, layer, step);
-        if (step->num_decode < step->num_seqs)
-            ops->attn_prefill(dev, layer, step);
-        ops->attn_out(dev, layer, step);
+        if (layer->mix.kind != MIX_NONE)
+            ops->mix(dev, layer, step);
+        if (layer->attn.heads > 0) {
+            ops->qkv(dev, layer, step);
+            if (step->num_decode > 0)
+                ops->attn_decode(dev, layer, step);
+            if (step->num_decode < step->num_seqs)
+                ops->attn_prefill(dev, layer, step);
+            ops->attn_out(dev, layer, step);
+        }
+        if (layer->mix.kind != MIX_NONE)
+            ops->mix_out(dev, layer, step);
         ops->ffn_in(dev, layer, step);
         ops->ffn_out(dev, layer, step);
     }

@@ -41,18 +41,38 @@ static const char *size_text(double bytes, char buf[32]) {
 
 // Layers without a window have one of 0.
 static void window_text(const struct model_config *c, char *text, size_t size) {
-    int window = 0, num = 0;
-    for (int l = 0; l < c->num_layers; l++)
-        if (model_attn(c, l)->window > 0) {
-            window = model_attn(c, l)->window;
+    int window = 0, num = 0, all = 0;
+    for (int l = 0; l < c->num_layers; l++) {
+        const struct attn_spec *a = model_attn(c, l);
+        all += a != NULL;
+        if (a && a->window > 0) {
+            window = a->window;
             num++;
         }
+    }
     if (num == 0)
         snprintf(text, size, "whole context");
-    else if (num == c->num_layers)
+    else if (num == all)
         snprintf(text, size, "window of %d tokens", window);
     else
-        snprintf(text, size, "window of %d tokens in %d of %d layers", window, num, c->num_layers);
+        snprintf(text, size, "window of %d tokens in %d of %d layers", window, num, all);
+}
+
+static void say_recurrent(const struct out *o, const struct model_config *c) {
+    static const char *const kinds[] = {
+        [MIX_CONV] = "short convolution", [MIX_DELTA] = "gated delta net", [MIX_SSM] = "Mamba 2"};
+    const struct mix_spec *m = &c->mix[0];
+    char heads[96] = "", state[32];
+    int num = 0;
+    for (int l = 0; l < c->num_layers; l++)
+        num += model_mix(c, l) != NULL;
+    if (num == 0)
+        return;
+    if (m->kind != MIX_CONV)
+        snprintf(heads, sizeof heads, ", %d heads of %d by %d in %d groups", m->heads, m->key_dim,
+                 m->head_dim, m->groups);
+    say(o, "recurrent:      %d of %d layers, %s over %d tokens%s, state of %s each", num, c->num_layers,
+        kinds[m->kind], m->taps, heads, size_text((double)mix_state_size(m) * sizeof(float), state));
 }
 
 static void say_config(const struct out *o, const struct model_config *c) {
@@ -70,6 +90,7 @@ static void say_config(const struct out *o, const struct model_config *c) {
     say(o, "attention:      %s, scale %g%s%s%s", window, (double)a->scale,
         a->qk_norm ? ", norm of q and k" : "", a->qkv_bias ? ", biases of q, k and v" : "",
         a->out_bias ? ", bias of the output" : "");
+    say_recurrent(o, c);
     const struct rope_config *r = &c->ropes[0];
     char scaling[64] = "";
     if (r->scaling == ROPE_LINEAR)
@@ -90,8 +111,10 @@ static void say_memory(const struct out *o, const struct model_config *c, uint64
     say(o, "weights:        %s", size_text((double)weights, a));
     for (size_t i = 0; i < 2; i++) {
         double token = 0;
-        for (int l = 0; l < c->num_layers; l++)
-            token += 2.0 * model_attn(c, l)->kv_heads * model_attn(c, l)->head_dim * kinds[i].bytes;
+        for (int l = 0; l < c->num_layers; l++) {
+            const struct attn_spec *attn = model_attn(c, l);
+            token += attn ? 2.0 * attn->kv_heads * attn->head_dim * kinds[i].bytes : 0;
+        }
         say(o, "KV cache %s:   %s a token, %s for one full context", kinds[i].name, size_text(token, a),
             size_text(token * c->max_context, b));
     }

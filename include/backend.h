@@ -62,7 +62,20 @@ enum weight_role {
     WEIGHT_GATE_UP,  // part[0..2) (F, D), (F, D)
     WEIGHT_DOWN,     // part[0] (D, F)    row-parallel
     WEIGHT_HEAD,     // part[0] (V, D)
+    // Of recurrent layers, with n = groups*N and v = heads*P of the layer's mix_spec
+    WEIGHT_MIX_IN,   // part[0..3) (n, D), (n, D), (v, D): q, k, v; MIX_CONV (v, D) three times
+    WEIGHT_MIX_GATE, // part[0] (v, D); part[1..3) (heads, D), of which MIX_SSM has one
+    WEIGHT_MIX_CONV, // part[0..3) (n, taps), (n, taps), (v, taps); MIX_CONV part[0] (v, taps); F32; bias as parts or none
+    WEIGHT_MIX_HEADS, // part[0..3) (heads) or (heads, 1): a, bias, D; MIX_DELTA has two; F32
+    WEIGHT_MIX_NORM,  // part[0] (P), or (groups, v / groups); F32
+    WEIGHT_MIX_OUT,   // part[0] (D, v)  row-parallel
 };
+
+// Loaded as F32 vectors whatever type matrices get.
+static inline bool weight_is_plain(enum weight_role role) {
+    return role == WEIGHT_NORM || role == WEIGHT_MIX_CONV || role == WEIGHT_MIX_HEADS ||
+           role == WEIGHT_MIX_NORM;
+}
 
 struct weight_desc {
     enum weight_role role;
@@ -219,7 +232,8 @@ struct backend_ops {
     // Copies and repacks (the engine has cut what ranks share); reads part data during the call only. NULL
     // with err: STATUS_NOMEM, STATUS_INVALID.
     struct weight *(*weight_load)(struct device *dev, const struct weight_desc *desc, struct err *err);
-    size_t (*kv_block_bytes)(struct device *dev); // of one block over all layers
+    size_t (*kv_block_bytes)(
+        struct device *dev); // of one block over all layers, or of states if those need more
     // All activations and the KV cache, once, after the weights.
     enum status (*reserve)(struct device *dev, const struct step_limits *limits, struct err *err);
 
@@ -238,6 +252,11 @@ struct backend_ops {
     // resid += residual_scale * post_norm(all_reduce(attention · Wᵀ) + bias): 8 K-segments, binary tree, then the
     // bias, then the norm where the layer has one
     void (*attn_out)(struct device *dev, const struct layer *layer, const struct step *step);
+    // Of layers with a mix_spec, else NULL where the device refuses them. mix(): norm, the input GEMMs, convolution,
+    // recurrence, output gate; reads and writes the page of each sequence's state. It comes before qkv() and mix_out()
+    // after attn_out(): where a layer has both, both start from the same residual stream. mix_out(): as attn_out().
+    void (*mix)(struct device *dev, const struct layer *layer, const struct step *step);
+    void (*mix_out)(struct device *dev, const struct layer *layer, const struct step *step);
     // norm, gate and up GEMM, activation
     void (*ffn_in)(struct device *dev, const struct layer *layer, const struct step *step);
     // as attn_out(), with the down matrix

@@ -7,6 +7,7 @@
 #include "kv_group.h"
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #ifdef __cplusplus
@@ -68,10 +69,46 @@ struct ffn_spec {
     enum act act;
 };
 
+// How a layer mixes tokens by a state of fixed size, in place of attention or beside it. Heads have a state (N, P) each:
+// N elements of q and k, P of v. kernels/README.md, rule 19, says how it changes.
+enum mix_kind {
+    MIX_NONE,
+    MIX_CONV,  // a gated short convolution alone: no state but its window (LFM2)
+    MIX_DELTA, // gated delta rule (Qwen 3.5)
+    MIX_SSM,   // Mamba 2, whose C, B and x are q, k and v
+};
+
+struct mix_spec {
+    int index; // its place in model_config.mix
+    enum mix_kind kind;
+    int heads;      // MIX_CONV: channels
+    int groups;     // that share q and k, divides heads; MIX_CONV: 0
+    int key_dim;    // N; MIX_CONV: 0
+    int head_dim;   // P; MIX_CONV: 1
+    int taps;       // of the convolution of q, k and v over tokens, 2 to MIX_MAX_TAPS
+    bool tiled;     // head h is of group h % groups, else of h / (heads / groups)
+    bool conv_bias; // the convolution has a bias
+    bool norm;      // MIX_SSM: of the output, over the heads of each group
+};
+enum { MIX_MAX_TAPS = 16 };
+
+// Values of all heads, channels of the convolution, and elements of the state of a layer.
+static inline int mix_values(const struct mix_spec *m) { return m->heads * m->head_dim; }
+static inline int mix_channels(const struct mix_spec *m) {
+    return mix_values(m) + 2 * m->groups * m->key_dim;
+}
+static inline int64_t mix_state_size(const struct mix_spec *m) {
+    return (int64_t)(m->taps - 1) * mix_channels(m) + (int64_t)mix_values(m) * m->key_dim;
+}
+
+enum { MODEL_NO_SPEC = 255 };
+
 struct layer_spec {
-    uint8_t attn, ffn; // into model_config.attn and .ffn
-    uint8_t kv_group;  // whose pages hold its keys and values
-    uint16_t kv_layer; // its place in those pages, [0, kv_layers)
+    uint8_t attn, ffn, mix; // into model_config.attn, .ffn and .mix; attn and mix MODEL_NO_SPEC: none
+    uint8_t kv_group;       // whose pages hold its keys and values
+    uint8_t state_group;    // whose pages hold its recurrent state
+    uint16_t kv_layer;      // its place in those pages, [0, kv_layers)
+    uint16_t state_layer;   // [0, state_layers)
 };
 
 struct model_config {
@@ -88,10 +125,12 @@ struct model_config {
     bool post_norms;     // what attention and feed-forward give is normalised before it is added
     bool tied;           // the head is the embedding table
 
-    int num_attn, num_ffn, num_ropes, num_groups;
-    int kv_layers;                          // layers that a page has room for: the most of any group
+    int num_attn, num_ffn, num_mix, num_ropes, num_groups;
+    int kv_layers;    // whose keys and values a page has room for: the most of any group
+    int state_layers; // whose states it has room for
     struct attn_spec attn[MODEL_MAX_SPECS]; // (num_attn) distinct
     struct ffn_spec ffn[MODEL_MAX_SPECS];   // (num_ffn) distinct
+    struct mix_spec mix[MODEL_MAX_SPECS];   // (num_mix) distinct
     struct rope_config ropes[MODEL_MAX_ROPES];
     struct kv_group_spec groups[KV_MAX_GROUPS];
     struct layer_spec layers[MODEL_MAX_LAYERS]; // (L)
@@ -99,19 +138,33 @@ struct model_config {
 
 static inline float model_scale(float scale) { return scale == 0 ? 1 : scale; }
 
+// NULL: the layer has none.
 static inline const struct attn_spec *model_attn(const struct model_config *c, int layer) {
-    return &c->attn[c->layers[layer].attn];
+    return c->layers[layer].attn < c->num_attn ? &c->attn[c->layers[layer].attn] : NULL;
+}
+static inline const struct mix_spec *model_mix(const struct model_config *c, int layer) {
+    return c->layers[layer].mix < c->num_mix ? &c->mix[c->layers[layer].mix] : NULL;
 }
 
 static inline const struct ffn_spec *model_ffn(const struct model_config *c, int layer) {
     return &c->ffn[c->layers[layer].ffn];
 }
 
+// The most elements of a layer's state.
+static inline int64_t model_state_size(const struct model_config *c) {
+    int64_t size = 0;
+    for (int i = 0; i < c->num_mix; i++)
+        size = mix_state_size(&c->mix[i]) > size ? mix_state_size(&c->mix[i]) : size;
+    return size;
+}
+
 struct layer {
     int index;
-    struct attn_spec attn;
+    struct attn_spec attn; // heads 0: none
     struct ffn_spec ffn;
-    int kv_group, kv_layer;         // as in layer_spec
+    struct mix_spec mix;    // kind MIX_NONE: none
+    int kv_group, kv_layer; // as in layer_spec
+    int state_group, state_layer;
     const struct weight *attn_norm; // (D) or NULL
     const struct weight *qkv;       // (H*d + 2*K*d, D) rows q, k, v; with biases where the spec has them
     const struct weight *q_norm;    // (d), (H*d) with QK_NORM_WHOLE, or NULL
@@ -121,6 +174,17 @@ struct layer {
     const struct weight *gate_up;   // (2*F, D) gate and up
     const struct weight *down;      // (D, F) row-parallel: summed as 8 segments
     const struct weight *attn_post_norm, *ffn_post_norm; // (D), with post_norms
+    const struct weight
+        *mix_in; // q, k, v (groups*N + groups*N + heads*P, D); MIX_CONV: gate, output gate, x (3*D, D)
+    const struct weight
+        *mix_gate; // (heads*P, D) of the output, and of each head (heads, D): MIX_DELTA beta and
+                   // alpha, MIX_SSM dt; MIX_CONV: NULL
+    const struct weight
+        *mix_conv; // (channels, taps) in the order of mix_in, with biases where the spec has them
+    const struct weight *mix_heads; // (heads) each: a, bias of alpha or dt, and of MIX_SSM D; MIX_CONV: NULL
+    const struct weight
+        *mix_norm;                // MIX_DELTA (P), MIX_SSM (groups, heads*P / groups) with spec.norm; or NULL
+    const struct weight *mix_out; // (D, heads*P) row-parallel: summed as 8 segments
 };
 
 struct model {

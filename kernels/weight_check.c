@@ -7,10 +7,29 @@ static bool outside_layers(enum weight_role role) { return role == WEIGHT_EMBED 
 static void expected_shape(const struct model_config *m, enum weight_role role, int layer, int i, int *rows,
                            int *cols) {
     const struct attn_spec *a = model_attn(m, layer);
-    int q = a->heads * a->head_dim, kv = a->kv_heads * a->head_dim, F = model_ffn(m, layer)->hidden;
-    static const int num_parts[] = {
-        [WEIGHT_EMBED] = 1,   [WEIGHT_NORM] = 1, [WEIGHT_QKV] = 3, [WEIGHT_ATTN_OUT] = 1,
-        [WEIGHT_GATE_UP] = 2, [WEIGHT_DOWN] = 1, [WEIGHT_HEAD] = 1};
+    const struct mix_spec *x = model_mix(m, layer);
+    int q = a ? a->heads * a->head_dim : 0, kv = a ? a->kv_heads * a->head_dim : 0;
+    int F = model_ffn(m, layer)->hidden, v = x ? mix_values(x) : 0, n = x ? x->groups * x->key_dim : 0;
+    bool conv = x && x->kind == MIX_CONV, ssm = x && x->kind == MIX_SSM;
+    const int num_parts[] = {
+        [WEIGHT_EMBED] = 1,
+        [WEIGHT_NORM] = 1,
+        [WEIGHT_QKV] = 3,
+        [WEIGHT_ATTN_OUT] = 1,
+        [WEIGHT_GATE_UP] = 2,
+        [WEIGHT_DOWN] = 1,
+        [WEIGHT_HEAD] = 1,
+        [WEIGHT_MIX_IN] = 3,
+        [WEIGHT_MIX_GATE] = conv  ? 0
+                            : ssm ? 2
+                                  : 3,
+        [WEIGHT_MIX_CONV] = conv ? 1 : 3,
+        [WEIGHT_MIX_HEADS] = conv  ? 0
+                             : ssm ? 3
+                                   : 2,
+        [WEIGHT_MIX_NORM] = conv ? 0 : 1,
+        [WEIGHT_MIX_OUT] = 1,
+    };
     *rows = *cols = 0;
     if ((unsigned)role >= sizeof num_parts / sizeof *num_parts || i >= num_parts[role])
         return;
@@ -22,6 +41,14 @@ static void expected_shape(const struct model_config *m, enum weight_role role, 
     case WEIGHT_ATTN_OUT: *rows = m->hidden, *cols = q; break;
     case WEIGHT_GATE_UP: *rows = F, *cols = m->hidden; break;
     case WEIGHT_DOWN: *rows = m->hidden, *cols = F; break;
+    case WEIGHT_MIX_IN: *rows = conv || i == 2 ? v : n, *cols = m->hidden; break;
+    case WEIGHT_MIX_GATE: *rows = i == 0 ? v : x ? x->heads : 0, *cols = m->hidden; break;
+    case WEIGHT_MIX_CONV: *rows = conv || i == 2 ? v : n, *cols = x ? x->taps : 0; break;
+    case WEIGHT_MIX_HEADS: *rows = x ? x->heads : 0, *cols = 1; break;
+    case WEIGHT_MIX_NORM:
+        *rows = ssm ? x->groups : 1, *cols = ssm ? v / x->groups : x ? x->head_dim : 0;
+        break;
+    case WEIGHT_MIX_OUT: *rows = m->hidden, *cols = v; break;
     }
 }
 
@@ -31,7 +58,8 @@ static bool fits(const struct weight_desc *desc, int64_t have_rows, int64_t have
         return have_rows == rows && have_cols == cols;
     bool by_rows = desc->role == WEIGHT_GATE_UP || desc->role == WEIGHT_HEAD;
     bool by_cols = desc->role == WEIGHT_DOWN;
-    int64_t n = desc->role == WEIGHT_ATTN_OUT || by_cols ? have_cols : have_rows;
+    int64_t n =
+        desc->role == WEIGHT_ATTN_OUT || desc->role == WEIGHT_MIX_OUT || by_cols ? have_cols : have_rows;
     return desc->start >= 0 && n > 0 && (desc->start + n <= desc->total || desc->role == WEIGHT_QKV) &&
            (by_rows ? have_rows <= rows : have_rows == rows) &&
            (by_cols ? have_cols <= cols : have_cols == cols);
@@ -50,11 +78,11 @@ bool weight_check(const struct model_config *m, const struct weight_desc *desc, 
         int rows, cols;
         expected_shape(m, desc->role, layer, i, &rows, &cols);
         const struct tensor *bias = &desc->bias[i];
-        if (bias->data && ((desc->role != WEIGHT_QKV && desc->role != WEIGHT_ATTN_OUT) || bias->ndim != 1 ||
-                           bias->shape[0] != rows || bias->dtype != DTYPE_F32)) {
+        bool may = desc->role == WEIGHT_QKV || desc->role == WEIGHT_ATTN_OUT || desc->role == WEIGHT_MIX_CONV;
+        if (bias->data && (!may || bias->ndim != 1 || bias->shape[0] != rows || bias->dtype != DTYPE_F32)) {
             err_set(err, STATUS_INVALID,
-                    "weight role %d of layer %d, part %d: only q, k, v and the attention output may have a "
-                    "bias, F32, a number for each of the %d rows",
+                    "weight role %d of layer %d, part %d: only q, k, v, the attention output and "
+                    "convolutions may have a bias, F32, a number for each of the %d rows",
                     (int)desc->role, desc->layer, i, rows);
             return false;
         }
@@ -62,10 +90,12 @@ bool weight_check(const struct model_config *m, const struct weight_desc *desc, 
             continue;
         int64_t have_rows = t->data && t->ndim == 2 ? t->shape[0] : 1;
         int64_t have_cols = !t->data ? 0 : t->ndim == 2 ? t->shape[1] : t->shape[0];
-        bool norm = desc->role == WEIGHT_NORM;
+        bool norm = weight_is_plain(desc->role);
+        if (desc->role == WEIGHT_MIX_HEADS && t->data && t->ndim == 1)
+            have_rows = t->shape[0], have_cols = 1;
         const struct attn_spec *a = model_attn(m, layer);
-        bool whole = a->qk_norm == QK_NORM_WHOLE;
-        bool head_norm = norm && have_rows == 1 &&
+        bool whole = a && a->qk_norm == QK_NORM_WHOLE;
+        bool head_norm = a && desc->role == WEIGHT_NORM && have_rows == 1 &&
                          (whole ? have_cols == (int64_t)a->heads * a->head_dim ||
                                       have_cols == (int64_t)a->kv_heads * a->head_dim
                                 : have_cols == a->head_dim);

@@ -38,6 +38,8 @@ BODY_ATTENTION = "kernels/cpu/body_attention.h"
 GEMM = "kernels/cpu/gemm.c"
 POOL = "kernels/cpu/pool.c"
 CPU = "kernels/cpu/cpu.c"
+MIX = "kernels/cpu/mix.c"
+BODY_MIX = "kernels/cpu/body_mix.h"
 ATTENTION = "kernels/cpu/attention.c"
 ROPE = "kernels/rope.c"
 REF = "kernels/ref/backend.c"
@@ -439,7 +441,21 @@ MUTATIONS = [
     ("base/half.h", "(r + 0xfffu + (r >> 13 & 1u)) >> 13", "(r + 0x1000u) >> 13", "test_convert"),  # ties away
     ("base/half.h", "uint32_t shift = 126 - e, man", "uint32_t shift = 125 - e, man", "test_convert"),  # subnormals one bit finer
     (CONVERT, "finite && !kept && bad == n", "!kept && bad == n", "test_convert"),  # an infinity in the file is new
-    (WEIGHTS, "s->role != WEIGHT_NORM && loaded_dtype", "loaded_dtype", "test_model_config"),  # norms converted, too
+    (BODY_MIX, "before[j] = c->begins ?", "before[j] = false ?", "test_mix"),  # a sequence begins with what the page held
+    (BODY_MIX, "for (int j = 0; j + 1 < last; j++)\n            before[j] = before[j + 1];", "", "test_mix"),  # the window stays
+    (BODY_MIX, "struct v16 s = v16_fma(ki, delta[j], v16_mul(v16_load(row + j * LANES), decay));",
+     "struct v16 s = v16_add(v16_mul(ki, delta[j]), v16_mul(v16_load(row + j * LANES), decay));", "test_mix"),  # rounded twice
+    (MIX, "int group = m->tiled ?", "int group = true ?", "test_mix"),  # groups of heads beside each other
+    (MIX, "m->key_dim && job->step->positions[row] == 0; i++)", "m->key_dim && false; i++)", "test_mix"),  # states of another sequence
+    (MIX, "c.out_gate = in + channels;", "c.out_gate = in;", "test_mix"),  # the gates change places
+    (CPU_KV, "bytes = kv_page_bytes(dev);", "bytes = halves * kv_half_elems(dev) * kv_elem_bytes(dev);", "test_mix"),  # a snapshot has keys' bytes only
+    (SHARD, "cut_mix(s, part, i, true, x->key_dim);", "cut_mix(s, part, i, false, x->key_dim);", "test_shard"),  # rows of heads for groups
+    (SHARD, "layer->state_layer = (uint16_t)own->groups[layer->state_group].num_layers++;", "", "test_shard"),  # places of other stages
+    (KV_LAYERS, "if (n % c->state_layers == 0)", "if (n == 0)", "test_kv_layers"),  # states beyond the page
+    (WEIGHTS, "s->of == OF_ATTN ? model_attn(c, layer) != NULL : model_mix(c, layer) != NULL", "true", "test_recurrent_config"),  # tensors of both kinds in every layer
+    ("engine/models/model_config.c", "r->recurrent[i] = v == 0;", "", "test_recurrent_config"),  # every layer attends
+    (QUANTIZE, "if (weight && weight_is_plain(at.slot->role))", "if (false)", "test_recurrent_config"),  # convolutions are quantised
+    (WEIGHTS, "!weight_is_plain(s->role) && loaded_dtype", "loaded_dtype", "test_model_config"),  # norms converted, too
     (BATCH, "- p->frequency_penalty * (float)c->output", "", "test_penalties"),  # an occurrence counts for nothing
     (BATCH, ".div = p->repetition_penalty", ".div = 1", "test_penalties"),  # repetition goes unpunished
     (BATCH, ".div = 1, .add = r->bias[i].add", ".div = 1, .add = -r->bias[i].add", "test_penalties"),  # bias turned round
@@ -557,7 +573,7 @@ MUTATIONS = [
     (CPU, "x[i] += job->bias[i];", "x[i] -= job->bias[i];", "test_json_arch"),  # the bias of what is scaled subtracted
     (CPU, "resid[i] += scale * x[i];", "resid[i] += x[i];", "test_json_arch"),  # no residual scale
     (CPU, "row[i] *= scale;", "row[i] /= scale;", "test_json_arch"),  # the embedding is scaled the other way
-    (WEIGHTS, "t.offset += t.bytes / all * (uint64_t)rows_before(l->whole, s, part, layer);", "", "test_json_arch"),  # every part is the fused tensor's first
+    (WEIGHTS, "t.offset += t.bytes / all * (uint64_t)before;", "", "test_json_arch"),  # every part is the fused tensor's first
     (WEIGHTS, "there && (!at.bias", "true && (!at.bias", "test_model_config"),  # parts and the fused tensor side by side
     ("engine/engine.c", "> e->model.ropes[i].original_context)", "< e->model.ropes[i].original_context)", "test_json_arch"),  # the other factors of LongRoPE
     ("kernels/cpu/body_attention.h", "s = tanh_v16(v16_mul(s, v16_set1(c->inner)));", "s = v16_mul(s, v16_set1(c->inner));", "test_json_arch"),  # scores without their cap

@@ -52,6 +52,18 @@ static const struct hparam_key gguf_keys[NUM_HPARAMS] = {
     [H_ROPE_BETA_SLOW] = {"rope.scaling.yarn_beta_slow", HPARAM_FLOAT, .field = AT(rope.beta_slow),
                           .max = 1e6},
     [H_ROPE_FINETUNED] = {"rope.scaling.finetuned", HPARAM_OTHER, .of_some = true},
+    [H_SHORT_CONV] = {"shortconv.l_cache", HPARAM_INT, .of_some = true, .field = AT(mix.taps), .min = 2,
+                      .max = MIX_MAX_TAPS},
+    [H_SSM_CONV] = {"ssm.conv_kernel", HPARAM_INT, .of_some = true, .field = AT(mix.taps), .min = 2,
+                    .max = MIX_MAX_TAPS},
+    [H_SSM_INNER] = {"ssm.inner_size", HPARAM_INT, .of_some = true, .field = AT(mix_inner), .min = 1,
+                     .max = 1 << 20},
+    [H_SSM_STATE] = {"ssm.state_size", HPARAM_INT, .of_some = true, .field = AT(mix.key_dim), .min = 1,
+                     .max = 1 << 12},
+    [H_SSM_HEADS] = {"ssm.time_step_rank", HPARAM_INT, .of_some = true, .field = AT(mix.heads), .min = 1,
+                     .bound = AT(mix_inner)},
+    [H_SSM_GROUPS] = {"ssm.group_count", HPARAM_INT, .of_some = true, .field = AT(mix.groups), .min = 1,
+                      .bound = AT(mix.heads)},
 };
 
 static const struct fixed_key gguf_fixed[] = {
@@ -65,11 +77,12 @@ static const struct fixed_key gguf_fixed[] = {
 };
 
 static const struct suspect gguf_suspects[] = {
-    {false, "attention."},   {false, "rope."},        {false, "expert"},   {false, "ssm."},
-    {false, "wkv."},         {false, "classifier."},  {true, "moe"},       {true, "_scale"},
-    {true, "_multiplier"},   {true, "softcapping"},   {true, "window"},    {true, "activation"},
-    {true, "hidden_act"},    {true, "pooling"},       {true, "residual"},  {true, "_norm"},
-    {true, "nextn_predict"}, {true, "every_n_layer"}, {true, "deepstack"}, {true, "leading_dense"},
+    {false, "attention."},   {false, "rope."},        {false, "expert"},       {false, "ssm."},
+    {false, "wkv."},         {false, "shortconv."},   {false, "classifier."},  {true, "moe"},
+    {true, "_scale"},        {true, "_multiplier"},   {true, "softcapping"},   {true, "window"},
+    {true, "activation"},    {true, "hidden_act"},    {true, "pooling"},       {true, "residual"},
+    {true, "_norm"},         {true, "nextn_predict"}, {true, "every_n_layer"}, {true, "deepstack"},
+    {true, "leading_dense"},
 };
 
 #define IN_MODEL(member) offsetof(struct model, member)
@@ -78,20 +91,35 @@ static const struct weight_slot gguf_slots[] = {
     // in the order in which they are loaded: the model's own first
     {WEIGHT_EMBED, SLOT_MODEL, IN_MODEL(embed), .part = {{"token_embd", "VD"}}},
     {WEIGHT_HEAD, SLOT_MODEL, IN_MODEL(head), .part = {{"output", "VD"}}},
-    {WEIGHT_NORM, SLOT_MODEL, IN_MODEL(out_norm), .part = {{"output_norm", "D"}}},
+    {WEIGHT_NORM, SLOT_MODEL, IN_MODEL(out_norm), .part = {{"output_norm", "D"}}, .unless = TRAIT_SHORT_CONV},
+    {WEIGHT_NORM, SLOT_MODEL, IN_MODEL(out_norm), .part = {{"token_embd_norm", "D"}},
+     .when = TRAIT_SHORT_CONV},
     {WEIGHT_NORM, SLOT_LAYER, IN_LAYER(attn_norm), .part = {{"attn_norm", "D"}},
      .unless = TRAIT_NO_PRE_NORMS},
     {WEIGHT_NORM, SLOT_LAYER, IN_LAYER(attn_post_norm), .part = {{"post_attention_norm", "D"}},
      .when = TRAIT_POST_NORMS},
     {WEIGHT_NORM, SLOT_LAYER, IN_LAYER(ffn_post_norm), .part = {{"post_ffw_norm", "D"}},
      .when = TRAIT_POST_NORMS},
-    {WEIGHT_NORM, SLOT_LAYER, IN_LAYER(q_norm), .part = {{"attn_q_norm", "Q"}}, .when = TRAIT_WHOLE_QK_NORM},
-    {WEIGHT_NORM, SLOT_LAYER, IN_LAYER(k_norm), .part = {{"attn_k_norm", "K"}}, .when = TRAIT_WHOLE_QK_NORM},
+    {WEIGHT_NORM, SLOT_LAYER, IN_LAYER(q_norm), .part = {{"attn_q_norm", "Q"}}, .when = TRAIT_WHOLE_QK_NORM,
+     .of = OF_ATTN},
+    {WEIGHT_NORM, SLOT_LAYER, IN_LAYER(k_norm), .part = {{"attn_k_norm", "K"}}, .when = TRAIT_WHOLE_QK_NORM,
+     .of = OF_ATTN},
     {WEIGHT_QKV, SLOT_LAYER, IN_LAYER(qkv), .part = {{"attn_q", "QD"}, {"attn_k", "KD"}, {"attn_v", "KD"}},
-     .fused = "attn_qkv"},
-    {WEIGHT_NORM, SLOT_LAYER, IN_LAYER(q_norm), .part = {{"attn_q_norm", "d"}}, .when = TRAIT_QK_NORM},
-    {WEIGHT_NORM, SLOT_LAYER, IN_LAYER(k_norm), .part = {{"attn_k_norm", "d"}}, .when = TRAIT_QK_NORM},
-    {WEIGHT_ATTN_OUT, SLOT_LAYER, IN_LAYER(attn_out), .part = {{"attn_output", "DQ"}}},
+     .fused = "attn_qkv", .of = OF_ATTN},
+    {WEIGHT_NORM, SLOT_LAYER, IN_LAYER(q_norm), .part = {{"attn_q_norm", "d"}}, .when = TRAIT_QK_NORM,
+     .of = OF_ATTN},
+    {WEIGHT_NORM, SLOT_LAYER, IN_LAYER(k_norm), .part = {{"attn_k_norm", "d"}}, .when = TRAIT_QK_NORM,
+     .of = OF_ATTN},
+    {WEIGHT_ATTN_OUT, SLOT_LAYER, IN_LAYER(attn_out), .part = {{"attn_output", "DQ"}}, .of = OF_ATTN},
+    {WEIGHT_MIX_IN, SLOT_LAYER, IN_LAYER(mix_in),
+     .part = {{"shortconv.in_proj", "vD", .rows = "vvv"},
+              {"shortconv.in_proj", "vD", .rows = "vvv", .at = 1},
+              {"shortconv.in_proj", "vD", .rows = "vvv", .at = 2}},
+     .when = TRAIT_SHORT_CONV, .of = OF_MIX},
+    {WEIGHT_MIX_CONV, SLOT_LAYER, IN_LAYER(mix_conv), .part = {{"shortconv.conv", "vt"}},
+     .when = TRAIT_SHORT_CONV, .of = OF_MIX},
+    {WEIGHT_MIX_OUT, SLOT_LAYER, IN_LAYER(mix_out), .part = {{"shortconv.out_proj", "Dv"}},
+     .when = TRAIT_SHORT_CONV, .of = OF_MIX},
     {WEIGHT_NORM, SLOT_LAYER, IN_LAYER(ffn_norm), .part = {{"ffn_norm", "D"}},
      .unless = TRAIT_FFN_NORM_NAME | TRAIT_NO_PRE_NORMS},
     {WEIGHT_NORM, SLOT_LAYER, IN_LAYER(ffn_norm), .part = {{"post_attention_norm", "D"}},
@@ -155,6 +183,8 @@ static const struct arch archs[] = {
      .traits = TRAIT_POST_NORMS | TRAIT_QK_NORM, .window_pattern = 6, .window_rope = true,
      .window_theta = 10000, .wide_scale_layers = 62, .may = HAS(H_LOGIT_SOFTCAP) | HAS(H_ROPE_WINDOW_BASE),
      GGUF_TABLES},
+    {"lfm2", .mix = MIX_CONV, .qk_norm = QK_NORM_HEADS, .traits = TRAIT_QK_NORM | TRAIT_SHORT_CONV,
+     .must = HAS(H_SHORT_CONV), GGUF_TABLES}, // LFM2, LFM2.5
     // Mistral Small 3
     {"mistral3", .rope_interleaved = true, .out_bias = OPTIONAL, .qkv_bias = OPTIONAL,
      .window_every_layer = true, GGUF_TABLES},
@@ -182,11 +212,14 @@ const struct weight_slot *arch_slot(const struct arch *a, enum weight_role role)
 
 const char *arch_tensor_name(const struct weight_slot *s, int part, bool bias, int layer,
                              char buf[TENSOR_NAME_BYTES]) {
-    const char *name = part == FUSED_PART ? s->fused : s->part[part].name, *end = bias ? "bias" : "weight";
+    const char *name = part == FUSED_PART ? s->fused : s->part[part].name;
+    const char *own = part == FUSED_PART ? NULL : s->part[part].end, *end = own    ? own
+                                                                            : bias ? ".bias"
+                                                                                   : ".weight";
     if (s->kind == SLOT_MODEL)
-        snprintf(buf, TENSOR_NAME_BYTES, "%s.%s", name, end);
+        snprintf(buf, TENSOR_NAME_BYTES, "%s%s", name, end);
     else
-        snprintf(buf, TENSOR_NAME_BYTES, "blk.%d.%s.%s", layer, name, end);
+        snprintf(buf, TENSOR_NAME_BYTES, "blk.%d.%s%s", layer, name, end);
     return buf;
 }
 
@@ -224,8 +257,9 @@ bool arch_find_tensor(const struct arch *a, const char *name, size_t len, struct
         place->part = FUSED_PART;
         for (int p = FUSED_PART; p < 3 && (s->kind != SLOT_MODEL) == per_layer; p++) {
             const char *part = p == FUSED_PART ? s->fused : s->part[p].name;
-            bool bias = part && is_name(name, len, part, ".bias");
-            if (!bias && !(part && is_name(name, len, part, ".weight")))
+            const char *end = p == FUSED_PART ? NULL : s->part[p].end;
+            bool bias = part && !end && is_name(name, len, part, ".bias");
+            if (!bias && !(part && is_name(name, len, part, end ? end : ".weight")))
                 continue;
             place->slot = s;
             place->bias = bias;

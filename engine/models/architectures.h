@@ -37,6 +37,12 @@ enum hparam { // what a configuration is made of
     H_ROPE_BETA_FAST,
     H_ROPE_BETA_SLOW,
     H_ROPE_FINETUNED,
+    H_SHORT_CONV,
+    H_SSM_CONV,
+    H_SSM_INNER,
+    H_SSM_STATE,
+    H_SSM_HEADS,
+    H_SSM_GROUPS,
     NUM_HPARAMS,
 };
 
@@ -44,8 +50,10 @@ enum hparam { // what a configuration is made of
 struct hparams {
     int experts, layers, context, hidden, vocab, value_dim;
     float norm_eps, embed_scale, residual_scale, logit_scale, logit_softcap, window_theta;
+    int mix_inner;
     struct attn_spec attn;
     struct ffn_spec ffn;
+    struct mix_spec mix;
     struct rope_config rope;
 };
 
@@ -72,13 +80,19 @@ struct weight_slot {
     enum weight_role role;
     enum slot_kind { SLOT_MODEL, SLOT_LAYER } kind; // once; per layer
     size_t field;                                   // in struct layer, or in struct model
-    struct {
-        // Letters as in model.h; Q is H*d and K is K*d. A bias has as many values as its matrix has rows.
+    struct slot_part {
+        // Letters as in model.h; Q is H*d and K is K*d. Of recurrent layers: h heads, g groups, n groups*N, v heads*P,
+        // p is P, m is v / groups, t taps, 1 is 1. A bias has as many values as its matrix has rows.
         const char *name, *shape;
+        const char *end; // of the name; NULL: ".weight", and ".bias" of a bias
+        // Where the part is some rows of a tensor: the letters of all its rows, and which of them are the part's.
+        const char *rows;
+        int at;
     } part[3];
     const char
         *fused; // the one tensor that has the rows of all parts, in a layer without the first part; or NULL
     unsigned when, unless; // traits (enum trait) of which an architecture has one, and none; when 0: any
+    enum slot_of { OF_ANY, OF_ATTN, OF_MIX } of; // in layers that have this
 };
 
 // What an architecture's files have, or how they call it: which slots are its own.
@@ -89,6 +103,7 @@ enum trait {
     TRAIT_POST_NORMS = 8,    // norms of what attention and feed-forward give
     TRAIT_NO_PRE_NORMS = 16, // and none of what goes in
     TRAIT_WHOLE_QK_NORM = 32,
+    TRAIT_SHORT_CONV = 64, // layers of MIX_CONV
 };
 
 enum presence { NEVER, OPTIONAL, ALWAYS };
@@ -99,6 +114,7 @@ struct arch {
     enum presence qkv_bias; // of q, k and v
     enum presence out_bias; // of the attention output
     unsigned traits;
+    enum mix_kind mix; // of its recurrent layers, which have no heads for keys and values
     enum qk_norm qk_norm;
     bool window_every_layer; // a window without a pattern holds for all layers; else nothing says for which
     int window_pattern; // of so many layers the last has no window, where the file does not say; 0: it must

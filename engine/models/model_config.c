@@ -13,7 +13,8 @@ struct reader {
     const struct model_file *f;
     const struct arch *arch;
     struct hparams h;
-    bool no_rope; // of all layers
+    bool no_rope;                     // of all layers
+    bool recurrent[MODEL_MAX_LAYERS]; // the layer has a state in place of keys and values
     struct err *err;
     char key[160];
 };
@@ -29,16 +30,21 @@ static const struct meta *find_hparam(struct reader *r, enum hparam id) {
     return meta_find(r->f, key_of(r, id));
 }
 
-// An array of one value for each layer, all equal.
+// An array of one integer for each layer.
+static bool read_layers(struct reader *r, const char *key, struct meta_array *a) {
+    if (meta_array(r->f, key, true, META_I32, a, r->err))
+        return false;
+    if (a->count != (uint64_t)r->h.layers)
+        model_file_bad(r->f, r->err, "key %s has %llu elements, expected one for each of %d layers", key,
+                       (unsigned long long)a->count, r->h.layers);
+    return a->count == (uint64_t)r->h.layers;
+}
+
+// All equal.
 static bool read_per_layer(struct reader *r, const char *key, int64_t min, int64_t max, int64_t *v) {
     struct meta_array a;
-    if (meta_array(r->f, key, true, META_I32, &a, r->err))
+    if (!read_layers(r, key, &a))
         return false;
-    if (a.count != (uint64_t)r->h.layers) {
-        model_file_bad(r->f, r->err, "key %s has %llu elements, expected one for each of %d layers", key,
-                       (unsigned long long)a.count, r->h.layers);
-        return false;
-    }
     for (int i = 0; i < r->h.layers; i++) {
         *v = meta_array_int(&a, (uint64_t)i);
         if (*v < min || *v > max || *v != meta_array_int(&a, 0)) {
@@ -379,13 +385,41 @@ static bool read_arch(struct reader *r, struct model_config *c) {
     return r->arch != NULL;
 }
 
+// The number of heads for keys and values, and which layers have none: they are recurrent.
+static bool read_kv_heads(struct reader *r) {
+    const char *key = key_of(r, H_KV_HEADS);
+    const struct meta *m = meta_find(r->f, key);
+    struct meta_array a;
+    int attending = 0;
+    if (r->arch->mix == MIX_NONE || !m || m->type != META_ARRAY)
+        return read_hparam(r, H_KV_HEADS);
+    if (!read_layers(r, key, &a))
+        return false;
+    for (int i = 0; i < r->h.layers; i++) {
+        int64_t v = meta_array_int(&a, (uint64_t)i);
+        r->recurrent[i] = v == 0;
+        if (v != 0 && attending++ == 0)
+            r->h.attn.kv_heads = v < 0 || v > r->h.attn.heads ? 0 : (int)v;
+        if (v != 0 && (r->h.attn.kv_heads == 0 || v != r->h.attn.kv_heads)) {
+            model_file_bad(r->f, r->err,
+                           "key %s is %lld for layer %d: expected 0, or 1 to %d, the same for every layer "
+                           "with attention",
+                           key, (long long)v, i, r->h.attn.heads);
+            return false;
+        }
+    }
+    if (attending == 0)
+        model_file_bad(r->f, r->err, "key %s is 0 for every layer: expected a layer with attention", key);
+    return attending > 0;
+}
+
 // Sizes of heads. Without a key_length the hidden size is divided among them.
 static bool read_heads(struct reader *r) {
     struct attn_spec *a = &r->h.attn;
     if (!read_hparam(r, H_HEADS))
         return false;
     a->kv_heads = a->heads;
-    if (!read_hparam(r, H_KV_HEADS) || !read_hparam(r, H_NORM_EPS))
+    if (!read_kv_heads(r) || !read_hparam(r, H_NORM_EPS))
         return false;
     if (a->heads % a->kv_heads) {
         model_file_bad(r->f, r->err, "%d query heads are no multiple of %d key/value heads (key %s)",
@@ -453,8 +487,11 @@ static bool has_biases(const struct reader *r, enum presence presence, enum weig
     const struct weight_slot *s = arch_slot(r->arch, role);
     char name[TENSOR_NAME_BYTES];
     bool there = false;
+    int layer = 0;
+    while (layer + 1 < r->h.layers && r->recurrent[layer])
+        layer++;
     for (int p = s->fused ? FUSED_PART : 0; p < 3 && (p < 0 || s->part[p].name); p++)
-        there |= model_file_find(r->f, arch_tensor_name(s, p, true, 0, name)) != NULL;
+        there |= model_file_find(r->f, arch_tensor_name(s, p, true, layer, name)) != NULL;
     return presence == ALWAYS || (presence == OPTIONAL && there);
 }
 
@@ -579,6 +616,17 @@ static bool has_rope(const struct reader *r, int layer, bool windowed) {
     return !r->no_rope && !still && !(every && layer % every == every - 1);
 }
 
+// What recurrent layers keep and how.
+static bool read_mix(struct reader *r) {
+    struct mix_spec *m = &r->h.mix;
+    m->kind = r->arch->mix;
+    if (m->kind == MIX_NONE)
+        return true;
+    m->heads = r->h.hidden;
+    m->head_dim = 1;
+    return read_hparam(r, H_SHORT_CONV);
+}
+
 // Layers differ by their window and rotation, and share everything else.
 static void make_specs(const struct reader *r, const bool *windowed, struct model_config *c) {
     c->ffn[0] = r->h.ffn;
@@ -596,8 +644,11 @@ static void make_specs(const struct reader *r, const bool *windowed, struct mode
         struct attn_spec a = r->h.attn;
         a.window = windowed[i] ? a.window : 0;
         a.rope = !has_rope(r, i, windowed[i]) ? -1 : r->arch->window_rope && windowed[i];
-        c->layers[i] = (struct layer_spec){.attn = add_attn(c, &a)};
+        c->layers[i] = (struct layer_spec){.attn = r->recurrent[i] ? MODEL_NO_SPEC : add_attn(c, &a),
+                                           .mix = r->recurrent[i] ? 0 : MODEL_NO_SPEC};
+        c->num_mix |= r->recurrent[i];
     }
+    c->mix[0] = r->h.mix;
     kv_layers_group(c);
 }
 
@@ -615,7 +666,8 @@ enum status model_config_read(const struct model_file *f, struct model_config *c
                               key_of(&r, H_EXPERTS), r.h.experts);
     if (!check_keys(&r) || !read_hparam(&r, H_LAYERS) || !read_hparam(&r, H_CONTEXT) ||
         !read_hparam(&r, H_HIDDEN) || !read_hparam(&r, H_FFN) || !read_heads(&r) || !read_attn_scale(&r) ||
-        !read_scales(&r) || !read_window(&r, windowed) || !read_rope(&r) || !read_vocab(&r, c))
+        !read_scales(&r) || !read_mix(&r) || !read_window(&r, windowed) || !read_rope(&r) ||
+        !read_vocab(&r, c))
         return r.err->code;
     r.h.attn.qk_norm = r.arch->qk_norm;
     r.h.ffn.act = r.arch->act;

@@ -8,6 +8,22 @@ int shard_block(enum dtype dtype) { return dtype == DTYPE_BF16 ? 2 : dtype_block
 
 static int64_t num_blocks(int64_t n, int block) { return (n + block - 1) / block; }
 
+// Why they cannot share recurrent layers.
+static const char *mix_problem(const struct mix_spec *m, int block, int world) {
+    int each = m->heads / world, of_group = m->groups ? m->heads / m->groups : 1;
+    if (m->heads % world != 0)
+        return "the heads of its recurrent layers do not divide among them";
+    if ((int64_t)mix_values(m) % ((int64_t)block * world) != 0)
+        return "the output of a recurrent layer would be cut inside a block of its weights";
+    if (m->groups && m->tiled && each % m->groups != 0 && m->groups % each != 0)
+        return "the key heads of its recurrent layers neither divide among them nor can be copied evenly";
+    if (m->groups && !m->tiled && each % of_group != 0 && of_group % each != 0)
+        return "the key heads of its recurrent layers neither divide among them nor can be copied evenly";
+    if (m->norm && m->groups % world != 0)
+        return "its norm of recurrent layers spans the heads of several";
+    return NULL;
+}
+
 // Why `world` ranks cannot share the model, or NULL. *heads: of the layers that cannot be shared, or of the first.
 static const char *problem(const struct model_config *m, const struct shard_blocks *b, int world,
                            const struct attn_spec **heads) {
@@ -29,6 +45,9 @@ static const char *problem(const struct model_config *m, const struct shard_bloc
     for (int i = 0; i < m->num_ffn; i++)
         if (num_blocks(m->ffn[i].hidden, b->down) < world)
             return "a row of the down matrix has fewer blocks than there would be ranks";
+    for (int i = 0; i < m->num_mix; i++)
+        if (mix_problem(&m->mix[i], b->mix, world))
+            return mix_problem(&m->mix[i], b->mix, world);
     if (num_blocks(m->vocab, 32) < world)
         return "its vocabulary is too small";
     return NULL;
@@ -70,7 +89,13 @@ enum status shard_check_stages(const struct model_config *m, int world, int stag
 // Multiplications of a row in a layer, divided by D.
 static int64_t layer_cost(const struct model_config *m, int layer) {
     const struct attn_spec *a = model_attn(m, layer);
-    return 2 * (int64_t)(a->heads + a->kv_heads) * a->head_dim + 3 * (int64_t)model_ffn(m, layer)->hidden;
+    const struct mix_spec *x = model_mix(m, layer);
+    int64_t cost = 3 * (int64_t)model_ffn(m, layer)->hidden;
+    if (a)
+        cost += 2 * (int64_t)(a->heads + a->kv_heads) * a->head_dim;
+    if (x)
+        cost += (x->kind == MIX_CONV ? 4 : 3) * (int64_t)mix_values(x) + 2 * (int64_t)x->groups * x->key_dim;
+    return cost;
 }
 
 // Equal shares of the multiplications: a stage begins with the layer whose middle lies behind its share's beginning.
@@ -119,19 +144,42 @@ static struct range heads(const struct shard *s, const struct attn_spec *a, bool
     return (struct range){first * d, (first + each) * d};
 }
 
+static struct range mix_heads(const struct shard *s, const struct mix_spec *m) {
+    int64_t each = m->heads / s->world;
+    return (struct range){each * s->rank, each * (s->rank + 1)};
+}
+
+// The groups of the rank's heads.
+static struct range mix_groups(const struct shard *s, const struct mix_spec *m) {
+    struct range h = mix_heads(s, m);
+    if (m->groups == 0 || (m->tiled && h.end - h.begin >= m->groups))
+        return (struct range){0, m->groups};
+    if (m->tiled)
+        return (struct range){h.begin % m->groups, h.begin % m->groups + h.end - h.begin};
+    int64_t of_group = m->heads / m->groups;
+    return (struct range){h.begin / of_group, (h.end - 1) / of_group + 1};
+}
+
 // The layers of a stage, counted from 0, also in the pages of their groups. Groups keep their numbers: every rank gets
 // the same steps.
 static void stage_layers(struct model_config *own, int begin, int end) {
     own->num_layers = end - begin;
-    own->kv_layers = 0;
+    own->kv_layers = own->state_layers = 0;
     for (int g = 0; g < own->num_groups; g++)
         own->groups[g].num_layers = 0;
     for (int i = 0; i < own->num_layers; i++) {
         struct layer_spec *layer = &own->layers[i];
         *layer = own->layers[begin + i];
-        layer->kv_layer = (uint16_t)own->groups[layer->kv_group].num_layers++;
-        if (layer->kv_layer >= own->kv_layers)
-            own->kv_layers = layer->kv_layer + 1;
+        if (model_attn(own, i)) {
+            layer->kv_layer = (uint16_t)own->groups[layer->kv_group].num_layers++;
+            if (layer->kv_layer >= own->kv_layers)
+                own->kv_layers = layer->kv_layer + 1;
+        }
+        if (model_mix(own, i)) {
+            layer->state_layer = (uint16_t)own->groups[layer->state_group].num_layers++;
+            if (layer->state_layer >= own->state_layers)
+                own->state_layers = layer->state_layer + 1;
+        }
     }
 }
 
@@ -149,6 +197,12 @@ void shard_config(const struct shard *s, struct model_config *own) {
         a->heads /= s->world;
         a->kv_heads = a->kv_heads >= s->world ? a->kv_heads / s->world : 1;
     }
+    for (int i = 0; i < own->num_mix; i++) {
+        struct mix_spec *m = &own->mix[i];
+        struct range groups = mix_groups(s, m);
+        m->heads /= s->world;
+        m->groups = (int)(groups.end - groups.begin);
+    }
     for (int i = 0; i < own->num_ffn; i++) {
         int *hidden = &own->ffn[i].hidden;
         int64_t most = num_blocks(num_blocks(*hidden, s->blocks.down), s->world) * s->blocks.down;
@@ -158,7 +212,8 @@ void shard_config(const struct shard *s, struct model_config *own) {
 
 static void cut_rows(struct weight_desc *w, int part, struct range r) {
     struct tensor *t = &w->part[part], *bias = &w->bias[part];
-    t->data = (const char *)t->data + (size_t)r.begin * dtype_row_bytes(t->dtype, t->shape[1]);
+    t->data =
+        (const char *)t->data + (size_t)r.begin * dtype_row_bytes(t->dtype, t->ndim == 1 ? 1 : t->shape[1]);
     t->shape[0] = r.end - r.begin;
     if (bias->data) {
         bias->data = (const float *)bias->data + r.begin;
@@ -176,10 +231,19 @@ static void cut_columns(struct weight_desc *w, struct range r, char *scratch) {
     t->shape[1] = r.end - r.begin;
 }
 
+// Rows of a part of a recurrent layer: `each` for each head, or for each group.
+static void cut_mix(const struct shard *s, struct weight_desc *w, int part, bool groups, int each) {
+    const struct mix_spec *m = model_mix(s->whole, w->layer);
+    struct range r = groups ? mix_groups(s, m) : mix_heads(s, m);
+    if (w->part[part].data)
+        cut_rows(w, part, (struct range){r.begin * each, r.end * each});
+}
+
 void shard_cut(const struct shard *s, const struct weight_desc *whole, enum dtype down, void *scratch,
                struct weight_desc *part) {
     const struct model_config *m = s->whole;
     const struct attn_spec *a = model_attn(m, whole->layer < 0 ? 0 : whole->layer);
+    const struct mix_spec *x = model_mix(m, whole->layer < 0 ? 0 : whole->layer);
     int64_t hidden = model_ffn(m, whole->layer < 0 ? 0 : whole->layer)->hidden;
     struct range r = {0, 0};
     int begin, end;
@@ -211,6 +275,36 @@ void shard_cut(const struct shard *s, const struct weight_desc *whole, enum dtyp
     case WEIGHT_DOWN:
         part->total = hidden;
         r = segments(s, hidden, shard_block(down));
+        cut_columns(part, r, scratch);
+        break;
+    case WEIGHT_MIX_IN:
+    case WEIGHT_MIX_CONV:
+        part->total = mix_channels(x);
+        for (int i = 0; i < 3; i++)
+            if (x->kind != MIX_CONV && i < 2)
+                cut_mix(s, part, i, true, x->key_dim);
+            else
+                cut_mix(s, part, i, false, x->head_dim);
+        return;
+    case WEIGHT_MIX_GATE:
+        part->total = mix_values(x);
+        cut_mix(s, part, 0, false, x->head_dim);
+        cut_mix(s, part, 1, false, 1);
+        cut_mix(s, part, 2, false, 1);
+        return;
+    case WEIGHT_MIX_HEADS:
+        part->total = x->heads;
+        for (int i = 0; i < 3; i++)
+            cut_mix(s, part, i, false, 1);
+        return;
+    case WEIGHT_MIX_NORM:
+        if (x->kind == MIX_SSM)
+            cut_mix(s, part, 0, true, 1);
+        return;
+    case WEIGHT_MIX_OUT:
+        part->total = mix_values(x);
+        r = segments(s, part->total, shard_block(whole->part[0].dtype));
+        CHECK(r.begin == mix_heads(s, x).begin * x->head_dim && r.end == mix_heads(s, x).end * x->head_dim);
         cut_columns(part, r, scratch);
         break;
     case WEIGHT_HEAD:

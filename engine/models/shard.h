@@ -11,7 +11,8 @@
 // What the types of a file's matrices allow.
 struct shard_blocks {
     int attn; // largest block (shard_block()) of an attention output
-    int down; // and of a down matrix
+    int down; // of a down matrix
+    int mix;  // of the output of a recurrent layer
 };
 
 // One rank of a grid: `num_stages` stages, each a contiguous run of layers, of `world` ranks each, which

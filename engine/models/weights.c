@@ -22,14 +22,28 @@ static int slot_count(const struct model_config *c, const struct weight_slot *s)
     return s->kind == SLOT_MODEL ? 1 : c->num_layers;
 }
 
+static bool slot_in_layer(const struct model_config *c, const struct weight_slot *s, int layer) {
+    return s->of == OF_ANY || (s->of == OF_ATTN ? model_attn(c, layer) != NULL : model_mix(c, layer) != NULL);
+}
+
+// Goes on to the next layer that has a weight of the slot; from -1 to the first. false: there is none.
+static bool slot_next(const struct model_config *c, const struct weight_slot *s, int *layer) {
+    do
+        ++*layer;
+    while (*layer < slot_count(c, s) && !slot_in_layer(c, s, *layer));
+    return *layer < slot_count(c, s);
+}
+
 static bool has_bias(const struct model_config *c, const struct weight_slot *s, int layer) {
     return (s->role == WEIGHT_QKV && model_attn(c, layer)->qkv_bias) ||
-           (s->role == WEIGHT_ATTN_OUT && model_attn(c, layer)->out_bias);
+           (s->role == WEIGHT_ATTN_OUT && model_attn(c, layer)->out_bias) ||
+           (s->role == WEIGHT_MIX_CONV && model_mix(c, layer)->conv_bias);
 }
 
 // layer: of a weight outside the layers 0, which V and D do not ask for.
 static int64_t letter_size(const struct model_config *c, int layer, char letter) {
     const struct attn_spec *a = model_attn(c, layer);
+    const struct mix_spec *m = model_mix(c, layer);
     switch (letter) {
     case 'V': return c->vocab;
     case 'D': return c->hidden;
@@ -37,8 +51,24 @@ static int64_t letter_size(const struct model_config *c, int layer, char letter)
     case 'd': return a->head_dim;
     case 'Q': return (int64_t)a->heads * a->head_dim;
     case 'K': return (int64_t)a->kv_heads * a->head_dim;
+    case 'h': return m->heads;
+    case 'g': return m->groups;
+    case 'n': return (int64_t)m->groups * m->key_dim;
+    case 'v': return mix_values(m);
+    case 'p': return m->head_dim;
+    case 'm': return mix_values(m) / m->groups;
+    case 't': return m->taps;
+    case '1': return 1;
     }
     return 0;
+}
+
+// The sizes of n letters together.
+static int64_t letter_sum(const struct model_config *c, int layer, const char *letters, int n) {
+    int64_t sum = 0;
+    for (int i = 0; i < n; i++)
+        sum += letter_size(c, layer, letters[i]);
+    return sum;
 }
 
 // A tied head is the embedding.
@@ -87,6 +117,8 @@ static enum status check_part(const struct model_config *c, const struct model_f
         want.shape[i] = letter_size(c, layer, shape[i]);
     if (part == FUSED_PART)
         want.shape[0] = rows_before(c, s, 3, layer);
+    else if (s->part[part].rows)
+        want.shape[0] = letter_sum(c, layer, s->part[part].rows, (int)strlen(s->part[part].rows));
     shape_text(&want, expected, sizeof expected);
     if (!t)
         return model_file_bad(f, err, "tensor %s is missing, expected with shape (%s)", name, expected);
@@ -94,7 +126,7 @@ static enum status check_part(const struct model_config *c, const struct model_f
         shape_text(&t->view, found, sizeof found);
         return model_file_bad(f, err, "tensor %s has shape (%s), expected (%s)", name, found, expected);
     }
-    if ((bias || s->role == WEIGHT_NORM) && t->view.dtype != DTYPE_F32)
+    if ((bias || weight_is_plain(s->role)) && t->view.dtype != DTYPE_F32)
         return model_file_bad(f, err, "tensor %s has type %s, expected F32", name, t->type_name);
     if (!dtype_is_weight(t->view.dtype)) {
         char known[160] = "";
@@ -116,6 +148,8 @@ static bool is_expected(const struct model_config *c, const struct model_file *f
     int layer = at.layer < 0 ? 0 : at.layer;
     if (!at.slot)
         return true;
+    if (!slot_in_layer(c, at.slot, layer))
+        return false;
     bool there = is_fused(c, f, at.slot, layer) ? at.fused : at.part != FUSED_PART;
     return there && (!at.bias || has_bias(c, at.slot, layer));
 }
@@ -133,7 +167,7 @@ static enum status check_slot(const struct model_config *c, const struct model_f
 enum status weights_check(const struct model_config *c, const struct model_file *f, struct err *err) { // (14)
     const struct arch *a = arch_of(c);
     for (int i = 0; i < a->num_slots; i++)
-        for (int layer = 0; layer < slot_count(c, &a->slots[i]); layer++)
+        for (int layer = -1; slot_next(c, &a->slots[i], &layer);)
             if (check_slot(c, f, &a->slots[i], layer, err))
                 return STATUS_FORMAT;
     for (size_t i = 0; i < f->num_tensors; i++) {
@@ -173,9 +207,12 @@ static struct model_tensor find_part(const struct loader *l, const struct weight
     bool fused = is_fused(l->whole, l->f, s, layer);
     struct model_tensor t =
         *model_file_find(l->f, part_name(l->whole, s, fused ? FUSED_PART : part, bias, layer, name));
-    if (fused) {
+    const struct slot_part *p = &s->part[part];
+    if (fused || p->rows) {
         uint64_t all = (uint64_t)t.view.shape[0], rows = (uint64_t)part_rows(l->whole, s, part, layer);
-        t.offset += t.bytes / all * (uint64_t)rows_before(l->whole, s, part, layer);
+        int64_t before =
+            fused ? rows_before(l->whole, s, part, layer) : letter_sum(l->whole, layer, p->rows, p->at);
+        t.offset += t.bytes / all * (uint64_t)before;
         t.bytes = t.bytes / all * rows;
         t.elements = t.elements / all * rows;
         t.view.shape[0] = (int64_t)rows;
@@ -254,7 +291,7 @@ static enum status load_slot(struct loader *l, const struct weight_slot *s, int 
             if ((st = read_part(l, &bias, &at, &desc.bias[p], err)))
                 return st;
         }
-        if (s->role != WEIGHT_NORM && loaded_dtype(t.view.dtype, l->floats) != t.view.dtype) {
+        if (!weight_is_plain(s->role) && loaded_dtype(t.view.dtype, l->floats) != t.view.dtype) {
             if ((st = convert_part(l, &t, &desc.part[p], converted, err)))
                 return st;
             converted += padded(t.elements * dtype_row_bytes(l->floats, 1));
@@ -295,9 +332,8 @@ static void free_buffers(struct loader *l) {
 static enum status make_buffers(struct loader *l, bool of_layers) {
     uint64_t largest = 0;
     for (int i = 0; i < l->arch->num_slots; i++)
-        for (int layer = 0; (l->arch->slots[i].kind != SLOT_MODEL) == of_layers &&
-                            layer < slot_count(l->whole, &l->arch->slots[i]);
-             layer++) {
+        for (int layer = -1; (l->arch->slots[i].kind != SLOT_MODEL) == of_layers &&
+                             slot_next(l->whole, &l->arch->slots[i], &layer);) {
             uint64_t bytes = slot_bytes(l, &l->arch->slots[i], layer);
             largest = bytes > largest ? bytes : largest;
         }
@@ -323,15 +359,20 @@ static enum status prepare(struct loader *l) {
             return STATUS_NOMEM;
         for (int layer = 0; layer < end - first; layer++) {
             const struct layer_spec *spec = &m->config.layers[layer];
+            const struct attn_spec *attn = model_attn(&m->config, layer);
+            const struct mix_spec *mix = model_mix(&m->config, layer);
             m->layers[layer] = (struct layer){.index = layer,
-                                              .attn = m->config.attn[spec->attn],
+                                              .attn = attn ? *attn : (struct attn_spec){0},
                                               .ffn = m->config.ffn[spec->ffn],
+                                              .mix = mix ? *mix : (struct mix_spec){0},
                                               .kv_group = spec->kv_group,
-                                              .kv_layer = spec->kv_layer};
+                                              .kv_layer = spec->kv_layer,
+                                              .state_group = spec->state_group,
+                                              .state_layer = spec->state_layer};
         }
     }
     for (int i = 0; i < l->arch->num_slots; i++)
-        for (int layer = 0; layer < slot_count(l->whole, &l->arch->slots[i]); layer++)
+        for (int layer = -1; slot_next(l->whole, &l->arch->slots[i], &layer);)
             l->total += slot_bytes(l, &l->arch->slots[i], layer);
     return STATUS_OK;
 }
@@ -357,7 +398,7 @@ enum status weights_load(const struct weights_target *targets, int num_targets, 
         bool of_layers = s->kind != SLOT_MODEL;
         if (i == 0 || of_layers != (s[-1].kind != SLOT_MODEL))
             ok = make_buffers(&l, of_layers) == STATUS_OK;
-        for (int layer = 0; ok && err->code == STATUS_OK && layer < slot_count(l.whole, s); layer++) {
+        for (int layer = -1; ok && err->code == STATUS_OK && slot_next(l.whole, s, &layer);) {
             if (load_slot(&l, s, layer, err) != STATUS_OK)
                 break;
             l.done += slot_bytes(&l, s, layer);
@@ -381,14 +422,17 @@ void weights_free(struct model *m) {
 void weights_blocks(const struct model_config *c, const struct model_file *f, enum dtype floats,
                     struct shard_blocks *blocks) {
     struct loader l = {.whole = c, .arch = arch_of(c), .f = f};
-    const struct weight_slot *out = arch_slot(l.arch, WEIGHT_ATTN_OUT),
-                             *down = arch_slot(l.arch, WEIGHT_DOWN);
-    *blocks = (struct shard_blocks){1, 1};
-    for (int layer = 0; layer < c->num_layers; layer++) {
-        int a = shard_block(loaded_dtype(find_part(&l, out, 0, false, layer).view.dtype, floats));
-        int d = shard_block(loaded_dtype(find_part(&l, down, 0, false, layer).view.dtype, floats));
-        blocks->attn = a > blocks->attn ? a : blocks->attn;
-        blocks->down = d > blocks->down ? d : blocks->down;
+    *blocks = (struct shard_blocks){1, 1, 1};
+    for (int i = 0; i < l.arch->num_slots; i++) {
+        const struct weight_slot *s = &l.arch->slots[i];
+        int *block = s->role == WEIGHT_ATTN_OUT  ? &blocks->attn
+                     : s->role == WEIGHT_MIX_OUT ? &blocks->mix
+                     : s->role == WEIGHT_DOWN    ? &blocks->down
+                                                 : NULL;
+        for (int layer = -1; block && slot_next(c, s, &layer);) {
+            int b = shard_block(loaded_dtype(find_part(&l, s, 0, false, layer).view.dtype, floats));
+            *block = b > *block ? b : *block;
+        }
     }
 }
 

@@ -207,6 +207,7 @@ static void softcap(float *x, int n, float cap) {
 }
 
 #include "body_attention.h"
+#include "body_mix.h"
 
 // ---- logits (rules 11 to 13)
 
@@ -248,6 +249,8 @@ const struct cpu_kernels CPU_KERNELS = {
     .geglu = geglu,
     .softcap = softcap,
     .attend = attend,
+    .mix_conv = mix_conv,
+    .mix_recur = mix_recur,
     .attend_combine = attend_combine,
     .to_i8 = to_i8,
     .widen_i8 = widen_i8,

@@ -45,7 +45,7 @@ static const char *attn_problem(const struct model_config *m, const struct attn_
 
 static const char *model_problem(const struct model_config *m) {
     if (m->num_layers < 1 || m->hidden < 1 || m->vocab < 1 || m->num_attn < 1 || m->num_ffn < 1 ||
-        m->kv_layers < 1)
+        m->kv_layers + m->state_layers < 1)
         return "a dimension of the model is not positive";
     const char *problem = NULL;
     for (int i = 0; i < m->num_attn && !problem; i++)
@@ -54,10 +54,16 @@ static const char *model_problem(const struct model_config *m) {
         problem = m->ffn[i].hidden < 1 ? "a dimension of the model is not positive" : NULL;
     for (int i = 0; i < m->num_layers && !problem; i++) {
         const struct layer_spec *l = &m->layers[i];
-        if (l->attn >= m->num_attn || l->ffn >= m->num_ffn || l->kv_group >= m->num_groups ||
-            l->kv_layer >= m->kv_layers)
+        bool attn = l->attn != MODEL_NO_SPEC, mix = m->num_mix > 0 && l->mix != MODEL_NO_SPEC;
+        if ((attn &&
+             (l->attn >= m->num_attn || l->kv_group >= m->num_groups || l->kv_layer >= m->kv_layers)) ||
+            (mix && (l->mix >= m->num_mix || l->state_group >= m->num_groups ||
+                     l->state_layer >= m->state_layers)) ||
+            l->ffn >= m->num_ffn)
             problem = "a layer names a spec, or a place in the cache, that the model lacks";
     }
+    for (int i = 0; i < m->num_mix && !problem; i++)
+        problem = cpu_mix_problem(&m->mix[i]);
     return problem;
 }
 
@@ -99,6 +105,8 @@ static struct device *cpu_open(const struct backend_host *host, const struct dev
     }
     for (int i = 0; i < m->num_ffn; i++)
         dev->max_ffn = max_int(dev->max_ffn, m->ffn[i].hidden);
+    for (int i = 0; i < m->num_mix; i++)
+        dev->max_mix = max_int(dev->max_mix, mix_values(&m->mix[i]));
     dev->rank = config->world > 1 ? config->rank : 0;
     dev->world = config->world > 1 ? config->world : 1;
     dev->comm = config->world > 1 ? config->comm : NULL;
@@ -151,7 +159,7 @@ static void lay_out_arena(struct device *dev, struct arena *c) {
     size_t T = (size_t)l->max_tokens, R = (size_t)l->max_rows, D = (size_t)m->hidden;
     size_t q = (size_t)dev->max_q, kv = (size_t)device_kv_size(dev), F = (size_t)dev->max_ffn;
     size_t rows = T > (size_t)dev->head_rows ? T : (size_t)dev->head_rows;
-    size_t wide = (size_t)max_int(max_int(m->hidden, dev->max_q), dev->max_ffn) + 1;
+    size_t wide = (size_t)max_int(max_int(m->hidden, dev->max_q), max_int(dev->max_ffn, dev->max_mix)) + 1;
     dev->resid = arena_take(c, T * D, sizeof(float));
     dev->q = arena_take(c, T * q, sizeof(float));
     dev->h = arena_take(c, T * (q > F ? q : F), sizeof(float));
@@ -164,6 +172,8 @@ static void lay_out_arena(struct device *dev, struct arena *c) {
         dev->bf16 = arena_take(c, rows, activation_stride((wide + 1) * sizeof(uint16_t)));
     if (dev->dtypes & DTYPES_QUANTISED)
         dev->q8 = arena_take(c, rows, activation_stride((wide / 32 + 1) * sizeof(struct act_q8)));
+    if (m->num_mix > 0)
+        cpu_mix_arena(dev, c);
     if (dev->world > 1 || adds_apart(dev))
         dev->partial = arena_take(c, T * D, sizeof(float));
     if (dev->has_head)
@@ -398,9 +408,9 @@ static void add_worker(void *ctx, int thread, int num_threads) {
 }
 
 // resid += residual_scale * post_norm(all_reduce(h · Wᵀ) + bias): the sum over ranks of what each has of the tree, then the bias, once.
-static void add_projection(struct device *dev, const struct weight *w, const struct weight *post_norm,
-                           const struct step *step) {
-    struct gemm_input x = cpu_gemm_input(dev, dev->h, step->num_tokens, NULL, w, NULL);
+static void add_projection(struct device *dev, const float *h, const struct weight *w,
+                           const struct weight *post_norm, const struct step *step) {
+    struct gemm_input x = cpu_gemm_input(dev, h, step->num_tokens, NULL, w, NULL);
     struct add_rows job = {dev->resid, NULL, w->bias[0], step->num_tokens, dev->model.hidden};
     if (dev->world > 1) {
         cpu_matmul_part(dev, dev->partial, dev->model.hidden, &x, w);
@@ -422,7 +432,11 @@ static void add_projection(struct device *dev, const struct weight *w, const str
 }
 
 static void cpu_attn_out(struct device *dev, const struct layer *layer, const struct step *step) {
-    add_projection(dev, layer->attn_out, layer->attn_post_norm, step);
+    add_projection(dev, dev->h, layer->attn_out, layer->attn_post_norm, step);
+}
+
+static void cpu_mix_out(struct device *dev, const struct layer *layer, const struct step *step) {
+    add_projection(dev, dev->mixed, layer->mix_out, NULL, step);
 }
 
 static void cpu_ffn_in(struct device *dev, const struct layer *layer, const struct step *step) {
@@ -432,7 +446,7 @@ static void cpu_ffn_in(struct device *dev, const struct layer *layer, const stru
 }
 
 static void cpu_ffn_out(struct device *dev, const struct layer *layer, const struct step *step) {
-    add_projection(dev, layer->down, layer->ffn_post_norm, step);
+    add_projection(dev, dev->h, layer->down, layer->ffn_post_norm, step);
 }
 
 // Copied in place: host and device are one.
@@ -477,6 +491,8 @@ const struct backend_ops backend_cpu = {
     .attn_prefill = cpu_attn_prefill,
     .attn_decode = cpu_attn_decode,
     .attn_out = cpu_attn_out,
+    .mix = cpu_mix,
+    .mix_out = cpu_mix_out,
     .ffn_in = cpu_ffn_in,
     .ffn_out = cpu_ffn_out,
     .head = cpu_head,

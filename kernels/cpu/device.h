@@ -32,7 +32,7 @@ struct weight {
     float *bias[3]; // (rows of the part) or NULL
     // Bounds in blocks of the part of K that each segment of a row-parallel matrix takes, this rank's own
     int segments[NUM_SEGMENTS + 1], num_segments;
-    float *vector; // WEIGHT_NORM
+    float *vector; // the first part of a weight_is_plain()
     void *table;   // WEIGHT_EMBED of a model with a head of its own: rows as in the file
     struct region region;
 };
@@ -69,6 +69,7 @@ struct device {
     int kv_heads, head_dim; // K and d, the same in all layers
     int max_q, max_group;   // the most of any layer: H*d, H/K
     int max_ffn;            // F
+    int max_mix;            // heads*P of recurrent layers
     bool has_head;          // the last stage, or the only one
     struct weight *weights;
     struct weight *embed; // the table; of a tied model it is packed, and the head
@@ -81,7 +82,10 @@ struct device {
     struct step_limits limits;
     struct region arena; // everything below
     float *resid, *q, *h;
-    float *key, *value;        // (T, K*d) of this step
+    float *key, *value; // (T, K*d) of this step
+    // Of recurrent layers: (T) rows q, k, v; (T) rows of the output gate and two numbers for each head; (T, heads*P)
+    float *mix_in, *mix_gate, *mixed;
+    float *units[2];           // (N) what makes q and k of length 1 / sqrt(N) and 1
     char *floats, *bf16, *q8;  // (T) rows of activations, activation_stride() apart
     float *logits;             // (own head rows, padded V)
     int head_rows;             // rows that the head computes at a time
@@ -143,6 +147,11 @@ enum status cpu_head_open(struct device *dev); // after head_rows is known. STAT
 void cpu_head_close(struct device *dev);
 void cpu_head_arena(struct device *dev, struct arena *a);
 void cpu_head(struct device *dev, const struct model *model, const struct step *step);
+
+// mix.c
+const char *cpu_mix_problem(const struct mix_spec *m); // why this backend cannot compute it, or NULL
+void cpu_mix_arena(struct device *dev, struct arena *a);
+void cpu_mix(struct device *dev, const struct layer *layer, const struct step *step); // into dev->mixed
 
 // attention.c
 size_t cpu_attn_partials(

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "half.h"
+#include "model.h"
 #include "tensor.h"
 
 #include <stdbool.h>
@@ -236,6 +237,36 @@ struct attn_chunk {
     float *out; // (num_queries, d rounded up to 16), before the division by sum
 };
 
+// The convolution of some channels over tokens that follow each other in a sequence (rule 19).
+struct mix_conv {
+    float *y;                 // of token 0 and the first channel; may be x
+    const float *x;           // as y
+    const float *in_gate;     // multiplies x before, or NULL
+    const float *out_gate;    // multiplies what comes out, or NULL: silu of it
+    size_t ldx, ldy;          // floats from token to token: of x and the gates; of y
+    int num_tokens, channels; // any number
+    float *window;            // (taps - 1, ldw), oldest first
+    bool begins;              // the sequence begins here: zeros in place of what is there
+    size_t ldw;
+    int taps;
+    const float *w, *bias; // (taps, ldw), oldest first; (channels) or NULL
+};
+
+// The recurrence of some columns of a head's state (rule 19), 16 to MIX_COLUMNS of them.
+enum { MIX_COLUMNS = 64 };
+struct mix_recur {
+    float *state; // (key_dim, ld_state), of the first column
+    size_t ld_state;
+    int key_dim, columns;     // columns: a multiple of 16
+    const float *q, *k, *v;   // of token 0; v of the first column
+    const float *decay, *dt;  // of token 0; dt: what v, or what it differs by, is multiplied by
+    float *y;                 // of token 0 and the first column
+    size_t ldx, ld_gate, ldy; // floats from token to token: of q, k and v; of decay and dt; of y
+    int num_tokens;
+    bool delta;
+    float d; // MIX_SSM: y += d * v
+};
+
 struct cpu_kernels {
     const char *name;
     gemm_fn *gemm[DTYPE_COUNT];   // by weight dtype; NULL where there is none
@@ -251,6 +282,8 @@ struct cpu_kernels {
     void (*geglu)(float *y, size_t ldy, const float *gate, const float *up, size_t ldx, int rows, int n);
     void (*softcap)(float *x, int n, float cap); // x = cap * tanh(x / cap)
     void (*attend)(struct attn_chunk *c);
+    void (*mix_conv)(const struct mix_conv *c);
+    void (*mix_recur)(const struct mix_recur *r);
     // Adds a chunk to what the chunks before it gave; max starts at -infinity, sum and out (d) at 0.
     void (*attend_combine)(float *max, float *sum, float *out, float chunk_max, float chunk_sum,
                            const float *chunk_out, int d);

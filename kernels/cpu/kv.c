@@ -4,8 +4,9 @@
 #include "log.h"
 
 size_t cpu_kv_bytes(const struct device *dev, int num_blocks) {
-    return 2 * (size_t)dev->model.kv_layers * (size_t)num_blocks * (size_t)dev->block_size *
-           (size_t)dev->kv_heads * backend_kv_vector_bytes(dev->kv_dtype, dev->head_dim);
+    size_t vectors = 2 * (size_t)dev->model.kv_layers * (size_t)(dev->block_size * dev->kv_heads);
+    return (size_t)num_blocks *
+           (kv_page_bytes(dev) + (dev->kv_dtype == DTYPE_I8 ? vectors * sizeof(float) : 0));
 }
 
 size_t cpu_kv_region(const struct device *dev, int num_blocks) { return cpu_kv_bytes(dev, num_blocks) + 64; }
@@ -38,8 +39,7 @@ void cpu_kv_write(struct device *dev, int kv_layer, int64_t slot, const float *k
 
 // At once: host and device are one, and every step before has been computed.
 void cpu_kv_copy(struct device *dev, const struct kv_move *moves, int num_moves) {
-    size_t halves = 2 * (size_t)dev->model.kv_layers,
-           bytes = halves * kv_half_elems(dev) * kv_elem_bytes(dev);
+    size_t halves = 2 * (size_t)dev->model.kv_layers, bytes = kv_page_bytes(dev);
     size_t scales = halves * (size_t)(dev->kv_heads * dev->block_size);
     for (int i = 0; i < num_moves; i++) {
         int32_t from = moves[i].from, to = moves[i].to;

@@ -5,7 +5,8 @@
 // layer. Keys or values of one layer of a page lie in tiles of 16 tokens: keys (K, B/16, d, 16), values
 // (K, B, d); of BF16 and I8 keys (K, B/16, d/2, 16, 2), values (K, B/16, 8, d, 2), so that the two elements
 // that are multiplied at once lie beside each other. The scales of I8, (pages, kv_layers, 2, K, B), follow the
-// elements of all pages.
+// elements of all pages. A page of states has them (state_layers, state size) in f32; pages are as large as the larger
+// of the two.
 #pragma once
 
 #include "device.h"
@@ -23,20 +24,33 @@ static inline size_t kv_half_elems(const struct device *dev) {
     return (size_t)dev->block_size * (size_t)(dev->kv_heads * dev->head_dim);
 }
 
+// Bytes from page to page, without scales
+static inline size_t kv_page_bytes(const struct device *dev) {
+    size_t keys = 2 * (size_t)dev->model.kv_layers * kv_half_elems(dev) * kv_elem_bytes(dev);
+    size_t states = (size_t)dev->model.state_layers * (size_t)model_state_size(&dev->model) * sizeof(float);
+    return states == 0 ? keys : ((keys > states ? keys : states) + 63) / 64 * 64;
+}
+
+// The recurrent state of a layer in a page
+static inline float *kv_state(const struct device *dev, int state_layer, int64_t page) {
+    return (float *)(void *)((char *)dev->kv.data + (size_t)page * kv_page_bytes(dev)) +
+           (size_t)state_layer * (size_t)model_state_size(&dev->model);
+}
+
 static inline size_t kv_half_index(const struct device *dev, int kv_layer, int64_t page, int which) {
     return ((size_t)page * (size_t)dev->model.kv_layers + (size_t)kv_layer) * 2 + (size_t)which;
 }
 
 // The keys (which = 0) or values (1) of one layer of a page
 static inline char *kv_half(const struct device *dev, int kv_layer, int64_t page, int which) {
-    return (char *)dev->kv.data +
-           kv_half_index(dev, kv_layer, page, which) * kv_half_elems(dev) * kv_elem_bytes(dev);
+    return (char *)dev->kv.data + (size_t)page * kv_page_bytes(dev) +
+           ((size_t)kv_layer * 2 + (size_t)which) * kv_half_elems(dev) * kv_elem_bytes(dev);
 }
 
 // Their scales, (K, B), of I8
 static inline float *kv_scales(const struct device *dev, int kv_layer, int64_t page, int which) {
-    size_t elems = (size_t)dev->limits.num_blocks * (size_t)dev->model.kv_layers * 2 * kv_half_elems(dev);
-    float *scales = (float *)(void *)((char *)dev->kv.data + (elems * kv_elem_bytes(dev) + 63) / 64 * 64);
+    size_t bytes = (size_t)dev->limits.num_blocks * kv_page_bytes(dev);
+    float *scales = (float *)(void *)((char *)dev->kv.data + (bytes + 63) / 64 * 64);
     return scales + kv_half_index(dev, kv_layer, page, which) * (size_t)(dev->kv_heads * dev->block_size);
 }
 
@@ -75,7 +89,7 @@ static inline void kv_scatter(const struct device *dev, char *tile, int which, i
     }
 }
 
-size_t cpu_kv_bytes(const struct device *dev, int num_blocks);  // in the canonical form
+size_t cpu_kv_bytes(const struct device *dev, int num_blocks);  // without padding behind the last page
 size_t cpu_kv_region(const struct device *dev, int num_blocks); // as they lie in memory
 // Stores the key and the value (K, d) of one token.
 void cpu_kv_write(struct device *dev, int kv_layer, int64_t slot, const float *key, const float *value);

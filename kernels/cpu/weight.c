@@ -69,6 +69,22 @@ static struct weight *tied_head(struct device *dev, const struct weight_desc *de
     return w;
 }
 
+// Rows of all parts as (taps, rows), and their biases beside each other.
+static void pack_conv(struct weight *w, const struct weight_desc *desc) {
+    size_t rows = 0, at = 0, taps = (size_t)w->part[0].cols;
+    for (int i = 0; i < w->num_parts; i++)
+        rows += (size_t)w->part[i].rows;
+    w->bias[0] = desc->bias[0].data ? w->vector + rows * taps : NULL;
+    for (int i = 0; i < w->num_parts; at += (size_t)w->part[i++].rows) {
+        const float *from = desc->part[i].data;
+        size_t n = (size_t)w->part[i].rows;
+        for (size_t k = 0; k < n * taps; k++)
+            w->vector[k % taps * rows + at + k / taps] = from[k];
+        if (w->bias[0])
+            memcpy(w->bias[0] + at, desc->bias[i].data, n * sizeof(float));
+    }
+}
+
 struct weight *cpu_weight_load(struct device *dev, const struct weight_desc *desc, struct err *err) {
     if (!weight_check(&dev->model, desc, err))
         return NULL;
@@ -81,7 +97,8 @@ struct weight *cpu_weight_load(struct device *dev, const struct weight_desc *des
     }
     w->role = desc->role;
     // Kept row-major: norms, and a table that is nothing but a table.
-    bool plain = desc->role == WEIGHT_NORM || (desc->role == WEIGHT_EMBED && !dev->model.tied);
+    bool vectors = weight_is_plain(desc->role),
+         plain = vectors || (desc->role == WEIGHT_EMBED && !dev->model.tied);
     size_t bytes = 0, offset[3] = {0}, bias_offset[3] = {0};
     for (int i = 0; i < 3 && desc->part[i].data; i++, w->num_parts++) {
         const struct tensor *t = &desc->part[i];
@@ -97,7 +114,7 @@ struct weight *cpu_weight_load(struct device *dev, const struct weight_desc *des
         if (desc->bias[i].data)
             bytes += align64((size_t)p->num_panels * LANES * sizeof(float));
     }
-    if (desc->role == WEIGHT_ATTN_OUT || desc->role == WEIGHT_DOWN)
+    if (desc->role == WEIGHT_ATTN_OUT || desc->role == WEIGHT_DOWN || desc->role == WEIGHT_MIX_OUT)
         cut_segments(w, dev, desc);
     w->region = region_alloc(bytes);
     if (!w->region.data) {
@@ -108,21 +125,21 @@ struct weight *cpu_weight_load(struct device *dev, const struct weight_desc *des
     char *memory = w->region.data;
     for (int i = 0; i < w->num_parts; i++) {
         w->part[i].data = memory + offset[i];
-        if (desc->bias[i].data) {
+        if (desc->bias[i].data && !plain) {
             w->bias[i] = (float *)(void *)(memory + bias_offset[i]);
             memcpy(w->bias[i], desc->bias[i].data, (size_t)w->part[i].rows * sizeof(float));
         }
         if (!plain)
             dev->dtypes |= 1u << w->part[i].dtype;
     }
-    if (plain) {
-        const struct weight_part *p = &w->part[0];
-        memcpy(memory, desc->part[0].data, (size_t)p->rows * dtype_row_bytes(p->dtype, p->cols));
-        if (desc->role == WEIGHT_NORM)
-            w->vector = (float *)(void *)memory;
-        else
-            w->table = memory;
-    } else {
+    w->vector = vectors ? (float *)(void *)memory : NULL;
+    w->table = plain && !vectors ? memory : NULL;
+    for (int i = 0; plain && i < w->num_parts; i++)
+        memcpy(w->part[i].data, desc->part[i].data,
+               (size_t)w->part[i].rows * dtype_row_bytes(w->part[i].dtype, w->part[i].cols));
+    if (desc->role == WEIGHT_MIX_CONV)
+        pack_conv(w, desc);
+    if (!plain) {
         struct pack job = {w, desc};
         pool_run(dev->pool, pack_worker, &job, true);
     }

@@ -1,6 +1,6 @@
 // The reference backend: every phase composed of the primitives of ref_ops.h, one row after another, keys and
 // values in the canonical order of kv_export. Slow and plain on purpose.
-#include "ref_ops.h"
+#include "ref_mix.h"
 
 #include "inspect.h"
 #include "log.h"
@@ -30,9 +30,10 @@ struct device {
     struct weight *weights;
     size_t weight_bytes;
     struct step_limits limits;
-    float *resid, *q, *h;        // (T, D), (T, H*d), (T, max(H*d, F))
-    float *norm, *wide, *scores; // (D), (max(H*d, 2*F, D)), (V)
-    float *keys, *values;        // (max_context, d)
+    float *resid, *q, *h;             // (T, D), (T, H*d), (T, max(H*d, F))
+    float *norm, *wide, *scores;      // (D), (max(H*d, 2*F, D)), (V)
+    float *mixed, *mix_in, *mix_gate; // (T, heads*P), (2, channels or 3*D), (heads*P + 2*heads)
+    float *keys, *values;             // (max_context, d)
     char *kv;                // (num_blocks, kv_layers, 2) keys or values of a block as kv_export gives them
     struct result result[2]; // of steps with odd and even seq
     uint64_t num_begun, num_synced;
@@ -59,6 +60,12 @@ static int max_ffn(const struct model_config *m) {
         size = max_int(size, m->ffn[i].hidden);
     return size;
 }
+
+// Rows of the first two matrices of a recurrent layer.
+static int mix_in_size(const struct mix_spec *x) {
+    return x->kind == MIX_CONV ? 3 * x->heads : mix_channels(x);
+}
+static int mix_gate_size(const struct mix_spec *x) { return mix_values(x) + 2 * x->heads; }
 
 static struct device *ref_open(const struct backend_host *host, const struct device_config *config,
                                struct err *err) {
@@ -114,7 +121,7 @@ static void ref_close(struct device *dev) {
         free(r->ids), free(r->rank), free(r->share), free(r->top_ids), free(r->logprob),
             free(r->top_logprobs), free(r->logits), free(r->hidden), free(r->failed);
     }
-    free(dev->resid), free(dev->q), free(dev->h);
+    free(dev->resid), free(dev->q), free(dev->h), free(dev->mixed), free(dev->mix_in), free(dev->mix_gate);
     free(dev->norm), free(dev->wide), free(dev->scores), free(dev->keys), free(dev->values), free(dev->kv);
     free(dev);
 }
@@ -167,8 +174,10 @@ static struct weight *ref_weight_load(struct device *dev, const struct weight_de
 static size_t ref_kv_block_bytes(struct device *dev) {
     const struct model_config *m = &dev->model;
     const struct attn_spec *a = &m->attn[0]; // all specs keep keys and values of one size
-    return 2u * (size_t)m->kv_layers * (size_t)(dev->block_size * a->kv_heads) *
-           backend_kv_vector_bytes(dev->kv_dtype, a->head_dim);
+    size_t keys = 2u * (size_t)m->kv_layers * (size_t)(dev->block_size * a->kv_heads) *
+                  backend_kv_vector_bytes(dev->kv_dtype, a->head_dim);
+    size_t states = (size_t)m->state_layers * (size_t)model_state_size(m) * sizeof(float);
+    return states == 0 ? keys : (keys > states ? keys + 3 : states) / 4 * 4;
 }
 
 static void *zeroed(struct device *dev, size_t n, size_t size) {
@@ -182,6 +191,7 @@ static enum status ref_reserve(struct device *dev, const struct step_limits *lim
     size_t T = (size_t)limits->max_tokens, R = (size_t)limits->max_rows, V = (size_t)m->vocab;
     size_t q = (size_t)max_q_size(m), F = (size_t)max_ffn(m), d = (size_t)m->attn[0].head_dim;
     size_t D = (size_t)m->hidden, wide = q > 2 * F ? q : 2 * F;
+    int v = 0, in = 0, gate = 0;
     dev->limits = *limits;
     dev->resid = zeroed(dev, T * D, sizeof(float));
     dev->q = zeroed(dev, T * q, sizeof(float));
@@ -189,6 +199,14 @@ static enum status ref_reserve(struct device *dev, const struct step_limits *lim
     dev->norm = zeroed(dev, D, sizeof(float));
     dev->wide = zeroed(dev, wide > D ? wide : D, sizeof(float));
     dev->scores = zeroed(dev, V, sizeof(float));
+    for (int i = 0; i < m->num_mix; i++) {
+        v = max_int(v, mix_values(&m->mix[i]));
+        in = max_int(in, mix_in_size(&m->mix[i]));
+        gate = max_int(gate, mix_gate_size(&m->mix[i]));
+    }
+    dev->mixed = zeroed(dev, T * (size_t)v, sizeof(float));
+    dev->mix_in = zeroed(dev, 2 * (size_t)in, sizeof(float));
+    dev->mix_gate = zeroed(dev, (size_t)gate, sizeof(float));
     dev->keys = zeroed(dev, (size_t)limits->max_context * d, sizeof(float));
     dev->values = zeroed(dev, (size_t)limits->max_context * d, sizeof(float));
     dev->kv = zeroed(dev, (size_t)limits->num_blocks, ref_kv_block_bytes(dev));
@@ -368,16 +386,56 @@ static void ref_attn_decode(struct device *dev, const struct layer *layer, const
         attend_sequence(dev, layer, step, s);
 }
 
+static struct ref_mix mix_weights(const struct device *dev, const struct layer *layer) {
+    struct ref_mix m = {.spec = &layer->mix, .eps = dev->model.norm_eps};
+    for (int i = 0; i < layer->mix_conv->num_parts; i++) {
+        m.conv[i] = layer->mix_conv->part[i].data;
+        m.conv_bias[i] = layer->mix_conv->part[i].bias;
+    }
+    if (layer->mix_heads) {
+        m.a = layer->mix_heads->part[0].data;
+        m.bias = layer->mix_heads->part[1].data;
+        m.d = layer->mix_heads->part[2].data;
+    }
+    m.norm = layer->mix_norm ? layer->mix_norm->part[0].data : NULL;
+    return m;
+}
+
+// The parts of a matrix one after the other.
+static void project(float *y, const float *x, const struct weight *w) {
+    for (int i = 0; w && i < w->num_parts; y += w->part[i++].rows)
+        ref_matvec(y, x, &w->part[i]);
+}
+
+static void ref_mix_phase(struct device *dev, const struct layer *layer, const struct step *step) {
+    const struct ref_mix m = mix_weights(dev, layer);
+    const struct step_group *pages = &step->groups[layer->state_group];
+    size_t size = (size_t)model_state_size(&dev->model), v = (size_t)mix_values(&layer->mix);
+    for (int s = 0; s < step->num_seqs; s++) {
+        float *state = (float *)(void *)kv_block(dev, pages->block_ids[pages->block_start[s]]) +
+                       (size_t)layer->state_layer * size;
+        if (step->positions[step->query_start[s]] == 0)
+            memset(state, 0, size * sizeof *state);
+        for (int t = step->query_start[s]; t < step->query_start[s + 1]; t++) {
+            normalise(dev, dev->resid + (size_t)t * (size_t)dev->model.hidden, layer->attn_norm);
+            project(dev->mix_in, dev->norm, layer->mix_in);
+            project(dev->mix_gate, dev->norm, layer->mix_gate);
+            ref_mix(dev->mixed + (size_t)t * v, dev->mix_in, dev->mix_in + mix_in_size(&layer->mix),
+                    dev->mix_gate, state, &m);
+        }
+    }
+}
+
 // resid += residual_scale * post_norm(all_reduce(h · Wᵀ) + bias)
-static void add_projection(struct device *dev, const struct weight *w, const struct weight *post_norm,
-                           const struct step *step) {
+static void add_projection(struct device *dev, const float *h, const struct weight *w,
+                           const struct weight *post_norm, const struct step *step) {
     struct ref_matrix part = w->part[0];
     float scale = model_scale(dev->model.residual_scale);
     if (dev->comm)
         part.bias = NULL; // every rank has it, the sum takes it once
     for (int t = 0; t < step->num_tokens; t++) {
         float *x = dev->resid + (size_t)t * (size_t)part.rows;
-        ref_matvec(dev->wide, dev->h + (size_t)t * (size_t)part.cols, &part);
+        ref_matvec(dev->wide, h + (size_t)t * (size_t)part.cols, &part);
         if (dev->comm)
             dev->apart |= dev->comm->ops->all_reduce(dev->comm, dev->wide, (size_t)part.rows) != STATUS_OK;
         for (int i = 0; dev->comm && w->bias[0] && i < part.rows; i++)
@@ -391,7 +449,11 @@ static void add_projection(struct device *dev, const struct weight *w, const str
 }
 
 static void ref_attn_out(struct device *dev, const struct layer *layer, const struct step *step) {
-    add_projection(dev, layer->attn_out, layer->attn_post_norm, step);
+    add_projection(dev, dev->h, layer->attn_out, layer->attn_post_norm, step);
+}
+
+static void ref_mix_out(struct device *dev, const struct layer *layer, const struct step *step) {
+    add_projection(dev, dev->mixed, layer->mix_out, NULL, step);
 }
 
 static void ref_ffn_in(struct device *dev, const struct layer *layer, const struct step *step) {
@@ -406,7 +468,7 @@ static void ref_ffn_in(struct device *dev, const struct layer *layer, const stru
 }
 
 static void ref_ffn_out(struct device *dev, const struct layer *layer, const struct step *step) {
-    add_projection(dev, layer->down, layer->ffn_post_norm, step);
+    add_projection(dev, dev->h, layer->down, layer->ffn_post_norm, step);
 }
 
 // Logits of the row in dev->norm, whole on every rank.
@@ -505,6 +567,8 @@ const struct backend_ops backend_ref = {
     .attn_prefill = ref_attn_prefill,
     .attn_decode = ref_attn_decode,
     .attn_out = ref_attn_out,
+    .mix = ref_mix_phase,
+    .mix_out = ref_mix_out,
     .ffn_in = ref_ffn_in,
     .ffn_out = ref_ffn_out,
     .head = ref_head,

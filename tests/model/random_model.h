@@ -42,7 +42,7 @@ static int random_layers = RANDOM_LAYERS;
 static struct random_shape {
     int hidden, head_dim, context;
     int window, full_every; // 0: none; layers i with i % full_every == full_every - 1 have no window
-    const char *arch;       // granite or gemma2; NULL: llama
+    const char *arch;       // granite, gemma2 or lfm2, whose first of two layers is recurrent; NULL: llama
 } random_shape = {.hidden = 512, .head_dim = 64, .context = 512};
 
 // With H heads, K kv heads and F rows of gate. The file's path in `path` (of mkstemp's form), for the caller
@@ -50,20 +50,34 @@ static struct random_shape {
 static inline void random_model_write_sized(const struct random_model *m, int H, int K, int F, char *path) {
     const struct random_shape *shape = &random_shape;
     int D = shape->hidden, HD = shape->head_dim;
+    const char *arch = shape->arch ? shape->arch : "llama";
+    bool granite = strcmp(arch, "granite") == 0, gemma = strcmp(arch, "gemma2") == 0,
+         lfm2 = strcmp(arch, "lfm2") == 0;
+    enum { ATTN = 1, MIX = 2, ALL = 3 };
     const struct {
+        int of; // layers that attend, recurrent ones; 0: none
         const char *name;
         int rows, cols; // rows 0: a norm
+        bool plain;     // F32 whatever matrices are
     } parts[] = {
-        {"attn_norm", 0, D},        {"attn_q", H * HD, D},
-        {"attn_k", K * HD, D},      {"attn_v", K * HD, D},
-        {"attn_output", D, H * HD}, {"ffn_norm", 0, D},
-        {"ffn_gate", F, D},         {"ffn_up", F, D},
-        {"ffn_down", D, F},         {"post_attention_norm", 0, D},
-        {"post_ffw_norm", 0, D},
+        {ALL, "attn_norm", 0, D, false},
+        {ATTN, "attn_q", H * HD, D, false},
+        {ATTN, "attn_k", K * HD, D, false},
+        {ATTN, "attn_v", K * HD, D, false},
+        {lfm2 ? ATTN : 0, "attn_q_norm", 0, HD, false},
+        {lfm2 ? ATTN : 0, "attn_k_norm", 0, HD, false},
+        {ATTN, "attn_output", D, H * HD, false},
+        {MIX, "shortconv.in_proj", 3 * D, D, false},
+        {MIX, "shortconv.conv", D, 3, true},
+        {MIX, "shortconv.out_proj", D, D, false},
+        {ALL, "ffn_norm", 0, D, false},
+        {ALL, "ffn_gate", F, D, false},
+        {ALL, "ffn_up", F, D, false},
+        {ALL, "ffn_down", D, F, false},
+        {gemma ? ALL : 0, "post_attention_norm", 0, D, false},
+        {gemma ? ALL : 0, "post_ffw_norm", 0, D, false},
     };
-    const char *arch = shape->arch ? shape->arch : "llama";
-    bool granite = strcmp(arch, "granite") == 0, gemma = strcmp(arch, "gemma2") == 0;
-    size_t num_parts = sizeof parts / sizeof parts[0] - (gemma ? 0 : 2);
+    size_t num_parts = sizeof parts / sizeof parts[0];
     const struct {
         bool there;
         const char *name;
@@ -85,7 +99,8 @@ static inline void random_model_write_sized(const struct random_model *m, int H,
                 {true, "embedding_length", D},
                 {true, "feed_forward_length", F},
                 {true, "attention.head_count", H},
-                {true, "attention.head_count_kv", K},
+                {!lfm2, "attention.head_count_kv", K},
+                {lfm2, "shortconv.l_cache", 3},
                 {true, "attention.key_length", HD},
                 {true, "attention.value_length", HD},
                 {true, "rope.dimension_count", HD}};
@@ -111,6 +126,12 @@ static inline void random_model_write_sized(const struct random_model *m, int H,
         if (floats[i].there)
             gw_f32(&w, name, floats[i].value);
     }
+    int32_t kv_heads[64];
+    for (int i = 0; i < random_layers && i < 64; i++)
+        kv_heads[i] = i % 2 ? K : 0;
+    if (lfm2)
+        gw_array(&w, "lfm2.attention.head_count_kv", 5, (uint64_t)random_layers, kv_heads,
+                 (size_t)random_layers * sizeof *kv_heads);
     gw_str(&w, "tokenizer.ggml.model", "llama");
     gw_strings(&w, "tokenizer.ggml.tokens", RANDOM_VOCAB, tokens);
     gw_array(&w, "tokenizer.ggml.scores", 6, RANDOM_VOCAB, scores, sizeof scores);
@@ -120,14 +141,17 @@ static inline void random_model_write_sized(const struct random_model *m, int H,
     gw_u32(&w, "tokenizer.ggml.unknown_token_id", 0);
     int n = 0;
     random_model_tensor(&w, "token_embd.weight", m->matrices[n++ % m->num_types], RANDOM_VOCAB, D);
-    random_model_tensor(&w, "output_norm.weight", DTYPE_F32, 0, D);
+    random_model_tensor(&w, lfm2 ? "token_embd_norm.weight" : "output_norm.weight", DTYPE_F32, 0, D);
     if (!m->tied)
         random_model_tensor(&w, "output.weight", m->matrices[n++ % m->num_types], RANDOM_VOCAB, D);
     for (int layer = 0; layer < random_layers; layer++)
         for (size_t i = 0; i < num_parts; i++) {
+            if (!(parts[i].of & (lfm2 && layer % 2 == 0 ? MIX : ATTN)))
+                continue;
             snprintf(name, sizeof name, "blk.%d.%s.weight", layer, parts[i].name);
-            random_model_tensor(&w, name, parts[i].rows ? m->matrices[n++ % m->num_types] : DTYPE_F32,
-                                parts[i].rows, parts[i].cols);
+            bool matrix = parts[i].rows && !parts[i].plain;
+            random_model_tensor(&w, name, matrix ? m->matrices[n++ % m->num_types] : DTYPE_F32, parts[i].rows,
+                                parts[i].cols);
         }
     size_t size;
     unsigned char *file = gw_finish(&w, &size);

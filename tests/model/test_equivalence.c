@@ -346,7 +346,7 @@ static void test_cache_types(void **state) {
     unlink(path);
 }
 
-// Scales of every kind; and norms behind sublayers, soft caps, GeGLU, a window in every second layer.
+// Scales of every kind; norms behind sublayers, soft caps, GeGLU, a window in every second layer; recurrent layers.
 static void test_families(void **state) {
     (void)state;
     static const struct {
@@ -356,15 +356,18 @@ static void test_families(void **state) {
         double distance;
     } cases[] = {{"granite", NULL, DTYPE_F32, 0, 1e-5},
                  {"gemma2", NULL, DTYPE_F32, 24, 1e-5},
-                 {"gemma2", "int8", DTYPE_Q8_0, 24, 6e-2}};
-    for (int i = 0; i < 3; i++) {
+                 {"gemma2", "int8", DTYPE_Q8_0, 24, 6e-2},
+                 {"lfm2", NULL, DTYPE_F32, 0, 1e-5},
+                 {"lfm2", "bf16", DTYPE_Q4_K, 0, 6e-2}};
+    for (int i = 0; i < (int)(sizeof cases / sizeof *cases); i++) {
         char path[] = "/tmp/quire-model-XXXXXX";
         random_shape.arch = cases[i].arch;
         random_shape.window = cases[i].window;
         random_model_write(&(struct random_model){cases[i].arch, {cases[i].weights}, 1, false}, path);
         random_shape.arch = NULL, random_shape.window = 0;
         kv_dtype = cases[i].kv_dtype;
-        num_blocks = cases[i].window ? 10 : 5; // two groups of layers
+        bool states = strcmp(cases[i].arch, "lfm2") == 0;
+        num_blocks = cases[i].window ? 10 : states ? 6 : 5; // two groups of layers, one of them states
         check_file(path, cases[i].arch, cases[i].distance, 3 * i);
         unlink(path);
     }

@@ -12,7 +12,7 @@
 #define QUIRE_GOLDEN_MODELS "" // no Python when the build was configured
 #endif
 
-enum { MAX_CASES = 96, NUM_CASES = 54, MAX_PROMPT = 128 };
+enum { MAX_CASES = 96, NUM_CASES = 56, MAX_PROMPT = 128 };
 
 struct golden {
     char name[64], model[4096];
@@ -85,7 +85,7 @@ static void test_complete(void **state) {
         g->num_greedy = to_ids(json_object_get(g->json, "greedy_ids"), g->greedy, 64);
         g->cpu_limit = limit_of(json_string_value(json_object_get(g->json, "weights")));
         assert_string_equal(json_string_value(json_object_get(g->json, "name")), g->name);
-        assert_true(g->num_prompt >= 40 && g->num_greedy == 16);
+        assert_true(g->num_prompt >= 40 && g->num_greedy >= 16);
         assert_int_equal(json_array_size(json_object_get(g->json, "scores")), g->num_prompt - 1);
         assert_true(json_array_size(json_object_get(g->json, "rows")) >= 2);
         if (access(g->model, R_OK) != 0)
@@ -117,6 +117,7 @@ static void check(const struct golden *g, const char *device, double limit) {
     size_t i;
     driver_open(&d, &(struct driver_config){
                         .path = g->model, .device = device, .kv_dtype = "f32", .keep_logits = true});
+    bool recurrent = engine_info(d.engine)->model.num_mix > 0;
     driver_add(&d, g->prompt, g->num_prompt, g->num_greedy,
                (struct sampling_params){.prompt_logprobs = true});
     driver_run(&d, got);
@@ -144,7 +145,8 @@ static void check(const struct golden *g, const char *device, double limit) {
         assert_true(position < g->num_prompt);
         driver_add(&d, g->prompt, position + 1, 1, (struct sampling_params){0});
         driver_run(&d, got);
-        assert_true(got[id - 1].num_cached >= 32);
+        // Of recurrent layers there is one snapshot, before the last token of the whole prompt.
+        assert_true(got[id - 1].num_cached >= 32 || (recurrent && position + 1 < g->num_prompt));
         compare_row(g, device, row, d.first_logits, limit);
     }
     free(got);

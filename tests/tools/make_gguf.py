@@ -47,6 +47,7 @@ ARCHS = {  # what their files have beside llama's, or instead
     "phi3": dict(fused=True), "olmo2": dict(qk_norm=True, whole=True, pre_norms=False, post_norms=True),
     "glm4": dict(fused_ffn=True, post_norms=True), "exaone4": dict(qk_norm=True, pre_norms=False, post_norms=True), "gemma": {},
     "gemma2": dict(post_norms=True), "gemma3": dict(qk_norm=True, post_norms=True),
+    "lfm2": dict(qk_norm=True, mix="conv", out_norm="token_embd_norm"),
 }
 VOCABULARIES = {  # by preset: below the folder of --tokenizers
     "qwen2.5-0.5b": dict(vocab="qwen2/vocab.json", merges="qwen2/merges.txt", pre="qwen2",
@@ -173,6 +174,8 @@ def parse(argv=None):
     p.add_argument("--rope-original", type=int, default=0,
                    help="context before scaling; default: 8192 for llama3, else context / factor")
     p.add_argument("--rope-dim", type=int, default=0, help="rotated dimensions; default: all of a head")
+    p.add_argument("--attention", type=int, default=3, help="of so many layers of a model with recurrent ones the last attends")
+    p.add_argument("--taps", type=int, default=3, help="of the convolution of recurrent layers")
     p.add_argument("--f32", action="append", default=[], metavar="KEY=VALUE", help="one more key under the architecture")
     p.add_argument("--general", action="append", default=[], metavar="KEY=VALUE", help="one more key under general: an integer, or F32")
     p.add_argument("--tokenizers", metavar="FOLDER", help="where vocabularies lie, as in the test data")
@@ -183,7 +186,8 @@ def parse(argv=None):
     a = p.parse_args(argv)
     a.head_dim = a.head_dim or a.hidden // a.heads
     vars(a).update({"qk_norm": False, "ffn_norm": "ffn_norm", "fused": False, "whole": False, "pre_norms": True,
-                    "post_norms": False, **ARCHS[a.arch]})
+                    "post_norms": False, "mix": None, "out_norm": "output_norm", **ARCHS[a.arch]})
+    a.attends = [not a.mix or i % a.attention == a.attention - 1 for i in range(a.layers)]
     a.fused_ffn = a.fused or a.arch == "glm4"
     llama3 = a.rope in ("llama3", "llama3-keys")
     a.rope_original = a.rope_original or (8192 if llama3 else max(1, int(a.context / a.rope_factor)))
@@ -228,7 +232,11 @@ def main(argv=None):
     w.u32(f"{a.arch}.embedding_length", a.hidden)
     w.u32(f"{a.arch}.feed_forward_length", a.ffn)
     w.u32(f"{a.arch}.attention.head_count", a.heads)
-    w.u32(f"{a.arch}.attention.head_count_kv", a.kv_heads)
+    if a.mix:
+        w.i32s(f"{a.arch}.attention.head_count_kv", [a.kv_heads if attends else 0 for attends in a.attends])
+        w.u32(f"{a.arch}.shortconv.l_cache", a.taps)
+    else:
+        w.u32(f"{a.arch}.attention.head_count_kv", a.kv_heads)
     w.u32(f"{a.arch}.attention.key_length", d)
     w.u32(f"{a.arch}.attention.value_length", d)
     w.f32(f"{a.arch}.attention.layer_norm_rms_epsilon", 1e-5)
@@ -272,9 +280,12 @@ def main(argv=None):
     def bias(name, n):
         w.tensor(name, F32, [n], random_tensor(key(), F32, n, 0.5))
 
+    def conv(name, channels):
+        w.tensor(name, F32, [channels, a.taps], random_tensor(key(), F32, channels * a.taps, 1.0))
+
     # A tied embedding is also the head: small enough that its logits do not drown everything.
     matrix("token_embd.weight", a.vocab, a.hidden, math.sqrt(3 / a.hidden) * 2)
-    norm("output_norm.weight", a.hidden)
+    norm(a.out_norm + ".weight", a.hidden)
     if not a.tied:
         matrix("output.weight", a.vocab, a.hidden, math.sqrt(3 / a.hidden) * 2)
     if a.rope == "llama3":
@@ -292,22 +303,27 @@ def main(argv=None):
         b = f"blk.{i}."
         if a.pre_norms:
             norm(b + "attn_norm.weight", a.hidden)
-        if a.fused:
-            matrix(b + "attn_qkv.weight", (a.heads + 2 * a.kv_heads) * d, a.hidden)
+        if not a.attends[i]:
+            matrix(b + "shortconv.in_proj.weight", 3 * a.hidden, a.hidden)
+            conv(b + "shortconv.conv.weight", a.hidden)
+            matrix(b + "shortconv.out_proj.weight", a.hidden, a.hidden)
         else:
-            matrix(b + "attn_q.weight", a.heads * d, a.hidden)
-            matrix(b + "attn_k.weight", a.kv_heads * d, a.hidden)
-            matrix(b + "attn_v.weight", a.kv_heads * d, a.hidden, layer=i)
-        if a.bias:
-            bias(b + "attn_q.bias", a.heads * d)
-            bias(b + "attn_k.bias", a.kv_heads * d)
-            bias(b + "attn_v.bias", a.kv_heads * d)
-        if a.qk_norm:
-            norm(b + "attn_q_norm.weight", d * (a.heads if a.whole else 1))
-            norm(b + "attn_k_norm.weight", d * (a.kv_heads if a.whole else 1))
-        matrix(b + "attn_output.weight", a.hidden, a.heads * d)
-        if a.out_bias:
-            bias(b + "attn_output.bias", a.hidden)
+            if a.fused:
+                matrix(b + "attn_qkv.weight", (a.heads + 2 * a.kv_heads) * d, a.hidden)
+            else:
+                matrix(b + "attn_q.weight", a.heads * d, a.hidden)
+                matrix(b + "attn_k.weight", a.kv_heads * d, a.hidden)
+                matrix(b + "attn_v.weight", a.kv_heads * d, a.hidden, layer=i)
+            if a.bias:
+                bias(b + "attn_q.bias", a.heads * d)
+                bias(b + "attn_k.bias", a.kv_heads * d)
+                bias(b + "attn_v.bias", a.kv_heads * d)
+            if a.qk_norm:
+                norm(b + "attn_q_norm.weight", d * (a.heads if a.whole else 1))
+                norm(b + "attn_k_norm.weight", d * (a.kv_heads if a.whole else 1))
+            matrix(b + "attn_output.weight", a.hidden, a.heads * d)
+            if a.out_bias:
+                bias(b + "attn_output.bias", a.hidden)
         if a.pre_norms:
             norm(b + f"{a.ffn_norm}.weight", a.hidden)
         if a.post_norms:

@@ -76,6 +76,8 @@ CASES = {
     "gemma2": ("--arch gemma2 --no-tied --layers 3 --head-dim 24 --window 24 --f32 attn_logit_softcapping=2 --f32 final_logit_softcapping=6",
                "softcap"),
     "gemma3": ("--arch gemma3 --no-tied --layers 7 --head-dim 24 --window 24 --rope-base 1000000 --rope linear --rope-factor 4", "window"),
+    "lfm2": ("--arch lfm2 --layers 4 --rope-base 1000000", "conv"),
+    "lfm2-q8_0": ("--arch lfm2 --layers 5 --attention 2 --taps 4 --type q8_0", "conv"),
     "llama-f16": ("--type f16 --no-tied", None),
     "mistral-bf16": ("--type bf16 --window 20", "window"),
     "qwen2-q8_0": ("--arch qwen2 --type q8_0 --no-tied", "bias"),
@@ -176,6 +178,10 @@ def configuration(a, off):
         model = tf.Gemma2ForCausalLM(tf.Gemma2Config(**gemma, **caps, layer_types=layer_types))
     elif a.arch == "gemma3":
         model = tf.Gemma3ForCausalLM(tf.Gemma3TextConfig(**gemma, layer_types=layer_types, rope_local_base_freq=10000.0))
+    elif a.arch == "lfm2":
+        kinds = ["full_attention" if attends else "conv" for attends in a.attends]
+        model = tf.Lfm2ForCausalLM(tf.Lfm2Config(**common, norm_eps=1e-5, conv_L_cache=a.taps, layer_types=kinds, pad_token_id=None,
+                                                 block_auto_adjust_ff_dim=False))
     elif a.arch == "phi3":
         window = None if off == "window" else a.window or None
         model = tf.Phi3ForCausalLM(tf.Phi3Config(**common, sliding_window=window, pad_token_id=None, resid_pdrop=0.0,
@@ -233,7 +239,12 @@ def load(a, path, off):
             names["ffn_norm"] = "pre_feedforward_layernorm"
     if a.arch == "seed_oss":
         names["post_attention_norm"] = "post_attention_layernorm"
-    whole = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
+    if a.arch == "lfm2":
+        names.update({"attn_norm": "operator_norm", "ffn_norm": "ffn_norm", "attn_output": "self_attn.out_proj",
+                      "attn_q_norm": "self_attn.q_layernorm", "attn_k_norm": "self_attn.k_layernorm", "ffn_gate": "feed_forward.w1",
+                      "ffn_up": "feed_forward.w3", "ffn_down": "feed_forward.w2", "in_proj": "conv.in_proj", "conv": "conv.conv",
+                      "out_proj": "conv.out_proj"})
+    whole = {"token_embd_norm": "model.embedding_norm", "token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
     state = {}
     for t in gguf.GGUFReader(path).tensors:
         if t.name.startswith("rope_f"):
@@ -247,6 +258,10 @@ def load(a, path, off):
             x = x.reshape(heads, a.head_dim // 2, 2, -1).swapaxes(1, 2).reshape(x.shape)
         if a.arch.startswith("gemma") and base.endswith("norm"):
             x = x - 1  # theirs is added to 1
+        if base == "conv":
+            x = x[:, None]
+            if off == "conv":
+                x[..., :-1] = 0  # tokens before are not seen
         if end == "bias" and off == "bias":
             x = x * 0
         name = f"model.layers.{parts[1]}.{names[base]}" if parts[0] == "blk" else whole[base]
@@ -283,7 +298,7 @@ def try_case(name, seed):
         prompt = [1] + [random.Random(f"{name} {i}").randrange(3, a.vocab) for i in range(1, PROMPT)]
         rows = logits_of(model, prompt)
         ids, margins = list(prompt), []
-        for _ in range(GREEDY):
+        for _ in range(GREEDY * (2 if a.mix else 1)):  # states go on
             best = logits_of(model, ids)[-1].topk(2)
             margins.append(round(float(best.values[0] - best.values[1]), 4))
             ids.append(int(best.indices[0]))

@@ -63,6 +63,47 @@ static void test_all(void **state) {
         }
 }
 
+// States come last, in as few groups as keep a page of them no larger than one of 256 tokens, and no more than are left.
+static void test_states(void **state) {
+    (void)state;
+    static const struct {
+        int num_layers, period, key_dim, kv_layers, state_layers, num_groups;
+    } cases[] = {
+        {16, 4, 0, 4, 12, 2},    // windows alone
+        {24, 4, 128, 6, 3, 7},   // 18 states of 1 MiB beside pages of 3 MiB
+        {24, 4, 8, 6, 18, 2},    // small ones
+        {48, 4, 4096, 12, 6, 7}, // no more groups are left
+        {2, 2, 4096, 1, 1, 2},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct model_config c = {
+            .num_layers = cases[i].num_layers,
+            .num_attn = 1,
+            .num_mix = 1,
+            .attn = {{.heads = 2, .kv_heads = 2, .head_dim = 256}},
+            .mix = {{.kind = MIX_DELTA, .heads = 16, .groups = 16, .head_dim = 128, .taps = 4}}};
+        c.mix[0].key_dim = cases[i].key_dim;
+        for (int l = 0; l < c.num_layers; l++) {
+            bool attends = l % cases[i].period == cases[i].period - 1;
+            c.layers[l].attn = attends ? 0 : MODEL_NO_SPEC;
+            c.layers[l].mix = attends ? MODEL_NO_SPEC : 0;
+        }
+        kv_layers_group(&c);
+        if (c.kv_layers != cases[i].kv_layers || c.state_layers != cases[i].state_layers ||
+            c.num_groups != cases[i].num_groups)
+            fail_msg("case %zu: %d groups of %d and %d", i, c.num_groups, c.kv_layers, c.state_layers);
+        int used[KV_MAX_GROUPS] = {0};
+        for (int l = 0; l < c.num_layers; l++) {
+            const struct layer_spec *s = &c.layers[l];
+            int g = model_mix(&c, l) ? s->state_group : s->kv_group;
+            assert_int_equal(c.groups[g].kind, model_mix(&c, l) ? KV_STATE : KV_FULL);
+            assert_int_equal(model_mix(&c, l) ? s->state_layer : s->kv_layer, used[g]++);
+        }
+        for (int g = 0; g < c.num_groups; g++)
+            assert_true(used[g] == c.groups[g].num_layers && used[g] >= 1);
+    }
+}
+
 // As many kinds as there may be specs.
 static void test_many_kinds(void **state) {
     (void)state;
@@ -77,6 +118,6 @@ static void test_many_kinds(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_shapes), cmocka_unit_test(test_all),
-                                       cmocka_unit_test(test_many_kinds)};
+                                       cmocka_unit_test(test_many_kinds), cmocka_unit_test(test_states)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

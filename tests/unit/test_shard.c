@@ -63,6 +63,7 @@ static struct weight_desc weight(enum weight_role role, enum dtype t) {
             w.bias[i] = vector(i ? kv : q);
         }
         break;
+    default: break; // of recurrent layers: mix_weight()
     }
     return w;
 }
@@ -84,7 +85,7 @@ static void expect_rows(const struct weight_desc *whole, const struct weight_des
 
 static void check_role(enum weight_role role, enum dtype t, enum dtype down, int world) {
     struct weight_desc whole = weight(role, t), part;
-    struct shard_blocks blocks = {shard_block(t), shard_block(down)};
+    struct shard_blocks blocks = {shard_block(t), shard_block(down), 1};
     char *scratch = malloc(1 << 20);
     int64_t next = 0; // where the next rank must begin
     for (int rank = 0; rank < world; rank++) {
@@ -117,6 +118,7 @@ static void check_role(enum weight_role role, enum dtype t, enum dtype down, int
             assert_int_equal(b->shape[1], own.attn[0].heads * config.attn[0].head_dim);
             assert_true(part.bias[0].data == whole.bias[0].data); // whole: added once, after the sum
             break;
+        default: fail();
         }
         assert_int_equal(part.start, next);
         assert_int_equal(part.total,
@@ -161,9 +163,72 @@ static void expect_problem(struct model_config c, struct shard_blocks b, int wor
         fail_msg("'%s' lacks '%s'", err.msg, words);
 }
 
+static const char *row_of(const struct tensor *t, int row) {
+    return (const char *)t->data + (size_t)row * dtype_row_bytes(t->dtype, t->ndim == 1 ? 1 : t->shape[1]);
+}
+
+// Every head of every rank has the rows that are its own in the whole, and q and k of its group.
+static void check_mix(const struct mix_spec *mix, int world) {
+    struct model_config c = config, own;
+    struct weight_desc in = {.role = WEIGHT_MIX_IN}, heads = {.role = WEIGHT_MIX_HEADS},
+                       out = {.role = WEIGHT_MIX_OUT}, part;
+    int n = mix->groups * mix->key_dim, v = mix_values(mix), N = mix->key_dim, P = mix->head_dim;
+    size_t row = dtype_row_bytes(DTYPE_F16, 64);
+    char *scratch = malloc(1 << 20);
+    c.num_mix = 1;
+    c.mix[0] = *mix;
+    for (int i = 0; i < 3; i++)
+        in.part[i] = matrix(DTYPE_F16, i < 2 && mix->kind != MIX_CONV ? n : v, 64);
+    heads.part[0] = vector(mix->heads);
+    out.part[0] = matrix(DTYPE_F16, 64, v);
+    assert_int_equal(shard_check(&c, &(struct shard_blocks){1, 1, 1}, world, NULL), STATUS_OK);
+    for (int rank = 0; rank < world; rank++) {
+        struct shard s = {.whole = &c, .blocks = {1, 1, 1}, .rank = rank, .world = world};
+        shard_config(&s, &own);
+        const struct mix_spec *m = &own.mix[0];
+        assert_int_equal(m->heads, mix->heads / world);
+        shard_cut(&s, &in, DTYPE_F32, scratch, &part);
+        assert_int_equal(part.part[2].shape[0], mix_values(m));
+        assert_int_equal(part.part[0].shape[0], m->kind == MIX_CONV ? mix_values(m) : m->groups * N);
+        for (int h = 0; h < m->heads; h++) {
+            int whole = rank * m->heads + h;
+            assert_memory_equal(row_of(&part.part[2], h * P), row_of(&in.part[2], whole * P),
+                                (size_t)P * row);
+            if (m->kind == MIX_CONV)
+                continue;
+            int group = m->tiled ? h % m->groups : h / (m->heads / m->groups);
+            int from = m->tiled ? whole % mix->groups : whole / (mix->heads / mix->groups);
+            for (int i = 0; i < 2; i++)
+                assert_memory_equal(row_of(&part.part[i], group * N), row_of(&in.part[i], from * N),
+                                    (size_t)N * row);
+        }
+        shard_cut(&s, &heads, DTYPE_F32, scratch, &part);
+        assert_memory_equal(part.part[0].data, row_of(&heads.part[0], rank * m->heads),
+                            (size_t)m->heads * sizeof(float));
+        shard_cut(&s, &out, DTYPE_F32, scratch, &part);
+        assert_true(part.start == rank * mix_values(m) && part.total == v);
+        assert_memory_equal(part.part[0].data, row_of(&out.part[0], 0) + 2 * part.start,
+                            (size_t)mix_values(m) * 2);
+    }
+    free(scratch);
+    drop(&in), drop(&heads), drop(&out);
+}
+
+static void test_recurrent(void **state) {
+    (void)state;
+    static const struct mix_spec mixes[] = {
+        {.kind = MIX_CONV, .heads = 64, .head_dim = 1, .taps = 3},
+        {.kind = MIX_DELTA, .heads = 16, .groups = 4, .key_dim = 8, .head_dim = 16, .taps = 4},
+        {.kind = MIX_DELTA, .heads = 16, .groups = 4, .key_dim = 8, .head_dim = 16, .taps = 4, .tiled = true},
+        {.kind = MIX_SSM, .heads = 16, .groups = 1, .key_dim = 8, .head_dim = 16, .taps = 4}};
+    for (int i = 0; i < 4; i++)
+        for (int world = 2; world <= 8; world *= 2)
+            check_mix(&mixes[i], world);
+}
+
 static void test_problems(void **state) {
     (void)state;
-    struct shard_blocks small = {1, 1};
+    struct shard_blocks small = {1, 1, 1};
     struct model_config c = config;
     struct err err = {0};
     for (int world = 1; world <= 8; world *= 2)
@@ -179,10 +244,22 @@ static void test_problems(void **state) {
     c.attn[0].heads = 24, c.attn[0].kv_heads = 3;
     expect_problem(c, small, 8, "(24 heads, 3 kv heads): its kv heads neither");
     c = config;
-    expect_problem(c, (struct shard_blocks){256, 1}, 2, "inside a block of its weights; possible: 1");
-    expect_problem(c, (struct shard_blocks){64, 1}, 8, "inside a block of its weights; possible: 1, 2, 4");
-    expect_problem(c, (struct shard_blocks){1, 64}, 8,
+    expect_problem(c, (struct shard_blocks){256, 1, 1}, 2, "inside a block of its weights; possible: 1");
+    expect_problem(c, (struct shard_blocks){64, 1, 1}, 8, "inside a block of its weights; possible: 1, 2, 4");
+    expect_problem(c, (struct shard_blocks){1, 64, 1}, 8,
                    "fewer blocks than there would be ranks; possible: 1, 2, 4");
+    c.num_mix = 1;
+    c.mix[0] = (struct mix_spec){.kind = MIX_SSM, .heads = 24, .groups = 2, .key_dim = 8, .head_dim = 16};
+    expect_problem(c, (struct shard_blocks){1, 1, 32}, 8, "output of a recurrent layer would be cut inside");
+    c.mix[0].norm = true;
+    expect_problem(c, small, 4, "its norm of recurrent layers spans the heads of several; possible: 1, 2");
+    c.mix[0].norm = false, c.mix[0].groups = 3; // of 8 heads each, where four ranks have 6
+    expect_problem(c, small, 4, "key heads of its recurrent layers neither");
+    c.mix[0].tiled = true, c.mix[0].groups = 8;
+    expect_problem(c, small, 4, "key heads of its recurrent layers neither");
+    c.mix[0].heads = 12;
+    expect_problem(c, small, 8, "the heads of its recurrent layers do not divide among them");
+    c.num_mix = 0;
     c.vocab = 65;
     expect_problem(c, small, 4, "vocabulary is too small; possible: 1, 2");
 }
@@ -207,7 +284,7 @@ static void test_vocabulary(void **state) {
 }
 
 static struct shard stage_of(const struct model_config *c, int stage, int stages) {
-    return (struct shard){.whole = c, .blocks = {1, 1}, .world = 1, .stage = stage, .num_stages = stages};
+    return (struct shard){.whole = c, .blocks = {1, 1, 1}, .world = 1, .stage = stage, .num_stages = stages};
 }
 
 // Every layer in one stage, in order; the embedding in the first, the head in the last, and so no longer
@@ -272,6 +349,21 @@ static void test_stage_groups(void **state) {
     s = stage_of(&c, 0, 2);
     shard_config(&s, &own);
     assert_true(own.kv_layers == 4 && own.groups[1].num_layers == 0);
+    // The last four keep a state in place of keys and values.
+    c.num_mix = 1;
+    c.mix[0] = (struct mix_spec){.kind = MIX_CONV, .heads = 64, .head_dim = 1, .taps = 3};
+    c.state_layers = 4;
+    for (int i = 0; i < 8; i++)
+        c.layers[i] = (struct layer_spec){.attn = i < 4 ? 0 : MODEL_NO_SPEC,
+                                          .mix = i < 4 ? MODEL_NO_SPEC : 0,
+                                          .state_group = 1,
+                                          .kv_layer = (uint16_t)i,
+                                          .state_layer = (uint16_t)(i < 4 ? 0 : i - 4)};
+    s = stage_of(&c, 1, 2);
+    shard_config(&s, &own);
+    assert_true(own.num_layers == 4 && own.kv_layers == 0 && own.state_layers == 4);
+    assert_true(own.groups[0].num_layers == 0 && own.groups[1].num_layers == 4 &&
+                own.layers[3].state_layer == 3);
 }
 
 static void test_stage_problems(void **state) {
@@ -300,6 +392,7 @@ int main(void) {
         cmocka_unit_test(test_parts_are_the_whole), cmocka_unit_test(test_problems),
         cmocka_unit_test(test_vocabulary),          cmocka_unit_test(test_stages),
         cmocka_unit_test(test_stage_groups),        cmocka_unit_test(test_stage_problems),
+        cmocka_unit_test(test_recurrent),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,237 @@
+// Files of models with recurrent layers: what their keys and tensors give, and values that are refused.
+#include "../tools/gguf_write.h"
+#include "harness.h"
+#include "models/gguf.h"
+#include "models/model_config.h"
+#include "models/weights.h"
+#include "quantize.h"
+
+#include <unistd.h>
+
+enum { L = 4, D = 16, H = 4, K = 2, HD = 4, F = 24, V = 7, MAX_KEYS = 16, MAX_TENSORS = 32 };
+enum { ATTN = 1, MIX = 2, ALL = 3 }; // layers that attend, and recurrent ones
+
+struct family {
+    const char *arch, *out_norm;
+    struct {
+        const char *suffix;
+        double value; // not whole: a float
+    } keys[MAX_KEYS];
+    int kv_heads[L]; // all 0: one number, K
+    struct {
+        int of;
+        const char *name;     // with its end
+        uint64_t rows, cols; // rows 0: a vector
+    } tensors[MAX_TENSORS];
+};
+
+static const struct family lfm2 = {
+    "lfm2",
+    "token_embd_norm.weight",
+    {{"shortconv.l_cache", 3}},
+    {0, K, 0, K},
+    {{ALL, "attn_norm.weight", 0, D},
+     {ATTN, "attn_q.weight", H * HD, D},
+     {ATTN, "attn_k.weight", K *HD, D},
+     {ATTN, "attn_v.weight", K *HD, D},
+     {ATTN, "attn_q_norm.weight", 0, HD},
+     {ATTN, "attn_k_norm.weight", 0, HD},
+     {ATTN, "attn_output.weight", D, H *HD},
+     {MIX, "shortconv.in_proj.weight", 3 * D, D},
+     {MIX, "shortconv.conv.weight", D, 3},
+     {MIX, "shortconv.out_proj.weight", D, D},
+     {ALL, "ffn_norm.weight", 0, D},
+     {ALL, "ffn_gate.weight", F, D},
+     {ALL, "ffn_up.weight", F, D},
+     {ALL, "ffn_down.weight", D, F}},
+};
+
+struct change {
+    const char *key; // suffix: has this value instead, or is added
+    double value;
+    const char *no_key, *no_tensor;
+    int kv_heads[L]; // all 0: the family's
+    int num_layers;  // of the array of kv_heads; 0: L
+    const char *tensor; // has `rows` rows, or where 0 `type`
+    uint64_t rows;
+    uint32_t type;
+    const char *extra; // a tensor to add, of one F32 row
+};
+
+static void put_number(struct gguf_writer *w, const char *arch, const char *suffix, double value) {
+    char key[128];
+    snprintf(key, sizeof key, "%s.%s", arch, suffix);
+    if (value == (double)(int64_t)value)
+        gw_u32(w, key, (uint32_t)(int64_t)value);
+    else
+        gw_f32(w, key, (float)value);
+}
+
+static void put_tensor(struct gguf_writer *w, const struct change *c, const char *name, uint64_t rows, uint64_t cols) {
+    uint32_t type = 0;
+    if (c->no_tensor && !strcmp(name, c->no_tensor))
+        return;
+    if (c->tensor && !strcmp(name, c->tensor)) {
+        rows = c->rows ? c->rows : rows;
+        type = c->type;
+    }
+    gw_tensor(w, name, type, rows ? 2 : 1, (uint64_t[]){cols, rows}, NULL,
+              (size_t)((rows ? rows : 1) * cols * (type == 1 ? 2 : 4)));
+}
+
+static unsigned char *write_file(const struct family *f, const struct change *c, size_t *size) {
+    static const char *const tokens[V] = {"<unk>", "<s>", "</s>", "a", "b", "c", "d"};
+    static const struct {
+        const char *suffix;
+        double value;
+    } base[] = {{"block_count", L},         {"context_length", 128}, {"embedding_length", D},
+                {"feed_forward_length", F}, {"attention.head_count", H}, {"attention.layer_norm_rms_epsilon", 1e-5}};
+    struct gguf_writer w = {0};
+    char name[128];
+    const int *kv = f->kv_heads;
+    for (int i = 0; i < L; i++)
+        kv = c->kv_heads[i] ? c->kv_heads : kv;
+    gw_str(&w, "general.architecture", f->arch);
+    for (size_t i = 0; i < sizeof base / sizeof *base; i++)
+        if (!c->key || strcmp(c->key, base[i].suffix) != 0)
+            put_number(&w, f->arch, base[i].suffix, base[i].value);
+    for (int i = 0; i < MAX_KEYS && f->keys[i].suffix; i++)
+        if ((!c->key || strcmp(c->key, f->keys[i].suffix) != 0) &&
+            (!c->no_key || strcmp(c->no_key, f->keys[i].suffix) != 0))
+            put_number(&w, f->arch, f->keys[i].suffix, f->keys[i].value);
+    if (c->key)
+        put_number(&w, f->arch, c->key, c->value);
+    snprintf(name, sizeof name, "%s.attention.head_count_kv", f->arch);
+    uint64_t n = (uint64_t)(c->num_layers ? c->num_layers : L);
+    gw_array(&w, name, 5, n, kv, (size_t)n * sizeof *kv);
+    gw_str(&w, "tokenizer.ggml.model", "llama");
+    gw_strings(&w, "tokenizer.ggml.tokens", V, tokens);
+    put_tensor(&w, c, "token_embd.weight", V, D);
+    put_tensor(&w, c, f->out_norm, 0, D);
+    for (int l = 0; l < L; l++)
+        for (int i = 0; i < MAX_TENSORS && f->tensors[i].name; i++) {
+            snprintf(name, sizeof name, "blk.%d.%s", l, f->tensors[i].name);
+            if (f->tensors[i].of & (kv[l] ? ATTN : MIX))
+                put_tensor(&w, c, name, f->tensors[i].rows, f->tensors[i].cols);
+        }
+    if (c->extra)
+        put_tensor(&w, c, c->extra, 0, D);
+    return gw_finish(&w, size);
+}
+
+static enum status read_file(const struct family *f, const struct change *c, struct model_config *config,
+                             struct err *err) {
+    size_t size;
+    unsigned char *file = write_file(f, c, &size);
+    struct model_file *g = gguf_parse(file, size, "test.gguf", err);
+    if (!g)
+        fail_msg("%s", err->msg);
+    enum status st = model_config_read(g, config, err);
+    st = st == STATUS_OK ? weights_check(config, g, err) : st;
+    model_file_close(g);
+    free(file);
+    return st;
+}
+
+static void expect_refused(const struct family *f, const struct change *cases, const char *const *words, int n) {
+    for (int i = 0; i < n; i++) {
+        struct model_config config;
+        struct err err = {0};
+        if (read_file(f, &cases[i], &config, &err) != STATUS_FORMAT || !strstr(err.msg, words[i]))
+            fail_msg("%s, case %d: expected '%s', got '%s'", f->arch, i, words[i], err.msg);
+    }
+}
+
+static void test_lfm2(void **state) {
+    (void)state;
+    struct model_config c;
+    struct err err = {0};
+    if (read_file(&lfm2, &(struct change){0}, &c, &err) != STATUS_OK)
+        fail_msg("%s", err.msg);
+    assert_true(c.num_mix == 1 && c.num_attn == 1 && c.attn[0].kv_heads == K && c.attn[0].qk_norm);
+    assert_true(c.mix[0].kind == MIX_CONV && c.mix[0].heads == D && c.mix[0].taps == 3 && !c.mix[0].conv_bias);
+    for (int l = 0; l < L; l++) {
+        assert_true((model_attn(&c, l) != NULL) == (l % 2 == 1) && (model_mix(&c, l) != NULL) == (l % 2 == 0));
+        assert_true(l % 2 ? c.layers[l].kv_layer == l / 2 : c.layers[l].state_layer == l / 2);
+    }
+    assert_true(c.num_groups == 2 && c.groups[0].kind == KV_FULL && c.groups[1].kind == KV_STATE);
+    assert_true(c.kv_layers == 2 && c.state_layers == 2 && model_state_size(&c) == 2 * D);
+    // As many heads everywhere: no layer is recurrent, and none of their tensors may be there.
+    assert_int_equal(read_file(&lfm2, &(struct change){.kv_heads = {K, K, K, K}}, &c, &err), STATUS_OK);
+    assert_true(c.num_mix == 0 && c.num_groups == 1);
+
+    static const struct change cases[] = {
+        {.no_key = "shortconv.l_cache"},
+        {.key = "shortconv.l_cache", .value = 1},
+        {.key = "shortconv.l_cache", .value = 17},
+        {.key = "shortconv.l_cache", .value = 4},
+        {.kv_heads = {0, K, 1, K}},
+        {.kv_heads = {0, -1, 0, -1}},
+        {.kv_heads = {0, 5, 0, 5}},
+        {.kv_heads = {0, 3, 0, 3}},
+        {.num_layers = 3},
+        {.no_tensor = "blk.2.shortconv.in_proj.weight"},
+        {.tensor = "blk.0.shortconv.in_proj.weight", .rows = 2 * D},
+        {.tensor = "blk.0.shortconv.conv.weight", .type = 1},
+        {.extra = "blk.0.attn_q.weight"},
+        {.extra = "blk.1.shortconv.conv.weight"},
+        {.extra = "output_norm.weight"},
+        {.key = "ssm.state_size", .value = 16},
+        {.key = "shortconv.more", .value = 1},
+    };
+    static const char *const words[] = {
+        "key lfm2.shortconv.l_cache is missing",
+        "key lfm2.shortconv.l_cache is 1",
+        "key lfm2.shortconv.l_cache is 17",
+        "tensor blk.0.shortconv.conv.weight has shape (16, 3), expected (16, 4)",
+        "head_count_kv is 1 for layer 2: expected 0, or 1 to 4, the same for every layer with attention",
+        "head_count_kv is -1 for layer 1",
+        "head_count_kv is 5 for layer 1",
+        "4 query heads are no multiple of 3",
+        "has 3 elements, expected one for each of 4 layers",
+        "tensor blk.2.shortconv.in_proj.weight is missing, expected with shape (48, 16)",
+        "tensor blk.0.shortconv.in_proj.weight has shape (32, 16), expected (48, 16)",
+        "tensor blk.0.shortconv.conv.weight has type F16, expected F32",
+        "tensor blk.0.attn_q.weight is not part of architecture lfm2",
+        "tensor blk.1.shortconv.conv.weight is not part of architecture lfm2",
+        "tensor output_norm.weight is not part of architecture lfm2",
+        "key lfm2.ssm.state_size is 16: Quire does not know how to compute that",
+        "key lfm2.shortconv.more is 1: Quire does not know how to compute that",
+    };
+    expect_refused(&lfm2, cases, words, sizeof words / sizeof *words);
+    struct family none = lfm2;
+    for (int l = 0; l < L; l++)
+        none.kv_heads[l] = 0;
+    expect_refused(&none, &(struct change){0}, (const char *const[]){"is 0 for every layer: expected a layer with attention"},
+                   1);
+}
+
+// Quantising leaves convolutions as they are, so that the file can be loaded.
+static void test_quantised(void **state) {
+    (void)state;
+    char in[] = "/tmp/quire-recurrent-XXXXXX", out[64];
+    struct model_config config;
+    struct err err = {0};
+    struct quantize_result r;
+    size_t size;
+    unsigned char *file = write_file(&lfm2, &(struct change){0}, &size);
+    int fd = mkstemp(in);
+    assert_true(fd >= 0 && write(fd, file, size) == (ssize_t)size && close(fd) == 0);
+    free(file);
+    snprintf(out, sizeof out, "%s.gguf", in);
+    if (quantize_file(&(struct quantize_config){.in = in, .out = out, .type = "bf16"}, &r, &err) != STATUS_OK)
+        fail_msg("%s", err.msg);
+    struct model_file *g = gguf_open(out, &err);
+    assert_non_null(g);
+    assert_int_equal(model_file_find(g, "blk.0.shortconv.in_proj.weight")->view.dtype, DTYPE_BF16);
+    assert_int_equal(model_file_find(g, "blk.0.shortconv.conv.weight")->view.dtype, DTYPE_F32);
+    if (model_config_read(g, &config, &err) || weights_check(&config, g, &err))
+        fail_msg("%s", err.msg);
+    model_file_close(g);
+    unlink(in), unlink(out);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_lfm2), cmocka_unit_test(test_quantised)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -18,7 +18,7 @@ extern "C" {
 struct engine;
 
 struct engine_config {
-    const char *path; // .gguf
+    const char *path; // .gguf, or a Hugging Face folder
     // "auto" (CUDA where it works, else CPU with a warning), "cpu", "ref", "cuda"; NULL: auto, silent without
     // module or driver.
     const char *device;

@@ -19,6 +19,7 @@ struct tokenizer;
 enum {
     TOKENIZE_ADD_SPECIAL = 1,   // add BOS and EOS as the model asks
     TOKENIZE_PARSE_SPECIAL = 2, // read the name of a control token, such as <s>, as that token
+    TOKENIZE_CONTINUES = 4,     // other text came before
 };
 
 // Growing array of ids; start it zeroed, end it with token_buf_free().

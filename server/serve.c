@@ -256,9 +256,13 @@ static bool take_names(struct app *app) {
             return false;
     if (app->names.len)
         return true;
-    const char *path = c->embedded_model ? "quire-tiny" : c->args.items[0], *slash = strrchr(path, '/');
-    const char *name = slash && slash[1] ? slash + 1 : path;
-    size_t len = strlen(name);
+    const char *path = c->embedded_model ? "quire-tiny" : c->args.items[0], *name = path;
+    size_t len = strlen(path);
+    while (len > 1 && path[len - 1] == '/') // a folder's
+        len--;
+    for (const char *p = path; p < path + len; p++)
+        name = *p == '/' && p + 1 < path + len ? p + 1 : name;
+    len -= (size_t)(name - path);
     if (len > 5 && strcmp(name + len - 5, ".gguf") == 0)
         len -= 5;
     return add_name(app, name, len);

@@ -56,6 +56,8 @@ DETOK = "engine/text/detok.c"
 SPM = "engine/text/tokenizer_spm.c"
 MERGE_HEAP = "engine/text/merge_heap.h"
 BPE = "engine/text/tokenizer_bpe.c"
+MERGES = "engine/text/tokenizer_merges.c"
+HF = "engine/models/hf/"
 PRE = "engine/text/tokenizer_pre.c"
 GGUF = "engine/models/gguf.c"
 WEIGHTS = "engine/models/weights.c"
@@ -412,10 +414,10 @@ MUTATIONS = [
             "e->bytes_len > 0", "test_tokenizer"),  # match control tokens in user text
     (MERGE_HEAP, "(a.score == b.score && a.left < b.left)",
           "(a.score == b.score && a.left > b.left)", "test_bpe"),  # long words: equal ranks merge from the right
-    (BPE, "pair[i]->rank < rank",
+    (MERGES, "pair[i]->rank < rank",
           "pair[i]->rank <= rank", "test_bpe"),  # short words: the same
     (BPE, " && e->out->len == first + 1 && e->out->ids[first] == id", "", "test_bpe"),  # take a word whole that no merges make
-    (BPE, "left->id != merge->left || ",
+    (MERGES, "left->id != merge->left || ",
           "", "test_bpe"),  # believe a pair that is out of date
     (BPE, "        ids[n++] = t->byte_ids[0xbf];\n",
           "", "test_bpe"),  # a byte without a token becomes half a character
@@ -492,7 +494,14 @@ MUTATIONS = [
     (QUANTIZE, "        if (x[i] > limit || x[i] < -limit) {", "        if (x[i] > limit) {",
                "test_quantize"),  # what is too far below zero is cut in silence
     (TENSOR_READ, "if (i < atomic_load(&r->bad)) {", "{", "test_tensor_read"),  # another mistake than the first of the file
-    (TENSOR_READ, "(unsigned long long)(t->offset + start + at)", "(unsigned long long)(t->offset + 0 * start + at)",
+    (HF + "recipe.c", "i / 2 + (i % 2 ? d / 2 : 0)", "i", "test_folder"),  # rows of q and k as the folder has them
+    (HF + "recipe.c", "dst[i] = f + plus;", "dst[i] = f;", "test_folder"),  # Gemma's norms less one
+    (HF + "safetensors.c", "t->bytes > size - t->at", "false", "test_folder"),  # a tensor beyond the end of its file
+    (HF + "shards.c", "!memchr(t.data, '/', t.len)", "true", "test_folder"),  # an index that leads out of the folder
+    (HF + "files.c", "if (!link_is_allowed(d, target)) {", "if (false) {", "test_folder"),  # and a link
+    (HF + "config.c", "|| !hf_key_is_suspect(name)", "|| true", "test_folder"),  # unknown mathematics
+    (HF + "jdoc.c", "depth >= JDOC_MAX_DEPTH", "depth >= 1 << 20", "test_folder"),
+    (TENSOR_READ, "model_file_place(f, t->offset + start + at, place)", "model_file_place(f, t->offset + 0 * start + at, place)",
      "test_tensor_read"),  # a place in the piece as one in the tensor
     (CGROUP, "(list[n] == ',' || list[n] == 0)", "true", "test_cpus"),  # cpuset's group for cpu's
     (CGROUP, "        *last = 0;\n", "        return;\n", "test_cpus"),  # not the groups around ours

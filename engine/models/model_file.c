@@ -139,12 +139,19 @@ void model_file_close(struct model_file *f) {
 enum status model_file_read(const struct model_file *f, const struct model_tensor *t, uint64_t at,
                             uint64_t bytes, void *dst, struct err *err) {
     uint64_t stopped;
+    char place[MODEL_PLACE_BYTES];
     CHECK(at <= t->bytes && bytes <= t->bytes - at);
     const char *why = f->ops->read(f, t->offset + at, bytes, dst, &stopped);
     if (!why)
         return STATUS_OK;
-    return err_set(err, STATUS_IO, "%s: cannot read tensor %.*s at byte %" PRIu64 ": %s", f->name,
-                   KEY(t->name), stopped, why);
+    return err_set(err, STATUS_IO, "%s: cannot read tensor %.*s at %s: %s", f->name,
+                   KEY(model_tensor_label(t)), model_file_place(f, stopped, place), why);
+}
+
+const char *model_file_place(const struct model_file *f, uint64_t at, char buf[MODEL_PLACE_BYTES]) {
+    const char *file = f->ops->place ? f->ops->place(f, &at) : NULL;
+    snprintf(buf, MODEL_PLACE_BYTES, "byte %" PRIu64 "%s%.256s", at, file ? " of " : "", file ? file : "");
+    return buf;
 }
 
 const void *model_file_keep(const struct model_file *f, const struct model_tensor *t, struct err *err) {

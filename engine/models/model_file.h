@@ -37,6 +37,7 @@ enum meta_type { // as GGUF numbers them; a format that knows numbers alone has 
 
 struct meta {             // one key
     struct text_view key; // valid UTF-8 without NUL
+    const char *label;    // what the file calls it, for messages, where that is another name; else NULL
     enum meta_type type;
     enum meta_type elem; // of an array; arrays do not nest
     uint64_t count;      // elements of an array, 1 otherwise
@@ -47,7 +48,8 @@ struct meta {             // one key
 
 struct model_tensor {
     struct text_view name;
-    const char *type_name; // as the format calls it: "Q8_0", "Q4_K"
+    struct text_view label; // what the file calls it, for messages, where that is another name
+    const char *type_name;  // as the format calls it: "Q8_0", "Q4_K"
     // Shape outermost first. dtype is DTYPE_COUNT for a type that Quire does not compute with; data is NULL unless
     // the whole file is in memory.
     struct tensor view;
@@ -69,6 +71,8 @@ struct model_file_ops {
     // sentence: why the byte *stopped cannot be read. Any thread.
     const char *(*read)(const struct model_file *f, uint64_t at, uint64_t bytes, void *dst,
                         uint64_t *stopped);
+    // The name of the file in which an address lies, and *at becomes its byte there. NULL: there is one file.
+    const char *(*place)(const struct model_file *f, uint64_t *at);
     void (*close)(struct model_file *f); // frees all but what model_file.c made
 };
 
@@ -85,7 +89,7 @@ struct model_file {
     struct kept **kept;             // of model_file_keep()
 };
 
-// Opens a model: a .gguf file. NULL with err: STATUS_FORMAT, STATUS_IO, STATUS_NOMEM.
+// Opens a model: a .gguf file, or a Hugging Face folder. NULL with err: STATUS_FORMAT, STATUS_IO, STATUS_NOMEM.
 struct model_file *model_file_open(const char *path, struct err *err);
 void model_file_close(struct model_file *f); // NULL is allowed
 
@@ -95,6 +99,13 @@ enum status model_file_bad(const struct model_file *f, struct err *err, const ch
 
 // ---- tensors
 
+// What the file calls a tensor.
+static inline struct text_view model_tensor_label(const struct model_tensor *t) {
+    return t->label.len ? t->label : t->name;
+}
+// An address for people: "byte 12", "byte 12 of model.safetensors". Returns buf.
+enum { MODEL_PLACE_BYTES = 300 };
+const char *model_file_place(const struct model_file *f, uint64_t at, char buf[MODEL_PLACE_BYTES]);
 const struct model_tensor *model_file_find(const struct model_file *f, const char *name); // NULL: absent
 // Copies bytes [at, at + bytes) of a tensor to dst. STATUS_IO: the file is shorter than it was, or a read failed.
 enum status model_file_read(const struct model_file *f, const struct model_tensor *t, uint64_t at,

@@ -77,8 +77,10 @@ static enum status scan(const struct model_file *f, const struct model_tensor *t
     }
     if (at >= bytes)
         return STATUS_OK;
-    return model_file_bad(f, err, "tensor %.*s holds a NaN or an infinity at byte %llu: the file is damaged",
-                          (int)t->name.len, t->name.data, (unsigned long long)(t->offset + start + at));
+    char place[MODEL_PLACE_BYTES];
+    struct text_view name = model_tensor_label(t);
+    return model_file_bad(f, err, "tensor %.*s holds a NaN or an infinity at %s: the file is damaged",
+                          (int)name.len, name.data, model_file_place(f, t->offset + start + at, place));
 }
 
 struct reading {

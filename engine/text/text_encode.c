@@ -9,11 +9,21 @@ static token_id control_at(const struct tokenizer *t, const char *text, size_t l
     return find_special(t, text, len, TOKEN_SPECIAL, 0, match_len);
 }
 
-// Encodes the text since the last control token.
-static enum status flush_text(const struct tokenizer *t, struct buf *text, struct token_buf *out) {
+// Encodes the text between two control tokens; -1: there is none.
+static enum status flush_text(const struct tokenizer *t, token_id before, token_id after, struct buf *text,
+                              struct token_buf *out) {
     enum status status = text->failed ? STATUS_NOMEM : STATUS_OK;
-    if (status == STATUS_OK && text->len > 0)
-        status = tokenizer_encode(t, text->data, text->len, 0, out);
+    const char *p = text->data;
+    size_t len = text->len;
+    if (before >= 0 && len > 0 && (t->tokens[before].flags & TOKEN_RSTRIP)) {
+        size_t n = space_at_start(p, len);
+        p += n;
+        len -= n;
+    }
+    if (after >= 0 && len > 0 && (t->tokens[after].flags & TOKEN_LSTRIP))
+        len -= space_at_end(p, len);
+    if (status == STATUS_OK && len > 0)
+        status = tokenizer_encode(t, p, len, before >= 0 ? TOKENIZE_CONTINUES : 0, out);
     buf_clear(text);
     return status;
 }
@@ -22,6 +32,7 @@ enum status text_encode(const struct tokenizer *t, const struct chat_segment *se
                         struct token_buf *out) {
     struct buf text = {0}; // since the last control token
     size_t match_len;
+    token_id last = -1; // control token
     enum status status = STATUS_OK;
     bool has_bos = n && !segments[0].content && segments[0].len &&
                    control_at(t, segments[0].text, segments[0].len, &match_len) == t->bos;
@@ -32,9 +43,10 @@ enum status text_encode(const struct tokenizer *t, const struct chat_segment *se
         for (size_t at = 0; at < s->len && status == STATUS_OK;) {
             token_id id = s->content ? -1 : control_at(t, s->text + at, s->len - at, &match_len);
             if (id >= 0) {
-                status = flush_text(t, &text, out);
+                status = flush_text(t, last, id, &text, out);
                 if (status == STATUS_OK)
                     status = token_push(out, id);
+                last = id;
                 at += match_len;
             } else {
                 size_t step = s->content ? s->len : 1;
@@ -44,7 +56,7 @@ enum status text_encode(const struct tokenizer *t, const struct chat_segment *se
         }
     }
     if (status == STATUS_OK)
-        status = flush_text(t, &text, out);
+        status = flush_text(t, last, -1, &text, out);
     buf_free(&text);
     return status;
 }

@@ -4,6 +4,7 @@
 
 #include "tokenizer_kind.h"
 #include "tokenizer_pre.h"
+#include "utf8.h"
 
 #include <stdlib.h>
 
@@ -71,10 +72,38 @@ token_id find_special(const struct tokenizer *t, const char *text, size_t len, u
     return match;
 }
 
+// As Unicode has it.
+static bool is_space(uint32_t c) {
+    return (c >= 9 && c <= 13) || c == ' ' || c == 0x85 || c == 0xa0 || c == 0x1680 ||
+           (c >= 0x2000 && c <= 0x200a) || c == 0x2028 || c == 0x2029 || c == 0x202f || c == 0x205f ||
+           c == 0x3000;
+}
+
+size_t space_at_start(const char *text, size_t len) {
+    size_t i = 0, n;
+    while (i < len && utf8_len((const unsigned char *)text + i, len - i) > 0 &&
+           is_space(utf8_decode(text + i, &n)))
+        i += n;
+    return i;
+}
+
+size_t space_at_end(const char *text, size_t len) {
+    size_t end = len, n = 0;
+    for (size_t i = len; i > 0;) {
+        i--;
+        if (utf8_continues(text[i]) && end - i < 4)
+            continue;
+        if (utf8_len((const unsigned char *)text + i, end - i) != (int)(end - i) ||
+            !is_space(utf8_decode(text + i, &n)))
+            break;
+        end = i;
+    }
+    return len - end;
+}
+
 enum status tokenizer_encode(const struct tokenizer *t, const char *text, size_t len, unsigned flags,
                              struct token_buf *out) {
     unsigned without = (flags & TOKENIZE_PARSE_SPECIAL) ? 0 : TOKEN_GUARDED;
-    bool first = true;
     size_t start = 0;
     if ((flags & TOKENIZE_ADD_SPECIAL) && t->add_bos && t->bos >= 0 && token_push(out, t->bos))
         return STATUS_NOMEM;
@@ -88,8 +117,12 @@ enum status tokenizer_encode(const struct tokenizer *t, const char *text, size_t
                 continue;
             }
         }
-        if (i > start) {
-            enum status status = t->kind->encode(t, text + start, i - start, first, out);
+        size_t end = i;
+        if (id >= 0 && (t->tokens[id].flags & TOKEN_LSTRIP))
+            end -= space_at_end(text + start, i - start);
+        bool first = start == 0 && !(flags & TOKENIZE_CONTINUES);
+        if (end > start) {
+            enum status status = t->kind->encode(t, text + start, end - start, first, out);
             if (status != STATUS_OK)
                 return status;
         }
@@ -97,8 +130,9 @@ enum status tokenizer_encode(const struct tokenizer *t, const char *text, size_t
             break;
         if (token_push(out, id))
             return STATUS_NOMEM;
-        first = true;
         start = i += match_len;
+        if (t->tokens[id].flags & TOKEN_RSTRIP)
+            start = i += space_at_start(text + i, len - i);
     }
     if ((flags & TOKENIZE_ADD_SPECIAL) && t->add_eos && t->eos >= 0)
         return token_push(out, t->eos);

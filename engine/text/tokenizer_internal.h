@@ -1,6 +1,6 @@
 // The inside of a tokenizer, for tokenizer*.c, detok.c and their tests. Files from the bottom up:
-// tokenizer_pre (words), tokenizer (encoding), tokenizer_pieces, tokenizer_spm and tokenizer_bpe
-// (one kind of vocabulary each), tokenizer_load.
+// tokenizer_pre (words), tokenizer (encoding), tokenizer_pieces, tokenizer_merges, tokenizer_spm and tokenizer_bpe (the
+// kinds of vocabulary), tokenizer_load.
 #pragma once
 
 #include "tokenizer.h"
@@ -22,6 +22,15 @@ enum token_flag {
     TOKEN_END = 2,     // stops generation
     TOKEN_GUARDED = 4, // its spelling becomes this token only with TOKENIZE_PARSE_SPECIAL
     TOKEN_PIECE = 8,   // merging may make it; found by find_piece()
+    TOKEN_LSTRIP = 16, // white space before it in a text is lost
+    TOKEN_RSTRIP = 32, // and behind it
+};
+
+enum space_prefix { // which texts get a space in front, where a space is spelled as U+2581
+    PREFIX_NEVER,
+    PREFIX_ALWAYS,
+    PREFIX_UNSPACED, // those that do not begin with one
+    PREFIX_FIRST,    // of these, those before which nothing came
 };
 
 struct token_entry {
@@ -64,7 +73,9 @@ struct tokenizer {
     size_t max_piece_len;   // bytes of the longest piece
     token_id byte_ids[256]; // -1: none
 
-    bool splits_at_space; // SentencePiece: no piece has a space after another character
+    bool splits_at_space; // no piece has a space after another character
+    bool space_cuts;      // and no piece has two spaces
+    enum space_prefix space_prefix;
 
     // Byte-level
     struct merge_slot *merges;
@@ -78,6 +89,9 @@ struct tokenizer {
 
 enum status token_reserve(struct token_buf *b, size_t more); // STATUS_NOMEM only, as token_push()
 enum status token_push(struct token_buf *b, token_id id);
+// Bytes of white space at the end of a text, or at its beginning.
+size_t space_at_end(const char *text, size_t len);
+size_t space_at_start(const char *text, size_t len);
 // The longest token of t->found that has all flags `with` and none of `without`, and whose name text (len >=
 // 1) begins with; -1: none, and *match_len is as it was.
 token_id find_special(const struct tokenizer *t, const char *text, size_t len, unsigned with,

@@ -59,8 +59,9 @@ static bool looks_like_mark(struct text_view s) {
 static bool load_arrays(struct vocab_loader *l) {
     const struct model_file *f = l->f;
     if (meta_array(f, "tokenizer.ggml.tokens", true, META_STRING, &l->names, l->err) ||
-        meta_array(f, "tokenizer.ggml.scores", !l->t->kind->byte_level, META_F32, &l->scores, l->err) ||
-        meta_array(f, "tokenizer.ggml.token_type", false, META_I32, &l->types, l->err))
+        meta_array(f, "tokenizer.ggml.scores", l->t->kind->scored, META_F32, &l->scores, l->err) ||
+        meta_array(f, "tokenizer.ggml.token_type", false, META_I32, &l->types, l->err) ||
+        meta_array(f, "tokenizer.quire.strips", false, META_I32, &l->strips, l->err))
         return false;
     uint64_t n = l->names.count;
     if (n < 1 || n > MAX_TOKENS) {
@@ -68,7 +69,9 @@ static bool load_arrays(struct vocab_loader *l) {
                        (unsigned long long)n, MAX_TOKENS);
         return false;
     }
-    bool scores = l->scores.count != n && (l->scores.count != 0 || !l->t->kind->byte_level);
+    bool scores = l->scores.count != n && (l->scores.count != 0 || l->t->kind->scored);
+    if (l->strips.count != n)
+        l->strips.count = 0;
     if (scores || (l->types.count != n && l->types.count != 0)) {
         model_file_bad(
             f, l->err, "key tokenizer.ggml.%s has %llu elements, expected %llu, one for each token",
@@ -136,6 +139,8 @@ static bool load_tokens(struct vocab_loader *l) {
             e->flags = TOKEN_GUARDED;
         if (named_end(s, (int)type))
             e->flags = TOKEN_SPECIAL | TOKEN_GUARDED | TOKEN_END;
+        int64_t strips = l->strips.count ? meta_array_int(&l->strips, (uint64_t)i) : 0;
+        e->flags |= (uint8_t)((strips & 1 ? TOKEN_LSTRIP : 0) | (strips & 2 ? TOKEN_RSTRIP : 0));
     }
     return true;
 }
@@ -170,11 +175,11 @@ static bool load_settings(struct vocab_loader *l) {
     static const char *const more_ends[] = {"tokenizer.ggml.eot_token_id", "tokenizer.ggml.eom_token_id"};
     struct tokenizer *t = l->t;
     struct text_view template = {NULL, 0};
-    t->bos = l->t->kind->byte_level ? -1 : 1; // SentencePiece's defaults
-    t->eos = l->t->kind->byte_level ? -1 : 2;
-    t->unk = l->t->kind->byte_level ? -1 : 0;
-    t->add_space_prefix = !l->t->kind->byte_level;
-    t->add_bos = t->pre ? pretokenizer_adds_bos(t->pre) : true;
+    t->bos = t->kind->scored ? 1 : -1; // SentencePiece's defaults
+    t->eos = t->kind->scored ? 2 : -1;
+    t->unk = t->kind->scored ? 0 : -1;
+    t->add_space_prefix = t->kind->scored;
+    t->add_bos = t->pre ? pretokenizer_adds_bos(t->pre) : t->kind->scored;
     if (!load_id(l, "tokenizer.ggml.bos_token_id", true, &t->bos) ||
         !load_id(l, "tokenizer.ggml.eos_token_id", true, &t->eos) ||
         !load_id(l, "tokenizer.ggml.unknown_token_id", true, &t->unk))
@@ -186,6 +191,14 @@ static bool load_settings(struct vocab_loader *l) {
         if (!load_id(l, more_ends[i], false, &id))
             return false;
         if (id >= 0)
+            t->tokens[id].flags |= TOKEN_END;
+    }
+    struct meta_array ends;
+    if (meta_array(l->f, "tokenizer.quire.end_token_ids", false, META_I32, &ends, l->err))
+        return false;
+    for (uint64_t i = 0; i < ends.count; i++) {
+        int64_t id = meta_array_int(&ends, i);
+        if (id >= 0 && id < t->num_tokens)
             t->tokens[id].flags |= TOKEN_END;
     }
     if (meta_bool(l->f, "tokenizer.ggml.add_bos_token", &t->add_bos, l->err) ||
@@ -243,7 +256,8 @@ static bool load_found(struct vocab_loader *l) {
     return true;
 }
 
-static const struct tokenizer_kind *const kinds[] = {&tokenizer_spm, &tokenizer_bpe, &tokenizer_none};
+static const struct tokenizer_kind *const kinds[] = {&tokenizer_spm, &tokenizer_bpe, &tokenizer_listed,
+                                                     &tokenizer_none};
 
 struct tokenizer *tokenizer_load(const struct model_file *f, struct err *err) {
     struct err local = {0};
@@ -262,7 +276,7 @@ struct tokenizer *tokenizer_load(const struct model_file *f, struct err *err) {
     if (!l.t->kind) {
         model_file_bad(f, l.err,
                        "tokenizer '%.*s' (key tokenizer.ggml.model) is not supported yet; supported: llama, "
-                       "gpt2, no_vocab",
+                       "gpt2, bpe, no_vocab",
                        (int)model.len, model.data);
         goto fail;
     }

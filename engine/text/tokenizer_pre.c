@@ -74,6 +74,7 @@ enum { NUM_KINDS = sizeof kinds / sizeof kinds[0] };
 
 struct pretokenizer {
     const struct pre_kind *kind;
+    bool nfc, ignore_merges; // of its kind, if the file does not say
     int num_patterns;
     pcre2_code *codes[MAX_PATTERNS];
 };
@@ -102,6 +103,13 @@ struct pretokenizer *pretokenizer_open(const struct model_file *f, struct err *e
     if (!p)
         goto nomem;
     p->kind = kind;
+    p->nfc = kind->nfc;
+    p->ignore_merges = kind->ignore_merges;
+    if (meta_bool(f, "tokenizer.quire.nfc", &p->nfc, err) ||
+        meta_bool(f, "tokenizer.quire.ignore_merges", &p->ignore_merges, err)) {
+        pretokenizer_free(p);
+        return NULL;
+    }
     for (; p->num_patterns < MAX_PATTERNS && kind->patterns[p->num_patterns]; p->num_patterns++) {
         int code;
         size_t at;
@@ -128,7 +136,7 @@ void pretokenizer_free(struct pretokenizer *p) {
 }
 
 bool pretokenizer_adds_bos(const struct pretokenizer *p) { return p->kind->add_bos; }
-bool pretokenizer_ignores_merges(const struct pretokenizer *p) { return p->kind->ignore_merges; }
+bool pretokenizer_ignores_merges(const struct pretokenizer *p) { return p->ignore_merges; }
 
 struct cutter { // of one call
     const struct pretokenizer *p;
@@ -251,7 +259,7 @@ enum status pretokenizer_cut(const struct pretokenizer *p, const char *text, siz
         for (end = i; (n = utf8_len(bytes + end, len - end)) > 0;)
             end += (size_t)n;
         if (end > i)
-            st = p->kind->nfc ? cut_nfc(&c, text + i, end - i) : cut_words(&c, 0, text + i, end - i);
+            st = p->nfc ? cut_nfc(&c, text + i, end - i) : cut_words(&c, 0, text + i, end - i);
         size_t invalid = end;
         while (end < len && utf8_len(bytes + end, len - end) == 0)
             end++;

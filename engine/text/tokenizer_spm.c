@@ -1,9 +1,10 @@
-// SentencePiece's byte-pair merging with byte fallback (Kudo and Richardson, "SentencePiece: A simple and
-// language independent subword tokenizer", 2018).
+// Vocabularies of characters with byte fallback, of two kinds: SentencePiece's, whose merging follows the scores of tokens
+// (Kudo and Richardson, "SentencePiece: A simple and language independent subword tokenizer", 2018), and those of
+// tokenizer.json, which list the merges.
 //
 // A space and its stand-in U+2581 are the same symbol. Inside, both are one space byte: a token's bytes are
 // its name with U+2581 replaced, and that is also what it adds to a text.
-#include "tokenizer_pieces.h"
+#include "tokenizer_merges.h"
 
 #include "merge_heap.h"
 #include "utf8.h"
@@ -143,12 +144,41 @@ fail:
     return st;
 }
 
+// A word whose merges are listed.
+static enum status merge_listed(const struct tokenizer *t, const char *p, size_t len, size_t first_id,
+                                struct token_buf *out) {
+    size_t begin = out->len;
+    for (size_t i = 0, n; i < len; i += n) {
+        n = symbol_len(p + i, len - i);
+        if (emit_symbol(t, p + i, n, first_id, out))
+            return STATUS_NOMEM;
+    }
+    size_t n = out->len - begin;
+    enum status st = merge_symbols(t, out->ids + begin, &n);
+    out->len = begin + n;
+    return st;
+}
+
 static enum status merge_word(const struct tokenizer *t, const char *p, size_t len, size_t first_id,
                               struct token_buf *out) {
     size_t n = 0;
+    if (t->merges)
+        return merge_listed(t, p, len, first_id, out);
     for (size_t i = 0; i < len; n++)
         i += symbol_len(p + i, len - i);
     return n <= SMALL_WORD ? merge_small(t, p, len, first_id, out) : merge_large(t, p, len, n, first_id, out);
+}
+
+// Whether a text, with what came before it, gets a space in front.
+static bool has_prefix(const struct tokenizer *t, const char *text, size_t len, bool first) {
+    bool spaced = len > 0 && (*text == ' ' || (len >= 3 && memcmp(text, SPACE, 3) == 0));
+    switch (t->space_prefix) {
+    case PREFIX_NEVER: return false;
+    case PREFIX_ALWAYS: return true;
+    case PREFIX_UNSPACED: return !spaced;
+    case PREFIX_FIRST: return first && !spaced;
+    }
+    return false;
 }
 
 static enum status spm_encode(const struct tokenizer *t, const char *text, size_t len, bool first,
@@ -158,7 +188,7 @@ static enum status spm_encode(const struct tokenizer *t, const char *text, size_
     char *p = len < SIZE_MAX ? malloc(len + 1) : NULL;
     if (!p || token_reserve(out, len / 4))
         goto nomem;
-    if (first && t->add_space_prefix)
+    if (has_prefix(t, text, len, first))
         p[n++] = ' ';
     for (size_t i = 0; i < len;) {
         if (text[i] == SPACE[0] && len - i >= 3 && memcmp(text + i, SPACE, 3) == 0) {
@@ -171,7 +201,7 @@ static enum status spm_encode(const struct tokenizer *t, const char *text, size_
     // Where no token reaches across the space that begins a word, words are merged one by one.
     for (size_t start = 0, end; start < n && st == STATUS_OK; start = end) {
         end = t->splits_at_space ? start + 1 : n;
-        while (end < n && !(p[end] == ' ' && p[end - 1] != ' '))
+        while (end < n && !(p[end] == ' ' && (t->space_cuts || p[end - 1] != ' ')))
             end++;
         st = merge_word(t, p + start, end - start, first_id, out);
     }
@@ -198,10 +228,11 @@ static size_t spm_bytes(struct text_view name, char *dst) {
 // none with a plain space in its name, since a text has only U+2581.
 static bool is_mergeable(const struct tokenizer *t, const struct token_entry *e) {
     return e->type != TOKEN_BYTE && !(e->flags & (TOKEN_SPECIAL | TOKEN_GUARDED)) && e->bytes_len > 0 &&
-           e->bytes_len <= MAX_MERGE_BYTES && !memchr(t->text + e->name, ' ', e->name_len);
+           (!t->kind->scored || e->bytes_len <= MAX_MERGE_BYTES) &&
+           !memchr(t->text + e->name, ' ', e->name_len);
 }
 
-static bool load_spm(struct vocab_loader *l) {
+static bool load_spaced(struct vocab_loader *l) {
     struct tokenizer *t = l->t;
     for (int b = 0; b < 256; b++)
         if (t->byte_ids[b] < 0 && t->unk < 0) {
@@ -223,5 +254,34 @@ static bool load_spm(struct vocab_loader *l) {
     return load_pieces(l);
 }
 
+static bool load_spm(struct vocab_loader *l) {
+    l->t->space_prefix = l->t->add_space_prefix ? PREFIX_ALWAYS : PREFIX_NEVER;
+    return load_spaced(l);
+}
+
+static size_t merge_bytes(struct text_view name, char *dst, bool *sound) {
+    *sound = name.len > 0 && !memchr(name.data, ' ', name.len);
+    return spm_bytes(name, dst);
+}
+
+static bool load_listed(struct vocab_loader *l) {
+    static const char *const names[] = {"never", "always", "unspaced", "first"}; // enum space_prefix
+    struct text_view prefix = {"never", 5};
+    struct tokenizer *t = l->t;
+    if (meta_str(l->f, "tokenizer.quire.space_prefix", false, 16, &prefix, l->err) ||
+        meta_bool(l->f, "tokenizer.quire.space_cuts", &t->space_cuts, l->err))
+        return false;
+    for (int i = 0; i < 4; i++)
+        if (same(prefix, names[i]))
+            t->space_prefix = (enum space_prefix)i;
+    t->add_space_prefix = t->space_prefix != PREFIX_NEVER;
+    if (!load_spaced(l) || !load_merges(l, merge_bytes))
+        return false;
+    t->splits_at_space |= t->space_cuts;
+    return true;
+}
+
 const struct tokenizer_kind tokenizer_spm = {
-    .name = "llama", .token_bytes = spm_bytes, .load = load_spm, .encode = spm_encode};
+    .name = "llama", .scored = true, .token_bytes = spm_bytes, .load = load_spm, .encode = spm_encode};
+const struct tokenizer_kind tokenizer_listed = {
+    .name = "bpe", .token_bytes = spm_bytes, .load = load_listed, .encode = spm_encode};

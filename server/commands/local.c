@@ -16,7 +16,7 @@ int local_open(struct local *l, const struct config *c) {
     struct service_config sc;
     *l = (struct local){0};
     if (c->args.len < 1) {
-        complain("a MODEL is needed: a .gguf file");
+        complain("a MODEL is needed: a .gguf file or a Hugging Face folder");
         return EXIT_USAGE;
     }
     setup_engine(c, &ec);

@@ -12,12 +12,12 @@ if ! command -v clang >/dev/null; then
     echo "fuzz: clang is missing (apt install clang libclang-rt-14-dev)" >&2
     exit 1
 fi
-[ $# -gt 0 ] || set -- gguf tokenizer bpe detok chat
+[ $# -gt 0 ] || set -- gguf folder tokenizer bpe detok chat
 cd "$root"
 for name in "$@"; do
     clang -std=gnu17 -D_GNU_SOURCE -g -O1 -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all \
         -Ibase -Iinclude -Iengine -DQUIRE_HAVE_PCRE2 $(pkg-config --cflags libpcre2-8 libutf8proc) "tests/fuzz/fuzz_$name.c" \
-        engine/models/*.c engine/text/*.c engine/text/jinja/*.c base/*.c -pthread -lm $(pkg-config --libs libpcre2-8 libutf8proc) \
+        engine/models/*.c engine/models/hf/*.c engine/text/*.c engine/text/jinja/*.c base/*.c -pthread -lm $(pkg-config --libs libpcre2-8 libutf8proc) \
         -o "$out/fuzz_$name"
     mkdir -p "$out/corpus_$name"
     if [ "$name" = gguf ]; then # small real files to begin with
@@ -32,6 +32,19 @@ for name in "$@"; do
             python3 tests/tools/make_gguf.py "$out/corpus_gguf/model$(echo "$kind" | tr -d ' ')" $kind --hidden 4 --heads 1 \
                 --kv-heads 1 --ffn 4 --layers 1 --vocab 289 --context 8 || true
         done
+    fi
+    if [ "$name" = folder ]; then # each file of small real folders, behind the number that fuzz_folder.c gives it
+        n=0
+        for kind in "" "--arch internlm2 --type bf16" "--arch gemma3 --window 4" "--arch phi3 --rope longrope"; do
+            python3 tests/tools/make_folder.py "$out/folder" $kind --hidden 4 --heads 1 --kv-heads 1 --ffn 4 --layers 1 --vocab 291 \
+                --context 8 --chatml || continue
+            n=$((n + 1)) i=0
+            for file in config.json tokenizer.json model.safetensors absent generation_config.json tokenizer_config.json; do
+                [ ! -f "$out/folder/$file" ] || { printf "\\$i"; cat "$out/folder/$file"; } >"$out/corpus_folder/$n-$file"
+                i=$((i + 1))
+            done
+        done
+        printf '\3{"weight_map": {"lm_head.weight": "model.safetensors"}}' >"$out/corpus_folder/index"
     fi
     dict=
     if [ "$name" = chat ]; then # real templates, and the words of the language

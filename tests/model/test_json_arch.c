@@ -12,7 +12,7 @@
 #define QUIRE_GOLDEN_MODELS "" // no Python when the build was configured
 #endif
 
-enum { MAX_CASES = 96, NUM_CASES = 56, MAX_PROMPT = 128 };
+enum { MAX_CASES = 96, NUM_CASES = 56, NUM_FOLDERS = 40, MAX_PROMPT = 128 };
 
 struct golden {
     char name[64], model[4096];
@@ -272,12 +272,36 @@ static void test_same_bits(void **state) {
     free(whole);
 }
 
+// The same weights as a Hugging Face folder give the same logits as transformers, and the same bits as the GGUF file. In
+// two cases a file has the outcome of a formula rounded to f32 and the folder what goes into it.
+static void test_folders(void **state) {
+    (void)state;
+    struct bits *bits = calloc(4, sizeof *bits);
+    int num = 0;
+    assert_true(complete);
+    for (int i = 0; i < num_goldens; i++) {
+        struct golden folder = goldens[i];
+        folder.model[strlen(folder.model) - strlen(".gguf")] = 0;
+        if (access(folder.model, R_OK) != 0)
+            continue;
+        num++;
+        check(&folder, "cpu", folder.cpu_limit);
+        if (strcmp(folder.name, "llama3-factors") == 0 || strcmp(folder.name, "llama-yarn-betas") == 0)
+            continue;
+        run_bits(&goldens[i], (struct driver_config){0}, 0, &bits[0], &bits[1]);
+        run_bits(&folder, (struct driver_config){0}, 0, &bits[2], &bits[3]);
+        assert_same(&bits[0].got, &bits[2].got, folder.name);
+        if (memcmp(bits[0].logits, bits[2].logits, sizeof bits[0].logits) != 0)
+            fail_msg("%s: other bits of logits", folder.name);
+    }
+    free(bits);
+    assert_int_equal(num, NUM_FOLDERS);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_complete),
-        cmocka_unit_test(test_cpu),
-        cmocka_unit_test(test_ref),
-        cmocka_unit_test(test_same_bits),
+        cmocka_unit_test(test_complete),  cmocka_unit_test(test_cpu),     cmocka_unit_test(test_ref),
+        cmocka_unit_test(test_same_bits), cmocka_unit_test(test_folders),
     };
     return cmocka_run_group_tests(tests, load_goldens, free_goldens);
 }

@@ -220,11 +220,11 @@ def made_up(w, a):
         w.string("tokenizer.chat_template", CHATML)
 
 
-def main(argv=None):
+def main(argv=None, w=None):
     a = parse(argv)
     d, kind = a.head_dim, TYPES[a.type]
 
-    w = Writer()
+    w = w or Writer()
     w.string("general.architecture", a.arch)
     w.string("general.name", "random")
     w.u32(f"{a.arch}.block_count", a.layers)

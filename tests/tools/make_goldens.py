@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Golden files of small random models of every architecture, from Hugging Face transformers.
 
-    make_goldens.py --models DIR                the models of tests/model/golden/*.json as GGUF; standard library only
+    make_goldens.py --models DIR                the models of tests/model/golden/*.json as GGUF, those of floats also as folders;
+                                                standard library only
     make_goldens.py [CASE ...]                  makes the golden files anew; needs torch, transformers, gguf
 
 The weights come from make_gguf.py: the same arguments give the same bytes, so only arguments and results are kept. The
@@ -23,8 +24,10 @@ import random
 import sys
 import tempfile
 
+import make_folder
 import make_gguf
 
+FLOATS, NO_FOLDER = ("f32", "f16", "bf16"), ("llama-scale",)  # no config.json says an attention scale for llama
 GOLDEN = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "model", "golden")
 PROMPT, GREEDY, MARGIN = 90, 16, 0.005
 BASE = "--layers 2 --hidden 64 --heads 4 --kv-heads 2 --ffn 96 --vocab 300 --context 256"
@@ -107,6 +110,9 @@ def make_models(folder):
         with open(path, encoding="utf-8") as f:
             golden = json.load(f)
         make_gguf.main([os.path.join(folder, golden["name"] + ".gguf")] + golden["arguments"])
+        arch = make_gguf.parse(["x"] + golden["arguments"]).arch
+        if golden["weights"] in FLOATS and golden["name"] not in NO_FOLDER and arch in make_folder.ARCHS:
+            make_folder.main([os.path.join(folder, golden["name"])] + golden["arguments"])
 
 
 # ---- the oracle

@@ -1,0 +1,137 @@
+// See folder.h.
+//
+// Addresses: the files lie one after the other, so that a hash of all bytes is a hash of the folder; behind them lie the
+// tensors that are made as they are read.
+#include "folder.h"
+
+#include "layout.h"
+#include "log.h"
+#include "vocab.h"
+
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    MAX_SMALL = 16 << 20,  // bytes of a configuration or template
+    MAX_VOCAB = 256 << 20, // of tokenizer.json
+};
+
+struct folder {
+    struct model_file file; // first: they are one object
+    struct hf_files files;
+    struct hf_keys keys;
+    struct hf_config config;
+    struct hf_shards shards;
+    struct hf_layout layout;
+};
+
+// ---- reading
+
+static const char *read_folder(const struct model_file *f, uint64_t at, uint64_t bytes, void *dst,
+                               uint64_t *stopped) {
+    const struct folder *d = (const struct folder *)f;
+    if (at < f->size)
+        return hf_files_read(&d->files, at, bytes, dst, stopped);
+    const struct hf_recipe *p = hf_layout_find(&d->layout, at);
+    return hf_recipe_read(&d->files, &d->config, p, at - p->start, bytes, dst, stopped);
+}
+
+// Of a tensor that is made: the byte from which its bytes come.
+static const char *place_in_folder(const struct model_file *f, uint64_t *at) {
+    const struct folder *d = (const struct folder *)f;
+    if (*at >= f->size && d->layout.num) {
+        const struct hf_recipe *p = hf_layout_find(&d->layout, *at);
+        *at = hf_recipe_origin(&d->config, p, *at - p->start);
+    }
+    const struct hf_file *file = hf_files_at(&d->files, *at);
+    *at -= file->start;
+    return file->name;
+}
+
+static void close_folder(struct model_file *f) {
+    struct folder *d = (struct folder *)f;
+    hf_shards_free(&d->shards);
+    hf_files_close(&d->files);
+    hf_keys_free(&d->keys);
+    free(d->layout.recipes);
+    free(d);
+}
+
+// ---- opening
+
+// What is read before the weights: configuration and vocabulary.
+static bool read_keys(struct folder *d, struct err *err) {
+    enum { CONFIG, GENERATION, TOKENIZER, TOKENIZER_CONFIG, SPECIAL_MAP, NUM_TEXTS };
+    static const struct {
+        const char *name;
+        bool required;
+        uint64_t max;
+    } texts[NUM_TEXTS] = {{"config.json", true, MAX_SMALL},
+                          {"generation_config.json", false, MAX_SMALL},
+                          {"tokenizer.json", true, MAX_VOCAB},
+                          {"tokenizer_config.json", false, MAX_SMALL},
+                          {"special_tokens_map.json", false, MAX_SMALL}};
+    struct jdoc j[NUM_TEXTS] = {{.num = 0}};
+    struct err missing = {0};
+    char *template = NULL;
+    bool ok = true;
+    for (int i = 0; ok && i < NUM_TEXTS; i++)
+        ok = hf_files_json(&d->files, texts[i].name, texts[i].required, texts[i].max, &j[i], err);
+    ok = ok && hf_config_read(&j[CONFIG], j[GENERATION].num ? &j[GENERATION] : NULL, &d->keys, &d->config,
+                              err) == STATUS_OK;
+    struct hf_vocab_files files = {.tokenizer = &j[TOKENIZER],
+                                   .config = j[TOKENIZER_CONFIG].num ? &j[TOKENIZER_CONFIG] : NULL,
+                                   .special_map = j[SPECIAL_MAP].num ? &j[SPECIAL_MAP] : NULL};
+    const struct hf_file *f = ok ? hf_files_add(&d->files, "chat_template.jinja", false, &missing) : NULL;
+    if (missing.code || (f && f->size > MAX_SMALL))
+        ok = err_set(err, missing.code ? missing.code : STATUS_FORMAT, "%s",
+                     missing.code ? missing.msg : "chat_template.jinja is too long") == STATUS_OK;
+    if (ok && f && (ok = (template = hf_files_text(&d->files, f, 0, f->size, err)) != NULL))
+        files.chat_template = (struct text_view){template, (size_t)f->size};
+    ok = ok &&
+         hf_vocab_read(&files, d->config.eos, d->config.num_eos, d->config.vocab, &d->keys, err) == STATUS_OK;
+    for (int i = 0; i < NUM_TEXTS; i++)
+        jdoc_free(&j[i]);
+    free(template);
+    return ok;
+}
+
+// The folder's own name, for people.
+static void add_name(struct folder *d) {
+    char real[PATH_MAX];
+    const char *name = realpath(d->files.path, real) ? strrchr(real, '/') : NULL;
+    hf_str(&d->keys, "general.name", view_of(name ? name + 1 : d->files.path), NULL);
+}
+
+static bool fill(struct folder *d, struct err *err) {
+    add_name(d);
+    bool ok = read_keys(d, err) && hf_shards_read(&d->shards, &d->files, err);
+    d->file.size = d->files.size;
+    if (!ok || !hf_layout_make(&d->layout, &d->file, &d->shards, &d->config, &d->keys, err))
+        return false;
+    if (d->keys.failed)
+        return err_set(err, STATUS_NOMEM, "%s: out of memory", d->file.name) == STATUS_OK;
+    memcpy(d->file.meta, d->keys.items, d->keys.num * sizeof *d->keys.items);
+    for (uint64_t i = 0; i < d->keys.num; i++)
+        CHECK(model_file_add_meta(&d->file, i));
+    snprintf(d->file.format, sizeof d->file.format, "folder of %d files", d->files.num);
+    return true;
+}
+
+struct model_file *folder_open(const char *path, struct err *err) {
+    static const struct model_file_ops ops = {read_folder, place_in_folder, close_folder};
+    struct err local = {0};
+    struct folder *d = calloc(1, sizeof *d);
+    err = err ? err : &local;
+    if (!d) {
+        err_set(err, STATUS_NOMEM, "out of memory for a folder");
+        return NULL;
+    }
+    enum status st = model_file_init(&d->file, path, err);
+    d->file.ops = &ops;
+    if (st == STATUS_OK && hf_files_open(&d->files, path, d->file.name, err) == STATUS_OK && fill(d, err))
+        return &d->file;
+    model_file_close(&d->file);
+    return NULL;
+}

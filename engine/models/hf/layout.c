@@ -1,0 +1,249 @@
+// See layout.h.
+#include "layout.h"
+
+#include "log.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define NAME(s) (int)((s).len < 96 ? (s).len : 96), (s).data // for %.*s
+
+struct maker {
+    struct hf_layout *layout;
+    struct model_file *file;
+    const struct hf_shards *shards;
+    const struct hf_config *config;
+    struct hf_keys *keys;
+};
+
+struct placed { // a tensor in its place
+    const struct hf_source *source;
+    const struct hf_name *name;
+    int layer, number;
+    bool bias;
+};
+
+struct placing {
+    struct placed *items;
+    size_t num, cap;
+    const struct hf_source *source;
+    bool failed;
+};
+
+static void add_place(void *arg, const struct hf_place *p) {
+    struct placing *l = arg;
+    if (p->name->ours[0] == 0)
+        return;
+    if (l->num == l->cap) {
+        size_t cap = l->cap + l->cap / 2 + 256;
+        struct placed *items = realloc(l->items, cap * sizeof *items);
+        l->failed |= !items;
+        if (!items)
+            return;
+        l->items = items;
+        l->cap = cap;
+    }
+    l->items[l->num++] = (struct placed){l->source, p->name, p->layer, p->number, p->bias};
+}
+
+static int compare_placed(const void *a, const void *b) {
+    const struct placed *x = a, *y = b;
+    if (x->layer != y->layer)
+        return x->layer < y->layer ? -1 : 1;
+    int c = strcmp(x->name->ours, y->name->ours);
+    if (c == 0 && x->bias != y->bias)
+        c = x->bias ? 1 : -1;
+    return c ? c : (x->number > y->number) - (x->number < y->number);
+}
+
+static bool same_place(const struct placed *x, const struct placed *y) {
+    return x->layer == y->layer && x->bias == y->bias && strcmp(x->name->ours, y->name->ours) == 0;
+}
+
+static enum dtype dtype_of(enum st_type t) {
+    switch (t) {
+    case ST_F32: return DTYPE_F32;
+    case ST_F16: return DTYPE_F16;
+    case ST_BF16: return DTYPE_BF16;
+    default: return DTYPE_COUNT;
+    }
+}
+
+static bool check_rows(const struct maker *d, const struct placed *p, int64_t rows, struct err *err) {
+    const struct hf_config *c = d->config;
+    int64_t expected = p->name->rows == ROWS_Q   ? c->heads * c->head_dim
+                       : p->name->rows == ROWS_K ? c->kv_heads * c->head_dim
+                                                 : (c->heads + 2 * c->kv_heads) * c->head_dim;
+    if (p->name->rows == ROWS_SAME ||
+        (rows == expected && c->heads % c->kv_heads == 0 && c->head_dim % 2 == 0))
+        return true;
+    model_file_bad(d->file, err,
+                   "tensor %.*s has %lld rows, expected %lld of %lld heads and %lld for keys and values, of "
+                   "%lld, an even number",
+                   NAME(p->source->tensor->name), (long long)rows, (long long)expected, (long long)c->heads,
+                   (long long)c->kv_heads, (long long)c->head_dim);
+    return false;
+}
+
+static bool ends_with(const char *text, const char *end) {
+    size_t n = strlen(text), m = strlen(end);
+    return n >= m && strcmp(text + n - m, end) == 0;
+}
+
+// One tensor of num placed ones, which all go to the same place: one, or as many as their numbers count.
+static bool make_tensor(struct maker *d, const struct placed *p, int num, struct model_tensor *t,
+                        struct hf_recipe *recipe, struct err *err) {
+    const struct st_tensor *s = p->source->tensor;
+    const struct hf_config *c = d->config;
+    const char *end = p->bias ? "bias" : "weight";
+    bool stacked = strchr(p->name->theirs, '#') != NULL;
+    for (int i = 0; i < num; i++) {
+        const struct st_tensor *o = p[i].source->tensor;
+        if (!stacked && i > 0)
+            return model_file_bad(d->file, err, "tensors %.*s and %.*s are the same one", NAME(s->name),
+                                  NAME(o->name)),
+                   false;
+        if (stacked && p[i].number != i)
+            return model_file_bad(d->file, err, "tensor %.*s is there, expected that of number %d",
+                                  NAME(o->name), i),
+                   false;
+        if (o->type != s->type || o->ndim != s->ndim || memcmp(o->shape, s->shape, sizeof s->shape) != 0)
+            return model_file_bad(d->file, err, "tensor %.*s has another type or shape than %.*s",
+                                  NAME(o->name), NAME(s->name)),
+                   false;
+    }
+    int ndim = s->ndim + stacked;
+    if (s->ndim < 1 || ndim > TENSOR_MAX_DIMS || s->bytes == 0)
+        return model_file_bad(d->file, err, "tensor %.*s has %d dimensions, expected 1 to %d, none of size 0",
+                              NAME(s->name), s->ndim, TENSOR_MAX_DIMS - stacked),
+               false;
+    enum hf_rows rows = p->name->rows;
+    if (!check_rows(d, p, s->shape[0], err))
+        return false;
+    if ((rows == ROWS_Q || rows == ROWS_K) && !c->family->adjacent)
+        rows = ROWS_SAME;
+    bool vector = s->ndim == 1, widens = vector && dtype_of(s->type) != DTYPE_COUNT && s->type != ST_F32;
+    float plus = c->family->norms_less_one && ends_with(p->name->ours, "norm") ? 1 : 0;
+    size_t bytes = st_type_bytes(s->type), out_bytes = widens ? 4 : bytes;
+    char *name = p->layer < 0 ? hf_text(d->keys, "%s.%s", p->name->ours, end)
+                              : hf_text(d->keys, "blk.%d.%s.%s", p->layer, p->name->ours, end);
+    const struct hf_source **sources = hf_alloc(d->keys, (size_t)num * sizeof *sources);
+    if (!name || !sources)
+        return err_set(err, STATUS_NOMEM, "%s: out of memory for tensors", d->file->name), false;
+    *t = (struct model_tensor){
+        .name = view_of(name), .label = s->name, .type_name = widens ? "F32" : st_type_name(s->type)};
+    t->view = (struct tensor){.dtype = widens ? DTYPE_F32 : dtype_of(s->type), .ndim = ndim};
+    for (int i = 0; i < s->ndim; i++)
+        t->view.shape[i + stacked] = s->shape[i];
+    t->view.shape[stacked] = hf_recipe_rows(c, rows, s->shape[0]);
+    if (stacked)
+        t->view.shape[0] = num;
+    uint64_t row = s->bytes / (uint64_t)s->shape[0];
+    t->elements = row / bytes * (uint64_t)t->view.shape[stacked] * (uint64_t)num;
+    t->bytes = t->elements * out_bytes;
+    for (int i = 0; i < num; i++)
+        sources[i] = p[i].source;
+    *recipe = (struct hf_recipe){.bytes = t->bytes,
+                                 .sources = sources,
+                                 .num = num,
+                                 .rows = rows,
+                                 .row_bytes = row,
+                                 .out_row_bytes = row / bytes * out_bytes,
+                                 .out_rows = t->view.shape[stacked],
+                                 .widens = widens,
+                                 .plus = plus};
+    return true;
+}
+
+// Gives a tensor its address: in its file, or behind all files where it is made as it is read.
+static void place_tensor(struct maker *d, struct model_tensor *t, struct hf_recipe recipe, uint64_t *end) {
+    bool made =
+        recipe.memory || recipe.num > 1 || recipe.rows != ROWS_SAME || hf_recipe_changes_elements(&recipe);
+    if (!made) {
+        t->offset = recipe.sources[0]->address;
+        return;
+    }
+    t->offset = recipe.start = *end;
+    *end += recipe.bytes; // each below 2^53, and at most 2^20 of them: no overflow
+    d->layout->recipes[d->layout->num++] = recipe;
+}
+
+static void memory_tensor(struct maker *d, struct model_tensor *t, const char *name, const float *values,
+                          uint64_t *end) {
+    uint64_t n = (uint64_t)d->config->num_factors;
+    *t = (struct model_tensor){.name = view_of(name), .label = view_of(name), .type_name = "F32"};
+    t->view = (struct tensor){.dtype = DTYPE_F32, .ndim = 1, .shape = {(int64_t)n}};
+    t->elements = n;
+    t->bytes = 4 * n;
+    place_tensor(d, t, (struct hf_recipe){.bytes = t->bytes, .memory = values}, end);
+}
+
+static bool make_tensors(struct maker *d, struct placing *l, struct err *err) {
+    uint64_t end = d->file->size, num = 0;
+    if (l->num)
+        qsort(l->items, l->num, sizeof *l->items, compare_placed);
+    for (size_t i = 0, k; i < l->num; i = k, num++)
+        for (k = i + 1; k < l->num && same_place(&l->items[i], &l->items[k]);)
+            k++;
+    uint64_t extra = d->config->short_factors ? 2 : 0;
+    if (model_file_room(d->file, d->keys->num, num + extra, err))
+        return false;
+    if (!(d->layout->recipes = calloc((size_t)(num + extra) + 1, sizeof *d->layout->recipes)))
+        return err_set(err, STATUS_NOMEM, "%s: out of memory for tensors", d->file->name), false;
+    struct model_tensor *t = d->file->tensors;
+    for (size_t i = 0, k; i < l->num; i = k, t++) {
+        struct hf_recipe recipe;
+        for (k = i + 1; k < l->num && same_place(&l->items[i], &l->items[k]);)
+            k++;
+        if (!make_tensor(d, &l->items[i], (int)(k - i), t, &recipe, err))
+            return false;
+        place_tensor(d, t, recipe, &end);
+    }
+    if (extra) {
+        memory_tensor(d, t, "rope_factors_short.weight", d->config->short_factors, &end);
+        memory_tensor(d, t + 1, "rope_factors_long.weight", d->config->long_factors, &end);
+    }
+    for (uint64_t i = 0; i < num + extra; i++)
+        CHECK(model_file_add_tensor(d->file, i));
+    return true;
+}
+
+static bool place_all(struct maker *d, struct err *err) {
+    struct placing l = {.items = NULL};
+    bool ok = true;
+    for (size_t i = 0; ok && i < d->shards->num; i++) {
+        l.source = &d->shards->sources[i];
+        struct text_view name = l.source->tensor->name;
+        size_t before = l.num;
+        bool known = hf_places(d->config->family, name, add_place, &l);
+        // A tied head may be there; it is the embedding.
+        if (known && d->config->tied && l.num > before && strcmp(l.items[before].name->ours, "output") == 0)
+            l.num = before;
+        if (!known)
+            ok = model_file_bad(d->file, err, "tensor %.*s is not part of model_type %s", NAME(name),
+                                d->config->family->model_type) == STATUS_OK;
+    }
+    if (ok && l.failed)
+        ok = err_set(err, STATUS_NOMEM, "%s: out of memory for tensors", d->file->name) == STATUS_OK;
+    ok = ok && make_tensors(d, &l, err);
+    free(l.items);
+    return ok;
+}
+
+bool hf_layout_make(struct hf_layout *l, struct model_file *f, const struct hf_shards *shards,
+                    const struct hf_config *config, struct hf_keys *keys, struct err *err) {
+    struct maker d = {l, f, shards, config, keys};
+    return place_all(&d, err);
+}
+
+const struct hf_recipe *hf_layout_find(const struct hf_layout *l, uint64_t address) {
+    size_t lo = 0, hi = l->num;
+    while (hi - lo > 1) {
+        size_t mid = lo + (hi - lo) / 2;
+        if (l->recipes[mid].start <= address)
+            lo = mid;
+        else
+            hi = mid;
+    }
+    return &l->recipes[lo];
+}

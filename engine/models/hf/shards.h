@@ -1,0 +1,21 @@
+// The tensors of model.safetensors, or of the shards that model.safetensors.index.json names.
+#pragma once
+
+#include "files.h"
+#include "safetensors.h"
+
+struct hf_source { // a tensor of a file
+    const struct st_tensor *tensor;
+    uint64_t address; // of hf_files
+};
+
+struct hf_shards { // start it zeroed
+    struct st_header *headers;
+    int num_headers;
+    struct hf_source *sources; // (num) by name
+    size_t num;
+};
+
+// false: err. hf_shards_free() is right in any case.
+bool hf_shards_read(struct hf_shards *s, struct hf_files *d, struct err *err);
+void hf_shards_free(struct hf_shards *s);

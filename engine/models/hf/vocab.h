@@ -1,0 +1,16 @@
+// tokenizer.json and what belongs to it as keys of GGUF, and some of our own (tokenizer.quire.*) for what GGUF has no
+// word for.
+#pragma once
+
+#include "jdoc.h"
+#include "keys.h"
+
+struct hf_vocab_files { // those but the first may be NULL
+    const struct jdoc *tokenizer, *config, *special_map;
+    struct text_view chat_template; // chat_template.jinja; data NULL: none
+};
+
+// eos: (num_eos) ids that end a generation. rows: of the embedding, so many tokens there are at least; the others are
+// unused. What is not known is refused by its name. STATUS_FORMAT, STATUS_NOMEM.
+enum status hf_vocab_read(const struct hf_vocab_files *files, const int64_t *eos, int num_eos, int64_t rows,
+                          struct hf_keys *keys, struct err *err);

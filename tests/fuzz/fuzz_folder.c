@@ -1,0 +1,101 @@
+// Any bytes as one file of a Hugging Face folder whose others are sound: the folder, the configuration, the tensors' check
+// and the tokenizer give an answer. The first byte says which file.
+#include "models/model_config.h"
+#include "models/weights.h"
+#include "text/tokenizer_load.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+int LLVMFuzzerInitialize(int *argc, char ***argv);
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static char folder[] = "/dev/shm/quire-fuzz-XXXXXX";
+static const char *const names[] = {"config.json",
+                                    "tokenizer.json",
+                                    "model.safetensors",
+                                    "model.safetensors.index.json",
+                                    "generation_config.json",
+                                    "tokenizer_config.json"};
+enum { CONFIG, TOKENIZER, WEIGHTS, INDEX, NUM_NAMES = sizeof names / sizeof *names };
+
+#define EMPTY "\x02\0\0\0\0\0\0\0{}"
+static const char config[] =
+    "{\"model_type\": \"llama\", \"num_hidden_layers\": 1, \"hidden_size\": 8, \"num_attention_heads\": 2,"
+    "\"intermediate_size\": 8, \"max_position_embeddings\": 64, \"rms_norm_eps\": 1e-5}";
+static const char tokenizer[] = "{\"normalizer\": {\"type\": \"Replace\", \"pattern\": {\"String\": \" \"}, "
+                                "\"content\": \"\\u2581\"}, \"model\":"
+                                "{\"unk_token\": \"a\", \"fuse_unk\": true, \"vocab\": {\"a\": 0, \"b\": 1, "
+                                "\"ab\": 2}, \"merges\": [\"a b\"]}}";
+
+static void write_file(const char *name, const void *data, size_t size) {
+    char path[128];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    FILE *f = fopen(path, "wb");
+    if (!f || fwrite(data, 1, size, f) != size || fclose(f) != 0)
+        abort();
+}
+
+static void remove_file(const char *name) {
+    char path[128];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    unlink(path);
+}
+
+static void write_sound(int which) {
+    remove_file(names[which]);
+    if (which == CONFIG)
+        write_file(names[which], config, strlen(config));
+    if (which == TOKENIZER)
+        write_file(names[which], tokenizer, strlen(tokenizer));
+    if (which == WEIGHTS || which == INDEX)
+        write_file(names[WEIGHTS], EMPTY, 10);
+}
+
+static void remove_all(void) {
+    for (int i = 0; i < NUM_NAMES; i++)
+        remove_file(names[i]);
+    rmdir(folder);
+}
+
+int LLVMFuzzerInitialize(int *argc, char ***argv) {
+    (void)argc;
+    (void)argv;
+    if (!mkdtemp(folder))
+        abort();
+    atexit(remove_all);
+    for (int i = 0; i < NUM_NAMES; i++)
+        write_sound(i);
+    return 0;
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+    struct err err = {0};
+    struct model_config c;
+    int which = size > 0 ? data[0] % NUM_NAMES : 0;
+    if (size == 0)
+        return 0;
+    if (which == INDEX)
+        remove_file(names[WEIGHTS]);
+    write_file(names[which], data + 1, size - 1);
+    struct model_file *f = model_file_open(folder, &err);
+    if (!f && (!err.code || !err.msg[0]))
+        abort();
+    if (f) {
+        for (uint64_t i = 0; i < f->num_tensors; i++) { // every byte that a tensor claims is there
+            const struct model_tensor *t = &f->tensors[i];
+            unsigned char *all = malloc(t->bytes);
+            if (!all || model_file_read(f, t, 0, t->bytes, all, &err))
+                abort();
+            free(all);
+        }
+        if (model_config_read(f, &c, &err) == STATUS_OK)
+            weights_check(&c, f, &err);
+        err = (struct err){0};
+        tokenizer_free(tokenizer_load(f, &err));
+    }
+    model_file_close(f);
+    write_sound(which);
+    return 0;
+}

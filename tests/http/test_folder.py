@@ -1,0 +1,74 @@
+"""Hugging Face folders: what the same weights say as a GGUF file, with the folder's own template, defaults and ends."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+import goldens
+from process import BINARY, run
+
+SHAPE = ["--arch", "qwen3", "--vocab", "400", "--chatml", "--type", "bf16"]
+MESSAGES = [{"role": "user", "content": "tell me, <|im_end|>, of the sea"}]
+
+
+def make(tool, path, *more):
+    subprocess.run([sys.executable, str(goldens.ROOT / "tests/tools" / tool), str(path), *SHAPE, *more], check=True)
+    return path
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory):
+    path = tmp_path_factory.mktemp("folders")
+    return make("make_folder.py", path / "shards", "--shards", "3"), make("make_gguf.py", path / "one.gguf")
+
+
+def chat(server, **fields):
+    reply = server.post("/v1/chat/completions", {"messages": MESSAGES, "max_tokens": 24, "seed": 5, **fields})
+    assert reply.status == 200, reply
+    choice = reply.json()["choices"][0]
+    return choice["message"]["content"], choice["finish_reason"]
+
+
+def test_the_same_as_a_file(start, models):
+    folder, file = models
+    own = {"temperature": 0.5, "top_k": 7, "top_p": 0.875}  # make_folder.py's generation_config.json
+    of_folder, of_file = start(model=f"{folder}/"), start(model=file)
+    assert of_folder.get("/v1/models").json()["data"][0]["id"] == "shards"
+    for body in ({"prompt": "the <|im_end|> sea, and  thrée"}, {"messages": MESSAGES}):
+        assert of_folder.post("/tokenize", body).json()["tokens"] == of_file.post("/tokenize", body).json()["tokens"]
+    assert "sampling_defaults source=model" in of_folder.log()
+    assert chat(of_folder) == chat(of_file, **own)
+    assert chat(of_folder, temperature=0) == chat(of_file, temperature=0, top_k=0, top_p=1)
+
+
+def test_ranks(start, models):
+    assert chat(start(model=models[0])) == chat(start("--tensor-parallel-size", "2", "--pipeline-parallel-size", "2", model=models[0]))
+
+
+def test_commands(models, tmp_path):
+    """inspect reads it, quantize makes a GGUF file of it that says the same."""
+    folder, _ = models
+    said = run("inspect", folder).stdout
+    assert "folder of 8 files" in said and "architecture:   qwen3" in said and "cannot be served" not in said
+    out = tmp_path / "out.gguf"
+    assert run("quantize", folder, out, "bf16").returncode == 0
+    words = ("-p", "the sea", "-n", "12", "--temperature", "0")
+    assert run("generate", folder, *words).stdout == run("generate", out, *words).stdout
+
+
+@pytest.mark.parametrize("file, change, word", [
+    ("config.json", lambda c: c.update(model_type="nobody"), "model_type 'nobody' is not supported yet"),
+    ("config.json", lambda c: c.update(rope_scaling={"rope_type": "magic"}), "rope_type at byte"),
+    ("tokenizer.json", lambda c: c.update(pre_tokenizer={"type": "Whitespace"}), "the pre_tokenizer at byte"),
+    ("model.safetensors.index.json", lambda c: c["weight_map"].update(x="../x"), "expected the name of a file in the folder"),
+])  # fmt: skip
+def test_refusals(tmp_path, file, change, word):
+    folder = make("make_folder.py", tmp_path / "x", "--shards", "2")
+    path = folder / file
+    value = json.loads(path.read_text())
+    change(value)
+    path.write_text(json.dumps(value))
+    done = subprocess.run([BINARY, "serve", folder, "--port", "0"], capture_output=True, text=True, timeout=60)
+    assert done.returncode != 0 and word in done.stderr and file in done.stderr

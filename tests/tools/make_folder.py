@@ -1,0 +1,236 @@
+#!/usr/bin/env python3
+"""The random models of make_gguf.py as Hugging Face folders, with the same weights: config.json, model.safetensors (or
+shards and an index), tokenizer.json, tokenizer_config.json, generation_config.json.
+
+    make_folder.py tiny --arch qwen3 --type bf16 [--shards 3] [--chatml] [any argument of make_gguf.py]
+
+Names, row orders and keys are those of transformers' save_pretrained(), written down here a second time, apart from the
+loader: transformers loads the folders and computes the goldens' logits (make_goldens.py). Standard library only.
+"""
+import json
+import math
+import os
+import struct
+import sys
+
+import make_gguf
+from gguf_file import BF16, F16, F32
+
+DTYPES = {F32: ("F32", 4), F16: ("F16", 2), BF16: ("BF16", 2)}
+PERMUTED = ("llama", "granite", "minicpm", "smollm3", "internlm2", "mistral3")  # GGUF has pairs of q and k adjacent
+TYPES = {"mistral3": "mistral", "hunyuan-dense": "hunyuan_v1_dense", "gemma3": "gemma3_text"}  # model_type, if not the arch
+LAYER = {"attn_norm": "input_layernorm", "ffn_norm": "post_attention_layernorm", "attn_q": "self_attn.q_proj",
+         "attn_k": "self_attn.k_proj", "attn_v": "self_attn.v_proj", "attn_qkv": "self_attn.qkv_proj",
+         "attn_output": "self_attn.o_proj", "attn_q_norm": "self_attn.q_norm", "attn_k_norm": "self_attn.k_norm",
+         "ffn_gate": "mlp.gate_proj", "ffn_up": "mlp.up_proj", "ffn_down": "mlp.down_proj"}
+POST = {"post_attention_norm": "post_attention_layernorm", "post_ffw_norm": "post_feedforward_layernorm",
+        "ffn_norm": "pre_feedforward_layernorm"}
+LAYERS = {
+    "internlm2": {"attn_norm": "attention_norm", "ffn_norm": "ffn_norm", "attn_output": "attention.wo", "ffn_gate": "feed_forward.w1",
+                  "ffn_up": "feed_forward.w3", "ffn_down": "feed_forward.w2"},
+    "seed_oss": {"post_attention_norm": "post_attention_layernorm"},
+    "hunyuan-dense": {"attn_q_norm": "self_attn.query_layernorm", "attn_k_norm": "self_attn.key_layernorm"},
+    "phi3": {"ffn_up": "mlp.gate_up_proj"},
+    "glm4": {"ffn_up": "mlp.gate_up_proj", "post_attention_norm": "post_self_attn_layernorm", "post_ffw_norm": "post_mlp_layernorm"},
+    "olmo2": POST, "exaone4": POST, "gemma2": POST, "gemma3": POST,
+}
+ARCHS = ("llama", "qwen2", "qwen3", "granite", "minicpm", "smollm3", "internlm2", "ernie4_5", "seed_oss", "hunyuan-dense", "mistral3", "phi3",
+         "olmo2", "glm4", "exaone4", "gemma", "gemma2", "gemma3")  # of make_gguf.py, of which there are folders
+WHOLE = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
+
+
+class Tensors:
+    """Stands in for gguf_file.Writer: keeps the tensors, leaves the keys."""
+
+    def __init__(self):
+        self.tensors = []
+
+    def __getattr__(self, name):
+        return lambda *arguments: None
+
+    def tensor(self, name, kind, shape, chunks):
+        self.tensors.append((name, kind, shape, chunks))
+
+
+def rows_apart(data, rows, head_dim):
+    """Rows of adjacent pairs to the halves of each head."""
+    size = len(data) // rows
+    order = (h + (i % (head_dim // 2)) * 2 + i // (head_dim // 2) for h in range(0, rows, head_dim) for i in range(head_dim))
+    return b"".join(data[r * size : (r + 1) * size] for r in order)
+
+
+def less_one(data):
+    n = len(data) // 4
+    return struct.pack(f"<{n}f", *(v - 1 for v in struct.unpack(f"<{n}f", data)))
+
+
+def theirs(a, name):
+    """(name in the folder, what GGUF calls it)"""
+    parts = name.split(".")
+    if parts[0] != "blk":
+        whole = dict(WHOLE, token_embd="model.tok_embeddings", output="output") if a.arch == "internlm2" else WHOLE
+        return f"{whole[parts[0]]}.{parts[1]}", parts[0]
+    return f"model.layers.{parts[1]}.{ {**LAYER, **LAYERS.get(a.arch, {})}[parts[2]] }.{parts[3]}", parts[2]
+
+
+def folder_tensors(a, tensors):
+    """(name, dtype, shape, bytes)"""
+    held = {}
+    for name, kind, shape, chunks in tensors:
+        if name.startswith("rope_f"):
+            continue
+        data, (new, role) = b"".join(chunks()), theirs(a, name)
+        if a.arch in PERMUTED and role in ("attn_q", "attn_k"):
+            data = rows_apart(data, shape[0], a.head_dim)
+        if a.arch.startswith("gemma") and role.endswith("norm"):
+            data = less_one(data)
+        if a.arch == "internlm2" and role in ("attn_q", "attn_k", "attn_v"):
+            held[role] = data, shape
+            if role == "attn_v":  # the last: one matrix of groups
+                group, size = a.heads // a.kv_heads * a.head_dim, len(data) // shape[0]
+                data = b"".join(held["attn_q"][0][g * group * size : (g + 1) * group * size] +
+                                b"".join(held[k][0][g * a.head_dim * size : (g + 1) * a.head_dim * size] for k in ("attn_k", "attn_v"))
+                                for g in range(a.kv_heads))
+                yield new.replace("self_attn.v_proj", "attention.wqkv"), kind, [(a.heads + 2 * a.kv_heads) * a.head_dim, a.hidden], data
+            continue
+        yield new, kind, shape, data
+
+
+def write_safetensors(path, tensors):
+    header, at = {"__metadata__": {"format": "pt"}}, 0
+    for name, kind, shape, data in tensors:
+        header[name] = {"dtype": DTYPES[kind][0], "shape": shape, "data_offsets": [at, at + len(data)]}
+        at += len(data)
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    with open(path, "wb") as f:
+        f.write(struct.pack("<Q", len(text)) + text + b"".join(data for *_, data in tensors))
+
+
+def write_weights(folder, tensors, shards):
+    if shards <= 1:
+        write_safetensors(os.path.join(folder, "model.safetensors"), tensors)
+        return
+    weight_map = {}
+    for i in range(shards):
+        name = f"model-{i + 1:05}-of-{shards:05}.safetensors"
+        write_safetensors(os.path.join(folder, name), tensors[i::shards])
+        weight_map.update((t[0], name) for t in tensors[i::shards])
+    write_json(folder, "model.safetensors.index.json", {"metadata": {"total_size": sum(len(t[3]) for t in tensors)}, "weight_map": weight_map})
+
+
+def rope(a, more):
+    """What stands under rope_scaling, and beside it."""
+    if a.rope == "longrope":
+        short, far = make_gguf.long_factors(a)
+        more.pop("rope.scaling.attn_factor", None)  # theirs is worked out from the contexts
+        return dict(type="longrope", short_factor=short, long_factor=far), dict(original_max_position_embeddings=a.rope_original)
+    if a.rope == "none":
+        return None, {}
+    scaling = dict(rope_type=a.rope.split("-")[0], factor=a.rope_factor)
+    if a.rope == "yarn":
+        scaling["original_max_position_embeddings"] = a.rope_original
+        scaling["beta_fast"] = more.pop("rope.scaling.yarn_beta_fast", 32.0)
+        scaling["beta_slow"] = more.pop("rope.scaling.yarn_beta_slow", 1.0)
+        if "rope.scaling.attn_factor" in more:
+            scaling["attention_factor"] = more.pop("rope.scaling.attn_factor") * (0.1 * math.log(a.rope_factor) + 1)
+    elif scaling["rope_type"] == "llama3":
+        scaling.update(low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=a.rope_original)
+    return scaling, {}
+
+
+def config(a):
+    more = dict(a.f32)
+    scaling, beside = rope(a, more)
+    kind = "olmo3" if a.arch == "olmo2" and a.window else "mistral" if a.arch == "llama" and a.window else TYPES.get(a.arch, a.arch)
+    gemma = a.arch.startswith("gemma")
+    c = dict(model_type=kind, vocab_size=a.vocab, hidden_size=a.hidden, intermediate_size=a.ffn, num_hidden_layers=a.layers,
+             num_attention_heads=a.heads, num_key_value_heads=a.kv_heads, head_dim=a.head_dim, max_position_embeddings=a.context,
+             rms_norm_eps=1e-5, rope_theta=a.rope_base, tie_word_embeddings=a.tied, attention_dropout=0.0, bos_token_id=1,
+             eos_token_id=2, torch_dtype={"f32": "float32", "f16": "float16", "bf16": "bfloat16"}[a.type], **beside)
+    c["hidden_activation" if gemma and a.arch != "gemma" else "hidden_act"] = "gelu_pytorch_tanh" if gemma else "silu"
+    if scaling:
+        c["rope_scaling"] = scaling
+    if a.window or kind in ("mistral", "exaone4", "phi3"):
+        c["sliding_window"] = a.window or None
+    if a.window and a.arch in PATTERNS:
+        c["layer_types"] = ["full_attention" if i % PATTERNS[a.arch] == PATTERNS[a.arch] - 1 else "sliding_attention" for i in range(a.layers)]
+    if a.rope_dim and a.rope_dim != a.head_dim:
+        c["partial_rotary_factor"] = a.rope_dim / a.head_dim
+    if a.arch in ("llama", "qwen3", "granite", "glm4", "seed_oss"):
+        c["attention_bias"] = a.bias
+    if a.arch == "granite":
+        c.update(attention_multiplier=more.pop("attention.scale", a.head_dim**-0.5), embedding_multiplier=more.pop("embedding_scale", 1.0),
+                 residual_multiplier=more.pop("residual_scale", 1.0), logits_scaling=more.pop("logit_scale", 1.0))
+    if a.arch == "minicpm":
+        c.update(scale_emb=more.pop("embedding_scale"), scale_depth=more.pop("residual_scale") * math.sqrt(a.layers),
+                 dim_model_base=a.hidden / more.pop("logit_scale"))
+    if a.arch in ("gemma2", "gemma3"):
+        c.update(query_pre_attn_scalar=a.head_dim, attn_logit_softcapping=more.pop("attn_logit_softcapping", None),
+                 final_logit_softcapping=more.pop("final_logit_softcapping", None))
+    if a.arch == "gemma3":
+        c["rope_local_base_freq"] = 10000.0
+    if a.arch == "smollm3":
+        c.update(no_rope_layers=[int(i % 4 != 3) for i in range(a.layers)], no_rope_layer_interval=4)
+    if a.arch == "exaone4" and a.window:
+        c["sliding_window_pattern"] = 4
+    if more:
+        sys.exit(f"a folder has no word for {more}")
+    return c
+
+
+PATTERNS = {"olmo2": 4, "exaone4": 4, "gemma2": 2, "gemma3": 6}
+
+
+def tokenizer(a):
+    tokens, kinds, _ = make_gguf.vocabulary(a.vocab, a.seed, a.chatml)
+    ids = {t: i for i, t in enumerate(tokens)}
+    special = [i for i, k in enumerate(kinds) if k in (make_gguf.UNKNOWN, make_gguf.CONTROL)]
+    merges = [[t[:i], t[i:]] for t, k in zip(tokens, kinds) if k == make_gguf.NORMAL for i in range(1, len(t))
+              if t[:i] in ids and t[i:] in ids]
+    return {
+        "version": "1.0", "truncation": None, "padding": None,
+        "added_tokens": [{"id": i, "content": tokens[i], "single_word": False, "lstrip": False, "rstrip": False, "normalized": False,
+                          "special": True} for i in special],
+        "normalizer": {"type": "Sequence", "normalizers": [{"type": "Prepend", "prepend": "▁"},
+                                                           {"type": "Replace", "pattern": {"String": " "}, "content": "▁"}]},
+        "pre_tokenizer": None,
+        "post_processor": {"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": "<s>", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}],
+                           "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 1}}],
+                           "special_tokens": {"<s>": {"id": "<s>", "ids": [1], "tokens": ["<s>"]}}},
+        "decoder": None,
+        "model": {"type": "BPE", "dropout": None, "unk_token": "<unk>", "continuing_subword_prefix": None, "end_of_word_suffix": None,
+                  "fuse_unk": True, "byte_fallback": True, "ignore_merges": False, "vocab": ids, "merges": merges},
+    }
+
+
+def write_json(folder, name, value):
+    with open(os.path.join(folder, name), "w", encoding="utf-8") as f:
+        json.dump(value, f, ensure_ascii=False, indent=1)
+
+
+def main(argv=None):
+    argv = list(sys.argv[1:] if argv is None else argv)
+    shards = 1
+    if "--shards" in argv:
+        i = argv.index("--shards")
+        shards = int(argv[i + 1])
+        del argv[i : i + 2]
+    a, w = make_gguf.parse(argv), Tensors()
+    make_gguf.main(argv, w)
+    os.makedirs(a.out, exist_ok=True)
+    write_weights(a.out, list(folder_tensors(a, w.tensors)), shards)
+    write_json(a.out, "config.json", config(a))
+    write_json(a.out, "tokenizer.json", tokenizer(a))
+    settings = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>", "tokenizer_class": "PreTrainedTokenizerFast",
+                "model_max_length": 1000000000000000019884624838656}
+    generation = {"bos_token_id": 1, "eos_token_id": 2, "do_sample": True, "temperature": 0.5, "top_k": 7, "top_p": 0.875}
+    if a.chatml:
+        settings["chat_template"] = make_gguf.CHATML
+        generation["eos_token_id"] = [2, 4]
+    write_json(a.out, "tokenizer_config.json", settings)
+    write_json(a.out, "generation_config.json", generation)
+
+
+if __name__ == "__main__":
+    main()

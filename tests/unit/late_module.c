@@ -1,16 +1,16 @@
 // A module for processes.c without MPI: "processes" are threads of one program, each of which opens the
 // transport once. A message is under way until its receiver takes it, as one that is too long for the
-// library's own buffers, and process 1 takes nothing while it is asked the first LATE times for each message;
-// one that its sender gives up before is gone, as MPI allows.
+// library's own buffers, and process 1 takes each LATE_MS after it is first asked for it; one that its sender gives up
+// before is gone, as MPI allows.
+#include "clock.h"
 #include "ranks/transport.h"
 
 #include <pthread.h>
-#include <sched.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { WORLD = 2, LATE = 300 };
+enum { WORLD = 2, LATE_MS = 300 }; // longer than a process that leaves waits for its own threads
 
 struct message { // of a sender until it is taken or given up; then of the other one, or nobody's
     struct message *next;
@@ -23,7 +23,8 @@ struct message { // of a sender until it is taken or given up; then of the other
 struct waiting { // what a recv() asked for
     void *data;
     size_t bytes;
-    int from, tag, asked;
+    int from, tag;
+    int64_t since; // ns, of the first time that it was asked for; 0: not yet
 };
 
 struct handle {
@@ -81,10 +82,9 @@ static void take_out(struct message **at) {
 }
 
 static bool take(struct transport *t, struct waiting *w) {
-    if (t->process == 1 && w->asked++ < LATE) {
-        sched_yield();
+    w->since = w->since ? w->since : clock_now_ns();
+    if (t->process == 1 && clock_now_ns() - w->since < LATE_MS * 1000000LL)
         return false;
-    }
     for (struct message **at = &first; *at; at = &(*at)->next) {
         struct message *m = *at;
         if (m->from != w->from || m->to != t->process || m->tag != w->tag || m->bytes > w->bytes)

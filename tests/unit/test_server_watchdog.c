@@ -5,6 +5,7 @@
 #include "harness.h"
 
 static _Atomic int num_stuck;
+static _Atomic double stuck_for; // s
 static _Atomic uint64_t turns;
 
 static uint64_t count_turns(void *arg) {
@@ -14,6 +15,7 @@ static uint64_t count_turns(void *arg) {
 
 static void count(void *arg, double seconds) {
     (void)arg;
+    stuck_for = seconds;
     if (seconds > 0)
         num_stuck++;
 }
@@ -34,14 +36,23 @@ static bool is_long_enough(struct watchdog *w, int64_t ns) {
     return ns > 2000000000;
 }
 
+static double cpu_seconds(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
+}
+
+// By its processor time, before it would pass for one that waits: unless it gets less than a second of ten.
 static void test_work_that_does_not_end(void **state) {
     (void)state;
     struct watchdog w = {.progress = count_turns, .stuck = count};
+    double began = cpu_seconds();
     num_stuck = 0;
     assert_true(watchdog_start(&w));
     work_until(is_noticed, &w, false);
     watchdog_stop(&w);
     assert_int_equal(num_stuck, 1);
+    assert_true(stuck_for < 9 || cpu_seconds() - began < 1);
     assert_true(watchdog_alarmed(&w, 1e6));
 }
 

@@ -64,7 +64,7 @@ static inline void row_random(struct row *r) {
     if (one_in(2))
         h->top_k = (int32_t)(1 + random_u32() % (one_in(2) ? 5 : 300));
     if (one_in(2))
-        h->top_p = one_in(4) ? 0.999f : (float)(random_u32() % 1000) / 1000;
+        h->top_p = one_in(4) ? 0.999f : one_in(8) ? 0 : (float)(random_u32() % 1000) / 1000;
     if (one_in(3))
         h->min_p = one_in(8) ? 1 : (float)(random_u32() % 1000) / 3000;
     if (one_in(3)) { // the chain

@@ -80,11 +80,13 @@ static bool add_ignored(char *list, const json_t *object, unsigned where, const 
     const char *key;
     json_t *value;
     json_object_foreach((json_t *)object, key, value) {
+        if (json_is_null(value))
+            continue;
         const struct field_rule *rule = field_rule_find(key, where);
         bool given = where == OPENAI_MESSAGE
                          ? chat_template_names(m, key) // to the template
                          : rule && rule->fate == FIELD_TEMPLATE && is_rendered(m, key, value);
-        if (!json_is_null(value) && !given && (!rule || (rule->fate == FIELD_TEMPLATE && !rule->values)) &&
+        if (!given && (!rule || (rule->fate == FIELD_TEMPLATE && !rule->values)) &&
             !ignored_add(list, in, key))
             return false;
     }

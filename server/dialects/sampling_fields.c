@@ -231,12 +231,30 @@ static bool read_bad_words(struct completion_request *r, const struct served_mod
     return ok;
 }
 
-// Sets the bits of tokens whose text, or name, holds a string.
-static void mark_tokens(uint32_t *bits, const struct served_model *m, const char *text, size_t len) {
+struct breaker {
+    const char *text; // (len)
+    size_t len;
+};
+
+// Sets the bits of tokens whose text, or name, holds one of the strings (num), none of them empty. One pass over the
+// vocabulary, which may be large: `first` has the strings by their first byte.
+static void mark_tokens(uint32_t *bits, const struct served_model *m, const struct breaker *strings,
+                        int num) {
+    int first[256], next[MAX_BREAKERS];
+    memset(first, -1, sizeof first);
+    for (int k = 0; k < num; k++) {
+        unsigned char c = (unsigned char)*strings[k].text;
+        next[k] = first[c];
+        first[c] = k;
+    }
     for (token_id t = 0; t < m->vocab; t++) {
         size_t n;
         const char *bytes = tokenizer_bytes(m->tokenizer, t, true, &n);
-        if (memmem(bytes, n, text, len))
+        bool found = false;
+        for (size_t i = 0; i < n && !found; i++)
+            for (int k = first[(unsigned char)bytes[i]]; k >= 0 && !found; k = next[k])
+                found = strings[k].len <= n - i && memcmp(bytes + i, strings[k].text, strings[k].len) == 0;
+        if (found)
             bits[t / 32] |= 1u << (t % 32);
     }
 }
@@ -264,6 +282,7 @@ static bool read_breakers(struct completion_request *r, const struct served_mode
     const char *name = "dry_sequence_breakers";
     const json_t *given = field_get(root, name);
     struct token_buf sequences = {0};
+    struct breaker strings[MAX_BREAKERS];
     uint32_t *bits = NULL;
     bool needed = r->history.dry_multiplier > 0 && r->history.dry_last_n != 0;
     if (json_is_string(given) && !needed)
@@ -284,11 +303,13 @@ static bool read_breakers(struct completion_request *r, const struct served_mode
                           "A breaker must be a string of 1 to 40 bytes.");
         if (!ok || !needed)
             continue;
-        mark_tokens(bits, m, text, len);
+        strings[i] = (struct breaker){text, len};
         ok = len == 1 || add_sequence(&sequences, m, "\n", true, text, len, sequences.len, e);
     }
     if (ok && sequences.len > 0 && !push_id(&sequences, 0))
         ok = api_fail_memory(e);
+    if (ok && needed)
+        mark_tokens(bits, m, strings, (int)json_array_size(v));
     r->history.dry_breakers = bits;
     r->history.dry_sequences = ok ? sequences.ids : NULL;
     if (!ok)

@@ -69,14 +69,15 @@ static enum MHD_Result read_one(void *cls, enum MHD_ValueKind kind, const char *
     static const struct {
         const char *name;
         size_t at;
+        bool once; // a proxy that checks it may read another one
     } plain[] = {
-        {"x-api-key", offsetof(struct http_head, api_key)},
-        {"content-type", offsetof(struct http_head, content_type)},
-        {"content-encoding", offsetof(struct http_head, content_encoding)},
-        {"origin", offsetof(struct http_head, origin)},
-        {"access-control-request-method", offsetof(struct http_head, acrm)},
-        {"access-control-request-headers", offsetof(struct http_head, acrh)},
-        {"x-request-id", offsetof(struct http_head, request_id)},
+        {"x-api-key", offsetof(struct http_head, api_key), true},
+        {"content-type", offsetof(struct http_head, content_type), true},
+        {"content-encoding", offsetof(struct http_head, content_encoding), true},
+        {"origin", offsetof(struct http_head, origin), true},
+        {"access-control-request-method", offsetof(struct http_head, acrm), false},
+        {"access-control-request-headers", offsetof(struct http_head, acrh), false},
+        {"x-request-id", offsetof(struct http_head, request_id), false},
     };
     if (strcasecmp(key, "host") == 0) {
         h->num_host++;
@@ -95,8 +96,11 @@ static enum MHD_Result read_one(void *cls, enum MHD_ValueKind kind, const char *
         h->expect_unknown = strcasecmp(value, "100-continue") != 0;
     } else {
         for (size_t i = 0; i < sizeof plain / sizeof plain[0]; i++)
-            if (strcasecmp(key, plain[i].name) == 0)
-                *(const char **)(void *)((char *)h + plain[i].at) = value;
+            if (strcasecmp(key, plain[i].name) == 0) {
+                const char **field = (const char **)(void *)((char *)h + plain[i].at);
+                h->repeated |= *field && plain[i].once;
+                *field = value;
+            }
     }
     return MHD_YES;
 }
@@ -131,6 +135,8 @@ const char *http_head_refused(const struct http_head *h, const char *version, in
         return "Host is given more than once.";
     if (h->num_authorization > 1)
         return "Authorization is given more than once.";
+    if (h->repeated)
+        return "X-Api-Key, Content-Type, Content-Encoding or Origin is given more than once.";
     bool is_11 = version && strcmp(version, "HTTP/1.1") == 0;
     if (is_11 && h->num_host == 0)
         return "HTTP/1.1 needs a Host header.";

@@ -9,6 +9,7 @@ struct MHD_Connection;
 struct http_head {
     int num_host, num_length, num_encoding, num_authorization;
     bool bad_name, bad_line, bad_value, bad_length;
+    bool repeated;             // one that says who calls, from where, or what the body is
     bool chunked;              // Transfer-Encoding is exactly "chunked"
     int64_t length;            // declared Content-Length; -1: none
     bool expect_unknown;       // Expect other than 100-continue

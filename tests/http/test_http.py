@@ -244,6 +244,12 @@ class TestHost:
 
 
 class TestHeaderBytes:
+    @pytest.mark.parametrize("name", ["X-Api-Key", "Content-Type", "Content-Encoding", "Origin"])
+    def test_given_twice(self, server, name):
+        """A proxy may have checked the other one."""
+        value = "application/json" if name == "Content-Type" else "identity"
+        refused(server, post(server, *[f"{name}: {value}"] * 2, LENGTH, body=BODY), 400)
+
     @pytest.mark.parametrize("name", [b"X-Any", b"Authorization", b"Content-Type", b"X-Request-Id"])
     def test_nul_in_a_value(self, server, name):
         refused(server, post(server, name + b": a\x00b", LENGTH, "Connection: close"), 400)

@@ -30,6 +30,16 @@ enum { MAX_PATTERNS = 6, MAX_MARKS = 256 };
     "(?i:'(?:[stmd]|re|ve|ll))|[^\\r\\n\\p{L}\\p{N}]?\\p{L}++|" digits "| ?[^" SPACES                        \
     "\\p{L}\\p{N}]++[\\r\\n]*+|(?:[" BLANKS "]*+[\\r\\n]++)++|" SPACE_RUN
 
+// Words of GPT-4o and after: capitals first, or none; `end` follows letters.
+#define UPPER "[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]"
+#define LOWER "[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]"
+#define GPT4O(end, digits)                                                                                   \
+    "[^\\r\\n\\p{L}\\p{N}]?" UPPER "*" LOWER "+" end "|[^\\r\\n\\p{L}\\p{N}]?" UPPER "+" LOWER "*" end       \
+    "|" digits "| ?[^" SPACES "\\p{L}\\p{N}]++[\\r\\n/]*+|(?:[" BLANKS "]*+[\\r\\n]++)++|" SPACE_RUN
+#define DEEPSEEK3                                                                                            \
+    "[!-/:-@\\[-`{-~][A-Za-z]++|[^\\r\\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]++| "                              \
+    "?[\\p{P}\\p{S}]++[\\r\\n]*+|(?:[" BLANKS "]*+[\\r\\n]++)++|" SPACE_RUN
+
 // Letters that have case, as DeepSeek's tokenizer.json lists them.
 static const char deepseek_letters[] =
     "[" SPACES "]?["
@@ -61,6 +71,27 @@ static const struct pre_kind {
     {.name = "llama3", .ignore_merges = true, .add_bos = true, .patterns = {LLAMA3("\\p{N}{1,3}+")}},
     {.name = "llama-v3", .ignore_merges = true, .add_bos = true, .patterns = {LLAMA3("\\p{N}{1,3}+")}},
     {.name = "qwen2", .nfc = true, .patterns = {LLAMA3("\\p{N}")}},
+    {.name = "stablelm2", .patterns = {LLAMA3("\\p{N}")}},
+    {.name = "hunyuan", .patterns = {LLAMA3("\\p{N}")}},
+    {.name = "qwen35",
+     .nfc = true,
+     .patterns = {"(?i:'(?:[stmd]|re|ve|ll))|[^\\r\\n\\p{L}\\p{N}]?[\\p{L}\\p{M}]++|\\p{N}| ?[^" SPACES
+                  "\\p{L}\\p{M}\\p{N}]++[\\r\\n]*+|(?:[" BLANKS "]*+[\\r\\n]++)++|" SPACE_RUN}},
+    {.name = "dbrx", .patterns = {LLAMA3("\\p{N}{1,3}+")}},
+    {.name = "smaug-bpe", .patterns = {LLAMA3("\\p{N}{1,3}+")}},
+    {.name = "glm4", .patterns = {LLAMA3("\\p{N}{1,3}+")}},
+    {.name = "chatglm-bpe", .patterns = {LLAMA3("\\p{N}{1,3}+")}},
+    {.name = "gpt-4o", .patterns = {GPT4O("(?i:'s|'t|'re|'ve|'m|'ll|'d)?", "\\p{N}{1,3}+")}},
+    {.name = "tekken", .ignore_merges = true, .add_bos = true, .patterns = {GPT4O("", "\\p{N}")}},
+    {.name = "deepseek-v3",
+     .patterns = {"\\p{N}{1,3}+", "[\\x{4E00}-\\x{9FA5}\\x{3040}-\\x{309F}\\x{30A0}-\\x{30FF}]++",
+                  DEEPSEEK3}},
+    {.name = "hunyuan-dense",
+     .patterns = {"\\p{N}{1,3}+", "[\\x{4E00}-\\x{9FA5}\\x{3040}-\\x{309F}\\x{30A0}-\\x{30FF}]++",
+                  DEEPSEEK3}},
+    {.name = "seed-coder",
+     .patterns = {"(?i:'(?:[stmd]|re|ve|ll))|[^\\r\\n\\p{L}\\p{N}]?\\p{L}++|\\p{N}| ?[^" SPACES
+                  "\\p{L}\\p{N}\\r\\n]++|(?:[" BLANKS "]*+[\\r\\n]++)++|" SPACE_RUN}},
     {.name = "deepseek-llm",
      .patterns = {"[\\r\\n]", deepseek_letters,
                   "[" SPACES
@@ -68,6 +99,10 @@ static const struct pre_kind {
                   "(?<![" SPACES "])[" SPACES "]++\\z",
                   "[\\x{4E00}-\\x{9FA5}\\x{800}-\\x{4E00}\\x{AC00}-\\x{D7FF}]++", "\\p{N}++"}},
     {.name = "starcoder", .patterns = {"\\p{N}", GPT2}},
+    {.name = "refact", .patterns = {"\\p{N}", GPT2}},
+    {.name = "command-r", .patterns = {"\\p{N}", GPT2}},
+    {.name = "smollm", .patterns = {"\\p{N}", GPT2}},
+    {.name = "exaone", .patterns = {"\\p{N}", GPT2}},
     {.name = "default", .patterns = {"[\\p{P}$+<=>^~|]++", GPT2, "\\p{N}++", "[0-9][0-9][0-9]"}},
 };
 enum { NUM_KINDS = sizeof kinds / sizeof kinds[0] };
@@ -91,12 +126,13 @@ struct pretokenizer *pretokenizer_open(const struct model_file *f, struct err *e
         if (name.len == strlen(kinds[i].name) && memcmp(name.data, kinds[i].name, name.len) == 0)
             kind = &kinds[i];
     if (!kind) {
-        model_file_bad(
-            f, err,
-            "pre-tokenizer '%.*s' (key tokenizer.ggml.pre) is not supported yet; supported: gpt-2, "
-            "llama-bpe, "
-            "qwen2, deepseek-llm, starcoder, default",
-            (int)name.len, name.data);
+        char known[320] = "";
+        for (size_t i = 0; i < NUM_KINDS; i++)
+            snprintf(known + strlen(known), sizeof known - strlen(known), "%s%s", i ? ", " : "",
+                     kinds[i].name);
+        model_file_bad(f, err,
+                       "pre-tokenizer '%.*s' (key tokenizer.ggml.pre) is not supported yet; supported: %s",
+                       (int)name.len, name.data, known);
         return NULL;
     }
     struct pretokenizer *p = calloc(1, sizeof *p);

@@ -219,12 +219,18 @@ static bool read_merges(struct vocab_reader *r) {
 
 #define GPT2 "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+"
 #define APOSTROPHE "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
+#define SPACE_RUN "\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
 #define CL100K(digits)                                                                                       \
-    APOSTROPHE "|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|" digits                                                      \
-               "| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
+    APOSTROPHE "|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|" digits "| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|" SPACE_RUN
+#define UPPER "[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]"
+#define LOWER "[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]"
+#define O200K(end, digits)                                                                                   \
+    "[^\\r\\n\\p{L}\\p{N}]?" UPPER "*" LOWER "+" end "|[^\\r\\n\\p{L}\\p{N}]?" UPPER "+" LOWER "*" end       \
+    "|" digits "| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|" SPACE_RUN
 
-// How a text is cut into words, as tokenizer.json says it, and what tokenizer.ggml.pre calls it (tokenizer_pre.c).
-enum { MAX_CUTS = 8 };
+// How a text is cut into words, as tokenizer.json says it, and what tokenizer.ggml.pre calls it (tokenizer_pre.c). A CR
+// or LF that the text has by itself is written \r or \n here.
+enum { MAX_CUTS = 8, MAX_CUT_BYTES = 1024 };
 static const struct {
     const char *name;
     const char *cuts[MAX_CUTS]; // regular expressions, each cutting what the ones before it left
@@ -232,7 +238,18 @@ static const struct {
     {"gpt-2", {GPT2}},
     {"llama-bpe", {CL100K("\\p{N}{1,3}")}},
     {"qwen2", {CL100K("\\p{N}")}},
+    {"qwen35",
+     {APOSTROPHE
+      "|[^\\r\\n\\p{L}\\p{N}]?[\\p{L}\\p{M}]+|\\p{N}| ?[^\\s\\p{L}\\p{M}\\p{N}]+[\\r\\n]*|" SPACE_RUN}},
+    {"gpt-4o", {O200K(APOSTROPHE "?", "\\p{N}{1,3}")}},
+    {"tekken", {O200K("", "\\p{N}")}},
     {"starcoder", {"\\p{N}", GPT2}},
+    {"seed-coder",
+     {APOSTROPHE "|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1}| ?[^\\s\\p{L}\\p{N}\\r\\n]+|" SPACE_RUN}},
+    {"deepseek-v3",
+     {"\\p{N}{1,3}", "[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+",
+      "[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+|[^\\r\\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+| "
+      "?[\\p{P}\\p{S}]+[\\r\\n]*|" SPACE_RUN}},
 };
 
 struct cuts {
@@ -247,6 +264,21 @@ static bool add_cut(const struct vocab_reader *r, const struct jdoc_value *part,
         return refuse_vocab(r, part, "the pre_tokenizer", "fewer parts");
     c->cut[c->num++] = cut;
     return true;
+}
+
+// Whether a regular expression is this one.
+static bool same_cut(struct text_view cut, const char *known) {
+    char text[MAX_CUT_BYTES];
+    size_t n = 0;
+    if (cut.len >= sizeof text / 2)
+        return false;
+    for (size_t i = 0; i < cut.len; i++) {
+        bool end = cut.data[i] == '\r' || cut.data[i] == '\n';
+        if (end)
+            text[n++] = '\\';
+        text[n++] = !end ? cut.data[i] : cut.data[i] == '\r' ? 'r' : 'n';
+    }
+    return n == strlen(known) && memcmp(text, known, n) == 0;
 }
 
 static bool take_byte_level_cut(const struct vocab_reader *r, const struct jdoc_value *part, void *arg) {
@@ -287,9 +319,7 @@ static bool read_byte_level_cuts(struct vocab_reader *r, const struct jdoc_value
         bool same = true;
         for (int i = 0; i < MAX_CUTS && same; i++) {
             const char *cut = known_cuts[k].cuts[i];
-            same = cut ? i < c.num && c.cut[i].len == strlen(cut) &&
-                             memcmp(c.cut[i].data, cut, c.cut[i].len) == 0
-                       : i >= c.num;
+            same = cut ? i < c.num && same_cut(c.cut[i], cut) : i >= c.num;
         }
         if (same) {
             hf_str(r->keys, "tokenizer.ggml.pre", view_of(known_cuts[k].name), "pre_tokenizer");
@@ -343,8 +373,9 @@ static bool take_space_cut(const struct vocab_reader *r, const struct jdoc_value
     const struct jdoc_value *type = get_of(r, part, "type"), *scheme = get_of(r, part, "prepend_scheme"),
                             *split = get_of(r, part, "split"), *old = get_of(r, part, "add_prefix_space");
     // A split at spaces does nothing once they are replaced (Gemma).
-    if (is_type(r, part, "Split") && jdoc_is(r->j, get_of(r, get_of(r, part, "pattern"), "String"), " ") &&
-        s->replaced)
+    const struct jdoc_value *pattern = get_of(r, part, "pattern");
+    if (is_type(r, part, "Split") && s->replaced &&
+        (jdoc_is(r->j, get_of(r, pattern, "String"), " ") || jdoc_is(r->j, get_of(r, pattern, "Regex"), " ")))
         return true;
     if (!is_type(r, part, "Metaspace") || !jdoc_is(r->j, get_of(r, part, "replacement"), SPACE))
         return refuse_vocab(r, type ? type : part, "the pre_tokenizer", "Metaspace with U+2581");

@@ -44,6 +44,7 @@ struct app {
     size_t table_size;
     struct completion *completions; // all, newest first
     int num_completions;
+    size_t kept;                   // bytes of responses that are not written yet, of all completions
     int num_jobs;                  // of job.h, whose response is not sent yet
     struct completion *flush_list; // those with something to write after the events of this turn
     char ignored[IGNORED_SIZE];    // fields ignored since the last line that logged them

@@ -14,6 +14,7 @@ enum {
     STALL_SECONDS = 30,
     PING_SECONDS = 15,
     IGNORED_SECONDS = 10, // between lines of the log about ignored fields
+    KEPT_PART = 64, // of the memory of all responses: one that keeps less is not given up for the others
     EVENT_BATCH = 64,
 };
 #define SECOND 1000000000LL
@@ -114,6 +115,7 @@ void completion_free(struct completion *c) {
     if (c->next)
         c->next->prev = c->prev;
     app->num_completions--;
+    app->kept -= c->kept;
     for (int i = 0; i < c->num_choices; i++)
         choice_free(&c->choices[i]);
     free(c->choices);
@@ -291,6 +293,17 @@ static void end_whole(struct completion *c) {
     buf_free(&b);
 }
 
+// Counts what is kept of the response. False: all keep too much, and this one more than its part.
+static bool count_kept(struct completion *c) {
+    struct app *app = c->app;
+    size_t now = 0, max = (size_t)app->config->max_response_memory;
+    for (int i = 0; i < c->num_choices; i++)
+        now += choice_kept(&c->choices[i]);
+    app->kept += now - c->kept;
+    c->kept = now;
+    return app->kept <= max || now <= max / KEPT_PART;
+}
+
 // After the events of a turn, or when a reader has caught up.
 static void flush_completion(struct completion *c) {
     if (c->state != COMPLETION_RUNNING)
@@ -303,8 +316,14 @@ static void flush_completion(struct completion *c) {
         return;
     }
     if (!c->request.stream) {
-        if (c->num_open == 0)
+        struct api_error e = {.retry_after = 5};
+        if (!count_kept(c)) {
+            api_fail(&e, 503, "overloaded", NULL,
+                     "The responses being made take too much memory: stream this one.");
+            completion_fail(c, &e);
+        } else if (c->num_open == 0) {
             end_whole(c);
+        }
         return;
     }
     for (int i = 0; i < c->num_choices; i++) {
@@ -312,7 +331,7 @@ static void flush_completion(struct completion *c) {
         emit_piece(ch);
         over |= ch->text.len + ch->lists.tops.len > KEPT_BOUND; // what the reader did not take in time
     }
-    if (over) {
+    if (over || !count_kept(c)) {
         give_up(c);
         return;
     }

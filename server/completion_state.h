@@ -70,6 +70,7 @@ struct completion {
     int num_choices, num_open; // open: EVENT_FINISH has not come
     int64_t num_prompt;        // tokens, each prompt once
     int64_t last_write, over_since;
+    size_t kept;                 // its part of app->kept
     struct service_event timing; // EVENT_FINISH of choice 0
     bool logged;
     bool begun; // the chunks that announce the choices are written
@@ -96,4 +97,5 @@ void choice_end_text(struct choice *ch);
 // together.
 size_t choice_sendable(const struct choice *ch);
 bool choice_failed(const struct choice *ch); // out of memory
+size_t choice_kept(const struct choice *ch); // bytes of its response that are not written yet
 void choice_free(struct choice *ch);         // what it owns

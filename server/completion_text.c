@@ -171,6 +171,12 @@ bool choice_failed(const struct choice *ch) {
            logprobs_failed(&ch->lists);
 }
 
+size_t choice_kept(const struct choice *ch) {
+    const struct logprob_lists *l = &ch->lists;
+    return ch->text.len + ch->prompt_logprobs.len + ch->token_ids.len + l->tokens.len + l->values.len +
+           l->tops.len + l->offsets.len;
+}
+
 void choice_free(struct choice *ch) {
     detok_free(ch->detok);
     detok_free(ch->echo);

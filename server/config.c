@@ -92,6 +92,8 @@ static const struct option options[] = {
      "(CPU)"},
     {"max-num-queued-seqs", 0, SERVE, OPT_INT, AT(max_num_queued_seqs), "1024", 0, 1000000, "N",
      "waiting requests; beyond it: 503"},
+    {"max-response-memory", 0, SERVE, OPT_INT64, AT(max_response_memory), "1G", 1, 9e15, "BYTES",
+     "of all responses that are not written yet (K, M, G); beyond it large ones: 503"},
     {"scheduling-policy", 0, SERVE, OPT_CHOICE, AT(policy), "fcfs", 0, 0, "fcfs|priority",
      "order of waiting requests"},
     {"enable-prefix-caching", 0, RUN, OPT_FLAG, AT(prefix_caching), "true", 0, 0, NULL,

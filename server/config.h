@@ -45,6 +45,7 @@ struct config {
     char *device, *variant, *kv_dtype, *dtype;
     int threads, tensor_parallel_size, pipeline_parallel_size, max_model_len, block_size;
     int64_t num_kv_blocks, kv_cache_memory; // 0: not given
+    int64_t max_response_memory;            // bytes
     double gpu_memory_utilization;
     bool exact;
     // scheduling

@@ -280,3 +280,16 @@ def test_open_loop(server):
     for answer, case, count in together(calls, 60):
         assert outcome(answer)[0][1] == expected(case, count)
     server.wait_idle()
+
+
+def test_memory_of_responses(start):
+    """A response counts as it grows: a large one is given up, then there is room again. Small ones and streams go on."""
+    server = start("--max-response-memory", "256K")
+    large = {"prompt": "a", "max_tokens": 1500, "n": 4, "logprobs": 20, "ignore_eos": True}
+    middle = {"max_tokens": 100, "logprobs": 5, "ignore_eos": True}  # more than its part
+    for _ in range(3):
+        error = check_error(server.post("/v1/completions", large), 503, type="server_error", code="overloaded")
+        assert "stream" in error["message"]
+        assert server.complete("a", **middle)["usage"]["completion_tokens"] == 100
+    streamed = server.stream(large.pop("prompt"), **large | {"n": 1, "stream_options": {"include_usage": True}})
+    assert streamed.usage["completion_tokens"] == 1500

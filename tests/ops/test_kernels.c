@@ -390,6 +390,22 @@ static void test_vectors(void **state) {
     }
 }
 
+// Blocks beyond what a scale may be: zero below, and not a number above.
+static void test_ends_of_scales(void **state) {
+    (void)state;
+    static const float most[] = {0x1.8p-101f, 0x1p-100f, 0x1.8p99f, 0x1p100f, INFINITY, NAN};
+    for (int v = 0; v < NUM_VARIANTS; v++) {
+        const struct cpu_kernels *k = cpu_kernels_find(names[v]);
+        for (int i = 0; k && i < 6; i++) {
+            float x[32] = {[3] = most[i]};
+            struct act_q8 q;
+            k->to_q8(&q, x, 32);
+            assert_true((q.q[3] != 0) == (i == 1 || i == 2));
+            assert_true((isnan(q.base) != 0) == (i >= 3) && (isnan(q.s) != 0) == (i >= 3));
+        }
+    }
+}
+
 // SwiGLU of rows that lie apart is that of each row; nothing beside them is written.
 static void test_swiglu_rows(void **state) {
     (void)state;
@@ -692,10 +708,10 @@ static void test_pool_items(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_halves),     cmocka_unit_test(test_gemm),        cmocka_unit_test(test_pack),
-        cmocka_unit_test(test_vectors),    cmocka_unit_test(test_swiglu_rows), cmocka_unit_test(test_exp),
-        cmocka_unit_test(test_pool),       cmocka_unit_test(test_attend),      cmocka_unit_test(test_exp2),
-        cmocka_unit_test(test_pool_items),
+        cmocka_unit_test(test_halves),     cmocka_unit_test(test_gemm),           cmocka_unit_test(test_pack),
+        cmocka_unit_test(test_vectors),    cmocka_unit_test(test_swiglu_rows),    cmocka_unit_test(test_exp),
+        cmocka_unit_test(test_pool),       cmocka_unit_test(test_attend),         cmocka_unit_test(test_exp2),
+        cmocka_unit_test(test_pool_items), cmocka_unit_test(test_ends_of_scales),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -75,13 +75,35 @@ static void say_recurrent(const struct out *o, const struct model_config *c) {
         kinds[m->kind], m->taps, heads, size_text((double)mix_state_size(m) * sizeof(float), state));
 }
 
+// One line for each kind of feed-forward part; where there are two, with the number of layers.
+static void say_ffn(const struct out *o, const struct model_config *c, const struct ffn_spec *f) {
+    static const char *const gatings[] = {"softmax", "softmax of those", "sigmoid"};
+    char layers[64] = "", shared[64] = "", groups[64] = "";
+    int num = 0;
+    for (int l = 0; l < c->num_layers; l++)
+        num += model_ffn(c, l)->index == f->index;
+    if (num < c->num_layers)
+        snprintf(layers, sizeof layers, " in %d of %d layers", num, c->num_layers);
+    if (f->experts > 0 && f->shared_hidden > 0)
+        snprintf(shared, sizeof shared, ", and one of %d for all%s", f->shared_hidden,
+                 f->shared_gate ? " with a gate" : "");
+    if (f->experts > 0 && f->groups > 1)
+        snprintf(groups, sizeof groups, " in %d of %d groups", f->top_groups, f->groups);
+    if (f->experts == 0)
+        say(o, "feed-forward:   %d%s", f->hidden, layers);
+    else
+        say(o, "feed-forward:   %d of %d experts of %d%s, by %s%s%s", f->top_k, f->experts, f->hidden, groups,
+            gatings[f->gating], shared, layers);
+}
+
 static void say_config(const struct out *o, const struct model_config *c) {
     static const char *const scalings[] = {"none", "linear", "yarn", "llama3"};
     const struct attn_spec *a = &c->attn[0];
     say(o, "layers:         %d", c->num_layers);
     say(o, "hidden size:    %d", c->hidden);
     say(o, "heads:          %d of %d, %d for keys and values", a->heads, a->head_dim, a->kv_heads);
-    say(o, "feed-forward:   %d", c->ffn[0].hidden);
+    for (int i = 0; i < c->num_ffn; i++)
+        say_ffn(o, c, &c->ffn[i]);
     say(o, "vocabulary:     %d%s", c->vocab, c->tied ? ", the head is the embedding" : "");
     say(o, "context:        %d tokens", c->max_context);
     say(o, "norm epsilon:   %g", (double)c->norm_eps);

@@ -59,8 +59,8 @@ enum weight_role {
     WEIGHT_NORM,     // part[0] (D); q_norm and k_norm (d), or (H*d), (K*d); F32
     WEIGHT_QKV,      // part[0..3) (H*d, D), (K*d, D), (K*d, D); bias[0..3) or none
     WEIGHT_ATTN_OUT, // part[0] (D, H*d)  row-parallel; bias[0] (D) or none
-    WEIGHT_GATE_UP,  // part[0..2) (F, D), (F, D)
-    WEIGHT_DOWN,     // part[0] (D, F)    row-parallel
+    WEIGHT_GATE_UP,  // part[0..2) (F, D), (F, D); of a layer with experts S for F
+    WEIGHT_DOWN,     // part[0] (D, F)    row-parallel; as GATE_UP
     WEIGHT_HEAD,     // part[0] (V, D)
     // Of recurrent layers, with n = groups*N and v = heads*P of the layer's mix_spec
     WEIGHT_MIX_IN,   // part[0..3) (n, D), (n, D), (v, D): q, k, v; MIX_CONV (v, D) three times
@@ -69,12 +69,18 @@ enum weight_role {
     WEIGHT_MIX_HEADS, // part[0..3) (heads) or (heads, 1): a, bias, D; MIX_DELTA has two; F32
     WEIGHT_MIX_NORM,  // part[0] (P), or (groups, v / groups); F32
     WEIGHT_MIX_OUT,   // part[0] (D, v)  row-parallel
+    // Of layers with experts
+    WEIGHT_ROUTER,         // part[0] (E, D), F32; bias[0] (E) or none
+    WEIGHT_SELECT_BIAS,    // part[0] (E), F32
+    WEIGHT_SHARED_GATE,    // part[0] (D), F32
+    WEIGHT_EXPERT_GATE_UP, // part[0..2) (E, F, D), (E, F, D); bias[0..2) (E, F) or none
+    WEIGHT_EXPERT_DOWN,    // part[0] (E, D, F); bias[0] (E, D) or none
 };
 
 // Loaded as F32 vectors whatever type matrices get.
 static inline bool weight_is_plain(enum weight_role role) {
     return role == WEIGHT_NORM || role == WEIGHT_MIX_CONV || role == WEIGHT_MIX_HEADS ||
-           role == WEIGHT_MIX_NORM;
+           role == WEIGHT_MIX_NORM || role == WEIGHT_SELECT_BIAS;
 }
 
 struct weight_desc {
@@ -83,8 +89,9 @@ struct weight_desc {
     // Host memory, valid during the call only. Parts may differ in dtype; data NULL: absent.
     struct tensor part[3];
     struct tensor bias[3]; // F32 vectors, or data NULL
-    // Of a matrix that ranks share, what the parts hold: rows (QKV: q; GATE_UP, HEAD) or columns (ATTN_OUT,
-    // DOWN) from `start` of `total`. Columns are those of 8 / world whole segments. total 0: all of it.
+    // Of a matrix that ranks share, what the parts hold: rows (QKV: q; GATE_UP, HEAD), columns (ATTN_OUT, DOWN)
+    // or experts from `start` of `total`. Columns and experts are those of 8 / world whole segments. total 0:
+    // all of it.
     int64_t start, total;
 };
 
@@ -96,6 +103,9 @@ static inline void backend_vocab_rows(int vocab, int rank, int world, int *begin
     *begin = (int)first;
     *end = (int)(last < vocab ? last : vocab);
 }
+
+// The first expert of segment i of 8; a rank holds the experts of 8 / world segments.
+static inline int backend_expert_bound(int experts, int i) { return (int)((int64_t)experts * i / 8); }
 
 // Bytes of the key or the value of one token and kv head in the cache: d elements, with I8 and a scale.
 static inline size_t backend_kv_vector_bytes(enum dtype kv_dtype, int head_dim) {
@@ -257,7 +267,7 @@ struct backend_ops {
     // after attn_out(): where a layer has both, both start from the same residual stream. mix_out(): as attn_out().
     void (*mix)(struct device *dev, const struct layer *layer, const struct step *step);
     void (*mix_out)(struct device *dev, const struct layer *layer, const struct step *step);
-    // norm, gate and up GEMM, activation
+    // norm, gate and up GEMM, activation; with experts also the routing, gate and up of those chosen
     void (*ffn_in)(struct device *dev, const struct layer *layer, const struct step *step);
     // as attn_out(), with the down matrix
     void (*ffn_out)(struct device *dev, const struct layer *layer, const struct step *step);

@@ -1,7 +1,7 @@
 // The blueprint of a model: its configuration, and its weights with a shape on every pointer.
 //
 // Letters used for shapes everywhere: T rows (tokens) of a step, S sequences, D hidden size, H query heads,
-// K key/value heads, d head size, F feed-forward size, V vocabulary, B block size, L layers, R logits rows.
+// K key/value heads, d head size, F feed-forward size, V vocabulary, B block size, L layers, R logits rows, E experts.
 #pragma once
 
 #include "kv_group.h"
@@ -59,14 +59,31 @@ struct attn_spec {
 
 enum act {
     ACT_SILU,
-    ACT_GELU, // approximated by tanh
+    ACT_GELU,    // approximated by tanh
+    ACT_CLAMPED, // g * sigmoid(1.702 g) * (u + 1), gate at most 7, up within [-7, 7]
 };
 
-// What follows attention: act(gate) * up, down.
+enum gating {              // how scores come of the router's logits (kernels/README.md, rule 20)
+    GATING_SOFTMAX,        // of all experts
+    GATING_SOFTMAX_CHOSEN, // of those that are chosen, by their logits
+    GATING_SIGMOID,
+};
+
+// What follows attention: act(gate) * up, down; or the weighted sum of that of some experts.
 struct ffn_spec {
     int index;  // its place in model_config.ffn
-    int hidden; // F
+    int hidden; // F; of one expert where there are some
     enum act act;
+    int experts; // E; 0: none, and nothing below counts
+    int top_k;   // experts of a row
+    int groups;  // over 1: only experts of the top_groups groups whose two best have the largest sum
+    int top_groups;
+    enum gating gating;
+    bool renormalise;  // the weights of a row are divided by their sum
+    float scale;       // then times this; 0 counts as 1
+    int shared_hidden; // S, of an expert for all rows, whose output is added; 0: none
+    bool shared_gate;  // and is multiplied by sigmoid(shared_gate . x)
+    bool router_bias, select_bias, expert_bias;
 };
 
 // How a layer mixes tokens by a state of fixed size, in place of attention or beside it. Heads have a state (N, P) each:
@@ -114,6 +131,7 @@ struct layer_spec {
 struct model_config {
     char arch[32], name[128];
     int num_layers;  // L
+    int num_nextn;   // layers behind those in the file, which predict further tokens: not loaded
     int hidden;      // D
     int vocab;       // V
     int max_context; // tokens the model was trained for
@@ -171,8 +189,14 @@ struct layer {
     const struct weight *k_norm;    // (d), (K*d) with QK_NORM_WHOLE, or NULL
     const struct weight *attn_out;  // (D, H*d) row-parallel: summed as 8 segments; perhaps with a bias
     const struct weight *ffn_norm;  // (D) or NULL
-    const struct weight *gate_up;   // (2*F, D) gate and up
-    const struct weight *down;      // (D, F) row-parallel: summed as 8 segments
+    const struct weight *gate_up;   // (2*F, D) gate and up; with experts (2*S, D) or NULL
+    const struct weight *down;      // (D, F) row-parallel: summed as 8 segments; with experts (D, S) or NULL
+    // With experts
+    const struct weight *router;         // (E, D), perhaps with a bias
+    const struct weight *select_bias;    // (E) added to scores for the choice alone, or NULL
+    const struct weight *shared_gate;    // (D) or NULL
+    const struct weight *expert_gate_up; // (E, 2*F, D), perhaps with biases
+    const struct weight *expert_down;    // (E, D, F), the same: experts are summed as 8 segments
     const struct weight *attn_post_norm, *ffn_post_norm; // (D), with post_norms
     const struct weight
         *mix_in; // q, k, v (groups*N + groups*N + heads*P, D); MIX_CONV: gate, output gate, x (3*D, D)

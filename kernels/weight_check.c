@@ -1,15 +1,20 @@
 #include "weight_check.h"
 
 static bool outside_layers(enum weight_role role) { return role == WEIGHT_EMBED || role == WEIGHT_HEAD; }
+static bool of_experts(enum weight_role role) {
+    return role == WEIGHT_EXPERT_GATE_UP || role == WEIGHT_EXPERT_DOWN;
+}
 
-// What the role asks of part i: rows and columns, or 0 rows where the role has no such part. layer: of the
-// model's
+// What the role asks of part i: rows and columns, of each expert where it is of experts, or 0 rows where the role has no
+// such part. layer: of the model's
 static void expected_shape(const struct model_config *m, enum weight_role role, int layer, int i, int *rows,
                            int *cols) {
     const struct attn_spec *a = model_attn(m, layer);
     const struct mix_spec *x = model_mix(m, layer);
+    const struct ffn_spec *f = model_ffn(m, layer);
     int q = a ? a->heads * a->head_dim : 0, kv = a ? a->kv_heads * a->head_dim : 0;
-    int F = model_ffn(m, layer)->hidden, v = x ? mix_values(x) : 0, n = x ? x->groups * x->key_dim : 0;
+    int F = f->experts > 0 ? f->shared_hidden : f->hidden, v = x ? mix_values(x) : 0,
+        n = x ? x->groups * x->key_dim : 0;
     bool conv = x && x->kind == MIX_CONV, ssm = x && x->kind == MIX_SSM;
     const int num_parts[] = {
         [WEIGHT_EMBED] = 1,
@@ -29,6 +34,11 @@ static void expected_shape(const struct model_config *m, enum weight_role role, 
                                    : 2,
         [WEIGHT_MIX_NORM] = conv ? 0 : 1,
         [WEIGHT_MIX_OUT] = 1,
+        [WEIGHT_ROUTER] = 1,
+        [WEIGHT_SELECT_BIAS] = 1,
+        [WEIGHT_SHARED_GATE] = 1,
+        [WEIGHT_EXPERT_GATE_UP] = 2,
+        [WEIGHT_EXPERT_DOWN] = 1,
     };
     *rows = *cols = 0;
     if ((unsigned)role >= sizeof num_parts / sizeof *num_parts || i >= num_parts[role])
@@ -49,7 +59,22 @@ static void expected_shape(const struct model_config *m, enum weight_role role, 
         *rows = ssm ? x->groups : 1, *cols = ssm ? v / x->groups : x ? x->head_dim : 0;
         break;
     case WEIGHT_MIX_OUT: *rows = m->hidden, *cols = v; break;
+    case WEIGHT_ROUTER: *rows = f->experts, *cols = m->hidden; break;
+    case WEIGHT_SELECT_BIAS: *rows = 1, *cols = f->experts; break;
+    case WEIGHT_SHARED_GATE: *rows = 1, *cols = m->hidden; break;
+    case WEIGHT_EXPERT_GATE_UP: *rows = f->hidden, *cols = m->hidden; break;
+    case WEIGHT_EXPERT_DOWN: *rows = m->hidden, *cols = f->hidden; break;
     }
+}
+
+// As many experts as the role's rank has of the layer's.
+static bool fits_experts(const struct model_config *m, const struct weight_desc *desc, int layer,
+                         const struct tensor *t) {
+    int experts = model_ffn(m, layer)->experts;
+    int64_t n = t->ndim == 3 ? t->shape[0] : 0;
+    return n > 0 &&
+           (desc->total == 0 ? n == experts
+                             : desc->total == experts && desc->start >= 0 && desc->start + n <= experts);
 }
 
 // With ranks a part may be smaller than the most that a rank of this model can have.
@@ -78,21 +103,28 @@ bool weight_check(const struct model_config *m, const struct weight_desc *desc, 
         int rows, cols;
         expected_shape(m, desc->role, layer, i, &rows, &cols);
         const struct tensor *bias = &desc->bias[i];
-        bool may = desc->role == WEIGHT_QKV || desc->role == WEIGHT_ATTN_OUT || desc->role == WEIGHT_MIX_CONV;
-        if (bias->data && (!may || bias->ndim != 1 || bias->shape[0] != rows || bias->dtype != DTYPE_F32)) {
+        bool experts = of_experts(desc->role);
+        bool may = experts || desc->role == WEIGHT_QKV || desc->role == WEIGHT_ATTN_OUT ||
+                   desc->role == WEIGHT_MIX_CONV || desc->role == WEIGHT_ROUTER;
+        if (bias->data && (!may || bias->ndim != 1 + experts || bias->shape[experts] != rows ||
+                           (experts && bias->shape[0] != t->shape[0]) || bias->dtype != DTYPE_F32)) {
             err_set(err, STATUS_INVALID,
-                    "weight role %d of layer %d, part %d: only q, k, v, the attention output and "
-                    "convolutions may have a bias, F32, a number for each of the %d rows",
+                    "weight role %d of layer %d, part %d: only q, k, v, the attention output, convolutions, "
+                    "routers and experts may have a bias, F32, a number for each of the %d rows",
                     (int)desc->role, desc->layer, i, rows);
             return false;
         }
         if (!t->data && rows == 0)
             continue;
-        int64_t have_rows = t->data && t->ndim == 2 ? t->shape[0] : 1;
-        int64_t have_cols = !t->data ? 0 : t->ndim == 2 ? t->shape[1] : t->shape[0];
+        int64_t have_rows = t->data && t->ndim >= 2 ? t->shape[t->ndim - 2] : 1;
+        int64_t have_cols = t->data && t->ndim > 0 ? t->shape[t->ndim - 1] : 0;
         bool norm = weight_is_plain(desc->role);
+        bool f32 = norm || desc->role == WEIGHT_ROUTER || desc->role == WEIGHT_SHARED_GATE;
         if (desc->role == WEIGHT_MIX_HEADS && t->data && t->ndim == 1)
             have_rows = t->shape[0], have_cols = 1;
+        bool shape =
+            experts ? t->data && fits_experts(m, desc, layer, t) && have_rows == rows && have_cols == cols
+                    : fits(desc, have_rows, have_cols, rows, cols);
         const struct attn_spec *a = model_attn(m, layer);
         bool whole = a && a->qk_norm == QK_NORM_WHOLE;
         bool head_norm = a && desc->role == WEIGHT_NORM && have_rows == 1 &&
@@ -100,10 +132,10 @@ bool weight_check(const struct model_config *m, const struct weight_desc *desc, 
                                       have_cols == (int64_t)a->kv_heads * a->head_dim
                                 : have_cols == a->head_dim);
         unsigned types = 1u << DTYPE_F32;
-        if (!norm)
+        if (!f32)
             types |= ~(1u << DTYPE_I32 | 1u << DTYPE_I8 | 1u << DTYPE_F8_E4M3);
         bool type = types & 1u << t->dtype && have_cols % dtype_block(t->dtype) == 0;
-        if ((!fits(desc, have_rows, have_cols, rows, cols) && !head_norm) || !type || t->ndim > 2) {
+        if ((!shape && !head_norm) || !type || t->ndim > 2 + experts) {
             err_set(err, STATUS_INVALID,
                     "weight role %d of layer %d, part %d: expected %d x %d, found %lld x %lld %s",
                     (int)desc->role, desc->layer, i, rows, cols, (long long)have_rows, (long long)have_cols,

@@ -370,11 +370,11 @@ MUTATIONS = [
               "test_ranks"),  # layers of unequal stages in other places
     (SHARD, "int64_t first = (int64_t)num * s->rank / s->world;", "int64_t first = (int64_t)each * s->rank % num;",
             "test_shard"),  # a copied kv head is another's
-    (SHARD, "        bias->data = (const float *)bias->data + r.begin;\n", "", "test_shard"),  # every rank has the first biases
+    (SHARD, "        bias->data = (const float *)bias->data + r.begin * rows;\n", "", "test_shard"),  # every rank has the first biases
     (SHARD, "r = segments(s, hidden, shard_block(down));\n        cut_rows", "r = segments(s, hidden, 1);\n        cut_rows",
             "test_ranks"),  # gate is cut elsewhere than down
     (SHARD, "if ((int64_t)a->heads * a->head_dim % ((int64_t)b->attn * world) != 0)", "if (false)", "test_shard"),  # cut inside a block
-    (SHARD, "if (num_blocks(m->ffn[i].hidden, b->down) < world)", "if (false)", "test_shard"),  # a rank without a part
+    (SHARD, "if (hidden > 0 && num_blocks(hidden, b->down) < world)", "if (false)", "test_shard"),  # a rank without a part
     (WEIGHT, "total * (dev->rank * w->num_segments + i) / NUM_SEGMENTS - start", "(int64_t)p->num_blocks * i / w->num_segments",
              "test_ranks"),  # segments of the part, not of the whole
     (WEIGHT, "    p->data += (size_t)(desc->start / LANES) * p->panel_bytes;\n", "", "test_ranks"),  # every rank has the first tokens
@@ -387,7 +387,7 @@ MUTATIONS = [
     (SAMPLER, "ids[n++] = begin + s->id[i];", "ids[n++] = s->id[i];", "test_ranks"),  # ids of the part
     (SAMPLER, "    mask = mask ? mask + begin / 32 : NULL;\n", "", "test_ranks"),  # the mask of other tokens
     (SAMPLER, "if (row->target >= 0 || row->num_logprobs >= 0 || logits_row_has_chain(row))", "if (row->target >= 0)", "test_ranks"),  # no log-probabilities
-    (CPU, "job.partial = dev->partial;", "job.partial = dev->rank ? NULL : dev->partial;", "test_ranks"),  # one rank adds nothing
+    (CPU, "cpu_matmul_part(dev, dev->partial, D, &x, w);", "if (!dev->rank)\n            cpu_matmul_part(dev, dev->partial, D, &x, w);", "test_ranks"),  # one rank adds nothing
     (CPU, "uint64_t env = float_env_enter(); // a sum of two", "uint64_t env = 0x1f80; // a sum of two", "test_ranks"),  # subnormal sums between ranks
     # ---- text and files --------------------------------------------------------------------------------------
     (DETOK, "k = s->fail[k];\n        if (bytes[k] == bytes[n])",
@@ -454,10 +454,10 @@ MUTATIONS = [
     (SHARD, "cut_mix(s, part, i, true, x->key_dim);", "cut_mix(s, part, i, false, x->key_dim);", "test_shard"),  # rows of heads for groups
     (SHARD, "layer->state_layer = (uint16_t)own->groups[layer->state_group].num_layers++;", "", "test_shard"),  # places of other stages
     (KV_LAYERS, "if (n % c->state_layers == 0)", "if (n == 0)", "test_kv_layers"),  # states beyond the page
-    (WEIGHTS, "s->of == OF_ATTN ? model_attn(c, layer) != NULL : model_mix(c, layer) != NULL", "true", "test_recurrent_config"),  # tensors of both kinds in every layer
+    (WEIGHTS, "case OF_MIX: return model_mix(c, layer) != NULL;", "case OF_MIX: return true;", "test_recurrent_config"),  # tensors of both kinds in every layer
     ("engine/models/model_config.c", "r->recurrent[i] = v == 0;", "", "test_recurrent_config"),  # every layer attends
-    (QUANTIZE, "if (weight && weight_is_plain(at.slot->role))", "if (false)", "test_recurrent_config"),  # convolutions are quantised
-    (WEIGHTS, "!weight_is_plain(s->role) && loaded_dtype", "loaded_dtype", "test_model_config"),  # norms converted, too
+    (QUANTIZE, "if (weight && (weight_is_plain(at.slot->role) ||", "if (weight && (", "test_recurrent_config"),  # convolutions are quantised
+    (WEIGHTS, "return is_f32(s->role) ||", "return", "test_model_config"),  # norms converted, too
     (BATCH, "- p->frequency_penalty * (float)c->output", "", "test_penalties"),  # an occurrence counts for nothing
     (BATCH, ".div = p->repetition_penalty", ".div = 1", "test_penalties"),  # repetition goes unpunished
     (BATCH, ".div = 1, .add = r->bias[i].add", ".div = 1, .add = -r->bias[i].add", "test_penalties"),  # bias turned round
@@ -576,7 +576,7 @@ MUTATIONS = [
     (CPU, "    for (int i = 0; bias && i < num_heads * d; i++)\n        x[i] += bias[i];\n",
           "    (void)bias;\n", "test_json_arch"),  # no bias of q and k
     (CPU, "value[i] += bias[2][i];", "value[i] += bias[1][i];", "test_json_arch"),  # the values get the keys' bias
-    (CPU, "job->resid[at + (size_t)i] += job->bias[i];", "job->resid[at + (size_t)i] -= job->bias[i];", "test_json_arch"),  # the output's bias subtracted
+    (CPU, "+ (size_t)i] += job->bias[i];", "+ (size_t)i] -= job->bias[i];", "test_json_arch"),  # the output's bias subtracted
     (CPU, "bool rotated = a->qk_norm == QK_NORM_ROTATED;", "bool rotated = true;", "test_json_arch"),  # norm of heads after the rotation
     (CPU, "bool rotated = a->qk_norm == QK_NORM_ROTATED;", "bool rotated = false;", "test_json_arch"),  # hunyuan: before it
     (CPU, "x[i] += job->bias[i];", "x[i] -= job->bias[i];", "test_json_arch"),  # the bias of what is scaled subtracted
@@ -622,7 +622,7 @@ MUTATIONS = [
     (KV_LAYERS, "return a.full < b.full;", "return a.full > b.full;", "test_kv_layers"),  # pages of full attention half empty
     (KV_LAYERS, "== c->kv_layers) {", "> c->kv_layers) {", "test_kv_layers"),  # a group beyond its pages
     (SHARD, "own->groups[layer->kv_group].num_layers++;", "own->kv_layers;", "test_shard"),  # groups of a stage share places
-    (WEIGHTS, "(s->role == WEIGHT_QKV && model_attn(c, layer)->qkv_bias)", "false", "test_model_config"),  # biases left in the file
+    (WEIGHTS, "case WEIGHT_QKV: return model_attn(c, layer)->qkv_bias;", "case WEIGHT_QKV: return false;", "test_model_config"),  # biases left in the file
     (REF_OPS, "(float)(int8_t)block[192 + k / 16]",
             "(float)block[192 + k / 16]", "test_quants"),  # Q6_K's scales without a sign
     (DECODE, "b->d_min = -load_half(p + 2);", "b->d_min = load_half(p + 2);", "test_quants"),  # Q4_1's minimum is taken off
@@ -649,7 +649,7 @@ MUTATIONS = [
            "run_tile(job, at, false, y, ldy, LANES, false);", "test_ops"),  # the residual is lost
     (GEMM, "run_tile(job, &at, i == 1, sums[i]", "run_tile(job, &at, false, sums[i]", "test_ops"),  # SwiGLU of few tokens: the first factor twice
     (GEMM, "sums[i] + g * LANES, LD, LANES, false);", "sums[i], LD, LANES, false);", "test_ops"),  # all groups of it in one place
-    (GEMM, "rows_left < width ? rows_left : width);", "width);", "test_ops"),  # what lies beside its last row is lost
+    (GEMM, "width = rows_left < width ? rows_left : width;", "(void)rows_left;", "test_ops"),  # what lies beside its last row is lost
     (TILES, "rows_add(four_segments(s, 0, v, t), four_segments(s, 4, v, t))",
             "rows_add(four_segments(s, 0, v, t), four_segments(s, 0, v, t))", "test_canonical"),  # half of K twice
     (TILES, "a.b1 = job->bounds[i + 1];", "a.b1 = job->bounds[job->num_segments];", "test_canonical"),  # segments overlap

@@ -7,7 +7,7 @@
 #define AT(member) offsetof(struct hparams, member)
 
 static const struct hparam_key gguf_keys[NUM_HPARAMS] = {
-    [H_EXPERTS] = {"expert_count", HPARAM_INT, .field = AT(experts), .max = 1024},
+    [H_EXPERTS] = {"expert_count", HPARAM_INT, .field = AT(expert.experts), .max = 1024},
     [H_LAYERS] = {"block_count", HPARAM_INT, true, .field = AT(layers), .min = 1, .max = MODEL_MAX_LAYERS},
     [H_CONTEXT] = {"context_length", HPARAM_INT, true, .field = AT(context), .min = 1, .max = 1 << 24},
     [H_HIDDEN] = {"embedding_length", HPARAM_INT, true, .field = AT(hidden), .min = 1, .max = 1 << 20},
@@ -64,6 +64,28 @@ static const struct hparam_key gguf_keys[NUM_HPARAMS] = {
                      .bound = AT(mix_inner)},
     [H_SSM_GROUPS] = {"ssm.group_count", HPARAM_INT, .of_some = true, .field = AT(mix.groups), .min = 1,
                       .bound = AT(mix.heads)},
+    [H_TOP_K] = {"expert_used_count", HPARAM_INT, true, .field = AT(expert.top_k), .min = 1,
+                 .bound = AT(expert.experts), .of_some = true},
+    [H_EXPERT_FFN] = {"expert_feed_forward_length", HPARAM_INT, .field = AT(expert.hidden), .min = 1,
+                      .max = 1 << 24, .of_some = true},
+    [H_SHARED_EXPERTS] = {"expert_shared_count", HPARAM_INT, .field = AT(shared_experts), .max = 1024,
+                          .of_some = true},
+    [H_SHARED_FFN] = {"expert_shared_feed_forward_length", HPARAM_INT, .field = AT(expert.shared_hidden),
+                      .max = 1 << 24, .of_some = true},
+    [H_EXPERT_SCALE] = {"expert_weights_scale", HPARAM_FLOAT, .field = AT(expert.scale), .max = 1e6,
+                        .of_some = true},
+    [H_EXPERT_NORM] = {"expert_weights_norm", HPARAM_OTHER, .of_some = true},
+    [H_EXPERT_GATING] = {"expert_gating_func", HPARAM_INT, .field = AT(gating), .max = 3, .of_some = true},
+    [H_EXPERT_GROUPS] = {"expert_group_count", HPARAM_INT, .field = AT(expert.groups),
+                         .bound = AT(expert.experts), .of_some = true},
+    [H_EXPERT_TOP_GROUPS] = {"expert_group_used_count", HPARAM_INT, .field = AT(expert.top_groups),
+                             .bound = AT(expert.groups), .of_some = true},
+    [H_DENSE_LAYERS] = {"leading_dense_block_count", HPARAM_INT, .field = AT(dense_layers),
+                        .bound = AT(layers), .of_some = true},
+    [H_EXPERT_STEP] = {"interleave_moe_layer_step", HPARAM_INT, .field = AT(expert_step),
+                       .max = MODEL_MAX_LAYERS, .of_some = true},
+    [H_NEXTN] = {"nextn_predict_layers", HPARAM_INT, .field = AT(nextn), .max = MODEL_MAX_LAYERS,
+                 .of_some = true},
 };
 
 static const struct fixed_key gguf_fixed[] = {
@@ -125,10 +147,22 @@ static const struct weight_slot gguf_slots[] = {
     {WEIGHT_NORM, SLOT_LAYER, IN_LAYER(ffn_norm), .part = {{"post_attention_norm", "D"}},
      .when = TRAIT_FFN_NORM_NAME},
     {WEIGHT_GATE_UP, SLOT_LAYER, IN_LAYER(gate_up), .part = {{"ffn_gate", "FD"}, {"ffn_up", "FD"}},
-     .unless = TRAIT_FUSED_FFN},
+     .unless = TRAIT_FUSED_FFN, .of = OF_DENSE},
     {WEIGHT_GATE_UP, SLOT_LAYER, IN_LAYER(gate_up), .part = {{"ffn_gate", "FD"}, {"ffn_up", "FD"}},
-     .fused = "ffn_up", .when = TRAIT_FUSED_FFN},
-    {WEIGHT_DOWN, SLOT_LAYER, IN_LAYER(down), .part = {{"ffn_down", "DF"}}},
+     .fused = "ffn_up", .when = TRAIT_FUSED_FFN, .of = OF_DENSE},
+    {WEIGHT_DOWN, SLOT_LAYER, IN_LAYER(down), .part = {{"ffn_down", "DF"}}, .of = OF_DENSE},
+    {WEIGHT_ROUTER, SLOT_LAYER, IN_LAYER(router), .part = {{"ffn_gate_inp", "ED"}}, .of = OF_EXPERTS},
+    {WEIGHT_SELECT_BIAS, SLOT_LAYER, IN_LAYER(select_bias), .part = {{"exp_probs_b", "E", ".bias"}},
+     .of = OF_SELECT_BIAS},
+    {WEIGHT_SHARED_GATE, SLOT_LAYER, IN_LAYER(shared_gate), .part = {{"ffn_gate_inp_shexp", "D"}},
+     .of = OF_SHARED_GATE},
+    {WEIGHT_GATE_UP, SLOT_LAYER, IN_LAYER(gate_up),
+     .part = {{"ffn_gate_shexp", "SD"}, {"ffn_up_shexp", "SD"}}, .of = OF_SHARED},
+    {WEIGHT_DOWN, SLOT_LAYER, IN_LAYER(down), .part = {{"ffn_down_shexp", "DS"}}, .of = OF_SHARED},
+    {WEIGHT_EXPERT_GATE_UP, SLOT_LAYER, IN_LAYER(expert_gate_up),
+     .part = {{"ffn_gate_exps", "EFD"}, {"ffn_up_exps", "EFD"}}, .of = OF_EXPERTS},
+    {WEIGHT_EXPERT_DOWN, SLOT_LAYER, IN_LAYER(expert_down), .part = {{"ffn_down_exps", "EDF"}},
+     .of = OF_EXPERTS},
 };
 
 static const struct extra_tensor gguf_extras[] = {
@@ -147,11 +181,15 @@ static const struct extra_tensor gguf_extras[] = {
     .long_factors = "rope_factors_long.weight", .extras = gguf_extras, .num_extras = COUNT(gguf_extras)
 
 #define HAS(hparam) (UINT64_C(1) << (hparam))
+#define EXPERTS                                                                                              \
+    (HAS(H_TOP_K) | HAS(H_EXPERT_FFN) | HAS(H_EXPERT_SCALE) | HAS(H_EXPERT_NORM) | HAS(H_EXPERT_GATING))
 #define SCALES (HAS(H_EMBED_SCALE) | HAS(H_RESIDUAL_SCALE) | HAS(H_LOGIT_SCALE))
+static const struct arch_experts chosen = {.gating = GATING_SOFTMAX_CHOSEN},
+                                 renormalised = {.gating = GATING_SOFTMAX, .renormalise = true};
 static const struct arch archs[] = {
-    // Llama 1 to 3.2, Mistral
+    // Llama 1 to 3.2, Mistral, Mixtral
     {"llama", .rope_interleaved = true, .qkv_bias = OPTIONAL, .out_bias = OPTIONAL,
-     .window_every_layer = true, GGUF_TABLES},
+     .window_every_layer = true, .experts = &chosen, .may = HAS(H_TOP_K), GGUF_TABLES},
     // Qwen2, Qwen2.5
     {"qwen2", .qkv_bias = ALWAYS, GGUF_TABLES},
     {"qwen3", .qk_norm = QK_NORM_HEADS, .traits = TRAIT_QK_NORM, GGUF_TABLES},
@@ -188,6 +226,8 @@ static const struct arch archs[] = {
     // Mistral Small 3
     {"mistral3", .rope_interleaved = true, .out_bias = OPTIONAL, .qkv_bias = OPTIONAL,
      .window_every_layer = true, GGUF_TABLES},
+    {"qwen3moe", .qk_norm = QK_NORM_HEADS, .traits = TRAIT_QK_NORM, .experts = &renormalised, .may = EXPERTS,
+     .must = HAS(H_EXPERT_FFN), GGUF_TABLES},
 };
 
 const struct arch *arch_at(int i) { return i < COUNT(archs) ? &archs[i] : NULL; }

@@ -43,16 +43,29 @@ enum hparam { // what a configuration is made of
     H_SSM_STATE,
     H_SSM_HEADS,
     H_SSM_GROUPS,
+    H_TOP_K,
+    H_EXPERT_FFN,
+    H_SHARED_EXPERTS,
+    H_SHARED_FFN,
+    H_EXPERT_SCALE,
+    H_EXPERT_NORM,
+    H_EXPERT_GATING,
+    H_EXPERT_GROUPS,
+    H_EXPERT_TOP_GROUPS,
+    H_DENSE_LAYERS,
+    H_EXPERT_STEP,
+    H_NEXTN,
     NUM_HPARAMS,
 };
 
 // Hyperparameters as read, before layers get specs.
 struct hparams {
-    int experts, layers, context, hidden, vocab, value_dim;
+    int vocab, layers, context, hidden, value_dim;
+    int shared_experts, dense_layers, expert_step, nextn, gating;
     float norm_eps, embed_scale, residual_scale, logit_scale, logit_softcap, window_theta;
     int mix_inner;
     struct attn_spec attn;
-    struct ffn_spec ffn;
+    struct ffn_spec ffn, expert; // of layers without experts, of those with
     struct mix_spec mix;
     struct rope_config rope;
 };
@@ -81,8 +94,8 @@ struct weight_slot {
     enum slot_kind { SLOT_MODEL, SLOT_LAYER } kind; // once; per layer
     size_t field;                                   // in struct layer, or in struct model
     struct slot_part {
-        // Letters as in model.h; Q is H*d and K is K*d. Of recurrent layers: h heads, g groups, n groups*N, v heads*P,
-        // p is P, m is v / groups, t taps, 1 is 1. A bias has as many values as its matrix has rows.
+        // Letters as in model.h; Q is H*d and K is K*d. S and E are of experts. Of recurrent layers: h heads, g groups, n groups*N, v heads*P,
+        // p is P, m is v / groups, t taps, 1 is 1. A bias has a value for each row of its matrix.
         const char *name, *shape;
         const char *end; // of the name; NULL: ".weight", and ".bias" of a bias
         // Where the part is some rows of a tensor: the letters of all its rows, and which of them are the part's.
@@ -92,7 +105,25 @@ struct weight_slot {
     const char
         *fused; // the one tensor that has the rows of all parts, in a layer without the first part; or NULL
     unsigned when, unless; // traits (enum trait) of which an architecture has one, and none; when 0: any
-    enum slot_of { OF_ANY, OF_ATTN, OF_MIX } of; // in layers that have this
+    enum slot_of {
+        OF_ANY,
+        OF_ATTN,
+        OF_MIX,
+        OF_DENSE,
+        OF_EXPERTS,
+        OF_SHARED,
+        OF_SHARED_GATE,
+        OF_SELECT_BIAS
+    } of; // in layers that have this
+};
+
+// How an architecture's experts are weighted where its file does not say, and which tensors they have.
+struct arch_experts {
+    enum gating gating;
+    bool renormalise;
+    bool shared_gate;
+    bool select_bias; // if the file has it
+    bool biases;      // of the router and the experts
 };
 
 // What an architecture's files have, or how they call it: which slots are its own.
@@ -126,7 +157,8 @@ struct arch {
     int wide_scale_layers; // models of so many layers scale scores by 1 / sqrt(D / H), whatever d is
     int no_rope_every;     // of so many layers the last does not rotate; 0: all do
     bool logits_divided;   // by the file's logit_scale
-    uint64_t may, must;    // hyperparameters with `of_some`, bit 1 << H_..., that a file may have, or must
+    const struct arch_experts *experts; // NULL: none
+    uint64_t may, must; // hyperparameters with `of_some`, bit 1 << H_..., that a file may have, or must
     const struct hparam_key *keys; // (NUM_HPARAMS)
     const struct fixed_key *fixed; // (num_fixed)
     int num_fixed;

@@ -374,7 +374,7 @@ static bool read_arch(struct reader *r, struct model_config *c) {
         return false;
     }
     r->arch = arch_find(s.data, s.len);
-    char supported[320] = "";
+    char supported[640] = "";
     for (int i = 0; arch_at(i); i++) {
         size_t n = strlen(supported);
         snprintf(supported + n, sizeof supported - n, "%s%s", i ? ", " : "", arch_at(i)->name);
@@ -482,6 +482,20 @@ static bool read_scales(struct reader *r) {
     return true;
 }
 
+// The first layer with experts; the number of layers where there is none.
+static int first_expert_layer(const struct reader *r) {
+    const struct hparams *h = &r->h;
+    int i = h->dense_layers, step = h->expert_step;
+    while (i < h->layers && step > 1 && (i + 1) % step != 0)
+        i++;
+    return h->expert.experts > 0 ? i : h->layers;
+}
+
+static bool has_experts(const struct reader *r, int layer) {
+    int step = r->h.expert_step;
+    return layer >= first_expert_layer(r) && !(step > 1 && (layer + 1) % step != 0);
+}
+
 // Any of the biases asks for all of them: weights_check() names one that is missing.
 static bool has_biases(const struct reader *r, enum presence presence, enum weight_role role) {
     const struct weight_slot *s = arch_slot(r->arch, role);
@@ -493,6 +507,77 @@ static bool has_biases(const struct reader *r, enum presence presence, enum weig
     for (int p = s->fused ? FUSED_PART : 0; p < 3 && (p < 0 || s->part[p].name); p++)
         there |= model_file_find(r->f, arch_tensor_name(s, p, true, layer, name)) != NULL;
     return presence == ALWAYS || (presence == OPTIONAL && there);
+}
+
+// Whether the sizes of the experts suit each other, and those of a row fit into what a layer may be at most.
+static bool check_experts(struct reader *r) {
+    const struct ffn_spec *e = &r->h.expert;
+    int widest = e->hidden > r->h.hidden ? e->hidden : r->h.hidden;
+    if ((int64_t)e->top_k * e->hidden + e->shared_hidden > 1 << 24 ||
+        (int64_t)e->experts * widest > 1 << 27) {
+        model_file_bad(r->f, r->err, "%d of %d experts of %d are too large (key %s)", e->top_k, e->experts,
+                       e->hidden, key_of(r, H_EXPERTS));
+        return false;
+    }
+    if (e->groups > 1 && (e->experts % e->groups != 0 || e->experts / e->groups < 2 || e->top_groups < 1 ||
+                          e->top_k > e->experts / e->groups * e->top_groups)) {
+        model_file_bad(r->f, r->err,
+                       "%d experts in %d groups of which %d are used have no %d for a row (key %s)",
+                       e->experts, e->groups, e->top_groups, e->top_k, key_of(r, H_EXPERT_TOP_GROUPS));
+        return false;
+    }
+    if (first_expert_layer(r) < r->h.layers - r->h.nextn)
+        return true;
+    model_file_bad(r->f, r->err, "no layer has experts (key %s)", key_of(r, H_DENSE_LAYERS));
+    return false;
+}
+
+// The feed-forward part of layers with experts. 0 stands for the architecture's own scale and gating.
+static bool read_experts(struct reader *r) {
+    const struct arch_experts *a = r->arch->experts;
+    struct ffn_spec *e = &r->h.expert;
+    char name[TENSOR_NAME_BYTES];
+    if (!read_hparam(r, H_EXPERTS) || !read_hparam(r, H_NEXTN))
+        return false;
+    if (r->h.nextn >= r->h.layers) {
+        model_file_bad(r->f, r->err, "key %s is %d, expected less than %d layers", key_of(r, H_NEXTN),
+                       r->h.nextn, r->h.layers);
+        return false;
+    }
+    if (e->experts == 0)
+        return true;
+    if (!a) {
+        model_file_bad(r->f, r->err, "key %s is %d: experts are not supported yet in architecture %s",
+                       key_of(r, H_EXPERTS), e->experts, r->arch->name);
+        return false;
+    }
+    e->hidden = r->h.ffn.hidden;
+    e->act = r->arch->act;
+    e->gating = a->gating;
+    e->renormalise = a->renormalise;
+    e->router_bias = e->expert_bias = a->biases;
+    e->shared_gate = a->shared_gate;
+    if (!read_hparam(r, H_TOP_K) || !read_hparam(r, H_EXPERT_FFN) || !read_hparam(r, H_SHARED_EXPERTS) ||
+        !read_hparam(r, H_SHARED_FFN) || (is_given(r, H_EXPERT_SCALE) && !read_hparam(r, H_EXPERT_SCALE)) ||
+        !read_hparam(r, H_EXPERT_GATING) || !read_hparam(r, H_EXPERT_GROUPS) ||
+        !read_hparam(r, H_EXPERT_TOP_GROUPS) || !read_hparam(r, H_DENSE_LAYERS) ||
+        !read_hparam(r, H_EXPERT_STEP))
+        return false;
+    if (has_bit(r->arch->may, H_EXPERT_NORM) &&
+        meta_bool(r->f, key_of(r, H_EXPERT_NORM), &e->renormalise, r->err))
+        return false;
+    static const enum gating gatings[] = {GATING_SOFTMAX, GATING_SIGMOID, GATING_SOFTMAX_CHOSEN};
+    if (r->h.gating > 0)
+        e->gating = gatings[r->h.gating - 1];
+    int64_t shared = (int64_t)r->h.shared_experts * e->hidden;
+    if (e->shared_hidden == 0)
+        e->shared_hidden = shared < 1 << 24 ? (int)shared : (1 << 24) + 1;
+    if (!check_experts(r))
+        return false;
+    const struct weight_slot *s = arch_slot(r->arch, WEIGHT_SELECT_BIAS);
+    arch_tensor_name(s, 0, true, first_expert_layer(r), name);
+    e->select_bias = a->select_bias && model_file_find(r->f, name);
+    return true;
 }
 
 // Which layers have a window, from an array with a bool for each layer, or a number n: of n layers the last has none.
@@ -609,6 +694,16 @@ static uint8_t add_attn(struct model_config *c, const struct attn_spec *a) {
     return (uint8_t)i;
 }
 
+static uint8_t add_ffn(struct model_config *c, const struct ffn_spec *ffn) {
+    int i = 0;
+    while (i < c->num_ffn && c->ffn[i].experts != ffn->experts)
+        i++;
+    c->ffn[i] = *ffn;
+    c->ffn[i].index = i;
+    c->num_ffn += i == c->num_ffn;
+    return (uint8_t)i;
+}
+
 // Whether the layer rotates queries and keys.
 static bool has_rope(const struct reader *r, int layer, bool windowed) {
     int every = r->arch->no_rope_every;
@@ -629,9 +724,8 @@ static bool read_mix(struct reader *r) {
 
 // Layers differ by their window and rotation, and share everything else.
 static void make_specs(const struct reader *r, const bool *windowed, struct model_config *c) {
-    c->ffn[0] = r->h.ffn;
     c->ropes[0] = r->h.rope;
-    c->num_ffn = c->num_ropes = 1;
+    c->num_ropes = 1;
     if (r->arch->window_rope) {
         c->num_ropes = 2;
         c->ropes[1] = (struct rope_config){.theta = r->h.window_theta,
@@ -645,7 +739,8 @@ static void make_specs(const struct reader *r, const bool *windowed, struct mode
         a.window = windowed[i] ? a.window : 0;
         a.rope = !has_rope(r, i, windowed[i]) ? -1 : r->arch->window_rope && windowed[i];
         c->layers[i] = (struct layer_spec){.attn = r->recurrent[i] ? MODEL_NO_SPEC : add_attn(c, &a),
-                                           .mix = r->recurrent[i] ? 0 : MODEL_NO_SPEC};
+                                           .mix = r->recurrent[i] ? 0 : MODEL_NO_SPEC,
+                                           .ffn = add_ffn(c, has_experts(r, i) ? &r->h.expert : &r->h.ffn)};
         c->num_mix |= r->recurrent[i];
     }
     c->mix[0] = r->h.mix;
@@ -659,21 +754,17 @@ enum status model_config_read(const struct model_file *f, struct model_config *c
     char name[TENSOR_NAME_BYTES];
     *c = (struct model_config){0};
     // (12)
-    if (!read_arch(&r, c) || !read_hparam(&r, H_EXPERTS))
-        return r.err->code;
-    if (r.h.experts > 0)
-        return model_file_bad(f, r.err, "key %s is %d: mixture of experts is not supported yet",
-                              key_of(&r, H_EXPERTS), r.h.experts);
-    if (!check_keys(&r) || !read_hparam(&r, H_LAYERS) || !read_hparam(&r, H_CONTEXT) ||
-        !read_hparam(&r, H_HIDDEN) || !read_hparam(&r, H_FFN) || !read_heads(&r) || !read_attn_scale(&r) ||
-        !read_scales(&r) || !read_mix(&r) || !read_window(&r, windowed) || !read_rope(&r) ||
-        !read_vocab(&r, c))
+    if (!read_arch(&r, c) || !check_keys(&r) || !read_hparam(&r, H_LAYERS) || !read_hparam(&r, H_CONTEXT) ||
+        !read_hparam(&r, H_HIDDEN) || !read_hparam(&r, H_FFN) || !read_experts(&r) || !read_heads(&r) ||
+        !read_attn_scale(&r) || !read_scales(&r) || !read_mix(&r) || !read_window(&r, windowed) ||
+        !read_rope(&r) || !read_vocab(&r, c))
         return r.err->code;
     r.h.attn.qk_norm = r.arch->qk_norm;
     r.h.ffn.act = r.arch->act;
     r.h.attn.qkv_bias = has_biases(&r, r.arch->qkv_bias, WEIGHT_QKV);
     r.h.attn.out_bias = has_biases(&r, r.arch->out_bias, WEIGHT_ATTN_OUT);
-    c->num_layers = r.h.layers;
+    c->num_layers = r.h.layers - r.h.nextn;
+    c->num_nextn = r.h.nextn;
     c->hidden = r.h.hidden;
     c->max_context = r.h.context;
     c->norm_eps = r.h.norm_eps;

@@ -75,13 +75,13 @@ static enum dtype choose_type(const struct quantize_job *job, const struct model
     if (t->view.ndim < 2)
         return dtype_is_float(from) ? DTYPE_F32 : from;
     bool weight = arch_find_tensor(job->arch, t->name.data, t->name.len, &at) && at.slot;
-    if (weight && weight_is_plain(at.slot->role))
+    if (weight && (weight_is_plain(at.slot->role) || at.slot->role == WEIGHT_ROUTER))
         return dtype_is_float(from) ? DTYPE_F32 : from;
     bool head = weight && at.slot->role == (job->model.tied ? WEIGHT_EMBED : WEIGHT_HEAD);
     bool small = dtype_block(to) > 1 && to != DTYPE_Q6_K && to != DTYPE_Q8_0;
     bool values = weight && at.slot->role == WEIGHT_QKV && at.part == 2;
-    bool mixed = job->target->mixed && (values || (weight && at.slot->role == WEIGHT_DOWN)) &&
-                 more_bits(at.layer, job->model.num_layers);
+    bool down = weight && (at.slot->role == WEIGHT_DOWN || at.slot->role == WEIGHT_EXPERT_DOWN);
+    bool mixed = job->target->mixed && (values || down) && more_bits(at.layer, job->model.num_layers);
     if (!job->config->pure && ((head && small) || mixed))
         to = DTYPE_Q6_K;
     int64_t cols = t->view.shape[t->view.ndim - 1];

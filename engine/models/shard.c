@@ -42,9 +42,14 @@ static const char *problem(const struct model_config *m, const struct shard_bloc
         if ((int64_t)a->heads * a->head_dim % ((int64_t)b->attn * world) != 0)
             return "the attention output would be cut inside a block of its weights";
     }
-    for (int i = 0; i < m->num_ffn; i++)
-        if (num_blocks(m->ffn[i].hidden, b->down) < world)
+    for (int i = 0; i < m->num_ffn; i++) {
+        const struct ffn_spec *f = &m->ffn[i];
+        int hidden = f->experts > 0 ? f->shared_hidden : f->hidden;
+        if (f->experts > 0 && f->experts < world)
+            return "it has fewer experts than there would be ranks";
+        if (hidden > 0 && num_blocks(hidden, b->down) < world)
             return "a row of the down matrix has fewer blocks than there would be ranks";
+    }
     for (int i = 0; i < m->num_mix; i++)
         if (mix_problem(&m->mix[i], b->mix, world))
             return mix_problem(&m->mix[i], b->mix, world);
@@ -90,7 +95,9 @@ enum status shard_check_stages(const struct model_config *m, int world, int stag
 static int64_t layer_cost(const struct model_config *m, int layer) {
     const struct attn_spec *a = model_attn(m, layer);
     const struct mix_spec *x = model_mix(m, layer);
-    int64_t cost = 3 * (int64_t)model_ffn(m, layer)->hidden;
+    const struct ffn_spec *f = model_ffn(m, layer);
+    int64_t cost = f->experts > 0 ? 3 * ((int64_t)f->top_k * f->hidden + f->shared_hidden) + f->experts
+                                  : 3 * (int64_t)f->hidden;
     if (a)
         cost += 2 * (int64_t)(a->heads + a->kv_heads) * a->head_dim;
     if (x)
@@ -204,19 +211,20 @@ void shard_config(const struct shard *s, struct model_config *own) {
         m->groups = (int)(groups.end - groups.begin);
     }
     for (int i = 0; i < own->num_ffn; i++) {
-        int *hidden = &own->ffn[i].hidden;
+        int *hidden = own->ffn[i].experts > 0 ? &own->ffn[i].shared_hidden : &own->ffn[i].hidden;
         int64_t most = num_blocks(num_blocks(*hidden, s->blocks.down), s->world) * s->blocks.down;
         *hidden = most < *hidden ? (int)most : *hidden;
     }
 }
 
+// Of experts, whole ones.
 static void cut_rows(struct weight_desc *w, int part, struct range r) {
     struct tensor *t = &w->part[part], *bias = &w->bias[part];
-    t->data =
-        (const char *)t->data + (size_t)r.begin * dtype_row_bytes(t->dtype, t->ndim == 1 ? 1 : t->shape[1]);
+    int64_t rows = t->ndim == 3 ? t->shape[1] : 1, cols = t->ndim == 1 ? 1 : t->shape[t->ndim - 1];
+    t->data = (const char *)t->data + (size_t)(r.begin * rows) * dtype_row_bytes(t->dtype, cols);
     t->shape[0] = r.end - r.begin;
     if (bias->data) {
-        bias->data = (const float *)bias->data + r.begin;
+        bias->data = (const float *)bias->data + r.begin * rows;
         bias->shape[0] = r.end - r.begin;
     }
 }
@@ -244,14 +252,18 @@ void shard_cut(const struct shard *s, const struct weight_desc *whole, enum dtyp
     const struct model_config *m = s->whole;
     const struct attn_spec *a = model_attn(m, whole->layer < 0 ? 0 : whole->layer);
     const struct mix_spec *x = model_mix(m, whole->layer < 0 ? 0 : whole->layer);
-    int64_t hidden = model_ffn(m, whole->layer < 0 ? 0 : whole->layer)->hidden;
+    const struct ffn_spec *f = model_ffn(m, whole->layer < 0 ? 0 : whole->layer);
+    int64_t hidden = f->experts > 0 ? f->shared_hidden : f->hidden;
     struct range r = {0, 0};
     int begin, end;
     *part = *whole;
     if (s->world == 1)
         return;
     switch (whole->role) {
-    case WEIGHT_EMBED: // every rank looks up every token
+    case WEIGHT_EMBED:  // every rank looks up every token
+    case WEIGHT_ROUTER: // and chooses its experts
+    case WEIGHT_SELECT_BIAS:
+    case WEIGHT_SHARED_GATE:
     case WEIGHT_NORM: return;
     case WEIGHT_QKV:
         r = heads(s, a, false);
@@ -306,6 +318,15 @@ void shard_cut(const struct shard *s, const struct weight_desc *whole, enum dtyp
         r = segments(s, part->total, shard_block(whole->part[0].dtype));
         CHECK(r.begin == mix_heads(s, x).begin * x->head_dim && r.end == mix_heads(s, x).end * x->head_dim);
         cut_columns(part, r, scratch);
+        break;
+    case WEIGHT_EXPERT_GATE_UP:
+    case WEIGHT_EXPERT_DOWN:
+        part->total = f->experts;
+        begin = backend_expert_bound(f->experts, COMM_MAX_SUM / s->world * s->rank);
+        end = backend_expert_bound(f->experts, COMM_MAX_SUM / s->world * (s->rank + 1));
+        r = (struct range){begin, end};
+        for (int p = 0; p < 2 && part->part[p].data; p++)
+            cut_rows(part, p, r);
         break;
     case WEIGHT_HEAD:
         part->total = m->vocab;

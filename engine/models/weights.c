@@ -23,7 +23,19 @@ static int slot_count(const struct model_config *c, const struct weight_slot *s)
 }
 
 static bool slot_in_layer(const struct model_config *c, const struct weight_slot *s, int layer) {
-    return s->of == OF_ANY || (s->of == OF_ATTN ? model_attn(c, layer) != NULL : model_mix(c, layer) != NULL);
+    const struct ffn_spec *f = model_ffn(c, layer);
+    bool shared = f->experts > 0 && f->shared_hidden > 0;
+    switch (s->of) {
+    case OF_ANY: return true;
+    case OF_ATTN: return model_attn(c, layer) != NULL;
+    case OF_MIX: return model_mix(c, layer) != NULL;
+    case OF_DENSE: return f->experts == 0;
+    case OF_EXPERTS: return f->experts > 0;
+    case OF_SHARED: return shared;
+    case OF_SHARED_GATE: return shared && f->shared_gate;
+    case OF_SELECT_BIAS: return f->experts > 0 && f->select_bias;
+    }
+    return false;
 }
 
 // Goes on to the next layer that has a weight of the slot; from -1 to the first. false: there is none.
@@ -34,11 +46,30 @@ static bool slot_next(const struct model_config *c, const struct weight_slot *s,
     return *layer < slot_count(c, s);
 }
 
-static bool has_bias(const struct model_config *c, const struct weight_slot *s, int layer) {
-    return (s->role == WEIGHT_QKV && model_attn(c, layer)->qkv_bias) ||
-           (s->role == WEIGHT_ATTN_OUT && model_attn(c, layer)->out_bias) ||
-           (s->role == WEIGHT_MIX_CONV && model_mix(c, layer)->conv_bias);
+// The layer's slot of a role, or NULL.
+static const struct weight_slot *layer_slot(const struct model_config *c, enum weight_role role, int layer) {
+    const struct arch *a = arch_of(c);
+    for (int i = 0; i < a->num_slots; i++)
+        if (a->slots[i].role == role && arch_has_slot(a, &a->slots[i]) &&
+            slot_in_layer(c, &a->slots[i], layer))
+            return &a->slots[i];
+    return NULL;
 }
+
+static bool has_bias(const struct model_config *c, const struct weight_slot *s, int layer) {
+    switch (s->role) {
+    case WEIGHT_QKV: return model_attn(c, layer)->qkv_bias;
+    case WEIGHT_ATTN_OUT: return model_attn(c, layer)->out_bias;
+    case WEIGHT_MIX_CONV: return model_mix(c, layer)->conv_bias;
+    case WEIGHT_ROUTER: return model_ffn(c, layer)->router_bias;
+    case WEIGHT_EXPERT_GATE_UP:
+    case WEIGHT_EXPERT_DOWN: return model_ffn(c, layer)->expert_bias;
+    default: return false;
+    }
+}
+
+// Of a type of its own, whatever matrices are loaded as.
+static bool is_f32(enum weight_role role) { return weight_is_plain(role) || role == WEIGHT_SHARED_GATE; }
 
 // layer: of a weight outside the layers 0, which V and D do not ask for.
 static int64_t letter_size(const struct model_config *c, int layer, char letter) {
@@ -48,6 +79,8 @@ static int64_t letter_size(const struct model_config *c, int layer, char letter)
     case 'V': return c->vocab;
     case 'D': return c->hidden;
     case 'F': return model_ffn(c, layer)->hidden;
+    case 'S': return model_ffn(c, layer)->shared_hidden;
+    case 'E': return model_ffn(c, layer)->experts;
     case 'd': return a->head_dim;
     case 'Q': return (int64_t)a->heads * a->head_dim;
     case 'K': return (int64_t)a->kv_heads * a->head_dim;
@@ -112,7 +145,7 @@ static enum status check_part(const struct model_config *c, const struct model_f
     part_name(c, s, part, bias, layer, name);
     const struct model_tensor *t = model_file_find(f, name);
     const char *shape = s->part[part == FUSED_PART ? 0 : part].shape;
-    struct tensor want = {.ndim = bias ? 1 : (int)strlen(shape)};
+    struct tensor want = {.ndim = (int)strlen(shape) - bias};
     for (int i = 0; i < want.ndim; i++)
         want.shape[i] = letter_size(c, layer, shape[i]);
     if (part == FUSED_PART)
@@ -126,8 +159,10 @@ static enum status check_part(const struct model_config *c, const struct model_f
         shape_text(&t->view, found, sizeof found);
         return model_file_bad(f, err, "tensor %s has shape (%s), expected (%s)", name, found, expected);
     }
-    if ((bias || weight_is_plain(s->role)) && t->view.dtype != DTYPE_F32)
+    if ((bias || is_f32(s->role)) && t->view.dtype != DTYPE_F32)
         return model_file_bad(f, err, "tensor %s has type %s, expected F32", name, t->type_name);
+    if (s->role == WEIGHT_ROUTER && (t->view.dtype == DTYPE_COUNT || !dtype_is_float(t->view.dtype)))
+        return model_file_bad(f, err, "tensor %s has type %s, expected F32, F16 or BF16", name, t->type_name);
     if (!dtype_is_weight(t->view.dtype)) {
         char known[160] = "";
         for (int d = 0; d < DTYPE_COUNT; d++)
@@ -140,10 +175,14 @@ static enum status check_part(const struct model_config *c, const struct model_f
     return STATUS_OK;
 }
 
-// Whether a model of this configuration has a tensor of this name.
+// Whether a model of this configuration has a tensor of this name. Those of layers behind the model's are nobody's
+// business.
 static bool is_expected(const struct model_config *c, const struct model_file *f, struct text_view name) {
     struct tensor_place at;
-    if (!arch_find_tensor(arch_of(c), name.data, name.len, &at) || at.layer >= c->num_layers)
+    bool known = arch_find_tensor(arch_of(c), name.data, name.len, &at);
+    if (at.layer >= c->num_layers)
+        return at.layer < c->num_layers + c->num_nextn;
+    if (!known)
         return false;
     int layer = at.layer < 0 ? 0 : at.layer;
     if (!at.slot)
@@ -235,15 +274,20 @@ static enum dtype loaded_dtype(enum dtype t, enum dtype floats) {
     return floats != DTYPE_COUNT && t != DTYPE_COUNT && dtype_is_float(t) ? floats : t;
 }
 
+// The same by its role: a router is F32, whatever others are.
+static enum dtype slot_dtype(const struct loader *l, const struct weight_slot *s, enum dtype t) {
+    return is_f32(s->role) || s->role == WEIGHT_ROUTER ? DTYPE_F32 : loaded_dtype(t, l->floats);
+}
+
 static enum status convert_part(const struct loader *l, const struct model_tensor *t, struct tensor *part,
-                                void *dst, struct err *err) {
-    uint64_t bad = convert_floats(dst, l->floats, part->data, part->dtype, t->elements);
+                                enum dtype to, void *dst, struct err *err) {
+    uint64_t bad = convert_floats(dst, to, part->data, part->dtype, t->elements);
     if (bad < t->elements)
         return model_file_bad(
             l->f, err, "tensor %.*s: the value at byte %llu is too large for %s; use another --dtype",
             (int)t->name.len, t->name.data,
-            (unsigned long long)(t->offset + bad * dtype_row_bytes(part->dtype, 1)), dtype_name(l->floats));
-    part->dtype = l->floats;
+            (unsigned long long)(t->offset + bad * dtype_row_bytes(part->dtype, 1)), dtype_name(to));
+    part->dtype = to;
     part->data = dst;
     return STATUS_OK;
 }
@@ -269,7 +313,7 @@ static enum status read_part(struct loader *l, const struct model_tensor *t, uns
 static enum dtype down_dtype(const struct loader *l, const struct weight_slot *s, int layer) {
     if (s->role != WEIGHT_GATE_UP && s->role != WEIGHT_DOWN)
         return DTYPE_F32; // unused for other roles
-    const struct weight_slot *down = arch_slot(l->arch, WEIGHT_DOWN);
+    const struct weight_slot *down = layer_slot(l->whole, WEIGHT_DOWN, layer);
     return loaded_dtype(find_part(l, down, 0, false, layer).view.dtype, l->floats);
 }
 
@@ -291,10 +335,11 @@ static enum status load_slot(struct loader *l, const struct weight_slot *s, int 
             if ((st = read_part(l, &bias, &at, &desc.bias[p], err)))
                 return st;
         }
-        if (!weight_is_plain(s->role) && loaded_dtype(t.view.dtype, l->floats) != t.view.dtype) {
-            if ((st = convert_part(l, &t, &desc.part[p], converted, err)))
+        enum dtype to = slot_dtype(l, s, t.view.dtype);
+        if (to != t.view.dtype) {
+            if ((st = convert_part(l, &t, &desc.part[p], to, converted, err)))
                 return st;
-            converted += padded(t.elements * dtype_row_bytes(l->floats, 1));
+            converted += padded(t.elements * dtype_row_bytes(to, 1));
         }
     }
     for (int i = 0; i < l->num_targets; i++) {
@@ -331,20 +376,23 @@ static void free_buffers(struct loader *l) {
 // smaller: so the largest is not held while most of the weights are. STATUS_NOMEM.
 static enum status make_buffers(struct loader *l, bool of_layers) {
     uint64_t largest = 0;
+    bool convert = l->floats != DTYPE_COUNT;
     for (int i = 0; i < l->arch->num_slots; i++)
         for (int layer = -1; (l->arch->slots[i].kind != SLOT_MODEL) == of_layers &&
                              slot_next(l->whole, &l->arch->slots[i], &layer);) {
             uint64_t bytes = slot_bytes(l, &l->arch->slots[i], layer);
             largest = bytes > largest ? bytes : largest;
+            convert |= l->arch->slots[i].role == WEIGHT_ROUTER &&
+                       find_part(l, &l->arch->slots[i], 0, false, layer).view.dtype != DTYPE_F32;
         }
     uint64_t converted = 2 * largest; // 16 bits may become 32
     free_buffers(l);
     if (!(l->buf = aligned_alloc(64, padded(largest))))
         return STATUS_NOMEM;
-    if (l->floats != DTYPE_COUNT && !(l->converted = aligned_alloc(64, padded(converted))))
+    if (convert && !(l->converted = aligned_alloc(64, padded(converted))))
         return STATUS_NOMEM;
     if (l->targets[0].shard.world > 1 &&
-        !(l->part = aligned_alloc(64, padded(l->floats != DTYPE_COUNT ? converted : largest))))
+        !(l->part = aligned_alloc(64, padded(convert ? converted : largest))))
         return STATUS_NOMEM;
     return STATUS_OK;
 }

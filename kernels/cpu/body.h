@@ -194,6 +194,26 @@ static void geglu(float *y, size_t ldy, const float *gate, const float *up, size
                            n - i);
 }
 
+// v16_min and v16_max let a NaN through in their second argument.
+INLINE struct v16 gated_clamped(struct v16 g, struct v16 up) {
+    g = v16_min(v16_set1(7), g);
+    up = v16_max(v16_set1(-7), v16_min(v16_set1(7), up));
+    struct v16 z = v16_add(v16_set1(1), exp_v16(v16_sub(v16_set1(0), v16_mul(g, v16_set1(1.702f)))));
+    return v16_mul(v16_div(g, z), v16_add(up, v16_set1(1)));
+}
+
+static void clamped(float *y, size_t ldy, const float *gate, const float *up, size_t ldx, int rows, int n) {
+    for (int r = 0; r < rows; r++, y += ldy, gate += ldx, up += ldx)
+        for (int i = 0; i < n; i += LANES)
+            v16_store_part(y + i, gated_clamped(v16_load_part(gate + i, n - i), v16_load_part(up + i, n - i)),
+                           n - i);
+}
+
+static void exp_row(float *y, const float *x, int n, float max) {
+    for (int i = 0; i < n; i += LANES)
+        v16_store_part(y + i, exp_v16(v16_sub(v16_load_part(x + i, n - i), v16_set1(max))), n - i);
+}
+
 INLINE struct v16 tanh_v16(struct v16 x) {
     struct v16 z = v16_add(v16_set1(1), exp_v16(v16_add(x, x)));
     return v16_sub(v16_set1(1), v16_div(v16_set1(2), z));
@@ -247,6 +267,8 @@ const struct cpu_kernels CPU_KERNELS = {
     .to_q8 = to_q8,
     .swiglu = swiglu,
     .geglu = geglu,
+    .clamped = clamped,
+    .exp = exp_row,
     .softcap = softcap,
     .attend = attend,
     .mix_conv = mix_conv,

@@ -43,6 +43,18 @@ static const char *attn_problem(const struct model_config *m, const struct attn_
     return NULL;
 }
 
+static const char *ffn_problem(const struct ffn_spec *f) {
+    if (f->hidden < 1)
+        return "a dimension of the model is not positive";
+    if (f->experts > MAX_EXPERTS || (f->experts > 0 && (f->top_k < 1 || f->top_k > f->experts)))
+        return "a row goes to no expert, or there are more than 1024, or more are chosen than there are";
+    if (f->experts > 0 && f->groups > 1 &&
+        (f->experts % f->groups != 0 || f->experts / f->groups < 2 || f->top_groups < 1 ||
+         f->top_groups > f->groups || f->top_k > f->experts / f->groups * f->top_groups))
+        return "its groups of experts do not suit the number that is chosen";
+    return NULL;
+}
+
 static const char *model_problem(const struct model_config *m) {
     if (m->num_layers < 1 || m->hidden < 1 || m->vocab < 1 || m->num_attn < 1 || m->num_ffn < 1 ||
         m->kv_layers + m->state_layers < 1)
@@ -51,7 +63,7 @@ static const char *model_problem(const struct model_config *m) {
     for (int i = 0; i < m->num_attn && !problem; i++)
         problem = attn_problem(m, &m->attn[i]);
     for (int i = 0; i < m->num_ffn && !problem; i++)
-        problem = m->ffn[i].hidden < 1 ? "a dimension of the model is not positive" : NULL;
+        problem = ffn_problem(&m->ffn[i]);
     for (int i = 0; i < m->num_layers && !problem; i++) {
         const struct layer_spec *l = &m->layers[i];
         bool attn = l->attn != MODEL_NO_SPEC, mix = m->num_mix > 0 && l->mix != MODEL_NO_SPEC;
@@ -103,8 +115,16 @@ static struct device *cpu_open(const struct backend_host *host, const struct dev
         dev->max_q = max_int(dev->max_q, attn_q_size(&m->attn[i]));
         dev->max_group = max_int(dev->max_group, m->attn[i].heads / m->attn[i].kv_heads);
     }
-    for (int i = 0; i < m->num_ffn; i++)
-        dev->max_ffn = max_int(dev->max_ffn, m->ffn[i].hidden);
+    for (int i = 0; i < m->num_ffn; i++) {
+        const struct ffn_spec *f = &m->ffn[i];
+        dev->max_ffn = max_int(dev->max_ffn, f->experts > 0 ? f->shared_hidden : f->hidden);
+        if (f->experts == 0)
+            continue;
+        dev->max_slot = max_int(dev->max_slot, f->hidden);
+        dev->max_experts = max_int(dev->max_experts, f->experts);
+        dev->max_top_k = max_int(dev->max_top_k, f->top_k);
+        dev->any_shared |= f->shared_hidden > 0;
+    }
     for (int i = 0; i < m->num_mix; i++)
         dev->max_mix = max_int(dev->max_mix, mix_values(&m->mix[i]));
     dev->rank = config->world > 1 ? config->rank : 0;
@@ -148,6 +168,18 @@ static void cpu_info(struct device *dev, struct device_info *info) {
 
 static size_t cpu_kv_block_bytes(struct device *dev) { return cpu_kv_bytes(dev, 1); }
 
+// Floats of a row between the two halves of a feed-forward part.
+static size_t h_size(const struct device *dev) {
+    size_t size = (size_t)dev->max_q;
+    for (int i = 0; i < dev->model.num_ffn; i++) {
+        const struct ffn_spec *f = &dev->model.ffn[i];
+        size_t n = f->experts > 0 ? (size_t)f->shared_hidden + (size_t)f->top_k * (size_t)f->hidden
+                                  : (size_t)f->hidden;
+        size = n > size ? n : size;
+    }
+    return size;
+}
+
 // Whether something is done to what attention and feed-forward give before it is added to the residual stream.
 static bool adds_apart(const struct device *dev) {
     return model_scale(dev->model.residual_scale) != 1 || dev->model.post_norms;
@@ -157,25 +189,26 @@ static void lay_out_arena(struct device *dev, struct arena *c) {
     const struct model_config *m = &dev->model;
     const struct step_limits *l = &dev->limits;
     size_t T = (size_t)l->max_tokens, R = (size_t)l->max_rows, D = (size_t)m->hidden;
-    size_t q = (size_t)dev->max_q, kv = (size_t)device_kv_size(dev), F = (size_t)dev->max_ffn;
+    size_t q = (size_t)dev->max_q, kv = (size_t)device_kv_size(dev);
     size_t rows = T > (size_t)dev->head_rows ? T : (size_t)dev->head_rows;
     size_t wide = (size_t)max_int(max_int(m->hidden, dev->max_q), max_int(dev->max_ffn, dev->max_mix)) + 1;
     dev->resid = arena_take(c, T * D, sizeof(float));
     dev->q = arena_take(c, T * q, sizeof(float));
-    dev->h = arena_take(c, T * (q > F ? q : F), sizeof(float));
+    dev->h = arena_take(c, T * h_size(dev), sizeof(float));
     dev->key = arena_take(c, T * kv, sizeof(float));
     dev->value = arena_take(c, T * kv, sizeof(float));
     // Normalised rows pass through `floats` whatever type comes of them.
     bool floats = dev->dtypes & (1u << DTYPE_F32 | 1u << DTYPE_F16);
-    dev->floats = arena_take(c, rows, activation_stride((floats ? wide : D) * sizeof(float)));
+    dev->rows.floats = arena_take(c, rows, activation_stride((floats ? wide : D) * sizeof(float)));
     if (dev->dtypes & 1u << DTYPE_BF16)
-        dev->bf16 = arena_take(c, rows, activation_stride((wide + 1) * sizeof(uint16_t)));
+        dev->rows.bf16 = arena_take(c, rows, activation_stride((wide + 1) * sizeof(uint16_t)));
     if (dev->dtypes & DTYPES_QUANTISED)
-        dev->q8 = arena_take(c, rows, activation_stride((wide / 32 + 1) * sizeof(struct act_q8)));
+        dev->rows.q8 = arena_take(c, rows, activation_stride((wide / 32 + 1) * sizeof(struct act_q8)));
     if (m->num_mix > 0)
         cpu_mix_arena(dev, c);
-    if (dev->world > 1 || adds_apart(dev))
-        dev->partial = arena_take(c, T * D, sizeof(float));
+    if (dev->world > 1 || adds_apart(dev) || dev->max_experts > 0)
+        dev->partial = arena_take(c, T * D * (dev->any_shared ? 2 : 1), sizeof(float));
+    cpu_experts_arena(dev, c);
     if (dev->has_head)
         cpu_head_arena(dev, c);
     for (int i = 0; i < 2; i++) {
@@ -363,28 +396,33 @@ static void cpu_attn_decode(struct device *dev, const struct layer *layer, const
     cpu_attend(dev, layer, step, 0, step->num_decode);
 }
 
-struct add_rows {
-    float *resid;
-    const float *partial, *bias; // either may be NULL
-    int num_tokens, hidden;
-};
-
 // What is done to rows before they are added.
-struct add_apart {
+struct add_rows {
     struct device *dev;
+    const float *second;       // as many rows, added to the partial ones; or NULL
     const float *bias;         // or NULL
     const struct weight *norm; // or NULL
     int num_tokens;
 };
 
-static void add_apart_worker(void *ctx, int thread, int num_threads) {
-    const struct add_apart *job = ctx;
+static void add_worker(void *ctx, int thread, int num_threads) {
+    const struct add_rows *job = ctx;
     struct device *dev = job->dev;
     int begin, end, D = dev->model.hidden;
     float scale = model_scale(dev->model.residual_scale);
     pool_partition(job->num_tokens, thread, num_threads, &begin, &end);
     for (int t = begin; t < end; t++) {
-        float *x = dev->partial + (size_t)t * (size_t)D, *resid = dev->resid + (size_t)t * (size_t)D;
+        size_t at = (size_t)t * (size_t)D;
+        float *x = dev->partial + at, *resid = dev->resid + at;
+        for (int i = 0; job->second && i < D; i++)
+            x[i] += job->second[at + (size_t)i];
+        if (!adds_apart(dev)) {
+            for (int i = 0; i < D; i++)
+                resid[i] += x[i];
+            for (int i = 0; job->bias && i < D; i++)
+                resid[i] += job->bias[i];
+            continue;
+        }
         for (int i = 0; job->bias && i < D; i++)
             x[i] += job->bias[i];
         if (job->norm)
@@ -394,41 +432,42 @@ static void add_apart_worker(void *ctx, int thread, int num_threads) {
     }
 }
 
-static void add_worker(void *ctx, int thread, int num_threads) {
+static void bias_worker(void *ctx, int thread, int num_threads) {
     const struct add_rows *job = ctx;
-    int begin, end;
+    int begin, end, D = job->dev->model.hidden;
     pool_partition(job->num_tokens, thread, num_threads, &begin, &end);
-    for (int t = begin; t < end; t++) {
-        size_t at = (size_t)t * (size_t)job->hidden;
-        for (int i = 0; job->partial && i < job->hidden; i++)
-            job->resid[at + (size_t)i] += job->partial[at + (size_t)i];
-        for (int i = 0; job->bias && i < job->hidden; i++)
-            job->resid[at + (size_t)i] += job->bias[i];
-    }
+    for (int t = begin; t < end; t++)
+        for (int i = 0; i < D; i++)
+            job->dev->resid[(size_t)t * (size_t)D + (size_t)i] += job->bias[i];
 }
 
-// resid += residual_scale * post_norm(all_reduce(h · Wᵀ) + bias): the sum over ranks of what each has of the tree, then the bias, once.
+// resid += residual_scale * post_norm(all_reduce(partial) + bias): the sum over ranks of what each has of the tree, then
+// the bias, once. twice: of a shared expert there are as many rows again.
+static void add_partial(struct device *dev, bool twice, const float *bias, const struct weight *post_norm,
+                        const struct step *step) {
+    size_t n = (size_t)step->num_tokens * (size_t)dev->model.hidden;
+    struct add_rows job = {dev, twice ? dev->partial + n : NULL, bias, post_norm, step->num_tokens};
+    if (dev->world > 1) {
+        uint64_t env = float_env_enter(); // a sum of two parts is a sum of rule 3: subnormals are zero
+        device_comm_ok(dev, dev->comm->ops->all_reduce(dev->comm, dev->partial, twice ? 2 * n : n));
+        float_env_leave(env);
+    }
+    pool_run(dev->pool, add_worker, &job, n > 1 << 15);
+}
+
 static void add_projection(struct device *dev, const float *h, const struct weight *w,
                            const struct weight *post_norm, const struct step *step) {
     struct gemm_input x = cpu_gemm_input(dev, h, step->num_tokens, NULL, w, NULL);
-    struct add_rows job = {dev->resid, NULL, w->bias[0], step->num_tokens, dev->model.hidden};
-    if (dev->world > 1) {
-        cpu_matmul_part(dev, dev->partial, dev->model.hidden, &x, w);
-        uint64_t env = float_env_enter(); // a sum of two parts is a sum of rule 3: subnormals are zero
-        device_comm_ok(dev, dev->comm->ops->all_reduce(dev->comm, dev->partial,
-                                                       (size_t)step->num_tokens * (size_t)dev->model.hidden));
-        float_env_leave(env);
-        job.partial = dev->partial;
-    } else if (adds_apart(dev)) {
-        cpu_matmul_part(dev, dev->partial, dev->model.hidden, &x, w);
-    } else {
-        cpu_matmul_add(dev, dev->resid, dev->model.hidden, &x, w);
+    int D = dev->model.hidden;
+    if (dev->world > 1 || adds_apart(dev)) {
+        cpu_matmul_part(dev, dev->partial, D, &x, w);
+        add_partial(dev, false, w->bias[0], post_norm, step);
+        return;
     }
-    if (adds_apart(dev)) {
-        struct add_apart apart = {dev, w->bias[0], post_norm, step->num_tokens};
-        pool_run(dev->pool, add_apart_worker, &apart, (long long)job.num_tokens * job.hidden > 1 << 15);
-    } else if (job.partial || job.bias)
-        pool_run(dev->pool, add_worker, &job, (long long)job.num_tokens * job.hidden > 1 << 15);
+    cpu_matmul_add(dev, dev->resid, D, &x, w);
+    struct add_rows job = {dev, NULL, w->bias[0], NULL, step->num_tokens};
+    if (job.bias)
+        pool_run(dev->pool, bias_worker, &job, (long long)step->num_tokens * D > 1 << 15);
 }
 
 static void cpu_attn_out(struct device *dev, const struct layer *layer, const struct step *step) {
@@ -440,12 +479,21 @@ static void cpu_mix_out(struct device *dev, const struct layer *layer, const str
 }
 
 static void cpu_ffn_in(struct device *dev, const struct layer *layer, const struct step *step) {
+    if (layer->ffn.experts > 0) {
+        cpu_experts_in(dev, layer, step->num_tokens);
+        return;
+    }
     struct gemm_input x =
         cpu_gemm_input(dev, dev->resid, step->num_tokens, NULL, layer->gate_up, layer->ffn_norm);
     cpu_matmul_gated(dev, dev->h, layer->gate_up->part[0].rows, &x, layer->gate_up, layer->ffn.act);
 }
 
 static void cpu_ffn_out(struct device *dev, const struct layer *layer, const struct step *step) {
+    if (layer->ffn.experts > 0) {
+        cpu_experts_out(dev, layer, step->num_tokens);
+        add_partial(dev, layer->down != NULL, NULL, layer->ffn_post_norm, step);
+        return;
+    }
     add_projection(dev, dev->h, layer->down, layer->ffn_post_norm, step);
 }
 

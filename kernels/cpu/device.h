@@ -10,7 +10,7 @@
 
 #include <stdint.h>
 
-enum { MAX_HEAD_DIM = 1024 };
+enum { MAX_HEAD_DIM = 1024, MAX_EXPERTS = 1024 };
 
 // One matrix, in panels of 16 (layouts in kernels/README.md).
 struct weight_part {
@@ -29,12 +29,36 @@ struct weight {
     int num_parts;
     int num_panels; // over all parts
     struct weight_part part[3];
-    float *bias[3]; // (rows of the part) or NULL
+    float *bias[3];  // (rows of the part), of all experts, or NULL
+    int num_experts; // this rank's, of which parts have the shape; 0: no experts
     // Bounds in blocks of the part of K that each segment of a row-parallel matrix takes, this rank's own
     int segments[NUM_SEGMENTS + 1], num_segments;
     float *vector; // the first part of a weight_is_plain()
     void *table;   // WEIGHT_EMBED of a model with a head of its own: rows as in the file
     struct region region;
+};
+
+// Memory for rows of activations in each form, activation_stride() apart.
+struct act_rows {
+    char *floats, *bf16, *q8;
+};
+
+// Rows [begin, end) of a grouped GEMM, which one of the device's experts multiplies.
+struct expert_rows {
+    int expert, begin, end;
+};
+
+// Which experts the rows of a layer go to. Rows come in chunks, in each of which those of an expert lie together: these
+// are its slots.
+struct routing {
+    float *logits, *gates;      // (T, E); (T) of the shared expert
+    int32_t *experts;           // (T, top_k) ascending
+    float *weights;             // (T, top_k)
+    int32_t *slot;              // (T, top_k) of the row's chunk; -1: another rank's
+    int32_t *rows;              // (T * top_k) the row of each slot of a chunk, from row * top_k on
+    struct expert_rows *groups; // (chunks, E)
+    int *num_groups;            // (chunks)
+    float *out;                 // (slots of a chunk, D)
 };
 
 // The rows of a GEMM in the forms that the dtypes of its weights need.
@@ -68,13 +92,17 @@ struct device {
     int block_size;         // a multiple of 16
     int kv_heads, head_dim; // K and d, the same in all layers
     int max_q, max_group;   // the most of any layer: H*d, H/K
-    int max_ffn;            // F
-    int max_mix;            // heads*P of recurrent layers
-    bool has_head;          // the last stage, or the only one
+    int max_ffn;            // F, or S of layers with experts
+    int max_slot;           // F of experts
+    int max_experts, max_top_k;
+    bool any_shared; // a layer with experts has one that all rows go to
+    int max_mix;     // heads*P of recurrent layers
+    bool has_head;   // the last stage, or the only one
     struct weight *weights;
     struct weight *embed; // the table; of a tied model it is packed, and the head
     size_t weight_bytes;
-    unsigned dtypes;   // of loaded matrices, a bit each
+    unsigned dtypes; // of loaded matrices, a bit each
+    unsigned expert_dtypes;
     struct comm *comm; // NULL: one rank
     int rank, world;
     struct err failure; // of a collective: the device is dead
@@ -85,11 +113,13 @@ struct device {
     float *key, *value; // (T, K*d) of this step
     // Of recurrent layers: (T) rows q, k, v; (T) rows of the output gate and two numbers for each head; (T, heads*P)
     float *mix_in, *mix_gate, *mixed;
-    float *units[2];           // (N) what makes q and k of length 1 / sqrt(N) and 1
-    char *floats, *bf16, *q8;  // (T) rows of activations, activation_stride() apart
-    float *logits;             // (own head rows, padded V)
-    int head_rows;             // rows that the head computes at a time
-    float *partial;            // (T, D) with ranks: what this one adds to the residual stream
+    float *units[2];       // (N) what makes q and k of length 1 / sqrt(N) and 1
+    struct act_rows rows;  // (T)
+    struct act_rows slots; // (slots of a chunk), of experts
+    struct routing routing;
+    float *logits;  // (own head rows, padded V)
+    int head_rows;  // rows that the head computes at a time
+    float *partial; // (T, D) what this rank adds to the residual stream; of a shared expert as many more
     struct head_ranks *head;   // with ranks: scratch of head.c
     struct attn_scratch *attn; // (threads)
     float *attn_partials;      // what decode over long contexts keeps of each chunk
@@ -120,6 +150,9 @@ void cpu_embedding_row(float *y, const struct weight *w, int row);
 struct gemm_input cpu_gemm_input(struct device *dev, const float *x, int num_rows,
                                  const struct logits_row *rows, const struct weight *w,
                                  const struct weight *norm);
+// The same of the rows of experts; rows: which rows of x, ldx floats apart, or NULL for the first ones.
+struct gemm_input cpu_gemm_slots(struct device *dev, const float *x, size_t ldx, int num_slots,
+                                 const int32_t *rows, const struct weight *w);
 // y[part] (rows, ldy[part]) = activations times each part
 void cpu_matmul(struct device *dev, float *const y[3], const int ldy[3], const struct gemm_input *x,
                 const struct weight *w);
@@ -132,6 +165,20 @@ void cpu_matmul_part(struct device *dev, float *y, int ldy, const struct gemm_in
 // y = act(activations times gate) * (activations times up)
 void cpu_matmul_gated(struct device *dev, float *y, int ldy, const struct gemm_input *x,
                       const struct weight *w, enum act act);
+
+// The same of experts: each group of rows by its own
+void cpu_matmul_experts(struct device *dev, float *y, int ldy, const struct gemm_input *x,
+                        const struct weight *w, const struct expert_rows *groups, int num_groups);
+void cpu_matmul_experts_gated(struct device *dev, float *y, int ldy, const struct gemm_input *x,
+                              const struct weight *w, enum act act, const struct expert_rows *groups,
+                              int num_groups);
+
+// experts.c
+void cpu_experts_arena(struct device *dev, struct arena *a);
+// The two halves of the feed-forward part of a layer with experts. What the rank adds to row t is then dev->partial (T,
+// D), and behind it (T, D) of the shared expert, whose sum with the former is still to do.
+void cpu_experts_in(struct device *dev, const struct layer *layer, int num_tokens);
+void cpu_experts_out(struct device *dev, const struct layer *layer, int num_tokens);
 
 // Notes that a collective has failed: the device is dead, and later phases compute on whatever is there.
 // false: it has, now or before.

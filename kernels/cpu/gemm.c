@@ -19,8 +19,10 @@ enum {
 struct prepare {
     struct device *dev;
     const float *x;
-    int cols, num_rows;
-    const struct logits_row *rows;
+    size_t ldx; // floats from row to row
+    int cols;
+    const int32_t *rows; // row i is row rows[i * step] of x; NULL: row i
+    size_t step;
     const float *norm;
     unsigned dtypes;
     struct gemm_input *out;
@@ -33,7 +35,7 @@ static void *row_of(const struct prepare *job, enum dtype dtype, int t) {
 static void prepare_row(const struct prepare *job, int t) {
     const struct cpu_kernels *k = job->dev->kernels;
     int n = job->cols;
-    const float *x = job->x + (size_t)(job->rows ? job->rows[t].row : t) * (size_t)n;
+    const float *x = job->x + (size_t)(job->rows ? job->rows[(size_t)t * job->step] : t) * job->ldx;
     float *floats = row_of(job, DTYPE_F32, t);
     if (job->norm) {
         k->rmsnorm(floats, x, job->norm, n, job->dev->model.norm_eps);
@@ -59,23 +61,38 @@ static void prepare_worker(void *ctx, int thread, int num_threads) {
             prepare_row(job, t);
 }
 
-struct gemm_input cpu_gemm_input(struct device *dev, const float *x, int num_rows,
-                                 const struct logits_row *rows, const struct weight *w,
-                                 const struct weight *norm) {
-    int cols = w->part[0].cols;
+static struct gemm_input prepare(struct prepare *job, const struct act_rows *rows, int num_rows,
+                                 const struct weight *w) {
     struct gemm_input a = {.num_rows = num_rows};
-    struct prepare job = {dev, x, cols, num_rows, rows, norm ? norm->vector : NULL, 0, &a};
+    int cols = job->cols;
+    job->out = &a;
     for (int i = 0; i < w->num_parts; i++)
-        job.dtypes |= 1u << w->part[i].dtype;
+        job->dtypes |= 1u << w->part[i].dtype;
     for (int i = 0; i < DTYPE_COUNT; i++) {
         bool q8 = DTYPES_QUANTISED & 1u << i, bf16 = i == DTYPE_BF16;
-        a.data[i] = q8 ? dev->q8 : bf16 ? dev->bf16 : dev->floats;
+        a.data[i] = q8 ? rows->q8 : bf16 ? rows->bf16 : rows->floats;
         a.stride[i] = activation_stride(q8     ? (size_t)(cols / 32) * sizeof(struct act_q8)
                                         : bf16 ? (size_t)(cols + 1) / 2 * 2 * sizeof(uint16_t)
                                                : (size_t)cols * sizeof(float));
     }
-    pool_run_items(dev->pool, prepare_worker, &job, num_rows, (long long)num_rows * cols > SMALL / 8);
+    pool_run_items(job->dev->pool, prepare_worker, job, num_rows, (long long)num_rows * cols > SMALL / 8);
     return a;
+}
+
+struct gemm_input cpu_gemm_input(struct device *dev, const float *x, int num_rows,
+                                 const struct logits_row *rows, const struct weight *w,
+                                 const struct weight *norm) {
+    struct prepare job = {.dev = dev, .x = x, .ldx = (size_t)w->part[0].cols, .cols = w->part[0].cols};
+    job.norm = norm ? norm->vector : NULL;
+    job.rows = rows ? &rows->row : NULL;
+    job.step = sizeof *rows / sizeof(int32_t);
+    return prepare(&job, &dev->rows, num_rows, w);
+}
+
+struct gemm_input cpu_gemm_slots(struct device *dev, const float *x, size_t ldx, int num_slots,
+                                 const int32_t *rows, const struct weight *w) {
+    struct prepare job = {.dev = dev, .x = x, .ldx = ldx, .cols = w->part[0].cols, .rows = rows, .step = 1};
+    return prepare(&job, &dev->slots, num_slots, w);
 }
 
 // ---- products
@@ -85,8 +102,10 @@ enum finish { FINISH_COPY, FINISH_ADD, FINISH_PART, FINISH_GATED };
 struct matmul {
     const struct cpu_kernels *kernels;
     struct pool *pool;
-    const struct gemm_input *x;
+    struct gemm_input x;
     const struct weight *w;
+    struct weight_part part[3]; // of it, or of one of its experts
+    const float *bias[2];       // of gate and up, or NULL
     enum finish finish;
     float *y[3];
     int ldy[3];
@@ -106,14 +125,14 @@ struct place {
 // row and token
 static void run_tile(const struct matmul *job, const struct place *at, bool second, float *y, size_t ldy,
                      size_t next_panel, bool add) {
-    const struct weight_part *p = &job->w->part[second ? 1 : at->part];
+    const struct weight_part *p = &job->part[second ? 1 : at->part];
     const char *first = p->data + (size_t)at->panel * p->panel_bytes;
-    size_t ldx = job->x->stride[p->dtype];
+    size_t ldx = job->x.stride[p->dtype];
     bool segments = job->finish == FINISH_ADD || job->finish == FINISH_PART;
     const int all[] = {0, p->num_blocks};
     job->kernels->gemm[p->dtype](
         &(struct gemm_tile){.w = {first, at->num_panels == 2 ? first + p->panel_bytes : first},
-                            .x = (const char *)job->x->data[p->dtype] + (size_t)at->t * ldx,
+                            .x = (const char *)job->x.data[p->dtype] + (size_t)at->t * ldx,
                             .ldx = ldx,
                             .num_tokens = at->n,
                             // A rank that has 4, 2 or 1 of the 8 segments has a whole part of the tree of
@@ -125,6 +144,14 @@ static void run_tile(const struct matmul *job, const struct place *at, bool seco
                             .next_panel = next_panel,
                             .add = add,
                             .prefetch = prefetch_of_tile(&at->prefetch[second], first, at->n, at->tile)});
+}
+
+// Rows of gate (0) or up (1) from a panel on, before they are multiplied.
+static void add_bias(const struct matmul *job, int part, float *x, size_t ldx, int panel, int rows, int n) {
+    const float *bias = job->bias[part];
+    for (int t = 0; bias && t < rows; t++)
+        for (int i = 0; i < n; i++)
+            x[(size_t)t * ldx + (size_t)i] += bias[panel * LANES + i];
 }
 
 // A tile of which not all goes to y as it comes.
@@ -140,8 +167,10 @@ static void do_buffered_tile(const struct matmul *job, const struct place *at, f
         run_tile(job, at, true, up, LANES, next_panel, false);
     for (int g = 0; g < at->num_panels; g++, y += LANES, rows_left -= LANES) {
         int width = rows_left < LANES ? rows_left : LANES;
-        const float *from = tile + g * at->n * LANES;
+        float *from = tile + g * at->n * LANES;
         if (job->finish == FINISH_GATED) {
+            add_bias(job, 0, from, LANES, at->panel + g, at->n, width);
+            add_bias(job, 1, up + g * at->n * LANES, LANES, at->panel + g, at->n, width);
             job->gated(y, ldy, from, up + g * at->n * LANES, LANES, at->n, width);
             continue;
         }
@@ -158,7 +187,7 @@ static void do_buffered_tile(const struct matmul *job, const struct place *at, f
 }
 
 static void do_tile(const struct matmul *job, const struct place *at) {
-    int column = at->panel * LANES, rows_left = job->w->part[at->part].rows - column;
+    int column = at->panel * LANES, rows_left = job->part[at->part].rows - column;
     size_t ldy = (size_t)job->ldy[at->part];
     float *y = job->y[at->part] + (size_t)at->t * ldy + column;
     if (job->finish == FINISH_GATED || at->num_panels < TILE_PANELS || rows_left < TILE_PANELS * LANES)
@@ -170,7 +199,7 @@ static void do_tile(const struct matmul *job, const struct place *at) {
 // Tokens [t0, t1) of a pair of panels, in the fewest tiles of the size that the kernels like, all of much
 // the same size.
 static void do_tokens(const struct matmul *job, struct place *at, int t0, int t1) {
-    const struct weight_part *part = &job->w->part[at->part];
+    const struct weight_part *part = &job->part[at->part];
     unsigned most = (unsigned)job->kernels->tile_tokens[part->dtype], n = (unsigned)(t1 - t0);
     unsigned tiles = (n + most - 1) / most, small = n / tiles, larger = n % tiles; // as many have one more
     at->prefetch[0] = prefetch_plan(part->panel_bytes, part->num_blocks, (int)tiles);
@@ -191,32 +220,33 @@ static void do_gated_run(const struct matmul *job, int begin, int end) {
     _Alignas(64) float sums[2][MAX_TILE_TOKENS * LD];
     for (int g0 = begin; g0 < end; g0 += RUN) {
         int panels = end - g0 < RUN ? end - g0 : RUN, column = g0 * LANES;
-        int rows_left = job->w->part[0].rows - column, width = panels * LANES;
+        int rows_left = job->part[0].rows - column, width = panels * LANES;
+        width = rows_left < width ? rows_left : width;
         for (int i = 0; i < 2; i++) {
-            const struct weight_part *part = &job->w->part[i];
-            struct place at = {.n = job->x->num_rows};
+            const struct weight_part *part = &job->part[i];
+            struct place at = {.n = job->x.num_rows};
             at.prefetch[i] = prefetch_plan(part->panel_bytes, part->num_blocks, 1);
             for (int g = 0; g < panels; g += TILE_PANELS) {
                 at.panel = g0 + g;
                 at.num_panels = panels - g < TILE_PANELS ? 1 : TILE_PANELS;
                 run_tile(job, &at, i == 1, sums[i] + g * LANES, LD, LANES, false);
             }
+            add_bias(job, i, sums[i], LD, g0, job->x.num_rows, width);
         }
-        job->gated(job->y[0] + column, (size_t)job->ldy[0], sums[0], sums[1], LD, job->x->num_rows,
-                   rows_left < width ? rows_left : width);
+        job->gated(job->y[0] + column, (size_t)job->ldy[0], sums[0], sums[1], LD, job->x.num_rows, width);
     }
 }
 
 // Panels [begin, end) of a part: some of them stay in the cache while all tokens pass, some tokens at a time.
 static void do_panels(const struct matmul *job, int part, int begin, int end) {
-    const struct weight_part *p = &job->w->part[part];
-    if (job->finish == FINISH_GATED && job->x->num_rows <= job->kernels->tile_tokens[p->dtype]) {
+    const struct weight_part *p = &job->part[part];
+    if (job->finish == FINISH_GATED && job->x.num_rows <= job->kernels->tile_tokens[p->dtype]) {
         do_gated_run(job, begin, end);
         return;
     }
-    size_t panel_pair = p->panel_bytes + (job->finish == FINISH_GATED ? job->w->part[1].panel_bytes : 0);
+    size_t panel_pair = p->panel_bytes + (job->finish == FINISH_GATED ? job->part[1].panel_bytes : 0);
     int panels = (int)(CACHED_WEIGHTS / panel_pair) / TILE_PANELS * TILE_PANELS;
-    int tokens = (int)(CACHED_ACTIVATIONS / job->x->stride[p->dtype]), num_rows = job->x->num_rows;
+    int tokens = (int)(CACHED_ACTIVATIONS / job->x.stride[p->dtype]), num_rows = job->x.num_rows;
     panels = panels < TILE_PANELS ? TILE_PANELS : panels;
     tokens = tokens < 3 * MAX_TILE_TOKENS ? 3 * MAX_TILE_TOKENS : tokens;
     for (int g0 = begin; g0 < end; g0 += panels)
@@ -231,12 +261,12 @@ static void matmul_worker(void *ctx, int thread, int num_threads) {
     (void)num_threads;
     const struct matmul *job = ctx;
     int num_parts = job->finish == FINISH_GATED ? 1 : job->w->num_parts;
-    int least = job->x->num_rows > MANY_ROWS ? 4 : 1; // pairs: activations are read again for each piece
+    int least = job->x.num_rows > MANY_ROWS ? 4 : 1; // pairs: activations are read again for each piece
     for (int begin, end; pool_take(job->pool, thread, least, &begin, &end);) {
         begin *= TILE_PANELS;
         end *= TILE_PANELS;
         for (int i = 0, first = 0; i < num_parts; i++) {
-            int n = job->w->part[i].num_panels;
+            int n = job->part[i].num_panels;
             int from = begin > first ? begin - first : 0, to = end - first < n ? end - first : n;
             if (from < to)
                 do_panels(job, i, from, to);
@@ -245,36 +275,114 @@ static void matmul_worker(void *ctx, int thread, int num_threads) {
     }
 }
 
-static void matmul_run(struct device *dev, const struct matmul *job) {
-    long long work = (long long)job->w->num_panels * LANES * job->w->part[0].cols * job->x->num_rows;
-    int num_panels = job->finish == FINISH_GATED ? job->w->part[0].num_panels : job->w->num_panels;
-    pool_run_items(dev->pool, matmul_worker, (void *)(uintptr_t)job,
-                   (num_panels + TILE_PANELS - 1) / TILE_PANELS, work > SMALL);
+static struct matmul make_job(const struct device *dev, const struct gemm_input *x, const struct weight *w,
+                              enum finish finish, float *y, int ldy) {
+    struct matmul job = {.kernels = dev->kernels,
+                         .pool = dev->pool,
+                         .x = *x,
+                         .w = w,
+                         .finish = finish,
+                         .y = {y},
+                         .ldy = {ldy}};
+    memcpy(job.part, w->part, sizeof job.part);
+    return job;
+}
+
+static void make_gated(struct matmul *job, enum act act) {
+    const struct cpu_kernels *k = job->kernels;
+    CHECK(job->w->num_parts == 2 && job->part[0].rows == job->part[1].rows);
+    job->gated = act == ACT_GELU ? k->geglu : act == ACT_CLAMPED ? k->clamped : k->swiglu;
+}
+
+static void matmul_run(struct device *dev, struct matmul *job) {
+    long long work = (long long)job->w->num_panels * LANES * job->part[0].cols * job->x.num_rows;
+    int num_panels = job->finish == FINISH_GATED ? job->part[0].num_panels : job->w->num_panels;
+    pool_run_items(dev->pool, matmul_worker, job, (num_panels + TILE_PANELS - 1) / TILE_PANELS, work > SMALL);
 }
 
 void cpu_matmul(struct device *dev, float *const y[3], const int ldy[3], const struct gemm_input *x,
                 const struct weight *w) {
-    struct matmul job = {
-        dev->kernels, dev->pool, x, w, FINISH_COPY, {y[0], y[1], y[2]}, {ldy[0], ldy[1], ldy[2]}, NULL};
+    struct matmul job = make_job(dev, x, w, FINISH_COPY, y[0], ldy[0]);
+    memcpy(job.y, y, sizeof job.y);
+    memcpy(job.ldy, ldy, sizeof job.ldy);
     matmul_run(dev, &job);
 }
 
 void cpu_matmul_add(struct device *dev, float *y, int ldy, const struct gemm_input *x,
                     const struct weight *w) {
-    struct matmul job = {dev->kernels, dev->pool, x, w, FINISH_ADD, {y}, {ldy}, NULL};
+    struct matmul job = make_job(dev, x, w, FINISH_ADD, y, ldy);
     matmul_run(dev, &job);
 }
 
 void cpu_matmul_part(struct device *dev, float *y, int ldy, const struct gemm_input *x,
                      const struct weight *w) {
-    struct matmul job = {dev->kernels, dev->pool, x, w, FINISH_PART, {y}, {ldy}, NULL};
+    struct matmul job = make_job(dev, x, w, FINISH_PART, y, ldy);
     matmul_run(dev, &job);
 }
 
 void cpu_matmul_gated(struct device *dev, float *y, int ldy, const struct gemm_input *x,
                       const struct weight *w, enum act act) {
-    CHECK(w->num_parts == 2 && w->part[0].rows == w->part[1].rows);
-    struct matmul job = {dev->kernels, dev->pool, x, w, FINISH_GATED, {y}, {ldy}, NULL};
-    job.gated = act == ACT_GELU ? dev->kernels->geglu : dev->kernels->swiglu;
+    struct matmul job = make_job(dev, x, w, FINISH_GATED, y, ldy);
+    make_gated(&job, act);
     matmul_run(dev, &job);
+}
+
+// ---- experts
+
+struct grouped {
+    struct matmul all;
+    const struct expert_rows *groups;
+    int pairs; // of panels of an expert
+};
+
+// The product of one group.
+static struct matmul group_job(const struct grouped *job, int group) {
+    const struct expert_rows *g = &job->groups[group];
+    struct matmul one = job->all;
+    one.x.num_rows = g->end - g->begin;
+    for (int i = 0; i < DTYPE_COUNT; i++)
+        one.x.data[i] = (const char *)one.x.data[i] + (size_t)g->begin * one.x.stride[i];
+    one.y[0] += (size_t)g->begin * (size_t)one.ldy[0];
+    for (int i = 0; i < one.w->num_parts; i++) {
+        struct weight_part *p = &one.part[i];
+        p->data += (size_t)g->expert * (size_t)p->num_panels * p->panel_bytes;
+        one.bias[i] = one.w->bias[i] ? one.w->bias[i] + (size_t)g->expert * (size_t)p->rows : NULL;
+    }
+    return one;
+}
+
+static void grouped_worker(void *ctx, int thread, int num_threads) {
+    (void)num_threads;
+    const struct grouped *job = ctx;
+    int num_panels = job->all.part[0].num_panels, least = job->all.x.num_rows > MANY_ROWS ? 4 : 1;
+    for (int begin, end; pool_take(job->all.pool, thread, least, &begin, &end);)
+        while (begin < end) {
+            int from = begin % job->pairs,
+                n = job->pairs - from < end - begin ? job->pairs - from : end - begin;
+            int to = (from + n) * TILE_PANELS;
+            struct matmul one = group_job(job, begin / job->pairs);
+            do_panels(&one, 0, from * TILE_PANELS, to < num_panels ? to : num_panels);
+            begin += n;
+        }
+}
+
+static void grouped_run(struct device *dev, struct grouped *job, int num_groups) {
+    const struct weight_part *p = &job->all.part[0];
+    long long work = (long long)p->rows * p->cols * job->all.x.num_rows;
+    job->pairs = (p->num_panels + TILE_PANELS - 1) / TILE_PANELS;
+    pool_run_items(dev->pool, grouped_worker, job, num_groups * job->pairs, work > SMALL);
+}
+
+void cpu_matmul_experts(struct device *dev, float *y, int ldy, const struct gemm_input *x,
+                        const struct weight *w, const struct expert_rows *groups, int num_groups) {
+    struct grouped job = {.all = make_job(dev, x, w, FINISH_COPY, y, ldy), .groups = groups};
+    grouped_run(dev, &job, num_groups);
+}
+
+void cpu_matmul_experts_gated(struct device *dev, float *y, int ldy, const struct gemm_input *x,
+                              const struct weight *w, enum act act, const struct expert_rows *groups,
+                              int num_groups) {
+    struct grouped job = {.all = make_job(dev, x, w, FINISH_GATED, y, ldy), .groups = groups};
+    make_gated(&job.all, act);
+    grouped_run(dev, &job, num_groups);
 }

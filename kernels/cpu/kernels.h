@@ -280,7 +280,10 @@ struct cpu_kernels {
     void (*swiglu)(float *y, size_t ldy, const float *gate, const float *up, size_t ldx, int rows, int n);
     // y = gelu(gate) * up, as swiglu()
     void (*geglu)(float *y, size_t ldy, const float *gate, const float *up, size_t ldx, int rows, int n);
-    void (*softcap)(float *x, int n, float cap); // x = cap * tanh(x / cap)
+    // y = g / (1 + exp(0 - 1.702 g)) * (u + 1), g = min(gate, 7), u = max(-7, min(up, 7)), as swiglu()
+    void (*clamped)(float *y, size_t ldy, const float *gate, const float *up, size_t ldx, int rows, int n);
+    void (*exp)(float *y, const float *x, int n, float max); // y = exp(x - max)
+    void (*softcap)(float *x, int n, float cap);             // x = cap * tanh(x / cap)
     void (*attend)(struct attn_chunk *c);
     void (*mix_conv)(const struct mix_conv *c);
     void (*mix_recur)(const struct mix_recur *r);

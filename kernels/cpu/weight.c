@@ -21,11 +21,13 @@ static void pack_worker(void *ctx, int thread, int num_threads) {
     for (int i = 0; i < job->w->num_parts; i++) {
         const struct weight_part *p = &job->w->part[i];
         int begin, end;
-        pool_partition(p->num_panels, thread, num_threads, &begin, &end);
-        for (int g = begin; g < end; g++) {
-            pack_panel(p->data + (size_t)g * p->panel_bytes, job->desc->part[i].data, p->dtype, p->rows,
-                       p->cols, g * LANES);
-        }
+        int n = p->num_panels, experts = job->w->num_experts > 0 ? job->w->num_experts : 1;
+        size_t expert_bytes = (size_t)p->rows * dtype_row_bytes(p->dtype, p->cols); // in the file
+        pool_partition(n * experts, thread, num_threads, &begin, &end);
+        for (int g = begin; g < end; g++)
+            pack_panel(p->data + (size_t)g * p->panel_bytes,
+                       (const char *)job->desc->part[i].data + (size_t)(g / n) * expert_bytes, p->dtype,
+                       p->rows, p->cols, g % n * LANES);
     }
 }
 
@@ -102,17 +104,18 @@ struct weight *cpu_weight_load(struct device *dev, const struct weight_desc *des
     size_t bytes = 0, offset[3] = {0}, bias_offset[3] = {0};
     for (int i = 0; i < 3 && desc->part[i].data; i++, w->num_parts++) {
         const struct tensor *t = &desc->part[i];
-        int rows = t->ndim == 2 ? (int)t->shape[0] : 1,
-            cols = (int)(t->ndim == 2 ? t->shape[1] : t->shape[0]);
+        int rows = t->ndim >= 2 ? (int)t->shape[t->ndim - 2] : 1, cols = (int)t->shape[t->ndim - 1];
         struct weight_part *p = &w->part[i];
         *p = part_shape(t->dtype, rows, cols);
         w->num_panels += p->num_panels;
+        w->num_experts = t->ndim == 3 ? (int)t->shape[0] : 0;
+        size_t experts = w->num_experts > 0 ? (size_t)w->num_experts : 1;
         offset[i] = bytes;
         bytes += align64(plain ? (size_t)rows * dtype_row_bytes(t->dtype, cols)
-                               : (size_t)p->num_panels * p->panel_bytes);
+                               : experts * (size_t)p->num_panels * p->panel_bytes);
         bias_offset[i] = bytes;
         if (desc->bias[i].data)
-            bytes += align64((size_t)p->num_panels * LANES * sizeof(float));
+            bytes += align64(experts * (size_t)rows * sizeof(float));
     }
     if (desc->role == WEIGHT_ATTN_OUT || desc->role == WEIGHT_DOWN || desc->role == WEIGHT_MIX_OUT)
         cut_segments(w, dev, desc);
@@ -127,9 +130,12 @@ struct weight *cpu_weight_load(struct device *dev, const struct weight_desc *des
         w->part[i].data = memory + offset[i];
         if (desc->bias[i].data && !plain) {
             w->bias[i] = (float *)(void *)(memory + bias_offset[i]);
-            memcpy(w->bias[i], desc->bias[i].data, (size_t)w->part[i].rows * sizeof(float));
+            size_t experts = w->num_experts > 0 ? (size_t)w->num_experts : 1;
+            memcpy(w->bias[i], desc->bias[i].data, experts * (size_t)w->part[i].rows * sizeof(float));
         }
-        if (!plain)
+        if (w->num_experts > 0)
+            dev->expert_dtypes |= 1u << w->part[i].dtype;
+        else if (!plain)
             dev->dtypes |= 1u << w->part[i].dtype;
     }
     w->vector = vectors ? (float *)(void *)memory : NULL;

@@ -59,6 +59,8 @@ static const char *model_problem(const struct model_config *m) {
         problem = m->ffn[i].hidden < 1 ? "a dimension of the model is not positive" : NULL;
     for (int i = 0; i < m->num_ffn && !problem; i++)
         problem = m->ffn[i].act != ACT_SILU ? "the activation of the feed-forward is not SiLU" : NULL;
+    for (int i = 0; i < m->num_ffn && !problem; i++)
+        problem = m->ffn[i].experts > 0 ? "the feed-forward is a mixture of experts" : NULL;
     if (!problem && m->logit_softcap > 0)
         problem = "the logits have a soft cap";
     for (int g = 0; g < m->num_groups && !problem; g++)

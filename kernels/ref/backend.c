@@ -5,6 +5,7 @@
 #include "inspect.h"
 #include "log.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -30,9 +31,12 @@ struct device {
     struct weight *weights;
     size_t weight_bytes;
     struct step_limits limits;
-    float *resid, *q, *h;             // (T, D), (T, H*d), (T, max(H*d, F))
+    float *resid, *q, *h;             // (T, D), (T, H*d), (T, max(H*d, F, S + top_k*F))
     float *norm, *wide, *scores;      // (D), (max(H*d, 2*F, D)), (V)
     float *mixed, *mix_in, *mix_gate; // (T, heads*P), (2, channels or 3*D), (heads*P + 2*heads)
+    int *experts;                     // (T, top_k) of the rows of this layer,
+    float *expert_weights;            // and their weights
+    double *sum;                      // (D) over them
     float *keys, *values;             // (max_context, d)
     char *kv;                // (num_blocks, kv_layers, 2) keys or values of a block as kv_export gives them
     struct result result[2]; // of steps with odd and even seq
@@ -54,10 +58,15 @@ static int max_q_size(const struct model_config *m) {
     return size;
 }
 
+// Numbers of a row between the two halves of a feed-forward part: the shared expert's, then those of the chosen ones.
+static int ffn_size(const struct ffn_spec *f) {
+    return f->experts > 0 ? f->shared_hidden + f->top_k * f->hidden : f->hidden;
+}
+
 static int max_ffn(const struct model_config *m) {
     int size = 0;
     for (int i = 0; i < m->num_ffn; i++)
-        size = max_int(size, m->ffn[i].hidden);
+        size = max_int(size, max_int(ffn_size(&m->ffn[i]), m->ffn[i].experts));
     return size;
 }
 
@@ -66,6 +75,13 @@ static int mix_in_size(const struct mix_spec *x) {
     return x->kind == MIX_CONV ? 3 * x->heads : mix_channels(x);
 }
 static int mix_gate_size(const struct mix_spec *x) { return mix_values(x) + 2 * x->heads; }
+
+static int max_top_k(const struct model_config *m) {
+    int top_k = 0;
+    for (int i = 0; i < m->num_ffn; i++)
+        top_k = max_int(top_k, m->ffn[i].top_k);
+    return top_k;
+}
 
 static struct device *ref_open(const struct backend_host *host, const struct device_config *config,
                                struct err *err) {
@@ -122,6 +138,7 @@ static void ref_close(struct device *dev) {
             free(r->top_logprobs), free(r->logits), free(r->hidden), free(r->failed);
     }
     free(dev->resid), free(dev->q), free(dev->h), free(dev->mixed), free(dev->mix_in), free(dev->mix_gate);
+    free(dev->experts), free(dev->expert_weights), free(dev->sum);
     free(dev->norm), free(dev->wide), free(dev->scores), free(dev->keys), free(dev->values), free(dev->kv);
     free(dev);
 }
@@ -142,8 +159,10 @@ static struct weight *ref_weight_load(struct device *dev, const struct weight_de
     w->role = desc->role;
     for (int i = 0; i < 3 && desc->part[i].data; i++) {
         const struct tensor *t = &desc->part[i];
-        int64_t rows = t->ndim == 1 ? 1 : t->shape[0], cols = t->ndim == 1 ? t->shape[0] : t->shape[1];
-        if (t->ndim < 1 || t->ndim > 2 || rows < 1 || cols < 1 || rows > INT32_MAX || cols > INT32_MAX ||
+        int64_t rows = 1, cols = t->ndim > 0 ? t->shape[t->ndim - 1] : 0;
+        for (int d = 0; d < t->ndim - 1; d++) // of all experts
+            rows *= t->shape[d];
+        if (t->ndim < 1 || t->ndim > 3 || rows < 1 || cols < 1 || rows > INT32_MAX || cols > INT32_MAX ||
             !dtype_is_weight(t->dtype) || cols % dtype_block(t->dtype) != 0) {
             err_set(err, STATUS_INVALID, "weight part %d: %lld x %lld %s cannot be loaded", i,
                     (long long)rows, (long long)cols, dtype_name(t->dtype));
@@ -196,6 +215,9 @@ static enum status ref_reserve(struct device *dev, const struct step_limits *lim
     dev->resid = zeroed(dev, T * D, sizeof(float));
     dev->q = zeroed(dev, T * q, sizeof(float));
     dev->h = zeroed(dev, T * (q > F ? q : F), sizeof(float));
+    dev->experts = zeroed(dev, T * (size_t)max_top_k(m), sizeof *dev->experts);
+    dev->expert_weights = zeroed(dev, T * (size_t)max_top_k(m), sizeof(float));
+    dev->sum = zeroed(dev, D, sizeof *dev->sum);
     dev->norm = zeroed(dev, D, sizeof(float));
     dev->wide = zeroed(dev, wide > D ? wide : D, sizeof(float));
     dev->scores = zeroed(dev, V, sizeof(float));
@@ -426,25 +448,30 @@ static void ref_mix_phase(struct device *dev, const struct layer *layer, const s
     }
 }
 
+// x += residual_scale * post_norm(all_reduce(dev->wide) + bias), bias or NULL
+static void add_wide(struct device *dev, float *x, const float *bias, const struct weight *post_norm) {
+    int D = dev->model.hidden;
+    float scale = model_scale(dev->model.residual_scale);
+    if (dev->comm)
+        dev->apart |= dev->comm->ops->all_reduce(dev->comm, dev->wide, (size_t)D) != STATUS_OK;
+    for (int i = 0; bias && i < D; i++)
+        dev->wide[i] += bias[i];
+    if (post_norm)
+        ref_rmsnorm(dev->wide, dev->wide, (const float *)post_norm->part[0].data, D, dev->model.norm_eps);
+    for (int i = 0; i < D; i++)
+        x[i] += scale * dev->wide[i];
+}
+
 // resid += residual_scale * post_norm(all_reduce(h · Wᵀ) + bias)
 static void add_projection(struct device *dev, const float *h, const struct weight *w,
                            const struct weight *post_norm, const struct step *step) {
     struct ref_matrix part = w->part[0];
-    float scale = model_scale(dev->model.residual_scale);
     if (dev->comm)
         part.bias = NULL; // every rank has it, the sum takes it once
     for (int t = 0; t < step->num_tokens; t++) {
-        float *x = dev->resid + (size_t)t * (size_t)part.rows;
         ref_matvec(dev->wide, h + (size_t)t * (size_t)part.cols, &part);
-        if (dev->comm)
-            dev->apart |= dev->comm->ops->all_reduce(dev->comm, dev->wide, (size_t)part.rows) != STATUS_OK;
-        for (int i = 0; dev->comm && w->bias[0] && i < part.rows; i++)
-            dev->wide[i] += w->part[0].bias[i];
-        if (post_norm)
-            ref_rmsnorm(dev->wide, dev->wide, (const float *)post_norm->part[0].data, part.rows,
-                        dev->model.norm_eps);
-        for (int i = 0; i < part.rows; i++)
-            x[i] += scale * dev->wide[i];
+        add_wide(dev, dev->resid + (size_t)t * (size_t)part.rows, dev->comm ? w->part[0].bias : NULL,
+                 post_norm);
     }
 }
 
@@ -456,19 +483,108 @@ static void ref_mix_out(struct device *dev, const struct layer *layer, const str
     add_projection(dev, dev->mixed, layer->mix_out, NULL, step);
 }
 
+static void activate(float *y, const float *gate, const float *up, int n, enum act act) {
+    (act == ACT_GELU ? ref_geglu : act == ACT_CLAMPED ? ref_clamped : ref_swiglu)(y, gate, up, n);
+}
+
+// h (F) = act(gate) * up of the row in dev->norm
+static void gate_and_up(struct device *dev, float *h, const struct ref_matrix *gate,
+                        const struct ref_matrix *up, enum act act) {
+    ref_matvec(dev->wide, dev->norm, gate);
+    ref_matvec(dev->wide + gate->rows, dev->norm, up);
+    activate(h, dev->wide, dev->wide + gate->rows, gate->rows, act);
+}
+
+// The experts that this rank has, [*first, *first + n).
+static int own_experts(const struct device *dev, const struct ffn_spec *f, int *first) {
+    int each = COMM_MAX_SUM / dev->world;
+    *first = backend_expert_bound(f->experts, each * dev->rank);
+    return backend_expert_bound(f->experts, each * (dev->rank + 1)) - *first;
+}
+
+// One of the n experts of a part.
+static struct ref_matrix expert_matrix(const struct ref_matrix *all, int n, int expert) {
+    struct ref_matrix m = *all;
+    m.rows /= n;
+    m.data = (const char *)m.data + (size_t)expert * (size_t)m.rows * dtype_row_bytes(m.dtype, m.cols);
+    m.bias = m.bias ? m.bias + (size_t)expert * (size_t)m.rows : NULL;
+    return m;
+}
+
+// Row t: which experts, gate and up of the shared one and of those of them that this rank has.
+static void experts_in(struct device *dev, const struct layer *layer, int t) {
+    const struct ffn_spec *f = &layer->ffn;
+    int S = layer->gate_up ? layer->gate_up->part[0].rows : 0, F = f->hidden, first;
+    int n = own_experts(dev, f, &first), *chosen = dev->experts + (size_t)t * (size_t)f->top_k;
+    float *h = dev->h + (size_t)t * (size_t)(S + f->top_k * F), gate;
+    ref_matvec(dev->wide, dev->norm, &layer->router->part[0]);
+    ref_route(chosen, dev->expert_weights + (size_t)t * (size_t)f->top_k, dev->wide,
+              layer->select_bias ? layer->select_bias->part[0].data : NULL, f);
+    if (S > 0)
+        gate_and_up(dev, h, &layer->gate_up->part[0], &layer->gate_up->part[1], f->act);
+    if (S > 0 && layer->shared_gate) {
+        ref_matvec(&gate, dev->norm, &layer->shared_gate->part[0]);
+        for (int i = 0; i < S; i++)
+            h[i] = (float)((double)h[i] / (1 + exp(-(double)gate)));
+    }
+    for (int k = 0; k < f->top_k; k++) {
+        if (chosen[k] < first || chosen[k] >= first + n)
+            continue;
+        struct ref_matrix m[2];
+        for (int i = 0; i < 2; i++)
+            m[i] = expert_matrix(&layer->expert_gate_up->part[i], n, chosen[k] - first);
+        gate_and_up(dev, h + S + k * F, &m[0], &m[1], f->act);
+    }
+}
+
+// The other half of it: the sum over them.
+static void experts_out(struct device *dev, const struct layer *layer, int t) {
+    const struct ffn_spec *f = &layer->ffn;
+    int S = layer->gate_up ? layer->gate_up->part[0].rows : 0, F = f->hidden, D = dev->model.hidden, first;
+    int n = own_experts(dev, f, &first);
+    const float *h = dev->h + (size_t)t * (size_t)(S + f->top_k * F);
+    double *sum = dev->sum;
+    memset(sum, 0, (size_t)D * sizeof *sum);
+    if (S > 0) {
+        ref_matvec(dev->wide, h, &layer->down->part[0]);
+        for (int i = 0; i < D; i++)
+            sum[i] = (double)dev->wide[i];
+    }
+    for (int k = 0; k < f->top_k; k++) {
+        int expert = dev->experts[t * f->top_k + k];
+        if (expert < first || expert >= first + n)
+            continue;
+        struct ref_matrix m = expert_matrix(&layer->expert_down->part[0], n, expert - first);
+        ref_matvec(dev->wide, h + S + k * F, &m);
+        for (int i = 0; i < D; i++)
+            sum[i] += (double)dev->expert_weights[t * f->top_k + k] * (double)dev->wide[i];
+    }
+    for (int i = 0; i < D; i++)
+        dev->wide[i] = (float)sum[i];
+}
+
 static void ref_ffn_in(struct device *dev, const struct layer *layer, const struct step *step) {
-    int D = dev->model.hidden, F = layer->gate_up->part[0].rows; // ranks may have unequal shares
+    int D = dev->model.hidden;
     for (int t = 0; t < step->num_tokens; t++) {
         normalise(dev, dev->resid + (size_t)t * (size_t)D, layer->ffn_norm);
-        ref_matvec(dev->wide, dev->norm, &layer->gate_up->part[0]);
-        ref_matvec(dev->wide + F, dev->norm, &layer->gate_up->part[1]);
-        (layer->ffn.act == ACT_GELU ? ref_geglu : ref_swiglu)(dev->h + (size_t)t * (size_t)F, dev->wide,
-                                                              dev->wide + F, F);
+        if (layer->ffn.experts > 0) {
+            experts_in(dev, layer, t);
+            continue;
+        }
+        const struct ref_matrix *gate = &layer->gate_up->part[0]; // ranks may have unequal shares
+        gate_and_up(dev, dev->h + (size_t)t * (size_t)gate->rows, gate, gate + 1, layer->ffn.act);
     }
 }
 
 static void ref_ffn_out(struct device *dev, const struct layer *layer, const struct step *step) {
-    add_projection(dev, dev->h, layer->down, layer->ffn_post_norm, step);
+    if (layer->ffn.experts == 0) {
+        add_projection(dev, dev->h, layer->down, layer->ffn_post_norm, step);
+        return;
+    }
+    for (int t = 0; t < step->num_tokens; t++) {
+        experts_out(dev, layer, t);
+        add_wide(dev, dev->resid + (size_t)t * (size_t)dev->model.hidden, NULL, layer->ffn_post_norm);
+    }
 }
 
 // Logits of the row in dev->norm, whole on every rank.

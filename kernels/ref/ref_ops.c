@@ -144,6 +144,75 @@ void ref_geglu(float *y, const float *gate, const float *up, int n) {
     }
 }
 
+void ref_clamped(float *y, const float *gate, const float *up, int n) {
+    for (int i = 0; i < n; i++) {
+        double g = fmin((double)gate[i], 7), u = fmin(fmax((double)up[i], -7), 7);
+        y[i] = isnan(gate[i]) || isnan(up[i]) ? NAN : (float)(g / (1 + exp(-1.702 * g)) * (u + 1));
+    }
+}
+
+enum { MAX_EXPERTS = 1024 };
+
+// The experts that may be chosen: of the groups whose two best have the largest sum.
+static void choose_groups(bool *may, const double *score, const struct ffn_spec *ffn) {
+    int groups = ffn->groups > 1 ? ffn->groups : 1, n = ffn->experts / groups;
+    bool taken[MAX_EXPERTS] = {false};
+    double sum[MAX_EXPERTS];
+    for (int g = 0; groups > 1 && g < groups; g++) {
+        double best[2] = {-INFINITY, -INFINITY};
+        for (int e = g * n; e < (g + 1) * n; e++) {
+            double low = fmin(score[e], best[0]);
+            best[0] = fmax(score[e], best[0]);
+            best[1] = fmax(low, best[1]);
+        }
+        sum[g] = best[0] + best[1];
+    }
+    for (int k = 0; k < (groups > 1 ? ffn->top_groups : 1); k++) {
+        int best = -1;
+        for (int g = 0; g < groups; g++)
+            if (!taken[g] && (best < 0 || (groups > 1 && sum[g] > sum[best])))
+                best = g;
+        taken[best] = true;
+    }
+    for (int e = 0; e < ffn->experts; e++)
+        may[e] = groups == 1 || taken[e / n];
+}
+
+void ref_route(int *experts, float *weights, const float *logits, const float *select_bias,
+               const struct ffn_spec *ffn) {
+    int E = ffn->experts, n = 0;
+    double score[MAX_EXPERTS], key[MAX_EXPERTS], max = -INFINITY, z = 0, sum = 0;
+    bool may[MAX_EXPERTS], chosen[MAX_EXPERTS] = {false};
+    CHECK(E <= MAX_EXPERTS && ffn->top_k <= E);
+    for (int e = 0; e < E; e++)
+        max = fmax(max, (double)logits[e]);
+    for (int e = 0; e < E; e++)
+        z += exp((double)logits[e] - max);
+    for (int e = 0; e < E; e++) {
+        double l = (double)logits[e];
+        score[e] = ffn->gating == GATING_SIGMOID ? 1 / (1 + exp(-l)) : exp(l - max) / z;
+        key[e] = (ffn->gating == GATING_SOFTMAX_CHOSEN ? l : score[e]) +
+                 (select_bias ? (double)select_bias[e] : 0);
+    }
+    choose_groups(may, key, ffn);
+    for (int k = 0; k < ffn->top_k; k++) { // ties to the lower id
+        int best = -1;
+        for (int e = 0; e < E; e++)
+            if (may[e] && !chosen[e] && (best < 0 || key[e] > key[best]))
+                best = e;
+        chosen[best] = true;
+    }
+    for (int e = 0; e < E; e++)
+        if (chosen[e])
+            sum += score[e];
+    bool divide = ffn->renormalise || ffn->gating == GATING_SOFTMAX_CHOSEN;
+    for (int e = 0; e < E; e++)
+        if (chosen[e]) {
+            experts[n] = e;
+            weights[n++] = (float)(score[e] / (divide ? sum + 1e-20 : 1) * (double)model_scale(ffn->scale));
+        }
+}
+
 double ref_softcap(double x, double cap) { return cap > 0 ? cap * tanh(x / cap) : x; }
 
 void ref_rope(float *x, const struct rope_config *rope, int position) {

@@ -30,6 +30,14 @@ void ref_rmsnorm(float *y, const float *x, const float *w, int n, float eps);
 void ref_swiglu(float *y, const float *gate, const float *up, int n);
 void ref_geglu(float *y, const float *gate, const float *up, int n);
 
+// y = g * sigmoid(1.702 g) * (u + 1), g = min(gate, 7), u = max(-7, min(up, 7)).  (n) each
+void ref_clamped(float *y, const float *gate, const float *up, int n);
+
+// The experts of a row, ids ascending, and their weights.  logits and select_bias (E), the latter or NULL; experts and
+// weights (top_k)
+void ref_route(int *experts, float *weights, const float *logits, const float *select_bias,
+               const struct ffn_spec *ffn);
+
 // cap * tanh(x / cap); x where cap is 0
 double ref_softcap(double x, double cap);
 

@@ -47,7 +47,7 @@ ARCHS = {  # what their files have beside llama's, or instead
     "phi3": dict(fused=True), "olmo2": dict(qk_norm=True, whole=True, pre_norms=False, post_norms=True),
     "glm4": dict(fused_ffn=True, post_norms=True), "exaone4": dict(qk_norm=True, pre_norms=False, post_norms=True), "gemma": {},
     "gemma2": dict(post_norms=True), "gemma3": dict(qk_norm=True, post_norms=True),
-    "lfm2": dict(qk_norm=True, mix="conv", out_norm="token_embd_norm"),
+    "lfm2": dict(qk_norm=True, mix="conv", out_norm="token_embd_norm"), "qwen3moe": dict(qk_norm=True),
 }
 VOCABULARIES = {  # by preset: below the folder of --tokenizers
     "qwen2.5-0.5b": dict(vocab="qwen2/vocab.json", merges="qwen2/merges.txt", pre="qwen2",
@@ -119,7 +119,7 @@ def mixed(name, layer, num_layers):
     layers and of every third between (llama.cpp, use_more_bits() in src/llama-quant.cpp)."""
     eighth = num_layers // 8
     more = layer < eighth or layer >= 7 * num_layers // 8 or (layer - eighth) % 3 == 2
-    return name == "head" or (more and name in ("attn_v", "ffn_down"))
+    return name == "head" or (more and name in ("attn_v", "ffn_down", "ffn_down_exps"))
 
 
 def vocabulary(size, seed, chatml):
@@ -176,6 +176,12 @@ def parse(argv=None):
     p.add_argument("--rope-dim", type=int, default=0, help="rotated dimensions; default: all of a head")
     p.add_argument("--attention", type=int, default=3, help="of so many layers of a model with recurrent ones the last attends")
     p.add_argument("--taps", type=int, default=3, help="of the convolution of recurrent layers")
+    p.add_argument("--experts", type=int, default=0, help="in layers from --dense-layers on")
+    p.add_argument("--top-k", type=int, default=2)
+    p.add_argument("--expert-ffn", type=int, default=0, help="of one expert; 0: --ffn, and no key says so")
+    p.add_argument("--shared-ffn", type=int, default=0, help="of the shared expert")
+    p.add_argument("--dense-layers", type=int, default=0)
+    p.add_argument("--u32", action="append", default=[], metavar="KEY=VALUE", help="one more key under the architecture")
     p.add_argument("--f32", action="append", default=[], metavar="KEY=VALUE", help="one more key under the architecture")
     p.add_argument("--general", action="append", default=[], metavar="KEY=VALUE", help="one more key under general: an integer, or F32")
     p.add_argument("--tokenizers", metavar="FOLDER", help="where vocabularies lie, as in the test data")
@@ -192,6 +198,7 @@ def parse(argv=None):
     llama3 = a.rope in ("llama3", "llama3-keys")
     a.rope_original = a.rope_original or (8192 if llama3 else max(1, int(a.context / a.rope_factor)))
     a.f32 = [(k, float(v)) for k, v in (pair.split("=") for pair in a.f32)]
+    a.u32 = {k: int(v) for k, v in (pair.split("=") for pair in a.u32)}
     block = min(32, QUANTISED.get(TYPES[a.type], (1, 0))[0])
     if any(n % block for n in (a.hidden, a.ffn, a.heads * a.head_dim)):
         sys.exit(f"{a.type} needs --hidden, --ffn and heads * head-dim to be multiples of {block}")
@@ -253,6 +260,15 @@ def main(argv=None, w=None):
         w.string(f"{a.arch}.rope.scaling.type", a.rope.removesuffix("-keys"))
         w.f32(f"{a.arch}.rope.scaling.factor", a.rope_factor)
         w.u32(f"{a.arch}.rope.scaling.original_context_length", a.rope_original)
+    if a.experts:
+        w.u32(f"{a.arch}.expert_count", a.experts)
+        w.u32(f"{a.arch}.expert_used_count", a.top_k)
+    if a.expert_ffn:
+        w.u32(f"{a.arch}.expert_feed_forward_length", a.expert_ffn)
+    if a.dense_layers:
+        w.u32(f"{a.arch}.leading_dense_block_count", a.dense_layers)
+    for name, value in a.u32.items():
+        w.u32(f"{a.arch}.{name}", value)
     for name, value in a.f32:
         w.f32(f"{a.arch}.{name}", value)
     for name, value in (pair.split("=") for pair in a.general):
@@ -267,15 +283,23 @@ def main(argv=None, w=None):
     def key():
         return ((a.seed << 32) + len(w.tensors) + 1) * 0xD1342543DE82EF95 & MASK
 
-    def matrix(name, rows, cols, scale=None, layer=0):
+    def matrix(name, rows, cols, scale=None, layer=0, experts=0):
         role = "head" if name == ("token_embd.weight" if a.tied else "output.weight") else name.split(".")[-2]
         k = Q6_K if a.type == "q4_k_m" and mixed(role, layer, a.layers) else kind
         if cols % QUANTISED.get(k, (1, 0))[0]:
             k = Q8_0  # rows that blocks of 256 do not divide
-        w.tensor(name, k, [rows, cols], random_tensor(key(), k, rows * cols, scale or math.sqrt(3 / cols)))
+        n = rows * cols * (experts or 1)
+        w.tensor(name, k, [experts] * (experts > 0) + [rows, cols], random_tensor(key(), k, n, scale or math.sqrt(3 / cols)))
 
     def norm(name, n):
         w.tensor(name, F32, [n], random_tensor(key(), F32, n, 0.25, 1.0))
+
+    def layer_of_experts(b, layer):
+        f, s = a.expert_ffn or a.ffn, a.shared_ffn
+        n = a.experts * a.hidden
+        w.tensor(b + "ffn_gate_inp.weight", F32, [a.experts, a.hidden], random_tensor(key(), F32, n, 3 / math.sqrt(a.hidden)))
+        for name, rows, cols in ("ffn_gate", f, a.hidden), ("ffn_up", f, a.hidden), ("ffn_down", a.hidden, f):
+            matrix(b + f"{name}_exps.weight", rows, cols, layer=layer, experts=a.experts)
 
     def bias(name, n):
         w.tensor(name, F32, [n], random_tensor(key(), F32, n, 0.5))
@@ -329,6 +353,9 @@ def main(argv=None, w=None):
         if a.post_norms:
             norm(b + "post_attention_norm.weight", a.hidden)
             norm(b + "post_ffw_norm.weight", a.hidden)
+        if a.experts and i >= a.dense_layers:
+            layer_of_experts(b, i)
+            continue
         if not a.fused_ffn:
             matrix(b + "ffn_gate.weight", a.ffn, a.hidden)
         matrix(b + "ffn_up.weight", a.ffn * (2 if a.fused_ffn else 1), a.hidden)

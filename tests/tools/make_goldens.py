@@ -27,7 +27,8 @@ import tempfile
 import make_folder
 import make_gguf
 
-FLOATS, NO_FOLDER = ("f32", "f16", "bf16"), ("llama-scale",)  # no config.json says an attention scale for llama
+FLOATS = ("f32", "f16", "bf16")
+NO_FOLDER = ("llama-scale", "mixtral")  # no config.json says an attention scale for llama; another model_type
 GOLDEN = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "model", "golden")
 PROMPT, GREEDY, MARGIN = 90, 16, 0.005
 BASE = "--layers 2 --hidden 64 --heads 4 --kv-heads 2 --ffn 96 --vocab 300 --context 256"
@@ -81,6 +82,8 @@ CASES = {
     "gemma3": ("--arch gemma3 --no-tied --layers 7 --head-dim 24 --window 24 --rope-base 1000000 --rope linear --rope-factor 4", "window"),
     "lfm2": ("--arch lfm2 --layers 4 --rope-base 1000000", "conv"),
     "lfm2-q8_0": ("--arch lfm2 --layers 5 --attention 2 --taps 4 --type q8_0", "conv"),
+    "qwen3moe": ("--arch qwen3moe --no-tied --experts 16 --top-k 3 --expert-ffn 48", "top_k"),
+    "mixtral": ("--no-tied --experts 8", "top_k"),
     "llama-f16": ("--type f16 --no-tied", None),
     "mistral-bf16": ("--type bf16 --window 20", "window"),
     "qwen2-q8_0": ("--arch qwen2 --type q8_0 --no-tied", "bias"),
@@ -161,7 +164,12 @@ def configuration(a, off):
         more = {}
     if more and off != "rope":
         sys.exit(f"no oracle for {more}")
-    if a.arch == "qwen2":
+    experts = dict(num_experts_per_tok=1 if off == "top_k" else a.top_k, moe_intermediate_size=a.expert_ffn)
+    if a.arch == "qwen3moe":
+        model = tf.Qwen3MoeForCausalLM(tf.Qwen3MoeConfig(**common, **experts, num_experts=a.experts, norm_topk_prob=True))
+    elif a.arch == "llama" and a.experts:
+        model = tf.MixtralForCausalLM(tf.MixtralConfig(**common, **experts, num_local_experts=a.experts))
+    elif a.arch == "qwen2":
         model = tf.Qwen2ForCausalLM(tf.Qwen2Config(**common, use_sliding_window=False))
     elif a.arch == "qwen3":
         model = tf.Qwen3ForCausalLM(tf.Qwen3Config(**common, use_sliding_window=False, attention_bias=False))
@@ -221,6 +229,17 @@ def configuration(a, off):
     return model.double().eval()
 
 
+def expert_tensors(a, base, x):
+    """What the model calls the tensors that a file has as one, by their names in a layer."""
+    part = {"ffn_gate": "gate_proj", "ffn_up": "up_proj", "ffn_down": "down_proj"}
+    if a.arch == "llama":
+        part = {"ffn_gate": "w1", "ffn_up": "w3", "ffn_down": "w2"}
+    mlp = "block_sparse_moe" if a.arch == "llama" else "mlp"
+    if base == "ffn_gate_inp":
+        return {f"{mlp}.gate.weight": x}
+    return {f"{mlp}.experts.{e}.{part[base.removesuffix('_exps')]}.weight": x[e] for e in range(a.experts)}
+
+
 def load(a, path, off):
     """The model with the weights of a GGUF file, in float64."""
     import gguf
@@ -270,6 +289,10 @@ def load(a, path, off):
                 x[..., :-1] = 0  # tokens before are not seen
         if end == "bias" and off == "bias":
             x = x * 0
+        if base.endswith("_exps") or base.startswith("ffn_gate_inp"):
+            for name, t in expert_tensors(a, base, x).items():
+                state[f"model.layers.{parts[1]}.{name}"] = torch.from_numpy(t.copy())
+            continue
         name = f"model.layers.{parts[1]}.{names[base]}" if parts[0] == "blk" else whole[base]
         state[f"{name}.{end}"] = torch.from_numpy(x.copy())
     model = configuration(a, off)

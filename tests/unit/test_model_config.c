@@ -329,7 +329,9 @@ static void test_architectures(void **state) {
     refused(&(struct change){.keys = {{"llama.rope.freq_base_swa", 6, 1e4, NULL}}},
             "llama.rope.freq_base_swa is 10000: Quire does not know");
     refused(&(struct change){.arch = "seed_oss"}, "blk.0.post_attention_norm.weight is missing");
-    static const char *const others[] = {"phi2", "qwen2moe", "qwen3moe", "gemma4", "llama4", "mistral4"};
+    refused(&(struct change){.arch = "qwen2", .keys = {{"qwen2.expert_count", 4, 8, NULL}}},
+            "key qwen2.expert_count is 8: experts are not supported yet in architecture qwen2");
+    static const char *const others[] = {"phi2", "deepseek2", "gemma4", "llama4", "mistral4"};
     for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
         char word[96];
         snprintf(word, sizeof word,
@@ -498,7 +500,8 @@ static void test_bad_keys(void **state) {
         {{"split.count", 4, 3, NULL}, "split.count"},
         {{"split.count", 4, 1025, NULL}, "split.count"},
         {{"split.no", 4, 1024, NULL}, "split.no"},
-        {{"llama.expert_count", 4, 8, NULL}, "mixture of experts"},
+        {{"llama.expert_count", 4, 8, NULL}, "key llama.expert_used_count is missing"},
+        {{"llama.expert_count", 4, 1025, NULL}, "llama.expert_count"},
         {{"llama.block_count", 4, 0, NULL}, "llama.block_count"},
         {{"llama.block_count", 4, 1025, NULL}, "llama.block_count"},
         {{"llama.block_count", 8, 0, "2"}, "llama.block_count"},
@@ -872,7 +875,8 @@ static void test_inspect(void **state) {
                               "8 of 8, 4 for keys and values", "512 tokens, bos 1 (added), eos 2",
                               "chat template:  none", "blk.4.ffn_norm.weight", "(172, 64)", "F32",
                               "KV cache f16:   640 B a token", "parameters:     292800 in 48 tensors", NULL});
-    inspect("models/tiny-fixtures/moe.gguf", (const char *const[]){"mixture of experts", NULL});
+    inspect("models/tiny-fixtures/moe.gguf",
+            (const char *const[]){"key llama.embedding_length is missing", "expert_used_count = 8", NULL});
     inspect("models/tiny-fixtures/lowctx.gguf",
             (const char *const[]){"architecture:   qwen2", "qwen2.embedding_length is missing", NULL});
     inspect("tokenizers/ggml-vocab/ggml-vocab-gpt-2.gguf",

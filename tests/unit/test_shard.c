@@ -63,7 +63,7 @@ static struct weight_desc weight(enum weight_role role, enum dtype t) {
             w.bias[i] = vector(i ? kv : q);
         }
         break;
-    default: break; // of recurrent layers: mix_weight()
+    default: break; // of recurrent layers: mix_weight(); of experts: test_experts()
     }
     return w;
 }
@@ -154,6 +154,48 @@ static void test_parts_are_the_whole(void **state) {
             for (int role = 0; role <= WEIGHT_HEAD; role++)
                 check_role((enum weight_role)role, types[t],
                            role == WEIGHT_DOWN ? types[t] : types[(t + 2) % 5], world);
+}
+
+// Experts are shared whole, in the order of their ids; what chooses them every rank has.
+static void test_experts(void **state) {
+    (void)state;
+    struct model_config c = config;
+    c.ffn[0] = (struct ffn_spec){.hidden = 32, .experts = 11, .top_k = 2, .shared_hidden = 64};
+    struct weight_desc gate_up = {.role = WEIGHT_EXPERT_GATE_UP}, router = {.role = WEIGHT_ROUTER}, part;
+    for (int i = 0; i < 2; i++) {
+        gate_up.part[i] = matrix(DTYPE_Q8_0, 11 * 32, 64);
+        gate_up.part[i].ndim = 3;
+        memcpy(gate_up.part[i].shape, (int64_t[]){11, 32, 64}, 3 * sizeof(int64_t));
+        gate_up.bias[i] = vector(11 * 32);
+        gate_up.bias[i].ndim = 2;
+        memcpy(gate_up.bias[i].shape, (int64_t[]){11, 32}, 2 * sizeof(int64_t));
+    }
+    router.part[0] = matrix(DTYPE_F32, 11, 64);
+    for (int world = 1; world <= 8; world *= 2) {
+        int64_t next = 0;
+        for (int rank = 0; rank < world; rank++) {
+            struct shard s = {.whole = &c, .blocks = {1, 1}, .rank = rank, .world = world};
+            struct model_config own;
+            shard_config(&s, &own);
+            assert_true(own.ffn[0].experts == 11 && own.ffn[0].hidden == 32);
+            assert_int_equal(own.ffn[0].shared_hidden, 64 / world);
+            shard_cut(&s, &gate_up, DTYPE_F32, NULL, &part);
+            assert_true(part.start == next && part.total == (world > 1 ? 11 : 0));
+            assert_true(next == backend_expert_bound(11, 8 / world * rank) && part.part[0].shape[0] > 0);
+            for (int i = 0; i < 2; i++) {
+                assert_ptr_equal(part.part[i].data, (const char *)gate_up.part[i].data +
+                                                        next * 32 * (int64_t)dtype_row_bytes(DTYPE_Q8_0, 64));
+                assert_ptr_equal(part.bias[i].data, (const float *)gate_up.bias[i].data + next * 32);
+                assert_true(part.bias[i].shape[0] == part.part[i].shape[0] && part.bias[i].shape[1] == 32);
+            }
+            next += part.part[0].shape[0];
+            shard_cut(&s, &router, DTYPE_F32, NULL, &part);
+            assert_memory_equal(&router, &part, sizeof part);
+        }
+        assert_int_equal(next, 11);
+    }
+    drop(&gate_up);
+    drop(&router);
 }
 
 static void expect_problem(struct model_config c, struct shard_blocks b, int world, const char *words) {
@@ -260,6 +302,9 @@ static void test_problems(void **state) {
     c.mix[0].heads = 12;
     expect_problem(c, small, 8, "the heads of its recurrent layers do not divide among them");
     c.num_mix = 0;
+    c.ffn[0].experts = 6;
+    expect_problem(c, small, 8, "fewer experts than there would be ranks; possible: 1, 2, 4");
+    c.ffn[0].experts = 0;
     c.vocab = 65;
     expect_problem(c, small, 4, "vocabulary is too small; possible: 1, 2");
 }
@@ -392,7 +437,7 @@ int main(void) {
         cmocka_unit_test(test_parts_are_the_whole), cmocka_unit_test(test_problems),
         cmocka_unit_test(test_vocabulary),          cmocka_unit_test(test_stages),
         cmocka_unit_test(test_stage_groups),        cmocka_unit_test(test_stage_problems),
-        cmocka_unit_test(test_recurrent),
+        cmocka_unit_test(test_recurrent),           cmocka_unit_test(test_experts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

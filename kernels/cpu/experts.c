@@ -1,0 +1,296 @@
+// Layers with experts: which rows go to which, their products, and the weighted sum (rule 20).
+//
+// Rows are taken in chunks. In a chunk the rows of an expert lie together, so that its weights are read once for all of
+// them; each place there is a slot.
+#include "device.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { CHUNK_ROWS = 512, COLUMNS = 64 };
+
+static int min_int(int a, int b) { return a < b ? a : b; }
+static size_t size_of_row(const struct layer *layer, int t) { return (size_t)t * (size_t)layer->ffn.top_k; }
+
+// The first expert that this rank has.
+static int first_expert(const struct device *dev, const struct ffn_spec *f) {
+    return backend_expert_bound(f->experts, NUM_SEGMENTS / dev->world * dev->rank);
+}
+
+static int shared_size(const struct layer *layer) {
+    return layer->gate_up ? layer->gate_up->part[0].rows : 0;
+}
+
+// What gate and up of the slots of rows from t on give: behind those of the shared expert, (T, S).
+static float *slots_of(struct device *dev, const struct layer *layer, int num_tokens, int t) {
+    return dev->h + (size_t)num_tokens * (size_t)shared_size(layer) +
+           size_of_row(layer, t) * (size_t)layer->ffn.hidden;
+}
+
+void cpu_experts_arena(struct device *dev, struct arena *a) {
+    struct routing *r = &dev->routing;
+    size_t T = (size_t)dev->limits.max_tokens, E = (size_t)dev->max_experts, k = (size_t)dev->max_top_k;
+    size_t chunks = (T + CHUNK_ROWS - 1) / CHUNK_ROWS, slots = (T < CHUNK_ROWS ? T : CHUNK_ROWS) * k;
+    size_t D = (size_t)dev->model.hidden, wide = (D > (size_t)dev->max_slot ? D : (size_t)dev->max_slot) + 1;
+    unsigned dtypes = dev->expert_dtypes;
+    if (E == 0)
+        return;
+    r->logits = arena_take(a, T * E, sizeof *r->logits);
+    r->gates = arena_take(a, T, sizeof *r->gates);
+    r->experts = arena_take(a, T * k, sizeof *r->experts);
+    r->weights = arena_take(a, T * k, sizeof *r->weights);
+    r->slot = arena_take(a, T * k, sizeof *r->slot);
+    r->rows = arena_take(a, T * k, sizeof *r->rows);
+    r->groups = arena_take(a, chunks * E, sizeof *r->groups);
+    r->num_groups = arena_take(a, chunks, sizeof *r->num_groups);
+    r->out = arena_take(a, slots * D, sizeof *r->out);
+    if (dtypes & (1u << DTYPE_F32 | 1u << DTYPE_F16))
+        dev->slots.floats = arena_take(a, slots, activation_stride(wide * sizeof(float)));
+    if (dtypes & 1u << DTYPE_BF16)
+        dev->slots.bf16 = arena_take(a, slots, activation_stride((wide + 1) * sizeof(uint16_t)));
+    if (dtypes & DTYPES_QUANTISED)
+        dev->slots.q8 = arena_take(a, slots, activation_stride((wide / 32 + 1) * sizeof(struct act_q8)));
+}
+
+// ---- routing
+
+// The n largest of the scores, ties to the lower id, best first. `may`: whose scores count, or NULL for all.
+static int choose(int32_t *best, int n, const float *score, int num, const bool *may) {
+    int found = 0;
+    for (int e = 0; e < num; e++) {
+        if ((may && !may[e]) || (found == n && !(score[e] > score[best[n - 1]])))
+            continue;
+        int at = found < n ? found++ : n - 1;
+        for (; at > 0 && score[e] > score[best[at - 1]]; at--)
+            best[at] = best[at - 1];
+        best[at] = e;
+    }
+    return found;
+}
+
+// Whether each expert lies in one of the groups whose two best have the largest sum.
+static void mark_groups(bool *may, const float *score, const struct ffn_spec *f) {
+    float sum[MAX_EXPERTS];
+    int32_t best[MAX_EXPERTS];
+    int size = f->experts / f->groups;
+    for (int g = 0; g < f->groups; g++) {
+        choose(best, 2, score + g * size, size, NULL);
+        sum[g] = score[g * size + best[0]] + score[g * size + best[1]];
+    }
+    memset(may, 0, (size_t)f->experts * sizeof *may);
+    choose(best, f->top_groups, sum, f->groups, NULL);
+    for (int i = 0; i < f->top_groups; i++)
+        memset(may + best[i] * size, 1, (size_t)size * sizeof *may);
+}
+
+static void sort_ids(int32_t *ids, int n) {
+    for (int i = 1; i < n; i++)
+        for (int k = i; k > 0 && ids[k] < ids[k - 1]; k--) {
+            int32_t id = ids[k];
+            ids[k] = ids[k - 1];
+            ids[k - 1] = id;
+        }
+}
+
+// y = x divided by its sum, ascending
+static void divide(float *y, int n) {
+    float sum = 0;
+    for (int i = 0; i < n; i++)
+        sum += y[i];
+    for (int i = 0; i < n; i++)
+        y[i] /= sum + 1e-20f;
+}
+
+static float largest(const float *x, int n) {
+    float max = x[0];
+    for (int i = 1; i < n; i++)
+        max = x[i] > max ? x[i] : max;
+    return max;
+}
+
+// Experts and weights of one row; logits become scores.
+static void route_row(const struct device *dev, const struct layer *layer, float *logits, int32_t *experts,
+                      float *weights) {
+    const struct ffn_spec *f = &layer->ffn;
+    int E = f->experts, k = f->top_k;
+    float key[MAX_EXPERTS];
+    bool may[MAX_EXPERTS];
+    for (int e = 0; f->router_bias && e < E; e++)
+        logits[e] += layer->router->bias[0][e];
+    if (f->gating == GATING_SOFTMAX) {
+        float sum = 0;
+        dev->kernels->exp(logits, logits, E, largest(logits, E));
+        for (int e = 0; e < E; e++)
+            sum += logits[e];
+        for (int e = 0; e < E; e++)
+            logits[e] /= sum;
+    } else if (f->gating == GATING_SIGMOID) {
+        for (int e = 0; e < E; e++)
+            logits[e] = 0 - logits[e];
+        dev->kernels->exp(logits, logits, E, 0);
+        for (int e = 0; e < E; e++)
+            logits[e] = 1 / (1 + logits[e]);
+    }
+    for (int e = 0; e < E; e++)
+        key[e] = layer->select_bias ? logits[e] + layer->select_bias->vector[e] : logits[e];
+    if (f->groups > 1)
+        mark_groups(may, key, f);
+    choose(experts, k, key, E, f->groups > 1 ? may : NULL);
+    sort_ids(experts, k);
+    for (int i = 0; i < k; i++)
+        weights[i] = logits[experts[i]];
+    if (f->gating == GATING_SOFTMAX_CHOSEN)
+        dev->kernels->exp(weights, weights, k, largest(weights, k));
+    if (f->renormalise || f->gating == GATING_SOFTMAX_CHOSEN)
+        divide(weights, k);
+    for (int i = 0; i < k; i++)
+        weights[i] *= model_scale(f->scale);
+}
+
+struct route {
+    struct device *dev;
+    const struct layer *layer;
+};
+
+static void route_worker(void *ctx, int thread, int num_threads) {
+    const struct route *job = ctx;
+    const struct layer *layer = job->layer;
+    struct device *dev = job->dev;
+    struct routing *r = &dev->routing;
+    int S = shared_size(layer);
+    (void)num_threads;
+    for (int begin, end; pool_take(dev->pool, thread, 1, &begin, &end);)
+        for (int t = begin; t < end; t++) {
+            route_row(dev, layer, r->logits + (size_t)t * (size_t)layer->ffn.experts,
+                      r->experts + size_of_row(layer, t), r->weights + size_of_row(layer, t));
+            if (!layer->shared_gate)
+                continue;
+            float *h = dev->h + (size_t)t * (size_t)S, gate = 0 - r->gates[t];
+            dev->kernels->exp(&gate, &gate, 1, 0);
+            for (int i = 0; i < S; i++)
+                h[i] *= 1 / (1 + gate);
+        }
+}
+
+// Slots of rows [t0, t1). Returns how many.
+static int make_groups(struct device *dev, const struct layer *layer, int t0, int t1) {
+    const struct ffn_spec *f = &layer->ffn;
+    struct routing *r = &dev->routing;
+    int first = first_expert(dev, f), own = layer->expert_down->num_experts, next[MAX_EXPERTS] = {0};
+    int chunk = t0 / CHUNK_ROWS, *num_groups = &r->num_groups[chunk], slots = 0;
+    struct expert_rows *groups = r->groups + (size_t)chunk * (size_t)dev->max_experts;
+    size_t begin = size_of_row(layer, t0), end = size_of_row(layer, t1);
+    for (size_t i = begin; i < end; i++)
+        if (r->experts[i] >= first && r->experts[i] < first + own)
+            next[r->experts[i] - first]++;
+    *num_groups = 0;
+    for (int e = 0; e < own; e++) {
+        int n = next[e];
+        if (n > 0)
+            groups[(*num_groups)++] = (struct expert_rows){e, slots, slots + n};
+        next[e] = slots;
+        slots += n;
+    }
+    for (size_t i = begin; i < end; i++) {
+        int e = r->experts[i] - first;
+        r->slot[i] = e >= 0 && e < own ? next[e]++ : -1;
+        if (r->slot[i] >= 0)
+            r->rows[begin + (size_t)r->slot[i]] = (int32_t)(i / (size_t)f->top_k);
+    }
+    return slots;
+}
+
+void cpu_experts_in(struct device *dev, const struct layer *layer, int num_tokens) {
+    const struct ffn_spec *f = &layer->ffn;
+    struct routing *r = &dev->routing;
+    struct gemm_input x;
+    if (layer->gate_up) {
+        x = cpu_gemm_input(dev, dev->resid, num_tokens, NULL, layer->gate_up, layer->ffn_norm);
+        cpu_matmul_gated(dev, dev->h, shared_size(layer), &x, layer->gate_up, f->act);
+    }
+    x = cpu_gemm_input(dev, dev->resid, num_tokens, NULL, layer->router, layer->ffn_norm);
+    cpu_matmul(dev, (float *[3]){r->logits}, (int[3]){f->experts}, &x, layer->router);
+    if (layer->shared_gate)
+        cpu_matmul(dev, (float *[3]){r->gates}, (int[3]){1}, &x, layer->shared_gate);
+    struct route job = {dev, layer};
+    pool_run_items(dev->pool, route_worker, &job, num_tokens, (long long)num_tokens * f->experts > 1 << 10);
+    const float *floats = x.data[DTYPE_F32];
+    size_t ldx = x.stride[DTYPE_F32] / sizeof *floats;
+    for (int t = 0; t < num_tokens; t += CHUNK_ROWS) {
+        int slots = make_groups(dev, layer, t, min_int(t + CHUNK_ROWS, num_tokens));
+        x = cpu_gemm_slots(dev, floats, ldx, slots, r->rows + size_of_row(layer, t), layer->expert_gate_up);
+        cpu_matmul_experts_gated(
+            dev, slots_of(dev, layer, num_tokens, t), f->hidden, &x, layer->expert_gate_up, f->act,
+            r->groups + (size_t)(t / CHUNK_ROWS) * (size_t)dev->max_experts, r->num_groups[t / CHUNK_ROWS]);
+    }
+}
+
+// ---- the sum
+
+struct combine {
+    struct device *dev;
+    const struct layer *layer;
+    int first; // row
+};
+
+// The experts of a row in their order, each segment by itself: columns [c0, c1) of the row.
+static void sum_segments(const struct combine *job, int t, int c0, int c1, float (*sum)[COLUMNS]) {
+    const struct device *dev = job->dev;
+    const struct routing *r = &dev->routing;
+    const struct weight *down = job->layer->expert_down;
+    int E = job->layer->ffn.experts, D = dev->model.hidden, n = c1 - c0;
+    int each = NUM_SEGMENTS / dev->world, segment = 0, first = first_expert(dev, &job->layer->ffn);
+    memset(sum, 0, (size_t)each * sizeof *sum);
+    for (int k = 0; k < job->layer->ffn.top_k; k++) {
+        size_t i = size_of_row(job->layer, t) + (size_t)k;
+        if (r->slot[i] < 0)
+            continue;
+        while (r->experts[i] >= backend_expert_bound(E, each * dev->rank + segment + 1))
+            segment++;
+        const float *x = r->out + (size_t)r->slot[i] * (size_t)D + c0;
+        const float *bias =
+            down->bias[0] ? down->bias[0] + (size_t)(r->experts[i] - first) * (size_t)D + c0 : NULL;
+        float w = r->weights[i], *y = sum[segment];
+        for (int c = 0; c < n; c++)
+            y[c] += w * (bias ? x[c] + bias[c] : x[c]);
+    }
+}
+
+static void combine_worker(void *ctx, int thread, int num_threads) {
+    const struct combine *job = ctx;
+    struct device *dev = job->dev;
+    int D = dev->model.hidden;
+    (void)num_threads;
+    for (int begin, end; pool_take(dev->pool, thread, 1, &begin, &end);)
+        for (int t = job->first + begin; t < job->first + end; t++)
+            for (int c0 = 0; c0 < D; c0 += COLUMNS) {
+                float sum[NUM_SEGMENTS][COLUMNS];
+                int c1 = min_int(c0 + COLUMNS, D);
+                sum_segments(job, t, c0, c1, sum);
+                for (int n = NUM_SEGMENTS / dev->world; n > 1; n /= 2) // the tree of rule 3
+                    for (int i = 0; i < n / 2; i++)
+                        for (int c = 0; c < c1 - c0; c++)
+                            sum[i][c] = sum[2 * i][c] + sum[2 * i + 1][c];
+                memcpy(dev->partial + (size_t)t * (size_t)D + c0, sum[0], (size_t)(c1 - c0) * sizeof(float));
+            }
+}
+
+void cpu_experts_out(struct device *dev, const struct layer *layer, int num_tokens) {
+    struct routing *r = &dev->routing;
+    int D = dev->model.hidden, F = layer->ffn.hidden;
+    struct gemm_input x;
+    if (layer->down) {
+        x = cpu_gemm_input(dev, dev->h, num_tokens, NULL, layer->down, NULL);
+        cpu_matmul_part(dev, dev->partial + (size_t)num_tokens * (size_t)D, D, &x, layer->down);
+    }
+    for (int t = 0; t < num_tokens; t += CHUNK_ROWS) {
+        const struct expert_rows *groups = r->groups + (size_t)(t / CHUNK_ROWS) * (size_t)dev->max_experts;
+        int rows = min_int(CHUNK_ROWS, num_tokens - t), n = r->num_groups[t / CHUNK_ROWS];
+        int slots = n > 0 ? groups[n - 1].end : 0;
+        x = cpu_gemm_slots(dev, slots_of(dev, layer, num_tokens, t), (size_t)F, slots, NULL,
+                           layer->expert_down);
+        cpu_matmul_experts(dev, r->out, D, &x, layer->expert_down, groups, n);
+        struct combine job = {dev, layer, t};
+        pool_run_items(dev->pool, combine_worker, &job, rows, (long long)rows * D > 1 << 13);
+    }
+}

@@ -73,21 +73,25 @@ static int free_goldens(void **state) {
     return 0;
 }
 
+static void read_golden(struct golden *g) {
+    if (!g->json)
+        fail_msg("%s.json is no JSON", g->name);
+    g->num_prompt = to_ids(json_object_get(g->json, "prompt_ids"), g->prompt, MAX_PROMPT);
+    g->num_greedy = to_ids(json_object_get(g->json, "greedy_ids"), g->greedy, 64);
+    g->cpu_limit = limit_of(json_string_value(json_object_get(g->json, "weights")));
+    assert_string_equal(json_string_value(json_object_get(g->json, "name")), g->name);
+    assert_true(g->num_prompt >= 40 && g->num_greedy >= 16);
+    assert_int_equal(json_array_size(json_object_get(g->json, "scores")), g->num_prompt - 1);
+    assert_true(json_array_size(json_object_get(g->json, "rows")) >= 2);
+}
+
 // Every golden file is there and whole, and has its model.
 static void test_complete(void **state) {
     (void)state;
     assert_int_equal(num_goldens, NUM_CASES);
     for (int i = 0; i < num_goldens; i++) {
         struct golden *g = &goldens[i];
-        if (!g->json)
-            fail_msg("%s.json is no JSON", g->name);
-        g->num_prompt = to_ids(json_object_get(g->json, "prompt_ids"), g->prompt, MAX_PROMPT);
-        g->num_greedy = to_ids(json_object_get(g->json, "greedy_ids"), g->greedy, 64);
-        g->cpu_limit = limit_of(json_string_value(json_object_get(g->json, "weights")));
-        assert_string_equal(json_string_value(json_object_get(g->json, "name")), g->name);
-        assert_true(g->num_prompt >= 40 && g->num_greedy >= 16);
-        assert_int_equal(json_array_size(json_object_get(g->json, "scores")), g->num_prompt - 1);
-        assert_true(json_array_size(json_object_get(g->json, "rows")) >= 2);
+        read_golden(g);
         if (access(g->model, R_OK) != 0)
             fail_msg("no model %s: configure the build with Python 3", g->model);
     }
@@ -298,10 +302,35 @@ static void test_folders(void **state) {
     assert_int_equal(num, NUM_FOLDERS);
 }
 
+// A folder that transformers wrote (tests/tools/make_saved.py), its tokenizer with it.
+static void test_saved(void **state) {
+    (void)state;
+    struct err err = {0};
+    struct token_buf ids = {0};
+    struct golden g = {.name = "saved", .model = QUIRE_SOURCE_DIR "/tests/model/saved"};
+    g.json = json_load_file(QUIRE_SOURCE_DIR "/tests/model/saved/golden.json", 0, NULL);
+    read_golden(&g);
+    check(&g, "ref", exact);
+    check(&g, "cpu", g.cpu_limit);
+    struct tokenizer *t = tokenizer_open(g.model, &err);
+    if (!t)
+        fail_msg("%s", err.msg);
+    const json_t *text = json_object_get(g.json, "text"), *expected = json_object_get(g.json, "text_ids");
+    assert_int_equal(
+        tokenizer_encode(t, json_string_value(text), json_string_length(text), TOKENIZE_PARSE_SPECIAL, &ids),
+        STATUS_OK);
+    assert_int_equal(ids.len, json_array_size(expected));
+    for (size_t i = 0; i < ids.len; i++)
+        assert_int_equal(ids.ids[i], json_integer_value(json_array_get(expected, i)));
+    token_buf_free(&ids);
+    tokenizer_free(t);
+    json_decref(g.json);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_complete),  cmocka_unit_test(test_cpu),     cmocka_unit_test(test_ref),
-        cmocka_unit_test(test_same_bits), cmocka_unit_test(test_folders),
+        cmocka_unit_test(test_same_bits), cmocka_unit_test(test_folders), cmocka_unit_test(test_saved),
     };
     return cmocka_run_group_tests(tests, load_goldens, free_goldens);
 }

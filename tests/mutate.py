@@ -500,6 +500,8 @@ MUTATIONS = [
     (HF + "shards.c", "!memchr(t.data, '/', t.len)", "true", "test_folder"),  # an index that leads out of the folder
     (HF + "files.c", "if (!link_is_allowed(d, target)) {", "if (false) {", "test_folder"),  # and a link
     (HF + "config.c", "|| !hf_key_is_suspect(name)", "|| true", "test_folder"),  # unknown mathematics
+    (HF + "quantized.c", "row / (uint64_t)q->block_rows * scale_bytes", "row * scale_bytes", "test_folder"),  # another block's scale
+    (HF + "quantized.c", "if (half_to_float(half) != scale)", "if (false)", "test_folder"),  # a scale that is rounded
     (HF + "jdoc.c", "depth >= JDOC_MAX_DEPTH", "depth >= 1 << 20", "test_folder"),  # a header as deep as it likes
     (TENSOR_READ, "model_file_place(f, t->offset + start + at, place)", "model_file_place(f, t->offset + 0 * start + at, place)",
      "test_tensor_read"),  # a place in the piece as one in the tensor

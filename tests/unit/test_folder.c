@@ -617,11 +617,134 @@ static void test_tensors(void **state) {
     model_file_close(f);
 }
 
+struct raw_tensor {
+    const char *name, *type, *shape;
+    const void *data;
+    size_t bytes;
+};
+
+static void write_raw(const struct raw_tensor *t, int num) {
+    static char text[8192];
+    size_t n = 1, at = 0, data = 0;
+    text[8] = '{';
+    for (int i = 0; i < num; i++) {
+        n += (size_t)snprintf(text + 8 + n, 2048 - n,
+                              "%s\"%s\": {\"dtype\": \"%s\", \"shape\": [%s], \"data_offsets\": [%zu, %zu]}",
+                              i ? ", " : "", t[i].name, t[i].type, t[i].shape, at, at + t[i].bytes);
+        at += t[i].bytes;
+    }
+    text[8 + n++] = '}';
+    memcpy(text, &(uint64_t){n}, 8);
+    for (int i = 0; i < num; i++) {
+        memcpy(text + 8 + n + data, t[i].data, t[i].bytes);
+        data += t[i].bytes;
+    }
+    write_file("model.safetensors", text, 8 + n + data);
+}
+
+#define DOWN "model.layers.0.mlp.down_proj.weight"
+#define Q_PROJ "model.layers.0.self_attn.q_proj.weight"
+
+static void test_quantised(void **state) {
+    (void)state;
+    // E4M3: 1, 2, -2, 448, 2^-9, 0, 0.5, 1.125
+    static const unsigned char numbers[8] = {0x38, 0x40, 0xc0, 0x7e, 0x01, 0x00, 0x30, 0x39};
+    static const float values[8] = {1, 2, -2, 448, 0x1p-9f, 0, 0.5f, 1.125f}, scales[4] = {0.5f, 3, 0.25f, 1};
+    static const uint16_t channels[8] = {0x3e80, 0x3f80, 0x4000, 0x3e80,
+                                         0x3f80, 0x4000, 0x3e80, 0x3f80}; // .25, 1, 2
+    static const uint16_t groups[2] = {0x3c00, 0xbe80};                   // 2^-7, -.25
+    static unsigned char fp8[8 * 8], int8[8 * 8], int4[32];
+    struct err err = {0};
+    for (int i = 0; i < 64; i++) {
+        fp8[i] = numbers[i % 8];
+        int8[i] = (unsigned char)(i - 32);
+    }
+    for (int i = 0; i < 32; i++)
+        int4[i] = (unsigned char)(i % 16 | (15 - i % 16) << 4);
+    write_sound();
+    write_text(
+        "config.json",
+        CONFIG(", \"quantization_config\": {\"quant_method\": \"fp8\", \"weight_block_size\": [4, 4]}"));
+    // blocks of 4 rows and 4 columns; rows of q in another order; a scale for each row
+    write_raw((struct raw_tensor[]){{DOWN, "F8_E4M3", "8, 8", fp8, 64},
+                                    {DOWN "_scale_inv", "F32", "2, 2", scales, 16},
+                                    {Q_PROJ, "I8", "8, 8", int8, 64},
+                                    {Q_PROJ "_scale", "BF16", "8, 1", channels, 16}},
+              4);
+    struct model_file *f = model_file_open(folder, &err);
+    if (!f)
+        fail_msg("%s", err.msg);
+    for (uint64_t i = 0; i < 64; i++)
+        if (value_at(f, "blk.0.ffn_down.weight", i) != values[i % 8] * scales[i / 32 * 2 + i % 8 / 4])
+            fail_msg("element %d is %g", (int)i, (double)value_at(f, "blk.0.ffn_down.weight", i));
+    assert_true(value_at(f, "blk.0.attn_q.weight", 0) == -32 * 0.25f);
+    assert_true(value_at(f, "blk.0.attn_q.weight", 9) == (2 * 8 + 1 - 32) * 2.0f); // row 2 of the file
+    uint16_t all[64];
+    assert_int_equal(tensor_read(f, model_file_find(f, "blk.0.ffn_down.weight"), all, &err), STATUS_OK);
+    assert_int_equal(all[32], 0x3e80);
+    model_file_close(f);
+
+    // int4 keeps its numbers: eight more than they mean, low and high halves of a block apart
+    write_text("config.json", CONFIG(", \"quantization_config\": {\"quant_method\": \"compressed-tensors\", "
+                                     "\"format\": \"pack-quantized\"}"));
+    struct raw_tensor packed[] = {{DOWN "_packed", "I32", "1, 8", int4, 32},
+                                  {DOWN "_scale", "BF16", "1, 2", groups, 4},
+                                  {DOWN "_zero_point", "I32", "1, 2", int4, 8}};
+    write_raw(packed, 2);
+    f = model_file_open(folder, &err);
+    if (!f)
+        fail_msg("%s", err.msg);
+    const struct model_tensor *t = model_file_find(f, "blk.0.ffn_down.weight");
+    unsigned char blocks[36];
+    assert_true(t->view.dtype == DTYPE_Q4_0 && t->view.shape[1] == 64 && t->bytes == 36);
+    assert_int_equal(tensor_read(f, t, blocks, &err), STATUS_OK);
+    assert_memory_equal(blocks, "\x00\x20", 2);
+    assert_memory_equal(blocks + 18, "\x00\xb4", 2);
+    for (int i = 0; i < 32; i++) {
+        int first = i / 16 * 32 + i % 16, second = first + 16; // numbers of the row
+        int low = int4[first / 2] >> 4 * (first % 2) & 15, high = int4[second / 2] >> 4 * (second % 2) & 15;
+        assert_int_equal(blocks[2 + i / 16 * 18 + i % 16], low | high << 4);
+    }
+    model_file_close(f);
+
+    // what does not fit
+    static const uint16_t fine[2] = {0x3c00, 0x0080};
+    packed[1].data = fine;
+    write_raw(packed, 2);
+    f = model_file_open(folder, &err);
+    assert_int_equal(tensor_read(f, model_file_find(f, "blk.0.ffn_down.weight"), blocks, &err), STATUS_IO);
+    assert_non_null(strstr(err.msg, "no number of F16"));
+    model_file_close(f);
+    write_raw(packed, 3);
+    expect("zero points", "tensor model.layers.0.mlp.down_proj.weight_zero_point is not part");
+    write_raw(packed, 1);
+    expect("no scales", "expected scales");
+    packed[1].shape = "2, 1";
+    write_raw(packed, 2);
+    expect("scales of two rows", "expected scales");
+    packed[1].shape = "1, 2";
+    packed[0].shape = "2, 4";
+    write_raw(packed, 2);
+    expect("groups of 16", "expected scales");
+    write_raw((struct raw_tensor[]){{DOWN, "F8_E4M3", "8, 8", fp8, 64},
+                                    {DOWN "_scale_inv", "F32", "2, 2", scales, 16}},
+              2);
+    expect("blocks of no size", "expected scales");
+    fp8[3] = 0x7f;
+    write_raw(
+        (struct raw_tensor[]){{DOWN, "F8_E4M3", "8, 8", fp8, 64}, {DOWN "_scale", "F32", "", scales, 4}}, 2);
+    err = (struct err){0};
+    f = model_file_open(folder, &err);
+    assert_int_equal(tensor_read(f, model_file_find(f, "blk.0.ffn_down.weight"), all, &err), STATUS_FORMAT);
+    assert_non_null(strstr(err.msg, "NaN"));
+    model_file_close(f);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_json),       cmocka_unit_test(test_header),  cmocka_unit_test(test_config),
         cmocka_unit_test(test_vocabulary), cmocka_unit_test(test_tokens),  cmocka_unit_test(test_files),
-        cmocka_unit_test(test_cut),        cmocka_unit_test(test_tensors),
+        cmocka_unit_test(test_cut),        cmocka_unit_test(test_tensors), cmocka_unit_test(test_quantised),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

@@ -138,14 +138,37 @@ static bool check_activation(const struct config_reader *r) {
     return refuse_value(r, key, f, expected);
 }
 
+// Which methods are read: the tensors say the rest (quantized.h).
 static bool check_quantization(const struct config_reader *r) {
-    const struct jdoc_value *q = jdoc_get(r->j, r->root, "quantization_config"),
-                            *method = jdoc_get(r->j, q, "quant_method");
+    static const char *const formats[] = {"float-quantized", "int-quantized", "naive-quantized",
+                                          "pack-quantized", "dense"};
+    const struct jdoc_value *q = jdoc_get(r->j, r->root, "quantization_config");
+    const struct jdoc_value *method = jdoc_get(r->j, q, "quant_method"),
+                            *format = jdoc_get(r->j, q, "format"),
+                            *size = jdoc_get(r->j, q, "weight_block_size"),
+                            *sparse = jdoc_get(r->j, q, "sparsity_config"),
+                            *transforms = jdoc_get(r->j, q, "transform_config");
     if (!q)
         return true;
+    bool known = jdoc_is(r->j, method, "fp8"), compressed = jdoc_is(r->j, method, "compressed-tensors");
+    for (size_t i = 0; compressed && i < sizeof formats / sizeof *formats; i++)
+        known |= jdoc_is(r->j, format, formats[i]);
+    sparse = jdoc_get(r->j, sparse, "format");
+    known &= (!sparse || jdoc_is(r->j, sparse, "dense")) && (!transforms || transforms->len == 0);
+    const struct jdoc_value *rows = jdoc_first(r->j, size);
+    if (rows && size->len == 2)
+        known &= jdoc_integer(r->j, rows, &r->c->block_rows) &&
+                 jdoc_integer(r->j, rows + 1, &r->c->block_cols) && r->c->block_rows > 0 &&
+                 r->c->block_cols > 0;
+    if (known)
+        return true;
     bool text = method && method->type == JDOC_STRING;
-    jdoc_bad(r->j, r->err, "quantization_config at byte %u: quant_method %.*s is not supported yet", q->at,
-             text ? (int)(method->len < 48 ? method->len : 48) : 1, text ? r->j->text + method->at : "?");
+    jdoc_bad(r->j, r->err,
+             "quantization_config at byte %u: quant_method %.*s is not supported yet, or not in this format; "
+             "supported: "
+             "fp8, compressed-tensors of 8 bits or packed 4 bits",
+             q->at, text ? (int)(method->len < 48 ? method->len : 48) : 1,
+             text ? r->j->text + method->at : "?");
     return false;
 }
 

@@ -11,6 +11,7 @@ struct hf_config {
     const struct hf_family *family;
     int64_t layers, hidden, heads, kv_heads, head_dim, context, vocab; // vocab 0: not said
     bool tied;
+    int64_t block_rows, block_cols; // of a scale of quantised matrices; 0: not said
     // LongRoPE's, (num_factors) each, from hf_alloc(); NULL: none
     const float *short_factors, *long_factors;
     int64_t num_factors;

@@ -122,8 +122,9 @@ static bool make_tensor(struct maker *d, const struct placed *p, int num, struct
         return false;
     if ((rows == ROWS_Q || rows == ROWS_K) && !c->family->adjacent)
         rows = ROWS_SAME;
-    bool vector = s->ndim == 1, widens = vector && dtype_of(s->type) != DTYPE_COUNT && s->type != ST_F32;
-    float plus = c->family->norms_less_one && ends_with(p->name->ours, "norm") ? 1 : 0;
+    bool norm = ends_with(p->name->ours, "norm"), floats = dtype_of(s->type) != DTYPE_COUNT;
+    bool widens = floats && (s->ndim == 1 || norm) && s->type != ST_F32;
+    float plus = floats && norm && c->family->norms_less_one ? 1 : 0;
     size_t bytes = st_type_bytes(s->type), out_bytes = widens ? 4 : bytes;
     char *name = p->layer < 0 ? hf_text(d->keys, "%s.%s", p->name->ours, end)
                               : hf_text(d->keys, "blk.%d.%s.%s", p->layer, p->name->ours, end);
@@ -152,13 +153,24 @@ static bool make_tensor(struct maker *d, const struct placed *p, int num, struct
                                  .out_rows = t->view.shape[stacked],
                                  .widens = widens,
                                  .plus = plus};
+    struct hf_quant *q = &recipe->quant;
+    if (!hf_quantized_make(d->shards, c, d->keys, sources, num, q, d->file, err))
+        return false;
+    if (q->scheme != HF_PLAIN) {
+        t->view.dtype = q->dtype;
+        t->type_name = dtype_name(q->dtype);
+        t->view.shape[ndim - 1] = q->cols;
+        recipe->out_row_bytes = q->out_row_bytes;
+        t->elements = (uint64_t)q->cols * (uint64_t)recipe->out_rows * (uint64_t)num;
+        t->bytes = recipe->bytes = q->out_row_bytes * (uint64_t)recipe->out_rows * (uint64_t)num;
+    }
     return true;
 }
 
 // Gives a tensor its address: in its file, or behind all files where it is made as it is read.
 static void place_tensor(struct maker *d, struct model_tensor *t, struct hf_recipe recipe, uint64_t *end) {
-    bool made =
-        recipe.memory || recipe.num > 1 || recipe.rows != ROWS_SAME || hf_recipe_changes_elements(&recipe);
+    bool made = recipe.quant.scheme != HF_PLAIN || recipe.memory || recipe.num > 1 ||
+                recipe.rows != ROWS_SAME || hf_recipe_changes_elements(&recipe);
     if (!made) {
         t->offset = recipe.sources[0]->address;
         return;
@@ -208,6 +220,11 @@ static bool make_tensors(struct maker *d, struct placing *l, struct err *err) {
     return true;
 }
 
+static bool ends_with_view(struct text_view s, const char *end) {
+    size_t n = strlen(end);
+    return s.len >= n && memcmp(s.data + s.len - n, end, n) == 0;
+}
+
 static bool place_all(struct maker *d, struct err *err) {
     struct placing l = {.items = NULL};
     bool ok = true;
@@ -215,6 +232,10 @@ static bool place_all(struct maker *d, struct err *err) {
         l.source = &d->shards->sources[i];
         struct text_view name = l.source->tensor->name;
         size_t before = l.num;
+        if (hf_quantized_is_part(d->shards, name))
+            continue;
+        if (ends_with_view(name, "_packed"))
+            name.len -= strlen("_packed");
         bool known = hf_places(d->config->family, name, add_place, &l);
         // A tied head may be there; it is the embedding.
         if (known && d->config->tied && l.num > before && strcmp(l.items[before].name->ours, "output") == 0)

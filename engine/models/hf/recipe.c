@@ -87,6 +87,20 @@ static const char *read_source(const struct hf_files *d, const struct hf_config 
     return why;
 }
 
+// The same of a quantised source, by its number.
+static const char *read_quantized(const struct hf_files *d, const struct hf_config *c,
+                                  const struct hf_recipe *p, uint64_t which, uint64_t at, uint64_t bytes,
+                                  char *dst, uint64_t *stopped) {
+    const char *why = NULL;
+    for (uint64_t n; bytes > 0 && !why; at += n, dst += n, bytes -= n) {
+        uint64_t row = source_row(c, p->rows, at / p->out_row_bytes), skip = at % p->out_row_bytes;
+        n = p->out_row_bytes - skip < bytes ? p->out_row_bytes - skip : bytes;
+        why = hf_quantized_row(d, &p->quant, p->sources[which], p->quant.scales[which], row, skip, n, dst,
+                               stopped);
+    }
+    return why;
+}
+
 const char *hf_recipe_read(const struct hf_files *d, const struct hf_config *c, const struct hf_recipe *p,
                            uint64_t at, uint64_t bytes, char *dst, uint64_t *stopped) {
     if (p->memory) {
@@ -97,7 +111,9 @@ const char *hf_recipe_read(const struct hf_files *d, const struct hf_config *c, 
     const char *why = NULL;
     for (uint64_t n; bytes > 0 && !why; at += n, dst += n, bytes -= n) {
         n = each - at % each < bytes ? each - at % each : bytes;
-        why = read_source(d, c, p, p->sources[at / each], at % each, n, dst, stopped);
+        why = p->quant.scheme == HF_PLAIN
+                  ? read_source(d, c, p, p->sources[at / each], at % each, n, dst, stopped)
+                  : read_quantized(d, c, p, at / each, at % each, n, dst, stopped);
     }
     return why;
 }

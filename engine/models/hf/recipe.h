@@ -1,8 +1,7 @@
 // How a tensor is made of those in the files as it is read: rows in another order, elements in F32, several stacked.
 #pragma once
 
-#include "config.h"
-#include "shards.h"
+#include "quantized.h"
 
 struct hf_recipe {
     uint64_t start, bytes;            // addresses of what is made, behind those of the files
@@ -14,6 +13,7 @@ struct hf_recipe {
     int64_t out_rows;                  // of each source
     bool widens;                       // elements become F32
     float plus;                        // and more by this
+    struct hf_quant quant;             // of a quantised matrix
 };
 
 static inline bool hf_recipe_changes_elements(const struct hf_recipe *p) { return p->widens || p->plus != 0; }

@@ -98,14 +98,19 @@ static int compare_sources(const void *a, const void *b) {
     return c ? c : (a_name.len > b_name.len) - (a_name.len < b_name.len);
 }
 
+const struct hf_source *hf_shards_find(const struct hf_shards *s, struct text_view name) {
+    const struct st_tensor named = {.name = name};
+    const struct hf_source want = {&named, 0};
+    return s->num ? bsearch(&want, s->sources, s->num, sizeof want, compare_sources) : NULL;
+}
+
 // Every tensor that the index names is in a file. Sources are sorted by name.
 static bool check_index(const struct hf_shards *s, const struct jdoc *j, struct err *err) {
     const struct jdoc_value *map = jdoc_get(j, j->values, "weight_map");
     JDOC_EACH_KEY(j, key, map) {
-        const struct st_tensor named = {.name = jdoc_text(j, key)};
-        const struct hf_source want = {&named, 0};
-        if (!bsearch(&want, s->sources, s->num, sizeof want, compare_sources))
-            return jdoc_bad(j, err, "tensor %.*s at byte %u is not in %.*s", NAME(named.name), key->at,
+        struct text_view name = jdoc_text(j, key);
+        if (!hf_shards_find(s, name))
+            return jdoc_bad(j, err, "tensor %.*s at byte %u is not in %.*s", NAME(name), key->at,
                             (int)key[1].len, j->text + key[1].at),
                    false;
     }

@@ -18,4 +18,5 @@ struct hf_shards { // start it zeroed
 
 // false: err. hf_shards_free() is right in any case.
 bool hf_shards_read(struct hf_shards *s, struct hf_files *d, struct err *err);
+const struct hf_source *hf_shards_find(const struct hf_shards *s, struct text_view name); // NULL: absent
 void hf_shards_free(struct hf_shards *s);

@@ -25,7 +25,7 @@
 extern "C" {
 #endif
 
-#define BACKEND_ABI 12 // raise on any change to this file or model.h
+#define BACKEND_ABI 13 // raise on any change to this file or model.h
 
 struct device; // the backend's own
 
@@ -55,13 +55,14 @@ static inline bool device_has_head(const struct device_config *c) { return c->st
 // ---- weights
 
 enum weight_role {
-    WEIGHT_EMBED,    // part[0] (V, D)
-    WEIGHT_NORM,     // part[0] (D); q_norm and k_norm (d), or (H*d), (K*d); F32
-    WEIGHT_QKV,      // part[0..3) (H*d, D), (K*d, D), (K*d, D); bias[0..3) or none
-    WEIGHT_ATTN_OUT, // part[0] (D, H*d)  row-parallel; bias[0] (D) or none
-    WEIGHT_GATE_UP,  // part[0..2) (F, D), (F, D); of a layer with experts S for F
-    WEIGHT_DOWN,     // part[0] (D, F)    row-parallel; as GATE_UP
-    WEIGHT_HEAD,     // part[0] (V, D)
+    WEIGHT_EMBED,     // part[0] (V, D)
+    WEIGHT_NORM,      // part[0] (D); q_norm and k_norm (d), or (H*d), (K*d); F32
+    WEIGHT_QKV,       // part[0..3) (H*d, D), (K*d, D), (K*d, D); bias[0..3) or none
+    WEIGHT_ATTN_OUT,  // part[0] (D, H*d)  row-parallel; bias[0] (D) or none
+    WEIGHT_GATE_UP,   // part[0..2) (F, D), (F, D); of a layer with experts S for F
+    WEIGHT_DOWN,      // part[0] (D, F)    row-parallel; as GATE_UP
+    WEIGHT_HEAD,      // part[0] (V, D)
+    WEIGHT_ATTN_GATE, // part[0] (H*d, D)
     // Of recurrent layers, with n = groups*N and v = heads*P of the layer's mix_spec
     WEIGHT_MIX_IN,   // part[0..3) (n, D), (n, D), (v, D): q, k, v; MIX_CONV (v, D) three times
     WEIGHT_MIX_GATE, // part[0] (v, D); part[1..3) (heads, D), of which MIX_SSM has one
@@ -259,7 +260,7 @@ struct backend_ops {
     void (*qkv)(struct device *dev, const struct layer *layer, const struct step *step);
     void (*attn_prefill)(struct device *dev, const struct layer *layer, const struct step *step);
     void (*attn_decode)(struct device *dev, const struct layer *layer, const struct step *step);
-    // resid += residual_scale * post_norm(all_reduce(attention · Wᵀ) + bias): 8 K-segments, binary tree, then the
+    // resid += residual_scale * post_norm(all_reduce(attention * sigmoid(gate) · Wᵀ) + bias): 8 K-segments, binary tree, then the
     // bias, then the norm where the layer has one
     void (*attn_out)(struct device *dev, const struct layer *layer, const struct step *step);
     // Of layers with a mix_spec, else NULL where the device refuses them. mix(): norm, the input GEMMs, convolution,

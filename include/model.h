@@ -55,6 +55,7 @@ struct attn_spec {
     enum qk_norm qk_norm;
     bool qkv_bias; // q, k and v are matrix and bias
     bool out_bias; // and so is the attention output
+    bool gate;     // the output of attention is multiplied by sigmoid of a projection of the layer's input
 };
 
 enum act {
@@ -187,6 +188,7 @@ struct layer {
     const struct weight *qkv;       // (H*d + 2*K*d, D) rows q, k, v; with biases where the spec has them
     const struct weight *q_norm;    // (d), (H*d) with QK_NORM_WHOLE, or NULL
     const struct weight *k_norm;    // (d), (K*d) with QK_NORM_WHOLE, or NULL
+    const struct weight *attn_gate; // (H*d, D), with spec.gate
     const struct weight *attn_out;  // (D, H*d) row-parallel: summed as 8 segments; perhaps with a bias
     const struct weight *ffn_norm;  // (D) or NULL
     const struct weight *gate_up;   // (2*F, D) gate and up; with experts (2*S, D) or NULL

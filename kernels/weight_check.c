@@ -24,6 +24,7 @@ static void expected_shape(const struct model_config *m, enum weight_role role, 
         [WEIGHT_GATE_UP] = 2,
         [WEIGHT_DOWN] = 1,
         [WEIGHT_HEAD] = 1,
+        [WEIGHT_ATTN_GATE] = a && a->gate,
         [WEIGHT_MIX_IN] = 3,
         [WEIGHT_MIX_GATE] = conv  ? 0
                             : ssm ? 2
@@ -49,6 +50,7 @@ static void expected_shape(const struct model_config *m, enum weight_role role, 
     case WEIGHT_NORM: *rows = 1, *cols = m->hidden; break;
     case WEIGHT_QKV: *rows = i == 0 ? q : kv, *cols = m->hidden; break;
     case WEIGHT_ATTN_OUT: *rows = m->hidden, *cols = q; break;
+    case WEIGHT_ATTN_GATE: *rows = q, *cols = m->hidden; break;
     case WEIGHT_GATE_UP: *rows = F, *cols = m->hidden; break;
     case WEIGHT_DOWN: *rows = m->hidden, *cols = F; break;
     case WEIGHT_MIX_IN: *rows = conv || i == 2 ? v : n, *cols = m->hidden; break;

@@ -449,12 +449,18 @@ MUTATIONS = [
      "struct v16 s = v16_add(v16_mul(ki, delta[j]), v16_mul(v16_load(row + j * LANES), decay));", "test_mix"),  # rounded twice
     (MIX, "int group = m->tiled ?", "int group = true ?", "test_mix"),  # groups of heads beside each other
     (MIX, "m->key_dim && job->step->positions[row] == 0; i++)", "m->key_dim && false; i++)", "test_mix"),  # states of another sequence
+    (MIX, "m->kind == MIX_DELTA ? decay[h] : dt[h]", "dt[h]", "test_mix"),  # beta for alpha
+    (MIX, "m->groups && m->norm; g++", "m->groups && false; g++", "test_mix"),  # no norm of the groups
+    (WEIGHTS, "(i * turns + (size_t)p->at) * chunk", "i * turns * chunk", "test_json_arch"),  # the queries are the gate, too
+    (CPU, "if (layer->attn.gate)\n        pool_run", "if (false)\n        pool_run", "test_json_arch"),  # the output is not gated
+    (SHARD, "return (struct range){h.begin / of_group,", "return (struct range){0,", "test_shard"),  # the groups of ranks before, too
+    ("engine/models/model_config.c", "(int64_t)m->groups * m->key_dim > 1 << 22", "false", "test_recurrent_config"),  # keys of any size
     (MIX, "c.out_gate = in + channels;", "c.out_gate = in;", "test_mix"),  # the gates change places
     (CPU_KV, "bytes = kv_page_bytes(dev);", "bytes = halves * kv_half_elems(dev) * kv_elem_bytes(dev);", "test_mix"),  # a snapshot has keys' bytes only
     (SHARD, "cut_mix(s, part, i, true, x->key_dim);", "cut_mix(s, part, i, false, x->key_dim);", "test_shard"),  # rows of heads for groups
     (SHARD, "layer->state_layer = (uint16_t)own->groups[layer->state_group].num_layers++;", "", "test_shard"),  # places of other stages
     (KV_LAYERS, "if (n % c->state_layers == 0)", "if (n == 0)", "test_kv_layers"),  # states beyond the page
-    (WEIGHTS, "case OF_MIX: return model_mix(c, layer) != NULL;", "case OF_MIX: return true;", "test_recurrent_config"),  # tensors of both kinds in every layer
+    (WEIGHTS, "case OF_ATTN: return model_attn(c, layer) != NULL;", "case OF_ATTN: return true;", "test_recurrent_config"),  # tensors of both kinds in every layer
     ("engine/models/model_config.c", "r->recurrent[i] = v == 0;", "", "test_recurrent_config"),  # every layer attends
     (QUANTIZE, "if (weight && (weight_is_plain(at.slot->role) ||", "if (weight && (", "test_recurrent_config"),  # convolutions are quantised
     (WEIGHTS, "return is_f32(s->role) ||", "return", "test_model_config"),  # norms converted, too

@@ -55,6 +55,9 @@ enum hparam { // what a configuration is made of
     H_DENSE_LAYERS,
     H_EXPERT_STEP,
     H_NEXTN,
+    H_ATTN_INTERVAL,
+    H_RECURRENT_LAYERS,
+    H_ROPE_SECTIONS,
     NUM_HPARAMS,
 };
 
@@ -63,7 +66,7 @@ struct hparams {
     int vocab, layers, context, hidden, value_dim;
     int shared_experts, dense_layers, expert_step, nextn, gating;
     float norm_eps, embed_scale, residual_scale, logit_scale, logit_softcap, window_theta;
-    int mix_inner;
+    int mix_inner, attn_interval;
     struct attn_spec attn;
     struct ffn_spec ffn, expert; // of layers without experts, of those with
     struct mix_spec mix;
@@ -101,6 +104,7 @@ struct weight_slot {
         // Where the part is some rows of a tensor: the letters of all its rows, and which of them are the part's.
         const char *rows;
         int at;
+        char each; // the rows of the tensor's letters take turns, so many of each; 0: they follow each other
     } part[3];
     const char
         *fused; // the one tensor that has the rows of all parts, in a layer without the first part; or NULL
@@ -134,7 +138,11 @@ enum trait {
     TRAIT_POST_NORMS = 8,    // norms of what attention and feed-forward give
     TRAIT_NO_PRE_NORMS = 16, // and none of what goes in
     TRAIT_WHOLE_QK_NORM = 32,
-    TRAIT_SHORT_CONV = 64, // layers of MIX_CONV
+    TRAIT_SHORT_CONV = 64,     // layers of MIX_CONV
+    TRAIT_DELTA = 128,         // of MIX_DELTA
+    TRAIT_SSM = 256,           // of MIX_SSM
+    TRAIT_BARE_FFN_NORM = 512, // `ffn_norm` is the tensor's whole name
+    TRAIT_ATTN_GATE = 1024,    // attn_q has rows of q and of the gate of the attention output, head by head
 };
 
 enum presence { NEVER, OPTIONAL, ALWAYS };
@@ -145,7 +153,9 @@ struct arch {
     enum presence qkv_bias; // of q, k and v
     enum presence out_bias; // of the attention output
     unsigned traits;
-    enum mix_kind mix; // of its recurrent layers, which have no heads for keys and values
+    enum mix_kind mix; // of its recurrent layers
+    bool mix_tiled;    // mix_spec.tiled
+    bool mix_beside;   // all layers are recurrent and attend besides
     enum qk_norm qk_norm;
     bool window_every_layer; // a window without a pattern holds for all layers; else nothing says for which
     int window_pattern; // of so many layers the last has no window, where the file does not say; 0: it must

@@ -711,15 +711,82 @@ static bool has_rope(const struct reader *r, int layer, bool windowed) {
     return !r->no_rope && !still && !(every && layer % every == every - 1);
 }
 
+// Which layers are recurrent, where their number of heads for keys and values does not say it: a bool for each layer, or
+// all but each n-th.
+static bool read_recurrent(struct reader *r) {
+    struct meta_array a;
+    if (find_hparam(r, H_RECURRENT_LAYERS)) {
+        const char *key = key_of(r, H_RECURRENT_LAYERS);
+        if (meta_array(r->f, key, true, META_BOOL, &a, r->err))
+            return false;
+        if (a.count != (uint64_t)r->h.layers) {
+            model_file_bad(r->f, r->err, "key %s has %llu elements, expected one for each of %d layers", key,
+                           (unsigned long long)a.count, r->h.layers);
+            return false;
+        }
+        for (int i = 0; i < r->h.layers; i++)
+            r->recurrent[i] = meta_array_int(&a, (uint64_t)i) != 0;
+        return true;
+    }
+    r->h.attn_interval = 4;
+    if (!read_hparam(r, H_ATTN_INTERVAL))
+        return false;
+    for (int i = 0; i < r->h.layers; i++)
+        r->recurrent[i] = i % r->h.attn_interval != r->h.attn_interval - 1;
+    return true;
+}
+
+// Sizes of the states of heads: H_SSM_INNER values of all heads.
+static bool read_states(struct reader *r) {
+    struct mix_spec *m = &r->h.mix;
+    if (!read_hparam(r, H_SSM_CONV) || !read_hparam(r, H_SSM_INNER) || !read_hparam(r, H_SSM_STATE) ||
+        !read_hparam(r, H_SSM_HEADS) || !read_hparam(r, H_SSM_GROUPS))
+        return false;
+    if (r->h.mix_inner % m->heads || m->heads % m->groups || (int64_t)m->groups * m->key_dim > 1 << 22) {
+        model_file_bad(r->f, r->err,
+                       "key %s is %d, expected a multiple of %d heads, which are a multiple of %d groups, of "
+                       "at most %d elements together",
+                       key_of(r, H_SSM_INNER), r->h.mix_inner, m->heads, m->groups, 1 << 22);
+        return false;
+    }
+    m->head_dim = r->h.mix_inner / m->heads;
+    return true;
+}
+
+// The tensor of a part of the first recurrent layer, or NULL.
+static const struct model_tensor *mix_tensor(const struct reader *r, enum weight_role role, bool bias) {
+    char name[TENSOR_NAME_BYTES];
+    int layer = 0;
+    while (layer + 1 < r->h.layers && !r->recurrent[layer] && !r->arch->mix_beside)
+        layer++;
+    return model_file_find(r->f, arch_tensor_name(arch_slot(r->arch, role), 0, bias, layer, name));
+}
+
 // What recurrent layers keep and how.
 static bool read_mix(struct reader *r) {
     struct mix_spec *m = &r->h.mix;
+    bool attends = false;
     m->kind = r->arch->mix;
+    m->tiled = r->arch->mix_tiled;
     if (m->kind == MIX_NONE)
         return true;
-    m->heads = r->h.hidden;
-    m->head_dim = 1;
-    return read_hparam(r, H_SHORT_CONV);
+    if (m->kind == MIX_CONV) {
+        m->heads = r->h.hidden;
+        m->head_dim = 1;
+        return read_hparam(r, H_SHORT_CONV);
+    }
+    if (!read_states(r) || (m->kind == MIX_DELTA && !read_recurrent(r)))
+        return false;
+    if (m->kind == MIX_SSM) {
+        m->conv_bias = mix_tensor(r, WEIGHT_MIX_CONV, true) != NULL;
+        m->norm = mix_tensor(r, WEIGHT_MIX_NORM, false) != NULL;
+    }
+    for (int i = 0; i < r->h.layers; i++)
+        attends |= !r->recurrent[i];
+    if (!attends)
+        model_file_bad(r->f, r->err, "all %d layers are recurrent (key %s): expected one with attention",
+                       r->h.layers, key_of(r, H_ATTN_INTERVAL));
+    return attends;
 }
 
 // Layers differ by their window and rotation, and share everything else.
@@ -738,10 +805,11 @@ static void make_specs(const struct reader *r, const bool *windowed, struct mode
         struct attn_spec a = r->h.attn;
         a.window = windowed[i] ? a.window : 0;
         a.rope = !has_rope(r, i, windowed[i]) ? -1 : r->arch->window_rope && windowed[i];
+        bool mix = r->recurrent[i] || r->arch->mix_beside;
         c->layers[i] = (struct layer_spec){.attn = r->recurrent[i] ? MODEL_NO_SPEC : add_attn(c, &a),
-                                           .mix = r->recurrent[i] ? 0 : MODEL_NO_SPEC,
+                                           .mix = mix ? 0 : MODEL_NO_SPEC,
                                            .ffn = add_ffn(c, has_experts(r, i) ? &r->h.expert : &r->h.ffn)};
-        c->num_mix |= r->recurrent[i];
+        c->num_mix |= mix;
     }
     c->mix[0] = r->h.mix;
     kv_layers_group(c);
@@ -760,6 +828,7 @@ enum status model_config_read(const struct model_file *f, struct model_config *c
         !read_rope(&r) || !read_vocab(&r, c))
         return r.err->code;
     r.h.attn.qk_norm = r.arch->qk_norm;
+    r.h.attn.gate = (r.arch->traits & TRAIT_ATTN_GATE) != 0;
     r.h.ffn.act = r.arch->act;
     r.h.attn.qkv_bias = has_biases(&r, r.arch->qkv_bias, WEIGHT_QKV);
     r.h.attn.out_bias = has_biases(&r, r.arch->out_bias, WEIGHT_ATTN_OUT);

@@ -99,7 +99,7 @@ static int64_t layer_cost(const struct model_config *m, int layer) {
     int64_t cost = f->experts > 0 ? 3 * ((int64_t)f->top_k * f->hidden + f->shared_hidden) + f->experts
                                   : 3 * (int64_t)f->hidden;
     if (a)
-        cost += 2 * (int64_t)(a->heads + a->kv_heads) * a->head_dim;
+        cost += (int64_t)((2 + a->gate) * a->heads + 2 * a->kv_heads) * a->head_dim;
     if (x)
         cost += (x->kind == MIX_CONV ? 4 : 3) * (int64_t)mix_values(x) + 2 * (int64_t)x->groups * x->key_dim;
     return cost;
@@ -265,6 +265,11 @@ void shard_cut(const struct shard *s, const struct weight_desc *whole, enum dtyp
     case WEIGHT_SELECT_BIAS:
     case WEIGHT_SHARED_GATE:
     case WEIGHT_NORM: return;
+    case WEIGHT_ATTN_GATE:
+        part->total = (int64_t)a->heads * a->head_dim;
+        r = heads(s, a, false);
+        cut_rows(part, 0, r);
+        break;
     case WEIGHT_QKV:
         r = heads(s, a, false);
         cut_rows(part, 0, r);

@@ -24,11 +24,12 @@ static int slot_count(const struct model_config *c, const struct weight_slot *s)
 
 static bool slot_in_layer(const struct model_config *c, const struct weight_slot *s, int layer) {
     const struct ffn_spec *f = model_ffn(c, layer);
+    const struct mix_spec *m = model_mix(c, layer);
     bool shared = f->experts > 0 && f->shared_hidden > 0;
     switch (s->of) {
     case OF_ANY: return true;
     case OF_ATTN: return model_attn(c, layer) != NULL;
-    case OF_MIX: return model_mix(c, layer) != NULL;
+    case OF_MIX: return m && (s->role != WEIGHT_MIX_NORM || m->kind != MIX_SSM || m->norm);
     case OF_DENSE: return f->experts == 0;
     case OF_EXPERTS: return f->experts > 0;
     case OF_SHARED: return shared;
@@ -247,7 +248,7 @@ static struct model_tensor find_part(const struct loader *l, const struct weight
     struct model_tensor t =
         *model_file_find(l->f, part_name(l->whole, s, fused ? FUSED_PART : part, bias, layer, name));
     const struct slot_part *p = &s->part[part];
-    if (fused || p->rows) {
+    if (fused || (p->rows && !p->each)) {
         uint64_t all = (uint64_t)t.view.shape[0], rows = (uint64_t)part_rows(l->whole, s, part, layer);
         int64_t before =
             fused ? rows_before(l->whole, s, part, layer) : letter_sum(l->whole, layer, p->rows, p->at);
@@ -309,6 +310,19 @@ static enum status read_part(struct loader *l, const struct model_tensor *t, uns
     return STATUS_OK;
 }
 
+// Moves the rows of a part that takes turns with others to the front.
+static void take_turns(const struct loader *l, const struct slot_part *p, int layer, struct model_tensor *t,
+                       struct tensor *view) {
+    size_t chunk =
+        (size_t)letter_size(l->whole, layer, p->each) * dtype_row_bytes(view->dtype, view->shape[1]);
+    size_t turns = strlen(p->rows), chunks = t->bytes / chunk / turns;
+    for (size_t i = 0; i < chunks; i++)
+        memmove((char *)(uintptr_t)view->data + i * chunk,
+                (const char *)view->data + (i * turns + (size_t)p->at) * chunk, chunk);
+    view->shape[0] /= (int64_t)turns;
+    t->elements /= turns;
+}
+
 // What the layer's down matrix is loaded as: it says where its gate and up are cut.
 static enum dtype down_dtype(const struct loader *l, const struct weight_slot *s, int layer) {
     if (s->role != WEIGHT_GATE_UP && s->role != WEIGHT_DOWN)
@@ -330,6 +344,10 @@ static enum status load_slot(struct loader *l, const struct weight_slot *s, int 
         struct model_tensor t = find_part(l, s, p, false, layer), bias = t;
         if ((st = read_part(l, &t, &at, &desc.part[p], err)))
             return st;
+        if (s->part[p].each) {
+            take_turns(l, &s->part[p], layer, &t, &desc.part[p]);
+            l->first = UINT64_MAX;
+        }
         if (has_bias(l->whole, s, layer)) {
             bias = find_part(l, s, p, true, layer);
             if ((st = read_part(l, &bias, &at, &desc.bias[p], err)))

@@ -214,6 +214,13 @@ static void exp_row(float *y, const float *x, int n, float max) {
         v16_store_part(y + i, exp_v16(v16_sub(v16_load_part(x + i, n - i), v16_set1(max))), n - i);
 }
 
+static void gate_output(float *y, const float *gate, int n) {
+    for (int i = 0; i < n; i += LANES) {
+        struct v16 z = v16_add(v16_set1(1), exp_v16(v16_sub(v16_set1(0), v16_load_part(gate + i, n - i))));
+        v16_store_part(y + i, v16_div(v16_load_part(y + i, n - i), z), n - i);
+    }
+}
+
 INLINE struct v16 tanh_v16(struct v16 x) {
     struct v16 z = v16_add(v16_set1(1), exp_v16(v16_add(x, x)));
     return v16_sub(v16_set1(1), v16_div(v16_set1(2), z));
@@ -269,6 +276,7 @@ const struct cpu_kernels CPU_KERNELS = {
     .geglu = geglu,
     .clamped = clamped,
     .exp = exp_row,
+    .gate = gate_output,
     .softcap = softcap,
     .attend = attend,
     .mix_conv = mix_conv,

@@ -185,6 +185,13 @@ static bool adds_apart(const struct device *dev) {
     return model_scale(dev->model.residual_scale) != 1 || dev->model.post_norms;
 }
 
+static bool has_gate(const struct model_config *m) {
+    bool gate = false;
+    for (int i = 0; i < m->num_attn; i++)
+        gate |= m->attn[i].gate;
+    return gate;
+}
+
 static void lay_out_arena(struct device *dev, struct arena *c) {
     const struct model_config *m = &dev->model;
     const struct step_limits *l = &dev->limits;
@@ -197,6 +204,7 @@ static void lay_out_arena(struct device *dev, struct arena *c) {
     dev->h = arena_take(c, T * h_size(dev), sizeof(float));
     dev->key = arena_take(c, T * kv, sizeof(float));
     dev->value = arena_take(c, T * kv, sizeof(float));
+    dev->gate = arena_take(c, has_gate(m) ? T * q : 0, sizeof(float));
     // Normalised rows pass through `floats` whatever type comes of them.
     bool floats = dev->dtypes & (1u << DTYPE_F32 | 1u << DTYPE_F16);
     dev->rows.floats = arena_take(c, rows, activation_stride((floats ? wide : D) * sizeof(float)));
@@ -383,6 +391,10 @@ static void cpu_qkv(struct device *dev, const struct layer *layer, const struct 
     float *y[3] = {dev->q, dev->key, dev->value};
     int width = attn_q_size(&layer->attn), ldy[3] = {width, device_kv_size(dev), device_kv_size(dev)};
     cpu_matmul(dev, y, ldy, &x, layer->qkv);
+    if (layer->attn.gate) {
+        x = cpu_gemm_input(dev, dev->resid, step->num_tokens, NULL, layer->attn_gate, layer->attn_norm);
+        cpu_matmul(dev, (float *[3]){dev->gate}, (int[3]){width}, &x, layer->attn_gate);
+    }
     struct finish_qkv job = {dev, layer, step};
     pool_run_items(dev->pool, finish_qkv_worker, &job, step->num_tokens,
                    (long long)step->num_tokens * width > 1 << 12);
@@ -470,7 +482,25 @@ static void add_projection(struct device *dev, const float *h, const struct weig
         pool_run(dev->pool, bias_worker, &job, (long long)step->num_tokens * D > 1 << 15);
 }
 
+struct gate_rows {
+    struct device *dev;
+    int num_tokens, width;
+};
+
+static void gate_worker(void *ctx, int thread, int num_threads) {
+    const struct gate_rows *job = ctx;
+    int begin, end;
+    pool_partition(job->num_tokens, thread, num_threads, &begin, &end);
+    for (int t = begin; t < end; t++) {
+        size_t at = (size_t)t * (size_t)job->width;
+        job->dev->kernels->gate(job->dev->h + at, job->dev->gate + at, job->width);
+    }
+}
+
 static void cpu_attn_out(struct device *dev, const struct layer *layer, const struct step *step) {
+    struct gate_rows job = {dev, step->num_tokens, attn_q_size(&layer->attn)};
+    if (layer->attn.gate)
+        pool_run(dev->pool, gate_worker, &job, (long long)job.num_tokens * job.width > 1 << 15);
     add_projection(dev, dev->h, layer->attn_out, layer->attn_post_norm, step);
 }
 

@@ -111,6 +111,7 @@ struct device {
     struct region arena; // everything below
     float *resid, *q, *h;
     float *key, *value; // (T, K*d) of this step
+    float *gate;        // (T, H*d) of the attention output, where layers have one
     // Of recurrent layers: (T) rows q, k, v; (T) rows of the output gate and two numbers for each head; (T, heads*P)
     float *mix_in, *mix_gate, *mixed;
     float *units[2];       // (N) what makes q and k of length 1 / sqrt(N) and 1

@@ -283,6 +283,7 @@ struct cpu_kernels {
     // y = g / (1 + exp(0 - 1.702 g)) * (u + 1), g = min(gate, 7), u = max(-7, min(up, 7)), as swiglu()
     void (*clamped)(float *y, size_t ldy, const float *gate, const float *up, size_t ldx, int rows, int n);
     void (*exp)(float *y, const float *x, int n, float max); // y = exp(x - max)
+    void (*gate)(float *y, const float *gate, int n);        // y = y * sigmoid(gate)
     void (*softcap)(float *x, int n, float cap);             // x = cap * tanh(x / cap)
     void (*attend)(struct attn_chunk *c);
     void (*mix_conv)(const struct mix_conv *c);

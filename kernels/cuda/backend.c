@@ -45,6 +45,8 @@ static const char *spec_problem(const struct model_config *m, const struct attn_
         return "the norm of queries and keys spans all heads";
     if (a->softcap > 0)
         return "the scores of attention have a soft cap";
+    if (a->gate)
+        return "the attention output is gated";
     return NULL;
 }
 

@@ -1,5 +1,5 @@
 // The reference backend: every phase composed of the primitives of ref_ops.h, one row after another, keys and
-// values in the canonical order of kv_export. Slow and plain on purpose.
+// values in the canonical order of kv_export. Slow and plain on purpose. Over 600 lines: every phase, once.
 #include "ref_mix.h"
 
 #include "inspect.h"
@@ -476,6 +476,14 @@ static void add_projection(struct device *dev, const float *h, const struct weig
 }
 
 static void ref_attn_out(struct device *dev, const struct layer *layer, const struct step *step) {
+    int width = q_size(&layer->attn);
+    for (int t = 0; t < step->num_tokens && layer->attn_gate; t++) {
+        float *h = dev->h + (size_t)t * (size_t)width;
+        normalise(dev, dev->resid + (size_t)t * (size_t)dev->model.hidden, layer->attn_norm);
+        ref_matvec(dev->wide, dev->norm, &layer->attn_gate->part[0]);
+        for (int i = 0; i < width; i++)
+            h[i] = (float)((double)h[i] / (1 + exp(-(double)dev->wide[i])));
+    }
     add_projection(dev, dev->h, layer->attn_out, layer->attn_post_norm, step);
 }
 

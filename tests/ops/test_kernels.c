@@ -320,7 +320,7 @@ static void test_pack(void **state) {
 static void test_vectors(void **state) {
     (void)state;
     enum { N = 1056 };
-    static float x[N], w[N], y[NUM_VARIANTS][N], z[NUM_VARIANTS][N];
+    static float x[N], w[N], y[NUM_VARIANTS][N], z[NUM_VARIANTS][N], gated[NUM_VARIANTS][N];
     static uint16_t h[NUM_VARIANTS][N], g[NUM_VARIANTS][N];
     static struct act_q8 q[NUM_VARIANTS][N / 32];
     for (int round = 0; round < 200; round++) {
@@ -345,6 +345,13 @@ static void test_vectors(void **state) {
             k->swiglu(z[v], 0, x, w, 0, 1, n);
             assert_true(same_floats(z[0], z[v], n));
             assert_true(isnan(z[v][n]));
+            memset(gated[v], 0xff, sizeof gated[v]);
+            memcpy(gated[v], w, (size_t)n * sizeof *w);
+            k->gate(gated[v], x, n); // w * sigmoid(x)
+            assert_true(same_floats(gated[0], gated[v], n));
+            assert_true(n == N || isnan(gated[v][n]));
+            for (int i = 0; i < n && !hostile; i++)
+                assert_true(fabs((double)gated[v][i] - (double)w[i] / (1 + exp(-(double)x[i]))) < 1e-6);
             memset(h[v], 0xee, sizeof h[v]);
             k->to_bf16(h[v], x, n);
             assert_memory_equal(h[0], h[v], (size_t)N * 2);

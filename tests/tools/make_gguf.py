@@ -48,6 +48,8 @@ ARCHS = {  # what their files have beside llama's, or instead
     "glm4": dict(fused_ffn=True, post_norms=True), "exaone4": dict(qk_norm=True, pre_norms=False, post_norms=True), "gemma": {},
     "gemma2": dict(post_norms=True), "gemma3": dict(qk_norm=True, post_norms=True),
     "lfm2": dict(qk_norm=True, mix="conv", out_norm="token_embd_norm"), "qwen3moe": dict(qk_norm=True),
+    "granitehybrid": dict(mix="ssm"), "falcon-h1": dict(mix="ssm", beside=True),
+    "qwen35": dict(qk_norm=True, mix="delta", gate=True, ffn_norm="post_attention_norm"),
 }
 VOCABULARIES = {  # by preset: below the folder of --tokenizers
     "qwen2.5-0.5b": dict(vocab="qwen2/vocab.json", merges="qwen2/merges.txt", pre="qwen2",
@@ -175,6 +177,7 @@ def parse(argv=None):
                    help="context before scaling; default: 8192 for llama3, else context / factor")
     p.add_argument("--rope-dim", type=int, default=0, help="rotated dimensions; default: all of a head")
     p.add_argument("--attention", type=int, default=3, help="of so many layers of a model with recurrent ones the last attends")
+    p.add_argument("--states", default="4,2,16,16", metavar="H,G,N,P", help="heads and groups of recurrent layers, their states")
     p.add_argument("--taps", type=int, default=3, help="of the convolution of recurrent layers")
     p.add_argument("--experts", type=int, default=0, help="in layers from --dense-layers on")
     p.add_argument("--top-k", type=int, default=2)
@@ -192,8 +195,9 @@ def parse(argv=None):
     a = p.parse_args(argv)
     a.head_dim = a.head_dim or a.hidden // a.heads
     vars(a).update({"qk_norm": False, "ffn_norm": "ffn_norm", "fused": False, "whole": False, "pre_norms": True,
-                    "post_norms": False, "mix": None, "out_norm": "output_norm", **ARCHS[a.arch]})
-    a.attends = [not a.mix or i % a.attention == a.attention - 1 for i in range(a.layers)]
+                    "post_norms": False, "mix": None, "beside": False, "gate": False, "out_norm": "output_norm", **ARCHS[a.arch]})
+    a.state_heads, a.state_groups, a.state_rows, a.state_columns = map(int, a.states.split(","))
+    a.attends = [not a.mix or a.beside or i % a.attention == a.attention - 1 for i in range(a.layers)]
     a.fused_ffn = a.fused or a.arch == "glm4"
     llama3 = a.rope in ("llama3", "llama3-keys")
     a.rope_original = a.rope_original or (8192 if llama3 else max(1, int(a.context / a.rope_factor)))
@@ -239,9 +243,22 @@ def main(argv=None, w=None):
     w.u32(f"{a.arch}.embedding_length", a.hidden)
     w.u32(f"{a.arch}.feed_forward_length", a.ffn)
     w.u32(f"{a.arch}.attention.head_count", a.heads)
-    if a.mix:
+    if a.mix == "conv":
         w.i32s(f"{a.arch}.attention.head_count_kv", [a.kv_heads if attends else 0 for attends in a.attends])
         w.u32(f"{a.arch}.shortconv.l_cache", a.taps)
+    elif a.mix:
+        if a.mix == "ssm" and not a.beside:
+            w.i32s(f"{a.arch}.attention.head_count_kv", [a.kv_heads if attends else 0 for attends in a.attends])
+        else:
+            w.u32(f"{a.arch}.attention.head_count_kv", a.kv_heads)
+        if a.mix == "delta":
+            w.u32(f"{a.arch}.full_attention_interval", a.attention)
+            w.i32s(f"{a.arch}.rope.dimension_sections", [((a.rope_dim or d) // 2 + 2 - i) // 3 for i in range(3)] + [0])
+        w.u32(f"{a.arch}.ssm.conv_kernel", a.taps)
+        w.u32(f"{a.arch}.ssm.inner_size", a.state_heads * a.state_columns)
+        w.u32(f"{a.arch}.ssm.state_size", a.state_rows)
+        w.u32(f"{a.arch}.ssm.time_step_rank", a.state_heads)
+        w.u32(f"{a.arch}.ssm.group_count", a.state_groups)
     else:
         w.u32(f"{a.arch}.attention.head_count_kv", a.kv_heads)
     w.u32(f"{a.arch}.attention.key_length", d)
@@ -304,6 +321,12 @@ def main(argv=None, w=None):
     def bias(name, n):
         w.tensor(name, F32, [n], random_tensor(key(), F32, n, 0.5))
 
+    def vector(name, n, scale, centre):
+        w.tensor(name, F32, [n], random_tensor(key(), F32, n, scale, centre))
+
+    def column(name, n, scale, centre):
+        w.tensor(name, F32, [n, 1], random_tensor(key(), F32, n, scale, centre))
+
     def conv(name, channels):
         w.tensor(name, F32, [channels, a.taps], random_tensor(key(), F32, channels * a.taps, 1.0))
 
@@ -327,15 +350,37 @@ def main(argv=None, w=None):
         b = f"blk.{i}."
         if a.pre_norms:
             norm(b + "attn_norm.weight", a.hidden)
-        if not a.attends[i]:
+        values, keys = a.state_heads * a.state_columns, a.state_groups * a.state_rows
+        if not a.attends[i] and a.mix == "delta":
+            matrix(b + "attn_qkv.weight", 2 * keys + values, a.hidden)
+            matrix(b + "attn_gate.weight", values, a.hidden)
+            matrix(b + "ssm_beta.weight", a.state_heads, a.hidden)
+            matrix(b + "ssm_alpha.weight", a.state_heads, a.hidden)
+            conv(b + "ssm_conv1d.weight", 2 * keys + values)
+            vector(b + "ssm_a", a.state_heads, 0.4, -0.5)
+            bias(b + "ssm_dt.bias", a.state_heads)
+            norm(b + "ssm_norm.weight", a.state_columns)
+            matrix(b + "ssm_out.weight", a.hidden, values)
+        elif a.mix == "ssm" and (a.beside or not a.attends[i]):
+            matrix(b + "ssm_in.weight", 2 * values + 2 * keys + a.state_heads, a.hidden)
+            conv(b + "ssm_conv1d.weight", values + 2 * keys)
+            bias(b + "ssm_conv1d.bias", values + 2 * keys)
+            column(b + "ssm_a", a.state_heads, 0.4, -0.5)
+            bias(b + "ssm_dt.bias", a.state_heads)
+            column(b + "ssm_d", a.state_heads, 0.5, 1)
+            if not a.beside:
+                w.tensor(b + "ssm_norm.weight", F32, [a.state_groups, values // a.state_groups],
+                         random_tensor(key(), F32, values, 0.25, 1.0))
+            matrix(b + "ssm_out.weight", a.hidden, values)
+        if a.mix == "conv" and not a.attends[i]:
             matrix(b + "shortconv.in_proj.weight", 3 * a.hidden, a.hidden)
             conv(b + "shortconv.conv.weight", a.hidden)
             matrix(b + "shortconv.out_proj.weight", a.hidden, a.hidden)
-        else:
+        if a.attends[i]:
             if a.fused:
                 matrix(b + "attn_qkv.weight", (a.heads + 2 * a.kv_heads) * d, a.hidden)
             else:
-                matrix(b + "attn_q.weight", a.heads * d, a.hidden)
+                matrix(b + "attn_q.weight", a.heads * d * (2 if a.gate else 1), a.hidden)
                 matrix(b + "attn_k.weight", a.kv_heads * d, a.hidden)
                 matrix(b + "attn_v.weight", a.kv_heads * d, a.hidden, layer=i)
             if a.bias:
@@ -349,7 +394,7 @@ def main(argv=None, w=None):
             if a.out_bias:
                 bias(b + "attn_output.bias", a.hidden)
         if a.pre_norms:
-            norm(b + f"{a.ffn_norm}.weight", a.hidden)
+            norm(b + a.ffn_norm + ("" if a.arch == "falcon-h1" else ".weight"), a.hidden)
         if a.post_norms:
             norm(b + "post_attention_norm.weight", a.hidden)
             norm(b + "post_ffw_norm.weight", a.hidden)

@@ -32,7 +32,7 @@ NO_FOLDER = ("llama-scale", "mixtral")  # no config.json says an attention scale
 GOLDEN = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "model", "golden")
 PROMPT, GREEDY, MARGIN = 90, 16, 0.005
 BASE = "--layers 2 --hidden 64 --heads 4 --kv-heads 2 --ffn 96 --vocab 300 --context 256"
-PERMUTED = ("llama", "granite", "minicpm", "smollm3", "internlm2", "mistral3")  # whose converters interleave rows of q and k
+PERMUTED = ("llama", "granite", "granitehybrid", "minicpm", "smollm3", "internlm2", "mistral3")  # whose converters interleave rows of q and k
 PATTERNS = {"olmo2": 4, "exaone4": 4, "gemma2": 2, "gemma3": 6}  # of so many layers the last has no window
 K = "--layers 1 --hidden 256 --kv-heads 1 --ffn 256 --vocab 290"  # what blocks of 256 divide, and no more than that
 YARN = "--rope yarn --rope-original 16"
@@ -84,6 +84,11 @@ CASES = {
     "lfm2-q8_0": ("--arch lfm2 --layers 5 --attention 2 --taps 4 --type q8_0", "conv"),
     "qwen3moe": ("--arch qwen3moe --no-tied --experts 16 --top-k 3 --expert-ffn 48", "top_k"),
     "mixtral": ("--no-tied --experts 8", "top_k"),
+    "qwen35": ("--arch qwen35 --layers 5 --head-dim 32 --rope-dim 8 --no-tied --rope-base 1000000 --taps 4", "conv"),
+    "qwen35-grouped": ("--arch qwen35 --layers 4 --taps 4 --states 6,3,32,32", "gate"),
+    "granitehybrid": ("--arch granitehybrid --layers 4 --taps 4 --states 8,1,16,16 --no-tied --f32 attention.scale=0.2 "
+                      "--f32 embedding_scale=2 --f32 residual_scale=0.4 --f32 logit_scale=2", "conv"),
+    "falcon-h1": ("--arch falcon-h1 --layers 2 --taps 4 --states 4,2,16,16 --no-tied", "conv"),
     "llama-f16": ("--type f16 --no-tied", None),
     "mistral-bf16": ("--type bf16 --window 20", "window"),
     "qwen2-q8_0": ("--arch qwen2 --type q8_0 --no-tied", "bias"),
@@ -150,7 +155,7 @@ def configuration(a, off):
     names = {"attention.scale": "attention_multiplier", "embedding_scale": "embedding_multiplier",
              "residual_scale": "residual_multiplier", "logit_scale": "logits_scaling"}
     scales = {theirs: more.pop(ours) for ours, theirs in names.items() if ours in more}
-    scale = None if a.arch == "granite" else scales.pop("attention_multiplier", None)
+    scale = None if a.arch.startswith("granite") else scales.pop("attention_multiplier", None)
     caps = {k.removesuffix("ping") + "ping": None if off == "softcap" else more.pop(k, None) for k in
             ("attn_logit_softcapping", "final_logit_softcapping")}
     layer_types = None
@@ -164,6 +169,8 @@ def configuration(a, off):
         more = {}
     if more and off != "rope":
         sys.exit(f"no oracle for {more}")
+    states = dict(mamba_n_heads=a.state_heads, mamba_n_groups=a.state_groups, mamba_d_state=a.state_rows, mamba_d_head=a.state_columns,
+                  mamba_d_conv=a.taps, mamba_chunk_size=64)
     experts = dict(num_experts_per_tok=1 if off == "top_k" else a.top_k, moe_intermediate_size=a.expert_ffn)
     if a.arch == "qwen3moe":
         model = tf.Qwen3MoeForCausalLM(tf.Qwen3MoeConfig(**common, **experts, num_experts=a.experts, norm_topk_prob=True))
@@ -196,6 +203,19 @@ def configuration(a, off):
         kinds = ["full_attention" if attends else "conv" for attends in a.attends]
         model = tf.Lfm2ForCausalLM(tf.Lfm2Config(**common, norm_eps=1e-5, conv_L_cache=a.taps, layer_types=kinds, pad_token_id=None,
                                                  block_auto_adjust_ff_dim=False))
+    elif a.arch == "granitehybrid":
+        kinds = ["attention" if attends else "mamba" for attends in a.attends]
+        model = tf.GraniteMoeHybridForCausalLM(tf.GraniteMoeHybridConfig(
+            **{**common, **scales}, layer_types=kinds, num_local_experts=0, shared_intermediate_size=a.ffn, position_embedding_type="rope",
+            **states, mamba_expand=a.state_heads * a.state_columns // a.hidden))
+    elif a.arch == "falcon-h1":
+        model = tf.FalconH1ForCausalLM(tf.FalconH1Config(**common, **states, mamba_d_ssm=a.state_heads * a.state_columns))
+    elif a.arch == "qwen35":  # Qwen3-Next without experts, but for the order of rows
+        kinds = ["full_attention" if attends else "linear_attention" for attends in a.attends]
+        model = tf.Qwen3NextForCausalLM(tf.Qwen3NextConfig(
+            **common, layer_types=kinds, num_experts=0, partial_rotary_factor=(a.rope_dim or a.head_dim) / a.head_dim,
+            linear_conv_kernel_dim=a.taps, linear_num_value_heads=a.state_heads, linear_num_key_heads=a.state_groups,
+            linear_key_head_dim=a.state_rows, linear_value_head_dim=a.state_columns))
     elif a.arch == "phi3":
         window = None if off == "window" else a.window or None
         model = tf.Phi3ForCausalLM(tf.Phi3Config(**common, sliding_window=window, pad_token_id=None, resid_pdrop=0.0,
@@ -240,6 +260,33 @@ def expert_tensors(a, base, x):
     return {f"{mlp}.experts.{e}.{part[base.removesuffix('_exps')]}.weight": x[e] for e in range(a.experts)}
 
 
+DELTA = ("attn_qkv", "attn_gate", "ssm_beta", "ssm_alpha", "ssm_conv1d", "ssm_a", "ssm_dt", "ssm_norm", "ssm_out")
+
+
+def delta_net(a, t, off):
+    """The weights of a gated delta net: theirs lie group by group of heads, with q, k, v, z of each group beside each other; the file
+    has the first head of each group, then the second."""
+    import numpy as np
+
+    heads, groups, rows, columns = a.state_heads, a.state_groups, a.state_rows, a.state_columns
+    each, keys = heads // groups, groups * rows
+
+    def by_group(x, size):
+        return x.reshape(each, groups, size, *x.shape[1:]).swapaxes(0, 1).reshape(x.shape)
+
+    q, k, v = np.split(t["attn_qkv"], [keys, 2 * keys])
+    parts = [q, k, by_group(v, columns), by_group(t["attn_gate"], columns)]
+    beta_alpha = [by_group(t[name], 1) for name in ("ssm_beta", "ssm_alpha")]
+    conv = t["ssm_conv1d"].copy()
+    conv[2 * keys:] = by_group(conv[2 * keys:], columns)
+    if off == "conv":
+        conv[:, :-1] = 0
+    return {"in_proj_qkvz.weight": np.concatenate([x.reshape(groups, -1, a.hidden) for x in parts], 1).reshape(-1, a.hidden),
+            "in_proj_ba.weight": np.concatenate([x.reshape(groups, each, a.hidden) for x in beta_alpha], 1).reshape(-1, a.hidden),
+            "conv1d.weight": conv[:, None], "A_log": np.log(-by_group(t["ssm_a"], 1)), "dt_bias": by_group(t["ssm_dt"], 1),
+            "norm.weight": t["ssm_norm"], "out_proj.weight": by_group(t["ssm_out"].T, columns).T}
+
+
 def load(a, path, off):
     """The model with the weights of a GGUF file, in float64."""
     import gguf
@@ -262,28 +309,50 @@ def load(a, path, off):
         names["post_ffw_norm"] = "post_mlp_layernorm" if glm else "post_feedforward_layernorm"
         if gemma:
             names["ffn_norm"] = "pre_feedforward_layernorm"
-    if a.arch == "seed_oss":
+    if a.arch in ("seed_oss", "qwen35"):
         names["post_attention_norm"] = "post_attention_layernorm"
+    if a.mix == "ssm":
+        names.update({"ssm_in": "mamba.in_proj", "ssm_conv1d": "mamba.conv1d", "ssm_dt": "mamba.dt_bias", "ssm_a": "mamba.A_log",
+                      "ssm_d": "mamba.D", "ssm_norm": "mamba.norm", "ssm_out": "mamba.out_proj"})
+    if a.arch == "falcon-h1":
+        names.update({"ffn_norm": "pre_ff_layernorm", "ffn_gate": "feed_forward.gate_proj", "ffn_up": "feed_forward.up_proj",
+                      "ffn_down": "feed_forward.down_proj"})
+    if a.arch == "granitehybrid":
+        names["ffn_down"] = "shared_mlp.output_linear"
     if a.arch == "lfm2":
         names.update({"attn_norm": "operator_norm", "ffn_norm": "ffn_norm", "attn_output": "self_attn.out_proj",
                       "attn_q_norm": "self_attn.q_layernorm", "attn_k_norm": "self_attn.k_layernorm", "ffn_gate": "feed_forward.w1",
                       "ffn_up": "feed_forward.w3", "ffn_down": "feed_forward.w2", "in_proj": "conv.in_proj", "conv": "conv.conv",
                       "out_proj": "conv.out_proj"})
-    whole = {"token_embd_norm": "model.embedding_norm", "token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
-    state = {}
+    last = "model.final_layernorm" if a.arch == "falcon-h1" else "model.norm"
+    whole = {"token_embd_norm": "model.embedding_norm", "token_embd": "model.embed_tokens", "output_norm": last, "output": "lm_head"}
+    state, mixed = {}, {}  # of recurrent layers: by layer, the file's tensors
     for t in gguf.GGUFReader(path).tensors:
         if t.name.startswith("rope_f"):
             continue
         x = gguf.quants.dequantize(t.data, t.tensor_type).astype(np.float64)
         x = x.reshape([int(n) for n in reversed(t.shape)])
         parts = t.name.split(".")
-        base, end = parts[-2], parts[-1]
+        base, end = parts[-2:] if parts[-1] in ("weight", "bias") else (parts[-1], "")
         if a.arch in PERMUTED and base in ("attn_q", "attn_k"):
             heads = a.heads if base == "attn_q" else a.kv_heads
             x = x.reshape(heads, a.head_dim // 2, 2, -1).swapaxes(1, 2).reshape(x.shape)
         if a.arch.startswith("gemma") and base.endswith("norm"):
             x = x - 1  # theirs is added to 1
-        if base == "conv":
+        if a.mix == "delta" and base in DELTA and not a.attends[int(parts[1])]:
+            mixed.setdefault(parts[1], {})[base] = x
+            continue
+        if off == "gate" and base == "attn_q":  # one half everywhere
+            x.reshape(a.heads, 2, a.head_dim, -1)[:, 1] = 0
+        if a.arch == "qwen35" and base.endswith("norm"):
+            x = x - 1
+        if a.mix == "ssm" and base.startswith("ssm_") and base not in ("ssm_in", "ssm_out", "ssm_conv1d"):
+            x = np.log(-x.ravel()) if base == "ssm_a" else x.ravel()
+            end = "weight" if base == "ssm_norm" else ""
+        if a.arch == "granitehybrid" and base in ("ffn_gate", "ffn_up"):
+            mixed.setdefault(parts[1], {})[base] = x
+            continue
+        if base in ("conv", "ssm_conv1d") and end == "weight":
             x = x[:, None]
             if off == "conv":
                 x[..., :-1] = 0  # tokens before are not seen
@@ -294,7 +363,14 @@ def load(a, path, off):
                 state[f"model.layers.{parts[1]}.{name}"] = torch.from_numpy(t.copy())
             continue
         name = f"model.layers.{parts[1]}.{names[base]}" if parts[0] == "blk" else whole[base]
-        state[f"{name}.{end}"] = torch.from_numpy(x.copy())
+        state[f"{name}.{end}".rstrip(".")] = torch.from_numpy(x.copy())
+    for layer, tensors in mixed.items():
+        if a.mix == "ssm":
+            both = np.concatenate([tensors["ffn_gate"], tensors["ffn_up"]])
+            state[f"model.layers.{layer}.shared_mlp.input_linear.weight"] = torch.from_numpy(both)
+            continue
+        for name, x in delta_net(a, tensors, off).items():
+            state[f"model.layers.{layer}.linear_attn.{name}"] = torch.from_numpy(np.ascontiguousarray(x))
     model = configuration(a, off)
     for name, p in model.named_parameters():
         if name.endswith(".bias") and name not in state:  # llama with some biases only

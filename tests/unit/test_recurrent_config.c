@@ -20,7 +20,7 @@ struct family {
     int kv_heads[L]; // all 0: one number, K
     struct {
         int of;
-        const char *name;     // with its end
+        const char *name;    // with its end
         uint64_t rows, cols; // rows 0: a vector
     } tensors[MAX_TENSORS];
 };
@@ -31,7 +31,7 @@ static const struct family lfm2 = {
     {{"shortconv.l_cache", 3}},
     {0, K, 0, K},
     {{ALL, "attn_norm.weight", 0, D},
-     {ATTN, "attn_q.weight", H * HD, D},
+     {ATTN, "attn_q.weight", H *HD, D},
      {ATTN, "attn_k.weight", K *HD, D},
      {ATTN, "attn_v.weight", K *HD, D},
      {ATTN, "attn_q_norm.weight", 0, HD},
@@ -46,12 +46,74 @@ static const struct family lfm2 = {
      {ALL, "ffn_down.weight", D, F}},
 };
 
+static const struct family qwen35 = {
+    "qwen35",
+    "output_norm.weight",
+    {{"ssm.conv_kernel", 4},
+     {"ssm.inner_size", 32},
+     {"ssm.state_size", 8},
+     {"ssm.time_step_rank", 2},
+     {"ssm.group_count", 1},
+     {"full_attention_interval", 2}},
+    {0},
+    {{ALL, "attn_norm.weight", 0, D},
+     {ATTN, "attn_q.weight", 2 * H *HD, D},
+     {ATTN, "attn_k.weight", K *HD, D},
+     {ATTN, "attn_v.weight", K *HD, D},
+     {ATTN, "attn_q_norm.weight", 0, HD},
+     {ATTN, "attn_k_norm.weight", 0, HD},
+     {ATTN, "attn_output.weight", D, H *HD},
+     {MIX, "attn_qkv.weight", 48, D},
+     {MIX, "attn_gate.weight", 32, D},
+     {MIX, "ssm_beta.weight", 2, D},
+     {MIX, "ssm_alpha.weight", 2, D},
+     {MIX, "ssm_conv1d.weight", 48, 4},
+     {MIX, "ssm_a", 0, 2},
+     {MIX, "ssm_dt.bias", 0, 2},
+     {MIX, "ssm_norm.weight", 0, 16},
+     {MIX, "ssm_out.weight", D, 32},
+     {ALL, "post_attention_norm.weight", 0, D},
+     {ALL, "ffn_gate.weight", F, D},
+     {ALL, "ffn_up.weight", F, D},
+     {ALL, "ffn_down.weight", D, F}},
+};
+
+static const struct family granite = {
+    "granitehybrid",
+    "output_norm.weight",
+    {{"ssm.conv_kernel", 4},
+     {"ssm.inner_size", 32},
+     {"ssm.state_size", 8},
+     {"ssm.time_step_rank", 2},
+     {"ssm.group_count", 1},
+     {"logit_scale", 2.5}},
+    {0, K, 0, K},
+    {{ALL, "attn_norm.weight", 0, D},
+     {ATTN, "attn_q.weight", H *HD, D},
+     {ATTN, "attn_k.weight", K *HD, D},
+     {ATTN, "attn_v.weight", K *HD, D},
+     {ATTN, "attn_output.weight", D, H *HD},
+     {MIX, "ssm_in.weight", 82, D},
+     {MIX, "ssm_conv1d.weight", 48, 4},
+     {MIX, "ssm_conv1d.bias", 0, 48},
+     {MIX, "ssm_a", 2, 1},
+     {MIX, "ssm_dt.bias", 0, 2},
+     {MIX, "ssm_d", 2, 1},
+     {MIX, "ssm_norm.weight", 1, 32},
+     {MIX, "ssm_out.weight", D, 32},
+     {ALL, "ffn_norm.weight", 0, D},
+     {ALL, "ffn_gate.weight", F, D},
+     {ALL, "ffn_up.weight", F, D},
+     {ALL, "ffn_down.weight", D, F}},
+};
+
 struct change {
     const char *key; // suffix: has this value instead, or is added
     double value;
     const char *no_key, *no_tensor;
-    int kv_heads[L]; // all 0: the family's
-    int num_layers;  // of the array of kv_heads; 0: L
+    int kv_heads[L];    // all 0: the family's
+    int num_layers;     // of the array of kv_heads; 0: L
+    int recurrent;      // layers are named: all but the first, 2: all
     const char *tensor; // has `rows` rows, or where 0 `type`
     uint64_t rows;
     uint32_t type;
@@ -67,7 +129,8 @@ static void put_number(struct gguf_writer *w, const char *arch, const char *suff
         gw_f32(w, key, (float)value);
 }
 
-static void put_tensor(struct gguf_writer *w, const struct change *c, const char *name, uint64_t rows, uint64_t cols) {
+static void put_tensor(struct gguf_writer *w, const struct change *c, const char *name, uint64_t rows,
+                       uint64_t cols) {
     uint32_t type = 0;
     if (c->no_tensor && !strcmp(name, c->no_tensor))
         return;
@@ -84,8 +147,9 @@ static unsigned char *write_file(const struct family *f, const struct change *c,
     static const struct {
         const char *suffix;
         double value;
-    } base[] = {{"block_count", L},         {"context_length", 128}, {"embedding_length", D},
-                {"feed_forward_length", F}, {"attention.head_count", H}, {"attention.layer_norm_rms_epsilon", 1e-5}};
+    } base[] = {{"block_count", L},          {"context_length", 128},
+                {"embedding_length", D},     {"feed_forward_length", F},
+                {"attention.head_count", H}, {"attention.layer_norm_rms_epsilon", 1e-5}};
     struct gguf_writer w = {0};
     char name[128];
     const int *kv = f->kv_heads;
@@ -103,7 +167,16 @@ static unsigned char *write_file(const struct family *f, const struct change *c,
         put_number(&w, f->arch, c->key, c->value);
     snprintf(name, sizeof name, "%s.attention.head_count_kv", f->arch);
     uint64_t n = (uint64_t)(c->num_layers ? c->num_layers : L);
-    gw_array(&w, name, 5, n, kv, (size_t)n * sizeof *kv);
+    bool pattern = !strcmp(f->arch, "qwen35"); // which layers attend is no matter of their heads
+    static const int odd[L] = {0, K, 0, K};
+    if (pattern)
+        gw_u32(&w, name, K);
+    else
+        gw_array(&w, name, 5, n, kv, (size_t)n * sizeof *kv);
+    if (c->recurrent > 0)
+        gw_array(&w, "qwen35.attention.recurrent_layers", 7, n, (unsigned char[L]){c->recurrent > 1, 1, 1, 1},
+                 (size_t)n);
+    kv = pattern ? odd : kv;
     gw_str(&w, "tokenizer.ggml.model", "llama");
     gw_strings(&w, "tokenizer.ggml.tokens", V, tokens);
     put_tensor(&w, c, "token_embd.weight", V, D);
@@ -133,7 +206,8 @@ static enum status read_file(const struct family *f, const struct change *c, str
     return st;
 }
 
-static void expect_refused(const struct family *f, const struct change *cases, const char *const *words, int n) {
+static void expect_refused(const struct family *f, const struct change *cases, const char *const *words,
+                           int n) {
     for (int i = 0; i < n; i++) {
         struct model_config config;
         struct err err = {0};
@@ -149,9 +223,11 @@ static void test_lfm2(void **state) {
     if (read_file(&lfm2, &(struct change){0}, &c, &err) != STATUS_OK)
         fail_msg("%s", err.msg);
     assert_true(c.num_mix == 1 && c.num_attn == 1 && c.attn[0].kv_heads == K && c.attn[0].qk_norm);
-    assert_true(c.mix[0].kind == MIX_CONV && c.mix[0].heads == D && c.mix[0].taps == 3 && !c.mix[0].conv_bias);
+    assert_true(c.mix[0].kind == MIX_CONV && c.mix[0].heads == D && c.mix[0].taps == 3 &&
+                !c.mix[0].conv_bias);
     for (int l = 0; l < L; l++) {
-        assert_true((model_attn(&c, l) != NULL) == (l % 2 == 1) && (model_mix(&c, l) != NULL) == (l % 2 == 0));
+        assert_true((model_attn(&c, l) != NULL) == (l % 2 == 1) &&
+                    (model_mix(&c, l) != NULL) == (l % 2 == 0));
         assert_true(l % 2 ? c.layers[l].kv_layer == l / 2 : c.layers[l].state_layer == l / 2);
     }
     assert_true(c.num_groups == 2 && c.groups[0].kind == KV_FULL && c.groups[1].kind == KV_STATE);
@@ -202,8 +278,85 @@ static void test_lfm2(void **state) {
     struct family none = lfm2;
     for (int l = 0; l < L; l++)
         none.kv_heads[l] = 0;
-    expect_refused(&none, &(struct change){0}, (const char *const[]){"is 0 for every layer: expected a layer with attention"},
+    expect_refused(&none, &(struct change){0},
+                   (const char *const[]){"is 0 for every layer: expected a layer with attention"}, 1);
+}
+
+static void test_qwen35(void **state) {
+    (void)state;
+    struct model_config c;
+    struct err err = {0};
+    if (read_file(&qwen35, &(struct change){0}, &c, &err) != STATUS_OK)
+        fail_msg("%s", err.msg);
+    const struct mix_spec *m = &c.mix[0];
+    assert_true(m->kind == MIX_DELTA && m->heads == 2 && m->groups == 1 && m->key_dim == 8 &&
+                m->head_dim == 16);
+    assert_true(m->taps == 4 && m->tiled && c.attn[0].gate && model_state_size(&c) == 3 * 48 + 2 * 16 * 8);
+    assert_true(!model_attn(&c, 0) && !model_mix(&c, 1) && model_attn(&c, 3) && c.state_layers == 2);
+    static const struct change cases[] = {
+        {.no_key = "ssm.inner_size"},
+        {.key = "ssm.inner_size", .value = 33},
+        {.key = "ssm.time_step_rank", .value = 64},
+        {.key = "ssm.group_count", .value = 3},
+        {.key = "ssm.state_size", .value = 5000},
+        {.key = "full_attention_interval", .value = 0},
+        {.key = "full_attention_interval", .value = 5},
+        {.recurrent = 2},
+        {.recurrent = 1, .num_layers = 3},
+        {.recurrent = 1},
+        {.key = "ssm.dt_b_c_rms", .value = 1},
+        {.no_tensor = "blk.0.ssm_a"},
+        {.tensor = "blk.1.attn_q.weight", .rows = H * HD},
+        {.tensor = "blk.0.attn_qkv.weight", .rows = 47},
+        {.extra = "blk.1.ssm_dt.bias"},
+    };
+    static const char *const words[] = {
+        "key qwen35.ssm.inner_size is missing",
+        "key qwen35.ssm.inner_size is 33, expected a multiple of 2 heads",
+        "key qwen35.ssm.time_step_rank is 64",
+        "key qwen35.ssm.group_count is 3",
+        "key qwen35.ssm.state_size is 5000",
+        "key qwen35.full_attention_interval is 0",
+        "all 4 layers are recurrent",
+        "all 4 layers are recurrent",
+        "recurrent_layers has 3 elements, expected one for each of 4 layers",
+        "tensor blk.0.attn_q.weight is missing",
+        "key qwen35.ssm.dt_b_c_rms is 1: Quire does not know",
+        "tensor blk.0.ssm_a is missing, expected with shape (2)",
+        "tensor blk.1.attn_q.weight has shape (16, 16), expected (32, 16)",
+        "tensor blk.0.attn_qkv.weight has shape (47, 16), expected (48, 16)",
+        "tensor blk.1.ssm_dt.bias is not part of architecture qwen35",
+    };
+    expect_refused(&qwen35, cases, words, sizeof words / sizeof *words);
+    struct family large = qwen35; // 2^24 elements of q in a row
+    large.keys[1].value = 65536, large.keys[2].value = large.keys[3].value = large.keys[4].value = 4096;
+    expect_refused(&large, &(struct change){0}, (const char *const[]){"of at most 4194304 elements together"},
                    1);
+}
+
+static void test_granite(void **state) {
+    (void)state;
+    struct model_config c;
+    struct err err = {0};
+    if (read_file(&granite, &(struct change){0}, &c, &err) != STATUS_OK)
+        fail_msg("%s", err.msg);
+    const struct mix_spec *m = &c.mix[0];
+    assert_true(m->kind == MIX_SSM && m->heads == 2 && m->head_dim == 16 && m->key_dim == 8 && !m->tiled);
+    assert_true(m->conv_bias && m->norm && c.logit_scale == 0.4f && !model_attn(&c, 2) && model_attn(&c, 3));
+    static const struct change cases[] = {
+        {.no_tensor = "blk.0.ssm_conv1d.bias"}, {.no_tensor = "blk.2.ssm_conv1d.bias"},
+        {.no_tensor = "blk.0.ssm_norm.weight"}, {.tensor = "blk.0.ssm_in.weight", .rows = 81},
+        {.tensor = "blk.2.ssm_d", .rows = 1},   {.key = "ssm.group_count", .value = 2},
+    };
+    static const char *const words[] = {
+        "tensor blk.2.ssm_conv1d.bias is not part of architecture", // the first says that there are none
+        "tensor blk.2.ssm_conv1d.bias is missing",
+        "tensor blk.2.ssm_norm.weight is not part of architecture",
+        "tensor blk.0.ssm_in.weight has shape (81, 16), expected (82, 16)",
+        "tensor blk.2.ssm_d has shape (1, 1), expected (2, 1)",
+        "expected (98, 16)",
+    };
+    expect_refused(&granite, cases, words, sizeof words / sizeof *words);
 }
 
 // Quantising leaves convolutions as they are, so that the file can be loaded.
@@ -232,6 +385,7 @@ static void test_quantised(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_lfm2), cmocka_unit_test(test_quantised)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_lfm2), cmocka_unit_test(test_qwen35),
+                                       cmocka_unit_test(test_granite), cmocka_unit_test(test_quantised)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

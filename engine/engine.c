@@ -209,6 +209,17 @@ static enum status size_cache(struct engine *e, const struct engine_config *c, s
     return STATUS_OK;
 }
 
+// Without a wish of the user: 16 tokens, or as many more, up to 512, as make a page of keys and values as large as one of
+// states.
+static int choose_block_size(const struct model_config *m, enum dtype kv_dtype) {
+    const struct attn_spec *a = &m->attn[0]; // all specs keep keys and values of one size
+    int64_t token =
+        2 * (int64_t)m->kv_layers * a->kv_heads * (int64_t)backend_kv_vector_bytes(kv_dtype, a->head_dim);
+    int64_t states = m->state_layers * model_state_size(m) * (int64_t)sizeof(float);
+    int64_t size = (states / token + 15) / 16 * 16;
+    return (int)(size < 16 ? 16 : min64(size, 512));
+}
+
 static enum status check_sizes(struct engine *e, const struct engine_config *c, struct err *err) {
     struct engine_info *info = &e->info;
     // Keys lie in tiles of 16 tokens.
@@ -329,8 +340,8 @@ static enum status share_out(const struct engine_config *c, struct ranks_config 
     return STATUS_OK;
 }
 
-static enum status open_model(struct engine *e, const struct engine_config *c, struct opening *o,
-                              struct err *err) {
+// Sets the size of a block where the configuration has none.
+static enum status open_model(struct engine *e, struct engine_config *c, struct opening *o, struct err *err) {
     enum dtype kv_dtype = DTYPE_F32;
     enum status st;
     if ((st = share_out(c, &o->ranks, err)) != STATUS_OK)
@@ -346,10 +357,12 @@ static enum status open_model(struct engine *e, const struct engine_config *c, s
         return st;
     if (!(e->tokenizer = tokenizer_load(e->file, err)))
         return err->code;
-    if ((st = check_sizes(e, c, err)) != STATUS_OK)
-        return st;
     o->dtype = weights_main_dtype(e->file, o->floats);
     if ((st = settings_kv_dtype(c->kv_dtype, o->dtype, &kv_dtype, err)) != STATUS_OK)
+        return st;
+    if (c->block_size == 0)
+        c->block_size = choose_block_size(&e->model, kv_dtype);
+    if ((st = check_sizes(e, c, err)) != STATUS_OK)
         return st;
     o->ranks.device = (struct device_config){
         .model = &e->model,
@@ -454,8 +467,9 @@ static enum status fill_info(struct engine *e, const struct opening *o, double s
     return e->processes ? processes_all_sum(e->processes, &info->weight_bytes, err) : STATUS_OK;
 }
 
-struct engine *engine_open(const struct engine_config *c, struct err *err) {
+struct engine *engine_open(const struct engine_config *wanted, struct err *err) {
     double start = clock_now_s();
+    struct engine_config config = *wanted, *c = &config;
     struct err local = {0};
     struct opening o = {.ranks = {.host = &host, .processes = c->processes}, .floats = DTYPE_COUNT};
     struct engine *e = calloc(1, sizeof *e);

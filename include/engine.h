@@ -31,7 +31,7 @@ struct engine_config {
     // "auto", "f32", "f16", "bf16", "int8", "fp8" (or "fp8_e4m3"); auto: f32 for F32 weights (after dtype),
     // else f16
     const char *kv_dtype;
-    int block_size;             // tokens, a multiple of 16
+    int block_size;             // tokens, a multiple of 16; 0: what suits the model
     int max_model_len;          // 0: what the model was trained for
     int max_num_seqs;           // S
     int max_num_batched_tokens; // T

@@ -53,7 +53,7 @@ def fails(code, *arguments, says=(), lines=None, **options):
         (["--port", ""], ["--port"]),
         (["--max-num-seqs", "0"], ["--max-num-seqs"]),
         (["--max-num-seqs", "99999999999999999999"], ["--max-num-seqs"]),
-        (["--block-size", "0"], ["--block-size"]),
+        (["--block-size", "8"], ["--block-size 8", "multiple of 16"]),
         (["--block-size", "24"], ["--block-size 24", "multiple of 16"]),
         (["--threads", "-2"], ["--threads"]),
         (["--num-kv-blocks", "-5"], ["--num-kv-blocks"]),

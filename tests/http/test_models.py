@@ -62,7 +62,7 @@ def ask(server, golden, times=1, tokens=None):
 
 
 def serve(start, golden, *flags):
-    return start("--kv-cache-dtype", "f32", *flags, model=MODELS / f"{golden['name']}.gguf")
+    return start("--kv-cache-dtype", "f32", "--block-size", 16, *flags, model=MODELS / f"{golden['name']}.gguf")
 
 
 def is_golden(got, golden):

@@ -236,7 +236,7 @@ GENERATE = ("generate", "-p", "x", "-n", "2")
 @pytest.mark.parametrize(
     "words, flag, values",
     [
-        (("--block-size", "32"), "--block-size", ("32", "16")),
+        (("--block-size", "32"), "--block-size", ("32", "0")),
         (("--max-num-seqs", "8"), "--max-num-seqs", ("8", "64")),
         (("--max-model-len", "128"), "--max-model-len", ("128", "0")),
         (("--tensor-parallel-size", "4"), "--tensor-parallel-size", ("4", "0")),

@@ -327,10 +327,42 @@ static void test_saved(void **state) {
     json_decref(g.json);
 }
 
+// Where the user names no block size it is 16 tokens, or the fewest whose keys and values fill a page of states.
+static void test_block_size(void **state) {
+    (void)state;
+    assert_true(complete);
+    int larger = 0;
+    for (int i = 0; i < num_goldens; i++) {
+        struct engine_config c = {.path = goldens[i].model,
+                                  .device = "cpu",
+                                  .kv_dtype = "f16",
+                                  .num_threads = 1,
+                                  .num_kv_blocks = 64,
+                                  .max_num_seqs = 1,
+                                  .max_num_batched_tokens = 16};
+        struct engine *e = engine_open(&c, NULL);
+        assert_non_null(e);
+        const struct engine_info *info = engine_info(e);
+        const struct model_config *m = &info->model;
+        int64_t states = 4 * m->state_layers * model_state_size(m);
+        int64_t token = (int64_t)4 * m->kv_layers * m->attn[0].kv_heads * m->attn[0].head_dim;
+        if (info->block_size > 16) {
+            assert_true(info->block_size % 16 == 0 && info->block_size <= 512);
+            assert_true(info->block_size * token >= states && (info->block_size - 16) * token < states);
+            larger++;
+        } else {
+            assert_true(info->block_size == 16 && 16 * token >= states);
+        }
+        engine_close(e);
+    }
+    assert_true(larger > 0);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_complete),  cmocka_unit_test(test_cpu),     cmocka_unit_test(test_ref),
-        cmocka_unit_test(test_same_bits), cmocka_unit_test(test_folders), cmocka_unit_test(test_saved),
+        cmocka_unit_test(test_complete),   cmocka_unit_test(test_cpu),       cmocka_unit_test(test_ref),
+        cmocka_unit_test(test_block_size), cmocka_unit_test(test_same_bits), cmocka_unit_test(test_folders),
+        cmocka_unit_test(test_saved),
     };
     return cmocka_run_group_tests(tests, load_goldens, free_goldens);
 }

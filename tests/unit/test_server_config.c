@@ -43,7 +43,7 @@ static void defaults(void **state) {
     assert_string_equal(c->args.items[0], "m.gguf");
     assert_string_equal(c->host, "127.0.0.1");
     assert_int_equal(c->port, 8000);
-    assert_int_equal(c->block_size, 16);
+    assert_int_equal(c->block_size, 0);
     assert_int_equal(c->max_num_seqs, 64);
     assert_int_equal(c->max_num_batched_tokens, 512);
     assert_int_equal(c->max_num_queued_seqs, 1024);
@@ -113,7 +113,7 @@ static void bad_flags(void **state) {
         {"m --port 0x10", "whole number"},
         {"m --kv-cache-memory 1Q", "whole number"},
         {"m --kv-cache-memory 99999999T", "whole number"},
-        {"m --block-size 0", "from 1"},
+        {"m --block-size -1", "from 0"},
         {"m --device tpu", "auto|cpu|ref|cuda"},
         {"m --scheduling-policy x", "fcfs|priority"},
         {"m --seed x", "whole number"},

@@ -55,13 +55,13 @@ static inline bool device_has_head(const struct device_config *c) { return c->st
 // ---- weights
 
 enum weight_role {
-    WEIGHT_EMBED,     // part[0] (V, D)
-    WEIGHT_NORM,      // part[0] (D); q_norm and k_norm (d), or (H*d), (K*d); F32
-    WEIGHT_QKV,       // part[0..3) (H*d, D), (K*d, D), (K*d, D); bias[0..3) or none
-    WEIGHT_ATTN_OUT,  // part[0] (D, H*d)  row-parallel; bias[0] (D) or none
-    WEIGHT_GATE_UP,   // part[0..2) (F, D), (F, D); of a layer with experts S for F
-    WEIGHT_DOWN,      // part[0] (D, F)    row-parallel; as GATE_UP
-    WEIGHT_HEAD,      // part[0] (V, D)
+    WEIGHT_EMBED,    // part[0] (V, D)
+    WEIGHT_NORM,     // part[0] (D), bias[0] (D) or none; q_norm and k_norm as in struct layer; F32
+    WEIGHT_QKV,      // part[0..3) (H*d, D), (K*d, D), (K*d, D); bias[0..3) or none
+    WEIGHT_ATTN_OUT, // part[0] (D, H*d)  row-parallel; bias[0] (D) or none
+    WEIGHT_GATE_UP, // part[0..2) (F, D), (F, D), or without a gate part[0]; bias[0..2) or none; with experts S for F
+    WEIGHT_DOWN,      // part[0] (D, F)    row-parallel; bias[0] (D) or none; as GATE_UP
+    WEIGHT_HEAD,      // part[0] (V, D); bias[0] (V) or none
     WEIGHT_ATTN_GATE, // part[0] (H*d, D)
     // Of recurrent layers, with n = groups*N and v = heads*P of the layer's mix_spec
     WEIGHT_MIX_IN,   // part[0..3) (n, D), (n, D), (v, D): q, k, v; MIX_CONV (v, D) three times
@@ -268,11 +268,12 @@ struct backend_ops {
     // after attn_out(): where a layer has both, both start from the same residual stream. mix_out(): as attn_out().
     void (*mix)(struct device *dev, const struct layer *layer, const struct step *step);
     void (*mix_out)(struct device *dev, const struct layer *layer, const struct step *step);
-    // norm, gate and up GEMM, activation; with experts also the routing, gate and up of those chosen
+    // norm, gate and up GEMM, bias, activation; with experts also the routing, gate and up of those chosen; in parallel
+    // blocks of the residual stream before attn_out()
     void (*ffn_in)(struct device *dev, const struct layer *layer, const struct step *step);
     // as attn_out(), with the down matrix
     void (*ffn_out)(struct device *dev, const struct layer *layer, const struct step *step);
-    // final norm and logits of the logits rows, entries, mask, sampling, log-probabilities. With ranks each
+    // final norm and logits of the logits rows, bias, entries, mask, sampling, log-probabilities. With ranks each
     // computes its rows of the head; all get the same results.
     void (*head)(struct device *dev, const struct model *model, const struct step *step);
     // Stages: the residual stream of the step's rows, (T, D) f32, out of this device for the next stage's,

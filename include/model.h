@@ -35,11 +35,12 @@ struct rope_config {
         *long_factors; // in their place where more than original_context is served (LongRoPE), or NULL
 };
 
-enum qk_norm { // RMSNorm of q and k
+enum qk_norm { // norms of q and k, of the model's kind
     QK_NORM_NONE,
     QK_NORM_HEADS,   // of each head, before RoPE
     QK_NORM_ROTATED, // of each head, after it
     QK_NORM_WHOLE,   // of all heads of q, and of k, as one vector, before RoPE
+    QK_NORM_EACH,    // of each head by weights of its own, before RoPE
 };
 
 // How a layer attends. Layers that attend alike share one spec.
@@ -60,8 +61,11 @@ struct attn_spec {
 
 enum act {
     ACT_SILU,
-    ACT_GELU,    // approximated by tanh
-    ACT_CLAMPED, // g * sigmoid(1.702 g) * (u + 1), gate at most 7, up within [-7, 7]
+    ACT_GELU,     // approximated by tanh
+    ACT_GELU_ERF, // exact
+    ACT_RELU2,    // max(x, 0)^2
+    ACT_CLAMPED,  // g * sigmoid(1.702 g) * (u + 1), gate at most 7, up within [-7, 7]
+    NUM_ACTS,
 };
 
 enum gating {              // how scores come of the router's logits (kernels/README.md, rule 20)
@@ -70,14 +74,17 @@ enum gating {              // how scores come of the router's logits (kernels/RE
     GATING_SIGMOID,
 };
 
-// What follows attention: act(gate) * up, down; or the weighted sum of that of some experts.
+// What follows attention: act(gate) * up, down; without a gate act(up), down; or the weighted sum of that of some experts.
 struct ffn_spec {
     int index;  // its place in model_config.ffn
     int hidden; // F; of one expert where there are some
     enum act act;
-    int experts; // E; 0: none, and nothing below counts
-    int top_k;   // experts of a row
-    int groups;  // over 1: only experts of the top_groups groups whose two best have the largest sum
+    bool no_gate;
+    bool in_bias;  // gate and up are matrix and bias
+    bool out_bias; // and so is down
+    int experts;   // E; 0: none, and nothing below counts
+    int top_k;     // experts of a row
+    int groups;    // over 1: only experts of the top_groups groups whose two best have the largest sum
     int top_groups;
     enum gating gating;
     bool renormalise;  // the weights of a row are divided by their sum
@@ -85,6 +92,14 @@ struct ffn_spec {
     int shared_hidden; // S, of an expert for all rows, whose output is added; 0: none
     bool shared_gate;  // and is multiplied by sigmoid(shared_gate . x)
     bool router_bias, select_bias, expert_bias;
+};
+
+enum norm_kind { NORM_RMS, NORM_LAYER }; // RMSNorm; LayerNorm, which subtracts the mean
+
+enum block_kind {
+    BLOCK_SEQUENTIAL, // feed-forward takes the residual stream with what attention has added
+    BLOCK_PARALLEL,   // feed-forward takes what attention takes, each by its own norm; both are added
+    BLOCK_ONE_NORM,   // the same, by one norm
 };
 
 // How a layer mixes tokens by a state of fixed size, in place of attention or beside it. Heads have a state (N, P) each:
@@ -136,12 +151,16 @@ struct model_config {
     int hidden;      // D
     int vocab;       // V
     int max_context; // tokens the model was trained for
+    enum norm_kind norm;
     float norm_eps;
+    enum block_kind block;
     // Factors of rows of the embedding, of what attention and feed-forward add to the residual stream, and of
     // logits; 1: none (0 counts as 1)
     float embed_scale, residual_scale, logit_scale;
     float logit_softcap; // as attn_spec.softcap, of logits
     bool post_norms;     // what attention and feed-forward give is normalised before it is added
+    bool norm_bias;      // norms, but those of q and k, are weight and bias
+    bool head_bias;      // and so is the head
     bool tied;           // the head is the embedding table
 
     int num_attn, num_ffn, num_mix, num_ropes, num_groups;
@@ -186,13 +205,14 @@ struct layer {
     int state_group, state_layer;
     const struct weight *attn_norm; // (D) or NULL
     const struct weight *qkv;       // (H*d + 2*K*d, D) rows q, k, v; with biases where the spec has them
-    const struct weight *q_norm;    // (d), (H*d) with QK_NORM_WHOLE, or NULL
-    const struct weight *k_norm;    // (d), (K*d) with QK_NORM_WHOLE, or NULL
+    const struct weight *q_norm;    // (d), (H*d) with QK_NORM_WHOLE, (H, d) with QK_NORM_EACH, or NULL
+    const struct weight *k_norm;    // the same of the K kv heads
     const struct weight *attn_gate; // (H*d, D), with spec.gate
     const struct weight *attn_out;  // (D, H*d) row-parallel: summed as 8 segments; perhaps with a bias
     const struct weight *ffn_norm;  // (D) or NULL
-    const struct weight *gate_up;   // (2*F, D) gate and up; with experts (2*S, D) or NULL
-    const struct weight *down;      // (D, F) row-parallel: summed as 8 segments; with experts (D, S) or NULL
+    const struct weight
+        *gate_up;              // (2*F, D) gate and up; without a gate (F, D); with experts (2*S, D) or NULL
+    const struct weight *down; // (D, F) row-parallel: summed as 8 segments; with experts (D, S) or NULL
     // With experts
     const struct weight *router;         // (E, D), perhaps with a bias
     const struct weight *select_bias;    // (E) added to scores for the choice alone, or NULL

@@ -42,6 +42,8 @@ static void expected_shape(const struct model_config *m, enum weight_role role, 
         [WEIGHT_EXPERT_DOWN] = 1,
     };
     *rows = *cols = 0;
+    if (role == WEIGHT_GATE_UP && i == 1 && model_ffn(m, layer)->no_gate)
+        return;
     if ((unsigned)role >= sizeof num_parts / sizeof *num_parts || i >= num_parts[role])
         return;
     switch (role) {
@@ -105,18 +107,7 @@ bool weight_check(const struct model_config *m, const struct weight_desc *desc, 
         int rows, cols;
         expected_shape(m, desc->role, layer, i, &rows, &cols);
         const struct tensor *bias = &desc->bias[i];
-        bool experts = of_experts(desc->role);
-        bool may = experts || desc->role == WEIGHT_QKV || desc->role == WEIGHT_ATTN_OUT ||
-                   desc->role == WEIGHT_MIX_CONV || desc->role == WEIGHT_ROUTER;
-        if (bias->data && (!may || bias->ndim != 1 + experts || bias->shape[experts] != rows ||
-                           (experts && bias->shape[0] != t->shape[0]) || bias->dtype != DTYPE_F32)) {
-            err_set(err, STATUS_INVALID,
-                    "weight role %d of layer %d, part %d: only q, k, v, the attention output, convolutions, "
-                    "routers and experts may have a bias, F32, a number for each of the %d rows",
-                    (int)desc->role, desc->layer, i, rows);
-            return false;
-        }
-        if (!t->data && rows == 0)
+        if (!t->data && rows == 0 && !bias->data)
             continue;
         int64_t have_rows = t->data && t->ndim >= 2 ? t->shape[t->ndim - 2] : 1;
         int64_t have_cols = t->data && t->ndim > 0 ? t->shape[t->ndim - 1] : 0;
@@ -124,15 +115,28 @@ bool weight_check(const struct model_config *m, const struct weight_desc *desc, 
         bool f32 = norm || desc->role == WEIGHT_ROUTER || desc->role == WEIGHT_SHARED_GATE;
         if (desc->role == WEIGHT_MIX_HEADS && t->data && t->ndim == 1)
             have_rows = t->shape[0], have_cols = 1;
+        bool experts = of_experts(desc->role), vector = desc->role == WEIGHT_NORM;
+        bool may = experts || vector || desc->role == WEIGHT_QKV || desc->role == WEIGHT_ATTN_OUT ||
+                   desc->role == WEIGHT_GATE_UP || desc->role == WEIGHT_DOWN || desc->role == WEIGHT_HEAD ||
+                   desc->role == WEIGHT_MIX_CONV || desc->role == WEIGHT_ROUTER;
+        int64_t values = vector ? have_cols : have_rows;
+        if (bias->data && (!may || bias->ndim != 1 + experts || bias->shape[experts] != values ||
+                           (experts && bias->shape[0] != t->shape[0]) || bias->dtype != DTYPE_F32)) {
+            err_set(err, STATUS_INVALID,
+                    "weight role %d of layer %d, part %d: expected no bias, or one of F32 with %lld values",
+                    (int)desc->role, desc->layer, i, (long long)values);
+            return false;
+        }
         bool shape =
             experts ? t->data && fits_experts(m, desc, layer, t) && have_rows == rows && have_cols == cols
                     : fits(desc, have_rows, have_cols, rows, cols);
         const struct attn_spec *a = model_attn(m, layer);
-        bool whole = a && a->qk_norm == QK_NORM_WHOLE;
-        bool head_norm = a && desc->role == WEIGHT_NORM && have_rows == 1 &&
-                         (whole ? have_cols == (int64_t)a->heads * a->head_dim ||
-                                      have_cols == (int64_t)a->kv_heads * a->head_dim
-                                : have_cols == a->head_dim);
+        bool whole = a && a->qk_norm == QK_NORM_WHOLE, each = a && a->qk_norm == QK_NORM_EACH;
+        bool all = a && (have_rows * have_cols == (int64_t)a->heads * a->head_dim ||
+                         have_rows * have_cols == (int64_t)a->kv_heads * a->head_dim);
+        bool head_norm =
+            a && desc->role == WEIGHT_NORM &&
+            (whole ? have_rows == 1 && all : have_cols == a->head_dim && (each ? all : have_rows == 1));
         unsigned types = 1u << DTYPE_F32;
         if (!f32)
             types |= ~(1u << DTYPE_I32 | 1u << DTYPE_I8 | 1u << DTYPE_F8_E4M3);

@@ -597,10 +597,23 @@ MUTATIONS = [
     (WEIGHTS, "there && (!at.bias", "true && (!at.bias", "test_model_config"),  # parts and the fused tensor side by side
     ("engine/engine.c", "> e->model.ropes[i].original_context)", "< e->model.ropes[i].original_context)", "test_json_arch"),  # the other factors of LongRoPE
     ("kernels/cpu/body_attention.h", "s = tanh_v16(v16_mul(s, v16_set1(c->inner)));", "s = v16_mul(s, v16_set1(c->inner));", "test_json_arch"),  # scores without their cap
-    ("kernels/cpu/body.h", "v16_set1(0.0713548162726f), v16_mul(g, g)", "v16_set1(0.0713548162726f), g", "test_json_arch"),  # another GELU
+    ("kernels/cpu/body.h", "v16_set1(0.0713548162726f), v16_mul(x, x)", "v16_set1(0.0713548162726f), x", "test_json_arch"),  # another GELU
     (HEAD, "dev->kernels->softcap(logits, n, dev->model.logit_softcap);", ";", "test_json_arch"),  # logits without their cap
-    (CPU, "dev->kernels->rmsnorm(x, x, job->norm->vector, D, dev->model.norm_eps);", ";", "test_json_arch"),  # no norm behind a sublayer
-    (CPU, "norm->vector, num_heads * d, dev->model.norm_eps);", "norm->vector, d, dev->model.norm_eps);", "test_json_arch"),  # a norm of the first head
+    (CPU, "device_norm(dev, x, x, job->norm, 0, D);", ";", "test_json_arch"),  # no norm behind a sublayer
+    (CPU, "device_norm(dev, x, x, norm, 0, num_heads * d);", "device_norm(dev, x, x, norm, 0, d);", "test_json_arch"),  # a norm of the first head
+    (CPU, "a->qk_norm == QK_NORM_EACH ? h * d : 0", "0", "test_json_arch"),  # all heads by the first one's norm
+    ("kernels/cpu/device.h", "d->before ? d->before : d->resid", "d->resid", "test_json_arch"),  # parallel blocks one after the other
+    (BODY, "v = n - i < LANES ? v16_keep(v, 0, n - i, zero) : v;", "", "test_kernels"),  # LayerNorm counts what is past the row
+    (BODY, "v16_sub(v16_load_part(x + i, n - i), mean), scale)", "v16_load_part(x + i, n - i), scale)", "test_canonical"),  # the mean stays
+    (BODY, "v16_if_less(x, zero, tail, v16_sub(one, tail))", "v16_sub(one, tail)", "test_canonical"),  # exact GELU of one side
+    (GEMM, "+= bias[panel * LANES + i];", "+= bias[i];", "test_canonical"),  # biases of the first panel
+    (GEMM, "const float *bias = job->bias[part];", "const float *bias = job->bias[0];", "test_canonical"),  # up gets the bias of gate
+    (HEAD, "logits[v] += bias[v];", "logits[v] -= bias[v];", "test_json_arch"),  # the head's bias subtracted
+    (ATTENTION, ".inner = cap > 0 ? scale / cap : 0,", ".inner = cap > 0 ? scale : 0,", "test_canonical"),  # a soft cap of 1
+    (CPU, "layer->down, layer->ffn_post_norm, step);", "layer->down, layer->attn_post_norm, step);", "test_canonical"),  # the norm of another sublayer
+    (SHARD, "heads(s, a, whole->part[0].shape[0] != a->heads)", "heads(s, a, false)", "test_ranks"),  # norms of more heads than kv heads
+    (WEIGHTS, "!strncmp(part_name(c, at.slot, at.part, at.bias, layer, own), name.data, name.len)", "true", "test_model_config"),  # a norm that nothing reads
+    (CONFIG, "r->arch->one_norm == ALWAYS ||", "", "test_model_config"),  # Cohere with a norm of the feed-forward
     (CONFIG, "r->arch->window_rope && windowed[i]", "0", "test_json_arch"),  # layers with a window rotate as the others
     (SHARD, "a->qk_norm == QK_NORM_WHOLE && world > 1", "false", "test_shard"),  # ranks normalise their own heads
     (CONFIG, "h->logit_scale = 1 / h->logit_scale;", "h->logit_scale = h->logit_scale;", "test_json_arch"),  # logits multiplied, not divided

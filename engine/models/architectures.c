@@ -18,6 +18,8 @@ static const struct hparam_key gguf_keys[NUM_HPARAMS] = {
     [H_KEY_DIM] = {"attention.key_length", HPARAM_INT, .field = AT(attn.head_dim), .min = 2, .max = 1 << 12},
     [H_VALUE_DIM] = {"attention.value_length", HPARAM_INT, .field = AT(value_dim), .min = 1, .max = 1 << 12},
     [H_NORM_EPS] = {"attention.layer_norm_rms_epsilon", HPARAM_FLOAT, true, .field = AT(norm_eps), .max = 1},
+    [H_LAYER_NORM_EPS] = {"attention.layer_norm_epsilon", HPARAM_FLOAT, .of_some = true,
+                          .field = AT(norm_eps), .max = 1},
     [H_ATTN_SCALE] = {"attention.scale", HPARAM_FLOAT, .field = AT(attn.scale), .max = 1e6},
     [H_EMBED_SCALE] = {"embedding_scale", HPARAM_FLOAT, .of_some = true, .field = AT(embed_scale),
                        .max = 1e6},
@@ -30,6 +32,7 @@ static const struct hparam_key gguf_keys[NUM_HPARAMS] = {
                          .of_some = true},
     [H_WINDOW] = {"attention.sliding_window", HPARAM_INT, false, true, AT(attn.window), 0, INT32_MAX},
     [H_WINDOW_PATTERN] = {"attention.sliding_window_pattern", HPARAM_OTHER},
+    [H_PARALLEL] = {"use_parallel_residual", HPARAM_OTHER, .of_some = true},
     [H_VOCAB] = {"vocab_size", HPARAM_INT, .field = AT(vocab), .max = INT32_MAX},
     [H_ROPE_BASE] = {"rope.freq_base", HPARAM_FLOAT, .field = AT(rope.theta), .max = 1e12},
     [H_ROPE_WINDOW_BASE] = {"rope.freq_base_swa", HPARAM_FLOAT, .field = AT(window_theta), .max = 1e12,
@@ -142,6 +145,10 @@ static const struct weight_slot gguf_slots[] = {
      .of = OF_ATTN},
     {WEIGHT_NORM, SLOT_LAYER, IN_LAYER(k_norm), .part = {{"attn_k_norm", "d"}}, .when = TRAIT_QK_NORM,
      .of = OF_ATTN},
+    {WEIGHT_NORM, SLOT_LAYER, IN_LAYER(q_norm), .part = {{"attn_q_norm", "Hd"}}, .when = TRAIT_EACH_QK_NORM,
+     .of = OF_ATTN},
+    {WEIGHT_NORM, SLOT_LAYER, IN_LAYER(k_norm), .part = {{"attn_k_norm", "kd"}}, .when = TRAIT_EACH_QK_NORM,
+     .of = OF_ATTN},
     {WEIGHT_ATTN_OUT, SLOT_LAYER, IN_LAYER(attn_out), .part = {{"attn_output", "DQ"}}, .of = OF_ATTN},
     {WEIGHT_MIX_IN, SLOT_LAYER, IN_LAYER(mix_in),
      .part = {{"shortconv.in_proj", "vD", .rows = "vvv"},
@@ -199,7 +206,9 @@ static const struct weight_slot gguf_slots[] = {
     {WEIGHT_NORM, SLOT_LAYER, IN_LAYER(ffn_norm), .part = {{"post_attention_norm", "D"}},
      .when = TRAIT_FFN_NORM_NAME},
     {WEIGHT_GATE_UP, SLOT_LAYER, IN_LAYER(gate_up), .part = {{"ffn_gate", "FD"}, {"ffn_up", "FD"}},
-     .unless = TRAIT_FUSED_FFN, .of = OF_DENSE},
+     .unless = TRAIT_FUSED_FFN | TRAIT_NO_GATE, .of = OF_DENSE},
+    {WEIGHT_GATE_UP, SLOT_LAYER, IN_LAYER(gate_up), .part = {{"ffn_up", "FD"}}, .when = TRAIT_NO_GATE,
+     .of = OF_DENSE},
     {WEIGHT_GATE_UP, SLOT_LAYER, IN_LAYER(gate_up), .part = {{"ffn_gate", "FD"}, {"ffn_up", "FD"}},
      .fused = "ffn_up", .when = TRAIT_FUSED_FFN, .of = OF_DENSE},
     {WEIGHT_DOWN, SLOT_LAYER, IN_LAYER(down), .part = {{"ffn_down", "DF"}}, .of = OF_DENSE},
@@ -239,6 +248,9 @@ static const struct extra_tensor gguf_extras[] = {
 #define SCALES (HAS(H_EMBED_SCALE) | HAS(H_RESIDUAL_SCALE) | HAS(H_LOGIT_SCALE))
 static const struct arch_experts chosen = {.gating = GATING_SOFTMAX_CHOSEN},
                                  renormalised = {.gating = GATING_SOFTMAX, .renormalise = true};
+#define LAYER_EPS HAS(H_LAYER_NORM_EPS)
+#define NORM_LAYERS .norm = NORM_LAYER, .norm_bias = OPTIONAL
+#define FFN_BIASES .ffn_bias = OPTIONAL
 static const struct arch archs[] = {
     // Llama 1 to 3.2, Mistral, Mixtral
     {"llama", .rope_interleaved = true, .qkv_bias = OPTIONAL, .out_bias = OPTIONAL,
@@ -266,6 +278,28 @@ static const struct arch archs[] = {
      GGUF_TABLES},
     {"exaone4", .qk_norm = QK_NORM_HEADS, .traits = TRAIT_POST_NORMS | TRAIT_NO_PRE_NORMS | TRAIT_QK_NORM,
      .window_pattern = 4, .full_no_rope = true, GGUF_TABLES},
+    {"starcoder2", NORM_LAYERS, FFN_BIASES, .traits = TRAIT_NO_GATE, .act = ACT_GELU, .qkv_bias = OPTIONAL,
+     .out_bias = OPTIONAL, .window_every_layer = true, .must = LAYER_EPS, GGUF_TABLES},
+    // StableLM 1 and 2; the 12B has parallel blocks
+    {"stablelm", NORM_LAYERS, .qkv_bias = OPTIONAL, .qk_norm = QK_NORM_EACH, .traits = TRAIT_EACH_QK_NORM,
+     .one_norm = OPTIONAL, .may = HAS(H_PARALLEL), .must = LAYER_EPS, GGUF_TABLES},
+    // Phi 1, 1.5 and 2
+    {"phi2", NORM_LAYERS, FFN_BIASES, .traits = TRAIT_NO_GATE, .act = ACT_GELU, .qkv_bias = OPTIONAL,
+     .out_bias = OPTIONAL, .head_bias = OPTIONAL, .one_norm = ALWAYS, .must = LAYER_EPS, GGUF_TABLES},
+    // Pythia, GPT-NeoX
+    {"gptneox", NORM_LAYERS, FFN_BIASES, .traits = TRAIT_NO_GATE, .act = ACT_GELU_ERF, .qkv_bias = OPTIONAL,
+     .out_bias = OPTIONAL, .must = LAYER_EPS | HAS(H_PARALLEL), GGUF_TABLES},
+    // Nemotron 3 8B, Nemotron 4, Minitron
+    {"nemotron", NORM_LAYERS, FFN_BIASES, .traits = TRAIT_NO_GATE, .act = ACT_RELU2, .qkv_bias = OPTIONAL,
+     .out_bias = OPTIONAL, .must = LAYER_EPS, GGUF_TABLES},
+    // Command R and R+
+    {"command-r", .norm = NORM_LAYER, .one_norm = ALWAYS, .rope_interleaved = true, .qkv_bias = OPTIONAL,
+     .qk_norm = QK_NORM_EACH, .traits = TRAIT_EACH_QK_NORM, .may = HAS(H_LOGIT_SCALE), .must = LAYER_EPS,
+     GGUF_TABLES},
+    // Command R7B, Command A
+    {"cohere2", .norm = NORM_LAYER, .one_norm = ALWAYS, .rope_interleaved = true, .qkv_bias = OPTIONAL,
+     .window_pattern = 4, .full_no_rope = true, .must = LAYER_EPS | HAS(H_LOGIT_SCALE) | HAS(H_WINDOW),
+     GGUF_TABLES},
     {"gemma", .act = ACT_GELU, .embed_sqrt = true, GGUF_TABLES},
     {"gemma2", .act = ACT_GELU, .embed_sqrt = true, .traits = TRAIT_POST_NORMS, .window_pattern = 2,
      .wide_scale_layers = 46, .must = HAS(H_ATTN_SOFTCAP) | HAS(H_LOGIT_SOFTCAP) | HAS(H_WINDOW),
@@ -304,6 +338,13 @@ const struct arch *arch_find(const char *name, size_t len) {
 
 bool arch_has_slot(const struct arch *a, const struct weight_slot *s) {
     return (s->when == 0 || (a->traits & s->when)) && !(a->traits & s->unless);
+}
+
+const struct weight_slot *arch_slot_at(const struct arch *a, size_t field) {
+    for (int i = 0; i < a->num_slots; i++)
+        if (a->slots[i].kind == SLOT_LAYER && a->slots[i].field == field && arch_has_slot(a, &a->slots[i]))
+            return &a->slots[i];
+    return NULL;
 }
 
 const struct weight_slot *arch_slot(const struct arch *a, enum weight_role role) {

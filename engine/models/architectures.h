@@ -15,6 +15,7 @@ enum hparam { // what a configuration is made of
     H_KEY_DIM,
     H_VALUE_DIM,
     H_NORM_EPS,
+    H_LAYER_NORM_EPS,
     H_ATTN_SCALE,
     H_EMBED_SCALE,
     H_RESIDUAL_SCALE,
@@ -23,6 +24,7 @@ enum hparam { // what a configuration is made of
     H_LOGIT_SOFTCAP,
     H_WINDOW,
     H_WINDOW_PATTERN,
+    H_PARALLEL,
     H_VOCAB,
     H_ROPE_BASE,
     H_ROPE_WINDOW_BASE,
@@ -97,7 +99,7 @@ struct weight_slot {
     enum slot_kind { SLOT_MODEL, SLOT_LAYER } kind; // once; per layer
     size_t field;                                   // in struct layer, or in struct model
     struct slot_part {
-        // Letters as in model.h; Q is H*d and K is K*d. S and E are of experts. Of recurrent layers: h heads, g groups, n groups*N, v heads*P,
+        // Letters as in model.h, k for K; Q is H*d and K is K*d. S and E are of experts. Of recurrent layers: h heads, g groups, n groups*N, v heads*P,
         // p is P, m is v / groups, t taps, 1 is 1. A bias has a value for each row of its matrix.
         const char *name, *shape;
         const char *end; // of the name; NULL: ".weight", and ".bias" of a bias
@@ -143,6 +145,8 @@ enum trait {
     TRAIT_SSM = 256,           // of MIX_SSM
     TRAIT_BARE_FFN_NORM = 512, // `ffn_norm` is the tensor's whole name
     TRAIT_ATTN_GATE = 1024,    // attn_q has rows of q and of the gate of the attention output, head by head
+    TRAIT_EACH_QK_NORM = 2048,
+    TRAIT_NO_GATE = 4096, // the feed-forward has no gate
 };
 
 enum presence { NEVER, OPTIONAL, ALWAYS };
@@ -152,11 +156,16 @@ struct arch {
     bool rope_interleaved;  // pairs are (2i, 2i+1) in q and k as stored
     enum presence qkv_bias; // of q, k and v
     enum presence out_bias; // of the attention output
+    enum presence ffn_bias; // of the feed-forward: gate and up; and of down
+    enum presence head_bias;
+    enum norm_kind norm;
+    enum presence norm_bias;
+    enum presence one_norm; // of parallel blocks: OPTIONAL where the file lacks that of the feed-forward
     unsigned traits;
-    enum mix_kind mix; // of its recurrent layers
-    bool mix_tiled;    // mix_spec.tiled
-    bool mix_beside;   // all layers are recurrent and attend besides
-    enum qk_norm qk_norm;
+    enum mix_kind mix;       // of its recurrent layers
+    bool mix_tiled;          // mix_spec.tiled
+    bool mix_beside;         // all layers are recurrent and attend besides
+    enum qk_norm qk_norm;    // QK_NORM_EACH: where the file has it
     bool window_every_layer; // a window without a pattern holds for all layers; else nothing says for which
     int window_pattern; // of so many layers the last has no window, where the file does not say; 0: it must
     bool window_rope;   // layers with a window have a RoPE of their own, unscaled: rope.freq_base_swa,
@@ -196,6 +205,8 @@ const struct arch *arch_at(int i); // NULL behind the last
 
 // Whether the architecture has this one of its slots.
 bool arch_has_slot(const struct arch *a, const struct weight_slot *s);
+// The slot of a place in struct layer; NULL: it has none.
+const struct weight_slot *arch_slot_at(const struct arch *a, size_t field);
 // The slot of a role, the first one.
 const struct weight_slot *arch_slot(const struct arch *a, enum weight_role role);
 enum { TENSOR_NAME_BYTES = 64, FUSED_PART = -1 };

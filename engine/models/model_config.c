@@ -419,7 +419,7 @@ static bool read_heads(struct reader *r) {
     if (!read_hparam(r, H_HEADS))
         return false;
     a->kv_heads = a->heads;
-    if (!read_kv_heads(r) || !read_hparam(r, H_NORM_EPS))
+    if (!read_kv_heads(r) || !read_hparam(r, r->arch->norm == NORM_LAYER ? H_LAYER_NORM_EPS : H_NORM_EPS))
         return false;
     if (a->heads % a->kv_heads) {
         model_file_bad(r->f, r->err, "%d query heads are no multiple of %d key/value heads (key %s)",
@@ -494,6 +494,30 @@ static int first_expert_layer(const struct reader *r) {
 static bool has_experts(const struct reader *r, int layer) {
     int step = r->h.expert_step;
     return layer >= first_expert_layer(r) && !(step > 1 && (layer + 1) % step != 0);
+}
+
+// Whether the file has the tensor of a weight's first part in layer 0.
+static bool has_tensor(const struct reader *r, const struct weight_slot *s) {
+    char name[TENSOR_NAME_BYTES];
+    return s && model_file_find(r->f, arch_tensor_name(s, 0, false, 0, name));
+}
+
+static bool read_block(struct reader *r, struct model_config *c) {
+    bool parallel = false;
+    if (has_bit(r->arch->must, H_PARALLEL)) {
+        const struct meta *m = find_hparam(r, H_PARALLEL);
+        if (!m) {
+            model_file_bad(r->f, r->err, "key %s is missing", key_of(r, H_PARALLEL));
+            return false;
+        }
+        if (meta_bool(r->f, key_of(r, H_PARALLEL), &parallel, r->err))
+            return false;
+    }
+    bool one_norm = r->arch->one_norm == ALWAYS ||
+                    (r->arch->one_norm == OPTIONAL &&
+                     !has_tensor(r, arch_slot_at(r->arch, offsetof(struct layer, ffn_norm))));
+    c->block = one_norm ? BLOCK_ONE_NORM : parallel ? BLOCK_PARALLEL : BLOCK_SEQUENTIAL;
+    return true;
 }
 
 // Any of the biases asks for all of them: weights_check() names one that is missing.
@@ -825,18 +849,27 @@ enum status model_config_read(const struct model_file *f, struct model_config *c
     if (!read_arch(&r, c) || !check_keys(&r) || !read_hparam(&r, H_LAYERS) || !read_hparam(&r, H_CONTEXT) ||
         !read_hparam(&r, H_HIDDEN) || !read_hparam(&r, H_FFN) || !read_experts(&r) || !read_heads(&r) ||
         !read_attn_scale(&r) || !read_scales(&r) || !read_mix(&r) || !read_window(&r, windowed) ||
-        !read_rope(&r) || !read_vocab(&r, c))
+        !read_rope(&r) || !read_block(&r, c) || !read_vocab(&r, c))
         return r.err->code;
     r.h.attn.qk_norm = r.arch->qk_norm;
     r.h.attn.gate = (r.arch->traits & TRAIT_ATTN_GATE) != 0;
+    if (r.arch->qk_norm == QK_NORM_EACH &&
+        !has_tensor(&r, arch_slot_at(r.arch, offsetof(struct layer, q_norm))))
+        r.h.attn.qk_norm = QK_NORM_NONE;
     r.h.ffn.act = r.arch->act;
+    r.h.ffn.no_gate = (r.arch->traits & TRAIT_NO_GATE) != 0;
+    r.h.ffn.in_bias = has_biases(&r, r.arch->ffn_bias, WEIGHT_GATE_UP);
+    r.h.ffn.out_bias = has_biases(&r, r.arch->ffn_bias, WEIGHT_DOWN);
     r.h.attn.qkv_bias = has_biases(&r, r.arch->qkv_bias, WEIGHT_QKV);
     r.h.attn.out_bias = has_biases(&r, r.arch->out_bias, WEIGHT_ATTN_OUT);
     c->num_layers = r.h.layers - r.h.nextn;
     c->num_nextn = r.h.nextn;
     c->hidden = r.h.hidden;
     c->max_context = r.h.context;
+    c->norm = r.arch->norm;
     c->norm_eps = r.h.norm_eps;
+    c->norm_bias = has_biases(&r, r.arch->norm_bias, WEIGHT_NORM);
+    c->head_bias = has_biases(&r, r.arch->head_bias, WEIGHT_HEAD);
     c->embed_scale = r.h.embed_scale;
     c->residual_scale = r.h.residual_scale;
     c->logit_scale = r.h.logit_scale;

@@ -263,8 +263,13 @@ void shard_cut(const struct shard *s, const struct weight_desc *whole, enum dtyp
     case WEIGHT_EMBED:  // every rank looks up every token
     case WEIGHT_ROUTER: // and chooses its experts
     case WEIGHT_SELECT_BIAS:
-    case WEIGHT_SHARED_GATE:
-    case WEIGHT_NORM: return;
+    case WEIGHT_SHARED_GATE: return;
+    case WEIGHT_NORM:
+        if (whole->part[0].ndim == 2) { // a row for each head
+            r = heads(s, a, whole->part[0].shape[0] != a->heads);
+            cut_rows(part, 0, (struct range){r.begin / a->head_dim, r.end / a->head_dim});
+        }
+        return;
     case WEIGHT_ATTN_GATE:
         part->total = (int64_t)a->heads * a->head_dim;
         r = heads(s, a, false);
@@ -287,7 +292,8 @@ void shard_cut(const struct shard *s, const struct weight_desc *whole, enum dtyp
         part->total = hidden;
         r = segments(s, hidden, shard_block(down));
         cut_rows(part, 0, r);
-        cut_rows(part, 1, r);
+        if (part->part[1].data)
+            cut_rows(part, 1, r);
         break;
     case WEIGHT_DOWN:
         part->total = hidden;

@@ -17,7 +17,9 @@ static const struct arch *arch_of(const struct model_config *c) {
 
 // How many weights of the model the slot stands for, at most.
 static int slot_count(const struct model_config *c, const struct weight_slot *s) {
-    if (!arch_has_slot(arch_of(c), s))
+    bool of_heads = s->field == offsetof(struct layer, q_norm) || s->field == offsetof(struct layer, k_norm);
+    if (!arch_has_slot(arch_of(c), s) ||
+        (s->kind == SLOT_LAYER && of_heads && c->attn[0].qk_norm == QK_NORM_NONE))
         return 0;
     return s->kind == SLOT_MODEL ? 1 : c->num_layers;
 }
@@ -61,6 +63,10 @@ static bool has_bias(const struct model_config *c, const struct weight_slot *s, 
     switch (s->role) {
     case WEIGHT_QKV: return model_attn(c, layer)->qkv_bias;
     case WEIGHT_ATTN_OUT: return model_attn(c, layer)->out_bias;
+    case WEIGHT_GATE_UP: return model_ffn(c, layer)->in_bias;
+    case WEIGHT_DOWN: return model_ffn(c, layer)->out_bias;
+    case WEIGHT_NORM: return c->norm_bias && s->part[0].shape[0] == 'D';
+    case WEIGHT_HEAD: return c->head_bias;
     case WEIGHT_MIX_CONV: return model_mix(c, layer)->conv_bias;
     case WEIGHT_ROUTER: return model_ffn(c, layer)->router_bias;
     case WEIGHT_EXPERT_GATE_UP:
@@ -83,6 +89,8 @@ static int64_t letter_size(const struct model_config *c, int layer, char letter)
     case 'S': return model_ffn(c, layer)->shared_hidden;
     case 'E': return model_ffn(c, layer)->experts;
     case 'd': return a->head_dim;
+    case 'H': return a->heads;
+    case 'k': return a->kv_heads;
     case 'Q': return (int64_t)a->heads * a->head_dim;
     case 'K': return (int64_t)a->kv_heads * a->head_dim;
     case 'h': return m->heads;
@@ -105,11 +113,13 @@ static int64_t letter_sum(const struct model_config *c, int layer, const char *l
     return sum;
 }
 
-// A tied head is the embedding.
+// A tied head is the embedding; the one norm of a parallel block attention's.
 static const char *part_name(const struct model_config *c, const struct weight_slot *s, int part, bool bias,
                              int layer, char name[TENSOR_NAME_BYTES]) {
     if (s->role == WEIGHT_HEAD && c->tied)
         s = arch_slot(arch_of(c), WEIGHT_EMBED);
+    if (s->kind == SLOT_LAYER && s->field == offsetof(struct layer, ffn_norm) && c->block == BLOCK_ONE_NORM)
+        s = arch_slot_at(arch_of(c), offsetof(struct layer, attn_norm));
     return arch_tensor_name(s, part, bias, layer, name);
 }
 
@@ -146,7 +156,7 @@ static enum status check_part(const struct model_config *c, const struct model_f
     part_name(c, s, part, bias, layer, name);
     const struct model_tensor *t = model_file_find(f, name);
     const char *shape = s->part[part == FUSED_PART ? 0 : part].shape;
-    struct tensor want = {.ndim = (int)strlen(shape) - bias};
+    struct tensor want = {.ndim = (int)strlen(shape) - (bias && s->role != WEIGHT_NORM)};
     for (int i = 0; i < want.ndim; i++)
         want.shape[i] = letter_size(c, layer, shape[i]);
     if (part == FUSED_PART)
@@ -191,6 +201,10 @@ static bool is_expected(const struct model_config *c, const struct model_file *f
     if (!slot_in_layer(c, at.slot, layer))
         return false;
     bool there = is_fused(c, f, at.slot, layer) ? at.fused : at.part != FUSED_PART;
+    char own[TENSOR_NAME_BYTES]; // that of an absent weight is another's
+    if (at.part != FUSED_PART)
+        there &= slot_count(c, at.slot) > 0 &&
+                 !strncmp(part_name(c, at.slot, at.part, at.bias, layer, own), name.data, name.len);
     return there && (!at.bias || has_bias(c, at.slot, layer));
 }
 
@@ -216,7 +230,7 @@ enum status weights_check(const struct model_config *c, const struct model_file 
         if (!is_expected(c, f, name))
             return model_file_bad(f, err, "tensor %.*s is not part of architecture %s with %d layers%s",
                                   (int)name.len, name.data, c->arch, c->num_layers,
-                                  bias ? "; supported are biases of attention, in every layer" : "");
+                                  bias ? "; a bias is in every layer or in none" : "");
     }
     return STATUS_OK;
 }

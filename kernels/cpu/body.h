@@ -117,6 +117,25 @@ static void rmsnorm(float *y, const float *x, const float *w, int n, float eps) 
     }
 }
 
+static void layernorm(float *y, const float *x, const float *w, const float *b, int n, float eps) {
+    const struct v16 zero = v16_set1(0);
+    struct v16 sum = zero, squares = zero;
+    for (int i = 0; i < n; i += LANES)
+        sum = v16_add(sum, v16_load_part(x + i, n - i));
+    const struct v16 mean = v16_set1(v16_sum(sum) / (float)n);
+    for (int i = 0; i < n; i += LANES) {
+        struct v16 v = v16_sub(v16_load_part(x + i, n - i), mean);
+        v = n - i < LANES ? v16_keep(v, 0, n - i, zero) : v;
+        squares = v16_fma(v, v, squares);
+    }
+    const struct v16 scale = v16_set1(1.0f / sqrtf(v16_sum(squares) / (float)n + eps));
+    for (int i = 0; i < n; i += LANES) {
+        struct v16 v = v16_mul(v16_sub(v16_load_part(x + i, n - i), mean), scale);
+        v = v16_mul(v, v16_load_part(w + i, n - i));
+        v16_store_part(y + i, b ? v16_add(v, v16_load_part(b + i, n - i)) : v, n - i);
+    }
+}
+
 static void to_bf16(uint16_t *y, const float *x, int n) {
     int i = 0;
     for (; i + LANES <= n; i += LANES)
@@ -166,33 +185,60 @@ static void to_q8(struct act_q8 *y, const float *x, int n) {
     }
 }
 
-INLINE struct v16 gated(struct v16 gate, struct v16 up) {
-    struct v16 z = v16_add(v16_set1(1), exp_v16(v16_sub(v16_set1(0), gate)));
-    return v16_mul(v16_div(gate, z), up);
+INLINE struct v16 silu_v16(struct v16 x) {
+    return v16_div(x, v16_add(v16_set1(1), exp_v16(v16_sub(v16_set1(0), x))));
 }
 
-static void swiglu(float *y, size_t ldy, const float *gate, const float *up, size_t ldx, int rows, int n) {
-    for (int r = 0; r < rows; r++, y += ldy, gate += ldx, up += ldx) {
-        int i = 0;
-        for (; i + LANES <= n; i += LANES)
-            v16_store(y + i, gated(v16_load(gate + i), v16_load(up + i)));
-        if (i < n)
-            v16_store_part(y + i, gated(v16_load_part(gate + i, n - i), v16_load_part(up + i, n - i)), n - i);
+INLINE struct v16 gelu_v16(struct v16 x) {
+    struct v16 cubic = v16_fma(v16_set1(0.0713548162726f), v16_mul(x, x), v16_set1(1.59576912161f));
+    return v16_div(x, v16_add(v16_set1(1), exp_v16(v16_sub(v16_set1(0), v16_mul(x, cubic)))));
+}
+
+// Abramowitz and Stegun 7.1.26, halved: `tail` is the normal distribution's beyond |x|.
+INLINE struct v16 gelu_erf_v16(struct v16 x) {
+    const struct v16 zero = v16_set1(0), one = v16_set1(1);
+    struct v16 size = v16_max(v16_sub(zero, x), x);
+    struct v16 t = v16_div(one, v16_fma(size, v16_set1(0.231641888f), one));
+    struct v16 p = v16_set1(0.5307027145f);
+    p = v16_fma(p, t, v16_set1(-0.7265760135f));
+    p = v16_fma(p, t, v16_set1(0.7107068705f));
+    p = v16_fma(p, t, v16_set1(-0.142248368f));
+    p = v16_fma(p, t, v16_set1(0.127414796f));
+    struct v16 tail = v16_mul(v16_mul(p, t), exp_v16(v16_mul(v16_mul(x, x), v16_set1(-0.5f))));
+    return v16_mul(x, v16_if_less(x, zero, tail, v16_sub(one, tail)));
+}
+
+INLINE struct v16 relu2_v16(struct v16 x) {
+    struct v16 positive = v16_max(v16_set1(0), x);
+    return v16_mul(positive, positive);
+}
+
+#define DEFINE_ACT(name)                                                                                     \
+    INLINE void name##_rows(float *y, size_t ldy, const float *gate, const float *up, size_t ldx, int rows,  \
+                            int n, const bool gated) {                                                       \
+        for (int r = 0; r < rows; r++, y += ldy, gate += ldx, up += gated ? ldx : 0) {                       \
+            int i = 0;                                                                                       \
+            for (; i + LANES <= n; i += LANES) {                                                             \
+                struct v16 v = name##_v16(v16_load(gate + i));                                               \
+                v16_store(y + i, gated ? v16_mul(v, v16_load(up + i)) : v);                                  \
+            }                                                                                                \
+            if (i == n)                                                                                      \
+                continue;                                                                                    \
+            struct v16 v = name##_v16(v16_load_part(gate + i, n - i));                                       \
+            v16_store_part(y + i, gated ? v16_mul(v, v16_load_part(up + i, n - i)) : v, n - i);              \
+        }                                                                                                    \
+    }                                                                                                        \
+    static void act_##name(float *y, size_t ldy, const float *gate, const float *up, size_t ldx, int rows,   \
+                           int n) {                                                                          \
+        if (up)                                                                                              \
+            name##_rows(y, ldy, gate, up, ldx, rows, n, true);                                               \
+        else                                                                                                 \
+            name##_rows(y, ldy, gate, up, ldx, rows, n, false);                                              \
     }
-}
-
-INLINE struct v16 gated_gelu(struct v16 g, struct v16 up) {
-    struct v16 cubic = v16_fma(v16_set1(0.0713548162726f), v16_mul(g, g), v16_set1(1.59576912161f));
-    struct v16 z = v16_add(v16_set1(1), exp_v16(v16_sub(v16_set1(0), v16_mul(g, cubic))));
-    return v16_mul(v16_div(g, z), up);
-}
-
-static void geglu(float *y, size_t ldy, const float *gate, const float *up, size_t ldx, int rows, int n) {
-    for (int r = 0; r < rows; r++, y += ldy, gate += ldx, up += ldx)
-        for (int i = 0; i < n; i += LANES)
-            v16_store_part(y + i, gated_gelu(v16_load_part(gate + i, n - i), v16_load_part(up + i, n - i)),
-                           n - i);
-}
+DEFINE_ACT(silu)
+DEFINE_ACT(gelu)
+DEFINE_ACT(gelu_erf)
+DEFINE_ACT(relu2)
 
 // v16_min and v16_max let a NaN through in their second argument.
 INLINE struct v16 gated_clamped(struct v16 g, struct v16 up) {
@@ -202,11 +248,13 @@ INLINE struct v16 gated_clamped(struct v16 g, struct v16 up) {
     return v16_mul(v16_div(g, z), v16_add(up, v16_set1(1)));
 }
 
-static void clamped(float *y, size_t ldy, const float *gate, const float *up, size_t ldx, int rows, int n) {
-    for (int r = 0; r < rows; r++, y += ldy, gate += ldx, up += ldx)
-        for (int i = 0; i < n; i += LANES)
-            v16_store_part(y + i, gated_clamped(v16_load_part(gate + i, n - i), v16_load_part(up + i, n - i)),
-                           n - i);
+static void act_clamped(float *y, size_t ldy, const float *gate, const float *up, size_t ldx, int rows,
+                        int n) {
+    for (int r = 0; r < rows; r++, y += ldy, gate += ldx, up += up ? ldx : 0)
+        for (int i = 0; i < n; i += LANES) {
+            struct v16 u = up ? v16_load_part(up + i, n - i) : v16_set1(0);
+            v16_store_part(y + i, gated_clamped(v16_load_part(gate + i, n - i), u), n - i);
+        }
 }
 
 static void exp_row(float *y, const float *x, int n, float max) {
@@ -269,12 +317,15 @@ const struct cpu_kernels CPU_KERNELS = {
     .name = CPU_KERNELS_NAME,
     GEMM_TABLE,
     .rmsnorm = rmsnorm,
+    .layernorm = layernorm,
     .to_bf16 = to_bf16,
     .to_f16 = to_f16,
     .to_q8 = to_q8,
-    .swiglu = swiglu,
-    .geglu = geglu,
-    .clamped = clamped,
+    .act = {[ACT_SILU] = act_silu,
+            [ACT_GELU] = act_gelu,
+            [ACT_GELU_ERF] = act_gelu_erf,
+            [ACT_RELU2] = act_relu2,
+            [ACT_CLAMPED] = act_clamped},
     .exp = exp_row,
     .gate = gate_output,
     .softcap = softcap,

@@ -217,6 +217,8 @@ static void lay_out_arena(struct device *dev, struct arena *c) {
     if (dev->world > 1 || adds_apart(dev) || dev->max_experts > 0)
         dev->partial = arena_take(c, T * D * (dev->any_shared ? 2 : 1), sizeof(float));
     cpu_experts_arena(dev, c);
+    if (m->block != BLOCK_SEQUENTIAL)
+        dev->before = arena_take(c, T * D, sizeof(float));
     if (dev->has_head)
         cpu_head_arena(dev, c);
     for (int i = 0; i < 2; i++) {
@@ -345,14 +347,14 @@ static void finish_heads(const struct device *dev, float *x, int num_heads, cons
     for (int i = 0; bias && i < num_heads * d; i++)
         x[i] += bias[i];
     if (a->qk_norm == QK_NORM_WHOLE) {
-        dev->kernels->rmsnorm(x, x, norm->vector, num_heads * d, dev->model.norm_eps);
+        device_norm(dev, x, x, norm, 0, num_heads * d);
         norm = NULL;
     }
     for (int h = 0; h < num_heads; h++, x += d) {
         if (rope >= 0 && rotated)
             rotate_head(x, &dev->ropes[rope], dev->model.ropes[rope].interleaved, position);
         if (norm)
-            dev->kernels->rmsnorm(x, x, norm->vector, d, dev->model.norm_eps);
+            device_norm(dev, x, x, norm, a->qk_norm == QK_NORM_EACH ? h * d : 0, d);
         if (rope >= 0 && !rotated)
             rotate_head(x, &dev->ropes[rope], dev->model.ropes[rope].interleaved, position);
     }
@@ -438,7 +440,7 @@ static void add_worker(void *ctx, int thread, int num_threads) {
         for (int i = 0; job->bias && i < D; i++)
             x[i] += job->bias[i];
         if (job->norm)
-            dev->kernels->rmsnorm(x, x, job->norm->vector, D, dev->model.norm_eps);
+            device_norm(dev, x, x, job->norm, 0, D);
         for (int i = 0; i < D; i++)
             resid[i] += scale * x[i];
     }
@@ -501,6 +503,8 @@ static void cpu_attn_out(struct device *dev, const struct layer *layer, const st
     struct gate_rows job = {dev, step->num_tokens, attn_q_size(&layer->attn)};
     if (layer->attn.gate)
         pool_run(dev->pool, gate_worker, &job, (long long)job.num_tokens * job.width > 1 << 15);
+    if (dev->before)
+        memcpy(dev->before, dev->resid, (size_t)step->num_tokens * (size_t)dev->model.hidden * sizeof(float));
     add_projection(dev, dev->h, layer->attn_out, layer->attn_post_norm, step);
 }
 
@@ -514,8 +518,8 @@ static void cpu_ffn_in(struct device *dev, const struct layer *layer, const stru
         return;
     }
     struct gemm_input x =
-        cpu_gemm_input(dev, dev->resid, step->num_tokens, NULL, layer->gate_up, layer->ffn_norm);
-    cpu_matmul_gated(dev, dev->h, layer->gate_up->part[0].rows, &x, layer->gate_up, layer->ffn.act);
+        cpu_gemm_input(dev, device_ffn_input(dev), step->num_tokens, NULL, layer->gate_up, layer->ffn_norm);
+    cpu_matmul_act(dev, dev->h, layer->gate_up->part[0].rows, &x, layer->gate_up, layer->ffn.act);
 }
 
 static void cpu_ffn_out(struct device *dev, const struct layer *layer, const struct step *step) {

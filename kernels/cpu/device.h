@@ -33,7 +33,7 @@ struct weight {
     int num_experts; // this rank's, of which parts have the shape; 0: no experts
     // Bounds in blocks of the part of K that each segment of a row-parallel matrix takes, this rank's own
     int segments[NUM_SEGMENTS + 1], num_segments;
-    float *vector; // the first part of a weight_is_plain()
+    float *vector; // the first part of a weight_is_plain(); bias[0] beside it
     void *table;   // WEIGHT_EMBED of a model with a head of its own: rows as in the file
     struct region region;
 };
@@ -121,6 +121,7 @@ struct device {
     float *logits;  // (own head rows, padded V)
     int head_rows;  // rows that the head computes at a time
     float *partial; // (T, D) what this rank adds to the residual stream; of a shared expert as many more
+    float *before;  // (T, D) with parallel blocks: the residual stream without attention's part
     struct head_ranks *head;   // with ranks: scratch of head.c
     struct attn_scratch *attn; // (threads)
     float *attn_partials;      // what decode over long contexts keeps of each chunk
@@ -137,6 +138,18 @@ struct device {
 static inline size_t activation_stride(size_t bytes) { return ((bytes + 63) / 64 | 1) * 64; }
 
 static inline int attn_q_size(const struct attn_spec *a) { return a->heads * a->head_dim; }
+// y = x normalised as the model does, by weights of the norm from `first` on
+static inline void device_norm(const struct device *d, float *y, const float *x, const struct weight *norm,
+                               int first, int n) {
+    if (d->model.norm == NORM_LAYER)
+        d->kernels->layernorm(y, x, norm->vector + first, norm->bias[0], n, d->model.norm_eps);
+    else
+        d->kernels->rmsnorm(y, x, norm->vector + first, n, d->model.norm_eps);
+}
+// Rows that the feed-forward part normalises.
+static inline const float *device_ffn_input(const struct device *d) {
+    return d->before ? d->before : d->resid;
+}
 static inline int device_kv_size(const struct device *d) { return d->kv_heads * d->head_dim; }
 
 // weight.c
@@ -163,9 +176,10 @@ void cpu_matmul_add(struct device *dev, float *y, int ldy, const struct gemm_inp
 // y = activations times w, as the segments of K that this rank has: its part of the tree
 void cpu_matmul_part(struct device *dev, float *y, int ldy, const struct gemm_input *x,
                      const struct weight *w);
-// y = act(activations times gate) * (activations times up)
-void cpu_matmul_gated(struct device *dev, float *y, int ldy, const struct gemm_input *x,
-                      const struct weight *w, enum act act);
+// y = act(activations times gate) * (activations times up), or of one part act(activations times it); biases
+// before act
+void cpu_matmul_act(struct device *dev, float *y, int ldy, const struct gemm_input *x, const struct weight *w,
+                    enum act act);
 
 // The same of experts: each group of rows by its own
 void cpu_matmul_experts(struct device *dev, float *y, int ldy, const struct gemm_input *x,

@@ -205,10 +205,10 @@ void cpu_experts_in(struct device *dev, const struct layer *layer, int num_token
     struct routing *r = &dev->routing;
     struct gemm_input x;
     if (layer->gate_up) {
-        x = cpu_gemm_input(dev, dev->resid, num_tokens, NULL, layer->gate_up, layer->ffn_norm);
-        cpu_matmul_gated(dev, dev->h, shared_size(layer), &x, layer->gate_up, f->act);
+        x = cpu_gemm_input(dev, device_ffn_input(dev), num_tokens, NULL, layer->gate_up, layer->ffn_norm);
+        cpu_matmul_act(dev, dev->h, shared_size(layer), &x, layer->gate_up, f->act);
     }
-    x = cpu_gemm_input(dev, dev->resid, num_tokens, NULL, layer->router, layer->ffn_norm);
+    x = cpu_gemm_input(dev, device_ffn_input(dev), num_tokens, NULL, layer->router, layer->ffn_norm);
     cpu_matmul(dev, (float *[3]){r->logits}, (int[3]){f->experts}, &x, layer->router);
     if (layer->shared_gate)
         cpu_matmul(dev, (float *[3]){r->gates}, (int[3]){1}, &x, layer->shared_gate);

@@ -23,7 +23,7 @@ struct prepare {
     int cols;
     const int32_t *rows; // row i is row rows[i * step] of x; NULL: row i
     size_t step;
-    const float *norm;
+    const struct weight *norm; // or NULL
     unsigned dtypes;
     struct gemm_input *out;
 };
@@ -38,7 +38,7 @@ static void prepare_row(const struct prepare *job, int t) {
     const float *x = job->x + (size_t)(job->rows ? job->rows[(size_t)t * job->step] : t) * job->ldx;
     float *floats = row_of(job, DTYPE_F32, t);
     if (job->norm) {
-        k->rmsnorm(floats, x, job->norm, n, job->dev->model.norm_eps);
+        device_norm(job->dev, floats, x, job->norm, 0, n);
         x = floats;
     } else if (job->dtypes & (1u << DTYPE_F32 | 1u << DTYPE_F16)) {
         memcpy(floats, x, (size_t)n * sizeof *x);
@@ -83,7 +83,7 @@ struct gemm_input cpu_gemm_input(struct device *dev, const float *x, int num_row
                                  const struct logits_row *rows, const struct weight *w,
                                  const struct weight *norm) {
     struct prepare job = {.dev = dev, .x = x, .ldx = (size_t)w->part[0].cols, .cols = w->part[0].cols};
-    job.norm = norm ? norm->vector : NULL;
+    job.norm = norm;
     job.rows = rows ? &rows->row : NULL;
     job.step = sizeof *rows / sizeof(int32_t);
     return prepare(&job, &dev->rows, num_rows, w);
@@ -97,7 +97,7 @@ struct gemm_input cpu_gemm_slots(struct device *dev, const float *x, size_t ldx,
 
 // ---- products
 
-enum finish { FINISH_COPY, FINISH_ADD, FINISH_PART, FINISH_GATED };
+enum finish { FINISH_COPY, FINISH_ADD, FINISH_PART, FINISH_ACT, FINISH_GATED };
 
 struct matmul {
     const struct cpu_kernels *kernels;
@@ -109,7 +109,7 @@ struct matmul {
     enum finish finish;
     float *y[3];
     int ldy[3];
-    void (*gated)(float *y, size_t ldy, const float *gate, const float *up, size_t ldx, int rows, int n);
+    act_fn *act; // with FINISH_ACT and FINISH_GATED
 };
 
 // A pair of panels of one part against tokens [t, t + n). The second may be missing: it is then the first
@@ -168,10 +168,12 @@ static void do_buffered_tile(const struct matmul *job, const struct place *at, f
     for (int g = 0; g < at->num_panels; g++, y += LANES, rows_left -= LANES) {
         int width = rows_left < LANES ? rows_left : LANES;
         float *from = tile + g * at->n * LANES;
-        if (job->finish == FINISH_GATED) {
+        if (job->act) {
+            bool gated = job->finish == FINISH_GATED;
             add_bias(job, 0, from, LANES, at->panel + g, at->n, width);
-            add_bias(job, 1, up + g * at->n * LANES, LANES, at->panel + g, at->n, width);
-            job->gated(y, ldy, from, up + g * at->n * LANES, LANES, at->n, width);
+            if (gated)
+                add_bias(job, 1, up + g * at->n * LANES, LANES, at->panel + g, at->n, width);
+            job->act(y, ldy, from, gated ? up + g * at->n * LANES : NULL, LANES, at->n, width);
             continue;
         }
         for (int t = 0; t < at->n; t++) {
@@ -190,7 +192,7 @@ static void do_tile(const struct matmul *job, const struct place *at) {
     int column = at->panel * LANES, rows_left = job->part[at->part].rows - column;
     size_t ldy = (size_t)job->ldy[at->part];
     float *y = job->y[at->part] + (size_t)at->t * ldy + column;
-    if (job->finish == FINISH_GATED || at->num_panels < TILE_PANELS || rows_left < TILE_PANELS * LANES)
+    if (job->act || at->num_panels < TILE_PANELS || rows_left < TILE_PANELS * LANES)
         do_buffered_tile(job, at, y, ldy, rows_left);
     else
         run_tile(job, at, false, y, ldy, LANES, job->finish == FINISH_ADD);
@@ -233,7 +235,7 @@ static void do_gated_run(const struct matmul *job, int begin, int end) {
             }
             add_bias(job, i, sums[i], LD, g0, job->x.num_rows, width);
         }
-        job->gated(job->y[0] + column, (size_t)job->ldy[0], sums[0], sums[1], LD, job->x.num_rows, width);
+        job->act(job->y[0] + column, (size_t)job->ldy[0], sums[0], sums[1], LD, job->x.num_rows, width);
     }
 }
 
@@ -285,13 +287,8 @@ static struct matmul make_job(const struct device *dev, const struct gemm_input 
                          .y = {y},
                          .ldy = {ldy}};
     memcpy(job.part, w->part, sizeof job.part);
+    memcpy(job.bias, w->bias, sizeof job.bias);
     return job;
-}
-
-static void make_gated(struct matmul *job, enum act act) {
-    const struct cpu_kernels *k = job->kernels;
-    CHECK(job->w->num_parts == 2 && job->part[0].rows == job->part[1].rows);
-    job->gated = act == ACT_GELU ? k->geglu : act == ACT_CLAMPED ? k->clamped : k->swiglu;
 }
 
 static void matmul_run(struct device *dev, struct matmul *job) {
@@ -320,10 +317,12 @@ void cpu_matmul_part(struct device *dev, float *y, int ldy, const struct gemm_in
     matmul_run(dev, &job);
 }
 
-void cpu_matmul_gated(struct device *dev, float *y, int ldy, const struct gemm_input *x,
-                      const struct weight *w, enum act act) {
-    struct matmul job = make_job(dev, x, w, FINISH_GATED, y, ldy);
-    make_gated(&job, act);
+void cpu_matmul_act(struct device *dev, float *y, int ldy, const struct gemm_input *x, const struct weight *w,
+                    enum act act) {
+    bool gated = w->num_parts == 2;
+    struct matmul job = make_job(dev, x, w, gated ? FINISH_GATED : FINISH_ACT, y, ldy);
+    CHECK(!gated || job.part[0].rows == job.part[1].rows);
+    job.act = dev->kernels->act[act];
     matmul_run(dev, &job);
 }
 
@@ -383,6 +382,7 @@ void cpu_matmul_experts_gated(struct device *dev, float *y, int ldy, const struc
                               const struct weight *w, enum act act, const struct expert_rows *groups,
                               int num_groups) {
     struct grouped job = {.all = make_job(dev, x, w, FINISH_GATED, y, ldy), .groups = groups};
-    make_gated(&job.all, act);
+    CHECK(w->num_parts == 2 && w->part[0].rows == w->part[1].rows);
+    job.all.act = dev->kernels->act[act];
     grouped_run(dev, &job, num_groups);
 }

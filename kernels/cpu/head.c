@@ -115,15 +115,18 @@ struct head_job {
     struct device *dev;
     const struct step *step;
     struct result *out;
+    const float *bias; // of this rank's tokens, or NULL
     int first, num_rows;
     _Atomic int next;
 };
 
 // Logits as the model means them; past n they are -infinity, up to whole groups.
-static void scale_row(const struct device *dev, float *logits, int n) {
+static void scale_row(const struct device *dev, const float *bias, float *logits, int n) {
     float scale = dev->model.logit_scale;
     for (int v = n; v < sampler_row_size(n); v++)
         logits[v] = -INFINITY;
+    for (int v = 0; bias && v < n; v++)
+        logits[v] += bias[v];
     for (int v = 0; scale != 1 && scale != 0 && v < n; v++)
         logits[v] *= scale;
     if (dev->model.logit_softcap > 0)
@@ -153,7 +156,7 @@ static void sample_worker(void *ctx, int thread, int num_threads) {
     int vocab = dev->model.vocab, i;
     while ((i = atomic_fetch_add(&job->next, 1)) < job->num_rows) {
         float *logits = dev->logits + (size_t)i * (size_t)sampler_row_size(vocab);
-        scale_row(dev, logits, vocab);
+        scale_row(dev, job->bias, logits, vocab);
         sample_row(job, dev->samplers[thread], job->first + i, logits);
     }
 }
@@ -211,7 +214,7 @@ static void export_worker(void *ctx, int thread, int num_threads) {
         bool mine = i >= own0 && i < own1;
         int k = local_k(dev, row);
         struct topk topk;
-        scale_row(dev, logits, num);
+        scale_row(dev, job->bias, logits, num);
         if (k == 0 && mine) {
             place_logits(dev, i - own0, dev->rank, logits);
         } else if (k == 0) {
@@ -405,7 +408,8 @@ void cpu_head(struct device *dev, const struct model *model, const struct step *
         cpu_matmul(dev, y, ldy, &x, model->head);
         if (r == 0 && step->masks && step->masks_wait) // others compute them meanwhile
             step->masks_wait(step->masks_arg);
-        struct head_job job = {.dev = dev, .step = step, .out = out, .first = r, .num_rows = n};
+        struct head_job job = {
+            .dev = dev, .step = step, .out = out, .bias = model->head->bias[0], .first = r, .num_rows = n};
         if (dev->head) {
             head_ranks(&job, parallel);
             continue;

@@ -266,6 +266,8 @@ struct mix_recur {
     bool delta;
     float d; // MIX_SSM: y += d * v
 };
+// y = f(gate) * up, or f(gate) where up is NULL, of `rows` rows of n; from row to row it is ldy floats, of gate and up ldx
+typedef void act_fn(float *y, size_t ldy, const float *gate, const float *up, size_t ldx, int rows, int n);
 
 struct cpu_kernels {
     const char *name;
@@ -273,15 +275,12 @@ struct cpu_kernels {
     int tile_tokens[DTYPE_COUNT]; // at which gemm is fastest; up to MAX_TILE_TOKENS it is right
     // y = x * (1 / sqrt(mean(x^2) + eps)) * w
     void (*rmsnorm)(float *y, const float *x, const float *w, int n, float eps);
-    void (*to_bf16)(uint16_t *y, const float *x, int n);    // rounds to nearest even
-    void (*to_f16)(uint16_t *y, const float *x, int n);     // rounds to nearest even
-    void (*to_q8)(struct act_q8 *y, const float *x, int n); // n is a multiple of 32
-    // y = silu(gate) * up, of `rows` rows of n; from row to row it is ldy floats, of gate and up ldx
-    void (*swiglu)(float *y, size_t ldy, const float *gate, const float *up, size_t ldx, int rows, int n);
-    // y = gelu(gate) * up, as swiglu()
-    void (*geglu)(float *y, size_t ldy, const float *gate, const float *up, size_t ldx, int rows, int n);
-    // y = g / (1 + exp(0 - 1.702 g)) * (u + 1), g = min(gate, 7), u = max(-7, min(up, 7)), as swiglu()
-    void (*clamped)(float *y, size_t ldy, const float *gate, const float *up, size_t ldx, int rows, int n);
+    // y = (x - mean(x)) * (1 / sqrt(mean((x - mean)^2) + eps)) * w + b; b may be NULL
+    void (*layernorm)(float *y, const float *x, const float *w, const float *b, int n, float eps);
+    void (*to_bf16)(uint16_t *y, const float *x, int n);     // rounds to nearest even
+    void (*to_f16)(uint16_t *y, const float *x, int n);      // rounds to nearest even
+    void (*to_q8)(struct act_q8 *y, const float *x, int n);  // n is a multiple of 32
+    act_fn *act[NUM_ACTS];                                   // ACT_CLAMPED takes 0 for an absent up
     void (*exp)(float *y, const float *x, int n, float max); // y = exp(x - max)
     void (*gate)(float *y, const float *gate, int n);        // y = y * sigmoid(gate)
     void (*softcap)(float *x, int n, float cap);             // x = cap * tanh(x / cap)

@@ -153,7 +153,7 @@ static void finish_row(const struct mix_job *job, int t) {
     if (m->kind == MIX_DELTA)
         for (int h = 0; h < m->heads; h++)
             k->rmsnorm(y + h * P, y + h * P, job->layer->mix_norm->vector, P, eps);
-    k->swiglu(y, (size_t)v, z, y, (size_t)v, 1, v);
+    k->act[ACT_SILU](y, (size_t)v, z, y, (size_t)v, 1, v);
     for (int g = 0, n = v / m->groups; g < m->groups && m->norm; g++)
         k->rmsnorm(y + g * n, y + g * n, job->layer->mix_norm->vector + g * n, n, eps);
 }

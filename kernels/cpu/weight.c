@@ -115,7 +115,7 @@ struct weight *cpu_weight_load(struct device *dev, const struct weight_desc *des
                                : experts * (size_t)p->num_panels * p->panel_bytes);
         bias_offset[i] = bytes;
         if (desc->bias[i].data)
-            bytes += align64(experts * (size_t)rows * sizeof(float));
+            bytes += align64(experts * (size_t)(desc->role == WEIGHT_NORM ? cols : rows) * sizeof(float));
     }
     if (desc->role == WEIGHT_ATTN_OUT || desc->role == WEIGHT_DOWN || desc->role == WEIGHT_MIX_OUT)
         cut_segments(w, dev, desc);
@@ -128,10 +128,11 @@ struct weight *cpu_weight_load(struct device *dev, const struct weight_desc *des
     char *memory = w->region.data;
     for (int i = 0; i < w->num_parts; i++) {
         w->part[i].data = memory + offset[i];
-        if (desc->bias[i].data && !plain) {
+        if (desc->bias[i].data && desc->role != WEIGHT_MIX_CONV) {
             w->bias[i] = (float *)(void *)(memory + bias_offset[i]);
             size_t experts = w->num_experts > 0 ? (size_t)w->num_experts : 1;
-            memcpy(w->bias[i], desc->bias[i].data, experts * (size_t)w->part[i].rows * sizeof(float));
+            size_t n = desc->role == WEIGHT_NORM ? (size_t)w->part[i].cols : (size_t)w->part[i].rows;
+            memcpy(w->bias[i], desc->bias[i].data, experts * n * sizeof(float));
         }
         if (w->num_experts > 0)
             dev->expert_dtypes |= 1u << w->part[i].dtype;

@@ -41,8 +41,8 @@ static const char *spec_problem(const struct model_config *m, const struct attn_
         return "the rotated part of a head is odd or larger than it";
     if (a->qk_norm == QK_NORM_ROTATED)
         return "queries and keys are normalised after their rotation";
-    if (a->qk_norm == QK_NORM_WHOLE)
-        return "the norm of queries and keys spans all heads";
+    if (a->qk_norm == QK_NORM_WHOLE || a->qk_norm == QK_NORM_EACH)
+        return "the norm of queries and keys has weights for all heads";
     if (a->softcap > 0)
         return "the scores of attention have a soft cap";
     if (a->gate)
@@ -60,9 +60,17 @@ static const char *model_problem(const struct model_config *m) {
     for (int i = 0; i < m->num_ffn && !problem; i++)
         problem = m->ffn[i].hidden < 1 ? "a dimension of the model is not positive" : NULL;
     for (int i = 0; i < m->num_ffn && !problem; i++)
-        problem = m->ffn[i].act != ACT_SILU ? "the activation of the feed-forward is not SiLU" : NULL;
-    for (int i = 0; i < m->num_ffn && !problem; i++)
-        problem = m->ffn[i].experts > 0 ? "the feed-forward is a mixture of experts" : NULL;
+        problem = m->ffn[i].act != ACT_SILU                 ? "the activation of the feed-forward is not SiLU"
+                  : m->ffn[i].no_gate                       ? "the feed-forward has no gate"
+                  : m->ffn[i].in_bias || m->ffn[i].out_bias ? "the feed-forward has biases"
+                  : m->ffn[i].experts > 0                   ? "the feed-forward is a mixture of experts"
+                                                            : NULL;
+    if (!problem && m->norm != NORM_RMS)
+        problem = "norms are LayerNorm";
+    if (!problem && m->block != BLOCK_SEQUENTIAL)
+        problem = "attention and feed-forward run side by side";
+    if (!problem && m->head_bias)
+        problem = "the head has a bias";
     if (!problem && m->logit_softcap > 0)
         problem = "the logits have a soft cap";
     for (int g = 0; g < m->num_groups && !problem; g++)

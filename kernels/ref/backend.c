@@ -31,8 +31,9 @@ struct device {
     struct weight *weights;
     size_t weight_bytes;
     struct step_limits limits;
-    float *resid, *q, *h;             // (T, D), (T, H*d), (T, max(H*d, F, S + top_k*F))
-    float *norm, *wide, *scores;      // (D), (max(H*d, 2*F, D)), (V)
+    float *resid, *q, *h;        // (T, D), (T, H*d), (T, max(H*d, F, S + top_k*F))
+    float *norm, *wide, *scores; // (D), (max(H*d, 2*F, D)), (V)
+    float *before;               // (T, D) with parallel blocks: the residual stream without attention's part
     float *mixed, *mix_in, *mix_gate; // (T, heads*P), (2, channels or 3*D), (heads*P + 2*heads)
     int *experts;                     // (T, top_k) of the rows of this layer,
     float *expert_weights;            // and their weights
@@ -139,7 +140,8 @@ static void ref_close(struct device *dev) {
     }
     free(dev->resid), free(dev->q), free(dev->h), free(dev->mixed), free(dev->mix_in), free(dev->mix_gate);
     free(dev->experts), free(dev->expert_weights), free(dev->sum);
-    free(dev->norm), free(dev->wide), free(dev->scores), free(dev->keys), free(dev->values), free(dev->kv);
+    free(dev->before), free(dev->norm), free(dev->wide), free(dev->scores), free(dev->keys),
+        free(dev->values), free(dev->kv);
     free(dev);
 }
 
@@ -169,18 +171,19 @@ static struct weight *ref_weight_load(struct device *dev, const struct weight_de
             weight_free(w);
             return NULL;
         }
-        size_t bytes = (size_t)rows * dtype_row_bytes(t->dtype, cols);
+        size_t bytes = (size_t)rows * dtype_row_bytes(t->dtype, cols),
+               bias = desc->bias[i].data ? (size_t)desc->bias[i].shape[0] * sizeof(float) : 0;
         w->memory[i] = malloc(bytes);
-        if (desc->bias[i].data)
-            w->bias[i] = malloc((size_t)rows * sizeof(float));
-        if (!w->memory[i] || (desc->bias[i].data && !w->bias[i])) {
+        if (bias)
+            w->bias[i] = malloc(bias);
+        if (!w->memory[i] || (bias && !w->bias[i])) {
             err_set(err, STATUS_NOMEM, "no memory for a weight of %zu bytes", bytes);
             weight_free(w);
             return NULL;
         }
         memcpy(w->memory[i], t->data, bytes);
         if (w->bias[i])
-            memcpy(w->bias[i], desc->bias[i].data, (size_t)rows * sizeof(float));
+            memcpy(w->bias[i], desc->bias[i].data, bias);
         w->part[i] = (struct ref_matrix){w->memory[i], t->dtype, (int)rows, (int)cols, w->bias[i]};
         w->num_parts++;
         dev->weight_bytes += bytes;
@@ -219,6 +222,7 @@ static enum status ref_reserve(struct device *dev, const struct step_limits *lim
     dev->expert_weights = zeroed(dev, T * (size_t)max_top_k(m), sizeof(float));
     dev->sum = zeroed(dev, D, sizeof *dev->sum);
     dev->norm = zeroed(dev, D, sizeof(float));
+    dev->before = zeroed(dev, m->block == BLOCK_SEQUENTIAL ? 0 : T * D, sizeof(float));
     dev->wide = zeroed(dev, wide > D ? wide : D, sizeof(float));
     dev->scores = zeroed(dev, V, sizeof(float));
     for (int i = 0; i < m->num_mix; i++) {
@@ -326,17 +330,27 @@ static void kv_fetch(struct device *dev, const struct layer *layer, int which, i
             x[i] = ref_fetch(src + dtype_row_bytes(dev->kv_dtype, i), dev->kv_dtype);
 }
 
+// y = x normalised as the model does, by weights of the norm from `first` on
+static void norm_row(const struct device *dev, float *y, const float *x, const struct weight *norm, int first,
+                     int n) {
+    const float *w = (const float *)norm->part[0].data + first;
+    if (dev->model.norm == NORM_LAYER)
+        ref_layernorm(y, x, w, norm->part[0].bias, n, dev->model.norm_eps);
+    else
+        ref_rmsnorm(y, x, w, n, dev->model.norm_eps);
+}
+
 // Norm of each head by its own weight where the layer has one, and rotation.
 static void finish_heads(struct device *dev, const struct attn_spec *a, float *x, int num_heads,
                          const struct weight *norm, int position) {
     bool whole = a->qk_norm == QK_NORM_WHOLE;
     if (whole)
-        ref_rmsnorm(x, x, (const float *)norm->part[0].data, num_heads * a->head_dim, dev->model.norm_eps);
+        norm_row(dev, x, x, norm, 0, num_heads * a->head_dim);
     for (int h = 0; h < num_heads; h++, x += a->head_dim) {
         if (a->rope >= 0 && a->qk_norm == QK_NORM_ROTATED)
             ref_rope(x, &dev->model.ropes[a->rope], position);
         if (norm && !whole)
-            ref_rmsnorm(x, x, (const float *)norm->part[0].data, a->head_dim, dev->model.norm_eps);
+            norm_row(dev, x, x, norm, a->qk_norm == QK_NORM_EACH ? h * a->head_dim : 0, a->head_dim);
         if (a->rope >= 0 && a->qk_norm != QK_NORM_ROTATED)
             ref_rope(x, &dev->model.ropes[a->rope], position);
     }
@@ -345,7 +359,7 @@ static void finish_heads(struct device *dev, const struct attn_spec *a, float *x
 // x into dev->norm, normalised where there is a norm
 static void normalise(struct device *dev, const float *x, const struct weight *norm) {
     if (norm)
-        ref_rmsnorm(dev->norm, x, (const float *)norm->part[0].data, dev->model.hidden, dev->model.norm_eps);
+        norm_row(dev, dev->norm, x, norm, 0, dev->model.hidden);
     else
         memcpy(dev->norm, x, (size_t)dev->model.hidden * sizeof *x);
 }
@@ -457,7 +471,7 @@ static void add_wide(struct device *dev, float *x, const float *bias, const stru
     for (int i = 0; bias && i < D; i++)
         dev->wide[i] += bias[i];
     if (post_norm)
-        ref_rmsnorm(dev->wide, dev->wide, (const float *)post_norm->part[0].data, D, dev->model.norm_eps);
+        norm_row(dev, dev->wide, dev->wide, post_norm, 0, D);
     for (int i = 0; i < D; i++)
         x[i] += scale * dev->wide[i];
 }
@@ -484,6 +498,10 @@ static void ref_attn_out(struct device *dev, const struct layer *layer, const st
         for (int i = 0; i < width; i++)
             h[i] = (float)((double)h[i] / (1 + exp(-(double)dev->wide[i])));
     }
+    memcpy(dev->before, dev->resid,
+           dev->model.block == BLOCK_SEQUENTIAL
+               ? 0
+               : (size_t)step->num_tokens * (size_t)dev->model.hidden * sizeof *dev->before);
     add_projection(dev, dev->h, layer->attn_out, layer->attn_post_norm, step);
 }
 
@@ -491,16 +509,13 @@ static void ref_mix_out(struct device *dev, const struct layer *layer, const str
     add_projection(dev, dev->mixed, layer->mix_out, NULL, step);
 }
 
-static void activate(float *y, const float *gate, const float *up, int n, enum act act) {
-    (act == ACT_GELU ? ref_geglu : act == ACT_CLAMPED ? ref_clamped : ref_swiglu)(y, gate, up, n);
-}
-
-// h (F) = act(gate) * up of the row in dev->norm
+// h (F) = act(gate) * up, or act(gate) where up is NULL, of the row in dev->norm
 static void gate_and_up(struct device *dev, float *h, const struct ref_matrix *gate,
                         const struct ref_matrix *up, enum act act) {
     ref_matvec(dev->wide, dev->norm, gate);
-    ref_matvec(dev->wide + gate->rows, dev->norm, up);
-    activate(h, dev->wide, dev->wide + gate->rows, gate->rows, act);
+    if (up)
+        ref_matvec(dev->wide + gate->rows, dev->norm, up);
+    ref_act(h, act, dev->wide, up ? dev->wide + gate->rows : NULL, gate->rows);
 }
 
 // The experts that this rank has, [*first, *first + n).
@@ -573,14 +588,16 @@ static void experts_out(struct device *dev, const struct layer *layer, int t) {
 
 static void ref_ffn_in(struct device *dev, const struct layer *layer, const struct step *step) {
     int D = dev->model.hidden;
+    const float *x = dev->model.block == BLOCK_SEQUENTIAL ? dev->resid : dev->before;
     for (int t = 0; t < step->num_tokens; t++) {
-        normalise(dev, dev->resid + (size_t)t * (size_t)D, layer->ffn_norm);
+        normalise(dev, x + (size_t)t * (size_t)D, layer->ffn_norm);
         if (layer->ffn.experts > 0) {
             experts_in(dev, layer, t);
             continue;
         }
         const struct ref_matrix *gate = &layer->gate_up->part[0]; // ranks may have unequal shares
-        gate_and_up(dev, dev->h + (size_t)t * (size_t)gate->rows, gate, gate + 1, layer->ffn.act);
+        gate_and_up(dev, dev->h + (size_t)t * (size_t)gate->rows, gate, layer->ffn.no_gate ? NULL : gate + 1,
+                    layer->ffn.act);
     }
 }
 
@@ -617,8 +634,7 @@ static void ref_head(struct device *dev, const struct model *model, const struct
     for (int r = 0; r < step->num_rows; r++) {
         const struct logits_row *row = &step->rows[r];
         CHECK(row->row >= 0 && row->row < step->num_tokens && row->num_logprobs <= MAX_TOP_LOGPROBS);
-        ref_rmsnorm(dev->norm, dev->resid + (size_t)row->row * (size_t)D,
-                    (const float *)model->out_norm->part[0].data, D, dev->model.norm_eps);
+        normalise(dev, dev->resid + (size_t)row->row * (size_t)D, model->out_norm);
         if (out->hidden)
             memcpy(out->hidden + (size_t)r * (size_t)D, dev->norm, (size_t)D * sizeof(float));
         all_logits(dev, model->head);

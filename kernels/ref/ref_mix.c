@@ -53,13 +53,13 @@ static void finish(float *y, const float *z, const struct ref_mix *m) {
     const struct mix_spec *s = m->spec;
     int v = mix_values(s);
     if (s->kind == MIX_SSM)
-        ref_swiglu(y, z, y, v);
+        ref_act(y, ACT_SILU, z, y, v);
     for (int h = 0; h < s->heads && s->kind == MIX_DELTA; h++)
         ref_rmsnorm(y + h * s->head_dim, y + h * s->head_dim, m->norm, s->head_dim, m->eps);
     for (int g = 0, n = v / s->groups; g < s->groups && s->norm; g++)
         ref_rmsnorm(y + g * n, y + g * n, m->norm + g * n, n, m->eps);
     if (s->kind == MIX_DELTA)
-        ref_swiglu(y, z, y, v);
+        ref_act(y, ACT_SILU, z, y, v);
 }
 
 void ref_mix(float *y, const float *raw, float *x, const float *gate, float *state, const struct ref_mix *m) {

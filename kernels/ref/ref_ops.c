@@ -132,23 +132,36 @@ void ref_rmsnorm(float *y, const float *x, const float *w, int n, float eps) {
         y[i] = (float)((double)x[i] * scale * (double)w[i]);
 }
 
-void ref_swiglu(float *y, const float *gate, const float *up, int n) {
+void ref_layernorm(float *y, const float *x, const float *w, const float *b, int n, float eps) {
+    double mean = 0, sum = 0;
     for (int i = 0; i < n; i++)
-        y[i] = (float)((double)gate[i] / (1 + exp(-(double)gate[i])) * (double)up[i]);
+        mean += (double)x[i] / n;
+    for (int i = 0; i < n; i++)
+        sum += ((double)x[i] - mean) * ((double)x[i] - mean);
+    double scale = 1 / sqrt(sum / n + (double)eps);
+    for (int i = 0; i < n; i++)
+        y[i] = (float)(((double)x[i] - mean) * scale * (double)w[i] + (b ? (double)b[i] : 0));
 }
 
-void ref_geglu(float *y, const float *gate, const float *up, int n) {
-    for (int i = 0; i < n; i++) {
-        double g = (double)gate[i], t = tanh(0.79788456080286535588 * (g + 0.044715 * g * g * g));
-        y[i] = (float)(0.5 * g * (1 + t) * (double)up[i]);
+static double activate(enum act act, double x) {
+    switch (act) {
+    case ACT_SILU: return x / (1 + exp(-x));
+    case ACT_GELU: return 0.5 * x * (1 + tanh(0.79788456080286535588 * (x + 0.044715 * x * x * x)));
+    case ACT_GELU_ERF: return 0.5 * x * erfc(-x * 0.70710678118654752440);
+    case ACT_RELU2: return x < 0 ? 0 : x * x;
+    default: return NAN;
     }
 }
 
-void ref_clamped(float *y, const float *gate, const float *up, int n) {
-    for (int i = 0; i < n; i++) {
-        double g = fmin((double)gate[i], 7), u = fmin(fmax((double)up[i], -7), 7);
-        y[i] = isnan(gate[i]) || isnan(up[i]) ? NAN : (float)(g / (1 + exp(-1.702 * g)) * (u + 1));
-    }
+static double clamped(double gate, double up) {
+    double g = fmin(gate, 7), u = fmin(fmax(up, -7), 7);
+    return isnan(gate) || isnan(up) ? NAN : g / (1 + exp(-1.702 * g)) * (u + 1);
+}
+
+void ref_act(float *y, enum act act, const float *gate, const float *up, int n) {
+    for (int i = 0; i < n; i++)
+        y[i] = (float)(act == ACT_CLAMPED ? clamped((double)gate[i], up ? (double)up[i] : 0)
+                                          : activate(act, (double)gate[i]) * (up ? (double)up[i] : 1));
 }
 
 enum { MAX_EXPERTS = 1024 };

@@ -26,12 +26,11 @@ void ref_matvec(float *y, const float *x, const struct ref_matrix *w);
 // y = x / sqrt(mean(x^2) + eps) * w.  (n) each
 void ref_rmsnorm(float *y, const float *x, const float *w, int n, float eps);
 
-// y = silu(gate) * up, or gelu(gate) * up with tanh.  (n) each
-void ref_swiglu(float *y, const float *gate, const float *up, int n);
-void ref_geglu(float *y, const float *gate, const float *up, int n);
+// y = (x - mean) / sqrt(mean((x - mean)^2) + eps) * w + b, where b is not NULL.  (n) each
+void ref_layernorm(float *y, const float *x, const float *w, const float *b, int n, float eps);
 
-// y = g * sigmoid(1.702 g) * (u + 1), g = min(gate, 7), u = max(-7, min(up, 7)).  (n) each
-void ref_clamped(float *y, const float *gate, const float *up, int n);
+// y = act(gate) * up, or act(gate) where up is NULL.  (n) each
+void ref_act(float *y, enum act act, const float *gate, const float *up, int n);
 
 // The experts of a row, ids ascending, and their weights.  logits and select_bias (E), the latter or NULL; experts and
 // weights (top_k)

@@ -183,20 +183,36 @@ static void test_mixed_specs(void **state) {
 static void test_refused_specs(void **state) {
     (void)state;
     struct shape s = {4, 64, 2, 1, 64, 44, 97, 0, false, false, false};
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < 12; i++) {
         struct fixture *f = fixture_make_mixed(&s, DTYPE_BF16);
         struct model_config *m = &f->config;
         static const char *const words[] = {"number or the size of their kv heads",
-                                            "number or the size of their kv heads", "recurrent state",
-                                            "rotation is not among"};
+                                            "number or the size of their kv heads",
+                                            "recurrent state",
+                                            "rotation is not among",
+                                            "not SiLU",
+                                            "no gate",
+                                            "feed-forward has biases",
+                                            "LayerNorm",
+                                            "side by side",
+                                            "head has a bias",
+                                            "weights for all heads",
+                                            "soft cap"};
         if (i == 0)
             m->attn[1].kv_heads = 2;
         else if (i == 1)
             m->attn[1].head_dim = 32;
         else if (i == 2)
             m->groups[1].kind = KV_STATE;
-        else
-            m->attn[1].rope = 2;
+        m->attn[1].rope = i == 3 ? 2 : m->attn[1].rope;
+        m->ffn[1].act = i == 4 ? ACT_GELU_ERF : ACT_SILU;
+        m->ffn[1].no_gate = i == 5;
+        m->ffn[1].out_bias = i == 6;
+        m->norm = i == 7 ? NORM_LAYER : NORM_RMS;
+        m->block = i == 8 ? BLOCK_PARALLEL : BLOCK_SEQUENTIAL;
+        m->head_bias = i == 9;
+        m->attn[1].qk_norm = i == 10 ? QK_NORM_EACH : QK_NORM_NONE;
+        m->attn[1].softcap = i == 11 ? 30 : 0;
         struct err err = {0};
         struct device_config config = {.model = m, .kv_dtype = DTYPE_F16, .block_size = 16, .world = 1};
         assert_null(backend_cuda.open(NULL, &config, &err));

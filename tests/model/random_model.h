@@ -42,7 +42,7 @@ static int random_layers = RANDOM_LAYERS;
 static struct random_shape {
     int hidden, head_dim, context;
     int window, full_every; // 0: none; layers i with i % full_every == full_every - 1 have no window
-    const char *arch;       // granite, gemma2 or lfm2, whose first of two layers is recurrent; NULL: llama
+    const char *arch; // granite, gemma2, phi2 or lfm2, whose first of two layers is recurrent; NULL: llama
 } random_shape = {.hidden = 512, .head_dim = 64, .context = 512};
 
 // With H heads, K kv heads and F rows of gate. The file's path in `path` (of mkstemp's form), for the caller
@@ -52,7 +52,7 @@ static inline void random_model_write_sized(const struct random_model *m, int H,
     int D = shape->hidden, HD = shape->head_dim;
     const char *arch = shape->arch ? shape->arch : "llama";
     bool granite = strcmp(arch, "granite") == 0, gemma = strcmp(arch, "gemma2") == 0,
-         lfm2 = strcmp(arch, "lfm2") == 0;
+         lfm2 = strcmp(arch, "lfm2") == 0, phi = strcmp(arch, "phi2") == 0;
     enum { ATTN = 1, MIX = 2, ALL = 3 };
     const struct {
         int of; // layers that attend, recurrent ones; 0: none
@@ -70,8 +70,8 @@ static inline void random_model_write_sized(const struct random_model *m, int H,
         {MIX, "shortconv.in_proj", 3 * D, D, false},
         {MIX, "shortconv.conv", D, 3, true},
         {MIX, "shortconv.out_proj", D, D, false},
-        {ALL, "ffn_norm", 0, D, false},
-        {ALL, "ffn_gate", F, D, false},
+        {phi ? 0 : ALL, "ffn_norm", 0, D, false},
+        {phi ? 0 : ALL, "ffn_gate", F, D, false},
         {ALL, "ffn_up", F, D, false},
         {ALL, "ffn_down", D, F, false},
         {gemma ? ALL : 0, "post_attention_norm", 0, D, false},
@@ -82,7 +82,8 @@ static inline void random_model_write_sized(const struct random_model *m, int H,
         bool there;
         const char *name;
         float value;
-    } floats[] = {{true, "attention.layer_norm_rms_epsilon", 1e-5f},
+    } floats[] = {{!phi, "attention.layer_norm_rms_epsilon", 1e-5f},
+                  {phi, "attention.layer_norm_epsilon", 1e-5f},
                   {granite, "embedding_scale", 3},
                   {granite, "residual_scale", 0.4f},
                   {granite, "logit_scale", 2},
@@ -142,8 +143,12 @@ static inline void random_model_write_sized(const struct random_model *m, int H,
     int n = 0;
     random_model_tensor(&w, "token_embd.weight", m->matrices[n++ % m->num_types], RANDOM_VOCAB, D);
     random_model_tensor(&w, lfm2 ? "token_embd_norm.weight" : "output_norm.weight", DTYPE_F32, 0, D);
+    if (phi)
+        random_model_tensor(&w, "output_norm.bias", DTYPE_F32, 0, D);
     if (!m->tied)
         random_model_tensor(&w, "output.weight", m->matrices[n++ % m->num_types], RANDOM_VOCAB, D);
+    if (phi)
+        random_model_tensor(&w, "output.bias", DTYPE_F32, 0, RANDOM_VOCAB);
     for (int layer = 0; layer < random_layers; layer++)
         for (size_t i = 0; i < num_parts; i++) {
             if (!(parts[i].of & (lfm2 && layer % 2 == 0 ? MIX : ATTN)))
@@ -152,6 +157,9 @@ static inline void random_model_write_sized(const struct random_model *m, int H,
             bool matrix = parts[i].rows && !parts[i].plain;
             random_model_tensor(&w, name, matrix ? m->matrices[n++ % m->num_types] : DTYPE_F32, parts[i].rows,
                                 parts[i].cols);
+            snprintf(name, sizeof name, "blk.%d.%s.bias", layer, parts[i].name);
+            if (phi)
+                random_model_tensor(&w, name, DTYPE_F32, 0, parts[i].rows ? parts[i].rows : parts[i].cols);
         }
     size_t size;
     unsigned char *file = gw_finish(&w, &size);

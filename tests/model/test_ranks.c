@@ -314,10 +314,14 @@ static void test_weight_types(void **state) {
 // Biases of q, k, v and the output; norms of q and k; windows; tied heads.
 static void test_architectures(void **state) {
     (void)state;
-    static const char *const files[] = {
-        "llama-bias",  "qwen2-tied",     "qwen2-q8_0",     "qwen3",   "qwen3-bf16", "mistral-window",
-        "llama-scale", "llama3-factors", "llama-gqa-tied", "granite", "smollm3",    "phi3-long",
-        "glm4",        "exaone4-window", "gemma2",         "lfm2",    "qwen35",     "falcon-h1"};
+    static const char *const files[] = {"llama-bias",  "qwen2-tied",     "qwen2-q8_0",
+                                        "qwen3",       "qwen3-bf16",     "mistral-window",
+                                        "llama-scale", "llama3-factors", "llama-gqa-tied",
+                                        "granite",     "smollm3",        "phi3-long",
+                                        "glm4",        "exaone4-window", "gemma2",
+                                        "cohere2",     "command-r-plus", "gptneox-parallel",
+                                        "nemotron",    "phi2",           "stablelm-parallel",
+                                        "lfm2",        "qwen35",         "falcon-h1"};
     static char file[4096];
     int checked = 0;
     for (int i = 0; i < (int)(sizeof files / sizeof files[0]); i++) {

@@ -106,17 +106,18 @@ static inline void fixture_add(struct fixture *f, enum weight_role role, int lay
     w->role = role;
     w->layer = layer;
     for (int i = 0; i < n; i++) {
+        int num_biases = role == WEIGHT_NORM ? cols : rows[i];
         w->part[i] = random_tensor(dtype, rows[i], cols, 1.7f / sqrtf((float)cols));
         if (role == WEIGHT_NORM) {
-            w->part[i].ndim = 1;
-            w->part[i].shape[0] = cols;
-            for (int c = 0; c < cols; c++)
+            w->part[i].ndim = rows[i] > 1 ? 2 : 1;
+            w->part[i].shape[0] = rows[i] > 1 ? rows[i] : cols;
+            for (int c = 0; c < rows[i] * cols; c++)
                 ((float *)(uintptr_t)w->part[i].data)[c] = 1 + 0.3f * random_float();
         }
         if (bias) {
-            w->bias[i] = random_tensor(DTYPE_F32, 1, rows[i], 0.5f);
+            w->bias[i] = random_tensor(DTYPE_F32, 1, num_biases, 0.5f);
             w->bias[i].ndim = 1;
-            w->bias[i].shape[0] = rows[i];
+            w->bias[i].shape[0] = num_biases;
         }
     }
 }
@@ -192,20 +193,27 @@ static inline struct fixture *fixture_of(const struct model_config *m, enum dtyp
     fixture_add(f, WEIGHT_EMBED, -1, of_d, 1, &m->vocab, D, false);
     for (int l = 0; l < m->num_layers; l++) {
         const struct attn_spec *a = model_attn(&f->config, l);
-        int q = a->heads * a->head_dim, kv = a->kv_heads * a->head_dim, F = model_ffn(&f->config, l)->hidden;
-        fixture_add(f, WEIGHT_NORM, l, DTYPE_F32, 1, &one, D, false);
+        const struct ffn_spec *ffn = model_ffn(&f->config, l);
+        int q = a->heads * a->head_dim, kv = a->kv_heads * a->head_dim, F = ffn->hidden;
+        bool each = a->qk_norm == QK_NORM_EACH;
+        fixture_add(f, WEIGHT_NORM, l, DTYPE_F32, 1, &one, D, m->norm_bias);
         fixture_add(f, WEIGHT_QKV, l, of_d, 3, (int[]){q, kv, kv}, D, a->qkv_bias);
         if (a->qk_norm) {
-            fixture_add(f, WEIGHT_NORM, l, DTYPE_F32, 1, &one, a->head_dim, false);
-            fixture_add(f, WEIGHT_NORM, l, DTYPE_F32, 1, &one, a->head_dim, false);
+            fixture_add(f, WEIGHT_NORM, l, DTYPE_F32, 1, each ? &a->heads : &one, a->head_dim, false);
+            fixture_add(f, WEIGHT_NORM, l, DTYPE_F32, 1, each ? &a->kv_heads : &one, a->head_dim, false);
         }
         fixture_add(f, WEIGHT_ATTN_OUT, l, fixture_dtype(dtype, q), 1, &D, q, a->out_bias);
-        fixture_add(f, WEIGHT_NORM, l, DTYPE_F32, 1, &one, D, false);
-        fixture_add(f, WEIGHT_GATE_UP, l, of_d, 2, (int[]){F, F}, D, false);
-        fixture_add(f, WEIGHT_DOWN, l, fixture_dtype(dtype, F), 1, &D, F, false);
+        if (m->post_norms)
+            fixture_add(f, WEIGHT_NORM, l, DTYPE_F32, 1, &one, D, m->norm_bias);
+        if (m->block != BLOCK_ONE_NORM)
+            fixture_add(f, WEIGHT_NORM, l, DTYPE_F32, 1, &one, D, m->norm_bias);
+        fixture_add(f, WEIGHT_GATE_UP, l, of_d, ffn->no_gate ? 1 : 2, (int[]){F, F}, D, ffn->in_bias);
+        fixture_add(f, WEIGHT_DOWN, l, fixture_dtype(dtype, F), 1, &D, F, ffn->out_bias);
+        if (m->post_norms)
+            fixture_add(f, WEIGHT_NORM, l, DTYPE_F32, 1, &one, D, m->norm_bias);
     }
-    fixture_add(f, WEIGHT_NORM, -1, DTYPE_F32, 1, &one, D, false);
-    fixture_add(f, WEIGHT_HEAD, -1, of_d, 1, &m->vocab, D, false);
+    fixture_add(f, WEIGHT_NORM, -1, DTYPE_F32, 1, &one, D, m->norm_bias);
+    fixture_add(f, WEIGHT_HEAD, -1, of_d, 1, &m->vocab, D, m->head_bias);
     return f;
 }
 
@@ -300,9 +308,13 @@ static inline struct instance *instance_open_as(const struct fixture *f, struct 
             layer->k_norm = w[n++];
         }
         layer->attn_out = w[n++];
-        layer->ffn_norm = w[n++];
+        if (f->config.post_norms)
+            layer->attn_post_norm = w[n++];
+        layer->ffn_norm = f->config.block == BLOCK_ONE_NORM ? layer->attn_norm : w[n++];
         layer->gate_up = w[n++];
         layer->down = w[n++];
+        if (f->config.post_norms)
+            layer->ffn_post_norm = w[n++];
     }
     in->model.out_norm = w[n++];
     in->model.head = w[n++];

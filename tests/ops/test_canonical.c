@@ -55,6 +55,47 @@ static void plain_rmsnorm(float *y, const float *x, const float *w, int n, float
         y[i] = x[i] * scale * w[i];
 }
 
+static void plain_layernorm(float *y, const float *x, const float *w, const float *b, int n, float eps) {
+    float sum[16] = {0}, squares[16] = {0};
+    for (int i = 0; i < n; i++)
+        sum[i % 16] += x[i];
+    float mean = plain_tree(sum) / (float)n;
+    for (int i = 0; i < n; i++)
+        squares[i % 16] = fmaf(x[i] - mean, x[i] - mean, squares[i % 16]);
+    float scale = 1 / sqrtf(plain_tree(squares) / (float)n + eps);
+    for (int i = 0; i < n; i++)
+        y[i] = (x[i] - mean) * scale * w[i];
+    for (int i = 0; b && i < n; i++)
+        y[i] += b[i];
+}
+
+static void plain_norm(const struct model_config *m, float *y, const float *x,
+                       const struct weight_desc *norm) {
+    int n = (int)norm->part[0].shape[0];
+    if (m->norm == NORM_LAYER)
+        plain_layernorm(y, x, norm->part[0].data, norm->bias[0].data, n, m->norm_eps);
+    else
+        plain_rmsnorm(y, x, norm->part[0].data, n, m->norm_eps);
+}
+
+// Rule 6
+static float plain_act(enum act act, float x) {
+    static const float c[] = {0.5307027145f, -0.7265760135f, 0.7107068705f, -0.142248368f, 0.127414796f};
+    float t = 1 / fmaf(fabsf(x), 0.231641888f, 1), p = c[0];
+    for (int i = 1; i < 5; i++)
+        p = fmaf(p, t, c[i]);
+    float tail = p * t * plain_exp(x * x * -0.5f), positive = fmaxf(x, 0);
+    switch (act) {
+    case ACT_SILU: return x / (1 + plain_exp(-x));
+    case ACT_GELU: return x / (1 + plain_exp(-(x * fmaf(0.0713548162726f, x * x, 1.59576912161f))));
+    case ACT_GELU_ERF: return x * (x < 0 ? tail : 1 - tail);
+    default: return positive * positive;
+    }
+}
+
+// Rule 11
+static float plain_tanh(float x) { return 1 - 2 / (1 + plain_exp(x + x)); }
+
 // Rule 4: block b of 32 k of a row of a quantised matrix as the file has it
 struct plain_block {
     int w[32];
@@ -203,8 +244,8 @@ static float plain_segments(const struct tensor *w, int n, const float *x) {
 // Rules 8 to 10 and 17: one query over tokens [begin, end). k, v (end, d), in pairs where queries are rounded
 // to bf16; ks, vs (end) their scales
 static void plain_attention(float *out, const float *q, const float *k, const float *v, const float *ks,
-                            const float *vs, bool pairs, int begin, int end, int d, float scale) {
-    float all_max = -INFINITY, all_sum = 0, log2_scale = scale * 1.44269504088896341f;
+                            const float *vs, bool pairs, int begin, int end, int d, float scale, float cap) {
+    float all_max = -INFINITY, all_sum = 0, log2_scale = (cap > 0 ? cap : scale) * 1.44269504088896341f;
     memset(out, 0, (size_t)d * sizeof *out);
     for (int chunk = begin / 256 * 256; chunk < end; chunk += 256) {
         float max = -INFINITY, sum = 0, o[256] = {0};
@@ -219,7 +260,7 @@ static void plain_attention(float *out, const float *q, const float *k, const fl
                     int j = pairs ? i ^ 1 : i;
                     acc = fmaf(k[t * d + j], pairs ? bf16_to_float(float_to_bf16(q[j])) : q[j], acc);
                 }
-                s[t - step] = acc * ks[t];
+                s[t - step] = cap > 0 ? plain_tanh(acc * ks[t] * (scale / cap)) : acc * ks[t];
                 top = fmaxf(top, s[t - step]);
             }
             top = fmaxf(max, top * log2_scale);
@@ -270,37 +311,70 @@ static void random_floats(float *x, int n) {
 // Rule 11: bias, norm, rotation of n heads
 static void plain_heads(const struct fixture *f, float *x, int n, const struct tensor *bias,
                         const struct tensor *norm, int position) {
-    int d = f->config.attn[0].head_dim;
+    const struct model_config *m = &f->config;
+    int d = m->attn[0].head_dim;
     for (int i = 0; bias->data && i < n * d; i++)
         x[i] += ((const float *)bias->data)[i];
     for (int i = 0; i < n; i++, x += d) {
-        if (norm)
-            plain_rmsnorm(x, x, norm->data, d, f->config.norm_eps);
+        const float *w = norm ? (const float *)norm->data + (norm->ndim == 2 ? i * d : 0) : NULL;
+        if (w && m->norm == NORM_LAYER)
+            plain_layernorm(x, x, w, NULL, d, m->norm_eps);
+        else if (w)
+            plain_rmsnorm(x, x, w, d, m->norm_eps);
         plain_rope(x, &f->config.ropes[0], position);
     }
 }
 
-static void check_layer(enum dtype dtype, enum dtype kv, int window, bool qk_norm, bool bias) {
+// resid += what a row-parallel matrix gives
+static void plain_add(const struct model_config *m, float *resid, const struct weight_desc *w,
+                      const struct weight_desc *post_norm, const float *x) {
+    int D = m->hidden;
+    float sum[256] = {0}, scale = model_scale(m->residual_scale);
+    const float *bias = w->bias[0].data;
+    for (int i = 0; i < D; i++) {
+        sum[i] = plain_segments(&w->part[0], i, x);
+        if (!post_norm && scale == 1) {
+            resid[i] += sum[i];
+            resid[i] += bias ? bias[i] : 0;
+        } else {
+            sum[i] += bias ? bias[i] : 0;
+        }
+    }
+    if (post_norm)
+        plain_norm(m, sum, sum, post_norm);
+    for (int i = 0; i < D && (post_norm || scale != 1); i++)
+        resid[i] += scale * sum[i];
+}
+
+// change: what the model has beside that, or NULL
+static void check_layer(enum dtype dtype, enum dtype kv, int window, bool qk_norm, bool bias,
+                        void (*change)(struct model_config *)) {
     bool wide = dtype_block(dtype) == 256; // else sizes that are multiples of few things
     const struct shape shape =
         wide ? (struct shape){1, 256, 8, 2, 32, 2304, 64, window, qk_norm, bias, window == 0}
              : (struct shape){1, 96, 6, 2, 24, 160, 64, window, qk_norm, bias, window == 0};
     enum { ROWS = 3, START = 598, END = START + ROWS };
     const int D = shape.hidden, d = shape.head_dim, Q = shape.heads * d, KV = 2 * d, F = shape.ffn;
-    struct fixture *f = fixture_make(&shape, dtype);
+    struct model_config config = fixture_config(&shape);
+    if (change)
+        change(&config);
+    struct fixture *f = fixture_of(&config, dtype);
+    const struct model_config *m = &f->config;
+    const struct ffn_spec *ffn = &m->ffn[0];
     struct instance *in = instance_open(f, (struct setup){&backend_cpu, "auto", 2, 16, kv}, 8, 608, 1);
     struct batch *b = batch_make(in, &(struct piece){0, START, ROWS, true}, 1);
     const struct layer *l = &in->layers[0];
-    // w: what follows the norms of heads.
-    const struct weight_desc *norm = &f->weights[1], *qkv = &f->weights[2], *w = &f->weights[qk_norm ? 5 : 3],
-                             *out = &w[0], *ffn_norm = &w[1], *gate_up = &w[2], *down = &w[3],
-                             *out_norm = &w[4], *lm_head = &w[5];
-    const struct tensor *q_norm = qk_norm ? &f->weights[3].part[0] : NULL,
-                        *k_norm = qk_norm ? &f->weights[4].part[0] : NULL;
+    const struct weight_desc *w = &f->weights[1], *norm = w++, *qkv = w++, *q_head = qk_norm ? w++ : NULL,
+                             *k_head = qk_norm ? w++ : NULL, *out = w++, *post = m->post_norms ? w++ : NULL,
+                             *ffn_norm = m->block == BLOCK_ONE_NORM ? norm : w++, *gate_up = w++, *down = w++,
+                             *ffn_post = m->post_norms ? w++ : NULL, *out_norm = w++, *lm_head = w;
+    const struct tensor *q_norm = q_head ? &q_head->part[0] : NULL,
+                        *k_norm = k_head ? &k_head->part[0] : NULL;
     uint64_t env = float_env_enter(); // the plain versions flush subnormals, too
-    float resid[ROWS][D], q[ROWS][Q], h[ROWS][Q], up[ROWS][F], keys[2][END * d], values[2][END * d];
+    float resid[ROWS][D], before[ROWS][D], q[ROWS][Q], h[ROWS][Q], up[ROWS][F], keys[2][END * d],
+        values[2][END * d];
     float key_scale[2][END], value_scale[2][END]; // 1 but for I8
-    float x[D], y[F];
+    float x[256] = {0}, y[F];
     size_t bytes = in->ops->kv_block_bytes(in->dev), size = dtype_row_bytes(kv, 1);
     char *block = must_calloc(1, bytes);
     for (int i = 0; i < in->limits.num_blocks; i++) { // a past
@@ -318,7 +392,7 @@ static void check_layer(enum dtype dtype, enum dtype kv, int window, bool qk_nor
     in->ops->step_begin(in->dev, &b->step);
     in->ops->qkv(in->dev, l, &b->step);
     for (int t = 0; t < ROWS; t++) {
-        plain_rmsnorm(x, resid[t], norm->part[0].data, D, f->config.norm_eps);
+        plain_norm(m, x, resid[t], norm);
         for (int i = 0; i < Q; i++)
             q[t][i] = plain_dot(&qkv->part[0], i, x, 0, D);
         plain_heads(f, q[t], Q / d, &qkv->bias[0], q_norm, START + t);
@@ -341,7 +415,7 @@ static void check_layer(enum dtype dtype, enum dtype kv, int window, bool qk_nor
             }
     }
     for (int t = 0; t < ROWS; t++) { // what qkv wrote
-        plain_rmsnorm(x, resid[t], norm->part[0].data, D, f->config.norm_eps);
+        plain_norm(m, x, resid[t], norm);
         float key[KV];
         for (int i = 0; i < KV; i++)
             key[i] = plain_dot(&qkv->part[1], i, x, 0, D);
@@ -377,34 +451,35 @@ static void check_layer(enum dtype dtype, enum dtype kv, int window, bool qk_nor
             int of = head / (shape.heads / 2);
             plain_attention(h[t] + head * d, q[t] + head * d, keys[of], values[of], key_scale[of],
                             value_scale[of], kv == DTYPE_BF16 || kv == DTYPE_I8, begin, end, d,
-                            f->config.attn[0].scale);
+                            m->attn[0].scale, m->attn[0].softcap);
         }
     assert_memory_equal(h, in->act.h, sizeof h);
 
     random_floats(h[0], ROWS * Q);
     memcpy(in->act.h, h, sizeof h);
     in->ops->attn_out(in->dev, l, &b->step);
+    memcpy(before, resid, sizeof before);
     for (int t = 0; t < ROWS; t++)
-        for (int i = 0; i < D; i++) {
-            resid[t][i] += plain_segments(&out->part[0], i, h[t]);
-            if (bias)
-                resid[t][i] += ((const float *)out->bias[0].data)[i];
-        }
+        plain_add(m, resid[t], out, post, h[t]);
     assert_memory_equal(resid, in->act.resid, sizeof resid);
 
     in->ops->ffn_in(in->dev, l, &b->step);
     for (int t = 0; t < ROWS; t++) {
-        plain_rmsnorm(x, resid[t], ffn_norm->part[0].data, D, f->config.norm_eps);
+        plain_norm(m, x, m->block == BLOCK_SEQUENTIAL ? resid[t] : before[t], ffn_norm);
         for (int i = 0; i < F; i++) {
-            float g = plain_dot(&gate_up->part[0], i, x, 0, D);
-            up[t][i] = g / (1 + plain_exp(-g)) * plain_dot(&gate_up->part[1], i, x, 0, D);
+            float sum[2] = {0};
+            for (int p = 0; p < (ffn->no_gate ? 1 : 2); p++) {
+                sum[p] = plain_dot(&gate_up->part[p], i, x, 0, D);
+                sum[p] += ffn->in_bias ? ((const float *)gate_up->bias[p].data)[i] : 0;
+            }
+            up[t][i] = plain_act(ffn->act, sum[0]);
+            up[t][i] *= ffn->no_gate ? 1 : sum[1];
         }
     }
     assert_memory_equal(up, in->act.h, sizeof up);
     in->ops->ffn_out(in->dev, l, &b->step);
     for (int t = 0; t < ROWS; t++)
-        for (int i = 0; i < D; i++)
-            resid[t][i] += plain_segments(&down->part[0], i, up[t]);
+        plain_add(m, resid[t], down, ffn_post, up[t]);
     assert_memory_equal(resid, in->act.resid, sizeof resid);
 
     struct step_out result;
@@ -412,9 +487,13 @@ static void check_layer(enum dtype dtype, enum dtype kv, int window, bool qk_nor
     in->ops->step_end(in->dev);
     in->ops->sync(in->dev, &result, NULL);
     for (int t = 0; t < ROWS; t++) {
-        plain_rmsnorm(x, resid[t], out_norm->part[0].data, D, f->config.norm_eps);
-        for (int i = 0; i < 64; i++)
+        plain_norm(m, x, resid[t], out_norm);
+        for (int i = 0; i < 64; i++) {
             y[i] = plain_dot(&lm_head->part[0], i, x, 0, D);
+            y[i] += m->head_bias ? ((const float *)lm_head->bias[0].data)[i] : 0;
+            y[i] *= model_scale(m->logit_scale);
+            y[i] = m->logit_softcap > 0 ? m->logit_softcap * plain_tanh(y[i] / m->logit_softcap) : y[i];
+        }
         assert_memory_equal(y, result.logits + t * 64, 64 * sizeof *y);
         // log-probability: groups of 16, then the binary tree of neighbours
         float group[4], max = y[0];
@@ -437,30 +516,61 @@ static void check_layer(enum dtype dtype, enum dtype kv, int window, bool qk_nor
     fixture_free(f);
 }
 
+static void like_gemma2(struct model_config *m) {
+    m->post_norms = true;
+    m->attn[0].softcap = 3, m->logit_softcap = 2;
+    m->ffn[0].act = ACT_GELU;
+    m->residual_scale = 0.7f, m->logit_scale = 1.3f;
+}
+
+static void like_phi2(struct model_config *m) {
+    m->norm = NORM_LAYER, m->norm_bias = true, m->block = BLOCK_ONE_NORM;
+    m->head_bias = true, m->logit_scale = 0.25f;
+    m->ffn[0] = (struct ffn_spec){
+        .hidden = m->ffn[0].hidden, .act = ACT_GELU_ERF, .no_gate = true, .in_bias = true, .out_bias = true};
+}
+
+static void like_cohere(struct model_config *m) {
+    m->norm = NORM_LAYER, m->block = BLOCK_PARALLEL;
+    m->attn[0].qk_norm = QK_NORM_EACH;
+    m->ffn[0].in_bias = true;
+}
+
+static void like_nemotron(struct model_config *m) {
+    m->norm = NORM_LAYER, m->norm_bias = true;
+    m->ffn[0].act = ACT_RELU2, m->ffn[0].no_gate = true;
+}
+
 static void test_layer(void **state) {
     (void)state;
-    check_layer(DTYPE_F32, DTYPE_F32, 0, false, false);
-    check_layer(DTYPE_F16, DTYPE_F16, 0, false, false);
-    check_layer(DTYPE_BF16, DTYPE_BF16, 300, false, false);
-    check_layer(DTYPE_Q8_0, DTYPE_F16, 7, false, false);
-    check_layer(DTYPE_F32, DTYPE_BF16, 0, true, false);
-    check_layer(DTYPE_F32, DTYPE_I8, 0, true, false);
-    check_layer(DTYPE_Q8_0, DTYPE_I8, 301, false, false);
-    check_layer(DTYPE_F32, DTYPE_F32, 300, true, false);
-    check_layer(DTYPE_F16, DTYPE_F32, 0, false, true);
-    check_layer(DTYPE_Q8_0, DTYPE_F32, 7, true, true);
-    check_layer(DTYPE_Q4_0, DTYPE_F32, 0, false, false);
-    check_layer(DTYPE_Q4_K, DTYPE_F16, 0, false, false);
-    check_layer(DTYPE_Q5_K, DTYPE_BF16, 0, false, false);
-    check_layer(DTYPE_Q6_K, DTYPE_F16, 0, false, false);
-    check_layer(DTYPE_Q5_0, DTYPE_F16, 0, false, true);
-    check_layer(DTYPE_Q4_1, DTYPE_F32, 0, false, false);
-    check_layer(DTYPE_Q5_1, DTYPE_F16, 7, false, false);
-    check_layer(DTYPE_IQ4_NL, DTYPE_F32, 0, true, false);
-    check_layer(DTYPE_MXFP4, DTYPE_F16, 0, false, false);
-    check_layer(DTYPE_Q3_K, DTYPE_F16, 0, false, false);
-    check_layer(DTYPE_Q2_K, DTYPE_F32, 0, false, false);
-    check_layer(DTYPE_IQ4_XS, DTYPE_F16, 0, false, false);
+    check_layer(DTYPE_F32, DTYPE_F32, 0, false, false, NULL);
+    check_layer(DTYPE_F16, DTYPE_F16, 0, false, false, NULL);
+    check_layer(DTYPE_BF16, DTYPE_BF16, 300, false, false, NULL);
+    check_layer(DTYPE_Q8_0, DTYPE_F16, 7, false, false, NULL);
+    check_layer(DTYPE_F32, DTYPE_BF16, 0, true, false, NULL);
+    check_layer(DTYPE_F32, DTYPE_I8, 0, true, false, NULL);
+    check_layer(DTYPE_Q8_0, DTYPE_I8, 301, false, false, NULL);
+    check_layer(DTYPE_F32, DTYPE_F32, 300, true, false, NULL);
+    check_layer(DTYPE_F16, DTYPE_F32, 0, false, true, NULL);
+    check_layer(DTYPE_Q8_0, DTYPE_F32, 7, true, true, NULL);
+    check_layer(DTYPE_Q4_0, DTYPE_F32, 0, false, false, NULL);
+    check_layer(DTYPE_Q4_K, DTYPE_F16, 0, false, false, NULL);
+    check_layer(DTYPE_Q5_K, DTYPE_BF16, 0, false, false, NULL);
+    check_layer(DTYPE_Q6_K, DTYPE_F16, 0, false, false, NULL);
+    check_layer(DTYPE_Q5_0, DTYPE_F16, 0, false, true, NULL);
+    check_layer(DTYPE_Q4_1, DTYPE_F32, 0, false, false, NULL);
+    check_layer(DTYPE_Q5_1, DTYPE_F16, 7, false, false, NULL);
+    check_layer(DTYPE_IQ4_NL, DTYPE_F32, 0, true, false, NULL);
+    check_layer(DTYPE_MXFP4, DTYPE_F16, 0, false, false, NULL);
+    check_layer(DTYPE_Q3_K, DTYPE_F16, 0, false, false, NULL);
+    check_layer(DTYPE_Q2_K, DTYPE_F32, 0, false, false, NULL);
+    check_layer(DTYPE_IQ4_XS, DTYPE_F16, 0, false, false, NULL);
+    check_layer(DTYPE_F32, DTYPE_F32, 0, false, false, like_gemma2);
+    check_layer(DTYPE_Q8_0, DTYPE_I8, 300, true, true, like_gemma2);
+    check_layer(DTYPE_F32, DTYPE_F16, 0, false, true, like_phi2);
+    check_layer(DTYPE_Q4_K, DTYPE_BF16, 0, false, true, like_phi2);
+    check_layer(DTYPE_BF16, DTYPE_F32, 0, true, false, like_cohere);
+    check_layer(DTYPE_Q6_K, DTYPE_F32, 7, false, false, like_nemotron);
 }
 
 int main(void) {

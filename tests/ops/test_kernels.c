@@ -320,7 +320,8 @@ static void test_pack(void **state) {
 static void test_vectors(void **state) {
     (void)state;
     enum { N = 1056 };
-    static float x[N], w[N], y[NUM_VARIANTS][N], z[NUM_VARIANTS][N], gated[NUM_VARIANTS][N];
+    static float x[N], w[N], y[NUM_VARIANTS][N], z[NUM_VARIANTS][N], z2[NUM_VARIANTS][N],
+        gated[NUM_VARIANTS][N];
     static uint16_t h[NUM_VARIANTS][N], g[NUM_VARIANTS][N];
     static struct act_q8 q[NUM_VARIANTS][N / 32];
     for (int round = 0; round < 200; round++) {
@@ -341,8 +342,13 @@ static void test_vectors(void **state) {
             k->rmsnorm(y[v], x, w, n, 1e-5f);
             assert_true(same_floats(y[0], y[v], n));
             assert_true(n == N || isnan(y[v][n])); // nothing past the end
+            const float *bias = round % 4 < 2 ? x : NULL;
+            memset(z2[v], 0xff, sizeof z2[v]);
+            k->layernorm(z2[v], x, w, bias, n, 1e-5f);
+            assert_true(same_floats(z2[0], z2[v], n));
+            assert_true(n == N || isnan(z2[v][n]));
             memset(z[v], 0xff, sizeof z[v]);
-            k->swiglu(z[v], 0, x, w, 0, 1, n);
+            k->act[round % NUM_ACTS](z[v], 0, x, round / NUM_ACTS % 2 ? NULL : w, 0, 1, n);
             assert_true(same_floats(z[0], z[v], n));
             assert_true(isnan(z[v][n]));
             memset(gated[v], 0xff, sizeof gated[v]);
@@ -375,9 +381,14 @@ static void test_vectors(void **state) {
         cpu_kernels_find("scalar")->rmsnorm(y[0], x, w, n, 1e-5f);
         ref_rmsnorm(expected, x, w, n, 1e-5f);
         assert_true(distance(y[0], expected, (size_t)n) < 1e-6);
-        cpu_kernels_find("scalar")->swiglu(y[0], 0, x, w, 0, 1, n);
-        ref_swiglu(expected, x, w, n);
-        assert_true(distance(y[0], expected, (size_t)n) < 1e-6);
+        ref_layernorm(expected, x, w, round % 4 < 2 ? x : NULL, n, 1e-5f);
+        assert_true(n == 1 || distance(z2[0], expected, (size_t)n) < 1e-6);
+        for (int a = 0; a < 2 * NUM_ACTS; a++) {
+            const float *up = a % 2 ? w : NULL;
+            cpu_kernels_find("scalar")->act[a / 2](y[0], 0, x, up, 0, 1, n);
+            ref_act(expected, (enum act)(a / 2), x, up, n);
+            assert_true(distance(y[0], expected, (size_t)n) < 1e-6);
+        }
         for (int b = 0; b < whole / 32; b++) {
             const struct act_q8 *a = &q[0][b];
             float d = act_scale(a), max = 0;
@@ -413,8 +424,8 @@ static void test_ends_of_scales(void **state) {
     }
 }
 
-// SwiGLU of rows that lie apart is that of each row; nothing beside them is written.
-static void test_swiglu_rows(void **state) {
+// Activations of rows that lie apart are those of each row; nothing beside them is written.
+static void test_act_rows(void **state) {
     (void)state;
     enum { ROWS = 5, LDX = 48, LDY = 56 };
     float gate[ROWS * LDX], up[ROWS * LDX], want[ROWS * LDY], got[ROWS * LDY];
@@ -428,9 +439,11 @@ static void test_swiglu_rows(void **state) {
         for (int n = 1; k && n <= LDX; n++) {
             memset(want, 0xff, sizeof want);
             memset(got, 0xff, sizeof got);
+            const float *factor = n % 2 ? up : NULL;
             for (int r = 0; r < ROWS; r++)
-                k->swiglu(want + (size_t)r * LDY, 0, gate + (size_t)r * LDX, up + (size_t)r * LDX, 0, 1, n);
-            k->swiglu(got, LDY, gate, up, LDX, ROWS, n);
+                k->act[n % NUM_ACTS](want + (size_t)r * LDY, 0, gate + (size_t)r * LDX,
+                                     factor ? up + (size_t)r * LDX : NULL, 0, 1, n);
+            k->act[n % NUM_ACTS](got, LDY, gate, factor, LDX, ROWS, n);
             assert_memory_equal(got, want, sizeof want);
         }
     }
@@ -466,8 +479,11 @@ static void test_exp(void **state) {
         k->group_exp(sums, ends, 1, 0);
         assert_true(sums[0] == 1);
         float gate[2] = {-200, 200}, up[2] = {1, 1}, y[2];
-        k->swiglu(y, 0, gate, up, 0, 1, 2);
-        assert_true(y[0] == 0 && y[1] == 200);
+        for (int a = 0; a < NUM_ACTS; a++) {
+            k->act[a](y, 0, gate, up, 0, 1, 2);
+            assert_true(y[0] == 0);
+            assert_true(fabsf(y[1] - (a == ACT_RELU2 ? 40000 : a == ACT_CLAMPED ? 14 : 200)) < 1e-3f);
+        }
     }
     float_env_leave(env);
     printf("  largest relative error %.2e\n", worst);
@@ -716,7 +732,7 @@ static void test_pool_items(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_halves),     cmocka_unit_test(test_gemm),           cmocka_unit_test(test_pack),
-        cmocka_unit_test(test_vectors),    cmocka_unit_test(test_swiglu_rows),    cmocka_unit_test(test_exp),
+        cmocka_unit_test(test_vectors),    cmocka_unit_test(test_act_rows),       cmocka_unit_test(test_exp),
         cmocka_unit_test(test_pool),       cmocka_unit_test(test_attend),         cmocka_unit_test(test_exp2),
         cmocka_unit_test(test_pool_items), cmocka_unit_test(test_ends_of_scales),
     };

@@ -73,7 +73,8 @@ static struct case_of *make_case(const struct mix_spec *m) {
     add(c, WEIGHT_MIX_HEADS, (int[3]){h, h, ssm ? h : 0}, 1, DTYPE_F32, 0.5f, 0);
     for (int i = 0; i < h; i++) // a is negative
         ((float *)(uintptr_t)c->weights[5].part[0].data)[i] -= 0.6f;
-    add(c, WEIGHT_MIX_NORM, (int[3]){ssm ? m->groups : 1}, ssm ? v / m->groups : m->head_dim, DTYPE_F32, 0.3f, 1);
+    add(c, WEIGHT_MIX_NORM, (int[3]){ssm ? m->groups : 1}, ssm ? v / m->groups : m->head_dim, DTYPE_F32, 0.3f,
+        1);
     return c;
 }
 
@@ -88,8 +89,8 @@ static void free_case(struct case_of *c) {
 
 // Sequences of TOKENS random rows through the layer, `chunk` tokens of each in a step, beside each other or one by one.
 // The states of the first move to another page once. out: (SEQS, TOKENS, D). false: the machine lacks the variant.
-static bool run(const struct case_of *c, const struct backend_ops *ops, const char *variant, int threads, int chunk,
-                bool together, float *out) {
+static bool run(const struct case_of *c, const struct backend_ops *ops, const char *variant, int threads,
+                int chunk, bool together, float *out) {
     struct device_config config = {.model = &c->config,
                                    .num_threads = threads,
                                    .variant = variant,
@@ -124,7 +125,8 @@ static bool run(const struct case_of *c, const struct backend_ops *ops, const ch
             for (int s = 0; s < seqs; s++) {
                 for (int t = 0; t < n; t++)
                     positions[start[s] + t] = first + t;
-                memcpy(rows + start[s] * D, out + ((s0 + s) * TOKENS + first) * D, (size_t)(n * D) * sizeof *rows);
+                memcpy(rows + start[s] * D, out + ((s0 + s) * TOKENS + first) * D,
+                       (size_t)(n * D) * sizeof *rows);
                 start[s + 1] = start[s] + n;
                 block_start[s + 1] = s + 1;
                 ids[s] = s0 + s == 0 && turn > 0 ? pages[SEQS] : pages[s0 + s];
@@ -146,7 +148,8 @@ static bool run(const struct case_of *c, const struct backend_ops *ops, const ch
             ops->step_end(dev);
             assert_int_equal(ops->sync(dev, &ignored, &err), STATUS_OK);
             for (int s = 0; s < seqs; s++)
-                memcpy(out + ((s0 + s) * TOKENS + first) * D, rows + start[s] * D, (size_t)(n * D) * sizeof *rows);
+                memcpy(out + ((s0 + s) * TOKENS + first) * D, rows + start[s] * D,
+                       (size_t)(n * D) * sizeof *rows);
         }
         first += n;
     }
@@ -186,17 +189,19 @@ static void test_layers(void **state) {
 // Rule 6
 static float plain_silu(float x) {
     float e;
-    struct { float y[16], x[16], one[16]; } s;
+    struct {
+        float y[16], x[16], one[16];
+    } s;
     for (int i = 0; i < 16; i++)
         s.x[i] = x, s.one[i] = 1;
-    cpu_kernels_find("scalar")->swiglu(s.y, 0, s.x, s.one, 0, 1, 1);
+    cpu_kernels_find("scalar")->act[ACT_SILU](s.y, 0, s.x, s.one, 0, 1, 1);
     e = s.y[0];
     return e;
 }
 
 // The convolution: oldest token first, from the bias.
-static void plain_conv(float *y, const float *x, const float *in, const float *out, float *window, int T, int n,
-                       int taps, const float *w, const float *bias) {
+static void plain_conv(float *y, const float *x, const float *in, const float *out, float *window, int T,
+                       int n, int taps, const float *w, const float *bias) {
     for (int t = 0; t < T; t++)
         for (int c = 0; c < n; c++) {
             float sum = bias ? bias[c] : 0, now = in ? in[t * n + c] * x[t * n + c] : x[t * n + c];
@@ -210,8 +215,8 @@ static void plain_conv(float *y, const float *x, const float *in, const float *o
 }
 
 // The recurrence: rows of the state in ascending order.
-static void plain_recur(float *y, float *s, const float *q, const float *k, const float *v, const float *decay,
-                        const float *dt, int T, int N, int P, bool delta, float d) {
+static void plain_recur(float *y, float *s, const float *q, const float *k, const float *v,
+                        const float *decay, const float *dt, int T, int N, int P, bool delta, float d) {
     for (int t = 0; t < T; t++)
         for (int j = 0; j < P; j++) {
             float seen = 0, out = 0, x = v[t * P + j];
@@ -234,11 +239,13 @@ static void fill(float *x, int n) {
 static void test_rule(void **state) {
     (void)state;
     enum { T = 6, N = 23, P = 64 };
-    static float x[T * P], in[T * P], out[T * P], window[15 * P], w[16 * P], bias[P], y[2][T * P], win[2][15 * P];
+    static float x[T * P], in[T * P], out[T * P], window[15 * P], w[16 * P], bias[P], y[2][T * P],
+        win[2][15 * P];
     static float q[T * N], k[T * N], decay[T], dt[T], s[N * P], st[2][N * P];
     for (int round = 0; round < 60; round++) {
         int taps = 2 + round % 7, n = 1 + round % P, columns = 16 * (1 + round % 4);
-        fill(x, T * P), fill(in, T * P), fill(out, T * P), fill(window, 15 * P), fill(w, 16 * P), fill(bias, P);
+        fill(x, T * P), fill(in, T * P), fill(out, T * P), fill(window, 15 * P), fill(w, 16 * P),
+            fill(bias, P);
         fill(q, T * N), fill(k, T * N), fill(decay, T), fill(dt, T), fill(s, N * P);
         bool gated = round % 2, delta = round / 2 % 2;
         for (int v = 0; v < NUM_VARIANTS; v++) {

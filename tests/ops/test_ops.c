@@ -499,7 +499,7 @@ static void test_refusals(void **state) {
     assert_null(backend_cpu.weight_load(dev, &wrong, &err));
     assert_int_equal(err.code, STATUS_INVALID);
     for (int i = 0; i < 3; i++) { // biases: too short, of another type, of a weight that has none
-        wrong = f->weights[i < 2 ? 2 : 5];
+        wrong = f->weights[i < 2 ? 2 : 0];
         wrong.bias[0] = random_tensor(i == 1 ? DTYPE_F16 : DTYPE_F32, 1, 64, 1);
         wrong.bias[0].ndim = 1;
         wrong.bias[0].shape[0] = i == 0 ? 63 : i == 1 ? 64 : 172;

@@ -41,6 +41,7 @@ PRESETS = {
 }
 LLAMA3 = ["128000=<|begin_of_text|>", "128001=<|end_of_text|>", "128006=<|start_header_id|>",
           "128007=<|end_header_id|>", "128008=<|eom_id|>", "128009=<|eot_id|>"]
+LAYER_NORMS = dict(norm_key="layer_norm_epsilon", norm_bias=True)
 ARCHS = {  # what their files have beside llama's, or instead
     "llama": {}, "qwen2": dict(bias=True), "qwen3": dict(qk_norm=True), "granite": {}, "minicpm": {}, "smollm3": {}, "internlm2": {},
     "ernie4_5": {}, "seed_oss": dict(ffn_norm="post_attention_norm"), "hunyuan-dense": dict(qk_norm=True), "mistral3": {},
@@ -50,6 +51,10 @@ ARCHS = {  # what their files have beside llama's, or instead
     "lfm2": dict(qk_norm=True, mix="conv", out_norm="token_embd_norm"), "qwen3moe": dict(qk_norm=True),
     "granitehybrid": dict(mix="ssm"), "falcon-h1": dict(mix="ssm", beside=True),
     "qwen35": dict(qk_norm=True, mix="delta", gate=True, ffn_norm="post_attention_norm"),
+    "starcoder2": dict(LAYER_NORMS, ffn_gate=False), "stablelm": dict(LAYER_NORMS),
+    "phi2": dict(LAYER_NORMS, ffn_gate=False, one_norm=True, head_bias=True), "gptneox": dict(LAYER_NORMS, ffn_gate=False, fused=True, parallel_key=True),
+    "nemotron": dict(LAYER_NORMS, ffn_gate=False), "command-r": dict(norm_key="layer_norm_epsilon", one_norm=True),
+    "cohere2": dict(norm_key="layer_norm_epsilon", one_norm=True),
 }
 VOCABULARIES = {  # by preset: below the folder of --tokenizers
     "qwen2.5-0.5b": dict(vocab="qwen2/vocab.json", merges="qwen2/merges.txt", pre="qwen2",
@@ -167,6 +172,10 @@ def parse(argv=None):
     p.add_argument("--tied", action=argparse.BooleanOptionalAction, default=True, help="the head is the embedding")
     p.add_argument("--bias", action="store_true", help="q, k and v have biases; qwen2 always has them")
     p.add_argument("--out-bias", action="store_true", help="the attention output has a bias")
+    p.add_argument("--ffn-bias", action="store_true", help="the feed-forward has biases")
+    p.add_argument("--parallel", action="store_true", help="attention and feed-forward run side by side")
+    p.add_argument("--one-norm", action="store_true", help="and share a norm")
+    p.add_argument("--qk-norm", action="store_true", help="of stablelm and command-r, by weights of each head")
     p.add_argument("--window", type=int, default=0, help="sliding window in tokens")
     p.add_argument("--window-pattern", type=int, default=0, help="of so many layers the last has no window; 0: all have it")
     p.add_argument("--rope", choices=["none", "linear", "yarn", "llama3", "llama3-keys", "longrope"], default="none",
@@ -194,11 +203,12 @@ def parse(argv=None):
     p.set_defaults(**PRESETS[p.parse_known_args(argv)[0].preset])  # explicit arguments still win
     a = p.parse_args(argv)
     a.head_dim = a.head_dim or a.hidden // a.heads
-    vars(a).update({"qk_norm": False, "ffn_norm": "ffn_norm", "fused": False, "whole": False, "pre_norms": True,
-                    "post_norms": False, "mix": None, "beside": False, "gate": False, "out_norm": "output_norm", **ARCHS[a.arch]})
+    vars(a).update({"ffn_norm": "ffn_norm", "fused": False, "whole": False, "pre_norms": True, "post_norms": False, "ffn_gate": True,
+                    "norm_key": "layer_norm_rms_epsilon", "norm_bias": False, "head_bias": False, "parallel_key": False, "mix": None,
+                    "beside": False, "gate": False, "out_norm": "output_norm", **ARCHS[a.arch]})
     a.state_heads, a.state_groups, a.state_rows, a.state_columns = map(int, a.states.split(","))
     a.attends = [not a.mix or a.beside or i % a.attention == a.attention - 1 for i in range(a.layers)]
-    a.fused_ffn = a.fused or a.arch == "glm4"
+    a.fused_ffn = a.arch in ("phi3", "glm4")
     llama3 = a.rope in ("llama3", "llama3-keys")
     a.rope_original = a.rope_original or (8192 if llama3 else max(1, int(a.context / a.rope_factor)))
     a.f32 = [(k, float(v)) for k, v in (pair.split("=") for pair in a.f32)]
@@ -263,7 +273,9 @@ def main(argv=None, w=None):
         w.u32(f"{a.arch}.attention.head_count_kv", a.kv_heads)
     w.u32(f"{a.arch}.attention.key_length", d)
     w.u32(f"{a.arch}.attention.value_length", d)
-    w.f32(f"{a.arch}.attention.layer_norm_rms_epsilon", 1e-5)
+    w.f32(f"{a.arch}.attention.{a.norm_key}", 1e-5)
+    if a.parallel_key:
+        w.bool(f"{a.arch}.use_parallel_residual", a.parallel)
     w.u32(f"{a.arch}.rope.dimension_count", a.rope_dim or d)
     w.f32(f"{a.arch}.rope.freq_base", a.rope_base)
     w.u32(f"{a.arch}.vocab_size", a.vocab)
@@ -308,8 +320,10 @@ def main(argv=None, w=None):
         n = rows * cols * (experts or 1)
         w.tensor(name, k, [experts] * (experts > 0) + [rows, cols], random_tensor(key(), k, n, scale or math.sqrt(3 / cols)))
 
-    def norm(name, n):
-        w.tensor(name, F32, [n], random_tensor(key(), F32, n, 0.25, 1.0))
+    def norm(name, n, heads=0):
+        w.tensor(name, F32, [heads, n] if heads else [n], random_tensor(key(), F32, n * (heads or 1), 0.25, 1.0))
+        if a.norm_bias and n == a.hidden and not heads:
+            bias(name.replace("weight", "bias"), n)
 
     def layer_of_experts(b, layer):
         f, s = a.expert_ffn or a.ffn, a.shared_ffn
@@ -335,6 +349,8 @@ def main(argv=None, w=None):
     norm(a.out_norm + ".weight", a.hidden)
     if not a.tied:
         matrix("output.weight", a.vocab, a.hidden, math.sqrt(3 / a.hidden) * 2)
+    if a.head_bias:
+        bias("output.bias", a.vocab)
     if a.rope == "llama3":
         half, low, high, old = (a.rope_dim or d) // 2, 1.0, 4.0, a.rope_original
         factors = []
@@ -384,16 +400,20 @@ def main(argv=None, w=None):
                 matrix(b + "attn_k.weight", a.kv_heads * d, a.hidden)
                 matrix(b + "attn_v.weight", a.kv_heads * d, a.hidden, layer=i)
             if a.bias:
-                bias(b + "attn_q.bias", a.heads * d)
-                bias(b + "attn_k.bias", a.kv_heads * d)
-                bias(b + "attn_v.bias", a.kv_heads * d)
+                if a.fused:
+                    bias(b + "attn_qkv.bias", (a.heads + 2 * a.kv_heads) * d)
+                else:
+                    bias(b + "attn_q.bias", a.heads * d)
+                    bias(b + "attn_k.bias", a.kv_heads * d)
+                    bias(b + "attn_v.bias", a.kv_heads * d)
             if a.qk_norm:
-                norm(b + "attn_q_norm.weight", d * (a.heads if a.whole else 1))
-                norm(b + "attn_k_norm.weight", d * (a.kv_heads if a.whole else 1))
+                each = "qk_norm" not in ARCHS[a.arch]
+                norm(b + "attn_q_norm.weight", d * (a.heads if a.whole else 1), a.heads if each else 0)
+                norm(b + "attn_k_norm.weight", d * (a.kv_heads if a.whole else 1), a.kv_heads if each else 0)
             matrix(b + "attn_output.weight", a.hidden, a.heads * d)
             if a.out_bias:
                 bias(b + "attn_output.bias", a.hidden)
-        if a.pre_norms:
+        if a.pre_norms and not a.one_norm:
             norm(b + a.ffn_norm + ("" if a.arch == "falcon-h1" else ".weight"), a.hidden)
         if a.post_norms:
             norm(b + "post_attention_norm.weight", a.hidden)
@@ -401,10 +421,13 @@ def main(argv=None, w=None):
         if a.experts and i >= a.dense_layers:
             layer_of_experts(b, i)
             continue
-        if not a.fused_ffn:
+        if a.ffn_gate and not a.fused_ffn:
             matrix(b + "ffn_gate.weight", a.ffn, a.hidden)
         matrix(b + "ffn_up.weight", a.ffn * (2 if a.fused_ffn else 1), a.hidden)
         matrix(b + "ffn_down.weight", a.hidden, a.ffn, layer=i)
+        if a.ffn_bias:
+            bias(b + "ffn_up.bias", a.ffn)
+            bias(b + "ffn_down.bias", a.hidden)
     w.write(a.out)
 
 

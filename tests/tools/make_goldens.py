@@ -33,7 +33,7 @@ GOLDEN = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))
 PROMPT, GREEDY, MARGIN = 90, 16, 0.005
 BASE = "--layers 2 --hidden 64 --heads 4 --kv-heads 2 --ffn 96 --vocab 300 --context 256"
 PERMUTED = ("llama", "granite", "granitehybrid", "minicpm", "smollm3", "internlm2", "mistral3")  # whose converters interleave rows of q and k
-PATTERNS = {"olmo2": 4, "exaone4": 4, "gemma2": 2, "gemma3": 6}  # of so many layers the last has no window
+PATTERNS = {"olmo2": 4, "exaone4": 4, "gemma2": 2, "gemma3": 6, "cohere2": 4}  # of so many layers the last has no window
 K = "--layers 1 --hidden 256 --kv-heads 1 --ffn 256 --vocab 290"  # what blocks of 256 divide, and no more than that
 YARN = "--rope yarn --rope-original 16"
 
@@ -89,6 +89,16 @@ CASES = {
     "granitehybrid": ("--arch granitehybrid --layers 4 --taps 4 --states 8,1,16,16 --no-tied --f32 attention.scale=0.2 "
                       "--f32 embedding_scale=2 --f32 residual_scale=0.4 --f32 logit_scale=2", "conv"),
     "falcon-h1": ("--arch falcon-h1 --layers 2 --taps 4 --states 4,2,16,16 --no-tied", "conv"),
+    "starcoder2": ("--arch starcoder2 --bias --out-bias --ffn-bias --no-tied", "bias"),
+    "stablelm": ("--arch stablelm --kv-heads 4 --rope-dim 4 --no-tied", "norm_bias"),
+    "stablelm-parallel": ("--arch stablelm --bias --qk-norm --one-norm --rope-dim 4 --no-tied", "qk_norm"),
+    "phi2": ("--arch phi2 --kv-heads 4 --bias --out-bias --ffn-bias --rope-dim 8 --no-tied", "bias"),
+    "gptneox": ("--arch gptneox --kv-heads 4 --bias --out-bias --ffn-bias --rope-dim 4 --no-tied", "sequential"),
+    "gptneox-parallel": ("--arch gptneox --kv-heads 4 --bias --out-bias --ffn-bias --parallel --rope-dim 4 --no-tied", "parallel"),
+    "nemotron": ("--arch nemotron --rope-dim 8 --no-tied", "act"),
+    "command-r": ("--arch command-r --f32 logit_scale=0.25", "scales"),
+    "command-r-plus": ("--arch command-r --no-tied --qk-norm --f32 logit_scale=0.25", "qk_norm"),
+    "cohere2": ("--arch cohere2 --layers 5 --window 24 --rope-base 50000 --f32 logit_scale=0.5", "window"),
     "llama-f16": ("--type f16 --no-tied", None),
     "mistral-bf16": ("--type bf16 --window 20", "window"),
     "qwen2-q8_0": ("--arch qwen2 --type q8_0 --no-tied", "bias"),
@@ -163,6 +173,7 @@ def configuration(a, off):
         n = PATTERNS[a.arch]
         full = off == "window" or not a.window
         layer_types = ["full_attention" if full or i % n == n - 1 else "sliding_attention" for i in range(a.layers)]
+    layer_norms = layer_norm_model(a, common, layer_types, scales.get("logits_scaling", 1.0), off)
     gemma = dict(common, query_pre_attn_scalar=a.head_dim, hidden_activation="gelu_pytorch_tanh", sliding_window=a.window or 4096)
     gemma.pop("hidden_act")
     if off == "softcap":
@@ -172,7 +183,9 @@ def configuration(a, off):
     states = dict(mamba_n_heads=a.state_heads, mamba_n_groups=a.state_groups, mamba_d_state=a.state_rows, mamba_d_head=a.state_columns,
                   mamba_d_conv=a.taps, mamba_chunk_size=64)
     experts = dict(num_experts_per_tok=1 if off == "top_k" else a.top_k, moe_intermediate_size=a.expert_ffn)
-    if a.arch == "qwen3moe":
+    if layer_norms:
+        model = layer_norms
+    elif a.arch == "qwen3moe":
         model = tf.Qwen3MoeForCausalLM(tf.Qwen3MoeConfig(**common, **experts, num_experts=a.experts, norm_topk_prob=True))
     elif a.arch == "llama" and a.experts:
         model = tf.MixtralForCausalLM(tf.MixtralConfig(**common, **experts, num_local_experts=a.experts))
@@ -233,7 +246,7 @@ def configuration(a, off):
         model = tf.MistralForCausalLM(tf.MistralConfig(**common, sliding_window=None if off == "window" else a.window or None))
     else:
         model = tf.LlamaForCausalLM(tf.LlamaConfig(**common, attention_bias=True, mlp_bias=False))
-    for layer in model.model.layers:
+    for layer in (model.gpt_neox if a.arch == "gptneox" else model.model).layers:
         if scale is not None and off != "scale":
             layer.self_attn.scaling = scale
         if off == "post_norm":
@@ -243,7 +256,7 @@ def configuration(a, off):
                     setattr(layer, name, torch.nn.Identity())
         if off == "qk_norm":
             import torch
-            for name in ("q_norm", "k_norm", "query_layernorm", "key_layernorm"):
+            for name in ("q_norm", "k_norm", "query_layernorm", "key_layernorm", "q_layernorm", "k_layernorm"):
                 if hasattr(layer.self_attn, name):
                     setattr(layer.self_attn, name, torch.nn.Identity())
     return model.double().eval()
@@ -287,6 +300,40 @@ def delta_net(a, t, off):
             "norm.weight": t["ssm_norm"], "out_proj.weight": by_group(t["ssm_out"].T, columns).T}
 
 
+def layer_norm_model(a, common, layer_types, scale, off):
+    """Of the families whose norms are LayerNorm; None: a is another."""
+    import transformers as tf
+
+    common = {**common, "layer_norm_eps": 1e-5, "norm_eps": 1e-5, "norm_epsilon": 1e-5, "partial_rotary_factor": (a.rope_dim or a.head_dim) / a.head_dim}
+    scale = 1.0 if off == "scales" else scale
+    if a.arch == "starcoder2":
+        return tf.Starcoder2ForCausalLM(tf.Starcoder2Config(**{**common, "hidden_act": "gelu_pytorch_tanh"}, use_bias=True))
+    if a.arch == "stablelm":
+        tf.StableLmPreTrainedModel._init_weights = lambda self, module: None  # theirs asks norms without biases for them
+        return tf.StableLmForCausalLM(tf.StableLmConfig(**common, use_qkv_bias=a.bias, qk_layernorm=a.qk_norm, use_parallel_residual=a.one_norm))
+    if a.arch == "phi2":
+        return tf.PhiForCausalLM(tf.PhiConfig(**{**common, "hidden_act": "gelu_new"}))
+    if a.arch == "gptneox":
+        return tf.GPTNeoXForCausalLM(tf.GPTNeoXConfig(**{**common, "hidden_act": "gelu"}, rotary_pct=common["partial_rotary_factor"],
+                                                      rotary_emb_base=a.rope_base, use_parallel_residual=a.parallel != (off in ("parallel", "sequential"))))
+    if a.arch == "nemotron":
+        return tf.NemotronForCausalLM(tf.NemotronConfig(**{**common, "hidden_act": "gelu" if off == "act" else "relu2"}))
+    if a.arch == "command-r":
+        return tf.CohereForCausalLM(tf.CohereConfig(**common, logit_scale=scale, use_qk_norm=a.qk_norm))
+    if a.arch == "cohere2":
+        return tf.Cohere2ForCausalLM(tf.Cohere2Config(**common, logit_scale=scale, sliding_window=a.window, layer_types=layer_types))
+    return None
+
+
+# What the modules of those families are called, where not as Llama's.
+RENAMED = {"starcoder2": {"ffn_up": "mlp.c_fc", "ffn_down": "mlp.c_proj"},
+           "stablelm": {"attn_q_norm": "self_attn.q_layernorm", "attn_k_norm": "self_attn.k_layernorm"},
+           "phi2": {"attn_output": "self_attn.dense", "ffn_up": "mlp.fc1", "ffn_down": "mlp.fc2", "output_norm": "model.final_layernorm"},
+           "gptneox": {"attn_qkv": "attention.query_key_value", "attn_output": "attention.dense", "ffn_up": "mlp.dense_h_to_4h",
+                       "ffn_down": "mlp.dense_4h_to_h", "token_embd": "model.embed_in", "output_norm": "model.final_layer_norm",
+                       "output": "embed_out"}}
+
+
 def load(a, path, off):
     """The model with the weights of a GGUF file, in float64."""
     import gguf
@@ -326,6 +373,8 @@ def load(a, path, off):
                       "out_proj": "conv.out_proj"})
     last = "model.final_layernorm" if a.arch == "falcon-h1" else "model.norm"
     whole = {"token_embd_norm": "model.embedding_norm", "token_embd": "model.embed_tokens", "output_norm": last, "output": "lm_head"}
+    for name, module in RENAMED.get(a.arch, {}).items():
+        (names if name in names or name == "attn_qkv" else whole)[name] = module
     state, mixed = {}, {}  # of recurrent layers: by layer, the file's tensors
     for t in gguf.GGUFReader(path).tensors:
         if t.name.startswith("rope_f"):
@@ -337,7 +386,7 @@ def load(a, path, off):
         if a.arch in PERMUTED and base in ("attn_q", "attn_k"):
             heads = a.heads if base == "attn_q" else a.kv_heads
             x = x.reshape(heads, a.head_dim // 2, 2, -1).swapaxes(1, 2).reshape(x.shape)
-        if a.arch.startswith("gemma") and base.endswith("norm"):
+        if (a.arch.startswith("gemma") or a.arch == "nemotron") and base.endswith("norm") and end == "weight":
             x = x - 1  # theirs is added to 1
         if a.mix == "delta" and base in DELTA and not a.attends[int(parts[1])]:
             mixed.setdefault(parts[1], {})[base] = x
@@ -356,14 +405,19 @@ def load(a, path, off):
             x = x[:, None]
             if off == "conv":
                 x[..., :-1] = 0  # tokens before are not seen
-        if end == "bias" and off == "bias":
+        if a.arch == "gptneox" and base == "attn_qkv":  # theirs has q, k and v of a head together
+            x = x.reshape(3, a.heads, a.head_dim, -1).swapaxes(0, 1).reshape(x.shape)
+        if end == "bias" and off == ("norm_bias" if base.endswith("norm") else "bias"):
             x = x * 0
         if base.endswith("_exps") or base.startswith("ffn_gate_inp"):
             for name, t in expert_tensors(a, base, x).items():
                 state[f"model.layers.{parts[1]}.{name}"] = torch.from_numpy(t.copy())
             continue
         name = f"model.layers.{parts[1]}.{names[base]}" if parts[0] == "blk" else whole[base]
-        state[f"{name}.{end}".rstrip(".")] = torch.from_numpy(x.copy())
+        if a.arch == "stablelm" and base in ("attn_q_norm", "attn_k_norm"):
+            state.update({f"{name}.norms.{h}.weight": torch.from_numpy(x[h].copy()) for h in range(len(x))})
+            continue
+        state[f"{name.replace('model.', 'gpt_neox.') if a.arch == 'gptneox' else name}.{end}".rstrip(".")] = torch.from_numpy(x.copy())
     for layer, tensors in mixed.items():
         if a.mix == "ssm":
             both = np.concatenate([tensors["ffn_gate"], tensors["ffn_up"]])
@@ -377,7 +431,7 @@ def load(a, path, off):
             state[name] = torch.zeros_like(p)
     missing, unexpected = model.load_state_dict(state, strict=False)
     allowed = {"lm_head.weight"} if a.tied else set()
-    extra = [n for n in unexpected if not (off == "qk_norm" and ("_norm" in n or "y_layernorm" in n)) and
+    extra = [n for n in unexpected if not (off == "qk_norm" and ("_norm" in n or "y_layernorm" in n or "layernorm.norms" in n)) and
              not (off == "post_norm" and "layernorm" in n)]
     if set(missing) - allowed or extra:
         sys.exit(f"weights do not fit: missing {missing}, unexpected {extra}")

@@ -289,7 +289,8 @@ static void test_architectures(void **state) {
     refused(&(struct change){.arch = "qwen3", .biases = 1}, "attn_q.bias is not part of architecture qwen3");
     refused(&(struct change){.arch = "qwen2", .out_bias = 1}, "attn_output.bias is not part");
     refused(&(struct change){.extra = "blk.1.attn_output.bias", .cols = D}, "attn_output.bias is not part");
-    refused(&(struct change){.extra = "blk.0.ffn_up.bias", .cols = F}, "supported are biases of attention");
+    refused(&(struct change){.extra = "blk.0.ffn_up.bias", .cols = F},
+            "; a bias is in every layer or in none");
     read_ok(&(struct change){.arch = "granite",
                              .keys = {{"granite.embedding_scale", 6, 12, NULL},
                                       {"granite.residual_scale", 6, 0.25, NULL},
@@ -331,7 +332,51 @@ static void test_architectures(void **state) {
     refused(&(struct change){.arch = "seed_oss"}, "blk.0.post_attention_norm.weight is missing");
     refused(&(struct change){.arch = "qwen2", .keys = {{"qwen2.expert_count", 4, 8, NULL}}},
             "key qwen2.expert_count is 8: experts are not supported yet in architecture qwen2");
-    static const char *const others[] = {"phi2", "deepseek2", "gemma4", "llama4", "mistral4"};
+    refused(&(struct change){.arch = "phi2"}, "key phi2.attention.layer_norm_epsilon is missing");
+    refused(&(struct change){.arch = "phi2", .keys = {{"phi2.attention.layer_norm_epsilon", 6, 1e-5, NULL}}},
+            "blk.0.ffn_norm.weight is not part of architecture phi2");
+    refused(&(struct change){.arch = "command-r",
+                             .drop = "blk.0.ffn_norm.weight",
+                             .keys = {{"command-r.attention.layer_norm_epsilon", 6, 1e-5, NULL}}},
+            "blk.1.ffn_norm.weight is not part of architecture command-r");
+    refused(&(struct change){.arch = "stablelm",
+                             .drop = "blk.0.ffn_norm.weight",
+                             .keys = {{"stablelm.attention.layer_norm_epsilon", 6, 1e-5, NULL}}},
+            "blk.1.ffn_norm.weight is not part of architecture stablelm");
+    refused(&(struct change){.arch = "stablelm",
+                             .extra = "blk.1.attn_q_norm.weight",
+                             .cols = HD,
+                             .keys = {{"stablelm.attention.layer_norm_epsilon", 6, 1e-5, NULL}}},
+            "blk.1.attn_q_norm.weight is not part of architecture stablelm");
+    refused(&(struct change){.arch = "stablelm",
+                             .extra = "blk.0.attn_q_norm.weight",
+                             .cols = HD,
+                             .keys = {{"stablelm.attention.layer_norm_epsilon", 6, 1e-5, NULL}}},
+            "blk.0.attn_q_norm.weight has shape (16), expected (4, 16)");
+    refused(&(struct change){.arch = "nemotron",
+                             .extra = "output_norm.bias",
+                             .cols = D,
+                             .keys = {{"nemotron.attention.layer_norm_epsilon", 6, 1e-5, NULL}}},
+            "blk.0.attn_norm.bias is missing");
+    refused(&(struct change){.arch = "nemotron",
+                             .extra = "blk.1.ffn_up.bias",
+                             .cols = F,
+                             .keys = {{"nemotron.attention.layer_norm_epsilon", 6, 1e-5, NULL}}},
+            "is not part of architecture nemotron");
+    refused(&(struct change){.arch = "gptneox",
+                             .keys = {{"gptneox.attention.layer_norm_epsilon", 6, 1e-5, NULL}}},
+            "key gptneox.use_parallel_residual is missing");
+    refused(&(struct change){.arch = "gptneox",
+                             .keys = {{"gptneox.attention.layer_norm_epsilon", 6, 1e-5, NULL},
+                                      {"gptneox.use_parallel_residual", 4, 1, NULL}}},
+            "gptneox.use_parallel_residual");
+    refused(&(struct change){.arch = "cohere2",
+                             .keys = {{"cohere2.attention.layer_norm_epsilon", 6, 1e-5, NULL},
+                                      {"cohere2.logit_scale", 6, 0, NULL}}},
+            "cohere2.logit_scale is 0, expected above 0");
+    refused(&(struct change){.extra = "output.bias", .cols = V},
+            "output.bias is not part of architecture llama");
+    static const char *const others[] = {"mpt", "deepseek2", "gemma4", "llama4", "mistral4"};
     for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
         char word[96];
         snprintf(word, sizeof word,
@@ -494,7 +539,7 @@ static void test_bad_keys(void **state) {
         struct key key;
         const char *word;
     } cases[] = {
-        {{"general.architecture", 8, 0, "phi2"}, "architecture 'phi2'"},
+        {{"general.architecture", 8, 0, "mpt"}, "architecture 'mpt'"},
         {{"general.architecture", 4, 1, NULL}, "general.architecture"},
         {{"general.type", 8, 0, "adapter"}, "'adapter'"},
         {{"split.count", 4, 3, NULL}, "split.count"},

@@ -502,7 +502,7 @@ MUTATIONS = [
                "test_quantize"),  # what is too far below zero is cut in silence
     (TENSOR_READ, "if (i < atomic_load(&r->bad)) {", "{", "test_tensor_read"),  # another mistake than the first of the file
     ("engine/models/gguf_split.c", "no != s->num || of != count", "of != count", "test_gguf_split"),  # another part in its place
-    ("engine/models/gguf_split.c", "tensor->offset += s->starts[i];", "", "test_gguf_split"),
+    ("engine/models/gguf_split.c", "tensor->offset += s->starts[i];", "", "test_gguf_split"),  # every part begins where the first does
     (HF + "recipe.c", "i / 2 + (i % 2 ? d / 2 : 0)", "i", "test_folder"),  # rows of q and k as the folder has them
     (HF + "recipe.c", "dst[i] = f + plus;", "dst[i] = f;", "test_folder"),  # Gemma's norms less one
     (HF + "safetensors.c", "t->bytes > size - t->at", "false", "test_folder"),  # a tensor beyond the end of its file

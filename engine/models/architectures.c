@@ -319,7 +319,8 @@ static const struct arch archs[] = {
     // Qwen 3.5 (dense)
     {"qwen35", .mix = MIX_DELTA, .mix_tiled = true, .qk_norm = QK_NORM_HEADS,
      .traits = TRAIT_QK_NORM | TRAIT_DELTA | TRAIT_ATTN_GATE | TRAIT_FFN_NORM_NAME, .must = SSM,
-     .may = HAS(H_ATTN_INTERVAL) | HAS(H_RECURRENT_LAYERS) | HAS(H_ROPE_SECTIONS), GGUF_TABLES},
+     .may = HAS(H_ATTN_INTERVAL) | HAS(H_RECURRENT_LAYERS) | HAS(H_ROPE_SECTIONS) | HAS(H_NEXTN),
+     GGUF_TABLES},
     // Mistral Small 3
     {"mistral3", .rope_interleaved = true, .out_bias = OPTIONAL, .qkv_bias = OPTIONAL,
      .window_every_layer = true, GGUF_TABLES},

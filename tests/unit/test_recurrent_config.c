@@ -293,6 +293,11 @@ static void test_qwen35(void **state) {
                 m->head_dim == 16);
     assert_true(m->taps == 4 && m->tiled && c.attn[0].gate && model_state_size(&c) == 3 * 48 + 2 * 16 * 8);
     assert_true(!model_attn(&c, 0) && !model_mix(&c, 1) && model_attn(&c, 3) && c.state_layers == 2);
+    // The last layer is one that predicts a token further, which nobody asks for.
+    if (read_file(&qwen35, &(struct change){.key = "nextn_predict_layers", .value = 1}, &c, &err) !=
+        STATUS_OK)
+        fail_msg("%s", err.msg);
+    assert_true(c.num_layers == 3 && c.state_layers == 2 && c.groups[0].num_layers == 1);
     static const struct change cases[] = {
         {.no_key = "ssm.inner_size"},
         {.key = "ssm.inner_size", .value = 33},

@@ -18,11 +18,14 @@ from gguf_file import BF16, F16, F32
 
 DTYPES = {F32: ("F32", 4), F16: ("F16", 2), BF16: ("BF16", 2)}
 PERMUTED = ("llama", "granite", "minicpm", "smollm3", "internlm2", "mistral3")  # GGUF has pairs of q and k adjacent
-TYPES = {"mistral3": "mistral", "hunyuan-dense": "hunyuan_v1_dense", "gemma3": "gemma3_text"}  # model_type, if not the arch
+TYPES = {"mistral3": "mistral", "qwen3moe": "qwen3_moe", "hunyuan-dense": "hunyuan_v1_dense", "gemma3": "gemma3_text"}  # model_type, if not the arch
 LAYER = {"attn_norm": "input_layernorm", "ffn_norm": "post_attention_layernorm", "attn_q": "self_attn.q_proj",
          "attn_k": "self_attn.k_proj", "attn_v": "self_attn.v_proj", "attn_qkv": "self_attn.qkv_proj",
          "attn_output": "self_attn.o_proj", "attn_q_norm": "self_attn.q_norm", "attn_k_norm": "self_attn.k_norm",
-         "ffn_gate": "mlp.gate_proj", "ffn_up": "mlp.up_proj", "ffn_down": "mlp.down_proj"}
+         "ffn_gate": "mlp.gate_proj", "ffn_up": "mlp.up_proj", "ffn_down": "mlp.down_proj", "ffn_gate_inp": "mlp.gate",
+         "ffn_gate_exps": "mlp.experts.#.gate_proj", "ffn_up_exps": "mlp.experts.#.up_proj", "ffn_down_exps": "mlp.experts.#.down_proj"}
+MIXTRAL = {"ffn_gate_inp": "block_sparse_moe.gate", "ffn_gate_exps": "block_sparse_moe.experts.#.w1",
+           "ffn_up_exps": "block_sparse_moe.experts.#.w3", "ffn_down_exps": "block_sparse_moe.experts.#.w2"}
 POST = {"post_attention_norm": "post_attention_layernorm", "post_ffw_norm": "post_feedforward_layernorm",
         "ffn_norm": "pre_feedforward_layernorm"}
 LAYERS = {
@@ -35,7 +38,7 @@ LAYERS = {
     "olmo2": POST, "exaone4": POST, "gemma2": POST, "gemma3": POST,
 }
 ARCHS = ("llama", "qwen2", "qwen3", "granite", "minicpm", "smollm3", "internlm2", "ernie4_5", "seed_oss", "hunyuan-dense", "mistral3", "phi3",
-         "olmo2", "glm4", "exaone4", "gemma", "gemma2", "gemma3")  # of make_gguf.py, of which there are folders
+         "olmo2", "glm4", "exaone4", "gemma", "gemma2", "gemma3", "qwen3moe")  # of make_gguf.py, of which there are folders
 WHOLE = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
 
 
@@ -70,7 +73,7 @@ def theirs(a, name):
     if parts[0] != "blk":
         whole = dict(WHOLE, token_embd="model.tok_embeddings", output="output") if a.arch == "internlm2" else WHOLE
         return f"{whole[parts[0]]}.{parts[1]}", parts[0]
-    return f"model.layers.{parts[1]}.{ {**LAYER, **LAYERS.get(a.arch, {})}[parts[2]] }.{parts[3]}", parts[2]
+    return f"model.layers.{parts[1]}.{ {**LAYER, **LAYERS.get(a.arch, MIXTRAL if a.arch == 'llama' else {})}[parts[2]] }.{parts[3]}", parts[2]
 
 
 def folder_tensors(a, tensors):
@@ -92,6 +95,11 @@ def folder_tensors(a, tensors):
                                 b"".join(held[k][0][g * a.head_dim * size : (g + 1) * a.head_dim * size] for k in ("attn_k", "attn_v"))
                                 for g in range(a.kv_heads))
                 yield new.replace("self_attn.v_proj", "attention.wqkv"), kind, [(a.heads + 2 * a.kv_heads) * a.head_dim, a.hidden], data
+            continue
+        if "#" in new:
+            size = len(data) // shape[0]
+            for e in range(shape[0]):
+                yield new.replace("#", str(e)), kind, shape[1:], data[e * size : (e + 1) * size]
             continue
         yield new, kind, shape, data
 
@@ -143,6 +151,8 @@ def config(a):
     more = dict(a.f32)
     scaling, beside = rope(a, more)
     kind = "olmo3" if a.arch == "olmo2" and a.window else "mistral" if a.arch == "llama" and a.window else TYPES.get(a.arch, a.arch)
+    if a.arch == "llama" and a.experts:
+        kind = "mixtral"
     gemma = a.arch.startswith("gemma")
     c = dict(model_type=kind, vocab_size=a.vocab, hidden_size=a.hidden, intermediate_size=a.ffn, num_hidden_layers=a.layers,
              num_attention_heads=a.heads, num_key_value_heads=a.kv_heads, head_dim=a.head_dim, max_position_embeddings=a.context,
@@ -159,6 +169,10 @@ def config(a):
         c["partial_rotary_factor"] = a.rope_dim / a.head_dim
     if a.arch in ("llama", "qwen3", "granite", "glm4", "seed_oss"):
         c["attention_bias"] = a.bias
+    if a.experts:
+        c.update({"num_experts_per_tok": a.top_k, "num_local_experts" if kind == "mixtral" else "num_experts": a.experts})
+    if a.arch == "qwen3moe":
+        c.update(moe_intermediate_size=a.expert_ffn, norm_topk_prob=True, decoder_sparse_step=1, mlp_only_layers=[])
     if a.arch == "granite":
         c.update(attention_multiplier=more.pop("attention.scale", a.head_dim**-0.5), embedding_multiplier=more.pop("embedding_scale", 1.0),
                  residual_multiplier=more.pop("residual_scale", 1.0), logits_scaling=more.pop("logit_scale", 1.0))

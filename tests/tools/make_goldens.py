@@ -28,7 +28,7 @@ import make_folder
 import make_gguf
 
 FLOATS = ("f32", "f16", "bf16")
-NO_FOLDER = ("llama-scale", "mixtral")  # no config.json says an attention scale for llama; another model_type
+NO_FOLDER = ("llama-scale",)  # no config.json says an attention scale for llama
 GOLDEN = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "model", "golden")
 PROMPT, GREEDY, MARGIN = 90, 16, 0.005
 BASE = "--layers 2 --hidden 64 --heads 4 --kv-heads 2 --ffn 96 --vocab 300 --context 256"

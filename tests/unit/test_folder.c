@@ -333,6 +333,8 @@ static void test_config(void **state) {
         {LLAMA("\"tie_word_embeddings\": true"), NULL}, // lm_head is there and ignored
         {OTHER("qwen2", ", \"use_sliding_window\": 3"), "true or false"},
         {OTHER("smollm3", ", \"no_rope_layers\": [0]"), "each fourth layer"},
+        {OTHER("qwen3_moe", ", \"norm_topk_prob\": false"), "is false, expected true"},
+        {OTHER("qwen3_moe", ", \"mlp_only_layers\": [1]"), "is an array, expected []"},
         {OTHER("qwen2", ""), "tensor blk.0.attn_q.bias is missing"},
         {"config.json", CONFIG("") "x", "nothing behind"},
     };

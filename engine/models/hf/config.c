@@ -3,6 +3,7 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 struct config_reader {
     const struct jdoc *j;
@@ -113,10 +114,24 @@ static bool is_neutral(const struct jdoc *j, const struct jdoc_value *v) {
            (v->type >= JDOC_STRING && v->len == 0);
 }
 
+// Whether a value is the one that there must be.
+static bool is_only(const struct jdoc *j, const struct jdoc_value *v, const char *only) {
+    struct text_view s = jdoc_text(j, v);
+    if (v->type == JDOC_NUMBER)
+        return s.len == strlen(only) && memcmp(s.data, only, s.len) == 0;
+    return strcmp(only, v->type == JDOC_TRUE                   ? "true"
+                        : v->type == JDOC_FALSE                ? "false"
+                        : v->type == JDOC_ARRAY && v->len == 0 ? "[]"
+                                                               : "") == 0;
+}
+
 static bool check_keys(const struct config_reader *r) {
     JDOC_EACH_KEY(r->j, key, r->text) {
         struct text_view name = jdoc_text(r->j, key);
-        if (hf_key_find(r->c->family, name) || is_neutral(r->j, key + 1) || !hf_key_is_suspect(name))
+        const struct hf_key *known = hf_key_find(r->c->family, name);
+        if (known && known->type == HF_ONLY && !is_only(r->j, key + 1, known->ours))
+            return refuse_value(r, known->theirs, (struct found){r->j, key + 1}, known->ours);
+        if (known || is_neutral(r->j, key + 1) || !hf_key_is_suspect(name))
             continue;
         jdoc_bad(r->j, r->err,
                  "key %.*s at byte %u: Quire does not know how to compute that for model_type %s",
@@ -180,7 +195,7 @@ static bool read_plain(const struct config_reader *r) {
     for (int i = 0; (k = hf_key_at(r->c->family, i)); i++) {
         int64_t n = -1;
         double d = NAN;
-        if (!k->ours)
+        if (!k->ours || k->type == HF_ONLY)
             continue;
         if (k->type == HF_INT ? !read_size(r, k->theirs, false, &n) : !read_number(r, k->theirs, &d))
             return false;

@@ -59,6 +59,21 @@ static const struct hf_name post_norm_names[] = {
     {"post_feedforward_layernorm", "post_ffw_norm", ROWS_SAME},
     {NULL, NULL, ROWS_SAME},
 };
+static const struct hf_name expert_names[] = {
+    // Qwen
+    {"mlp.gate", "ffn_gate_inp", ROWS_SAME},
+    {"mlp.experts.#.gate_proj", "ffn_gate_exps", ROWS_SAME},
+    {"mlp.experts.#.up_proj", "ffn_up_exps", ROWS_SAME},
+    {"mlp.experts.#.down_proj", "ffn_down_exps", ROWS_SAME},
+    {NULL, NULL, ROWS_SAME},
+};
+static const struct hf_name mixtral_names[] = {
+    {"block_sparse_moe.gate", "ffn_gate_inp", ROWS_SAME},
+    {"block_sparse_moe.experts.#.w1", "ffn_gate_exps", ROWS_SAME},
+    {"block_sparse_moe.experts.#.w3", "ffn_up_exps", ROWS_SAME},
+    {"block_sparse_moe.experts.#.w2", "ffn_down_exps", ROWS_SAME},
+    {NULL, NULL, ROWS_SAME},
+};
 static const struct hf_name glm4_names[] = {
     {"post_self_attn_layernorm", "post_attention_norm", ROWS_SAME},
     {"post_mlp_layernorm", "post_ffw_norm", ROWS_SAME},
@@ -128,6 +143,20 @@ static const struct hf_key hunyuan_keys[] = {
     {"attention_head_dim", NULL, HF_INT}, {"use_qk_norm", NULL, HF_INT}, {"use_rotary_pos_emb", NULL, HF_INT},
     {"norm_type", NULL, HF_INT},          {NULL, NULL, HF_INT},
 };
+static const struct hf_key qwen3_moe_keys[] = {
+    {"num_experts", "expert_count", HF_INT},
+    {"num_experts_per_tok", "expert_used_count", HF_INT},
+    {"moe_intermediate_size", "expert_feed_forward_length", HF_INT},
+    {"norm_topk_prob", "true", HF_ONLY},
+    {"decoder_sparse_step", "1", HF_ONLY},
+    {"mlp_only_layers", "[]", HF_ONLY},
+    {NULL, NULL, HF_INT},
+};
+static const struct hf_key mixtral_keys[] = {
+    {"num_local_experts", "expert_count", HF_INT},
+    {"num_experts_per_tok", "expert_used_count", HF_INT},
+    {NULL, NULL, HF_INT},
+};
 static const struct hf_key partial_keys[] = {
     // Phi 3, GLM 4
     {"partial_rotary_factor", NULL, HF_FLOAT},
@@ -162,6 +191,8 @@ static const struct hf_family families[] = {
     {"ministral3", "mistral3", .adjacent = true},
     {"qwen2", "qwen2", .adjacent = false},
     {"qwen3", "qwen3", .defaults = "{\"head_dim\": 128}"},
+    {"qwen3_moe", "qwen3moe", .names = expert_names, .keys = qwen3_moe_keys},
+    {"mixtral", "llama", .adjacent = true, .names = mixtral_names, .keys = mixtral_keys},
     {"granite", "granite", .adjacent = true, .keys = granite_keys,
      .defaults = "{\"embedding_multiplier\": 1, \"residual_multiplier\": 1, \"logits_scaling\": 1,"
                  "\"attention_multiplier\": 1}"},

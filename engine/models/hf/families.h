@@ -23,8 +23,10 @@ struct hf_name { // a list ends with one without names
 
 struct hf_key { // of config.json; a list ends with one without names
     const char *theirs;
-    const char *ours; // behind the architecture's name; NULL: known, and read elsewhere or of no account
-    enum { HF_INT, HF_FLOAT } type;
+    // Behind the architecture's name; NULL: known, and read elsewhere or of no account; with HF_ONLY the value that there
+    // must be, as JSON writes it.
+    const char *ours;
+    enum { HF_INT, HF_FLOAT, HF_ONLY } type;
 };
 
 struct hf_family {

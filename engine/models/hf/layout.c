@@ -123,7 +123,8 @@ static bool make_tensor(struct maker *d, const struct placed *p, int num, struct
     if ((rows == ROWS_Q || rows == ROWS_K) && !c->family->adjacent)
         rows = ROWS_SAME;
     bool norm = ends_with(p->name->ours, "norm"), floats = dtype_of(s->type) != DTYPE_COUNT;
-    bool widens = floats && (s->ndim == 1 || norm) && s->type != ST_F32;
+    bool router = ends_with(p->name->ours, "gate_inp"); // what routes, norms and vectors are F32
+    bool widens = floats && (s->ndim == 1 || norm || router) && s->type != ST_F32;
     float plus = floats && norm && c->family->norms_less_one ? 1 : 0;
     size_t bytes = st_type_bytes(s->type), out_bytes = widens ? 4 : bytes;
     char *name = p->layer < 0 ? hf_text(d->keys, "%s.%s", p->name->ours, end)

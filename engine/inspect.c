@@ -135,7 +135,8 @@ static void say_memory(const struct out *o, const struct model_config *c, uint64
         double token = 0;
         for (int l = 0; l < c->num_layers; l++) {
             const struct attn_spec *attn = model_attn(c, l);
-            token += attn ? 2.0 * attn->kv_heads * attn->head_dim * kinds[i].bytes : 0;
+            token +=
+                attn ? (double)attn_kv_vectors(attn) * attn->kv_heads * attn->head_dim * kinds[i].bytes : 0;
         }
         say(o, "KV cache %s:   %s a token, %s for one full context", kinds[i].name, size_text(token, a),
             size_text(token * c->max_context, b));

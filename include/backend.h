@@ -55,14 +55,19 @@ static inline bool device_has_head(const struct device_config *c) { return c->st
 // ---- weights
 
 enum weight_role {
-    WEIGHT_EMBED,    // part[0] (V, D)
-    WEIGHT_NORM,     // part[0] (D), bias[0] (D) or none; q_norm and k_norm as in struct layer; F32
+    WEIGHT_EMBED, // part[0] (V, D)
+    WEIGHT_NORM, // part[0] (D), bias[0] (D) or none; q_norm and k_norm and those of latents as in struct layer; F32
     WEIGHT_QKV,      // part[0..3) (H*d, D), (K*d, D), (K*d, D); bias[0..3) or none
     WEIGHT_ATTN_OUT, // part[0] (D, H*d)  row-parallel; bias[0] (D) or none
     WEIGHT_GATE_UP, // part[0..2) (F, D), (F, D), or without a gate part[0]; bias[0..2) or none; with experts S for F
-    WEIGHT_DOWN,      // part[0] (D, F)    row-parallel; bias[0] (D) or none; as GATE_UP
-    WEIGHT_HEAD,      // part[0] (V, D); bias[0] (V) or none
-    WEIGHT_ATTN_GATE, // part[0] (H*d, D)
+    WEIGHT_DOWN,         // part[0] (D, F)    row-parallel; bias[0] (D) or none; as GATE_UP
+    WEIGHT_HEAD,         // part[0] (V, D); bias[0] (V) or none
+    WEIGHT_ATTN_GATE,    // part[0] (H*d, D)
+    WEIGHT_LATENT,       // part[0] (C+r, D)
+    WEIGHT_LATENT_QDOWN, // part[0] (U, D)
+    WEIGHT_LATENT_Q,     // part[0] (H*(n+r), U), or (H*(n+r), D)
+    WEIGHT_LATENT_KEY,   // part[0] (H, C, n)
+    WEIGHT_LATENT_VALUE, // part[0] (H, v, C)
     // Of recurrent layers, with n = groups*N and v = heads*P of the layer's mix_spec
     WEIGHT_MIX_IN,   // part[0..3) (n, D), (n, D), (v, D): q, k, v; MIX_CONV (v, D) three times
     WEIGHT_MIX_GATE, // part[0] (v, D); part[1..3) (heads, D), of which MIX_SSM has one
@@ -90,9 +95,9 @@ struct weight_desc {
     // Host memory, valid during the call only. Parts may differ in dtype; data NULL: absent.
     struct tensor part[3];
     struct tensor bias[3]; // F32 vectors, or data NULL
-    // Of a matrix that ranks share, what the parts hold: rows (QKV: q; GATE_UP, HEAD), columns (ATTN_OUT, DOWN)
-    // or experts from `start` of `total`. Columns and experts are those of 8 / world whole segments. total 0:
-    // all of it.
+    // Of a matrix that ranks share, what the parts hold: rows (QKV: q; LATENT_Q, GATE_UP, HEAD), columns (ATTN_OUT,
+    // DOWN), heads (LATENT_KEY, LATENT_VALUE) or experts from `start` of `total`. Columns and experts are those of
+    // 8 / world whole segments. total 0: all of it.
     int64_t start, total;
 };
 
@@ -256,12 +261,13 @@ struct backend_ops {
     // inputs of row-parallel matrices, in whatever type and layout its kernels like.
     void (*embed)(struct device *dev, const struct weight *table,
                   const struct step *step); // rows * embed_scale
-    // norm, QKV GEMM, bias, QK norm, RoPE (in the order of the layer's qk_norm); k and v go to the slots of the layer's group
+    // norm, QKV GEMM, bias, QK norm, RoPE (in the order of the layer's qk_norm); k and v go to the slots of the layer's group.
+    // ATTN_LATENT: norm, GEMM, norms of the latents, queries absorbed, RoPE; the latent with its key goes there.
     void (*qkv)(struct device *dev, const struct layer *layer, const struct step *step);
     void (*attn_prefill)(struct device *dev, const struct layer *layer, const struct step *step);
     void (*attn_decode)(struct device *dev, const struct layer *layer, const struct step *step);
     // resid += residual_scale * post_norm(all_reduce(attention * sigmoid(gate) · Wᵀ) + bias): 8 K-segments, binary tree, then the
-    // bias, then the norm where the layer has one
+    // bias, then the norm where the layer has one. ATTN_LATENT: of the values that the heads make of attention.
     void (*attn_out)(struct device *dev, const struct layer *layer, const struct step *step);
     // Of layers with a mix_spec, else NULL where the device refuses them. mix(): norm, the input GEMMs, convolution,
     // recurrence, output gate; reads and writes the page of each sequence's state. It comes before qkv() and mix_out()

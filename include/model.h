@@ -43,12 +43,18 @@ enum qk_norm { // norms of q and k, of the model's kind
     QK_NORM_EACH,    // of each head by weights of its own, before RoPE
 };
 
+enum attn_kind {
+    ATTN_GROUPED, // every kv head has a key and a value, which H / K query heads share
+    ATTN_LATENT,  // all heads share one latent vector (DeepSeek-V2, 2024): K is 1
+};
+
 // How a layer attends. Layers that attend alike share one spec.
 struct attn_spec {
-    int index;     // its place in model_config.attn: a backend keeps one table or work list per spec
+    int index; // its place in model_config.attn: a backend keeps one table or work list per spec
+    enum attn_kind kind;
     int heads;     // H
     int kv_heads;  // K, divides H
-    int head_dim;  // d
+    int head_dim;  // d, of what the cache keeps; ATTN_LATENT: kv_lora + rope_dim
     int window;    // tokens that a query sees, its own included; 0: all before it
     float scale;   // of the products of queries and keys, usually 1 / sqrt(d)
     float softcap; // scores become softcap * tanh(score / softcap) after scaling; 0: stay
@@ -57,7 +63,21 @@ struct attn_spec {
     bool qkv_bias; // q, k and v are matrix and bias
     bool out_bias; // and so is the attention output
     bool gate;     // the output of attention is multiplied by sigmoid of a projection of the layer's input
+    // ATTN_LATENT: a cached vector is the latent, normalised, then one key of rope_dim that is rotated. The latent is
+    // also the value.
+    int kv_lora;            // C, of the latent
+    int q_lora;             // U, of the latent that queries come from; 0: they come from the residual stream
+    int nope_dim, rope_dim; // n, r: of a query, not rotated and then rotated
+    int v_dim;              // v, of a head's value
 };
+
+// Columns of the attention output's matrix.
+static inline int attn_out_size(const struct attn_spec *a) {
+    return a->heads * (a->kind == ATTN_LATENT ? a->v_dim : a->head_dim);
+}
+
+// Vectors of head_dim that the cache keeps of a token and kv head: key and value, which may be one.
+static inline int attn_kv_vectors(const struct attn_spec *a) { return a->kind == ATTN_LATENT ? 1 : 2; }
 
 enum act {
     ACT_SILU,
@@ -208,8 +228,17 @@ struct layer {
     const struct weight *q_norm;    // (d), (H*d) with QK_NORM_WHOLE, (H, d) with QK_NORM_EACH, or NULL
     const struct weight *k_norm;    // the same of the K kv heads
     const struct weight *attn_gate; // (H*d, D), with spec.gate
-    const struct weight *attn_out;  // (D, H*d) row-parallel: summed as 8 segments; perhaps with a bias
-    const struct weight *ffn_norm;  // (D) or NULL
+    // ATTN_LATENT, in place of qkv and the norms of heads
+    const struct weight *latent;       // (C+r, D)
+    const struct weight *latent_norm;  // (C)
+    const struct weight *latent_qdown; // (U, D) or NULL
+    const struct weight *latent_qnorm; // (U) or NULL
+    const struct weight *latent_q;     // (H*(n+r), U); with U = 0 (H*(n+r), D)
+    const struct weight *latent_key;   // (H, C, n) absorbs the queries of a head
+    const struct weight *latent_value; // (H, v, C) makes the value of a head
+    const struct weight
+        *attn_out; // (D, H*d), ATTN_LATENT (D, H*v), row-parallel: summed as 8 segments; perhaps with a bias
+    const struct weight *ffn_norm; // (D) or NULL
     const struct weight
         *gate_up;              // (2*F, D) gate and up; without a gate (F, D); with experts (2*S, D) or NULL
     const struct weight *down; // (D, F) row-parallel: summed as 8 segments; with experts (D, S) or NULL

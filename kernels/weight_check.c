@@ -16,6 +16,7 @@ static void expected_shape(const struct model_config *m, enum weight_role role, 
     int F = f->experts > 0 ? f->shared_hidden : f->hidden, v = x ? mix_values(x) : 0,
         n = x ? x->groups * x->key_dim : 0;
     bool conv = x && x->kind == MIX_CONV, ssm = x && x->kind == MIX_SSM;
+    int queries = a ? a->heads * (a->nope_dim + a->rope_dim) : 0;
     const int num_parts[] = {
         [WEIGHT_EMBED] = 1,
         [WEIGHT_NORM] = 1,
@@ -40,6 +41,11 @@ static void expected_shape(const struct model_config *m, enum weight_role role, 
         [WEIGHT_SHARED_GATE] = 1,
         [WEIGHT_EXPERT_GATE_UP] = 2,
         [WEIGHT_EXPERT_DOWN] = 1,
+        [WEIGHT_LATENT] = 1,
+        [WEIGHT_LATENT_QDOWN] = 1,
+        [WEIGHT_LATENT_Q] = 1,
+        [WEIGHT_LATENT_KEY] = 1,
+        [WEIGHT_LATENT_VALUE] = 1,
     };
     *rows = *cols = 0;
     if (role == WEIGHT_GATE_UP && i == 1 && model_ffn(m, layer)->no_gate)
@@ -51,7 +57,7 @@ static void expected_shape(const struct model_config *m, enum weight_role role, 
     case WEIGHT_HEAD: *rows = m->vocab, *cols = m->hidden; break;
     case WEIGHT_NORM: *rows = 1, *cols = m->hidden; break;
     case WEIGHT_QKV: *rows = i == 0 ? q : kv, *cols = m->hidden; break;
-    case WEIGHT_ATTN_OUT: *rows = m->hidden, *cols = q; break;
+    case WEIGHT_ATTN_OUT: *rows = m->hidden, *cols = attn_out_size(a); break;
     case WEIGHT_ATTN_GATE: *rows = q, *cols = m->hidden; break;
     case WEIGHT_GATE_UP: *rows = F, *cols = m->hidden; break;
     case WEIGHT_DOWN: *rows = m->hidden, *cols = F; break;
@@ -68,6 +74,11 @@ static void expected_shape(const struct model_config *m, enum weight_role role, 
     case WEIGHT_SHARED_GATE: *rows = 1, *cols = m->hidden; break;
     case WEIGHT_EXPERT_GATE_UP: *rows = f->hidden, *cols = m->hidden; break;
     case WEIGHT_EXPERT_DOWN: *rows = m->hidden, *cols = f->hidden; break;
+    case WEIGHT_LATENT: *rows = a->head_dim, *cols = m->hidden; break;
+    case WEIGHT_LATENT_QDOWN: *rows = a->q_lora, *cols = m->hidden; break;
+    case WEIGHT_LATENT_Q: *rows = queries, *cols = a->q_lora ? a->q_lora : m->hidden; break;
+    case WEIGHT_LATENT_KEY: *rows = a->kv_lora, *cols = a->nope_dim; break;
+    case WEIGHT_LATENT_VALUE: *rows = a->v_dim, *cols = a->kv_lora; break;
     }
 }
 
@@ -111,6 +122,7 @@ bool weight_check(const struct model_config *m, const struct weight_desc *desc, 
             continue;
         int64_t have_rows = t->data && t->ndim >= 2 ? t->shape[t->ndim - 2] : 1;
         int64_t have_cols = t->data && t->ndim > 0 ? t->shape[t->ndim - 1] : 0;
+        bool heads = desc->role == WEIGHT_LATENT_KEY || desc->role == WEIGHT_LATENT_VALUE;
         bool norm = weight_is_plain(desc->role);
         bool f32 = norm || desc->role == WEIGHT_ROUTER || desc->role == WEIGHT_SHARED_GATE;
         if (desc->role == WEIGHT_MIX_HEADS && t->data && t->ndim == 1)
@@ -127,21 +139,23 @@ bool weight_check(const struct model_config *m, const struct weight_desc *desc, 
                     (int)desc->role, desc->layer, i, (long long)values);
             return false;
         }
-        bool shape =
-            experts ? t->data && fits_experts(m, desc, layer, t) && have_rows == rows && have_cols == cols
-                    : fits(desc, have_rows, have_cols, rows, cols);
         const struct attn_spec *a = model_attn(m, layer);
+        bool stack = experts ? fits_experts(m, desc, layer, t) : t->ndim == 3 && a && t->shape[0] == a->heads;
+        bool shape = experts || heads ? t->data && stack && have_rows == rows && have_cols == cols
+                                      : fits(desc, have_rows, have_cols, rows, cols);
         bool whole = a && a->qk_norm == QK_NORM_WHOLE, each = a && a->qk_norm == QK_NORM_EACH;
         bool all = a && (have_rows * have_cols == (int64_t)a->heads * a->head_dim ||
                          have_rows * have_cols == (int64_t)a->kv_heads * a->head_dim);
         bool head_norm =
             a && desc->role == WEIGHT_NORM &&
-            (whole ? have_rows == 1 && all : have_cols == a->head_dim && (each ? all : have_rows == 1));
+            (a->kind == ATTN_LATENT ? have_rows == 1 && (have_cols == a->kv_lora || have_cols == a->q_lora)
+             : whole                ? have_rows == 1 && all
+                                    : have_cols == a->head_dim && (each ? all : have_rows == 1));
         unsigned types = 1u << DTYPE_F32;
         if (!f32)
             types |= ~(1u << DTYPE_I32 | 1u << DTYPE_I8 | 1u << DTYPE_F8_E4M3);
         bool type = types & 1u << t->dtype && have_cols % dtype_block(t->dtype) == 0;
-        if ((!shape && !head_norm) || !type || t->ndim > 2 + experts) {
+        if ((!shape && !head_norm) || !type || t->ndim > 2 + (experts || heads)) {
             err_set(err, STATUS_INVALID,
                     "weight role %d of layer %d, part %d: expected %d x %d, found %lld x %lld %s",
                     (int)desc->role, desc->layer, i, rows, cols, (long long)have_rows, (long long)have_cols,

@@ -38,6 +38,7 @@ BODY_ATTENTION = "kernels/cpu/body_attention.h"
 GEMM = "kernels/cpu/gemm.c"
 POOL = "kernels/cpu/pool.c"
 CPU = "kernels/cpu/cpu.c"
+CPU_DEVICE = "kernels/cpu/device.h"
 MIX = "kernels/cpu/mix.c"
 BODY_MIX = "kernels/cpu/body_mix.h"
 ATTENTION = "kernels/cpu/attention.c"
@@ -373,7 +374,7 @@ MUTATIONS = [
     (SHARD, "        bias->data = (const float *)bias->data + r.begin * rows;\n", "", "test_shard"),  # every rank has the first biases
     (SHARD, "r = segments(s, hidden, shard_block(down));\n        cut_rows", "r = segments(s, hidden, 1);\n        cut_rows",
             "test_ranks"),  # gate is cut elsewhere than down
-    (SHARD, "if ((int64_t)a->heads * a->head_dim % ((int64_t)b->attn * world) != 0)", "if (false)", "test_shard"),  # cut inside a block
+    (SHARD, "if (attn_out_size(a) % (b->attn * world) != 0)", "if (false)", "test_shard"),  # cut inside a block
     (SHARD, "if (hidden > 0 && num_blocks(hidden, b->down) < world)", "if (false)", "test_shard"),  # a rank without a part
     (WEIGHT, "total * (dev->rank * w->num_segments + i) / NUM_SEGMENTS - start", "(int64_t)p->num_blocks * i / w->num_segments",
              "test_ranks"),  # segments of the part, not of the whole
@@ -461,7 +462,7 @@ MUTATIONS = [
     (SHARD, "cut_mix(s, part, i, true, x->key_dim);", "cut_mix(s, part, i, false, x->key_dim);", "test_shard"),  # rows of heads for groups
     (SHARD, "layer->state_layer = (uint16_t)own->groups[layer->state_group].num_layers++;", "", "test_shard"),  # places of other stages
     (KV_LAYERS, "if (n % c->state_layers == 0)", "if (n == 0)", "test_kv_layers"),  # states beyond the page
-    (WEIGHTS, "case OF_ATTN: return model_attn(c, layer) != NULL;", "case OF_ATTN: return true;", "test_recurrent_config"),  # tensors of both kinds in every layer
+    (WEIGHTS, "case OF_ATTN: return a != NULL;", "case OF_ATTN: return true;", "test_recurrent_config"),  # tensors of both kinds in every layer
     ("engine/models/model_config.c", "r->recurrent[i] = v == 0;", "", "test_recurrent_config"),  # every layer attends
     (QUANTIZE, "if (weight && (weight_is_plain(at.slot->role) ||", "if (weight && (", "test_recurrent_config"),  # convolutions are quantised
     (WEIGHTS, "return is_f32(s->role) ||", "return", "test_model_config"),  # norms converted, too
@@ -582,7 +583,7 @@ MUTATIONS = [
     (CPU_KV, "        if (dev->kv_dtype == DTYPE_I8)\n            memcpy", "        if (false)\n            memcpy", "test_layers"),  # int8 pages are copied without scales
     (ROPE_TABLE, "= {t, t->filled, end};", "= {t, t->filled + 1, end};", "test_layers"),  # a position between two fills is left out
     # ---- architectures ---------------------------------------------------------------------------------------
-    (CPU, "float *a = x + (interleaved ? 2 * i : i), *b = interleaved ? a + 1 : a + t->pairs;",
+    (CPU_DEVICE, "float *a = x + (interleaved ? 2 * i : i), *b = interleaved ? a + 1 : a + t->pairs;",
           "float *a = x + 2 * i, *b = a + 1;", "test_json_arch"),  # every architecture turns adjacent pairs
     (CPU, "    for (int i = 0; bias && i < num_heads * d; i++)\n        x[i] += bias[i];\n",
           "    (void)bias;\n", "test_json_arch"),  # no bias of q and k

@@ -94,6 +94,16 @@ static const struct hparam_key gguf_keys[NUM_HPARAMS] = {
     [H_RECURRENT_LAYERS] = {"attention.recurrent_layers", HPARAM_OTHER, .of_some = true},
     // Of positions of images; those of text are equal, and rotate as if there were one
     [H_ROPE_SECTIONS] = {"rope.dimension_sections", HPARAM_OTHER, .of_some = true},
+    [H_ROPE_YARN_LOG] = {"rope.scaling.yarn_log_multiplier", HPARAM_FLOAT, .of_some = true,
+                         .field = AT(yarn_log), .max = 100},
+    [H_LATENT_KEY_DIM] = {"attention.key_length_mla", HPARAM_INT, .of_some = true,
+                          .field = AT(latent_key_dim), .min = 2, .max = 1 << 12},
+    [H_LATENT_VALUE_DIM] = {"attention.value_length_mla", HPARAM_INT, .of_some = true,
+                            .field = AT(latent_value_dim), .min = 1, .max = 1 << 12},
+    [H_KV_LORA] = {"attention.kv_lora_rank", HPARAM_INT, .of_some = true, .field = AT(attn.kv_lora), .min = 1,
+                   .max = 1 << 12},
+    [H_Q_LORA] = {"attention.q_lora_rank", HPARAM_INT, .of_some = true, .field = AT(attn.q_lora),
+                  .max = 1 << 16},
 };
 
 static const struct fixed_key gguf_fixed[] = {
@@ -135,12 +145,26 @@ static const struct weight_slot gguf_slots[] = {
     {WEIGHT_NORM, SLOT_LAYER, IN_LAYER(k_norm), .part = {{"attn_k_norm", "K"}}, .when = TRAIT_WHOLE_QK_NORM,
      .of = OF_ATTN},
     {WEIGHT_QKV, SLOT_LAYER, IN_LAYER(qkv), .part = {{"attn_q", "QD"}, {"attn_k", "KD"}, {"attn_v", "KD"}},
-     .fused = "attn_qkv", .unless = TRAIT_ATTN_GATE, .of = OF_ATTN},
+     .fused = "attn_qkv", .unless = TRAIT_ATTN_GATE | TRAIT_LATENT, .of = OF_ATTN},
     {WEIGHT_QKV, SLOT_LAYER, IN_LAYER(qkv),
      .part = {{"attn_q", "QD", .rows = "QQ", .each = 'd'}, {"attn_k", "KD"}, {"attn_v", "KD"}},
      .when = TRAIT_ATTN_GATE, .of = OF_ATTN},
     {WEIGHT_ATTN_GATE, SLOT_LAYER, IN_LAYER(attn_gate),
      .part = {{"attn_q", "QD", .rows = "QQ", .at = 1, .each = 'd'}}, .when = TRAIT_ATTN_GATE, .of = OF_ATTN},
+    {WEIGHT_LATENT, SLOT_LAYER, IN_LAYER(latent), .part = {{"attn_kv_a_mqa", "AD"}}, .when = TRAIT_LATENT},
+    {WEIGHT_LATENT_QDOWN, SLOT_LAYER, IN_LAYER(latent_qdown), .part = {{"attn_q_a", "UD"}},
+     .when = TRAIT_LATENT, .of = OF_Q_LATENT},
+    {WEIGHT_LATENT_Q, SLOT_LAYER, IN_LAYER(latent_q), .part = {{"attn_q", "PD"}}, .when = TRAIT_LATENT,
+     .of = OF_NO_Q_LATENT},
+    {WEIGHT_NORM, SLOT_LAYER, IN_LAYER(latent_norm), .part = {{"attn_kv_a_norm", "C"}}, .when = TRAIT_LATENT},
+    {WEIGHT_NORM, SLOT_LAYER, IN_LAYER(latent_qnorm), .part = {{"attn_q_a_norm", "U"}}, .when = TRAIT_LATENT,
+     .of = OF_Q_LATENT},
+    {WEIGHT_LATENT_Q, SLOT_LAYER, IN_LAYER(latent_q), .part = {{"attn_q_b", "PU"}}, .when = TRAIT_LATENT,
+     .of = OF_Q_LATENT},
+    {WEIGHT_LATENT_KEY, SLOT_LAYER, IN_LAYER(latent_key), .part = {{"attn_k_b", "HCN"}}, .fused = "attn_kv_b",
+     .fused_shape = "BC", .when = TRAIT_LATENT},
+    {WEIGHT_LATENT_VALUE, SLOT_LAYER, IN_LAYER(latent_value), .part = {{"attn_v_b", "HWC"}},
+     .fused = "attn_kv_b", .fused_shape = "BC", .when = TRAIT_LATENT},
     {WEIGHT_NORM, SLOT_LAYER, IN_LAYER(q_norm), .part = {{"attn_q_norm", "d"}}, .when = TRAIT_QK_NORM,
      .of = OF_ATTN},
     {WEIGHT_NORM, SLOT_LAYER, IN_LAYER(k_norm), .part = {{"attn_k_norm", "d"}}, .when = TRAIT_QK_NORM,
@@ -149,7 +173,7 @@ static const struct weight_slot gguf_slots[] = {
      .of = OF_ATTN},
     {WEIGHT_NORM, SLOT_LAYER, IN_LAYER(k_norm), .part = {{"attn_k_norm", "kd"}}, .when = TRAIT_EACH_QK_NORM,
      .of = OF_ATTN},
-    {WEIGHT_ATTN_OUT, SLOT_LAYER, IN_LAYER(attn_out), .part = {{"attn_output", "DQ"}}, .of = OF_ATTN},
+    {WEIGHT_ATTN_OUT, SLOT_LAYER, IN_LAYER(attn_out), .part = {{"attn_output", "DO"}}, .of = OF_ATTN},
     {WEIGHT_MIX_IN, SLOT_LAYER, IN_LAYER(mix_in),
      .part = {{"shortconv.in_proj", "vD", .rows = "vvv"},
               {"shortconv.in_proj", "vD", .rows = "vvv", .at = 1},
@@ -326,6 +350,11 @@ static const struct arch archs[] = {
      .window_every_layer = true, GGUF_TABLES},
     {"qwen3moe", .qk_norm = QK_NORM_HEADS, .traits = TRAIT_QK_NORM, .experts = &renormalised, .may = EXPERTS,
      .must = HAS(H_EXPERT_FFN), GGUF_TABLES},
+    // DeepSeek V2, V3 and R1, Kimi K2, GLM 4.7 Flash
+    {"deepseek2", .rope_interleaved = true, .traits = TRAIT_LATENT,
+     .may = HAS(H_DENSE_LAYERS) | HAS(H_ROPE_YARN_LOG) | HAS(H_LATENT_KEY_DIM) | HAS(H_LATENT_VALUE_DIM) |
+            HAS(H_Q_LORA),
+     .must = HAS(H_KV_LORA) | HAS(H_ROPE_DIM), GGUF_TABLES},
 };
 
 const struct arch *arch_at(int i) { return i < COUNT(archs) ? &archs[i] : NULL; }

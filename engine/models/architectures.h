@@ -60,14 +60,19 @@ enum hparam { // what a configuration is made of
     H_ATTN_INTERVAL,
     H_RECURRENT_LAYERS,
     H_ROPE_SECTIONS,
+    H_ROPE_YARN_LOG,
+    H_LATENT_KEY_DIM,
+    H_LATENT_VALUE_DIM,
+    H_KV_LORA,
+    H_Q_LORA,
     NUM_HPARAMS,
 };
 
 // Hyperparameters as read, before layers get specs.
 struct hparams {
-    int vocab, layers, context, hidden, value_dim;
+    int vocab, layers, context, hidden, value_dim, latent_key_dim, latent_value_dim;
     int shared_experts, dense_layers, expert_step, nextn, gating;
-    float norm_eps, embed_scale, residual_scale, logit_scale, logit_softcap, window_theta;
+    float norm_eps, embed_scale, residual_scale, logit_scale, logit_softcap, window_theta, yarn_log;
     int mix_inner, attn_interval;
     struct attn_spec attn;
     struct ffn_spec ffn, expert; // of layers without experts, of those with
@@ -99,8 +104,9 @@ struct weight_slot {
     enum slot_kind { SLOT_MODEL, SLOT_LAYER } kind; // once; per layer
     size_t field;                                   // in struct layer, or in struct model
     struct slot_part {
-        // Letters as in model.h, k for K; Q is H*d and K is K*d. S and E are of experts. Of recurrent layers: h heads, g groups, n groups*N, v heads*P,
-        // p is P, m is v / groups, t taps, 1 is 1. A bias has a value for each row of its matrix.
+        // Letters as in model.h, k for K; Q is H*d, K is K*d and O what attn_out_size() says. S and E are of experts. Of latents: A
+        // is C+r, N is n, W is v, P is H*(n+r) and B is H*(n+v). Of recurrent layers: h heads, g groups, n groups*N, v
+        // heads*P, p is P, m is v / groups, t taps, 1 is 1. A bias has a value for each row of its matrix.
         const char *name, *shape;
         const char *end; // of the name; NULL: ".weight", and ".bias" of a bias
         // Where the part is some rows of a tensor: the letters of all its rows, and which of them are the part's.
@@ -110,11 +116,14 @@ struct weight_slot {
     } part[3];
     const char
         *fused; // the one tensor that has the rows of all parts, in a layer without the first part; or NULL
-    unsigned when, unless; // traits (enum trait) of which an architecture has one, and none; when 0: any
+    const char *fused_shape; // of it, where it is not simply all rows: latent.h says how it is split
+    unsigned when, unless;   // traits (enum trait) of which an architecture has one, and none; when 0: any
     enum slot_of {
         OF_ANY,
         OF_ATTN,
         OF_MIX,
+        OF_Q_LATENT,
+        OF_NO_Q_LATENT,
         OF_DENSE,
         OF_EXPERTS,
         OF_SHARED,
@@ -147,6 +156,7 @@ enum trait {
     TRAIT_ATTN_GATE = 1024,    // attn_q has rows of q and of the gate of the attention output, head by head
     TRAIT_EACH_QK_NORM = 2048,
     TRAIT_NO_GATE = 4096, // the feed-forward has no gate
+    TRAIT_LATENT = 8192,  // latent attention
 };
 
 enum presence { NEVER, OPTIONAL, ALWAYS };

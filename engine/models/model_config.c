@@ -229,7 +229,12 @@ static bool read_scaling(struct reader *r) {
                        (double)rope->theta, (double)rope->factor);
         return false;
     }
-    if (yarn) // Peng et al., section 3.4: the temperature of attention, folded into cos and sin
+    if (yarn && is_given(r, H_ROPE_YARN_LOG) && !read_hparam(r, H_ROPE_YARN_LOG))
+        return false;
+    float mscale = r->h.yarn_log * logf(rope->factor) + 1.0f;
+    if (r->h.yarn_log > 0) // DeepSeek: the same temperature, of the whole score
+        r->h.attn.scale *= mscale * mscale;
+    else if (yarn) // Peng et al., section 3.4: the temperature of attention, folded into cos and sin
         rope->attn_factor *= 0.1f * logf(rope->factor) + 1.0f;
     for (enum hparam id = H_ROPE_LOW_FREQ; id <= H_ROPE_HIGH_FREQ && !llama3; id++)
         if (find_hparam(r, id)) {
@@ -413,6 +418,48 @@ static bool read_kv_heads(struct reader *r) {
     return attending > 0;
 }
 
+// Latent attention. Files since 2025 say key_length and value_length of what is cached, and those of heads apart.
+static bool read_latent(struct reader *r) {
+    struct attn_spec *a = &r->h.attn;
+    struct hparams *h = &r->h;
+    if (!read_hparam(r, H_KEY_DIM) || !read_hparam(r, H_KV_LORA) || !read_hparam(r, H_ROPE_DIM) ||
+        !read_hparam(r, H_Q_LORA) || !read_hparam(r, H_LATENT_KEY_DIM) || !read_hparam(r, H_LATENT_VALUE_DIM))
+        return false;
+    h->value_dim = a->head_dim;
+    if (!read_hparam(r, H_VALUE_DIM))
+        return false;
+    a->kind = ATTN_LATENT;
+    a->rope_dim = h->rope.dim;
+    bool apart = h->latent_key_dim > 0 && h->latent_value_dim > 0;
+    if (apart && (a->head_dim != a->kv_lora + a->rope_dim || h->value_dim != a->kv_lora)) {
+        model_file_bad(r->f, r->err, "keys of %d and values of %d are cached (key %s), expected %d and %d",
+                       a->head_dim, h->value_dim, key_of(r, H_KEY_DIM), a->kv_lora + a->rope_dim, a->kv_lora);
+        return false;
+    }
+    int key = apart ? h->latent_key_dim : a->head_dim;
+    a->v_dim = apart ? h->latent_value_dim : h->value_dim;
+    a->nope_dim = key - a->rope_dim;
+    if (a->nope_dim < 1 || a->rope_dim % 2 != 0) {
+        model_file_bad(r->f, r->err, "key %s is %d: expected an even number below the size of a key, %d",
+                       key_of(r, H_ROPE_DIM), a->rope_dim, key);
+        return false;
+    }
+    a->kv_heads = 1;
+    a->head_dim = a->kv_lora + a->rope_dim;
+    return true;
+}
+
+// No product of sizes overflows: at most 2^14 heads of 2^13 each.
+static bool check_heads(struct reader *r) {
+    const struct attn_spec *a = &r->h.attn;
+    int largest = a->head_dim > a->nope_dim + a->v_dim ? a->head_dim : a->nope_dim + a->v_dim;
+    if (a->heads * largest <= 1 << 22)
+        return true;
+    model_file_bad(r->f, r->err, "%d heads of %d are more than %d (key %s)", a->heads, largest, 1 << 22,
+                   key_of(r, H_KEY_DIM));
+    return false;
+}
+
 // Sizes of heads. Without a key_length the hidden size is divided among them.
 static bool read_heads(struct reader *r) {
     struct attn_spec *a = &r->h.attn;
@@ -432,6 +479,8 @@ static bool read_heads(struct reader *r) {
                        key_of(r, H_HIDDEN), r->h.hidden, a->heads);
         return false;
     }
+    if (r->arch->traits & TRAIT_LATENT)
+        return read_latent(r) && check_heads(r);
     if (!read_hparam(r, H_KEY_DIM))
         return false;
     r->h.value_dim = a->head_dim;
@@ -443,19 +492,15 @@ static bool read_heads(struct reader *r) {
                        a->head_dim, r->h.value_dim, key_of(r, H_VALUE_DIM));
         return false;
     }
-    if (a->heads * a->head_dim > 1 << 22) { // at most 2^26
-        model_file_bad(r->f, r->err, "%d heads of %d are more than %d (key %s)", a->heads, a->head_dim,
-                       1 << 22, key_of(r, H_KEY_DIM));
-        return false;
-    }
-    return true;
+    return check_heads(r);
 }
 
 // 0 stands for the usual one, as in llama.cpp.
 static bool read_attn_scale(struct reader *r) {
     struct attn_spec *a = &r->h.attn;
     bool wide = r->h.layers == r->arch->wide_scale_layers;
-    a->scale = 1.0f / sqrtf((float)(wide ? r->h.hidden / a->heads : a->head_dim));
+    int key = a->kind == ATTN_LATENT ? a->nope_dim + a->rope_dim : a->head_dim;
+    a->scale = 1.0f / sqrtf((float)(wide ? r->h.hidden / a->heads : key));
     if (find_hparam(r, H_ATTN_SCALE) && !is_given(r, H_ATTN_SCALE))
         return true;
     if (!read_hparam(r, H_ATTN_SCALE))
@@ -526,6 +571,8 @@ static bool has_biases(const struct reader *r, enum presence presence, enum weig
     char name[TENSOR_NAME_BYTES];
     bool there = false;
     int layer = 0;
+    if (!s)
+        return false; // latent attention has none
     while (layer + 1 < r->h.layers && r->recurrent[layer])
         layer++;
     for (int p = s->fused ? FUSED_PART : 0; p < 3 && (p < 0 || s->part[p].name); p++)

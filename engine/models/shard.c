@@ -39,7 +39,7 @@ static const char *problem(const struct model_config *m, const struct shard_bloc
             return "its attention heads do not divide among them";
         if (a->kv_heads % world != 0 && world % a->kv_heads != 0)
             return "its kv heads neither divide among them nor can be copied evenly";
-        if ((int64_t)a->heads * a->head_dim % ((int64_t)b->attn * world) != 0)
+        if (attn_out_size(a) % (b->attn * world) != 0)
             return "the attention output would be cut inside a block of its weights";
     }
     for (int i = 0; i < m->num_ffn; i++) {
@@ -92,13 +92,20 @@ enum status shard_check_stages(const struct model_config *m, int world, int stag
 }
 
 // Multiplications of a row in a layer, divided by D.
+static int64_t latent_cost(const struct attn_spec *a, int64_t hidden) {
+    int64_t q = (int64_t)a->heads * (a->nope_dim + a->rope_dim);
+    int64_t heads = (int64_t)a->heads * a->kv_lora * (a->nope_dim + a->v_dim);
+    return attn_out_size(a) + a->head_dim + (a->q_lora ? a->q_lora : q) + (a->q_lora * q + heads) / hidden;
+}
 static int64_t layer_cost(const struct model_config *m, int layer) {
     const struct attn_spec *a = model_attn(m, layer);
     const struct mix_spec *x = model_mix(m, layer);
     const struct ffn_spec *f = model_ffn(m, layer);
     int64_t cost = f->experts > 0 ? 3 * ((int64_t)f->top_k * f->hidden + f->shared_hidden) + f->experts
                                   : 3 * (int64_t)f->hidden;
-    if (a)
+    if (a && a->kind == ATTN_LATENT)
+        cost += latent_cost(a, m->hidden);
+    else if (a)
         cost += (int64_t)((2 + a->gate) * a->heads + 2 * a->kv_heads) * a->head_dim;
     if (x)
         cost += (x->kind == MIX_CONV ? 4 : 3) * (int64_t)mix_values(x) + 2 * (int64_t)x->groups * x->key_dim;
@@ -143,12 +150,13 @@ static struct range segments(const struct shard *s, int64_t n, int block) {
     return (struct range){blocks * s->rank / s->world * block, end < n ? end : n};
 }
 
-static struct range heads(const struct shard *s, const struct attn_spec *a, bool kv) {
-    int d = a->head_dim, num = kv ? a->kv_heads : a->heads;
+// Rows, of `each` a head.
+static struct range heads(const struct shard *s, const struct attn_spec *a, bool kv, int rows) {
+    int num = kv ? a->kv_heads : a->heads;
     // Fewer kv heads than ranks: neighbours have the same one.
     int each = num >= s->world ? num / s->world : 1;
     int64_t first = (int64_t)num * s->rank / s->world;
-    return (struct range){first * d, (first + each) * d};
+    return (struct range){first * rows, (first + each) * rows};
 }
 
 static struct range mix_heads(const struct shard *s, const struct mix_spec *m) {
@@ -217,7 +225,7 @@ void shard_config(const struct shard *s, struct model_config *own) {
     }
 }
 
-// Of experts, whole ones.
+// Of three dimensions, whole matrices.
 static void cut_rows(struct weight_desc *w, int part, struct range r) {
     struct tensor *t = &w->part[part], *bias = &w->bias[part];
     int64_t rows = t->ndim == 3 ? t->shape[1] : 1, cols = t->ndim == 1 ? 1 : t->shape[t->ndim - 1];
@@ -263,29 +271,42 @@ void shard_cut(const struct shard *s, const struct weight_desc *whole, enum dtyp
     case WEIGHT_EMBED:  // every rank looks up every token
     case WEIGHT_ROUTER: // and chooses its experts
     case WEIGHT_SELECT_BIAS:
-    case WEIGHT_SHARED_GATE: return;
+    case WEIGHT_SHARED_GATE:
+    case WEIGHT_LATENT: // and has the latents, from which it makes what its heads need
+    case WEIGHT_LATENT_QDOWN: return;
     case WEIGHT_NORM:
         if (whole->part[0].ndim == 2) { // a row for each head
-            r = heads(s, a, whole->part[0].shape[0] != a->heads);
-            cut_rows(part, 0, (struct range){r.begin / a->head_dim, r.end / a->head_dim});
+            cut_rows(part, 0, heads(s, a, whole->part[0].shape[0] != a->heads, 1));
         }
         return;
     case WEIGHT_ATTN_GATE:
         part->total = (int64_t)a->heads * a->head_dim;
-        r = heads(s, a, false);
+        r = heads(s, a, false, a->head_dim);
         cut_rows(part, 0, r);
         break;
     case WEIGHT_QKV:
-        r = heads(s, a, false);
+        r = heads(s, a, false, a->head_dim);
         cut_rows(part, 0, r);
-        cut_rows(part, 1, heads(s, a, true));
-        cut_rows(part, 2, heads(s, a, true));
+        cut_rows(part, 1, heads(s, a, true, a->head_dim));
+        cut_rows(part, 2, heads(s, a, true, a->head_dim));
         part->total = (int64_t)a->heads * a->head_dim;
         break;
+    case WEIGHT_LATENT_Q:
+        part->total = (int64_t)a->heads * (a->nope_dim + a->rope_dim);
+        r = heads(s, a, false, a->nope_dim + a->rope_dim);
+        cut_rows(part, 0, r);
+        break;
+    case WEIGHT_LATENT_KEY:
+    case WEIGHT_LATENT_VALUE:
+        part->total = a->heads;
+        r = heads(s, a, false, 1);
+        cut_rows(part, 0, r);
+        break;
     case WEIGHT_ATTN_OUT:
-        part->total = (int64_t)a->heads * a->head_dim;
+        part->total = attn_out_size(a);
         r = segments(s, part->total, shard_block(whole->part[0].dtype));
-        CHECK(r.begin == heads(s, a, false).begin && r.end == heads(s, a, false).end);
+        CHECK(r.begin == heads(s, a, false, attn_out_size(a) / a->heads).begin &&
+              r.end == heads(s, a, false, attn_out_size(a) / a->heads).end);
         cut_columns(part, r, scratch);
         break;
     case WEIGHT_GATE_UP:

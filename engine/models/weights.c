@@ -3,6 +3,7 @@
 
 #include "architectures.h"
 #include "convert.h"
+#include "latent.h"
 #include "log.h"
 #include "tensor_read.h"
 
@@ -28,15 +29,18 @@ static bool slot_in_layer(const struct model_config *c, const struct weight_slot
     const struct ffn_spec *f = model_ffn(c, layer);
     const struct mix_spec *m = model_mix(c, layer);
     bool shared = f->experts > 0 && f->shared_hidden > 0;
+    const struct attn_spec *a = model_attn(c, layer);
     switch (s->of) {
     case OF_ANY: return true;
-    case OF_ATTN: return model_attn(c, layer) != NULL;
+    case OF_ATTN: return a != NULL;
     case OF_MIX: return m && (s->role != WEIGHT_MIX_NORM || m->kind != MIX_SSM || m->norm);
     case OF_DENSE: return f->experts == 0;
     case OF_EXPERTS: return f->experts > 0;
     case OF_SHARED: return shared;
     case OF_SHARED_GATE: return shared && f->shared_gate;
     case OF_SELECT_BIAS: return f->experts > 0 && f->select_bias;
+    case OF_Q_LATENT: return a && a->q_lora > 0;
+    case OF_NO_Q_LATENT: return a && a->q_lora == 0;
     }
     return false;
 }
@@ -93,6 +97,14 @@ static int64_t letter_size(const struct model_config *c, int layer, char letter)
     case 'k': return a->kv_heads;
     case 'Q': return (int64_t)a->heads * a->head_dim;
     case 'K': return (int64_t)a->kv_heads * a->head_dim;
+    case 'O': return attn_out_size(a);
+    case 'C': return a->kv_lora;
+    case 'U': return a->q_lora;
+    case 'N': return a->nope_dim;
+    case 'W': return a->v_dim;
+    case 'A': return a->kv_lora + a->rope_dim;
+    case 'P': return (int64_t)a->heads * (a->nope_dim + a->rope_dim);
+    case 'B': return (int64_t)a->heads * (a->nope_dim + a->v_dim);
     case 'h': return m->heads;
     case 'g': return m->groups;
     case 'n': return (int64_t)m->groups * m->key_dim;
@@ -155,13 +167,14 @@ static enum status check_part(const struct model_config *c, const struct model_f
     char name[TENSOR_NAME_BYTES], found[96], expected[96];
     part_name(c, s, part, bias, layer, name);
     const struct model_tensor *t = model_file_find(f, name);
-    const char *shape = s->part[part == FUSED_PART ? 0 : part].shape;
+    const char *shape =
+        part == FUSED_PART && s->fused_shape ? s->fused_shape : s->part[part == FUSED_PART ? 0 : part].shape;
     struct tensor want = {.ndim = (int)strlen(shape) - (bias && s->role != WEIGHT_NORM)};
     for (int i = 0; i < want.ndim; i++)
         want.shape[i] = letter_size(c, layer, shape[i]);
-    if (part == FUSED_PART)
+    if (part == FUSED_PART && !s->fused_shape)
         want.shape[0] = rows_before(c, s, 3, layer);
-    else if (s->part[part].rows)
+    else if (part != FUSED_PART && s->part[part].rows)
         want.shape[0] = letter_sum(c, layer, s->part[part].rows, (int)strlen(s->part[part].rows));
     shape_text(&want, expected, sizeof expected);
     if (!t)
@@ -254,7 +267,7 @@ struct loader {
 // bytes are within a file: no overflow.
 static uint64_t padded(uint64_t bytes) { return (bytes + 63) / 64 * 64; }
 
-// The tensor of a part, or those rows of the fused one that are the part's.
+// The tensor of a part, or those rows of the fused one that are the part's; all of one that is split (latent.h).
 static struct model_tensor find_part(const struct loader *l, const struct weight_slot *s, int part, bool bias,
                                      int layer) {
     char name[TENSOR_NAME_BYTES];
@@ -262,7 +275,7 @@ static struct model_tensor find_part(const struct loader *l, const struct weight
     struct model_tensor t =
         *model_file_find(l->f, part_name(l->whole, s, fused ? FUSED_PART : part, bias, layer, name));
     const struct slot_part *p = &s->part[part];
-    if (fused || (p->rows && !p->each)) {
+    if ((fused && !s->fused_shape) || (p->rows && !p->each)) {
         uint64_t all = (uint64_t)t.view.shape[0], rows = (uint64_t)part_rows(l->whole, s, part, layer);
         int64_t before =
             fused ? rows_before(l->whole, s, part, layer) : letter_sum(l->whole, layer, p->rows, p->at);
@@ -367,6 +380,10 @@ static enum status load_slot(struct loader *l, const struct weight_slot *s, int 
             if ((st = read_part(l, &bias, &at, &desc.bias[p], err)))
                 return st;
         }
+        if (s->fused_shape && is_fused(l->whole, l->f, s, layer)) {
+            latent_split(model_attn(l->whole, layer), s->role, &desc.part[p], converted);
+            converted += padded(t.elements * sizeof(float));
+        }
         enum dtype to = slot_dtype(l, s, t.view.dtype);
         if (to != t.view.dtype) {
             if ((st = convert_part(l, &t, &desc.part[p], to, converted, err)))
@@ -407,7 +424,7 @@ static void free_buffers(struct loader *l) {
 // Buffers for the largest weight of the model's own, or else of the layers', which come after and are much
 // smaller: so the largest is not held while most of the weights are. STATUS_NOMEM.
 static enum status make_buffers(struct loader *l, bool of_layers) {
-    uint64_t largest = 0;
+    uint64_t largest = 0, split = 0; // bytes
     bool convert = l->floats != DTYPE_COUNT;
     for (int i = 0; i < l->arch->num_slots; i++)
         for (int layer = -1; (l->arch->slots[i].kind != SLOT_MODEL) == of_layers &&
@@ -416,15 +433,20 @@ static enum status make_buffers(struct loader *l, bool of_layers) {
             largest = bytes > largest ? bytes : largest;
             convert |= l->arch->slots[i].role == WEIGHT_ROUTER &&
                        find_part(l, &l->arch->slots[i], 0, false, layer).view.dtype != DTYPE_F32;
+            if (l->arch->slots[i].fused_shape && is_fused(l->whole, l->f, &l->arch->slots[i], layer)) {
+                uint64_t floats =
+                    padded(find_part(l, &l->arch->slots[i], 0, false, layer).elements * sizeof(float));
+                split = floats > split ? floats : split;
+            }
         }
-    uint64_t converted = 2 * largest; // 16 bits may become 32
+    uint64_t converted = (convert ? 2 * largest : 0) + split; // 16 bits may become 32
     free_buffers(l);
     if (!(l->buf = aligned_alloc(64, padded(largest))))
         return STATUS_NOMEM;
-    if (convert && !(l->converted = aligned_alloc(64, padded(converted))))
+    if (converted > 0 && !(l->converted = aligned_alloc(64, padded(converted))))
         return STATUS_NOMEM;
     if (l->targets[0].shard.world > 1 &&
-        !(l->part = aligned_alloc(64, padded(convert ? converted : largest))))
+        !(l->part = aligned_alloc(64, padded(converted > largest ? converted : largest))))
         return STATUS_NOMEM;
     return STATUS_OK;
 }

@@ -26,19 +26,22 @@ static size_t tile_elem(const struct device *dev) { return dtype_row_bytes(tile_
 
 static size_t align64(size_t n) { return (n + 63) / 64 * 64; }
 
-static int padded_head(const struct device *dev) { return (dev->head_dim + LANES - 1) / LANES * LANES; }
+static int padded_head(const struct device *dev) { return (dev->value_dim + LANES - 1) / LANES * LANES; }
+
+// Whether keys are values, too, and lie in the cache as keys
+static bool shares_values(const struct device *dev) { return kv_vectors(dev) == 1; }
 
 size_t cpu_attn_scratch(struct device *dev, struct attn_scratch *s, char *memory) {
     int group = dev->max_group, d = dev->head_dim;
     size_t queries = (size_t)(group > MAX_ITEM_QUERIES ? group : MAX_ITEM_QUERIES);
     bool widens = dev->kv_dtype == DTYPE_I8;
-    size_t tiles = widens ? align64((size_t)ATTN_CHUNK * (size_t)d * tile_elem(dev)) : 0;
+    size_t tiles = align64((size_t)ATTN_CHUNK * (size_t)d * tile_elem(dev));
     size_t bytes[7] = {align64(queries * (size_t)d * 4),
                        align64(queries * 4),
                        align64(queries * 4),
                        align64((queries + ATTN_QUERIES) * (size_t)padded_head(dev) * 4),
-                       tiles,
-                       tiles,
+                       widens ? tiles : 0,
+                       widens || shares_values(dev) ? tiles : 0,
                        align64((queries + ATTN_QUERIES) * (size_t)d * 4)};
     char *at[7];
     size_t total = 0;
@@ -107,6 +110,36 @@ static const void **prefetch_slot(struct attn_chunk *c, int which, int i) {
     return &c->prefetch[i / STEP_TILES][which * STEP_TILES + i % STEP_TILES];
 }
 
+// The values of a tile of keys, whose first dimensions they are: tokens side by side become dimensions side by side.
+static void transpose_tile(const struct device *dev, void *values, const void *keys) {
+    size_t d = (size_t)dev->value_dim;
+    if (tile_dtype(dev) == DTYPE_F32) {
+        for (size_t i = 0; i < d; i++)
+            for (size_t o = 0; o < ATTN_TILE; o++)
+                ((float *)values)[o * d + i] = ((const float *)keys)[i * ATTN_TILE + o];
+    } else if (tile_dtype(dev) == DTYPE_F16) {
+        for (size_t i = 0; i < d; i++)
+            for (size_t o = 0; o < ATTN_TILE; o++)
+                ((uint16_t *)values)[o * d + i] = ((const uint16_t *)keys)[i * ATTN_TILE + o];
+    } else { // pairs of dimensions become pairs of tokens
+        for (size_t i = 0; i < d; i++)
+            for (size_t o = 0; o < ATTN_TILE; o++)
+                ((uint16_t *)values)[o / 2 * 2 * d + 2 * i + o % 2] =
+                    ((const uint16_t *)keys)[(i / 2 * ATTN_TILE + o) * 2 + i % 2];
+    }
+}
+
+static void find_values(const struct device *dev, struct attn_chunk *c, char *scratch, int tile0, int tile1) {
+    size_t bytes = (size_t)(ATTN_TILE * dev->value_dim) * tile_elem(dev);
+    for (int i = tile0; i < tile1; i++) {
+        c->values[i] = scratch + (size_t)i * bytes;
+        c->value_scale[i] = c->key_scale[i];
+        transpose_tile(dev, scratch + (size_t)i * bytes, c->keys[i]);
+    }
+    for (int i = tile0 / STEP_TILES * STEP_TILES; i < tile1 || i % STEP_TILES; i++)
+        *prefetch_slot(c, 1, i) = c->values[clamp_tile(i, tile0, tile1)];
+}
+
 // Points c at the tiles of one kv head that hold tokens [begin, end) of one chunk; and its prefetches at what
 // follows up to `last`, or where nothing does, at a tile itself. Elements of I8 become BF16 in s.
 static void find_tiles(const struct attend *job, struct attn_chunk *c, struct attn_scratch *s, int seq,
@@ -120,7 +153,7 @@ static void find_tiles(const struct attend *job, struct attn_chunk *c, struct at
     begin = begin > first ? begin : first;
     CHECK((last - 1) / B < job->pages->block_start[seq + 1] - job->pages->block_start[seq]);
     int tile0 = (begin - first) / ATTN_TILE, tile1 = (end - first + ATTN_TILE - 1) / ATTN_TILE;
-    for (int which = 0; which < 2; which++) {
+    for (int which = 0; which < (int)kv_vectors(dev); which++) {
         const void **tiles = which ? c->values : c->keys;
         const float **scales = which ? c->value_scale : c->key_scale;
         char *scratch = which ? s->values : s->keys;
@@ -144,6 +177,8 @@ static void find_tiles(const struct attend *job, struct attn_chunk *c, struct at
                 !int8 && own == i && later < last ? kv_tile(job, blocks, which, head, later) : tiles[own];
         }
     }
+    if (shares_values(dev))
+        find_values(dev, c, s->values, tile0, tile1);
 }
 
 // Where the chunks of a split sequence are kept
@@ -151,6 +186,9 @@ static float *partial_at(const struct attend *job, int first_partial, int num_ch
     return job->dev->attn_partials +
            (size_t)(first_partial + head * num_chunks + chunk) * partial_floats(job->dev, job->group);
 }
+
+// (T, H, d): of latent attention, whose values are still to be made of it, in place of the queries, which have been read.
+static float *results(const struct device *dev) { return shares_values(dev) ? dev->q : dev->h; }
 
 // out / sum of query i of the item
 static void finish_query(float *y, const float *out, float sum, int d) {
@@ -164,6 +202,7 @@ static struct attn_chunk new_chunk(const struct attend *job, enum dtype dtype) {
     float cap = job->attn->softcap, scale = job->attn->scale;
     return (struct attn_chunk){.kv_dtype = dtype,
                                .head_dim = dev->head_dim,
+                               .value_dim = dev->value_dim,
                                .scale = (cap > 0 ? cap : scale) * 1.44269504088896341f,
                                .inner = cap > 0 ? scale / cap : 0,
                                .scaled = dev->kv_dtype == DTYPE_I8,
@@ -200,7 +239,8 @@ static void set_range(struct attn_chunk *c, int j, int position, int window, int
 static void attend_item(const struct attend *job, struct attn_scratch *s, int seq, int head, int row0,
                         int row1, int chunk0, int chunk1, float *partials) {
     struct device *dev = job->dev;
-    int d = dev->head_dim, group = job->group, window = job->attn->window, pad = padded_head(dev);
+    int d = dev->head_dim, v = dev->value_dim, group = job->group, window = job->attn->window,
+        pad = padded_head(dev);
     int n = (row1 - row0) * group, width = attn_q_size(job->attn), end;
     const int32_t *positions = job->step->positions;
     int begin = attended(job, row0, row1, &end);
@@ -210,7 +250,7 @@ static void attend_item(const struct attend *job, struct attn_scratch *s, int se
         put_query(dev, s->q + i / ATTN_QUERIES * ATTN_QUERIES * query_lines(dev), i, q, s->chunk_out);
         s->max[i] = -INFINITY, s->sum[i] = 0;
     }
-    memset(s->out, 0, (size_t)(n * d) * sizeof(float));
+    memset(s->out, 0, (size_t)(n * v) * sizeof(float));
 
     struct attn_chunk c = new_chunk(job, tile_dtype(dev));
     end = end < chunk1 * ATTN_CHUNK ? end : chunk1 * ATTN_CHUNK;
@@ -229,14 +269,15 @@ static void attend_item(const struct attend *job, struct attn_scratch *s, int se
                 if (partial)
                     partial[i + j] = c.max[j], partial[group + i + j] = c.sum[j];
                 else if (c.begin[j] < c.end[j])
-                    dev->kernels->attend_combine(&s->max[i + j], &s->sum[i + j], s->out + (i + j) * d,
-                                                 c.max[j], c.sum[j], c.out + j * pad, d);
+                    dev->kernels->attend_combine(&s->max[i + j], &s->sum[i + j], s->out + (i + j) * v,
+                                                 c.max[j], c.sum[j], c.out + j * pad, v);
             }
         }
     }
     for (int i = 0; !partials && i < n; i++)
-        finish_query(dev->h + (size_t)(row0 + i / group) * (size_t)width + (head * group + i % group) * d,
-                     s->out + i * d, s->sum[i], d);
+        finish_query(results(dev) + (size_t)(row0 + i / group) * (size_t)width +
+                         (head * group + i % group) * d,
+                     s->out + i * v, s->sum[i], v);
 }
 
 // What an item of decode works on: one row's query heads of kv heads [head0, head1)
@@ -443,7 +484,7 @@ static void attend_worker(void *ctx, int thread, int num_threads) {
 static void combine_worker(void *ctx, int thread, int num_threads) {
     struct attend *job = ctx;
     struct device *dev = job->dev;
-    int group = job->group, d = dev->head_dim, pad = padded_head(dev);
+    int group = job->group, d = dev->head_dim, v = dev->value_dim, pad = padded_head(dev);
     int item = 0, first_partial = 0;
     float *out = dev->attn[thread].out;
     for (int seq = job->seq0; seq < job->seq1; seq++) {
@@ -455,14 +496,14 @@ static void combine_worker(void *ctx, int thread, int num_threads) {
             if (item % num_threads != thread)
                 continue;
             float max = -INFINITY, sum = 0;
-            memset(out, 0, (size_t)d * sizeof(float));
+            memset(out, 0, (size_t)v * sizeof(float));
             for (int c = 0; c < chunk1 - chunk0; c++) {
                 const float *partial = partial_at(job, first_partial, chunk1 - chunk0, head / group, c);
                 int g = head % group;
                 dev->kernels->attend_combine(&max, &sum, out, partial[g], partial[group + g],
-                                             partial + 2 * group + g * pad, d);
+                                             partial + 2 * group + g * pad, v);
             }
-            finish_query(dev->h + (size_t)row * (size_t)attn_q_size(job->attn) + head * d, out, sum, d);
+            finish_query(results(dev) + (size_t)row * (size_t)attn_q_size(job->attn) + head * d, out, sum, v);
         }
         first_partial += dev->kv_heads * (chunk1 - chunk0);
     }
@@ -495,7 +536,7 @@ static int heads_per_item(const struct attend *job, int threads) {
     int heads = dev->kv_heads, per_head = (job->group + ATTN_QUERIES - 1) / ATTN_QUERIES;
     int lie = (int)(NEIGHBOUR_BYTES / ((size_t)(ATTN_TILE * dev->head_dim) * kv_elem_bytes(dev)));
     int n = MAX_UNITS / per_head, chunk0, chunk1, runs = 0;
-    if (!job->decode || n == 0)
+    if (!job->decode || n == 0 || shares_values(dev)) // attend_item() transposes values
         return 0;
     n = n < heads ? n : heads;
     n = lie == 0 ? 1 : n < lie ? n : lie;

@@ -72,8 +72,8 @@ INLINE void prefetch_lines(struct prefetch_cursor *a, const int n) {
     }
 }
 
-INLINE size_t kv_tile_bytes(const struct attn_chunk *c, enum dtype dtype) {
-    return (size_t)(ATTN_TILE * c->head_dim) * kv_bytes_of(dtype);
+INLINE size_t kv_tile_bytes(int dim, enum dtype dtype) {
+    return (size_t)(ATTN_TILE * dim) * kv_bytes_of(dtype);
 }
 
 // Of one step of 64 tokens
@@ -96,7 +96,7 @@ INLINE void scores_tile(float *scores, const struct attn_chunk *c, enum dtype dt
     const char *at[4];
     UNROLL for (int j = 0; j < num_tiles; j++) at[j] = c->keys[tile + j];
     struct prefetch_cursor prefetch = prefetch_start(&c->prefetch[tile / STEP_TILES][tile % STEP_TILES],
-                                                     num_tiles, kv_tile_bytes(c, dtype));
+                                                     num_tiles, kv_tile_bytes(c->head_dim, dtype));
     const float *query = c->q;
     for (int i = 0; i < lines; i++, query += ATTN_QUERIES) {
         struct v16 k[4];
@@ -142,7 +142,7 @@ INLINE void scores_queries(float *scores, const struct attn_chunk *c, enum dtype
 INLINE void values_tile(float *out, struct attn_probs *w, const struct attn_chunk *c, enum dtype dtype,
                         int begin, int end, int t0, int i, const int n, const int num_vectors) {
     struct prefetch_cursor prefetch = w->prefetch;
-    int d = c->head_dim, stride = (d + LANES - 1) / LANES * LANES;
+    int d = c->value_dim, stride = (d + LANES - 1) / LANES * LANES;
     bool pairs = is_paired(dtype);
     int step = pairs ? 2 : 1; // tokens
     size_t size = kv_bytes_of(dtype), row = (size_t)(step * d) * size;
@@ -189,7 +189,7 @@ INLINE void values_tile(float *out, struct attn_probs *w, const struct attn_chun
 
 INLINE void values_queries(float *out, struct attn_probs *w, const struct attn_chunk *c, enum dtype dtype,
                            int begin, int end, int t0, const int n) {
-    int i = 0, d = c->head_dim;
+    int i = 0, d = c->value_dim;
     if (4 * n <= ATTN_SUMS)
         for (; i + 4 * LANES <= d; i += 4 * LANES)
             values_tile(out, w, c, dtype, begin, end, t0, i, n, 4);
@@ -273,7 +273,7 @@ INLINE uint16_t pair_part(const void *p, enum dtype dtype, int i) {
 // hold anything, so its value is zero, as its probability is.
 INLINE void values_half_pair(float *out, const struct attn_probs *w, const struct attn_chunk *c,
                              enum dtype dtype, int token, int t, int used) {
-    int d = c->head_dim, stride = (d + LANES - 1) / LANES * LANES, at0 = token % ATTN_TILE * d;
+    int d = c->value_dim, stride = (d + LANES - 1) / LANES * LANES, at0 = token % ATTN_TILE * d;
     const void *tile = c->values[token / ATTN_TILE];
     uint32_t p = pair_at(w->pairs + t * ATTN_STEP + token % ATTN_STEP);
     for (int i = 0; i < d; i += LANES) {
@@ -382,7 +382,7 @@ INLINE void softmax_step(struct attn_probs *w, struct attn_chunk *c, enum dtype 
 
 // What is left of `out` beside a new maximum
 INLINE void rescale_out(struct attn_probs *w, const struct attn_chunk *c) {
-    int stride = (c->head_dim + LANES - 1) / LANES * LANES;
+    int stride = (c->value_dim + LANES - 1) / LANES * LANES;
     for (int t = 0; t < c->num_queries; t++) {
         for (int i = 0; i < stride; i += LANES) {
             float *out = c->out + t * stride + i;
@@ -393,7 +393,7 @@ INLINE void rescale_out(struct attn_probs *w, const struct attn_chunk *c) {
 }
 
 INLINE void attend_dtype(struct attn_chunk *c, enum dtype dtype) {
-    int n = c->num_queries, stride = (c->head_dim + LANES - 1) / LANES * LANES;
+    int n = c->num_queries, stride = (c->value_dim + LANES - 1) / LANES * LANES;
     struct attn_probs w;
     if (c->step0 == 0) {
         v16_store(c->max, v16_set1(-INFINITY));
@@ -416,8 +416,8 @@ INLINE void attend_dtype(struct attn_chunk *c, enum dtype dtype) {
         if (low >= high)
             continue;
         scores(w.p, c, dtype, low / ATTN_TILE, (high + ATTN_TILE - 1) / ATTN_TILE);
-        w.prefetch =
-            prefetch_start(&c->prefetch[first / ATTN_STEP][STEP_TILES], STEP_TILES, kv_tile_bytes(c, dtype));
+        w.prefetch = prefetch_start(&c->prefetch[first / ATTN_STEP][STEP_TILES], STEP_TILES,
+                                    kv_tile_bytes(c->value_dim, dtype));
         if (all_low == first && all_high == first + ATTN_STEP)
             softmax_step(&w, c, dtype, first, begin, end, true);
         else

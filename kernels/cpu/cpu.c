@@ -33,13 +33,18 @@ static const char *attn_problem(const struct model_config *m, const struct attn_
         return "a dimension of the model is not positive";
     if (a->kv_heads < 1 || a->heads % a->kv_heads != 0)
         return "the number of heads is no multiple of the number of kv heads";
-    if (a->kv_heads != m->attn[0].kv_heads || a->head_dim != m->attn[0].head_dim)
+    if (a->kv_heads != m->attn[0].kv_heads || a->head_dim != m->attn[0].head_dim ||
+        a->kind != m->attn[0].kind || a->kv_lora != m->attn[0].kv_lora)
         return "layers have different numbers of kv heads, or different head sizes";
     if (a->rope < -1 || a->rope >= m->num_ropes)
         return "a layer names a rotary embedding that the model lacks";
     const struct rope_config *r = a->rope < 0 ? NULL : &m->ropes[a->rope];
     if (a->head_dim > MAX_HEAD_DIM || (r && (r->dim > a->head_dim || r->dim < 0 || r->dim % 2 != 0)))
         return "the head size is over 1024, or the rotated part of a head is odd or larger than it";
+    bool latent = a->kind == ATTN_LATENT;
+    if (latent && (a->kv_heads != 1 || a->kv_lora < 1 || a->q_lora < 0 || a->nope_dim < 1 || a->v_dim < 1 ||
+                   a->head_dim != a->kv_lora + a->rope_dim || (r && r->dim != a->rope_dim)))
+        return "sizes of latent attention do not fit together";
     return NULL;
 }
 
@@ -111,8 +116,13 @@ static struct device *cpu_open(const struct backend_host *host, const struct dev
     dev->model = *config->model;
     dev->kv_heads = m->attn[0].kv_heads;
     dev->head_dim = m->attn[0].head_dim;
+    dev->value_dim = m->attn[0].kind == ATTN_LATENT ? m->attn[0].kv_lora : dev->head_dim;
     for (int i = 0; i < m->num_attn; i++) {
-        dev->max_q = max_int(dev->max_q, attn_q_size(&m->attn[i]));
+        const struct attn_spec *a = &m->attn[i];
+        dev->max_q = max_int(dev->max_q, attn_q_size(a));
+        dev->max_heads_in = max_int(dev->max_heads_in, a->heads * (a->nope_dim + a->rope_dim));
+        dev->max_heads_out = max_int(dev->max_heads_out, attn_out_size(a));
+        dev->max_q_lora = max_int(dev->max_q_lora, a->q_lora);
         dev->max_group = max_int(dev->max_group, m->attn[i].heads / m->attn[i].kv_heads);
     }
     for (int i = 0; i < m->num_ffn; i++) {
@@ -170,7 +180,7 @@ static size_t cpu_kv_block_bytes(struct device *dev) { return cpu_kv_bytes(dev, 
 
 // Floats of a row between the two halves of a feed-forward part.
 static size_t h_size(const struct device *dev) {
-    size_t size = (size_t)dev->max_q;
+    size_t size = (size_t)max_int(dev->max_heads_in, dev->max_heads_out);
     for (int i = 0; i < dev->model.num_ffn; i++) {
         const struct ffn_spec *f = &dev->model.ffn[i];
         size_t n = f->experts > 0 ? (size_t)f->shared_hidden + (size_t)f->top_k * (size_t)f->hidden
@@ -198,16 +208,20 @@ static void lay_out_arena(struct device *dev, struct arena *c) {
     size_t T = (size_t)l->max_tokens, R = (size_t)l->max_rows, D = (size_t)m->hidden;
     size_t q = (size_t)dev->max_q, kv = (size_t)device_kv_size(dev);
     size_t rows = T > (size_t)dev->head_rows ? T : (size_t)dev->head_rows;
-    size_t wide = (size_t)max_int(max_int(m->hidden, dev->max_q), max_int(dev->max_ffn, dev->max_mix)) + 1;
+    size_t narrow = (size_t)max_int(m->hidden, dev->max_q_lora); // rows that are normalised
+    size_t wide =
+        (size_t)max_int(max_int((int)narrow, dev->max_heads_out), max_int(dev->max_ffn, dev->max_mix)) + 1;
     dev->resid = arena_take(c, T * D, sizeof(float));
     dev->q = arena_take(c, T * q, sizeof(float));
     dev->h = arena_take(c, T * h_size(dev), sizeof(float));
     dev->key = arena_take(c, T * kv, sizeof(float));
     dev->value = arena_take(c, T * kv, sizeof(float));
     dev->gate = arena_take(c, has_gate(m) ? T * q : 0, sizeof(float));
+    dev->q_latent = arena_take(c, T * (size_t)dev->max_q_lora, sizeof(float));
+    dev->by_head = arena_take(c, (size_t)pool_size(dev->pool), cpu_latent_scratch(dev));
     // Normalised rows pass through `floats` whatever type comes of them.
     bool floats = dev->dtypes & (1u << DTYPE_F32 | 1u << DTYPE_F16);
-    dev->rows.floats = arena_take(c, rows, activation_stride((floats ? wide : D) * sizeof(float)));
+    dev->rows.floats = arena_take(c, rows, activation_stride((floats ? wide : narrow) * sizeof(float)));
     if (dev->dtypes & 1u << DTYPE_BF16)
         dev->rows.bf16 = arena_take(c, rows, activation_stride((wide + 1) * sizeof(uint16_t)));
     if (dev->dtypes & DTYPES_QUANTISED)
@@ -327,17 +341,6 @@ struct finish_qkv {
     const struct step *step;
 };
 
-static void rotate_head(float *x, const struct rope_table *t, bool interleaved, int position) {
-    const float *c = t->cos + (size_t)position * (size_t)t->pairs;
-    const float *s = t->sin + (size_t)position * (size_t)t->pairs;
-    for (int i = 0; i < t->pairs; i++) {
-        float *a = x + (interleaved ? 2 * i : i), *b = interleaved ? a + 1 : a + t->pairs;
-        float x0 = *a, x1 = *b;
-        *a = x0 * c[i] - x1 * s[i];
-        *b = x0 * s[i] + x1 * c[i];
-    }
-}
-
 // Bias, norm of each head and rotation, in the order that the spec says, of the heads of one row.
 static void finish_heads(const struct device *dev, float *x, int num_heads, const struct attn_spec *a,
                          const float *bias, const struct weight *norm, int position) {
@@ -388,6 +391,10 @@ static void finish_qkv_worker(void *ctx, int thread, int num_threads) {
 }
 
 static void cpu_qkv(struct device *dev, const struct layer *layer, const struct step *step) {
+    if (layer->attn.kind == ATTN_LATENT) {
+        cpu_latent_in(dev, layer, step);
+        return;
+    }
     struct gemm_input x =
         cpu_gemm_input(dev, dev->resid, step->num_tokens, NULL, layer->qkv, layer->attn_norm);
     float *y[3] = {dev->q, dev->key, dev->value};
@@ -505,6 +512,8 @@ static void cpu_attn_out(struct device *dev, const struct layer *layer, const st
         pool_run(dev->pool, gate_worker, &job, (long long)job.num_tokens * job.width > 1 << 15);
     if (dev->before)
         memcpy(dev->before, dev->resid, (size_t)step->num_tokens * (size_t)dev->model.hidden * sizeof(float));
+    if (layer->attn.kind == ATTN_LATENT)
+        cpu_latent_out(dev, layer, step->num_tokens);
     add_projection(dev, dev->h, layer->attn_out, layer->attn_post_norm, step);
 }
 

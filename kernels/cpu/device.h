@@ -30,7 +30,7 @@ struct weight {
     int num_panels; // over all parts
     struct weight_part part[3];
     float *bias[3];  // (rows of the part), of all experts, or NULL
-    int num_experts; // this rank's, of which parts have the shape; 0: no experts
+    int num_experts; // this rank's, or heads, each with matrices of the parts' shape; 0: parts are one matrix
     // Bounds in blocks of the part of K that each segment of a row-parallel matrix takes, this rank's own
     int segments[NUM_SEGMENTS + 1], num_segments;
     float *vector; // the first part of a weight_is_plain(); bias[0] beside it
@@ -89,11 +89,13 @@ struct device {
     const struct cpu_kernels *kernels;
     struct pool *pool;
     enum dtype kv_dtype;
-    int block_size;         // a multiple of 16
-    int kv_heads, head_dim; // K and d, the same in all layers
-    int max_q, max_group;   // the most of any layer: H*d, H/K
-    int max_ffn;            // F, or S of layers with experts
-    int max_slot;           // F of experts
+    int block_size;                              // a multiple of 16
+    int kv_heads, head_dim;                      // K and d, the same in all layers
+    int value_dim;                               // of what attention gives a head: d, of latent attention C
+    int max_q, max_group;                        // the most of any layer: H*d, H/K
+    int max_heads_in, max_heads_out, max_q_lora; // H*(n+r), H*v or H*d, U
+    int max_ffn;                                 // F, or S of layers with experts
+    int max_slot;                                // F of experts
     int max_experts, max_top_k;
     bool any_shared; // a layer with experts has one that all rows go to
     int max_mix;     // heads*P of recurrent layers
@@ -112,6 +114,8 @@ struct device {
     float *resid, *q, *h;
     float *key, *value; // (T, K*d) of this step
     float *gate;        // (T, H*d) of the attention output, where layers have one
+    float *q_latent;    // (T, U)
+    char *by_head;      // (threads) cpu_latent_scratch() bytes
     // Of recurrent layers: (T) rows q, k, v; (T) rows of the output gate and two numbers for each head; (T, heads*P)
     float *mix_in, *mix_gate, *mixed;
     float *units[2];       // (N) what makes q and k of length 1 / sqrt(N) and 1
@@ -194,6 +198,24 @@ void cpu_experts_arena(struct device *dev, struct arena *a);
 // D), and behind it (T, D) of the shared expert, whose sum with the former is still to do.
 void cpu_experts_in(struct device *dev, const struct layer *layer, int num_tokens);
 void cpu_experts_out(struct device *dev, const struct layer *layer, int num_tokens);
+
+// latent.c
+// The first half of latent attention: latents into the cache, queries of all heads, absorbed, into dev->q.
+void cpu_latent_in(struct device *dev, const struct layer *layer, const struct step *step);
+// The second: values of all heads into dev->h, of what attention has left in dev->q.
+void cpu_latent_out(struct device *dev, const struct layer *layer, int num_tokens);
+size_t cpu_latent_scratch(const struct device *dev); // bytes of a thread
+// Rotates a head of the table's dimensions.
+static inline void rotate_head(float *x, const struct rope_table *t, bool interleaved, int position) {
+    const float *c = t->cos + (size_t)position * (size_t)t->pairs;
+    const float *s = t->sin + (size_t)position * (size_t)t->pairs;
+    for (int i = 0; i < t->pairs; i++) {
+        float *a = x + (interleaved ? 2 * i : i), *b = interleaved ? a + 1 : a + t->pairs;
+        float x0 = *a, x1 = *b;
+        *a = x0 * c[i] - x1 * s[i];
+        *b = x0 * s[i] + x1 * c[i];
+    }
+}
 
 // Notes that a collective has failed: the device is dead, and later phases compute on whatever is there.
 // false: it has, now or before.

@@ -13,8 +13,9 @@ static void copy_canonical(struct device *dev, int32_t page, char *canonical, bo
     size_t size = kv_elem_bytes(dev), d = (size_t)dev->head_dim;
     char *p = canonical; // (kv_layers, 2, B, K, d), with I8 (B, K) scales after each (B, K, d)
     CHECK(page >= 0 && page < dev->limits.num_blocks);
-    for (int i = 0; i < 2 * dev->model.kv_layers; i++) {
-        int layer = i / 2, which = i % 2;
+    int vectors = (int)kv_vectors(dev);
+    for (int i = 0; i < vectors * dev->model.kv_layers; i++) {
+        int layer = i / vectors, which = i % vectors;
         char *base = kv_half(dev, layer, page, which);
         for (int o = 0; o < dev->block_size; o++)
             for (int h = 0; h < dev->kv_heads; h++)

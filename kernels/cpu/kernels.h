@@ -211,7 +211,7 @@ typedef void gemm_fn(const struct gemm_tile *tile);
 // One chunk of up to 256 tokens of one kv head against up to 8 queries. Positions are relative to the chunk.
 struct attn_chunk {
     // Tiles in kv_dtype. F32 and F16: keys (d, 16), values (16, d). BF16 and I8: pairs of dimensions
-    // (d/2, 16, 2), pairs of tokens (8, d, 2).
+    // (d/2, 16, 2), pairs of tokens (8, d, 2). Values have value_dim for d.
     const void *keys[CHUNK_TILES];
     const void *values[CHUNK_TILES];
     // Prefetch addresses per step, in order, one tile's bytes each. The data is not read by this call.
@@ -221,6 +221,7 @@ struct attn_chunk {
     bool scaled;
     enum dtype kv_dtype; // F32, F16, BF16 or I8
     int head_dim;        // d
+    int value_dim;       // of a value: d, or less
     float scale;         // of scores, times log2 e; above 0
     // Where inner is not 0, a score s is first tanh(s * inner), and scale is of that (rule 8).
     float inner;
@@ -234,7 +235,7 @@ struct attn_chunk {
     int step0, step1;
     // What comes of it, of each query that attends to something; max is of scores times log2 e
     float max[LANES], sum[LANES];
-    float *out; // (num_queries, d rounded up to 16), before the division by sum
+    float *out; // (num_queries, value_dim rounded up to 16), before the division by sum
 };
 
 // The convolution of some channels over tokens that follow each other in a sequence (rule 19).

@@ -4,7 +4,8 @@
 #include "log.h"
 
 size_t cpu_kv_bytes(const struct device *dev, int num_blocks) {
-    size_t vectors = 2 * (size_t)dev->model.kv_layers * (size_t)(dev->block_size * dev->kv_heads);
+    size_t vectors =
+        kv_vectors(dev) * (size_t)dev->model.kv_layers * (size_t)(dev->block_size * dev->kv_heads);
     return (size_t)num_blocks *
            (kv_page_bytes(dev) + (dev->kv_dtype == DTYPE_I8 ? vectors * sizeof(float) : 0));
 }
@@ -26,7 +27,7 @@ void cpu_kv_write(struct device *dev, int kv_layer, int64_t slot, const float *k
     size_t size = kv_elem_bytes(dev);
     float row[MAX_HEAD_DIM], scale = 0; // d in kv_dtype
     CHECK(page < dev->limits.num_blocks);
-    for (int which = 0; which < 2; which++)
+    for (int which = 0; which < (int)kv_vectors(dev); which++)
         for (int h = 0; h < dev->kv_heads; h++) {
             const float *src = (which ? value : key) + h * d;
             char *dst = kv_half(dev, kv_layer, page, which) + kv_offset(dev, h, token) * size;
@@ -39,7 +40,7 @@ void cpu_kv_write(struct device *dev, int kv_layer, int64_t slot, const float *k
 
 // At once: host and device are one, and every step before has been computed.
 void cpu_kv_copy(struct device *dev, const struct kv_move *moves, int num_moves) {
-    size_t halves = 2 * (size_t)dev->model.kv_layers, bytes = kv_page_bytes(dev);
+    size_t halves = kv_vectors(dev) * (size_t)dev->model.kv_layers, bytes = kv_page_bytes(dev);
     size_t scales = halves * (size_t)(dev->kv_heads * dev->block_size);
     for (int i = 0; i < num_moves; i++) {
         int32_t from = moves[i].from, to = moves[i].to;

@@ -5,8 +5,8 @@
 // layer. Keys or values of one layer of a page lie in tiles of 16 tokens: keys (K, B/16, d, 16), values
 // (K, B, d); of BF16 and I8 keys (K, B/16, d/2, 16, 2), values (K, B/16, 8, d, 2), so that the two elements
 // that are multiplied at once lie beside each other. The scales of I8, (pages, kv_layers, 2, K, B), follow the
-// elements of all pages. A page of states has them (state_layers, state size) in f32; pages are as large as the larger
-// of the two.
+// elements of all pages. Of latent attention a page has keys alone: attention transposes the values that it needs. A page
+// of states has them (state_layers, state size) in f32; pages are as large as the larger of the two.
 #pragma once
 
 #include "device.h"
@@ -15,6 +15,11 @@
 
 static inline bool kv_paired(const struct device *dev) {
     return dev->kv_dtype == DTYPE_BF16 || dev->kv_dtype == DTYPE_I8;
+}
+
+// What is kept of a token and kv head: key and value, or of latent attention a key alone
+static inline size_t kv_vectors(const struct device *dev) {
+    return (size_t)attn_kv_vectors(&dev->model.attn[0]);
 }
 
 static inline size_t kv_elem_bytes(const struct device *dev) { return dtype_row_bytes(dev->kv_dtype, 1); }
@@ -26,7 +31,7 @@ static inline size_t kv_half_elems(const struct device *dev) {
 
 // Bytes from page to page, without scales
 static inline size_t kv_page_bytes(const struct device *dev) {
-    size_t keys = 2 * (size_t)dev->model.kv_layers * kv_half_elems(dev) * kv_elem_bytes(dev);
+    size_t keys = kv_vectors(dev) * (size_t)dev->model.kv_layers * kv_half_elems(dev) * kv_elem_bytes(dev);
     size_t states = (size_t)dev->model.state_layers * (size_t)model_state_size(&dev->model) * sizeof(float);
     return states == 0 ? keys : ((keys > states ? keys : states) + 63) / 64 * 64;
 }
@@ -38,13 +43,13 @@ static inline float *kv_state(const struct device *dev, int state_layer, int64_t
 }
 
 static inline size_t kv_half_index(const struct device *dev, int kv_layer, int64_t page, int which) {
-    return ((size_t)page * (size_t)dev->model.kv_layers + (size_t)kv_layer) * 2 + (size_t)which;
+    return ((size_t)page * (size_t)dev->model.kv_layers + (size_t)kv_layer) * kv_vectors(dev) + (size_t)which;
 }
 
 // The keys (which = 0) or values (1) of one layer of a page
 static inline char *kv_half(const struct device *dev, int kv_layer, int64_t page, int which) {
     return (char *)dev->kv.data + (size_t)page * kv_page_bytes(dev) +
-           ((size_t)kv_layer * 2 + (size_t)which) * kv_half_elems(dev) * kv_elem_bytes(dev);
+           ((size_t)kv_layer * kv_vectors(dev) + (size_t)which) * kv_half_elems(dev) * kv_elem_bytes(dev);
 }
 
 // Their scales, (K, B), of I8
@@ -91,6 +96,6 @@ static inline void kv_scatter(const struct device *dev, char *tile, int which, i
 
 size_t cpu_kv_bytes(const struct device *dev, int num_blocks);  // without padding behind the last page
 size_t cpu_kv_region(const struct device *dev, int num_blocks); // as they lie in memory
-// Stores the key and the value (K, d) of one token.
+// Stores the key and the value (K, d) of one token; value is not read where keys are values.
 void cpu_kv_write(struct device *dev, int kv_layer, int64_t slot, const float *key, const float *value);
 void cpu_kv_copy(struct device *dev, const struct kv_move *moves, int num_moves);

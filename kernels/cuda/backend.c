@@ -30,6 +30,8 @@ static const char *spec_problem(const struct model_config *m, const struct attn_
         return "a dimension of the model is not positive";
     if (a->kv_heads < 1 || a->heads % a->kv_heads != 0)
         return "the number of heads is no multiple of the number of kv heads";
+    if (a->kind == ATTN_LATENT)
+        return "attention is latent";
     if (a->head_dim > 1024)
         return "the head size is over 1024";
     if (a->kv_heads != first->kv_heads || a->head_dim != first->head_dim)

@@ -1,5 +1,6 @@
 // The reference backend: every phase composed of the primitives of ref_ops.h, one row after another, keys and
 // values in the canonical order of kv_export. Slow and plain on purpose. Over 600 lines: every phase, once.
+#include "ref_latent.h"
 #include "ref_mix.h"
 
 #include "inspect.h"
@@ -31,8 +32,8 @@ struct device {
     struct weight *weights;
     size_t weight_bytes;
     struct step_limits limits;
-    float *resid, *q, *h;        // (T, D), (T, H*d), (T, max(H*d, F, S + top_k*F))
-    float *norm, *wide, *scores; // (D), (max(H*d, 2*F, D)), (V)
+    float *resid, *q, *h;        // (T, D), (T, H*d), (T, max(H*d, H*v, F, S + top_k*F))
+    float *norm, *wide, *scores; // (D), (max(H*d, U + H*(n+r), 2*F, D)), (V)
     float *before;               // (T, D) with parallel blocks: the residual stream without attention's part
     float *mixed, *mix_in, *mix_gate; // (T, heads*P), (2, channels or 3*D), (heads*P + 2*heads)
     int *experts;                     // (T, top_k) of the rows of this layer,
@@ -56,6 +57,16 @@ static int max_q_size(const struct model_config *m) {
     int size = 0;
     for (int i = 0; i < m->num_attn; i++)
         size = max_int(size, q_size(&m->attn[i]));
+    return size;
+}
+
+// The widest row that attention gives, and that ref_latent_in() needs.
+static int max_attn_size(const struct model_config *m, bool scratch) {
+    int size = max_q_size(m);
+    for (int i = 0; i < m->num_attn; i++) {
+        const struct attn_spec *a = &m->attn[i];
+        size = max_int(size, scratch ? a->q_lora + a->heads * (a->nope_dim + a->rope_dim) : attn_out_size(a));
+    }
     return size;
 }
 
@@ -195,8 +206,8 @@ static struct weight *ref_weight_load(struct device *dev, const struct weight_de
 
 static size_t ref_kv_block_bytes(struct device *dev) {
     const struct model_config *m = &dev->model;
-    const struct attn_spec *a = &m->attn[0]; // all specs keep keys and values of one size
-    size_t keys = 2u * (size_t)m->kv_layers * (size_t)(dev->block_size * a->kv_heads) *
+    const struct attn_spec *a = &m->attn[0]; // all specs keep vectors of one size
+    size_t keys = (size_t)(attn_kv_vectors(a) * m->kv_layers) * (size_t)(dev->block_size * a->kv_heads) *
                   backend_kv_vector_bytes(dev->kv_dtype, a->head_dim);
     size_t states = (size_t)m->state_layers * (size_t)model_state_size(m) * sizeof(float);
     return states == 0 ? keys : (keys > states ? keys + 3 : states) / 4 * 4;
@@ -212,12 +223,14 @@ static enum status ref_reserve(struct device *dev, const struct step_limits *lim
     const struct model_config *m = &dev->model;
     size_t T = (size_t)limits->max_tokens, R = (size_t)limits->max_rows, V = (size_t)m->vocab;
     size_t q = (size_t)max_q_size(m), F = (size_t)max_ffn(m), d = (size_t)m->attn[0].head_dim;
-    size_t D = (size_t)m->hidden, wide = q > 2 * F ? q : 2 * F;
+    size_t D = (size_t)m->hidden, scratch = (size_t)max_attn_size(m, true),
+           out = (size_t)max_attn_size(m, false);
+    size_t wide = scratch > 2 * F ? scratch : 2 * F;
     int v = 0, in = 0, gate = 0;
     dev->limits = *limits;
     dev->resid = zeroed(dev, T * D, sizeof(float));
     dev->q = zeroed(dev, T * q, sizeof(float));
-    dev->h = zeroed(dev, T * (q > F ? q : F), sizeof(float));
+    dev->h = zeroed(dev, T * (out > F ? out : F), sizeof(float));
     dev->experts = zeroed(dev, T * (size_t)max_top_k(m), sizeof *dev->experts);
     dev->expert_weights = zeroed(dev, T * (size_t)max_top_k(m), sizeof(float));
     dev->sum = zeroed(dev, D, sizeof *dev->sum);
@@ -295,9 +308,9 @@ static char *kv_at(struct device *dev, const struct layer *layer, int which, int
     size_t row = dtype_row_bytes(dev->kv_dtype, a->head_dim);
     size_t all = (size_t)(dev->block_size * a->kv_heads);
     size_t vector = (size_t)(slot % dev->block_size * a->kv_heads + head);
-    char *half =
-        kv_block(dev, slot / dev->block_size) + ((size_t)layer->kv_layer * 2 + (size_t)which) * all *
-                                                    backend_kv_vector_bytes(dev->kv_dtype, a->head_dim);
+    size_t index = (size_t)(layer->kv_layer * attn_kv_vectors(a) + which);
+    char *half = kv_block(dev, slot / dev->block_size) +
+                 index * all * backend_kv_vector_bytes(dev->kv_dtype, a->head_dim);
     *scale = half + all * row + vector * sizeof(float);
     return half + vector * row;
 }
@@ -364,6 +377,26 @@ static void normalise(struct device *dev, const float *x, const struct weight *n
         memcpy(dev->norm, x, (size_t)dev->model.hidden * sizeof *x);
 }
 
+static struct ref_latent latent_of(const struct device *dev, const struct layer *layer) {
+    return (struct ref_latent){.in = layer->latent->part,
+                               .q_down = layer->latent_qdown ? layer->latent_qdown->part : NULL,
+                               .q = layer->latent_q->part,
+                               .key = layer->latent_key->part,
+                               .value = layer->latent_value->part,
+                               .norm = layer->latent_norm->part[0].data,
+                               .q_norm = layer->latent_qnorm ? layer->latent_qnorm->part[0].data : NULL,
+                               .eps = dev->model.norm_eps};
+}
+
+static void latent_row(struct device *dev, const struct layer *layer, int t, int position, int64_t slot) {
+    const struct attn_spec *a = &layer->attn;
+    struct ref_latent w = latent_of(dev, layer);
+    ref_latent_in(dev->q + (size_t)t * (size_t)q_size(a), dev->keys, &w, a,
+                  a->rope >= 0 ? &dev->model.ropes[a->rope] : NULL, dev->norm, position, dev->wide);
+    if (slot >= 0)
+        kv_store(dev, layer, 0, slot, dev->keys);
+}
+
 static void ref_qkv(struct device *dev, const struct layer *layer, const struct step *step) {
     const struct attn_spec *a = &layer->attn;
     const int64_t *slots = step->groups[layer->kv_group].slots;
@@ -372,6 +405,10 @@ static void ref_qkv(struct device *dev, const struct layer *layer, const struct 
         const float *x = dev->resid + (size_t)t * (size_t)D;
         float *head = dev->q + (size_t)t * (size_t)q_size(a);
         normalise(dev, x, layer->attn_norm);
+        if (a->kind == ATTN_LATENT) {
+            latent_row(dev, layer, t, step->positions[t], slots[t]);
+            continue;
+        }
         ref_matvec(head, dev->norm, &layer->qkv->part[0]);
         finish_heads(dev, a, head, a->heads, layer->q_norm, step->positions[t]);
         if (slots[t] < 0)
@@ -392,20 +429,22 @@ static void attend_sequence(struct device *dev, const struct layer *layer, const
     const struct step_group *pages = &step->groups[layer->kv_group];
     const int32_t *blocks = pages->block_ids + pages->block_start[s];
     int d = a->head_dim, group = a->heads / a->kv_heads;
+    const float *values = a->kind == ATTN_LATENT ? dev->keys : dev->values;
     int first = step->positions[step->query_start[s]] + 1 - a->window; // that any row sees, with a window
     for (int kvh = 0; kvh < a->kv_heads; kvh++) {
         CHECK(step->context_len[s] <= dev->limits.max_context);
         for (int p = a->window > 0 ? max_int(0, first) : 0; p < step->context_len[s]; p++) {
             int64_t slot = (int64_t)blocks[p / dev->block_size] * dev->block_size + p % dev->block_size;
             kv_fetch(dev, layer, 0, slot, kvh, dev->keys + (size_t)p * (size_t)d);
-            kv_fetch(dev, layer, 1, slot, kvh, dev->values + (size_t)p * (size_t)d);
+            if (a->kind != ATTN_LATENT)
+                kv_fetch(dev, layer, 1, slot, kvh, dev->values + (size_t)p * (size_t)d);
         }
         for (int t = step->query_start[s]; t < step->query_start[s + 1]; t++) {
             int end = step->positions[t] + 1, begin = a->window > 0 ? max_int(0, end - a->window) : 0;
             for (int g = 0; g < group; g++) {
                 size_t head = (size_t)t * (size_t)q_size(a) + (size_t)((kvh * group + g) * d);
                 ref_attention(dev->h + head, dev->q + head, dev->keys + (size_t)begin * (size_t)d,
-                              dev->values + (size_t)begin * (size_t)d, end - begin, d, d, (double)a->scale,
+                              values + (size_t)begin * (size_t)d, end - begin, d, d, (double)a->scale,
                               (double)a->softcap);
             }
         }
@@ -502,6 +541,14 @@ static void ref_attn_out(struct device *dev, const struct layer *layer, const st
            dev->model.block == BLOCK_SEQUENTIAL
                ? 0
                : (size_t)step->num_tokens * (size_t)dev->model.hidden * sizeof *dev->before);
+    const struct attn_spec *a = &layer->attn;
+    size_t in = (size_t)q_size(a), out = (size_t)attn_out_size(a);
+    if (a->kind == ATTN_LATENT) {
+        struct ref_latent w = latent_of(dev, layer);
+        memcpy(dev->q, dev->h, (size_t)step->num_tokens * in * sizeof(float));
+        for (size_t t = 0; t < (size_t)step->num_tokens; t++)
+            ref_latent_out(dev->h + t * out, &w, a, dev->q + t * in);
+    }
     add_projection(dev, dev->h, layer->attn_out, layer->attn_post_norm, step);
 }
 

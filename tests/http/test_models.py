@@ -24,6 +24,7 @@ KNOWN = {
     "granitehybrid": "Granite 4 (hybrid, dense)", "falcon-h1": "Falcon-H1",
     "starcoder2": "StarCoder 2", "stablelm": "StableLM 1, 2", "phi2": "Phi 1, 1.5, 2", "gptneox": "Pythia, GPT-NeoX", "nemotron": "Nemotron 4, Minitron",
     "command-r": "Command R, R+", "cohere2": "Command R7B, Command A",
+    "deepseek2": "DeepSeek V2, V3, R1",
 }  # fmt: skip
 COLUMNS = ("ref", "cpu", "cuda, emulated", "llama.cpp", "tp 2", "pp 2", "prefix", "preemption")
 EXACT = 1e-4  # of log-probabilities, as in tests/model/test_json_arch.c

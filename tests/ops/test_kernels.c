@@ -501,7 +501,8 @@ static void test_attend(void **state) {
         enum dtype t = caches[round % 4];
         int kind = round / 4 % 3, d = 2 + 2 * (int)(random_u32() % (D / 2)); // tame, far apart, hostile
         bool pairs = t == DTYPE_BF16 || t == DTYPE_I8;
-        struct attn_chunk c = {.kv_dtype = t, .head_dim = d, .scaled = t == DTYPE_I8, .step1 = CHUNK_STEPS};
+        struct attn_chunk c = {
+            .kv_dtype = t, .head_dim = d, .value_dim = d, .scaled = t == DTYPE_I8, .step1 = CHUNK_STEPS};
         c.scale = kind == 1 ? 20 : 0.2f;
         c.num_queries = 1 + (int)(random_u32() % ATTN_QUERIES);
         c.q = q;
@@ -590,6 +591,7 @@ static void test_exp2(void **state) {
             }
             struct attn_chunk c = {.kv_dtype = caches[i % 2],
                                    .head_dim = 2,
+                                   .value_dim = 2,
                                    .scale = 1,
                                    .num_queries = 1,
                                    .q = q,

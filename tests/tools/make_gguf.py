@@ -47,7 +47,7 @@ ARCHS = {  # what their files have beside llama's, or instead
     "ernie4_5": {}, "seed_oss": dict(ffn_norm="post_attention_norm"), "hunyuan-dense": dict(qk_norm=True), "mistral3": {},
     "phi3": dict(fused=True), "olmo2": dict(qk_norm=True, whole=True, pre_norms=False, post_norms=True),
     "glm4": dict(fused_ffn=True, post_norms=True), "exaone4": dict(qk_norm=True, pre_norms=False, post_norms=True), "gemma": {},
-    "gemma2": dict(post_norms=True), "gemma3": dict(qk_norm=True, post_norms=True),
+    "gemma2": dict(post_norms=True), "gemma3": dict(qk_norm=True, post_norms=True), "deepseek2": dict(latent=True),
     "lfm2": dict(qk_norm=True, mix="conv", out_norm="token_embd_norm"), "qwen3moe": dict(qk_norm=True),
     "granitehybrid": dict(mix="ssm"), "falcon-h1": dict(mix="ssm", beside=True),
     "qwen35": dict(qk_norm=True, mix="delta", gate=True, ffn_norm="post_attention_norm"),
@@ -194,6 +194,11 @@ def parse(argv=None):
     p.add_argument("--shared-ffn", type=int, default=0, help="of the shared expert")
     p.add_argument("--dense-layers", type=int, default=0)
     p.add_argument("--u32", action="append", default=[], metavar="KEY=VALUE", help="one more key under the architecture")
+    p.add_argument("--kv-lora", type=int, default=32, help="of latent attention, as the next four")
+    p.add_argument("--q-lora", type=int, default=0, help="0: queries come from the residual stream")
+    p.add_argument("--nope-dim", type=int, default=16)
+    p.add_argument("--v-dim", type=int, default=16)
+    p.add_argument("--kv-b", action="store_true", help="keys and values of heads are one matrix, as in old files")
     p.add_argument("--f32", action="append", default=[], metavar="KEY=VALUE", help="one more key under the architecture")
     p.add_argument("--general", action="append", default=[], metavar="KEY=VALUE", help="one more key under general: an integer, or F32")
     p.add_argument("--tokenizers", metavar="FOLDER", help="where vocabularies lie, as in the test data")
@@ -204,7 +209,7 @@ def parse(argv=None):
     a = p.parse_args(argv)
     a.head_dim = a.head_dim or a.hidden // a.heads
     vars(a).update({"ffn_norm": "ffn_norm", "fused": False, "whole": False, "pre_norms": True, "post_norms": False, "ffn_gate": True,
-                    "norm_key": "layer_norm_rms_epsilon", "norm_bias": False, "head_bias": False, "parallel_key": False, "mix": None,
+                    "norm_key": "layer_norm_rms_epsilon", "norm_bias": False, "head_bias": False, "parallel_key": False, "latent": False, "mix": None,
                     "beside": False, "gate": False, "out_norm": "output_norm", **ARCHS[a.arch]})
     a.state_heads, a.state_groups, a.state_rows, a.state_columns = map(int, a.states.split(","))
     a.attends = [not a.mix or a.beside or i % a.attention == a.attention - 1 for i in range(a.layers)]
@@ -241,6 +246,37 @@ def made_up(w, a):
         w.string("tokenizer.chat_template", CHATML)
 
 
+def latent_keys(w, a):
+    key, cached = a.nope_dim + a.rope_dim, a.kv_lora + a.rope_dim
+    w.u32(f"{a.arch}.attention.head_count_kv", a.heads if a.kv_b else 1)
+    w.u32(f"{a.arch}.attention.key_length", key if a.kv_b else cached)
+    w.u32(f"{a.arch}.attention.value_length", a.v_dim if a.kv_b else a.kv_lora)
+    if not a.kv_b:
+        w.u32(f"{a.arch}.attention.key_length_mla", key)
+        w.u32(f"{a.arch}.attention.value_length_mla", a.v_dim)
+    w.u32(f"{a.arch}.attention.q_lora_rank", a.q_lora)
+    w.u32(f"{a.arch}.attention.kv_lora_rank", a.kv_lora)
+    w.u32(f"{a.arch}.leading_dense_block_count", a.layers)
+    w.u32(f"{a.arch}.expert_feed_forward_length", a.ffn)
+    w.u32(f"{a.arch}.expert_shared_count", 0)
+
+
+def latent_tensors(a, b, matrix, norm):
+    """Those of one layer. Matrices of heads are (heads, rows, columns)."""
+    queries = a.heads * (a.nope_dim + a.rope_dim)
+    if a.q_lora:
+        matrix(b + "attn_q_a.weight", a.q_lora, a.hidden)
+        norm(b + "attn_q_a_norm.weight", a.q_lora)
+    matrix(b + ("attn_q_b.weight" if a.q_lora else "attn_q.weight"), queries, a.q_lora or a.hidden)
+    matrix(b + "attn_kv_a_mqa.weight", a.kv_lora + a.rope_dim, a.hidden)
+    norm(b + "attn_kv_a_norm.weight", a.kv_lora)
+    if a.kv_b:
+        matrix(b + "attn_kv_b.weight", a.heads * (a.nope_dim + a.v_dim), a.kv_lora)
+    else:
+        matrix(b + "attn_k_b.weight", a.kv_lora, a.nope_dim, stacked=a.heads)
+        matrix(b + "attn_v_b.weight", a.v_dim, a.kv_lora, stacked=a.heads)
+
+
 def main(argv=None, w=None):
     a = parse(argv)
     d, kind = a.head_dim, TYPES[a.type]
@@ -253,7 +289,9 @@ def main(argv=None, w=None):
     w.u32(f"{a.arch}.embedding_length", a.hidden)
     w.u32(f"{a.arch}.feed_forward_length", a.ffn)
     w.u32(f"{a.arch}.attention.head_count", a.heads)
-    if a.mix == "conv":
+    if a.latent:
+        latent_keys(w, a)
+    elif a.mix == "conv":
         w.i32s(f"{a.arch}.attention.head_count_kv", [a.kv_heads if attends else 0 for attends in a.attends])
         w.u32(f"{a.arch}.shortconv.l_cache", a.taps)
     elif a.mix:
@@ -271,8 +309,9 @@ def main(argv=None, w=None):
         w.u32(f"{a.arch}.ssm.group_count", a.state_groups)
     else:
         w.u32(f"{a.arch}.attention.head_count_kv", a.kv_heads)
-    w.u32(f"{a.arch}.attention.key_length", d)
-    w.u32(f"{a.arch}.attention.value_length", d)
+    if not a.latent:
+        w.u32(f"{a.arch}.attention.key_length", d)
+        w.u32(f"{a.arch}.attention.value_length", d)
     w.f32(f"{a.arch}.attention.{a.norm_key}", 1e-5)
     if a.parallel_key:
         w.bool(f"{a.arch}.use_parallel_residual", a.parallel)
@@ -312,13 +351,13 @@ def main(argv=None, w=None):
     def key():
         return ((a.seed << 32) + len(w.tensors) + 1) * 0xD1342543DE82EF95 & MASK
 
-    def matrix(name, rows, cols, scale=None, layer=0, experts=0):
+    def matrix(name, rows, cols, scale=None, layer=0, stacked=0):
         role = "head" if name == ("token_embd.weight" if a.tied else "output.weight") else name.split(".")[-2]
         k = Q6_K if a.type == "q4_k_m" and mixed(role, layer, a.layers) else kind
         if cols % QUANTISED.get(k, (1, 0))[0]:
             k = Q8_0  # rows that blocks of 256 do not divide
-        n = rows * cols * (experts or 1)
-        w.tensor(name, k, [experts] * (experts > 0) + [rows, cols], random_tensor(key(), k, n, scale or math.sqrt(3 / cols)))
+        n = rows * cols * (stacked or 1)
+        w.tensor(name, k, [stacked] * (stacked > 0) + [rows, cols], random_tensor(key(), k, n, scale or math.sqrt(3 / cols)))
 
     def norm(name, n, heads=0):
         w.tensor(name, F32, [heads, n] if heads else [n], random_tensor(key(), F32, n * (heads or 1), 0.25, 1.0))
@@ -330,7 +369,7 @@ def main(argv=None, w=None):
         n = a.experts * a.hidden
         w.tensor(b + "ffn_gate_inp.weight", F32, [a.experts, a.hidden], random_tensor(key(), F32, n, 3 / math.sqrt(a.hidden)))
         for name, rows, cols in ("ffn_gate", f, a.hidden), ("ffn_up", f, a.hidden), ("ffn_down", a.hidden, f):
-            matrix(b + f"{name}_exps.weight", rows, cols, layer=layer, experts=a.experts)
+            matrix(b + f"{name}_exps.weight", rows, cols, layer=layer, stacked=a.experts)
 
     def bias(name, n):
         w.tensor(name, F32, [n], random_tensor(key(), F32, n, 0.5))
@@ -393,7 +432,9 @@ def main(argv=None, w=None):
             conv(b + "shortconv.conv.weight", a.hidden)
             matrix(b + "shortconv.out_proj.weight", a.hidden, a.hidden)
         if a.attends[i]:
-            if a.fused:
+            if a.latent:
+                latent_tensors(a, b, matrix, norm)
+            elif a.fused:
                 matrix(b + "attn_qkv.weight", (a.heads + 2 * a.kv_heads) * d, a.hidden)
             else:
                 matrix(b + "attn_q.weight", a.heads * d * (2 if a.gate else 1), a.hidden)
@@ -410,7 +451,7 @@ def main(argv=None, w=None):
                 each = "qk_norm" not in ARCHS[a.arch]
                 norm(b + "attn_q_norm.weight", d * (a.heads if a.whole else 1), a.heads if each else 0)
                 norm(b + "attn_k_norm.weight", d * (a.kv_heads if a.whole else 1), a.kv_heads if each else 0)
-            matrix(b + "attn_output.weight", a.hidden, a.heads * d)
+            matrix(b + "attn_output.weight", a.hidden, a.heads * (a.v_dim if a.latent else d))
             if a.out_bias:
                 bias(b + "attn_output.bias", a.hidden)
         if a.pre_norms and not a.one_norm:

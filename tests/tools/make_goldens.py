@@ -36,6 +36,7 @@ PERMUTED = ("llama", "granite", "granitehybrid", "minicpm", "smollm3", "internlm
 PATTERNS = {"olmo2": 4, "exaone4": 4, "gemma2": 2, "gemma3": 6, "cohere2": 4}  # of so many layers the last has no window
 K = "--layers 1 --hidden 256 --kv-heads 1 --ffn 256 --vocab 290"  # what blocks of 256 divide, and no more than that
 YARN = "--rope yarn --rope-original 16"
+LATENT = "--arch deepseek2 --no-tied --rope-dim 8 --nope-dim 24 --v-dim 20 --kv-lora 40"
 
 # name: (arguments beyond BASE, what to leave out to see that it matters)
 CASES = {
@@ -99,6 +100,10 @@ CASES = {
     "command-r": ("--arch command-r --f32 logit_scale=0.25", "scales"),
     "command-r-plus": ("--arch command-r --no-tied --qk-norm --f32 logit_scale=0.25", "qk_norm"),
     "cohere2": ("--arch cohere2 --layers 5 --window 24 --rope-base 50000 --f32 logit_scale=0.5", "window"),
+    "deepseek2": (f"{LATENT} --q-lora 48", None),
+    "deepseek2-lite": (f"{LATENT} --layers 3", None),
+    "deepseek2-kv-b": (f"{LATENT} --q-lora 48 --kv-b", None),
+    "deepseek2-yarn": (f"{LATENT} --q-lora 48 {YARN} --rope-factor 8 --f32 rope.scaling.yarn_log_multiplier=0.1", "mscale"),
     "llama-f16": ("--type f16 --no-tied", None),
     "mistral-bf16": ("--type bf16 --window 20", "window"),
     "qwen2-q8_0": ("--arch qwen2 --type q8_0 --no-tied", "bias"),
@@ -162,6 +167,8 @@ def configuration(a, off):
         elif scaling["rope_type"] == "llama3":
             scaling.update(low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=a.rope_original)
         common["rope_scaling"] = scaling
+    if a.latent:
+        return latent_model(a, common, more, off).double().eval()
     names = {"attention.scale": "attention_multiplier", "embedding_scale": "embedding_multiplier",
              "residual_scale": "residual_multiplier", "logit_scale": "logits_scaling"}
     scales = {theirs: more.pop(ours) for ours, theirs in names.items() if ours in more}
@@ -334,6 +341,27 @@ RENAMED = {"starcoder2": {"ffn_up": "mlp.c_fc", "ffn_down": "mlp.c_proj"},
                        "output": "embed_out"}}
 
 
+def latent_model(a, common, more, off):
+    """DeepSeek V3's attention is V2's, and also knows mscale_all_dim; without it, and without its experts, V2's is taken."""
+    import transformers as tf
+
+    common.update(q_lora_rank=a.q_lora or None, kv_lora_rank=a.kv_lora, qk_nope_head_dim=a.nope_dim, qk_rope_head_dim=a.rope_dim,
+                  v_head_dim=a.v_dim, num_key_value_heads=a.heads, head_dim=a.rope_dim, first_k_dense_replace=a.layers,
+                  pad_token_id=None)
+    log = more.pop("rope.scaling.yarn_log_multiplier", 0)
+    if log and off != "mscale":
+        common["rope_scaling"].update(mscale=10 * log, mscale_all_dim=10 * log)
+    if more:
+        sys.exit(f"no oracle for {more}")
+    v3 = a.q_lora
+    model = tf.DeepseekV3ForCausalLM(tf.DeepseekV3Config(**common)) if v3 else tf.DeepseekV2ForCausalLM(tf.DeepseekV2Config(**common))
+    for layer in model.model.layers:  # theirs have an epsilon of their own, 1e-6; files have one
+        for norm in ("q_a_layernorm", "kv_a_layernorm"):
+            if hasattr(layer.self_attn, norm):
+                getattr(layer.self_attn, norm).variance_epsilon = common["rms_norm_eps"]
+    return model
+
+
 def load(a, path, off):
     """The model with the weights of a GGUF file, in float64."""
     import gguf
@@ -344,6 +372,10 @@ def load(a, path, off):
              "attn_k": "self_attn.k_proj", "attn_v": "self_attn.v_proj", "attn_output": "self_attn.o_proj",
              "attn_q_norm": "self_attn.q_norm", "attn_k_norm": "self_attn.k_norm", "ffn_gate": "mlp.gate_proj",
              "ffn_up": "mlp.up_proj", "ffn_down": "mlp.down_proj"}
+    if a.latent:
+        names.update({"attn_q_a": "self_attn.q_a_proj", "attn_q_a_norm": "self_attn.q_a_layernorm", "attn_q_b": "self_attn.q_b_proj",
+                      "attn_kv_a_mqa": "self_attn.kv_a_proj_with_mqa", "attn_kv_a_norm": "self_attn.kv_a_layernorm",
+                      "attn_kv_b": "self_attn.kv_b_proj"})
     if a.arch == "hunyuan-dense":
         names.update({"attn_q_norm": "self_attn.query_layernorm", "attn_k_norm": "self_attn.key_layernorm"})
     if a.fused:
@@ -386,6 +418,11 @@ def load(a, path, off):
         if a.arch in PERMUTED and base in ("attn_q", "attn_k"):
             heads = a.heads if base == "attn_q" else a.kv_heads
             x = x.reshape(heads, a.head_dim // 2, 2, -1).swapaxes(1, 2).reshape(x.shape)
+        if base in ("attn_k_b", "attn_v_b"):  # of each head the rows of keys, then those of values
+            name = f"model.layers.{parts[1]}.self_attn.kv_b_proj.weight"
+            part = torch.from_numpy((x.swapaxes(1, 2) if base == "attn_k_b" else x).copy())
+            state[name] = torch.cat([state[name], part], 1).reshape(-1, a.kv_lora) if name in state else part
+            continue
         if (a.arch.startswith("gemma") or a.arch == "nemotron") and base.endswith("norm") and end == "weight":
             x = x - 1  # theirs is added to 1
         if a.mix == "delta" and base in DELTA and not a.attends[int(parts[1])]:

@@ -376,7 +376,7 @@ static void test_architectures(void **state) {
             "cohere2.logit_scale is 0, expected above 0");
     refused(&(struct change){.extra = "output.bias", .cols = V},
             "output.bias is not part of architecture llama");
-    static const char *const others[] = {"mpt", "deepseek2", "gemma4", "llama4", "mistral4"};
+    static const char *const others[] = {"mpt", "kimi-linear", "gemma4", "llama4", "mistral4"};
     for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
         char word[96];
         snprintf(word, sizeof word,

@@ -612,7 +612,7 @@ MUTATIONS = [
     (HEAD, "logits[v] += bias[v];", "logits[v] -= bias[v];", "test_json_arch"),  # the head's bias subtracted
     (ATTENTION, ".inner = cap > 0 ? scale / cap : 0,", ".inner = cap > 0 ? scale : 0,", "test_canonical"),  # a soft cap of 1
     (CPU, "layer->down, layer->ffn_post_norm, step);", "layer->down, layer->attn_post_norm, step);", "test_canonical"),  # the norm of another sublayer
-    (SHARD, "heads(s, a, whole->part[0].shape[0] != a->heads)", "heads(s, a, false)", "test_ranks"),  # norms of more heads than kv heads
+    (SHARD, "heads(s, a, whole->part[0].shape[0] != a->heads, 1)", "heads(s, a, false, 1)", "test_ranks"),  # norms of more heads than kv heads
     (WEIGHTS, "!strncmp(part_name(c, at.slot, at.part, at.bias, layer, own), name.data, name.len)", "true", "test_model_config"),  # a norm that nothing reads
     (CONFIG, "r->arch->one_norm == ALWAYS ||", "", "test_model_config"),  # Cohere with a norm of the feed-forward
     (CONFIG, "r->arch->window_rope && windowed[i]", "0", "test_json_arch"),  # layers with a window rotate as the others

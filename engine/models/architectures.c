@@ -166,9 +166,9 @@ static const struct weight_slot gguf_slots[] = {
     {WEIGHT_LATENT_VALUE, SLOT_LAYER, IN_LAYER(latent_value), .part = {{"attn_v_b", "HWC"}},
      .fused = "attn_kv_b", .fused_shape = "BC", .when = TRAIT_LATENT},
     {WEIGHT_NORM, SLOT_LAYER, IN_LAYER(q_norm), .part = {{"attn_q_norm", "d"}}, .when = TRAIT_QK_NORM,
-     .of = OF_ATTN},
+     .of = OF_QK_NORM},
     {WEIGHT_NORM, SLOT_LAYER, IN_LAYER(k_norm), .part = {{"attn_k_norm", "d"}}, .when = TRAIT_QK_NORM,
-     .of = OF_ATTN},
+     .of = OF_QK_NORM},
     {WEIGHT_NORM, SLOT_LAYER, IN_LAYER(q_norm), .part = {{"attn_q_norm", "Hd"}}, .when = TRAIT_EACH_QK_NORM,
      .of = OF_ATTN},
     {WEIGHT_NORM, SLOT_LAYER, IN_LAYER(k_norm), .part = {{"attn_k_norm", "kd"}}, .when = TRAIT_EACH_QK_NORM,
@@ -266,12 +266,20 @@ static const struct extra_tensor gguf_extras[] = {
     .long_factors = "rope_factors_long.weight", .extras = gguf_extras, .num_extras = COUNT(gguf_extras)
 
 #define HAS(hparam) (UINT64_C(1) << (hparam))
+_Static_assert(NUM_HPARAMS <= 64, "a bit for each");
 #define EXPERTS                                                                                              \
     (HAS(H_TOP_K) | HAS(H_EXPERT_FFN) | HAS(H_EXPERT_SCALE) | HAS(H_EXPERT_NORM) | HAS(H_EXPERT_GATING))
 #define SSM (HAS(H_SSM_CONV) | HAS(H_SSM_INNER) | HAS(H_SSM_STATE) | HAS(H_SSM_HEADS) | HAS(H_SSM_GROUPS))
+#define EXPERT_GROUPS (HAS(H_EXPERT_GROUPS) | HAS(H_EXPERT_TOP_GROUPS))
 #define SCALES (HAS(H_EMBED_SCALE) | HAS(H_RESIDUAL_SCALE) | HAS(H_LOGIT_SCALE))
 static const struct arch_experts chosen = {.gating = GATING_SOFTMAX_CHOSEN},
-                                 renormalised = {.gating = GATING_SOFTMAX, .renormalise = true};
+                                 plain = {.gating = GATING_SOFTMAX},
+                                 with_gate = {.gating = GATING_SOFTMAX, .shared_gate = true},
+                                 renormalised = {.gating = GATING_SOFTMAX, .renormalise = true},
+                                 renormalised_biased = {.gating = GATING_SOFTMAX,
+                                                        .renormalise = true,
+                                                        .select_bias = true},
+                                 sigmoid = {.gating = GATING_SIGMOID, .select_bias = true};
 #define LAYER_EPS HAS(H_LAYER_NORM_EPS)
 #define NORM_LAYERS .norm = NORM_LAYER, .norm_bias = OPTIONAL
 #define FFN_BIASES .ffn_bias = OPTIONAL
@@ -355,6 +363,29 @@ static const struct arch archs[] = {
      .may = HAS(H_DENSE_LAYERS) | HAS(H_ROPE_YARN_LOG) | HAS(H_LATENT_KEY_DIM) | HAS(H_LATENT_VALUE_DIM) |
             HAS(H_Q_LORA),
      .must = HAS(H_KV_LORA) | HAS(H_ROPE_DIM), GGUF_TABLES},
+    // Qwen1.5 and Qwen2 MoE
+    {"qwen2moe", .qkv_bias = ALWAYS, .experts = &with_gate, .may = EXPERTS | HAS(H_SHARED_FFN),
+     .must = HAS(H_EXPERT_FFN) | HAS(H_SHARED_FFN), GGUF_TABLES},
+    {"olmoe", .qk_norm = QK_NORM_WHOLE, .traits = TRAIT_WHOLE_QK_NORM, .experts = &plain, .may = EXPERTS,
+     GGUF_TABLES},
+    {"granitemoe", .rope_interleaved = true, .qkv_bias = OPTIONAL, .out_bias = OPTIONAL,
+     .logits_divided = true, .experts = &chosen,
+     .may = SCALES | HAS(H_ROPE_FINETUNED) | EXPERTS | HAS(H_SHARED_FFN), .must = HAS(H_LOGIT_SCALE),
+     GGUF_TABLES},
+    // GLM 4.5 to 4.7; the smaller ones have no norms of heads
+    {"glm4moe", .qkv_bias = OPTIONAL, .qk_norm = QK_NORM_HEADS, .qk_norm_optional = true,
+     .traits = TRAIT_QK_NORM | TRAIT_FFN_NORM_NAME, .experts = &sigmoid,
+     .may = EXPERTS | EXPERT_GROUPS | HAS(H_SHARED_EXPERTS) | HAS(H_DENSE_LAYERS) | HAS(H_NEXTN),
+     .must = HAS(H_EXPERT_FFN), GGUF_TABLES},
+    {"ernie4_5-moe", .rope_interleaved = true, .qkv_bias = OPTIONAL, .out_bias = OPTIONAL,
+     .experts = &renormalised_biased,
+     .may = EXPERTS | HAS(H_SHARED_EXPERTS) | HAS(H_SHARED_FFN) | HAS(H_DENSE_LAYERS) | HAS(H_EXPERT_STEP),
+     .must = HAS(H_EXPERT_FFN), GGUF_TABLES},
+    {"hunyuan-moe", .qk_norm = QK_NORM_ROTATED, .traits = TRAIT_QK_NORM, .experts = &renormalised,
+     .may = EXPERTS | HAS(H_SHARED_EXPERTS) | HAS(H_SHARED_FFN), .must = HAS(H_EXPERT_FFN), GGUF_TABLES},
+    {"dots1", .qk_norm = QK_NORM_HEADS, .traits = TRAIT_QK_NORM, .experts = &sigmoid,
+     .may = EXPERTS | EXPERT_GROUPS | HAS(H_SHARED_EXPERTS) | HAS(H_DENSE_LAYERS), .must = HAS(H_EXPERT_FFN),
+     GGUF_TABLES},
 };
 
 const struct arch *arch_at(int i) { return i < COUNT(archs) ? &archs[i] : NULL; }

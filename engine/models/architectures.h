@@ -124,6 +124,7 @@ struct weight_slot {
         OF_MIX,
         OF_Q_LATENT,
         OF_NO_Q_LATENT,
+        OF_QK_NORM,
         OF_DENSE,
         OF_EXPERTS,
         OF_SHARED,
@@ -176,6 +177,7 @@ struct arch {
     bool mix_tiled;          // mix_spec.tiled
     bool mix_beside;         // all layers are recurrent and attend besides
     enum qk_norm qk_norm;    // QK_NORM_EACH: where the file has it
+    bool qk_norm_optional;   // so are the others
     bool window_every_layer; // a window without a pattern holds for all layers; else nothing says for which
     int window_pattern; // of so many layers the last has no window, where the file does not say; 0: it must
     bool window_rope;   // layers with a window have a RoPE of their own, unscaled: rope.freq_base_swa,

@@ -34,6 +34,7 @@ static bool slot_in_layer(const struct model_config *c, const struct weight_slot
     case OF_ANY: return true;
     case OF_ATTN: return a != NULL;
     case OF_MIX: return m && (s->role != WEIGHT_MIX_NORM || m->kind != MIX_SSM || m->norm);
+    case OF_QK_NORM: return model_attn(c, layer) && model_attn(c, layer)->qk_norm != QK_NORM_NONE;
     case OF_DENSE: return f->experts == 0;
     case OF_EXPERTS: return f->experts > 0;
     case OF_SHARED: return shared;

@@ -131,7 +131,7 @@ static void open_nccl(struct device *dev) {
             p->nccl = NULL;
         }
     if (!p->nccl && p->rank == 0 && dev->host) {
-        char text[500];
+        char text[sizeof err.msg + 64];
         snprintf(text, sizeof text, "long sums between devices go without NCCL: %s",
                  err.msg[0] ? err.msg : "a rank could not open it");
         dev->host->log(LOG_WARN, text);

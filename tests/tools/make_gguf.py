@@ -55,6 +55,9 @@ ARCHS = {  # what their files have beside llama's, or instead
     "phi2": dict(LAYER_NORMS, ffn_gate=False, one_norm=True, head_bias=True), "gptneox": dict(LAYER_NORMS, ffn_gate=False, fused=True, parallel_key=True),
     "nemotron": dict(LAYER_NORMS, ffn_gate=False), "command-r": dict(norm_key="layer_norm_epsilon", one_norm=True),
     "cohere2": dict(norm_key="layer_norm_epsilon", one_norm=True),
+    "qwen2moe": dict(bias=True, shared_gate=True), "olmoe": dict(qk_norm=True, whole=True), "granitemoe": {},
+    "glm4moe": dict(ffn_norm="post_attention_norm", select_bias=True), "ernie4_5-moe": dict(select_bias=True),
+    "hunyuan-moe": dict(qk_norm=True), "dots1": dict(qk_norm=True, select_bias=True),
 }
 VOCABULARIES = {  # by preset: below the folder of --tokenizers
     "qwen2.5-0.5b": dict(vocab="qwen2/vocab.json", merges="qwen2/merges.txt", pre="qwen2",
@@ -193,6 +196,8 @@ def parse(argv=None):
     p.add_argument("--expert-ffn", type=int, default=0, help="of one expert; 0: --ffn, and no key says so")
     p.add_argument("--shared-ffn", type=int, default=0, help="of the shared expert")
     p.add_argument("--dense-layers", type=int, default=0)
+    p.add_argument("--expert-step", type=int, default=1, help="of so many layers the last has experts")
+    p.add_argument("--nextn", type=int, default=0, help="layers behind those, of tensors that nobody reads")
     p.add_argument("--u32", action="append", default=[], metavar="KEY=VALUE", help="one more key under the architecture")
     p.add_argument("--kv-lora", type=int, default=32, help="of latent attention, as the next four")
     p.add_argument("--q-lora", type=int, default=0, help="0: queries come from the residual stream")
@@ -210,7 +215,7 @@ def parse(argv=None):
     a.head_dim = a.head_dim or a.hidden // a.heads
     vars(a).update({"ffn_norm": "ffn_norm", "fused": False, "whole": False, "pre_norms": True, "post_norms": False, "ffn_gate": True,
                     "norm_key": "layer_norm_rms_epsilon", "norm_bias": False, "head_bias": False, "parallel_key": False, "latent": False, "mix": None,
-                    "beside": False, "gate": False, "out_norm": "output_norm", **ARCHS[a.arch]})
+                    "beside": False, "gate": False, "shared_gate": False, "select_bias": False, "out_norm": "output_norm", **ARCHS[a.arch]})
     a.state_heads, a.state_groups, a.state_rows, a.state_columns = map(int, a.states.split(","))
     a.attends = [not a.mix or a.beside or i % a.attention == a.attention - 1 for i in range(a.layers)]
     a.fused_ffn = a.arch in ("phi3", "glm4")
@@ -284,7 +289,7 @@ def main(argv=None, w=None):
     w = w or Writer()
     w.string("general.architecture", a.arch)
     w.string("general.name", "random")
-    w.u32(f"{a.arch}.block_count", a.layers)
+    w.u32(f"{a.arch}.block_count", a.layers + a.nextn)
     w.u32(f"{a.arch}.context_length", a.context)
     w.u32(f"{a.arch}.embedding_length", a.hidden)
     w.u32(f"{a.arch}.feed_forward_length", a.ffn)
@@ -333,6 +338,17 @@ def main(argv=None, w=None):
         w.u32(f"{a.arch}.expert_used_count", a.top_k)
     if a.expert_ffn:
         w.u32(f"{a.arch}.expert_feed_forward_length", a.expert_ffn)
+    shared_count = a.arch in ("glm4moe", "dots1")
+    if a.shared_ffn and shared_count:
+        w.u32(f"{a.arch}.expert_shared_count", a.shared_ffn // a.expert_ffn)
+        w.u32(f"{a.arch}.expert_gating_func", 2)
+        w.bool(f"{a.arch}.expert_weights_norm", True)
+    elif a.shared_ffn:
+        w.u32(f"{a.arch}.expert_shared_feed_forward_length", a.shared_ffn)
+    if a.expert_step > 1:
+        w.u32(f"{a.arch}.interleave_moe_layer_step", a.expert_step)
+    if a.nextn:
+        w.u32(f"{a.arch}.nextn_predict_layers", a.nextn)
     if a.dense_layers:
         w.u32(f"{a.arch}.leading_dense_block_count", a.dense_layers)
     for name, value in a.u32.items():
@@ -368,6 +384,13 @@ def main(argv=None, w=None):
         f, s = a.expert_ffn or a.ffn, a.shared_ffn
         n = a.experts * a.hidden
         w.tensor(b + "ffn_gate_inp.weight", F32, [a.experts, a.hidden], random_tensor(key(), F32, n, 3 / math.sqrt(a.hidden)))
+        if a.select_bias:
+            # Not below 0: transformers gives the experts of other groups a score of 0, others leave them out.
+            w.tensor(b + "exp_probs_b.bias", F32, [a.experts], random_tensor(key(), F32, a.experts, 0.25, 0.25))
+        if a.shared_gate:
+            w.tensor(b + "ffn_gate_inp_shexp.weight", F32, [a.hidden], random_tensor(key(), F32, a.hidden, 3 / math.sqrt(a.hidden)))
+        for name, rows, cols in (("ffn_gate", s, a.hidden), ("ffn_up", s, a.hidden), ("ffn_down", a.hidden, s)) if s else ():
+            matrix(b + f"{name}_shexp.weight", rows, cols, layer=layer)
         for name, rows, cols in ("ffn_gate", f, a.hidden), ("ffn_up", f, a.hidden), ("ffn_down", a.hidden, f):
             matrix(b + f"{name}_exps.weight", rows, cols, layer=layer, stacked=a.experts)
 
@@ -448,7 +471,7 @@ def main(argv=None, w=None):
                     bias(b + "attn_k.bias", a.kv_heads * d)
                     bias(b + "attn_v.bias", a.kv_heads * d)
             if a.qk_norm:
-                each = "qk_norm" not in ARCHS[a.arch]
+                each = a.arch in ("stablelm", "command-r")
                 norm(b + "attn_q_norm.weight", d * (a.heads if a.whole else 1), a.heads if each else 0)
                 norm(b + "attn_k_norm.weight", d * (a.kv_heads if a.whole else 1), a.kv_heads if each else 0)
             matrix(b + "attn_output.weight", a.hidden, a.heads * (a.v_dim if a.latent else d))
@@ -459,7 +482,7 @@ def main(argv=None, w=None):
         if a.post_norms:
             norm(b + "post_attention_norm.weight", a.hidden)
             norm(b + "post_ffw_norm.weight", a.hidden)
-        if a.experts and i >= a.dense_layers:
+        if a.experts and i >= a.dense_layers and (i + 1) % a.expert_step == 0:
             layer_of_experts(b, i)
             continue
         if a.ffn_gate and not a.fused_ffn:
@@ -469,6 +492,9 @@ def main(argv=None, w=None):
         if a.ffn_bias:
             bias(b + "ffn_up.bias", a.ffn)
             bias(b + "ffn_down.bias", a.hidden)
+    for i in range(a.layers, a.layers + a.nextn):
+        norm(f"blk.{i}.attn_norm.weight", a.hidden)
+        matrix(f"blk.{i}.nextn.eh_proj.weight", a.hidden, 2 * a.hidden)
     w.write(a.out)
 
 

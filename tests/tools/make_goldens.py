@@ -32,7 +32,7 @@ NO_FOLDER = ("llama-scale",)  # no config.json says an attention scale for llama
 GOLDEN = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "model", "golden")
 PROMPT, GREEDY, MARGIN = 90, 16, 0.005
 BASE = "--layers 2 --hidden 64 --heads 4 --kv-heads 2 --ffn 96 --vocab 300 --context 256"
-PERMUTED = ("llama", "granite", "granitehybrid", "minicpm", "smollm3", "internlm2", "mistral3")  # whose converters interleave rows of q and k
+PERMUTED = ("llama", "granite", "granitehybrid", "granitemoe", "minicpm", "smollm3", "internlm2", "mistral3")  # whose converters interleave rows of q and k
 PATTERNS = {"olmo2": 4, "exaone4": 4, "gemma2": 2, "gemma3": 6, "cohere2": 4}  # of so many layers the last has no window
 K = "--layers 1 --hidden 256 --kv-heads 1 --ffn 256 --vocab 290"  # what blocks of 256 divide, and no more than that
 YARN = "--rope yarn --rope-original 16"
@@ -84,6 +84,18 @@ CASES = {
     "lfm2": ("--arch lfm2 --layers 4 --rope-base 1000000", "conv"),
     "lfm2-q8_0": ("--arch lfm2 --layers 5 --attention 2 --taps 4 --type q8_0", "conv"),
     "qwen3moe": ("--arch qwen3moe --no-tied --experts 16 --top-k 3 --expert-ffn 48", "top_k"),
+    "qwen2moe": ("--arch qwen2moe --no-tied --experts 12 --top-k 4 --expert-ffn 32 --shared-ffn 80", "shared"),
+    "olmoe": ("--arch olmoe --no-tied --experts 16 --top-k 4 --kv-heads 4", "top_k"),
+    "granitemoe": ("--arch granitemoe --no-tied --experts 10 --top-k 3 --f32 attention.scale=0.2 --f32 embedding_scale=2 --f32 residual_scale=0.4 --f32 logit_scale=2",
+                   "top_k"),
+    "granitemoe-shared": ("--arch granitemoe --experts 8 --top-k 2 --shared-ffn 48 --f32 residual_scale=0.6 --f32 logit_scale=2", "shared"),
+    "glm4moe": ("--arch glm4moe --no-tied --layers 3 --bias --qk-norm --experts 16 --top-k 4 --expert-ffn 32 --shared-ffn 32 --dense-layers 1 "
+                "--nextn 1 --rope-dim 8 --u32 expert_group_count=4 --u32 expert_group_used_count=2 --f32 expert_weights_scale=2.5", "select_bias"),
+    "glm4moe-groups": ("--arch glm4moe --no-tied --experts 12 --top-k 3 --expert-ffn 32 --shared-ffn 64 --rope-dim 8 "
+                       "--u32 expert_group_count=6 --u32 expert_group_used_count=2", "groups"),
+    "ernie4_5-moe": ("--arch ernie4_5-moe --layers 4 --experts 8 --top-k 3 --expert-ffn 48 --shared-ffn 96 --dense-layers 1 --expert-step 2", "shared"),
+    "hunyuan-moe": ("--arch hunyuan-moe --no-tied --experts 8 --top-k 2 --expert-ffn 96 --shared-ffn 96", "shared"),
+    "dots1": ("--arch dots1 --no-tied --experts 8 --top-k 3 --expert-ffn 32 --shared-ffn 64 --dense-layers 1 --f32 expert_weights_scale=1.5", "select_bias"),
     "mixtral": ("--no-tied --experts 8", "top_k"),
     "qwen35": ("--arch qwen35 --layers 5 --head-dim 32 --rope-dim 8 --no-tied --rope-base 1000000 --taps 4", "conv"),
     "qwen35-grouped": ("--arch qwen35 --layers 4 --taps 4 --states 6,3,32,32", "gate"),
@@ -175,6 +187,7 @@ def configuration(a, off):
     scale = None if a.arch.startswith("granite") else scales.pop("attention_multiplier", None)
     caps = {k.removesuffix("ping") + "ping": None if off == "softcap" else more.pop(k, None) for k in
             ("attn_logit_softcapping", "final_logit_softcapping")}
+    more.pop("expert_weights_scale", None)
     layer_types = None
     if a.arch in PATTERNS:
         n = PATTERNS[a.arch]
@@ -194,6 +207,30 @@ def configuration(a, off):
         model = layer_norms
     elif a.arch == "qwen3moe":
         model = tf.Qwen3MoeForCausalLM(tf.Qwen3MoeConfig(**common, **experts, num_experts=a.experts, norm_topk_prob=True))
+    elif a.arch == "qwen2moe":
+        model = tf.Qwen2MoeForCausalLM(tf.Qwen2MoeConfig(**common, **experts, num_experts=a.experts, norm_topk_prob=False, use_sliding_window=False,
+                                                         shared_expert_intermediate_size=a.shared_ffn))
+    elif a.arch == "olmoe":
+        model = tf.OlmoeForCausalLM(tf.OlmoeConfig(**common, **experts, num_experts=a.experts, norm_topk_prob=False, pad_token_id=None))
+    elif a.arch == "granitemoe":
+        scales = {"attention_multiplier": a.head_dim**-0.5, **scales}
+        model = tf.GraniteMoeSharedForCausalLM(tf.GraniteMoeSharedConfig(**common, **experts, **scales, num_local_experts=a.experts,
+                                                                         shared_intermediate_size=a.shared_ffn, attention_bias=a.bias))
+    elif a.arch in ("glm4moe", "dots1"):
+        glm = a.arch == "glm4moe"
+        groups = (1, 1) if off == "groups" else (a.u32.get("expert_group_count", 1), a.u32.get("expert_group_used_count", 1))
+        sigmoid = dict(experts, n_routed_experts=a.experts, n_shared_experts=a.shared_ffn // a.expert_ffn, first_k_dense_replace=a.dense_layers,
+                       n_group=groups[0], topk_group=groups[1], norm_topk_prob=True, pad_token_id=None,
+                       routed_scaling_factor=dict(a.f32).get("expert_weights_scale", 1.0), attention_bias=a.bias)
+        if glm:
+            sigmoid.update(use_qk_norm=a.qk_norm, partial_rotary_factor=a.rope_dim / a.head_dim)
+        model = (tf.Glm4MoeForCausalLM(tf.Glm4MoeConfig(**common, **sigmoid)) if glm else tf.Dots1ForCausalLM(tf.Dots1Config(**common, **sigmoid)))
+    elif a.arch == "ernie4_5-moe":
+        model = tf.Ernie4_5_MoeForCausalLM(tf.Ernie4_5_MoeConfig(
+            **common, moe_num_experts=a.experts, moe_k=a.top_k, moe_intermediate_size=a.expert_ffn, use_bias=False, pad_token_id=None,
+            moe_num_shared_experts=a.shared_ffn // a.expert_ffn, moe_layer_start_index=a.dense_layers, moe_layer_interval=a.expert_step))
+    elif a.arch == "hunyuan-moe":
+        model = tf.HunYuanMoEV1ForCausalLM(tf.HunYuanMoEV1Config(**common, num_experts=a.experts, moe_topk=a.top_k, pad_token_id=None))
     elif a.arch == "llama" and a.experts:
         model = tf.MixtralForCausalLM(tf.MixtralConfig(**common, **experts, num_local_experts=a.experts))
     elif a.arch == "qwen2":
@@ -266,17 +303,38 @@ def configuration(a, off):
             for name in ("q_norm", "k_norm", "query_layernorm", "key_layernorm", "q_layernorm", "k_layernorm"):
                 if hasattr(layer.self_attn, name):
                     setattr(layer.self_attn, name, torch.nn.Identity())
-    return model.double().eval()
+    model = model.double().eval()
+    for layer in model.model.layers:
+        gate = getattr(layer.mlp, "gate", None) if hasattr(layer, "mlp") else None
+        if a.arch == "ernie4_5-moe" and gate is not None:
+            gate.float()  # they give it float32
+        if a.arch in ("glm4moe", "dots1") and gate is not None:
+            gate.register_forward_hook(lambda m, x, chosen: (chosen[0], chosen[1].double()))  # it gives float32
+    return model
 
 
-def expert_tensors(a, base, x):
-    """What the model calls the tensors that a file has as one, by their names in a layer."""
+def expert_tensors(a, base, x, off):
+    """What the model calls the tensors of a file's layer with experts, which has those of all experts as one."""
+    mlp = "block_sparse_moe" if a.arch in ("llama", "granitemoe") else "mlp"
     part = {"ffn_gate": "gate_proj", "ffn_up": "up_proj", "ffn_down": "down_proj"}
     if a.arch == "llama":
         part = {"ffn_gate": "w1", "ffn_up": "w3", "ffn_down": "w2"}
-    mlp = "block_sparse_moe" if a.arch == "llama" else "mlp"
     if base == "ffn_gate_inp":
-        return {f"{mlp}.gate.weight": x}
+        router = {"granitemoe": "router.layer", "hunyuan-moe": "gate.wg"}.get(a.arch, "gate")
+        return {f"{mlp}.{router}.weight": x}
+    if base == "exp_probs_b":
+        x = x * (off != "select_bias")
+        return {"mlp.moe_statics.e_score_correction_bias": x[None]} if a.arch == "ernie4_5-moe" else {"mlp.gate.e_score_correction_bias": x}
+    if base == "ffn_gate_inp_shexp":
+        return {"mlp.shared_expert_gate.weight": x[None]}
+    if base.endswith("_shexp"):
+        x = x * (off != "shared")
+        shared = {"qwen2moe": "shared_expert", "hunyuan-moe": "shared_mlp"}.get(a.arch, "shared_experts")
+        if a.arch == "granitemoe":
+            return {f"shared_mlp.{base}": x}
+        return {f"mlp.{shared}.{part[base.removesuffix('_shexp')]}.weight": x}
+    if a.arch == "granitemoe":
+        return {f"{mlp}.{base}": x}
     return {f"{mlp}.experts.{e}.{part[base.removesuffix('_exps')]}.weight": x[e] for e in range(a.experts)}
 
 
@@ -362,6 +420,16 @@ def latent_model(a, common, more, off):
     return model
 
 
+def join_granite(state):
+    """GraniteMoe has gate and up as one tensor."""
+    import torch
+
+    for name in [n for n in state if n.endswith(("ffn_gate_exps", "ffn_gate_shexp"))]:
+        base, kind = name.rsplit("ffn_gate_", 1)
+        state[f"{base}input_linear.weight"] = torch.cat([state.pop(name), state.pop(f"{base}ffn_up_{kind}")], dim=-2)
+        state[f"{base}output_linear.weight"] = state.pop(f"{base}ffn_down_{kind}")
+
+
 def load(a, path, off):
     """The model with the weights of a GGUF file, in float64."""
     import gguf
@@ -376,7 +444,7 @@ def load(a, path, off):
         names.update({"attn_q_a": "self_attn.q_a_proj", "attn_q_a_norm": "self_attn.q_a_layernorm", "attn_q_b": "self_attn.q_b_proj",
                       "attn_kv_a_mqa": "self_attn.kv_a_proj_with_mqa", "attn_kv_a_norm": "self_attn.kv_a_layernorm",
                       "attn_kv_b": "self_attn.kv_b_proj"})
-    if a.arch == "hunyuan-dense":
+    if a.arch.startswith("hunyuan"):
         names.update({"attn_q_norm": "self_attn.query_layernorm", "attn_k_norm": "self_attn.key_layernorm"})
     if a.fused:
         names["attn_qkv"] = "self_attn.qkv_proj"
@@ -388,7 +456,7 @@ def load(a, path, off):
         names["post_ffw_norm"] = "post_mlp_layernorm" if glm else "post_feedforward_layernorm"
         if gemma:
             names["ffn_norm"] = "pre_feedforward_layernorm"
-    if a.arch in ("seed_oss", "qwen35"):
+    if a.arch in ("seed_oss", "qwen35", "glm4moe"):
         names["post_attention_norm"] = "post_attention_layernorm"
     if a.mix == "ssm":
         names.update({"ssm_in": "mamba.in_proj", "ssm_conv1d": "mamba.conv1d", "ssm_dt": "mamba.dt_bias", "ssm_a": "mamba.A_log",
@@ -446,8 +514,10 @@ def load(a, path, off):
             x = x.reshape(3, a.heads, a.head_dim, -1).swapaxes(0, 1).reshape(x.shape)
         if end == "bias" and off == ("norm_bias" if base.endswith("norm") else "bias"):
             x = x * 0
-        if base.endswith("_exps") or base.startswith("ffn_gate_inp"):
-            for name, t in expert_tensors(a, base, x).items():
+        if parts[0] == "blk" and int(parts[1]) >= a.layers:
+            continue
+        if base.endswith(("_exps", "_shexp", "exp_probs_b", "ffn_gate_inp")):
+            for name, t in expert_tensors(a, base, x, off).items():
                 state[f"model.layers.{parts[1]}.{name}"] = torch.from_numpy(t.copy())
             continue
         name = f"model.layers.{parts[1]}.{names[base]}" if parts[0] == "blk" else whole[base]
@@ -455,6 +525,7 @@ def load(a, path, off):
             state.update({f"{name}.norms.{h}.weight": torch.from_numpy(x[h].copy()) for h in range(len(x))})
             continue
         state[f"{name.replace('model.', 'gpt_neox.') if a.arch == 'gptneox' else name}.{end}".rstrip(".")] = torch.from_numpy(x.copy())
+    join_granite(state)
     for layer, tensors in mixed.items():
         if a.mix == "ssm":
             both = np.concatenate([tensors["ffn_gate"], tensors["ffn_up"]])

@@ -1,0 +1,164 @@
+"""Mutants: CUDA kernels, on the emulator. tests/mutate.py says what a row is."""
+
+KV = "engine/kv_cache.c"
+GEMM = "kernels/cpu/gemm.c"
+ENGINE = "engine/engine.c"
+CUDA = "kernels/cuda/%s"
+
+ROWS = [
+    # ---- CUDA kernels, on the emulator -----------------------------------------------------------------------
+    (CUDA % "weight.c", "cuda_layout_of(desc->part[i].dtype) == LAYOUT_COUNT", "false",
+            "test_emu_load"),  # take formats that it has no GEMM for
+    (CUDA % "weight.c", "    if (rt_failed(dev->rt))\n        rt_wait(dev->rt, 0, err);\n    else\n", "", "test_emu_forward"),  # a device that failed at load is called too small
+    (CUDA % "memory.c", "    if (rt_failed(dev->rt)) // it gives no memory either\n        return rt_wait(dev->rt, 0, err);\n", "",
+         "test_emu_forward"),  # the same where the cache is made
+    (CUDA % "attn.cuh", "    return kv_vector(kv, b, seq, pos, h) * (size_t)kv.head_dim;",
+         "    return (size_t)((unsigned)kv_vector(kv, b, seq, pos, h) * (unsigned)kv.head_dim);",
+         "test_emu_attention"),  # places in the cache counted in 32 bits
+    (CUDA % "attn_decode.cu", "        kd_copy_wait<1>();\n        __syncwarp();\n        const float *scale = SCALED ? scales + stage * 2 * PAGE : NULL;",
+         "        kd_copy_wait<2>();\n        __syncwarp();\n        const float *scale = SCALED ? scales + stage * 2 * PAGE : NULL;",
+         "test_emu_attention"),  # large groups: a wait that is too weak
+    (CUDA % "attn_decode.cu", "        __syncwarp();\n#pragma unroll\n        for (int g = 0; g < G; g++) {\n            float before", "#pragma unroll\n        for (int g = 0; g < G; g++) {\n            float before",
+         "test_emu_attention"),  # scores are read before other lanes have written them
+    (CUDA % "attn_decode.cu", "        __syncwarp(); // the stage and the scores are written again\n", "", "test_emu_attention"),  # a stage is written while others read it
+    (CUDA % "attn_decode.cu", "    kd_copy_wait<0>();\n    __syncthreads(); // every warp is done with its stages\n    float *out = (float *)(void *)shared",
+         "    kd_copy_wait<0>();\n    float *out = (float *)(void *)shared", "test_emu_attention"),  # combining warps writes over a ring in use
+    (CUDA % "attn_decode.cu", "bool ok = page * PAGE + r >= it.begin && page * PAGE + r < it.end;", "bool ok = true;",
+         "test_emu_attention"),  # NaN of slots that are not the sequence's
+    (CUDA % "attn_decode.cu", "if (column == 0)\n                    scores[g * PAGE + r + sub] = t >= it.begin && t < it.end ? s[g] : -INFINITY;",
+         "if (column == 0)\n                    scores[g * PAGE + r + sub] = t >= it.begin && t <= it.end ? s[g] : -INFINITY;",
+         "test_emu_attention"),  # one token too many
+    (CUDA % "attn_decode.cu", "                                      page + DECODE_WARPS, h, lane);\n        kd_copy_wait<1>();\n        __syncwarp();\n        const float *scale = SCALED ? scales + stage * 2 * PAGE",
+         "                                      page + 1, h, lane);\n        kd_copy_wait<1>();\n        __syncwarp();\n        const float *scale = SCALED ? scales + stage * 2 * PAGE", "test_emu_attention"),  # a warp takes the pages of another
+    (CUDA % "attn_decode.cu", "for (int bits = PER_ROW / 2; bits > 0; bits >>= 1)", "for (int bits = PER_ROW / 4; bits > 0; bits >>= 1)",
+         "test_emu_attention"),  # half of a row is left out
+    (CUDA % "attn_decode.cu", "STAGE = 2 * PAGE * HD * 2,\n        QUERY = 16 * HD * 2,", "STAGE = 2 * PAGE * HD * 2,\n        QUERY = 8 * HD * 2,",
+         "test_emu_attention"),  # too little shared memory
+    (CUDA % "attn_decode.cu", "        float o = 0;\n        for (int s = begin; s < end; s++)\n            o += rescale(p[(size_t)s * stride + (size_t)d], max) *",
+         "        float o = 0;\n        for (int s = begin; s < end; s++)\n            o +=", "test_emu_attention"),  # split-KV partials are not rescaled
+    (CUDA % "attn_prefill.cu", "        kd_copy_wait<1>();\n        __syncthreads();\n", "        kd_copy_wait<1>();\n", "test_emu_attention"),  # prefill: copies of other threads are not waited for
+    (CUDA % "attn_prefill.cu", "        __syncthreads(); // the stage is written again\n", "", "test_emu_attention"),  # prefill: a stage is written while others read it
+    (CUDA % "attn_prefill.cu", "        kd_copy_wait<1>();\n        __syncthreads();\n", "        kd_copy_wait<1>();\n        if (warp < 3)\n            __syncthreads();\n",
+         "test_emu_attention"),  # a barrier that some do not reach
+    (CUDA % "attn_prefill.cu", "kd_ldmatrix4_trans(b, values", "kd_ldmatrix4(b, values", "test_emu_attention"),  # values are not transposed
+    (CUDA % "attn_prefill.cu", "bool seen = token <= p &&", "bool seen = token <= p + 1 &&", "test_emu_attention"),  # a row sees the token after it
+    (CUDA % "attn_prefill.cu", "token > p - a.window)", "token >= p - a.window)", "test_emu_attention"),  # a window one token too wide
+    (CUDA % "attn_decode.cu", "s[n][e] = t >= it.begin && t < it.end ? s[n][e] * scale[PAGE + t % PAGE] : 0;", "s[n][e] = s[n][e] * scale[PAGE + t % PAGE];",
+         "test_emu_attention"),  # int8, large groups: the scale of a slot without a token
+    (CUDA % "attn_decode.cu", "p = page * PAGE + t >= it.begin && page * PAGE + t < it.end ? p * scale[PAGE + t] : 0;", "p = p * scale[PAGE + t];",
+         "test_emu_attention"),  # int8, small groups: the same
+    (CUDA % "attn_decode.cu", "s[g] *= scale[r + sub];", "s[g] *= scale[r];", "test_emu_attention"),  # int8: the scale of another token
+    (CUDA % "attn_prefill.cu", "2 * TOKENS, (int)threadIdx.x, PREFILL_THREADS);\n            __syncthreads();", "2 * TOKENS, (int)threadIdx.x, PREFILL_THREADS);",
+         "test_emu_attention"),  # 8 bits: a tile is read before it is widened
+    (CUDA % "attn_prefill.cu", "s[n][e] = token >= begin && token < end ? s[n][e] * scale[TOKENS + token % TOKENS] : 0;", "s[n][e] = s[n][e] * scale[TOKENS + token % TOKENS];",
+         "test_emu_attention"),  # int8, prefill: the scale of a slot without a token
+    (CUDA % "attn.cuh", "*(uint4 *)(void *)(to + r * HD * 2 + (((c + 1) ^ (r & 7)) << 4)) = high;", "*(uint4 *)(void *)(to + r * HD * 2 + ((c ^ (r & 7)) << 4)) = high;",
+         "test_emu_attention"),  # 8 bits: half of a piece over the other
+    (CUDA % "attn_wgmma.cu", "    kd_copy_wait<1>();\n    kd_shared_fence();\n", "    kd_copy_wait<1>();\n", "test_emu_attention"),  # wgmma: the first keys are not fenced
+    (CUDA % "attn_wgmma.cu", "    kd_copy_wait<0>();\n    kd_shared_fence();\n", "    kd_copy_wait<0>();\n", "test_emu_attention"),  # wgmma: the next keys are not fenced
+    (CUDA % "attn_wgmma.cu", "    kd_copy_wait<0>();\n    kd_shared_fence();\n", "    kd_copy_wait<1>();\n    kd_shared_fence();\n", "test_emu_attention"),  # wgmma: copies are not waited for
+    (CUDA % "attn_wgmma.cu", "((c % 8 ^ r % 8) << 4)", "(c % 8 << 4)", "test_emu_attention"),  # wgmma: no swizzle
+    (CUDA % "attn_wgmma.cu", "c / 8 * rows * ROW_BYTES", "c / 8 * ROW_BYTES", "test_emu_attention"),  # wgmma: blocks of columns over each other
+    (CUDA % "attn_wgmma.cu", "kd_across_k(values, WIDE_TOKENS * ROW_BYTES, PATTERN)", "kd_across_k(values, PATTERN, WIDE_TOKENS * ROW_BYTES)",
+         "test_emu_attention"),  # wgmma: the strides of values exchanged
+    (CUDA % "attn_wgmma.cu", "kd_wgmma<HD, HALF, true>(o, p[k]", "kd_wgmma<HD, HALF, false>(o, p[k]", "test_emu_attention"),  # wgmma: values are not transposed
+    (CUDA % "attn_wgmma.cu", "warp / 4 * GROUP_ROWS * ROW_BYTES", "0", "test_emu_attention"),  # wgmma: both warpgroups have the first's queries
+    (CUDA % "attn_wgmma.cu", "k % 4 * 32)), k > 0);", "k % 4 * 32)), true);", "test_emu_attention"),  # wgmma: scores on top of the tile's before
+    (CUDA % "attn_wgmma.cu", "        kd_wgmma_wait<1>(); // the scores\n", "", "test_emu_attention"),  # wgmma: scores are read before they are there
+    (CUDA % "attn_wgmma.cu", "    kd_wgmma_wait<0>(); // outputs of the tiles before\n", "", "test_emu_attention"),  # wgmma: outputs are rescaled while they are added to
+    (CUDA % "attn_wgmma.cu", "    kd_wgmma_wait<0>(); // the last outputs\n", "", "test_emu_attention"),  # wgmma: a block ends with wgmma in flight
+    (CUDA % "attn_wgmma.cu", "    kd_wgmma_hold(p);\n    kd_wgmma_fence();\n", "    kd_wgmma_hold(p);\n", "test_emu_attention"),  # wgmma: registers are not fenced
+    (CUDA % "attn_wgmma.cu", "    kd_shared_fence();\n    __syncthreads(); // and nobody", "    kd_shared_fence();\n    // and nobody", "test_emu_attention"),  # wgmma: a stage is written while others read it
+    (CUDA % "attn_wgmma.cu", "o[i][e] *= f[e >> 1];", "o[i][e] *= 1;", "test_emu_attention"),  # wgmma: outputs are not rescaled
+    (CUDA % "attn_wgmma.cu", "rows.sum[e] *= f[e];", "", "test_emu_attention"),  # wgmma: sums are not rescaled
+    (CUDA % "attn_wgmma.cu", "base[e] = top[e] == -INFINITY ? 0 : -top[e];", "base[e] = -top[e];", "test_emu_attention"),  # wgmma: a row that saw nothing yet
+    (CUDA % "attn_wgmma.cu", "bool seen = token <= p &&", "bool seen = token <= p + 1 &&", "test_emu_attention"),  # wgmma: a row sees the token after it
+    (CUDA % "attn_wgmma.cu", "first + WIDE_TOKENS - 1 > rows.low", "first + WIDE_TOKENS - 1 > rows.high", "test_emu_attention"),  # wgmma: a tile that only some rows of a warp see whole
+    (CUDA % "attn_wgmma.cu", "first <= rows.high - window", "first <= rows.low - window", "test_emu_attention"),  # wgmma: the same at the window's beginning
+    (CUDA % "attn_wgmma.cu", "bool ok = pos + (int)(n * STEP) >= begin && pos + (int)(n * STEP) < end;", "bool ok = pos + (int)(n * STEP) >= begin;",
+         "test_emu_attention"),  # wgmma: slots past the end
+    (CUDA % "attn_prefill.cu", "strcmp(wgmma, \"1\") == 0 &&", "true &&", "test_emu_attention"),  # wgmma where nobody asked for it
+    (CUDA % "work.c", "(r -= c->tile_rows) >= 0;)", "(r -= 2 * c->tile_rows) >= 0;)", "test_emu_work"),  # half of the tiles
+    (CUDA % "work.c", "    sort_tiles(a, c->tile_rows, tiles, n);\n", "    sort_tiles(a, c->tile_rows, tiles, 0);\n", "test_emu_work"),  # the lightest tile of a long prompt comes before the heaviest of others
+    (CUDA % "work.c", "t->position + t->first / a->group - a->window + 1 : 0;", "t->position : 0;", "test_emu_work"),  # what a tile reads, without its window
+    (CUDA % "emu/wgmma.cpp", "return at ^ ((at >> 7 & (w - 1)) << 4);", "return at;", "test_emu_intrinsics"),  # emulator: no swizzle
+    (CUDA % "emu/wgmma.cpp", "        memset(s.d[l], 0xff, sizeof(float) * (size_t)(n / 2)); // what was there must not look valid\n", "", "test_emu_intrinsics"),  # emulator: sums can be read in flight
+    (CUDA % "emu/wgmma.cpp", "    w->fenced = false; // whoever waited may touch registers now\n", "", "test_emu_intrinsics"),  # emulator: one fence is enough
+    (CUDA % "emu/wgmma.cpp", "if (b->writer[l.piece] == l.number)", "if (l.number == 0)", "test_emu_attention"),  # emulator: fences are not seen
+    (CUDA % "emu/wgmma.cpp", "if (r.known && r.n == n && digest(r) != r.fenced)", "if (false)", "test_emu_intrinsics"),  # emulator: registers written behind the fence
+    (CUDA % "emu/wgmma.cpp", "if (b->warps[i].history != b->warps[i / 4 * 4].history)", "if (false)", "test_emu_intrinsics"),  # emulator: warps that do not do the same
+    (CUDA % "qkv.cu", "!finite || max < 7.88860905e-31f; // 2^-100", "!finite || max == 0;", "test_emu_rows"),  # int8: vectors too small for a scale
+    (CUDA % "qkv.cu", "finite = __ballot_sync(ALL_LANES, finite) == ALL_LANES;", "__syncwarp();", "test_emu_rows"),  # int8: a NaN that lane 0 does not see
+    (CUDA % "intrinsics.h", "    if (a >= 0x43e80000u)\n        return (uint8_t)(sign | 0x7eu);\n    if (a >= 0x3c800000u)\n        return (uint8_t)(sign | (a - ", "    if (a >= 0x3c800000u)\n        return (uint8_t)(sign | (a - ",
+         "test_emu_intrinsics"),  # fp8: large numbers wrap around
+    (CUDA % "ranks.cu", "bool go = peer_barrier(a.peers, epoch + 1, arrived);", "bool go = true;", "test_emu_ranks"),  # parts are added before they are there
+    (CUDA % "ranks.cu", "    peer_barrier(a.peers, epoch + 2, arrived);\n    if (threadIdx.x == 0)\n        a.peers.epochs[blockIdx.x] = epoch + 2;\n}\n\n// Rank", "    if (threadIdx.x == 0)\n        a.peers.epochs[blockIdx.x] = epoch + 2;\n}\n\n// Rank",
+         "test_emu_ranks"),  # a part is written while others read it
+    (CUDA % "ranks.cu", "v[r] = add4(v[2 * r], v[2 * r + 1]);", "v[r] = add4(v[r], v[r + n / 2]);", "test_emu_ranks"),  # another tree
+    (CUDA % "ranks.cu", "float max = num < 0 ? NAN : -INFINITY;", "float max = -INFINITY;", "test_emu_ranks"),  # a rank's row that is not finite is sampled from
+    (CUDA % "ranks.cu", "            if (a.bias)\n                v = add4(v,", "            if (a.bias && a.peers.rank == 0)\n                v = add4(v,", "test_emu_ranks"),  # a bias on one rank alone
+    (CUDA % "sample.cu", "topk->ids[at] = a.begin + i;", "topk->ids[at] = i;", "test_emu_ranks"),  # local top-k by its place among a rank's tokens
+    (CUDA % "sample.cu", "if (d.adjusted < 0 || row.row < 0 || topk != TOPK)", "if (d.adjusted < 0 || row.row < 0 || TOPK)", "test_emu_ranks"),  # local top-k before entries and mask
+    (CUDA % "gemm.cu", "return (red[0] + red[stride]) + (red[2 * stride] + red[3 * stride]);", "return ((red[0] + red[stride]) + red[2 * stride]) + red[3 * stride];",
+         "test_emu_ranks"),  # a rank's segments in another order
+    (CUDA % "gemm.cu", "    __syncthreads();\n    finish<NT>(a, red, tile, m0);", "    finish<NT>(a, red, tile, m0);", "test_emu_gemm"),  # segments are added before they are there
+    (CUDA % "gemm.cu", "kd_grid_wait(); // weights do not depend on the kernel before, x does", "", "test_emu_gemm"),  # x is read before the kernel before has written it
+    (CUDA % "gemm.cu", "ring[u] = load_fragment<F>(a.w, tile, s + u + RING, lane);", "ring[u] = load_fragment<F>(a.w, tile, s + u + 1, lane);",
+         "test_emu_gemm"),  # the ring holds the wrong step
+    (CUDA % "gemm.cu", "return (int)((long long)steps * i / SEGMENTS);", "return steps / SEGMENTS * i;", "test_emu_gemm"),  # the last steps are left out
+    (CUDA % "gemm.cu", "r.second[i] = both * (float)(int8_t)(s >> (16 + 8 * i));", "r.second[i] = both * (float)(uint8_t)(s >> (16 + 8 * i));",
+         "test_emu_gemm"),  # scales of Q6_K without a sign
+    (CUDA % "gemm.cu", "if (nan >> (kd_lane() & 16) & 0xffffu)", "if (false)", "test_emu_gemm"),  # a NaN among logits is lost
+    (CUDA % "gemm.cu", "float s0 = red[0] + red[stride], s1 = red[2 * stride] + red[3 * stride];",
+         "float s0 = red[0] + red[stride], s1 = red[2 * stride] + red[2 * stride];", "test_emu_gemm"),  # a segment twice, another never
+    (CUDA % "pack.cu", "word[0] |= q << (i / 2 * 4 + i % 2 * 16);", "word[0] |= q << (i * 4);", "test_emu_gemm"),  # nibbles in the order of the file
+    (CUDA % "qkv.cu", "    __syncwarp();\n    if (kind < 2) {", "    if (kind < 2) {", "test_emu_rows"),  # a head is rotated before it is whole
+    (CUDA % "qkv.cu", "    if (slot < 0)\n        return;", "", "test_emu_rows"),  # padding is written somewhere
+    (CUDA % "sample.cu", "    if (u == 0x80000000u)\n        u = 0;\n", "", "test_emu_sample"),  # -0 below +0
+    (CUDA % "sample.cu", "        __syncthreads();\n        above = s->before;", "        above = s->before;", "test_emu_sample"),  # the digit of another thread is read before it is written
+    (CUDA % "sample.cu", "        __syncthreads(); // entries of one token come in order: one a pass\n", "", "test_emu_sample"),  # entries of one token in any order
+    (CUDA % "sample.cu", "largest = max[g] < INFINITY ? fmaxf(largest, max[g]) : INFINITY;", "largest = fmaxf(largest, max[g]);",
+         "test_emu_sample"),  # a row that holds NaN is sampled from
+    (CUDA % "sample.cu", "mass_t need = share < 1 ? 1 :", "mass_t need =", "test_emu_sample"),  # top-p 0 keeps nothing
+    (CUDA % "sample.cu", "(key == v.last_key && id <= v.last_id)", "key == v.last_key", "test_emu_sample"),  # ties at the end of top-k
+    (CUDA % "sample.cu", "to[i] = 2 * i + 1 < n ? kd_add(from[2 * i], from[2 * i + 1]) : from[2 * i];", "to[i] = kd_add(from[2 * i], 2 * i + 1 < n ? from[2 * i + 1] : from[2 * i]);",
+         "test_emu_sample"),  # the odd group out is counted twice
+    (CUDA % "work.c", "if (n == 0 || seen[entries[i].token] == *stamp) {", "if (n == 0) {", "test_emu_sample"),  # entries of a token at once
+    (CUDA % "step.c", "        if (g->num_tokens == tokens && same_splits && g->adjusts == key.adjusts)", "        if (g->num_tokens == tokens && same_splits)",
+         "test_emu_steps"),  # a graph without entries replays a step that has some
+    (CUDA % "work.c", "        slots[t] = -1;\n", "        slots[t] = 0;\n", "test_emu_steps"),  # padding rows write a block
+    (CUDA % "multiply.c", "w->layout != LAYOUT_F32 ? dev->work.num_decode : m;", "w->layout != LAYOUT_F32 ? 0 : m;",
+         "test_emu_forward"),  # decodes go through cuBLASLt beside a long prompt
+    (CUDA % "multiply.c", "others > CUDA_TOKENS && !dev->exact && ", "others > CUDA_TOKENS && ", "test_emu_forward"),  # exact: long prompts go through cuBLASLt
+    (CUDA % "phases.c", "    else if (!dev->exact)\n        attend_splits(dev, layer);", "    else if (true)\n        attend_splits(dev, layer);", "test_emu_forward"),  # exact: decodes alone take the kernel of decodes
+    (CUDA % "work.c", "c->exact ? 0 : step->num_decode", "step->num_decode", "test_emu_work"),  # exact: no tiles for rows that decode
+    (CUDA % "multiply.c", "    int others = m - dev->work.num_decode;\n", "    int others = m;\n", "test_emu_forward"),  # a short prompt beside decodes leaves the skinny GEMM
+    (CUDA % "multiply.c", ".scale = half ? x->scale + first : NULL,", ".scale = half ? x->scale : NULL,", "test_emu_forward"),  # cuBLASLt's rows get the factors of the first ones
+    (CUDA % "peers.c", "        shot = dev->work.num_decode;\n", "        shot = 0;\n", "test_emu_ranks"),  # decodes are added by NCCL beside a long prompt
+    (CUDA % "phases.c", ".split0 = list->one_launch ? 0 : first[row],", ".split0 = 0,", "test_emu_forward"),  # every launch of decode takes the first one's splits
+    (CUDA % "work.c", "first_split[end + 1] - first_split[row] <= max_splits)", "first_split[end] - first_split[row] <= max_splits)", "test_emu_forward"),  # a launch has a row too many
+    (CUDA % "step.c", "    if (dev->num_graphs == dev->max_graphs)\n        return NULL;\n", "    if (dev->num_graphs == dev->max_graphs)\n        return &dev->graphs[0];\n",
+         "test_emu_steps"),  # a bucket beyond those that are kept replays another
+    (CUDA % "step.c", "    rt_upload(dev->rt, dev->staging, dev->upload[slot], dev->work.bytes);\n",
+         "    rt_upload(dev->rt, dev->staging, dev->upload[slot], 16);\n    rt_upload(dev->rt, dev->staging, dev->upload[slot], dev->work.bytes);\n", "test_emu_steps"),  # two uploads a step
+    (CUDA % "ranks.cu", "        for (int k = i * CUDA_GROUP; k < (i + 1) * CUDA_GROUP && k < num; k++)", "        for (int k = i * CUDA_GROUP; k < (i + 1) * CUDA_GROUP; k++)",
+         "test_emu_ranks"),  # maxima of a local top-k that is not there
+    (CUDA % "rows.cu", "    if (i >= a.n)\n        return;\n    float v = a.x[row", "    float v = a.x[row", "test_emu_rows"),  # a GEMM of cuBLASLt writes past its columns
+    (CUDA % "pack.cu", "i += SCATTER_BLOCKS * SCATTER_THREADS)", "i += 2 * SCATTER_BLOCKS * SCATTER_THREADS)", "test_emu_rows"),  # half of a long part of an upload
+    (CUDA % "step.c", "bool same_splits = memcmp(g->max_splits, key.max_splits, sizeof key.max_splits) == 0;", "bool same_splits = true;", "test_emu_steps"),  # a graph replays a step with more splits of a spec
+    (CUDA % "step.c", "    if (step->masks && step->masks_wait)\n", "    if (false)\n", "test_emu_steps"),  # masks are read before they are there
+    (CUDA % "phases.c", ".slots = dev->inputs.groups[layer->kv_group].slots,", ".slots = dev->inputs.groups[0].slots,", "test_emu_forward"),  # every layer writes to the pages of the first group
+    (CUDA % "phases.c", "int spec = layer->attn.index, rows = dev->work.num_decode;", "int spec = 0, rows = dev->work.num_decode;", "test_emu_forward"),  # every layer decodes by the splits of the first spec
+    (CUDA % "phases.c", ".tile_rows = dev->work_config.tile_rows,\n                             .window = layer->attn.window};", ".tile_rows = dev->work_config.tile_rows,\n                             .window = dev->model.attn[0].window};", "test_emu_forward"),  # every layer has the window of the first
+    (CUDA % "phases.c", ".rope_pairs = rope ? rope->dim / 2 : 0,", ".rope_pairs = dev->model.ropes[0].dim / 2,", "test_emu_forward"),  # positions rotate in every layer
+    (CUDA % "work.c", ".begin = at > begin ? at : begin,", ".begin = at,", "test_emu_steps"),  # decode reads what a window gave back
+    (CUDA % "phases.c", "a.of = &dev->inputs.rows[first].row;", "a.of = &dev->inputs.rows[0].row;", "test_emu_steps"),  # hidden states of the first rows for those that follow
+    (CUDA % "phases.c", "    float *to = dev->result[dev->num_begun & 1].hidden;\n", "    float *to = dev->result[0].hidden;\n", "test_emu_steps"),  # hidden states of two steps in one place
+    (CUDA % "kv.c", ".num = 2 * dev->model.kv_layers,", ".num = dev->model.kv_layers,", "test_emu_steps"),  # a page is copied without its values
+    (CUDA % "kv.c", "        if (!dev->key_scales)\n            continue;", "        continue;", "test_emu_steps"),  # and without the scales of int8
+    (CUDA % "attn_prefill.cu", "int begin = a.window > 0 ? t.position + t.first / G + 1 - a.window : 0;", "int begin = a.window > 0 ? t.position + t.first / G + 1 - a.window - KV_TILE : 0;", "test_emu_attention"),  # prefill reads pages that a window gave back
+    (CUDA % "attn_wgmma.cu", "int begin = a.window > 0 ? t.position + t.first / G + 1 - a.window : 0;", "int begin = a.window > 0 ? t.position + t.first / G + 1 - a.window - KV_TILE : 0;", "test_emu_attention"),  # wgmma: the same
+    (ENGINE, "    if ((named || backend_cuda_at_hand()) &&", "    if (backend_cuda_at_hand() &&", "test_emu_load"),  # auto falls back without a word
+    (ENGINE, "    depth = depth < PLAN_MAX_DEPTH ? depth : PLAN_MAX_DEPTH; // there may be more stages\n", "", "test_ranks"),  # as many plans as stages
+    (CUDA % "emu/emu.cpp", "    memset(dst, 0xff, (size_t)bytes); // what was there must not look valid\n", "", "test_emu_intrinsics"),  # a copy lands before it is waited for
+]

@@ -1,0 +1,227 @@
+"""Mutants: CPU kernels, architectures, chat templates. tests/mutate.py says what a row is."""
+
+SAMPLER = "kernels/cpu/sampler.c"
+PHILOX = "kernels/philox.h"
+BODY = "kernels/cpu/body.h"
+BODY_ATTENTION = "kernels/cpu/body_attention.h"
+GEMM = "kernels/cpu/gemm.c"
+POOL = "kernels/cpu/pool.c"
+CPU = "kernels/cpu/cpu.c"
+CPU_DEVICE = "kernels/cpu/device.h"
+ATTENTION = "kernels/cpu/attention.c"
+ROPE = "kernels/rope.c"
+REF = "kernels/ref/backend.c"
+TILES = "kernels/cpu/body_gemm.h"
+AVX2 = "kernels/cpu/vec_avx2.h"
+AVX512 = "kernels/cpu/vec_avx512.h"
+PACK = "kernels/cpu/pack.c"
+QUANTS_H = "base/quants.h"
+DECODE = "base/quants.c"
+REF_OPS = "kernels/ref/ref_ops.c"
+WEIGHTS = "engine/models/weights.c"
+CONFIG = "engine/models/model_config.c"
+ARCHS = "engine/models/architectures.c"
+KV_LAYERS = "engine/models/kv_layers.c"
+JINJA = "engine/text/jinja/%s.c"
+SHARD = "engine/models/shard.c"
+HEAD = "kernels/cpu/head.c"
+CPU_KV = "kernels/cpu/kv.c"
+ROPE_TABLE = "kernels/cpu/rope_table.c"
+CUDA = "kernels/cuda/%s"
+
+ROWS = [
+    # ---- kernels ---------------------------------------------------------------------------------------------
+    (SAMPLER, "        if (above > target)\n            return",
+            "        if (above >= target)\n            return", "test_sampler"),  # the boundary of a sample moves
+    (SAMPLER, "(s->key[i] == key && i <= last.index)",
+            "(s->key[i] == key)", "test_sampler"),  # top-k keeps all of a tie
+    (SAMPLER, "need - 1).through",
+            "need).through", "test_sampler"),  # one token too many
+    (SAMPLER, "(l > 0 ? l / e->div : l * e->div) + e->add",
+            "l / e->div + e->add", "test_sampler"),  # the repetition penalty rewards what is unlikely
+    (SAMPLER, "if (u == 0x80000000u)",
+            "if (u == 0x80000001u)", "test_sampler"),  # minus zero sorts below zero
+    (PHILOX, "k0 += 0x9E3779B9u",
+            "k0 += 0x9E3779B8u", "test_sampler"),  # another random stream
+    (BODY_ATTENTION, "                s = v16_keep(s, begin[t] - i, end[t] - i, nothing);\n",
+            "                s = s;\n", "test_ops"),  # attention reads what lies past the end
+    (BODY_ATTENTION, "        values_half_pair(out, w, c, dtype, begin - 1, t, 2);\n", "",
+            "test_canonical"),  # a window that begins within a pair loses a token
+    (BODY_ATTENTION, "s = v16_mul(s, v16_load(c->key_scale[i / ATTN_TILE]));", "s = v16_mul(s, scale);",
+            "test_ops"),  # int8: keys without their scales
+    (BODY_ATTENTION, "            part[2 * j + used / 2] = pair_part(tile, dtype, at0 + 2 * (i + j) + used / 2);",
+            "            for (int k = 0; k < 2; k++)\n                part[2 * j + k] = pair_part(tile, dtype, at0 + 2 * (i + j) + k);",
+            "test_ops"),  # a pair reads the token after the context
+    (ATTENTION, "        first_partial += dev->kv_heads * (chunk1 - chunk0);\n", "",
+            "test_ops"),  # long sequences beside each other share their slots
+    (ATTENTION, "            if (partials + more > cpu_attn_partials(job->dev))\n                break;\n", "",
+            "test_ops"),  # more of them than there is room for
+    (BODY_ATTENTION, "        if (all_low > low || all_high < high)\n            rescale_out(&w, c);\n", "",
+            "test_canonical"),  # queries of other ranges: what they had so far is not scaled to the new maximum
+    (BODY_ATTENTION, "    rescale = v16_if_less(top, v16_set1(-FLT_MAX), v16_set1(1), rescale); // nothing yet\n", "",
+            "test_kernels"),  # a row whose window begins later is NaN
+    (BODY_ATTENTION, "x = v16_sub(v16_mul(v16_load(w->p + at), scale), best);",
+            "x = v16_fma(v16_load(w->p + at), scale, v16_sub(zero, best));", "test_canonical"),  # a weight with one rounding less
+    (BODY_ATTENTION, "x = v16_max(v16_set1(-127), x);", "x = v16_max(v16_set1(-126), x);", "test_kernels"),  # weights never become 0
+    (AVX512, "0xff, _mm512_setr_epi32(0, 4, 8, 12, 2, 6,", "0xff, _mm512_setr_epi32(0, 4, 8, 12, 6, 2,", "test_kernels"),  # sums of two queries change places
+    (ATTENTION, "&c->key_scale[i]) = scale + head * B;", "&c->key_scale[i]) = scale + head * 0 * B;", "test_ops"),  # decode, int8: scales of the first head for all
+    (BODY_ATTENTION, "    if (c->step0 == 0) {", "    if (c->step0 >= 0) {", "test_ops"),  # each step of decode forgets those before it
+    (ATTENTION, "c->step0 = step, c->step1 = step + 1;", "c->step0 = step, c->step1 = 4;", "test_ops"),  # steps of decode are done twice
+    (ATTENTION, "from = u % m.per_head * ATTN_QUERIES;\n        float *q", "from = 0;\n        float *q",
+                "test_ops"),  # decode, large groups: the first eight heads again
+    (ATTENTION, "head + each < heads ? head + each : heads", "head + each < heads ? head + each : heads - 1",
+                "test_ops"),  # decode: the last kv head of an item is left out
+    (ATTENTION, "own == i && later < last", "own == i && later < last + ATTN_STEP", "test_prefetch"),  # what is not there is asked for
+    (ATTENTION, "tile += which;", "tile += 1;", "test_prefetch"),  # decode: half of the next step is not asked for
+    (TILES, "rows_add(rows_add(segment(s, i, v, t), segment(s, i + 1, v, t)),",
+            "rows_add(rows_add(segment(s, i, v, t), segment(s, i + 3, v, t)),", "test_canonical"),  # another tree of segments
+    (CPU, "    if (slot >= 0)\n", "    if (slot >= -1)\n", "test_ops"),  # padding is written
+    (ATTENTION, "&step->groups[layer->kv_group]", "&step->groups[0]", "test_layers"),  # every layer reads the first group's pages
+    (CPU, "job->step->groups[layer->kv_group].slots[t]", "job->step->groups[0].slots[t]", "test_layers"),  # and writes there
+    (CPU, "finish_heads(dev, key, a->kv_heads, a,", "finish_heads(dev, key, a->kv_heads, &dev->model.attn[0],", "test_layers"),  # keys of every layer rotate alike
+    (ATTENTION, ".kv_layer = layer->kv_layer,", ".kv_layer = layer->kv_layer / 2,", "test_layers"),  # layers read each other's keys
+    (CPU, "m->attn[0].kv_heads || a->head_dim != m->attn[0].head_dim", "m->attn[0].kv_heads", "test_layers"),  # pages for heads of another size
+    (HEAD, "if (r == 0 && step->masks", "if (step->masks", "test_layers"),  # masks are waited for more than once
+    (HEAD, "            step->masks_wait(step->masks_arg);\n", "            (void)0;\n", "test_layers"),  # masks that are not computed yet
+    (HEAD, "out->hidden + (size_t)r * (size_t)dev->model.hidden", "out->hidden", "test_layers"),  # hidden states of the first rows only
+    (CPU_KV, "        if (dev->kv_dtype == DTYPE_I8)\n            memcpy", "        if (false)\n            memcpy", "test_layers"),  # int8 pages are copied without scales
+    (ROPE_TABLE, "= {t, t->filled, end};", "= {t, t->filled + 1, end};", "test_layers"),  # a position between two fills is left out
+    # ---- architectures ---------------------------------------------------------------------------------------
+    (CPU_DEVICE, "float *a = x + (interleaved ? 2 * i : i), *b = interleaved ? a + 1 : a + t->pairs;",
+          "float *a = x + 2 * i, *b = a + 1;", "test_json_arch"),  # every architecture turns adjacent pairs
+    (CPU, "    for (int i = 0; bias && i < num_heads * d; i++)\n        x[i] += bias[i];\n",
+          "    (void)bias;\n", "test_json_arch"),  # no bias of q and k
+    (CPU, "value[i] += bias[2][i];", "value[i] += bias[1][i];", "test_json_arch"),  # the values get the keys' bias
+    (CPU, "+ (size_t)i] += job->bias[i];", "+ (size_t)i] -= job->bias[i];", "test_json_arch"),  # the output's bias subtracted
+    (CPU, "bool rotated = a->qk_norm == QK_NORM_ROTATED;", "bool rotated = true;", "test_json_arch"),  # norm of heads after the rotation
+    (CPU, "bool rotated = a->qk_norm == QK_NORM_ROTATED;", "bool rotated = false;", "test_json_arch"),  # hunyuan: before it
+    (CPU, "x[i] += job->bias[i];", "x[i] -= job->bias[i];", "test_json_arch"),  # the bias of what is scaled subtracted
+    (CPU, "resid[i] += scale * x[i];", "resid[i] += x[i];", "test_json_arch"),  # no residual scale
+    (CPU, "row[i] *= scale;", "row[i] /= scale;", "test_json_arch"),  # the embedding is scaled the other way
+    (WEIGHTS, "t.offset += t.bytes / all * (uint64_t)before;", "", "test_json_arch"),  # every part is the fused tensor's first
+    (WEIGHTS, "there && (!at.bias", "true && (!at.bias", "test_model_config"),  # parts and the fused tensor side by side
+    ("engine/engine.c", "> e->model.ropes[i].original_context)", "< e->model.ropes[i].original_context)", "test_json_arch"),  # the other factors of LongRoPE
+    ("kernels/cpu/body_attention.h", "s = tanh_v16(v16_mul(s, v16_set1(c->inner)));", "s = v16_mul(s, v16_set1(c->inner));", "test_json_arch"),  # scores without their cap
+    ("kernels/cpu/body.h", "v16_set1(0.0713548162726f), v16_mul(x, x)", "v16_set1(0.0713548162726f), x", "test_json_arch"),  # another GELU
+    (HEAD, "dev->kernels->softcap(logits, n, dev->model.logit_softcap);", ";", "test_json_arch"),  # logits without their cap
+    (CPU, "device_norm(dev, x, x, job->norm, 0, D);", ";", "test_json_arch"),  # no norm behind a sublayer
+    (CPU, "device_norm(dev, x, x, norm, 0, num_heads * d);", "device_norm(dev, x, x, norm, 0, d);", "test_json_arch"),  # a norm of the first head
+    (CPU, "a->qk_norm == QK_NORM_EACH ? h * d : 0", "0", "test_json_arch"),  # all heads by the first one's norm
+    ("kernels/cpu/device.h", "d->before ? d->before : d->resid", "d->resid", "test_json_arch"),  # parallel blocks one after the other
+    (BODY, "v = n - i < LANES ? v16_keep(v, 0, n - i, zero) : v;", "", "test_kernels"),  # LayerNorm counts what is past the row
+    (BODY, "v16_sub(v16_load_part(x + i, n - i), mean), scale)", "v16_load_part(x + i, n - i), scale)", "test_canonical"),  # the mean stays
+    (BODY, "v16_if_less(x, zero, tail, v16_sub(one, tail))", "v16_sub(one, tail)", "test_canonical"),  # exact GELU of one side
+    (GEMM, "+= bias[panel * LANES + i];", "+= bias[i];", "test_canonical"),  # biases of the first panel
+    (GEMM, "const float *bias = job->bias[part];", "const float *bias = job->bias[0];", "test_canonical"),  # up gets the bias of gate
+    (HEAD, "logits[v] += bias[v];", "logits[v] -= bias[v];", "test_json_arch"),  # the head's bias subtracted
+    (ATTENTION, ".inner = cap > 0 ? scale / cap : 0,", ".inner = cap > 0 ? scale : 0,", "test_canonical"),  # a soft cap of 1
+    (CPU, "layer->down, layer->ffn_post_norm, step);", "layer->down, layer->attn_post_norm, step);", "test_canonical"),  # the norm of another sublayer
+    (SHARD, "heads(s, a, whole->part[0].shape[0] != a->heads, 1)", "heads(s, a, false, 1)", "test_ranks"),  # norms of more heads than kv heads
+    (WEIGHTS, "!strncmp(part_name(c, at.slot, at.part, at.bias, layer, own), name.data, name.len)", "true", "test_model_config"),  # a norm that nothing reads
+    (CONFIG, "r->arch->one_norm == ALWAYS ||", "", "test_model_config"),  # Cohere with a norm of the feed-forward
+    (CONFIG, "r->arch->window_rope && windowed[i]", "0", "test_json_arch"),  # layers with a window rotate as the others
+    (SHARD, "a->qk_norm == QK_NORM_WHOLE && world > 1", "false", "test_shard"),  # ranks normalise their own heads
+    (CONFIG, "h->logit_scale = 1 / h->logit_scale;", "h->logit_scale = h->logit_scale;", "test_json_arch"),  # logits multiplied, not divided
+    (CONFIG, "layer % every == every - 1", "layer % every == 0", "test_json_arch"),  # other layers go without rotation
+    (CONFIG, "|| c->attn[i].rope != a->rope", "", "test_json_arch"),  # layers with and without rotation share a spec
+    (CUDA % "rows.cu", "if (a.factor != 1)", "if (false)", "test_emu_rows"),  # the embedding is not scaled
+    (CPU, "bias[1], layer->k_norm, position", "bias[1], layer->q_norm, position",
+          "test_json_arch"),  # keys get the queries' norm
+    (ATTENTION, "(window > 0 && past > window ? past - window : 0)", "(window > 0 && past > window ? past - window - 1 : 0)",
+                "test_json_arch"),  # the window is one token longer
+    (ATTENTION, "return window > 0 && positions[row0] + 1 > window ? positions[row0] + 1 - window : 0;",
+                "return 0 * window * row0;", "test_ops"),  # blocks outside the window are read
+    (REF, "max_int(0, end - a->window) : 0;", "max_int(0, end - a->window + 1) : 0;",
+          "test_json_arch"),  # the window is one token shorter
+    (ROPE, "case ROPE_LINEAR: freq /= r->factor; break;", "case ROPE_LINEAR: break;", "test_json_arch"),  # no linear scaling
+    (ROPE, "freq /= r->freq_factors[i];", "freq *= r->freq_factors[i];", "test_json_arch"),  # factors the wrong way
+    (ROPE, "if (turns > r->high_freq)", "if (turns > r->low_freq)", "test_json_arch"),  # Llama 3: nothing between the bounds
+    (ROPE, "floor(yarn_pair(r, r->beta_fast))", "ceil(yarn_pair(r, r->beta_fast))",
+           "test_json_arch"),  # YaRN's ramp begins a pair later
+    (CONFIG, "rope->attn_factor *= 0.1f * logf(rope->factor) + 1.0f;", "rope->attn_factor *= 1.0f;",
+             "test_json_arch"),  # YaRN without its temperature
+    (ARCHS, '{"qwen2", .qkv_bias', '{"qwen2", .rope_interleaved = true, .qkv_bias', "test_json_arch"),  # Qwen 2 with llama's pairs
+    (CONFIG, "!read_attn_scale(&r) ||", "", "test_json_arch"),  # attention.scale ignored
+    (CONFIG, "if (r->arch->window_every_layer || *window == 0 || every)", "if (true)",
+             "test_model_config"),  # a window for every layer of Qwen
+    (CONFIG, "return !is_suspect(a, name, len) ||", "return true ||",
+             "test_model_config"),  # keys that nobody knows
+    (CONFIG, "windowed[i] = n == 0 || i % n != n - 1;", "windowed[i] = n == 0 || i % n != 0;",
+             "test_model_config"),  # the first of n layers is the one without a window
+    (KV_LAYERS, "return a.full < b.full;", "return a.full > b.full;", "test_kv_layers"),  # pages of full attention half empty
+    (KV_LAYERS, "== c->kv_layers) {", "> c->kv_layers) {", "test_kv_layers"),  # a group beyond its pages
+    (SHARD, "own->groups[layer->kv_group].num_layers++;", "own->kv_layers;", "test_shard"),  # groups of a stage share places
+    (WEIGHTS, "case WEIGHT_QKV: return model_attn(c, layer)->qkv_bias;", "case WEIGHT_QKV: return false;", "test_model_config"),  # biases left in the file
+    (REF_OPS, "(float)(int8_t)block[192 + k / 16]",
+            "(float)block[192 + k / 16]", "test_quants"),  # Q6_K's scales without a sign
+    (DECODE, "b->d_min = -load_half(p + 2);", "b->d_min = load_half(p + 2);", "test_quants"),  # Q4_1's minimum is taken off
+    (DECODE, "(p[i % 32] >> i / 32 & 1) << 2", "(p[i % 32] >> i / 64 & 1) << 2", "test_quants"),  # Q3_K's third bits of another 32
+    (REF_OPS, "ldexpf(1, block[0] - 128)", "ldexpf(1, block[0] - 127)", "test_quants"),  # MXFP4 twice as large
+    (REF_OPS, "p[j + 4] >> 4 | p[j] >> 6 << 4",
+            "p[j + 4] >> 4 | p[j - 4] >> 6 << 4", "test_quants"),  # a minimum with the upper bits of a scale
+    (PACK, "load32(p + 2 + 4 * j) ^ 0x80808080u", "load32(p + 2 + 4 * j)", "test_quants"),  # Q8_0 packed signed
+    (PACK, "    w->minus_min[r] ^= 0x8000u;\n", "", "test_quants"),  # minima are added
+    (PACK, ">> s & 0x01010101u) << j", ">> j & 0x01010101u) << j", "test_quants"),  # fifth bits of another 32
+    (PACK, "int shift = s % 4 * 2;", "int shift = s % 2 * 2;", "test_quants"),  # the upper bits of another 32
+    (PACK, "* 0x00204081u", "* 0x00204080u", "test_quants"),  # one in four of Q5_0's fifth bits lost
+    (PACK, "w->minus_min[r] ^ 0x8000u", "w->minus_min[r]", "test_quants"),  # Q2_K's minima are added
+    (QUANTS_H, "(p[8 + s % 4] >> s / 4 * 2 & 3) << 4) - 32;", "(p[8 + s % 4] >> s / 4 * 2 & 3) << 4);",
+           "test_quants"),  # Q3_K's scales without a sign
+    (PACK, "if (left < LANES || cols % pack_block(dtype))", "if (false)", "test_kernels"),  # rows past the matrix are not zero
+    (POOL, "p->turn = (uint16_t)(p->turn + !p->alone);", "p->turn++;", "test_kernels"),  # an old note of what is left looks new
+    (POOL, "            pool_partition(p->num_items, thread, p->num_threads, begin, end);", "            *begin = *end;", "test_kernels"),  # nothing is left
+    (POOL, "            *begin = *end - piece;", "            *end = *begin + piece;", "test_kernels"),  # a helper takes what its owner will
+    (POOL, "i <= HELPED && i < p->num_threads", "i < 1", "test_kernels"),  # nobody helps
+    (GEMM, "at->num_panels == 2 ? first + p->panel_bytes : first", "first", "test_ops"),  # the second panel is the first
+    (GEMM, "g++, y += LANES, rows_left", "g++, rows_left", "test_ops"),  # and lies where the first does
+    (GEMM, "run_tile(job, at, false, y, ldy, LANES, job->finish == FINISH_ADD);",
+           "run_tile(job, at, false, y, ldy, LANES, false);", "test_ops"),  # the residual is lost
+    (GEMM, "run_tile(job, &at, i == 1, sums[i]", "run_tile(job, &at, false, sums[i]", "test_ops"),  # SwiGLU of few tokens: the first factor twice
+    (GEMM, "sums[i] + g * LANES, LD, LANES, false);", "sums[i], LD, LANES, false);", "test_ops"),  # all groups of it in one place
+    (GEMM, "width = rows_left < width ? rows_left : width;", "(void)rows_left;", "test_ops"),  # what lies beside its last row is lost
+    (TILES, "rows_add(four_segments(s, 0, v, t), four_segments(s, 4, v, t))",
+            "rows_add(four_segments(s, 0, v, t), four_segments(s, 0, v, t))", "test_canonical"),  # half of K twice
+    (TILES, "a.b1 = job->bounds[i + 1];", "a.b1 = job->bounds[job->num_segments];", "test_canonical"),  # segments overlap
+    (BODY, "max + (0x7fffff - 0x7e0000)", "max + (0x7fffff - 0x7f0000)", "test_kernels"),  # 127.5 steps: one is cut off at 128
+    (BODY, "max >= 0x71800000", "max >= 0x7f800001", "test_kernels"),  # an infinity is a number
+    (TILES, "0x30);", "0x10);", "test_kernels"),  # Q6_K of five bits
+    (TILES, "case DTYPE_Q4_0: return dots_set1(x->minus8);",
+            "case DTYPE_Q4_0: return dots_set1(act_base_bits(x));", "test_kernels"),  # Q4_0 without its zero point
+    (TILES, "return dots_set1(x->minus8 - (act_base_bits(x) - x->minus8));",
+            "return dots_set1(x->minus8);", "test_kernels"),  # Q5_0 with the zero point of Q4_0
+    (TILES, "return dots_set1(x->minus32[half]);",
+            "return dots_set1(x->minus32[0]);", "test_kernels"),  # both halves of Q6_K take off the first one's
+    (TILES, "rows_load_u8(w->low.min[part] + row)",
+            "rows_load_u8(w->low.min[0] + row)", "test_kernels"),  # one minimum for 256
+    (TILES, "(float)act_sum(x, half) : x->s",
+            "(float)act_sum(x, half) : act_scale(x)", "test_canonical"),  # a minimum times the scale, not the sum
+    (TILES, "(float)act_sum(x, half)",
+            "(float)act_sum(x, 1 - half)", "test_canonical"),  # each minimum of Q2_K times the other half's sum
+    (TILES, "quads_load(p->high[v]), 2 - j,", "quads_load(p->high[v]), 3 - j,", "test_kernels"),  # Q3_K's third bit of another number
+    (TILES, "129, 141, 153", "128, 141, 153", "test_kernels"),  # IQ4's smallest positive number is zero
+    (AVX512, "_mm_subs_epu8(_mm_loadu", "_mm_sub_epi8(_mm_loadu", "test_kernels"),  # MXFP4's smallest scale is infinite
+    (AVX2, "_mm_subs_epu8(_mm_loadl", "_mm_sub_epi8(_mm_loadl", "test_kernels"),  # the same on AVX2
+    (AVX2, "_mm256_srli_epi32(m256_load_u8(p), 4)", "m256_load_u8(p)", "test_kernels"),  # Q2_K's minimum with its scale
+    (TILES, "case DTYPE_Q6_K: return 2; // weights", "case DTYPE_Q6_K: return 4; // weights", "test_quants"),  # more of Q6_K than 16 bits hold
+    (TILES, "case DTYPE_MXFP4: return 4; // 31", "case DTYPE_MXFP4: return 8; // 31", "test_quants"),  # more of Q5_0 than 16 bits hold
+    (TILES, "dots_add_narrow(i < steps ? start : d->dot[v][t]", "dots_add_narrow(start", "test_kernels"),  # the first of two sums of 16 bits is lost
+    (AVX2, "return dots_set1(x->minus128);", "return dots_set1(act_base_bits(x));", "test_kernels"),  # AVX-VNNI: bytes stored plus 128 as they are
+    # ---- chat templates --------------------------------------------------------------------------------------
+    (JINJA % "str", "memcpy(b->marks + at, s->marks + from, to - from);", "(void)at;",
+        "test_json_chat"),  # pieces lose whose they are
+    (JINJA % "str", "t->marks = s->marks ? s->marks + from : NULL;", "t->marks = s->marks;",
+        "test_json_chat"),  # a slice has the marks of the beginning
+    (JINJA % "str", "a->p + a->len != buf->p + buf->len || ", "",
+        "test_json_chat"),  # append in place over another string's end
+    (JINJA % "json", "return value_of_str(marked_blend(j, &out));", "return value_of_str(marked_str(j, &out));",
+        "test_json_chat"),  # a client's JSON in pieces of both kinds
+    (JINJA % "jinja", "if (n > (size_t)j->steps)", "if (false)", "test_json_chat"),  # loops without end
+    (JINJA % "eval", "if (r->calls == JINJA_MAX_CALLS)", "if (false)", "test_json_chat"),  # macros without end
+    (JINJA % "eval", "        s->num = 0;\n", "", "test_json_chat"),  # a loop's variables outlive their turn
+    (JINJA % "lex", "past = at + 2 + (trims && at + 2 < l->len && l->p[at + 2] == '\\n');", "past = at + 2;",
+        "test_json_chat"),  # no trim_blocks
+    (JINJA % "operators", "(r < 0) != (b < 0) ? r + b : r", "false ? r + b : r", "test_json_chat"),  # C's modulo
+    (JINJA % "expr", "p->ifs || p->unknown", "p->unknown", "test_json_chat"),  # refuse what Jinja lets pass in an if
+    (JINJA % "methods", "{\"append\", NULL, \"\", 0}", "{\"append\", list_copy_, \"*\", 0}",
+        "test_json_chat"),  # the sandbox lets lists be changed
+]

@@ -1,0 +1,253 @@
+"""Mutants: the cache, the scheduler, requests, the engine around a step. tests/mutate.py says what a row is."""
+
+KV = "engine/kv_cache.c"
+KV_H = "include/kv_cache.h"
+KV_GROUP = "include/kv_group.h"
+KV_HASH = "engine/kv_hash.c"
+SCHED = "scheduler/scheduler.c"
+POLICY = "scheduler/policy.c"
+QUEUES = "scheduler/queues.c"
+REQUEST = "scheduler/request.c"
+SAMPLER = "kernels/cpu/sampler.c"
+DETOK = "engine/text/detok.c"
+BATCH = "engine/batch.c"
+ENGINE = "engine/engine.c"
+FORWARD = "engine/forward.c"
+MASKS = "engine/mask_worker.c"
+RANKS = "engine/ranks/ranks.c"
+SERVICE = "scheduler/service.c"
+RECORD = "scheduler/record.c"
+TEXT_ENCODE = "engine/text/text_encode.c"
+PACE = "scheduler/pace.c"
+WEIGHT = "kernels/cpu/weight.c"
+CUDA = "kernels/cuda/%s"
+
+ROWS = [
+    # ---- KV cache --------------------------------------------------------------------------------------------
+    (KV, "hash_equal(kv->blocks[id].hash, h) &&\n                              block_holds(kv, id, tokens)))",
+         "hash_equal(kv->blocks[id].hash, h)))", "test_kv_cache"),  # trust the hash
+    (KV, "b->prev = b->published ? kv->free_tail : KV_NONE;\n    b->next = b->published ? KV_NONE : kv->free_head;",
+         "b->prev = KV_NONE;\n    b->next = kv->free_head;", "test_kv_cache"),  # youngest evicted first
+    (KV, "    if (b->published) {\n        index_remove(kv, id);\n        kv->num_evicted++;\n    }\n",
+         "", "test_simulator"),  # reuse without eviction
+    (KV, "int full = num_computed / c->block_size;", "int full = kv_blocks_for(kv, num_computed);",
+         "test_simulator"),  # publish a block that is not full
+    (KV, "if (kv->blocks[id].ref++ == 0)\n        free_unlink(kv, id);",
+         "kv->blocks[id].ref++;", "test_kv_cache"),  # a hit stays on the free list
+    (KV, "    if (index_find(kv, b->hash, b->group, tokens) != KV_NONE)\n        return;\n",
+         "", "test_kv_cache"),  # publish the same block twice
+    (KV, "for (; seq->num_hashed < full; seq->num_hashed++) {", "for (seq->num_hashed = 0; seq->num_hashed < full; seq->num_hashed++) {",
+         "test_simulator"),  # chain from the wrong parent
+    (KV_HASH, "~kv->config.key[1]", "kv->config.key[1]", "test_kv_cache"),  # a salt could imitate a block
+    (KV_HASH, "    sip_word(&s, parent.lo);\n    sip_word(&s, parent.hi);\n", "    (void)parent;\n",
+         "test_simulator"),  # blocks of another prefix that hold the same tokens
+    (KV, "if (--kv->blocks[id].ref == 0)\n                free_relink(kv, id);",
+         "if (--kv->blocks[id].ref == 0)\n                free_append(kv, id);",
+         "test_kv_cache"),  # a failed admission moves entries
+    (KV, "kv->blocks[id].group == group && ", "", "test_kv_cache"),  # a page of another group
+    (KV, "served &= i + 1 - run[g]", "served = i + 1 - run[g]", "test_kv_cache"),  # a hit that one group serves
+    (KV, "run[g] = id == KV_NONE ? 0 : run[g] + 1;", "run[g] = id == KV_NONE ? run[g] : run[g] + 1;",
+         "test_kv_cache"),  # a hit over a gap
+    (KV, "more &= c->groups[g].kind != KV_FULL || id != KV_NONE;", "more &= id != KV_NONE;",
+         "test_kv_cache"),  # the search ends at what a window gave back
+    (KV, "        if (served) {\n            best = i + 1;", "        if (served && best == 0) {\n            best = i + 1;",
+         "test_kv_cache"),  # the first hit that every group serves
+    # ---- KV cache: windows
+    (KV_GROUP, "position - window + 1", "position - window + 2", "test_kv_cache"),  # a window one token too narrow
+    (KV_GROUP, "first / KV_TILE * KV_TILE", "first", "test_kv_cache"),  # part of a tile is given back
+    (KV, "case KV_WINDOW: return kv_first_kept(num_blocks * c->block_size, c->groups[g].window) / c->block_size;",
+         "case KV_WINDOW: return 0;", "test_kv_cache"),  # a hit needs blocks that no window shows
+    (KV, "case KV_WINDOW: return kv_first_kept(num_blocks * c->block_size, c->groups[g].window) / c->block_size;",
+         "case KV_WINDOW: return num_blocks * c->block_size < c->groups[g].window ? 0 : num_blocks - c->groups[g].window / c->block_size;",
+         "test_kv_cache"),  # a hit lacks the rest of the window's first tile
+    (KV, "keep = kv_first_kept(position, c->groups[g].window) / c->block_size;", "keep = position / c->block_size;",
+         "test_simulator"),  # blocks are given back that the window shows
+    (KV, "keep = kv_first_kept(position, c->groups[g].window) / c->block_size;", "keep = 0;",
+         "test_kv_cache"),  # a window keeps every block
+    (KV, "+ (KV_TILE - 1) + c->max_ahead, size", "+ (KV_TILE - 1), size", "test_simulator"),  # steps in flight need no blocks of a window
+    (KV, "pages += min_int(blocks, window_blocks(c, g)); break;", "pages += blocks; break;", "test_kv_cache"),  # a request is refused that a window has room for
+    (KV, "(span + 2 * (size - 1)) / size", "(span + size - 1) / size", "test_kv_cache"),  # a window begins with a block
+    (SCHED, "kv->config.max_ahead < depth * config->max_step_tokens", "kv->config.max_ahead < config->max_step_tokens",
+            "test_scheduler"),  # more steps in flight than a window has blocks for
+    # ---- KV cache: states
+    (KV, "seq->restores = kv->has_state && best > 0;", "seq->restores = false;", "test_simulator"),  # a hit without its state
+    (KV, "        if (seq->saves)\n            moves[n++] = (struct kv_move){.from = from, .to = t->saved};\n", "",
+         "test_simulator"),  # a state is not saved
+    (KV, "seq->rolls_back ? t->saved : t->live", "t->live", "test_simulator"),  # a state holds rejected drafts
+    (SCHED, "if (n < 1 + it->num_drafts && s->kv->has_state)", "if (false)", "test_simulator"),  # nor is it asked to roll back
+    (KV, "            moves[n++] = (struct kv_move){.from = from, .to = t->live};", "            t->live = from;",
+         "test_simulator"),  # a sequence writes the snapshot that it found
+    (KV, "moves[n++] = (struct kv_move){.from = from, .to = t->ids[entry]};", "moves[n++] = (struct kv_move){.from = t->live, .to = t->ids[entry]};",
+         "test_kv_cache"),  # a snapshot of what rejected drafts left
+    (KV, "if (seq->num_hashed == entry + 1)", "if (false)", "test_kv_cache"),  # a snapshot under no hash
+    (KV, "c->groups[g].kind == KV_STATE && i < (num_computed - 1) / c->block_size; i++)", "c->groups[g].kind == KV_STATE && i < 0; i++)",
+         "test_kv_cache"),  # snapshots are not published
+    (KV, "i < (num_computed - 1) / c->block_size; i++)", "i < num_computed / c->block_size; i++)",
+         "test_simulator"),  # a snapshot is published before it is written
+    (KV, "kv_available(kv) >= spare + num_states(kv);", "kv_available(kv) >= num_states(kv);", "test_kv_cache"),  # snapshots take what running requests need
+    (KV, "first - seq->snapshot_at >= c->snapshot_tokens", "true", "test_kv_cache"),  # a snapshot of every block
+    (KV, "position > seq->saved_at", "position >= seq->saved_at", "test_simulator"),  # a saved state goes before it is copied back
+    (KV, "    if (kv_available(kv) < num_states(kv))\n        return false;\n", "", "test_kv_cache"),  # a saved state takes a reserved page
+    (POLICY, "        end = last;\n", "        end = end;\n", "test_simulator"),  # no snapshot where the prompt's end is
+    (POLICY, "p->moves + p->num_moves);", "p->moves);", "test_simulator"),  # moves of one request over those of another
+    (POLICY, "    plan_moves(s, p);\n    s->next_plan++;", "    s->next_plan++;", "test_simulator"),  # a plan without its moves
+    (KV, "pages += 1 + c->share; break;", "pages += 1; break;", "test_kv_cache"),  # a hit has no page to copy its state to
+    # ---- KV cache: reservations
+    (KV, "            b->exclusive = b->ref == 1;", "            b->exclusive = true;", "test_kv_cache"),  # shared blocks count as one sequence's
+    (KV, "            if (id != KV_NONE && kv->blocks[id].exclusive)\n                id = KV_NONE;\n", "",
+         "test_simulator"),  # a block that a reservation counts on is shared
+    (KV, "own += kv->blocks[t->ids[i]].ref == 1;", "own++;", "test_kv_cache"),  # a reservation counts on blocks that others share
+    (KV, "        seq->reserved++;\n        kv->num_reserved++;\n", "", "test_simulator"),  # what a window gives back is not promised again
+    (KV_H, "return kv->num_free - kv->num_reserved;", "return kv->num_free;", "test_simulator"),  # reserved pages are taken
+    (KV, "    kv->num_reserved -= seq->reserved;\n", "", "test_simulator"),  # reservations outlive their sequence
+    # ---- scheduler -------------------------------------------------------------------------------------------
+    (POLICY, "v != s->running.head; v = v->prev", "v; v = v->prev", "test_simulator"),  # the oldest may be preempted
+    (POLICY, "        if (v->num_in_flight > 0) {\n            *deferred_victim = v;\n            return false;\n        }\n",
+             "        v->num_in_flight = v->num_pending = 0;\n", "test_simulator"),  # preempt what the device still runs
+    (POLICY, "s->draining.len > 0 || ", "", "test_scheduler_blocks"),  # preempt though blocks are on their way back
+    (POLICY, "(after && !is_fully_reserved(r))", "false", "test_scheduler_blocks"),  # a deferred victim is planned again and again
+    (POLICY, "block_size &&\n                  (!s->kv->has_state || r->num_computed < last_boundary(s, r));", "block_size;",
+             "test_scheduler_blocks"),  # wait for a snapshot that is there
+    (POLICY, "if (!is_fully_reserved(v))\n            return v;", "return v;", "test_simulator"),  # no end of preemptions
+    (POLICY, "(is_fully_reserved(r) && !kv_reserve(s->kv, &r->seq, sched_compute_end(r)))", "false",
+             "test_simulator"),  # the last start takes no reserve
+    (POLICY, "return is_short || s->stats.preemptions != preemptions ? -1 : budget;", "return budget;",
+             "test_simulator"),  # start others in a step that preempts
+    (POLICY, "int limit = r->num_tokens - 1;", "int limit = r->num_tokens;", "test_simulator"),  # nothing left to sample from
+    (POLICY, "budget = min_int(budget, max_chunk);", "budget = budget;", "test_scheduler"),  # streams stall
+    (POLICY, "int budget = s->config.max_step_tokens - round.num;", "int budget = s->config.max_step_tokens;",
+             "test_simulator"),  # prefills eat the decodes' tokens
+    (SCHED, "        sched_list_append(&s->draining, r);\n        return false;\n",
+            "        sched_list_append(&s->draining, r);\n        kv_release(s->kv, &r->seq);\n        return false;\n",
+            "test_simulator"),  # blocks of a cancelled request return too early
+    (POLICY, "c && sched_before(s, c, r); c = c->next", "c; c = c->next", "test_simulator"),  # wait for a younger one
+    (POLICY, "if (usable && computed_by_another(s, r)) {", "if (false) {", "test_scheduler_blocks"),  # never wait for another's block
+    (POLICY, "from = max_int(it.first, r->num_prompt_logprobs)", "from = it.first", "test_simulator"),  # prompt log-probabilities twice
+    (SCHED, "pos >= r->min_tokens && ", "", "test_scheduler"),  # stop before min_tokens
+    (POLICY, "if (r->num_pending > 0 && (!s->config.async || request_sees_tokens(r)))",
+             "if (r->num_pending > 0 && !s->config.async)", "test_scheduler"),  # penalties run ahead
+    (SCHED, "(s->waiting.len > 0 && s->waiting_tokens + r->num_tokens > c->max_waiting_tokens)", "false",
+            "test_scheduler"),  # an unbounded queue
+    (QUEUES, "if (s->config.policy == SCHED_PRIORITY && a->priority != b->priority)", "if (false)",
+            "test_scheduler"),  # priorities ignored
+    (POLICY, "kv_unmatch(s->kv, &r->seq);\n            r->num_computed = 0;\n            break;",
+             "kv_release(s->kv, &r->seq);\n            r->num_computed = 0;\n            break;",
+             "test_scheduler_blocks"),  # a failed admission makes its entries young
+    (POLICY, "return n > t->waited || (n == t->waited && t->rest-- > 0);", "return true;", "test_simulator"),  # a plan takes all that decode
+    (POLICY, "return n > t->waited || (n == t->waited && t->rest-- > 0);", "return (t->num-- > 0) | (n < 0);",
+             "test_simulator"),  # the first in order have every turn
+    (POLICY, "    if (budget < 0 && p->num_items == 0 && s->next_plan == s->next_resolve)\n        plan_running(s, p, max_chunk, true);\n", "",
+             "test_simulator"),  # whose turn it is waits for blocks of those whose turn it is not
+    (POLICY, "if (r->num_pending > 0 && (!s->config.async || request_sees_tokens(r)))",
+             "if (r->num_pending > 0 && request_sees_tokens(r))", "test_simulator"),  # a token that is not back is fed in
+    (POLICY, "budget = min_int(budget, share < MIN_SHARE ? MIN_SHARE : (int)min_int64(share, INT32_MAX));", "",
+             "test_simulator"),  # one plan takes a whole prompt
+    (SCHED, "            if (r->num_in_flight == 0) {\n", "            if (r->num_in_flight >= 0) {\n",
+            "test_simulator"),  # freed once for each plan
+    (POLICY, "decoding += decodes;", "decoding++;", "test_scheduler"),  # prompts that go on count as decodes
+    (SCHED, "{&s->draining, &s->running, &s->waiting}", "{&s->running, &s->running, &s->waiting}",
+            "test_scheduler"),  # a dead device keeps what had ended
+    # ---- the chain of samplers
+    (SAMPLER, "(steps < mean ? mean - steps : steps - mean)", "steps", "test_sampler"),  # typical is top-p
+    (SAMPLER, "(s->key[i] == key && i >= last.index)", "(s->key[i] == key && i > last.index)", "test_sampler"),  # XTC takes the last, too
+    (SAMPLER, "KEEP(s->cand_prob[i] >= least || i == first);", "KEEP(s->cand_prob[i] >= least);", "test_sampler"),  # Mirostat leaves nothing
+    (SAMPLER, "mean * mean, 0)) / 256;", "mean * mean, 0));", "test_sampler"),  # sigma of other units
+    (SAMPLER, "out->id = has_filter(s, row) ? s->id[at] : sample_unfiltered(s, point);", "out->id = s->id[at];", "test_sampler"),  # who asks for probabilities gets another token
+    (SAMPLER, "bool left = at >= 0 && s->cand_prob[at] > 0;", "bool left = at >= 0;", "test_sampler"),  # a token without a probability is left
+    (CUDA % "sample_chain.cuh", "bool left = (mass_t)i < n;", "bool left = (mass_t)i <= n;", "test_emu_sample"),  # one more than are left
+    (SAMPLER, "row->num_logprobs >= 0 || logits_row_has_chain(row))", "row->num_logprobs >= 0)", "test_ranks"),  # ranks sample from a part
+    ("kernels/cuda/sample_chain.cuh", "id > c.far_id", "id >= c.far_id", "test_emu_sample"),  # typical loses the last of its tokens
+    ("scheduler/request.c", "    if (r->sampling.mirostat_tau > 0) // what a draft costs is known when its token is\n        room = 0;\n", "",
+                            "test_scheduler"),  # drafts are judged by an old surprise
+    # ---- what a request's own tokens say
+    ("engine/token_history.c", "len = len < reach ? len : reach;", "", "test_token_history"),  # breakers break nothing
+    ("engine/token_history.c", "? z[i - from] : to - i) : 0;", "? z[i - from] : z[i - from]) : 0;", "test_token_history"),  # a match longer than seen
+    ("engine/token_history.c", "if (scratch[i] >= known)", "if (scratch[i] > known)", "test_token_history"),  # n-grams one longer
+    ("engine/token_history.c", "        c->list[i].add = 0;", "        c->list[i].add += 0;", "test_token_history"),  # old penalties stay
+    # ---- requests of the API
+    (SAMPLER, "(logits[i] == logits[id] && i < id)", "(logits[i] == logits[id] && i <= id)", "test_sampler"),  # a rank one too low
+    (SAMPLER, "entries + row->entry_end, row->num_wanted", "entries + row->entry_start, row->num_wanted",
+              "test_sampler"),  # log-probabilities of tokens that entries adjust
+    (DETOK, "bool may_end = d->min_tokens == 0;", "bool may_end = d->min_tokens <= 1;", "test_detok"),  # a stop one token early
+    (DETOK, "d->stops[s].matched = d->stops[s].fail[d->stops[s].len];", "d->stops[s].matched = 0;",
+            "test_detok"),  # a stop that begins in one that ended nothing is missed
+    (DETOK, "if (d->stop_index >= 0 && !d->keep_stop)", "if (d->stop_index >= 0)", "test_detok"),  # the stop is cut off
+    ("server/seed.h", "splitmix64(splitmix64(seed) + (uint64_t)j)", "splitmix64(seed + (uint64_t)j)",
+                      "test_server_openai"),  # a choice is another seed's
+    ("server/dialects/openai_parse.c", " && r->seed != -1", "", "test_server_openai"),  # -1 is a seed
+    # ---- a plan as a step
+    (BATCH, "    if (plan->num_moves > 0)\n        memcpy(v.moves, plan->moves, (size_t)plan->num_moves * sizeof *v.moves);\n", "",
+            "test_batch"),  # a step without the moves of its plan
+    (BATCH, "memset(ids, 0, (size_t)given_back * sizeof *ids);", "memset(ids, 0xff, (size_t)given_back * sizeof *ids);",
+            "test_batch"),  # a device is told of pages that are none
+    (BATCH, "state ? &table->live : table->ids + given_back,", "table->ids + given_back,", "test_batch"),  # a state is not the live one
+    (BATCH, "= state ? -1 : kv_slot(", "= kv_slot(", "test_batch"),  # slots in pages of states
+    (BATCH, "if (out->failed[row] && !b->failed[i])", "if (false)", "test_batch"),  # a sample that is not finite
+    (FORWARD, "    if (step->num_moves > 0)\n        ops->kv_copy(dev, step->moves, step->num_moves);\n    if (ops->step_begin(dev, step))\n        return; // a CUDA graph has run the same phases\n",
+              "    if (ops->step_begin(dev, step))\n        return;\n    if (step->num_moves > 0)\n        ops->kv_copy(dev, step->moves, step->num_moves);\n",
+              "test_batch"),  # a CUDA graph runs before pages are copied
+    # ---- drafts
+    (BATCH, "out->ids[row] != drafts[row - sample])", "row > sample && out->ids[row - 1] != drafts[row - 1 - sample])",
+            "test_drafts"),  # one draft too many is accepted
+    (BATCH, "out->ids[row] != drafts[row - sample])", "true)", "test_drafts"),  # no draft is accepted
+    (BATCH, "    for (int j = item->num_drafts; j > 0; j--)\n        token_counts_take_back(&r->counts, r->tokens[known + j - 1]);\n", "",
+            "test_drafts"),  # penalties count rejected drafts
+    (BATCH, "bits + (size_t)j * step_mask_words(b->vocab) : NULL;", "bits : NULL;", "test_drafts"),  # drafts have the mask of the first row
+    (BATCH, " && accepted == j - 1 &&", " &&", "test_drafts"),  # a filter takes a draft behind one that it refused
+    (BATCH, "m->filter->rollback(m->filter->state, accepted);", "m->filter->rollback(m->filter->state, m->num_drafts);",
+            "test_drafts"),  # a filter takes back more than it accepted
+    (BATCH, "int sample = b->sample_row[i] >= 0 ? b->sample_row[i] : b->first_row[i + 1];", "int sample = b->first_row[i + 1] - (b->sample_row[i] >= 0);",
+            "test_drafts"),  # only the row of the last draft says what comes
+    (SCHED, "r->num_computed = r->num_resolved = end + n - 1;", "r->num_computed = r->num_resolved = end + n;",
+            "test_scheduler"),  # a rejected draft counts as computed
+    (SCHED, "r->num_pending -= 1 + it->num_drafts;", "r->num_pending--;", "test_scheduler"),  # drafts stay pending
+    (SCHED, "    r->num_tokens -= r->num_pending;\n    r->num_pending = 0;\n    bool left", "    bool left",
+            "test_scheduler"),  # a request that ends keeps pending tokens
+    (REQUEST, "r->max_tokens - r->num_tokens - 1;", "r->max_tokens - r->num_tokens;", "test_scheduler"),  # drafts beyond max_tokens
+    (REQUEST, "r->filter || r->drafter || r->counts", "r->filter || r->counts", "test_scheduler"),  # a drafter does not see every token
+    (POLICY, "if (pages <= 0 || pages <= room->pages)", "if (true)", "test_scheduler"),  # drafts take blocks that others need
+    (POLICY, "room.tokens = (int)min_int64(tokens, ", "room.tokens = (int)min_int64(INT32_MAX, ", "test_simulator"),  # drafts take tokens that prompts may have
+    (SERVICE, "    if (request_draft(r, drafts, n) > 0)\n        record_draft(s->record, r);\n", "    request_draft(r, drafts, n);\n",
+              "test_service"),  # drafts are not replayed
+    (SERVICE, "- 1 - item->num_drafts + e->index;", "- 1 - item->num_drafts;", "test_service"),  # every token of an item has the first one's log-probability
+    (SERVICE, " ||\n        (r->filter && !r->filter->rollback))", ")", "test_service"),  # drafts for a filter that cannot take them back
+    # ---- masks beside the step
+    (ENGINE, "        now->batch.step.masks_wait = wait_for_masks;\n", "", "test_masks"),  # masks are read before they are there
+    (MASKS, "while (w->computed < ticket)", "while (w->computed + 1 < ticket)", "test_masks"),  # a step waits for the masks of the one before
+    (ENGINE, "        mask_worker_post(&e->masks, &now->batch);\n", "        mask_worker_post(&e->masks, &now->batch);\n        mask_worker_wait(&e->masks, now->batch.ticket);\n",
+             "test_masks"),  # masks hold up the launch
+    (ENGINE, "mask_worker_wait(&e->masks, status == STATUS_OK ? step->batch.ticket : e->masks.posted);", "(void)0;", "test_masks"),  # filters are asked after a device failed
+    # ---- engine and service
+    (ENGINE, "e->num_steps = depth > 2 ? depth : 2;", "e->num_steps = 2;", "test_service"),  # steps in flight over one another
+    (SERVICE, "    if (plan || num_in_flight(s) > 0)\n        record_plan(", "    if (plan)\n        record_plan(",
+              "test_service"),  # a step that preempted and planned nothing is not replayed
+    (SERVICE, "return r->matcher && r->matcher->ends(r->matcher->state, e->token) ? FINISH_STOP : FINISH_NONE;",
+              "return FINISH_NONE;", "test_service"),  # a stop string ends nothing
+    (SERVICE, "return r->matcher && r->matcher->ends(r->matcher->state, e->token) ? FINISH_STOP : FINISH_NONE;",
+              "return r->matcher && r->matcher->ends(r->matcher->state, e->token) ? FINISH_CANCELLED : FINISH_NONE;",
+              "test_service"),  # it is called a cancel
+    (SERVICE, "        return FINISH_ERROR;\n    return r->matcher", "        return FINISH_NONE;\n    return r->matcher",
+              "test_service"),  # a request goes on with a token that its filter refused
+    (SERVICE, "            for (; i + 1 < n && s->events[i + 1].req == r; i++)\n                r->num_tokens -= s->events[i + 1].token >= 0;\n", "",
+              "test_service"),  # events of a request that a stop string has ended
+    (SERVICE, "r->num_tokens -= s->events[i + 1].token >= 0;", "(void)0;", "test_service"),  # tokens behind a stop string are counted
+    (TEXT_ENCODE, "token_id id = s->content ? -1 : control_at(",
+                  "token_id id = control_at(", "test_text_encode"),  # a client's words become control tokens
+    (TEXT_ENCODE, "if (tokenizer_adds_bos(t) && !has_bos)",
+                  "if (tokenizer_adds_bos(t))", "test_text_encode"),  # BOS twice
+    (SERVICE, "record_plan(s->record, plan, chunk);", "record_plan(s->record, plan, s->config.max_chunk);", "test_service"),  # a change of pace is not replayed
+    (SERVICE, ".target_ns = s->depth == 1 ? config->target_itl_ns : 0", ".target_ns = config->target_itl_ns",
+              "test_service"),  # plans in flight are timed as if each were alone
+    ("engine/ranks/step_wire.c", "== first + i;", ">= 0;", "test_comm_processes"),  # positions that are not the sequence's
+    (PACE, "(left > 2 * decodes ? left : 2 * decodes)", "left", "test_pace"),  # slow decodes starve prompts
+    (PACE, "(rest > least ? rest : least)", "rest", "test_pace"),  # prompts for nothing
+    (PACE, "if (num_prompt < PACE_MIN_CHUNK)", "if (num_prompt < 1)", "test_pace"),  # a few tokens pay for all weights
+    (PACE, "(x - *value) * WEIGHT", "x - *value", "test_pace"),  # one slow step sets the pace
+    (PACE, "left = (double)p->target_ns - decodes;", "left = (double)p->target_ns;", "test_pace"),  # decodes take no time
+    (PACE, "(double)ns < p->decode_ns : p->token_ns > 0", "false : p->token_ns > 0", "test_pace"),  # one stall, and decodes are slow for ever
+    (PACE, "p->token_ns > 0 && num_decode > 0) {", "false) {", "test_pace"),  # decodes that are never alone take no time
+    (PACE, "more > 0 ? more * p->token_ns", "more > 0 ? 0", "test_pace"),  # more decodes take no longer
+    (RECORD, "p->config.async = number(c, 0, 1) != 0;", "number(c, 0, 1);", "test_replay"),  # replayed without asynchronous scheduling
+    (RANKS, "        world->ops->abort(world, \"closed with steps in flight\");\n", "        (void)0;\n",
+            "test_ranks"),  # the last stage waits for nobody
+]

@@ -106,7 +106,7 @@ simd() { # what kernels/CMakeLists.txt gives these files
 build_all() {
     local source name t device host runtime link arch=(-arch=native)
     : >"$commands"
-    for source in base/*.c kernels/*.c kernels/ref/*.c kernels/cpu/*.c engine/*.c engine/models/*.c engine/text/*.c engine/text/jinja/*.c engine/ranks/*.c scheduler/request.c kernels/cuda/{backend,inspect,kv,memory,multiply,peers,phases,step,weight,work}.c; do
+    for source in base/*.c kernels/*.c kernels/ref/*.c kernels/cpu/*.c engine/*.c engine/models/*.c engine/models/hf/*.c engine/text/*.c engine/text/jinja/*.c engine/ranks/*.c scheduler/request.c kernels/cuda/{backend,inspect,kv,memory,multiply,peers,phases,step,weight,work}.c; do
         case $source:$(uname -m) in */avx*.c:x86_64) ;; */avx*.c:*) continue ;; esac
         name=${source//\//_}.o
         # shellcheck disable=SC2046

@@ -4,7 +4,8 @@
 // docs/api.md says the same in words; tests/http/test_fields.py compares them and sends each name.
 #include "field_table.h"
 
-#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
 
 // Values that ask for nothing.
 #define EMPTY "\"\", [], {}"
@@ -424,3 +425,24 @@ const struct field_rule field_rules[] = {
 };
 // clang-format on
 const size_t num_field_rules = sizeof field_rules / sizeof field_rules[0];
+
+const struct field_rule *field_rule_find(const char *name, unsigned where) {
+    for (size_t i = 0; i < num_field_rules; i++)
+        if ((field_rules[i].where & where) && strcmp(field_rules[i].name, name) == 0)
+            return &field_rules[i];
+    return NULL;
+}
+
+bool field_rule_has(const struct field_rule *rule, const json_t *v) {
+    char text[160];
+    snprintf(text, sizeof text, "[%s]", rule->values ? rule->values : "");
+    json_t *list = json_loads(text, 0, NULL);
+    bool found = false;
+    for (size_t i = 0; i < json_array_size(list) && !found; i++) {
+        const json_t *one = json_array_get(list, i);
+        found = json_is_number(one) && json_is_number(v) ? json_number_value(one) == json_number_value(v)
+                                                         : json_equal(one, v);
+    }
+    json_decref(list);
+    return found;
+}

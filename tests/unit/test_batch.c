@@ -198,10 +198,13 @@ PHASE(note_qkv, 'q')
 PHASE(note_decode, 'd')
 PHASE(note_prefill, 'p')
 PHASE(note_attn_out, 'o')
+PHASE(note_mix, 'm')
+PHASE(note_mix_out, 'n')
 PHASE(note_ffn_in, 'f')
 PHASE(note_ffn_out, 'g')
 
-static void assert_calls(const struct step *step, const float *in, float *out, const char *expect) {
+static void assert_calls(struct layer layers[2], const struct step *step, const float *in, float *out,
+                         const char *expect) {
     static const struct backend_ops ops = {.kv_copy = note_copy,
                                            .step_begin = note_begin,
                                            .step_end = note_end,
@@ -213,9 +216,10 @@ static void assert_calls(const struct step *step, const float *in, float *out, c
                                            .attn_decode = note_decode,
                                            .attn_prefill = note_prefill,
                                            .attn_out = note_attn_out,
+                                           .mix = note_mix,
+                                           .mix_out = note_mix_out,
                                            .ffn_in = note_ffn_in,
                                            .ffn_out = note_ffn_out};
-    struct layer layers[2] = {{.index = 0}, {.index = 1}};
     struct model model = {.config = {.num_layers = 2}, .layers = layers};
     memset(calls, 0, sizeof calls);
     model_forward(&ops, NULL, &model, step, in, out);
@@ -224,18 +228,22 @@ static void assert_calls(const struct step *step, const float *in, float *out, c
 
 static void test_order(void **state) {
     (void)state;
+    struct layer layers[2] = {{.attn.heads = 1}, {.index = 1, .attn.heads = 1}};
     float stream[1];
     struct step step = {.num_seqs = 2, .num_decode = 1, .num_moves = 1};
-    assert_calls(&step, NULL, NULL, "c<eqdpofgqdpofgh>");
+    assert_calls(layers, &step, NULL, NULL, "c<eqdpofgqdpofgh>");
     step.num_moves = 0;
-    assert_calls(&step, stream, NULL, "<iqdpofgqdpofgh>");
+    assert_calls(layers, &step, stream, NULL, "<iqdpofgqdpofgh>");
     step.num_decode = 2;
-    assert_calls(&step, NULL, stream, "<eqdofgqdofgx>");
+    assert_calls(layers, &step, NULL, stream, "<eqdofgqdofgx>");
     step.num_decode = 0;
-    assert_calls(&step, stream, stream, "<iqpofgqpofgx>");
+    assert_calls(layers, &step, stream, stream, "<iqpofgqpofgx>");
+    layers[0] = (struct layer){.mix.kind = MIX_CONV}; // in place of attention, and beside it
+    layers[1].mix.kind = MIX_SSM;
+    assert_calls(layers, &step, stream, stream, "<imnfgmqponfgx>");
     step.num_moves = 1;
     replays = true; // the graph has no copies
-    assert_calls(&step, NULL, NULL, "c<");
+    assert_calls(layers, &step, NULL, NULL, "c<");
 }
 
 int main(void) {

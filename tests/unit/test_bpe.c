@@ -258,7 +258,7 @@ static void test_damaged(void **state) {
         {"gpt-2", -1, "ab zz", "'ab zz'"}, // a part is no token
         {"gpt-2", -1, "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa b", "merge 0"},
         {"gpt-2", 0xbf, "a b", "byte 0xBF"},
-        {"gpt-4o", -1, "a b", "'gpt-4o' (key tokenizer.ggml.pre)"},
+        {"gpt-5", -1, "a b", "'gpt-5' (key tokenizer.ggml.pre)"},
         {"", -1, "a b", "'' (key tokenizer.ggml.pre)"},
         {"gpt-2", -1, NULL, "tokenizer.ggml.merges is missing"},
     };

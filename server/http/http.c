@@ -1,3 +1,4 @@
+// Over 600 lines: what a connection, a request and a response do to one another.
 #include "http.h"
 
 #include "limits.h"

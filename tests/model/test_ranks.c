@@ -1,6 +1,6 @@
 // The same bits from 1, 2, 4 and 8 ranks: tokens, log-probabilities and logits, by memcmp, for models of
 // every weight type and architecture, however the work is cut. And what ranks refuse, hold and do when one
-// fails.
+// fails. Over 600 lines: every cut is compared with the same run of one rank.
 #include "driver.h"
 #include "inspect.h"
 #include "models/shard.h"

@@ -1,5 +1,5 @@
 // Hugging Face folders: JSON, safetensors headers, configurations, vocabularies, indexes and links, made wrong on purpose;
-// cut at every length; the bytes that tensors are made of.
+// cut at every length; the bytes that tensors are made of. Over 600 lines: all break one folder, in one place each.
 #include "harness.h"
 
 #include "models/hf/safetensors.h"

@@ -1,4 +1,5 @@
-// See config.h. What a key means is as in transformers 4.57 (configuration_*.py, modeling_rope_utils.py).
+// See config.h. What a key means is as in transformers 4.57 (configuration_*.py, modeling_rope_utils.py). Over
+// 600 lines: the reading of every key, each with its refusals.
 #include "config.h"
 
 #include <math.h>

@@ -71,7 +71,7 @@ static int hex4(const char *p) {
     return v;
 }
 
-// The character of "\uXXXX", of two of them where it is a pair of surrogates. -1: neither.
+// The character of an escape of four digits, of two of them where it is a pair of surrogates. -1: neither.
 static int32_t take_escape(struct jdoc_reader *r) {
     const struct jdoc *j = r->j;
     const char *p = j->text + r->at;

@@ -38,13 +38,13 @@ enum status sampling_defaults(struct sampling_params *out, const struct config *
                               const struct engine_info *info, struct err *err) {
     struct api_error e = {0};
     const char *from = c->generation_config, *flag = "--generation-config";
-    bool is_auto = strcmp(from, "auto") == 0;
+    bool is_auto = strcmp(from, "auto") == 0, is_none = strcmp(from, "vllm") == 0;
     json_error_t je;
     json_t *advice = NULL, *given = NULL;
     *out = openai_plain;
-    if (is_auto)
-        advice = advice_object(&info->advice);
-    else if (strcmp(from, "vllm") != 0 && !json_is_object(advice = json_load_file(from, 0, &je)))
+    if (!is_none)
+        advice = is_auto ? advice_object(&info->advice) : json_load_file(from, 0, &je);
+    if (!is_none && !json_is_object(advice))
         err_set(err, STATUS_INVALID, "%s %s: expected auto, vllm or a file with an object of JSON", flag,
                 from);
     if (err->code == STATUS_OK && advice && !take(out, advice, false, is_auto ? "model" : from, &e)) {
@@ -57,7 +57,8 @@ enum status sampling_defaults(struct sampling_params *out, const struct config *
     flag = "--override-generation-config";
     e = (struct api_error){0};
     if (err->code == STATUS_OK && c->override_generation_config) {
-        if (!json_is_object(given = json_loads(c->override_generation_config, JSON_REJECT_DUPLICATES, &je)))
+        given = json_loads(c->override_generation_config, JSON_REJECT_DUPLICATES, &je);
+        if (!json_is_object(given))
             err_set(err, STATUS_INVALID, "%s: expected an object of JSON", flag);
         else if (!take(out, given, true, "flag", &e))
             err_set(err, STATUS_INVALID, "%s: %s", flag, e.message);

@@ -39,3 +39,14 @@ err_set(struct err *err, enum status code, const char *fmt, ...) {
     err->code = code;
     return code;
 }
+
+// The same of a sentence about something with a name, which is written before it.
+#if defined(__GNUC__)
+__attribute__((format(printf, 4, 0)))
+#endif
+static inline enum status
+err_set_named(struct err *err, enum status code, const char *name, const char *fmt, va_list ap) {
+    char text[sizeof err->msg];
+    vsnprintf(text, sizeof text, fmt, ap);
+    return err_set(err, code, "%s: %s", name, text);
+}

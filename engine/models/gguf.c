@@ -80,12 +80,10 @@ struct cursor {
 
 static bool refuse(struct cursor *c, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 static bool refuse(struct cursor *c, const char *fmt, ...) {
-    char text[sizeof c->err->msg];
     va_list ap;
     va_start(ap, fmt);
-    vsnprintf(text, sizeof text, fmt, ap);
+    err_set_named(c->err, STATUS_FORMAT, c->g->file.name, fmt, ap);
     va_end(ap);
-    model_file_bad(&c->g->file, c->err, "%s", text);
     return false;
 }
 
@@ -367,16 +365,7 @@ static const char *read_bytes(const struct model_file *f, uint64_t at, uint64_t 
         memcpy(dst, g->data + at, bytes);
         return NULL;
     }
-    for (uint64_t done = 0; done < bytes;) {
-        ssize_t n = pread(g->fd, (char *)dst + done, bytes - done, (off_t)(at + done));
-        if (n < 0 && errno == EINTR)
-            continue;
-        *stopped = at + done;
-        if (n <= 0)
-            return n < 0 ? strerror(errno) : "the file was cut while it was being loaded";
-        done += (uint64_t)n;
-    }
-    return NULL;
+    return model_file_pread(g->fd, at, bytes, dst, stopped);
 }
 
 static void close_file(struct model_file *f) {

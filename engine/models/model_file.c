@@ -4,9 +4,11 @@
 #include "hash.h"
 #include "log.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #define KEY(s) (int)((s).len < 96 ? (s).len : 96), (s).data // for %.*s
 
@@ -23,12 +25,24 @@ struct model_file_index { // hash tables of 1 + index, 0: free; sizes are powers
 };
 
 enum status model_file_bad(const struct model_file *f, struct err *err, const char *fmt, ...) {
-    char text[sizeof err->msg];
     va_list ap;
     va_start(ap, fmt);
-    vsnprintf(text, sizeof text, fmt, ap);
+    enum status status = err_set_named(err, STATUS_FORMAT, f->name, fmt, ap);
     va_end(ap);
-    return err_set(err, STATUS_FORMAT, "%s: %s", f->name, text);
+    return status;
+}
+
+const char *model_file_pread(int fd, uint64_t at, uint64_t bytes, void *dst, uint64_t *stopped) {
+    for (uint64_t done = 0; done < bytes;) {
+        ssize_t n = pread(fd, (char *)dst + done, bytes - done, (off_t)(at + done));
+        if (n < 0 && errno == EINTR)
+            continue;
+        *stopped = at + done;
+        if (n <= 0)
+            return n < 0 ? strerror(errno) : "the file was cut while it was being loaded";
+        done += (uint64_t)n;
+    }
+    return NULL;
 }
 
 // ---- lists and names

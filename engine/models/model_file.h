@@ -97,6 +97,10 @@ void model_file_close(struct model_file *f); // NULL is allowed
 enum status model_file_bad(const struct model_file *f, struct err *err, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 
+// Reads bytes [at, at + bytes) of a descriptor, for formats. NULL, or why it stopped, at the byte *stopped.
+// Any thread.
+const char *model_file_pread(int fd, uint64_t at, uint64_t bytes, void *dst, uint64_t *stopped);
+
 // ---- tensors
 
 // What the file calls a tensor.

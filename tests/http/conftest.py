@@ -2,6 +2,8 @@
 
 import os
 import resource
+import subprocess
+import sys
 
 import pytest
 
@@ -77,3 +79,18 @@ def start(model):
         except AssertionError as problem:
             problems.append(str(problem))
     assert not problems, "\n".join(problems)
+
+
+@pytest.fixture(scope="session")
+def chatml(tmp_path_factory):
+    """A small random model with a chat template."""
+    path = tmp_path_factory.mktemp("models") / "chatml.gguf"
+    subprocess.run([sys.executable, goldens.ROOT / "tests/tools/make_gguf.py", path, "--chatml"], check=True)
+    return path
+
+
+@pytest.fixture(scope="module")
+def chat(chatml):
+    server = Server(model=chatml)
+    yield server
+    server.stop()

@@ -1,12 +1,8 @@
 """POST /v1/chat/completions: prompts from messages, whole responses and the sequence of chunks."""
 
-import subprocess
-import sys
-
 import pytest
 
 import goldens
-from process import Server
 from wire import check_error, parse_events
 
 pytestmark = pytest.mark.skipif(
@@ -14,16 +10,6 @@ pytestmark = pytest.mark.skipif(
 )
 PATH = "/v1/chat/completions"
 HI = [{"role": "user", "content": "Hello there"}]
-
-
-@pytest.fixture(scope="module")
-def chat(tmp_path_factory):
-    path = tmp_path_factory.mktemp("chat") / "chatml.gguf"
-    tool = goldens.ROOT / "tests/tools/make_gguf.py"
-    subprocess.run([sys.executable, str(tool), str(path), "--chatml"], check=True)
-    server = Server(model=path)
-    yield server
-    server.stop()
 
 
 def whole(server, messages=HI, **fields):

@@ -17,12 +17,9 @@ KEY = "key-of-the-examples"
 
 
 @pytest.fixture(scope="module")
-def chat(tmp_path_factory):
+def chat(chatml):
     """A server with a chat template and a key."""
-    path = tmp_path_factory.mktemp("examples") / "chatml.gguf"
-    tool = goldens.ROOT / "tests/tools/make_gguf.py"
-    subprocess.run([sys.executable, str(tool), str(path), "--chatml"], check=True)
-    server = Server("--served-model-name", "the/model", model=path, key=KEY, env={"QUIRE_API_KEY": KEY})
+    server = Server("--served-model-name", "the/model", model=chatml, key=KEY, env={"QUIRE_API_KEY": KEY})
     yield server
     server.stop()
 

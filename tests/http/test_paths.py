@@ -1,26 +1,13 @@
 """Other servers' paths: the ones that mean the same here, the ones that tell about the server, and what is said of the others."""
 
 import json
-import subprocess
-import sys
 
 import pytest
 
-import goldens
-from process import SLOW, Server
+from process import SLOW
 from wire import check_error, wait_for
 
 HI = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hello <|im_end|> there"}]
-
-
-@pytest.fixture(scope="module")
-def chat(tmp_path_factory):
-    path = tmp_path_factory.mktemp("paths") / "chatml.gguf"
-    tool = goldens.ROOT / "tests/tools/make_gguf.py"
-    subprocess.run([sys.executable, str(tool), str(path), "--chatml"], check=True)
-    server = Server(model=path)
-    yield server
-    server.stop()
 
 
 def same(one, other):

@@ -2,14 +2,11 @@
 
 import json
 import math
-import subprocess
-import sys
 
 import pytest
 
 import goldens
 from goldens import EOS, cases, expected, text_of, tokens_until
-from process import Server
 from wire import check_error, outcome, parse_events
 
 PATH = "/v1/completions"
@@ -127,16 +124,6 @@ def test_spaces_between_special_tokens(server):
 
 CHAT = "/v1/chat/completions"
 HI = [{"role": "user", "content": "Hello there"}]
-
-
-@pytest.fixture(scope="module")
-def chat(tmp_path_factory):
-    path = tmp_path_factory.mktemp("chat") / "chatml.gguf"
-    tool = goldens.ROOT / "tests/tools/make_gguf.py"
-    subprocess.run([sys.executable, str(tool), str(path), "--chatml"], check=True)
-    server = Server(model=path)
-    yield server
-    server.stop()
 
 
 def ask(server, messages, **fields):

@@ -11,12 +11,11 @@
 #include <unistd.h>
 
 enum status hf_files_bad(const struct hf_files *d, struct err *err, const char *fmt, ...) {
-    char text[sizeof err->msg];
     va_list ap;
     va_start(ap, fmt);
-    vsnprintf(text, sizeof text, fmt, ap);
+    enum status status = err_set_named(err, STATUS_FORMAT, d->label, fmt, ap);
     va_end(ap);
-    return err_set(err, STATUS_FORMAT, "%s: %s", d->label, text);
+    return status;
 }
 
 enum status hf_files_open(struct hf_files *d, const char *path, const char *label, struct err *err) {
@@ -105,26 +104,11 @@ const struct hf_file *hf_files_add(struct hf_files *d, const char *name, bool re
     return f;
 }
 
-// NULL, or why it stopped, at the byte *stopped of the file.
-static const char *read_at(const struct hf_file *f, uint64_t at, uint64_t bytes, void *dst,
-                           uint64_t *stopped) {
-    for (uint64_t done = 0; done < bytes;) {
-        ssize_t n = pread(f->fd, (char *)dst + done, bytes - done, (off_t)(at + done));
-        if (n < 0 && errno == EINTR)
-            continue;
-        *stopped = at + done;
-        if (n <= 0)
-            return n < 0 ? strerror(errno) : "the file was cut while it was being loaded";
-        done += (uint64_t)n;
-    }
-    return NULL;
-}
-
 char *hf_files_text(const struct hf_files *d, const struct hf_file *f, uint64_t at, uint64_t bytes,
                     struct err *err) {
     uint64_t stopped;
     char *text = malloc((size_t)bytes + 1);
-    const char *why = text ? read_at(f, at, bytes, text, &stopped) : NULL;
+    const char *why = text ? model_file_pread(f->fd, at, bytes, text, &stopped) : NULL;
     if (text && !why)
         return text;
     if (!text)
@@ -170,7 +154,7 @@ const char *hf_files_read(const struct hf_files *d, uint64_t at, uint64_t bytes,
         const struct hf_file *f = hf_files_at(d, at + done);
         uint64_t first = at + done - f->start, left = f->size - first,
                  n = bytes - done < left ? bytes - done : left;
-        const char *why = read_at(f, first, n, (char *)dst + done, stopped);
+        const char *why = model_file_pread(f->fd, first, n, (char *)dst + done, stopped);
         if (why) {
             *stopped += f->start;
             return why;

@@ -15,12 +15,11 @@ struct jdoc_reader {
 };
 
 enum status jdoc_bad(const struct jdoc *j, struct err *err, const char *fmt, ...) {
-    char text[sizeof err->msg];
     va_list ap;
     va_start(ap, fmt);
-    vsnprintf(text, sizeof text, fmt, ap);
+    enum status status = err_set_named(err, STATUS_FORMAT, j->name, fmt, ap);
     va_end(ap);
-    return err_set(err, STATUS_FORMAT, "%s: %s", j->name, text);
+    return status;
 }
 
 static bool jdoc_expected(struct jdoc_reader *r, const char *what) {

@@ -251,7 +251,7 @@ static const struct weight_slot gguf_slots[] = {
 };
 
 static const struct extra_tensor gguf_extras[] = {
-    {false, "rope_freqs.weight"}, // read by model_config.c
+    {false, "rope_freqs.weight"}, // read by config_rope.c
     {false, "rope_factors_short.weight"},
     {false, "rope_factors_long.weight"},
     {false, "rope.freqs"},

@@ -6,7 +6,7 @@
 #include "model_file.h"
 
 // Fills *config. What Quire does not compute is refused by its name, never ignored: an architecture, mixture
-// of experts, an unknown kind of RoPE scaling, per-layer sizes or windows. Whether there are biases, and a
+// of experts, an unknown kind of RoPE scaling, per-layer sizes. Whether there are biases, and a
 // head of its own, is read from the tensors. config->rope.freq_factors points into g. STATUS_FORMAT names the
 // key, what was expected, and what was found.
 enum status model_config_read(const struct model_file *f, struct model_config *config, struct err *err);

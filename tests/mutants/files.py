@@ -22,7 +22,6 @@ WEIGHTS = "engine/models/weights.c"
 TENSOR_READ = "engine/models/tensor_read.c"
 CGROUP = "base/cgroup.c"
 PROCESSORS = "base/cpus.c"
-CONFIG = "engine/models/model_config.c"
 CONVERT = "engine/models/convert.c"
 KV_LAYERS = "engine/models/kv_layers.c"
 BATCH = "engine/batch.c"
@@ -153,7 +152,7 @@ ROWS = [
     (TENSOR_READ, "p[i] > 252", "p[i] > 253", "test_model_config"),  # MXFP4 with numbers beyond f32
     (WEIGHTS, "t->view.ndim != want.ndim || memcmp",
             "t->view.ndim != want.ndim && memcmp", "test_model_config"),  # accept wrong shapes
-    (CONFIG, "*v != meta_array_int(&a, 0)",
+    ("engine/models/config_keys.c", "*v != meta_array_int(&a, 0)",
             "false", "test_model_config"),  # layers may differ
     ("base/half.h", "(r + 0xfffu + (r >> 13 & 1u)) >> 13", "(r + 0x1000u) >> 13", "test_convert"),  # ties away
     ("base/half.h", "uint32_t shift = 126 - e, man", "uint32_t shift = 125 - e, man", "test_convert"),  # subnormals one bit finer
@@ -169,7 +168,7 @@ ROWS = [
     (WEIGHTS, "(i * turns + (size_t)p->at) * chunk", "i * turns * chunk", "test_json_arch"),  # the queries are the gate, too
     (CPU, "if (layer->attn.gate)\n        pool_run", "if (false)\n        pool_run", "test_json_arch"),  # the output is not gated
     (SHARD, "return (struct range){h.begin / of_group,", "return (struct range){0,", "test_shard"),  # the groups of ranks before, too
-    ("engine/models/model_config.c", "(int64_t)m->groups * m->key_dim > 1 << 22", "false", "test_recurrent_config"),  # keys of any size
+    ("engine/models/config_mix.c", "(int64_t)m->groups * m->key_dim > 1 << 22", "false", "test_recurrent_config"),  # keys of any size
     (ENGINE, "(states / token + 15) / 16 * 16", "states / token / 16 * 16", "test_json_arch"),  # pages of states are larger than keys
     (MIX, "c.out_gate = in + channels;", "c.out_gate = in;", "test_mix"),  # the gates change places
     (CPU_KV, "bytes = kv_page_bytes(dev);", "bytes = halves * kv_half_elems(dev) * kv_elem_bytes(dev);", "test_mix"),  # a snapshot has keys' bytes only
@@ -177,7 +176,7 @@ ROWS = [
     (SHARD, "layer->state_layer = (uint16_t)own->groups[layer->state_group].num_layers++;", "", "test_shard"),  # places of other stages
     (KV_LAYERS, "if (n % c->state_layers == 0)", "if (n == 0)", "test_kv_layers"),  # states beyond the page
     (WEIGHTS, "case OF_ATTN: return a != NULL;", "case OF_ATTN: return true;", "test_recurrent_config"),  # tensors of both kinds in every layer
-    ("engine/models/model_config.c", "r->recurrent[i] = v == 0;", "", "test_recurrent_config"),  # every layer attends
+    ("engine/models/config_attn.c", "r->recurrent[i] = v == 0;", "", "test_recurrent_config"),  # every layer attends
     (QUANTIZE, "if (weight && (weight_is_plain(at.slot->role) ||", "if (weight && (", "test_recurrent_config"),  # convolutions are quantised
     (WEIGHTS, "return is_f32(s->role) ||", "return", "test_model_config"),  # norms converted, too
     (BATCH, "- p->frequency_penalty * (float)c->output", "", "test_penalties"),  # an occurrence counts for nothing

@@ -138,15 +138,15 @@ ROWS = [
     (ROPE, "if (turns > r->high_freq)", "if (turns > r->low_freq)", "test_json_arch"),  # Llama 3: nothing between the bounds
     (ROPE, "floor(yarn_pair(r, r->beta_fast))", "ceil(yarn_pair(r, r->beta_fast))",
            "test_json_arch"),  # YaRN's ramp begins a pair later
-    (CONFIG, "rope->attn_factor *= 0.1f * logf(rope->factor) + 1.0f;", "rope->attn_factor *= 1.0f;",
+    ("engine/models/config_rope.c", "rope->attn_factor *= 0.1f * logf(rope->factor) + 1.0f;", "rope->attn_factor *= 1.0f;",
              "test_json_arch"),  # YaRN without its temperature
     (ARCHS, '{"qwen2", .qkv_bias', '{"qwen2", .rope_interleaved = true, .qkv_bias', "test_json_arch"),  # Qwen 2 with llama's pairs
-    (CONFIG, "!read_attn_scale(&r) ||", "", "test_json_arch"),  # attention.scale ignored
-    (CONFIG, "if (r->arch->window_every_layer || *window == 0 || every)", "if (true)",
+    (CONFIG, "!config_attn_scale(&r) ||", "", "test_json_arch"),  # attention.scale ignored
+    ("engine/models/config_attn.c", "if (r->arch->window_every_layer || *window == 0 || every)", "if (true)",
              "test_model_config"),  # a window for every layer of Qwen
-    (CONFIG, "return !is_suspect(a, name, len) ||", "return true ||",
+    ("engine/models/config_keys.c", "return !is_suspect(a, name, len) ||", "return true ||",
              "test_model_config"),  # keys that nobody knows
-    (CONFIG, "windowed[i] = n == 0 || i % n != n - 1;", "windowed[i] = n == 0 || i % n != 0;",
+    ("engine/models/config_attn.c", "windowed[i] = n == 0 || i % n != n - 1;", "windowed[i] = n == 0 || i % n != 0;",
              "test_model_config"),  # the first of n layers is the one without a window
     (KV_LAYERS, "return a.full < b.full;", "return a.full > b.full;", "test_kv_layers"),  # pages of full attention half empty
     (KV_LAYERS, "== c->kv_layers) {", "> c->kv_layers) {", "test_kv_layers"),  # a group beyond its pages

@@ -1,0 +1,87 @@
+// See config_reader.h: the feed-forward part of layers with experts.
+#include "config_reader.h"
+
+// The first layer with experts; the number of layers where there is none.
+static int first_expert_layer(const struct config_reader *r) {
+    const struct hparams *h = &r->h;
+    int i = h->dense_layers, step = h->expert_step;
+    while (i < h->layers && step > 1 && (i + 1) % step != 0)
+        i++;
+    return h->expert.experts > 0 ? i : h->layers;
+}
+
+bool config_has_experts(const struct config_reader *r, int layer) {
+    int step = r->h.expert_step;
+    return layer >= first_expert_layer(r) && !(step > 1 && (layer + 1) % step != 0);
+}
+
+// Whether the sizes of the experts suit each other, and those of a row fit into what a layer may be at most.
+static bool check_experts(struct config_reader *r) {
+    const struct ffn_spec *e = &r->h.expert;
+    int widest = e->hidden > r->h.hidden ? e->hidden : r->h.hidden;
+    if ((int64_t)e->top_k * e->hidden + e->shared_hidden > 1 << 24 ||
+        (int64_t)e->experts * widest > 1 << 27) {
+        model_file_bad(r->f, r->err, "%d of %d experts of %d are too large (key %s)", e->top_k, e->experts,
+                       e->hidden, config_key(r, H_EXPERTS));
+        return false;
+    }
+    if (e->groups > 1 && (e->experts % e->groups != 0 || e->experts / e->groups < 2 || e->top_groups < 1 ||
+                          e->top_k > e->experts / e->groups * e->top_groups)) {
+        model_file_bad(r->f, r->err,
+                       "%d experts in %d groups of which %d are used have no %d for a row (key %s)",
+                       e->experts, e->groups, e->top_groups, e->top_k, config_key(r, H_EXPERT_TOP_GROUPS));
+        return false;
+    }
+    if (first_expert_layer(r) < r->h.layers - r->h.nextn)
+        return true;
+    model_file_bad(r->f, r->err, "no layer has experts (key %s)", config_key(r, H_DENSE_LAYERS));
+    return false;
+}
+
+bool config_experts(struct config_reader *r) {
+    const struct arch_experts *a = r->arch->experts;
+    struct ffn_spec *e = &r->h.expert;
+    char name[TENSOR_NAME_BYTES];
+    if (!config_read(r, H_EXPERTS) || !config_read(r, H_NEXTN))
+        return false;
+    if (r->h.nextn >= r->h.layers) {
+        model_file_bad(r->f, r->err, "key %s is %d, expected less than %d layers", config_key(r, H_NEXTN),
+                       r->h.nextn, r->h.layers);
+        return false;
+    }
+    if (e->experts == 0)
+        return true;
+    if (!a) {
+        model_file_bad(r->f, r->err, "key %s is %d: experts are not supported yet in architecture %s",
+                       config_key(r, H_EXPERTS), e->experts, r->arch->name);
+        return false;
+    }
+    e->hidden = r->h.ffn.hidden;
+    e->act = r->arch->act;
+    e->gating = a->gating;
+    e->renormalise = a->renormalise;
+    e->router_bias = e->expert_bias = a->biases;
+    e->shared_gate = a->shared_gate;
+    if (!config_read(r, H_TOP_K) || !config_read(r, H_EXPERT_FFN) || !config_read(r, H_SHARED_EXPERTS) ||
+        !config_read(r, H_SHARED_FFN) ||
+        (config_given(r, H_EXPERT_SCALE) && !config_read(r, H_EXPERT_SCALE)) ||
+        !config_read(r, H_EXPERT_GATING) || !config_read(r, H_EXPERT_GROUPS) ||
+        !config_read(r, H_EXPERT_TOP_GROUPS) || !config_read(r, H_DENSE_LAYERS) ||
+        !config_read(r, H_EXPERT_STEP))
+        return false;
+    if (config_has_bit(r->arch->may, H_EXPERT_NORM) &&
+        meta_bool(r->f, config_key(r, H_EXPERT_NORM), &e->renormalise, r->err))
+        return false;
+    static const enum gating gatings[] = {GATING_SOFTMAX, GATING_SIGMOID, GATING_SOFTMAX_CHOSEN};
+    if (r->h.gating > 0)
+        e->gating = gatings[r->h.gating - 1];
+    int64_t shared = (int64_t)r->h.shared_experts * e->hidden;
+    if (e->shared_hidden == 0)
+        e->shared_hidden = shared < 1 << 24 ? (int)shared : (1 << 24) + 1;
+    if (!check_experts(r))
+        return false;
+    const struct weight_slot *s = arch_slot(r->arch, WEIGHT_SELECT_BIAS);
+    arch_tensor_name(s, 0, true, first_expert_layer(r), name);
+    e->select_bias = a->select_bias && model_file_find(r->f, name);
+    return true;
+}

@@ -1,0 +1,173 @@
+// See config_reader.h.
+#include "config_reader.h"
+
+#include <string.h>
+
+static const char *arch_key(struct config_reader *r, const char *suffix) {
+    snprintf(r->key, sizeof r->key, "%s.%s", r->arch->name, suffix);
+    return r->key;
+}
+
+const char *config_key(struct config_reader *r, enum hparam id) {
+    return arch_key(r, r->arch->keys[id].suffix);
+}
+
+const struct meta *config_find(struct config_reader *r, enum hparam id) {
+    return meta_find(r->f, config_key(r, id));
+}
+
+bool config_layers(struct config_reader *r, const char *key, struct meta_array *a) {
+    if (meta_array(r->f, key, true, META_I32, a, r->err))
+        return false;
+    if (a->count != (uint64_t)r->h.layers)
+        model_file_bad(r->f, r->err, "key %s has %llu elements, expected one for each of %d layers", key,
+                       (unsigned long long)a->count, r->h.layers);
+    return a->count == (uint64_t)r->h.layers;
+}
+
+// All equal.
+static bool read_per_layer(struct config_reader *r, const char *key, int64_t min, int64_t max, int64_t *v) {
+    struct meta_array a;
+    if (!config_layers(r, key, &a))
+        return false;
+    for (int i = 0; i < r->h.layers; i++) {
+        *v = meta_array_int(&a, (uint64_t)i);
+        if (*v < min || *v > max || *v != meta_array_int(&a, 0)) {
+            model_file_bad(r->f, r->err,
+                           "key %s is %lld for layer %d: expected %lld to %lld, the same for every layer",
+                           key, (long long)*v, i, (long long)min, (long long)max);
+            return false;
+        }
+    }
+    return true;
+}
+
+static bool read_int(struct config_reader *r, const struct hparam_key *k, const char *key, int *value) {
+    const struct meta *m = meta_find(r->f, key);
+    int64_t v = *value, min = (int64_t)k->min, max = (int64_t)k->max;
+    if (k->bound)
+        max = *(const int *)((const char *)&r->h + k->bound);
+    if (m && m->type == META_ARRAY && k->per_layer) {
+        if (!read_per_layer(r, key, min, max, &v))
+            return false;
+    } else if (meta_int(r->f, key, k->required, min, max, &v, r->err)) {
+        return false;
+    }
+    *value = (int)v;
+    return true;
+}
+
+static bool read_float(struct config_reader *r, const struct hparam_key *k, const char *key, float *value) {
+    double v = (double)*value;
+    if (meta_float(r->f, key, k->required, &v, r->err))
+        return false;
+    if (!meta_find(r->f, key))
+        return true;
+    if (v <= k->min || v > k->max) {
+        model_file_bad(r->f, r->err, "key %s is %g, expected above %g and at most %g", key, v, k->min,
+                       k->max);
+        return false;
+    }
+    *value = (float)v;
+    return true;
+}
+
+bool config_has_bit(uint64_t set, enum hparam id) { return set >> id & 1; }
+
+bool config_read(struct config_reader *r, enum hparam id) {
+    struct hparam_key k = r->arch->keys[id];
+    char *field = (char *)&r->h + k.field;
+    k.required |= config_has_bit(r->arch->must, id);
+    if (k.of_some && !config_has_bit(r->arch->may | r->arch->must, id))
+        return true;
+    return k.type == HPARAM_INT ? read_int(r, &k, config_key(r, id), (int *)(void *)field)
+                                : read_float(r, &k, config_key(r, id), (float *)(void *)field);
+}
+
+bool config_given(struct config_reader *r, enum hparam id) {
+    const struct meta *m = config_find(r, id);
+    char text[32];
+    return m && strcmp(meta_text(m, text, sizeof text), "0") != 0;
+}
+
+// Whether the key holds one of the values that change nothing.
+static bool is_harmless(const struct meta *m, enum key_values values) {
+    char text[64];
+    meta_text(m, text, sizeof text);
+    switch (values) {
+    case VALUE_ANY: return true;
+    case VALUE_ZERO: return !strcmp(text, "0") || !strcmp(text, "false");
+    case VALUE_ONE: return !strcmp(text, "1");
+    case VALUE_TRUE: return !strcmp(text, "true");
+    }
+    return false;
+}
+
+static bool is_suspect(const struct arch *a, const char *name, size_t len) {
+    for (int k = 0; k < a->num_suspects; k++) {
+        size_t n = strlen(a->suspects[k].part);
+        for (size_t i = 0; i + n <= len && (i == 0 || a->suspects[k].anywhere); i++)
+            if (memcmp(name + i, a->suspects[k].part, n) == 0)
+                return true;
+    }
+    return false;
+}
+
+bool config_is(const char *suffix, const char *name, size_t len) {
+    return strlen(suffix) == len && memcmp(suffix, name, len) == 0;
+}
+
+// Whether a key, which begins with the architecture's name, says nothing that Quire does not compute.
+static bool is_known(const struct arch *a, const struct meta *m, const char *name, size_t len) {
+    for (int i = 0; i < NUM_HPARAMS; i++)
+        if (config_is(a->keys[i].suffix, name, len) &&
+            (!a->keys[i].of_some || config_has_bit(a->may | a->must, i)))
+            return true;
+    for (int i = 0; i < a->num_fixed; i++)
+        if (config_is(a->fixed[i].suffix, name, len))
+            return is_harmless(m, a->fixed[i].values);
+    return !is_suspect(a, name, len) || is_harmless(m, VALUE_ZERO); // what is 0 or false is not there
+}
+
+// Keys of experts mean nothing to a model that has none.
+static bool is_of_experts(const char *name, size_t len) { return len > 6 && memcmp(name, "expert", 6) == 0; }
+
+bool config_check_keys(struct config_reader *r) {
+    size_t prefix = strlen(r->arch->name) + 1;
+    bool experts = config_given(r, H_EXPERTS);
+    for (size_t i = 0; i < r->f->num_meta; i++) {
+        const struct meta *m = &r->f->meta[i];
+        char text[64];
+        if (m->key.len <= prefix || memcmp(m->key.data, arch_key(r, ""), prefix) != 0)
+            continue;
+        const char *name = m->key.data + prefix;
+        size_t len = m->key.len - prefix;
+        if (is_known(r->arch, m, name, len) || (!experts && is_of_experts(name, len)))
+            continue;
+        model_file_bad(r->f, r->err,
+                       "key %.*s is %s: Quire does not know how to compute that for architecture %s",
+                       (int)(m->key.len < 128 ? m->key.len : 128), m->key.data,
+                       meta_text(m, text, sizeof text), r->arch->name);
+        return false;
+    }
+    return true;
+}
+
+bool config_has_tensor(const struct config_reader *r, const struct weight_slot *s) {
+    char name[TENSOR_NAME_BYTES];
+    return s && model_file_find(r->f, arch_tensor_name(s, 0, false, 0, name));
+}
+
+bool config_has_biases(const struct config_reader *r, enum presence presence, enum weight_role role) {
+    const struct weight_slot *s = arch_slot(r->arch, role);
+    char name[TENSOR_NAME_BYTES];
+    bool there = false;
+    int layer = 0;
+    if (!s)
+        return false; // latent attention has none
+    while (layer + 1 < r->h.layers && r->recurrent[layer])
+        layer++;
+    for (int p = s->fused ? FUSED_PART : 0; p < 3 && (p < 0 || s->part[p].name); p++)
+        there |= model_file_find(r->f, arch_tensor_name(s, p, true, layer, name)) != NULL;
+    return presence == ALWAYS || (presence == OPTIONAL && there);
+}

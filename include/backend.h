@@ -25,7 +25,7 @@
 extern "C" {
 #endif
 
-#define BACKEND_ABI 13 // raise on any change to this file or model.h
+#define BACKEND_ABI 14 // raise on any change to this file or model.h
 
 struct device; // the backend's own
 
@@ -63,6 +63,7 @@ enum weight_role {
     WEIGHT_DOWN,         // part[0] (D, F)    row-parallel; bias[0] (D) or none; as GATE_UP
     WEIGHT_HEAD,         // part[0] (V, D); bias[0] (V) or none
     WEIGHT_ATTN_GATE,    // part[0] (H*d, D)
+    WEIGHT_SINKS,        // part[0] (H), F32
     WEIGHT_LATENT,       // part[0] (C+r, D)
     WEIGHT_LATENT_QDOWN, // part[0] (U, D)
     WEIGHT_LATENT_Q,     // part[0] (H*(n+r), U), or (H*(n+r), D)
@@ -86,7 +87,7 @@ enum weight_role {
 // Loaded as F32 vectors whatever type matrices get.
 static inline bool weight_is_plain(enum weight_role role) {
     return role == WEIGHT_NORM || role == WEIGHT_MIX_CONV || role == WEIGHT_MIX_HEADS ||
-           role == WEIGHT_MIX_NORM || role == WEIGHT_SELECT_BIAS;
+           role == WEIGHT_MIX_NORM || role == WEIGHT_SELECT_BIAS || role == WEIGHT_SINKS;
 }
 
 struct weight_desc {

@@ -29,6 +29,7 @@ struct rope_config {
     int original_context;       // YARN, LLAMA3: context the model was trained on
     float low_freq, high_freq;  // LLAMA3: 1, 4
     float beta_fast, beta_slow; // YARN: 32, 1
+    bool fine_ramp;             // YARN: its ramp begins and ends between pairs, else at whole ones
     float attn_factor;          // cos and sin are multiplied by it; 1: none (0 counts as 1)
     const float *freq_factors;  // (dim/2) divides each frequency, or NULL; owned by the model file
     const float
@@ -63,6 +64,7 @@ struct attn_spec {
     bool qkv_bias; // q, k and v are matrix and bias
     bool out_bias; // and so is the attention output
     bool gate;     // the output of attention is multiplied by sigmoid of a projection of the layer's input
+    bool sinks;    // each head has a logit more in its softmax, which takes a part and gives no value
     // ATTN_LATENT: a cached vector is the latent, normalised, then one key of rope_dim that is rotated. The latent is
     // also the value.
     int kv_lora;            // C, of the latent
@@ -228,6 +230,7 @@ struct layer {
     const struct weight *q_norm;    // (d), (H*d) with QK_NORM_WHOLE, (H, d) with QK_NORM_EACH, or NULL
     const struct weight *k_norm;    // the same of the K kv heads
     const struct weight *attn_gate; // (H*d, D), with spec.gate
+    const struct weight *sinks;     // (H), with spec.sinks
     // ATTN_LATENT, in place of qkv and the norms of heads
     const struct weight *latent;       // (C+r, D)
     const struct weight *latent_norm;  // (C)

@@ -12,8 +12,9 @@ static double yarn_pair(const struct rope_config *r, double turns) {
 }
 
 static double yarn(const struct rope_config *r, double freq, int i) {
-    double low = fmax(floor(yarn_pair(r, r->beta_fast)), 0);
-    double high = fmin(ceil(yarn_pair(r, r->beta_slow)), r->dim - 1);
+    double low = yarn_pair(r, r->beta_fast), high = yarn_pair(r, r->beta_slow);
+    low = fmax(r->fine_ramp ? low : floor(low), 0);
+    high = fmin(r->fine_ramp ? high : ceil(high), r->dim - 1);
     double ramp = (i - low) / fmax(high - low, 0.001);
     ramp = fmin(fmax(ramp, 0), 1); // 0: fast pairs keep their frequency; 1: slow pairs are interpolated
     return freq / r->factor * ramp + freq * (1 - ramp);

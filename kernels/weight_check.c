@@ -26,6 +26,7 @@ static void expected_shape(const struct model_config *m, enum weight_role role, 
         [WEIGHT_DOWN] = 1,
         [WEIGHT_HEAD] = 1,
         [WEIGHT_ATTN_GATE] = a && a->gate,
+        [WEIGHT_SINKS] = a && a->sinks,
         [WEIGHT_MIX_IN] = 3,
         [WEIGHT_MIX_GATE] = conv  ? 0
                             : ssm ? 2
@@ -59,6 +60,7 @@ static void expected_shape(const struct model_config *m, enum weight_role role, 
     case WEIGHT_QKV: *rows = i == 0 ? q : kv, *cols = m->hidden; break;
     case WEIGHT_ATTN_OUT: *rows = m->hidden, *cols = attn_out_size(a); break;
     case WEIGHT_ATTN_GATE: *rows = q, *cols = m->hidden; break;
+    case WEIGHT_SINKS: *rows = 1, *cols = a->heads; break;
     case WEIGHT_GATE_UP: *rows = F, *cols = m->hidden; break;
     case WEIGHT_DOWN: *rows = m->hidden, *cols = F; break;
     case WEIGHT_MIX_IN: *rows = conv || i == 2 ? v : n, *cols = m->hidden; break;

@@ -291,6 +291,7 @@ void shard_cut(const struct shard *s, const struct weight_desc *whole, enum dtyp
         cut_rows(part, 2, heads(s, a, true, a->head_dim));
         part->total = (int64_t)a->heads * a->head_dim;
         break;
+    case WEIGHT_SINKS: cut_rows(part, 0, heads(s, a, false, 1)); return;
     case WEIGHT_LATENT_Q:
         part->total = (int64_t)a->heads * (a->nope_dim + a->rope_dim);
         r = heads(s, a, false, a->nope_dim + a->rope_dim);

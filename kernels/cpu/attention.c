@@ -24,6 +24,8 @@ static enum dtype tile_dtype(const struct device *dev) {
 }
 static size_t tile_elem(const struct device *dev) { return dtype_row_bytes(tile_dtype(dev), 1); }
 
+static const float LOG2_E = 1.44269504088896341f;
+
 static size_t align64(size_t n) { return (n + 63) / 64 * 64; }
 
 static int padded_head(const struct device *dev) { return (dev->value_dim + LANES - 1) / LANES * LANES; }
@@ -72,8 +74,9 @@ size_t cpu_attn_partial_bytes(const struct device *dev) {
 struct attend {
     struct device *dev;
     const struct attn_spec *attn;
-    int group;    // query heads of a kv head
-    int kv_layer; // of the pages
+    int group;          // query heads of a kv head
+    int kv_layer;       // of the pages
+    const float *sinks; // (H) or NULL
     const struct step *step;
     const struct step_group *pages;
     int seq0, seq1;
@@ -190,8 +193,11 @@ static float *partial_at(const struct attend *job, int first_partial, int num_ch
 // (T, H, d): of latent attention, whose values are still to be made of it, in place of the queries, which have been read.
 static float *results(const struct device *dev) { return shares_values(dev) ? dev->q : dev->h; }
 
-// out / sum of query i of the item
-static void finish_query(float *y, const float *out, float sum, int d) {
+// y (d) of what the chunks of a query of head h have come to. A sink is one more chunk, the last.
+static void finish_query(const struct attend *job, int h, float *y, float *out, float max, float sum, int d) {
+    static const float no_values[MAX_HEAD_DIM];
+    if (job->sinks)
+        job->dev->kernels->attend_combine(&max, &sum, out, job->sinks[h] * LOG2_E, 1, no_values, d);
     for (int j = 0; j < d; j++)
         y[j] = out[j] / sum;
 }
@@ -203,7 +209,7 @@ static struct attn_chunk new_chunk(const struct attend *job, enum dtype dtype) {
     return (struct attn_chunk){.kv_dtype = dtype,
                                .head_dim = dev->head_dim,
                                .value_dim = dev->value_dim,
-                               .scale = (cap > 0 ? cap : scale) * 1.44269504088896341f,
+                               .scale = (cap > 0 ? cap : scale) * LOG2_E,
                                .inner = cap > 0 ? scale / cap : 0,
                                .scaled = dev->kv_dtype == DTYPE_I8,
                                .step1 = ATTN_CHUNK / ATTN_STEP};
@@ -275,9 +281,10 @@ static void attend_item(const struct attend *job, struct attn_scratch *s, int se
         }
     }
     for (int i = 0; !partials && i < n; i++)
-        finish_query(results(dev) + (size_t)(row0 + i / group) * (size_t)width +
+        finish_query(job, head * group + i % group,
+                     results(dev) + (size_t)(row0 + i / group) * (size_t)width +
                          (head * group + i % group) * d,
-                     s->out + i * v, s->sum[i], v);
+                     s->out + i * v, s->max[i], s->sum[i], v);
 }
 
 // What an item of decode works on: one row's query heads of kv heads [head0, head1)
@@ -422,7 +429,8 @@ static void decode_item(const struct attend *job, struct attn_scratch *s, int se
         }
     }
     for (int i = 0; !num_partials && i < queries; i++)
-        finish_query(dev->h + at_row + (size_t)((head0 * group + i) * d), s->out + i * d, s->sum[i], d);
+        finish_query(job, head0 * group + i, dev->h + at_row + (size_t)((head0 * group + i) * d),
+                     s->out + i * d, s->max[i], s->sum[i], d);
 }
 
 // Chunks of a decoding sequence: [*chunk0, *chunk1)
@@ -503,7 +511,8 @@ static void combine_worker(void *ctx, int thread, int num_threads) {
                 dev->kernels->attend_combine(&max, &sum, out, partial[g], partial[group + g],
                                              partial + 2 * group + g * pad, v);
             }
-            finish_query(results(dev) + (size_t)row * (size_t)attn_q_size(job->attn) + head * d, out, sum, v);
+            finish_query(job, head, results(dev) + (size_t)row * (size_t)attn_q_size(job->attn) + head * d,
+                         out, max, sum, v);
         }
         first_partial += dev->kv_heads * (chunk1 - chunk0);
     }
@@ -556,6 +565,7 @@ void cpu_attend(struct device *dev, const struct layer *layer, const struct step
                          .attn = a,
                          .group = group,
                          .kv_layer = layer->kv_layer,
+                         .sinks = layer->sinks ? layer->sinks->vector : NULL,
                          .step = step,
                          .pages = &step->groups[layer->kv_group],
                          .seq0 = seq0,

@@ -183,7 +183,9 @@ static struct weight *ref_weight_load(struct device *dev, const struct weight_de
             return NULL;
         }
         size_t bytes = (size_t)rows * dtype_row_bytes(t->dtype, cols),
-               bias = desc->bias[i].data ? (size_t)desc->bias[i].shape[0] * sizeof(float) : 0;
+               bias = desc->bias[i].data ? sizeof(float) : 0;
+        for (int d = 0; d < desc->bias[i].ndim; d++)
+            bias *= (size_t)desc->bias[i].shape[d];
         w->memory[i] = malloc(bytes);
         if (bias)
             w->bias[i] = malloc(bias);
@@ -431,6 +433,7 @@ static void attend_sequence(struct device *dev, const struct layer *layer, const
     int d = a->head_dim, group = a->heads / a->kv_heads;
     const float *values = a->kind == ATTN_LATENT ? dev->keys : dev->values;
     int first = step->positions[step->query_start[s]] + 1 - a->window; // that any row sees, with a window
+    const float *sinks = layer->sinks ? layer->sinks->part[0].data : NULL;
     for (int kvh = 0; kvh < a->kv_heads; kvh++) {
         CHECK(step->context_len[s] <= dev->limits.max_context);
         for (int p = a->window > 0 ? max_int(0, first) : 0; p < step->context_len[s]; p++) {
@@ -445,7 +448,7 @@ static void attend_sequence(struct device *dev, const struct layer *layer, const
                 size_t head = (size_t)t * (size_t)q_size(a) + (size_t)((kvh * group + g) * d);
                 ref_attention(dev->h + head, dev->q + head, dev->keys + (size_t)begin * (size_t)d,
                               values + (size_t)begin * (size_t)d, end - begin, d, d, (double)a->scale,
-                              (double)a->softcap);
+                              (double)a->softcap, sinks ? (double)sinks[kvh * group + g] : -INFINITY);
             }
         }
     }

@@ -242,9 +242,9 @@ void ref_rope(float *x, const struct rope_config *rope, int position) {
 }
 
 void ref_attention(float *o, const float *q, const float *k, const float *v, int n, int d, int stride,
-                   double scale, double softcap) {
+                   double scale, double softcap, double sink) {
     CHECK(n > 0 && d <= 1024);
-    double max = -INFINITY, sum = 0, acc[1024] = {0};
+    double max = sink, sum = 0, acc[1024] = {0};
     for (int pass = 0; pass < 2; pass++) { // the maximum first, then the probabilities
         for (int t = 0; t < n; t++) {
             double s = 0;
@@ -262,5 +262,5 @@ void ref_attention(float *o, const float *q, const float *k, const float *v, int
         }
     }
     for (int i = 0; i < d; i++)
-        o[i] = (float)(acc[i] / sum);
+        o[i] = (float)(acc[i] / (sum + exp(sink - max)));
 }

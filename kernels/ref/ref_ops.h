@@ -43,9 +43,10 @@ double ref_softcap(double x, double cap);
 // Rotates one head in place.  x (d)
 void ref_rope(float *x, const struct rope_config *rope, int position);
 
-// o = softmax(softcap(q . k * scale)) v over n tokens.  q, o (d), k, v (n, d) with rows `stride` floats apart
+// o = softmax(softcap(q . k * scale)) v over n tokens; the sum has exp(sink), too.  q, o (d), k, v (n, d) with rows
+// `stride` floats apart, sink -INFINITY: none
 void ref_attention(float *o, const float *q, const float *k, const float *v, int n, int d, int stride,
-                   double scale, double softcap);
+                   double scale, double softcap, double sink);
 
 // x stored as `dtype` (F32, F16, BF16) and read back.
 void ref_store(void *dst, enum dtype dtype, float x);

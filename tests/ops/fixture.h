@@ -107,7 +107,8 @@ static inline void fixture_add(struct fixture *f, enum weight_role role, int lay
     w->layer = layer;
     for (int i = 0; i < n; i++) {
         int num_biases = role == WEIGHT_NORM ? cols : rows[i];
-        w->part[i] = random_tensor(dtype, rows[i], cols, 1.7f / sqrtf((float)cols));
+        float scale = role == WEIGHT_SINKS ? 8 : 1.7f / sqrtf((float)cols);
+        w->part[i] = random_tensor(dtype, rows[i], cols, scale);
         if (role == WEIGHT_NORM) {
             w->part[i].ndim = rows[i] > 1 ? 2 : 1;
             w->part[i].shape[0] = rows[i] > 1 ? rows[i] : cols;
@@ -202,6 +203,8 @@ static inline struct fixture *fixture_of(const struct model_config *m, enum dtyp
             fixture_add(f, WEIGHT_NORM, l, DTYPE_F32, 1, each ? &a->heads : &one, a->head_dim, false);
             fixture_add(f, WEIGHT_NORM, l, DTYPE_F32, 1, each ? &a->kv_heads : &one, a->head_dim, false);
         }
+        if (a->sinks)
+            fixture_add(f, WEIGHT_SINKS, l, DTYPE_F32, 1, &one, a->heads, false);
         fixture_add(f, WEIGHT_ATTN_OUT, l, fixture_dtype(dtype, q), 1, &D, q, a->out_bias);
         if (m->post_norms)
             fixture_add(f, WEIGHT_NORM, l, DTYPE_F32, 1, &one, D, m->norm_bias);
@@ -307,6 +310,8 @@ static inline struct instance *instance_open_as(const struct fixture *f, struct 
             layer->q_norm = w[n++];
             layer->k_norm = w[n++];
         }
+        if (layer->attn.sinks)
+            layer->sinks = w[n++];
         layer->attn_out = w[n++];
         if (f->config.post_norms)
             layer->attn_post_norm = w[n++];

@@ -244,7 +244,8 @@ static float plain_segments(const struct tensor *w, int n, const float *x) {
 // Rules 8 to 10 and 17: one query over tokens [begin, end). k, v (end, d), in pairs where queries are rounded
 // to bf16; ks, vs (end) their scales
 static void plain_attention(float *out, const float *q, const float *k, const float *v, const float *ks,
-                            const float *vs, bool pairs, int begin, int end, int d, float scale, float cap) {
+                            const float *vs, bool pairs, int begin, int end, int d, float scale, float cap,
+                            const float *sink) {
     float all_max = -INFINITY, all_sum = 0, log2_scale = (cap > 0 ? cap : scale) * 1.44269504088896341f;
     memset(out, 0, (size_t)d * sizeof *out);
     for (int chunk = begin / 256 * 256; chunk < end; chunk += 256) {
@@ -287,6 +288,13 @@ static void plain_attention(float *out, const float *q, const float *k, const fl
         all_max = top;
         for (int i = 0; i < d; i++)
             out[i] = fmaf(o[i], new, out[i] * old);
+    }
+    if (sink) {
+        float own = *sink * 1.44269504088896341f, top = fmaxf(all_max, own);
+        float old = plain_exp2(all_max - top, false);
+        all_sum = plain_exp2(own - top, false) + all_sum * old;
+        for (int i = 0; i < d; i++)
+            out[i] = 0 + out[i] * old;
     }
     for (int i = 0; i < d; i++)
         out[i] /= all_sum;
@@ -365,7 +373,8 @@ static void check_layer(enum dtype dtype, enum dtype kv, int window, bool qk_nor
     struct batch *b = batch_make(in, &(struct piece){0, START, ROWS, true}, 1);
     const struct layer *l = &in->layers[0];
     const struct weight_desc *w = &f->weights[1], *norm = w++, *qkv = w++, *q_head = qk_norm ? w++ : NULL,
-                             *k_head = qk_norm ? w++ : NULL, *out = w++, *post = m->post_norms ? w++ : NULL,
+                             *k_head = qk_norm ? w++ : NULL, *sinks = m->attn[0].sinks ? w++ : NULL,
+                             *out = w++, *post = m->post_norms ? w++ : NULL,
                              *ffn_norm = m->block == BLOCK_ONE_NORM ? norm : w++, *gate_up = w++, *down = w++,
                              *ffn_post = m->post_norms ? w++ : NULL, *out_norm = w++, *lm_head = w;
     const struct tensor *q_norm = q_head ? &q_head->part[0] : NULL,
@@ -451,7 +460,8 @@ static void check_layer(enum dtype dtype, enum dtype kv, int window, bool qk_nor
             int of = head / (shape.heads / 2);
             plain_attention(h[t] + head * d, q[t] + head * d, keys[of], values[of], key_scale[of],
                             value_scale[of], kv == DTYPE_BF16 || kv == DTYPE_I8, begin, end, d,
-                            m->attn[0].scale, m->attn[0].softcap);
+                            m->attn[0].scale, m->attn[0].softcap,
+                            sinks ? (const float *)sinks->part[0].data + head : NULL);
         }
     assert_memory_equal(h, in->act.h, sizeof h);
 
@@ -541,6 +551,8 @@ static void like_nemotron(struct model_config *m) {
     m->ffn[0].act = ACT_RELU2, m->ffn[0].no_gate = true;
 }
 
+static void with_sinks(struct model_config *m) { m->attn[0].sinks = true; }
+
 static void test_layer(void **state) {
     (void)state;
     check_layer(DTYPE_F32, DTYPE_F32, 0, false, false, NULL);
@@ -571,6 +583,8 @@ static void test_layer(void **state) {
     check_layer(DTYPE_Q4_K, DTYPE_BF16, 0, false, true, like_phi2);
     check_layer(DTYPE_BF16, DTYPE_F32, 0, true, false, like_cohere);
     check_layer(DTYPE_Q6_K, DTYPE_F32, 7, false, false, like_nemotron);
+    check_layer(DTYPE_F32, DTYPE_F16, 0, false, false, with_sinks);
+    check_layer(DTYPE_MXFP4, DTYPE_I8, 128, false, true, with_sinks);
 }
 
 int main(void) {

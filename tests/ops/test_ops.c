@@ -88,7 +88,9 @@ static void test_long_context(void **state) {
     for (int k = 0; k < 2 * NUM_KV_TYPES; k += SLOW ? 3 : 1) {
         enum dtype kv = kv_types[k / 2];
         s.window = k % 2 * 301; // an odd one: it begins within a pair of tokens
-        struct fixture *f = fixture_make(&s, DTYPE_F32);
+        struct model_config m = fixture_config(&s);
+        m.attn[0].sinks = k % 2;
+        struct fixture *f = fixture_of(&m, DTYPE_F32);
         struct trace expected = {0};
         for (int v = 0; v < NUM_VARIANTS; v++)
             for (int c = 0; c < 3; c++) {
@@ -164,7 +166,9 @@ static void test_split_decode(void **state) {
             s.window = b >= 2 ? 1500 : 0;
             if (b == 3) // groups of 12: more than a tile of queries
                 s.heads = 24, s.kv_heads = 2, s.head_dim = 32;
-            struct fixture *f = fixture_make(&s, DTYPE_F32);
+            struct model_config m = fixture_config(&s);
+            m.attn[0].sinks = b >= 2;
+            struct fixture *f = fixture_of(&m, DTYPE_F32);
             size_t Q = (size_t)(6 * s.heads * s.head_dim);
             float *q = must_calloc(Q, sizeof *q), *want = must_calloc(Q, sizeof *want);
             for (size_t i = 0; i < Q; i++)

@@ -173,6 +173,8 @@ static const struct weight_slot gguf_slots[] = {
      .of = OF_ATTN},
     {WEIGHT_NORM, SLOT_LAYER, IN_LAYER(k_norm), .part = {{"attn_k_norm", "kd"}}, .when = TRAIT_EACH_QK_NORM,
      .of = OF_ATTN},
+    {WEIGHT_SINKS, SLOT_LAYER, IN_LAYER(sinks), .part = {{"attn_sinks", "H"}}, .when = TRAIT_SINKS,
+     .of = OF_ATTN},
     {WEIGHT_ATTN_OUT, SLOT_LAYER, IN_LAYER(attn_out), .part = {{"attn_output", "DO"}}, .of = OF_ATTN},
     {WEIGHT_MIX_IN, SLOT_LAYER, IN_LAYER(mix_in),
      .part = {{"shortconv.in_proj", "vD", .rows = "vvv"},
@@ -273,6 +275,7 @@ _Static_assert(NUM_HPARAMS <= 64, "a bit for each");
 #define EXPERT_GROUPS (HAS(H_EXPERT_GROUPS) | HAS(H_EXPERT_TOP_GROUPS))
 #define SCALES (HAS(H_EMBED_SCALE) | HAS(H_RESIDUAL_SCALE) | HAS(H_LOGIT_SCALE))
 static const struct arch_experts chosen = {.gating = GATING_SOFTMAX_CHOSEN},
+                                 chosen_biased = {.gating = GATING_SOFTMAX_CHOSEN, .biases = true},
                                  plain = {.gating = GATING_SOFTMAX},
                                  with_gate = {.gating = GATING_SOFTMAX, .shared_gate = true},
                                  renormalised = {.gating = GATING_SOFTMAX, .renormalise = true},
@@ -386,6 +389,10 @@ static const struct arch archs[] = {
     {"dots1", .qk_norm = QK_NORM_HEADS, .traits = TRAIT_QK_NORM, .experts = &sigmoid,
      .may = EXPERTS | EXPERT_GROUPS | HAS(H_SHARED_EXPERTS) | HAS(H_DENSE_LAYERS), .must = HAS(H_EXPERT_FFN),
      GGUF_TABLES},
+    // gpt-oss 20B and 120B
+    {"gpt-oss", .act = ACT_CLAMPED, .qkv_bias = ALWAYS, .out_bias = ALWAYS, .fine_ramp = true,
+     .traits = TRAIT_FFN_NORM_NAME | TRAIT_SINKS, .window_pattern = 2, .experts = &chosen_biased,
+     .may = EXPERTS, .must = HAS(H_EXPERT_FFN) | HAS(H_WINDOW), GGUF_TABLES},
 };
 
 const struct arch *arch_at(int i) { return i < COUNT(archs) ? &archs[i] : NULL; }

@@ -158,6 +158,7 @@ enum trait {
     TRAIT_EACH_QK_NORM = 2048,
     TRAIT_NO_GATE = 4096, // the feed-forward has no gate
     TRAIT_LATENT = 8192,  // latent attention
+    TRAIT_SINKS = 16384,
 };
 
 enum presence { NEVER, OPTIONAL, ALWAYS };
@@ -182,6 +183,7 @@ struct arch {
     int window_pattern; // of so many layers the last has no window, where the file does not say; 0: it must
     bool window_rope;   // layers with a window have a RoPE of their own, unscaled: rope.freq_base_swa,
     float window_theta; // else this, else that of the others
+    bool fine_ramp;     // rope_config.fine_ramp
     bool full_no_rope;  // of a model with windows, layers without do not rotate
     enum act act;
     bool embed_sqrt;       // the embedding is multiplied by sqrt(D)

@@ -125,6 +125,7 @@ bool config_rope(struct config_reader *r) {
         .high_freq = 4,
         .beta_fast = 32,
         .beta_slow = 1,
+        .fine_ramp = r->arch->fine_ramp,
         .attn_factor = 1,
     };
     bool rotates = true;

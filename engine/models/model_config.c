@@ -209,6 +209,7 @@ enum status model_config_read(const struct model_file *f, struct model_config *c
         return r.err->code;
     r.h.attn.qk_norm = r.arch->qk_norm;
     r.h.attn.gate = (r.arch->traits & TRAIT_ATTN_GATE) != 0;
+    r.h.attn.sinks = (r.arch->traits & TRAIT_SINKS) != 0;
     if ((r.arch->qk_norm == QK_NORM_EACH || r.arch->qk_norm_optional) &&
         !config_has_tensor(&r, arch_slot_at(r.arch, offsetof(struct layer, q_norm))))
         r.h.attn.qk_norm = QK_NORM_NONE;

@@ -7,7 +7,7 @@
 
 #include <unistd.h>
 
-enum { RANDOM_VOCAB = 512, RANDOM_LAYERS = 2 };
+enum { RANDOM_VOCAB = 512, RANDOM_LAYERS = 2, RANDOM_EXPERTS = 8 };
 
 struct random_model {
     const char *name;
@@ -26,15 +26,24 @@ static inline uint32_t ggml_type(enum dtype t) {
     return numbers[t];
 }
 
-static inline void random_model_tensor(struct gguf_writer *w, const char *name, enum dtype t, int rows,
-                                       int cols) {
-    struct tensor x = random_tensor(t, rows ? rows : 1, cols, rows ? 1.7f / sqrtf((float)cols) : 0.3f);
+// stack: so many matrices; 0: one that is no stack. rows 0: a norm
+static inline void random_model_stack(struct gguf_writer *w, const char *name, enum dtype t, int stack,
+                                      int rows, int cols) {
+    int all = (stack ? stack : 1) * (rows ? rows : 1);
+    struct tensor x = random_tensor(t, all, cols, rows ? 1.7f / sqrtf((float)cols) : 0.3f);
     float *norm = (float *)(uintptr_t)x.data;
     for (int i = 0; i < cols && !rows; i++)
         norm[i] += 1;
-    gw_tensor(w, name, ggml_type(t), rows ? 2 : 1, (uint64_t[]){(uint64_t)cols, (uint64_t)rows}, x.data,
-              (size_t)(rows ? rows : 1) * dtype_row_bytes(t, cols));
+    uint32_t dims = rows && stack ? 3 : rows || stack ? 2 : 1;
+    gw_tensor(w, name, ggml_type(t), dims,
+              (uint64_t[]){(uint64_t)cols, (uint64_t)(rows ? rows : stack), (uint64_t)stack}, x.data,
+              (size_t)all * dtype_row_bytes(t, cols));
     free((void *)(uintptr_t)x.data);
+}
+
+static inline void random_model_tensor(struct gguf_writer *w, const char *name, enum dtype t, int rows,
+                                       int cols) {
+    random_model_stack(w, name, t, 0, rows, cols);
 }
 
 // Of models that are written from here on
@@ -42,7 +51,7 @@ static int random_layers = RANDOM_LAYERS;
 static struct random_shape {
     int hidden, head_dim, context;
     int window, full_every; // 0: none; layers i with i % full_every == full_every - 1 have no window
-    const char *arch; // granite, gemma2, phi2 or lfm2, whose first of two layers is recurrent; NULL: llama
+    const char *arch; // of those below, lfm2 with a recurrent layer before each that attends; NULL: llama
 } random_shape = {.hidden = 512, .head_dim = 64, .context = 512};
 
 // With H heads, K kv heads and F rows of gate. The file's path in `path` (of mkstemp's form), for the caller
@@ -52,30 +61,36 @@ static inline void random_model_write_sized(const struct random_model *m, int H,
     int D = shape->hidden, HD = shape->head_dim;
     const char *arch = shape->arch ? shape->arch : "llama";
     bool granite = strcmp(arch, "granite") == 0, gemma = strcmp(arch, "gemma2") == 0,
-         lfm2 = strcmp(arch, "lfm2") == 0, phi = strcmp(arch, "phi2") == 0;
+         lfm2 = strcmp(arch, "lfm2") == 0, phi = strcmp(arch, "phi2") == 0,
+         gpt = strcmp(arch, "gpt-oss") == 0;
     enum { ATTN = 1, MIX = 2, ALL = 3 };
     const struct {
         int of; // layers that attend, recurrent ones; 0: none
         const char *name;
-        int rows, cols; // rows 0: a norm
-        bool plain;     // F32 whatever matrices are
+        int rows, cols;                     // rows 0: a norm
+        enum { MATRIX, PLAIN, STACK } kind; // PLAIN: F32 whatever matrices are; STACK: one for each expert
     } parts[] = {
-        {ALL, "attn_norm", 0, D, false},
-        {ATTN, "attn_q", H * HD, D, false},
-        {ATTN, "attn_k", K * HD, D, false},
-        {ATTN, "attn_v", K * HD, D, false},
-        {lfm2 ? ATTN : 0, "attn_q_norm", 0, HD, false},
-        {lfm2 ? ATTN : 0, "attn_k_norm", 0, HD, false},
-        {ATTN, "attn_output", D, H * HD, false},
-        {MIX, "shortconv.in_proj", 3 * D, D, false},
-        {MIX, "shortconv.conv", D, 3, true},
-        {MIX, "shortconv.out_proj", D, D, false},
-        {phi ? 0 : ALL, "ffn_norm", 0, D, false},
-        {phi ? 0 : ALL, "ffn_gate", F, D, false},
-        {ALL, "ffn_up", F, D, false},
-        {ALL, "ffn_down", D, F, false},
-        {gemma ? ALL : 0, "post_attention_norm", 0, D, false},
-        {gemma ? ALL : 0, "post_ffw_norm", 0, D, false},
+        {ALL, "attn_norm", 0, D, MATRIX},
+        {ATTN, "attn_q", H * HD, D, MATRIX},
+        {ATTN, "attn_k", K * HD, D, MATRIX},
+        {ATTN, "attn_v", K * HD, D, MATRIX},
+        {lfm2 ? ATTN : 0, "attn_q_norm", 0, HD, MATRIX},
+        {lfm2 ? ATTN : 0, "attn_k_norm", 0, HD, MATRIX},
+        {ATTN, "attn_output", D, H * HD, MATRIX},
+        {MIX, "shortconv.in_proj", 3 * D, D, MATRIX},
+        {MIX, "shortconv.conv", D, 3, PLAIN},
+        {MIX, "shortconv.out_proj", D, D, MATRIX},
+        {gpt ? ALL : 0, "attn_sinks", 0, H, PLAIN},
+        {phi || gpt ? 0 : ALL, "ffn_norm", 0, D, MATRIX},
+        {phi || gpt ? 0 : ALL, "ffn_gate", F, D, MATRIX},
+        {gpt ? 0 : ALL, "ffn_up", F, D, MATRIX},
+        {gpt ? 0 : ALL, "ffn_down", D, F, MATRIX},
+        {gpt ? ALL : 0, "ffn_gate_inp", RANDOM_EXPERTS, D, PLAIN},
+        {gpt ? ALL : 0, "ffn_gate_exps", F, D, STACK},
+        {gpt ? ALL : 0, "ffn_up_exps", F, D, STACK},
+        {gpt ? ALL : 0, "ffn_down_exps", D, F, STACK},
+        {gemma || gpt ? ALL : 0, "post_attention_norm", 0, D, MATRIX},
+        {gemma ? ALL : 0, "post_ffw_norm", 0, D, MATRIX},
     };
     size_t num_parts = sizeof parts / sizeof parts[0];
     const struct {
@@ -99,6 +114,9 @@ static inline void random_model_write_sized(const struct random_model *m, int H,
                 {shape->full_every > 0, "attention.sliding_window_pattern", shape->full_every},
                 {true, "embedding_length", D},
                 {true, "feed_forward_length", F},
+                {gpt, "expert_feed_forward_length", F},
+                {gpt, "expert_count", RANDOM_EXPERTS},
+                {gpt, "expert_used_count", 2},
                 {true, "attention.head_count", H},
                 {!lfm2, "attention.head_count_kv", K},
                 {lfm2, "shortconv.l_cache", 3},
@@ -154,12 +172,14 @@ static inline void random_model_write_sized(const struct random_model *m, int H,
             if (!(parts[i].of & (lfm2 && layer % 2 == 0 ? MIX : ATTN)))
                 continue;
             snprintf(name, sizeof name, "blk.%d.%s.weight", layer, parts[i].name);
-            bool matrix = parts[i].rows && !parts[i].plain;
-            random_model_tensor(&w, name, matrix ? m->matrices[n++ % m->num_types] : DTYPE_F32, parts[i].rows,
-                                parts[i].cols);
+            bool matrix = parts[i].rows && parts[i].kind != PLAIN;
+            int stack = parts[i].kind == STACK ? RANDOM_EXPERTS : 0;
+            random_model_stack(&w, name, matrix ? m->matrices[n++ % m->num_types] : DTYPE_F32, stack,
+                               parts[i].rows, parts[i].cols);
             snprintf(name, sizeof name, "blk.%d.%s.bias", layer, parts[i].name);
-            if (phi)
-                random_model_tensor(&w, name, DTYPE_F32, 0, parts[i].rows ? parts[i].rows : parts[i].cols);
+            if (phi || (gpt && parts[i].rows))
+                random_model_tensor(&w, name, DTYPE_F32, stack,
+                                    parts[i].rows ? parts[i].rows : parts[i].cols);
         }
     size_t size;
     unsigned char *file = gw_finish(&w, &size);

@@ -116,6 +116,11 @@ ROWS = [
     (HEAD, "logits[v] += bias[v];", "logits[v] -= bias[v];", "test_json_arch"),  # the head's bias subtracted
     (ATTENTION, ".inner = cap > 0 ? scale / cap : 0,", ".inner = cap > 0 ? scale : 0,", "test_canonical"),  # a soft cap of 1
     (CPU, "layer->down, layer->ffn_post_norm, step);", "layer->down, layer->attn_post_norm, step);", "test_canonical"),  # the norm of another sublayer
+    (ATTENTION, "job->sinks[h] * LOG2_E, 1, no_values", "job->sinks[h], 1, no_values", "test_canonical"),  # sinks are no powers of 2
+    (ATTENTION, "finish_query(job, head, results(dev)", "finish_query(job, 0, results(dev)", "test_ops"),  # of split sequences all heads have the first sink
+    (SHARD, "case WEIGHT_SINKS: cut_rows(part, 0, heads(s, a, false, 1)); return;",
+            "case WEIGHT_SINKS: cut_rows(part, 0, (struct range){0, a->heads / s->world}); return;", "test_ranks"),  # all ranks have the first one's sinks
+    (ROPE, "r->fine_ramp ? high : ceil(high)", "ceil(high)", "test_json_arch"),  # gpt-oss: the ramp of YaRN ends at a whole pair
     (SHARD, "heads(s, a, whole->part[0].shape[0] != a->heads, 1)", "heads(s, a, false, 1)", "test_ranks"),  # norms of more heads than kv heads
     (WEIGHTS, "!strncmp(part_name(c, at.slot, at.part, at.bias, layer, own), name.data, name.len)", "true", "test_model_config"),  # a norm that nothing reads
     (CONFIG, "r->arch->one_norm == ALWAYS ||", "", "test_model_config"),  # Cohere with a norm of the feed-forward
@@ -136,7 +141,7 @@ ROWS = [
     (ROPE, "case ROPE_LINEAR: freq /= r->factor; break;", "case ROPE_LINEAR: break;", "test_json_arch"),  # no linear scaling
     (ROPE, "freq /= r->freq_factors[i];", "freq *= r->freq_factors[i];", "test_json_arch"),  # factors the wrong way
     (ROPE, "if (turns > r->high_freq)", "if (turns > r->low_freq)", "test_json_arch"),  # Llama 3: nothing between the bounds
-    (ROPE, "floor(yarn_pair(r, r->beta_fast))", "ceil(yarn_pair(r, r->beta_fast))",
+    (ROPE, "floor(low)", "ceil(low)",
            "test_json_arch"),  # YaRN's ramp begins a pair later
     ("engine/models/config_rope.c", "rope->attn_factor *= 0.1f * logf(rope->factor) + 1.0f;", "rope->attn_factor *= 1.0f;",
              "test_json_arch"),  # YaRN without its temperature

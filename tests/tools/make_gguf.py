@@ -57,6 +57,7 @@ ARCHS = {  # what their files have beside llama's, or instead
     "cohere2": dict(norm_key="layer_norm_epsilon", one_norm=True),
     "qwen2moe": dict(bias=True, shared_gate=True), "olmoe": dict(qk_norm=True, whole=True), "granitemoe": {},
     "glm4moe": dict(ffn_norm="post_attention_norm", select_bias=True), "ernie4_5-moe": dict(select_bias=True),
+    "gpt-oss": dict(bias=True, out_bias=True, ffn_norm="post_attention_norm", sinks=True, expert_bias=True),
     "hunyuan-moe": dict(qk_norm=True), "dots1": dict(qk_norm=True, select_bias=True),
 }
 VOCABULARIES = {  # by preset: below the folder of --tokenizers
@@ -215,7 +216,8 @@ def parse(argv=None):
     a.head_dim = a.head_dim or a.hidden // a.heads
     vars(a).update({"ffn_norm": "ffn_norm", "fused": False, "whole": False, "pre_norms": True, "post_norms": False, "ffn_gate": True,
                     "norm_key": "layer_norm_rms_epsilon", "norm_bias": False, "head_bias": False, "parallel_key": False, "latent": False, "mix": None,
-                    "beside": False, "gate": False, "shared_gate": False, "select_bias": False, "out_norm": "output_norm", **ARCHS[a.arch]})
+                    "beside": False, "gate": False, "shared_gate": False, "select_bias": False, "sinks": False, "expert_bias": False,
+                    "out_norm": "output_norm", **ARCHS[a.arch]})
     a.state_heads, a.state_groups, a.state_rows, a.state_columns = map(int, a.states.split(","))
     a.attends = [not a.mix or a.beside or i % a.attention == a.attention - 1 for i in range(a.layers)]
     a.fused_ffn = a.arch in ("phi3", "glm4")
@@ -384,6 +386,8 @@ def main(argv=None, w=None):
         f, s = a.expert_ffn or a.ffn, a.shared_ffn
         n = a.experts * a.hidden
         w.tensor(b + "ffn_gate_inp.weight", F32, [a.experts, a.hidden], random_tensor(key(), F32, n, 3 / math.sqrt(a.hidden)))
+        if a.expert_bias:
+            bias(b + "ffn_gate_inp.bias", a.experts)
         if a.select_bias:
             # Not below 0: transformers gives the experts of other groups a score of 0, others leave them out.
             w.tensor(b + "exp_probs_b.bias", F32, [a.experts], random_tensor(key(), F32, a.experts, 0.25, 0.25))
@@ -393,6 +397,8 @@ def main(argv=None, w=None):
             matrix(b + f"{name}_shexp.weight", rows, cols, layer=layer)
         for name, rows, cols in ("ffn_gate", f, a.hidden), ("ffn_up", f, a.hidden), ("ffn_down", a.hidden, f):
             matrix(b + f"{name}_exps.weight", rows, cols, layer=layer, stacked=a.experts)
+            if a.expert_bias:
+                w.tensor(b + f"{name}_exps.bias", F32, [a.experts, rows], random_tensor(key(), F32, a.experts * rows, 0.5))
 
     def bias(name, n):
         w.tensor(name, F32, [n], random_tensor(key(), F32, n, 0.5))
@@ -474,6 +480,8 @@ def main(argv=None, w=None):
                 each = a.arch in ("stablelm", "command-r")
                 norm(b + "attn_q_norm.weight", d * (a.heads if a.whole else 1), a.heads if each else 0)
                 norm(b + "attn_k_norm.weight", d * (a.kv_heads if a.whole else 1), a.kv_heads if each else 0)
+            if a.sinks:
+                vector(b + "attn_sinks.weight", a.heads, 2, 3)
             matrix(b + "attn_output.weight", a.hidden, a.heads * (a.v_dim if a.latent else d))
             if a.out_bias:
                 bias(b + "attn_output.bias", a.hidden)

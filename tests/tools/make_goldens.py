@@ -34,7 +34,7 @@ GOLDEN = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))
 PROMPT, GREEDY, MARGIN = 90, 16, 0.005
 BASE = "--layers 2 --hidden 64 --heads 4 --kv-heads 2 --ffn 96 --vocab 300 --context 256"
 PERMUTED = ("llama", "granite", "granitehybrid", "granitemoe", "minicpm", "smollm3", "internlm2", "mistral3")  # whose converters interleave rows of q and k
-PATTERNS = {"olmo2": 4, "exaone4": 4, "gemma2": 2, "gemma3": 6, "cohere2": 4}  # of so many layers the last has no window
+PATTERNS = {"olmo2": 4, "exaone4": 4, "gemma2": 2, "gemma3": 6, "cohere2": 4, "gpt-oss": 2}  # of so many layers the last has no window
 K = "--layers 1 --hidden 256 --kv-heads 1 --ffn 256 --vocab 290"  # what blocks of 256 divide, and no more than that
 YARN = "--rope yarn --rope-original 16"
 LATENT = "--arch deepseek2 --no-tied --rope-dim 8 --nope-dim 24 --v-dim 20 --kv-lora 40"
@@ -97,6 +97,9 @@ CASES = {
     "ernie4_5-moe": ("--arch ernie4_5-moe --layers 4 --experts 8 --top-k 3 --expert-ffn 48 --shared-ffn 96 --dense-layers 1 --expert-step 2", "shared"),
     "hunyuan-moe": ("--arch hunyuan-moe --no-tied --experts 8 --top-k 2 --expert-ffn 96 --shared-ffn 96", "shared"),
     "dots1": ("--arch dots1 --no-tied --experts 8 --top-k 3 --expert-ffn 32 --shared-ffn 64 --dense-layers 1 --f32 expert_weights_scale=1.5", "select_bias"),
+    "gpt-oss": ("--arch gpt-oss --no-tied --layers 3 --head-dim 24 --window 24 --experts 8 --top-k 3 --expert-ffn 96", "sinks"),
+    "gpt-oss-yarn": (f"--arch gpt-oss --no-tied --window 24 --head-dim 32 --experts 4 --expert-ffn 96 {YARN} --rope-factor 8", "rope"),
+    "gpt-oss-mxfp4": ("--arch gpt-oss --no-tied --window 24 --head-dim 32 --experts 4 --expert-ffn 96 --type mxfp4", "sinks"),
     "mixtral": ("--no-tied --experts 8", "top_k"),
     "qwen35": ("--arch qwen35 --layers 5 --head-dim 32 --rope-dim 8 --no-tied --rope-base 1000000 --taps 4", "conv"),
     "qwen35-grouped": ("--arch qwen35 --layers 4 --taps 4 --states 6,3,32,32", "gate"),
@@ -175,6 +178,7 @@ def configuration(a, off):
             scaling["original_max_position_embeddings"] = a.rope_original
             scaling["beta_fast"] = more.pop("rope.scaling.yarn_beta_fast", 32.0)
             scaling["beta_slow"] = more.pop("rope.scaling.yarn_beta_slow", 1.0)
+            scaling["truncate"] = a.arch != "gpt-oss"
             if "rope.scaling.attn_factor" in more:  # GGUF's multiplies what the factor implies, theirs replaces it
                 scaling["attention_factor"] = more.pop("rope.scaling.attn_factor") * (0.1 * math.log(a.rope_factor) + 1)
         elif scaling["rope_type"] == "llama3":
@@ -232,6 +236,9 @@ def configuration(a, off):
             moe_num_shared_experts=a.shared_ffn // a.expert_ffn, moe_layer_start_index=a.dense_layers, moe_layer_interval=a.expert_step))
     elif a.arch == "hunyuan-moe":
         model = tf.HunYuanMoEV1ForCausalLM(tf.HunYuanMoEV1Config(**common, num_experts=a.experts, moe_topk=a.top_k, pad_token_id=None))
+    elif a.arch == "gpt-oss":
+        model = tf.GptOssForCausalLM(tf.GptOssConfig(**{"rope_scaling": None, **common}, num_local_experts=a.experts, num_experts_per_tok=a.top_k,
+                                                     sliding_window=a.window, layer_types=layer_types))
     elif a.arch == "llama" and a.experts:
         model = tf.MixtralForCausalLM(tf.MixtralConfig(**common, **experts, num_local_experts=a.experts))
     elif a.arch == "qwen2":
@@ -431,6 +438,19 @@ def join_granite(state):
         state[f"{base}output_linear.weight"] = state.pop(f"{base}ffn_down_{kind}")
 
 
+def join_gpt_oss(state):
+    """Theirs has columns of gate and up of all experts in turns."""
+    import torch
+
+    for name in [n for n in state if n.endswith("ffn_gate_exps.weight")]:
+        base = name.removesuffix("ffn_gate_exps.weight")
+        for end, theirs in ("weight", ""), ("bias", "_bias"):
+            gate, up, down = (state.pop(f"{base}ffn_{part}_exps.{end}") for part in ("gate", "up", "down"))
+            both = torch.stack([gate, up], 2).flatten(1, 2)
+            state[f"{base}gate_up_proj{theirs}"] = both.mT if end == "weight" else both
+            state[f"{base}down_proj{theirs}"] = down.mT if end == "weight" else down
+
+
 def load(a, path, off):
     """The model with the weights of a GGUF file, in float64."""
     import gguf
@@ -465,6 +485,9 @@ def load(a, path, off):
     if a.arch == "falcon-h1":
         names.update({"ffn_norm": "pre_ff_layernorm", "ffn_gate": "feed_forward.gate_proj", "ffn_up": "feed_forward.up_proj",
                       "ffn_down": "feed_forward.down_proj"})
+    if a.arch == "gpt-oss":
+        names.update({"attn_sinks": "self_attn.sinks", "ffn_gate_inp": "mlp.router", "post_attention_norm": "post_attention_layernorm",
+                      **{f"ffn_{part}_exps": f"mlp.experts.ffn_{part}_exps" for part in ("gate", "up", "down")}})
     if a.arch == "granitehybrid":
         names["ffn_down"] = "shared_mlp.output_linear"
     if a.arch == "lfm2":
@@ -517,7 +540,9 @@ def load(a, path, off):
             x = x * 0
         if parts[0] == "blk" and int(parts[1]) >= a.layers:
             continue
-        if base.endswith(("_exps", "_shexp", "exp_probs_b", "ffn_gate_inp")):
+        if base == "attn_sinks":
+            x, end = x - (1e4 if off == "sinks" else 0), ""
+        if base.endswith(("_exps", "_shexp", "exp_probs_b", "ffn_gate_inp")) and a.arch != "gpt-oss":
             for name, t in expert_tensors(a, base, x, off).items():
                 state[f"model.layers.{parts[1]}.{name}"] = torch.from_numpy(t.copy())
             continue
@@ -527,6 +552,7 @@ def load(a, path, off):
             continue
         state[f"{name.replace('model.', 'gpt_neox.') if a.arch == 'gptneox' else name}.{end}".rstrip(".")] = torch.from_numpy(x.copy())
     join_granite(state)
+    join_gpt_oss(state)
     for layer, tensors in mixed.items():
         if a.mix == "ssm":
             both = np.concatenate([tensors["ffn_gate"], tensors["ffn_up"]])

@@ -376,6 +376,19 @@ static void test_architectures(void **state) {
             "cohere2.logit_scale is 0, expected above 0");
     refused(&(struct change){.extra = "output.bias", .cols = V},
             "output.bias is not part of architecture llama");
+    refused(&(struct change){.arch = "gpt-oss"}, "key gpt-oss.attention.sliding_window is missing");
+    struct change sinks = {.arch = "gpt-oss",
+                           .biases = 1,
+                           .out_bias = 1,
+                           .keys = {{"gpt-oss.attention.sliding_window", 4, 128, NULL}}};
+    refused(&sinks, "blk.0.attn_sinks.weight is missing, expected with shape (4)");
+    sinks.extra = "blk.0.attn_sinks.weight", sinks.cols = 3;
+    refused(&sinks, "blk.0.attn_sinks.weight has shape (3), expected (4)");
+    sinks.keys[1] = (struct key){"gpt-oss.expert_count", 4, 8, NULL};
+    sinks.keys[2] = (struct key){"gpt-oss.expert_used_count", 4, 2, NULL};
+    refused(&sinks, "key gpt-oss.expert_feed_forward_length is missing");
+    refused(&(struct change){.extra = "blk.1.attn_sinks.weight", .cols = H},
+            "attn_sinks.weight is not part of architecture llama");
     static const char *const others[] = {"mpt", "kimi-linear", "gemma4", "llama4", "mistral4"};
     for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
         char word[96];

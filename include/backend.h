@@ -262,7 +262,7 @@ struct backend_ops {
     // inputs of row-parallel matrices, in whatever type and layout its kernels like.
     void (*embed)(struct device *dev, const struct weight *table,
                   const struct step *step); // rows * embed_scale
-    // norm, QKV GEMM, bias, QK norm, RoPE (in the order of the layer's qk_norm); k and v go to the slots of the layer's group.
+    // norm, QKV GEMM, bias, QK norm, RoPE (in the order of the layer's qk_norm), temperature; k and v go to the slots of the layer's group.
     // ATTN_LATENT: norm, GEMM, norms of the latents, queries absorbed, RoPE; the latent with its key goes there.
     void (*qkv)(struct device *dev, const struct layer *layer, const struct step *step);
     void (*attn_prefill)(struct device *dev, const struct layer *layer, const struct step *step);

@@ -59,7 +59,11 @@ struct attn_spec {
     int window;    // tokens that a query sees, its own included; 0: all before it
     float scale;   // of the products of queries and keys, usually 1 / sqrt(d)
     float softcap; // scores become softcap * tanh(score / softcap) after scaling; 0: stay
-    int rope;      // index into model_config.ropes; -1: positions do not rotate
+    // A query at position p is multiplied by 1 + temp_scale * ln(1 + p / temp_step), the quotient rounded down, last of
+    // all; temp_scale 0: stays
+    float temp_scale;
+    int temp_step;
+    int rope; // index into model_config.ropes; -1: positions do not rotate
     enum qk_norm qk_norm;
     bool qkv_bias; // q, k and v are matrix and bias
     bool out_bias; // and so is the attention output

@@ -28,6 +28,8 @@ static const struct hparam_key gguf_keys[NUM_HPARAMS] = {
     [H_LOGIT_SCALE] = {"logit_scale", HPARAM_FLOAT, .of_some = true, .field = AT(logit_scale), .max = 1e6},
     [H_ATTN_SOFTCAP] = {"attn_logit_softcapping", HPARAM_FLOAT, .field = AT(attn.softcap), .max = 1e6,
                         .of_some = true},
+    [H_ATTN_TEMP] = {"attention.temperature_scale", HPARAM_FLOAT, .field = AT(attn.temp_scale), .max = 1e3,
+                     .of_some = true},
     [H_LOGIT_SOFTCAP] = {"final_logit_softcapping", HPARAM_FLOAT, .field = AT(logit_softcap), .max = 1e6,
                          .of_some = true},
     [H_WINDOW] = {"attention.sliding_window", HPARAM_INT, false, true, AT(attn.window), 0, INT32_MAX},
@@ -356,9 +358,9 @@ static const struct arch archs[] = {
      .traits = TRAIT_QK_NORM | TRAIT_DELTA | TRAIT_ATTN_GATE | TRAIT_FFN_NORM_NAME, .must = SSM,
      .may = HAS(H_ATTN_INTERVAL) | HAS(H_RECURRENT_LAYERS) | HAS(H_ROPE_SECTIONS) | HAS(H_NEXTN),
      GGUF_TABLES},
-    // Mistral Small 3
+    // Mistral Small 3, Ministral 3
     {"mistral3", .rope_interleaved = true, .out_bias = OPTIONAL, .qkv_bias = OPTIONAL,
-     .window_every_layer = true, GGUF_TABLES},
+     .window_every_layer = true, .may = HAS(H_ATTN_TEMP) | HAS(H_ROPE_YARN_LOG), GGUF_TABLES},
     {"qwen3moe", .qk_norm = QK_NORM_HEADS, .traits = TRAIT_QK_NORM, .experts = &renormalised, .may = EXPERTS,
      .must = HAS(H_EXPERT_FFN), GGUF_TABLES},
     // DeepSeek V2, V3 and R1, Kimi K2, GLM 4.7 Flash

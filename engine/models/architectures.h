@@ -21,6 +21,7 @@ enum hparam { // what a configuration is made of
     H_RESIDUAL_SCALE,
     H_LOGIT_SCALE,
     H_ATTN_SOFTCAP,
+    H_ATTN_TEMP,
     H_LOGIT_SOFTCAP,
     H_WINDOW,
     H_WINDOW_PATTERN,

@@ -65,11 +65,20 @@ static bool read_scaling(struct config_reader *r) {
     }
     if (yarn && config_given(r, H_ROPE_YARN_LOG) && !config_read(r, H_ROPE_YARN_LOG))
         return false;
-    float mscale = r->h.yarn_log * logf(rope->factor) + 1.0f;
-    if (r->h.yarn_log > 0) // DeepSeek: the same temperature, of the whole score
+    // Peng et al., section 3.4: the temperature of attention, folded into cos and sin. A multiplier takes its part of it
+    // from there; with DeepSeek, whose files have a tenth of it, all, which the scores get.
+    bool latent = r->h.attn.kind == ATTN_LATENT;
+    float whole = 0.1f * logf(rope->factor) + 1.0f;
+    float mscale = (latent ? 1 : 0.1f) * r->h.yarn_log * logf(rope->factor) + 1.0f;
+    if (latent && r->h.yarn_log > 0)
         r->h.attn.scale *= mscale * mscale;
-    else if (yarn) // Peng et al., section 3.4: the temperature of attention, folded into cos and sin
-        rope->attn_factor *= 0.1f * logf(rope->factor) + 1.0f;
+    else if (yarn)
+        rope->attn_factor *= whole / mscale;
+    if (config_given(r, H_ATTN_TEMP)) {
+        if (!config_read(r, H_ATTN_TEMP) || !config_read(r, H_ROPE_CONTEXT))
+            return false;
+        r->h.attn.temp_step = rope->original_context;
+    }
     for (enum hparam id = H_ROPE_LOW_FREQ; id <= H_ROPE_HIGH_FREQ && !llama3; id++)
         if (config_find(r, id)) {
             model_file_bad(r->f, r->err,

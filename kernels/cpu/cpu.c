@@ -3,6 +3,7 @@
 #include "float_env.h"
 #include "kv.h"
 #include "log.h"
+#include "rope.h"
 #include "sampler.h"
 
 #include <stdlib.h>
@@ -375,6 +376,9 @@ static void finish_row(const struct finish_qkv *job, int t) {
     float *key = dev->key + (size_t)t * (size_t)device_kv_size(dev);
     float *value = dev->value + (size_t)t * (size_t)device_kv_size(dev);
     finish_heads(dev, q, a->heads, a, bias[0], layer->q_norm, position);
+    float temperature = attn_temperature(a, position);
+    for (int i = 0; temperature != 1 && i < attn_q_size(a); i++)
+        q[i] *= temperature;
     finish_heads(dev, key, a->kv_heads, a, bias[1], layer->k_norm, position);
     for (int i = 0; bias[2] && i < device_kv_size(dev); i++)
         value[i] += bias[2][i];

@@ -49,6 +49,8 @@ static const char *spec_problem(const struct model_config *m, const struct attn_
         return "the scores of attention have a soft cap";
     if (a->gate)
         return "the attention output is gated";
+    if (a->temp_scale > 0)
+        return "queries have a temperature by position";
     if (a->sinks)
         return "attention has sinks";
     return NULL;

@@ -5,6 +5,7 @@
 
 #include "inspect.h"
 #include "log.h"
+#include "rope.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -413,6 +414,8 @@ static void ref_qkv(struct device *dev, const struct layer *layer, const struct 
         }
         ref_matvec(head, dev->norm, &layer->qkv->part[0]);
         finish_heads(dev, a, head, a->heads, layer->q_norm, step->positions[t]);
+        for (int i = 0; i < q_size(a); i++)
+            head[i] *= attn_temperature(a, step->positions[t]);
         if (slots[t] < 0)
             continue;
         CHECK(slots[t] < (int64_t)dev->limits.num_blocks * dev->block_size);

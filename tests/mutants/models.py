@@ -106,6 +106,9 @@ ROWS = [
     (HEAD, "dev->kernels->softcap(logits, n, dev->model.logit_softcap);", ";", "test_json_arch"),  # logits without their cap
     (CPU, "device_norm(dev, x, x, job->norm, 0, D);", ";", "test_json_arch"),  # no norm behind a sublayer
     (CPU, "device_norm(dev, x, x, norm, 0, num_heads * d);", "device_norm(dev, x, x, norm, 0, d);", "test_json_arch"),  # a norm of the first head
+    ("engine/models/config_rope.c", "(latent ? 1 : 0.1f)", "1.0f", "test_json_arch"),  # Ministral's multiplier read as DeepSeek's
+    (ROPE, "log(1 + position / a->temp_step)", "log(1 + (double)position / a->temp_step)", "test_json_arch"),  # the temperature rises with each token
+    (CPU, "q[i] *= temperature;", ";", "test_json_arch"),  # queries at one temperature
     (CPU, "a->qk_norm == QK_NORM_EACH ? h * d : 0", "0", "test_json_arch"),  # all heads by the first one's norm
     ("kernels/cpu/device.h", "d->before ? d->before : d->resid", "d->resid", "test_json_arch"),  # parallel blocks one after the other
     (BODY, "v = n - i < LANES ? v16_keep(v, 0, n - i, zero) : v;", "", "test_kernels"),  # LayerNorm counts what is past the row
@@ -143,7 +146,7 @@ ROWS = [
     (ROPE, "if (turns > r->high_freq)", "if (turns > r->low_freq)", "test_json_arch"),  # Llama 3: nothing between the bounds
     (ROPE, "floor(low)", "ceil(low)",
            "test_json_arch"),  # YaRN's ramp begins a pair later
-    ("engine/models/config_rope.c", "rope->attn_factor *= 0.1f * logf(rope->factor) + 1.0f;", "rope->attn_factor *= 1.0f;",
+    ("engine/models/config_rope.c", "rope->attn_factor *= whole / mscale;", "rope->attn_factor /= mscale;",
              "test_json_arch"),  # YaRN without its temperature
     (ARCHS, '{"qwen2", .qkv_bias', '{"qwen2", .rope_interleaved = true, .qkv_bias', "test_json_arch"),  # Qwen 2 with llama's pairs
     (CONFIG, "!config_attn_scale(&r) ||", "", "test_json_arch"),  # attention.scale ignored

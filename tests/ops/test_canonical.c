@@ -405,6 +405,9 @@ static void check_layer(enum dtype dtype, enum dtype kv, int window, bool qk_nor
         for (int i = 0; i < Q; i++)
             q[t][i] = plain_dot(&qkv->part[0], i, x, 0, D);
         plain_heads(f, q[t], Q / d, &qkv->bias[0], q_norm, START + t);
+        for (int i = 0; i < Q && m->attn[0].temp_scale > 0; i++)
+            q[t][i] *=
+                (float)(1 + (double)m->attn[0].temp_scale * log(1 + (START + t) / m->attn[0].temp_step));
     }
     assert_memory_equal(q, in->act.q, sizeof q);
 
@@ -551,7 +554,10 @@ static void like_nemotron(struct model_config *m) {
     m->ffn[0].act = ACT_RELU2, m->ffn[0].no_gate = true;
 }
 
-static void with_sinks(struct model_config *m) { m->attn[0].sinks = true; }
+static void with_sinks(struct model_config *m) {
+    m->attn[0].sinks = true;
+    m->attn[0].temp_scale = 0.3f, m->attn[0].temp_step = 599;
+}
 
 static void test_layer(void **state) {
     (void)state;

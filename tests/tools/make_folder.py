@@ -140,6 +140,9 @@ def rope(a, more):
         scaling["original_max_position_embeddings"] = a.rope_original
         scaling["beta_fast"] = more.pop("rope.scaling.yarn_beta_fast", 32.0)
         scaling["beta_slow"] = more.pop("rope.scaling.yarn_beta_slow", 1.0)
+        if "attention.temperature_scale" in more:
+            scaling.update(llama_4_scaling_beta=more.pop("attention.temperature_scale"), mscale=1.0,
+                           mscale_all_dim=more.pop("rope.scaling.yarn_log_multiplier"))
         if "rope.scaling.attn_factor" in more:
             scaling["attention_factor"] = more.pop("rope.scaling.attn_factor") * (0.1 * math.log(a.rope_factor) + 1)
     elif scaling["rope_type"] == "llama3":
@@ -149,10 +152,13 @@ def rope(a, more):
 
 def config(a):
     more = dict(a.f32)
+    ministral = "attention.temperature_scale" in more
     scaling, beside = rope(a, more)
     kind = "olmo3" if a.arch == "olmo2" and a.window else "mistral" if a.arch == "llama" and a.window else TYPES.get(a.arch, a.arch)
     if a.arch == "llama" and a.experts:
         kind = "mixtral"
+    if ministral:
+        kind = "ministral3"
     gemma = a.arch.startswith("gemma")
     c = dict(model_type=kind, vocab_size=a.vocab, hidden_size=a.hidden, intermediate_size=a.ffn, num_hidden_layers=a.layers,
              num_attention_heads=a.heads, num_key_value_heads=a.kv_heads, head_dim=a.head_dim, max_position_embeddings=a.context,

@@ -70,6 +70,8 @@ CASES = {
     "seed_oss": ("--arch seed_oss --bias --head-dim 32 --no-tied", "bias"),
     "hunyuan-dense": ("--arch hunyuan-dense --head-dim 24 --no-tied", "qk_norm"),
     "mistral3": ("--arch mistral3 --head-dim 32 --no-tied --rope-base 100000", None),
+    "mistral3-temperature": (f"--arch mistral3 {YARN} --rope-factor 8 --head-dim 32 --no-tied --f32 attention.temperature_scale=0.4 "
+                             "--f32 rope.scaling.yarn_log_multiplier=0.7", "temperature"),
     "phi3": ("--arch phi3 --rope-dim 12 --no-tied --window 40", "window"),
     "phi3-long": ("--arch phi3 --rope longrope --rope-original 64 --f32 rope.scaling.attn_factor=1.1547005384", "rope"),
     "phi3-short": ("--arch phi3 --rope longrope --context 200 --rope-original 200", "rope"),
@@ -193,6 +195,10 @@ def configuration(a, off):
     caps = {k.removesuffix("ping") + "ping": None if off == "softcap" else more.pop(k, None) for k in
             ("attn_logit_softcapping", "final_logit_softcapping")}
     more.pop("expert_weights_scale", None)
+    temperature = more.pop("attention.temperature_scale", 0)
+    if temperature:
+        common["rope_scaling"].update(mscale=1.0, mscale_all_dim=more.pop("rope.scaling.yarn_log_multiplier"))
+    warm_queries(0 if off == "temperature" else temperature, a.rope_original)
     layer_types = None
     if a.arch in PATTERNS:
         n = PATTERNS[a.arch]
@@ -319,6 +325,20 @@ def configuration(a, off):
         if a.arch in ("glm4moe", "dots1") and gate is not None:
             gate.register_forward_hook(lambda m, x, chosen: (chosen[0], chosen[1].double()))  # it gives float32
     return model
+
+
+def warm_queries(scale, step):
+    """Ministral 3's temperature, which this version of transformers lacks, in Mistral's attention."""
+    import torch
+    from transformers.models.mistral import modeling_mistral as mistral
+
+    warm_queries.rotate = getattr(warm_queries, "rotate", mistral.apply_rotary_pos_emb)
+
+    def rotate(q, k, cos, sin, *rest, **more):
+        q, k = warm_queries.rotate(q, k, cos, sin, *rest, **more)
+        return q * (1 + scale * torch.log(1 + torch.arange(q.shape[2]).double() // step))[:, None], k
+
+    mistral.apply_rotary_pos_emb = rotate
 
 
 def expert_tensors(a, base, x, off):

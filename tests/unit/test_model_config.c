@@ -313,9 +313,18 @@ static void test_architectures(void **state) {
             "granite.residual_scale is 0, expected above 0");
     refused(&(struct change){.arch = "smollm3", .keys = {{"smollm3.residual_scale", 6, 2, NULL}}},
             "smollm3.residual_scale is 2: Quire does not know");
+    read_ok(&(struct change){.arch = "mistral3",
+                             .keys = {{"mistral3.attention.temperature_scale", 6, 0.1, NULL},
+                                      {"mistral3.rope.scaling.original_context_length", 4, 32, NULL}}},
+            &c);
+    assert_true(c.attn[0].temp_scale == 0.1f && c.attn[0].temp_step == 32 && c.ropes[0].attn_factor == 1);
     refused(&(struct change){.arch = "mistral3",
-                             .keys = {{"mistral3.attention.temperature_scale", 6, 0.1, NULL}}},
-            "mistral3.attention.temperature_scale is 0.1: Quire does not know");
+                             .keys = {{"mistral3.attention.temperature_scale", 6, -0.1, NULL}}},
+            "mistral3.attention.temperature_scale is -0.1, expected above 0");
+    refused(&(struct change){.arch = "mistral3",
+                             .keys = {{"mistral3.attention.temperature_scale", 6, 0.1, NULL},
+                                      {"mistral3.rope.scaling.original_context_length", 4, 0, NULL}}},
+            "original_context_length");
     refused(&(struct change){.extra = "blk.0.attn_qkv.weight", .cols = D}, "attn_qkv.weight is not part of");
     refused(&(struct change){.drop = "blk.0.ffn_gate.weight"}, "blk.0.ffn_gate.weight is missing");
     refused(&(struct change){.arch = "phi3", .drop = "blk.1.ffn_gate.weight"},

@@ -375,6 +375,7 @@ static bool check_rope_keys(const struct rope_reader *p) {
                                         "attention_factor",
                                         "mscale",
                                         "mscale_all_dim",
+                                        "llama_4_scaling_beta",
                                         "alpha",
                                         "long_factor",
                                         "short_factor",
@@ -413,7 +414,8 @@ static bool read_yarn(struct rope_reader *p) {
     if (!read_rope_number(p, "attention_factor", &attention) || !read_rope_number(p, "mscale", &mscale) ||
         !read_rope_number(p, "mscale_all_dim", &all) ||
         !copy_rope(p, "beta_fast", "rope.scaling.yarn_beta_fast") ||
-        !copy_rope(p, "beta_slow", "rope.scaling.yarn_beta_slow"))
+        !copy_rope(p, "beta_slow", "rope.scaling.yarn_beta_slow") ||
+        !copy_rope(p, "llama_4_scaling_beta", "attention.temperature_scale"))
         return false;
     if (isnan(attention) && mscale != 0 && all != 0)
         attention = yarn_mscale(p->factor, mscale) / yarn_mscale(p->factor, all);

@@ -42,20 +42,22 @@ static const char *size_text(double bytes, char buf[32]) {
 // Layers without a window have one of 0.
 static void window_text(const struct model_config *c, char *text, size_t size) {
     int window = 0, num = 0, all = 0;
+    const char *what = "window";
     for (int l = 0; l < c->num_layers; l++) {
         const struct attn_spec *a = model_attn(c, l);
         all += a != NULL;
         if (a && a->window > 0) {
             window = a->window;
+            what = a->chunked ? "chunks" : "window";
             num++;
         }
     }
     if (num == 0)
         snprintf(text, size, "whole context");
     else if (num == all)
-        snprintf(text, size, "window of %d tokens", window);
+        snprintf(text, size, "%s of %d tokens", what, window);
     else
-        snprintf(text, size, "window of %d tokens in %d of %d layers", window, num, all);
+        snprintf(text, size, "%s of %d tokens in %d of %d layers", what, window, num, all);
 }
 
 static void say_recurrent(const struct out *o, const struct model_config *c) {

@@ -193,10 +193,16 @@ int kv_missing(const struct kv_cache *kv, const struct kv_seq *seq, int num_toke
     return max_int(pages, 0);
 }
 
+// The first block of which a step at `position` may read, of a window.
+static int first_kept(const struct kv_config *c, int g, int position) {
+    const struct kv_group_spec *group = &c->groups[g];
+    return kv_first_kept(position, group->window, group->chunked) / c->block_size;
+}
+
 // The first block that a group must have so that it serves a hit of num_blocks.
 static int first_served(const struct kv_config *c, int g, int num_blocks) {
     switch (c->groups[g].kind) {
-    case KV_WINDOW: return kv_first_kept(num_blocks * c->block_size, c->groups[g].window) / c->block_size;
+    case KV_WINDOW: return first_kept(c, g, num_blocks * c->block_size);
     case KV_STATE: return max_int(num_blocks - 1, 0);
     case KV_FULL: break;
     }
@@ -303,7 +309,7 @@ void kv_trim(struct kv_cache *kv, struct kv_seq *seq, int position) {
         struct block_table *t = &seq->tables[g];
         int keep = 0;
         if (c->groups[g].kind == KV_WINDOW)
-            keep = kv_first_kept(position, c->groups[g].window) / c->block_size;
+            keep = first_kept(c, g, position);
         else if (c->groups[g].kind == KV_STATE)
             keep = max_int(position - 1, 0) / c->block_size;
         for (; t->first < min_int(keep, seq->len); t->first++) {

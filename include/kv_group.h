@@ -4,6 +4,7 @@
 // table per sequence, and a page of it holds what all layers of the group keep of block_size tokens.
 #pragma once
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #ifdef __cplusplus
@@ -20,16 +21,22 @@ enum kv_kind {
 
 struct kv_group_spec {
     enum kv_kind kind;
-    int window;     // KV_WINDOW: tokens that a query sees, its own included
+    int window;     // KV_WINDOW: as attn_spec.window,
+    bool chunked;   // and .chunked
     int num_layers; // that keep their state in the group's pages
 };
+
+// The first token that the query at `position` sees. window 0: all.
+static inline int kv_first_seen(int position, int window, bool chunked) {
+    int before = chunked && window > 0 ? position % window : window - 1;
+    return window > 0 && position > before ? position - before : 0;
+}
 
 // Attention kernels read keys and values in tiles that begin at multiples of KV_TILE tokens. So a window keeps whole
 // tiles: the first token that the query at `position` may cause to be read.
 enum { KV_TILE = 64 };
-static inline int kv_first_kept(int position, int window) {
-    int first = window > 0 && position >= window ? position - window + 1 : 0;
-    return first / KV_TILE * KV_TILE;
+static inline int kv_first_kept(int position, int window, bool chunked) {
+    return kv_first_seen(position, window, chunked) / KV_TILE * KV_TILE;
 }
 
 // Page `to` becomes a copy of page `from`: all layers, keys and values.

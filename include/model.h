@@ -57,6 +57,7 @@ struct attn_spec {
     int kv_heads;  // K, divides H
     int head_dim;  // d, of what the cache keeps; ATTN_LATENT: kv_lora + rope_dim
     int window;    // tokens that a query sees, its own included; 0: all before it
+    bool chunked;  // it sees those of its chunk instead, which begins at a multiple of `window`
     float scale;   // of the products of queries and keys, usually 1 / sqrt(d)
     float softcap; // scores become softcap * tanh(score / softcap) after scaling; 0: stay
     // A query at position p is multiplied by 1 + temp_scale * ln(1 + p / temp_step), the quotient rounded down, last of

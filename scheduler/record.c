@@ -32,7 +32,8 @@ struct record *record_open(const char *path, const struct sched_config *c, int m
     if (k->num_groups > 1 || k->groups[0].kind != KV_FULL) {
         fprintf(r->log.file, " %d %d %d", k->max_ahead, k->snapshot_tokens, k->num_groups);
         for (int g = 0; g < k->num_groups; g++)
-            fprintf(r->log.file, " %d %d", (int)k->groups[g].kind, k->groups[g].window);
+            fprintf(r->log.file, " %d %d", (int)k->groups[g].kind,
+                    k->groups[g].chunked ? -k->groups[g].window : k->groups[g].window);
     }
     fputc('\n', r->log.file);
     append_log_check(&r->log, true);
@@ -187,7 +188,10 @@ static bool replay_config(struct replay *p, struct record_cursor *c) {
         k.num_groups = (int)number(c, 1, KV_MAX_GROUPS);
         for (int g = 0; g < k.num_groups; g++) {
             k.groups[g].kind = (enum kv_kind)number(c, KV_FULL, KV_STATE);
-            k.groups[g].window = (int)number(c, k.groups[g].kind == KV_WINDOW, INT32_MAX);
+            int64_t window = number(c, -INT32_MAX, INT32_MAX);
+            c->bad |= window == 0 && k.groups[g].kind == KV_WINDOW;
+            k.groups[g].window = (int)(window < 0 ? -window : window);
+            k.groups[g].chunked = window < 0;
         }
     }
     if (c->bad || p->have_kv || kv_init(&p->kv, &k) != STATUS_OK)

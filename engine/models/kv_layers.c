@@ -99,8 +99,8 @@ void kv_layers_group(struct model_config *c) {
             continue;
         int window = a->window, kind = kind_of(&k, window);
         if (open[kind] == 0 || c->groups[open[kind] - 1].num_layers == c->kv_layers) {
-            c->groups[c->num_groups] =
-                (struct kv_group_spec){.kind = window ? KV_WINDOW : KV_FULL, .window = window};
+            c->groups[c->num_groups] = (struct kv_group_spec){
+                .kind = window ? KV_WINDOW : KV_FULL, .window = window, .chunked = a->chunked};
             open[kind] = ++c->num_groups;
         }
         struct kv_group_spec *group = &c->groups[open[kind] - 1];

@@ -90,9 +90,8 @@ struct attend {
 // Tokens of a sequence that some of its rows attend to: [begin, *end)
 static int attended(const struct attend *job, int row0, int row1, int *end) {
     const int32_t *positions = job->step->positions;
-    int window = job->attn->window;
     *end = positions[row1 - 1] + 1;
-    return window > 0 && positions[row0] + 1 > window ? positions[row0] + 1 - window : 0;
+    return kv_first_seen(positions[row0], job->attn->window, job->attn->chunked);
 }
 
 static const char *kv_tile(const struct attend *job, const int32_t *blocks, int which, int head, int token) {
@@ -231,10 +230,9 @@ static void put_query(const struct device *dev, float *to, int i, const float *q
 }
 
 // Which tokens of a chunk the query at `position` attends to
-static void set_range(struct attn_chunk *c, int j, int position, int window, int chunk) {
-    int past = position + 1;
-    c->begin[j] = (window > 0 && past > window ? past - window : 0) - chunk * ATTN_CHUNK;
-    c->end[j] = past - chunk * ATTN_CHUNK;
+static void set_range(struct attn_chunk *c, int j, int position, const struct attn_spec *a, int chunk) {
+    c->begin[j] = kv_first_seen(position, a->window, a->chunked) - chunk * ATTN_CHUNK;
+    c->end[j] = position + 1 - chunk * ATTN_CHUNK;
     c->begin[j] = c->begin[j] < 0 ? 0 : c->begin[j];
     c->end[j] = c->end[j] > ATTN_CHUNK ? ATTN_CHUNK : c->end[j];
 }
@@ -245,8 +243,7 @@ static void set_range(struct attn_chunk *c, int j, int position, int window, int
 static void attend_item(const struct attend *job, struct attn_scratch *s, int seq, int head, int row0,
                         int row1, int chunk0, int chunk1, float *partials) {
     struct device *dev = job->dev;
-    int d = dev->head_dim, v = dev->value_dim, group = job->group, window = job->attn->window,
-        pad = padded_head(dev);
+    int d = dev->head_dim, v = dev->value_dim, group = job->group, pad = padded_head(dev);
     int n = (row1 - row0) * group, width = attn_q_size(job->attn), end;
     const int32_t *positions = job->step->positions;
     int begin = attended(job, row0, row1, &end);
@@ -268,7 +265,7 @@ static void attend_item(const struct attend *job, struct attn_scratch *s, int se
                 partials ? partials + (size_t)(chunk - chunk0) * partial_floats(dev, job->group) : NULL;
             c.out = partial ? partial + 2 * group + i * pad : s->chunk_out;
             for (int j = 0; j < c.num_queries; j++)
-                set_range(&c, j, positions[row0 + (i + j) / group], window, chunk);
+                set_range(&c, j, positions[row0 + (i + j) / group], job->attn, chunk);
             c.q = s->q + i * query_lines(dev);
             dev->kernels->attend(&c);
             for (int j = 0; j < c.num_queries; j++) {
@@ -404,7 +401,7 @@ static void decode_item(const struct attend *job, struct attn_scratch *s, int se
                                         2 * group + from * pad
                                   : s->chunk_out + u * ATTN_QUERIES * pad;
             for (int j = 0; j < c->num_queries; j++)
-                set_range(c, j, position, job->attn->window, chunk);
+                set_range(c, j, position, job->attn, chunk);
         }
         for (int step = 0; step * ATTN_STEP + chunk * ATTN_CHUNK < last && step < ATTN_CHUNK / ATTN_STEP;
              step++)

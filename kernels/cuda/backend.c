@@ -51,6 +51,8 @@ static const char *spec_problem(const struct model_config *m, const struct attn_
         return "the attention output is gated";
     if (a->temp_scale > 0)
         return "queries have a temperature by position";
+    if (a->chunked)
+        return "attention keeps to chunks of tokens";
     if (a->sinks)
         return "attention has sinks";
     return NULL;

@@ -435,18 +435,18 @@ static void attend_sequence(struct device *dev, const struct layer *layer, const
     const int32_t *blocks = pages->block_ids + pages->block_start[s];
     int d = a->head_dim, group = a->heads / a->kv_heads;
     const float *values = a->kind == ATTN_LATENT ? dev->keys : dev->values;
-    int first = step->positions[step->query_start[s]] + 1 - a->window; // that any row sees, with a window
+    int first = kv_first_seen(step->positions[step->query_start[s]], a->window, a->chunked);
     const float *sinks = layer->sinks ? layer->sinks->part[0].data : NULL;
     for (int kvh = 0; kvh < a->kv_heads; kvh++) {
         CHECK(step->context_len[s] <= dev->limits.max_context);
-        for (int p = a->window > 0 ? max_int(0, first) : 0; p < step->context_len[s]; p++) {
+        for (int p = first; p < step->context_len[s]; p++) {
             int64_t slot = (int64_t)blocks[p / dev->block_size] * dev->block_size + p % dev->block_size;
             kv_fetch(dev, layer, 0, slot, kvh, dev->keys + (size_t)p * (size_t)d);
             if (a->kind != ATTN_LATENT)
                 kv_fetch(dev, layer, 1, slot, kvh, dev->values + (size_t)p * (size_t)d);
         }
         for (int t = step->query_start[s]; t < step->query_start[s + 1]; t++) {
-            int end = step->positions[t] + 1, begin = a->window > 0 ? max_int(0, end - a->window) : 0;
+            int end = step->positions[t] + 1, begin = kv_first_seen(end - 1, a->window, a->chunked);
             for (int g = 0; g < group; g++) {
                 size_t head = (size_t)t * (size_t)q_size(a) + (size_t)((kvh * group + g) * d);
                 ref_attention(dev->h + head, dev->q + head, dev->keys + (size_t)begin * (size_t)d,

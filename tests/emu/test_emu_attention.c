@@ -136,7 +136,7 @@ static struct world *make_world(struct shape_of s, int n, const int *context, co
         for (int r = 0; r < queries[i]; r++)
             expect(w, i, w->query_start[i] + r, context[i] - queries[i] + r);
     for (int i = 0; i < n; i++) { // the group has given these pages back
-        int first = kv_first_kept(context[i] - queries[i], s.window);
+        int first = kv_first_kept(context[i] - queries[i], s.window, false);
         for (int b = 0; (b + 1) * s.block_size <= first; b++)
             w->ids[w->start[i] + b] = 0;
     }

@@ -206,7 +206,7 @@ static void poison_page(struct instance *in, int32_t page) {
 // Names page 0 for the pages of sequence i of a batch, at `position`, that a window has given back.
 static void give_back(const struct instance *in, struct batch *b, int i, int position) {
     for (int g = 0; g < b->step.num_groups; g++) {
-        int kept = kv_first_kept(position, in->model.config.groups[g].window) / in->block_size;
+        int kept = kv_first_kept(position, in->model.config.groups[g].window, false) / in->block_size;
         int32_t *ids = b->groups[g].block_ids + b->groups[g].block_start[i];
         memset(ids, 0, (size_t)kept * sizeof *ids);
     }
@@ -216,7 +216,8 @@ static void give_back(const struct instance *in, struct batch *b, int i, int pos
 static int add_moves(const struct instance *in, struct kv_move *moves, int from, int to, int position) {
     int n = 0, B = in->block_size;
     for (int g = 0; g < in->model.config.num_groups; g++)
-        for (int i = kv_first_kept(position, in->model.config.groups[g].window) / B; i * B < position; i++)
+        for (int i = kv_first_kept(position, in->model.config.groups[g].window, false) / B; i * B < position;
+             i++)
             moves[n++] = (struct kv_move){block_in(in, g, from, i), block_in(in, g, to, i)};
     return n;
 }

@@ -55,14 +55,16 @@ ROWS = [
     # ---- KV cache: windows
     (KV_GROUP, "position - window + 1", "position - window + 2", "test_kv_cache"),  # a window one token too narrow
     (KV_GROUP, "first / KV_TILE * KV_TILE", "first", "test_kv_cache"),  # part of a tile is given back
-    (KV, "case KV_WINDOW: return kv_first_kept(num_blocks * c->block_size, c->groups[g].window) / c->block_size;",
+    (KV, "case KV_WINDOW: return first_kept(c, g, num_blocks * c->block_size);",
          "case KV_WINDOW: return 0;", "test_kv_cache"),  # a hit needs blocks that no window shows
-    (KV, "case KV_WINDOW: return kv_first_kept(num_blocks * c->block_size, c->groups[g].window) / c->block_size;",
+    (KV, "case KV_WINDOW: return first_kept(c, g, num_blocks * c->block_size);",
          "case KV_WINDOW: return num_blocks * c->block_size < c->groups[g].window ? 0 : num_blocks - c->groups[g].window / c->block_size;",
          "test_kv_cache"),  # a hit lacks the rest of the window's first tile
-    (KV, "keep = kv_first_kept(position, c->groups[g].window) / c->block_size;", "keep = position / c->block_size;",
+    ("include/kv_group.h", "chunked && window > 0 ? position % window : window - 1;", "window - 1;", "test_canonical"),  # a chunk is a window
+    ("include/kv_group.h", "position % window :", "position % window + 1 :", "test_canonical"),  # a chunk begins a token early
+    (KV, "keep = first_kept(c, g, position);", "keep = position / c->block_size;",
          "test_simulator"),  # blocks are given back that the window shows
-    (KV, "keep = kv_first_kept(position, c->groups[g].window) / c->block_size;", "keep = 0;",
+    (KV, "keep = first_kept(c, g, position);", "keep = 0;",
          "test_kv_cache"),  # a window keeps every block
     (KV, "+ (KV_TILE - 1) + c->max_ahead, size", "+ (KV_TILE - 1), size", "test_simulator"),  # steps in flight need no blocks of a window
     (KV, "pages += min_int(blocks, window_blocks(c, g)); break;", "pages += blocks; break;", "test_kv_cache"),  # a request is refused that a window has room for

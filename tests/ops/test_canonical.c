@@ -460,6 +460,7 @@ static void check_layer(enum dtype dtype, enum dtype kv, int window, bool qk_nor
     for (int t = 0; t < ROWS; t++)
         for (int head = 0; head < shape.heads; head++) {
             int end = START + t + 1, begin = window > 0 && end > window ? end - window : 0;
+            begin = m->attn[0].chunked ? (end - 1) / window * window : begin;
             int of = head / (shape.heads / 2);
             plain_attention(h[t] + head * d, q[t] + head * d, keys[of], values[of], key_scale[of],
                             value_scale[of], kv == DTYPE_BF16 || kv == DTYPE_I8, begin, end, d,
@@ -554,6 +555,8 @@ static void like_nemotron(struct model_config *m) {
     m->ffn[0].act = ACT_RELU2, m->ffn[0].no_gate = true;
 }
 
+static void with_chunks(struct model_config *m) { m->attn[0].chunked = true; }
+
 static void with_sinks(struct model_config *m) {
     m->attn[0].sinks = true;
     m->attn[0].temp_scale = 0.3f, m->attn[0].temp_step = 599;
@@ -591,6 +594,8 @@ static void test_layer(void **state) {
     check_layer(DTYPE_Q6_K, DTYPE_F32, 7, false, false, like_nemotron);
     check_layer(DTYPE_F32, DTYPE_F16, 0, false, false, with_sinks);
     check_layer(DTYPE_MXFP4, DTYPE_I8, 128, false, true, with_sinks);
+    check_layer(DTYPE_F32, DTYPE_BF16, 200, false, false, with_chunks);
+    check_layer(DTYPE_Q8_0, DTYPE_F32, 599, false, false, with_chunks);
 }
 
 int main(void) {

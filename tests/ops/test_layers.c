@@ -78,7 +78,9 @@ static void test_refused_layers(void **state) {
 // Gives back the pages of group 0 that lie wholly before what the window of the piece's first row keeps: they
 // are page 0 from now on. Returns how many.
 static int give_back(const struct instance *in, struct batch *b, int first_position) {
-    int kept = kv_first_kept(first_position, in->model.config.attn[0].window) / in->block_size;
+    int kept =
+        kv_first_kept(first_position, in->model.config.attn[0].window, in->model.config.attn[0].chunked) /
+        in->block_size;
     for (int i = 0; i < kept; i++)
         b->groups[0].block_ids[i] = 0;
     return kept;
@@ -86,7 +88,8 @@ static int give_back(const struct instance *in, struct batch *b, int first_posit
 
 // Page 0 shows where it is read: a row fails where that is named for the first token in its window.
 static void fail_by_page_0(struct instance *in, struct batch *b, int position) {
-    int first = position - in->model.config.attn[0].window + 1, at = first / in->block_size;
+    const struct attn_spec *a = &in->model.config.attn[0];
+    int first = kv_first_seen(position, a->window, a->chunked), at = first / in->block_size;
     struct step_out out;
     if (first <= 0)
         return;
@@ -108,7 +111,11 @@ static void test_given_back_pages(void **state) {
     int given_back = 0;
     for (int k = 0; k < 3 * NUM_KV_TYPES * NUM_BLOCK_SIZES; k += NEXT) {
         s.window = windows[k % 3];
-        struct fixture *f = k / 3 % 2 ? fixture_make_mixed(&s, DTYPE_F32) : fixture_make(&s, DTYPE_F32);
+        struct model_config m = fixture_config(&s);
+        m.attn[0].chunked = k % 4 == 1;
+        if (k / 3 % 2)
+            fixture_mix(&m);
+        struct fixture *f = fixture_of(&m, DTYPE_F32);
         enum dtype kv = kv_types[k / 3 % NUM_KV_TYPES];
         int B = block_sizes[k / 3 / NUM_KV_TYPES];
         for (int v = -1; v < NUM_VARIANTS; v++) {

@@ -90,6 +90,7 @@ static void test_long_context(void **state) {
         s.window = k % 2 * 301; // an odd one: it begins within a pair of tokens
         struct model_config m = fixture_config(&s);
         m.attn[0].sinks = k % 2;
+        m.attn[0].chunked = k % 4 == 3;
         struct fixture *f = fixture_of(&m, DTYPE_F32);
         struct trace expected = {0};
         for (int v = 0; v < NUM_VARIANTS; v++)

@@ -75,7 +75,9 @@ static void widen_i8(uint16_t *y, const int8_t *x, int n, const char *prefetch) 
 static void run_piece(struct instance *in, const struct piece *piece) {
     struct batch *b = batch_make(in, piece, 1);
     struct step_out out;
-    int kept = kv_first_kept(piece->start, in->model.config.attn[0].window) / in->block_size;
+    int kept =
+        kv_first_kept(piece->start, in->model.config.attn[0].window, in->model.config.attn[0].chunked) /
+        in->block_size;
     memset(b->groups[0].block_ids, 0, (size_t)kept * sizeof b->groups[0].block_ids[0]);
     forward(in, &b->step);
     assert_int_equal(in->ops->sync(in->dev, &out, NULL), STATUS_OK);

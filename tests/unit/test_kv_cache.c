@@ -230,12 +230,16 @@ static struct kv_cache make_groups(int num_blocks, int block_size, int ahead, in
 
 static void test_first_kept(void **state) {
     (void)state;
-    assert_int_equal(kv_first_kept(1000, 0), 0); // no window
-    assert_int_equal(kv_first_kept(63, 1), 0);
-    assert_int_equal(kv_first_kept(64, 1), 64);
-    assert_int_equal(kv_first_kept(64, 2), 0);
-    assert_int_equal(kv_first_kept(146, 20), 64); // sees 127-146
-    assert_int_equal(kv_first_kept(147, 20), 128);
+    assert_int_equal(kv_first_kept(1000, 0, false), 0); // no window
+    assert_int_equal(kv_first_kept(63, 1, false), 0);
+    assert_int_equal(kv_first_kept(64, 1, false), 64);
+    assert_int_equal(kv_first_kept(64, 2, false), 0);
+    assert_int_equal(kv_first_kept(146, 20, false), 64); // sees 127-146
+    assert_int_equal(kv_first_kept(147, 20, false), 128);
+    assert_int_equal(kv_first_seen(99, 20, true), 80); // its chunk is 80-99
+    assert_int_equal(kv_first_seen(100, 20, true), 100);
+    assert_int_equal(kv_first_kept(127, 64, true), 64);
+    assert_int_equal(kv_first_kept(100, 0, true), 0);
 }
 
 // Two groups: a window of 20 tokens, and all. A hit is the longest that both serve; of the window it needs what the next

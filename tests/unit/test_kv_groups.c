@@ -29,10 +29,11 @@ static void test_how_much(void **state) {
     static const enum kv_kind all[] = {KV_FULL, KV_WINDOW, KV_STATE};
     struct kv_cache kv = make_groups(40, 3, all);
     struct kv_config *c = &kv.config;
-    assert_int_equal(kv_first_kept(63, 64), 0);
-    assert_int_equal(kv_first_kept(126, 64), 0); // token 63 is the first that is seen, of the tile at 0
-    assert_int_equal(kv_first_kept(127, 64), 64);
-    assert_int_equal(kv_first_kept(1000, 0), 0);
+    assert_int_equal(kv_first_kept(63, 64, false), 0);
+    assert_int_equal(kv_first_kept(126, 64, false),
+                     0); // token 63 is the first that is seen, of the tile at 0
+    assert_int_equal(kv_first_kept(127, 64, false), 64);
+    assert_int_equal(kv_first_kept(1000, 0, false), 0);
     // Of a window (63 + 63 + 32) tokens in blocks of 16, wherever they begin; a state and a snapshot.
     assert_int_equal(kv_pages(c, 16), 1 + 1 + 2);
     assert_int_equal(kv_pages(c, 176), 11 + 11 + 2);

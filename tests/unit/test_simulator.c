@@ -280,7 +280,7 @@ static int first_read(const struct sim *m, int g, int first) {
     const struct kv_group_spec *spec = &m->kv.config.groups[g];
     return spec->kind == KV_FULL    ? 0
            : spec->kind == KV_STATE ? INT32_MAX / 2
-                                    : kv_first_kept(first, spec->window);
+                                    : kv_first_kept(first, spec->window, spec->chunked);
 }
 
 // What a running request has of the cache: no more than it needs, in each group, and all of it where it is fully reserved.
@@ -298,7 +298,8 @@ static void check_pages(struct sim *m, const struct request *r) {
         switch (k->groups[g].kind) {
         case KV_FULL: sim_check(num_pages == r->seq.len); break;
         case KV_WINDOW: {
-            int from = kv_first_kept(r->num_resolved, k->groups[g].window) / k->block_size;
+            int from =
+                kv_first_kept(r->num_resolved, k->groups[g].window, k->groups[g].chunked) / k->block_size;
             sim_check(t->first == from && num_pages == r->seq.len - from);
             sim_check((num_pages - 2) * k->block_size < k->groups[g].window + KV_TILE + k->max_ahead);
             seen.given_back += from > 0;
@@ -761,8 +762,8 @@ static void scenario_init(struct sim *m) {
     int pool = each * bs < 120 ? each * bs : 120;
     bool bounded = true, has_state = false; // no group keeps all tokens
     for (int g = 0; g < k.num_groups; g++) {
-        k.groups[g] =
-            (struct kv_group_spec){.kind = shapes[shape].kinds[g], .window = between(1, one_in(2) ? 20 : 70)};
+        k.groups[g] = (struct kv_group_spec){
+            .kind = shapes[shape].kinds[g], .window = between(1, one_in(2) ? 20 : 70), .chunked = one_in(3)};
         bounded &= k.groups[g].kind != KV_FULL;
         has_state |= k.groups[g].kind == KV_STATE;
     }

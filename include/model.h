@@ -42,6 +42,7 @@ enum qk_norm { // norms of q and k, of the model's kind
     QK_NORM_ROTATED, // of each head, after it
     QK_NORM_WHOLE,   // of all heads of q, and of k, as one vector, before RoPE
     QK_NORM_EACH,    // of each head by weights of its own, before RoPE
+    QK_NORM_UNIT,    // of each head, after RoPE, without weights; RMSNorm
 };
 
 enum attn_kind {
@@ -60,10 +61,10 @@ struct attn_spec {
     bool chunked;  // it sees those of its chunk instead, which begins at a multiple of `window`
     float scale;   // of the products of queries and keys, usually 1 / sqrt(d)
     float softcap; // scores become softcap * tanh(score / softcap) after scaling; 0: stay
-    // A query at position p is multiplied by 1 + temp_scale * ln(1 + p / temp_step), the quotient rounded down, last of
-    // all; temp_scale 0: stays
+    // A query at position p is multiplied by 1 + temp_scale * ln(1 + (p + temp_offset) / temp_step), the quotient rounded
+    // down, last of all; temp_scale 0: stays
     float temp_scale;
-    int temp_step;
+    int temp_step, temp_offset;
     int rope; // index into model_config.ropes; -1: positions do not rotate
     enum qk_norm qk_norm;
     bool qkv_bias; // q, k and v are matrix and bias
@@ -116,6 +117,7 @@ struct ffn_spec {
     enum gating gating;
     bool renormalise;  // the weights of a row are divided by their sum
     float scale;       // then times this; 0 counts as 1
+    bool weigh_input;  // a row is multiplied by the weight before it goes into the expert, not what comes out
     int shared_hidden; // S, of an expert for all rows, whose output is added; 0: none
     bool shared_gate;  // and is multiplied by sigmoid(shared_gate . x)
     bool router_bias, select_bias, expert_bias;

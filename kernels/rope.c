@@ -46,5 +46,7 @@ double rope_frequency(const struct rope_config *r, int i) {
 double rope_magnitude(const struct rope_config *r) { return r->attn_factor > 0 ? r->attn_factor : 1; }
 
 float attn_temperature(const struct attn_spec *a, int position) {
-    return a->temp_scale > 0 ? (float)(1 + (double)a->temp_scale * log(1 + position / a->temp_step)) : 1;
+    return a->temp_scale > 0
+               ? (float)(1 + (double)a->temp_scale * log(1 + (position + a->temp_offset) / a->temp_step))
+               : 1;
 }

@@ -10,10 +10,9 @@
 //   plan id items (request first new first_logit samples)…      id 0: there was nothing to do; samples: rows that do
 //   outcome id (count token… failed)…
 //
-// [D]: depth async; missing: one plan at a time. [G]: max_ahead snapshot_tokens groups (kind window; of chunks
-// below 0)…, of
-// kv_config; missing: one group of full attention. [1]: the request sees each token before the next is
-// sampled (filter, drafter, penalties); missing: it does not.
+// [D]: depth async; missing: one plan at a time. [G]: max_ahead snapshot_tokens groups (kind window)…, of
+// kv_config, the window of chunks below 0; missing: one group of full attention. [1]: the request sees each token
+// before the next is sampled (filter, drafter, penalties); missing: it does not.
 //
 // With several plans in flight, the outcome of a plan comes after later plans.
 //

@@ -101,6 +101,7 @@ INLINE uint32_t pair_at(const void *p) {
 
 // ---- vectors
 
+// w NULL: 1
 static void rmsnorm(float *y, const float *x, const float *w, int n, float eps) {
     struct v16 squares = v16_set1(0);
     int i = 0;
@@ -110,10 +111,10 @@ static void rmsnorm(float *y, const float *x, const float *w, int n, float eps) 
         squares = v16_fma(v16_load_part(x + i, n - i), v16_load_part(x + i, n - i), squares);
     const struct v16 scale = v16_set1(1.0f / sqrtf(v16_sum(squares) / (float)n + eps));
     for (i = 0; i + LANES <= n; i += LANES)
-        v16_store(y + i, v16_mul(v16_mul(v16_load(x + i), scale), v16_load(w + i)));
+        v16_store(y + i, v16_mul(v16_mul(v16_load(x + i), scale), w ? v16_load(w + i) : v16_set1(1)));
     if (i < n) {
         struct v16 v = v16_mul(v16_load_part(x + i, n - i), scale);
-        v16_store_part(y + i, v16_mul(v, v16_load_part(w + i, n - i)), n - i);
+        v16_store_part(y + i, v16_mul(v, w ? v16_load_part(w + i, n - i) : v16_set1(1)), n - i);
     }
 }
 

@@ -1,4 +1,5 @@
-// The CPU backend: opening and closing it, and each phase as a few parallel passes.
+// The CPU backend: opening and closing it, and each phase as a few parallel passes. Over 600 lines: every
+// phase, once.
 #include "device.h"
 #include "float_env.h"
 #include "kv.h"
@@ -135,6 +136,7 @@ static struct device *cpu_open(const struct backend_host *host, const struct dev
         dev->max_experts = max_int(dev->max_experts, f->experts);
         dev->max_top_k = max_int(dev->max_top_k, f->top_k);
         dev->any_shared |= f->shared_hidden > 0;
+        dev->any_weighed |= f->weigh_input;
     }
     for (int i = 0; i < m->num_mix; i++)
         dev->max_mix = max_int(dev->max_mix, mix_values(&m->mix[i]));
@@ -361,6 +363,8 @@ static void finish_heads(const struct device *dev, float *x, int num_heads, cons
             device_norm(dev, x, x, norm, a->qk_norm == QK_NORM_EACH ? h * d : 0, d);
         if (rope >= 0 && !rotated)
             rotate_head(x, &dev->ropes[rope], dev->model.ropes[rope].interleaved, position);
+        if (a->qk_norm == QK_NORM_UNIT)
+            dev->kernels->rmsnorm(x, x, NULL, d, dev->model.norm_eps);
     }
 }
 

@@ -56,6 +56,7 @@ struct routing {
     float *weights;             // (T, top_k)
     int32_t *slot;              // (T, top_k) of the row's chunk; -1: another rank's
     int32_t *rows;              // (T * top_k) the row of each slot of a chunk, from row * top_k on
+    float *scales;              // (T * top_k) what each slot's row is multiplied by, with weigh_input
     struct expert_rows *groups; // (chunks, E)
     int *num_groups;            // (chunks)
     float *out;                 // (slots of a chunk, D)
@@ -97,9 +98,10 @@ struct device {
     int max_ffn;                                 // F, or S of layers with experts
     int max_slot;                                // F of experts
     int max_experts, max_top_k;
-    bool any_shared; // a layer with experts has one that all rows go to
-    int max_mix;     // heads*P of recurrent layers
-    bool has_head;   // the last stage, or the only one
+    bool any_shared;  // a layer with experts has one that all rows go to
+    bool any_weighed; // one multiplies what goes into them
+    int max_mix;      // heads*P of recurrent layers
+    bool has_head;    // the last stage, or the only one
     struct weight *weights;
     struct weight *embed; // the table; of a tied model it is packed, and the head
     size_t weight_bytes;
@@ -168,9 +170,10 @@ void cpu_embedding_row(float *y, const struct weight *w, int row);
 struct gemm_input cpu_gemm_input(struct device *dev, const float *x, int num_rows,
                                  const struct logits_row *rows, const struct weight *w,
                                  const struct weight *norm);
-// The same of the rows of experts; rows: which rows of x, ldx floats apart, or NULL for the first ones.
+// The same of the rows of experts; rows: which rows of x, ldx floats apart, or NULL for the first ones. scales: what they
+// are multiplied by, or NULL.
 struct gemm_input cpu_gemm_slots(struct device *dev, const float *x, size_t ldx, int num_slots,
-                                 const int32_t *rows, const struct weight *w);
+                                 const int32_t *rows, const float *scales, const struct weight *w);
 // y[part] (rows, ldy[part]) = activations times each part
 void cpu_matmul(struct device *dev, float *const y[3], const int ldy[3], const struct gemm_input *x,
                 const struct weight *w);

@@ -41,10 +41,11 @@ void cpu_experts_arena(struct device *dev, struct arena *a) {
     r->weights = arena_take(a, T * k, sizeof *r->weights);
     r->slot = arena_take(a, T * k, sizeof *r->slot);
     r->rows = arena_take(a, T * k, sizeof *r->rows);
+    r->scales = arena_take(a, dev->any_weighed ? T * k : 0, sizeof *r->scales);
     r->groups = arena_take(a, chunks * E, sizeof *r->groups);
     r->num_groups = arena_take(a, chunks, sizeof *r->num_groups);
     r->out = arena_take(a, slots * D, sizeof *r->out);
-    if (dtypes & (1u << DTYPE_F32 | 1u << DTYPE_F16))
+    if (dtypes & (1u << DTYPE_F32 | 1u << DTYPE_F16) || dev->any_weighed)
         dev->slots.floats = arena_take(a, slots, activation_stride(wide * sizeof(float)));
     if (dtypes & 1u << DTYPE_BF16)
         dev->slots.bf16 = arena_take(a, slots, activation_stride((wide + 1) * sizeof(uint16_t)));
@@ -196,6 +197,10 @@ static int make_groups(struct device *dev, const struct layer *layer, int t0, in
         r->slot[i] = e >= 0 && e < own ? next[e]++ : -1;
         if (r->slot[i] >= 0)
             r->rows[begin + (size_t)r->slot[i]] = (int32_t)(i / (size_t)f->top_k);
+        if (r->slot[i] >= 0 && f->weigh_input) {
+            r->scales[begin + (size_t)r->slot[i]] = r->weights[i];
+            r->weights[i] = 1;
+        }
     }
     return slots;
 }
@@ -218,7 +223,9 @@ void cpu_experts_in(struct device *dev, const struct layer *layer, int num_token
     size_t ldx = x.stride[DTYPE_F32] / sizeof *floats;
     for (int t = 0; t < num_tokens; t += CHUNK_ROWS) {
         int slots = make_groups(dev, layer, t, min_int(t + CHUNK_ROWS, num_tokens));
-        x = cpu_gemm_slots(dev, floats, ldx, slots, r->rows + size_of_row(layer, t), layer->expert_gate_up);
+        const float *scales = f->weigh_input ? r->scales + size_of_row(layer, t) : NULL;
+        x = cpu_gemm_slots(dev, floats, ldx, slots, r->rows + size_of_row(layer, t), scales,
+                           layer->expert_gate_up);
         cpu_matmul_experts_gated(
             dev, slots_of(dev, layer, num_tokens, t), f->hidden, &x, layer->expert_gate_up, f->act,
             r->groups + (size_t)(t / CHUNK_ROWS) * (size_t)dev->max_experts, r->num_groups[t / CHUNK_ROWS]);
@@ -287,7 +294,7 @@ void cpu_experts_out(struct device *dev, const struct layer *layer, int num_toke
         const struct expert_rows *groups = r->groups + (size_t)(t / CHUNK_ROWS) * (size_t)dev->max_experts;
         int rows = min_int(CHUNK_ROWS, num_tokens - t), n = r->num_groups[t / CHUNK_ROWS];
         int slots = n > 0 ? groups[n - 1].end : 0;
-        x = cpu_gemm_slots(dev, slots_of(dev, layer, num_tokens, t), (size_t)F, slots, NULL,
+        x = cpu_gemm_slots(dev, slots_of(dev, layer, num_tokens, t), (size_t)F, slots, NULL, NULL,
                            layer->expert_down);
         cpu_matmul_experts(dev, r->out, D, &x, layer->expert_down, groups, n);
         struct combine job = {dev, layer, t};

@@ -23,6 +23,7 @@ struct prepare {
     int cols;
     const int32_t *rows; // row i is row rows[i * step] of x; NULL: row i
     size_t step;
+    const float *scales;       // of rows, or NULL
     const struct weight *norm; // or NULL
     unsigned dtypes;
     struct gemm_input *out;
@@ -39,6 +40,10 @@ static void prepare_row(const struct prepare *job, int t) {
     float *floats = row_of(job, DTYPE_F32, t);
     if (job->norm) {
         device_norm(job->dev, floats, x, job->norm, 0, n);
+        x = floats;
+    } else if (job->scales) {
+        for (int i = 0; i < n; i++)
+            floats[i] = x[i] * job->scales[t];
         x = floats;
     } else if (job->dtypes & (1u << DTYPE_F32 | 1u << DTYPE_F16)) {
         memcpy(floats, x, (size_t)n * sizeof *x);
@@ -90,8 +95,9 @@ struct gemm_input cpu_gemm_input(struct device *dev, const float *x, int num_row
 }
 
 struct gemm_input cpu_gemm_slots(struct device *dev, const float *x, size_t ldx, int num_slots,
-                                 const int32_t *rows, const struct weight *w) {
-    struct prepare job = {.dev = dev, .x = x, .ldx = ldx, .cols = w->part[0].cols, .rows = rows, .step = 1};
+                                 const int32_t *rows, const float *scales, const struct weight *w) {
+    struct prepare job = {
+        .dev = dev, .x = x, .ldx = ldx, .cols = w->part[0].cols, .rows = rows, .step = 1, .scales = scales};
     return prepare(&job, &dev->slots, num_slots, w);
 }
 

@@ -275,7 +275,7 @@ struct cpu_kernels {
     gemm_fn *gemm[DTYPE_COUNT];   // by weight dtype; NULL where there is none
     int tile_tokens[DTYPE_COUNT]; // at which gemm is fastest; up to MAX_TILE_TOKENS it is right
     // y = x * (1 / sqrt(mean(x^2) + eps)) * w
-    void (*rmsnorm)(float *y, const float *x, const float *w, int n, float eps);
+    void (*rmsnorm)(float *y, const float *x, const float *w, int n, float eps); // w NULL: 1
     // y = (x - mean(x)) * (1 / sqrt(mean((x - mean)^2) + eps)) * w + b; b may be NULL
     void (*layernorm)(float *y, const float *x, const float *w, const float *b, int n, float eps);
     void (*to_bf16)(uint16_t *y, const float *x, int n);     // rounds to nearest even

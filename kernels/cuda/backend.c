@@ -41,7 +41,7 @@ static const char *spec_problem(const struct model_config *m, const struct attn_
     if (a->rope >= 0 &&
         (m->ropes[a->rope].dim < 0 || m->ropes[a->rope].dim > a->head_dim || m->ropes[a->rope].dim % 2 != 0))
         return "the rotated part of a head is odd or larger than it";
-    if (a->qk_norm == QK_NORM_ROTATED)
+    if (a->qk_norm == QK_NORM_ROTATED || a->qk_norm == QK_NORM_UNIT)
         return "queries and keys are normalised after their rotation";
     if (a->qk_norm == QK_NORM_WHOLE || a->qk_norm == QK_NORM_EACH)
         return "the norm of queries and keys has weights for all heads";

@@ -33,9 +33,10 @@ struct device {
     struct weight *weights;
     size_t weight_bytes;
     struct step_limits limits;
-    float *resid, *q, *h;        // (T, D), (T, H*d), (T, max(H*d, H*v, F, S + top_k*F))
-    float *norm, *wide, *scores; // (D), (max(H*d, U + H*(n+r), 2*F, D)), (V)
-    float *before;               // (T, D) with parallel blocks: the residual stream without attention's part
+    float *resid, *q, *h;  // (T, D), (T, H*d), (T, max(H*d, H*v, F, S + top_k*F))
+    float *norm, *weighed; // (D)
+    float *wide, *scores;  // (max(H*d, U + H*(n+r), 2*F, D)), (V)
+    float *before;         // (T, D) with parallel blocks: the residual stream without attention's part
     float *mixed, *mix_in, *mix_gate; // (T, heads*P), (2, channels or 3*D), (heads*P + 2*heads)
     int *experts;                     // (T, top_k) of the rows of this layer,
     float *expert_weights;            // and their weights
@@ -152,8 +153,8 @@ static void ref_close(struct device *dev) {
     }
     free(dev->resid), free(dev->q), free(dev->h), free(dev->mixed), free(dev->mix_in), free(dev->mix_gate);
     free(dev->experts), free(dev->expert_weights), free(dev->sum);
-    free(dev->before), free(dev->norm), free(dev->wide), free(dev->scores), free(dev->keys),
-        free(dev->values), free(dev->kv);
+    free(dev->before), free(dev->norm), free(dev->weighed), free(dev->wide), free(dev->scores),
+        free(dev->keys), free(dev->values), free(dev->kv);
     free(dev);
 }
 
@@ -238,6 +239,7 @@ static enum status ref_reserve(struct device *dev, const struct step_limits *lim
     dev->expert_weights = zeroed(dev, T * (size_t)max_top_k(m), sizeof(float));
     dev->sum = zeroed(dev, D, sizeof *dev->sum);
     dev->norm = zeroed(dev, D, sizeof(float));
+    dev->weighed = zeroed(dev, D, sizeof(float));
     dev->before = zeroed(dev, m->block == BLOCK_SEQUENTIAL ? 0 : T * D, sizeof(float));
     dev->wide = zeroed(dev, wide > D ? wide : D, sizeof(float));
     dev->scores = zeroed(dev, V, sizeof(float));
@@ -359,7 +361,7 @@ static void norm_row(const struct device *dev, float *y, const float *x, const s
 // Norm of each head by its own weight where the layer has one, and rotation.
 static void finish_heads(struct device *dev, const struct attn_spec *a, float *x, int num_heads,
                          const struct weight *norm, int position) {
-    bool whole = a->qk_norm == QK_NORM_WHOLE;
+    bool whole = a->qk_norm == QK_NORM_WHOLE, unit = a->qk_norm == QK_NORM_UNIT;
     if (whole)
         norm_row(dev, x, x, norm, 0, num_heads * a->head_dim);
     for (int h = 0; h < num_heads; h++, x += a->head_dim) {
@@ -369,6 +371,8 @@ static void finish_heads(struct device *dev, const struct attn_spec *a, float *x
             norm_row(dev, x, x, norm, a->qk_norm == QK_NORM_EACH ? h * a->head_dim : 0, a->head_dim);
         if (a->rope >= 0 && a->qk_norm != QK_NORM_ROTATED)
             ref_rope(x, &dev->model.ropes[a->rope], position);
+        if (unit)
+            ref_rmsnorm(x, x, NULL, a->head_dim, dev->model.norm_eps);
     }
 }
 
@@ -562,12 +566,12 @@ static void ref_mix_out(struct device *dev, const struct layer *layer, const str
     add_projection(dev, dev->mixed, layer->mix_out, NULL, step);
 }
 
-// h (F) = act(gate) * up, or act(gate) where up is NULL, of the row in dev->norm
-static void gate_and_up(struct device *dev, float *h, const struct ref_matrix *gate,
+// h (F) = act(gate) * up, or act(gate) where up is NULL, of the row x
+static void gate_and_up(struct device *dev, float *h, const float *x, const struct ref_matrix *gate,
                         const struct ref_matrix *up, enum act act) {
-    ref_matvec(dev->wide, dev->norm, gate);
+    ref_matvec(dev->wide, x, gate);
     if (up)
-        ref_matvec(dev->wide + gate->rows, dev->norm, up);
+        ref_matvec(dev->wide + gate->rows, x, up);
     ref_act(h, act, dev->wide, up ? dev->wide + gate->rows : NULL, gate->rows);
 }
 
@@ -597,7 +601,7 @@ static void experts_in(struct device *dev, const struct layer *layer, int t) {
     ref_route(chosen, dev->expert_weights + (size_t)t * (size_t)f->top_k, dev->wide,
               layer->select_bias ? layer->select_bias->part[0].data : NULL, f);
     if (S > 0)
-        gate_and_up(dev, h, &layer->gate_up->part[0], &layer->gate_up->part[1], f->act);
+        gate_and_up(dev, h, dev->norm, &layer->gate_up->part[0], &layer->gate_up->part[1], f->act);
     if (S > 0 && layer->shared_gate) {
         ref_matvec(&gate, dev->norm, &layer->shared_gate->part[0]);
         for (int i = 0; i < S; i++)
@@ -609,7 +613,11 @@ static void experts_in(struct device *dev, const struct layer *layer, int t) {
         struct ref_matrix m[2];
         for (int i = 0; i < 2; i++)
             m[i] = expert_matrix(&layer->expert_gate_up->part[i], n, chosen[k] - first);
-        gate_and_up(dev, h + S + k * F, &m[0], &m[1], f->act);
+        float *weight = &dev->expert_weights[t * f->top_k + k];
+        for (int i = 0; i < dev->model.hidden; i++)
+            dev->weighed[i] = f->weigh_input ? dev->norm[i] * *weight : dev->norm[i];
+        *weight = f->weigh_input ? 1 : *weight;
+        gate_and_up(dev, h + S + k * F, dev->weighed, &m[0], &m[1], f->act);
     }
 }
 
@@ -649,8 +657,8 @@ static void ref_ffn_in(struct device *dev, const struct layer *layer, const stru
             continue;
         }
         const struct ref_matrix *gate = &layer->gate_up->part[0]; // ranks may have unequal shares
-        gate_and_up(dev, dev->h + (size_t)t * (size_t)gate->rows, gate, layer->ffn.no_gate ? NULL : gate + 1,
-                    layer->ffn.act);
+        gate_and_up(dev, dev->h + (size_t)t * (size_t)gate->rows, dev->norm, gate,
+                    layer->ffn.no_gate ? NULL : gate + 1, layer->ffn.act);
     }
 }
 

@@ -129,7 +129,7 @@ void ref_rmsnorm(float *y, const float *x, const float *w, int n, float eps) {
         sum += (double)x[i] * (double)x[i];
     double scale = 1 / sqrt(sum / n + (double)eps);
     for (int i = 0; i < n; i++)
-        y[i] = (float)((double)x[i] * scale * (double)w[i]);
+        y[i] = (float)((double)x[i] * scale * (w ? (double)w[i] : 1));
 }
 
 void ref_layernorm(float *y, const float *x, const float *w, const float *b, int n, float eps) {

@@ -23,7 +23,7 @@ float ref_element(const struct ref_matrix *w, int n, int k);
 // y[n] = sum over k of x[k] * w[n][k], + bias[n].  x (cols), y (rows)
 void ref_matvec(float *y, const float *x, const struct ref_matrix *w);
 
-// y = x / sqrt(mean(x^2) + eps) * w.  (n) each
+// y = x / sqrt(mean(x^2) + eps) * w, w NULL: 1.  (n) each
 void ref_rmsnorm(float *y, const float *x, const float *w, int n, float eps);
 
 // y = (x - mean) / sqrt(mean((x - mean)^2) + eps) * w + b, where b is not NULL.  (n) each

@@ -199,7 +199,7 @@ static inline struct fixture *fixture_of(const struct model_config *m, enum dtyp
         bool each = a->qk_norm == QK_NORM_EACH;
         fixture_add(f, WEIGHT_NORM, l, DTYPE_F32, 1, &one, D, m->norm_bias);
         fixture_add(f, WEIGHT_QKV, l, of_d, 3, (int[]){q, kv, kv}, D, a->qkv_bias);
-        if (a->qk_norm) {
+        if (a->qk_norm != QK_NORM_NONE && a->qk_norm != QK_NORM_UNIT) {
             fixture_add(f, WEIGHT_NORM, l, DTYPE_F32, 1, each ? &a->heads : &one, a->head_dim, false);
             fixture_add(f, WEIGHT_NORM, l, DTYPE_F32, 1, each ? &a->kv_heads : &one, a->head_dim, false);
         }
@@ -306,7 +306,7 @@ static inline struct instance *instance_open_as(const struct fixture *f, struct 
         layer->kv_layer = spec->kv_layer;
         layer->attn_norm = w[n++];
         layer->qkv = w[n++];
-        if (layer->attn.qk_norm) {
+        if (layer->attn.qk_norm != QK_NORM_NONE && layer->attn.qk_norm != QK_NORM_UNIT) {
             layer->q_norm = w[n++];
             layer->k_norm = w[n++];
         }

@@ -52,7 +52,7 @@ static void plain_rmsnorm(float *y, const float *x, const float *w, int n, float
         lane[i % 16] = fmaf(x[i], x[i], lane[i % 16]);
     float scale = 1 / sqrtf(plain_tree(lane) / (float)n + eps);
     for (int i = 0; i < n; i++)
-        y[i] = x[i] * scale * w[i];
+        y[i] = x[i] * scale * (w ? w[i] : 1);
 }
 
 static void plain_layernorm(float *y, const float *x, const float *w, const float *b, int n, float eps) {
@@ -330,6 +330,8 @@ static void plain_heads(const struct fixture *f, float *x, int n, const struct t
         else if (w)
             plain_rmsnorm(x, x, w, d, m->norm_eps);
         plain_rope(x, &f->config.ropes[0], position);
+        if (m->attn[0].qk_norm == QK_NORM_UNIT)
+            plain_rmsnorm(x, x, NULL, d, m->norm_eps);
     }
 }
 
@@ -407,7 +409,7 @@ static void check_layer(enum dtype dtype, enum dtype kv, int window, bool qk_nor
         plain_heads(f, q[t], Q / d, &qkv->bias[0], q_norm, START + t);
         for (int i = 0; i < Q && m->attn[0].temp_scale > 0; i++)
             q[t][i] *=
-                (float)(1 + (double)m->attn[0].temp_scale * log(1 + (START + t) / m->attn[0].temp_step));
+                (float)(1 + (double)m->attn[0].temp_scale * log(1 + (START + t + 1) / m->attn[0].temp_step));
     }
     assert_memory_equal(q, in->act.q, sizeof q);
 
@@ -555,12 +557,13 @@ static void like_nemotron(struct model_config *m) {
     m->ffn[0].act = ACT_RELU2, m->ffn[0].no_gate = true;
 }
 
-static void with_chunks(struct model_config *m) { m->attn[0].chunked = true; }
-
-static void with_sinks(struct model_config *m) {
-    m->attn[0].sinks = true;
-    m->attn[0].temp_scale = 0.3f, m->attn[0].temp_step = 599;
+static void like_llama4(struct model_config *m) {
+    m->attn[0].chunked = true;
+    m->attn[0].qk_norm = QK_NORM_UNIT;
+    m->attn[0].temp_scale = 0.3f, m->attn[0].temp_step = 600, m->attn[0].temp_offset = 1;
 }
+
+static void with_sinks(struct model_config *m) { m->attn[0].sinks = true; }
 
 static void test_layer(void **state) {
     (void)state;
@@ -594,8 +597,8 @@ static void test_layer(void **state) {
     check_layer(DTYPE_Q6_K, DTYPE_F32, 7, false, false, like_nemotron);
     check_layer(DTYPE_F32, DTYPE_F16, 0, false, false, with_sinks);
     check_layer(DTYPE_MXFP4, DTYPE_I8, 128, false, true, with_sinks);
-    check_layer(DTYPE_F32, DTYPE_BF16, 200, false, false, with_chunks);
-    check_layer(DTYPE_Q8_0, DTYPE_F32, 599, false, false, with_chunks);
+    check_layer(DTYPE_F32, DTYPE_BF16, 200, false, false, like_llama4);
+    check_layer(DTYPE_Q8_0, DTYPE_F32, 599, false, false, like_llama4);
 }
 
 int main(void) {

@@ -30,6 +30,8 @@ static const struct hparam_key gguf_keys[NUM_HPARAMS] = {
                         .of_some = true},
     [H_ATTN_TEMP] = {"attention.temperature_scale", HPARAM_FLOAT, .field = AT(attn.temp_scale), .max = 1e3,
                      .of_some = true},
+    [H_ATTN_TEMP_STEP] = {"attention.temperature_length", HPARAM_INT, .field = AT(attn.temp_step), .min = 1,
+                          .max = 1 << 24, .of_some = true},
     [H_LOGIT_SOFTCAP] = {"final_logit_softcapping", HPARAM_FLOAT, .field = AT(logit_softcap), .max = 1e6,
                          .of_some = true},
     [H_WINDOW] = {"attention.sliding_window", HPARAM_INT, false, true, AT(attn.window), 0, INT32_MAX},
@@ -284,7 +286,8 @@ static const struct arch_experts chosen = {.gating = GATING_SOFTMAX_CHOSEN},
                                  renormalised_biased = {.gating = GATING_SOFTMAX,
                                                         .renormalise = true,
                                                         .select_bias = true},
-                                 sigmoid = {.gating = GATING_SIGMOID, .select_bias = true};
+                                 sigmoid = {.gating = GATING_SIGMOID, .select_bias = true},
+                                 weighed = {.gating = GATING_SIGMOID, .shared = 1, .weigh_input = true};
 #define LAYER_EPS HAS(H_LAYER_NORM_EPS)
 #define NORM_LAYERS .norm = NORM_LAYER, .norm_bias = OPTIONAL
 #define FFN_BIASES .ffn_bias = OPTIONAL
@@ -391,6 +394,12 @@ static const struct arch archs[] = {
     {"dots1", .qk_norm = QK_NORM_HEADS, .traits = TRAIT_QK_NORM, .experts = &sigmoid,
      .may = EXPERTS | EXPERT_GROUPS | HAS(H_SHARED_EXPERTS) | HAS(H_DENSE_LAYERS), .must = HAS(H_EXPERT_FFN),
      GGUF_TABLES},
+    // Llama 4 Scout and Maverick, whose 128 experts go without norms
+    {"llama4", .rope_interleaved = true, .qkv_bias = OPTIONAL, .out_bias = OPTIONAL, .qk_norm = QK_NORM_UNIT,
+     .no_norm_experts = 128, .chunk = 8192, .window_pattern = 4, .no_rope_every = 4, .still_temp = 0.1f,
+     .still_step = 8192, .experts = &weighed,
+     .may = EXPERTS | HAS(H_EXPERT_STEP) | HAS(H_ATTN_TEMP) | HAS(H_ATTN_TEMP_STEP),
+     .must = HAS(H_EXPERT_FFN), GGUF_TABLES},
     // gpt-oss 20B and 120B
     {"gpt-oss", .act = ACT_CLAMPED, .qkv_bias = ALWAYS, .out_bias = ALWAYS, .fine_ramp = true,
      .traits = TRAIT_FFN_NORM_NAME | TRAIT_SINKS, .window_pattern = 2, .experts = &chosen_biased,

@@ -22,6 +22,7 @@ enum hparam { // what a configuration is made of
     H_LOGIT_SCALE,
     H_ATTN_SOFTCAP,
     H_ATTN_TEMP,
+    H_ATTN_TEMP_STEP,
     H_LOGIT_SOFTCAP,
     H_WINDOW,
     H_WINDOW_PATTERN,
@@ -139,6 +140,8 @@ struct arch_experts {
     enum gating gating;
     bool renormalise;
     bool shared_gate;
+    int shared; // experts for all rows, where the file does not say how many
+    bool weigh_input;
     bool select_bias; // if the file has it
     bool biases;      // of the router and the experts
 };
@@ -180,7 +183,9 @@ struct arch {
     bool mix_beside;         // all layers are recurrent and attend besides
     enum qk_norm qk_norm;    // QK_NORM_EACH: where the file has it
     bool qk_norm_optional;   // so are the others
+    int no_norm_experts;     // models of so many experts have no norms of queries and keys
     bool window_every_layer; // a window without a pattern holds for all layers; else nothing says for which
+    int chunk; // the layers with a window keep to chunks, of so many tokens where the file does not say
     int window_pattern; // of so many layers the last has no window, where the file does not say; 0: it must
     bool window_rope;   // layers with a window have a RoPE of their own, unscaled: rope.freq_base_swa,
     float window_theta; // else this, else that of the others
@@ -190,7 +195,9 @@ struct arch {
     bool embed_sqrt;       // the embedding is multiplied by sqrt(D)
     int wide_scale_layers; // models of so many layers scale scores by 1 / sqrt(D / H), whatever d is
     int no_rope_every;     // of so many layers the last does not rotate; 0: all do
-    bool logits_divided;   // by the file's logit_scale
+    float still_temp;      // temp_scale of those, where the file does not say, and temp_step
+    int still_step;
+    bool logits_divided;                // by the file's logit_scale
     const struct arch_experts *experts; // NULL: none
     uint64_t may, must; // hyperparameters with `of_some`, bit 1 << H_..., that a file may have, or must
     const struct hparam_key *keys; // (NUM_HPARAMS)

@@ -161,8 +161,15 @@ static bool read_pattern(struct config_reader *r, bool *windowed) {
 bool config_window(struct config_reader *r, bool *windowed) {
     int *window = &r->h.attn.window;
     int every = r->arch->window_pattern;
+    *window = r->arch->chunk;
+    r->h.attn.chunked = r->arch->chunk > 0;
     if (!config_read(r, H_WINDOW))
         return false;
+    if (r->arch->chunk && *window == 0) {
+        model_file_bad(r->f, r->err, "key %s is 0: architecture %s without chunks is not supported yet",
+                       config_key(r, H_WINDOW), r->arch->name);
+        return false;
+    }
     for (int i = 0; i < r->h.layers; i++)
         windowed[i] = *window > 0 && !(every && i % every == every - 1);
     if (config_find(r, H_WINDOW_PATTERN)) {

@@ -62,6 +62,8 @@ bool config_experts(struct config_reader *r) {
     e->renormalise = a->renormalise;
     e->router_bias = e->expert_bias = a->biases;
     e->shared_gate = a->shared_gate;
+    e->weigh_input = a->weigh_input;
+    r->h.shared_experts = a->shared;
     if (!config_read(r, H_TOP_K) || !config_read(r, H_EXPERT_FFN) || !config_read(r, H_SHARED_EXPERTS) ||
         !config_read(r, H_SHARED_FFN) ||
         (config_given(r, H_EXPERT_SCALE) && !config_read(r, H_EXPERT_SCALE)) ||

@@ -46,6 +46,18 @@ static bool read_freq_factors(struct config_reader *r) {
                        read_factors(r, names[1], &rope->long_factors));
 }
 
+// The temperature of queries. Where layers that do not rotate have it, positions count from 1.
+static bool read_temperature(struct config_reader *r) {
+    struct attn_spec *a = &r->h.attn;
+    bool still = r->arch->still_temp > 0;
+    a->temp_scale = r->arch->still_temp;
+    a->temp_offset = still;
+    if (config_given(r, H_ATTN_TEMP) && (!config_read(r, H_ATTN_TEMP) || !config_read(r, H_ROPE_CONTEXT)))
+        return false;
+    a->temp_step = still ? r->arch->still_step : r->h.rope.original_context;
+    return config_read(r, H_ATTN_TEMP_STEP);
+}
+
 // What the scaling of this kind needs beside the factor.
 static bool read_scaling(struct config_reader *r) {
     struct rope_config *rope = &r->h.rope;
@@ -74,11 +86,6 @@ static bool read_scaling(struct config_reader *r) {
         r->h.attn.scale *= mscale * mscale;
     else if (yarn)
         rope->attn_factor *= whole / mscale;
-    if (config_given(r, H_ATTN_TEMP)) {
-        if (!config_read(r, H_ATTN_TEMP) || !config_read(r, H_ROPE_CONTEXT))
-            return false;
-        r->h.attn.temp_step = rope->original_context;
-    }
     for (enum hparam id = H_ROPE_LOW_FREQ; id <= H_ROPE_HIGH_FREQ && !llama3; id++)
         if (config_find(r, id)) {
             model_file_bad(r->f, r->err,
@@ -171,5 +178,5 @@ bool config_rope(struct config_reader *r) {
     }
     if (rope->scaling == ROPE_NONE)
         rope->factor = 1;
-    return read_scaling(r) && read_freq_factors(r);
+    return read_scaling(r) && read_temperature(r) && read_freq_factors(r);
 }

@@ -183,6 +183,10 @@ static void make_specs(const struct config_reader *r, const bool *windowed, stru
         struct attn_spec a = r->h.attn;
         a.window = windowed[i] ? a.window : 0;
         a.rope = !has_rope(r, i, windowed[i]) ? -1 : r->arch->window_rope && windowed[i];
+        if (a.rope >= 0 && r->arch->still_temp > 0)
+            a.temp_scale = 0;
+        if (a.rope < 0 && a.qk_norm == QK_NORM_UNIT)
+            a.qk_norm = QK_NORM_NONE;
         bool mix = r->recurrent[i] || r->arch->mix_beside;
         c->layers[i] =
             (struct layer_spec){.attn = r->recurrent[i] ? MODEL_NO_SPEC : add_attn(c, &a),
@@ -212,6 +216,8 @@ enum status model_config_read(const struct model_file *f, struct model_config *c
     r.h.attn.sinks = (r.arch->traits & TRAIT_SINKS) != 0;
     if ((r.arch->qk_norm == QK_NORM_EACH || r.arch->qk_norm_optional) &&
         !config_has_tensor(&r, arch_slot_at(r.arch, offsetof(struct layer, q_norm))))
+        r.h.attn.qk_norm = QK_NORM_NONE;
+    if (r.arch->no_norm_experts && r.h.expert.experts == r.arch->no_norm_experts)
         r.h.attn.qk_norm = QK_NORM_NONE;
     r.h.ffn.act = r.arch->act;
     r.h.ffn.no_gate = (r.arch->traits & TRAIT_NO_GATE) != 0;

@@ -17,7 +17,7 @@ MODELS = BINARY.parent / "tests/golden-models"
 PAGE = ROOT / "docs/models.md"
 # The models that people know of each architecture.
 KNOWN = {
-    "llama": "Llama 1 to 3.2, Mistral, Mixtral", "qwen2": "Qwen2, Qwen2.5", "qwen3": "Qwen3", "qwen3moe": "Qwen3 MoE", "qwen2moe": "Qwen1.5, Qwen2 MoE", "olmoe": "OLMoE", "granitemoe": "Granite 3 MoE", "glm4moe": "GLM 4.5 to 4.7", "ernie4_5-moe": "ERNIE 4.5 MoE", "hunyuan-moe": "Hunyuan MoE", "dots1": "dots.llm1", "gpt-oss": "gpt-oss", "granite": "Granite 3, 4 (dense)",
+    "llama": "Llama 1 to 3.2, Mistral, Mixtral", "qwen2": "Qwen2, Qwen2.5", "qwen3": "Qwen3", "qwen3moe": "Qwen3 MoE", "qwen2moe": "Qwen1.5, Qwen2 MoE", "olmoe": "OLMoE", "granitemoe": "Granite 3 MoE", "glm4moe": "GLM 4.5 to 4.7", "ernie4_5-moe": "ERNIE 4.5 MoE", "hunyuan-moe": "Hunyuan MoE", "dots1": "dots.llm1", "gpt-oss": "gpt-oss", "llama4": "Llama 4 Scout, Maverick (text)", "granite": "Granite 3, 4 (dense)",
     "minicpm": "MiniCPM 1, 2, 4", "smollm3": "SmolLM3", "internlm2": "InternLM 2, 2.5", "ernie4_5": "ERNIE 4.5 (dense)", "seed_oss": "Seed-OSS",
     "hunyuan-dense": "Hunyuan (dense)", "phi3": "Phi 3, 3.5, 4", "olmo2": "OLMo 2, 3", "glm4": "GLM 4", "exaone4": "EXAONE 4",
     "gemma": "Gemma", "gemma2": "Gemma 2", "gemma3": "Gemma 3", "mistral3": "Mistral Small 3, Ministral 3", "lfm2": "LFM2, LFM2.5", "qwen35": "Qwen 3.5 (dense)",

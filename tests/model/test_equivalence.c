@@ -347,7 +347,7 @@ static void test_cache_types(void **state) {
 }
 
 // Scales of every kind; norms behind sublayers, soft caps, GeGLU, a window in every second layer; parallel blocks of
-// LayerNorm, biases everywhere; recurrent layers; sinks, and experts with biases.
+// LayerNorm, biases everywhere; recurrent layers; sinks, and experts with biases; chunks, and experts of weighted rows.
 static void test_families(void **state) {
     (void)state;
     static const struct {
@@ -355,11 +355,12 @@ static void test_families(void **state) {
         enum dtype weights;
         int window;
         double distance;
-    } cases[] = {{"granite", NULL, DTYPE_F32, 0, 1e-5},     {"gemma2", NULL, DTYPE_F32, 24, 1e-5},
-                 {"gemma2", "int8", DTYPE_Q8_0, 24, 6e-2},  {"phi2", NULL, DTYPE_F32, 0, 1e-5},
-                 {"phi2", "bf16", DTYPE_Q4_K, 0, 6e-2},     {"lfm2", NULL, DTYPE_F32, 0, 1e-5},
-                 {"lfm2", "bf16", DTYPE_Q4_K, 0, 6e-2},     {"gpt-oss", NULL, DTYPE_F32, 24, 1e-5},
-                 {"gpt-oss", "int8", DTYPE_MXFP4, 24, 6e-2}};
+    } cases[] = {{"granite", NULL, DTYPE_F32, 0, 1e-5},      {"gemma2", NULL, DTYPE_F32, 24, 1e-5},
+                 {"gemma2", "int8", DTYPE_Q8_0, 24, 6e-2},   {"phi2", NULL, DTYPE_F32, 0, 1e-5},
+                 {"phi2", "bf16", DTYPE_Q4_K, 0, 6e-2},      {"lfm2", NULL, DTYPE_F32, 0, 1e-5},
+                 {"lfm2", "bf16", DTYPE_Q4_K, 0, 6e-2},      {"gpt-oss", NULL, DTYPE_F32, 24, 1e-5},
+                 {"gpt-oss", "int8", DTYPE_MXFP4, 24, 6e-2}, {"llama4", NULL, DTYPE_F32, 24, 1e-5},
+                 {"llama4", "bf16", DTYPE_Q8_0, 24, 6e-2}};
     for (int i = 0; i < (int)(sizeof cases / sizeof *cases); i++) {
         char path[] = "/tmp/quire-model-XXXXXX";
         random_shape.arch = cases[i].arch;

@@ -323,7 +323,7 @@ static void test_architectures(void **state) {
                                         "nemotron",    "phi2",           "stablelm-parallel",
                                         "lfm2",        "qwen35",         "falcon-h1",
                                         "qwen2moe",    "glm4moe",        "granitemoe-shared",
-                                        "gpt-oss",     "gpt-oss-mxfp4"};
+                                        "gpt-oss",     "gpt-oss-mxfp4",  "llama4-chunk"};
     static char file[4096];
     int checked = 0;
     for (int i = 0; i < (int)(sizeof files / sizeof files[0]); i++) {

@@ -9,9 +9,9 @@ enum { WINDOW = 512, LONG = 32800, OUTPUT = 48, MAX_LEN = LONG + OUTPUT };
 static char path[] = "/tmp/quire-window-XXXXXX";
 static token_id prompt[MAX_LEN];
 
-static void write_model(int layers, int window, int full_every) {
+static void write_model(const char *arch, int layers, int window, int full_every) {
     static const struct random_model m = {.name = "window", .matrices = {DTYPE_F32}, .num_types = 1};
-    random_shape = (struct random_shape){64, 16, MAX_LEN, window, full_every, NULL};
+    random_shape = (struct random_shape){64, 16, MAX_LEN, window, full_every, arch};
     strcpy(path + sizeof path - 7, "XXXXXX");
     random_state = 88172645463325252u;
     random_layers = layers;
@@ -107,7 +107,7 @@ static void add_alone(struct driver *d, const token_id *tokens, int num_prompt) 
 static void test_long_context(void **state) {
     (void)state;
     static const struct { int chunk, depth, pool; } ways[] = {{512, 1, 69}, {16, 1, 38}, {64, 2, 45}};
-    write_model(2, WINDOW, 0);
+    write_model(NULL, 2, WINDOW, 0);
     for (int k = 0; k < NUM_KV_DTYPES; k++)
         for (size_t w = 0; w < sizeof ways / sizeof *ways; w++) {
             struct driver d;
@@ -140,7 +140,7 @@ static void test_prefix_hits(void **state) {
     (void)state;
     enum { PART = 9000, FIRST = SLOW ? PART + 1000 : LONG };
     static token_id other[PART + 100];
-    write_model(2, WINDOW, 0);
+    write_model(NULL, 2, WINDOW, 0);
     memcpy(other, prompt, sizeof other);
     for (int i = PART; i < PART + 100; i++)
         other[i] = prompt[i] ^ 1;
@@ -197,7 +197,7 @@ static void check_preempted(struct driver_config small, const char *what) {
 
 static void test_preemption(void **state) {
     (void)state;
-    write_model(2, WINDOW, 0);
+    write_model(NULL, 2, WINDOW, 0);
     for (int depth = 1; depth <= 2; depth++) {
         struct driver_config c = {.max_running = 8, .max_step_tokens = 16, .depth = depth, .num_blocks = 60};
         c.no_cache = depth == 2;
@@ -207,10 +207,9 @@ static void test_preemption(void **state) {
 }
 
 // Every second layer has a window: two groups, of which one keeps all pages and the other its window's.
-static void test_mixed_layers(void **state) {
-    (void)state;
+static void check_mixed_layers(const char *arch) {
     enum { MIXED_WINDOW = 100, MIXED_LONG = SLOW ? 3000 : 8000 };
-    write_model(4, MIXED_WINDOW, 2);
+    write_model(arch, 4, MIXED_WINDOW, 2);
     for (int way = 0; way < 4; way += way ? 1 + SLOW : 1) {
         static const int chunks[] = {512, 512, 16, 16};
         int blocks = (MIXED_LONG + OUTPUT - 1 + 15) / 16, most;
@@ -247,6 +246,16 @@ static void test_mixed_layers(void **state) {
     unlink(path);
 }
 
+static void test_mixed_layers(void **state) {
+    (void)state;
+    check_mixed_layers(NULL);
+}
+
+static void test_chunks(void **state) {
+    (void)state;
+    check_mixed_layers("llama4");
+}
+
 // Tables of so many sequences of such a length have more entries than an int counts: refused before memory is asked for.
 static void test_too_long(void **state) {
     (void)state;
@@ -272,8 +281,9 @@ static void test_too_long(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_long_context),
-                                       cmocka_unit_test(test_prefix_hits), cmocka_unit_test(test_preemption),
-                                       cmocka_unit_test(test_mixed_layers), cmocka_unit_test(test_too_long)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_long_context), cmocka_unit_test(test_prefix_hits),
+        cmocka_unit_test(test_preemption),   cmocka_unit_test(test_mixed_layers),
+        cmocka_unit_test(test_chunks),       cmocka_unit_test(test_too_long)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

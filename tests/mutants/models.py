@@ -107,7 +107,11 @@ ROWS = [
     (CPU, "device_norm(dev, x, x, job->norm, 0, D);", ";", "test_json_arch"),  # no norm behind a sublayer
     (CPU, "device_norm(dev, x, x, norm, 0, num_heads * d);", "device_norm(dev, x, x, norm, 0, d);", "test_json_arch"),  # a norm of the first head
     ("engine/models/config_rope.c", "(latent ? 1 : 0.1f)", "1.0f", "test_json_arch"),  # Ministral's multiplier read as DeepSeek's
-    (ROPE, "log(1 + position / a->temp_step)", "log(1 + (double)position / a->temp_step)", "test_json_arch"),  # the temperature rises with each token
+    (ROPE, "log(1 + (position", "log(1 + (double)(position", "test_json_arch"),  # the temperature rises with each token
+    ("kernels/cpu/gemm.c", "floats[i] = x[i] * job->scales[t];", "floats[i] = x[i];", "test_json_arch"),  # Llama 4: experts are not weighted
+    ("kernels/cpu/experts.c", "            r->weights[i] = 1;\n", "", "test_json_arch"),  # but twice
+    (CPU, "if (a->qk_norm == QK_NORM_UNIT)", "if (false)", "test_json_arch"),  # no norm without weights
+    (CONFIG, "a.rope >= 0 && r->arch->still_temp > 0", "false", "test_json_arch"),  # layers that rotate have a temperature, too
     (CPU, "q[i] *= temperature;", ";", "test_json_arch"),  # queries at one temperature
     (CPU, "a->qk_norm == QK_NORM_EACH ? h * d : 0", "0", "test_json_arch"),  # all heads by the first one's norm
     ("kernels/cpu/device.h", "d->before ? d->before : d->resid", "d->resid", "test_json_arch"),  # parallel blocks one after the other
@@ -135,11 +139,10 @@ ROWS = [
     (CUDA % "rows.cu", "if (a.factor != 1)", "if (false)", "test_emu_rows"),  # the embedding is not scaled
     (CPU, "bias[1], layer->k_norm, position", "bias[1], layer->q_norm, position",
           "test_json_arch"),  # keys get the queries' norm
-    (ATTENTION, "(window > 0 && past > window ? past - window : 0)", "(window > 0 && past > window ? past - window - 1 : 0)",
+    (ATTENTION, "kv_first_seen(position, a->window, a->chunked)", "kv_first_seen(position - 1, a->window, a->chunked)",
                 "test_json_arch"),  # the window is one token longer
-    (ATTENTION, "return window > 0 && positions[row0] + 1 > window ? positions[row0] + 1 - window : 0;",
-                "return 0 * window * row0;", "test_ops"),  # blocks outside the window are read
-    (REF, "max_int(0, end - a->window) : 0;", "max_int(0, end - a->window + 1) : 0;",
+    (ATTENTION, "return kv_first_seen(positions[row0], job->attn->window, job->attn->chunked);", "return 0 * row0;", "test_ops"),  # blocks outside the window are read
+    (REF, "begin = kv_first_seen(end - 1, a->window, a->chunked);", "begin = kv_first_seen(end, a->window, a->chunked);",
           "test_json_arch"),  # the window is one token shorter
     (ROPE, "case ROPE_LINEAR: freq /= r->factor; break;", "case ROPE_LINEAR: break;", "test_json_arch"),  # no linear scaling
     (ROPE, "freq /= r->freq_factors[i];", "freq *= r->freq_factors[i];", "test_json_arch"),  # factors the wrong way

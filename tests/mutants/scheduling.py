@@ -53,8 +53,8 @@ ROWS = [
     (KV, "        if (served) {\n            best = i + 1;", "        if (served && best == 0) {\n            best = i + 1;",
          "test_kv_cache"),  # the first hit that every group serves
     # ---- KV cache: windows
-    (KV_GROUP, "position - window + 1", "position - window + 2", "test_kv_cache"),  # a window one token too narrow
-    (KV_GROUP, "first / KV_TILE * KV_TILE", "first", "test_kv_cache"),  # part of a tile is given back
+    (KV_GROUP, "% window : window - 1;", "% window : window - 2;", "test_kv_cache"),  # a window one token too narrow
+    (KV_GROUP, "kv_first_seen(position, window, chunked) / KV_TILE * KV_TILE", "kv_first_seen(position, window, chunked)", "test_kv_cache"),  # part of a tile is given back
     (KV, "case KV_WINDOW: return first_kept(c, g, num_blocks * c->block_size);",
          "case KV_WINDOW: return 0;", "test_kv_cache"),  # a hit needs blocks that no window shows
     (KV, "case KV_WINDOW: return first_kept(c, g, num_blocks * c->block_size);",

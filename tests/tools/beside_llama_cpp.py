@@ -28,6 +28,7 @@ DIFFERS = {
     "gptneox-parallel": "GELU by tanh",
     "llama-scale": "attention.scale is not read",
     "llama-yarn-betas": "yarn_beta_fast and yarn_beta_slow are not read",
+    "llama4-chunk": "chunks of 8,192 tokens, whatever the file says",
     "mistral-window": "windows of `llama` are not read",
     "mistral-window-1": "windows of `llama` are not read",
     "phi2": "GELU from a table of f16",

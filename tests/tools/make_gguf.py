@@ -57,6 +57,7 @@ ARCHS = {  # what their files have beside llama's, or instead
     "cohere2": dict(norm_key="layer_norm_epsilon", one_norm=True),
     "qwen2moe": dict(bias=True, shared_gate=True), "olmoe": dict(qk_norm=True, whole=True), "granitemoe": {},
     "glm4moe": dict(ffn_norm="post_attention_norm", select_bias=True), "ernie4_5-moe": dict(select_bias=True),
+    "llama4": dict(moe_step=True),
     "gpt-oss": dict(bias=True, out_bias=True, ffn_norm="post_attention_norm", sinks=True, expert_bias=True),
     "hunyuan-moe": dict(qk_norm=True), "dots1": dict(qk_norm=True, select_bias=True),
 }
@@ -216,7 +217,7 @@ def parse(argv=None):
     a.head_dim = a.head_dim or a.hidden // a.heads
     vars(a).update({"ffn_norm": "ffn_norm", "fused": False, "whole": False, "pre_norms": True, "post_norms": False, "ffn_gate": True,
                     "norm_key": "layer_norm_rms_epsilon", "norm_bias": False, "head_bias": False, "parallel_key": False, "latent": False, "mix": None,
-                    "beside": False, "gate": False, "shared_gate": False, "select_bias": False, "sinks": False, "expert_bias": False,
+                    "beside": False, "gate": False, "shared_gate": False, "select_bias": False, "sinks": False, "expert_bias": False, "moe_step": False,
                     "out_norm": "output_norm", **ARCHS[a.arch]})
     a.state_heads, a.state_groups, a.state_rows, a.state_columns = map(int, a.states.split(","))
     a.attends = [not a.mix or a.beside or i % a.attention == a.attention - 1 for i in range(a.layers)]
@@ -345,9 +346,9 @@ def main(argv=None, w=None):
         w.u32(f"{a.arch}.expert_shared_count", a.shared_ffn // a.expert_ffn)
         w.u32(f"{a.arch}.expert_gating_func", 2)
         w.bool(f"{a.arch}.expert_weights_norm", True)
-    elif a.shared_ffn:
+    elif a.shared_ffn and a.arch != "llama4":
         w.u32(f"{a.arch}.expert_shared_feed_forward_length", a.shared_ffn)
-    if a.expert_step > 1:
+    if a.expert_step > 1 or a.moe_step:
         w.u32(f"{a.arch}.interleave_moe_layer_step", a.expert_step)
     if a.nextn:
         w.u32(f"{a.arch}.nextn_predict_layers", a.nextn)

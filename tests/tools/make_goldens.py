@@ -102,6 +102,12 @@ CASES = {
     "gpt-oss": ("--arch gpt-oss --no-tied --layers 3 --head-dim 24 --window 24 --experts 8 --top-k 3 --expert-ffn 96", "sinks"),
     "gpt-oss-yarn": (f"--arch gpt-oss --no-tied --window 24 --head-dim 32 --experts 4 --expert-ffn 96 {YARN} --rope-factor 8", "rope"),
     "gpt-oss-mxfp4": ("--arch gpt-oss --no-tied --window 24 --head-dim 32 --experts 4 --expert-ffn 96 --type mxfp4", "sinks"),
+    "llama4": ("--arch llama4 --no-tied --layers 5 --head-dim 32 --experts 6 --top-k 1 --expert-ffn 48 --shared-ffn 48 --expert-step 2 "
+               "--rope-base 50000", "qk_norm"),
+    "llama4-chunk": ("--arch llama4 --layers 4 --experts 6 --top-k 2 --expert-ffn 48 --shared-ffn 48 --window 24 "
+                     "--f32 attention.temperature_scale=0.5 --u32 attention.temperature_length=16", "window"),
+    "llama4-maverick": ("--arch llama4 --no-tied --layers 4 --hidden 32 --experts 128 --top-k 1 --expert-ffn 16 --shared-ffn 16 --rope llama3 "
+                        "--rope-factor 8 --rope-original 32", "shared"),
     "mixtral": ("--no-tied --experts 8", "top_k"),
     "qwen35": ("--arch qwen35 --layers 5 --head-dim 32 --rope-dim 8 --no-tied --rope-base 1000000 --taps 4", "conv"),
     "qwen35-grouped": ("--arch qwen35 --layers 4 --taps 4 --states 6,3,32,32", "gate"),
@@ -196,9 +202,12 @@ def configuration(a, off):
             ("attn_logit_softcapping", "final_logit_softcapping")}
     more.pop("expert_weights_scale", None)
     temperature = more.pop("attention.temperature_scale", 0)
-    if temperature:
+    if temperature and a.arch == "mistral3":
         common["rope_scaling"].update(mscale=1.0, mscale_all_dim=more.pop("rope.scaling.yarn_log_multiplier"))
-    warm_queries(0 if off == "temperature" else temperature, a.rope_original)
+    if a.arch == "mistral3":
+        warm_queries(0 if off == "temperature" else temperature, a.rope_original)
+    if a.arch == "llama4":
+        return llama4_model(a, common, temperature, off)
     layer_types = None
     if a.arch in PATTERNS:
         n = PATTERNS[a.arch]
@@ -458,15 +467,26 @@ def join_granite(state):
         state[f"{base}output_linear.weight"] = state.pop(f"{base}ffn_down_{kind}")
 
 
-def join_gpt_oss(state):
-    """Theirs has columns of gate and up of all experts in turns."""
+def llama4_model(a, common, temperature, off):
+    import transformers as tf
+
+    more = dict(intermediate_size=a.expert_ffn, intermediate_size_mlp=a.ffn, num_local_experts=a.experts, num_experts_per_tok=a.top_k,
+                interleave_moe_layer_step=a.expert_step, use_qk_norm=a.experts != 128 and off != "qk_norm", pad_token_id=None,
+                attention_chunk_size=4096 if off == "window" else a.window or 8192)
+    if temperature:
+        more.update(attn_scale=temperature, floor_scale=a.u32["attention.temperature_length"])
+    return tf.Llama4ForCausalLM(tf.Llama4TextConfig(**{**common, **more})).double().eval()
+
+
+def join_experts(a, state):
+    """Theirs has gate and up of all experts in one, gpt-oss its columns in turns."""
     import torch
 
     for name in [n for n in state if n.endswith("ffn_gate_exps.weight")]:
         base = name.removesuffix("ffn_gate_exps.weight")
-        for end, theirs in ("weight", ""), ("bias", "_bias"):
+        for end, theirs in (("weight", ""), ("bias", "_bias"))[: 1 + a.expert_bias]:
             gate, up, down = (state.pop(f"{base}ffn_{part}_exps.{end}") for part in ("gate", "up", "down"))
-            both = torch.stack([gate, up], 2).flatten(1, 2)
+            both = torch.stack([gate, up], 2).flatten(1, 2) if a.arch == "gpt-oss" else torch.cat([gate, up], 1)
             state[f"{base}gate_up_proj{theirs}"] = both.mT if end == "weight" else both
             state[f"{base}down_proj{theirs}"] = down.mT if end == "weight" else down
 
@@ -508,6 +528,11 @@ def load(a, path, off):
     if a.arch == "gpt-oss":
         names.update({"attn_sinks": "self_attn.sinks", "ffn_gate_inp": "mlp.router", "post_attention_norm": "post_attention_layernorm",
                       **{f"ffn_{part}_exps": f"mlp.experts.ffn_{part}_exps" for part in ("gate", "up", "down")}})
+    if a.arch == "llama4":
+        names.update({"ffn_gate_inp": "feed_forward.router",
+                      **{f"ffn_{part}": f"feed_forward.{part}_proj" for part in ("gate", "up", "down")},
+                      **{f"ffn_{part}_exps": f"feed_forward.experts.ffn_{part}_exps" for part in ("gate", "up", "down")},
+                      **{f"ffn_{part}_shexp": f"feed_forward.shared_expert.{part}_proj" for part in ("gate", "up", "down")}})
     if a.arch == "granitehybrid":
         names["ffn_down"] = "shared_mlp.output_linear"
     if a.arch == "lfm2":
@@ -560,9 +585,11 @@ def load(a, path, off):
             x = x * 0
         if parts[0] == "blk" and int(parts[1]) >= a.layers:
             continue
+        if base.endswith("_shexp") and off == "shared":
+            x = x * 0
         if base == "attn_sinks":
             x, end = x - (1e4 if off == "sinks" else 0), ""
-        if base.endswith(("_exps", "_shexp", "exp_probs_b", "ffn_gate_inp")) and a.arch != "gpt-oss":
+        if base.endswith(("_exps", "_shexp", "exp_probs_b", "ffn_gate_inp")) and a.arch not in ("gpt-oss", "llama4"):
             for name, t in expert_tensors(a, base, x, off).items():
                 state[f"model.layers.{parts[1]}.{name}"] = torch.from_numpy(t.copy())
             continue
@@ -572,7 +599,7 @@ def load(a, path, off):
             continue
         state[f"{name.replace('model.', 'gpt_neox.') if a.arch == 'gptneox' else name}.{end}".rstrip(".")] = torch.from_numpy(x.copy())
     join_granite(state)
-    join_gpt_oss(state)
+    join_experts(a, state)
     for layer, tensors in mixed.items():
         if a.mix == "ssm":
             both = np.concatenate([tensors["ffn_gate"], tensors["ffn_up"]])

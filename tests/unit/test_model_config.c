@@ -386,6 +386,15 @@ static void test_architectures(void **state) {
     refused(&(struct change){.extra = "output.bias", .cols = V},
             "output.bias is not part of architecture llama");
     refused(&(struct change){.arch = "gpt-oss"}, "key gpt-oss.attention.sliding_window is missing");
+    refused(&(struct change){.arch = "llama4", .keys = {{"llama4.attention.sliding_window", 4, 0, NULL}}},
+            "llama4.attention.sliding_window is 0: architecture llama4 without chunks");
+    refused(&(struct change){.arch = "llama4",
+                             .keys = {{"llama4.expert_count", 4, 16, NULL},
+                                      {"llama4.expert_used_count", 4, 1, NULL}}},
+            "key llama4.expert_feed_forward_length is missing");
+    read_ok(&(struct change){.arch = "llama4"}, &c);
+    assert_true(c.attn[0].chunked && c.attn[0].window == 8192 && c.attn[0].qk_norm == QK_NORM_UNIT &&
+                c.attn[0].temp_scale == 0 && c.groups[0].chunked);
     struct change sinks = {.arch = "gpt-oss",
                            .biases = 1,
                            .out_bias = 1,
@@ -398,7 +407,7 @@ static void test_architectures(void **state) {
     refused(&sinks, "key gpt-oss.expert_feed_forward_length is missing");
     refused(&(struct change){.extra = "blk.1.attn_sinks.weight", .cols = H},
             "attn_sinks.weight is not part of architecture llama");
-    static const char *const others[] = {"mpt", "kimi-linear", "gemma4", "llama4", "mistral4"};
+    static const char *const others[] = {"mpt", "kimi-linear", "gemma4", "mistral4"};
     for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
         char word[96];
         snprintf(word, sizeof word,

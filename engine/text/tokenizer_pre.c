@@ -82,6 +82,7 @@ static const struct pre_kind {
     {.name = "glm4", .patterns = {LLAMA3("\\p{N}{1,3}+")}},
     {.name = "chatglm-bpe", .patterns = {LLAMA3("\\p{N}{1,3}+")}},
     {.name = "gpt-4o", .patterns = {GPT4O("(?i:'s|'t|'re|'ve|'m|'ll|'d)?", "\\p{N}{1,3}+")}},
+    {.name = "llama4", .patterns = {GPT4O("(?i:'s|'t|'re|'ve|'m|'ll|'d)?", "\\p{N}{1,3}+")}},
     {.name = "tekken", .ignore_merges = true, .add_bos = true, .patterns = {GPT4O("", "\\p{N}")}},
     {.name = "deepseek-v3",
      .patterns = {"\\p{N}{1,3}+", "[\\x{4E00}-\\x{9FA5}\\x{3040}-\\x{309F}\\x{30A0}-\\x{30FF}]++",

@@ -18,7 +18,7 @@ from gguf_file import BF16, F16, F32
 
 DTYPES = {F32: ("F32", 4), F16: ("F16", 2), BF16: ("BF16", 2)}
 PERMUTED = ("llama", "granite", "minicpm", "smollm3", "internlm2", "mistral3")  # GGUF has pairs of q and k adjacent
-TYPES = {"mistral3": "mistral", "qwen3moe": "qwen3_moe", "hunyuan-dense": "hunyuan_v1_dense", "gemma3": "gemma3_text"}  # model_type, if not the arch
+TYPES = {"mistral3": "mistral", "qwen3moe": "qwen3_moe", "hunyuan-dense": "hunyuan_v1_dense", "gemma3": "gemma3_text", "gpt-oss": "gpt_oss"}  # model_type, if not the arch
 LAYER = {"attn_norm": "input_layernorm", "ffn_norm": "post_attention_layernorm", "attn_q": "self_attn.q_proj",
          "attn_k": "self_attn.k_proj", "attn_v": "self_attn.v_proj", "attn_qkv": "self_attn.qkv_proj",
          "attn_output": "self_attn.o_proj", "attn_q_norm": "self_attn.q_norm", "attn_k_norm": "self_attn.k_norm",
@@ -35,10 +35,11 @@ LAYERS = {
     "hunyuan-dense": {"attn_q_norm": "self_attn.query_layernorm", "attn_k_norm": "self_attn.key_layernorm"},
     "phi3": {"ffn_up": "mlp.gate_up_proj"},
     "glm4": {"ffn_up": "mlp.gate_up_proj", "post_attention_norm": "post_self_attn_layernorm", "post_ffw_norm": "post_mlp_layernorm"},
+    "gpt-oss": {"post_attention_norm": "post_attention_layernorm", "ffn_gate_inp": "mlp.router", "attn_sinks": "self_attn.sinks"},
     "olmo2": POST, "exaone4": POST, "gemma2": POST, "gemma3": POST,
 }
 ARCHS = ("llama", "qwen2", "qwen3", "granite", "minicpm", "smollm3", "internlm2", "ernie4_5", "seed_oss", "hunyuan-dense", "mistral3", "phi3",
-         "olmo2", "glm4", "exaone4", "gemma", "gemma2", "gemma3", "qwen3moe")  # of make_gguf.py, of which there are folders
+         "olmo2", "glm4", "exaone4", "gemma", "gemma2", "gemma3", "qwen3moe", "gpt-oss")  # of make_gguf.py, of which there are folders
 WHOLE = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
 
 
@@ -76,13 +77,48 @@ def theirs(a, name):
     return f"model.layers.{parts[1]}.{ {**LAYER, **LAYERS.get(a.arch, MIXTRAL if a.arch == 'llama' else {})}[parts[2]] }.{parts[3]}", parts[2]
 
 
+def in_turns(parts, size):
+    """Rows of so many bytes of each in turns."""
+    rows = [[p[i : i + size] for i in range(0, len(p), size)] for p in parts]
+    return b"".join(row for turn in zip(*rows) for row in turn)
+
+
+def mxfp4_apart(data):
+    """Exponents, and blocks whose bytes hold elements 2i and 2i + 1; GGUF's hold i and i + 16 behind the exponent."""
+    blocks = bytearray()
+    for at in range(0, len(data), 17):
+        q = data[at + 1 : at + 17]
+        e = [v & 15 for v in q] + [v >> 4 for v in q]
+        blocks += bytes(e[i] | e[i + 1] << 4 for i in range(0, 32, 2))
+    return data[::17], bytes(blocks)
+
+
+def gpt_oss_experts(a, layer, held):
+    """Those of MXFP4, gate and up in turns: what `held` has of a layer by GGUF's names."""
+    base, f, d = f"model.layers.{layer}.mlp.experts.", a.expert_ffn, a.hidden
+    for name, parts, rows, cols in ("gate_up_proj", ("gate", "up"), 2 * f, d), ("down_proj", ("down",), d, f):
+        weights = in_turns([held[f"ffn_{p}_exps.weight"] for p in parts], cols // 32 * 17)
+        scales, blocks = mxfp4_apart(weights)
+        yield base + name + "_blocks", "U8", [a.experts, rows, cols // 32, 16], blocks
+        yield base + name + "_scales", "U8", [a.experts, rows, cols // 32], scales
+        yield base + name + "_bias", F32, [a.experts, rows], in_turns([held[f"ffn_{p}_exps.bias"] for p in parts], 4)
+
+
 def folder_tensors(a, tensors):
     """(name, dtype, shape, bytes)"""
     held = {}
     for name, kind, shape, chunks in tensors:
         if name.startswith("rope_f"):
             continue
-        data, (new, role) = b"".join(chunks()), theirs(a, name)
+        data, parts = b"".join(chunks()), name.split(".")
+        if a.arch == "gpt-oss" and parts[-2].endswith("_exps"):
+            held[".".join(parts[2:])] = data
+            if len(held) == 6:
+                yield from gpt_oss_experts(a, parts[1], held)
+                held.clear()
+            continue
+        new, role = theirs(a, name)
+        new = new.removesuffix(".weight") if role == "attn_sinks" else new
         if a.arch in PERMUTED and role in ("attn_q", "attn_k"):
             data = rows_apart(data, shape[0], a.head_dim)
         if a.arch.startswith("gemma") and role.endswith("norm"):
@@ -107,7 +143,7 @@ def folder_tensors(a, tensors):
 def write_safetensors(path, tensors):
     header, at = {"__metadata__": {"format": "pt"}}, 0
     for name, kind, shape, data in tensors:
-        header[name] = {"dtype": DTYPES[kind][0], "shape": shape, "data_offsets": [at, at + len(data)]}
+        header[name] = {"dtype": kind if kind == "U8" else DTYPES[kind][0], "shape": shape, "data_offsets": [at, at + len(data)]}
         at += len(data)
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
@@ -140,6 +176,8 @@ def rope(a, more):
         scaling["original_max_position_embeddings"] = a.rope_original
         scaling["beta_fast"] = more.pop("rope.scaling.yarn_beta_fast", 32.0)
         scaling["beta_slow"] = more.pop("rope.scaling.yarn_beta_slow", 1.0)
+        if a.arch == "gpt-oss":
+            scaling["truncate"] = False
         if "attention.temperature_scale" in more:
             scaling.update(llama_4_scaling_beta=more.pop("attention.temperature_scale"), mscale=1.0,
                            mscale_all_dim=more.pop("rope.scaling.yarn_log_multiplier"))
@@ -177,6 +215,9 @@ def config(a):
         c["attention_bias"] = a.bias
     if a.experts:
         c.update({"num_experts_per_tok": a.top_k, "num_local_experts" if kind == "mixtral" else "num_experts": a.experts})
+    if a.arch == "gpt-oss":
+        c.update(num_local_experts=c.pop("num_experts"), intermediate_size=a.expert_ffn, swiglu_limit=7.0,
+                 quantization_config=dict(quant_method="mxfp4", modules_to_not_convert=["model.layers.*.self_attn", "lm_head"]))
     if a.arch == "qwen3moe":
         c.update(moe_intermediate_size=a.expert_ffn, norm_topk_prob=True, decoder_sparse_step=1, mlp_only_layers=[])
     if a.arch == "granite":
@@ -199,7 +240,7 @@ def config(a):
     return c
 
 
-PATTERNS = {"olmo2": 4, "exaone4": 4, "gemma2": 2, "gemma3": 6}
+PATTERNS = {"olmo2": 4, "exaone4": 4, "gemma2": 2, "gemma3": 6, "gpt-oss": 2}
 
 
 def tokenizer(a):

@@ -174,6 +174,7 @@ def parse(argv=None):
     p.add_argument("--vocab", type=int, default=512)
     p.add_argument("--context", type=int, default=512)
     p.add_argument("--type", choices=TYPES, default="f32", help="of the matrices; norms and biases are F32")
+    p.add_argument("--expert-type", choices=TYPES, help="of the matrices of experts, if another")
     p.add_argument("--tied", action=argparse.BooleanOptionalAction, default=True, help="the head is the embedding")
     p.add_argument("--bias", action="store_true", help="q, k and v have biases; qwen2 always has them")
     p.add_argument("--out-bias", action="store_true", help="the attention output has a bias")
@@ -370,9 +371,9 @@ def main(argv=None, w=None):
     def key():
         return ((a.seed << 32) + len(w.tensors) + 1) * 0xD1342543DE82EF95 & MASK
 
-    def matrix(name, rows, cols, scale=None, layer=0, stacked=0):
+    def matrix(name, rows, cols, scale=None, layer=0, stacked=0, own=None):
         role = "head" if name == ("token_embd.weight" if a.tied else "output.weight") else name.split(".")[-2]
-        k = Q6_K if a.type == "q4_k_m" and mixed(role, layer, a.layers) else kind
+        k = Q6_K if a.type == "q4_k_m" and mixed(role, layer, a.layers) else own or kind
         if cols % QUANTISED.get(k, (1, 0))[0]:
             k = Q8_0  # rows that blocks of 256 do not divide
         n = rows * cols * (stacked or 1)
@@ -397,7 +398,7 @@ def main(argv=None, w=None):
         for name, rows, cols in (("ffn_gate", s, a.hidden), ("ffn_up", s, a.hidden), ("ffn_down", a.hidden, s)) if s else ():
             matrix(b + f"{name}_shexp.weight", rows, cols, layer=layer)
         for name, rows, cols in ("ffn_gate", f, a.hidden), ("ffn_up", f, a.hidden), ("ffn_down", a.hidden, f):
-            matrix(b + f"{name}_exps.weight", rows, cols, layer=layer, stacked=a.experts)
+            matrix(b + f"{name}_exps.weight", rows, cols, layer=layer, stacked=a.experts, own=TYPES.get(a.expert_type))
             if a.expert_bias:
                 w.tensor(b + f"{name}_exps.bias", F32, [a.experts, rows], random_tensor(key(), F32, a.experts * rows, 0.5))
 

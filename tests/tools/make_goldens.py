@@ -101,7 +101,8 @@ CASES = {
     "dots1": ("--arch dots1 --no-tied --experts 8 --top-k 3 --expert-ffn 32 --shared-ffn 64 --dense-layers 1 --f32 expert_weights_scale=1.5", "select_bias"),
     "gpt-oss": ("--arch gpt-oss --no-tied --layers 3 --head-dim 24 --window 24 --experts 8 --top-k 3 --expert-ffn 96", "sinks"),
     "gpt-oss-yarn": (f"--arch gpt-oss --no-tied --window 24 --head-dim 32 --experts 4 --expert-ffn 96 {YARN} --rope-factor 8", "rope"),
-    "gpt-oss-mxfp4": ("--arch gpt-oss --no-tied --window 24 --head-dim 32 --experts 4 --expert-ffn 96 --type mxfp4", "sinks"),
+    "gpt-oss-mxfp4": (f"--arch gpt-oss --no-tied --window 24 --head-dim 32 --experts 4 --expert-ffn 96 --type bf16 --expert-type mxfp4 {YARN} "
+                      "--rope-factor 16", "sinks"),
     "llama4": ("--arch llama4 --no-tied --layers 5 --head-dim 32 --experts 6 --top-k 1 --expert-ffn 48 --shared-ffn 48 --expert-step 2 "
                "--rope-base 50000", "qk_norm"),
     "llama4-chunk": ("--arch llama4 --layers 4 --experts 6 --top-k 2 --expert-ffn 48 --shared-ffn 48 --window 24 "
@@ -157,8 +158,8 @@ def make_models(folder):
         with open(path, encoding="utf-8") as f:
             golden = json.load(f)
         make_gguf.main([os.path.join(folder, golden["name"] + ".gguf")] + golden["arguments"])
-        arch = make_gguf.parse(["x"] + golden["arguments"]).arch
-        if golden["weights"] in FLOATS and golden["name"] not in NO_FOLDER and arch in make_folder.ARCHS:
+        a = make_gguf.parse(["x"] + golden["arguments"])
+        if (a.expert_type == "mxfp4" if a.arch == "gpt-oss" else golden["weights"] in FLOATS) and golden["name"] not in NO_FOLDER and a.arch in make_folder.ARCHS:
             make_folder.main([os.path.join(folder, golden["name"])] + golden["arguments"])
 
 
@@ -651,7 +652,7 @@ def try_case(name, seed):
         golden = {
             "name": name,
             "arguments": arguments,
-            "weights": a.type,
+            "weights": a.expert_type or a.type,
             "prompt_ids": prompt,
             "greedy_ids": ids[PROMPT:],
             "margins": margins,

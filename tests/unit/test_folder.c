@@ -336,6 +336,11 @@ static void test_config(void **state) {
         {OTHER("qwen3_moe", ", \"norm_topk_prob\": false"), "is false, expected true"},
         {OTHER("qwen3_moe", ", \"mlp_only_layers\": [1]"), "is an array, expected []"},
         {OTHER("qwen2", ""), "tensor blk.0.attn_q.bias is missing"},
+        {OTHER("gpt_oss", ", \"rope_scaling\": {\"rope_type\": \"yarn\", \"factor\": 2}"),
+         "key truncate of the scaling of RoPE is missing, expected false"},
+        {OTHER("gpt_oss", ", \"rope_scaling\": {\"rope_type\": \"yarn\", \"factor\": 2, \"truncate\": true}"),
+         "key truncate of the scaling of RoPE, at byte"},
+        {OTHER("gpt_oss", ", \"swiglu_limit\": 5.0"), "is 5.0, expected 7.0"},
         {"config.json", CONFIG("") "x", "nothing behind"},
     };
     EXPECT_ALL(changes);
@@ -742,11 +747,59 @@ static void test_quantised(void **state) {
     model_file_close(f);
 }
 
+// Experts of gpt-oss: exponents and blocks apart, gate and up in turns.
+static void test_mxfp4(void **state) {
+    (void)state;
+    enum { EXPERTS = 2, ROWS = 4 };
+    unsigned char blocks[EXPERTS * ROWS * 16], scales[EXPERTS * ROWS], made[EXPERTS * ROWS / 2 * 17];
+    float biases[EXPERTS * ROWS];
+    struct err err = {0};
+    for (int i = 0; i < EXPERTS * ROWS * 16; i++)
+        blocks[i] = (unsigned char)(i * 37);
+    for (int i = 0; i < EXPERTS * ROWS; i++)
+        scales[i] = (unsigned char)(100 + i), biases[i] = (float)i;
+    write_sound();
+    write_text("config.json", "{\"model_type\": \"gpt_oss\", " SIZES "}");
+#define EXPERT "model.layers.0.mlp.experts.gate_up_proj_"
+    struct raw_tensor raw[] = {{EXPERT "blocks", "U8", "2, 4, 1, 16", blocks, sizeof blocks},
+                               {EXPERT "scales", "U8", "2, 4, 1", scales, sizeof scales},
+                               {EXPERT "bias", "F32", "2, 4", biases, sizeof biases}};
+    write_raw(raw, 3);
+    struct model_file *f = model_file_open(folder, &err);
+    if (!f)
+        fail_msg("%s", err.msg);
+    for (int up = 0; up < 2; up++) {
+        const struct model_tensor *t =
+            model_file_find(f, up ? "blk.0.ffn_up_exps.weight" : "blk.0.ffn_gate_exps.weight");
+        assert_true(t->view.dtype == DTYPE_MXFP4 && t->view.ndim == 3 && t->bytes == sizeof made);
+        assert_true(t->view.shape[0] == 2 && t->view.shape[1] == 2 && t->view.shape[2] == 32);
+        assert_int_equal(tensor_read(f, t, made, &err), STATUS_OK);
+        for (int r = 0; r < EXPERTS * ROWS / 2; r++) {
+            const unsigned char *from = blocks + (2 * r + up) * 16, *to = made + r * 17;
+            assert_int_equal(to[0], scales[2 * r + up]);
+            for (int i = 0; i < 32; i++)
+                assert_int_equal(to[1 + i % 16] >> i / 16 * 4 & 15, from[i / 2] >> i % 2 * 4 & 15);
+            assert_true(value_at(f, up ? "blk.0.ffn_up_exps.bias" : "blk.0.ffn_gate_exps.bias",
+                                 (uint64_t)r) == (float)(2 * r + up));
+        }
+    }
+    model_file_close(f);
+    write_raw(raw, 1);
+    expect("no exponents", "expected blocks of 16 bytes, and _scales that fit them");
+    raw[1].shape = "2, 2, 2";
+    write_raw(raw, 2);
+    expect("exponents of other rows", "expected blocks of 16 bytes, and _scales that fit them");
+    raw[0].shape = "1, 1, 8, 16", raw[1].shape = "1, 1, 8";
+    write_raw(raw, 2);
+    expect("no row for up", "has 1 rows, expected 0");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_json),       cmocka_unit_test(test_header),  cmocka_unit_test(test_config),
         cmocka_unit_test(test_vocabulary), cmocka_unit_test(test_tokens),  cmocka_unit_test(test_files),
         cmocka_unit_test(test_cut),        cmocka_unit_test(test_tensors), cmocka_unit_test(test_quantised),
+        cmocka_unit_test(test_mxfp4),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

@@ -2,6 +2,8 @@
 // 600 lines: the reading of every key, each with its refusals.
 #include "config.h"
 
+#include "models/architectures.h"
+
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -166,7 +168,8 @@ static bool check_quantization(const struct config_reader *r) {
                             *transforms = jdoc_get(r->j, q, "transform_config");
     if (!q)
         return true;
-    bool known = jdoc_is(r->j, method, "fp8"), compressed = jdoc_is(r->j, method, "compressed-tensors");
+    bool known = jdoc_is(r->j, method, "fp8") || jdoc_is(r->j, method, "mxfp4"),
+         compressed = jdoc_is(r->j, method, "compressed-tensors");
     for (size_t i = 0; compressed && i < sizeof formats / sizeof *formats; i++)
         known |= jdoc_is(r->j, format, formats[i]);
     sparse = jdoc_get(r->j, sparse, "format");
@@ -182,7 +185,7 @@ static bool check_quantization(const struct config_reader *r) {
     jdoc_bad(r->j, r->err,
              "quantization_config at byte %u: quant_method %.*s is not supported yet, or not in this format; "
              "supported: "
-             "fp8, compressed-tensors of 8 bits or packed 4 bits",
+             "fp8, mxfp4, compressed-tensors of 8 bits or packed 4 bits",
              q->at, text ? (int)(method->len < 48 ? method->len : 48) : 1,
              text ? r->j->text + method->at : "?");
     return false;
@@ -362,6 +365,11 @@ static bool copy_rope(const struct rope_reader *p, const char *theirs, const cha
     return true;
 }
 
+// Whether the architecture's ramp of YaRN is not cut at whole pairs.
+static bool has_fine_ramp(const struct hf_config *c) {
+    return arch_find(c->family->arch, strlen(c->family->arch))->fine_ramp;
+}
+
 static bool check_rope_keys(const struct rope_reader *p) {
     static const char *const known[] = {"rope_theta",
                                         "rope_type",
@@ -386,7 +394,7 @@ static bool check_rope_keys(const struct rope_reader *p) {
         bool found = is_neutral(j, key + 1) && !jdoc_is(j, key, "truncate");
         for (size_t i = 0; i < sizeof known / sizeof *known; i++)
             found |= jdoc_is(j, key, known[i]);
-        found |= jdoc_is(j, key, "truncate") && key[1].type != JDOC_FALSE;
+        found |= jdoc_is(j, key, "truncate") && (key[1].type == JDOC_FALSE) == has_fine_ramp(p->r->c);
         if (!found) {
             jdoc_bad(j, p->r->err, "key %.*s of the scaling of RoPE, at byte %u, is not known",
                      (int)(key->len < 96 ? key->len : 96), j->text + key->at, key->at);
@@ -417,6 +425,10 @@ static bool read_yarn(struct rope_reader *p) {
         !copy_rope(p, "beta_slow", "rope.scaling.yarn_beta_slow") ||
         !copy_rope(p, "llama_4_scaling_beta", "attention.temperature_scale"))
         return false;
+    if (has_fine_ramp(c) && !find_rope(p, "truncate").v) {
+        jdoc_bad(p->r->j, p->r->err, "key truncate of the scaling of RoPE is missing, expected false");
+        return false;
+    }
     if (isnan(attention) && mscale != 0 && all != 0)
         attention = yarn_mscale(p->factor, mscale) / yarn_mscale(p->factor, all);
     if (!isnan(attention) && attention != implied) // ours multiplies what the factor implies

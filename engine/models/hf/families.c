@@ -80,6 +80,19 @@ static const struct hf_name glm4_names[] = {
     {NULL, NULL, ROWS_SAME},
 };
 
+static const struct hf_name gpt_oss_names[] = {
+    {"post_attention_layernorm", "post_attention_norm", ROWS_SAME},
+    {"self_attn.sinks", "attn_sinks", ROWS_SAME},
+    {"mlp.router", "ffn_gate_inp", ROWS_SAME},
+    {"mlp.experts.gate_up_proj_blocks", "ffn_gate_exps", ROWS_EVEN},
+    {"mlp.experts.gate_up_proj_blocks", "ffn_up_exps", ROWS_ODD},
+    {"mlp.experts.down_proj_blocks", "ffn_down_exps", ROWS_SAME},
+    {"mlp.experts.gate_up_proj_bias", "ffn_gate_exps", ROWS_EVEN},
+    {"mlp.experts.gate_up_proj_bias", "ffn_up_exps", ROWS_ODD},
+    {"mlp.experts.down_proj_bias", "ffn_down_exps", ROWS_SAME},
+    {NULL, NULL, ROWS_SAME},
+};
+
 // ---- keys
 
 static const struct hf_key all_keys[] = {
@@ -157,6 +170,14 @@ static const struct hf_key mixtral_keys[] = {
     {"num_experts_per_tok", "expert_used_count", HF_INT},
     {NULL, NULL, HF_INT},
 };
+static const struct hf_key gpt_oss_keys[] = {
+    {"intermediate_size", "expert_feed_forward_length", HF_INT},
+    {"num_local_experts", "expert_count", HF_INT},
+    {"num_experts_per_tok", "expert_used_count", HF_INT},
+    {"experts_per_token", NULL, HF_INT}, // the same again
+    {"swiglu_limit", "7.0", HF_ONLY},
+    {NULL, NULL, HF_INT},
+};
 static const struct hf_key partial_keys[] = {
     // Phi 3, GLM 4
     {"partial_rotary_factor", NULL, HF_FLOAT},
@@ -193,6 +214,7 @@ static const struct hf_family families[] = {
     {"qwen3", "qwen3", .defaults = "{\"head_dim\": 128}"},
     {"qwen3_moe", "qwen3moe", .names = expert_names, .keys = qwen3_moe_keys},
     {"mixtral", "llama", .adjacent = true, .names = mixtral_names, .keys = mixtral_keys},
+    {"gpt_oss", "gpt-oss", .names = gpt_oss_names, .keys = gpt_oss_keys},
     {"granite", "granite", .adjacent = true, .keys = granite_keys,
      .defaults = "{\"embedding_multiplier\": 1, \"residual_multiplier\": 1, \"logits_scaling\": 1,"
                  "\"attention_multiplier\": 1}"},
@@ -307,8 +329,11 @@ static bool find_places(const struct hf_name *names, struct text_view s, struct 
     for (; names && names->theirs; names++) {
         if (!match_name(s, names->theirs, &place->number))
             continue;
-        place->name = names;
-        fn(arg, place);
+        struct hf_place own = *place;
+        own.name = names;
+        own.bias |=
+            strlen(names->theirs) > 5 && strcmp(names->theirs + strlen(names->theirs) - 5, "_bias") == 0;
+        fn(arg, &own);
         found = true;
     }
     return found;

@@ -12,6 +12,8 @@ enum hf_rows { // how the rows of a tensor become those that GGUF has
     ROWS_GROUPED_Q, // groups of the query heads of one kv head, its key and its value: the queries of all groups
     ROWS_GROUPED_K, // the keys
     ROWS_GROUPED_V, // the values
+    ROWS_EVEN,      // every second of a matrix, or of each of several: the first, third...
+    ROWS_ODD,
 };
 
 struct hf_name { // a list ends with one without names
@@ -56,7 +58,7 @@ struct hf_place {
     const struct hf_name *name;
     int layer;  // -1: outside the layers
     int number; // of '#', else 0
-    bool bias;  // the name's end: bias, not weight
+    bool bias;  // the name's end: .bias or _bias, not .weight
 };
 // Calls fn for each place of a tensor; false: none. A tensor that is ignored has a place with an empty `ours`.
 bool hf_places(const struct hf_family *f, struct text_view tensor,

@@ -69,11 +69,19 @@ static enum dtype dtype_of(enum st_type t) {
     }
 }
 
+// How many of a tensor's dimensions count its rows: all of a vector and of biases, of blocks of MXFP4 all but two.
+static int row_dims(const struct placed *p) {
+    const struct st_tensor *s = p->source->tensor;
+    return s->ndim == 1 || p->bias ? s->ndim : s->ndim - 1 - (s->type == ST_U8 && s->ndim == 4);
+}
+
 static bool check_rows(const struct maker *d, const struct placed *p, int64_t rows, struct err *err) {
     const struct hf_config *c = d->config;
     int64_t expected = p->name->rows == ROWS_Q   ? c->heads * c->head_dim
                        : p->name->rows == ROWS_K ? c->kv_heads * c->head_dim
                                                  : (c->heads + 2 * c->kv_heads) * c->head_dim;
+    if (p->name->rows == ROWS_EVEN || p->name->rows == ROWS_ODD)
+        expected = rows / 2 * 2;
     if (p->name->rows == ROWS_SAME ||
         (rows == expected && c->heads % c->kv_heads == 0 && c->head_dim % 2 == 0))
         return true;
@@ -118,13 +126,14 @@ static bool make_tensor(struct maker *d, const struct placed *p, int num, struct
                               NAME(s->name), s->ndim, TENSOR_MAX_DIMS - stacked),
                false;
     enum hf_rows rows = p->name->rows;
-    if (!check_rows(d, p, s->shape[0], err))
+    int dims = row_dims(p);
+    if (!check_rows(d, p, s->shape[dims - 1], err))
         return false;
     if ((rows == ROWS_Q || rows == ROWS_K) && !c->family->adjacent)
         rows = ROWS_SAME;
     bool norm = ends_with(p->name->ours, "norm"), floats = dtype_of(s->type) != DTYPE_COUNT;
     bool router = ends_with(p->name->ours, "gate_inp"); // what routes, norms and vectors are F32
-    bool widens = floats && (s->ndim == 1 || norm || router) && s->type != ST_F32;
+    bool widens = floats && (s->ndim == 1 || p->bias || norm || router) && s->type != ST_F32;
     float plus = floats && norm && c->family->norms_less_one ? 1 : 0;
     size_t bytes = st_type_bytes(s->type), out_bytes = widens ? 4 : bytes;
     char *name = p->layer < 0 ? hf_text(d->keys, "%s.%s", p->name->ours, end)
@@ -137,11 +146,16 @@ static bool make_tensor(struct maker *d, const struct placed *p, int num, struct
     t->view = (struct tensor){.dtype = widens ? DTYPE_F32 : dtype_of(s->type), .ndim = ndim};
     for (int i = 0; i < s->ndim; i++)
         t->view.shape[i + stacked] = s->shape[i];
-    t->view.shape[stacked] = hf_recipe_rows(c, rows, s->shape[0]);
+    t->view.shape[stacked + dims - 1] = hf_recipe_rows(c, rows, s->shape[dims - 1]);
+    int64_t rows_in = 1, rows_out = 1;
+    for (int i = 0; i < dims; i++) {
+        rows_in *= s->shape[i]; // of a tensor that has as many elements: no overflow
+        rows_out *= t->view.shape[stacked + i];
+    }
     if (stacked)
         t->view.shape[0] = num;
-    uint64_t row = s->bytes / (uint64_t)s->shape[0];
-    t->elements = row / bytes * (uint64_t)t->view.shape[stacked] * (uint64_t)num;
+    uint64_t row = s->bytes / (uint64_t)rows_in;
+    t->elements = row / bytes * (uint64_t)rows_out * (uint64_t)num;
     t->bytes = t->elements * out_bytes;
     for (int i = 0; i < num; i++)
         sources[i] = p[i].source;
@@ -151,7 +165,7 @@ static bool make_tensor(struct maker *d, const struct placed *p, int num, struct
                                  .rows = rows,
                                  .row_bytes = row,
                                  .out_row_bytes = row / bytes * out_bytes,
-                                 .out_rows = t->view.shape[stacked],
+                                 .out_rows = rows_out,
                                  .widens = widens,
                                  .plus = plus};
     struct hf_quant *q = &recipe->quant;
@@ -160,7 +174,9 @@ static bool make_tensor(struct maker *d, const struct placed *p, int num, struct
     if (q->scheme != HF_PLAIN) {
         t->view.dtype = q->dtype;
         t->type_name = dtype_name(q->dtype);
-        t->view.shape[ndim - 1] = q->cols;
+        while (t->view.ndim > dims + 1 + stacked)
+            t->view.shape[--t->view.ndim] = 0;
+        t->view.shape[dims + stacked] = q->cols;
         recipe->out_row_bytes = q->out_row_bytes;
         t->elements = (uint64_t)q->cols * (uint64_t)recipe->out_rows * (uint64_t)num;
         t->bytes = recipe->bytes = q->out_row_bytes * (uint64_t)recipe->out_rows * (uint64_t)num;

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { Q4_ELEMENTS = 32, Q4_BYTES = 18 };
+enum { Q4_ELEMENTS = 32, Q4_BYTES = 18, MX_ELEMENTS = 32, MX_BYTES = 17 };
 #define NAME(s) (int)((s).len < 96 ? (s).len : 96), (s).data // for %.*s
 
 static bool take_end(struct text_view *s, const char *end) {
@@ -31,7 +31,7 @@ bool hf_quantized_is_part(const struct hf_shards *shards, struct text_view name)
     for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
         if (take_end(&name, ends[i]))
             return find_part(shards, name, "weight") || find_part(shards, name, "weight_packed");
-    return false;
+    return take_end(&name, "_scales") && find_part(shards, name, "_blocks");
 }
 
 // How many scales there are in each direction; false: that fits no matrix of this shape.
@@ -49,6 +49,33 @@ static bool read_blocks(const struct st_tensor *s, int64_t rows, int64_t cols, c
            (cols + q->block_cols - 1) / q->block_cols == across;
 }
 
+// MXFP4: blocks (…, rows, blocks of a row, 16) with scales of the same shape but for the last.
+static bool make_mx(const struct hf_shards *shards, struct hf_keys *keys, const struct hf_source *source,
+                    struct hf_quant *q, const struct model_file *f, struct err *err) {
+    const struct st_tensor *s = source->tensor, *e;
+    struct text_view base = s->name;
+    take_end(&base, "_blocks");
+    int n = s->ndim - 1;
+    q->scales = hf_alloc(keys, sizeof *q->scales);
+    if (!q->scales)
+        return err_set(err, STATUS_NOMEM, "%s: out of memory for tensors", f->name), false;
+    q->scales[0] = find_part(shards, base, "_scales");
+    e = q->scales[0] ? q->scales[0]->tensor : NULL;
+    if (!e || e->type != ST_U8 || e->ndim != n || memcmp(e->shape, s->shape, (size_t)n * sizeof *s->shape) ||
+        s->shape[n] != MX_ELEMENTS / 2)
+        return model_file_bad(f, err, "tensor %.*s: expected blocks of 16 bytes, and _scales that fit them",
+                              NAME(s->name)),
+               false;
+    q->scheme = HF_MXFP4;
+    q->dtype = DTYPE_MXFP4;
+    q->scale_cols = s->shape[n - 1];
+    q->block_rows = 1;
+    q->cols = q->scale_cols * MX_ELEMENTS;
+    q->row_bytes = (uint64_t)q->scale_cols * MX_ELEMENTS / 2;
+    q->out_row_bytes = (uint64_t)q->scale_cols * MX_BYTES;
+    return true;
+}
+
 bool hf_quantized_make(const struct hf_shards *shards, const struct hf_config *c, struct hf_keys *keys,
                        const struct hf_source *const *sources, int num, struct hf_quant *q,
                        const struct model_file *f, struct err *err) {
@@ -56,6 +83,8 @@ bool hf_quantized_make(const struct hf_shards *shards, const struct hf_config *c
     struct text_view base = s->name;
     bool packed = take_end(&base, "_packed") && s->type == ST_I32 && s->ndim == 2;
     *q = (struct hf_quant){.scheme = HF_PLAIN};
+    if (s->type == ST_U8 && s->ndim == 4)
+        return make_mx(shards, keys, sources[0], q, f, err);
     if (!packed && !(s->ndim == 2 && (s->type == ST_F8_E4M3 || s->type == ST_I8)))
         return true;
     int64_t cols = packed ? 8 * s->shape[1] : s->shape[1];
@@ -129,6 +158,18 @@ static void make_scaled(const struct hf_quant *p, const unsigned char *raw, cons
     }
 }
 
+// A row of MXFP4: elements 2i and 2i + 1 share a byte, ours i and i + 16. The exponent is the same.
+static void make_mxfp4(const struct hf_quant *p, const unsigned char *raw, const unsigned char *scales,
+                       unsigned char *out) {
+    for (int64_t b = 0; b < p->scale_cols; b++, raw += MX_ELEMENTS / 2, out += MX_BYTES) {
+        out[0] = scales[b];
+        for (int i = 0; i < MX_ELEMENTS / 2; i++) {
+            int shift = 4 * (i % 2);
+            out[1 + i] = (unsigned char)((raw[i / 2] >> shift & 15) | (raw[8 + i / 2] >> shift & 15) << 4);
+        }
+    }
+}
+
 const char *hf_quantized_row(const struct hf_files *d, const struct hf_quant *q, const struct hf_source *s,
                              const struct hf_source *scale, uint64_t row, uint64_t skip, uint64_t bytes,
                              char *dst, uint64_t *stopped) {
@@ -141,6 +182,8 @@ const char *hf_quantized_row(const struct hf_files *d, const struct hf_quant *q,
     const char *why = raw ? hf_files_read(d, *stopped, q->row_bytes, raw, stopped) : "out of memory";
     if (!why)
         why = hf_files_read(d, scales_at, scale_bytes, scales, stopped);
+    if (!why && q->scheme == HF_MXFP4)
+        make_mxfp4(q, raw, scales, out);
     if (!why && q->scheme == HF_SCALED)
         make_scaled(q, raw, scales, s->tensor->type, type, out);
     if (!why && q->scheme == HF_INT4 && (why = make_int4(q, raw, scales, type, out)))

@@ -2,7 +2,7 @@
 //
 // FP8 (E4M3) and int8, of a scale for the whole, for each row or for blocks, become BF16: the product in F32, rounded to
 // nearest even, as transformers dequantises them. Packed int4 of one scale for 32 or more columns becomes Q4_0 with the
-// same values; a scale that F16 cannot hold is refused. Activations are not quantised, whatever a file says of them.
+// same values; a scale that F16 cannot hold is refused. MXFP4 of several matrices is ours in another order. Activations are not quantised, whatever a file says of them.
 #pragma once
 
 #include "config.h"
@@ -14,6 +14,7 @@ enum hf_scheme {
     HF_PLAIN,  // not quantised
     HF_SCALED, // numbers of eight bits times scales, to BF16
     HF_INT4,   // to Q4_0
+    HF_MXFP4,  // blocks of 16 bytes, and their exponents
 };
 
 struct hf_quant {

@@ -14,12 +14,16 @@ int64_t hf_recipe_rows(const struct hf_config *c, enum hf_rows rows, int64_t row
     case ROWS_GROUPED_Q: return c->heads * c->head_dim;
     case ROWS_GROUPED_K:
     case ROWS_GROUPED_V: return c->kv_heads * c->head_dim;
+    case ROWS_EVEN:
+    case ROWS_ODD: return rows_in / 2;
     default: return rows_in;
     }
 }
 
 // The row of the source that becomes row r.
 static uint64_t source_row(const struct hf_config *c, enum hf_rows rows, uint64_t r) {
+    if (rows == ROWS_EVEN || rows == ROWS_ODD)
+        return 2 * r + (rows == ROWS_ODD);
     uint64_t d = (uint64_t)c->head_dim, head = r / d, i = r % d, group = (uint64_t)(c->heads / c->kv_heads);
     bool pairs = rows != ROWS_SAME && rows != ROWS_GROUPED_V && c->family->adjacent;
     if (pairs)

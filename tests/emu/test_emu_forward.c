@@ -183,7 +183,7 @@ static void test_mixed_specs(void **state) {
 static void test_refused_specs(void **state) {
     (void)state;
     struct shape s = {4, 64, 2, 1, 64, 44, 97, 0, false, false, false};
-    for (int i = 0; i < 12; i++) {
+    for (int i = 0; i < 16; i++) {
         struct fixture *f = fixture_make_mixed(&s, DTYPE_BF16);
         struct model_config *m = &f->config;
         static const char *const words[] = {"number or the size of their kv heads",
@@ -197,7 +197,11 @@ static void test_refused_specs(void **state) {
                                             "side by side",
                                             "head has a bias",
                                             "weights for all heads",
-                                            "soft cap"};
+                                            "soft cap",
+                                            "has sinks",
+                                            "keeps to chunks",
+                                            "temperature by position",
+                                            "after their rotation"};
         if (i == 0)
             m->attn[1].kv_heads = 2;
         else if (i == 1)
@@ -211,8 +215,11 @@ static void test_refused_specs(void **state) {
         m->norm = i == 7 ? NORM_LAYER : NORM_RMS;
         m->block = i == 8 ? BLOCK_PARALLEL : BLOCK_SEQUENTIAL;
         m->head_bias = i == 9;
-        m->attn[1].qk_norm = i == 10 ? QK_NORM_EACH : QK_NORM_NONE;
+        m->attn[1].qk_norm = i == 10 ? QK_NORM_EACH : i == 15 ? QK_NORM_UNIT : QK_NORM_NONE;
         m->attn[1].softcap = i == 11 ? 30 : 0;
+        m->attn[1].sinks = i == 12;
+        m->attn[1].chunked = i == 13;
+        m->attn[1].temp_scale = i == 14 ? 0.1f : 0;
         struct err err = {0};
         struct device_config config = {.model = m, .kv_dtype = DTYPE_F16, .block_size = 16, .world = 1};
         assert_null(backend_cuda.open(NULL, &config, &err));

@@ -28,7 +28,8 @@ for name in "$@"; do
             head -c 11347 "$f" >"$out/corpus_gguf/vocabulary"
             printf '\0' | dd of="$out/corpus_gguf/vocabulary" bs=1 seek=8 conv=notrunc 2>/dev/null
         fi
-        for kind in "" "--arch qwen2 --rope yarn" "--arch qwen3" "--bias --out-bias --window 4 --rope llama3-keys"; do
+        for kind in "" "--arch qwen2 --rope yarn" "--arch qwen3" "--bias --out-bias --window 4 --rope llama3-keys" \
+            "--arch gpt-oss --window 4 --experts 2 --expert-ffn 4" "--arch llama4 --experts 2 --expert-ffn 4 --shared-ffn 4"; do
             python3 tests/tools/make_gguf.py "$out/corpus_gguf/model$(echo "$kind" | tr -d ' ')" $kind --hidden 4 --heads 1 \
                 --kv-heads 1 --ffn 4 --layers 1 --vocab 289 --context 8 || true
         done

@@ -72,10 +72,9 @@ static bool more_bits(int layer, int num_layers) {
 static enum dtype choose_type(const struct quantize_job *job, const struct model_tensor *t) {
     enum dtype from = t->view.dtype, to = job->target->dtype;
     struct tensor_place at;
-    if (t->view.ndim < 2)
-        return dtype_is_float(from) ? DTYPE_F32 : from;
     bool weight = arch_find_tensor(job->arch, t->name.data, t->name.len, &at) && at.slot;
-    if (weight && (weight_is_plain(at.slot->role) || at.slot->role == WEIGHT_ROUTER))
+    if (t->view.ndim < 2 ||
+        (weight && (at.bias || weight_is_plain(at.slot->role) || at.slot->role == WEIGHT_ROUTER)))
         return dtype_is_float(from) ? DTYPE_F32 : from;
     bool head = weight && at.slot->role == (job->model.tied ? WEIGHT_EMBED : WEIGHT_HEAD);
     bool small = dtype_block(to) > 1 && to != DTYPE_Q6_K && to != DTYPE_Q8_0;

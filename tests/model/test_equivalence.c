@@ -313,20 +313,29 @@ static void test_weight_types(void **state) {
 // random blocks.
 static void test_quantized_files(void **state) {
     (void)state;
-    static const char *const types[] = {"q4_k_m", "q5_k_m", "q4_0", "q8_0", "q5_0", "q5_1"};
-    char path[] = "/tmp/quire-model-XXXXXX", quantized[64];
-    random_model_write(&(struct random_model){"F32", {DTYPE_F32}, 1, true}, path);
-    snprintf(quantized, sizeof quantized, "%s.gguf", path);
-    for (int i = 0; i < (SLOW ? 1 : 6); i++) {
+    static const struct {
+        const char *type, *arch;
+    } cases[] = {{"q4_k_m", NULL}, {"q8_0", "gpt-oss"}, {"q5_k_m", NULL}, {"q4_0", NULL},
+                 {"q8_0", NULL},   {"q5_0", NULL},      {"q5_1", NULL}};
+    for (int i = 0; i < (SLOW ? 2 : 7); i++) {
+        char path[] = "/tmp/quire-model-XXXXXX", quantized[64];
+        const char *type = cases[i].type;
+        random_shape.arch = cases[i].arch;
+        random_shape.window = cases[i].arch ? 24 : 0;
+        num_blocks = cases[i].arch ? 10 : 5;
+        random_model_write(&(struct random_model){"F32", {DTYPE_F32}, 1, !cases[i].arch}, path);
+        snprintf(quantized, sizeof quantized, "%s.gguf", path);
         struct err err = {0};
         struct quantize_result result;
-        if (quantize_file(&(struct quantize_config){.in = path, .out = quantized, .type = types[i]}, &result,
+        if (quantize_file(&(struct quantize_config){.in = path, .out = quantized, .type = type}, &result,
                           &err) != STATUS_OK)
-            fail_msg("%s: %s", types[i], err.msg);
-        check_file(quantized, types[i], 4e-2, i);
+            fail_msg("%s: %s", type, err.msg);
+        check_file(quantized, type, 4e-2, i);
         unlink(quantized);
+        unlink(path);
     }
-    unlink(path);
+    random_shape.arch = NULL, random_shape.window = 0;
+    num_blocks = 5;
 }
 
 // Caches of each type, under weights of F32: what differs is theirs.

@@ -165,6 +165,7 @@ ROWS = [
     (MIX, "m->key_dim && job->step->positions[row] == 0; i++)", "m->key_dim && false; i++)", "test_mix"),  # states of another sequence
     (MIX, "m->kind == MIX_DELTA ? decay[h] : dt[h]", "dt[h]", "test_mix"),  # beta for alpha
     (MIX, "m->groups && m->norm; g++", "m->groups && false; g++", "test_mix"),  # no norm of the groups
+    ("engine/models/quantize.c", "(at.bias || ", "(", "test_equivalence"),  # biases of experts as matrices
     ("engine/models/hf/recipe.c", "return 2 * r + (rows == ROWS_ODD);", "return 2 * r;", "test_folder"),  # gpt-oss: up is gate
     ("engine/models/hf/quantized.c", "raw[8 + i / 2] >> shift", "raw[i / 2 + 1] >> shift", "test_folder"),  # the second half of a block from elsewhere
     ("engine/models/hf/layout.c", "s->ndim == 1 || p->bias ? s->ndim", "s->ndim == 1 ? s->ndim", "test_folder"),  # every second expert's biases

@@ -2,7 +2,8 @@
 //
 // FP8 (E4M3) and int8, of a scale for the whole, for each row or for blocks, become BF16: the product in F32, rounded to
 // nearest even, as transformers dequantises them. Packed int4 of one scale for 32 or more columns becomes Q4_0 with the
-// same values; a scale that F16 cannot hold is refused. MXFP4 of several matrices is ours in another order. Activations are not quantised, whatever a file says of them.
+// same values; a scale that F16 cannot hold is refused. MXFP4 of several matrices is ours in another order. Activations
+// are not quantised, whatever a file says of them.
 #pragma once
 
 #include "config.h"

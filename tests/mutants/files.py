@@ -181,7 +181,7 @@ ROWS = [
     (KV_LAYERS, "if (n % c->state_layers == 0)", "if (n == 0)", "test_kv_layers"),  # states beyond the page
     (WEIGHTS, "case OF_ATTN: return a != NULL;", "case OF_ATTN: return true;", "test_recurrent_config"),  # tensors of both kinds in every layer
     ("engine/models/config_attn.c", "r->recurrent[i] = v == 0;", "", "test_recurrent_config"),  # every layer attends
-    (QUANTIZE, "if (weight && (weight_is_plain(at.slot->role) ||", "if (weight && (", "test_recurrent_config"),  # convolutions are quantised
+    (QUANTIZE, "weight_is_plain(at.slot->role) || ", "", "test_recurrent_config"),  # convolutions are quantised
     (WEIGHTS, "return is_f32(s->role) ||", "return", "test_model_config"),  # norms converted, too
     (BATCH, "- p->frequency_penalty * (float)c->output", "", "test_penalties"),  # an occurrence counts for nothing
     (BATCH, ".div = p->repetition_penalty", ".div = 1", "test_penalties"),  # repetition goes unpunished
@@ -215,7 +215,7 @@ ROWS = [
     (QUANTIZE, "job->model.tied ? WEIGHT_EMBED : WEIGHT_HEAD", "WEIGHT_HEAD",
                "test_quantize"),  # a tied head is not seen
     (QUANTIZE, "(layer - eighth) % 3 == 2", "layer % 3 == 2", "test_quantize"),  # a mixture's thirds begin elsewhere
-    (QUANTIZE, "if (t->view.ndim < 2)", "if (t->view.ndim < 1)", "test_quantize"),  # norms quantised
+    (QUANTIZE, "if (t->view.ndim < 2 ||", "if (t->view.ndim < 1 ||", "test_quantize"),  # norms quantised
     (QUANTIZE, "        if (x[i] > limit || x[i] < -limit) {", "        if (x[i] > limit) {",
                "test_quantize"),  # what is too far below zero is cut in silence
     (TENSOR_READ, "if (i < atomic_load(&r->bad)) {", "{", "test_tensor_read"),  # another mistake than the first of the file

@@ -395,6 +395,7 @@ static void test_vocabulary(void **state) {
         {TOK(REPLACE ", \"added_tokens\": [{\"id\": 5, \"content\": \"b\", \"single_word\": true}], " MODEL),
          "single_word"},
         {TOK(REPLACE ", \"added_tokens\": [{\"id\": 5}], " MODEL), "an added token's content"},
+        {TOK(REPLACE ", \"added_tokens\": [{\"id\": 5, \"content\": \"<unk>\"}], " MODEL), "twice"},
         {TOK(SPLIT("a+", "Isolated") ", " MODEL), "the first is 'a+'"},
         {TOK(SPLIT("\\\\p{N}", "MergedWithNext") ", " MODEL), "is MergedWithNext"},
         {TOK("\"normalizer\": {\"type\": \"Lowercase\"}, " BYTE_LEVEL ", " MODEL),

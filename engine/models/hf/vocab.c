@@ -146,6 +146,7 @@ static bool read_tokens(struct vocab_reader *r, int64_t rows) {
             memcmp(r->names[i].data, r->j->text + unk->at, unk->len) == 0) {
             r->types[i] = TYPE_UNKNOWN;
             hf_int(r->keys, "tokenizer.ggml.unknown_token_id", i, "unk_token");
+            break; // a second one is refused with all other tokens that are there twice
         }
     return true;
 }

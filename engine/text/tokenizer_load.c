@@ -171,6 +171,26 @@ static bool load_id(struct vocab_loader *l, const char *key, bool strict, token_
     return true;
 }
 
+static token_id find_control(const struct tokenizer *t, const char *name) {
+    for (token_id i = 0; i < t->num_tokens; i++)
+        if (t->tokens[i].type == TOKEN_CONTROL &&
+            same((struct text_view){t->text + t->tokens[i].name, t->tokens[i].name_len}, name))
+            return i;
+    return -1;
+}
+
+// Turns of gpt-oss have several messages, each of which ends with <|end|>; these end the turn.
+static void load_harmony_ends(struct tokenizer *t) {
+    token_id last = find_control(t, "<|return|>"), call = find_control(t, "<|call|>"),
+             end = find_control(t, "<|end|>");
+    if (last < 0 || call < 0)
+        return;
+    t->tokens[last].flags |= TOKEN_END;
+    t->tokens[call].flags |= TOKEN_END;
+    if (end >= 0)
+        t->tokens[end].flags &= (uint8_t)~TOKEN_END;
+}
+
 static bool load_settings(struct vocab_loader *l) {
     static const char *const more_ends[] = {"tokenizer.ggml.eot_token_id", "tokenizer.ggml.eom_token_id"};
     struct tokenizer *t = l->t;
@@ -201,6 +221,7 @@ static bool load_settings(struct vocab_loader *l) {
         if (id >= 0 && id < t->num_tokens)
             t->tokens[id].flags |= TOKEN_END;
     }
+    load_harmony_ends(t);
     if (meta_bool(l->f, "tokenizer.ggml.add_bos_token", &t->add_bos, l->err) ||
         meta_bool(l->f, "tokenizer.ggml.add_eos_token", &t->add_eos, l->err) ||
         meta_bool(l->f, "tokenizer.ggml.add_space_prefix", &t->add_space_prefix, l->err) ||

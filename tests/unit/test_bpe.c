@@ -257,6 +257,23 @@ static void test_apostrophes(void **state) {
     }
 }
 
+// <|end|> ends the turn of a model, but in gpt-oss a message of it.
+static void test_harmony_ends(void **state) {
+    (void)state;
+    static const char *const names[] = {"<|end|>", "<|return|>", "<|call|>"};
+    static const int32_t control[] = {TOKEN_CONTROL, TOKEN_CONTROL, TOKEN_CONTROL};
+    for (int num = 1; num <= 3; num++) {
+        struct err err = {0};
+        struct tokenizer *t =
+            small_vocab("gpt-4o", -1, names, control, num, (const char *const[]){""}, 0, &err);
+        if (!t)
+            fail_msg("%s", err.msg);
+        assert_true(tokenizer_is_end(t, 256) == (num < 3));
+        assert_true(num < 3 || (tokenizer_is_end(t, 257) && tokenizer_is_end(t, 258)));
+        tokenizer_free(t);
+    }
+}
+
 static void test_damaged(void **state) {
     (void)state;
     static const char *const extra[] = {"ab", "<s>", "c d"};
@@ -542,9 +559,10 @@ int main(void) {
         cmocka_unit_test(test_ggml),          cmocka_unit_test(test_llama3_facts),
         cmocka_unit_test(test_qwen2_facts),   cmocka_unit_test(test_other_facts),
         cmocka_unit_test(test_normalisation), cmocka_unit_test(test_apostrophes),
-        cmocka_unit_test(test_damaged),       cmocka_unit_test(test_rules),
-        cmocka_unit_test(test_same_as_plain), cmocka_unit_test(test_any_bytes),
-        cmocka_unit_test(test_threads),       cmocka_unit_test(test_worst_cases),
+        cmocka_unit_test(test_harmony_ends),  cmocka_unit_test(test_damaged),
+        cmocka_unit_test(test_rules),         cmocka_unit_test(test_same_as_plain),
+        cmocka_unit_test(test_any_bytes),     cmocka_unit_test(test_threads),
+        cmocka_unit_test(test_worst_cases),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

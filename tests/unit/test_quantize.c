@@ -23,7 +23,7 @@ static float uniform(uint32_t *seed) { // [-1, 1)
     return (float)(int32_t)*seed * 0x1p-31f;
 }
 
-// F16 matrices, F32 norms. bad: replaces the last number of the last tensor, where not 0.
+// F16 matrices, F32 norms and factors. bad: replaces the last number of the last tensor, where not 0.
 static void write_model(const char *path, bool tied, uint16_t bad) {
     static const struct {
         const char *name;
@@ -56,6 +56,9 @@ static void write_model(const char *path, bool tied, uint16_t bad) {
     gw_array(&w, "some.numbers", 6, 3, (float[]){1, 2, 3}, 12);
     gw_bool(&w, "some.truth", 1);
     char name[64];
+    for (int i = 0; i < HEAD / 2; i++)
+        x[i] = 1 + uniform(&seed) * 0.1f;
+    gw_tensor(&w, "rope_freqs.weight", 0, 1, (uint64_t[]){HEAD / 2}, x, HEAD / 2 * sizeof *x);
     for (int i = tied ? -2 : -3; i < 9 * L; i++) {
         static const char *const tops[] = {"output.weight", "token_embd.weight", "output_norm.weight"};
         int rows = i >= 0 ? parts[i % 9].rows : i == -1 ? 0 : V, cols = i >= 0 ? parts[i % 9].cols : D;

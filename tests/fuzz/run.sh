@@ -36,7 +36,8 @@ for name in "$@"; do
     fi
     if [ "$name" = folder ]; then # each file of small real folders, behind the number that fuzz_folder.c gives it
         n=0
-        for kind in "" "--arch internlm2 --type bf16" "--arch gemma3 --window 4" "--arch phi3 --rope longrope"; do
+        for kind in "" "--arch internlm2 --type bf16" "--arch gemma3 --window 4" "--arch phi3 --rope longrope" \
+            "--arch falcon-h1 --states 2,1,2,2" "--arch qwen35 --states 2,1,2,2 --attention 1" "--arch granitemoe --experts 2 --top-k 1" "--arch gptneox"; do
             python3 tests/tools/make_folder.py "$out/folder" $kind --hidden 4 --heads 1 --kv-heads 1 --ffn 4 --layers 1 --vocab 291 \
                 --context 8 --chatml || continue
             n=$((n + 1)) i=0

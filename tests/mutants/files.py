@@ -167,7 +167,7 @@ ROWS = [
     (MIX, "m->groups && m->norm; g++", "m->groups && false; g++", "test_mix"),  # no norm of the groups
     ("engine/models/quantize.c", "(at.bias || ", "(", "test_equivalence"),  # biases of experts as matrices
     ("engine/text/tokenizer_load.c", "        t->tokens[end].flags &= (uint8_t)~TOKEN_END;\n", "        ;\n", "test_bpe"),  # gpt-oss stops before its answer
-    ("engine/models/hf/recipe.c", "return 2 * r + (rows == ROWS_ODD);", "return 2 * r;", "test_folder"),  # gpt-oss: up is gate
+    ("engine/models/hf/recipe.c", "case ROWS_ODD: return 2 * r + 1;", "case ROWS_ODD: return 2 * r;", "test_folder"),  # gpt-oss: up is gate
     ("engine/models/hf/quantized.c", "raw[8 + i / 2] >> shift", "raw[i / 2 + 1] >> shift", "test_folder"),  # the second half of a block from elsewhere
     ("engine/models/hf/layout.c", "s->ndim == 1 || p->bias ? s->ndim", "s->ndim == 1 ? s->ndim", "test_folder"),  # every second expert's biases
     (WEIGHTS, "(i * turns + (size_t)p->at) * chunk", "i * turns * chunk", "test_json_arch"),  # the queries are the gate, too
@@ -223,7 +223,11 @@ ROWS = [
     ("engine/models/gguf_split.c", "no != s->num || of != count", "of != count", "test_gguf_split"),  # another part in its place
     ("engine/models/gguf_split.c", "tensor->offset += s->starts[i];", "", "test_gguf_split"),  # every part begins where the first does
     (HF + "recipe.c", "i / 2 + (i % 2 ? d / 2 : 0)", "i", "test_folder"),  # rows of q and k as the folder has them
-    (HF + "recipe.c", "dst[i] = f + plus;", "dst[i] = f;", "test_folder"),  # Gemma's norms less one
+    (HF + "recipe.c", "f * factor + p->plus;", "f * factor;", "test_folder"),  # Gemma's norms less one
+    (HF + "recipe.c", "r / matrix * 2 * matrix + matrix + r % matrix", "r / matrix * 2 * matrix + r % matrix", "test_json_arch"),  # gate as up
+    (HF + "recipe.c", "(head % groups * each + head / groups)", "head", "test_json_arch"),  # value heads group by group
+    (HF + "recipe.c", "return c->state_factors[i];", "return 1;", "test_json_arch"),  # Falcon-H1's multipliers
+    (HF + "recipe.c", "(float)-exp((double)f)", "f", "test_json_arch"),  # A_log as it is
     (HF + "safetensors.c", "t->bytes > size - t->at", "false", "test_folder"),  # a tensor beyond the end of its file
     (HF + "shards.c", "!memchr(t.data, '/', t.len)", "true", "test_folder"),  # an index that leads out of the folder
     (HF + "files.c", "if (!link_is_allowed(d, target)) {", "if (false) {", "test_folder"),  # and a link

@@ -17,8 +17,10 @@ import make_gguf
 from gguf_file import BF16, F16, F32
 
 DTYPES = {F32: ("F32", 4), F16: ("F16", 2), BF16: ("BF16", 2)}
-PERMUTED = ("llama", "granite", "minicpm", "smollm3", "internlm2", "mistral3")  # GGUF has pairs of q and k adjacent
-TYPES = {"mistral3": "mistral", "qwen3moe": "qwen3_moe", "hunyuan-dense": "hunyuan_v1_dense", "gemma3": "gemma3_text", "gpt-oss": "gpt_oss"}  # model_type, if not the arch
+PERMUTED = ("llama", "granite", "granitemoe", "granitehybrid", "minicpm", "smollm3", "internlm2", "mistral3")  # GGUF has pairs of q and k adjacent
+TYPES = {"mistral3": "mistral", "qwen3moe": "qwen3_moe", "hunyuan-dense": "hunyuan_v1_dense", "gemma3": "gemma3_text", "gpt-oss": "gpt_oss",
+         "qwen2moe": "qwen2_moe", "glm4moe": "glm4_moe", "ernie4_5-moe": "ernie4_5_moe", "hunyuan-moe": "hunyuan_v1_moe", "phi2": "phi",
+         "command-r": "cohere", "gptneox": "gpt_neox", "falcon-h1": "falcon_h1", "qwen35": "qwen3_5_text", "granitehybrid": "granitemoehybrid"}  # model_type, if not the arch
 LAYER = {"attn_norm": "input_layernorm", "ffn_norm": "post_attention_layernorm", "attn_q": "self_attn.q_proj",
          "attn_k": "self_attn.k_proj", "attn_v": "self_attn.v_proj", "attn_qkv": "self_attn.qkv_proj",
          "attn_output": "self_attn.o_proj", "attn_q_norm": "self_attn.q_norm", "attn_k_norm": "self_attn.k_norm",
@@ -28,7 +30,18 @@ MIXTRAL = {"ffn_gate_inp": "block_sparse_moe.gate", "ffn_gate_exps": "block_spar
            "ffn_up_exps": "block_sparse_moe.experts.#.w3", "ffn_down_exps": "block_sparse_moe.experts.#.w2"}
 POST = {"post_attention_norm": "post_attention_layernorm", "post_ffw_norm": "post_feedforward_layernorm",
         "ffn_norm": "pre_feedforward_layernorm"}
+
+
+def SHARED(mlp):
+    return {f"ffn_{part}_shexp": f"mlp.{mlp}.{part}_proj" for part in ("gate", "up", "down")}
+
+
+MAMBA = {"ssm_in": "mamba.in_proj", "ssm_conv1d": "mamba.conv1d", "ssm_a": "mamba.A_log", "ssm_d": "mamba.D", "ssm_dt": "mamba.dt_bias",
+         "ssm_norm": "mamba.norm", "ssm_out": "mamba.out_proj"}
+DELTA = {"attn_qkv": "in_proj_qkv", "attn_gate": "in_proj_z", "ssm_beta": "in_proj_b", "ssm_alpha": "in_proj_a", "ssm_conv1d": "conv1d",
+         "ssm_a": "A_log", "ssm_dt": "dt_bias", "ssm_norm": "norm", "ssm_out": "out_proj"}
 LAYERS = {
+    "qwen35": {"post_attention_norm": "post_attention_layernorm", **{ours: f"linear_attn.{name}" for ours, name in DELTA.items()}},
     "internlm2": {"attn_norm": "attention_norm", "ffn_norm": "ffn_norm", "attn_output": "attention.wo", "ffn_gate": "feed_forward.w1",
                   "ffn_up": "feed_forward.w3", "ffn_down": "feed_forward.w2"},
     "seed_oss": {"post_attention_norm": "post_attention_layernorm"},
@@ -36,11 +49,38 @@ LAYERS = {
     "phi3": {"ffn_up": "mlp.gate_up_proj"},
     "glm4": {"ffn_up": "mlp.gate_up_proj", "post_attention_norm": "post_self_attn_layernorm", "post_ffw_norm": "post_mlp_layernorm"},
     "gpt-oss": {"post_attention_norm": "post_attention_layernorm", "ffn_gate_inp": "mlp.router", "attn_sinks": "self_attn.sinks"},
+    "qwen2moe": {"ffn_gate_inp_shexp": "mlp.shared_expert_gate", **SHARED("shared_expert")},
+    "glm4moe": {"post_attention_norm": "post_attention_layernorm", "exp_probs_b": "mlp.gate.e_score_correction_bias", **SHARED("shared_experts")},
+    "dots1": {"exp_probs_b": "mlp.gate.e_score_correction_bias", **SHARED("shared_experts")},
+    "ernie4_5-moe": {"exp_probs_b": "mlp.moe_statics.e_score_correction_bias", **SHARED("shared_experts")},
+    "hunyuan-moe": {"attn_q_norm": "self_attn.query_layernorm", "attn_k_norm": "self_attn.key_layernorm", "ffn_gate_inp": "mlp.gate.wg",
+                    **SHARED("shared_mlp")},
+    "starcoder2": {"ffn_up": "mlp.c_fc", "ffn_down": "mlp.c_proj"},
+    "stablelm": {"attn_q_norm": "self_attn.q_layernorm.norms.#", "attn_k_norm": "self_attn.k_layernorm.norms.#"},
+    "phi2": {"attn_output": "self_attn.dense", "ffn_up": "mlp.fc1", "ffn_down": "mlp.fc2"},
+    "lfm2": {"attn_norm": "operator_norm", "ffn_norm": "ffn_norm", "attn_output": "self_attn.out_proj", "attn_q_norm": "self_attn.q_layernorm",
+             "attn_k_norm": "self_attn.k_layernorm", "ffn_gate": "feed_forward.w1", "ffn_up": "feed_forward.w3",
+             "ffn_down": "feed_forward.w2", "in_proj": "conv.in_proj", "conv": "conv.conv", "out_proj": "conv.out_proj"},
+    "granitemoe": {"ffn_up_exps": "", "ffn_gate_inp": "block_sparse_moe.router.layer", "ffn_gate_exps": "block_sparse_moe.input_linear", "ffn_up_shexp": "",
+                   "ffn_down_exps": "block_sparse_moe.output_linear", "ffn_gate_shexp": "shared_mlp.input_linear",
+                   "ffn_down_shexp": "shared_mlp.output_linear"},
+    "gptneox": {"attn_qkv": "attention.query_key_value", "attn_output": "attention.dense", "ffn_up": "mlp.dense_h_to_4h",
+                "ffn_down": "mlp.dense_4h_to_h"},
+    "granitehybrid": {**MAMBA, "ffn_gate": "shared_mlp.input_linear", "ffn_down": "shared_mlp.output_linear"},
+    "falcon-h1": {**MAMBA, "ffn_norm": "pre_ff_layernorm", "ffn_gate": "feed_forward.gate_proj", "ffn_up": "feed_forward.up_proj",
+                  "ffn_down": "feed_forward.down_proj"},
     "olmo2": POST, "exaone4": POST, "gemma2": POST, "gemma3": POST,
 }
 ARCHS = ("llama", "qwen2", "qwen3", "granite", "minicpm", "smollm3", "internlm2", "ernie4_5", "seed_oss", "hunyuan-dense", "mistral3", "phi3",
-         "olmo2", "glm4", "exaone4", "gemma", "gemma2", "gemma3", "qwen3moe", "gpt-oss")  # of make_gguf.py, of which there are folders
+         "olmo2", "glm4", "exaone4", "gemma", "gemma2", "gemma3", "qwen3moe", "gpt-oss",
+         "qwen2moe", "olmoe", "glm4moe", "dots1", "ernie4_5-moe", "hunyuan-moe", "starcoder2", "stablelm", "phi2", "nemotron", "command-r", "cohere2",
+         "lfm2", "granitemoe", "gptneox", "falcon-h1", "granitehybrid", "qwen35")  # of make_gguf.py, of which there are folders
 WHOLE = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
+WHOLES = {"internlm2": {"token_embd": "model.tok_embeddings", "output": "output"}, "phi2": {"output_norm": "model.final_layernorm"},
+          "gptneox": {"token_embd": "gpt_neox.embed_in", "output_norm": "gpt_neox.final_layer_norm", "output": "embed_out"},
+          "falcon-h1": {"output_norm": "model.final_layernorm"}, "lfm2": {"token_embd_norm": "model.embedding_norm"}}
+LAYER_NORMS = {"starcoder2": "norm_epsilon", "stablelm": "layer_norm_eps", "phi2": "layer_norm_eps", "nemotron": "norm_eps",
+               "command-r": "layer_norm_eps", "cohere2": "layer_norm_eps", "gptneox": "layer_norm_eps"}  # which say their epsilon otherwise
 
 
 class Tensors:
@@ -72,9 +112,13 @@ def theirs(a, name):
     """(name in the folder, what GGUF calls it)"""
     parts = name.split(".")
     if parts[0] != "blk":
-        whole = dict(WHOLE, token_embd="model.tok_embeddings", output="output") if a.arch == "internlm2" else WHOLE
+        whole = {**WHOLE, **WHOLES.get(a.arch, {})}
         return f"{whole[parts[0]]}.{parts[1]}", parts[0]
-    return f"model.layers.{parts[1]}.{ {**LAYER, **LAYERS.get(a.arch, MIXTRAL if a.arch == 'llama' else {})}[parts[2]] }.{parts[3]}", parts[2]
+    role = parts[2] if parts[2] in ("ssm_a", "ssm_d") or len(parts) == 3 else parts[-2]
+    bare = role in ("exp_probs_b", "ssm_a", "ssm_d", "ssm_dt")
+    base = {**LAYER, **LAYERS.get(a.arch, MIXTRAL if a.arch == "llama" else {})}[role]
+    prefix = "gpt_neox" if a.arch == "gptneox" else "model"
+    return f"{prefix}.layers.{parts[1]}.{base}" + ("" if bare else ".weight" if len(parts) == 3 else f".{parts[-1]}"), role
 
 
 def in_turns(parts, size):
@@ -117,11 +161,42 @@ def folder_tensors(a, tensors):
                 yield from gpt_oss_experts(a, parts[1], held)
                 held.clear()
             continue
-        new, role = theirs(a, name)
+        new, role = theirs(a, name) if parts[0] != "blk" or int(parts[1]) < a.layers else ("", "")
         new = new.removesuffix(".weight") if role == "attn_sinks" else new
         if a.arch in PERMUTED and role in ("attn_q", "attn_k"):
             data = rows_apart(data, shape[0], a.head_dim)
-        if a.arch.startswith("gemma") and role.endswith("norm"):
+        if parts[0] == "blk" and int(parts[1]) >= a.layers:
+            yield f"model.layers.{parts[1]}.{parts[-2]}.weight", kind, shape, data  # of speculation: skipped
+            continue
+        if role == "ffn_gate_inp_shexp" or (role == "exp_probs_b" and a.arch == "ernie4_5-moe"):
+            shape = [1, *shape]
+        if role in ("ssm_a", "ssm_d", "ssm_norm"):
+            shape = [math.prod(shape)]
+        if role == "ssm_a":
+            data = struct.pack(f"<{shape[0]}f", *(math.log(-v) for v in struct.unpack(f"<{shape[0]}f", data)))
+        if a.arch.startswith("granite") and (role.startswith(("ffn_gate_exps", "ffn_gate_shexp")) or (a.mix and role == "ffn_gate")):
+            held["gate"] = data
+            continue
+        if "gate" in held and role.startswith("ffn_up"):
+            matrices = shape[0] if len(shape) == 3 else 1
+            size = len(data) // matrices
+            data = b"".join(held["gate"][i * size : (i + 1) * size] + data[i * size : (i + 1) * size] for i in range(matrices))
+            del held["gate"]
+            new, _ = theirs(a, name.replace("ffn_up", "ffn_gate"))
+            yield new, kind, [*shape[:-2], 2 * shape[-2], shape[-1]], data
+            continue
+        if role == "attn_qkv" and a.arch == "gptneox":  # q, k and v of a head together
+            size = len(data) // 3 // a.heads
+            data = b"".join(data[(k * a.heads + h) * size : (k * a.heads + h + 1) * size] for h in range(a.heads) for k in range(3))
+        factors = falcon_factors(a, role) if a.arch == "falcon-h1" else None
+        if factors:
+            each = len(data) // 4 // len(factors)
+            data = struct.pack(f"<{len(data) // 4}f", *(v / factors[i // each] for i, v in enumerate(struct.unpack(f"<{len(data) // 4}f", data))))
+        if a.arch == "qwen35":
+            data = delta_net(a, role, data)
+        if role in ("conv", "ssm_conv1d") and name.endswith("weight"):
+            shape = [shape[0], 1, shape[1]]
+        if (a.arch.startswith("gemma") or a.arch in ("nemotron", "qwen35")) and role.endswith("norm") and role != "ssm_norm" and name.endswith("weight"):
             data = less_one(data)
         if a.arch == "internlm2" and role in ("attn_q", "attn_k", "attn_v"):
             held[role] = data, shape
@@ -188,6 +263,38 @@ def rope(a, more):
     return scaling, {}
 
 
+FALCON = {"embedding": 2, "lm_head": 0.25, "key": 4, "attention_in": 0.5, "attention_out": 2, "ssm_in": 4, "ssm_out": 0.125}
+
+
+def by_group(a, data, size, before=0):
+    """Pieces of so many bytes of each value head, group by group; GGUF has the first head of each group, then the second."""
+    heads, groups = a.state_heads, a.state_groups
+    at = [before + (i % (heads // groups) * groups + i // (heads // groups)) * size for i in range(heads)]
+    return data[:before] + b"".join(data[i : i + size] for i in at)
+
+
+def delta_net(a, role, data):
+    """A tensor of Qwen 3.5's recurrent layers as the folder has it."""
+    if role == "ssm_out":
+        row = len(data) // a.hidden
+        return b"".join(by_group(a, data[i : i + row], row // a.state_heads) for i in range(0, len(data), row))
+    keys, values = 2 * a.state_groups * a.state_rows, a.state_heads * a.state_columns
+    if role in ("attn_qkv", "ssm_conv1d"):
+        row = len(data) // (keys + values)
+        return by_group(a, data, row * a.state_columns, keys * row)
+    return by_group(a, data, len(data) // a.state_heads) if role in DELTA and role != "ssm_norm" else data
+
+
+def falcon_factors(a, role):
+    """By what Falcon-H1's multipliers, powers of two, make each row of a weight larger; (rows, factor)."""
+    single = {"token_embd": 2, "output": 0.25, "ffn_gate": 0.5, "ffn_down": 4, "attn_q": 0.5, "attn_k": 2, "attn_v": 0.5, "attn_output": 2,
+              "ssm_out": 0.125}
+    values, keys = a.state_heads * a.state_columns, a.state_groups * a.state_rows
+    if role == "ssm_in":
+        return [4 * f for n, f in zip((values, values, keys, keys, a.state_heads), (2, 0.5, 4, 0.25, 8)) for _ in range(n)]
+    return [single[role]] if role in single else None
+
+
 def config(a):
     more = dict(a.f32)
     ministral = "attention.temperature_scale" in more
@@ -218,9 +325,53 @@ def config(a):
     if a.arch == "gpt-oss":
         c.update(num_local_experts=c.pop("num_experts"), intermediate_size=a.expert_ffn, swiglu_limit=7.0,
                  quantization_config=dict(quant_method="mxfp4", modules_to_not_convert=["model.layers.*.self_attn", "lm_head"]))
+    if a.arch in LAYER_NORMS:
+        c[LAYER_NORMS[a.arch]] = c.pop("rms_norm_eps")
+        c["hidden_act"] = {"starcoder2": "gelu_pytorch_tanh", "phi2": "gelu_new", "nemotron": "relu2", "gptneox": "gelu"}.get(a.arch, "silu")
+    if a.arch in ("stablelm", "phi2", "nemotron", "glm4moe"):
+        c["partial_rotary_factor"] = (a.rope_dim or a.head_dim) / a.head_dim
+    if a.arch in ("command-r", "cohere2"):
+        c["logit_scale"] = more.pop("logit_scale")
+    if a.arch == "lfm2":
+        c.update(norm_eps=c.pop("rms_norm_eps"), conv_L_cache=a.taps, block_auto_adjust_ff_dim=False,
+                 layer_types=["full_attention" if attends else "conv" for attends in a.attends])
+    if a.arch == "gptneox":
+        c.update(rotary_pct=(a.rope_dim or a.head_dim) / a.head_dim, rotary_emb_base=c.pop("rope_theta"), use_parallel_residual=a.parallel)
+    if a.arch == "qwen35":
+        c.update(linear_conv_kernel_dim=a.taps, linear_key_head_dim=a.state_rows, linear_num_key_heads=a.state_groups,
+                 linear_num_value_heads=a.state_heads, linear_value_head_dim=a.state_columns, full_attention_interval=a.attention,
+                 partial_rotary_factor=(a.rope_dim or a.head_dim) / a.head_dim)
+    if a.mix == "ssm":
+        c.update(mamba_n_heads=a.state_heads, mamba_n_groups=a.state_groups, mamba_d_state=a.state_rows, mamba_d_head=a.state_columns,
+                 mamba_d_conv=a.taps)
+    if a.arch == "falcon-h1":
+        c.update(mamba_d_ssm=a.state_heads * a.state_columns, mlp_multipliers=[0.5, 4], ssm_multipliers=[2, 0.5, 4, 0.25, 8],
+                 **{name + "_multiplier": factor for name, factor in FALCON.items()})
+    if a.arch == "granitehybrid":
+        c.update(intermediate_size=1, shared_intermediate_size=a.ffn, num_local_experts=0, position_embedding_type="rope",
+                 layer_types=["attention" if attends else "mamba" for attends in a.attends])
+    if a.arch == "granitemoe":
+        c["num_local_experts"] = c.pop("num_experts")
+        if a.shared_ffn:
+            c.update(model_type="granitemoeshared", shared_intermediate_size=a.shared_ffn)
+    if a.arch == "qwen2moe":
+        c.update(moe_intermediate_size=a.expert_ffn, shared_expert_intermediate_size=a.shared_ffn, norm_topk_prob=False)
+    if a.arch == "olmoe":
+        c.update(norm_topk_prob=False, clip_qkv=None)
+    if a.arch in ("glm4moe", "dots1"):
+        c.update(n_routed_experts=c.pop("num_experts"), moe_intermediate_size=a.expert_ffn, n_shared_experts=a.shared_ffn // a.expert_ffn,
+                 first_k_dense_replace=a.dense_layers, norm_topk_prob=True, num_nextn_predict_layers=a.nextn,
+                 routed_scaling_factor=more.pop("expert_weights_scale", 1.0), n_group=a.u32.get("expert_group_count", 1),
+                 topk_group=a.u32.get("expert_group_used_count", 1))
+    if a.arch == "ernie4_5-moe":
+        del c["num_experts"], c["num_experts_per_tok"]
+        c.update(moe_num_experts=a.experts, moe_k=a.top_k, moe_intermediate_size=a.expert_ffn, moe_layer_interval=a.expert_step,
+                 moe_num_shared_experts=a.shared_ffn // a.expert_ffn, moe_layer_start_index=a.dense_layers, moe_layer_end_index=-1)
+    if a.arch == "hunyuan-moe":
+        c.update(moe_topk=[c.pop("num_experts_per_tok")] * a.layers, moe_intermediate_size=[a.expert_ffn] * a.layers, num_shared_expert=1)
     if a.arch == "qwen3moe":
         c.update(moe_intermediate_size=a.expert_ffn, norm_topk_prob=True, decoder_sparse_step=1, mlp_only_layers=[])
-    if a.arch == "granite":
+    if a.arch.startswith("granite"):
         c.update(attention_multiplier=more.pop("attention.scale", a.head_dim**-0.5), embedding_multiplier=more.pop("embedding_scale", 1.0),
                  residual_multiplier=more.pop("residual_scale", 1.0), logits_scaling=more.pop("logit_scale", 1.0))
     if a.arch == "minicpm":
@@ -240,7 +391,7 @@ def config(a):
     return c
 
 
-PATTERNS = {"olmo2": 4, "exaone4": 4, "gemma2": 2, "gemma3": 6, "gpt-oss": 2}
+PATTERNS = {"cohere2": 4, "olmo2": 4, "exaone4": 4, "gemma2": 2, "gemma3": 6, "gpt-oss": 2}
 
 
 def tokenizer(a):

@@ -293,6 +293,8 @@ static void expect_all(const struct change *changes, size_t n) {
 static void test_config(void **state) {
     (void)state;
 #define LLAMA(more) "config.json", CONFIG(", " more)
+#define STATES(heads)                                                                                        \
+    ", \"mamba_n_heads\": " heads ", \"mamba_n_groups\": 2, \"mamba_d_state\": 4, \"mamba_d_head\": 4"
 #define OTHER(type, more) "config.json", "{\"model_type\": \"" type "\", " SIZES more "}"
     static const struct change changes[] = {
         {LLAMA("\"use_cache\": true"), NULL},
@@ -311,6 +313,20 @@ static void test_config(void **state) {
         {LLAMA("\"attention_multiplier\": 2"), "does not know how to compute"},
         {LLAMA("\"attention_multiplier\": null, \"qk_layernorm\": false, \"clip_qkv\": null"), NULL},
         {LLAMA("\"quantization_config\": {\"quant_method\": \"gptq\"}"), "quant_method gptq"},
+        {OTHER("falcon_h1", ""), "key mamba_n_heads is missing"},
+        {OTHER("falcon_h1", STATES("3")), "in 2 groups"},
+        {OTHER("falcon_h1", STATES("0")), "in 2 groups"},
+        {OTHER("falcon_h1", STATES("2") ", \"mlp_multipliers\": [1]"), "an array of 2 numbers"},
+        {OTHER("falcon_h1", STATES("2") ", \"ssm_multipliers\": [1, 1, 1, 1, NaN]"), "a finite number"},
+        {OTHER("falcon_h1", STATES("2") ", \"mamba_rms_norm\": true"), "key mamba_norm_before_gate"},
+        {OTHER("lfm2", ", \"full_attn_idxs\": [1]"), "key full_attn_idxs"},
+        {OTHER("lfm2", ", \"layer_types\": [\"mamba\"]"), "expected conv"},
+        {OTHER("granitemoehybrid", ", \"layer_types\": [\"attention\"], \"position_embedding_type\": \"x\""),
+         "expected rope or nope"},
+        {OTHER("granitemoehybrid", ", \"num_local_experts\": 4"), "num_local_experts"},
+        {OTHER("ernie4_5_moe", ", \"moe_layer_end_index\": 7"), "-1 or the last layer"},
+        {OTHER("hunyuan_v1_moe", ", \"moe_topk\": [1, 2]"), "the same integer for all layers"},
+        {OTHER("dots1", ", \"scoring_func\": \"softmax\""), "expected sigmoid"},
         {LLAMA("\"rope_scaling\": 1"), "expected an object"},
         {LLAMA("\"rope_scaling\": {\"rope_type\": \"magic\"}"), "rope_type at byte"},
         {LLAMA("\"rope_scaling\": {\"type\": \"linear\"}"), NULL},

@@ -1,8 +1,11 @@
 // See layout.h.
 #include "layout.h"
 
+#include "places.h"
+
 #include "log.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -70,27 +73,69 @@ static enum dtype dtype_of(enum st_type t) {
 }
 
 // How many of a tensor's dimensions count its rows: all of a vector and of biases, of blocks of MXFP4 all but two.
-static int row_dims(const struct placed *p) {
-    const struct st_tensor *s = p->source->tensor;
+static int row_dims(const struct placed *p, const struct st_tensor *s) {
     return s->ndim == 1 || p->bias ? s->ndim : s->ndim - 1 - (s->type == ST_U8 && s->ndim == 4);
 }
 
-static bool check_rows(const struct maker *d, const struct placed *p, int64_t rows, struct err *err) {
+// Whether a tensor has as many rows, and columns, as their order asks for.
+static bool check_rows(const struct maker *d, const struct placed *p, int64_t rows, int64_t cols,
+                       struct err *err) {
     const struct hf_config *c = d->config;
-    int64_t expected = p->name->rows == ROWS_Q   ? c->heads * c->head_dim
-                       : p->name->rows == ROWS_K ? c->kv_heads * c->head_dim
-                                                 : (c->heads + 2 * c->kv_heads) * c->head_dim;
-    if (p->name->rows == ROWS_EVEN || p->name->rows == ROWS_ODD)
-        expected = rows / 2 * 2;
-    if (p->name->rows == ROWS_SAME ||
-        (rows == expected && c->heads % c->kv_heads == 0 && c->head_dim % 2 == 0))
+    int64_t values = c->state_heads * c->state_columns, expected = 0, found = rows;
+    switch (p->name->rows) {
+    case ROWS_SAME: return true;
+    case ROWS_Q: expected = c->heads * c->head_dim; break;
+    case ROWS_K: expected = c->kv_heads * c->head_dim; break;
+    case ROWS_GROUPED_Q:
+    case ROWS_GROUPED_K:
+    case ROWS_GROUPED_V: expected = (c->heads + 2 * c->kv_heads) * c->head_dim; break;
+    case ROWS_EVEN:
+    case ROWS_ODD:
+    case ROWS_FIRST_HALF:
+    case ROWS_SECOND_HALF: expected = rows / 2 * 2; break;
+    case ROWS_VALUES: expected = values; break;
+    case ROWS_HEADS: expected = c->state_heads; break;
+    case ROWS_KEYS_VALUES: expected = 2 * c->state_groups * c->state_rows + values; break;
+    case COLUMNS_VALUES:
+        expected = values;
+        found = cols;
+        break;
+    }
+    if (found == expected && expected > 0 && c->heads % c->kv_heads == 0 && c->head_dim % 2 == 0)
         return true;
     model_file_bad(d->file, err,
-                   "tensor %.*s has %lld rows, expected %lld of %lld heads and %lld for keys and values, of "
+                   "tensor %.*s has %lld %s, expected %lld of %lld heads and %lld for keys and values, of "
                    "%lld, an even number",
-                   NAME(p->source->tensor->name), (long long)rows, (long long)expected, (long long)c->heads,
-                   (long long)c->kv_heads, (long long)c->head_dim);
+                   NAME(p->source->tensor->name), (long long)found,
+                   p->name->rows == COLUMNS_VALUES ? "columns" : "rows", (long long)expected,
+                   (long long)c->heads, (long long)c->kv_heads, (long long)c->head_dim);
     return false;
+}
+
+// A tensor's shape, without dimensions of 1 where ours has none.
+static struct st_tensor flat_tensor(const struct placed *p) {
+    struct st_tensor s = *p->source->tensor;
+    int n = 0;
+    if (p->name->form != FORM_FLAT)
+        return s;
+    for (int i = 0; i < s.ndim; i++)
+        if (s.shape[i] != 1)
+            s.shape[n++] = s.shape[i];
+    n += n == 0;
+    for (int i = n; i < s.ndim; i++)
+        s.shape[i] = 0;
+    s.ndim = n;
+    return s;
+}
+
+// Shapes that the elements have in other words.
+static void reshape(const struct hf_config *c, enum hf_form form, struct tensor *t) {
+    if (t->ndim != 1 || form == FORM_SAME || form == FORM_FLAT)
+        return;
+    int64_t groups = form == FORM_COLUMN ? t->shape[0] : c->state_groups;
+    if (groups < 1 || t->shape[0] % groups)
+        return; // refused as a shape that is not expected
+    *t = (struct tensor){.dtype = t->dtype, .ndim = 2, .shape = {groups, t->shape[0] / groups}};
 }
 
 static bool ends_with(const char *text, const char *end) {
@@ -98,12 +143,20 @@ static bool ends_with(const char *text, const char *end) {
     return n >= m && strcmp(text + n - m, end) == 0;
 }
 
+// By what weights are multiplied; NAN: each row by its own.
+static float weight_factor(const struct hf_config *c, enum hf_factor factor) {
+    bool same = true;
+    for (int i = 0; i < HF_STATE_PARTS; i++)
+        same &= c->state_factors[i] == 1;
+    return factor == FACTOR_SSM_IN ? (same ? 1 : NAN) : c->factors[factor];
+}
+
 // One tensor of num placed ones, which all go to the same place: one, or as many as their numbers count.
 static bool make_tensor(struct maker *d, const struct placed *p, int num, struct model_tensor *t,
                         struct hf_recipe *recipe, struct err *err) {
     const struct st_tensor *s = p->source->tensor;
     const struct hf_config *c = d->config;
-    const char *end = p->bias ? "bias" : "weight";
+    const char *end = p->name->end ? p->name->end : p->bias ? ".bias" : ".weight";
     bool stacked = strchr(p->name->theirs, '#') != NULL;
     for (int i = 0; i < num; i++) {
         const struct st_tensor *o = p[i].source->tensor;
@@ -126,18 +179,22 @@ static bool make_tensor(struct maker *d, const struct placed *p, int num, struct
                               NAME(s->name), s->ndim, TENSOR_MAX_DIMS - stacked),
                false;
     enum hf_rows rows = p->name->rows;
-    int dims = row_dims(p);
-    if (!check_rows(d, p, s->shape[dims - 1], err))
+    const struct st_tensor flat = flat_tensor(p);
+    s = &flat;
+    ndim = s->ndim + stacked;
+    int dims = row_dims(p, s);
+    if (!check_rows(d, p, s->shape[dims - 1], s->shape[s->ndim - 1], err))
         return false;
     if ((rows == ROWS_Q || rows == ROWS_K) && !c->family->adjacent)
         rows = ROWS_SAME;
-    bool norm = ends_with(p->name->ours, "norm"), floats = dtype_of(s->type) != DTYPE_COUNT;
+    bool norm = ends_with(p->name->ours, "norm") && !p->bias, floats = dtype_of(s->type) != DTYPE_COUNT;
     bool router = ends_with(p->name->ours, "gate_inp"); // what routes, norms and vectors are F32
-    bool widens = floats && (s->ndim == 1 || p->bias || norm || router) && s->type != ST_F32;
-    float plus = floats && norm && c->family->norms_less_one ? 1 : 0;
+    bool conv = ends_with(p->name->ours, "conv") || ends_with(p->name->ours, "conv1d");
+    bool widens = floats && (s->ndim == 1 || p->bias || norm || router || conv) && s->type != ST_F32;
+    float plus = floats && norm && c->family->norms_less_one && !p->name->unlike_norms ? 1 : 0;
     size_t bytes = st_type_bytes(s->type), out_bytes = widens ? 4 : bytes;
-    char *name = p->layer < 0 ? hf_text(d->keys, "%s.%s", p->name->ours, end)
-                              : hf_text(d->keys, "blk.%d.%s.%s", p->layer, p->name->ours, end);
+    char *name = p->layer < 0 ? hf_text(d->keys, "%s%s", p->name->ours, end)
+                              : hf_text(d->keys, "blk.%d.%s%s", p->layer, p->name->ours, end);
     const struct hf_source **sources = hf_alloc(d->keys, (size_t)num * sizeof *sources);
     if (!name || !sources)
         return err_set(err, STATUS_NOMEM, "%s: out of memory for tensors", d->file->name), false;
@@ -166,11 +223,21 @@ static bool make_tensor(struct maker *d, const struct placed *p, int num, struct
                                  .row_bytes = row,
                                  .out_row_bytes = row / bytes * out_bytes,
                                  .out_rows = rows_out,
+                                 .matrix_rows = t->view.shape[stacked + dims - 1],
+                                 .type = s->type,
                                  .widens = widens,
-                                 .plus = plus};
+                                 .decays = floats && p->name->decay,
+                                 .plus = plus,
+                                 .times = floats ? weight_factor(c, p->name->factor) : 1};
+    reshape(c, p->name->form, &t->view);
     struct hf_quant *q = &recipe->quant;
     if (!hf_quantized_make(d->shards, c, d->keys, sources, num, q, d->file, err))
         return false;
+    if (q->scheme != HF_PLAIN && (weight_factor(c, p->name->factor) != 1 || rows == COLUMNS_VALUES))
+        return model_file_bad(d->file, err,
+                              "tensor %.*s of type %s: quantised ones are not supported yet here",
+                              NAME(s->name), st_type_name(s->type)),
+               false;
     if (q->scheme != HF_PLAIN) {
         t->view.dtype = q->dtype;
         t->type_name = dtype_name(q->dtype);
@@ -204,7 +271,7 @@ static void memory_tensor(struct maker *d, struct model_tensor *t, const char *n
     t->view = (struct tensor){.dtype = DTYPE_F32, .ndim = 1, .shape = {(int64_t)n}};
     t->elements = n;
     t->bytes = 4 * n;
-    place_tensor(d, t, (struct hf_recipe){.bytes = t->bytes, .memory = values}, end);
+    place_tensor(d, t, (struct hf_recipe){.bytes = t->bytes, .memory = values, .times = 1}, end);
 }
 
 static bool make_tensors(struct maker *d, struct placing *l, struct err *err) {
@@ -245,6 +312,7 @@ static bool ends_with_view(struct text_view s, const char *end) {
 static bool place_all(struct maker *d, struct err *err) {
     struct placing l = {.items = NULL};
     bool ok = true;
+    size_t others = 0;
     for (size_t i = 0; ok && i < d->shards->num; i++) {
         l.source = &d->shards->sources[i];
         struct text_view name = l.source->tensor->name;
@@ -253,7 +321,13 @@ static bool place_all(struct maker *d, struct err *err) {
             continue;
         if (ends_with_view(name, "_packed"))
             name.len -= strlen("_packed");
-        bool known = hf_places(d->config->family, name, add_place, &l);
+        enum hf_part part = hf_places(d->config->family, name, add_place, &l);
+        if (d->config->more_layers && hf_name_layer(d->config->family, name) >= d->config->layers) {
+            l.num = before; // of speculation, as are those of HF_OTHER
+            part = HF_OTHER;
+        }
+        others += part == HF_OTHER;
+        bool known = part != HF_UNKNOWN;
         // A tied head may be there; it is the embedding.
         if (known && d->config->tied && l.num > before && strcmp(l.items[before].name->ours, "output") == 0)
             l.num = before;
@@ -264,6 +338,9 @@ static bool place_all(struct maker *d, struct err *err) {
     if (ok && l.failed)
         ok = err_set(err, STATUS_NOMEM, "%s: out of memory for tensors", d->file->name) == STATUS_OK;
     ok = ok && make_tensors(d, &l, err);
+    if (ok && others)
+        log_msg(LOG_INFO, "%s: %zu tensors of vision, audio or speculation are skipped", d->file->name,
+                others);
     free(l.items);
     return ok;
 }

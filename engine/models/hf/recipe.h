@@ -9,14 +9,19 @@ struct hf_recipe {
     int num;
     const void *memory; // in place of sources
     enum hf_rows rows;
+    int64_t matrix_rows;               // as made, of each matrix in a source
     uint64_t row_bytes, out_row_bytes; // of a row in the file, and made
     int64_t out_rows;                  // of each source
+    enum st_type type;                 // of elements in the file
     bool widens;                       // elements become F32
-    float plus;                        // and more by this
+    bool decays;                       // and -exp() of what they were
+    float plus, times;                 // more by this; times that, NAN: hf_config.state_factors
     struct hf_quant quant;             // of a quantised matrix
 };
 
-static inline bool hf_recipe_changes_elements(const struct hf_recipe *p) { return p->widens || p->plus != 0; }
+static inline bool hf_recipe_changes_elements(const struct hf_recipe *p) {
+    return p->widens || p->decays || p->plus != 0 || p->times != 1 || p->rows == COLUMNS_VALUES;
+}
 
 // Rows that rows of a tensor become.
 int64_t hf_recipe_rows(const struct hf_config *c, enum hf_rows rows, int64_t rows_in);

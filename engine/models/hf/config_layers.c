@@ -1,0 +1,297 @@
+// See reader.h: what differs between layers, and the states of recurrent ones.
+#include "reader.h"
+
+#include "models/architectures.h"
+
+#include <math.h>
+#include <string.h>
+
+// ---- windows
+
+// A bool for each layer: whether it has the window.
+static bool read_layer_types(const struct hf_reader *r, struct hf_found types, bool *any) {
+    int64_t layers = r->c->layers, i = 0;
+    if (types.v->type != JDOC_ARRAY || types.v->len != layers)
+        return hf_refuse_value(r, "layer_types", types, "an array with an element for each layer");
+    unsigned char *windowed = hf_alloc(r->keys, (size_t)layers);
+    JDOC_EACH(types.j, e, types.v) {
+        bool window = jdoc_is(types.j, e, "sliding_attention");
+        if (!window && !jdoc_is(types.j, e, "full_attention"))
+            return hf_refuse_value(r, "layer_types", (struct hf_found){types.j, e},
+                                   "full_attention or sliding_attention");
+        if (windowed)
+            windowed[i++] = window;
+        *any |= window;
+    }
+    if (*any && windowed)
+        hf_array(r->keys, hf_our_key(r, "attention.sliding_window_pattern"), META_BOOL, (uint64_t)layers,
+                 windowed, "layer_types");
+    return true;
+}
+
+// n: of n layers the last has no window. EXAONE also writes it as "LLLG".
+static bool read_pattern(const struct hf_reader *r, const char *key) {
+    struct hf_found f = hf_find_key(r, key);
+    int64_t n;
+    if (!f.v || !hf_key_find(r->c->family, view_of(key)))
+        return true;
+    if (jdoc_is(f.j, f.v, "LLLG"))
+        n = 4;
+    else if (!jdoc_integer(f.j, f.v, &n) || n < 1 || n > INT32_MAX)
+        return hf_refuse_value(r, key, f, "a positive integer");
+    hf_add_int(r, "attention.sliding_window_pattern", n, key);
+    return true;
+}
+
+static bool read_window(const struct hf_reader *r) {
+    int64_t window = 0, first = 0;
+    bool used = true, any = false;
+    struct hf_found types = hf_find_key(r, "layer_types"), limit = hf_find_key(r, "max_window_layers");
+    if (!hf_read_flag(r, "use_sliding_window", &used) || !hf_read_size(r, "sliding_window", false, &window) ||
+        !hf_read_size(r, "max_window_layers", false, &first))
+        return false;
+    window = used && !(limit.v && !types.v && first >= r->c->layers) ? window : 0;
+    if (types.v && !read_layer_types(r, types, &any))
+        return false;
+    if (any && window == 0) {
+        jdoc_bad(r->j, r->err,
+                 "layer_types has sliding_attention, and sliding_window is no positive integer");
+        return false;
+    }
+    if (window == 0 || (types.v && !any))
+        return true;
+    hf_add_int(r, "attention.sliding_window", window, "sliding_window");
+    if (types.v)
+        return true;
+    if (limit.v) { // Qwen: the first layers have none
+        unsigned char *windowed = hf_alloc(r->keys, (size_t)r->c->layers);
+        for (int64_t i = 0; windowed && i < r->c->layers; i++)
+            windowed[i] = i >= first;
+        hf_array(r->keys, hf_our_key(r, "attention.sliding_window_pattern"), META_BOOL,
+                 (uint64_t)r->c->layers, windowed, "max_window_layers");
+        return true;
+    }
+    return read_pattern(r, "sliding_window_pattern") && read_pattern(r, "_sliding_window_pattern");
+}
+
+// SmolLM3 lists the layers that rotate. Which these are, architectures.c says: each fourth does not.
+static bool check_no_rope(const struct hf_reader *r) {
+    struct hf_found f = hf_find_key(r, "no_rope_layers");
+    int64_t i = 0, rotates;
+    if (!f.v || !hf_key_find(r->c->family, view_of("no_rope_layers")))
+        return true;
+    JDOC_EACH(f.j, e, f.v)
+    if (!jdoc_integer(f.j, e, &rotates) || rotates != (i++ % 4 != 3))
+        return hf_refuse_value(r, "no_rope_layers", (struct hf_found){f.j, e},
+                               "0 for each fourth layer and 1 for the others");
+    return f.v->type == JDOC_ARRAY || hf_refuse_value(r, "no_rope_layers", f, "an array");
+}
+
+// ---- recurrent layers
+
+// Which layers are recurrent: by a list of kinds, of those that attend, or of how often one attends.
+static bool read_recurrent(const struct hf_reader *r, const char *kind, unsigned char *recurrent, bool *any) {
+    struct hf_found types = hf_find_key(r, "layer_types"), attending = hf_find_key(r, "full_attn_idxs");
+    int64_t layers = r->c->layers, i = 0, interval = 4;
+    if (!types.v && attending.v && attending.v->type == JDOC_ARRAY) {
+        memset(recurrent, 1, (size_t)layers);
+        JDOC_EACH(attending.j, e, attending.v) {
+            if (!jdoc_integer(attending.j, e, &i) || i < 0 || i >= layers)
+                return hf_refuse_value(r, "full_attn_idxs", (struct hf_found){attending.j, e}, "a layer");
+            recurrent[i] = 0;
+        }
+        *any = memchr(recurrent, 1, (size_t)layers) != NULL;
+        return true;
+    }
+    if (!types.v) {
+        if (!hf_read_size(r, "full_attention_interval", false, &interval))
+            return false;
+        for (; i < layers; i++)
+            *any |= recurrent[i] = interval > 0 && i % interval != interval - 1;
+        return true;
+    }
+    if (types.v->type != JDOC_ARRAY || types.v->len != layers)
+        return hf_refuse_value(r, "layer_types", types, "an array with an element for each layer");
+    JDOC_EACH(types.j, e, types.v) {
+        recurrent[i] = jdoc_is(types.j, e, kind);
+        if (!recurrent[i] && !jdoc_is(types.j, e, "full_attention") && !jdoc_is(types.j, e, "attention"))
+            return hf_refuse_value(r, "layer_types", (struct hf_found){types.j, e}, kind);
+        *any |= recurrent[i++];
+    }
+    return true;
+}
+
+static bool read_states(const struct hf_reader *r, enum mix_kind kind) {
+    struct hf_config *c = r->c;
+    const bool delta = kind == MIX_DELTA;
+    int64_t expand = 2, inner = 0;
+    const char *columns_key = delta ? "linear_value_head_dim" : "mamba_d_head";
+    struct hf_found columns = hf_find_key(r, columns_key);
+    bool automatic = !columns.v || jdoc_is(columns.j, columns.v, "auto");
+    if (!hf_read_size(r, delta ? "linear_num_value_heads" : "mamba_n_heads", true, &c->state_heads) ||
+        !hf_read_size(r, delta ? "linear_num_key_heads" : "mamba_n_groups", true, &c->state_groups) ||
+        !hf_read_size(r, delta ? "linear_key_head_dim" : "mamba_d_state", true, &c->state_rows) ||
+        !hf_read_size(r, "mamba_expand", false, &expand) || !hf_read_size(r, "mamba_d_ssm", false, &inner))
+        return false;
+    if (!automatic && !hf_read_size(r, columns_key, false, &c->state_columns))
+        return false;
+    inner = inner > 0 ? inner : expand * c->hidden;
+    if (automatic && c->state_heads > 0)
+        c->state_columns = inner / c->state_heads;
+    if (c->state_heads < 1 || c->state_groups < 1 || c->state_columns < 1 ||
+        c->state_heads % c->state_groups || c->state_heads > 1 << 20 || c->state_columns > 1 << 20) {
+        jdoc_bad(r->j, r->err,
+                 "recurrent layers have %lld heads of %lld in %lld groups, expected a multiple of these",
+                 (long long)c->state_heads, (long long)c->state_columns, (long long)c->state_groups);
+        return false;
+    }
+    hf_add_int(r, "ssm.inner_size", c->state_heads * c->state_columns, "heads of recurrent layers");
+    return true;
+}
+
+static bool read_mix(struct hf_reader *r, const struct arch *a) {
+    static const char *const kinds[] = {
+        [MIX_CONV] = "conv", [MIX_DELTA] = "linear_attention", [MIX_SSM] = "mamba"};
+    struct hf_config *c = r->c;
+    unsigned char *recurrent = hf_alloc(r->keys, (size_t)c->layers);
+    int32_t *heads = hf_alloc(r->keys, 4 * (size_t)c->layers);
+    bool any = false;
+    if (!recurrent || !heads)
+        return false;
+    if (!a->mix_beside && !read_recurrent(r, kinds[a->mix], recurrent, &any))
+        return false;
+    for (int64_t i = 0; i < c->layers; i++)
+        heads[i] = any && recurrent[i] ? 0 : (int32_t)c->kv_heads;
+    if (a->mix == MIX_SSM && !a->mix_beside && !any)
+        c->arch = "granite"; // Granite 4 without recurrent layers
+    else if (a->mix != MIX_CONV && !read_states(r, a->mix))
+        return false;
+    if (a->mix == MIX_DELTA)
+        hf_array(r->keys, hf_our_key(r, "attention.recurrent_layers"), META_BOOL, (uint64_t)c->layers,
+                 recurrent, "layer_types");
+    if (a->mix == MIX_DELTA || !any)
+        hf_add_int(r, "attention.head_count_kv", c->kv_heads, "num_key_value_heads");
+    else
+        hf_array(r->keys, hf_our_key(r, "attention.head_count_kv"), META_I32, (uint64_t)c->layers, heads,
+                 "layer_types");
+    return true;
+}
+
+// ---- of single families
+
+static bool has_key(const struct hf_reader *r, const char *key) {
+    return hf_key_find(r->c->family, view_of(key)) != NULL;
+}
+
+static bool read_factors(const struct hf_reader *r, const char *key, int n, double *factors) {
+    struct hf_found f = hf_find_key(r, key);
+    int i = 0;
+    if (!f.v)
+        return true;
+    if (f.v->type != JDOC_ARRAY || (int64_t)f.v->len != n)
+        return hf_refuse_value(r, key, f, n == 2 ? "an array of 2 numbers" : "an array of 5 numbers");
+    JDOC_EACH(f.j, e, f.v)
+    if (!hf_take_number(r, key, (struct hf_found){f.j, e}, &factors[i++]))
+        return false;
+    return true;
+}
+
+// Falcon-H1 multiplies activations; the same numbers go into the weights, as in GGUF files.
+static bool read_multipliers(const struct hf_reader *r) {
+    static const struct {
+        const char *key;
+        enum hf_factor factor;
+    } single[] = {{"embedding_multiplier", FACTOR_EMBED},
+                  {"lm_head_multiplier", FACTOR_HEAD},
+                  {"key_multiplier", FACTOR_KEY},
+                  {"attention_in_multiplier", FACTOR_ATTN_IN},
+                  {"attention_out_multiplier", FACTOR_ATTN_OUT},
+                  {"ssm_in_multiplier", FACTOR_SSM_IN},
+                  {"ssm_out_multiplier", FACTOR_SSM_OUT}};
+    double v[NUM_FACTORS], parts[HF_STATE_PARTS] = {1, 1, 1, 1, 1}, mlp[2] = {1, 1};
+    bool norm = false, before_gate = true;
+    for (int i = 0; i < NUM_FACTORS; i++)
+        v[i] = 1;
+    for (size_t i = 0; i < sizeof single / sizeof *single; i++)
+        if (!hf_read_number(r, single[i].key, &v[single[i].factor]))
+            return false;
+    if (!read_factors(r, "mlp_multipliers", 2, mlp) ||
+        !read_factors(r, "ssm_multipliers", HF_STATE_PARTS, parts) ||
+        !hf_read_flag(r, "mamba_rms_norm", &norm) || !hf_read_flag(r, "mamba_norm_before_gate", &before_gate))
+        return false;
+    if (norm && before_gate)
+        return hf_refuse_value(r, "mamba_norm_before_gate", hf_find_key(r, "mamba_rms_norm"), "false");
+    v[FACTOR_GATE] = mlp[0];
+    v[FACTOR_DOWN] = mlp[1];
+    v[FACTOR_KEY] *= v[FACTOR_ATTN_IN];
+    for (int i = 0; i < NUM_FACTORS; i++)
+        r->c->factors[i] = (float)v[i];
+    for (int i = 0; i < HF_STATE_PARTS; i++)
+        r->c->state_factors[i] = (float)(parts[i] * v[FACTOR_SSM_IN]);
+    return true;
+}
+
+// LFM2: the size is that of a feed-forward without gate, of which two thirds are meant, rounded up.
+static bool read_lfm2_ffn(const struct hf_reader *r) {
+    int64_t size = 0, multiple = 256;
+    double factor = 1;
+    bool adjusts = true;
+    if (!hf_read_size(r, "intermediate_size", false, &size) ||
+        !hf_read_size(r, "block_ff_dim", false, &size) ||
+        !hf_read_size(r, "block_multiple_of", false, &multiple) ||
+        !hf_read_number(r, "block_ffn_dim_multiplier", &factor) ||
+        !hf_read_flag(r, "block_auto_adjust_ff_dim", &adjusts))
+        return false;
+    if (adjusts && multiple > 0 && factor > 0 && factor < 1000) {
+        size = (int64_t)(factor * (double)(2 * size / 3));
+        size = (size + multiple - 1) / multiple * multiple;
+    }
+    hf_add_int(r, "feed_forward_length", size, "intermediate_size");
+    return true;
+}
+
+static bool read_hunyuan_experts(const struct hf_reader *r) {
+    int64_t size = 0, shared = 1;
+    if (!hf_read_size(r, "intermediate_size", true, &size) ||
+        !hf_read_size(r, "moe_intermediate_size", false, &size) ||
+        !hf_read_size(r, "num_shared_expert", false, &shared))
+        return false;
+    hf_add_int(r, "expert_feed_forward_length", size, "moe_intermediate_size");
+    hf_add_int(r, "expert_shared_feed_forward_length", size * shared, "num_shared_expert");
+    return true;
+}
+
+static bool check_last_expert_layer(const struct hf_reader *r) {
+    struct hf_found f = hf_find_key(r, "moe_layer_end_index");
+    int64_t last = -1;
+    return !f.v || (jdoc_integer(f.j, f.v, &last) && (last == -1 || last == r->c->layers - 1)) ||
+           hf_refuse_value(r, "moe_layer_end_index", f, "-1 or the last layer");
+}
+
+bool hf_read_layers(struct hf_reader *r) {
+    struct hf_config *c = r->c;
+    const struct arch *a = arch_find(c->family->arch, strlen(c->family->arch));
+    int64_t nextn = 0;
+    if (a->mix != MIX_NONE) {
+        if (!read_mix(r, a))
+            return false;
+    } else {
+        hf_add_int(r, "attention.head_count_kv", c->kv_heads, "num_key_value_heads");
+        if (!read_window(r) || !check_no_rope(r))
+            return false;
+    }
+    if (has_key(r, "position_embedding_type")) { // Granite 4: nope, or absent
+        struct hf_found f = hf_find_key(r, "position_embedding_type");
+        bool rope = f.v && jdoc_is(f.j, f.v, "rope");
+        if (f.v && !rope && !jdoc_is(f.j, f.v, "nope"))
+            return hf_refuse_value(r, "position_embedding_type", f, "rope or nope");
+        hf_bool(r->keys, hf_our_key(r, "rope.scaling.finetuned"), rope, "position_embedding_type");
+    }
+    if (has_key(r, "num_nextn_predict_layers") && !hf_read_size(r, "num_nextn_predict_layers", false, &nextn))
+        return false;
+    c->more_layers = nextn > 0;
+    return (!has_key(r, "ssm_multipliers") || read_multipliers(r)) &&
+           (!has_key(r, "full_attn_idxs") || read_lfm2_ffn(r)) &&
+           (!has_key(r, "num_shared_expert") || read_hunyuan_experts(r)) &&
+           (!has_key(r, "moe_layer_end_index") || check_last_expert_layer(r));
+}

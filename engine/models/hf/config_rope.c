@@ -1,0 +1,231 @@
+// See reader.h: the rotation of positions and its scalings, as in modeling_rope_utils.py of transformers 4.57.
+#include "reader.h"
+
+#include "models/architectures.h"
+
+#include <math.h>
+#include <string.h>
+
+struct rope_reader {
+    const struct hf_reader *r;
+    const struct jdoc_value *dict; // of scaling; NULL: none
+    double theta, factor, original;
+};
+
+static struct hf_found find_rope(const struct rope_reader *p, const char *key) {
+    return (struct hf_found){p->r->j, jdoc_get(p->r->j, p->dict, key)};
+}
+
+static bool read_rope_number(const struct rope_reader *p, const char *key, double *v) {
+    return hf_take_number(p->r, key, find_rope(p, key), v);
+}
+
+// Adds a factor of the scaling under our name, where it is there.
+static bool copy_rope(const struct rope_reader *p, const char *theirs, const char *ours) {
+    double v = NAN;
+    if (!read_rope_number(p, theirs, &v))
+        return false;
+    if (!isnan(v))
+        hf_add_float(p->r, ours, v, theirs);
+    return true;
+}
+
+// Whether the architecture's ramp of YaRN is not cut at whole pairs.
+static bool has_fine_ramp(const struct hf_config *c) {
+    return arch_find(c->family->arch, strlen(c->family->arch))->fine_ramp;
+}
+
+static bool check_rope_keys(const struct rope_reader *p) {
+    static const char *const known[] = {"rope_theta",
+                                        "rope_type",
+                                        "type",
+                                        "factor",
+                                        "low_freq_factor",
+                                        "high_freq_factor",
+                                        "beta_fast",
+                                        "beta_slow",
+                                        "original_max_position_embeddings",
+                                        "attention_factor",
+                                        "mscale",
+                                        "mscale_all_dim",
+                                        "llama_4_scaling_beta",
+                                        "alpha",
+                                        "long_factor",
+                                        "short_factor",
+                                        "partial_rotary_factor",
+                                        "mrope_section", // of positions of images; those of text are equal
+                                        "mrope_interleaved",
+                                        "finetuned"};
+    const struct jdoc *j = p->r->j;
+    JDOC_EACH_KEY(j, key, p->dict) {
+        bool found = hf_is_neutral(j, key + 1) && !jdoc_is(j, key, "truncate");
+        for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+            found |= jdoc_is(j, key, known[i]);
+        found |= jdoc_is(j, key, "truncate") && (key[1].type == JDOC_FALSE) == has_fine_ramp(p->r->c);
+        if (!found) {
+            jdoc_bad(j, p->r->err, "key %.*s of the scaling of RoPE, at byte %u, is not known",
+                     (int)(key->len < 96 ? key->len : 96), j->text + key->at, key->at);
+            return false;
+        }
+    }
+    return true;
+}
+
+static void add_scaling(const struct rope_reader *p, const char *type) {
+    hf_str(p->r->keys, hf_our_key(p->r, "rope.scaling.type"), view_of(type), "rope_type");
+    if (p->factor > 0)
+        hf_add_float(p->r, "rope.scaling.factor", p->factor, "factor");
+    hf_add_int(p->r, "rope.scaling.original_context_length", (int64_t)p->original,
+               "original_max_position_embeddings");
+}
+
+static double yarn_mscale(double factor, double mscale) {
+    return factor <= 1 ? 1 : 0.1 * mscale * log(factor) + 1;
+}
+
+static bool read_yarn(struct rope_reader *p) {
+    double attention = NAN, mscale = 0, all = 0, implied = yarn_mscale(p->factor, 1);
+    struct hf_config *c = p->r->c;
+    if (!read_rope_number(p, "attention_factor", &attention) || !read_rope_number(p, "mscale", &mscale) ||
+        !read_rope_number(p, "mscale_all_dim", &all) ||
+        !copy_rope(p, "beta_fast", "rope.scaling.yarn_beta_fast") ||
+        !copy_rope(p, "beta_slow", "rope.scaling.yarn_beta_slow") ||
+        !copy_rope(p, "llama_4_scaling_beta", "attention.temperature_scale"))
+        return false;
+    if (has_fine_ramp(c) && !find_rope(p, "truncate").v) {
+        jdoc_bad(p->r->j, p->r->err, "key truncate of the scaling of RoPE is missing, expected false");
+        return false;
+    }
+    if (isnan(attention) && mscale != 0 && all != 0)
+        attention = yarn_mscale(p->factor, mscale) / yarn_mscale(p->factor, all);
+    if (!isnan(attention) && attention != implied) // ours multiplies what the factor implies
+        hf_add_float(p->r, "rope.scaling.attn_factor", attention / implied, "attention_factor");
+    add_scaling(p, "yarn");
+    if (p->factor * p->original > (double)c->context) // Qwen's files keep the context before scaling
+        c->context = (int64_t)fmin(p->factor * p->original, INT32_MAX);
+    return true;
+}
+
+static const float *read_factors(const struct rope_reader *p, const char *key, int64_t *count) {
+    struct hf_found f = find_rope(p, key);
+    float *v = f.v && f.v->type == JDOC_ARRAY && f.v->len ? hf_alloc(p->r->keys, f.v->len * sizeof *v) : NULL;
+    *count = 0;
+    if (!v) {
+        jdoc_bad(p->r->j, p->r->err, "key %s of the scaling of RoPE is %s, expected an array of numbers", key,
+                 jdoc_type_name(f.v));
+        return NULL;
+    }
+    JDOC_EACH(f.j, e, f.v) {
+        double d = jdoc_number(f.j, e);
+        if (!isfinite(d)) {
+            hf_refuse_value(p->r, key, (struct hf_found){f.j, e}, "a finite number");
+            return NULL;
+        }
+        v[(*count)++] = (float)d;
+    }
+    return v;
+}
+
+static bool read_longrope(const struct rope_reader *p) {
+    struct hf_config *c = p->r->c;
+    double attention = NAN, factor = p->factor > 0 ? p->factor : (double)c->context / p->original;
+    int64_t count;
+    if (!read_rope_number(p, "attention_factor", &attention) ||
+        !(c->short_factors = read_factors(p, "short_factor", &c->num_factors)) ||
+        !(c->long_factors = read_factors(p, "long_factor", &count)))
+        return false;
+    if (count != c->num_factors) {
+        jdoc_bad(p->r->j, p->r->err, "short_factor has %lld numbers and long_factor %lld, expected as many",
+                 (long long)c->num_factors, (long long)count);
+        return false;
+    }
+    if (isnan(attention))
+        attention = factor <= 1 ? 1 : sqrt(1 + log(factor) / log(p->original));
+    if (attention != 1)
+        hf_add_float(p->r, "rope.scaling.attn_factor", attention, "attention_factor");
+    hf_add_int(p->r, "rope.scaling.original_context_length", (int64_t)p->original,
+               "original_max_position_embeddings");
+    return true;
+}
+
+static bool read_rope_type(struct rope_reader *p) {
+    const struct hf_reader *r = p->r;
+    const char *key = "rope_type";
+    struct hf_found type = find_rope(p, key);
+    double alpha = 0, d = (double)r->c->head_dim;
+    if (!type.v)
+        type = find_rope(p, key = "type");
+    if (!type.v || jdoc_is(r->j, type.v, "default"))
+        return true;
+    if (jdoc_is(r->j, type.v, "dynamic")) {
+        // Without alpha: as it is until the context it was trained for, beyond which we do not go.
+        if (!read_rope_number(p, "alpha", &alpha))
+            return false;
+        p->theta *= alpha > 0 && d > 2 ? pow(alpha, d / (d - 2)) : 1;
+        return true;
+    }
+    if (jdoc_is(r->j, type.v, "longrope") || jdoc_is(r->j, type.v, "su"))
+        return read_longrope(p);
+    if (jdoc_is(r->j, type.v, "yarn"))
+        return read_yarn(p);
+    if (jdoc_is(r->j, type.v, "llama3")) {
+        add_scaling(p, "llama3");
+        return copy_rope(p, "low_freq_factor", "rope.scaling.low_freq_factor") &&
+               copy_rope(p, "high_freq_factor", "rope.scaling.high_freq_factor");
+    }
+    if (jdoc_is(r->j, type.v, "linear")) {
+        add_scaling(p, "linear");
+        return true;
+    }
+    return hf_refuse_value(r, key, type, "default, linear, dynamic, yarn, llama3 or longrope");
+}
+
+bool hf_read_rope(struct hf_reader *r) {
+    struct hf_found f = hf_find_key(r, "rope_parameters"), window = {r->j, NULL};
+    struct rope_reader p = {.r = r, .theta = 10000, .original = (double)r->c->context};
+    double part = NAN;
+    if (!f.v)
+        f = hf_find_key(r, "rope_scaling");
+    if (f.v && f.v->type != JDOC_OBJECT)
+        return hf_refuse_value(r, "rope_scaling", f, "an object");
+    if (jdoc_get(r->j, f.v, "full_attention")) { // one for each type of layer
+        window.v = jdoc_get(r->j, f.v, "sliding_attention");
+        f.v = jdoc_get(r->j, f.v, "full_attention");
+    }
+    p.dict = f.v;
+    if (!check_rope_keys(&p) || !hf_read_number(r, "rope_theta", &p.theta) ||
+        !hf_read_number(r, "rotary_emb_base", &p.theta) || !hf_read_number(r, "rotary_pct", &part) ||
+        !read_rope_number(&p, "rope_theta", &p.theta) || !read_rope_number(&p, "factor", &p.factor) ||
+        !hf_read_number(r, "original_max_position_embeddings", &p.original) ||
+        !read_rope_number(&p, "original_max_position_embeddings", &p.original) ||
+        !hf_read_number(r, "partial_rotary_factor", &part) ||
+        !read_rope_number(&p, "partial_rotary_factor", &part))
+        return false;
+    if (p.original < 1 || p.original > INT32_MAX || p.factor < 0) {
+        jdoc_bad(r->j, r->err, "RoPE has factor %g and %g original positions, expected at least 0 and 1",
+                 p.factor, p.original);
+        return false;
+    }
+    if (!read_rope_type(&p))
+        return false;
+    struct rope_reader local = {.r = r, .dict = window.v};
+    struct hf_found type = find_rope(&local, "rope_type");
+    if (type.v && !jdoc_is(r->j, type.v, "default"))
+        return hf_refuse_value(r, "rope_type", type, "default for layers with a window");
+    if (window.v && (!read_rope_number(&local, "rope_theta", &local.theta) || local.theta <= 0))
+        return hf_refuse_value(r, "sliding_attention", window, "an object with rope_theta");
+    if (window.v)
+        hf_add_float(r, "rope.freq_base_swa", local.theta, "rope_theta of sliding_attention");
+    hf_add_float(r, "rope.freq_base", p.theta, "rope_theta");
+    hf_add_int(r, "context_length", r->c->context, "max_position_embeddings");
+    if (!isnan(part) && part != 1) {
+        if (r->c->family->adjacent) {
+            jdoc_bad(r->j, r->err, "partial_rotary_factor is %g, expected 1 for model_type %s", part,
+                     r->c->family->model_type);
+            return false;
+        }
+        hf_add_int(r, "rope.dimension_count", (int64_t)((double)r->c->head_dim * part),
+                   "partial_rotary_factor");
+    }
+    return true;
+}

@@ -1,0 +1,40 @@
+// Reading config.json, for config.c and its parts.
+#pragma once
+
+#include "jdoc.h"
+#include "keys.h"
+#include "settings.h"
+
+struct hf_reader {
+    const struct jdoc *j;
+    const struct jdoc_value *root, *text; // text: the language model's, root where the model is nothing else
+    struct jdoc defaults;                 // of the family
+    struct hf_keys *keys;
+    struct hf_config *c;
+    struct err *err;
+};
+
+struct hf_found { // a value, in config.json or the defaults; v NULL: absent
+    const struct jdoc *j;
+    const struct jdoc_value *v;
+};
+
+struct hf_found hf_find_key(const struct hf_reader *r, const char *key);
+// Returns false, with a sentence in err.
+bool hf_refuse_value(const struct hf_reader *r, const char *key, struct hf_found f, const char *expected);
+// Into *v, which stays as it is where the key is absent. false: err.
+bool hf_take_number(const struct hf_reader *r, const char *key, struct hf_found f, double *v);
+bool hf_read_number(const struct hf_reader *r, const char *key, double *v);
+bool hf_read_size(const struct hf_reader *r, const char *key, bool required, int64_t *v);
+bool hf_read_flag(const struct hf_reader *r, const char *key, bool *v);
+// Whether a value says that what its key is about is off, or changes nothing.
+bool hf_is_neutral(const struct jdoc *j, const struct jdoc_value *v);
+
+// Keys of ours, behind the architecture's name; label: theirs.
+const char *hf_our_key(const struct hf_reader *r, const char *suffix);
+void hf_add_float(const struct hf_reader *r, const char *suffix, double v, const char *label);
+void hf_add_int(const struct hf_reader *r, const char *suffix, int64_t v, const char *label);
+
+// The parts, after sizes. false: err.
+bool hf_read_layers(struct hf_reader *r); // windows, recurrent layers
+bool hf_read_rope(struct hf_reader *r);

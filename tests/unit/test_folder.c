@@ -319,6 +319,8 @@ static void test_config(void **state) {
         {OTHER("falcon_h1", STATES("2") ", \"mlp_multipliers\": [1]"), "an array of 2 numbers"},
         {OTHER("falcon_h1", STATES("2") ", \"ssm_multipliers\": [1, 1, 1, 1, NaN]"), "a finite number"},
         {OTHER("falcon_h1", STATES("2") ", \"mamba_rms_norm\": true"), "key mamba_norm_before_gate"},
+        {OTHER("falcon_h1", STATES("2") ", \"tie_word_embeddings\": true, \"lm_head_multiplier\": 2"),
+         "key tie_word_embeddings"},
         {OTHER("lfm2", ", \"full_attn_idxs\": [1]"), "key full_attn_idxs"},
         {OTHER("lfm2", ", \"layer_types\": [\"mamba\"]"), "expected conv"},
         {OTHER("granitemoehybrid", ", \"layer_types\": [\"attention\"], \"position_embedding_type\": \"x\""),

@@ -320,6 +320,9 @@ static bool read_all(struct hf_reader *r, const struct jdoc *generation) {
     if (!tied.v)
         tied = hf_find_key(r, hf_find_key(r, "tie_embedding").v ? "tie_embedding" : "tie_word_embeddings");
     r->c->tied = tied.v && tied.v->type == JDOC_TRUE;
+    if (r->c->tied && r->c->factors[FACTOR_EMBED] != r->c->factors[FACTOR_HEAD])
+        return hf_refuse_value(r, "tie_word_embeddings", tied,
+                               "false where embedding_multiplier and lm_head_multiplier differ");
     if (!read_plain(r))
         return false;
     read_generation(r, generation);

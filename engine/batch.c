@@ -207,6 +207,11 @@ void batch_fill(struct batch *b, const struct plan *plan, const struct kv_cache 
         int sample = item->needs_token ? item->num_new - 1 - item->num_drafts : item->num_new;
         for (int j = item->first_logit; j < sample; j++) {
             CHECK(R < b->limits.max_rows);
+            if (r->pooling != POOLING_NONE) {
+                v.masks[R] = NULL;
+                v.rows[R++] = (struct logits_row){.row = T + j, .num_logprobs = -1};
+                continue;
+            }
             struct logits_row row = sampling_row(r, T + j, item->first + j + 1);
             row.target = r->tokens[item->first + j + 1];
             row.num_logprobs = r->sampling.num_prompt_logprobs;

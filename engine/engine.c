@@ -10,6 +10,7 @@
 #include "models/model_file.h"
 #include "models/model_hash.h"
 #include "models/weights.h"
+#include "pooling.h"
 #include "ranks/process_group.h"
 #include "ranks/ranks.h"
 #include "ranks/workers.h"
@@ -353,6 +354,7 @@ static enum status open_model(struct engine *e, struct engine_config *c, struct 
     if (!(e->file = model_file_open(c->path, err)))
         return err->code;
     if ((st = model_config_read(e->file, &e->model, err)) != STATUS_OK ||
+        (st = settings_pooling(c->pooling, &e->model.pooling, err)) != STATUS_OK ||
         (st = weights_check(&e->model, e->file, err)) != STATUS_OK)
         return st;
     if (!(e->tokenizer = tokenizer_load(e->file, err)))
@@ -419,6 +421,7 @@ static enum status reserve_memory(struct engine *e, const struct engine_config *
         .max_context = e->info.max_model_len,
         .num_blocks = e->info.num_blocks,
         .keep_logits = c->keep_logits,
+        .keep_hidden = e->model.pooling != POOLING_NONE,
     };
     int64_t tables = (int64_t)limits.max_seqs * ((limits.max_context + c->block_size - 1) / c->block_size);
     if (tables > INT32_MAX || batch_max_entries(&limits, e->model.vocab) > INT32_MAX)
@@ -576,6 +579,7 @@ enum status engine_collect(struct engine *e, struct step_result *result, struct 
         result->plan = step->plan;
         result->times = step->times;
         batch_outcome(&step->batch, step->plan, &out, &result->outcome);
+        pooling_collect(step->plan, step->batch.first_row, &out, e->model.hidden, step->batch.failed);
         result->out = &step->batch.out;
         result->first_row = step->batch.first_row;
     }

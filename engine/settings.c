@@ -39,6 +39,19 @@ enum status settings_dtype(const char *name, enum dtype *dtype, struct err *err)
     return err_set(err, STATUS_INVALID, "unknown dtype '%s'; known: auto, float32, float16, bfloat16", name);
 }
 
+enum status settings_pooling(const char *name, enum pooling *pooling, struct err *err) {
+    static const char *const names[] = {
+        [POOLING_NONE] = "none", [POOLING_MEAN] = "mean", [POOLING_CLS] = "cls", [POOLING_LAST] = "last"};
+    if (!name || strcmp(name, "auto") == 0)
+        return STATUS_OK;
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        if (strcmp(name, names[i]) == 0) {
+            *pooling = (enum pooling)i;
+            return STATUS_OK;
+        }
+    return err_set(err, STATUS_INVALID, "unknown pooling '%s'; known: auto, none, mean, cls, last", name);
+}
+
 // ---- several processes
 
 static void set_int(struct setting *s, const char *name, int64_t value) {
@@ -68,6 +81,7 @@ enum status settings_compare_flags(struct processes *p, const struct engine_conf
     set_int(&s[n++], "logits", c->keep_logits);
     set_text(&s[n++], "--device", c->device ? c->device : "auto");
     set_text(&s[n++], "--dtype", c->dtype ? c->dtype : "auto");
+    set_text(&s[n++], "--pooling", c->pooling ? c->pooling : "auto");
     set_text(&s[n++], "--kv-cache-dtype", c->kv_dtype ? c->kv_dtype : "auto");
     return processes_check_settings(p, s, n, err);
 }

@@ -11,6 +11,9 @@ enum status settings_kv_dtype(const char *name, enum dtype weights, enum dtype *
 // file. STATUS_INVALID: no such name.
 enum status settings_dtype(const char *name, enum dtype *dtype, struct err *err);
 
+// The names of --pooling; auto and NULL leave what the model's file says. STATUS_INVALID: no such name.
+enum status settings_pooling(const char *name, enum pooling *pooling, struct err *err);
+
 // What must be the same in all processes: everything on which bits and shapes depend. Threads, the instruction
 // set and the file's path may differ. All processes call both functions in the same order, and get the same
 // status. Without processes (p NULL) it is STATUS_OK. STATUS_INVALID: the message names process, setting and both

@@ -25,7 +25,7 @@
 extern "C" {
 #endif
 
-#define BACKEND_ABI 14 // raise on any change to this file or model.h
+#define BACKEND_ABI 15 // raise on any change to this file or model.h
 
 struct device; // the backend's own
 
@@ -281,7 +281,7 @@ struct backend_ops {
     // as attn_out(), with the down matrix
     void (*ffn_out)(struct device *dev, const struct layer *layer, const struct step *step);
     // final norm and logits of the logits rows, bias, entries, mask, sampling, log-probabilities. With ranks each
-    // computes its rows of the head; all get the same results.
+    // computes its rows of the head; all get the same results. Without a head (pooling): hidden alone, of the logits rows.
     void (*head)(struct device *dev, const struct model *model, const struct step *step);
     // Stages: the residual stream of the step's rows, (T, D) f32, out of this device for the next stage's,
     // which takes it in place of embed(). A stage that is not the last exports it in place of head(). dst is

@@ -45,6 +45,7 @@ struct engine_config {
     // Plans that may be launched and not collected. 0: one for each stage; without stages two where the
     // device works while the host goes on, else one. Tests ask for more.
     int depth;
+    const char *pooling;         // "auto": as the file says; "none", "mean", "cls", "last"; NULL: auto
     bool keep_logits;            // step results carry logits (tests)
     struct processes *processes; // who share the model with this process, borrowed; NULL: nobody
     void (*progress)(void *arg, double fraction); // while weights load, or NULL; main thread

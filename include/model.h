@@ -5,6 +5,7 @@
 #pragma once
 
 #include "kv_group.h"
+#include "pooling.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -186,11 +187,12 @@ struct model_config {
     // Factors of rows of the embedding, of what attention and feed-forward add to the residual stream, and of
     // logits; 1: none (0 counts as 1)
     float embed_scale, residual_scale, logit_scale;
-    float logit_softcap; // as attn_spec.softcap, of logits
-    bool post_norms;     // what attention and feed-forward give is normalised before it is added
-    bool norm_bias;      // norms, but those of q and k, are weight and bias
-    bool head_bias;      // and so is the head
-    bool tied;           // the head is the embedding table
+    float logit_softcap;  // as attn_spec.softcap, of logits
+    bool post_norms;      // what attention and feed-forward give is normalised before it is added
+    bool norm_bias;       // norms, but those of q and k, are weight and bias
+    bool head_bias;       // and so is the head
+    bool tied;            // the head is the embedding table
+    enum pooling pooling; // other than NONE: the head is not loaded, no token is sampled
 
     int num_attn, num_ffn, num_mix, num_ropes, num_groups;
     int kv_layers;    // whose keys and values a page has room for: the most of any group
@@ -277,7 +279,7 @@ struct model {
     const struct weight *embed;    // (V, D)
     struct layer *layers;          // (L), owned
     const struct weight *out_norm; // (D)
-    const struct weight *head;     // (V, D)
+    const struct weight *head;     // (V, D); NULL with pooling
 };
 
 #ifdef __cplusplus

@@ -17,10 +17,10 @@ enum { PLAN_MAX_DEPTH = 8 }; // steps in flight at most
 // begins behind the last right draft.
 struct plan_item {
     struct request *req;
-    int first;        // position of the first token to compute
-    int num_new;      // >= 1
-    int num_drafts;   // <= MAX_DRAFTS; 0 where it does not need a token
-    int first_logit;  // rows [first_logit, num_new) of this chunk want logits; num_new: none
+    int first;      // position of the first token to compute
+    int num_new;    // >= 1
+    int num_drafts; // <= MAX_DRAFTS; 0 where it does not need a token
+    int first_logit; // rows [first_logit, num_new) of this chunk want logits, or hidden states for pooling; num_new: none
     bool needs_token; // the chunk reaches the last known token: the rows from there on sample
     // Every logits row that does not sample, of position p, gives that of prompt token p + 1.
     bool wants_prompt_logprobs;

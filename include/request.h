@@ -6,6 +6,7 @@
 #pragma once
 
 #include "kv_cache.h"
+#include "pooling.h"
 #include "sampling.h"
 #include "token_counts.h"
 #include "token_history.h"
@@ -90,6 +91,9 @@ struct request_params {
     int priority;                        // lower first; used by the priority policy only
     const void *salt;                    // names the prefix-cache domain; NULL: the common one
     int num_salt;                        // bytes
+    // Other than NONE: a vector is wanted in place of output, so max_output is 0.
+    enum pooling pooling;
+    int vector_size; // the most floats of the vector while it is made
     // Moved into the request where request_new() succeeds; NULL: none.
     struct token_filter *filter;
     struct stop_matcher *matcher;
@@ -138,6 +142,9 @@ struct request {
     int32_t *scratch;                    // (max_tokens) of token_history_adjust(), where it is on
     unsigned char *salt;                 // (num_salt)
     int num_salt;
+    enum pooling pooling;
+    float
+        *vector; // (vector_size) with pooling, else NULL: the engine's, whole when the request has ended well
     struct token_filter *filter;
     struct drafter *drafter;
     struct stop_matcher *matcher;
@@ -164,6 +171,9 @@ bool request_sees_tokens(const struct request *r);
 // replace drafts that no plan took. Returns how many were taken: at most MAX_DRAFTS, none beyond its length,
 // none of a request that does not run, has a step in flight, or does not see its tokens.
 int request_draft(struct request *r, const token_id *drafts, int n);
+
+// Whether the request is after the rows of all its prompt tokens, so that none may come from the prefix cache.
+bool request_needs_all_rows(const struct request *r);
 
 // Whether the token is one of the request's stop tokens.
 bool request_is_stop(const struct request *r, token_id token);

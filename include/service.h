@@ -50,6 +50,8 @@ struct service_event {
     // EVENT_FINISH: what it took; EVENT_TOKEN: num_cached and the last three times, as if this token were the
     // last
     int num_prompt, num_cached, num_output, num_preemptions;
+    float *
+        vector; // EVENT_FINISH with FINISH_STOP, of a request with pooling: its vector, the taker's to free(); else NULL
     int64_t time_submitted, time_scheduled, time_first_token, time_finished; // monotonic ns; 0: never
 };
 

@@ -116,9 +116,9 @@ static bool match_prefix(struct scheduler *s, struct request *r) {
     int limit = r->num_tokens - 1;
     if (computed_by_another(s, r)) // as in the step before: no need to hash the prompt again
         return false;
-    r->num_computed = kv_match(s->kv, &r->seq, r->root, r->tokens, r->sampling.prompt_logprobs ? 0 : limit);
+    r->num_computed = kv_match(s->kv, &r->seq, r->root, r->tokens, request_needs_all_rows(r) ? 0 : limit);
     sched_update_next_hash(s, r);
-    bool usable = !r->sampling.prompt_logprobs && limit - r->num_computed >= s->kv->config.block_size &&
+    bool usable = !request_needs_all_rows(r) && limit - r->num_computed >= s->kv->config.block_size &&
                   (!s->kv->has_state || r->num_computed < last_boundary(s, r));
     if (usable && computed_by_another(s, r)) {
         kv_unmatch(s->kv, &r->seq);
@@ -179,6 +179,16 @@ static bool make_room(struct scheduler *s, struct request *r, int n, struct requ
 
 // ---- the next step
 
+// Pooling: the first row of the chunk whose hidden state is wanted; num_new: none is.
+static int first_pooled_row(const struct request *r, const struct plan_item *it) {
+    bool first = it->first == 0, last = it->first + it->num_new == r->num_prompt;
+    switch (r->pooling) {
+    case POOLING_LAST: return last ? it->num_new - 1 : it->num_new;
+    case POOLING_CLS: return first ? 0 : it->num_new;
+    default: return 0;
+    }
+}
+
 // S2, S7: one request's share: n known tokens and its first num_drafts drafts. Decodes stand before prefills.
 static void plan_add(struct plan *p, struct request *r, int n, int num_drafts) {
     struct plan_item it = {
@@ -192,6 +202,8 @@ static void plan_add(struct plan *p, struct request *r, int n, int num_drafts) {
         it.first_logit = from - it.first;
         it.wants_prompt_logprobs = true;
     }
+    if (r->pooling != POOLING_NONE)
+        it.first_logit = first_pooled_row(r, &it);
     int at = p->num_items++;
     if (it.num_new == 1 && it.needs_token) {
         at = p->num_decode++;
@@ -331,7 +343,7 @@ static void start_request(struct scheduler *s, struct request *r) {
     r->num_resolved = r->num_computed;
     if (r->num_cached < 0) {
         r->num_cached = r->num_computed;
-        if (s->kv->config.share && !r->sampling.prompt_logprobs) {
+        if (s->kv->config.share && !request_needs_all_rows(r)) {
             s->stats.prefix_queries += (uint64_t)r->num_prompt;
             s->stats.prefix_hits += (uint64_t)r->num_cached;
         }

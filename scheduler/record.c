@@ -54,7 +54,11 @@ void record_add(struct record *r, const struct request *q) {
     fprintf(r->log.file, "%s%d", q->num_salt > 0 ? " " : "", q->num_prompt);
     for (int i = 0; i < q->num_prompt; i++)
         fprintf(r->log.file, " %d", (int)q->tokens[i]);
-    fputs(request_sees_tokens(q) ? " 1\n" : "\n", r->log.file);
+    if (request_sees_tokens(q) || q->pooling != POOLING_NONE)
+        fprintf(r->log.file, " %d", request_sees_tokens(q));
+    if (q->pooling != POOLING_NONE)
+        fprintf(r->log.file, " %d", (int)q->pooling);
+    fputc('\n', r->log.file);
     append_log_check(&r->log, false);
 }
 
@@ -234,6 +238,10 @@ static bool replay_add(struct replay *p, struct record_cursor *c) {
     q.prompt = p->ids;
     if (!c->bad && more(c) && number(c, 0, 1)) // any penalty will do
         q.sampling.repetition_penalty = 2;
+    if (!c->bad && more(c))
+        q.pooling = (enum pooling)number(c, POOLING_MEAN, POOLING_LAST);
+    q.vector_size = 1;
+    c->bad |= q.pooling != POOLING_NONE && q.max_output > 0;
     if (c->bad || sched_admissible(&p->config, &p->kv.config, q.num_prompt, q.max_output, NULL) != STATUS_OK)
         return false;
     struct request *r = request_new(&q, p->kv.config.block_size);

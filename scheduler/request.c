@@ -61,6 +61,10 @@ struct request *request_new(const struct request_params *p, int block_size) {
     if (p->logprob_ids)
         r->logprob_ids = copy_of(p->logprob_ids, p->sampling.logprobs, sizeof *p->logprob_ids, &ok);
     r->salt = copy_of(p->salt, p->num_salt, 1, &ok);
+    r->pooling = p->pooling;
+    CHECK(p->pooling == POOLING_NONE || (p->max_output == 0 && p->vector_size > 0));
+    if (p->pooling != POOLING_NONE)
+        ok &= (r->vector = calloc((size_t)p->vector_size, sizeof *r->vector)) != NULL;
     int cap = (r->max_tokens + block_size - 1) / block_size;
     // Room for the tables of every group there may be: what a model does not have is never touched.
     block_id *ids = malloc(KV_MAX_GROUPS * (size_t)cap * sizeof *ids);
@@ -113,6 +117,7 @@ void request_free(struct request *r) {
     free(r->bias);
     free(r->logprob_ids);
     free(r->salt);
+    free(r->vector);
     token_counts_free(&r->counts);
     free(r);
 }
@@ -133,6 +138,10 @@ int request_draft(struct request *r, const token_id *drafts, int n) {
     for (int i = 0; i < r->num_drafts; i++)
         r->tokens[r->num_tokens + i] = drafts[i];
     return r->num_drafts;
+}
+
+bool request_needs_all_rows(const struct request *r) {
+    return r->sampling.prompt_logprobs || r->pooling == POOLING_MEAN || r->pooling == POOLING_CLS;
 }
 
 bool request_is_stop(const struct request *r, token_id token) {

@@ -141,7 +141,9 @@ static int resolve_item(struct scheduler *s, const struct plan_item *it, int i, 
         r->num_prompt_logprobs = min_int(end, r->num_prompt - 1);
     if (!it->needs_token) {
         publish_blocks(s, r);
-        return end == sched_compute_end(r) ? end_request(s, r, i, -1, FINISH_LENGTH, events) : 0;
+        if (end < sched_compute_end(r))
+            return 0;
+        return end_request(s, r, i, -1, r->pooling == POOLING_NONE ? FINISH_LENGTH : FINISH_STOP, events);
     }
     r->num_pending -= 1 + it->num_drafts;
     if (it->num_drafts > 0) { // S15: no later plan names it

@@ -67,7 +67,8 @@ static void put_event(struct service *s, const struct service_event *event) {
     // The reader is behind: wake it and wait. It never waits for us, so this ends.
     if (s->config.notify)
         s->config.notify(s->config.notify_arg);
-    mailbox_put(&s->outbox, event);
+    if (!mailbox_put(&s->outbox, event))
+        free(event->vector); // nobody will take it
 }
 
 static void leave_queue(struct service *s, struct request *r, int64_t when) {
@@ -100,6 +101,10 @@ static void put_finish(struct service *s, struct request *r, enum finish_reason 
         .time_first_token = r->time_first_token,
         .time_finished = now_ns(),
     };
+    if (why == FINISH_STOP) {
+        event.vector = r->vector;
+        r->vector = NULL;
+    }
     if (!r->time_scheduled)
         leave_queue(s, r, 0);
     id_map_remove(&s->requests, r->id);
@@ -395,6 +400,8 @@ static void *service_run(void *arg) {
 
 // The thread is not running. Parts that were not made are zero.
 static void service_free(struct service *s) {
+    for (struct service_event event; s->outbox.data && mailbox_take(&s->outbox, &event, 1) == 1;)
+        free(event.vector);
     record_close(s->record);
     trace_close(s->trace);
     sched_close(s->sched);

@@ -218,7 +218,7 @@ static struct piece piece_of(const struct choice *ch, size_t len) {
                       .prompt = r->return_ids && !ch->begun ? &r->prompts[ch->index / r->n] : NULL,
                       .token_ids = r->return_ids ? &ch->token_ids : NULL,
                       .finish = ch->complete ? ch->finish : FINISH_NONE};
-    int stop = detok_stop_index(ch->detok);
+    int stop = ch->detok ? detok_stop_index(ch->detok) : -1; // a vector has none
     if (stop >= 0) {
         p.stop = r->stops[stop];
         p.stop_len = r->stop_lens[stop];
@@ -277,12 +277,14 @@ static void end_stream(struct completion *c) {
 static void end_whole(struct completion *c) {
     struct buf b = {0};
     struct usage u = usage_of(c);
-    struct piece pieces[MAX_CHOICES];
-    CHECK(c->num_choices <= MAX_CHOICES);
-    for (int i = 0; i < c->num_choices; i++)
+    struct piece *pieces = calloc((size_t)c->num_choices, sizeof *pieces);
+    b.failed = !pieces;
+    for (int i = 0; pieces && i < c->num_choices; i++)
         pieces[i] = piece_of(&c->choices[i], c->choices[i].text.len);
     c->response.timings = timings_of(c);
-    c->dialect->whole(&b, &c->response, pieces, &u);
+    if (pieces)
+        c->dialect->whole(&b, &c->response, pieces, &u);
+    free(pieces);
     if (b.failed) {
         completion_fail_memory(c);
     } else {
@@ -442,6 +444,16 @@ static void on_finish(struct choice *ch, const struct service_event *ev, int64_t
         completion_fail(c, &e);
         return;
     }
+    if (c->dialect->vector) {
+        struct api_error e = {0};
+        c->dialect->vector(&ch->text, &c->response, ev->vector);
+        ch->finish = ev->finish;
+        ch->complete = true;
+        if (c->num_submitted < c->num_choices && !completion_submit(c, &e)) {
+            completion_fail(c, &e);
+            return;
+        }
+    }
     if (!ch->complete) {
         ch->stop_token = ev->token;
         for (int i = 0; i < c->request.num_own_ends; i++)
@@ -461,15 +473,14 @@ void completions_take_events(struct app *app) {
     while (app->service && (n = service_take(app->service, events, EVENT_BATCH)) > 0) {
         int64_t now = http_now();
         for (int i = 0; i < n; i++) {
-            struct choice *ch = table_find(app, events[i].id);
-            if (!ch)
-                continue; // cancelled, and gone
-            if (events[i].kind == EVENT_TOKEN)
+            struct choice *ch = table_find(app, events[i].id); // NULL: cancelled, and gone
+            if (ch && events[i].kind == EVENT_TOKEN)
                 on_token(ch, &events[i], now);
-            else if (events[i].kind == EVENT_FINISH)
+            else if (ch && events[i].kind == EVENT_FINISH)
                 on_finish(ch, &events[i], now);
-            else
+            else if (ch)
                 on_prompt(ch, &events[i]);
+            free(events[i].vector);
         }
     }
     while (app->flush_list) {

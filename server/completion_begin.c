@@ -45,6 +45,12 @@ static struct request *make_request(struct completion *c, struct choice *ch, uin
         .salt = q->salt,
         .num_salt = (int)q->salt_len,
     };
+    if (c->dialect->vector) {
+        p.max_output = 0;
+        p.pooling = c->app->model.pooling;
+        p.vector_size = c->app->model.vector_size;
+        return request_new(&p, engine_info(c->app->engine)->block_size);
+    }
     p.min_output = q->min_tokens < p.max_output ? q->min_tokens : p.max_output;
     // With a seed a prompt's choices do not depend on its place in the list; without one, equal prompts get
     // different seeds.
@@ -83,16 +89,20 @@ static int retry_after(struct app *app) {
     return seconds < 30 ? seconds : 30;
 }
 
-// Submits the requests of all choices, or none.
-static bool submit_all(struct completion *c, struct api_error *e) {
+// Of many vectors so many are in the queue at once: a large body must not take all of it.
+static int max_open(const struct completion *c) {
+    return c->dialect->vector ? 2 * c->app->config->max_num_seqs : c->num_choices;
+}
+
+bool completion_submit(struct completion *c, struct api_error *e) {
     struct app *app = c->app;
     int most = app->config->max_num_seqs + app->config->max_num_queued_seqs;
-    if (c->num_choices > most) // trying again would not help
+    if (!c->dialect->vector && c->num_choices > most) // trying again would not help
         return api_fail(e, 400, "out_of_range", c->request.n > 1 ? "n" : "prompt",
                         "Prompts times 'n' is %d, and this server takes at most %d requests.", c->num_choices,
                         most);
     uint64_t seed = c->request.has_seed ? (uint64_t)c->request.seed : pick_seed(app);
-    for (int i = 0; i < c->num_choices; i++) {
+    for (int i = c->num_submitted; i < c->num_choices && c->num_open < max_open(c); i++) {
         struct choice *ch = &c->choices[i];
         struct err err = {0};
         ch->completion = c;
@@ -104,11 +114,14 @@ static bool submit_all(struct completion *c, struct api_error *e) {
         enum status status = r ? service_submit(app->service, r, &err) : STATUS_NOMEM;
         if (status == STATUS_OK) {
             ch->submitted = true;
+            c->num_submitted++;
             c->num_open++;
             continue;
         }
         request_free(r);
         choice_table_remove(app, ch);
+        if (status == STATUS_LIMIT && c->dialect->vector && c->num_open > 0)
+            return true; // the others when one of these has ended
         e->retry_after = retry_after(app);
         switch (status) {
         case STATUS_INVALID:
@@ -168,7 +181,7 @@ static void begin_completion(struct completion *c) {
     if (!c->choices || !salt_by_key(c)) {
         c->num_choices = 0;
         completion_fail_memory(c);
-    } else if (!app_accepts(app, e) || !submit_all(c, e)) {
+    } else if (!app_accepts(app, e) || !completion_submit(c, e)) {
         completion_fail(c, e);
     }
 }
@@ -198,7 +211,21 @@ static void after_parse(uv_work_t *work, int status) {
     http_run(http);
 }
 
+// Whether the model gives what the dialect asks for; otherwise the request has its response.
+static bool check_kind(const struct app *app, struct http_request *request) {
+    bool vectors = app->model.pooling != POOLING_NONE;
+    if ((request->dialect->vector != NULL) == vectors)
+        return true;
+    REPLY_ERROR(request, 400, "unsupported_model", "model", "%s",
+                vectors ? "This model gives embeddings, not completions: POST /v1/embeddings."
+                        : "This model gives completions. For embeddings start the server with an embedding "
+                          "model, or with --pooling last, mean or cls.");
+    return false;
+}
+
 void completion_start(struct app *app, struct http_request *request) {
+    if (!check_kind(app, request))
+        return;
     struct completion *c = calloc(1, sizeof *c);
     struct api_error e = {.retry_after = 5};
     if (!c) {

@@ -66,9 +66,10 @@ struct completion {
     struct buf body;
     struct api_error error;
     char id[REQUEST_ID_SIZE + 12];
-    struct choice *choices;    // (num_choices)
-    int num_choices, num_open; // open: EVENT_FINISH has not come
-    int64_t num_prompt;        // tokens, each prompt once
+    struct choice *choices; // (num_choices)
+    int num_choices, num_submitted;
+    int num_open;       // submitted, and EVENT_FINISH has not come
+    int64_t num_prompt; // tokens, each prompt once
     int64_t last_write, over_since;
     size_t kept;                 // its part of app->kept
     struct service_event timing; // EVENT_FINISH of choice 0
@@ -78,6 +79,8 @@ struct completion {
 
 void choice_table_add(struct app *app, struct choice *ch);
 void choice_table_remove(struct app *app, struct choice *ch); // nothing, where it is not in the table
+// Submits the requests of all choices, or none; of vectors those that may be in the queue now. False: e says why.
+bool completion_submit(struct completion *c, struct api_error *e);
 // Ends the response with an error: as the status where nothing has been sent, else in the stream.
 void completion_fail(struct completion *c, const struct api_error *e);
 void completion_fail_memory(struct completion *c);

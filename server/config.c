@@ -72,7 +72,8 @@ static const struct option options[] = {
     {"max-model-len", 0, RUN, OPT_INT_K, AT(max_model_len), "0", 0, INT_TOP, "N",
      "prompt and output of one request; 0: the model's, at most 131072"},
     {"block-size", 0, RUN, OPT_INT, AT(block_size), "0", 0, 4096, "N",
-     "tokens of a cache block, a multiple of 16; 0: 16, or up to 512 where recurrent layers need larger pages"},
+     "tokens of a cache block, a multiple of 16; 0: 16, or up to 512 where recurrent layers need larger "
+     "pages"},
     {"num-kv-blocks", 0, RUN, OPT_INT64, AT(num_kv_blocks), "0", 0, INT_TOP, "N",
      "cache blocks; 0: from --kv-cache-memory"},
     {"kv-cache-memory", 0, RUN, OPT_INT64, AT(kv_cache_memory), "0", 0, 9e15, "BYTES",
@@ -84,6 +85,8 @@ static const struct option options[] = {
      "type of the weights that the file does not hold quantised"},
     {"kv-cache-dtype", 0, RUN, OPT_CHOICE, AT(kv_dtype), "auto", 0, 0, "auto|f32|f16|bf16|int8|fp8|fp8_e4m3",
      "type of keys and values"},
+    {"pooling", 0, SERVE, OPT_CHOICE, AT(pooling), "auto", 0, 0, "auto|none|mean|cls|last",
+     "how hidden states become embeddings; none: the model generates text; auto: as its file says"},
     {"max-num-seqs", 0, RUN, OPT_INT, AT(max_num_seqs), "64", 1, 4096, "N", "requests in one step"},
     {"max-num-batched-tokens", 0, RUN, OPT_INT, AT(max_num_batched_tokens), "512", 1, 1048576, "N",
      "tokens in one step"},

@@ -42,7 +42,7 @@ struct config {
     char *api_key_file;
     bool require_key, share_prefixes, allow_credentials;
     // model and device
-    char *device, *variant, *kv_dtype, *dtype;
+    char *device, *variant, *kv_dtype, *dtype, *pooling;
     int threads, tensor_parallel_size, pipeline_parallel_size, max_model_len, block_size;
     int64_t num_kv_blocks, kv_cache_memory; // 0: not given
     int64_t max_response_memory;            // bytes

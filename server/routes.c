@@ -53,6 +53,7 @@ static const struct route routes[NUM_ROUTES] = {
     {"/v1/completions", false, false, false, POST_METHODS, &openai_completions, NULL, completion_start},
     {"/v1/chat/completions", false, false, false, POST_METHODS, &openai_chat, NULL, completion_start},
     {"/v1/chat/completions/input_tokens", false, false, false, POST_METHODS, NULL, NULL, post_count},
+    {"/v1/embeddings", false, false, false, POST_METHODS, &openai_embeddings, NULL, completion_start},
     {"/completion", false, false, false, POST_METHODS, &llama_completion, NULL, completion_start},
     {"/tokenize", false, false, false, POST_METHODS, NULL, NULL, post_tokenize},
     {"/detokenize", false, false, false, POST_METHODS, NULL, NULL, post_detokenize},
@@ -73,6 +74,7 @@ static const struct route routes[NUM_ROUTES] = {
 static const char *const route_names[NUM_ROUTES] = {"/v1/completions",
                                                     "/v1/chat/completions",
                                                     "/v1/chat/completions/input_tokens",
+                                                    "/v1/embeddings",
                                                     "/completion",
                                                     "/tokenize",
                                                     "/detokenize",
@@ -97,6 +99,7 @@ static const struct {
     {"/completions", "/v1/completions"}, // llama-server
     {"/chat/completions", "/v1/chat/completions"},
     {"/chat/completions/input_tokens", "/v1/chat/completions/input_tokens"},
+    {"/embeddings", "/v1/embeddings"},
     {"/models", "/v1/models"},
     {"/models/", "/v1/models/"},
     {"/v1/health", "/health"},
@@ -110,14 +113,12 @@ static const struct {
     int status;
     const char *why;
 } refused[] = {
-#define NO_EMBEDDINGS "This server computes completions, not embeddings or ranks."
-    {"/embedding", 501, NO_EMBEDDINGS},
-    {"/embeddings", 501, NO_EMBEDDINGS},
-    {"/v1/embeddings", 501, NO_EMBEDDINGS},
-    {"/rerank", 501, NO_EMBEDDINGS},
-    {"/reranking", 501, NO_EMBEDDINGS},
-    {"/v1/rerank", 501, NO_EMBEDDINGS},
-    {"/v1/reranking", 501, NO_EMBEDDINGS},
+    {"/embedding", 501, "llama-server's own form is not supported: /v1/embeddings takes OpenAI's."},
+#define NO_RANKS "This server computes completions and embeddings, not ranks."
+    {"/rerank", 501, NO_RANKS},
+    {"/reranking", 501, NO_RANKS},
+    {"/v1/rerank", 501, NO_RANKS},
+    {"/v1/reranking", 501, NO_RANKS},
     {"/infill", 501,
      "Filling in the middle is not supported: /v1/completions takes the whole prompt, markers included."},
     {"/generate", 404, "SGLang's own form is not supported: /v1/completions takes OpenAI's."},

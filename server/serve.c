@@ -85,6 +85,8 @@ static void after_load(uv_work_t *work, int status) {
                                        .vocab = tokenizer_vocab(t) < info->model.vocab ? tokenizer_vocab(t)
                                                                                        : info->model.vocab,
                                        .max_model_len = info->max_model_len,
+                                       .pooling = info->model.pooling,
+                                       .vector_size = info->model.hidden,
                                        .sampling = &app->sampling,
                                        .max_token_bytes = tokenizer_max_bytes(t),
                                        .has_priorities = strcmp(c->policy, "priority") == 0,

@@ -31,6 +31,7 @@ void setup_engine(const struct config *c, struct engine_config *out) {
         .num_threads = c->threads,
         .kv_dtype = c->kv_dtype,
         .dtype = c->dtype,
+        .pooling = c->command == CMD_SERVE ? c->pooling : "none",
         .tensor_parallel_size = c->tensor_parallel_size,
         .pipeline_parallel_size = c->pipeline_parallel_size,
         .block_size = c->block_size,

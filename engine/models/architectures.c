@@ -38,6 +38,7 @@ static const struct hparam_key gguf_keys[NUM_HPARAMS] = {
     [H_WINDOW_PATTERN] = {"attention.sliding_window_pattern", HPARAM_OTHER},
     [H_PARALLEL] = {"use_parallel_residual", HPARAM_OTHER, .of_some = true},
     [H_VOCAB] = {"vocab_size", HPARAM_INT, .field = AT(vocab), .max = INT32_MAX},
+    [H_POOLING] = {"pooling_type", HPARAM_INT, .field = AT(pooling), .max = POOLING_LAST},
     [H_ROPE_BASE] = {"rope.freq_base", HPARAM_FLOAT, .field = AT(rope.theta), .max = 1e12},
     [H_ROPE_WINDOW_BASE] = {"rope.freq_base_swa", HPARAM_FLOAT, .field = AT(window_theta), .max = 1e12,
                             .of_some = true},

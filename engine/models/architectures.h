@@ -28,6 +28,7 @@ enum hparam { // what a configuration is made of
     H_WINDOW_PATTERN,
     H_PARALLEL,
     H_VOCAB,
+    H_POOLING,
     H_ROPE_BASE,
     H_ROPE_WINDOW_BASE,
     H_ROPE_DIM,
@@ -75,7 +76,7 @@ struct hparams {
     int vocab, layers, context, hidden, value_dim, latent_key_dim, latent_value_dim;
     int shared_experts, dense_layers, expert_step, nextn, gating;
     float norm_eps, embed_scale, residual_scale, logit_scale, logit_softcap, window_theta, yarn_log;
-    int mix_inner, attn_interval;
+    int mix_inner, attn_interval, pooling;
     struct attn_spec attn;
     struct ffn_spec ffn, expert; // of layers without experts, of those with
     struct mix_spec mix;

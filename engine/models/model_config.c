@@ -209,7 +209,7 @@ enum status model_config_read(const struct model_file *f, struct model_config *c
         !config_read(&r, H_CONTEXT) || !config_read(&r, H_HIDDEN) || !config_read(&r, H_FFN) ||
         !config_experts(&r) || !config_heads(&r) || !config_attn_scale(&r) || !read_scales(&r) ||
         !config_mix(&r) || !config_window(&r, windowed) || !config_rope(&r) || !read_block(&r, c) ||
-        !read_vocab(&r, c))
+        !read_vocab(&r, c) || !config_read(&r, H_POOLING))
         return r.err->code;
     r.h.attn.qk_norm = r.arch->qk_norm;
     r.h.attn.gate = (r.arch->traits & TRAIT_ATTN_GATE) != 0;
@@ -237,6 +237,7 @@ enum status model_config_read(const struct model_file *f, struct model_config *c
     c->residual_scale = r.h.residual_scale;
     c->logit_scale = r.h.logit_scale;
     c->logit_softcap = r.h.logit_softcap;
+    c->pooling = (enum pooling)r.h.pooling;
     c->post_norms = (r.arch->traits & TRAIT_POST_NORMS) != 0;
     c->tied = !model_file_find(f, arch_tensor_name(arch_slot(r.arch, WEIGHT_HEAD), 0, false, 0, name));
     make_specs(&r, windowed, c);

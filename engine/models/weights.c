@@ -364,6 +364,8 @@ static enum status load_slot(struct loader *l, const struct weight_slot *s, int 
     unsigned char *at = l->buf, *converted = l->converted;
     enum status st;
     bool wanted = false;
+    if (s->role == WEIGHT_HEAD && l->whole->pooling != POOLING_NONE)
+        return STATUS_OK;
     for (int i = 0; i < l->num_targets; i++)
         wanted |= shard_holds(&l->targets[i].shard, desc.role, desc.layer);
     if (!wanted)

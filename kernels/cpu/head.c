@@ -389,6 +389,28 @@ static void keep_hidden(const struct device *dev, const struct gemm_input *x, fl
         memcpy(hidden + i * D, (const char *)x->data[DTYPE_F32] + i * stride, D * sizeof *hidden);
 }
 
+struct hidden_job {
+    struct device *dev;
+    const struct weight *norm; // or NULL
+    const struct logits_row *rows;
+    float *hidden;
+};
+
+static void hidden_worker(void *ctx, int thread, int num_threads) {
+    const struct hidden_job *job = ctx;
+    int D = job->dev->model.hidden;
+    (void)num_threads;
+    for (int begin, end; pool_take(job->dev->pool, thread, 1, &begin, &end);)
+        for (int i = begin; i < end; i++) {
+            const float *x = job->dev->resid + (size_t)job->rows[i].row * (size_t)D;
+            float *y = job->hidden + (size_t)i * (size_t)D;
+            if (job->norm)
+                device_norm(job->dev, y, x, job->norm, 0, D);
+            else
+                memcpy(y, x, (size_t)D * sizeof *x);
+        }
+}
+
 void cpu_head(struct device *dev, const struct model *model, const struct step *step) {
     CHECK(dev->has_head);
     struct result *out = &dev->result[dev->num_begun & 1];
@@ -396,6 +418,12 @@ void cpu_head(struct device *dev, const struct model *model, const struct step *
     for (int r = 0; r < step->num_rows; r++)
         CHECK(step->rows[r].row >= 0 && step->rows[r].row < step->num_tokens &&
               step->rows[r].num_logprobs <= MAX_TOP_LOGPROBS);
+    if (!model->head) {
+        struct hidden_job job = {dev, model->out_norm, step->rows, out->hidden};
+        pool_run_items(dev->pool, hidden_worker, &job, step->num_rows,
+                       (long long)step->num_rows * dev->model.hidden > 1 << 15);
+        return;
+    }
     for (int r = 0; r < step->num_rows; r += dev->head_rows) {
         int n = step->num_rows - r < dev->head_rows ? step->num_rows - r : dev->head_rows;
         bool parallel = n > 1 && (long long)n * dev->model.vocab > 1 << 12;

@@ -247,8 +247,10 @@ void cuda_phase_head(struct device *dev, const struct model *model, const struct
     const struct logits_row *rows = dev->inputs.rows;
     for (int r = 0; r < dev->work.num_rows; r += CUDA_HEAD_ROWS) {
         int n = min_int(dev->work.num_rows - r, CUDA_HEAD_ROWS);
-        normalise(dev, &dev->last, model->out_norm, n, rows + r);
         download_hidden(dev, model->out_norm, r, n);
+        if (!model->head)
+            continue;
+        normalise(dev, &dev->last, model->out_norm, n, rows + r);
         compute_logits(dev, model->head, n);
         struct cuda_sample s = {.rows = rows + r,
                                 .prep = dev->inputs.prep + r,

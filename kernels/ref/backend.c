@@ -698,6 +698,8 @@ static void ref_head(struct device *dev, const struct model *model, const struct
         normalise(dev, dev->resid + (size_t)row->row * (size_t)D, model->out_norm);
         if (out->hidden)
             memcpy(out->hidden + (size_t)r * (size_t)D, dev->norm, (size_t)D * sizeof(float));
+        if (!model->head)
+            continue;
         all_logits(dev, model->head);
         for (int i = 0; i < V; i++)
             dev->scores[i] =

@@ -15,6 +15,8 @@ struct served_model {
     char *const *names; // (num_names) the first one is the default
     size_t num_names;
     int vocab, max_model_len;
+    enum pooling pooling; // other than NONE: it gives vectors
+    int vector_size;
     const struct sampling_params *sampling; // of requests that say nothing; NULL: plain
     size_t max_token_bytes;                 // of the longest token: bounds how many tokens a text can be
     struct chat_template *chat;             // NULL: chat_problem says why
@@ -58,6 +60,8 @@ struct completion_request {
     int prompt_logprobs;         // beside the text, not in it as with echo; -1: none
     int logprobs;                // -1: none
     token_id *logprob_ids;       // (logprobs) the alternatives to report; NULL: the best
+    int dimensions;              // of an embedding; 0: all
+    bool base64, normalize;      // how it is written
     int priority;
     char *salt; // (salt_len)
     size_t salt_len;

@@ -85,6 +85,11 @@ struct dialect {
     // In place of all that would follow, done() too.
     void (*fail)(struct sse_queue *out, const struct api_error *e);
 
+    // Writes what pieces[].text of whole() is from a choice's vector, of model->vector_size, which it may change. NULL:
+    // the dialect wants tokens. One that wants vectors has none of the functions above from logprob() on, and is not
+    // streamed.
+    void (*vector)(struct buf *b, const struct response *r, float *vector);
+
     // ---- a response in one body
     void (*whole)(struct buf *b, const struct response *r, const struct piece *pieces, // (num_choices)
                   const struct usage *usage);

@@ -31,6 +31,7 @@
 #define TOKENIZE TOKENIZE_BODY
 #define DETOKENIZE DETOKENIZE_BODY
 #define RENDER TEMPLATE_BODY
+#define EMBED OPENAI_EMBEDDINGS
 #define COMPLETE (OPENAI_COMPLETIONS | OPENAI_CHAT)
 
 #define READ(name, where)                                                                                    \
@@ -92,6 +93,19 @@ const struct field_rule field_rules[] = {
     REFUSED("chat_template_kwargs", TOKENIZE, EMPTY),
     HARMLESS("mm_processor_kwargs", TOKENIZE, MEDIA),
     READ("tokens", DETOKENIZE),
+
+    // Embeddings.
+    READ("model", EMBED),
+    READ("input", EMBED),
+    READ("encoding_format", EMBED),
+    READ("dimensions", EMBED),
+    READ("truncate_prompt_tokens", EMBED),
+    READ("add_special_tokens", EMBED),
+    READ("normalize", EMBED),
+    READ("priority", EMBED),
+    READ("cache_salt", EMBED),
+    READ("request_id", EMBED),
+    READ("user", EMBED),
 
     // Read.
     READ("model", BOTH),

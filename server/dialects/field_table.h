@@ -16,6 +16,7 @@ enum {
     TOKENIZE_BODY = 32,
     DETOKENIZE_BODY = 64,
     TEMPLATE_BODY = 128, // a chat completion's, of which the prompt alone is wanted
+    OPENAI_EMBEDDINGS = 256,
 };
 
 enum field_fate {

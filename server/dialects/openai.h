@@ -1,17 +1,17 @@
-// OpenAI's APIs: /v1/completions (openai_completions.c) and /v1/chat/completions (openai_chat.c), with the
-// fields and the JSON that they share (openai_parse.c, openai_write.c).
+// OpenAI's APIs: /v1/completions (openai_completions.c), /v1/chat/completions (openai_chat.c) and /v1/embeddings
+// (openai_embeddings.c), with the fields and the JSON that they share (openai_parse.c, openai_write.c).
 #pragma once
 
 #include "dialect.h"
 #include "field_table.h"
 
-extern const struct dialect openai_completions, openai_chat;
+extern const struct dialect openai_completions, openai_chat, openai_embeddings;
 
 // ---- in
 
 // What one of the APIs has of its own.
 struct openai_api {
-    unsigned bit;               // OPENAI_COMPLETIONS, OPENAI_CHAT
+    unsigned bit;               // OPENAI_COMPLETIONS, OPENAI_CHAT, OPENAI_EMBEDDINGS
     const struct field *fields; // into struct completion_request
     int num_fields;
     const struct field *own_fields; // into the API's own struct
@@ -27,6 +27,13 @@ bool openai_read_defaults(struct sampling_params *out, const json_t *object, boo
 // get their own in root.
 bool openai_read_fields(struct completion_request *r, const struct served_model *m, json_t *root,
                         const struct openai_api *api, void *own, struct api_error *e);
+bool openai_check_priority(const struct completion_request *r, const struct served_model *m,
+                           struct api_error *e);
+// Reads cache_salt, request_id and user.
+bool openai_read_labels(struct completion_request *r, const json_t *root, struct api_error *e);
+// Reads one or at most `most` prompts, texts or lists of ids, from the field `name`.
+bool openai_read_prompts(struct completion_request *r, const struct served_model *m, const json_t *root,
+                         const char *name, size_t most, struct api_error *e);
 // Cuts a prompt to what truncate_prompt_tokens keeps.
 void openai_truncate(const struct completion_request *r, const struct served_model *m,
                      struct token_buf *prompt);

@@ -18,11 +18,10 @@ static const struct field fields[] = {
 };
 static const struct openai_api api = {OPENAI_COMPLETIONS, fields, sizeof fields / sizeof fields[0], NULL, 0};
 
-// `where` names the prompt in messages; the param of errors is always `prompt`.
+// `where` names the prompt in messages; the param of errors is always the field.
 static bool add_ids(struct token_buf *out, const struct completion_request *r, const struct served_model *m,
-                    const json_t *list, const char *where, struct api_error *e) {
+                    const json_t *list, const char *param, const char *where, struct api_error *e) {
     size_t n = json_array_size(list);
-    const char *param = "prompt";
     if (n == 0)
         return api_fail(e, 400, NULL, param, "'%s' must not be empty.", where);
     if (n > (size_t)m->max_model_len && r->truncate == INT_MAX)
@@ -44,8 +43,7 @@ static bool add_ids(struct token_buf *out, const struct completion_request *r, c
 }
 
 static bool add_text(struct token_buf *out, const struct completion_request *r, const struct served_model *m,
-                     const json_t *v, struct api_error *e) {
-    const char *param = "prompt";
+                     const json_t *v, const char *param, struct api_error *e) {
     size_t len = json_string_length(v);
     if (text_is_hopeless(m, len))
         return api_fail_context(e, param, "the prompt has", 0, len, m->max_model_len);
@@ -67,39 +65,44 @@ static bool add_text(struct token_buf *out, const struct completion_request *r, 
     return true;
 }
 
-static bool read_prompts(struct completion_request *r, const struct served_model *m, const json_t *root,
-                         struct api_error *e) {
-    const json_t *v = field_get(root, "prompt");
+bool openai_read_prompts(struct completion_request *r, const struct served_model *m, const json_t *root,
+                         const char *name, size_t most, struct api_error *e) {
+    const json_t *v = field_get(root, name);
     if (!v)
-        return api_fail(e, 400, "missing_required_parameter", "prompt", "'prompt' is missing.");
+        return api_fail(e, 400, "missing_required_parameter", name, "'%s' is missing.", name);
     const json_t *first = json_is_array(v) ? json_array_get(v, 0) : NULL;
     bool many = json_is_string(first) || json_is_array(first);
     if (!json_is_string(v) && !json_is_array(v))
         return api_fail(
-            e, 400, "invalid_type", "prompt",
-            "'prompt' must be a string, a list of strings, a list of token ids, or a list of such lists.");
+            e, 400, "invalid_type", name,
+            "'%s' must be a string, a list of strings, a list of token ids, or a list of such lists.", name);
     if (json_is_array(v) && !first)
-        return api_fail(e, 400, NULL, "prompt", "'prompt' must not be an empty list.");
+        return api_fail(e, 400, NULL, name, "'%s' must not be an empty list.", name);
     size_t num = many ? json_array_size(v) : 1;
-    if (num * (size_t)r->n > MAX_CHOICES)
-        return api_fail(e, 400, "out_of_range", "prompt", "Prompts times 'n' must not exceed %d, found %zu.",
-                        MAX_CHOICES, num * (size_t)r->n);
+    if (num * (size_t)r->n > most)
+        return api_fail(e, 400, "out_of_range", name, "%s must not exceed %zu, found %zu.",
+                        strcmp(name, "prompt") == 0 ? "Prompts times 'n'" : "Inputs", most,
+                        num * (size_t)r->n);
     if (!(r->prompts = calloc(num, sizeof *r->prompts)))
         return api_fail_memory(e);
     r->num_prompts = num;
     for (size_t i = 0; i < num; i++) {
         const json_t *p = many ? json_array_get(v, i) : v;
-        char where[32] = "prompt";
-        if (many)
-            snprintf(where, sizeof where, "prompt[%zu]", i);
+        char where[32];
+        snprintf(where, sizeof where, many ? "%s[%zu]" : "%s", name, i);
         if (many && json_typeof(p) != json_typeof(first))
-            return api_fail(e, 400, "invalid_type", "prompt",
+            return api_fail(e, 400, "invalid_type", name,
                             "'%s' is of another kind than the prompts before it.", where);
         struct token_buf *ids = &r->prompts[i];
-        if (!(json_is_string(p) ? add_text(ids, r, m, p, e) : add_ids(ids, r, m, p, where, e)))
+        if (!(json_is_string(p) ? add_text(ids, r, m, p, name, e) : add_ids(ids, r, m, p, name, where, e)))
             return false;
     }
     return true;
+}
+
+static bool read_prompts(struct completion_request *r, const struct served_model *m, const json_t *root,
+                         struct api_error *e) {
+    return openai_read_prompts(r, m, root, "prompt", MAX_CHOICES, e);
 }
 
 bool openai_completions_read(struct completion_request *r, const struct served_model *m, json_t *root,

@@ -101,6 +101,13 @@ static void name_alias(const json_t *root, unsigned api, struct api_error *e) {
     }
 }
 
+bool openai_check_priority(const struct completion_request *r, const struct served_model *m,
+                           struct api_error *e) {
+    return r->priority == 0 || m->has_priorities ||
+           api_fail(e, 400, "unsupported_parameter", "priority",
+                    "'priority' other than 0 needs a server with --scheduling-policy priority.");
+}
+
 bool openai_read_fields(struct completion_request *r, const struct served_model *m, json_t *root,
                         const struct openai_api *api, void *own, struct api_error *e) {
     if (!apply_aliases(root, api->bit, e) || !(r->model = field_model(m, root, e)) ||
@@ -109,10 +116,7 @@ bool openai_read_fields(struct completion_request *r, const struct served_model 
         !fields_read(own, api->own_fields, api->num_own_fields, root, e))
         return false;
     r->has_seed = field_get(root, "seed") && r->seed != -1; // -1: any (vLLM, llama.cpp)
-    if (r->priority != 0 && !m->has_priorities)
-        return api_fail(e, 400, "unsupported_parameter", "priority",
-                        "'priority' other than 0 needs a server with --scheduling-policy priority.");
-    return fields_refuse(root, api->bit, e);
+    return openai_check_priority(r, m, e) && fields_refuse(root, api->bit, e);
 }
 
 // ---- stops and bias
@@ -250,7 +254,14 @@ static bool read_rest(struct completion_request *r, const json_t *root, struct a
         if (n < r->n)
             return api_fail(e, 400, "out_of_range", "best_of", "'best_of' must be at least 'n'.");
     }
-    v = field_get(root, "cache_salt");
+    if (r->min_tokens > r->max_tokens && field_get(root, "min_tokens"))
+        return api_fail(e, 400, "out_of_range", "min_tokens",
+                        "'min_tokens' (%d) must not exceed 'max_tokens' (%d).", r->min_tokens, r->max_tokens);
+    return openai_read_labels(r, root, e);
+}
+
+bool openai_read_labels(struct completion_request *r, const json_t *root, struct api_error *e) {
+    const json_t *v = field_get(root, "cache_salt");
     if (v) {
         if (!json_is_string(v))
             return api_fail(e, 400, "invalid_type", "cache_salt", "'cache_salt' must be a string.");
@@ -275,9 +286,6 @@ static bool read_rest(struct completion_request *r, const json_t *root, struct a
     v = field_get(root, "user");
     if (v && !json_is_string(v))
         return api_fail(e, 400, "invalid_type", "user", "'user' must be a string.");
-    if (r->min_tokens > r->max_tokens && field_get(root, "min_tokens"))
-        return api_fail(e, 400, "out_of_range", "min_tokens",
-                        "'min_tokens' (%d) must not exceed 'max_tokens' (%d).", r->min_tokens, r->max_tokens);
     return true;
 }
 

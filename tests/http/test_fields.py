@@ -5,7 +5,7 @@ import re
 
 import pytest
 from goldens import ROOT
-from test_chat import HI, chat  # noqa: F401
+from test_chat import HI
 from wire import check_error, parse_events, wait_for
 
 DIALECTS = ROOT / "server/dialects"
@@ -22,7 +22,7 @@ PARTS_OF_IT = {
     "apply-template": ("/apply-template", {"messages": HI}),
 }
 PATHS = BODIES | PARTS_OF_IT
-MEMBERS = ("message", "part", "stream_options")
+MEMBERS = ("message", "part", "stream_options", "embeddings")
 HEADER = "x-quire-ignored"
 UNLIKELY = {"x": 1}  # no field takes it, and it asks for something
 
@@ -65,7 +65,7 @@ def tabled():
     """The same of field_table.c."""
     text = (DIALECTS / "field_table.c").read_text()
     defines = dict(re.findall(r"^#define (\w+) (\S.*)$", text, re.M))
-    short = {"C": "completions", "CHAT": "chat", "MESSAGE": "message", "PART": "part", "STREAM": "stream_options",
+    short = {"C": "completions", "CHAT": "chat", "MESSAGE": "message", "PART": "part", "STREAM": "stream_options", "EMBED": "embeddings",
              "TOKENIZE": "tokenize", "DETOKENIZE": "detokenize", "RENDER": "apply-template"}  # fmt: skip
 
     def literal(expression):

@@ -118,8 +118,8 @@ def test_load_and_slots(start):
         ("/openai/v1/chat/completions", 404, "did you mean '/v1/chat/completions'?"),
         ("/v1/api/v1/models", 404, "did you mean '/v1/models'?"),
         ("/metrcis", 404, "did you mean '/metrics'?"),
-        ("/v1/embeddings", 501, "not embeddings"),
-        ("/embedding/", 501, "not embeddings"),
+        ("/rerank", 501, "not ranks"),
+        ("/embedding/", 501, "/v1/embeddings"),
         ("/infill", 501, "middle"),
     ],
 )

@@ -12,6 +12,7 @@ SAMPLER = "kernels/cpu/sampler.c"
 DETOK = "engine/text/detok.c"
 BATCH = "engine/batch.c"
 ENGINE = "engine/engine.c"
+POOLING = "engine/pooling.c"
 FORWARD = "engine/forward.c"
 MASKS = "engine/mask_worker.c"
 RANKS = "engine/ranks/ranks.c"
@@ -252,4 +253,9 @@ ROWS = [
     (RECORD, "p->config.async = number(c, 0, 1) != 0;", "number(c, 0, 1);", "test_replay"),  # replayed without asynchronous scheduling
     (RANKS, "        world->ops->abort(world, \"closed with steps in flight\");\n", "        (void)0;\n",
             "test_ranks"),  # the last stage waits for nobody
+    # ---- pooling ---------------------------------------------------------------------------------------------
+    (POOLING, "r->pooling == POOLING_CLS && n > 0 && first == 0", "r->pooling == POOLING_CLS && n > 0", "test_pooling"),  # the first of the last chunk
+    (POOLING, "r->pooling == POOLING_MEAN && first == 0", "false", "test_pooling"),  # what was there before a preemption stays
+    (POOLING, "? (float)r->num_prompt : 1", "? 2 : 1", "test_pooling"),  # no mean
+    (POOLING, "!last || finish_vector(r, hidden) ? ITEM_GOOD", "!last || (finish_vector(r, hidden), true) ? ITEM_GOOD", "test_pooling"),  # infinity passes
 ]

@@ -59,6 +59,11 @@ int tokenizer_vocab(const struct tokenizer *t) { return t ? VOCAB : 0; }
 token_id tokenizer_bos(const struct tokenizer *t) { return t ? BOS : -1; }
 token_id tokenizer_eos(const struct tokenizer *t) { return t ? EOS : -1; }
 bool tokenizer_adds_bos(const struct tokenizer *t) { return t != NULL; }
+bool tokenizer_is_special(const struct tokenizer *t, token_id id) {
+    (void)t;
+    (void)id;
+    return false;
+}
 bool tokenizer_is_end(const struct tokenizer *t, token_id id) { return t && id == EOS; }
 int tokenizer_ends(const struct tokenizer *t, token_id *ids, int max) {
     if (!t || max < 1)

@@ -622,7 +622,7 @@ static void test_bad_keys(void **state) {
         {{"llama.interleave_moe_layer_step", 4, 2, NULL}, "llama.interleave_moe_layer_step"},
         {{"llama.leading_dense_block_count", 4, 1, NULL}, "llama.leading_dense_block_count"},
         {{"llama.nextn_predict_layers", 4, 1, NULL}, "llama.nextn_predict_layers"},
-        {{"llama.pooling_type", 4, 3, NULL}, "llama.pooling_type"},
+        {{"llama.pooling_type", 4, 4, NULL}, "llama.pooling_type"},
         {{"llama.residual_scale", 6, 0.2, NULL}, "llama.residual_scale"},
         {{"llama.residual_multiplier", 6, 0.2, NULL}, "llama.residual_multiplier"},
         {{"llama.hidden_activation", 8, 0, "gelu"}, "llama.hidden_activation"},

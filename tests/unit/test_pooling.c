@@ -1,0 +1,50 @@
+// Hidden states of chunks become one vector, whatever the chunks are.
+#include "pooling.h"
+
+#include "harness.h"
+
+#include <math.h>
+
+enum { D = 2, N = 5 };
+static const float rows[N * D] = {1, -1, 2, 4, 8, 0.5f, 3, 3, 7, -9};
+
+// The vector of a request whose prompt is computed in chunks of so many tokens, beside one that pools nothing.
+static enum item_failure pool(enum pooling kind, int chunk, const float *hidden, float *out) {
+    struct request other = {.num_prompt = 1}, r = {.num_prompt = N, .pooling = kind, .vector = out};
+    uint8_t failed[2] = {ITEM_GOOD, ITEM_GOOD};
+    for (int first = 0; first < N; first += chunk) {
+        int n = N - first < chunk ? N - first : chunk;
+        struct plan_item items[] = {{.req = &other, .num_new = 1}, {.req = &r, .first = first, .num_new = n}};
+        struct plan plan = {.items = items, .num_items = 2};
+        const struct step_out step = {.hidden = hidden + (size_t)first * D};
+        failed[0] = 77;
+        pooling_collect(&plan, (int32_t[]){0, 0, n}, &step, D, failed);
+        assert_int_equal(failed[0], 77);
+    }
+    return (enum item_failure)failed[1];
+}
+
+static void test_chunks(void **state) {
+    (void)state;
+    static const float wanted[][D] = {
+        [POOLING_MEAN] = {21.0f / 5, -2.5f / 5}, [POOLING_CLS] = {1, -1}, [POOLING_LAST] = {7, -9}};
+    for (int kind = POOLING_MEAN; kind <= POOLING_LAST; kind++)
+        for (int chunk = 1; chunk <= N; chunk++) {
+            float v[D] = {99, 99}; // of a run before a preemption
+            assert_int_equal(pool((enum pooling)kind, chunk, rows, v), ITEM_GOOD);
+            assert_memory_equal(v, wanted[kind], sizeof v);
+        }
+}
+
+static void test_not_finite(void **state) {
+    (void)state;
+    float bad[N * D] = {0}, v[D];
+    bad[3 * D + 1] = INFINITY;
+    assert_int_equal(pool(POOLING_MEAN, 2, bad, v), ITEM_NOT_FINITE);
+    assert_int_equal(pool(POOLING_LAST, 2, bad, v), ITEM_GOOD);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_chunks), cmocka_unit_test(test_not_finite)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

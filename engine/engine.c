@@ -10,7 +10,7 @@
 #include "models/model_file.h"
 #include "models/model_hash.h"
 #include "models/weights.h"
-#include "pooling.h"
+#include "pooler.h"
 #include "ranks/process_group.h"
 #include "ranks/ranks.h"
 #include "ranks/workers.h"

@@ -1,5 +1,5 @@
 // Hidden states of chunks become one vector, whatever the chunks are.
-#include "pooling.h"
+#include "pooler.h"
 
 #include "harness.h"
 

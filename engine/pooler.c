@@ -1,4 +1,4 @@
-#include "pooling.h"
+#include "pooler.h"
 
 #include <math.h>
 #include <string.h>

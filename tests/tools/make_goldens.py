@@ -15,6 +15,7 @@ A golden file holds the arguments, a prompt, the log-probability of each of its 
 of logits, and a greedy continuation with `margins`: how far the two best logits of each step lie apart. `effect` is how far
 the logits move when the feature that the case is about is left out; a case whose feature hardly matters is refused. The
 seed is the first with which every margin is larger than rounding, and the continuation more than one token repeated.
+Where activations are rounded, the prompt goes round tokens whose choice of experts is close: rounding would change it.
 """
 import argparse
 import glob
@@ -32,6 +33,7 @@ FLOATS = ("f32", "f16", "bf16")
 NO_FOLDER = ("llama-scale",)  # no config.json says an attention scale for llama
 GOLDEN = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "model", "golden")
 PROMPT, GREEDY, MARGIN = 90, 16, 0.005
+ROUTED, COMPARED = 0.15, 0.2  # of models with experts whose activations are rounded: see watch_routers()
 BASE = "--layers 2 --hidden 64 --heads 4 --kv-heads 2 --ffn 96 --vocab 300 --context 256"
 PERMUTED = ("llama", "granite", "granitehybrid", "granitemoe", "minicpm", "smollm3", "internlm2", "mistral3")  # whose converters interleave rows of q and k
 PATTERNS = {"olmo2": 4, "exaone4": 4, "gemma2": 2, "gemma3": 6, "cohere2": 4, "gpt-oss": 2}  # of so many layers the last has no window
@@ -87,6 +89,7 @@ CASES = {
     "lfm2": ("--arch lfm2 --layers 4 --rope-base 1000000", "conv"),
     "lfm2-q8_0": ("--arch lfm2 --layers 5 --attention 2 --taps 4 --type q8_0", "conv"),
     "qwen3moe": ("--arch qwen3moe --no-tied --experts 16 --top-k 3 --expert-ffn 48", "top_k"),
+    "qwen3moe-q8_0": ("--arch qwen3moe --type q8_0 --no-tied --experts 16 --top-k 3 --expert-ffn 64", "top_k"),
     "qwen2moe": ("--arch qwen2moe --no-tied --experts 12 --top-k 4 --expert-ffn 32 --shared-ffn 80", "shared"),
     "olmoe": ("--arch olmoe --no-tied --experts 16 --top-k 4 --kv-heads 4", "top_k"),
     "granitemoe": ("--arch granitemoe --no-tied --experts 10 --top-k 3 --f32 attention.scale=0.2 --f32 embedding_scale=2 --f32 residual_scale=0.4 --f32 logit_scale=2",
@@ -110,6 +113,8 @@ CASES = {
     "llama4-maverick": ("--arch llama4 --no-tied --layers 4 --hidden 32 --experts 128 --top-k 1 --expert-ffn 16 --shared-ffn 16 --rope llama3 "
                         "--rope-factor 8 --rope-original 32", "shared"),
     "mixtral": ("--no-tied --experts 8", "top_k"),
+    "mixtral-bf16": ("--type bf16 --no-tied --experts 8", "top_k"),
+    "qwen2moe-q4_k_m": (f"--arch qwen2moe --type q4_k_m {K} --no-tied --experts 6 --top-k 2 --expert-ffn 256 --shared-ffn 256", "shared"),
     "qwen35": ("--arch qwen35 --layers 5 --head-dim 32 --rope-dim 8 --no-tied --rope-base 1000000 --taps 4", "conv"),
     "qwen35-grouped": ("--arch qwen35 --layers 4 --taps 4 --states 6,3,32,32", "gate"),
     "granitehybrid": ("--arch granitehybrid --layers 4 --taps 4 --states 8,1,16,16 --no-tied --f32 attention.scale=0.2 "
@@ -628,6 +633,39 @@ def logits_of(model, ids):
         return model(torch.tensor([ids]), use_cache=False).logits[0].double()
 
 
+def watch_routers(model, a):
+    """A list that gets, with each call of the model, how far the router logits of the last expert chosen and of the next lie
+    apart: the least over all layers, of each row. Rounded activations move logits by up to 0.1: a smaller distance may
+    make a row go to other experts, with other logits behind them. None: nothing is rounded, or routers are no plain matrices."""
+    import torch
+
+    if not a.experts or a.type in ("f32", "f16"):
+        return None
+    gates = [m for n, m in model.named_modules() if n.endswith(".gate") and isinstance(m, torch.nn.Linear)]
+    if len(gates) != a.layers:
+        return None
+    apart = []
+
+    def note(module, x, logits):
+        best = logits.reshape(-1, a.experts).topk(a.top_k + 1).values
+        gap = best[:, -2] - best[:, -1]
+        apart[:] = gap.tolist() if module is gates[0] else [min(pair) for pair in zip(apart, gap.tolist())]
+
+    for gate in gates:
+        gate.register_forward_hook(note)
+    return apart
+
+
+def make_prompt(name, model, a, apart):
+    prompt = [1]
+    for i in range(1, PROMPT):
+        rng = random.Random(f"{name} {i}")
+        prompt.append(rng.randrange(3, a.vocab))
+        while apart is not None and (logits_of(model, prompt), apart[-1])[1] < ROUTED:
+            prompt[-1] = rng.randrange(3, a.vocab)
+    return prompt
+
+
 def try_case(name, seed):
     """The golden of a case with this seed, or None where a greedy step is too close or all sample the same."""
     text, off = CASES[name]
@@ -637,14 +675,17 @@ def try_case(name, seed):
         a = make_gguf.parse([path] + arguments)
         make_gguf.main([path] + arguments)
         model = load(a, path, None)
-        prompt = [1] + [random.Random(f"{name} {i}").randrange(3, a.vocab) for i in range(1, PROMPT)]
+        apart = watch_routers(model, a)
+        prompt = make_prompt(name, model, a, apart)
         rows = logits_of(model, prompt)
+        if apart and apart[0] < ROUTED:
+            return None
         ids, margins = list(prompt), []
         for _ in range(GREEDY * (2 if a.mix else 1)):  # states go on
             best = logits_of(model, ids)[-1].topk(2)
             margins.append(round(float(best.values[0] - best.values[1]), 4))
             ids.append(int(best.indices[0]))
-            if margins[-1] < MARGIN:
+            if margins[-1] < MARGIN or (apart and apart[-1] < ROUTED and min(margins) > COMPARED):
                 return None
         if len(set(ids[PROMPT:])) < 4:
             return None

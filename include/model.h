@@ -113,7 +113,8 @@ struct ffn_spec {
     bool out_bias; // and so is down
     int experts;   // E; 0: none, and nothing below counts
     int top_k;     // experts of a row
-    int groups;    // over 1: only experts of the top_groups groups whose two best have the largest sum
+    int groups; // over 1: only experts of the top_groups best groups: by their best with GATING_SOFTMAX, else by the
+                // sum of their two best
     int top_groups;
     enum gating gating;
     bool renormalise;  // the weights of a row are divided by their sum

@@ -11,7 +11,7 @@ static const struct hparam_key gguf_keys[NUM_HPARAMS] = {
     [H_LAYERS] = {"block_count", HPARAM_INT, true, .field = AT(layers), .min = 1, .max = MODEL_MAX_LAYERS},
     [H_CONTEXT] = {"context_length", HPARAM_INT, true, .field = AT(context), .min = 1, .max = 1 << 24},
     [H_HIDDEN] = {"embedding_length", HPARAM_INT, true, .field = AT(hidden), .min = 1, .max = 1 << 20},
-    [H_FFN] = {"feed_forward_length", HPARAM_INT, true, true, AT(ffn.hidden), 1, 1 << 24},
+    [H_FFN] = {"feed_forward_length", HPARAM_INT, false, true, AT(ffn.hidden), 1, 1 << 24},
     [H_HEADS] = {"attention.head_count", HPARAM_INT, true, true, AT(attn.heads), 1, 1 << 14},
     [H_KV_HEADS] = {"attention.head_count_kv", HPARAM_INT, false, true, AT(attn.kv_heads), 1,
                     .bound = AT(attn.heads)},
@@ -193,7 +193,12 @@ static const struct weight_slot gguf_slots[] = {
      .when = TRAIT_DELTA, .of = OF_MIX},
     {WEIGHT_MIX_GATE, SLOT_LAYER, IN_LAYER(mix_gate),
      .part = {{"attn_gate", "vD"}, {"ssm_beta", "hD"}, {"ssm_alpha", "hD"}}, .when = TRAIT_DELTA,
-     .of = OF_MIX},
+     .unless = TRAIT_BETA_ALPHA, .of = OF_MIX},
+    {WEIGHT_MIX_GATE, SLOT_LAYER, IN_LAYER(mix_gate),
+     .part = {{"attn_gate", "vD"},
+              {"ssm_ba", "hD", .rows = "hh", .each = 'r'},
+              {"ssm_ba", "hD", .rows = "hh", .at = 1, .each = 'r'}},
+     .when = TRAIT_BETA_ALPHA, .of = OF_MIX},
     {WEIGHT_MIX_CONV, SLOT_LAYER, IN_LAYER(mix_conv),
      .part = {{"ssm_conv1d", "nt", .rows = "nnv"},
               {"ssm_conv1d", "nt", .rows = "nnv", .at = 1},
@@ -279,16 +284,17 @@ _Static_assert(NUM_HPARAMS <= 64, "a bit for each");
 #define SSM (HAS(H_SSM_CONV) | HAS(H_SSM_INNER) | HAS(H_SSM_STATE) | HAS(H_SSM_HEADS) | HAS(H_SSM_GROUPS))
 #define EXPERT_GROUPS (HAS(H_EXPERT_GROUPS) | HAS(H_EXPERT_TOP_GROUPS))
 #define SCALES (HAS(H_EMBED_SCALE) | HAS(H_RESIDUAL_SCALE) | HAS(H_LOGIT_SCALE))
-static const struct arch_experts chosen = {.gating = GATING_SOFTMAX_CHOSEN},
-                                 chosen_biased = {.gating = GATING_SOFTMAX_CHOSEN, .biases = true},
-                                 plain = {.gating = GATING_SOFTMAX},
-                                 with_gate = {.gating = GATING_SOFTMAX, .shared_gate = true},
-                                 renormalised = {.gating = GATING_SOFTMAX, .renormalise = true},
-                                 renormalised_biased = {.gating = GATING_SOFTMAX,
-                                                        .renormalise = true,
-                                                        .select_bias = true},
-                                 sigmoid = {.gating = GATING_SIGMOID, .select_bias = true},
-                                 weighed = {.gating = GATING_SIGMOID, .shared = 1, .weigh_input = true};
+static const struct arch_experts
+    chosen = {.gating = GATING_SOFTMAX_CHOSEN},
+    chosen_biased = {.gating = GATING_SOFTMAX_CHOSEN, .biases = true}, plain = {.gating = GATING_SOFTMAX},
+    with_gate = {.gating = GATING_SOFTMAX, .shared_gate = true},
+    renormalised = {.gating = GATING_SOFTMAX, .renormalise = true},
+    renormalised_biased = {.gating = GATING_SOFTMAX, .renormalise = true, .select_bias = true},
+    renormalised_gate = {.gating = GATING_SOFTMAX, .renormalise = true, .shared_gate = true},
+    sigmoid = {.gating = GATING_SIGMOID, .select_bias = true},
+    sigmoid_renormalised = {.gating = GATING_SIGMOID, .renormalise = true, .select_bias = true},
+    deepseek = {.gating = GATING_SOFTMAX, .select_bias = true, .bias_is_sigmoid = true},
+    weighed = {.gating = GATING_SIGMOID, .shared = 1, .weigh_input = true};
 #define LAYER_EPS HAS(H_LAYER_NORM_EPS)
 #define NORM_LAYERS .norm = NORM_LAYER, .norm_bias = OPTIONAL
 #define FFN_BIASES .ffn_bias = OPTIONAL
@@ -351,10 +357,14 @@ static const struct arch archs[] = {
      GGUF_TABLES},
     {"lfm2", .mix = MIX_CONV, .qk_norm = QK_NORM_HEADS, .traits = TRAIT_QK_NORM | TRAIT_SHORT_CONV,
      .must = HAS(H_SHORT_CONV), GGUF_TABLES}, // LFM2, LFM2.5
-    // Granite 4 (hybrid, dense)
+    {"lfm2moe", .mix = MIX_CONV, .qk_norm = QK_NORM_HEADS, .traits = TRAIT_QK_NORM | TRAIT_SHORT_CONV,
+     .experts = &sigmoid_renormalised, .may = EXPERTS | HAS(H_DENSE_LAYERS),
+     .must = HAS(H_SHORT_CONV) | HAS(H_EXPERT_FFN), GGUF_TABLES}, // LFM2 8B A1B
+    // Granite 4 (hybrid)
     {"granitehybrid", .mix = MIX_SSM, .rope_interleaved = true, .qkv_bias = OPTIONAL, .out_bias = OPTIONAL,
-     .logits_divided = true, .traits = TRAIT_SSM, .may = SCALES | HAS(H_ROPE_FINETUNED),
-     .must = HAS(H_LOGIT_SCALE) | SSM, GGUF_TABLES},
+     .logits_divided = true, .traits = TRAIT_SSM, .experts = &chosen,
+     .may = SCALES | HAS(H_ROPE_FINETUNED) | EXPERTS | HAS(H_SHARED_FFN), .must = HAS(H_LOGIT_SCALE) | SSM,
+     GGUF_TABLES},
     {"falcon-h1", .mix = MIX_SSM, .mix_beside = true, .traits = TRAIT_SSM | TRAIT_BARE_FFN_NORM, .must = SSM,
      GGUF_TABLES},
     // Qwen 3.5 (dense)
@@ -362,15 +372,25 @@ static const struct arch archs[] = {
      .traits = TRAIT_QK_NORM | TRAIT_DELTA | TRAIT_ATTN_GATE | TRAIT_FFN_NORM_NAME, .must = SSM,
      .may = HAS(H_ATTN_INTERVAL) | HAS(H_RECURRENT_LAYERS) | HAS(H_ROPE_SECTIONS) | HAS(H_NEXTN),
      GGUF_TABLES},
+    {"qwen35moe", .mix = MIX_DELTA, .mix_tiled = true, .qk_norm = QK_NORM_HEADS,
+     .traits = TRAIT_QK_NORM | TRAIT_DELTA | TRAIT_ATTN_GATE | TRAIT_FFN_NORM_NAME,
+     .experts = &renormalised_gate, .must = SSM | HAS(H_EXPERT_FFN) | HAS(H_SHARED_FFN),
+     .may = HAS(H_ATTN_INTERVAL) | HAS(H_RECURRENT_LAYERS) | HAS(H_ROPE_SECTIONS) | HAS(H_NEXTN) | EXPERTS,
+     GGUF_TABLES},
+    // Qwen3 Next
+    {"qwen3next", .mix = MIX_DELTA, .qk_norm = QK_NORM_HEADS,
+     .traits = TRAIT_QK_NORM | TRAIT_DELTA | TRAIT_BETA_ALPHA | TRAIT_ATTN_GATE | TRAIT_FFN_NORM_NAME,
+     .experts = &renormalised_gate, .must = SSM | HAS(H_EXPERT_FFN) | HAS(H_SHARED_FFN),
+     .may = HAS(H_ATTN_INTERVAL) | HAS(H_RECURRENT_LAYERS) | HAS(H_NEXTN) | EXPERTS, GGUF_TABLES},
     // Mistral Small 3, Ministral 3
     {"mistral3", .rope_interleaved = true, .out_bias = OPTIONAL, .qkv_bias = OPTIONAL,
      .window_every_layer = true, .may = HAS(H_ATTN_TEMP) | HAS(H_ROPE_YARN_LOG), GGUF_TABLES},
     {"qwen3moe", .qk_norm = QK_NORM_HEADS, .traits = TRAIT_QK_NORM, .experts = &renormalised, .may = EXPERTS,
      .must = HAS(H_EXPERT_FFN), GGUF_TABLES},
     // DeepSeek V2, V3 and R1, Kimi K2, GLM 4.7 Flash
-    {"deepseek2", .rope_interleaved = true, .traits = TRAIT_LATENT,
-     .may = HAS(H_DENSE_LAYERS) | HAS(H_ROPE_YARN_LOG) | HAS(H_LATENT_KEY_DIM) | HAS(H_LATENT_VALUE_DIM) |
-            HAS(H_Q_LORA),
+    {"deepseek2", .rope_interleaved = true, .traits = TRAIT_LATENT, .experts = &deepseek,
+     .may = EXPERTS | EXPERT_GROUPS | HAS(H_SHARED_EXPERTS) | HAS(H_DENSE_LAYERS) | HAS(H_NEXTN) |
+            HAS(H_ROPE_YARN_LOG) | HAS(H_LATENT_KEY_DIM) | HAS(H_LATENT_VALUE_DIM) | HAS(H_Q_LORA),
      .must = HAS(H_KV_LORA) | HAS(H_ROPE_DIM), GGUF_TABLES},
     // Qwen1.5 and Qwen2 MoE
     {"qwen2moe", .qkv_bias = ALWAYS, .experts = &with_gate, .may = EXPERTS | HAS(H_SHARED_FFN),

@@ -109,7 +109,7 @@ struct weight_slot {
     struct slot_part {
         // Letters as in model.h, k for K; Q is H*d, K is K*d and O what attn_out_size() says. S and E are of experts. Of latents: A
         // is C+r, N is n, W is v, P is H*(n+r) and B is H*(n+v). Of recurrent layers: h heads, g groups, n groups*N, v
-        // heads*P, p is P, m is v / groups, t taps, 1 is 1. A bias has a value for each row of its matrix.
+        // heads*P, p is P, m is v / groups, r heads / groups, t taps, 1 is 1. A bias has a value for each row of its matrix.
         const char *name, *shape;
         const char *end; // of the name; NULL: ".weight", and ".bias" of a bias
         // Where the part is some rows of a tensor: the letters of all its rows, and which of them are the part's.
@@ -143,8 +143,9 @@ struct arch_experts {
     bool shared_gate;
     int shared; // experts for all rows, where the file does not say how many
     bool weigh_input;
-    bool select_bias; // if the file has it
-    bool biases;      // of the router and the experts
+    bool select_bias;     // if the file has it
+    bool bias_is_sigmoid; // which then means GATING_SIGMOID
+    bool biases;          // of the router and the experts
 };
 
 // What an architecture's files have, or how they call it: which slots are its own.
@@ -164,6 +165,7 @@ enum trait {
     TRAIT_NO_GATE = 4096, // the feed-forward has no gate
     TRAIT_LATENT = 8192,  // latent attention
     TRAIT_SINKS = 16384,
+    TRAIT_BETA_ALPHA = 32768, // of MIX_DELTA: `ssm_ba` has rows of beta and alpha, group by group
 };
 
 enum presence { NEVER, OPTIONAL, ALWAYS };

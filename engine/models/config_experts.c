@@ -38,11 +38,21 @@ static bool check_experts(struct config_reader *r) {
     return false;
 }
 
+// The size of layers without experts. Files of models that have none of them may lack it.
+static bool check_dense(struct config_reader *r) {
+    bool needed = r->h.expert.experts > 0 && r->h.expert.hidden == 0;
+    for (int i = 0; i < r->h.layers - r->h.nextn; i++)
+        needed |= !config_has_experts(r, i);
+    if (needed && r->h.ffn.hidden == 0)
+        model_file_bad(r->f, r->err, "key %s is missing", config_key(r, H_FFN));
+    return !needed || r->h.ffn.hidden > 0;
+}
+
 bool config_experts(struct config_reader *r) {
     const struct arch_experts *a = r->arch->experts;
     struct ffn_spec *e = &r->h.expert;
     char name[TENSOR_NAME_BYTES];
-    if (!config_read(r, H_EXPERTS) || !config_read(r, H_NEXTN))
+    if (!config_read(r, H_FFN) || !config_read(r, H_EXPERTS) || !config_read(r, H_NEXTN))
         return false;
     if (r->h.nextn >= r->h.layers) {
         model_file_bad(r->f, r->err, "key %s is %d, expected less than %d layers", config_key(r, H_NEXTN),
@@ -50,7 +60,7 @@ bool config_experts(struct config_reader *r) {
         return false;
     }
     if (e->experts == 0)
-        return true;
+        return check_dense(r);
     if (!a) {
         model_file_bad(r->f, r->err, "key %s is %d: experts are not supported yet in architecture %s",
                        config_key(r, H_EXPERTS), e->experts, r->arch->name);
@@ -80,10 +90,12 @@ bool config_experts(struct config_reader *r) {
     int64_t shared = (int64_t)r->h.shared_experts * e->hidden;
     if (e->shared_hidden == 0)
         e->shared_hidden = shared < 1 << 24 ? (int)shared : (1 << 24) + 1;
-    if (!check_experts(r))
+    if (!check_dense(r) || !check_experts(r))
         return false;
     const struct weight_slot *s = arch_slot(r->arch, WEIGHT_SELECT_BIAS);
     arch_tensor_name(s, 0, true, first_expert_layer(r), name);
     e->select_bias = a->select_bias && model_file_find(r->f, name);
+    if (a->bias_is_sigmoid && e->select_bias && r->h.gating == 0)
+        e->gating = GATING_SIGMOID;
     return true;
 }

@@ -206,10 +206,10 @@ enum status model_config_read(const struct model_file *f, struct model_config *c
     *c = (struct model_config){0};
     // (12)
     if (!read_arch(&r, c) || !config_check_keys(&r) || !config_read(&r, H_LAYERS) ||
-        !config_read(&r, H_CONTEXT) || !config_read(&r, H_HIDDEN) || !config_read(&r, H_FFN) ||
-        !config_experts(&r) || !config_heads(&r) || !config_attn_scale(&r) || !read_scales(&r) ||
-        !config_mix(&r) || !config_window(&r, windowed) || !config_rope(&r) || !read_block(&r, c) ||
-        !read_vocab(&r, c) || !config_read(&r, H_POOLING))
+        !config_read(&r, H_CONTEXT) || !config_read(&r, H_HIDDEN) || !config_experts(&r) ||
+        !config_heads(&r) || !config_attn_scale(&r) || !read_scales(&r) || !config_mix(&r) ||
+        !config_window(&r, windowed) || !config_rope(&r) || !read_block(&r, c) || !read_vocab(&r, c) ||
+        !config_read(&r, H_POOLING))
         return r.err->code;
     r.h.attn.qk_norm = r.arch->qk_norm;
     r.h.attn.gate = (r.arch->traits & TRAIT_ATTN_GATE) != 0;

@@ -112,6 +112,7 @@ static int64_t letter_size(const struct model_config *c, int layer, char letter)
     case 'v': return mix_values(m);
     case 'p': return m->head_dim;
     case 'm': return mix_values(m) / m->groups;
+    case 'r': return m->heads / m->groups;
     case 't': return m->taps;
     case '1': return 1;
     }

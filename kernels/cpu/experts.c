@@ -69,14 +69,16 @@ static int choose(int32_t *best, int n, const float *score, int num, const bool 
     return found;
 }
 
-// Whether each expert lies in one of the groups whose two best have the largest sum.
+// Whether each expert lies in one of the best groups (rule 20).
 static void mark_groups(bool *may, const float *score, const struct ffn_spec *f) {
     float sum[MAX_EXPERTS];
     int32_t best[MAX_EXPERTS];
     int size = f->experts / f->groups;
     for (int g = 0; g < f->groups; g++) {
         choose(best, 2, score + g * size, size, NULL);
-        sum[g] = score[g * size + best[0]] + score[g * size + best[1]];
+        sum[g] = score[g * size + best[0]];
+        if (f->gating != GATING_SOFTMAX)
+            sum[g] += score[g * size + best[1]];
     }
     memset(may, 0, (size_t)f->experts * sizeof *may);
     choose(best, f->top_groups, sum, f->groups, NULL);

@@ -166,7 +166,7 @@ void ref_act(float *y, enum act act, const float *gate, const float *up, int n) 
 
 enum { MAX_EXPERTS = 1024 };
 
-// The experts that may be chosen: of the groups whose two best have the largest sum.
+// The experts that may be chosen: of the best groups.
 static void choose_groups(bool *may, const double *score, const struct ffn_spec *ffn) {
     int groups = ffn->groups > 1 ? ffn->groups : 1, n = ffn->experts / groups;
     bool taken[MAX_EXPERTS] = {false};
@@ -178,7 +178,7 @@ static void choose_groups(bool *may, const double *score, const struct ffn_spec 
             best[0] = fmax(score[e], best[0]);
             best[1] = fmax(low, best[1]);
         }
-        sum[g] = best[0] + best[1];
+        sum[g] = ffn->gating == GATING_SOFTMAX ? best[0] : best[0] + best[1];
     }
     for (int k = 0; k < (groups > 1 ? ffn->top_groups : 1); k++) {
         int best = -1;

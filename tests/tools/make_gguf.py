@@ -60,7 +60,11 @@ ARCHS = {  # what their files have beside llama's, or instead
     "llama4": dict(moe_step=True),
     "gpt-oss": dict(bias=True, out_bias=True, ffn_norm="post_attention_norm", sinks=True, expert_bias=True),
     "hunyuan-moe": dict(qk_norm=True), "dots1": dict(qk_norm=True, select_bias=True),
+    "lfm2moe": dict(qk_norm=True, mix="conv", out_norm="token_embd_norm", select_bias=True),
 }
+ARCHS["qwen35moe"] = dict(ARCHS["qwen35"], shared_gate=True)
+ARCHS["qwen3next"] = dict(ARCHS["qwen35moe"], beta_alpha=True)
+SIGMOID = ("glm4moe", "dots1", "deepseek2", "lfm2moe")  # whose files say how experts are scored
 VOCABULARIES = {  # by preset: below the folder of --tokenizers
     "qwen2.5-0.5b": dict(vocab="qwen2/vocab.json", merges="qwen2/merges.txt", pre="qwen2",
                          added="qwen2/added_tokens.json", config="qwen2/tokenizer_config.json"),
@@ -200,6 +204,7 @@ def parse(argv=None):
     p.add_argument("--shared-ffn", type=int, default=0, help="of the shared expert")
     p.add_argument("--dense-layers", type=int, default=0)
     p.add_argument("--expert-step", type=int, default=1, help="of so many layers the last has experts")
+    p.add_argument("--select-bias", action="store_true", help="experts have a bias for the choice; some architectures always have it")
     p.add_argument("--nextn", type=int, default=0, help="layers behind those, of tensors that nobody reads")
     p.add_argument("--u32", action="append", default=[], metavar="KEY=VALUE", help="one more key under the architecture")
     p.add_argument("--kv-lora", type=int, default=32, help="of latent attention, as the next four")
@@ -218,7 +223,7 @@ def parse(argv=None):
     a.head_dim = a.head_dim or a.hidden // a.heads
     vars(a).update({"ffn_norm": "ffn_norm", "fused": False, "whole": False, "pre_norms": True, "post_norms": False, "ffn_gate": True,
                     "norm_key": "layer_norm_rms_epsilon", "norm_bias": False, "head_bias": False, "parallel_key": False, "latent": False, "mix": None,
-                    "beside": False, "gate": False, "shared_gate": False, "select_bias": False, "sinks": False, "expert_bias": False, "moe_step": False,
+                    "beside": False, "gate": False, "shared_gate": False, "beta_alpha": False, "sinks": False, "expert_bias": False, "moe_step": False,
                     "out_norm": "output_norm", **ARCHS[a.arch]})
     a.state_heads, a.state_groups, a.state_rows, a.state_columns = map(int, a.states.split(","))
     a.attends = [not a.mix or a.beside or i % a.attention == a.attention - 1 for i in range(a.layers)]
@@ -265,9 +270,10 @@ def latent_keys(w, a):
         w.u32(f"{a.arch}.attention.value_length_mla", a.v_dim)
     w.u32(f"{a.arch}.attention.q_lora_rank", a.q_lora)
     w.u32(f"{a.arch}.attention.kv_lora_rank", a.kv_lora)
-    w.u32(f"{a.arch}.leading_dense_block_count", a.layers)
-    w.u32(f"{a.arch}.expert_feed_forward_length", a.ffn)
-    w.u32(f"{a.arch}.expert_shared_count", 0)
+    if not a.experts:
+        w.u32(f"{a.arch}.leading_dense_block_count", a.layers)
+        w.u32(f"{a.arch}.expert_feed_forward_length", a.ffn)
+        w.u32(f"{a.arch}.expert_shared_count", 0)
 
 
 def latent_tensors(a, b, matrix, norm):
@@ -296,7 +302,8 @@ def main(argv=None, w=None):
     w.u32(f"{a.arch}.block_count", a.layers + a.nextn)
     w.u32(f"{a.arch}.context_length", a.context)
     w.u32(f"{a.arch}.embedding_length", a.hidden)
-    w.u32(f"{a.arch}.feed_forward_length", a.ffn)
+    if a.arch != "qwen35moe":  # where all layers have experts
+        w.u32(f"{a.arch}.feed_forward_length", a.ffn)
     w.u32(f"{a.arch}.attention.head_count", a.heads)
     if a.latent:
         latent_keys(w, a)
@@ -310,7 +317,7 @@ def main(argv=None, w=None):
             w.u32(f"{a.arch}.attention.head_count_kv", a.kv_heads)
         if a.mix == "delta":
             w.u32(f"{a.arch}.full_attention_interval", a.attention)
-            w.i32s(f"{a.arch}.rope.dimension_sections", [((a.rope_dim or d) // 2 + 2 - i) // 3 for i in range(3)] + [0])
+            a.beta_alpha or w.i32s(f"{a.arch}.rope.dimension_sections", [((a.rope_dim or d) // 2 + 2 - i) // 3 for i in range(3)] + [0])
         w.u32(f"{a.arch}.ssm.conv_kernel", a.taps)
         w.u32(f"{a.arch}.ssm.inner_size", a.state_heads * a.state_columns)
         w.u32(f"{a.arch}.ssm.state_size", a.state_rows)
@@ -342,11 +349,12 @@ def main(argv=None, w=None):
         w.u32(f"{a.arch}.expert_used_count", a.top_k)
     if a.expert_ffn:
         w.u32(f"{a.arch}.expert_feed_forward_length", a.expert_ffn)
-    shared_count = a.arch in ("glm4moe", "dots1")
-    if a.shared_ffn and shared_count:
-        w.u32(f"{a.arch}.expert_shared_count", a.shared_ffn // a.expert_ffn)
-        w.u32(f"{a.arch}.expert_gating_func", 2)
-        w.bool(f"{a.arch}.expert_weights_norm", True)
+    if a.experts and a.arch in SIGMOID:
+        if a.shared_ffn:
+            w.u32(f"{a.arch}.expert_shared_count", a.shared_ffn // a.expert_ffn)
+        w.u32(f"{a.arch}.expert_gating_func", 2 if a.select_bias else 1)
+        if a.arch != "lfm2moe":
+            w.bool(f"{a.arch}.expert_weights_norm", a.select_bias)
     elif a.shared_ffn and a.arch != "llama4":
         w.u32(f"{a.arch}.expert_shared_feed_forward_length", a.shared_ffn)
     if a.expert_step > 1 or a.moe_step:
@@ -440,8 +448,11 @@ def main(argv=None, w=None):
         if not a.attends[i] and a.mix == "delta":
             matrix(b + "attn_qkv.weight", 2 * keys + values, a.hidden)
             matrix(b + "attn_gate.weight", values, a.hidden)
-            matrix(b + "ssm_beta.weight", a.state_heads, a.hidden)
-            matrix(b + "ssm_alpha.weight", a.state_heads, a.hidden)
+            if a.beta_alpha:
+                matrix(b + "ssm_ba.weight", 2 * a.state_heads, a.hidden)
+            else:
+                matrix(b + "ssm_beta.weight", a.state_heads, a.hidden)
+                matrix(b + "ssm_alpha.weight", a.state_heads, a.hidden)
             conv(b + "ssm_conv1d.weight", 2 * keys + values)
             vector(b + "ssm_a", a.state_heads, 0.4, -0.5)
             bias(b + "ssm_dt.bias", a.state_heads)

@@ -120,6 +120,13 @@ CASES = {
     "granitehybrid": ("--arch granitehybrid --layers 4 --taps 4 --states 8,1,16,16 --no-tied --f32 attention.scale=0.2 "
                       "--f32 embedding_scale=2 --f32 residual_scale=0.4 --f32 logit_scale=2", "conv"),
     "falcon-h1": ("--arch falcon-h1 --layers 2 --taps 4 --states 4,2,16,16 --no-tied", "conv"),
+    "qwen35moe": ("--arch qwen35moe --layers 4 --head-dim 32 --rope-dim 8 --no-tied --rope-base 1000000 --taps 4 --experts 12 --top-k 3 "
+                  "--expert-ffn 32 --shared-ffn 48", "shared"),
+    "qwen3next": ("--arch qwen3next --layers 4 --head-dim 32 --rope-dim 8 --no-tied --taps 4 --states 6,3,16,16 --experts 8 --top-k 2 "
+                  "--expert-ffn 32 --shared-ffn 32", "conv"),
+    "granitehybrid-moe": ("--arch granitehybrid --layers 3 --taps 4 --states 8,1,16,16 --experts 8 --top-k 3 --shared-ffn 48 --f32 residual_scale=0.6 "
+                          "--f32 logit_scale=2", "shared"),
+    "lfm2moe": ("--arch lfm2moe --layers 4 --rope-base 1000000 --experts 8 --top-k 3 --expert-ffn 32 --dense-layers 1", "exp_probs_b"),
     "starcoder2": ("--arch starcoder2 --bias --out-bias --ffn-bias --no-tied", "bias"),
     "stablelm": ("--arch stablelm --kv-heads 4 --rope-dim 4 --no-tied", "norm_bias"),
     "stablelm-parallel": ("--arch stablelm --bias --qk-norm --one-norm --rope-dim 4 --no-tied", "qk_norm"),
@@ -134,6 +141,11 @@ CASES = {
     "deepseek2-lite": (f"{LATENT} --layers 3", None),
     "deepseek2-kv-b": (f"{LATENT} --q-lora 48 --kv-b", None),
     "deepseek2-yarn": (f"{LATENT} --q-lora 48 {YARN} --rope-factor 8 --f32 rope.scaling.yarn_log_multiplier=0.1", "mscale"),
+    "deepseek2-v2": (f"{LATENT} --layers 3 --q-lora 48 --experts 12 --top-k 3 --expert-ffn 32 --shared-ffn 64 --dense-layers 1 "
+                     "--u32 expert_group_count=4 --u32 expert_group_used_count=2 --f32 expert_weights_scale=4", "groups"),
+    "deepseek2-v3": (f"{LATENT} --layers 3 --q-lora 48 --experts 16 --top-k 4 --expert-ffn 32 --shared-ffn 32 --dense-layers 1 --nextn 1 "
+                     "--select-bias --u32 expert_group_count=4 --u32 expert_group_used_count=2 --f32 expert_weights_scale=2.5", "groups"),
+    "deepseek2-q8_0": (f"{LATENT} --q-lora 64 --kv-lora 64 --nope-dim 32 --v-dim 32 --type q8_0", None),
     "llama-f16": ("--type f16 --no-tied", None),
     "mistral-bf16": ("--type bf16 --window 20", "window"),
     "qwen2-q8_0": ("--arch qwen2 --type q8_0 --no-tied", "bias"),
@@ -289,17 +301,23 @@ def configuration(a, off):
         kinds = ["full_attention" if attends else "conv" for attends in a.attends]
         model = tf.Lfm2ForCausalLM(tf.Lfm2Config(**common, norm_eps=1e-5, conv_L_cache=a.taps, layer_types=kinds, pad_token_id=None,
                                                  block_auto_adjust_ff_dim=False))
+    elif a.arch == "lfm2moe":
+        kinds = ["full_attention" if attends else "conv" for attends in a.attends]
+        model = tf.Lfm2MoeForCausalLM(tf.Lfm2MoeConfig(
+            **common, **experts, norm_eps=1e-5, conv_L_cache=a.taps, layer_types=kinds, num_experts=a.experts, num_dense_layers=a.dense_layers,
+            rope_parameters=dict(rope_type="default", rope_theta=a.rope_base)))
     elif a.arch == "granitehybrid":
         kinds = ["attention" if attends else "mamba" for attends in a.attends]
+        scales = {"attention_multiplier": a.head_dim**-0.5, **scales}
         model = tf.GraniteMoeHybridForCausalLM(tf.GraniteMoeHybridConfig(
-            **{**common, **scales}, layer_types=kinds, num_local_experts=0, shared_intermediate_size=a.ffn, position_embedding_type="rope",
-            **states, mamba_expand=a.state_heads * a.state_columns // a.hidden))
+            **{**common, **scales}, layer_types=kinds, num_local_experts=a.experts, num_experts_per_tok=a.top_k,
+            shared_intermediate_size=a.shared_ffn or a.ffn, position_embedding_type="rope", **states, mamba_expand=a.state_heads * a.state_columns // a.hidden))
     elif a.arch == "falcon-h1":
         model = tf.FalconH1ForCausalLM(tf.FalconH1Config(**common, **states, mamba_d_ssm=a.state_heads * a.state_columns))
-    elif a.arch == "qwen35":  # Qwen3-Next without experts, but for the order of rows
+    elif a.mix == "delta":  # Qwen 3.5 is Qwen3-Next, but for the order of rows
         kinds = ["full_attention" if attends else "linear_attention" for attends in a.attends]
         model = tf.Qwen3NextForCausalLM(tf.Qwen3NextConfig(
-            **common, layer_types=kinds, num_experts=0, partial_rotary_factor=(a.rope_dim or a.head_dim) / a.head_dim,
+            **common, **experts, layer_types=kinds, num_experts=a.experts, norm_topk_prob=True, shared_expert_intermediate_size=a.shared_ffn, partial_rotary_factor=(a.rope_dim or a.head_dim) / a.head_dim,
             linear_conv_kernel_dim=a.taps, linear_num_value_heads=a.state_heads, linear_num_key_heads=a.state_groups,
             linear_key_head_dim=a.state_rows, linear_value_head_dim=a.state_columns))
     elif a.arch == "phi3":
@@ -338,7 +356,7 @@ def configuration(a, off):
         if a.arch == "ernie4_5-moe" and gate is not None:
             gate.float()  # they give it float32
         if a.arch in ("glm4moe", "dots1") and gate is not None:
-            gate.register_forward_hook(lambda m, x, chosen: (chosen[0], chosen[1].double()))  # it gives float32
+            widen_weights(gate)
     return model
 
 
@@ -356,14 +374,20 @@ def warm_queries(scale, step):
     mistral.apply_rotary_pos_emb = rotate
 
 
+def widen_weights(router):
+    router.register_forward_hook(lambda m, x, chosen: (chosen[0], chosen[1].double()))  # it gives float32
+
+
 def expert_tensors(a, base, x, off):
     """What the model calls the tensors of a file's layer with experts, which has those of all experts as one."""
-    mlp = "block_sparse_moe" if a.arch in ("llama", "granitemoe") else "mlp"
+    mlp = "block_sparse_moe" if a.arch == "llama" or a.arch.startswith("granite") else "mlp"
     part = {"ffn_gate": "gate_proj", "ffn_up": "up_proj", "ffn_down": "down_proj"}
     if a.arch == "llama":
         part = {"ffn_gate": "w1", "ffn_up": "w3", "ffn_down": "w2"}
+    if a.arch == "lfm2moe":
+        return {{"ffn_gate_inp": "feed_forward.gate.weight", "exp_probs_b": "feed_forward.expert_bias"}.get(base, base): x * (off != base)}
     if base == "ffn_gate_inp":
-        router = {"granitemoe": "router.layer", "hunyuan-moe": "gate.wg"}.get(a.arch, "gate")
+        router = {"granitemoe": "router.layer", "granitehybrid": "router.layer", "hunyuan-moe": "gate.wg"}.get(a.arch, "gate")
         return {f"{mlp}.{router}.weight": x}
     if base == "exp_probs_b":
         x = x * (off != "select_bias")
@@ -372,38 +396,40 @@ def expert_tensors(a, base, x, off):
         return {"mlp.shared_expert_gate.weight": x[None]}
     if base.endswith("_shexp"):
         x = x * (off != "shared")
-        shared = {"qwen2moe": "shared_expert", "hunyuan-moe": "shared_mlp"}.get(a.arch, "shared_experts")
-        if a.arch == "granitemoe":
+        shared = {"qwen2moe": "shared_expert", "hunyuan-moe": "shared_mlp"}.get(a.arch, "shared_expert" if a.mix else "shared_experts")
+        if a.arch.startswith("granite"):
             return {f"shared_mlp.{base}": x}
         return {f"mlp.{shared}.{part[base.removesuffix('_shexp')]}.weight": x}
-    if a.arch == "granitemoe":
+    if a.arch.startswith("granite"):
         return {f"{mlp}.{base}": x}
     return {f"{mlp}.experts.{e}.{part[base.removesuffix('_exps')]}.weight": x[e] for e in range(a.experts)}
 
 
-DELTA = ("attn_qkv", "attn_gate", "ssm_beta", "ssm_alpha", "ssm_conv1d", "ssm_a", "ssm_dt", "ssm_norm", "ssm_out")
+DELTA = ("attn_qkv", "attn_gate", "ssm_beta", "ssm_alpha", "ssm_ba", "ssm_conv1d", "ssm_a", "ssm_dt", "ssm_norm", "ssm_out")
 
 
 def delta_net(a, t, off):
     """The weights of a gated delta net: theirs lie group by group of heads, with q, k, v, z of each group beside each other; the file
-    has the first head of each group, then the second."""
+    of Qwen 3.5 has the first head of each group, then the second."""
     import numpy as np
 
     heads, groups, rows, columns = a.state_heads, a.state_groups, a.state_rows, a.state_columns
     each, keys = heads // groups, groups * rows
 
     def by_group(x, size):
-        return x.reshape(each, groups, size, *x.shape[1:]).swapaxes(0, 1).reshape(x.shape)
+        return x if a.beta_alpha else x.reshape(each, groups, size, *x.shape[1:]).swapaxes(0, 1).reshape(x.shape)
 
     q, k, v = np.split(t["attn_qkv"], [keys, 2 * keys])
     parts = [q, k, by_group(v, columns), by_group(t["attn_gate"], columns)]
-    beta_alpha = [by_group(t[name], 1) for name in ("ssm_beta", "ssm_alpha")]
+    beta_alpha = t.get("ssm_ba")
+    if beta_alpha is None:
+        beta_alpha = np.concatenate([by_group(t[name], 1).reshape(groups, each, a.hidden) for name in ("ssm_beta", "ssm_alpha")], 1)
     conv = t["ssm_conv1d"].copy()
     conv[2 * keys:] = by_group(conv[2 * keys:], columns)
     if off == "conv":
         conv[:, :-1] = 0
     return {"in_proj_qkvz.weight": np.concatenate([x.reshape(groups, -1, a.hidden) for x in parts], 1).reshape(-1, a.hidden),
-            "in_proj_ba.weight": np.concatenate([x.reshape(groups, each, a.hidden) for x in beta_alpha], 1).reshape(-1, a.hidden),
+            "in_proj_ba.weight": beta_alpha.reshape(-1, a.hidden),
             "conv1d.weight": conv[:, None], "A_log": np.log(-by_group(t["ssm_a"], 1)), "dt_bias": by_group(t["ssm_dt"], 1),
             "norm.weight": t["ssm_norm"], "out_proj.weight": by_group(t["ssm_out"].T, columns).T}
 
@@ -447,26 +473,37 @@ def latent_model(a, common, more, off):
     import transformers as tf
 
     common.update(q_lora_rank=a.q_lora or None, kv_lora_rank=a.kv_lora, qk_nope_head_dim=a.nope_dim, qk_rope_head_dim=a.rope_dim,
-                  v_head_dim=a.v_dim, num_key_value_heads=a.heads, head_dim=a.rope_dim, first_k_dense_replace=a.layers,
-                  pad_token_id=None)
+                  v_head_dim=a.v_dim, num_key_value_heads=a.heads, head_dim=a.rope_dim, pad_token_id=None,
+                  first_k_dense_replace=a.dense_layers if a.experts else a.layers)
+    if a.experts:
+        groups = (1, 1) if off == "groups" else (a.u32.get("expert_group_count", 1), a.u32.get("expert_group_used_count", 1))
+        common.update(n_routed_experts=a.experts, num_experts_per_tok=a.top_k, moe_intermediate_size=a.expert_ffn, n_group=groups[0],
+                      n_shared_experts=a.shared_ffn // a.expert_ffn, topk_group=groups[1], norm_topk_prob=a.select_bias,
+                      routed_scaling_factor=more.pop("expert_weights_scale", 1.0), topk_method="group_limited_greedy")
     log = more.pop("rope.scaling.yarn_log_multiplier", 0)
     if log and off != "mscale":
         common["rope_scaling"].update(mscale=10 * log, mscale_all_dim=10 * log)
     if more:
         sys.exit(f"no oracle for {more}")
-    v3 = a.q_lora
+    v3 = a.q_lora and (a.select_bias or not a.experts)
     model = tf.DeepseekV3ForCausalLM(tf.DeepseekV3Config(**common)) if v3 else tf.DeepseekV2ForCausalLM(tf.DeepseekV2Config(**common))
     for layer in model.model.layers:  # theirs have an epsilon of their own, 1e-6; files have one
         for norm in ("q_a_layernorm", "kv_a_layernorm"):
             if hasattr(layer.self_attn, norm):
                 getattr(layer.self_attn, norm).variance_epsilon = common["rms_norm_eps"]
+        if v3 and hasattr(layer.mlp, "gate"):
+            widen_weights(layer.mlp.gate)
     return model
 
 
 def join_granite(state):
-    """GraniteMoe has gate and up as one tensor."""
+    """GraniteMoe and LFM2 MoE have gate and up as one tensor."""
     import torch
 
+    for name in [n for n in state if n.endswith(".ffn_gate_exps") and "moe" not in n]:
+        base = name.removesuffix("ffn_gate_exps")
+        state[f"{base}feed_forward.experts.gate_up_proj"] = torch.cat([state.pop(name), state.pop(f"{base}ffn_up_exps")], dim=-2)
+        state[f"{base}feed_forward.experts.down_proj"] = state.pop(f"{base}ffn_down_exps")
     for name in [n for n in state if n.endswith(("ffn_gate_exps", "ffn_gate_shexp"))]:
         base, kind = name.rsplit("ffn_gate_", 1)
         state[f"{base}input_linear.weight"] = torch.cat([state.pop(name), state.pop(f"{base}ffn_up_{kind}")], dim=-2)
@@ -523,7 +560,7 @@ def load(a, path, off):
         names["post_ffw_norm"] = "post_mlp_layernorm" if glm else "post_feedforward_layernorm"
         if gemma:
             names["ffn_norm"] = "pre_feedforward_layernorm"
-    if a.arch in ("seed_oss", "qwen35", "glm4moe"):
+    if a.arch in ("seed_oss", "glm4moe") or a.mix == "delta":
         names["post_attention_norm"] = "post_attention_layernorm"
     if a.mix == "ssm":
         names.update({"ssm_in": "mamba.in_proj", "ssm_conv1d": "mamba.conv1d", "ssm_dt": "mamba.dt_bias", "ssm_a": "mamba.A_log",
@@ -541,7 +578,7 @@ def load(a, path, off):
                       **{f"ffn_{part}_shexp": f"feed_forward.shared_expert.{part}_proj" for part in ("gate", "up", "down")}})
     if a.arch == "granitehybrid":
         names["ffn_down"] = "shared_mlp.output_linear"
-    if a.arch == "lfm2":
+    if a.mix == "conv":
         names.update({"attn_norm": "operator_norm", "ffn_norm": "ffn_norm", "attn_output": "self_attn.out_proj",
                       "attn_q_norm": "self_attn.q_layernorm", "attn_k_norm": "self_attn.k_layernorm", "ffn_gate": "feed_forward.w1",
                       "ffn_up": "feed_forward.w3", "ffn_down": "feed_forward.w2", "in_proj": "conv.in_proj", "conv": "conv.conv",
@@ -573,7 +610,7 @@ def load(a, path, off):
             continue
         if off == "gate" and base == "attn_q":  # one half everywhere
             x.reshape(a.heads, 2, a.head_dim, -1)[:, 1] = 0
-        if a.arch == "qwen35" and base.endswith("norm"):
+        if a.mix == "delta" and base.endswith("norm"):
             x = x - 1
         if a.mix == "ssm" and base.startswith("ssm_") and base not in ("ssm_in", "ssm_out", "ssm_conv1d"):
             x = np.log(-x.ravel()) if base == "ssm_a" else x.ravel()

@@ -21,10 +21,10 @@ KNOWN = {
     "minicpm": "MiniCPM 1, 2, 4", "smollm3": "SmolLM3", "internlm2": "InternLM 2, 2.5", "ernie4_5": "ERNIE 4.5 (dense)", "seed_oss": "Seed-OSS",
     "hunyuan-dense": "Hunyuan (dense)", "phi3": "Phi 3, 3.5, 4", "olmo2": "OLMo 2, 3", "glm4": "GLM 4", "exaone4": "EXAONE 4",
     "gemma": "Gemma", "gemma2": "Gemma 2", "gemma3": "Gemma 3", "mistral3": "Mistral Small 3, Ministral 3", "lfm2": "LFM2, LFM2.5", "qwen35": "Qwen 3.5 (dense)",
-    "granitehybrid": "Granite 4 (hybrid, dense)", "falcon-h1": "Falcon-H1",
+    "granitehybrid": "Granite 4 (hybrid)", "falcon-h1": "Falcon-H1",
     "starcoder2": "StarCoder 2", "stablelm": "StableLM 1, 2", "phi2": "Phi 1, 1.5, 2", "gptneox": "Pythia, GPT-NeoX", "nemotron": "Nemotron 4, Minitron",
     "command-r": "Command R, R+", "cohere2": "Command R7B, Command A",
-    "deepseek2": "DeepSeek V2, V3, R1",
+    "deepseek2": "DeepSeek V2, V3, R1, Kimi K2, GLM 4.7 Flash", "lfm2moe": "LFM2 MoE", "qwen35moe": "Qwen 3.5 MoE", "qwen3next": "Qwen3 Next",
 }  # fmt: skip
 COLUMNS = ("ref", "cpu", "cuda, emulated", "llama.cpp", "tp 2", "pp 2", "prefix", "preemption")
 EXACT = 1e-4  # of log-probabilities, as in tests/model/test_json_arch.c

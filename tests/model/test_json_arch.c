@@ -12,7 +12,7 @@
 #define QUIRE_GOLDEN_MODELS "" // no Python when the build was configured
 #endif
 
-enum { MAX_CASES = 128, NUM_CASES = 95, NUM_FOLDERS = 69, MAX_PROMPT = 128 };
+enum { MAX_CASES = 128, NUM_CASES = 102, NUM_FOLDERS = 69, MAX_PROMPT = 128 };
 
 struct golden {
     char name[64], model[4096];

@@ -110,6 +110,9 @@ ROWS = [
     (ROPE, "log(1 + (position", "log(1 + (double)(position", "test_json_arch"),  # the temperature rises with each token
     ("kernels/cpu/gemm.c", "floats[i] = x[i] * job->scales[t];", "floats[i] = x[i];", "test_json_arch"),  # Llama 4: experts are not weighted
     ("kernels/cpu/experts.c", "            r->weights[i] = 1;\n", "", "test_json_arch"),  # but twice
+    ("kernels/cpu/experts.c", "        if (f->gating != GATING_SOFTMAX)\n", "", "test_json_arch"),  # groups of DeepSeek V2
+    ("engine/models/config_experts.c", "        e->gating = GATING_SIGMOID;\n", "        ;\n", "test_json_arch"),  # old files of V3
+    ("engine/models/architectures.c", """{"ssm_ba", "hD", .rows = "hh", .at = 1, .each = 'r'}""", """{"ssm_ba", "hD", .rows = "hh", .at = 1, .each = 'h'}""", "test_json_arch"),  # not group by group
     (CPU, "if (a->qk_norm == QK_NORM_UNIT)", "if (false)", "test_json_arch"),  # no norm without weights
     (CONFIG, "a.rope >= 0 && r->arch->still_temp > 0", "false", "test_json_arch"),  # layers that rotate have a temperature, too
     (CPU, "q[i] *= temperature;", ";", "test_json_arch"),  # queries at one temperature

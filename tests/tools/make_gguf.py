@@ -352,7 +352,8 @@ def main(argv=None, w=None):
     if a.experts and a.arch in SIGMOID:
         if a.shared_ffn:
             w.u32(f"{a.arch}.expert_shared_count", a.shared_ffn // a.expert_ffn)
-        w.u32(f"{a.arch}.expert_gating_func", 2 if a.select_bias else 1)
+        if a.arch != "deepseek2" or not a.select_bias:  # old files do not say it
+            w.u32(f"{a.arch}.expert_gating_func", 2 if a.select_bias else 1)
         if a.arch != "lfm2moe":
             w.bool(f"{a.arch}.expert_weights_norm", a.select_bias)
     elif a.shared_ffn and a.arch != "llama4":

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Every endpoint, once, with curl. Prints each call before its answer, in a form that can be pasted; the exit code is that
-# of the first call that fails.
+# Every endpoint of a server that generates, once, with curl. Prints each call before its answer, in a form that can be
+# pasted; the exit code is that of the first call that fails.
 #
 #   examples/curl.sh [URL]       default http://127.0.0.1:8000
 #

@@ -19,36 +19,6 @@ enum {
 };
 #define SECOND 1000000000LL
 
-// ---- ids
-
-static struct choice **bucket_of(struct app *app, uint64_t id) {
-    return &app->table[id & (app->table_size - 1)];
-}
-
-static struct choice *table_find(struct app *app, uint64_t id) {
-    struct choice *ch = *bucket_of(app, id);
-    while (ch && ch->id != id)
-        ch = ch->next;
-    return ch;
-}
-
-void choice_table_add(struct app *app, struct choice *ch) {
-    struct choice **b = bucket_of(app, ch->id);
-    ch->next = *b;
-    *b = ch;
-}
-
-void choice_table_remove(struct app *app, struct choice *ch) {
-    if (!ch->id)
-        return;
-    struct choice **b = bucket_of(app, ch->id);
-    while (*b && *b != ch)
-        b = &(*b)->next;
-    CHECK(*b == ch);
-    *b = ch->next;
-    ch->id = 0;
-}
-
 static void mark_flush(struct completion *c) {
     if (c->needs_flush)
         return;
@@ -473,7 +443,7 @@ void completions_take_events(struct app *app) {
     while (app->service && (n = service_take(app->service, events, EVENT_BATCH)) > 0) {
         int64_t now = http_now();
         for (int i = 0; i < n; i++) {
-            struct choice *ch = table_find(app, events[i].id); // NULL: cancelled, and gone
+            struct choice *ch = choice_table_find(app, events[i].id); // NULL: cancelled, and gone
             if (ch && events[i].kind == EVENT_TOKEN)
                 on_token(ch, &events[i], now);
             else if (ch && events[i].kind == EVENT_FINISH)

@@ -77,6 +77,7 @@ struct completion {
     bool begun; // the chunks that announce the choices are written
 };
 
+struct choice *choice_table_find(struct app *app, uint64_t id); // NULL: none
 void choice_table_add(struct app *app, struct choice *ch);
 void choice_table_remove(struct app *app, struct choice *ch); // nothing, where it is not in the table
 // Submits the requests of all choices, or none; of vectors those that may be in the queue now. False: e says why.

@@ -1,0 +1,78 @@
+#include "reader.h"
+
+#include <math.h>
+
+struct hf_found hf_find_key(const struct hf_reader *r, const char *key) {
+    struct hf_found f = {r->j, jdoc_get(r->j, r->text, key)};
+    if (!f.v && r->defaults.num)
+        f = (struct hf_found){&r->defaults, jdoc_get(&r->defaults, r->defaults.values, key)};
+    return f;
+}
+
+bool hf_refuse_value(const struct hf_reader *r, const char *key, struct hf_found f, const char *expected) {
+    struct text_view s = jdoc_text(f.j, f.v);
+    bool shown = f.v->type == JDOC_NUMBER || f.v->type == JDOC_STRING;
+    jdoc_bad(r->j, r->err, "key %.64s at byte %u is %s%.*s, expected %s", key, f.v->at,
+             shown ? "" : jdoc_type_name(f.v), shown ? (int)(s.len < 64 ? s.len : 64) : 0, s.data, expected);
+    return false;
+}
+
+// Into *v, which stays where the key is absent.
+bool hf_take_number(const struct hf_reader *r, const char *key, struct hf_found f, double *v) {
+    double d = f.v ? jdoc_number(f.j, f.v) : 0;
+    if (f.v && !isfinite(d))
+        return hf_refuse_value(r, key, f, "a finite number");
+    if (f.v)
+        *v = d;
+    return true;
+}
+
+bool hf_read_number(const struct hf_reader *r, const char *key, double *v) {
+    return hf_take_number(r, key, hf_find_key(r, key), v);
+}
+
+bool hf_read_size(const struct hf_reader *r, const char *key, bool required, int64_t *v) {
+    struct hf_found f = hf_find_key(r, key);
+    if (!f.v && required) {
+        jdoc_bad(r->j, r->err, "key %s is missing", key);
+        return false;
+    }
+    const struct jdoc_value *list = f.v && f.v->type == JDOC_ARRAY ? f.v : NULL;
+    int64_t other;
+    f.v = list && list->len ? jdoc_first(f.j, list) : f.v;
+    if (list && list->len && jdoc_integer(f.j, f.v, v))
+        JDOC_EACH(f.j, e, list)
+    if (!jdoc_integer(f.j, e, &other) || other != *v)
+        return hf_refuse_value(r, key, (struct hf_found){f.j, e}, "the same integer for all layers");
+    if (f.v && (!jdoc_integer(f.j, f.v, v) || *v < 0 || *v > INT32_MAX))
+        return hf_refuse_value(r, key, f, "an integer from 0 to 2^31");
+    return true;
+}
+
+bool hf_read_flag(const struct hf_reader *r, const char *key, bool *v) {
+    struct hf_found f = hf_find_key(r, key);
+    if (f.v && f.v->type != JDOC_TRUE && f.v->type != JDOC_FALSE)
+        return hf_refuse_value(r, key, f, "true or false");
+    if (f.v)
+        *v = f.v->type == JDOC_TRUE;
+    return true;
+}
+
+const char *hf_our_key(const struct hf_reader *r, const char *suffix) {
+    return hf_text(r->keys, "%s.%s", r->c->arch, suffix);
+}
+
+void hf_add_float(const struct hf_reader *r, const char *suffix, double v, const char *label) {
+    hf_float(r->keys, hf_our_key(r, suffix), v, label);
+}
+
+void hf_add_int(const struct hf_reader *r, const char *suffix, int64_t v, const char *label) {
+    hf_int(r->keys, hf_our_key(r, suffix), v, label);
+}
+
+// Whether a value says that what its key is about is off, or changes nothing.
+bool hf_is_neutral(const struct jdoc *j, const struct jdoc_value *v) {
+    double d = jdoc_number(j, v);
+    return v->type == JDOC_NULL || v->type == JDOC_FALSE || d == 0 || d == 1 ||
+           (v->type >= JDOC_STRING && v->len == 0);
+}

@@ -1,5 +1,6 @@
 // The order of operations itself, written a second time from the rules of kernels/README.md, one number after
 // another: a kernel that is right but sums in another order fails here. The bits are a promise to users.
+// Over 600 lines: every rule, each with the cases that tell it from its neighbours.
 #include "harness.h"
 
 #include "fixture.h"

@@ -26,6 +26,8 @@ static size_t lay_out(const struct batch *b, unsigned char *base, struct step_ar
                             .moves = l->max_seqs * b->kv.num_groups * KV_SEQ_MOVES,
                             .masks = l->max_seqs,
                             .has_masks = true,
+                            .has_adapters = l->max_adapters > 0,
+                            .has_types = l->has_types,
                             .groups = b->kv.num_groups};
     for (int g = 0; g < c.groups; g++)
         c.blocks[g] = l->max_seqs * (b->kv.groups[g].kind == KV_STATE ? 1 : per_seq);
@@ -181,6 +183,7 @@ void batch_fill(struct batch *b, const struct plan *plan, const struct kv_cache 
                 const struct plan *prev_plan) {
     struct step_arrays v;
     lay_out(b, b->packed, &v);
+    bool adapted = false;
     int T = 0, R = 0, num_entries = 0, num_samples = 0, num_mask_rows = 0, max_query = 0, max_context = 0;
     CHECK(plan->num_items <= b->limits.max_seqs && plan->num_tokens <= b->limits.max_tokens);
 
@@ -202,10 +205,13 @@ void batch_fill(struct batch *b, const struct plan *plan, const struct kv_cache 
             v.ids[T + j] =
                 r->tokens[position] >= 0 ? r->tokens[position] : pending_source(prev, prev_plan, r);
             v.positions[T + j] = position;
+            if (b->limits.has_types)
+                v.types[T + j] = r->second_text > 0 && position >= r->second_text;
         }
         // The first that samples.
         int sample = item->needs_token ? item->num_new - 1 - item->num_drafts : item->num_new;
-        for (int j = item->first_logit; j < sample; j++) {
+        int end = r->pooling == POOLING_CLS && item->first_logit < sample ? item->first_logit + 1 : sample;
+        for (int j = item->first_logit; j < end; j++) {
             CHECK(R < b->limits.max_rows);
             if (r->pooling != POOLING_NONE) {
                 v.masks[R] = NULL;
@@ -230,6 +236,9 @@ void batch_fill(struct batch *b, const struct plan *plan, const struct kv_cache 
         T += item->num_new;
         v.query_start[i + 1] = T;
         v.context_len[i] = context;
+        if (b->limits.max_adapters > 0)
+            v.adapters[i] = r->adapter ? r->adapter->slot : -1;
+        adapted |= r->adapter != NULL;
         if (item->num_new > max_query)
             max_query = item->num_new;
         if (context > max_context)
@@ -251,7 +260,12 @@ void batch_fill(struct batch *b, const struct plan *plan, const struct kv_cache 
         .num_groups = b->kv.num_groups,
         .num_moves = plan->num_moves,
     };
-    struct step_counts has = {.groups = b->kv.num_groups, .has_masks = b->num_masks > 0};
+    struct step_counts has = {
+        .groups = b->kv.num_groups,
+        .has_masks = b->num_masks > 0,
+        .has_adapters = adapted,
+        .has_types = b->limits.has_types,
+    };
     step_set_arrays(&b->step, &has, &v);
 }
 

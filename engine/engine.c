@@ -1,6 +1,7 @@
-// Opens a model on its devices, sizes what steps need, and runs them.
+// Opens a model on its devices, sizes what steps need, and runs them. Over 600 lines: opening and running share the state.
 #include "engine.h"
 
+#include "adapters.h"
 #include "backend_load.h"
 #include "batch.h"
 #include "clock.h"
@@ -42,6 +43,8 @@ struct engine {
     struct model_file *file; // the tokenizer and rope factors point into it
     struct tokenizer *tokenizer;
     struct model_config model;
+    struct pool_head head;
+    struct adapters adapters;
     struct kv_cache kv;
     // The ring of steps in flight: plan id modulo num_steps, which is info.depth, but at least 2, as the
     // results of two stay valid.
@@ -57,7 +60,6 @@ struct engine {
 };
 
 static void host_log(int level, const char *text) { log_msg((enum log_level)level, "%s", text); }
-
 static const struct backend_host host = {.log = host_log};
 
 static int min_int(int a, int b) { return a < b ? a : b; }
@@ -73,8 +75,7 @@ static uint64_t cache_room(const struct device_info *memory, double utilization)
     uint64_t room = may > used ? may - used : 0;
     log_msg(LOG_INFO,
             "device memory: %llu MiB, %llu in use, weights %llu; --gpu-memory-utilization %.2f leaves %llu "
-            "for the "
-            "KV cache",
+            "for the KV cache",
             (unsigned long long)(memory->memory_total >> 20), (unsigned long long)(used >> 20),
             (unsigned long long)(memory->weight_bytes >> 20), share, (unsigned long long)(room >> 20));
     return room;
@@ -210,28 +211,12 @@ static enum status size_cache(struct engine *e, const struct engine_config *c, s
     return STATUS_OK;
 }
 
-// Without a wish of the user: 16 tokens, or as many more, up to 512, as make a page of keys and values as large as one of
-// states.
-static int choose_block_size(const struct model_config *m, enum dtype kv_dtype) {
-    const struct attn_spec *a = &m->attn[0]; // all specs keep keys and values of one size
-    int64_t token =
-        2 * (int64_t)m->kv_layers * a->kv_heads * (int64_t)backend_kv_vector_bytes(kv_dtype, a->head_dim);
-    int64_t states = m->state_layers * model_state_size(m) * (int64_t)sizeof(float);
-    int64_t size = (states / token + 15) / 16 * 16;
-    return (int)(size < 16 ? 16 : min64(size, 512));
-}
-
-static enum status check_sizes(struct engine *e, const struct engine_config *c, struct err *err) {
+static enum status check_sizes(struct engine *e, struct engine_config *c, struct err *err) {
     struct engine_info *info = &e->info;
     // Keys lie in tiles of 16 tokens.
     if (c->block_size < 16 || c->block_size > 4096 || c->block_size % 16 != 0)
         return err_set(err, STATUS_INVALID, "--block-size %d is not a multiple of 16 from 16 to 4096",
                        c->block_size);
-    if (c->max_num_seqs < 1 || c->max_num_batched_tokens < c->max_num_seqs)
-        return err_set(
-            err, STATUS_INVALID,
-            "--max-num-batched-tokens (%d) must be at least --max-num-seqs (%d), and both positive",
-            c->max_num_batched_tokens, c->max_num_seqs);
     if (c->max_model_len < 0 || c->max_model_len > e->model.max_context)
         return err_set(err, STATUS_INVALID,
                        "--max-model-len %d is more than the %d tokens the model was trained for",
@@ -245,7 +230,14 @@ static enum status check_sizes(struct engine *e, const struct engine_config *c, 
     for (int i = 0; i < e->model.num_ropes; i++)
         if (e->model.ropes[i].long_factors && info->max_model_len > e->model.ropes[i].original_context)
             e->model.ropes[i].freq_factors = e->model.ropes[i].long_factors;
+    settings_batch(c, model_is_bidirectional(&e->model), &info->max_model_len);
+    if (c->max_num_seqs < 1 || c->max_num_batched_tokens < c->max_num_seqs)
+        return err_set(
+            err, STATUS_INVALID,
+            "--max-num-batched-tokens (%d) must be at least --max-num-seqs (%d), and both positive",
+            c->max_num_batched_tokens, c->max_num_seqs);
     info->block_size = c->block_size;
+    info->max_num_batched_tokens = c->max_num_batched_tokens;
     // Stages in several processes send each other the residual stream of a step as one message.
     if (e->processes && c->pipeline_parallel_size > 1 &&
         (int64_t)c->max_num_batched_tokens * e->model.hidden > INT32_MAX / (int64_t)sizeof(float))
@@ -354,8 +346,9 @@ static enum status open_model(struct engine *e, struct engine_config *c, struct 
     if (!(e->file = model_file_open(c->path, err)))
         return err->code;
     if ((st = model_config_read(e->file, &e->model, err)) != STATUS_OK ||
-        (st = settings_pooling(c->pooling, &e->model.pooling, err)) != STATUS_OK ||
-        (st = weights_check(&e->model, e->file, err)) != STATUS_OK)
+        (st = settings_pooling(c->pooling, &e->model, err)) != STATUS_OK ||
+        (st = weights_check(&e->model, e->file, err)) != STATUS_OK ||
+        (st = pool_head_load(&e->head, &e->model, e->file, err)) != STATUS_OK)
         return st;
     if (!(e->tokenizer = tokenizer_load(e->file, err)))
         return err->code;
@@ -363,7 +356,7 @@ static enum status open_model(struct engine *e, struct engine_config *c, struct 
     if ((st = settings_kv_dtype(c->kv_dtype, o->dtype, &kv_dtype, err)) != STATUS_OK)
         return st;
     if (c->block_size == 0)
-        c->block_size = choose_block_size(&e->model, kv_dtype);
+        c->block_size = settings_block_size(&e->model, kv_dtype);
     if ((st = check_sizes(e, c, err)) != STATUS_OK)
         return st;
     o->ranks.device = (struct device_config){
@@ -413,7 +406,8 @@ static enum status open_ranks(struct engine *e, const struct engine_config *c, s
 }
 
 // All memory that steps need.
-static enum status reserve_memory(struct engine *e, const struct engine_config *c, struct err *err) {
+static enum status reserve_memory(struct engine *e, const struct engine_config *c, enum dtype floats,
+                                  struct err *err) {
     struct step_limits limits = {
         .max_tokens = c->max_num_batched_tokens,
         .max_seqs = min_int(plan_max_samples(c->max_num_seqs), c->max_num_batched_tokens),
@@ -422,6 +416,9 @@ static enum status reserve_memory(struct engine *e, const struct engine_config *
         .num_blocks = e->info.num_blocks,
         .keep_logits = c->keep_logits,
         .keep_hidden = e->model.pooling != POOLING_NONE,
+        .max_adapters = c->max_loras,
+        .max_adapter_rank = c->max_lora_rank,
+        .has_types = e->model.token_types > 1,
     };
     int64_t tables = (int64_t)limits.max_seqs * ((limits.max_context + c->block_size - 1) / c->block_size);
     if (tables > INT32_MAX || batch_max_entries(&limits, e->model.vocab) > INT32_MAX)
@@ -441,6 +438,8 @@ static enum status reserve_memory(struct engine *e, const struct engine_config *
     struct kv_config kv = cache_config(e, c, e->info.num_blocks);
     memcpy(kv.key, key, sizeof key);
     st = kv_init(&e->kv, &kv);
+    if (st == STATUS_OK)
+        st = adapters_init(&e->adapters, e->ranks, &e->model, e->file, floats, c);
     for (int i = 0; i < e->num_steps && st == STATUS_OK; i++)
         st = batch_init(&e->steps[i].batch, &limits, e->model.vocab, &kv);
     for (int i = 0; i < e->num_steps; i++)
@@ -459,6 +458,9 @@ static enum status fill_info(struct engine *e, const struct opening *o, double s
     struct device_info device;
     ranks_info(e->ranks, &device);
     info->model = e->model;
+    info->vector_size = e->head.size;
+    info->vector_room = e->head.room;
+    info->rank_template = model_config_rank_template(e->file, &info->rank_template_len);
     snprintf(info->device, sizeof info->device, "%s", device.name);
     snprintf(info->weights_dtype, sizeof info->weights_dtype, "%s", dtype_name(o->dtype));
     snprintf(info->kv_dtype, sizeof info->kv_dtype, "%s", dtype_name(o->ranks.device.kv_dtype));
@@ -489,7 +491,9 @@ struct engine *engine_open(const struct engine_config *wanted, struct err *err) 
         check_all(e, open_model(e, c, &o, err), err) != STATUS_OK ||
         check_all(e, open_ranks(e, c, &o, err), err) != STATUS_OK || compare_model(e, &o, err) != STATUS_OK ||
         check_all(e, load_weights(e, c, &o.ranks, o.floats, o.choose, err), err) != STATUS_OK ||
-        size_cache(e, c, err) != STATUS_OK || check_all(e, reserve_memory(e, c, err), err) != STATUS_OK ||
+        check_all(e, adapters_check(c, o.ranks.ops, err), err) != STATUS_OK ||
+        size_cache(e, c, err) != STATUS_OK ||
+        check_all(e, reserve_memory(e, c, o.floats, err), err) != STATUS_OK ||
         fill_info(e, &o, start, err) != STATUS_OK) {
         engine_close(e);
         return NULL;
@@ -503,12 +507,14 @@ void engine_close(struct engine *e) {
         return;
     if (e->open && e->processes && processes_index(e->processes) == 0)
         workers_stop(&e->workers);
+    adapters_destroy(&e->adapters);
     ranks_close(e->ranks); // first: steps that nobody collected still read their batches
     mask_worker_close(&e->masks);
     for (int i = 0; i < PLAN_MAX_DEPTH; i++)
         batch_destroy(&e->steps[i].batch);
     kv_destroy(&e->kv);
     workers_destroy(&e->workers);
+    pool_head_free(&e->head);
     tokenizer_free(e->tokenizer);
     model_file_close(e->file);
     free(e);
@@ -518,6 +524,10 @@ const struct engine_info *engine_info(const struct engine *e) { return &e->info;
 const struct tokenizer *engine_tokenizer(const struct engine *e) { return e->tokenizer; }
 struct kv_cache *engine_kv(struct engine *e) {
     return &e->kv;
+}
+
+struct adapter *engine_adapter_open(struct engine *e, const char *path, struct err *err) {
+    return adapters_open(&e->adapters, path, err);
 }
 
 int engine_in_flight(const struct engine *e) { return e->num_in_flight; }
@@ -579,7 +589,8 @@ enum status engine_collect(struct engine *e, struct step_result *result, struct 
         result->plan = step->plan;
         result->times = step->times;
         batch_outcome(&step->batch, step->plan, &out, &result->outcome);
-        pooling_collect(step->plan, step->batch.first_row, &out, e->model.hidden, step->batch.failed);
+        pooling_collect(step->plan, step->batch.first_row, &out, e->model.hidden, &e->head,
+                        step->batch.failed);
         result->out = &step->batch.out;
         result->first_row = step->batch.first_row;
     }

@@ -10,7 +10,7 @@ void model_forward(const struct backend_ops *ops, struct device *dev, const stru
     if (in)
         ops->resid_import(dev, in, step);
     else
-        ops->embed(dev, model->embed, step);
+        ops->embed(dev, model, step);
     for (int i = 0; i < model->config.num_layers; i++) {
         const struct layer *layer = &model->layers[i];
         if (layer->mix.kind != MIX_NONE)
@@ -25,8 +25,12 @@ void model_forward(const struct backend_ops *ops, struct device *dev, const stru
         }
         if (layer->mix.kind != MIX_NONE)
             ops->mix_out(dev, layer, step);
-        ops->ffn_in(dev, layer, step);
-        ops->ffn_out(dev, layer, step);
+        if (layer->ffn.hidden > 0) {
+            ops->ffn_in(dev, layer, step);
+            ops->ffn_out(dev, layer, step);
+        }
+        if (model->config.layer_embed > 0 || model->config.layer_scale)
+            ops->layer_out(dev, layer, step);
     }
     if (out)
         ops->resid_export(dev, out, step);

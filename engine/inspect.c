@@ -91,6 +91,8 @@ static void say_ffn(const struct out *o, const struct model_config *c, const str
                  f->shared_gate ? " with a gate" : "");
     if (f->experts > 0 && f->groups > 1)
         snprintf(groups, sizeof groups, " in %d of %d groups", f->top_groups, f->groups);
+    if (f->hidden == 0)
+        return;
     if (f->experts == 0)
         say(o, "feed-forward:   %d%s", f->hidden, layers);
     else
@@ -103,7 +105,11 @@ static void say_config(const struct out *o, const struct model_config *c) {
     const struct attn_spec *a = &c->attn[0];
     say(o, "layers:         %d", c->num_layers);
     say(o, "hidden size:    %d", c->hidden);
-    say(o, "heads:          %d of %d, %d for keys and values", a->heads, a->head_dim, a->kv_heads);
+    if (a->kind == ATTN_LATENT)
+        say(o, "heads:          %d of %d, with values of %d; a latent of %d and a key of %d for all",
+            a->heads, a->nope_dim + a->rope_dim, a->v_dim, a->kv_lora, a->rope_dim);
+    else
+        say(o, "heads:          %d of %d, %d for keys and values", a->heads, a->head_dim, a->kv_heads);
     for (int i = 0; i < c->num_ffn; i++)
         say_ffn(o, c, &c->ffn[i]);
     say(o, "vocabulary:     %d%s", c->vocab, c->tied ? ", the head is the embedding" : "");
@@ -137,8 +143,9 @@ static void say_memory(const struct out *o, const struct model_config *c, uint64
         double token = 0;
         for (int l = 0; l < c->num_layers; l++) {
             const struct attn_spec *attn = model_attn(c, l);
-            token +=
-                attn ? (double)attn_kv_vectors(attn) * attn->kv_heads * attn->head_dim * kinds[i].bytes : 0;
+            token += attn && !attn->shares_kv
+                         ? (double)attn_kv_vectors(attn) * attn->kv_heads * attn->head_dim * kinds[i].bytes
+                         : 0;
         }
         say(o, "KV cache %s:   %s a token, %s for one full context", kinds[i].name, size_text(token, a),
             size_text(token * c->max_context, b));
@@ -155,6 +162,8 @@ static void say_ranks(const struct out *o, const struct model_config *c, const s
     for (int w = 1; w <= COMM_MAX_SUM; w *= 2)
         if (shard_check(c, &blocks, w, NULL) == STATUS_OK)
             n += (size_t)snprintf(sizes + n, sizeof sizes - n, "%s%d", n ? ", " : "", w);
+    while (stages > 1 && shard_check_stages(c, 1, stages, NULL) != STATUS_OK)
+        stages--;
     say(o, "parallel sizes: tensor %s; pipeline 1 to %d; %d ranks at most", sizes, stages, COMM_MAX_WORLD);
 }
 

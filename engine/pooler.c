@@ -22,17 +22,18 @@ static void pool_rows(struct request *r, int first, const float *rows, int n, in
         add_rows(r, rows, n, hidden);
 }
 
-static bool finish_vector(struct request *r, int hidden) {
+static bool finish_vector(struct request *r, int hidden, const struct pool_head *head) {
     bool finite = true;
-    for (int d = 0; d < hidden; d++) {
+    for (int d = 0; d < hidden; d++)
         r->vector[d] /= r->pooling == POOLING_MEAN ? (float)r->num_prompt : 1;
+    pool_head_run(head, r->vector);
+    for (int d = 0; d < head->size; d++)
         finite &= isfinite(r->vector[d]) != 0;
-    }
     return finite;
 }
 
 void pooling_collect(const struct plan *plan, const int32_t *first_row, const struct step_out *out,
-                     int hidden, uint8_t *failed) {
+                     int hidden, const struct pool_head *head, uint8_t *failed) {
     for (int i = 0; i < plan->num_items; i++) {
         const struct plan_item *item = &plan->items[i];
         struct request *r = item->req;
@@ -41,6 +42,6 @@ void pooling_collect(const struct plan *plan, const int32_t *first_row, const st
         int n = first_row[i + 1] - first_row[i];
         pool_rows(r, item->first, out->hidden + (size_t)first_row[i] * (size_t)hidden, n, hidden);
         bool last = item->first + item->num_new == r->num_prompt;
-        failed[i] = !last || finish_vector(r, hidden) ? ITEM_GOOD : ITEM_NOT_FINITE;
+        failed[i] = !last || finish_vector(r, hidden, head) ? ITEM_GOOD : ITEM_NOT_FINITE;
     }
 }

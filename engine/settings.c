@@ -1,5 +1,6 @@
 #include "settings.h"
 
+#include "log.h"
 #include "ranks/process_group.h"
 
 #include <stdio.h>
@@ -39,17 +40,38 @@ enum status settings_dtype(const char *name, enum dtype *dtype, struct err *err)
     return err_set(err, STATUS_INVALID, "unknown dtype '%s'; known: auto, float32, float16, bfloat16", name);
 }
 
-enum status settings_pooling(const char *name, enum pooling *pooling, struct err *err) {
-    static const char *const names[] = {
-        [POOLING_NONE] = "none", [POOLING_MEAN] = "mean", [POOLING_CLS] = "cls", [POOLING_LAST] = "last"};
+enum status settings_pooling(const char *name, struct model_config *model, struct err *err) {
     if (!name || strcmp(name, "auto") == 0)
         return STATUS_OK;
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
-        if (strcmp(name, names[i]) == 0) {
-            *pooling = (enum pooling)i;
-            return STATUS_OK;
+    for (int i = 0; i < NUM_POOLINGS; i++)
+        if (strcmp(name, pooling_name((enum pooling)i)) == 0) {
+            model->ranks = i == POOLING_RANK;
+            model->pooling = model->ranks ? model->rank_pooling : (enum pooling)i;
+            return i > 0 || !model_is_bidirectional(model)
+                       ? STATUS_OK
+                       : err_set(err, STATUS_INVALID,
+                                 "the model is an encoder: it gives embeddings and generates no text");
         }
-    return err_set(err, STATUS_INVALID, "unknown pooling '%s'; known: auto, none, mean, cls, last", name);
+    return err_set(err, STATUS_INVALID, "unknown pooling '%s'; known: auto, none, mean, cls, last, rank",
+                   name);
+}
+
+void settings_batch(struct engine_config *c, bool encoder, int *max_model_len) {
+    enum { MAX_TEXT = 8192 }; // of an encoder where nobody says how long texts are
+    bool asked = c->max_num_batched_tokens > 0;
+    if (!asked)
+        c->max_num_batched_tokens = ENGINE_BATCHED_TOKENS;
+    if (!encoder)
+        return;
+    c->prefix_caching = false;
+    int longest = c->max_model_len == 0 && *max_model_len > MAX_TEXT ? MAX_TEXT : *max_model_len;
+    if (!asked && c->max_num_batched_tokens < longest)
+        c->max_num_batched_tokens = longest;
+    if (*max_model_len <= c->max_num_batched_tokens)
+        return;
+    *max_model_len = c->max_num_batched_tokens;
+    log_msg(LOG_WARN, "max_model_len lowered to %d, the --max-num-batched-tokens of an encoder",
+            *max_model_len);
 }
 
 // ---- several processes
@@ -95,4 +117,11 @@ enum status settings_compare_model(struct processes *p, const struct model_setti
     set_text(&s[2], "a model file with hash", m->hash);
     set_int(&s[3], "device numerics", (int64_t)m->numerics);
     return processes_check_settings(p, s, 4, err);
+}
+
+int settings_block_size(const struct model_config *m, enum dtype kv_dtype) {
+    int64_t token = 2 * (int64_t)m->kv_layers * (int64_t)backend_kv_place_bytes(m, kv_dtype);
+    int64_t states = m->state_layers * model_state_size(m) * (int64_t)sizeof(float);
+    int64_t size = (states / token + 15) / 16 * 16;
+    return (int)(size < 16 ? 16 : size < 512 ? size : 512);
 }

@@ -11,8 +11,16 @@ enum status settings_kv_dtype(const char *name, enum dtype weights, enum dtype *
 // file. STATUS_INVALID: no such name.
 enum status settings_dtype(const char *name, enum dtype *dtype, struct err *err);
 
-// The names of --pooling; auto and NULL leave what the model's file says. STATUS_INVALID: no such name.
-enum status settings_pooling(const char *name, enum pooling *pooling, struct err *err);
+// The names of --pooling; auto and NULL leave what the model's file says. STATUS_INVALID: no such name, or the model is an
+// encoder, which generates nothing.
+enum status settings_pooling(const char *name, struct model_config *model, struct err *err);
+
+// Tokens of a block without a wish of the user: 16, or as many more, up to 512, as make a page of keys and values as large
+// as one of states.
+int settings_block_size(const struct model_config *model, enum dtype kv_dtype);
+
+// Settles how many tokens a step has. An encoder takes each input whole: no prefix is shared, and none is longer than a step.
+void settings_batch(struct engine_config *c, bool encoder, int *max_model_len);
 
 // What must be the same in all processes: everything on which bits and shapes depend. Threads, the instruction
 // set and the file's path may differ. All processes call both functions in the same order, and get the same

@@ -9,8 +9,10 @@ size_t step_layout(const struct step_counts *c, int vocab, size_t head, unsigned
     at = (at + (count) * sizeof *a->field + 63) & ~(size_t)63
     ARRAY(ids, T);
     ARRAY(positions, T);
+    ARRAY(types, c->has_types ? T : 0);
     ARRAY(query_start, S + 1);
     ARRAY(context_len, S);
+    ARRAY(adapters, c->has_adapters ? S : 0);
     for (int g = 0; g < c->groups; g++) {
         ARRAY(groups[g].slots, T);
         ARRAY(groups[g].block_start, S + 1);
@@ -28,8 +30,10 @@ size_t step_layout(const struct step_counts *c, int vocab, size_t head, unsigned
 void step_set_arrays(struct step *step, const struct step_counts *c, const struct step_arrays *a) {
     step->ids = a->ids;
     step->positions = a->positions;
+    step->types = c->has_types ? a->types : NULL;
     step->query_start = a->query_start;
     step->context_len = a->context_len;
+    step->adapters = c->has_adapters ? a->adapters : NULL;
     for (int g = 0; g < c->groups; g++)
         step->groups[g] =
             (struct step_group){a->groups[g].slots, a->groups[g].block_start, a->groups[g].block_ids};

@@ -44,6 +44,7 @@ name=$(request /v1/models | sed 's/.*"data":\[{"id":"\([^"]*\)".*/\1/')
 call "/v1/models/$name"
 call /props
 call /slots
+call /lora-adapters
 
 # A completion; two choices with log-probabilities; a stream, with its usage at the end.
 call /v1/completions "${json[@]}" '{"prompt": "Once upon a time", "max_tokens": 16, "temperature": 0}'
@@ -63,8 +64,30 @@ call /v1/chat/completions "${json[@]}" \
 call /v1/chat/completions "${json[@]}" \
     '{"messages": [{"role": "user", "content": "Hello"}], "max_tokens": 8, "temperature": 0, "stream": true}'
 
+# An answer that is as a schema says, or a call of a tool.
+call /v1/chat/completions "${json[@]}" \
+    '{"messages": [{"role": "user", "content": "Are you well?"}], "max_tokens": 8,
+      "response_format": {"type": "json_schema", "json_schema": {"name": "answer", "schema": {"enum": ["yes", "no"]}}}}'
+
+# Anthropic's words for it, and how many tokens they have.
+call /v1/messages "${json[@]}" '{"system": "Be brief.", "messages": [{"role": "user", "content": "Hello"}], "max_tokens": 8, "temperature": 0}'
+call /v1/messages/count_tokens "${json[@]}" '{"messages": [{"role": "user", "content": "Hello"}]}'
+
+# Ollama's: lines of JSON, where nobody says otherwise.
+call / # "Ollama is running", which its clients ask for
+call /api/tags
+call /api/ps
+call /api/version
+call /api/show "${json[@]}" "{\"model\": \"$name\"}"
+call /api/chat "${json[@]}" '{"messages": [{"role": "user", "content": "Hello"}], "options": {"num_predict": 8, "temperature": 0}}'
+call /api/generate "${json[@]}" '{"prompt": "Hello", "stream": false, "options": {"num_predict": 8, "temperature": 0}}'
+
+# The same as items in and out.
+call /v1/responses "${json[@]}" '{"instructions": "Be brief.", "input": "Hello", "max_output_tokens": 16, "temperature": 0}'
+
 # How long its prompt is, and what it is.
 call /v1/chat/completions/input_tokens "${json[@]}" '{"messages": [{"role": "user", "content": "Hello"}]}'
+call /v1/responses/input_tokens "${json[@]}" '{"input": "Hello"}'
 call /apply-template "${json[@]}" '{"messages": [{"role": "user", "content": "Hello"}]}'
 
 # Text to ids and back.

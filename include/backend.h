@@ -25,7 +25,7 @@
 extern "C" {
 #endif
 
-#define BACKEND_ABI 15 // raise on any change to this file or model.h
+#define BACKEND_ABI 21 // raise on any change to this file or model.h
 
 struct device; // the backend's own
 
@@ -55,20 +55,28 @@ static inline bool device_has_head(const struct device_config *c) { return c->st
 // ---- weights
 
 enum weight_role {
-    WEIGHT_EMBED, // part[0] (V, D)
+    WEIGHT_EMBED,      // part[0] (V, D)
+    WEIGHT_POSITIONS,  // part[0] (positions, D); F32
+    WEIGHT_TYPES,      // part[0] (token_types, D); F32
+    WEIGHT_EMBED_NORM, // part[0] (D), bias[0] (D) or none; F32
     WEIGHT_NORM, // part[0] (D), bias[0] (D) or none; q_norm and k_norm and those of latents as in struct layer; F32
-    WEIGHT_QKV,      // part[0..3) (H*d, D), (K*d, D), (K*d, D); bias[0..3) or none
+    WEIGHT_QKV,      // part[0..3) (H*d, D), (K*d, D), (K*d, D); bias[0..3) or none; with shares_kv part[0]
     WEIGHT_ATTN_OUT, // part[0] (D, H*d)  row-parallel; bias[0] (D) or none
     WEIGHT_GATE_UP, // part[0..2) (F, D), (F, D), or without a gate part[0]; bias[0..2) or none; with experts S for F
-    WEIGHT_DOWN,         // part[0] (D, F)    row-parallel; bias[0] (D) or none; as GATE_UP
-    WEIGHT_HEAD,         // part[0] (V, D); bias[0] (V) or none
-    WEIGHT_ATTN_GATE,    // part[0] (H*d, D)
-    WEIGHT_SINKS,        // part[0] (H), F32
-    WEIGHT_LATENT,       // part[0] (C+r, D)
-    WEIGHT_LATENT_QDOWN, // part[0] (U, D)
-    WEIGHT_LATENT_Q,     // part[0] (H*(n+r), U), or (H*(n+r), D)
-    WEIGHT_LATENT_KEY,   // part[0] (H, C, n)
-    WEIGHT_LATENT_VALUE, // part[0] (H, v, C)
+    WEIGHT_DOWN,           // part[0] (D, F)    row-parallel; bias[0] (D) or none; as GATE_UP
+    WEIGHT_HEAD,           // part[0] (V, D); bias[0] (V) or none
+    WEIGHT_ATTN_GATE,      // part[0] (H*d, D)
+    WEIGHT_SINKS,          // part[0] (H), F32
+    WEIGHT_LAYER_EMBED,    // part[0] (V, L*P)
+    WEIGHT_LAYER_EMBED_IN, // part[0] (L*P, D)
+    WEIGHT_EMBED_GATE,     // part[0] (P, D)
+    WEIGHT_EMBED_OUT,      // part[0] (D, P)
+    WEIGHT_LAYER_SCALE,    // part[0] (1), F32
+    WEIGHT_LATENT,         // part[0] (C+r, D)
+    WEIGHT_LATENT_QDOWN,   // part[0] (U, D)
+    WEIGHT_LATENT_Q,       // part[0] (H*(n+r), U), or (H*(n+r), D)
+    WEIGHT_LATENT_KEY,     // part[0] (H, C, n)
+    WEIGHT_LATENT_VALUE,   // part[0] (H, v, C)
     // Of recurrent layers, with n = groups*N and v = heads*P of the layer's mix_spec
     WEIGHT_MIX_IN,   // part[0..3) (n, D), (n, D), (v, D): q, k, v; MIX_CONV (v, D) three times
     WEIGHT_MIX_GATE, // part[0] (v, D); part[1..3) (heads, D), of which MIX_SSM has one
@@ -79,6 +87,7 @@ enum weight_role {
     // Of layers with experts
     WEIGHT_ROUTER,         // part[0] (E, D), F32; bias[0] (E) or none
     WEIGHT_SELECT_BIAS,    // part[0] (E), F32
+    WEIGHT_EXPERT_SCALE,   // part[0] (E), F32
     WEIGHT_SHARED_GATE,    // part[0] (D), F32
     WEIGHT_EXPERT_GATE_UP, // part[0..2) (E, F, D), (E, F, D); bias[0..2) (E, F) or none
     WEIGHT_EXPERT_DOWN,    // part[0] (E, D, F); bias[0] (E, D) or none
@@ -86,8 +95,10 @@ enum weight_role {
 
 // Loaded as F32 vectors whatever type matrices get.
 static inline bool weight_is_plain(enum weight_role role) {
-    return role == WEIGHT_NORM || role == WEIGHT_MIX_CONV || role == WEIGHT_MIX_HEADS ||
-           role == WEIGHT_MIX_NORM || role == WEIGHT_SELECT_BIAS || role == WEIGHT_SINKS;
+    return role == WEIGHT_NORM || role == WEIGHT_POSITIONS || role == WEIGHT_TYPES ||
+           role == WEIGHT_EMBED_NORM || role == WEIGHT_MIX_CONV || role == WEIGHT_MIX_HEADS ||
+           role == WEIGHT_MIX_NORM || role == WEIGHT_SELECT_BIAS || role == WEIGHT_SINKS ||
+           role == WEIGHT_LAYER_SCALE || role == WEIGHT_EXPERT_SCALE;
 }
 
 struct weight_desc {
@@ -119,6 +130,39 @@ static inline size_t backend_kv_vector_bytes(enum dtype kv_dtype, int head_dim) 
     return dtype_row_bytes(kv_dtype, head_dim) + (kv_dtype == DTYPE_I8 ? sizeof(float) : 0);
 }
 
+// Bytes of the keys, or the values, of one token in a place of a page.
+static inline size_t backend_kv_place_bytes(const struct model_config *m, enum dtype kv_dtype) {
+    return dtype_row_bytes(kv_dtype, model_kv_size(m)) +
+           (kv_dtype == DTYPE_I8 ? (size_t)model_kv_heads(m) * sizeof(float) : 0);
+}
+
+// ---- adapters
+
+// The matrices W of a layer that an adapter changes (LoRA: Hu et al., 2021): rows of sequences that have it get
+// W x + scale * B(A x). GATE and UP, or UP alone without a gate, and DOWN of layers without experts.
+enum adapter_target {
+    ADAPTER_Q,
+    ADAPTER_K,
+    ADAPTER_V,
+    ADAPTER_OUT,
+    ADAPTER_GATE,
+    ADAPTER_UP,
+    ADAPTER_DOWN,
+    ADAPTER_TARGETS
+};
+
+struct adapter_matrix {
+    struct tensor a; // (r, columns of W), F32, F16 or BF16; data NULL: W stays as it is
+    struct tensor b; // (rows of W, r), likewise
+    float scale;
+};
+
+struct adapter_desc {
+    // (L, ADAPTER_TARGETS) of the device's own layers. Of what ranks share, a of OUT and DOWN has this rank's columns of
+    // W, b of the others its rows. With columns that are no multiple of 16 in all, a of OUT and DOWN is F32.
+    const struct adapter_matrix *matrices;
+};
+
 // ---- one step
 
 // The most a step may hold; a device sizes its buffers by it once.
@@ -130,6 +174,9 @@ struct step_limits {
     int num_blocks;   // of the KV cache
     bool keep_logits; // step_out.logits is filled (tests, `perplexity`)
     bool keep_hidden; // step_out.hidden is filled
+    int max_adapters; // slots for them; 0: none
+    int max_adapter_rank;
+    bool has_types; // tokens have types
 };
 
 // How to sample from one logits row. 88 bytes, no padding.
@@ -191,8 +238,10 @@ struct step {
 
     const int32_t *ids;         // (T) token; -1-r: what logits row r of the step before samples
     const int32_t *positions;   // (T)
+    const int32_t *types;       // (T) rows of the table of types; NULL: all are 0
     const int32_t *query_start; // (S+1) first row of each sequence
     const int32_t *context_len; // (S) tokens of the sequence up to and including its last row here
+    const int32_t *adapters;    // (S) slot of each sequence's adapter; -1: none. NULL: no sequence has one
     struct step_group groups[KV_MAX_GROUPS]; // (num_groups)
     const struct kv_move *moves;             // (num_moves) before the phases, in this order
     const struct logits_row *rows;           // (R) ascending by row
@@ -253,6 +302,12 @@ struct backend_ops {
         struct device *dev); // of one block over all layers, or of states if those need more
     // All activations and the KV cache, once, after the weights.
     enum status (*reserve)(struct device *dev, const struct step_limits *limits, struct err *err);
+    // NULL where the device has no adapters. Copies and repacks an adapter into a slot that is free. Any thread, also
+    // while steps run that do not name the slot; steps that do are launched after it returns. STATUS_NOMEM.
+    enum status (*adapter_load)(struct device *dev, int slot, const struct adapter_desc *desc,
+                                struct err *err);
+    // Frees a slot that no step in flight names. Any thread.
+    void (*adapter_free)(struct device *dev, int slot);
 
     // One step: step_begin, phases, step_end, and later sync. step_begin true: the step ran as a CUDA graph:
     // skip the phases. After sync() that is not STATUS_OK the device is dead: every later sync() gives the
@@ -260,15 +315,17 @@ struct backend_ops {
     bool (*step_begin)(struct device *dev, const struct step *step);
     // The activations are the device's: the residual stream (T, D) in f32, queries, keys, values, and the
     // inputs of row-parallel matrices, in whatever type and layout its kernels like.
-    void (*embed)(struct device *dev, const struct weight *table,
-                  const struct step *step); // rows * embed_scale
-    // norm, QKV GEMM, bias, QK norm, RoPE (in the order of the layer's qk_norm), temperature; k and v go to the slots of the layer's group.
+    // rows of the embedding * embed_scale + the position's + the type's, then the norm; each where the model has it.
+    // With layer_embed also what each layer takes of the token, (norm(P·resid / sqrt(D)) + row * sqrt(P)) / sqrt(2).
+    void (*embed)(struct device *dev, const struct model *model, const struct step *step);
+    // norm, QKV GEMM, bias, QK norm, RoPE (in the order of the layer's qk_norm), temperature; k and v, if the layer has them,
+    // go to the slots of the layer's group.
     // ATTN_LATENT: norm, GEMM, norms of the latents, queries absorbed, RoPE; the latent with its key goes there.
     void (*qkv)(struct device *dev, const struct layer *layer, const struct step *step);
     void (*attn_prefill)(struct device *dev, const struct layer *layer, const struct step *step);
     void (*attn_decode)(struct device *dev, const struct layer *layer, const struct step *step);
     // resid += residual_scale * post_norm(all_reduce(attention * sigmoid(gate) · Wᵀ) + bias): 8 K-segments, binary tree, then the
-    // bias, then the norm where the layer has one. ATTN_LATENT: of the values that the heads make of attention.
+    // bias, then the norm where the layer has one; BLOCK_SUM_NORM: the norm comes last, of resid. ATTN_LATENT: of the values that the heads make of attention.
     void (*attn_out)(struct device *dev, const struct layer *layer, const struct step *step);
     // Of layers with a mix_spec, else NULL where the device refuses them. mix(): norm, the input GEMMs, convolution,
     // recurrence, output gate; reads and writes the page of each sequence's state. It comes before qkv() and mix_out()
@@ -278,8 +335,11 @@ struct backend_ops {
     // norm, gate and up GEMM, bias, activation; with experts also the routing, gate and up of those chosen; in parallel
     // blocks of the residual stream before attn_out()
     void (*ffn_in)(struct device *dev, const struct layer *layer, const struct step *step);
-    // as attn_out(), with the down matrix
+    // as attn_out(), with the down matrix; what is added with ffn.own_norms is post_norm(norm(shared) + norm(experts))
     void (*ffn_out)(struct device *dev, const struct layer *layer, const struct step *step);
+    // Of models with layer_embed or layer_scale, else NULL where the device refuses them; ends a layer:
+    // resid += norm(W · (act(G·resid) * what it takes of the token)); resid *= layer_scale.
+    void (*layer_out)(struct device *dev, const struct layer *layer, const struct step *step);
     // final norm and logits of the logits rows, bias, entries, mask, sampling, log-probabilities. With ranks each
     // computes its rows of the head; all get the same results. Without a head (pooling): hidden alone, of the logits rows.
     void (*head)(struct device *dev, const struct model *model, const struct step *step);

@@ -5,6 +5,7 @@
 // collect from the engine thread only; info from any thread once open (it never changes).
 #pragma once
 
+#include "adapter.h"
 #include "backend.h"
 #include "kv_cache.h"
 #include "plan.h"
@@ -16,6 +17,8 @@ extern "C" {
 #endif
 
 struct engine;
+
+enum { ENGINE_BATCHED_TOKENS = 512 };
 
 struct engine_config {
     const char *path; // .gguf, or a Hugging Face folder
@@ -34,7 +37,7 @@ struct engine_config {
     int block_size;             // tokens, a multiple of 16; 0: what suits the model
     int max_model_len;          // 0: what the model was trained for
     int max_num_seqs;           // S
-    int max_num_batched_tokens; // T
+    int max_num_batched_tokens; // T; 0: ENGINE_BATCHED_TOKENS, of encoders as long a text as they take
     int64_t num_kv_blocks;      // 0: from kv_cache_bytes
     int64_t kv_cache_bytes;     // 0: for max_num_seqs * max_model_len, but at most a quarter of free memory
     double gpu_memory_utilization; // CUDA, in place of the quarter: share of its memory for all; 0: 0.9
@@ -45,8 +48,10 @@ struct engine_config {
     // Plans that may be launched and not collected. 0: one for each stage; without stages two where the
     // device works while the host goes on, else one. Tests ask for more.
     int depth;
-    const char *pooling;         // "auto": as the file says; "none", "mean", "cls", "last"; NULL: auto
-    bool keep_logits;            // step results carry logits (tests)
+    int max_loras; // adapters at a time; 0: none
+    int max_lora_rank;
+    const char *pooling; // "auto": as the file says; "none", "mean", "cls", "last", "rank"; NULL: auto
+    bool keep_logits;    // step results carry logits (tests)
     struct processes *processes; // who share the model with this process, borrowed; NULL: nobody
     void (*progress)(void *arg, double fraction); // while weights load, or NULL; main thread
     void *progress_arg;
@@ -63,7 +68,10 @@ struct engine_info {
     struct sampling_advice advice;
     char device[96], weights_dtype[16], kv_dtype[8];
     uint64_t num_params, weight_bytes, kv_bytes, file_bytes;
-    int num_blocks, block_size, max_model_len;
+    int num_blocks, block_size, max_model_len, max_num_batched_tokens;
+    int vector_size, vector_room; // with pooling: floats of a vector, and the most while it is made
+    const char *rank_template;    // (rank_template_len) with {query} and {document}; NULL: the file has none
+    size_t rank_template_len;
     int depth;  // for struct sched_config
     bool async; // likewise
     double load_seconds;
@@ -94,6 +102,11 @@ void engine_close(struct engine *e);
 const struct engine_info *engine_info(const struct engine *e);
 const struct tokenizer *engine_tokenizer(const struct engine *e);
 struct kv_cache *engine_kv(struct engine *e);
+
+// Reads an adapter, a PEFT folder or a GGUF file, and gives it to the devices. Any thread, while steps run. All references
+// are gone before engine_close(). NULL with err: STATUS_LIMIT: there are max_loras; STATUS_FORMAT, STATUS_IO: the file;
+// STATUS_NOMEM.
+struct adapter *engine_adapter_open(struct engine *e, const char *path, struct err *err);
 
 // Steps in flight: plans that were launched and not collected. The engine has the one ring of them; with each
 // it keeps the plan, its batch and its times.

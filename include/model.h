@@ -55,13 +55,15 @@ enum attn_kind {
 struct attn_spec {
     int index; // its place in model_config.attn: a backend keeps one table or work list per spec
     enum attn_kind kind;
-    int heads;     // H
-    int kv_heads;  // K, divides H
-    int head_dim;  // d, of what the cache keeps; ATTN_LATENT: kv_lora + rope_dim
-    int window;    // tokens that a query sees, its own included; 0: all before it
-    bool chunked;  // it sees those of its chunk instead, which begins at a multiple of `window`
-    float scale;   // of the products of queries and keys, usually 1 / sqrt(d)
-    float softcap; // scores become softcap * tanh(score / softcap) after scaling; 0: stay
+    int heads;          // H
+    int kv_heads;       // K, divides H
+    int head_dim;       // d, of what the cache keeps; ATTN_LATENT: kv_lora + rope_dim
+    int kv_places;      // places of a page that the layer's keys take, and its values; 0 counts as 1
+    int window;         // tokens that a query sees, its own included; 0: all before it
+    bool chunked;       // it sees those of its chunk instead, which begins at a multiple of `window`
+    bool bidirectional; // it sees those after it, too: all, or window / 2 on either side
+    float scale;        // of the products of queries and keys, usually 1 / sqrt(d)
+    float softcap;      // scores become softcap * tanh(score / softcap) after scaling; 0: stay
     // A query at position p is multiplied by 1 + temp_scale * ln(1 + (p + temp_offset) / temp_step), the quotient rounded
     // down, last of all; temp_scale 0: stays
     float temp_scale;
@@ -70,8 +72,12 @@ struct attn_spec {
     enum qk_norm qk_norm;
     bool qkv_bias; // q, k and v are matrix and bias
     bool out_bias; // and so is the attention output
-    bool gate;     // the output of attention is multiplied by sigmoid of a projection of the layer's input
-    bool sinks;    // each head has a logit more in its softmax, which takes a part and gives no value
+    bool
+        shares_kv; // it has no keys and values: those of the last layer before it that has, with the same window
+    bool tied_values; // values are keys before their norm, of one matrix
+    bool v_norm;      // values are normalised as QK_NORM_UNIT does it
+    bool gate;        // the output of attention is multiplied by sigmoid of a projection of the layer's input
+    bool sinks;       // each head has a logit more in its softmax, which takes a part and gives no value
     // ATTN_LATENT: a cached vector is the latent, normalised, then one key of rope_dim that is rotated. The latent is
     // also the value.
     int kv_lora;            // C, of the latent
@@ -88,6 +94,18 @@ static inline int attn_out_size(const struct attn_spec *a) {
 // Vectors of head_dim that the cache keeps of a token and kv head: key and value, which may be one.
 static inline int attn_kv_vectors(const struct attn_spec *a) { return a->kind == ATTN_LATENT ? 1 : 2; }
 
+// Elements of the keys, or the values, of a token.
+static inline int attn_kv_size(const struct attn_spec *a) { return a->kv_heads * a->head_dim; }
+static inline int attn_kv_places(const struct attn_spec *a) { return a->kv_places > 1 ? a->kv_places : 1; }
+
+// The tokens that the query at `position` sees, [*begin, *end), of a sequence that has `context` of them.
+static inline void attn_seen(const struct attn_spec *a, int position, int context, int *begin, int *end) {
+    int half = a->window > 0 ? a->window / 2 : context;
+    *begin = a->bidirectional ? (position > half ? position - half : 0)
+                              : kv_first_seen(position, a->window, a->chunked);
+    *end = !a->bidirectional ? position + 1 : context - position > half ? position + half + 1 : context;
+}
+
 enum act {
     ACT_SILU,
     ACT_GELU,     // approximated by tanh
@@ -101,12 +119,13 @@ enum gating {              // how scores come of the router's logits (kernels/RE
     GATING_SOFTMAX,        // of all experts
     GATING_SOFTMAX_CHOSEN, // of those that are chosen, by their logits
     GATING_SIGMOID,
+    GATING_IN_TURN, // of each chosen one among those left that are near it (SparseMixer, 2024)
 };
 
 // What follows attention: act(gate) * up, down; without a gate act(up), down; or the weighted sum of that of some experts.
 struct ffn_spec {
     int index;  // its place in model_config.ffn
-    int hidden; // F; of one expert where there are some
+    int hidden; // F; of one expert where there are some; 0: the layer has none
     enum act act;
     bool no_gate;
     bool in_bias;  // gate and up are matrix and bias
@@ -123,6 +142,12 @@ struct ffn_spec {
     int shared_hidden; // S, of an expert for all rows, whose output is added; 0: none
     bool shared_gate;  // and is multiplied by sigmoid(shared_gate . x)
     bool router_bias, select_bias, expert_bias;
+    // The shared expert, the router and the experts take the residual stream by a norm each, and what the first and the
+    // last give has one before they are added.
+    bool own_norms;
+    float router_scale; // of the router's logits; 0 counts as 1
+    float near;         // GATING_IN_TURN: logits this part of the largest, or of their own size, below it
+    bool expert_scale;  // the weight of an expert is multiplied by a factor of its own, last of all
 };
 
 enum norm_kind { NORM_RMS, NORM_LAYER }; // RMSNorm; LayerNorm, which subtracts the mean
@@ -131,7 +156,9 @@ enum block_kind {
     BLOCK_SEQUENTIAL, // feed-forward takes the residual stream with what attention has added
     BLOCK_PARALLEL,   // feed-forward takes what attention takes, each by its own norm; both are added
     BLOCK_ONE_NORM,   // the same, by one norm
+    BLOCK_SUM_NORM,   // as SEQUENTIAL, but what is normalised is the residual stream after each sum (BERT)
 };
+static inline bool block_is_parallel(enum block_kind b) { return b == BLOCK_PARALLEL || b == BLOCK_ONE_NORM; }
 
 // How a layer mixes tokens by a state of fixed size, in place of attention or beside it. Heads have a state (N, P) each:
 // N elements of q and k, P of v. kernels/README.md, rule 19, says how it changes.
@@ -171,7 +198,7 @@ struct layer_spec {
     uint8_t attn, ffn, mix; // into model_config.attn, .ffn and .mix; attn and mix MODEL_NO_SPEC: none
     uint8_t kv_group;       // whose pages hold its keys and values
     uint8_t state_group;    // whose pages hold its recurrent state
-    uint16_t kv_layer;      // its place in those pages, [0, kv_layers)
+    uint16_t kv_layer;      // its first place in those pages, [0, kv_layers)
     uint16_t state_layer;   // [0, state_layers)
 };
 
@@ -188,15 +215,24 @@ struct model_config {
     // Factors of rows of the embedding, of what attention and feed-forward add to the residual stream, and of
     // logits; 1: none (0 counts as 1)
     float embed_scale, residual_scale, logit_scale;
-    float logit_softcap;  // as attn_spec.softcap, of logits
-    bool post_norms;      // what attention and feed-forward give is normalised before it is added
-    bool norm_bias;       // norms, but those of q and k, are weight and bias
-    bool head_bias;       // and so is the head
-    bool tied;            // the head is the embedding table
-    enum pooling pooling; // other than NONE: the head is not loaded, no token is sampled
+    float logit_softcap; // as attn_spec.softcap, of logits
+    bool post_norms;     // what attention and feed-forward give is normalised before it is added
+    bool norm_bias;      // norms, but those of q and k, are weight and bias
+    bool head_bias;      // and so is the head
+    bool tied;           // the head is the embedding table
+    // What is added to the scaled rows of the embedding, which then have a norm of their own (with embed_norm)
+    int positions;   // rows of a table of positions; 0: none
+    int token_types; // rows of a table of types; 0: none
+    bool embed_norm;
+    int layer_embed;  // P, elements of the embedding that each layer has of its own (Gemma 3n, 2025); 0: none
+    bool layer_scale; // a layer ends with a factor of the residual stream
+    enum pooling pooling;      // other than NONE, never RANK: the head is not loaded, no token is sampled
+    enum pooling rank_pooling; // of what goes into a classifier
+    bool ranks;                // it does: a pair of texts gets a score
+    bool raw_vectors;          // whoever made it takes vectors as they are, not of length 1
 
     int num_attn, num_ffn, num_mix, num_ropes, num_groups;
-    int kv_layers;    // whose keys and values a page has room for: the most of any group
+    int kv_layers;    // places of a page for keys and values of a layer: the most of any group
     int state_layers; // whose states it has room for
     struct attn_spec attn[MODEL_MAX_SPECS]; // (num_attn) distinct
     struct ffn_spec ffn[MODEL_MAX_SPECS];   // (num_ffn) distinct
@@ -206,6 +242,9 @@ struct model_config {
     struct layer_spec layers[MODEL_MAX_LAYERS]; // (L)
 };
 
+// Whether a token sees those after it: a sequence is computed in one step, whole, and none of it for another.
+static inline bool model_is_bidirectional(const struct model_config *c) { return c->attn[0].bidirectional; }
+
 static inline float model_scale(float scale) { return scale == 0 ? 1 : scale; }
 
 // NULL: the layer has none.
@@ -214,6 +253,25 @@ static inline const struct attn_spec *model_attn(const struct model_config *c, i
 }
 static inline const struct mix_spec *model_mix(const struct model_config *c, int layer) {
     return c->layers[layer].mix < c->num_mix ? &c->mix[c->layers[layer].mix] : NULL;
+}
+
+// Elements of the keys, or the values, of a token in one place of a page, and how many heads they are of: the most of any
+// spec. All layers take a place where all keep the same.
+static inline int model_kv_size(const struct model_config *c) {
+    int size = 0;
+    for (int i = 0; i < c->num_attn; i++) {
+        int places = attn_kv_places(&c->attn[i]), n = (attn_kv_size(&c->attn[i]) + places - 1) / places;
+        size = n > size ? n : size;
+    }
+    return size;
+}
+static inline int model_kv_heads(const struct model_config *c) {
+    int heads = 0;
+    for (int i = 0; i < c->num_attn; i++) {
+        int places = attn_kv_places(&c->attn[i]), n = (c->attn[i].kv_heads + places - 1) / places;
+        heads = n > heads ? n : heads;
+    }
+    return heads;
 }
 
 static inline const struct ffn_spec *model_ffn(const struct model_config *c, int layer) {
@@ -261,7 +319,10 @@ struct layer {
     const struct weight *shared_gate;    // (D) or NULL
     const struct weight *expert_gate_up; // (E, 2*F, D), perhaps with biases
     const struct weight *expert_down;    // (E, D, F), the same: experts are summed as 8 segments
-    const struct weight *attn_post_norm, *ffn_post_norm; // (D), with post_norms
+    const struct weight *expert_scale;   // (E), with ffn.expert_scale
+    // (D), with ffn.own_norms; ffn_norm is then the shared expert's
+    const struct weight *router_norm, *expert_norm, *shared_post_norm, *expert_post_norm;
+    const struct weight *attn_post_norm, *ffn_post_norm; // (D), with post_norms or BLOCK_SUM_NORM
     const struct weight
         *mix_in; // q, k, v (groups*N + groups*N + heads*P, D); MIX_CONV: gate, output gate, x (3*D, D)
     const struct weight
@@ -273,14 +334,26 @@ struct layer {
     const struct weight
         *mix_norm;                // MIX_DELTA (P), MIX_SSM (groups, heads*P / groups) with spec.norm; or NULL
     const struct weight *mix_out; // (D, heads*P) row-parallel: summed as 8 segments
+    // With layer_embed; and with layer_scale (1)
+    const struct weight *embed_gate;  // (P, D)
+    const struct weight *embed_out;   // (D, P)
+    const struct weight *embed_norm;  // (D)
+    const struct weight *layer_scale; // (1)
 };
 
 struct model {
     struct model_config config;
-    const struct weight *embed;    // (V, D)
-    struct layer *layers;          // (L), owned
-    const struct weight *out_norm; // (D)
-    const struct weight *head;     // (V, D); NULL with pooling
+    const struct weight *embed;      // (V, D)
+    const struct weight *positions;  // (positions, D) or NULL
+    const struct weight *types;      // (token_types, D) or NULL
+    const struct weight *embed_norm; // (D) or NULL
+    // With layer_embed, of all layers
+    const struct weight *layer_embed;      // (V, L*P)
+    const struct weight *layer_embed_in;   // (L*P, D)
+    const struct weight *layer_embed_norm; // (P)
+    struct layer *layers;                  // (L), owned
+    const struct weight *out_norm;         // (D) or NULL
+    const struct weight *head;             // (V, D); NULL with pooling
 };
 
 #ifdef __cplusplus

@@ -20,7 +20,9 @@ struct plan_item {
     int first;      // position of the first token to compute
     int num_new;    // >= 1
     int num_drafts; // <= MAX_DRAFTS; 0 where it does not need a token
-    int first_logit; // rows [first_logit, num_new) of this chunk want logits, or hidden states for pooling; num_new: none
+    // Rows [first_logit, num_new) of this chunk want logits, or hidden states for pooling, with POOLING_CLS the first of them;
+    // num_new: none.
+    int first_logit;
     bool needs_token; // the chunk reaches the last known token: the rows from there on sample
     // Every logits row that does not sample, of position p, gives that of prompt token p + 1.
     bool wants_prompt_logprobs;
@@ -33,7 +35,7 @@ struct plan {
     int num_items, num_decode;
     int num_decoding; // running requests that decode, here or in plans in flight; not those whose prompts go on
     int num_tokens;   // sum of num_new
-    int num_rows;     // sum of num_new - first_logit
+    int num_rows;     // that want them
     struct kv_move *moves; // (num_moves) before the step, in any order: no target is in two of them
     int num_moves;
 };

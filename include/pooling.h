@@ -6,4 +6,12 @@ enum pooling {
     POOLING_MEAN, // of the normalised hidden states of all tokens
     POOLING_CLS,  // that of the first token
     POOLING_LAST, // that of the last token
+    POOLING_RANK, // in files and flags alone: one of those, which then goes through the model's classifier
+    NUM_POOLINGS,
 };
+
+// What flags and responses call it.
+static inline const char *pooling_name(enum pooling p) {
+    static const char *const names[NUM_POOLINGS] = {"none", "mean", "cls", "last", "rank"};
+    return names[p];
+}

@@ -5,6 +5,7 @@
 // id.
 #pragma once
 
+#include "adapter.h"
 #include "kv_cache.h"
 #include "pooling.h"
 #include "sampling.h"
@@ -48,6 +49,7 @@ struct token_filter {
     void (*mask)(void *state, uint32_t *bits, int vocab); // bit set: allowed
     void (*rollback)(void *state, int n);                 // undoes the last n accepts; NULL: no drafts for it
     void (*free)(void *state);
+    bool (*done)(void *state); // nothing may follow: the request is over; NULL: only its mask says so
 };
 
 // Guesses the tokens that come next, for a step to verify several at once (speculative decoding). What a
@@ -91,9 +93,11 @@ struct request_params {
     int priority;                        // lower first; used by the priority policy only
     const void *salt;                    // names the prefix-cache domain; NULL: the common one
     int num_salt;                        // bytes
+    struct adapter *adapter; // what is computed with beside the model; NULL: nothing. The request holds it
     // Other than NONE: a vector is wanted in place of output, so max_output is 0.
     enum pooling pooling;
     int vector_size; // the most floats of the vector while it is made
+    int second_text; // tokens from this position on have type 1; 0: none
     // Moved into the request where request_new() succeeds; NULL: none.
     struct token_filter *filter;
     struct stop_matcher *matcher;
@@ -113,6 +117,7 @@ struct request {
     int num_prompt;
     int num_tokens;
     int num_pending, num_drafts;
+    int second_text;   // tokens from this position on have type 1; 0: none
     int max_tokens;    // num_prompt + max_output
     int min_tokens;    // num_prompt + min_output
     int num_computed;  // tokens whose keys and values are in the cache, or will be when planned steps end
@@ -126,7 +131,7 @@ struct request {
     uint64_t arrival; // order of sched_add(), set there
 
     struct kv_seq seq;        // its pages of the cache
-    struct kv_hash root;      // set by sched_add() from salt
+    struct kv_hash root;      // set by sched_add() from salt, which names the adapter, too
     struct kv_hash next_hash; // hash of the block that others may wait for (S10), where it is full and known
     bool has_next_hash;
     struct sampling_params sampling;
@@ -140,8 +145,9 @@ struct request {
     uint32_t *allowed;                   // or NULL
     token_id *bad_words;                 // or NULL
     int32_t *scratch;                    // (max_tokens) of token_history_adjust(), where it is on
-    unsigned char *salt;                 // (num_salt)
+    unsigned char *salt;                 // (num_salt) of adapter and salt
     int num_salt;
+    struct adapter *adapter; // held, or NULL
     enum pooling pooling;
     float
         *vector; // (vector_size) with pooling, else NULL: the engine's, whole when the request has ended well

@@ -35,6 +35,7 @@ struct sched_config {
     int64_t max_waiting_tokens; // sum of waiting prompts; beyond this sched_add() refuses
     int max_model_len;          // prompt + output of one request
     int depth;                  // plans that may be unresolved at a time, up to PLAN_MAX_DEPTH; 0 counts as 1
+    bool whole; // a prompt is computed in one step or not at all; max_model_len is at most max_step_tokens
     // A request whose sampled token is not back yet may be planned again: the device puts the token in.
     // Otherwise the plans in flight are micro-batches that share the decodes and the prompts round robin
     // (S13).

@@ -17,7 +17,7 @@ extern "C" {
 struct tokenizer;
 
 enum {
-    TOKENIZE_ADD_SPECIAL = 1,   // add BOS and EOS as the model asks
+    TOKENIZE_ADD_SPECIAL = 1,   // add BOS and EOS, CLS and SEP, as the model asks
     TOKENIZE_PARSE_SPECIAL = 2, // read the name of a control token, such as <s>, as that token
     TOKENIZE_CONTINUES = 4,     // other text came before
 };
@@ -35,9 +35,26 @@ struct tokenizer *tokenizer_open(const char *path, struct err *err);
 void tokenizer_free(struct tokenizer *t); // NULL is allowed
 
 // Appends the ids of text (any bytes, len of them, NULs included). Linear in len up to a logarithm.
-// STATUS_NOMEM; STATUS_INVALID: the model has no vocabulary (and the text is not empty).
+// STATUS_NOMEM; STATUS_INVALID: the model has no vocabulary (and the text is not empty); STATUS_LIMIT: the vocabulary's
+// normaliser makes the text too long.
 enum status tokenizer_encode(const struct tokenizer *t, const char *text, size_t len, unsigned flags,
                              struct token_buf *out);
+
+// Appends the ids of a pair of texts, with TOKENIZE_ADD_SPECIAL between and around them what the model was trained on
+// ([CLS] a [SEP] b [SEP]). *second: out->len where the second text begins, for models that tell the two apart.
+// STATUS_INVALID, too: the model's tokenizer.json says nothing of pairs that this interface can give.
+enum status tokenizer_encode_pair(const struct tokenizer *t, const char *a, size_t a_len, const char *b,
+                                  size_t b_len, unsigned flags, struct token_buf *out, size_t *second);
+
+// The tokens that mark what stands before and behind a text that is to be filled in; -1: none. The order is prefix,
+// suffix, middle, or suffix, prefix.
+struct fim_tokens {
+    token_id prefix, suffix, middle; // middle: -1 if and only if suffix_first
+    token_id repo, file;             // before the names of a repository and of a file
+    bool suffix_first;
+};
+// NULL: the model does not fill in the middle. Owned by the tokenizer.
+const struct fim_tokens *tokenizer_fim(const struct tokenizer *t);
 
 int tokenizer_vocab(const struct tokenizer *t);
 token_id tokenizer_bos(const struct tokenizer *t); // -1: none
@@ -69,6 +86,8 @@ struct detok;
 struct detok_params {
     const struct tokenizer *tokenizer; // outlives the detok
     bool skip_special;                 // control tokens give no text (the default of APIs)
+    const token_id *shown;             // (num_shown) but these give their names; outlives the detok
+    int num_shown;
     // The text begins a sequence (the prompt is BOS alone): drop SentencePiece's dummy space.
     bool strip_space;
     const char *const *stops; // (num_stops) byte strings, copied

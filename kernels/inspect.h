@@ -17,7 +17,8 @@ struct backend_inspect {
     void (*view)(struct device *dev, struct activations *view);
     // The bytes of a page in one canonical order, whatever the device's layout: for each of kv_layers, K then V, each
     // (B, K, d) in kv_dtype, K being the rank's, and with I8 then its scales, (B, K) f32, not aligned.
-    // 2 * kv_layers * B * K * backend_kv_vector_bytes(). Of latent attention K alone, half of that.
+    // 2 * kv_layers * B * K * backend_kv_vector_bytes(). Of latent attention K alone, half of that. Where layers keep
+    // vectors of several sizes the order is the device's own.
     void (*kv_export)(struct device *dev, int32_t block, void *dst);
     void (*kv_import)(struct device *dev, int32_t block, const void *src);
 };

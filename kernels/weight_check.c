@@ -1,6 +1,10 @@
 #include "weight_check.h"
 
-static bool outside_layers(enum weight_role role) { return role == WEIGHT_EMBED || role == WEIGHT_HEAD; }
+static bool outside_layers(enum weight_role role) {
+    return role == WEIGHT_EMBED || role == WEIGHT_POSITIONS || role == WEIGHT_TYPES ||
+           role == WEIGHT_EMBED_NORM || role == WEIGHT_HEAD || role == WEIGHT_LAYER_EMBED ||
+           role == WEIGHT_LAYER_EMBED_IN;
+}
 static bool of_experts(enum weight_role role) {
     return role == WEIGHT_EXPERT_GATE_UP || role == WEIGHT_EXPERT_DOWN;
 }
@@ -15,18 +19,27 @@ static void expected_shape(const struct model_config *m, enum weight_role role, 
     int q = a ? a->heads * a->head_dim : 0, kv = a ? a->kv_heads * a->head_dim : 0;
     int F = f->experts > 0 ? f->shared_hidden : f->hidden, v = x ? mix_values(x) : 0,
         n = x ? x->groups * x->key_dim : 0;
+    int P = m->layer_embed;
     bool conv = x && x->kind == MIX_CONV, ssm = x && x->kind == MIX_SSM;
     int queries = a ? a->heads * (a->nope_dim + a->rope_dim) : 0;
     const int num_parts[] = {
         [WEIGHT_EMBED] = 1,
+        [WEIGHT_POSITIONS] = m->positions > 0,
+        [WEIGHT_TYPES] = m->token_types > 0,
+        [WEIGHT_EMBED_NORM] = m->embed_norm,
         [WEIGHT_NORM] = 1,
-        [WEIGHT_QKV] = 3,
+        [WEIGHT_QKV] = a && a->shares_kv ? 1 : 3,
         [WEIGHT_ATTN_OUT] = 1,
         [WEIGHT_GATE_UP] = 2,
         [WEIGHT_DOWN] = 1,
         [WEIGHT_HEAD] = 1,
         [WEIGHT_ATTN_GATE] = a && a->gate,
         [WEIGHT_SINKS] = a && a->sinks,
+        [WEIGHT_LAYER_EMBED] = P > 0,
+        [WEIGHT_LAYER_EMBED_IN] = P > 0,
+        [WEIGHT_EMBED_GATE] = P > 0,
+        [WEIGHT_EMBED_OUT] = P > 0,
+        [WEIGHT_LAYER_SCALE] = m->layer_scale,
         [WEIGHT_MIX_IN] = 3,
         [WEIGHT_MIX_GATE] = conv  ? 0
                             : ssm ? 2
@@ -39,6 +52,7 @@ static void expected_shape(const struct model_config *m, enum weight_role role, 
         [WEIGHT_MIX_OUT] = 1,
         [WEIGHT_ROUTER] = 1,
         [WEIGHT_SELECT_BIAS] = 1,
+        [WEIGHT_EXPERT_SCALE] = f->expert_scale,
         [WEIGHT_SHARED_GATE] = 1,
         [WEIGHT_EXPERT_GATE_UP] = 2,
         [WEIGHT_EXPERT_DOWN] = 1,
@@ -49,18 +63,26 @@ static void expected_shape(const struct model_config *m, enum weight_role role, 
         [WEIGHT_LATENT_VALUE] = 1,
     };
     *rows = *cols = 0;
-    if (role == WEIGHT_GATE_UP && i == 1 && model_ffn(m, layer)->no_gate)
+    if ((role == WEIGHT_GATE_UP || role == WEIGHT_EXPERT_GATE_UP) && i == 1 && f->no_gate)
         return;
     if ((unsigned)role >= sizeof num_parts / sizeof *num_parts || i >= num_parts[role])
         return;
     switch (role) {
     case WEIGHT_EMBED:
     case WEIGHT_HEAD: *rows = m->vocab, *cols = m->hidden; break;
+    case WEIGHT_POSITIONS: *rows = m->positions, *cols = m->hidden; break;
+    case WEIGHT_TYPES: *rows = m->token_types, *cols = m->hidden; break;
+    case WEIGHT_EMBED_NORM:
     case WEIGHT_NORM: *rows = 1, *cols = m->hidden; break;
     case WEIGHT_QKV: *rows = i == 0 ? q : kv, *cols = m->hidden; break;
     case WEIGHT_ATTN_OUT: *rows = m->hidden, *cols = attn_out_size(a); break;
     case WEIGHT_ATTN_GATE: *rows = q, *cols = m->hidden; break;
     case WEIGHT_SINKS: *rows = 1, *cols = a->heads; break;
+    case WEIGHT_LAYER_EMBED: *rows = m->vocab, *cols = m->num_layers * P; break;
+    case WEIGHT_LAYER_EMBED_IN: *rows = m->num_layers * P, *cols = m->hidden; break;
+    case WEIGHT_EMBED_GATE: *rows = P, *cols = m->hidden; break;
+    case WEIGHT_EMBED_OUT: *rows = m->hidden, *cols = P; break;
+    case WEIGHT_LAYER_SCALE: *rows = *cols = 1; break;
     case WEIGHT_GATE_UP: *rows = F, *cols = m->hidden; break;
     case WEIGHT_DOWN: *rows = m->hidden, *cols = F; break;
     case WEIGHT_MIX_IN: *rows = conv || i == 2 ? v : n, *cols = m->hidden; break;
@@ -72,7 +94,8 @@ static void expected_shape(const struct model_config *m, enum weight_role role, 
         break;
     case WEIGHT_MIX_OUT: *rows = m->hidden, *cols = v; break;
     case WEIGHT_ROUTER: *rows = f->experts, *cols = m->hidden; break;
-    case WEIGHT_SELECT_BIAS: *rows = 1, *cols = f->experts; break;
+    case WEIGHT_SELECT_BIAS:
+    case WEIGHT_EXPERT_SCALE: *rows = 1, *cols = f->experts; break;
     case WEIGHT_SHARED_GATE: *rows = 1, *cols = m->hidden; break;
     case WEIGHT_EXPERT_GATE_UP: *rows = f->hidden, *cols = m->hidden; break;
     case WEIGHT_EXPERT_DOWN: *rows = m->hidden, *cols = f->hidden; break;
@@ -129,7 +152,8 @@ bool weight_check(const struct model_config *m, const struct weight_desc *desc, 
         bool f32 = norm || desc->role == WEIGHT_ROUTER || desc->role == WEIGHT_SHARED_GATE;
         if (desc->role == WEIGHT_MIX_HEADS && t->data && t->ndim == 1)
             have_rows = t->shape[0], have_cols = 1;
-        bool experts = of_experts(desc->role), vector = desc->role == WEIGHT_NORM;
+        bool experts = of_experts(desc->role),
+             vector = desc->role == WEIGHT_NORM || desc->role == WEIGHT_EMBED_NORM;
         bool may = experts || vector || desc->role == WEIGHT_QKV || desc->role == WEIGHT_ATTN_OUT ||
                    desc->role == WEIGHT_GATE_UP || desc->role == WEIGHT_DOWN || desc->role == WEIGHT_HEAD ||
                    desc->role == WEIGHT_MIX_CONV || desc->role == WEIGHT_ROUTER;
@@ -153,11 +177,13 @@ bool weight_check(const struct model_config *m, const struct weight_desc *desc, 
             (a->kind == ATTN_LATENT ? have_rows == 1 && (have_cols == a->kv_lora || have_cols == a->q_lora)
              : whole                ? have_rows == 1 && all
                                     : have_cols == a->head_dim && (each ? all : have_rows == 1));
+        bool embed_norm = desc->role == WEIGHT_NORM && desc->layer < 0 && m->layer_embed > 0 &&
+                          have_rows == 1 && have_cols == m->layer_embed;
         unsigned types = 1u << DTYPE_F32;
         if (!f32)
             types |= ~(1u << DTYPE_I32 | 1u << DTYPE_I8 | 1u << DTYPE_F8_E4M3);
         bool type = types & 1u << t->dtype && have_cols % dtype_block(t->dtype) == 0;
-        if ((!shape && !head_norm) || !type || t->ndim > 2 + (experts || heads)) {
+        if ((!shape && !head_norm && !embed_norm) || !type || t->ndim > 2 + (experts || heads)) {
             err_set(err, STATUS_INVALID,
                     "weight role %d of layer %d, part %d: expected %d x %d, found %lld x %lld %s",
                     (int)desc->role, desc->layer, i, rows, cols, (long long)have_rows, (long long)have_cols,

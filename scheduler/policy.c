@@ -211,7 +211,7 @@ static void plan_add(struct plan *p, struct request *r, int n, int num_drafts) {
     }
     p->items[at] = it;
     p->num_tokens += it.num_new;
-    p->num_rows += it.num_new - it.first_logit;
+    p->num_rows += r->pooling == POOLING_CLS ? it.first_logit < it.num_new : it.num_new - it.first_logit;
     r->num_in_flight++;
     r->last_plan = p->id;
     r->num_computed = end + num_drafts;
@@ -305,7 +305,7 @@ static int plan_running(struct scheduler *s, struct plan *p, int max_chunk, bool
     int budget = s->config.max_step_tokens - round.num;
     if (decoding > 0)
         budget = min_int(budget, max_chunk);
-    if (micro_batches) {
+    if (micro_batches && !s->config.whole) {
         int64_t share = (backlog + SHARES * depth - 1) / (SHARES * depth);
         budget = min_int(budget, share < MIN_SHARE ? MIN_SHARE : (int)min_int64(share, INT32_MAX));
     }
@@ -360,7 +360,8 @@ static void plan_waiting(struct scheduler *s, struct plan *p, int budget) {
         outstanding += outstanding_blocks(s, r);
     for (struct request *r = s->waiting.head, *next; r; r = next) {
         next = r->next;
-        if (s->running.len == s->config.max_running || budget <= 0 || deferred == MAX_DEFERRED)
+        if (s->running.len == s->config.max_running || budget <= 0 || deferred == MAX_DEFERRED ||
+            (s->config.whole && r->num_tokens > budget))
             break;
         // No match can spare it the block of its last token: ask before the prompt is hashed.
         if (outstanding + kv_missing_after(s->kv, r->num_tokens - 1, start_need(r)) > kv_available(s->kv))

@@ -26,6 +26,20 @@ static token_id *copy_sequences(const token_id *from, bool *ok) {
     return copy_of(from, n > 0 ? n + 1 : 0, sizeof *from, ok);
 }
 
+// What names the domain of the prefix cache: 8 bytes of the adapter, then the client's; neither: the common one.
+static bool make_salt(struct request *r, const struct request_params *p) {
+    uint64_t id = p->adapter ? p->adapter->id : 0;
+    if (id == 0 && p->num_salt == 0)
+        return true;
+    r->num_salt = (int)sizeof id + p->num_salt;
+    if (!(r->salt = malloc((size_t)r->num_salt)))
+        return false;
+    memcpy(r->salt, &id, sizeof id);
+    if (p->num_salt > 0)
+        memcpy(r->salt + sizeof id, p->salt, (size_t)p->num_salt);
+    return true;
+}
+
 static bool has_penalty(const struct sampling_params *p) {
     return p->repetition_penalty != 1 || p->frequency_penalty != 0 || p->presence_penalty != 0;
 }
@@ -49,7 +63,6 @@ struct request *request_new(const struct request_params *p, int block_size) {
     r->mirostat_mu = 2 * p->sampling.mirostat_tau;
     r->num_stop = p->num_stop;
     r->num_bias = p->num_bias;
-    r->num_salt = p->num_salt;
     r->stop = copy_of(p->stop, p->num_stop, sizeof *p->stop, &ok);
     r->bias = copy_of(p->bias, p->num_bias, sizeof *p->bias, &ok);
     r->history = p->history;
@@ -60,8 +73,10 @@ struct request *request_new(const struct request_params *p, int block_size) {
     r->bad_words = copy_sequences(p->bad_words, &ok);
     if (p->logprob_ids)
         r->logprob_ids = copy_of(p->logprob_ids, p->sampling.logprobs, sizeof *p->logprob_ids, &ok);
-    r->salt = copy_of(p->salt, p->num_salt, 1, &ok);
+    ok &= make_salt(r, p);
+    r->adapter = p->adapter ? adapter_hold(p->adapter) : NULL;
     r->pooling = p->pooling;
+    r->second_text = p->second_text;
     CHECK(p->pooling == POOLING_NONE || (p->max_output == 0 && p->vector_size > 0));
     if (p->pooling != POOLING_NONE)
         ok &= (r->vector = calloc((size_t)p->vector_size, sizeof *r->vector)) != NULL;
@@ -119,6 +134,7 @@ void request_free(struct request *r) {
     free(r->salt);
     free(r->vector);
     token_counts_free(&r->counts);
+    adapter_release(r->adapter);
     free(r);
 }
 

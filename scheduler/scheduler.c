@@ -14,6 +14,7 @@ struct scheduler *sched_open(const struct sched_config *config, struct kv_cache 
     int depth = config->depth > 0 ? config->depth : 1;
     if (config->max_running < 1 || config->max_step_tokens < config->max_running || config->max_waiting < 1 ||
         config->max_waiting_tokens < 1 || config->max_model_len < 1 || depth > PLAN_MAX_DEPTH ||
+        (config->whole && config->max_model_len > config->max_step_tokens) ||
         (kv->has_window && kv->config.max_ahead < depth * config->max_step_tokens)) {
         err_set(err, STATUS_INVALID, "a scheduler of these sizes can plan nothing");
         return NULL;

@@ -253,7 +253,7 @@ static void draft_tokens(struct service *s, struct request *r) {
 }
 
 // One output token, which is row `row` of the step. Why the request ends with it, though the scheduler goes on: its
-// filter does not take the token, or a stop string is complete, so that no further step is planned for it.
+// filter does not take the token or takes no more, or a stop string is complete, so that no further step is planned for it.
 static enum finish_reason put_output(struct service *s, const struct plan_item *item,
                                      const struct token_event *e, const struct step_out *out, int row,
                                      int64_t now) {
@@ -269,6 +269,8 @@ static enum finish_reason put_output(struct service *s, const struct plan_item *
         return FINISH_NONE;
     if (r->filter && !r->filter->accept(r->filter->state, e->token))
         return FINISH_ERROR;
+    if (r->filter && r->filter->done && r->filter->done(r->filter->state))
+        return FINISH_STOP;
     return r->matcher && r->matcher->ends(r->matcher->state, e->token) ? FINISH_STOP : FINISH_NONE;
 }
 

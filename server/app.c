@@ -2,6 +2,7 @@
 
 #include "processes.h"
 
+#include <string.h>
 #include <strings.h>
 
 const char *app_group_error(const struct app *app) {
@@ -24,6 +25,13 @@ const char *app_key(const struct http_head *head) {
             key++;
     }
     return key;
+}
+
+void app_tenant(const struct app *app, const struct http_head *head, uint8_t out[SHA256_BYTES]) {
+    const char *key = app->auth.num_keys < 2 ? NULL : app_key(head);
+    memset(out, 0, SHA256_BYTES);
+    if (key)
+        sha256(key, strlen(key), out);
 }
 
 bool app_accepts(struct app *app, struct api_error *e) {

@@ -24,7 +24,7 @@ struct app {
     const struct config *config;
     uv_loop_t loop;
     struct http http;
-    struct auth auth;
+    struct auth auth, admin; // admin: of routes that change the server
     struct metrics metrics;
     enum app_state state;
     bool loopback; // bound to the loopback: Host is checked where no key is
@@ -33,6 +33,7 @@ struct app {
     struct engine *engine; // NULL while loading
     struct service *service;
     struct served_model model;
+    struct loras *loras;
     struct sampling_params sampling; // model.sampling
     struct str_list names;
     char fingerprint[64];
@@ -68,5 +69,7 @@ const char *app_group_error(const struct app *app);
 void app_stats(struct app *app, struct service_stats *stats); // zeros while loading
 // The key that a request presents; NULL: none. Borrowed from the head.
 const char *app_key(const struct http_head *head);
+// Who sends a request: a hash of its key, or zeros where at most one key is.
+void app_tenant(const struct app *app, const struct http_head *head, uint8_t out[SHA256_BYTES]);
 // Whether the engine can take work now; otherwise e says why not (503).
 bool app_accepts(struct app *app, struct api_error *e);

@@ -89,6 +89,8 @@ void completion_free(struct completion *c) {
     for (int i = 0; i < c->num_choices; i++)
         choice_free(&c->choices[i]);
     free(c->choices);
+    if (c->response.request && c->dialect->end)
+        c->dialect->end(&c->response);
     buf_free(&c->response.head);
     buf_free(&c->body);
     completion_request_free(&c->request);
@@ -124,7 +126,7 @@ void completion_fail(struct completion *c, const struct api_error *e) {
         reply_error(c->http, e);
         return;
     }
-    c->dialect->fail(&c->http->out, e);
+    c->dialect->fail(&c->http->out, &c->response, e);
     http_stream_end(c->http);
 }
 
@@ -147,9 +149,10 @@ static void give_up(struct completion *c) {
 // ---- out
 
 static struct usage usage_of(const struct completion *c) {
-    struct usage u = {.prompt = c->num_prompt};
+    struct usage u = {.prompt = c->num_prompt, .reasoning = c->request.reads_reasoning ? 0 : -1};
     for (int i = 0; i < c->num_choices; i++) {
         u.completion += c->choices[i].num_tokens;
+        u.reasoning += c->choices[i].num_reasoning;
         // The other choices of a prompt share its blocks; that is no hit of the client's.
         if (i % c->request.n == 0)
             u.cached += c->choices[i].num_cached;
@@ -170,6 +173,7 @@ static struct timings timings_of(const struct completion *c) {
         first = ch->engine.first < first ? ch->engine.first : first;
         last = ch->engine.last > last ? ch->engine.last : last;
     }
+    t.total_ms = ms_between(c->http->arrived, http_now());
     t.prompt_ms = last ? ms_between(began, first) : 0;
     t.generation_ms = last ? ms_between(first, last) : 0;
     return t;
@@ -183,6 +187,7 @@ static struct piece piece_of(const struct choice *ch, size_t len) {
                       .num_tokens = (int)ch->num_tokens,
                       .num_cached = (int)ch->num_cached,
                       .has_new_line = ch->has_new_line,
+                      .output = ch->output,
                       .logprobs = r->logprobs >= 0 ? &ch->lists : NULL,
                       .prompt_logprobs = r->prompt_logprobs >= 0 ? &ch->prompt_logprobs : NULL,
                       .prompt = r->return_ids && !ch->begun ? &r->prompts[ch->index / r->n] : NULL,
@@ -196,6 +201,10 @@ static struct piece piece_of(const struct choice *ch, size_t len) {
         p.stop_token = &ch->stop_token;
     }
     return p;
+}
+
+static void open_stream(struct completion *c) {
+    http_stream(c->http, c->dialect->is_lines ? "application/x-ndjson" : "text/event-stream; charset=utf-8");
 }
 
 // Writes the piece that this choice owes, where the reader keeps up; otherwise its text goes on gathering and
@@ -216,7 +225,7 @@ static void emit_piece(struct choice *ch) {
     if (usage)
         u = usage_of(c);
     if (!http->streaming)
-        http_stream(http);
+        open_stream(c);
     c->response.timings = timings_of(c);
     if (!c->begun && c->dialect->role)
         c->dialect->role(&http->out, &c->response, usage);
@@ -226,7 +235,10 @@ static void emit_piece(struct choice *ch) {
     ch->begun = true;
     ch->finish_sent = ch->complete;
     ch->has_new_text = false;
-    ch->text.len -= n;
+    if (ch->output)
+        output_clear(ch->output);
+    else
+        ch->text.len -= n;
     if (ch->text.len)
         memmove(ch->text.data, ch->text.data + n, ch->text.len);
     logprobs_clear(&ch->lists);
@@ -268,7 +280,8 @@ static void end_whole(struct completion *c) {
 // Counts what is kept of the response. False: all keep too much, and this one more than its part.
 static bool count_kept(struct completion *c) {
     struct app *app = c->app;
-    size_t now = 0, max = (size_t)app->config->max_response_memory;
+    size_t now = c->dialect->state_bytes ? c->dialect->state_bytes(&c->response) : 0,
+           max = (size_t)app->config->max_response_memory;
     for (int i = 0; i < c->num_choices; i++)
         now += choice_kept(&c->choices[i]);
     app->kept += now - c->kept;
@@ -301,7 +314,8 @@ static void flush_completion(struct completion *c) {
     for (int i = 0; i < c->num_choices; i++) {
         struct choice *ch = &c->choices[i];
         emit_piece(ch);
-        over |= ch->text.len + ch->lists.tops.len > KEPT_BOUND; // what the reader did not take in time
+        over |= choice_sendable(ch) + ch->text.len + ch->lists.tops.len >
+                KEPT_BOUND; // what the reader did not take in time
     }
     if (over || !count_kept(c)) {
         give_up(c);
@@ -355,7 +369,9 @@ static void on_token(struct choice *ch, const struct service_event *ev, int64_t 
     ch->engine.scheduled = ev->time_scheduled;
     ch->engine.first = ev->time_first_token;
     ch->engine.last = ev->time_finished;
-    if (choice_add_token(ch, ev, ev->finish == FINISH_STOP)) { // the engine ends the request, too
+    if (choice_add_token(ch, ev, ev->finish == FINISH_STOP)) {
+        if (detok_stop_index(ch->detok) < 0) // else the engine ends the request, too
+            service_cancel(c->app->service, ch->id, FINISH_CANCELLED);
         ch->complete = true;
         ch->finish = FINISH_STOP;
     }
@@ -479,10 +495,11 @@ void completions_tick(struct app *app, int64_t now) {
             continue;
         if (c->over_since && now - c->over_since > STALL_SECONDS * SECOND) {
             give_up(c);
-        } else if (now - c->last_write > PING_SECONDS * SECOND && sse_pending(&c->http->out) == 0) {
+        } else if (now - c->last_write > PING_SECONDS * SECOND && sse_pending(&c->http->out) == 0 &&
+                   !c->dialect->is_lines) {
             c->last_write = now;
             if (!c->http->streaming)
-                http_stream(c->http);
+                open_stream(c);
             sse_ping(&c->http->out);
             http_wake(c->http);
         }

@@ -2,6 +2,7 @@
 #include "completion.h"
 #include "completion_state.h"
 #include "dialects/field_table.h"
+#include "dialects/structured.h"
 #include "job.h"
 #include "log.h"
 #include "reply.h"
@@ -61,9 +62,34 @@ static void begin_completion(struct completion *c) {
     }
 }
 
+static void begin_or_fail(struct completion *c) {
+    if (!c->error.status) {
+        begin_completion(c);
+        return;
+    }
+    c->state = COMPLETION_RUNNING;
+    completion_fail(c, &c->error);
+}
+
 static void parse_work(uv_work_t *work) { // pool: touches nothing but this completion and the immutable model
     struct completion *c = work->data;
     c->dialect->parse(&c->request, &c->app->model, c->body.data, c->body.len, &c->error);
+}
+
+static void compile_work(uv_work_t *work) { // pool, too
+    struct completion *c = work->data;
+    structured_compile(&c->request, &c->app->model, &c->error);
+}
+
+static void after_compile(uv_work_t *work, int status) {
+    (void)status;
+    struct completion *c = work->data;
+    if (!c->http) {
+        completion_free(c);
+        return;
+    }
+    begin_or_fail(c);
+    http_run(&c->app->http);
 }
 
 static void after_parse(uv_work_t *work, int status) {
@@ -77,24 +103,28 @@ static void after_parse(uv_work_t *work, int status) {
     }
     if (*c->request.ignored)
         http_header(c->http, "x-quire-ignored", c->request.ignored);
-    if (c->error.status) {
-        c->state = COMPLETION_RUNNING;
-        completion_fail(c, &c->error);
-    } else {
-        begin_completion(c);
+    if (!c->error.status && c->request.structured) {
+        if (uv_queue_work(&c->app->loop, &c->work, compile_work, after_compile) == 0)
+            return;
+        api_fail_memory(&c->error);
     }
+    begin_or_fail(c);
     http_run(http);
 }
 
 // Whether the model gives what the dialect asks for; otherwise the request has its response.
 static bool check_kind(const struct app *app, struct http_request *request) {
-    bool vectors = app->model.pooling != POOLING_NONE;
-    if ((request->dialect->vector != NULL) == vectors)
+    bool vectors = app->model.pooling != POOLING_NONE, scores = app->model.ranks;
+    const struct dialect *d = request->dialect;
+    if ((d->vector != NULL) == vectors && d->of_scores == scores)
         return true;
     REPLY_ERROR(request, 400, "unsupported_model", "model", "%s",
-                vectors ? "This model gives embeddings, not completions: POST /v1/embeddings."
-                        : "This model gives completions. For embeddings start the server with an embedding "
-                          "model, or with --pooling last, mean or cls.");
+                scores    ? "This model ranks documents: POST /v1/rerank or /v1/score."
+                : vectors ? "This model gives embeddings, not completions or scores: POST /v1/embeddings."
+                : d->of_scores
+                    ? "This model gives completions. To rank documents start the server with a reranker."
+                    : "This model gives completions. For embeddings start the server with an embedding "
+                      "model, or with --pooling last, mean or cls.");
     return false;
 }
 
@@ -118,6 +148,7 @@ void completion_start(struct app *app, struct http_request *request) {
     app->num_completions++;
     request->user = c;
     c->body = http_take_body(request);
+    app_tenant(app, &request->head, c->request.tenant);
     c->work.data = c;
     if ((c->body.len > POOL_BODY || http_turn_over(&app->http)) &&
         uv_queue_work(&app->loop, &c->work, parse_work, after_parse) == 0)

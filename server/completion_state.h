@@ -22,6 +22,8 @@ struct choice {
     struct completion *completion;
     int index;
     struct detok *detok;
+    struct output_parser *output; // reads what the detok gives; NULL: it is text
+    int num_reasoning;            // tokens
     struct detok *echo; // of the prompt, which is part of the text; NULL: not asked for, or all of it is out
     int num_echoed;     // prompt tokens given to it
     struct buf text;    // certain and not yet written
@@ -93,7 +95,7 @@ void completion_free(struct completion *c); // out of all lists; http->user must
 void choice_echo(struct choice *ch, const struct service_event *ev);
 // Ends the echo, before what was generated.
 void choice_echo_end(struct choice *ch);
-// Adds a generated token; a stop token gives no text. True: it completed a stop string.
+// Adds a generated token; a stop token gives no text. True: it ended the text, by a stop string or the one call.
 bool choice_add_token(struct choice *ch, const struct service_event *ev, bool is_stop);
 // Ends the text: gives what the detokenizer and the pending log-probabilities kept back.
 void choice_end_text(struct choice *ch);

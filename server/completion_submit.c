@@ -1,5 +1,7 @@
 // Requests of a completion's choices to the engine, all or none; of inputs that become vectors, as many as may wait.
 #include "completion_state.h"
+#include "grammar.h"
+#include "loras.h"
 #include "seed.h"
 #include "text.h"
 
@@ -13,6 +15,28 @@ static uint64_t pick_seed(struct app *app) {
     if (getrandom(&seed, sizeof seed, 0) != sizeof seed)
         seed = splitmix64((uint64_t)http_now());
     return seed;
+}
+
+// What the output has to be, and how long its reasoning may last. false: out of memory.
+static bool make_filter(const struct completion *c, struct request_params *p) {
+    const struct completion_request *q = &c->request;
+    if (q->constraint && (p->filter = constraint_filter(q->constraint)))
+        p->drafter = constraint_drafter(p->filter);
+    if (q->constraint && !p->drafter)
+        return false;
+    const char *open, *close, *closing;
+    if (q->reasoning_budget < 0 || !q->format ||
+        !output_format_reasoning(q->format, q->must_call, &open, &close, &closing))
+        return true;
+    struct token_filter *f = budget_filter(&(struct budget_params){.tokenizer = c->app->model.tokenizer,
+                                                                   .open = open,
+                                                                   .close = close,
+                                                                   .closing = closing,
+                                                                   .inside = q->thinking,
+                                                                   .max_tokens = q->reasoning_budget,
+                                                                   .inner = p->filter});
+    p->filter = f ? f : p->filter;
+    return f != NULL;
 }
 
 static struct request *make_request(struct completion *c, struct choice *ch, uint64_t seed) {
@@ -37,11 +61,13 @@ static struct request *make_request(struct completion *c, struct choice *ch, uin
         .priority = q->priority,
         .salt = q->salt,
         .num_salt = (int)q->salt_len,
+        .adapter = q->lora ? q->lora->adapter : NULL,
     };
     if (c->dialect->vector) {
         p.max_output = 0;
         p.pooling = c->app->model.pooling;
-        p.vector_size = c->app->model.vector_size;
+        p.vector_size = c->app->model.vector_room;
+        p.second_text = q->second_text ? q->second_text[ch->index] : 0;
         return request_new(&p, engine_info(c->app->engine)->block_size);
     }
     p.min_output = q->min_tokens < p.max_output ? q->min_tokens : p.max_output;
@@ -51,6 +77,8 @@ static struct request *make_request(struct completion *c, struct choice *ch, uin
     struct detok_params d = {
         .tokenizer = c->app->model.tokenizer,
         .skip_special = q->skip_special,
+        .shown = c->app->model.format_tokens,
+        .num_shown = q->format ? c->app->model.num_format_tokens : 0,
         .strip_space = prompt->len == 1 && prompt->ids[0] == tokenizer_bos(c->app->model.tokenizer),
         .stops = (const char *const *)q->stops,
         .stop_lens = q->stop_lens,
@@ -61,7 +89,9 @@ static struct request *make_request(struct completion *c, struct choice *ch, uin
     ch->detok = detok_new(&d);
     if (q->num_stops)
         p.matcher = stop_matcher_new(&d);
-    bool ok = ch->detok && (p.matcher || !q->num_stops);
+    bool ok = ch->detok && (p.matcher || !q->num_stops) && make_filter(c, &p);
+    if (q->format && !(ch->output = output_parser_new(q->format, q->tools, q->reads_reasoning, q->thinking)))
+        ok = false;
     ch->strip = ch->detok && detok_strips_space(ch->detok);
     if (q->echo) { // stop strings are looked for in what is generated only
         d.strip_space = true;
@@ -70,8 +100,13 @@ static struct request *make_request(struct completion *c, struct choice *ch, uin
         ok = ok && ch->echo;
     }
     struct request *r = ok ? request_new(&p, engine_info(c->app->engine)->block_size) : NULL;
-    if (!r)
+    if (!r) {
         stop_matcher_free(p.matcher);
+        if (p.filter)
+            p.filter->free(p.filter->state);
+        free(p.filter);
+        free(p.drafter);
+    }
     return r;
 }
 

@@ -129,35 +129,106 @@ void choice_echo_end(struct choice *ch) {
 
 // ---- output
 
+static void add_text(struct choice *ch, const char *text, size_t len) {
+    if (ch->output)
+        output_push(ch->output, text, len);
+    else
+        buf_add(&ch->text, text, len);
+}
+
+static size_t parsed_bytes(const struct choice *ch) {
+    size_t num;
+    const char *text;
+    const struct output_part *parts = ch->output ? output_parts(ch->output, &num, &text) : NULL;
+    return parts && num ? parts[num - 1].begin + parts[num - 1].len : 0;
+}
+
+// How many of the pending tokens from `first` on the text is; 0: it is not theirs.
+static int match_pending(const struct choice *ch, int first, const char *text, size_t len) {
+    size_t at = 0, all;
+    int i = first;
+    for (; i < ch->num_pending && at < len; i++) {
+        size_t n = ch->pending[i].bytes, part = n < len - at ? n : len - at;
+        const char *bytes = token_text(ch, ch->pending[i].event.token, &all);
+        if (part && memcmp(text + at, bytes + (all - n), part) != 0)
+            return 0;
+        at += part;
+    }
+    return at == len ? i - first : 0;
+}
+
+// Where log-probabilities are those of content alone: since the output had `before` bytes, content has come of some of
+// the pending tokens, and marks that say nothing of those before them; or reasoning or a call has, of all.
+static void judge_pending(struct choice *ch, size_t before) {
+    size_t num, more = parsed_bytes(ch) - before;
+    const char *text;
+    const struct output_part *parts = output_parts(ch->output, &num, &text);
+    int first = 0, n = 0;
+    if (more == 0) // undecided
+        return;
+    if (parts[num - 1].kind != PART_CONTENT) {
+        ch->num_pending = 0;
+        return;
+    }
+    while (first < ch->num_pending && (n = match_pending(ch, first, text + before, more)) == 0)
+        first++;
+    if (n == 0) { // U+FFFD stands for some bytes
+        release_pending(ch, true);
+        return;
+    }
+    ch->num_pending -= first;
+    memmove(ch->pending, ch->pending + first, (size_t)ch->num_pending * sizeof *ch->pending);
+    for (ch->released_bytes = 0; n > 0; n--)
+        ch->released_bytes += ch->pending[n - 1].bytes;
+    release_pending(ch, false);
+}
+
 bool choice_add_token(struct choice *ch, const struct service_event *ev, bool is_stop) {
     const char *text = "";
     size_t len = 0;
     const struct completion_request *r = &ch->completion->request;
-    bool shown = !is_stop || r->include_stop;
+    bool shown = !is_stop || r->include_stop,
+         of_content = ch->output && ch->completion->dialect->content_logprobs;
+    size_t before = parsed_bytes(ch);
     bool hit = shown && detok_push(ch->detok, ev->token, &text, &len);
-    buf_add(&ch->text, text, len);
+    add_text(ch, text, len);
     ch->has_new_line |= memchr(text, '\n', len) != NULL;
+    ch->num_reasoning += ch->output && output_is_thinking(ch->output);
+    bool over = hit || (ch->output && r->one_call && output_calls_ended(ch->output) > 0);
+    if (over && ch->output)
+        output_end(ch->output);
     if (r->return_ids)
         buf_fmt(&ch->token_ids, ch->token_ids.len ? ",%d" : "%d", ev->token);
     if (r->logprobs >= 0) {
         add_pending(ch, ev, shown, ch->strip && ch->num_tokens == 1);
         ch->released_bytes += len;
-        release_pending(ch, hit);
+        if (of_content)
+            judge_pending(ch, before);
+        else
+            release_pending(ch, hit || ch->output);
     }
-    ch->has_new_text = ch->text.len > 0;
-    return hit;
+    ch->has_new_text = choice_sendable(ch) > 0;
+    return over;
 }
 
 void choice_end_text(struct choice *ch) {
     const char *text;
     size_t len;
     choice_echo_end(ch);
+    size_t before = parsed_bytes(ch);
     detok_finish(ch->detok, &text, &len);
-    buf_add(&ch->text, text, len);
-    release_pending(ch, true);
+    add_text(ch, text, len);
+    if (ch->output)
+        output_end(ch->output);
+    if (ch->output && ch->completion->dialect->content_logprobs)
+        judge_pending(ch, before);
+    else
+        release_pending(ch, true);
 }
 
 size_t choice_sendable(const struct choice *ch) {
+    if (ch->output)
+        return parsed_bytes(ch);
     if (ch->complete || ch->num_pending == 0)
         return ch->text.len;
     size_t n = ch->text.len - (ch->released_bytes < ch->text.len ? ch->released_bytes : ch->text.len);
@@ -167,19 +238,20 @@ size_t choice_sendable(const struct choice *ch) {
 }
 
 bool choice_failed(const struct choice *ch) {
-    return ch->text.failed || ch->prompt_logprobs.failed || ch->token_ids.failed ||
-           logprobs_failed(&ch->lists);
+    return ch->text.failed || (ch->output && output_failed(ch->output)) || ch->prompt_logprobs.failed ||
+           ch->token_ids.failed || logprobs_failed(&ch->lists);
 }
 
 size_t choice_kept(const struct choice *ch) {
     const struct logprob_lists *l = &ch->lists;
-    return ch->text.len + ch->prompt_logprobs.len + ch->token_ids.len + l->tokens.len + l->values.len +
-           l->tops.len + l->offsets.len;
+    return ch->text.len + parsed_bytes(ch) + ch->prompt_logprobs.len + ch->token_ids.len + l->tokens.len +
+           l->values.len + l->tops.len + l->offsets.len;
 }
 
 void choice_free(struct choice *ch) {
     detok_free(ch->detok);
     detok_free(ch->echo);
+    output_parser_free(ch->output);
     buf_free(&ch->text);
     buf_free(&ch->prompt_logprobs);
     buf_free(&ch->token_ids);

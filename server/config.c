@@ -1,5 +1,7 @@
+// Over 600 lines: the table of all flags.
 #include "config.h"
 
+#include "engine.h"
 #include "foreign_flags.h"
 #include "nearest.h"
 
@@ -52,6 +54,10 @@ static const struct option options[] = {
      "key that clients must send; repeatable; safer: the two forms below"},
     {"api-key-file", 0, SERVE, OPT_STR, AT(api_key_file), NULL, 0, 0, "FILE",
      "keys, one per line (or QUIRE_API_KEY in the environment)"},
+    {"admin-api-key", 0, SERVE, OPT_SECRET, AT(admin_keys), NULL, 0, 0, "KEY",
+     "key for what changes the server: loading adapters; repeatable; safer: the file"},
+    {"admin-api-key-file", 0, SERVE, OPT_STR, AT(admin_key_file), NULL, 0, 0, "FILE",
+     "such keys, one per line (or QUIRE_ADMIN_API_KEY in the environment)"},
     {"require-key", 0, SERVE, OPT_FLAG, AT(require_key), NULL, 0, 0, NULL,
      "refuse a public address without a key"},
     {"allowed-origins", 0, SERVE, OPT_LIST, AT(allowed_origins), NULL, 0, 0, "ORIGIN",
@@ -85,11 +91,19 @@ static const struct option options[] = {
      "type of the weights that the file does not hold quantised"},
     {"kv-cache-dtype", 0, RUN, OPT_CHOICE, AT(kv_dtype), "auto", 0, 0, "auto|f32|f16|bf16|int8|fp8|fp8_e4m3",
      "type of keys and values"},
-    {"pooling", 0, SERVE, OPT_CHOICE, AT(pooling), "auto", 0, 0, "auto|none|mean|cls|last",
-     "how hidden states become embeddings; none: the model generates text; auto: as its file says"},
+    {"pooling", 0, SERVE, OPT_CHOICE, AT(pooling), "auto", 0, 0, "auto|none|mean|cls|last|rank",
+     "how hidden states become embeddings; rank: scores; none: the model generates text; auto: as its file "
+     "says"},
+    {"lora-modules", 0, SERVE, OPT_LIST, AT(lora_modules), NULL, 0, 0, "NAME=PATH",
+     "LoRA adapter that requests name as their model: a PEFT folder or a GGUF file; repeatable (CPU)"},
+    {"lora-root", 0, SERVE, OPT_STR, AT(lora_root), NULL, 0, 0, "DIR",
+     "where adapters lie that /v1/load_lora_adapter may load; needs --admin-api-key"},
+    {"max-loras", 0, SERVE, OPT_INT, AT(max_loras), "8", 1, 1024, "N",
+     "adapters at a time, all of which may be in a step; at least those of --lora-modules"},
+    {"max-lora-rank", 0, SERVE, OPT_INT, AT(max_lora_rank), "64", 1, 512, "N", "largest rank of one"},
     {"max-num-seqs", 0, RUN, OPT_INT, AT(max_num_seqs), "64", 1, 4096, "N", "requests in one step"},
-    {"max-num-batched-tokens", 0, RUN, OPT_INT, AT(max_num_batched_tokens), "512", 1, 1048576, "N",
-     "tokens in one step"},
+    {"max-num-batched-tokens", 0, RUN, OPT_INT, AT(max_num_batched_tokens), "0", 0, 1048576, "N",
+     "tokens in one step; 0: 512, of encoders as long a text as they take, up to 8,192 or --max-model-len"},
     {"target-itl", 0, SERVE, OPT_DOUBLE, AT(target_itl), "50", 0, 1e6, "MS",
      "target inter-token latency: limits prefill chunks while other requests decode; 0: a quarter of a step "
      "(CPU)"},
@@ -97,6 +111,8 @@ static const struct option options[] = {
      "waiting requests; beyond it: 503"},
     {"max-response-memory", 0, SERVE, OPT_INT64, AT(max_response_memory), "1G", 1, 9e15, "BYTES",
      "of all responses that are not written yet (K, M, G); beyond it large ones: 503"},
+    {"store", 0, SERVE, OPT_INT64, AT(store), "0", 0, 9e15, "BYTES",
+     "keep responses of /v1/responses, so many bytes (K, M, G), the oldest go first; 0: none"},
     {"scheduling-policy", 0, SERVE, OPT_CHOICE, AT(policy), "fcfs", 0, 0, "fcfs|priority",
      "order of waiting requests"},
     {"enable-prefix-caching", 0, RUN, OPT_FLAG, AT(prefix_caching), "true", 0, 0, NULL,
@@ -124,6 +140,12 @@ static const struct option options[] = {
     {"record", 0, SERVE, OPT_STR, AT(record), NULL, 0, 0, "FILE", "write inputs and plans for replay"},
     {"trace", 0, RUN, OPT_STR, AT(trace), NULL, 0, 0, "FILE",
      "write the times of steps and requests for Perfetto"},
+    {"tool-call-parser", 0, SERVE, OPT_STR, AT(tool_call_parser), NULL, 0, 0, "NAME",
+     "how the model writes calls and reasoning, or none; by default the chat template tells"},
+    {"reasoning-budget", 0, SERVE, OPT_INT, AT(reasoning_budget), "-1", -1, INT_TOP, "N",
+     "tokens in which a model may reason, where a request does not say; -1: any number"},
+    {"structured-output-whitespace", 0, SERVE, OPT_INT, AT(max_blanks), "32", 0, 1024, "N",
+     "blanks in a row in JSON that a request's output has to be"},
     {"chat-template", 0, SERVE | GEN, OPT_STR, AT(chat_template), NULL, 0, 0, "NAME|FILE",
      "chat template in place of the model's own: a file, or a built-in one such as chatml"},
     {"strict-fields", 0, SERVE, OPT_FLAG, AT(strict_fields), NULL, 0, 0, NULL,
@@ -523,10 +545,11 @@ enum status config_parse(struct config *c, enum command command, int argc, char 
         status = parse_env(&p);
     if (status == STATUS_OK && c->config_file && !c->help)
         status = parse_file(&p, c->config_file);
-    if (status == STATUS_OK && c->max_num_batched_tokens < c->max_num_seqs)
+    int batched = c->max_num_batched_tokens ? c->max_num_batched_tokens : ENGINE_BATCHED_TOKENS;
+    if (status == STATUS_OK && batched < c->max_num_seqs)
         status =
             err_set(err, STATUS_INVALID, "--max-num-batched-tokens (%d) must be at least --max-num-seqs (%d)",
-                    c->max_num_batched_tokens, c->max_num_seqs);
+                    batched, c->max_num_seqs);
     if (status == STATUS_OK && c->num_kv_blocks && c->kv_cache_memory)
         status = err_set(err, STATUS_INVALID, "give --num-kv-blocks or --kv-cache-memory, not both");
     for (size_t i = 0; i < c->allowed_origins.len && status == STATUS_OK; i++)

@@ -41,21 +41,25 @@ struct config {
     struct str_list served_names, api_keys, allowed_origins;
     char *api_key_file;
     bool require_key, share_prefixes, allow_credentials;
+    struct str_list admin_keys, lora_modules;
+    char *admin_key_file, *lora_root;
+    int max_loras, max_lora_rank;
     // model and device
     char *device, *variant, *kv_dtype, *dtype, *pooling;
     int threads, tensor_parallel_size, pipeline_parallel_size, max_model_len, block_size;
     int64_t num_kv_blocks, kv_cache_memory; // 0: not given
-    int64_t max_response_memory;            // bytes
+    int64_t max_response_memory, store;     // bytes
     double gpu_memory_utilization;
     bool exact;
     // scheduling
     int max_num_seqs, max_num_batched_tokens, max_num_queued_seqs;
     char *policy;
+    int max_blanks, reasoning_budget;
     bool prefix_caching, strict_fields;
     bool has_seed;
     uint64_t seed;
     char *generation_config, *override_generation_config;
-    char *record, *trace, *chat_template;
+    char *record, *trace, *chat_template, *tool_call_parser;
     // lifecycle
     double drain_timeout, watchdog_timeout; // s
     double target_itl;                      // ms; 0: none

@@ -26,7 +26,7 @@ void console_progress(void *arg, double fraction) {
 
 // Names and texts of files may be in the message: what is no printable UTF-8 goes out as \\xNN.
 void complain(const char *fmt, ...) {
-    char text[600];
+    char text[1000];
     struct buf b = {0};
     va_list ap;
     va_start(ap, fmt);

@@ -2,14 +2,28 @@
 #include "handlers.h"
 
 #include "build_id.h"
+#include "dialects/anthropic.h"
 #include "dialects/openai.h"
+#include "dialects/responses.h"
 #include "dialects/tokenize.h"
 #include "job.h"
+#include "loras.h"
 #include "reply.h"
 
 #include <string.h>
 
 // ---- models
+
+struct lora_list {
+    struct app *app;
+    struct buf *out;
+};
+
+static void write_adapter(void *arg, const struct lora *a) {
+    const struct lora_list *l = arg;
+    buf_char(l->out, ',');
+    openai_write_model(l->out, a->name, l->app->names.items[0], l->app->created, &l->app->model);
+}
 
 void get_models(struct app *app, struct http_request *request) {
     struct buf b = {0};
@@ -17,8 +31,10 @@ void get_models(struct app *app, struct http_request *request) {
     for (size_t i = 0; i < app->names.len; i++) {
         if (i)
             buf_char(&b, ',');
-        openai_write_model(&b, app->names.items[i], app->created, app->model.max_model_len);
+        openai_write_model(&b, app->names.items[i], NULL, app->created, &app->model);
     }
+    struct lora_list list = {app, &b};
+    loras_each(app->loras, write_adapter, &list);
     buf_lit(&b, "]}");
     reply_json(request, &b);
 }
@@ -28,10 +44,18 @@ void get_model(struct app *app, struct http_request *request) {
     for (size_t i = 0; i < app->names.len; i++)
         if (strcmp(app->names.items[i], id) == 0) {
             struct buf b = {0};
-            openai_write_model(&b, id, app->created, app->model.max_model_len);
+            openai_write_model(&b, id, NULL, app->created, &app->model);
             reply_json(request, &b);
             return;
         }
+    struct lora *a = loras_find(app->loras, id, strlen(id));
+    if (a) {
+        struct buf b = {0};
+        openai_write_model(&b, a->name, app->names.items[0], app->created, &app->model);
+        lora_release(a);
+        reply_json(request, &b);
+        return;
+    }
     REPLY_ERROR(request, 404, "model_not_found", "model", "The model '%.200s' does not exist.", id);
 }
 
@@ -134,6 +158,7 @@ void get_props(struct app *app, struct http_request *request) {
     buf_lit(&b, ",\"modalities\":{\"vision\":false,\"audio\":false},");
     buf_fmt(&b, "\"build_info\":\"quire %s\",\"is_sleeping\":false,", build_version);
     write_template_info(&b, m);
+    openai_write_pooling(&b, m);
     buf_char(&b, '}');
     reply_json(request, &b);
 }
@@ -160,6 +185,12 @@ void post_detokenize(struct app *app, struct http_request *request) {
 }
 void post_count(struct app *app, struct http_request *request) {
     job_start(app, request, openai_count_response);
+}
+void post_count_tokens(struct app *app, struct http_request *request) {
+    job_start(app, request, anthropic_count_response);
+}
+void post_responses_count(struct app *app, struct http_request *request) {
+    job_start(app, request, responses_count);
 }
 void post_template(struct app *app, struct http_request *request) {
     job_start(app, request, openai_template_response);

@@ -51,7 +51,7 @@ static void after_work(uv_work_t *w, int status) {
         http_run(http);
 }
 
-void job_start(struct app *app, struct http_request *request, job_fn *fn) {
+static void start(struct app *app, struct http_request *request, job_fn *fn, bool pooled) {
     struct job *j = calloc(1, sizeof *j);
     if (!j) {
         struct api_error e = {.retry_after = 5};
@@ -63,11 +63,17 @@ void job_start(struct app *app, struct http_request *request, job_fn *fn) {
     j->work.data = j;
     request->user = j;
     app->num_jobs++;
-    if ((j->body.len > POOL_BODY || http_turn_over(&app->http)) &&
+    if ((pooled || j->body.len > POOL_BODY || http_turn_over(&app->http)) &&
         uv_queue_work(&app->loop, &j->work, work, after_work) == 0)
         return;
     work(&j->work);
     after_work(&j->work, 0);
+}
+
+void job_start(struct app *app, struct http_request *request, job_fn *fn) { start(app, request, fn, false); }
+
+void job_start_pooled(struct app *app, struct http_request *request, job_fn *fn) {
+    start(app, request, fn, true);
 }
 
 void job_done(struct http_request *request) {

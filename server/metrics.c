@@ -45,7 +45,7 @@ _Static_assert(N(seconds_first) < METRICS_MAX_BUCKETS && N(seconds_token) < METR
                "room for +Inf");
 
 static const int statuses[] = {200, 204, 400, 401, 403, 404, 405, 413, 415,
-                               417, 429, 499, 500, 501, 503, 504, 0};
+                               417, 429, 499, 500, 501, 503, 504, 529, 0};
 
 void metrics_observe(struct metrics *m, enum metrics_histogram which, double value) {
     struct histogram *h = &m->histograms[which];

@@ -5,7 +5,7 @@
 #include "buf.h"
 #include "service.h"
 
-enum { METRICS_MAX_BUCKETS = 24, METRICS_MAX_ROUTES = 32, METRICS_MAX_STATUS = 24 };
+enum { METRICS_MAX_BUCKETS = 24, METRICS_MAX_ROUTES = 64, METRICS_MAX_STATUS = 24 };
 enum { METRICS_METHODS = 5, METRICS_DURATIONS = 4 };
 
 enum metrics_histogram {

@@ -3,9 +3,15 @@
 #include "dialects/openai.h"
 
 #include <stdio.h>
+#include <string.h>
 
-void reply_error(struct http_request *request, const struct api_error *e) {
+void reply_error(struct http_request *request, const struct api_error *error) {
     struct buf b = {0};
+    struct api_error own = *error, *e = &own;
+    const struct dialect *d = request->dialect;
+    own.request_id = request->request_id;
+    if (d && d->overloaded && e->code && strcmp(e->code, "overloaded") == 0)
+        e->status = d->overloaded;
     char seconds[16];
     if (e->status == 401)
         http_header(request, "WWW-Authenticate", "Bearer");
@@ -15,8 +21,8 @@ void reply_error(struct http_request *request, const struct api_error *e) {
     }
     if (e->status == 500 || e->status == 501) // trying again gives the same
         http_header(request, "x-should-retry", "false");
-    if (request->dialect)
-        request->dialect->error(&b, e);
+    if (d)
+        d->error(&b, e);
     else
         openai_write_error(&b, e);
     http_reply(request, e->status, "application/json", b.data, b.len);

@@ -4,7 +4,7 @@
 #include "dialects/api_error.h"
 #include "http/http.h"
 
-void reply_error(struct http_request *request, const struct api_error *e);
+void reply_error(struct http_request *request, const struct api_error *error);
 void reply_json(struct http_request *request, struct buf *b); // 200; frees b
 
 // reply_error() of a new error: status, code, param, format, arguments.

@@ -1,13 +1,17 @@
 #include "routes.h"
 
 #include "completion.h"
+#include "dialects/anthropic.h"
 #include "dialects/llama_completion.h"
+#include "dialects/ollama.h"
 #include "dialects/openai.h"
+#include "dialects/responses.h"
 #include "handlers.h"
 #include "job.h"
 #include "log.h"
 #include "nearest.h"
 #include "reply.h"
+#include "stored_responses.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -18,6 +22,8 @@
 // ---- the table
 
 static const char *const route_names[NUM_ROUTES];
+
+_Static_assert((int)NUM_ROUTES <= (int)METRICS_MAX_ROUTES, "metrics has a row for each route");
 
 static void get_metrics(struct app *app, struct http_request *request) {
     struct service_stats stats;
@@ -47,14 +53,33 @@ static void get_metrics(struct app *app, struct http_request *request) {
 
 #define GET_METHODS "GET, HEAD, OPTIONS"
 #define POST_METHODS "POST, OPTIONS"
+#define KEPT_METHODS "GET, HEAD, DELETE, OPTIONS"
 
 // Path, prefix, open, early, methods, dialect, get, post.
 static const struct route routes[NUM_ROUTES] = {
     {"/v1/completions", false, false, false, POST_METHODS, &openai_completions, NULL, completion_start},
     {"/v1/chat/completions", false, false, false, POST_METHODS, &openai_chat, NULL, completion_start},
     {"/v1/chat/completions/input_tokens", false, false, false, POST_METHODS, NULL, NULL, post_count},
+    {"/v1/messages", false, false, false, POST_METHODS, &anthropic_messages, NULL, completion_start},
+    {"/v1/messages/count_tokens", false, false, false, POST_METHODS, &anthropic_messages, NULL,
+     post_count_tokens},
+    {"/api/chat", false, false, false, POST_METHODS, &ollama_chat, NULL, completion_start},
+    {"/api/generate", false, false, false, POST_METHODS, &ollama_generate, NULL, completion_start},
+    {"/api/embed", false, false, false, POST_METHODS, &ollama_embed, NULL, completion_start},
+    {"/api/embeddings", false, false, false, POST_METHODS, &ollama_embeddings, NULL, completion_start},
+    {"/api/tags", false, false, false, GET_METHODS, &ollama_chat, get_ollama_tags, NULL},
+    {"/api/ps", false, false, false, GET_METHODS, &ollama_chat, get_ollama_ps, NULL},
+    {"/api/show", false, false, false, POST_METHODS, &ollama_chat, NULL, post_ollama_show},
+    {"/api/version", false, false, true, GET_METHODS, &ollama_chat, get_version, NULL},
+    {"/", false, false, true, GET_METHODS, NULL, get_root, NULL},
+    {"/v1/responses", false, false, false, POST_METHODS, &openai_responses, NULL, completion_start},
+    {"/v1/responses/input_tokens", false, false, false, POST_METHODS, NULL, NULL, post_responses_count},
+    {"/v1/responses/", true, false, false, KEPT_METHODS, NULL, stored_response, NULL},
     {"/v1/embeddings", false, false, false, POST_METHODS, &openai_embeddings, NULL, completion_start},
+    {"/v1/rerank", false, false, false, POST_METHODS, &cohere_rerank, NULL, completion_start},
+    {"/v1/score", false, false, false, POST_METHODS, &vllm_score, NULL, completion_start},
     {"/completion", false, false, false, POST_METHODS, &llama_completion, NULL, completion_start},
+    {"/infill", false, false, false, POST_METHODS, &llama_infill, NULL, completion_start},
     {"/tokenize", false, false, false, POST_METHODS, NULL, NULL, post_tokenize},
     {"/detokenize", false, false, false, POST_METHODS, NULL, NULL, post_detokenize},
     {"/tokenizer_info", false, false, false, GET_METHODS, NULL, get_tokenizer_info, NULL},
@@ -68,14 +93,34 @@ static const struct route routes[NUM_ROUTES] = {
     {"/load", false, false, true, GET_METHODS, NULL, get_load, NULL},
     {"/props", false, false, false, GET_METHODS, NULL, get_props, NULL},
     {"/slots", false, false, false, GET_METHODS, NULL, get_slots, NULL},
+    {"/lora-adapters", false, false, false, GET_METHODS, NULL, get_loras, NULL},
+    {"/v1/load_lora_adapter", false, false, false, POST_METHODS, NULL, NULL, post_load_lora},
+    {"/v1/unload_lora_adapter", false, false, false, POST_METHODS, NULL, NULL, post_unload_lora},
     {"/metrics", false, false, true, GET_METHODS, NULL, get_metrics, NULL},
     {"", false, false, true, "", NULL, NULL, NULL},
 };
 static const char *const route_names[NUM_ROUTES] = {"/v1/completions",
                                                     "/v1/chat/completions",
                                                     "/v1/chat/completions/input_tokens",
+                                                    "/v1/messages",
+                                                    "/v1/messages/count_tokens",
+                                                    "/api/chat",
+                                                    "/api/generate",
+                                                    "/api/embed",
+                                                    "/api/embeddings",
+                                                    "/api/tags",
+                                                    "/api/ps",
+                                                    "/api/show",
+                                                    "/api/version",
+                                                    "/",
+                                                    "/v1/responses",
+                                                    "/v1/responses/input_tokens",
+                                                    "/v1/responses/{id}",
                                                     "/v1/embeddings",
+                                                    "/v1/rerank",
+                                                    "/v1/score",
                                                     "/completion",
+                                                    "/infill",
                                                     "/tokenize",
                                                     "/detokenize",
                                                     "/tokenizer_info",
@@ -89,6 +134,9 @@ static const char *const route_names[NUM_ROUTES] = {"/v1/completions",
                                                     "/load",
                                                     "/props",
                                                     "/slots",
+                                                    "/lora-adapters",
+                                                    "/v1/load_lora_adapter",
+                                                    "/v1/unload_lora_adapter",
                                                     "/metrics",
                                                     "other"};
 
@@ -99,13 +147,23 @@ static const struct {
     {"/completions", "/v1/completions"}, // llama-server
     {"/chat/completions", "/v1/chat/completions"},
     {"/chat/completions/input_tokens", "/v1/chat/completions/input_tokens"},
+    {"/responses", "/v1/responses"},
+    {"/responses/input_tokens", "/v1/responses/input_tokens"},
+    {"/responses/", "/v1/responses/"},
     {"/embeddings", "/v1/embeddings"},
+    {"/rerank", "/v1/rerank"},
+    {"/reranking", "/v1/rerank"},
+    {"/v1/reranking", "/v1/rerank"},
+    {"/v2/rerank", "/v1/rerank"}, // Cohere
+    {"/score", "/v1/score"},      // vLLM
     {"/models", "/v1/models"},
     {"/models/", "/v1/models/"},
     {"/v1/health", "/health"},
     {"/ping", "/health"}, // vLLM and SGLang, for SageMaker
 };
 #define COUNT(table) (sizeof(table) / sizeof(table)[0])
+
+#define NO_MODELS "This server has the models that it was started with: it fetches, makes and deletes none."
 
 // Paths of other servers that have no counterpart.
 static const struct {
@@ -114,15 +172,28 @@ static const struct {
     const char *why;
 } refused[] = {
     {"/embedding", 501, "llama-server's own form is not supported: /v1/embeddings takes OpenAI's."},
-#define NO_RANKS "This server computes completions and embeddings, not ranks."
-    {"/rerank", 501, NO_RANKS},
-    {"/reranking", 501, NO_RANKS},
-    {"/v1/rerank", 501, NO_RANKS},
-    {"/v1/reranking", 501, NO_RANKS},
-    {"/infill", 501,
-     "Filling in the middle is not supported: /v1/completions takes the whole prompt, markers included."},
+    {"/api/pull", 501, NO_MODELS},
+    {"/api/push", 501, NO_MODELS},
+    {"/api/create", 501, NO_MODELS},
+    {"/api/copy", 501, NO_MODELS},
+    {"/api/delete", 501, NO_MODELS},
     {"/generate", 404, "SGLang's own form is not supported: /v1/completions takes OpenAI's."},
 };
+
+// Below these, the form of errors of paths that are not there.
+static const struct {
+    const char *path;
+    const struct dialect *dialect;
+} error_forms[] = {{"/v1/messages", &anthropic_messages}, {"/api", &ollama_chat}};
+
+static const struct dialect *error_form(const char *path) {
+    for (size_t i = 0; i < COUNT(error_forms); i++) {
+        size_t n = strlen(error_forms[i].path);
+        if (strncmp(path, error_forms[i].path, n) == 0 && (path[n] == '/' || !path[n]))
+            return error_forms[i].dialect;
+    }
+    return NULL;
+}
 
 static bool is_at(const char *path, const char *route, bool prefix) {
     size_t n = strlen(route);
@@ -190,9 +261,14 @@ static void make_request_id(struct http_request *request) {
     request->request_id[2 * sizeof random] = '\0';
 }
 
-static bool has_key(const struct app *app, const struct http_head *head) {
+static bool has_key(const struct auth *auth, const struct http_head *head) {
     const char *key = app_key(head);
-    return key && auth_check(&app->auth, key, strlen(key));
+    return key && auth_check(auth, key, strlen(key));
+}
+
+// What changes the server has keys of its own.
+static bool is_admin(const struct route *r) {
+    return r->post == post_load_lora || r->post == post_unload_lora;
 }
 
 static bool is_local_origin(const char *origin) {
@@ -220,7 +296,7 @@ static void reply_preflight(struct app *app, struct http_request *request) {
         REPLY_ERROR(request, 400, "origin_not_allowed", NULL, "This origin may not request the server.");
         return;
     }
-    http_header(request, "Access-Control-Allow-Methods", "GET, POST, OPTIONS");
+    http_header(request, "Access-Control-Allow-Methods", "GET, POST, DELETE, OPTIONS");
     http_header(request, "Access-Control-Allow-Headers",
                 request->head.acrh ? request->head.acrh : "authorization, content-type, x-api-key");
     http_header(request, "Access-Control-Max-Age", "600");
@@ -236,14 +312,14 @@ static bool is_json_type(const char *type) {
 // Whether a POST may send its body; otherwise it has its response.
 static bool check_post(struct app *app, struct http_request *request) {
     const struct http_head *h = &request->head;
+    const char *type = request->dialect && request->dialect->any_type ? NULL : h->content_type;
     if (h->length < 0 && !h->num_encoding) {
         request->close = true; // a body may follow all the same
         REPLY_ERROR(request, 400, NULL, NULL, "POST needs a Content-Length or Transfer-Encoding: chunked.");
     } else if (h->length > (int64_t)app->http.limits.max_body) {
         REPLY_ERROR(request, 413, "request_too_large", NULL, "The body must not exceed %zu bytes.",
                     app->http.limits.max_body);
-    } else if (h->content_type ? !is_json_type(h->content_type)
-                               : h->origin && !find_allowed_origin(app, h->origin)) {
+    } else if (type ? !is_json_type(type) : h->origin && !find_allowed_origin(app, h->origin)) {
         // A page may send a body without a type to any site, and says whose page it is.
         REPLY_ERROR(request, 415, NULL, NULL,
                     "Content-Type must be application/json (curl: -H 'Content-Type: application/json').");
@@ -263,9 +339,12 @@ bool routes_head(void *arg, struct http_request *request) {
     for (size_t n = strlen(request->path); n > 1 && request->path[n - 1] == '/'; n--)
         request->path[n - 1] = '\0'; // a slash at the end makes no other path
     request->route = request->bad_url ? &routes[ROUTE_OTHER] : route_find(request->path);
-    request->dialect = request->route->dialect;
     const struct route *r = request->route;
-    bool options = strcmp(request->method, "OPTIONS") == 0;
+    request->dialect = r == &routes[ROUTE_OTHER] ? error_form(request->path) : r->dialect;
+    if (request->dialect == &anthropic_messages)
+        http_header(request, "request-id", request->request_id);
+    const struct auth *auth = is_admin(r) && app->admin.num_keys > 0 ? &app->admin : &app->auth;
+    bool options = strcmp(request->method, "OPTIONS") == 0, deletes = strcmp(request->method, "DELETE") == 0;
     if (app->state == APP_DRAINING)
         request->close = true;
     const char *allowed = h->origin ? find_allowed_origin(app, h->origin) : NULL;
@@ -297,7 +376,7 @@ bool routes_head(void *arg, struct http_request *request) {
             "out.");
     } else if (options && h->origin && h->acrm) {
         reply_preflight(app, request);
-    } else if (app->auth.num_keys > 0 && !r->open && !has_key(app, h)) {
+    } else if (auth->num_keys > 0 && !r->open && !has_key(auth, h)) {
         REPLY_ERROR(request, 401, "invalid_api_key", NULL, "%s",
                     h->authorization || h->api_key ? "The API key is not valid."
                                                    : "An API key is needed: Authorization: Bearer KEY.");
@@ -309,10 +388,13 @@ bool routes_head(void *arg, struct http_request *request) {
     } else if (options) {
         http_header(request, "Allow", r->methods);
         http_reply(request, 204, NULL, NULL, 0);
-    } else if (!(strcmp(request->method, "GET") == 0 && r->get) &&
+    } else if (!(strcmp(request->method, "GET") == 0 && r->get) && !(r->get == stored_response && deletes) &&
                !(strcmp(request->method, "POST") == 0 && r->post && !request->is_head)) {
         http_header(request, "Allow", r->methods);
         REPLY_ERROR(request, 405, NULL, NULL, "This path takes %s.", r->methods);
+    } else if (is_admin(r) && (app->admin.num_keys == 0 || !app->config->lora_root)) {
+        REPLY_ERROR(request, 403, "adapters_disabled", NULL,
+                    "Adapters are loaded at run time where the server has --lora-root and --admin-api-key.");
     } else if (!r->early && !app_accepts(app, &e)) {
         reply_error(request, &e);
     } else if (r->get) {
@@ -355,7 +437,8 @@ void routes_done(void *arg, struct http_request *request) {
     metrics_http(&app->metrics, route, request->is_head ? "HEAD" : request->method, status,
                  (double)(http_now() - request->arrived) / 1e9);
     // Completions write their own line.
-    bool is_completion = request->dialect != NULL, logged = is_completion && request->user;
+    bool is_completion = request->route && request->route->post == completion_start,
+         logged = is_completion && request->user;
     if (is_completion)
         completion_done(app, request);
     else

@@ -4,7 +4,7 @@
 
 #include "app.h"
 
-enum { NUM_ROUTES = 20, ROUTE_OTHER = NUM_ROUTES - 1 }; // the last one stands for unknown paths
+enum { NUM_ROUTES = 40, ROUTE_OTHER = NUM_ROUTES - 1 }; // the last one stands for unknown paths
 
 struct route {
     const char *path;
@@ -12,7 +12,7 @@ struct route {
     bool open;                     // no key: liveness only
     bool early;                    // also while loading, draining or dead
     const char *methods;           // for Allow
-    const struct dialect *dialect; // of a completion; NULL: a job, or a small response
+    const struct dialect *dialect; // of a completion; of others whose form errors have, NULL: OpenAI's
     void (*get)(struct app *app, struct http_request *request);
     void (*post)(struct app *app, struct http_request *request); // with the body
 };

@@ -4,6 +4,7 @@
 // pool, while the loop already replies 503 loading_model. Stop: no new work, running requests end, HTTP,
 // service, engine.
 #include "serve.h"
+#include "grammar.h"
 
 #include "app.h"
 #include "buf.h"
@@ -12,7 +13,9 @@
 #include "console.h"
 #include "dialects/json_memory.h"
 #include "dialects/messages.h"
+#include "dialects/response_store.h"
 #include "log.h"
+#include "loras.h"
 #include "process_env.h"
 #include "processes.h"
 #include "routes.h"
@@ -26,7 +29,14 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { TABLE_SIZE = 8192, TICK_MS = 1000, DRAIN_TICK_MS = 50, GRACE_SECONDS = 2, JSON_MEMORY = 512 << 20 };
+enum {
+    TABLE_SIZE = 8192,
+    TICK_MS = 1000,
+    DRAIN_TICK_MS = 50,
+    GRACE_SECONDS = 2,
+    JSON_MEMORY = 512 << 20,
+    MAX_CONSTRAINT_BYTES = 256 << 20
+};
 #define SECOND 1000000000LL
 
 static bool is_loopback(const char *host) {
@@ -36,11 +46,37 @@ static bool is_loopback(const char *host) {
 
 // ---- loading
 
+// Those of --lora-modules. err: one is not loaded.
+static void load_adapters(struct app *app, struct err *err) {
+    const struct str_list *l = &app->config->lora_modules;
+    loras_set_engine(app->loras, app->engine);
+    for (size_t i = 0; i < l->len && !err->code; i++) {
+        const char *module = l->items[i], *path = strchr(module, '=');
+        size_t len = path ? (size_t)(path - module) : 0;
+        char name[MAX_LORA_NAME + 1] = "";
+        bool ok = path && lora_name_ok(module, len);
+        if (ok)
+            memcpy(name, module, len);
+        for (size_t k = 0; k < app->names.len; k++)
+            ok &= strcmp(app->names.items[k], name) != 0;
+        if (!ok)
+            err_set(
+                err, STATUS_INVALID,
+                "--lora-modules: expected NAME=PATH, NAME of 1 to %d letters, digits and '._-' and not the "
+                "model's, found '%.60s'",
+                MAX_LORA_NAME, module);
+        else if (loras_load(app->loras, name, path + 1, false, err) == STATUS_CANCELLED)
+            err_set(err, STATUS_INVALID, "--lora-modules: there are two adapters '%s'", name);
+    }
+}
+
 static void load_work(uv_work_t *work) {
     struct app *app = work->data;
     struct engine_config config;
     setup_engine(app->config, &config);
     app->engine = engine_open(&config, &app->load_err);
+    if (app->engine)
+        load_adapters(app, &app->load_err);
 }
 
 static void wake_loop(void *arg) { uv_async_send(arg); } // engine thread
@@ -72,7 +108,7 @@ static void after_load(uv_work_t *work, int status) {
     const struct config *c = app->config;
     struct err err = app->load_err;
     app->loading = false;
-    if (!app->engine) {
+    if (err.code) {
         complain("%s", err.msg);
         stop_loop(app, setup_engine_exit_code(err.code));
         return;
@@ -82,17 +118,34 @@ static void after_load(uv_work_t *work, int status) {
     app->model = (struct served_model){.tokenizer = t,
                                        .names = app->names.items,
                                        .num_names = app->names.len,
+                                       .loras = app->loras,
+                                       .lora_root = c->lora_root,
                                        .vocab = tokenizer_vocab(t) < info->model.vocab ? tokenizer_vocab(t)
                                                                                        : info->model.vocab,
                                        .max_model_len = info->max_model_len,
                                        .pooling = info->model.pooling,
-                                       .vector_size = info->model.hidden,
+                                       .ranks = info->model.ranks,
+                                       .pairs = model_is_bidirectional(&info->model),
+                                       .types = info->model.token_types > 1,
+                                       .raw_vectors = info->model.raw_vectors,
+                                       .vector_size = info->vector_size,
+                                       .vector_room = info->vector_room,
+                                       .rank_template = info->rank_template,
+                                       .rank_template_len = info->rank_template_len,
                                        .sampling = &app->sampling,
                                        .max_token_bytes = tokenizer_max_bytes(t),
+                                       .constraints = constraint_cache_new(t, MAX_CONSTRAINT_BYTES),
+                                       .max_blanks = c->max_blanks,
+                                       .reasoning_budget = c->reasoning_budget,
                                        .has_priorities = strcmp(c->policy, "priority") == 0,
                                        .strict_fields = c->strict_fields};
-    if (sampling_defaults(&app->sampling, c, info, &err) != STATUS_OK ||
-        chat_open(&app->model, c->chat_template, &err) != STATUS_OK) {
+    if (!app->model.constraints)
+        err_set(&err, STATUS_NOMEM, "out of memory");
+    if (c->store && !(app->model.store = response_store_new((size_t)c->store)))
+        err_set(&err, STATUS_NOMEM, "out of memory for --store");
+    if (err.code != STATUS_OK || sampling_defaults(&app->sampling, c, info, &err) != STATUS_OK ||
+        chat_open(&app->model, c->chat_template, &err) != STATUS_OK ||
+        chat_set_format(&app->model, c->tool_call_parser, &err) != STATUS_OK) {
         complain("%s", err.msg);
         stop_loop(app, EXIT_USAGE);
         return;
@@ -201,18 +254,22 @@ static void on_signal(uv_signal_t *handle, int number) {
 
 // ---- start
 
+static bool take_keys_of(struct auth *auth, const struct str_list *keys, const char *file, struct err *err) {
+    enum status st = STATUS_OK;
+    for (size_t i = 0; i < keys->len && st == STATUS_OK; i++)
+        st = auth_add(auth, keys->items[i], strlen(keys->items[i]));
+    if (st == STATUS_OK && file)
+        st = auth_add_file(auth, file, err);
+    if (st != STATUS_OK && !err->code)
+        err_set(err, STATUS_NOMEM, "out of memory");
+    return st == STATUS_OK;
+}
+
 static bool take_keys(struct app *app, struct err *err) {
     const struct config *c = app->config;
-    for (size_t i = 0; i < c->api_keys.len; i++)
-        if (auth_add(&app->auth, c->api_keys.items[i], strlen(c->api_keys.items[i])) != STATUS_OK) {
-            err_set(err, STATUS_NOMEM, "out of memory");
-            return false;
-        }
-    if (c->api_key_file && auth_add_file(&app->auth, c->api_key_file, err) != STATUS_OK) {
-        if (!err->code)
-            err_set(err, STATUS_NOMEM, "out of memory");
+    if (!take_keys_of(&app->auth, &c->api_keys, c->api_key_file, err) ||
+        !take_keys_of(&app->admin, &c->admin_keys, c->admin_key_file, err))
         return false;
-    }
     app->loopback = is_loopback(c->host);
     if (!app->loopback && app->auth.num_keys == 0 && c->require_key) {
         err_set(err, STATUS_INVALID, "--require-key: %s is a public address and there is no key", c->host);
@@ -328,6 +385,10 @@ static int run_server(struct app *app) {
     uv_run(&app->loop, UV_RUN_DEFAULT); // waits for the pool, too
     uv_loop_close(&app->loop);
     chat_close(&app->model);
+    constraint_cache_free(app->model.constraints);
+    response_store_free(app->model.store);
+    loras_close(app->loras); // before the engine
+    app->loras = NULL;
     if (app->engine)
         engine_close(app->engine);
     return app->exit_code;
@@ -350,13 +411,15 @@ int cmd_serve(const struct config *c) {
     signal(SIGPIPE, SIG_IGN);
     json_memory_limit(JSON_MEMORY);
     json_object_seed(0); // from the system's random source, before there are threads
-    if (!app->table || !take_names(app))
+    if (!app->table || !take_names(app) || !(app->loras = loras_open()))
         complain("out of memory");
     else if (!take_keys(app, &err) || listen_bind(c->host, c->port, &app->http.listener, &err) != STATUS_OK)
         complain("%s", err.msg);
     else
         rc = run_server(app);
+    loras_close(app->loras);
     auth_free(&app->auth);
+    auth_free(&app->admin);
     for (size_t i = 0; i < app->names.len; i++)
         free(app->names.items[i]);
     free(app->names.items);

@@ -23,6 +23,14 @@ int setup_encode_failed(enum status status) {
     return status == STATUS_INVALID ? EXIT_USAGE : EXIT_ENGINE;
 }
 
+// None where nothing can come.
+static int setup_max_loras(const struct config *c) {
+    int modules = (int)c->lora_modules.len;
+    if (modules == 0 && !c->lora_root)
+        return 0;
+    return c->max_loras > modules ? c->max_loras : modules;
+}
+
 void setup_engine(const struct config *c, struct engine_config *out) {
     *out = (struct engine_config){
         .path = c->args.items[0],
@@ -44,6 +52,8 @@ void setup_engine(const struct config *c, struct engine_config *out) {
         .exact = c->exact,
         .prefix_caching = c->prefix_caching,
         .processes = c->processes,
+        .max_loras = setup_max_loras(c),
+        .max_lora_rank = c->max_lora_rank,
         .progress = console_progress,
     };
 }
@@ -51,20 +61,21 @@ void setup_engine(const struct config *c, struct engine_config *out) {
 // While others decode, a prompt gets a quarter of a step at most, so that running streams slow down little;
 // the queue takes as many tokens as that many requests of 1,024, but always a few of the longest.
 void setup_service(const struct config *c, const struct engine_info *info, struct service_config *out) {
-    int chunk = c->max_num_batched_tokens / 4;
+    int most = info->max_num_batched_tokens, chunk = most / 4;
     int64_t waiting = (int64_t)c->max_num_queued_seqs * 1024, few = (int64_t)info->max_model_len * 4;
     *out = (struct service_config){
         .sched = {.policy = c->policy && strcmp(c->policy, "priority") == 0 ? SCHED_PRIORITY : SCHED_FCFS,
                   .max_running = c->max_num_seqs,
-                  .max_step_tokens = c->max_num_batched_tokens,
+                  .max_step_tokens = most,
                   .max_waiting = c->max_num_queued_seqs,
                   .max_waiting_tokens = waiting > few ? waiting : few,
                   .max_model_len = info->max_model_len,
+                  .whole = model_is_bidirectional(&info->model),
                   .depth = info->depth,
                   .async = info->async},
-        .max_chunk = chunk > 64                       ? chunk
-                     : c->max_num_batched_tokens < 64 ? c->max_num_batched_tokens
-                                                      : 64,
+        .max_chunk = chunk > 64  ? chunk
+                     : most < 64 ? most
+                                 : 64,
         .target_itl_ns = (int64_t)(c->target_itl * 1e6),
         .record = c->record,
         .trace = c->trace,

@@ -17,12 +17,12 @@ import subprocess
 import sys
 import tempfile
 
-from mutants import cuda, files, models, scheduling, server
+from mutants import cuda, files, grammar, models, schema, scheduling, server
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 TIMEOUT = 200  # seconds a test may run; the slowest sound one, test_ops, needs 35 on a quiet core
 SIM_REQUESTS = "200000"
-TABLES = (scheduling, files, models, cuda, server)
+TABLES = (scheduling, files, models, cuda, server, grammar, schema)
 MUTATIONS = [row for table in TABLES for row in table.ROWS]
 
 

@@ -68,6 +68,14 @@ enum hparam { // what a configuration is made of
     H_LATENT_VALUE_DIM,
     H_KV_LORA,
     H_Q_LORA,
+    H_CAUSAL,
+    H_LABELS,
+    H_ACT,
+    H_WINDOW_KEY_DIM,
+    H_WINDOW_VALUE_DIM,
+    H_WINDOW_ROPE_DIM,
+    H_SHARED_KV,
+    H_LAYER_EMBED,
     NUM_HPARAMS,
 };
 
@@ -76,7 +84,9 @@ struct hparams {
     int vocab, layers, context, hidden, value_dim, latent_key_dim, latent_value_dim;
     int shared_experts, dense_layers, expert_step, nextn, gating;
     float norm_eps, embed_scale, residual_scale, logit_scale, logit_softcap, window_theta, yarn_log;
-    int mix_inner, attn_interval, pooling;
+    int mix_inner, attn_interval, pooling, layer_embed;
+    int shared_kv;                                         // so many last layers share keys and values
+    int window_key_dim, window_value_dim, window_rope_dim; // of layers with a window; 0: as the others
     struct attn_spec attn;
     struct ffn_spec ffn, expert; // of layers without experts, of those with
     struct mix_spec mix;
@@ -101,6 +111,12 @@ struct fixed_key {
     enum key_values { VALUE_ZERO, VALUE_ONE, VALUE_TRUE, VALUE_ANY } values;
 };
 
+// Keys whose suffix has this part are about the mathematics: refused where no hparam_key and no fixed_key is theirs.
+struct arch_suspect {
+    bool anywhere; // else only at the beginning
+    const char *part;
+};
+
 // One weight of a model: up to three tensors that a backend loads as one, and their biases where the model has them.
 struct weight_slot {
     enum weight_role role;
@@ -108,8 +124,8 @@ struct weight_slot {
     size_t field;                                   // in struct layer, or in struct model
     struct slot_part {
         // Letters as in model.h, k for K; Q is H*d, K is K*d and O what attn_out_size() says. S and E are of experts. Of latents: A
-        // is C+r, N is n, W is v, P is H*(n+r) and B is H*(n+v). Of recurrent layers: h heads, g groups, n groups*N, v
-        // heads*P, p is P, m is v / groups, r heads / groups, t taps, 1 is 1. A bias has a value for each row of its matrix.
+        // is C+r, N is n, W is v, P is H*(n+r) and B is H*(n+v). G is F of a dense layer, else S. l is P of layer_embed, L all layers'. Of recurrent layers: h heads, g groups, n groups*N, v
+        // heads*P, p is P, m is v / groups, r heads / groups, t taps, 1 is 1. X positions, y token types. A bias has a value for each row of its matrix.
         const char *name, *shape;
         const char *end; // of the name; NULL: ".weight", and ".bias" of a bias
         // Where the part is some rows of a tensor: the letters of all its rows, and which of them are the part's.
@@ -117,22 +133,29 @@ struct weight_slot {
         int at;
         char each; // the rows of the tensor's letters take turns, so many of each; 0: they follow each other
     } part[3];
-    const char
-        *fused; // the one tensor that has the rows of all parts, in a layer without the first part; or NULL
+    // The one tensor that has the rows of all parts, of three dimensions those of each matrix, in a layer without the first
+    // part; or NULL
+    const char *fused;
     const char *fused_shape; // of it, where it is not simply all rows: latent.h says how it is split
     unsigned when, unless;   // traits (enum trait) of which an architecture has one, and none; when 0: any
     enum slot_of {
         OF_ANY,
         OF_ATTN,
         OF_MIX,
+        OF_FFN,
         OF_Q_LATENT,
         OF_NO_Q_LATENT,
         OF_QK_NORM,
+        OF_K_NORM,
         OF_DENSE,
         OF_EXPERTS,
         OF_SHARED,
         OF_SHARED_GATE,
-        OF_SELECT_BIAS
+        OF_SELECT_BIAS,
+        OF_TYPES,
+        OF_LATER, // not in the first layer
+        OF_LAYER_EMBED,
+        OF_LAYER_SCALE
     } of; // in layers that have this
 };
 
@@ -146,6 +169,9 @@ struct arch_experts {
     bool select_bias;     // if the file has it
     bool bias_is_sigmoid; // which then means GATING_SIGMOID
     bool biases;          // of the router and the experts
+    // ffn_spec.own_norms and expert_scale: a dense feed-forward is the shared expert, router logits are divided by sqrt(D)
+    bool own_norms;
+    float near; // ffn_spec.near
 };
 
 // What an architecture's files have, or how they call it: which slots are its own.
@@ -166,6 +192,21 @@ enum trait {
     TRAIT_LATENT = 8192,  // latent attention
     TRAIT_SINKS = 16384,
     TRAIT_BETA_ALPHA = 32768, // of MIX_DELTA: `ssm_ba` has rows of beta and alpha, group by group
+    TRAIT_SUM_NORMS = 65536,  // BLOCK_SUM_NORM; no norm behind the layers
+    TRAIT_EMBED_NORM = 1 << 17,
+    TRAIT_POSITIONS = 1 << 18,     // a table of them
+    TRAIT_BARE_FIRST = 1 << 19,    // the first layer has no norm of what goes into attention
+    TRAIT_LAYER_EMBED = 1 << 20,   // layers may have embeddings, and a scale, of their own
+    TRAIT_V_NORM = 1 << 21,        // attn_spec.v_norm, and tied_values in layers without attn_v
+    TRAIT_LAYERS_DIFFER = 1 << 22, // in the number of kv heads and the size of the feed-forward
+    TRAIT_ONE_PART = 1 << 23,  // a layer attends, or is recurrent, or a feed-forward; `attn_norm` is its norm
+    TRAIT_OWN_NORMS = 1 << 24, // arch_experts.own_norms: the shared expert is called as a dense feed-forward
+};
+
+// A tensor that a file may have beside those of slots: tables of RoPE, what old converters left behind.
+struct extra_tensor {
+    bool per_layer;
+    const char *name;
 };
 
 enum presence { NEVER, OPTIONAL, ALWAYS };
@@ -190,45 +231,51 @@ struct arch {
     bool window_every_layer; // a window without a pattern holds for all layers; else nothing says for which
     int chunk; // the layers with a window keep to chunks, of so many tokens where the file does not say
     int window_pattern; // of so many layers the last has no window, where the file does not say; 0: it must
+    bool full_first;    // the first of them has none
     bool window_rope;   // layers with a window have a RoPE of their own, unscaled: rope.freq_base_swa,
     float window_theta; // else this, else that of the others
     bool fine_ramp;     // rope_config.fine_ramp
     bool full_no_rope;  // of a model with windows, layers without do not rotate
     enum act act;
+    bool encoder;          // attention is bidirectional
+    bool ranks_mean;       // a classifier gets the mean of hidden states, else that of the first token
     bool embed_sqrt;       // the embedding is multiplied by sqrt(D)
+    float attn_scale;      // of scores, where the file does not say; 0: 1 / sqrt(d)
     int wide_scale_layers; // models of so many layers scale scores by 1 / sqrt(D / H), whatever d is
     int no_rope_every;     // of so many layers the last does not rotate; 0: all do
     float still_temp;      // temp_scale of those, where the file does not say, and temp_step
     int still_step;
+    float embed_scale;                  // where the file does not say it; 0: 1
+    float depth_scale;                  // the residual scale is this by sqrt(L)
+    float logit_base;                   // logits are multiplied by this, and divided by D
     bool logits_divided;                // by the file's logit_scale
     const struct arch_experts *experts; // NULL: none
-    uint64_t may, must; // hyperparameters with `of_some`, bit 1 << H_..., that a file may have, or must
-    const struct hparam_key *keys; // (NUM_HPARAMS)
-    const struct fixed_key *fixed; // (num_fixed)
-    int num_fixed;
-    // Keys whose suffix has one of these parts are about the mathematics: refused where the two lists above lack them.
-    const struct suspect {
-        bool anywhere; // else only at the beginning
-        const char *part;
-    } * suspects; // (num_suspects)
-    int num_suspects;
-    const struct weight_slot *slots; // (num_slots)
-    int num_slots;
-    const char *freq_factors;                 // the tensor of rope_config.freq_factors
-    const char *short_factors, *long_factors; // with LongRoPE, both or neither
-    // Tensors that a file may have beside those: left behind by old converters.
-    const struct extra_tensor {
-        bool per_layer;
-        const char *name;
-    } * extras; // (num_extras)
-    int num_extras;
+    // Hyperparameters with `of_some` that a file may have, or must: enum hparam, ended by NUM_HPARAMS; NULL: none.
+    const unsigned char *may, *must;
 };
+
+// The keys and tensors of all architectures, arch_keys.c and arch_slots.c; lists without a number end with a NULL.
+extern const struct hparam_key arch_keys[NUM_HPARAMS];
+extern const struct fixed_key arch_fixed[];
+extern const struct arch_suspect arch_suspects[];
+extern const struct weight_slot arch_slots[];
+extern const int num_arch_slots;
+extern const struct extra_tensor arch_extras[];
+#define ROPE_FACTORS "rope_freqs.weight"               // the tensor of rope_config.freq_factors
+#define ROPE_SHORT_FACTORS "rope_factors_short.weight" // with LongRoPE, both or neither
+#define ROPE_LONG_FACTORS "rope_factors_long.weight"
 
 // NULL: unknown. len: of the name.
 const struct arch *arch_find(const char *name, size_t len);
 const struct arch *arch_at(int i); // NULL behind the last
 
-// Whether the architecture has this one of its slots.
+// Whether its files may have a hyperparameter with `of_some`, or must.
+bool arch_may_have(const struct arch *a, enum hparam id);
+bool arch_must_have(const struct arch *a, enum hparam id);
+// Whether it knows the key at all.
+bool arch_knows_key(const struct arch *a, enum hparam id);
+
+// Whether the architecture has this slot.
 bool arch_has_slot(const struct arch *a, const struct weight_slot *s);
 // The slot of a place in struct layer; NULL: it has none.
 const struct weight_slot *arch_slot_at(const struct arch *a, size_t field);

@@ -9,13 +9,19 @@ static bool read_kv_heads(struct config_reader *r) {
     const struct meta *m = meta_find(r->f, key);
     struct meta_array a;
     int attending = 0;
-    if (r->arch->mix == MIX_NONE || !m || m->type != META_ARRAY)
-        return config_read(r, H_KV_HEADS);
+    bool one_part = r->arch->traits & TRAIT_ONE_PART; // nothing else says which part
+    if (!one_part && (r->arch->mix == MIX_NONE || !m || m->type != META_ARRAY))
+        return config_read_each(r, H_KV_HEADS, r->kv_heads);
     if (!config_layers(r, key, &a))
         return false;
     for (int i = 0; i < r->h.layers; i++) {
         int64_t v = meta_array_int(&a, (uint64_t)i);
-        r->recurrent[i] = v == 0;
+        r->recurrent[i] = v == 0 && !r->ffn_alone[i];
+        if (v != 0 && r->ffn_alone[i]) {
+            model_file_bad(r->f, r->err, "layer %d attends (key %s) and is a feed-forward, expected one", i,
+                           key);
+            return false;
+        }
         if (v != 0 && attending++ == 0)
             r->h.attn.kv_heads = v < 0 || v > r->h.attn.heads ? 0 : (int)v;
         if (v != 0 && (r->h.attn.kv_heads == 0 || v != r->h.attn.kv_heads)) {
@@ -35,10 +41,10 @@ static bool read_kv_heads(struct config_reader *r) {
 static bool read_latent(struct config_reader *r) {
     struct attn_spec *a = &r->h.attn;
     struct hparams *h = &r->h;
+    h->value_dim = a->head_dim;
     if (!config_read(r, H_KEY_DIM) || !config_read(r, H_KV_LORA) || !config_read(r, H_ROPE_DIM) ||
         !config_read(r, H_Q_LORA) || !config_read(r, H_LATENT_KEY_DIM) || !config_read(r, H_LATENT_VALUE_DIM))
         return false;
-    h->value_dim = a->head_dim;
     if (!config_read(r, H_VALUE_DIM))
         return false;
     a->kind = ATTN_LATENT;
@@ -63,10 +69,29 @@ static bool read_latent(struct config_reader *r) {
     return true;
 }
 
+// What layers with a window have in place of the others' sizes.
+static bool read_window_heads(struct config_reader *r) {
+    struct hparams *h = &r->h;
+    if (!config_read(r, H_WINDOW_KEY_DIM))
+        return false;
+    h->window_value_dim = h->window_rope_dim = h->window_key_dim;
+    if (!config_read(r, H_WINDOW_VALUE_DIM) || (h->window_key_dim > 0 && !config_read(r, H_WINDOW_ROPE_DIM)))
+        return false;
+    if (h->window_value_dim == h->window_key_dim && h->window_rope_dim % 2 == 0)
+        return true;
+    model_file_bad(
+        r->f, r->err,
+        "heads of layers with a window have keys of %d, of which %d rotate, and values of %d (key %s), "
+        "expected the same, and an even number",
+        h->window_key_dim, h->window_rope_dim, h->window_value_dim, config_key(r, H_WINDOW_KEY_DIM));
+    return false;
+}
+
 // No product of sizes overflows: at most 2^14 heads of 2^13 each.
 static bool check_heads(struct config_reader *r) {
     const struct attn_spec *a = &r->h.attn;
     int largest = a->head_dim > a->nope_dim + a->v_dim ? a->head_dim : a->nope_dim + a->v_dim;
+    largest = r->h.window_key_dim > largest ? r->h.window_key_dim : largest;
     if (a->heads * largest <= 1 << 22)
         return true;
     model_file_bad(r->f, r->err, "%d heads of %d are more than %d (key %s)", a->heads, largest, 1 << 22,
@@ -79,11 +104,15 @@ bool config_heads(struct config_reader *r) {
     if (!config_read(r, H_HEADS))
         return false;
     a->kv_heads = a->heads;
-    if (!read_kv_heads(r) || !config_read(r, r->arch->norm == NORM_LAYER ? H_LAYER_NORM_EPS : H_NORM_EPS))
+    bool layer_norm = arch_must_have(r->arch, H_LAYER_NORM_EPS);
+    if (!read_kv_heads(r) || !config_read(r, layer_norm ? H_LAYER_NORM_EPS : H_NORM_EPS))
         return false;
-    if (a->heads % a->kv_heads) {
+    for (int i = 0; i < r->h.layers; i++) {
+        int kv_heads = r->kv_heads[i] ? r->kv_heads[i] : a->kv_heads;
+        if (a->heads % kv_heads == 0)
+            continue;
         model_file_bad(r->f, r->err, "%d query heads are no multiple of %d key/value heads (key %s)",
-                       a->heads, a->kv_heads, config_key(r, H_KV_HEADS));
+                       a->heads, kv_heads, config_key(r, H_KV_HEADS));
         return false;
     }
     a->head_dim = r->h.hidden / a->heads;
@@ -105,14 +134,33 @@ bool config_heads(struct config_reader *r) {
                        a->head_dim, r->h.value_dim, config_key(r, H_VALUE_DIM));
         return false;
     }
-    return check_heads(r);
+    return read_window_heads(r) && check_heads(r);
+}
+
+bool config_shared_kv(struct config_reader *r, const bool *windowed) {
+    if (!config_read(r, H_SHARED_KV))
+        return false;
+    int first = r->h.layers - r->h.shared_kv;
+    for (int i = first > 0 ? first : 0; i < r->h.layers; i++) {
+        int from = first - 1;
+        while (from >= 0 && windowed[from] != windowed[i])
+            from--;
+        if (from >= 0 && r->kv_heads[from] == r->kv_heads[i])
+            continue;
+        model_file_bad(r->f, r->err,
+                       "key %s is %d: layer %d finds no layer before those with keys and values like its own",
+                       config_key(r, H_SHARED_KV), r->h.shared_kv, i);
+        return false;
+    }
+    return true;
 }
 
 bool config_attn_scale(struct config_reader *r) {
     struct attn_spec *a = &r->h.attn;
     bool wide = r->h.layers == r->arch->wide_scale_layers;
     int key = a->kind == ATTN_LATENT ? a->nope_dim + a->rope_dim : a->head_dim;
-    a->scale = 1.0f / sqrtf((float)(wide ? r->h.hidden / a->heads : key));
+    a->scale = r->arch->attn_scale > 0 ? r->arch->attn_scale
+                                       : 1.0f / sqrtf((float)(wide ? r->h.hidden / a->heads : key));
     if (config_find(r, H_ATTN_SCALE) && !config_given(r, H_ATTN_SCALE))
         return true;
     if (!config_read(r, H_ATTN_SCALE))
@@ -136,7 +184,7 @@ static bool read_pattern(struct config_reader *r, bool *windowed) {
         if (meta_int(r->f, key, true, 0, MODEL_MAX_LAYERS, &n, r->err))
             return false;
         for (int i = 0; i < r->h.layers; i++)
-            windowed[i] = n == 0 || i % n != n - 1;
+            windowed[i] = n == 0 || i % n != (r->arch->full_first ? 0 : n - 1);
         return true;
     }
     if (meta_array(r->f, key, true, m->elem == META_BOOL ? META_BOOL : META_I32, &a, r->err))
@@ -160,7 +208,7 @@ static bool read_pattern(struct config_reader *r, bool *windowed) {
 
 bool config_window(struct config_reader *r, bool *windowed) {
     int *window = &r->h.attn.window;
-    int every = r->arch->window_pattern;
+    int every = r->arch->window_pattern, full = r->arch->full_first ? 0 : every - 1;
     *window = r->arch->chunk;
     r->h.attn.chunked = r->arch->chunk > 0;
     if (!config_read(r, H_WINDOW))
@@ -171,14 +219,14 @@ bool config_window(struct config_reader *r, bool *windowed) {
         return false;
     }
     for (int i = 0; i < r->h.layers; i++)
-        windowed[i] = *window > 0 && !(every && i % every == every - 1);
+        windowed[i] = *window > 0 && !(every && i % every == full);
     if (config_find(r, H_WINDOW_PATTERN)) {
         if (!config_find(r, H_WINDOW)) {
             model_file_bad(r->f, r->err, "key %s is there, and no window for it",
                            config_key(r, H_WINDOW_PATTERN));
             return false;
         }
-        if (*window >= r->h.context)
+        if (*window >= r->h.context && !r->h.attn.bidirectional)
             *window = 0;
         return read_pattern(r, windowed);
     }

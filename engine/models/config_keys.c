@@ -8,9 +8,7 @@ static const char *arch_key(struct config_reader *r, const char *suffix) {
     return r->key;
 }
 
-const char *config_key(struct config_reader *r, enum hparam id) {
-    return arch_key(r, r->arch->keys[id].suffix);
-}
+const char *config_key(struct config_reader *r, enum hparam id) { return arch_key(r, arch_keys[id].suffix); }
 
 const struct meta *config_find(struct config_reader *r, enum hparam id) {
     return meta_find(r->f, config_key(r, id));
@@ -72,16 +70,38 @@ static bool read_float(struct config_reader *r, const struct hparam_key *k, cons
     return true;
 }
 
-bool config_has_bit(uint64_t set, enum hparam id) { return set >> id & 1; }
-
 bool config_read(struct config_reader *r, enum hparam id) {
-    struct hparam_key k = r->arch->keys[id];
+    struct hparam_key k = arch_keys[id];
     char *field = (char *)&r->h + k.field;
-    k.required |= config_has_bit(r->arch->must, id);
-    if (k.of_some && !config_has_bit(r->arch->may | r->arch->must, id))
+    k.required |= arch_must_have(r->arch, id);
+    if (!arch_knows_key(r->arch, id))
         return true;
     return k.type == HPARAM_INT ? read_int(r, &k, config_key(r, id), (int *)(void *)field)
                                 : read_float(r, &k, config_key(r, id), (float *)(void *)field);
+}
+
+bool config_read_each(struct config_reader *r, enum hparam id, int *each) {
+    const struct meta *m = config_find(r, id);
+    struct hparam_key k = arch_keys[id];
+    int *field = (int *)(void *)((char *)&r->h + k.field);
+    int64_t max = k.bound ? *(const int *)((const char *)&r->h + k.bound) : (int64_t)k.max;
+    struct meta_array a;
+    if (!(r->arch->traits & TRAIT_LAYERS_DIFFER) || !m || m->type != META_ARRAY)
+        return config_read(r, id);
+    if (!config_layers(r, config_key(r, id), &a))
+        return false;
+    *field = 0;
+    for (int i = 0; i < r->h.layers; i++) {
+        int64_t v = meta_array_int(&a, (uint64_t)i);
+        if (v < 1 || v > max) {
+            model_file_bad(r->f, r->err, "key %s is %lld for layer %d: expected 1 to %lld", r->key,
+                           (long long)v, i, (long long)max);
+            return false;
+        }
+        each[i] = (int)v;
+        *field = each[i] > *field ? each[i] : *field;
+    }
+    return true;
 }
 
 bool config_given(struct config_reader *r, enum hparam id) {
@@ -103,11 +123,11 @@ static bool is_harmless(const struct meta *m, enum key_values values) {
     return false;
 }
 
-static bool is_suspect(const struct arch *a, const char *name, size_t len) {
-    for (int k = 0; k < a->num_suspects; k++) {
-        size_t n = strlen(a->suspects[k].part);
-        for (size_t i = 0; i + n <= len && (i == 0 || a->suspects[k].anywhere); i++)
-            if (memcmp(name + i, a->suspects[k].part, n) == 0)
+static bool is_suspect(const char *name, size_t len) {
+    for (const struct arch_suspect *s = arch_suspects; s->part; s++) {
+        size_t n = strlen(s->part);
+        for (size_t i = 0; i + n <= len && (i == 0 || s->anywhere); i++)
+            if (memcmp(name + i, s->part, n) == 0)
                 return true;
     }
     return false;
@@ -120,13 +140,12 @@ bool config_is(const char *suffix, const char *name, size_t len) {
 // Whether a key, which begins with the architecture's name, says nothing that Quire does not compute.
 static bool is_known(const struct arch *a, const struct meta *m, const char *name, size_t len) {
     for (int i = 0; i < NUM_HPARAMS; i++)
-        if (config_is(a->keys[i].suffix, name, len) &&
-            (!a->keys[i].of_some || config_has_bit(a->may | a->must, i)))
+        if (config_is(arch_keys[i].suffix, name, len) && arch_knows_key(a, i))
             return true;
-    for (int i = 0; i < a->num_fixed; i++)
-        if (config_is(a->fixed[i].suffix, name, len))
-            return is_harmless(m, a->fixed[i].values);
-    return !is_suspect(a, name, len) || is_harmless(m, VALUE_ZERO); // what is 0 or false is not there
+    for (const struct fixed_key *k = arch_fixed; k->suffix; k++)
+        if (config_is(k->suffix, name, len))
+            return is_harmless(m, k->values);
+    return !is_suspect(name, len) || is_harmless(m, VALUE_ZERO); // what is 0 or false is not there
 }
 
 // Keys of experts mean nothing to a model that has none.

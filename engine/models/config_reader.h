@@ -9,7 +9,10 @@ struct config_reader {
     const struct model_file *f;
     const struct arch *arch;
     struct hparams h;
-    bool no_rope;                     // of all layers
+    bool no_rope; // of all layers
+    int kv_heads[MODEL_MAX_LAYERS],
+        ffn[MODEL_MAX_LAYERS];        // of TRAIT_LAYERS_DIFFER, where the file has lists; or 0
+    bool ffn_alone[MODEL_MAX_LAYERS]; // with TRAIT_ONE_PART: the layer is a feed-forward
     bool recurrent[MODEL_MAX_LAYERS]; // the layer has a state in place of keys and values
     struct err *err;
     char key[160];
@@ -17,7 +20,6 @@ struct config_reader {
 
 // ---- keys
 
-bool config_has_bit(uint64_t set, enum hparam id);
 // The whole name of a key, in r->key; and what the file has there, NULL: nothing.
 const char *config_key(struct config_reader *r, enum hparam id);
 const struct meta *config_find(struct config_reader *r, enum hparam id);
@@ -27,6 +29,9 @@ bool config_given(struct config_reader *r, enum hparam id);
 bool config_read(struct config_reader *r, enum hparam id);
 // An array of one integer for each layer.
 bool config_layers(struct config_reader *r, const char *key, struct meta_array *a);
+// config_read(), but where the architecture's layers differ and the key has a list, that goes to `each` (L), and the
+// largest of it to the field.
+bool config_read_each(struct config_reader *r, enum hparam id, int *each);
 // Refuses keys that would change the mathematics in a way we do not know.
 bool config_check_keys(struct config_reader *r);
 // Whether a text that may lack its end is `name`.
@@ -44,6 +49,7 @@ bool config_has_biases(const struct config_reader *r, enum presence presence, en
 // The feed-forward part of layers with experts, and the number of layers behind the model. 0 stands for the architecture's
 // own scale and gating.
 bool config_experts(struct config_reader *r);
+bool config_has_ffn(const struct config_reader *r, int layer);
 bool config_has_experts(const struct config_reader *r, int layer);
 // Sizes of heads, and which layers have none. Without a key_length the hidden size is divided among them.
 bool config_heads(struct config_reader *r);
@@ -54,3 +60,11 @@ bool config_mix(struct config_reader *r);
 // W, and which layers have it: windowed (L). Qwen's own configurations name them; in a file that is the pattern.
 bool config_window(struct config_reader *r, bool *windowed);
 bool config_rope(struct config_reader *r);
+// Whether attention is bidirectional: before the window, which then has another meaning.
+bool config_causal(struct config_reader *r);
+// The activation of the feed-forward: the architecture's, or what the file says.
+bool config_act(struct config_reader *r);
+// How hidden states become one vector, and what is added to embeddings.
+bool config_pooling(struct config_reader *r, struct model_config *c);
+// Which layers share keys and values, and the sizes of those with a window.
+bool config_shared_kv(struct config_reader *r, const bool *windowed);

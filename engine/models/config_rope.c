@@ -31,8 +31,8 @@ static bool read_factors(struct config_reader *r, const char *name, const float 
 // Llama 3's scaling, worked out by whoever made the file, or LongRoPE's.
 static bool read_freq_factors(struct config_reader *r) {
     struct rope_config *rope = &r->h.rope;
-    const char *const names[2] = {r->arch->short_factors, r->arch->long_factors};
-    if (!read_factors(r, r->arch->freq_factors, &rope->freq_factors))
+    const char *const names[2] = {ROPE_SHORT_FACTORS, ROPE_LONG_FACTORS};
+    if (!read_factors(r, ROPE_FACTORS, &rope->freq_factors))
         return false;
     bool others = rope->freq_factors || rope->scaling != ROPE_NONE, has[2];
     for (int i = 0; i < 2; i++)
@@ -99,12 +99,12 @@ static bool read_scaling(struct config_reader *r) {
                        config_key(r, H_ROPE_HIGH_FREQ), (double)rope->high_freq, (double)rope->low_freq);
         return false;
     }
-    if (llama3 && model_file_find(r->f, r->arch->freq_factors)) {
+    if (llama3 && model_file_find(r->f, ROPE_FACTORS)) {
         model_file_bad(
             r->f, r->err,
             "key %s is 'llama3' and tensor %s is there, which may be the same scaling again; expected "
             "one of them",
-            config_key(r, H_ROPE_TYPE), r->arch->freq_factors);
+            config_key(r, H_ROPE_TYPE), ROPE_FACTORS);
         return false;
     }
     return true;
@@ -118,7 +118,7 @@ static bool find_scaling(struct config_reader *r, struct text_view type, enum ro
             *scaling = (enum rope_scaling)k;
             return true;
         }
-    if (config_is("longrope", type.data, type.len) && model_file_find(r->f, r->arch->long_factors)) {
+    if (config_is("longrope", type.data, type.len) && model_file_find(r->f, ROPE_LONG_FACTORS)) {
         *scaling = ROPE_NONE; // its tensors say the rest
         return true;
     }
@@ -145,7 +145,7 @@ bool config_rope(struct config_reader *r) {
         .attn_factor = 1,
     };
     bool rotates = true;
-    if (config_has_bit(r->arch->may, H_ROPE_FINETUNED) &&
+    if (arch_may_have(r->arch, H_ROPE_FINETUNED) &&
         meta_bool(r->f, config_key(r, H_ROPE_FINETUNED), &rotates, r->err))
         return false;
     r->no_rope = !rotates;

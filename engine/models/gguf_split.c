@@ -137,7 +137,8 @@ static bool join_parts(struct split *s, struct err *err) {
 }
 
 struct model_file *gguf_split_open(const char *path, struct model_file *first, struct err *err) {
-    static const struct model_file_ops ops = {read_split, place_in_split, close_split};
+    static const struct model_file_ops ops = {
+        .read = read_split, .place = place_in_split, .close = close_split};
     struct err local = {0};
     struct split *s = calloc(1, sizeof *s);
     int64_t count = 0;

@@ -57,13 +57,16 @@ static bool read_arch(struct config_reader *r, struct model_config *c) {
         return false;
     }
     r->arch = arch_find(s.data, s.len);
-    char supported[640] = "";
+    char supported[1024] = "";
     for (int i = 0; arch_at(i); i++) {
         size_t n = strlen(supported);
         snprintf(supported + n, sizeof supported - n, "%s%s", i ? ", " : "", arch_at(i)->name);
     }
     if (!r->arch)
-        model_file_bad(f, r->err, "architecture '%s' is not supported yet; supported: %s", c->arch,
+        model_file_bad(f, r->err, "architecture '%s' is not supported yet%s; supported: %s", c->arch,
+                       strcmp(c->arch, "gemma3n") == 0
+                           ? ": its AltUp, LAuReL and sparse activations are not computed"
+                           : "",
                        supported);
     return r->arch != NULL;
 }
@@ -71,19 +74,21 @@ static bool read_arch(struct config_reader *r, struct model_config *c) {
 // Factors of the embedding, the residual stream and the logits.
 static bool read_scales(struct config_reader *r) {
     struct hparams *h = &r->h;
-    h->embed_scale = r->arch->embed_sqrt ? sqrtf((float)h->hidden) : 1;
-    h->residual_scale = h->logit_scale = 1;
+    const struct arch *a = r->arch;
+    h->embed_scale = a->embed_sqrt ? sqrtf((float)h->hidden) : model_scale(a->embed_scale);
+    h->residual_scale = a->depth_scale > 0 ? a->depth_scale / sqrtf((float)h->layers) : 1;
+    h->logit_scale = a->logit_base > 0 ? a->logit_base / (float)h->hidden : 1;
     if (!config_read(r, H_ATTN_SOFTCAP) || !config_read(r, H_LOGIT_SOFTCAP) ||
         !config_read(r, H_EMBED_SCALE) || !config_read(r, H_RESIDUAL_SCALE) || !config_read(r, H_LOGIT_SCALE))
         return false;
-    if (r->arch->logits_divided)
+    if (a->logits_divided)
         h->logit_scale = 1 / h->logit_scale;
     return true;
 }
 
 static bool read_block(struct config_reader *r, struct model_config *c) {
     bool parallel = false;
-    if (config_has_bit(r->arch->must, H_PARALLEL)) {
+    if (arch_must_have(r->arch, H_PARALLEL)) {
         const struct meta *m = config_find(r, H_PARALLEL);
         if (!m) {
             model_file_bad(r->f, r->err, "key %s is missing", config_key(r, H_PARALLEL));
@@ -95,7 +100,10 @@ static bool read_block(struct config_reader *r, struct model_config *c) {
     bool one_norm = r->arch->one_norm == ALWAYS ||
                     (r->arch->one_norm == OPTIONAL &&
                      !config_has_tensor(r, arch_slot_at(r->arch, offsetof(struct layer, ffn_norm))));
-    c->block = one_norm ? BLOCK_ONE_NORM : parallel ? BLOCK_PARALLEL : BLOCK_SEQUENTIAL;
+    c->block = one_norm                            ? BLOCK_ONE_NORM
+               : parallel                          ? BLOCK_PARALLEL
+               : r->arch->traits & TRAIT_SUM_NORMS ? BLOCK_SUM_NORM
+                                                   : BLOCK_SEQUENTIAL;
     return true;
 }
 
@@ -139,24 +147,34 @@ static bool read_vocab(struct config_reader *r, struct model_config *c) {
     return true;
 }
 
-static uint8_t add_attn(struct model_config *c, const struct attn_spec *a) {
+static bool same_attn(const struct attn_spec *a, const struct attn_spec *b) {
+    return a->window == b->window && a->rope == b->rope && a->kv_heads == b->kv_heads &&
+           a->head_dim == b->head_dim && a->shares_kv == b->shares_kv && a->tied_values == b->tied_values;
+}
+
+// Their places; -1: there are too many.
+static int add_attn(struct model_config *c, const struct attn_spec *a) {
     int i = 0;
-    while (i < c->num_attn && (c->attn[i].window != a->window || c->attn[i].rope != a->rope))
+    while (i < c->num_attn && !same_attn(&c->attn[i], a))
         i++;
+    if (i == MODEL_MAX_SPECS)
+        return -1;
     c->attn[i] = *a;
     c->attn[i].index = i;
     c->num_attn += i == c->num_attn;
-    return (uint8_t)i;
+    return i;
 }
-
-static uint8_t add_ffn(struct model_config *c, const struct ffn_spec *ffn) {
+static int add_ffn(struct model_config *c, const struct ffn_spec *ffn) {
     int i = 0;
-    while (i < c->num_ffn && c->ffn[i].experts != ffn->experts)
+    while (i < c->num_ffn && (c->ffn[i].experts != ffn->experts || c->ffn[i].hidden != ffn->hidden ||
+                              c->ffn[i].shared_hidden != ffn->shared_hidden))
         i++;
+    if (i == MODEL_MAX_SPECS)
+        return -1;
     c->ffn[i] = *ffn;
     c->ffn[i].index = i;
     c->num_ffn += i == c->num_ffn;
-    return (uint8_t)i;
+    return i;
 }
 
 // Whether the layer rotates queries and keys.
@@ -167,35 +185,58 @@ static bool has_rope(const struct config_reader *r, int layer, bool windowed) {
     return !r->no_rope && !still && !(every && layer % every == every - 1);
 }
 
-// Layers differ by their window and rotation, and share everything else.
-static void make_specs(const struct config_reader *r, const bool *windowed, struct model_config *c) {
+// How layer i attends.
+static struct attn_spec attn_of(const struct config_reader *r, int i, bool windowed) {
+    const struct weight_slot *qkv = arch_slot(r->arch, WEIGHT_QKV);
+    struct attn_spec a = r->h.attn;
+    char name[TENSOR_NAME_BYTES];
+    a.window = windowed ? a.window : 0;
+    a.rope = !has_rope(r, i, windowed) ? -1 : r->arch->window_rope && windowed;
+    if (a.rope >= 0 && r->arch->still_temp > 0)
+        a.temp_scale = 0;
+    if (a.rope < 0 && a.qk_norm == QK_NORM_UNIT)
+        a.qk_norm = QK_NORM_NONE;
+    a.head_dim = windowed && r->h.window_key_dim ? r->h.window_key_dim : a.head_dim;
+    a.kv_heads = r->kv_heads[i] ? r->kv_heads[i] : a.kv_heads;
+    a.shares_kv = i >= r->h.layers - r->h.shared_kv;
+    a.v_norm = (r->arch->traits & TRAIT_V_NORM) != 0;
+    a.tied_values =
+        a.v_norm && !a.shares_kv && !model_file_find(r->f, arch_tensor_name(qkv, 2, false, i, name));
+    return a;
+}
+
+// Layers differ by their window and rotation, some by sizes, and share everything else.
+static bool make_specs(const struct config_reader *r, const bool *windowed, struct model_config *c) {
     c->ropes[0] = r->h.rope;
     c->num_ropes = 1;
     if (r->arch->window_rope) {
         c->num_ropes = 2;
         c->ropes[1] = (struct rope_config){.theta = r->h.window_theta,
-                                           .dim = r->h.rope.dim,
+                                           .dim = r->h.window_rope_dim ? r->h.window_rope_dim : r->h.rope.dim,
                                            .interleaved = r->h.rope.interleaved,
                                            .factor = 1,
                                            .attn_factor = 1};
     }
     for (int i = 0; i < c->num_layers; i++) {
-        struct attn_spec a = r->h.attn;
-        a.window = windowed[i] ? a.window : 0;
-        a.rope = !has_rope(r, i, windowed[i]) ? -1 : r->arch->window_rope && windowed[i];
-        if (a.rope >= 0 && r->arch->still_temp > 0)
-            a.temp_scale = 0;
-        if (a.rope < 0 && a.qk_norm == QK_NORM_UNIT)
-            a.qk_norm = QK_NORM_NONE;
+        struct attn_spec a = attn_of(r, i, windowed[i]);
+        struct ffn_spec f = config_has_experts(r, i) ? r->h.expert : r->h.ffn;
+        int *dense = f.experts == 0 ? &f.hidden : &f.shared_hidden;
+        *dense = r->ffn[i] ? r->ffn[i] : *dense;
+        f = config_has_ffn(r, i) ? f : (struct ffn_spec){0};
+        bool attends = !r->recurrent[i] && !r->ffn_alone[i];
+        int attn = attends ? add_attn(c, &a) : MODEL_NO_SPEC, ffn = add_ffn(c, &f);
+        if (attn < 0 || ffn < 0) {
+            model_file_bad(r->f, r->err, "layers are of more than %d kinds", MODEL_MAX_SPECS);
+            return false;
+        }
         bool mix = r->recurrent[i] || r->arch->mix_beside;
         c->layers[i] =
-            (struct layer_spec){.attn = r->recurrent[i] ? MODEL_NO_SPEC : add_attn(c, &a),
-                                .mix = mix ? 0 : MODEL_NO_SPEC,
-                                .ffn = add_ffn(c, config_has_experts(r, i) ? &r->h.expert : &r->h.ffn)};
+            (struct layer_spec){.attn = (uint8_t)attn, .mix = mix ? 0 : MODEL_NO_SPEC, .ffn = (uint8_t)ffn};
         c->num_mix |= mix;
     }
     c->mix[0] = r->h.mix;
     kv_layers_group(c);
+    return true;
 }
 
 enum status model_config_read(const struct model_file *f, struct model_config *c, struct err *err) {
@@ -207,9 +248,10 @@ enum status model_config_read(const struct model_file *f, struct model_config *c
     // (12)
     if (!read_arch(&r, c) || !config_check_keys(&r) || !config_read(&r, H_LAYERS) ||
         !config_read(&r, H_CONTEXT) || !config_read(&r, H_HIDDEN) || !config_experts(&r) ||
-        !config_heads(&r) || !config_attn_scale(&r) || !read_scales(&r) || !config_mix(&r) ||
-        !config_window(&r, windowed) || !config_rope(&r) || !read_block(&r, c) || !read_vocab(&r, c) ||
-        !config_read(&r, H_POOLING))
+        !config_heads(&r) || !config_causal(&r) || !config_attn_scale(&r) || !read_scales(&r) ||
+        !config_mix(&r) || !config_window(&r, windowed) || !config_shared_kv(&r, windowed) ||
+        !config_rope(&r) || !read_block(&r, c) || !read_vocab(&r, c) || !config_pooling(&r, c) ||
+        !config_act(&r) || !config_read(&r, H_LAYER_EMBED))
         return r.err->code;
     r.h.attn.qk_norm = r.arch->qk_norm;
     r.h.attn.gate = (r.arch->traits & TRAIT_ATTN_GATE) != 0;
@@ -219,7 +261,6 @@ enum status model_config_read(const struct model_file *f, struct model_config *c
         r.h.attn.qk_norm = QK_NORM_NONE;
     if (r.arch->no_norm_experts && r.h.expert.experts == r.arch->no_norm_experts)
         r.h.attn.qk_norm = QK_NORM_NONE;
-    r.h.ffn.act = r.arch->act;
     r.h.ffn.no_gate = (r.arch->traits & TRAIT_NO_GATE) != 0;
     r.h.ffn.in_bias = config_has_biases(&r, r.arch->ffn_bias, WEIGHT_GATE_UP);
     r.h.ffn.out_bias = config_has_biases(&r, r.arch->ffn_bias, WEIGHT_DOWN);
@@ -237,11 +278,19 @@ enum status model_config_read(const struct model_file *f, struct model_config *c
     c->residual_scale = r.h.residual_scale;
     c->logit_scale = r.h.logit_scale;
     c->logit_softcap = r.h.logit_softcap;
-    c->pooling = (enum pooling)r.h.pooling;
     c->post_norms = (r.arch->traits & TRAIT_POST_NORMS) != 0;
     c->tied = !model_file_find(f, arch_tensor_name(arch_slot(r.arch, WEIGHT_HEAD), 0, false, 0, name));
-    make_specs(&r, windowed, c);
-    return STATUS_OK;
+    c->layer_embed = r.h.layer_embed;
+    c->layer_scale = config_has_tensor(&r, arch_slot_at(r.arch, offsetof(struct layer, layer_scale)));
+    return make_specs(&r, windowed, c) ? STATUS_OK : r.err->code;
+}
+
+const char *model_config_rank_template(const struct model_file *f, size_t *len) {
+    struct text_view text = {NULL, 0};
+    struct err ignored = {0};
+    meta_str(f, "tokenizer.chat_template.rerank", false, SIZE_MAX, &text, &ignored);
+    *len = text.len;
+    return text.data;
 }
 
 void model_config_advice(const struct model_file *f, struct sampling_advice *a) {

@@ -11,5 +11,8 @@
 // key, what was expected, and what was found.
 enum status model_config_read(const struct model_file *f, struct model_config *config, struct err *err);
 
+// What a reranker's prompt is made by, with {query} and {document} in it: (len) valid as long as the file; NULL: nothing says.
+const char *model_config_rank_template(const struct model_file *f, size_t *len);
+
 // Reads the keys general.sampling.*; one of another type counts as absent.
 void model_config_advice(const struct model_file *f, struct sampling_advice *advice);

@@ -150,6 +150,10 @@ void model_file_close(struct model_file *f) {
 
 // ---- tensors
 
+const char *model_file_label(const struct model_file *f, const char *name, char buf[MODEL_LABEL_BYTES]) {
+    return f->ops->label && f->ops->label(f, name, buf, MODEL_LABEL_BYTES) ? buf : name;
+}
+
 enum status model_file_read(const struct model_file *f, const struct model_tensor *t, uint64_t at,
                             uint64_t bytes, void *dst, struct err *err) {
     uint64_t stopped;

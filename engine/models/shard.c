@@ -82,6 +82,15 @@ enum status shard_check_stages(const struct model_config *m, int world, int stag
             "--pipeline-parallel-size %d does not suit this model: a stage has at least one of its %d "
             "layers",
             stages, m->num_layers);
+    bool shares = m->layer_embed > 0;
+    for (int i = 0; i < m->num_attn; i++)
+        shares |= m->attn[i].shares_kv;
+    if (stages > 1 && shares)
+        return err_set(
+            err, STATUS_INVALID,
+            "--pipeline-parallel-size %d does not suit this model: its layers share keys and values, "
+            "or take embeddings of their own, which one stage has",
+            stages);
     if ((int64_t)stages * world > COMM_MAX_WORLD)
         return err_set(
             err, STATUS_INVALID,
@@ -137,7 +146,9 @@ bool shard_holds(const struct shard *s, enum weight_role role, int layer) {
     shard_layers(s, &begin, &end);
     if (layer >= 0)
         return layer >= begin && layer < end;
-    return role == WEIGHT_EMBED ? s->stage == 0 : s->stage + 1 >= s->num_stages;
+    bool first = role == WEIGHT_EMBED || role == WEIGHT_POSITIONS || role == WEIGHT_TYPES ||
+                 role == WEIGHT_EMBED_NORM || role == WEIGHT_LAYER_EMBED || role == WEIGHT_LAYER_EMBED_IN;
+    return first ? s->stage == 0 : s->stage + 1 >= s->num_stages;
 }
 
 struct range {
@@ -186,9 +197,10 @@ static void stage_layers(struct model_config *own, int begin, int end) {
         struct layer_spec *layer = &own->layers[i];
         *layer = own->layers[begin + i];
         if (model_attn(own, i)) {
-            layer->kv_layer = (uint16_t)own->groups[layer->kv_group].num_layers++;
-            if (layer->kv_layer >= own->kv_layers)
-                own->kv_layers = layer->kv_layer + 1;
+            int places = attn_kv_places(model_attn(own, i));
+            layer->kv_layer = (uint16_t)(own->groups[layer->kv_group].num_layers++ * places);
+            if (layer->kv_layer + places > own->kv_layers)
+                own->kv_layers = layer->kv_layer + places;
         }
         if (model_mix(own, i)) {
             layer->state_layer = (uint16_t)own->groups[layer->state_group].num_layers++;
@@ -268,10 +280,19 @@ void shard_cut(const struct shard *s, const struct weight_desc *whole, enum dtyp
     if (s->world == 1)
         return;
     switch (whole->role) {
-    case WEIGHT_EMBED:  // every rank looks up every token
+    case WEIGHT_EMBED: // every rank looks up every token
+    case WEIGHT_POSITIONS:
+    case WEIGHT_TYPES:
+    case WEIGHT_EMBED_NORM:
     case WEIGHT_ROUTER: // and chooses its experts
     case WEIGHT_SELECT_BIAS:
+    case WEIGHT_EXPERT_SCALE:
     case WEIGHT_SHARED_GATE:
+    case WEIGHT_LAYER_EMBED: // and takes what layers have of each
+    case WEIGHT_LAYER_EMBED_IN:
+    case WEIGHT_EMBED_GATE:
+    case WEIGHT_EMBED_OUT:
+    case WEIGHT_LAYER_SCALE:
     case WEIGHT_LATENT: // and has the latents, from which it makes what its heads need
     case WEIGHT_LATENT_QDOWN: return;
     case WEIGHT_NORM:
@@ -287,8 +308,8 @@ void shard_cut(const struct shard *s, const struct weight_desc *whole, enum dtyp
     case WEIGHT_QKV:
         r = heads(s, a, false, a->head_dim);
         cut_rows(part, 0, r);
-        cut_rows(part, 1, heads(s, a, true, a->head_dim));
-        cut_rows(part, 2, heads(s, a, true, a->head_dim));
+        for (int p = 1; p < 3 && part->part[p].data; p++)
+            cut_rows(part, p, heads(s, a, true, a->head_dim));
         part->total = (int64_t)a->heads * a->head_dim;
         break;
     case WEIGHT_SINKS: cut_rows(part, 0, heads(s, a, false, 1)); return;
@@ -369,4 +390,25 @@ void shard_cut(const struct shard *s, const struct weight_desc *whole, enum dtyp
         break;
     }
     part->start = r.begin;
+}
+
+void shard_cut_adapter(const struct shard *s, int layer, enum adapter_target target, enum dtype down,
+                       void *scratch, struct adapter_matrix *m) {
+    const struct attn_spec *a = model_attn(s->whole, layer);
+    bool columns = target == ADAPTER_OUT || target == ADAPTER_DOWN;
+    struct weight_desc w = {.part[0] = columns ? m->a : m->b};
+    struct range r;
+    if (s->world == 1)
+        return;
+    if (target == ADAPTER_OUT)
+        r = heads(s, a, false, attn_out_size(a) / a->heads);
+    else if (target == ADAPTER_GATE || target == ADAPTER_UP || target == ADAPTER_DOWN)
+        r = segments(s, model_ffn(s->whole, layer)->hidden, shard_block(down));
+    else
+        r = heads(s, a, target != ADAPTER_Q, a->head_dim);
+    if (columns)
+        cut_columns(&w, r, scratch);
+    else
+        cut_rows(&w, 0, r);
+    *(columns ? &m->a : &m->b) = w.part[0];
 }

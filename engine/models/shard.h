@@ -46,6 +46,11 @@ bool shard_holds(const struct shard *s, enum weight_role role, int layer);
 // have passed shard_check() and shard_check_stages().
 void shard_config(const struct shard *s, struct model_config *own);
 
+// The rank's part of an adapter's matrix, in place of the whole one: rows of b are a view, columns of a are copied to
+// scratch, which has room for it and lives as long as it is used. layer: of the whole model; down: as for shard_cut().
+void shard_cut_adapter(const struct shard *s, int layer, enum adapter_target target, enum dtype down,
+                       void *scratch, struct adapter_matrix *m);
+
 // The rank's part of a weight. Rows are views of `whole`; columns are copied to scratch, which has room for
 // the matrix and must live as long as `part` is used. down: the type of the same layer's down matrix, for
 // GATE_UP and DOWN.

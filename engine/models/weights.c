@@ -1,4 +1,4 @@
-// See weights.h. Which tensors there are: architectures.c.
+// See weights.h. Which tensors there are: architectures.c. Over 600 lines: a function for each part of a layer.
 #include "weights.h"
 
 #include "architectures.h"
@@ -34,14 +34,20 @@ static bool slot_in_layer(const struct model_config *c, const struct weight_slot
     case OF_ANY: return true;
     case OF_ATTN: return a != NULL;
     case OF_MIX: return m && (s->role != WEIGHT_MIX_NORM || m->kind != MIX_SSM || m->norm);
-    case OF_QK_NORM: return model_attn(c, layer) && model_attn(c, layer)->qk_norm != QK_NORM_NONE;
-    case OF_DENSE: return f->experts == 0;
+    case OF_QK_NORM: return a && a->qk_norm != QK_NORM_NONE;
+    case OF_K_NORM: return a && a->qk_norm != QK_NORM_NONE && !a->shares_kv;
+    case OF_FFN: return f->hidden > 0;
+    case OF_DENSE: return f->experts == 0 && f->hidden > 0;
     case OF_EXPERTS: return f->experts > 0;
     case OF_SHARED: return shared;
     case OF_SHARED_GATE: return shared && f->shared_gate;
     case OF_SELECT_BIAS: return f->experts > 0 && f->select_bias;
     case OF_Q_LATENT: return a && a->q_lora > 0;
     case OF_NO_Q_LATENT: return a && a->q_lora == 0;
+    case OF_TYPES: return c->token_types > 0;
+    case OF_LATER: return layer > 0;
+    case OF_LAYER_EMBED: return c->layer_embed > 0;
+    case OF_LAYER_SCALE: return c->layer_scale;
     }
     return false;
 }
@@ -57,10 +63,10 @@ static bool slot_next(const struct model_config *c, const struct weight_slot *s,
 // The layer's slot of a role, or NULL.
 static const struct weight_slot *layer_slot(const struct model_config *c, enum weight_role role, int layer) {
     const struct arch *a = arch_of(c);
-    for (int i = 0; i < a->num_slots; i++)
-        if (a->slots[i].role == role && arch_has_slot(a, &a->slots[i]) &&
-            slot_in_layer(c, &a->slots[i], layer))
-            return &a->slots[i];
+    for (int i = 0; i < num_arch_slots; i++)
+        if (arch_slots[i].role == role && arch_has_slot(a, &arch_slots[i]) &&
+            slot_in_layer(c, &arch_slots[i], layer))
+            return &arch_slots[i];
     return NULL;
 }
 
@@ -71,6 +77,7 @@ static bool has_bias(const struct model_config *c, const struct weight_slot *s, 
     case WEIGHT_GATE_UP: return model_ffn(c, layer)->in_bias;
     case WEIGHT_DOWN: return model_ffn(c, layer)->out_bias;
     case WEIGHT_NORM: return c->norm_bias && s->part[0].shape[0] == 'D';
+    case WEIGHT_EMBED_NORM: return c->norm_bias;
     case WEIGHT_HEAD: return c->head_bias;
     case WEIGHT_MIX_CONV: return model_mix(c, layer)->conv_bias;
     case WEIGHT_ROUTER: return model_ffn(c, layer)->router_bias;
@@ -89,9 +96,14 @@ static int64_t letter_size(const struct model_config *c, int layer, char letter)
     const struct mix_spec *m = model_mix(c, layer);
     switch (letter) {
     case 'V': return c->vocab;
+    case 'X': return c->positions;
+    case 'y': return c->token_types;
     case 'D': return c->hidden;
     case 'F': return model_ffn(c, layer)->hidden;
     case 'S': return model_ffn(c, layer)->shared_hidden;
+    case 'G':
+        return model_ffn(c, layer)->experts > 0 ? model_ffn(c, layer)->shared_hidden
+                                                : model_ffn(c, layer)->hidden;
     case 'E': return model_ffn(c, layer)->experts;
     case 'd': return a->head_dim;
     case 'H': return a->heads;
@@ -114,6 +126,8 @@ static int64_t letter_size(const struct model_config *c, int layer, char letter)
     case 'm': return mix_values(m) / m->groups;
     case 'r': return m->heads / m->groups;
     case 't': return m->taps;
+    case 'l': return c->layer_embed;
+    case 'L': return (int64_t)c->num_layers * c->layer_embed;
     case '1': return 1;
     }
     return 0;
@@ -127,13 +141,21 @@ static int64_t letter_sum(const struct model_config *c, int layer, const char *l
     return sum;
 }
 
-// A tied head is the embedding; the one norm of a parallel block attention's.
+// A layer that shares keys and values has no part for them.
+static bool has_part(const struct model_config *c, const struct weight_slot *s, int part, int layer) {
+    return part < 3 && s->part[part].name &&
+           !(part > 0 && s->role == WEIGHT_QKV && model_attn(c, layer)->shares_kv);
+}
+
+// A tied head is the embedding; the one norm of a parallel block attention's; tied values are keys.
 static const char *part_name(const struct model_config *c, const struct weight_slot *s, int part, bool bias,
                              int layer, char name[TENSOR_NAME_BYTES]) {
     if (s->role == WEIGHT_HEAD && c->tied)
         s = arch_slot(arch_of(c), WEIGHT_EMBED);
     if (s->kind == SLOT_LAYER && s->field == offsetof(struct layer, ffn_norm) && c->block == BLOCK_ONE_NORM)
         s = arch_slot_at(arch_of(c), offsetof(struct layer, attn_norm));
+    if (s->role == WEIGHT_QKV && part == 2 && model_attn(c, layer)->tied_values)
+        part = 1;
     return arch_tensor_name(s, part, bias, layer, name);
 }
 
@@ -152,30 +174,36 @@ static bool is_fused(const struct model_config *c, const struct model_file *f, c
            model_file_find(f, part_name(c, s, FUSED_PART, false, layer, name));
 }
 
+// Which dimension of a part counts its rows, its bias's, too: the last but one of a matrix.
+static int row_dim(const struct weight_slot *s, int part) {
+    size_t n = strlen(s->part[part].shape);
+    return n > 1 ? (int)n - 2 : 0;
+}
 static int64_t part_rows(const struct model_config *c, const struct weight_slot *s, int part, int layer) {
-    return letter_size(c, layer, s->part[part].shape[0]);
+    return letter_size(c, layer, s->part[part].shape[row_dim(s, part)]);
 }
 
 // The rows before a part, where parts lie one after the other; before part 3: all.
 static int64_t rows_before(const struct model_config *c, const struct weight_slot *s, int part, int layer) {
     int64_t rows = 0;
-    for (int p = 0; p < part && s->part[p].name; p++)
+    for (int p = 0; p < part && has_part(c, s, p, layer); p++)
         rows += part_rows(c, s, p, layer);
     return rows;
 }
 
 static enum status check_part(const struct model_config *c, const struct model_file *f,
                               const struct weight_slot *s, int part, bool bias, int layer, struct err *err) {
-    char name[TENSOR_NAME_BYTES], found[96], expected[96];
-    part_name(c, s, part, bias, layer, name);
-    const struct model_tensor *t = model_file_find(f, name);
+    char ours[TENSOR_NAME_BYTES], found[96], expected[96], label[MODEL_LABEL_BYTES];
+    part_name(c, s, part, bias, layer, ours);
+    const struct model_tensor *t = model_file_find(f, ours);
+    const char *name = model_file_label(f, ours, label);
     const char *shape =
         part == FUSED_PART && s->fused_shape ? s->fused_shape : s->part[part == FUSED_PART ? 0 : part].shape;
-    struct tensor want = {.ndim = (int)strlen(shape) - (bias && s->role != WEIGHT_NORM)};
+    struct tensor want = {.ndim = (int)strlen(shape) - (bias && shape[1])};
     for (int i = 0; i < want.ndim; i++)
         want.shape[i] = letter_size(c, layer, shape[i]);
     if (part == FUSED_PART && !s->fused_shape)
-        want.shape[0] = rows_before(c, s, 3, layer);
+        want.shape[row_dim(s, 0)] = rows_before(c, s, 3, layer);
     else if (part != FUSED_PART && s->part[part].rows)
         want.shape[0] = letter_sum(c, layer, s->part[part].rows, (int)strlen(s->part[part].rows));
     shape_text(&want, expected, sizeof expected);
@@ -201,6 +229,13 @@ static enum status check_part(const struct model_config *c, const struct model_f
     return STATUS_OK;
 }
 
+// Files have keys and values of layers that share others', which are not read.
+static bool is_left_behind(const struct model_config *c, const struct tensor_place *at, int layer) {
+    const struct attn_spec *a = model_attn(c, layer);
+    return at->layer >= 0 && a && a->shares_kv &&
+           (at->slot->of == OF_K_NORM || (at->slot->role == WEIGHT_QKV && at->part > 0));
+}
+
 // Whether a model of this configuration has a tensor of this name. Those of layers behind the model's are nobody's
 // business.
 static bool is_expected(const struct model_config *c, const struct model_file *f, struct text_view name) {
@@ -211,7 +246,7 @@ static bool is_expected(const struct model_config *c, const struct model_file *f
     if (!known)
         return false;
     int layer = at.layer < 0 ? 0 : at.layer;
-    if (!at.slot)
+    if (!at.slot || is_left_behind(c, &at, layer))
         return true;
     if (!slot_in_layer(c, at.slot, layer))
         return false;
@@ -226,7 +261,7 @@ static bool is_expected(const struct model_config *c, const struct model_file *f
 static enum status check_slot(const struct model_config *c, const struct model_file *f,
                               const struct weight_slot *s, int layer, struct err *err) {
     bool fused = is_fused(c, f, s, layer);
-    for (int p = fused ? FUSED_PART : 0; p < (fused ? 0 : 3) && (fused || s->part[p].name); p++)
+    for (int p = fused ? FUSED_PART : 0; p < (fused ? 0 : 3) && (fused || has_part(c, s, p, layer)); p++)
         if (check_part(c, f, s, p, false, layer, err) ||
             (has_bias(c, s, layer) && check_part(c, f, s, p, true, layer, err)))
             return STATUS_FORMAT;
@@ -234,17 +269,16 @@ static enum status check_slot(const struct model_config *c, const struct model_f
 }
 
 enum status weights_check(const struct model_config *c, const struct model_file *f, struct err *err) { // (14)
-    const struct arch *a = arch_of(c);
-    for (int i = 0; i < a->num_slots; i++)
-        for (int layer = -1; slot_next(c, &a->slots[i], &layer);)
-            if (check_slot(c, f, &a->slots[i], layer, err))
+    for (int i = 0; i < num_arch_slots; i++)
+        for (int layer = -1; slot_next(c, &arch_slots[i], &layer);)
+            if (check_slot(c, f, &arch_slots[i], layer, err))
                 return STATUS_FORMAT;
     for (size_t i = 0; i < f->num_tensors; i++) {
-        struct text_view name = f->tensors[i].name;
+        struct text_view name = f->tensors[i].name, label = model_tensor_label(&f->tensors[i]);
         bool bias = name.len > 5 && memcmp(name.data + name.len - 5, ".bias", 5) == 0;
         if (!is_expected(c, f, name))
             return model_file_bad(f, err, "tensor %.*s is not part of architecture %s with %d layers%s",
-                                  (int)name.len, name.data, c->arch, c->num_layers,
+                                  (int)label.len, label.data, c->arch, c->num_layers,
                                   bias ? "; a bias is in every layer or in none" : "");
     }
     return STATUS_OK;
@@ -269,32 +303,49 @@ struct loader {
 // bytes are within a file: no overflow.
 static uint64_t padded(uint64_t bytes) { return (bytes + 63) / 64 * 64; }
 
+// A part's rows of a tensor: `runs` times as many that lie beside each other, `stride` bytes from one run to the next.
+struct row_runs {
+    struct model_tensor t; // its offset is that of the first run
+    uint64_t runs, stride;
+};
+
 // The tensor of a part, or those rows of the fused one that are the part's; all of one that is split (latent.h).
-static struct model_tensor find_part(const struct loader *l, const struct weight_slot *s, int part, bool bias,
-                                     int layer) {
+static struct row_runs find_part(const struct loader *l, const struct weight_slot *s, int part, bool bias,
+                                 int layer) {
     char name[TENSOR_NAME_BYTES];
     bool fused = is_fused(l->whole, l->f, s, layer);
     struct model_tensor t =
         *model_file_find(l->f, part_name(l->whole, s, fused ? FUSED_PART : part, bias, layer, name));
     const struct slot_part *p = &s->part[part];
-    if ((fused && !s->fused_shape) || (p->rows && !p->each)) {
-        uint64_t all = (uint64_t)t.view.shape[0], rows = (uint64_t)part_rows(l->whole, s, part, layer);
-        int64_t before =
-            fused ? rows_before(l->whole, s, part, layer) : letter_sum(l->whole, layer, p->rows, p->at);
-        t.offset += t.bytes / all * (uint64_t)before;
-        t.bytes = t.bytes / all * rows;
-        t.elements = t.elements / all * rows;
-        t.view.shape[0] = (int64_t)rows;
+    int dim = row_dim(s, part);
+    uint64_t all = (uint64_t)t.view.shape[dim], outer = 1, rows = all, turn = all, before = 0;
+    for (int i = 0; i < dim; i++)
+        outer *= (uint64_t)t.view.shape[i];
+    if (fused && !s->fused_shape) {
+        rows = (uint64_t)part_rows(l->whole, s, part, layer);
+        before = (uint64_t)rows_before(l->whole, s, part, layer);
+    } else if (p->each) {
+        rows = (uint64_t)letter_size(l->whole, layer, p->each);
+        turn = rows * strlen(p->rows);
+        before = rows * (uint64_t)p->at;
+    } else if (p->rows) {
+        rows = (uint64_t)part_rows(l->whole, s, part, layer);
+        before = (uint64_t)letter_sum(l->whole, layer, p->rows, p->at);
     }
-    return t;
+    uint64_t runs = outer * (all / turn), row_bytes = t.bytes / (outer * all);
+    t.offset += before * row_bytes;
+    t.bytes = runs * rows * row_bytes;
+    t.elements = t.elements / (outer * all) * runs * rows;
+    t.view.shape[dim] = (int64_t)(runs * rows / outer);
+    return (struct row_runs){t, runs, turn * row_bytes};
 }
 
 static uint64_t slot_bytes(const struct loader *l, const struct weight_slot *s, int layer) {
     uint64_t bytes = 0;
-    for (int p = 0; p < 3 && s->part[p].name; p++) {
-        bytes += padded(find_part(l, s, p, false, layer).bytes);
+    for (int p = 0; has_part(l->whole, s, p, layer); p++) {
+        bytes += padded(find_part(l, s, p, false, layer).t.bytes);
         if (has_bias(l->whole, s, layer))
-            bytes += padded(find_part(l, s, p, true, layer).bytes);
+            bytes += padded(find_part(l, s, p, true, layer).t.bytes);
     }
     return bytes;
 }
@@ -309,55 +360,43 @@ static enum dtype slot_dtype(const struct loader *l, const struct weight_slot *s
     return is_f32(s->role) || s->role == WEIGHT_ROUTER ? DTYPE_F32 : loaded_dtype(t, l->floats);
 }
 
-static enum status convert_part(const struct loader *l, const struct model_tensor *t, struct tensor *part,
+static enum status convert_part(const struct loader *l, const struct row_runs *p, struct tensor *part,
                                 enum dtype to, void *dst, struct err *err) {
-    uint64_t bad = convert_floats(dst, to, part->data, part->dtype, t->elements);
+    const struct model_tensor *t = &p->t;
+    uint64_t bad = convert_floats(dst, to, part->data, part->dtype, t->elements), run = t->bytes / p->runs;
+    uint64_t at = bad * dtype_row_bytes(part->dtype, 1);
     if (bad < t->elements)
         return model_file_bad(
             l->f, err, "tensor %.*s: the value at byte %llu is too large for %s; use another --dtype",
-            (int)t->name.len, t->name.data,
-            (unsigned long long)(t->offset + bad * dtype_row_bytes(part->dtype, 1)), dtype_name(to));
+            (int)t->name.len, t->name.data, (unsigned long long)(t->offset + at / run * p->stride + at % run),
+            dtype_name(to));
     part->dtype = to;
     part->data = dst;
     return STATUS_OK;
 }
 
-// Reads a tensor to *at, and moves *at behind it. A tied head finds the embedding there.
-static enum status read_part(struct loader *l, const struct model_tensor *t, unsigned char **at,
+// Reads a part to *at, and moves *at behind it. A tied head finds the embedding there.
+static enum status read_part(struct loader *l, const struct row_runs *p, unsigned char **at,
                              struct tensor *view, struct err *err) {
-    enum status st;
-    bool begins = *at == l->buf;
-    if (!begins || t->offset != l->first) {
-        l->first = begins ? UINT64_MAX : l->first;
-        if ((st = tensor_read(l->f, t, *at, err)))
-            return st;
-        l->first = begins ? t->offset : l->first;
-    }
-    *view = t->view;
+    enum status st = STATUS_OK;
+    bool begins = *at == l->buf, there = begins && p->runs == 1 && p->t.offset == l->first;
+    struct model_tensor run = p->t;
+    run.bytes /= p->runs;
+    for (uint64_t i = 0; i < p->runs && !there && st == STATUS_OK; i++, run.offset += p->stride)
+        st = tensor_read(l->f, &run, *at + i * run.bytes, err);
+    if (begins)
+        l->first = st == STATUS_OK && p->runs == 1 ? p->t.offset : UINT64_MAX;
+    *view = p->t.view;
     view->data = *at;
-    *at += padded(t->bytes);
-    return STATUS_OK;
-}
-
-// Moves the rows of a part that takes turns with others to the front.
-static void take_turns(const struct loader *l, const struct slot_part *p, int layer, struct model_tensor *t,
-                       struct tensor *view) {
-    size_t chunk =
-        (size_t)letter_size(l->whole, layer, p->each) * dtype_row_bytes(view->dtype, view->shape[1]);
-    size_t turns = strlen(p->rows), chunks = t->bytes / chunk / turns;
-    for (size_t i = 0; i < chunks; i++)
-        memmove((char *)(uintptr_t)view->data + i * chunk,
-                (const char *)view->data + (i * turns + (size_t)p->at) * chunk, chunk);
-    view->shape[0] /= (int64_t)turns;
-    t->elements /= turns;
+    *at += padded(p->t.bytes);
+    return st;
 }
 
 // What the layer's down matrix is loaded as: it says where its gate and up are cut.
 static enum dtype down_dtype(const struct loader *l, const struct weight_slot *s, int layer) {
     if (s->role != WEIGHT_GATE_UP && s->role != WEIGHT_DOWN)
         return DTYPE_F32; // unused for other roles
-    const struct weight_slot *down = layer_slot(l->whole, WEIGHT_DOWN, layer);
-    return loaded_dtype(find_part(l, down, 0, false, layer).view.dtype, l->floats);
+    return weights_down_dtype(l->whole, l->f, l->floats, layer);
 }
 
 static enum status load_slot(struct loader *l, const struct weight_slot *s, int layer, struct err *err) {
@@ -371,28 +410,25 @@ static enum status load_slot(struct loader *l, const struct weight_slot *s, int 
         wanted |= shard_holds(&l->targets[i].shard, desc.role, desc.layer);
     if (!wanted)
         return STATUS_OK;
-    for (int p = 0; p < 3 && s->part[p].name; p++) {
-        struct model_tensor t = find_part(l, s, p, false, layer), bias = t;
-        if ((st = read_part(l, &t, &at, &desc.part[p], err)))
+    for (int p = 0; has_part(l->whole, s, p, layer); p++) {
+        struct row_runs rows = find_part(l, s, p, false, layer);
+        const struct model_tensor *t = &rows.t;
+        if ((st = read_part(l, &rows, &at, &desc.part[p], err)))
             return st;
-        if (s->part[p].each) {
-            take_turns(l, &s->part[p], layer, &t, &desc.part[p]);
-            l->first = UINT64_MAX;
-        }
         if (has_bias(l->whole, s, layer)) {
-            bias = find_part(l, s, p, true, layer);
+            struct row_runs bias = find_part(l, s, p, true, layer);
             if ((st = read_part(l, &bias, &at, &desc.bias[p], err)))
                 return st;
         }
         if (s->fused_shape && is_fused(l->whole, l->f, s, layer)) {
             latent_split(model_attn(l->whole, layer), s->role, &desc.part[p], converted);
-            converted += padded(t.elements * sizeof(float));
+            converted += padded(t->elements * sizeof(float));
         }
-        enum dtype to = slot_dtype(l, s, t.view.dtype);
-        if (to != t.view.dtype) {
-            if ((st = convert_part(l, &t, &desc.part[p], to, converted, err)))
+        enum dtype to = slot_dtype(l, s, t->view.dtype);
+        if (to != t->view.dtype) {
+            if ((st = convert_part(l, &rows, &desc.part[p], to, converted, err)))
                 return st;
-            converted += padded(t.elements * dtype_row_bytes(to, 1));
+            converted += padded(t->elements * dtype_row_bytes(to, 1));
         }
     }
     for (int i = 0; i < l->num_targets; i++) {
@@ -406,7 +442,7 @@ static enum status load_slot(struct loader *l, const struct weight_slot *s, int 
         part.layer = s->kind == SLOT_MODEL ? -1 : layer - first;
         const struct weight *w = l->ops->weight_load(target->dev, &part, err);
         if (!w) {
-            struct text_view name = find_part(l, s, 0, false, layer).name;
+            struct text_view name = find_part(l, s, 0, false, layer).t.name;
             return err_set(err, STATUS_NOMEM, "%s: the device did not take tensor %.*s", l->f->name,
                            (int)name.len, name.data);
         }
@@ -430,16 +466,16 @@ static void free_buffers(struct loader *l) {
 static enum status make_buffers(struct loader *l, bool of_layers) {
     uint64_t largest = 0, split = 0; // bytes
     bool convert = l->floats != DTYPE_COUNT;
-    for (int i = 0; i < l->arch->num_slots; i++)
-        for (int layer = -1; (l->arch->slots[i].kind != SLOT_MODEL) == of_layers &&
-                             slot_next(l->whole, &l->arch->slots[i], &layer);) {
-            uint64_t bytes = slot_bytes(l, &l->arch->slots[i], layer);
+    for (int i = 0; i < num_arch_slots; i++)
+        for (int layer = -1; (arch_slots[i].kind != SLOT_MODEL) == of_layers &&
+                             slot_next(l->whole, &arch_slots[i], &layer);) {
+            uint64_t bytes = slot_bytes(l, &arch_slots[i], layer);
             largest = bytes > largest ? bytes : largest;
-            convert |= l->arch->slots[i].role == WEIGHT_ROUTER &&
-                       find_part(l, &l->arch->slots[i], 0, false, layer).view.dtype != DTYPE_F32;
-            if (l->arch->slots[i].fused_shape && is_fused(l->whole, l->f, &l->arch->slots[i], layer)) {
+            convert |= arch_slots[i].role == WEIGHT_ROUTER &&
+                       find_part(l, &arch_slots[i], 0, false, layer).t.view.dtype != DTYPE_F32;
+            if (arch_slots[i].fused_shape && is_fused(l->whole, l->f, &arch_slots[i], layer)) {
                 uint64_t floats =
-                    padded(find_part(l, &l->arch->slots[i], 0, false, layer).elements * sizeof(float));
+                    padded(find_part(l, &arch_slots[i], 0, false, layer).t.elements * sizeof(float));
                 split = floats > split ? floats : split;
             }
         }
@@ -477,9 +513,9 @@ static enum status prepare(struct loader *l) {
                                               .state_layer = spec->state_layer};
         }
     }
-    for (int i = 0; i < l->arch->num_slots; i++)
-        for (int layer = -1; slot_next(l->whole, &l->arch->slots[i], &layer);)
-            l->total += slot_bytes(l, &l->arch->slots[i], layer);
+    for (int i = 0; i < num_arch_slots; i++)
+        for (int layer = -1; slot_next(l->whole, &arch_slots[i], &layer);)
+            l->total += slot_bytes(l, &arch_slots[i], layer);
     return STATUS_OK;
 }
 
@@ -499,8 +535,8 @@ enum status weights_load(const struct weights_target *targets, int num_targets, 
     if (weights_check(l.whole, f, err))
         return err->code;
     bool ok = prepare(&l) == STATUS_OK;
-    for (int i = 0; ok && i < l.arch->num_slots; i++) {
-        const struct weight_slot *s = &l.arch->slots[i];
+    for (int i = 0; ok && i < num_arch_slots; i++) {
+        const struct weight_slot *s = &arch_slots[i];
         bool of_layers = s->kind != SLOT_MODEL;
         if (i == 0 || of_layers != (s[-1].kind != SLOT_MODEL))
             ok = make_buffers(&l, of_layers) == STATUS_OK;
@@ -529,14 +565,14 @@ void weights_blocks(const struct model_config *c, const struct model_file *f, en
                     struct shard_blocks *blocks) {
     struct loader l = {.whole = c, .arch = arch_of(c), .f = f};
     *blocks = (struct shard_blocks){1, 1, 1};
-    for (int i = 0; i < l.arch->num_slots; i++) {
-        const struct weight_slot *s = &l.arch->slots[i];
+    for (int i = 0; i < num_arch_slots; i++) {
+        const struct weight_slot *s = &arch_slots[i];
         int *block = s->role == WEIGHT_ATTN_OUT  ? &blocks->attn
                      : s->role == WEIGHT_MIX_OUT ? &blocks->mix
                      : s->role == WEIGHT_DOWN    ? &blocks->down
                                                  : NULL;
         for (int layer = -1; block && slot_next(c, s, &layer);) {
-            int b = shard_block(loaded_dtype(find_part(&l, s, 0, false, layer).view.dtype, floats));
+            int b = shard_block(loaded_dtype(find_part(&l, s, 0, false, layer).t.view.dtype, floats));
             *block = b > *block ? b : *block;
         }
     }
@@ -544,12 +580,15 @@ void weights_blocks(const struct model_config *c, const struct model_file *f, en
 
 // Whether the tensor is no weight: a table of factors.
 static bool is_table(const struct model_file *f, const struct model_tensor *t) {
-    bool table = false;
-    for (int i = 0; arch_at(i); i++)
-        table |= t == model_file_find(f, arch_at(i)->freq_factors) ||
-                 t == model_file_find(f, arch_at(i)->short_factors) ||
-                 t == model_file_find(f, arch_at(i)->long_factors);
-    return table;
+    return t == model_file_find(f, ROPE_FACTORS) || t == model_file_find(f, ROPE_SHORT_FACTORS) ||
+           t == model_file_find(f, ROPE_LONG_FACTORS);
+}
+
+enum dtype weights_down_dtype(const struct model_config *c, const struct model_file *f, enum dtype floats,
+                              int layer) {
+    struct loader l = {.whole = c, .arch = arch_of(c), .f = f};
+    const struct weight_slot *down = layer_slot(c, WEIGHT_DOWN, layer);
+    return down ? loaded_dtype(find_part(&l, down, 0, false, layer).t.view.dtype, floats) : DTYPE_F32;
 }
 
 uint64_t weights_num_params(const struct model_file *f) {

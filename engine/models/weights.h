@@ -37,6 +37,10 @@ enum status weights_check(const struct model_config *config, const struct model_
 void weights_blocks(const struct model_config *config, const struct model_file *f, enum dtype floats,
                     struct shard_blocks *blocks);
 
+// What a layer's down matrix is loaded as with `floats`: it says where ranks cut its gate and up. F32 where it has none.
+enum dtype weights_down_dtype(const struct model_config *config, const struct model_file *f,
+                              enum dtype floats, int layer);
+
 uint64_t weights_num_params(const struct model_file *f); // elements of all tensors but rope_freqs
 // The type that holds most bytes of the matrices in the file, as it will be loaded with `floats`;
 // DTYPE_COUNT: one that we do not support, or no tensors.

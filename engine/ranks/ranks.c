@@ -359,6 +359,53 @@ enum status ranks_reserve(struct ranks *r, const struct step_limits *limits, str
     return STATUS_OK;
 }
 
+// Of one rank: its layers, and its part of each matrix.
+static enum status load_adapter(struct ranks *r, struct rank *k, int slot, const struct adapter_matrix *all,
+                                const enum dtype *down, struct err *err) {
+    struct shard s = shard_of(r, k->id);
+    int begin, end;
+    shard_layers(&s, &begin, &end);
+    size_t n = (size_t)(end - begin) * ADAPTER_TARGETS, first = (size_t)begin * ADAPTER_TARGETS, bytes = 0;
+    for (size_t i = first; i < first + n; i++)
+        bytes += all[i].a.data
+                     ? (size_t)all[i].a.shape[0] * dtype_row_bytes(all[i].a.dtype, all[i].a.shape[1])
+                     : 0;
+    struct adapter_matrix *own = malloc(n * sizeof *own);
+    char *scratch = malloc(bytes + 1), *at = scratch;
+    enum status st = own && scratch ? STATUS_OK : err_set(err, STATUS_NOMEM, "no memory for an adapter");
+    for (size_t i = 0; i < n && st == STATUS_OK; i++) {
+        own[i] = all[first + i];
+        if (!own[i].a.data)
+            continue;
+        int layer = begin + (int)(i / ADAPTER_TARGETS);
+        shard_cut_adapter(&s, layer, (enum adapter_target)(i % ADAPTER_TARGETS), down[layer], at, &own[i]);
+        at += (size_t)own[i].a.shape[0] * dtype_row_bytes(own[i].a.dtype, own[i].a.shape[1]);
+    }
+    if (st == STATUS_OK)
+        st = r->ops->adapter_load(k->dev, slot, &(struct adapter_desc){own}, err);
+    free(own);
+    free(scratch);
+    return st;
+}
+
+enum status ranks_adapter_load(struct ranks *r, int slot, const struct adapter_matrix *matrices,
+                               const enum dtype *down, struct err *err) {
+    for (int i = 0; i < r->here; i++) {
+        enum status st = load_adapter(r, &r->rank[i], slot, matrices, down, err);
+        if (st == STATUS_OK)
+            continue;
+        while (i-- > 0)
+            r->ops->adapter_free(r->rank[i].dev, slot);
+        return st;
+    }
+    return STATUS_OK;
+}
+
+void ranks_adapter_free(struct ranks *r, int slot) {
+    for (int i = 0; i < r->here; i++)
+        r->ops->adapter_free(r->rank[i].dev, slot);
+}
+
 void ranks_close(struct ranks *r) {
     if (!r)
         return;

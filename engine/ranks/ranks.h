@@ -38,6 +38,11 @@ enum status ranks_load(struct ranks *r, const struct model_file *f, enum dtype f
                        void (*progress)(void *, double), void *arg, struct err *err);
 // Reserves on all, and starts the threads.
 enum status ranks_reserve(struct ranks *r, const struct step_limits *limits, struct err *err);
+// Loads an adapter, of the whole model, into a free slot of all ranks, and frees it. down: (L) the types of the layers'
+// down matrices. Any thread, as backend_ops.adapter_load and .adapter_free.
+enum status ranks_adapter_load(struct ranks *r, int slot, const struct adapter_matrix *matrices,
+                               const enum dtype *down, struct err *err);
+void ranks_adapter_free(struct ranks *r, int slot);
 // Steps that were launched and not synced end, or are given up. NULL is allowed.
 void ranks_close(struct ranks *r);
 

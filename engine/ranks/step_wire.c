@@ -22,6 +22,7 @@ size_t step_wire_max_bytes(const struct step_limits *l, const struct model_confi
                             .moves = l->num_blocks, // a page is the target of one move
                             .masks = l->max_rows,
                             .has_masks = true,
+                            .has_types = l->has_types,
                             .groups = model->num_groups};
     for (int g = 0; g < c.groups; g++)
         c.blocks[g] = l->max_seqs * ((l->max_context + block_size - 1) / block_size);
@@ -35,6 +36,7 @@ size_t step_wire_write(void *dst, const struct step *s, int vocab) {
                                 .entries = s->num_entries,
                                 .moves = s->num_moves,
                                 .has_masks = s->masks != NULL,
+                                .has_types = s->types != NULL,
                                 .groups = s->num_groups},
                      .num_decode = s->num_decode,
                      .max_query_len = s->max_query_len,
@@ -55,6 +57,7 @@ size_t step_wire_write(void *dst, const struct step *s, int vocab) {
     memcpy((void *)(to), (from), (size_t)(count) * sizeof *(to))
     COPY(a.ids, s->ids, s->num_tokens);
     COPY(a.positions, s->positions, s->num_tokens);
+    COPY(a.types, s->types, s->types ? s->num_tokens : 0);
     COPY(a.query_start, s->query_start, s->num_seqs + 1);
     COPY(a.context_len, s->context_len, s->num_seqs);
     for (int g = 0; g < s->num_groups; g++) {
@@ -132,6 +135,7 @@ static bool is_sound(const struct wire *w, const struct step_arrays *p, const st
     for (int t = 0; t < T; t++) {
         ok &=
             p->ids[t] < vocab && p->ids[t] >= -l->max_rows && is_within(p->positions[t], l->max_context - 1);
+        ok &= !c->has_types || is_within(p->types[t], model->token_types - 1);
     }
     for (int g = 0; g < c->groups; g++)
         ok &= is_sound_group(c, p, g, model->groups[g].kind, l, block_size);

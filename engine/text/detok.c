@@ -23,7 +23,9 @@ struct stop {
 
 struct detok {
     const struct tokenizer *tokenizer;
-    bool special;     // control tokens give their name
+    bool special; // control tokens give their name
+    const token_id *shown;
+    int num_shown;
     bool strip_space; // still waiting for the first byte, to drop it if it is a space
     struct stop stops[DETOK_MAX_STOPS];
     int num_stops, stop_index;
@@ -75,6 +77,8 @@ struct detok *detok_new(const struct detok_params *p) {
         return NULL;
     d->tokenizer = p->tokenizer;
     d->special = !p->skip_special;
+    d->shown = p->shown;
+    d->num_shown = p->num_shown;
     d->strip_space = p->strip_space && p->tokenizer->add_space_prefix;
     d->stop_index = -1;
     d->min_tokens = p->min_tokens;
@@ -151,7 +155,10 @@ static void decode_bytes(struct detok *d, const char *p, size_t n) {
 
 bool detok_push(struct detok *d, token_id id, const char **text, size_t *len) {
     size_t n;
-    const char *bytes = tokenizer_bytes(d->tokenizer, id, d->special, &n);
+    bool special = d->special;
+    for (int i = 0; i < d->num_shown; i++)
+        special |= d->shown[i] == id;
+    const char *bytes = tokenizer_bytes(d->tokenizer, id, special, &n);
     d->text_len = 0;
     if (n > 0 && d->strip_space) {
         d->strip_space = false;

@@ -2,10 +2,13 @@
 // (tokenizer_spm.c, tokenizer_bpe.c). Loading is in tokenizer_load.c.
 #include "tokenizer_internal.h"
 
+#include "name_list.h"
+#include "normalizer.h"
 #include "tokenizer_kind.h"
 #include "tokenizer_pre.h"
 #include "utf8.h"
 
+#include <ctype.h>
 #include <stdlib.h>
 
 // ---- ids
@@ -39,34 +42,13 @@ enum status token_push(struct token_buf *b, token_id id) {
 
 token_id find_special(const struct tokenizer *t, const char *text, size_t len, unsigned with,
                       unsigned without, size_t *match_len) {
-    // Narrows a sorted list byte by byte.
-    int lo = t->found_start[(unsigned char)text[0]], hi = t->found_start[(unsigned char)text[0] + 1];
+    struct name_range r = name_list_all(&t->found);
     token_id match = -1;
-    for (size_t depth = 1; lo < hi; depth++) {
-        const struct token_entry *e = &t->tokens[t->found[lo]];
-        if (e->name_len == depth) { // the shortest of equal beginnings sorts first
-            if ((e->flags & with) == with && !(e->flags & without)) {
-                match = t->found[lo];
-                *match_len = depth;
-            }
-            lo++;
-        }
-        if (depth >= len)
-            break;
-        unsigned char c = (unsigned char)text[depth];
-        for (int end = hi; lo < end;) { // the first with byte >= c at depth
-            int mid = lo + (end - lo) / 2;
-            if ((unsigned char)t->text[t->tokens[t->found[mid]].name + depth] < c)
-                lo = mid + 1;
-            else
-                end = mid;
-        }
-        for (int begin = lo; begin < hi;) { // the first with byte > c
-            int mid = begin + (hi - begin) / 2;
-            if ((unsigned char)t->text[t->tokens[t->found[mid]].name + depth] <= c)
-                begin = mid + 1;
-            else
-                hi = mid;
+    for (size_t i = 0; i < len && r.lo < r.hi; i++) {
+        token_id id = name_list_step(&t->found, t, &r, (unsigned char)text[i]);
+        if (id >= 0 && (t->tokens[id].flags & with) == with && !(t->tokens[id].flags & without)) {
+            match = id;
+            *match_len = i + 1;
         }
     }
     return match;
@@ -101,19 +83,42 @@ size_t space_at_end(const char *text, size_t len) {
     return len - end;
 }
 
-enum status tokenizer_encode(const struct tokenizer *t, const char *text, size_t len, unsigned flags,
-                             struct token_buf *out) {
+// Whether a letter or digit stands next to text[begin, end). Characters beyond ASCII count as letters, unless they are white
+// space.
+static bool is_part_of_word(const char *text, size_t len, size_t begin, size_t end) {
+    const unsigned char before = begin ? (unsigned char)text[begin - 1] : ' ',
+                        after = end < len ? (unsigned char)text[end] : ' ';
+    return (before >= 0x80 ? space_at_end(text, begin) == 0 : isalnum(before) || before == '_') ||
+           (after >= 0x80 ? space_at_start(text + end, len - end) == 0 : isalnum(after) || after == '_');
+}
+
+// A stretch without special tokens.
+static enum status encode_stretch(const struct tokenizer *t, struct text_view text, bool first,
+                                  struct token_buf *out) {
+    struct buf normal = {0};
+    if (text.len == 0)
+        return STATUS_OK;
+    if (!t->normalizer)
+        return t->kind->encode(t, text.data, text.len, first, out);
+    enum status st = normalizer_apply(t->normalizer, text, &normal);
+    if (st == STATUS_OK && normal.len)
+        st = t->kind->encode(t, normal.data, normal.len, first, out);
+    buf_free(&normal);
+    return st;
+}
+
+static enum status encode_text(const struct tokenizer *t, const char *text, size_t len, unsigned flags,
+                               struct token_buf *out) {
     unsigned without = (flags & TOKENIZE_PARSE_SPECIAL) ? 0 : TOKEN_GUARDED;
     size_t start = 0;
-    if ((flags & TOKENIZE_ADD_SPECIAL) && t->add_bos && t->bos >= 0 && token_push(out, t->bos))
-        return STATUS_NOMEM;
     for (size_t i = 0; i <= len;) {
         size_t match_len = 0;
         token_id id = -1;
         if (i < len) {
             id = find_special(t, text + i, len - i, 0, without, &match_len);
-            if (id < 0) {
-                i++;
+            if (id < 0 ||
+                ((t->tokens[id].flags & TOKEN_WORD) && is_part_of_word(text, len, i, i + match_len))) {
+                i += id < 0 ? 1 : match_len;
                 continue;
             }
         }
@@ -121,11 +126,9 @@ enum status tokenizer_encode(const struct tokenizer *t, const char *text, size_t
         if (id >= 0 && (t->tokens[id].flags & TOKEN_LSTRIP))
             end -= space_at_end(text + start, i - start);
         bool first = start == 0 && !(flags & TOKENIZE_CONTINUES);
-        if (end > start) {
-            enum status status = t->kind->encode(t, text + start, end - start, first, out);
-            if (status != STATUS_OK)
-                return status;
-        }
+        enum status status = encode_stretch(t, (struct text_view){text + start, end - start}, first, out);
+        if (status != STATUS_OK)
+            return status;
         if (id < 0)
             break;
         if (token_push(out, id))
@@ -134,9 +137,32 @@ enum status tokenizer_encode(const struct tokenizer *t, const char *text, size_t
         if (t->tokens[id].flags & TOKEN_RSTRIP)
             start = i += space_at_start(text + i, len - i);
     }
-    if ((flags & TOKENIZE_ADD_SPECIAL) && t->add_eos && t->eos >= 0)
-        return token_push(out, t->eos);
     return STATUS_OK;
+}
+
+static enum status push_frame(const struct token_frame *frame, unsigned flags, struct token_buf *out) {
+    enum status st = STATUS_OK;
+    for (int i = 0; !st && i < frame->num && (flags & TOKENIZE_ADD_SPECIAL); i++)
+        st = token_push(out, frame->ids[i]);
+    return st;
+}
+
+enum status tokenizer_encode(const struct tokenizer *t, const char *text, size_t len, unsigned flags,
+                             struct token_buf *out) {
+    enum status st = push_frame(&t->before, flags, out);
+    st = st ? st : encode_text(t, text, len, flags, out);
+    return st ? st : push_frame(&t->after, flags, out);
+}
+
+enum status tokenizer_encode_pair(const struct tokenizer *t, const char *a, size_t a_len, const char *b,
+                                  size_t b_len, unsigned flags, struct token_buf *out, size_t *second) {
+    enum status st =
+        t->no_pairs && (flags & TOKENIZE_ADD_SPECIAL) ? STATUS_INVALID : push_frame(&t->before, flags, out);
+    st = st ? st : encode_text(t, a, a_len, flags, out);
+    st = st ? st : push_frame(&t->between, flags, out);
+    *second = out->len;
+    st = st ? st : encode_text(t, b, b_len, flags, out);
+    return st ? st : push_frame(&t->after, flags, out);
 }
 
 void tokenizer_free(struct tokenizer *t) {
@@ -145,7 +171,10 @@ void tokenizer_free(struct tokenizer *t) {
     free(t->tokens);
     free(t->text);
     free(t->chat_template);
-    free(t->found);
+    name_list_free(&t->found);
+    name_list_free(&t->names);
+    free(t->scores);
+    normalizer_free(t->normalizer);
     free(t->slots);
     free(t->merges);
     free(t->whole);
@@ -162,6 +191,7 @@ static const struct token_entry *entry_of(const struct tokenizer *t, token_id id
 size_t tokenizer_max_bytes(const struct tokenizer *t) { return t->max_token_len > 1 ? t->max_token_len : 1; }
 
 int tokenizer_vocab(const struct tokenizer *t) { return t->num_tokens; }
+const struct fim_tokens *tokenizer_fim(const struct tokenizer *t) { return t->fills_in ? &t->fim : NULL; }
 token_id tokenizer_bos(const struct tokenizer *t) { return t->bos; }
 token_id tokenizer_eos(const struct tokenizer *t) { return t->eos; }
 bool tokenizer_adds_bos(const struct tokenizer *t) { return t->add_bos && t->bos >= 0; }

@@ -5,7 +5,7 @@
 // and on. Inside there are only bytes.
 #include "tokenizer_merges.h"
 
-#include "tokenizer_pre.h"
+#include "tokenizer_prepare.h"
 #include "utf8.h"
 
 #include <stdlib.h>
@@ -66,8 +66,7 @@ static enum status encode_word(void *arg, const char *word, size_t len) {
 static enum status bpe_encode(const struct tokenizer *t, const char *text, size_t len, bool first,
                               struct token_buf *out) {
     struct encoder e = {t, out};
-    (void)first;
-    return pretokenizer_cut(t->pre, text, len, encode_word, &e);
+    return pretokenizer_cut(t->pre, text, len, first, encode_word, &e);
 }
 
 // ---- loading
@@ -143,7 +142,7 @@ static bool load_bpe(struct vocab_loader *l) {
         if (is_mergeable(t, &t->tokens[i], scratch))
             t->tokens[i].flags |= TOKEN_PIECE;
     free(scratch);
-    bool ok = load_pieces(l) && load_bytes(l) && load_merges(l, decode_name);
+    bool ok = load_preparation(l) && load_pieces(l) && load_bytes(l) && load_merges(l, decode_name);
     t->pieces_are_whole = pretokenizer_ignores_merges(t->pre);
     if (ok && !t->pieces_are_whole && !(t->whole = calloc((size_t)t->num_tokens, sizeof *t->whole))) {
         err_set(l->err, STATUS_NOMEM, "%s: out of memory for the merges", l->f->name);
@@ -152,5 +151,11 @@ static bool load_bpe(struct vocab_loader *l) {
     return ok;
 }
 
-const struct tokenizer_kind tokenizer_bpe = {
-    .name = "gpt2", .byte_level = true, .token_bytes = bpe_bytes, .load = load_bpe, .encode = bpe_encode};
+const struct tokenizer_kind tokenizer_bpe = {.name = "gpt2",
+                                             .byte_level = true,
+                                             .bos = -1,
+                                             .eos = -1,
+                                             .unk = -1,
+                                             .token_bytes = bpe_bytes,
+                                             .load = load_bpe,
+                                             .encode = bpe_encode};

@@ -1,6 +1,6 @@
-// The inside of a tokenizer, for tokenizer*.c, detok.c and their tests. Files from the bottom up:
-// tokenizer_pre (words), tokenizer (encoding), tokenizer_pieces, tokenizer_merges, tokenizer_spm and tokenizer_bpe (the
-// kinds of vocabulary), tokenizer_load.
+// The inside of a tokenizer, for tokenizer*.c, detok.c and their tests. Files from the bottom up: regex, charsmap, normalizer,
+// tokenizer_pre (words), name_list, tokenizer (encoding), tokenizer_pieces, tokenizer_prepare, tokenizer_merges, tokenizer_id, the kinds of
+// vocabulary (tokenizer_spm, _bpe, _wordpiece, _unigram, _none), tokenizer_fim, tokenizer_load.
 #pragma once
 
 #include "tokenizer.h"
@@ -24,6 +24,7 @@ enum token_flag {
     TOKEN_PIECE = 8,   // merging may make it; found by find_piece()
     TOKEN_LSTRIP = 16, // white space before it in a text is lost
     TOKEN_RSTRIP = 32, // and behind it
+    TOKEN_WORD = 64,   // found where no letter stands next to it
 };
 
 enum space_prefix { // which texts get a space in front, where a space is spelled as U+2581
@@ -50,21 +51,32 @@ struct merge_slot { // of the hash table from two neighbours to what they become
     int32_t rank; // the lowest goes first
 };
 
+struct name_list { // tokens sorted by name; those of first byte c are [start[c], start[c + 1])
+    token_id *ids; // (num) owned
+    int num, start[257];
+};
+
+enum { MAX_FRAME = 4 };
+struct token_frame { // tokens that stand before, between or after texts
+    token_id ids[MAX_FRAME];
+    int num;
+};
+
 struct tokenizer {
     int num_tokens;
     struct token_entry *tokens;
     char *text; // names and bytes of all tokens
     token_id bos, eos, unk;
     bool add_bos, add_eos, add_space_prefix;
+    struct token_frame before, between, after; // of a text, of a pair of texts
+    bool no_pairs, fills_in;
+    struct fim_tokens fim;                   // where fills_in
     char *chat_template;                     // or NULL
     size_t chat_template_len, max_token_len; // bytes of the longest name or text of a token
 
-    const struct tokenizer_kind *kind; // the algorithm: SentencePiece's or byte-level byte-pair encoding
+    const struct tokenizer_kind *kind; // the algorithm
 
-    // Tokens that are found in a text before the algorithm runs, sorted by name; those of first byte c are
-    // [found_start[c], found_start[c + 1]).
-    token_id *found;
-    int num_found, found_start[257];
+    struct name_list found; // tokens that are found in a text before the algorithm runs
 
     // The pieces, and the tokens of single bytes.
     struct token_slot *slots;
@@ -77,10 +89,19 @@ struct tokenizer {
     bool space_cuts;      // and no piece has two spaces
     enum space_prefix space_prefix;
 
+    // WordPiece and Unigram
+    struct name_list names;
+    const char *marks[2];  // before the names of pieces that begin a word, and of others
+    size_t max_word_chars; // longer words are unknown
+    double *scores;        // (num_tokens)
+    double unknown_score;  // of a character that is no piece
+
+    struct normalizer *normalizer; // of what lies between special tokens; NULL: none
+    struct pretokenizer *pre;
+
     // Byte-level
     struct merge_slot *merges;
     uint32_t merge_mask;
-    struct pretokenizer *pre;
     bool pieces_are_whole; // a word that is a piece becomes it without merging
     // (num_tokens) pieces that merging has made of exactly their bytes: the next such word needs no merging.
     // Threads that encode set them. NULL: nothing is remembered.

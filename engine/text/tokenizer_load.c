@@ -1,7 +1,8 @@
 // The vocabulary of a model file: names, types, special tokens and settings, for every kind.
 #include "tokenizer_load.h"
 
-#include "log.h"
+#include "name_list.h"
+#include "normalizer.h"
 #include "tokenizer_kind.h"
 #include "tokenizer_pre.h"
 
@@ -34,7 +35,8 @@ static int byte_of(struct text_view s) {
 static bool named_end(struct text_view s, int type) {
     static const char *const ends[] = {
         "<|eot_id|>", "<|im_end|>",    "<|end|>",         "<|endoftext|>",       "<|end_of_text|>",
-        "<|eom_id|>", "<end_of_turn>", "<|end_of_turn|>", "<|end▁of▁sentence|>", "<｜end▁of▁sentence｜>"};
+        "<|eom_id|>", "<end_of_turn>", "<|end_of_turn|>", "<|end▁of▁sentence|>", "<｜end▁of▁sentence｜>",
+        "<turn|>"};
     if (type != TOKEN_CONTROL && type != TOKEN_USER_DEFINED)
         return false;
     for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++)
@@ -46,8 +48,8 @@ static bool named_end(struct text_view s, int type) {
 // User-defined tokens are words of the text, except where they look like the marks of a dialogue: those a
 // user's text must not forge, whatever type the file gives them.
 static bool looks_like_mark(struct text_view s) {
-    static const char *const marks[] = {"<s>",           "</s>",   "<bos>",  "<eos>", "<start_of_turn>",
-                                        "<end_of_turn>", "[INST]", "[/INST]"};
+    static const char *const marks[] = {"<s>",           "</s>",   "<bos>",   "<eos>",   "<start_of_turn>",
+                                        "<end_of_turn>", "[INST]", "[/INST]", "<|turn>", "<turn|>"};
     for (size_t i = 0; i < sizeof marks / sizeof marks[0]; i++)
         if (same(s, marks[i]))
             return true;
@@ -131,8 +133,8 @@ static bool load_tokens(struct vocab_loader *l) {
             used += t->kind->token_bytes(s, t->text + used);
         }
         e->bytes_len = (uint32_t)used - e->bytes;
-        if (s.len > t->max_token_len)
-            t->max_token_len = s.len;
+        size_t longest = s.len > e->bytes_len ? s.len : e->bytes_len;
+        t->max_token_len = longest > t->max_token_len ? longest : t->max_token_len;
         if (type == TOKEN_CONTROL || type == TOKEN_UNKNOWN)
             e->flags = TOKEN_SPECIAL | TOKEN_GUARDED;
         else if (type == TOKEN_USER_DEFINED && looks_like_mark(s))
@@ -140,34 +142,9 @@ static bool load_tokens(struct vocab_loader *l) {
         if (named_end(s, (int)type))
             e->flags = TOKEN_SPECIAL | TOKEN_GUARDED | TOKEN_END;
         int64_t strips = l->strips.count ? meta_array_int(&l->strips, (uint64_t)i) : 0;
-        e->flags |= (uint8_t)((strips & 1 ? TOKEN_LSTRIP : 0) | (strips & 2 ? TOKEN_RSTRIP : 0));
+        e->flags |= (uint8_t)((strips & 1 ? TOKEN_LSTRIP : 0) | (strips & 2 ? TOKEN_RSTRIP : 0) |
+                              (strips & 4 ? TOKEN_WORD : 0));
     }
-    return true;
-}
-
-// An id from its key: preset where the key is absent, -1 where the file says that there is none.
-static bool load_id(struct vocab_loader *l, const char *key, bool strict, token_id *id) {
-    int64_t v = *id;
-    const struct meta *kv = meta_find(l->f, key);
-    if (meta_int(l->f, key, false, INT64_MIN, INT64_MAX, &v, l->err))
-        return false;
-    if (!kv) { // a default only counts where it looks right
-        if (v >= l->t->num_tokens || (v >= 0 && l->types.count && !(l->t->tokens[v].flags & TOKEN_SPECIAL)))
-            *id = -1;
-        return true;
-    }
-    bool none = v == -1 || v == UINT32_MAX;
-    if (!none && (v < 0 || v >= l->t->num_tokens)) {
-        if (strict) {
-            model_file_bad(l->f, l->err, "key %s is %lld, expected 0 to %d", key, (long long)v,
-                           l->t->num_tokens - 1);
-            return false;
-        }
-        log_msg(LOG_WARN, "msg=\"token id out of range, ignored\" file=\"%s\" key=%s id=%lld", l->f->name,
-                key, (long long)v);
-        none = true;
-    }
-    *id = none ? -1 : (token_id)v;
     return true;
 }
 
@@ -191,17 +168,60 @@ static void load_harmony_ends(struct tokenizer *t) {
         t->tokens[end].flags &= (uint8_t)~TOKEN_END;
 }
 
+static bool load_frame(struct vocab_loader *l, const char *key, struct token_frame *frame) {
+    struct meta_array ids;
+    if (meta_array(l->f, key, false, META_I32, &ids, l->err))
+        return false;
+    bool good = ids.count <= MAX_FRAME;
+    for (uint64_t i = 0; good && i < ids.count; i++) {
+        int64_t id = meta_array_int(&ids, i);
+        good = id >= 0 && id < l->t->num_tokens;
+        frame->ids[i] = (token_id)id;
+    }
+    if (meta_find(l->f, key))
+        frame->num = (int)ids.count;
+    if (!good)
+        model_file_bad(l->f, l->err, "key %s is not %d ids of the vocabulary at most", key, MAX_FRAME);
+    return good;
+}
+
+static void add_to_frame(struct token_frame *frame, bool wanted, token_id id) {
+    if (wanted && id >= 0)
+        frame->ids[frame->num++] = id;
+}
+
+// The tokens around a text, and around each of a pair.
+static bool load_frames(struct vocab_loader *l) {
+    struct tokenizer *t = l->t;
+    token_id sep = -1;
+    bool add_sep = false;
+    if (!load_id(l, "tokenizer.ggml.seperator_token_id", false, &sep) ||
+        meta_bool(l->f, "tokenizer.ggml.add_sep_token", &add_sep, l->err))
+        return false;
+    add_to_frame(&t->before, t->add_bos, t->bos);
+    add_to_frame(&t->after, t->add_eos, t->eos);
+    add_to_frame(&t->between, t->add_eos, t->eos);
+    add_to_frame(&t->between, add_sep && !t->kind->ends, sep);
+    return !meta_bool(l->f, "tokenizer.quire.no_pairs", &t->no_pairs, l->err) &&
+           load_frame(l, "tokenizer.quire.before", &t->before) &&
+           load_frame(l, "tokenizer.quire.between", &t->between) &&
+           load_frame(l, "tokenizer.quire.after", &t->after);
+}
+
 static bool load_settings(struct vocab_loader *l) {
     static const char *const more_ends[] = {"tokenizer.ggml.eot_token_id", "tokenizer.ggml.eom_token_id"};
     struct tokenizer *t = l->t;
     struct text_view template = {NULL, 0};
-    t->bos = t->kind->scored ? 1 : -1; // SentencePiece's defaults
-    t->eos = t->kind->scored ? 2 : -1;
-    t->unk = t->kind->scored ? 0 : -1;
+    t->bos = t->kind->bos;
+    t->eos = t->kind->eos;
+    t->unk = t->kind->unk;
     t->add_space_prefix = t->kind->scored;
-    t->add_bos = t->pre ? pretokenizer_adds_bos(t->pre) : t->kind->scored;
+    t->add_bos = t->kind->add_bos || (t->pre && pretokenizer_adds_bos(t->pre));
+    t->add_eos = t->kind->add_eos;
     if (!load_id(l, "tokenizer.ggml.bos_token_id", true, &t->bos) ||
         !load_id(l, "tokenizer.ggml.eos_token_id", true, &t->eos) ||
+        (t->kind->begins && !load_id(l, t->kind->begins, true, &t->bos)) ||
+        (t->kind->ends && !load_id(l, t->kind->ends, true, &t->eos)) ||
         !load_id(l, "tokenizer.ggml.unknown_token_id", true, &t->unk))
         return false;
     if (t->eos >= 0)
@@ -222,9 +242,9 @@ static bool load_settings(struct vocab_loader *l) {
             t->tokens[id].flags |= TOKEN_END;
     }
     load_harmony_ends(t);
-    if (meta_bool(l->f, "tokenizer.ggml.add_bos_token", &t->add_bos, l->err) ||
-        meta_bool(l->f, "tokenizer.ggml.add_eos_token", &t->add_eos, l->err) ||
-        meta_bool(l->f, "tokenizer.ggml.add_space_prefix", &t->add_space_prefix, l->err) ||
+    if ((!t->kind->begins && meta_bool(l->f, "tokenizer.ggml.add_bos_token", &t->add_bos, l->err)) ||
+        (!t->kind->ends && meta_bool(l->f, "tokenizer.ggml.add_eos_token", &t->add_eos, l->err)) ||
+        !load_frames(l) || meta_bool(l->f, "tokenizer.ggml.add_space_prefix", &t->add_space_prefix, l->err) ||
         meta_str(l->f, "tokenizer.chat_template", false, MAX_TEMPLATE, &template, l->err))
         return false;
     if (template.data) {
@@ -240,45 +260,76 @@ static bool load_settings(struct vocab_loader *l) {
     return true;
 }
 
-static int compare_names(const void *a, const void *b, void *arg) {
-    const struct tokenizer *t = arg;
-    const struct token_entry *x = &t->tokens[*(const token_id *)a], *y = &t->tokens[*(const token_id *)b];
-    uint32_t n = x->name_len < y->name_len ? x->name_len : y->name_len;
-    int c = memcmp(t->text + x->name, t->text + y->name, n);
-    return c ? c : (x->name_len > y->name_len) - (x->name_len < y->name_len);
+// Tokens are found in a text as it is: one that a file wants found in the normalised text must be the same there.
+static bool check_normalized(struct vocab_loader *l) {
+    const struct tokenizer *t = l->t;
+    for (int i = 0; t->normalizer && l->strips.count && i < t->num_tokens; i++) {
+        const struct token_entry *e = &t->tokens[i];
+        struct text_view name = {t->text + e->name, e->name_len};
+        struct buf normal = {0};
+        if (name.len == 0 || !(meta_array_int(&l->strips, (uint64_t)i) & 8))
+            continue;
+        enum status st = normalizer_apply(t->normalizer, name, &normal);
+        bool changed = normal.len != name.len || memcmp(normal.data, name.data, name.len) != 0;
+        buf_free(&normal);
+        if (st != STATUS_OK || changed) {
+            model_file_bad(
+                l->f, l->err,
+                "added token %d ('%.*s') is to be found in normalized text, which changes it; not supported",
+                i, (int)(name.len < 64 ? name.len : 64), name.data);
+            return false;
+        }
+    }
+    return true;
 }
 
 static bool load_found(struct vocab_loader *l) {
     struct tokenizer *t = l->t;
-    int n = 0;
-    t->found = malloc((size_t)t->num_tokens * sizeof *t->found);
-    if (!t->found) {
+    struct name_list *found = &t->found;
+    found->ids = malloc((size_t)t->num_tokens * sizeof *found->ids);
+    if (!found->ids) {
         err_set(l->err, STATUS_NOMEM, "%s: out of memory for %d tokens", l->f->name, t->num_tokens);
         return false;
     }
     for (int i = 0; i < t->num_tokens; i++)
         if (t->tokens[i].name_len > 0 &&
             ((t->tokens[i].flags & TOKEN_SPECIAL) || t->tokens[i].type == TOKEN_USER_DEFINED))
-            t->found[n++] = i;
-    qsort_r(t->found, (size_t)n, sizeof *t->found, compare_names, t);
-    for (int i = 1; i < n; i++)
-        if (compare_names(&t->found[i - 1], &t->found[i], t) == 0) {
-            const struct token_entry *e = &t->tokens[t->found[i]];
+            found->ids[found->num++] = i;
+    name_list_sort(found, t);
+    for (int i = 1; i < found->num; i++) {
+        const struct token_entry *a = &t->tokens[found->ids[i - 1]], *e = &t->tokens[found->ids[i]];
+        if (a->name_len == e->name_len && memcmp(t->text + a->name, t->text + e->name, e->name_len) == 0) {
             model_file_bad(l->f, l->err, "special token '%.*s' of tokenizer.ggml.tokens is there twice",
                            (int)(e->name_len < 64 ? e->name_len : 64), t->text + e->name);
             return false;
         }
-    t->num_found = n;
-    for (int c = 0, i = 0; c <= 256; c++) {
-        while (i < n && (unsigned char)t->text[t->tokens[t->found[i]].name] < c)
-            i++;
-        t->found_start[c] = i;
     }
-    return true;
+    return check_normalized(l);
 }
 
-static const struct tokenizer_kind *const kinds[] = {&tokenizer_spm, &tokenizer_bpe, &tokenizer_listed,
-                                                     &tokenizer_none};
+static const struct tokenizer_kind *const kinds[] = {
+    &tokenizer_spm,       &tokenizer_bpe,     &tokenizer_listed,       &tokenizer_gemma4,
+    &tokenizer_wordpiece, &tokenizer_unigram, &tokenizer_unigram_json, &tokenizer_wordpiece_json,
+    &tokenizer_none};
+
+// What model and pre name together: some vocabularies that call themselves gpt2 have spaces as U+2581, as Gemma 4's.
+static const struct tokenizer_kind *find_kind(const struct model_file *f, struct text_view model,
+                                              struct err *err) {
+    struct text_view pre = {"", 0};
+    const struct tokenizer_kind *kind = NULL;
+    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0] && !kind; i++)
+        if (same(model, kinds[i]->name))
+            kind = kinds[i];
+    if (kind == &tokenizer_bpe && meta_str(f, "tokenizer.ggml.pre", false, 64, &pre, err))
+        return NULL;
+    bool spaced = same(pre, "gemma4") || same(pre, "granite-embed-multi-311m") || same(pre, "sarvam-moe");
+    if (!kind)
+        model_file_bad(f, err,
+                       "tokenizer '%.*s' (key tokenizer.ggml.model) is not supported yet; supported: llama, "
+                       "gpt2, bert, t5, gemma4, no_vocab",
+                       (int)model.len, model.data);
+    return spaced ? &tokenizer_gemma4 : kind;
+}
 
 struct tokenizer *tokenizer_load(const struct model_file *f, struct err *err) {
     struct err local = {0};
@@ -291,16 +342,8 @@ struct tokenizer *tokenizer_load(const struct model_file *f, struct err *err) {
     memset(l.t->byte_ids, 0xff, sizeof l.t->byte_ids);
     if (meta_str(f, "tokenizer.ggml.model", true, 64, &model, l.err))
         goto fail;
-    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0] && !l.t->kind; i++)
-        if (same(model, kinds[i]->name))
-            l.t->kind = kinds[i];
-    if (!l.t->kind) {
-        model_file_bad(f, l.err,
-                       "tokenizer '%.*s' (key tokenizer.ggml.model) is not supported yet; supported: llama, "
-                       "gpt2, bpe, no_vocab",
-                       (int)model.len, model.data);
+    if (!(l.t->kind = find_kind(f, model, l.err)))
         goto fail;
-    }
     if (!l.t->kind->token_bytes) {
         if (!l.t->kind->load(&l))
             goto fail;
@@ -308,7 +351,8 @@ struct tokenizer *tokenizer_load(const struct model_file *f, struct err *err) {
     }
     if (l.t->kind->byte_level && !(l.t->pre = pretokenizer_open(f, l.err)))
         goto fail;
-    if (!load_arrays(&l) || !load_tokens(&l) || !load_settings(&l) || !l.t->kind->load(&l) || !load_found(&l))
+    if (!load_arrays(&l) || !load_tokens(&l) || !load_settings(&l) || !load_fim(&l) || !l.t->kind->load(&l) ||
+        !load_found(&l))
         goto fail;
     return l.t;
 fail:

@@ -30,4 +30,5 @@ static enum status encode(const struct tokenizer *t, const char *text, size_t le
     return STATUS_INVALID;
 }
 
-const struct tokenizer_kind tokenizer_none = {.name = "no_vocab", .load = load, .encode = encode};
+const struct tokenizer_kind tokenizer_none = {
+    .name = "no_vocab", .bos = -1, .eos = -1, .unk = -1, .load = load, .encode = encode};

@@ -1,6 +1,7 @@
 #include "tokenizer_pieces.h"
 
 #include "hash.h"
+#include "name_list.h"
 
 #include <stdlib.h>
 
@@ -49,4 +50,37 @@ bool load_pieces(struct vocab_loader *l) {
             t->max_piece_len = e->bytes_len;
     }
     return true;
+}
+
+enum { MAX_NAME_BYTES = 512 }; // longer tokens are not found: it bounds the work per byte of a text
+
+bool load_names(struct vocab_loader *l) {
+    struct tokenizer *t = l->t;
+    struct name_list *names = &t->names;
+    names->ids = malloc((size_t)t->num_tokens * sizeof *names->ids);
+    if (!names->ids) {
+        err_set(l->err, STATUS_NOMEM, "%s: out of memory for %d tokens", l->f->name, t->num_tokens);
+        return false;
+    }
+    for (int i = 0; i < t->num_tokens; i++) {
+        const struct token_entry *e = &t->tokens[i];
+        if (l->strips.count && (meta_array_int(&l->strips, (uint64_t)i) & 16)) // added, and no piece
+            continue;
+        if ((e->type == TOKEN_NORMAL || e->type == TOKEN_USER_DEFINED) && e->name_len > 0 &&
+            e->name_len <= MAX_NAME_BYTES && !(e->flags & (TOKEN_SPECIAL | TOKEN_GUARDED)))
+            names->ids[names->num++] = i;
+    }
+    name_list_sort(names, t);
+    return true;
+}
+
+size_t spaced_bytes(struct text_view name, char *dst) {
+    static const char space[] = "\xe2\x96\x81"; // U+2581
+    size_t n = 0;
+    for (size_t k = 0; k < name.len;) {
+        bool spaced = name.len - k >= 3 && memcmp(name.data + k, space, 3) == 0;
+        dst[n++] = spaced ? ' ' : name.data[k];
+        k += spaced ? 3 : 1;
+    }
+    return n;
 }

@@ -1,327 +1,336 @@
-// Pre-tokenizers by name, as patterns for PCRE2. The names are llama.cpp's (tokenizer.ggml.pre), the patterns
-// those of the models' own tokenizer.json files, written so that no text makes a match slow: what cannot
-// match otherwise is possessive, and a search for white space at the end starts only where white space does.
+// How a text is cut into words.
 #include "tokenizer_pre.h"
 
-#ifdef QUIRE_HAVE_PCRE2
-
 #include "log.h"
+#include "regex.h"
+#include "tokenizer_patterns.h"
 #include "utf8.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#define PCRE2_CODE_UNIT_WIDTH 8
-#include <pcre2.h>
-#include <utf8proc.h>
+#define SPACE "\xe2\x96\x81" // U+2581
 
-enum { MAX_PATTERNS = 6, MAX_MARKS = 256 };
+enum { MAX_CUTS = 16 };
 
-// White space as Unicode has it, to stand inside a class. PCRE2's own \s would add U+180E.
-#define SPACES "\\p{Z}\\t-\\r\\x{85}"
-#define BLANKS "\\p{Z}\\t\\x{B}\\x{C}\\x{85}" // without the ends of lines
+// Which of the matches and the stretches between them become words, as the tokenizers library names it.
+enum behavior { ISOLATED, KEPT, REMOVED, MERGED_WITH_PREVIOUS, MERGED_WITH_NEXT, CONTIGUOUS };
+static const char *const behaviors[] = {"Isolated",           "Kept",           "Removed",
+                                        "MergedWithPrevious", "MergedWithNext", "Contiguous"};
 
-// A run of white space leaves its last one to the word that follows.
-#define SPACE_RUN "[" SPACES "]+(?![^" SPACES "])|[" SPACES "]+"
-#define GPT2 "'(?:[stmd]|re|ve|ll)| ?\\p{L}++| ?\\p{N}++| ?[^" SPACES "\\p{L}\\p{N}]++|" SPACE_RUN
-// Llama 3 and Qwen 2 differ in how many digits make a word. `(blanks newlines)+` is \s*[\r\n]+ without
-// backtracking.
-#define LLAMA3(digits)                                                                                       \
-    "(?i:'(?:[stmd]|re|ve|ll))|[^\\r\\n\\p{L}\\p{N}]?\\p{L}++|" digits "| ?[^" SPACES                        \
-    "\\p{L}\\p{N}]++[\\r\\n]*+|(?:[" BLANKS "]*+[\\r\\n]++)++|" SPACE_RUN
-
-// Words of GPT-4o and after: capitals first, or none; `end` follows letters.
-#define UPPER "[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]"
-#define LOWER "[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]"
-#define GPT4O(end, digits)                                                                                   \
-    "[^\\r\\n\\p{L}\\p{N}]?" UPPER "*" LOWER "+" end "|[^\\r\\n\\p{L}\\p{N}]?" UPPER "+" LOWER "*" end       \
-    "|" digits "| ?[^" SPACES "\\p{L}\\p{N}]++[\\r\\n/]*+|(?:[" BLANKS "]*+[\\r\\n]++)++|" SPACE_RUN
-#define DEEPSEEK3                                                                                            \
-    "[!-/:-@\\[-`{-~][A-Za-z]++|[^\\r\\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]++| "                              \
-    "?[\\p{P}\\p{S}]++[\\r\\n]*+|(?:[" BLANKS "]*+[\\r\\n]++)++|" SPACE_RUN
-
-// Letters that have case, as DeepSeek's tokenizer.json lists them.
-static const char deepseek_letters[] =
-    "[" SPACES "]?["
-    "A-Za-z\\x{B5}\\x{C0}-\\x{D6}\\x{D8}-\\x{F6}\\x{F8}-\\x{1BA}\\x{1BC}-\\x{1BF}\\x{1C4}-\\x{293}"
-    "\\x{295}-\\x{2AF}\\x{370}-\\x{373}\\x{376}\\x{377}\\x{37B}-\\x{37D}\\x{37F}\\x{386}"
-    "\\x{388}-\\x{38A}\\x{38C}\\x{38E}-\\x{3A1}\\x{3A3}-\\x{3F5}\\x{3F7}-\\x{481}\\x{48A}-\\x{52F}"
-    "\\x{531}-\\x{556}\\x{10A0}-\\x{10C5}\\x{13A0}-\\x{13F5}\\x{13F8}-\\x{13FD}\\x{1C90}-\\x{1CBA}"
-    "\\x{1CBD}-\\x{1CBF}\\x{1D00}-\\x{1D2B}\\x{1D6B}-\\x{1D77}\\x{1D79}-\\x{1D9A}\\x{1E00}-\\x{1F15}"
-    "\\x{1F18}-\\x{1F1D}\\x{1F20}-\\x{1F45}\\x{1F48}-\\x{1F4D}\\x{1F50}-\\x{1F57}\\x{1F59}\\x{1F5B}"
-    "\\x{1F5D}\\x{1F5F}-\\x{1F7D}\\x{1F80}-\\x{1FB4}\\x{1FB6}-\\x{1FBC}\\x{1FBE}\\x{1FC2}-\\x{1FC4}"
-    "\\x{1FC6}-\\x{1FCC}\\x{1FD0}-\\x{1FD3}\\x{1FD6}-\\x{1FDB}\\x{1FE0}-\\x{1FEC}\\x{1FF2}-\\x{1FF4}"
-    "\\x{1FF6}-\\x{1FFC}\\x{2102}\\x{2107}\\x{210A}-\\x{2113}\\x{2115}\\x{2119}-\\x{211D}\\x{2124}"
-    "\\x{2126}\\x{2128}\\x{212A}-\\x{212D}\\x{212F}-\\x{2134}\\x{2139}\\x{213C}-\\x{213F}"
-    "\\x{2145}-\\x{2149}\\x{214E}\\x{2183}\\x{2184}\\x{2C00}-\\x{2C7B}\\x{2C7E}-\\x{2CE4}"
-    "\\x{2CEB}-\\x{2CEE}\\x{2CF2}\\x{2CF3}\\x{A640}-\\x{A66D}\\x{A680}-\\x{A69B}\\x{A722}-\\x{A76F}"
-    "\\x{A771}-\\x{A787}\\x{A78B}-\\x{A78E}\\x{AB70}-\\x{ABBF}\\x{FB00}-\\x{FB06}\\x{FB13}-\\x{FB17}"
-    "\\x{FF21}-\\x{FF3A}\\x{FF41}-\\x{FF5A}\\x{10400}-\\x{1044F}\\x{104B0}-\\x{104D3}"
-    "\\x{104D8}-\\x{104FB}\\x{10C80}-\\x{10CB2}\\x{10CC0}-\\x{10CF2}\\x{118A0}-\\x{118DF}"
-    "\\x{1E900}-\\x{1E943}"
-    "]++";
-
-static const struct pre_kind {
-    const char *name;
-    bool ignore_merges, add_bos, nfc;
-    const char *patterns[MAX_PATTERNS]; // each cuts what the ones before it left
-} kinds[] = {
-    {.name = "gpt-2", .patterns = {GPT2}},
-    {.name = "llama-bpe", .ignore_merges = true, .add_bos = true, .patterns = {LLAMA3("\\p{N}{1,3}+")}},
-    {.name = "llama3", .ignore_merges = true, .add_bos = true, .patterns = {LLAMA3("\\p{N}{1,3}+")}},
-    {.name = "llama-v3", .ignore_merges = true, .add_bos = true, .patterns = {LLAMA3("\\p{N}{1,3}+")}},
-    {.name = "qwen2", .nfc = true, .patterns = {LLAMA3("\\p{N}")}},
-    {.name = "stablelm2", .patterns = {LLAMA3("\\p{N}")}},
-    {.name = "hunyuan", .patterns = {LLAMA3("\\p{N}")}},
-    {.name = "qwen35",
-     .nfc = true,
-     .patterns = {"(?i:'(?:[stmd]|re|ve|ll))|[^\\r\\n\\p{L}\\p{N}]?[\\p{L}\\p{M}]++|\\p{N}| ?[^" SPACES
-                  "\\p{L}\\p{M}\\p{N}]++[\\r\\n]*+|(?:[" BLANKS "]*+[\\r\\n]++)++|" SPACE_RUN}},
-    {.name = "dbrx", .patterns = {LLAMA3("\\p{N}{1,3}+")}},
-    {.name = "smaug-bpe", .patterns = {LLAMA3("\\p{N}{1,3}+")}},
-    {.name = "glm4", .patterns = {LLAMA3("\\p{N}{1,3}+")}},
-    {.name = "chatglm-bpe", .patterns = {LLAMA3("\\p{N}{1,3}+")}},
-    {.name = "gpt-4o", .patterns = {GPT4O("(?i:'s|'t|'re|'ve|'m|'ll|'d)?", "\\p{N}{1,3}+")}},
-    {.name = "llama4", .patterns = {GPT4O("(?i:'s|'t|'re|'ve|'m|'ll|'d)?", "\\p{N}{1,3}+")}},
-    {.name = "tekken", .ignore_merges = true, .add_bos = true, .patterns = {GPT4O("", "\\p{N}")}},
-    {.name = "deepseek-v3",
-     .patterns = {"\\p{N}{1,3}+", "[\\x{4E00}-\\x{9FA5}\\x{3040}-\\x{309F}\\x{30A0}-\\x{30FF}]++",
-                  DEEPSEEK3}},
-    {.name = "hunyuan-dense",
-     .patterns = {"\\p{N}{1,3}+", "[\\x{4E00}-\\x{9FA5}\\x{3040}-\\x{309F}\\x{30A0}-\\x{30FF}]++",
-                  DEEPSEEK3}},
-    {.name = "seed-coder",
-     .patterns = {"(?i:'(?:[stmd]|re|ve|ll))|[^\\r\\n\\p{L}\\p{N}]?\\p{L}++|\\p{N}| ?[^" SPACES
-                  "\\p{L}\\p{N}\\r\\n]++|(?:[" BLANKS "]*+[\\r\\n]++)++|" SPACE_RUN}},
-    {.name = "deepseek-llm",
-     .patterns = {"[\\r\\n]", deepseek_letters,
-                  "[" SPACES
-                  "]?[!-/:-~\\x{FF01}-\\x{FF0F}\\x{FF1A}-\\x{FF5E}\\x{2018}-\\x{201F}\\x{3000}-\\x{3002}]++",
-                  "(?<![" SPACES "])[" SPACES "]++\\z",
-                  "[\\x{4E00}-\\x{9FA5}\\x{800}-\\x{4E00}\\x{AC00}-\\x{D7FF}]++", "\\p{N}++"}},
-    {.name = "starcoder", .patterns = {"\\p{N}", GPT2}},
-    {.name = "refact", .patterns = {"\\p{N}", GPT2}},
-    {.name = "command-r", .patterns = {"\\p{N}", GPT2}},
-    {.name = "smollm", .patterns = {"\\p{N}", GPT2}},
-    {.name = "exaone", .patterns = {"\\p{N}", GPT2}},
-    {.name = "default", .patterns = {"[\\p{P}$+<=>^~|]++", GPT2, "\\p{N}++", "[0-9][0-9][0-9]"}},
+struct cut {
+    enum { SPLIT, SPACE_BEFORE, METASPACE, THREES } kind;
+    enum behavior behavior;                 // of SPLIT
+    enum { NEVER, ALWAYS, FIRST } prefixes; // of METASPACE
+    bool joined;                            // of THREES
+    struct regex *regex;
 };
-enum { NUM_KINDS = sizeof kinds / sizeof kinds[0] };
 
 struct pretokenizer {
-    const struct pre_kind *kind;
-    bool nfc, ignore_merges; // of its kind, if the file does not say
-    int num_patterns;
-    pcre2_code *codes[MAX_PATTERNS];
+    bool ignores_merges, adds_bos, nfc;
+    int num;
+    struct cut cuts[MAX_CUTS]; // each cuts what the ones before it left
 };
 
-struct pretokenizer *pretokenizer_open(const struct model_file *f, struct err *err) {
+static bool same(struct text_view s, const char *text) {
+    return s.len == strlen(text) && memcmp(s.data, text, s.len) == 0;
+}
+
+// ---- loading
+
+static const struct pre_kind *find_kind(struct text_view name) {
+    for (int i = 0; i < num_pre_kinds; i++)
+        for (const char *p = pre_kinds[i].names; *p;) {
+            size_t n = strcspn(p, " ");
+            if (n == name.len && memcmp(p, name.data, n) == 0)
+                return &pre_kinds[i];
+            p += n + (p[n] == ' ');
+        }
+    return NULL;
+}
+
+static struct pretokenizer *open_named(const struct model_file *f, struct err *err) {
     struct text_view name = {"default", 7};
-    if (meta_str(f, "tokenizer.ggml.pre", false, 64, &name, err))
+    if (meta_str(f, "tokenizer.ggml.pre", false, 64, &name, err) || !regex_available(f, err))
         return NULL;
     if (!meta_find(f, "tokenizer.ggml.pre"))
         log_msg(LOG_WARN, "msg=\"no key tokenizer.ggml.pre: words are cut as by 'default'\" file=\"%s\"",
                 f->name);
-    const struct pre_kind *kind = NULL;
-    for (size_t i = 0; i < NUM_KINDS && !kind; i++)
-        if (name.len == strlen(kinds[i].name) && memcmp(name.data, kinds[i].name, name.len) == 0)
-            kind = &kinds[i];
+    const struct pre_kind *kind = find_kind(name);
     if (!kind) {
-        char known[320] = "";
-        for (size_t i = 0; i < NUM_KINDS; i++)
-            snprintf(known + strlen(known), sizeof known - strlen(known), "%s%s", i ? ", " : "",
-                     kinds[i].name);
+        char known[640] = "";
+        for (int i = 0; i < num_pre_kinds; i++)
+            snprintf(known + strlen(known), sizeof known - strlen(known), "%s%s", i ? " " : "",
+                     pre_kinds[i].names);
         model_file_bad(f, err,
                        "pre-tokenizer '%.*s' (key tokenizer.ggml.pre) is not supported yet; supported: %s",
                        (int)name.len, name.data, known);
         return NULL;
     }
     struct pretokenizer *p = calloc(1, sizeof *p);
-    if (!p)
-        goto nomem;
-    p->kind = kind;
-    p->nfc = kind->nfc;
-    p->ignore_merges = kind->ignore_merges;
-    if (meta_bool(f, "tokenizer.quire.nfc", &p->nfc, err) ||
-        meta_bool(f, "tokenizer.quire.ignore_merges", &p->ignore_merges, err)) {
-        pretokenizer_free(p);
-        return NULL;
+    bool ok = p != NULL;
+    if (ok) {
+        p->nfc = kind->nfc;
+        p->ignores_merges = kind->ignore_merges;
+        p->adds_bos = kind->add_bos;
     }
-    for (; p->num_patterns < MAX_PATTERNS && kind->patterns[p->num_patterns]; p->num_patterns++) {
-        int code;
-        size_t at;
-        pcre2_code *c = pcre2_compile((PCRE2_SPTR)kind->patterns[p->num_patterns], PCRE2_ZERO_TERMINATED,
-                                      PCRE2_UTF, &code, &at, NULL);
-        if (!c)
-            goto nomem; // the patterns are ours and sound
-        p->codes[p->num_patterns] = c;
-        pcre2_jit_compile(c, PCRE2_JIT_COMPLETE); // where it fails, the interpreter gives the same, slower
+    if (ok && kind->digits) {
+        p->cuts[0] = (struct cut){.kind = THREES, .joined = kind->joined, .regex = regex_new(kind->digits)};
+        ok = p->cuts[p->num++].regex != NULL;
     }
-    return p;
-nomem:
+    for (int i = 0; ok && i < PRE_MAX_PATTERNS && kind->patterns[i]; i++)
+        ok = (p->cuts[p->num++].regex = regex_new(kind->patterns[i])) != NULL;
+    if (ok)
+        return p;
     err_set(err, STATUS_NOMEM, "%s: out of memory for the pre-tokenizer", f->name);
     pretokenizer_free(p);
     return NULL;
 }
 
+// Reads a cut and its arguments, which begin at words[0]; returns how many words that were, 0: err is set.
+static int add_cut(struct pretokenizer *p, const struct text_view *words, int num, const struct model_file *f,
+                   struct err *err) {
+    struct cut *c = &p->cuts[p->num];
+    bool known = p->num < MAX_CUTS;
+    if (known && same(words[0], "SpaceBefore")) {
+        c->kind = SPACE_BEFORE;
+        p->num++;
+        return 1;
+    }
+    if (known && num > 1 && same(words[0], "Metaspace")) {
+        c->kind = METASPACE;
+        c->prefixes = same(words[1], "always") ? ALWAYS : same(words[1], "first") ? FIRST : NEVER;
+        p->num++;
+        return 2;
+    }
+    known = known && num > 2 && same(words[0], "Split");
+    for (int b = 0; known && b < (int)(sizeof behaviors / sizeof behaviors[0]); b++)
+        if (same(words[1], behaviors[b])) {
+            c->behavior = (enum behavior)b;
+            p->num++;
+            c->regex = regex_translate(words[2], f, err);
+            return c->regex ? 3 : 0;
+        }
+    model_file_bad(f, err, "step %d of the pre-tokenizer, '%.*s', is unknown, or one of too many", p->num,
+                   (int)(words[0].len < 64 ? words[0].len : 64), words[0].data);
+    return 0;
+}
+
+struct pretokenizer *pretokenizer_of(const struct model_file *f, const struct text_view *words, int num,
+                                     struct err *err) {
+    struct pretokenizer *p = calloc(1, sizeof *p);
+    if (!p)
+        err_set(err, STATUS_NOMEM, "%s: out of memory for the pre-tokenizer", f->name);
+    for (int at = 0, used; p && at < num; at += used)
+        if (!(used = add_cut(p, words + at, num - at, f, err))) {
+            pretokenizer_free(p);
+            return NULL;
+        }
+    return p;
+}
+
+struct pretokenizer *pretokenizer_open(const struct model_file *f, struct err *err) {
+    struct text_view words[PRE_MAX_WORDS];
+    int num = pretokenizer_words(f, "tokenizer.quire.cuts", words, err);
+    struct pretokenizer *p = num > 0    ? pretokenizer_of(f, words, num, err)
+                             : num == 0 ? open_named(f, err)
+                                        : NULL;
+    if (p && meta_bool(f, "tokenizer.quire.ignore_merges", &p->ignores_merges, err)) {
+        pretokenizer_free(p);
+        return NULL;
+    }
+    return p;
+}
+
+int pretokenizer_words(const struct model_file *f, const char *key, struct text_view *words,
+                       struct err *err) {
+    struct meta_array a;
+    if (meta_array(f, key, false, META_STRING, &a, err))
+        return -1;
+    if (a.count > PRE_MAX_WORDS) {
+        model_file_bad(f, err, "key %s has %llu words, expected %d at most", key, (unsigned long long)a.count,
+                       PRE_MAX_WORDS);
+        return -1;
+    }
+    for (uint64_t i = 0; i < a.count; i++)
+        words[i] = meta_next_str(&a);
+    return (int)a.count;
+}
+
 void pretokenizer_free(struct pretokenizer *p) {
     if (!p)
         return;
-    for (int i = 0; i < p->num_patterns; i++)
-        pcre2_code_free(p->codes[i]);
+    for (int i = 0; i < p->num; i++)
+        regex_free(p->cuts[i].regex);
     free(p);
 }
 
-bool pretokenizer_adds_bos(const struct pretokenizer *p) { return p->kind->add_bos; }
-bool pretokenizer_ignores_merges(const struct pretokenizer *p) { return p->ignore_merges; }
+bool pretokenizer_adds_bos(const struct pretokenizer *p) { return p->adds_bos; }
+bool pretokenizer_ignores_merges(const struct pretokenizer *p) { return p->ignores_merges; }
+bool pretokenizer_wants_nfc(const struct pretokenizer *p) { return p->nfc; }
+
+// ---- a text
 
 struct cutter { // of one call
     const struct pretokenizer *p;
-    pcre2_match_data *match;
+    struct regex_scratch *scratch;
+    const char *first; // where the text begins, if nothing came before it
     word_fn *fn;
     void *arg;
 };
 
-// Finds the next match of a pattern in valid UTF-8. false: none. A limit of PCRE2, which these patterns do
-// not reach, counts as none: the rest is one word.
-static bool find_match(const struct cutter *c, const pcre2_code *code, const char *text, size_t len,
-                       size_t from, size_t *start, size_t *end) {
-    int rc = pcre2_match(code, (PCRE2_SPTR)text, len, from, PCRE2_NO_UTF_CHECK, c->match, NULL);
-    if (rc == PCRE2_ERROR_JIT_STACKLIMIT)
-        rc =
-            pcre2_match(code, (PCRE2_SPTR)text, len, from, PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT, c->match, NULL);
-    if (rc < 0)
-        return false;
-    const size_t *at = pcre2_get_ovector_pointer(c->match);
-    *start = at[0];
-    *end = at[1];
-    return at[1] > at[0];
+static enum status cut_words(const struct cutter *c, int cut, struct text_view text);
+
+// A match, or what lies between two, and the ones that wait for what comes after them.
+struct stretch {
+    size_t start, end;
+    bool match;
+};
+struct splitter {
+    const struct cutter *c;
+    int cut;
+    const char *text;
+    struct stretch held; // empty: none
+};
+
+static enum status give_word(const struct splitter *s, size_t start, size_t end) {
+    if (start == end)
+        return STATUS_OK;
+    return cut_words(s->c, s->cut + 1, (struct text_view){s->text + start, end - start});
 }
 
-// Matches and what lies between them are words of this pattern; the next one cuts each of them further.
-static enum status cut_words(const struct cutter *c, int pattern, const char *text, size_t len) {
-    if (pattern == c->p->num_patterns)
-        return c->fn(c->arg, text, len);
-    for (size_t at = 0, start, end; at < len; at = end) {
-        if (!find_match(c, c->p->codes[pattern], text, len, at, &start, &end))
-            start = end = len;
-        enum status st = start > at ? cut_words(c, pattern + 1, text + at, start - at) : STATUS_OK;
-        if (!st && end > start)
-            st = cut_words(c, pattern + 1, text + start, end - start);
-        if (st)
-            return st;
+static enum status take_stretch(struct splitter *s, struct stretch x) {
+    struct stretch held = s->held;
+    bool holds = held.end > held.start;
+    if (x.start == x.end)
+        return STATUS_OK;
+    switch (s->c->p->cuts[s->cut].behavior) {
+    case ISOLATED: return give_word(s, x.start, x.end);
+    case KEPT: return x.match ? give_word(s, x.start, x.end) : STATUS_OK;
+    case REMOVED: return x.match ? STATUS_OK : give_word(s, x.start, x.end);
+    case MERGED_WITH_PREVIOUS: // a match joins the stretch before it
+    case MERGED_WITH_NEXT: {   // a match joins the stretch behind it
+        bool waits = x.match == (s->c->p->cuts[s->cut].behavior == MERGED_WITH_NEXT);
+        if (holds && held.match != x.match) {
+            s->held.end = s->held.start;
+            return give_word(s, held.start, x.end);
+        }
+        enum status st = holds ? give_word(s, held.start, held.end) : STATUS_OK;
+        s->held = waits ? x : (struct stretch){0};
+        return st || waits ? st : give_word(s, x.start, x.end);
+    }
+    case CONTIGUOUS:
+        if (holds && held.match == x.match) {
+            s->held.end = x.end;
+            return STATUS_OK;
+        }
+        s->held = x;
+        return give_word(s, held.start, held.end);
     }
     return STATUS_OK;
 }
 
-// ---- normalisation form C
-
-// Characters of large blocks that are normalised already, next to anything but a mark: a short cut.
-static bool is_plain(uint32_t cp) {
-    return cp < 0x300 || (cp >= 0x400 && cp <= 0x482) || (cp >= 0x2010 && cp <= 0x2027) ||
-           (cp >= 0x3041 && cp <= 0x3096) || (cp >= 0x30a1 && cp <= 0x30fa) ||
-           (cp >= 0x4e00 && cp <= 0x9fff) || (cp >= 0xac00 && cp <= 0xd7a3) ||
-           (cp >= 0xff01 && cp <= 0xff5e) || (cp >= 0x1f300 && cp <= 0x1faff);
-}
-
-// A starter that normalisation leaves whole, so that marks after it are sorted apart from those before it.
-static bool ends_marks(uint32_t cp) {
-    const utf8proc_property_t *p = utf8proc_get_property((utf8proc_int32_t)cp);
-    return is_plain(cp) || (p->combining_class == 0 && p->decomp_seqindex == UINT16_MAX);
-}
-
-// The end of a stretch that is normalised apart from what follows, which is an ASCII character: that never
-// joins what stands before it. Sorting the marks of a character is quadratic in their number, so more than
-// MAX_MARKS in a row (no language has them) are sorted in groups.
-static size_t stretch_end(const unsigned char *p, size_t start, size_t len, bool *plain) {
-    size_t i = start, marks = 0;
-    *plain = true;
-    while (i < len && (*plain || p[i] >= 0x80)) {
-        size_t n;
-        uint32_t cp = utf8_decode((const char *)p + i, &n);
-        marks = ends_marks(cp) ? 0 : marks + 1;
-        if (marks > MAX_MARKS)
-            break;
-        *plain = *plain && is_plain(cp);
-        i += n;
-    }
-    return i;
-}
-
-// Cuts valid UTF-8 in its normalisation form C.
-static enum status cut_nfc(const struct cutter *c, const char *text, size_t len) {
-    const unsigned char *p = (const unsigned char *)text;
-    bool plain;
-    if (stretch_end(p, 0, len, &plain) == len && plain)
-        return cut_words(c, 0, text, len);
-    // Three times the bytes is the most that this form can take (Unicode Standard Annex 15).
-    char *out = len < SIZE_MAX / 3 ? malloc(3 * len) : NULL;
-    enum status st = out ? STATUS_OK : STATUS_NOMEM;
-    size_t used = 0;
-    for (size_t start = 0, end; start < len && !st; start = end) {
-        end = stretch_end(p, start, len, &plain);
-        if (plain) {
-            memcpy(out + used, p + start, end - start);
-            used += end - start;
-            continue;
+static enum status split(const struct cutter *c, int cut, struct text_view text) {
+    struct splitter s = {.c = c, .cut = cut, .text = text.data};
+    enum status st = STATUS_OK;
+    for (size_t at = 0, from = 0, start, end; at < text.len && !st;) {
+        if (!regex_find(c->p->cuts[cut].regex, c->scratch, text, from, &start, &end))
+            start = end = text.len;
+        if (start == end && start == from && from < text.len) { // an empty match cuts, and takes nothing
+            from += (size_t)utf8_len((const unsigned char *)text.data + from, text.len - from);
+            if (start == at)
+                continue;
         }
-        utf8proc_uint8_t *normal;
-        utf8proc_ssize_t n = utf8proc_map(p + start, (utf8proc_ssize_t)(end - start), &normal,
-                                          UTF8PROC_STABLE | UTF8PROC_COMPOSE);
-        if (n < 0) { // the text is valid, so it is memory
-            st = STATUS_NOMEM;
-            continue;
-        }
-        CHECK(used + (size_t)n <= 3 * len);
-        memcpy(out + used, normal, (size_t)n);
-        used += (size_t)n;
-        free(normal);
+        from = end > from ? end : from;
+        st = take_stretch(&s, (struct stretch){at, start, false});
+        if (!st)
+            st = take_stretch(&s, (struct stretch){start, end, true});
+        at = end;
     }
-    if (!st)
-        st = cut_words(c, 0, out, used);
-    free(out);
+    return st ? st : give_word(&s, s.held.start, s.held.end);
+}
+
+// Runs of digits, in threes counted from their ends.
+static enum status cut_threes(const struct cutter *c, int cut, struct text_view text) {
+    const struct cut *k = &c->p->cuts[cut];
+    const struct splitter s = {.c = c, .cut = cut, .text = text.data};
+    const unsigned char *bytes = (const unsigned char *)text.data;
+    enum status st = STATUS_OK;
+    size_t at = 0, start, end; // what is before `at` has been given
+    for (size_t from = 0; !st && regex_find(k->regex, c->scratch, text, from, &start, &end); from = end) {
+        size_t left = 0; // digits from i on
+        for (size_t i = start; i < end; i++)
+            left += !utf8_continues(text.data[i]);
+        for (size_t i = start; i < end && !st; i += (size_t)utf8_len(bytes + i, end - i), left--)
+            if (left % 3 == 0 || (i == start && !k->joined)) {
+                st = give_word(&s, at, i);
+                at = i;
+            }
+        if (!st && !k->joined) {
+            st = give_word(&s, at, end);
+            at = end;
+        }
+    }
+    return st ? st : give_word(&s, at, text.len);
+}
+
+// Spaces become U+2581, or one stands before the text.
+static enum status change_spaces(const struct cutter *c, int cut, struct text_view text) {
+    const struct cut *k = &c->p->cuts[cut];
+    bool meta = k->kind == METASPACE;
+    char *p = text.len < SIZE_MAX / 3 - 3 ? malloc(3 * text.len + 3) : NULL;
+    size_t n = 0;
+    if (!p)
+        return STATUS_NOMEM;
+    bool spaced =
+        text.len && (text.data[0] == ' ' || (meta && text.len >= 3 && memcmp(text.data, SPACE, 3) == 0));
+    bool wanted = !meta || k->prefixes == ALWAYS || (k->prefixes == FIRST && text.data == c->first);
+    if (!spaced && wanted) {
+        memcpy(p, meta ? SPACE : " ", meta ? 3 : 1);
+        n = meta ? 3 : 1;
+    }
+    for (size_t i = 0; i < text.len; i++) {
+        if (meta && text.data[i] == ' ') {
+            memcpy(p + n, SPACE, 3);
+            n += 3;
+        } else {
+            p[n++] = text.data[i];
+        }
+    }
+    enum status st = cut_words(c, cut + 1, (struct text_view){p, n});
+    free(p);
     return st;
 }
 
-// ---- a text
+static enum status cut_words(const struct cutter *c, int cut, struct text_view text) {
+    if (cut == c->p->num)
+        return c->fn(c->arg, text.data, text.len);
+    switch (c->p->cuts[cut].kind) {
+    case SPLIT: return split(c, cut, text);
+    case THREES: return cut_threes(c, cut, text);
+    default: return change_spaces(c, cut, text);
+    }
+}
 
-enum status pretokenizer_cut(const struct pretokenizer *p, const char *text, size_t len, word_fn *fn,
-                             void *arg) {
-    struct cutter c = {.p = p, .fn = fn, .arg = arg, .match = pcre2_match_data_create(1, NULL)};
-    enum status st = c.match ? STATUS_OK : STATUS_NOMEM;
+enum status pretokenizer_cut(const struct pretokenizer *p, const char *text, size_t len, bool first,
+                             word_fn *fn, void *arg) {
+    struct cutter c = {
+        .p = p, .fn = fn, .arg = arg, .first = first ? text : NULL, .scratch = regex_scratch_new()};
+    enum status st = c.scratch ? STATUS_OK : STATUS_NOMEM;
     const unsigned char *bytes = (const unsigned char *)text;
-    // What is not UTF-8 is a word of its own, and PCRE2 and utf8proc never see it.
+    // What is not UTF-8 is a word of its own, and PCRE2 never sees it.
     for (size_t i = 0, end; i < len && st == STATUS_OK; i = end) {
         int n;
         for (end = i; (n = utf8_len(bytes + end, len - end)) > 0;)
             end += (size_t)n;
         if (end > i)
-            st = p->nfc ? cut_nfc(&c, text + i, end - i) : cut_words(&c, 0, text + i, end - i);
+            st = cut_words(&c, 0, (struct text_view){text + i, end - i});
         size_t invalid = end;
         while (end < len && utf8_len(bytes + end, len - end) == 0)
             end++;
         if (st == STATUS_OK && end > invalid)
             st = fn(arg, text + invalid, end - invalid);
     }
-    pcre2_match_data_free(c.match);
+    regex_scratch_free(c.scratch);
     return st;
 }
-
-#else // without PCRE2 and utf8proc: so that the engine builds with nothing but a C compiler
-
-struct pretokenizer *pretokenizer_open(const struct model_file *f, struct err *err) {
-    model_file_bad(
-        f, err,
-        "tokenizer 'gpt2' (key tokenizer.ggml.model) needs PCRE2 and utf8proc, and this build lacks them");
-    return NULL;
-}
-void pretokenizer_free(struct pretokenizer *p) { (void)p; }
-bool pretokenizer_adds_bos(const struct pretokenizer *p) { return p != NULL; }
-bool pretokenizer_ignores_merges(const struct pretokenizer *p) { return p != NULL; }
-enum status pretokenizer_cut(const struct pretokenizer *p, const char *text, size_t len, word_fn *fn,
-                             void *arg) {
-    (void)p;
-    return fn(arg, text, len);
-}
-
-#endif

@@ -5,6 +5,7 @@
 // A space and its stand-in U+2581 are the same symbol. Inside, both are one space byte: a token's bytes are
 // its name with U+2581 replaced, and that is also what it adds to a text.
 #include "tokenizer_merges.h"
+#include "tokenizer_prepare.h"
 
 #include "merge_heap.h"
 #include "utf8.h"
@@ -214,16 +215,6 @@ nomem:
 
 // ---- loading
 
-static size_t spm_bytes(struct text_view name, char *dst) {
-    size_t n = 0;
-    for (size_t k = 0; k < name.len;) {
-        bool space = name.len - k >= 3 && memcmp(name.data + k, SPACE, 3) == 0;
-        dst[n++] = space ? ' ' : name.data[k];
-        k += space ? 3 : 1;
-    }
-    return n;
-}
-
 // Tokens that merging may produce: neither bytes nor special ones (a user's text must not forge them), and
 // none with a plain space in its name, since a text has only U+2581.
 static bool is_mergeable(const struct tokenizer *t, const struct token_entry *e) {
@@ -261,7 +252,7 @@ static bool load_spm(struct vocab_loader *l) {
 
 static size_t merge_bytes(struct text_view name, char *dst, bool *sound) {
     *sound = name.len > 0 && !memchr(name.data, ' ', name.len);
-    return spm_bytes(name, dst);
+    return spaced_bytes(name, dst);
 }
 
 static bool load_listed(struct vocab_loader *l) {
@@ -275,13 +266,32 @@ static bool load_listed(struct vocab_loader *l) {
         if (same(prefix, names[i]))
             t->space_prefix = (enum space_prefix)i;
     t->add_space_prefix = t->space_prefix != PREFIX_NEVER;
-    if (!load_spaced(l) || !load_merges(l, merge_bytes))
+    if (!load_spaced(l) || !load_normalizer(l) || !load_merges(l, merge_bytes))
         return false;
     t->splits_at_space |= t->space_cuts;
     return true;
 }
 
-const struct tokenizer_kind tokenizer_spm = {
-    .name = "llama", .scored = true, .token_bytes = spm_bytes, .load = load_spm, .encode = spm_encode};
-const struct tokenizer_kind tokenizer_listed = {
-    .name = "bpe", .token_bytes = spm_bytes, .load = load_listed, .encode = spm_encode};
+const struct tokenizer_kind tokenizer_spm = {.name = "llama",
+                                             .scored = true,
+                                             .bos = 1,
+                                             .eos = 2,
+                                             .unk = 0,
+                                             .add_bos = true,
+                                             .token_bytes = spaced_bytes,
+                                             .load = load_spm,
+                                             .encode = spm_encode};
+const struct tokenizer_kind tokenizer_listed = {.name = "bpe",
+                                                .bos = -1,
+                                                .eos = -1,
+                                                .unk = -1,
+                                                .token_bytes = spaced_bytes,
+                                                .load = load_listed,
+                                                .encode = spm_encode};
+const struct tokenizer_kind tokenizer_gemma4 = {.name = "gemma4",
+                                                .bos = -1,
+                                                .eos = -1,
+                                                .unk = -1,
+                                                .token_bytes = spaced_bytes,
+                                                .load = load_listed,
+                                                .encode = spm_encode};

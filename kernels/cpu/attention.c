@@ -28,20 +28,20 @@ static const float LOG2_E = 1.44269504088896341f;
 
 static size_t align64(size_t n) { return (n + 63) / 64 * 64; }
 
-static int padded_head(const struct device *dev) { return (dev->value_dim + LANES - 1) / LANES * LANES; }
+static int padded(int v) { return (v + LANES - 1) / LANES * LANES; }
 
 // Whether keys are values, too, and lie in the cache as keys
 static bool shares_values(const struct device *dev) { return kv_vectors(dev) == 1; }
 
 size_t cpu_attn_scratch(struct device *dev, struct attn_scratch *s, char *memory) {
-    int group = dev->max_group, d = dev->head_dim;
+    int group = dev->max_group, d = dev->max_head_dim;
     size_t queries = (size_t)(group > MAX_ITEM_QUERIES ? group : MAX_ITEM_QUERIES);
     bool widens = dev->kv_dtype == DTYPE_I8;
     size_t tiles = align64((size_t)ATTN_CHUNK * (size_t)d * tile_elem(dev));
     size_t bytes[7] = {align64(queries * (size_t)d * 4),
                        align64(queries * 4),
                        align64(queries * 4),
-                       align64((queries + ATTN_QUERIES) * (size_t)padded_head(dev) * 4),
+                       align64((queries + ATTN_QUERIES) * (size_t)padded(d) * 4),
                        widens ? tiles : 0,
                        widens || shares_values(dev) ? tiles : 0,
                        align64((queries + ATTN_QUERIES) * (size_t)d * 4)};
@@ -58,24 +58,23 @@ size_t cpu_attn_scratch(struct device *dev, struct attn_scratch *s, char *memory
 }
 
 // What decode keeps of one chunk of one kv head: max and sum (group), out (group, d rounded up to 16).
-static size_t partial_floats(const struct device *dev, int group) {
-    return (size_t)group * (size_t)(padded_head(dev) + 2);
-}
+static size_t partial_floats(int group, int d) { return (size_t)group * (size_t)(padded(d) + 2); }
 
 // Enough for one sequence of the greatest length; 1 / 256 of the group's size of what that takes in the
 // cache.
 size_t cpu_attn_partials(const struct device *dev) {
-    return ((size_t)dev->limits.max_context / ATTN_CHUNK + 1) * (size_t)dev->kv_heads;
+    return ((size_t)dev->limits.max_context / ATTN_CHUNK + 1) * (size_t)dev->max_kv_heads;
 }
 size_t cpu_attn_partial_bytes(const struct device *dev) {
-    return partial_floats(dev, dev->max_group) * sizeof(float);
+    return partial_floats(dev->max_group, dev->max_head_dim) * sizeof(float);
 }
 
 struct attend {
     struct device *dev;
+    const struct layer *layer;
     const struct attn_spec *attn;
-    int group;          // query heads of a kv head
-    int kv_layer;       // of the pages
+    int group, heads;   // query heads of a kv head; kv heads
+    int d, v;           // elements of a key, and of what a head gets
     const float *sinks; // (H) or NULL
     const struct step *step;
     const struct step_group *pages;
@@ -88,17 +87,19 @@ struct attend {
 };
 
 // Tokens of a sequence that some of its rows attend to: [begin, *end)
-static int attended(const struct attend *job, int row0, int row1, int *end) {
+static int attended(const struct attend *job, int seq, int row0, int row1, int *end) {
     const int32_t *positions = job->step->positions;
-    *end = positions[row1 - 1] + 1;
-    return kv_first_seen(positions[row0], job->attn->window, job->attn->chunked);
+    int begin, context = job->step->context_len[seq], ignored;
+    attn_seen(job->attn, positions[row0], context, &begin, &ignored);
+    attn_seen(job->attn, positions[row1 - 1], context, &ignored, end);
+    return begin;
 }
 
 static const char *kv_tile(const struct attend *job, const int32_t *blocks, int which, int head, int token) {
     const struct device *dev = job->dev;
     int B = dev->block_size;
-    return kv_half(dev, job->kv_layer, blocks[token / B], which) +
-           kv_offset(dev, head, token % B) * kv_elem_bytes(dev);
+    return kv_half(dev, job->layer, blocks[token / B], which) +
+           kv_offset(dev, job->d, head, token % B) * kv_elem_bytes(dev);
 }
 
 static int min_int(int a, int b) { return a < b ? a : b; }
@@ -113,8 +114,7 @@ static const void **prefetch_slot(struct attn_chunk *c, int which, int i) {
 }
 
 // The values of a tile of keys, whose first dimensions they are: tokens side by side become dimensions side by side.
-static void transpose_tile(const struct device *dev, void *values, const void *keys) {
-    size_t d = (size_t)dev->value_dim;
+static void transpose_tile(const struct device *dev, size_t d, void *values, const void *keys) {
     if (tile_dtype(dev) == DTYPE_F32) {
         for (size_t i = 0; i < d; i++)
             for (size_t o = 0; o < ATTN_TILE; o++)
@@ -131,12 +131,12 @@ static void transpose_tile(const struct device *dev, void *values, const void *k
     }
 }
 
-static void find_values(const struct device *dev, struct attn_chunk *c, char *scratch, int tile0, int tile1) {
-    size_t bytes = (size_t)(ATTN_TILE * dev->value_dim) * tile_elem(dev);
+static void find_values(const struct attend *job, struct attn_chunk *c, char *scratch, int tile0, int tile1) {
+    size_t bytes = (size_t)(ATTN_TILE * job->v) * tile_elem(job->dev);
     for (int i = tile0; i < tile1; i++) {
         c->values[i] = scratch + (size_t)i * bytes;
         c->value_scale[i] = c->key_scale[i];
-        transpose_tile(dev, scratch + (size_t)i * bytes, c->keys[i]);
+        transpose_tile(job->dev, (size_t)job->v, scratch + (size_t)i * bytes, c->keys[i]);
     }
     for (int i = tile0 / STEP_TILES * STEP_TILES; i < tile1 || i % STEP_TILES; i++)
         *prefetch_slot(c, 1, i) = c->values[clamp_tile(i, tile0, tile1)];
@@ -148,7 +148,7 @@ static void find_tiles(const struct attend *job, struct attn_chunk *c, struct at
                        int head, int chunk, int begin, int last) {
     const struct device *dev = job->dev;
     const int32_t *blocks = job->pages->block_ids + job->pages->block_start[seq];
-    int B = dev->block_size, d = dev->head_dim, first = chunk * ATTN_CHUNK;
+    int B = dev->block_size, d = job->d, first = chunk * ATTN_CHUNK;
     size_t tile = (size_t)ATTN_TILE * (size_t)d;
     bool int8 = dev->kv_dtype == DTYPE_I8;
     int end = last < first + ATTN_CHUNK ? last : first + ATTN_CHUNK;
@@ -163,7 +163,7 @@ static void find_tiles(const struct attend *job, struct attn_chunk *c, struct at
             int t = first + i * ATTN_TILE;
             tiles[i] = kv_tile(job, blocks, which, head, t);
             if (int8)
-                scales[i] = kv_scales(dev, job->kv_layer, blocks[t / B], which) + head * B + t % B;
+                scales[i] = kv_scales(dev, job->layer, blocks[t / B], which) + head * B + t % B;
         }
         for (int i = tile0; int8 && i < tile1; i++) {
             uint16_t *wide = (uint16_t *)(void *)scratch + (size_t)i * tile;
@@ -180,13 +180,13 @@ static void find_tiles(const struct attend *job, struct attn_chunk *c, struct at
         }
     }
     if (shares_values(dev))
-        find_values(dev, c, s->values, tile0, tile1);
+        find_values(job, c, s->values, tile0, tile1);
 }
 
 // Where the chunks of a split sequence are kept
 static float *partial_at(const struct attend *job, int first_partial, int num_chunks, int head, int chunk) {
     return job->dev->attn_partials +
-           (size_t)(first_partial + head * num_chunks + chunk) * partial_floats(job->dev, job->group);
+           (size_t)(first_partial + head * num_chunks + chunk) * partial_floats(job->group, job->v);
 }
 
 // (T, H, d): of latent attention, whose values are still to be made of it, in place of the queries, which have been read.
@@ -206,8 +206,8 @@ static struct attn_chunk new_chunk(const struct attend *job, enum dtype dtype) {
     const struct device *dev = job->dev;
     float cap = job->attn->softcap, scale = job->attn->scale;
     return (struct attn_chunk){.kv_dtype = dtype,
-                               .head_dim = dev->head_dim,
-                               .value_dim = dev->value_dim,
+                               .head_dim = job->d,
+                               .value_dim = job->v,
                                .scale = (cap > 0 ? cap : scale) * LOG2_E,
                                .inner = cap > 0 ? scale / cap : 0,
                                .scaled = dev->kv_dtype == DTYPE_I8,
@@ -215,24 +215,24 @@ static struct attn_chunk new_chunk(const struct attend *job, enum dtype dtype) {
 }
 
 // Lines that lie side by side for 8 queries
-static int query_lines(const struct device *dev) {
-    return kv_paired(dev) ? dev->head_dim / 2 : dev->head_dim;
-}
+static int query_lines(const struct attend *job) { return kv_paired(job->dev) ? job->d / 2 : job->d; }
 
 // q (d) becomes query i % 8 of the 8 at `to`. temporary (d)
-static void put_query(const struct device *dev, float *to, int i, const float *q, float *temporary) {
-    if (kv_paired(dev)) {
-        dev->kernels->to_bf16((uint16_t *)(void *)temporary, q, dev->head_dim);
+static void put_query(const struct attend *job, float *to, int i, const float *q, float *temporary) {
+    if (kv_paired(job->dev)) {
+        job->dev->kernels->to_bf16((uint16_t *)(void *)temporary, q, job->d);
         q = temporary;
     }
-    for (int j = 0; j < query_lines(dev); j++)
+    for (int j = 0; j < query_lines(job); j++)
         memcpy(to + j * ATTN_QUERIES + i % ATTN_QUERIES, q + j, sizeof *q);
 }
 
 // Which tokens of a chunk the query at `position` attends to
-static void set_range(struct attn_chunk *c, int j, int position, const struct attn_spec *a, int chunk) {
-    c->begin[j] = kv_first_seen(position, a->window, a->chunked) - chunk * ATTN_CHUNK;
-    c->end[j] = position + 1 - chunk * ATTN_CHUNK;
+static void set_range(struct attn_chunk *c, int j, int position, int context, const struct attn_spec *a,
+                      int chunk) {
+    attn_seen(a, position, context, &c->begin[j], &c->end[j]);
+    c->begin[j] -= chunk * ATTN_CHUNK;
+    c->end[j] -= chunk * ATTN_CHUNK;
     c->begin[j] = c->begin[j] < 0 ? 0 : c->begin[j];
     c->end[j] = c->end[j] > ATTN_CHUNK ? ATTN_CHUNK : c->end[j];
 }
@@ -243,14 +243,14 @@ static void set_range(struct attn_chunk *c, int j, int position, const struct at
 static void attend_item(const struct attend *job, struct attn_scratch *s, int seq, int head, int row0,
                         int row1, int chunk0, int chunk1, float *partials) {
     struct device *dev = job->dev;
-    int d = dev->head_dim, v = dev->value_dim, group = job->group, pad = padded_head(dev);
+    int d = job->d, v = job->v, group = job->group, pad = padded(v);
     int n = (row1 - row0) * group, width = attn_q_size(job->attn), end;
     const int32_t *positions = job->step->positions;
-    int begin = attended(job, row0, row1, &end);
+    int begin = attended(job, seq, row0, row1, &end);
     CHECK(begin >= 0 && end > begin && end <= dev->limits.max_context);
     for (int i = 0; i < n; i++) {
         const float *q = dev->q + (size_t)(row0 + i / group) * (size_t)width + (head * group + i % group) * d;
-        put_query(dev, s->q + i / ATTN_QUERIES * ATTN_QUERIES * query_lines(dev), i, q, s->chunk_out);
+        put_query(job, s->q + i / ATTN_QUERIES * ATTN_QUERIES * query_lines(job), i, q, s->chunk_out);
         s->max[i] = -INFINITY, s->sum[i] = 0;
     }
     memset(s->out, 0, (size_t)(n * v) * sizeof(float));
@@ -262,11 +262,12 @@ static void attend_item(const struct attend *job, struct attn_scratch *s, int se
         for (int i = 0; i < n; i += ATTN_QUERIES) {
             c.num_queries = n - i < ATTN_QUERIES ? n - i : ATTN_QUERIES;
             float *partial =
-                partials ? partials + (size_t)(chunk - chunk0) * partial_floats(dev, job->group) : NULL;
+                partials ? partials + (size_t)(chunk - chunk0) * partial_floats(job->group, job->v) : NULL;
             c.out = partial ? partial + 2 * group + i * pad : s->chunk_out;
             for (int j = 0; j < c.num_queries; j++)
-                set_range(&c, j, positions[row0 + (i + j) / group], job->attn, chunk);
-            c.q = s->q + i * query_lines(dev);
+                set_range(&c, j, positions[row0 + (i + j) / group], job->step->context_len[seq], job->attn,
+                          chunk);
+            c.q = s->q + i * query_lines(job);
             dev->kernels->attend(&c);
             for (int j = 0; j < c.num_queries; j++) {
                 if (partial)
@@ -300,7 +301,7 @@ static void decode_tiles(const struct attend *job, struct decode *m, int chunk, 
     const struct device *dev = job->dev;
     const int32_t *blocks = job->pages->block_ids + job->pages->block_start[m->seq];
     int B = dev->block_size, heads = m->head1 - m->head0, first = chunk * ATTN_CHUNK;
-    size_t next_head = (size_t)B * (size_t)dev->head_dim * kv_elem_bytes(dev); // bytes
+    size_t next_head = (size_t)B * (size_t)job->d * kv_elem_bytes(dev); // bytes
     CHECK((last - 1) / B < job->pages->block_start[m->seq + 1] - job->pages->block_start[m->seq]);
     // Tiles [tile0, tile1) of the chunk and those of the step after it up to `past` are attended
     int tile0 = begin > first ? (begin - first) / ATTN_TILE : 0;
@@ -312,10 +313,9 @@ static void decode_tiles(const struct attend *job, struct decode *m, int chunk, 
     for (int i = tile0; i < tile1; i++) {
         int t = first + i * ATTN_TILE;
         for (int which = 0; which < 2; which++) {
-            const float *scale =
-                dev->kv_dtype == DTYPE_I8
-                    ? kv_scales(dev, job->kv_layer, blocks[t / B], which) + m->head0 * B + t % B
-                    : NULL;
+            const float *scale = dev->kv_dtype == DTYPE_I8
+                                     ? kv_scales(dev, job->layer, blocks[t / B], which) + m->head0 * B + t % B
+                                     : NULL;
             for (int u = 0; u < m->num_units; u++) {
                 struct attn_chunk *c = &m->units[u];
                 int head = u / m->per_head;
@@ -357,7 +357,7 @@ static void fetch_scales(const struct attend *job, const struct decode *m, int c
         return;
     for (int t = first > begin ? first : begin / ATTN_TILE * ATTN_TILE; t < past && t < last; t += ATTN_TILE)
         for (int i = 0; i < 2 * (m->head1 - m->head0); i++)
-            __builtin_prefetch(kv_scales(dev, job->kv_layer, blocks[t / B], i % 2) + (m->head0 + i / 2) * B +
+            __builtin_prefetch(kv_scales(dev, job->layer, blocks[t / B], i % 2) + (m->head0 + i / 2) * B +
                                t % B);
 }
 
@@ -367,9 +367,9 @@ static void fetch_scales(const struct attend *job, const struct decode *m, int c
 static void decode_item(const struct attend *job, struct attn_scratch *s, int seq, int head0, int head1,
                         int chunk0, int chunk1, int first_partial, int num_partials, int base) {
     struct device *dev = job->dev;
-    int d = dev->head_dim, group = job->group, pad = padded_head(dev), lines = query_lines(dev);
+    int d = job->d, group = job->group, pad = padded(d), lines = query_lines(job);
     int row = job->step->query_start[seq], position = job->step->positions[row], end;
-    int begin = attended(job, row, row + 1, &end);
+    int begin = attended(job, seq, row, row + 1, &end);
     size_t at_row = (size_t)row * (size_t)attn_q_size(job->attn);
     struct decode m = {
         .seq = seq, .head0 = head0, .head1 = head1, .per_head = (group + ATTN_QUERIES - 1) / ATTN_QUERIES};
@@ -383,7 +383,7 @@ static void decode_item(const struct attend *job, struct attn_scratch *s, int se
         c->q = q;
         c->num_queries = group - from < ATTN_QUERIES ? group - from : ATTN_QUERIES;
         for (int j = 0; j < c->num_queries; j++)
-            put_query(dev, q, j, dev->q + at_row + (size_t)((head * group + from + j) * d), s->chunk_out);
+            put_query(job, q, j, dev->q + at_row + (size_t)((head * group + from + j) * d), s->chunk_out);
     }
     int queries = (head1 - head0) * group, last = end < chunk1 * ATTN_CHUNK ? end : chunk1 * ATTN_CHUNK;
     for (int i = 0; i < queries; i++)
@@ -401,7 +401,7 @@ static void decode_item(const struct attend *job, struct attn_scratch *s, int se
                                         2 * group + from * pad
                                   : s->chunk_out + u * ATTN_QUERIES * pad;
             for (int j = 0; j < c->num_queries; j++)
-                set_range(c, j, position, job->attn, chunk);
+                set_range(c, j, position, job->step->context_len[seq], job->attn, chunk);
         }
         for (int step = 0; step * ATTN_STEP + chunk * ATTN_CHUNK < last && step < ATTN_CHUNK / ATTN_STEP;
              step++)
@@ -432,7 +432,7 @@ static void decode_item(const struct attend *job, struct attn_scratch *s, int se
 
 // Chunks of a decoding sequence: [*chunk0, *chunk1)
 static void decode_chunks(const struct attend *job, int seq, int *chunk0, int *chunk1) {
-    int row = job->step->query_start[seq], end, begin = attended(job, row, row + 1, &end);
+    int row = job->step->query_start[seq], end, begin = attended(job, seq, row, row + 1, &end);
     *chunk0 = begin / ATTN_CHUNK;
     *chunk1 = (end + ATTN_CHUNK - 1) / ATTN_CHUNK;
 }
@@ -446,7 +446,7 @@ static void attend_worker(void *ctx, int thread, int num_threads) {
     (void)num_threads;
     struct attend *job = ctx;
     struct device *dev = job->dev;
-    int mine = atomic_fetch_add(&job->next, 1), item = 0, first_partial = 0, heads = dev->kv_heads;
+    int mine = atomic_fetch_add(&job->next, 1), item = 0, first_partial = 0, heads = job->heads;
     for (int seq = job->seq0; seq < job->seq1; seq++) {
         int row0 = job->step->query_start[seq], row1 = job->step->query_start[seq + 1];
         int chunk0 = 0, chunk1 = 0;
@@ -477,7 +477,7 @@ static void attend_worker(void *ctx, int thread, int num_threads) {
                 if (item != mine)
                     continue;
                 int last = row + job->rows_per_item < row1 ? row + job->rows_per_item : row1, end;
-                int begin = attended(job, row, last, &end);
+                int begin = attended(job, seq, row, last, &end);
                 attend_item(job, &dev->attn[thread], seq, head, row, last, begin / ATTN_CHUNK,
                             (end + ATTN_CHUNK - 1) / ATTN_CHUNK, NULL);
                 mine = atomic_fetch_add(&job->next, 1);
@@ -489,7 +489,7 @@ static void attend_worker(void *ctx, int thread, int num_threads) {
 static void combine_worker(void *ctx, int thread, int num_threads) {
     struct attend *job = ctx;
     struct device *dev = job->dev;
-    int group = job->group, d = dev->head_dim, v = dev->value_dim, pad = padded_head(dev);
+    int group = job->group, d = job->d, v = job->v, pad = padded(v);
     int item = 0, first_partial = 0;
     float *out = dev->attn[thread].out;
     for (int seq = job->seq0; seq < job->seq1; seq++) {
@@ -511,13 +511,13 @@ static void combine_worker(void *ctx, int thread, int num_threads) {
             finish_query(job, head, results(dev) + (size_t)row * (size_t)attn_q_size(job->attn) + head * d,
                          out, max, sum, v);
         }
-        first_partial += dev->kv_heads * (chunk1 - chunk0);
+        first_partial += job->heads * (chunk1 - chunk0);
     }
 }
 
 // Sequences that have one row each, some of them long: as many at a time as there are slots for.
 static void attend_split(struct attend *job, int seq0, int seq1) {
-    int heads = job->dev->kv_heads;
+    int heads = job->heads;
     for (job->seq0 = seq0; job->seq0 < seq1; job->seq0 = job->seq1) {
         size_t partials = 0;
         for (job->seq1 = job->seq0; job->seq1 < seq1; job->seq1++) {
@@ -539,8 +539,8 @@ static void attend_split(struct attend *job, int seq0, int seq1) {
 // Of decode: as many heads as lie together and are worth it, but items for all threads.
 static int heads_per_item(const struct attend *job, int threads) {
     const struct device *dev = job->dev;
-    int heads = dev->kv_heads, per_head = (job->group + ATTN_QUERIES - 1) / ATTN_QUERIES;
-    int lie = (int)(NEIGHBOUR_BYTES / ((size_t)(ATTN_TILE * dev->head_dim) * kv_elem_bytes(dev)));
+    int heads = job->heads, per_head = (job->group + ATTN_QUERIES - 1) / ATTN_QUERIES;
+    int lie = (int)(NEIGHBOUR_BYTES / ((size_t)(ATTN_TILE * job->d) * kv_elem_bytes(dev)));
     int n = MAX_UNITS / per_head, chunk0, chunk1, runs = 0;
     if (!job->decode || n == 0 || shares_values(dev)) // attend_item() transposes values
         return 0;
@@ -557,11 +557,14 @@ static int heads_per_item(const struct attend *job, int threads) {
 
 void cpu_attend(struct device *dev, const struct layer *layer, const struct step *step, int seq0, int seq1) {
     const struct attn_spec *a = &layer->attn;
-    int group = a->heads / a->kv_heads, threads = pool_size(dev->pool), heads = dev->kv_heads;
+    int group = a->heads / a->kv_heads, threads = pool_size(dev->pool), heads = a->kv_heads;
     struct attend job = {.dev = dev,
+                         .layer = layer,
                          .attn = a,
                          .group = group,
-                         .kv_layer = layer->kv_layer,
+                         .heads = heads,
+                         .d = a->head_dim,
+                         .v = attn_value_dim(a),
                          .sinks = layer->sinks ? layer->sinks->vector : NULL,
                          .step = step,
                          .pages = &step->groups[layer->kv_group],

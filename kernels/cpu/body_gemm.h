@@ -23,13 +23,20 @@ struct tile_args {
     int pass; // of TILE_PASSES
 };
 
+INLINE void prefetch_line(uintptr_t at, const bool l2) {
+    if (l2)
+        __builtin_prefetch((const void *)at, 0, 2);
+    else
+        __builtin_prefetch((const void *)at);
+}
+
 // Weights come from memory faster if a tile prefetches them early and evenly (kernels.h says which tile
 // prefetches what): from 4 tokens on a tile works so long on a line that the CPU's own prefetcher, which
 // stops at the end of a page, leaves it waiting. Part `part` of `parts` of block b prefetches its share, each
 // pass another piece of it; n: tokens of the tile. With few tokens a pass prefetches what follows in its
-// panel, or in both. far: with more tokens, into the L2 cache only.
+// panel, or in both; near: no further than SOON, into L1. far: with more tokens, into the L2 cache only.
 INLINE void prefetch_weights(const struct tile_args *a, int b, int part, int parts, const int nv, const int n,
-                             const bool far) {
+                             const bool near, const bool far) {
     const bool few = n <= FEW_TOKENS, both = few && TILE_PASSES(nv) == 1;
     if (!few) {
         part = part * TILE_PASSES(nv) + a->pass;
@@ -39,15 +46,14 @@ INLINE void prefetch_weights(const struct tile_args *a, int b, int part, int par
     uintptr_t at = a->prefetch.at + (size_t)b * a->prefetch.step + (size_t)part * step;
     if (both ? b >= a->prefetch.turn : few && a->pass)
         at += a->prefetch.gap;
-    if (!few && far)
-        for (size_t i = 0; i < step; i += 64)
-            __builtin_prefetch((const void *)(at + i), 0, 2); // into L2
-    else
-        for (size_t i = 0; i < step; i += 64) {
-            __builtin_prefetch((const void *)(at + i));
-            if (both)
-                __builtin_prefetch((const void *)(at + a->prefetch.gap + i));
-        }
+    if (few && !near)
+        at += SOON_MORE;
+    const bool l2 = few ? !near && n > 1 : far;
+    for (size_t i = 0; i < step; i += 64) {
+        prefetch_line(at + i, l2);
+        if (both)
+            prefetch_line(at + a->prefetch.gap + i, l2);
+    }
 }
 
 INLINE const void *token(const struct tile_args *a, int t) { return a->x + (size_t)t * a->ldx; }
@@ -157,7 +163,7 @@ INLINE void tile_float(struct sums *s, const struct tile_args *a, const int nv, 
     sums_start(s, nv, n);
     for (int k = a->b0; k < a->b1; k++) {
         struct rows rows[MAX_VECTORS];
-        prefetch_weights(a, k, 0, 1, nv, n, true);
+        prefetch_weights(a, k, 0, 1, nv, n, true, true);
         UNROLL for (int v = 0; v < nv; v++) {
             const char *at = a->w[v] + ((size_t)k * LANES + (size_t)a->row[v]) * bytes;
             rows[v] = half ? rows_load_f16((const uint16_t *)(const void *)at)
@@ -183,7 +189,7 @@ INLINE void tile_bf16(struct sums *s, const struct tile_args *a, const int nv, c
     sums_start(s, nv, n);
     for (int b = a->b0; b < a->b1; b++) {
         struct quads pairs[MAX_VECTORS];
-        prefetch_weights(a, b, 0, 1, nv, n, true);
+        prefetch_weights(a, b, 0, 1, nv, n, false, true);
         UNROLL for (int v = 0; v < nv; v++) {
             const char *at = a->w[v] + ((size_t)b * LANES + (size_t)a->row[v]) * 4;
             pairs[v] = quads_load(at);
@@ -469,7 +475,8 @@ INLINE void tile_quantised(struct sums *s, const struct tile_args *a, const int 
                 struct tile_weights p;
                 struct block_dots d;
                 const int block = parts * b + part;
-                prefetch_weights(a, b, halves * part + half, halves * parts, nv, n, a->prefetch.far);
+                prefetch_weights(a, b, halves * part + half, halves * parts, nv, n, type == DTYPE_Q8_0,
+                                 a->prefetch.far);
                 UNROLL for (int v = 0; v < nv; v++)
                     read_weights(&p, v, a->w[v] + (size_t)b * bytes, a->row[v], type, part, half);
                 dots_sum(&d, &p, a, block, nv, n, half, 8 / halves, type);

@@ -4,9 +4,11 @@
 #include "float_env.h"
 #include "kv.h"
 #include "log.h"
+#include "lora.h"
 #include "rope.h"
 #include "sampler.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -23,8 +25,9 @@ static const char *config_problem(const struct device_config *c) {
     if (c->kv_dtype != DTYPE_F32 && c->kv_dtype != DTYPE_F16 && c->kv_dtype != DTYPE_BF16 &&
         c->kv_dtype != DTYPE_I8)
         return "the kv cache can be F32, F16, BF16 or I8";
-    if (c->model->attn[0].head_dim % 2 != 0 && (c->kv_dtype == DTYPE_BF16 || c->kv_dtype == DTYPE_I8))
-        return "a kv cache of BF16 or I8 needs heads of an even size";
+    for (int i = 0; i < c->model->num_attn; i++)
+        if (c->model->attn[i].head_dim % 2 != 0 && (c->kv_dtype == DTYPE_BF16 || c->kv_dtype == DTYPE_I8))
+            return "a kv cache of BF16 or I8 needs heads of an even size";
     if (c->block_size < 1 || c->block_size > 1 << 16 || c->block_size % ATTN_TILE != 0)
         return "the block size must be a multiple of 16, up to 65536 tokens";
     return NULL;
@@ -35,9 +38,8 @@ static const char *attn_problem(const struct model_config *m, const struct attn_
         return "a dimension of the model is not positive";
     if (a->kv_heads < 1 || a->heads % a->kv_heads != 0)
         return "the number of heads is no multiple of the number of kv heads";
-    if (a->kv_heads != m->attn[0].kv_heads || a->head_dim != m->attn[0].head_dim ||
-        a->kind != m->attn[0].kind || a->kv_lora != m->attn[0].kv_lora)
-        return "layers have different numbers of kv heads, or different head sizes";
+    if (a->kind != m->attn[0].kind || a->kv_lora != m->attn[0].kv_lora)
+        return "some layers have latent attention and some not, or of another size";
     if (a->rope < -1 || a->rope >= m->num_ropes)
         return "a layer names a rotary embedding that the model lacks";
     const struct rope_config *r = a->rope < 0 ? NULL : &m->ropes[a->rope];
@@ -51,7 +53,7 @@ static const char *attn_problem(const struct model_config *m, const struct attn_
 }
 
 static const char *ffn_problem(const struct ffn_spec *f) {
-    if (f->hidden < 1)
+    if (f->hidden < 0)
         return "a dimension of the model is not positive";
     if (f->experts > MAX_EXPERTS || (f->experts > 0 && (f->top_k < 1 || f->top_k > f->experts)))
         return "a row goes to no expert, or there are more than 1024, or more are chosen than there are";
@@ -74,8 +76,8 @@ static const char *model_problem(const struct model_config *m) {
     for (int i = 0; i < m->num_layers && !problem; i++) {
         const struct layer_spec *l = &m->layers[i];
         bool attn = l->attn != MODEL_NO_SPEC, mix = m->num_mix > 0 && l->mix != MODEL_NO_SPEC;
-        if ((attn &&
-             (l->attn >= m->num_attn || l->kv_group >= m->num_groups || l->kv_layer >= m->kv_layers)) ||
+        if ((attn && (l->attn >= m->num_attn || l->kv_group >= m->num_groups ||
+                      l->kv_layer + attn_kv_places(&m->attn[l->attn]) > m->kv_layers)) ||
             (mix && (l->mix >= m->num_mix || l->state_group >= m->num_groups ||
                      l->state_layer >= m->state_layers)) ||
             l->ffn >= m->num_ffn)
@@ -116,16 +118,18 @@ static struct device *cpu_open(const struct backend_host *host, const struct dev
     }
     const struct model_config *m = &dev->model;
     dev->model = *config->model;
-    dev->kv_heads = m->attn[0].kv_heads;
-    dev->head_dim = m->attn[0].head_dim;
-    dev->value_dim = m->attn[0].kind == ATTN_LATENT ? m->attn[0].kv_lora : dev->head_dim;
+    dev->kv_size = model_kv_size(m);
+    dev->kv_heads = model_kv_heads(m);
     for (int i = 0; i < m->num_attn; i++) {
         const struct attn_spec *a = &m->attn[i];
         dev->max_q = max_int(dev->max_q, attn_q_size(a));
         dev->max_heads_in = max_int(dev->max_heads_in, a->heads * (a->nope_dim + a->rope_dim));
         dev->max_heads_out = max_int(dev->max_heads_out, attn_out_size(a));
         dev->max_q_lora = max_int(dev->max_q_lora, a->q_lora);
-        dev->max_group = max_int(dev->max_group, m->attn[i].heads / m->attn[i].kv_heads);
+        dev->max_group = max_int(dev->max_group, a->heads / a->kv_heads);
+        dev->max_kv = max_int(dev->max_kv, attn_kv_size(a));
+        dev->max_kv_heads = max_int(dev->max_kv_heads, a->kv_heads);
+        dev->max_head_dim = max_int(dev->max_head_dim, a->head_dim);
     }
     for (int i = 0; i < m->num_ffn; i++) {
         const struct ffn_spec *f = &m->ffn[i];
@@ -154,6 +158,7 @@ static void cpu_close(struct device *dev) {
     if (!dev)
         return;
     cpu_head_close(dev);
+    cpu_lora_close(dev);
     for (int i = 0; dev->samplers && i < pool_size(dev->pool); i++)
         sampler_close(dev->samplers[i]);
     free(dev->samplers);
@@ -190,12 +195,13 @@ static size_t h_size(const struct device *dev) {
                                   : (size_t)f->hidden;
         size = n > size ? n : size;
     }
-    return size;
+    return (size_t)dev->model.layer_embed > size ? (size_t)dev->model.layer_embed : size;
 }
 
 // Whether something is done to what attention and feed-forward give before it is added to the residual stream.
 static bool adds_apart(const struct device *dev) {
-    return model_scale(dev->model.residual_scale) != 1 || dev->model.post_norms;
+    return model_scale(dev->model.residual_scale) != 1 || dev->model.post_norms ||
+           dev->model.block == BLOCK_SUM_NORM;
 }
 
 static bool has_gate(const struct model_config *m) {
@@ -209,11 +215,15 @@ static void lay_out_arena(struct device *dev, struct arena *c) {
     const struct model_config *m = &dev->model;
     const struct step_limits *l = &dev->limits;
     size_t T = (size_t)l->max_tokens, R = (size_t)l->max_rows, D = (size_t)m->hidden;
-    size_t q = (size_t)dev->max_q, kv = (size_t)device_kv_size(dev);
+    size_t q = (size_t)dev->max_q, kv = (size_t)dev->max_kv;
     size_t rows = T > (size_t)dev->head_rows ? T : (size_t)dev->head_rows;
     size_t narrow = (size_t)max_int(m->hidden, dev->max_q_lora); // rows that are normalised
     size_t wide =
         (size_t)max_int(max_int((int)narrow, dev->max_heads_out), max_int(dev->max_ffn, dev->max_mix)) + 1;
+    wide = wide > (size_t)m->layer_embed ? wide : (size_t)m->layer_embed + 1;
+    size_t own = (size_t)m->num_layers * (size_t)m->layer_embed;
+    dev->layer_embed = arena_take(c, T * own, sizeof(float));
+    dev->layer_rows = arena_take(c, (size_t)pool_size(dev->pool) * own, sizeof(float));
     dev->resid = arena_take(c, T * D, sizeof(float));
     dev->q = arena_take(c, T * q, sizeof(float));
     dev->h = arena_take(c, T * h_size(dev), sizeof(float));
@@ -231,10 +241,11 @@ static void lay_out_arena(struct device *dev, struct arena *c) {
         dev->rows.q8 = arena_take(c, rows, activation_stride((wide / 32 + 1) * sizeof(struct act_q8)));
     if (m->num_mix > 0)
         cpu_mix_arena(dev, c);
-    if (dev->world > 1 || adds_apart(dev) || dev->max_experts > 0)
+    if (dev->world > 1 || adds_apart(dev) || dev->max_experts > 0 || m->layer_embed > 0)
         dev->partial = arena_take(c, T * D * (dev->any_shared ? 2 : 1), sizeof(float));
     cpu_experts_arena(dev, c);
-    if (m->block != BLOCK_SEQUENTIAL)
+    cpu_lora_arena(dev, c);
+    if (block_is_parallel(m->block))
         dev->before = arena_take(c, T * D, sizeof(float));
     if (dev->has_head)
         cpu_head_arena(dev, c);
@@ -273,7 +284,7 @@ static enum status cpu_reserve(struct device *dev, const struct step_limits *lim
     bool ok = dev->attn && dev->samplers;
     for (int i = 0; ok && dev->has_head && i < n; i++)
         ok = (dev->samplers[i] = sampler_open(dev->model.vocab)) != NULL;
-    ok = ok && (!dev->has_head || cpu_head_open(dev) == STATUS_OK);
+    ok = ok && (!dev->has_head || cpu_head_open(dev) == STATUS_OK) && cpu_lora_open(dev) == STATUS_OK;
     for (int i = 0; ok && i < dev->model.num_ropes; i++)
         ok = rope_table_open(&dev->ropes[i], &dev->model.ropes[i], limits->max_context);
     struct arena arena = {NULL, 0};
@@ -301,6 +312,7 @@ static bool cpu_step_begin(struct device *dev, const struct step *step) {
     CHECK(dev->num_begun - dev->num_synced < 2); // results of two steps are kept
     for (int i = 0; i < dev->model.num_ropes; i++)
         rope_table_fill(&dev->ropes[i], dev->pool, step->max_context_len);
+    cpu_lora_begin(dev, step);
     dev->num_begun++;
     return false;
 }
@@ -309,33 +321,86 @@ static void cpu_step_end(struct device *dev) { (void)dev; }
 
 struct embed {
     struct device *dev;
-    const struct weight *table;
+    const struct model *model;
     const struct step *step;
 };
 
+// x (D) plus a row of a table
+static void add_row(float *x, const struct weight *table, int row, int D) {
+    CHECK(row >= 0 && row < table->part[0].rows);
+    for (int i = 0; i < D; i++)
+        x[i] += table->vector[(size_t)row * (size_t)D + (size_t)i];
+}
+
+static int32_t token_of(const struct device *dev, const struct step *step, int t) {
+    const struct result *before = &dev->result[(dev->num_begun - 1) & 1];
+    int32_t id = step->ids[t];
+    CHECK(id >= 0 || -1 - id < before->num_rows);
+    return id < 0 ? before->ids[-1 - id] : id;
+}
+
 static void embed_worker(void *ctx, int thread, int num_threads) {
     const struct embed *job = ctx;
-    const struct result *before = &job->dev->result[(job->dev->num_begun - 1) & 1];
+    const struct model *m = job->model;
     int begin, end;
     pool_partition(job->step->num_tokens, thread, num_threads, &begin, &end);
     for (int t = begin; t < end; t++) {
-        int32_t id = job->step->ids[t];
-        if (id < 0) {
-            CHECK(-1 - id < before->num_rows);
-            id = before->ids[-1 - id];
-        }
+        int32_t id = token_of(job->dev, job->step, t);
         int D = job->dev->model.hidden;
         float *row = job->dev->resid + (size_t)t * (size_t)D,
               scale = model_scale(job->dev->model.embed_scale);
-        cpu_embedding_row(row, job->table, id);
+        cpu_embedding_row(row, m->embed, id);
         for (int i = 0; scale != 1 && i < D; i++)
             row[i] *= scale;
+        if (m->types)
+            add_row(row, m->types, job->step->types ? job->step->types[t] : 0, D);
+        if (m->positions)
+            add_row(row, m->positions, job->step->positions[t], D);
+        if (m->embed_norm)
+            device_norm(job->dev, row, row, m->embed_norm, 0, D);
     }
 }
 
-static void cpu_embed(struct device *dev, const struct weight *table, const struct step *step) {
-    struct embed job = {dev, table, step};
+struct layer_embed {
+    struct device *dev;
+    const struct weight *table, *norm;
+    const struct step *step;
+};
+
+// Rows of all layers, from what the projection gave.
+static void layer_embed_worker(void *ctx, int thread, int num_threads) {
+    const struct layer_embed *job = ctx;
+    struct device *dev = job->dev;
+    int begin, end, P = dev->model.layer_embed, n = dev->model.num_layers * P;
+    float in = 1.0f / sqrtf((float)dev->model.hidden), own = sqrtf((float)P), half = sqrtf(0.5f);
+    pool_partition(job->step->num_tokens, thread, num_threads, &begin, &end);
+    for (int t = begin; t < end; t++) {
+        float *x = dev->layer_embed + (size_t)t * (size_t)n,
+              *row = dev->layer_rows + (size_t)thread * (size_t)n;
+        cpu_embedding_row(row, job->table, token_of(dev, job->step, t));
+        for (int i = 0; i < n; i++)
+            x[i] *= in;
+        for (int l = 0; l < n; l += P)
+            device_norm(dev, x + l, x + l, job->norm, 0, P);
+        for (int i = 0; i < n; i++)
+            x[i] = (x[i] + row[i] * own) * half;
+    }
+}
+
+static void embed_layers(struct device *dev, const struct model *model, const struct step *step) {
+    int n = dev->model.num_layers * dev->model.layer_embed;
+    struct gemm_input x =
+        cpu_gemm_input(dev, dev->resid, step->num_tokens, NULL, model->layer_embed_in, NULL);
+    cpu_matmul(dev, (float *[3]){dev->layer_embed}, (int[3]){n}, &x, model->layer_embed_in);
+    struct layer_embed job = {dev, model->layer_embed, model->layer_embed_norm, step};
+    pool_run(dev->pool, layer_embed_worker, &job, (long long)step->num_tokens * n > 1 << 15);
+}
+
+static void cpu_embed(struct device *dev, const struct model *model, const struct step *step) {
+    struct embed job = {dev, model, step};
     pool_run(dev->pool, embed_worker, &job, (long long)step->num_tokens * dev->model.hidden > 1 << 15);
+    if (dev->model.layer_embed > 0)
+        embed_layers(dev, model, step);
 }
 
 struct finish_qkv {
@@ -347,7 +412,7 @@ struct finish_qkv {
 // Bias, norm of each head and rotation, in the order that the spec says, of the heads of one row.
 static void finish_heads(const struct device *dev, float *x, int num_heads, const struct attn_spec *a,
                          const float *bias, const struct weight *norm, int position) {
-    int d = dev->head_dim, rope = a->rope;
+    int d = a->head_dim, rope = a->rope;
     bool rotated = a->qk_norm == QK_NORM_ROTATED;
     CHECK(rope < 0 || position < dev->ropes[rope].filled);
     for (int i = 0; bias && i < num_heads * d; i++)
@@ -373,21 +438,25 @@ static void finish_row(const struct finish_qkv *job, int t) {
     const struct layer *layer = job->layer;
     const struct attn_spec *a = &layer->attn;
     float *const *bias = layer->qkv->bias;
-    int position = job->step->positions[t];
+    int position = job->step->positions[t], kv = attn_kv_size(a);
     int64_t slot = job->step->groups[layer->kv_group].slots[t];
     CHECK(position >= 0 && position < dev->limits.max_context);
     float *q = dev->q + (size_t)t * (size_t)attn_q_size(a);
-    float *key = dev->key + (size_t)t * (size_t)device_kv_size(dev);
-    float *value = dev->value + (size_t)t * (size_t)device_kv_size(dev);
+    float *key = dev->key + (size_t)t * (size_t)kv;
+    float *value = dev->value + (size_t)t * (size_t)kv;
     finish_heads(dev, q, a->heads, a, bias[0], layer->q_norm, position);
     float temperature = attn_temperature(a, position);
     for (int i = 0; temperature != 1 && i < attn_q_size(a); i++)
         q[i] *= temperature;
+    if (a->shares_kv)
+        return;
     finish_heads(dev, key, a->kv_heads, a, bias[1], layer->k_norm, position);
-    for (int i = 0; bias[2] && i < device_kv_size(dev); i++)
+    for (int i = 0; bias[2] && i < kv; i++)
         value[i] += bias[2][i];
+    for (int h = 0; a->v_norm && h < kv; h += a->head_dim)
+        dev->kernels->rmsnorm(value + h, value + h, NULL, a->head_dim, dev->model.norm_eps);
     if (slot >= 0)
-        cpu_kv_write(dev, layer->kv_layer, slot, key, value);
+        cpu_kv_write(dev, layer, slot, key, value);
 }
 
 static void finish_qkv_worker(void *ctx, int thread, int num_threads) {
@@ -398,6 +467,14 @@ static void finish_qkv_worker(void *ctx, int thread, int num_threads) {
             finish_row(job, t);
 }
 
+// The rows that went into a GEMM, before they got its types: raw, or normalised, ldx floats apart.
+static struct lora_input floats_of(const struct gemm_input *x, const float *raw, int ldx,
+                                   const struct weight *norm) {
+    if (!norm)
+        return (struct lora_input){.x = raw, .ldx = (size_t)ldx};
+    return (struct lora_input){.x = x->data[DTYPE_F32], .ldx = x->stride[DTYPE_F32] / sizeof(float)};
+}
+
 static void cpu_qkv(struct device *dev, const struct layer *layer, const struct step *step) {
     if (layer->attn.kind == ATTN_LATENT) {
         cpu_latent_in(dev, layer, step);
@@ -406,8 +483,10 @@ static void cpu_qkv(struct device *dev, const struct layer *layer, const struct 
     struct gemm_input x =
         cpu_gemm_input(dev, dev->resid, step->num_tokens, NULL, layer->qkv, layer->attn_norm);
     float *y[3] = {dev->q, dev->key, dev->value};
-    int width = attn_q_size(&layer->attn), ldy[3] = {width, device_kv_size(dev), device_kv_size(dev)};
+    int width = attn_q_size(&layer->attn), kv = attn_kv_size(&layer->attn), ldy[3] = {width, kv, kv};
     cpu_matmul(dev, y, ldy, &x, layer->qkv);
+    struct lora_input in = floats_of(&x, dev->resid, dev->model.hidden, layer->attn_norm);
+    cpu_lora_add(dev, layer, ADAPTER_Q, layer->qkv->num_parts, &in, y, ldy);
     if (layer->attn.gate) {
         x = cpu_gemm_input(dev, dev->resid, step->num_tokens, NULL, layer->attn_gate, layer->attn_norm);
         cpu_matmul(dev, (float *[3]){dev->gate}, (int[3]){width}, &x, layer->attn_gate);
@@ -428,8 +507,10 @@ static void cpu_attn_decode(struct device *dev, const struct layer *layer, const
 // What is done to rows before they are added.
 struct add_rows {
     struct device *dev;
-    const float *second;       // as many rows, added to the partial ones; or NULL
-    const float *bias;         // or NULL
+    float *second; // as many rows, added to the partial ones; or NULL
+    const struct layer
+        *own;          // whose expert_post_norm and shared_post_norm both are normalised by before; or NULL
+    const float *bias; // or NULL
     const struct weight *norm; // or NULL
     int num_tokens;
 };
@@ -439,25 +520,30 @@ static void add_worker(void *ctx, int thread, int num_threads) {
     struct device *dev = job->dev;
     int begin, end, D = dev->model.hidden;
     float scale = model_scale(dev->model.residual_scale);
+    bool of_sum = dev->model.block == BLOCK_SUM_NORM;
     pool_partition(job->num_tokens, thread, num_threads, &begin, &end);
     for (int t = begin; t < end; t++) {
         size_t at = (size_t)t * (size_t)D;
         float *x = dev->partial + at, *resid = dev->resid + at;
+        if (job->own) {
+            device_norm(dev, x, x, job->own->expert_post_norm, 0, D);
+            device_norm(dev, job->second + at, job->second + at, job->own->shared_post_norm, 0, D);
+        }
         for (int i = 0; job->second && i < D; i++)
             x[i] += job->second[at + (size_t)i];
         if (!adds_apart(dev)) {
             for (int i = 0; i < D; i++)
                 resid[i] += x[i];
-            for (int i = 0; job->bias && i < D; i++)
-                resid[i] += job->bias[i];
             continue;
         }
         for (int i = 0; job->bias && i < D; i++)
             x[i] += job->bias[i];
-        if (job->norm)
+        if (job->norm && !of_sum)
             device_norm(dev, x, x, job->norm, 0, D);
         for (int i = 0; i < D; i++)
             resid[i] += scale * x[i];
+        if (job->norm && of_sum)
+            device_norm(dev, resid, resid, job->norm, 0, D);
     }
 }
 
@@ -470,32 +556,48 @@ static void bias_worker(void *ctx, int thread, int num_threads) {
             job->dev->resid[(size_t)t * (size_t)D + (size_t)i] += job->bias[i];
 }
 
-// resid += residual_scale * post_norm(all_reduce(partial) + bias): the sum over ranks of what each has of the tree, then
-// the bias, once. twice: of a shared expert there are as many rows again.
-static void add_partial(struct device *dev, bool twice, const float *bias, const struct weight *post_norm,
-                        const struct step *step) {
+// The sum over ranks of what each has of the tree, n floats.
+static void reduce_partial(struct device *dev, size_t n) {
+    if (dev->world == 1)
+        return;
+    uint64_t env = float_env_enter(); // a sum of two parts is a sum of rule 3: subnormals are zero
+    device_comm_ok(dev, dev->comm->ops->all_reduce(dev->comm, dev->partial, n));
+    float_env_leave(env);
+}
+
+// resid += residual_scale * post_norm(partial + bias), or the norm is of resid; where nothing is added apart without the
+// bias. experts: those of the layer; of a shared one there are as many rows again.
+static void add_partial(struct device *dev, const struct layer *experts, const float *bias,
+                        const struct weight *post_norm, const struct step *step) {
     size_t n = (size_t)step->num_tokens * (size_t)dev->model.hidden;
-    struct add_rows job = {dev, twice ? dev->partial + n : NULL, bias, post_norm, step->num_tokens};
-    if (dev->world > 1) {
-        uint64_t env = float_env_enter(); // a sum of two parts is a sum of rule 3: subnormals are zero
-        device_comm_ok(dev, dev->comm->ops->all_reduce(dev->comm, dev->partial, twice ? 2 * n : n));
-        float_env_leave(env);
-    }
+    bool twice = experts && experts->down, own = experts && experts->ffn.own_norms;
+    struct add_rows job = {
+        dev, twice ? dev->partial + n : NULL, own ? experts : NULL, bias, post_norm, step->num_tokens};
     pool_run(dev->pool, add_worker, &job, n > 1 << 15);
 }
 
-static void add_projection(struct device *dev, const float *h, const struct weight *w,
-                           const struct weight *post_norm, const struct step *step) {
+// What comes of h goes into the residual stream: the tree's sum, what the adapters of `target` add to it, the bias, once.
+static void add_projection(struct device *dev, const float *h, const struct layer *layer,
+                           enum adapter_target target, const struct weight *w, const struct weight *post_norm,
+                           const struct step *step) {
     struct gemm_input x = cpu_gemm_input(dev, h, step->num_tokens, NULL, w, NULL);
-    int D = dev->model.hidden;
-    if (dev->world > 1 || adds_apart(dev)) {
+    struct lora_input in = {h, (size_t)w->part[0].cols, w};
+    int D = dev->model.hidden, ldy[3] = {D};
+    bool apart = adds_apart(dev);
+    if (dev->world > 1 || apart) {
         cpu_matmul_part(dev, dev->partial, D, &x, w);
-        add_partial(dev, false, w->bias[0], post_norm, step);
-        return;
+        reduce_partial(dev, (size_t)step->num_tokens * (size_t)D);
+    } else {
+        cpu_matmul_add(dev, dev->resid, D, &x, w);
     }
-    cpu_matmul_add(dev, dev->resid, D, &x, w);
-    struct add_rows job = {dev, NULL, w->bias[0], NULL, step->num_tokens};
-    if (job.bias)
+    if (dev->world > 1 && !apart)
+        add_partial(dev, NULL, NULL, NULL, step);
+    if (target != ADAPTER_TARGETS)
+        cpu_lora_add(dev, layer, target, 1, &in, (float *[3]){apart ? dev->partial : dev->resid}, ldy);
+    struct add_rows job = {dev, .bias = w->bias[0], .num_tokens = step->num_tokens};
+    if (apart)
+        add_partial(dev, NULL, w->bias[0], post_norm, step);
+    else if (job.bias)
         pool_run(dev->pool, bias_worker, &job, (long long)step->num_tokens * D > 1 << 15);
 }
 
@@ -522,11 +624,11 @@ static void cpu_attn_out(struct device *dev, const struct layer *layer, const st
         memcpy(dev->before, dev->resid, (size_t)step->num_tokens * (size_t)dev->model.hidden * sizeof(float));
     if (layer->attn.kind == ATTN_LATENT)
         cpu_latent_out(dev, layer, step->num_tokens);
-    add_projection(dev, dev->h, layer->attn_out, layer->attn_post_norm, step);
+    add_projection(dev, dev->h, layer, ADAPTER_OUT, layer->attn_out, layer->attn_post_norm, step);
 }
 
 static void cpu_mix_out(struct device *dev, const struct layer *layer, const struct step *step) {
-    add_projection(dev, dev->mixed, layer->mix_out, NULL, step);
+    add_projection(dev, dev->mixed, layer, ADAPTER_TARGETS, layer->mix_out, NULL, step);
 }
 
 static void cpu_ffn_in(struct device *dev, const struct layer *layer, const struct step *step) {
@@ -536,16 +638,71 @@ static void cpu_ffn_in(struct device *dev, const struct layer *layer, const stru
     }
     struct gemm_input x =
         cpu_gemm_input(dev, device_ffn_input(dev), step->num_tokens, NULL, layer->gate_up, layer->ffn_norm);
+    if (cpu_lora_has(dev, layer, ADAPTER_GATE, 2)) {
+        struct lora_input in = floats_of(&x, device_ffn_input(dev), dev->model.hidden, layer->ffn_norm);
+        cpu_lora_act(dev, layer, &x, &in);
+        return;
+    }
     cpu_matmul_act(dev, dev->h, layer->gate_up->part[0].rows, &x, layer->gate_up, layer->ffn.act);
 }
 
 static void cpu_ffn_out(struct device *dev, const struct layer *layer, const struct step *step) {
     if (layer->ffn.experts > 0) {
         cpu_experts_out(dev, layer, step->num_tokens);
-        add_partial(dev, layer->down != NULL, NULL, layer->ffn_post_norm, step);
+        reduce_partial(dev, (layer->down ? 2 : 1) * (size_t)step->num_tokens * (size_t)dev->model.hidden);
+        add_partial(dev, layer, NULL, layer->ffn_post_norm, step);
         return;
     }
-    add_projection(dev, dev->h, layer->down, layer->ffn_post_norm, step);
+    add_projection(dev, dev->h, layer, ADAPTER_DOWN, layer->down, layer->ffn_post_norm, step);
+}
+
+struct layer_out {
+    struct device *dev;
+    const struct layer *layer;
+    int num_tokens;
+};
+
+// act(gate) times the layer's part of the embedding
+static void layer_gate_worker(void *ctx, int thread, int num_threads) {
+    const struct layer_out *job = ctx;
+    int begin, end, P = job->dev->model.layer_embed, L = job->dev->model.num_layers;
+    pool_partition(job->num_tokens, thread, num_threads, &begin, &end);
+    for (int t = begin; t < end; t++) {
+        const float *own =
+            job->dev->layer_embed + ((size_t)t * (size_t)L + (size_t)job->layer->index) * (size_t)P;
+        for (int i = 0; i < P; i++)
+            job->dev->h[(size_t)t * (size_t)P + (size_t)i] *= own[i];
+    }
+}
+
+static void layer_out_worker(void *ctx, int thread, int num_threads) {
+    const struct layer_out *job = ctx;
+    struct device *dev = job->dev;
+    int begin, end, D = dev->model.hidden;
+    float scale = job->layer->layer_scale ? job->layer->layer_scale->vector[0] : 1;
+    pool_partition(job->num_tokens, thread, num_threads, &begin, &end);
+    for (int t = begin; t < end; t++) {
+        float *x = dev->resid + (size_t)t * (size_t)D, *add = dev->partial + (size_t)t * (size_t)D;
+        if (dev->model.layer_embed > 0)
+            device_norm(dev, add, add, job->layer->embed_norm, 0, D);
+        for (int i = 0; dev->model.layer_embed > 0 && i < D; i++)
+            x[i] += add[i];
+        for (int i = 0; i < D; i++)
+            x[i] *= scale;
+    }
+}
+
+static void cpu_layer_out(struct device *dev, const struct layer *layer, const struct step *step) {
+    int T = step->num_tokens, P = dev->model.layer_embed;
+    struct layer_out job = {dev, layer, T};
+    if (P > 0) {
+        struct gemm_input x = cpu_gemm_input(dev, dev->resid, T, NULL, layer->embed_gate, NULL);
+        cpu_matmul_act(dev, dev->h, P, &x, layer->embed_gate, layer->ffn.act);
+        pool_run(dev->pool, layer_gate_worker, &job, (long long)T * P > 1 << 15);
+        x = cpu_gemm_input(dev, dev->h, T, NULL, layer->embed_out, NULL);
+        cpu_matmul(dev, (float *[3]){dev->partial}, (int[3]){dev->model.hidden}, &x, layer->embed_out);
+    }
+    pool_run(dev->pool, layer_out_worker, &job, (long long)T * dev->model.hidden > 1 << 15);
 }
 
 // Copied in place: host and device are one.
@@ -584,6 +741,8 @@ const struct backend_ops backend_cpu = {
     .weight_load = cpu_weight_load,
     .kv_block_bytes = cpu_kv_block_bytes,
     .reserve = cpu_reserve,
+    .adapter_load = cpu_adapter_load,
+    .adapter_free = cpu_adapter_free,
     .step_begin = cpu_step_begin,
     .embed = cpu_embed,
     .qkv = cpu_qkv,
@@ -594,6 +753,7 @@ const struct backend_ops backend_cpu = {
     .mix_out = cpu_mix_out,
     .ffn_in = cpu_ffn_in,
     .ffn_out = cpu_ffn_out,
+    .layer_out = cpu_layer_out,
     .head = cpu_head,
     .resid_export = cpu_resid_export,
     .resid_import = cpu_resid_import,

@@ -69,6 +69,19 @@ struct gemm_input {
     int num_rows;
 };
 
+struct lora_adapter;
+struct lora_group;
+struct lora_rows { // of a step, those that have an adapter (lora.c)
+    int32_t *rows; // (T) the row of each slot: those of an adapter together
+    struct lora_group *groups;
+    int num_groups;
+    int32_t *next;      // (adapters) scratch
+    struct act_rows x;  // (slots of a chunk)
+    float *low;         // (slots of a chunk, 3, rank) A x
+    uint16_t *low_bf16; // the same, rounded
+    float *gate_up[2];  // (T, F)
+};
+
 struct result { // what step_out points to
     int32_t *ids, *rank, *top_ids;
     float *logprob, *share, *top_logprobs, *logits, *hidden;
@@ -91,9 +104,9 @@ struct device {
     struct pool *pool;
     enum dtype kv_dtype;
     int block_size;                              // a multiple of 16
-    int kv_heads, head_dim;                      // K and d, the same in all layers
-    int value_dim;                               // of what attention gives a head: d, of latent attention C
-    int max_q, max_group;                        // the most of any layer: H*d, H/K
+    int kv_size, kv_heads;                       // of a place of a page: model_kv_size(), model_kv_heads()
+    int max_q, max_group, max_kv, max_kv_heads;  // the most of any layer: H*d, H/K, K*d, K
+    int max_head_dim;                            // d
     int max_heads_in, max_heads_out, max_q_lora; // H*(n+r), H*v or H*d, U
     int max_ffn;                                 // F, or S of layers with experts
     int max_slot;                                // F of experts
@@ -112,7 +125,9 @@ struct device {
     struct err failure; // of a collective: the device is dead
 
     struct step_limits limits;
-    struct region arena; // everything below
+    struct lora_adapter **adapters; // (max_adapters)
+    struct region arena;            // everything below
+    struct lora_rows lora;
     float *resid, *q, *h;
     float *key, *value; // (T, K*d) of this step
     float *gate;        // (T, H*d) of the attention output, where layers have one
@@ -120,9 +135,10 @@ struct device {
     char *by_head;      // (threads) cpu_latent_scratch() bytes
     // Of recurrent layers: (T) rows q, k, v; (T) rows of the output gate and two numbers for each head; (T, heads*P)
     float *mix_in, *mix_gate, *mixed;
-    float *units[2];       // (N) what makes q and k of length 1 / sqrt(N) and 1
-    struct act_rows rows;  // (T)
-    struct act_rows slots; // (slots of a chunk), of experts
+    float *units[2];                 // (N) what makes q and k of length 1 / sqrt(N) and 1
+    float *layer_embed, *layer_rows; // (T, L*P) what layers take of each token; (threads, L*P)
+    struct act_rows rows;            // (T)
+    struct act_rows slots;           // (slots of a chunk), of experts
     struct routing routing;
     float *logits;  // (own head rows, padded V)
     int head_rows;  // rows that the head computes at a time
@@ -156,11 +172,15 @@ static inline void device_norm(const struct device *d, float *y, const float *x,
 static inline const float *device_ffn_input(const struct device *d) {
     return d->before ? d->before : d->resid;
 }
-static inline int device_kv_size(const struct device *d) { return d->kv_heads * d->head_dim; }
+// Elements of what attention gives a head.
+static inline int attn_value_dim(const struct attn_spec *a) {
+    return a->kind == ATTN_LATENT ? a->kv_lora : a->head_dim;
+}
 
 // weight.c
 struct weight *cpu_weight_load(struct device *dev, const struct weight_desc *desc, struct err *err);
 void cpu_weight_free(struct weight *w);
+struct weight_part cpu_part_shape(enum dtype dtype, int rows, int cols); // without data
 // Element-exact row of an embedding table.
 void cpu_embedding_row(float *y, const struct weight *w, int row);
 

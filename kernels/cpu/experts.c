@@ -111,15 +111,13 @@ static float largest(const float *x, int n) {
     return max;
 }
 
-// Experts and weights of one row; logits become scores.
-static void route_row(const struct device *dev, const struct layer *layer, float *logits, int32_t *experts,
-                      float *weights) {
+// The best of all scores, which logits become, and their weights.
+static void choose_at_once(const struct device *dev, const struct layer *layer, float *logits,
+                           int32_t *experts, float *weights) {
     const struct ffn_spec *f = &layer->ffn;
     int E = f->experts, k = f->top_k;
     float key[MAX_EXPERTS];
     bool may[MAX_EXPERTS];
-    for (int e = 0; f->router_bias && e < E; e++)
-        logits[e] += layer->router->bias[0][e];
     if (f->gating == GATING_SOFTMAX) {
         float sum = 0;
         dev->kernels->exp(logits, logits, E, largest(logits, E));
@@ -146,8 +144,49 @@ static void route_row(const struct device *dev, const struct layer *layer, float
         dev->kernels->exp(weights, weights, k, largest(weights, k));
     if (f->renormalise || f->gating == GATING_SOFTMAX_CHOSEN)
         divide(weights, k);
-    for (int i = 0; i < k; i++)
+}
+
+// The largest of the logits that are left, so often, each weighed among those left that are near it.
+static void choose_in_turn(const struct device *dev, const struct ffn_spec *f, const float *logits,
+                           int32_t *experts, float *weights) {
+    float weight[MAX_EXPERTS], near[MAX_EXPERTS];
+    bool left[MAX_EXPERTS];
+    memset(left, 1, (size_t)f->experts * sizeof *left);
+    for (int k = 0; k < f->top_k; k++) {
+        int n = 0;
+        float sum = 0;
+        choose(&experts[k], 1, logits, f->experts, left);
+        const float best = logits[experts[k]];
+        for (int e = 0; e < f->experts; e++)
+            if (left[e] && !((best - logits[e]) / fmaxf(fabsf(logits[e]), best) > f->near))
+                near[n++] = logits[e];
+        dev->kernels->exp(near, near, n, best);
+        for (int i = 0; i < n; i++)
+            sum += near[i];
+        weight[experts[k]] = 1 / sum;
+        left[experts[k]] = false;
+    }
+    sort_ids(experts, f->top_k);
+    for (int k = 0; k < f->top_k; k++)
+        weights[k] = weight[experts[k]];
+}
+
+// Experts and weights of one row; logits may become scores.
+static void route_row(const struct device *dev, const struct layer *layer, float *logits, int32_t *experts,
+                      float *weights) {
+    const struct ffn_spec *f = &layer->ffn;
+    for (int e = 0; e < f->experts; e++)
+        logits[e] *= model_scale(f->router_scale);
+    for (int e = 0; f->router_bias && e < f->experts; e++)
+        logits[e] += layer->router->bias[0][e];
+    if (f->gating == GATING_IN_TURN)
+        choose_in_turn(dev, f, logits, experts, weights);
+    else
+        choose_at_once(dev, layer, logits, experts, weights);
+    for (int i = 0; i < f->top_k; i++)
         weights[i] *= model_scale(f->scale);
+    for (int i = 0; i < f->top_k && f->expert_scale; i++)
+        weights[i] *= layer->expert_scale->vector[experts[i]];
 }
 
 struct route {
@@ -215,12 +254,15 @@ void cpu_experts_in(struct device *dev, const struct layer *layer, int num_token
         x = cpu_gemm_input(dev, device_ffn_input(dev), num_tokens, NULL, layer->gate_up, layer->ffn_norm);
         cpu_matmul_act(dev, dev->h, shared_size(layer), &x, layer->gate_up, f->act);
     }
-    x = cpu_gemm_input(dev, device_ffn_input(dev), num_tokens, NULL, layer->router, layer->ffn_norm);
+    x = cpu_gemm_input(dev, device_ffn_input(dev), num_tokens, NULL, layer->router,
+                       f->own_norms ? layer->router_norm : layer->ffn_norm);
     cpu_matmul(dev, (float *[3]){r->logits}, (int[3]){f->experts}, &x, layer->router);
     if (layer->shared_gate)
         cpu_matmul(dev, (float *[3]){r->gates}, (int[3]){1}, &x, layer->shared_gate);
     struct route job = {dev, layer};
     pool_run_items(dev->pool, route_worker, &job, num_tokens, (long long)num_tokens * f->experts > 1 << 10);
+    if (f->own_norms) // F32 as the router's
+        x = cpu_gemm_input(dev, device_ffn_input(dev), num_tokens, NULL, layer->router, layer->expert_norm);
     const float *floats = x.data[DTYPE_F32];
     size_t ldx = x.stride[DTYPE_F32] / sizeof *floats;
     for (int t = 0; t < num_tokens; t += CHUNK_ROWS) {

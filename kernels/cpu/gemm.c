@@ -387,8 +387,10 @@ void cpu_matmul_experts(struct device *dev, float *y, int ldy, const struct gemm
 void cpu_matmul_experts_gated(struct device *dev, float *y, int ldy, const struct gemm_input *x,
                               const struct weight *w, enum act act, const struct expert_rows *groups,
                               int num_groups) {
-    struct grouped job = {.all = make_job(dev, x, w, FINISH_GATED, y, ldy), .groups = groups};
-    CHECK(w->num_parts == 2 && w->part[0].rows == w->part[1].rows);
+    bool gated = w->num_parts == 2;
+    struct grouped job = {.all = make_job(dev, x, w, gated ? FINISH_GATED : FINISH_ACT, y, ldy),
+                          .groups = groups};
+    CHECK(!gated || w->part[0].rows == w->part[1].rows);
     job.all.act = dev->kernels->act[act];
     grouped_run(dev, &job, num_groups);
 }

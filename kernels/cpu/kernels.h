@@ -160,8 +160,9 @@ struct prefetch {
 // MAX_SHARES do. Fewer than L1_SHARES of them prefetch more at once than the L1 cache can wait for, and then
 // wait themselves, so they prefetch it into L2. Tiles of few tokens are bound by memory: they prefetch what
 // they need SOON, and near the end of the pair for the beginning of the next; where they go through both
-// panels at once, of both.
-enum { MAX_SHARES = 8, L1_SHARES = 6, FEW_TOKENS = 2, SOON = 4096 };
+// panels at once, of both. What takes longer to unpack than Q8_0, and BF16, comes faster from SOON_MORE ahead of that,
+// for two tokens into L2.
+enum { MAX_SHARES = 8, L1_SHARES = 6, FEW_TOKENS = 2, SOON = 4096, SOON_MORE = 4096 };
 
 // What is the same for all num_tiles of them, because divisions take long. panel: bytes
 struct prefetch_plan {

@@ -4,10 +4,8 @@
 #include "log.h"
 
 size_t cpu_kv_bytes(const struct device *dev, int num_blocks) {
-    size_t vectors =
-        kv_vectors(dev) * (size_t)dev->model.kv_layers * (size_t)(dev->block_size * dev->kv_heads);
-    return (size_t)num_blocks *
-           (kv_page_bytes(dev) + (dev->kv_dtype == DTYPE_I8 ? vectors * sizeof(float) : 0));
+    size_t scales = dev->kv_dtype == DTYPE_I8 ? kv_page_scales(dev) * sizeof(float) : 0;
+    return (size_t)num_blocks * (kv_page_bytes(dev) + scales);
 }
 
 size_t cpu_kv_region(const struct device *dev, int num_blocks) { return cpu_kv_bytes(dev, num_blocks) + 64; }
@@ -21,34 +19,33 @@ static void convert_vector(const struct device *dev, void *dst, float *scale, co
     }
 }
 
-void cpu_kv_write(struct device *dev, int kv_layer, int64_t slot, const float *key, const float *value) {
+void cpu_kv_write(struct device *dev, const struct layer *layer, int64_t slot, const float *key,
+                  const float *value) {
     int64_t page = slot / dev->block_size;
-    int token = (int)(slot % dev->block_size), d = dev->head_dim;
+    int token = (int)(slot % dev->block_size), d = layer->attn.head_dim;
     size_t size = kv_elem_bytes(dev);
     float row[MAX_HEAD_DIM], scale = 0; // d in kv_dtype
     CHECK(page < dev->limits.num_blocks);
     for (int which = 0; which < (int)kv_vectors(dev); which++)
-        for (int h = 0; h < dev->kv_heads; h++) {
+        for (int h = 0; h < layer->attn.kv_heads; h++) {
             const float *src = (which ? value : key) + h * d;
-            char *dst = kv_half(dev, kv_layer, page, which) + kv_offset(dev, h, token) * size;
+            char *dst = kv_half(dev, layer, page, which) + kv_offset(dev, d, h, token) * size;
             convert_vector(dev, row, &scale, src, d);
-            kv_scatter(dev, dst, which, token % ATTN_TILE, (const char *)row, size);
+            kv_scatter(dev, dst, (size_t)d, which, token % ATTN_TILE, (const char *)row, size);
             if (dev->kv_dtype == DTYPE_I8)
-                kv_scales(dev, kv_layer, page, which)[h * dev->block_size + token] = scale;
+                kv_scales(dev, layer, page, which)[h * dev->block_size + token] = scale;
         }
 }
 
 // At once: host and device are one, and every step before has been computed.
 void cpu_kv_copy(struct device *dev, const struct kv_move *moves, int num_moves) {
-    size_t halves = kv_vectors(dev) * (size_t)dev->model.kv_layers, bytes = kv_page_bytes(dev);
-    size_t scales = halves * (size_t)(dev->kv_heads * dev->block_size);
     for (int i = 0; i < num_moves; i++) {
         int32_t from = moves[i].from, to = moves[i].to;
         CHECK(from >= 0 && from < dev->limits.num_blocks && to >= 0 && to < dev->limits.num_blocks);
         if (from == to)
             continue;
-        memcpy(kv_half(dev, 0, to, 0), kv_half(dev, 0, from, 0), bytes);
+        memcpy(kv_page(dev, to), kv_page(dev, from), kv_page_bytes(dev));
         if (dev->kv_dtype == DTYPE_I8)
-            memcpy(kv_scales(dev, 0, to, 0), kv_scales(dev, 0, from, 0), scales * sizeof(float));
+            memcpy(kv_page_scale(dev, to), kv_page_scale(dev, from), kv_page_scales(dev) * sizeof(float));
     }
 }

@@ -131,7 +131,7 @@ static void finish_row(const struct finish *job, int t) {
             rotate_head(q + C, rope, interleaved, position);
     }
     if (slot >= 0)
-        cpu_kv_write(dev, job->layer->kv_layer, slot, vector, NULL);
+        cpu_kv_write(dev, job->layer, slot, vector, NULL);
 }
 
 static void finish_worker(void *ctx, int thread, int num_threads) {

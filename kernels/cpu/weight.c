@@ -31,7 +31,7 @@ static void pack_worker(void *ctx, int thread, int num_threads) {
     }
 }
 
-static struct weight_part part_shape(enum dtype dtype, int rows, int cols) {
+struct weight_part cpu_part_shape(enum dtype dtype, int rows, int cols) {
     struct weight_part p = {.dtype = dtype, .rows = rows, .cols = cols};
     p.num_panels = (rows + LANES - 1) / LANES;
     p.block = pack_block(dtype);
@@ -99,14 +99,14 @@ struct weight *cpu_weight_load(struct device *dev, const struct weight_desc *des
     }
     w->role = desc->role;
     // Kept row-major: norms, and a table that is nothing but a table.
-    bool vectors = weight_is_plain(desc->role),
-         plain = vectors || (desc->role == WEIGHT_EMBED && !dev->model.tied);
+    bool vectors = weight_is_plain(desc->role), plain = vectors || desc->role == WEIGHT_LAYER_EMBED ||
+                                                        (desc->role == WEIGHT_EMBED && !dev->model.tied);
     size_t bytes = 0, offset[3] = {0}, bias_offset[3] = {0};
     for (int i = 0; i < 3 && desc->part[i].data; i++, w->num_parts++) {
         const struct tensor *t = &desc->part[i];
         int rows = t->ndim >= 2 ? (int)t->shape[t->ndim - 2] : 1, cols = (int)t->shape[t->ndim - 1];
         struct weight_part *p = &w->part[i];
-        *p = part_shape(t->dtype, rows, cols);
+        *p = cpu_part_shape(t->dtype, rows, cols);
         w->num_panels += p->num_panels;
         w->num_experts = t->ndim == 3 ? (int)t->shape[0] : 0;
         size_t experts = w->num_experts > 0 ? (size_t)w->num_experts : 1;
@@ -115,7 +115,7 @@ struct weight *cpu_weight_load(struct device *dev, const struct weight_desc *des
                                : experts * (size_t)p->num_panels * p->panel_bytes);
         bias_offset[i] = bytes;
         if (desc->bias[i].data)
-            bytes += align64(experts * (size_t)(desc->role == WEIGHT_NORM ? cols : rows) * sizeof(float));
+            bytes += align64(experts * (size_t)(t->ndim == 1 ? cols : rows) * sizeof(float));
     }
     if (desc->role == WEIGHT_ATTN_OUT || desc->role == WEIGHT_DOWN || desc->role == WEIGHT_MIX_OUT)
         cut_segments(w, dev, desc);
@@ -131,7 +131,7 @@ struct weight *cpu_weight_load(struct device *dev, const struct weight_desc *des
         if (desc->bias[i].data && desc->role != WEIGHT_MIX_CONV) {
             w->bias[i] = (float *)(void *)(memory + bias_offset[i]);
             size_t experts = w->num_experts > 0 ? (size_t)w->num_experts : 1;
-            size_t n = desc->role == WEIGHT_NORM ? (size_t)w->part[i].cols : (size_t)w->part[i].rows;
+            size_t n = desc->part[i].ndim == 1 ? (size_t)w->part[i].cols : (size_t)w->part[i].rows;
             memcpy(w->bias[i], desc->bias[i].data, experts * n * sizeof(float));
         }
         if (w->num_experts > 0)

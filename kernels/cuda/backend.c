@@ -51,10 +51,14 @@ static const char *spec_problem(const struct model_config *m, const struct attn_
         return "the attention output is gated";
     if (a->temp_scale > 0)
         return "queries have a temperature by position";
+    if (a->bidirectional)
+        return "attention is bidirectional";
     if (a->chunked)
         return "attention keeps to chunks of tokens";
     if (a->sinks)
         return "attention has sinks";
+    if (a->shares_kv || a->v_norm)
+        return "a layer shares the keys of another, or normalises values";
     return NULL;
 }
 
@@ -66,7 +70,7 @@ static const char *model_problem(const struct model_config *m) {
     for (int i = 0; i < m->num_attn && !problem; i++)
         problem = spec_problem(m, &m->attn[i]);
     for (int i = 0; i < m->num_ffn && !problem; i++)
-        problem = m->ffn[i].hidden < 1 ? "a dimension of the model is not positive" : NULL;
+        problem = m->ffn[i].hidden < 1 ? "a layer has no feed-forward" : NULL;
     for (int i = 0; i < m->num_ffn && !problem; i++)
         problem = m->ffn[i].act != ACT_SILU                 ? "the activation of the feed-forward is not SiLU"
                   : m->ffn[i].no_gate                       ? "the feed-forward has no gate"
@@ -77,6 +81,8 @@ static const char *model_problem(const struct model_config *m) {
         problem = "norms are LayerNorm";
     if (!problem && m->block != BLOCK_SEQUENTIAL)
         problem = "attention and feed-forward run side by side";
+    if (!problem && (m->layer_embed > 0 || m->layer_scale))
+        problem = "layers have embeddings or scales of their own";
     if (!problem && m->head_bias)
         problem = "the head has a bias";
     if (!problem && m->logit_softcap > 0)

@@ -147,7 +147,7 @@ void cuda_step_end(struct device *dev);
 enum status cuda_sync(struct device *dev, struct step_out *out, struct err *err);
 
 // phases.c: as in backend.h
-void cuda_phase_embed(struct device *dev, const struct weight *table, const struct step *step);
+void cuda_phase_embed(struct device *dev, const struct model *model, const struct step *step);
 void cuda_phase_qkv(struct device *dev, const struct layer *layer, const struct step *step);
 void cuda_phase_attn_prefill(struct device *dev, const struct layer *layer, const struct step *step);
 void cuda_phase_attn_decode(struct device *dev, const struct layer *layer, const struct step *step);

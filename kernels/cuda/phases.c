@@ -5,12 +5,12 @@
 
 static int min_int(int a, int b) { return a < b ? a : b; }
 
-void cuda_phase_embed(struct device *dev, const struct weight *table, const struct step *step) {
+void cuda_phase_embed(struct device *dev, const struct model *model, const struct step *step) {
     (void)step;
     struct cuda_embed a = {.ids = dev->inputs.ids,
                            .sampled = dev->ids,
-                           .table = table->table,
-                           .dtype = table->dtype,
+                           .table = model->embed->table,
+                           .dtype = model->embed->dtype,
                            .resid = dev->resid,
                            .factor = model_scale(dev->model.embed_scale),
                            .rows = dev->work.num_tokens,

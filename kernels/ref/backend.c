@@ -1,5 +1,6 @@
 // The reference backend: every phase composed of the primitives of ref_ops.h, one row after another, keys and
 // values in the canonical order of kv_export. Slow and plain on purpose. Over 600 lines: every phase, once.
+#include "ref_adapters.h"
 #include "ref_latent.h"
 #include "ref_mix.h"
 
@@ -35,9 +36,11 @@ struct device {
     struct step_limits limits;
     float *resid, *q, *h;  // (T, D), (T, H*d), (T, max(H*d, H*v, F, S + top_k*F))
     float *norm, *weighed; // (D)
+    float *shared;         // (D) what the shared expert gives
     float *wide, *scores;  // (max(H*d, U + H*(n+r), 2*F, D)), (V)
     float *before;         // (T, D) with parallel blocks: the residual stream without attention's part
     float *mixed, *mix_in, *mix_gate; // (T, heads*P), (2, channels or 3*D), (heads*P + 2*heads)
+    float *layer_embed, *layer_row;   // (T, L*P) what layers take of each token; (L*P)
     int *experts;                     // (T, top_k) of the rows of this layer,
     float *expert_weights;            // and their weights
     double *sum;                      // (D) over them
@@ -49,6 +52,7 @@ struct device {
     int rank, world;
     struct comm *comm; // NULL: one rank
     bool apart;        // the ranks have lost each other
+    struct ref_adapters adapters;
 };
 
 static int max_int(int a, int b) { return a > b ? a : b; }
@@ -59,6 +63,13 @@ static int max_q_size(const struct model_config *m) {
     int size = 0;
     for (int i = 0; i < m->num_attn; i++)
         size = max_int(size, q_size(&m->attn[i]));
+    return size;
+}
+
+static int max_head_dim(const struct model_config *m) {
+    int size = 0;
+    for (int i = 0; i < m->num_attn; i++)
+        size = max_int(size, m->attn[i].head_dim);
     return size;
 }
 
@@ -138,9 +149,17 @@ static void weight_free(struct weight *w) {
     free(w);
 }
 
+static enum status ref_adapter_load(struct device *dev, int slot, const struct adapter_desc *desc,
+                                    struct err *err) {
+    return ref_adapters_load(&dev->adapters, slot, desc, err);
+}
+
+static void ref_adapter_free(struct device *dev, int slot) { ref_adapters_unload(&dev->adapters, slot); }
+
 static void ref_close(struct device *dev) {
     if (!dev)
         return;
+    ref_adapters_close(&dev->adapters);
     while (dev->weights) {
         struct weight *next = dev->weights->next;
         weight_free(dev->weights);
@@ -152,9 +171,10 @@ static void ref_close(struct device *dev) {
             free(r->top_logprobs), free(r->logits), free(r->hidden), free(r->failed);
     }
     free(dev->resid), free(dev->q), free(dev->h), free(dev->mixed), free(dev->mix_in), free(dev->mix_gate);
-    free(dev->experts), free(dev->expert_weights), free(dev->sum);
-    free(dev->before), free(dev->norm), free(dev->weighed), free(dev->wide), free(dev->scores),
-        free(dev->keys), free(dev->values), free(dev->kv);
+    free(dev->experts), free(dev->expert_weights), free(dev->sum), free(dev->layer_embed),
+        free(dev->layer_row);
+    free(dev->before), free(dev->norm), free(dev->weighed), free(dev->shared), free(dev->wide),
+        free(dev->scores), free(dev->keys), free(dev->values), free(dev->kv);
     free(dev);
 }
 
@@ -208,11 +228,14 @@ static struct weight *ref_weight_load(struct device *dev, const struct weight_de
     return w;
 }
 
+// Of the keys, or the values, of a place
+static size_t kv_place_bytes(const struct device *dev) {
+    return (size_t)dev->block_size * backend_kv_place_bytes(&dev->model, dev->kv_dtype);
+}
+
 static size_t ref_kv_block_bytes(struct device *dev) {
     const struct model_config *m = &dev->model;
-    const struct attn_spec *a = &m->attn[0]; // all specs keep vectors of one size
-    size_t keys = (size_t)(attn_kv_vectors(a) * m->kv_layers) * (size_t)(dev->block_size * a->kv_heads) *
-                  backend_kv_vector_bytes(dev->kv_dtype, a->head_dim);
+    size_t keys = (size_t)(attn_kv_vectors(&m->attn[0]) * m->kv_layers) * kv_place_bytes(dev);
     size_t states = (size_t)m->state_layers * (size_t)model_state_size(m) * sizeof(float);
     return states == 0 ? keys : (keys > states ? keys + 3 : states) / 4 * 4;
 }
@@ -226,21 +249,23 @@ static void *zeroed(struct device *dev, size_t n, size_t size) {
 static enum status ref_reserve(struct device *dev, const struct step_limits *limits, struct err *err) {
     const struct model_config *m = &dev->model;
     size_t T = (size_t)limits->max_tokens, R = (size_t)limits->max_rows, V = (size_t)m->vocab;
-    size_t q = (size_t)max_q_size(m), F = (size_t)max_ffn(m), d = (size_t)m->attn[0].head_dim;
+    size_t q = (size_t)max_q_size(m), F = (size_t)max_ffn(m), d = (size_t)max_head_dim(m);
     size_t D = (size_t)m->hidden, scratch = (size_t)max_attn_size(m, true),
            out = (size_t)max_attn_size(m, false);
-    size_t wide = scratch > 2 * F ? scratch : 2 * F;
+    size_t wide = scratch > 2 * F ? scratch : 2 * F, P = (size_t)m->layer_embed;
+    wide = wide > 2 * P ? wide : 2 * P;
     int v = 0, in = 0, gate = 0;
     dev->limits = *limits;
     dev->resid = zeroed(dev, T * D, sizeof(float));
     dev->q = zeroed(dev, T * q, sizeof(float));
-    dev->h = zeroed(dev, T * (out > F ? out : F), sizeof(float));
+    dev->h = zeroed(dev, T * (out > F ? out : F) + P, sizeof(float));
     dev->experts = zeroed(dev, T * (size_t)max_top_k(m), sizeof *dev->experts);
     dev->expert_weights = zeroed(dev, T * (size_t)max_top_k(m), sizeof(float));
     dev->sum = zeroed(dev, D, sizeof *dev->sum);
     dev->norm = zeroed(dev, D, sizeof(float));
     dev->weighed = zeroed(dev, D, sizeof(float));
-    dev->before = zeroed(dev, m->block == BLOCK_SEQUENTIAL ? 0 : T * D, sizeof(float));
+    dev->shared = zeroed(dev, D, sizeof(float));
+    dev->before = zeroed(dev, block_is_parallel(m->block) ? T * D : 0, sizeof(float));
     dev->wide = zeroed(dev, wide > D ? wide : D, sizeof(float));
     dev->scores = zeroed(dev, V, sizeof(float));
     for (int i = 0; i < m->num_mix; i++) {
@@ -248,9 +273,12 @@ static enum status ref_reserve(struct device *dev, const struct step_limits *lim
         in = max_int(in, mix_in_size(&m->mix[i]));
         gate = max_int(gate, mix_gate_size(&m->mix[i]));
     }
+    dev->layer_embed = zeroed(dev, T * P * (size_t)m->num_layers, sizeof(float));
+    dev->layer_row = zeroed(dev, P * (size_t)m->num_layers, sizeof(float));
     dev->mixed = zeroed(dev, T * (size_t)v, sizeof(float));
     dev->mix_in = zeroed(dev, 2 * (size_t)in, sizeof(float));
     dev->mix_gate = zeroed(dev, (size_t)gate, sizeof(float));
+    dev->out_of_memory |= !ref_adapters_open(&dev->adapters, m->num_layers, limits, wide > D ? wide : D);
     dev->keys = zeroed(dev, (size_t)limits->max_context * d, sizeof(float));
     dev->values = zeroed(dev, (size_t)limits->max_context * d, sizeof(float));
     dev->kv = zeroed(dev, (size_t)limits->num_blocks, ref_kv_block_bytes(dev));
@@ -280,26 +308,71 @@ static bool ref_step_begin(struct device *dev, const struct step *step) {
     CHECK(step->num_tokens <= dev->limits.max_tokens && step->num_rows <= dev->limits.max_rows &&
           step->num_seqs <= dev->limits.max_seqs);
     CHECK(dev->num_begun - dev->num_synced < 2);
+    ref_adapters_begin(&dev->adapters, step);
     dev->num_begun++;
     return false;
 }
 
 static void ref_step_end(struct device *dev) { (void)dev; }
 
-static void ref_embed(struct device *dev, const struct weight *table, const struct step *step) {
-    int D = dev->model.hidden;
+// y = x normalised as the model does, by weights of the norm from `first` on
+static void norm_row(const struct device *dev, float *y, const float *x, const struct weight *norm, int first,
+                     int n) {
+    const float *w = (const float *)norm->part[0].data + first;
+    if (dev->model.norm == NORM_LAYER)
+        ref_layernorm(y, x, w, norm->part[0].bias, n, dev->model.norm_eps);
+    else
+        ref_rmsnorm(y, x, w, n, dev->model.norm_eps);
+}
+
+static int32_t token_of(const struct device *dev, const struct weight *table, const struct step *step,
+                        int t) {
     const struct result *before = &dev->result[(dev->num_begun - 1) & 1];
-    for (int t = 0; t < step->num_tokens; t++) {
-        int32_t id = step->ids[t];
-        if (id < 0) {
-            CHECK(-1 - id < before->num_rows);
-            id = before->ids[-1 - id];
-        }
-        CHECK(id < table->part[0].rows);
-        float *row = dev->resid + (size_t)t * (size_t)D;
-        for (int i = 0; i < D; i++)
-            row[i] = ref_element(&table->part[0], id, i) * model_scale(dev->model.embed_scale);
+    int32_t id = step->ids[t];
+    if (id < 0) {
+        CHECK(-1 - id < before->num_rows);
+        id = before->ids[-1 - id];
     }
+    CHECK(id < table->part[0].rows);
+    return id;
+}
+
+// What layers take of each token.
+static void embed_layers(struct device *dev, const struct model *model, const struct step *step) {
+    int D = dev->model.hidden, L = dev->model.num_layers, P = dev->model.layer_embed;
+    for (int t = 0; t < step->num_tokens; t++) {
+        float *to = dev->layer_embed + (size_t)t * (size_t)(L * P);
+        int32_t id = token_of(dev, model->layer_embed, step, t);
+        ref_matvec(dev->layer_row, dev->resid + (size_t)t * (size_t)D, &model->layer_embed_in->part[0]);
+        for (int i = 0; i < L * P; i++)
+            dev->layer_row[i] = (float)((double)dev->layer_row[i] / sqrt(D));
+        for (int l = 0; l < L; l++)
+            norm_row(dev, to + l * P, dev->layer_row + l * P, model->layer_embed_norm, 0, P);
+        for (int i = 0; i < L * P; i++) {
+            double own = (double)ref_element(&model->layer_embed->part[0], id, i) * sqrt(P);
+            to[i] = (float)(((double)to[i] + own) / sqrt(2));
+        }
+    }
+}
+
+static void ref_embed(struct device *dev, const struct model *model, const struct step *step) {
+    const struct weight *table = model->embed;
+    int D = dev->model.hidden;
+    for (int t = 0; t < step->num_tokens; t++) {
+        int32_t id = token_of(dev, table, step, t);
+        float *row = dev->resid + (size_t)t * (size_t)D;
+        for (int i = 0; i < D; i++) {
+            row[i] = ref_element(&table->part[0], id, i) * model_scale(dev->model.embed_scale);
+            if (model->types)
+                row[i] += ref_element(&model->types->part[0], step->types ? step->types[t] : 0, i);
+            if (model->positions)
+                row[i] += ref_element(&model->positions->part[0], step->positions[t], i);
+        }
+        if (model->embed_norm)
+            norm_row(dev, row, row, model->embed_norm, 0, D);
+    }
+    if (dev->model.layer_embed > 0)
+        embed_layers(dev, model, step);
 }
 
 static char *kv_block(struct device *dev, int64_t block) {
@@ -313,9 +386,8 @@ static char *kv_at(struct device *dev, const struct layer *layer, int which, int
     size_t row = dtype_row_bytes(dev->kv_dtype, a->head_dim);
     size_t all = (size_t)(dev->block_size * a->kv_heads);
     size_t vector = (size_t)(slot % dev->block_size * a->kv_heads + head);
-    size_t index = (size_t)(layer->kv_layer * attn_kv_vectors(a) + which);
-    char *half = kv_block(dev, slot / dev->block_size) +
-                 index * all * backend_kv_vector_bytes(dev->kv_dtype, a->head_dim);
+    size_t index = (size_t)(layer->kv_layer * attn_kv_vectors(a) + which * attn_kv_places(a));
+    char *half = kv_block(dev, slot / dev->block_size) + index * kv_place_bytes(dev);
     *scale = half + all * row + vector * sizeof(float);
     return half + vector * row;
 }
@@ -346,16 +418,6 @@ static void kv_fetch(struct device *dev, const struct layer *layer, int which, i
             x[i] = (float)((int8_t *)src)[i] * ref_fetch(scale, DTYPE_F32);
         else
             x[i] = ref_fetch(src + dtype_row_bytes(dev->kv_dtype, i), dev->kv_dtype);
-}
-
-// y = x normalised as the model does, by weights of the norm from `first` on
-static void norm_row(const struct device *dev, float *y, const float *x, const struct weight *norm, int first,
-                     int n) {
-    const float *w = (const float *)norm->part[0].data + first;
-    if (dev->model.norm == NORM_LAYER)
-        ref_layernorm(y, x, w, norm->part[0].bias, n, dev->model.norm_eps);
-    else
-        ref_rmsnorm(y, x, w, n, dev->model.norm_eps);
 }
 
 // Norm of each head by its own weight where the layer has one, and rotation.
@@ -417,16 +479,22 @@ static void ref_qkv(struct device *dev, const struct layer *layer, const struct 
             continue;
         }
         ref_matvec(head, dev->norm, &layer->qkv->part[0]);
+        ref_adapters_add(&dev->adapters, head, dev->norm, layer->index, ADAPTER_Q, t);
         finish_heads(dev, a, head, a->heads, layer->q_norm, step->positions[t]);
         for (int i = 0; i < q_size(a); i++)
             head[i] *= attn_temperature(a, step->positions[t]);
-        if (slots[t] < 0)
+        if (slots[t] < 0 || a->shares_kv)
             continue;
         CHECK(slots[t] < (int64_t)dev->limits.num_blocks * dev->block_size);
         for (int which = 0; which < 2; which++) {
             ref_matvec(dev->wide, dev->norm, &layer->qkv->part[1 + which]);
+            ref_adapters_add(&dev->adapters, dev->wide, dev->norm, layer->index,
+                             which ? ADAPTER_V : ADAPTER_K, t);
             if (which == 0)
                 finish_heads(dev, a, dev->wide, a->kv_heads, layer->k_norm, step->positions[t]);
+            for (int h = 0; which == 1 && a->v_norm && h < a->kv_heads; h++)
+                ref_rmsnorm(dev->wide + h * a->head_dim, dev->wide + h * a->head_dim, NULL, a->head_dim,
+                            dev->model.norm_eps);
             kv_store(dev, layer, which, slots[t], dev->wide);
         }
     }
@@ -439,18 +507,19 @@ static void attend_sequence(struct device *dev, const struct layer *layer, const
     const int32_t *blocks = pages->block_ids + pages->block_start[s];
     int d = a->head_dim, group = a->heads / a->kv_heads;
     const float *values = a->kind == ATTN_LATENT ? dev->keys : dev->values;
-    int first = kv_first_seen(step->positions[step->query_start[s]], a->window, a->chunked);
+    int context = step->context_len[s], first, begin, end;
+    attn_seen(a, step->positions[step->query_start[s]], context, &first, &end);
     const float *sinks = layer->sinks ? layer->sinks->part[0].data : NULL;
     for (int kvh = 0; kvh < a->kv_heads; kvh++) {
-        CHECK(step->context_len[s] <= dev->limits.max_context);
-        for (int p = first; p < step->context_len[s]; p++) {
+        CHECK(context <= dev->limits.max_context);
+        for (int p = first; p < context; p++) {
             int64_t slot = (int64_t)blocks[p / dev->block_size] * dev->block_size + p % dev->block_size;
             kv_fetch(dev, layer, 0, slot, kvh, dev->keys + (size_t)p * (size_t)d);
             if (a->kind != ATTN_LATENT)
                 kv_fetch(dev, layer, 1, slot, kvh, dev->values + (size_t)p * (size_t)d);
         }
         for (int t = step->query_start[s]; t < step->query_start[s + 1]; t++) {
-            int end = step->positions[t] + 1, begin = kv_first_seen(end - 1, a->window, a->chunked);
+            attn_seen(a, step->positions[t], context, &begin, &end);
             for (int g = 0; g < group; g++) {
                 size_t head = (size_t)t * (size_t)q_size(a) + (size_t)((kvh * group + g) * d);
                 ref_attention(dev->h + head, dev->q + head, dev->keys + (size_t)begin * (size_t)d,
@@ -511,28 +580,40 @@ static void ref_mix_phase(struct device *dev, const struct layer *layer, const s
     }
 }
 
-// x += residual_scale * post_norm(all_reduce(dev->wide) + bias), bias or NULL
+// The sum over the ranks of x (D).
+static void sum_ranks(struct device *dev, float *x) {
+    if (dev->comm)
+        dev->apart |= dev->comm->ops->all_reduce(dev->comm, x, (size_t)dev->model.hidden) != STATUS_OK;
+}
+
+// x += residual_scale * post_norm(dev->wide + bias), bias or NULL; or the norm is of the sum
 static void add_wide(struct device *dev, float *x, const float *bias, const struct weight *post_norm) {
     int D = dev->model.hidden;
     float scale = model_scale(dev->model.residual_scale);
-    if (dev->comm)
-        dev->apart |= dev->comm->ops->all_reduce(dev->comm, dev->wide, (size_t)D) != STATUS_OK;
     for (int i = 0; bias && i < D; i++)
         dev->wide[i] += bias[i];
-    if (post_norm)
+    bool sum = dev->model.block == BLOCK_SUM_NORM;
+    if (post_norm && !sum)
         norm_row(dev, dev->wide, dev->wide, post_norm, 0, D);
     for (int i = 0; i < D; i++)
         x[i] += scale * dev->wide[i];
+    if (post_norm && sum)
+        norm_row(dev, x, x, post_norm, 0, D);
 }
 
-// resid += residual_scale * post_norm(all_reduce(h · Wᵀ) + bias)
-static void add_projection(struct device *dev, const float *h, const struct weight *w,
-                           const struct weight *post_norm, const struct step *step) {
+// resid += residual_scale * post_norm(all_reduce(h · Wᵀ) + bias), with what adapters add to the product
+static void add_projection(struct device *dev, const float *h, const struct layer *layer,
+                           enum adapter_target target, const struct weight *w, const struct weight *post_norm,
+                           const struct step *step) {
     struct ref_matrix part = w->part[0];
     if (dev->comm)
         part.bias = NULL; // every rank has it, the sum takes it once
     for (int t = 0; t < step->num_tokens; t++) {
         ref_matvec(dev->wide, h + (size_t)t * (size_t)part.cols, &part);
+        if (target != ADAPTER_TARGETS)
+            ref_adapters_add(&dev->adapters, dev->wide, h + (size_t)t * (size_t)part.cols, layer->index,
+                             target, t);
+        sum_ranks(dev, dev->wide);
         add_wide(dev, dev->resid + (size_t)t * (size_t)part.rows, dev->comm ? w->part[0].bias : NULL,
                  post_norm);
     }
@@ -548,9 +629,9 @@ static void ref_attn_out(struct device *dev, const struct layer *layer, const st
             h[i] = (float)((double)h[i] / (1 + exp(-(double)dev->wide[i])));
     }
     memcpy(dev->before, dev->resid,
-           dev->model.block == BLOCK_SEQUENTIAL
-               ? 0
-               : (size_t)step->num_tokens * (size_t)dev->model.hidden * sizeof *dev->before);
+           block_is_parallel(dev->model.block)
+               ? (size_t)step->num_tokens * (size_t)dev->model.hidden * sizeof *dev->before
+               : 0);
     const struct attn_spec *a = &layer->attn;
     size_t in = (size_t)q_size(a), out = (size_t)attn_out_size(a);
     if (a->kind == ATTN_LATENT) {
@@ -559,11 +640,11 @@ static void ref_attn_out(struct device *dev, const struct layer *layer, const st
         for (size_t t = 0; t < (size_t)step->num_tokens; t++)
             ref_latent_out(dev->h + t * out, &w, a, dev->q + t * in);
     }
-    add_projection(dev, dev->h, layer->attn_out, layer->attn_post_norm, step);
+    add_projection(dev, dev->h, layer, ADAPTER_OUT, layer->attn_out, layer->attn_post_norm, step);
 }
 
 static void ref_mix_out(struct device *dev, const struct layer *layer, const struct step *step) {
-    add_projection(dev, dev->mixed, layer->mix_out, NULL, step);
+    add_projection(dev, dev->mixed, layer, ADAPTER_TARGETS, layer->mix_out, NULL, step);
 }
 
 // h (F) = act(gate) * up, or act(gate) where up is NULL, of the row x
@@ -591,37 +672,46 @@ static struct ref_matrix expert_matrix(const struct ref_matrix *all, int n, int 
     return m;
 }
 
-// Row t: which experts, gate and up of the shared one and of those of them that this rank has.
-static void experts_in(struct device *dev, const struct layer *layer, int t) {
+// Row t, of which x is the residual stream and dev->norm what ffn_norm makes of it: which experts, gate and up of the
+// shared one and of those of them that this rank has.
+static void experts_in(struct device *dev, const struct layer *layer, const float *x, int t) {
     const struct ffn_spec *f = &layer->ffn;
     int S = layer->gate_up ? layer->gate_up->part[0].rows : 0, F = f->hidden, first;
     int n = own_experts(dev, f, &first), *chosen = dev->experts + (size_t)t * (size_t)f->top_k;
     float *h = dev->h + (size_t)t * (size_t)(S + f->top_k * F), gate;
-    ref_matvec(dev->wide, dev->norm, &layer->router->part[0]);
-    ref_route(chosen, dev->expert_weights + (size_t)t * (size_t)f->top_k, dev->wide,
-              layer->select_bias ? layer->select_bias->part[0].data : NULL, f);
     if (S > 0)
-        gate_and_up(dev, h, dev->norm, &layer->gate_up->part[0], &layer->gate_up->part[1], f->act);
+        gate_and_up(dev, h, dev->norm, &layer->gate_up->part[0], f->no_gate ? NULL : &layer->gate_up->part[1],
+                    f->act);
     if (S > 0 && layer->shared_gate) {
         ref_matvec(&gate, dev->norm, &layer->shared_gate->part[0]);
         for (int i = 0; i < S; i++)
             h[i] = (float)((double)h[i] / (1 + exp(-(double)gate)));
     }
+    if (f->own_norms)
+        normalise(dev, x, layer->router_norm);
+    ref_matvec(dev->wide, dev->norm, &layer->router->part[0]);
+    for (int e = 0; e < f->experts; e++)
+        dev->wide[e] *= model_scale(f->router_scale);
+    ref_route(chosen, dev->expert_weights + (size_t)t * (size_t)f->top_k, dev->wide,
+              layer->select_bias ? layer->select_bias->part[0].data : NULL,
+              f->expert_scale ? layer->expert_scale->part[0].data : NULL, f);
+    if (f->own_norms)
+        normalise(dev, x, layer->expert_norm);
     for (int k = 0; k < f->top_k; k++) {
         if (chosen[k] < first || chosen[k] >= first + n)
             continue;
         struct ref_matrix m[2];
-        for (int i = 0; i < 2; i++)
+        for (int i = 0; i < (f->no_gate ? 1 : 2); i++)
             m[i] = expert_matrix(&layer->expert_gate_up->part[i], n, chosen[k] - first);
         float *weight = &dev->expert_weights[t * f->top_k + k];
         for (int i = 0; i < dev->model.hidden; i++)
             dev->weighed[i] = f->weigh_input ? dev->norm[i] * *weight : dev->norm[i];
         *weight = f->weigh_input ? 1 : *weight;
-        gate_and_up(dev, h + S + k * F, dev->weighed, &m[0], &m[1], f->act);
+        gate_and_up(dev, h + S + k * F, dev->weighed, &m[0], f->no_gate ? NULL : &m[1], f->act);
     }
 }
 
-// The other half of it: the sum over them.
+// The other half of it, into dev->wide: the sum over them and over the ranks.
 static void experts_out(struct device *dev, const struct layer *layer, int t) {
     const struct ffn_spec *f = &layer->ffn;
     int S = layer->gate_up ? layer->gate_up->part[0].rows : 0, F = f->hidden, D = dev->model.hidden, first;
@@ -629,11 +719,11 @@ static void experts_out(struct device *dev, const struct layer *layer, int t) {
     const float *h = dev->h + (size_t)t * (size_t)(S + f->top_k * F);
     double *sum = dev->sum;
     memset(sum, 0, (size_t)D * sizeof *sum);
-    if (S > 0) {
-        ref_matvec(dev->wide, h, &layer->down->part[0]);
-        for (int i = 0; i < D; i++)
-            sum[i] = (double)dev->wide[i];
-    }
+    memset(dev->shared, 0, (size_t)D * sizeof *dev->shared);
+    if (S > 0)
+        ref_matvec(dev->shared, h, &layer->down->part[0]);
+    for (int i = 0; i < D && !f->own_norms; i++)
+        sum[i] = (double)dev->shared[i];
     for (int k = 0; k < f->top_k; k++) {
         int expert = dev->experts[t * f->top_k + k];
         if (expert < first || expert >= first + n)
@@ -645,31 +735,64 @@ static void experts_out(struct device *dev, const struct layer *layer, int t) {
     }
     for (int i = 0; i < D; i++)
         dev->wide[i] = (float)sum[i];
+    sum_ranks(dev, dev->wide);
+    if (!f->own_norms)
+        return;
+    sum_ranks(dev, dev->shared);
+    norm_row(dev, dev->wide, dev->wide, layer->expert_post_norm, 0, D);
+    norm_row(dev, dev->shared, dev->shared, layer->shared_post_norm, 0, D);
+    for (int i = 0; i < D; i++)
+        dev->wide[i] += dev->shared[i];
 }
 
 static void ref_ffn_in(struct device *dev, const struct layer *layer, const struct step *step) {
     int D = dev->model.hidden;
-    const float *x = dev->model.block == BLOCK_SEQUENTIAL ? dev->resid : dev->before;
+    const float *x = block_is_parallel(dev->model.block) ? dev->before : dev->resid;
     for (int t = 0; t < step->num_tokens; t++) {
         normalise(dev, x + (size_t)t * (size_t)D, layer->ffn_norm);
         if (layer->ffn.experts > 0) {
-            experts_in(dev, layer, t);
+            experts_in(dev, layer, x + (size_t)t * (size_t)D, t);
             continue;
         }
-        const struct ref_matrix *gate = &layer->gate_up->part[0]; // ranks may have unequal shares
-        gate_and_up(dev, dev->h + (size_t)t * (size_t)gate->rows, dev->norm, gate,
-                    layer->ffn.no_gate ? NULL : gate + 1, layer->ffn.act);
+        int F = layer->gate_up->part[0].rows; // ranks may have unequal shares
+        bool gated = !layer->ffn.no_gate;
+        float *gate = dev->wide, *up = gated ? gate + F : gate;
+        project(dev->wide, dev->norm, layer->gate_up);
+        if (gated)
+            ref_adapters_add(&dev->adapters, gate, dev->norm, layer->index, ADAPTER_GATE, t);
+        ref_adapters_add(&dev->adapters, up, dev->norm, layer->index, ADAPTER_UP, t);
+        ref_act(dev->h + (size_t)t * (size_t)F, layer->ffn.act, gate, gated ? up : NULL, F);
     }
 }
 
 static void ref_ffn_out(struct device *dev, const struct layer *layer, const struct step *step) {
     if (layer->ffn.experts == 0) {
-        add_projection(dev, dev->h, layer->down, layer->ffn_post_norm, step);
+        add_projection(dev, dev->h, layer, ADAPTER_DOWN, layer->down, layer->ffn_post_norm, step);
         return;
     }
     for (int t = 0; t < step->num_tokens; t++) {
         experts_out(dev, layer, t);
         add_wide(dev, dev->resid + (size_t)t * (size_t)dev->model.hidden, NULL, layer->ffn_post_norm);
+    }
+}
+
+static void ref_layer_out(struct device *dev, const struct layer *layer, const struct step *step) {
+    int D = dev->model.hidden, L = dev->model.num_layers, P = dev->model.layer_embed;
+    float scale = layer->layer_scale ? ((const float *)layer->layer_scale->part[0].data)[0] : 1;
+    for (int t = 0; t < step->num_tokens; t++) {
+        float *x = dev->resid + (size_t)t * (size_t)D;
+        if (P > 0) {
+            const float *own = dev->layer_embed + ((size_t)t * (size_t)L + (size_t)layer->index) * (size_t)P;
+            gate_and_up(dev, dev->h, x, &layer->embed_gate->part[0], NULL, layer->ffn.act);
+            for (int i = 0; i < P; i++)
+                dev->h[i] *= own[i];
+            ref_matvec(dev->wide, dev->h, &layer->embed_out->part[0]);
+            norm_row(dev, dev->norm, dev->wide, layer->embed_norm, 0, D);
+            for (int i = 0; i < D; i++)
+                x[i] += dev->norm[i];
+        }
+        for (int i = 0; i < D; i++)
+            x[i] *= scale;
     }
 }
 
@@ -764,6 +887,8 @@ const struct backend_ops backend_ref = {
     .weight_load = ref_weight_load,
     .kv_block_bytes = ref_kv_block_bytes,
     .reserve = ref_reserve,
+    .adapter_load = ref_adapter_load,
+    .adapter_free = ref_adapter_free,
     .step_begin = ref_step_begin,
     .embed = ref_embed,
     .qkv = ref_qkv,
@@ -774,6 +899,7 @@ const struct backend_ops backend_ref = {
     .mix_out = ref_mix_out,
     .ffn_in = ref_ffn_in,
     .ffn_out = ref_ffn_out,
+    .layer_out = ref_layer_out,
     .head = ref_head,
     .resid_export = ref_resid_export,
     .resid_import = ref_resid_import,

@@ -191,8 +191,20 @@ static void choose_groups(bool *may, const double *score, const struct ffn_spec 
         may[e] = groups == 1 || taken[e / n];
 }
 
+// The weight of the expert `best` among those that may be chosen and are near it.
+static double weight_in_turn(const float *logits, const bool *may, const bool *chosen, int best,
+                             const struct ffn_spec *ffn) {
+    double sum = 0, max = (double)logits[best];
+    for (int e = 0; e < ffn->experts; e++) {
+        double l = (double)logits[e];
+        if (may[e] && !chosen[e] && !((max - l) / fmax(fabs(l), max) > (double)ffn->near))
+            sum += exp(l - max);
+    }
+    return 1 / sum;
+}
+
 void ref_route(int *experts, float *weights, const float *logits, const float *select_bias,
-               const struct ffn_spec *ffn) {
+               const float *factors, const struct ffn_spec *ffn) {
     int E = ffn->experts, n = 0;
     double score[MAX_EXPERTS], key[MAX_EXPERTS], max = -INFINITY, z = 0, sum = 0;
     bool may[MAX_EXPERTS], chosen[MAX_EXPERTS] = {false};
@@ -204,7 +216,7 @@ void ref_route(int *experts, float *weights, const float *logits, const float *s
     for (int e = 0; e < E; e++) {
         double l = (double)logits[e];
         score[e] = ffn->gating == GATING_SIGMOID ? 1 / (1 + exp(-l)) : exp(l - max) / z;
-        key[e] = (ffn->gating == GATING_SOFTMAX_CHOSEN ? l : score[e]) +
+        key[e] = (ffn->gating == GATING_SOFTMAX_CHOSEN || ffn->gating == GATING_IN_TURN ? l : score[e]) +
                  (select_bias ? (double)select_bias[e] : 0);
     }
     choose_groups(may, key, ffn);
@@ -213,6 +225,8 @@ void ref_route(int *experts, float *weights, const float *logits, const float *s
         for (int e = 0; e < E; e++)
             if (may[e] && !chosen[e] && (best < 0 || key[e] > key[best]))
                 best = e;
+        if (ffn->gating == GATING_IN_TURN)
+            score[best] = weight_in_turn(logits, may, chosen, best, ffn);
         chosen[best] = true;
     }
     for (int e = 0; e < E; e++)
@@ -222,7 +236,8 @@ void ref_route(int *experts, float *weights, const float *logits, const float *s
     for (int e = 0; e < E; e++)
         if (chosen[e]) {
             experts[n] = e;
-            weights[n++] = (float)(score[e] / (divide ? sum + 1e-20 : 1) * (double)model_scale(ffn->scale));
+            weights[n++] = (float)(score[e] / (divide ? sum + 1e-20 : 1) * (double)model_scale(ffn->scale) *
+                                   (factors ? (double)factors[e] : 1));
         }
 }
 

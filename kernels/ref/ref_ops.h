@@ -35,7 +35,7 @@ void ref_act(float *y, enum act act, const float *gate, const float *up, int n);
 // The experts of a row, ids ascending, and their weights.  logits and select_bias (E), the latter or NULL; experts and
 // weights (top_k)
 void ref_route(int *experts, float *weights, const float *logits, const float *select_bias,
-               const struct ffn_spec *ffn);
+               const float *factors, const struct ffn_spec *ffn);
 
 // cap * tanh(x / cap); x where cap is 0
 double ref_softcap(double x, double cap);

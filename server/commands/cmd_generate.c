@@ -64,6 +64,7 @@ static void print_json(struct generation *g) {
     struct buf b = {0};
     const struct service_event *e = &g->end;
     struct usage usage = {.prompt = (int64_t)g->prompt.len,
+                          .reasoning = -1,
                           .completion = g->num_tokens,
                           .cached = e->num_cached > 0 ? e->num_cached : 0};
     buf_lit(&b, "{\"text\":");
@@ -95,7 +96,7 @@ static int encode_chat(struct generation *g, const struct served_model *m) {
     json_t *root = json_pack("{s:[{s:s,s:s}]}", "messages", "role", "user", "content", g->config->prompt);
     if (!root)
         complain("the prompt is not UTF-8 (--raw takes any bytes), or out of memory");
-    else if (!chat_prompt(m, root, true, false, &g->prompt, &e))
+    else if (!chat_prompt(m, root, true, false, &g->prompt, NULL, &e))
         complain("%s", e.message);
     json_decref(root);
     return root && !e.status ? 0 : EXIT_USAGE;

@@ -12,7 +12,8 @@ struct api_error {
     const char *type, *code; // code NULL: null
     char param[160];         // dotted path; empty: null
     char message[400];
-    int retry_after; // s; 0: none
+    int retry_after;        // s; 0: none
+    const char *request_id; // borrowed; NULL: not known
     // Of a context that is exceeded, as llama-server has it; 0: not known.
     size_t n_prompt_tokens;
     int n_ctx;

@@ -1,5 +1,8 @@
 #include "completion_request.h"
 
+#include "grammar.h"
+#include "loras.h"
+
 #include <stdlib.h>
 
 void completion_request_free(struct completion_request *r) {
@@ -16,6 +19,17 @@ void completion_request_free(struct completion_request *r) {
     free(r->bias);
     free(r->logprob_ids);
     free(r->salt);
+    json_decref(r->tools);
+    if (r->structured)
+        part_arena_free(&r->structured->arena);
+    free(r->structured);
+    constraint_release(r->constraint);
+    lora_release(r->lora);
+    buf_free(&r->items);
+    buf_free(&r->repeated);
     buf_free(&r->response_fields);
+    buf_free(&r->documents);
+    free(r->document_at);
+    free(r->second_text);
     *r = (struct completion_request){0};
 }

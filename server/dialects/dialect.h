@@ -1,7 +1,7 @@
 // An API is a file: a dialect reads the bodies of its requests and writes the events and bodies of its
 // responses. completion.c knows no dialect by name; routes.c has one row for each.
 //
-// All functions are pure: no sockets, no engine, any thread.
+// All functions are pure, but for the store of responses: no sockets, no engine, any thread.
 #pragma once
 
 #include "../http/sse.h"
@@ -11,6 +11,7 @@
 
 struct usage {
     int64_t prompt, completion, cached; // tokens
+    int64_t reasoning;                  // of completion; -1: nobody counts them
 };
 
 // llama-server's account of a response so far: the prompts', then all choices'.
@@ -18,6 +19,7 @@ struct timings {
     int64_t cached, computed, generated; // tokens
     int64_t decoded;                     // generated after the first of each choice, which the prompt gives
     double prompt_ms, generation_ms; // from the first step to the first token, and from there to the last one
+    double total_ms;                 // since the request came
 };
 
 // Log-probabilities of a piece of text, as the dialect prints them: up to four lists, the insides of JSON
@@ -42,6 +44,7 @@ struct response {
     int num_choices;
     struct timings timings; // as each piece or body is written, where the request asks for them
     struct buf head;        // begin() fills it: what every chunk, or the body, begins with
+    void *state;            // the dialect's own, between the calls below; end() frees it. NULL: none
 };
 
 // Text of one choice that goes out together: a chunk of a stream, or all of it in a body.
@@ -51,6 +54,7 @@ struct piece {
     size_t len;
     int num_tokens, num_cached;           // of the choice so far, and of its prompt
     bool has_new_line;                    // the choice's text so far
+    struct output_parser *output;         // what the text is, in place of it; NULL: content
     const struct logprob_lists *logprobs; // of its tokens; NULL: not asked for
     const struct buf *prompt_logprobs;    // the inside of a JSON array; NULL: not asked for
     const struct buf *token_ids;          // of its tokens, the inside of a JSON array; NULL: not asked for
@@ -63,10 +67,15 @@ struct piece {
 
 struct dialect {
     const char *id_prefix; // of response.id
+    bool any_type;         // its clients send JSON as any Content-Type, which then says nothing
+    bool is_lines;         // a stream is lines of JSON, without pings, not server-sent events
     // Parses, checks and tokenises a body. False: e says why, and r needs no freeing.
     bool (*parse)(struct completion_request *r, const struct served_model *m, const char *body, size_t len,
                   struct api_error *e);
+    bool content_logprobs; // log-probabilities are those of content, not of reasoning and calls
     void (*begin)(struct response *r);
+    void (*end)(struct response *r);                 // after all other calls; NULL: there is no state
+    size_t (*state_bytes)(const struct response *r); // that the state holds of the output; NULL: none
     // Adds one token: its alternatives as asked for; num_top -1: it has no log-probability. `offset` counts
     // the characters of the returned text before it.
     void (*logprob)(struct logprob_lists *l, const struct response *r, const struct service_event *ev,
@@ -83,15 +92,17 @@ struct dialect {
                   const struct usage *usage);
     void (*done)(struct sse_queue *out, const struct response *r, const struct usage *usage); // not NULL
     // In place of all that would follow, done() too.
-    void (*fail)(struct sse_queue *out, const struct api_error *e);
+    void (*fail)(struct sse_queue *out, const struct response *r, const struct api_error *e);
 
     // Writes what pieces[].text of whole() is from a choice's vector, of model->vector_size, which it may change. NULL:
     // the dialect wants tokens. One that wants vectors has none of the functions above from logprob() on, and is not
     // streamed.
     void (*vector)(struct buf *b, const struct response *r, float *vector);
+    bool of_scores; // it wants those of a reranker, vectors of one number
 
     // ---- a response in one body
     void (*whole)(struct buf *b, const struct response *r, const struct piece *pieces, // (num_choices)
                   const struct usage *usage);
     void (*error)(struct buf *b, const struct api_error *e); // the body of a status that is an error
+    int overloaded; // the status in place of 503 `overloaded`; 0: 503
 };

@@ -72,12 +72,68 @@ static bool add_ignored(char *list, const json_t *object, unsigned where, const 
     return true;
 }
 
+static void find_ignored_blocks(char *list, const struct served_model *m, const json_t *root) {
+    const json_t *system = json_object_get(root, "system"), *tools = json_object_get(root, "tools"),
+                 *messages = json_object_get(root, "messages");
+    bool room = add_ignored(list, root, ANTHROPIC_BODY, "", m);
+    for (size_t i = 0; i < json_array_size(system) && room; i++)
+        room = add_ignored(list, json_array_get(system, i), ANTHROPIC_BLOCK, "system[].", m);
+    for (size_t i = 0; i < json_array_size(tools) && room; i++)
+        room = add_ignored(list, json_array_get(tools, i), ANTHROPIC_TOOL, "tools[].", m);
+    for (size_t i = 0; i < json_array_size(messages) && room; i++) {
+        const json_t *message = json_array_get(messages, i), *blocks = json_object_get(message, "content");
+        room = add_ignored(list, message, ANTHROPIC_MESSAGE, "messages[].", m);
+        for (size_t k = 0; k < json_array_size(blocks) && room; k++)
+            room = add_ignored(list, json_array_get(blocks, k), ANTHROPIC_BLOCK, "messages[].content[].", m);
+    }
+}
+
+static void find_ignored_options(char *list, const struct served_model *m, const json_t *root,
+                                 unsigned where) {
+    const json_t *messages = where & OLLAMA_CHAT ? json_object_get(root, "messages") : NULL,
+                 *options = where & OLLAMA_EMBED ? NULL : json_object_get(root, "options");
+    bool room =
+        add_ignored(list, root, where, "", m) && add_ignored(list, options, OLLAMA_OPTIONS, "options.", m);
+    for (size_t i = 0; i < json_array_size(messages) && room; i++)
+        room = add_ignored(list, json_array_get(messages, i), OLLAMA_MESSAGE, "messages[].", m);
+}
+
+// Those of the items of a response's input, with what else is within objects.
+static void add_ignored_items(char *list, const json_t *root, const struct served_model *m) {
+    static const char *const in[] = {"content", "output"};
+    const json_t *items = json_object_get(root, "input");
+    bool room = add_ignored(list, json_object_get(root, "reasoning"), RESPONSES_OPTION, "reasoning.", m) &&
+                add_ignored(list, json_object_get(root, "text"), RESPONSES_OPTION, "text.", m);
+    for (size_t i = 0; i < json_array_size(items) && room; i++) {
+        const json_t *item = json_array_get(items, i);
+        room = add_ignored(list, item, RESPONSES_ITEM, "input[].", m);
+        for (size_t n = 0; n < sizeof in / sizeof *in && room; n++) {
+            const json_t *parts = json_object_get(item, in[n]);
+            char where[24];
+            snprintf(where, sizeof where, "input[].%s[].", in[n]);
+            for (size_t k = 0; k < json_array_size(parts) && room; k++)
+                room = add_ignored(list, json_array_get(parts, k), RESPONSES_PART, where, m);
+        }
+    }
+}
+
 static void find_ignored(char *list, const struct served_model *m, const json_t *root, unsigned where) {
+    if (where & ANTHROPIC_BODY) {
+        find_ignored_blocks(list, m, root);
+        return;
+    }
+    if (where & (OLLAMA_CHAT | OLLAMA_GENERATE | OLLAMA_EMBED)) {
+        find_ignored_options(list, m, root, where);
+        return;
+    }
     bool chat = where & (OPENAI_CHAT | TEMPLATE_BODY), tokenize = where & TOKENIZE_BODY;
-    const json_t *options =
-        chat || (where & OPENAI_COMPLETIONS) ? json_object_get(root, "stream_options") : NULL;
+    const json_t *options = chat || (where & (OPENAI_COMPLETIONS | OPENAI_RESPONSES))
+                                ? json_object_get(root, "stream_options")
+                                : NULL;
     bool room = add_ignored(list, root, where, "", m) &&
                 add_ignored(list, options, OPENAI_STREAM_OPTIONS, "stream_options.", m);
+    if (room && (where & OPENAI_RESPONSES))
+        add_ignored_items(list, root, m);
     const json_t *messages = chat || tokenize ? json_object_get(root, "messages") : NULL;
     for (size_t i = 0; i < json_array_size(messages) && room; i++) {
         const json_t *message = json_array_get(messages, i), *parts = json_object_get(message, "content");

@@ -17,6 +17,21 @@ enum {
     DETOKENIZE_BODY = 64,
     TEMPLATE_BODY = 128, // a chat completion's, of which the prompt alone is wanted
     OPENAI_EMBEDDINGS = 256,
+    OPENAI_RERANK = 512,
+    OPENAI_SCORE = 1024,
+    ANTHROPIC_BODY = 1 << 16,
+    ANTHROPIC_MESSAGE = 1 << 17,
+    ANTHROPIC_BLOCK = 1 << 18, // of messages[].content[] and system[]
+    ANTHROPIC_TOOL = 1 << 19,
+    OLLAMA_CHAT = 1 << 20,
+    OLLAMA_GENERATE = 1 << 21,
+    OLLAMA_EMBED = 1 << 22, // and /api/embeddings
+    OLLAMA_OPTIONS = 1 << 23,
+    OLLAMA_MESSAGE = 1 << 24,
+    OPENAI_RESPONSES = 2048,
+    RESPONSES_ITEM = 4096,    // of input[]
+    RESPONSES_PART = 8192,    // of input[].content[] and input[].output[]
+    RESPONSES_OPTION = 16384, // of reasoning and of text
 };
 
 enum field_fate {
@@ -29,7 +44,7 @@ enum field_fate {
 
 struct field_rule {
     const char *name;
-    unsigned where; // OPENAI_…
+    unsigned where; // OPENAI_…, ANTHROPIC_…, OLLAMA_…
     enum field_fate fate;
     const char *word;   // ALIAS: the field that is read; HARMLESS: why
     const char *values; // JSON values, comma between them. REFUSED: they ask for nothing. ALIAS: no limit

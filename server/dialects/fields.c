@@ -1,5 +1,7 @@
 #include "fields.h"
 
+#include "loras.h"
+
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -134,7 +136,8 @@ bool fields_read(void *base, const struct field *fields, int n, const json_t *ro
     return true;
 }
 
-const char *field_model(const struct served_model *m, const json_t *root, struct api_error *e) {
+const char *field_model(const struct served_model *m, const json_t *root, struct lora **lora,
+                        struct api_error *e) {
     const json_t *v = field_get(root, "model");
     if (!v)
         return m->names[0];
@@ -146,6 +149,12 @@ const char *field_model(const struct served_model *m, const json_t *root, struct
         if (strlen(m->names[i]) == json_string_length(v) &&
             memcmp(m->names[i], json_string_value(v), json_string_length(v)) == 0)
             return m->names[i];
+    struct lora *found = m->loras ? loras_find(m->loras, json_string_value(v), json_string_length(v)) : NULL;
+    if (found && lora)
+        return (*lora = found)->name;
+    lora_release(found);
+    if (found)
+        return json_string_value(v);
     api_fail(e, 404, "model_not_found", "model", "The model '%.200s' does not exist.", json_string_value(v));
     return NULL;
 }

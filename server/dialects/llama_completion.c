@@ -1,7 +1,8 @@
-// llama-server's /completion. Its requests are rewritten as those of /v1/completions, whose fields they share
+// llama-server's /completion and /infill. Their requests are rewritten as those of /v1/completions, whose fields they share
 // but for the prompt, the bias and what of the tokens is wanted.
 #include "llama_completion.h"
 
+#include "infill.h"
 #include "openai.h"
 
 #include <limits.h>
@@ -190,9 +191,13 @@ static bool rewrite_outputs(json_t *root, bool *post_sampling, struct api_error 
     if (*post_sampling && field_get(root, "logprob_token_ids"))
         return api_fail(e, 400, NULL, "post_sampling_probs",
                         "'post_sampling_probs' and 'logprob_token_ids' exclude each other.");
-    if (field_get(root, "logprobs"))
-        return api_fail(e, 400, "unsupported_parameter", "logprobs",
-                        "'logprobs' is for /v1/completions; here it is 'n_probs'.");
+    for (int i = 0; i < 2; i++) {
+        const char *name = i ? "logprobs" : "suffix";
+        if (field_get(root, name))
+            return api_fail(e, 400, "unsupported_parameter", name,
+                            "'%s' is for /v1/completions; llama-server's name is '%s'.", name,
+                            i ? "n_probs" : "input_suffix");
+    }
     for (int i = 0; i < NUM_OWN; i++)
         json_object_del(root, own_fields[i].name);
     if ((own.n_probs || own.return_tokens || json_is_true(field_get(root, "stream"))) &&
@@ -219,19 +224,19 @@ static bool read_response_fields(struct buf *names, json_t *root, struct api_err
     return !names->failed || api_fail_memory(e);
 }
 
-static bool parse_body(struct completion_request *r, const struct served_model *m, const char *body,
-                       size_t len, struct api_error *e) {
+static bool parse_by(struct completion_request *r, const struct served_model *m, const char *body, size_t len,
+                     read_prompts_fn *prompts, struct api_error *e) {
     json_t *root = body_load(body, len, e);
     struct buf names = {0};
     bool post_sampling;
-    if (!root || !rewrite_bias(root, m, e) || !rewrite_outputs(root, &post_sampling, e) ||
-        !read_response_fields(&names, root, e)) {
+    if (!root || (prompts == infill_read && !infill_take(root, e)) || !rewrite_bias(root, m, e) ||
+        !rewrite_outputs(root, &post_sampling, e) || !read_response_fields(&names, root, e)) {
         buf_free(&names);
         json_decref(root);
         *r = openai_defaults(m);
         return false;
     }
-    if (!openai_completions_read(r, m, root, read_prompts, INT_MAX, e)) {
+    if (!openai_completions_read(r, m, root, prompts, INT_MAX, e)) {
         buf_free(&names);
         return false;
     }
@@ -251,6 +256,16 @@ static bool parse_body(struct completion_request *r, const struct served_model *
         return true;
     completion_request_free(r);
     return false;
+}
+
+static bool parse_body(struct completion_request *r, const struct served_model *m, const char *body,
+                       size_t len, struct api_error *e) {
+    return parse_by(r, m, body, len, read_prompts, e);
+}
+
+static bool parse_infill(struct completion_request *r, const struct served_model *m, const char *body,
+                         size_t len, struct api_error *e) {
+    return parse_by(r, m, body, len, infill_read, e);
 }
 
 // ---- out: tokens
@@ -441,7 +456,8 @@ static void write_done(struct sse_queue *out, const struct response *r, const st
     (void)out, (void)r, (void)usage; // the part with "stop": true is the last one
 }
 
-static void write_fail(struct sse_queue *out, const struct api_error *e) {
+static void write_fail(struct sse_queue *out, const struct response *r, const struct api_error *e) {
+    (void)r;
     struct buf *b = sse_begin(out);
     buf_lit(b, "data: ");
     openai_write_error(b, e);
@@ -463,12 +479,11 @@ static void write_whole(struct buf *b, const struct response *r, const struct pi
         buf_char(b, ']');
 }
 
-const struct dialect llama_completion = {.id_prefix = "cmpl-",
-                                         .parse = parse_body,
-                                         .begin = begin,
-                                         .logprob = add_logprob,
-                                         .piece = write_piece,
-                                         .done = write_done,
-                                         .fail = write_fail,
-                                         .whole = write_whole,
-                                         .error = openai_write_error};
+#define DIALECT(parse_function)                                                                              \
+    {                                                                                                        \
+        .id_prefix = "cmpl-", .parse = parse_function, .begin = begin, .logprob = add_logprob,               \
+        .piece = write_piece, .done = write_done, .fail = write_fail, .whole = write_whole,                  \
+        .error = openai_write_error                                                                          \
+    }
+
+const struct dialect llama_completion = DIALECT(parse_body), llama_infill = DIALECT(parse_infill);

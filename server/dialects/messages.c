@@ -61,6 +61,17 @@ enum status chat_open(struct served_model *m, const char *path, struct err *err)
     return err->code;
 }
 
+enum status chat_set_format(struct served_model *m, const char *name, struct err *err) {
+    m->format = NULL;
+    if (!name && m->chat)
+        m->format = output_format_of(m->template_source);
+    else if (name && strcmp(name, "none") != 0 && !(m->format = output_format_named(name)))
+        return err_set(err, STATUS_INVALID, "--tool-call-parser %.40s is not known: none, %s", name,
+                       output_format_names());
+    m->num_format_tokens = m->format ? output_format_tokens(m->format, m->tokenizer, m->format_tokens) : 0;
+    return STATUS_OK;
+}
+
 void chat_close(struct served_model *m) {
     chat_template_free(m->chat);
     free(m->template_source);
@@ -357,6 +368,44 @@ static bool render_prompt(const struct served_model *m, const struct chat_value 
     return check_roles(m, globals, out->arena, bytes, others, e);
 }
 
+// A variable that only some templates have. One that it lacks must ask for nothing.
+static bool add_variable(const struct served_model *m, struct chat_arena *a, struct chat_value *globals,
+                         const char *name, const json_t *v, const char *param, struct api_error *e) {
+    static const char *const ours[] = {"messages", "tools", "bos_token", "eos_token",
+                                       "add_generation_prompt"};
+    for (size_t i = 0; i < sizeof ours / sizeof *ours; i++)
+        if (strcmp(name, ours[i]) == 0)
+            return api_fail(e, 400, NULL, param, "'%s' is no variable that a request may set.", name);
+    if (chat_template_uses(m, name))
+        set_member(a, globals, name, value_of(a, v, false));
+    else if (!json_is_null(v) && !json_is_false(v))
+        return api_fail(e, 400, "unsupported_parameter", param,
+                        "The model's chat template has no variable '%.60s'.", name);
+    return true;
+}
+
+static bool add_variables(const struct served_model *m, struct chat_arena *a, struct chat_value *globals,
+                          const json_t *root, struct api_error *e) {
+    static const char *const fields[] = {"enable_thinking", "thinking", "reasoning_effort"};
+    const json_t *all = field_get(root, "chat_template_kwargs");
+    const char *key;
+    json_t *v;
+    for (size_t i = 0; i < sizeof fields / sizeof *fields; i++)
+        if ((v = json_object_get(root, fields[i])) &&
+            !add_variable(m, a, globals, fields[i], v, fields[i], e))
+            return false;
+    if (all && !json_is_object(all))
+        return api_fail(e, 400, "invalid_type", "chat_template_kwargs",
+                        "'chat_template_kwargs' must be an object.");
+    json_object_foreach((json_t *)all, key, v) {
+        char param[80];
+        snprintf(param, sizeof param, "chat_template_kwargs.%.50s", key);
+        if (!add_variable(m, a, globals, key, v, param, e))
+            return false;
+    }
+    return true;
+}
+
 // The caller frees out->arena, also on failure.
 static bool render_messages(const struct served_model *m, const json_t *root, bool add_generation_prompt,
                             struct rendered *out, struct api_error *e) {
@@ -383,8 +432,11 @@ static bool render_messages(const struct served_model *m, const json_t *root, bo
     set_member(a, globals, "bos_token", name_of(a, m->tokenizer, tokenizer_bos(m->tokenizer)));
     set_member(a, globals, "eos_token", name_of(a, m->tokenizer, tokenizer_eos(m->tokenizer)));
     set_member(a, globals, "add_generation_prompt", chat_bool(a, add_generation_prompt));
-    if (json_array_size(tools) > 0 && chat_template_uses(m, "tools"))
+    const char *choice = json_string_value(field_get(root, "tool_choice"));
+    if (json_array_size(tools) > 0 && chat_template_uses(m, "tools") &&
+        !(choice && strcmp(choice, "none") == 0))
         set_member(a, globals, "tools", list_of(a, tools, false));
+    ok = ok && add_variables(m, a, globals, root, e);
     return ok && render_prompt(m, globals, &others, out, e);
 }
 
@@ -429,11 +481,22 @@ static bool render_body(const struct served_model *m, const json_t *root, bool a
            (!continue_final || cut_behind(out, json_array_get(messages, json_array_size(messages) - 1), e));
 }
 
+// Whether the text ends with `mark`, but for blanks.
+static bool ends_with(const struct rendered *r, const char *mark) {
+    const struct chat_segment *last = r->num ? &r->segments[r->num - 1] : NULL;
+    size_t end = last ? last->len : 0, len = strlen(mark);
+    while (end > 0 && is_space(last->text[end - 1]))
+        end--;
+    return end >= len && memcmp(last->text + end - len, mark, len) == 0;
+}
+
 bool chat_prompt(const struct served_model *m, const json_t *root, bool add_generation_prompt,
-                 bool continue_final, struct token_buf *out, struct api_error *e) {
+                 bool continue_final, struct token_buf *out, bool *thinking, struct api_error *e) {
     struct rendered r = {0};
     bool ok = render_body(m, root, add_generation_prompt, continue_final, &r, e) &&
               api_check_encoded(e, "messages", text_encode(m->tokenizer, r.segments, r.num, out));
+    if (ok && thinking)
+        *thinking = m->format && m->format->think_open && ends_with(&r, m->format->think_open);
     chat_arena_free(r.arena);
     return ok;
 }

@@ -10,16 +10,21 @@
 // STATUS_FORMAT: the file's.
 enum status chat_open(struct served_model *m, const char *path, struct err *err);
 void chat_close(struct served_model *m);
+// Chooses the format of the model's output: that of a name, "none" for none, by the template where name is NULL.
+// STATUS_INVALID: there is no such format.
+enum status chat_set_format(struct served_model *m, const char *name, struct err *err);
 
 // Whether the template has `.word` or the string 'word': then it may want members of messages of that name.
 bool chat_template_names(const struct served_model *m, const char *word);
 // Whether the template has the variable `name`.
 bool chat_template_uses(const struct served_model *m, const char *name);
 
-// Renders `messages` of root, with `tools` where the template has that, and appends the tokens to out. continue_final: the prompt ends with the text of the
-// last message, which the completion goes on from, and nothing is generated before it.
+// Renders `messages` of root, with `tools` (unless `tool_choice` is none) and the template's own variables where it has
+// them, and appends the tokens to out. continue_final: the prompt ends with the text of the last message, which the
+// completion goes on from, and nothing is generated before it. *thinking (or NULL): whether the prompt has begun the
+// reasoning of the model's format.
 bool chat_prompt(const struct served_model *m, const json_t *root, bool add_generation_prompt,
-                 bool continue_final, struct token_buf *out, struct api_error *e);
+                 bool continue_final, struct token_buf *out, bool *thinking, struct api_error *e);
 // The same as text, which is for people: it does not say what a client wrote.
 bool chat_text(const struct served_model *m, const json_t *root, bool add_generation_prompt,
                bool continue_final, struct buf *out, struct api_error *e);

@@ -6,12 +6,13 @@
 #include "field_table.h"
 
 extern const struct dialect openai_completions, openai_chat, openai_embeddings;
+extern const struct dialect cohere_rerank, vllm_score; // rerank.c
 
 // ---- in
 
 // What one of the APIs has of its own.
 struct openai_api {
-    unsigned bit;               // OPENAI_COMPLETIONS, OPENAI_CHAT, OPENAI_EMBEDDINGS
+    unsigned bit;               // of field_table.h
     const struct field *fields; // into struct completion_request
     int num_fields;
     const struct field *own_fields; // into the API's own struct
@@ -31,9 +32,10 @@ bool openai_check_priority(const struct completion_request *r, const struct serv
                            struct api_error *e);
 // Reads cache_salt, request_id and user.
 bool openai_read_labels(struct completion_request *r, const json_t *root, struct api_error *e);
-// Reads one or at most `most` prompts, texts or lists of ids, from the field `name`.
+// Reads one or at most `most` prompts, texts or lists of ids, from the field `name`; with a suffix, a string, those of
+// what stands between the texts and it.
 bool openai_read_prompts(struct completion_request *r, const struct served_model *m, const json_t *root,
-                         const char *name, size_t most, struct api_error *e);
+                         const char *name, size_t most, const json_t *suffix, struct api_error *e);
 // Cuts a prompt to what truncate_prompt_tokens keeps.
 void openai_truncate(const struct completion_request *r, const struct served_model *m,
                      struct token_buf *prompt);
@@ -51,6 +53,20 @@ bool openai_check_room(const struct completion_request *r, const struct served_m
 bool openai_parse_end(struct completion_request *r, const struct served_model *m, json_t *root,
                       const struct openai_api *api, bool ok, struct api_error *e);
 
+// Reads a chat from an object with the fields of /v1/chat/completions: what parse() of other APIs does once they are in
+// its words. *r needs freeing, also on failure. Leaves root, which may change, to the caller.
+bool openai_chat_read(struct completion_request *r, const struct served_model *m, json_t *root,
+                      struct api_error *e);
+// Checks a function that may be called: its name, parameters and strict.
+bool chat_check_function(const json_t *function, const char *param, struct api_error *e);
+// Puts `functions` and `function_call`, and the messages beside them, into the words of tools; whether there are *any
+// (openai_functions.c).
+bool chat_read_functions(json_t *root, bool *any, struct api_error *e);
+void chat_name_functions(struct api_error *e); // an error of such tools speaks of functions
+// Reads tools and tool_choice of a chat (openai_tools.c).
+bool chat_read_tools(struct completion_request *r, const struct served_model *m, const json_t *root,
+                     struct api_error *e);
+
 // How many tokens the prompt of a chat completion with this body has (llama-server's count), and that prompt as text
 // (its /apply-template). Both as job_fn says (job.h), and refuse what the completion would, but for a prompt that does
 // not fit.
@@ -67,6 +83,10 @@ typedef bool read_prompts_fn(struct completion_request *r, const struct served_m
 bool openai_completions_read(struct completion_request *r, const struct served_model *m, json_t *root,
                              read_prompts_fn *prompts, int max_tokens, struct api_error *e);
 
+// parse() of /v1/embeddings from a body's object, which it frees; NULL: e says why there is none.
+bool openai_embeddings_read(struct completion_request *r, const struct served_model *m, json_t *root,
+                            struct api_error *e);
+
 // ---- out
 
 // The text of a token; a control token's name.
@@ -80,14 +100,19 @@ struct token_label {
 void openai_label(struct token_label *l, const struct response *r, token_id id);
 void openai_write_error(struct buf *b, const struct api_error *e); // {"error":{...}}
 void openai_write_timings(struct buf *b, const struct timings *t); // ,"timings":{…}
+void openai_write_count(struct buf *b, size_t tokens);             // of a prompt
 void openai_write_usage(struct buf *b, const struct usage *u);
 // {"id":"ID","object":"OBJECT","created":…,"model":…,"system_fingerprint":…,"choices":[
 void openai_write_head(struct response *r, const char *object);
 // ,"finish_reason":…,"stop_reason":…
-void openai_write_finish(struct buf *b, const struct piece *p);
+void openai_write_finish(struct buf *b, const struct response *r, const struct piece *p);
 // ,"prompt_logprobs":[…]; NULL: nothing
 void openai_write_prompt_logprobs(struct buf *b, const struct buf *list);
-void openai_write_model(struct buf *b, const char *id, int64_t created, int max_model_len);
+// parent: what the adapter `id` is for; NULL: it is a model.
+void openai_write_model(struct buf *b, const char *id, const char *parent, int64_t created,
+                        const struct served_model *m);
+// ,"pooling":…, of a model that gives vectors or scores
+void openai_write_pooling(struct buf *b, const struct served_model *m);
 
 // A chunk of a stream: begin, the choice, end, which writes the ids of `prompt` where it is not NULL. Before the first
 // token the timings say nothing: they are not `timed`.
@@ -99,7 +124,25 @@ void openai_write_prompt_ids(struct buf *b, const struct token_buf *prompt);
 void openai_write_ids(struct buf *b, const struct buf *ids);
 // ,"usage":{…}}
 void openai_body_end(struct buf *b, const struct response *r, const struct usage *usage);
+// The id of a call, quoted: the model's, else one that no other call has.
+void chat_write_call_id(struct buf *b, const struct response *r, int index, const struct output_part *part,
+                        const char *text);
+// The same with another beginning than `call_`, of at most 7 bytes.
+void chat_write_call_id_as(struct buf *b, const struct response *r, int index, const struct output_part *part,
+                           const char *text, const char *prefix);
+// The members of a delta for a part of the output, of choice `index`; and from the value of "content" on those of a whole
+// message.
+void chat_write_part(struct buf *b, const struct response *r, int index, const struct output_part *part,
+                     const char *text);
+void chat_write_output(struct buf *b, const struct response *r, const struct piece *p);
+// Arguments as an object, {} where the output ended within them.
+void chat_write_arguments(struct buf *b, const char *text, size_t len);
+// Of a vector the first `dimensions` elements, of length 1; one of zeros stays so.
+void openai_write_vector(struct buf *b, const struct response *r, float *vector);
+// Adds a token to `tops`, as an object of a list.
+void openai_chat_logprob(struct logprob_lists *l, const struct response *r, const struct service_event *ev,
+                         int64_t offset);
 // These serve both dialects.
 void openai_done(struct sse_queue *out, const struct response *r, const struct usage *usage);
-void openai_fail(struct sse_queue *out, const struct api_error *e);
+void openai_fail(struct sse_queue *out, const struct response *r, const struct api_error *e);
 void openai_prompt_logprob(struct buf *b, const struct response *r, const struct service_event *ev);

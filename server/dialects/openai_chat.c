@@ -2,6 +2,7 @@
 #include "openai.h"
 
 #include "messages.h"
+#include "structured.h"
 
 #include <limits.h>
 #include <stdlib.h>
@@ -12,7 +13,8 @@
 #define INT_TOP 2147483647.0
 
 struct chat_request { // what only chat has
-    bool logprobs, add_generation_prompt, continue_final;
+    bool logprobs, add_generation_prompt, continue_final, parallel_calls, include_reasoning,
+        separate_reasoning;
     int max_completion_tokens, top_logprobs; // -1: not given
 };
 
@@ -23,23 +25,51 @@ static const struct field own_fields[] = {
     {"top_logprobs", F_INT, 0, MAX_TOP_LOGPROBS, false, AT(top_logprobs)},
     {"add_generation_prompt", F_BOOL, 0, 0, false, AT(add_generation_prompt)},
     {"continue_final_message", F_BOOL, 0, 0, false, AT(continue_final)},
+    {"parallel_tool_calls", F_BOOL, 0, 0, false, AT(parallel_calls)},
+    {"include_reasoning", F_BOOL, 0, 0, false, AT(include_reasoning)},
+    {"separate_reasoning", F_BOOL, 0, 0, false, AT(separate_reasoning)},
 };
 static const struct field fields[] = {
     {"max_tokens", F_INT, 1, INT_TOP, false, offsetof(struct completion_request, max_tokens)},
+    {"thinking_token_budget", F_INT, -1, INT_TOP, false,
+     offsetof(struct completion_request, reasoning_budget)},
 };
 #define COUNT(table) (sizeof(table) / sizeof(table)[0])
 #define API(bit)                                                                                             \
     { bit, fields, COUNT(fields), own_fields, COUNT(own_fields) }
 static const struct openai_api completes = API(OPENAI_CHAT), renders = API(TEMPLATE_BODY);
 
+// Whether reasoning is told apart, and whether the output has any form that must be read.
+static bool read_reasoning(struct completion_request *r, const struct served_model *m,
+                           const struct chat_request *own, const json_t *root, struct api_error *e) {
+    const json_t *v = field_get(root, "reasoning_format");
+    const char *format = v ? json_string_value(v) : "auto";
+    if (!format ||
+        (strcmp(format, "auto") != 0 && strcmp(format, "deepseek") != 0 && strcmp(format, "none") != 0))
+        return api_fail(e, 400, "invalid_type", "reasoning_format",
+                        "'reasoning_format' must be \"auto\", \"deepseek\" or \"none\".");
+    const struct output_format *f = m->format;
+    r->reads_reasoning =
+        f && (f->think_close || f->harmony) && own->separate_reasoning && strcmp(format, "none") != 0;
+    r->hides_reasoning = !own->include_reasoning;
+    if (f && !own->continue_final && (r->tools || r->reads_reasoning || f->harmony))
+        r->format = f;
+    return true;
+}
+
 // Reads all fields; those of chat alone to own. *r needs freeing, also on failure.
 static bool read_body(struct completion_request *r, struct chat_request *own, const struct served_model *m,
                       json_t *root, const struct openai_api *api, struct api_error *e) {
-    *own =
-        (struct chat_request){.max_completion_tokens = -1, .top_logprobs = -1, .add_generation_prompt = true};
+    *own = (struct chat_request){.max_completion_tokens = -1,
+                                 .top_logprobs = -1,
+                                 .add_generation_prompt = true,
+                                 .parallel_calls = true,
+                                 .include_reasoning = true,
+                                 .separate_reasoning = true};
     *r = openai_defaults(m);
     r->max_tokens = INT_MAX;
-    if (!root || !openai_read_fields(r, m, root, api, own, e))
+    r->reasoning_budget = m->reasoning_budget;
+    if (!root || !chat_read_functions(root, &r->functions, e) || !openai_read_fields(r, m, root, api, own, e))
         return false;
     if (own->max_completion_tokens > 0)
         r->max_tokens = own->max_completion_tokens;
@@ -49,7 +79,12 @@ static bool read_body(struct completion_request *r, struct chat_request *own, co
         return api_fail(e, 400, NULL, "top_logprobs", "'top_logprobs' needs 'logprobs': true.");
     if (own->logprobs && !r->logprob_ids)
         r->logprobs = own->top_logprobs > 0 ? own->top_logprobs : 0;
-    return true;
+    r->one_call = !own->parallel_calls || r->functions;
+    bool ok = (api != &completes || (chat_read_tools(r, m, root, e) && structured_read(r, m, root, e))) &&
+              read_reasoning(r, m, own, root, e);
+    if (!ok && r->functions)
+        chat_name_functions(e);
+    return ok;
 }
 
 static bool read_prompt(struct completion_request *r, const struct chat_request *own,
@@ -57,31 +92,36 @@ static bool read_prompt(struct completion_request *r, const struct chat_request 
     if (!(r->prompts = calloc(1, sizeof *r->prompts)))
         return api_fail_memory(e);
     r->num_prompts = 1;
-    if (!chat_prompt(m, root, own->add_generation_prompt, own->continue_final, &r->prompts[0], e))
+    if (!chat_prompt(m, root, own->add_generation_prompt, own->continue_final, &r->prompts[0], &r->thinking,
+                     e))
         return false;
     openai_truncate(r, m, &r->prompts[0]);
     return true;
 }
 
+bool openai_chat_read(struct completion_request *r, const struct served_model *m, json_t *root,
+                      struct api_error *e) {
+    struct chat_request own;
+    return read_body(r, &own, m, root, &completes, e) && read_prompt(r, &own, m, root, e) &&
+           structured_finish(r, m, e);
+}
+
 static bool parse_body(struct completion_request *r, const struct served_model *m, const char *body,
                        size_t len, struct api_error *e) {
-    struct chat_request own;
     json_t *root = body_load(body, len, e);
-    bool ok = read_body(r, &own, m, root, &completes, e) && read_prompt(r, &own, m, root, e) &&
-              openai_check_room(r, m, r->prompts[0].len, "messages", e);
+    bool ok = openai_chat_read(r, m, root, e) && openai_check_room(r, m, r->prompts[0].len, "messages", e);
     return openai_parse_end(r, m, root, &completes, ok, e);
 }
 
 bool openai_count_response(const struct served_model *m, const char *body, size_t len, struct buf *out,
                            char *ignored, struct api_error *e) {
-    struct chat_request own;
     struct completion_request r;
     json_t *root = body_load(body, len, e);
-    bool ok = read_body(&r, &own, m, root, &completes, e) && read_prompt(&r, &own, m, root, e);
+    bool ok = openai_chat_read(&r, m, root, e);
     ok = openai_parse_end(&r, m, root, &completes, ok, e);
     memcpy(ignored, r.ignored, IGNORED_SIZE);
     if (ok) {
-        buf_fmt(out, "{\"object\":\"response.input_tokens\",\"input_tokens\":%zu}", r.prompts[0].len);
+        openai_write_count(out, r.prompts[0].len);
         completion_request_free(&r);
     }
     return e->status == 0;
@@ -128,8 +168,8 @@ static void write_shown(struct buf *b, const struct response *r, token_id id, fl
     buf_char(b, ']');
 }
 
-static void add_logprob(struct logprob_lists *l, const struct response *r, const struct service_event *ev,
-                        int64_t offset) {
+void openai_chat_logprob(struct logprob_lists *l, const struct response *r, const struct service_event *ev,
+                         int64_t offset) {
     (void)offset;
     if (ev->finish == FINISH_STOP && !r->request->include_stop) // no part of the message, as OpenAI has it
         return;
@@ -154,7 +194,8 @@ static void begin_response(struct response *r) {
     openai_write_head(r, r->request->stream ? "chat.completion.chunk" : "chat.completion");
 }
 
-static void write_choice_end(struct buf *b, const struct piece *p) {
+// ,"finish_reason":… of the choice: a call of a tool is one, though the model has simply stopped.
+static void write_choice_end(struct buf *b, const struct response *r, const struct piece *p) {
     if (p->logprobs) {
         buf_lit(b, ",\"logprobs\":{\"content\":[");
         buf_add(b, p->logprobs->tops.data, p->logprobs->tops.len);
@@ -162,13 +203,13 @@ static void write_choice_end(struct buf *b, const struct piece *p) {
     } else {
         buf_lit(b, ",\"logprobs\":null");
     }
-    openai_write_finish(b, p);
+    openai_write_finish(b, r, p);
     openai_write_ids(b, p->token_ids);
     buf_char(b, '}');
 }
 
 // A choice of a chunk. `role` announces the message: it has a content even where that is empty.
-static void write_delta(struct buf *b, const struct piece *p, bool role) {
+static void write_delta(struct buf *b, const struct response *r, const struct piece *p, bool role) {
     buf_fmt(b, "{\"index\":%d,\"delta\":{", p->index);
     if (role)
         buf_lit(b, "\"role\":\"assistant\",");
@@ -177,14 +218,39 @@ static void write_delta(struct buf *b, const struct piece *p, bool role) {
         json_quote(b, p->text, p->len);
     }
     buf_char(b, '}');
-    write_choice_end(b, p);
+    write_choice_end(b, r, p);
+}
+
+// A chunk for each part of the output; the last one has what is of the whole piece.
+static void write_parts(struct sse_queue *out, const struct response *r, const struct piece *p,
+                        const struct usage *usage) {
+    size_t num;
+    const char *text;
+    const struct output_part *parts = output_parts(p->output, &num, &text);
+    const struct piece plain = {.index = p->index};
+    while (num > 0 && r->request->hides_reasoning && parts[num - 1].kind == PART_REASONING)
+        num--;
+    for (size_t i = 0; i < num; i++) {
+        if (parts[i].kind == PART_REASONING && r->request->hides_reasoning)
+            continue;
+        struct buf *b = openai_chunk_begin(out, r);
+        buf_fmt(b, "{\"index\":%d,\"delta\":{", p->index);
+        chat_write_part(b, r, p->index, &parts[i], text);
+        buf_char(b, '}');
+        write_choice_end(b, r, i + 1 < num ? &plain : p);
+        openai_chunk_end(out, r, NULL, usage, true);
+    }
+    if (num == 0 && p->finish != FINISH_NONE) {
+        write_delta(openai_chunk_begin(out, r), r, p, false);
+        openai_chunk_end(out, r, NULL, usage, true);
+    }
 }
 
 // The first chunks, in the order of the choices, which clients rely on: only they have the role.
 static void write_roles(struct sse_queue *out, const struct response *r, const struct usage *usage) {
     for (int i = 0; i < r->num_choices; i++) {
         const struct piece p = {.index = i, .text = ""};
-        write_delta(openai_chunk_begin(out, r), &p, true);
+        write_delta(openai_chunk_begin(out, r), r, &p, true);
         openai_chunk_end(out, r, i == 0 && r->request->return_ids ? &r->request->prompts[0] : NULL, usage,
                          false);
     }
@@ -192,7 +258,11 @@ static void write_roles(struct sse_queue *out, const struct response *r, const s
 
 static void write_piece(struct sse_queue *out, const struct response *r, const struct piece *p,
                         const struct usage *usage) {
-    write_delta(openai_chunk_begin(out, r), p, false);
+    if (p->output) {
+        write_parts(out, r, p, usage);
+        return;
+    }
+    write_delta(openai_chunk_begin(out, r), r, p, false);
     openai_chunk_end(out, r, NULL, usage, true);
 }
 
@@ -203,9 +273,12 @@ static void write_whole(struct buf *b, const struct response *r, const struct pi
         const struct piece *p = &pieces[i];
         buf_fmt(b, "%s{\"index\":%d,\"message\":{\"role\":\"assistant\",\"content\":", i ? "," : "",
                 p->index);
-        json_quote(b, p->text, p->len);
+        if (p->output)
+            chat_write_output(b, r, p);
+        else
+            json_quote(b, p->text, p->len);
         buf_lit(b, ",\"refusal\":null}");
-        write_choice_end(b, p);
+        write_choice_end(b, r, p);
     }
     buf_char(b, ']');
     openai_write_prompt_logprobs(b, pieces[0].prompt_logprobs); // all choices have one prompt
@@ -217,7 +290,7 @@ const struct dialect openai_chat = {
     .id_prefix = "chatcmpl-",
     .parse = parse_body,
     .begin = begin_response,
-    .logprob = add_logprob,
+    .logprob = openai_chat_logprob,
     .prompt_logprob = openai_prompt_logprob,
     .role = write_roles,
     .piece = write_piece,

@@ -1,5 +1,7 @@
 // /v1/completions: prompts of text or ids in, text out.
+#include "infill.h"
 #include "openai.h"
+#include "structured.h"
 
 #include <limits.h>
 #include <stdlib.h>
@@ -66,7 +68,7 @@ static bool add_text(struct token_buf *out, const struct completion_request *r, 
 }
 
 bool openai_read_prompts(struct completion_request *r, const struct served_model *m, const json_t *root,
-                         const char *name, size_t most, struct api_error *e) {
+                         const char *name, size_t most, const json_t *suffix, struct api_error *e) {
     const json_t *v = field_get(root, name);
     if (!v)
         return api_fail(e, 400, "missing_required_parameter", name, "'%s' is missing.", name);
@@ -94,7 +96,12 @@ bool openai_read_prompts(struct completion_request *r, const struct served_model
             return api_fail(e, 400, "invalid_type", name,
                             "'%s' is of another kind than the prompts before it.", where);
         struct token_buf *ids = &r->prompts[i];
-        if (!(json_is_string(p) ? add_text(ids, r, m, p, name, e) : add_ids(ids, r, m, p, name, where, e)))
+        const struct infill_texts texts = {.prefix = p, .suffix = suffix, .field = "suffix"};
+        if (suffix && !json_is_string(p))
+            return api_fail(e, 400, "invalid_type", name, "With 'suffix' a prompt must be a string.");
+        if (!(suffix              ? infill_prompt(ids, r, m, &texts, e)
+              : json_is_string(p) ? add_text(ids, r, m, p, name, e)
+                                  : add_ids(ids, r, m, p, name, where, e)))
             return false;
     }
     return true;
@@ -102,7 +109,11 @@ bool openai_read_prompts(struct completion_request *r, const struct served_model
 
 static bool read_prompts(struct completion_request *r, const struct served_model *m, const json_t *root,
                          struct api_error *e) {
-    return openai_read_prompts(r, m, root, "prompt", MAX_CHOICES, e);
+    const json_t *suffix = field_get(root, "suffix");
+    if (suffix && !json_is_string(suffix))
+        return api_fail(e, 400, "invalid_type", "suffix", "'suffix' must be a string.");
+    suffix = json_string_length(suffix) ? suffix : NULL;
+    return openai_read_prompts(r, m, root, "prompt", MAX_CHOICES, suffix, e);
 }
 
 bool openai_completions_read(struct completion_request *r, const struct served_model *m, json_t *root,
@@ -110,7 +121,7 @@ bool openai_completions_read(struct completion_request *r, const struct served_m
     *r = openai_defaults(m);
     r->max_tokens = max_tokens;
     bool ok = root && openai_read_fields(r, m, root, &api, NULL, e) && openai_read_options(r, m, root, e) &&
-              prompts(r, m, root, e);
+              structured_read(r, m, root, e) && structured_finish(r, m, e) && prompts(r, m, root, e);
     for (size_t i = 0; i < r->num_prompts && ok; i++) {
         openai_truncate(r, m, &r->prompts[i]);
         ok = openai_check_room(r, m, r->prompts[i].len, "prompt", e);
@@ -206,7 +217,7 @@ static void add_logprob(struct logprob_lists *l, const struct response *r, const
 
 static void begin_response(struct response *r) { openai_write_head(r, "text_completion"); }
 
-static void write_choice(struct buf *b, const struct piece *p) {
+static void write_choice(struct buf *b, const struct response *r, const struct piece *p) {
     const struct logprob_lists *l = p->logprobs;
     buf_lit(b, "{\"index\":");
     buf_int(b, p->index);
@@ -225,7 +236,7 @@ static void write_choice(struct buf *b, const struct piece *p) {
     } else {
         buf_lit(b, "\",\"logprobs\":null");
     }
-    openai_write_finish(b, p);
+    openai_write_finish(b, r, p);
     openai_write_prompt_logprobs(b, p->prompt_logprobs);
     openai_write_prompt_ids(b, p->prompt);
     openai_write_ids(b, p->token_ids);
@@ -234,7 +245,7 @@ static void write_choice(struct buf *b, const struct piece *p) {
 
 static void write_piece(struct sse_queue *out, const struct response *r, const struct piece *p,
                         const struct usage *usage) {
-    write_choice(openai_chunk_begin(out, r), p);
+    write_choice(openai_chunk_begin(out, r), r, p);
     openai_chunk_end(out, r, NULL, usage, true);
 }
 
@@ -244,7 +255,7 @@ static void write_whole(struct buf *b, const struct response *r, const struct pi
     for (int i = 0; i < r->num_choices; i++) {
         if (i)
             buf_char(b, ',');
-        write_choice(b, &pieces[i]);
+        write_choice(b, r, &pieces[i]);
     }
     buf_char(b, ']');
     openai_body_end(b, r, usage);

@@ -61,17 +61,21 @@ static bool check_inputs(struct completion_request *r, const struct served_model
     return true;
 }
 
-static bool parse_body(struct completion_request *r, const struct served_model *m, const char *body,
-                       size_t len, struct api_error *e) {
-    json_t *root = body_load(body, len, e);
+bool openai_embeddings_read(struct completion_request *r, const struct served_model *m, json_t *root,
+                            struct api_error *e) {
     *r = openai_defaults(m);
-    r->normalize = true;
-    bool ok = root && (r->model = field_model(m, root, e)) &&
+    r->normalize = !m->raw_vectors;
+    bool ok = root && (r->model = field_model(m, root, &r->lora, e)) &&
               fields_read(r, api.fields, api.num_fields, root, e) && fields_refuse(root, api.bit, e) &&
               openai_check_priority(r, m, e) && read_format(r, m, root, e) &&
-              openai_read_labels(r, root, e) && openai_read_prompts(r, m, root, "input", MAX_INPUTS, e) &&
-              check_inputs(r, m, e);
+              openai_read_labels(r, root, e) &&
+              openai_read_prompts(r, m, root, "input", MAX_INPUTS, NULL, e) && check_inputs(r, m, e);
     return openai_parse_end(r, m, root, &api, ok, e);
+}
+
+static bool parse_body(struct completion_request *r, const struct served_model *m, const char *body,
+                       size_t len, struct api_error *e) {
+    return openai_embeddings_read(r, m, body_load(body, len, e), e);
 }
 
 // ---- out
@@ -89,8 +93,7 @@ static void write_base64(struct buf *b, const unsigned char *data, size_t len) {
     }
 }
 
-// The first `dimensions` elements, of length 1; a vector of zeros stays one.
-static void write_vector(struct buf *b, const struct response *r, float *v) {
+void openai_write_vector(struct buf *b, const struct response *r, float *v) {
     const struct completion_request *q = r->request;
     int n = q->dimensions > 0 ? q->dimensions : r->model->vector_size;
     double sum = 0;
@@ -127,7 +130,7 @@ const struct dialect openai_embeddings = {
     .id_prefix = "embd-",
     .parse = parse_body,
     .begin = begin_response,
-    .vector = write_vector,
+    .vector = openai_write_vector,
     .whole = write_whole,
     .error = openai_write_error,
 };

@@ -110,7 +110,7 @@ bool openai_check_priority(const struct completion_request *r, const struct serv
 
 bool openai_read_fields(struct completion_request *r, const struct served_model *m, json_t *root,
                         const struct openai_api *api, void *own, struct api_error *e) {
-    if (!apply_aliases(root, api->bit, e) || !(r->model = field_model(m, root, e)) ||
+    if (!apply_aliases(root, api->bit, e) || !(r->model = field_model(m, root, &r->lora, e)) ||
         !fields_read(r, fields, NUM_FIELDS, root, e) ||
         !fields_read(r, api->fields, api->num_fields, root, e) ||
         !fields_read(own, api->own_fields, api->num_own_fields, root, e))
@@ -321,6 +321,7 @@ struct completion_request openai_defaults(const struct served_model *m) {
         .truncate = INT_MAX,
         .add_special = true,
         .prompt_logprobs = -1,
+        .reasoning_budget = -1,
         .logprobs = -1};
 }
 

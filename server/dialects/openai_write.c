@@ -23,6 +23,10 @@ void openai_write_error(struct buf *b, const struct api_error *e) {
     buf_lit(b, "}}");
 }
 
+void openai_write_count(struct buf *b, size_t tokens) {
+    buf_fmt(b, "{\"object\":\"response.input_tokens\",\"input_tokens\":%zu}", tokens);
+}
+
 void openai_write_usage(struct buf *b, const struct usage *u) {
     buf_lit(b, "{\"prompt_tokens\":");
     buf_int(b, u->prompt);
@@ -32,7 +36,10 @@ void openai_write_usage(struct buf *b, const struct usage *u) {
     buf_int(b, u->prompt + u->completion);
     buf_lit(b, ",\"prompt_tokens_details\":{\"cached_tokens\":");
     buf_int(b, u->cached);
-    buf_lit(b, "}}");
+    buf_char(b, '}');
+    if (u->reasoning >= 0)
+        buf_fmt(b, ",\"completion_tokens_details\":{\"reasoning_tokens\":%lld}", (long long)u->reasoning);
+    buf_char(b, '}');
 }
 
 void openai_write_head(struct response *r, const char *object) {
@@ -50,16 +57,28 @@ void openai_write_head(struct response *r, const char *object) {
     buf_lit(b, ",\"choices\":[");
 }
 
-void openai_write_model(struct buf *b, const char *id, int64_t created, int max_model_len) {
+void openai_write_model(struct buf *b, const char *id, const char *parent, int64_t created,
+                        const struct served_model *m) {
     buf_lit(b, "{\"id\":");
     json_quote(b, id, strlen(id));
     buf_lit(b, ",\"object\":\"model\",\"created\":");
     buf_int(b, created);
     buf_lit(b, ",\"owned_by\":\"quire\",\"root\":");
     json_quote(b, id, strlen(id));
-    buf_lit(b, ",\"parent\":null,\"max_model_len\":");
-    buf_int(b, max_model_len);
+    buf_lit(b, ",\"parent\":");
+    if (parent)
+        json_quote(b, parent, strlen(parent));
+    else
+        buf_lit(b, "null");
+    buf_lit(b, ",\"max_model_len\":");
+    buf_int(b, m->max_model_len);
+    openai_write_pooling(b, m);
     buf_char(b, '}');
+}
+
+void openai_write_pooling(struct buf *b, const struct served_model *m) {
+    if (m->pooling != POOLING_NONE)
+        buf_fmt(b, ",\"pooling\":\"%s\"", pooling_name(m->ranks ? POOLING_RANK : m->pooling));
 }
 
 const char *openai_token_text(const struct tokenizer *t, token_id id, size_t *len) {
@@ -91,11 +110,14 @@ void openai_write_ids(struct buf *b, const struct buf *ids) {
     buf_char(b, ']');
 }
 
-void openai_write_finish(struct buf *b, const struct piece *p) {
+void openai_write_finish(struct buf *b, const struct response *r, const struct piece *p) {
     if (p->finish == FINISH_NONE)
         buf_lit(b, ",\"finish_reason\":null");
     else
-        buf_fmt(b, ",\"finish_reason\":\"%s\"", finish_name(p->finish));
+        buf_fmt(b, ",\"finish_reason\":\"%s\"",
+                p->finish == FINISH_STOP && p->output && output_num_calls(p->output) > 0
+                    ? (r->request->functions ? "function_call" : "tool_calls")
+                    : finish_name(p->finish));
     buf_lit(b, ",\"stop_reason\":"); // vLLM's; of the model's own ends it is null
     if (p->stop)
         json_quote(b, p->stop, p->stop_len);
@@ -200,7 +222,8 @@ void openai_done(struct sse_queue *out, const struct response *r, const struct u
     sse_done(out);
 }
 
-void openai_fail(struct sse_queue *out, const struct api_error *e) {
+void openai_fail(struct sse_queue *out, const struct response *r, const struct api_error *e) {
+    (void)r;
     struct buf *b = sse_begin(out);
     buf_lit(b, "data: ");
     openai_write_error(b, e);

@@ -94,7 +94,7 @@ static bool encode_text(const struct served_model *m, const json_t *root, struct
     const json_t *text = read_text(root, &name, e);
     // vLLM adds BOS unless told otherwise, llama.cpp only where it is told to. Either name says it.
     q->add_special = q->add_special_tokens = strcmp(name, "prompt") == 0;
-    if (!text || !field_model(m, root, e) || !fields_read(q, fields, NUM_FIELDS, root, e))
+    if (!text || !field_model(m, root, NULL, e) || !fields_read(q, fields, NUM_FIELDS, root, e))
         return false;
     size_t n = json_string_length(text);
     bool add = field_get(root, "add_special_tokens") ? q->add_special_tokens : q->add_special;
@@ -107,14 +107,14 @@ static bool encode_text(const struct served_model *m, const json_t *root, struct
 // vLLM's chat form: the ids that the same messages give as a chat completion.
 static bool encode_messages(const struct served_model *m, const json_t *root, struct tokenize *q,
                             struct token_buf *ids, struct api_error *e) {
-    if (!field_model(m, root, e) || !fields_read(q, fields, NUM_FIELDS, root, e))
+    if (!field_model(m, root, NULL, e) || !fields_read(q, fields, NUM_FIELDS, root, e))
         return false;
     if (field_get(root, "prompt") || field_get(root, "content"))
         return api_fail(e, 400, NULL, "messages", "Either 'messages' or a text is needed, not both.");
     if (q->add_special_tokens)
         return api_fail(e, 400, "unsupported_parameter", "add_special_tokens",
                         "With 'messages' the chat template says which special tokens there are.");
-    return chat_prompt(m, root, q->add_generation_prompt, q->continue_final, ids, e);
+    return chat_prompt(m, root, q->add_generation_prompt, q->continue_final, ids, NULL, e);
 }
 
 bool tokenize_response(const struct served_model *m, const char *body, size_t len, struct buf *out,
@@ -171,7 +171,7 @@ static bool decode_body(const struct served_model *m, const json_t *root, struct
         return api_fail(e, 400, "missing_required_parameter", "tokens", "'tokens' is missing.");
     if (!json_is_array(list))
         return api_fail(e, 400, "invalid_type", "tokens", "'tokens' must be a list of token ids.");
-    return field_model(m, root, e) && decode_ids(m, list, text, e);
+    return field_model(m, root, NULL, e) && decode_ids(m, list, text, e);
 }
 
 bool detokenize_response(const struct served_model *m, const char *body, size_t len, struct buf *out,

@@ -294,7 +294,7 @@ static ssize_t on_read(void *cls, uint64_t pos, char *dst, size_t max) {
     return 0;
 }
 
-void http_stream(struct http_request *request) {
+void http_stream(struct http_request *request, const char *type) {
     CHECK(request->state != HTTP_SENT && !request->response);
     request->status = 200;
     request->streaming = true;
@@ -303,7 +303,7 @@ void http_stream(struct http_request *request) {
     if (!request->response) {
         request->gone = true;
     } else {
-        MHD_add_response_header(request->response, "Content-Type", "text/event-stream; charset=utf-8");
+        MHD_add_response_header(request->response, "Content-Type", type);
         MHD_add_response_header(request->response, "Cache-Control", "no-cache");
         MHD_add_response_header(request->response, "X-Accel-Buffering", "no");
         add_headers(request);
@@ -610,4 +610,8 @@ void http_close(struct http *http) {
     uv_close((uv_handle_t *)&http->more, NULL);
     uv_close((uv_handle_t *)&http->timer, NULL);
     uv_close((uv_handle_t *)&http->sweep, NULL);
+}
+
+const char *http_query(const struct http_request *request, const char *name) {
+    return MHD_lookup_connection_value(request->conn->mhd, MHD_GET_ARGUMENT_KIND, name);
 }

@@ -65,9 +65,11 @@ void http_close(struct http *http);
 
 // One response: header pairs first (http_header), then exactly one of these two. `body` is copied.
 void http_reply(struct http_request *request, int status, const char *type, const void *body, size_t len);
-void http_stream(struct http_request *request); // 200, text/event-stream; frames of request->out follow
+void http_stream(struct http_request *request, const char *type); // 200; frames of request->out follow
 // A header of the coming response; copied.
 void http_header(struct http_request *request, const char *name, const char *value);
+// A parameter of the query; NULL: none. Valid during the request.
+const char *http_query(const struct http_request *request, const char *name);
 // request->out has frames, or the response is ready: goes on with the next http_run().
 void http_wake(struct http_request *request);
 void http_stream_end(struct http_request *request);   // after the frames that are in request->out

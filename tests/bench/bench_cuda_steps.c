@@ -144,7 +144,7 @@ static void run_step(struct instance *in, const struct step *step) {
     const struct backend_ops *ops = in->ops;
     if (ops->step_begin(in->dev, step))
         return;
-    ops->embed(in->dev, in->model.embed, step);
+    ops->embed(in->dev, &in->model, step);
     for (int i = 0; i < in->model.config.num_layers; i++) {
         const struct layer *layer = &in->model.layers[i];
         ops->qkv(in->dev, layer, step);

@@ -11,8 +11,9 @@
 // planning, the forward pass, sampling greedily, the scheduler's update.
 //
 // gb_s counts what a step must read: the bytes of all matrices as the file stores them (the embedding only
-// where it is the head, too) and the keys and values of the contexts. gop_s counts two operations per weight
-// and token, and those of attention. of_limit is the time that reading at the measured bandwidth or
+// where it is the head, too; of B rows experts * (1 - (1 - top_k / experts)^B) experts, as many as even routing chooses)
+// and the keys, values and states of the contexts. gop_s counts two operations per weight and token, of experts of
+// top_k, and those of attention. of_limit is the time that reading at the measured bandwidth or
 // calculating at the measured rate would take, whichever is longer, by the time taken: of each sample by the
 // limits measured just before and just after it, the higher of both; the median of these.
 #include "engine.h"
@@ -27,7 +28,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_BATCHES = 16, MAX_REPEATS = 100, BLOCK = 16 };
+enum { MAX_BATCHES = 16, MAX_REPEATS = 100 };
 
 struct options {
     const char *path, *variant, *kv_dtype;
@@ -35,9 +36,10 @@ struct options {
     int batches[MAX_BATCHES], num_batches;
 };
 
-struct cost {                     // of the model's file
-    double matrix_bytes;          // that every step reads
-    double layer_macs, head_macs; // of a row
+struct cost {                         // of the model's file
+    double matrix_bytes;              // that every step reads
+    double layer_macs, head_macs;     // of a row
+    double expert_bytes, expert_macs; // of all experts
 };
 
 struct bench {
@@ -105,6 +107,23 @@ static void parse(struct options *o, int argc, char **argv) {
     o->path = argv[optind];
 }
 
+// The share of experts that `rows` rows choose.
+static double chosen(const struct bench *b, double rows) {
+    const struct model_config *m = &engine_info(b->engine)->model;
+    for (int i = 0; i < m->num_ffn; i++)
+        if (m->ffn[i].experts > 0)
+            return 1 - pow(1 - (double)m->ffn[i].top_k / m->ffn[i].experts, rows);
+    return 1;
+}
+
+static double matrix_bytes(const struct bench *b, int rows) {
+    return b->cost.matrix_bytes + chosen(b, rows) * b->cost.expert_bytes;
+}
+
+static double layer_macs(const struct bench *b) {
+    return b->cost.layer_macs + chosen(b, 1) * b->cost.expert_macs;
+}
+
 static struct cost file_cost(const char *path) {
     struct err err = {0};
     struct model_file *g = gguf_open(path, &err);
@@ -117,8 +136,15 @@ static struct cost file_cost(const char *path) {
         static const char embedding[] = "token_embd.weight", head[] = "output.weight";
         bool is_embedding = t->name.len == strlen(embedding) && !memcmp(t->name.data, embedding, t->name.len);
         bool is_head = t->name.len == strlen(head) && !memcmp(t->name.data, head, t->name.len);
-        if (t->view.ndim != 2 || (is_embedding && !tied))
+        if (t->view.ndim < 2 || (is_embedding && !tied))
             continue;
+        const char expert[] = "_exps.weight";
+        size_t n = strlen(expert);
+        if (t->name.len > n && !memcmp(t->name.data + t->name.len - n, expert, n)) {
+            cost.expert_bytes += (double)t->bytes;
+            cost.expert_macs += (double)t->elements;
+            continue;
+        }
         cost.matrix_bytes += (double)t->bytes;
         *(is_head || is_embedding ? &cost.head_macs : &cost.layer_macs) += (double)t->elements;
     }
@@ -141,7 +167,7 @@ static void add(struct bench *b, int prompt, int output, struct request **list) 
                                .num_prompt = prompt,
                                .max_output = output,
                                .sampling = {.top_p = 1, .repetition_penalty = 1, .logprobs = -1}};
-    struct request *r = request_new(&p, BLOCK);
+    struct request *r = request_new(&p, engine_info(b->engine)->block_size);
     free(ids);
     if (!r || sched_add(b->sched, r) != STATUS_OK)
         die("scheduler", "it takes no request");
@@ -172,17 +198,32 @@ static const struct plan *step(struct bench *b) {
     return collect(b);
 }
 
-// Sum over layers of bytes and multiplications that `tokens` positions of one context cost one query row.
+// Sum over layers of bytes that `tokens` positions of one context, or its states, cost one query row.
 static double kv_bytes(const struct bench *b, double tokens) {
     const struct engine_info *info = engine_info(b->engine);
-    return tokens * (double)info->kv_bytes / info->num_blocks / info->block_size;
+    const struct model_config *m = &info->model;
+    int dtype = 0;
+    while (dtype < DTYPE_COUNT && strcmp(dtype_name((enum dtype)dtype), info->kv_dtype) != 0)
+        dtype++;
+    double bytes = 0;
+    for (int i = 0; i < m->num_layers; i++) {
+        const struct attn_spec *a = model_attn(m, i);
+        const struct mix_spec *mix = model_mix(m, i);
+        if (a)
+            bytes += (a->window > 0 ? fmin(tokens, a->window) : tokens) * a->kv_heads * attn_kv_vectors(a) *
+                     (double)backend_kv_vector_bytes((enum dtype)dtype, a->head_dim);
+        if (mix)
+            bytes += (double)mix_state_size(mix) * sizeof(float);
+    }
+    return bytes;
 }
 
+// Multiplications of attention
 static double attention_macs(const struct bench *b, double tokens) {
     const struct model_config *m = &engine_info(b->engine)->model;
     double width = 0; // of the queries of all layers
     for (int i = 0; i < m->num_layers; i++)
-        width += model_attn(m, i)->heads * model_attn(m, i)->head_dim;
+        width += model_attn(m, i) ? model_attn(m, i)->heads * model_attn(m, i)->head_dim : 0;
     return 2 * tokens * width;
 }
 
@@ -245,9 +286,9 @@ static void prefill(struct bench *b, const struct options *o) {
         s.limits[i + 1] = limits_now(b->limits);
         request_free(r);
     }
-    double macs = n * b->cost.layer_macs + b->cost.head_macs + attention_macs(b, 0.5 * n * (n + 1));
+    double macs = n * layer_macs(b) + b->cost.head_macs + attention_macs(b, 0.5 * n * (n + 1));
     printf(",\n\"prefill\":{\"tokens\":%d,", n);
-    print_rates(b, &s, n, b->cost.matrix_bytes + kv_bytes(b, n), macs);
+    print_rates(b, &s, n, matrix_bytes(b, n) + kv_bytes(b, n), macs);
 }
 
 // Tokens that a request may sample while others still have prompt to compute, and before the measurement.
@@ -299,9 +340,9 @@ static void decode(struct bench *b, const struct options *o, int batch) {
         }
     }
     free(list);
-    double macs = batch * (b->cost.layer_macs + b->cost.head_macs + attention_macs(b, context));
+    double macs = batch * (layer_macs(b) + b->cost.head_macs + attention_macs(b, context));
     printf("{\"batch\":%d,\"context\":%.1f,", batch, context);
-    print_rates(b, &s, batch, b->cost.matrix_bytes + batch * kv_bytes(b, context), macs);
+    print_rates(b, &s, batch, matrix_bytes(b, batch) + batch * kv_bytes(b, context), macs);
 }
 
 int main(int argc, char **argv) {
@@ -314,7 +355,6 @@ int main(int argc, char **argv) {
     int tokens = o.prefill > 512 ? o.prefill : 512, longest = length > o.prefill ? length : o.prefill + 1;
     if (tokens < seqs)
         tokens = seqs;
-    int blocks = seqs * ((length + BLOCK - 1) / BLOCK), least = (longest + BLOCK - 1) / BLOCK;
 
     struct bench b = {.next_id = 1, .random = 88172645463325252u, .cost = file_cost(o.path)};
     b.limits = limits_open(o.threads);
@@ -330,11 +370,9 @@ int main(int argc, char **argv) {
         .tensor_parallel_size = o.ranks,
         .pipeline_parallel_size = o.stages,
         .kv_dtype = o.kv_dtype,
-        .block_size = BLOCK,
         .max_model_len = longest,
         .max_num_seqs = seqs,
         .max_num_batched_tokens = tokens,
-        .num_kv_blocks = blocks > least ? blocks : least,
     };
     b.engine = engine_open(&config, &err);
     if (!b.engine)
@@ -359,7 +397,7 @@ int main(int argc, char **argv) {
         "{\"device\":\"%s\",\"weights_dtype\":\"%s\",\"kv_dtype\":\"%s\",\"params\":%llu,\"file_bytes\":%llu,"
         "\"packed_bytes\":%llu,\"step_bytes\":%.0f,\"load_seconds\":%.3f",
         info->device, info->weights_dtype, info->kv_dtype, (unsigned long long)info->num_params,
-        (unsigned long long)info->file_bytes, (unsigned long long)info->weight_bytes, b.cost.matrix_bytes,
+        (unsigned long long)info->file_bytes, (unsigned long long)info->weight_bytes, matrix_bytes(&b, 1),
         info->load_seconds);
     if (o.prefill > 0)
         prefill(&b, &o);

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Speed of whole models of real shapes and random weights, beside this machine's limits, and beside llama.cpp's.
 
-    models.py [--models llama-1b,…] [--types q8_0,…] [--threads N] [--variant avx2] [--peers DIR [--peer-flags NAME=FLAG,…]] [--json FILE]
+    models.py [--models llama-1b,…] [--types q8_0,…] [--layers N] [--threads N] [--variant avx2] [--peers DIR [--peer-flags NAME=FLAG,…]]
+              [--json FILE]
 
 Makes each file with tools/make_gguf.py where the cache has none, runs bench_model on it (prefill of 512 tokens; decode at
 batches 1, 8, 16 and 32, contexts of about 128), and prints a Markdown table; everything with machine, date and commit goes
@@ -37,9 +38,8 @@ TOOLS = ROOT / "tests/tools"
 sys.path.insert(0, str(TOOLS))
 import make_gguf  # noqa: E402
 
-# The shapes of at most about a thousand million weights, of what make_gguf.py knows, and the types that files mostly have: the rows
-# that docs/performance speaks of.
-DEFAULT_MODELS = [m for m in make_gguf.PRESETS if re.search(r"(0\.[0-9]|1)b$", m)]
+# Dense shapes of at most about a thousand million weights, and the types that files mostly have.
+DEFAULT_MODELS = ["qwen2.5-0.5b", "llama-1b"]
 DEFAULT_TYPES = ["q4_0", "q4_k_m", "q8_0", "bf16", "f16"]
 RATES = ("read_gb_s", "int8_gop_s", "bf16_gop_s", "f32_gop_s")
 
@@ -76,10 +76,10 @@ def outdated(path):
     return sorted({p for p in found if p != path and ours.fullmatch(p.name)})
 
 
-def make(model, kind, cache):
-    path = cache / file_name(model, kind)
+def make(model, kind, cache, layers=0):
+    path = cache / file_name(f"{model}-{layers}-layers" if layers else model, kind)
     if not path.exists():
-        if importlib.util.find_spec("numpy") is None and model != "tiny":
+        if importlib.util.find_spec("numpy") is None and not model.startswith("tiny"):
             sys.exit("models.py: making files of this size needs numpy (Debian: python3-numpy, with /usr/bin/python3)")
         progress(f"making {path}")
         cache.mkdir(parents=True, exist_ok=True)
@@ -87,6 +87,7 @@ def make(model, kind, cache):
             old.unlink()
         new = path.with_suffix(".new")
         words = ["--tokenizers", tokenizers()] if tokenizers() else []
+        words += ["--layers", layers] if layers else []
         run([sys.executable, TOOLS / "make_gguf.py", new, "--preset", model, "--type", kind, *words])
         new.rename(path)
     return path
@@ -252,7 +253,8 @@ def measure(a, model, kind, path):
         for name, tools in a.peers.items():
             progress(f"{model} {kind}: {name}")
             theirs[name].append(peer(a, tools, path, rounds[0]["limits"]["threads"]))
-    return {"model": model, "type": kind, "quire": merge(rounds), "fewer_threads": merge(fewer) if fewer else None,
+    shape = f"{model}, {a.layers} layers" if a.layers else model
+    return {"model": shape, "type": kind, "quire": merge(rounds), "fewer_threads": merge(fewer) if fewer else None,
             "peers": {name: merge_peer(r) for name, r in theirs.items()}}
 
 
@@ -321,6 +323,7 @@ def arguments():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     known = ",".join(make_gguf.PRESETS)
     p.add_argument("--models", type=words, help=f"of {known}; default: {','.join(DEFAULT_MODELS)}")
+    p.add_argument("--layers", type=int, default=0, metavar="N", help="of each model only so many; 0: all")
     p.add_argument("--types", type=words, help=f"of {','.join(make_gguf.TYPES)}; default: {','.join(DEFAULT_TYPES)}")
     p.add_argument("--threads", type=int, default=0, help="0: all processors")
     p.add_argument("--scale-from", type=int, default=1, metavar="N", help="rows of N threads beside --threads; 0: none")
@@ -363,7 +366,7 @@ def main():
               "commit": commit(), "command": " ".join(["models.py", *sys.argv[1:]]), "results": []}
     for model in a.models:
         for kind in a.types:
-            report["results"].append(measure(a, model, kind, make(model, kind, a.cache)))
+            report["results"].append(measure(a, model, kind, make(model, kind, a.cache, a.layers)))
             for key in ("quire", "fewer_threads"):
                 compare_with_limits([r[key] for r in report["results"] if r[key]])
             a.json.write_text(json.dumps(report, indent=1) + "\n")  # what is there stays, whatever happens to the next

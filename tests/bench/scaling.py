@@ -348,7 +348,7 @@ def changes_table(r):
 
 TABLES = {"layouts": layouts_table, "shares": shares_table, "sums": sums_table, "replicas": replicas_table,
           "changes": changes_table}
-PAGE = {"layouts": lambda r: layouts_table(r, ("q8",), short=True), "replicas": replicas_table}  # of docs/scaling.md
+PAGE = {"layouts": lambda r: layouts_table(r, ("q8",), short=True)}  # of docs/scaling.md
 
 
 def with_tables(text, r):

@@ -133,6 +133,15 @@ def main():
         for bad in (["--types", "q9"], ["--models", "none"], ["--peers", tmp / "cache"], ["--peer-flags", "three=-rtr"],
                     ["--peer-flags", "one"], ["--peer-flags", "one="]):
             check(subprocess.run(list(map(str, [*command, *bad])), capture_output=True).returncode != 0, bad)
+        more = [*alone, "--models", "tiny-experts", "--types", "f32", "--layers", "1", "--json", tmp / "report.json"]
+        done = subprocess.run(list(map(str, more)), capture_output=True, text=True, timeout=600)
+        check(done.returncode == 0, done.stdout, done.stderr)
+        r = json.loads((tmp / "report.json").read_text())["results"][0]
+        check(r["model"] == "tiny-experts, 1 layers", r["model"])
+        for d in r["quire"]["decode"]:  # of three rows 1 - (3/4)^3 of all experts
+            rest, share = 64 * 64 * 2 + 32 * 64 * 2 + 8 * 64 + 512 * 64, {1: 1 / 4, 3: 37 / 64}[d["batch"]]
+            want = 4 * (rest + share * 8 * 3 * 128 * 64 + 2 * 2 * 16 * d["context"] * d["batch"]) / (d["ms"] / 1e3) / 1e9
+            check(abs(d["gb_s"] / want - 1) < 0.02, d, want)
         check_default_report([*alone, "--types", "f32"])
         broken = tmp / "peers/one/build/bin/llama-batched-bench"
         broken.write_text("#!/bin/sh\necho no numbers\n")

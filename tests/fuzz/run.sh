@@ -12,12 +12,12 @@ if ! command -v clang >/dev/null; then
     echo "fuzz: clang is missing (apt install clang libclang-rt-14-dev)" >&2
     exit 1
 fi
-[ $# -gt 0 ] || set -- gguf folder tokenizer bpe detok chat
+[ $# -gt 0 ] || set -- gguf folder tokenizer bpe pieces detok chat regex grammar schema
 cd "$root"
 for name in "$@"; do
     clang -std=gnu17 -D_GNU_SOURCE -g -O1 -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all \
         -Ibase -Iinclude -Iengine -DQUIRE_HAVE_PCRE2 $(pkg-config --cflags libpcre2-8 libutf8proc) "tests/fuzz/fuzz_$name.c" \
-        engine/models/*.c engine/models/hf/*.c engine/text/*.c engine/text/jinja/*.c base/*.c -pthread -lm $(pkg-config --libs libpcre2-8 libutf8proc) \
+        engine/models/*.c engine/models/hf/*.c engine/text/*.c engine/text/jinja/*.c engine/grammar/*.c base/*.c -pthread -lm $(pkg-config --libs libpcre2-8 libutf8proc) \
         -o "$out/fuzz_$name"
     mkdir -p "$out/corpus_$name"
     if [ "$name" = gguf ]; then # small real files to begin with
@@ -29,7 +29,8 @@ for name in "$@"; do
             printf '\0' | dd of="$out/corpus_gguf/vocabulary" bs=1 seek=8 conv=notrunc 2>/dev/null
         fi
         for kind in "" "--arch qwen2 --rope yarn" "--arch qwen3" "--bias --out-bias --window 4 --rope llama3-keys" \
-            "--arch gpt-oss --window 4 --experts 2 --expert-ffn 4" "--arch llama4 --experts 2 --expert-ffn 4 --shared-ffn 4"; do
+            "--arch gpt-oss --window 4 --experts 2 --expert-ffn 4" "--arch llama4 --experts 2 --expert-ffn 4 --shared-ffn 4" \
+            "--arch gemma4 --layers 2 --window 4 --window-pattern 1 --window-dim 4 --shared-kv 1 --layer-embed 4 --experts 2 --expert-ffn 4 --fused-experts"; do
             python3 tests/tools/make_gguf.py "$out/corpus_gguf/model$(echo "$kind" | tr -d ' ')" $kind --hidden 4 --heads 1 \
                 --kv-heads 1 --ffn 4 --layers 1 --vocab 289 --context 8 || true
         done
@@ -37,7 +38,9 @@ for name in "$@"; do
     if [ "$name" = folder ]; then # each file of small real folders, behind the number that fuzz_folder.c gives it
         n=0
         for kind in "" "--arch internlm2 --type bf16" "--arch gemma3 --window 4" "--arch phi3 --rope longrope" \
-            "--arch falcon-h1 --states 2,1,2,2" "--arch qwen35 --states 2,1,2,2 --attention 1" "--arch granitemoe --experts 2 --top-k 1" "--arch gptneox"; do
+            "--arch falcon-h1 --states 2,1,2,2" "--arch qwen35 --states 2,1,2,2 --attention 1" "--arch granitemoe --experts 2 --top-k 1" "--arch gptneox" \
+            "--arch deepseek2 --rope-dim 2 --nope-dim 2 --v-dim 2 --kv-lora 4" "--arch llama4 --experts 2 --top-k 1 --expert-ffn 4 --shared-ffn 4" \
+            "--arch qwen3next --states 2,1,2,2 --attention 2 --experts 2 --top-k 1 --expert-ffn 4 --shared-ffn 4"; do
             python3 tests/tools/make_folder.py "$out/folder" $kind --hidden 4 --heads 1 --kv-heads 1 --ffn 4 --layers 1 --vocab 291 \
                 --context 8 --chatml || continue
             n=$((n + 1)) i=0
@@ -46,7 +49,29 @@ for name in "$@"; do
                 i=$((i + 1))
             done
         done
+        for kind in 0:packed 0:packed-8 0:packed-zeros 0:packed-order 0:int8-zeros 0:nvfp4 0:modelopt 0:mxfp4 1:gptq 2:gptq-zeros \
+            2:gptq-order 3:gptq-8 4:awq 5:fp8; do # weights alone, under the configuration of this number
+            python3 tests/tools/make_folder.py "$out/folder" --method "${kind#*:}" --hidden 64 --heads 4 --kv-heads 2 --ffn 64 \
+                --layers 1 --vocab 291 --context 8 || continue
+            python3 tests/fuzz/first_tensors.py "$out/folder/model.safetensors" "layers.0.self_attn.k_proj" >"$out/tensors"
+            { printf "\\$(printf %o $((${kind%%:*} * 16 + 2)))"; cat "$out/tensors"; } >"$out/corpus_folder/${kind#*:}"
+        done
         printf '\3{"weight_map": {"lm_head.weight": "model.safetensors"}}' >"$out/corpus_folder/index"
+    fi
+    if [ "$name" = grammar ]; then # real ones
+        for f in "$data"/structured/grammars/*.gbnf; do
+            [ ! -f "$f" ] || { printf '\0'; cat "$f"; } >"$out/corpus_grammar/$(basename "$f")"
+        done
+        printf '\1start: A b [c]\nA.1: "a".."z"+ | /x(y|z)/i\nb: "q"i~1..2 | ("w")* -> d\nc[lazy]: /.*;/\n%%ignore WS\n%%import common.WS\n' \
+            >"$out/corpus_grammar/lark"
+    fi
+    if [ "$name" = schema ]; then # those of the suite
+        python3 - "$data" "$out/corpus_schema" <<'END'
+import glob, json, sys
+for i, path in enumerate(glob.glob(sys.argv[1] + "/structured/JSON-Schema-Test-Suite/tests/draft*/*.json")):
+    for j, group in enumerate(json.load(open(path))):
+        json.dump(group["schema"], open(f"{sys.argv[2]}/{i}-{j}", "w"))
+END
     fi
     dict=
     if [ "$name" = chat ]; then # real templates, and the words of the language

@@ -147,7 +147,7 @@ BAD = [
     ({"messages": [{"role": "user", "content": ["a"]}]}, "messages"), ({"max_tokens": 0}, "max_tokens"),
     ({"max_completion_tokens": 0}, "max_completion_tokens"), ({"logprobs": 1}, "logprobs"),
     ({"logprobs": True, "top_logprobs": 21}, "top_logprobs"), ({"top_logprobs": 1}, "top_logprobs"),
-    ({"tools": [{}]}, "tools"), ({"response_format": {"type": "json_object"}}, "response_format"), ({"prompt": "a"}, "prompt"),
+    ({"tools": [{}]}, "tools"), ({"prompt": "a"}, "prompt"),
     ({"temperature": 3}, "temperature"), ({"n": 0}, "n"), ({"chat_template": "x"}, "chat_template"), ({"echo": True}, "echo"),
 ]  # fmt: skip
 

@@ -726,8 +726,6 @@ def test_fields_that_change_nothing(server, fields):
     [
         ("suffix", " the end."),
         ("best_of", 2),
-        ("response_format", {"type": "json_object"}),
-        ("structured_outputs", {"regex": "a+"}),
     ],
 )
 def test_documented_fields_without_an_effect_are_refused(server, field, value):

@@ -9,6 +9,9 @@ import pytest
 import goldens
 from process import BINARY, run
 
+sys.path.insert(0, str(goldens.ROOT / "tests/tools"))
+import folder_quants  # noqa: E402
+
 SHAPE = ["--arch", "qwen3", "--vocab", "400", "--chatml", "--type", "bf16"]
 MESSAGES = [{"role": "user", "content": "tell me, <|im_end|>, of the sea"}]
 
@@ -58,10 +61,21 @@ def test_commands(models, tmp_path):
     assert run("generate", folder, *words).stdout == run("generate", out, *words).stdout
 
 
+@pytest.mark.parametrize("method", folder_quants.METHODS)
+def test_quantised(tmp_path, method):
+    """Every format of matrices gives the log-probabilities that a GGUF file of the same numbers gives."""
+    got = []
+    for tool, name in (("make_folder.py", "x"), ("make_gguf.py", "x.gguf")):
+        model = make(tool, tmp_path / name, "--method", method, "--layers", "1")
+        words = ("-p", "the sea, and then", "-n", "24", "--temperature", "0", "--raw", "--ignore-eos", "--json", "--logprobs", "5")
+        got.append(json.loads(run("generate", model, *words).stdout)["logprobs"])
+    assert got[0] == got[1] and len(got[0]) == 24
+
+
 @pytest.mark.parametrize("file, change, word", [
     ("config.json", lambda c: c.update(model_type="nobody"), "model_type 'nobody' is not supported yet"),
     ("config.json", lambda c: c.update(rope_scaling={"rope_type": "magic"}), "rope_type at byte"),
-    ("tokenizer.json", lambda c: c.update(pre_tokenizer={"type": "Whitespace"}), "the pre_tokenizer at byte"),
+    ("tokenizer.json", lambda c: c.update(pre_tokenizer={"type": "Whitespace"}), "the pre_tokenizer of a BPE"),
     ("model.safetensors.index.json", lambda c: c["weight_map"].update(x="../x"), "expected the name of a file in the folder"),
 ])  # fmt: skip
 def test_refusals(tmp_path, file, change, word):

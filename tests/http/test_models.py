@@ -10,8 +10,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+import test_encoders
 from goldens import ROOT
 from process import BINARY, EMULATED, run
+from test_embeddings import embed, far
 
 MODELS = BINARY.parent / "tests/golden-models"
 PAGE = ROOT / "docs/models.md"
@@ -19,16 +21,19 @@ PAGE = ROOT / "docs/models.md"
 KNOWN = {
     "llama": "Llama 1 to 3.2, Mistral, Mixtral", "qwen2": "Qwen2, Qwen2.5", "qwen3": "Qwen3", "qwen3moe": "Qwen3 MoE", "qwen2moe": "Qwen1.5, Qwen2 MoE", "olmoe": "OLMoE", "granitemoe": "Granite 3 MoE", "glm4moe": "GLM 4.5 to 4.7", "ernie4_5-moe": "ERNIE 4.5 MoE", "hunyuan-moe": "Hunyuan MoE", "dots1": "dots.llm1", "gpt-oss": "gpt-oss", "llama4": "Llama 4 Scout, Maverick (text)", "granite": "Granite 3, 4 (dense)",
     "minicpm": "MiniCPM 1, 2, 4", "smollm3": "SmolLM3", "internlm2": "InternLM 2, 2.5", "ernie4_5": "ERNIE 4.5 (dense)", "seed_oss": "Seed-OSS",
-    "hunyuan-dense": "Hunyuan (dense)", "phi3": "Phi 3, 3.5, 4", "olmo2": "OLMo 2, 3", "glm4": "GLM 4", "exaone4": "EXAONE 4",
-    "gemma": "Gemma", "gemma2": "Gemma 2", "gemma3": "Gemma 3", "mistral3": "Mistral Small 3, Ministral 3", "lfm2": "LFM2, LFM2.5", "qwen35": "Qwen 3.5 (dense)",
+    "hunyuan-dense": "Hunyuan (dense)", "phi3": "Phi 3, 3.5, 4", "phimoe": "Phi 3.5 MoE", "olmo2": "OLMo 2, 3", "glm4": "GLM 4", "exaone4": "EXAONE 4",
+    "gemma": "Gemma", "gemma2": "Gemma 2", "gemma3": "Gemma 3", "gemma4": "Gemma 4 (text)", "mistral3": "Mistral Small 3, Ministral 3", "lfm2": "LFM2, LFM2.5", "qwen35": "Qwen 3.5 (dense)",
     "granitehybrid": "Granite 4 (hybrid)", "falcon-h1": "Falcon-H1",
     "starcoder2": "StarCoder 2", "stablelm": "StableLM 1, 2", "phi2": "Phi 1, 1.5, 2", "gptneox": "Pythia, GPT-NeoX", "nemotron": "Nemotron 4, Minitron",
     "command-r": "Command R, R+", "cohere2": "Command R7B, Command A",
-    "deepseek2": "DeepSeek V2, V3, R1, Kimi K2, GLM 4.7 Flash", "lfm2moe": "LFM2 MoE", "qwen35moe": "Qwen 3.5 MoE", "qwen3next": "Qwen3 Next",
+    "deepseek2": "DeepSeek V2, V3, R1, Kimi K2, GLM 4.7 Flash", "nemotron_h": "Nemotron-H, Nemotron Nano 2", "nemotron_h_moe": "Nemotron 3 Nano", "minicpm3": "MiniCPM 3",
+    "lfm2moe": "LFM2 MoE", "qwen35moe": "Qwen 3.5 MoE", "qwen3next": "Qwen3 Next",
 }  # fmt: skip
-COLUMNS = ("ref", "cpu", "cuda, emulated", "llama.cpp", "tp 2", "pp 2", "prefix", "preemption")
+ENCODERS = {"bert": "BERT, XLM-RoBERTa: BGE, E5, GTE, MiniLM", "nomic-bert": "Nomic Embed 1, 1.5",
+            "modern-bert": "ModernBERT, GTE ModernBERT", "gemma-embedding": "EmbeddingGemma"}
+COLUMNS = ("ref", "cpu", "folder", "cuda, emulated", "llama.cpp", "tp 2", "pp 2", "prefix", "preemption")
 EXACT = 1e-4  # of log-probabilities, as in tests/model/test_json_arch.c
-rows, sentences = {}, []
+rows, encoder_rows, sentences = {}, {}, []
 
 
 def goldens():
@@ -75,10 +80,11 @@ def is_golden(got, golden):
 
 def refused(golden, *flags, env=None):
     """The reason for which this model is refused with these flags, or None."""
-    path = MODELS / f"{golden['name']}.gguf"
-    got = run("generate", path, "--raw", "-p", "a", "-n", "1", *flags, env=env)
-    if got.returncode == 0:
-        return None
+    got = run("generate", MODELS / f"{golden['name']}.gguf", "--raw", "-p", "a", "-n", "1", *flags, env=env)
+    return reason_of(got) if got.returncode else None
+
+
+def reason_of(got):
     reason = re.search(r"(?:cannot run this model|does not suit this model \(.*\)): (.*?)(?:; possible.*)?$", got.stderr, re.MULTILINE)[1]
     if reason not in sentences:
         sentences.append(reason)
@@ -92,6 +98,14 @@ def cuda(start, golden):
         path = MODELS / f"{golden['name']}.gguf"
         is_golden(ask(start(*flags, "--kv-cache-dtype", "f32", model=path, env=env), golden), golden)
     return reason or "✔"
+
+
+def from_folder(start, arch):
+    """Whether the first golden of the architecture that has a folder too is the same from there."""
+    golden = next((g for g in GOLDENS[arch] if (MODELS / g["name"]).is_dir()), None)
+    if golden:
+        is_golden(ask(start("--kv-cache-dtype", "f32", model=MODELS / golden["name"]), golden), golden)
+    return "✔" if golden else "–"
 
 
 def shared_by_two(start, golden, flag, alone):
@@ -132,14 +146,49 @@ def test_architecture(start, arch):
     assert all(largest < EXACT for largest in known)
     tp, pp = (shared_by_two(start, golden, f"--{kind}-parallel-size", alone) for kind in ("tensor", "pipeline"))
     on_cuda = cuda(start, golden) if EMULATED.exists() else None
-    rows[arch] = ["✔", "✔", on_cuda, "✔" if known else "–", tp, pp, "✔", preempted(start, golden, server)]
+    rows[arch] = ["✔", "✔", from_folder(start, arch), on_cuda, "✔" if known else "–", tp, pp, "✔", preempted(start, golden, server)]
+
+
+def test_shared_keys(start):
+    """Layers that take keys and values of others, and embeddings of their own: ranks and preemption, but no stages."""
+    golden = next(g for g in GOLDENS["gemma4"] if g["name"] == "gemma4-e2b")
+    server = serve(start, golden)
+    assert ask(serve(start, golden, "--tensor-parallel-size", 2), golden) == ask(server, golden)
+    assert preempted(start, golden, server) == "✔"
+    got = run("generate", MODELS / "gemma4-e2b.gguf", "--raw", "-p", "a", "-n", "1", "--pipeline-parallel-size", 2)
+    assert "its layers share keys and values, or take embeddings of their own" in got.stderr
+
+
+def test_inspect():
+    """What is said of latents, experts and states."""
+    for name, words in {
+        "deepseek2": ("heads:          4 of 32, with values of 20; a latent of 40 and a key of 8 for all",),
+        "granitehybrid-moe": ("recurrent:      ", "Mamba 2", "experts of", "and one of"),
+    }.items():
+        said = run("inspect", MODELS / f"{name}.gguf").stdout
+        assert all(word in said for word in words), said
+
+
+@pytest.mark.parametrize("arch", ENCODERS)
+def test_encoder(start, arch):
+    path = MODELS / f"{arch}.gguf"
+    inputs, vectors = zip(*[(one["ids"], one["vector"]) for one in test_encoders.rows_of(arch)])
+    alone = embed(start(model=path), inputs)
+    for flags in (["--device", "ref"], ["--device", "cpu"]):
+        got = embed(start(*flags, model=path), inputs)
+        assert all(far(a, b) < 1e-5 for a, b in zip(got, vectors, strict=True))
+    for kind in ("tensor", "pipeline"):
+        assert embed(start(f"--{kind}-parallel-size", 2, model=path), inputs) == alone
+    on_cuda = reason_of(run("serve", path, "--device", "cuda", env={"QUIRE_CUDA_MODULE": str(EMULATED)})) if EMULATED.exists() else None
+    encoder_rows[arch] = ["✔", "✔", on_cuda, "✔", "✔"]
 
 
 def test_page(tmp_path):
     """Every architecture is there, and the page is what was found. (Without the emulated module nothing is known of its column.)"""
     if not rows:
         pytest.skip("made from what test_architecture finds")
-    assert set(architectures(tmp_path)) == set(KNOWN) == set(GOLDENS) == set(rows)
+    assert set(architectures(tmp_path)) == set(rows) | set(encoder_rows)
+    assert set(KNOWN) == set(GOLDENS) == set(rows) and set(ENCODERS) == set(encoder_rows)
     if not EMULATED.exists():
         pytest.skip("no emulated CUDA module in this build")
     lines = ["# Models", "", "Made by tests/http/test_models.py, which serves a small random model of each architecture and compares.", ""]
@@ -147,11 +196,17 @@ def test_page(tmp_path):
     for arch in sorted(rows):
         cells = [f"[{sentences.index(c) + 1}]" if c in sentences else c for c in rows[arch]]
         lines.append(f"|`{arch}`|{KNOWN[arch]}|{'|'.join(cells)}|")
+    columns = [c for c in COLUMNS if c not in ("folder", "llama.cpp", "prefix", "preemption")]
+    lines += ["", f"|encoder|models|{'|'.join(columns)}|", "|---" * (2 + len(columns)) + "|"]
+    for arch in sorted(encoder_rows):
+        cells = [f"[{sentences.index(c) + 1}]" if c in sentences else c for c in encoder_rows[arch]]
+        lines.append(f"|`{arch}`|{ENCODERS[arch]}|{'|'.join(cells)}|")
     lines += ["", *(f"{i + 1}. Refused: {s}" for i, s in enumerate(sentences)), ""]
     lines += textwrap.wrap(
-        "*ref*, *cpu*: log-probabilities of 89 tokens within 1e-4 of transformers', and 16 greedy tokens. *llama.cpp*: its own are within "
+        "*ref*, *cpu*: log-probabilities of 89 tokens within 1e-4 of transformers', and 16 greedy tokens. *folder*: so from a Hugging Face folder; – : none is read. *llama.cpp*: its own are within "
         "1e-4 of transformers', on the same file (tests/tools/beside_llama_cpp.py); – : it was not compared, or cannot read the file. "
-        "*tp*, *pp*, *prefix*, *preemption*: two ranks, two stages, a cached prompt, a preempted request give the same bits as one alone; – : a model of windows alone, which preempts nobody.", 130)  # fmt: skip
+        "*tp*, *pp*, *prefix*, *preemption*: two ranks, two stages, a cached prompt, a preempted request give the same bits as one alone; – : a model of windows alone, which preempts nobody. Encoders: elements of "
+        "normalised vectors within 1e-5.", 130)  # fmt: skip
     text = "\n".join(lines) + "\n"
     if os.environ.get("QUIRE_WRITE"):
         PAGE.write_text(text)

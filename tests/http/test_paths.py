@@ -118,9 +118,7 @@ def test_load_and_slots(start):
         ("/openai/v1/chat/completions", 404, "did you mean '/v1/chat/completions'?"),
         ("/v1/api/v1/models", 404, "did you mean '/v1/models'?"),
         ("/metrcis", 404, "did you mean '/metrics'?"),
-        ("/rerank", 501, "not ranks"),
         ("/embedding/", 501, "/v1/embeddings"),
-        ("/infill", 501, "middle"),
     ],
 )
 def test_hints(server, path, status, says):
@@ -130,7 +128,7 @@ def test_hints(server, path, status, says):
         assert says in error["message"], error
 
 
-@pytest.mark.parametrize("path", ["/", "/xyzzy", "/v1/audio/speech", "/" + "a" * 4000, "/%22q"])
+@pytest.mark.parametrize("path", ["/xyzzy", "/v1/audio/speech", "/" + "a" * 4000, "/%22q"])
 def test_no_guess(server, path):
     error = check_error(server.get(path), 404)
     assert "did you mean" not in error["message"] and "There is no path '/" in error["message"]

@@ -6,6 +6,8 @@ import socket
 import struct
 import time
 
+import schema
+
 TIMEOUT = 60  # seconds without a byte before a test gives up; a guard against hangs, not a measurement
 
 
@@ -189,6 +191,11 @@ def parse_event(raw):
     if raw.startswith(b":"):
         assert b"\n" not in raw
         return None
+    if raw.startswith(b"event: "):  # a named one says its name in both lines
+        name, _, raw = raw.removeprefix(b"event: ").partition(b"\n")
+        event = parse_event(raw)
+        assert event["type"].encode() == name
+        return event
     assert raw.startswith(b"data: ") and b"\n" not in raw, f"not one data line: {raw!r}"
     return "[DONE]" if raw == b"data: [DONE]" else strict_json(raw[6:])
 
@@ -286,7 +293,9 @@ class Api:
     def call(self, method, path, body=None, headers=(), timeout=TIMEOUT):
         with self.connect(timeout=timeout) as conn:
             conn.send(self.bytes(method, path, body, headers))
-            return conn.read_reply(method)
+            reply = conn.read_reply(method)
+        schema.check_reply(path, reply, parse_event)
+        return reply
 
     def get(self, path, **options):
         return self.call("GET", path, **options)

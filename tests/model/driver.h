@@ -39,6 +39,7 @@ struct driver_config {
     int threads, ranks, stages, depth, block_size, num_blocks, max_running, max_step_tokens, max_chunk,
         max_model_len;
     bool no_cache, keep_logits, exact;
+    int max_loras;
     struct processes *processes;
 };
 
@@ -62,6 +63,8 @@ static inline void driver_open(struct driver *d, const struct driver_config *c) 
         .prefix_caching = !c->no_cache,
         .keep_logits = c->keep_logits,
         .exact = c->exact,
+        .max_loras = c->max_loras,
+        .max_lora_rank = 64,
         .processes = c->processes,
     };
     *d = (struct driver){.next_id = 1};
@@ -235,7 +238,7 @@ static inline void driver_filter_mask(void *state, uint32_t *bits, int vocab) {
 // A grammar that forbids two tokens of three, other ones at each position. The request's that gets it.
 static inline struct token_filter *driver_filter(void) {
     struct token_filter *f = malloc(sizeof *f);
-    *f = (struct token_filter){calloc(1, sizeof(int)), driver_filter_accept, driver_filter_mask,
-                               driver_filter_rollback, free};
+    *f = (struct token_filter){
+        calloc(1, sizeof(int)), driver_filter_accept, driver_filter_mask, driver_filter_rollback, free, NULL};
     return f;
 }

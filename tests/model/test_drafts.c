@@ -75,8 +75,8 @@ static void thirds_rollback(void *state, int n) {
 
 static struct token_filter *thirds_new(void) {
     struct token_filter *f = malloc(sizeof *f);
-    *f = (struct token_filter){calloc(1, sizeof(struct thirds)), thirds_accept, thirds_mask, thirds_rollback,
-                               free};
+    *f = (struct token_filter){
+        calloc(1, sizeof(struct thirds)), thirds_accept, thirds_mask, thirds_rollback, free, NULL};
     return f;
 }
 

@@ -323,7 +323,9 @@ static void test_architectures(void **state) {
                                         "nemotron",    "phi2",           "stablelm-parallel",
                                         "lfm2",        "qwen35",         "falcon-h1",
                                         "qwen2moe",    "glm4moe",        "granitemoe-shared",
-                                        "gpt-oss",     "gpt-oss-mxfp4",  "llama4-chunk"};
+                                        "nemotron_h",  "nemotron_h_moe", "minicpm3",
+                                        "gpt-oss",     "gpt-oss-mxfp4",  "llama4-chunk",
+                                        "gemma4-moe"};
     static char file[4096];
     int checked = 0;
     for (int i = 0; i < (int)(sizeof files / sizeof files[0]); i++) {
@@ -337,6 +339,32 @@ static void test_architectures(void **state) {
         checked++;
     }
     assert_true(checked > 0);
+}
+
+// Experts, latents and states on 2, 4 and 8 ranks: eight heads of each kind, twelve experts, which eight ranks share
+// unequally; and in stages.
+static void test_families(void **state) {
+    (void)state;
+    static const struct {
+        const char *arch;
+        enum dtype weights;
+    } cases[] = {{"deepseek2", DTYPE_F32},     {"qwen35moe", DTYPE_Q8_0}, {"qwen3next", DTYPE_F32},
+                 {"granitehybrid", DTYPE_F32}, {"falcon-h1", DTYPE_BF16}, {"gpt-oss", DTYPE_MXFP4}};
+    for (int i = 0; i < (int)(sizeof cases / sizeof *cases); i++) {
+        char file[] = "/tmp/quire-model-XXXXXX";
+        random_shape.arch = cases[i].arch;
+        random_shape.window = strcmp(cases[i].arch, "gpt-oss") == 0 ? 24 : 0;
+        random_model_write_sized(&(struct random_model){cases[i].arch, {cases[i].weights}, 1, false}, 8, 2,
+                                 256, file);
+        random_shape.arch = NULL, random_shape.window = 0;
+        baseline(file, cases[i].arch);
+        for (int ranks = 2, k = i; ranks <= 8; ranks *= 2, k++)
+            if (!SLOW || k % 3 == 2)
+                check(ranks, k);
+        if (!SLOW || i % 3 == 0)
+            check_stages(2, 1 + i % 2, i);
+        unlink(file);
+    }
 }
 
 // More stages than steps can be under way.
@@ -624,6 +652,7 @@ int main(void) {
         cmocka_unit_test(test_memory),         cmocka_unit_test(test_failed_rank),
         cmocka_unit_test(test_many_stages),    cmocka_unit_test(test_failed_rows),
         cmocka_unit_test(test_subnormal_sums), cmocka_unit_test(test_closed_in_flight),
+        cmocka_unit_test(test_families),
     };
     one = calloc(1, sizeof *one);
     many = calloc(1, sizeof *many);

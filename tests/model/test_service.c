@@ -392,7 +392,7 @@ static void filtered(void) {
     struct output out = {0};
     int calls = 0;
     struct token_filter *filter = calloc(1, sizeof *filter);
-    *filter = (struct token_filter){&calls, even_accept, even_mask, NULL, even_free};
+    *filter = (struct token_filter){&calls, even_accept, even_mask, NULL, even_free, NULL};
     token_id prompt[] = {1, 403, 407};
     static const token_id even[20] = {2};
     struct request_params p = {.id = 1,
@@ -452,8 +452,8 @@ static void refused(void) {
         struct output out = {0};
         if (p.id > 1) {
             p.filter = malloc(sizeof *p.filter);
-            *p.filter = (struct token_filter){calloc(1, sizeof(int)), refusing_accept, refusing_mask,
-                                              refusing_rollback, free};
+            *p.filter = (struct token_filter){
+                calloc(1, sizeof(int)), refusing_accept, refusing_mask, refusing_rollback, free, NULL};
         }
         p.drafter = p.id == 3 ? known_new(plain.tokens, 20) : NULL;
         assert_int_equal(service_submit(s.service, request_new(&p, 16), &err), STATUS_OK);

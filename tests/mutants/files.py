@@ -17,6 +17,8 @@ BPE = "engine/text/tokenizer_bpe.c"
 MERGES = "engine/text/tokenizer_merges.c"
 HF = "engine/models/hf/"
 PRE = "engine/text/tokenizer_pre.c"
+TEXT = "engine/text/%s"
+PATTERNS = "engine/text/tokenizer_patterns.c"
 GGUF = "engine/models/gguf.c"
 WEIGHTS = "engine/models/weights.c"
 TENSOR_READ = "engine/models/tensor_read.c"
@@ -135,10 +137,28 @@ ROWS = [
           "", "test_bpe"),  # believe a pair that is out of date
     (BPE, "        ids[n++] = t->byte_ids[0xbf];\n",
           "", "test_bpe"),  # a byte without a token becomes half a character
-    (PRE, '(?![^" SPACES "])|',
-          '|', "test_bpe"),  # a run of spaces takes the next word's
-    (PRE, '.name = "qwen2", .nfc = true,',
-          '.name = "qwen2",', "test_bpe"),  # no normalisation
+    (PATTERNS, '(?![^" REGEX_SPACES "])|[" REGEX_SPACES "]+"',
+               '|[" REGEX_SPACES "]+"', "test_bpe"),  # a run of spaces takes the next word's
+    (PATTERNS, 'f2llmv2", .nfc = true,',
+               'f2llmv2",', "test_bpe"),  # no normalisation
+    (TEXT % "tokenizer_pre.c", "left % 3 == 0 ||", "(end - i) % 3 == 0 ||", "test_json_vocab"),  # bytes of digits by threes
+    (TEXT % "tokenizer_pre.c", "(i == start && !k->joined)", "i == start", "test_json_vocab"),  # digits apart from what is before them
+    (TEXT % "tokenizer_load.c", "spaced ? &tokenizer_gemma4 : kind", "kind", "test_tokenizer"),  # bytes in place of spaces
+    (TEXT % "tokenizer_fim.c", "(role >= PAD ? TOKEN_END : 0)", "0", "test_fim"),  # another file is part of the output
+    (TEXT % "tokenizer_fim.c", "if (ids[MIDDLE] < 0 && !suffix_first)", "if (false)", "test_fim"),  # a model without a middle
+    (TEXT % "tokenizer_fim.c", "i < best[role] && roles", "roles", "test_fim"),  # names before keys
+    (TEXT % "tokenizer_wordpiece.c", "known = chars <= t->max_word_chars;", "known = true;", "test_pieces"),  # words of any length
+    (TEXT % "tokenizer_wordpiece.c", "t->marks[at > 0]", "t->marks[0]", "test_pieces"),  # each piece begins a word
+    (TEXT % "tokenizer_wordpiece.c", "    e->out->len = begin;\n", "", "test_pieces"),  # half a word and the unknown
+    (TEXT % "tokenizer_unigram.c", "while (end < len && places[end].id < 0)", "while (false)", "test_pieces"),  # an unknown each
+    (TEXT % "tokenizer.c", "(t->tokens[id].flags & TOKEN_WORD) &&", "false &&", "test_pieces"),  # words in words
+    (TEXT % "tokenizer.c", "    st = st ? st : push_frame(&t->between, flags, out);\n", "", "test_pieces"),  # nothing between a pair
+    (TEXT % "charsmap.c", "if (value > m->texts_len)", "if (false)", "test_pieces"),  # beyond the texts
+    (TEXT % "normalizer.c", "end - i < SHORT_CLUSTER &&", "", "test_pieces"),  # long clusters as one
+    (TEXT % "regex.c", "PCRE2_UTF | PCRE2_MULTILINE,", "PCRE2_UTF,", "test_pieces"),  # $ is the end of a text alone
+    (PRE, "if (holds && held.match != x.match)", "if (false)", "test_pieces"),  # nothing is merged with its neighbour
+    (PRE, "start == end && start == from && from < text.len", "false", "test_pieces"),  # an empty match, for ever
+    (HF + "vocab_steps.c", "if (digit < 0)", "if (false)", "test_folder"),  # any text is Base64
     (PRE, "if (st == STATUS_OK && end > invalid)",
           "if (false)", "test_bpe"),  # lose what is not UTF-8
     (GGUF, "if (offset != *end)",
@@ -167,21 +187,25 @@ ROWS = [
     (MIX, "m->groups && m->norm; g++", "m->groups && false; g++", "test_mix"),  # no norm of the groups
     ("engine/models/quantize.c", "(at.bias || ", "(", "test_equivalence"),  # biases of experts as matrices
     ("engine/text/tokenizer_load.c", "        t->tokens[end].flags &= (uint8_t)~TOKEN_END;\n", "        ;\n", "test_bpe"),  # gpt-oss stops before its answer
-    ("engine/models/hf/recipe.c", "case ROWS_ODD: return 2 * r + 1;", "case ROWS_ODD: return 2 * r;", "test_folder"),  # gpt-oss: up is gate
-    ("engine/models/hf/quantized.c", "raw[8 + i / 2] >> shift", "raw[i / 2 + 1] >> shift", "test_folder"),  # the second half of a block from elsewhere
-    ("engine/models/hf/layout.c", "s->ndim == 1 || p->bias ? s->ndim", "s->ndim == 1 ? s->ndim", "test_folder"),  # every second expert's biases
-    (WEIGHTS, "(i * turns + (size_t)p->at) * chunk", "i * turns * chunk", "test_json_arch"),  # the queries are the gate, too
+    (HF + "config_layers.c", "experts ? \"M*E\" : \"M*-\"", "\"M*-E\"", "test_folder"),  # Nemotron-H with both kinds of feed-forward
+    (HF + "sentence.c", "i == 3 || found != POOLING_NONE", "i == 3", "test_folder"),  # the last of two poolings
+    (HF + "sentence.c", "            normalize = true;\n", "            ;\n", "test_folder"),  # vectors as they come
+    (HF + "reader.c", "strcmp(a->key, key) == 0", "false", "test_folder"),  # names of one family are not read
+    ("engine/models/hf/recipe.c", "case ROWS_ODD: return 2 * r + 1;", "case ROWS_ODD: return 2 * r;", "test_folder_quant"),  # gpt-oss: up is gate
+    ("engine/models/hf/dequantize.c", "raw[8 + i / 2] >> shift", "raw[i / 2 + 1] >> shift", "test_folder_quant"),  # the second half of a block from elsewhere
+    ("engine/models/hf/layout.c", "s->ndim == 1 || p->bias ? s->ndim", "s->ndim == 1 ? s->ndim", "test_folder_quant"),  # every second expert's biases
+    (WEIGHTS, "before = rows * (uint64_t)p->at;", "before = 0;", "test_json_arch"),  # the queries are the gate, too
     (CPU, "if (layer->attn.gate)\n        pool_run", "if (false)\n        pool_run", "test_json_arch"),  # the output is not gated
     (SHARD, "return (struct range){h.begin / of_group,", "return (struct range){0,", "test_shard"),  # the groups of ranks before, too
     ("engine/models/config_mix.c", "(int64_t)m->groups * m->key_dim > 1 << 22", "false", "test_recurrent_config"),  # keys of any size
-    (ENGINE, "(states / token + 15) / 16 * 16", "states / token / 16 * 16", "test_json_arch"),  # pages of states are larger than keys
+    ("engine/settings.c", "(states / token + 15) / 16 * 16", "states / token / 16 * 16", "test_json_arch"),  # pages of states are larger than keys
     (MIX, "c.out_gate = in + channels;", "c.out_gate = in;", "test_mix"),  # the gates change places
-    (CPU_KV, "bytes = kv_page_bytes(dev);", "bytes = halves * kv_half_elems(dev) * kv_elem_bytes(dev);", "test_mix"),  # a snapshot has keys' bytes only
+    (CPU_KV, "kv_page(dev, from), kv_page_bytes(dev));", "kv_page(dev, from), (size_t)dev->model.kv_layers * kv_vectors(dev) * kv_half_elems(dev) * kv_elem_bytes(dev));", "test_mix"),  # a snapshot has keys' bytes only
     (SHARD, "cut_mix(s, part, i, true, x->key_dim);", "cut_mix(s, part, i, false, x->key_dim);", "test_shard"),  # rows of heads for groups
     (SHARD, "layer->state_layer = (uint16_t)own->groups[layer->state_group].num_layers++;", "", "test_shard"),  # places of other stages
     (KV_LAYERS, "if (n % c->state_layers == 0)", "if (n == 0)", "test_kv_layers"),  # states beyond the page
     (WEIGHTS, "case OF_ATTN: return a != NULL;", "case OF_ATTN: return true;", "test_recurrent_config"),  # tensors of both kinds in every layer
-    ("engine/models/config_attn.c", "r->recurrent[i] = v == 0;", "", "test_recurrent_config"),  # every layer attends
+    ("engine/models/config_attn.c", "r->recurrent[i] = v == 0 && !r->ffn_alone[i];", "", "test_recurrent_config"),  # every layer attends
     (QUANTIZE, "weight_is_plain(at.slot->role) || ", "", "test_recurrent_config"),  # convolutions are quantised
     (WEIGHTS, "return is_f32(s->role) ||", "return", "test_model_config"),  # norms converted, too
     (BATCH, "- p->frequency_penalty * (float)c->output", "", "test_penalties"),  # an occurrence counts for nothing
@@ -232,8 +256,21 @@ ROWS = [
     (HF + "shards.c", "!memchr(t.data, '/', t.len)", "true", "test_folder"),  # an index that leads out of the folder
     (HF + "files.c", "if (!link_is_allowed(d, target)) {", "if (false) {", "test_folder"),  # and a link
     (HF + "config.c", "|| !hf_key_is_suspect(name)", "|| true", "test_folder"),  # unknown mathematics
-    (HF + "quantized.c", "row / (uint64_t)q->block_rows * scale_bytes", "row * scale_bytes", "test_folder"),  # another block's scale
-    (HF + "quantized.c", "if (half_to_float(half) != scale)", "if (false)", "test_folder"),  # a scale that is rounded
+    (HF + "dequantize.c", "row / g->rows - b->first", "row - b->first", "test_folder_quant"),  # another block's scale
+    (HF + "dequantize.c", "if (half_to_float(half) != scale && scale == scale)", "if (false)", "test_folder_quant"),  # a scale that is rounded
+    (HF + "dequantize.c", "row % 2 * 4 + row % 8 / 2", "row % 8", "test_json_arch"),  # AWQ's rows in order
+    (HF + "dequantize.c", "v += q->less_one;", "v += 0;", "test_folder_quant"),  # GPTQ's zero points as they are stored
+    (HF + "dequantize.c", "q->less_one && v == most", "false", "test_folder_quant"),  # one that overflowed
+    (HF + "dequantize.c", "b->group[i] >= (uint64_t)q->num_scales", "false", "test_folder_quant"),  # a group beyond the last
+    (HF + "dequantize.c", "if (blocks && b->group[i] != in_order)", "if (blocks && false)", "test_folder_quant"),  # an order that is not said
+    (HF + "dequantize.c", "q->divides ? scale / b->global : scale * b->global", "scale / b->global", "test_folder_quant"),  # NVFP4 of modelopt
+    (HF + "recipe.c", "end = end < last ? end : last;", "end = end < last ? end : end;", "test_folder"),  # a band of two matrices
+    (HF + "recipe.c", "part_row(c, 1, r - keys / 2)", "part_row(c, 1, r)", "test_json_arch"),  # Qwen3 Next: keys of other groups
+    (HF + "config_rope.c", "implied = all != 0 ? 1 : implied;", "", "test_json_arch"),  # DeepSeek: mscale in angles, too
+    (HF + "config_layers.c", "(experts != 128)", "(experts != 64)", "test_folder"),  # Llama 4: norms of heads
+    (HF + "folder.c", "if (!model_file_add_meta(&d->file, i)) {", "if (!model_file_add_meta(&d->file, i) && false) {", "test_folder"),  # two keys of one meaning
+    (HF + "places.c", "f->prefix ? f->prefix : \"model.\",\n", "\"x.\",\n", "test_folder"),  # a missing tensor in words of nobody
+    (HF + "quantized.c", "if (blocks && small)", "if (blocks)", "test_folder_quant"),  # int8 with zero points in int8
     (HF + "jdoc.c", "depth >= JDOC_MAX_DEPTH", "depth >= 1 << 20", "test_folder"),  # a header as deep as it likes
     (TENSOR_READ, "model_file_place(f, t->offset + start + at, place)", "model_file_place(f, t->offset + 0 * start + at, place)",
      "test_tensor_read"),  # a place in the piece as one in the tensor

@@ -8,6 +8,7 @@ GEMM = "kernels/cpu/gemm.c"
 POOL = "kernels/cpu/pool.c"
 CPU = "kernels/cpu/cpu.c"
 CPU_DEVICE = "kernels/cpu/device.h"
+MODEL_H = "include/model.h"
 ATTENTION = "kernels/cpu/attention.c"
 ROPE = "kernels/rope.c"
 REF = "kernels/ref/backend.c"
@@ -25,11 +26,20 @@ KV_LAYERS = "engine/models/kv_layers.c"
 JINJA = "engine/text/jinja/%s.c"
 SHARD = "engine/models/shard.c"
 HEAD = "kernels/cpu/head.c"
+EXPERTS = "kernels/cpu/experts.c"
+LATENT = "kernels/cpu/latent.c"
+CONFIG_EXPERTS = "engine/models/config_experts.c"
+CONFIG_ATTN = "engine/models/config_attn.c"
 CPU_KV = "kernels/cpu/kv.c"
+CPU_KV_H = "kernels/cpu/kv.h"
 ROPE_TABLE = "kernels/cpu/rope_table.c"
 CUDA = "kernels/cuda/%s"
+LORA = "kernels/cpu/lora.c"
+ADAPTER = "engine/models/adapter.c"
+PEFT = "engine/models/hf/peft.c"
 
 ROWS = [
+    ("engine/batch.c", "r->second_text > 0 && position >= r->second_text", "false", "test_batch"),  # pairs of texts as one
     # ---- kernels ---------------------------------------------------------------------------------------------
     (SAMPLER, "        if (above > target)\n            return",
             "        if (above >= target)\n            return", "test_sampler"),  # the boundary of a sample moves
@@ -52,7 +62,7 @@ ROWS = [
     (BODY_ATTENTION, "            part[2 * j + used / 2] = pair_part(tile, dtype, at0 + 2 * (i + j) + used / 2);",
             "            for (int k = 0; k < 2; k++)\n                part[2 * j + k] = pair_part(tile, dtype, at0 + 2 * (i + j) + k);",
             "test_ops"),  # a pair reads the token after the context
-    (ATTENTION, "        first_partial += dev->kv_heads * (chunk1 - chunk0);\n", "",
+    (ATTENTION, "        first_partial += job->heads * (chunk1 - chunk0);\n", "",
             "test_ops"),  # long sequences beside each other share their slots
     (ATTENTION, "            if (partials + more > cpu_attn_partials(job->dev))\n                break;\n", "",
             "test_ops"),  # more of them than there is room for
@@ -79,8 +89,10 @@ ROWS = [
     (ATTENTION, "&step->groups[layer->kv_group]", "&step->groups[0]", "test_layers"),  # every layer reads the first group's pages
     (CPU, "job->step->groups[layer->kv_group].slots[t]", "job->step->groups[0].slots[t]", "test_layers"),  # and writes there
     (CPU, "finish_heads(dev, key, a->kv_heads, a,", "finish_heads(dev, key, a->kv_heads, &dev->model.attn[0],", "test_layers"),  # keys of every layer rotate alike
-    (ATTENTION, ".kv_layer = layer->kv_layer,", ".kv_layer = layer->kv_layer / 2,", "test_layers"),  # layers read each other's keys
-    (CPU, "m->attn[0].kv_heads || a->head_dim != m->attn[0].head_dim", "m->attn[0].kv_heads", "test_layers"),  # pages for heads of another size
+    (CPU_KV_H, "(size_t)layer->kv_layer * kv_vectors(dev) +", "(size_t)layer->kv_layer / 2 * kv_vectors(dev) +", "test_layers"),  # layers read each other's keys
+    (CPU_KV_H, "(size_t)(which * attn_kv_places(&layer->attn))", "(size_t)which", "test_layers"),  # values lie on the keys of a layer with two places
+    (CPU, "l->kv_layer + attn_kv_places(&m->attn[l->attn]) >", "l->kv_layer + 1 >", "test_layers"),  # pages without room for all places
+    (REF, "which * attn_kv_places(a));", "which);", "test_layers"),  # the same in the reference
     (HEAD, "if (r == 0 && step->masks", "if (step->masks", "test_layers"),  # masks are waited for more than once
     (HEAD, "            step->masks_wait(step->masks_arg);\n", "            (void)0;\n", "test_layers"),  # masks that are not computed yet
     (HEAD, "out->hidden + (size_t)r * (size_t)dev->model.hidden", "out->hidden", "test_layers"),  # hidden states of the first rows only
@@ -98,7 +110,7 @@ ROWS = [
     (CPU, "x[i] += job->bias[i];", "x[i] -= job->bias[i];", "test_json_arch"),  # the bias of what is scaled subtracted
     (CPU, "resid[i] += scale * x[i];", "resid[i] += x[i];", "test_json_arch"),  # no residual scale
     (CPU, "row[i] *= scale;", "row[i] /= scale;", "test_json_arch"),  # the embedding is scaled the other way
-    (WEIGHTS, "t.offset += t.bytes / all * (uint64_t)before;", "", "test_json_arch"),  # every part is the fused tensor's first
+    (WEIGHTS, "t.offset += before * row_bytes;", "", "test_json_arch"),  # every part is the fused tensor's first
     (WEIGHTS, "there && (!at.bias", "true && (!at.bias", "test_model_config"),  # parts and the fused tensor side by side
     ("engine/engine.c", "> e->model.ropes[i].original_context)", "< e->model.ropes[i].original_context)", "test_json_arch"),  # the other factors of LongRoPE
     ("kernels/cpu/body_attention.h", "s = tanh_v16(v16_mul(s, v16_set1(c->inner)));", "s = v16_mul(s, v16_set1(c->inner));", "test_json_arch"),  # scores without their cap
@@ -108,11 +120,64 @@ ROWS = [
     (CPU, "device_norm(dev, x, x, norm, 0, num_heads * d);", "device_norm(dev, x, x, norm, 0, d);", "test_json_arch"),  # a norm of the first head
     ("engine/models/config_rope.c", "(latent ? 1 : 0.1f)", "1.0f", "test_json_arch"),  # Ministral's multiplier read as DeepSeek's
     (ROPE, "log(1 + (position", "log(1 + (double)(position", "test_json_arch"),  # the temperature rises with each token
-    ("kernels/cpu/gemm.c", "floats[i] = x[i] * job->scales[t];", "floats[i] = x[i];", "test_json_arch"),  # Llama 4: experts are not weighted
-    ("kernels/cpu/experts.c", "            r->weights[i] = 1;\n", "", "test_json_arch"),  # but twice
-    ("kernels/cpu/experts.c", "        if (f->gating != GATING_SOFTMAX)\n", "", "test_json_arch"),  # groups of DeepSeek V2
-    ("engine/models/config_experts.c", "        e->gating = GATING_SIGMOID;\n", "        ;\n", "test_json_arch"),  # old files of V3
-    ("engine/models/architectures.c", """{"ssm_ba", "hD", .rows = "hh", .at = 1, .each = 'r'}""", """{"ssm_ba", "hD", .rows = "hh", .at = 1, .each = 'h'}""", "test_json_arch"),  # not group by group
+    ("kernels/cpu/gemm.c", "floats[i] = x[i] * job->scales[t];", "floats[i] = x[i];", "test_experts"),  # Llama 4: experts are not weighted
+    (EXPERTS, "            r->weights[i] = 1;\n", "", "test_experts"),  # but twice
+    (EXPERTS, "        if (f->gating != GATING_SOFTMAX)\n", "", "test_experts"),  # groups of DeepSeek V2
+    (CONFIG_EXPERTS, "        e->gating = GATING_SIGMOID;\n", "        ;\n", "test_json_arch"),  # old files of V3
+    ("engine/models/arch_slots.c", """{"ssm_ba", "hD", .rows = "hh", .at = 1, .each = 'r'}""", """{"ssm_ba", "hD", .rows = "hh", .at = 1, .each = 'h'}""", "test_json_arch"),  # not group by group
+    (EXPERTS, "at > 0 && score[e] > score[best[at - 1]]", "at > 0 && score[e] >= score[best[at - 1]]", "test_experts"),  # of equal scores the higher id
+    (EXPERTS, "    sort_ids(experts, k);\n", "", "test_experts"),  # experts are summed by their scores
+    (EXPERTS, "choose(best, 2, score + g * size, size, NULL);", "choose(best, 1, score + g * size, size, NULL), best[1] = 0;",
+        "test_experts"),  # a group's best and its first
+    (EXPERTS, "mark_groups(may, key, f);", "mark_groups(may, logits, f);", "test_experts"),  # groups are chosen without the bias
+    (EXPERTS, "weights[i] = logits[experts[i]];", "weights[i] = key[experts[i]];", "test_experts"),  # the bias counts in the weights
+    (EXPERTS, "y[i] /= sum + 1e-20f;", "y[i] *= 1 / (sum + 1e-20f);", "test_experts"),  # rounded twice
+    (EXPERTS, "weights[i] *= model_scale(f->scale);", ";", "test_experts"),  # weights without their scale
+    (EXPERTS, "k, largest(weights, k));", "k, weights[0]);", "test_experts"),  # softmax by another number than the largest
+    (EXPERTS, "logits[e] += layer->router->bias[0][e];", ";", "test_experts"),  # a router without its bias
+    (EXPERTS, "h[i] *= 1 / (1 + gate);", "h[i] *= gate;", "test_experts"),  # the shared expert's gate is an exponential
+    (EXPERTS, "y[c] += w * (bias ? x[c] + bias[c] : x[c]);", "y[c] += w * x[c];", "test_experts"),  # the bias of down is lost
+    (EXPERTS, "(size_t)(r->experts[i] - first) * (size_t)D + c0", "(size_t)r->experts[i] * (size_t)D + c0", "test_ranks"),  # another expert's bias on all ranks but the first
+    (EXPERTS, "sum[i][c] = sum[2 * i][c] + sum[2 * i + 1][c];", "sum[i][c] = sum[i][c] + sum[i + n / 2][c];", "test_experts"),  # another tree
+    (EXPERTS, "each * dev->rank + segment + 1", "segment + 1", "test_ranks"),  # segments of the first rank
+    (EXPERTS, "r->experts[i] >= first && ", "", "test_ranks"),  # experts of the ranks before
+    (GEMM, "(size_t)g->expert * (size_t)p->rows : NULL", "0 : NULL", "test_experts"),  # all have the first expert's bias
+    (GEMM, "(size_t)g->expert * (size_t)p->num_panels * p->panel_bytes", "0 * p->panel_bytes", "test_experts"),  # and its weights
+    (EXPERTS, "if (left[e] && !((best", "if (!((best", "test_experts"),  # PhiMoE: the first choice counts beside the second
+    (EXPERTS, "fmaxf(fabsf(logits[e]), best) > f->near", "best > f->near", "test_experts"),  # what is near 0 by its sign
+    (CONFIG_EXPERTS, "e->gating == GATING_IN_TURN && e->top_k != 2", "false", "test_expert_config"),  # three of them
+    (CONFIG_ATTN, "layer_norm ? H_LAYER_NORM_EPS : H_NORM_EPS", "H_NORM_EPS", "test_json_arch"),  # LayerNorm's own epsilon
+    ("engine/models/hf/config_rope.c", "own ? \"short_mscale\"", "false ? \"short_mscale\"", "test_json_arch"),  # what cos and sin are multiplied by
+    (EXPERTS, "weights[i] *= layer->expert_scale->vector[experts[i]];", ";", "test_experts"),  # Gemma 4: experts without a factor of their own
+    (EXPERTS, "logits[e] *= model_scale(f->router_scale);", ";", "test_experts"),  # and a router with too sharp a choice
+    (EXPERTS, "f->own_norms ? layer->router_norm : layer->ffn_norm", "layer->ffn_norm", "test_experts"),  # by the norm of the dense part
+    (EXPERTS, "layer->router, layer->expert_norm);", "layer->router, layer->router_norm);", "test_experts"),  # whose rows are the experts'
+    (CPU, "device_norm(dev, x, x, job->own->expert_post_norm, 0, D);", ";", "test_experts"),  # what experts give is not normalised
+    (CONFIG_EXPERTS, "|| r->h.expert.own_norms)", ")", "test_expert_config"),  # a dense part of no size
+    ("engine/models/hf/layout.c", "return c ? c : strcmp(end_of(x), end_of(y));", "return c;", "test_json_arch"),  # factors of experts are their matrices
+    (BODY, "v16_max(v16_set1(-7), v16_min(v16_set1(7), up))", "v16_min(v16_set1(7), up)", "test_experts"),  # up has no lower end
+    (BODY, "    g = v16_min(v16_set1(7), g);\n", "", "test_experts"),  # gate has no upper end
+    (LATENT, "memcpy(q + C, heads + h * (n + r) + n,", "memcpy(q + C, heads + h * (n + r),", "test_latent"),  # rotates what does not rotate
+    (LATENT, "layer->latent_norm->vector, C, dev", "layer->latent_norm->vector, C + r, dev", "test_latent"),  # the key is normalised, too
+    (LATENT, "        rotate_head(vector + C, rope, interleaved, position);", "        ;", "test_latent"),  # keys do not rotate
+    (LATENT, "(size_t)(head * p->num_panels) * p->panel_bytes", "(size_t)(0 * p->num_panels) * p->panel_bytes", "test_latent"),  # one matrix for all heads
+    (LATENT, "layer->latent_q, layer->latent_qnorm", "layer->latent_q, NULL", "test_latent"),  # latents of queries without their norm
+    (CONFIG_EXPERTS, "e->experts / e->groups < 2", "e->experts / e->groups < 1", "test_expert_config"),  # groups of one have no second best
+    (CONFIG_EXPERTS, "e->experts % e->groups != 0 ||", "", "test_expert_config"),  # groups that do not divide
+    (CONFIG_EXPERTS, "(int64_t)e->top_k * e->hidden + e->shared_hidden > 1 << 24", "false", "test_expert_config"),  # rows of any size
+    (CONFIG_EXPERTS, "< r->h.layers - r->h.nextn)", "<= r->h.layers - r->h.nextn)", "test_expert_config"),  # experts that no layer has
+    (CONFIG_EXPERTS, "if (needed && r->h.ffn.hidden == 0)", "if (false)", "test_expert_config"),  # no word of a size that is missing
+    (CONFIG_EXPERTS, "if (r->h.nextn >= r->h.layers) {", "if (r->h.nextn > r->h.layers) {", "test_expert_config"),  # a model of no layers
+    (CONFIG_ATTN, "if (apart && (a->head_dim != a->kv_lora + a->rope_dim || h->value_dim != a->kv_lora)) {", "if (false) {",
+        "test_expert_config"),  # sizes of the cache that disagree
+    (CONFIG_ATTN, "a->nope_dim < 1 || a->rope_dim % 2 != 0", "a->nope_dim < 0", "test_expert_config"),  # keys that rotate whole, and odd ones
+    (WEIGHTS, "case OF_SELECT_BIAS: return f->experts > 0 && f->select_bias;", "case OF_SELECT_BIAS: return f->experts > 0;",
+        "test_expert_config"),  # a bias that older files lack
+    (CONFIG_ATTN, "r->recurrent[i] = v == 0 && !r->ffn_alone[i];", "r->recurrent[i] = v == 0;", "test_recurrent_config"),  # a feed-forward with a state
+    (CONFIG, "c->ffn[i].hidden != ffn->hidden ||", "false ||", "test_recurrent_config"),  # all layers have a feed-forward, or none
+    (CONFIG_EXPERTS, "(v > 0 && r->h.ffn.hidden > 0 && v != r->h.ffn.hidden)", "false", "test_recurrent_config"),  # the last size for all
+    (CONFIG, "a->depth_scale / sqrtf((float)h->layers)", "a->depth_scale", "test_json_arch"),  # MiniCPM 3 of one layer
+    ("engine/models/latent.c", "(size_t)a->nope_dim * row;", "0 * row;", "test_json_arch"),  # keys for values in old files
     (CPU, "if (a->qk_norm == QK_NORM_UNIT)", "if (false)", "test_json_arch"),  # no norm without weights
     (CONFIG, "a.rope >= 0 && r->arch->still_temp > 0", "false", "test_json_arch"),  # layers that rotate have a temperature, too
     (CPU, "q[i] *= temperature;", ";", "test_json_arch"),  # queries at one temperature
@@ -134,19 +199,38 @@ ROWS = [
     (SHARD, "heads(s, a, whole->part[0].shape[0] != a->heads, 1)", "heads(s, a, false, 1)", "test_ranks"),  # norms of more heads than kv heads
     (WEIGHTS, "!strncmp(part_name(c, at.slot, at.part, at.bias, layer, own), name.data, name.len)", "true", "test_model_config"),  # a norm that nothing reads
     (CONFIG, "r->arch->one_norm == ALWAYS ||", "", "test_model_config"),  # Cohere with a norm of the feed-forward
-    (CONFIG, "r->arch->window_rope && windowed[i]", "0", "test_json_arch"),  # layers with a window rotate as the others
+    (CONFIG, "r->arch->window_rope && windowed;", "0;", "test_json_arch"),  # layers with a window rotate as the others
+    (CONFIG, "a->head_dim == b->head_dim && ", "", "test_json_arch"),  # layers with and without a window have heads of one size
+    (CONFIG, "c->ffn[i].hidden != ffn->hidden", "false", "test_json_arch"),  # feed-forward parts of one size
+    (CONFIG_ATTN, "h->window_rope_dim % 2 == 0", "true", "test_model_config"),  # an odd number rotates
+    (KV_LAYERS, "b->rope != a->rope ||", "", "test_kv_layers"),  # shared keys that rotate in another way
+    (WEIGHTS, "model_attn(c, layer)->tied_values)\n        part = 1;", "false)\n        part = 1;", "test_json_arch"),  # values that no file has
+    ("engine/models/hf/config_rope.c", "head_dim / 2) ? 1 : 1e30f", "head_dim / 2) ? 1 : 1", "test_json_arch"),  # all pairs of a head rotate
+    ("engine/models/hf/config_layers.c", "twice ? 2 * ffn : ffn", "ffn", "test_json_arch"),  # shared layers as wide as others
+    (SHARD, "if (stages > 1 && shares)", "if (false)", "test_shard"),  # stages without each other's keys
+    (CPU, "a->v_norm && h < kv", "false && h < kv", "test_json_arch"),  # values as they come
+    (CPU, "(x[i] + row[i] * own) * half", "x[i] * half", "test_json_arch"),  # tokens give layers nothing of their own
+    (CPU, "job->layer->layer_scale->vector[0] : 1", "1 : 1", "test_json_arch"),  # layers of one scale
+    (REF, "if (slots[t] < 0 || a->shares_kv)", "if (slots[t] < 0)", "test_json_arch"),  # keys that the layer has not
     (SHARD, "a->qk_norm == QK_NORM_WHOLE && world > 1", "false", "test_shard"),  # ranks normalise their own heads
     (CONFIG, "h->logit_scale = 1 / h->logit_scale;", "h->logit_scale = h->logit_scale;", "test_json_arch"),  # logits multiplied, not divided
     (CONFIG, "layer % every == every - 1", "layer % every == 0", "test_json_arch"),  # other layers go without rotation
-    (CONFIG, "|| c->attn[i].rope != a->rope", "", "test_json_arch"),  # layers with and without rotation share a spec
+    (CONFIG, "a->rope == b->rope && ", "", "test_json_arch"),  # layers with and without rotation share a spec
     (CUDA % "rows.cu", "if (a.factor != 1)", "if (false)", "test_emu_rows"),  # the embedding is not scaled
     (CPU, "bias[1], layer->k_norm, position", "bias[1], layer->q_norm, position",
           "test_json_arch"),  # keys get the queries' norm
-    (ATTENTION, "kv_first_seen(position, a->window, a->chunked)", "kv_first_seen(position - 1, a->window, a->chunked)",
+    (ATTENTION, "attn_seen(a, position, context, &c->begin[j], &c->end[j]);", "attn_seen(a, position - 1, context, &c->begin[j], &c->end[j]);",
                 "test_json_arch"),  # the window is one token longer
-    (ATTENTION, "return kv_first_seen(positions[row0], job->attn->window, job->attn->chunked);", "return 0 * row0;", "test_ops"),  # blocks outside the window are read
-    (REF, "begin = kv_first_seen(end - 1, a->window, a->chunked);", "begin = kv_first_seen(end, a->window, a->chunked);",
+    (ATTENTION, "    attn_seen(job->attn, positions[row0], context, &begin, &ignored);", "    begin = 0 * row0;", "test_ops"),  # blocks outside the window are read
+    (REF, "attn_seen(a, step->positions[t], context, &begin, &end);", "attn_seen(a, step->positions[t] + 1, context, &begin, &end);",
           "test_json_arch"),  # the window is one token shorter
+    (CPU, "if (job->norm && !of_sum)", "if (job->norm)", "test_canonical"),  # BERT normalises twice
+    (CPU, "job->step->types ? job->step->types[t] : 0", "0", "test_canonical"),  # one type for both texts
+    (MODEL_H, "context - position > half ? position + half + 1 : context", "context - position > half ? position + half : context", "test_canonical"),  # a token less to the right
+    (MODEL_H, "(position > half ? position - half : 0)", "0", "test_canonical"),  # all to the left
+    ("engine/models/pool_head.c", "vector[0] -= vector[1];", "vector[0] += vector[1];", "test_pooling"),  # yes and no are one
+    ("engine/models/pool_head.c", "y[o] = s->bias ? s->bias[o] : 0;", "y[o] = 0;", "test_pooling"),  # a classifier without its bias
+    ("engine/models/pool_head.c", "if (s->norm)", "if (false)", "test_pooling"),  # nor its norm
     (ROPE, "case ROPE_LINEAR: freq /= r->factor; break;", "case ROPE_LINEAR: break;", "test_json_arch"),  # no linear scaling
     (ROPE, "freq /= r->freq_factors[i];", "freq *= r->freq_factors[i];", "test_json_arch"),  # factors the wrong way
     (ROPE, "if (turns > r->high_freq)", "if (turns > r->low_freq)", "test_json_arch"),  # Llama 3: nothing between the bounds
@@ -158,13 +242,16 @@ ROWS = [
     (CONFIG, "!config_attn_scale(&r) ||", "", "test_json_arch"),  # attention.scale ignored
     ("engine/models/config_attn.c", "if (r->arch->window_every_layer || *window == 0 || every)", "if (true)",
              "test_model_config"),  # a window for every layer of Qwen
-    ("engine/models/config_keys.c", "return !is_suspect(a, name, len) ||", "return true ||",
+    ("engine/models/config_keys.c", "return !is_suspect(name, len) ||", "return true ||",
              "test_model_config"),  # keys that nobody knows
-    ("engine/models/config_attn.c", "windowed[i] = n == 0 || i % n != n - 1;", "windowed[i] = n == 0 || i % n != 0;",
+    ("engine/models/config_attn.c", "windowed[i] = n == 0 || i % n != (r->arch->full_first ? 0 : n - 1);", "windowed[i] = n == 0 || i % n != 0;",
              "test_model_config"),  # the first of n layers is the one without a window
     (KV_LAYERS, "return a.full < b.full;", "return a.full > b.full;", "test_kv_layers"),  # pages of full attention half empty
-    (KV_LAYERS, "== c->kv_layers) {", "> c->kv_layers) {", "test_kv_layers"),  # a group beyond its pages
-    (SHARD, "own->groups[layer->kv_group].num_layers++;", "own->kv_layers;", "test_shard"),  # groups of a stage share places
+    (KV_LAYERS, "== per_page) {", "> per_page) {", "test_kv_layers"),  # a group beyond its pages
+    (KV_LAYERS, "(attn_kv_size(&c->attn[i]) + least - 1) / least", "attn_kv_size(&c->attn[i]) / least", "test_kv_layers"),  # places too small
+    (KV_LAYERS, "num_layers++ * k.places[kind]);", "num_layers++);", "test_kv_layers"),  # layers of two places overlap
+    (SHARD, "num_layers++ * places);", "num_layers++);", "test_shard"),  # in a stage, too
+    (SHARD, "(own->groups[layer->kv_group].num_layers++ *", "(own->kv_layers *", "test_shard"),  # groups of a stage share places
     (WEIGHTS, "case WEIGHT_QKV: return model_attn(c, layer)->qkv_bias;", "case WEIGHT_QKV: return false;", "test_model_config"),  # biases left in the file
     (REF_OPS, "(float)(int8_t)block[192 + k / 16]",
             "(float)block[192 + k / 16]", "test_quants"),  # Q6_K's scales without a sign
@@ -238,4 +325,20 @@ ROWS = [
     (JINJA % "expr", "p->ifs || p->unknown", "p->unknown", "test_json_chat"),  # refuse what Jinja lets pass in an if
     (JINJA % "methods", "{\"append\", NULL, \"\", 0}", "{\"append\", list_copy_, \"*\", 0}",
         "test_json_chat"),  # the sandbox lets lists be changed
+    # ---- adapters --------------------------------------------------------------------------------------------
+    (LORA, "bounds[i] = min_int(w->segments[i] * w->part[0].block / a->block, a->num_blocks);", "bounds[i] = a->num_blocks * i / w->num_segments;", "test_adapters"),  # a sum cut elsewhere on ranks
+    (LORA, "if (job->in->w && dev->world > 1) {", "if (false) {", "test_adapters"),  # ranks keep their parts of A x
+    (LORA, "y[b->cols] = 0;", "", "test_adapters"),  # an odd rank multiplies what was there
+    (LORA, "l->rows[l->next[step->adapters[s]]++] = t;", "l->rows[l->next[step->adapters[s]]++] = s;", "test_adapters"),  # rows of sequences that have many
+    (LORA, "y[c] += m->scale * u[c];", "y[c] += u[c];", "test_adapters"),  # whatever the scale
+    (CPU, "dev->world > 1 && !apart", "false", "test_adapters"),  # ranks forget what they summed
+    (CPU, "floats_of(&x, device_ffn_input(dev), dev->model.hidden, layer->ffn_norm)", "floats_of(&x, dev->resid, dev->model.hidden, NULL)", "test_adapters"),  # not normalised
+    (ADAPTER, "target_columns(r->model, layer, t) % 16 != 0;", "false;", "test_adapter_files"),  # pairs of bf16 cut in two
+    (ADAPTER, "i / 2 + (i % 2 ? half : 0)", "i", "test_adapter_files"),  # halves stay halves
+    (ADAPTER, "        if (*at)\n", "        if (false)\n", "test_adapter_files"),  # the second of two wins
+    (PEFT, "d->by_root ? sqrt((double)rank) : (double)rank", "(double)rank", "test_adapter_files"),  # rsLoRA is LoRA
+    (PEFT, "return key.len == module.len || (!whole &&", "return key.len == module.len || (", "test_adapter_files"),  # ^ means nothing
+    ("scheduler/request.c", "memcpy(r->salt, &id, sizeof id);", "memset(r->salt, 0, sizeof id);", "test_adapters"),  # adapters share prefixes
+    ("engine/adapters.c", "*id = ++a->last_id;", "*id = (uint64_t)slot + 1;", "test_adapters"),  # and those in one slot theirs
+    ("engine/adapters.c", "        give_back(a, slot);\n", "", "test_adapters"),  # a refused file takes a slot for good
 ]

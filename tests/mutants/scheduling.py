@@ -229,7 +229,7 @@ ROWS = [
     (SERVICE, "return r->matcher && r->matcher->ends(r->matcher->state, e->token) ? FINISH_STOP : FINISH_NONE;",
               "return r->matcher && r->matcher->ends(r->matcher->state, e->token) ? FINISH_CANCELLED : FINISH_NONE;",
               "test_service"),  # it is called a cancel
-    (SERVICE, "        return FINISH_ERROR;\n    return r->matcher", "        return FINISH_NONE;\n    return r->matcher",
+    (SERVICE, "        return FINISH_ERROR;\n    if (r->filter &&", "        return FINISH_NONE;\n    if (r->filter &&",
               "test_service"),  # a request goes on with a token that its filter refused
     (SERVICE, "            for (; i + 1 < n && s->events[i + 1].req == r; i++)\n                r->num_tokens -= s->events[i + 1].token >= 0;\n", "",
               "test_service"),  # events of a request that a stop string has ended
@@ -257,5 +257,5 @@ ROWS = [
     (POOLING, "r->pooling == POOLING_CLS && n > 0 && first == 0", "r->pooling == POOLING_CLS && n > 0", "test_pooling"),  # the first of the last chunk
     (POOLING, "r->pooling == POOLING_MEAN && first == 0", "false", "test_pooling"),  # what was there before a preemption stays
     (POOLING, "? (float)r->num_prompt : 1", "? 2 : 1", "test_pooling"),  # no mean
-    (POOLING, "!last || finish_vector(r, hidden) ? ITEM_GOOD", "!last || (finish_vector(r, hidden), true) ? ITEM_GOOD", "test_pooling"),  # infinity passes
+    (POOLING, "!last || finish_vector(r, hidden, head) ? ITEM_GOOD", "!last || (finish_vector(r, hidden, head), true) ? ITEM_GOOD", "test_pooling"),  # infinity passes
 ]

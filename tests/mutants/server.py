@@ -8,8 +8,73 @@ METRICS = "server/metrics.c"
 FIELD_RULES = "server/dialects/field_rules.c"
 OPENAI_PARSE = "server/dialects/openai_parse.c"
 LLAMA = "server/dialects/llama_completion.c"
+INFILL = "server/dialects/infill.c"
+RERANK = "server/dialects/rerank.c"
+ANTHROPIC = "server/dialects/anthropic_request.c"
+ANTHROPIC_WRITE = "server/dialects/anthropic_write.c"
+OLLAMA = "server/dialects/ollama_request.c"
+OLLAMA_WRITE = "server/dialects/ollama_write.c"
+RESPONSES_INPUT, RESPONSES_WRITE = "server/dialects/responses_input.c", "server/dialects/responses_write.c"
+
+OUTPUT = "server/formats/output_parser.c"
+CALL_JSON = "server/formats/call_json.c"
+CALL_TAGGED = "server/formats/call_tagged.c"
+CALL_LITERAL = "server/formats/call_literal.c"
+HARMONY = "server/formats/harmony.c"
 
 ROWS = [
+    # ---- /v1/responses
+    (RESPONSES_INPUT, "if (rd->assistant && !fresh)", "if (rd->assistant)", "test_server_responses"),  # two messages become one
+    (RESPONSES_INPUT, "    if (!text.len)\n", "    if (true)\n", "test_server_responses"),  # a summary stands beside the reasoning
+    (RESPONSES_INPUT, "    rd->assistant = NULL;\n    if (json_array_append_new(rd->messages, message) != 0 ||", "    if (json_array_append_new(rd->messages, message) != 0 ||",
+            "test_server_responses"),  # a call after a tool's output is before it
+    (RESPONSES_WRITE, "    if (s->open != kind) {\n        close_item", "    if (s->open == ITEM_NONE) {\n        close_item", "test_server_responses"),  # text is reasoning
+    (RESPONSES_WRITE, "    if (w->s->num_items == 0)\n", "    if (false)\n", "test_server_responses"),  # no item of an empty output
+    (RESPONSES_WRITE, "    buf_clear(&s->text);\n", "", "test_server_responses"),  # an item has the text of the one before
+    (RESPONSES_WRITE, "    if (w.s->sequence == 0) // clients", "    if (false) // clients", "test_server_responses"),  # an error comes first
+    ("server/completion_text.c", "    while (first < ch->num_pending && (n = match_pending(ch, first, text + before, more)) == 0)\n        first++;\n", "",
+            "test_server_responses"),  # log-probabilities of marks
+    ("server/completion_text.c", "    if (parts[num - 1].kind != PART_CONTENT) {\n        ch->num_pending = 0;\n        return;\n    }\n", "",
+            "test_server_responses"),  # and of reasoning
+    # ---- what models write: calls and reasoning
+    ("server/formats/parser_state.h", "return have >= len ? MATCH_YES : p->ended ? MATCH_NO : MATCH_OPEN;",
+            "return have >= len ? MATCH_YES : MATCH_NO;", "test_server_output"),  # a mark in two pushes is text
+    (OUTPUT, "add_content(p, !p->tools ? p->scan : p->solid > p->at ? p->solid : p->at);", "add_content(p, p->scan);",
+            "test_server_output"),  # blanks before a call are content
+    (OUTPUT, "p->scan = p->call.begun ? p->call.pos : p->call.begin;", "p->at = p->scan = p->call.pos;",
+            "test_server_output"),  # what looked like a call is lost
+    (OUTPUT, "        p->scan = p->section;\n", "        p->at = p->scan = p->section;\n", "test_server_output"),  # and a section's mark
+    ("server/formats/parser_state.c", "s->string = s->escaped || c != '\"';", "s->string = c != '\"';", "test_server_output"),  # \\" ends a string
+    (CALL_JSON, "(!p->format->bare ||", "(true ||", "test_server_output"),  # any object is a call
+    (CALL_TAGGED, "c->string = c->strings && !others;", "c->string = true;", "test_server_output"),  # numbers as strings
+    (CALL_LITERAL, "if (depth > MAX_DEPTH)", "if (false)", "test_server_output"),  # recursion as deep as the text
+    (HARMONY, "if (call && p->tools) {", "if (call && false) {", "test_server_output"),  # arguments as content
+    # ---- what stands between two texts
+    (INFILL, "bool is_suffix = (i == 0) == fim->suffix_first;", "bool is_suffix = i == 1;", "test_server_llama"),  # Codestral's order
+    (INFILL, "from[i]->ids + from[i]->len - keep[i]", "from[i]->ids", "test_server_llama"),  # keeps what is far from the gap
+    (INFILL, "if (r->echo || r->truncate != INT_MAX)", "if (r->truncate != INT_MAX)", "test_server_openai"),  # echo shows marks
+    (ANTHROPIC, "if (same && (n > c->begin || !json_object_get(last, \"tool_calls\")))", "if (false)",
+            "test_server_anthropic"),  # two calls at once are two messages
+    (ANTHROPIC, "(n > c->begin || !json_object_get(last, \"tool_calls\"))", "true", "test_server_anthropic"),  # what follows a call is before it
+    (ANTHROPIC, "    if (json_is_true(failed) &&\n", "    if (false &&\n", "test_server_anthropic"),  # a failure that is not told
+    (ANTHROPIC, "rewrite_thinking(chat, m, !disabled, e)", "rewrite_thinking(chat, m, disabled, e)", "test_server_anthropic"),  # on is off
+    (ANTHROPIC_WRITE, "    close_block(out, r, s);\n    struct buf *b = event_begin(out, \"message_delta\");",
+            "    struct buf *b = event_begin(out, \"message_delta\");", "test_server_anthropic"),  # a block that stays open
+    (ANTHROPIC_WRITE, "    s->index++;\n", "", "test_server_anthropic"),  # all blocks are the first
+    (ANTHROPIC_WRITE, "(long long)(u->prompt - u->cached)", "(long long)u->prompt", "test_server_anthropic"),  # cached tokens count twice
+    (OLLAMA, "        n->calls++;\n", "", "test_server_ollama"),  # all calls have one number
+    (OLLAMA, "number(n->results++)", "number(n->results)", "test_server_ollama"),  # all results belong to the first
+    (OLLAMA, "json_integer_value(v) <= m->max_model_len", "true", "test_server_ollama"),  # a context that the server does not have
+    (OLLAMA, "json_incref((json_t *)stream) : json_true()", "json_incref((json_t *)stream) : json_false()",
+            "test_server_ollama"),  # no stream without a word
+    (OLLAMA_WRITE, "        if (parts[i].kind != PART_ARGUMENTS)\n            end_call(o);\n", "", "test_server_ollama"),  # the next call loses one
+    (OLLAMA_WRITE, "    if (o->ids.len)\n        buf_char(&o->ids, ',');\n", "", "test_server_ollama"),  # two ids are one
+    # ---- pairs of texts
+    (RERANK, "*second = *second < keep - end ? *second : keep - end;", "", "test_server_rerank"),  # a type behind the end
+    (RERANK, "memmove(ids->ids + keep - end, ids->ids + ids->len - end, end * sizeof *ids->ids);", "", "test_server_rerank"),  # a template without its end
+    (RERANK, "n = tail && k ? 0 : n;", "", "test_server_rerank"),  # all of a template counts as its end
+    (RERANK, ": (x->index > y->index) - (x->index < y->index);", ": (x->index < y->index) - (x->index > y->index);", "test_server_rerank"),  # ties
+    (RERANK, "json_array_get(v, n == 1 ? 0 : i)", "json_array_get(v, i)", "test_server_rerank"),  # one text is paired once
     # ---- fields of a request
     (OPENAI_PARSE, "if (other && other != given && !same_value(other, v)) {", "if (false) {",
             "test_server_openai"),  # two names, two values: one is dropped

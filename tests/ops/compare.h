@@ -36,8 +36,8 @@ static inline void compare_phases(struct instance *ref, struct instance *in, con
     ref->ops->step_begin(ref->dev, s);
     in->ops->step_begin(in->dev, &b->step);
     poison(in->act.resid, D);
-    ref->ops->embed(ref->dev, ref->model.embed, s);
-    in->ops->embed(in->dev, in->model.embed, &b->step);
+    ref->ops->embed(ref->dev, &ref->model, s);
+    in->ops->embed(in->dev, &in->model, &b->step);
     assert_memory_equal(ref->act.resid, in->act.resid, D * 4);
     for (int i = 0; i < m->num_layers; i++) {
         const struct layer *rl = &ref->layers[i], *il = &in->layers[i];
@@ -120,6 +120,9 @@ static inline void trace_add(struct trace *t, const struct step_out *out, const 
 // block size.
 static inline void trace_kv(struct trace *t, struct instance *in, int group, int seq, int n) {
     const struct model_config *m = &in->model.config;
+    for (int i = 0; i < m->num_attn; i++)
+        if (attn_kv_places(&m->attn[i]) > 1) // in the device's own order
+            return;
     size_t block_bytes = in->ops->kv_block_bytes(in->dev), rows = (size_t)m->kv_layers * 2;
     size_t half = block_bytes / rows, row = half / (size_t)in->block_size, B = (size_t)in->block_size;
     size_t vectors = (size_t)m->attn[0].kv_heads;                 // of a token

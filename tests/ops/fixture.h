@@ -106,10 +106,11 @@ static inline void fixture_add(struct fixture *f, enum weight_role role, int lay
     w->role = role;
     w->layer = layer;
     for (int i = 0; i < n; i++) {
-        int num_biases = role == WEIGHT_NORM ? cols : rows[i];
+        bool norm = role == WEIGHT_NORM || role == WEIGHT_EMBED_NORM;
+        int num_biases = norm ? cols : rows[i];
         float scale = role == WEIGHT_SINKS ? 8 : 1.7f / sqrtf((float)cols);
         w->part[i] = random_tensor(dtype, rows[i], cols, scale);
-        if (role == WEIGHT_NORM) {
+        if (norm) {
             w->part[i].ndim = rows[i] > 1 ? 2 : 1;
             w->part[i].shape[0] = rows[i] > 1 ? rows[i] : cols;
             for (int c = 0; c < rows[i] * cols; c++)
@@ -151,6 +152,17 @@ static inline void fixture_mix(struct model_config *m) {
     m->kv_layers = (m->num_layers + 1) / 2;
 }
 
+// The same, but layers of group 1 keep twice as much as those of group 0: by heads, or by their size.
+static inline void fixture_mix_places(struct model_config *m) {
+    fixture_mix(m);
+    m->attn[1].kv_heads *= 2;
+    m->attn[2].head_dim *= 2;
+    m->attn[1].kv_places = m->attn[2].kv_places = 2;
+    for (int i = 1; i < m->num_layers; i += 2)
+        m->layers[i].kv_layer *= 2;
+    m->kv_layers = m->num_layers / 2 * 2;
+}
+
 static inline struct model_config fixture_config(const struct shape *s) {
     struct model_config m = {.num_layers = s->layers,
                              .hidden = s->hidden,
@@ -186,12 +198,23 @@ static inline enum dtype fixture_dtype(enum dtype dtype, int cols) {
     return cols % dtype_block(dtype) == 0 ? dtype : DTYPE_F16;
 }
 
+static inline bool fixture_has_post_norms(const struct model_config *m) {
+    return m->post_norms || m->block == BLOCK_SUM_NORM;
+}
+
 static inline struct fixture *fixture_of(const struct model_config *m, enum dtype dtype) {
     struct fixture *f = must_calloc(1, sizeof *f);
     f->config = *m;
     int D = m->hidden, one = 1;
     enum dtype of_d = fixture_dtype(dtype, D);
+    bool post_norms = fixture_has_post_norms(m);
     fixture_add(f, WEIGHT_EMBED, -1, of_d, 1, &m->vocab, D, false);
+    if (m->positions > 0)
+        fixture_add(f, WEIGHT_POSITIONS, -1, DTYPE_F32, 1, &m->positions, D, false);
+    if (m->token_types > 0)
+        fixture_add(f, WEIGHT_TYPES, -1, DTYPE_F32, 1, &m->token_types, D, false);
+    if (m->embed_norm)
+        fixture_add(f, WEIGHT_EMBED_NORM, -1, DTYPE_F32, 1, &one, D, m->norm_bias);
     for (int l = 0; l < m->num_layers; l++) {
         const struct attn_spec *a = model_attn(&f->config, l);
         const struct ffn_spec *ffn = model_ffn(&f->config, l);
@@ -206,13 +229,13 @@ static inline struct fixture *fixture_of(const struct model_config *m, enum dtyp
         if (a->sinks)
             fixture_add(f, WEIGHT_SINKS, l, DTYPE_F32, 1, &one, a->heads, false);
         fixture_add(f, WEIGHT_ATTN_OUT, l, fixture_dtype(dtype, q), 1, &D, q, a->out_bias);
-        if (m->post_norms)
+        if (post_norms)
             fixture_add(f, WEIGHT_NORM, l, DTYPE_F32, 1, &one, D, m->norm_bias);
         if (m->block != BLOCK_ONE_NORM)
             fixture_add(f, WEIGHT_NORM, l, DTYPE_F32, 1, &one, D, m->norm_bias);
         fixture_add(f, WEIGHT_GATE_UP, l, of_d, ffn->no_gate ? 1 : 2, (int[]){F, F}, D, ffn->in_bias);
         fixture_add(f, WEIGHT_DOWN, l, fixture_dtype(dtype, F), 1, &D, F, ffn->out_bias);
-        if (m->post_norms)
+        if (post_norms)
             fixture_add(f, WEIGHT_NORM, l, DTYPE_F32, 1, &one, D, m->norm_bias);
     }
     fixture_add(f, WEIGHT_NORM, -1, DTYPE_F32, 1, &one, D, m->norm_bias);
@@ -295,7 +318,11 @@ static inline struct instance *instance_open_as(const struct fixture *f, struct 
             abort();
         }
     int n = 0;
+    bool post_norms = fixture_has_post_norms(&f->config);
     in->model.embed = w[n++];
+    in->model.positions = f->config.positions > 0 ? w[n++] : NULL;
+    in->model.types = f->config.token_types > 0 ? w[n++] : NULL;
+    in->model.embed_norm = f->config.embed_norm ? w[n++] : NULL;
     for (int l = 0; l < f->config.num_layers; l++) {
         struct layer *layer = &in->layers[l];
         const struct layer_spec *spec = &f->config.layers[l];
@@ -313,12 +340,12 @@ static inline struct instance *instance_open_as(const struct fixture *f, struct 
         if (layer->attn.sinks)
             layer->sinks = w[n++];
         layer->attn_out = w[n++];
-        if (f->config.post_norms)
+        if (post_norms)
             layer->attn_post_norm = w[n++];
         layer->ffn_norm = f->config.block == BLOCK_ONE_NORM ? layer->attn_norm : w[n++];
         layer->gate_up = w[n++];
         layer->down = w[n++];
-        if (f->config.post_norms)
+        if (post_norms)
             layer->ffn_post_norm = w[n++];
     }
     in->model.out_norm = w[n++];
@@ -442,7 +469,7 @@ static inline bool forward(struct instance *in, const struct step *step) {
         ops->kv_copy(in->dev, step->moves, step->num_moves);
     if (ops->step_begin(in->dev, step))
         return true;
-    ops->embed(in->dev, in->model.embed, step);
+    ops->embed(in->dev, &in->model, step);
     for (int i = 0; i < in->model.config.num_layers; i++) {
         const struct layer *layer = &in->layers[i];
         ops->qkv(in->dev, layer, step);

@@ -440,7 +440,7 @@ static void test_bad_row(void **state) {
                 struct batch *batch = batch_make(in, three, 3);
                 const struct step *s = &batch->step;
                 in->ops->step_begin(in->dev, s);
-                in->ops->embed(in->dev, in->model.embed, s);
+                in->ops->embed(in->dev, &in->model, s);
                 ((float *)in->act.resid)[shape.hidden + 5] = v == 0 ? NAN : INFINITY;
                 for (int l = 0; l < shape.layers; l++) {
                     in->ops->qkv(in->dev, &in->layers[l], s);

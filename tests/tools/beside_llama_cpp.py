@@ -24,6 +24,9 @@ DIFFERS = {
     "deepseek2-v2": "groups of experts are scored by their two best, V2's by the best",
     "exaone4-window": "a window of 4,096, whatever the file says",
     "gemma3": "GELU from a table of f16",
+    "gemma4": "GELU from a table of f16",
+    "gemma4-e2b": "GELU from a table of f16",
+    "gemma4-moe": "GELU from a table of f16",
     "gpt-oss-yarn": "the ramp of YaRN is cut at whole pairs",
     "gptneox": "GELU by tanh",
     "gptneox-parallel": "GELU by tanh",
@@ -35,6 +38,8 @@ DIFFERS = {
     "phi2": "GELU from a table of f16",
     "phi3": "windows of `phi3` are turned off",
     "phi3-short": "the factors follow its own rounded context",
+    "phimoe": "weights of both experts sum up to 1",
+    "phimoe-window": "weights of both experts sum up to 1",
     "starcoder2": "GELU from a table of f16",
 }
 

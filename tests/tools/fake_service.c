@@ -55,7 +55,18 @@ enum status tokenizer_encode(const struct tokenizer *t, const char *text, size_t
     return STATUS_OK;
 }
 
+enum status tokenizer_encode_pair(const struct tokenizer *t, const char *a, size_t a_len, const char *b,
+                                  size_t b_len, unsigned flags, struct token_buf *out, size_t *second) {
+    enum status status = tokenizer_encode(t, a, a_len, flags, out);
+    *second = out->len;
+    return status ? status : tokenizer_encode(t, b, b_len, 0, out);
+}
+
 int tokenizer_vocab(const struct tokenizer *t) { return t ? VOCAB : 0; }
+static struct fim_tokens fake_fim; // prefix 0: the model has none
+const struct fim_tokens *tokenizer_fim(const struct tokenizer *t) {
+    return t && fake_fim.prefix ? &fake_fim : NULL;
+}
 token_id tokenizer_bos(const struct tokenizer *t) { return t ? BOS : -1; }
 token_id tokenizer_eos(const struct tokenizer *t) { return t ? EOS : -1; }
 bool tokenizer_adds_bos(const struct tokenizer *t) { return t != NULL; }
@@ -230,6 +241,11 @@ enum status engine_follow(struct engine *e, struct err *err) {
 }
 
 void engine_close(struct engine *e) { free(e); }
+struct adapter *engine_adapter_open(struct engine *e, const char *path, struct err *err) {
+    (void)e;
+    err_set(err, STATUS_INVALID, "%s: the fake engine has no adapters", path);
+    return NULL;
+}
 const struct engine_info *engine_info(const struct engine *e) { return &e->info; }
 const struct tokenizer *engine_tokenizer(const struct engine *e) { return e ? &the_tokenizer : NULL; }
 enum status model_inspect(const char *path, void (*line)(void *arg, const char *text), void *arg,

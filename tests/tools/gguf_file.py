@@ -51,6 +51,12 @@ class Writer:
     def i32s(self, key, values):
         self._add(key, 9, struct.pack(f"<IQ{len(values)}i", 5, len(values), *values))
 
+    def bools(self, key, values):
+        self._add(key, 9, struct.pack(f"<IQ{len(values)}B", 7, len(values), *values))
+
+    def u8s(self, key, values):
+        self._add(key, 9, struct.pack("<IQ", 0, len(values)) + bytes(values))
+
     def tensor(self, name, kind, shape, chunks):
         """shape: outermost first. chunks: a function that yields the encoded bytes."""
         n = 1

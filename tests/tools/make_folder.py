@@ -13,14 +13,17 @@ import os
 import struct
 import sys
 
+import folder_quants
 import make_gguf
 from gguf_file import BF16, F16, F32
 
 DTYPES = {F32: ("F32", 4), F16: ("F16", 2), BF16: ("BF16", 2)}
 PERMUTED = ("llama", "granite", "granitemoe", "granitehybrid", "minicpm", "smollm3", "internlm2", "mistral3")  # GGUF has pairs of q and k adjacent
-TYPES = {"mistral3": "mistral", "qwen3moe": "qwen3_moe", "hunyuan-dense": "hunyuan_v1_dense", "gemma3": "gemma3_text", "gpt-oss": "gpt_oss",
+TYPES = {"mistral3": "mistral", "qwen3moe": "qwen3_moe", "hunyuan-dense": "hunyuan_v1_dense", "gemma3": "gemma3_text", "gemma4": "gemma4_text", "gpt-oss": "gpt_oss",
          "qwen2moe": "qwen2_moe", "glm4moe": "glm4_moe", "ernie4_5-moe": "ernie4_5_moe", "hunyuan-moe": "hunyuan_v1_moe", "phi2": "phi",
-         "command-r": "cohere", "gptneox": "gpt_neox", "falcon-h1": "falcon_h1", "qwen35": "qwen3_5_text", "granitehybrid": "granitemoehybrid"}  # model_type, if not the arch
+         "command-r": "cohere", "gptneox": "gpt_neox", "falcon-h1": "falcon_h1", "qwen35": "qwen3_5_text", "granitehybrid": "granitemoehybrid",
+         "llama4": "llama4_text", "lfm2moe": "lfm2_moe", "qwen35moe": "qwen3_5_moe_text", "qwen3next": "qwen3_next",
+         "nemotron_h_moe": "nemotron_h"}  # model_type, if not the arch
 LAYER = {"attn_norm": "input_layernorm", "ffn_norm": "post_attention_layernorm", "attn_q": "self_attn.q_proj",
          "attn_k": "self_attn.k_proj", "attn_v": "self_attn.v_proj", "attn_qkv": "self_attn.qkv_proj",
          "attn_output": "self_attn.o_proj", "attn_q_norm": "self_attn.q_norm", "attn_k_norm": "self_attn.k_norm",
@@ -40,8 +43,30 @@ MAMBA = {"ssm_in": "mamba.in_proj", "ssm_conv1d": "mamba.conv1d", "ssm_a": "mamb
          "ssm_norm": "mamba.norm", "ssm_out": "mamba.out_proj"}
 DELTA = {"attn_qkv": "in_proj_qkv", "attn_gate": "in_proj_z", "ssm_beta": "in_proj_b", "ssm_alpha": "in_proj_a", "ssm_conv1d": "conv1d",
          "ssm_a": "A_log", "ssm_dt": "dt_bias", "ssm_norm": "norm", "ssm_out": "out_proj"}
+QWEN35 = {"post_attention_norm": "post_attention_layernorm", **{ours: f"linear_attn.{name}" for ours, name in DELTA.items()}}
+GRANITE = {"ffn_up_exps": "", "ffn_gate_inp": "block_sparse_moe.router.layer", "ffn_gate_exps": "block_sparse_moe.input_linear", "ffn_up_shexp": "",
+           "ffn_down_exps": "block_sparse_moe.output_linear", "ffn_gate_shexp": "shared_mlp.input_linear", "ffn_down_shexp": "shared_mlp.output_linear"}
+LFM2 = {"attn_norm": "operator_norm", "ffn_norm": "ffn_norm", "attn_output": "self_attn.out_proj", "attn_q_norm": "self_attn.q_layernorm",
+        "attn_k_norm": "self_attn.k_layernorm", "ffn_gate": "feed_forward.w1", "ffn_up": "feed_forward.w3",
+        "ffn_down": "feed_forward.w2", "in_proj": "conv.in_proj", "conv": "conv.conv", "out_proj": "conv.out_proj"}
+SHARED_EXPERT = {"ffn_gate_inp_shexp": "mlp.shared_expert_gate", **SHARED("shared_expert")}
+LATENT = {"attn_q_a": "self_attn.q_a_proj", "attn_q_a_norm": "self_attn.q_a_layernorm", "attn_q_b": "self_attn.q_b_proj",
+          "attn_kv_a_mqa": "self_attn.kv_a_proj_with_mqa", "attn_kv_a_norm": "self_attn.kv_a_layernorm", "attn_kv_b": "self_attn.kv_b_proj"}
+NEMOTRON_H = {"attn_norm": "norm", **{f"attn_{part}": f"mixer.{part}_proj" for part in "qkv"}, "attn_output": "mixer.o_proj",
+              "ffn_up": "mixer.up_proj", "ffn_down": "mixer.down_proj", **{ours: name.replace("mamba", "mixer") for ours, name in MAMBA.items()}}
 LAYERS = {
-    "qwen35": {"post_attention_norm": "post_attention_layernorm", **{ours: f"linear_attn.{name}" for ours, name in DELTA.items()}},
+    "minicpm3": LATENT, "nemotron_h": NEMOTRON_H,
+    "nemotron_h_moe": {**NEMOTRON_H, "ffn_gate_inp": "mixer.gate", "exp_probs_b": "mixer.gate.e_score_correction_bias",
+                       **{f"ffn_{p}_exps": f"mixer.experts.#.{p}_proj" for p in ("up", "down")},
+                       **{f"ffn_{p}_shexp": f"mixer.shared_experts.{p}_proj" for p in ("up", "down")}},
+    "qwen35": QWEN35, "qwen35moe": {**QWEN35, **SHARED_EXPERT},
+    "qwen3next": {**QWEN35, **SHARED_EXPERT, "ssm_ba": "linear_attn.in_proj_ba"},
+    "llama4": {"ffn_gate_inp": "feed_forward.router", **{f"ffn_{p}": f"feed_forward.{p}_proj" for p in ("gate", "up", "down")},
+               **{f"ffn_{p}_shexp": f"feed_forward.shared_expert.{p}_proj" for p in ("gate", "up", "down")}},
+    "deepseek2": {**LATENT, "attn_v_b": "self_attn.kv_b_proj", "exp_probs_b": "mlp.gate.e_score_correction_bias",
+                  **SHARED("shared_experts")},
+    "lfm2moe": {**LFM2, "ffn_gate_inp": "feed_forward.gate", "exp_probs_b": "feed_forward.expert_bias",
+                **{f"ffn_{p}_exps": f"feed_forward.experts.#.{w}" for p, w in (("gate", "w1"), ("up", "w3"), ("down", "w2"))}},
     "internlm2": {"attn_norm": "attention_norm", "ffn_norm": "ffn_norm", "attn_output": "attention.wo", "ffn_gate": "feed_forward.w1",
                   "ffn_up": "feed_forward.w3", "ffn_down": "feed_forward.w2"},
     "seed_oss": {"post_attention_norm": "post_attention_layernorm"},
@@ -49,7 +74,7 @@ LAYERS = {
     "phi3": {"ffn_up": "mlp.gate_up_proj"},
     "glm4": {"ffn_up": "mlp.gate_up_proj", "post_attention_norm": "post_self_attn_layernorm", "post_ffw_norm": "post_mlp_layernorm"},
     "gpt-oss": {"post_attention_norm": "post_attention_layernorm", "ffn_gate_inp": "mlp.router", "attn_sinks": "self_attn.sinks"},
-    "qwen2moe": {"ffn_gate_inp_shexp": "mlp.shared_expert_gate", **SHARED("shared_expert")},
+    "qwen2moe": SHARED_EXPERT,
     "glm4moe": {"post_attention_norm": "post_attention_layernorm", "exp_probs_b": "mlp.gate.e_score_correction_bias", **SHARED("shared_experts")},
     "dots1": {"exp_probs_b": "mlp.gate.e_score_correction_bias", **SHARED("shared_experts")},
     "ernie4_5-moe": {"exp_probs_b": "mlp.moe_statics.e_score_correction_bias", **SHARED("shared_experts")},
@@ -58,27 +83,31 @@ LAYERS = {
     "starcoder2": {"ffn_up": "mlp.c_fc", "ffn_down": "mlp.c_proj"},
     "stablelm": {"attn_q_norm": "self_attn.q_layernorm.norms.#", "attn_k_norm": "self_attn.k_layernorm.norms.#"},
     "phi2": {"attn_output": "self_attn.dense", "ffn_up": "mlp.fc1", "ffn_down": "mlp.fc2"},
-    "lfm2": {"attn_norm": "operator_norm", "ffn_norm": "ffn_norm", "attn_output": "self_attn.out_proj", "attn_q_norm": "self_attn.q_layernorm",
-             "attn_k_norm": "self_attn.k_layernorm", "ffn_gate": "feed_forward.w1", "ffn_up": "feed_forward.w3",
-             "ffn_down": "feed_forward.w2", "in_proj": "conv.in_proj", "conv": "conv.conv", "out_proj": "conv.out_proj"},
-    "granitemoe": {"ffn_up_exps": "", "ffn_gate_inp": "block_sparse_moe.router.layer", "ffn_gate_exps": "block_sparse_moe.input_linear", "ffn_up_shexp": "",
-                   "ffn_down_exps": "block_sparse_moe.output_linear", "ffn_gate_shexp": "shared_mlp.input_linear",
-                   "ffn_down_shexp": "shared_mlp.output_linear"},
+    "lfm2": LFM2, "granitemoe": GRANITE,
     "gptneox": {"attn_qkv": "attention.query_key_value", "attn_output": "attention.dense", "ffn_up": "mlp.dense_h_to_4h",
                 "ffn_down": "mlp.dense_4h_to_h"},
-    "granitehybrid": {**MAMBA, "ffn_gate": "shared_mlp.input_linear", "ffn_down": "shared_mlp.output_linear"},
+    "granitehybrid": {**GRANITE, **MAMBA, "ffn_gate": "shared_mlp.input_linear", "ffn_down": "shared_mlp.output_linear"},
     "falcon-h1": {**MAMBA, "ffn_norm": "pre_ff_layernorm", "ffn_gate": "feed_forward.gate_proj", "ffn_up": "feed_forward.up_proj",
                   "ffn_down": "feed_forward.down_proj"},
     "olmo2": POST, "exaone4": POST, "gemma2": POST, "gemma3": POST,
+    "gemma4": {**POST, "inp_gate": "per_layer_input_gate", "proj": "per_layer_projection", "post_norm": "post_per_layer_input_norm",
+               "layer_output_scale": "layer_scalar", "ffn_gate_inp": "router.proj", "pre_ffw_norm_2": "pre_feedforward_layernorm_2",
+               "post_ffw_norm_1": "post_feedforward_layernorm_1", "post_ffw_norm_2": "post_feedforward_layernorm_2",
+               "ffn_gate_up_exps": "experts.gate_up_proj", "ffn_down_exps": "experts.down_proj"},
 }
 ARCHS = ("llama", "qwen2", "qwen3", "granite", "minicpm", "smollm3", "internlm2", "ernie4_5", "seed_oss", "hunyuan-dense", "mistral3", "phi3",
-         "olmo2", "glm4", "exaone4", "gemma", "gemma2", "gemma3", "qwen3moe", "gpt-oss",
+         "phimoe", "olmo2", "glm4", "exaone4", "gemma", "gemma2", "gemma3", "gemma4", "qwen3moe", "gpt-oss",
          "qwen2moe", "olmoe", "glm4moe", "dots1", "ernie4_5-moe", "hunyuan-moe", "starcoder2", "stablelm", "phi2", "nemotron", "command-r", "cohere2",
-         "lfm2", "granitemoe", "gptneox", "falcon-h1", "granitehybrid", "qwen35")  # of make_gguf.py, of which there are folders
+         "lfm2", "granitemoe", "gptneox", "falcon-h1", "granitehybrid", "qwen35", "llama4", "deepseek2", "lfm2moe", "qwen35moe",
+         "qwen3next", "nemotron_h", "nemotron_h_moe", "minicpm3")  # of make_gguf.py, of which there are folders
 WHOLE = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
 WHOLES = {"internlm2": {"token_embd": "model.tok_embeddings", "output": "output"}, "phi2": {"output_norm": "model.final_layernorm"},
           "gptneox": {"token_embd": "gpt_neox.embed_in", "output_norm": "gpt_neox.final_layer_norm", "output": "embed_out"},
-          "falcon-h1": {"output_norm": "model.final_layernorm"}, "lfm2": {"token_embd_norm": "model.embedding_norm"}}
+          "gemma4": {"per_layer_token_embd": "model.embed_tokens_per_layer", "per_layer_model_proj": "model.per_layer_model_projection",
+                     "per_layer_proj_norm": "model.per_layer_projection_norm"},
+          "falcon-h1": {"output_norm": "model.final_layernorm"}, "lfm2": {"token_embd_norm": "model.embedding_norm"},
+          "lfm2moe": {"token_embd_norm": "model.embedding_norm"},
+          **dict.fromkeys(("nemotron_h", "nemotron_h_moe"), {"token_embd": "backbone.embeddings", "output_norm": "backbone.norm_f"})}
 LAYER_NORMS = {"starcoder2": "norm_epsilon", "stablelm": "layer_norm_eps", "phi2": "layer_norm_eps", "nemotron": "norm_eps",
                "command-r": "layer_norm_eps", "cohere2": "layer_norm_eps", "gptneox": "layer_norm_eps"}  # which say their epsilon otherwise
 
@@ -96,11 +125,14 @@ class Tensors:
         self.tensors.append((name, kind, shape, chunks))
 
 
-def rows_apart(data, rows, head_dim):
+def order_apart(rows, head_dim):
     """Rows of adjacent pairs to the halves of each head."""
+    return [h + (i % (head_dim // 2)) * 2 + i // (head_dim // 2) for h in range(0, rows, head_dim) for i in range(head_dim)]
+
+
+def rows_apart(data, rows, head_dim):
     size = len(data) // rows
-    order = (h + (i % (head_dim // 2)) * 2 + i // (head_dim // 2) for h in range(0, rows, head_dim) for i in range(head_dim))
-    return b"".join(data[r * size : (r + 1) * size] for r in order)
+    return b"".join(data[r * size : (r + 1) * size] for r in order_apart(rows, head_dim))
 
 
 def less_one(data):
@@ -115,9 +147,9 @@ def theirs(a, name):
         whole = {**WHOLE, **WHOLES.get(a.arch, {})}
         return f"{whole[parts[0]]}.{parts[1]}", parts[0]
     role = parts[2] if parts[2] in ("ssm_a", "ssm_d") or len(parts) == 3 else parts[-2]
-    bare = role in ("exp_probs_b", "ssm_a", "ssm_d", "ssm_dt")
-    base = {**LAYER, **LAYERS.get(a.arch, MIXTRAL if a.arch == "llama" else {})}[role]
-    prefix = "gpt_neox" if a.arch == "gptneox" else "model"
+    bare = role in ("exp_probs_b", "ssm_a", "ssm_d", "ssm_dt", "layer_output_scale")
+    base = {**LAYER, **LAYERS.get(a.arch, MIXTRAL if a.arch in ("llama", "phimoe") else {})}[role]
+    prefix = "gpt_neox" if a.arch == "gptneox" else "backbone" if a.one_part else "model"
     return f"{prefix}.layers.{parts[1]}.{base}" + ("" if bare else ".weight" if len(parts) == 3 else f".{parts[-1]}"), role
 
 
@@ -148,21 +180,82 @@ def gpt_oss_experts(a, layer, held):
         yield base + name + "_bias", F32, [a.experts, rows], in_turns([held[f"ffn_{p}_exps.bias"] for p in parts], 4)
 
 
+def quantised(a, name, shape, chunks):
+    new, role = theirs(a, name)
+    order = order_apart(shape[0], a.head_dim) if a.arch in PERMUTED and role in ("attn_q", "attn_k") else range(shape[-2])
+    for e, matrix in enumerate(chunks.matrices()):
+        for end, kind, of, data in matrix.parts(order):
+            yield new.replace("#", str(e)).removesuffix(".weight") + end, kind, of, data
+
+
+def turned(data, matrices, rows, cols):
+    """Matrices of four bytes an element, by columns."""
+    size = rows * cols
+    values = struct.unpack(f"<{matrices * size}I", data)
+    return struct.pack(f"<{matrices * size}I", *(values[m * size + r * cols + c] for m in range(matrices) for c in range(cols) for r in range(rows)))
+
+
+def joined(parts, matrices):
+    """Of each matrix the bytes of all parts."""
+    sizes = [len(p) // matrices for p in parts]
+    return b"".join(p[m * size : (m + 1) * size] for m in range(matrices) for p, size in zip(parts, sizes))
+
+
+def float_experts(a, layer, held):
+    """Experts as one: gpt-oss and Llama 4 have them by columns, gate and up of gpt-oss in turns."""
+    n, f, d = a.experts, a.expert_ffn, a.hidden
+    oss, by_columns = a.arch == "gpt-oss", a.arch != "qwen35moe"
+    base = f"model.layers.{layer}.{'feed_forward' if a.arch == 'llama4' else 'mlp'}.experts."
+    pair = [held[f"ffn_{p}_exps.weight"] for p in ("gate", "up")]
+    both = in_turns(pair, 4 * d) if oss else joined(pair, n)
+    down = held["ffn_down_exps.weight"]
+    yield base + "gate_up_proj", F32, [n, d, 2 * f] if by_columns else [n, 2 * f, d], turned(both, n, 2 * f, d) if by_columns else both
+    yield base + "down_proj", F32, [n, f, d] if by_columns else [n, d, f], turned(down, n, d, f) if by_columns else down
+    for name, parts in (("gate_up_proj", ("gate", "up")), ("down_proj", ("down",))) if oss else ():
+        data = in_turns([held[f"ffn_{p}_exps.bias"] for p in parts], 4)
+        yield base + name + "_bias", F32, [n, len(data) // 4 // n], data
+
+
+def mixed_rows(a, qkv, gate):
+    """Qwen3 Next has queries, keys, values and gates of each group together."""
+    groups, row = a.state_groups, 4 * a.hidden
+    keys, values = groups * a.state_rows * row, a.state_heads * a.state_columns * row
+    return joined([qkv[:keys], qkv[keys : 2 * keys], qkv[2 * keys :], gate], groups)
+
+
 def folder_tensors(a, tensors):
     """(name, dtype, shape, bytes)"""
     held = {}
     for name, kind, shape, chunks in tensors:
         if name.startswith("rope_f"):
             continue
+        if hasattr(chunks, "matrices"):
+            yield from quantised(a, name, shape, chunks)
+            continue
         data, parts = b"".join(chunks()), name.split(".")
-        if a.arch == "gpt-oss" and parts[-2].endswith("_exps"):
+        if a.arch in ("gpt-oss", "llama4", "qwen35moe") and parts[-2].endswith("_exps"):
             held[".".join(parts[2:])] = data
-            if len(held) == 6:
-                yield from gpt_oss_experts(a, parts[1], held)
+            if len(held) == (6 if a.arch == "gpt-oss" else 3):
+                yield from (gpt_oss_experts if a.expert_type == "mxfp4" else float_experts)(a, parts[1], held)
                 held.clear()
             continue
+        if parts[-2] == "attn_k_b":
+            held["k_b"] = turned(data, a.heads, a.kv_lora, a.nope_dim)
+            continue
+        if parts[-2] == "attn_v_b":
+            data, shape = joined([held.pop("k_b"), data], a.heads), [a.heads * (a.nope_dim + a.v_dim), a.kv_lora]
+        if a.arch == "qwen3next" and parts[-2] == "attn_qkv" and not a.attends[int(parts[1])]:
+            held["qkv"] = data
+            continue
+        if a.arch == "qwen3next" and parts[-2] == "attn_gate":
+            data = mixed_rows(a, held.pop("qkv"), data)
+            yield f"model.layers.{parts[1]}.linear_attn.in_proj_qkvz.weight", kind, [len(data) // 4 // a.hidden, a.hidden], data
+            continue
+        if parts[-1] == "scale":
+            yield f"model.layers.{parts[1]}.router.{'scale' if parts[2] == 'ffn_gate_inp' else 'per_expert_scale'}", kind, shape, data
+            continue
         new, role = theirs(a, name) if parts[0] != "blk" or int(parts[1]) < a.layers else ("", "")
-        new = new.removesuffix(".weight") if role == "attn_sinks" else new
+        new = new.removesuffix(".weight") if role == "attn_sinks" or (a.arch == "gemma4" and role.endswith("_exps")) else new
         if a.arch in PERMUTED and role in ("attn_q", "attn_k"):
             data = rows_apart(data, shape[0], a.head_dim)
         if parts[0] == "blk" and int(parts[1]) >= a.layers:
@@ -192,11 +285,11 @@ def folder_tensors(a, tensors):
         if factors:
             each = len(data) // 4 // len(factors)
             data = struct.pack(f"<{len(data) // 4}f", *(v / factors[i // each] for i, v in enumerate(struct.unpack(f"<{len(data) // 4}f", data))))
-        if a.arch == "qwen35":
+        if a.arch in ("qwen35", "qwen35moe"):
             data = delta_net(a, role, data)
         if role in ("conv", "ssm_conv1d") and name.endswith("weight"):
             shape = [shape[0], 1, shape[1]]
-        if (a.arch.startswith("gemma") or a.arch in ("nemotron", "qwen35")) and role.endswith("norm") and role != "ssm_norm" and name.endswith("weight"):
+        if a.arch in ("gemma", "gemma2", "gemma3", "nemotron", "qwen35", "qwen35moe", "qwen3next") and role.endswith("norm") and role != "ssm_norm" and name.endswith("weight"):
             data = less_one(data)
         if a.arch == "internlm2" and role in ("attn_q", "attn_k", "attn_v"):
             held[role] = data, shape
@@ -218,7 +311,7 @@ def folder_tensors(a, tensors):
 def write_safetensors(path, tensors):
     header, at = {"__metadata__": {"format": "pt"}}, 0
     for name, kind, shape, data in tensors:
-        header[name] = {"dtype": kind if kind == "U8" else DTYPES[kind][0], "shape": shape, "data_offsets": [at, at + len(data)]}
+        header[name] = {"dtype": kind if isinstance(kind, str) else DTYPES[kind][0], "shape": shape, "data_offsets": [at, at + len(data)]}
         at += len(data)
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
@@ -242,7 +335,10 @@ def rope(a, more):
     """What stands under rope_scaling, and beside it."""
     if a.rope == "longrope":
         short, far = make_gguf.long_factors(a)
-        more.pop("rope.scaling.attn_factor", None)  # theirs is worked out from the contexts
+        attention = more.pop("rope.scaling.attn_factor", None)  # theirs is worked out from the contexts
+        if a.arch == "phimoe":  # which has it
+            return dict(type="longrope", short_factor=short, long_factor=far, short_mscale=attention, long_mscale=attention,
+                        original_max_position_embeddings=a.rope_original), {}
         return dict(type="longrope", short_factor=short, long_factor=far), dict(original_max_position_embeddings=a.rope_original)
     if a.rope == "none":
         return None, {}
@@ -297,7 +393,7 @@ def falcon_factors(a, role):
 
 def config(a):
     more = dict(a.f32)
-    ministral = "attention.temperature_scale" in more
+    ministral = a.arch == "mistral3" and "attention.temperature_scale" in more
     scaling, beside = rope(a, more)
     kind = "olmo3" if a.arch == "olmo2" and a.window else "mistral" if a.arch == "llama" and a.window else TYPES.get(a.arch, a.arch)
     if a.arch == "llama" and a.experts:
@@ -321,10 +417,13 @@ def config(a):
     if a.arch in ("llama", "qwen3", "granite", "glm4", "seed_oss"):
         c["attention_bias"] = a.bias
     if a.experts:
-        c.update({"num_experts_per_tok": a.top_k, "num_local_experts" if kind == "mixtral" else "num_experts": a.experts})
+        c.update({"num_experts_per_tok": a.top_k, "num_local_experts" if kind in ("mixtral", "phimoe") else "num_experts": a.experts})
+    if a.method:
+        c["quantization_config"] = folder_quants.config(a.method)
     if a.arch == "gpt-oss":
-        c.update(num_local_experts=c.pop("num_experts"), intermediate_size=a.expert_ffn, swiglu_limit=7.0,
-                 quantization_config=dict(quant_method="mxfp4", modules_to_not_convert=["model.layers.*.self_attn", "lm_head"]))
+        c.update(num_local_experts=c.pop("num_experts"), intermediate_size=a.expert_ffn, swiglu_limit=7.0)
+    if a.expert_type == "mxfp4":
+        c.update(quantization_config=dict(quant_method="mxfp4", modules_to_not_convert=["model.layers.*.self_attn", "lm_head"]))
     if a.arch in LAYER_NORMS:
         c[LAYER_NORMS[a.arch]] = c.pop("rms_norm_eps")
         c["hidden_act"] = {"starcoder2": "gelu_pytorch_tanh", "phi2": "gelu_new", "nemotron": "relu2", "gptneox": "gelu"}.get(a.arch, "silu")
@@ -332,23 +431,59 @@ def config(a):
         c["partial_rotary_factor"] = (a.rope_dim or a.head_dim) / a.head_dim
     if a.arch in ("command-r", "cohere2"):
         c["logit_scale"] = more.pop("logit_scale")
-    if a.arch == "lfm2":
-        c.update(norm_eps=c.pop("rms_norm_eps"), conv_L_cache=a.taps, block_auto_adjust_ff_dim=False,
+    if a.arch.startswith("lfm2"):
+        c.update(norm_eps=c.pop("rms_norm_eps"), conv_L_cache=a.taps, **({} if a.experts else dict(block_auto_adjust_ff_dim=False)),
                  layer_types=["full_attention" if attends else "conv" for attends in a.attends])
     if a.arch == "gptneox":
         c.update(rotary_pct=(a.rope_dim or a.head_dim) / a.head_dim, rotary_emb_base=c.pop("rope_theta"), use_parallel_residual=a.parallel)
-    if a.arch == "qwen35":
+    if a.arch == "lfm2moe":
+        c.update(moe_intermediate_size=a.expert_ffn, num_dense_layers=a.dense_layers, norm_topk_prob=True, use_expert_bias=True, routed_scaling_factor=1.0)
+    if a.arch == "llama4":
+        c.update(num_local_experts=c.pop("num_experts"), intermediate_size=a.expert_ffn, intermediate_size_mlp=a.ffn, use_qk_norm=a.experts != 128,
+                 interleave_moe_layer_step=a.expert_step, moe_layers=list(range(a.expert_step - 1, a.layers, a.expert_step)),
+                 attention_chunk_size=c.pop("sliding_window", 8192), no_rope_layers=[int(i % 4 != 3) for i in range(a.layers)], attention_bias=False,
+                 layer_types=["full_attention" if i % 4 == 3 else "chunked_attention" for i in range(a.layers)], attn_temperature_tuning=True,
+                 attn_scale=more.pop("attention.temperature_scale", 0.1), floor_scale=a.u32.get("attention.temperature_length", 8192))
+    if a.arch == "deepseek2":
+        v3 = a.select_bias
+        c.update(model_type="deepseek_v3" if v3 else "deepseek_v2", q_lora_rank=a.q_lora or None, kv_lora_rank=a.kv_lora, qk_nope_head_dim=a.nope_dim,
+                 qk_rope_head_dim=a.rope_dim, v_head_dim=a.v_dim, head_dim=a.rope_dim, num_key_value_heads=a.heads,
+                 first_k_dense_replace=a.dense_layers if a.experts else a.layers, scoring_func="sigmoid" if v3 else "softmax")
+        c.pop("partial_rotary_factor", None)
+        if a.experts:
+            c.update(n_routed_experts=c.pop("num_experts"), moe_intermediate_size=a.expert_ffn, n_shared_experts=a.shared_ffn // a.expert_ffn,
+                     norm_topk_prob=v3, routed_scaling_factor=more.pop("expert_weights_scale", 1.0), n_group=a.u32["expert_group_count"],
+                     topk_group=a.u32["expert_group_used_count"], topk_method="noaux_tc" if v3 else "group_limited_greedy", num_nextn_predict_layers=a.nextn)
+        if "rope.scaling.yarn_log_multiplier" in more:
+            c["rope_scaling"].update(mscale=1.0, mscale_all_dim=10 * more.pop("rope.scaling.yarn_log_multiplier"))
+    if a.arch in ("qwen35moe", "qwen3next"):
+        c.update(moe_intermediate_size=a.expert_ffn, shared_expert_intermediate_size=a.shared_ffn, norm_topk_prob=True)
+    if a.mix == "delta":
         c.update(linear_conv_kernel_dim=a.taps, linear_key_head_dim=a.state_rows, linear_num_key_heads=a.state_groups,
                  linear_num_value_heads=a.state_heads, linear_value_head_dim=a.state_columns, full_attention_interval=a.attention,
                  partial_rotary_factor=(a.rope_dim or a.head_dim) / a.head_dim)
     if a.mix == "ssm":
         c.update(mamba_n_heads=a.state_heads, mamba_n_groups=a.state_groups, mamba_d_state=a.state_rows, mamba_d_head=a.state_columns,
                  mamba_d_conv=a.taps)
+    if a.one_part:
+        for theirs_, ours in (("mamba_num_heads", "mamba_n_heads"), ("n_groups", "mamba_n_groups"), ("ssm_state_size", "mamba_d_state"),
+                              ("mamba_head_dim", "mamba_d_head"), ("conv_kernel", "mamba_d_conv"), ("layer_norm_epsilon", "rms_norm_eps")):
+            c[theirs_] = c.pop(ours)
+        c.update(hybrid_override_pattern=a.pattern.replace("-", "E") if a.experts else a.pattern, mlp_hidden_act="relu2", mamba_hidden_act="silu",
+                 use_conv_bias=True, time_step_limit=[0.0, float("inf")], residual_in_fp32=False, expand=2)
+        del c["hidden_act"]
+        if a.experts:
+            c.update(n_routed_experts=c.pop("num_experts"), moe_intermediate_size=a.expert_ffn, n_shared_experts=a.shared_ffn // a.expert_ffn,
+                     moe_shared_expert_intermediate_size=a.shared_ffn, norm_topk_prob=True, norm_eps=1e-5,
+                     routed_scaling_factor=more.pop("expert_weights_scale", 1.0), n_group=a.u32.get("expert_group_count", 1),
+                     topk_group=a.u32.get("expert_group_used_count", 1))
+        else:
+            c["attention_head_dim"] = c.pop("head_dim")
     if a.arch == "falcon-h1":
         c.update(mamba_d_ssm=a.state_heads * a.state_columns, mlp_multipliers=[0.5, 4], ssm_multipliers=[2, 0.5, 4, 0.25, 8],
                  **{name + "_multiplier": factor for name, factor in FALCON.items()})
     if a.arch == "granitehybrid":
-        c.update(intermediate_size=1, shared_intermediate_size=a.ffn, num_local_experts=0, position_embedding_type="rope",
+        c.update(intermediate_size=a.ffn, shared_intermediate_size=a.shared_ffn or a.ffn, num_local_experts=c.pop("num_experts", 0), position_embedding_type="rope",
                  layer_types=["attention" if attends else "mamba" for attends in a.attends])
     if a.arch == "granitemoe":
         c["num_local_experts"] = c.pop("num_experts")
@@ -356,6 +491,8 @@ def config(a):
             c.update(model_type="granitemoeshared", shared_intermediate_size=a.shared_ffn)
     if a.arch == "qwen2moe":
         c.update(moe_intermediate_size=a.expert_ffn, shared_expert_intermediate_size=a.shared_ffn, norm_topk_prob=False)
+    if a.arch == "phimoe":
+        c.update(attention_bias=True, lm_head_bias=True, router_jitter_noise=0.01, input_jitter_noise=0.0)
     if a.arch == "olmoe":
         c.update(norm_topk_prob=False, clip_qkv=None)
     if a.arch in ("glm4moe", "dots1"):
@@ -377,11 +514,25 @@ def config(a):
     if a.arch == "minicpm":
         c.update(scale_emb=more.pop("embedding_scale"), scale_depth=more.pop("residual_scale") * math.sqrt(a.layers),
                  dim_model_base=a.hidden / more.pop("logit_scale"))
+    if a.arch == "minicpm3":
+        c.update(q_lora_rank=a.q_lora, kv_lora_rank=a.kv_lora, qk_nope_head_dim=a.nope_dim, qk_rope_head_dim=a.rope_dim, num_key_value_heads=a.heads,
+                 scale_emb=12, scale_depth=1.4, dim_model_base=256)
+        c.pop("partial_rotary_factor", None)
+        del c["head_dim"]
     if a.arch in ("gemma2", "gemma3"):
         c.update(query_pre_attn_scalar=a.head_dim, attn_logit_softcapping=more.pop("attn_logit_softcapping", None),
                  final_logit_softcapping=more.pop("final_logit_softcapping", None))
     if a.arch == "gemma3":
         c["rope_local_base_freq"] = 10000.0
+    if a.arch == "gemma4":
+        c.update(head_dim=a.window_dim, global_head_dim=a.head_dim, num_key_value_heads=a.window_kv or a.kv_heads,
+                 num_global_key_value_heads=a.kv_heads if a.tied_values else None, attention_k_eq_v=a.tied_values,
+                 num_kv_shared_layers=a.shared_kv, use_double_wide_mlp=a.shared_kv > 0, hidden_size_per_layer_input=a.layer_embed,
+                 final_logit_softcapping=more.pop("final_logit_softcapping", None), enable_moe_block=a.experts > 0, top_k_experts=c.pop("num_experts_per_tok", None),
+                 num_experts=a.experts or None, moe_intermediate_size=a.expert_ffn or None,
+                 layer_types=["sliding_attention" if window else "full_attention" for window in a.windowed],
+                 rope_parameters={"sliding_attention": dict(rope_type="default", rope_theta=10000.0),
+                                  "full_attention": dict(rope_type="proportional", partial_rotary_factor=0.25, rope_theta=c.pop("rope_theta"))})
     if a.arch == "smollm3":
         c.update(no_rope_layers=[int(i % 4 != 3) for i in range(a.layers)], no_rope_layer_interval=4)
     if a.arch == "exaone4" and a.window:
@@ -395,7 +546,7 @@ PATTERNS = {"cohere2": 4, "olmo2": 4, "exaone4": 4, "gemma2": 2, "gemma3": 6, "g
 
 
 def tokenizer(a):
-    tokens, kinds, _ = make_gguf.vocabulary(a.vocab, a.seed, a.chatml)
+    tokens, kinds, _ = make_gguf.vocabulary(a.vocab, a.seed, a.chatml, a.control)
     ids = {t: i for i, t in enumerate(tokens)}
     special = [i for i, k in enumerate(kinds) if k in (make_gguf.UNKNOWN, make_gguf.CONTROL)]
     merges = [[t[:i], t[i:]] for t, k in zip(tokens, kinds) if k == make_gguf.NORMAL for i in range(1, len(t))

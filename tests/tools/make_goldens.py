@@ -26,12 +26,12 @@ import random
 import sys
 import tempfile
 
+import folder_quants
 import make_folder
 import make_gguf
 
 FLOATS = ("f32", "f16", "bf16")
-# No config.json says an attention scale for llama; the folders' row of Granite 4 knows no experts.
-NO_FOLDER = ("llama-scale", "granitehybrid-moe")
+NO_FOLDER = ("llama-scale",)  # no config.json says an attention scale for llama
 GOLDEN = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "model", "golden")
 PROMPT, GREEDY, MARGIN = 90, 16, 0.005
 ROUTED, COMPARED = 0.15, 0.2  # of models with experts whose activations are rounded: see watch_routers()
@@ -78,6 +78,8 @@ CASES = {
     "phi3": ("--arch phi3 --rope-dim 12 --no-tied --window 40", "window"),
     "phi3-long": ("--arch phi3 --rope longrope --rope-original 64 --f32 rope.scaling.attn_factor=1.1547005384", "rope"),
     "phi3-short": ("--arch phi3 --rope longrope --context 200 --rope-original 200", "rope"),
+    "phimoe": ("--arch phimoe --no-tied --experts 16 --rope longrope --rope-original 64 --f32 rope.scaling.attn_factor=1.25", "in_turn"),
+    "phimoe-window": ("--arch phimoe --no-tied --experts 8 --window 40", "bias"),
     "olmo2": ("--arch olmo2 --no-tied", "post_norm"),
     "olmo3": ("--arch olmo2 --no-tied --layers 5 --window 24 --rope yarn --rope-original 32 --rope-factor 8 --head-dim 32", "window"),
     "glm4": ("--arch glm4 --bias --rope-dim 8 --no-tied --head-dim 16", "post_norm"),
@@ -87,6 +89,18 @@ CASES = {
     "gemma2": ("--arch gemma2 --no-tied --layers 3 --head-dim 24 --window 24 --f32 attn_logit_softcapping=2 --f32 final_logit_softcapping=6",
                "softcap"),
     "gemma3": ("--arch gemma3 --no-tied --layers 7 --head-dim 24 --window 24 --rope-base 1000000 --rope linear --rope-factor 4", "window"),
+    "gemma4": ("--arch gemma4 --no-tied --layers 6 --window 24 --window-pattern 3 --head-dim 32 --window-dim 16 --kv-heads 1 --window-kv 4 --tied-values "
+               "--rope-base 1000000 --f32 final_logit_softcapping=6", "v_norm"),
+    "gemma4-e2b": ("--arch gemma4 --layers 6 --window 24 --window-pattern 3 --head-dim 32 --window-dim 16 --kv-heads 1 --shared-kv 3 "
+                   "--layer-embed 24 --rope-base 1000000 --f32 final_logit_softcapping=6", "layer_embed"),
+    "gemma4-bf16": ("--arch gemma4 --layers 6 --window 24 --window-pattern 3 --head-dim 32 --window-dim 16 --kv-heads 2 --shared-kv 3 "
+                    "--layer-embed 32 --type bf16 --rope-base 1000000 --f32 final_logit_softcapping=6", "window"),
+    "gemma4-q8_0": ("--arch gemma4 --no-tied --layers 2 --window 24 --window-pattern 2 --head-dim 32 --window-dim 16 --layer-embed 32 --type q8_0 "
+                    "--ffn 128 --rope-base 1000000 --f32 final_logit_softcapping=6", "layer_embed"),
+    "gemma4-moe": ("--arch gemma4 --no-tied --layers 4 --window 24 --window-pattern 2 --head-dim 32 --window-dim 16 --kv-heads 1 --window-kv 4 --tied-values "
+                   "--rope-base 1000000 --f32 final_logit_softcapping=6 --experts 12 --top-k 3 --expert-ffn 48 --fused-experts", "expert_scale"),
+    "gemma4-moe-q8_0": ("--arch gemma4 --no-tied --window 24 --window-pattern 2 --head-dim 32 --window-dim 16 --type q8_0 --rope-base 1000000 "
+                        "--f32 final_logit_softcapping=6 --experts 8 --top-k 2 --expert-ffn 64", "shared"),
     "lfm2": ("--arch lfm2 --layers 4 --rope-base 1000000", "conv"),
     "lfm2-q8_0": ("--arch lfm2 --layers 5 --attention 2 --taps 4 --type q8_0", "conv"),
     "qwen3moe": ("--arch qwen3moe --no-tied --experts 16 --top-k 3 --expert-ffn 48", "top_k"),
@@ -121,6 +135,9 @@ CASES = {
     "granitehybrid": ("--arch granitehybrid --layers 4 --taps 4 --states 8,1,16,16 --no-tied --f32 attention.scale=0.2 "
                       "--f32 embedding_scale=2 --f32 residual_scale=0.4 --f32 logit_scale=2", "conv"),
     "falcon-h1": ("--arch falcon-h1 --layers 2 --taps 4 --states 4,2,16,16 --no-tied", "conv"),
+    "nemotron_h": ("--arch nemotron_h --pattern M-M*-MM- --taps 4 --states 8,2,16,16 --head-dim 24 --no-tied", "conv"),
+    "nemotron_h_moe": ("--arch nemotron_h_moe --pattern M-*M- --taps 4 --states 4,2,16,16 --no-tied --experts 8 --top-k 3 --expert-ffn 48 "
+                       "--shared-ffn 96 --f32 expert_weights_scale=2.5", "select_bias"),
     "qwen35moe": ("--arch qwen35moe --layers 4 --head-dim 32 --rope-dim 8 --no-tied --rope-base 1000000 --taps 4 --experts 12 --top-k 3 "
                   "--expert-ffn 32 --shared-ffn 48", "shared"),
     "qwen3next": ("--arch qwen3next --layers 4 --head-dim 32 --rope-dim 8 --no-tied --taps 4 --states 6,3,16,16 --experts 8 --top-k 2 "
@@ -147,6 +164,20 @@ CASES = {
     "deepseek2-v3": (f"{LATENT} --layers 3 --q-lora 48 --experts 16 --top-k 4 --expert-ffn 32 --shared-ffn 32 --dense-layers 1 --nextn 1 "
                      "--select-bias --u32 expert_group_count=4 --u32 expert_group_used_count=2 --f32 expert_weights_scale=2.5", "groups"),
     "deepseek2-q8_0": (f"{LATENT} --q-lora 64 --kv-lora 64 --nope-dim 32 --v-dim 32 --type q8_0", None),
+    "gptq": ("--method gptq --no-tied", None),  # what folders have beside floats, and the same numbers as GGUF
+    "gptq-8": ("--method gptq-8 --no-tied", None),
+    "gptq-zeros": ("--method gptq-zeros --ffn 128", None),
+    "gptq-order": ("--method gptq-order --no-tied --type f16", None),
+    "qwen3moe-gptq": ("--arch qwen3moe --method gptq --no-tied --experts 8 --top-k 2 --expert-ffn 32", "top_k"),
+    "awq": ("--method awq --ffn 128 --no-tied", None),
+    "packed-zeros": ("--arch qwen2 --method packed-zeros --ffn 128", "bias"),
+    "int8": ("--method int8 --no-tied", None),
+    "fp8": ("--method fp8 --no-tied", None),
+    "nvfp4": ("--method nvfp4 --no-tied", None),
+    "mxfp4": ("--method mxfp4 --no-tied", None),
+    "minicpm3": ("--arch minicpm3 --no-tied --layers 3 --q-lora 48 --kv-b --rope-dim 8 --nope-dim 24 --v-dim 16 --kv-lora 40", "scales"),
+    "minicpm3-long": ("--arch minicpm3 --no-tied --q-lora 48 --kv-b --rope-dim 16 --nope-dim 16 --v-dim 16 --kv-lora 40 --rope longrope --rope-original 256",
+                      "rope"),
     "llama-f16": ("--type f16 --no-tied", None),
     "mistral-bf16": ("--type bf16 --window 20", "window"),
     "qwen2-q8_0": ("--arch qwen2 --type q8_0 --no-tied", "bias"),
@@ -166,6 +197,10 @@ CASES = {
 }
 
 
+def weights_of(a):
+    return folder_quants.WEIGHTS[folder_quants.METHODS[a.method]["kind"]] if a.method else a.expert_type or a.type
+
+
 def path_of(name):
     return os.path.join(GOLDEN, name + ".json")
 
@@ -177,7 +212,7 @@ def make_models(folder):
             golden = json.load(f)
         make_gguf.main([os.path.join(folder, golden["name"] + ".gguf")] + golden["arguments"])
         a = make_gguf.parse(["x"] + golden["arguments"])
-        if (a.expert_type == "mxfp4" if a.arch == "gpt-oss" else golden["weights"] in FLOATS) and golden["name"] not in NO_FOLDER and a.arch in make_folder.ARCHS:
+        if (golden["weights"] in FLOATS or a.expert_type or a.method) and golden["name"] not in NO_FOLDER and a.arch in make_folder.ARCHS:
             make_folder.main([os.path.join(folder, golden["name"])] + golden["arguments"])
 
 
@@ -193,12 +228,16 @@ def configuration(a, off):
                   max_position_embeddings=a.context, rms_norm_eps=1e-5, rope_theta=a.rope_base,
                   tie_word_embeddings=a.tied, attention_dropout=0.0, attn_implementation="eager", hidden_act="silu")
     more = dict(a.f32)
+    if a.arch == "gemma4":
+        return gemma4_model(a, more, off).double().eval()
     if a.rope == "longrope":
         short, far = make_gguf.long_factors(a)
         common["original_max_position_embeddings"] = a.rope_original
-        more.pop("rope.scaling.attn_factor", None)  # theirs is worked out from the contexts
+        attention = more.pop("rope.scaling.attn_factor", None)  # theirs is worked out from the contexts
         if off != "rope":
             common["rope_scaling"] = dict(type="longrope", short_factor=short, long_factor=far)
+        if a.arch == "phimoe":  # which has it
+            common["rope_scaling"].update(short_mscale=attention, long_mscale=attention, original_max_position_embeddings=a.rope_original)
     elif a.rope != "none" and off != "rope":
         scaling = dict(rope_type=a.rope.split("-")[0], factor=a.rope_factor)
         if a.rope == "yarn":
@@ -313,6 +352,13 @@ def configuration(a, off):
         model = tf.GraniteMoeHybridForCausalLM(tf.GraniteMoeHybridConfig(
             **{**common, **scales}, layer_types=kinds, num_local_experts=a.experts, num_experts_per_tok=a.top_k,
             shared_intermediate_size=a.shared_ffn or a.ffn, position_embedding_type="rope", **states, mamba_expand=a.state_heads * a.state_columns // a.hidden))
+    elif a.one_part:
+        kinds = {"M": "linear_attention", "*": "full_attention", "-": "moe" if a.experts else "mlp"}
+        model = tf.NemotronHForCausalLM(tf.NemotronHConfig(
+            **common, **experts, layers_block_type=[kinds[part] for part in a.pattern], layer_norm_epsilon=1e-5, ssm_state_size=a.state_rows,
+            mamba_num_heads=a.state_heads, mamba_head_dim=a.state_columns, n_groups=a.state_groups, conv_kernel=a.taps, chunk_size=64,
+            expand=a.state_heads * a.state_columns // a.hidden, time_step_min=1e-30, n_routed_experts=a.experts or 8,
+            moe_shared_expert_intermediate_size=a.shared_ffn, routed_scaling_factor=dict(a.f32).get("expert_weights_scale", 1.0)))
     elif a.arch == "falcon-h1":
         model = tf.FalconH1ForCausalLM(tf.FalconH1Config(**common, **states, mamba_d_ssm=a.state_heads * a.state_columns))
     elif a.mix == "delta":  # Qwen 3.5 is Qwen3-Next, but for the order of rows
@@ -381,10 +427,18 @@ def widen_weights(router):
 
 def expert_tensors(a, base, x, off):
     """What the model calls the tensors of a file's layer with experts, which has those of all experts as one."""
-    mlp = "block_sparse_moe" if a.arch == "llama" or a.arch.startswith("granite") else "mlp"
+    mlp = "block_sparse_moe" if a.arch in ("llama", "phimoe") or a.arch.startswith("granite") else "mlp"
     part = {"ffn_gate": "gate_proj", "ffn_up": "up_proj", "ffn_down": "down_proj"}
-    if a.arch == "llama":
+    if a.arch in ("llama", "phimoe"):
         part = {"ffn_gate": "w1", "ffn_up": "w3", "ffn_down": "w2"}
+    if a.arch == "gemma4":
+        ours = {"ffn_gate_inp": "router.proj.weight"}
+        ours.update({"ffn_gate_up_exps": "experts.gate_up_proj", "ffn_down_exps": "experts.down_proj"} if a.fused_experts else {})
+        return {ours.get(base, base): x}
+    if a.one_part:
+        ours = {"ffn_gate_inp": "gate.weight", "exp_probs_b": "gate.e_score_correction_bias", "ffn_up_exps": "experts.up_proj",
+                "ffn_down_exps": "experts.down_proj", "ffn_up_shexp": "shared_experts.up_proj.weight", "ffn_down_shexp": "shared_experts.down_proj.weight"}
+        return {f"mixer.{ours[base]}": x * (off != "select_bias" or base != "exp_probs_b")}
     if a.arch == "lfm2moe":
         return {{"ffn_gate_inp": "feed_forward.gate.weight", "exp_probs_b": "feed_forward.expert_bias"}.get(base, base): x * (off != base)}
     if base == "ffn_gate_inp":
@@ -441,6 +495,9 @@ def layer_norm_model(a, common, layer_types, scale, off):
 
     common = {**common, "layer_norm_eps": 1e-5, "norm_eps": 1e-5, "norm_epsilon": 1e-5, "partial_rotary_factor": (a.rope_dim or a.head_dim) / a.head_dim}
     scale = 1.0 if off == "scales" else scale
+    if a.arch == "phimoe":
+        return tf.PhimoeForCausalLM(tf.PhimoeConfig(**common, attention_bias=True, lm_head_bias=True, num_local_experts=a.experts, sliding_window=a.window or None,
+                                                    num_experts_per_tok=a.top_k, router_jitter_noise=0 if off == "in_turn" else 0.01))
     if a.arch == "starcoder2":
         return tf.Starcoder2ForCausalLM(tf.Starcoder2Config(**{**common, "hidden_act": "gelu_pytorch_tanh"}, use_bias=True))
     if a.arch == "stablelm":
@@ -460,17 +517,22 @@ def layer_norm_model(a, common, layer_types, scale, off):
     return None
 
 
-# What the modules of those families are called, where not as Llama's.
+# What the modules of some families are called, where not as Llama's.
 RENAMED = {"starcoder2": {"ffn_up": "mlp.c_fc", "ffn_down": "mlp.c_proj"},
            "stablelm": {"attn_q_norm": "self_attn.q_layernorm", "attn_k_norm": "self_attn.k_layernorm"},
            "phi2": {"attn_output": "self_attn.dense", "ffn_up": "mlp.fc1", "ffn_down": "mlp.fc2", "output_norm": "model.final_layernorm"},
            "gptneox": {"attn_qkv": "attention.query_key_value", "attn_output": "attention.dense", "ffn_up": "mlp.dense_h_to_4h",
                        "ffn_down": "mlp.dense_4h_to_h", "token_embd": "model.embed_in", "output_norm": "model.final_layer_norm",
-                       "output": "embed_out"}}
+                       "output": "embed_out"},
+           "nemotron_h": {"attn_norm": "norm", "attn_q": "mixer.q_proj", "attn_k": "mixer.k_proj", "attn_v": "mixer.v_proj",
+                          "attn_output": "mixer.o_proj", "ffn_up": "mixer.up_proj", "ffn_down": "mixer.down_proj", "ssm_in": "mixer.in_proj",
+                          "ssm_conv1d": "mixer.conv1d", "ssm_dt": "mixer.dt_bias", "ssm_a": "mixer.A_log", "ssm_d": "mixer.D",
+                          "ssm_norm": "mixer.norm", "ssm_out": "mixer.out_proj", "token_embd": "model.embeddings", "output_norm": "model.norm_f"}}
+RENAMED["nemotron_h_moe"] = RENAMED["nemotron_h"]
 
 
 def latent_model(a, common, more, off):
-    """DeepSeek V3's attention is V2's, and also knows mscale_all_dim; without it, and without its experts, V2's is taken."""
+    """MiniCPM 3's code comes with its weights; DeepSeek's does the same. DeepSeek V3's attention is V2's, and also knows mscale_all_dim; without it, and without its experts, V2's is taken."""
     import transformers as tf
 
     common.update(q_lora_rank=a.q_lora or None, kv_lora_rank=a.kv_lora, qk_nope_head_dim=a.nope_dim, qk_rope_head_dim=a.rope_dim,
@@ -486,6 +548,9 @@ def latent_model(a, common, more, off):
         common["rope_scaling"].update(mscale=10 * log, mscale_all_dim=10 * log)
     if more:
         sys.exit(f"no oracle for {more}")
+    common["rope_interleave"] = a.arch == "deepseek2"
+    if a.rope == "longrope" and off != "rope":
+        common["rope_scaling"]["factor"] = 1.0
     v3 = a.q_lora and (a.select_bias or not a.experts)
     model = tf.DeepseekV3ForCausalLM(tf.DeepseekV3Config(**common)) if v3 else tf.DeepseekV2ForCausalLM(tf.DeepseekV2Config(**common))
     for layer in model.model.layers:  # theirs have an epsilon of their own, 1e-6; files have one
@@ -498,17 +563,41 @@ def latent_model(a, common, more, off):
 
 
 def join_granite(state):
-    """GraniteMoe and LFM2 MoE have gate and up as one tensor."""
+    """GraniteMoe, LFM2 MoE and Gemma 4 have gate and up as one tensor."""
     import torch
 
     for name in [n for n in state if n.endswith(".ffn_gate_exps") and "moe" not in n]:
         base = name.removesuffix("ffn_gate_exps")
-        state[f"{base}feed_forward.experts.gate_up_proj"] = torch.cat([state.pop(name), state.pop(f"{base}ffn_up_exps")], dim=-2)
-        state[f"{base}feed_forward.experts.down_proj"] = state.pop(f"{base}ffn_down_exps")
+        mlp = "" if f"{base}router.proj.weight" in state else "feed_forward."
+        state[f"{base}{mlp}experts.gate_up_proj"] = torch.cat([state.pop(name), state.pop(f"{base}ffn_up_exps")], dim=-2)
+        state[f"{base}{mlp}experts.down_proj"] = state.pop(f"{base}ffn_down_exps")
     for name in [n for n in state if n.endswith(("ffn_gate_exps", "ffn_gate_shexp"))]:
         base, kind = name.rsplit("ffn_gate_", 1)
         state[f"{base}input_linear.weight"] = torch.cat([state.pop(name), state.pop(f"{base}ffn_up_{kind}")], dim=-2)
         state[f"{base}output_linear.weight"] = state.pop(f"{base}ffn_down_{kind}")
+
+
+def gemma4_model(a, more, off):
+    """Needs transformers 5."""
+    import torch
+    import transformers as tf
+
+    rope = {"sliding_attention": dict(rope_type="default", rope_theta=10000.0),
+            "full_attention": dict(rope_type="proportional", partial_rotary_factor=0.25, rope_theta=a.rope_base)}
+    model = tf.Gemma4ForCausalLM(tf.Gemma4TextConfig(
+        vocab_size=a.vocab, hidden_size=a.hidden, intermediate_size=a.ffn, num_hidden_layers=a.layers, num_attention_heads=a.heads,
+        num_key_value_heads=a.window_kv or a.kv_heads, num_global_key_value_heads=a.kv_heads, head_dim=a.window_dim,
+        global_head_dim=a.head_dim, hidden_activation="gelu_pytorch_tanh", max_position_embeddings=a.context, rms_norm_eps=1e-5,
+        tie_word_embeddings=a.tied, rope_parameters=rope, sliding_window=4096 if off == "window" else a.window,
+        layer_types=["sliding_attention" if window else "full_attention" for window in a.windowed],
+        final_logit_softcapping=more.get("final_logit_softcapping"), vocab_size_per_layer_input=a.vocab,
+        hidden_size_per_layer_input=a.layer_embed, attention_k_eq_v=a.tied_values, num_kv_shared_layers=a.shared_kv,
+        use_double_wide_mlp=a.shared_kv > 0, pad_token_id=None, attn_implementation="eager", enable_moe_block=a.experts > 0,
+        num_experts=a.experts or None, top_k_experts=a.top_k, moe_intermediate_size=a.expert_ffn))
+    for layer in model.model.layers:
+        if off == "v_norm" and hasattr(layer.self_attn, "v_norm"):
+            layer.self_attn.v_norm = torch.nn.Identity()
+    return model
 
 
 def llama4_model(a, common, temperature, off):
@@ -561,6 +650,10 @@ def load(a, path, off):
         names["post_ffw_norm"] = "post_mlp_layernorm" if glm else "post_feedforward_layernorm"
         if gemma:
             names["ffn_norm"] = "pre_feedforward_layernorm"
+    if a.arch == "gemma4":
+        names.update({"inp_gate": "per_layer_input_gate", "proj": "per_layer_projection", "post_norm": "post_per_layer_input_norm",
+                      "layer_output_scale": "layer_scalar", "pre_ffw_norm_2": "pre_feedforward_layernorm_2",
+                      "post_ffw_norm_1": "post_feedforward_layernorm_1", "post_ffw_norm_2": "post_feedforward_layernorm_2"})
     if a.arch in ("seed_oss", "glm4moe") or a.mix == "delta":
         names["post_attention_norm"] = "post_attention_layernorm"
     if a.mix == "ssm":
@@ -585,7 +678,9 @@ def load(a, path, off):
                       "ffn_up": "feed_forward.w3", "ffn_down": "feed_forward.w2", "in_proj": "conv.in_proj", "conv": "conv.conv",
                       "out_proj": "conv.out_proj"})
     last = "model.final_layernorm" if a.arch == "falcon-h1" else "model.norm"
-    whole = {"token_embd_norm": "model.embedding_norm", "token_embd": "model.embed_tokens", "output_norm": last, "output": "lm_head"}
+    whole = {"token_embd_norm": "model.embedding_norm", "token_embd": "model.embed_tokens", "output_norm": last, "output": "lm_head",
+             "per_layer_token_embd": "model.embed_tokens_per_layer", "per_layer_model_proj": "model.per_layer_model_projection",
+             "per_layer_proj_norm": "model.per_layer_projection_norm"}
     for name, module in RENAMED.get(a.arch, {}).items():
         (names if name in names or name == "attn_qkv" else whole)[name] = module
     state, mixed = {}, {}  # of recurrent layers: by layer, the file's tensors
@@ -604,7 +699,20 @@ def load(a, path, off):
             part = torch.from_numpy((x.swapaxes(1, 2) if base == "attn_k_b" else x).copy())
             state[name] = torch.cat([state[name], part], 1).reshape(-1, a.kv_lora) if name in state else part
             continue
-        if (a.arch.startswith("gemma") or a.arch == "nemotron") and base.endswith("norm") and end == "weight":
+        if base == "layer_output_scale":
+            end = ""
+        if base == "scale":
+            part = "scale" if parts[2] == "ffn_gate_inp" else "per_expert_scale"
+            x = x * 0 + 1 if part == "per_expert_scale" and off == "expert_scale" else x
+            state[f"model.layers.{parts[1]}.router.{part}"] = torch.from_numpy(x.copy())
+            continue
+        if base == "post_ffw_norm_1" and off == "shared":
+            x = x * 0
+        if base == "post_norm" and off == "layer_embed":
+            x = x * 0
+        if parts[0] == "blk" and int(parts[1]) >= a.layers - a.shared_kv and base in ("attn_k", "attn_v", "attn_k_norm"):
+            continue  # left behind
+        if (a.arch in ("gemma", "gemma2", "gemma3") or a.arch == "nemotron") and base.endswith("norm") and end == "weight":
             x = x - 1  # theirs is added to 1
         if a.mix == "delta" and base in DELTA and not a.attends[int(parts[1])]:
             mixed.setdefault(parts[1], {})[base] = x
@@ -623,6 +731,9 @@ def load(a, path, off):
             x = x[:, None]
             if off == "conv":
                 x[..., :-1] = 0  # tokens before are not seen
+        if a.arch == "minicpm3" and off != "scales":
+            depth = 1.4 / math.sqrt(a.layers)
+            x = x * {"token_embd": 12, "attn_output": depth, "ffn_down": depth, "output": 256 / a.hidden}.get(base, 1)
         if a.arch == "gptneox" and base == "attn_qkv":  # theirs has q, k and v of a head together
             x = x.reshape(3, a.heads, a.head_dim, -1).swapaxes(0, 1).reshape(x.shape)
         if end == "bias" and off == ("norm_bias" if base.endswith("norm") else "bias"):
@@ -677,9 +788,9 @@ def watch_routers(model, a):
     make a row go to other experts, with other logits behind them. None: nothing is rounded, or routers are no plain matrices."""
     import torch
 
-    if not a.experts or a.type in ("f32", "f16"):
+    if not a.experts or (a.type in ("f32", "f16") and not a.method):
         return None
-    gates = [m for n, m in model.named_modules() if n.endswith(".gate") and isinstance(m, torch.nn.Linear)]
+    gates = [m for n, m in model.named_modules() if n.endswith((".gate", ".router.proj")) and isinstance(m, torch.nn.Linear)]
     if len(gates) != a.layers:
         return None
     apart = []
@@ -731,7 +842,7 @@ def try_case(name, seed):
         golden = {
             "name": name,
             "arguments": arguments,
-            "weights": a.expert_type or a.type,
+            "weights": weights_of(a),
             "prompt_ids": prompt,
             "greedy_ids": ids[PROMPT:],
             "margins": margins,

@@ -1,17 +1,22 @@
 #!/usr/bin/env python3
-"""Puts a real vocabulary into a Hugging Face folder without tensors, for tests of tokenizers.
+"""Puts vocabularies into Hugging Face folders without tensors, for tests of tokenizers.
 
     make_vocab_folder.py DATA DIR              one folder for each of VOCABULARIES; DATA: the test data
-    make_vocab_folder.py DATA DIR FILE         and the ids of TEXTS into FILE: needs the tokenizers package, 0.22.2
+    make_vocab_folder.py DATA DIR FILE         and hashes of the ids of TEXTS into FILE: needs the tokenizers package, 0.22.2
 
-Those that come without tokenizer.json get the one that the model's own repository has, as far as encoding goes. Standard
-library only.
+Those that come without tokenizer.json get the one that the model's own repository has, as far as encoding goes; small ones
+are made of TEXTS, by seed. Standard library only.
 """
+import base64
 import json
 import os
+import random
 import struct
 import sys
+import unicodedata
+import zlib
 
+from gguf_file import CONTROL, NORMAL, Writer
 from make_vocab_gguf import read_merges
 
 CL100K = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|%s| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
@@ -35,6 +40,13 @@ TEXTS = [
     "CamelCaseIdentifier snake_case_name SCREAMING_CASE", "Ünïcödé Straße ŒUVRE ǅ ǈ", "x\u200by\u200cz\u200d\ufeff", "\x00\x01\x7f control",
     "", "'", "''S 'T 'll'LL", "   \n   \n  x", "\u0645\u064f\u062d\u064e\u0645\u064e\u0651\u062f\u064c \u0300\u0300\u0300", "ﷺ ﻼ ① ㍿",
     "𐍈𐌰 𒀀 𓀀",
+    "CAFÉ Café cafe\u0301 ÅNGSTRÖM ẞ İstanbul ǅungla", "a\u0323\u0302\u0301 \u1ea5 \u1100\u1161\u11a8 \uac01 \u0958", "①② ｆｕｌｌ ﾊﾝｶｸ ㍿ ﬀ ½ x² ﹣",
+    "日本語とenglishの混在、テスト。中文abc字符", "pre[MASK]post [CLS] x [SEP] <mask> </s>", "don't I'm we've you're n't , . ! ?",
+    "\x85\xa0\u1680\u2000\u200b\u2028\u2029\u3000x", "a\u00adb\ufeffc\ufffdd\ue000e", "x" * 99 + " " + "y" * 100 + " " + "z" * 101,
+    "ab" * 300, "\u0301" * 40, " " * 300 + "x", "🇩🇪🇫🇷🇺 👍🏽 ❤️ 1️⃣ 🧑🏿‍🚀", "12 345 6789 ⅷ Ⅷ ٣٤ १२ 𝟘𝟙 ²³", "_under__score_ a-b–c—d …",
+    "$1,234.56 £9 €10 ¥ + = < > ^ ` | ~", "\r\n\r\n a\r b\n\n  c \r\n", "ఠ్ం ക്ഷ്മ ञ्ज्ञ กำ้ ᠮᠣᠩᠭᠣᠯ", "l'été l’hiver «guillemets» „Anführung“",
+    "한국어 조선말 \u1112\u1161\u11ab", "ㄅㄆㄇ ｱｲｳ 。、・「」", "مُحَمَّد كِتَابٌ", "ש\u05c1\u05dc\u05d5\u05dd", "  a  b   c    d", "A1b2C3 v1.2.3-rc4",
+    "HELLOworld helloWORLD XMLHttpRequest iPhone", "x = {'a': [1, 2.0], \"b\": None}  # ok\n\treturn", "##ing ▁the",
 ]
 
 
@@ -61,6 +73,141 @@ GPT2 = dict(BYTES, use_regex=True)
 DIGITS = {"type": "Sequence", "pretokenizers": [{"type": "Digits", "individual_digits": True}, GPT2]}
 OF_GPT2 = dict(vocab="gpt2/gpt2_vocab.json", merges="gpt2/gpt2_merges.txt", added=["<|endoftext|>"], eos="<|endoftext|>")
 METASPACE = {"type": "Metaspace", "replacement": "▁"}
+
+
+def part(kind, **settings):
+    return {"type": kind, **settings}
+
+
+def sequence(*parts):
+    """A Sequence of normalizers or of pre_tokenizers."""
+    return part("Sequence", **{"pretokenizers" if parts[0]["type"] in PRE_TOKENIZERS else "normalizers": list(parts)})
+
+
+PRE_TOKENIZERS = ("Split", "Digits", "Punctuation", "Whitespace", "WhitespaceSplit", "BertPreTokenizer", "Metaspace", "ByteLevel", "CharDelimiterSplit")
+SPACE_PREFIX = dict(BYTES, use_regex=True, add_prefix_space=True)
+
+
+def bert(**settings):
+    return part("BertNormalizer", **{"clean_text": True, "handle_chinese_chars": True, "strip_accents": None, "lowercase": True, **settings})
+
+
+def split_by(pattern, behavior, invert=False):
+    return part("Split", pattern=pattern, behavior=behavior, invert=invert)
+
+
+def replace(pattern, content):
+    return part("Replace", pattern=pattern, content=content)
+
+
+def pieces(texts, count, seed):
+    """Characters of some texts, and stretches of them."""
+    rng = random.Random(seed)
+    found = sorted({c for text in texts[::2] for c in text if not c.isspace() and unicodedata.category(c) != "Co"})
+    words = sorted({w for text in texts for w in text.split() if len(w) < 40})
+    while len(found) < count:
+        w = words[int(rng.random() * len(words))]
+        start = int(rng.random() * len(w))
+        piece = w[start:start + 1 + int(rng.random() * 8)]
+        if piece not in found:
+            found.append(piece)
+    return found, rng
+
+
+def wordpiece(texts, seed, **settings):
+    found, rng = pieces(texts, 1500, seed)
+    vocab = {}
+    for token in ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"] + found + ["##" + p for p in found if rng.random() < 0.8]:
+        vocab.setdefault(token, len(vocab))
+    return dict(model={"type": "WordPiece", "unk_token": "[UNK]", "continuing_subword_prefix": "##", "max_input_chars_per_word": 100, "vocab": vocab},
+                added=["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"], bos="[CLS]", eos="[SEP]", **settings)
+
+
+def unigram(texts, seed, fallback=False, **settings):
+    found, rng = pieces(texts, 1500, seed)
+    tokens = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"] + ([f"<0x{i:02X}>" for i in range(256)] if fallback else [])
+    listed = sorted(set(found + ["▁" + p for p in found if rng.random() < 0.5] + ["▁"]) - set(tokens))
+    vocab = [[t, 0.0] for t in tokens] + [[t, -1 - 12 * rng.random()] for t in listed]
+    return dict(model={"type": "Unigram", "unk_id": 3, "vocab": vocab, "byte_fallback": fallback}, added=["<s>", "<pad>", "</s>", "<unk>", "<mask>"],
+                bos="<s>", eos="</s>", **settings)
+
+
+def small():
+    """WordPiece, Unigram, and GPT-2's merges behind the normalizers and pre_tokenizers that models use, and others."""
+    lower = [unicodedata.normalize("NFC", "".join(c for c in unicodedata.normalize("NFD", t.lower()) if unicodedata.category(c) != "Mn")) for t in TEXTS]
+    meta = dict(METASPACE, prepend_scheme="always", split=True)
+    white, words = part("WhitespaceSplit"), part("BertPreTokenizer")
+    collapse = replace({"Regex": " {2,}"}, " ")
+    letters = {"Regex": r"\p{L}+"}
+    made = {
+        "bert": wordpiece(lower, 1, normalizer=bert(), pre=words),
+        "bert-cased": wordpiece(TEXTS, 2, normalizer=bert(lowercase=False), pre=words),
+        "bert-accents": wordpiece(TEXTS, 3, normalizer=bert(strip_accents=False, handle_chinese_chars=False, clean_text=False), pre=words),
+        "wordpiece-words": wordpiece(lower, 4, normalizer=sequence(part("NFKC"), part("Lowercase"), part("StripAccents")), pre=part("Whitespace")),
+        "xlm-r": unigram(TEXTS, 5, normalizer=part("Precompiled", precompiled_charsmap=None), pre=sequence(white, meta)),
+        "t5": unigram(TEXTS, 6, normalizer=sequence(part("Precompiled", precompiled_charsmap=None), collapse), pre=meta),
+        "sentencepiece": unigram(TEXTS, 6, normalizer=sequence(part("Precompiled", precompiled_charsmap=None), collapse,
+                                                               replace({"Regex": r"\A +| +\z"}, ""), part("Prepend", prepend="▁"),
+                                                               replace({"String": " "}, "▁")), pre=None),
+        "albert": unigram(lower, 7, normalizer=sequence(replace({"String": "``"}, '"'), replace({"String": "''"}, '"'), part("NFKD"), part("StripAccents"),
+                                                        part("Lowercase"), part("Precompiled", precompiled_charsmap=None)), pre=sequence(white, meta)),
+        "unigram-bytes": unigram(TEXTS, 8, True, normalizer=sequence(part("Strip", strip_left=True, strip_right=True), part("NFKD")), pre=meta),
+        "unigram-first": unigram(TEXTS, 10, pre=dict(meta, prepend_scheme="first"), normalizer=part("NFC")),
+        "unigram-whole": unigram(TEXTS, 9, True, normalizer=sequence(part("Prepend", prepend="▁"), replace({"String": " "}, "▁")), pre=None),
+    }
+    cuts = {
+        "pre-roberta": SPACE_PREFIX,
+        "pre-punctuation": sequence(part("Punctuation", behavior="Isolated"), part("Digits", individual_digits=False), SPACE_PREFIX),
+        "pre-contiguous": sequence(part("Punctuation", behavior="Contiguous"), BYTES),
+        "pre-previous": sequence(part("Punctuation", behavior="MergedWithPrevious"), BYTES),
+        "pre-next": sequence(split_by({"String": " "}, "MergedWithNext"), BYTES),
+        "pre-removed": sequence(split_by({"Regex": r"\s+|\d"}, "Removed"), split_by({"String": "-"}, "Removed"), BYTES),
+        "pre-kept": sequence(split_by(letters, "Removed", True), BYTES),
+        "pre-falcon": sequence(part("Punctuation", behavior="Contiguous"), part("Digits", individual_digits=False),
+                               split_by({"Regex": "[0-9][0-9][0-9]"}, "Isolated"), GPT2),
+        "pre-bloom": sequence(split_by({"Regex": r" ?[^(\s|[.,!?…。，、।۔،])]+"}, "Isolated"), BYTES),
+        "pre-deepseek-llm": sequence(split_by({"Regex": "[\r\n]"}, "Isolated"), split_by({"Regex": r"\s?\p{L}+"}, "Isolated"),
+                                     split_by({"Regex": r"\s?\p{P}+"}, "Isolated"), split_by({"Regex": r"\s+$"}, "Isolated"),
+                                     split_by({"Regex": "[一-龥ࠀ-一가-퟿]+"}, "Isolated"), part("Digits", individual_digits=True), BYTES),
+        "pre-kimi": sequence(split_by({"Regex": "|".join([r"[\p{Han}]+", KIMI_WORD % ("*", "+"), KIMI_WORD % ("+", "*"), r"\p{N}{1,3}",
+                                                          r" ?[^\s\p{L}\p{N}]+[\r\n]*", SPACES])}, "Isolated"), BYTES),
+        "pre-bailing": sequence(split_by({"Regex": BAILING}, "Isolated"), BYTES),
+        "pre-exaone-moe": sequence(split_by({"Regex": EXAONE_MOE}, "Isolated"), BYTES),
+        "pre-words": sequence(split_by({"Regex": r"\b\w+\b|\W\B"}, "Isolated"), BYTES),
+        "pre-lines": sequence(split_by({"Regex": r"^\s*|\s*$"}, "Isolated"), BYTES),
+        "pre-empty": sequence(split_by({"Regex": r"(?=(\d{3})+(?!\d))"}, "Isolated"), BYTES),
+    }
+    made.update({name: dict(OF_GPT2, pre=pre) for name, pre in cuts.items()})
+    # Only as names of GGUF files, which have other expressions for the same words
+    punctuation = split_by({"Regex": r"[\p{P}\$\+<=>\^~\|`]+"}, "Isolated")
+    named = {
+        "falcon": (punctuation, GPT2_CUT, r"[0-9][0-9][0-9]"),
+        "viking": (r" ?[^(\s|[.,!?…。，、।۔،])]+", r"\p{N}"),
+        "laguna": (r"[^\n]+|[\n]+", CL100K % r"\p{N}"),
+        "minicpm5": (r"\p{N}{1,3}", CL100K % r"\p{N}+"),
+        "jais-2": ((CL100K % r"\p{N}{1,3}").replace(r"\s+(?!\S)|\s+", "|".join(rf"\s{{{n}}}(?!\S)" for n in (512, 256, 128, 64, 32, 16, 8, 4, "1,2")) + r"|\s{1}"),),
+        "youtu": ("[가-힣ㄱ-ㆎ]+|[！…“”‘’—：；，、-〿︰-﹏]+|[ㄅ-ㄯ]+|[一-龥぀-ゟ゠-ヿ]+", o200k(APOSTROPHE + "?", r"\p{N}")),
+        "tiny_aya": (r"\d{1,3}(?=(?:\d{3})*\b)", o200k(APOSTROPHE + "?", r"\p{N}{1,3}")),
+        "superbpe": (r"\p{N}+", r"(?=(\d{3})+(?!\d))"),
+        "afmoe": (r"\p{Nd}+", r"\A\d{1,2}(?=(?:\d{3})+\z)|\d{3}(?=(?:\d{3})*\z)",
+                  "[一-\u9fff㐀-\u4dbf\u8c48-\ufaff\u3040-ヿ･-ﾟ\u2f00-\u2fdf\u0e40-\u0eff\u1780-\u17ff\u1000-\u109f\uaa60-\uaa7f\ua9e0-\ua9ff"
+                  "\uac00-\ud7af\u1100-\u11ff]+", DEEPSEEK3[2]),
+        "chameleon": (r"<sentinel:[0-9]+>", r"(IMGIMG)((A|B|C|D|E|F|G|H|I){1,4})Z", r"([\t\n]|    |  )", r"\p{N}", r"[\p{P}!-/:-@\[-`{-~]", GPT2_CUT),
+        "deepseek-coder": ("[\r\n]", r"\s?\p{L}+", r"\s?\p{P}+", "[一-龥ࠀ-一가-퟿]+", r"\p{N}"),
+    }
+    for name, pre in named.items():
+        parts = [p if isinstance(p, dict) else split_by({"Regex": p}, "Isolated") for p in pre]
+        made["gguf-" + name] = dict(OF_GPT2, pre=sequence(*parts, BYTES), named=True)
+    for form in ("NFC", "NFD", "NFKC", "NFKD"):
+        made["norm-" + form.lower()] = dict(OF_GPT2, pre=GPT2, normalizer=part(form))
+    return made
+
+
+GPT2_CUT = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
+KIMI_WORD = (r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]%s[\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]%s(?i:'s|'t|'re|'ve|'m|'ll|'d)?")
+BAILING = r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]++[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+"
+EXAONE_MOE = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?(?:\p{L}\p{M}*(?: \p{L}\p{M}*)*)+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]?|"
+              r"\s*[\r\n]|\s+(?!\S)|\s+")
 VOCABULARIES = {
     "phi-3": dict(copy="hf/phi-3"),
     "qwen2": dict(vocab="qwen2/vocab.json", merges="qwen2/merges.txt", normalizer=NFC, pre=split(CL100K % r"\p{N}"),
@@ -81,10 +228,63 @@ VOCABULARIES = {
         normalizer={"type": "Replace", "pattern": {"String": " "}, "content": "▁"},
         pre_tokenizer={"type": "Split", "pattern": {"String": " "}, "behavior": "MergedWithPrevious", "invert": False})),
     "digits": dict(OF_GPT2, pre=DIGITS),
+    **small(),
 }
 
 
+def charsmap(data):
+    """SentencePiece's map of characters, out of one of its model files: field 2 of message 3 (Protocol Buffers)."""
+    def fields(message):
+        at = 0
+
+        def number():
+            nonlocal at
+            value = shift = 0
+            while True:
+                byte = message[at]
+                at += 1
+                value |= (byte & 127) << shift
+                shift += 7
+                if byte < 128:
+                    return value
+        while at < len(message):
+            key = number()
+            if key & 7 == 0:
+                number()
+            else:
+                size = {1: 8, 5: 4}.get(key & 7) or number()
+                yield key >> 3, message[at:at + size]
+                at += size
+
+    with open(os.path.join(data, "sentencepiece/test_model.model"), "rb") as f:
+        spec = next(value for key, value in fields(f.read()) if key == 3)
+    return base64.b64encode(next(value for key, value in fields(spec) if key == 2)).decode()
+
+
+def with_charsmap(normalizer, data):
+    if normalizer and normalizer["type"] == "Sequence":
+        return dict(normalizer, normalizers=[with_charsmap(n, data) for n in normalizer["normalizers"]])
+    if normalizer and normalizer["type"] == "Precompiled":
+        return dict(normalizer, precompiled_charsmap=charsmap(data))
+    return normalizer
+
+
+def small_json(data, v):
+    model = v["model"]
+    names = model["vocab"] if model["type"] == "WordPiece" else {t: i for i, (t, _) in enumerate(model["vocab"])}
+    cls, sep = ([t, names[t]] for t in (v["bos"], v["eos"]))
+    added = [{"id": names[t], "content": t, "single_word": False, "lstrip": t == "<mask>", "rstrip": False, "normalized": False, "special": True}
+             for t in v["added"]]
+    post = {"type": "RobertaProcessing" if model["type"] == "Unigram" else "BertProcessing", "cls": cls, "sep": sep}
+    if model["type"] == "Unigram":
+        post.update(trim_offsets=True, add_prefix_space=True)
+    return {"version": "1.0", "truncation": None, "padding": None, "added_tokens": added, "normalizer": with_charsmap(v["normalizer"], data),
+            "pre_tokenizer": v["pre"], "post_processor": post, "decoder": None, "model": model}
+
+
 def tokenizer_json(data, v):
+    if "model" in v:
+        return small_json(data, v)
     with open(os.path.join(data, v["vocab"]), encoding="utf-8") as f:
         ids = json.load(f)
     for token in v["added"]:
@@ -129,16 +329,45 @@ def make(data, name, folder):
         f.write(struct.pack("<Q", 2) + b"{}")
 
 
+def write_gguf(data, name, out):
+    """The small vocabulary as llama.cpp's converter writes it: bert, or t5."""
+    v = VOCABULARIES[name]
+    w, model = Writer(), v["model"]
+    tokens = list(model["vocab"]) if model["type"] == "WordPiece" else [t for t, _ in model["vocab"]]
+    w.strings("tokenizer.ggml.tokens", [t if t in v["added"] else t[2:] if t.startswith("##") else "▁" + t for t in tokens]
+              if model["type"] == "WordPiece" else tokens)
+    w.i32s("tokenizer.ggml.token_type", [CONTROL if t in v["added"] else NORMAL for t in tokens])
+    w.u32("tokenizer.ggml.unknown_token_id", 1 if model["type"] == "WordPiece" else 3)
+    if model["type"] == "WordPiece":
+        w.string("tokenizer.ggml.model", "bert")
+        w.u32("tokenizer.ggml.cls_token_id", tokens.index(v["bos"]))
+        w.u32("tokenizer.ggml.seperator_token_id", tokens.index(v["eos"]))
+    else:
+        w.string("tokenizer.ggml.model", "t5")
+        w.f32s("tokenizer.ggml.scores", [score for _, score in model["vocab"]])
+        w.u32("tokenizer.ggml.bos_token_id", tokens.index(v["bos"]))
+        w.u32("tokenizer.ggml.eos_token_id", tokens.index(v["eos"]))
+        for key in ("add_bos_token", "add_eos_token", "add_space_prefix", "remove_extra_whitespaces"):
+            w.bool("tokenizer.ggml." + key, True)
+        w.u8s("tokenizer.ggml.precompiled_charsmap", base64.b64decode(charsmap(data)))
+    w.write(out)
+
+
 def golden(folder):
     from tokenizers import Tokenizer
 
     t = Tokenizer.from_file(os.path.join(folder, "tokenizer.json"))
-    return [t.encode(text, add_special_tokens=False).ids for text in TEXTS]
+    all_ids = [t.encode(text, add_special_tokens=False).ids for text in TEXTS]
+    return [zlib.crc32(struct.pack(f"<{len(ids)}i", *ids)) for ids in all_ids]
 
 
 def main(data, folder, out=None):
-    for name in VOCABULARIES:
+    for name, v in VOCABULARIES.items():
+        if v.get("named") and not out:
+            continue
         make(data, name, os.path.join(folder, name))
+    for name in ("bert", "sentencepiece"):
+        write_gguf(os.path.join(data, "tokenizers"), name, os.path.join(folder, name + ".gguf"))
     if out:
         with open(out, "w", encoding="utf-8") as f:
             lines = [json.dumps("texts") + ": " + json.dumps(TEXTS, ensure_ascii=False)]

@@ -36,13 +36,18 @@ static void test_groups(void **state) {
         .groups = {{.kind = KV_FULL}, {.kind = KV_WINDOW, .window = WINDOW}, {.kind = KV_STATE}},
         .max_ahead = LEN,
         .share = true};
-    const struct step_limits limits = {
-        .max_tokens = 64, .max_seqs = 4, .max_rows = 64, .max_context = LEN, .num_blocks = 60};
+    const struct step_limits limits = {.max_tokens = 64,
+                                       .max_seqs = 4,
+                                       .max_rows = 64,
+                                       .max_context = LEN,
+                                       .num_blocks = 60,
+                                       .has_types = true};
     struct kv_cache kv;
     struct batch b;
     assert_int_equal(kv_init(&kv, &config), STATUS_OK);
     assert_int_equal(batch_init(&b, &limits, VOCAB, &config), STATUS_OK);
     struct request *r1 = make_request(LEN - 1), *r2 = make_request(5);
+    r2->second_text = 3;
     assert_true(kv_grow(&kv, &r2->seq, 5));
     assert_true(kv_grow(&kv, &r1->seq, 160));
     kv_trim(&kv, &r1->seq, 160); // gives back eight blocks of the window
@@ -71,6 +76,7 @@ static void test_groups(void **state) {
         int position = row < 31 ? 160 + row : row - 31;
         assert_int_equal(step->positions[row], position);
         assert_int_equal(step->ids[row], position % VOCAB);
+        assert_int_equal(step->types[row], row >= 31 && position >= 3);
         for (int g = 0; g < 2; g++)
             assert_int_equal(step->groups[g].slots[row],
                              kv_slot(&kv, row < 31 ? &r1->seq : &r2->seq, g, position));
@@ -173,8 +179,8 @@ static void note_end(struct device *dev) {
     (void)dev;
     note('>');
 }
-static void note_embed(struct device *dev, const struct weight *table, const struct step *step) {
-    (void)dev, (void)table, (void)step;
+static void note_embed(struct device *dev, const struct model *model, const struct step *step) {
+    (void)dev, (void)model, (void)step;
     note('e');
 }
 static void note_head(struct device *dev, const struct model *model, const struct step *step) {
@@ -228,7 +234,8 @@ static void assert_calls(struct layer layers[2], const struct step *step, const 
 
 static void test_order(void **state) {
     (void)state;
-    struct layer layers[2] = {{.attn.heads = 1}, {.index = 1, .attn.heads = 1}};
+    struct layer layers[2] = {{.attn.heads = 1, .ffn.hidden = 1},
+                              {.index = 1, .attn.heads = 1, .ffn.hidden = 1}};
     float stream[1];
     struct step step = {.num_seqs = 2, .num_decode = 1, .num_moves = 1};
     assert_calls(layers, &step, NULL, NULL, "c<eqdpofgqdpofgh>");
@@ -238,7 +245,10 @@ static void test_order(void **state) {
     assert_calls(layers, &step, NULL, stream, "<eqdofgqdofgx>");
     step.num_decode = 0;
     assert_calls(layers, &step, stream, stream, "<iqpofgqpofgx>");
-    layers[0] = (struct layer){.mix.kind = MIX_CONV}; // in place of attention, and beside it
+    layers[0].ffn.hidden = 0; // a layer may lack either
+    assert_calls(layers, &step, stream, stream, "<iqpoqpofgx>");
+    layers[0].ffn.hidden = 1;
+    layers[0] = (struct layer){.mix.kind = MIX_CONV, .ffn.hidden = 1}; // in place of attention, and beside it
     layers[1].mix.kind = MIX_SSM;
     assert_calls(layers, &step, stream, stream, "<imnfgmqponfgx>");
     step.num_moves = 1;

@@ -1,4 +1,5 @@
-// Byte-level vocabularies: llama.cpp's ids, a naive reference, damaged vocabularies, worst cases in time.
+// Byte-level vocabularies: llama.cpp's ids, a naive reference, damaged vocabularies, worst cases in time. Over 600 lines: one small
+// vocabulary and one clock serve all.
 #include "vocabularies.h"
 
 #ifdef QUIRE_HAVE_PCRE2
@@ -272,6 +273,22 @@ static void test_harmony_ends(void **state) {
         assert_true(num < 3 || (tokenizer_is_end(t, 257) && tokenizer_is_end(t, 258)));
         tokenizer_free(t);
     }
+}
+
+// Gemma 4 ends a turn with <turn|>; a user's text forges neither mark, whatever their type.
+static void test_gemma_turns(void **state) {
+    (void)state;
+    static const char *const names[] = {"<|turn>", "<turn|>"};
+    static const int32_t user[] = {TOKEN_USER_DEFINED, TOKEN_USER_DEFINED};
+    struct err err = {0};
+    struct tokenizer *t = small_vocab("gpt-2", -1, names, user, 2, (const char *const[]){""}, 0, &err);
+    if (!t)
+        fail_msg("%s", err.msg);
+    assert_true(tokenizer_is_end(t, 257) && !tokenizer_is_end(t, 256));
+    EXPECT_IDS(t, "<turn|>", TOKENIZE_PARSE_SPECIAL, 257);
+    EXPECT_IDS(t, "<|turn>", 0, '<', '|', 't', 'u', 'r', 'n', '>');
+    EXPECT_IDS(t, "<turn|>", 0, '<', 't', 'u', 'r', 'n', '|', '>');
+    tokenizer_free(t);
 }
 
 static void test_damaged(void **state) {
@@ -552,6 +569,21 @@ static void test_worst_cases(void **state) {
     check_worst(GGML "starcoder.gguf");
     check_worst(LLAMA3);
     check_worst(QWEN2);
+    static const char *const threes[] = {"tiny_aya", "superbpe", "afmoe"}; // from the end of a run of digits
+    char *digits = malloc(1000001);
+    assert_non_null(digits);
+    memset(digits, '7', 1000000);
+    for (int i = 0; i < 6; i++) {
+        struct err err = {0};
+        size_t n;
+        struct tokenizer *t =
+            small_vocab(threes[i / 2], -1, NULL, NULL, 0, (const char *const[]){""}, 0, &err);
+        digits[1000000] = i % 2 ? 'a' : ' ';
+        encode_time(t, digits, 1000001, &n);
+        assert_int_equal(n, 1000001);
+        tokenizer_free(t);
+    }
+    free(digits);
 }
 
 int main(void) {
@@ -559,10 +591,10 @@ int main(void) {
         cmocka_unit_test(test_ggml),          cmocka_unit_test(test_llama3_facts),
         cmocka_unit_test(test_qwen2_facts),   cmocka_unit_test(test_other_facts),
         cmocka_unit_test(test_normalisation), cmocka_unit_test(test_apostrophes),
-        cmocka_unit_test(test_harmony_ends),  cmocka_unit_test(test_damaged),
-        cmocka_unit_test(test_rules),         cmocka_unit_test(test_same_as_plain),
-        cmocka_unit_test(test_any_bytes),     cmocka_unit_test(test_threads),
-        cmocka_unit_test(test_worst_cases),
+        cmocka_unit_test(test_harmony_ends),  cmocka_unit_test(test_gemma_turns),
+        cmocka_unit_test(test_damaged),       cmocka_unit_test(test_rules),
+        cmocka_unit_test(test_same_as_plain), cmocka_unit_test(test_any_bytes),
+        cmocka_unit_test(test_threads),       cmocka_unit_test(test_worst_cases),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

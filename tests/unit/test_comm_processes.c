@@ -216,12 +216,12 @@ static void test_step_wire(void **state) {
     (void)state;
     enum { VOCAB = 70, T = 5, S = 2, R = 3 };
     const struct step_limits limits = {
-        .max_tokens = 8, .max_seqs = 4, .max_rows = 8, .max_context = 64, .num_blocks = 8};
+        .max_tokens = 8, .max_seqs = 4, .max_rows = 8, .max_context = 64, .num_blocks = 8, .has_types = true};
     struct model_config model = {
-        .vocab = VOCAB, .num_groups = 2, .groups = {{KV_FULL, 0, 1}, {KV_WINDOW, 48, 1}}};
-    int32_t ids[T] = {3, -1, 5, 6, 7}, positions[T] = {9, 0, 1, 2, 3}, starts[S + 1] = {0, 1, 5},
-            context[S] = {10, 4}, block_start[S + 1] = {0, 1, 2}, blocks[S] = {7, 2},
-            window_start[S + 1] = {0, 2, 3}, window_blocks[3] = {0, 5, 6};
+        .vocab = VOCAB, .token_types = 2, .num_groups = 2, .groups = {{KV_FULL, 0, 1}, {KV_WINDOW, 48, 1}}};
+    int32_t ids[T] = {3, -1, 5, 6, 7}, positions[T] = {9, 0, 1, 2, 3}, types[T] = {0, 0, 1, 1, 1},
+            starts[S + 1] = {0, 1, 5}, context[S] = {10, 4}, block_start[S + 1] = {0, 1, 2},
+            blocks[S] = {7, 2}, window_start[S + 1] = {0, 2, 3}, window_blocks[3] = {0, 5, 6};
     int64_t slots[T] = {121, 32, 33, 34, 35}, window_slots[T] = {89, 96, 97, 98, -1};
     struct kv_move moves[2] = {{3, 4}, {7, 1}};
     struct logits_row rows[R] = {{.row = 0, .seed = 9}, {.row = 3, .target = 4}, {.row = 4, .entry_end = 1}};
@@ -241,6 +241,7 @@ static void test_step_wire(void **state) {
                 .seq = 77,
                 .ids = ids,
                 .positions = positions,
+                .types = types,
                 .query_start = starts,
                 .context_len = context,
                 .groups = {{slots, block_start, blocks}, {window_slots, window_start, window_blocks}},
@@ -260,6 +261,7 @@ static void test_step_wire(void **state) {
     assert_true(out.num_entries == 1 && out.seq == 77 && out.max_query_len == 4 && out.max_context_len == 10);
     assert_memory_equal(out.ids, ids, sizeof ids);
     assert_memory_equal(out.positions, positions, sizeof positions);
+    assert_memory_equal(out.types, types, sizeof types);
     assert_memory_equal(out.groups[0].slots, slots, sizeof slots);
     assert_memory_equal(out.query_start, starts, sizeof starts);
     assert_memory_equal(out.context_len, context, sizeof context);
@@ -276,7 +278,7 @@ static void test_step_wire(void **state) {
     assert_memory_equal(out.masks[1], ((uint32_t[]){1, 2, 3}), sizeof bits);
     // What is not within the limits, or not whole, is no step.
     const struct step_limits small = {
-        .max_tokens = 4, .max_seqs = 4, .max_rows = 8, .max_context = 64, .num_blocks = 8};
+        .max_tokens = 4, .max_seqs = 4, .max_rows = 8, .max_context = 64, .num_blocks = 8, .has_types = true};
     bytes = step_wire_write(buffer, &step, VOCAB);
     assert_int_equal(step_wire_read(buffer, bytes, &small, &model, 16, &out, &err), STATUS_DEVICE);
     assert_int_equal(step_wire_read(buffer, bytes - 64, &limits, &model, 16, &out, NULL), STATUS_DEVICE);
@@ -289,6 +291,8 @@ static void test_step_wire(void **state) {
                  {&positions[2], 64},
                  {&positions[2], 2},
                  {&positions[0], -1},
+                 {&types[0], 2},
+                 {&types[1], -1},
                  {&starts[0], 1},
                  {&starts[1], 2},
                  {&starts[1], -1},

@@ -1,17 +1,16 @@
-// tokenizer.json: the ids that the tokenizers library gives texts of some thirty scripts (vocab_folders.json, made by
+// tokenizer.json: the ids that the tokenizers library gives texts of some thirty scripts (vocab_folders.json, hashes made by
 // tests/tools/make_vocab_folder.py), and the vectors of the test data.
 #include "vocabularies.h"
+
+#include "text/tokenizer_load.h"
 
 #include <jansson.h>
 #include <unistd.h>
 
-// Checks one text; special: its marks of a dialogue are tokens.
-static bool check(const struct tokenizer *t, const json_t *text, const json_t *ids, bool special,
-                  const char *what) {
+static bool check(const struct tokenizer *t, const json_t *text, const json_t *ids, const char *what) {
     struct token_buf b = {0};
     size_t n = json_array_size(ids);
-    assert_int_equal(tokenizer_encode(t, json_string_value(text), json_string_length(text),
-                                      special ? TOKENIZE_PARSE_SPECIAL : 0, &b),
+    assert_int_equal(tokenizer_encode(t, json_string_value(text), json_string_length(text), 0, &b),
                      STATUS_OK);
     bool same = b.len == n;
     for (size_t i = 0; same && i < n; i++)
@@ -38,6 +37,34 @@ static struct tokenizer *open_folder(const char *name) {
     return t;
 }
 
+// The CRC-32 of ids as little-endian words.
+static uint32_t hash_of(const struct token_buf *b) {
+    uint32_t crc = ~0u;
+    for (size_t i = 0; i < 4 * b->len; i++) {
+        crc ^= (uint32_t)b->ids[i / 4] >> (8 * (i % 4)) & 255;
+        for (int k = 0; k < 8; k++)
+            crc = crc >> 1 ^ (crc & 1 ? 0xedb88320u : 0);
+    }
+    return ~crc;
+}
+
+// what NULL: says nothing.
+static bool check_hash(const struct tokenizer *t, const json_t *text, const json_t *hash, const char *what) {
+    struct token_buf b = {0};
+    assert_int_equal(
+        tokenizer_encode(t, json_string_value(text), json_string_length(text), TOKENIZE_PARSE_SPECIAL, &b),
+        STATUS_OK);
+    bool same = hash_of(&b) == (uint32_t)json_integer_value(hash);
+    if (!same && what) {
+        printf("  %s: '%s' has other ids:", what, json_string_value(text));
+        for (size_t i = 0; i < b.len && i < 40; i++)
+            printf(" %d", b.ids[i]);
+        printf("\n");
+    }
+    token_buf_free(&b);
+    return same;
+}
+
 static void test_scripts(void **state) {
     (void)state;
     json_t *all = json_load_file(QUIRE_SOURCE_DIR "/tests/unit/vocab_folders.json", JSON_ALLOW_NUL, NULL),
@@ -45,19 +72,105 @@ static void test_scripts(void **state) {
     json_t *texts = json_object_get(all, "texts");
     const char *name;
     int vocabularies = 0;
-    assert_true(json_array_size(texts) > 50);
+    bool all_good = true;
+    assert_true(json_array_size(texts) > 80);
     json_object_foreach(all, name, ids) {
-        if (ids == texts)
+        if (ids == texts || strncmp(name, "gguf-", 5) == 0)
             continue;
         struct tokenizer *t = open_folder(name);
         bool good = true;
         for (size_t i = 0; i < json_array_size(texts); i++)
-            good &= check(t, json_array_get(texts, i), json_array_get(ids, i), true, name);
-        assert_true(good);
+            good &= check_hash(t, json_array_get(texts, i), json_array_get(ids, i), name);
+        all_good &= good;
         tokenizer_free(t);
         vocabularies++;
     }
-    assert_int_equal(vocabularies, 13);
+    assert_true(all_good);
+    assert_int_equal(vocabularies, 44);
+    json_decref(all);
+}
+
+// The same vocabularies in GGUF files. Their characters are mapped as SentencePiece does it, not as the tokenizers library:
+// `others` of the texts have marks for which that makes a difference.
+static void check_gguf(const char *name, int others) {
+    json_t *all = json_load_file(QUIRE_SOURCE_DIR "/tests/unit/vocab_folders.json", JSON_ALLOW_NUL, NULL);
+    json_t *texts = json_object_get(all, "texts"), *hashes = json_object_get(all, name);
+    char file[64];
+    snprintf(file, sizeof file, "%s.gguf", name);
+    struct tokenizer *t = open_folder(file);
+    int differ = 0;
+    for (size_t i = 0; i < json_array_size(texts); i++)
+        differ += !check_hash(t, json_array_get(texts, i), json_array_get(hashes, i), others ? NULL : file);
+    assert_int_equal(differ, others);
+    tokenizer_free(t);
+    json_decref(all);
+}
+
+static void test_gguf(void **state) {
+    (void)state;
+    check_gguf("bert", 0);
+    check_gguf("sentencepiece", 3);
+}
+
+// GPT-2's tokens, whose words are cut as a name of GGUF files says.
+static struct tokenizer *open_named(const char *name) {
+    const char *where = getenv("QUIRE_VOCABULARIES");
+    unsigned char value[64];
+    char path[4096];
+    struct err err = {0};
+    snprintf(path, sizeof path, "%s/" GPT2, where ? where : QUIRE_BINARY_DIR "/tests");
+    struct model_file *f = model_file_open(path, &err);
+    if (!f)
+        fail_msg("%s", err.msg);
+    memcpy(value, &(uint64_t){strlen(name)}, 8);
+    memcpy(value + 8, name, strlen(name));
+    for (uint64_t i = 0; i < f->num_meta; i++)
+        if (f->meta[i].key.len == 18 && memcmp(f->meta[i].key.data, "tokenizer.ggml.pre", 18) == 0)
+            f->meta[i].value = value;
+    struct tokenizer *t = tokenizer_load(f, &err);
+    model_file_close(f);
+    if (!t)
+        fail_msg("%s", err.msg);
+    return t;
+}
+
+static void test_names(void **state) {
+    (void)state;
+    static const char *const names[][2] = {{"falcon", "gguf-falcon"},
+                                           {"viking", "gguf-viking"},
+                                           {"laguna", "gguf-laguna"},
+                                           {"minicpm5", "gguf-minicpm5"},
+                                           {"jais-2", "gguf-jais-2"},
+                                           {"youtu", "gguf-youtu"},
+                                           {"deepseek-coder", "gguf-deepseek-coder"},
+                                           {"tiny_aya", "gguf-tiny_aya"},
+                                           {"superbpe", "gguf-superbpe"},
+                                           {"afmoe", "gguf-afmoe"},
+                                           {"chameleon", "gguf-chameleon"},
+                                           {"kimi-k2", "pre-kimi"},
+                                           {"bailingmoe2", "pre-bailing"},
+                                           {"exaone-moe", "pre-exaone-moe"},
+                                           {"bloom", "pre-bloom"},
+                                           {"olmo", "norm-nfc"},
+                                           {"phi-2", "gpt2"},
+                                           {"llama4", "gpt-4o"},
+                                           {"hunyuan-dense", "deepseek-v3"},
+                                           {"seed-coder", "seed-coder"},
+                                           {"qwen35", "qwen35"},
+                                           {"command-r", "digits"}};
+    if (access(QUIRE_BINARY_DIR "/tests/" GPT2, R_OK) != 0 && !getenv("QUIRE_REQUIRE_DATA"))
+        skip();
+    json_t *all = json_load_file(QUIRE_SOURCE_DIR "/tests/unit/vocab_folders.json", JSON_ALLOW_NUL, NULL);
+    json_t *texts = json_object_get(all, "texts");
+    bool good = true;
+    for (size_t n = 0; n < sizeof names / sizeof names[0]; n++) {
+        struct tokenizer *t = open_named(names[n][0]);
+        for (size_t i = 0; i < json_array_size(texts); i++)
+            good &= check_hash(t, json_array_get(texts, i),
+                               json_array_get(json_object_get(all, names[n][1]), i), names[n][0]);
+        tokenizer_free(t);
+    }
+    assert_true(good);
     json_decref(all);
 }
 
@@ -69,7 +182,7 @@ static void check_lines(const char *vocabulary, const char *file) {
     char *all = read_file(test_data(file), &len);
     for (char *line = all, *end; (end = strchr(line, '\n')); line = end + 1) {
         json_t *c = json_loadb(line, (size_t)(end - line), JSON_ALLOW_NUL, NULL);
-        bad += !check(t, json_object_get(c, "text"), json_object_get(c, "ids"), false, file);
+        bad += !check(t, json_object_get(c, "text"), json_object_get(c, "ids"), file);
         json_decref(c);
         cases++;
     }
@@ -85,6 +198,39 @@ static void test_golden_large(void **state) {
     check_lines("llama3", "tokenizers/golden-large/large-llama3.jsonl");
     check_lines("qwen2", "tokenizers/golden-large/large-qwen2.jsonl");
     check_lines("phi-3", "tokenizers/golden-large/large-llama2-spm.jsonl"); // of the same tokens
+}
+
+// What stands around and between two texts.
+static void test_pairs(void **state) {
+    (void)state;
+    static const struct {
+        const char *name;
+        token_id cls, sep;
+        int between;
+    } cases[] = {{"bert", 2, 3, 1}, {"xlm-r", 0, 2, 2}};
+    for (int i = 0; i < 2; i++) {
+        struct tokenizer *t = open_folder(cases[i].name);
+        struct token_buf b = {0};
+        size_t second;
+        assert_int_equal(tokenizer_encode_pair(t, "a", 1, "", 0, TOKENIZE_ADD_SPECIAL, &b, &second),
+                         STATUS_OK);
+        assert_int_equal(second + 1, b.len);
+        assert_int_equal(b.ids[0], cases[i].cls);
+        for (int k = 0; k < cases[i].between; k++)
+            assert_int_equal(b.ids[second - 1 - (size_t)k], cases[i].sep);
+        assert_int_not_equal(b.ids[second - 1 - (size_t)cases[i].between], cases[i].sep);
+        assert_int_equal(b.ids[second], cases[i].sep);
+        token_buf_free(&b);
+        tokenizer_free(t);
+    }
+    // Of a template whose pair has other ends than its single text nothing is known.
+    struct tokenizer *t = open_folder("llama3");
+    struct token_buf b = {0};
+    size_t second;
+    assert_int_equal(tokenizer_encode_pair(t, "a", 1, "b", 1, TOKENIZE_ADD_SPECIAL, &b, &second),
+                     STATUS_INVALID);
+    token_buf_free(&b);
+    tokenizer_free(t);
 }
 
 static void test_settings(void **state) {
@@ -105,9 +251,8 @@ static void test_settings(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_scripts),
-        cmocka_unit_test(test_golden_large),
-        cmocka_unit_test(test_settings),
+        cmocka_unit_test(test_scripts),      cmocka_unit_test(test_gguf),  cmocka_unit_test(test_names),
+        cmocka_unit_test(test_golden_large), cmocka_unit_test(test_pairs), cmocka_unit_test(test_settings),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -23,7 +23,10 @@ static void check_places(const struct model_config *c) {
         assert_true(l->kv_group < c->num_groups && l->kv_layer < c->kv_layers);
         assert_int_equal(g->window, model_attn(c, i)->window);
         assert_int_equal(g->kind, g->window ? KV_WINDOW : KV_FULL);
-        assert_int_equal(l->kv_layer, used[l->kv_group]++);
+        int places = attn_kv_places(model_attn(c, i));
+        assert_int_equal(l->kv_layer, used[l->kv_group]++ * places);
+        assert_true(l->kv_layer + places <= c->kv_layers);
+        assert_true(attn_kv_size(model_attn(c, i)) <= places * model_kv_size(c));
     }
     for (int g = 0; g < c->num_groups; g++)
         assert_true(used[g] == c->groups[g].num_layers && used[g] >= 1);
@@ -61,6 +64,55 @@ static void test_all(void **state) {
             kv_layers_group(&c);
             check_places(&c);
         }
+}
+
+// Layers with a window keep `window` values of a token, the others `full`.
+static void test_sizes(void **state) {
+    (void)state;
+    static const struct {
+        int num_layers, period, window, full, places[2], kv_layers, num_groups;
+    } cases[] = {
+        {30, 5, 64, 64, {1, 1}, 6, 5},
+        {15, 5, 64, 128, {1, 2}, 6, 3},   // 12 places for windows, 6 for the others
+        {60, 6, 256, 128, {2, 1}, 16, 8}, // 50 of two places, 10 of one: seven groups of 8 and one of 10
+        {6, 6, 64, 200, {1, 4}, 4, 3},    // a place has room for 64
+        {2, 2, 96, 64, {2, 1}, 2, 2},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct model_config c = model_of(cases[i].num_layers, cases[i].period);
+        c.attn[0].kv_heads = c.attn[1].kv_heads = 2;
+        c.attn[0].head_dim = cases[i].window / 2, c.attn[1].head_dim = cases[i].full / 2;
+        kv_layers_group(&c);
+        check_places(&c);
+        for (int a = 0; a < 2; a++)
+            assert_int_equal(c.attn[a].kv_places, cases[i].places[a]);
+        if (c.kv_layers != cases[i].kv_layers || c.num_groups != cases[i].num_groups)
+            fail_msg("case %zu: %d groups of %d", i, c.num_groups, c.kv_layers);
+    }
+}
+
+// Layers that share keys and values take no place of their own, but that of the last one like them.
+static void test_shared(void **state) {
+    (void)state;
+    struct model_config c = {.num_layers = 8, .num_attn = 4};
+    for (int i = 0; i < 4; i++)
+        c.attn[i] =
+            (struct attn_spec){.kv_heads = 2, .head_dim = i % 2 ? 32 : 16, .rope = i % 2, .shares_kv = i > 1};
+    for (int i = 0; i < 8; i++)
+        c.layers[i].attn = (uint8_t)(i % 2 + (i < 4 ? 0 : 2));
+    kv_layers_group(&c);
+    assert_true(c.num_groups == 3 && c.kv_layers == 2 && c.groups[0].num_layers == 2);
+    for (int i = 4; i < 8; i++)
+        assert_true(c.layers[i].kv_group == c.layers[2 + i % 2].kv_group &&
+                    c.layers[i].kv_layer == c.layers[2 + i % 2].kv_layer);
+    assert_true(c.layers[5].kv_group != c.layers[4].kv_group && c.layers[4].kv_layer == 1);
+    // Of heads of one size, which rotate in two ways: all in one group.
+    for (int i = 0; i < 4; i++)
+        c.attn[i].head_dim = 16;
+    kv_layers_group(&c);
+    assert_true(c.num_groups == 1 && c.kv_layers == 4);
+    for (int i = 4; i < 8; i++)
+        assert_int_equal(c.layers[i].kv_layer, 2 + i % 2);
 }
 
 // States come last, in as few groups as keep a page of them no larger than one of 256 tokens, and no more than are left.
@@ -117,7 +169,8 @@ static void test_many_kinds(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_shapes), cmocka_unit_test(test_all),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_shapes),     cmocka_unit_test(test_all),
+                                       cmocka_unit_test(test_sizes),      cmocka_unit_test(test_shared),
                                        cmocka_unit_test(test_many_kinds), cmocka_unit_test(test_states)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -407,7 +407,7 @@ static void test_architectures(void **state) {
     refused(&sinks, "key gpt-oss.expert_feed_forward_length is missing");
     refused(&(struct change){.extra = "blk.1.attn_sinks.weight", .cols = H},
             "attn_sinks.weight is not part of architecture llama");
-    static const char *const others[] = {"mpt", "kimi-linear", "gemma4", "mistral4"};
+    static const char *const others[] = {"mpt", "kimi-linear", "mamba2", "mistral4"};
     for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
         char word[96];
         snprintf(word, sizeof word,
@@ -437,6 +437,28 @@ static void test_window(void **state) {
             "nothing says for which layers");
     refused(&(struct change){.arch = "qwen3", .keys = {{"qwen3.attention.sliding_window", 4, 64, NULL}}},
             "nothing says for which layers");
+}
+
+// Layers that differ in their sizes, and some that share keys and values.
+static void test_differing(void **state) {
+    (void)state;
+    struct change c = {.arch = "gemma4",
+                       .keys = {{"gemma4.attention.sliding_window", 4, 64, NULL},
+                                {"gemma4.attention.sliding_window_pattern", 97, L, NULL},
+                                {"gemma4.attention.key_length", 4, 2 * HD, NULL},
+                                {"gemma4.attention.key_length_swa", 4, HD, NULL}}};
+    refused(&c, "blk.0.post_attention_norm.weight is missing");
+    c.keys[4] = (struct key){"gemma4.attention.value_length_swa", 4, HD + 2, NULL};
+    refused(&c, "heads of layers with a window have keys of 16, of which 16 rotate, and values of 18");
+    c.keys[4] = (struct key){"gemma4.rope.dimension_count_swa", 4, HD - 1, NULL};
+    refused(&c, "keys of 16, of which 15 rotate");
+    c.keys[4] = (struct key){"gemma4.attention.shared_kv_layers", 4, 1, NULL};
+    refused(&c, "shared_kv_layers is 1: layer 1 finds no layer before those");
+    c.keys[4].number = L;
+    refused(&c, "shared_kv_layers is 2: layer 0 finds no layer");
+    refused(&(struct change){.arch = "gemma4", .keys = {c.keys[2]}},
+            "key gemma4.attention.sliding_window is missing");
+    refused(&(struct change){.arch = "gemma3n"}, "yet: its AltUp, LAuReL and sparse activations are not");
 }
 
 // A window on some of the layers: two specs, two groups of pages with as many layers each as a page has room for.
@@ -622,14 +644,12 @@ static void test_bad_keys(void **state) {
         {{"llama.interleave_moe_layer_step", 4, 2, NULL}, "llama.interleave_moe_layer_step"},
         {{"llama.leading_dense_block_count", 4, 1, NULL}, "llama.leading_dense_block_count"},
         {{"llama.nextn_predict_layers", 4, 1, NULL}, "llama.nextn_predict_layers"},
-        {{"llama.pooling_type", 4, 4, NULL}, "llama.pooling_type"},
+        {{"llama.pooling_type", 4, 5, NULL}, "llama.pooling_type"},
         {{"llama.residual_scale", 6, 0.2, NULL}, "llama.residual_scale"},
         {{"llama.residual_multiplier", 6, 0.2, NULL}, "llama.residual_multiplier"},
         {{"llama.hidden_activation", 8, 0, "gelu"}, "llama.hidden_activation"},
         {{"llama.use_parallel_residual", 7, 1, NULL}, "llama.use_parallel_residual"},
         {{"llama.swin_norm", 7, 1, NULL}, "llama.swin_norm"},
-        {{"llama.classifier.output_labels", 4, 2, NULL}, "llama.classifier.output_labels"},
-        {{"llama.attention.causal", 7, 0, NULL}, "llama.attention.causal"},
         {{"llama.attention.unheard_of", 4, 1, NULL}, "llama.attention.unheard_of"},
         {{"llama.final_logit_softcapping", 6, 30, NULL}, "final_logit_softcapping"},
         {{"llama.logit_scale", 6, 0.5, NULL}, "llama.logit_scale"},
@@ -638,6 +658,9 @@ static void test_bad_keys(void **state) {
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
         refused(&(struct change){.keys = {cases[i].key}}, cases[i].word);
+    refused(&(struct change){.keys = {{"llama.attention.causal", 7, 0, NULL},
+                                      {"llama.attention.sliding_window", 4, 4, NULL}}},
+            "llama.attention.causal");
     refused(&(struct change){.keys = {{"split.count", 4, 1, NULL}, {"split.no", 4, 1, NULL}}}, "split.no");
     refused(&(struct change){.tokens = V + 1}, "token_embd.weight");
     refused(&(struct change){.keys = {{"tokenizer.ggml.model", 8, 0, "no_vocab"}}},
@@ -963,13 +986,13 @@ static void test_inspect(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_good),         cmocka_unit_test(test_architectures),
-        cmocka_unit_test(test_window),       cmocka_unit_test(test_pattern),
-        cmocka_unit_test(test_rope),         cmocka_unit_test(test_bad_keys),
-        cmocka_unit_test(test_bad_tensors),  cmocka_unit_test(test_load),
-        cmocka_unit_test(test_load_vectors), cmocka_unit_test(test_poison),
-        cmocka_unit_test(test_dtype),        cmocka_unit_test(test_cut),
-        cmocka_unit_test(test_inspect),
+        cmocka_unit_test(test_good),      cmocka_unit_test(test_architectures),
+        cmocka_unit_test(test_window),    cmocka_unit_test(test_pattern),
+        cmocka_unit_test(test_differing), cmocka_unit_test(test_rope),
+        cmocka_unit_test(test_bad_keys),  cmocka_unit_test(test_bad_tensors),
+        cmocka_unit_test(test_load),      cmocka_unit_test(test_load_vectors),
+        cmocka_unit_test(test_poison),    cmocka_unit_test(test_dtype),
+        cmocka_unit_test(test_cut),       cmocka_unit_test(test_inspect),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

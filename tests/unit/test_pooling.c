@@ -6,6 +6,7 @@
 #include <math.h>
 
 enum { D = 2, N = 5 };
+static const struct pool_head plain = {.size = D};
 static const float rows[N * D] = {1, -1, 2, 4, 8, 0.5f, 3, 3, 7, -9};
 
 // The vector of a request whose prompt is computed in chunks of so many tokens, beside one that pools nothing.
@@ -18,7 +19,7 @@ static enum item_failure pool(enum pooling kind, int chunk, const float *hidden,
         struct plan plan = {.items = items, .num_items = 2};
         const struct step_out step = {.hidden = hidden + (size_t)first * D};
         failed[0] = 77;
-        pooling_collect(&plan, (int32_t[]){0, 0, n}, &step, D, failed);
+        pooling_collect(&plan, (int32_t[]){0, 0, n}, &step, D, &plain, failed);
         assert_int_equal(failed[0], 77);
     }
     return (enum item_failure)failed[1];
@@ -44,7 +45,29 @@ static void test_not_finite(void **state) {
     assert_int_equal(pool(POOLING_LAST, 2, bad, v), ITEM_GOOD);
 }
 
+// Two matrices, the first with tanh, bias and norm, and the margin of two scores; by hand.
+static void test_head(void **state) {
+    (void)state;
+    float first[] = {1, 0, -0.5f, 0.25f}, bias[] = {0.1f, 0.2f}, norm[] = {2, 1}, second[] = {3, 1, 1, -2},
+          scratch[D];
+    struct pool_head head = {
+        .stages = {{D, D, first, bias, norm, POOL_TANH}, {D, D, second, NULL, NULL, POOL_PLAIN}},
+        .num_stages = 2,
+        .margin = true,
+        .eps = 1e-5f,
+        .scratch = scratch,
+        .size = 1,
+        .room = D};
+    float v[] = {0.5f, -2};
+    double a = tanh(0.1 + 0.5 + 1), b = tanh(0.2 - 0.5), mean = (a + b) / 2;
+    double scale = 1 / sqrt(((a - mean) * (a - mean) + (b - mean) * (b - mean)) / 2 + 1e-5);
+    double x = (a - mean) * scale * 2, y = (b - mean) * scale;
+    pool_head_run(&head, v);
+    assert_true(fabs((double)v[0] - ((3 * x + y) - (x - 2 * y))) < 1e-5);
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_chunks), cmocka_unit_test(test_not_finite)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_chunks), cmocka_unit_test(test_not_finite),
+                                       cmocka_unit_test(test_head)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

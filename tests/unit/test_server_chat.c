@@ -184,7 +184,7 @@ static void test_segments_are_the_whole(void **state) {
             struct api_error e = {0};
             size_t len;
             char *text = rendered(s.whole, s.tokenizer, root, &len);
-            if (text && chat_prompt(&s.model, root, true, false, &got, &e)) {
+            if (text && chat_prompt(&s.model, root, true, false, &got, NULL, &e)) {
                 // The sequence begins with BOS once, whether the template writes it or the model asks for it.
                 size_t n = 0;
                 const char *bos = tokenizer_bos(s.tokenizer) < 0
@@ -197,7 +197,8 @@ static void test_segments_are_the_whole(void **state) {
                 assert_true(same_ids(&got, want.ids, want.len, pairs[p].chat_template, i));
                 compared++;
             } else {
-                assert_true(!text && !chat_prompt(&s.model, root, true, false, &got, &e) && e.status == 400);
+                assert_true(!text && !chat_prompt(&s.model, root, true, false, &got, NULL, &e) &&
+                            e.status == 400);
                 refused++;
             }
             token_buf_free(&got);
@@ -231,7 +232,7 @@ static void test_no_control_token_from_a_client(void **state) {
         open_subject(&s, p);
         json_t *root = json_pack("{s:[{s:s,s:s},{s:s,s:s},{s:s,s:s}]}", "messages", "role", "user", "content",
                                  "x", "role", "assistant", "content", "y", "role", "user", "content", "z");
-        if (!chat_prompt(&s.model, root, true, false, &benign, &e))
+        if (!chat_prompt(&s.model, root, true, false, &benign, NULL, &e))
             fail_msg("%s", e.message);
         json_decref(root);
         int want = count_controls(s.tokenizer, &benign), tried = 0;
@@ -249,7 +250,7 @@ static void test_no_control_token_from_a_client(void **state) {
                              content);
             if (!root)
                 continue; // a name that is no UTF-8
-            assert_true(chat_prompt(&s.model, root, true, false, &got, &e));
+            assert_true(chat_prompt(&s.model, root, true, false, &got, NULL, &e));
             if (count_controls(s.tokenizer, &got) != want)
                 fail_msg("%s: %s became a control token", pairs[p].chat_template, content);
             token_buf_free(&got);

@@ -63,6 +63,7 @@ static void refused(void **state) {
         {"{\"prompt\":{\"prompt_string\":\"a\",\"multimodal_data\":\"x\"}}", "prompt"},
         {"{\"prompt\":{}}", "prompt"},
         {"{\"prompt\":\"a\",\"logprobs\":1}", "logprobs"},
+        {"{\"prompt\":\"a\",\"suffix\":\"b\"}", "suffix"},
         {"{\"prompt\":\"a\",\"n_probs\":21}", "n_probs"},
         {"{\"prompt\":\"a\",\"n_probs\":1,\"post_sampling_probs\":true,\"logprob_token_ids\":[1]}",
          "post_sampling_probs"},
@@ -83,6 +84,71 @@ static void refused(void **state) {
         assert_int_equal(e.status, 400);
         assert_string_equal(e.param, cases[i].param);
     }
+}
+
+// /infill: the ids of the prompt, or the field that is refused.
+static void assert_infill(const char *body, int max_model_len, const char *wanted) {
+    struct served_model m = model();
+    struct completion_request c;
+    struct api_error e = {0};
+    struct buf b = {0};
+    m.max_model_len = max_model_len;
+    if (llama_infill.parse(&c, &m, body, strlen(body), &e)) {
+        assert_int_equal(c.num_prompts, 1);
+        for (size_t k = 0; k < c.prompts[0].len; k++) {
+            token_id id = c.prompts[0].ids[k];
+            buf_fmt(&b, id == BOS ? "^" : id < 10 ? "%d" : "%c", id);
+        }
+        completion_request_free(&c);
+    } else {
+        assert_int_equal(e.status, 400);
+        buf_str(&b, e.param);
+    }
+    assert_string_equal(buf_cstr(&b), wanted);
+    buf_free(&b);
+}
+
+static void infill(void **state) {
+    (void)state;
+    static const char plain[] = "{\"input_prefix\":\"ab\",\"input_suffix\":\"c\",\"prompt\":\"d\"}";
+    static const char extra[] = "{\"input_prefix\":\"ab\",\"input_suffix\":\"c\",\"input_extra\":["
+                                "{\"text\":\"x\"},{\"filename\":\"f\",\"text\":\"yz\"}]}";
+    static const char cut[] = "{\"input_prefix\":\"abcdefghijklmnop\",\"input_suffix\":\"qrstuvwxyz\","
+                              "\"prompt\":\"A\",\"n_predict\":3,\"input_extra\":[{\"text\":\"BCDEF\"}]}";
+    assert_infill(plain, 100, "input_suffix"); // no such tokens
+    fake_fim = (struct fim_tokens){.prefix = 1, .suffix = 2, .middle = 3, .repo = -1, .file = -1};
+    assert_infill(plain, 100, "^1abd2c3");
+    assert_infill(extra, 100, "^\n\n--- snippet ---\n\nx\n\n--- snippet ---\n\nyz1ab2c3");
+    assert_infill(cut, 200, "^\n\n--- snippet ---\n\nBCDEF1abcdefghijklmnopA2qrstuvwxyz3");
+    assert_infill(cut, 39, "^BCDEF1abcdefghijklmnopA2qrstuvwxyz3"); // room for 31 beside 5, and 3 to come
+    assert_infill(cut, 34, "^1abcdefghijklmnopA2qrstuvwxyz3");
+    assert_infill(cut, 24, "^1efghijklmnopA2qrst3"); // of 16 a quarter behind
+    assert_infill(cut, 8, "^1pA23");
+    assert_infill(cut, 5, "prompt");
+    fake_fim.repo = 4;
+    fake_fim.file = 5;
+    assert_infill(plain, 100, "^4myproject\n5filename\n1abd2c3");
+    assert_infill(extra, 100, "^4myproject\n5tmp\nx5f\nyz5filename\n1ab2c3");
+    fake_fim = (struct fim_tokens){1, 2, -1, -1, -1, true};
+    assert_infill(plain, 100, "^2c1abd");
+    static const char *const refused_bodies[][2] = {
+        {"{\"input_suffix\":\"\"}", "input_prefix"},
+        {"{\"input_prefix\":\"\"}", "input_suffix"},
+        {"{\"input_prefix\":1,\"input_suffix\":\"\"}", "input_prefix"},
+        {"{\"input_prefix\":\"\",\"input_suffix\":[]}", "input_suffix"},
+        {"{\"input_prefix\":\"\",\"input_suffix\":\"\",\"prompt\":[1]}", "prompt"},
+        {"{\"input_prefix\":\"\",\"input_suffix\":\"\",\"input_extra\":{}}", "input_extra"},
+        {"{\"input_prefix\":\"\",\"input_suffix\":\"\",\"input_extra\":[{}]}", "input_extra[0]"},
+        {"{\"input_prefix\":\"\",\"input_suffix\":\"\",\"input_extra\":[{\"text\":\"\"},1]}",
+         "input_extra[1]"},
+        {"{\"input_prefix\":\"\",\"input_suffix\":\"\",\"input_extra\":[{\"text\":\"\",\"filename\":1}]}",
+         "input_extra[0]"},
+        {"{\"input_prefix\":\"\",\"input_suffix\":\"\",\"suffix\":\"x\"}", "suffix"},
+        {"{\"input_prefix\":\"\",\"input_suffix\":\"\",\"truncate_prompt_tokens\":3}", "input_suffix"},
+    };
+    for (size_t i = 0; i < sizeof refused_bodies / sizeof *refused_bodies; i++)
+        assert_infill(refused_bodies[i][0], 100, refused_bodies[i][1]);
+    fake_fim.prefix = 0;
 }
 
 static void taken(void **state) {
@@ -185,8 +251,8 @@ static void response_fields(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(prompts), cmocka_unit_test(refused),         cmocka_unit_test(taken),
-        cmocka_unit_test(chunks),  cmocka_unit_test(response_fields),
+        cmocka_unit_test(prompts), cmocka_unit_test(refused), cmocka_unit_test(taken),
+        cmocka_unit_test(infill),  cmocka_unit_test(chunks),  cmocka_unit_test(response_fields),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -60,8 +60,9 @@ static void refused(void **state) {
         {"{\"prompt\":\"x\",\"model\":\"m\\u0000\"}", "model", "model_not_found"},
         {"{\"prompt\":\"x\",\"model\":3}", "model", "invalid_type"},
         {"{\"prompt\":\"x\",\"suffix\":\"a\"}", "suffix", "unsupported_parameter"},
+        {"{\"prompt\":\"x\",\"suffix\":1}", "suffix", "invalid_type"},
         {"{\"prompt\":\"x\",\"tools\":[{}]}", "tools", "unsupported_parameter"},
-        {"{\"prompt\":\"x\",\"response_format\":{\"type\":\"json_object\"}}", "response_format",
+        {"{\"prompt\":\"x\",\"response_format\":{\"type\":\"yaml\"}}", "response_format.type",
          "unsupported_parameter"},
         {"{\"prompt\":\"x\",\"prompt_logprobs\":21}", "prompt_logprobs", "out_of_range"},
         {"{\"prompt\":\"x\",\"prompt_logprobs\":-1}", "prompt_logprobs", "out_of_range"},
@@ -107,6 +108,48 @@ static void refused(void **state) {
         assert_int_equal(e.status, e.code && strcmp(e.code, "model_not_found") == 0 ? 404 : 400);
         assert_true(strlen(e.message) > 10);
     }
+}
+
+// The text between each prompt and the suffix.
+static void suffixes(void **state) {
+    (void)state;
+    struct completion_request c;
+    struct api_error e;
+    fake_fim = (struct fim_tokens){.prefix = 1, .suffix = 2, .middle = 3, .repo = 4, .file = -1};
+    assert_true(parse("{\"prompt\":[\"a\",\"\"],\"suffix\":\"b\"}", &c, &e));
+    static const token_id first[] = {BOS, 4,   'm',  'y', 'p', 'r', 'o', 'j', 'e',
+                                     'c', 't', '\n', 1,   'a', 2,   'b', 3};
+    assert_int_equal(c.prompts[0].len, 17);
+    assert_memory_equal(c.prompts[0].ids, first, sizeof first);
+    assert_int_equal(c.prompts[1].len, 16);
+    completion_request_free(&c);
+    fake_fim.repo = -1;
+    assert_true(parse("{\"prompt\":\"a\",\"suffix\":\"b\",\"add_special_tokens\":false}", &c, &e));
+    assert_int_equal(c.prompts[0].len, 5);
+    assert_memory_equal(c.prompts[0].ids, ((token_id[]){1, 'a', 2, 'b', 3}), 5 * sizeof(token_id));
+    completion_request_free(&c);
+    static const char *const asks_nothing[] = {"\"\"", "null"};
+    for (int i = 0; i < 2; i++) {
+        char body[64];
+        snprintf(body, sizeof body, "{\"prompt\":\"a\",\"suffix\":%s}", asks_nothing[i]);
+        assert_true(parse(body, &c, &e));
+        assert_int_equal(c.prompts[0].len, 2);
+        completion_request_free(&c);
+    }
+    static const char *const bad[][2] = {{"{\"prompt\":[1],\"suffix\":\"b\"}", "prompt"},
+                                         {"{\"prompt\":[[1]],\"suffix\":\"b\"}", "prompt"},
+                                         {"{\"prompt\":\"a\",\"suffix\":\"b\",\"echo\":true}", "suffix"}};
+    for (int i = 0; i < 3; i++) {
+        assert_false(parse(bad[i][0], &c, &e));
+        assert_string_equal(e.param, bad[i][1]);
+    }
+    char *long_body = malloc(300);
+    assert_non_null(long_body);
+    snprintf(long_body, 300, "{\"prompt\":\"a\",\"suffix\":\"%0100d\"}", 1); // nothing is left out
+    assert_false(parse(long_body, &c, &e));
+    assert_string_equal(e.code, "context_length_exceeded");
+    free(long_body);
+    fake_fim.prefix = 0;
 }
 
 // Both ends of every range, a step beyond them, and every wrong type.
@@ -424,10 +467,10 @@ static void logprob_lists(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(refused),       cmocka_unit_test(ranges), cmocka_unit_test(aliases),
-        cmocka_unit_test(ignored_names), cmocka_unit_test(flags),  cmocka_unit_test(table),
-        cmocka_unit_test(taken),         cmocka_unit_test(sizes),  cmocka_unit_test(seeds),
-        cmocka_unit_test(logprob_lists),
+        cmocka_unit_test(refused), cmocka_unit_test(suffixes),      cmocka_unit_test(ranges),
+        cmocka_unit_test(aliases), cmocka_unit_test(ignored_names), cmocka_unit_test(flags),
+        cmocka_unit_test(table),   cmocka_unit_test(taken),         cmocka_unit_test(sizes),
+        cmocka_unit_test(seeds),   cmocka_unit_test(logprob_lists),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -98,6 +98,9 @@ static void check_role(enum weight_role role, enum dtype t, enum dtype down, int
         const struct tensor *a = &whole.part[0], *b = &part.part[0];
         switch (role) {
         case WEIGHT_EMBED:
+        case WEIGHT_POSITIONS:
+        case WEIGHT_TYPES:
+        case WEIGHT_EMBED_NORM:
         case WEIGHT_NORM: assert_memory_equal(&whole, &part, sizeof part); continue;
         case WEIGHT_QKV: {
             int64_t kv_head = rank * config.attn[0].kv_heads / world; // of two, for ranks 0 to world
@@ -394,6 +397,14 @@ static void test_stage_groups(void **state) {
     s = stage_of(&c, 0, 2);
     shard_config(&s, &own);
     assert_true(own.kv_layers == 4 && own.groups[1].num_layers == 0);
+    // Layers of the first group take three places of a page, of which two of the four are in stage 1.
+    c.attn[1] = c.attn[0], c.num_attn = 2;
+    c.attn[1].kv_places = 3;
+    for (int i = 0; i < 6; i++)
+        c.layers[i].attn = 1, c.layers[i].kv_layer = (uint16_t)(3 * i);
+    s = stage_of(&c, 1, 2);
+    shard_config(&s, &own);
+    assert_true(own.kv_layers == 6 && own.layers[1].kv_layer == 3 && own.layers[3].kv_layer == 1);
     // The last four keep a state in place of keys and values.
     c.num_mix = 1;
     c.mix[0] = (struct mix_spec){.kind = MIX_CONV, .heads = 64, .head_dim = 1, .taps = 3};
@@ -430,6 +441,13 @@ static void test_stage_problems(void **state) {
     }
     assert_int_equal(shard_check_stages(&c, 2, 4, NULL), STATUS_OK);
     assert_int_equal(shard_check_stages(&c, 8, 2, NULL), STATUS_OK); // two machines of eight
+    for (int i = 0; i < 2; i++) {
+        struct err err = {0};
+        c.layer_embed = i ? 0 : 8, c.attn[0].shares_kv = i;
+        assert_int_equal(shard_check_stages(&c, 1, 2, &err), STATUS_INVALID);
+        assert_non_null(strstr(err.msg, "its layers share keys and values, or take embeddings of their own"));
+        assert_int_equal(shard_check_stages(&c, 8, 1, NULL), STATUS_OK);
+    }
 }
 
 int main(void) {

@@ -372,7 +372,8 @@ static bool may_be_deferred(const struct sim *m, const struct request *x, int ne
             if (c->num_resolved > end || end == 0 || end != last_boundary(m, x) || next * bs >= end)
                 continue;
         }
-        bool same_salt = c->num_salt == x->num_salt && (c->num_salt == 0 || c->salt[0] == x->salt[0]);
+        bool same_salt = c->num_salt == x->num_salt &&
+                         (c->num_salt == 0 || memcmp(c->salt, x->salt, (size_t)c->num_salt) == 0);
         if ((next < 0 || m->kv.has_state || c->seq.num_hashed == next) && comes_before(m, c, x) &&
             same_salt && end < x->num_tokens - x->num_pending && end <= c->num_tokens - c->num_pending &&
             memcmp(c->tokens, x->tokens, (size_t)end * sizeof *c->tokens) == 0)

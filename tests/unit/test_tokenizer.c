@@ -455,8 +455,8 @@ static void test_damaged(void **state) {
     token_buf_free(&b);
     tokenizer_free(t);
 
-    start(&w, "bert", names, V);
-    expect(&w, "tokenizer 'bert'");
+    start(&w, "rwkv", names, V);
+    expect(&w, "tokenizer 'rwkv'");
 #ifndef QUIRE_HAVE_PCRE2
     start(&w, "gpt2", names, V);
     expect(&w, "PCRE2");
@@ -533,6 +533,38 @@ static void test_damaged(void **state) {
 }
 
 // Merging never makes a control token, nor a guarded one; and a token across a space is found.
+// GGUF files of vocabularies with U+2581 for spaces that call themselves gpt2.
+static void test_spaced(void **state) {
+    (void)state;
+    static const char *const tokens[] = {"<unk>",
+                                         "<s>",
+                                         "</s>",
+                                         "a",
+                                         "b",
+                                         "ab",
+                                         "\xe2\x96\x81",
+                                         "\xe2\x96\x81"
+                                         "ab"};
+    static const char *const merges[] = {"a b", "\xe2\x96\x81 ab"};
+    static const char *const pres[] = {"sarvam-moe", "granite-embed-multi-311m", "gemma4"};
+    for (int i = 0; i < 3; i++) {
+        struct gguf_writer w = {0};
+        struct err err = {0};
+        struct token_buf b = {0};
+        start(&w, "gpt2", tokens, 8);
+        gw_str(&w, "tokenizer.ggml.pre", pres[i]);
+        gw_strings(&w, "tokenizer.ggml.merges", 2, merges);
+        gw_u32(&w, "tokenizer.ggml.unknown_token_id", 0);
+        struct tokenizer *t = from_writer(&w, &err);
+        if (!t)
+            fail_msg("%s", err.msg);
+        assert_int_equal(tokenizer_encode(t, "ab ab b", 7, 0, &b), STATUS_OK);
+        assert_true(same_ids(&b, (token_id[]){5, 7, 6, 4}, 4, pres[i], 0));
+        token_buf_free(&b);
+        tokenizer_free(t);
+    }
+}
+
 static void test_merging_rules(void **state) {
     (void)state;
     static const char *const tokens[] = {"<unk>", "<s>", "</s>", "<",     "s",    ">",  "<s",
@@ -630,8 +662,8 @@ int main(void) {
         cmocka_unit_test(test_golden_large),  cmocka_unit_test(test_tjs),
         cmocka_unit_test(test_stories),       cmocka_unit_test(test_phi3_facts),
         cmocka_unit_test(test_same_as_plain), cmocka_unit_test(test_any_bytes),
-        cmocka_unit_test(test_damaged),       cmocka_unit_test(test_merging_rules),
-        cmocka_unit_test(test_worst_cases),
+        cmocka_unit_test(test_damaged),       cmocka_unit_test(test_spaced),
+        cmocka_unit_test(test_merging_rules), cmocka_unit_test(test_worst_cases),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

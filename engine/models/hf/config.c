@@ -9,6 +9,20 @@
 
 // ---- which family, and keys that none knows
 
+// Layers of experts have names of their own in some families; and some have encoders.
+static void find_variant(struct hf_reader *r) {
+    const struct hf_family *f = r->c->family;
+    const struct jdoc_value *experts = jdoc_get(r->j, r->text, "num_local_experts"),
+                            *both = jdoc_get(r->j, r->text, "use_bidirectional_attention");
+    int64_t n = 0;
+    if (!experts)
+        experts = jdoc_get(r->j, r->text, "n_routed_experts");
+    if (f->of_experts && jdoc_integer(r->j, experts, &n) && n > 0)
+        r->c->family = f->of_experts;
+    if (f->of_both && both && both->type == JDOC_TRUE)
+        r->c->family = f->of_both;
+}
+
 static bool read_family(struct hf_reader *r) {
     const struct jdoc_value *type = jdoc_get(r->j, r->text, "model_type");
     if (!type || type->type != JDOC_STRING) {
@@ -17,7 +31,7 @@ static bool read_family(struct hf_reader *r) {
     }
     r->c->family = hf_family_find(jdoc_text(r->j, type));
     if (!r->c->family) {
-        char known[640] = "";
+        char known[800] = "";
         for (int i = 0; hf_family_at(i); i++)
             snprintf(known + strlen(known), sizeof known - strlen(known), "%s%s", i ? ", " : "",
                      hf_family_at(i)->model_type);
@@ -25,6 +39,7 @@ static bool read_family(struct hf_reader *r) {
                  (int)(type->len < 48 ? type->len : 48), r->j->text + type->at, known);
         return false;
     }
+    find_variant(r);
     const char *defaults = r->c->family->defaults;
     char *copy = defaults ? malloc(strlen(defaults) + 1) : NULL;
     if (!copy)
@@ -74,41 +89,6 @@ static bool check_activation(const struct hf_reader *r) {
     return hf_refuse_value(r, key, f, expected);
 }
 
-// Which methods are read: the tensors say the rest (quantized.h).
-static bool check_quantization(const struct hf_reader *r) {
-    static const char *const formats[] = {"float-quantized", "int-quantized", "naive-quantized",
-                                          "pack-quantized", "dense"};
-    const struct jdoc_value *q = jdoc_get(r->j, r->root, "quantization_config");
-    const struct jdoc_value *method = jdoc_get(r->j, q, "quant_method"),
-                            *format = jdoc_get(r->j, q, "format"),
-                            *size = jdoc_get(r->j, q, "weight_block_size"),
-                            *sparse = jdoc_get(r->j, q, "sparsity_config"),
-                            *transforms = jdoc_get(r->j, q, "transform_config");
-    if (!q)
-        return true;
-    bool known = jdoc_is(r->j, method, "fp8") || jdoc_is(r->j, method, "mxfp4"),
-         compressed = jdoc_is(r->j, method, "compressed-tensors");
-    for (size_t i = 0; compressed && i < sizeof formats / sizeof *formats; i++)
-        known |= jdoc_is(r->j, format, formats[i]);
-    sparse = jdoc_get(r->j, sparse, "format");
-    known &= (!sparse || jdoc_is(r->j, sparse, "dense")) && (!transforms || transforms->len == 0);
-    const struct jdoc_value *rows = jdoc_first(r->j, size);
-    if (rows && size->len == 2)
-        known &= jdoc_integer(r->j, rows, &r->c->block_rows) &&
-                 jdoc_integer(r->j, rows + 1, &r->c->block_cols) && r->c->block_rows > 0 &&
-                 r->c->block_cols > 0;
-    if (known)
-        return true;
-    bool text = method && method->type == JDOC_STRING;
-    jdoc_bad(r->j, r->err,
-             "quantization_config at byte %u: quant_method %.*s is not supported yet, or not in this format; "
-             "supported: "
-             "fp8, mxfp4, compressed-tensors of 8 bits or packed 4 bits",
-             q->at, text ? (int)(method->len < 48 ? method->len : 48) : 1,
-             text ? r->j->text + method->at : "?");
-    return false;
-}
-
 // ---- sizes
 
 // Keys that mean what ours mean.
@@ -119,7 +99,7 @@ static bool read_plain(const struct hf_reader *r) {
         double d = NAN;
         const struct hf_key *own = hf_key_find(r->c->family, view_of(k->theirs));
         bool no_state = r->c->state_heads == 0 && k->ours && strncmp(k->ours, "ssm.", 4) == 0;
-        if (!k->ours || !own->ours || k->type == HF_ONLY || no_state)
+        if (k != own || !k->ours || k->type == HF_ONLY || no_state)
             continue;
         if (k->type == HF_BOOL) {
             bool flag = false;
@@ -145,10 +125,16 @@ static bool read_sizes(const struct hf_reader *r) {
     if (!hf_read_size(r, "num_hidden_layers", true, &c->layers) ||
         !hf_read_size(r, "hidden_size", true, &c->hidden) ||
         !hf_read_size(r, "num_attention_heads", true, &c->heads) ||
-        !hf_read_size(r, "intermediate_size", true, &ffn) ||
+        !hf_read_size(r, "intermediate_size", !hf_key_find(c->family, view_of("moe_intermediate_size")),
+                      &ffn) ||
         !hf_read_size(r, "max_position_embeddings", true, &c->context) ||
         !hf_read_size(r, "vocab_size", false, &c->vocab))
         return false;
+    if (c->family->positions_behind_pad) {
+        if (!hf_read_size(r, "pad_token_id", true, &c->skipped_positions))
+            return false;
+        c->context -= ++c->skipped_positions;
+    }
     c->kv_heads = c->heads;
     if (!hf_read_size(r, "num_key_value_heads", false, &c->kv_heads))
         return false;
@@ -162,8 +148,24 @@ static bool read_sizes(const struct hf_reader *r) {
                  (long long)c->context);
         return false;
     }
+    if (hf_key_find(c->family, view_of("global_head_dim"))) {
+        c->window_dim = c->head_dim;
+        if (!hf_read_size(r, "global_head_dim", false, &c->head_dim))
+            return false;
+        hf_add_int(r, "attention.key_length_swa", c->window_dim, "head_dim");
+        hf_add_int(r, "attention.value_length_swa", c->window_dim, "head_dim");
+    }
+    int64_t value = c->head_dim;                               // of MiniCPM 3, too: hidden / heads
+    if (hf_key_find(c->family, view_of("qk_nope_head_dim"))) { // latent: what is not rotated, and what is
+        int64_t nope = 0;
+        if (!hf_read_size(r, "qk_nope_head_dim", true, &nope) ||
+            !hf_read_size(r, "qk_rope_head_dim", true, &c->rope_dim) ||
+            !hf_read_size(r, "v_head_dim", hf_key_find(c->family, view_of("v_head_dim")), &value))
+            return false;
+        c->head_dim = nope + c->rope_dim;
+    }
     hf_add_int(r, "attention.key_length", c->head_dim, "head_dim");
-    hf_add_int(r, "attention.value_length", c->head_dim, "head_dim");
+    hf_add_int(r, "attention.value_length", value, "v_head_dim");
     return true;
 }
 
@@ -171,10 +173,11 @@ static bool read_sizes(const struct hf_reader *r) {
 static bool read_scales(const struct hf_reader *r) {
     const struct hf_config *c = r->c;
     double query = 0, depth = 0, base = 0;
+    const struct hf_key *scale_depth = hf_key_find(c->family, view_of("scale_depth"));
     if (hf_key_find(c->family, view_of("query_pre_attn_scalar")) &&
         !hf_read_number(r, "query_pre_attn_scalar", &query))
         return false;
-    if (hf_key_find(c->family, view_of("scale_depth")) &&
+    if (scale_depth && scale_depth->type != HF_ONLY && // MiniCPM 3's are the architecture's
         (!hf_read_number(r, "scale_depth", &depth) || !hf_read_number(r, "dim_model_base", &base)))
         return false;
     if (query > 0)
@@ -220,7 +223,7 @@ static void read_generation(struct hf_reader *r, const struct jdoc *g) {
         hf_int(r->keys, "general.sampling.top_k", top_k, "top_k");
 }
 
-static bool read_all(struct hf_reader *r, const struct jdoc *generation) {
+static bool read_all(struct hf_reader *r, const struct jdoc *generation, const struct jdoc *modelopt) {
     const struct jdoc_value *root = r->root;
     if (root->type != JDOC_OBJECT) {
         jdoc_bad(r->j, r->err, "the text is %s, expected an object", jdoc_type_name(root));
@@ -235,7 +238,7 @@ static bool read_all(struct hf_reader *r, const struct jdoc *generation) {
         r->c->factors[i] = 1;
     for (int i = 0; i < HF_STATE_PARTS; i++)
         r->c->state_factors[i] = 1;
-    if (!check_quantization(r) || !check_keys(r) || !check_activation(r) || !read_sizes(r) ||
+    if (!hf_read_quantization(r, modelopt) || !check_keys(r) || !check_activation(r) || !read_sizes(r) ||
         !read_scales(r) || !hf_read_layers(r) || !hf_read_rope(r))
         return false;
     hf_str(r->keys, "general.architecture", view_of(r->c->arch), "model_type");
@@ -250,17 +253,23 @@ static bool read_all(struct hf_reader *r, const struct jdoc *generation) {
                                "false where embedding_multiplier and lm_head_multiplier differ");
     if (!read_plain(r))
         return false;
+    bool causal = true; // of decoders that were trained on as embedders
+    if (!hf_read_flag(r, "is_causal", &causal))
+        return false;
+    if (!causal)
+        hf_bool(r->keys, hf_our_key(r, "attention.causal"), false, "is_causal");
     read_generation(r, generation);
     return true;
 }
 
-enum status hf_config_read(const struct jdoc *config, const struct jdoc *generation, struct hf_keys *keys,
-                           struct hf_config *c, struct err *err) {
+enum status hf_config_read(const struct jdoc *config, const struct jdoc *generation,
+                           const struct jdoc *modelopt, struct hf_keys *keys, struct hf_config *c,
+                           struct err *err) {
     struct err local = {0};
     struct hf_reader r = {
         .j = config, .root = config->values, .keys = keys, .c = c, .err = err ? err : &local};
     *c = (struct hf_config){.family = NULL};
-    bool ok = read_all(&r, generation);
+    bool ok = read_all(&r, generation, modelopt);
     jdoc_free(&r.defaults);
     if (ok && keys->failed)
         return err_set(r.err, STATUS_NOMEM, "%s: out of memory", config->name);

@@ -43,10 +43,27 @@ static bool read_pattern(const struct hf_reader *r, const char *key) {
     return true;
 }
 
+// Llama 4: chunks in the layers that rotate, each fourth sees all.
+static bool read_chunks(const struct hf_reader *r) {
+    struct hf_found types = hf_find_key(r, "layer_types");
+    int64_t size = 0, i = 0;
+    if (!hf_read_size(r, "attention_chunk_size", false, &size))
+        return false;
+    if (size > 0)
+        hf_add_int(r, "attention.sliding_window", size, "attention_chunk_size");
+    JDOC_EACH(types.j, e, types.v)
+    if (!jdoc_is(types.j, e, i++ % 4 == 3 ? "full_attention" : "chunked_attention"))
+        return hf_refuse_value(r, "layer_types", (struct hf_found){types.j, e},
+                               "full_attention for each fourth layer and chunked_attention for the others");
+    return true;
+}
+
 static bool read_window(const struct hf_reader *r) {
     int64_t window = 0, first = 0;
     bool used = true, any = false;
     struct hf_found types = hf_find_key(r, "layer_types"), limit = hf_find_key(r, "max_window_layers");
+    if (hf_key_find(r->c->family, view_of("attention_chunk_size")))
+        return read_chunks(r);
     if (!hf_read_flag(r, "use_sliding_window", &used) || !hf_read_size(r, "sliding_window", false, &window) ||
         !hf_read_size(r, "max_window_layers", false, &first))
         return false;
@@ -121,6 +138,34 @@ static bool read_recurrent(const struct hf_reader *r, const char *kind, unsigned
     return true;
 }
 
+// Nemotron-H: a letter for each layer, which is one part: M recurrent, * attention, - a feed-forward, E experts.
+static bool read_parts(const struct hf_reader *r, unsigned char *recurrent, int32_t *heads) {
+    static const char key[] = "hybrid_override_pattern";
+    struct hf_found f = hf_find_key(r, key);
+    struct text_view s = f.v ? jdoc_text(f.j, f.v) : view_of("");
+    int64_t dense = 0, expert = 0, layers = r->c->layers;
+    int32_t *ffn = hf_alloc(r->keys, 4 * (size_t)layers);
+    if (!f.v || f.v->type != JDOC_STRING || s.len != (size_t)layers || !ffn) {
+        jdoc_bad(r->j, r->err, "key %s is %s, expected a letter for each of %lld layers", key,
+                 jdoc_type_name(f.v), (long long)layers);
+        return false;
+    }
+    if (!hf_read_size(r, "intermediate_size", false, &dense) ||
+        !hf_read_size(r, "moe_intermediate_size", false, &expert))
+        return false;
+    const bool experts = hf_key_find(r->c->family, view_of("n_routed_experts"));
+    for (int64_t i = 0; i < layers; i++) {
+        if (!s.data[i] || !strchr(experts ? "M*E" : "M*-", s.data[i]))
+            return hf_refuse_value(r, key, f, experts ? "of M, * and E" : "of M, * and -");
+        recurrent[i] = s.data[i] == 'M';
+        heads[i] = s.data[i] == '*' ? (int32_t)r->c->kv_heads : 0;
+        ffn[i] = s.data[i] == 'M' || s.data[i] == '*' ? 0 : (int32_t)(experts ? expert : dense);
+    }
+    hf_array(r->keys, hf_our_key(r, "feed_forward_length"), META_I32, (uint64_t)layers, ffn, key);
+    hf_array(r->keys, hf_our_key(r, "attention.head_count_kv"), META_I32, (uint64_t)layers, heads, key);
+    return true;
+}
+
 static bool read_states(const struct hf_reader *r, enum mix_kind kind) {
     struct hf_config *c = r->c;
     const bool delta = kind == MIX_DELTA;
@@ -158,12 +203,14 @@ static bool read_mix(struct hf_reader *r, const struct arch *a) {
     bool any = false;
     if (!recurrent || !heads)
         return false;
+    if (a->traits & TRAIT_ONE_PART)
+        return read_parts(r, recurrent, heads) && read_states(r, a->mix);
     if (!a->mix_beside && !read_recurrent(r, kinds[a->mix], recurrent, &any))
         return false;
     for (int64_t i = 0; i < c->layers; i++)
         heads[i] = any && recurrent[i] ? 0 : (int32_t)c->kv_heads;
     if (a->mix == MIX_SSM && !a->mix_beside && !any)
-        c->arch = "granite"; // Granite 4 without recurrent layers
+        c->arch = c->family->of_experts ? "granite" : "granitemoe"; // Granite 4 without recurrent layers
     else if (a->mix != MIX_CONV && !read_states(r, a->mix))
         return false;
     if (a->mix == MIX_DELTA)
@@ -268,6 +315,89 @@ static bool check_last_expert_layer(const struct hf_reader *r) {
            hf_refuse_value(r, "moe_layer_end_index", f, "-1 or the last layer");
 }
 
+// Llama 4: which layers have experts, whether heads have norms, and the temperature of scores.
+static bool read_llama4(const struct hf_reader *r) {
+    struct hf_found layers = hf_find_key(r, "moe_layers"), norm = hf_find_key(r, "use_qk_norm"),
+                    tuned = hf_find_key(r, "attn_temperature_tuning");
+    int64_t experts = 16, step = 1, i, next = 0;
+    double scale = 0.1, length = 8192;
+    if (!hf_read_size(r, "num_local_experts", false, &experts) ||
+        !hf_read_size(r, "interleave_moe_layer_step", false, &step) ||
+        !hf_read_number(r, "attn_scale", &scale) || !hf_read_number(r, "floor_scale", &length))
+        return false;
+    JDOC_EACH(layers.j, e, layers.v) {
+        next += step;
+        if (!jdoc_integer(layers.j, e, &i) || i != next - 1)
+            return hf_refuse_value(r, "moe_layers", (struct hf_found){layers.j, e},
+                                   "the last of each interleave_moe_layer_step layers");
+    }
+    if (norm.v && (norm.v->type == JDOC_TRUE) != (experts != 128))
+        return hf_refuse_value(r, "use_qk_norm", norm, "true, or false with 128 experts");
+    if (tuned.v && hf_is_neutral(tuned.j, tuned.v) && jdoc_number(tuned.j, tuned.v) != 1)
+        scale = 0;
+    if (length < 1 || length > 1 << 24)
+        return hf_refuse_value(r, "floor_scale", hf_find_key(r, "floor_scale"), "1 to 2^24");
+    hf_add_float(r, "attention.temperature_scale", scale, "attn_scale");
+    hf_add_int(r, "attention.temperature_length", (int64_t)length, "floor_scale");
+    return true;
+}
+
+// Gemma 4's experts: other keys may say how many there are where enable_moe_block says that there are none.
+static bool read_moe_block(const struct hf_reader *r) {
+    static const char *const keys[][2] = {{"num_experts", "expert_count"},
+                                          {"top_k_experts", "expert_used_count"},
+                                          {"moe_intermediate_size", "expert_feed_forward_length"}};
+    bool has = false;
+    if (!hf_read_flag(r, "enable_moe_block", &has))
+        return false;
+    for (int i = 0; has && i < 3; i++) {
+        int64_t n = 0;
+        if (!hf_read_size(r, keys[i][0], true, &n))
+            return false;
+        hf_add_int(r, keys[i][1], n, keys[i][0]);
+    }
+    return true;
+}
+
+// Gemma 4: layers without a window may have other kv heads, those that share keys and values a wider feed-forward.
+static bool read_differing(const struct hf_reader *r) {
+    struct hf_config *c = r->c;
+    struct hf_found types = hf_find_key(r, "layer_types"),
+                    both = hf_find_key(r, "use_bidirectional_attention");
+    int64_t ffn = 0, shared = 0, full_heads = c->kv_heads, i = 0;
+    bool tied_values = false, wide = false;
+    if (both.v && jdoc_is(both.j, both.v, "all"))
+        return hf_refuse_value(r, "use_bidirectional_attention", both, "null or vision");
+    if (!hf_read_size(r, "intermediate_size", true, &ffn) ||
+        !hf_read_size(r, "num_kv_shared_layers", false, &shared) ||
+        !hf_read_flag(r, "attention_k_eq_v", &tied_values) ||
+        !hf_read_flag(r, "use_double_wide_mlp", &wide) ||
+        (tied_values && !hf_read_size(r, "num_global_key_value_heads", false, &full_heads)))
+        return false;
+    if (!types.v || ffn > INT32_MAX / 2) {
+        jdoc_bad(r->j, r->err, types.v ? "key intermediate_size is too large" : "key layer_types is missing");
+        return false;
+    }
+    if (types.v->type != JDOC_ARRAY || types.v->len != c->layers)
+        return hf_refuse_value(r, "layer_types", types, "an array with an element for each layer");
+    int32_t *heads = hf_alloc(r->keys, 4 * (size_t)c->layers),
+            *sizes = hf_alloc(r->keys, 4 * (size_t)c->layers);
+    JDOC_EACH(types.j, e, types.v) {
+        bool twice = wide && i >= c->layers - shared;
+        if (heads && sizes) {
+            heads[i] = (int32_t)(jdoc_is(types.j, e, "full_attention") ? full_heads : c->kv_heads);
+            sizes[i++] = (int32_t)(twice ? 2 * ffn : ffn);
+        }
+    }
+    if (heads && sizes) {
+        hf_array(r->keys, hf_our_key(r, "attention.head_count_kv"), META_I32, (uint64_t)c->layers, heads,
+                 "num_key_value_heads");
+        hf_array(r->keys, hf_our_key(r, "feed_forward_length"), META_I32, (uint64_t)c->layers, sizes,
+                 "intermediate_size");
+    }
+    return read_moe_block(r) && read_window(r);
+}
+
 bool hf_read_layers(struct hf_reader *r) {
     struct hf_config *c = r->c;
     const struct arch *a = arch_find(c->family->arch, strlen(c->family->arch));
@@ -275,12 +405,16 @@ bool hf_read_layers(struct hf_reader *r) {
     if (a->mix != MIX_NONE) {
         if (!read_mix(r, a))
             return false;
+    } else if (c->window_dim > 0) {
+        if (!read_differing(r))
+            return false;
     } else {
         hf_add_int(r, "attention.head_count_kv", c->kv_heads, "num_key_value_heads");
         if (!read_window(r) || !check_no_rope(r))
             return false;
     }
-    if (has_key(r, "position_embedding_type")) { // Granite 4: nope, or absent
+    const struct hf_key *positions = hf_key_find(c->family, view_of("position_embedding_type"));
+    if (positions && positions->type != HF_ONLY) { // Granite 4: nope, or absent
         struct hf_found f = hf_find_key(r, "position_embedding_type");
         bool rope = f.v && jdoc_is(f.j, f.v, "rope");
         if (f.v && !rope && !jdoc_is(f.j, f.v, "nope"))
@@ -292,6 +426,7 @@ bool hf_read_layers(struct hf_reader *r) {
     c->more_layers = nextn > 0;
     return (!has_key(r, "ssm_multipliers") || read_multipliers(r)) &&
            (!has_key(r, "full_attn_idxs") || read_lfm2_ffn(r)) &&
+           (!has_key(r, "floor_scale") || read_llama4(r)) &&
            (!has_key(r, "num_shared_expert") || read_hunyuan_experts(r)) &&
            (!has_key(r, "moe_layer_end_index") || check_last_expert_layer(r));
 }

@@ -52,6 +52,8 @@ static bool check_rope_keys(const struct rope_reader *p) {
                                         "alpha",
                                         "long_factor",
                                         "short_factor",
+                                        "short_mscale", // PhiMoE's, which are equal
+                                        "long_mscale",
                                         "partial_rotary_factor",
                                         "mrope_section", // of positions of images; those of text are equal
                                         "mrope_interleaved",
@@ -96,9 +98,15 @@ static bool read_yarn(struct rope_reader *p) {
         jdoc_bad(p->r->j, p->r->err, "key truncate of the scaling of RoPE is missing, expected false");
         return false;
     }
-    if (isnan(attention) && mscale != 0 && all != 0)
-        attention = yarn_mscale(p->factor, mscale) / yarn_mscale(p->factor, all);
-    if (!isnan(attention) && attention != implied) // ours multiplies what the factor implies
+    if (isnan(attention))
+        attention =
+            mscale != 0 && all != 0 ? yarn_mscale(p->factor, mscale) / yarn_mscale(p->factor, all) : implied;
+    if (c->rope_dim) { // DeepSeek: scores get the part of mscale_all_dim
+        if (all != 0)
+            hf_add_float(p->r, "rope.scaling.yarn_log_multiplier", 0.1 * all, "mscale_all_dim");
+        implied = all != 0 ? 1 : implied;
+    }
+    if (attention != implied) // ours multiplies what the factor implies
         hf_add_float(p->r, "rope.scaling.attn_factor", attention / implied, "attention_factor");
     add_scaling(p, "yarn");
     if (p->factor * p->original > (double)c->context) // Qwen's files keep the context before scaling
@@ -129,8 +137,11 @@ static const float *read_factors(const struct rope_reader *p, const char *key, i
 static bool read_longrope(const struct rope_reader *p) {
     struct hf_config *c = p->r->c;
     double attention = NAN, factor = p->factor > 0 ? p->factor : (double)c->context / p->original;
+    double far = NAN;
     int64_t count;
-    if (!read_rope_number(p, "attention_factor", &attention) ||
+    bool own = hf_key_find(c->family, view_of("router_jitter_noise"));
+    if (!read_rope_number(p, own ? "short_mscale" : "attention_factor", &attention) ||
+        !read_rope_number(p, "long_mscale", &far) ||
         !(c->short_factors = read_factors(p, "short_factor", &c->num_factors)) ||
         !(c->long_factors = read_factors(p, "long_factor", &count)))
         return false;
@@ -139,12 +150,31 @@ static bool read_longrope(const struct rope_reader *p) {
                  (long long)c->num_factors, (long long)count);
         return false;
     }
+    if (own && far != attention) {
+        jdoc_bad(p->r->j, p->r->err, "short_mscale is %g and long_mscale %g, expected the same", attention,
+                 far);
+        return false;
+    }
     if (isnan(attention))
         attention = factor <= 1 ? 1 : sqrt(1 + log(factor) / log(p->original));
     if (attention != 1)
         hf_add_float(p->r, "rope.scaling.attn_factor", attention, "attention_factor");
     hf_add_int(p->r, "rope.scaling.original_context_length", (int64_t)p->original,
                "original_max_position_embeddings");
+    return true;
+}
+
+// Gemma 4: pairs behind a part of the head, of whose whole size frequencies are made, stay as they are.
+static bool read_proportional(const struct rope_reader *p) {
+    struct hf_config *c = p->r->c;
+    double part = 1;
+    if (!read_rope_number(p, "partial_rotary_factor", &part))
+        return false;
+    float *v = hf_alloc(p->r->keys, (size_t)c->head_dim / 2 * sizeof *v);
+    c->num_factors = c->head_dim / 2;
+    for (int64_t i = 0; v && i < c->num_factors; i++)
+        v[i] = i < (int64_t)(part * (double)c->head_dim / 2) ? 1 : 1e30f; // as llama.cpp writes it
+    c->freq_factors = v;
     return true;
 }
 
@@ -177,6 +207,8 @@ static bool read_rope_type(struct rope_reader *p) {
         add_scaling(p, "linear");
         return true;
     }
+    if (r->c->window_dim > 0 && jdoc_is(r->j, type.v, "proportional"))
+        return read_proportional(p);
     return hf_refuse_value(r, key, type, "default, linear, dynamic, yarn, llama3 or longrope");
 }
 
@@ -195,7 +227,8 @@ bool hf_read_rope(struct hf_reader *r) {
     p.dict = f.v;
     if (!check_rope_keys(&p) || !hf_read_number(r, "rope_theta", &p.theta) ||
         !hf_read_number(r, "rotary_emb_base", &p.theta) || !hf_read_number(r, "rotary_pct", &part) ||
-        !read_rope_number(&p, "rope_theta", &p.theta) || !read_rope_number(&p, "factor", &p.factor) ||
+        !hf_read_number(r, "global_rope_theta", &p.theta) || !read_rope_number(&p, "rope_theta", &p.theta) ||
+        !read_rope_number(&p, "factor", &p.factor) ||
         !hf_read_number(r, "original_max_position_embeddings", &p.original) ||
         !read_rope_number(&p, "original_max_position_embeddings", &p.original) ||
         !hf_read_number(r, "partial_rotary_factor", &part) ||
@@ -218,7 +251,11 @@ bool hf_read_rope(struct hf_reader *r) {
         hf_add_float(r, "rope.freq_base_swa", local.theta, "rope_theta of sliding_attention");
     hf_add_float(r, "rope.freq_base", p.theta, "rope_theta");
     hf_add_int(r, "context_length", r->c->context, "max_position_embeddings");
-    if (!isnan(part) && part != 1) {
+    if (r->c->rope_dim) {
+        hf_add_int(r, "rope.dimension_count", r->c->rope_dim, "qk_rope_head_dim");
+        return true;
+    }
+    if (!isnan(part) && part != 1 && !r->c->freq_factors) {
         if (r->c->family->adjacent) {
             jdoc_bad(r->j, r->err, "partial_rotary_factor is %g, expected 1 for model_type %s", part,
                      r->c->family->model_type);

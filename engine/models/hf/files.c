@@ -57,6 +57,13 @@ static bool link_is_allowed(const struct hf_files *d, const char *target) {
 static int open_inside(const struct hf_files *d, const char *name, struct err *err) {
     const int flags = O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW; // NONBLOCK: a FIFO must not hang us
     char link[PATH_MAX], target[PATH_MAX];
+    const char *slash = strchr(name, '/');
+    struct stat st;
+    snprintf(link, sizeof link, "%.*s", slash ? (int)(slash - name) : 0, name);
+    if (slash && (fstatat(d->dir, link, &st, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISDIR(st.st_mode))) {
+        errno = ENOENT; // a link would lead anywhere
+        return -1;
+    }
     int fd = openat(d->dir, name, flags);
     if (fd >= 0 || errno != ELOOP)
         return fd;
@@ -162,4 +169,14 @@ const char *hf_files_read(const struct hf_files *d, uint64_t at, uint64_t bytes,
         done += n;
     }
     return NULL;
+}
+
+const char *hf_files_read_lines(const struct hf_files *d, uint64_t at, uint64_t stride, uint64_t lines,
+                                uint64_t bytes, void *dst, uint64_t *stopped) {
+    const char *why = NULL;
+    if (bytes == stride)
+        return hf_files_read(d, at, lines * bytes, dst, stopped);
+    for (uint64_t i = 0; i < lines && !why; i++)
+        why = hf_files_read(d, at + i * stride, bytes, (char *)dst + i * bytes, stopped);
+    return why;
 }

@@ -43,5 +43,8 @@ void hf_files_name(const struct hf_files *d, const char *file, char name[JDOC_NA
 // Copies bytes [at, at + bytes) of all files to dst. NULL, or why the byte *stopped cannot be read. Any thread.
 const char *hf_files_read(const struct hf_files *d, uint64_t at, uint64_t bytes, void *dst,
                           uint64_t *stopped);
+// Copies `lines` pieces of `bytes`, `stride` apart, one after the other.
+const char *hf_files_read_lines(const struct hf_files *d, uint64_t at, uint64_t stride, uint64_t lines,
+                                uint64_t bytes, void *dst, uint64_t *stopped);
 // The file in which an address lies, the last one where it lies behind all.
 const struct hf_file *hf_files_at(const struct hf_files *d, uint64_t address);

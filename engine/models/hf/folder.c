@@ -6,6 +6,8 @@
 
 #include "layout.h"
 #include "log.h"
+#include "places.h"
+#include "sentence.h"
 #include "vocab.h"
 
 #include <limits.h>
@@ -49,6 +51,10 @@ static const char *place_in_folder(const struct model_file *f, uint64_t *at) {
     return file->name;
 }
 
+static bool label_in_folder(const struct model_file *f, const char *name, char *buf, size_t size) {
+    return hf_place_label(((const struct folder *)f)->config.family, name, buf, size);
+}
+
 static void close_folder(struct model_file *f) {
     struct folder *d = (struct folder *)f;
     hf_shards_free(&d->shards);
@@ -62,7 +68,7 @@ static void close_folder(struct model_file *f) {
 
 // What is read before the weights: configuration and vocabulary.
 static bool read_keys(struct folder *d, struct err *err) {
-    enum { CONFIG, GENERATION, TOKENIZER, TOKENIZER_CONFIG, SPECIAL_MAP, NUM_TEXTS };
+    enum { CONFIG, GENERATION, TOKENIZER, TOKENIZER_CONFIG, SPECIAL_MAP, QUANTIZATION, NUM_TEXTS };
     static const struct {
         const char *name;
         bool required;
@@ -71,15 +77,18 @@ static bool read_keys(struct folder *d, struct err *err) {
                           {"generation_config.json", false, MAX_SMALL},
                           {"tokenizer.json", true, MAX_VOCAB},
                           {"tokenizer_config.json", false, MAX_SMALL},
-                          {"special_tokens_map.json", false, MAX_SMALL}};
+                          {"special_tokens_map.json", false, MAX_SMALL},
+                          {"hf_quant_config.json", false, MAX_SMALL}};
     struct jdoc j[NUM_TEXTS] = {{.num = 0}};
     struct err missing = {0};
     char *template = NULL;
     bool ok = true;
     for (int i = 0; ok && i < NUM_TEXTS; i++)
         ok = hf_files_json(&d->files, texts[i].name, texts[i].required, texts[i].max, &j[i], err);
-    ok = ok && hf_config_read(&j[CONFIG], j[GENERATION].num ? &j[GENERATION] : NULL, &d->keys, &d->config,
+    ok = ok && hf_config_read(&j[CONFIG], j[GENERATION].num ? &j[GENERATION] : NULL,
+                              j[QUANTIZATION].num ? &j[QUANTIZATION] : NULL, &d->keys, &d->config,
                               err) == STATUS_OK;
+    ok = ok && hf_sentence_read(&d->files, &j[CONFIG], &d->keys, &d->config, err);
     struct hf_vocab_files files = {.tokenizer = &j[TOKENIZER],
                                    .config = j[TOKENIZER_CONFIG].num ? &j[TOKENIZER_CONFIG] : NULL,
                                    .special_map = j[SPECIAL_MAP].num ? &j[SPECIAL_MAP] : NULL};
@@ -106,7 +115,7 @@ static void add_name(struct folder *d) {
 
 static bool fill(struct folder *d, struct err *err) {
     add_name(d);
-    bool ok = read_keys(d, err) && hf_shards_read(&d->shards, &d->files, err);
+    bool ok = read_keys(d, err) && hf_shards_read(&d->shards, &d->files, d->config.dense, err);
     d->file.size = d->files.size;
     if (!ok || !hf_layout_make(&d->layout, &d->file, &d->shards, &d->config, &d->keys, err))
         return false;
@@ -114,13 +123,17 @@ static bool fill(struct folder *d, struct err *err) {
         return err_set(err, STATUS_NOMEM, "%s: out of memory", d->file.name) == STATUS_OK;
     memcpy(d->file.meta, d->keys.items, d->keys.num * sizeof *d->keys.items);
     for (uint64_t i = 0; i < d->keys.num; i++)
-        CHECK(model_file_add_meta(&d->file, i));
+        if (!model_file_add_meta(&d->file, i)) {
+            const struct meta *m = &d->file.meta[i];
+            return hf_files_bad(&d->files, err, "key %s of config.json says what another one says",
+                                m->label ? m->label : m->key.data) == STATUS_OK;
+        }
     snprintf(d->file.format, sizeof d->file.format, "folder of %d files", d->files.num);
     return true;
 }
 
 struct model_file *folder_open(const char *path, struct err *err) {
-    static const struct model_file_ops ops = {read_folder, place_in_folder, close_folder};
+    static const struct model_file_ops ops = {read_folder, place_in_folder, close_folder, label_in_folder};
     struct err local = {0};
     struct folder *d = calloc(1, sizeof *d);
     err = err ? err : &local;

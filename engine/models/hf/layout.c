@@ -49,18 +49,21 @@ static void add_place(void *arg, const struct hf_place *p) {
     l->items[l->num++] = (struct placed){l->source, p->name, p->layer, p->number, p->bias};
 }
 
-static int compare_placed(const void *a, const void *b) {
-    const struct placed *x = a, *y = b;
+static const char *end_of(const struct placed *p) {
+    return p->name->end ? p->name->end : p->bias ? ".bias" : ".weight";
+}
+
+static int compare_tensors(const struct placed *x, const struct placed *y) {
     if (x->layer != y->layer)
         return x->layer < y->layer ? -1 : 1;
     int c = strcmp(x->name->ours, y->name->ours);
-    if (c == 0 && x->bias != y->bias)
-        c = x->bias ? 1 : -1;
-    return c ? c : (x->number > y->number) - (x->number < y->number);
+    return c ? c : strcmp(end_of(x), end_of(y));
 }
 
-static bool same_place(const struct placed *x, const struct placed *y) {
-    return x->layer == y->layer && x->bias == y->bias && strcmp(x->name->ours, y->name->ours) == 0;
+static int compare_placed(const void *a, const void *b) {
+    const struct placed *x = a, *y = b;
+    int c = compare_tensors(x, y);
+    return c ? c : (x->number > y->number) - (x->number < y->number);
 }
 
 static enum dtype dtype_of(enum st_type t) {
@@ -72,9 +75,9 @@ static enum dtype dtype_of(enum st_type t) {
     }
 }
 
-// How many of a tensor's dimensions count its rows: all of a vector and of biases, of blocks of MXFP4 all but two.
+// How many of a tensor's dimensions count its rows: all of a vector and of biases.
 static int row_dims(const struct placed *p, const struct st_tensor *s) {
-    return s->ndim == 1 || p->bias ? s->ndim : s->ndim - 1 - (s->type == ST_U8 && s->ndim == 4);
+    return s->ndim == 1 || p->bias ? s->ndim : s->ndim - 1;
 }
 
 // Whether a tensor has as many rows, and columns, as their order asks for.
@@ -84,6 +87,7 @@ static bool check_rows(const struct maker *d, const struct placed *p, int64_t ro
     int64_t values = c->state_heads * c->state_columns, expected = 0, found = rows;
     switch (p->name->rows) {
     case ROWS_SAME: return true;
+    case ROWS_POSITIONS: expected = c->context + c->skipped_positions; break;
     case ROWS_Q: expected = c->heads * c->head_dim; break;
     case ROWS_K: expected = c->kv_heads * c->head_dim; break;
     case ROWS_GROUPED_Q:
@@ -95,6 +99,8 @@ static bool check_rows(const struct maker *d, const struct placed *p, int64_t ro
     case ROWS_SECOND_HALF: expected = rows / 2 * 2; break;
     case ROWS_VALUES: expected = values; break;
     case ROWS_HEADS: expected = c->state_heads; break;
+    case ROWS_MIXED_QKV:
+    case ROWS_MIXED_GATES: expected = 2 * (c->state_groups * c->state_rows + values); break;
     case ROWS_KEYS_VALUES: expected = 2 * c->state_groups * c->state_rows + values; break;
     case COLUMNS_VALUES:
         expected = values;
@@ -128,6 +134,15 @@ static struct st_tensor flat_tensor(const struct placed *p) {
     return s;
 }
 
+// A tensor whose lines are columns, as of rows.
+static void turn_matrix(struct st_tensor *s) {
+    if (s->ndim < 2)
+        return;
+    int64_t rows = s->shape[s->ndim - 1];
+    s->shape[s->ndim - 1] = s->shape[s->ndim - 2];
+    s->shape[s->ndim - 2] = rows;
+}
+
 // Shapes that the elements have in other words.
 static void reshape(const struct hf_config *c, enum hf_form form, struct tensor *t) {
     if (t->ndim != 1 || form == FORM_SAME || form == FORM_FLAT)
@@ -156,7 +171,7 @@ static bool make_tensor(struct maker *d, const struct placed *p, int num, struct
                         struct hf_recipe *recipe, struct err *err) {
     const struct st_tensor *s = p->source->tensor;
     const struct hf_config *c = d->config;
-    const char *end = p->name->end ? p->name->end : p->bias ? ".bias" : ".weight";
+    const char *end = end_of(p);
     bool stacked = strchr(p->name->theirs, '#') != NULL;
     for (int i = 0; i < num; i++) {
         const struct st_tensor *o = p[i].source->tensor;
@@ -179,7 +194,21 @@ static bool make_tensor(struct maker *d, const struct placed *p, int num, struct
                               NAME(s->name), s->ndim, TENSOR_MAX_DIMS - stacked),
                false;
     enum hf_rows rows = p->name->rows;
-    const struct st_tensor flat = flat_tensor(p);
+    const struct hf_source **sources = hf_alloc(d->keys, (size_t)num * sizeof *sources);
+    char *name = p->layer < 0 ? hf_text(d->keys, "%s%s", p->name->ours, end)
+                              : hf_text(d->keys, "blk.%d.%s%s", p->layer, p->name->ours, end);
+    if (!name || !sources)
+        return err_set(err, STATUS_NOMEM, "%s: out of memory for tensors", d->file->name), false;
+    for (int i = 0; i < num; i++)
+        sources[i] = p[i].source;
+    struct st_tensor flat = flat_tensor(p);
+    *recipe = (struct hf_recipe){.sources = sources, .num = num};
+    struct hf_quant *q = &recipe->quant;
+    if (!hf_quantized_make(d->shards, c, d->keys, sources, num, &flat, q, d->file, err))
+        return false;
+    bool turned = q->scheme == HF_PLAIN && p->name->turned && !p->bias;
+    if (turned)
+        turn_matrix(&flat);
     s = &flat;
     ndim = s->ndim + stacked;
     int dims = row_dims(p, s);
@@ -187,20 +216,23 @@ static bool make_tensor(struct maker *d, const struct placed *p, int num, struct
         return false;
     if ((rows == ROWS_Q || rows == ROWS_K) && !c->family->adjacent)
         rows = ROWS_SAME;
-    bool norm = ends_with(p->name->ours, "norm") && !p->bias, floats = dtype_of(s->type) != DTYPE_COUNT;
+    bool plain = q->scheme == HF_PLAIN, norm = ends_with(p->name->ours, "norm") && !p->bias,
+         floats = dtype_of(s->type) != DTYPE_COUNT;
+    if (!plain && (weight_factor(c, p->name->factor) != 1 || rows == COLUMNS_VALUES))
+        return model_file_bad(d->file, err,
+                              "tensor %.*s of type %s: quantised ones are not supported yet here",
+                              NAME(s->name), st_type_name(s->type)),
+               false;
     bool router = ends_with(p->name->ours, "gate_inp"); // what routes, norms and vectors are F32
     bool conv = ends_with(p->name->ours, "conv") || ends_with(p->name->ours, "conv1d");
-    bool widens = floats && (s->ndim == 1 || p->bias || norm || router || conv) && s->type != ST_F32;
-    float plus = floats && norm && c->family->norms_less_one && !p->name->unlike_norms ? 1 : 0;
-    size_t bytes = st_type_bytes(s->type), out_bytes = widens ? 4 : bytes;
-    char *name = p->layer < 0 ? hf_text(d->keys, "%s%s", p->name->ours, end)
-                              : hf_text(d->keys, "blk.%d.%s%s", p->layer, p->name->ours, end);
-    const struct hf_source **sources = hf_alloc(d->keys, (size_t)num * sizeof *sources);
-    if (!name || !sources)
-        return err_set(err, STATUS_NOMEM, "%s: out of memory for tensors", d->file->name), false;
-    *t = (struct model_tensor){
-        .name = view_of(name), .label = s->name, .type_name = widens ? "F32" : st_type_name(s->type)};
-    t->view = (struct tensor){.dtype = widens ? DTYPE_F32 : dtype_of(s->type), .ndim = ndim};
+    bool table = rows == ROWS_POSITIONS || strcmp(p->name->ours, "token_types") == 0;
+    bool vector = s->ndim == 1 || p->bias || norm || router || conv || table;
+    bool widens = floats && !turned && vector && s->type != ST_F32;
+    enum dtype dtype = plain ? widens ? DTYPE_F32 : dtype_of(s->type) : q->dtype;
+    *t = (struct model_tensor){.name = view_of(name),
+                               .label = s->name,
+                               .type_name = dtype == DTYPE_COUNT ? st_type_name(s->type) : dtype_name(dtype)};
+    t->view = (struct tensor){.dtype = dtype, .ndim = ndim};
     for (int i = 0; i < s->ndim; i++)
         t->view.shape[i + stacked] = s->shape[i];
     t->view.shape[stacked + dims - 1] = hf_recipe_rows(c, rows, s->shape[dims - 1]);
@@ -211,49 +243,29 @@ static bool make_tensor(struct maker *d, const struct placed *p, int num, struct
     }
     if (stacked)
         t->view.shape[0] = num;
-    uint64_t row = s->bytes / (uint64_t)rows_in;
-    t->elements = row / bytes * (uint64_t)rows_out * (uint64_t)num;
-    t->bytes = t->elements * out_bytes;
-    for (int i = 0; i < num; i++)
-        sources[i] = p[i].source;
-    *recipe = (struct hf_recipe){.bytes = t->bytes,
-                                 .sources = sources,
-                                 .num = num,
-                                 .rows = rows,
-                                 .row_bytes = row,
-                                 .out_row_bytes = row / bytes * out_bytes,
-                                 .out_rows = rows_out,
-                                 .matrix_rows = t->view.shape[stacked + dims - 1],
-                                 .type = s->type,
-                                 .widens = widens,
-                                 .decays = floats && p->name->decay,
-                                 .plus = plus,
-                                 .times = floats ? weight_factor(c, p->name->factor) : 1};
+    uint64_t bytes = st_type_bytes(s->type), row = plain ? s->bytes / (uint64_t)rows_in : 0,
+             cols = plain ? row / bytes : (uint64_t)q->cols;
+    recipe->rows = rows;
+    recipe->row_bytes = row;
+    recipe->out_row_bytes = plain ? cols * (widens ? 4 : bytes) : q->out_row_bytes;
+    recipe->out_rows = rows_out;
+    recipe->matrix_rows = t->view.shape[stacked + dims - 1];
+    recipe->type = s->type;
+    recipe->widens = widens;
+    recipe->turned = turned;
+    recipe->source_rows = (uint64_t)s->shape[dims - 1];
+    recipe->decays = floats && p->name->decay;
+    recipe->plus = floats && norm && c->family->norms_less_one && !p->name->unlike_norms ? 1 : 0;
+    recipe->times = floats ? weight_factor(c, p->name->factor) : 1;
+    t->elements = cols * (uint64_t)rows_out * (uint64_t)num;
+    t->bytes = recipe->bytes = recipe->out_row_bytes * (uint64_t)rows_out * (uint64_t)num;
     reshape(c, p->name->form, &t->view);
-    struct hf_quant *q = &recipe->quant;
-    if (!hf_quantized_make(d->shards, c, d->keys, sources, num, q, d->file, err))
-        return false;
-    if (q->scheme != HF_PLAIN && (weight_factor(c, p->name->factor) != 1 || rows == COLUMNS_VALUES))
-        return model_file_bad(d->file, err,
-                              "tensor %.*s of type %s: quantised ones are not supported yet here",
-                              NAME(s->name), st_type_name(s->type)),
-               false;
-    if (q->scheme != HF_PLAIN) {
-        t->view.dtype = q->dtype;
-        t->type_name = dtype_name(q->dtype);
-        while (t->view.ndim > dims + 1 + stacked)
-            t->view.shape[--t->view.ndim] = 0;
-        t->view.shape[dims + stacked] = q->cols;
-        recipe->out_row_bytes = q->out_row_bytes;
-        t->elements = (uint64_t)q->cols * (uint64_t)recipe->out_rows * (uint64_t)num;
-        t->bytes = recipe->bytes = q->out_row_bytes * (uint64_t)recipe->out_rows * (uint64_t)num;
-    }
     return true;
 }
 
 // Gives a tensor its address: in its file, or behind all files where it is made as it is read.
 static void place_tensor(struct maker *d, struct model_tensor *t, struct hf_recipe recipe, uint64_t *end) {
-    bool made = recipe.quant.scheme != HF_PLAIN || recipe.memory || recipe.num > 1 ||
+    bool made = recipe.turned || recipe.quant.scheme != HF_PLAIN || recipe.memory || recipe.num > 1 ||
                 recipe.rows != ROWS_SAME || hf_recipe_changes_elements(&recipe);
     if (!made) {
         t->offset = recipe.sources[0]->address;
@@ -279,9 +291,9 @@ static bool make_tensors(struct maker *d, struct placing *l, struct err *err) {
     if (l->num)
         qsort(l->items, l->num, sizeof *l->items, compare_placed);
     for (size_t i = 0, k; i < l->num; i = k, num++)
-        for (k = i + 1; k < l->num && same_place(&l->items[i], &l->items[k]);)
+        for (k = i + 1; k < l->num && compare_tensors(&l->items[i], &l->items[k]) == 0;)
             k++;
-    uint64_t extra = d->config->short_factors ? 2 : 0;
+    uint64_t extra = d->config->short_factors ? 2 : d->config->freq_factors != NULL;
     if (model_file_room(d->file, d->keys->num, num + extra, err))
         return false;
     if (!(d->layout->recipes = calloc((size_t)(num + extra) + 1, sizeof *d->layout->recipes)))
@@ -289,24 +301,21 @@ static bool make_tensors(struct maker *d, struct placing *l, struct err *err) {
     struct model_tensor *t = d->file->tensors;
     for (size_t i = 0, k; i < l->num; i = k, t++) {
         struct hf_recipe recipe;
-        for (k = i + 1; k < l->num && same_place(&l->items[i], &l->items[k]);)
+        for (k = i + 1; k < l->num && compare_tensors(&l->items[i], &l->items[k]) == 0;)
             k++;
         if (!make_tensor(d, &l->items[i], (int)(k - i), t, &recipe, err))
             return false;
         place_tensor(d, t, recipe, &end);
     }
-    if (extra) {
+    if (d->config->freq_factors)
+        memory_tensor(d, t, "rope_freqs.weight", d->config->freq_factors, &end);
+    if (d->config->short_factors) {
         memory_tensor(d, t, "rope_factors_short.weight", d->config->short_factors, &end);
         memory_tensor(d, t + 1, "rope_factors_long.weight", d->config->long_factors, &end);
     }
     for (uint64_t i = 0; i < num + extra; i++)
         CHECK(model_file_add_tensor(d->file, i));
     return true;
-}
-
-static bool ends_with_view(struct text_view s, const char *end) {
-    size_t n = strlen(end);
-    return s.len >= n && memcmp(s.data + s.len - n, end, n) == 0;
 }
 
 static bool place_all(struct maker *d, struct err *err) {
@@ -319,8 +328,7 @@ static bool place_all(struct maker *d, struct err *err) {
         size_t before = l.num;
         if (hf_quantized_is_part(d->shards, name))
             continue;
-        if (ends_with_view(name, "_packed"))
-            name.len -= strlen("_packed");
+        name = hf_quantized_stem(name);
         enum hf_part part = hf_places(d->config->family, name, add_place, &l);
         if (d->config->more_layers && hf_name_layer(d->config->family, name) >= d->config->layers) {
             l.num = before; // of speculation, as are those of HF_OTHER

@@ -19,6 +19,10 @@ enum hf_rows { // which rows of a tensor become ours, and in which order
     ROWS_HEADS,       // one row of each head
     ROWS_KEYS_VALUES, // those of values, behind those of queries and keys
     COLUMNS_VALUES,   // the columns of each head
+    // Of each group of recurrent layers the file has the rows of queries, keys, values and gates.
+    ROWS_MIXED_QKV, // queries, keys and values of all groups
+    ROWS_MIXED_GATES,
+    ROWS_POSITIONS, // but the first, hf_config.skipped_positions
 };
 
 enum hf_form { // which shape ours has
@@ -53,4 +57,5 @@ struct hf_name { // a list ends with one without names
     const char *end;   // of ours; NULL: that of theirs, ".weight" or ".bias"
     bool decay;        // ours are -exp(theirs)
     bool unlike_norms; // stored as it is, whatever hf_family.norms_less_one says
+    bool turned;       // a line for each column
 };

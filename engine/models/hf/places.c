@@ -10,6 +10,7 @@ static const struct hf_name whole_names[] = {
     {"model.embed_tokens", .ours = "token_embd"},
     {"model.norm", .ours = "output_norm"},
     {"lm_head", .ours = "output"},
+    {"score", .ours = "cls.output"},
     {.theirs = NULL},
 };
 
@@ -88,6 +89,18 @@ static bool find_places(const struct hf_name *names, struct text_view s, struct 
     return found;
 }
 
+// The places of a tensor, without ".weight" and the like, of the language model.
+static bool find_text_places(const struct hf_family *f, struct text_view tensor, struct hf_place place,
+                             void (*fn)(void *arg, const struct hf_place *place), void *arg) {
+    struct text_view rest = tensor;
+    if (take_prefix(&rest, "model.") && take_prefix(&rest, f->layers ? f->layers : "layers."))
+        return take_number(&rest, &place.layer) && take_prefix(&rest, ".") &&
+               (find_places(f->names, rest, &place, fn, arg) ||
+                find_places(layer_names, rest, &place, fn, arg));
+    return find_places(f->whole, tensor, &place, fn, arg) ||
+           find_places(whole_names, tensor, &place, fn, arg);
+}
+
 enum hf_part hf_places(const struct hf_family *f, struct text_view tensor,
                        void (*fn)(void *arg, const struct hf_place *place), void *arg) {
     static const char *const others[] = {"vision_tower.",          "vision_model.",  "visual.",
@@ -110,14 +123,12 @@ enum hf_part hf_places(const struct hf_family *f, struct text_view tensor,
         take_prefix(&tensor, "language_model.");
     if (!take_end(&tensor, ".weight"))
         place.bias = take_end(&tensor, ".bias");
-    bool found;
-    if (take_prefix(&tensor, "model.layers."))
-        found = take_number(&tensor, &place.layer) && take_prefix(&tensor, ".") &&
-                (find_places(f->names, tensor, &place, fn, arg) ||
-                 find_places(layer_names, tensor, &place, fn, arg));
-    else
-        found = find_places(f->whole, tensor, &place, fn, arg) ||
-                find_places(whole_names, tensor, &place, fn, arg);
+    bool found = find_text_places(f, tensor, place, fn, arg);
+    if (!found && tensor.len < sizeof plain - 8) { // saved without the head, and so without "model."
+        char full[256];
+        int n = snprintf(full, sizeof full, "model.%.*s", (int)tensor.len, tensor.data);
+        found = find_text_places(f, (struct text_view){full, (size_t)n}, place, fn, arg);
+    }
     return found ? HF_TEXT : HF_UNKNOWN;
 }
 
@@ -126,4 +137,46 @@ int hf_name_layer(const struct hf_family *f, struct text_view tensor) {
     (void)(take_prefix(&tensor, "model.language_model.") || (f->prefix && take_prefix(&tensor, f->prefix)) ||
            take_prefix(&tensor, "model."));
     return take_prefix(&tensor, "layers.") && take_number(&tensor, &layer) ? layer : -1;
+}
+
+// ---- from ours to theirs
+
+// Whether a name of the folder has nothing behind it: a parameter of no module, as experts of one tensor.
+static bool is_bare(const struct hf_name *n) {
+    size_t len = strlen(n->theirs);
+    bool experts =
+        (strstr(n->theirs, ".experts.") || strncmp(n->theirs, "experts.", 8) == 0) && !strchr(n->theirs, '#');
+    return n->end || experts || (len > 5 && strcmp(n->theirs + len - 5, "sinks") == 0);
+}
+
+static bool write_label(const struct hf_name *names, const char *before, const char *base, const char *end,
+                        char *buf, size_t size) {
+    for (; names && names->theirs; names++) {
+        const char *their_end = is_bare(names) ? "" : end, *hash = strchr(names->theirs, '#');
+        size_t len = strlen(names->ours);
+        if (len == 0 || strncmp(base, names->ours, len) != 0 ||
+            strcmp(base + len, names->end ? names->end : end) != 0)
+            continue;
+        int until = hash ? (int)(hash - names->theirs) : (int)strlen(names->theirs);
+        snprintf(buf, size, "%s%.*s%s%s%s", before, until, names->theirs, hash ? "0" : "",
+                 hash ? hash + 1 : "", their_end);
+        return true;
+    }
+    return false;
+}
+
+bool hf_place_label(const struct hf_family *f, const char *ours, char *buf, size_t size) {
+    struct text_view rest = {ours, strlen(ours)};
+    const char *dot = strrchr(ours, '.'), *end = dot ? dot : "";
+    char before[64];
+    int layer;
+    if (!take_prefix(&rest, "blk."))
+        return write_label(f->whole, "", ours, end, buf, size) ||
+               write_label(whole_names, "", ours, end, buf, size);
+    if (!take_number(&rest, &layer) || !take_prefix(&rest, "."))
+        return false;
+    snprintf(before, sizeof before, "%s%s%d.", f->prefix ? f->prefix : "model.",
+             f->layers ? f->layers : "layers.", layer);
+    return write_label(f->names, before, rest.data, end, buf, size) ||
+           write_label(layer_names, before, rest.data, end, buf, size);
 }

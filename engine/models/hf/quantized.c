@@ -1,14 +1,13 @@
-// See quantized.h.
+// See quantized.h: which tensors belong to a matrix, and whether they fit. What they mean: dequantize.c.
 #include "quantized.h"
 
-#include "half.h"
-
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { Q4_ELEMENTS = 32, Q4_BYTES = 18, MX_ELEMENTS = 32, MX_BYTES = 17 };
+enum { BLOCK = 32, MX_BYTES = 17, NV_BLOCK = 16 };
 #define NAME(s) (int)((s).len < 96 ? (s).len : 96), (s).data // for %.*s
+
+// ---- names
 
 static bool take_end(struct text_view *s, const char *end) {
     size_t n = strlen(end);
@@ -27,169 +26,265 @@ static const struct hf_source *find_part(const struct hf_shards *shards, struct 
 }
 
 bool hf_quantized_is_part(const struct hf_shards *shards, struct text_view name) {
-    static const char *const ends[] = {"weight_scale_inv", "weight_scale", "weight_shape", "input_scale"};
-    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
-        if (take_end(&name, ends[i]))
-            return find_part(shards, name, "weight") || find_part(shards, name, "weight_packed");
-    return take_end(&name, "_scales") && find_part(shards, name, "_blocks");
+    static const char *const ends[] = {".weight_scale_inv",    ".weight_scale",        ".weight_scale_2",
+                                       ".weight_global_scale", ".weight_zero_point",   ".weight_g_idx",
+                                       ".weight_shape",        ".input_global_scale",  ".input_scale",
+                                       ".input_zero_point",    ".activation_scale_inv"};
+    static const char *const gptq[] = {".qzeros", ".scales", ".g_idx"};
+    static const char *const cached[] = {".k_scale", ".v_scale"}; // of keys and values in a cache of FP8
+    struct text_view base = name;
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++, base = name)
+        if (take_end(&base, ends[i]))
+            return find_part(shards, base, ".weight") || find_part(shards, base, ".weight_packed");
+    for (size_t i = 0; i < sizeof gptq / sizeof *gptq; i++, base = name)
+        if (take_end(&base, gptq[i]))
+            return find_part(shards, base, ".qweight");
+    return take_end(&base, cached[0]) || take_end(&base, cached[1]) ||
+           (take_end(&base, "_scales") && find_part(shards, base, "_blocks"));
 }
 
-// How many scales there are in each direction; false: that fits no matrix of this shape.
-static bool read_blocks(const struct st_tensor *s, int64_t rows, int64_t cols, const struct hf_config *c,
-                        struct hf_quant *q) {
-    int64_t down = s->ndim > 0 ? s->shape[0] : 1, across = s->ndim > 1 ? s->shape[1] : 1;
-    if (s->ndim > 2 || (s->type != ST_F32 && s->type != ST_BF16 && s->type != ST_F16))
+struct text_view hf_quantized_stem(struct text_view name) {
+    if (!take_end(&name, ".qweight"))
+        take_end(&name, "_packed");
+    return name;
+}
+
+// ---- one matrix
+
+struct maker {
+    const struct hf_shards *shards;
+    const struct hf_quantization *config;
+    struct hf_keys *keys;
+    const struct hf_source *const *sources;
+    int num;
+    struct hf_quant *q;
+    struct text_view stem; // of the first
+    const char *end;       // behind it
+};
+
+static struct hf_grid lines(int64_t rows, uint64_t bytes) {
+    return (struct hf_grid){.rows = (uint64_t)rows, .unit = bytes};
+}
+
+static struct hf_grid across(int64_t num, int64_t rows, uint64_t bytes) {
+    return (struct hf_grid){true, (uint64_t)rows, bytes, (uint64_t)num};
+}
+
+// The tensors of all sources that have `end` behind their stem. NULL: the first has none. false: another has none or one of
+// another shape, or no memory.
+static bool find_parts(struct maker *m, const char *end, enum hf_part_kind kind) {
+    if (!find_part(m->shards, m->stem, end))
+        return true;
+    const struct hf_source **parts = hf_alloc(m->keys, (size_t)m->num * sizeof *parts);
+    for (int i = 0; parts && i < m->num; i++) {
+        struct text_view stem = m->sources[i]->tensor->name;
+        take_end(&stem, m->end);
+        const struct st_tensor *first = i ? parts[0]->tensor : NULL, *s;
+        if (!(parts[i] = find_part(m->shards, stem, end)))
+            return false;
+        s = parts[i]->tensor;
+        if (first && (s->type != first->type || s->ndim != first->ndim ||
+                      memcmp(s->shape, first->shape, sizeof s->shape) != 0))
+            return false;
+    }
+    m->q->parts[kind] = parts;
+    m->q->types[kind] = parts ? parts[0]->tensor->type : ST_TYPE_COUNT;
+    return parts != NULL;
+}
+
+static const struct st_tensor *part_of(const struct maker *m, enum hf_part_kind kind) {
+    return m->q->parts[kind] ? m->q->parts[kind][0]->tensor : NULL;
+}
+
+static bool has_shape(const struct st_tensor *s, enum st_type type, int ndim, int64_t rows, int64_t cols) {
+    return s && s->type == type && s->ndim == ndim && s->shape[0] == rows &&
+           (ndim < 2 || s->shape[1] == cols);
+}
+
+static bool is_float(enum st_type type) { return type == ST_F32 || type == ST_BF16 || type == ST_F16; }
+
+// Scales in lines of rows: how many there are in each direction. false: that fits no matrix of this shape.
+static bool fit_scales(struct maker *m, int64_t rows, int64_t cols) {
+    struct hf_quant *q = m->q;
+    const struct st_tensor *s = part_of(m, HF_SCALES);
+    if (!s || s->ndim > 2 || !is_float(s->type))
         return false;
-    q->scale_cols = across;
-    q->block_rows = down == 1 ? rows : down == rows ? 1 : c->block_rows;
-    q->block_cols = across == 1                                ? cols
-                    : cols % across == 0 && q->block_rows == 1 ? cols / across
-                                                               : c->block_cols;
-    return q->block_rows > 0 && q->block_cols > 0 && (rows + q->block_rows - 1) / q->block_rows == down &&
-           (cols + q->block_cols - 1) / q->block_cols == across;
+    int64_t down = s->ndim > 0 ? s->shape[0] : 1, num = s->ndim > 1 ? s->shape[1] : 1;
+    if (down < 1 || num < 1)
+        return false;
+    int64_t block_rows = down == 1 ? rows : down == rows ? 1 : m->config->block_rows;
+    q->num_scales = num;
+    q->block_cols = num == 1 ? cols : cols % num == 0 && block_rows == 1 ? cols / num : m->config->block_cols;
+    if (block_rows < 1 || q->block_cols < 1 || (rows - 1) / block_rows + 1 != down ||
+        (cols - 1) / q->block_cols + 1 != num)
+        return false;
+    q->grids[HF_SCALES] = lines(block_rows, (uint64_t)num * st_type_bytes(s->type));
+    return true;
 }
 
-// MXFP4: blocks (…, rows, blocks of a row, 16) with scales of the same shape but for the last.
-static bool make_mx(const struct hf_shards *shards, struct hf_keys *keys, const struct hf_source *source,
-                    struct hf_quant *q, const struct model_file *f, struct err *err) {
-    const struct st_tensor *s = source->tensor, *e;
-    struct text_view base = s->name;
-    take_end(&base, "_blocks");
-    int n = s->ndim - 1;
-    q->scales = hf_alloc(keys, sizeof *q->scales);
-    if (!q->scales)
-        return err_set(err, STATUS_NOMEM, "%s: out of memory for tensors", f->name), false;
-    q->scales[0] = find_part(shards, base, "_scales");
-    e = q->scales[0] ? q->scales[0]->tensor : NULL;
-    if (!e || e->type != ST_U8 || e->ndim != n || memcmp(e->shape, s->shape, (size_t)n * sizeof *s->shape) ||
-        s->shape[n] != MX_ELEMENTS / 2)
-        return model_file_bad(f, err, "tensor %.*s: expected blocks of 16 bytes, and _scales that fit them",
-                              NAME(s->name)),
-               false;
-    q->scheme = HF_MXFP4;
-    q->dtype = DTYPE_MXFP4;
-    q->scale_cols = s->shape[n - 1];
-    q->block_rows = 1;
-    q->cols = q->scale_cols * MX_ELEMENTS;
-    q->row_bytes = (uint64_t)q->scale_cols * MX_ELEMENTS / 2;
-    q->out_row_bytes = (uint64_t)q->scale_cols * MX_BYTES;
+// The type of s * (q - z): blocks where they hold it.
+static enum dtype type_of_integers(const struct hf_quant *q, bool small, bool symmetric) {
+    enum st_type scales = q->types[HF_SCALES];
+    bool blocks =
+        q->cols % BLOCK == 0 && q->block_cols % BLOCK == 0 && !q->parts[HF_ORDER] && scales != ST_F32;
+    if (blocks && symmetric)
+        return small ? DTYPE_Q4_0 : DTYPE_Q8_0;
+    if (blocks && small)
+        return DTYPE_Q8_0;
+    return scales == ST_F16 ? DTYPE_F16 : DTYPE_BF16;
+}
+
+// FP8 and int8 as they are.
+static bool make_bytes(struct maker *m, const struct st_tensor *s) {
+    struct hf_quant *q = m->q;
+    int64_t rows = s->shape[0], cols = s->shape[1];
+    q->scheme = s->type == ST_I8 ? HF_INT8 : HF_FP8;
+    if (!find_parts(m, ".weight_scale_inv", HF_SCALES) ||
+        (!q->parts[HF_SCALES] && !find_parts(m, ".weight_scale", HF_SCALES)) || !fit_scales(m, rows, cols) ||
+        !find_parts(m, ".weight_zero_point", HF_ZEROS))
+        return false;
+    q->cols = cols;
+    q->grid = lines(1, (uint64_t)cols);
+    q->dtype = q->scheme == HF_FP8 ? DTYPE_BF16 : type_of_integers(q, false, !q->parts[HF_ZEROS]);
+    q->grids[HF_ZEROS] = lines((int64_t)q->grids[HF_SCALES].rows, (uint64_t)q->num_scales);
+    const struct st_tensor *scales = part_of(m, HF_SCALES), *zeros = part_of(m, HF_ZEROS);
+    return !zeros || (q->scheme == HF_INT8 && zeros->type == ST_I8 && zeros->ndim == scales->ndim &&
+                      memcmp(zeros->shape, scales->shape, sizeof zeros->shape) == 0);
+}
+
+// Integers of compressed-tensors, in words of 32 bits.
+static bool make_words(struct maker *m, const struct st_tensor *s) {
+    struct hf_quant *q = m->q;
+    int64_t per = m->config->bits ? 32 / m->config->bits : 8, rows = s->shape[0], cols = per * s->shape[1];
+    q->scheme = HF_WORDS;
+    q->bits = (int)(32 / per);
+    if (!find_parts(m, ".weight_scale", HF_SCALES) || !fit_scales(m, rows, cols) ||
+        !find_parts(m, ".weight_zero_point", HF_ZEROS) || !find_parts(m, ".weight_g_idx", HF_ORDER))
+        return false;
+    q->cols = cols;
+    q->grid = lines(1, (uint64_t)cols / (uint64_t)per * 4);
+    q->grids[HF_ZEROS] = lines(per, (uint64_t)q->num_scales * 4);
+    q->grids[HF_ORDER] = lines(rows, (uint64_t)cols * 4);
+    q->dtype = type_of_integers(q, q->bits == 4, !q->parts[HF_ZEROS]);
+    return (!q->parts[HF_ZEROS] ||
+            has_shape(part_of(m, HF_ZEROS), ST_I32, 2, (rows - 1) / per + 1, q->num_scales)) &&
+           (!q->parts[HF_ORDER] || has_shape(part_of(m, HF_ORDER), ST_I32, 1, cols, 0));
+}
+
+// GPTQ and AWQ: a line for columns, rows across.
+static bool make_turned(struct maker *m, const struct st_tensor *s) {
+    struct hf_quant *q = m->q;
+    bool gptq = m->config->method == HF_GPTQ;
+    int64_t per = 32 / m->config->bits, cols = gptq ? per * s->shape[0] : s->shape[0],
+            rows = gptq ? s->shape[1] : per * s->shape[1], group = m->config->group ? m->config->group : cols,
+            groups = (cols - 1) / group + 1;
+    q->scheme = gptq ? HF_WORDS_GPTQ : HF_WORDS_AWQ;
+    q->bits = (int)m->config->bits;
+    q->symmetric = m->config->symmetric;
+    q->less_one = m->config->less_one;
+    q->num_scales = groups;
+    q->block_cols = group;
+    q->cols = cols;
+    if (!find_parts(m, ".scales", HF_SCALES) || !find_parts(m, ".qzeros", HF_ZEROS) ||
+        !find_parts(m, ".g_idx", HF_ORDER))
+        return false;
+    const struct st_tensor *scales = part_of(m, HF_SCALES);
+    if (!scales || !is_float(scales->type) || !has_shape(scales, scales->type, 2, groups, rows) ||
+        !has_shape(part_of(m, HF_ZEROS), ST_I32, 2, groups, rows / per) || rows % per ||
+        (part_of(m, HF_ORDER) && !has_shape(part_of(m, HF_ORDER), ST_I32, 1, cols, 0)))
+        return false;
+    q->grid = across(s->shape[0], gptq ? 1 : per, 4);
+    q->grids[HF_SCALES] = across(groups, 1, st_type_bytes(scales->type));
+    q->grids[HF_ZEROS] = across(groups, per, 4);
+    q->grids[HF_ORDER] = lines(rows, (uint64_t)cols * 4);
+    // An order that is said to be none is compared with that, as it is read.
+    const struct hf_source **order = q->parts[HF_ORDER];
+    if (!m->config->ordered)
+        q->parts[HF_ORDER] = NULL;
+    q->dtype = type_of_integers(q, q->bits == 4, q->symmetric);
+    q->parts[HF_ORDER] = order;
     return true;
+}
+
+// E2M1, two to a byte: MXFP4, or NVFP4 with scales of E4M3 and one of all. gpt-oss has those of several matrices as one, in
+// blocks: dimensions one more.
+static bool make_fp4(struct maker *m, const struct st_tensor *s) {
+    struct hf_quant *q = m->q;
+    bool blocks = s->ndim == 4, twice = false;
+    int n = blocks ? 3 : 1; // dimensions before those of columns
+    int64_t rows = 1, bytes = blocks ? s->shape[2] * s->shape[3] : s->shape[1];
+    for (int i = 0; i < n - blocks; i++)
+        rows *= s->shape[i]; // of a tensor that has as many elements: no overflow
+    q->scheme = HF_FP4;
+    q->cols = 2 * bytes;
+    q->grid = lines(1, (uint64_t)bytes);
+    if (!find_parts(m, blocks ? "_scales" : ".weight_scale", HF_SCALES) || !part_of(m, HF_SCALES))
+        return false;
+    const struct st_tensor *e = part_of(m, HF_SCALES);
+    bool mx = e->type == ST_U8 || e->type == ST_F8_E8M0;
+    q->dtype = mx ? DTYPE_MXFP4 : DTYPE_BF16;
+    q->block_cols = mx ? BLOCK : NV_BLOCK;
+    q->num_scales = q->cols / q->block_cols;
+    q->grids[HF_SCALES] = lines(1, (uint64_t)q->num_scales);
+    q->grids[HF_GLOBAL] = lines(rows, 4);
+    if (blocks)
+        return mx && s->shape[3] == BLOCK / 2 && e->ndim == 3 &&
+               memcmp(e->shape, s->shape, 3 * sizeof *s->shape) == 0;
+    if (q->cols % q->block_cols || !has_shape(e, mx ? e->type : ST_F8_E4M3, 2, rows, q->num_scales))
+        return false;
+    if (mx)
+        return true;
+    q->divides = find_part(m->shards, m->stem, ".weight_global_scale") != NULL;
+    twice = q->divides && find_part(m->shards, m->stem, ".weight_scale_2");
+    if (twice || !find_parts(m, q->divides ? ".weight_global_scale" : ".weight_scale_2", HF_GLOBAL))
+        return false;
+    const struct st_tensor *g = part_of(m, HF_GLOBAL);
+    return g && g->type == ST_F32 && g->bytes == 4;
 }
 
 bool hf_quantized_make(const struct hf_shards *shards, const struct hf_config *c, struct hf_keys *keys,
-                       const struct hf_source *const *sources, int num, struct hf_quant *q,
-                       const struct model_file *f, struct err *err) {
-    const struct st_tensor *s = sources[0]->tensor;
-    struct text_view base = s->name;
-    bool packed = take_end(&base, "_packed") && s->type == ST_I32 && s->ndim == 2;
+                       const struct hf_source *const *sources, int num, struct st_tensor *s,
+                       struct hf_quant *q, const struct model_file *f, struct err *err) {
+    struct maker m = {shards, &c->quantization, keys, sources, num, q, s->name, ".weight"};
+    bool turned = take_end(&m.stem, ".qweight"), packed = !turned && take_end(&m.stem, ".weight_packed"),
+         blocks = s->ndim == 4 && s->type == ST_U8 && take_end(&m.stem, "_blocks"), ok = false;
+    m.end = turned ? ".qweight" : packed ? ".weight_packed" : blocks ? "_blocks" : ".weight";
     *q = (struct hf_quant){.scheme = HF_PLAIN};
-    if (s->type == ST_U8 && s->ndim == 4)
-        return make_mx(shards, keys, sources[0], q, f, err);
-    if (!packed && !(s->ndim == 2 && (s->type == ST_F8_E4M3 || s->type == ST_I8)))
+    if (!turned && !packed && !blocks)
+        take_end(&m.stem, ".weight");
+    bool small = s->type == ST_F8_E4M3 || s->type == ST_I8 || s->type == ST_U8;
+    if (!turned && !packed && !blocks && (s->ndim != 2 || !small))
         return true;
-    int64_t cols = packed ? 8 * s->shape[1] : s->shape[1];
-    q->scales = hf_alloc(keys, (size_t)num * sizeof *q->scales);
-    if (!q->scales)
-        return err_set(err, STATUS_NOMEM, "%s: out of memory for tensors", f->name), false;
-    for (int i = 0; i < num; i++) {
-        struct text_view name = sources[i]->tensor->name;
-        take_end(&name, "_packed");
-        q->scales[i] = find_part(shards, name, "_scale_inv");
-        if (!q->scales[i])
-            q->scales[i] = find_part(shards, name, "_scale");
-        if (!q->scales[i] || !read_blocks(q->scales[i]->tensor, s->shape[0], cols, c, q) ||
-            find_part(shards, name, "_zero_point") || find_part(shards, name, "_g_idx"))
-            return model_file_bad(
-                       f, err,
-                       "tensor %.*s of type %s: expected scales (_scale or _scale_inv) that fit it, no "
-                       "zero points and no order of columns",
-                       NAME(name), st_type_name(s->type)),
-                   false;
-    }
-    if (packed && (cols % Q4_ELEMENTS || q->block_cols % Q4_ELEMENTS || q->block_rows != 1))
-        return model_file_bad(f, err,
-                              "tensor %.*s has rows of %lld in groups of %lld, expected multiples of %d",
-                              NAME(s->name), (long long)cols, (long long)q->block_cols, Q4_ELEMENTS),
+    if (turned && c->quantization.method == HF_NO_METHOD)
+        return model_file_bad(f, err, "tensor %.*s: config.json has no quantization_config of gptq or awq",
+                              NAME(s->name)),
                false;
-    q->scheme = packed ? HF_INT4 : HF_SCALED;
-    q->dtype = packed ? DTYPE_Q4_0 : DTYPE_BF16;
-    q->cols = cols;
-    q->row_bytes = s->bytes / (uint64_t)s->shape[0];
-    q->out_row_bytes = dtype_row_bytes(q->dtype, cols);
+    if (blocks)
+        ok = make_fp4(&m, s);
+    else if (s->ndim == 2 && s->type == ST_I32 && (turned || packed))
+        ok = turned ? make_turned(&m, s) : make_words(&m, s);
+    else if (s->ndim == 2 && !turned && s->type == ST_U8)
+        ok = make_fp4(&m, s);
+    else if (s->ndim == 2 && !turned && !packed)
+        ok = make_bytes(&m, s);
+    if (keys->failed)
+        return err_set(err, STATUS_NOMEM, "%s: out of memory for tensors", f->name), false;
+    if (!ok)
+        return model_file_bad(
+                   f, err,
+                   "tensor %.*s of type %s: its scales, zero points or order of columns are missing or do "
+                   "not fit its shape and the quantisation that config.json says",
+                   NAME(s->name), st_type_name(s->type)),
+               false;
+    if (turned)
+        s->shape[0] = q->scheme == HF_WORDS_GPTQ ? s->shape[1] : s->shape[1] * 32 / q->bits;
+    if (blocks)
+        s->shape[--s->ndim] = 0;
+    s->shape[s->ndim - 1] = q->cols;
+    q->out_row_bytes = dtype_row_bytes(q->dtype, q->cols);
     return true;
 }
 
-static float read_scale(const unsigned char *p, enum st_type type, uint64_t i) {
-    uint16_t h;
-    float f;
-    if (type == ST_F32) {
-        memcpy(&f, p + 4 * i, 4);
-        return f;
-    }
-    memcpy(&h, p + 2 * i, 2);
-    return type == ST_F16 ? half_to_float(h) : bf16_to_float(h);
-}
-
-// A row of int4: eight to a word, the first in its lowest bits, each 8 more than it means.
-static const char *make_int4(const struct hf_quant *p, const unsigned char *raw, const unsigned char *scales,
-                             enum st_type type, unsigned char *out) {
-    uint64_t blocks = p->out_row_bytes / Q4_BYTES, span = (uint64_t)p->block_cols / Q4_ELEMENTS;
-    for (uint64_t b = 0; b < blocks; b++, out += Q4_BYTES) {
-        float scale = read_scale(scales, type, b / span);
-        uint16_t half = float_to_half(scale);
-        if (half_to_float(half) != scale)
-            return "a scale is no number of F16, in which the blocks of Q4_0 have theirs";
-        memcpy(out, &half, 2);
-        for (uint64_t i = 0; i < Q4_ELEMENTS / 2; i++) {
-            uint64_t low = b * Q4_ELEMENTS + i, high = low + Q4_ELEMENTS / 2;
-            out[2 + i] = (unsigned char)((raw[low / 2] >> 4 * (low % 2) & 15) |
-                                         (raw[high / 2] >> 4 * (high % 2) & 15) << 4);
-        }
-    }
-    return NULL;
-}
-
-static void make_scaled(const struct hf_quant *p, const unsigned char *raw, const unsigned char *scales,
-                        enum st_type type, enum st_type scale_type, unsigned char *out) {
-    for (uint64_t i = 0; i < p->out_row_bytes / 2; i++) {
-        float q = type == ST_I8 ? (float)(int8_t)raw[i] : e4m3_to_float(raw[i]);
-        uint16_t h = float_to_bf16(q * read_scale(scales, scale_type, i / (uint64_t)p->block_cols));
-        memcpy(out + 2 * i, &h, 2);
-    }
-}
-
-// A row of MXFP4: elements 2i and 2i + 1 share a byte, ours i and i + 16. The exponent is the same.
-static void make_mxfp4(const struct hf_quant *p, const unsigned char *raw, const unsigned char *scales,
-                       unsigned char *out) {
-    for (int64_t b = 0; b < p->scale_cols; b++, raw += MX_ELEMENTS / 2, out += MX_BYTES) {
-        out[0] = scales[b];
-        for (int i = 0; i < MX_ELEMENTS / 2; i++) {
-            int shift = 4 * (i % 2);
-            out[1 + i] = (unsigned char)((raw[i / 2] >> shift & 15) | (raw[8 + i / 2] >> shift & 15) << 4);
-        }
-    }
-}
-
-const char *hf_quantized_row(const struct hf_files *d, const struct hf_quant *q, const struct hf_source *s,
-                             const struct hf_source *scale, uint64_t row, uint64_t skip, uint64_t bytes,
-                             char *dst, uint64_t *stopped) {
-    enum st_type type = scale->tensor->type;
-    uint64_t scale_bytes = (uint64_t)q->scale_cols * st_type_bytes(type);
-    uint64_t scales_at = scale->address + row / (uint64_t)q->block_rows * scale_bytes;
-    unsigned char *raw = malloc((size_t)(q->row_bytes + scale_bytes + q->out_row_bytes));
-    unsigned char *scales = raw + q->row_bytes, *out = scales + scale_bytes;
-    *stopped = s->address + row * q->row_bytes;
-    const char *why = raw ? hf_files_read(d, *stopped, q->row_bytes, raw, stopped) : "out of memory";
-    if (!why)
-        why = hf_files_read(d, scales_at, scale_bytes, scales, stopped);
-    if (!why && q->scheme == HF_MXFP4)
-        make_mxfp4(q, raw, scales, out);
-    if (!why && q->scheme == HF_SCALED)
-        make_scaled(q, raw, scales, s->tensor->type, type, out);
-    if (!why && q->scheme == HF_INT4 && (why = make_int4(q, raw, scales, type, out)))
-        *stopped = scales_at;
-    if (!why)
-        memcpy(dst, out + skip, bytes);
-    free(raw);
-    return why;
+uint64_t hf_quantized_origin(const struct hf_quant *q, const struct hf_source *s, uint64_t row) {
+    return s->address + row / q->grid.rows * q->grid.unit;
 }

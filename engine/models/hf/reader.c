@@ -1,9 +1,13 @@
 #include "reader.h"
 
 #include <math.h>
+#include <string.h>
 
 struct hf_found hf_find_key(const struct hf_reader *r, const char *key) {
     struct hf_found f = {r->j, jdoc_get(r->j, r->text, key)};
+    for (const struct hf_alias *a = r->c->family->aliases; !f.v && a && a->key; a++)
+        if (strcmp(a->key, key) == 0)
+            f.v = jdoc_get(r->j, r->text, a->theirs);
     if (!f.v && r->defaults.num)
         f = (struct hf_found){&r->defaults, jdoc_get(&r->defaults, r->defaults.values, key)};
     return f;

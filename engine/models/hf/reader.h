@@ -38,3 +38,5 @@ void hf_add_int(const struct hf_reader *r, const char *suffix, int64_t v, const 
 // The parts, after sizes. false: err.
 bool hf_read_layers(struct hf_reader *r); // windows, recurrent layers
 bool hf_read_rope(struct hf_reader *r);
+// Before them. modelopt: hf_quant_config.json, NULL where it is absent.
+bool hf_read_quantization(const struct hf_reader *r, const struct jdoc *modelopt);

@@ -19,6 +19,9 @@ int64_t hf_recipe_rows(const struct hf_config *c, enum hf_rows rows, int64_t row
     case ROWS_ODD:
     case ROWS_FIRST_HALF:
     case ROWS_SECOND_HALF: return rows_in / 2;
+    case ROWS_MIXED_QKV: return 2 * c->state_groups * c->state_rows + c->state_heads * c->state_columns;
+    case ROWS_MIXED_GATES: return c->state_heads * c->state_columns;
+    case ROWS_POSITIONS: return rows_in - c->skipped_positions;
     default: return rows_in;
     }
 }
@@ -29,6 +32,24 @@ static uint64_t value_place(const struct hf_config *c, uint64_t i, uint64_t size
     return (head % groups * each + head / groups) * size + i % size;
 }
 
+// The row of a file whose groups have queries, keys, values and gates, each beside the others: of one of the four parts.
+static uint64_t part_row(const struct hf_config *c, int part, uint64_t r) {
+    uint64_t keys = (uint64_t)c->state_rows,
+             values = (uint64_t)(c->state_heads / c->state_groups * c->state_columns);
+    const uint64_t sizes[] = {keys, keys, values, values}, before[] = {0, keys, 2 * keys, 2 * keys + values};
+    return r / sizes[part] * (2 * keys + 2 * values) + before[part] + r % sizes[part];
+}
+
+static uint64_t mixed_row(const struct hf_config *c, const struct hf_recipe *p, uint64_t keys, uint64_t r) {
+    uint64_t matrix = (uint64_t)p->matrix_rows, first = r / matrix * p->source_rows;
+    r %= matrix;
+    if (p->rows == ROWS_MIXED_GATES)
+        return first + part_row(c, 3, r);
+    return first + (r < keys / 2 ? part_row(c, 0, r)
+                    : r < keys   ? part_row(c, 1, r - keys / 2)
+                                 : part_row(c, 2, r - keys));
+}
+
 // The row of the source that becomes row r.
 static uint64_t source_row(const struct hf_config *c, const struct hf_recipe *p, uint64_t r) {
     uint64_t d = (uint64_t)c->head_dim, head = r / d, i = r % d, group = (uint64_t)(c->heads / c->kv_heads);
@@ -36,12 +57,15 @@ static uint64_t source_row(const struct hf_config *c, const struct hf_recipe *p,
     switch (p->rows) {
     case ROWS_SAME:
     case COLUMNS_VALUES: return r;
+    case ROWS_POSITIONS: return r + (uint64_t)c->skipped_positions;
     case ROWS_EVEN: return 2 * r;
     case ROWS_ODD: return 2 * r + 1;
     case ROWS_FIRST_HALF: return r / matrix * 2 * matrix + r % matrix;
     case ROWS_SECOND_HALF: return r / matrix * 2 * matrix + matrix + r % matrix;
     case ROWS_VALUES: return value_place(c, r, (uint64_t)c->state_columns);
     case ROWS_HEADS: return value_place(c, r, 1);
+    case ROWS_MIXED_QKV:
+    case ROWS_MIXED_GATES: return mixed_row(c, p, keys, r);
     case ROWS_KEYS_VALUES: return r < keys ? r : keys + value_place(c, r - keys, (uint64_t)c->state_columns);
     default: break;
     }
@@ -132,17 +156,78 @@ static const char *read_source(const struct hf_files *d, const struct hf_config 
     return why;
 }
 
+// Rows [first, end) of what is made lie in rows [*low, *high] of the source, which one band holds; *end may become less.
+static void find_band(const struct hf_config *c, const struct hf_recipe *p, uint64_t cols, uint64_t first,
+                      uint64_t *end, uint64_t *low, uint64_t *high) {
+    uint64_t most = HF_BAND_ELEMENTS / cols;
+    most = most > HF_BAND_ROWS ? HF_BAND_ROWS : most;
+    *low = *high = source_row(c, p, first);
+    for (uint64_t r = first + 1; r < *end; r++) {
+        uint64_t row = source_row(c, p, r), l = row < *low ? row : *low, h = row > *high ? row : *high;
+        if (h - l >= most) {
+            *end = r;
+            return;
+        }
+        *low = l;
+        *high = h;
+    }
+}
+
+// The same of a source whose lines are columns.
+static const char *read_turned(const struct hf_files *d, const struct hf_config *c, const struct hf_recipe *p,
+                               const struct hf_source *s, uint64_t at, uint64_t bytes, char *dst,
+                               uint64_t *stopped) {
+    const uint64_t size = st_type_bytes(p->type), cols = p->row_bytes / size, row_bytes = p->out_row_bytes;
+    const uint64_t rows = p->source_rows, matrix = rows * p->row_bytes, made = (uint64_t)p->matrix_rows;
+    const char *why = NULL;
+    char *row_made = malloc((size_t)row_bytes);
+    while (row_made && bytes > 0 && !why) {
+        uint64_t row = at / row_bytes, end = (at + bytes - 1) / row_bytes + 1, low, high, n;
+        uint64_t last = (row / made + 1) * made; // of this matrix
+        end = end < last ? end : last;
+        find_band(c, p, cols, row, &end, &low, &high);
+        uint64_t width = (high - low + 1) * size;
+        char *band = malloc((size_t)(width * cols));
+        why = band ? hf_files_read_lines(d, s->address + low / rows * matrix + low % rows * size, rows * size,
+                                         cols, width, band, stopped)
+                   : "out of memory";
+        for (; row < end && !why; row++, at += n, dst += n, bytes -= n) {
+            uint64_t skip = at % row_bytes, from = (source_row(c, p, row) - low) * size;
+            n = row_bytes - skip < bytes ? row_bytes - skip : bytes;
+            for (uint64_t i = 0; i < cols; i++)
+                memcpy(row_made + i * size, band + i * width + from, size);
+            memcpy(dst, row_made + skip, n);
+        }
+        free(band);
+    }
+    free(row_made);
+    return row_made ? why : "out of memory";
+}
+
 // The same of a quantised source, by its number.
 static const char *read_quantized(const struct hf_files *d, const struct hf_config *c,
                                   const struct hf_recipe *p, uint64_t which, uint64_t at, uint64_t bytes,
                                   char *dst, uint64_t *stopped) {
     const char *why = NULL;
-    for (uint64_t n; bytes > 0 && !why; at += n, dst += n, bytes -= n) {
-        uint64_t row = source_row(c, p, at / p->out_row_bytes), skip = at % p->out_row_bytes;
-        n = p->out_row_bytes - skip < bytes ? p->out_row_bytes - skip : bytes;
-        why = hf_quantized_row(d, &p->quant, p->sources[which], p->quant.scales[which], row, skip, n, dst,
-                               stopped);
+    const uint64_t size = p->out_row_bytes;
+    unsigned char *made = malloc((size_t)size);
+    if (!made)
+        return "out of memory";
+    while (bytes > 0 && !why) {
+        uint64_t row = at / size, end = (at + bytes - 1) / size + 1, low, high, n;
+        find_band(c, p, (uint64_t)p->quant.cols, row, &end, &low, &high);
+        struct hf_band *band =
+            hf_band_read(d, &p->quant, p->sources, (int)which, low, high - low + 1, &why, stopped);
+        for (; row < end && !why; row++, at += n, dst += n, bytes -= n) {
+            uint64_t skip = at % size, source = source_row(c, p, row);
+            n = size - skip < bytes ? size - skip : bytes;
+            *stopped = hf_quantized_origin(&p->quant, p->sources[which], source);
+            if (!(why = hf_band_row(band, source, made)))
+                memcpy(dst, made + skip, n);
+        }
+        hf_band_free(band);
     }
+    free(made);
     return why;
 }
 
@@ -156,9 +241,9 @@ const char *hf_recipe_read(const struct hf_files *d, const struct hf_config *c, 
     const char *why = NULL;
     for (uint64_t n; bytes > 0 && !why; at += n, dst += n, bytes -= n) {
         n = each - at % each < bytes ? each - at % each : bytes;
-        why = p->quant.scheme == HF_PLAIN
-                  ? read_source(d, c, p, p->sources[at / each], at % each, n, dst, stopped)
-                  : read_quantized(d, c, p, at / each, at % each, n, dst, stopped);
+        why = p->quant.scheme != HF_PLAIN ? read_quantized(d, c, p, at / each, at % each, n, dst, stopped)
+                                          : (p->turned ? read_turned : read_source)(
+                                                d, c, p, p->sources[at / each], at % each, n, dst, stopped);
     }
     return why;
 }
@@ -168,5 +253,9 @@ uint64_t hf_recipe_origin(const struct hf_config *c, const struct hf_recipe *p, 
         return 0;
     uint64_t each = p->out_row_bytes * (uint64_t)p->out_rows, skip = at % p->out_row_bytes;
     uint64_t row = source_row(c, p, at % each / p->out_row_bytes);
+    if (p->quant.scheme != HF_PLAIN)
+        return hf_quantized_origin(&p->quant, p->sources[at / each], row);
+    if (p->turned)
+        return p->sources[at / each]->address;
     return p->sources[at / each]->address + row * p->row_bytes + skip * p->row_bytes / p->out_row_bytes;
 }

@@ -12,9 +12,11 @@ struct hf_recipe {
     int64_t matrix_rows;               // as made, of each matrix in a source
     uint64_t row_bytes, out_row_bytes; // of a row in the file, and made
     int64_t out_rows;                  // of each source
+    uint64_t source_rows;              // of each matrix in a source
     enum st_type type;                 // of elements in the file
     bool widens;                       // elements become F32
     bool decays;                       // and -exp() of what they were
+    bool turned;                       // a line of the file is a column of a matrix
     float plus, times;                 // more by this; times that, NAN: hf_config.state_factors
     struct hf_quant quant;             // of a quantised matrix
 };

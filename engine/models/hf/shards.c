@@ -1,6 +1,8 @@
 // See shards.h.
 #include "shards.h"
 
+#include "keys.h"
+
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -13,7 +15,7 @@ enum {
 };
 #define NAME(s) (int)((s).len < 96 ? (s).len : 96), (s).data // for %.*s
 
-static bool read_header(struct hf_shards *s, struct hf_files *d, const char *name, struct err *err) {
+bool hf_shards_add(struct hf_shards *s, struct hf_files *d, const char *name, struct err *err) {
     char full[JDOC_NAME_BYTES];
     uint64_t len = 0;
     const struct hf_file *f = hf_files_add(d, name, true, err);
@@ -85,7 +87,7 @@ static bool read_index(struct hf_shards *s, struct hf_files *d, const struct jdo
                 strlen(d->items[i].name) == name.len && memcmp(d->items[i].name, name.data, name.len) == 0;
         char copy[256];
         snprintf(copy, sizeof copy, "%.*s", (int)name.len, name.data);
-        if (!there && !read_header(s, d, copy, err))
+        if (!there && !hf_shards_add(s, d, copy, err))
             return false;
     }
     return true;
@@ -117,12 +119,32 @@ static bool check_index(const struct hf_shards *s, const struct jdoc *j, struct 
     return true;
 }
 
-bool hf_shards_read(struct hf_shards *s, struct hf_files *d, struct err *err) {
+// Of a file beside the others that holds one matrix, linear.weight, and perhaps its bias: names that no other has.
+static bool read_dense(struct hf_shards *s, struct hf_files *d, int number, struct err *err) {
+    static const char *const names[][2] = {{"dense_2.weight", "dense_2.bias"},
+                                           {"dense_3.weight", "dense_3.bias"}};
+    char file[40];
+    snprintf(file, sizeof file, "%d_Dense/model.safetensors", number + 2);
+    if (!hf_shards_add(s, d, file, err))
+        return false;
+    struct st_header *h = &s->headers[s->num_headers - 1];
+    for (size_t i = 0; i < h->num; i++) {
+        struct text_view *name = &h->tensors[i].name;
+        bool bias = name->len == 11 && memcmp(name->data, "linear.bias", 11) == 0;
+        if (!bias && !(name->len == 13 && memcmp(name->data, "linear.weight", 13) == 0))
+            return hf_files_bad(d, err, "%s: tensor %.*s, expected linear.weight and linear.bias", file,
+                                NAME(*name)) == STATUS_OK;
+        *name = view_of(names[number][bias]);
+    }
+    return true;
+}
+
+bool hf_shards_read(struct hf_shards *s, struct hf_files *d, int dense, struct err *err) {
     static const char one[] = "model.safetensors", many[] = "model.safetensors.index.json";
     struct jdoc index = {.num = 0};
     bool single = faccessat(d->dir, one, F_OK, AT_SYMLINK_NOFOLLOW) == 0, ok;
     if (single) {
-        ok = read_header(s, d, one, err);
+        ok = hf_shards_add(s, d, one, err);
     } else {
         struct err missing = {0};
         ok = hf_files_json(d, many, false, MAX_INDEX, &index, &missing);
@@ -133,6 +155,8 @@ bool hf_shards_read(struct hf_shards *s, struct hf_files *d, struct err *err) {
                               one, many) == STATUS_OK;
         ok = ok && read_index(s, d, &index, err);
     }
+    for (int i = 0; ok && i < dense; i++)
+        ok = read_dense(s, d, i, err);
     if (ok && s->num)
         qsort(s->sources, s->num, sizeof *s->sources, compare_sources);
     for (size_t i = 1; ok && i < s->num; i++)

@@ -1,0 +1,67 @@
+// The tree that a grammar_builder holds, for those who make and read it.
+#pragma once
+
+#include "grammar_build.h"
+
+enum expr_kind {
+    EXPR_NEVER,
+    EXPR_EMPTY,
+    EXPR_SET,
+    EXPR_DFA,
+    EXPR_SEQ,
+    EXPR_ALT,
+    EXPR_REPEAT,
+    EXPR_RULE,
+    EXPR_OBJECT
+};
+
+struct expr_node {
+    enum expr_kind kind;
+    // SET, DFA, OBJECT: its number. SEQ, ALT: (count) children at first. REPEAT: of child first, min to max. RULE: its
+    // number.
+    int32_t first, count;
+    int32_t min, max;
+};
+
+struct byte_set {
+    uint64_t bits[4];
+};
+static inline bool byte_set_has(const struct byte_set *s, int byte) {
+    return s->bits[byte / 64] >> (byte % 64) & 1;
+}
+
+struct rule {
+    char *name; // owned
+    expr body;  // EXPR_NONE: not defined yet
+};
+
+// A json_object as the builder keeps it: all owned.
+struct object {
+    struct dfa *keys; // over escaped text, without its quotes
+    struct member_kind *kinds;
+    int32_t *lists, *list_starts;
+    int num_kinds, min, max;
+    bool ordered;
+    expr blanks;
+};
+
+struct grammar_builder {
+    struct err err;
+    struct expr_node *nodes;
+    expr *children;
+    struct byte_set *sets;
+    struct dfa **dfas;
+    struct rule *rules;
+    struct object *objects;
+    int num_nodes, num_children, num_sets, num_dfas, num_rules, num_objects;
+    int cap_nodes, cap_children, cap_sets, cap_dfas, cap_rules, cap_objects;
+    int64_t bytes; // of automata and keys
+    struct json_style style;
+    expr single[256]; // a byte's set, EXPR_NONE: not made yet
+    expr empty, never, blanks, chars, any;
+};
+
+expr gb_fail(struct grammar_builder *b, enum status code, const char *message); // EXPR_NONE
+// Makes room for one more element of `size` bytes. false: out of memory, or more than the budget; b failed.
+bool gb_grow(struct grammar_builder *b, void *array, int num, int *cap, size_t size);
+expr gb_object_node(struct grammar_builder *b, const struct object *o); // takes all of o over

@@ -1,0 +1,262 @@
+// What JSON looks like: blanks, strings, numbers, arrays, objects.
+#include "expr.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+void gb_json_style(struct grammar_builder *b, const struct json_style *style) { b->style = *style; }
+
+expr gb_json_blanks(struct grammar_builder *b) {
+    if (b->blanks >= 0)
+        return b->blanks;
+    int n = b->style.max_blanks + 1; // a state for each number of them
+    struct dfa *d = calloc(1, sizeof *d);
+    int32_t *next = calloc((size_t)n * 2, sizeof *next), *label = calloc((size_t)n, sizeof *label);
+    if (!d || !next || !label) {
+        free(d);
+        free(next);
+        free(label);
+        return gb_fail(b, STATUS_NOMEM, "out of memory");
+    }
+    *d = (struct dfa){.num_states = n, .num_classes = 2, .next = next, .label = label};
+    for (const char *p = " \t\n\r"; *p; p++)
+        d->class_of[(unsigned char)*p] = 1;
+    for (int i = 0; i < n; i++) {
+        next[2 * i] = DFA_DEAD;
+        next[2 * i + 1] = i + 1 < n ? i + 1 : DFA_DEAD;
+    }
+    b->blanks = gb_dfa(b, d);
+    return b->blanks;
+}
+
+// ---- strings
+
+static expr one_of(struct grammar_builder *b, const char *bytes) {
+    bool set[256] = {0};
+    for (const char *p = bytes; *p; p++)
+        set[(unsigned char)*p] = true;
+    return gb_byte(b, set);
+}
+
+static expr hex(struct grammar_builder *b) { return one_of(b, "0123456789abcdefABCDEF"); }
+
+// One code point of a string: itself, or escaped; a pair of surrogates is one, a lone surrogate none.
+static expr any_char(struct grammar_builder *b) {
+    if (b->chars >= 0)
+        return b->chars;
+    static const struct code_range not_plain[] = {{0, 0x1f}, {'"', '"'}, {'\\', '\\'}};
+    expr h = hex(b), u = gb_text(b, "u"), d = one_of(b, "dD");
+    expr pair =
+        gb_seq_of(b, u, d, one_of(b, "89abAB"), h, h, gb_text(b, "\\u"), d, one_of(b, "cdefCDEF"), h, h);
+    expr four = gb_seq_of(b, u, one_of(b, "0123456789abcefABCEF"), h, h, h);
+    expr low = gb_seq_of(b, u, d, one_of(b, "01234567"), h, h);
+    expr escape = gb_seq_of(b, gb_text(b, "\\"), gb_alt_of(b, one_of(b, "\"\\/bfnrt"), four, low, pair));
+    b->chars = gb_alt_of(b, gb_chars(b, not_plain, 3, true), escape);
+    return b->chars;
+}
+
+expr gb_json_string(struct grammar_builder *b, int min, int max) {
+    expr quote = gb_text(b, "\"");
+    return gb_seq_of(b, quote, gb_repeat(b, any_char(b), min, max), quote);
+}
+
+// What follows the backslash; 0: the byte has no short escape.
+static char short_escape(int byte) {
+    static const char to[128] = {
+        ['\b'] = 'b', ['\f'] = 'f', ['\n'] = 'n', ['\r'] = 'r', ['\t'] = 't', ['"'] = '"', ['\\'] = '\\'};
+    return byte < 128 ? to[byte] : 0;
+}
+
+static int hex_digit(int v) { return v < 10 ? '0' + v : 'a' + v - 10; }
+
+// Places within an escape: behind the backslash, behind `u`, `u0`, `u00`, `u000` and `u001`.
+enum place { PLAIN, SLASH, U, U0, U00, U000, U001, PLACES };
+
+// Bytes of escaped text that are alike: those that d does not tell apart, but what escapes are made of.
+static void escape_classes(const struct dfa *d, struct dfa *e, unsigned char *samples) {
+    static const char alone[] = "\"\\bfnrtu0123456789abcde";
+    int32_t seen[3 * 256];
+    memset(seen, -1, sizeof seen);
+    for (int c = 0; c < 256; c++) {
+        bool own = c && strchr(alone, c);
+        int key = own ? 512 + c : d->class_of[c] + (c < 0x20 ? 256 : 0);
+        if (seen[key] < 0) {
+            samples[e->num_classes] = (unsigned char)c;
+            seen[key] = e->num_classes++;
+        }
+        e->class_of[c] = (uint8_t)seen[key];
+    }
+}
+
+// The automaton of escaped text of that of plain text. NULL: out of memory.
+static struct dfa *escaped(const struct dfa *d) {
+    struct dfa *e = calloc(1, sizeof *e);
+    int32_t(*at)[PLACES] =
+        malloc(((size_t)d->num_states + 1) * sizeof *at); // numbers of states; -1: not needed
+    unsigned char samples[256];
+    if (!e || !at)
+        goto failed;
+    escape_classes(d, e, samples);
+    for (int q = 0; q < d->num_states; q++) {
+        memset(at[q], -1, sizeof at[q]);
+        at[q][PLAIN] = e->num_states++;
+        for (int c = 0; c < 256; c++) {
+            if (dfa_step(d, q, (unsigned char)c) == DFA_DEAD || (c >= 0x20 && !short_escape(c)))
+                continue;
+            enum place last = short_escape(c) ? SLASH : c < 16 ? U000 : U001;
+            for (enum place p = SLASH; p <= (last == U001 ? U00 : last); p++)
+                at[q][p] = at[q][p] < 0 ? e->num_states++ : at[q][p];
+            at[q][last] = at[q][last] < 0 ? e->num_states++ : at[q][last];
+        }
+    }
+    size_t width = (size_t)e->num_classes, rows = (size_t)e->num_states + 1;
+    e->next = malloc(rows * width * sizeof *e->next);
+    e->label = malloc(rows * sizeof *e->label);
+    if (!e->next || !e->label)
+        goto failed;
+    for (size_t i = 0; i < rows * width; i++)
+        e->next[i] = DFA_DEAD;
+    for (size_t i = 0; i < rows; i++)
+        e->label[i] = -1;
+#define EDGE(place, byte) e->next[(size_t)at[q][place] * width + e->class_of[(unsigned char)(byte)]]
+    for (int q = 0; q < d->num_states; q++) {
+        e->label[at[q][PLAIN]] = d->label[q];
+        static const char between[] = {'\\', 'u', '0', '0', '0'};
+        for (enum place p = PLAIN; p < U00; p++)
+            if (at[q][p + 1] >= 0)
+                EDGE(p, between[p]) = at[q][p + 1];
+        if (at[q][U000] >= 0)
+            EDGE(U00, '0') = at[q][U000];
+        if (at[q][U001] >= 0)
+            EDGE(U00, '1') = at[q][U001];
+        for (size_t k = 0; k < width; k++) {
+            int32_t next = dfa_step(d, q, samples[k]);
+            if (next != DFA_DEAD && samples[k] >= 0x20 && !short_escape(samples[k]))
+                e->next[(size_t)at[q][PLAIN] * width + k] = at[next][PLAIN];
+        }
+        for (int c = 0; c < 0x80; c++) {
+            int32_t next = dfa_step(d, q, (unsigned char)c);
+            if (next == DFA_DEAD)
+                continue;
+            if (short_escape(c))
+                EDGE(SLASH, short_escape(c)) = at[next][PLAIN];
+            else if (c < 0x20)
+                EDGE(c < 16 ? U000 : U001, hex_digit(c % 16)) = at[next][PLAIN];
+        }
+    }
+#undef EDGE
+    free(at);
+    return e;
+failed:
+    free(at);
+    dfa_free(e);
+    return NULL;
+}
+
+expr gb_json_string_of(struct grammar_builder *b, struct dfa *d) {
+    struct dfa *e = d ? escaped(d) : NULL;
+    expr quote = gb_text(b, "\"");
+    dfa_free(d);
+    return gb_seq_of(b, quote, gb_dfa(b, e), quote);
+}
+
+// ---- numbers
+
+static expr digits(struct grammar_builder *b, int min) {
+    return gb_repeat(b, one_of(b, "0123456789"), min, -1);
+}
+
+expr gb_json_integer(struct grammar_builder *b) {
+    expr whole = gb_alt_of(b, gb_text(b, "0"), gb_seq_of(b, one_of(b, "123456789"), digits(b, 0)));
+    return gb_seq_of(b, gb_repeat(b, gb_text(b, "-"), 0, 1), whole);
+}
+
+expr gb_json_number(struct grammar_builder *b) {
+    expr fraction = gb_seq_of(b, gb_text(b, "."), digits(b, 1));
+    expr exponent = gb_seq_of(b, one_of(b, "eE"), gb_repeat(b, one_of(b, "+-"), 0, 1), digits(b, 1));
+    return gb_seq_of(b, gb_json_integer(b), gb_repeat(b, fraction, 0, 1), gb_repeat(b, exponent, 0, 1));
+}
+
+// ---- arrays and objects
+
+expr gb_json_array(struct grammar_builder *b, const expr *first, int num_first, expr rest, int min, int max) {
+    expr blanks = gb_json_blanks(b), comma = gb_seq_of(b, gb_text(b, ","), blanks);
+    if (max >= 0 && num_first > max)
+        num_first = max;
+    int left = max < 0 ? -1 : max - num_first, need = min > num_first ? min - num_first : 0;
+    expr none = gb_empty(b), items; // those behind the ones with a place of their own
+    if (num_first) {
+        items = gb_repeat(b, gb_seq_of(b, comma, rest, blanks), need, left);
+    } else if (left == 0) {
+        items = min > 0 ? gb_never(b) : none;
+    } else {
+        expr more = gb_repeat(b, gb_seq_of(b, comma, rest, blanks), need > 0 ? need - 1 : 0,
+                              left < 0 ? -1 : left - 1);
+        items = gb_seq_of(b, rest, blanks, more);
+        if (min <= 0)
+            items = gb_alt_of(b, none, items);
+    }
+    for (int i = num_first - 1; i >= 0; i--) {
+        items = gb_seq_of(b, i ? comma : none, first[i], blanks, items);
+        if (min <= i)
+            items = gb_alt_of(b, none, items);
+    }
+    return gb_seq_of(b, gb_text(b, "["), blanks, items, gb_text(b, "]"));
+}
+
+expr gb_json_object(struct grammar_builder *b, const struct json_object *o) {
+    struct object copy = {.num_kinds = o->num_kinds,
+                          .min = o->min,
+                          .max = o->max,
+                          .ordered = b->style.order == JSON_ORDER_SCHEMA,
+                          .blanks = gb_json_blanks(b)};
+    int labels = 0;
+    for (int q = 0; o->keys && q < o->keys->num_states; q++)
+        if (o->keys->label[q] >= labels)
+            labels = o->keys->label[q] + 1;
+    int total = labels ? o->list_starts[labels] : 0;
+    copy.keys = o->keys ? escaped(o->keys) : NULL;
+    copy.kinds = malloc((size_t)(o->num_kinds + 1) * sizeof *copy.kinds);
+    copy.lists = malloc((size_t)(total + 1) * sizeof *copy.lists);
+    copy.list_starts = calloc((size_t)labels + 1, sizeof *copy.list_starts);
+    if ((o->keys && !copy.keys) || !copy.kinds || !copy.lists || !copy.list_starts)
+        gb_fail(b, STATUS_NOMEM, "out of memory");
+    dfa_free(o->keys);
+    for (int i = 0; i < o->num_kinds; i++)
+        if (o->kinds[i].value < 0)
+            gb_fail(b, STATUS_LIMIT, "the grammar is too large"); // the first failure stays
+    if (b->err.code == STATUS_OK) {
+        if (o->num_kinds)
+            memcpy(copy.kinds, o->kinds, (size_t)o->num_kinds * sizeof *copy.kinds);
+        if (total)
+            memcpy(copy.lists, o->lists, (size_t)total * sizeof *copy.lists);
+        if (labels)
+            memcpy(copy.list_starts, o->list_starts, ((size_t)labels + 1) * sizeof *copy.list_starts);
+    }
+    return gb_object_node(b, &copy); // frees it where b failed
+}
+
+expr gb_json_any(struct grammar_builder *b) {
+    if (b->any >= 0)
+        return b->any;
+    expr any = gb_rule(b, "value");
+    b->any = any; // stands within itself
+    int32_t lists[] = {0}, starts[] = {0, 1};
+    struct member_kind kind = {.value = any};
+    struct err err = {0};
+    struct dfa *keys = dfa_any(&err);
+    if (!keys)
+        return gb_fail(b, err.code, err.msg);
+    struct json_object o = {.keys = keys,
+                            .kinds = &kind,
+                            .num_kinds = 1,
+                            .lists = lists,
+                            .list_starts = starts,
+                            .min = 0,
+                            .max = -1};
+    gb_define(b, any,
+              gb_alt_of(b, gb_json_object(b, &o), gb_json_array(b, NULL, 0, any, 0, -1),
+                        gb_json_string(b, 0, -1), gb_json_number(b), gb_text(b, "true"), gb_text(b, "false"),
+                        gb_text(b, "null")));
+    return any;
+}

@@ -1,0 +1,514 @@
+#include "matcher.h"
+
+#include "hash.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_THREADS = 4096, NOTES = 2 };
+
+// Where a reading of the text stands: a stop, the state of its automaton, and who waits below.
+struct thread {
+    int32_t stop, sub, stack;
+};
+
+// One of those who wait. RETURN: goes on at `stop`. LOOP: a is its count. OBJECT: a its set of kinds seen, b the last
+// one with a place in the order, c the members so far, d the kind of the member at hand.
+struct frame {
+    int32_t parent;
+    enum frame_kind { FRAME_RETURN, FRAME_LOOP, FRAME_OBJECT } kind;
+    int32_t stop, a, b, c, d;
+};
+
+struct state {
+    uint32_t first, num; // threads
+    bool may_end;
+};
+
+// Numbers of items that are equal.
+struct table {
+    int32_t *slots; // -1: free
+    size_t num_slots, used;
+};
+
+struct matcher {
+    struct grammar *g;
+    struct state *states;
+    int32_t *next;  // (num_states, num_classes)
+    int32_t *notes; // (num_states, NOTES)
+    struct thread *threads;
+    struct frame *frames; // [0]: nobody waits
+    uint64_t *sets;       // of kinds seen: (num_words) each as its object needs
+    size_t num_states, cap_states, num_threads, cap_threads, num_frames, cap_frames, num_sets, cap_sets,
+        cap_next, cap_notes;
+    struct table state_table, frame_table;
+    struct thread *now; // (MAX_THREADS) of the set being made: those that take bytes first
+    struct thread *todo;
+    struct table met; // of threads in `seen`
+    struct thread *seen;
+    size_t num_now, num_todo, num_seen;
+    bool may_end, failed;
+};
+
+const struct grammar *matcher_grammar(const struct matcher *m) { return m->g; }
+
+// ---- tables
+
+static bool table_grow(struct table *t, uint64_t (*hash)(const struct matcher *, int32_t),
+                       const struct matcher *m) {
+    if (t->used * 2 < t->num_slots)
+        return true;
+    size_t num = t->num_slots ? 2 * t->num_slots : 256;
+    int32_t *slots = malloc(num * sizeof *slots);
+    if (!slots)
+        return false;
+    memset(slots, -1, num * sizeof *slots);
+    for (size_t i = 0; i < t->num_slots; i++)
+        if (t->slots[i] >= 0) {
+            size_t at = hash(m, t->slots[i]) & (num - 1);
+            while (slots[at] >= 0)
+                at = (at + 1) & (num - 1);
+            slots[at] = t->slots[i];
+        }
+    free(t->slots);
+    t->slots = slots;
+    t->num_slots = num;
+    return true;
+}
+
+static void table_clear(struct table *t) {
+    if (t->slots)
+        memset(t->slots, -1, t->num_slots * sizeof *t->slots);
+    t->used = 0;
+}
+
+static bool reserve(void *array, size_t need, size_t *cap, size_t size) {
+    void **items = array;
+    if (need <= *cap)
+        return true;
+    size_t more = *cap ? *cap : 64;
+    while (more < need)
+        more *= 2;
+    void *p = realloc(*items, more * size);
+    if (!p)
+        return false;
+    *items = p;
+    *cap = more;
+    return true;
+}
+
+static int32_t failed(struct matcher *m) {
+    m->failed = true;
+    return -1;
+}
+
+// ---- frames
+
+static uint64_t hash_of_frame(const struct frame *f) { return hash_bytes(1, f, sizeof *f); }
+static uint64_t frame_hash(const struct matcher *m, int32_t i) { return hash_of_frame(&m->frames[i]); }
+
+static int32_t frame_number(struct matcher *m, const struct frame *f) {
+    if (!table_grow(&m->frame_table, frame_hash, m))
+        return failed(m);
+    size_t mask = m->frame_table.num_slots - 1, at = hash_of_frame(f) & mask;
+    for (; m->frame_table.slots[at] >= 0; at = (at + 1) & mask)
+        if (memcmp(&m->frames[m->frame_table.slots[at]], f, sizeof *f) == 0)
+            return m->frame_table.slots[at];
+    if (!reserve(&m->frames, m->num_frames + 1, &m->cap_frames, sizeof *m->frames))
+        return failed(m);
+    m->frames[m->num_frames] = *f;
+    m->frame_table.slots[at] = (int32_t)m->num_frames;
+    m->frame_table.used++;
+    return (int32_t)m->num_frames++;
+}
+
+// Nobody has to be told where nothing is left to do but to return.
+static int32_t push_return(struct matcher *m, int32_t stop, int32_t stack) {
+    if (m->g->stops[stop].kind == STOP_RETURN)
+        return stack;
+    return frame_number(m, &(struct frame){.parent = stack, .kind = FRAME_RETURN, .stop = stop});
+}
+
+// ---- objects: which kinds of members may still come
+
+static bool seen_bit(const struct matcher *m, const struct net_object *n, const struct frame *f, int kind) {
+    int bit = n->bits[kind];
+    return bit >= 0 && f->a >= 0 && m->sets[f->a + bit / 64] >> (bit % 64) & 1;
+}
+
+// The set that is `set` and one kind more; -1 is the empty one. Equal sets have one number: the first place where
+// their words stand.
+static int32_t set_with(struct matcher *m, const struct net_object *n, int32_t set, int kind) {
+    size_t words = (size_t)(n->num_bits + 63) / 64;
+    int bit = n->bits[kind];
+    if (bit < 0)
+        return set;
+    if (!reserve(&m->sets, m->num_sets + words, &m->cap_sets, sizeof *m->sets))
+        return failed(m);
+    uint64_t *made = m->sets + m->num_sets;
+    if (set >= 0)
+        memcpy(made, m->sets + set, words * sizeof *made);
+    else
+        memset(made, 0, words * sizeof *made);
+    made[bit / 64] |= UINT64_C(1) << (bit % 64);
+    for (size_t i = 0; i + words <= m->num_sets; i++)
+        if (memcmp(m->sets + i, made, words * sizeof *made) == 0)
+            return (int32_t)i;
+    m->num_sets += words;
+    return (int32_t)(m->num_sets - words);
+}
+
+static int missing(const struct matcher *m, const struct net_object *n, const struct frame *f) {
+    int left = 0;
+    for (int i = 0; n->num_required && i < n->o->num_kinds; i++)
+        left += n->o->kinds[i].required && !seen_bit(m, n, f, i);
+    return left;
+}
+
+static bool closable(const struct matcher *m, const struct net_object *n, const struct frame *f) {
+    return f->c >= n->o->min && missing(m, n, f) == 0;
+}
+
+// The members that may still come behind one of `kind`, as far as keys that come once go.
+static int to_come(const struct matcher *m, const struct net_object *n, const struct frame *f, int kind) {
+    int num = 0;
+    for (int i = n->o->ordered ? kind + 1 : 0; i < n->o->num_kinds; i++)
+        num += i != kind && n->values[i] >= 0 && n->o->kinds[i].once && !seen_bit(m, n, f, i);
+    return num;
+}
+
+// Whether a member of a kind may come now, so that the object can still be completed.
+static bool allowed(const struct matcher *m, const struct net_object *n, const struct frame *f, int kind) {
+    const struct object *o = n->o;
+    const struct member_kind *k = &o->kinds[kind];
+    if (n->values[kind] < 0 || (k->once && seen_bit(m, n, f, kind)))
+        return false;
+    if (o->ordered && k->once) {
+        if (kind <= f->b)
+            return false;
+        for (int i = f->b + 1; n->num_required && i < kind; i++)
+            if (o->kinds[i].once && o->kinds[i].required)
+                return false; // it would come too late
+    }
+    if (f->c + 1 < o->min && !n->free_ahead[0] && f->c + 1 + to_come(m, n, f, kind) < o->min)
+        return false;
+    bool fills = k->required && !seen_bit(m, n, f, kind);
+    return o->max < 0 || f->c + 1 + missing(m, n, f) - fills <= o->max;
+}
+
+// Whether some key from state q on is that of an allowed kind.
+static bool key_ahead(struct matcher *m, const struct net_object *n, const struct frame *f, int32_t q) {
+    const struct dfa *d = n->o->keys;
+    if (!d || d->num_states == 0 || (n->o->max >= 0 && f->c >= n->o->max))
+        return false;
+    bool tight = n->o->max >= 0 && f->c + 1 + missing(m, n, f) > n->o->max; // only what is required
+    if (n->free_ahead[q] && !tight)
+        return true;
+    uint8_t *been = calloc((size_t)d->num_states, 1);
+    int32_t *path = malloc((size_t)d->num_states * sizeof *path);
+    bool found = false;
+    int depth = 0;
+    if (been && path) {
+        path[depth++] = q;
+        been[q] = 1;
+    } else {
+        failed(m);
+    }
+    while (depth && !found) {
+        q = path[--depth];
+        if (d->label[q] >= 0)
+            for (int i = n->o->list_starts[d->label[q]]; i < n->o->list_starts[d->label[q] + 1] && !found;
+                 i++)
+                found = allowed(m, n, f, n->o->lists[i]);
+        for (int c = 0; c < d->num_classes; c++) {
+            int32_t next = d->next[(size_t)q * (size_t)d->num_classes + (size_t)c];
+            if (next >= 0 && !been[next]) {
+                been[next] = 1;
+                path[depth++] = next;
+            }
+        }
+    }
+    free(been);
+    free(path);
+    return found;
+}
+
+// ---- sets of threads
+
+static uint64_t hash_of_thread(const struct thread *t) { return hash_bytes(2, t, sizeof *t); }
+static uint64_t seen_hash(const struct matcher *m, int32_t i) { return hash_of_thread(&m->seen[i]); }
+
+// A thread arrives at a stop; each place is looked at once.
+static void arrive(struct matcher *m, int32_t stop, int32_t sub, int32_t stack) {
+    struct thread t = {stop, sub, stack};
+    if (m->failed || m->num_seen == MAX_THREADS || !table_grow(&m->met, seen_hash, m)) {
+        failed(m);
+        return;
+    }
+    size_t mask = m->met.num_slots - 1, at = hash_of_thread(&t) & mask;
+    for (; m->met.slots[at] >= 0; at = (at + 1) & mask)
+        if (memcmp(&m->seen[m->met.slots[at]], &t, sizeof t) == 0)
+            return;
+    m->met.slots[at] = (int32_t)m->num_seen;
+    m->met.used++;
+    m->seen[m->num_seen++] = t;
+    m->todo[m->num_todo++] = t;
+}
+
+// Between two members, at the beginning (comma: false) or behind one.
+static void members(struct matcher *m, const struct net_object *n, int32_t stack, bool comma) {
+    struct frame f = m->frames[stack];
+    if (closable(m, n, &f))
+        arrive(m, n->close, 0, stack);
+    if (key_ahead(m, n, &f, 0))
+        arrive(m, comma ? n->comma : n->key, 0, stack);
+}
+
+static void loop_again(struct matcher *m, const struct loop *l, int32_t number, int32_t count,
+                       int32_t parent) {
+    if (count >= l->min)
+        arrive(m, l->after, 0, parent);
+    if (l->max < 0 || count < l->max) {
+        int32_t stack = frame_number(
+            m, &(struct frame){.parent = parent, .kind = FRAME_LOOP, .stop = number, .a = count});
+        arrive(m, l->body, 0, stack);
+    }
+}
+
+// Follows a thread up to stops that take a byte.
+static void follow(struct matcher *m, struct thread t) {
+    const struct grammar *g = m->g;
+    const struct stop *s = &g->stops[t.stop];
+    struct frame f = m->frames[t.stack];
+    switch ((enum stop_kind)s->kind) {
+    case STOP_DFA:
+        if (g->b->dfas[s->a]->label[t.sub] >= 0)
+            arrive(m, s->b, 0, t.stack);
+        m->now[m->num_now++] = t;
+        break;
+    case STOP_SET:
+    case STOP_KEY: m->now[m->num_now++] = t; break;
+    case STOP_SPLIT:
+        for (int32_t i = 0; i < s->b; i++)
+            arrive(m, g->targets[s->a + i], 0, t.stack);
+        break;
+    case STOP_CALL: arrive(m, s->a, 0, push_return(m, s->b, t.stack)); break;
+    case STOP_RETURN: arrive(m, f.stop, 0, f.parent); break;
+    case STOP_LOOP: loop_again(m, &g->loops[s->a], s->a, 0, t.stack); break;
+    case STOP_AGAIN: {
+        const struct loop *l = &g->loops[s->a];
+        loop_again(m, l, s->a, l->max < 0 && f.a == l->min ? f.a : f.a + 1, f.parent);
+        break;
+    }
+    case STOP_OBJECT: {
+        struct frame o = {.parent = t.stack, .kind = FRAME_OBJECT, .stop = s->a, .a = -1, .b = -1, .d = -1};
+        int32_t stack = frame_number(m, &o);
+        if (!m->failed)
+            members(m, &g->objects[s->a], stack, false);
+        break;
+    }
+    case STOP_VALUE: {
+        int32_t value = g->objects[s->a].values[f.d];
+        f.d = -1;
+        int32_t stack = frame_number(m, &f);
+        arrive(m, value, 0, push_return(m, g->objects[s->a].after, stack));
+        break;
+    }
+    case STOP_MEMBERS: members(m, &g->objects[s->a], t.stack, true); break;
+    case STOP_LEAVE: arrive(m, g->give_back, 0, f.parent); break;
+    case STOP_END: m->may_end = true; break;
+    }
+}
+
+// The quote behind a key: a thread for each kind that the member may be of.
+static void end_key(struct matcher *m, const struct thread *t, const struct net_object *n) {
+    const struct frame f = m->frames[t->stack];
+    int32_t label = n->o->keys->label[t->sub];
+    for (int i = label < 0 ? 0 : n->o->list_starts[label]; label >= 0 && i < n->o->list_starts[label + 1];
+         i++) {
+        int kind = n->o->lists[i];
+        if (!allowed(m, n, &f, kind))
+            continue;
+        struct frame with = f;
+        with.a = seen_bit(m, n, &f, kind) ? f.a : set_with(m, n, f.a, kind);
+        with.b = n->o->ordered && n->o->kinds[kind].once ? kind : f.b;
+        with.c = n->o->max >= 0 || f.c < n->o->min ? f.c + 1 : f.c;
+        with.d = kind;
+        int32_t stack = frame_number(m, &with);
+        arrive(m, n->colon, 0, stack);
+    }
+}
+
+static void take(struct matcher *m, const struct thread *t, unsigned char byte) {
+    const struct grammar *g = m->g;
+    const struct stop *s = &g->stops[t->stop];
+    if (s->kind == STOP_SET) {
+        if (byte_set_has(&g->b->sets[s->a], byte))
+            arrive(m, s->b, 0, t->stack);
+    } else if (s->kind == STOP_DFA) {
+        int32_t next = dfa_step(g->b->dfas[s->a], t->sub, byte);
+        if (next >= 0)
+            arrive(m, t->stop, next, t->stack);
+    } else {
+        const struct net_object *n = &g->objects[s->a];
+        int32_t next = dfa_step(n->o->keys, t->sub, byte);
+        if (next >= 0 && key_ahead(m, n, &m->frames[t->stack], next))
+            arrive(m, t->stop, next, t->stack);
+        else if (next == DFA_DEAD && byte == '"') // behind a backslash it is part of the key
+            end_key(m, t, n);
+    }
+}
+
+// ---- states
+
+static uint64_t hash_of_threads(const struct thread *t, size_t n, bool may_end) {
+    return hash_bytes(3 + may_end, t, n * sizeof *t);
+}
+static uint64_t state_hash(const struct matcher *m, int32_t i) {
+    const struct state *s = &m->states[i];
+    return hash_of_threads(m->threads + s->first, s->num, s->may_end);
+}
+
+static int by_place(const void *x, const void *y) { return memcmp(x, y, sizeof(struct thread)); }
+
+static void begin(struct matcher *m) {
+    m->num_now = m->num_todo = m->num_seen = 0;
+    m->may_end = m->failed = false;
+    if (m->met.num_slots > 1024) { // of an unusually large set
+        free(m->met.slots);
+        m->met = (struct table){0};
+    }
+    table_clear(&m->met);
+}
+
+// The state of the threads that have arrived.
+static int32_t finish(struct matcher *m) {
+    while (m->num_todo && !m->failed)
+        follow(m, m->todo[--m->num_todo]);
+    if (m->failed)
+        return MATCHER_FAILED;
+    if (m->num_now == 0 && !m->may_end)
+        return MATCHER_DEAD;
+    if (m->num_now > 1)
+        qsort(m->now, m->num_now, sizeof *m->now, by_place);
+    if (!table_grow(&m->state_table, state_hash, m))
+        return MATCHER_FAILED;
+    size_t mask = m->state_table.num_slots - 1, at = hash_of_threads(m->now, m->num_now, m->may_end) & mask;
+    for (; m->state_table.slots[at] >= 0; at = (at + 1) & mask) {
+        const struct state *s = &m->states[m->state_table.slots[at]];
+        if (s->num == m->num_now && s->may_end == m->may_end &&
+            memcmp(m->threads + s->first, m->now, m->num_now * sizeof *m->now) == 0)
+            return m->state_table.slots[at];
+    }
+    size_t classes = (size_t)m->g->num_classes, need = m->num_states + 1;
+    if (!reserve(&m->states, need, &m->cap_states, sizeof *m->states) ||
+        !reserve(&m->next, need * classes, &m->cap_next, sizeof *m->next) ||
+        !reserve(&m->notes, need * NOTES, &m->cap_notes, sizeof *m->notes))
+        return MATCHER_FAILED;
+    if (!reserve(&m->threads, m->num_threads + m->num_now + 1, &m->cap_threads, sizeof *m->threads))
+        return MATCHER_FAILED;
+    int32_t number = (int32_t)m->num_states++;
+    m->states[number] = (struct state){(uint32_t)m->num_threads, (uint32_t)m->num_now, m->may_end};
+    memcpy(m->threads + m->num_threads, m->now, m->num_now * sizeof *m->now);
+    m->num_threads += m->num_now;
+    for (size_t c = 0; c < classes; c++)
+        m->next[(size_t)number * classes + c] = MATCHER_UNKNOWN;
+    memset(m->notes + (size_t)number * NOTES, 0, NOTES * sizeof *m->notes);
+    m->state_table.slots[at] = number;
+    m->state_table.used++;
+    return number;
+}
+
+int32_t matcher_start(struct matcher *m) {
+    begin(m);
+    arrive(m, m->g->start, 0, 0);
+    return finish(m);
+}
+
+int32_t matcher_step(struct matcher *m, int32_t state, unsigned char byte) {
+    size_t at = (size_t)state * (size_t)m->g->num_classes + m->g->class_of[byte];
+    if (m->next[at] != MATCHER_UNKNOWN)
+        return m->next[at];
+    const struct state s = m->states[state];
+    begin(m);
+    for (uint32_t i = 0; i < s.num; i++)
+        take(m, &m->threads[s.first + i], byte);
+    int32_t next = finish(m);
+    if (next != MATCHER_FAILED)
+        m->next[at] = next;
+    return next;
+}
+
+int32_t matcher_text(struct matcher *m, int32_t state, const char *text, size_t len) {
+    for (size_t i = 0; i < len && state >= 0; i++)
+        state = matcher_step(m, state, (unsigned char)text[i]);
+    return state;
+}
+
+bool matcher_may_end(const struct matcher *m, int32_t state) { return m->states[state].may_end; }
+bool matcher_may_go_on(struct matcher *m, int32_t state) { return m->states[state].num > 0; }
+
+const int32_t *matcher_row(const struct matcher *m, int32_t state) {
+    return m->next + (size_t)state * (size_t)m->g->num_classes;
+}
+
+int32_t *matcher_notes(struct matcher *m, int32_t state) { return m->notes + (size_t)state * NOTES; }
+
+size_t matcher_bytes(const struct matcher *m) {
+    return m->num_states * (sizeof *m->states + ((size_t)m->g->num_classes + NOTES) * sizeof *m->next) +
+           m->num_threads * sizeof *m->threads + m->num_frames * sizeof *m->frames +
+           m->num_sets * sizeof *m->sets;
+}
+
+bool matcher_trim(struct matcher *m, size_t bytes) {
+    if (matcher_bytes(m) <= bytes)
+        return false;
+    table_clear(&m->state_table);
+    table_clear(&m->frame_table);
+    m->num_states = m->num_threads = m->num_sets = 0;
+    m->num_frames = 1;
+    return true;
+}
+
+struct matcher *matcher_new(struct grammar *g) {
+    struct matcher *m = calloc(1, sizeof *m);
+    if (!m)
+        return NULL;
+    m->g = g;
+    m->now = malloc(MAX_THREADS * sizeof *m->now);
+    m->todo = malloc(MAX_THREADS * sizeof *m->todo);
+    m->seen = malloc(MAX_THREADS * sizeof *m->seen);
+    if (!m->now || !m->todo || !m->seen || !reserve(&m->frames, 1, &m->cap_frames, sizeof *m->frames)) {
+        matcher_free(m);
+        return NULL;
+    }
+    m->frames[0] = (struct frame){0};
+    m->num_frames = 1;
+    return m;
+}
+
+void matcher_free(struct matcher *m) {
+    if (!m)
+        return;
+    free(m->states);
+    free(m->next);
+    free(m->notes);
+    free(m->threads);
+    free(m->frames);
+    free(m->sets);
+    free(m->state_table.slots);
+    free(m->frame_table.slots);
+    free(m->met.slots);
+    free(m->now);
+    free(m->todo);
+    free(m->seen);
+    free(m);
+}
+
+bool grammar_takes(struct grammar *g, const char *text, size_t len) {
+    struct matcher *m = matcher_new(g);
+    int32_t state = m ? matcher_text(m, matcher_start(m), text, len) : MATCHER_FAILED;
+    bool takes = state >= 0 && matcher_may_end(m, state);
+    matcher_free(m);
+    return takes;
+}

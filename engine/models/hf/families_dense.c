@@ -1,0 +1,303 @@
+// Families of dense models. See families.h. Names are those of transformers 4.57 and of the files on huggingface.co.
+#include "families_shared.h"
+
+// ---- tensors
+
+static const struct hf_name internlm2_whole[] = {
+    {"model.tok_embeddings", .ours = "token_embd"},
+    {"output", .ours = "output"},
+    END,
+};
+static const struct hf_name internlm2_names[] = {
+    {"attention_norm", .ours = "attn_norm"},
+    {"ffn_norm", .ours = "ffn_norm"},
+    {"attention.wqkv", .ours = "attn_q", .rows = ROWS_GROUPED_Q},
+    {"attention.wqkv", .ours = "attn_k", .rows = ROWS_GROUPED_K},
+    {"attention.wqkv", .ours = "attn_v", .rows = ROWS_GROUPED_V},
+    {"attention.wo", .ours = "attn_output"},
+    {"feed_forward.w1", .ours = "ffn_gate"},
+    {"feed_forward.w3", .ours = "ffn_up"},
+    {"feed_forward.w2", .ours = "ffn_down"},
+    END,
+};
+static const struct hf_name seed_oss_names[] = {
+    {"post_attention_layernorm", .ours = "post_attention_norm"},
+    END,
+};
+static const struct hf_name hunyuan_names[] = {
+    {"self_attn.query_layernorm", .ours = "attn_q_norm"},
+    {"self_attn.key_layernorm", .ours = "attn_k_norm"},
+    END,
+};
+static const struct hf_name post_norm_names[] = {
+    // Gemma 2 and 3, OLMo, EXAONE
+    {"post_attention_layernorm", .ours = "post_attention_norm"},
+    {"pre_feedforward_layernorm", .ours = "ffn_norm"},
+    {"post_feedforward_layernorm", .ours = "post_ffw_norm"},
+    END,
+};
+static const struct hf_name gemma4_names[] = {
+    {"self_attn.q_proj", .ours = "attn_q"}, // of heads that differ from layer to layer
+    {"self_attn.k_proj", .ours = "attn_k"},
+    {"post_attention_layernorm", .ours = "post_attention_norm"},
+    {"pre_feedforward_layernorm", .ours = "ffn_norm"},
+    {"post_feedforward_layernorm", .ours = "post_ffw_norm"},
+    {"per_layer_input_gate", .ours = "inp_gate"},
+    {"per_layer_projection", .ours = "proj"},
+    {"post_per_layer_input_norm", .ours = "post_norm"},
+    {"layer_scalar", .ours = "layer_output_scale", .end = ".weight"},
+    {"router.proj", .ours = "ffn_gate_inp"},
+    {"router.scale", .ours = "ffn_gate_inp", .end = ".scale"},
+    {"router.per_expert_scale", .ours = "ffn_down_exps", .end = ".scale"},
+    {"experts.gate_up_proj", .ours = "ffn_gate_exps", .rows = ROWS_FIRST_HALF},
+    {"experts.gate_up_proj", .ours = "ffn_up_exps", .rows = ROWS_SECOND_HALF},
+    {"experts.down_proj", .ours = "ffn_down_exps"},
+    {"pre_feedforward_layernorm_2", .ours = "pre_ffw_norm_2"},
+    {"post_feedforward_layernorm_1", .ours = "post_ffw_norm_1"},
+    {"post_feedforward_layernorm_2", .ours = "post_ffw_norm_2"},
+    END,
+};
+static const struct hf_name gemma4_whole[] = {
+    {"model.embed_tokens_per_layer", .ours = "per_layer_token_embd"},
+    {"model.per_layer_model_projection", .ours = "per_layer_model_proj"},
+    {"model.per_layer_projection_norm", .ours = "per_layer_proj_norm"},
+    END,
+};
+static const struct hf_name gemma_embedding_whole[] = {
+    {"dense_2", .ours = "dense_2"}, // of sentence-transformers' modules
+    {"dense_3", .ours = "dense_3"},
+    END,
+};
+static const struct hf_name glm4_names[] = {
+    {"post_self_attn_layernorm", .ours = "post_attention_norm"},
+    {"post_mlp_layernorm", .ours = "post_ffw_norm"},
+    END,
+};
+static const struct hf_name starcoder2_names[] = {
+    {"mlp.c_fc", .ours = "ffn_up"},
+    {"mlp.c_proj", .ours = "ffn_down"},
+    END,
+};
+static const struct hf_name stablelm_names[] = {
+    {"self_attn.q_layernorm.norms.#", .ours = "attn_q_norm"},
+    {"self_attn.k_layernorm.norms.#", .ours = "attn_k_norm"},
+    END,
+};
+static const struct hf_name phi_names[] = {
+    {"self_attn.dense", .ours = "attn_output"},
+    {"mlp.fc1", .ours = "ffn_up"},
+    {"mlp.fc2", .ours = "ffn_down"},
+    END,
+};
+static const struct hf_name phi_whole[] = {
+    {"model.final_layernorm", .ours = "output_norm"},
+    END,
+};
+static const struct hf_name neox_names[] = {
+    {"attention.query_key_value", .ours = "attn_q", .rows = ROWS_GROUPED_Q}, // of one head each
+    {"attention.query_key_value", .ours = "attn_k", .rows = ROWS_GROUPED_K},
+    {"attention.query_key_value", .ours = "attn_v", .rows = ROWS_GROUPED_V},
+    {"attention.dense", .ours = "attn_output"},
+    {"mlp.dense_h_to_4h", .ours = "ffn_up"},
+    {"mlp.dense_4h_to_h", .ours = "ffn_down"},
+    {"attention.bias", .ours = ""}, // masks and frequencies that old versions left behind
+    {"attention.masked_bias", .ours = ""},
+    {"attention.rotary_emb.inv_freq", .ours = ""},
+    END,
+};
+static const struct hf_name neox_whole[] = {
+    {"model.embed_in", .ours = "token_embd"},
+    {"model.final_layer_norm", .ours = "output_norm"},
+    {"embed_out", .ours = "output"},
+    END,
+};
+
+// ---- keys
+
+static const struct hf_key granite_keys[] = {
+    {"embedding_multiplier", "embedding_scale", HF_FLOAT},
+    {"residual_multiplier", "residual_scale", HF_FLOAT},
+    {"logits_scaling", "logit_scale", HF_FLOAT},
+    {"attention_multiplier", "attention.scale", HF_FLOAT},
+    {NULL, NULL, HF_INT},
+};
+static const struct hf_key minicpm_keys[] = {
+    {"scale_emb", "embedding_scale", HF_FLOAT},
+    {"scale_depth", NULL, HF_FLOAT},
+    {"dim_model_base", NULL, HF_FLOAT},
+    {NULL, NULL, HF_INT},
+};
+static const struct hf_key smollm3_keys[] = {
+    {"no_rope_layers", NULL, HF_INT},
+    {"no_rope_layer_interval", NULL, HF_INT},
+    {NULL, NULL, HF_INT},
+};
+static const struct hf_key seed_oss_keys[] = {
+    {"attention_out_bias", NULL, HF_INT},
+    {"residual_dropout", NULL, HF_INT},
+    {NULL, NULL, HF_INT},
+};
+static const struct hf_key hunyuan_keys[] = {
+    // their files say what the code does in any case
+    {"attention_head_dim", NULL, HF_INT}, {"use_qk_norm", NULL, HF_INT}, {"use_rotary_pos_emb", NULL, HF_INT},
+    {"norm_type", NULL, HF_INT},          {NULL, NULL, HF_INT},
+};
+static const struct hf_key partial_keys[] = {
+    // Phi 3, GLM 4
+    {"partial_rotary_factor", NULL, HF_FLOAT},
+    {NULL, NULL, HF_INT},
+};
+static const struct hf_key exaone4_keys[] = {
+    {"sliding_window_pattern", NULL, HF_INT},
+    {NULL, NULL, HF_INT},
+};
+static const struct hf_key gemma2_keys[] = {
+    {"query_pre_attn_scalar", NULL, HF_FLOAT},
+    {"attn_logit_softcapping", "attn_logit_softcapping", HF_FLOAT},
+    {"final_logit_softcapping", "final_logit_softcapping", HF_FLOAT},
+    {NULL, NULL, HF_INT},
+};
+static const struct hf_key gemma3_keys[] = {
+    {"query_pre_attn_scalar", NULL, HF_FLOAT},
+    {"final_logit_softcapping", "final_logit_softcapping", HF_FLOAT},
+    {"rope_local_base_freq", "rope.freq_base_swa", HF_FLOAT},
+    {"sliding_window_pattern", NULL, HF_INT},
+    {"_sliding_window_pattern", NULL, HF_INT},
+    {NULL, NULL, HF_INT},
+};
+static const struct hf_key gemma_embedding_keys[] = {
+    {"query_pre_attn_scalar", NULL, HF_FLOAT},
+    {"rope_local_base_freq", "rope.freq_base_swa", HF_FLOAT},
+    {"_sliding_window_pattern", NULL, HF_INT},
+    {"use_bidirectional_attention", NULL, HF_INT},
+    {NULL, NULL, HF_INT},
+};
+static const struct hf_key gemma4_keys[] = {
+    {"final_logit_softcapping", "final_logit_softcapping", HF_FLOAT},
+    {"hidden_size_per_layer_input", "embedding_length_per_layer_input", HF_INT},
+    {"num_kv_shared_layers", "attention.shared_kv_layers", HF_INT},
+    // read_differing(), read_sizes()
+    {"enable_moe_block", NULL, HF_INT},
+    {"num_experts", NULL, HF_INT},
+    {"top_k_experts", NULL, HF_INT},
+    {"moe_intermediate_size", NULL, HF_INT},
+    {"intermediate_size", NULL, HF_INT},
+    {"global_head_dim", NULL, HF_INT},
+    {"num_global_key_value_heads", NULL, HF_INT},
+    {"attention_k_eq_v", NULL, HF_INT},
+    {"use_double_wide_mlp", NULL, HF_INT},
+    {"use_bidirectional_attention", NULL, HF_INT},
+    {NULL, NULL, HF_INT},
+};
+static const struct hf_key internlm3_keys[] = {
+    {"qkv_bias", NULL, HF_INT},
+    {"bias", NULL, HF_INT},
+    {NULL, NULL, HF_INT},
+};
+#define LAYER_NORM "attention.layer_norm_epsilon", HF_FLOAT
+static const struct hf_key starcoder2_keys[] = {
+    {"norm_epsilon", LAYER_NORM}, {"norm_type", "layer_norm", HF_ONLY}, {"mlp_type", "default", HF_ONLY},
+    {"use_bias", NULL, HF_INT},   {"residual_dropout", NULL, HF_INT},   {NULL, NULL, HF_INT},
+};
+static const struct hf_key stablelm_keys[] = {
+    {"layer_norm_eps", LAYER_NORM},
+    {"norm_eps", LAYER_NORM},
+    {"use_qkv_bias", NULL, HF_INT},
+    {"qk_layernorm", NULL, HF_INT},
+    {"use_parallel_residual", NULL, HF_INT},
+    {"partial_rotary_factor", NULL, HF_FLOAT},
+    {"rope_pct", NULL, HF_INT},
+    {NULL, NULL, HF_INT},
+};
+static const struct hf_key phi_keys[] = {
+    {"layer_norm_eps", LAYER_NORM},
+    {"resid_pdrop", NULL, HF_INT},
+    {"partial_rotary_factor", NULL, HF_FLOAT},
+    {NULL, NULL, HF_INT},
+};
+static const struct hf_key neox_keys[] = {
+    {"layer_norm_eps", LAYER_NORM},
+    {"use_parallel_residual", "use_parallel_residual", HF_BOOL},
+    {"rotary_pct", NULL, HF_FLOAT},
+    {"rotary_emb_base", NULL, HF_FLOAT},
+    {"partial_rotary_factor", NULL, HF_FLOAT},
+    {NULL, NULL, HF_INT},
+};
+static const struct hf_key nemotron_keys[] = {
+    {"norm_eps", LAYER_NORM},
+    {"mlp_bias", NULL, HF_INT},
+    {"partial_rotary_factor", NULL, HF_FLOAT},
+    {"rope_percent", NULL, HF_INT}, // said again
+    {"partial_rotary_percent", NULL, HF_INT},
+    {NULL, NULL, HF_INT},
+};
+static const struct hf_key cohere_keys[] = {
+    {"layer_norm_eps", LAYER_NORM},
+    {"logit_scale", "logit_scale", HF_FLOAT},
+    {"use_qk_norm", NULL, HF_INT},
+    // what the code does in any case
+    {"sliding_window_pattern", NULL, HF_INT},
+    {"_sliding_window_pattern", NULL, HF_INT},
+    {"use_gated_activation", "true", HF_ONLY},
+    {"use_parallel_block", "true", HF_ONLY},
+    {"use_parallel_embedding", NULL, HF_INT},
+    {NULL, NULL, HF_INT},
+};
+
+// ---- families
+
+#define GEMMA3                                                                                               \
+    .norms_less_one = true, .act = GELU, .names = post_norm_names,                                           \
+    .defaults = "{" TIED ", \"head_dim\": 256, \"query_pre_attn_scalar\": 256, \"sliding_window\": 4096,"    \
+                "\"rope_theta\": 1000000, \"rope_local_base_freq\": 10000, \"num_attention_heads\": 8,"      \
+                "\"num_key_value_heads\": 4, \"vocab_size\": 262208, \"max_position_embeddings\": 131072,"   \
+                "\"rms_norm_eps\": 1e-6}"
+static const struct hf_family gemma_embedding = {
+    "gemma3_text", "gemma-embedding", GEMMA3, .keys = gemma_embedding_keys, .whole = gemma_embedding_whole};
+const struct hf_family hf_dense_families[] = {
+    {"llama", "llama", .adjacent = true},
+    {"mistral", "llama", .adjacent = true},
+    {"ministral3", "mistral3", .adjacent = true},
+    {"qwen2", "qwen2", .adjacent = false},
+    {"qwen3", "qwen3", .defaults = "{\"head_dim\": 128}"},
+    {"granite", "granite", .adjacent = true, .keys = granite_keys, .defaults = "{" GRANITE_DEFAULTS "}"},
+    {"minicpm", "minicpm", .adjacent = true, .keys = minicpm_keys,
+     .defaults = "{" TIED ", \"scale_emb\": 1, \"scale_depth\": 1, \"dim_model_base\": 1}"},
+    {"smollm3", "smollm3", .adjacent = true, .keys = smollm3_keys,
+     .defaults = "{" TIED ", \"rope_theta\": 2000000}"},
+    {"internlm2", "internlm2", .adjacent = true, .names = internlm2_names, .whole = internlm2_whole},
+    {"ernie4_5", "ernie4_5", .defaults = "{" TIED ", \"rope_theta\": 500000, \"head_dim\": 128}"},
+    {"seed_oss", "seed_oss", .names = seed_oss_names, .keys = seed_oss_keys},
+    {"hunyuan_v1_dense", "hunyuan-dense", .names = hunyuan_names, .keys = hunyuan_keys},
+    {"phi3", "phi3", .keys = partial_keys},
+    {"olmo2", "olmo2", .names = post_norm_names},
+    {"olmo3", "olmo2", .names = post_norm_names, .defaults = "{\"sliding_window\": 4096}"},
+    {"glm4", "glm4", .names = glm4_names, .keys = partial_keys,
+     .defaults = "{\"partial_rotary_factor\": 0.5}"},
+    {"exaone4", "exaone4", .names = post_norm_names, .keys = exaone4_keys},
+    {"gemma", "gemma", .norms_less_one = true, .act = GELU, .defaults = "{" TIED ", \"head_dim\": 256}"},
+    {"gemma2", "gemma2", .norms_less_one = true, .act = GELU, .names = post_norm_names, .keys = gemma2_keys,
+     .defaults = "{" TIED ", \"head_dim\": 256, \"query_pre_attn_scalar\": 256, \"sliding_window\": 4096,"
+                 "\"attn_logit_softcapping\": 50, \"final_logit_softcapping\": 30}"},
+    {"gemma3_text", "gemma3", GEMMA3, .keys = gemma3_keys, .of_both = &gemma_embedding},
+    {"gemma4_text", "gemma4", .act = GELU, .names = gemma4_names, .whole = gemma4_whole, .keys = gemma4_keys,
+     .defaults = "{" TIED ", \"head_dim\": 256, \"global_head_dim\": 512, \"sliding_window\": 512,"
+                 "\"hidden_size_per_layer_input\": 256, \"rms_norm_eps\": 1e-6}"},
+    {"internlm3", "llama", .adjacent = true, .keys = internlm3_keys},
+    {"starcoder2", "starcoder2", .act = GELU, .names = starcoder2_names, .keys = starcoder2_keys,
+     .defaults = "{" TIED ", \"norm_epsilon\": 1e-5}"},
+    {"stablelm", "stablelm", .names = stablelm_names, .keys = stablelm_keys,
+     .defaults = "{\"layer_norm_eps\": 1e-5, \"partial_rotary_factor\": 0.25}"},
+    {"phi", "phi2", .act = "gelu_new", .names = phi_names, .whole = phi_whole, .keys = phi_keys,
+     .defaults = "{\"layer_norm_eps\": 1e-5, \"partial_rotary_factor\": 0.5}"},
+    {"gpt_neox", "gptneox", .act = "gelu", .prefix = "gpt_neox.", .names = neox_names, .whole = neox_whole,
+     .keys = neox_keys,
+     .defaults = "{\"layer_norm_eps\": 1e-5, \"rotary_pct\": 0.25, \"use_parallel_residual\": true}"},
+    {"nemotron", "nemotron", .norms_less_one = true, .act = "relu2", .keys = nemotron_keys,
+     .defaults = "{\"norm_eps\": 1e-5, \"partial_rotary_factor\": 0.5}"},
+    {"cohere", "command-r", .keys = cohere_keys,
+     .defaults = "{" TIED ", \"layer_norm_eps\": 1e-5, \"logit_scale\": 0.0625}"},
+    {"cohere2", "cohere2", .keys = cohere_keys,
+     .defaults = "{" TIED ", \"layer_norm_eps\": 1e-5, \"logit_scale\": 0.0625, \"sliding_window\": 4096}"},
+    {.model_type = NULL},
+};

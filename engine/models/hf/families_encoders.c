@@ -1,0 +1,137 @@
+// Families of encoders. See families.h. Names are those of transformers 4.57 and of the files on huggingface.co.
+#include "families_shared.h"
+
+// ---- tensors
+
+static const struct hf_name bert_names[] = {
+    {"attention.self.query", .ours = "attn_q"},
+    {"attention.self.key", .ours = "attn_k"},
+    {"attention.self.value", .ours = "attn_v"},
+    {"attention.output.dense", .ours = "attn_output"},
+    {"attention.output.LayerNorm", .ours = "attn_output_norm"},
+    {"intermediate.dense", .ours = "ffn_up"},
+    {"output.dense", .ours = "ffn_down"},
+    {"output.LayerNorm", .ours = "layer_output_norm"},
+    END,
+};
+static const struct hf_name bert_whole[] = {
+    {"model.embeddings.word_embeddings", .ours = "token_embd"},
+    {"model.embeddings.position_embeddings", .ours = "position_embd", .rows = ROWS_POSITIONS},
+    {"model.embeddings.token_type_embeddings", .ours = "token_types"},
+    {"model.embeddings.LayerNorm", .ours = "token_embd_norm"},
+    {"model.embeddings.position_ids", .ours = ""},
+    {"model.pooler.dense", .ours = "cls"},
+    {"classifier", .ours = "cls.output"},
+    {"classifier.dense", .ours = "cls"}, // RoBERTa's
+    {"classifier.out_proj", .ours = "cls.output"},
+    // of the task that they were trained for first
+    {"cls.predictions", .ours = ""},
+    {"cls.predictions.transform.dense", .ours = ""},
+    {"cls.predictions.transform.LayerNorm", .ours = ""},
+    {"cls.predictions.decoder", .ours = ""},
+    {"cls.seq_relationship", .ours = ""},
+    {"lm_head", .ours = ""},
+    {"lm_head.dense", .ours = ""},
+    {"lm_head.layer_norm", .ours = ""},
+    {"lm_head.decoder", .ours = ""},
+    END,
+};
+static const struct hf_name modern_names[] = {
+    {"attn_norm", .ours = "attn_norm"},
+    {"attn.Wqkv", .ours = "attn_qkv"},
+    {"attn.Wo", .ours = "attn_output"},
+    {"mlp_norm", .ours = "ffn_norm"},
+    {"mlp.Wi", .ours = "ffn_up"},
+    {"mlp.Wo", .ours = "ffn_down"},
+    END,
+};
+static const struct hf_name modern_whole[] = {
+    {"model.embeddings.tok_embeddings", .ours = "token_embd"},
+    {"model.embeddings.norm", .ours = "token_embd_norm"},
+    {"model.final_norm", .ours = "output_norm"},
+    {"head.dense", .ours = "cls"},
+    {"head.norm", .ours = "cls.norm"},
+    {"classifier", .ours = "cls.output"},
+    {"decoder", .ours = ""},
+    END,
+};
+
+static const struct hf_name nomic_names[] = {
+    {"attn.Wqkv", .ours = "attn_qkv"},      {"attn.out_proj", .ours = "attn_output"},
+    {"norm1", .ours = "attn_output_norm"},  {"mlp.fc11", .ours = "ffn_up"},
+    {"mlp.fc12", .ours = "ffn_gate"},       {"mlp.fc2", .ours = "ffn_down"},
+    {"norm2", .ours = "layer_output_norm"}, END,
+};
+static const struct hf_name nomic_whole[] = {
+    {"model.embeddings.word_embeddings", .ours = "token_embd"},
+    {"model.embeddings.token_type_embeddings", .ours = "token_types"},
+    {"model.emb_ln", .ours = "token_embd_norm"},
+    END,
+};
+
+// ---- keys
+
+#define LAYER_NORM "attention.layer_norm_epsilon", HF_FLOAT
+static const struct hf_key bert_keys[] = {
+    {"layer_norm_eps", LAYER_NORM},
+    {"position_embedding_type", "absolute", HF_ONLY},
+    {"hidden_dropout_prob", NULL, HF_INT},
+    {"is_decoder", "false", HF_ONLY},
+    {"add_cross_attention", "false", HF_ONLY},
+    {NULL, NULL, HF_INT},
+};
+static const struct hf_key nomic_keys[] = {
+    {"layer_norm_epsilon", LAYER_NORM},
+    {"activation_function", "swiglu", HF_ONLY},
+    {"scale_attn_weights", "true", HF_ONLY},
+    {"rotary_scaling_factor", NULL, HF_INT}, // behind max_trained_positions
+    {"rotary_emb_base", NULL, HF_INT},
+    {"qkv_proj_bias", NULL, HF_INT},
+    {"mlp_fc1_bias", NULL, HF_INT},
+    {"mlp_fc2_bias", NULL, HF_INT},
+    {"fused_bias_fc", NULL, HF_INT},
+    {"use_flash_attn", NULL, HF_INT},
+    {NULL, NULL, HF_INT},
+};
+static const struct hf_alias nomic_aliases[] = {
+    {"num_hidden_layers", "n_layer"},
+    {"hidden_size", "n_embd"},
+    {"num_attention_heads", "n_head"},
+    {"intermediate_size", "n_inner"},
+    {"max_position_embeddings", "max_trained_positions"},
+    {"max_position_embeddings", "n_positions"},
+    {NULL, NULL},
+};
+static const struct hf_key modern_keys[] = {
+    {"norm_eps", LAYER_NORM},
+    {"layer_norm_eps", NULL, HF_INT}, // the same again
+    {"decoder_bias", NULL, HF_INT},   // of another task's head
+    {"norm_bias", "false", HF_ONLY},
+    {"global_attn_every_n_layers", "attention.sliding_window_pattern", HF_INT},
+    {"local_attention", "attention.sliding_window", HF_INT},
+    {"local_rope_theta", "rope.freq_base_swa", HF_FLOAT},
+    {"global_rope_theta", NULL, HF_INT},
+    {"classifier_pooling", NULL, HF_INT},
+    {"classifier_activation", "gelu", HF_ONLY},
+    {"classifier_bias", "false", HF_ONLY},
+    {NULL, NULL, HF_INT},
+};
+
+#define BERT                                                                                                 \
+    .act = "gelu", .layers = "encoder.layer.", .names = bert_names, .whole = bert_whole, .keys = bert_keys
+const struct hf_family hf_encoder_families[] = {
+    {"bert", "bert", .prefix = "bert.", BERT, .defaults = "{\"layer_norm_eps\": 1e-12}"},
+    {"roberta", "bert", .prefix = "roberta.", .positions_behind_pad = true, BERT,
+     .defaults = "{\"layer_norm_eps\": 1e-12, \"pad_token_id\": 1}"},
+    {"xlm-roberta", "bert", .prefix = "roberta.", .positions_behind_pad = true, BERT,
+     .defaults = "{\"layer_norm_eps\": 1e-12, \"pad_token_id\": 1}"},
+    {"nomic_bert", "nomic-bert", .prefix = "bert.", .layers = "encoder.layers.", .names = nomic_names,
+     .whole = nomic_whole, .keys = nomic_keys, .aliases = nomic_aliases,
+     .defaults = "{\"layer_norm_epsilon\": 1e-5}"},
+    {"modernbert", "modern-bert", .act = "gelu", .names = modern_names, .whole = modern_whole,
+     .keys = modern_keys,
+     .defaults =
+         "{\"norm_eps\": 1e-5, \"global_attn_every_n_layers\": 3, \"local_attention\": 128,"
+         "\"global_rope_theta\": 160000, \"local_rope_theta\": 10000, \"classifier_pooling\": \"cls\"}"},
+    {.model_type = NULL},
+};

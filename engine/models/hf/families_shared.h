@@ -1,0 +1,22 @@
+// Words that tables of several kinds of families share.
+#pragma once
+
+#include "family.h"
+
+#define END                                                                                                  \
+    { .theirs = NULL }
+#define GRANITE                                                                                              \
+    {"embedding_multiplier", "embedding_scale", HF_FLOAT},                                                   \
+        {"residual_multiplier", "residual_scale", HF_FLOAT}, {"logits_scaling", "logit_scale", HF_FLOAT}, {  \
+        "attention_multiplier", "attention.scale", HF_FLOAT                                                  \
+    }
+#define TIED "\"tie_word_embeddings\": true"
+#define GRANITE_DEFAULTS                                                                                     \
+    "\"embedding_multiplier\": 1, \"residual_multiplier\": 1, \"logits_scaling\": 1, "                       \
+    "\"attention_multiplier\": 1"
+#define GELU "gelu_pytorch_tanh"
+#define SELECT_BIAS .ours = "exp_probs_b", .end = ".bias", .form = FORM_FLAT
+
+// Each ends with one without a model_type.
+extern const struct hf_family hf_dense_families[], hf_expert_families[], hf_state_families[],
+    hf_encoder_families[];

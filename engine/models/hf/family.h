@@ -1,0 +1,37 @@
+// What a family of models calls things in its folders.
+#pragma once
+
+#include "names.h"
+
+struct hf_key { // of config.json; a list ends with one without names
+    const char *theirs;
+    // Behind the architecture's name; NULL: known, and read elsewhere or of no account; with HF_ONLY the value that there
+    // must be, as JSON writes it.
+    const char *ours;
+    // HF_INT also takes an array of equal integers: one for each layer.
+    enum { HF_INT, HF_FLOAT, HF_BOOL, HF_ONLY } type;
+};
+
+struct
+    hf_alias { // another name of a key; a list ends with one without names, of several the first that is there counts
+    const char *key, *theirs;
+};
+
+struct hf_family {
+    const char *model_type; // of config.json
+    const char *arch;       // of architectures.h
+    bool adjacent;          // GGUF stores pairs of q and k adjacent, and the folder does not
+    bool norms_less_one;    // norms are stored as w - 1
+    const char *act;        // what hidden_act must say; NULL: "silu"
+    const char
+        *defaults; // JSON: values of keys that config.json may lack, as transformers has them; NULL: none
+    const char *prefix;                 // of names, in place of "model."; NULL: that
+    const char *layers;                 // of those in layers, behind that, in place of "layers."; NULL: that
+    bool positions_behind_pad;          // positions, and rows of their table, count from behind pad_token_id
+    const struct hf_name *names;        // in a layer, looked at before those of all; NULL: none
+    const struct hf_name *whole;        // the same outside the layers
+    const struct hf_key *keys;          // known to this family beside those of all; NULL: none
+    const struct hf_alias *aliases;     // NULL: none
+    const struct hf_family *of_experts; // taken in its place where there are experts; NULL: itself
+    const struct hf_family *of_both;    // taken where use_bidirectional_attention is true; NULL: itself
+};

@@ -1,0 +1,64 @@
+// What the files that read a tokenizer.json share (vocab.c, vocab_steps.c, vocab_special.c).
+#pragma once
+
+#include "jdoc.h"
+#include "keys.h"
+
+enum { VOCAB_MAX_TOKENS = 1 << 22 };
+
+// As the key tokenizer.ggml.token_type numbers them.
+enum hf_token_type { TYPE_NORMAL = 1, TYPE_UNKNOWN, TYPE_CONTROL, TYPE_USER_DEFINED, TYPE_UNUSED, TYPE_BYTE };
+
+// bpe: a list of merges, of which byte_level spells bytes as characters, and others a space as U+2581
+enum hf_vocab_model { MODEL_BPE, MODEL_WORDPIECE, MODEL_UNIGRAM };
+
+struct vocab_reader {
+    const struct jdoc *j;                    // tokenizer.json
+    const struct jdoc *config, *special_map; // of struct hf_vocab_files, may be NULL
+    struct text_view chat_template;
+    const struct jdoc_value *model;
+    struct hf_keys *keys;
+    struct err *err;
+    int64_t num;
+    struct text_view *names; // (num) data NULL: none
+    int32_t *types;          // (num)
+    // (num) of an added token, bit 0: white space before it goes, bit 1: after it, bit 2: it is no part of a word,
+    // bit 3: it is found in the normalised text, bit 4: the model has no such piece
+    unsigned char *strips;
+    enum hf_vocab_model kind;
+    bool byte_level, byte_fallback, any_strips;
+};
+
+// false, and err says that `what`, which is v, should be as expected.
+bool hf_vocab_refuse(const struct vocab_reader *r, const struct jdoc_value *v, const char *what,
+                     const char *expected);
+
+static inline const struct jdoc_value *get_of(const struct vocab_reader *r, const struct jdoc_value *v,
+                                              const char *key) {
+    return jdoc_get(r->j, v, key);
+}
+
+static inline bool is_type(const struct vocab_reader *r, const struct jdoc_value *v, const char *type) {
+    return jdoc_is(r->j, jdoc_get(r->j, v, "type"), type);
+}
+
+static inline bool is_true(const struct jdoc_value *v) { return v && v->type == JDOC_TRUE; }
+
+// Calls fn for the part, or for each of a sequence of parts, which may nest.
+bool hf_vocab_parts(const struct vocab_reader *r, const struct jdoc_value *v, const char *list,
+                    bool (*fn)(const struct vocab_reader *r, const struct jdoc_value *part, void *arg),
+                    void *arg);
+int64_t hf_vocab_find(const struct vocab_reader *r, struct text_view name); // the id of a token, -1: none
+
+// Strings one after the other, each with its length before it.
+struct strings {
+    unsigned char *data, *at;
+};
+bool strings_room(struct strings *s, struct hf_keys *keys, uint64_t count, uint64_t bytes);
+void strings_add(struct strings *s, struct text_view a, const char *between, struct text_view b);
+
+// Write the keys for normaliser and pre-tokenizer, for the tokens around texts, and for the chat template. false: err is
+// set, or memory is out.
+bool hf_vocab_steps(struct vocab_reader *r);
+bool hf_vocab_special(struct vocab_reader *r, const int64_t *eos, int num_eos);
+void hf_vocab_template(struct vocab_reader *r);

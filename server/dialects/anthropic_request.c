@@ -1,0 +1,408 @@
+// Requests of the Messages API, rewritten as chat completions, whose reader does the rest: blocks become parts, calls
+// and messages of role `tool`. Consecutive messages of one role are one.
+#include "anthropic.h"
+
+#include "messages.h"
+#include "openai.h"
+#include "rewrite.h"
+#include "structured.h"
+
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const struct openai_api api = {.bit = ANTHROPIC_BODY};
+
+// ---- blocks
+
+// A block of a content: what it is, and where it stands.
+struct block {
+    const json_t *value;
+    const char *type;
+    char where[128];
+};
+
+static bool fail_kind(const struct block *b, struct api_error *e) {
+    return api_fail(
+        e, 400, "unsupported_parameter", b->where,
+        "Blocks of type '%.60s' are not supported here: the model reads text and calls of its tools.",
+        b->type);
+}
+
+// A member of a block that must be a string.
+static const json_t *text_of(const struct block *b, const char *name, struct api_error *e) {
+    const json_t *v = field_get(b->value, name);
+    if (!json_is_string(v))
+        api_fail(e, 400, v ? "invalid_type" : "missing_required_parameter", b->where,
+                 "A block of type '%.60s' needs '%s', a string.", b->type, name);
+    return json_is_string(v) ? v : NULL;
+}
+
+static json_t *text_part(const json_t *text) {
+    return json_pack("{s:s,s:O}", "type", "text", "text", (json_t *)(uintptr_t)text);
+}
+
+static bool add_text(json_t *parts, const struct block *b, struct api_error *e) {
+    const json_t *text = text_of(b, "text", e);
+    return text && rewrite_append(parts, text_part(text), e);
+}
+
+typedef bool block_fn(void *to, const struct block *b, struct api_error *e);
+
+// Gives each block of a content, which may be a string, to fn.
+static bool each_block(const json_t *content, const char *where, block_fn *fn, void *to,
+                       struct api_error *e) {
+    if (json_is_string(content)) {
+        json_t *one = text_part(content);
+        struct block b = {.value = one, .type = "text"};
+        snprintf(b.where, sizeof b.where, "%.120s", where);
+        bool ok = one ? fn(to, &b, e) : api_fail_memory(e);
+        json_decref(one);
+        return ok;
+    }
+    if (!json_is_array(content))
+        return api_fail(e, 400, content ? "invalid_type" : "missing_required_parameter", where,
+                        "This must be a string or a list of blocks.");
+    for (size_t i = 0; i < json_array_size(content); i++) {
+        struct block b = {.value = json_array_get(content, i)};
+        snprintf(b.where, sizeof b.where, "%.100s[%zu]", where, i);
+        b.type = json_string_value(field_get(b.value, "type"));
+        if (!b.type)
+            return api_fail(e, 400, "invalid_type", b.where, "A block must be an object with a 'type'.");
+        if (!fn(to, &b, e))
+            return false;
+    }
+    return true;
+}
+
+// For contents that are text alone, into a list of parts.
+static bool only_text(void *parts, const struct block *b, struct api_error *e) {
+    return strcmp(b->type, "text") == 0 ? add_text(parts, b, e) : fail_kind(b, e);
+}
+
+// ---- messages
+
+struct chat {
+    const struct served_model *model;
+    json_t *messages;
+    const char *role; // of the message being read
+    size_t begin;     // how many messages there were before it
+};
+
+// The message that a role's blocks go to: the last one where that is of the message being read, or of the same role and
+// no call ends it.
+static json_t *message_of(struct chat *c, const char *role, struct api_error *e) {
+    size_t n = json_array_size(c->messages);
+    json_t *last = n ? json_array_get(c->messages, n - 1) : NULL;
+    const char *its = json_string_value(json_object_get(last, "role"));
+    bool same = its && strcmp(its, role) == 0 && strcmp(role, "tool") != 0;
+    if (same && (n > c->begin || !json_object_get(last, "tool_calls")))
+        return last;
+    if (!rewrite_append(c->messages, json_pack("{s:s,s:[]}", "role", role, "content"), e))
+        return NULL;
+    return json_array_get(c->messages, n);
+}
+
+// What a tool gave. Where it failed the model is told so in words: templates have no mark for that.
+static bool add_result(struct chat *c, const struct block *b, struct api_error *e) {
+    const json_t *id = text_of(b, "tool_use_id", e), *content = field_get(b->value, "content"),
+                 *failed = field_get(b->value, "is_error");
+    json_t *message = id ? message_of(c, "tool", e) : NULL, *parts = json_object_get(message, "content");
+    if (!message || !rewrite_set(message, "tool_call_id", json_incref((json_t *)(uintptr_t)id), e))
+        return false;
+    if (failed && !json_is_boolean(failed))
+        return api_fail(e, 400, "invalid_type", b->where, "'is_error' must be true or false.");
+    if (json_is_true(failed) &&
+        !rewrite_append(parts, json_pack("{s:s,s:s}", "type", "text", "text", "Error:"), e))
+        return false;
+    char where[100];
+    snprintf(where, sizeof where, "%.80s.content", b->where);
+    return !content || each_block(content, where, only_text, parts, e);
+}
+
+static bool add_call(json_t *message, const struct block *b, struct api_error *e) {
+    const json_t *id = text_of(b, "id", e), *name = id ? text_of(b, "name", e) : NULL,
+                 *input = field_get(b->value, "input");
+    json_t *calls = json_object_get(message, "tool_calls");
+    if (!name)
+        return false;
+    if (!json_is_object(input))
+        return api_fail(e, 400, "invalid_type", b->where, "A tool_use block needs 'input', an object.");
+    if (!calls && (!rewrite_set(message, "tool_calls", json_array(), e) ||
+                   !(calls = json_object_get(message, "tool_calls"))))
+        return false;
+    return rewrite_append(calls,
+                          json_pack("{s:O,s:s,s:{s:O,s:O}}", "id", id, "type", "function", "function", "name",
+                                    name, "arguments", input),
+                          e);
+}
+
+static bool add_thinking(const struct chat *c, json_t *message, const struct block *b, struct api_error *e) {
+    const json_t *text = text_of(b, "thinking", e);
+    const char *name = rewrite_reasoning_member(c->model);
+    if (!text || !name)
+        return text != NULL;
+    const json_t *old = json_object_get(message, name);
+    struct buf all = {0};
+    if (old) {
+        buf_add(&all, json_string_value(old), json_string_length(old));
+        buf_char(&all, '\n');
+    }
+    buf_add(&all, json_string_value(text), json_string_length(text));
+    bool ok =
+        all.failed ? api_fail_memory(e) : rewrite_set(message, name, json_stringn(all.data, all.len), e);
+    buf_free(&all);
+    return ok;
+}
+
+static bool add_block(void *to, const struct block *b, struct api_error *e) {
+    struct chat *c = to;
+    bool user = strcmp(c->role, "user") == 0, assistant = strcmp(c->role, "assistant") == 0;
+    if (user && strcmp(b->type, "tool_result") == 0)
+        return add_result(c, b, e);
+    json_t *message = message_of(c, c->role, e);
+    if (!message)
+        return false;
+    if (assistant && strcmp(b->type, "tool_use") == 0)
+        return add_call(message, b, e);
+    if (assistant && strcmp(b->type, "thinking") == 0)
+        return add_thinking(c, message, b, e);
+    if (assistant && strcmp(b->type, "redacted_thinking") == 0)
+        return text_of(b, "data", e) != NULL; // only who made it can read it
+    return only_text(json_object_get(message, "content"), b, e);
+}
+
+static bool rewrite_messages(struct chat *c, const json_t *messages, struct api_error *e) {
+    if (!json_is_array(messages) || json_array_size(messages) == 0)
+        return api_fail(e, 400, messages ? "invalid_type" : "missing_required_parameter", "messages",
+                        "'messages' must be a list of at least one message.");
+    for (size_t i = 0; i < json_array_size(messages); i++) {
+        const json_t *message = json_array_get(messages, i);
+        char where[48];
+        c->role = json_string_value(field_get(message, "role"));
+        c->begin = json_array_size(c->messages);
+        snprintf(where, sizeof where, "messages[%zu].role", i);
+        if (!c->role || (strcmp(c->role, "user") != 0 && strcmp(c->role, "assistant") != 0 &&
+                         strcmp(c->role, "system") != 0))
+            return api_fail(e, 400, "invalid_type", where, "'role' must be user, assistant or system.");
+        snprintf(where, sizeof where, "messages[%zu].content", i);
+        if (!each_block(field_get(message, "content"), where, add_block, c, e))
+            return false;
+    }
+    return true;
+}
+
+// A last message of the assistant is gone on with.
+static bool read_prefill(json_t *chat, const json_t *messages, struct api_error *e) {
+    const json_t *last = json_array_get(messages, json_array_size(messages) - 1);
+    if (strcmp(json_string_value(json_object_get(last, "role")), "assistant") != 0)
+        return true;
+    if (json_object_get(last, "tool_calls"))
+        return api_fail(e, 400, NULL, "messages", "The last tool_use block has no tool_result block.");
+    return rewrite_set(chat, "continue_final_message", json_true(), e);
+}
+
+// ---- tools
+
+static bool rewrite_tool(json_t *tools, const json_t *tool, const char *where, struct api_error *e) {
+    const char *type = json_string_value(field_get(tool, "type"));
+    const json_t *schema = field_get(tool, "input_schema"), *callers = field_get(tool, "allowed_callers");
+    if (!json_is_object(tool))
+        return api_fail(e, 400, "invalid_type", where, "A tool must be an object.");
+    if (type && strcmp(type, "custom") != 0)
+        return api_fail(e, 400, "unsupported_parameter", where,
+                        "Tools of type '%.60s' are not supported, only those with an 'input_schema'.", type);
+    if (!json_is_object(schema))
+        return api_fail(e, 400, schema ? "invalid_type" : "missing_required_parameter", where,
+                        "A tool needs 'input_schema', an object.");
+    if (json_is_true(field_get(tool, "defer_loading")))
+        return api_fail(e, 400, "unsupported_parameter", where, "'defer_loading' is not supported.");
+    if (callers && (json_array_size(callers) != 1 || !json_string_value(json_array_get(callers, 0)) ||
+                    strcmp(json_string_value(json_array_get(callers, 0)), "direct") != 0))
+        return api_fail(e, 400, "unsupported_parameter", where,
+                        "'allowed_callers' may only be [\"direct\"].");
+    json_t *function = json_pack("{s:O}", "parameters", schema);
+    static const char *const names[] = {"name", "description", "strict"};
+    bool ok = function || api_fail_memory(e);
+    for (size_t i = 0; i < sizeof names / sizeof *names && ok; i++)
+        ok = rewrite_copy(function, names[i], tool, names[i], e);
+    json_t *whole = json_pack("{s:s,s:O}", "type", "function", "function", function);
+    json_decref(function);
+    return rewrite_append(tools, whole, e) && ok;
+}
+
+static bool rewrite_tools(json_t *chat, const json_t *tools, struct api_error *e) {
+    if (!tools)
+        return true;
+    if (!json_is_array(tools))
+        return api_fail(e, 400, "invalid_type", "tools", "'tools' must be a list.");
+    if (!rewrite_set(chat, "tools", json_array(), e))
+        return false;
+    for (size_t i = 0; i < json_array_size(tools); i++) {
+        char where[32];
+        snprintf(where, sizeof where, "tools[%zu]", i);
+        if (!rewrite_tool(json_object_get(chat, "tools"), json_array_get(tools, i), where, e))
+            return false;
+    }
+    return true;
+}
+
+static bool rewrite_choice(json_t *chat, const json_t *choice, struct api_error *e) {
+    const char *type = json_string_value(field_get(choice, "type"));
+    const json_t *name = field_get(choice, "name"), *one = field_get(choice, "disable_parallel_tool_use");
+    if (!choice)
+        return true;
+    if (one && !json_is_boolean(one))
+        return api_fail(e, 400, "invalid_type", "tool_choice",
+                        "'disable_parallel_tool_use' must be true or false.");
+    if (json_is_true(one) && !rewrite_set(chat, "parallel_tool_calls", json_false(), e))
+        return false;
+    if (type && (strcmp(type, "auto") == 0 || strcmp(type, "none") == 0))
+        return rewrite_set(chat, "tool_choice", json_string(type), e);
+    if (type && strcmp(type, "any") == 0)
+        return rewrite_set(chat, "tool_choice", json_string("required"), e);
+    if (type && strcmp(type, "tool") == 0 && json_is_string(name))
+        return rewrite_set(chat, "tool_choice",
+                           json_pack("{s:s,s:{s:O}}", "type", "function", "function", "name", name), e);
+    return api_fail(
+        e, 400, "invalid_type", "tool_choice",
+        "'tool_choice' must be {\"type\": \"auto\"}, \"none\", \"any\", or \"tool\" with a 'name'.");
+}
+
+// ---- reasoning
+
+// A model that never reasons cannot be asked to.
+static bool read_thinking(json_t *chat, const struct served_model *m, const json_t *thinking, bool *hides,
+                          struct api_error *e) {
+    const char *type = json_string_value(field_get(thinking, "type")),
+               *display = json_string_value(field_get(thinking, "display"));
+    const json_t *budget = field_get(thinking, "budget_tokens");
+    if (!thinking)
+        return true;
+    bool disabled = type && strcmp(type, "disabled") == 0, enabled = type && strcmp(type, "enabled") == 0;
+    if (!type || (!disabled && !enabled && strcmp(type, "adaptive") != 0))
+        return api_fail(e, 400, "invalid_type", "thinking",
+                        "'thinking' must be an object of type enabled, disabled or adaptive.");
+    if (budget && (!json_is_integer(budget) || json_integer_value(budget) < 1))
+        return api_fail(e, 400, "invalid_type", "thinking",
+                        "'budget_tokens' must be an integer of at least 1.");
+    *hides = display && strcmp(display, "omitted") == 0;
+    if (enabled && !rewrite_can_reason(m))
+        return api_fail(e, 400, "unsupported_parameter", "thinking",
+                        "This model does not reason: its chat template has no variable 'enable_thinking'.");
+    return rewrite_thinking(chat, m, !disabled, e) &&
+           (!budget || disabled ||
+            rewrite_set(chat, "thinking_token_budget", json_integer(json_integer_value(budget)), e));
+}
+
+// `high` is the default, so it asks for nothing.
+static bool rewrite_output(json_t *chat, const struct served_model *m, const json_t *config,
+                           struct api_error *e) {
+    const json_t *format = field_get(config, "format"), *effort = field_get(config, "effort");
+    const char *word = json_string_value(effort);
+    if (config && !json_is_object(config))
+        return api_fail(e, 400, "invalid_type", "output_config", "'output_config' must be an object.");
+    if (field_get(config, "task_budget"))
+        return api_fail(e, 400, "unsupported_parameter", "output_config", "'task_budget' is not supported.");
+    if (format && !rewrite_set(chat, "response_format",
+                               json_pack("{s:s,s:{s:s,s:O*}}", "type", "json_schema", "json_schema", "name",
+                                         "output", "schema", field_get(format, "schema")),
+                               e))
+        return false;
+    if (effort && !word)
+        return api_fail(e, 400, "invalid_type", "output_config", "'effort' must be a string.");
+    if (!word || !m->chat || (strcmp(word, "high") == 0 && !chat_template_uses(m, "reasoning_effort")))
+        return true;
+    bool above = strcmp(word, "max") == 0 || strcmp(word, "xhigh") == 0;
+    return rewrite_set(chat, "reasoning_effort", json_string(above ? "high" : word), e);
+}
+
+// ---- the body
+
+// Edits of the context that keep all of it are what happens anyway.
+static bool check_edits(const json_t *management, struct api_error *e) {
+    const json_t *edits = field_get(management, "edits");
+    for (size_t i = 0; i < json_array_size(edits); i++) {
+        const char *keep = json_string_value(field_get(json_array_get(edits, i), "keep"));
+        if (!keep || strcmp(keep, "all") != 0)
+            return api_fail(e, 400, "unsupported_parameter", "context_management",
+                            "'context_management' is not supported: the context is as the messages say.");
+    }
+    return true;
+}
+
+bool anthropic_rewrite(json_t *chat, const struct served_model *m, const json_t *root, bool *hides,
+                       struct api_error *e) {
+    static const char *const same[][2] = {
+        {"model", "model"}, {"max_tokens", "max_tokens"}, {"temperature", "temperature"}, {"top_p", "top_p"},
+        {"top_k", "top_k"}, {"stream", "stream"},         {"stop_sequences", "stop"}};
+    struct chat c = {.model = m, .messages = json_array()};
+    if (!rewrite_set(chat, "messages", c.messages, e))
+        return false;
+    for (size_t i = 0; i < sizeof same / sizeof *same; i++)
+        if (!rewrite_copy(chat, same[i][1], root, same[i][0], e))
+            return false;
+    const json_t *system = field_get(root, "system");
+    bool says_nothing = json_is_string(system) && json_string_length(system) == 0;
+    c.role = "system";
+    if (system && !says_nothing && !each_block(system, "system", add_block, &c, e))
+        return false;
+    return rewrite_messages(&c, field_get(root, "messages"), e) && read_prefill(chat, c.messages, e) &&
+           rewrite_tools(chat, field_get(root, "tools"), e) &&
+           rewrite_choice(chat, field_get(root, "tool_choice"), e) &&
+           read_thinking(chat, m, field_get(root, "thinking"), hides, e) &&
+           rewrite_output(chat, m, field_get(root, "output_config"), e) &&
+           check_edits(field_get(root, "context_management"), e);
+}
+
+// What the chat's reader found wrong, in the words of this API.
+static void name_param(struct api_error *e) {
+    static const char *const names[][2] = {{"enable_thinking", "thinking"},
+                                           {"reasoning_effort", "output_config.effort"},
+                                           {"response_format", "output_config.format"},
+                                           {"continue_final_message", "messages"}};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (strcmp(e->param, names[i][0]) == 0)
+            snprintf(e->param, sizeof e->param, "%s", names[i][1]);
+    char *function = strstr(e->param, "].function");
+    if (function)
+        function[1] = '\0';
+}
+
+// `counts`: only the prompt is wanted.
+static bool read_body(struct completion_request *r, const struct served_model *m, const char *body,
+                      size_t len, bool counts, struct api_error *e) {
+    json_t *root = body_load(body, len, e), *chat = json_object();
+    bool hides = false;
+    *r = (struct completion_request){0};
+    bool ok = root && (chat || api_fail_memory(e));
+    if (ok && !counts && !field_get(root, "max_tokens"))
+        ok = api_fail(e, 400, "missing_required_parameter", "max_tokens", "'max_tokens' is missing.");
+    ok = ok && fields_refuse(root, ANTHROPIC_BODY, e) && anthropic_rewrite(chat, m, root, &hides, e) &&
+         openai_chat_read(r, m, chat, e) &&
+         (counts || openai_check_room(r, m, r->prompts[0].len, "messages", e));
+    json_decref(chat);
+    r->hides_reasoning = hides;
+    r->continuous_usage = true; // the first event has the prompt's
+    structured_name(r, "output_config.format");
+    if (!ok)
+        name_param(e);
+    return openai_parse_end(r, m, root, &api, ok, e);
+}
+
+bool anthropic_parse(struct completion_request *r, const struct served_model *m, const char *body, size_t len,
+                     struct api_error *e) {
+    return read_body(r, m, body, len, false, e);
+}
+
+bool anthropic_count_response(const struct served_model *m, const char *body, size_t len, struct buf *out,
+                              char *ignored, struct api_error *e) {
+    struct completion_request r;
+    bool ok = read_body(&r, m, body, len, true, e);
+    memcpy(ignored, r.ignored, IGNORED_SIZE);
+    if (ok) {
+        buf_fmt(out, "{\"input_tokens\":%zu}", r.prompts[0].len);
+        completion_request_free(&r);
+    }
+    return ok;
+}

@@ -1,0 +1,251 @@
+// Tools of chat completions: which may be called, and calls as responses have them.
+#include "openai.h"
+
+#include "../http/auth.h"
+#include "messages.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { MAX_TOOLS = 1024, MAX_TOOL_NAME = 64 };
+
+// ---- in
+
+bool chat_check_function(const json_t *function, const char *param, struct api_error *e) {
+    const json_t *parameters = field_get(function, "parameters");
+    const char *name = json_string_value(field_get(function, "name"));
+    size_t len = name ? json_string_length(field_get(function, "name")) : 0;
+    if (len == 0 || len > MAX_TOOL_NAME ||
+        strspn(name, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-") != len)
+        return api_fail(e, 400, name ? "out_of_range" : "missing_required_parameter", param,
+                        "The name of a function must have from 1 to %d letters, digits and _.-",
+                        MAX_TOOL_NAME);
+    if (parameters && !json_is_object(parameters))
+        return api_fail(e, 400, "invalid_type", param, "'parameters' must be an object: a JSON schema.");
+    const json_t *strict = field_get(function, "strict");
+    if (strict && !json_is_boolean(strict))
+        return api_fail(e, 400, "invalid_type", param, "'strict' must be true or false.");
+    return true;
+}
+
+static bool read_tool(const json_t *tool, size_t i, struct api_error *e) {
+    const json_t *function = field_get(tool, "function");
+    const char *type = json_string_value(field_get(tool, "type"));
+    char param[64];
+    snprintf(param, sizeof param, "tools[%zu]", i);
+    if (!json_is_object(tool) || !type)
+        return api_fail(e, 400, "invalid_type", param, "A tool must be an object with a 'type'.");
+    if (strcmp(type, "function") != 0)
+        return api_fail(e, 400, "unsupported_parameter", param,
+                        "Tools of type '%.40s' are not supported, only functions.", type);
+    snprintf(param, sizeof param, "tools[%zu].function", i);
+    if (!json_is_object(function))
+        return api_fail(e, 400, function ? "invalid_type" : "missing_required_parameter", param,
+                        "A tool needs 'function', an object.");
+    return chat_check_function(function, param, e);
+}
+
+// The tool of a name, as the list spells it. NULL: there is none.
+static const char *find_tool(const json_t *tools, const char *name) {
+    for (size_t i = 0; name && i < json_array_size(tools); i++) {
+        const char *one =
+            json_string_value(field_get(field_get(json_array_get(tools, i), "function"), "name"));
+        if (strcmp(one, name) == 0)
+            return one;
+    }
+    return NULL;
+}
+
+// none, auto, required, or the function that is to be called. wanted: whether calls may be made at all.
+static bool read_choice(struct completion_request *r, const json_t *v, const json_t *tools, bool *wanted,
+                        struct api_error *e) {
+    const char *word = json_string_value(v),
+               *name = json_string_value(field_get(field_get(v, "function"), "name"));
+    *wanted = !(word && strcmp(word, "none") == 0);
+    if (!v || !*wanted || (word && strcmp(word, "auto") == 0))
+        return true;
+    if (!json_is_object(v) && !(word && strcmp(word, "required") == 0))
+        return api_fail(
+            e, 400, "invalid_type", "tool_choice",
+            "'tool_choice' must be \"none\", \"auto\", \"required\" or an object that names a function.");
+    if (json_array_size(tools) == 0)
+        return api_fail(e, 400, NULL, "tool_choice", "'tool_choice' needs 'tools'.");
+    r->must_call = true;
+    if (word)
+        return true;
+    if (!name)
+        return api_fail(
+            e, 400, "unsupported_parameter", "tool_choice",
+            "As an object 'tool_choice' must be {\"type\": \"function\", \"function\": {\"name\": …}}.");
+    r->called_tool = find_tool(tools, name);
+    return r->called_tool ||
+           api_fail(e, 400, "invalid_value", "tool_choice", "'tools' has no function '%.64s'.", name);
+}
+
+bool chat_read_tools(struct completion_request *r, const struct served_model *m, const json_t *root,
+                     struct api_error *e) {
+    json_t *tools = json_object_get(root, "tools");
+    bool any = json_array_size(tools) > 0, wanted;
+    if (tools && !json_is_array(tools) && !json_is_null(tools) && !json_is_false(tools) &&
+        !(json_is_object(tools) && json_object_size(tools) == 0))
+        return api_fail(e, 400, "invalid_type", "tools", "'tools' must be a list.");
+    if (json_array_size(tools) > MAX_TOOLS)
+        return api_fail(e, 400, "out_of_range", "tools", "At most %d tools are allowed.", MAX_TOOLS);
+    for (size_t i = 0; i < json_array_size(tools); i++)
+        if (!read_tool(json_array_get(tools, i), i, e))
+            return false;
+    if (!read_choice(r, field_get(root, "tool_choice"), tools, &wanted, e))
+        return false;
+    if (!any || !wanted)
+        return true;
+    if (!m->chat || !chat_template_uses(m, "tools"))
+        return api_fail(e, 400, "unsupported_parameter", "tools",
+                        "The model's chat template does not know tools.");
+    if (!m->format || (m->format->syntax == CALLS_NONE && !m->format->harmony))
+        return api_fail(
+            e, 400, "unsupported_parameter", "tools",
+            "How this model writes calls is not known; start the server with --tool-call-parser.");
+    r->tools = json_incref(tools);
+    return true;
+}
+
+// ---- out
+
+void chat_write_call_id(struct buf *b, const struct response *r, int index, const struct output_part *part,
+                        const char *text) {
+    chat_write_call_id_as(b, r, index, part, text, "call_");
+}
+
+void chat_write_call_id_as(struct buf *b, const struct response *r, int index, const struct output_part *part,
+                           const char *text, const char *prefix) {
+    static const char letters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789abcdefgh";
+    char of[256], id[32];
+    uint8_t hash[SHA256_BYTES];
+    if (part->id_len) {
+        json_quote(b, text + part->id, part->id_len);
+        return;
+    }
+    int n = snprintf(of, sizeof of, "%s %lld %d %d", r->id, (long long)r->created, index, part->call);
+    sha256(of, (size_t)n, hash);
+    bool brief = r->request->format->short_ids;
+    size_t len = brief ? 9 : 24, at = brief ? 0 : strlen(strcpy(id, prefix));
+    for (size_t i = 0; i < len; i++)
+        id[at + i] = letters[hash[i] % (sizeof letters - 1)];
+    json_quote(b, id, at + len);
+}
+
+void chat_write_arguments(struct buf *b, const char *text, size_t len) {
+    json_t *object =
+        json_depth_ok(text, len, MAX_JSON_DEPTH) ? json_loadb(text, len, JSON_ALLOW_NUL, NULL) : NULL;
+    if (json_is_object(object))
+        buf_add(b, text, len);
+    else
+        buf_lit(b, "{}");
+    json_decref(object);
+}
+
+void chat_write_part(struct buf *b, const struct response *r, int index, const struct output_part *part,
+                     const char *text) {
+    const char *bytes = text + part->begin;
+    switch (part->kind) {
+    case PART_CONTENT:
+        buf_lit(b, "\"content\":");
+        json_quote(b, bytes, part->len);
+        break;
+    case PART_REASONING: // DeepSeek's name and vLLM's
+        buf_lit(b, "\"reasoning_content\":");
+        json_quote(b, bytes, part->len);
+        buf_lit(b, ",\"reasoning\":");
+        json_quote(b, bytes, part->len);
+        break;
+    case PART_CALL:
+        if (r->request->functions) {
+            buf_lit(b, "\"function_call\":{\"name\":");
+            json_quote(b, bytes, part->len);
+            buf_lit(b, ",\"arguments\":\"\"}");
+            break;
+        }
+        buf_fmt(b, "\"tool_calls\":[{\"index\":%d,\"id\":", part->call);
+        chat_write_call_id(b, r, index, part, text);
+        buf_lit(b, ",\"type\":\"function\",\"function\":{\"name\":");
+        json_quote(b, bytes, part->len);
+        buf_lit(b, ",\"arguments\":\"\"}}]");
+        break;
+    case PART_ARGUMENTS:
+        if (r->request->functions) {
+            buf_lit(b, "\"function_call\":{\"arguments\":");
+            json_quote(b, bytes, part->len);
+            buf_char(b, '}');
+            break;
+        }
+        buf_fmt(b, "\"tool_calls\":[{\"index\":%d,\"function\":{\"arguments\":", part->call);
+        json_quote(b, bytes, part->len);
+        buf_lit(b, "}}]");
+        break;
+    }
+}
+
+// All text of a kind.
+static void gather(struct buf *out, const struct piece *p, enum part_kind kind) {
+    size_t num;
+    const char *text;
+    const struct output_part *parts = output_parts(p->output, &num, &text);
+    buf_clear(out);
+    for (size_t i = 0; i < num; i++)
+        if (parts[i].kind == kind)
+            buf_add(out, text + parts[i].begin, parts[i].len);
+}
+
+// A call's name and arguments.
+static void write_function(struct buf *b, const struct output_part *parts, size_t i, size_t num,
+                           const char *text) {
+    buf_lit(b, "{\"name\":");
+    json_quote(b, text + parts[i].begin, parts[i].len);
+    buf_lit(b, ",\"arguments\":");
+    bool has = i + 1 < num && parts[i + 1].kind == PART_ARGUMENTS;
+    json_quote(b, has ? text + parts[i + 1].begin : "", has ? parts[i + 1].len : 0);
+    buf_char(b, '}');
+}
+
+static void write_calls(struct buf *b, const struct response *r, const struct piece *p) {
+    size_t num;
+    const char *text;
+    const struct output_part *parts = output_parts(p->output, &num, &text);
+    bool functions = r->request->functions;
+    for (size_t i = 0; i < num; i++) {
+        if (parts[i].kind != PART_CALL)
+            continue;
+        if (functions) { // there is one
+            buf_lit(b, ",\"function_call\":");
+            write_function(b, parts, i, num, text);
+            continue;
+        }
+        buf_str(b, parts[i].call ? "," : ",\"tool_calls\":[");
+        buf_lit(b, "{\"id\":");
+        chat_write_call_id(b, r, p->index, &parts[i], text);
+        buf_lit(b, ",\"type\":\"function\",\"function\":");
+        write_function(b, parts, i, num, text);
+        buf_char(b, '}');
+    }
+    if (output_num_calls(p->output) > 0 && !functions)
+        buf_char(b, ']');
+}
+
+void chat_write_output(struct buf *b, const struct response *r, const struct piece *p) {
+    struct buf text = {0};
+    gather(&text, p, PART_CONTENT);
+    if (text.len || output_num_calls(p->output) == 0)
+        json_quote(b, text.data, text.len);
+    else
+        buf_lit(b, "null");
+    gather(&text, p, PART_REASONING);
+    if (text.len && !r->request->hides_reasoning) {
+        buf_lit(b, ",\"reasoning_content\":");
+        json_quote(b, text.data, text.len);
+        buf_lit(b, ",\"reasoning\":");
+        json_quote(b, text.data, text.len);
+    }
+    b->failed |= text.failed;
+    buf_free(&text);
+    write_calls(b, r, p);
+}

@@ -1,0 +1,42 @@
+// /v1/responses, OpenAI's Responses API: responses_parse.c its bodies, responses_input.c items to messages of a chat,
+// responses_write.c events and bodies. Pure; any thread.
+#pragma once
+
+#include "openai.h"
+
+#define RESPONSES_PREFIX "resp_" // of ids
+
+extern const struct dialect openai_responses;
+
+// How many tokens the prompt of a body has; as job_fn says (job.h).
+bool responses_count(const struct served_model *m, const char *body, size_t len, struct buf *out,
+                     char *ignored, struct api_error *e);
+
+// ---- in
+
+// Adds the messages of a chat that the items are to `messages`. What a model did in one turn (reasoning, text, calls)
+// becomes one message. first: where the body's own items begin in the list; errors count from there.
+bool responses_read_items(json_t *messages, const json_t *items, size_t first, struct api_error *e);
+// The tools of a chat (a new list), of those of a body, which may be NULL. NULL: e says why not.
+json_t *responses_read_tools(const json_t *tools, struct api_error *e);
+// Writes members of the response that repeat the request, each with a comma before it. root: the body.
+void responses_repeat(struct buf *b, const struct completion_request *r, const json_t *root);
+
+void responses_write_json(struct buf *b, const json_t *v);
+// A page of the items that led to the response `id`, of which `items` is a JSON list (responses_list.c). after: the id of
+// an item; NULL: from the first, which is the last one where `newest_first`.
+void responses_write_items(struct buf *b, const char *id, const struct buf *items, size_t limit,
+                           bool newest_first, const char *after);
+
+// ---- out (responses_write.c)
+
+void responses_begin(struct response *r);
+void responses_end(struct response *r);
+size_t responses_state_bytes(const struct response *r);
+void responses_created(struct sse_queue *out, const struct response *r, const struct usage *usage);
+void responses_piece(struct sse_queue *out, const struct response *r, const struct piece *p,
+                     const struct usage *usage);
+void responses_done(struct sse_queue *out, const struct response *r, const struct usage *usage);
+void responses_fail(struct sse_queue *out, const struct response *r, const struct api_error *e);
+void responses_whole(struct buf *b, const struct response *r, const struct piece *pieces,
+                     const struct usage *usage);

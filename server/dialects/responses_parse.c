@@ -1,0 +1,310 @@
+// /v1/responses: items in, a response out. A body is put into the words of a chat and read as one.
+#include "responses.h"
+#include "rewrite.h"
+#include "structured.h"
+
+#include "messages.h"
+#include "response_store.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { MAX_METADATA = 16, MAX_METADATA_KEY = 64, MAX_METADATA_VALUE = 512 };
+
+static const struct openai_api api = {.bit = OPENAI_RESPONSES};
+
+// ---- fields of its own
+
+static bool check_text(const json_t *root, const char *name, struct api_error *e) {
+    const json_t *v = field_get(root, name);
+    return !v || json_is_string(v) || api_fail(e, 400, "invalid_type", name, "'%s' must be a string.", name);
+}
+
+static bool check_object(const json_t *v, const char *name, struct api_error *e) {
+    return !v || json_is_object(v) || api_fail(e, 400, "invalid_type", name, "'%s' must be an object.", name);
+}
+
+static bool check_metadata(const json_t *v, struct api_error *e) {
+    const char *key;
+    json_t *value;
+    if (!check_object(v, "metadata", e))
+        return false;
+    if (json_object_size(v) > MAX_METADATA)
+        return api_fail(e, 400, "out_of_range", "metadata", "At most %d members are allowed.", MAX_METADATA);
+    json_object_foreach(
+        (json_t *)(uintptr_t)v, key,
+        value) if (!json_is_string(value) || strlen(key) > MAX_METADATA_KEY ||
+                   json_string_length(value) >
+                       MAX_METADATA_VALUE) return api_fail(e, 400, NULL, "metadata",
+                                                           "Names of at most %d bytes and strings of at most "
+                                                           "%d are allowed.",
+                                                           MAX_METADATA_KEY, MAX_METADATA_VALUE);
+    return true;
+}
+
+// Refuses a member of an object whose value is neither null nor one of the words, "a b c".
+static bool check_word(const json_t *object, const char *in, const char *name, const char *words,
+                       struct api_error *e) {
+    const json_t *v = field_get(object, name);
+    const char *word = json_string_value(v);
+    size_t len = word ? strlen(word) : 0;
+    char param[48];
+    snprintf(param, sizeof param, "%s.%s", in, name);
+    for (const char *at = words; len && (at = strstr(at, word)); at += len)
+        if ((at == words || at[-1] == ' ') && (at[len] == ' ' || !at[len]))
+            return true;
+    return !v || api_fail(e, 400, word ? "unsupported_parameter" : "invalid_type", param,
+                          "'%s' must be one of: %s.", param, words);
+}
+
+// text.format as response_format, whose json_schema has an object of its own.
+static bool read_format(json_t *chat, const json_t *text, struct api_error *e) {
+    const json_t *format = field_get(text, "format"), *schema = field_get(format, "schema");
+    const char *type = json_string_value(field_get(format, "type"));
+    if (!check_object(text, "text", e) || !check_word(text, "text", "verbosity", "medium", e))
+        return false;
+    if (!format || (type && strcmp(type, "text") == 0))
+        return true;
+    if (type && strcmp(type, "json_object") == 0)
+        return rewrite_set(chat, "response_format", json_pack("{s:s}", "type", type), e);
+    if (!type || strcmp(type, "json_schema") != 0)
+        return api_fail(e, 400, type ? "unsupported_parameter" : "invalid_type", "text.format",
+                        "'text.format' must be of type text, json_object or json_schema.");
+    if (!schema)
+        return api_fail(e, 400, "missing_required_parameter", "text.format.schema",
+                        "'text.format' needs 'schema'.");
+    return rewrite_set(chat, "response_format",
+                       json_pack("{s:s, s:{s:O}}", "type", type, "json_schema", "schema", schema), e);
+}
+
+// A function that is to be called has its name beside its type.
+static bool read_tool_choice(json_t *chat, struct api_error *e) {
+    const json_t *v = field_get(chat, "tool_choice"), *name = field_get(v, "name");
+    const char *type = json_string_value(field_get(v, "type"));
+    return !type || strcmp(type, "function") != 0 || !name ||
+           rewrite_set(chat, "tool_choice",
+                       json_pack("{s:s, s:{s:O}}", "type", type, "function", "name", name), e);
+}
+
+// Gives the effort to the variable that the chat template has for it.
+static bool read_reasoning(json_t *chat, const struct served_model *m, const json_t *reasoning,
+                           struct api_error *e) {
+    static const char *const switches[] = {"enable_thinking", "thinking"};
+    static const char summaries[] = "auto concise detailed";
+    const json_t *effort = field_get(reasoning, "effort");
+    if (!check_object(reasoning, "reasoning", e) ||
+        !check_word(reasoning, "reasoning", "effort", "none minimal low medium high xhigh max", e) ||
+        !check_word(reasoning, "reasoning", "summary", summaries, e) ||
+        !check_word(reasoning, "reasoning", "generate_summary", summaries, e) ||
+        !check_word(reasoning, "reasoning", "context", "auto", e) ||
+        !check_word(reasoning, "reasoning", "mode", "standard", e))
+        return false;
+    if (!effort)
+        return true;
+    bool none = strcmp(json_string_value(effort), "none") == 0;
+    if (chat_template_uses(m, "reasoning_effort"))
+        return json_object_set(chat, "reasoning_effort", (json_t *)(uintptr_t)effort) == 0 ||
+               api_fail_memory(e);
+    for (size_t i = 0; i < sizeof switches / sizeof *switches; i++)
+        if (chat_template_uses(m, switches[i]))
+            return json_object_set_new(chat, switches[i], json_boolean(!none)) == 0 || api_fail_memory(e);
+    return none || api_fail(e, 400, "unsupported_parameter", "reasoning.effort",
+                            "The model's chat template has no variable for 'reasoning.effort'.");
+}
+
+// What a response may include besides. What hosted tools would give is never there.
+static bool read_include(json_t *chat, const json_t *root, struct api_error *e) {
+    static const char *const known[] = {"message.output_text.logprobs",
+                                        "reasoning.encrypted_content",
+                                        "file_search_call.results",
+                                        "web_search_call.results",
+                                        "web_search_call.action.sources",
+                                        "message.input_image.image_url",
+                                        "computer_call_output.output.image_url",
+                                        "code_interpreter_call.outputs"};
+    const json_t *list = field_get(root, "include");
+    bool logprobs = false;
+    if (list && !json_is_array(list))
+        return api_fail(e, 400, "invalid_type", "include", "'include' must be a list of strings.");
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const char *name = json_string_value(json_array_get(list, i));
+        size_t k = 0;
+        while (k < sizeof known / sizeof *known && !(name && strcmp(name, known[k]) == 0))
+            k++;
+        char param[32];
+        snprintf(param, sizeof param, "include[%zu]", i);
+        if (k == sizeof known / sizeof *known)
+            return api_fail(e, 400, name ? "unsupported_parameter" : "invalid_type", param,
+                            "'%.60s' cannot be included.", name ? name : "");
+        logprobs |= k == 0;
+    }
+    return !logprobs || json_object_set_new(chat, "logprobs", json_true()) == 0 || api_fail_memory(e);
+}
+
+// Whether the response is kept: where the server keeps any, and the body does not say otherwise.
+static bool check_store(const struct served_model *m, const json_t *root, bool *keep, struct api_error *e) {
+    const json_t *v = field_get(root, "store");
+    *keep = m->store && !json_is_false(v);
+    if (v && !json_is_boolean(v))
+        return api_fail(e, 400, "invalid_type", "store", "'store' must be true or false.");
+    return !json_is_true(v) || m->store ||
+           api_fail(e, 400, "unsupported_parameter", "store", "'store' needs a server with --store.");
+}
+
+// ---- bodies
+
+// Adds what led to an earlier response, and its output, to the items.
+static bool read_previous(json_t *items, const struct served_model *m, const uint8_t *tenant,
+                          const json_t *root, struct api_error *e) {
+    static const char name[] = "previous_response_id";
+    const json_t *id = field_get(root, name);
+    struct buf body = {0}, before = {0};
+    if (!id || !check_text(root, name, e))
+        return !id;
+    if (!m->store)
+        return api_fail(e, 400, "unsupported_parameter", name, "'%s' needs a server with --store.", name);
+    if (!response_store_get(m->store, tenant, json_string_value(id), &body, &before)) {
+        buf_free(&body);
+        buf_free(&before);
+        return api_fail(e, 400, "previous_response_not_found", name, "There is no response '%.120s'.",
+                        json_string_value(id));
+    }
+    json_t *list = json_loadb(before.data, before.len, JSON_ALLOW_NUL, NULL);
+    json_t *response = json_loadb(body.data, body.len, JSON_ALLOW_NUL, NULL);
+    bool ok = json_array_extend(items, list) == 0 &&
+              json_array_extend(items, json_object_get(response, "output")) == 0;
+    json_decref(list);
+    json_decref(response);
+    buf_free(&body);
+    buf_free(&before);
+    return ok || api_fail_memory(e);
+}
+
+// All items, those of an earlier response first; the caller frees them. NULL: e says why there are none.
+static json_t *read_items(const struct served_model *m, const uint8_t *tenant, json_t *root, size_t *first,
+                          struct api_error *e) {
+    json_t *input = json_object_get(root, "input"), *items = json_array();
+    bool ok = (items || api_fail_memory(e)) && read_previous(items, m, tenant, root, e);
+    *first = json_array_size(items);
+    if (!input || json_is_null(input))
+        ok = api_fail(e, 400, "missing_required_parameter", "input", "'input' is missing.");
+    else if (!json_is_string(input) && json_array_size(input) == 0)
+        ok = api_fail(e, 400, "invalid_type", "input",
+                      "'input' must be a string, or a list of at least one item.");
+    else if (json_is_array(input) ? json_array_extend(items, input) != 0
+                                  : json_array_append_new(items, json_pack("{s:s, s:O}", "role", "user",
+                                                                           "content", input)) != 0)
+        ok = api_fail_memory(e);
+    if (ok)
+        return items;
+    json_decref(items);
+    return NULL;
+}
+
+// Instructions, then the items, as messages.
+static bool read_messages(json_t *chat, const json_t *root, const json_t *items, size_t first,
+                          struct api_error *e) {
+    const json_t *instructions = field_get(root, "instructions");
+    json_t *messages = json_array();
+    if (json_object_set_new(chat, "messages", messages) != 0)
+        return api_fail_memory(e);
+    if (!check_text(root, "instructions", e))
+        return false;
+    if (json_string_length(instructions) > 0 &&
+        json_array_append_new(messages, json_pack("{s:s, s:O}", "role", "system", "content", instructions)) !=
+            0)
+        return api_fail_memory(e);
+    return responses_read_items(messages, items, first, e);
+}
+
+// The body as that of a chat; the caller frees it. NULL: e says why there is none.
+static json_t *read_as_chat(const struct served_model *m, json_t *root, const json_t *items, size_t first,
+                            struct api_error *e) {
+    static const char *const own[] = {"input", "instructions",        "text", "reasoning", "include",
+                                      "store", "previous_response_id"};
+    json_t *chat = json_copy(root), *tools;
+    for (size_t i = 0; i < sizeof own / sizeof *own; i++)
+        json_object_del(chat, own[i]);
+    for (size_t i = 0; i < num_field_rules; i++) // these ask for nothing
+        if (field_rules[i].fate == FIELD_REFUSED && (field_rules[i].where & api.bit))
+            json_object_del(chat, field_rules[i].name);
+    bool ok = (chat || api_fail_memory(e)) && check_metadata(field_get(root, "metadata"), e) &&
+              read_format(chat, field_get(root, "text"), e) && read_tool_choice(chat, e) &&
+              read_include(chat, root, e) && read_reasoning(chat, m, field_get(root, "reasoning"), e) &&
+              (tools = responses_read_tools(field_get(root, "tools"), e)) &&
+              (json_object_set_new(chat, "tools", tools) == 0 || api_fail_memory(e)) &&
+              read_messages(chat, root, items, first, e);
+    if (ok)
+        return chat;
+    json_decref(chat);
+    return NULL;
+}
+
+// Reads a body but for whether it leaves room for an output. *r needs freeing, also on failure.
+static bool read_body(struct completion_request *r, const struct served_model *m, json_t *root,
+                      struct api_error *e) {
+    uint8_t tenant[SHA256_BYTES];
+    size_t first = 0;
+    bool keep = false;
+    memcpy(tenant, r->tenant, sizeof tenant);
+    *r = openai_defaults(m);
+    if (!root || !fields_refuse(root, api.bit, e) || !check_store(m, root, &keep, e))
+        return false;
+    json_t *items = read_items(m, tenant, root, &first, e);
+    json_t *chat = items ? read_as_chat(m, root, items, first, e) : NULL;
+    bool ok = chat && openai_chat_read(r, m, chat, e);
+    structured_name(r, "text.format");
+    memcpy(r->tenant, tenant, sizeof tenant);
+    if (ok) {
+        responses_repeat(&r->repeated, r, root);
+        buf_str(&r->repeated, keep ? ",\"store\":true" : ",\"store\":false");
+    }
+    if (ok && keep)
+        responses_write_json(&r->items, items);
+    json_decref(items);
+    if (!ok && chat && strncmp(e->param, "messages", strlen("messages")) == 0)
+        snprintf(e->param, sizeof e->param, "input");
+    json_decref(chat);
+    return ok && (!(r->repeated.failed || r->items.failed) || api_fail_memory(e));
+}
+
+static bool parse_body(struct completion_request *r, const struct served_model *m, const char *body,
+                       size_t len, struct api_error *e) {
+    json_t *root = body_load(body, len, e);
+    bool ok = read_body(r, m, root, e) && openai_check_room(r, m, r->prompts[0].len, "input", e);
+    return openai_parse_end(r, m, root, &api, ok, e);
+}
+
+bool responses_count(const struct served_model *m, const char *body, size_t len, struct buf *out,
+                     char *ignored, struct api_error *e) {
+    struct completion_request r = {0};
+    json_t *root = body_load(body, len, e);
+    bool ok = field_get(root, "previous_response_id") // whose it would be is not known here
+                  ? api_fail(e, 400, "unsupported_parameter", "previous_response_id", "Send the whole input.")
+                  : read_body(&r, m, root, e);
+    ok = openai_parse_end(&r, m, root, &api, ok, e);
+    memcpy(ignored, r.ignored, IGNORED_SIZE);
+    if (ok) {
+        openai_write_count(out, r.prompts[0].len);
+        completion_request_free(&r);
+    }
+    return e->status == 0;
+}
+
+const struct dialect openai_responses = {
+    .id_prefix = RESPONSES_PREFIX,
+    .parse = parse_body,
+    .content_logprobs = true,
+    .begin = responses_begin,
+    .end = responses_end,
+    .state_bytes = responses_state_bytes,
+    .logprob = openai_chat_logprob,
+    .prompt_logprob = openai_prompt_logprob,
+    .role = responses_created,
+    .piece = responses_piece,
+    .done = responses_done,
+    .fail = responses_fail,
+    .whole = responses_whole,
+    .error = openai_write_error,
+};

@@ -1,0 +1,137 @@
+"""Code between two texts: llama-server's /infill and the suffix of /v1/completions, of models whose vocabularies have tokens for it."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+import goldens
+from process import Server
+from wire import check_error
+
+QWEN = ("<|fim_prefix|>", "<|fim_middle|>", "<|fim_suffix|>", "<|fim_pad|>", "<|repo_name|>", "<|file_sep|>")
+CODELLAMA = ("▁<PRE>", "▁<MID>", "▁<SUF>", "▁<EOT>")
+MISTRAL = ("[PREFIX]", "[MIDDLE]", "[SUFFIX]")
+ASKED = {"input_prefix": "def sum(a, b):  # <|fim_suffix|>\n", "input_suffix": "\n\nprint(sum(1, 2))", "n_predict": 8, "temperature": 0}
+
+
+@pytest.fixture(scope="module")
+def serve(tmp_path_factory):
+    """A server of a random model whose vocabulary has these control tokens."""
+    servers = {}
+
+    def of(control, tool="make_gguf.py"):
+        if (control, tool) not in servers:
+            path = tmp_path_factory.mktemp("fim") / ("model.gguf" if tool == "make_gguf.py" else "model")
+            shape = ["--arch", "qwen3", "--vocab", "420"] + [word for name in control for word in ("--control", name)]
+            subprocess.run([sys.executable, str(goldens.ROOT / "tests/tools" / tool), str(path), *shape], check=True)
+            servers[control, tool] = Server(model=path)
+        return servers[control, tool]
+
+    yield of
+    for server in servers.values():
+        server.stop()
+
+
+def ids(server, text, special=False):
+    return server.post("/tokenize", {"content": text, "add_special": False, "parse_special": special}).json()["tokens"]
+
+
+def check_prompt(server, want, fields=()):
+    """What /infill says and gives is what /completion says and gives of these ids."""
+    body = {"n_predict": 8, "temperature": 0, "return_tokens": True}
+    reply = server.post("/infill", ASKED | body | dict(fields))
+    usual = server.post("/completion", body | {"prompt": want})
+    assert reply.status == usual.status == 200, (reply, usual)
+    for key in ("prompt", "tokens", "content", "tokens_evaluated"):
+        assert reply.json()[key] == usual.json()[key], key
+
+
+@pytest.mark.parametrize("tool", ["make_gguf.py", "make_folder.py"])
+def test_repository(serve, tool):
+    server = serve(QWEN, tool)
+    pre, mid, suf, _, repo, file = (ids(server, name, True)[0] for name in QWEN)
+    before = [1, repo, *ids(server, "myproject\n")]
+    between = [pre, *ids(server, ASKED["input_prefix"]), suf, *ids(server, ASKED["input_suffix"]), mid]
+    check_prompt(server, before + [file, *ids(server, "filename\n")] + between)
+    extra = [{"filename": "a.py", "text": "one = 1 <|fim_suffix|>"}, {"text": "two"}]
+    files = [file, *ids(server, "a.py\n"), *ids(server, extra[0]["text"]), file, *ids(server, "tmp\n"), *ids(server, "two")]
+    check_prompt(server, before + files + [file, *ids(server, "filename\n")] + between, {"input_extra": extra})
+    begun = between[:]
+    begun[between.index(suf) : between.index(suf)] = ids(server, "    return")
+    check_prompt(server, before + [file, *ids(server, "filename\n")] + begun, {"prompt": "    return"})
+
+
+def test_without_files(serve):
+    server = serve(CODELLAMA)
+    pre, mid, suf, _ = (ids(server, name, True)[0] for name in CODELLAMA)
+    between = [pre, *ids(server, ASKED["input_prefix"]), suf, *ids(server, ASKED["input_suffix"]), mid]
+    check_prompt(server, [1, *between])
+    mark = ids(server, "\n\n--- snippet ---\n\n")
+    check_prompt(server, [1, *mark, *ids(server, "one"), *between], {"input_extra": [{"filename": "a.py", "text": "one"}]})
+
+
+def test_suffix_first(serve):
+    server = serve(MISTRAL)
+    pre, _, suf = (ids(server, name, True)[0] for name in MISTRAL)
+    check_prompt(server, [1, suf, *ids(server, ASKED["input_suffix"]), pre, *ids(server, ASKED["input_prefix"])])
+
+
+def test_long_texts(serve):
+    """The context, 512 tokens here, keeps what is next to the gap."""
+    server = serve(CODELLAMA)
+    pre, mid, suf, _ = (ids(server, name, True)[0] for name in CODELLAMA)
+    fields = {"input_prefix": "ab " * 1000, "input_suffix": "cd " * 1000, "input_extra": [{"text": "x"}]}
+    room = 512 - 8 - 4
+    prefix, suffix = ids(server, fields["input_prefix"]), ids(server, fields["input_suffix"])
+    want = [1, pre, *prefix[-(room - room // 4) :], suf, *suffix[: room // 4], mid]
+    check_prompt(server, want, fields)
+    check_error(server.post("/v1/completions", {"prompt": "a", "suffix": "b " * 1000}), 400, "prompt", code="context_length_exceeded")
+
+
+def test_suffix(serve):
+    """/v1/completions: each prompt is what stands before; a stream gives the same."""
+    server = serve(QWEN)
+    prefix, suffix = ASKED["input_prefix"], ASKED["input_suffix"]
+    want = [server.post("/infill", ASKED | {"input_prefix": p}).json()["content"] for p in (prefix, "")]
+    body = {"suffix": suffix, "max_tokens": 8, "temperature": 0}
+    assert [c["text"] for c in server.post("/v1/completions", body | {"prompt": [prefix, ""]}).json()["choices"]] == want
+    reply = server.post("/v1/completions", body | {"prompt": prefix, "stream": True}).body.decode()
+    events = [json.loads(e[6:]) for e in reply.split("\n\n") if e.startswith("data: {")]
+    assert "".join(e["choices"][0]["text"] for e in events) == want[0]
+    for fields, param in (({"prompt": [1]}, "prompt"), ({"suffix": 1}, "suffix"), ({"echo": True}, "suffix"), ({"truncate_prompt_tokens": 4}, "suffix")):
+        check_error(server.post("/v1/completions", body | {"prompt": prefix} | fields), 400, param)
+
+
+def test_ends(serve):
+    """The next file, and padding, end what is filled in, and give no text."""
+    server = serve(QWEN)
+    for name in ("<|fim_pad|>", "<|file_sep|>", "<|repo_name|>"):
+        got = server.post("/infill", ASKED | {"logit_bias": [[ids(server, name, True)[0], 100]]}).json()
+        assert (got["content"], got["stop_type"], got["tokens_predicted"]) == ("", "eos", 1)
+
+
+def test_stream(serve):
+    server = serve(QWEN)
+    whole = server.post("/infill", ASKED).json()
+    reply = server.post("/infill", ASKED | {"stream": True}).body.decode()
+    *parts, last = (json.loads(e[6:]) for e in reply.split("\n\n") if e)
+    assert "".join(p["content"] for p in parts) == whole["content"]
+    assert last["stop"] is True and last["prompt"] == whole["prompt"]
+
+
+@pytest.mark.parametrize("change, param", [
+    ({"input_prefix": None}, "input_prefix"), ({"input_suffix": None}, "input_suffix"), ({"input_prefix": 3}, "input_prefix"),
+    ({"input_suffix": ["a"]}, "input_suffix"), ({"prompt": [1]}, "prompt"), ({"input_extra": "x"}, "input_extra"),
+    ({"input_extra": [{"text": "x"}, {"filename": "y"}]}, "input_extra[1]"), ({"input_extra": [{"text": "x", "filename": 4}]}, "input_extra[0]"),
+    ({"suffix": "x"}, "suffix"), ({"echo": True}, "input_suffix"), ({"grammar": "x"}, "grammar"), ({"n_predict": -3}, "n_predict"),
+])  # fmt: skip
+def test_refused(serve, change, param):
+    check_error(serve(QWEN).post("/infill", ASKED | change), 400, param)
+
+
+def test_of_no_such_model(server):
+    for path, body, param in (("/infill", ASKED, "input_suffix"), ("/v1/completions", {"prompt": "a", "suffix": "b"}, "suffix")):
+        error = check_error(server.post(path, body), 400, param, code="unsupported_parameter")
+        assert "does not fill in the middle" in error["message"]

@@ -1,0 +1,72 @@
+"""Mutants: grammars and what is sampled by them. tests/mutate.py says what a row is."""
+
+BUILD = "engine/grammar/expr.c"
+JSON = "engine/grammar/json_text.c"
+ANALYSIS = "engine/grammar/analysis.c"
+NETWORK = "engine/grammar/network.c"
+MATCHER = "engine/grammar/matcher.c"
+TRIE = "engine/grammar/token_trie.c"
+CONSTRAINT = "engine/grammar/constraint.c"
+CACHE = "engine/grammar/constraint_cache.c"
+OUTPUT = "server/formats/output_grammar.c"
+DFA_BUILD = "engine/grammar/dfa_build.c"
+DFA_OPS = "engine/grammar/dfa_ops.c"
+CODE_DFA = "engine/grammar/code_dfa.c"
+REGEX = "engine/grammar/regex_%s.c"
+GBNF = "engine/grammar/gbnf.c"
+SOURCE = "engine/grammar/source.c"
+LARK = "engine/grammar/lark%s.c"
+
+ROWS = [
+    (BUILD, "if (first < 0xd800 || first > 0xdfff)", "if (true)", "test_grammar"),  # surrogates are characters
+    (BUILD, "if ((last & m) != m)", "if (false)", "test_grammar"),  # a range's tail is cut wrong
+    (BUILD, "            back = after;", "            back = 0;", "test_grammar"),  # a stop that begins again within itself is missed
+    (JSON, "c < 0x20 ? 256 : 0", "0", "test_grammar"),  # control characters count as plain ones
+    (JSON, "EDGE(SLASH, short_escape(c))", "EDGE(SLASH, c)", "test_grammar"),  # a newline is escaped by itself
+    (JSON, "if (max >= 0 && num_first > max)", "if (false)", "test_grammar"),  # more items than may be
+    (JSON, "if (min <= i)", "if (min < i)", "test_grammar"),  # an array may not end where it may
+    (ANALYSIS, "if (o->kinds[i].required && !(facts[o->kinds[i].value] & TAKES_TEXT))", "if (false)", "test_grammar"),  # nothing is a value
+    (ANALYSIS, "required <= o->max &&", "true &&", "test_grammar"),  # more required members than may be
+    (ANALYSIS, "facts[b->children[n->first + i - 1]] & TAKES_NOTHING", "false", "test_grammar"),  # left recursion behind what may be empty
+    (NETWORK, "if (empty && n->max > MAX_EMPTY_TURNS)", "if (false)", "test_grammar"),  # a closure of 100,000 threads
+    (NETWORK, "return skip ? fork : body;", "return fork;", "test_grammar"),  # one or more is none or more
+    (MATCHER, "if (n->values[kind] < 0 || (k->once && seen_bit(m, n, f, kind)))", "if (n->values[kind] < 0)", "test_grammar"),  # a key twice
+    (MATCHER, "if (kind <= f->b)", "if (false)", "test_grammar"),  # properties in any order
+    (MATCHER, "return false; // it would come too late", "continue;", "test_grammar"),  # a required member is skipped
+    (MATCHER, "!n->free_ahead[0] &&", "false &&", "test_grammar"),  # too few members are left for the minimum
+    (MATCHER, "next >= 0 && key_ahead(m, n, &m->frames[t->stack], next)", "next >= 0", "test_grammar"),  # a key that leads nowhere
+    (MATCHER, "return f->c >= n->o->min && missing(m, n, f) == 0;", "return missing(m, n, f) == 0;", "test_grammar"),  # fewer than the minimum
+    (MATCHER, "l->max < 0 && f.a == l->min ? f.a : f.a + 1", "f.a + 1", "test_grammar"),  # counts without end are states without end
+    (TRIE, "c < 0x20 || c == '\"' || c == '\\\\'", "c < 0x20", "test_grammar"),  # quotes are plain
+    (TRIE, "for (int32_t id = n->token; id >= 0; id = t->same[id])", "for (int32_t id = n->token; id >= 0; id = -1)",
+            "test_grammar"),  # of two tokens with the same bytes one is forgotten
+    (TRIE, "if (next < 0 || !met_add(to, next))", "if (next >= 0 && !met_add(to, next))", "test_grammar"),  # plain tokens that are not allowed
+    (TRIE, "if (++chars == level_chars[level + 1])", "if (++chars >= 1)", "test_grammar"),  # longer runs than may be
+    (CONSTRAINT, "f->num -= (size_t)n;", "f->num -= 1;", "test_server_structured"),  # one draft is taken back, not all
+    (CONSTRAINT, "matcher_notes(c->matcher, c->owners[slot])[0] = 0;", ";", "test_server_structured"),  # another state's mask
+    (CACHE, "buf_int(&key, style->max_blanks);", "", "test_server_structured"),  # blanks where none may be
+    (OUTPUT, "if (r->only && strcmp(r->only, name_of(tool)) != 0)", "if (false)", "test_server_structured"),  # another function is called
+    (OUTPUT, "return !r->one_call &&", "return", "test_server_structured"),  # calls behind the only one
+    (OUTPUT, "if (r->thinking)\n        return PART_SEQ(a, thoughts, rest);", "", "test_server_structured"),  # the prompt has begun to think
+    (DFA_BUILD, "if (d->next[i] >= 0 && !alive[d->next[i]])", "if (false)", "test_dfa"),  # dead ends
+    (DFA_BUILD, "    m->count[0] += rest;", "    ;", "test_dfa"),  # a part without those that were not looked at
+    (DFA_BUILD, "i < to && g % num != largest; i++)", "i < to && g % num != largest && g > 1; i++)", "test_dfa"),  # sets are split too seldom
+    (DFA_OPS, "t < 0 && i >= min ? 0 : -1", "t < 0 ? 0 : -1", "test_dfa"),  # texts that are too short
+    (DFA_OPS, "if (c->keep && !c->keep(c->arg, set))", "if (false)", "test_dfa"),  # sets that are not kept
+    (DFA_OPS, "if (p->shortest && b->d->label[s] >= 0)", "if (false)", "test_lark"),  # a lazy terminal goes on
+    (CODE_DFA, "if (first == begin && last >= after - 1) {", "if (last >= after - 1) {", "test_regex_dfa"),  # too many bytes follow
+    (REGEX % "dfa", "(state->kind == NFA_BEGIN && at_begin)", "(state->kind == NFA_BEGIN)", "test_regex_dfa"),  # ^ anywhere
+    (REGEX % "dfa", "        s->members[num++] = -1;", "        ;", "test_regex_dfa"),  # the start is met again behind text
+    (REGEX % "dfa", "if (d && other && negated) {", "if (d && other && !negated) {", "test_regex_dfa"),  # what must not stand there must
+    (REGEX % "dfa", "        num -= num > 0;\n", "", "test_regex_dfa"),  # {2,} is {3,}
+    (REGEX % "expr", "is_plain(t, children[i], at_begin && i == first, at_end && i == last - 1)", "is_plain(t, children[i], at_begin, at_end)",
+     "test_regex_dfa"),  # anchors inside say nothing
+    (REGEX % "tree", "if (depth >= MAX_NESTING) {", "if (false) {", "test_regex_dfa"),  # as deep as it likes
+    (REGEX % "tree", "        p->flags = flags;\n", "        ;\n", "test_regex_dfa"),  # a group's flags behind it
+    (SOURCE, "column += !utf8_continues(*p);", "column++;", "test_json_gbnf"),  # columns in bytes
+    (GBNF, "if (nested || (line.at < line.end && !at_definition(line)))", "if (nested || line.at < line.end)", "test_json_gbnf"),  # a rule runs into the next
+    (GBNF, "        others[(unsigned char)code[i]] = false;\n", "", "test_json_gbnf"),  # any token but one is any token
+    (LARK % "", "l->ignored == EXPR_NONE ? root :", "true ? root :", "test_lark"),  # nothing is ignored at the end
+    (LARK % "_terminals", "if (d->in_progress)", "if (false)", "test_lark"),  # terminals without end
+    (LARK % "_tokens", "(peek(s, 0) == '-' && is_word(peek(s, 1)))", "peek(s, 0) == '-'", "test_lark"),  # a name takes an arrow
+]

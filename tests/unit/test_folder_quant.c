@@ -1,0 +1,370 @@
+// Quantised matrices of Hugging Face folders: their bytes, and what does not fit. That the numbers are those of each format:
+// test_json_arch (tests/tools/folder_quants.py).
+#include "folder_fixture.h"
+
+#include "models/tensor_read.h"
+
+#define FIT "its scales, zero points or order of columns are missing or do not fit"
+
+static void test_quantised(void **state) {
+    (void)state;
+    // E4M3: 1, 2, -2, 448, 2^-9, 0, 0.5, 1.125
+    static const unsigned char numbers[8] = {0x38, 0x40, 0xc0, 0x7e, 0x01, 0x00, 0x30, 0x39};
+    static const float values[8] = {1, 2, -2, 448, 0x1p-9f, 0, 0.5f, 1.125f}, scales[4] = {0.5f, 3, 0.25f, 1};
+    static const uint16_t channels[8] = {0x3e80, 0x3f80, 0x4000, 0x3e80,
+                                         0x3f80, 0x4000, 0x3e80, 0x3f80}; // .25, 1, 2
+    static const uint16_t groups[2] = {0x3c00, 0xbe80};                   // 2^-7, -.25
+    static unsigned char fp8[8 * 8], int8[8 * 8], int4[32];
+    struct err err = {0};
+    for (int i = 0; i < 64; i++) {
+        fp8[i] = numbers[i % 8];
+        int8[i] = (unsigned char)(i - 32);
+    }
+    for (int i = 0; i < 32; i++)
+        int4[i] = (unsigned char)(i % 16 | (15 - i % 16) << 4);
+    write_sound();
+    write_text(
+        "config.json",
+        CONFIG(", \"quantization_config\": {\"quant_method\": \"fp8\", \"weight_block_size\": [4, 4]}"));
+    // blocks of 4 rows and 4 columns; rows of q in another order; a scale for each row
+    write_raw((struct raw_tensor[]){{DOWN, "F8_E4M3", "8, 8", fp8, 64},
+                                    {DOWN "_scale_inv", "F32", "2, 2", scales, 16},
+                                    {Q_PROJ, "I8", "8, 8", int8, 64},
+                                    {Q_PROJ "_scale", "BF16", "8, 1", channels, 16}},
+              4);
+    struct model_file *f = model_file_open(folder, &err);
+    if (!f)
+        fail_msg("%s", err.msg);
+    for (uint64_t i = 0; i < 64; i++)
+        if (value_at(f, "blk.0.ffn_down.weight", i) != values[i % 8] * scales[i / 32 * 2 + i % 8 / 4])
+            fail_msg("element %d is %g", (int)i, (double)value_at(f, "blk.0.ffn_down.weight", i));
+    assert_true(value_at(f, "blk.0.attn_q.weight", 0) == -32 * 0.25f);
+    assert_true(value_at(f, "blk.0.attn_q.weight", 9) == (2 * 8 + 1 - 32) * 2.0f); // row 2 of the file
+    uint16_t all[64];
+    assert_int_equal(tensor_read(f, model_file_find(f, "blk.0.ffn_down.weight"), all, &err), STATUS_OK);
+    assert_int_equal(all[32], 0x3e80);
+    model_file_close(f);
+
+    // int4 keeps its numbers: eight more than they mean, low and high halves of a block apart
+    write_text("config.json", CONFIG(", \"quantization_config\": {\"quant_method\": \"compressed-tensors\", "
+                                     "\"format\": \"pack-quantized\"}"));
+    struct raw_tensor packed[] = {{DOWN "_packed", "I32", "1, 8", int4, 32},
+                                  {DOWN "_scale", "BF16", "1, 2", groups, 4}};
+    write_raw(packed, 2);
+    f = model_file_open(folder, &err);
+    if (!f)
+        fail_msg("%s", err.msg);
+    const struct model_tensor *t = model_file_find(f, "blk.0.ffn_down.weight");
+    unsigned char blocks[36];
+    assert_true(t->view.dtype == DTYPE_Q4_0 && t->view.shape[1] == 64 && t->bytes == 36);
+    assert_int_equal(tensor_read(f, t, blocks, &err), STATUS_OK);
+    assert_memory_equal(blocks, "\x00\x20", 2);
+    assert_memory_equal(blocks + 18, "\x00\xb4", 2);
+    for (int i = 0; i < 32; i++) {
+        int first = i / 16 * 32 + i % 16, second = first + 16; // numbers of the row
+        int low = int4[first / 2] >> 4 * (first % 2) & 15, high = int4[second / 2] >> 4 * (second % 2) & 15;
+        assert_int_equal(blocks[2 + i / 16 * 18 + i % 16], low | high << 4);
+    }
+    model_file_close(f);
+
+    // what does not fit
+    static const uint16_t fine[2] = {0x3c00, 0x0080};
+    packed[1].data = fine;
+    write_raw(packed, 2);
+    f = model_file_open(folder, &err);
+    assert_int_equal(tensor_read(f, model_file_find(f, "blk.0.ffn_down.weight"), blocks, &err), STATUS_IO);
+    assert_non_null(strstr(err.msg, "no number of F16"));
+    model_file_close(f);
+    write_raw(packed, 1);
+    expect("no scales", FIT);
+    packed[1].shape = "2, 1";
+    write_raw(packed, 2);
+    expect("scales of two rows", FIT);
+    packed[1].shape = "1, 2";
+    packed[0].shape = "2, 4";
+    write_raw(packed, 2);
+    expect("scales of one row", FIT);
+    write_raw((struct raw_tensor[]){{DOWN, "F8_E4M3", "8, 8", fp8, 64},
+                                    {DOWN "_scale_inv", "F32", "2, 2", scales, 16}},
+              2);
+    expect("blocks of no size", FIT);
+    fp8[3] = 0x7f;
+    write_raw(
+        (struct raw_tensor[]){{DOWN, "F8_E4M3", "8, 8", fp8, 64}, {DOWN "_scale", "F32", "", scales, 4}}, 2);
+    err = (struct err){0};
+    f = model_file_open(folder, &err);
+    assert_int_equal(tensor_read(f, model_file_find(f, "blk.0.ffn_down.weight"), all, &err), STATUS_FORMAT);
+    assert_non_null(strstr(err.msg, "NaN"));
+    model_file_close(f);
+}
+
+// Experts of gpt-oss: exponents and blocks apart, gate and up in turns.
+static void test_mxfp4(void **state) {
+    (void)state;
+    enum { EXPERTS = 2, ROWS = 4 };
+    unsigned char blocks[EXPERTS * ROWS * 16], scales[EXPERTS * ROWS], made[EXPERTS * ROWS / 2 * 17];
+    float biases[EXPERTS * ROWS];
+    struct err err = {0};
+    for (int i = 0; i < EXPERTS * ROWS * 16; i++)
+        blocks[i] = (unsigned char)(i * 37);
+    for (int i = 0; i < EXPERTS * ROWS; i++)
+        scales[i] = (unsigned char)(100 + i), biases[i] = (float)i;
+    write_sound();
+    write_text("config.json", "{\"model_type\": \"gpt_oss\", " SIZES "}");
+#define EXPERT "model.layers.0.mlp.experts.gate_up_proj_"
+    struct raw_tensor raw[] = {{EXPERT "blocks", "U8", "2, 4, 1, 16", blocks, sizeof blocks},
+                               {EXPERT "scales", "U8", "2, 4, 1", scales, sizeof scales},
+                               {EXPERT "bias", "F32", "2, 4", biases, sizeof biases}};
+    write_raw(raw, 3);
+    struct model_file *f = model_file_open(folder, &err);
+    if (!f)
+        fail_msg("%s", err.msg);
+    for (int up = 0; up < 2; up++) {
+        const struct model_tensor *t =
+            model_file_find(f, up ? "blk.0.ffn_up_exps.weight" : "blk.0.ffn_gate_exps.weight");
+        assert_true(t->view.dtype == DTYPE_MXFP4 && t->view.ndim == 3 && t->bytes == sizeof made);
+        assert_true(t->view.shape[0] == 2 && t->view.shape[1] == 2 && t->view.shape[2] == 32);
+        assert_int_equal(tensor_read(f, t, made, &err), STATUS_OK);
+        for (int r = 0; r < EXPERTS * ROWS / 2; r++) {
+            const unsigned char *from = blocks + (2 * r + up) * 16, *to = made + r * 17;
+            assert_int_equal(to[0], scales[2 * r + up]);
+            for (int i = 0; i < 32; i++)
+                assert_int_equal(to[1 + i % 16] >> i / 16 * 4 & 15, from[i / 2] >> i % 2 * 4 & 15);
+            assert_true(value_at(f, up ? "blk.0.ffn_up_exps.bias" : "blk.0.ffn_gate_exps.bias",
+                                 (uint64_t)r) == (float)(2 * r + up));
+        }
+    }
+    model_file_close(f);
+    write_raw(raw, 1);
+    expect("no exponents", FIT);
+    raw[1].shape = "2, 2, 2";
+    write_raw(raw, 2);
+    expect("exponents of other rows", FIT);
+    raw[0].shape = "1, 1, 8, 16", raw[1].shape = "1, 1, 8";
+    write_raw(raw, 2);
+    expect("no row for up", "has 1 rows, expected 0");
+}
+
+// ---- GPTQ and AWQ
+
+#define LINEAR "model.layers.0.mlp.down_proj."
+#define METHOD(text) CONFIG(", \"quantization_config\": {" text "}")
+#define GPTQ(more) METHOD("\"quant_method\": \"gptq\", \"bits\": 4, \"group_size\": 32" more)
+enum { ROWS = 8, COLS = 64, GROUPS = 2 };
+
+static uint32_t weights[COLS / 8 * ROWS], middles[GROUPS * ROWS / 8];
+static uint16_t scales[GROUPS * ROWS];
+static int32_t order[COLS];
+enum { QWEIGHT, QZEROS, SCALES, G_IDX, NUM_PARTS };
+static struct raw_tensor parts[NUM_PARTS];
+
+static void write_parts_sound(void) {
+    for (int i = 0; i < COLS / 8 * ROWS; i++)
+        weights[i] = 0x9e3779b9u * (uint32_t)(i + 1);
+    for (int i = 0; i < GROUPS * ROWS; i++)
+        scales[i] = (uint16_t)(0x2c00 + 37 * i);
+    for (int i = 0; i < COLS; i++)
+        order[i] = i / 32;
+    middles[0] = middles[1] = 0x77777777u;
+    parts[QWEIGHT] = (struct raw_tensor){LINEAR "qweight", "I32", "8, 8", weights, sizeof weights};
+    parts[QZEROS] = (struct raw_tensor){LINEAR "qzeros", "I32", "2, 1", middles, sizeof middles};
+    parts[SCALES] = (struct raw_tensor){LINEAR "scales", "F16", "2, 8", scales, sizeof scales};
+    parts[G_IDX] = (struct raw_tensor){LINEAR "g_idx", "I32", "64", order, sizeof order};
+}
+
+// Opens the folder of these parts and reads the matrix. word NULL: must be right, of this type.
+static void expect_parts(const char *what, const char *config, int num, const char *word, enum dtype type) {
+    static unsigned char made[2 * ROWS * COLS];
+    struct err err = {0};
+    write_sound();
+    write_text("config.json", config);
+    write_raw(parts, num);
+    struct model_file *f = model_file_open(folder, &err);
+    const struct model_tensor *t = f ? model_file_find(f, "blk.0.ffn_down.weight") : NULL;
+    bool ok = t && tensor_read(f, t, made, &err) == STATUS_OK;
+    if (word ? ok || !strstr(err.msg, word) || !err.code : !ok || t->view.dtype != type)
+        fail_msg("%s: expected '%s', got '%s'", what, word ? word : "ok", err.msg);
+    if (ok && (t->view.shape[0] != ROWS || t->view.shape[1] != COLS))
+        fail_msg("%s: %d rows", what, (int)t->view.shape[0]);
+    if (ok)
+        check_pieces(f, t);
+    model_file_close(f);
+}
+
+static void test_gptq(void **state) {
+    (void)state;
+    static const struct {
+        const char *config, *word;
+        enum dtype type;
+    } configs[] = {
+        {GPTQ(""), NULL, DTYPE_Q4_0},
+        {GPTQ(", \"sym\": false"), NULL, DTYPE_Q8_0},
+        {GPTQ(", \"desc_act\": true"), NULL, DTYPE_F16},
+        {GPTQ(", \"checkpoint_format\": \"gptq_v2\", \"sym\": false"), NULL, DTYPE_Q8_0},
+        {GPTQ(", \"checkpoint_format\": \"gptq_v2\""), "not in the middle", DTYPE_COUNT},
+        {GPTQ(", \"checkpoint_format\": \"marlin\""), "key checkpoint_format is marlin", DTYPE_COUNT},
+        {GPTQ(", \"is_marlin_format\": true"), "is_marlin_format", DTYPE_COUNT},
+        {GPTQ(", \"dynamic\": {\"-:.*lm_head\": {}}"), NULL, DTYPE_Q4_0},
+        {GPTQ(", \"dynamic\": {\"+:.*\": {\"bits\": 8}}"), "key dynamic", DTYPE_COUNT},
+        {GPTQ(", \"dynamic\": [1, 2]"), NULL, DTYPE_Q4_0},
+        {METHOD("\"quant_method\": \"gptq\", \"bits\": 4, \"group_size\": 24"), FIT, DTYPE_COUNT},
+        {METHOD("\"quant_method\": \"gptq\", \"bits\": 4, \"group_size\": -1"), FIT, DTYPE_COUNT},
+        {METHOD("\"quant_method\": \"gptq\", \"bits\": 4, \"group_size\": 0"), "key group_size is 0",
+         DTYPE_COUNT},
+        {METHOD("\"quant_method\": \"gptq\", \"bits\": 4, \"group_size\": -7"), "key group_size is -7",
+         DTYPE_COUNT},
+        {METHOD("\"quant_method\": \"gptq\", \"bits\": 8, \"group_size\": 32"), FIT, DTYPE_COUNT},
+        {METHOD("\"quant_method\": \"gptq\", \"bits\": 3"), "key bits is 3, expected 4 or 8", DTYPE_COUNT},
+        {METHOD("\"quant_method\": \"gptq\""), "key bits is absent", DTYPE_COUNT},
+        {METHOD("\"quant_method\": \"auto-round\", \"bits\": 4, \"group_size\": 32, \"packing_format\": "
+                "\"auto_round:auto_gptq\""),
+         NULL, DTYPE_Q4_0},
+        {METHOD("\"quant_method\": \"auto-round\", \"bits\": 4"), "key packing_format is absent",
+         DTYPE_COUNT},
+        {METHOD("\"quant_method\": \"fp8\""), "no quantization_config of gptq or awq", DTYPE_COUNT},
+        {CONFIG(""), "no quantization_config of gptq or awq", DTYPE_COUNT},
+        {METHOD("\"quant_method\": \"awq\", \"bits\": 4, \"group_size\": 32"), FIT, DTYPE_COUNT},
+        {METHOD("\"quant_method\": \"awq\", \"bits\": 8"), "key bits is 8, expected 4", DTYPE_COUNT},
+        {METHOD("\"quant_method\": \"awq\", \"bits\": 4, \"version\": \"gemv\""), "key version is gemv",
+         DTYPE_COUNT},
+        {METHOD("\"quant_method\": \"bitsandbytes\""), "quantisation by bitsandbytes is not supported",
+         DTYPE_COUNT},
+        {METHOD("\"quant_method\": \"hqq\""), "quantisation by hqq is not supported yet; supported: fp8",
+         DTYPE_COUNT},
+        {METHOD("\"quant_method\": \"modelopt\", \"quant_algo\": \"INT4_AWQ\""), "key quant_algo is INT4_AWQ",
+         DTYPE_COUNT},
+        {METHOD("\"quant_method\": 7"), "quantisation by ? is not", DTYPE_COUNT},
+        {METHOD("\"quant_method\": \"compressed-tensors\", \"format\": \"marlin-24\""),
+         "key format is marlin-24", DTYPE_COUNT},
+        {METHOD(
+             "\"quant_method\": \"compressed-tensors\", \"format\": \"pack-quantized\", \"config_groups\": "
+             "{\"a\": {\"weights\": {\"type\": \"int\", \"num_bits\": 3}}}"),
+         "num_bits 4 or 8", DTYPE_COUNT},
+    };
+    static const struct {
+        int part;
+        const char *type, *shape; // NULL: as they are
+        const char *word;
+    } shapes_of[] = {
+        {QWEIGHT, NULL, "4, 16", FIT}, {QWEIGHT, NULL, "64", FIT},   {QWEIGHT, "F32", NULL, FIT},
+        {QZEROS, NULL, "1, 2", FIT},   {QZEROS, "F32", NULL, FIT},   {SCALES, NULL, "8, 2", FIT},
+        {SCALES, NULL, "1, 16", FIT},  {SCALES, "I16", NULL, FIT},   {G_IDX, NULL, "8, 8", FIT},
+        {G_IDX, "F32", NULL, FIT},     {SCALES, "BF16", NULL, NULL},
+    };
+    for (size_t i = 0; i < sizeof configs / sizeof *configs; i++) {
+        write_parts_sound();
+        expect_parts(configs[i].config, configs[i].config, NUM_PARTS, configs[i].word, configs[i].type);
+    }
+    for (size_t i = 0; i < sizeof shapes_of / sizeof *shapes_of; i++) {
+        write_parts_sound();
+        struct raw_tensor *t = &parts[shapes_of[i].part];
+        t->type = shapes_of[i].type ? shapes_of[i].type : t->type;
+        t->shape = shapes_of[i].shape ? shapes_of[i].shape : t->shape;
+        for (int k = 0; k < GROUPS * ROWS; k++)
+            scales[k] = (uint16_t)(0x3c00 + k); // of F16 and BF16 alike
+        expect_parts(t->shape, GPTQ(""), NUM_PARTS, shapes_of[i].word, DTYPE_Q4_0);
+    }
+    write_parts_sound();
+    expect_parts("no g_idx", GPTQ(""), G_IDX, NULL, DTYPE_Q4_0);
+    expect_parts("no scales", GPTQ(""), SCALES, FIT, DTYPE_COUNT);
+}
+
+static void test_gptq_values(void **state) {
+    (void)state;
+    write_parts_sound();
+    order[63] = 2;
+    expect_parts("a group that is none", GPTQ(", \"desc_act\": true"), NUM_PARTS, "no group", DTYPE_COUNT);
+    order[63] = -1;
+    expect_parts("a negative group", GPTQ(", \"desc_act\": true"), NUM_PARTS, "no group", DTYPE_COUNT);
+    order[63] = 0;
+    expect_parts("out of order", GPTQ(""), NUM_PARTS, "not in order", DTYPE_COUNT);
+    expect_parts("in an order of their own", GPTQ(", \"desc_act\": true"), NUM_PARTS, NULL, DTYPE_F16);
+    write_parts_sound();
+    middles[1] = 0x77677777u;
+    expect_parts("a zero point of 7", GPTQ(""), NUM_PARTS, "not in the middle, and sym is true", DTYPE_COUNT);
+    expect_parts("a zero point of 7", GPTQ(", \"sym\": false"), NUM_PARTS, NULL, DTYPE_Q8_0);
+    middles[1] = 0x77f77777u;
+    expect_parts("a zero point of 16", GPTQ(", \"sym\": false"), NUM_PARTS, "overflowed", DTYPE_COUNT);
+    write_parts_sound();
+    scales[5] = 0;
+    expect_parts("a scale of 0", GPTQ(""), NUM_PARTS, NULL, DTYPE_Q4_0);
+    scales[5] = 0x7c00;
+    expect_parts("an infinite scale", GPTQ(""), NUM_PARTS, "NaN or an infinity", DTYPE_COUNT);
+    scales[5] = 0xfe00;
+    expect_parts("a scale of NaN", GPTQ(", \"sym\": false"), NUM_PARTS, "NaN or an infinity", DTYPE_COUNT);
+    expect_parts("a scale of NaN", GPTQ(", \"desc_act\": true"), NUM_PARTS, "NaN or an infinity",
+                 DTYPE_COUNT);
+}
+
+// Numbers less zero points need more than eight bits.
+static void test_int8(void **state) {
+    (void)state;
+    static const signed char numbers[64] = {127, -128}, zeros[2] = {-128, 127};
+    static const uint16_t own[2] = {0x3f80, 0x4000}; // 1, 2
+    struct err err = {0};
+    struct raw_tensor raw[] = {{LINEAR "weight", "I8", "2, 32", numbers, sizeof numbers},
+                               {LINEAR "weight_scale", "BF16", "2, 1", own, sizeof own},
+                               {LINEAR "weight_zero_point", "I8", "2, 1", zeros, sizeof zeros}};
+    write_sound();
+    for (int num = 2; num <= 3; num++) {
+        write_raw(raw, num);
+        struct model_file *f = model_file_open(folder, &err);
+        if (!f)
+            fail_msg("%s", err.msg);
+        const struct model_tensor *t = model_file_find(f, "blk.0.ffn_down.weight");
+        assert_int_equal(t->view.dtype, num == 2 ? DTYPE_Q8_0 : DTYPE_BF16);
+        if (num == 3) {
+            assert_true(value_at(f, "blk.0.ffn_down.weight", 0) == 255);
+            assert_true(value_at(f, "blk.0.ffn_down.weight", 32) == -254);
+        }
+        model_file_close(f);
+    }
+    raw[2].shape = "1, 2";
+    write_raw(raw, 3);
+    expect("zero points of columns", FIT);
+}
+
+// modelopt says it in a file of its own; NVFP4 without the scale of all, or with two.
+static void test_nvfp4(void **state) {
+    (void)state;
+    static unsigned char numbers[ROWS * COLS / 2], own[ROWS * COLS / 16];
+    static const float all = 0.5f;
+    struct err err = {0};
+    for (size_t i = 0; i < sizeof numbers; i++)
+        numbers[i] = (unsigned char)(0x52 + i % 3);
+    memset(own, 0x38, sizeof own); // 1
+    struct raw_tensor raw[] = {{LINEAR "weight", "U8", "8, 32", numbers, sizeof numbers},
+                               {LINEAR "weight_scale", "F8_E4M3", "8, 4", own, sizeof own},
+                               {LINEAR "weight_scale_2", "F32", "", &all, 4},
+                               {LINEAR "weight_global_scale", "F32", "1", &all, 4}};
+    write_sound();
+    write_text("hf_quant_config.json", "{\"quantization\": {\"quant_algo\": \"NVFP4\"}}");
+    write_raw(raw, 3);
+    struct model_file *f = model_file_open(folder, &err);
+    if (!f)
+        fail_msg("%s", err.msg);
+    assert_true(value_at(f, "blk.0.ffn_down.weight", 0) == 0.5f &&
+                value_at(f, "blk.0.ffn_down.weight", 1) == 1.5f);
+    model_file_close(f);
+    write_raw(raw, 2);
+    expect("no scale of all", FIT);
+    write_raw(raw, 4);
+    expect("two", FIT);
+    raw[2].type = "I32";
+    write_raw(raw, 3);
+    expect("an integer", FIT);
+    raw[2].type = "F32", raw[1].shape = "4, 8";
+    write_raw(raw, 3);
+    expect("scales of other rows", FIT);
+    write_text("hf_quant_config.json", "{\"quantization\": {\"quant_algo\": \"W4A8\"}}");
+    expect("another algorithm", "hf_quant_config.json: quantization of modelopt: key quant_algo is W4A8");
+    remove_file("hf_quant_config.json");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_quantised),   cmocka_unit_test(test_mxfp4), cmocka_unit_test(test_gptq),
+        cmocka_unit_test(test_gptq_values), cmocka_unit_test(test_int8),  cmocka_unit_test(test_nvfp4),
+    };
+    return cmocka_run_group_tests(tests, make_folder, remove_folder);
+}

@@ -1,0 +1,185 @@
+// GBNF: llama.cpp's cases and grammars of the test data, and cases by hand.
+#include "grammar_texts.h"
+
+#include <jansson.h>
+
+// A case's text: a string, or bytes in which 0xff and four more are a token, the highest first.
+static size_t case_text(const json_t *text, char *out, size_t max) {
+    const json_t *bytes = json_object_get(text, "bytes");
+    if (!bytes) {
+        assert_true(json_is_string(text) && json_string_length(text) < max);
+        memcpy(out, json_string_value(text), json_string_length(text));
+        return json_string_length(text);
+    }
+    size_t len = 0;
+    for (size_t i = 0; i < json_array_size(bytes); i++) {
+        assert_true(len + TOKEN_CODE_BYTES < max);
+        int byte = (int)json_integer_value(json_array_get(bytes, i));
+        if (byte == 0xff) {
+            int32_t token = 0;
+            for (int j = 0; j < 4; j++)
+                token = token << 8 | (int32_t)json_integer_value(json_array_get(bytes, ++i));
+            token_code(token, out + len);
+            len += TOKEN_CODE_BYTES;
+        } else {
+            out[len++] = (char)byte;
+        }
+    }
+    return len;
+}
+
+static void test_llama_cases(void **state) {
+    (void)state;
+    const char *path = test_data("structured/grammars/llamacpp-grammar-cases.json");
+    json_error_t error;
+    json_t *cases = path ? json_load_file(path, 0, &error) : NULL;
+    if (!path)
+        skip();
+    assert_non_null(cases);
+    size_t i, j;
+    const json_t *c, *text;
+    int num = 0;
+    json_array_foreach(cases, i, c) {
+        const char *kind = json_string_value(json_object_get(c, "kind"));
+        const char *source = json_string_value(json_object_get(c, "grammar"));
+        if (strncmp(kind, "gbnf", 4) != 0)
+            continue;
+        struct err err = {0};
+        struct grammar *g = read_grammar(gbnf_to_expr, source, strlen(source), &err);
+        if (!g && strcmp(kind, "gbnf") == 0)
+            fail_msg("%s\n%s", source, err.msg);
+        static const char *const lists[] = {"fail", "pass"};
+        for (int takes = 0; g && takes < 2; takes++)
+            json_array_foreach(json_object_get(c, lists[takes]), j, text) {
+                char bytes[4096];
+                check_text(g, source, bytes, case_text(text, bytes, sizeof bytes), takes);
+            }
+        grammar_free(g);
+        num++;
+    }
+    assert_int_equal(num, 11);
+    json_decref(cases);
+}
+
+// The grammars of llama.cpp's folder.
+static void test_llama_files(void **state) {
+    (void)state;
+    static const struct {
+        const char *file, *taken[4], *refused[4];
+    } files[] = {
+        {"arithmetic", {"1 +2 = 3\n", "(x*y)-4=z\n"}, {"1 + = 3\n", "1=1"}},
+        {"c", {"int main(){return 0;}", "float f(int x){x = x+1;}"}, {"int main({}"}},
+        {"chess", {"1. e4 e5\n2. Nf3 Nc6\n", "1. e4 e5\n2. O-O Qxe5+\n"}, {"1. e4\n", "e4 e5\n"}},
+        {"english", {"The quick (brown) fox."}, {"日本"}},
+        {"japanese", {"日本語、です。"}, {"nihongo"}},
+        {"json", {"{\"a\": [1, -2.5e3, true, null, \"\\u00e9\\n\"]}", "{}"}, {"[1,]", "{a: 1}", "{"}},
+        {"json_arr", {"[\n{},\n\"x\"]"}, {"{}", "[1,]"}},
+        {"list", {"- a\n- b c\n"}, {"a\n", "- a"}},
+    };
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        char name[64];
+        static char source[1 << 16];
+        snprintf(name, sizeof name, "structured/grammars/%s.gbnf", files[i].file);
+        const char *path = test_data(name);
+        FILE *f = path ? fopen(path, "rb") : NULL;
+        if (!f)
+            skip();
+        size_t len = fread(source, 1, sizeof source - 1, f);
+        source[len] = 0;
+        fclose(f);
+        struct err err = {0};
+        struct grammar *g = read_grammar(gbnf_to_expr, source, len, &err);
+        if (!g)
+            fail_msg("%s: %s", name, err.msg);
+        for (int j = 0; files[i].taken[j]; j++)
+            check_text(g, name, files[i].taken[j], strlen(files[i].taken[j]), true);
+        for (int j = 0; files[i].refused[j]; j++)
+            check_text(g, name, files[i].refused[j], strlen(files[i].refused[j]), false);
+        grammar_free(g);
+    }
+}
+
+static void test_cases(void **state) {
+    (void)state;
+    static const struct grammar_case cases[] = {
+        {"root ::= \"a\\x41\\u00e9\\U0001F600\\\"\\\\\\n\\t\" | \"\"", {"aAé😀\"\\\n\t", ""}, {"aA", "a"}},
+        {"root ::= [a-c\\-\\]0-9x-]+", {"a-]5x", "c"}, {"", "d", "["}},
+        {"root ::= [^\\n\\x41-Z]{2}", {"a日", "😀["}, {"aA", "\na", "aaa"}},
+        {"root ::= .{1,2}", {"日", "\n😀"}, {"", "abc"}},
+        {"root ::= [\\d\\s]{3} [\\w] [\\D]", {"1 2_x"}, {"1a2_x", "1 2_3"}},
+        {"root ::= (\"a\" | \"b\"\n  \"c\" # a comment\n)* \"!\"", {"!", "abca!"}, {"b!", "ac"}},
+        {"root::=a\r\na ::=\n  \"x\" |\r\n\"y\"\n# end", {"x", "y"}, {"", "xy"}},
+        {"# first\n\nroot ::= \"a\"\n  | \"b\"\n  \"c\"\n\nother ::= root", {"a", "bc"}, {"b", "abc"}},
+        {"root ::= A.b_c-1\nA.b_c-1 ::= \"x\"", {"x"}, {""}},
+        {"root ::= \"(\" root \")\" | \"\"", {"", "((()))"}, {"(", "())"}},
+        {"root ::= root \"+\" t | t\nt ::= [0-9]", {"1", "1+2+3"}, {"", "+", "1+"}},
+        {"root ::= \"a\"*? \"b\"{2} \"c\" {1,} \"d\"{0,1}", {"bbc", "aabbccd"}, {"bc", "bbd"}},
+        {"root ::= (\"ab\"){3}", {"ababab"}, {"abab"}},
+        {"root ::= \"a\"\nroot ::= \"b\"", {"b"}, {"a"}},
+        {"root ::= | \"a\" |", {"", "a"}, {"b"}},
+        {"root ::= ([a] | ([b] ([c])?))?", {"", "a", "b", "bc"}, {"c", "ab"}},
+        {"root ::= \"x\"{0,100000}", {"", "xxx"}, {"y"}},
+    };
+    check_cases(gbnf_to_expr, cases, sizeof cases / sizeof *cases);
+}
+
+static void test_refusals(void **state) {
+    (void)state;
+    static const struct refusal cases[] = {
+        {"", STATUS_INVALID, "no rule of the name root"},
+        {"rooot ::= \"a\"", STATUS_INVALID, "no rule of the name root"},
+        {"root ::= \"a\"\n\n  b", STATUS_INVALID, "line 3, column 3: this rule is not defined"},
+        {"root ::= é", STATUS_INVALID, "line 1, column 10: this cannot stand here"},
+        {"\"é\" ::= x", STATUS_INVALID, "line 1, column 1: a rule is written as"},
+        {"root = \"a\"", STATUS_INVALID, "line 1, column 1: a rule is written as"},
+        {"root ::= \"é\" )", STATUS_INVALID, "line 1, column 14: this cannot stand here"},
+        {"root ::= (\"a\"", STATUS_INVALID, "line 1, column 10: ( has no )"},
+        {"root ::= [a", STATUS_INVALID, "line 1, column 10: [ has no ]"},
+        {"root ::= []", STATUS_INVALID, "column 10: an empty class"},
+        {"root ::= [z-a]", STATUS_INVALID, "column 11: a range"},
+        {"root ::= \"a", STATUS_INVALID, "column 10: \" has no end"},
+        {"root ::= \"\\q\"", STATUS_INVALID, "column 11: this escape is not known"},
+        {"root ::= \"\\u12\"", STATUS_INVALID, "column 11: this escape needs 4"},
+        {"root ::= \"\\ud800\"", STATUS_INVALID, "column 11: half of a pair"},
+        {"root ::= \"\\U00110000\"", STATUS_INVALID, "column 11: there is no such"},
+        {"root ::= * \"a\"", STATUS_INVALID, "column 10: there is nothing to repeat"},
+        {"root ::= \"a\" (+)", STATUS_INVALID, "column 15: there is nothing to repeat"},
+        {"root ::= \"a\"{,2}", STATUS_INVALID, "column 13: a repeat is written"},
+        {"root ::= \"a\"{2,1}", STATUS_INVALID, "column 13: a repeat whose end"},
+        {"root ::= \"a\"{100001}", STATUS_LIMIT, "column 13: a repeat of more"},
+        {"root ::= <think>", STATUS_INVALID, "column 10: tokens are supported by number"},
+        {"root ::= !<[x]>", STATUS_INVALID, "column 10: a token is written"},
+        {"root ::= \"a\" (=\"b\")", STATUS_INVALID, "column 14: looks ahead"},
+        {"root ::= \"a\xff\"", STATUS_INVALID, "not valid UTF-8"},
+        {"root ::= root", STATUS_INVALID, ""},
+    };
+    check_refusals(gbnf_to_expr, cases, sizeof cases / sizeof *cases);
+    struct err err = {0};
+    assert_null(read_grammar(gbnf_to_expr, "root ::= \"\0*\"\0*", 15, &err));
+    char deep[200] = "root ::= ";
+    for (int i = 0; i < 65; i++)
+        strcat(deep, "(");
+    err = (struct err){0};
+    assert_null(read_grammar(gbnf_to_expr, deep, strlen(deep), &err));
+    assert_int_equal(err.code, STATUS_LIMIT);
+    size_t len = SOURCE_BYTES + 1;
+    char *large = malloc(len);
+    assert_non_null(large);
+    memset(large, ' ', len);
+    err = (struct err){0};
+    assert_null(read_grammar(gbnf_to_expr, large, len, &err));
+    assert_int_equal(err.code, STATUS_LIMIT);
+    len = 0;
+    for (int i = 0; i <= MAX_RULES; i++)
+        len += (size_t)sprintf(large + len, "r%d ::= \"\"\n", i);
+    err = (struct err){0};
+    assert_null(read_grammar(gbnf_to_expr, large, len, &err));
+    assert_int_equal(err.code, STATUS_LIMIT);
+    free(large);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_llama_cases), cmocka_unit_test(test_llama_files),
+                                       cmocka_unit_test(test_cases), cmocka_unit_test(test_refusals)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

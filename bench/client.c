@@ -322,8 +322,13 @@ static void on_poll(uv_poll_t *poll, int status, int events) {
         conn_established(k);
         return;
     }
-    if (status < 0) {
-        conn_eof(k, uv_strerror(status));
+    if (status < 0) { // and libuv has stopped watching: reading gives what came before, then what broke
+        k->events = 0;
+        conn_read(k);
+        if (k->state == CONN_BUSY)
+            conn_write(k);
+        else if (k->state == CONN_IDLE)
+            conn_watch(k, UV_READABLE);
         return;
     }
     if ((events & UV_WRITABLE) && k->state == CONN_BUSY)

@@ -98,7 +98,10 @@ class Fake:
                 return
 
     def close(self):
+        if self.closing.is_set():
+            return
         self.closing.set()
+        self.listener.shutdown(socket.SHUT_RDWR)  # a thread that waits in accept() does not notice close()
         self.listener.close()
 
 

@@ -71,6 +71,20 @@ void buf_fmt(struct buf *b, const char *fmt, ...) {
     va_end(again);
 }
 
+void buf_base64(struct buf *b, const void *data, size_t len) {
+    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    const unsigned char *p = data;
+    if (!buf_reserve(b, (len + 2) / 3 * 4))
+        return;
+    for (size_t i = 0; i < len; i += 3) {
+        size_t n = len - i < 3 ? len - i : 3;
+        uint32_t bits =
+            (uint32_t)p[i] << 16 | (uint32_t)(n > 1 ? p[i + 1] : 0) << 8 | (uint32_t)(n > 2 ? p[i + 2] : 0);
+        for (size_t k = 0; k < 4; k++)
+            b->data[b->len++] = k <= n ? digits[bits >> (18 - 6 * k) & 63] : '=';
+    }
+}
+
 const char *buf_cstr(struct buf *b) {
     if (!buf_reserve(b, 1))
         return NULL;

@@ -29,6 +29,8 @@ bool buf_reserve(struct buf *b, size_t more);
 const char *buf_cstr(struct buf *b);
 static inline void buf_clear(struct buf *b) { b->len = 0; }
 
+void buf_base64(struct buf *b, const void *data, size_t len); // with padding
+
 #define buf_lit(b, text) buf_add((b), "" text, sizeof(text) - 1)
 
 // Appends text as the inside of a JSON string: escapes what JSON demands and DEL, replaces what is no valid

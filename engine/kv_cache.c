@@ -230,9 +230,13 @@ static block_id page_take(struct kv_cache *kv, struct kv_seq *seq, int group) {
     if (b->published) {
         index_remove(kv, id);
         kv->num_evicted++;
+        kv->num_cached[b->group]--;
     }
+    kv->num_active[group]++;
     b->ref = 1;
     b->group = (uint8_t)group;
+    b->touched = kv->clock;
+    b->parent = 0;
     if (seq && seq->reserved > 0) {
         seq->reserved--;
         kv->num_reserved--;
@@ -242,8 +246,12 @@ static block_id page_take(struct kv_cache *kv, struct kv_seq *seq, int group) {
 }
 
 static void page_share(struct kv_cache *kv, block_id id) {
-    if (kv->blocks[id].ref++ == 0)
-        free_unlink(kv, id);
+    const int group = kv->blocks[id].group;
+    if (kv->blocks[id].ref++ > 0)
+        return;
+    free_unlink(kv, id);
+    kv->num_cached[group]--;
+    kv->num_active[group]++;
 }
 
 // A page that the sequence's reservation counted on is promised to it again.
@@ -255,8 +263,12 @@ static void page_drop(struct kv_cache *kv, struct kv_seq *seq, block_id id) {
         seq->reserved++;
         kv->num_reserved++;
     }
-    if (--b->ref == 0)
+    if (--b->ref == 0) {
+        b->touched = kv->clock;
+        kv->num_active[b->group]--;
+        kv->num_cached[b->group] += b->published;
         free_append(kv, id);
+    }
 }
 
 bool kv_reserve(struct kv_cache *kv, struct kv_seq *seq, int num_tokens) {
@@ -402,8 +414,11 @@ void kv_unmatch(struct kv_cache *kv, struct kv_seq *seq) {
     for (int g = kv->config.num_groups; g-- > 0;)
         for (int i = seq->len; i-- > seq->tables[g].first;) {
             block_id id = seq->tables[g].ids[i];
-            if (--kv->blocks[id].ref == 0)
-                free_relink(kv, id);
+            if (--kv->blocks[id].ref > 0)
+                continue;
+            kv->num_active[g]--;
+            kv->num_cached[g]++;
+            free_relink(kv, id);
         }
     kv_seq_init(seq, seq->tables[0].ids, seq->cap);
 }
@@ -419,12 +434,14 @@ void kv_publish(struct kv_cache *kv, struct kv_seq *seq, struct kv_hash root, co
         seq->hash = root;
     for (; seq->num_hashed < full; seq->num_hashed++) {
         const token_id *block = tokens + (size_t)seq->num_hashed * (size_t)c->block_size;
+        uint64_t parent = seq->hash.lo;
         seq->hash = kv_chain(kv, seq->hash, block);
         for (int g = 0; g < c->num_groups; g++) {
             block_id id = seq->tables[g].ids[seq->num_hashed];
             if (id == KV_NONE)
                 continue;
             kv->blocks[id].hash = seq->hash;
+            kv->blocks[id].parent = parent;
             if (c->groups[g].kind != KV_STATE)
                 index_insert(kv, id, block);
         }
@@ -578,6 +595,19 @@ static int check_index(const struct kv_cache *kv) {
     return sound && num_indexed == num_published ? 0 : 3;
 }
 
+static int check_counts(const struct kv_cache *kv) {
+    int active[KV_MAX_GROUPS] = {0}, cached[KV_MAX_GROUPS] = {0};
+    for (block_id id = 0; id < kv->config.num_blocks; id++) {
+        const struct kv_block *b = &kv->blocks[id];
+        active[b->group] += b->ref > 0;
+        cached[b->group] += b->ref == 0 && b->published;
+    }
+    return memcmp(active, kv->num_active, sizeof active) == 0 &&
+                   memcmp(cached, kv->num_cached, sizeof cached) == 0
+               ? 0
+               : 9;
+}
+
 int kv_check(const struct kv_cache *kv, const struct kv_seq *const *seqs, int num_seqs) {
     int broken = 0, reserved = 0, status;
     memset(kv->seen, 0, (size_t)kv->config.num_blocks * sizeof *kv->seen);
@@ -599,5 +629,7 @@ int kv_check(const struct kv_cache *kv, const struct kv_seq *const *seqs, int nu
         return broken;
     if (reserved != kv->num_reserved || kv->num_reserved > kv->num_free)
         return 7;
-    return check_index(kv);
+    if ((status = check_index(kv)) != 0)
+        return status;
+    return check_counts(kv);
 }

@@ -25,6 +25,7 @@
 //   7. Reserved pages are free: the sum of what sequences have reserved is num_reserved, at most num_free. An exclusive
 //      page is in one table.
 //   8. A live and a saved state belong to one sequence and are not published.
+//   9. Of each group num_active pages are in block tables, and num_cached are published and in none.
 //
 // A block is found by its group and a 128-bit keyed hash of its tokens and all tokens before it (a SipHash-2-4-128 chain
 // from a root, which stands for salt and adapter), and a hit compares the block's own tokens too, so that not
@@ -68,10 +69,12 @@ struct kv_block {
     int32_t ref;         // block tables that name this block
     block_id prev, next; // free list, KV_NONE at the ends
     block_id chain;      // next block in the same index bucket
-    uint8_t group;       // that it was last taken for
+    uint8_t group;       // that it was last taken for; 0: none yet
     bool published;
     bool exclusive;      // a reservation counts on it: no other sequence may share it
+    uint32_t touched;    // kv_cache.clock when it was last taken or given back by its last sequence
     struct kv_hash hash; // of the tokens up to this block's end; meaningful while published, or a snapshot
+    uint64_t parent;     // hash.lo of the block before it, or of the root; while published, 0: not known
 };
 
 struct kv_cache {
@@ -86,6 +89,8 @@ struct kv_cache {
     int index_size;          // a power of two, at least num_blocks
     int32_t *seen;           // (num_blocks) scratch of kv_check()
     uint64_t num_evicted;    // cache entries lost to reuse, since kv_init
+    int num_active[KV_MAX_GROUPS], num_cached[KV_MAX_GROUPS]; // pages in tables; cache entries in none
+    uint32_t clock; // the owner sets it, in any unit; nothing is decided by it
 };
 
 // What one sequence has of one group.

@@ -65,6 +65,8 @@ struct service_stats { // a snapshot between two steps; counters since the start
     int waiting_deferred; // of the waiting ones, for a block that another request computes
     int64_t waiting_tokens;
     int free_blocks, num_blocks;
+    int num_groups, active_pages[KV_MAX_GROUPS],
+        cached_pages[KV_MAX_GROUPS]; // as kv_cache's num_active, num_cached
     uint64_t steps, preemptions, prefix_queries, prefix_hits, prompt_tokens, generation_tokens, evictions,
         deferred;
     uint64_t step_tokens_sum;            // tokens of all steps
@@ -74,6 +76,17 @@ struct service_stats { // a snapshot between two steps; counters since the start
     bool busy;             // the engine has work
     bool dead;             // the device failed; every request was or will be ended with FINISH_ERROR
 };
+
+// A question to the engine thread: run() is called there between two steps, within the time of the steps in flight,
+// and must not take long; then done() by the thread that calls service_answer(). The caller owns the struct, which may
+// stand at the head of a larger one, and leaves it alone until done().
+struct service_inside; // the engine thread's state, scheduler/inside.h
+struct service_query {
+    void (*run)(struct service_query *q, const struct service_inside *in);
+    void (*done)(struct service_query *q);
+    void *arg; // the caller's
+};
+enum { SERVICE_QUERIES = 16 };
 
 // Starts the engine thread; the engine is borrowed and must outlive the service. NULL with err.
 struct service *service_open(struct engine *engine, const struct service_config *config, struct err *err);
@@ -93,12 +106,17 @@ int service_take(struct service *s, struct service_event *events, int max);
 
 void service_stats(struct service *s, struct service_stats *out);
 
+// Asks. STATUS_LIMIT: SERVICE_QUERIES are unanswered, try later; done() will not come.
+enum status service_ask(struct service *s, struct service_query *q);
+// Calls done() of those that were answered; after notify(), as service_take().
+void service_answer(struct service *s);
+
 // Waits up to timeout_ns for events to be ready (for callers without a loop: the command line). True: there
 // are some.
 bool service_wait(struct service *s, int64_t timeout_ns);
 
-// Ends every request with FINISH_CANCELLED, stops and joins the thread, frees the service. Events not taken
-// are lost.
+// Ends every request with FINISH_CANCELLED, stops and joins the thread, calls done() of every query, frees the
+// service. Events not taken are lost.
 void service_close(struct service *s);
 
 // Reads a file that --record wrote, feeds the same inputs to a scheduler without a model, and compares every

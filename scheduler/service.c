@@ -5,7 +5,9 @@
 // the counts of what is live (atomic). All else belongs to the engine thread.
 #include "service.h"
 
+#include "engine_view.h"
 #include "id_map.h"
+#include "inside.h"
 #include "log.h"
 #include "mailbox.h"
 #include "pace.h"
@@ -23,6 +25,11 @@ struct cancel {
     enum finish_reason why;
 };
 
+struct letter { // one of them
+    struct request *request;
+    struct service_query *query;
+};
+
 struct service {
     struct engine *engine;
     struct service_config config;
@@ -32,8 +39,10 @@ struct service {
     struct record *record;
     struct trace *trace;
     pthread_t thread;
-    struct mailbox inbox;       // struct request *
-    struct mailbox outbox;      // struct service_event
+    struct mailbox inbox;   // struct letter
+    struct mailbox outbox;  // struct service_event
+    struct mailbox answers; // struct service_query *, answered
+    struct service_inside inside;
     struct id_map requests;     // of the scheduler, by id; engine thread only
     struct token_event *events; // (sched_max_events()) engine thread's scratch
 
@@ -50,6 +59,7 @@ struct service {
     atomic_llong queued_tokens; // their prompts
     atomic_llong busy_since;    // monotonic ns of the last submission that found nothing live
     atomic_llong expected_ns;   // what the steps in flight should take
+    atomic_int asked;           // queries whose done() has not been called
     atomic_bool stopping, dead;
 };
 
@@ -148,6 +158,7 @@ static void remove_request(struct service *s, struct request *r, enum finish_rea
 }
 
 static void drain_inbox(struct service *s) {
+    struct letter letter;
     struct request *r;
     // Cancels first, then the inbox, which holds the requests of all of them: none is looked for too early.
     pthread_mutex_lock(&s->cancel_lock);
@@ -157,7 +168,14 @@ static void drain_inbox(struct service *s) {
         id_map_remove(&s->cancelled, s->cancels[i].id);
     s->num_cancels = 0;
     pthread_mutex_unlock(&s->cancel_lock);
-    while (mailbox_take(&s->inbox, &r, 1) == 1) {
+    while (mailbox_take(&s->inbox, &letter, 1) == 1) {
+        if (letter.query) {
+            s->inside.now = now_ns();
+            letter.query->run(letter.query, &s->inside);
+            CHECK(mailbox_try_put(&s->answers, &letter.query)); // it has room for all
+            continue;
+        }
+        r = letter.request;
         if (atomic_load(&s->dead) || sched_add(s->sched, r) != STATUS_OK) {
             put_finish(s, r, FINISH_ERROR); // what is not admissible was refused by service_submit()
             continue;
@@ -204,6 +222,9 @@ static void publish_stats(struct service *s) {
     st->prefix_hits = sched.prefix_hits;
     st->deferred = sched.deferred;
     st->evictions = kv->num_evicted;
+    st->num_groups = kv->config.num_groups;
+    memcpy(st->active_pages, kv->num_active, sizeof st->active_pages);
+    memcpy(st->cached_pages, kv->num_cached, sizeof st->cached_pages);
     st->last_progress = now_ns();
     st->dead = atomic_load(&s->dead);
     st->busy = !st->dead && !sched_idle(s->sched);
@@ -328,6 +349,8 @@ static void finish_step(struct service *s) {
         return;
     }
     const struct plan *plan = result.plan;
+    struct view_step *seen = &s->inside.steps[s->inside.num_steps % VIEW_STEPS];
+    uint64_t generated = s->stats.generation_tokens;
     atomic_fetch_sub(&s->expected_ns, result.times.expected);
     struct trace_step step = {.plan = *plan,
                               .lane = (int)(plan->id % (uint64_t)s->depth),
@@ -340,10 +363,20 @@ static void finish_step(struct service *s) {
     put_prompt_logprobs(s, plan, &result);
     int n = sched_update(s->sched, plan->id, &result.outcome, s->events);
     put_outcome(s, plan, &result, n);
+    step.applied = now_ns();
+    *seen = (struct view_step){.id = step.plan.id,
+                               .began = step.began,
+                               .launched = step.planned,
+                               .computed = step.computed,
+                               .applied = step.applied,
+                               .num_requests = step.plan.num_items,
+                               .num_decode = step.plan.num_decode,
+                               .num_tokens = step.plan.num_tokens,
+                               .num_generated = (int)(s->stats.generation_tokens - generated)};
+    s->inside.num_steps++;
     if (s->trace) {
         struct sched_stats stats;
         sched_stats(s->sched, &stats);
-        step.applied = now_ns();
         trace_step(s->trace, &step, engine_kv(s->engine), &stats);
     }
 }
@@ -366,8 +399,10 @@ static void *service_run(void *arg) {
         struct err err = {0};
         if (num_in_flight(s) == 0 && !atomic_load(&s->dead) && engine_alive(s->engine, &err) != STATUS_OK)
             fail_engine(s, &err);
-        drain_inbox(s);
         int64_t began = now_ns();
+        engine_kv(s->engine)->clock = (uint32_t)(began / VIEW_CLOCK_NS);
+        drain_inbox(s);
+        began = now_ns();
         const struct plan *plan = next_plan(s);
         if (plan)
             launch_step(s, plan, began);
@@ -409,6 +444,7 @@ static void service_free(struct service *s) {
     sched_close(s->sched);
     mailbox_destroy(&s->inbox);
     mailbox_destroy(&s->outbox);
+    mailbox_destroy(&s->answers);
     id_map_close(&s->requests);
     id_map_close(&s->cancelled);
     free(s->cancels);
@@ -448,7 +484,8 @@ struct service *service_open(struct engine *engine, const struct service_config 
     s->events = calloc((size_t)sched_max_events(c->max_running), sizeof *s->events);
     if (!s->cancels || !s->cancels_taken || !s->events || !id_map_open(&s->requests, max_live) ||
         !id_map_open(&s->cancelled, (size_t)s->max_cancels) ||
-        mailbox_init(&s->inbox, sizeof(struct request *), max_live) != STATUS_OK ||
+        mailbox_init(&s->inbox, sizeof(struct letter), max_live + SERVICE_QUERIES) != STATUS_OK ||
+        mailbox_init(&s->answers, sizeof(struct service_query *), SERVICE_QUERIES) != STATUS_OK ||
         mailbox_init(&s->outbox, sizeof(struct service_event), max_events) != STATUS_OK ||
         !(s->sched = sched_open(&sched, engine_kv(engine), err))) {
         err_set(err, STATUS_NOMEM, "out of memory for the queues of %zu requests", max_live);
@@ -459,6 +496,9 @@ struct service *service_open(struct engine *engine, const struct service_config 
         goto fail;
     if (config->trace && !(s->trace = trace_open(config->trace, err)))
         goto fail;
+    s->inside.sched = s->sched;
+    s->inside.kv = engine_kv(engine);
+    s->inside.stats = &s->stats;
     publish_stats(s);
     if (pthread_create(&s->thread, NULL, service_run, s) != 0) {
         err_set(err, STATUS_NOMEM, "cannot start the engine thread");
@@ -496,7 +536,7 @@ enum status service_submit(struct service *s, struct request *r, struct err *err
         atomic_store(&s->busy_since, r->time_submitted);
     atomic_fetch_add(&s->queued, 1);
     atomic_fetch_add(&s->queued_tokens, r->num_prompt);
-    CHECK(mailbox_try_put(&s->inbox, &r)); // it has room for every live request
+    CHECK(mailbox_try_put(&s->inbox, &(struct letter){.request = r})); // it has room for every live request
     return STATUS_OK;
 }
 
@@ -513,6 +553,23 @@ void service_cancel(struct service *s, uint64_t id, enum finish_reason why) {
 
 int service_take(struct service *s, struct service_event *events, int max) {
     return (int)mailbox_take(&s->outbox, events, (size_t)max);
+}
+
+enum status service_ask(struct service *s, struct service_query *q) {
+    if (atomic_fetch_add(&s->asked, 1) >= SERVICE_QUERIES) {
+        atomic_fetch_sub(&s->asked, 1);
+        return STATUS_LIMIT;
+    }
+    CHECK(mailbox_try_put(&s->inbox, &(struct letter){.query = q})); // it has room for these, too
+    return STATUS_OK;
+}
+
+void service_answer(struct service *s) {
+    struct service_query *q;
+    while (mailbox_take(&s->answers, &q, 1) == 1) {
+        atomic_fetch_sub(&s->asked, 1);
+        q->done(q);
+    }
 }
 
 bool service_wait(struct service *s, int64_t timeout_ns) { return mailbox_wait(&s->outbox, timeout_ns); }
@@ -540,5 +597,6 @@ void service_close(struct service *s) {
     mailbox_close(&s->inbox);
     mailbox_close(&s->outbox);
     pthread_join(s->thread, NULL);
+    service_answer(s); // all that were asked: the thread has emptied the inbox
     service_free(s);
 }

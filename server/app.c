@@ -34,6 +34,11 @@ void app_tenant(const struct app *app, const struct http_head *head, uint8_t out
         sha256(key, strlen(key), out);
 }
 
+bool app_is_admin(const struct app *app, const struct http_head *head) {
+    const char *key = app->admin.num_keys > 0 ? app_key(head) : NULL;
+    return key && auth_check(&app->admin, key, strlen(key));
+}
+
 bool app_accepts(struct app *app, struct api_error *e) {
     e->retry_after = 5;
     switch (app->state) {

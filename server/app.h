@@ -71,5 +71,6 @@ void app_stats(struct app *app, struct service_stats *stats); // zeros while loa
 const char *app_key(const struct http_head *head);
 // Who sends a request: a hash of its key, or zeros where at most one key is.
 void app_tenant(const struct app *app, const struct http_head *head, uint8_t out[SHA256_BYTES]);
+bool app_is_admin(const struct app *app, const struct http_head *head); // it presents an admin key
 // Whether the engine can take work now; otherwise e says why not (503).
 bool app_accepts(struct app *app, struct api_error *e);

@@ -7,6 +7,7 @@
 #include "dialects/openai.h"
 #include "dialects/responses.h"
 #include "handlers.h"
+#include "inquiry.h"
 #include "job.h"
 #include "log.h"
 #include "nearest.h"
@@ -93,6 +94,8 @@ static const struct route routes[NUM_ROUTES] = {
     {"/load", false, false, true, GET_METHODS, NULL, get_load, NULL},
     {"/props", false, false, false, GET_METHODS, NULL, get_props, NULL},
     {"/slots", false, false, false, GET_METHODS, NULL, get_slots, NULL},
+    {"/v1/engine", false, false, false, GET_METHODS, NULL, get_engine, NULL},
+    {"/v1/engine/pages/", true, false, false, GET_METHODS, NULL, get_engine, NULL},
     {"/lora-adapters", false, false, false, GET_METHODS, NULL, get_loras, NULL},
     {"/v1/load_lora_adapter", false, false, false, POST_METHODS, NULL, NULL, post_load_lora},
     {"/v1/unload_lora_adapter", false, false, false, POST_METHODS, NULL, NULL, post_unload_lora},
@@ -134,6 +137,8 @@ static const char *const route_names[NUM_ROUTES] = {"/v1/completions",
                                                     "/load",
                                                     "/props",
                                                     "/slots",
+                                                    "/v1/engine",
+                                                    "/v1/engine/pages/{page}",
                                                     "/lora-adapters",
                                                     "/v1/load_lora_adapter",
                                                     "/v1/unload_lora_adapter",
@@ -271,6 +276,9 @@ static bool is_admin(const struct route *r) {
     return r->post == post_load_lora || r->post == post_unload_lora;
 }
 
+// What responds after the engine was asked. It takes an admin key, too.
+static bool asks_engine(const struct route *r) { return r->get == get_engine; }
+
 static bool is_local_origin(const char *origin) {
     size_t n = strncmp(origin, "https://", 8) == 0 ? 8 : strncmp(origin, "http://", 7) == 0 ? 7 : 0;
     return n && http_host_is_local(origin + n, "localhost");
@@ -376,7 +384,8 @@ bool routes_head(void *arg, struct http_request *request) {
             "out.");
     } else if (options && h->origin && h->acrm) {
         reply_preflight(app, request);
-    } else if (auth->num_keys > 0 && !r->open && !has_key(auth, h)) {
+    } else if (auth->num_keys > 0 && !r->open && !has_key(auth, h) &&
+               !(asks_engine(r) && app_is_admin(app, h))) {
         REPLY_ERROR(request, 401, "invalid_api_key", NULL, "%s",
                     h->authorization || h->api_key ? "The API key is not valid."
                                                    : "An API key is needed: Authorization: Bearer KEY.");
@@ -397,6 +406,8 @@ bool routes_head(void *arg, struct http_request *request) {
                     "Adapters are loaded at run time where the server has --lora-root and --admin-api-key.");
     } else if (!r->early && !app_accepts(app, &e)) {
         reply_error(request, &e);
+    } else if (r->get && asks_engine(r)) {
+        return true; // a response that comes later follows the body, were there one
     } else if (r->get) {
         r->get(app, request);
     } else {
@@ -411,7 +422,7 @@ void routes_body(void *arg, struct http_request *request) {
     switch (request->trouble) {
     case HTTP_BODY_WHOLE:
         if (app_accepts(app, &e)) {
-            request->route->post(app, request);
+            (request->route->post ? request->route->post : request->route->get)(app, request);
             return;
         }
         break;
@@ -441,6 +452,8 @@ void routes_done(void *arg, struct http_request *request) {
          logged = is_completion && request->user;
     if (is_completion)
         completion_done(app, request);
+    else if (request->route && asks_engine(request->route))
+        inquiry_done(request);
     else
         job_done(request);
     if (!logged)

@@ -184,6 +184,8 @@ static void after_load(uv_work_t *work, int status) {
 static void on_events(uv_async_t *async) {
     struct app *app = async->data;
     completions_take_events(app);
+    if (app->service)
+        service_answer(app->service);
     http_run(&app->http);
 }
 

@@ -82,17 +82,6 @@ static bool parse_body(struct completion_request *r, const struct served_model *
 
 static void begin_response(struct response *r) { (void)r; }
 
-static void write_base64(struct buf *b, const unsigned char *data, size_t len) {
-    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    for (size_t i = 0; i < len; i += 3) {
-        size_t n = len - i < 3 ? len - i : 3;
-        uint32_t bits = (uint32_t)data[i] << 16 | (uint32_t)(n > 1 ? data[i + 1] : 0) << 8 |
-                        (uint32_t)(n > 2 ? data[i + 2] : 0);
-        for (size_t k = 0; k < 4; k++)
-            buf_char(b, k <= n ? digits[bits >> (18 - 6 * k) & 63] : '=');
-    }
-}
-
 void openai_write_vector(struct buf *b, const struct response *r, float *v) {
     const struct completion_request *q = r->request;
     int n = q->dimensions > 0 ? q->dimensions : r->model->vector_size;
@@ -103,7 +92,7 @@ void openai_write_vector(struct buf *b, const struct response *r, float *v) {
         v[i] = (float)((double)v[i] / sqrt(sum));
     if (q->base64) {
         buf_char(b, '"');
-        write_base64(b, (const unsigned char *)v, (size_t)n * sizeof *v);
+        buf_base64(b, v, (size_t)n * sizeof *v);
         buf_char(b, '"');
         return;
     }

@@ -17,6 +17,7 @@ FORWARD = "engine/forward.c"
 MASKS = "engine/mask_worker.c"
 RANKS = "engine/ranks/ranks.c"
 SERVICE = "scheduler/service.c"
+VIEW = "scheduler/view.c"
 RECORD = "scheduler/record.c"
 TEXT_ENCODE = "engine/text/text_encode.c"
 PACE = "scheduler/pace.c"
@@ -29,12 +30,12 @@ ROWS = [
          "hash_equal(kv->blocks[id].hash, h)))", "test_kv_cache"),  # trust the hash
     (KV, "b->prev = b->published ? kv->free_tail : KV_NONE;\n    b->next = b->published ? KV_NONE : kv->free_head;",
          "b->prev = KV_NONE;\n    b->next = kv->free_head;", "test_kv_cache"),  # youngest evicted first
-    (KV, "    if (b->published) {\n        index_remove(kv, id);\n        kv->num_evicted++;\n    }\n",
+    (KV, "    if (b->published) {\n        index_remove(kv, id);\n        kv->num_evicted++;\n        kv->num_cached[b->group]--;\n    }\n",
          "", "test_simulator"),  # reuse without eviction
     (KV, "int full = num_computed / c->block_size;", "int full = kv_blocks_for(kv, num_computed);",
          "test_simulator"),  # publish a block that is not full
-    (KV, "if (kv->blocks[id].ref++ == 0)\n        free_unlink(kv, id);",
-         "kv->blocks[id].ref++;", "test_kv_cache"),  # a hit stays on the free list
+    (KV, "    free_unlink(kv, id);\n    kv->num_cached[group]--;",
+         "    kv->num_cached[group]--;", "test_kv_cache"),  # a hit stays on the free list
     (KV, "    if (index_find(kv, b->hash, b->group, tokens) != KV_NONE)\n        return;\n",
          "", "test_kv_cache"),  # publish the same block twice
     (KV, "for (; seq->num_hashed < full; seq->num_hashed++) {", "for (seq->num_hashed = 0; seq->num_hashed < full; seq->num_hashed++) {",
@@ -42,9 +43,12 @@ ROWS = [
     (KV_HASH, "~kv->config.key[1]", "kv->config.key[1]", "test_kv_cache"),  # a salt could imitate a block
     (KV_HASH, "    sip_word(&s, parent.lo);\n    sip_word(&s, parent.hi);\n", "    (void)parent;\n",
          "test_simulator"),  # blocks of another prefix that hold the same tokens
-    (KV, "if (--kv->blocks[id].ref == 0)\n                free_relink(kv, id);",
-         "if (--kv->blocks[id].ref == 0)\n                free_append(kv, id);",
+    (KV, "            kv->num_cached[g]++;\n            free_relink(kv, id);", "            kv->num_cached[g]++;\n            free_append(kv, id);",
          "test_kv_cache"),  # a failed admission moves entries
+    (KV, "    kv->num_cached[group]--;\n    kv->num_active[group]++;\n}", "}", "test_simulator"),  # a hit counts as cached
+    (KV, "        kv->num_cached[b->group]--;\n", "", "test_simulator"),  # an evicted page counts as cached
+    (KV, "kv->blocks[id].parent = parent;", "kv->blocks[id].parent = seq->hash.lo;", "test_view"),  # a page is its own parent
+    (VIEW, "t->ids[i], index, r->id);", "t->ids[i], 0, r->id);", "test_view"),  # the first request owns all
     (KV, "kv->blocks[id].group == group && ", "", "test_kv_cache"),  # a page of another group
     (KV, "served &= i + 1 - run[g]", "served = i + 1 - run[g]", "test_kv_cache"),  # a hit that one group serves
     (KV, "run[g] = id == KV_NONE ? 0 : run[g] + 1;", "run[g] = id == KV_NONE ? run[g] : run[g] + 1;",

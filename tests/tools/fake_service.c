@@ -500,6 +500,20 @@ bool service_wait(struct service *s, int64_t timeout_ns) {
     return false;
 }
 
+// It has no engine thread: nothing can be asked.
+enum status service_ask(struct service *s, struct service_query *q) {
+    (void)s;
+    (void)q;
+    return STATUS_LIMIT;
+}
+
+void service_answer(struct service *s) { (void)s; }
+
+void engine_view_run(struct service_query *q, const struct service_inside *in) {
+    (void)q;
+    (void)in;
+}
+
 void service_close(struct service *s) {
     pthread_mutex_lock(&s->lock);
     s->stop = true;

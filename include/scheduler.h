@@ -64,6 +64,9 @@ struct sched_stats {
     uint64_t prefix_queries, prefix_hits; // tokens, counted once per request
     uint64_t deferred;                    // times a request waited for a block that another was computing
     uint64_t drafts, accepted;            // drafted tokens that steps verified, and those that were right
+    uint64_t verified;                    // steps of a request that verified drafts
+    uint64_t accepted_at[MAX_DRAFTS];     // of those, the ones whose draft i was right
+    uint64_t lost;                        // tokens computed again after preemptions
 };
 
 // The cache is borrowed. NULL with err: STATUS_INVALID or STATUS_NOMEM.

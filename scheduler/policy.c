@@ -137,6 +137,7 @@ static void preempt_request(struct scheduler *s, struct request *v) {
     CHECK(v->num_in_flight == 0 && v->num_pending == 0);
     sched_list_remove(&s->running, v);
     kv_release(s->kv, &v->seq);
+    v->num_lost = v->num_resolved;
     v->num_computed = v->num_resolved = v->num_drafts = 0;
     v->has_next_hash = false;
     v->num_preemptions++;
@@ -341,6 +342,9 @@ static void start_request(struct scheduler *s, struct request *r) {
     sched_leave_waiting(s, r);
     r->state = REQUEST_RUNNING;
     r->num_resolved = r->num_computed;
+    if (r->num_lost > r->num_computed)
+        s->stats.lost += (uint64_t)(r->num_lost - r->num_computed);
+    r->num_lost = 0;
     if (r->num_cached < 0) {
         r->num_cached = r->num_computed;
         if (s->kv->config.share && !request_needs_all_rows(r)) {

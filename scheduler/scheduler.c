@@ -155,6 +155,9 @@ static int resolve_item(struct scheduler *s, const struct plan_item *it, int i, 
             r->num_computed = r->num_resolved = kv_rollback(s->kv, &r->seq);
         s->stats.drafts += (uint64_t)it->num_drafts;
         s->stats.accepted += (uint64_t)(n - 1);
+        s->stats.verified++;
+        for (int j = 0; j < n - 1; j++)
+            s->stats.accepted_at[j]++;
     }
     for (int j = 0; j < n; j++) {
         enum finish_reason why = resolve_token(r, end + j, tokens[j]);

@@ -22,6 +22,7 @@
 
 struct cancel {
     uint64_t id;
+    int64_t when;
     enum finish_reason why;
 };
 
@@ -94,6 +95,14 @@ static token_id last_stop_token(const struct request *r) {
     return last >= 0 && request_is_stop(r, last) ? last : -1;
 }
 
+static void count_cancel(struct service *s, int64_t ns) {
+    int bucket = 0;
+    while (bucket < CANCEL_BUCKETS - 1 && ns > cancel_bucket_bounds[bucket] * 1000LL)
+        bucket++;
+    s->stats.cancel_buckets[bucket]++;
+    s->stats.cancel_ns += (uint64_t)ns;
+}
+
 // The last event of a request, which has left the scheduler; frees it.
 static void put_finish(struct service *s, struct request *r, enum finish_reason why) {
     struct service_event event = {
@@ -117,6 +126,8 @@ static void put_finish(struct service *s, struct request *r, enum finish_reason 
     }
     if (!r->time_scheduled)
         leave_queue(s, r, 0);
+    if (r->time_cancelled)
+        count_cancel(s, event.time_finished - r->time_cancelled);
     id_map_remove(&s->requests, r->id);
     request_free(r);
     trace_finish(s->trace, &event);
@@ -184,8 +195,10 @@ static void drain_inbox(struct service *s) {
         record_add(s->record, r);
     }
     for (int i = 0; i < n; i++)
-        if ((r = id_map_get(&s->requests, s->cancels_taken[i].id)) && r->state != REQUEST_FINISHED)
+        if ((r = id_map_get(&s->requests, s->cancels_taken[i].id)) && r->state != REQUEST_FINISHED) {
+            r->time_cancelled = s->cancels_taken[i].when;
             remove_request(s, r, s->cancels_taken[i].why);
+        }
 }
 
 static void remove_all(struct service *s, enum finish_reason why) {
@@ -221,6 +234,11 @@ static void publish_stats(struct service *s) {
     st->prefix_queries = sched.prefix_queries;
     st->prefix_hits = sched.prefix_hits;
     st->deferred = sched.deferred;
+    st->drafts = sched.verified;
+    st->draft_tokens = sched.drafts;
+    st->accepted = sched.accepted;
+    memcpy(st->accepted_at, sched.accepted_at, sizeof st->accepted_at);
+    st->lost = sched.lost;
     st->evictions = kv->num_evicted;
     st->num_groups = kv->config.num_groups;
     memcpy(st->active_pages, kv->num_active, sizeof st->active_pages);
@@ -360,6 +378,8 @@ static void finish_step(struct service *s) {
     record_outcome(s->record, plan, &result.outcome);
     pace_add(&s->pace, plan->num_decode, plan->num_tokens - plan->num_decode, step.computed - step.planned);
     count_step(s, plan);
+    for (int i = 0; i < plan->num_items; i++)
+        s->stats.corrupted += result.outcome.failed[i] == ITEM_NOT_FINITE;
     put_prompt_logprobs(s, plan, &result);
     int n = sched_update(s->sched, plan->id, &result.outcome, s->events);
     put_outcome(s, plan, &result, n);
@@ -374,6 +394,9 @@ static void finish_step(struct service *s) {
                                .num_tokens = step.plan.num_tokens,
                                .num_generated = (int)(s->stats.generation_tokens - generated)};
     s->inside.num_steps++;
+    s->stats.part_ns[0] += (uint64_t)(step.planned - step.began);
+    s->stats.part_ns[1] += (uint64_t)(step.computed - step.planned);
+    s->stats.part_ns[2] += (uint64_t)(step.applied - step.computed);
     if (s->trace) {
         struct sched_stats stats;
         sched_stats(s->sched, &stats);
@@ -545,7 +568,7 @@ void service_cancel(struct service *s, uint64_t id, enum finish_reason why) {
     // No wake-up: an idle engine has nothing to cancel, but for what waits in the inbox and wakes it anyway.
     if (!id_map_get(&s->cancelled, id) && s->num_cancels < s->max_cancels) {
         struct cancel *c = &s->cancels[s->num_cancels++];
-        *c = (struct cancel){.id = id, .why = why};
+        *c = (struct cancel){.id = id, .when = now_ns(), .why = why};
         id_map_put(&s->cancelled, id, c);
     }
     pthread_mutex_unlock(&s->cancel_lock);

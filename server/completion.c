@@ -394,6 +394,7 @@ static void observe_finish(struct app *app, const struct choice *ch, const struc
     if (ch->num_tokens > 1)
         metrics_observe(m, M_PER_TOKEN, (double)(ch->last - ch->first) / 1e9 / (ch->num_tokens - 1));
     metrics_observe(m, M_PROMPT_TOKENS, ev->num_prompt);
+    metrics_observe(m, M_PREFILL_TOKENS, ev->num_prompt - ch->num_cached);
     metrics_observe(m, M_GENERATION_TOKENS, ch->num_tokens);
     if (ch->index % c->request.n == 0) { // once for each prompt, however many choices it has
         metrics_observe(m, M_PARAM_N, c->request.n);
@@ -402,13 +403,21 @@ static void observe_finish(struct app *app, const struct choice *ch, const struc
     m->finished[ch->finish]++;
 }
 
+static void observe_longest(const struct completion *c) {
+    int most = 0;
+    for (int i = 0; i < c->num_choices; i++)
+        most = c->choices[i].num_tokens > most ? c->choices[i].num_tokens : most;
+    metrics_observe(&c->app->metrics, M_MAX_GENERATION_TOKENS, most);
+}
+
 static void on_finish(struct choice *ch, const struct service_event *ev, int64_t now) {
     struct completion *c = ch->completion;
     struct app *app = c->app;
     choice_table_remove(app, ch);
     ch->finished = true;
     ch->num_cached = ev->num_cached > 0 ? ev->num_cached : 0;
-    c->num_open--;
+    if (--c->num_open == 0 && !c->dialect->vector)
+        observe_longest(c);
     if (ch->index == 0)
         c->timing = *ev;
     if (!ch->complete && ev->finish >= FINISH_CANCELLED) {

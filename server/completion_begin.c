@@ -149,6 +149,8 @@ void completion_start(struct app *app, struct http_request *request) {
     request->user = c;
     c->body = http_take_body(request);
     app_tenant(app, &request->head, c->request.tenant);
+    const char *key = app->auth.num_keys ? app_key(&request->head) : NULL;
+    c->key = key ? auth_find(&app->auth, key, strlen(key)) : -1;
     c->work.data = c;
     if ((c->body.len > POOL_BODY || http_turn_over(&app->http)) &&
         uv_queue_work(&app->loop, &c->work, parse_work, after_parse) == 0)

@@ -1,4 +1,4 @@
-// What a request of the engine is to its client. Loop thread.
+// What requests of the engine are to their clients. Loop thread.
 #pragma once
 
 #include "app.h"
@@ -10,3 +10,7 @@ struct completion_label {
 
 // False: the id is none of a completion, or its client has left.
 bool completion_label(struct app *app, uint64_t id, struct completion_label *out);
+
+// Counts the requests that have not ended, those of the adapters too.
+void completion_census(const struct app *app, struct metrics_census *out, struct metrics_adapter *adapters,
+                       int num_adapters);

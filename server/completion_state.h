@@ -64,6 +64,7 @@ struct completion {
     enum completion_state state;
     struct completion_request request;
     struct response response;
+    int key; // index of the client's key; -1: it has none
     uv_work_t work;
     struct buf body;
     struct api_error error;

@@ -110,6 +110,13 @@ static struct request *make_request(struct completion *c, struct choice *ch, uin
     return r;
 }
 
+// Of two reasons for which the queue is full: not the number of requests.
+static bool is_short_of_tokens(struct app *app) {
+    struct service_stats stats;
+    app_stats(app, &stats);
+    return stats.running + stats.waiting < app->config->max_num_seqs + app->config->max_num_queued_seqs;
+}
+
 static int retry_after(struct app *app) {
     struct service_stats stats;
     app_stats(app, &stats);
@@ -142,6 +149,8 @@ bool completion_submit(struct completion *c, struct api_error *e) {
         enum status status = r ? service_submit(app->service, r, &err) : STATUS_NOMEM;
         if (status == STATUS_OK) {
             ch->submitted = true;
+            if (c->request.lora)
+                c->request.lora->num_requests++;
             c->num_submitted++;
             c->num_open++;
             continue;
@@ -155,7 +164,9 @@ bool completion_submit(struct completion *c, struct api_error *e) {
         case STATUS_INVALID:
             e->retry_after = 0;
             return api_fail(e, 400, "context_length_exceeded", "prompt", "%s", err.msg);
-        case STATUS_LIMIT: return api_fail(e, 503, "overloaded", NULL, "The queue is full; try again later.");
+        case STATUS_LIMIT:
+            app->metrics.rejected[is_short_of_tokens(app)]++;
+            return api_fail(e, 503, "overloaded", NULL, "The queue is full; try again later.");
         case STATUS_STOPPING: return api_fail(e, 503, "shutting_down", NULL, "The server is shutting down.");
         case STATUS_DEVICE: return api_fail(e, 503, "engine_unavailable", NULL, "The engine has failed.");
         default: return api_fail_memory(e);

@@ -8,10 +8,11 @@
 
 enum { MAX_LORA_NAME = 64 };
 
-struct lora { // constant but for refs
+struct lora { // constant but for refs and num_requests
     char name[MAX_LORA_NAME + 1];
     struct adapter *adapter;
     int refs;
+    uint64_t num_requests; // ever; the loop thread's
     struct lora *next; // of the list
 };
 

@@ -1,7 +1,10 @@
 #include "metrics.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
+#include <time.h>
+#include <unistd.h>
 
 // vLLM V1's buckets. The list of inter-token latencies is vLLM's older one of time_per_output_token_seconds,
 // with finer steps at the low end, because a small model on a CPU takes under 10 ms.
@@ -40,9 +43,15 @@ static const struct {
     [M_GENERATION_TOKENS] = {"request_generation_tokens", "Tokens generated.", tokens, N(tokens)},
     [M_PARAM_N] = {"request_params_n", "The parameter n.", choices, N(choices)},
     [M_PARAM_MAX_TOKENS] = {"request_params_max_tokens", "The parameter max_tokens.", tokens, N(tokens)},
+    [M_MAX_GENERATION_TOKENS] = {"request_max_num_generation_tokens",
+                                 "Tokens of the longest choice of a request.", tokens, N(tokens)},
+    [M_PREFILL_TOKENS] = {"request_prefill_kv_computed_tokens", "Prompt tokens that were not cached.", tokens,
+                          N(tokens)},
 };
 _Static_assert(N(seconds_first) < METRICS_MAX_BUCKETS && N(seconds_token) < METRICS_MAX_BUCKETS,
                "room for +Inf");
+
+static const char *const part_names[STEP_PARTS] = {"plan", "execute", "apply"};
 
 static const int statuses[] = {200, 204, 400, 401, 403, 404, 405, 413, 415,
                                417, 429, 499, 500, 501, 503, 504, 529, 0};
@@ -111,13 +120,34 @@ static void write_single(struct writer *w, const char *prefix, const char *name,
     write_value(w, prefix, name, "", v);
 }
 
-static void write_histogram(struct writer *w, const struct metrics *m, int which) {
+// label: ,name="value".
+static void write_labelled(struct writer *w, const char *prefix, const char *name, const char *label,
+                           const char *value, double v) {
+    struct buf extra = {0};
+    buf_fmt(&extra, ",%s=\"", label);
+    write_label(&extra, value);
+    buf_char(&extra, '"');
+    const char *text = buf_cstr(&extra);
+    write_value(w, prefix, name, text ? text : "", v);
+    w->out->failed |= extra.failed;
+    buf_free(&extra);
+}
+
+static void write_numbered(struct writer *w, const char *prefix, const char *name, const char *label, int i,
+                           double v) {
+    char text[16];
+    snprintf(text, sizeof text, "%d", i);
+    write_labelled(w, prefix, name, label, text, v);
+}
+
+// family: its name, or an older one.
+static void write_histogram(struct writer *w, const struct metrics *m, int which, const char *family) {
     const struct histogram *h = &m->histograms[which];
     const char *ns = w->page->name_space;
     char name[96], extra[64];
-    write_help(w, ns, histograms[which].name, "histogram", histograms[which].help);
+    write_help(w, ns, family, "histogram", histograms[which].help);
     uint64_t sum = 0;
-    snprintf(name, sizeof name, "%s_bucket", histograms[which].name);
+    snprintf(name, sizeof name, "%s_bucket", family);
     for (int i = 0; i <= histograms[which].num_edges; i++) {
         sum += h->buckets[i];
         if (i == histograms[which].num_edges)
@@ -126,9 +156,9 @@ static void write_histogram(struct writer *w, const struct metrics *m, int which
             snprintf(extra, sizeof extra, ",le=\"%.10g\"", histograms[which].edges[i]);
         write_value(w, ns, name, extra, (double)sum);
     }
-    snprintf(name, sizeof name, "%s_sum", histograms[which].name);
+    snprintf(name, sizeof name, "%s_sum", family);
     write_value(w, ns, name, "", h->sum);
-    snprintf(name, sizeof name, "%s_count", histograms[which].name);
+    snprintf(name, sizeof name, "%s_count", family);
     write_value(w, ns, name, "", (double)h->count);
 }
 
@@ -165,6 +195,135 @@ static void write_http(struct buf *out, const struct metrics *m, const struct me
             buf_fmt(out, "%s_bucket{%s,le=\"+Inf\"} %llu\n", name, labels,
                     sum + (unsigned long long)t->buckets[METRICS_DURATIONS - 1]);
         }
+}
+
+static void write_drafts(struct writer *w) {
+    const struct service_stats *s = w->page->stats;
+    const char *ns = w->page->name_space, *by_position = "spec_decode_num_accepted_tokens_per_pos_total";
+    write_single(w, ns, "spec_decode_num_drafts_total", "counter", "Steps of a request that verified drafts.",
+                 (double)s->drafts);
+    write_single(w, ns, "spec_decode_num_draft_tokens_total", "counter", "Drafted tokens.",
+                 (double)s->draft_tokens);
+    write_single(w, ns, "spec_decode_num_accepted_tokens_total", "counter", "Drafted tokens that were right.",
+                 (double)s->accepted);
+    write_help(w, ns, by_position, "counter", "Those, by their position in the draft.");
+    for (int i = 0; i < MAX_DRAFTS; i++)
+        write_numbered(w, ns, by_position, "position", i, (double)s->accepted_at[i]);
+}
+
+// Adapters are named by who runs the server.
+static void write_adapters(struct writer *w) {
+    const struct metrics_page *page = w->page;
+    const char *ns = page->name_space;
+    struct buf extra = {0};
+    buf_fmt(&extra, ",max_lora=\"%d\"", page->max_adapters);
+    for (int running = 0; running < 2; running++) {
+        bool more = false;
+        buf_str(&extra, running ? ",running_lora_adapters=\"" : ",waiting_lora_adapters=\"");
+        for (int i = 0; i < page->num_adapters; i++) {
+            const struct metrics_adapter *a = &page->adapters[i];
+            if (!(running ? a->running : a->waiting))
+                continue;
+            if (more)
+                buf_char(&extra, ',');
+            write_label(&extra, a->name);
+            more = true;
+        }
+        buf_char(&extra, '"');
+    }
+    const char *text = buf_cstr(&extra);
+    write_help(w, ns, "lora_requests_info", "gauge", "Adapters of the requests in progress; the time.");
+    write_value(w, ns, "lora_requests_info", text ? text : "", (double)time(NULL));
+    w->out->failed |= extra.failed;
+    buf_free(&extra);
+    write_help(w, "quire", "adapter_requests_total", "counter", "Requests by adapter.");
+    for (int i = 0; i < page->num_adapters; i++)
+        write_labelled(w, "quire", "adapter_requests_total", "adapter", page->adapters[i].name,
+                       (double)page->adapters[i].requests);
+}
+
+static void write_pages(struct writer *w) {
+    const struct metrics_page *page = w->page;
+    const struct service_stats *s = page->stats;
+    static const char *const kinds[] = {[KV_FULL] = "full", [KV_WINDOW] = "window", [KV_STATE] = "state"};
+    int used = 0;
+    write_help(w, "quire", "kv_pages", "gauge", "Pages of the cache by group of layers and state.");
+    for (int g = 0; page->info && g < s->num_groups; g++) {
+        const int counts[2] = {s->active_pages[g], s->cached_pages[g]};
+        for (int i = 0; i < 2; i++) {
+            char extra[80];
+            snprintf(extra, sizeof extra, ",group=\"%d\",kind=\"%s\",state=\"%s\"", g,
+                     kinds[page->info->model.groups[g].kind], i ? "cached" : "active");
+            write_value(w, "quire", "kv_pages", extra, counts[i]);
+            used += counts[i];
+        }
+    }
+    write_value(w, "quire", "kv_pages", ",group=\"\",kind=\"\",state=\"free\"", s->num_blocks - used);
+}
+
+static void write_experts(struct writer *w) {
+    const struct model_config *model = w->page->info ? &w->page->info->model : NULL;
+    int all = 0, chosen = 0;
+    for (int i = 0; model && i < model->num_ffn; i++)
+        if (model->ffn[i].experts > all) {
+            all = model->ffn[i].experts;
+            chosen = model->ffn[i].top_k;
+        }
+    write_help(w, "quire", "experts", "gauge", "Experts of a layer, and how many a token takes.");
+    write_labelled(w, "quire", "experts", "which", "all", all);
+    write_labelled(w, "quire", "experts", "which", "chosen", chosen);
+}
+
+// Keys by their place in the configuration: a key is no label.
+static void write_census(struct writer *w) {
+    static const char *const classes[METRICS_CLASSES] = {"urgent", "normal", "low"};
+    const struct metrics_census *c = w->page->census;
+    write_help(w, "quire", "requests", "gauge",
+               "Requests in progress by class of priority, key, and whether output has begun.");
+    for (int i = 0; i < METRICS_CLASSES; i++)
+        for (int key = 0; key <= c->num_keys; key++)
+            for (int k = 0; k < 2; k++) {
+                char extra[80];
+                snprintf(extra, sizeof extra, ",class=\"%s\",key=\"%d\",phase=\"%s\"", classes[i], key,
+                         k ? "output" : "prompt");
+                write_value(w, "quire", "requests", extra, c->open[i][key][k]);
+            }
+}
+
+static void write_cancels(struct writer *w) {
+    const struct service_stats *s = w->page->stats;
+    double sum = 0;
+    write_help(w, "quire", "cancel_latency_seconds", "histogram",
+               "Time from a cancellation until the request's blocks are free.");
+    for (int i = 0; i < CANCEL_BUCKETS; i++) {
+        char le[32] = ",le=\"+Inf\"";
+        if (i < CANCEL_BUCKETS - 1)
+            snprintf(le, sizeof le, ",le=\"%g\"", cancel_bucket_bounds[i] / 1e6);
+        sum += (double)s->cancel_buckets[i];
+        write_value(w, "quire", "cancel_latency_seconds_bucket", le, sum);
+    }
+    write_value(w, "quire", "cancel_latency_seconds_sum", "", (double)s->cancel_ns / 1e9);
+    write_value(w, "quire", "cancel_latency_seconds_count", "", sum);
+}
+
+// As Prometheus' client libraries name them.
+static void write_process(struct buf *out) {
+    struct timespec cpu;
+    long pages = 0;
+    FILE *f = fopen("/proc/self/statm", "re");
+    if (f && fscanf(f, "%*s %ld", &pages) != 1)
+        pages = 0;
+    if (f)
+        fclose(f);
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &cpu);
+    buf_fmt(out,
+            "# HELP process_cpu_seconds_total CPU time.\n# TYPE process_cpu_seconds_total counter\n"
+            "process_cpu_seconds_total %.17g\n",
+            (double)cpu.tv_sec + (double)cpu.tv_nsec / 1e9);
+    buf_fmt(out,
+            "# HELP process_resident_memory_bytes Memory in use.\n"
+            "# TYPE process_resident_memory_bytes gauge\nprocess_resident_memory_bytes %.17g\n",
+            (double)pages * (double)sysconf(_SC_PAGESIZE));
 }
 
 void metrics_write(const struct metrics *m, const struct metrics_page *page, struct buf *out) {
@@ -208,7 +367,18 @@ void metrics_write(const struct metrics *m, const struct metrics_page *page, str
         write_value(w, ns, "request_success_total", extra, (double)m->finished[i]);
     }
     for (int i = 0; i < M_COUNT; i++)
-        write_histogram(w, m, i);
+        write_histogram(w, m, i, histograms[i].name);
+    write_histogram(w, m, M_INTER_TOKEN, "time_per_output_token_seconds"); // as boards for older versions ask
+    write_single(w, ns, "corrupted_requests_total", "counter", "Requests whose logits were not finite.",
+                 (double)s->corrupted);
+    write_help(w, ns, "admission_rejections_total", "counter",
+               "Requests refused because the queue was full.");
+    write_labelled(w, ns, "admission_rejections_total", "reason", "max_num_queued_reqs",
+                   (double)m->rejected[0]);
+    write_labelled(w, ns, "admission_rejections_total", "reason", "max_num_queued_tokens",
+                   (double)m->rejected[1]);
+    write_drafts(w);
+    write_adapters(w);
     write_help(w, ns, "iteration_tokens_total", "histogram", "Tokens of a step.");
     double steps = 0;
     for (int i = 0; i < STEP_BUCKETS; i++) {
@@ -229,6 +399,15 @@ void metrics_write(const struct metrics *m, const struct metrics_page *page, str
         write_help(w, ns, "cache_config_info", "gauge", "How the cache is configured.");
         write_value(w, ns, "cache_config_info", extra, 1);
     }
+    write_pages(w);
+    write_census(w);
+    write_cancels(w);
+    write_help(w, q, "step_seconds_total", "counter", "Time of steps, by part.");
+    for (int i = 0; i < STEP_PARTS; i++)
+        write_labelled(w, q, "step_seconds_total", "part", part_names[i], (double)s->part_ns[i] / 1e9);
+    write_single(w, q, "recomputed_tokens_total", "counter", "Tokens computed again after a preemption.",
+                 (double)s->lost);
+    write_experts(w);
     write_single(w, q, "steps_total", "counter", "Steps of the engine.", (double)s->steps);
     write_single(w, q, "evictions_total", "counter", "Cache entries lost to reuse.", (double)s->evictions);
     write_single(w, q, "held_total", "counter", "Times a request waited for a block that another computed.",
@@ -252,6 +431,7 @@ void metrics_write(const struct metrics *m, const struct metrics_page *page, str
                 write_value(w, q, "http_requests_total", extra, (double)m->http[r][i]);
             }
     write_http(out, m, page);
+    write_process(out);
     out->failed |= w->labels.failed;
     buf_free(&w->labels);
 }

@@ -21,6 +21,8 @@ enum metrics_histogram {
     M_GENERATION_TOKENS,
     M_PARAM_N,
     M_PARAM_MAX_TOKENS,
+    M_MAX_GENERATION_TOKENS,
+    M_PREFILL_TOKENS,
     M_COUNT
 };
 
@@ -40,8 +42,23 @@ struct metrics {
     struct histogram histograms[M_COUNT];
     uint64_t finished[5]; // by enum finish_reason, up to FINISH_ERROR; of choices
     uint64_t stalled, disconnects, refused_connections;
+    uint64_t rejected[2]; // requests for which the queue was full: of requests, of tokens
     uint64_t http[METRICS_MAX_ROUTES][METRICS_MAX_STATUS]; // route index, status index
     struct http_times by_method[METRICS_MAX_ROUTES][METRICS_METHODS];
+};
+
+// Requests in progress by class (priority below, at, above 0), key (0: none, 1 + its index; the last one has all further
+// ones) and whether a token has come.
+enum { METRICS_CLASSES = 3, METRICS_MAX_KEYS = 32 };
+struct metrics_census {
+    int num_keys;
+    int open[METRICS_CLASSES][METRICS_MAX_KEYS + 1][2];
+};
+
+struct metrics_adapter {
+    char name[65];
+    uint64_t requests; // ever
+    int waiting, running;
 };
 
 // What else a page shows.
@@ -49,6 +66,10 @@ struct metrics_page {
     const char *name_space, *model;
     const struct service_stats *stats;
     const struct engine_info *info; // NULL while loading
+    const struct metrics_census *census;
+    const struct metrics_adapter *adapters; // (num_adapters)
+    int num_adapters, max_adapters;
+
     bool prefix_caching;
     double loop_cpu_seconds;
     int connections, streams;

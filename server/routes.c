@@ -18,38 +18,15 @@
 #include <string.h>
 #include <strings.h>
 #include <sys/random.h>
-#include <time.h>
 
 // ---- the table
 
-static const char *const route_names[NUM_ROUTES];
-
 _Static_assert((int)NUM_ROUTES <= (int)METRICS_MAX_ROUTES, "metrics has a row for each route");
 
+static const char *const route_names[NUM_ROUTES];
+
 static void get_metrics(struct app *app, struct http_request *request) {
-    struct service_stats stats;
-    app_stats(app, &stats);
-    struct timespec cpu;
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &cpu); // this is the loop thread
-    struct metrics_page page = {
-        .name_space = app->config->metrics_namespace,
-        .model = app->names.items[0],
-        .stats = &stats,
-        .info = app->engine ? engine_info(app->engine) : NULL,
-        .prefix_caching = app->config->prefix_caching,
-        .loop_cpu_seconds = (double)cpu.tv_sec + (double)cpu.tv_nsec / 1e9,
-        .connections = app->http.num_conns,
-        .streams = app->num_completions,
-        .route_names = route_names,
-        .num_routes = NUM_ROUTES,
-    };
-    struct buf b = {0};
-    metrics_write(&app->metrics, &page, &b);
-    if (b.failed)
-        REPLY_ERROR(request, 503, "overloaded", NULL, "The server is out of memory.");
-    else
-        http_reply(request, 200, "text/plain; version=0.0.4; charset=utf-8", b.data, b.len);
-    buf_free(&b);
+    reply_metrics(app, request, route_names, NUM_ROUTES);
 }
 
 #define GET_METHODS "GET, HEAD, OPTIONS"
@@ -103,47 +80,47 @@ static const struct route routes[NUM_ROUTES] = {
     {"", false, false, true, "", NULL, NULL, NULL},
 };
 static const char *const route_names[NUM_ROUTES] = {"/v1/completions",
-                                                    "/v1/chat/completions",
-                                                    "/v1/chat/completions/input_tokens",
-                                                    "/v1/messages",
-                                                    "/v1/messages/count_tokens",
-                                                    "/api/chat",
-                                                    "/api/generate",
-                                                    "/api/embed",
-                                                    "/api/embeddings",
-                                                    "/api/tags",
-                                                    "/api/ps",
-                                                    "/api/show",
-                                                    "/api/version",
-                                                    "/",
-                                                    "/v1/responses",
-                                                    "/v1/responses/input_tokens",
-                                                    "/v1/responses/{id}",
-                                                    "/v1/embeddings",
-                                                    "/v1/rerank",
-                                                    "/v1/score",
-                                                    "/completion",
-                                                    "/infill",
-                                                    "/tokenize",
-                                                    "/detokenize",
-                                                    "/tokenizer_info",
-                                                    "/apply-template",
-                                                    "/v1/models",
-                                                    "/v1/models/{id}",
-                                                    "/health",
-                                                    "/livez",
-                                                    "/readyz",
-                                                    "/version",
-                                                    "/load",
-                                                    "/props",
-                                                    "/slots",
-                                                    "/v1/engine",
-                                                    "/v1/engine/pages/{page}",
-                                                    "/lora-adapters",
-                                                    "/v1/load_lora_adapter",
-                                                    "/v1/unload_lora_adapter",
-                                                    "/metrics",
-                                                    "other"};
+                                             "/v1/chat/completions",
+                                             "/v1/chat/completions/input_tokens",
+                                             "/v1/messages",
+                                             "/v1/messages/count_tokens",
+                                             "/api/chat",
+                                             "/api/generate",
+                                             "/api/embed",
+                                             "/api/embeddings",
+                                             "/api/tags",
+                                             "/api/ps",
+                                             "/api/show",
+                                             "/api/version",
+                                             "/",
+                                             "/v1/responses",
+                                             "/v1/responses/input_tokens",
+                                             "/v1/responses/{id}",
+                                             "/v1/embeddings",
+                                             "/v1/rerank",
+                                             "/v1/score",
+                                             "/completion",
+                                             "/infill",
+                                             "/tokenize",
+                                             "/detokenize",
+                                             "/tokenizer_info",
+                                             "/apply-template",
+                                             "/v1/models",
+                                             "/v1/models/{id}",
+                                             "/health",
+                                             "/livez",
+                                             "/readyz",
+                                             "/version",
+                                             "/load",
+                                             "/props",
+                                             "/slots",
+                                             "/v1/engine",
+                                             "/v1/engine/pages/{page}",
+                                             "/lora-adapters",
+                                             "/v1/load_lora_adapter",
+                                             "/v1/unload_lora_adapter",
+                                             "/metrics",
+                                             "other"};
 
 // Paths that other servers have for the same: the beginning, and what stands for it here.
 static const struct {

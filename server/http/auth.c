@@ -103,18 +103,22 @@ enum status auth_add_file(struct auth *a, const char *path, struct err *err) {
     return status;
 }
 
-bool auth_check(const struct auth *a, const char *key, size_t len) {
+int auth_find(const struct auth *a, const char *key, size_t len) {
     uint8_t digest[SHA256_BYTES];
     sha256(key, len, digest);
-    unsigned found = 0;
+    unsigned found = 0; // 1 + the key's index
     for (size_t i = 0; i < a->num_keys; i++) {
         unsigned diff = 0;
         for (int j = 0; j < SHA256_BYTES; j++)
             diff |= (unsigned)(digest[j] ^ a->digests[i][j]);
-        found |= (diff - 1) >> 31; // 1 when diff is 0, for 0 <= diff <= 255
+        unsigned same = (diff - 1) >> 31;   // 1 when diff is 0, for 0 <= diff <= 255
+        unsigned first = (found - 1) >> 31; // 1 when none was found yet
+        found |= (0 - (same & first)) & (unsigned)(i + 1);
     }
-    return found != 0;
+    return (int)found - 1;
 }
+
+bool auth_check(const struct auth *a, const char *key, size_t len) { return auth_find(a, key, len) >= 0; }
 
 void auth_free(struct auth *a) {
     free(a->digests);

@@ -21,5 +21,6 @@ struct auth {
 enum status auth_add(struct auth *a, const char *key, size_t len);
 // One key per line; empty lines and lines that start with # are skipped.
 enum status auth_add_file(struct auth *a, const char *path, struct err *err);
+int auth_find(const struct auth *a, const char *key, size_t len); // which key it is; -1: none
 bool auth_check(const struct auth *a, const char *key, size_t len);
 void auth_free(struct auth *a);

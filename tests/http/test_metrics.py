@@ -11,16 +11,19 @@ from wire import check_error, wait_for
 PROMPT = "Once upon a time"
 PATH = "/v1/completions"
 
-GAUGES = ["num_requests_running", "num_requests_waiting", "num_requests_waiting_by_reason", "kv_cache_usage_perc"]
+GAUGES = ["lora_requests_info", "num_requests_running", "num_requests_waiting", "num_requests_waiting_by_reason", "kv_cache_usage_perc"]
 COUNTERS = [
     "num_preemptions_total", "prefix_cache_queries_total", "prefix_cache_hits_total", "prompt_tokens_total",
     "generation_tokens_total", "request_success_total", "prompt_tokens_by_source_total", "prompt_tokens_cached_total",
+    "corrupted_requests_total", "admission_rejections_total", "spec_decode_num_drafts_total", "spec_decode_num_draft_tokens_total",
+    "spec_decode_num_accepted_tokens_total", "spec_decode_num_accepted_tokens_per_pos_total",
 ]  # fmt: skip
 HISTOGRAMS = [
     "iteration_tokens_total", "time_to_first_token_seconds", "inter_token_latency_seconds",
     "request_time_per_output_token_seconds", "e2e_request_latency_seconds", "request_queue_time_seconds",
     "request_inference_time_seconds", "request_prefill_time_seconds", "request_decode_time_seconds",
-    "request_prompt_tokens", "request_generation_tokens",
+    "request_prompt_tokens", "request_generation_tokens", "time_per_output_token_seconds", "request_params_n",
+    "request_params_max_tokens", "request_max_num_generation_tokens", "request_prefill_kv_computed_tokens",
 ]  # fmt: skip
 FIRST_TOKEN = [.001, .005, .01, .02, .04, .06, .08, .1, .25, .5, .75, 1, 2.5, 5, 7.5, 10, 20, 40, 80, 160, 640, 2560]  # fmt: skip
 REQUEST = [.3, .5, .8, 1, 1.5, 2, 2.5, 5, 10, 15, 20, 30, 40, 50, 60, 120, 240, 480, 960, 1920, 7680]  # fmt: skip
@@ -265,6 +268,68 @@ def test_gauges_while_busy(start):
 
     wait_for("two run, three wait", busy)
     for conn in streams:
+        conn.reset()
+    server.wait_idle()
+
+
+def test_rejections(start):
+    """A full queue is counted by what is full."""
+    server = start("--max-num-seqs", "1", "--max-num-queued-seqs", "1", env=SLOW)
+    streams = [server.open_stream(PROMPT, max_tokens=1500, ignore_eos=True)]
+    next(iter(streams[0]))
+    conn = server.connect()
+    conn.send(server.bytes("POST", PATH, {"prompt": PROMPT, "max_tokens": 1500, "ignore_eos": True}))
+    wait_for("one waits", lambda: server.metrics().value("vllm:num_requests_waiting") == 1)
+    check_error(server.post(PATH, {"prompt": PROMPT}), 503, type="server_error")
+    m = server.metrics()
+    assert m.value("vllm:admission_rejections_total", reason="max_num_queued_reqs") == 1
+    assert m.value("vllm:admission_rejections_total") == 1
+    conn.reset()
+    streams[0].conn.reset()
+    server.wait_idle()
+
+
+def test_pages(start):
+    server = start("--num-kv-blocks", "40")
+    server.complete([BOS] + list(range(5, 69)), max_tokens=1)
+    m = settled(server)
+    assert {l["state"]: v for l, v in m.samples("quire:kv_pages")} == {"free": 36, "cached": 4, "active": 0}
+
+
+def test_lost_and_cancelled(start):
+    """Preempted requests compute tokens again; a cancelled one ends at once."""
+    server = start("--num-kv-blocks", "24", "--max-num-seqs", "4", "--no-enable-prefix-caching", env=SLOW)
+    conns = [server.connect() for _ in range(4)]
+    for i, conn in enumerate(conns):
+        prompt = [BOS] + [(i * 31 + j * 7) % 400 + 5 for j in range(60)]
+        conn.send(server.bytes("POST", PATH, {"prompt": prompt, "max_tokens": 250, "ignore_eos": True}))
+    wait_for("one was preempted and runs again", lambda: server.metrics().value("quire:recomputed_tokens_total") >= 60)
+    assert server.metrics().value("vllm:num_preemptions_total") >= 1
+    for conn in conns:
+        conn.reset()
+    m = settled(server)
+    assert m.value("quire:cancel_latency_seconds_count") == m.value("vllm:request_success_total", finished_reason="abort") >= 1
+    for part in ("plan", "execute", "apply"):
+        assert m.value("quire:step_seconds_total", part=part) > 0
+    assert m.value("quire:step_seconds_total", part="execute") > 10e-3 * m.value("quire:steps_total")
+
+
+def test_census(start):
+    """Requests by class and key; no key is a label."""
+    secrets = ["key-of-alice", "key-of-bob"]
+    server = start("--api-key", secrets[0], "--api-key", secrets[1], "--scheduling-policy", "priority", "--max-num-seqs", "1",
+                   key=secrets[0], env=SLOW)  # fmt: skip
+    body = {"prompt": PROMPT, "max_tokens": 1500, "ignore_eos": True, "stream": True}
+    conns = [server.connect() for _ in range(2)]
+    conns[0].send(server.bytes("POST", PATH, body | {"priority": -1}))
+    by = {"class": "urgent", "key": "1", "phase": "output"}
+    wait_for("the first has output", lambda: server.metrics().value("quire:requests", **by) == 1)
+    conns[1].send(server.bytes("POST", PATH, body | {"priority": 7}, headers={"Authorization": f"Bearer {secrets[1]}"}))
+    by = {"class": "low", "key": "2", "phase": "prompt"}
+    wait_for("the second waits", lambda: server.metrics().value("quire:requests", **by) == 1)
+    assert server.metrics().value("quire:requests") == 2
+    assert not any(s.encode() in server.get("/metrics").body for s in secrets)
+    for conn in conns:
         conn.reset()
     server.wait_idle()
 

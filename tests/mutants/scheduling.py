@@ -48,6 +48,8 @@ ROWS = [
     (KV, "    kv->num_cached[group]--;\n    kv->num_active[group]++;\n}", "}", "test_simulator"),  # a hit counts as cached
     (KV, "        kv->num_cached[b->group]--;\n", "", "test_simulator"),  # an evicted page counts as cached
     (KV, "kv->blocks[id].parent = parent;", "kv->blocks[id].parent = seq->hash.lo;", "test_view"),  # a page is its own parent
+    ("scheduler/scheduler.c", "        for (int j = 0; j < n - 1; j++)\n            s->stats.accepted_at[j]++;\n", "", "test_scheduler"),  # no draft was right at any place
+    ("scheduler/policy.c", "s->stats.lost += (uint64_t)(r->num_lost - r->num_computed);", "s->stats.lost += (uint64_t)r->num_lost;", "test_scheduler_blocks"),  # what the cache gave back is lost, too
     (VIEW, "t->ids[i], index, r->id);", "t->ids[i], 0, r->id);", "test_view"),  # the first request owns all
     (KV, "kv->blocks[id].group == group && ", "", "test_kv_cache"),  # a page of another group
     (KV, "served &= i + 1 - run[g]", "served = i + 1 - run[g]", "test_kv_cache"),  # a hit that one group serves

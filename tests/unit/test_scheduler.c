@@ -588,7 +588,8 @@ static void test_drafts(void **state) {
     assert_int_equal(r->num_tokens, 11);
     struct sched_stats stats;
     sched_stats(b.s, &stats);
-    assert_true(stats.drafts == 5 && stats.accepted == 3);
+    assert_true(stats.drafts == 5 && stats.accepted == 3 && stats.verified == 2);
+    assert_true(stats.accepted_at[0] == 2 && stats.accepted_at[1] == 1 && stats.accepted_at[2] == 0);
     request_free(r);
 
     q = params_of(2, 4, 4);

@@ -22,6 +22,7 @@ static void test_preemption(void **state) {
         assert_true(r4->state == REQUEST_WAITING || r3->state != REQUEST_WAITING);
     }
     assert_int_equal(r2->num_preemptions, 1);
+    assert_true(r3->num_lost == 4 && r2->num_lost == 11);
     for (int i = 0; i < 100 && !sched_idle(b.s); i++) {
         step(&b, 7);
         for (int j = 0; j < b.num_events; j++)
@@ -31,6 +32,7 @@ static void test_preemption(void **state) {
                 request_free(b.events[j].req);
             }
     }
+    assert_int_equal(b.s->stats.lost, 11); // the block of r3 was still in the cache
     bench_end(&b);
 }
 

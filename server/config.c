@@ -64,6 +64,7 @@ static const struct option options[] = {
      "origin whose browser pages may call; localhost for any port of it, * for all; repeatable"},
     {"allow-credentials", 0, SERVE, OPT_FLAG, AT(allow_credentials), NULL, 0, 0, NULL,
      "such pages may send cookies and HTTP authentication, which a proxy in front may check"},
+    {"no-page", 0, SERVE, OPT_FLAG, AT(no_page), NULL, 0, 0, NULL, "no web page at /"},
     {"device", 0, RUN, OPT_CHOICE, AT(device), NULL, 0, 0, "auto|cpu|ref|cuda",
      "where the model runs; auto, the default, takes CUDA where it works"},
     {"cpu-variant", 0, RUN, OPT_CHOICE, AT(variant), "auto", 0, 0, "auto|scalar|avx2|avxvnni|avx512",

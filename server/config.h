@@ -40,7 +40,7 @@ struct config {
     int port;
     struct str_list served_names, api_keys, allowed_origins;
     char *api_key_file;
-    bool require_key, share_prefixes, allow_credentials;
+    bool require_key, share_prefixes, allow_credentials, no_page;
     struct str_list admin_keys, lora_modules;
     char *admin_key_file, *lora_root;
     int max_loras, max_lora_rank;

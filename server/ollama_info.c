@@ -7,6 +7,7 @@
 #include "dialects/rewrite.h"
 #include "engine.h"
 #include "job.h"
+#include "page/page.h"
 #include "reply.h"
 
 #include <ctype.h>
@@ -122,9 +123,14 @@ void post_ollama_show(struct app *app, struct http_request *request) {
     http_free_body(&app->http, &body);
 }
 
-// Clients ask whether somebody is here.
+// Ollama's clients ask whether somebody is here; browsers get the page.
 void get_root(struct app *app, struct http_request *request) {
     static const char text[] = "Quire is running";
-    (void)app;
+    if (page_wanted(app, request, true)) {
+        page_reply(request);
+        return;
+    }
+    if (!app->config->no_page)
+        http_header(request, "Vary", "Accept");
     http_reply(request, 200, "text/plain; charset=utf-8", text, sizeof text - 1);
 }

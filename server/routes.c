@@ -11,6 +11,7 @@
 #include "job.h"
 #include "log.h"
 #include "nearest.h"
+#include "page/page.h"
 #include "reply.h"
 #include "stored_responses.h"
 
@@ -24,6 +25,7 @@
 _Static_assert((int)NUM_ROUTES <= (int)METRICS_MAX_ROUTES, "metrics has a row for each route");
 
 static const char *const route_names[NUM_ROUTES];
+static void get_page(struct app *app, struct http_request *request);
 
 static void get_metrics(struct app *app, struct http_request *request) {
     reply_metrics(app, request, route_names, NUM_ROUTES);
@@ -50,6 +52,7 @@ static const struct route routes[NUM_ROUTES] = {
     {"/api/show", false, false, false, POST_METHODS, &ollama_chat, NULL, post_ollama_show},
     {"/api/version", false, false, true, GET_METHODS, &ollama_chat, get_version, NULL},
     {"/", false, false, true, GET_METHODS, NULL, get_root, NULL},
+    {"/page/", true, false, true, GET_METHODS, NULL, get_page, NULL},
     {"/v1/responses", false, false, false, POST_METHODS, &openai_responses, NULL, completion_start},
     {"/v1/responses/input_tokens", false, false, false, POST_METHODS, NULL, NULL, post_responses_count},
     {"/v1/responses/", true, false, false, KEPT_METHODS, NULL, stored_response, NULL},
@@ -80,47 +83,48 @@ static const struct route routes[NUM_ROUTES] = {
     {"", false, false, true, "", NULL, NULL, NULL},
 };
 static const char *const route_names[NUM_ROUTES] = {"/v1/completions",
-                                             "/v1/chat/completions",
-                                             "/v1/chat/completions/input_tokens",
-                                             "/v1/messages",
-                                             "/v1/messages/count_tokens",
-                                             "/api/chat",
-                                             "/api/generate",
-                                             "/api/embed",
-                                             "/api/embeddings",
-                                             "/api/tags",
-                                             "/api/ps",
-                                             "/api/show",
-                                             "/api/version",
-                                             "/",
-                                             "/v1/responses",
-                                             "/v1/responses/input_tokens",
-                                             "/v1/responses/{id}",
-                                             "/v1/embeddings",
-                                             "/v1/rerank",
-                                             "/v1/score",
-                                             "/completion",
-                                             "/infill",
-                                             "/tokenize",
-                                             "/detokenize",
-                                             "/tokenizer_info",
-                                             "/apply-template",
-                                             "/v1/models",
-                                             "/v1/models/{id}",
-                                             "/health",
-                                             "/livez",
-                                             "/readyz",
-                                             "/version",
-                                             "/load",
-                                             "/props",
-                                             "/slots",
-                                             "/v1/engine",
-                                             "/v1/engine/pages/{page}",
-                                             "/lora-adapters",
-                                             "/v1/load_lora_adapter",
-                                             "/v1/unload_lora_adapter",
-                                             "/metrics",
-                                             "other"};
+                                                    "/v1/chat/completions",
+                                                    "/v1/chat/completions/input_tokens",
+                                                    "/v1/messages",
+                                                    "/v1/messages/count_tokens",
+                                                    "/api/chat",
+                                                    "/api/generate",
+                                                    "/api/embed",
+                                                    "/api/embeddings",
+                                                    "/api/tags",
+                                                    "/api/ps",
+                                                    "/api/show",
+                                                    "/api/version",
+                                                    "/",
+                                                    "/page/{file}",
+                                                    "/v1/responses",
+                                                    "/v1/responses/input_tokens",
+                                                    "/v1/responses/{id}",
+                                                    "/v1/embeddings",
+                                                    "/v1/rerank",
+                                                    "/v1/score",
+                                                    "/completion",
+                                                    "/infill",
+                                                    "/tokenize",
+                                                    "/detokenize",
+                                                    "/tokenizer_info",
+                                                    "/apply-template",
+                                                    "/v1/models",
+                                                    "/v1/models/{id}",
+                                                    "/health",
+                                                    "/livez",
+                                                    "/readyz",
+                                                    "/version",
+                                                    "/load",
+                                                    "/props",
+                                                    "/slots",
+                                                    "/v1/engine",
+                                                    "/v1/engine/pages/{page}",
+                                                    "/lora-adapters",
+                                                    "/v1/load_lora_adapter",
+                                                    "/v1/unload_lora_adapter",
+                                                    "/metrics",
+                                                    "other"};
 
 // Paths that other servers have for the same: the beginning, and what stands for it here.
 static const struct {
@@ -219,6 +223,13 @@ static void reply_not_found(struct http_request *request) {
                 near.best ? "; did you mean '" : ".", near.best ? near.best : "", near.best ? "'?" : "");
 }
 
+static void get_page(struct app *app, struct http_request *request) {
+    if (page_wanted(app, request, false))
+        page_reply(request);
+    else
+        reply_not_found(request);
+}
+
 int route_index(const struct route *route) { return route ? (int)(route - routes) : ROUTE_OTHER; }
 
 // ---- before any body is read
@@ -255,6 +266,11 @@ static bool is_admin(const struct route *r) {
 
 // What responds after the engine was asked. It takes an admin key, too.
 static bool asks_engine(const struct route *r) { return r->get == get_engine; }
+
+// The page's own files tell nothing: a browser gets them before it has a key.
+static bool is_page(const struct app *app, const struct http_request *request, const struct route *r) {
+    return (r->get == get_root || r->get == get_page) && page_wanted(app, request, r->get == get_root);
+}
 
 static bool is_local_origin(const char *origin) {
     size_t n = strncmp(origin, "https://", 8) == 0 ? 8 : strncmp(origin, "http://", 7) == 0 ? 7 : 0;
@@ -362,7 +378,7 @@ bool routes_head(void *arg, struct http_request *request) {
     } else if (options && h->origin && h->acrm) {
         reply_preflight(app, request);
     } else if (auth->num_keys > 0 && !r->open && !has_key(auth, h) &&
-               !(asks_engine(r) && app_is_admin(app, h))) {
+               !(asks_engine(r) && app_is_admin(app, h)) && !is_page(app, request, r)) {
         REPLY_ERROR(request, 401, "invalid_api_key", NULL, "%s",
                     h->authorization || h->api_key ? "The API key is not valid."
                                                    : "An API key is needed: Authorization: Bearer KEY.");

@@ -75,6 +75,7 @@ static enum MHD_Result read_one(void *cls, enum MHD_ValueKind kind, const char *
         {"content-type", offsetof(struct http_head, content_type), true},
         {"content-encoding", offsetof(struct http_head, content_encoding), true},
         {"origin", offsetof(struct http_head, origin), true},
+        {"accept", offsetof(struct http_head, accept), false},
         {"access-control-request-method", offsetof(struct http_head, acrm), false},
         {"access-control-request-headers", offsetof(struct http_head, acrh), false},
         {"x-request-id", offsetof(struct http_head, request_id), false},

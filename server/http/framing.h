@@ -19,6 +19,7 @@ struct http_head {
     const char *api_key;       // x-api-key
     const char *content_type;  // "
     const char *content_encoding;
+    const char *accept;               // the last one
     const char *origin, *acrm, *acrh; // Origin, Access-Control-Request-Method and -Headers
     const char *request_id;
 };

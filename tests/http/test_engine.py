@@ -77,6 +77,7 @@ def test_running(start):
     for r in seen["requests"]:
         assert r["prompt_tokens"] == 201 and r["adapter"] is None and r["age_s"] > 0
         assert (r["generated_tokens"] > 0 and r["pages"] > 12) == (r["state"] == "decode")
+        assert (r["age_s"] > r["first_token_s"] >= r["queued_s"]) == (r["first_token_s"] > 0) == (r["state"] == "decode")
     owner, refs, state = pages(seen, "owner", "H"), pages(seen, "refs"), pages(seen, "state")
     active = [i for i, s in enumerate(state) if s == ACTIVE]
     assert {owner[i] for i in active} == {1, 2}

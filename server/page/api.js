@@ -1,0 +1,123 @@
+// The server as this page sees it: keys, requests, streams, and what is kept in the browser. All paths are relative, so that
+// the page also works below a prefix of a proxy.
+
+export class ApiError extends Error {
+  constructor(status, message, code) {
+    super(message);
+    this.status = status;
+    this.code = code;
+  }
+}
+
+// ---- storage, which a browser may refuse
+
+export function load(name, otherwise) {
+  try {
+    const text = localStorage.getItem("quire." + name);
+    return text === null ? otherwise : JSON.parse(text);
+  } catch {
+    return otherwise;
+  }
+}
+
+export function save(name, value) {
+  try {
+    if (value === undefined) localStorage.removeItem("quire." + name);
+    else localStorage.setItem("quire." + name, JSON.stringify(value));
+    return true;
+  } catch {
+    return false;
+  }
+}
+
+// ---- keys
+
+const keys = { key: "", admin: "", ...load("keys", {}) };
+let askForKey = async () => false;
+
+// ask(why, rejected): shows a dialog; resolves to whether a key was given.
+export function onKeyWanted(ask) {
+  askForKey = ask;
+}
+export const getKeys = () => ({ ...keys });
+export function setKeys(key, admin, keep) {
+  Object.assign(keys, { key, admin });
+  save("keys", keep ? keys : undefined);
+}
+
+let asking = null; // one dialog for all requests that wait for it
+function wantKey(error) {
+  asking ??= askForKey(error.message).finally(() => (asking = null));
+  return asking;
+}
+
+// ---- requests
+
+async function readError(response) {
+  const text = await response.text();
+  try {
+    const error = JSON.parse(text).error;
+    return new ApiError(response.status, error.message ?? String(error), error.code);
+  } catch {
+    return new ApiError(response.status, text.slice(0, 400) || response.statusText || `status ${response.status}`);
+  }
+}
+
+// A response with status 2xx, or throws. 401 asks for a key and tries again, unless `quiet`.
+export async function send(path, { body, signal, admin = false, quiet = false } = {}) {
+  for (;;) {
+    const key = (admin && keys.admin) || keys.key;
+    const headers = {};
+    if (key) headers.Authorization = "Bearer " + key;
+    if (body !== undefined) headers["Content-Type"] = "application/json";
+    let response;
+    try {
+      response = await fetch(path, {
+        method: body === undefined ? "GET" : "POST", headers, signal, cache: "no-store", credentials: "same-origin",
+        body: body === undefined ? undefined : JSON.stringify(body),
+      });
+    } catch (e) {
+      throw e.name === "AbortError" ? e : new ApiError(0, "The server cannot be reached.");
+    }
+    if (response.ok) return response;
+    const error = await readError(response);
+    if (response.status !== 401 || quiet || !(await wantKey(error))) throw error;
+  }
+}
+
+export const getJson = async (path, options) => (await send(path, options)).json();
+
+// The JSON objects of a stream of server-sent events, to its end or [DONE].
+export async function* events(response) {
+  const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+  let rest = "";
+  for (;;) {
+    const { done, value } = await reader.read();
+    if (done) return;
+    const lines = (rest + value).split("\n");
+    rest = lines.pop();
+    for (const line of lines) {
+      if (!line.startsWith("data:")) continue;
+      const data = line.slice(5).trim();
+      if (data === "[DONE]") return;
+      const event = JSON.parse(data);
+      if (event.error) throw new ApiError(200, event.error.message ?? String(event.error), event.error.code);
+      yield event;
+    }
+  }
+}
+
+// ---- elements
+
+// An element; members of `set` are properties, or attributes where they have a dash or are `role`; children are nodes or texts.
+export function el(tag, set = {}, ...children) {
+  const e = document.createElement(tag);
+  for (const [name, value] of Object.entries(set))
+    if (name.includes("-") || name === "role" || name === "scope") e.setAttribute(name, value);
+    else e[name] = value;
+  e.append(...children.filter((c) => c !== null && c !== undefined));
+  return e;
+}
+
+export const button = (text, onclick, set = {}) => el("button", { type: "button", textContent: text, onclick, ...set });
+export const byId = (id) => document.getElementById(id);

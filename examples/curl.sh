@@ -74,7 +74,8 @@ call /v1/messages "${json[@]}" '{"system": "Be brief.", "messages": [{"role": "u
 call /v1/messages/count_tokens "${json[@]}" '{"messages": [{"role": "user", "content": "Hello"}]}'
 
 # Ollama's: lines of JSON, where nobody says otherwise.
-call / # "Ollama is running", which its clients ask for
+call / # "Quire is running"; a browser gets the web page
+call /page/icon.svg
 call /api/tags
 call /api/ps
 call /api/version
@@ -94,6 +95,10 @@ call /apply-template "${json[@]}" '{"messages": [{"role": "user", "content": "He
 call /tokenize "${json[@]}" '{"prompt": "Once upon a time"}'
 call /detokenize "${json[@]}" '{"tokens": [1, 300, 301]}'
 call /tokenizer_info
+
+# The engine: its requests, its steps, a page of the cache.
+call '/v1/engine?pages=state'
+call /v1/engine/pages/0
 
 # Prometheus' text.
 call /metrics

@@ -251,16 +251,15 @@ static void write_requests(const struct look *l, struct buf *b) {
                                                 : "prefill";
         buf_fmt(b, "%s{\"id\":%llu,\"request_id\":", i ? "," : "", (unsigned long long)r->id);
         write_string(b, l->labels ? l->labels[i][0] : "");
-        buf_fmt(b,
-                ",\"state\":\"%s\",\"priority\":%d,\"prompt_tokens\":%d,\"computed_tokens\":%d,"
-                "\"generated_tokens\":%d,\"cached_tokens\":%d,\"tokens_per_s\":%.2f,\"age_s\":%.3f,"
-                "\"queued_s\":%.3f,\"first_token_s\":%.3f,\"pages\":%d,\"preemptions\":%d,\"adapter\":",
-                state, r->priority, r->num_prompt, r->num_computed, r->num_output,
-                r->num_cached > 0 ? r->num_cached : 0, decode > 0 ? r->num_output / decode : 0,
-                seconds(v->now - r->submitted),
-                seconds((r->scheduled ? r->scheduled : v->now) - r->submitted),
-                r->first_token ? seconds(r->first_token - r->submitted) : 0, r->num_pages,
-                r->num_preemptions);
+        buf_fmt(
+            b,
+            ",\"state\":\"%s\",\"priority\":%d,\"prompt_tokens\":%d,\"computed_tokens\":%d,"
+            "\"generated_tokens\":%d,\"cached_tokens\":%d,\"tokens_per_s\":%.2f,\"age_s\":%.3f,"
+            "\"queued_s\":%.3f,\"first_token_s\":%.3f,\"pages\":%d,\"preemptions\":%d,\"adapter\":",
+            state, r->priority, r->num_prompt, r->num_computed, r->num_output,
+            r->num_cached > 0 ? r->num_cached : 0, decode > 0 ? r->num_output / decode : 0,
+            seconds(v->now - r->submitted), seconds((r->scheduled ? r->scheduled : v->now) - r->submitted),
+            r->first_token ? seconds(r->first_token - r->submitted) : 0, r->num_pages, r->num_preemptions);
         if (l->labels && *l->labels[i][1])
             write_string(b, l->labels[i][1]);
         else

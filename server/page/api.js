@@ -43,6 +43,7 @@ export const getKeys = () => ({ ...keys });
 export function setKeys(key, admin, keep) {
   Object.assign(keys, { key, admin });
   save("keys", keep ? keys : undefined);
+  dispatchEvent(new Event("keys"));
 }
 
 let asking = null; // one dialog for all requests that wait for it

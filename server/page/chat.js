@@ -383,7 +383,7 @@ function setUpTip() {
   });
 }
 
-export async function openChat() {
+export function openChat() {
   byId("new-chat").onclick = begin;
   byId("stop").onclick = stop;
   byId("composer").onsubmit = (e) => (e.preventDefault(), submit());
@@ -401,6 +401,11 @@ export async function openChat() {
   if (innerWidth <= 760) byId("chat-list-box").open = false;
   if (chats.length) open(chats[0]);
   else begin();
+  addEventListener("keys", () => form.elements.model.length || showModels());
+  showModels();
+}
+
+async function showModels() {
   try {
     const models = (await getJson("v1/models")).data;
     form.elements.model.replaceChildren(...models.map((m) => el("option", { value: m.id, textContent: m.id })));

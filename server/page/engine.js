@@ -2,7 +2,7 @@
 import { button, byId, el, getJson } from "./api.js";
 import { channels, colour, plotLines, plotSteps, surface } from "./plot.js";
 
-const SPAN = 120e3, STEP_SPAN = 4e3, KEPT = 4096, LARGE_POOL = 20000, MAX_ROWS = 2000;
+const SPAN = 60e3, STEP_SPAN = 4e3, KEPT = 4096, LARGE_POOL = 20000, MAX_ROWS = 2000;
 const STATES = ["free", "cached", "active"];
 
 const series = {
@@ -89,18 +89,19 @@ function take(now) {
     lastStep = s.id;
   }
   steps = steps.slice(-KEPT);
-  if (last) {
-    const seconds = (now - last.time) / 1e3;
-    add(series.prompt, now, (t.prompt_tokens - last.totals.prompt_tokens) / seconds);
-    add(series.output, now, (t.generated_tokens - last.totals.generated_tokens) / seconds);
-    if (fresh.length) add(series.step, now, fresh.reduce((sum, s) => sum + s.schedule_us + s.execute_us + s.update_us, 0) / fresh.length / 1e3);
-  }
   for (const r of view.requests)
     if (r.first_token_s > 0 && !known.has(r.id)) {
       known.add(r.id);
       add(series.first, now - 1e3 * (r.age_s - r.first_token_s), 1e3 * r.first_token_s);
     }
   if (known.size > 10000) known = new Set(view.requests.map((r) => r.id));
+  if (last && now - last.time < 500) return; // a poll out of turn: rates over so little say nothing
+  if (last) {
+    const seconds = (now - last.time) / 1e3;
+    add(series.prompt, now, (t.prompt_tokens - last.totals.prompt_tokens) / seconds);
+    add(series.output, now, (t.generated_tokens - last.totals.generated_tokens) / seconds);
+    if (fresh.length) add(series.step, now, fresh.reduce((sum, s) => sum + s.schedule_us + s.execute_us + s.update_us, 0) / fresh.length / 1e3);
+  }
   last = { time: now, totals: t };
 }
 
@@ -184,7 +185,7 @@ function painter() {
 function showLegend() {
   const items = [["free", colour("free")], ["cached, of nobody", colour("cached")]];
   const by = picked("colour");
-  if (by === "owner") for (const r of view.requests.slice(0, 8)) items.push([r.request_id || "#" + r.id, ownerColour(r.id)]);
+  if (by === "owner") for (const r of view.requests.slice(0, 8)) items.push([(r.request_id || "#" + r.id).slice(0, 12), ownerColour(r.id)]);
   if (by === "state") items.push(["active", colour("active")]);
   if (by === "age") items[1] = ["touched just now", colour("b")], items.push(["an hour ago", colour("line")]);
   const shared = pool.refs.reduce((n, refs) => n + (refs > 1), 0);
@@ -332,7 +333,7 @@ async function choose(number) {
 
 export function openEngine() {
   byId("pool").onclick = (e) => layout && choose(layout(e.offsetX, e.offsetY));
-  byId("page-number").onchange = (e) => choose(Number(e.target.value));
+  byId("page-number").onchange = (e) => e.target.value && choose(Number(e.target.value));
   for (const e of document.querySelectorAll("input[name=colour], input[name=draw]"))
     e.onchange = () => {
       poolAt = -1e9;
@@ -340,6 +341,10 @@ export function openEngine() {
       poll();
     };
   document.addEventListener("visibilitychange", () => watching && !document.hidden && !timer && poll());
+  addEventListener("keys", () => {
+    refused = false;
+    if (watching && chosen >= 0) choose(chosen);
+  });
   addEventListener("theme", () => view && show(!!pool));
   addEventListener("resize", () => view && watching && show(!!pool));
 }

@@ -66,9 +66,9 @@ export function plotLines(canvas, series, now, span) {
     at += c.measureText(text).width + 30;
     c.lineWidth = 1.75;
     c.beginPath();
-    seen[i].forEach((p, k) => (k ? c.lineTo(x(p[0]), y(p[1])) : c.moveTo(x(p[0]), y(p[1]))));
+    if (s.dots) seen[i].forEach((p) => c.fillRect(x(p[0]) - 1.5, y(p[1]) - 1.5, 3, 3));
+    else seen[i].forEach((p, k) => (k ? c.lineTo(x(p[0]), y(p[1])) : c.moveTo(x(p[0]), y(p[1]))));
     c.stroke();
-    if (s.dots) for (const p of seen[i]) c.fillRect(x(p[0]) - 2, y(p[1]) - 2, 4, 4);
   });
 }
 

@@ -297,15 +297,32 @@ static bool group_max(float *max, const float *logits, int num_groups) {
     return finite;
 }
 
+static bool group_mask(float *max, float *y, const float *logits, const uint32_t *mask, int num_groups) {
+    bool finite = true;
+    for (int g = 0; g < num_groups; g++) {
+        struct v16 l = v16_load(logits + (size_t)g * LANES);
+        finite &= v16_all_less(l, v16_set1(INFINITY));
+        l = v16_select(mask[g / 2] >> g % 2 * LANES & 0xffff, l, v16_set1(-INFINITY));
+        v16_store(y + (size_t)g * LANES, l);
+        max[g] = v16_largest(l);
+    }
+    return finite;
+}
+
 static void group_exp(float *sums, const float *logits, int num_groups, float max) {
     for (int g = 0; g < num_groups; g++)
         sums[g] = v16_sum(exp_v16(v16_sub(v16_load(logits + (size_t)g * LANES), v16_set1(max))));
 }
 
-static uint64_t group_prob(uint32_t *w, uint64_t *sums, const float *logits, int num_groups, float max,
-                           float temperature) {
+static uint64_t group_prob(uint32_t *w, uint64_t *sums, const float *logits, const float *largest,
+                           int num_groups, float max, float temperature) {
     uint64_t total = 0;
     for (int g = 0; g < num_groups; g++) {
+        if (largest && largest[g] == -INFINITY) {
+            memset(w + (size_t)g * LANES, 0, LANES * sizeof *w);
+            sums[g] = 0;
+            continue;
+        }
         struct v16 l = v16_sub(v16_load(logits + (size_t)g * LANES), v16_set1(max));
         struct v16 e = exp_v16(v16_div(l, v16_set1(temperature)));
         sums[g] = v16_store_u32(w + (size_t)g * LANES, v16_mul(e, v16_set1(0x1p30f)));
@@ -337,6 +354,7 @@ const struct cpu_kernels CPU_KERNELS = {
     .to_i8 = to_i8,
     .widen_i8 = widen_i8,
     .group_max = group_max,
+    .group_mask = group_mask,
     .group_exp = group_exp,
     .group_prob = group_prob,
 };

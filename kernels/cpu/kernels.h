@@ -298,11 +298,15 @@ struct cpu_kernels {
     void (*widen_i8)(uint16_t *y, const int8_t *x, int n, const char *prefetch);
     // Largest of each group of 16; false when some logit is NaN or +infinity.
     bool (*group_max)(float *max, const float *logits, int num_groups);
+    // y = the logits whose bit of the mask is set, -infinity for the others (y may be the logits); max: largest of
+    // each group of y. false as above, of logits that are masked, too.
+    bool (*group_mask)(float *max, float *y, const float *logits, const uint32_t *mask, int num_groups);
     // sums[g] = sum of exp(logit - max) over group g, as the tree 8, 4, 2, 1
     void (*group_exp)(float *sums, const float *logits, int num_groups, float max);
-    // w = floor(2^30 exp((logit - max) / temperature)); returns the sum of all w. sums[g]: of group g
-    uint64_t (*group_prob)(uint32_t *w, uint64_t *sums, const float *logits, int num_groups, float max,
-                           float temperature);
+    // w = floor(2^30 exp((logit - max) / temperature)); returns the sum of all w. sums[g]: of group g. largest: of
+    // each group, so that those of which nothing is left cost little; NULL: unknown
+    uint64_t (*group_prob)(uint32_t *w, uint64_t *sums, const float *logits, const float *largest,
+                           int num_groups, float max, float temperature);
 };
 
 extern const struct cpu_kernels cpu_kernels_scalar;

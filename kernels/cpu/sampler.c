@@ -254,7 +254,7 @@ static void heat(struct sampler *s, const struct cpu_kernels *k, const float *lo
     int num_groups = (s->num + LANES - 1) / LANES;
     for (int i = 0; i < num_groups * LANES; i++)
         l[i] = i < s->num ? logits[s->id[i]] : -INFINITY;
-    k->group_prob(s->cand_prob, s->mass, l, num_groups, top, temperature);
+    k->group_prob(s->cand_prob, s->mass, l, NULL, num_groups, top, temperature);
 }
 
 // No filter: the inverse of the distribution function in the order of ids.
@@ -334,7 +334,7 @@ static void sample_token(struct sampler *s, const struct cpu_kernels *k, const f
                          const struct logits_row *row, struct sample *out) {
     float temperature = row->temperature;
     uint64_t bits = philox_bits(row->seed, row->index);
-    uint64_t total = k->group_prob(s->prob, s->mass, logits, s->num_groups, max, temperature);
+    uint64_t total = k->group_prob(s->prob, s->mass, logits, s->max, s->num_groups, max, temperature);
     if (logits_row_has_chain(row) || row->post_sampling) {
         sample_chain(s, k, logits, max, row, out);
         return;
@@ -382,13 +382,12 @@ static int32_t argmax(const struct sampler *s, const float *logits, float max) {
     check_failed("the largest logit is in the row", __FILE__, __LINE__);
 }
 
-// Group maxima and their maximum; false: the row is not finite, or nothing is allowed.
-static bool maxima(struct sampler *s, const struct cpu_kernels *k, const float *logits, float *max) {
-    bool finite = k->group_max(s->max, logits, s->num_groups);
-    *max = -INFINITY;
+// The largest of the group maxima.
+static float largest(const struct sampler *s) {
+    float max = -INFINITY;
     for (int g = 0; g < s->num_groups; g++)
-        *max = s->max[g] > *max ? s->max[g] : *max;
-    return finite && *max > -INFINITY;
+        max = s->max[g] > max ? s->max[g] : max;
+    return max;
 }
 
 // ln of the sum of exp(logit - max): group sums as a binary tree of neighbours (rule 12).
@@ -435,10 +434,18 @@ static int32_t rank_of(const float *logits, int vocab, int32_t id) {
     return n;
 }
 
-// s->adjusted = the row after entries and mask. The sampler owns ids [begin, begin + vocab); entries outside
-// belong to other ranks and are skipped.
-static void apply_entries(struct sampler *s, const float *logits, int begin, const struct logits_row *row,
-                          const struct logit_entry *entries, const uint32_t *mask) {
+static bool has_entries(const struct logits_row *row) { return row->entry_end > row->entry_start; }
+
+// s->adjusted = the row after entries and mask, one of which there is; and its group maxima. The sampler owns ids
+// [begin, begin + vocab); entries outside belong to other ranks and are skipped. false: the row is not finite, before
+// it or after it.
+static bool adjust(struct sampler *s, const struct cpu_kernels *k, const float *logits, int begin,
+                   const struct logits_row *row, const struct logit_entry *entries, const uint32_t *mask) {
+    mask = mask ? mask + begin / 32 : NULL;
+    if (!has_entries(row))
+        return k->group_mask(s->max, s->adjusted, logits, mask, s->num_groups);
+    if (!k->group_max(s->max, logits, s->num_groups))
+        return false;
     memcpy(s->adjusted, logits, (size_t)s->num_groups * LANES * sizeof *logits);
     for (int i = row->entry_start; i < row->entry_end; i++) {
         const struct logit_entry *e = &entries[i];
@@ -448,25 +455,26 @@ static void apply_entries(struct sampler *s, const float *logits, int begin, con
         float l = s->adjusted[at];
         s->adjusted[at] = (l > 0 ? l / e->div : l * e->div) + e->add;
     }
-    mask = mask ? mask + begin / 32 : NULL;
-    for (int i = 0; mask && i < s->vocab; i++)
-        if (mask[i / 32] == 0xffffffffu)
-            i |= 31;
-        else if (!(mask[i / 32] >> (i % 32) & 1u))
-            s->adjusted[i] = -INFINITY;
+    if (mask)
+        k->group_mask(s->max, s->adjusted, s->adjusted, mask, s->num_groups);
+    return k->group_max(s->max, s->adjusted, s->num_groups);
 }
 
 void sampler_row(struct sampler *s, const struct cpu_kernels *kernels, const float *logits,
                  const struct logits_row *row, const struct logit_entry *entries, const uint32_t *mask,
                  struct sample *out) {
-    float max, total = 0, adjusted_max;
+    bool adjusted = row->target < 0 && (mask || has_entries(row));
+    float max = -INFINITY, total = 0;
     out->id = 0;
     out->logprob = 0;
     out->rank = 0;
     out->share = 0;
-    out->failed = !maxima(s, kernels, logits, &max);
-    if (out->failed)
-        return;
+    out->failed = false;
+    if (!adjusted || row->num_logprobs >= 0) {
+        out->failed = !kernels->group_max(s->max, logits, s->num_groups) || !((max = largest(s)) > -INFINITY);
+        if (out->failed)
+            return;
+    }
     if (row->num_logprobs >= 0)
         total = log_total(s, kernels, logits, max);
     if (row->num_wanted > 0)
@@ -474,23 +482,21 @@ void sampler_row(struct sampler *s, const struct cpu_kernels *kernels, const flo
     else if (row->num_logprobs > 0 && !row->post_sampling)
         best(s, logits, max, total, row->num_logprobs, out);
 
-    adjusted_max = max;
     if (row->target >= 0) {
         CHECK(row->target < s->vocab);
         out->id = row->target;
     } else {
-        const float *l = logits;
-        if (mask || row->entry_end > row->entry_start) {
-            for (int i = row->entry_start; i < row->entry_end; i++)
-                CHECK(entries[i].token >= 0 && entries[i].token < s->vocab);
-            apply_entries(s, logits, 0, row, entries, mask);
-            l = s->adjusted;
-            out->failed = !maxima(s, kernels, l, &adjusted_max);
-        }
+        const float *l = adjusted ? s->adjusted : logits;
+        float top = max;
+        for (int i = row->entry_start; i < row->entry_end; i++)
+            CHECK(entries[i].token >= 0 && entries[i].token < s->vocab);
+        if (adjusted)
+            out->failed =
+                !adjust(s, kernels, logits, 0, row, entries, mask) || !((top = largest(s)) > -INFINITY);
         if (!out->failed && row->temperature >= MIN_TEMPERATURE) {
-            sample_token(s, kernels, l, adjusted_max, row, out);
+            sample_token(s, kernels, l, top, row, out);
         } else if (!out->failed) {
-            out->id = argmax(s, l, adjusted_max);
+            out->id = argmax(s, l, top);
             if (row->post_sampling)
                 report_only(row, out);
         }
@@ -514,14 +520,11 @@ int sampler_local_topk(struct sampler *s, const struct cpu_kernels *kernels, con
                        const struct logits_row *row, const struct logit_entry *entries, const uint32_t *mask,
                        int k, float *best, int32_t *ids) {
     int n = 0;
-    if (!kernels->group_max(s->max, logits, s->num_groups))
+    bool adjusted = mask || has_entries(row);
+    if (adjusted ? !adjust(s, kernels, logits, begin, row, entries, mask)
+                 : !kernels->group_max(s->max, logits, s->num_groups))
         return -1;
-    if (mask || row->entry_end > row->entry_start) {
-        apply_entries(s, logits, begin, row, entries, mask);
-        logits = s->adjusted;
-        if (!kernels->group_max(s->max, logits, s->num_groups))
-            return -1;
-    }
+    logits = adjusted ? s->adjusted : logits;
     gather(s, logits, s->max, k);
     keep_best(s, k);
     for (int i = 0; i < s->num; i++)

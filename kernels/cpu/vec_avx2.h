@@ -100,6 +100,15 @@ static inline struct v16 v16_keep(struct v16 x, int begin, int end, struct v16 y
     return (struct v16){_mm256_blendv_ps(y.a, x.a, m256_range(low, begin, end)),
                         _mm256_blendv_ps(y.b, x.b, m256_range(high, begin, end))};
 }
+static inline __m256 m256_lanes(unsigned bits) {
+    const __m256i lane = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
+    return _mm256_castsi256_ps(
+        _mm256_cmpeq_epi32(_mm256_and_si256(_mm256_set1_epi32((int)bits), lane), lane));
+}
+static inline struct v16 v16_select(unsigned bits, struct v16 x, struct v16 y) {
+    return (struct v16){_mm256_blendv_ps(y.a, x.a, m256_lanes(bits)),
+                        _mm256_blendv_ps(y.b, x.b, m256_lanes(bits >> 8))};
+}
 static inline bool v16_all_less(struct v16 x, struct v16 y) {
     return (_mm256_movemask_ps(_mm256_cmp_ps(x.a, y.a, _CMP_LT_OQ)) &
             _mm256_movemask_ps(_mm256_cmp_ps(x.b, y.b, _CMP_LT_OQ))) == 0xff;

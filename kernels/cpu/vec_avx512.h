@@ -66,6 +66,9 @@ static inline unsigned lanes_below(int n) { return n <= 0 ? 0 : n >= 16 ? 0xffff
 static inline struct v16 v16_keep(struct v16 a, int begin, int end, struct v16 b) {
     return (struct v16){_mm512_mask_blend_ps((__mmask16)(lanes_below(end) & ~lanes_below(begin)), b.v, a.v)};
 }
+static inline struct v16 v16_select(unsigned bits, struct v16 a, struct v16 b) {
+    return (struct v16){_mm512_mask_blend_ps((__mmask16)bits, b.v, a.v)};
+}
 static inline bool v16_all_less(struct v16 a, struct v16 b) {
     return _mm512_cmp_ps_mask(a.v, b.v, _CMP_LT_OQ) == 0xffff;
 }

@@ -109,6 +109,12 @@ static inline struct v16 v16_keep(struct v16 a, int begin, int end, struct v16 b
         b.f[i] = i >= begin && i < end ? a.f[i] : b.f[i];
     return b;
 }
+// Lanes of a whose bit is set, the others of b.
+static inline struct v16 v16_select(unsigned bits, struct v16 a, struct v16 b) {
+    for (int i = 0; i < 16; i++)
+        b.f[i] = bits >> i & 1 ? a.f[i] : b.f[i];
+    return b;
+}
 static inline bool v16_all_less(struct v16 a, struct v16 b) {
     for (int i = 0; i < 16; i++)
         if (!(a.f[i] < b.f[i]))

@@ -24,11 +24,17 @@ static const struct {
     const char *name;
     float temperature, top_p;
     int top_k;
-} kinds[] = {{"greedy", 0, 1, 0},
-             {"temperature 1", 1, 1, 0},
-             {"top-k 40", 1, 1, 40},
-             {"top-p 0.9", 1, 0.9f, 0},
-             {"top-k 40, top-p 0.9", 1, 0.9f, 40}};
+    uint32_t forbid; // of a mask: one token in so many, or all but one in so many; 0: no mask
+    bool sparse;
+} kinds[] = {{"greedy", 0, 1, 0, 0, false},
+             {"temperature 1", 1, 1, 0, 0, false},
+             {"top-k 40", 1, 1, 40, 0, false},
+             {"top-p 0.9", 1, 0.9f, 0, 0, false},
+             {"top-k 40, top-p 0.9", 1, 0.9f, 40, 0, false},
+             {"greedy, all but 1 in 40 allowed", 0, 1, 0, 40, false},
+             {"greedy, 1 in 10000 allowed", 0, 1, 0, 10000, true},
+             {"temperature 1, all but 1 in 40 allowed", 1, 1, 0, 40, false},
+             {"temperature 1, 1 in 10000 allowed", 1, 1, 0, 10000, true}};
 
 struct job {
     const struct cpu_kernels *kernels;
@@ -36,6 +42,7 @@ struct job {
     const float *logits;       // (ROWS, stride)
     size_t stride;
     struct logits_row row;
+    const uint32_t *mask; // or NULL
     int num_rows;
     _Atomic int next;
 };
@@ -53,7 +60,7 @@ static void sample_worker(void *ctx, int thread, int num_threads) {
         struct sample out = {0};
         row.seed = (uint64_t)i;
         sampler_row(job->samplers[thread], job->kernels, job->logits + (size_t)i * job->stride, &row, NULL,
-                    NULL, &out);
+                    job->mask, &out);
         if (out.failed)
             fail("a row is not finite");
     }
@@ -89,6 +96,14 @@ static void fill(float *logits, int vocab, size_t stride, bool peaked) {
         }
 }
 
+static void fill_mask(uint32_t *mask, int vocab, uint32_t n, bool sparse) {
+    for (int i = 0; i < vocab; i++)
+        if ((bench_random() % n == 0) == sparse)
+            mask[i / 32] |= 1u << (i % 32);
+        else
+            mask[i / 32] &= ~(1u << (i % 32));
+}
+
 int main(int argc, char **argv) {
     int threads = argc > 1 ? atoi(argv[1]) : 0, vocab = argc > 3 ? atoi(argv[3]) : VOCAB;
     struct job job = {.kernels = cpu_kernels_find(argc > 2 ? argv[2] : "auto")};
@@ -97,7 +112,8 @@ int main(int argc, char **argv) {
         fail("this machine has no such variant, or the vocabulary is empty");
     job.stride = (size_t)sampler_row_size(vocab);
     float *logits = malloc(ROWS * job.stride * sizeof *logits);
-    if (!pool || !logits || !(job.samplers = calloc((size_t)pool_size(pool), sizeof *job.samplers)))
+    uint32_t *mask = calloc(((size_t)vocab + 31) / 32, sizeof *mask);
+    if (!pool || !logits || !mask || !(job.samplers = calloc((size_t)pool_size(pool), sizeof *job.samplers)))
         fail("no memory");
     for (int i = 0; i < pool_size(pool); i++)
         if (!(job.samplers[i] = sampler_open(vocab)))
@@ -113,6 +129,9 @@ int main(int argc, char **argv) {
                                           .top_p = kinds[i].top_p,
                                           .top_k = kinds[i].top_k,
                                           .num_logprobs = -1};
+            if (kinds[i].forbid)
+                fill_mask(mask, vocab, kinds[i].forbid, kinds[i].sparse);
+            job.mask = kinds[i].forbid ? mask : NULL;
             double one = measure(pool, &job, 1), all = measure(pool, &job, ROWS);
             printf("| %s | %s | %.3f | %.3f |\n", peaked ? "peaked" : "flat", kinds[i].name, one, all);
             fflush(stdout);
@@ -122,6 +141,7 @@ int main(int argc, char **argv) {
         sampler_close(job.samplers[i]);
     free(job.samplers);
     free(logits);
+    free(mask);
     pool_close(pool);
     return 0;
 }

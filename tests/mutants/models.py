@@ -51,6 +51,9 @@ ROWS = [
             "l / e->div + e->add", "test_sampler"),  # the repetition penalty rewards what is unlikely
     (SAMPLER, "if (u == 0x80000000u)",
             "if (u == 0x80000001u)", "test_sampler"),  # minus zero sorts below zero
+    (BODY, "mask[g / 2] >> g % 2 * LANES & 0xffff", "mask[g / 2] & 0xffff", "test_sampler"),  # half of the mask, twice
+    (BODY, "            sums[g] = 0;\n", "", "test_sampler"),  # a group of which nothing is left has its last row's weight
+    (SAMPLER, "        return k->group_mask(", "        return !k->group_mask(", "test_sampler"),  # a masked row is not finite
     (PHILOX, "k0 += 0x9E3779B9u",
             "k0 += 0x9E3779B8u", "test_sampler"),  # another random stream
     (BODY_ATTENTION, "                s = v16_keep(s, begin[t] - i, end[t] - i, nothing);\n",

@@ -143,6 +143,15 @@ def test_picky(build):
         server.shutdown()
 
 
+def test_structured(build):
+    command = [sys.executable, HERE / "structured.py", "--build", build, "--files", HERE.parents[1] / "models/quire-tiny.gguf", "--clients", "1,3",
+               "--output", 24, "--rounds", 2, "--threads", 1, "--vocab", 500]
+    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=600)
+    rows = [[c.strip() for c in line.split("|")[1:-1]] for line in done.stdout.splitlines()][2:]
+    check([r[1:3] for r in rows] == [[n, s] for n in "13" for s in ("objects", "strings")], done)
+    check(all(float(r[i]) > 0 for r in rows for i in (3, 4, 5)), rows)
+
+
 def test_spins():
     pool = spins.with_spins((HERE.parents[1] / "kernels/cpu/pool.c").read_text(), 77)
     check(pool.count("SPINS = 77,") == 1, "pool.c has no SPINS any more")
@@ -219,5 +228,6 @@ if __name__ == "__main__":
     test_spins()
     test_scaling()
     test_picky(Path(sys.argv[1]).resolve())
+    test_structured(Path(sys.argv[1]).resolve())
     test_serving(Path(sys.argv[1]).resolve())
     print("predictions, reports, ratios and tables as expected")

@@ -20,7 +20,8 @@ struct batch {
 
     struct mask_job *masks; // (num_masks), room for max_seqs: what batch_masks() computes
     int num_masks;
-    uint64_t ticket; // of the worker that computes them
+    uint64_t ticket;  // of the worker that computes them
+    int64_t masks_ns; // that it took
 };
 
 // The masks of one item's sampling rows, one behind the other.

@@ -592,6 +592,7 @@ enum status engine_collect(struct engine *e, struct step_result *result, struct 
         pooling_collect(step->plan, step->batch.first_row, &out, e->model.hidden, &e->head,
                         step->batch.failed);
         result->out = &step->batch.out;
+        result->masks_ns = step->batch.ticket ? step->batch.masks_ns : 0;
         result->first_row = step->batch.first_row;
     }
     step->plan = NULL;

@@ -1,5 +1,6 @@
 #include "mask_worker.h"
 
+#include "clock.h"
 #include "log.h"
 
 static void *mask_worker_main(void *arg) {
@@ -12,7 +13,9 @@ static void *mask_worker_main(void *arg) {
             break;
         struct batch *b = w->batches[(w->computed + 1) % PLAN_MAX_DEPTH];
         pthread_mutex_unlock(&w->lock);
+        int64_t began = clock_now_ns();
         batch_masks(b);
+        b->masks_ns = clock_now_ns() - began;
         pthread_mutex_lock(&w->lock);
         w->computed++;
         pthread_cond_broadcast(&w->done);

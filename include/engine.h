@@ -90,6 +90,7 @@ struct step_result {
     struct outcome outcome;     // for sched_update()
     const struct step_out *out; // log-probabilities; logits where kept
     const int32_t *first_row;   // (num_items + 1) logits rows of each item
+    int64_t masks_ns;           // that its masks took, beside the step; 0: it has none
 };
 
 // Copies what it keeps of config, but for processes. STATUS_INVALID, STATUS_DEVICE: usage, device or sizes.

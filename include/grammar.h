@@ -89,6 +89,10 @@ struct constraint_cache;
 struct constraint_cache *constraint_cache_new(const struct tokenizer *t,
                                               size_t max_bytes); // NULL: out of memory
 void constraint_cache_free(struct constraint_cache *c);          // NULL is allowed
+struct constraint_counts {                                       // of requests
+    uint64_t compiled, cached, refused;
+};
+struct constraint_counts constraint_cache_counts(struct constraint_cache *c); // NULL: zeros
 // constraint_new(), or the one made earlier of the same: the caller owns a reference.
 struct constraint *constraint_cache_get(struct constraint_cache *c, const struct grammar_part *root,
                                         const struct json_style *style, struct err *err);

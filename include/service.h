@@ -60,10 +60,14 @@ enum { STEP_BUCKETS = 14 };
 static const int step_bucket_bounds[STEP_BUCKETS - 1] = {1,   8,    16,   32,   64,   128,  256,
                                                          512, 1024, 2048, 4096, 8192, 16384};
 
-// Upper bounds of the histogram of what a cancelled request takes to end, in us; the last bucket has none.
-enum { CANCEL_BUCKETS = 13 };
-static const int cancel_bucket_bounds[CANCEL_BUCKETS - 1] = {100,   250,   500,    1000,   2500,    5000,
-                                                             10000, 25000, 100000, 250000, 1000000, 10000000};
+// Upper bounds of histograms of times, in us; the last bucket has none.
+enum { TIME_BUCKETS = 13 };
+static const int time_bucket_bounds[TIME_BUCKETS - 1] = {100,   250,   500,    1000,   2500,    5000,
+                                                         10000, 25000, 100000, 250000, 1000000, 10000000};
+struct time_counts {
+    uint64_t buckets[TIME_BUCKETS]; // not cumulative
+    uint64_t ns;                    // their sum
+};
 enum { STEP_PARTS = 3 }; // of a step: plan, execute, apply
 
 struct service_stats { // a snapshot between two steps; counters since the start
@@ -76,13 +80,13 @@ struct service_stats { // a snapshot between two steps; counters since the start
     uint64_t steps, preemptions, prefix_queries, prefix_hits, prompt_tokens, generation_tokens, evictions,
         deferred;
     uint64_t drafts, draft_tokens, accepted, accepted_at[MAX_DRAFTS],
-        lost;                                // as sched_stats' verified, drafts, …
-    uint64_t corrupted;                      // requests that ended because their logits were not finite
-    uint64_t part_ns[STEP_PARTS];            // time of steps
-    uint64_t cancel_buckets[CANCEL_BUCKETS]; // not cumulative
-    uint64_t cancel_ns;                      // their sum
-    uint64_t step_tokens_sum;                // tokens of all steps
-    uint64_t step_buckets[STEP_BUCKETS];     // steps by their number of tokens, not cumulative
+        lost;                            // as sched_stats' verified, drafts, …
+    uint64_t corrupted;                  // requests that ended because their logits were not finite
+    uint64_t part_ns[STEP_PARTS];        // time of steps
+    struct time_counts cancels;          // what a cancelled request takes to end
+    struct time_counts masks;            // what the masks of a step take, where it has some
+    uint64_t step_tokens_sum;            // tokens of all steps
+    uint64_t step_buckets[STEP_BUCKETS]; // steps by their number of tokens, not cumulative
     int64_t last_progress; // monotonic ns when a step last ended, or when there was nothing to do
     int64_t expected_ns;   // what the steps in flight should take, by those measured lately; 0: none was
     bool busy;             // the engine has work

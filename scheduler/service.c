@@ -95,12 +95,12 @@ static token_id last_stop_token(const struct request *r) {
     return last >= 0 && request_is_stop(r, last) ? last : -1;
 }
 
-static void count_cancel(struct service *s, int64_t ns) {
+static void count_time(struct time_counts *c, int64_t ns) {
     int bucket = 0;
-    while (bucket < CANCEL_BUCKETS - 1 && ns > cancel_bucket_bounds[bucket] * 1000LL)
+    while (bucket < TIME_BUCKETS - 1 && ns > time_bucket_bounds[bucket] * 1000LL)
         bucket++;
-    s->stats.cancel_buckets[bucket]++;
-    s->stats.cancel_ns += (uint64_t)ns;
+    c->buckets[bucket]++;
+    c->ns += (uint64_t)ns;
 }
 
 // The last event of a request, which has left the scheduler; frees it.
@@ -127,7 +127,7 @@ static void put_finish(struct service *s, struct request *r, enum finish_reason 
     if (!r->time_scheduled)
         leave_queue(s, r, 0);
     if (r->time_cancelled)
-        count_cancel(s, event.time_finished - r->time_cancelled);
+        count_time(&s->stats.cancels, event.time_finished - r->time_cancelled);
     id_map_remove(&s->requests, r->id);
     request_free(r);
     trace_finish(s->trace, &event);
@@ -378,6 +378,8 @@ static void finish_step(struct service *s) {
     record_outcome(s->record, plan, &result.outcome);
     pace_add(&s->pace, plan->num_decode, plan->num_tokens - plan->num_decode, step.computed - step.planned);
     count_step(s, plan);
+    if (result.masks_ns > 0)
+        count_time(&s->stats.masks, result.masks_ns);
     for (int i = 0; i < plan->num_items; i++)
         s->stats.corrupted += result.outcome.failed[i] == ITEM_NOT_FINITE;
     put_prompt_logprobs(s, plan, &result);

@@ -290,20 +290,31 @@ static void write_census(struct writer *w) {
             }
 }
 
-static void write_cancels(struct writer *w) {
-    const struct service_stats *s = w->page->stats;
+static void write_times(struct writer *w, const char *name, const char *help, const struct time_counts *c) {
+    char full[64];
     double sum = 0;
-    write_help(w, "quire", "cancel_latency_seconds", "histogram",
-               "Time from a cancellation until the request's blocks are free.");
-    for (int i = 0; i < CANCEL_BUCKETS; i++) {
+    write_help(w, "quire", name, "histogram", help);
+    for (int i = 0; i < TIME_BUCKETS; i++) {
         char le[32] = ",le=\"+Inf\"";
-        if (i < CANCEL_BUCKETS - 1)
-            snprintf(le, sizeof le, ",le=\"%g\"", cancel_bucket_bounds[i] / 1e6);
-        sum += (double)s->cancel_buckets[i];
-        write_value(w, "quire", "cancel_latency_seconds_bucket", le, sum);
+        if (i < TIME_BUCKETS - 1)
+            snprintf(le, sizeof le, ",le=\"%g\"", time_bucket_bounds[i] / 1e6);
+        sum += (double)c->buckets[i];
+        snprintf(full, sizeof full, "%s_bucket", name);
+        write_value(w, "quire", full, le, sum);
     }
-    write_value(w, "quire", "cancel_latency_seconds_sum", "", (double)s->cancel_ns / 1e9);
-    write_value(w, "quire", "cancel_latency_seconds_count", "", sum);
+    snprintf(full, sizeof full, "%s_sum", name);
+    write_value(w, "quire", full, "", (double)c->ns / 1e9);
+    snprintf(full, sizeof full, "%s_count", name);
+    write_value(w, "quire", full, "", sum);
+}
+
+static void write_grammars(struct writer *w) {
+    const struct constraint_counts *c = &w->page->grammars;
+    write_help(w, "quire", "grammars_total", "counter",
+               "Schemas and grammars that requests asked for: compiled, found compiled, refused.");
+    write_labelled(w, "quire", "grammars_total", "result", "compiled", (double)c->compiled);
+    write_labelled(w, "quire", "grammars_total", "result", "cached", (double)c->cached);
+    write_labelled(w, "quire", "grammars_total", "result", "refused", (double)c->refused);
 }
 
 // As Prometheus' client libraries name them.
@@ -401,7 +412,11 @@ void metrics_write(const struct metrics *m, const struct metrics_page *page, str
     }
     write_pages(w);
     write_census(w);
-    write_cancels(w);
+    write_times(w, "cancel_latency_seconds", "Time from a cancellation until the request's blocks are free.",
+                &s->cancels);
+    write_times(w, "mask_seconds", "Time that the masks of a step take, where outputs are constrained.",
+                &s->masks);
+    write_grammars(w);
     write_help(w, q, "step_seconds_total", "counter", "Time of steps, by part.");
     for (int i = 0; i < STEP_PARTS; i++)
         write_labelled(w, q, "step_seconds_total", "part", part_names[i], (double)s->part_ns[i] / 1e9);

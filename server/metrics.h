@@ -3,6 +3,7 @@
 #pragma once
 
 #include "buf.h"
+#include "grammar.h"
 #include "service.h"
 
 enum { METRICS_MAX_BUCKETS = 24, METRICS_MAX_ROUTES = 64, METRICS_MAX_STATUS = 24 };
@@ -67,6 +68,7 @@ struct metrics_page {
     const struct service_stats *stats;
     const struct engine_info *info; // NULL while loading
     const struct metrics_census *census;
+    struct constraint_counts grammars;
     const struct metrics_adapter *adapters; // (num_adapters)
     int num_adapters, max_adapters;
 

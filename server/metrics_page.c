@@ -39,6 +39,7 @@ void reply_metrics(struct app *app, struct http_request *request, const char *co
         .stats = &stats,
         .info = app->engine ? engine_info(app->engine) : NULL,
         .census = &census,
+        .grammars = constraint_cache_counts(app->model.constraints),
         .adapters = adapters,
         .num_adapters = list.num,
         .max_adapters = app->config->max_loras,

@@ -20,6 +20,7 @@ struct constraint_cache {
     struct token_trie *trie;
     size_t max_bytes;
     uint64_t clock;
+    struct constraint_counts counts;
     struct entry entries[MAX_ENTRIES];
 };
 
@@ -92,6 +93,16 @@ static struct entry *make_room(struct constraint_cache *c) {
     }
 }
 
+struct constraint_counts constraint_cache_counts(struct constraint_cache *c) {
+    struct constraint_counts counts = {0};
+    if (!c)
+        return counts;
+    pthread_mutex_lock(&c->lock);
+    counts = c->counts;
+    pthread_mutex_unlock(&c->lock);
+    return counts;
+}
+
 struct constraint *constraint_cache_get(struct constraint_cache *c, const struct grammar_part *root,
                                         const struct json_style *style, struct err *err) {
     struct buf key = {0};
@@ -107,21 +118,21 @@ struct constraint *constraint_cache_get(struct constraint_cache *c, const struct
     }
     pthread_mutex_lock(&c->lock);
     struct constraint *found = find(c, &key);
+    c->counts.cached += found != NULL;
     make_room(c);
     if (!found && !c->trie)
         c->trie = token_trie_new(c->tokenizer);
     const struct token_trie *trie = c->trie;
     pthread_mutex_unlock(&c->lock);
-    struct constraint *made = NULL;
-    if (!found && !trie)
-        err_set(err, STATUS_NOMEM, "out of memory");
-    else if (!found)
-        made = constraint_new(root, style, trie, err);
-    if (made) {
+    if (!found) {
+        struct constraint *made = trie ? constraint_new(root, style, trie, err) : NULL;
+        if (!trie)
+            err_set(err, STATUS_NOMEM, "out of memory");
         pthread_mutex_lock(&c->lock);
-        if ((found = find(c, &key))) { // another thread was faster
+        *(made ? &c->counts.compiled : &c->counts.refused) += 1;
+        if (made && (found = find(c, &key))) { // another thread was faster
             constraint_release(made);
-        } else {
+        } else if (made) {
             constraint_retain(made);
             *make_room(c) = (struct entry){key, made, ++c->clock};
             key = (struct buf){0};

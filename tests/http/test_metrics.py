@@ -296,6 +296,21 @@ def test_pages(start):
     assert {l["state"]: v for l, v in m.samples("quire:kv_pages")} == {"free": 36, "cached": 4, "active": 0}
 
 
+def test_masks(start):
+    """A schema is compiled once; each of its steps has masks, others have none."""
+    server = start()
+    server.complete("a", max_tokens=4, ignore_eos=True)
+    assert settled(server).value("quire:mask_seconds_count") == 0
+    for schema in ({"type": "boolean"}, {"type": "boolean"}, {"type": "null"}):
+        server.complete("a", structured_outputs={"json": schema})
+    server.post(PATH, {"prompt": "a", "structured_outputs": {"json": {"type": "nothing"}}})
+    m = settled(server)
+    assert {l["result"]: v for l, v in m.samples("quire:grammars_total")} == {"compiled": 2, "cached": 1, "refused": 1}
+    assert 3 <= m.value("quire:mask_seconds_count") <= m.value("quire:steps_total") - 4
+    assert m.value("quire:mask_seconds_sum") > 0
+    assert m.value("quire:mask_seconds_bucket", le="+Inf") == m.value("quire:mask_seconds_count")
+
+
 def test_lost_and_cancelled(start):
     """Preempted requests compute tokens again; a cancelled one ends at once."""
     server = start("--num-kv-blocks", "24", "--max-num-seqs", "4", "--no-enable-prefix-caching", env=SLOW)

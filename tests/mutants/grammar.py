@@ -44,6 +44,7 @@ ROWS = [
     (TRIE, "if (++chars == level_chars[level + 1])", "if (++chars >= 1)", "test_grammar"),  # longer runs than may be
     (CONSTRAINT, "f->num -= (size_t)n;", "f->num -= 1;", "test_server_structured"),  # one draft is taken back, not all
     (CONSTRAINT, "matcher_notes(c->matcher, c->owners[slot])[0] = 0;", ";", "test_server_structured"),  # another state's mask
+    (CACHE, "made ? &c->counts.compiled : &c->counts.refused", "&c->counts.compiled", "test_server_structured"),  # what is refused counts as compiled
     (CACHE, "buf_int(&key, style->max_blanks);", "", "test_server_structured"),  # blanks where none may be
     (OUTPUT, "if (r->only && strcmp(r->only, name_of(tool)) != 0)", "if (false)", "test_server_structured"),  # another function is called
     (OUTPUT, "return !r->one_call &&", "return", "test_server_structured"),  # calls behind the only one

@@ -324,6 +324,9 @@ static void test_cache(void **state) {
     output_text bad = part_source(&a, GRAMMAR_REGEX, "(", 1);
     assert_null(constraint_cache_get(cache, &bad, &style, &err));
     assert_int_equal(err.code, STATUS_INVALID);
+    struct constraint_counts counts = constraint_cache_counts(cache);
+    assert_true(counts.compiled >= 600 && counts.cached >= 600 && counts.compiled + counts.cached == 1800);
+    assert_int_equal(counts.refused, 1);
     constraint_cache_free(cache);
     part_arena_free(&a);
 }

@@ -62,6 +62,11 @@ struct drafter {
     void (*free)(void *state);
 };
 
+// How many of a request's drafts were right of those that steps tried, the later ones count more
+struct draft_rate {
+    float right, tried;
+};
+
 // Looks for stop strings in the output. Owned and called as a token_filter is; text.h makes one.
 struct stop_matcher {
     void *state;
@@ -154,6 +159,7 @@ struct request {
         *vector; // (vector_size) with pooling, else NULL: the engine's, whole when the request has ended well
     struct token_filter *filter;
     struct drafter *drafter;
+    struct draft_rate draft_rate; // the service's
     struct stop_matcher *matcher;
 
     struct token_counts counts; // for penalties and the history; empty unless one is on

@@ -21,6 +21,7 @@ struct service_config {
     // allow, within the bounds of scheduler/pace.h. 0: always max_chunk. Only with depth 1: a step among
     // several in flight has no time of its own.
     int64_t target_itl_ns;
+    bool all_drafts;    // steps verify every draft that they have room for, not only those that pay
     const char *record; // file to which inputs and plans are written for replay, or NULL
     const char *trace;  // file to which steps and the phases of requests are written (trace.h), or NULL
     void (*notify)(void *arg); // on the engine thread, when events are ready; must not wait (uv_async_send)

@@ -1,6 +1,7 @@
 // One request's memory: everything it will ever need is allocated here, at admission.
 #include "request.h"
 
+#include "drafter.h"
 #include "log.h"
 
 #include <limits.h>
@@ -106,11 +107,7 @@ struct request *request_new(const struct request_params *p, int block_size) {
 void request_free(struct request *r) {
     if (!r)
         return;
-    if (r->drafter) {
-        if (r->drafter->free)
-            r->drafter->free(r->drafter->state);
-        free(r->drafter);
-    }
+    drafter_free(r->drafter);
     if (r->filter) {
         if (r->filter->free)
             r->filter->free(r->filter->state);

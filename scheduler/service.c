@@ -5,6 +5,7 @@
 // the counts of what is live (atomic). All else belongs to the engine thread.
 #include "service.h"
 
+#include "drafting.h"
 #include "engine_view.h"
 #include "id_map.h"
 #include "inside.h"
@@ -37,6 +38,7 @@ struct service {
     int depth; // steps in flight at most
     struct scheduler *sched;
     struct pace pace;
+    struct drafting drafting;
     struct record *record;
     struct trace *trace;
     pthread_t thread;
@@ -277,20 +279,6 @@ static void put_prompt_logprobs(struct service *s, const struct plan *plan,
     }
 }
 
-// Asks the drafter of a request that decodes, all of whose tokens are known.
-static void draft_tokens(struct service *s, struct request *r) {
-    token_id drafts[MAX_DRAFTS];
-    int vocab = engine_info(s->engine)->model.vocab, n = 0;
-    if (!r->drafter || r->state != REQUEST_RUNNING || r->num_in_flight > 0 ||
-        (r->filter && !r->filter->rollback))
-        return;
-    int num = r->drafter->propose(r->drafter->state, r->tokens, r->num_tokens, drafts, MAX_DRAFTS);
-    while (n < num && n < MAX_DRAFTS && drafts[n] >= 0 && drafts[n] < vocab)
-        n++;
-    if (request_draft(r, drafts, n) > 0)
-        record_draft(s->record, r);
-}
-
 // One output token, which is row `row` of the step. Why the request ends with it, though the scheduler goes on: its
 // filter does not take the token or takes no more, or a stop string is complete, so that no further step is planned for it.
 static enum finish_reason put_output(struct service *s, const struct plan_item *item,
@@ -333,7 +321,7 @@ static void put_outcome(struct service *s, const struct plan *plan, const struct
         } else if (e->finish != FINISH_NONE) {
             put_finish(s, r, e->finish);
         } else if (last) {
-            draft_tokens(s, r);
+            drafting_offer(&s->drafting, r);
         }
     }
 }
@@ -376,7 +364,9 @@ static void finish_step(struct service *s) {
                               .planned = result.times.launched,
                               .computed = now_ns()};
     record_outcome(s->record, plan, &result.outcome);
-    pace_add(&s->pace, plan->num_decode, plan->num_tokens - plan->num_decode, step.computed - step.planned);
+    if (!drafting_measure(&s->drafting, plan, &result.outcome, step.computed - step.planned))
+        pace_add(&s->pace, plan->num_decode, plan->num_tokens - plan->num_decode,
+                 step.computed - step.planned);
     count_step(s, plan);
     if (result.masks_ns > 0)
         count_time(&s->stats.masks, result.masks_ns);
@@ -385,6 +375,7 @@ static void finish_step(struct service *s) {
     put_prompt_logprobs(s, plan, &result);
     int n = sched_update(s->sched, plan->id, &result.outcome, s->events);
     put_outcome(s, plan, &result, n);
+    drafting_take(&s->drafting, sched_num_decoding(s->sched), s->record);
     step.applied = now_ns();
     *seen = (struct view_step){.id = step.plan.id,
                                .began = step.began,
@@ -475,6 +466,7 @@ static void service_free(struct service *s) {
     free(s->cancels);
     free(s->cancels_taken);
     free(s->events);
+    drafting_free(&s->drafting);
     pthread_mutex_destroy(&s->cancel_lock);
     pthread_mutex_destroy(&s->stats_lock);
     free(s);
@@ -507,8 +499,9 @@ struct service *service_open(struct engine *engine, const struct service_config 
     s->cancels = calloc((size_t)s->max_cancels, sizeof *s->cancels);
     s->cancels_taken = calloc((size_t)s->max_cancels, sizeof *s->cancels_taken);
     s->events = calloc((size_t)sched_max_events(c->max_running), sizeof *s->events);
-    if (!s->cancels || !s->cancels_taken || !s->events || !id_map_open(&s->requests, max_live) ||
-        !id_map_open(&s->cancelled, (size_t)s->max_cancels) ||
+    if (!s->cancels || !s->cancels_taken || !s->events ||
+        !drafting_init(&s->drafting, c->max_running, engine_info(engine)->model.vocab, config->all_drafts) ||
+        !id_map_open(&s->requests, max_live) || !id_map_open(&s->cancelled, (size_t)s->max_cancels) ||
         mailbox_init(&s->inbox, sizeof(struct letter), max_live + SERVICE_QUERIES) != STATUS_OK ||
         mailbox_init(&s->answers, sizeof(struct service_query *), SERVICE_QUERIES) != STATUS_OK ||
         mailbox_init(&s->outbox, sizeof(struct service_event), max_events) != STATUS_OK ||

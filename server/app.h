@@ -35,6 +35,7 @@ struct app {
     struct served_model model;
     struct loras *loras;
     struct sampling_params sampling; // model.sampling
+    bool drafts_ngrams;              // --speculative-method
     struct str_list names;
     char fingerprint[64];
     int64_t created; // s, of the process; for /v1/models

@@ -1,5 +1,6 @@
 // Requests of a completion's choices to the engine, all or none; of inputs that become vectors, as many as may wait.
 #include "completion_state.h"
+#include "drafter.h"
 #include "grammar.h"
 #include "loras.h"
 #include "seed.h"
@@ -37,6 +38,19 @@ static bool make_filter(const struct completion *c, struct request_params *p) {
                                                                    .inner = p->filter});
     p->filter = f ? f : p->filter;
     return f != NULL;
+}
+
+// Behind what the grammar knows. false: out of memory.
+static bool make_drafter(const struct app *app, struct request_params *p) {
+    enum { MIN_MATCH = 3 };
+    if (!app->drafts_ngrams)
+        return true;
+    struct drafter *lookup = ngram_drafter(MIN_MATCH);
+    struct drafter *d = lookup && p->drafter ? either_drafter(p->drafter, lookup) : lookup;
+    if (!d)
+        drafter_free(lookup);
+    p->drafter = d ? d : p->drafter;
+    return d;
 }
 
 static struct request *make_request(struct completion *c, struct choice *ch, uint64_t seed) {
@@ -89,7 +103,7 @@ static struct request *make_request(struct completion *c, struct choice *ch, uin
     ch->detok = detok_new(&d);
     if (q->num_stops)
         p.matcher = stop_matcher_new(&d);
-    bool ok = ch->detok && (p.matcher || !q->num_stops) && make_filter(c, &p);
+    bool ok = ch->detok && (p.matcher || !q->num_stops) && make_filter(c, &p) && make_drafter(c->app, &p);
     if (q->format && !(ch->output = output_parser_new(q->format, q->tools, q->reads_reasoning, q->thinking)))
         ok = false;
     ch->strip = ch->detok && detok_strips_space(ch->detok);
@@ -105,7 +119,7 @@ static struct request *make_request(struct completion *c, struct choice *ch, uin
         if (p.filter)
             p.filter->free(p.filter->state);
         free(p.filter);
-        free(p.drafter);
+        drafter_free(p.drafter);
     }
     return r;
 }

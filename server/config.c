@@ -147,6 +147,8 @@ static const struct option options[] = {
      "tokens in which a model may reason, where a request does not say; -1: any number"},
     {"structured-output-whitespace", 0, SERVE, OPT_INT, AT(max_blanks), "32", 0, 1024, "N",
      "blanks in a row in JSON that a request's output has to be"},
+    {"speculative-method", 0, SERVE, OPT_CHOICE, AT(speculative_method), "auto", 0, 0, "auto|ngram|none",
+     "what guesses tokens for steps to verify: ngram, the text itself; auto: ngram where it costs nothing"},
     {"chat-template", 0, SERVE | GEN, OPT_STR, AT(chat_template), NULL, 0, 0, "NAME|FILE",
      "chat template in place of the model's own: a file, or a built-in one such as chatml"},
     {"strict-fields", 0, SERVE, OPT_FLAG, AT(strict_fields), NULL, 0, 0, NULL,

@@ -153,6 +153,7 @@ static void after_load(uv_work_t *work, int status) {
     make_fingerprint(app, info);
     struct service_config sc;
     setup_service(c, info, &sc);
+    app->drafts_ngrams = setup_drafts_ngrams(c, info);
     sc.notify = wake_loop;
     sc.notify_arg = &app->events;
     app->service = service_open(app->engine, &sc, &err);

@@ -81,3 +81,10 @@ void setup_service(const struct config *c, const struct engine_info *info, struc
         .trace = c->trace,
     };
 }
+
+// By default where drafts cost nothing but the rows of a step: no steps in flight that a request would have to wait for,
+// no recurrent states to take back.
+bool setup_drafts_ngrams(const struct config *c, const struct engine_info *info) {
+    return strcmp(c->speculative_method, "ngram") == 0 ||
+           (strcmp(c->speculative_method, "auto") == 0 && !info->async && info->model.num_mix == 0);
+}

@@ -128,7 +128,8 @@ static struct setup open_service(int blocks, const char *record) {
     s.engine = engine_open(&c, &err);
     if (!s.engine)
         fail_msg("%s", err.msg);
-    struct service_config sc = {.sched = {.max_running = 16,
+    struct service_config sc = {.all_drafts = true,
+                                .sched = {.max_running = 16,
                                           .max_step_tokens = 64,
                                           .max_waiting = 64,
                                           .max_waiting_tokens = 1 << 20,

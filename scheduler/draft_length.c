@@ -1,0 +1,93 @@
+#include "draft_length.h"
+
+static const int bounds[DRAFT_COSTS] = {1,  2,  3,  4,   5,   6,   7,   8,   9,   10,
+                                        12, 14, 16, 20,  24,  28,  32,  40,  48,  56,
+                                        64, 80, 96, 112, 128, 160, 192, 224, 256, 1 << 30};
+
+// Much later a step may cost less than it did, and drafts may be right more often: what was not tried lately is
+// believed so much cheaper, and a request's record fades, so that now and then one step tries it.
+static const double FADE_A_STEP = 1e-4, MOST_FADE = 0.2, RECORD_FADES = 0.98, FORGET = 0.9, PRIOR_WEIGHT = 2;
+enum { MOST_DRAFTS = 32 }; // of a step: beyond it the rows are no more for nothing
+
+static int bucket_of(int rows) {
+    int b = 0;
+    while (bounds[b] < rows)
+        b++;
+    return b;
+}
+
+void draft_length_measured(struct draft_length *d, int rows, int64_t ns) {
+    struct draft_cost *c = &d->costs[bucket_of(rows)];
+    double x = (double)ns, weight = c->count < 9 ? 1.0 / (c->count + 1) : 0.1;
+    if (ns <= 0)
+        return;
+    if (c->count > 0 && x > 2 * c->ns) // the machine was taken away
+        x = 2 * c->ns;
+    c->ns += (x - c->ns) * weight;
+    c->count += c->count < 9;
+    c->measured = ++d->steps;
+}
+
+// What a step of so many rows should take; of rows that were never measured, no more than fewer did.
+static double cost_of(const struct draft_length *d, int rows) {
+    int b = bucket_of(rows), known = b;
+    while (known > 0 && d->costs[known].count == 0)
+        known--;
+    const struct draft_cost *c = &d->costs[known];
+    double fade = FADE_A_STEP * (double)(d->steps - c->measured);
+    return c->ns * (1 - (fade < MOST_FADE ? fade : MOST_FADE));
+}
+
+static float rate_of(const struct draft_length *d, const struct draft_rate *r) {
+    float before = (d->rate.right + 0.5f) / (d->rate.tried + 1);
+    return (r->right + (float)PRIOR_WEIGHT * before) / (r->tried + (float)PRIOR_WEIGHT);
+}
+
+static void rate_add(struct draft_rate *r, float forget, int tried, int right) {
+    r->tried = r->tried * forget + (float)tried;
+    r->right = r->right * forget + (float)right;
+}
+
+// Those behind the first wrong one say nothing.
+void draft_length_verified(struct draft_length *d, struct draft_rate *rate, int num_drafts, int right) {
+    int tried = right < num_drafts ? right + 1 : right;
+    rate_add(rate, (float)FORGET, tried, right);
+    rate_add(&d->rate, 0.99f, tried, right);
+}
+
+// Takes the draft that is likeliest to be right again and again, and goes back to where the tokens of a second,
+// num_rows and the right drafts, were most.
+void draft_length_choose(struct draft_length *d, int num_rows, struct draft_offer *offers, int num_offers) {
+    float chance[MOST_DRAFTS + 1]; // of the offers: that the next draft is right, and all before it
+    int order[MOST_DRAFTS], num_order = 0, best = 0;
+    for (int i = 0; i < num_offers; i++)
+        offers[i].take = 0;
+    num_offers = num_offers < MOST_DRAFTS ? num_offers : MOST_DRAFTS;
+    for (int i = 0; i < num_offers; i++)
+        chance[i] = rate_of(d, &offers[i].req->draft_rate);
+    double tokens = num_rows, most = tokens / (cost_of(d, num_rows) + 1);
+    while (num_order < MOST_DRAFTS) {
+        int next = -1;
+        for (int i = 0; i < num_offers; i++)
+            if (offers[i].take < offers[i].num && (next < 0 || chance[i] > chance[next]))
+                next = i;
+        if (next < 0)
+            break;
+        order[num_order++] = next;
+        offers[next].take++;
+        tokens += (double)chance[next];
+        chance[next] *= rate_of(d, &offers[next].req->draft_rate);
+        double rate = tokens / (cost_of(d, num_rows + num_order) + 1);
+        if (rate > most) {
+            most = rate;
+            best = num_order;
+        }
+    }
+    while (num_order > best)
+        offers[order[--num_order]].take--;
+    for (int i = 0; i < num_offers; i++)
+        if (offers[i].take == 0 && offers[i].num > 0) {
+            rate_add(&offers[i].req->draft_rate, (float)RECORD_FADES, 0, 0);
+            rate_add(&d->rate, (float)RECORD_FADES, 0, 0);
+        }
+}

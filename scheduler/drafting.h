@@ -1,0 +1,25 @@
+// The engine thread's part of speculative decoding: asks the drafters of a step's requests, and lets the next step verify
+// as many drafts as pay. Engine thread only.
+#pragma once
+
+#include "draft_length.h"
+#include "plan.h"
+#include "record.h"
+
+struct drafting {
+    struct draft_length length;
+    struct draft_offer *offers; // (max_running) of the requests of a step that has just ended
+    int num_offers, vocab;
+    bool all;     // every draft, whether it pays or not
+    bool prompts; // the step had tokens of prompts, and so will the next: they use what rows cost nothing
+};
+
+bool drafting_init(struct drafting *d, int max_running, int vocab, bool all); // false: out of memory
+void drafting_free(struct drafting *d);
+
+// Between a step's end and sched_update(): what became of its drafts, and that it took ns. Whether it had drafts.
+bool drafting_measure(struct drafting *d, const struct plan *plan, const struct outcome *out, int64_t ns);
+// After it: asks the drafter of a request of the step that goes on.
+void drafting_offer(struct drafting *d, struct request *r);
+// Gives the scheduler what the next step is to verify beside num_decoding tokens.
+void drafting_take(struct drafting *d, int num_decoding, struct record *record);

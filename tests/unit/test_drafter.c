@@ -1,0 +1,214 @@
+// Drafters without a model: what followed before, against a search of every position; and how many drafts a step
+// verifies, on a machine whose times are known.
+#include "draft_length.h"
+#include "drafter.h"
+
+#include "harness.h"
+
+#include <math.h>
+
+// ---- prompt lookup
+
+// The definition: the longest match of at least min tokens, among equals the latest. Its drafts; 0: there is none.
+static int find(const token_id *tokens, int n, int min, token_id *drafts, int max) {
+    int best = min - 1, at = -1;
+    for (int end = n - 2; end >= 0; end--) {
+        int len = 0;
+        while (len < 32 && len <= end && tokens[end - len] == tokens[n - 1 - len])
+            len++;
+        if (len > best) {
+            best = len;
+            at = end;
+        }
+    }
+    for (int i = 0; at >= 0 && i < max; i++)
+        drafts[i] = at + 1 + i < n ? tokens[at + 1 + i] : drafts[at + 1 + i - n];
+    return at >= 0 ? max : 0;
+}
+
+static uint32_t random_next(uint64_t *seed) {
+    *seed = *seed * 6364136223846793005u + 1442695040888963407u;
+    return (uint32_t)(*seed >> 33);
+}
+
+// Texts of few words and of many, that grow one token or several between two questions.
+static void test_lookup_is_the_search(void **state) {
+    (void)state;
+    enum { MOST = 3000 };
+    static token_id tokens[MOST];
+    uint64_t seed = 7;
+    int found = 0, asked = 0;
+    for (int words = 3; words <= 3000; words *= 10)
+        for (int min = 1; min <= 4; min++) {
+            struct drafter *d = ngram_drafter(min);
+            assert_non_null(d);
+            // Of chains no longer than what the index walks: long ones may hide an older, longer match.
+            int most = words * 30 < MOST ? words * 30 : MOST;
+            for (int n = 0; n < most; n++) {
+                tokens[n] = n > 40 && random_next(&seed) % 8
+                                ? tokens[n - 40]
+                                : (token_id)(random_next(&seed) % (uint32_t)words);
+                if (n > 200 && random_next(&seed) % 4)
+                    continue;
+                token_id got[MAX_DRAFTS], want[MAX_DRAFTS];
+                int num = d->propose(d->state, tokens, n + 1, got, MAX_DRAFTS);
+                assert_int_equal(num, find(tokens, n + 1, min, want, MAX_DRAFTS));
+                assert_memory_equal(got, want, (size_t)num * sizeof *got);
+                found += num > 0;
+                asked++;
+            }
+            drafter_free(d);
+        }
+    assert_true(found > 500 && found < asked);
+}
+
+static void test_a_text_that_repeats_itself(void **state) {
+    (void)state;
+    const token_id tokens[] = {9, 1, 2, 1, 2, 1};
+    struct drafter *d = ngram_drafter(2);
+    token_id got[5];
+    assert_int_equal(d->propose(d->state, tokens, 6, got, 5), 5);
+    const token_id want[] = {2, 1, 2, 1, 2};
+    assert_memory_equal(got, want, sizeof want);
+    assert_int_equal(d->propose(d->state, tokens, 2, got, 5), 0); // shorter than what was indexed
+    drafter_free(d);
+}
+
+static int one_token(void *state, const token_id *tokens, int n, token_id *drafts, int max) {
+    (void)tokens;
+    (void)max;
+    drafts[0] = n;
+    return n < *(int *)state;
+}
+
+static void test_either(void **state) {
+    (void)state;
+    int until = 5;
+    struct drafter *first = malloc(sizeof *first);
+    *first = (struct drafter){&until, one_token, NULL};
+    struct drafter *d = either_drafter(first, ngram_drafter(1));
+    const token_id tokens[] = {4, 8, 4, 8, 4, 8};
+    token_id got[2] = {-1, -1};
+    assert_int_equal(d->propose(d->state, tokens, 4, got, 2), 1);
+    assert_int_equal(got[0], 4);
+    assert_int_equal(d->propose(d->state, tokens, 6, got, 2), 2); // the first one has nothing to say
+    assert_int_equal(got[0], 4);
+    assert_int_equal(got[1], 8);
+    drafter_free(d);
+}
+
+// ---- how many
+
+enum { US = 1000 };
+
+// A machine that reads weights for 10 ms, computes a row in `row` us, and has to do both at once.
+static int64_t machine(int rows, int row) {
+    return rows * row > 10000 ? (int64_t)rows * row * US : 10000 * US;
+}
+
+struct load {
+    int requests, row; // us
+    double right;      // of drafts, how many
+};
+
+struct ran {
+    double tokens, ns, drafts;
+};
+
+// Steps whose drafts are right by chance; the tokens they make, and the time they take.
+static struct ran run(const struct load *l, int steps, bool drafts) {
+    struct draft_length d = {0};
+    struct request *r = calloc((size_t)l->requests, sizeof *r);
+    struct draft_offer *offers = calloc((size_t)l->requests, sizeof *offers);
+    struct ran ran = {0};
+    uint64_t seed = 11;
+    for (int step = 0; step < steps; step++) {
+        int rows = l->requests;
+        for (int i = 0; i < l->requests; i++) {
+            offers[i] = (struct draft_offer){.req = &r[i], .num = drafts ? MAX_DRAFTS : 0};
+        }
+        draft_length_choose(&d, l->requests, offers, l->requests);
+        for (int i = 0; i < l->requests; i++)
+            rows += offers[i].take;
+        int64_t ns = machine(rows, l->row);
+        draft_length_measured(&d, rows,
+                              ns + (int64_t)(random_next(&seed) % 1000) * ns / 20000); // 5 % of noise
+        for (int i = 0; i < l->requests; i++) {
+            int right = 0;
+            while (right < offers[i].take && random_next(&seed) % 1000 < l->right * 1000)
+                right++;
+            if (offers[i].take > 0)
+                draft_length_verified(&d, &r[i].draft_rate, offers[i].take, right);
+            ran.tokens += 1 + right;
+            ran.drafts += offers[i].take;
+        }
+        ran.ns += (double)ns;
+    }
+    free(offers);
+    free(r);
+    return ran;
+}
+
+static double gain(const struct load *l, double *drafts) {
+    struct ran with = run(l, 3000, true), without = run(l, 3000, false);
+    *drafts = with.drafts / 3000 / l->requests;
+    return with.tokens / with.ns / (without.tokens / without.ns);
+}
+
+// Alone a machine that memory bounds verifies drafts for nothing: as many as it computes meanwhile.
+static void test_drafts_pay_where_rows_are_free(void **state) {
+    (void)state;
+    double drafts;
+    double got =
+        gain(&(struct load){1, 1000, 0.9}, &drafts); // up to 10 rows: the 8 drafts, (1 - 0.9^9) / 0.1 tokens
+    printf("  one request, 0.9 right: %.2f times, %.1f drafts\n", got, drafts);
+    assert_true(got > 5.7 && drafts > 7.5);
+    got = gain(&(struct load){1, 2500, 0.9}, &drafts); // 4 rows: 3.44 tokens, and no row is free beyond them
+    printf("  four rows are free: %.2f times, %.1f drafts\n", got, drafts);
+    assert_true(got > 3.1 && drafts < 4.5);
+}
+
+static void test_drafts_never_lose(void **state) {
+    (void)state;
+    const struct load loads[] = {{32, 1000, 0.9}, {32, 1000, 0},   {16, 700, 0.5}, {8, 1000, 0.1},
+                                 {1, 1000, 0.02}, {1, 11000, 0.5}, {64, 10, 0}};
+    for (size_t i = 0; i < sizeof loads / sizeof *loads; i++) {
+        double drafts, got = gain(&loads[i], &drafts);
+        printf("  %d requests, %d us a row, %.2f right: %.3f times, %.2f drafts\n", loads[i].requests,
+               loads[i].row, loads[i].right, got, drafts);
+        assert_true(got > 0.99);
+    }
+}
+
+// Rates are each request's own: the drafts go to the one that copies.
+static void test_drafts_go_where_they_are_right(void **state) {
+    (void)state;
+    struct draft_length d = {0};
+    struct request r[2] = {{0}, {0}};
+    for (int rows = 1; rows <= 20; rows++)
+        for (int i = 0; i < 20; i++)
+            draft_length_measured(&d, rows, machine(rows, 1000) + rows); // ten rows are free
+    for (int i = 0; i < 30; i++) {
+        draft_length_verified(&d, &r[0].draft_rate, 8, 8);
+        draft_length_verified(&d, &r[1].draft_rate, 8, 0);
+    }
+    struct draft_offer offers[] = {{.req = &r[1], .num = 8}, {.req = &r[0], .num = 8}};
+    draft_length_choose(&d, 2, offers, 2);
+    assert_int_equal(offers[1].take, 8);
+    assert_int_equal(offers[0].take, 0);
+    offers[1].num = 3; // no more than were offered
+    draft_length_choose(&d, 2, offers, 2);
+    assert_int_equal(offers[1].take, 3);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_lookup_is_the_search),
+        cmocka_unit_test(test_a_text_that_repeats_itself),
+        cmocka_unit_test(test_either),
+        cmocka_unit_test(test_drafts_pay_where_rows_are_free),
+        cmocka_unit_test(test_drafts_never_lose),
+        cmocka_unit_test(test_drafts_go_where_they_are_right),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -27,6 +27,19 @@ bool drafting_measure(struct drafting *d, const struct plan *plan, const struct 
     return drafts > 0;
 }
 
+// How many drafts a filter takes and then still has a token to come next: the row of the last one samples it.
+static int count_allowed(const struct token_filter *f, const token_id *drafts, int n) {
+    int taken = 0;
+    bool done = false;
+    while (taken < n && !done && f->accept(f->state, drafts[taken])) {
+        taken++;
+        done = f->done && f->done(f->state);
+    }
+    if (taken > 0)
+        f->rollback(f->state, taken);
+    return done ? taken - 1 : taken;
+}
+
 // A request has drafts where all of its tokens are known.
 void drafting_offer(struct drafting *d, struct request *r) {
     if (!r->drafter || r->state != REQUEST_RUNNING || r->num_in_flight > 0 ||
@@ -36,6 +49,8 @@ void drafting_offer(struct drafting *d, struct request *r) {
     int n = 0, num = r->drafter->propose(r->drafter->state, r->tokens, r->num_tokens, o->drafts, MAX_DRAFTS);
     while (n < num && n < MAX_DRAFTS && o->drafts[n] >= 0 && o->drafts[n] < d->vocab)
         n++;
+    if (r->filter)
+        n = count_allowed(r->filter, o->drafts, n);
     o->req = r;
     o->num = o->take = n;
     d->num_offers += n > 0;

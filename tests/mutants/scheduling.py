@@ -21,6 +21,9 @@ VIEW = "scheduler/view.c"
 RECORD = "scheduler/record.c"
 TEXT_ENCODE = "engine/text/text_encode.c"
 PACE = "scheduler/pace.c"
+DRAFTING = "scheduler/drafting.c"
+DRAFTER = "scheduler/drafter.c"
+LENGTH = "scheduler/draft_length.c"
 WEIGHT = "kernels/cpu/weight.c"
 CUDA = "kernels/cuda/%s"
 
@@ -216,10 +219,10 @@ ROWS = [
     (REQUEST, "r->filter || r->drafter || r->counts", "r->filter || r->counts", "test_scheduler"),  # a drafter does not see every token
     (POLICY, "if (pages <= 0 || pages <= room->pages)", "if (true)", "test_scheduler"),  # drafts take blocks that others need
     (POLICY, "room.tokens = (int)min_int64(tokens, ", "room.tokens = (int)min_int64(INT32_MAX, ", "test_simulator"),  # drafts take tokens that prompts may have
-    (SERVICE, "    if (request_draft(r, drafts, n) > 0)\n        record_draft(s->record, r);\n", "    request_draft(r, drafts, n);\n",
+    (DRAFTING, "        if (request_draft(d->offers[i].req, d->offers[i].drafts, d->offers[i].take) > 0)\n            record_draft(record, d->offers[i].req);\n", "        if (request_draft(d->offers[i].req, d->offers[i].drafts, d->offers[i].take) > 0)\n            (void)record;\n",
               "test_service"),  # drafts are not replayed
     (SERVICE, "- 1 - item->num_drafts + e->index;", "- 1 - item->num_drafts;", "test_service"),  # every token of an item has the first one's log-probability
-    (SERVICE, " ||\n        (r->filter && !r->filter->rollback))", ")", "test_service"),  # drafts for a filter that cannot take them back
+    (DRAFTING, "(r->filter && !r->filter->rollback) || ", "", "test_service"),  # drafts for a filter that cannot take them back
     # ---- masks beside the step
     (ENGINE, "        now->batch.step.masks_wait = wait_for_masks;\n", "", "test_masks"),  # masks are read before they are there
     (MASKS, "while (w->computed < ticket)", "while (w->computed + 1 < ticket)", "test_masks"),  # a step waits for the masks of the one before
@@ -247,6 +250,15 @@ ROWS = [
     (SERVICE, "record_plan(s->record, plan, chunk);", "record_plan(s->record, plan, s->config.max_chunk);", "test_service"),  # a change of pace is not replayed
     (SERVICE, ".target_ns = s->depth == 1 ? config->target_itl_ns : 0", ".target_ns = config->target_itl_ns",
               "test_service"),  # plans in flight are timed as if each were alone
+    (DRAFTER, "if (len > best) {", "if (len >= best) {", "test_drafter"),  # the oldest of equal matches
+    (DRAFTER, "drafts[at + 1 + i - n]", "tokens[n - 1]", "test_drafter"),  # a text that repeats itself stops
+    (DRAFTER, "    g->num_indexed = 0;\n", "", "test_drafter"),  # what was indexed before it grew is forgotten
+    (DRAFTER, "g->num_indexed < n - 1", "g->num_indexed < n", "test_drafter"),  # the last tokens are found where they are
+    (LENGTH, "if (rate > most) {", "if (rate > 0 * most) {", "test_drafter"),  # every draft, whatever it costs
+    (LENGTH, "int tried = right < num_drafts ? right + 1 : right;", "int tried = num_drafts;", "test_drafter"),  # drafts behind a wrong one count as wrong
+    (LENGTH, "while (known > 0 && d->costs[known].count == 0)", "while (false)", "test_drafter"),  # rows that were never tried are free
+    (LENGTH, "chance[next] *= rate_of(d, &offers[next].req->draft_rate);", "", "test_drafter"),  # each draft as likely as the first
+    (LENGTH, "if (c->count > 0 && x > 2 * c->ns)", "if (false)", "test_drafter"),  # a pause of the machine sets the cost
     ("engine/ranks/step_wire.c", "== first + i;", ">= 0;", "test_comm_processes"),  # positions that are not the sequence's
     (PACE, "(left > 2 * decodes ? left : 2 * decodes)", "left", "test_pace"),  # slow decodes starve prompts
     (PACE, "(rest > least ? rest : least)", "rest", "test_pace"),  # prompts for nothing

@@ -201,11 +201,53 @@ static void test_drafts_go_where_they_are_right(void **state) {
     assert_int_equal(offers[1].take, 3);
 }
 
+// What is known of steps and of drafts, told one by one.
+static void test_what_is_learned(void **state) {
+    (void)state;
+    struct draft_length d = {0};
+    struct request r = {0};
+    draft_length_verified(&d, &r.draft_rate, 8, 1); // one right, one wrong; the six behind it say nothing
+    assert_float_equal(r.draft_rate.right, 1, 1e-6);
+    assert_float_equal(r.draft_rate.tried, 2, 1e-6);
+    draft_length_verified(&d, &r.draft_rate, 4, 4);
+    assert_float_equal(r.draft_rate.right, 4.9, 1e-5);
+    assert_float_equal(r.draft_rate.tried, 5.8, 1e-5);
+    for (int i = 0; i < 20; i++)
+        draft_length_measured(&d, 5, 10 * US);
+    draft_length_measured(&d, 5, 1000 * US); // the machine was taken away
+    assert_true(d.costs[4].ns < 12 * US);
+}
+
+static int taken(const int *ms, int num_known, float right, float tried) {
+    struct draft_length d = {0};
+    struct request r = {.draft_rate = {right, tried}};
+    d.rate = r.draft_rate;
+    for (int rows = 1; rows <= num_known; rows++)
+        draft_length_measured(&d, rows, ms[rows - 1] * 1000 * US);
+    struct draft_offer offer = {.req = &r, .num = MAX_DRAFTS};
+    draft_length_choose(&d, 1, &offer, 1);
+    return offer.take;
+}
+
+static void test_a_choice(void **state) {
+    (void)state;
+    const int ms[] = {10, 13, 16, 19, 22, 25, 28, 31, 34};
+    // Half are right: 1.5 tokens in 13 ms are more than 1 in 10, and more than 1.75 in 16.
+    assert_int_equal(taken(ms, 9, 5000, 10000), 1);
+    assert_int_equal(taken(ms, 9, 9500, 10000), 8);
+    assert_int_equal(taken(ms, 9, 2500, 10000), 0);
+    // Rows that were never tried cost what fewer did: 1.05 in 13 ms is less than 1 in 10, however many more come.
+    assert_int_equal(taken(ms, 2, 500, 10000), 0);
+    assert_int_equal(taken(ms, 2, 5000, 10000), 8);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_lookup_is_the_search),
         cmocka_unit_test(test_a_text_that_repeats_itself),
         cmocka_unit_test(test_either),
+        cmocka_unit_test(test_what_is_learned),
+        cmocka_unit_test(test_a_choice),
         cmocka_unit_test(test_drafts_pay_where_rows_are_free),
         cmocka_unit_test(test_drafts_never_lose),
         cmocka_unit_test(test_drafts_go_where_they_are_right),

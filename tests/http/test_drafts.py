@@ -1,0 +1,43 @@
+"""--speculative-method: drafts from the text itself change how fast, never what; and the flag says who gets them."""
+
+import pytest
+
+STORY = "Tom had a red ball. Tom had a red ball. Tom had a red"
+REQUESTS = [
+    {"temperature": 0, "max_tokens": 120, "logprobs": 3},
+    {"temperature": 1, "seed": 7, "max_tokens": 120, "logprobs": 1},
+    {"temperature": 0.3, "seed": 1, "n": 3, "max_tokens": 60},
+    {"temperature": 0, "max_tokens": 90, "stop": ["girl"], "presence_penalty": 0.7},
+    {"temperature": 0, "max_tokens": 90, "logit_bias": {"402": 3.5}, "min_tokens": 80},
+    {"temperature": 0.7, "seed": 3, "max_tokens": 60, "structured_outputs": {"regex": "( ball| red| Tom){5,40}"}},
+    {"temperature": 1, "seed": 3, "max_tokens": 60, "structured_outputs": {"choice": [" ball. Tom had a red ball. Tom had", " ball. Tom had a red hat"]}},
+]
+
+
+def drafted(server):
+    page = server.metrics()
+    return [page.value(f"vllm:spec_decode_num_{name}_total") for name in ("draft_tokens", "accepted_tokens")]
+
+
+def answers(server):
+    return [server.complete(STORY, ignore_eos=True, **fields)["choices"] for fields in REQUESTS]
+
+
+@pytest.mark.parametrize("flags", [(), ("--tensor-parallel-size", "2"), ("--pipeline-parallel-size", "2"), ("--max-num-batched-tokens", "16", "--max-num-seqs", "8")], ids=" ".join)
+def test_the_same_tokens_and_bits(start, flags):
+    plain = start("--speculative-method", "none", *flags)
+    quick = start("--speculative-method", "ngram", *flags)
+    want = answers(plain)
+    assert answers(quick) == want
+    assert plain.stream(STORY, max_tokens=60, logprobs=1).choices == quick.stream(STORY, max_tokens=60, logprobs=1).choices
+    tokens, right = drafted(quick)
+    assert tokens > right > 0, "no draft was tried, or all were right"
+
+
+def test_who_gets_them(start):
+    """By default on a CPU, and not where they are switched off."""
+    usual, plain = start(), start("--speculative-method", "none")
+    for server in (usual, plain):
+        server.complete(STORY * 3, max_tokens=100, ignore_eos=True, temperature=0)
+    assert drafted(usual)[0] > 0
+    assert drafted(plain)[0] == 0

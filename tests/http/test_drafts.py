@@ -2,6 +2,9 @@
 
 import pytest
 
+from process import BINARY
+
+MODELS = BINARY.parent / "tests/golden-models"  # of random weights
 STORY = "Tom had a red ball. Tom had a red ball. Tom had a red"
 REQUESTS = [
     {"temperature": 0, "max_tokens": 120, "logprobs": 3},
@@ -32,6 +35,23 @@ def test_the_same_tokens_and_bits(start, flags):
     assert plain.stream(STORY, max_tokens=60, logprobs=1).choices == quick.stream(STORY, max_tokens=60, logprobs=1).choices
     tokens, right = drafted(quick)
     assert tokens > right > 0, "no draft was tried, or all were right"
+
+
+@pytest.mark.parametrize("family", ["gemma3", "gpt-oss", "deepseek2", "qwen35", "granitehybrid", "lfm2"])
+def test_windows_and_states_are_taken_back(start, family):
+    """Of layers that keep a window, experts, latents or recurrent states."""
+    path = MODELS / f"{family}.gguf"
+    if not path.exists():
+        pytest.skip(f"no {path}: it is made by the tests' build")
+    ids = [5 + i * i % 50 for i in range(20)]
+    found = []
+    for method in ("none", "ngram"):
+        server = start("--speculative-method", method, "--max-model-len", 256, model=path)
+        fields = dict(max_tokens=100, ignore_eos=True, logprobs=1, return_token_ids=True, allowed_token_ids=ids[:4])
+        found.append([server.complete(ids * 3, temperature=t, seed=5, **fields)["choices"] for t in (0, 1)])
+    assert found[0] == found[1]
+    tokens, right = drafted(server)
+    assert tokens > right, "no draft was wrong"
 
 
 def test_who_gets_them(start):

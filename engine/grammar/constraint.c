@@ -286,11 +286,17 @@ struct token_filter *constraint_filter(struct constraint *c) {
 
 // ---- drafts
 
-// The only byte that may come behind a state; -1: several, or none, or the end.
+// The only byte that may come behind a state; -1: several, or none, or the end. One byte of each class is asked.
 static int only_byte(struct matcher *m, int32_t state) {
+    const uint8_t *class_of = matcher_grammar(m)->class_of;
+    bool asked[256] = {0}, may[256];
     int found = -1, num = 0;
     for (int byte = 0; byte < 256 && num < 2 && !matcher_may_end(m, state); byte++) {
-        if (matcher_step(m, state, (unsigned char)byte) >= 0) {
+        int class = class_of[byte];
+        if (!asked[class])
+            may[class] = matcher_step(m, state, (unsigned char)byte) >= 0;
+        asked[class] = true;
+        if (may[class]) {
             found = byte;
             num++;
         }

@@ -67,6 +67,10 @@ static char short_escape(int byte) {
     return byte < 128 ? to[byte] : 0;
 }
 
+// The bytes that a string may hold escaped only: control characters first.
+enum { NUM_ESCAPED = 34 };
+static unsigned char escaped_byte(int i) { return (unsigned char)(i < 32 ? i : i == 32 ? '"' : '\\'); }
+
 static int hex_digit(int v) { return v < 10 ? '0' + v : 'a' + v - 10; }
 
 // Places within an escape: behind the backslash, behind `u`, `u0`, `u00`, `u000` and `u001`.
@@ -100,8 +104,9 @@ static struct dfa *escaped(const struct dfa *d) {
     for (int q = 0; q < d->num_states; q++) {
         memset(at[q], -1, sizeof at[q]);
         at[q][PLAIN] = e->num_states++;
-        for (int c = 0; c < 256; c++) {
-            if (dfa_step(d, q, (unsigned char)c) == DFA_DEAD || (c >= 0x20 && !short_escape(c)))
+        for (int i = 0; i < NUM_ESCAPED; i++) {
+            int c = escaped_byte(i);
+            if (dfa_step(d, q, (unsigned char)c) == DFA_DEAD)
                 continue;
             enum place last = short_escape(c) ? SLASH : c < 16 ? U000 : U001;
             for (enum place p = SLASH; p <= (last == U001 ? U00 : last); p++)
@@ -134,13 +139,14 @@ static struct dfa *escaped(const struct dfa *d) {
             if (next != DFA_DEAD && samples[k] >= 0x20 && !short_escape(samples[k]))
                 e->next[(size_t)at[q][PLAIN] * width + k] = at[next][PLAIN];
         }
-        for (int c = 0; c < 0x80; c++) {
+        for (int i = 0; i < NUM_ESCAPED; i++) {
+            int c = escaped_byte(i);
             int32_t next = dfa_step(d, q, (unsigned char)c);
             if (next == DFA_DEAD)
                 continue;
             if (short_escape(c))
                 EDGE(SLASH, short_escape(c)) = at[next][PLAIN];
-            else if (c < 0x20)
+            else
                 EDGE(c < 16 ? U000 : U001, hex_digit(c % 16)) = at[next][PLAIN];
         }
     }

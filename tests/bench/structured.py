@@ -12,10 +12,12 @@ objects: members of bounded strings, numbers, an enum, a list. strings: free str
 import argparse
 import json
 import os
+import re
 import statistics
 import sys
 import tempfile
 import time
+import urllib.request
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
@@ -42,21 +44,29 @@ def processor_seconds(pid):
     return time.clock_gettime((~pid << 3) | 2)  # clock_getcpuclockid(3), as Linux makes it
 
 
+def masks(server):
+    """Seconds that masks took so far, and steps that had some."""
+    with urllib.request.urlopen(server.url + "/metrics", timeout=60) as r:
+        text = r.read().decode()
+    return [float(re.search(rf"^quire:mask_seconds_{part}{{.*}} (.*)$", text, re.M)[1]) for part in ("sum", "count")]
+
+
 def load(a, server, schema, clients, seed):
-    """Tokens per second, and the server's processor time in ms per token."""
+    """Tokens per second; the server's processor time in ms per token; ms of a step's masks, which are made beside the step."""
     num = clients * a.waves
     with tempfile.TemporaryDirectory() as tmp:
         out = Path(tmp) / "out.json"
-        before = processor_seconds(server.process.pid)
+        before, (took, steps) = processor_seconds(server.process.pid), masks(server)
         run([a.build / "quire-bench", server.url, "--endpoint", "/v1/completions", "--dataset-name", "random", "--prompt-form", "ids",
              "--vocab-size", a.vocab, "--ignore-eos", "--temperature", 1, "--seed", seed, "--request-rate", "inf", "--quiet",
              "--max-concurrency", clients, "--num-prompts", num, "--random-input-len", a.prompt, "--random-output-len", a.output,
              "--extra-body", json.dumps(body_of(schema) | json.loads(a.extra_body)), "--json", out])
         spent = processor_seconds(server.process.pid) - before
+        took, steps = (now - then for now, then in zip(masks(server), (took, steps)))
         r = json.loads(out.read_text())
     if (r["completed"], r["total_output_tokens"]) != (num, num * a.output):
         sys.exit(f"structured.py: {r['completed']} of {num} requests, {r['total_output_tokens']} tokens; {r['errors_by_kind']}")
-    return r["output_throughput"], 1e3 * spent / r["total_output_tokens"]
+    return r["output_throughput"], 1e3 * spent / r["total_output_tokens"], 1e3 * took / max(steps, 1)
 
 
 def rows(a, path):
@@ -73,7 +83,7 @@ def rows(a, path):
                     got.append(load(a, server, schema, clients, 1000 * i + clients))
             for schema in a.schemas:
                 rate, spent = (([x[i] for x in samples[""]], [x[i] for x in samples[schema]]) for i in (0, 1))
-                yield clients, schema, rate, spent
+                yield clients, schema, rate, spent, statistics.median(x[2] for x in samples[schema])
 
 
 def arguments():
@@ -101,16 +111,16 @@ def arguments():
 def main():
     a = arguments()
     median = statistics.median
-    print("| model | clients | schema | tokens/s without | with | ratio | ms of processor per token without | with | ratio |")
-    print("|---|--:|---|--:|--:|--:|--:|--:|--:|")
+    print("| model | clients | schema | tokens/s without | with | ratio | ms of processor per token without | with | ratio | ms of masks per step |")
+    print("|---|--:|---|--:|--:|--:|--:|--:|--:|--:|")
     for path in [Path(f).resolve() for f in a.files] if a.files else [make(m, t, a.cache) for m in a.models for t in a.types]:
         into_page_cache(path)
-        for clients, schema, rate, spent in rows(a, path):
+        for clients, schema, rate, spent, mask in rows(a, path):
             cells = [path.stem, str(clients), schema]
             for (without, with_), better in ((rate, 1), (spent, -1)):
                 ratio = median((w / o) ** better for o, w in zip(without, with_))
                 cells += [f"{median(without):.4g}", f"{median(with_):.4g}", f"{ratio:.3f}"]
-            print("| " + " | ".join(cells) + " |", flush=True)
+            print("| " + " | ".join([*cells, f"{mask:.2g}"]) + " |", flush=True)
 
 
 if __name__ == "__main__":

@@ -353,6 +353,7 @@ const struct field_rule field_rules[] = {
     ALIAS("random_seed", ALL, "seed", NULL),
     ALIAS("rid", ALL, "request_id", NULL),
     ALIAS("extra_key", ALL, "cache_salt", NULL),
+    ALIAS("timings", ALL, "timings_per_token", NULL),
 
     // Constraints.
     READ("response_format", ALL),

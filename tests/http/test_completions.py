@@ -593,6 +593,8 @@ def test_timings(server, n):
     so_far = [e["timings"]["predicted_n"] for e in events]
     assert so_far == sorted(so_far) and so_far[0] < so_far[-1]
     assert "timings" not in server.complete(PROMPT, max_tokens=1)
+    names = {"cache_n"} | {f"{what}_{unit}" for what in ("prompt", "predicted") for unit in ("n", "ms", "per_token_ms", "per_second")}
+    assert set(server.complete(PROMPT, max_tokens=1, timings=True)["timings"]) == names
 
 
 def test_cache_salt_separates(server):

@@ -31,10 +31,12 @@ enum status kv_init(struct kv_cache *kv, const struct kv_config *config) {
     }
     while (kv->index_size < config->num_blocks && kv->index_size <= INT_MAX / 2)
         kv->index_size *= 2;
+    kv->evicted_size = min_int(kv->index_size, KV_MAX_EVICTED);
     size_t n = (size_t)config->num_blocks;
     if (!(kv->tokens = calloc(n, (size_t)config->block_size * sizeof *kv->tokens)) ||
         !(kv->blocks = calloc(n, sizeof *kv->blocks)) || !(kv->seen = calloc(n, sizeof *kv->seen)) ||
-        !(kv->index = calloc((size_t)kv->index_size, sizeof *kv->index))) {
+        !(kv->index = calloc((size_t)kv->index_size, sizeof *kv->index)) ||
+        !(kv->evicted = calloc((size_t)kv->evicted_size, sizeof *kv->evicted))) {
         kv_destroy(kv);
         return STATUS_NOMEM;
     }
@@ -52,6 +54,7 @@ void kv_destroy(struct kv_cache *kv) {
     free(kv->blocks);
     free(kv->tokens);
     free(kv->index);
+    free(kv->evicted);
     free(kv->seen);
     *kv = (struct kv_cache){0};
 }
@@ -104,8 +107,7 @@ static bool block_holds(const struct kv_cache *kv, block_id id, const token_id *
 
 static bool hash_equal(struct kv_hash a, struct kv_hash b) { return a.lo == b.lo && a.hi == b.hi; }
 
-// The group's published block with this hash that holds these tokens, or KV_NONE.
-static block_id index_find(const struct kv_cache *kv, struct kv_hash h, int group, const token_id *tokens) {
+block_id kv_find(const struct kv_cache *kv, struct kv_hash h, int group, const token_id *tokens) {
     block_id id = *bucket_of(kv, h);
     while (id != KV_NONE && !(kv->blocks[id].group == group && hash_equal(kv->blocks[id].hash, h) &&
                               block_holds(kv, id, tokens)))
@@ -117,7 +119,7 @@ static block_id index_find(const struct kv_cache *kv, struct kv_hash h, int grou
 static void index_insert(struct kv_cache *kv, block_id id, const token_id *tokens) {
     struct kv_block *b = &kv->blocks[id];
     block_id *bucket = bucket_of(kv, b->hash);
-    if (index_find(kv, b->hash, b->group, tokens) != KV_NONE)
+    if (kv_find(kv, b->hash, b->group, tokens) != KV_NONE)
         return;
     memcpy(block_tokens(kv, id), tokens, (size_t)kv->config.block_size * sizeof *tokens);
     b->published = true;
@@ -221,6 +223,12 @@ int kv_missing_after(const struct kv_cache *kv, int num_cached, int num_tokens) 
 
 // ---- pages
 
+static void remember_evicted(struct kv_cache *kv, const struct kv_block *b) {
+    kv->num_evicted++;
+    kv->evicted[b->hash.lo & (uint64_t)(kv->evicted_size - 1)] =
+        (struct kv_evicted){.hash = b->hash, .when = kv->clock, .group = b->group};
+}
+
 // Takes the oldest free page, off the sequence's reservation where it has one. NULL: for a copy, which none counts on.
 static block_id page_take(struct kv_cache *kv, struct kv_seq *seq, int group) {
     block_id id = kv->free_head;
@@ -229,7 +237,7 @@ static block_id page_take(struct kv_cache *kv, struct kv_seq *seq, int group) {
     free_unlink(kv, id);
     if (b->published) {
         index_remove(kv, id);
-        kv->num_evicted++;
+        remember_evicted(kv, b);
         kv->num_cached[b->group]--;
     }
     kv->num_active[group]++;
@@ -380,7 +388,7 @@ int kv_match(struct kv_cache *kv, struct kv_seq *seq, struct kv_hash root, const
         CHECK(i < seq->cap);
         h = kv_chain(kv, h, block);
         for (int g = 0; g < c->num_groups; g++) {
-            block_id id = index_find(kv, h, g, block);
+            block_id id = kv_find(kv, h, g, block);
             if (id != KV_NONE && kv->blocks[id].exclusive)
                 id = KV_NONE;
             seq->tables[g].ids[i] = id;

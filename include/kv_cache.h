@@ -77,18 +77,28 @@ struct kv_block {
     uint64_t parent;     // hash.lo of the block before it, or of the root; while published, 0: not known
 };
 
+// A cache entry that was lost to reuse.
+struct kv_evicted {
+    struct kv_hash hash;
+    uint32_t when; // clock
+    uint8_t group;
+};
+enum { KV_MAX_EVICTED = 1 << 15 }; // that are remembered, a power of two
+
 struct kv_cache {
     struct kv_config config;
     bool has_window, has_state;
     int num_free;
     int num_reserved; // of the free ones, promised to sequences (kv_reserve())
     block_id free_head, free_tail;
-    struct kv_block *blocks; // (num_blocks)
-    token_id *tokens;        // (num_blocks, block_size) what a published block holds
-    block_id *index;         // (index_size) bucket heads, hash -> published blocks
-    int index_size;          // a power of two, at least num_blocks
-    int32_t *seen;           // (num_blocks) scratch of kv_check()
-    uint64_t num_evicted;    // cache entries lost to reuse, since kv_init
+    struct kv_block *blocks;    // (num_blocks)
+    token_id *tokens;           // (num_blocks, block_size) what a published block holds
+    block_id *index;            // (index_size) bucket heads, hash -> published blocks
+    int index_size;             // a power of two, at least num_blocks
+    struct kv_evicted *evicted; // (evicted_size) by hash: a later one may take an earlier one's place
+    int evicted_size;           // a power of two
+    int32_t *seen;              // (num_blocks) scratch of kv_check()
+    uint64_t num_evicted;       // cache entries lost to reuse, since kv_init
     int num_active[KV_MAX_GROUPS], num_cached[KV_MAX_GROUPS]; // pages in tables; cache entries in none
     uint32_t clock; // the owner sets it, in any unit; nothing is decided by it
 };
@@ -153,6 +163,31 @@ struct kv_hash kv_chain(const struct kv_cache *kv, struct kv_hash parent, const 
 // token sees, a state group a snapshot of its end. Returns the tokens covered: a multiple of block_size, at most n.
 // Hashes tokens up to the first block that a full group lacks, each once; without a full group all n.
 int kv_match(struct kv_cache *kv, struct kv_seq *seq, struct kv_hash root, const token_id *tokens, int n);
+
+// The group's published block with this hash that holds these tokens, or KV_NONE.
+block_id kv_find(const struct kv_cache *kv, struct kv_hash h, int group, const token_id *tokens);
+
+// Why a prefix match ends where it does.
+enum kv_end {
+    KV_END_PROMPT,  // all blocks that the tokens fill hit
+    KV_END_GROUP,   // the block is there, but not for `group`
+    KV_END_EVICTED, // the block was there until `when`
+    KV_END_DIFFERS, // another block is there, whose first `same` tokens are these
+    KV_END_NEW,     // nothing ever followed, as far as is remembered
+};
+struct kv_ending {
+    enum kv_end why;
+    int group;
+    uint32_t when; // clock
+    int same;
+    token_id other; // what the other block has behind those
+};
+// Of tokens[0..n) that follow the prefix with the hash `parent`, which is the longest that hits. Never KV_END_DIFFERS.
+struct kv_ending kv_explain(const struct kv_cache *kv, struct kv_hash parent, const token_id *tokens, int n);
+// Where it is KV_END_NEW: looks for another block behind the prefix, in one pass over the pool, and for the one that has
+// most in common with the block of these tokens.
+void kv_compare(const struct kv_cache *kv, struct kv_hash parent, const token_id *tokens,
+                struct kv_ending *e);
 
 // Undoes the kv_match() that was the last call on this cache: the sequence is empty again, and every block is
 // back at its place in the eviction order, so that a failed admission leaves no trace.

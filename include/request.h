@@ -131,7 +131,8 @@ struct request {
     int num_in_flight; // planned steps that name this request and have not been resolved
     uint64_t last_plan; // the id of the last plan that named it
     int num_preemptions;
-    int num_lost; // tokens computed when it was preempted; 0: it runs again
+    int expect_cached;       // prompt tokens that would have hit when it came
+    int num_lost;            // tokens computed when it was preempted; 0: it runs again
     int num_prompt_logprobs; // leading prompt positions whose rows gave one: row p that of token p + 1
     int priority;
     uint64_t arrival; // order of sched_add(), set there
@@ -167,6 +168,7 @@ struct request {
     // Times in nanoseconds of the monotonic clock, written and read by the service; the scheduler knows no
     // time.
     int64_t time_submitted, time_scheduled, time_first_token, time_cancelled;
+    int64_t predicted_ns; // from submission to the first token, when it came; -1: not known
 
     struct request *prev, *next; // the scheduler's queues
 };

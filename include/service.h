@@ -54,6 +54,8 @@ struct service_event {
     float *
         vector; // EVENT_FINISH with FINISH_STOP, of a request with pooling: its vector, the taker's to free(); else NULL
     int64_t time_submitted, time_scheduled, time_first_token, time_finished; // monotonic ns; 0: never
+    int64_t
+        predicted_ns; // EVENT_TOKEN, EVENT_FINISH: time to the first token as predicted at first; -1: it was not
 };
 
 // Upper bounds of the histogram of tokens per step; the last bucket has none.

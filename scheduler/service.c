@@ -39,6 +39,7 @@ struct service {
     struct scheduler *sched;
     struct pace pace;
     struct drafting drafting;
+    struct predictor predictor;
     struct record *record;
     struct trace *trace;
     pthread_t thread;
@@ -121,6 +122,7 @@ static void put_finish(struct service *s, struct request *r, enum finish_reason 
         .time_scheduled = r->time_scheduled,
         .time_first_token = r->time_first_token,
         .time_finished = now_ns(),
+        .predicted_ns = r->predicted_ns,
     };
     if (why == FINISH_STOP) {
         event.vector = r->vector;
@@ -128,6 +130,8 @@ static void put_finish(struct service *s, struct request *r, enum finish_reason 
     }
     if (!r->time_scheduled)
         leave_queue(s, r, 0);
+    if (why == FINISH_STOP || why == FINISH_LENGTH)
+        predict_add_request(&s->predictor, event.num_output, why == FINISH_LENGTH);
     if (r->time_cancelled)
         count_time(&s->stats.cancels, event.time_finished - r->time_cancelled);
     id_map_remove(&s->requests, r->id);
@@ -149,7 +153,8 @@ static void put_token(struct service *s, const struct request *r, enum event_kin
                                   .num_cached = r->num_cached > 0 ? r->num_cached : 0,
                                   .time_scheduled = r->time_scheduled,
                                   .time_first_token = r->time_first_token,
-                                  .time_finished = now_ns()};
+                                  .time_finished = now_ns(),
+                                  .predicted_ns = r->predicted_ns};
     if (num_logprobs >= 0) {
         event.logprob = out->logprob[row];
         event.rank = out->rank[row];
@@ -168,6 +173,21 @@ static void remove_request(struct service *s, struct request *r, enum finish_rea
         record_remove(s->record, r->id, why);
     if (sched_remove(s->sched, r, why))
         put_finish(s, r, why);
+}
+
+// Before it is added. A match that is undone leaves no trace.
+static void predict_request(struct service *s, struct request *r) {
+    struct kv_cache *kv = engine_kv(s->engine);
+    int64_t queue;
+    if (!request_needs_all_rows(r)) {
+        struct kv_hash root = kv_root(kv, r->salt, (size_t)r->num_salt);
+        r->expect_cached = kv_match(kv, &r->seq, root, r->tokens, r->num_prompt - 1);
+        kv_unmatch(kv, &r->seq);
+    }
+    r->predicted_ns = predict_first_token(&s->predictor, &s->pace, s->sched, r->num_prompt, r->expect_cached,
+                                          r->priority, &queue);
+    if (r->predicted_ns >= 0)
+        r->predicted_ns += now_ns() - r->time_submitted;
 }
 
 static void drain_inbox(struct service *s) {
@@ -189,6 +209,7 @@ static void drain_inbox(struct service *s) {
             continue;
         }
         r = letter.request;
+        predict_request(s, r);
         if (atomic_load(&s->dead) || sched_add(s->sched, r) != STATUS_OK) {
             put_finish(s, r, FINISH_ERROR); // what is not admissible was refused by service_submit()
             continue;
@@ -338,6 +359,7 @@ static void launch_step(struct service *s, const struct plan *plan, int64_t bega
         struct request *r = plan->items[i].req;
         if (!r->time_scheduled) {
             leave_queue(s, r, now);
+            inside_remember(&s->inside, r);
             s->stats.prompt_tokens += (uint64_t)r->num_prompt;
         }
     }
@@ -357,6 +379,7 @@ static void finish_step(struct service *s) {
     const struct plan *plan = result.plan;
     struct view_step *seen = &s->inside.steps[s->inside.num_steps % VIEW_STEPS];
     uint64_t generated = s->stats.generation_tokens;
+    struct step_shape shape = predict_shape(plan);
     atomic_fetch_sub(&s->expected_ns, result.times.expected);
     struct trace_step step = {.plan = *plan,
                               .lane = (int)(plan->id % (uint64_t)s->depth),
@@ -377,6 +400,7 @@ static void finish_step(struct service *s) {
     put_outcome(s, plan, &result, n);
     drafting_take(&s->drafting, sched_num_decoding(s->sched), s->record);
     step.applied = now_ns();
+    predict_add_step(&s->predictor, &shape, step.applied - step.began);
     *seen = (struct view_step){.id = step.plan.id,
                                .began = step.began,
                                .launched = step.planned,
@@ -463,6 +487,8 @@ static void service_free(struct service *s) {
     mailbox_destroy(&s->answers);
     id_map_close(&s->requests);
     id_map_close(&s->cancelled);
+    free(s->inside.past);
+    free(s->inside.past_tokens);
     free(s->cancels);
     free(s->cancels_taken);
     free(s->events);
@@ -498,8 +524,11 @@ struct service *service_open(struct engine *engine, const struct service_config 
     s->max_cancels = (int)(max_live + max_events);
     s->cancels = calloc((size_t)s->max_cancels, sizeof *s->cancels);
     s->cancels_taken = calloc((size_t)s->max_cancels, sizeof *s->cancels_taken);
+    s->inside.past = calloc(PROMPT_PAST, sizeof *s->inside.past);
+    s->inside.past_tokens = calloc((size_t)PROMPT_PAST * (size_t)engine_kv(engine)->config.block_size,
+                                   sizeof *s->inside.past_tokens);
     s->events = calloc((size_t)sched_max_events(c->max_running), sizeof *s->events);
-    if (!s->cancels || !s->cancels_taken || !s->events ||
+    if (!s->cancels || !s->cancels_taken || !s->inside.past || !s->inside.past_tokens || !s->events ||
         !drafting_init(&s->drafting, c->max_running, engine_info(engine)->model.vocab, config->all_drafts) ||
         !id_map_open(&s->requests, max_live) || !id_map_open(&s->cancelled, (size_t)s->max_cancels) ||
         mailbox_init(&s->inbox, sizeof(struct letter), max_live + SERVICE_QUERIES) != STATUS_OK ||
@@ -516,6 +545,9 @@ struct service *service_open(struct engine *engine, const struct service_config 
         goto fail;
     s->inside.sched = s->sched;
     s->inside.kv = engine_kv(engine);
+    predict_open(&s->predictor);
+    s->inside.predictor = &s->predictor;
+    s->inside.pace = &s->pace;
     s->inside.stats = &s->stats;
     publish_stats(s);
     if (pthread_create(&s->thread, NULL, service_run, s) != 0) {

@@ -2,6 +2,7 @@
 
 #include "processes.h"
 
+#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
@@ -32,6 +33,21 @@ void app_tenant(const struct app *app, const struct http_head *head, uint8_t out
     memset(out, 0, SHA256_BYTES);
     if (key)
         sha256(key, strlen(key), out);
+}
+
+bool app_salt(const struct app *app, const struct http_head *head, char **salt, size_t *len) {
+    uint8_t both[SHA256_BYTES + MAX_SALT];
+    if (app->auth.num_keys < 2 || app->config->share_prefixes)
+        return true;
+    app_tenant(app, head, both);
+    if (*len)
+        memcpy(both + SHA256_BYTES, *salt, *len);
+    free(*salt);
+    if (!(*salt = malloc(SHA256_BYTES)))
+        return false;
+    sha256(both, SHA256_BYTES + *len, (uint8_t *)*salt);
+    *len = SHA256_BYTES;
+    return true;
 }
 
 bool app_is_admin(const struct app *app, const struct http_head *head) {

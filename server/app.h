@@ -12,6 +12,7 @@
 
 struct completion;
 struct choice;
+struct past_requests;
 
 enum app_state {
     APP_LOADING,  // listening; the model loads in the pool: 503 loading_model
@@ -44,6 +45,7 @@ struct app {
     uint64_t next_id, seed_counter;
     struct choice **table; // id -> choice, chained; (table_size)
     size_t table_size;
+    struct past_requests *past;     // explain.h
     struct completion *completions; // all, newest first
     int num_completions;
     size_t kept;                   // bytes of responses that are not written yet, of all completions
@@ -72,6 +74,9 @@ void app_stats(struct app *app, struct service_stats *stats); // zeros while loa
 const char *app_key(const struct http_head *head);
 // Who sends a request: a hash of its key, or zeros where at most one key is.
 void app_tenant(const struct app *app, const struct http_head *head, uint8_t out[SHA256_BYTES]);
+// Each of several keys is a tenant: its prefixes are its own, and its cache_salt divides them further. Puts what names
+// both, a hash, because --record writes it, in place of the salt of `len` bytes, for free(). False: out of memory.
+bool app_salt(const struct app *app, const struct http_head *head, char **salt, size_t *len);
 bool app_is_admin(const struct app *app, const struct http_head *head); // it presents an admin key
 // Whether the engine can take work now; otherwise e says why not (503).
 bool app_accepts(struct app *app, struct api_error *e);

@@ -203,7 +203,16 @@ static struct piece piece_of(const struct choice *ch, size_t len) {
     return p;
 }
 
+static void add_prediction(struct completion *c) {
+    char ms[32];
+    if (c->predicted_ns <= 0)
+        return;
+    snprintf(ms, sizeof ms, "%.3f", (double)c->predicted_ns / 1e6);
+    http_header(c->http, "x-quire-predicted-ttft-ms", ms);
+}
+
 static void open_stream(struct completion *c) {
+    add_prediction(c);
     http_stream(c->http, c->dialect->is_lines ? "application/x-ndjson" : "text/event-stream; charset=utf-8");
 }
 
@@ -271,6 +280,7 @@ static void end_whole(struct completion *c) {
         completion_fail_memory(c);
     } else {
         c->state = COMPLETION_ENDED;
+        add_prediction(c);
         http_reply(c->http, 200, "application/json", b.data, b.len);
         log_request(c, 200, finish_name(c->choices[0].finish));
     }
@@ -365,6 +375,8 @@ static void on_token(struct choice *ch, const struct service_event *ev, int64_t 
         metrics_observe(m, M_INTER_TOKEN, (double)(now - ch->last) / 1e9);
     }
     ch->last = now;
+    if (ch->index == 0)
+        c->predicted_ns = ev->predicted_ns;
     ch->num_cached = ev->num_cached;
     ch->engine.scheduled = ev->time_scheduled;
     ch->engine.first = ev->time_first_token;
@@ -418,8 +430,10 @@ static void on_finish(struct choice *ch, const struct service_event *ev, int64_t
     ch->num_cached = ev->num_cached > 0 ? ev->num_cached : 0;
     if (--c->num_open == 0 && !c->dialect->vector)
         observe_longest(c);
-    if (ch->index == 0)
+    if (ch->index == 0) {
         c->timing = *ev;
+        c->predicted_ns = ev->predicted_ns;
+    }
     if (!ch->complete && ev->finish >= FINISH_CANCELLED) {
         struct api_error e = {0};
         struct service_stats stats;

@@ -3,6 +3,7 @@
 #include "completion_state.h"
 #include "dialects/field_table.h"
 #include "dialects/structured.h"
+#include "explain.h"
 #include "job.h"
 #include "log.h"
 #include "reply.h"
@@ -11,26 +12,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-
-// Each of several keys is a tenant: its prefixes are its own, and its cache_salt divides them further. What
-// names them is a hash, because --record writes it.
-static bool salt_by_key(struct completion *c) {
-    struct completion_request *q = &c->request;
-    const struct app *app = c->app;
-    if (app->auth.num_keys < 2 || app->config->share_prefixes)
-        return true;
-    uint8_t both[SHA256_BYTES + MAX_SALT];
-    const char *key = app_key(&c->http->head); // routes_head() has checked it
-    sha256(key, strlen(key), both);
-    if (q->salt_len)
-        memcpy(both + SHA256_BYTES, q->salt, q->salt_len);
-    free(q->salt);
-    if (!(q->salt = malloc(SHA256_BYTES)))
-        return false;
-    sha256(both, SHA256_BYTES + q->salt_len, (uint8_t *)q->salt);
-    q->salt_len = SHA256_BYTES;
-    return true;
-}
 
 // The body is parsed: gives it to the engine.
 static void begin_completion(struct completion *c) {
@@ -54,11 +35,16 @@ static void begin_completion(struct completion *c) {
                                     .num_choices = c->num_choices};
     c->dialect->begin(&c->response);
     c->choices = calloc((size_t)c->num_choices, sizeof *c->choices);
-    if (!c->choices || !salt_by_key(c)) {
+    if (!c->choices || !app_salt(app, &c->http->head, &c->request.salt, &c->request.salt_len)) {
         c->num_choices = 0;
         completion_fail_memory(c);
     } else if (!app_accepts(app, e) || !completion_submit(c, e)) {
         completion_fail(c, e);
+    } else {
+        uint8_t tenant[SHA256_BYTES];
+        app_tenant(app, &c->http->head, tenant);
+        past_requests_add(app->past, c->id, strlen(c->dialect->id_prefix), tenant, c->choices[0].id,
+                          &c->request);
     }
 }
 
@@ -141,6 +127,7 @@ void completion_start(struct app *app, struct http_request *request) {
     c->app = app;
     c->dialect = request->dialect;
     c->http = request;
+    c->predicted_ns = -1;
     c->next = app->completions;
     if (c->next)
         c->next->prev = c;

@@ -64,7 +64,8 @@ struct completion {
     enum completion_state state;
     struct completion_request request;
     struct response response;
-    int key; // index of the client's key; -1: it has none
+    int64_t predicted_ns; // to the first token of choice 0; -1: not known
+    int key;              // index of the client's key; -1: it has none
     uv_work_t work;
     struct buf body;
     struct api_error error;

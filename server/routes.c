@@ -6,6 +6,7 @@
 #include "dialects/ollama.h"
 #include "dialects/openai.h"
 #include "dialects/responses.h"
+#include "explain.h"
 #include "handlers.h"
 #include "inquiry.h"
 #include "job.h"
@@ -76,6 +77,9 @@ static const struct route routes[NUM_ROUTES] = {
     {"/slots", false, false, false, GET_METHODS, NULL, get_slots, NULL},
     {"/v1/engine", false, false, false, GET_METHODS, NULL, get_engine, NULL},
     {"/v1/engine/pages/", true, false, false, GET_METHODS, NULL, get_engine, NULL},
+    {"/v1/cache/explain", false, false, false, POST_METHODS, NULL, NULL, post_explain},
+    {"/v1/cache/explain/", true, false, false, GET_METHODS, NULL, get_explanation, NULL},
+    {"/v1/estimate", false, false, false, POST_METHODS, NULL, NULL, post_estimate},
     {"/lora-adapters", false, false, false, GET_METHODS, NULL, get_loras, NULL},
     {"/v1/load_lora_adapter", false, false, false, POST_METHODS, NULL, NULL, post_load_lora},
     {"/v1/unload_lora_adapter", false, false, false, POST_METHODS, NULL, NULL, post_unload_lora},
@@ -120,6 +124,9 @@ static const char *const route_names[NUM_ROUTES] = {"/v1/completions",
                                                     "/slots",
                                                     "/v1/engine",
                                                     "/v1/engine/pages/{page}",
+                                                    "/v1/cache/explain",
+                                                    "/v1/cache/explain/{id}",
+                                                    "/v1/estimate",
                                                     "/lora-adapters",
                                                     "/v1/load_lora_adapter",
                                                     "/v1/unload_lora_adapter",
@@ -265,7 +272,10 @@ static bool is_admin(const struct route *r) {
 }
 
 // What responds after the engine was asked. It takes an admin key, too.
-static bool asks_engine(const struct route *r) { return r->get == get_engine; }
+static bool asks_engine(const struct route *r) {
+    return r->get == get_engine || r->get == get_explanation || r->post == post_explain ||
+           r->post == post_estimate;
+}
 
 // The page's own files tell nothing: a browser gets them before it has a key.
 static bool is_page(const struct app *app, const struct http_request *request, const struct route *r) {
@@ -353,7 +363,8 @@ bool routes_head(void *arg, struct http_request *request) {
         http_header(request, "Access-Control-Allow-Origin", allowed);
         if (app->config->allow_credentials)
             http_header(request, "Access-Control-Allow-Credentials", "true");
-        http_header(request, "Access-Control-Expose-Headers", "x-request-id, x-quire-ignored, retry-after");
+        http_header(request, "Access-Control-Expose-Headers",
+                    "x-request-id, x-quire-ignored, x-quire-predicted-ttft-ms, retry-after");
         http_header(request, "Vary", "Origin");
     }
 

@@ -4,7 +4,7 @@
 
 #include "app.h"
 
-enum { NUM_ROUTES = 43, ROUTE_OTHER = NUM_ROUTES - 1 }; // the last one stands for unknown paths
+enum { NUM_ROUTES = 46, ROUTE_OTHER = NUM_ROUTES - 1 }; // the last one stands for unknown paths
 
 struct route {
     const char *path;

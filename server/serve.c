@@ -14,6 +14,7 @@
 #include "dialects/json_memory.h"
 #include "dialects/messages.h"
 #include "dialects/response_store.h"
+#include "explain.h"
 #include "log.h"
 #include "loras.h"
 #include "process_env.h"
@@ -414,7 +415,7 @@ int cmd_serve(const struct config *c) {
     signal(SIGPIPE, SIG_IGN);
     json_memory_limit(JSON_MEMORY);
     json_object_seed(0); // from the system's random source, before there are threads
-    if (!app->table || !take_names(app) || !(app->loras = loras_open()))
+    if (!app->table || !(app->past = past_requests_new()) || !take_names(app) || !(app->loras = loras_open()))
         complain("out of memory");
     else if (!take_keys(app, &err) || listen_bind(c->host, c->port, &app->http.listener, &err) != STATUS_OK)
         complain("%s", err.msg);
@@ -427,6 +428,7 @@ int cmd_serve(const struct config *c) {
         free(app->names.items[i]);
     free(app->names.items);
     completions_free(app);
+    free(app->past);
     free(app);
     return rc;
 }

@@ -36,7 +36,7 @@ ARROWS = {
     "bench": ["base"],
     "examples": ["scheduler"],
 }
-CORE = {"engine/batch", "engine/forward", "engine/kv_cache", "engine/kv_hash", "engine/step_layout", "engine/token_counts",
+CORE = {"engine/batch", "engine/forward", "engine/kv_cache", "engine/kv_explain", "engine/kv_hash", "engine/step_layout", "engine/token_counts",
         "engine/token_history"}
 SOURCES = {".c", ".h", ".cu", ".cuh", ".cpp", ".hpp"}
 

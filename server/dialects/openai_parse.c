@@ -272,6 +272,7 @@ bool openai_read_labels(struct completion_request *r, const json_t *root, struct
         if (!(r->salt = malloc(r->salt_len)))
             return api_fail_memory(e);
         memcpy(r->salt, json_string_value(v), r->salt_len);
+        r->salted = true;
     }
     v = field_get(root, "request_id");
     if (v) {

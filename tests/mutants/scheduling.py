@@ -33,13 +33,13 @@ ROWS = [
          "hash_equal(kv->blocks[id].hash, h)))", "test_kv_cache"),  # trust the hash
     (KV, "b->prev = b->published ? kv->free_tail : KV_NONE;\n    b->next = b->published ? KV_NONE : kv->free_head;",
          "b->prev = KV_NONE;\n    b->next = kv->free_head;", "test_kv_cache"),  # youngest evicted first
-    (KV, "    if (b->published) {\n        index_remove(kv, id);\n        kv->num_evicted++;\n        kv->num_cached[b->group]--;\n    }\n",
+    (KV, "    if (b->published) {\n        index_remove(kv, id);\n        remember_evicted(kv, b);\n        kv->num_cached[b->group]--;\n    }\n",
          "", "test_simulator"),  # reuse without eviction
     (KV, "int full = num_computed / c->block_size;", "int full = kv_blocks_for(kv, num_computed);",
          "test_simulator"),  # publish a block that is not full
     (KV, "    free_unlink(kv, id);\n    kv->num_cached[group]--;",
          "    kv->num_cached[group]--;", "test_kv_cache"),  # a hit stays on the free list
-    (KV, "    if (index_find(kv, b->hash, b->group, tokens) != KV_NONE)\n        return;\n",
+    (KV, "    if (kv_find(kv, b->hash, b->group, tokens) != KV_NONE)\n        return;\n",
          "", "test_kv_cache"),  # publish the same block twice
     (KV, "for (; seq->num_hashed < full; seq->num_hashed++) {", "for (seq->num_hashed = 0; seq->num_hashed < full; seq->num_hashed++) {",
          "test_simulator"),  # chain from the wrong parent
@@ -53,6 +53,11 @@ ROWS = [
     (KV, "kv->blocks[id].parent = parent;", "kv->blocks[id].parent = seq->hash.lo;", "test_view"),  # a page is its own parent
     ("scheduler/scheduler.c", "        for (int j = 0; j < n - 1; j++)\n            s->stats.accepted_at[j]++;\n", "", "test_scheduler"),  # no draft was right at any place
     ("scheduler/policy.c", "s->stats.lost += (uint64_t)(r->num_lost - r->num_computed);", "s->stats.lost += (uint64_t)r->num_lost;", "test_scheduler_blocks"),  # what the cache gave back is lost, too
+    ("scheduler/predict.c", "norm += x[i] * px[i];", "norm = x[i] * px[i];", "test_predict"),  # a gain of the last term alone
+    ("scheduler/predict.c", "budget -= n;", "budget = budget;", "test_predict"),  # a step without a bound
+    ("scheduler/predict.c", "num_prompt - num_cached, 1, num_cached", "num_prompt, 1, 0", "test_predict"),  # a hit costs what a miss does
+    ("engine/kv_explain.c", "same > e->same && ", "", "test_view"),  # the last block, not the nearest
+    ("engine/kv_explain.c", "past->hash.lo == h.lo && ", "", "test_view"),  # another block was evicted
     (VIEW, "t->ids[i], index, r->id);", "t->ids[i], 0, r->id);", "test_view"),  # the first request owns all
     (KV, "kv->blocks[id].group == group && ", "", "test_kv_cache"),  # a page of another group
     (KV, "served &= i + 1 - run[g]", "served = i + 1 - run[g]", "test_kv_cache"),  # a hit that one group serves

@@ -6,6 +6,8 @@
 //   "stuck"  no token ever                             "fail"  FINISH_ERROR at once
 // The context is 4,096 tokens. FAKE_STEP_US is the time of a step (1,000), FAKE_QUEUE the room (1,024
 // requests), FAKE_EXPECTED_MS what a step should take (0: not known).
+#include "engine_view.h"
+#include "prompt_view.h"
 #include "request.h"
 #include "service.h"
 #include "text.h"
@@ -510,6 +512,11 @@ enum status service_ask(struct service *s, struct service_query *q) {
 void service_answer(struct service *s) { (void)s; }
 
 void engine_view_run(struct service_query *q, const struct service_inside *in) {
+    (void)q;
+    (void)in;
+}
+
+void prompt_view_run(struct service_query *q, const struct service_inside *in) {
     (void)q;
     (void)in;
 }

@@ -100,11 +100,104 @@ static void test_last_steps(void **state) {
     bench_end(&b);
 }
 
+static struct prompt_view ask(struct bench *b, const token_id *tokens, int n) {
+    static block_id ids[KV_MAX_GROUPS * 64];
+    struct prompt_view v = {
+        .tokens = tokens, .num_tokens = n, .num_salts = {0, -1, -1}, .ids = ids, .cap = 64};
+    static struct predictor predictor;
+    static struct pace pace;
+    inside.sched = b->s;
+    inside.kv = &b->kv;
+    inside.predictor = &predictor;
+    inside.pace = &pace;
+    prompt_view_run(&v.query, &inside);
+    assert_int_equal(kv_check(&b->kv, NULL, 0), 0); // no trace
+    return v;
+}
+
+static void run(struct bench *b, uint64_t id, int n) {
+    struct request *r = add(b, id, n, 1);
+    while (!sched_idle(b->s))
+        step(b, 7);
+    request_free(r);
+}
+
+static void test_why_it_ends(void **state) {
+    (void)state;
+    struct bench b;
+    token_id text[64];
+    bench_init(&b, 8, config_of(2, 40, 40));
+    for (int i = 0; i < 64; i++)
+        text[i] = 100 + i;
+    assert_int_equal(ask(&b, text, 14).ending.why, KV_END_NEW);
+    run(&b, 1, 14); // three blocks of 100, 101, ...
+    struct prompt_view v = ask(&b, text, 14);
+    assert_true(v.cached[0] == 12 && v.ending.why == KV_END_PROMPT);
+    v = ask(&b, text, 30);
+    assert_true(v.cached[0] == 12 && v.ending.why == KV_END_NEW);
+    text[6] = 7;
+    text[7] = 8;
+    struct kv_seq seq; // a second block behind the first one: 104, 105, 106, 8 has more in common
+    block_id ids[KV_MAX_GROUPS * 16];
+    token_id near[8] = {100, 101, 102, 103, 104, 105, 7, 9}, far[8] = {100, 101, 102, 103, 104, 0, 0, 0};
+    const token_id *others[] = {near, far};
+    for (int i = 0; i < 2; i++) {
+        kv_seq_init(&seq, ids, 16);
+        assert_int_equal(kv_match(&b.kv, &seq, kv_root(&b.kv, NULL, 0), others[i], 8), 4);
+        assert_true(kv_grow(&b.kv, &seq, 8));
+        kv_publish(&b.kv, &seq, kv_root(&b.kv, NULL, 0), others[i], 8);
+        kv_release(&b.kv, &seq);
+    }
+    v = ask(&b, text, 14);
+    assert_true(v.cached[0] == 4 && v.ending.why == KV_END_DIFFERS && v.ending.same == 3);
+    assert_true(v.token == 8 && v.ending.other == 9);
+    text[6] = 106;
+    text[7] = 107;
+    b.kv.clock = 50;
+    run(&b, 2, 28); // takes seven of eight pages
+    b.kv.clock = 80;
+    v = ask(&b, text, 14);
+    assert_true(v.cached[0] < 12 && v.ending.why == KV_END_EVICTED && v.ending.when == 50 && v.clock == 80);
+    b.kv.evicted[0].hash.hi = 1; // whatever has been there: another hash is not this one
+    token_id unseen[14];
+    for (int i = 0; i < 14; i++)
+        unseen[i] = 900 + i;
+    for (int i = 0; i < b.kv.evicted_size; i++)
+        b.kv.evicted[i] =
+            (struct kv_evicted){.hash = {1, kv_chain(&b.kv, kv_root(&b.kv, NULL, 0), unseen).hi}};
+    assert_true(ask(&b, unseen, 14).ending.why != KV_END_EVICTED);
+    bench_end(&b);
+}
+
+static void test_past(void **state) {
+    (void)state;
+    struct bench b;
+    static struct past_prompt past[PROMPT_PAST];
+    static token_id past_tokens[PROMPT_PAST * BS];
+    bench_init(&b, 8, config_of(2, 40, 40));
+    inside.past = past;
+    inside.past_tokens = past_tokens;
+    inside.kv = &b.kv;
+    struct request *r = add(&b, 1, 14, 1);
+    const struct plan *p = plan_step(&b);
+    inside_remember(&inside, r);
+    update(&b, p, 7);
+    request_free(r);
+    struct prompt_view v = {.id = 1}, unknown = {.id = 2};
+    prompt_view_run(&v.query, &inside);
+    assert_true(v.found && v.num_prompt == 14 && v.cached[0] == 0 && v.ending.why == KV_END_NEW);
+    prompt_view_run(&unknown.query, &inside);
+    assert_false(unknown.found);
+    bench_end(&b);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_requests_and_owners),
         cmocka_unit_test(test_tree),
         cmocka_unit_test(test_last_steps),
+        cmocka_unit_test(test_why_it_ends),
+        cmocka_unit_test(test_past),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,8 +1,6 @@
 // Why a prefix match ends: what the index, the list of evicted entries and the other blocks say of the next one. Pure.
 #include "kv_cache.h"
 
-#include <string.h>
-
 static int same_tokens(const struct kv_cache *kv, block_id id, const token_id *tokens) {
     const token_id *own = kv->tokens + (size_t)id * (size_t)kv->config.block_size;
     int n = 0;

@@ -27,6 +27,16 @@ struct json_style {
     bool as_written; // every instance of a schema is taken as it may be written: an integer as 1.0, too
 };
 
+// How the values of a schema are written where not as JSON, by models that call functions in a language of their own.
+// Keys are words (letters, digits, '_', '-', '.', '$', all beyond ASCII) where they stand without quotes: no others occur.
+struct grammar_literals {
+    const char *words[3]; // of true, false and null
+    const char *quote;    // around strings that hold all else as it is, 2 bytes or more; NULL: Python's strings
+    token_id quote_token; // the control token that quote is; -1: text
+    bool bare_keys;       // keys have no quotes
+    bool arguments;       // the outermost value, always an object, is written (key=value, …)
+};
+
 // A text in parts. All pointers are borrowed for the call.
 struct grammar_part {
     enum grammar_part_kind {
@@ -40,7 +50,8 @@ struct grammar_part {
         GRAMMAR_REPEAT,  // parts[0], min to max times; max -1: without end
     } kind;
     enum grammar_language language;
-    const char *text; // (len)
+    const struct grammar_literals *literals; // SOURCE of a schema or an object; NULL: JSON
+    const char *text;                        // (len)
     size_t len;
     token_id token;
     const struct grammar_part *parts;

@@ -60,6 +60,7 @@ static expr source_expr(struct grammar_builder *b, const struct grammar_part *p,
         err_set(err, STATUS_LIMIT, "the grammar has more than %d bytes", SOURCE_BYTES);
         return EXPR_NONE;
     }
+    gb_json_literals(b, p->literals);
     switch (p->language) {
     case GRAMMAR_JSON_SCHEMA: return schema_to_expr(b, p->text, p->len, err);
     case GRAMMAR_JSON_OBJECT: return schema_to_expr(b, "{\"type\":\"object\"}", 17, err);

@@ -55,6 +55,14 @@ static void write_key(struct buf *b, const struct grammar_part *p) {
     buf_add(b, numbers, sizeof numbers);
     buf_add(b, &p->len, sizeof p->len);
     buf_add(b, p->text ? p->text : "", p->len);
+    const struct grammar_literals *l = p->literals;
+    for (int i = 0; l && i < 3; i++)
+        buf_add(b, l->words[i], strlen(l->words[i]) + 1);
+    if (l) {
+        buf_str(b, l->quote ? l->quote : "");
+        buf_int(b, l->quote_token);
+        buf_char(b, (char)('0' + 2 * l->bare_keys + l->arguments));
+    }
     for (int i = 0; i < p->num; i++)
         write_key(b, &p->parts[i]);
 }

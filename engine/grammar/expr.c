@@ -304,7 +304,8 @@ done:
 
 expr gb_object_node(struct grammar_builder *b, const struct object *o) {
     if (!gb_grow(b, &b->objects, b->num_objects, &b->cap_objects, sizeof *b->objects)) {
-        object_free(&(struct object){o->keys, o->kinds, o->lists, o->list_starts, 0, 0, 0, false, EXPR_NONE});
+        struct object copy = *o;
+        object_free(&copy);
         return EXPR_NONE;
     }
     b->objects[b->num_objects++] = *o;

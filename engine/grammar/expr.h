@@ -37,11 +37,13 @@ struct rule {
 
 // A json_object as the builder keeps it: all owned.
 struct object {
-    struct dfa *keys; // over escaped text, without its quotes
+    struct dfa *keys; // over text as it is written, without quotes
     struct member_kind *kinds;
     int32_t *lists, *list_starts;
     int num_kinds, min, max;
     bool ordered;
+    bool bare;               // keys have no quotes, and nothing but what ends them behind them
+    char open, close, colon; // bytes around the members, and behind a key
     expr blanks;
 };
 
@@ -57,7 +59,8 @@ struct grammar_builder {
     int cap_nodes, cap_children, cap_sets, cap_dfas, cap_rules, cap_objects;
     int64_t bytes; // of automata and keys
     struct json_style style;
-    expr single[256]; // a byte's set, EXPR_NONE: not made yet
+    const struct grammar_literals *literals; // NULL: JSON
+    expr single[256];                        // a byte's set, EXPR_NONE: not made yet
     expr empty, never, blanks, chars, any;
 };
 

@@ -55,6 +55,8 @@ void gb_define(struct grammar_builder *b, expr rule, expr body);
 // ---- JSON
 
 void gb_json_style(struct grammar_builder *b, const struct json_style *style); // before the first of these
+// How the next of these are written, until told anew; NULL: as JSON. Borrowed until then.
+void gb_json_literals(struct grammar_builder *b, const struct grammar_literals *l);
 
 expr gb_json_blanks(struct grammar_builder *b);
 // A JSON string whose characters are min to max (-1: any number) code points, escapes of all kinds allowed.
@@ -65,6 +67,8 @@ expr gb_json_string_of(struct grammar_builder *b, struct dfa *d);
 expr gb_json_number(struct grammar_builder *b);  // any
 expr gb_json_integer(struct grammar_builder *b); // any, without fraction or exponent
 expr gb_json_any(struct grammar_builder *b);     // any value
+enum literal_word { LITERAL_TRUE, LITERAL_FALSE, LITERAL_NULL };
+expr gb_json_word(struct grammar_builder *b, enum literal_word word);
 // '[' items ']' with commas: the first num_first items one expression each, as many as there are; the others are `rest`
 // (EXPR of gb_never(): none). min to max (-1) items in all.
 expr gb_json_array(struct grammar_builder *b, const expr *first, int num_first, expr rest, int min, int max);
@@ -85,6 +89,7 @@ struct json_object {
     const int32_t *lists;       // numbers of kinds, one list after the other
     const int32_t *list_starts; // (largest label + 2)
     int min, max;               // members; max -1: any number
+    bool arguments;             // written (key=value, …)
 };
 expr gb_json_object(struct grammar_builder *b, const struct json_object *o);
 

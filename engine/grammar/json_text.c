@@ -6,6 +6,18 @@
 
 void gb_json_style(struct grammar_builder *b, const struct json_style *style) { b->style = *style; }
 
+void gb_json_literals(struct grammar_builder *b, const struct grammar_literals *l) {
+    if (b->literals != l)
+        b->chars = b->any = EXPR_NONE;
+    b->literals = l;
+}
+
+expr gb_json_word(struct grammar_builder *b, enum literal_word word) {
+    static const char *const words[] = {"true", "false", "null"};
+    const char *text = b->literals ? b->literals->words[word] : words[word];
+    return gb_bytes(b, text, strlen(text));
+}
+
 expr gb_json_blanks(struct grammar_builder *b) {
     if (b->blanks >= 0)
         return b->blanks;
@@ -50,12 +62,63 @@ static expr any_char(struct grammar_builder *b) {
         gb_seq_of(b, u, d, one_of(b, "89abAB"), h, h, gb_text(b, "\\u"), d, one_of(b, "cdefCDEF"), h, h);
     expr four = gb_seq_of(b, u, one_of(b, "0123456789abcefABCEF"), h, h, h);
     expr low = gb_seq_of(b, u, d, one_of(b, "01234567"), h, h);
-    expr escape = gb_seq_of(b, gb_text(b, "\\"), gb_alt_of(b, one_of(b, "\"\\/bfnrt"), four, low, pair));
+    expr one = one_of(b, b->literals ? "\"\\bfnrt" : "\"\\/bfnrt"); // Python has neither \/ nor pairs
+    expr escape =
+        gb_seq_of(b, gb_text(b, "\\"), gb_alt_of(b, one, four, low, b->literals ? gb_never(b) : pair));
     b->chars = gb_alt_of(b, gb_chars(b, not_plain, 3, true), escape);
     return b->chars;
 }
 
+// ---- strings that hold anything but their quote
+
+enum { MAX_LENGTHS = 256 }; // that an automaton tells apart
+
+static expr quote_mark(struct grammar_builder *b) {
+    const struct grammar_literals *l = b->literals;
+    return l->quote_token >= 0 ? gb_token(b, l->quote_token) : gb_bytes(b, l->quote, strlen(l->quote));
+}
+
+// The text of d, or any; it takes d over, which may be NULL where b failed.
+static expr quoted(struct grammar_builder *b, struct dfa *d, bool any) {
+    const struct grammar_literals *l = b->literals;
+    struct err err = {0};
+    struct dfa *free_of = gb_dfa_without(b, l->quote, strlen(l->quote)), *both = NULL;
+    if (any) {
+        both = free_of;
+    } else if (d && free_of) {
+        if (!(both = dfa_intersect(d, free_of, &err)))
+            gb_fail(b, err.code, err.msg);
+        dfa_free(free_of);
+        dfa_free(d);
+    } else {
+        dfa_free(free_of);
+        dfa_free(d);
+    }
+    if (!both)
+        return EXPR_NONE;
+    expr quote = quote_mark(b);
+    if (dfa_is_empty(both)) {
+        dfa_free(both);
+        return gb_never(b);
+    }
+    return gb_seq_of(b, quote, gb_dfa(b, both), quote);
+}
+
 expr gb_json_string(struct grammar_builder *b, int min, int max) {
+    if (b->literals && b->literals->quote) {
+        struct err err = {0};
+        bool any = min <= 0 && max < 0;
+        if (min > MAX_LENGTHS || max > MAX_LENGTHS) { // counted, without one of the quote's characters
+            const uint32_t left_out = (unsigned char)b->literals->quote[1];
+            expr quote = quote_mark(b),
+                 not_it = gb_chars(b, &(struct code_range){left_out, left_out}, 1, true);
+            return gb_seq_of(b, quote, gb_repeat(b, not_it, min, max), quote);
+        }
+        struct dfa *length = any ? NULL : dfa_length(min, max, &err);
+        if (!any && !length)
+            return gb_fail(b, err.code, err.msg);
+        return quoted(b, length, any);
+    }
     expr quote = gb_text(b, "\"");
     return gb_seq_of(b, quote, gb_repeat(b, any_char(b), min, max), quote);
 }
@@ -159,7 +222,46 @@ failed:
     return NULL;
 }
 
+// The automaton of those of the texts that are words, with their labels. NULL: out of memory.
+static struct dfa *words_of(const struct dfa *d) {
+    struct dfa *e = calloc(1, sizeof *e);
+    int32_t seen[2][256];
+    unsigned char samples[256];
+    size_t rows = (size_t)d->num_states + 1; // a word is not empty: it begins in a state to which none leads
+    if (!e)
+        return NULL;
+    memset(seen, -1, sizeof seen);
+    for (int c = 0; c < 256; c++) {
+        bool word = c >= 0x80 || (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') ||
+                    (c && strchr("_-.$", c));
+        int32_t *class = &seen[word][d->class_of[c]];
+        if (*class < 0) {
+            samples[e->num_classes] = (unsigned char)c;
+            *class = e->num_classes++;
+        }
+        e->class_of[c] = (uint8_t) * class;
+    }
+    e->num_states = d->num_states ? d->num_states + 1 : 0;
+    e->next = malloc(rows * (size_t)e->num_classes * sizeof *e->next);
+    e->label = malloc(rows * sizeof *e->label);
+    if (!e->next || !e->label) {
+        dfa_free(e);
+        return NULL;
+    }
+    for (int q = 0; q < e->num_states; q++) {
+        e->label[q] = q ? d->label[q - 1] : -1;
+        for (int k = 0; k < e->num_classes; k++) {
+            int32_t next =
+                seen[1][d->class_of[samples[k]]] == k ? dfa_step(d, q ? q - 1 : 0, samples[k]) : DFA_DEAD;
+            e->next[(size_t)q * (size_t)e->num_classes + (size_t)k] = next == DFA_DEAD ? DFA_DEAD : next + 1;
+        }
+    }
+    return e;
+}
+
 expr gb_json_string_of(struct grammar_builder *b, struct dfa *d) {
+    if (b->literals && b->literals->quote)
+        return d ? quoted(b, d, false) : EXPR_NONE;
     struct dfa *e = d ? escaped(d) : NULL;
     expr quote = gb_text(b, "\"");
     dfa_free(d);
@@ -210,18 +312,57 @@ expr gb_json_array(struct grammar_builder *b, const expr *first, int num_first, 
     return gb_seq_of(b, gb_text(b, "["), blanks, items, gb_text(b, "]"));
 }
 
+// Kinds whose keys are no words get no value: no such member occurs.
+static void leave_out_unwritable(struct grammar_builder *b, struct object *o) {
+    const struct dfa *d = o->keys;
+    int num = d ? d->num_states : 0, depth = 0;
+    bool *been = calloc((size_t)num + 1, sizeof *been),
+         *writable = calloc((size_t)o->num_kinds + 1, sizeof *writable);
+    int32_t *path = malloc(((size_t)num + 1) * sizeof *path);
+    if (!been || !writable || !path)
+        gb_fail(b, STATUS_NOMEM, "out of memory");
+    else if (num)
+        been[path[depth++] = 0] = true;
+    while (depth) {
+        int32_t q = path[--depth];
+        for (int i = d->label[q] < 0 ? 0 : o->list_starts[d->label[q]];
+             d->label[q] >= 0 && i < o->list_starts[d->label[q] + 1]; i++)
+            writable[o->lists[i]] = true;
+        for (int k = 0; k < d->num_classes; k++) {
+            int32_t next = d->next[(size_t)q * (size_t)d->num_classes + (size_t)k];
+            if (next >= 0 && !been[next])
+                been[path[depth++] = next] = true;
+        }
+    }
+    int most = 0; // members; -1: any number
+    for (int i = 0; writable && i < o->num_kinds; i++)
+        if (!writable[i])
+            o->kinds[i].value = gb_never(b);
+        else
+            most = most < 0 || !o->kinds[i].once ? -1 : most + 1;
+    if (most >= 0 && (o->max < 0 || o->max > most))
+        o->max = most;
+    free(been);
+    free(writable);
+    free(path);
+}
+
 expr gb_json_object(struct grammar_builder *b, const struct json_object *o) {
     struct object copy = {.num_kinds = o->num_kinds,
                           .min = o->min,
                           .max = o->max,
                           .ordered = b->style.order == JSON_ORDER_SCHEMA,
+                          .bare = o->arguments || (b->literals && b->literals->bare_keys),
+                          .open = o->arguments ? '(' : '{',
+                          .close = o->arguments ? ')' : '}',
+                          .colon = o->arguments ? '=' : ':',
                           .blanks = gb_json_blanks(b)};
     int labels = 0;
     for (int q = 0; o->keys && q < o->keys->num_states; q++)
         if (o->keys->label[q] >= labels)
             labels = o->keys->label[q] + 1;
     int total = labels ? o->list_starts[labels] : 0;
-    copy.keys = o->keys ? escaped(o->keys) : NULL;
+    copy.keys = !o->keys ? NULL : copy.bare ? words_of(o->keys) : escaped(o->keys);
     copy.kinds = malloc((size_t)(o->num_kinds + 1) * sizeof *copy.kinds);
     copy.lists = malloc((size_t)(total + 1) * sizeof *copy.lists);
     copy.list_starts = calloc((size_t)labels + 1, sizeof *copy.list_starts);
@@ -238,6 +379,8 @@ expr gb_json_object(struct grammar_builder *b, const struct json_object *o) {
             memcpy(copy.lists, o->lists, (size_t)total * sizeof *copy.lists);
         if (labels)
             memcpy(copy.list_starts, o->list_starts, ((size_t)labels + 1) * sizeof *copy.list_starts);
+        if (copy.bare)
+            leave_out_unwritable(b, &copy);
     }
     return gb_object_node(b, &copy); // frees it where b failed
 }
@@ -262,7 +405,7 @@ expr gb_json_any(struct grammar_builder *b) {
                             .max = -1};
     gb_define(b, any,
               gb_alt_of(b, gb_json_object(b, &o), gb_json_array(b, NULL, 0, any, 0, -1),
-                        gb_json_string(b, 0, -1), gb_json_number(b), gb_text(b, "true"), gb_text(b, "false"),
-                        gb_text(b, "null")));
+                        gb_json_string(b, 0, -1), gb_json_number(b), gb_json_word(b, LITERAL_TRUE),
+                        gb_json_word(b, LITERAL_FALSE), gb_json_word(b, LITERAL_NULL)));
     return any;
 }

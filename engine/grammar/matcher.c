@@ -320,7 +320,7 @@ static void follow(struct matcher *m, struct thread t) {
     }
 }
 
-// The quote behind a key: a thread for each kind that the member may be of.
+// What ends a key: a thread for each kind that the member may be of.
 static void end_key(struct matcher *m, const struct thread *t, const struct net_object *n) {
     const struct frame f = m->frames[t->stack];
     int32_t label = n->o->keys->label[t->sub];
@@ -354,7 +354,8 @@ static void take(struct matcher *m, const struct thread *t, unsigned char byte) 
         int32_t next = dfa_step(n->o->keys, t->sub, byte);
         if (next >= 0 && key_ahead(m, n, &m->frames[t->stack], next))
             arrive(m, t->stop, next, t->stack);
-        else if (next == DFA_DEAD && byte == '"') // behind a backslash it is part of the key
+        else if (next == DFA_DEAD &&
+                 byte == (n->o->bare ? n->o->colon : '"')) // behind a backslash part of the key
             end_key(m, t, n);
     }
 }

@@ -104,9 +104,8 @@ static int32_t object(struct compiler *c, int number) {
     size_t kinds = (size_t)o->num_kinds + 1;
     *n = (struct net_object){
         .o = o, .values = malloc(kinds * sizeof *n->values), .bits = malloc(kinds * sizeof *n->bits)};
-    int32_t open = gb_text(c->b, "{"), close = gb_text(c->b, "}"), comma = gb_text(c->b, ","),
-            colon = gb_text(c->b, ":");
-    int32_t quote = gb_text(c->b, "\"");
+    int32_t open = gb_bytes(c->b, &o->open, 1), close = gb_bytes(c->b, &o->close, 1),
+            colon = gb_bytes(c->b, &o->colon, 1), comma = gb_text(c->b, ","), quote = gb_text(c->b, "\"");
     if (!n->values || !n->bits || gb_failed(c->b, NULL) != STATUS_OK)
         return fail(c, STATUS_NOMEM, "out of memory");
     for (int i = 0; i < o->num_kinds; i++) {
@@ -114,12 +113,15 @@ static int32_t object(struct compiler *c, int number) {
         n->num_required += o->kinds[i].required;
         n->bits[i] = o->kinds[i].required || o->kinds[i].once ? n->num_bits++ : -1;
     }
-    n->key = compile(c, quote, add_stop(c, STOP_KEY, number, 0));
+    n->key = add_stop(c, STOP_KEY, number, 0);
+    if (!o->bare)
+        n->key = compile(c, quote, n->key);
     n->close = compile(c, close, add_stop(c, STOP_LEAVE, number, 0));
     n->comma = compile(c, comma, compile(c, o->blanks, n->key));
     n->after = compile(c, o->blanks, add_stop(c, STOP_MEMBERS, number, 0));
-    n->colon =
-        compile(c, o->blanks, compile(c, colon, compile(c, o->blanks, add_stop(c, STOP_VALUE, number, 0))));
+    n->colon = compile(c, o->blanks, add_stop(c, STOP_VALUE, number, 0));
+    if (!o->bare)
+        n->colon = compile(c, o->blanks, compile(c, colon, n->colon));
     int32_t start = compile(c, open, compile(c, o->blanks, add_stop(c, STOP_OBJECT, number, 0)));
     c->object_starts[number] = start;
     for (int i = 0; i < o->num_kinds; i++)
@@ -314,7 +316,7 @@ struct grammar *grammar_finish(struct grammar_builder *b, expr root, struct err 
     }
     g->b = b;
     // The braces and marks of objects are expressions, too: before the facts are taken.
-    if (root < 0 || gb_bytes(b, "{}:,\"", 5) < 0 || gb_failed(b, err) != STATUS_OK ||
+    if (root < 0 || gb_bytes(b, "{}(),:=\"", 8) < 0 || gb_failed(b, err) != STATUS_OK ||
         resolve_left_recursion(b, err) != STATUS_OK)
         goto failed;
     c.facts = malloc((size_t)b->num_nodes + 1);

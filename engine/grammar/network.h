@@ -32,9 +32,9 @@ struct loop {
 
 struct net_object {
     const struct object *o;
-    int32_t colon, after; // stops: behind a key's quote; behind a value
+    int32_t colon, after; // stops: behind what ends a key; behind a value
     int32_t comma, close; // stops: before the byte between two members; before the one behind the last
-    int32_t key;          // stop: before the quote of a key
+    int32_t key;          // stop: before a key
     int32_t *values;      // (num_kinds) stops of their networks; -1: no value is possible, so no such member
     int32_t *bits;        // (num_kinds) number among those that are required or once, else -1
     int num_bits, num_required;

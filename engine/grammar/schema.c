@@ -28,7 +28,8 @@ expr schema_to_expr(struct grammar_builder *b, const char *text, size_t len, str
     expr root = EXPR_NONE;
     if (schema_read(&s, text, len)) {
         atom a = schema_atom(&s, s.doc.values, false);
-        root = goal_expr(&s, s.failed ? -1 : schema_goal(&s, &a, 1));
+        goal g = s.failed ? -1 : schema_goal(&s, &a, 1);
+        root = g >= 0 && b->literals ? goal_write_call(&s, g, b->literals->arguments) : goal_expr(&s, g);
         if (!goals_write(&s))
             root = EXPR_NONE;
     }

@@ -400,7 +400,7 @@ bool form_object(struct schema *s, const struct clause *c, struct form **forms) 
 
 // ---- writing
 
-static expr write_object(struct schema *s, const struct object_form *o) {
+static expr write_object(struct schema *s, const struct object_form *o, bool arguments) {
     int num = 0, num_labels = 0, num_lists = 0;
     size_t most = (size_t)o->num_names + (size_t)o->num_classes + (size_t)o->num_witnesses + 1;
     struct member_kind *kinds = schema_alloc(s, most * sizeof *kinds);
@@ -444,15 +444,16 @@ static expr write_object(struct schema *s, const struct object_form *o) {
                                  .lists = lists,
                                  .list_starts = starts,
                                  .min = o->min,
-                                 .max = o->max};
+                                 .max = o->max,
+                                 .arguments = arguments};
     if (num > 0 && !(object.keys = schema_keys(s, names, o->num_names, o->others,
                                                others ? label_of_class : NULL, num_labels)))
         return EXPR_NONE;
     return gb_json_object(s->b, &object);
 }
 
-expr object_expr(struct schema *s, const struct form *f) {
+expr object_expr(struct schema *s, const struct form *f, bool arguments) {
     goal all[] = {GOAL_ANY};
     struct object_form any = {.classes = all, .num_classes = 1, .max = -1};
-    return write_object(s, f->any ? &any : f->object);
+    return write_object(s, f->any ? &any : f->object, arguments);
 }

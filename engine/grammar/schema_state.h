@@ -275,6 +275,7 @@ bool clause_say_unevaluated(struct schema *s, enum json_type type, struct clause
 
 bool goal_expand(struct schema *s, goal g, enum json_type type, struct form **forms);
 expr goal_write(struct schema *s, goal g);
+expr goal_write_call(struct schema *s, goal g, bool arguments); // its objects, as a call has them
 
 // ---- schema_members.c: object_*, node_*; and forms. form_*: adds the forms that a clause's facts give (none, where they contradict each other); false:
 // failed. *_expr: how a form is written.
@@ -293,7 +294,7 @@ const struct jdoc_value *node_names(const struct schema *s, const struct node_li
 // Whether a member of this name is among those that an EXISTS fact of OTHERS or MATCHING means.
 bool object_selects(struct schema *s, const struct fact *exists, const struct jdoc_value *name);
 expr array_expr(struct schema *s, const struct form *f);
-expr object_expr(struct schema *s, const struct form *f);
+expr object_expr(struct schema *s, const struct form *f, bool arguments);
 
 bool number_equal(struct schema *s, const struct jdoc_value *a, const struct jdoc_value *b);
 bool number_is_integer(struct schema *s, const struct jdoc_value *v);

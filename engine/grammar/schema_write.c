@@ -37,11 +37,12 @@ static expr dfa_expr(struct schema *s, const struct dfa *d, bool string) {
 static expr form_expr(struct schema *s, enum json_type type, struct form *f) {
     struct grammar_builder *b = s->b;
     switch (type) {
-    case TYPE_NULL: return gb_text(b, "null");
+    case TYPE_NULL: return gb_json_word(b, LITERAL_NULL);
     case TYPE_BOOLEAN:
-        return f->booleans == 1   ? gb_text(b, "false")
-               : f->booleans == 2 ? gb_text(b, "true")
-                                  : gb_alt_of(b, gb_text(b, "false"), gb_text(b, "true"));
+        return f->booleans == 1 ? gb_json_word(b, LITERAL_FALSE)
+               : f->booleans == 2
+                   ? gb_json_word(b, LITERAL_TRUE)
+                   : gb_alt_of(b, gb_json_word(b, LITERAL_FALSE), gb_json_word(b, LITERAL_TRUE));
     case TYPE_NUMBER:
         return f->any             ? gb_json_number(b)
                : f->plain_integer ? integer_expr(s, f->fraction)
@@ -51,7 +52,7 @@ static expr form_expr(struct schema *s, enum json_type type, struct form *f) {
             return gb_json_string(b, f->min, f->max);
         return dfa_expr(s, string_form_dfa(s, f), true);
     case TYPE_ARRAY: return f->any ? gb_json_array(b, NULL, 0, gb_json_any(b), 0, -1) : array_expr(s, f);
-    default: return object_expr(s, f);
+    default: return object_expr(s, f, false);
     }
 }
 
@@ -75,4 +76,17 @@ expr goal_write(struct schema *s, goal g) {
             types = s->goals[g].types;
         }
     return n == 1 ? parts[0] : gb_alt(s->b, parts, n);
+}
+
+expr goal_write_call(struct schema *s, goal g, bool arguments) {
+    static const struct form any = {.any = true};
+    const struct form *forms = &any;
+    if (g == GOAL_NEVER)
+        return gb_never(s->b);
+    if (g != GOAL_ANY && !goal_forms(s, g, TYPE_OBJECT, &forms))
+        return EXPR_NONE;
+    expr all = gb_never(s->b);
+    for (const struct form *f = forms; f && !s->failed; f = f->next)
+        all = gb_alt_of(s->b, all, object_expr(s, f, arguments));
+    return all;
 }

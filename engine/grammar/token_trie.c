@@ -124,7 +124,8 @@ static bool read_tokens(struct token_trie *t, const struct tokenizer *tok) {
                 p = code;
                 len = sizeof code;
             }
-            if (end || len > MAX_DEPTH)
+            // A byte token of 0xFF would begin the code of a control token.
+            if (end || len > MAX_DEPTH || (!control && memchr(p, 0xff, len)))
                 len = 0;
             if (pass) {
                 t->starts[id] = (uint32_t)at;

@@ -3,7 +3,6 @@
 #include "parser_state.h"
 
 enum { MAX_DEPTH = 32 };
-#define QUOTE "<|\"|>" // a string's mark that no string holds
 
 struct reader {
     const char *at, *end;
@@ -79,7 +78,7 @@ static bool take_escape(struct reader *r, struct buf *text) {
 
 static bool take_string(struct reader *r) {
     struct buf text = {0};
-    const char *mark = begins(r, QUOTE) ? QUOTE : begins(r, "'") ? "'" : "\"";
+    const char *mark = begins(r, OUTPUT_QUOTE) ? OUTPUT_QUOTE : begins(r, "'") ? "'" : "\"";
     bool ok = true, raw = *mark == '<';
     r->at += strlen(mark);
     while (ok && r->at < r->end && !begins(r, mark)) {
@@ -127,7 +126,7 @@ static bool take_pairs(struct reader *r, char between, char close, int depth) {
             buf_lit(r->out, ", ");
         skip_blanks(r);
         size_t len = 0;
-        if (begins(r, QUOTE) || begins(r, "\"") || begins(r, "'")) {
+        if (begins(r, OUTPUT_QUOTE) || begins(r, "\"") || begins(r, "'")) {
             if (!take_string(r))
                 return false;
         } else {
@@ -144,13 +143,37 @@ static bool take_pairs(struct reader *r, char between, char close, int depth) {
     return true;
 }
 
+static const char *skip_digits(const char *at, const char *end) {
+    while (at < end && *at >= '0' && *at <= '9')
+        at++;
+    return at;
+}
+
+// As JSON has them, of any size.
+static bool is_number(const char *at, const char *end) {
+    at += at < end && *at == '-';
+    const char *whole = skip_digits(at, end), *rest = whole;
+    if (whole == at || (*at == '0' && whole > at + 1))
+        return false;
+    if (rest < end && *rest == '.') {
+        rest = skip_digits(rest + 1, end);
+        if (rest[-1] == '.')
+            return false;
+    }
+    if (rest == end || (*rest | 32) != 'e')
+        return rest == end;
+    rest++;
+    rest += rest < end && (*rest == '-' || *rest == '+');
+    return rest < end && skip_digits(rest, end) == end;
+}
+
 static bool take_value(struct reader *r, int depth) {
     static const char *const words[][2] = {{"True", "true"}, {"False", "false"}, {"None", "null"},
                                            {"true", "true"}, {"false", "false"}, {"null", "null"}};
     if (depth > MAX_DEPTH)
         return false;
     skip_blanks(r);
-    if (begins(r, QUOTE) || begins(r, "\"") || begins(r, "'"))
+    if (begins(r, OUTPUT_QUOTE) || begins(r, "\"") || begins(r, "'"))
         return take_string(r);
     if (take(r, '['))
         return take_list(r, ']', depth);
@@ -171,12 +194,10 @@ static bool take_value(struct reader *r, int depth) {
         take_word(r, &len);
         len = (size_t)(r->at - word);
     }
-    json_t *number = len ? json_loadb(word, len, JSON_DECODE_ANY, NULL) : NULL;
-    bool ok = json_is_number(number);
-    json_decref(number);
-    if (ok)
-        buf_add(r->out, word, len);
-    return ok;
+    if (!is_number(word, word + len))
+        return false;
+    buf_add(r->out, word, len);
+    return true;
 }
 
 // From pos to behind the bracket that closes the one there; strings count as a whole.
@@ -184,17 +205,17 @@ static bool find_close(struct output_parser *p) {
     struct call *c = &p->call;
     for (; c->pos < p->in.len; c->pos++) {
         char at = p->in.data[c->pos];
-        enum match m = output_match(p, c->pos, QUOTE);
+        enum match m = output_match(p, c->pos, OUTPUT_QUOTE);
         if (m == MATCH_OPEN)
             return false;
         if (m == MATCH_YES && (!c->quote || c->quote == '<')) {
             c->quote = c->quote ? 0 : '<';
-            c->pos += strlen(QUOTE) - 1;
+            c->pos += strlen(OUTPUT_QUOTE) - 1;
         } else if (c->quote && c->quote != '<' && at == '\\') {
             c->scan.escaped = !c->scan.escaped;
             continue;
         } else if (c->quote) {
-            c->quote = at == c->quote && !c->scan.escaped ? 0 : c->quote;
+            c->quote = at == c->quote && at != '<' && !c->scan.escaped ? 0 : c->quote;
         } else if (at == '\'' || at == '"') {
             c->quote = at;
         } else if (strchr("([{", at) && at) {

@@ -18,6 +18,8 @@ enum call_syntax {
     CALLS_BRACES, // N{key:value,…}
 };
 
+#define OUTPUT_QUOTE "<|\"|>" // BRACES: a string's mark that no string holds
+
 // All texts are literal; NULL: the format has none.
 struct output_format {
     const char *name;     // of --tool-call-parser

@@ -242,7 +242,7 @@ int output_format_tokens(const struct output_format *f, const struct tokenizer *
                                     f->drop[0],
                                     f->drop[1],
                                     f->harmony ? harmony : NULL,
-                                    f->syntax == CALLS_BRACES ? "<|\"|>" : NULL};
+                                    f->syntax == CALLS_BRACES ? OUTPUT_QUOTE : NULL};
     int num = 0;
     for (token_id id = 0; id < tokenizer_vocab(t) && num < MAX_FORMAT_TOKENS; id++) {
         size_t len;

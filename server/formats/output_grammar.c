@@ -29,8 +29,6 @@ const char *output_rule_problem(const struct output_rule *r) {
     const struct output_format *f = r->format;
     if (!r->tools || (!r->calls && !output_any_strict(r->tools) && !r->body))
         return NULL;
-    if (f->syntax == CALLS_PYTHON || f->syntax == CALLS_BRACES)
-        return "a model that writes the arguments of calls as JSON or between tags, which this one does not";
     if (f->bare && !r->calls && !r->body)
         return "'tool_choice' \"required\" or a named function with this model, which does not mark its "
                "calls";
@@ -114,12 +112,32 @@ static output_text tagged_arguments(struct part_arena *a, const struct output_ru
     return all;
 }
 
+// How a format writes values. NULL: as JSON.
+static const struct grammar_literals *literals_of(struct part_arena *a, const struct output_rule *r) {
+    static const struct grammar_literals python = {
+        .words = {"True", "False", "None"}, .quote_token = -1, .arguments = true};
+    struct grammar_literals braces = {
+        .words = {"true", "false", "null"}, .quote = OUTPUT_QUOTE, .quote_token = -1, .bare_keys = true};
+    if (r->format->syntax != CALLS_BRACES)
+        return r->format->syntax == CALLS_PYTHON ? &python : NULL;
+    for (int i = 0; i < r->num_tokens; i++) {
+        size_t len;
+        const char *name = tokenizer_name(r->tokenizer, r->tokens[i], &len);
+        if (len == strlen(OUTPUT_QUOTE) && memcmp(name, OUTPUT_QUOTE, len) == 0)
+            braces.quote_token = r->tokens[i];
+    }
+    return part_copy(a, &braces, sizeof braces);
+}
+
 // One call of a tool, without what stands around it.
 static output_text call_part(struct part_arena *a, const struct output_rule *r, const json_t *tool) {
     const struct output_format *f = r->format;
     const char *name = name_of(tool);
     output_text arguments = part_schema(a, schema_of(r, tool));
+    arguments.literals = literals_of(a, r);
     switch (f->syntax) {
+    case CALLS_PYTHON:
+    case CALLS_BRACES: return PART_SEQ(a, part_text(a, name, strlen(name)), arguments);
     case CALLS_TAGGED:
         return PART_SEQ(a, part_text(a, name, strlen(name)), MARKS(f->mid ? f->mid : ""),
                         tagged_arguments(a, r, tool));
@@ -137,6 +155,8 @@ static output_text call_part(struct part_arena *a, const struct output_rule *r, 
     }
 }
 
+static bool is_list(const struct output_format *f) { return f->list || f->syntax == CALLS_PYTHON; }
+
 static output_text any_call(struct part_arena *a, const struct output_rule *r, bool marked) {
     const struct output_format *f = r->format;
     output_text each = {.kind = GRAMMAR_ANY_OF};
@@ -150,7 +170,7 @@ static output_text any_call(struct part_arena *a, const struct output_rule *r, b
     }
     if (f->syntax != CALLS_NAMED || f->kimi_ids)
         each = PART_SEQ(a, part_blanks(), each, part_blanks());
-    if (f->list)
+    if (is_list(f))
         each = PART_SEQ(a, PART_TEXT(a, "["), each,
                         part_repeat(a, PART_SEQ(a, PART_TEXT(a, ","), each), 0, r->one_call ? 0 : -1),
                         PART_TEXT(a, "]"));
@@ -162,7 +182,7 @@ static output_text any_call(struct part_arena *a, const struct output_rule *r, b
 }
 
 static bool repeats(const struct output_rule *r) {
-    return !r->one_call && !r->format->list && !r->format->bare;
+    return !r->one_call && !is_list(r->format) && !r->format->bare;
 }
 
 static output_text all_calls(struct part_arena *a, const struct output_rule *r) {
@@ -170,7 +190,7 @@ static output_text all_calls(struct part_arena *a, const struct output_rule *r) 
     output_text call = any_call(a, r, !f->bare);
     if (repeats(r))
         call = PART_SEQ(a, call, part_repeat(a, PART_SEQ(a, part_blanks(), call), 0, -1));
-    if (f->section_open)
+    if (f->section_open && !f->bare)
         call =
             PART_SEQ(a, MARKS(f->section_open), part_blanks(), call, part_blanks(), MARKS(f->section_close));
     return call;

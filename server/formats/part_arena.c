@@ -30,7 +30,7 @@ static void *keep(struct part_arena *a, void *block) {
     return block;
 }
 
-static void *copy(struct part_arena *a, const void *data, size_t len) {
+void *part_copy(struct part_arena *a, const void *data, size_t len) {
     void *block = keep(a, malloc(len + 1));
     if (block && len)
         memcpy(block, data, len);
@@ -38,7 +38,7 @@ static void *copy(struct part_arena *a, const void *data, size_t len) {
 }
 
 output_text part_text(struct part_arena *a, const char *text, size_t len) {
-    const char *own = copy(a, text, len);
+    const char *own = part_copy(a, text, len);
     return (output_text){.kind = GRAMMAR_TEXT, .text = own, .len = own ? len : 0};
 }
 
@@ -64,7 +64,7 @@ output_text part_token(token_id token) { return (output_text){.kind = GRAMMAR_TO
 output_text part_blanks(void) { return (output_text){.kind = GRAMMAR_BLANKS}; }
 
 output_text part_list(struct part_arena *a, enum grammar_part_kind kind, const output_text *parts, int num) {
-    const output_text *own = copy(a, parts, (size_t)num * sizeof *parts);
+    const output_text *own = part_copy(a, parts, (size_t)num * sizeof *parts);
     return (output_text){.kind = kind, .parts = own, .num = own ? num : 0};
 }
 

@@ -13,6 +13,8 @@ struct part_arena {
 };
 void part_arena_free(struct part_arena *a);
 
+void *part_copy(struct part_arena *a, const void *data, size_t len); // NULL: out of memory
+
 typedef struct grammar_part output_text;
 output_text part_text(struct part_arena *a, const char *text, size_t len); // copies
 output_text part_source(struct part_arena *a, enum grammar_language language, const char *text, size_t len);

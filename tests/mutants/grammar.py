@@ -48,6 +48,14 @@ ROWS = [
     (CACHE, "buf_int(&key, style->max_blanks);", "", "test_server_structured"),  # blanks where none may be
     (OUTPUT, "if (r->only && strcmp(r->only, name_of(tool)) != 0)", "if (false)", "test_server_structured"),  # another function is called
     (OUTPUT, "return !r->one_call &&", "return", "test_server_structured"),  # calls behind the only one
+    (OUTPUT, "braces.quote_token = r->tokens[i];", ";", "test_server_literals"),  # strings of text between control tokens
+    (JSON, "            leave_out_unwritable(b, &copy);", "            ;", "test_server_literals"),  # keys that cannot be written are waited for
+    (JSON, "e->label[q] = q ? d->label[q - 1] : -1;", "e->label[q] = d->label[q ? q - 1 : 0];", "test_server_literals"),  # keys without a byte
+    (JSON, "b->literals ? gb_never(b) : pair", "pair", "test_server_literals"),  # escapes that Python reads otherwise
+    ("engine/grammar/token_trie.c", "(!control && memchr(p, 0xff, len))", "false", "test_server_literals"),  # bytes spell a control token
+    (JSON, "    if (b->literals != l)\n", "    if (false)\n", "test_server_literals"),  # values of other calls' literals
+    (MATCHER, "(n->o->bare ? n->o->colon : '\"')", "'\"'", "test_server_literals"),  # a key without a quote has no end
+    ("engine/grammar/constraint_cache.c", "buf_add(b, l->words[i], strlen(l->words[i]) + 1);", ";", "test_server_literals"),  # a grammar of other words
     (OUTPUT, "if (r->thinking)\n        return PART_SEQ(a, thoughts, rest);", "", "test_server_structured"),  # the prompt has begun to think
     (DFA_BUILD, "if (d->next[i] >= 0 && !alive[d->next[i]])", "if (false)", "test_dfa"),  # dead ends
     (DFA_BUILD, "    m->count[0] += rest;", "    ;", "test_dfa"),  # a part without those that were not looked at

@@ -23,6 +23,8 @@ CALL_LITERAL = "server/formats/call_literal.c"
 HARMONY = "server/formats/harmony.c"
 
 ROWS = [
+    (CALL_LITERAL, "at == c->quote && at != '<' &&", "at == c->quote &&", "test_server_output"),  # a string ends at a "<"
+    (CALL_LITERAL, "if (whole == at || (*at == '0' && whole > at + 1))", "if (whole == at)", "test_server_output"),  # 01 is a number
     # ---- /v1/responses
     (RESPONSES_INPUT, "if (rd->assistant && !fresh)", "if (rd->assistant)", "test_server_responses"),  # two messages become one
     (RESPONSES_INPUT, "    if (!text.len)\n", "    if (true)\n", "test_server_responses"),  # a summary stands beside the reasoning

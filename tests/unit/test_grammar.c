@@ -262,7 +262,7 @@ static expr object(struct grammar_builder *b, int min, int max, bool others) {
     for (int i = 0; i < 4; i++)
         dfa_free(list[i]);
     free(sets);
-    struct json_object o = {keys, kinds, 5, lists, starts, min, max};
+    struct json_object o = {keys, kinds, 5, lists, starts, min, max, false};
     return gb_json_object(b, &o);
 }
 
@@ -299,7 +299,7 @@ static void test_objects(void **state) {
     b = builder(JSON_ORDER_SCHEMA);
     struct member_kind never = {gb_never(b), true, true};
     struct err err = {0};
-    struct json_object o = {dfa_any(&err), &never, 1, (const int32_t[]){0}, (const int32_t[]){0, 1}, 0, -1};
+    struct json_object o = {dfa_any(&err), &never, 1, (const int32_t[]){0}, (const int32_t[]){0, 1}, 0, -1, false};
     check_fails(b, gb_json_object(b, &o), STATUS_INVALID, "no text");
 }
 

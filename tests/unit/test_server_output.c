@@ -228,6 +228,10 @@ static const struct {
      "<|channel>thought\nhm\n<channel|><|tool_call>call:get_weather{city:<|\"|>Os\"lo<|\"|>,days:3,tags:[<|"
      "\"|>a<|\"|>,{k:true}]}<tool_call|><|tool_call>call:now{}<tool_call|>",
      "{hm}get_weather({\"city\": \"Os\\\"lo\", \"days\": 3, \"tags\": [\"a\", {\"k\": true}]})now({})"},
+    {.format = "gemma4",
+     "<|tool_call>call:now{a:<|\"|>if (a < \"b\") {[<|\"|>,b:-1.5E+999}<tool_call|>",
+     "now({\"a\": \"if (a < \\\"b\\\") {[\", \"b\": -1.5E+999})"},
+    {.format = "gemma4", "<|tool_call>call:now{a:01}", "[<|tool_call>call:now{a:01}]"},
     // Messages.
     {.format = "harmony",
      "<|channel|>analysis<|message|>Think.<|end|><|start|>assistant<|channel|>final<|message|>Hi.",

@@ -1,138 +1,10 @@
 // Grammars of what models write besides text, and their parsers: whatever the one allows the other reads as it was meant.
-#include "formats/output_grammar.h"
-#include "harness.h"
-
-static uint32_t seed = 7;
-static uint32_t draw(uint32_t n) {
-    seed = seed * 1664525 + 1013904223;
-    return (seed >> 8) % n;
-}
-
-static struct tokenizer *tokenizer;
-static struct token_trie *trie;
-
-static bool ready(void) {
-    struct err err = {0};
-    const char *path = tokenizer ? NULL : test_data("models/stories260K/stories260K.gguf");
-    if (path) {
-        tokenizer = tokenizer_open(path, &err);
-        trie = tokenizer ? token_trie_new(tokenizer) : NULL;
-        assert_non_null(trie);
-    }
-    return trie != NULL;
-}
-
-// A random text of a constraint: tokens that its masks allow, until it ends. The caller frees it.
-static void write_text(struct constraint *c, struct buf *out) {
-    struct token_filter *f = constraint_filter(c);
-    int vocab = tokenizer_vocab(tokenizer);
-    uint32_t *mask = calloc((size_t)vocab / 32 + 1, sizeof *mask);
-    assert_true(f && mask);
-    for (int step = 0; !f->done(f->state); step++) {
-        token_id choice = -1;
-        uint32_t num = 0;
-        bool may_end = false;
-        f->mask(f->state, mask, vocab);
-        for (token_id id = 0; id < vocab; id++) {
-            if (!(mask[id / 32] >> (id % 32) & 1))
-                continue;
-            may_end |= tokenizer_is_end(tokenizer, id);
-            if (!tokenizer_is_end(tokenizer, id) && draw(++num) == 0)
-                choice = id;
-        }
-        if (may_end && (step > 600 || draw(4) == 0))
-            break;
-        if (choice < 0 && !may_end)
-            fail_msg("a dead end behind '%s'", buf_cstr(out));
-        if (choice < 0)
-            break;
-        assert_true(f->accept(f->state, choice));
-        size_t len;
-        const char *bytes = tokenizer_bytes(tokenizer, choice, false, &len);
-        buf_add(out, bytes, len);
-        if (step > 5000)
-            fail_msg("'%s' has no end", buf_cstr(out));
-    }
-    f->free(f->state);
-    free(f);
-    free(mask);
-}
-
-static const char tools_text[] = "[{\"type\": \"function\", \"function\": {\"name\": \"get_weather\", "
-                                 "\"strict\": true, \"parameters\": {\"type\": \"object\","
-                                 " \"properties\": {\"city\": {\"type\": \"string\", \"enum\": [\"Oslo\", "
-                                 "\"Rome\"]}, \"days\": {\"type\": \"integer\", \"minimum\": 1,"
-                                 " \"maximum\": 20}, \"exact\": {\"type\": [\"boolean\", \"null\"]}}, "
-                                 "\"required\": [\"city\"], \"additionalProperties\": false}}},"
-                                 " {\"type\": \"function\", \"function\": {\"name\": \"now\", \"strict\": "
-                                 "true, \"parameters\": {\"type\": \"object\", \"properties\": {},"
-                                 " \"additionalProperties\": false}}}]";
-
-static void check_arguments(const struct buf *text, const char *name, const char *bytes, size_t len) {
-    json_error_t why;
-    json_t *a = json_loadb(bytes, len, 0, &why);
-    if (!a)
-        fail_msg("%.*s is no JSON in '%.*s'", (int)len, bytes, (int)text->len, text->data);
-    if (strcmp(name, "now") == 0) {
-        assert_int_equal(json_object_size(a), 0);
-    } else {
-        const char *city = json_string_value(json_object_get(a, "city"));
-        const json_t *days = json_object_get(a, "days"), *exact = json_object_get(a, "exact");
-        assert_true(city && (strcmp(city, "Oslo") == 0 || strcmp(city, "Rome") == 0));
-        assert_true(!days || (json_integer_value(days) >= 1 && json_integer_value(days) <= 20));
-        assert_true(!exact || json_is_boolean(exact) || json_is_null(exact));
-        assert_int_equal(json_object_size(a), 1 + (days != NULL) + (exact != NULL));
-    }
-    json_decref(a);
-}
-
-// Reads a text back: the number of calls, each as the schema wants it. content: text beside calls is expected.
-static int read_calls(const struct output_format *f, const json_t *tools, const struct buf *text,
-                      bool content) {
-    struct output_parser *p = output_parser_new(f, tools, true, false);
-    size_t num;
-    const char *bytes;
-    char name[80] = "";
-    output_push(p, text->data, text->len);
-    output_end(p);
-    const struct output_part *parts = output_parts(p, &num, &bytes);
-    int calls = output_num_calls(p);
-    struct buf arguments = {0};
-    for (size_t i = 0; i <= num; i++) {
-        bool more = i < num && parts[i].kind == PART_ARGUMENTS;
-        if (!more && arguments.len) {
-            check_arguments(text, name, arguments.data, arguments.len);
-            buf_clear(&arguments);
-        }
-        if (more)
-            buf_add(&arguments, bytes + parts[i].begin, parts[i].len);
-        else if (i < num && parts[i].kind == PART_CALL)
-            snprintf(name, sizeof name, "%.*s", (int)parts[i].len, bytes + parts[i].begin);
-        else if (i < num && parts[i].kind == PART_CONTENT && !content)
-            fail_msg("%s: content '%.*s' in '%.*s'", f->name, (int)parts[i].len, bytes + parts[i].begin,
-                     (int)text->len, text->data);
-    }
-    buf_free(&arguments);
-    output_parser_free(p);
-    return calls;
-}
-
-static struct constraint *compiled(const struct output_rule *rule) {
-    struct part_arena a = {0};
-    struct err err = {0};
-    output_text root = output_rule_part(&a, rule);
-    struct constraint *c = constraint_new(&root, &(struct json_style){.max_blanks = 2}, trie, &err);
-    if (!c)
-        fail_msg("%s: %s", rule->format ? rule->format->name : "text", err.msg);
-    assert_false(a.failed);
-    part_arena_free(&a);
-    return c;
-}
+#include "output_texts.h"
 
 static const char *const formats[] = {
-    "hermes",       "qwen3_coder",  "glm45",        "minimax_m2",  "seed_oss",    "deepseek_v3",
-    "deepseek_v31", "deepseek_v32", "deepseek_v4",  "kimi_k2",     "mistral",     "cohere",
-    "nemotron",     "granite",      "firefunction", "functionary", "llama3_json", "harmony"};
+    "hermes",       "qwen3_coder", "glm45",       "minimax_m2", "seed_oss", "deepseek_v3", "deepseek_v31",
+    "deepseek_v32", "deepseek_v4", "kimi_k2",     "mistral",    "cohere",   "nemotron",    "granite",
+    "firefunction", "functionary", "llama3_json", "harmony",    "pythonic", "lfm2",        "gemma4"};
 enum { NUM_FORMATS = sizeof formats / sizeof *formats };
 
 static void test_calls_are_read_back(void **state) {
@@ -187,7 +59,7 @@ static void test_optional_calls(void **state) {
             }
             struct constraint *c = compiled(&rule);
             int with = 0;
-            for (int round = 0; round < 12; round++) {
+            for (int round = 0; round < 40; round++) {
                 struct buf text = {0};
                 write_text(c, &text);
                 int calls = read_calls(f, tools, &text, true);
@@ -331,12 +203,6 @@ static void test_cache(void **state) {
     part_arena_free(&a);
 }
 
-static void test_end(void **state) {
-    (void)state;
-    token_trie_free(trie);
-    tokenizer_free(tokenizer);
-}
-
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_calls_are_read_back),
@@ -344,7 +210,7 @@ int main(void) {
         cmocka_unit_test(test_reasoning_first),
         cmocka_unit_test(test_rollback),
         cmocka_unit_test(test_cache),
-        cmocka_unit_test(test_end),
+        cmocka_unit_test(end_texts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

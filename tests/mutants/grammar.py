@@ -48,7 +48,7 @@ ROWS = [
     (CACHE, "buf_int(&key, style->max_blanks);", "", "test_server_structured"),  # blanks where none may be
     (OUTPUT, "if (r->only && strcmp(r->only, name_of(tool)) != 0)", "if (false)", "test_server_structured"),  # another function is called
     (OUTPUT, "return !r->one_call &&", "return", "test_server_structured"),  # calls behind the only one
-    (OUTPUT, "braces.quote_token = r->tokens[i];", ";", "test_server_literals"),  # strings of text between control tokens
+    (OUTPUT, "braces.quote_token = r->tokens[i];", "braces.quote_token = -1;", "test_server_literals"),  # strings of text between control tokens
     (JSON, "            leave_out_unwritable(b, &copy);", "            ;", "test_server_literals"),  # keys that cannot be written are waited for
     (JSON, "e->label[q] = q ? d->label[q - 1] : -1;", "e->label[q] = d->label[q ? q - 1 : 0];", "test_server_literals"),  # keys without a byte
     (JSON, "b->literals ? gb_never(b) : pair", "pair", "test_server_literals"),  # escapes that Python reads otherwise

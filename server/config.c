@@ -28,7 +28,8 @@ enum option_type {
 };
 
 enum { SERVE = CMD_SERVE, GEN = CMD_GENERATE, PPL = CMD_PERPLEXITY, TOK = CMD_TOKENIZE, INS = CMD_INSPECT };
-enum { RUN = SERVE | GEN | PPL, ALL = RUN | TOK | INS, HEALTH = CMD_HEALTH, QUANT = CMD_QUANTIZE };
+enum { CHAT = CMD_CHAT, TOP = CMD_TOP, HEALTH = CMD_HEALTH, QUANT = CMD_QUANTIZE };
+enum { RUN = SERVE | GEN | PPL | CHAT, ALL = RUN | TOK | INS };
 
 struct option {
     const char *name;
@@ -46,12 +47,17 @@ struct option {
 #define INT_TOP 2147483647.0
 
 static const struct option options[] = {
-    {"host", 0, SERVE | HEALTH, OPT_STR, AT(host), "127.0.0.1", 0, 0, "ADDR", "address to listen on"},
-    {"port", 0, SERVE | HEALTH, OPT_INT, AT(port), "8000", 0, 65535, "N", "port; 0 picks a free one"},
+    {"host", 0, SERVE | HEALTH | TOP, OPT_STR, AT(host), "127.0.0.1", 0, 0, "ADDR", "address to listen on"},
+    {"port", 0, SERVE | HEALTH | TOP, OPT_INT, AT(port), "8000", 0, 65535, "N", "port; 0 picks a free one"},
     {"served-model-name", 0, SERVE, OPT_LIST, AT(served_names), NULL, 0, 0, "NAME",
      "name of the model for clients; repeatable"},
     {"api-key", 0, SERVE, OPT_SECRET, AT(api_keys), NULL, 0, 0, "KEY",
      "key that clients must send; repeatable; safer: the two forms below"},
+    {"api-key", 0, CHAT | TOP, OPT_SECRET, AT(api_keys), NULL, 0, 0, "KEY",
+     "key for the server; safer: QUIRE_API_KEY in the environment"},
+    {"url", 0, CHAT | TOP, OPT_STR, AT(url), NULL, 0, 0, "URL",
+     "a running server, such as http://127.0.0.1:8000"},
+    {"once", 0, TOP, OPT_FLAG, AT(once), NULL, 0, 0, NULL, "print it once"},
     {"api-key-file", 0, SERVE, OPT_STR, AT(api_key_file), NULL, 0, 0, "FILE",
      "keys, one per line (or QUIRE_API_KEY in the environment)"},
     {"admin-api-key", 0, SERVE, OPT_SECRET, AT(admin_keys), NULL, 0, 0, "KEY",
@@ -122,26 +128,26 @@ static const struct option options[] = {
      "never reuse them"},
     {"share-prefixes", 0, SERVE, OPT_FLAG, AT(share_prefixes), NULL, 0, 0, NULL,
      "let all API keys reuse each other's beginnings (else each of several keys only its own)"},
-    {"seed", 0, SERVE | GEN, OPT_SEED, AT(seed), NULL, 0, 0, "N",
+    {"seed", 0, SERVE | GEN | CHAT, OPT_SEED, AT(seed), NULL, 0, 0, "N",
      "from which requests without a seed get theirs"},
-    {"generation-config", 0, SERVE, OPT_STR, AT(generation_config), "auto", 0, 0, "auto|vllm|FILE",
+    {"generation-config", 0, SERVE | CHAT, OPT_STR, AT(generation_config), "auto", 0, 0, "auto|vllm|FILE",
      "where requests get what they do not say from: the model file, nowhere, or a generation_config.json"},
-    {"override-generation-config", 0, SERVE, OPT_STR, AT(override_generation_config), NULL, 0, 0, "JSON",
-     "these before that: {\"temperature\": 0.6, \"top_k\": 20}"},
+    {"override-generation-config", 0, SERVE | CHAT, OPT_STR, AT(override_generation_config), NULL, 0, 0,
+     "JSON", "these before that: {\"temperature\": 0.6, \"top_k\": 20}"},
     {"exact", 0, RUN, OPT_FLAG, AT(exact), NULL, 0, 0, NULL,
      "the same bits in every batch (on CPU always so; CUDA: slower, no graphs)"},
     {"drain-timeout", 0, SERVE, OPT_DOUBLE, AT(drain_timeout), "30", 0, 86400, "S",
      "seconds that running requests get on SIGTERM"},
     {"watchdog-timeout", 0, SERVE, OPT_DOUBLE, AT(watchdog_timeout), "60", 0.1, 86400, "S",
      "seconds without a step until /health fails; more where steps take longer"},
-    {"log-level", 0, ALL | QUANT, OPT_CHOICE, AT(log_level), "info", 0, 0, "error|warn|info|debug",
+    {"log-level", 0, (ALL & ~CHAT) | QUANT, OPT_CHOICE, AT(log_level), "info", 0, 0, "error|warn|info|debug",
      "lines above it are dropped"},
     {"metrics-namespace", 0, SERVE, OPT_STR, AT(metrics_namespace), "vllm", 0, 0, "NAME",
      "prefix of the metrics that vLLM names"},
     {"record", 0, SERVE, OPT_STR, AT(record), NULL, 0, 0, "FILE", "write inputs and plans for replay"},
     {"trace", 0, RUN, OPT_STR, AT(trace), NULL, 0, 0, "FILE",
      "write the times of steps and requests for Perfetto"},
-    {"tool-call-parser", 0, SERVE, OPT_STR, AT(tool_call_parser), NULL, 0, 0, "NAME",
+    {"tool-call-parser", 0, SERVE | CHAT, OPT_STR, AT(tool_call_parser), NULL, 0, 0, "NAME",
      "how the model writes calls and reasoning, or none; by default the chat template tells"},
     {"reasoning-budget", 0, SERVE, OPT_INT, AT(reasoning_budget), "-1", -1, INT_TOP, "N",
      "tokens in which a model may reason, where a request does not say; -1: any number"},
@@ -149,7 +155,7 @@ static const struct option options[] = {
      "blanks in a row in JSON that a request's output has to be"},
     {"speculative-method", 0, SERVE, OPT_CHOICE, AT(speculative_method), "auto", 0, 0, "auto|ngram|none",
      "what guesses tokens for steps to verify: ngram, the text itself; auto: ngram where it costs nothing"},
-    {"chat-template", 0, SERVE | GEN, OPT_STR, AT(chat_template), NULL, 0, 0, "NAME|FILE",
+    {"chat-template", 0, SERVE | GEN | CHAT, OPT_STR, AT(chat_template), NULL, 0, 0, "NAME|FILE",
      "chat template in place of the model's own: a file, or a built-in one such as chatml"},
     {"strict-fields", 0, SERVE, OPT_FLAG, AT(strict_fields), NULL, 0, 0, NULL,
      "refuse requests with fields that would be ignored"},
@@ -159,9 +165,13 @@ static const struct option options[] = {
     {"raw", 0, GEN, OPT_FLAG, AT(raw), NULL, 0, 0, NULL,
      "go on from TEXT as it is, without the chat template"},
     {"max-tokens", 'n', GEN, OPT_INT, AT(max_tokens), "64", 0, INT_TOP, "N", "tokens to generate"},
+    {"system", 0, CHAT, OPT_STR, AT(system), NULL, 0, 0, "TEXT", "what the model is told first"},
+    {"max-tokens", 'n', CHAT, OPT_INT, AT(answer_tokens), "0", 0, INT_TOP, "N",
+     "tokens of an answer; 0: any number"},
+    {"temperature", 0, CHAT, OPT_DOUBLE, AT(answer_temperature), "-1", -1, 2, "X", "-1: the model's own"},
     {"temperature", 0, GEN, OPT_DOUBLE, AT(temperature), "0", 0, 2, "X", "0: the likeliest token"},
-    {"top-p", 0, GEN, OPT_DOUBLE, AT(top_p), "1", 1e-6, 1, "X", "smallest set of this probability"},
-    {"top-k", 0, GEN, OPT_INT, AT(top_k), "0", -1, INT_TOP, "N", "this many tokens; 0: all"},
+    {"top-p", 0, GEN | CHAT, OPT_DOUBLE, AT(top_p), "1", 1e-6, 1, "X", "smallest set of this probability"},
+    {"top-k", 0, GEN | CHAT, OPT_INT, AT(top_k), "0", -1, INT_TOP, "N", "this many tokens; 0: all"},
     {"logprobs", 0, GEN, OPT_INT, AT(logprobs), "0", 0, 20, "N", "--json: alternatives of each token"},
     {"ignore-eos", 0, GEN, OPT_FLAG, AT(ignore_eos), NULL, 0, 0, NULL, "go on after the end"},
     {"json", 0, GEN, OPT_FLAG, AT(json), NULL, 0, 0, NULL, "one JSON object instead of text"},
@@ -170,7 +180,7 @@ static const struct option options[] = {
     {"pure", 0, QUANT, OPT_FLAG, AT(pure), NULL, 0, 0, NULL, "every matrix in TYPE, the head too"},
     {"no-special", 0, TOK, OPT_FLAG, AT(no_special), NULL, 0, 0, NULL,
      "neither add special tokens nor read them in TEXT"},
-    {"help", 'h', ALL | HEALTH | QUANT, OPT_HELP, AT(help), NULL, 0, 0, NULL, "this text"},
+    {"help", 'h', ALL | HEALTH | QUANT | TOP, OPT_HELP, AT(help), NULL, 0, 0, NULL, "this text"},
 };
 enum { NUM_OPTIONS = sizeof options / sizeof options[0] };
 

@@ -23,6 +23,8 @@ enum command {
     CMD_REPLAY = 32,
     CMD_HEALTH = 64,
     CMD_QUANTIZE = 128,
+    CMD_CHAT = 256,
+    CMD_TOP = 512,
 };
 
 struct str_list { // owned strings
@@ -65,10 +67,10 @@ struct config {
     double target_itl;                      // ms; 0: none
     char *log_level, *config_file, *metrics_namespace;
     // commands
-    char *prompt, *file;
-    int max_tokens, top_k, logprobs;
-    double temperature, top_p;
-    bool json, raw, ids, no_special, ignore_eos, pure;
+    char *prompt, *file, *system, *url;
+    int max_tokens, answer_tokens, top_k, logprobs; // answer_*: of chat; tokens 0: any number
+    double temperature, answer_temperature, top_p;  // of answers -1: the model's own
+    bool once, json, raw, ids, no_special, ignore_eos, pure;
     bool help;
     bool key_in_argv;
     struct processes *processes; // of the launcher, borrowed (quire_main.c); NULL: this one alone

@@ -10,21 +10,49 @@
 
 static bool has_bar; // stands on the last line of the terminal
 
-void console_progress(void *arg, double fraction) {
+void console_bar(const char *what, double fraction) {
     static const char full[] = "########################################";
     enum { WIDTH = sizeof full - 1 };
-    (void)arg;
     if (!isatty(STDERR_FILENO))
         return;
     has_bar = fraction < 1;
     if (has_bar)
-        fprintf(stderr, "\rloading [%-*.*s] %2.0f %%", WIDTH, (int)(fraction * WIDTH), full, fraction * 100);
+        fprintf(stderr, "\r%s [%-*.*s] %2.0f %%", what, WIDTH, (int)(fraction * WIDTH), full, fraction * 100);
     else
         fputs("\r\033[K", stderr);
     fflush(stderr);
 }
 
-// Names and texts of files may be in the message: what is no printable UTF-8 goes out as \\xNN.
+void console_progress(void *arg, double fraction) {
+    (void)arg;
+    console_bar("loading", fraction);
+}
+
+// Writes text; what is no UTF-8 or a control character, but for `allowed`, as \\xNN.
+static void add_printable(struct buf *b, const char *text, size_t len, const char *allowed) {
+    for (size_t i = 0; i < len;) {
+        const unsigned char *s = (const unsigned char *)text + i;
+        size_t bad, n = utf8_sequence(s, len - i, &bad);
+        bool control = s[0] < 0x20 || s[0] == 0x7f || (s[0] == 0xc2 && n == 2 && s[1] < 0xa0);
+        if (n && (!control || (s[0] && strchr(allowed, s[0])))) {
+            buf_add(b, s, n);
+        } else {
+            n = n ? n : bad;
+            for (size_t k = 0; k < n; k++)
+                buf_fmt(b, "\\x%02x", s[k]);
+        }
+        i += n;
+    }
+}
+
+void console_text(FILE *out, const char *text, size_t len) {
+    struct buf b = {0};
+    add_printable(&b, text, len, "\n\t");
+    fwrite(b.data, 1, b.len, out);
+    buf_free(&b);
+}
+
+// Names and texts of files may be in the message.
 void complain(const char *fmt, ...) {
     char text[1000];
     struct buf b = {0};
@@ -35,19 +63,7 @@ void complain(const char *fmt, ...) {
     if (has_bar)
         buf_lit(&b, "\r\033[K");
     buf_lit(&b, "quire: ");
-    for (size_t i = 0, len = strlen(text); i < len;) {
-        const unsigned char *s = (const unsigned char *)text + i;
-        size_t bad, n = utf8_sequence(s, len - i, &bad);
-        bool control = s[0] < 0x20 || s[0] == 0x7f || (s[0] == 0xc2 && n == 2 && s[1] < 0xa0);
-        if (n && !control) {
-            buf_add(&b, s, n);
-        } else {
-            n = n ? n : bad;
-            for (size_t k = 0; k < n; k++)
-                buf_fmt(&b, "\\x%02x", s[k]);
-        }
-        i += n;
-    }
+    add_printable(&b, text, strlen(text), "");
     buf_char(&b, '\n');
     fwrite(b.data, 1, b.len, stderr);
     buf_free(&b);

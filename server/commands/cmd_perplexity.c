@@ -74,9 +74,11 @@ static int measure_all(struct local *l, const struct buf *text) {
         size_t n = ids.len - at < room ? ids.len - at : room;
         window[0] = bos;
         memcpy(window + lead, ids.ids + at, n * sizeof *window);
+        console_bar("computing", (double)at / (double)ids.len);
         if (n + lead > 1) // a lone token has nothing before it
             rc = add_window(l, ++id, window, (int)(n + lead), &sum);
     }
+    console_bar("computing", 1);
     free(window);
     token_buf_free(&ids);
     if (rc == 0 && sum.count == 0) {

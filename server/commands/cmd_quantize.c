@@ -17,11 +17,9 @@ static bool show_progress(void *arg, double fraction) {
     static int shown = -1;
     int percent = (int)(fraction * 100);
     (void)arg;
-    if (isatty(STDERR_FILENO) && percent != shown) {
-        shown = percent;
-        fprintf(stderr, "\rquantizing %3d %%%s", percent, fraction >= 1 ? "\n" : "");
-        fflush(stderr);
-    }
+    if (percent != shown)
+        console_bar("quantizing", fraction);
+    shown = percent;
     return !caught;
 }
 

@@ -3,6 +3,8 @@
 
 #include "config.h"
 
+int cmd_chat(const struct config *c);
+int cmd_top(const struct config *c);
 int cmd_generate(const struct config *c);
 int cmd_inspect(const struct config *c);
 int cmd_replay(const struct config *c);

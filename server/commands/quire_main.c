@@ -23,6 +23,7 @@ static const struct {
 } commands[] = {
     {"serve", "[MODEL]", "serve over HTTP", CMD_SERVE, cmd_serve, 0},
     {"generate", "[MODEL] -p TEXT", "one completion on standard output", CMD_GENERATE, cmd_generate, 0},
+    {"chat", "[MODEL] [--url URL]", "a conversation on the terminal", CMD_CHAT, cmd_chat, 0},
     {"inspect", "[MODEL]", "what a model file holds", CMD_INSPECT, cmd_inspect, 0},
     {"perplexity", "[MODEL] --file TEXT", "how well a model predicts a text", CMD_PERPLEXITY, cmd_perplexity,
      0},
@@ -31,6 +32,7 @@ static const struct {
      -1},
     {"replay", "RECORD", "whether a run recorded with --record gives the same plans", CMD_REPLAY, cmd_replay,
      -1},
+    {"top", "[URL] [--once]", "what a running server does", CMD_TOP, cmd_top, -1},
     {"health", "[URL]", "whether a running server is well", CMD_HEALTH, cmd_health, -1},
 };
 enum { NUM_COMMANDS = sizeof commands / sizeof commands[0] };
@@ -52,10 +54,10 @@ static void set_log_level(const char *name) {
             log_set_level((enum log_level)i);
 }
 
-// Puts the default model before the arguments, if there are as many as the command takes without MODEL.
+// Puts the default model before the arguments, if there are as many as the command takes without MODEL, and no server is asked.
 static enum status add_default_model(struct config *c, int num_args, struct err *err) {
     char path[PATH_MAX];
-    if (num_args < 0 || c->args.len != (size_t)num_args)
+    if (num_args < 0 || c->url || c->args.len != (size_t)num_args)
         return STATUS_OK;
     enum status status = default_model(path, sizeof path, &c->embedded_model, err);
     if (status == STATUS_OK && config_add_model(c, path) != STATUS_OK)
@@ -69,7 +71,7 @@ static int run_together(struct config *config, int (*run)(const struct config *c
     struct launch launch;
     struct err err = {0};
     bool has_engine =
-        config->command == CMD_SERVE || config->command == CMD_GENERATE || config->command == CMD_PERPLEXITY;
+        (config->command & (CMD_SERVE | CMD_GENERATE | CMD_PERPLEXITY | CMD_CHAT)) != 0 && !config->url;
     if (!has_engine || !processes_launched(&launch))
         return run(config);
     process_env_block_signals(true); // in the threads that this starts, so that this one gets them

@@ -1,0 +1,254 @@
+// quire top [URL]: what a running server does, once a second: its queue, its requests, its pages. --once prints it a single
+// time, without a terminal's control codes.
+#include "buf.h"
+#include "client.h"
+#include "commands.h"
+#include "console.h"
+
+#include <jansson.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { TIMEOUT_MS = 10000, MAX_RESPONSE = 256 << 20, INTERVAL_MS = 1000, PLAIN_WIDTH = 100 };
+
+static volatile sig_atomic_t stop;
+
+static void on_signal(int number) {
+    (void)number;
+    stop = 1;
+}
+
+struct screen {
+    int width, height; // height 0: as many lines as there are
+    bool ansi;
+    int lines;
+};
+
+// ---- asking
+
+static enum status ask(const struct config *c, const struct client_url *url, json_t **out, struct err *err) {
+    struct client_request request = {.method = "GET",
+                                     .key = c->api_keys.len ? c->api_keys.items[0] : NULL,
+                                     .timeout_ms = TIMEOUT_MS,
+                                     .stop = &stop};
+    struct client client;
+    struct buf b = {0};
+    char path[1200], chunk[16384];
+    size_t got = 1;
+    snprintf(path, sizeof path, "%s/v1/engine?pages=state", url->path);
+    request.path = path;
+    enum status status = client_open(&client, url, &request, err);
+    while (status == STATUS_OK && got > 0 && b.len < MAX_RESPONSE) {
+        status = client_read(&client, chunk, sizeof chunk, &got, err);
+        buf_add(&b, chunk, got);
+    }
+    client_close(&client);
+    json_t *root = status == STATUS_OK ? json_loadb(b.data ? b.data : "", b.len, 0, NULL) : NULL;
+    const char *message = json_string_value(json_object_get(json_object_get(root, "error"), "message"));
+    if (status == STATUS_OK && (client.status != 200 || !root))
+        status = err_set(err, STATUS_IO, "status %d: %.300s", client.status, message ? message : "no JSON");
+    if (status != STATUS_OK) {
+        json_decref(root);
+        root = NULL;
+    }
+    buf_free(&b);
+    *out = root;
+    return status;
+}
+
+static int64_t integer(const json_t *o, const char *name) {
+    return json_integer_value(json_object_get(o, name));
+}
+static double number(const json_t *o, const char *name) {
+    return json_number_value(json_object_get(o, name));
+}
+static const char *string(const json_t *o, const char *name) {
+    const char *s = json_string_value(json_object_get(o, name));
+    return s ? s : "";
+}
+
+// ---- drawing
+
+static void end_line(struct screen *s) {
+    fputs(s->ansi ? "\033[K\n" : "\n", stdout);
+    s->lines++;
+}
+
+static int digit64(char c) {
+    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    const char *at = c ? strchr(digits, c) : NULL;
+    return at ? (int)(at - digits) : 0;
+}
+
+// Byte i of base64 text of n characters.
+static int byte64(const char *text, size_t n, size_t i) {
+    size_t at = i / 3 * 4;
+    if (at + 3 >= n)
+        return 0;
+    int v = digit64(text[at]) << 18 | digit64(text[at + 1]) << 12 | digit64(text[at + 2]) << 6 |
+            digit64(text[at + 3]);
+    return v >> (16 - 8 * (int)(i % 3)) & 255;
+}
+
+// The pool in a few lines: a cell stands for some pages, and shows the busiest state that is common among them.
+static void draw_pool(struct screen *s, const json_t *pages) {
+    const char *text = string(pages, "state");
+    size_t n = (size_t)integer(pages, "count"), len = strlen(text), lines = 4,
+           cells = (size_t)s->width * lines;
+    if (n == 0)
+        return;
+    size_t per = (n + cells - 1) / cells;
+    for (size_t at = 0, column = 0; at < n; at += per) {
+        size_t end = at + per < n ? at + per : n, active = 0, used = 0;
+        for (size_t i = at; i < end; i++) {
+            int state = byte64(text, len, i);
+            active += state == 2;
+            used += state > 0;
+        }
+        fputs(2 * active >= end - at ? "█"
+              : active               ? "▓"
+              : 2 * used >= end - at ? "▒"
+              : used                 ? "░"
+                                     : "·",
+              stdout);
+        if (++column == (size_t)s->width) {
+            end_line(s);
+            column = 0;
+        } else if (end == n) {
+            end_line(s);
+        }
+    }
+    printf("█ active ▓ partly ▒ cached ░ partly · free; a cell is %zu page%s", per, per == 1 ? "" : "s");
+    end_line(s);
+}
+
+static void draw_request(struct screen *s, const json_t *r) {
+    const char *name = string(r, "request_id");
+    char id[24];
+    if (*name)
+        snprintf(id, sizeof id, "%.20s", name);
+    else
+        snprintf(id, sizeof id, "#%lld", (long long)integer(r, "id"));
+    char line[200];
+    snprintf(line, sizeof line, "%-20s %-9s %8.1f %8lld %8lld %8lld %8.1f %7lld", id, string(r, "state"),
+             number(r, "age_s"), (long long)integer(r, "prompt_tokens"),
+             (long long)integer(r, "cached_tokens"), (long long)integer(r, "generated_tokens"),
+             number(r, "tokens_per_s"), (long long)integer(r, "pages"));
+    console_text(stdout, line, strlen(line) < (size_t)s->width ? strlen(line) : (size_t)s->width);
+    end_line(s);
+}
+
+static void draw(struct screen *s, const json_t *e) {
+    const json_t *limits = json_object_get(e, "limits"), *queue = json_object_get(e, "queue"),
+                 *rates = json_object_get(e, "throughput"), *totals = json_object_get(e, "totals"),
+                 *requests = json_object_get(e, "requests"), *pages = json_object_get(e, "pages"), *g, *r;
+    int64_t active = 0, cached = 0, queries = integer(totals, "prefix_queries");
+    size_t i;
+    json_array_foreach(json_object_get(e, "groups"), i, g) {
+        active += integer(g, "active");
+        cached += integer(g, "cached");
+    }
+    s->lines = 0;
+    console_text(stdout, string(e, "model"), strlen(string(e, "model")));
+    printf("  up %lld s", (long long)integer(e, "uptime_s"));
+    end_line(s);
+    printf("running %lld of %lld  waiting %lld  deferred %lld", (long long)integer(queue, "running"),
+           (long long)integer(limits, "max_num_seqs"), (long long)integer(queue, "waiting"),
+           (long long)integer(queue, "deferred"));
+    end_line(s);
+    printf("tokens/s: output %.1f  prompt %.1f  steps/s %.1f", number(rates, "generated_tokens_per_s"),
+           number(rates, "prompt_tokens_per_s"), number(rates, "steps_per_s"));
+    end_line(s);
+    printf("pages %lld of %lld tokens: active %lld  cached %lld  free %lld  evicted %lld",
+           (long long)integer(limits, "pages"), (long long)integer(limits, "page_tokens"), (long long)active,
+           (long long)cached, (long long)integer(e, "free_pages"), (long long)integer(totals, "evictions"));
+    end_line(s);
+    printf("prefix hits %.1f %%  preemptions %lld",
+           queries ? 100 * (double)integer(totals, "prefix_hits") / (double)queries : 0,
+           (long long)integer(totals, "preemptions"));
+    end_line(s);
+    draw_pool(s, pages);
+    end_line(s);
+    printf("%-20s %-9s %8s %8s %8s %8s %8s %7s", "request", "state", "age s", "prompt", "cached", "output",
+           "tokens/s", "pages");
+    end_line(s);
+    json_array_foreach(requests, i, r) {
+        if (s->height && s->lines >= s->height - 1)
+            break;
+        draw_request(s, r);
+    }
+    if (s->ansi)
+        fputs("\033[J", stdout);
+    fflush(stdout);
+}
+
+static void measure_screen(struct screen *s) {
+    struct winsize w;
+    *s = (struct screen){.width = PLAIN_WIDTH, .ansi = true};
+    if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &w) == 0 && w.ws_col >= 20 && w.ws_row >= 5) {
+        s->width = w.ws_col;
+        s->height = w.ws_row;
+    }
+}
+
+static int watch(const struct config *c, const struct client_url *url) {
+    struct sigaction action = {.sa_handler = on_signal};
+    struct screen s;
+    struct err err = {0};
+    json_t *e;
+    enum status status = ask(c, url, &e, &err); // what cannot be shown at all is said on the usual screen
+    if (status == STATUS_OK) {
+        sigaction(SIGINT, &action, NULL);
+        sigaction(SIGTERM, &action, NULL);
+        fputs("\033[?1049h\033[?25l", stdout); // another screen, no cursor
+    }
+    bool begun = status == STATUS_OK;
+    while (status == STATUS_OK && !stop) {
+        measure_screen(&s);
+        fputs("\033[H", stdout);
+        draw(&s, e);
+        json_decref(e);
+        e = NULL;
+        poll(NULL, 0, INTERVAL_MS); // a signal ends it
+        if (!stop)
+            status = ask(c, url, &e, &err);
+    }
+    json_decref(e);
+    if (begun)
+        fputs("\033[?25h\033[?1049l", stdout);
+    fflush(stdout);
+    if (status == STATUS_OK || stop)
+        return 0;
+    complain("%s", err.msg);
+    return EXIT_FAILED;
+}
+
+int cmd_top(const struct config *c) {
+    struct client_url url = {.path = ""};
+    struct err err = {0};
+    json_t *e;
+    snprintf(url.host, sizeof url.host, "%s", c->host);
+    snprintf(url.port, sizeof url.port, "%d", c->port);
+    const char *named = c->url ? c->url : c->args.len == 1 ? c->args.items[0] : NULL;
+    if (c->args.len > 1 || (named && !client_parse_url(named, &url))) {
+        complain("usage: quire top [http://HOST[:PORT]] [--once]");
+        return EXIT_USAGE;
+    }
+    if (strcmp(url.path, "/") == 0)
+        url.path[0] = '\0';
+    if (!c->once && isatty(STDOUT_FILENO))
+        return watch(c, &url);
+    if (ask(c, &url, &e, &err) != STATUS_OK) {
+        complain("%s", err.msg);
+        return EXIT_FAILED;
+    }
+    struct screen s = {.width = PLAIN_WIDTH};
+    draw(&s, e);
+    json_decref(e);
+    return 0;
+}

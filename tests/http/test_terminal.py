@@ -1,0 +1,349 @@
+"""quire chat and quire top: on a terminal (a pty), in a pipe, against the model in the process and against a server."""
+
+import contextlib
+import json
+import os
+import pty
+import select
+import signal
+import socket
+import threading
+
+import pytest
+
+from process import BINARY, SLOW, Server, environment, run
+from wire import wait_for
+
+WHO = "Who are you?"
+DOWN = {"TERM": "dumb"}  # without libedit
+
+
+@pytest.fixture(scope="module")
+def tiny():
+    server = Server(model="")
+    yield server
+    server.stop()
+
+
+def user(text):
+    return {"role": "user", "content": text}
+
+
+def said(server, *messages):
+    body = {"messages": list(messages), "temperature": 0}
+    return server.post("/v1/chat/completions", body).json()["choices"][0]["message"]["content"]
+
+
+def chat(lines, *flags, env=None):
+    """A conversation through a pipe."""
+    import subprocess
+
+    return subprocess.run(
+        [str(BINARY), "chat", *map(str, flags)], input="".join(line + "\n" for line in lines), capture_output=True, timeout=120,
+        env=environment(env), text=True,
+    )  # fmt: skip
+
+
+class Terminal:
+    """A program on a terminal of its own."""
+
+    def __init__(self, *arguments, env=None):
+        self.pid, self.fd = pty.fork()
+        if self.pid == 0:
+            os.environ.clear()
+            os.environ.update(environment({"TERM": "xterm", "LC_ALL": "C.UTF-8"} | (env or {})))
+            os.execv(str(BINARY), [str(BINARY), *map(str, arguments)])
+        self.text = ""
+        self.raw = b""
+
+    def read(self, seconds=0.05):
+        with contextlib.suppress(OSError):  # the program has ended
+            if select.select([self.fd], [], [], seconds)[0]:
+                self.raw += os.read(self.fd, 65536)
+        self.text = self.raw.decode(errors="replace")
+        return self.text
+
+    def until(self, what):
+        """Waits for a text, and gives what came up to its end; the next look begins there."""
+        wait_for(f"{what!r}, after {self.text[-300:]!r}", lambda: what in self.read())
+        at = self.text.index(what) + len(what)
+        before = self.text[:at]
+        self.raw = self.text[at:].encode()
+        self.text = self.text[at:]
+        return before
+
+    def type(self, text):
+        os.write(self.fd, text.encode())
+
+    def end(self):
+        """Its exit code."""
+        def over():
+            self.read()
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            return (status,) if pid else None
+
+        status = wait_for("the end", over)[0]
+        self.pid = 0
+        os.close(self.fd)
+        return os.waitstatus_to_exitcode(status)
+
+
+@pytest.fixture
+def terminal():
+    all = []
+
+    def begin(*arguments, **options):
+        all.append(Terminal(*arguments, **options))
+        return all[-1]
+
+    yield begin
+    for one in all:
+        if one.pid:
+            os.kill(one.pid, signal.SIGKILL)
+            os.waitpid(one.pid, 0)
+
+
+# ---- through a pipe
+
+
+@pytest.mark.parametrize("where", ["process", "server"])
+def test_lines(tiny, where, tmp_path):
+    """Each line is a message; standard output has the answers alone, the same from an engine and from a server."""
+    to = ["--url", tiny.url] if where == "server" else []
+    first = said(tiny, user(WHO))
+    talk = [user(WHO), {"role": "assistant", "content": first}, user("Tell me more")]
+    second = said(tiny, *talk)
+    got = chat([WHO, "Tell me more", f"/save {tmp_path}/talk.json"], "--temperature", "0", *to)
+    assert got.stdout == f"{first}\n{second}\n" and got.stderr == "" and got.returncode == 0
+    assert json.loads((tmp_path / "talk.json").read_text()) == {"messages": [*talk, {"role": "assistant", "content": second}]}
+    again = chat([f"/load {tmp_path}/talk.json", "/retry", "/new", WHO], "--temperature", "0", *to)
+    assert again.stdout == f"{second}\n{first}\n" and again.returncode == 0
+
+
+@pytest.mark.parametrize("where", ["process", "server"])
+def test_commands(tiny, where, tmp_path):
+    to = ["--url", tiny.url] if where == "server" else []
+    system = {"role": "system", "content": "You are a pirate."}
+    count = tiny.post("/v1/chat/completions/input_tokens", {"messages": [system, user(WHO), {"role": "assistant", "content": "Arr"}]})
+    (tmp_path / "in.json").write_text(json.dumps({"messages": [system, user(WHO), {"role": "assistant", "content": "Arr"}]}))
+    got = chat([f"/load {tmp_path}/in.json", "/tokens", "/new", WHO, "/system", "/new", WHO], "--temperature", "0", *to)
+    lines = got.stdout.splitlines()
+    assert lines[0].startswith(f"{count.json()['input_tokens']} tokens")
+    assert lines[1:] == [said(tiny, system, user(WHO)), said(tiny, user(WHO))]
+    more = chat(["/system You are a pirate.", WHO, "/help", "/quit", "never"], "--temperature", "0", *to)
+    assert more.stdout.splitlines()[0] == lines[1] and "/save FILE" in more.stdout and more.stdout.splitlines()[-1].startswith("A line")
+    with_flag = chat([WHO], "--system", "You are a pirate.", "--temperature", "0", "-n", "3", *to)
+    assert lines[1].startswith(with_flag.stdout.strip()) and len(with_flag.stdout) < len(lines[1])
+
+
+def test_lines_that_go_on(tiny):
+    want = said(tiny, user("one\ntwo"))
+    for lines in (["one\\", "two"], ['"""one', 'two"""']):
+        assert chat(lines, "--temperature", "0").stdout == want + "\n"
+
+
+def test_what_fails(tiny, tmp_path):
+    (tmp_path / "bad.json").write_text('{"messages": [{"role": 1}]}')
+    for line, word in (("/nix", "/help"), ("/save", "FILE"), ("/load /none/such", "/none/such"), (f"/load {tmp_path}/bad.json", "expected"),
+                       ("/retry", "nothing")):  # fmt: skip
+        got = chat([line, WHO], "--url", tiny.url, "--temperature", "0")
+        assert got.returncode == 1 and word in got.stderr and got.stdout == said(tiny, user(WHO)) + "\n", line
+    long = chat(["word " * 3000, WHO], "--temperature", "0")
+    assert long.returncode == 1 and "tokens" in long.stderr and long.stdout == said(tiny, user(WHO)) + "\n"
+    same = chat(["word " * 3000, WHO], "--temperature", "0", "--url", tiny.url)
+    assert same.returncode == 1 and "tokens" in same.stderr and same.stdout == said(tiny, user(WHO)) + "\n"
+    for flags in (["--url", "ftp://x"], ["--url", tiny.url, "model.gguf"]):
+        assert chat([WHO], *flags).returncode == 2
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        gone = chat([WHO], "--url", f"http://127.0.0.1:{s.getsockname()[1]}")
+    assert gone.returncode == 1 and "refused" in gone.stderr
+    assert chat([WHO], "/none/such.gguf").returncode == 1
+
+
+def test_key(start):
+    server = start("--api-key", "opensesame", key="opensesame", model="")
+    none = chat([WHO], "--url", server.url)
+    assert none.returncode == 1 and "API key" in none.stderr and none.stdout == ""
+    for flags, env in ((["--api-key", "opensesame"], {}), ([], {"QUIRE_API_KEY": "opensesame"})):
+        assert chat([WHO], "--url", server.url, *flags, env=env).stdout.strip()
+        assert run("top", server.url, *flags, env=env).stdout.startswith("quire-tiny")
+    assert run("top", server.url).returncode == 1
+
+
+# ---- a server that says anything
+
+
+@contextlib.contextmanager
+def stub(*answers):
+    """Gives each connection the next answer."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        def serve():
+            for answer in answers:
+                conn, _ = listener.accept()
+                with conn:
+                    conn.recv(65536)
+                    conn.sendall(answer)
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        thread.join()
+
+
+def events(*deltas, done=True):
+    lines = [b"data: " + json.dumps({"choices": [{"delta": d}]}).encode() + b"\n\n" for d in deltas]
+    return b"".join(lines) + (b"data: [DONE]\n\n" if done else b"")
+
+
+def chunked(body, size=7):
+    parts = [body[i : i + size] for i in range(0, len(body), size)]
+    return b"".join(b"%x\r\n%s\r\n" % (len(p), p) for p in parts) + b"0\r\n\r\n"
+
+
+HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n"
+
+
+def test_streams():
+    body = events({"reasoning_content": "hm"}, {"content": "é"}, {"content": "\u001b[31mred\u009b"}, {"content": "!"},
+                  {"tool_calls": [{"index": 0, "function": {"name": "f", "arguments": "{}"}}]})  # fmt: skip
+    want = "é\\x1b[31mred\\xc2\\x9b!\n[calls f] {}\n"  # a model moves no cursor
+    answers = [HEAD + b"Transfer-Encoding: chunked\r\n\r\n" + chunked(body, n) for n in (1, 7, 4000)]
+    answers += [HEAD + b"Content-Length: %d\r\n\r\n" % len(body) + body, b"HTTP/1.0 200 OK\r\n\r\n" + body.replace(b"\n", b"\r\n")]
+    for answer in answers:
+        with stub(answer) as url:
+            got = chat([WHO], "--url", url)
+        assert got.stdout == want and got.returncode == 0, answer
+
+
+@pytest.mark.parametrize(
+    "answer, word",
+    [
+        (HEAD + b"Transfer-Encoding: chunked\r\n\r\n" + chunked(events({"content": "so"}, done=False)), "breaks off"),
+        (HEAD + b"Transfer-Encoding: chunked\r\n\r\n" + chunked(events({"content": "so"}))[:30], "breaks off"),
+        (HEAD + b"Content-Length: 500\r\n\r\n" + events({"content": "so"}, done=False), "breaks off"),
+        (HEAD + b"Transfer-Encoding: chunked\r\n\r\nxyz\r\n", "breaks off"),
+        (HEAD + b"\r\ndata: {\n\n", "not JSON"),
+        (HEAD + b'\r\ndata: {"error":{"message":"The engine failed."}}\n\n', "The engine failed."),
+        (b"HTTP/1.1 503 Busy\r\nContent-Length: 4\r\n\r\nbusy", "status 503: busy"),
+        (b"SSH-2.0-x\r\n", "not HTTP/1"),
+        (b"", "not HTTP/1"),
+        (HEAD + b"\r\n" + b"x" * (2 << 20), "too long"),
+    ],
+    ids=range(10),
+)
+def test_broken_streams(answer, word):
+    with stub(answer) as url:
+        got = chat([WHO], "--url", url)
+    assert got.returncode == 1 and word in got.stderr and got.stderr.count("\n") == 1
+
+
+# ---- on a terminal
+
+
+@pytest.mark.parametrize("env", [{}, DOWN], ids=["libedit", "plain"])
+@pytest.mark.parametrize("where", ["process", "server"])
+def test_a_person_talks(tiny, terminal, where, env):
+    to = ["--url", tiny.url] if where == "server" else []
+    t = terminal("chat", "--temperature", "0", *to, env=env)
+    t.until("ctrl-D ends\r\n")
+    t.until("> ")
+    t.type(WHO + "\n")
+    assert said(tiny, user(WHO)) in t.until("tokens/s]")
+    t.until("> ")
+    t.type('"""one\n')
+    t.until(". ")
+    t.type('two"""\n')
+    t.until("]")
+    t.until("> ")
+    t.type("\x04")
+    assert t.end() == 0
+
+
+def test_history(terminal):
+    """The line before comes back, to be changed."""
+    t = terminal("chat", "--temperature", "0")
+    t.until("> ")
+    t.type("/nix\n")
+    t.until("'/nix'")
+    t.until("> ")
+    t.type("\x1b[Ax\n")
+    t.until("'/nixx'")
+    t.type("/quit\n")
+    assert t.end() == 0
+
+
+@pytest.mark.parametrize("where", ["process", "server"])
+def test_interrupt_stops_the_answer_only(start, terminal, where):
+    """The prompt comes back; the server's request is over; the next answer comes."""
+    server = start(model="", env=SLOW) if where == "server" else None
+    t = terminal("chat", "--temperature", "1", "--seed", "1", *(["--url", server.url] if server else []), env=DOWN | ({} if server else SLOW))
+    t.until("> ")
+    t.type("Tell me a long story.\n")
+    t.until("story.\r\n")
+    wait_for("some of it", lambda: len(t.read()) > 5)
+    t.type("\x03")
+    t.until("cancelled]")
+    t.until("> ")
+    if server:
+        server.wait_idle()
+    t.type("\x03")
+    t.until("(ctrl-D or /quit ends)")
+    t.type("/tokens\n")
+    t.until("tokens")
+    t.type("/quit\n")
+    assert t.end() == 0
+
+
+# ---- top
+
+
+def test_top_once(start):
+    server = start("--max-num-seqs", "2", env=SLOW)
+    streams = [server.connect() for _ in range(3)]
+    for i, conn in enumerate(streams):
+        body = {"prompt": "Once upon a time", "max_tokens": 1500, "ignore_eos": True, "stream": True}
+        conn.send(server.bytes("POST", "/v1/completions", body, headers={"X-Request-Id": f"mine-{i}"}))
+    wait_for("two run", lambda: server.get("/v1/engine").json()["queue"] | {"x": 0} and
+             sorted(r["state"] for r in server.get("/v1/engine").json()["requests"]) == ["decode", "decode", "waiting"])  # fmt: skip
+    got = run("top", server.url, "--once")
+    assert got.returncode == 0 and "\x1b" not in got.stdout and got.stderr == ""
+    assert "running 2 of 2  waiting 1" in got.stdout
+    assert [line.split()[:2] for line in got.stdout.splitlines()[-3:]] == [["mine-0", "decode"], ["mine-1", "decode"], ["mine-2", "waiting"]]
+    seen = server.get("/v1/engine").json()
+    assert f"pages {seen['limits']['pages']} of {seen['limits']['page_tokens']} tokens" in got.stdout
+    host, port = server.address
+    assert run("top", "--port", port).stdout.splitlines()[1] == got.stdout.splitlines()[1]
+    for conn in streams:
+        conn.reset()
+    server.wait_idle()
+
+
+def test_top_draws_the_pool(start):
+    """Cells in the order of the pages: four pages are cached, eight free."""
+    server = start("--num-kv-blocks", "12", "--block-size", "16")
+    server.complete([1] + [5 + i for i in range(70)], max_tokens=1)
+    state = server.get("/v1/engine?pages=state").json()
+    cached = state["groups"][0]["cached"]
+    line = run("top", server.url).stdout.splitlines()[5]
+    assert len(line) == 12 and line.count("▒") == cached == 4 and line.count("·") == 8
+
+
+def test_top_on_a_terminal(tiny, terminal):
+    t = terminal("top", "--url", tiny.url)
+    t.until("\x1b[?1049h")
+    t.until("running 0 of")
+    t.until("\x1b[H")
+    t.until("running 0 of")  # again, a second later
+    t.type("\x03")
+    t.until("\x1b[?1049l")
+    assert t.end() == 0
+
+
+def test_top_usage(tiny):
+    assert run("top", "ftp://x").returncode == run("top", "http://x", "http://y").returncode == 2
+    with stub(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{]") as url:
+        assert run("top", url).returncode == 1
+    with stub(b'HTTP/1.1 200 OK\r\n\r\n{"model": "\\u001b[31m", "pages": {"count": 9999, "state": "x"}, "requests": [1, {}]}') as url:
+        got = run("top", url)
+        assert got.returncode == 0 and got.stdout.startswith("\\x1b[31m")

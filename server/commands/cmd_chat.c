@@ -281,7 +281,7 @@ static bool read_message(struct chat *c, struct buf *out) {
 }
 
 int cmd_chat(const struct config *config) {
-    struct chat c = {.messages = json_array()};
+    struct chat c = {0};
     struct buf line = {0};
     struct sigaction action = {.sa_handler = on_interrupt, .sa_flags = SA_RESTART};
     int rc;
@@ -291,10 +291,9 @@ int cmd_chat(const struct config *config) {
     }
     log_set_level(LOG_WARN); // a person reads here, not a log
     c.talk = config->url ? talk_open_url(config, &rc) : talk_open_local(config, &rc);
-    if (!c.talk) {
-        json_decref(c.messages);
+    if (!c.talk)
         return rc;
-    }
+    c.messages = json_array();
     line_input_open(&c.in);
     sigaction(SIGINT, &action, NULL);
     if (config->system)

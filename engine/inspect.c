@@ -94,7 +94,7 @@ static void say_ffn(const struct out *o, const struct model_config *c, const str
     if (f->hidden == 0)
         return;
     if (f->experts == 0)
-        say(o, "feed-forward:   %d%s", f->hidden, layers);
+        say(o, "feed-forward:   %d%s%s", f->hidden, f->sparse ? ", sparse gates" : "", layers);
     else
         say(o, "feed-forward:   %d of %d experts of %d%s, by %s%s%s", f->top_k, f->experts, f->hidden, groups,
             gatings[f->gating], shared, layers);
@@ -112,6 +112,8 @@ static void say_config(const struct out *o, const struct model_config *c) {
         say(o, "heads:          %d of %d, %d for keys and values", a->heads, a->head_dim, a->kv_heads);
     for (int i = 0; i < c->num_ffn; i++)
         say_ffn(o, c, &c->ffn[i]);
+    if (c->streams > 0)
+        say(o, "streams:        %d (AltUp), LAuReL of rank %d", c->streams, c->laurel_rank);
     say(o, "vocabulary:     %d%s", c->vocab, c->tied ? ", the head is the embedding" : "");
     say(o, "context:        %d tokens", c->max_context);
     say(o, "norm epsilon:   %g", (double)c->norm_eps);

@@ -25,7 +25,7 @@
 extern "C" {
 #endif
 
-#define BACKEND_ABI 21 // raise on any change to this file or model.h
+#define BACKEND_ABI 22 // raise on any change to this file or model.h
 
 struct device; // the backend's own
 
@@ -67,11 +67,18 @@ enum weight_role {
     WEIGHT_HEAD,           // part[0] (V, D); bias[0] (V) or none
     WEIGHT_ATTN_GATE,      // part[0] (H*d, D)
     WEIGHT_SINKS,          // part[0] (H), F32
-    WEIGHT_LAYER_EMBED,    // part[0] (V, L*P)
+    WEIGHT_LAYER_EMBED,    // part[0] (layer_vocab, L*P)
     WEIGHT_LAYER_EMBED_IN, // part[0] (L*P, D)
     WEIGHT_EMBED_GATE,     // part[0] (P, D)
     WEIGHT_EMBED_OUT,      // part[0] (D, P)
     WEIGHT_LAYER_SCALE,    // part[0] (1), F32
+    WEIGHT_STREAM_IN,      // part[0] (D, D), as the next
+    WEIGHT_STREAM_OUT,
+    WEIGHT_STREAM_ROUTER,  // part[0] (N, D), F32
+    WEIGHT_STREAM_PREDICT, // part[0] (N*N, N), F32
+    WEIGHT_STREAM_CORRECT, // part[0] (N, N), F32
+    WEIGHT_LAUREL_LEFT,    // part[0] (R, D)
+    WEIGHT_LAUREL_RIGHT,   // part[0] (D, R)
     WEIGHT_LATENT,         // part[0] (C+r, D)
     WEIGHT_LATENT_QDOWN,   // part[0] (U, D)
     WEIGHT_LATENT_Q,       // part[0] (H*(n+r), U), or (H*(n+r), D)
@@ -98,7 +105,8 @@ static inline bool weight_is_plain(enum weight_role role) {
     return role == WEIGHT_NORM || role == WEIGHT_POSITIONS || role == WEIGHT_TYPES ||
            role == WEIGHT_EMBED_NORM || role == WEIGHT_MIX_CONV || role == WEIGHT_MIX_HEADS ||
            role == WEIGHT_MIX_NORM || role == WEIGHT_SELECT_BIAS || role == WEIGHT_SINKS ||
-           role == WEIGHT_LAYER_SCALE || role == WEIGHT_EXPERT_SCALE;
+           role == WEIGHT_LAYER_SCALE || role == WEIGHT_EXPERT_SCALE || role == WEIGHT_STREAM_PREDICT ||
+           role == WEIGHT_STREAM_CORRECT;
 }
 
 struct weight_desc {
@@ -317,7 +325,11 @@ struct backend_ops {
     // inputs of row-parallel matrices, in whatever type and layout its kernels like.
     // rows of the embedding * embed_scale + the position's + the type's, then the norm; each where the model has it.
     // With layer_embed also what each layer takes of the token, (norm(P·resid / sqrt(D)) + row * sqrt(P)) / sqrt(2).
+    // With streams the others, too (kernels/README.md, rule 23).
     void (*embed)(struct device *dev, const struct model *model, const struct step *step);
+    // Of models with streams, else NULL where the device refuses them; begins a layer: what it predicts of the streams, of
+    // which resid is the first, and what LAuReL adds to it when attn_out() has.
+    void (*layer_in)(struct device *dev, const struct layer *layer, const struct step *step);
     // norm, QKV GEMM, bias, QK norm, RoPE (in the order of the layer's qk_norm), temperature; k and v, if the layer has them,
     // go to the slots of the layer's group.
     // ATTN_LATENT: norm, GEMM, norms of the latents, queries absorbed, RoPE; the latent with its key goes there.
@@ -338,9 +350,10 @@ struct backend_ops {
     // as attn_out(), with the down matrix; what is added with ffn.own_norms is post_norm(norm(shared) + norm(experts))
     void (*ffn_out)(struct device *dev, const struct layer *layer, const struct step *step);
     // Of models with layer_embed or layer_scale, else NULL where the device refuses them; ends a layer:
-    // resid += norm(W · (act(G·resid) * what it takes of the token)); resid *= layer_scale.
+    // resid += norm(W · (act(G·resid) * what it takes of the token)); resid *= layer_scale. With streams first their
+    // correction; G takes resid * stream_scale, and what comes is added to the others.
     void (*layer_out)(struct device *dev, const struct layer *layer, const struct step *step);
-    // final norm and logits of the logits rows, bias, entries, mask, sampling, log-probabilities. With ranks each
+    // With streams their mean, all of the first one's magnitude; final norm and logits of the logits rows, bias, entries, mask, sampling, log-probabilities. With ranks each
     // computes its rows of the head; all get the same results. Without a head (pooling): hidden alone, of the logits rows.
     void (*head)(struct device *dev, const struct model *model, const struct step *step);
     // Stages: the residual stream of the step's rows, (T, D) f32, out of this device for the next stage's,

@@ -17,7 +17,7 @@ extern "C" {
 
 struct weight; // a matrix or vector in a backend's own layout; made by backend_ops.weight_load
 
-enum { MODEL_MAX_LAYERS = 1024, MODEL_MAX_SPECS = 8, MODEL_MAX_ROPES = 4 };
+enum { MODEL_MAX_LAYERS = 1024, MODEL_MAX_SPECS = 8, MODEL_MAX_ROPES = 4, MODEL_STREAMS = 4 };
 
 enum rope_scaling { ROPE_NONE, ROPE_LINEAR, ROPE_YARN, ROPE_LLAMA3 };
 
@@ -130,8 +130,11 @@ struct ffn_spec {
     bool no_gate;
     bool in_bias;  // gate and up are matrix and bias
     bool out_bias; // and so is down
-    int experts;   // E; 0: none, and nothing below counts
-    int top_k;     // experts of a row
+    // Gates count as how far they lie above their mean plus this many of their standard deviations, or 0 (Gemma 3n, 2025)
+    bool sparse;
+    float deviations;
+    int experts; // E; 0: none, and nothing below counts
+    int top_k;   // experts of a row
     int groups; // over 1: only experts of the top_groups best groups: by their best with GATING_SOFTMAX, else by the
                 // sum of their two best
     int top_groups;
@@ -225,7 +228,11 @@ struct model_config {
     int token_types; // rows of a table of types; 0: none
     bool embed_norm;
     int layer_embed;  // P, elements of the embedding that each layer has of its own (Gemma 3n, 2025); 0: none
+    int layer_vocab;  // rows of its table, at most V; tokens behind them take the first
     bool layer_scale; // a layer ends with a factor of the residual stream
+    // The residual stream is the first of as many, which layers predict and correct (AltUp, 2023): MODEL_STREAMS, with
+    // layer_embed and post_norms, or 0. R: rank of what is added beside attention (LAuReL, 2024).
+    int streams, laurel_rank;
     enum pooling pooling;      // other than NONE, never RANK: the head is not loaded, no token is sampled
     enum pooling rank_pooling; // of what goes into a classifier
     bool ranks;                // it does: a pair of texts gets a score
@@ -339,6 +346,11 @@ struct layer {
     const struct weight *embed_out;   // (D, P)
     const struct weight *embed_norm;  // (D)
     const struct weight *layer_scale; // (1)
+    // With streams, N of them
+    const struct weight *stream_norm, *stream_router;              // (D), (N, D)
+    const struct weight *stream_predict, *stream_correct;          // (N*N, N), (N, N)
+    const struct weight *stream_scale;                             // (D) of what embed_gate takes
+    const struct weight *laurel_left, *laurel_right, *laurel_norm; // (R, D), (D, R), (D)
 };
 
 struct model {
@@ -348,12 +360,14 @@ struct model {
     const struct weight *types;      // (token_types, D) or NULL
     const struct weight *embed_norm; // (D) or NULL
     // With layer_embed, of all layers
-    const struct weight *layer_embed;      // (V, L*P)
+    const struct weight *layer_embed;      // (layer_vocab, L*P)
     const struct weight *layer_embed_in;   // (L*P, D)
     const struct weight *layer_embed_norm; // (P)
-    struct layer *layers;                  // (L), owned
-    const struct weight *out_norm;         // (D) or NULL
-    const struct weight *head;             // (V, D); NULL with pooling
+    // (D, D) each, with streams: what makes the others of the first, and what brings them back
+    const struct weight *stream_in[MODEL_STREAMS - 1], *stream_out[MODEL_STREAMS - 1];
+    struct layer *layers;          // (L), owned
+    const struct weight *out_norm; // (D) or NULL
+    const struct weight *head;     // (V, D); NULL with pooling
 };
 
 #ifdef __cplusplus

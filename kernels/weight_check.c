@@ -3,7 +3,7 @@
 static bool outside_layers(enum weight_role role) {
     return role == WEIGHT_EMBED || role == WEIGHT_POSITIONS || role == WEIGHT_TYPES ||
            role == WEIGHT_EMBED_NORM || role == WEIGHT_HEAD || role == WEIGHT_LAYER_EMBED ||
-           role == WEIGHT_LAYER_EMBED_IN;
+           role == WEIGHT_LAYER_EMBED_IN || role == WEIGHT_STREAM_IN || role == WEIGHT_STREAM_OUT;
 }
 static bool of_experts(enum weight_role role) {
     return role == WEIGHT_EXPERT_GATE_UP || role == WEIGHT_EXPERT_DOWN;
@@ -19,7 +19,7 @@ static void expected_shape(const struct model_config *m, enum weight_role role, 
     int q = a ? a->heads * a->head_dim : 0, kv = a ? a->kv_heads * a->head_dim : 0;
     int F = f->experts > 0 ? f->shared_hidden : f->hidden, v = x ? mix_values(x) : 0,
         n = x ? x->groups * x->key_dim : 0;
-    int P = m->layer_embed;
+    int P = m->layer_embed, N = m->streams;
     bool conv = x && x->kind == MIX_CONV, ssm = x && x->kind == MIX_SSM;
     int queries = a ? a->heads * (a->nope_dim + a->rope_dim) : 0;
     const int num_parts[] = {
@@ -40,6 +40,13 @@ static void expected_shape(const struct model_config *m, enum weight_role role, 
         [WEIGHT_EMBED_GATE] = P > 0,
         [WEIGHT_EMBED_OUT] = P > 0,
         [WEIGHT_LAYER_SCALE] = m->layer_scale,
+        [WEIGHT_STREAM_IN] = N > 0,
+        [WEIGHT_STREAM_OUT] = N > 0,
+        [WEIGHT_STREAM_ROUTER] = N > 0,
+        [WEIGHT_STREAM_PREDICT] = N > 0,
+        [WEIGHT_STREAM_CORRECT] = N > 0,
+        [WEIGHT_LAUREL_LEFT] = m->laurel_rank > 0,
+        [WEIGHT_LAUREL_RIGHT] = m->laurel_rank > 0,
         [WEIGHT_MIX_IN] = 3,
         [WEIGHT_MIX_GATE] = conv  ? 0
                             : ssm ? 2
@@ -78,11 +85,18 @@ static void expected_shape(const struct model_config *m, enum weight_role role, 
     case WEIGHT_ATTN_OUT: *rows = m->hidden, *cols = attn_out_size(a); break;
     case WEIGHT_ATTN_GATE: *rows = q, *cols = m->hidden; break;
     case WEIGHT_SINKS: *rows = 1, *cols = a->heads; break;
-    case WEIGHT_LAYER_EMBED: *rows = m->vocab, *cols = m->num_layers * P; break;
+    case WEIGHT_LAYER_EMBED: *rows = m->layer_vocab, *cols = m->num_layers * P; break;
     case WEIGHT_LAYER_EMBED_IN: *rows = m->num_layers * P, *cols = m->hidden; break;
     case WEIGHT_EMBED_GATE: *rows = P, *cols = m->hidden; break;
     case WEIGHT_EMBED_OUT: *rows = m->hidden, *cols = P; break;
     case WEIGHT_LAYER_SCALE: *rows = *cols = 1; break;
+    case WEIGHT_STREAM_IN:
+    case WEIGHT_STREAM_OUT: *rows = *cols = m->hidden; break;
+    case WEIGHT_STREAM_ROUTER: *rows = N, *cols = m->hidden; break;
+    case WEIGHT_STREAM_PREDICT: *rows = N * N, *cols = N; break;
+    case WEIGHT_STREAM_CORRECT: *rows = *cols = N; break;
+    case WEIGHT_LAUREL_LEFT: *rows = m->laurel_rank, *cols = m->hidden; break;
+    case WEIGHT_LAUREL_RIGHT: *rows = m->hidden, *cols = m->laurel_rank; break;
     case WEIGHT_GATE_UP: *rows = F, *cols = m->hidden; break;
     case WEIGHT_DOWN: *rows = m->hidden, *cols = F; break;
     case WEIGHT_MIX_IN: *rows = conv || i == 2 ? v : n, *cols = m->hidden; break;
@@ -149,7 +163,8 @@ bool weight_check(const struct model_config *m, const struct weight_desc *desc, 
         int64_t have_cols = t->data && t->ndim > 0 ? t->shape[t->ndim - 1] : 0;
         bool heads = desc->role == WEIGHT_LATENT_KEY || desc->role == WEIGHT_LATENT_VALUE;
         bool norm = weight_is_plain(desc->role);
-        bool f32 = norm || desc->role == WEIGHT_ROUTER || desc->role == WEIGHT_SHARED_GATE;
+        bool f32 = norm || desc->role == WEIGHT_ROUTER || desc->role == WEIGHT_SHARED_GATE ||
+                   desc->role == WEIGHT_STREAM_ROUTER;
         if (desc->role == WEIGHT_MIX_HEADS && t->data && t->ndim == 1)
             have_rows = t->shape[0], have_cols = 1;
         bool experts = of_experts(desc->role),

@@ -114,6 +114,10 @@ const struct hparam_key arch_keys[NUM_HPARAMS] = {
                      .max = MODEL_MAX_LAYERS},
     [H_LAYER_EMBED] = {"embedding_length_per_layer_input", HPARAM_INT, .of_some = true,
                        .field = AT(layer_embed), .max = 1 << 12},
+    [H_STREAMS] = {"altup.num_inputs", HPARAM_INT, .of_some = true, .field = AT(streams),
+                   .min = MODEL_STREAMS, .max = MODEL_STREAMS},
+    [H_STREAM] = {"altup.active_idx", HPARAM_INT, .of_some = true, .field = AT(stream)},
+    [H_SPARSITY] = {"activation_sparsity_scale", HPARAM_OTHER, .of_some = true},
     [H_Q_LORA] = {"attention.q_lora_rank", HPARAM_INT, .of_some = true, .field = AT(attn.q_lora),
                   .max = 1 << 16},
     [H_CAUSAL] = {"attention.causal", HPARAM_OTHER},
@@ -128,6 +132,8 @@ const struct fixed_key arch_fixed[] = {
     {"logit_scale", VALUE_ONE},
     {"residual_scale", VALUE_ONE},
     {"embedding_scale", VALUE_ONE},
+    {"altup.correct_scale", VALUE_TRUE},
+    {"altup.lr_multiplier", VALUE_ANY}, // of training
     {NULL},
 };
 
@@ -137,7 +143,7 @@ const struct arch_suspect arch_suspects[] = {
     {true, "_scale"},        {true, "_multiplier"},   {true, "softcapping"},   {true, "window"},
     {true, "activation"},    {true, "hidden_act"},    {true, "pooling"},       {true, "residual"},
     {true, "_norm"},         {true, "nextn_predict"}, {true, "every_n_layer"}, {true, "deepstack"},
-    {true, "leading_dense"}, {false, NULL},
+    {true, "leading_dense"}, {false, "altup."},       {false, NULL},
 };
 
 static bool lists(const unsigned char *list, enum hparam id) {

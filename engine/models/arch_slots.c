@@ -6,6 +6,11 @@
 
 #define IN_MODEL(member) offsetof(struct model, member)
 #define IN_LAYER(member) offsetof(struct layer, member)
+#define STREAM_SLOT(role, field, name, i)                                                                    \
+    {                                                                                                        \
+        role, SLOT_MODEL, IN_MODEL(field[i]), .part = {{name, "DD", .stacked = true, .at = i}},              \
+                                              .when = TRAIT_STREAMS                                          \
+    }
 const struct weight_slot arch_slots[] = {
     // in the order in which they are loaded: the model's own first
     {WEIGHT_EMBED, SLOT_MODEL, IN_MODEL(embed), .part = {{"token_embd", "VD"}}},
@@ -19,12 +24,34 @@ const struct weight_slot arch_slots[] = {
      .unless = TRAIT_SHORT_CONV | TRAIT_SUM_NORMS},
     {WEIGHT_NORM, SLOT_MODEL, IN_MODEL(out_norm), .part = {{"token_embd_norm", "D"}},
      .when = TRAIT_SHORT_CONV},
-    {WEIGHT_LAYER_EMBED, SLOT_MODEL, IN_MODEL(layer_embed), .part = {{"per_layer_token_embd", "VL"}},
+    {WEIGHT_LAYER_EMBED, SLOT_MODEL, IN_MODEL(layer_embed), .part = {{"per_layer_token_embd", "eL"}},
      .when = TRAIT_LAYER_EMBED, .of = OF_LAYER_EMBED},
     {WEIGHT_LAYER_EMBED_IN, SLOT_MODEL, IN_MODEL(layer_embed_in), .part = {{"per_layer_model_proj", "LD"}},
      .when = TRAIT_LAYER_EMBED, .of = OF_LAYER_EMBED},
     {WEIGHT_NORM, SLOT_MODEL, IN_MODEL(layer_embed_norm), .part = {{"per_layer_proj_norm", "l"}},
      .when = TRAIT_LAYER_EMBED, .of = OF_LAYER_EMBED},
+    STREAM_SLOT(WEIGHT_STREAM_IN, stream_in, "altup_proj", 0),
+    STREAM_SLOT(WEIGHT_STREAM_IN, stream_in, "altup_proj", 1),
+    STREAM_SLOT(WEIGHT_STREAM_IN, stream_in, "altup_proj", 2),
+    STREAM_SLOT(WEIGHT_STREAM_OUT, stream_out, "altup_unembd_proj", 0),
+    STREAM_SLOT(WEIGHT_STREAM_OUT, stream_out, "altup_unembd_proj", 1),
+    STREAM_SLOT(WEIGHT_STREAM_OUT, stream_out, "altup_unembd_proj", 2),
+    {WEIGHT_NORM, SLOT_LAYER, IN_LAYER(stream_norm), .part = {{"altup_router_norm", "D"}},
+     .when = TRAIT_STREAMS},
+    {WEIGHT_STREAM_ROUTER, SLOT_LAYER, IN_LAYER(stream_router), .part = {{"altup_router", "sD"}},
+     .when = TRAIT_STREAMS},
+    {WEIGHT_STREAM_PREDICT, SLOT_LAYER, IN_LAYER(stream_predict), .part = {{"altup_predict_coef", "qs"}},
+     .when = TRAIT_STREAMS},
+    {WEIGHT_STREAM_CORRECT, SLOT_LAYER, IN_LAYER(stream_correct), .part = {{"altup_correct_coef", "ss"}},
+     .when = TRAIT_STREAMS},
+    {WEIGHT_NORM, SLOT_LAYER, IN_LAYER(stream_scale), .part = {{"altup_correct_scale", "D"}},
+     .when = TRAIT_STREAMS},
+    {WEIGHT_LAUREL_LEFT, SLOT_LAYER, IN_LAYER(laurel_left), .part = {{"laurel_l", "RD"}},
+     .when = TRAIT_STREAMS},
+    {WEIGHT_LAUREL_RIGHT, SLOT_LAYER, IN_LAYER(laurel_right), .part = {{"laurel_r", "DR"}},
+     .when = TRAIT_STREAMS},
+    {WEIGHT_NORM, SLOT_LAYER, IN_LAYER(laurel_norm), .part = {{"laurel_post_norm", "D"}},
+     .when = TRAIT_STREAMS},
     {WEIGHT_NORM, SLOT_LAYER, IN_LAYER(attn_norm), .part = {{"attn_norm", "D"}},
      .unless = TRAIT_NO_PRE_NORMS | TRAIT_BARE_FIRST},
     {WEIGHT_NORM, SLOT_LAYER, IN_LAYER(attn_norm), .part = {{"attn_norm", "D"}}, .when = TRAIT_BARE_FIRST,
@@ -163,7 +190,7 @@ const struct weight_slot arch_slots[] = {
     {WEIGHT_NORM, SLOT_LAYER, IN_LAYER(embed_norm), .part = {{"post_norm", "D"}}, .when = TRAIT_LAYER_EMBED,
      .of = OF_LAYER_EMBED},
     {WEIGHT_LAYER_SCALE, SLOT_LAYER, IN_LAYER(layer_scale), .part = {{"layer_output_scale", "1"}},
-     .when = TRAIT_LAYER_EMBED, .of = OF_LAYER_SCALE},
+     .when = TRAIT_LAYER_EMBED, .unless = TRAIT_STREAMS, .of = OF_LAYER_SCALE},
     {WEIGHT_ROUTER, SLOT_LAYER, IN_LAYER(router), .part = {{"ffn_gate_inp", "ED"}}, .of = OF_EXPERTS},
     {WEIGHT_SELECT_BIAS, SLOT_LAYER, IN_LAYER(select_bias), .part = {{"exp_probs_b", "E", ".bias"}},
      .of = OF_SELECT_BIAS},

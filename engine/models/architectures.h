@@ -76,6 +76,9 @@ enum hparam { // what a configuration is made of
     H_WINDOW_ROPE_DIM,
     H_SHARED_KV,
     H_LAYER_EMBED,
+    H_STREAMS,
+    H_STREAM,
+    H_SPARSITY,
     NUM_HPARAMS,
 };
 
@@ -84,7 +87,7 @@ struct hparams {
     int vocab, layers, context, hidden, value_dim, latent_key_dim, latent_value_dim;
     int shared_experts, dense_layers, expert_step, nextn, gating;
     float norm_eps, embed_scale, residual_scale, logit_scale, logit_softcap, window_theta, yarn_log;
-    int mix_inner, attn_interval, pooling, layer_embed;
+    int mix_inner, attn_interval, pooling, layer_embed, streams, stream;
     int shared_kv;                                         // so many last layers share keys and values
     int window_key_dim, window_value_dim, window_rope_dim; // of layers with a window; 0: as the others
     struct attn_spec attn;
@@ -124,13 +127,14 @@ struct weight_slot {
     size_t field;                                   // in struct layer, or in struct model
     struct slot_part {
         // Letters as in model.h, k for K; Q is H*d, K is K*d and O what attn_out_size() says. S and E are of experts. Of latents: A
-        // is C+r, N is n, W is v, P is H*(n+r) and B is H*(n+v). G is F of a dense layer, else S. l is P of layer_embed, L all layers'. Of recurrent layers: h heads, g groups, n groups*N, v
+        // is C+r, N is n, W is v, P is H*(n+r) and B is H*(n+v). G is F of a dense layer, else S. l is P of layer_embed, L all layers', e rows of its table. s is N of streams, q N*N, R is R. Of recurrent layers: h heads, g groups, n groups*N, v
         // heads*P, p is P, m is v / groups, r heads / groups, t taps, 1 is 1. X positions, y token types. A bias has a value for each row of its matrix.
         const char *name, *shape;
         const char *end; // of the name; NULL: ".weight", and ".bias" of a bias
         // Where the part is some rows of a tensor: the letters of all its rows, and which of them are the part's.
         const char *rows;
         int at;
+        bool stacked; // the part is matrix `at` of a tensor of N - 1
         char each; // the rows of the tensor's letters take turns, so many of each; 0: they follow each other
     } part[3];
     // The one tensor that has the rows of all parts, of three dimensions those of each matrix, in a layer without the first
@@ -201,6 +205,7 @@ enum trait {
     TRAIT_LAYERS_DIFFER = 1 << 22, // in the number of kv heads and the size of the feed-forward
     TRAIT_ONE_PART = 1 << 23,  // a layer attends, or is recurrent, or a feed-forward; `attn_norm` is its norm
     TRAIT_OWN_NORMS = 1 << 24, // arch_experts.own_norms: the shared expert is called as a dense feed-forward
+    TRAIT_STREAMS = 1 << 25,   // model_config.streams, and sparse gates
 };
 
 // A tensor that a file may have beside those of slots: tables of RoPE, what old converters left behind.
@@ -249,6 +254,7 @@ struct arch {
     float depth_scale;                  // the residual scale is this by sqrt(L)
     float logit_base;                   // logits are multiplied by this, and divided by D
     bool logits_divided;                // by the file's logit_scale
+    float logit_softcap;                // where the file does not say
     const struct arch_experts *experts; // NULL: none
     // Hyperparameters with `of_some` that a file may have, or must: enum hparam, ended by NUM_HPARAMS; NULL: none.
     const unsigned char *may, *must;

@@ -137,8 +137,24 @@ bool config_heads(struct config_reader *r) {
     return read_window_heads(r) && check_heads(r);
 }
 
+// Published files of Gemma 3n have it as a float.
+static bool read_shared_kv(struct config_reader *r) {
+    const struct meta *m = config_find(r, H_SHARED_KV);
+    const char *key = config_key(r, H_SHARED_KV);
+    double v = 0;
+    if (!(r->arch->traits & TRAIT_STREAMS) || !m || m->type != META_F32)
+        return config_read(r, H_SHARED_KV);
+    if (meta_float(r->f, key, true, &v, r->err))
+        return false;
+    r->h.shared_kv = v >= 0 && v <= r->h.layers ? (int)v : -1;
+    if (r->h.shared_kv == v)
+        return true;
+    model_file_bad(r->f, r->err, "key %s is %g, expected a number of layers", key, v);
+    return false;
+}
+
 bool config_shared_kv(struct config_reader *r, const bool *windowed) {
-    if (!config_read(r, H_SHARED_KV))
+    if (!read_shared_kv(r))
         return false;
     int first = r->h.layers - r->h.shared_kv;
     for (int i = first > 0 ? first : 0; i < r->h.layers; i++) {

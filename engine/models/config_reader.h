@@ -14,6 +14,8 @@ struct config_reader {
         ffn[MODEL_MAX_LAYERS];        // of TRAIT_LAYERS_DIFFER, where the file has lists; or 0
     bool ffn_alone[MODEL_MAX_LAYERS]; // with TRAIT_ONE_PART: the layer is a feed-forward
     bool recurrent[MODEL_MAX_LAYERS]; // the layer has a state in place of keys and values
+    bool sparse[MODEL_MAX_LAYERS];    // ffn_spec.sparse, .deviations
+    float deviations[MODEL_MAX_LAYERS];
     struct err *err;
     char key[160];
 };
@@ -66,5 +68,7 @@ bool config_causal(struct config_reader *r);
 bool config_act(struct config_reader *r);
 // How hidden states become one vector, and what is added to embeddings.
 bool config_pooling(struct config_reader *r, struct model_config *c);
+// Streams, and the tables whose sizes no key says: rows of per-layer embeddings, the rank of LAuReL.
+bool config_streams(struct config_reader *r, struct model_config *c);
 // Which layers share keys and values, and the sizes of those with a window.
 bool config_shared_kv(struct config_reader *r, const bool *windowed);

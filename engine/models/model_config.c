@@ -63,11 +63,7 @@ static bool read_arch(struct config_reader *r, struct model_config *c) {
         snprintf(supported + n, sizeof supported - n, "%s%s", i ? ", " : "", arch_at(i)->name);
     }
     if (!r->arch)
-        model_file_bad(f, r->err, "architecture '%s' is not supported yet%s; supported: %s", c->arch,
-                       strcmp(c->arch, "gemma3n") == 0
-                           ? ": its AltUp, LAuReL and sparse activations are not computed"
-                           : "",
-                       supported);
+        model_file_bad(f, r->err, "architecture '%s' is not supported yet; supported: %s", c->arch, supported);
     return r->arch != NULL;
 }
 
@@ -77,6 +73,7 @@ static bool read_scales(struct config_reader *r) {
     const struct arch *a = r->arch;
     h->embed_scale = a->embed_sqrt ? sqrtf((float)h->hidden) : model_scale(a->embed_scale);
     h->residual_scale = a->depth_scale > 0 ? a->depth_scale / sqrtf((float)h->layers) : 1;
+    h->logit_softcap = a->logit_softcap;
     h->logit_scale = a->logit_base > 0 ? a->logit_base / (float)h->hidden : 1;
     if (!config_read(r, H_ATTN_SOFTCAP) || !config_read(r, H_LOGIT_SOFTCAP) ||
         !config_read(r, H_EMBED_SCALE) || !config_read(r, H_RESIDUAL_SCALE) || !config_read(r, H_LOGIT_SCALE))
@@ -167,6 +164,7 @@ static int add_attn(struct model_config *c, const struct attn_spec *a) {
 static int add_ffn(struct model_config *c, const struct ffn_spec *ffn) {
     int i = 0;
     while (i < c->num_ffn && (c->ffn[i].experts != ffn->experts || c->ffn[i].hidden != ffn->hidden ||
+                              c->ffn[i].sparse != ffn->sparse || c->ffn[i].deviations != ffn->deviations ||
                               c->ffn[i].shared_hidden != ffn->shared_hidden))
         i++;
     if (i == MODEL_MAX_SPECS)
@@ -200,8 +198,8 @@ static struct attn_spec attn_of(const struct config_reader *r, int i, bool windo
     a.kv_heads = r->kv_heads[i] ? r->kv_heads[i] : a.kv_heads;
     a.shares_kv = i >= r->h.layers - r->h.shared_kv;
     a.v_norm = (r->arch->traits & TRAIT_V_NORM) != 0;
-    a.tied_values =
-        a.v_norm && !a.shares_kv && !model_file_find(r->f, arch_tensor_name(qkv, 2, false, i, name));
+    a.tied_values = a.v_norm && !a.shares_kv && !(r->arch->traits & TRAIT_STREAMS) &&
+                    !model_file_find(r->f, arch_tensor_name(qkv, 2, false, i, name));
     return a;
 }
 
@@ -222,6 +220,8 @@ static bool make_specs(const struct config_reader *r, const bool *windowed, stru
         struct ffn_spec f = config_has_experts(r, i) ? r->h.expert : r->h.ffn;
         int *dense = f.experts == 0 ? &f.hidden : &f.shared_hidden;
         *dense = r->ffn[i] ? r->ffn[i] : *dense;
+        f.sparse = r->sparse[i];
+        f.deviations = r->deviations[i];
         f = config_has_ffn(r, i) ? f : (struct ffn_spec){0};
         bool attends = !r->recurrent[i] && !r->ffn_alone[i];
         int attn = attends ? add_attn(c, &a) : MODEL_NO_SPEC, ffn = add_ffn(c, &f);
@@ -251,7 +251,7 @@ enum status model_config_read(const struct model_file *f, struct model_config *c
         !config_heads(&r) || !config_causal(&r) || !config_attn_scale(&r) || !read_scales(&r) ||
         !config_mix(&r) || !config_window(&r, windowed) || !config_shared_kv(&r, windowed) ||
         !config_rope(&r) || !read_block(&r, c) || !read_vocab(&r, c) || !config_pooling(&r, c) ||
-        !config_act(&r) || !config_read(&r, H_LAYER_EMBED))
+        !config_act(&r) || !config_read(&r, H_LAYER_EMBED) || !config_streams(&r, c))
         return r.err->code;
     r.h.attn.qk_norm = r.arch->qk_norm;
     r.h.attn.gate = (r.arch->traits & TRAIT_ATTN_GATE) != 0;

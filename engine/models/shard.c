@@ -147,7 +147,8 @@ bool shard_holds(const struct shard *s, enum weight_role role, int layer) {
     if (layer >= 0)
         return layer >= begin && layer < end;
     bool first = role == WEIGHT_EMBED || role == WEIGHT_POSITIONS || role == WEIGHT_TYPES ||
-                 role == WEIGHT_EMBED_NORM || role == WEIGHT_LAYER_EMBED || role == WEIGHT_LAYER_EMBED_IN;
+                 role == WEIGHT_EMBED_NORM || role == WEIGHT_LAYER_EMBED || role == WEIGHT_LAYER_EMBED_IN ||
+                 role == WEIGHT_STREAM_IN;
     return first ? s->stage == 0 : s->stage + 1 >= s->num_stages;
 }
 
@@ -293,6 +294,13 @@ void shard_cut(const struct shard *s, const struct weight_desc *whole, enum dtyp
     case WEIGHT_EMBED_GATE:
     case WEIGHT_EMBED_OUT:
     case WEIGHT_LAYER_SCALE:
+    case WEIGHT_STREAM_IN: // and all streams
+    case WEIGHT_STREAM_OUT:
+    case WEIGHT_STREAM_ROUTER:
+    case WEIGHT_STREAM_PREDICT:
+    case WEIGHT_STREAM_CORRECT:
+    case WEIGHT_LAUREL_LEFT:
+    case WEIGHT_LAUREL_RIGHT:
     case WEIGHT_LATENT: // and has the latents, from which it makes what its heads need
     case WEIGHT_LATENT_QDOWN: return;
     case WEIGHT_NORM:

@@ -88,7 +88,13 @@ static bool has_bias(const struct model_config *c, const struct weight_slot *s, 
 }
 
 // Of a type of its own, whatever matrices are loaded as.
-static bool is_f32(enum weight_role role) { return weight_is_plain(role) || role == WEIGHT_SHARED_GATE; }
+static bool is_routing(enum weight_role role) { // what becomes F32 of any floats
+    return role == WEIGHT_ROUTER || role == WEIGHT_STREAM_ROUTER || role == WEIGHT_STREAM_PREDICT ||
+           role == WEIGHT_STREAM_CORRECT;
+}
+static bool is_f32(enum weight_role role) {
+    return (weight_is_plain(role) && !is_routing(role)) || role == WEIGHT_SHARED_GATE;
+}
 
 // layer: of a weight outside the layers 0, which V and D do not ask for.
 static int64_t letter_size(const struct model_config *c, int layer, char letter) {
@@ -127,6 +133,10 @@ static int64_t letter_size(const struct model_config *c, int layer, char letter)
     case 'r': return m->heads / m->groups;
     case 't': return m->taps;
     case 'l': return c->layer_embed;
+    case 'e': return c->layer_vocab;
+    case 's': return c->streams;
+    case 'q': return (int64_t)c->streams * c->streams;
+    case 'R': return c->laurel_rank;
     case 'L': return (int64_t)c->num_layers * c->layer_embed;
     case '1': return 1;
     }
@@ -206,6 +216,8 @@ static enum status check_part(const struct model_config *c, const struct model_f
         want.shape[row_dim(s, 0)] = rows_before(c, s, 3, layer);
     else if (part != FUSED_PART && s->part[part].rows)
         want.shape[0] = letter_sum(c, layer, s->part[part].rows, (int)strlen(s->part[part].rows));
+    if (part != FUSED_PART && s->part[part].stacked)
+        want = (struct tensor){.ndim = 3, .shape = {c->streams - 1, want.shape[0], want.shape[1]}};
     shape_text(&want, expected, sizeof expected);
     if (!t)
         return model_file_bad(f, err, "tensor %s is missing, expected with shape (%s)", name, expected);
@@ -215,7 +227,7 @@ static enum status check_part(const struct model_config *c, const struct model_f
     }
     if ((bias || is_f32(s->role)) && t->view.dtype != DTYPE_F32)
         return model_file_bad(f, err, "tensor %s has type %s, expected F32", name, t->type_name);
-    if (s->role == WEIGHT_ROUTER && (t->view.dtype == DTYPE_COUNT || !dtype_is_float(t->view.dtype)))
+    if (is_routing(s->role) && (t->view.dtype == DTYPE_COUNT || !dtype_is_float(t->view.dtype)))
         return model_file_bad(f, err, "tensor %s has type %s, expected F32, F16 or BF16", name, t->type_name);
     if (!dtype_is_weight(t->view.dtype)) {
         char known[160] = "";
@@ -318,6 +330,15 @@ static struct row_runs find_part(const struct loader *l, const struct weight_slo
         *model_file_find(l->f, part_name(l->whole, s, fused ? FUSED_PART : part, bias, layer, name));
     const struct slot_part *p = &s->part[part];
     int dim = row_dim(s, part);
+    if (p->stacked) {
+        uint64_t n = (uint64_t)t.view.shape[0];
+        t.bytes /= n;
+        t.elements /= n;
+        t.offset += t.bytes * (uint64_t)p->at;
+        t.view =
+            (struct tensor){.dtype = t.view.dtype, .ndim = 2, .shape = {t.view.shape[1], t.view.shape[2]}};
+        return (struct row_runs){t, 1, t.bytes};
+    }
     uint64_t all = (uint64_t)t.view.shape[dim], outer = 1, rows = all, turn = all, before = 0;
     for (int i = 0; i < dim; i++)
         outer *= (uint64_t)t.view.shape[i];
@@ -357,7 +378,7 @@ static enum dtype loaded_dtype(enum dtype t, enum dtype floats) {
 
 // The same by its role: a router is F32, whatever others are.
 static enum dtype slot_dtype(const struct loader *l, const struct weight_slot *s, enum dtype t) {
-    return is_f32(s->role) || s->role == WEIGHT_ROUTER ? DTYPE_F32 : loaded_dtype(t, l->floats);
+    return is_f32(s->role) || is_routing(s->role) ? DTYPE_F32 : loaded_dtype(t, l->floats);
 }
 
 static enum status convert_part(const struct loader *l, const struct row_runs *p, struct tensor *part,
@@ -471,7 +492,7 @@ static enum status make_buffers(struct loader *l, bool of_layers) {
                              slot_next(l->whole, &arch_slots[i], &layer);) {
             uint64_t bytes = slot_bytes(l, &arch_slots[i], layer);
             largest = bytes > largest ? bytes : largest;
-            convert |= arch_slots[i].role == WEIGHT_ROUTER &&
+            convert |= is_routing(arch_slots[i].role) &&
                        find_part(l, &arch_slots[i], 0, false, layer).t.view.dtype != DTYPE_F32;
             if (arch_slots[i].fused_shape && is_fused(l->whole, l->f, &arch_slots[i], layer)) {
                 uint64_t floats =

@@ -118,18 +118,28 @@ static void rmsnorm(float *y, const float *x, const float *w, int n, float eps) 
     }
 }
 
-static void layernorm(float *y, const float *x, const float *w, const float *b, int n, float eps) {
-    const struct v16 zero = v16_set1(0);
-    struct v16 sum = zero, squares = zero;
+static float sum_row(const float *x, int n) {
+    struct v16 sum = v16_set1(0);
     for (int i = 0; i < n; i += LANES)
         sum = v16_add(sum, v16_load_part(x + i, n - i));
-    const struct v16 mean = v16_set1(v16_sum(sum) / (float)n);
+    return v16_sum(sum);
+}
+
+static float sum_squares(const float *x, float less, int n) {
+    const struct v16 zero = v16_set1(0), mean = v16_set1(less);
+    struct v16 squares = zero;
     for (int i = 0; i < n; i += LANES) {
         struct v16 v = v16_sub(v16_load_part(x + i, n - i), mean);
         v = n - i < LANES ? v16_keep(v, 0, n - i, zero) : v;
         squares = v16_fma(v, v, squares);
     }
-    const struct v16 scale = v16_set1(1.0f / sqrtf(v16_sum(squares) / (float)n + eps));
+    return v16_sum(squares);
+}
+
+static void layernorm(float *y, const float *x, const float *w, const float *b, int n, float eps) {
+    const float less = sum_row(x, n) / (float)n;
+    const struct v16 mean = v16_set1(less);
+    const struct v16 scale = v16_set1(1.0f / sqrtf(sum_squares(x, less, n) / (float)n + eps));
     for (int i = 0; i < n; i += LANES) {
         struct v16 v = v16_mul(v16_sub(v16_load_part(x + i, n - i), mean), scale);
         v = v16_mul(v, v16_load_part(w + i, n - i));
@@ -336,6 +346,8 @@ const struct cpu_kernels CPU_KERNELS = {
     GEMM_TABLE,
     .rmsnorm = rmsnorm,
     .layernorm = layernorm,
+    .sum = sum_row,
+    .squares = sum_squares,
     .to_bf16 = to_bf16,
     .to_f16 = to_f16,
     .to_q8 = to_q8,

@@ -221,6 +221,7 @@ static void lay_out_arena(struct device *dev, struct arena *c) {
     size_t wide =
         (size_t)max_int(max_int((int)narrow, dev->max_heads_out), max_int(dev->max_ffn, dev->max_mix)) + 1;
     wide = wide > (size_t)m->layer_embed ? wide : (size_t)m->layer_embed + 1;
+    wide = wide > (size_t)m->laurel_rank ? wide : (size_t)m->laurel_rank + 1;
     size_t own = (size_t)m->num_layers * (size_t)m->layer_embed;
     dev->layer_embed = arena_take(c, T * own, sizeof(float));
     dev->layer_rows = arena_take(c, (size_t)pool_size(dev->pool) * own, sizeof(float));
@@ -245,6 +246,7 @@ static void lay_out_arena(struct device *dev, struct arena *c) {
         dev->partial = arena_take(c, T * D * (dev->any_shared ? 2 : 1), sizeof(float));
     cpu_experts_arena(dev, c);
     cpu_lora_arena(dev, c);
+    cpu_streams_arena(dev, c);
     if (block_is_parallel(m->block))
         dev->before = arena_take(c, T * D, sizeof(float));
     if (dev->has_head)
@@ -377,7 +379,8 @@ static void layer_embed_worker(void *ctx, int thread, int num_threads) {
     for (int t = begin; t < end; t++) {
         float *x = dev->layer_embed + (size_t)t * (size_t)n,
               *row = dev->layer_rows + (size_t)thread * (size_t)n;
-        cpu_embedding_row(row, job->table, token_of(dev, job->step, t));
+        int32_t id = token_of(dev, job->step, t);
+        cpu_embedding_row(row, job->table, id < dev->model.layer_vocab ? id : 0);
         for (int i = 0; i < n; i++)
             x[i] *= in;
         for (int l = 0; l < n; l += P)
@@ -401,6 +404,8 @@ static void cpu_embed(struct device *dev, const struct model *model, const struc
     pool_run(dev->pool, embed_worker, &job, (long long)step->num_tokens * dev->model.hidden > 1 << 15);
     if (dev->model.layer_embed > 0)
         embed_layers(dev, model, step);
+    if (dev->model.streams > 0)
+        cpu_streams_embed(dev, model, step->num_tokens);
 }
 
 struct finish_qkv {
@@ -625,6 +630,8 @@ static void cpu_attn_out(struct device *dev, const struct layer *layer, const st
     if (layer->attn.kind == ATTN_LATENT)
         cpu_latent_out(dev, layer, step->num_tokens);
     add_projection(dev, dev->h, layer, ADAPTER_OUT, layer->attn_out, layer->attn_post_norm, step);
+    if (dev->model.streams > 0)
+        cpu_laurel_add(dev, step->num_tokens);
 }
 
 static void cpu_mix_out(struct device *dev, const struct layer *layer, const struct step *step) {
@@ -638,7 +645,7 @@ static void cpu_ffn_in(struct device *dev, const struct layer *layer, const stru
     }
     struct gemm_input x =
         cpu_gemm_input(dev, device_ffn_input(dev), step->num_tokens, NULL, layer->gate_up, layer->ffn_norm);
-    if (cpu_lora_has(dev, layer, ADAPTER_GATE, 2)) {
+    if (layer->ffn.sparse || cpu_lora_has(dev, layer, ADAPTER_GATE, 2)) {
         struct lora_input in = floats_of(&x, device_ffn_input(dev), dev->model.hidden, layer->ffn_norm);
         cpu_lora_act(dev, layer, &x, &in);
         return;
@@ -695,14 +702,21 @@ static void layer_out_worker(void *ctx, int thread, int num_threads) {
 static void cpu_layer_out(struct device *dev, const struct layer *layer, const struct step *step) {
     int T = step->num_tokens, P = dev->model.layer_embed;
     struct layer_out job = {dev, layer, T};
+    bool streams = dev->model.streams > 0;
+    if (streams)
+        cpu_streams_correct(dev, layer, T);
     if (P > 0) {
-        struct gemm_input x = cpu_gemm_input(dev, dev->resid, T, NULL, layer->embed_gate, NULL);
+        struct gemm_input x =
+            cpu_gemm_input(dev, streams ? dev->partial : dev->resid, T, NULL, layer->embed_gate, NULL);
         cpu_matmul_act(dev, dev->h, P, &x, layer->embed_gate, layer->ffn.act);
         pool_run(dev->pool, layer_gate_worker, &job, (long long)T * P > 1 << 15);
         x = cpu_gemm_input(dev, dev->h, T, NULL, layer->embed_out, NULL);
         cpu_matmul(dev, (float *[3]){dev->partial}, (int[3]){dev->model.hidden}, &x, layer->embed_out);
     }
-    pool_run(dev->pool, layer_out_worker, &job, (long long)T * dev->model.hidden > 1 << 15);
+    if (streams)
+        cpu_streams_add(dev, layer, T);
+    else
+        pool_run(dev->pool, layer_out_worker, &job, (long long)T * dev->model.hidden > 1 << 15);
 }
 
 // Copied in place: host and device are one.
@@ -745,6 +759,7 @@ const struct backend_ops backend_cpu = {
     .adapter_free = cpu_adapter_free,
     .step_begin = cpu_step_begin,
     .embed = cpu_embed,
+    .layer_in = cpu_layer_in,
     .qkv = cpu_qkv,
     .attn_prefill = cpu_attn_prefill,
     .attn_decode = cpu_attn_decode,

@@ -33,6 +33,7 @@ struct weight {
     int num_experts; // this rank's, or heads, each with matrices of the parts' shape; 0: parts are one matrix
     // Bounds in blocks of the part of K that each segment of a row-parallel matrix takes, this rank's own
     int segments[NUM_SEGMENTS + 1], num_segments;
+    int all_cols;  // K of all ranks
     float *vector; // the first part of a weight_is_plain(); bias[0] beside it
     void *table;   // WEIGHT_EMBED of a model with a head of its own: rows as in the file
     struct region region;
@@ -79,7 +80,6 @@ struct lora_rows { // of a step, those that have an adapter (lora.c)
     struct act_rows x;  // (slots of a chunk)
     float *low;         // (slots of a chunk, 3, rank) A x
     uint16_t *low_bf16; // the same, rounded
-    float *gate_up[2];  // (T, F)
 };
 
 struct result { // what step_out points to
@@ -136,6 +136,11 @@ struct device {
     // Of recurrent layers: (T) rows q, k, v; (T) rows of the output gate and two numbers for each head; (T, heads*P)
     float *mix_in, *mix_gate, *mixed;
     float *units[2];                 // (N) what makes q and k of length 1 / sqrt(N) and 1
+    float *gate_up[2];               // (T, F) where they are not multiplied at once
+    float *streams, *laurel;         // (N, T, D), of which the first is only predicted; (T, D)
+    float *low, *stream_coefs;       // (T, R); (T, N)
+    float *gate_sums, *gate_mean;    // (T) of sparse gates
+    float *merged;                   // (N, head rows, D)
     float *layer_embed, *layer_rows; // (T, L*P) what layers take of each token; (threads, L*P)
     struct act_rows rows;            // (T)
     struct act_rows slots;           // (slots of a chunk), of experts
@@ -254,6 +259,23 @@ enum status cpu_head_open(struct device *dev); // after head_rows is known. STAT
 void cpu_head_close(struct device *dev);
 void cpu_head_arena(struct device *dev, struct arena *a);
 void cpu_head(struct device *dev, const struct model *model, const struct step *step);
+
+// streams.c, of models with streams and of sparse gates (kernels/README.md, rule 23)
+void cpu_streams_arena(struct device *dev, struct arena *a);
+// Makes the others of the first, dev->resid.
+void cpu_streams_embed(struct device *dev, const struct model *model, int num_tokens);
+void cpu_layer_in(struct device *dev, const struct layer *layer, const struct step *step);
+// Adds to dev->resid, behind attention, what cpu_layer_in() has made for it.
+void cpu_laurel_add(struct device *dev, int num_tokens);
+// Corrects all; what embed_gate takes goes to dev->partial.
+void cpu_streams_correct(struct device *dev, const struct layer *layer, int num_tokens);
+// Adds dev->partial, normalised, to all but the first.
+void cpu_streams_add(struct device *dev, const struct layer *layer, int num_tokens);
+// Their mean of n rows, at most head_rows: (n, D)
+const float *cpu_streams_merge(struct device *dev, const struct model *model, const struct logits_row *rows,
+                               int n);
+// The gates that lie high enough among all of their row, in dev->gate_up[0] (T, F of the rank).
+void cpu_sparse_gates(struct device *dev, const struct layer *layer, int num_tokens);
 
 // mix.c
 const char *cpu_mix_problem(const struct mix_spec *m); // why this backend cannot compute it, or NULL

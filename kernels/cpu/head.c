@@ -393,6 +393,7 @@ struct hidden_job {
     struct device *dev;
     const struct weight *norm; // or NULL
     const struct logits_row *rows;
+    const float *merged; // (rows) of streams; NULL: those of resid
     float *hidden;
 };
 
@@ -402,7 +403,8 @@ static void hidden_worker(void *ctx, int thread, int num_threads) {
     (void)num_threads;
     for (int begin, end; pool_take(job->dev->pool, thread, 1, &begin, &end);)
         for (int i = begin; i < end; i++) {
-            const float *x = job->dev->resid + (size_t)job->rows[i].row * (size_t)D;
+            const float *x = job->merged ? job->merged + (size_t)i * (size_t)D
+                                         : job->dev->resid + (size_t)job->rows[i].row * (size_t)D;
             float *y = job->hidden + (size_t)i * (size_t)D;
             if (job->norm)
                 device_norm(job->dev, y, x, job->norm, 0, D);
@@ -418,17 +420,19 @@ void cpu_head(struct device *dev, const struct model *model, const struct step *
     for (int r = 0; r < step->num_rows; r++)
         CHECK(step->rows[r].row >= 0 && step->rows[r].row < step->num_tokens &&
               step->rows[r].num_logprobs <= MAX_TOP_LOGPROBS);
-    if (!model->head) {
-        struct hidden_job job = {dev, model->out_norm, step->rows, out->hidden};
-        pool_run_items(dev->pool, hidden_worker, &job, step->num_rows,
-                       (long long)step->num_rows * dev->model.hidden > 1 << 15);
-        return;
-    }
     for (int r = 0; r < step->num_rows; r += dev->head_rows) {
         int n = step->num_rows - r < dev->head_rows ? step->num_rows - r : dev->head_rows;
         bool parallel = n > 1 && (long long)n * dev->model.vocab > 1 << 12;
-        struct gemm_input x =
-            cpu_gemm_input(dev, dev->resid, n, step->rows + r, model->head, model->out_norm);
+        const struct logits_row *rows = step->rows + r;
+        const float *merged = dev->model.streams > 0 ? cpu_streams_merge(dev, model, rows, n) : NULL;
+        if (!model->head) {
+            struct hidden_job job = {dev, model->out_norm, rows, merged,
+                                     out->hidden + (size_t)r * (size_t)dev->model.hidden};
+            pool_run_items(dev->pool, hidden_worker, &job, n, (long long)n * dev->model.hidden > 1 << 15);
+            continue;
+        }
+        struct gemm_input x = cpu_gemm_input(dev, merged ? merged : dev->resid, n, merged ? NULL : rows,
+                                             model->head, model->out_norm);
         float *y[3] = {dev->head ? dev->head->slice : dev->logits, NULL, NULL};
         int ldy[3] = {dev->head ? dev->head->stride : sampler_row_size(dev->model.vocab), 0, 0};
         if (out->hidden)

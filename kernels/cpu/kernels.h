@@ -279,6 +279,8 @@ struct cpu_kernels {
     void (*rmsnorm)(float *y, const float *x, const float *w, int n, float eps); // w NULL: 1
     // y = (x - mean(x)) * (1 / sqrt(mean((x - mean)^2) + eps)) * w + b; b may be NULL
     void (*layernorm)(float *y, const float *x, const float *w, const float *b, int n, float eps);
+    float (*sum)(const float *x, int n);                     // rule 7, as the next
+    float (*squares)(const float *x, float less, int n);     // the sum of (x - less)^2
     void (*to_bf16)(uint16_t *y, const float *x, int n);     // rounds to nearest even
     void (*to_f16)(uint16_t *y, const float *x, int n);      // rounds to nearest even
     void (*to_q8)(struct act_q8 *y, const float *x, int n);  // n is a multiple of 32

@@ -47,16 +47,16 @@ void cpu_lora_close(struct device *dev) {
     free(dev->adapters);
 }
 
-// The widest input of a matrix, and the widest feed-forward without experts.
-static void find_widths(const struct device *dev, size_t *in, size_t *ffn) {
-    *in = (size_t)dev->model.hidden, *ffn = 0;
+// The widest input of a matrix.
+static size_t widest_input(const struct device *dev) {
+    size_t in = (size_t)dev->model.hidden;
     for (int i = 0; i < dev->model.num_attn; i++)
-        if ((size_t)attn_out_size(&dev->model.attn[i]) > *in)
-            *in = (size_t)attn_out_size(&dev->model.attn[i]);
+        if ((size_t)attn_out_size(&dev->model.attn[i]) > in)
+            in = (size_t)attn_out_size(&dev->model.attn[i]);
     for (int i = 0; i < dev->model.num_ffn; i++)
-        if (dev->model.ffn[i].experts == 0 && (size_t)dev->model.ffn[i].hidden > *ffn)
-            *ffn = (size_t)dev->model.ffn[i].hidden;
-    *in = *ffn > *in ? *ffn : *in;
+        if (dev->model.ffn[i].experts == 0 && (size_t)dev->model.ffn[i].hidden > in)
+            in = (size_t)dev->model.ffn[i].hidden;
+    return in;
 }
 
 // Floats of A x, and pairs of bf16, from one target to the next.
@@ -66,11 +66,10 @@ static size_t low_stride(const struct device *dev) {
 
 void cpu_lora_arena(struct device *dev, struct arena *c) {
     struct lora_rows *l = &dev->lora;
-    size_t T = (size_t)dev->limits.max_tokens, n = (size_t)dev->limits.max_adapters, in, ffn;
-    size_t slots = T < CHUNK_SLOTS ? T : CHUNK_SLOTS;
+    size_t T = (size_t)dev->limits.max_tokens, n = (size_t)dev->limits.max_adapters;
+    size_t slots = T < CHUNK_SLOTS ? T : CHUNK_SLOTS, in = widest_input(dev);
     if (n == 0)
         return;
-    find_widths(dev, &in, &ffn);
     l->rows = arena_take(c, T, sizeof *l->rows);
     l->groups = arena_take(c, n + T / GROUP_SLOTS + T / CHUNK_SLOTS + 2, sizeof *l->groups);
     l->next = arena_take(c, n, sizeof *l->next);
@@ -78,8 +77,6 @@ void cpu_lora_arena(struct device *dev, struct arena *c) {
     l->x.bf16 = arena_take(c, slots, activation_stride((in + 1) * sizeof(uint16_t)));
     l->low = arena_take(c, slots * 3 * low_stride(dev), sizeof *l->low);
     l->low_bf16 = arena_take(c, slots * 3 * low_stride(dev), sizeof *l->low_bf16);
-    for (int i = 0; i < 2; i++)
-        l->gate_up[i] = arena_take(c, T * ffn, sizeof(float));
 }
 
 // ---- adapters
@@ -420,10 +417,10 @@ static void act_worker(void *ctx, int thread, int num_threads) {
             size_t at = (size_t)t * (size_t)job->F;
             for (int part = 0; part < w->num_parts; part++)
                 for (int i = 0; w->bias[part] && i < job->F; i++)
-                    dev->lora.gate_up[part][at + (size_t)i] += w->bias[part][i];
-            dev->kernels->act[job->layer->ffn.act](dev->h + at, (size_t)job->F, dev->lora.gate_up[0] + at,
-                                                   gated ? dev->lora.gate_up[1] + at : NULL, (size_t)job->F,
-                                                   1, job->F);
+                    dev->gate_up[part][at + (size_t)i] += w->bias[part][i];
+            dev->kernels->act[job->layer->ffn.act](dev->h + at, (size_t)job->F, dev->gate_up[0] + at,
+                                                   gated ? dev->gate_up[1] + at : NULL, (size_t)job->F, 1,
+                                                   job->F);
         }
 }
 
@@ -431,9 +428,11 @@ void cpu_lora_act(struct device *dev, const struct layer *layer, const struct ge
                   const struct lora_input *in) {
     const struct weight *w = layer->gate_up;
     int F = w->part[0].rows, ldy[3] = {F, F, 0};
-    float *y[3] = {dev->lora.gate_up[0], dev->lora.gate_up[1], NULL};
+    float *y[3] = {dev->gate_up[0], dev->gate_up[1], NULL};
     struct act_rows_job job = {dev, layer, F};
     cpu_matmul(dev, y, ldy, x, w);
     cpu_lora_add(dev, layer, w->num_parts == 2 ? ADAPTER_GATE : ADAPTER_UP, w->num_parts, in, y, ldy);
+    if (layer->ffn.sparse)
+        cpu_sparse_gates(dev, layer, x->num_rows);
     pool_run_items(dev->pool, act_worker, &job, x->num_rows, (long long)x->num_rows * F > SMALL / 8);
 }

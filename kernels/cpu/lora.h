@@ -26,6 +26,6 @@ void cpu_lora_add(struct device *dev, const struct layer *layer, enum adapter_ta
                   const struct lora_input *in, float *const y[3], const int ldy[3]);
 // Whether cpu_lora_add() would add anything.
 bool cpu_lora_has(const struct device *dev, const struct layer *layer, enum adapter_target first, int num);
-// cpu_matmul_act() with what adapters add to gate and up; x: the same rows as in.
+// cpu_matmul_act() with what adapters add to gate and up, and sparse gates; x: the same rows as in.
 void cpu_lora_act(struct device *dev, const struct layer *layer, const struct gemm_input *x,
                   const struct lora_input *in);

@@ -45,6 +45,7 @@ static void cut_segments(struct weight *w, const struct device *dev, const struc
     const struct weight_part *p = &w->part[0];
     int64_t total = desc->total ? (desc->total + p->block - 1) / p->block : p->num_blocks;
     int64_t start = desc->start / p->block;
+    w->all_cols = desc->total ? (int)desc->total : p->cols;
     w->num_segments = NUM_SEGMENTS / dev->world;
     for (int i = 0; i <= w->num_segments; i++)
         w->segments[i] = (int)(total * (dev->rank * w->num_segments + i) / NUM_SEGMENTS - start);

@@ -83,6 +83,8 @@ static const char *model_problem(const struct model_config *m) {
         problem = "attention and feed-forward run side by side";
     if (!problem && (m->layer_embed > 0 || m->layer_scale))
         problem = "layers have embeddings or scales of their own";
+    if (!problem && m->streams > 0)
+        problem = "the residual stream is one of several (AltUp)";
     if (!problem && m->head_bias)
         problem = "the head has a bias";
     if (!problem && m->logit_softcap > 0)

@@ -3,6 +3,7 @@
 #include "ref_adapters.h"
 #include "ref_latent.h"
 #include "ref_mix.h"
+#include "ref_streams.h"
 
 #include "inspect.h"
 #include "log.h"
@@ -18,6 +19,7 @@ struct weight {
     int num_parts;
     struct ref_matrix part[3];
     void *memory[3], *bias[3];
+    int64_t total; // as in weight_desc
 };
 
 struct result { // what step_out points to
@@ -41,6 +43,8 @@ struct device {
     float *before;         // (T, D) with parallel blocks: the residual stream without attention's part
     float *mixed, *mix_in, *mix_gate; // (T, heads*P), (2, channels or 3*D), (heads*P + 2*heads)
     float *layer_embed, *layer_row;   // (T, L*P) what layers take of each token; (L*P)
+    float *streams, *laurel, *low;    // (T, N, D) of which the first is predicted; (T, D); (R)
+    float *stream;                    // (D)
     int *experts;                     // (T, top_k) of the rows of this layer,
     float *expert_weights;            // and their weights
     double *sum;                      // (D) over them
@@ -172,7 +176,7 @@ static void ref_close(struct device *dev) {
     }
     free(dev->resid), free(dev->q), free(dev->h), free(dev->mixed), free(dev->mix_in), free(dev->mix_gate);
     free(dev->experts), free(dev->expert_weights), free(dev->sum), free(dev->layer_embed),
-        free(dev->layer_row);
+        free(dev->layer_row), free(dev->streams), free(dev->laurel), free(dev->low), free(dev->stream);
     free(dev->before), free(dev->norm), free(dev->weighed), free(dev->shared), free(dev->wide),
         free(dev->scores), free(dev->keys), free(dev->values), free(dev->kv);
     free(dev);
@@ -192,6 +196,7 @@ static struct weight *ref_weight_load(struct device *dev, const struct weight_de
         return NULL;
     }
     w->role = desc->role;
+    w->total = desc->total;
     for (int i = 0; i < 3 && desc->part[i].data; i++) {
         const struct tensor *t = &desc->part[i];
         int64_t rows = 1, cols = t->ndim > 0 ? t->shape[t->ndim - 1] : 0;
@@ -275,6 +280,10 @@ static enum status ref_reserve(struct device *dev, const struct step_limits *lim
     }
     dev->layer_embed = zeroed(dev, T * P * (size_t)m->num_layers, sizeof(float));
     dev->layer_row = zeroed(dev, P * (size_t)m->num_layers, sizeof(float));
+    dev->streams = zeroed(dev, T * D * (size_t)m->streams, sizeof(float));
+    dev->laurel = zeroed(dev, m->streams > 0 ? T * D : 0, sizeof(float));
+    dev->low = zeroed(dev, (size_t)m->laurel_rank, sizeof(float));
+    dev->stream = zeroed(dev, D, sizeof(float));
     dev->mixed = zeroed(dev, T * (size_t)v, sizeof(float));
     dev->mix_in = zeroed(dev, 2 * (size_t)in, sizeof(float));
     dev->mix_gate = zeroed(dev, (size_t)gate, sizeof(float));
@@ -342,7 +351,8 @@ static void embed_layers(struct device *dev, const struct model *model, const st
     int D = dev->model.hidden, L = dev->model.num_layers, P = dev->model.layer_embed;
     for (int t = 0; t < step->num_tokens; t++) {
         float *to = dev->layer_embed + (size_t)t * (size_t)(L * P);
-        int32_t id = token_of(dev, model->layer_embed, step, t);
+        int32_t id = token_of(dev, model->embed, step, t);
+        id = id < dev->model.layer_vocab ? id : 0;
         ref_matvec(dev->layer_row, dev->resid + (size_t)t * (size_t)D, &model->layer_embed_in->part[0]);
         for (int i = 0; i < L * P; i++)
             dev->layer_row[i] = (float)((double)dev->layer_row[i] / sqrt(D));
@@ -353,6 +363,58 @@ static void embed_layers(struct device *dev, const struct model *model, const st
             to[i] = (float)(((double)to[i] + own) / sqrt(2));
         }
     }
+}
+
+// coefs: of a layer, and matrices (N - 1) of the model, or NULL
+static struct ref_streams streams_of(const struct device *dev, const struct layer *layer,
+                                     const struct weight *coefs, const struct weight *const *matrices) {
+    struct ref_streams s = {dev->model.streams, dev->model.hidden, .eps = dev->model.norm_eps};
+    s.scratch = dev->stream;
+    for (int n = 0; n < s.num - 1 && matrices; n++)
+        s.matrices[n] = matrices[n]->part;
+    if (coefs)
+        s.norm = layer->stream_norm->part[0].data, s.router = layer->stream_router->part,
+        s.coefs = coefs->part;
+    return s;
+}
+
+static float *streams_at(const struct device *dev, int t) {
+    return dev->streams + (size_t)(t * dev->model.streams) * (size_t)dev->model.hidden;
+}
+
+static void ref_layer_in(struct device *dev, const struct layer *layer, const struct step *step) {
+    int D = dev->model.hidden;
+    const struct ref_streams s = streams_of(dev, layer, layer->stream_predict, NULL);
+    for (int t = 0; t < step->num_tokens; t++) {
+        float *x = dev->resid + (size_t)t * (size_t)D, *laurel = dev->laurel + (size_t)t * (size_t)D;
+        ref_streams_predict(streams_at(dev, t), x, &s);
+        norm_row(dev, dev->norm, x, layer->attn_norm, 0, D);
+        ref_matvec(dev->low, dev->norm, &layer->laurel_left->part[0]);
+        ref_matvec(laurel, dev->low, &layer->laurel_right->part[0]);
+        norm_row(dev, laurel, laurel, layer->laurel_norm, 0, D);
+        for (int i = 0; i < D; i++)
+            laurel[i] += dev->norm[i];
+    }
+}
+
+// Gates that do not lie high enough among all of the row, x (F of the rank), become 0.
+static void cut_gates(struct device *dev, const struct layer *layer, float *x) {
+    int F = layer->gate_up->part[0].rows;
+    double all = layer->down->total ? (double)layer->down->total : F;
+    float sum[2] = {0, 0};
+    double mean = 0;
+    for (int pass = 0; pass < 2; pass++) {
+        double own = 0;
+        for (int i = 0; i < F; i++)
+            own += pass == 0 ? (double)x[i] : ((double)x[i] - mean) * ((double)x[i] - mean);
+        sum[pass] = (float)own;
+        if (dev->comm)
+            dev->apart |= dev->comm->ops->all_reduce(dev->comm, &sum[pass], 1) != STATUS_OK;
+        mean = pass == 0 ? (double)sum[0] / all : mean;
+    }
+    double least = mean + sqrt((double)sum[1] / all) * (double)layer->ffn.deviations;
+    for (int i = 0; i < F; i++)
+        x[i] = (double)x[i] < least ? 0 : (float)((double)x[i] - least);
 }
 
 static void ref_embed(struct device *dev, const struct model *model, const struct step *step) {
@@ -373,6 +435,9 @@ static void ref_embed(struct device *dev, const struct model *model, const struc
     }
     if (dev->model.layer_embed > 0)
         embed_layers(dev, model, step);
+    const struct ref_streams s = streams_of(dev, NULL, NULL, model->stream_in);
+    for (int t = 0; t < step->num_tokens && s.num > 0; t++)
+        ref_streams_embed(streams_at(dev, t), dev->resid + (size_t)t * (size_t)D, &s);
 }
 
 static char *kv_block(struct device *dev, int64_t block) {
@@ -641,6 +706,8 @@ static void ref_attn_out(struct device *dev, const struct layer *layer, const st
             ref_latent_out(dev->h + t * out, &w, a, dev->q + t * in);
     }
     add_projection(dev, dev->h, layer, ADAPTER_OUT, layer->attn_out, layer->attn_post_norm, step);
+    for (size_t i = 0; layer->laurel_norm && i < (size_t)step->num_tokens * (size_t)dev->model.hidden; i++)
+        dev->resid[i] = (float)(((double)dev->resid[i] + (double)dev->laurel[i]) / sqrt(2));
 }
 
 static void ref_mix_out(struct device *dev, const struct layer *layer, const struct step *step) {
@@ -761,6 +828,8 @@ static void ref_ffn_in(struct device *dev, const struct layer *layer, const stru
         if (gated)
             ref_adapters_add(&dev->adapters, gate, dev->norm, layer->index, ADAPTER_GATE, t);
         ref_adapters_add(&dev->adapters, up, dev->norm, layer->index, ADAPTER_UP, t);
+        if (layer->ffn.sparse)
+            cut_gates(dev, layer, gate);
         ref_act(dev->h + (size_t)t * (size_t)F, layer->ffn.act, gate, gated ? up : NULL, F);
     }
 }
@@ -779,17 +848,27 @@ static void ref_ffn_out(struct device *dev, const struct layer *layer, const str
 static void ref_layer_out(struct device *dev, const struct layer *layer, const struct step *step) {
     int D = dev->model.hidden, L = dev->model.num_layers, P = dev->model.layer_embed;
     float scale = layer->layer_scale ? ((const float *)layer->layer_scale->part[0].data)[0] : 1;
+    int N = dev->model.streams;
     for (int t = 0; t < step->num_tokens; t++) {
-        float *x = dev->resid + (size_t)t * (size_t)D;
+        float *x = dev->resid + (size_t)t * (size_t)D, *streams = streams_at(dev, t);
+        if (N > 0) {
+            const struct ref_streams s = streams_of(dev, layer, layer->stream_correct, NULL);
+            ref_streams_correct(streams, x, &s);
+        }
         if (P > 0) {
             const float *own = dev->layer_embed + ((size_t)t * (size_t)L + (size_t)layer->index) * (size_t)P;
-            gate_and_up(dev, dev->h, x, &layer->embed_gate->part[0], NULL, layer->ffn.act);
+            memcpy(dev->norm, x, (size_t)D * sizeof *x);
+            for (int i = 0; layer->stream_scale && i < D; i++)
+                dev->norm[i] *= ((const float *)layer->stream_scale->part[0].data)[i];
+            gate_and_up(dev, dev->h, dev->norm, &layer->embed_gate->part[0], NULL, layer->ffn.act);
             for (int i = 0; i < P; i++)
                 dev->h[i] *= own[i];
             ref_matvec(dev->wide, dev->h, &layer->embed_out->part[0]);
             norm_row(dev, dev->norm, dev->wide, layer->embed_norm, 0, D);
-            for (int i = 0; i < D; i++)
+            for (int i = 0; i < D && N == 0; i++)
                 x[i] += dev->norm[i];
+            for (int i = D; i < N * D; i++) // of all but the first
+                streams[i] += dev->norm[i % D];
         }
         for (int i = 0; i < D; i++)
             x[i] *= scale;
@@ -813,12 +892,16 @@ static void ref_head(struct device *dev, const struct model *model, const struct
     float scale = model_scale(dev->model.logit_scale);
     struct result *out = &dev->result[dev->num_begun & 1];
     out->num_rows = step->num_rows;
+    const struct ref_streams s = streams_of(dev, NULL, NULL, model->stream_out);
     if (step->masks && step->masks_wait)
         step->masks_wait(step->masks_arg);
     for (int r = 0; r < step->num_rows; r++) {
         const struct logits_row *row = &step->rows[r];
         CHECK(row->row >= 0 && row->row < step->num_tokens && row->num_logprobs <= MAX_TOP_LOGPROBS);
-        normalise(dev, dev->resid + (size_t)row->row * (size_t)D, model->out_norm);
+        const float *x = dev->resid + (size_t)row->row * (size_t)D;
+        if (s.num > 0)
+            ref_streams_merge(dev->wide, streams_at(dev, row->row), x, &s);
+        normalise(dev, s.num > 0 ? dev->wide : x, model->out_norm);
         if (out->hidden)
             memcpy(out->hidden + (size_t)r * (size_t)D, dev->norm, (size_t)D * sizeof(float));
         if (!model->head)
@@ -827,17 +910,17 @@ static void ref_head(struct device *dev, const struct model *model, const struct
         for (int i = 0; i < V; i++)
             dev->scores[i] =
                 (float)ref_softcap((double)(dev->scores[i] * scale), (double)dev->model.logit_softcap);
-        struct ref_sample s;
-        if (!ref_sample(&s, dev->scores, V, row, step->entries, step->masks ? step->masks[r] : NULL))
+        struct ref_sample sample;
+        if (!ref_sample(&sample, dev->scores, V, row, step->entries, step->masks ? step->masks[r] : NULL))
             dev->out_of_memory = true;
-        out->ids[r] = s.id;
-        out->logprob[r] = s.logprob;
-        out->rank[r] = s.rank;
-        out->share[r] = s.share;
-        out->failed[r] = s.failed;
-        for (int i = 0; i < s.num_top; i++) {
-            out->top_ids[r * MAX_TOP_LOGPROBS + i] = s.top_ids[i];
-            out->top_logprobs[r * MAX_TOP_LOGPROBS + i] = s.top_logprobs[i];
+        out->ids[r] = sample.id;
+        out->logprob[r] = sample.logprob;
+        out->rank[r] = sample.rank;
+        out->share[r] = sample.share;
+        out->failed[r] = sample.failed;
+        for (int i = 0; i < sample.num_top; i++) {
+            out->top_ids[r * MAX_TOP_LOGPROBS + i] = sample.top_ids[i];
+            out->top_logprobs[r * MAX_TOP_LOGPROBS + i] = sample.top_logprobs[i];
         }
         if (out->logits)
             memcpy(out->logits + (size_t)r * (size_t)V, dev->scores, (size_t)V * sizeof(float));
@@ -891,6 +974,7 @@ const struct backend_ops backend_ref = {
     .adapter_free = ref_adapter_free,
     .step_begin = ref_step_begin,
     .embed = ref_embed,
+    .layer_in = ref_layer_in,
     .qkv = ref_qkv,
     .attn_prefill = ref_attn_prefill,
     .attn_decode = ref_attn_decode,

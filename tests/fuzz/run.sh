@@ -30,14 +30,14 @@ for name in "$@"; do
         fi
         for kind in "" "--arch qwen2 --rope yarn" "--arch qwen3" "--bias --out-bias --window 4 --rope llama3-keys" \
             "--arch gpt-oss --window 4 --experts 2 --expert-ffn 4" "--arch llama4 --experts 2 --expert-ffn 4 --shared-ffn 4" \
-            "--arch gemma4 --layers 2 --window 4 --window-pattern 1 --window-dim 4 --shared-kv 1 --layer-embed 4 --experts 2 --expert-ffn 4 --fused-experts"; do
+            "--arch gemma4 --layers 2 --window 4 --window-pattern 1 --window-dim 4 --shared-kv 1 --layer-embed 4 --experts 2 --expert-ffn 4 --fused-experts" "--arch gemma3n --window 4 --layer-embed 4 --laurel 4 --sparse 1"; do
             python3 tests/tools/make_gguf.py "$out/corpus_gguf/model$(echo "$kind" | tr -d ' ')" $kind --hidden 4 --heads 1 \
                 --kv-heads 1 --ffn 4 --layers 1 --vocab 289 --context 8 || true
         done
     fi
     if [ "$name" = folder ]; then # each file of small real folders, behind the number that fuzz_folder.c gives it
         n=0
-        for kind in "" "--arch internlm2 --type bf16" "--arch gemma3 --window 4" "--arch phi3 --rope longrope" \
+        for kind in "" "--arch internlm2 --type bf16" "--arch gemma3 --window 4" "--arch gemma3n --window 4 --layer-embed 4 --laurel 4 --sparse 1" "--arch phi3 --rope longrope" \
             "--arch falcon-h1 --states 2,1,2,2" "--arch qwen35 --states 2,1,2,2 --attention 1" "--arch granitemoe --experts 2 --top-k 1" "--arch gptneox" \
             "--arch deepseek2 --rope-dim 2 --nope-dim 2 --v-dim 2 --kv-lora 4" "--arch llama4 --experts 2 --top-k 1 --expert-ffn 4 --shared-ffn 4" \
             "--arch qwen3next --states 2,1,2,2 --attention 2 --experts 2 --top-k 1 --expert-ffn 4 --shared-ffn 4"; do

@@ -22,7 +22,7 @@ KNOWN = {
     "llama": "Llama 1 to 3.2, Mistral, Mixtral", "qwen2": "Qwen2, Qwen2.5", "qwen3": "Qwen3", "qwen3moe": "Qwen3 MoE", "qwen2moe": "Qwen1.5, Qwen2 MoE", "olmoe": "OLMoE", "granitemoe": "Granite 3 MoE", "glm4moe": "GLM 4.5 to 4.7", "ernie4_5-moe": "ERNIE 4.5 MoE", "hunyuan-moe": "Hunyuan MoE", "dots1": "dots.llm1", "gpt-oss": "gpt-oss", "llama4": "Llama 4 Scout, Maverick (text)", "granite": "Granite 3, 4 (dense)",
     "minicpm": "MiniCPM 1, 2, 4", "smollm3": "SmolLM3", "internlm2": "InternLM 2, 2.5", "ernie4_5": "ERNIE 4.5 (dense)", "seed_oss": "Seed-OSS",
     "hunyuan-dense": "Hunyuan (dense)", "phi3": "Phi 3, 3.5, 4", "phimoe": "Phi 3.5 MoE", "olmo2": "OLMo 2, 3", "glm4": "GLM 4", "exaone4": "EXAONE 4",
-    "gemma": "Gemma", "gemma2": "Gemma 2", "gemma3": "Gemma 3", "gemma4": "Gemma 4 (text)", "mistral3": "Mistral Small 3, Ministral 3", "lfm2": "LFM2, LFM2.5", "qwen35": "Qwen 3.5 (dense)",
+    "gemma": "Gemma", "gemma2": "Gemma 2", "gemma3": "Gemma 3", "gemma3n": "Gemma 3n (text)", "gemma4": "Gemma 4 (text)", "mistral3": "Mistral Small 3, Ministral 3", "lfm2": "LFM2, LFM2.5", "qwen35": "Qwen 3.5 (dense)",
     "granitehybrid": "Granite 4 (hybrid)", "falcon-h1": "Falcon-H1",
     "starcoder2": "StarCoder 2", "stablelm": "StableLM 1, 2", "phi2": "Phi 1, 1.5, 2", "gptneox": "Pythia, GPT-NeoX", "nemotron": "Nemotron 4, Minitron",
     "command-r": "Command R, R+", "cohere2": "Command R7B, Command A",
@@ -85,7 +85,7 @@ def refused(golden, *flags, env=None):
 
 
 def reason_of(got):
-    reason = re.search(r"(?:cannot run this model|does not suit this model \(.*\)): (.*?)(?:; possible.*)?$", got.stderr, re.MULTILINE)[1]
+    reason = re.search(r"(?:cannot run this model|does not suit this model(?: \(.*\))?): (.*?)(?:; possible.*)?$", got.stderr, re.MULTILINE)[1]
     if reason not in sentences:
         sentences.append(reason)
     return reason
@@ -160,9 +160,10 @@ def test_shared_keys(start):
 
 
 def test_inspect():
-    """What is said of latents, experts and states."""
+    """What is said of latents, experts, streams and states."""
     for name, words in {
         "deepseek2": ("heads:          4 of 32, with values of 20; a latent of 40 and a key of 8 for all",),
+        "gemma3n": ("96, sparse gates in 2 of 6 layers", "streams:        4 (AltUp), LAuReL of rank 12"),
         "granitehybrid-moe": ("recurrent:      ", "Mamba 2", "experts of", "and one of"),
     }.items():
         said = run("inspect", MODELS / f"{name}.gguf").stdout

@@ -70,6 +70,7 @@ enum random_family {
     QWEN3NEXT = 1024,
     FALCON_H1 = 2048, // recurrent layers attend, too
     GEMMA4 = 4096,    // experts beside a dense feed-forward
+    GEMMA3N = 8192,   // gates of every second layer are sparse
     EXPERTS = GPT_OSS | LLAMA4 | DEEPSEEK2 | GRANITEHYBRID | QWEN35MOE | QWEN3NEXT | GEMMA4,
     DELTA = QWEN35MOE | QWEN3NEXT,
     SSM = GRANITEHYBRID | FALCON_H1,
@@ -77,7 +78,7 @@ enum random_family {
 };
 static const char *const random_families[] = {
     "llama", "granite",       "gemma2",    "phi2",      "gpt-oss",   "llama4", "deepseek2",
-    "lfm2",  "granitehybrid", "qwen35moe", "qwen3next", "falcon-h1", "gemma4"};
+    "lfm2",  "granitehybrid", "qwen35moe", "qwen3next", "falcon-h1", "gemma4", "gemma3n"};
 
 // With H heads, K kv heads and F rows of gate. The file's path in `path` (of mkstemp's form), for the caller
 // to unlink.
@@ -91,6 +92,7 @@ static inline void random_model_write_sized(const struct random_model *m, int H,
     enum { C = 128, R = 32, U = 96, N = 32, V = 64 }; // of latents
     enum { HEADS = 8, STATE = 32, P = 64, TAPS = 4 }; // of recurrent layers: values of a head, taps
     int G = family & GRANITEHYBRID ? 8 : 2, n = G * STATE, v = HEADS * P; // groups
+    enum { OWN = 32, LAUREL = 64 }; // of gemma3n: embedding of a layer, rank of LAuReL
     enum { ATTN = 1, MIX = 2, DENSE = 4, MOE = 8, ALL = 15 };
     const int any = -1, of_dense = family & GEMMA4 ? ALL : DENSE;
     const struct {
@@ -112,8 +114,8 @@ static inline void random_model_write_sized(const struct random_model *m, int H,
         {DEEPSEEK2, ATTN, "attn_q_b.weight", H * (N + R), U, MATRIX},
         {DEEPSEEK2, ATTN, "attn_k_b.weight", C, N, HEADED},
         {DEEPSEEK2, ATTN, "attn_v_b.weight", V, C, HEADED},
-        {LFM2 | DELTA | GEMMA4, ATTN, "attn_q_norm.weight", 0, HD, MATRIX},
-        {LFM2 | DELTA | GEMMA4, ATTN, "attn_k_norm.weight", 0, HD, MATRIX},
+        {LFM2 | DELTA | GEMMA4 | GEMMA3N, ATTN, "attn_q_norm.weight", 0, HD, MATRIX},
+        {LFM2 | DELTA | GEMMA4 | GEMMA3N, ATTN, "attn_k_norm.weight", 0, HD, MATRIX},
         {any, ATTN, "attn_output.weight", D, family & DEEPSEEK2 ? H * V : H * HD, MATRIX},
         {LFM2, MIX, "shortconv.in_proj.weight", 3 * D, D, MATRIX},
         {LFM2, MIX, "shortconv.conv.weight", D, 3, PLAIN},
@@ -153,8 +155,19 @@ static inline void random_model_write_sized(const struct random_model *m, int H,
         {~(GPT_OSS | GEMMA4), MOE, "ffn_gate_shexp.weight", F, D, MATRIX},
         {~(GPT_OSS | GEMMA4), MOE, "ffn_up_shexp.weight", F, D, MATRIX},
         {~(GPT_OSS | GEMMA4), MOE, "ffn_down_shexp.weight", D, F, MATRIX},
-        {GEMMA2 | GEMMA4 | GPT_OSS | DELTA, ALL, "post_attention_norm.weight", 0, D, MATRIX},
-        {GEMMA2 | GEMMA4, ALL, "post_ffw_norm.weight", 0, D, MATRIX},
+        {GEMMA2 | GEMMA4 | GEMMA3N | GPT_OSS | DELTA, ALL, "post_attention_norm.weight", 0, D, MATRIX},
+        {GEMMA2 | GEMMA4 | GEMMA3N, ALL, "post_ffw_norm.weight", 0, D, MATRIX},
+        {GEMMA3N, ALL, "inp_gate.weight", OWN, D, MATRIX},
+        {GEMMA3N, ALL, "proj.weight", D, OWN, MATRIX},
+        {GEMMA3N, ALL, "post_norm.weight", 0, D, MATRIX},
+        {GEMMA3N, ALL, "altup_router.weight", 4, D, PLAIN},
+        {GEMMA3N, ALL, "altup_router_norm.weight", 0, D, MATRIX},
+        {GEMMA3N, ALL, "altup_predict_coef.weight", 16, 4, PLAIN},
+        {GEMMA3N, ALL, "altup_correct_coef.weight", 4, 4, PLAIN},
+        {GEMMA3N, ALL, "altup_correct_scale.weight", 0, D, MATRIX},
+        {GEMMA3N, ALL, "laurel_l.weight", LAUREL, D, MATRIX},
+        {GEMMA3N, ALL, "laurel_r.weight", D, LAUREL, PLAIN},
+        {GEMMA3N, ALL, "laurel_post_norm.weight", 0, D, MATRIX},
     };
     size_t num_parts = sizeof parts / sizeof parts[0];
     const struct {
@@ -178,7 +191,8 @@ static inline void random_model_write_sized(const struct random_model *m, int H,
                 {any, "context_length", shape->context},
                 {shape->window > 0 ? any : 0, "attention.sliding_window", shape->window},
                 {shape->full_every > 0 ? any : 0, "attention.sliding_window_pattern", shape->full_every},
-                {GEMMA4, "attention.sliding_window_pattern", 2},
+                {GEMMA4 | GEMMA3N, "attention.sliding_window_pattern", 2},
+                {GEMMA3N, "embedding_length_per_layer_input", OWN},
                 {any, "embedding_length", D},
                 {any, "feed_forward_length", F},
                 {EXPERTS & ~GRANITEHYBRID, "expert_feed_forward_length", F},
@@ -236,6 +250,12 @@ static inline void random_model_write_sized(const struct random_model *m, int H,
     snprintf(name, sizeof name, "%s.attention.head_count_kv", arch);
     if (family & (LFM2 | GRANITEHYBRID))
         gw_array(&w, name, 5, (uint64_t)random_layers, kv_heads, (size_t)random_layers * sizeof *kv_heads);
+    float cuts[64];
+    for (int i = 0; i < random_layers && i < 64; i++)
+        cuts[i] = i % 2 ? -INFINITY : 0.6745f;
+    if (family & GEMMA3N)
+        gw_array(&w, "gemma3n.activation_sparsity_scale", 6, (uint64_t)random_layers, cuts,
+                 (size_t)random_layers * sizeof *cuts);
     gw_str(&w, "tokenizer.ggml.model", "llama");
     gw_strings(&w, "tokenizer.ggml.tokens", RANDOM_VOCAB, tokens);
     gw_array(&w, "tokenizer.ggml.scores", 6, RANDOM_VOCAB, scores, sizeof scores);
@@ -252,6 +272,14 @@ static inline void random_model_write_sized(const struct random_model *m, int H,
         random_model_tensor(&w, "output.weight", m->matrices[turn++ % m->num_types], RANDOM_VOCAB, D);
     if (family & PHI2)
         random_model_tensor(&w, "output.bias", DTYPE_F32, 0, RANDOM_VOCAB);
+    if (family & GEMMA3N) {
+        enum dtype t = m->matrices[turn++ % m->num_types];
+        random_model_tensor(&w, "per_layer_token_embd.weight", t, RANDOM_VOCAB, random_layers * OWN);
+        random_model_tensor(&w, "per_layer_model_proj.weight", t, random_layers * OWN, D);
+        random_model_tensor(&w, "per_layer_proj_norm.weight", DTYPE_F32, 0, OWN);
+        random_model_stack(&w, "altup_proj.weight", t, 3, D, D, false);
+        random_model_stack(&w, "altup_unembd_proj.weight", t, 3, D, D, false);
+    }
     for (int layer = 0; layer < random_layers; layer++) {
         int of = family & EXPERTS && !(family & DEEPSEEK2 && layer == 0) ? MOE : DENSE;
         of |= family & MIXED && (layer % 2 == 0 || family & FALCON_H1) ? MIX : 0;

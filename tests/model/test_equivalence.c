@@ -357,7 +357,7 @@ static void test_cache_types(void **state) {
 
 // Scales of every kind; norms behind sublayers, soft caps, GeGLU, a window in every second layer; parallel blocks of
 // LayerNorm, biases everywhere; recurrent layers of each kind; sinks, and experts with biases; chunks, and experts of
-// weighted rows; latent attention, and experts in groups; experts beside a dense feed-forward.
+// weighted rows; latent attention, and experts in groups; experts beside a dense feed-forward; streams, and sparse gates.
 static void test_families(void **state) {
     (void)state;
     static const struct {
@@ -365,15 +365,17 @@ static void test_families(void **state) {
         enum dtype weights;
         int window, blocks; // that more than one request needs, of all groups of layers
         double distance;
-    } cases[] = {{"granite", NULL, DTYPE_F32, 0, 5, 1e-5},        {"gemma2", NULL, DTYPE_F32, 24, 10, 1e-5},
-                 {"gemma2", "int8", DTYPE_Q8_0, 24, 10, 6e-2},    {"phi2", NULL, DTYPE_F32, 0, 5, 1e-5},
-                 {"phi2", "bf16", DTYPE_Q4_K, 0, 5, 6e-2},        {"lfm2", NULL, DTYPE_F32, 0, 6, 1e-5},
-                 {"lfm2", "bf16", DTYPE_Q4_K, 0, 6, 6e-2},        {"gpt-oss", NULL, DTYPE_F32, 24, 10, 1e-5},
-                 {"gpt-oss", "int8", DTYPE_MXFP4, 24, 10, 6e-2},  {"llama4", NULL, DTYPE_F32, 24, 10, 1e-5},
-                 {"llama4", "bf16", DTYPE_Q8_0, 24, 10, 6e-2},    {"deepseek2", NULL, DTYPE_F32, 0, 5, 1e-5},
-                 {"deepseek2", "int8", DTYPE_Q8_0, 0, 5, 6e-2},   {"qwen35moe", NULL, DTYPE_F32, 0, 6, 1e-5},
-                 {"qwen3next", "bf16", DTYPE_Q4_K, 0, 6, 6e-2},   {"falcon-h1", NULL, DTYPE_F32, 0, 6, 1e-5},
-                 {"granitehybrid", NULL, DTYPE_Q8_0, 0, 6, 6e-2}, {"gemma4", NULL, DTYPE_F32, 24, 10, 1e-5}};
+    } cases[] = {
+        {"granite", NULL, DTYPE_F32, 0, 5, 1e-5},        {"gemma2", NULL, DTYPE_F32, 24, 10, 1e-5},
+        {"gemma2", "int8", DTYPE_Q8_0, 24, 10, 6e-2},    {"phi2", NULL, DTYPE_F32, 0, 5, 1e-5},
+        {"phi2", "bf16", DTYPE_Q4_K, 0, 5, 6e-2},        {"lfm2", NULL, DTYPE_F32, 0, 6, 1e-5},
+        {"lfm2", "bf16", DTYPE_Q4_K, 0, 6, 6e-2},        {"gpt-oss", NULL, DTYPE_F32, 24, 10, 1e-5},
+        {"gpt-oss", "int8", DTYPE_MXFP4, 24, 10, 6e-2},  {"llama4", NULL, DTYPE_F32, 24, 10, 1e-5},
+        {"llama4", "bf16", DTYPE_Q8_0, 24, 10, 6e-2},    {"deepseek2", NULL, DTYPE_F32, 0, 5, 1e-5},
+        {"deepseek2", "int8", DTYPE_Q8_0, 0, 5, 6e-2},   {"qwen35moe", NULL, DTYPE_F32, 0, 6, 1e-5},
+        {"qwen3next", "bf16", DTYPE_Q4_K, 0, 6, 6e-2},   {"falcon-h1", NULL, DTYPE_F32, 0, 6, 1e-5},
+        {"granitehybrid", NULL, DTYPE_Q8_0, 0, 6, 6e-2}, {"gemma4", NULL, DTYPE_F32, 24, 10, 1e-5},
+        {"gemma3n", NULL, DTYPE_F32, 24, 10, 1e-5},      {"gemma3n", "bf16", DTYPE_Q8_0, 24, 10, 6e-2}};
     for (int i = 0; i < (int)(sizeof cases / sizeof *cases); i++) {
         char path[] = "/tmp/quire-model-XXXXXX";
         random_shape.arch = cases[i].arch;

@@ -349,11 +349,13 @@ static void test_families(void **state) {
         const char *arch;
         enum dtype weights;
     } cases[] = {{"deepseek2", DTYPE_F32},     {"qwen35moe", DTYPE_Q8_0}, {"qwen3next", DTYPE_F32},
-                 {"granitehybrid", DTYPE_F32}, {"falcon-h1", DTYPE_BF16}, {"gpt-oss", DTYPE_MXFP4}};
+                 {"granitehybrid", DTYPE_F32}, {"falcon-h1", DTYPE_BF16}, {"gpt-oss", DTYPE_MXFP4},
+                 {"gemma3n", DTYPE_F32},       {"gemma3n", DTYPE_Q8_0}};
     for (int i = 0; i < (int)(sizeof cases / sizeof *cases); i++) {
         char file[] = "/tmp/quire-model-XXXXXX";
         random_shape.arch = cases[i].arch;
-        random_shape.window = strcmp(cases[i].arch, "gpt-oss") == 0 ? 24 : 0;
+        const bool streams = strcmp(cases[i].arch, "gemma3n") == 0; // and embeddings of layers: in no stages
+        random_shape.window = streams || strcmp(cases[i].arch, "gpt-oss") == 0 ? 24 : 0;
         random_model_write_sized(&(struct random_model){cases[i].arch, {cases[i].weights}, 1, false}, 8, 2,
                                  256, file);
         random_shape.arch = NULL, random_shape.window = 0;
@@ -361,7 +363,7 @@ static void test_families(void **state) {
         for (int ranks = 2, k = i; ranks <= 8; ranks *= 2, k++)
             if (!SLOW || k % 3 == 2)
                 check(ranks, k);
-        if (!SLOW || i % 3 == 0)
+        if (!streams && (!SLOW || i % 3 == 0))
             check_stages(2, 1 + i % 2, i);
         unlink(file);
     }

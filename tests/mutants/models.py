@@ -30,6 +30,9 @@ EXPERTS = "kernels/cpu/experts.c"
 LATENT = "kernels/cpu/latent.c"
 CONFIG_EXPERTS = "engine/models/config_experts.c"
 CONFIG_ATTN = "engine/models/config_attn.c"
+CONFIG_STREAMS = "engine/models/config_streams.c"
+STREAMS = "kernels/cpu/streams.c"
+REF_STREAMS = "kernels/ref/ref_streams.c"
 CPU_KV = "kernels/cpu/kv.c"
 CPU_KV_H = "kernels/cpu/kv.h"
 ROPE_TABLE = "kernels/cpu/rope_table.c"
@@ -98,7 +101,7 @@ ROWS = [
     (REF, "which * attn_kv_places(a));", "which);", "test_layers"),  # the same in the reference
     (HEAD, "if (r == 0 && step->masks", "if (step->masks", "test_layers"),  # masks are waited for more than once
     (HEAD, "            step->masks_wait(step->masks_arg);\n", "            (void)0;\n", "test_layers"),  # masks that are not computed yet
-    (HEAD, "out->hidden + (size_t)r * (size_t)dev->model.hidden", "out->hidden", "test_layers"),  # hidden states of the first rows only
+    (HEAD, "&x, out->hidden + (size_t)r * (size_t)dev->model.hidden", "out->hidden", "test_layers"),  # hidden states of the first rows only
     (CPU_KV, "        if (dev->kv_dtype == DTYPE_I8)\n            memcpy", "        if (false)\n            memcpy", "test_layers"),  # int8 pages are copied without scales
     (ROPE_TABLE, "= {t, t->filled, end};", "= {t, t->filled + 1, end};", "test_layers"),  # a position between two fills is left out
     # ---- architectures ---------------------------------------------------------------------------------------
@@ -214,6 +217,25 @@ ROWS = [
     (CPU, "a->v_norm && h < kv", "false && h < kv", "test_json_arch"),  # values as they come
     (CPU, "(x[i] + row[i] * own) * half", "x[i] * half", "test_json_arch"),  # tokens give layers nothing of their own
     (CPU, "job->layer->layer_scale->vector[0] : 1", "1 : 1", "test_json_arch"),  # layers of one scale
+    (STREAMS, "c[n] += 1;", "c[n] += 0;", "test_json_arch"),  # streams are corrected by nothing more than their coefficients
+    (STREAMS, "(((c[4] * x0 + c[5] * x1)", "(((c[1] * x0 + c[5] * x1)", "test_json_arch"),  # coefficients the other way round
+    (STREAMS, "k->squares(x + begin, less, end - begin)", "k->squares(x + begin, 0, end - begin)", "test_json_arch"),  # deviations from 0, not from the mean
+    (STREAMS, "if (pass != CUT && dev->world > 1)", "if (false)", "test_ranks"),  # ranks cut gates by their own alone
+    (STREAMS, "sums[i] = sums[2 * i] + sums[2 * i + 1];", "sums[i] = sums[i] + sums[n / 2 + i];", "test_ranks"),  # another tree of segments
+    (STREAMS, "for (int n = 1; n < N; n++)\n            match(dev, x[n] = merged_at(dev, n, r), first);",
+              "for (int n = 1; n < N; n++)\n            x[n] = merged_at(dev, n, r);", "test_json_arch"),  # streams of other magnitudes
+    (STREAMS, "scaled[i] = resid[i] * scale[i];", "scaled[i] = resid[i] + 0 * scale[i];", "test_json_arch"),  # layers take their part of an unscaled stream
+    (LORA, "    if (layer->ffn.sparse)\n        cpu_sparse_gates(dev, layer, x->num_rows);\n", "", "test_json_arch"),  # gates are not cut
+    (HEAD, "merged ? NULL : rows", "rows", "test_json_arch"),  # rows of the step, of merged ones
+    (CPU, "id < dev->model.layer_vocab ? id : 0", "id < dev->model.layer_vocab ? id : 1", "test_json_arch"),  # tokens behind the table
+    (REF_STREAMS, "others[n * s->hidden + i] += (float)(more * (1 + (double)c[n]));", "others[n * s->hidden + i] += (float)(more * (double)c[n]);", "test_json_arch"),  # the reference corrects by coefficients alone
+    (CONFIG, "    h->logit_softcap = a->logit_softcap;\n", "", "test_json_arch"),  # Gemma 3n's cap is not in its files
+    (CONFIG_STREAMS, "r->deviations[i] = r->sparse[i] ? v : 0;", "r->deviations[i] = 0;", "test_json_arch"),  # gates are cut at their mean
+    (CONFIG_STREAMS, "|| fabsf(v) <= 100)", "|| v <= 1e6f)", "test_model_config"),  # a cut that no gate reaches
+    (CONFIG_ATTN, "    if (r->h.shared_kv == v)\n", "    if (true)\n", "test_model_config"),  # half a layer shares keys
+    (WEIGHTS, "        t.offset += t.bytes * (uint64_t)p->at;\n", "", "test_json_arch"),  # one matrix for all streams
+    ("engine/models/hf/config_layers.c", "erfc(-middle / sqrt(2)) / 2 < p", "erfc(-middle) / 2 < p", "test_json_arch"),  # another normal distribution
+    (BODY, "        v = n - i < LANES ? v16_keep(v, 0, n - i, zero) : v;\n        squares", "        squares", "test_kernels"),  # a mean beyond the row
     (REF, "if (slots[t] < 0 || a->shares_kv)", "if (slots[t] < 0)", "test_json_arch"),  # keys that the layer has not
     (SHARD, "a->qk_norm == QK_NORM_WHOLE && world > 1", "false", "test_shard"),  # ranks normalise their own heads
     (CONFIG, "h->logit_scale = 1 / h->logit_scale;", "h->logit_scale = h->logit_scale;", "test_json_arch"),  # logits multiplied, not divided

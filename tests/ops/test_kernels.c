@@ -324,6 +324,7 @@ static void test_vectors(void **state) {
         gated[NUM_VARIANTS][N];
     static uint16_t h[NUM_VARIANTS][N], g[NUM_VARIANTS][N];
     static struct act_q8 q[NUM_VARIANTS][N / 32];
+    float sums[NUM_VARIANTS][2];
     for (int round = 0; round < 200; round++) {
         bool hostile = round % 2;
         int n = 1 + (int)(random_u32() % (N - 32)), whole = (n + 31) / 32 * 32;
@@ -347,6 +348,9 @@ static void test_vectors(void **state) {
             k->layernorm(z2[v], x, w, bias, n, 1e-5f);
             assert_true(same_floats(z2[0], z2[v], n));
             assert_true(n == N || isnan(z2[v][n]));
+            sums[v][0] = k->sum(x, n);
+            sums[v][1] = k->squares(x, w[0], n);
+            assert_true(same_floats(sums[0], sums[v], 2));
             memset(z[v], 0xff, sizeof z[v]);
             k->act[round % NUM_ACTS](z[v], 0, x, round / NUM_ACTS % 2 ? NULL : w, 0, 1, n);
             assert_true(same_floats(z[0], z[v], n));
@@ -377,6 +381,13 @@ static void test_vectors(void **state) {
         float_env_leave(env);
         if (hostile)
             continue;
+        double all = 0, squares = 0;
+        for (int i = 0; i < n; i++) {
+            all += (double)x[i];
+            squares += ((double)x[i] - (double)w[0]) * ((double)x[i] - (double)w[0]);
+        }
+        assert_true(fabs((double)sums[0][0] - all) < 1e-5 * (20 * n));
+        assert_true(fabs((double)sums[0][1] - squares) < 1e-5 * squares);
         static float expected[N];
         cpu_kernels_find("scalar")->rmsnorm(y[0], x, w, n, 1e-5f);
         ref_rmsnorm(expected, x, w, n, 1e-5f);

@@ -19,7 +19,7 @@ from gguf_file import BF16, F16, F32
 
 DTYPES = {F32: ("F32", 4), F16: ("F16", 2), BF16: ("BF16", 2)}
 PERMUTED = ("llama", "granite", "granitemoe", "granitehybrid", "minicpm", "smollm3", "internlm2", "mistral3")  # GGUF has pairs of q and k adjacent
-TYPES = {"mistral3": "mistral", "qwen3moe": "qwen3_moe", "hunyuan-dense": "hunyuan_v1_dense", "gemma3": "gemma3_text", "gemma4": "gemma4_text", "gpt-oss": "gpt_oss",
+TYPES = {"mistral3": "mistral", "qwen3moe": "qwen3_moe", "hunyuan-dense": "hunyuan_v1_dense", "gemma3": "gemma3_text", "gemma4": "gemma4_text", "gemma3n": "gemma3n_text", "gpt-oss": "gpt_oss",
          "qwen2moe": "qwen2_moe", "glm4moe": "glm4_moe", "ernie4_5-moe": "ernie4_5_moe", "hunyuan-moe": "hunyuan_v1_moe", "phi2": "phi",
          "command-r": "cohere", "gptneox": "gpt_neox", "falcon-h1": "falcon_h1", "qwen35": "qwen3_5_text", "granitehybrid": "granitemoehybrid",
          "llama4": "llama4_text", "lfm2moe": "lfm2_moe", "qwen35moe": "qwen3_5_moe_text", "qwen3next": "qwen3_next",
@@ -89,6 +89,10 @@ LAYERS = {
     "granitehybrid": {**GRANITE, **MAMBA, "ffn_gate": "shared_mlp.input_linear", "ffn_down": "shared_mlp.output_linear"},
     "falcon-h1": {**MAMBA, "ffn_norm": "pre_ff_layernorm", "ffn_gate": "feed_forward.gate_proj", "ffn_up": "feed_forward.up_proj",
                   "ffn_down": "feed_forward.down_proj"},
+    "gemma3n": {**POST, "inp_gate": "per_layer_input_gate", "proj": "per_layer_projection", "post_norm": "post_per_layer_input_norm",
+                "altup_router": "altup.modality_router", "altup_router_norm": "altup.router_norm", "altup_predict_coef": "altup.prediction_coefs",
+                "altup_correct_coef": "altup.correction_coefs", "altup_correct_scale": "altup.correct_output_scale",
+                "laurel_l": "laurel.linear_left", "laurel_r": "laurel.linear_right", "laurel_post_norm": "laurel.post_laurel_norm"},
     "olmo2": POST, "exaone4": POST, "gemma2": POST, "gemma3": POST,
     "gemma4": {**POST, "inp_gate": "per_layer_input_gate", "proj": "per_layer_projection", "post_norm": "post_per_layer_input_norm",
                "layer_output_scale": "layer_scalar", "ffn_gate_inp": "router.proj", "pre_ffw_norm_2": "pre_feedforward_layernorm_2",
@@ -96,15 +100,16 @@ LAYERS = {
                "ffn_gate_up_exps": "experts.gate_up_proj", "ffn_down_exps": "experts.down_proj"},
 }
 ARCHS = ("llama", "qwen2", "qwen3", "granite", "minicpm", "smollm3", "internlm2", "ernie4_5", "seed_oss", "hunyuan-dense", "mistral3", "phi3",
-         "phimoe", "olmo2", "glm4", "exaone4", "gemma", "gemma2", "gemma3", "gemma4", "qwen3moe", "gpt-oss",
+         "phimoe", "olmo2", "glm4", "exaone4", "gemma", "gemma2", "gemma3", "gemma4", "gemma3n", "qwen3moe", "gpt-oss",
          "qwen2moe", "olmoe", "glm4moe", "dots1", "ernie4_5-moe", "hunyuan-moe", "starcoder2", "stablelm", "phi2", "nemotron", "command-r", "cohere2",
          "lfm2", "granitemoe", "gptneox", "falcon-h1", "granitehybrid", "qwen35", "llama4", "deepseek2", "lfm2moe", "qwen35moe",
          "qwen3next", "nemotron_h", "nemotron_h_moe", "minicpm3")  # of make_gguf.py, of which there are folders
 WHOLE = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
+PER_LAYER = {"per_layer_token_embd": "model.embed_tokens_per_layer", "per_layer_model_proj": "model.per_layer_model_projection",
+             "per_layer_proj_norm": "model.per_layer_projection_norm"}
 WHOLES = {"internlm2": {"token_embd": "model.tok_embeddings", "output": "output"}, "phi2": {"output_norm": "model.final_layernorm"},
           "gptneox": {"token_embd": "gpt_neox.embed_in", "output_norm": "gpt_neox.final_layer_norm", "output": "embed_out"},
-          "gemma4": {"per_layer_token_embd": "model.embed_tokens_per_layer", "per_layer_model_proj": "model.per_layer_model_projection",
-                     "per_layer_proj_norm": "model.per_layer_projection_norm"},
+          "gemma4": PER_LAYER, "gemma3n": {**PER_LAYER, "altup_proj": "model.altup_projections.#", "altup_unembd_proj": "model.altup_unembed_projections.#"},
           "falcon-h1": {"output_norm": "model.final_layernorm"}, "lfm2": {"token_embd_norm": "model.embedding_norm"},
           "lfm2moe": {"token_embd_norm": "model.embedding_norm"},
           **dict.fromkeys(("nemotron_h", "nemotron_h_moe"), {"token_embd": "backbone.embeddings", "output_norm": "backbone.norm_f"})}
@@ -255,7 +260,7 @@ def folder_tensors(a, tensors):
             yield f"model.layers.{parts[1]}.router.{'scale' if parts[2] == 'ffn_gate_inp' else 'per_expert_scale'}", kind, shape, data
             continue
         new, role = theirs(a, name) if parts[0] != "blk" or int(parts[1]) < a.layers else ("", "")
-        new = new.removesuffix(".weight") if role == "attn_sinks" or (a.arch == "gemma4" and role.endswith("_exps")) else new
+        new = new.removesuffix(".weight") if role in ("attn_sinks", "altup_correct_scale") or (a.arch == "gemma4" and role.endswith("_exps")) else new
         if a.arch in PERMUTED and role in ("attn_q", "attn_k"):
             data = rows_apart(data, shape[0], a.head_dim)
         if parts[0] == "blk" and int(parts[1]) >= a.layers:
@@ -533,6 +538,12 @@ def config(a):
                  layer_types=["sliding_attention" if window else "full_attention" for window in a.windowed],
                  rope_parameters={"sliding_attention": dict(rope_type="default", rope_theta=10000.0),
                                   "full_attention": dict(rope_type="proportional", partial_rotary_factor=0.25, rope_theta=c.pop("rope_theta"))})
+    if a.arch == "gemma3n":
+        c.update(num_kv_shared_layers=a.shared_kv, hidden_size_per_layer_input=a.layer_embed, vocab_size_per_layer_input=a.layer_vocab or a.vocab,
+                 laurel_rank=a.laurel, altup_num_inputs=4, altup_active_idx=0, altup_coef_clip=120.0, altup_correct_scale=True,
+                 activation_sparsity_pattern=[make_gguf.SPARSITY * (i < a.sparse) for i in range(a.layers)], rope_local_base_freq=10000.0,
+                 layer_types=["sliding_attention" if slides else "full_attention" for slides in a.slides],
+                 final_logit_softcapping=more.pop("final_logit_softcapping", 30.0))
     if a.arch == "smollm3":
         c.update(no_rope_layers=[int(i % 4 != 3) for i in range(a.layers)], no_rope_layer_interval=4)
     if a.arch == "exaone4" and a.window:

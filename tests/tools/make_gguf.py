@@ -15,6 +15,7 @@ import argparse
 import math
 import os
 import random
+import statistics
 import struct
 import sys
 
@@ -61,7 +62,7 @@ ARCHS = {  # what their files have beside llama's, or instead
     "ernie4_5": {}, "seed_oss": dict(ffn_norm="post_attention_norm"), "hunyuan-dense": dict(qk_norm=True), "mistral3": {},
     "phi3": dict(fused=True), "olmo2": dict(qk_norm=True, whole=True, pre_norms=False, post_norms=True),
     "glm4": dict(fused_ffn=True, post_norms=True), "exaone4": dict(qk_norm=True, pre_norms=False, post_norms=True), "gemma": {},
-    "gemma4": dict(qk_norm=True, post_norms=True, layers_differ=True),
+    "gemma4": dict(qk_norm=True, post_norms=True, layers_differ=True), "gemma3n": dict(qk_norm=True, post_norms=True, streams=True),
     "gemma2": dict(post_norms=True), "gemma3": dict(qk_norm=True, post_norms=True), "deepseek2": dict(latent=True), "minicpm3": dict(latent=True),
     "lfm2": dict(qk_norm=True, mix="conv", out_norm="token_embd_norm"), "qwen3moe": dict(qk_norm=True),
     "granitehybrid": dict(mix="ssm"), "falcon-h1": dict(mix="ssm", beside=True),
@@ -229,6 +230,9 @@ def parse(argv=None):
     p.add_argument("--window-kv", type=int, default=0, help="kv heads of those")
     p.add_argument("--shared-kv", type=int, default=0, help="so many last layers share keys and values; their feed-forward is twice as wide")
     p.add_argument("--layer-embed", type=int, default=0, help="size of the embedding that each layer has of its own")
+    p.add_argument("--laurel", type=int, default=16, help="of gemma3n: rank of LAuReL")
+    p.add_argument("--sparse", type=int, default=0, help="of gemma3n: so many layers have sparse gates, three of four being 0")
+    p.add_argument("--layer-vocab", type=int, default=0, help="of gemma3n: tokens that have an embedding of each layer; default: all")
     p.add_argument("--tied-values", action="store_true", help="layers without a window have no attn_v")
     p.add_argument("--rope", choices=["none", "linear", "yarn", "llama3", "llama3-keys", "longrope"], default="none",
                    help="llama3: as rope_freqs.weight, which is what llama.cpp writes; llama3-keys: as metadata")
@@ -268,12 +272,13 @@ def parse(argv=None):
     a.head_dim = a.head_dim or a.hidden // a.heads
     vars(a).update({"ffn_norm": "ffn_norm", "fused": False, "whole": False, "pre_norms": True, "post_norms": False, "ffn_gate": True,
                     "norm_key": "layer_norm_rms_epsilon", "norm_bias": False, "head_bias": False, "parallel_key": False, "latent": False, "mix": None,
-                    "beside": False, "gate": False, "shared_gate": False, "beta_alpha": False, "one_part": False, "sinks": False, "expert_bias": False, "moe_step": False, "layers_differ": False,
+                    "beside": False, "gate": False, "shared_gate": False, "beta_alpha": False, "one_part": False, "sinks": False, "expert_bias": False, "moe_step": False, "layers_differ": False, "streams": False,
                     "out_norm": "output_norm", **ARCHS[a.arch]})
     a.state_heads, a.state_groups, a.state_rows, a.state_columns = map(int, a.states.split(","))
     a.layers = len(a.pattern) if a.one_part else a.layers
     a.attends = [not a.mix or a.beside or i % a.attention == a.attention - 1 for i in range(a.layers)]
     a.windowed = [a.layers_differ and i % a.window_pattern != a.window_pattern - 1 for i in range(a.layers)]
+    a.slides = [i % (a.window_pattern or 5) != (a.window_pattern or 5) - 1 for i in range(a.layers)]  # of gemma3n
     a.recurrent = [a.mix and (a.beside or not attends) for attends in a.attends]
     a.has_ffn = [True] * a.layers
     if a.one_part:
@@ -328,6 +333,21 @@ def differing_keys(w, a):
         w.i32s(f"{a.arch}.feed_forward_length", [a.ffn * (1 + (i >= a.layers - a.shared_kv)) for i in range(a.layers)])
     else:
         w.u32(f"{a.arch}.feed_forward_length", a.ffn)
+
+
+SPARSITY = 0.75  # of gates
+
+
+def stream_keys(w, a):
+    """What gemma3n has; the number of layers that share keys and values is a float in published files."""
+    w.bools(f"{a.arch}.attention.sliding_window_pattern", a.slides)
+    w.f32(f"{a.arch}.attention.shared_kv_layers", a.shared_kv)
+    w.u32(f"{a.arch}.embedding_length_per_layer_input", a.layer_embed)
+    w.u32(f"{a.arch}.altup.num_inputs", 4)
+    w.u32(f"{a.arch}.altup.active_idx", 0)
+    cut = statistics.NormalDist().inv_cdf(SPARSITY)
+    w.f32s(f"{a.arch}.activation_sparsity_scale", [cut if i < a.sparse else -math.inf for i in range(a.layers)])
+    w.u32(f"{a.arch}.attention.head_count_kv", a.kv_heads)
 
 
 def latent_keys(w, a):
@@ -398,6 +418,8 @@ def main(argv=None, w=None):
         w.u32(f"{a.arch}.ssm.group_count", a.state_groups)
     elif a.layers_differ:
         differing_keys(w, a)
+    elif a.streams:
+        stream_keys(w, a)
     else:
         w.u32(f"{a.arch}.attention.head_count_kv", a.kv_heads)
     if not a.latent:
@@ -413,7 +435,7 @@ def main(argv=None, w=None):
     w.u32(f"{a.arch}.vocab_size", a.vocab)
     if a.window:
         w.u32(f"{a.arch}.attention.sliding_window", a.window)
-    if a.window_pattern and not a.layers_differ:
+    if a.window_pattern and not a.layers_differ and not a.streams:
         w.u32(f"{a.arch}.attention.sliding_window_pattern", a.window_pattern)
     if a.rope == "longrope":
         w.u32(f"{a.arch}.rope.scaling.original_context_length", a.rope_original)
@@ -460,7 +482,7 @@ def main(argv=None, w=None):
 
     def matrix(name, rows, cols, scale=None, layer=0, stacked=0, own=None):
         role = "head" if name == ("token_embd.weight" if a.tied else "output.weight") else name.split(".")[-2]
-        k = Q6_K if a.type == "q4_k_m" and mixed(role, layer, a.layers) else own or kind
+        k = Q6_K if a.type == "q4_k_m" and mixed(role, layer, a.layers) else kind if own is None else own
         if cols % QUANTISED.get(k, (1, 0))[0]:
             k = Q8_0  # rows that blocks of 256 do not divide
         n, shape, scale = rows * cols * (stacked or 1), [stacked] * (stacked > 0) + [rows, cols], scale or math.sqrt(3 / cols)
@@ -531,9 +553,13 @@ def main(argv=None, w=None):
         factors = [1.0] * (d // 8) + [1e30] * (d // 2 - d // 8)
         w.tensor("rope_freqs.weight", F32, [d // 2], lambda f=factors: [struct.pack(f"<{len(f)}f", *f)])
     if a.layer_embed:
-        matrix("per_layer_token_embd.weight", a.vocab, a.layers * a.layer_embed)
+        matrix("per_layer_token_embd.weight", a.layer_vocab or a.vocab, a.layers * a.layer_embed)
         matrix("per_layer_model_proj.weight", a.layers * a.layer_embed, a.hidden)
         norm("per_layer_proj_norm.weight", a.layer_embed)
+    exact = kind if kind in (F32, F16, BF16) else F32
+    if a.streams:
+        matrix("altup_proj.weight", a.hidden, a.hidden, stacked=3, own=exact)
+        matrix("altup_unembd_proj.weight", a.hidden, a.hidden, stacked=3, own=exact)
     if a.rope == "longrope":
         for name, factors in zip(("short", "long"), long_factors(a)):
             w.tensor(f"rope_factors_{name}.weight", F32, [len(factors)], lambda f=factors: [struct.pack(f"<{len(f)}f", *f)])
@@ -541,7 +567,16 @@ def main(argv=None, w=None):
         b = f"blk.{i}."
         d = a.window_dim if a.windowed[i] else a.head_dim
         kv_heads = a.window_kv or a.kv_heads if a.windowed[i] else a.kv_heads
-        ffn = a.ffn * (1 + (i >= a.layers - a.shared_kv))
+        ffn = a.ffn * (1 + (a.layers_differ and i >= a.layers - a.shared_kv))
+        if a.streams:
+            matrix(b + "altup_router.weight", 4, a.hidden, math.sqrt(3 * a.hidden), own=exact)
+            norm(b + "altup_router_norm.weight", a.hidden)
+            matrix(b + "altup_predict_coef.weight", 16, 4, 0.4, own=F32)
+            matrix(b + "altup_correct_coef.weight", 4, 4, 0.4, own=F32)
+            norm(b + "altup_correct_scale.weight", a.hidden)
+            matrix(b + "laurel_l.weight", a.laurel, a.hidden, own=exact)
+            matrix(b + "laurel_r.weight", a.hidden, a.laurel, own=exact)
+            norm(b + "laurel_post_norm.weight", a.hidden)
         if a.pre_norms:
             norm(b + "attn_norm.weight", a.hidden)
         values, keys = a.state_heads * a.state_columns, a.state_groups * a.state_rows

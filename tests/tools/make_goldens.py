@@ -101,6 +101,12 @@ CASES = {
                    "--rope-base 1000000 --f32 final_logit_softcapping=6 --experts 12 --top-k 3 --expert-ffn 48 --fused-experts", "expert_scale"),
     "gemma4-moe-q8_0": ("--arch gemma4 --no-tied --window 24 --window-pattern 2 --head-dim 32 --window-dim 16 --type q8_0 --rope-base 1000000 "
                         "--f32 final_logit_softcapping=6 --experts 8 --top-k 2 --expert-ffn 64", "shared"),
+    "gemma3n": ("--arch gemma3n --layers 6 --window 24 --window-pattern 3 --head-dim 32 --shared-kv 3 --layer-embed 24 --laurel 12 --sparse 2 "
+                "--rope-base 1000000", "sparse"),
+    "gemma3n-bf16": ("--arch gemma3n --layers 3 --window 24 --window-pattern 2 --head-dim 32 --kv-heads 1 --layer-embed 32 --layer-vocab 200 --type bf16 "
+                     "--rope-base 1000000 --f32 final_logit_softcapping=6", "laurel"),
+    "gemma3n-q8_0": ("--arch gemma3n --layers 2 --window 24 --head-dim 32 --layer-embed 32 --laurel 32 --sparse 3 --type q8_0 --ffn 128 "
+                     "--rope-base 1000000 --window-pattern 2", "predict"),
     "lfm2": ("--arch lfm2 --layers 4 --rope-base 1000000", "conv"),
     "lfm2-q8_0": ("--arch lfm2 --layers 5 --attention 2 --taps 4 --type q8_0", "conv"),
     "qwen3moe": ("--arch qwen3moe --no-tied --experts 16 --top-k 3 --expert-ffn 48", "top_k"),
@@ -230,6 +236,8 @@ def configuration(a, off):
     more = dict(a.f32)
     if a.arch == "gemma4":
         return gemma4_model(a, more, off).double().eval()
+    if a.arch == "gemma3n":
+        return gemma3n_model(a, more, off).double().eval()
     if a.rope == "longrope":
         short, far = make_gguf.long_factors(a)
         common["original_max_position_embeddings"] = a.rope_original
@@ -600,6 +608,19 @@ def gemma4_model(a, more, off):
     return model
 
 
+def gemma3n_model(a, more, off):
+    import transformers as tf
+
+    return tf.Gemma3nForCausalLM(tf.Gemma3nTextConfig(
+        vocab_size=a.vocab, hidden_size=a.hidden, intermediate_size=a.ffn, num_hidden_layers=a.layers, num_attention_heads=a.heads,
+        num_key_value_heads=a.kv_heads, head_dim=a.head_dim, max_position_embeddings=a.context, rms_norm_eps=1e-5, rope_theta=a.rope_base,
+        tie_word_embeddings=a.tied, sliding_window=a.window, pad_token_id=None, attn_implementation="eager", laurel_rank=a.laurel,
+        layer_types=["sliding_attention" if slides else "full_attention" for slides in a.slides], num_kv_shared_layers=a.shared_kv,
+        final_logit_softcapping=more.get("final_logit_softcapping", 30.0), vocab_size_per_layer_input=a.vocab,
+        hidden_size_per_layer_input=a.layer_embed,
+        activation_sparsity_pattern=[make_gguf.SPARSITY * (i < a.sparse and off != "sparse") for i in range(a.layers)]))
+
+
 def llama4_model(a, common, temperature, off):
     import transformers as tf
 
@@ -650,6 +671,8 @@ def load(a, path, off):
         names["post_ffw_norm"] = "post_mlp_layernorm" if glm else "post_feedforward_layernorm"
         if gemma:
             names["ffn_norm"] = "pre_feedforward_layernorm"
+    if a.arch == "gemma3n":
+        names.update({ours: theirs for ours, theirs in make_folder.LAYERS["gemma3n"].items() if ours not in names})
     if a.arch == "gemma4":
         names.update({"inp_gate": "per_layer_input_gate", "proj": "per_layer_projection", "post_norm": "post_per_layer_input_norm",
                       "layer_output_scale": "layer_scalar", "pre_ffw_norm_2": "pre_feedforward_layernorm_2",
@@ -699,8 +722,16 @@ def load(a, path, off):
             part = torch.from_numpy((x.swapaxes(1, 2) if base == "attn_k_b" else x).copy())
             state[name] = torch.cat([state[name], part], 1).reshape(-1, a.kv_lora) if name in state else part
             continue
-        if base == "layer_output_scale":
+        if base in ("layer_output_scale", "altup_correct_scale"):
             end = ""
+        if (base, off) in (("laurel_r", "laurel"), ("altup_predict_coef", "predict")):
+            x = x * 0
+        if base == "per_layer_token_embd":  # tokens behind the table take the first row, as in Gemma3nModel
+            x = np.concatenate([x, np.repeat(x[:1], a.vocab - len(x), 0)])
+        if base in ("altup_proj", "altup_unembd_proj"):
+            theirs = "altup_projections" if base == "altup_proj" else "altup_unembed_projections"
+            state.update({f"model.{theirs}.{i}.weight": torch.from_numpy(m.copy()) for i, m in enumerate(x)})
+            continue
         if base == "scale":
             part = "scale" if parts[2] == "ffn_gate_inp" else "per_expert_scale"
             x = x * 0 + 1 if part == "per_expert_scale" and off == "expert_scale" else x
@@ -710,7 +741,7 @@ def load(a, path, off):
             x = x * 0
         if base == "post_norm" and off == "layer_embed":
             x = x * 0
-        if parts[0] == "blk" and int(parts[1]) >= a.layers - a.shared_kv and base in ("attn_k", "attn_v", "attn_k_norm"):
+        if a.arch == "gemma4" and parts[0] == "blk" and int(parts[1]) >= a.layers - a.shared_kv and base in ("attn_k", "attn_v", "attn_k_norm"):
             continue  # left behind
         if (a.arch in ("gemma", "gemma2", "gemma3") or a.arch == "nemotron") and base.endswith("norm") and end == "weight":
             x = x - 1  # theirs is added to 1
@@ -779,7 +810,8 @@ def logits_of(model, ids):
     import torch
 
     with torch.no_grad():
-        return model(torch.tensor([ids]), use_cache=False).logits[0].double()
+        cached = model.config.model_type == "gemma3n_text"  # whose layers share keys and values by the cache alone
+        return model(torch.tensor([ids]), use_cache=cached).logits[0].double()
 
 
 def watch_routers(model, a):

@@ -46,6 +46,10 @@ static void put_key(struct gguf_writer *w, const struct key *k, const char *arch
         gw_array(w, name, 4, (uint64_t)k->number, (uint32_t[]){K, K, 1}, 4 * (size_t)k->number);
     else if (k->type == 97) // an array of bools
         gw_array(w, name, 7, (uint64_t)k->number, (unsigned char[]){1, 0, 1}, (size_t)k->number);
+    else if (k->type == 95) // arrays of floats: one that is too large; as Gemma 3n's
+        gw_array(w, name, 6, (uint64_t)k->number, (float[]){1, 101, 1}, 4 * (size_t)k->number);
+    else if (k->type == 96)
+        gw_array(w, name, 6, (uint64_t)k->number, (float[]){1.5f, -INFINITY, 1}, 4 * (size_t)k->number);
     else if (k->type == 99) // an array whose elements differ
         gw_array(w, name, 4, L, (uint32_t[]){K, 1}, 8);
     else
@@ -458,7 +462,41 @@ static void test_differing(void **state) {
     refused(&c, "shared_kv_layers is 2: layer 0 finds no layer");
     refused(&(struct change){.arch = "gemma4", .keys = {c.keys[2]}},
             "key gemma4.attention.sliding_window is missing");
-    refused(&(struct change){.arch = "gemma3n"}, "yet: its AltUp, LAuReL and sparse activations are not");
+}
+
+// Gemma 3n: streams, of which there are four and the first is worked on, and sparse gates.
+static void test_streams(void **state) {
+    (void)state;
+    struct change c = {.arch = "gemma3n",
+                       .keys = {{"gemma3n.attention.sliding_window", 4, 64, NULL},
+                                {"gemma3n.attention.key_length", 4, HD, NULL},
+                                {"gemma3n.embedding_length_per_layer_input", 4, 4, NULL}}};
+    struct key *more = &c.keys[4];
+    refused(&c, "key gemma3n.activation_sparsity_scale is missing");
+    c.keys[3] = (struct key){"gemma3n.activation_sparsity_scale", 96, L, NULL};
+    refused(&c, "tensor per_layer_token_embd.weight is missing");
+    *more = (struct key){"gemma3n.altup.num_inputs", 4, 3, NULL};
+    refused(&c, "key gemma3n.altup.num_inputs is 3");
+    *more = (struct key){"gemma3n.altup.active_idx", 4, 1, NULL};
+    refused(&c, "key gemma3n.altup.active_idx is 1");
+    *more = (struct key){"gemma3n.altup.correct_scale", 7, 0, NULL};
+    refused(&c, "key gemma3n.altup.correct_scale is false: Quire does not know how");
+    *more = (struct key){"gemma3n.altup.correct_scale", 7, 1, NULL};
+    refused(&c, "tensor per_layer_token_embd.weight is missing");
+    *more = (struct key){"gemma3n.attention.shared_kv_layers", 6, 0.5, NULL};
+    refused(&c, "shared_kv_layers is 0.5, expected a number of layers");
+    more->number = L + 1;
+    refused(&c, "shared_kv_layers is 3, expected a number of layers");
+    more->number = L;
+    refused(&c, "shared_kv_layers is 2: layer 0 finds no layer");
+    c.keys[4] = (struct key){0};
+    c.keys[3].number = L - 1;
+    refused(&c, "activation_sparsity_scale has 1 elements, expected one for each of 2 layers");
+    c.keys[3] = (struct key){"gemma3n.activation_sparsity_scale", 95, L, NULL};
+    refused(&c, "activation_sparsity_scale is 101 for layer 1: expected -100 to 100, or -inf");
+    c.keys[3] = (struct key){"gemma3n.activation_sparsity_scale", 96, L, NULL};
+    c.keys[2].number = 0;
+    refused(&c, "embedding_length_per_layer_input is 0, expected at least 1");
 }
 
 // A window on some of the layers: two specs, two groups of pages with as many layers each as a page has room for.
@@ -986,13 +1024,14 @@ static void test_inspect(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_good),      cmocka_unit_test(test_architectures),
-        cmocka_unit_test(test_window),    cmocka_unit_test(test_pattern),
-        cmocka_unit_test(test_differing), cmocka_unit_test(test_rope),
-        cmocka_unit_test(test_bad_keys),  cmocka_unit_test(test_bad_tensors),
-        cmocka_unit_test(test_load),      cmocka_unit_test(test_load_vectors),
-        cmocka_unit_test(test_poison),    cmocka_unit_test(test_dtype),
-        cmocka_unit_test(test_cut),       cmocka_unit_test(test_inspect),
+        cmocka_unit_test(test_good),         cmocka_unit_test(test_architectures),
+        cmocka_unit_test(test_window),       cmocka_unit_test(test_pattern),
+        cmocka_unit_test(test_differing),    cmocka_unit_test(test_streams),
+        cmocka_unit_test(test_rope),         cmocka_unit_test(test_bad_keys),
+        cmocka_unit_test(test_bad_tensors),  cmocka_unit_test(test_load),
+        cmocka_unit_test(test_load_vectors), cmocka_unit_test(test_poison),
+        cmocka_unit_test(test_dtype),        cmocka_unit_test(test_cut),
+        cmocka_unit_test(test_inspect),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -173,8 +173,9 @@ static bool read_sizes(const struct hf_reader *r) {
 static bool read_scales(const struct hf_reader *r) {
     const struct hf_config *c = r->c;
     double query = 0, depth = 0, base = 0;
-    const struct hf_key *scale_depth = hf_key_find(c->family, view_of("scale_depth"));
-    if (hf_key_find(c->family, view_of("query_pre_attn_scalar")) &&
+    const struct hf_key *scale_depth = hf_key_find(c->family, view_of("scale_depth")),
+                        *pre_attn = hf_key_find(c->family, view_of("query_pre_attn_scalar"));
+    if (pre_attn && pre_attn->type == HF_FLOAT && // Gemma 3n's files say it, and its code does not
         !hf_read_number(r, "query_pre_attn_scalar", &query))
         return false;
     if (scale_depth && scale_depth->type != HF_ONLY && // MiniCPM 3's are the architecture's

@@ -398,6 +398,39 @@ static bool read_differing(const struct hf_reader *r) {
     return read_moe_block(r) && read_window(r);
 }
 
+// How many deviations above the mean the part p of a normal distribution lies below.
+static double normal_quantile(double p) {
+    double low = -40, high = 40;
+    for (int i = 0; i < 100; i++) {
+        double middle = (low + high) / 2;
+        *(erfc(-middle / sqrt(2)) / 2 < p ? &low : &high) = middle;
+    }
+    return low;
+}
+
+// Gemma 3n: which part of a layer's gates counts as 0.
+static bool read_sparsity(const struct hf_reader *r) {
+    static const char key[] = "activation_sparsity_pattern";
+    struct hf_found f = hf_find_key(r, key);
+    int64_t layers = r->c->layers, i = 0;
+    float *cut = hf_alloc(r->keys, (size_t)layers * sizeof *cut);
+    if (f.v && (f.v->type != JDOC_ARRAY || f.v->len != layers))
+        return hf_refuse_value(r, key, f, "an array with an element for each layer");
+    for (; cut && i < layers; i++)
+        cut[i] = layers > 10 && i < 10 ? (float)normal_quantile((double)0.95f) : -INFINITY;
+    i = 0;
+    JDOC_EACH(f.j, e, f.v) {
+        double p = jdoc_number(f.j, e);
+        if (!(p >= 0 && p < 1))
+            return hf_refuse_value(r, key, (struct hf_found){f.j, e}, "at least 0 and below 1");
+        if (cut)
+            cut[i++] = p > 0 ? (float)normal_quantile((double)(float)p) : -INFINITY;
+    }
+    if (cut)
+        hf_array(r->keys, hf_our_key(r, "activation_sparsity_scale"), META_F32, (uint64_t)layers, cut, key);
+    return true;
+}
+
 bool hf_read_layers(struct hf_reader *r) {
     struct hf_config *c = r->c;
     const struct arch *a = arch_find(c->family->arch, strlen(c->family->arch));
@@ -427,6 +460,7 @@ bool hf_read_layers(struct hf_reader *r) {
     return (!has_key(r, "ssm_multipliers") || read_multipliers(r)) &&
            (!has_key(r, "full_attn_idxs") || read_lfm2_ffn(r)) &&
            (!has_key(r, "floor_scale") || read_llama4(r)) &&
+           (!has_key(r, "activation_sparsity_pattern") || read_sparsity(r)) &&
            (!has_key(r, "num_shared_expert") || read_hunyuan_experts(r)) &&
            (!has_key(r, "moe_layer_end_index") || check_last_expert_layer(r));
 }

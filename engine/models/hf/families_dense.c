@@ -63,6 +63,31 @@ static const struct hf_name gemma4_whole[] = {
     {"model.per_layer_projection_norm", .ours = "per_layer_proj_norm"},
     END,
 };
+static const struct hf_name gemma3n_names[] = {
+    {"post_attention_layernorm", .ours = "post_attention_norm"},
+    {"pre_feedforward_layernorm", .ours = "ffn_norm"},
+    {"post_feedforward_layernorm", .ours = "post_ffw_norm"},
+    {"per_layer_input_gate", .ours = "inp_gate"},
+    {"per_layer_projection", .ours = "proj"},
+    {"post_per_layer_input_norm", .ours = "post_norm"},
+    {"altup.modality_router", .ours = "altup_router"},
+    {"altup.router_norm", .ours = "altup_router_norm"},
+    {"altup.prediction_coefs", .ours = "altup_predict_coef"},
+    {"altup.correction_coefs", .ours = "altup_correct_coef"},
+    {"altup.correct_output_scale", .ours = "altup_correct_scale", .end = ".weight"},
+    {"laurel.linear_left", .ours = "laurel_l"},
+    {"laurel.linear_right", .ours = "laurel_r"},
+    {"laurel.post_laurel_norm", .ours = "laurel_post_norm"},
+    END,
+};
+static const struct hf_name gemma3n_whole[] = {
+    {"model.embed_tokens_per_layer", .ours = "per_layer_token_embd"},
+    {"model.per_layer_model_projection", .ours = "per_layer_model_proj"},
+    {"model.per_layer_projection_norm", .ours = "per_layer_proj_norm"},
+    {"model.altup_projections.#", .ours = "altup_proj"},
+    {"model.altup_unembed_projections.#", .ours = "altup_unembd_proj"},
+    END,
+};
 static const struct hf_name gemma_embedding_whole[] = {
     {"dense_2", .ours = "dense_2"}, // of sentence-transformers' modules
     {"dense_3", .ours = "dense_3"},
@@ -170,6 +195,21 @@ static const struct hf_key gemma_embedding_keys[] = {
     {"rope_local_base_freq", "rope.freq_base_swa", HF_FLOAT},
     {"_sliding_window_pattern", NULL, HF_INT},
     {"use_bidirectional_attention", NULL, HF_INT},
+    {NULL, NULL, HF_INT},
+};
+static const struct hf_key gemma3n_keys[] = {
+    {"final_logit_softcapping", "final_logit_softcapping", HF_FLOAT},
+    {"rope_local_base_freq", "rope.freq_base_swa", HF_FLOAT},
+    {"hidden_size_per_layer_input", "embedding_length_per_layer_input", HF_INT},
+    {"num_kv_shared_layers", "attention.shared_kv_layers", HF_INT},
+    {"altup_num_inputs", "altup.num_inputs", HF_INT},
+    {"altup_active_idx", "altup.active_idx", HF_INT},
+    {"altup_correct_scale", "true", HF_ONLY},
+    {"activation_sparsity_pattern", NULL, HF_FLOAT}, // read_sparsity()
+    // of no account: of training, which keeps coefficients within the clip; or said by tensors
+    {"altup_coef_clip", NULL, HF_INT},
+    {"altup_lr_multiplier", NULL, HF_INT},
+    {"query_pre_attn_scalar", NULL, HF_INT},
     {NULL, NULL, HF_INT},
 };
 static const struct hf_key gemma4_keys[] = {
@@ -280,6 +320,11 @@ const struct hf_family hf_dense_families[] = {
      .defaults = "{" TIED ", \"head_dim\": 256, \"query_pre_attn_scalar\": 256, \"sliding_window\": 4096,"
                  "\"attn_logit_softcapping\": 50, \"final_logit_softcapping\": 30}"},
     {"gemma3_text", "gemma3", GEMMA3, .keys = gemma3_keys, .of_both = &gemma_embedding},
+    {"gemma3n_text", "gemma3n", .act = GELU, .names = gemma3n_names, .whole = gemma3n_whole,
+     .keys = gemma3n_keys,
+     .defaults = "{" TIED ", \"head_dim\": 256, \"sliding_window\": 512, \"rope_theta\": 1000000,"
+                 "\"rope_local_base_freq\": 10000, \"hidden_size_per_layer_input\": 256,"
+                 "\"num_kv_shared_layers\": 15, \"rms_norm_eps\": 1e-6, \"final_logit_softcapping\": 30}"},
     {"gemma4_text", "gemma4", .act = GELU, .names = gemma4_names, .whole = gemma4_whole, .keys = gemma4_keys,
      .defaults = "{" TIED ", \"head_dim\": 256, \"global_head_dim\": 512, \"sliding_window\": 512,"
                  "\"hidden_size_per_layer_input\": 256, \"rms_norm_eps\": 1e-6}"},

@@ -190,6 +190,21 @@ enum { NUM_ARCHS = sizeof archs / sizeof *archs };
 
 const struct arch *arch_at(int i) { return i < NUM_ARCHS ? &archs[i] : NULL; }
 
+const char *arch_lacks(const char *name, size_t len) {
+    static const struct {
+        const char *name, *what;
+    } lacks[] = {
+        {"mamba", ": Mamba 1's scan is not computed"},
+        {"falcon_mamba", ": Mamba 1's scan is not computed"},
+        {"jamba", ": Mamba 1's scan is not computed"},
+        {"mamba2", ": Mamba 2 is computed beside layers with attention, and this has none"},
+    };
+    for (size_t i = 0; i < sizeof lacks / sizeof *lacks; i++)
+        if (strlen(lacks[i].name) == len && memcmp(lacks[i].name, name, len) == 0)
+            return lacks[i].what;
+    return "";
+}
+
 const struct arch *arch_find(const char *name, size_t len) {
     for (int i = 0; i < NUM_ARCHS; i++)
         if (strlen(archs[i].name) == len && memcmp(archs[i].name, name, len) == 0)

@@ -274,6 +274,8 @@ extern const struct extra_tensor arch_extras[];
 // NULL: unknown. len: of the name.
 const struct arch *arch_find(const char *name, size_t len);
 const struct arch *arch_at(int i); // NULL behind the last
+// What Quire lacks for an unknown architecture, or model_type of folders, that people know, as ": ..."; else "".
+const char *arch_lacks(const char *name, size_t len);
 
 // Whether its files may have a hyperparameter with `of_some`, or must.
 bool arch_may_have(const struct arch *a, enum hparam id);

@@ -63,7 +63,8 @@ static bool read_arch(struct config_reader *r, struct model_config *c) {
         snprintf(supported + n, sizeof supported - n, "%s%s", i ? ", " : "", arch_at(i)->name);
     }
     if (!r->arch)
-        model_file_bad(f, r->err, "architecture '%s' is not supported yet; supported: %s", c->arch, supported);
+        model_file_bad(f, r->err, "architecture '%s' is not supported yet%s; supported: %s", c->arch,
+                       arch_lacks(s.data, s.len), supported);
     return r->arch != NULL;
 }
 

@@ -151,6 +151,8 @@ static void test_config(void **state) {
         {"config.json", "[]", "expected an object"},
         {"config.json", "{" SIZES "}", "model_type is absent"},
         {OTHER("nobody", ""), "model_type 'nobody' is not supported yet; supported: llama, "},
+        {OTHER("jamba", ""),
+         "model_type 'jamba' is not supported yet: Mamba 1's scan is not computed; supported: "},
         {"config.json", "{\"model_type\": \"llama\"}", "key num_hidden_layers is missing"},
         {LLAMA("\"head_dim\": \"x\""), "key head_dim at byte 225 is x, expected an integer"},
         {LLAMA("\"head_dim\": 2.5"), "expected an integer"},

@@ -1,6 +1,7 @@
 // See config.h. What a key means is as in transformers 4.57 (configuration_*.py, modeling_rope_utils.py).
 #include "config.h"
 
+#include "models/architectures.h"
 #include "reader.h"
 
 #include <math.h>
@@ -35,8 +36,9 @@ static bool read_family(struct hf_reader *r) {
         for (int i = 0; hf_family_at(i); i++)
             snprintf(known + strlen(known), sizeof known - strlen(known), "%s%s", i ? ", " : "",
                      hf_family_at(i)->model_type);
-        jdoc_bad(r->j, r->err, "model_type '%.*s' is not supported yet; supported: %s",
-                 (int)(type->len < 48 ? type->len : 48), r->j->text + type->at, known);
+        jdoc_bad(r->j, r->err, "model_type '%.*s' is not supported yet%s; supported: %s",
+                 (int)(type->len < 48 ? type->len : 48), r->j->text + type->at,
+                 arch_lacks(r->j->text + type->at, type->len), known);
         return false;
     }
     find_variant(r);

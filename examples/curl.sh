@@ -100,5 +100,11 @@ call /tokenizer_info
 call '/v1/engine?pages=state'
 call /v1/engine/pages/0
 
+# What the cache would give a prompt, what it gave a request, and how soon the first token would come.
+call /v1/completions -H 'X-Request-Id: explained' "${json[@]}" '{"prompt": "Once upon a time", "max_tokens": 2}'
+call /v1/cache/explain "${json[@]}" '{"prompt": "Once upon a time"}'
+call /v1/cache/explain/explained
+call /v1/estimate "${json[@]}" '{"prompt": "Once upon a time"}'
+
 # Prometheus' text.
 call /metrics

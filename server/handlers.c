@@ -35,7 +35,7 @@ void get_models(struct app *app, struct http_request *request) {
     }
     struct lora_list list = {app, &b};
     loras_each(app->loras, write_adapter, &list);
-    buf_lit(&b, "]}");
+    buf_lit(&b, "],\"has_more\":false}"); // Anthropic's
     reply_json(request, &b);
 }
 

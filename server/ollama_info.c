@@ -54,7 +54,7 @@ void get_ollama_tags(struct app *app, struct http_request *request) {
             buf_char(&b, ',');
         write_model(&b, app, app->names.items[i]);
         buf_lit(&b, ",\"modified_at\":");
-        ollama_write_time(&b, (time_t)app->created);
+        dialect_write_time(&b, app->created);
         buf_char(&b, '}');
     }
     buf_lit(&b, "]}");
@@ -102,7 +102,7 @@ static void write_shown(struct buf *b, const struct app *app) {
             c->arch, c->num_layers, c->arch, c->vocab);
     write_capabilities(b, &app->model);
     buf_lit(b, ",\"modified_at\":");
-    ollama_write_time(b, (time_t)app->created);
+    dialect_write_time(b, app->created);
     buf_char(b, '}');
 }
 

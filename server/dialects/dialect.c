@@ -1,5 +1,7 @@
 #include "dialect.h"
 
+#include <time.h>
+
 void logprobs_clear(struct logprob_lists *l) {
     buf_clear(&l->tokens);
     buf_clear(&l->values);
@@ -30,4 +32,13 @@ const char *finish_name(enum finish_reason why) {
     case FINISH_NONE: break;
     }
     return "none";
+}
+
+void dialect_write_time(struct buf *b, int64_t when) {
+    time_t seconds = (time_t)when;
+    struct tm tm;
+    char text[32];
+    gmtime_r(&seconds, &tm);
+    strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &tm);
+    buf_fmt(b, "\"%s\"", text);
 }

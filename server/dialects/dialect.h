@@ -106,3 +106,6 @@ struct dialect {
     void (*error)(struct buf *b, const struct api_error *e); // the body of a status that is an error
     int overloaded; // the status in place of 503 `overloaded`; 0: 503
 };
+
+// "2026-01-02T03:04:05Z", in quotes
+void dialect_write_time(struct buf *b, int64_t when);

@@ -4,8 +4,6 @@
 #include "dialect.h"
 #include "fields.h"
 
-#include <time.h>
-
 extern const struct dialect ollama_chat, ollama_generate, ollama_embed, ollama_embeddings;
 
 // parse() of the dialects (ollama_request.c).
@@ -20,5 +18,4 @@ bool ollama_parse_embeddings(struct completion_request *r, const struct served_m
 
 // As field_model(), where NAME:latest stands for NAME, too.
 const char *ollama_model(const struct served_model *m, const json_t *root, struct api_error *e);
-void ollama_write_time(struct buf *b, time_t when); // "2026-01-02T03:04:05Z"
 void ollama_write_error(struct buf *b, const struct api_error *e);

@@ -17,14 +17,6 @@ struct output {
 
 // ---- in parts
 
-void ollama_write_time(struct buf *b, time_t when) {
-    struct tm tm;
-    char text[32];
-    gmtime_r(&when, &tm);
-    strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &tm);
-    buf_fmt(b, "\"%s\"", text);
-}
-
 void ollama_write_error(struct buf *b, const struct api_error *e) {
     buf_lit(b, "{\"error\":\"");
     if (*e->param) {
@@ -133,7 +125,7 @@ static void write_content(struct buf *b, const struct response *r, const struct 
     buf_lit(b, "{\"model\":");
     json_quote(b, r->request->model, strlen(r->request->model));
     buf_lit(b, ",\"created_at\":");
-    ollama_write_time(b, (time_t)r->created);
+    dialect_write_time(b, r->created);
     buf_str(b, o->generates ? ",\"response\":" : ",\"message\":{\"role\":\"assistant\",\"content\":");
     json_quote(b, o->text.data, o->text.len);
     if (o->thinking.len) {

@@ -73,6 +73,10 @@ void openai_write_model(struct buf *b, const char *id, const char *parent, int64
     buf_lit(b, ",\"max_model_len\":");
     buf_int(b, m->max_model_len);
     openai_write_pooling(b, m);
+    buf_lit(b, ",\"type\":\"model\",\"display_name\":"); // Anthropic's
+    json_quote(b, id, strlen(id));
+    buf_lit(b, ",\"created_at\":");
+    dialect_write_time(b, created);
     buf_char(b, '}');
 }
 

@@ -246,7 +246,10 @@ def thinker(tmp_path_factory):
 def test_thinking(thinker):
     asked = sdk(messages=[{"role": "user", "content": "Once upon a time"}], max_tokens=12)
     with anthropic.Anthropic(base_url=thinker.url, api_key="none", max_retries=0) as c:
-        asked["model"] = c.models.list().data[0].id
+        [model] = c.models.list()
+        assert model.type == "model" and model.display_name == model.id and model.created_at.year >= 2026
+        assert c.models.retrieve(model.id) == model
+        asked["model"] = model.id
         for kind in ({"type": "enabled", "budget_tokens": 1024}, {"type": "adaptive", "display": "summarized"}):
             message = c.messages.create(**asked, thinking=kind)
             [block] = message.content

@@ -106,7 +106,7 @@ simd() { # what kernels/CMakeLists.txt gives these files
 build_all() {
     local source name t device host runtime link arch=(-arch=native)
     : >"$commands"
-    for source in base/*.c kernels/*.c kernels/ref/*.c kernels/cpu/*.c engine/*.c engine/models/*.c engine/models/hf/*.c engine/text/*.c engine/text/jinja/*.c engine/ranks/*.c scheduler/request.c kernels/cuda/{backend,inspect,kv,memory,multiply,peers,phases,step,weight,work}.c; do
+    for source in base/*.c kernels/*.c kernels/ref/*.c kernels/cpu/*.c engine/*.c engine/models/*.c engine/models/hf/*.c engine/text/*.c engine/text/jinja/*.c engine/ranks/*.c scheduler/{drafter,request}.c kernels/cuda/{backend,inspect,kv,memory,multiply,peers,phases,step,weight,work}.c; do
         case $source:$(uname -m) in */avx*.c:x86_64) ;; */avx*.c:*) continue ;; esac
         name=${source//\//_}.o
         # shellcheck disable=SC2046
@@ -168,7 +168,7 @@ fi
 
 # ---- the report: pieces, put together anew whenever one is done. A note is a line of pieces/notes.
 
-sources=$(cat tests/gpu_check.sh tests/harness.h tests/{emu,ops,bench}/*.* kernels/*.* kernels/{ref,cpu,cuda,cuda/emu}/*.* engine/*.* scheduler/request.c |
+sources=$(cat tests/gpu_check.sh tests/harness.h tests/{emu,ops,bench}/*.* kernels/*.* kernels/{ref,cpu,cuda,cuda/emu}/*.* engine/*.* scheduler/{drafter,request}.c |
           cksum | cut -d ' ' -f 1)
 if [ -z "$some" ] || [ "$(cat "$pieces/sources" 2>/dev/null)" != "$sources" ]; then
     rm -rf "$pieces"

@@ -142,11 +142,13 @@ static void metrics_are_prometheus_text(void **state) {
                                   .prompt_tokens = 100,
                                   .prefix_hits = 30};
     struct engine_info info = {.block_size = 16, .num_blocks = 10, .kv_dtype = "f16"};
+    const struct metrics_census census = {0};
     const char *routes[] = {"/a"};
     struct metrics_page page = {.name_space = "vllm",
                                 .model = "m\"\\x",
                                 .stats = &stats,
                                 .info = &info,
+                                .census = &census,
                                 .route_names = routes,
                                 .num_routes = 1};
     metrics_observe(&m, M_TTFT, 0.001);
@@ -183,13 +185,17 @@ static void metrics_are_prometheus_text(void **state) {
     for (size_t i = 0; i < sizeof wanted / sizeof wanted[0]; i++)
         if (!strstr(text, wanted[i]))
             fail_msg("missing: %s", wanted[i]);
-    for (const char *line = text; *line; line = strchr(line, '\n') + 1) { // name{labels} number
+    for (const char *line = text; *line;
+         line = strchr(line, '\n') + 1) { // name{labels} number, or name number
         if (*line == '#')
             continue;
-        const char *close = strstr(line, "} ");
+        const char *space = line + strcspn(line, " {\n");
         char *end;
-        assert_non_null(close);
-        strtod(close + 2, &end);
+        if (*space == '{')
+            space = strstr(space, "} ") + 1;
+        assert_int_equal(*space, ' ');
+        strtod(space + 1, &end);
+        assert_true(end > space + 1);
         assert_int_equal(*end, '\n');
     }
     buf_free(&b);

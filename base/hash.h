@@ -14,7 +14,7 @@ static inline uint64_t hash_mix(uint64_t a, uint64_t b) {
 }
 
 static inline uint64_t hash_bytes(uint64_t seed, const void *data, size_t n) {
-    const unsigned char *p = data;
+    const unsigned char *p = (const unsigned char *)data;
     const uint64_t k0 = 0x9e3779b97f4a7c15u, k1 = 0xd1b54a32d192ed03u;
     uint64_t h = seed ^ (n * k0), w;
     for (; n >= 8; n -= 8, p += 8) {

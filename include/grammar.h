@@ -31,7 +31,7 @@ struct json_style {
 // Keys are words (letters, digits, '_', '-', '.', '$', all beyond ASCII) where they stand without quotes: no others occur.
 struct grammar_literals {
     const char *words[3]; // of true, false and null
-    const char *quote;    // around strings that hold all else as it is, 2 bytes or more; NULL: Python's strings
+    const char *quote; // around strings that hold all else as it is, 2 bytes or more; NULL: Python's strings
     token_id quote_token; // the control token that quote is; -1: text
     bool bare_keys;       // keys have no quotes
     bool arguments;       // the outermost value, always an object, is written (key=value, …)

@@ -2,7 +2,8 @@
 // or there is nothing more to plan, collects the oldest and sends events; sleeps when there is nothing to do.
 //
 // Shared between threads: the mailboxes, the cancel list and the statistics (each under its own lock), and
-// the counts of what is live (atomic). All else belongs to the engine thread.
+// the counts of what is live (atomic). All else belongs to the engine thread. Over 600 lines: two sides of one struct,
+// which no other file sees.
 #include "service.h"
 
 #include "drafting.h"

@@ -15,7 +15,7 @@ void get_props(struct app *app, struct http_request *request);
 void get_slots(struct app *app, struct http_request *request);
 void get_engine(struct app *app, struct http_request *request); // engine_look.c
 void reply_metrics(struct app *app, struct http_request *request, const char *const *route_names,
-                   int num_routes); // metrics_page.c
+                   int num_routes);                           // metrics_page.c
 void get_root(struct app *app, struct http_request *request); // ollama_info.c, as the next
 void get_ollama_tags(struct app *app, struct http_request *request);
 void get_ollama_ps(struct app *app, struct http_request *request);

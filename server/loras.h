@@ -13,7 +13,7 @@ struct lora { // constant but for refs and num_requests
     struct adapter *adapter;
     int refs;
     uint64_t num_requests; // ever; the loop thread's
-    struct lora *next; // of the list
+    struct lora *next;     // of the list
 };
 
 struct loras; // the list

@@ -115,7 +115,7 @@ struct completion_request {
     int priority;
     char *salt; // (salt_len)
     size_t salt_len;
-    bool salted; // the client gave one
+    bool salted;                  // the client gave one
     uint8_t tenant[SHA256_BYTES]; // whose request it is, set before parse(): of its API key
     struct buf
         items; // of /v1/responses: all that led to the response, a JSON list, where it is kept; else empty

@@ -299,7 +299,8 @@ static void test_objects(void **state) {
     b = builder(JSON_ORDER_SCHEMA);
     struct member_kind never = {gb_never(b), true, true};
     struct err err = {0};
-    struct json_object o = {dfa_any(&err), &never, 1, (const int32_t[]){0}, (const int32_t[]){0, 1}, 0, -1, false};
+    struct json_object o = {dfa_any(&err),           &never, 1,  (const int32_t[]){0},
+                            (const int32_t[]){0, 1}, 0,      -1, false};
     check_fails(b, gb_json_object(b, &o), STATUS_INVALID, "no text");
 }
 

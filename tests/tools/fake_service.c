@@ -6,6 +6,7 @@
 //   "stuck"  no token ever                             "fail"  FINISH_ERROR at once
 // The context is 4,096 tokens. FAKE_STEP_US is the time of a step (1,000), FAKE_QUEUE the room (1,024
 // requests), FAKE_EXPECTED_MS what a step should take (0: not known).
+#include "drafter.h"
 #include "engine_view.h"
 #include "prompt_view.h"
 #include "request.h"
@@ -280,6 +281,7 @@ struct request *request_new(const struct request_params *p, int block_size) {
     if (p->num_stop)
         memcpy(r->stop, p->stop, sizeof(token_id) * (size_t)p->num_stop);
     r->matcher = p->matcher;
+    r->drafter = p->drafter;
     return r;
 }
 
@@ -290,6 +292,7 @@ void request_free(struct request *r) {
     if (r->matcher)
         r->matcher->free(r->matcher->state);
     free(r->matcher);
+    drafter_free(r->drafter);
     free(r->stop);
     free(r);
 }

@@ -3,6 +3,7 @@
 #include "ref_adapters.h"
 #include "ref_latent.h"
 #include "ref_mix.h"
+#include "ref_sizes.h"
 #include "ref_streams.h"
 
 #include "inspect.h"
@@ -58,59 +59,6 @@ struct device {
     bool apart;        // the ranks have lost each other
     struct ref_adapters adapters;
 };
-
-static int max_int(int a, int b) { return a > b ? a : b; }
-static int q_size(const struct attn_spec *a) { return a->heads * a->head_dim; }
-
-// Of the attention whose queries are the widest, of the widest hidden layer.
-static int max_q_size(const struct model_config *m) {
-    int size = 0;
-    for (int i = 0; i < m->num_attn; i++)
-        size = max_int(size, q_size(&m->attn[i]));
-    return size;
-}
-
-static int max_head_dim(const struct model_config *m) {
-    int size = 0;
-    for (int i = 0; i < m->num_attn; i++)
-        size = max_int(size, m->attn[i].head_dim);
-    return size;
-}
-
-// The widest row that attention gives, and that ref_latent_in() needs.
-static int max_attn_size(const struct model_config *m, bool scratch) {
-    int size = max_q_size(m);
-    for (int i = 0; i < m->num_attn; i++) {
-        const struct attn_spec *a = &m->attn[i];
-        size = max_int(size, scratch ? a->q_lora + a->heads * (a->nope_dim + a->rope_dim) : attn_out_size(a));
-    }
-    return size;
-}
-
-// Numbers of a row between the two halves of a feed-forward part: the shared expert's, then those of the chosen ones.
-static int ffn_size(const struct ffn_spec *f) {
-    return f->experts > 0 ? f->shared_hidden + f->top_k * f->hidden : f->hidden;
-}
-
-static int max_ffn(const struct model_config *m) {
-    int size = 0;
-    for (int i = 0; i < m->num_ffn; i++)
-        size = max_int(size, max_int(ffn_size(&m->ffn[i]), m->ffn[i].experts));
-    return size;
-}
-
-// Rows of the first two matrices of a recurrent layer.
-static int mix_in_size(const struct mix_spec *x) {
-    return x->kind == MIX_CONV ? 3 * x->heads : mix_channels(x);
-}
-static int mix_gate_size(const struct mix_spec *x) { return mix_values(x) + 2 * x->heads; }
-
-static int max_top_k(const struct model_config *m) {
-    int top_k = 0;
-    for (int i = 0; i < m->num_ffn; i++)
-        top_k = max_int(top_k, m->ffn[i].top_k);
-    return top_k;
-}
 
 static struct device *ref_open(const struct backend_host *host, const struct device_config *config,
                                struct err *err) {

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """The random models of make_gguf.py as Hugging Face folders, with the same weights: config.json, model.safetensors (or
-shards and an index), tokenizer.json, tokenizer_config.json, generation_config.json.
+shards and an index), tokenizer.json, tokenizer_config.json, generation_config.json. Over 600 lines: one row a family.
 
     make_folder.py tiny --arch qwen3 --type bf16 [--shards 3] [--chatml] [any argument of make_gguf.py]
 

@@ -28,8 +28,8 @@ def best_peer(row, lower=False):
 
 
 def markdown(head, body):
-    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
-    return lines + ["| " + " | ".join(row) + " |" for row in body]
+    lines = ["|" + "|".join(head) + "|", "|" + "---|" * len(head)]
+    return lines + ["|" + "|".join(row) + "|" for row in body]
 
 
 def cell(row):

@@ -13,6 +13,7 @@
 struct completion;
 struct choice;
 struct past_requests;
+struct otlp;
 
 enum app_state {
     APP_LOADING,  // listening; the model loads in the pool: 503 loading_model
@@ -46,6 +47,7 @@ struct app {
     struct choice **table; // id -> choice, chained; (table_size)
     size_t table_size;
     struct past_requests *past;     // explain.h
+    struct otlp *otlp;              // where spans go; NULL: nowhere
     struct completion *completions; // all, newest first
     int num_completions;
     size_t kept;                   // bytes of responses that are not written yet, of all completions

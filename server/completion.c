@@ -33,16 +33,23 @@ static double ms_between(int64_t from, int64_t to) {
     return from && to > from ? (double)(to - from) / 1e6 : 0;
 }
 
+static struct usage usage_of(const struct completion *c) {
+    struct usage u = {.prompt = c->num_prompt, .reasoning = c->request.reads_reasoning ? 0 : -1};
+    for (int i = 0; i < c->num_choices; i++) {
+        u.completion += c->choices[i].num_tokens;
+        u.reasoning += c->choices[i].num_reasoning;
+        // The other choices of a prompt share its blocks; that is no hit of the client's.
+        if (i % c->request.n == 0)
+            u.cached += c->choices[i].num_cached;
+    }
+    return u;
+}
+
 static void log_request(struct completion *c, int status, const char *finish) {
     if (c->logged)
         return;
     c->logged = true;
-    int64_t output = 0, cached = 0;
-    for (int i = 0; i < c->num_choices; i++) {
-        output += c->choices[i].num_tokens;
-        if (i % c->request.n == 0)
-            cached += c->choices[i].num_cached;
-    }
+    const struct usage u = usage_of(c);
     const struct choice *ch = c->num_choices ? &c->choices[0] : NULL;
     int64_t arrived = c->http->arrived;
     double tpot = ch && ch->num_tokens > 1 ? ms_between(ch->first, ch->last) / (ch->num_tokens - 1) : 0;
@@ -50,9 +57,11 @@ static void log_request(struct completion *c, int status, const char *finish) {
         LOG_INFO,
         "request id=%s prompt=%lld cached=%lld output=%lld finish=%s queue_ms=%.1f ttft_ms=%.1f tpot_ms=%.2f "
         "e2e_ms=%.1f status=%d",
-        c->http->request_id, (long long)c->num_prompt, (long long)cached, (long long)output, finish,
+        c->http->request_id, (long long)u.prompt, (long long)u.cached, (long long)u.completion, finish,
         ms_between(c->timing.time_submitted, c->timing.time_scheduled),
         ch ? ms_between(arrived, ch->first) : 0.0, tpot, ms_between(arrived, http_now()), status);
+    if (c->app->otlp)
+        completion_trace(c, &u, status, finish);
 }
 
 // Cancels what the engine still does for this completion; later events find no id.
@@ -147,18 +156,6 @@ static void give_up(struct completion *c) {
 }
 
 // ---- out
-
-static struct usage usage_of(const struct completion *c) {
-    struct usage u = {.prompt = c->num_prompt, .reasoning = c->request.reads_reasoning ? 0 : -1};
-    for (int i = 0; i < c->num_choices; i++) {
-        u.completion += c->choices[i].num_tokens;
-        u.reasoning += c->choices[i].num_reasoning;
-        // The other choices of a prompt share its blocks; that is no hit of the client's.
-        if (i % c->request.n == 0)
-            u.cached += c->choices[i].num_cached;
-    }
-    return u;
-}
 
 static struct timings timings_of(const struct completion *c) {
     const struct usage u = usage_of(c);

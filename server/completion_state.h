@@ -74,6 +74,7 @@ struct completion {
     int num_choices, num_submitted;
     int num_open;       // submitted, and EVENT_FINISH has not come
     int64_t num_prompt; // tokens, each prompt once
+    int64_t submitted;  // ns when the engine got the first choice; 0: never
     int64_t last_write, over_since;
     size_t kept;                 // its part of app->kept
     struct service_event timing; // EVENT_FINISH of choice 0
@@ -89,6 +90,8 @@ bool completion_submit(struct completion *c, struct api_error *e);
 // Ends the response with an error: as the status where nothing has been sent, else in the stream.
 void completion_fail(struct completion *c, const struct api_error *e);
 void completion_fail_memory(struct completion *c);
+// Its response is over: queues its span. `finish` is static.
+void completion_trace(const struct completion *c, const struct usage *usage, int status, const char *finish);
 void completion_free(struct completion *c); // out of all lists; http->user must not point to it any more
 
 // ---- the text of a choice (completion_text.c)

@@ -163,6 +163,8 @@ bool completion_submit(struct completion *c, struct api_error *e) {
         enum status status = r ? service_submit(app->service, r, &err) : STATUS_NOMEM;
         if (status == STATUS_OK) {
             ch->submitted = true;
+            if (!c->submitted)
+                c->submitted = http_now();
             if (c->request.lora)
                 c->request.lora->num_requests++;
             c->num_submitted++;

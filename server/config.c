@@ -4,6 +4,7 @@
 #include "engine.h"
 #include "foreign_flags.h"
 #include "nearest.h"
+#include "otlp.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -147,6 +148,9 @@ static const struct option options[] = {
     {"record", 0, SERVE, OPT_STR, AT(record), NULL, 0, 0, "FILE", "write inputs and plans for replay"},
     {"trace", 0, RUN, OPT_STR, AT(trace), NULL, 0, 0, "FILE",
      "write the times of steps and requests for Perfetto"},
+    {"otlp-traces-endpoint", 0, SERVE, OPT_STR, AT(otlp_traces_endpoint), NULL, 0, 0, "URL",
+     "collector of OpenTelemetry spans, such as http://127.0.0.1:4318 (else "
+     "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT)"},
     {"tool-call-parser", 0, SERVE | CHAT, OPT_STR, AT(tool_call_parser), NULL, 0, 0, "NAME",
      "how the model writes calls and reasoning, or none; by default the chat template tells"},
     {"reasoning-budget", 0, SERVE, OPT_INT, AT(reasoning_budget), "-1", -1, INT_TOP, "N",
@@ -558,6 +562,14 @@ enum status config_parse(struct config *c, enum command command, int argc, char 
         status = parse_env(&p);
     if (status == STATUS_OK && c->config_file && !c->help)
         status = parse_file(&p, c->config_file);
+    const char *collector = getenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"); // OpenTelemetry's own name
+    if (status == STATUS_OK && command == CMD_SERVE && !c->otlp_traces_endpoint && collector && *collector &&
+        !(c->otlp_traces_endpoint = strdup(collector)))
+        status = err_set(err, STATUS_NOMEM, "out of memory");
+    if (status == STATUS_OK && c->otlp_traces_endpoint && !otlp_url_ok(c->otlp_traces_endpoint))
+        status = err_set(err, STATUS_INVALID,
+                         "--otlp-traces-endpoint: expected http://HOST[:PORT][/PATH], found '%.60s'",
+                         c->otlp_traces_endpoint);
     int batched = c->max_num_batched_tokens ? c->max_num_batched_tokens : ENGINE_BATCHED_TOKENS;
     if (status == STATUS_OK && batched < c->max_num_seqs)
         status =

@@ -61,6 +61,7 @@ struct config {
     bool has_seed;
     uint64_t seed;
     char *generation_config, *override_generation_config;
+    char *otlp_traces_endpoint;
     char *record, *trace, *chat_template, *tool_call_parser;
     // lifecycle
     double drain_timeout, watchdog_timeout; // s

@@ -317,6 +317,15 @@ static void write_grammars(struct writer *w) {
     write_labelled(w, "quire", "grammars_total", "result", "refused", (double)c->refused);
 }
 
+static void write_spans(struct writer *w) {
+    const struct otlp_counts *c = &w->page->spans;
+    write_help(w, "quire", "trace_spans_total", "counter",
+               "Spans of requests: sent, refused by the collector, dropped because it did not keep up.");
+    write_labelled(w, "quire", "trace_spans_total", "result", "sent", (double)c->sent);
+    write_labelled(w, "quire", "trace_spans_total", "result", "refused", (double)c->refused);
+    write_labelled(w, "quire", "trace_spans_total", "result", "dropped", (double)c->dropped);
+}
+
 // As Prometheus' client libraries name them.
 static void write_process(struct buf *out) {
     struct timespec cpu;
@@ -417,6 +426,7 @@ void metrics_write(const struct metrics *m, const struct metrics_page *page, str
     write_times(w, "mask_seconds", "Time that the masks of a step take, where outputs are constrained.",
                 &s->masks);
     write_grammars(w);
+    write_spans(w);
     write_help(w, q, "step_seconds_total", "counter", "Time of steps, by part.");
     for (int i = 0; i < STEP_PARTS; i++)
         write_labelled(w, q, "step_seconds_total", "part", part_names[i], (double)s->part_ns[i] / 1e9);

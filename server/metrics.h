@@ -4,6 +4,7 @@
 
 #include "buf.h"
 #include "grammar.h"
+#include "otlp.h"
 #include "service.h"
 
 enum { METRICS_MAX_BUCKETS = 24, METRICS_MAX_ROUTES = 64, METRICS_MAX_STATUS = 24 };
@@ -69,6 +70,7 @@ struct metrics_page {
     const struct engine_info *info; // NULL while loading
     const struct metrics_census *census;
     struct constraint_counts grammars;
+    struct otlp_counts spans;
     const struct metrics_adapter *adapters; // (num_adapters)
     int num_adapters, max_adapters;
 

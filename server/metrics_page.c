@@ -50,6 +50,8 @@ void reply_metrics(struct app *app, struct http_request *request, const char *co
         .route_names = route_names,
         .num_routes = num_routes,
     };
+    if (app->otlp)
+        otlp_counts(app->otlp, &page.spans);
     struct buf b = {0};
     metrics_write(&app->metrics, &page, &b);
     if (b.failed)

@@ -17,6 +17,7 @@
 #include "explain.h"
 #include "log.h"
 #include "loras.h"
+#include "otlp.h"
 #include "process_env.h"
 #include "processes.h"
 #include "routes.h"
@@ -376,12 +377,16 @@ static int run_server(struct app *app) {
             log_msg(LOG_WARN, "no thread for the watchdog");
         app->loading = true;
         uv_queue_work(&app->loop, &app->load, load_work, after_load);
+        if (app->config->otlp_traces_endpoint && !(app->otlp = otlp_open(app->config->otlp_traces_endpoint)))
+            log_msg(LOG_WARN, "no memory or thread to send traces");
         process_env_block_signals(false);
         uv_run(&app->loop, UV_RUN_DEFAULT);
         watchdog_stop(&app->watchdog);
     }
     process_env_block_signals(true); // one more while closing must not end us otherwise than the first
     http_close(&app->http);
+    otlp_close(app->otlp); // it has the spans of all requests now
+    app->otlp = NULL;
     if (app->service)
         service_close(app->service); // joins the engine thread: no more wake_loop()
     app->service = NULL;

@@ -79,6 +79,7 @@ static enum MHD_Result read_one(void *cls, enum MHD_ValueKind kind, const char *
         {"access-control-request-method", offsetof(struct http_head, acrm), false},
         {"access-control-request-headers", offsetof(struct http_head, acrh), false},
         {"x-request-id", offsetof(struct http_head, request_id), false},
+        {"traceparent", offsetof(struct http_head, traceparent), false},
     };
     if (strcasecmp(key, "host") == 0) {
         h->num_host++;

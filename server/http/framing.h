@@ -21,7 +21,7 @@ struct http_head {
     const char *content_encoding;
     const char *accept;               // the last one
     const char *origin, *acrm, *acrh; // Origin, Access-Control-Request-Method and -Headers
-    const char *request_id;
+    const char *request_id, *traceparent;
 };
 
 // Reads all headers once. 0.9.75 takes lines that end in LF alone, folded ones, and cuts values at a NUL: each is seen by

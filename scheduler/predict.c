@@ -5,7 +5,7 @@
 #include <math.h>
 
 // How fast steps are forgotten; the variance of a step's relative error.
-static const double FORGET = 0.998, NOISE = 0.02, MOST = 4;
+static const double FORGET = 0.999, NOISE = 0.02, MOST = 4;
 enum { MIN_STEPS = 8, MAX_SIMULATED = 256 };
 
 static int min_int(int a, int b) { return a < b ? a : b; }
@@ -22,9 +22,10 @@ static void set_start(struct predictor *p, double ms) {
 }
 
 struct step_shape predict_shape(const struct plan *plan) {
-    struct step_shape s = {{1, plan->num_tokens - plan->num_decode, plan->num_decode, 0}};
+    struct step_shape s = {{1}};
     for (int i = 0; i < plan->num_items; i++) {
         const struct plan_item *it = &plan->items[i];
+        s.terms[i < plan->num_decode || it->num_drafts > 0 ? 2 : 1] += it->num_new;
         s.terms[3] += it->num_new * (it->first + it->num_new * 0.5) / 1000;
     }
     return s;

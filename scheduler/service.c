@@ -41,6 +41,7 @@ struct service {
     struct pace pace;
     struct drafting drafting;
     struct predictor predictor;
+    int64_t last_applied; // when the last step ended; 0: the engine was idle since
     struct record *record;
     struct trace *trace;
     pthread_t thread;
@@ -401,7 +402,9 @@ static void finish_step(struct service *s) {
     put_outcome(s, plan, &result, n);
     drafting_take(&s->drafting, sched_num_decoding(s->sched), s->record);
     step.applied = now_ns();
-    predict_add_step(&s->predictor, &shape, step.applied - step.began);
+    // With the time since the step before: what lies between two steps delays a first token, too.
+    predict_add_step(&s->predictor, &shape, step.applied - (s->last_applied ? s->last_applied : step.began));
+    s->last_applied = step.applied;
     *seen = (struct view_step){.id = step.plan.id,
                                .began = step.began,
                                .launched = step.planned,
@@ -463,8 +466,10 @@ static void *service_run(void *arg) {
             sched_stats(s->sched, &stats);
             trace_idle(s->trace, began, engine_kv(s->engine), &stats);
         }
-        if (idle)
+        if (idle) {
+            s->last_applied = 0;
             mailbox_wait(&s->inbox, engine_watch_ns(s->engine));
+        }
     }
     while (num_in_flight(s) > 0)
         finish_step(s);

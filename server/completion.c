@@ -204,7 +204,8 @@ static void add_prediction(struct completion *c) {
     char ms[32];
     if (c->predicted_ns <= 0)
         return;
-    snprintf(ms, sizeof ms, "%.3f", (double)c->predicted_ns / 1e6);
+    snprintf(ms, sizeof ms, "%.3f",
+             ms_between(c->http->arrived, c->submitted) + (double)c->predicted_ns / 1e6);
     http_header(c->http, "x-quire-predicted-ttft-ms", ms);
 }
 

@@ -13,6 +13,7 @@ import json
 import re
 import statistics
 import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -29,7 +30,7 @@ def prompt_of(row):
 
 def ask(port, row, name, out):
     conn = http.client.HTTPConnection("127.0.0.1", port, timeout=600)
-    body = {"prompt": prompt_of(row), "max_tokens": max(1, row["output_length"] // 8), "ignore_eos": True, "stream": True}
+    body = {"prompt": prompt_of(row), "max_tokens": max(1, row["output_length"] // 8), "ignore_eos": True}
     conn.request("POST", "/v1/completions", json.dumps(body), {"Content-Type": "application/json", "X-Request-Id": name})
     reply = conn.getresponse()
     predicted = reply.getheader("x-quire-predicted-ttft-ms")
@@ -46,12 +47,12 @@ def main():
     p.add_argument("--model", default="")
     p.add_argument("--requests", type=int, default=300)
     p.add_argument("--speed", type=float, default=1)
-    p.add_argument("flags", nargs="*")
-    a = p.parse_args()
+    split = sys.argv.index("--") if "--" in sys.argv else len(sys.argv)
+    a, flags = p.parse_args(sys.argv[1:split]), sys.argv[split + 1 :]
     with open(a.trace) as f:
         rows = [json.loads(line) for _, line in zip(range(a.requests), f)]
     log = tempfile.NamedTemporaryFile(mode="r", suffix=".log")
-    command = [a.quire, "serve", *([a.model] if a.model else []), "--port", "0", *a.flags]
+    command = [a.quire, "serve", *([a.model] if a.model else []), "--port", "0", *flags]
     server = subprocess.Popen(command, stderr=open(log.name, "w"))
     try:
         while not (found := re.search(r"listening on http://[^:]+:(\d+)", log.read() if not log.seek(0) else "")):

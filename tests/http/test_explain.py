@@ -1,7 +1,12 @@
 """/v1/cache/explain: why the cache missed, before and after; /v1/estimate and the header that predicts the first token."""
 
+import subprocess
+import sys
+import time
+
 import pytest
 
+import goldens
 from goldens import BOS
 from process import SLOW
 from wire import check_error, wait_for
@@ -125,6 +130,14 @@ def test_estimate(start):
     assert long["queue_ms"] <= 1
     reply = server.post("/v1/completions", {"prompt": PROMPT, "max_tokens": 1})
     assert float(reply.header("x-quire-predicted-ttft-ms")) > 5
+    with server.connect() as conn:  # the time counts from the request line, as that of the first token does
+        whole = server.bytes("POST", "/v1/completions", {"prompt": PROMPT[:16], "max_tokens": 1})
+        conn.send(whole[:-10])
+        before = time.monotonic()
+        server.complete(PROMPT, max_tokens=12, ignore_eos=True)
+        waited = time.monotonic() - before
+        conn.send(whole[-10:])
+        assert float(conn.read_reply().header("x-quire-predicted-ttft-ms")) > waited * 900
     body = {"prompt": PROMPT, "max_tokens": 200, "ignore_eos": True, "stream": True}
     conns = [server.connect() for _ in range(4)]
     for conn in conns:
@@ -141,3 +154,49 @@ def test_estimate_counts_hits(start):
     server = start(env=SLOW)
     server.complete(PROMPT, max_tokens=12, ignore_eos=True)
     assert estimate(server)["cached_tokens"] == 192
+
+
+@pytest.fixture(scope="module")
+def make(tmp_path_factory):
+    """make(arguments of make_gguf.py): a small random model."""
+    folder = tmp_path_factory.mktemp("explained")
+
+    def model(name, *arguments):
+        path = folder / f"{name}.gguf"
+        subprocess.run([sys.executable, goldens.ROOT / "tests/tools/make_gguf.py", path, *map(str, arguments)], check=True)
+        return path
+
+    return model
+
+
+def told_truly(server, prompt):
+    """What is explained, after it came true."""
+    said = explain(server, prompt)
+    usage = server.complete(prompt, max_tokens=1, ignore_eos=True)["usage"]
+    assert usage["prompt_tokens_details"]["cached_tokens"] == said["cached_tokens"]
+    return said["cached_tokens"], said["stop"]
+
+
+def test_window(make, start):
+    """Of a window only the last pages are needed: the whole prompt hits where its beginning does no more."""
+    model = make("window", "--arch", "gemma3", "--layers", 3, "--window", 32, "--window-pattern", 3)
+    server = start("--num-kv-blocks", 50, "--max-model-len", 256, model=model)
+    assert told_truly(server, PROMPT)[1]["reason"] == "new"
+    begun = explain(server, PROMPT[:120])
+    assert begun["cached_tokens"] == 112 and begun["stop"]["reason"] == "partial_block"
+    server.complete([BOS] + [(i * 104729) % 500 + 5 for i in range(150)], max_tokens=1, ignore_eos=True)
+    begun = explain(server, PROMPT[:120])
+    assert begun["cached_tokens"] < 112 and begun["stop"]["reason"] == "evicted", begun
+    cached, stop = told_truly(server, PROMPT)
+    assert cached == 192 and stop["reason"] == "partial_block"
+
+
+def test_recurrent(make, start):
+    """Recurrent layers go on from a snapshot only: of a prompt's last boundary, which a longer one goes on from."""
+    model = make("states", "--arch", "lfm2", "--layers", 3)
+    server = start("--block-size", 16, model=model)
+    assert told_truly(server, PROMPT)[1]["reason"] == "new"
+    cached, stop = told_truly(server, PROMPT + [9] * 40)
+    assert cached == 192 and stop["reason"] == "new", (cached, stop)
+    cached, stop = told_truly(server, PROMPT[:120])
+    assert cached < 112 and stop["reason"] == "group" and stop["kind"] == "state", (cached, stop)

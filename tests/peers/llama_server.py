@@ -13,26 +13,30 @@ from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "http"))
+sys.path[:0] = [str(Path(__file__).resolve().parents[1] / folder) for folder in ("http", "tools")]
 sys.modules["wget"] = types.ModuleType("wget")  # nothing is downloaded
 
 import goldens  # noqa: E402
 import httpx2 as httpx  # noqa: E402
+import make_encoders  # noqa: E402
+import make_gguf  # noqa: E402
 import openai  # noqa: E402
 import process  # noqa: E402
 import utils  # noqa: E402
 
 CONTEXT = 2048  # of the model
-STORIES = {"ggml-org/test-model-stories260K", "ggml-org/test-model-stories260K-infill"}
+STORIES = "ggml-org/test-model-stories260K"
 CHATML = (
     "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
+CALLS = '{{ tools | tojson if tools }}{% for m in messages if m.tool_calls %}<tool_call>{"name", "arguments"}</tool_call>{% endfor %}'
 TOLD = (
     '{% set enable_thinking = THINKS %}{% set functions = "" %}'
     '{% set date_string = strftime_now("%d %b %Y") %}{% set datetime = strftime_now("%b %d %Y") %}'
 )
 COMPLETIONS = ("/completion", "/completions", "/chat/completions")
+OTHERS = ("/messages", "/count_tokens", "/responses", "/embeddings", "/rerank", "/infill")
 ERRORS = {"context_length_exceeded": "exceed_context_size_error", "invalid_api_key": "authentication_error"}
 METRICS = {  # theirs: ours
     "prompt_tokens_total": lambda m: m["prompt_tokens_total"] - m["prefix_cache_hits_total"],
@@ -51,21 +55,53 @@ def write(text, suffix):
 
 
 def template(server):
-    """What --chat-template takes: a file or a name. Where llama-server falls back to ChatML, so that is given. What it
-    tells templates is written before them."""
+    """What --chat-template takes: a file or a name. Where llama-server falls back to ChatML, so that is given, with its own
+    way to call tools where a test has some. What it tells templates is written before them."""
     if server.chat_template_file:
         known = TOLD.replace("THINKS", str(server.reasoning != "off").lower())
         return write(known + Path(server.chat_template_file).read_text(), ".jinja")
     text = server.chat_template
     if not text or text == "chatml":
-        return write(CHATML, ".jinja")
+        return write((CALLS if "anthropic" in (server.model_alias or "") else "") + CHATML, ".jinja")
     return write(text, ".jinja") if " " in text else text
 
 
+def code_model():
+    """One that fills in the middle."""
+    path = tempfile.mkdtemp() + "/code.gguf"
+    names = ("<|fim_prefix|>", "<|fim_middle|>", "<|fim_suffix|>", "<|fim_pad|>", "<|repo_name|>", "<|file_sep|>")
+    control = [word for name in names for word in ("--control", name)]
+    make_gguf.main([path, "--arch", "qwen3", "--vocab", "420", "--context", str(CONTEXT), *control])
+    return path
+
+
+def encoder(case):
+    folder = tempfile.mkdtemp()
+    make_encoders.Model(make_encoders.CASES[case] | {"context": CONTEXT}).write_folder(folder)
+    return folder
+
+
+def model(server):
+    """That of the test, or a random one of its kind."""
+    file, repo = server.model_hf_file or "", server.model_hf_repo
+    if file.startswith("bert-bge"):
+        return encoder("bert")
+    if file.startswith("jina-reranker"):
+        return encoder("bert-rank")
+    if repo == STORIES + "-infill":
+        return code_model()
+    if repo not in (STORIES, None):
+        pytest.skip(f"needs the model {repo}")
+    return goldens.data("models/stories260K/stories260K.gguf")
+
+
 def flags(server):
+    if server.server_embeddings or server.server_reranking:
+        return ["--pooling", server.pooling] if server.pooling else []
     slots = server.n_slots or 1
     context = (server.n_ctx or CONTEXT) // (1 if server.kv_unified else slots)
     given = ["--max-model-len", min(context, CONTEXT), "--max-num-seqs", slots, "--chat-template", template(server)]
+    given += ["--no-page"] if server.no_ui else []
     for name in (server.model_alias or "default").split(","):
         given += ["--served-model-name", name]
     if server.api_key:
@@ -80,6 +116,8 @@ def flags(server):
 def ask(server, path, data):
     """Theirs takes any model's name, has flags for what a request does not say, and continues what the assistant said last. The prompt that
     `verbose` asks for is that of another path."""
+    if isinstance(data, dict) and path.endswith(OTHERS):
+        return {k: v for k, v in data.items() if k != "model"}
     if not isinstance(data, dict) or not path.endswith(COMPLETIONS):
         return data
     asked = {k: v for k, v in data.items() if k not in ("model", "verbose")}
@@ -174,11 +212,8 @@ class Client(openai.OpenAI):
 
 class ServerProcess(utils.ServerProcess):
     def start(self, timeout_seconds=60):
-        if self.model_hf_repo not in STORIES and self.model_hf_repo is not None:
-            pytest.skip(f"needs the model {self.model_hf_repo}")
-        model = goldens.data("models/stories260K/stories260K.gguf")
         self.started = str(int(time.time()))
-        self.ours = process.Server(*flags(self), model=model, key=self.api_key)
+        self.ours = process.Server(*flags(self), model=model(self), key=self.api_key)
         self.server_host, self.server_port = self.ours.address
         utils.server_instances.add(self)
 

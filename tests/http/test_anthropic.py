@@ -180,23 +180,6 @@ def test_choice(client, tiny):
     assert [block.type for block in auto.content] == ["tool_use"]
 
 
-def test_loop_of_an_agent(client):
-    """Five turns, in which calls are answered until the model speaks."""
-    messages = []
-    for city in ("Oslo", "Rome", "Paris", "Oslo", "Rome"):
-        messages.append({"role": "user", "content": f"What is the weather in {city}?"})
-        for turn in range(3):
-            message = client.messages.create(**sdk(messages=messages, tools=TOOLS))
-            messages.append({"role": "assistant", "content": message.content})
-            if message.stop_reason != "tool_use":
-                break
-            weather = json.dumps({"weather": "sunny", "temperature": 3})
-            results = [{"type": "tool_result", "tool_use_id": call.id, "content": [{"type": "text", "text": weather}]}
-                       for call in message.content if call.type == "tool_use" and call.input == {"city": city}]  # fmt: skip
-            messages.append({"role": "user", "content": results})
-        assert "sunny" in message.content[0].text and turn == 1
-
-
 def test_tool_runner(client):
     asked = []
 

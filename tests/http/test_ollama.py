@@ -117,20 +117,6 @@ def test_call(client):
     assert streamed == call and "".join(p.message.content for p in parts) == "" and parts[-1].done_reason == "stop"
 
 
-def test_loop_of_an_agent(client):
-    messages = []
-    for city in ("Oslo", "Rome", "Paris"):
-        messages.append({"role": "user", "content": f"What is the weather in {city}?"})
-        for turn in range(3):
-            message = client.chat(MODEL, messages, tools=[get_weather], options=GREEDY).message
-            messages.append(message)
-            if not message.tool_calls:
-                break
-            for call in message.tool_calls:
-                messages.append({"role": "tool", "tool_name": call.function.name, "content": get_weather(**call.function.arguments)})
-        assert "sunny" in message.content and turn == 1
-
-
 def test_calls_have_numbers(start, tmp_path):
     """A template gets ids of calls that belong to their results, the name of the tool, and what was thought."""
     path = tmp_path / "t.jinja"

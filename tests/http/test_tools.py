@@ -66,23 +66,6 @@ def test_stream_is_the_whole(tiny):
         assert len(ids) == 4
 
 
-def test_loop_of_an_agent(tiny):
-    """Calls are answered until the model speaks."""
-    cities, messages = ["Oslo", "Rome", "Paris"], []
-    with client(tiny) as c:
-        for city in cities:
-            messages.append({"role": "user", "content": f"What is the weather in {city}?"})
-            for turn in range(3):
-                message = c.chat.completions.create(model="quire-tiny", messages=messages, tools=TOOLS, temperature=0).choices[0].message
-                messages.append(message.model_dump(exclude_none=True))
-                if not message.tool_calls:
-                    break
-                for call in message.tool_calls:
-                    assert json.loads(call.function.arguments) == {"city": city}
-                    messages.append({"role": "tool", "tool_call_id": call.id, "content": json.dumps({"weather": "sunny", "temperature": 3})})
-            assert message.content and "sunny" in message.content and turn == 1
-
-
 def test_functions(tiny):
     """What tools were called before: the same prompt and the same call, in the form of that time."""
     old = {"messages": ASK, "functions": [tool["function"] for tool in TOOLS], "temperature": 0}

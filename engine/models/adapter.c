@@ -7,6 +7,8 @@
 #include "hf/peft.h"
 #include "tensor_read.h"
 
+#include <float.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -234,9 +236,13 @@ static enum status read_all(struct reader *r, struct err *err) {
             at += padded(tensor_bytes(v));
         }
         int64_t rank = m->a.shape[0];
-        m->scale = (float)(r->peft           ? peft_scale(r->file, r->pairs[i].a, rank)
-                           : r->alpha == 0.0 ? 1
-                                             : r->alpha / (double)rank);
+        double scale = r->peft           ? peft_scale(r->file, r->pairs[i].a, rank)
+                       : r->alpha == 0.0 ? 1
+                                         : r->alpha / (double)rank;
+        if (st == STATUS_OK && !(fabs(scale) <= FLT_MAX))
+            st = model_file_bad(r->file, err, "tensor %.*s has the scale %g, which is no finite float",
+                                LABEL(r->pairs[i].a), scale);
+        m->scale = st == STATUS_OK ? (float)scale : 0;
         out->rank = rank > out->rank ? (int)rank : out->rank;
     }
     free(scratch);

@@ -12,7 +12,7 @@ if ! command -v clang >/dev/null; then
     echo "fuzz: clang is missing (apt install clang libclang-rt-14-dev)" >&2
     exit 1
 fi
-[ $# -gt 0 ] || set -- gguf folder tokenizer bpe pieces detok chat regex grammar schema
+[ $# -gt 0 ] || set -- gguf folder adapter tokenizer bpe pieces detok chat regex grammar schema
 cd "$root"
 for name in "$@"; do
     clang -std=gnu17 -D_GNU_SOURCE -g -O1 -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all \
@@ -57,6 +57,38 @@ for name in "$@"; do
             { printf "\\$(printf %o $((${kind%%:*} * 16 + 2)))"; cat "$out/tensors"; } >"$out/corpus_folder/${kind#*:}"
         done
         printf '\3{"weight_map": {"lm_head.weight": "model.safetensors"}}' >"$out/corpus_folder/index"
+    fi
+    if [ "$name" = adapter ]; then # small ones of each kind, behind the number that fuzz_adapter.c gives it
+        python3 - "$out/corpus_adapter" <<'END'
+import json, struct, sys
+sys.path.insert(0, "tests/tools")
+import gguf_file, make_folder
+
+folder, D, KV, F = sys.argv[1], 8, 4, 6
+ones = {"F32": struct.pack("<f", 1), "F16": struct.pack("<e", 1), "BF16": b"\x80\x3f"}
+PAIRS = [("attn_q", "self_attn.q_proj", D, D), ("attn_v", "self_attn.v_proj", KV, D), ("ffn_up", "mlp.up_proj", F, D), ("ffn_down", "mlp.down_proj", D, F),
+         ("attn_qkv", "self_attn.qkv_proj", D + 2 * KV, D), ("ffn_up", "mlp.gate_up_proj", 2 * F, D)]
+for model, arch, pairs in ((0, "llama", PAIRS[:4]), (1, "phi3", PAIRS[3:]), (2, "starcoder2", PAIRS[:3]), (3, "qwen3moe", PAIRS[:2])):
+    tensors, w = [], gguf_file.Writer()
+    w.string("general.type", "adapter")
+    w.string("general.architecture", arch)
+    w.string("adapter.type", "lora")
+    w.f32("adapter.lora.alpha", 4)
+    for i, (ours, theirs, rows, cols) in enumerate(pairs):
+        kind = list(ones)[i % 3]
+        for end, part, shape in (("lora_a", "lora_A", [2, cols]), ("lora_b", "lora_B", [rows, 2])):
+            data = ones[kind] * (shape[0] * shape[1])
+            tensors.append((f"base_model.model.model.layers.{i % 2}.{theirs}.{part}.weight", kind, shape, data))
+            w.tensor(f"blk.{i % 2}.{ours}.weight.{end}", getattr(gguf_file, kind), shape, lambda data=data: [data])
+    w.write(f"{folder}/gguf")
+    make_folder.write_safetensors(f"{folder}/weights", tensors)
+    config = json.dumps({"peft_type": "LORA", "r": 2, "lora_alpha": 6, "use_rslora": True, "bias": "none", "alpha_pattern": {"q_proj": 3, "^model.layers.1.x": 1.5},
+                         "rank_pattern": {"q_proj": 2}, "target_modules": ["q_proj"], "modules_to_save": None})
+    for number, name in ((0, "gguf"), (2, "weights")):
+        data = open(f"{folder}/{name}", "rb").read()
+        open(f"{folder}/{arch}-{name}", "wb").write(bytes([number + 3 * model]) + data)
+    open(f"{folder}/{arch}-config", "wb").write(bytes([1 + 3 * model]) + config.encode())
+END
     fi
     if [ "$name" = grammar ]; then # real ones
         for f in "$data"/structured/grammars/*.gbnf; do

@@ -255,6 +255,9 @@ static void test_peft_refusals(void **state) {
     write_tensors(all + 8, 2);
     read_bad(folder, &experts, "takes no adapter");
     write_tensors(all, 2);
+    write_config("{\"peft_type\": \"LORA\", \"lora_alpha\": 1e300}");
+    read_bad(folder, &m, "has the scale 5e+299");
+    write_tensors(all, 2);
     unlink(in_folder("adapter_config.json"));
     read_bad(folder, &m, "adapter_config.json");
     read_bad("/nowhere", &m, "nowhere");

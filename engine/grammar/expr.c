@@ -1,6 +1,7 @@
 #include "expr.h"
 
-#include "utf8.h"
+#include "code_dfa.h"
+#include "code_set.h"
 
 #include <limits.h>
 #include <stdlib.h>
@@ -15,7 +16,7 @@ struct grammar_builder *gb_new(void) {
         return NULL;
     for (int i = 0; i < 256; i++)
         b->single[i] = EXPR_NONE;
-    b->empty = b->never = b->blanks = b->chars = b->any = EXPR_NONE;
+    b->empty = b->never = b->blanks = b->chars = b->one_char = b->any = EXPR_NONE;
     b->style = (struct json_style){.order = JSON_ORDER_SCHEMA, .max_blanks = 32};
     return b;
 }
@@ -204,102 +205,43 @@ void gb_define(struct grammar_builder *b, expr rule, expr body) {
 
 // ---- code points
 
-static int encode(uint32_t c, unsigned char *out) {
-    static const unsigned char leads[] = {0, 0, 0xc0, 0xe0, 0xf0};
-    int len = c < 0x80 ? 1 : c < 0x800 ? 2 : c < 0x10000 ? 3 : 4;
-    for (int i = len - 1; i > 0; i--, c >>= 6)
-        out[i] = (unsigned char)(0x80 | (c & 0x3f));
-    out[0] = (unsigned char)(leads[len] | c);
-    return len;
-}
-
-struct expr_list {
-    expr items[512];
-    int num;
-};
-
-// Adds the code points from first to last, whose sequences differ byte by byte within ranges.
-static void add_run(struct grammar_builder *b, struct expr_list *out, uint32_t first, uint32_t last) {
-    unsigned char from[4], to[4];
-    expr parts[4];
-    int len = encode(first, from);
-    encode(last, to);
-    for (int i = 0; i < len; i++) {
-        bool set[256] = {0};
-        for (int c = from[i]; c <= to[i]; c++)
-            set[c] = true;
-        parts[i] = gb_byte(b, set);
-    }
-    if (out->num == 512) { // one for all so far
-        out->items[0] = gb_alt(b, out->items, out->num);
-        out->num = 1;
-    }
-    out->items[out->num++] = gb_seq(b, parts, len);
-}
-
-// Where first..last has to be cut so that its beginning is one run; last: nowhere.
-static uint32_t run_end(uint32_t first, uint32_t last) {
-    static const uint32_t ends[] = {0x7f, 0x7ff, 0xd7ff, 0xdfff, 0xffff};
-    for (int i = 0; i < 5; i++)
-        if (first <= ends[i] && last > ends[i])
-            last = ends[i];
-    for (int tail = 1; tail < 4 && last > 0x7f; tail++) {
-        uint32_t m = (1u << (6 * tail)) - 1;
-        if ((first & ~m) == (last & ~m))
-            break;
-        if (first & m)
-            return first | m;
-        if ((last & m) != m)
-            last = (last & ~m) - 1;
-    }
-    return last;
-}
-
-static void add_range(struct grammar_builder *b, struct expr_list *out, uint32_t first, uint32_t last) {
-    last = last > 0x10ffff ? 0x10ffff : last;
-    while (first <= last) {
-        uint32_t end = run_end(first, last);
-        if (first < 0xd800 || first > 0xdfff)
-            add_run(b, out, first, end);
-        first = end + 1;
-    }
-}
-
-static int by_first(const void *x, const void *y) {
-    const struct code_range *a = x, *b = y;
-    return a->first < b->first ? -1 : a->first > b->first;
-}
-
 expr gb_chars(struct grammar_builder *b, const struct code_range *ranges, int n, bool negated) {
-    struct code_range *sorted = malloc((size_t)(n + 1) * sizeof *sorted);
-    struct expr_list *out = malloc(sizeof *out);
-    expr result = EXPR_NONE;
-    if (!sorted || !out) {
-        gb_fail(b, STATUS_NOMEM, "out of memory");
-        goto done;
-    }
-    if (n)
-        memcpy(sorted, ranges, (size_t)n * sizeof *sorted);
-    qsort(sorted, (size_t)n, sizeof *sorted, by_first);
-    out->num = 0;
-    uint32_t next = 0; // code points below are done
-    for (int i = 0; i < n; i++) {
-        uint32_t first = sorted[i].first > next ? sorted[i].first : next;
-        if (sorted[i].last < first)
-            continue;
-        if (negated && first > next)
-            add_range(b, out, next, first - 1);
-        if (!negated)
-            add_range(b, out, first, sorted[i].last);
-        next = sorted[i].last == UINT32_MAX ? sorted[i].last : sorted[i].last + 1;
-    }
+    struct code_set set = {0};
+    for (int i = 0; i < n; i++)
+        code_set_add(&set, ranges[i].first, ranges[i].last);
+    code_set_finish(&set);
     if (negated)
-        add_range(b, out, next, 0x10ffff);
-    result = gb_alt(b, out->items, out->num);
-done:
-    free(sorted);
-    free(out);
-    return result;
+        code_set_negate(&set);
+    int32_t *classes = calloc((size_t)set.num + 1, sizeof *classes), first[] = {0, 1, 1};
+    bool ascii[256] = {0}, ends[] = {false, true};
+    struct code_arrow arrow = {0, 1};
+    struct err err = {0};
+    expr e = EXPR_NONE;
+    for (int i = 0; i < set.num; i++)
+        for (uint32_t c = set.ranges[i].first; c <= set.ranges[i].last && c < 0x80; c++)
+            ascii[c] = true;
+    if (!classes || set.failed) {
+        gb_fail(b, STATUS_NOMEM, "out of memory");
+    } else if (set.num == 0) {
+        e = gb_never(b);
+    } else if (set.ranges[set.num - 1].last < 0x80) {
+        e = gb_byte(b, ascii);
+    } else {
+        struct code_dfa d = {.num_classes = 1,
+                             .num_ranges = set.num,
+                             .ranges = set.ranges,
+                             .class_of = classes,
+                             .num_states = 2,
+                             .ends = ends,
+                             .first = first,
+                             .arrows = &arrow,
+                             .num_arrows = 1};
+        struct dfa *bytes = code_dfa_bytes(&d, &err);
+        e = bytes ? gb_dfa(b, bytes) : gb_fail(b, err.code, err.msg);
+    }
+    free(classes);
+    code_set_free(&set);
+    return e;
 }
 
 expr gb_object_node(struct grammar_builder *b, const struct object *o) {

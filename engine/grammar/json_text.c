@@ -8,7 +8,7 @@ void gb_json_style(struct grammar_builder *b, const struct json_style *style) { 
 
 void gb_json_literals(struct grammar_builder *b, const struct grammar_literals *l) {
     if (b->literals != l)
-        b->chars = b->any = EXPR_NONE;
+        b->chars = b->one_char = b->any = EXPR_NONE;
     b->literals = l;
 }
 
@@ -50,23 +50,24 @@ static expr one_of(struct grammar_builder *b, const char *bytes) {
     return gb_byte(b, set);
 }
 
-static expr hex(struct grammar_builder *b) { return one_of(b, "0123456789abcdefABCDEF"); }
+#define HEX "[0-9a-fA-F]"
+#define NO_SURROGATE "[0-9abce-fABCE-F]" HEX "{3}|[dD][0-7]" HEX "{2}"
+#define PAIR "[dD][89abAB]" HEX "{2}\\\\u[dD][c-fC-F]" HEX "{2}"
+#define JSON_CHAR "[^\\x00-\\x1f\"\\\\]|\\\\(?:[\"\\\\/bfnrt]|u(?:" NO_SURROGATE "|" PAIR "))"
+#define PYTHON_CHAR "[^\\x00-\\x1f\"\\\\]|\\\\(?:[\"\\\\bfnrt]|u(?:" NO_SURROGATE "))" // neither \/ nor pairs
 
-// One code point of a string: itself, or escaped; a pair of surrogates is one, a lone surrogate none.
-static expr any_char(struct grammar_builder *b) {
-    if (b->chars >= 0)
-        return b->chars;
-    static const struct code_range not_plain[] = {{0, 0x1f}, {'"', '"'}, {'\\', '\\'}};
-    expr h = hex(b), u = gb_text(b, "u"), d = one_of(b, "dD");
-    expr pair =
-        gb_seq_of(b, u, d, one_of(b, "89abAB"), h, h, gb_text(b, "\\u"), d, one_of(b, "cdefCDEF"), h, h);
-    expr four = gb_seq_of(b, u, one_of(b, "0123456789abcefABCEF"), h, h, h);
-    expr low = gb_seq_of(b, u, d, one_of(b, "01234567"), h, h);
-    expr one = one_of(b, b->literals ? "\"\\bfnrt" : "\"\\/bfnrt"); // Python has neither \/ nor pairs
-    expr escape =
-        gb_seq_of(b, gb_text(b, "\\"), gb_alt_of(b, one, four, low, b->literals ? gb_never(b) : pair));
-    b->chars = gb_alt_of(b, gb_chars(b, not_plain, 3, true), escape);
-    return b->chars;
+// One code point of a string: itself, or escaped; a pair of surrogates is one, a lone surrogate none. Or any number.
+static expr string_chars(struct grammar_builder *b, bool any_number) {
+    expr *made = any_number ? &b->chars : &b->one_char;
+    const char *pattern = b->literals  ? any_number ? "(?:" PYTHON_CHAR ")*" : PYTHON_CHAR
+                          : any_number ? "(?:" JSON_CHAR ")*"
+                                       : JSON_CHAR;
+    struct err err = {0};
+    if (*made < 0) {
+        struct dfa *d = dfa_regex(pattern, strlen(pattern), true, &err);
+        *made = d ? gb_dfa(b, d) : gb_fail(b, err.code, err.msg);
+    }
+    return *made;
 }
 
 // ---- strings that hold anything but their quote
@@ -120,7 +121,9 @@ expr gb_json_string(struct grammar_builder *b, int min, int max) {
         return quoted(b, length, any);
     }
     expr quote = gb_text(b, "\"");
-    return gb_seq_of(b, quote, gb_repeat(b, any_char(b), min, max), quote);
+    bool any = min <= 0 && max < 0;
+    return gb_seq_of(b, quote, any ? string_chars(b, true) : gb_repeat(b, string_chars(b, false), min, max),
+                     quote);
 }
 
 // What follows the backslash; 0: the byte has no short escape.

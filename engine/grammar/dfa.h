@@ -32,6 +32,11 @@ bool dfa_is_empty(const struct dfa *d); // accepts nothing
 // How many texts it accepts, at most `most`: finite languages only; `most` too where it has no end.
 int64_t dfa_count(const struct dfa *d, int64_t most);
 
+// Plain text: UTF-8 that a JSON string takes as it is. Marks in out (num_states) the states from where any plain text is
+// taken, by way of states in `within` (num_states; NULL: all). It may miss some. false: out of memory.
+bool dfa_mark_plain(const struct dfa *d, const uint8_t *within, uint8_t *out);
+bool dfa_takes_plain_char(const struct dfa *d); // each, alone
+
 // Labels of the results of these are 0.
 struct dfa *dfa_literals(const char *const *texts, const size_t *lens, int n, struct err *err); // any of them
 struct dfa *dfa_any(struct err *err);                                                           // valid UTF-8

@@ -2,6 +2,7 @@
 
 #include "hash.h"
 
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -196,13 +197,17 @@ static bool allowed(const struct matcher *m, const struct net_object *n, const s
     return o->max < 0 || f->c + 1 + missing(m, n, f) - fills <= o->max;
 }
 
+// Whether only what is required may still come.
+static bool is_tight(const struct matcher *m, const struct net_object *n, const struct frame *f) {
+    return n->o->max >= 0 && f->c + 1 + missing(m, n, f) > n->o->max;
+}
+
 // Whether some key from state q on is that of an allowed kind.
 static bool key_ahead(struct matcher *m, const struct net_object *n, const struct frame *f, int32_t q) {
     const struct dfa *d = n->o->keys;
     if (!d || d->num_states == 0 || (n->o->max >= 0 && f->c >= n->o->max))
         return false;
-    bool tight = n->o->max >= 0 && f->c + 1 + missing(m, n, f) > n->o->max; // only what is required
-    if (n->free_ahead[q] && !tight)
+    if (n->free_ahead[q] && !is_tight(m, n, f))
         return true;
     uint8_t *been = calloc((size_t)d->num_states, 1);
     int32_t *path = malloc((size_t)d->num_states * sizeof *path);
@@ -284,7 +289,8 @@ static void follow(struct matcher *m, struct thread t) {
     case STOP_DFA:
         if (g->b->dfas[s->a]->label[t.sub] >= 0)
             arrive(m, s->b, 0, t.stack);
-        m->now[m->num_now++] = t;
+        if (g->dfas[s->a].goes_on[t.sub])
+            m->now[m->num_now++] = t;
         break;
     case STOP_SET:
     case STOP_KEY: m->now[m->num_now++] = t; break;
@@ -448,6 +454,28 @@ int32_t matcher_text(struct matcher *m, int32_t state, const char *text, size_t 
 
 bool matcher_may_end(const struct matcher *m, int32_t state) { return m->states[state].may_end; }
 bool matcher_may_go_on(struct matcher *m, int32_t state) { return m->states[state].num > 0; }
+
+int matcher_takes_plain(const struct matcher *m, int32_t state) {
+    const struct state *s = &m->states[state];
+    int most = 0;
+    for (const struct thread *t = m->threads + s->first, *end = t + s->num; t < end && most < INT_MAX; t++) {
+        const struct stop *stop = &m->g->stops[t->stop];
+        const struct frame *f = &m->frames[t->stack];
+        int num = 0;
+        if (stop->kind == STOP_KEY) {
+            const struct net_object *n = &m->g->objects[stop->a];
+            num = n->plain[t->sub] && !is_tight(m, n, f) ? INT_MAX : 0;
+        } else if (stop->kind == STOP_DFA && m->g->dfas[stop->a].plain[t->sub]) {
+            num = INT_MAX;
+        } else if (stop->kind == STOP_DFA && m->g->dfas[stop->a].plain_char && t->sub == 0 &&
+                   f->kind == FRAME_LOOP && m->g->stops[stop->b].kind == STOP_AGAIN) {
+            const struct loop *l = &m->g->loops[f->stop]; // of characters, if it begins here again
+            num = l->body != t->stop ? 0 : l->max < 0 ? INT_MAX : l->max - f->a;
+        }
+        most = num > most ? num : most;
+    }
+    return most;
+}
 
 const int32_t *matcher_row(const struct matcher *m, int32_t state) {
     return m->next + (size_t)state * (size_t)m->g->num_classes;

@@ -24,6 +24,10 @@ int32_t matcher_text(struct matcher *m, int32_t state, const char *text,
 bool matcher_may_end(const struct matcher *m, int32_t state);
 bool matcher_may_go_on(struct matcher *m, int32_t state);
 
+// How many plain characters (dfa.h), whichever, may come in a row, as far as one automaton or key shows; INT_MAX: any
+// number.
+int matcher_takes_plain(const struct matcher *m, int32_t state);
+
 // Forgets all states where they take more than `bytes`. true: it did.
 bool matcher_trim(struct matcher *m, size_t bytes);
 size_t matcher_bytes(const struct matcher *m);

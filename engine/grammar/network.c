@@ -258,7 +258,26 @@ static bool mark_free(struct net_object *n) {
                     n->free_ahead[q] = changed = true;
             }
     }
-    return true;
+    n->plain = malloc((size_t)d->num_states + 1);
+    return n->plain && dfa_mark_plain(d, n->free_ahead, n->plain);
+}
+
+static bool mark_dfas(struct grammar *g) {
+    g->dfas = calloc((size_t)g->b->num_dfas + 1, sizeof *g->dfas);
+    for (int i = 0; g->dfas && i < g->b->num_dfas; i++) {
+        const struct dfa *d = g->b->dfas[i];
+        struct net_dfa *n = &g->dfas[i];
+        size_t states = (size_t)d->num_states, width = (size_t)d->num_classes;
+        n->plain = malloc(states + 1);
+        n->goes_on = calloc(states + 1, 1);
+        if (!n->plain || !n->goes_on || !dfa_mark_plain(d, NULL, n->plain))
+            return false;
+        n->plain_char = dfa_takes_plain_char(d);
+        for (size_t q = 0; q < states; q++)
+            for (size_t c = 0; c < width && !n->goes_on[q]; c++)
+                n->goes_on[q] = d->next[q * width + c] >= 0;
+    }
+    return g->dfas != NULL;
 }
 
 void grammar_free(struct grammar *g) {
@@ -268,7 +287,13 @@ void grammar_free(struct grammar *g) {
         free(g->objects[i].values);
         free(g->objects[i].bits);
         free(g->objects[i].free_ahead);
+        free(g->objects[i].plain);
     }
+    for (int i = 0; g->dfas && i < g->b->num_dfas; i++) {
+        free(g->dfas[i].plain);
+        free(g->dfas[i].goes_on);
+    }
+    free(g->dfas);
     gb_free(g->b);
     free(g->stops);
     free(g->targets);
@@ -302,7 +327,7 @@ static void build(struct compiler *c, expr root) {
     for (int i = 0; i < b->num_objects; i++)
         if (g->objects[i].o && !mark_free(&g->objects[i]))
             gb_fail(b, STATUS_NOMEM, "out of memory");
-    if (!classify(g))
+    if (!mark_dfas(g) || !classify(g))
         gb_fail(b, STATUS_NOMEM, "out of memory");
 }
 

@@ -39,6 +39,13 @@ struct net_object {
     int32_t *bits;        // (num_kinds) number among those that are required or once, else -1
     int num_bits, num_required;
     uint8_t *free_ahead; // (keys' states) from here a key of a kind that may come again and again is in reach
+    uint8_t *plain;      // (keys' states) from here any plain text leads to where such a key is in reach
+};
+
+struct net_dfa {
+    uint8_t *plain;   // (states) from here any plain text is taken
+    uint8_t *goes_on; // (states) more text may come
+    bool plain_char;  // every plain character is taken, alone
 };
 
 struct grammar {
@@ -47,6 +54,7 @@ struct grammar {
     int32_t *targets;
     struct loop *loops;
     struct net_object *objects;
+    struct net_dfa *dfas; // (automata)
     int num_stops, num_targets, num_loops;
     int32_t start, give_back; // stops: of the root; a RETURN
     uint8_t class_of[256];    // bytes that nothing here tells apart share a class

@@ -2,6 +2,7 @@
 
 #include "utf8.h"
 
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -259,7 +260,7 @@ static bool step_all(struct matcher *m, const struct met *from, int first, int l
                 continue;
             done[g->class_of[c]] = true;
             int32_t next = matcher_step(m, from->states[i], (unsigned char)c);
-            if (next < 0 || !met_add(to, next))
+            if (next < 0 || (matcher_takes_plain(m, next) < INT_MAX && !met_add(to, next)))
                 return false;
         }
     }
@@ -281,21 +282,28 @@ static bool char_all(struct matcher *m, const struct met *from, struct met *to) 
     return true;
 }
 
-// The highest level whose tokens are all allowed: any run of so many plain characters is.
+// The highest level whose tokens are all allowed: any run of so many plain characters is. A state is looked at where it is
+// first reached: most characters are left there.
 static int find_level(struct matcher *m, int32_t state) {
     struct met all = {{state}, 1}, last = all;
-    int level = 0;
+    int level = 0, shown = matcher_takes_plain(m, state);
+    while (level + 1 < LEVELS && level_chars[level + 1] <= shown)
+        level++;
+    if (shown)
+        return level;
     for (int chars = 0; level + 1 < LEVELS;) {
         struct met next = {.num = 0};
         if (!char_all(m, &last, &next))
             return level;
-        int before = all.num;
-        for (int i = 0; i < next.num; i++)
+        last.num = 0;
+        for (int i = 0, before = all.num; i < next.num; i++, before = all.num) {
             if (!met_add(&all, next.states[i]))
                 return level;
-        if (all.num == before) // no new states: any number of characters
+            if (all.num > before)
+                last.states[last.num++] = next.states[i];
+        }
+        if (last.num == 0) // no new states: any number of characters
             return LEVELS - 1;
-        last = next;
         if (++chars == level_chars[level + 1])
             level++;
     }

@@ -258,8 +258,43 @@ static void test_many_sides(void **state) {
     free(sets);
 }
 
+// From where any plain text goes on, and which take each plain character alone.
+static void test_plain(void **state) {
+    (void)state;
+    static const struct {
+        const char *pattern;
+        bool any, one;
+    } cases[] = {
+        {"[^]*", true, true},
+        {"[^\"\\\\\\x00-\\x1f]*", true, true},
+        {"(?:[^\"\\\\]|\\\\[nrt])*", true, true},
+        {"[^x]*", false, false},
+        {"[^\\u00e9]*", false, false},
+        {"[^\\u{10ffff}]", false, false},
+        {"[^\"\\\\]", false, true},
+        {"[^]{2}", false, false},
+        {"[^]{3,}", true, false},
+        {"x[^]*|[^x][^]?[^]*", true, true},
+        {"[ -~]*", false, false},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct err err = {0};
+        struct dfa *d = dfa_regex(cases[i].pattern, strlen(cases[i].pattern), true, &err);
+        assert_non_null(d);
+        uint8_t *marks = malloc((size_t)d->num_states), *none = calloc((size_t)d->num_states, 1);
+        assert_true(marks && none && dfa_mark_plain(d, NULL, marks));
+        if (marks[0] != cases[i].any || dfa_takes_plain_char(d) != cases[i].one)
+            fail_msg("%s: %d, %d", cases[i].pattern, marks[0], dfa_takes_plain_char(d));
+        assert_true(dfa_mark_plain(d, none, marks) && !marks[0]);
+        dfa_free(d);
+        free(marks);
+        free(none);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_operations), cmocka_unit_test(test_count),
-                                       cmocka_unit_test(test_bounds), cmocka_unit_test(test_many_sides)};
+                                       cmocka_unit_test(test_bounds), cmocka_unit_test(test_many_sides),
+                                       cmocka_unit_test(test_plain)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -394,6 +394,15 @@ static void test_masks(void **state) {
     check_masks(made(b, gb_json_string(b, 3, 30)), trie, 300);
     b = builder(JSON_ORDER_ANY);
     check_masks(made(b, object(b, 0, -1, true)), trie, 300);
+    b = builder(JSON_ORDER_ANY); // the third member has to be one of two
+    check_masks(made(b, object(b, 0, 3, true)), trie, 300);
+    b = builder(JSON_ORDER_SCHEMA);
+    check_masks(made(b, gb_seq_of(b, gb_json_string(b, 0, 5), gb_json_string(b, 13, -1))), trie, 300);
+    b = builder(JSON_ORDER_SCHEMA); // all but one character, and two at most of those with two bytes
+    check_masks(
+        made(b, gb_alt_of(b, gb_dfa(b, dfa_regex("[^e]*", 5, true, &err)),
+                          gb_dfa(b, dfa_regex("([ -~]|[\\u00a0-\\u00ff][ -~]*[^ -~]?)*", 37, true, &err)))),
+        trie, 300);
     b = builder(JSON_ORDER_SCHEMA);
     check_masks(made(b, gb_seq_of(b, gb_dfa(b, gb_dfa_without(b, "end", 3)), gb_text(b, "end"),
                                   gb_repeat(b, gb_token(b, 1), 0, 1))),

@@ -251,7 +251,7 @@ static void check_file(const char *path, const char *name, double distance, int 
         fail_msg("%s: %g from the reference", name, sqrt(difference / size));
     for (int v = 0; v < NUM_VARIANTS; v++)
         for (int c = 0; c < (v == 0 ? 2 : 6) && (c > 0 || here(variants[v])); c++) {
-            if (SLOW && (c + v + i) % 4) // a quarter of them for each file, the next quarter for the next
+            if (SLOW && (c + v + i) % 8) // an eighth of them for each file, the next eighth for the next
                 continue;
             struct driver_config config = {.variant = variants[v],
                                            .threads = threads[(c + i + v) % 4],
@@ -263,7 +263,7 @@ static void check_file(const char *path, const char *name, double distance, int 
                      variants[v], config.threads, config.block_size, config.max_chunk, mates[c]);
             run(&config, mates[c], what, NULL);
         }
-    if (!SLOW || i % 3 == 0)
+    if (!SLOW || i % 6 == 0)
         check_preempted_and_hit(name);
     random_path = NULL;
 }

@@ -467,6 +467,7 @@ const struct field_rule field_rules[] = {
     REFUSED("previous_response_id", C | CHAT, EMPTY),
     READ("previous_response_id", RESPONSES),
     REFUSED("conversation", ALL, EMPTY),
+    REFUSED("context_management", ALL, EMPTY),
     REFUSED("session_params", ALL, EMPTY),
     REFUSED("image_data", ALL, EMPTY),
     REFUSED("video_data", ALL, EMPTY),

@@ -113,6 +113,29 @@ def test_the_document_is_the_table():
     assert len({name for name, place in TOP}) >= 224
 
 
+def properties(schema):
+    schema = components()[schema["$ref"].split("/")[-1]] if "$ref" in schema else schema
+    found = set(schema.get("properties", ()))
+    for part in schema.get("allOf", ()):
+        found |= properties(part)
+    return found
+
+
+# Of vLLM's protocol.py beside OpenAI's names.
+VLLM = """add_generation_prompt add_special_tokens allowed_token_ids bad_words cache_salt chat_template chat_template_kwargs continue_final_message
+documents echo ignore_eos include_reasoning include_stop_str_in_output kv_transfer_params length_penalty media_io_kwargs min_p min_tokens
+mm_processor_kwargs priority prompt_embeds prompt_logprobs repetition_detection repetition_penalty request_id return_token_ids
+return_tokens_as_token_ids skip_special_tokens spaces_between_special_tokens stop_token_ids structured_outputs thinking_token_budget top_k
+truncate_prompt_tokens truncation_side use_beam_search vllm_xargs""".split()
+
+
+def test_every_field_of_the_specification_is_tabled():
+    for schema, place in (("CreateCompletionRequest", "completions"), ("CreateChatCompletionRequest", "chat"),
+                          ("CreateResponse", "responses"), ("CreateEmbeddingRequest", "embeddings")):  # fmt: skip
+        names = properties(components()[schema]) | set(VLLM if place in BODIES else ())
+        assert not [name for name in names if (name, place) not in TABLED], place
+
+
 def test_what_is_read_is_so_in_the_table():
     for file, places in {"openai_parse": CHOICES, "openai_completions": ["completions"], "openai_chat": ["chat"]}.items():
         for name in re.findall(r'^    \{"(\w+)", F_', (DIALECTS / f"{file}.c").read_text(), re.M):

@@ -358,6 +358,7 @@ ROWS = [
     (LORA, "y[c] += m->scale * u[c];", "y[c] += u[c];", "test_adapters"),  # whatever the scale
     (CPU, "dev->world > 1 && !apart", "false", "test_adapters"),  # ranks forget what they summed
     (CPU, "floats_of(&x, device_ffn_input(dev), dev->model.hidden, layer->ffn_norm)", "floats_of(&x, dev->resid, dev->model.hidden, NULL)", "test_adapters"),  # not normalised
+    (ADAPTER, "!(fabs(scale) <= FLT_MAX)", "false", "test_adapter_files"),  # a scale without end
     (ADAPTER, "target_columns(r->model, layer, t) % 16 != 0;", "false;", "test_adapter_files"),  # pairs of bf16 cut in two
     (ADAPTER, "i / 2 + (i % 2 ? half : 0)", "i", "test_adapter_files"),  # halves stay halves
     (ADAPTER, "        if (*at)\n", "        if (false)\n", "test_adapter_files"),  # the second of two wins

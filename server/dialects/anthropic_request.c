@@ -186,17 +186,23 @@ static bool rewrite_messages(struct chat *c, const json_t *messages, struct api_
                          strcmp(c->role, "system") != 0))
             return api_fail(e, 400, "invalid_type", where, "'role' must be user, assistant or system.");
         snprintf(where, sizeof where, "messages[%zu].content", i);
-        if (!each_block(field_get(message, "content"), where, add_block, c, e))
+        const json_t *content = field_get(message, "content");
+        if (!each_block(content, where, add_block, c, e))
             return false;
+        if (json_is_array(content) && json_array_size(content) == 0 && !message_of(c, c->role, e))
+            return false; // it is a turn, too
     }
     return true;
 }
 
-// A last message of the assistant is gone on with.
-static bool read_prefill(json_t *chat, const json_t *messages, struct api_error *e) {
-    const json_t *last = json_array_get(messages, json_array_size(messages) - 1);
+// A last message of the assistant is gone on with, unless it says nothing.
+static bool read_prefill(json_t *chat, json_t *messages, struct api_error *e) {
+    size_t n = json_array_size(messages);
+    const json_t *last = json_array_get(messages, n - 1);
     if (strcmp(json_string_value(json_object_get(last, "role")), "assistant") != 0)
         return true;
+    if (n > 1 && json_object_size(last) == 2 && json_array_size(json_object_get(last, "content")) == 0)
+        return json_array_remove(messages, n - 1) == 0;
     if (json_object_get(last, "tool_calls"))
         return api_fail(e, 400, NULL, "messages", "The last tool_use block has no tool_result block.");
     return rewrite_set(chat, "continue_final_message", json_true(), e);

@@ -146,6 +146,23 @@ def test_prefill(client, tiny):
     check_error(tiny.post(PATH, body(messages=[*HI, {"role": "assistant", "content": call}])), 400, "invalid_request_error", "tool_result")
 
 
+def test_empty_turns(tiny):
+    """A message without blocks is a turn; a last one of the assistant that says nothing is none."""
+
+    def tokens(*messages):
+        turns = [{"role": role, "content": content} for role, content in messages]
+        for path in (PATH, COUNT):
+            reply = tiny.post(path, body(messages=turns, max_tokens=1))
+            assert reply.status == 200, reply
+        return reply.json()["input_tokens"]
+
+    hidden = [{"type": "redacted_thinking", "data": "x"}]
+    assert tokens(("user", [])) == tokens(("user", ""))
+    assert tokens(("user", "Hi!"), ("assistant", []), ("user", "So?")) == tokens(("user", "Hi!"), ("assistant", ""), ("user", "So?"))
+    assert tokens(("user", "Hi!")) == tokens(("user", "Hi!"), ("assistant", [])) == tokens(("user", "Hi!"), ("assistant", hidden))
+    check_error(tiny.post(PATH, body(messages=[{"role": "assistant", "content": []}])), 400, "invalid_request_error", "messages: ")
+
+
 # ---- tools
 
 

@@ -209,8 +209,8 @@ void ref_route(int *experts, float *weights, const float *logits, const float *s
     double score[MAX_EXPERTS], key[MAX_EXPERTS], max = -INFINITY, z = 0, sum = 0;
     bool may[MAX_EXPERTS], chosen[MAX_EXPERTS] = {false};
     CHECK(E <= MAX_EXPERTS && ffn->top_k <= E);
-    for (int e = 0; e < E; e++)
-        max = fmax(max, (double)logits[e]);
+    for (int e = 0; e < E; e++) // not fmax(), of which gcc 12 for ARM64 dies here
+        max = (double)logits[e] > max ? (double)logits[e] : max;
     for (int e = 0; e < E; e++)
         z += exp((double)logits[e] - max);
     for (int e = 0; e < E; e++) {

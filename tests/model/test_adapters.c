@@ -2,6 +2,7 @@
 // every instruction set; the prefix cache keeps them apart; the reference agrees; and what they cost is bounded.
 #include "driver.h"
 #include "random_model.h"
+#include "variants.h"
 
 enum { PROMPT = 40, OUTPUT = 10, ADAPTERS = 4, SUBJECTS = ADAPTERS + 1, MATES = 6 };
 
@@ -166,7 +167,6 @@ static void check_reference(double most, bool ranks) {
 }
 
 static void check_model(const char *what, bool ranks, bool stages) {
-    static const char *const variants[] = {"scalar", "avx2", "avx512", "avxvnni"};
     static const int chunks[] = {1, 7, 16, 0};
     run_alone();
     for (int i = 0; i < 4; i++) {

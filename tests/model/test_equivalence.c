@@ -4,6 +4,7 @@
 #include "driver.h"
 #include "quantize.h"
 #include "random_model.h"
+#include "variants.h"
 
 enum { PROMPT = 40, OUTPUT = 48, MATES = 16 };
 
@@ -162,7 +163,6 @@ static bool here(const char *variant) {
     return e;
 }
 
-static const char *const variants[] = {"scalar", "avx2", "avx512", "avxvnni"};
 // The last is the second, but for one instruction.
 enum { NUM_VARIANTS = sizeof variants / sizeof *variants - SLOW };
 

@@ -2,6 +2,7 @@
 // transformers (tests/tools/make_goldens.py, tests/model/golden/README.md): the log-probability of every
 // token of a prompt, full rows of logits, a greedy continuation. And the same bits however it is computed.
 #include "driver.h"
+#include "variants.h"
 
 #include <dirent.h>
 #include <unistd.h>
@@ -240,11 +241,11 @@ static void test_same_bits(void **state) {
         {"chunks of 7, scalar",
          {.max_running = 1, .max_step_tokens = 7, .variant = "scalar", .threads = 2},
          0},
-        {"chunks of 16, avx2",
-         {.max_running = 1, .max_step_tokens = 16, .variant = "avx2", .block_size = 64},
+        {"chunks of 16, " NARROW_VARIANT,
+         {.max_running = 1, .max_step_tokens = 16, .variant = NARROW_VARIANT, .block_size = 64},
          0},
-        {"one by one, avx512",
-         {.max_running = 1, .max_step_tokens = 1, .variant = "avx512", .block_size = 32},
+        {"one by one, " WIDE_VARIANT,
+         {.max_running = 1, .max_step_tokens = 1, .variant = WIDE_VARIANT, .block_size = 32},
          0},
         {"batched", {.max_chunk = 37, .max_step_tokens = 64, .threads = 2, .block_size = 32}, 4},
     };

@@ -4,8 +4,8 @@
 
 #include "fixture.h"
 #include "harness.h"
+#include "variants.h"
 
-static const char *const variants[] = {"scalar", "avx2", "avx512", "avxvnni"};
 // The last is the second, but for one instruction.
 enum { NUM_VARIANTS = sizeof variants / sizeof *variants - SLOW };
 

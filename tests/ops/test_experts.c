@@ -3,8 +3,8 @@
 #include "harness.h"
 
 #include "plain.h"
+#include "variants.h"
 
-static const char *const variants[] = {"scalar", "avx2", "avxvnni", "avx512"};
 enum { NUM_VARIANTS = 4, D = 64, F = 32, ROWS = 60, MAX_E = 24, MAX_K = 8 };
 
 static const struct {

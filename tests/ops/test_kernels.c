@@ -1,4 +1,4 @@
-// The tables of inner loops: AVX2 and AVX-512 equal plain C bit for bit, on ordinary and on hostile numbers,
+// The tables of inner loops: those of vectors equal plain C bit for bit, on ordinary and on hostile numbers,
 // and plain C equals double arithmetic within what f32 allows. Over 600 lines: a case for each loop.
 #include "harness.h"
 
@@ -8,12 +8,12 @@
 #include "pack.h"
 #include "pool.h"
 #include "quants.h"
+#include "variants.h"
 
 #include <sched.h>
 #include <stdatomic.h>
 
-static const char *const names[] = {"scalar", "avx2", "avxvnni", "avx512"};
-enum { NUM_VARIANTS = sizeof names / sizeof *names };
+enum { NUM_VARIANTS = sizeof variants / sizeof *variants };
 static const enum dtype types[] = {DTYPE_F32,   DTYPE_F16,  DTYPE_BF16, DTYPE_Q8_0,  DTYPE_Q4_0, DTYPE_Q4_K,
                                    DTYPE_Q5_K,  DTYPE_Q6_K, DTYPE_Q4_1, DTYPE_Q5_0,  DTYPE_Q5_1, DTYPE_IQ4_NL,
                                    DTYPE_MXFP4, DTYPE_Q3_K, DTYPE_Q2_K, DTYPE_IQ4_XS};
@@ -32,9 +32,9 @@ static float any_float(void) {
 }
 
 static const struct cpu_kernels *variant(int v) {
-    const struct cpu_kernels *k = cpu_kernels_find(names[v]);
+    const struct cpu_kernels *k = cpu_kernels_find(variants[v]);
     if (!k)
-        printf("  not here: %s\n", names[v]);
+        printf("  not here: %s\n", variants[v]);
     return k;
 }
 
@@ -223,7 +223,7 @@ static void test_gemm(void **state) {
             random_gemm(t, blocks, n, hostile, panels[0], x);
             uint64_t env = float_env_enter();
             for (int v = 0; v < NUM_VARIANTS; v++) {
-                const struct cpu_kernels *k = cpu_kernels_find(names[v]);
+                const struct cpu_kernels *k = cpu_kernels_find(variants[v]);
                 if (!k)
                     continue;
                 memset(y[v], 0xff, sizeof y[v]);
@@ -336,7 +336,7 @@ static void test_vectors(void **state) {
             x[0] = 127.25f; // between the most that d = 1 holds and what it rounds to
         uint64_t env = float_env_enter();
         for (int v = 0; v < NUM_VARIANTS; v++) {
-            const struct cpu_kernels *k = cpu_kernels_find(names[v]);
+            const struct cpu_kernels *k = cpu_kernels_find(variants[v]);
             if (!k)
                 continue;
             memset(y[v], 0xff, sizeof y[v]);
@@ -424,7 +424,7 @@ static void test_ends_of_scales(void **state) {
     (void)state;
     static const float most[] = {0x1.8p-101f, 0x1p-100f, 0x1.8p99f, 0x1p100f, INFINITY, NAN};
     for (int v = 0; v < NUM_VARIANTS; v++) {
-        const struct cpu_kernels *k = cpu_kernels_find(names[v]);
+        const struct cpu_kernels *k = cpu_kernels_find(variants[v]);
         for (int i = 0; k && i < 6; i++) {
             float x[32] = {[3] = most[i]};
             struct act_q8 q;
@@ -553,7 +553,7 @@ static void test_attend(void **state) {
         struct attn_chunk result[NUM_VARIANTS];
         uint64_t env = float_env_enter();
         for (int v = 0; v < NUM_VARIANTS; v++) {
-            const struct cpu_kernels *k = cpu_kernels_find(names[v]);
+            const struct cpu_kernels *k = cpu_kernels_find(variants[v]);
             if (!k)
                 continue;
             result[v] = c;

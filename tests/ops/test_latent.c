@@ -3,8 +3,8 @@
 #include "harness.h"
 
 #include "plain.h"
+#include "variants.h"
 
-static const char *const variants[] = {"scalar", "avx2", "avxvnni", "avx512"};
 enum { NUM_VARIANTS = 4, D = 64, TOKENS = 270, MAX_VECTOR = 160, MAX_OUT = 256 };
 
 static const struct {

@@ -5,10 +5,10 @@
 #include "fixture.h"
 #include "float_env.h"
 #include "kernels.h"
+#include "variants.h"
 
 #include <math.h>
 
-static const char *const variants[] = {"scalar", "avx2", "avxvnni", "avx512"};
 enum { NUM_VARIANTS = 4, D = 48, TOKENS = 37, SEQS = 2, MAX_VALUES = 128 };
 
 static const struct mix_spec mixes[] = {

@@ -7,6 +7,7 @@
 #include "kernels.h"
 #include "pack.h"
 #include "quants.h"
+#include "variants.h"
 
 static void test_golden(void **state) {
     (void)state;
@@ -98,7 +99,6 @@ static void test_hostile(void **state) {
 #define X(type, packed) DTYPE_##type,
     static const enum dtype types[] = {QUANTISED_MAP(X)};
 #undef X
-    static const char *const variants[] = {"scalar", "avx2", "avxvnni", "avx512"};
     enum { NUM_VARIANTS = sizeof variants / sizeof *variants };
     enum { T = 19, D = 80, F = 2304 }; // 9 blocks of 256: not a multiple of the 8 segments
     const struct shape shape = {1, D, 2, 1, 32, F, 64, 0, false, false, false};

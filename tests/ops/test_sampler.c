@@ -7,8 +7,8 @@
 #include "philox.h"
 #include "random_rows.h"
 #include "sampler.h"
+#include "variants.h"
 
-static const char *const variants[] = {"scalar", "avx2", "avxvnni", "avx512"};
 enum { NUM_VARIANTS = sizeof variants / sizeof *variants };
 
 static void test_philox(void **state) {

@@ -84,9 +84,12 @@ struct attn_probs {
     struct prefetch_cursor prefetch;
 };
 
-// scores[t][64] = q . k for `num_tiles` tiles from `tile`; lanes are tokens, d ascends.
-INLINE void scores_tile(float *scores, const struct attn_chunk *c, enum dtype dtype, int tile, const int n,
-                        const int num_tiles) {
+// How many queries a tile of sums takes
+enum { ATTN_AT_ONCE = (int)ATTN_SUMS < (int)ATTN_QUERIES ? (int)ATTN_SUMS : (int)ATTN_QUERIES };
+
+// scores[t][64] = q . k for n queries from t0 and `num_tiles` tiles from `tile`; lanes are tokens, d ascends.
+INLINE void scores_tile(float *scores, const struct attn_chunk *c, enum dtype dtype, int tile, int t0,
+                        const int n, const int num_tiles) {
     struct v16 acc[4 * ATTN_QUERIES];
     bool pairs = is_paired(dtype);
     int lines = pairs ? c->head_dim / 2 : c->head_dim;
@@ -97,7 +100,7 @@ INLINE void scores_tile(float *scores, const struct attn_chunk *c, enum dtype dt
     UNROLL for (int j = 0; j < num_tiles; j++) at[j] = c->keys[tile + j];
     struct prefetch_cursor prefetch = prefetch_start(&c->prefetch[tile / STEP_TILES][tile % STEP_TILES],
                                                      num_tiles, kv_tile_bytes(c->head_dim, dtype));
-    const float *query = c->q;
+    const float *query = c->q + t0;
     for (int i = 0; i < lines; i++, query += ATTN_QUERIES) {
         struct v16 k[4];
         struct pairs kk[4];
@@ -121,20 +124,20 @@ INLINE void scores_tile(float *scores, const struct attn_chunk *c, enum dtype dt
         }
     }
     UNROLL for (int j = 0; j < num_tiles; j++) UNROLL for (int t = 0; t < n; t++)
-        v16_store(scores + t * ATTN_STEP + (tile + j) * ATTN_TILE % ATTN_STEP, acc[j * n + t]);
+        v16_store(scores + (t0 + t) * ATTN_STEP + (tile + j) * ATTN_TILE % ATTN_STEP, acc[j * n + t]);
 }
 
 INLINE void scores_queries(float *scores, const struct attn_chunk *c, enum dtype dtype, int tile0, int tile1,
-                           const int n) {
+                           int t0, const int n) {
     int tile = tile0;
     if (4 * n <= ATTN_SUMS)
         for (; tile + 4 <= tile1; tile += 4)
-            scores_tile(scores, c, dtype, tile, n, 4);
+            scores_tile(scores, c, dtype, tile, t0, n, 4);
     if (2 * n <= ATTN_SUMS)
         for (; tile + 2 <= tile1; tile += 2)
-            scores_tile(scores, c, dtype, tile, n, 2);
+            scores_tile(scores, c, dtype, tile, t0, n, 2);
     for (; tile < tile1; tile++)
-        scores_tile(scores, c, dtype, tile, n, 1);
+        scores_tile(scores, c, dtype, tile, t0, n, 1);
 }
 
 // out[t][i..] = out[t][i..] * rescale[t] + sum of p[t][token] * v[token][i..] for tokens [begin, end) of
@@ -200,32 +203,34 @@ INLINE void values_queries(float *out, struct attn_probs *w, const struct attn_c
         values_tile(out, w, c, dtype, begin, end, t0, i, n, 1);
 }
 
+// Of all queries, as many at once as there are registers for; n is a constant in each call.
+#define QUERIES_CASE(loop, n, ...)                                                                           \
+    case n:                                                                                                  \
+        if (n <= ATTN_AT_ONCE)                                                                               \
+            loop(__VA_ARGS__, t0, n);                                                                        \
+        break;
+#define QUERIES(loop, num_queries, ...)                                                                      \
+    for (int t0 = 0; t0 < (num_queries); t0 += ATTN_AT_ONCE)                                                 \
+        switch ((num_queries)-t0 < ATTN_AT_ONCE ? (num_queries)-t0 : ATTN_AT_ONCE) {                         \
+            QUERIES_CASE(loop, 1, __VA_ARGS__)                                                               \
+            QUERIES_CASE(loop, 2, __VA_ARGS__)                                                               \
+            QUERIES_CASE(loop, 3, __VA_ARGS__)                                                               \
+            QUERIES_CASE(loop, 4, __VA_ARGS__)                                                               \
+            QUERIES_CASE(loop, 5, __VA_ARGS__)                                                               \
+            QUERIES_CASE(loop, 6, __VA_ARGS__)                                                               \
+            QUERIES_CASE(loop, 7, __VA_ARGS__)                                                               \
+            QUERIES_CASE(loop, 8, __VA_ARGS__)                                                               \
+        }
 INLINE void scores_any(float *s, const struct attn_chunk *c, enum dtype dtype, int tile0, int tile1) {
-    switch (c->num_queries) {
-    case 1: scores_queries(s, c, dtype, tile0, tile1, 1); break;
-    case 2: scores_queries(s, c, dtype, tile0, tile1, 2); break;
-    case 3: scores_queries(s, c, dtype, tile0, tile1, 3); break;
-    case 4: scores_queries(s, c, dtype, tile0, tile1, 4); break;
-    case 5: scores_queries(s, c, dtype, tile0, tile1, 5); break;
-    case 6: scores_queries(s, c, dtype, tile0, tile1, 6); break;
-    case 7: scores_queries(s, c, dtype, tile0, tile1, 7); break;
-    default: scores_queries(s, c, dtype, tile0, tile1, 8); break;
-    }
+    QUERIES(scores_queries, c->num_queries, s, c, dtype, tile0, tile1);
 }
 
 INLINE void values_any(float *out, struct attn_probs *w, const struct attn_chunk *c, enum dtype dtype,
                        int begin, int end, int n) {
-    switch (n) {
-    case 1: values_queries(out, w, c, dtype, begin, end, 0, 1); break;
-    case 2: values_queries(out, w, c, dtype, begin, end, 0, 2); break;
-    case 3: values_queries(out, w, c, dtype, begin, end, 0, 3); break;
-    case 4: values_queries(out, w, c, dtype, begin, end, 0, 4); break;
-    case 5: values_queries(out, w, c, dtype, begin, end, 0, 5); break;
-    case 6: values_queries(out, w, c, dtype, begin, end, 0, 6); break;
-    case 7: values_queries(out, w, c, dtype, begin, end, 0, 7); break;
-    default: values_queries(out, w, c, dtype, begin, end, 0, 8); break;
-    }
+    QUERIES(values_queries, n, out, w, c, dtype, begin, end);
 }
+#undef QUERIES
+#undef QUERIES_CASE
 
 // Functions of their own: inlined into what calls them, their loops ran out of registers for pointers.
 #define ATTN_LOOPS(type)                                                                                     \

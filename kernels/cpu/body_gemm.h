@@ -373,6 +373,31 @@ INLINE int step_number(const int i, const int half, const int count) {
     return count == 8 ? i / 2 + i % 2 * 4 : half * count + i;
 }
 
+#if LANE_DOTS
+// The products of a block of 32, or of a half of it, where an instruction takes any quad of a register: two steps
+// take one load of a token's activations.
+INLINE void dots_wide(struct block_dots *d, const struct tile_weights *p, const struct tile_args *a,
+                      int block, const int nv, const int n, const int half, const int count,
+                      const enum dtype type) {
+    UNROLL for (int t = 0; t < n; t++) {
+        struct dots start = dots_start(activation(a, t, block), type, half);
+        UNROLL for (int v = 0; v < nv; v++) d->dot[v][t] = start;
+    }
+    UNROLL for (int i = 0; i < count; i += 2) {
+        const int j = half * count + i;
+        struct quads q[2][MAX_VECTORS];
+        UNROLL for (int s = 0; s < 2; s++) UNROLL for (int v = 0; v < nv; v++) q[s][v] =
+            read_quads(p, v, type, j + s);
+        UNROLL for (int t = 0; t < n; t++) {
+            struct lanes x = lanes_load(activation(a, t, block)->q + 4 * j);
+            UNROLL for (int s = 0; s < 2; s++) UNROLL for (int v = 0; v < nv; v++) d->dot[v][t] =
+                is_s8(type) ? dots_lane_s8(d->dot[v][t], q[s][v], x, s)
+                            : dots_lane_u7(d->dot[v][t], q[s][v], x, s);
+        }
+        FORGET(); // nibbles are read again: registers are few
+    }
+}
+#else
 // The products of a block of 32, or of a half of it.
 INLINE void dots_wide(struct block_dots *d, const struct tile_weights *p, const struct tile_args *a,
                       int block, const int nv, const int n, const int half, const int count,
@@ -393,6 +418,7 @@ INLINE void dots_wide(struct block_dots *d, const struct tile_weights *p, const 
         }
     }
 }
+#endif
 
 #if NARROW_SUMS
 // How many steps 16 bits hold: each adds two products of a weight and an activation up to 127.

@@ -314,6 +314,8 @@ struct cpu_kernels {
 extern const struct cpu_kernels cpu_kernels_scalar;
 #if defined(__x86_64__)
 extern const struct cpu_kernels cpu_kernels_avx2, cpu_kernels_avxvnni, cpu_kernels_avx512;
+#elif defined(__aarch64__)
+extern const struct cpu_kernels cpu_kernels_neon, cpu_kernels_dotprod, cpu_kernels_i8mm;
 #endif
 
 // The table of a variant ("auto" or NULL: the best the machine has), or NULL where the machine lacks it.

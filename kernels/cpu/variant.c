@@ -26,6 +26,15 @@ static bool has_avx512(void) {
            __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
            __builtin_cpu_supports("avx512vnni");
 }
+#elif defined(__aarch64__)
+#include <sys/auxv.h>
+
+static bool has_dotprod(void) { return getauxval(AT_HWCAP) & 1ul << 20; } // HWCAP_ASIMDDP
+
+static bool has_i8mm(void) {
+    unsigned long both = 1ul << 13 | 1ul << 14; // HWCAP2_I8MM, HWCAP2_BF16
+    return has_dotprod() && (getauxval(AT_HWCAP2) & both) == both;
+}
 #endif
 
 const struct cpu_kernels *cpu_kernels_find(const char *variant) {
@@ -37,6 +46,13 @@ const struct cpu_kernels *cpu_kernels_find(const char *variant) {
         return &cpu_kernels_avxvnni;
     if ((any || strcmp(variant, "avx2") == 0) && has_avx2())
         return &cpu_kernels_avx2;
+#elif defined(__aarch64__)
+    if ((any || strcmp(variant, "i8mm") == 0) && has_i8mm())
+        return &cpu_kernels_i8mm;
+    if ((any || strcmp(variant, "dotprod") == 0) && has_dotprod())
+        return &cpu_kernels_dotprod;
+    if (any || strcmp(variant, "neon") == 0)
+        return &cpu_kernels_neon;
 #endif
     return any || strcmp(variant, "scalar") == 0 ? &cpu_kernels_scalar : NULL;
 }

@@ -1,0 +1,7 @@
+// NEON alone: what every ARM64 processor has.
+#include "vec_neon.h"
+
+#define CPU_KERNELS cpu_kernels_neon
+#define CPU_KERNELS_NAME "neon"
+#define CPU_CONSTANT_TILES 1
+#include "body.h"

@@ -290,6 +290,46 @@ static void test_gemm(void **state) {
 }
 
 // What is packed is what is read back: every element as the reference has it, rows past the matrix zero.
+// Rule 5 at its edge, of fma(w, x, 0)
+static void test_subnormals(void **state) {
+    (void)state;
+#if defined(__aarch64__)
+    const float lifted = 0;
+#else
+    const float lifted = 0x1p-126f;
+#endif
+    const struct {
+        float w, x, y;
+    } cases[] = {
+        {0x1p-63f, 0x1p-63f, 0x1p-126f},         {0x1p-63f, -0x1.fffffep-64f, -0.0f},
+        {0x1p-126f, 0x1.fffffep-1f, 0},          {0x1.fffffcp-127f, 0x1p+100f, 0},
+        {0x1p+100f, 0x1.fffffcp-127f, 0},        {0x1.0008p-63f, 0x1.fffp-64f, lifted},
+        {0x1.0008p-63f, -0x1.fffp-64f, -lifted},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        for (int v = 0; v < NUM_VARIANTS; v++) {
+            const struct cpu_kernels *k = cpu_kernels_find(variants[v]);
+            float panel[16], y[32];
+            if (!k)
+                continue;
+            for (int r = 0; r < 16; r++)
+                panel[r] = cases[i].w;
+            struct gemm_tile tile = {.w = {panel, panel},
+                                     .x = &cases[i].x,
+                                     .num_tokens = 1,
+                                     .bounds = (const int[]){0, 1},
+                                     .num_segments = 1,
+                                     .y = y,
+                                     .next_panel = 16,
+                                     .prefetch = {0}};
+            uint64_t env = float_env_enter();
+            k->gemm[DTYPE_F32](&tile);
+            float_env_leave(env);
+            for (int r = 0; r < 32; r++)
+                assert_int_equal(float_bits(y[r]), float_bits(cases[i].y));
+        }
+}
+
 static void test_pack(void **state) {
     (void)state;
     for (int i = 0; i < NUM_TYPES; i++)
@@ -744,10 +784,12 @@ static void test_pool_items(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_halves),     cmocka_unit_test(test_gemm),           cmocka_unit_test(test_pack),
-        cmocka_unit_test(test_vectors),    cmocka_unit_test(test_act_rows),       cmocka_unit_test(test_exp),
-        cmocka_unit_test(test_pool),       cmocka_unit_test(test_attend),         cmocka_unit_test(test_exp2),
-        cmocka_unit_test(test_pool_items), cmocka_unit_test(test_ends_of_scales),
+        cmocka_unit_test(test_halves),         cmocka_unit_test(test_gemm),
+        cmocka_unit_test(test_pack),           cmocka_unit_test(test_vectors),
+        cmocka_unit_test(test_act_rows),       cmocka_unit_test(test_exp),
+        cmocka_unit_test(test_pool),           cmocka_unit_test(test_attend),
+        cmocka_unit_test(test_exp2),           cmocka_unit_test(test_pool_items),
+        cmocka_unit_test(test_ends_of_scales), cmocka_unit_test(test_subnormals),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -96,18 +96,23 @@ compile() { # OBJECT COMMAND…
     printf '\n' >>"$commands"
 }
 simd() { # what kernels/CMakeLists.txt gives these files
-    [ "$(uname -m)" = x86_64 ] || return 0
     case $1 in
     */avx2.c) echo -mavx2 -mfma -mf16c ;;
     */avxvnni.c) echo -mavx2 -mfma -mf16c -mavxvnni ;;
     */avx512.c) echo -mavx2 -mfma -mf16c -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512vnni -mavx512bf16 ;;
+    */neon.c) echo -fno-schedule-insns ;;
+    */dotprod.c) echo -fno-schedule-insns -march=armv8.2-a+dotprod ;;
+    */i8mm.c) echo -fno-schedule-insns -march=armv8.2-a+dotprod+i8mm+bf16 ;;
     esac
 }
 build_all() {
     local source name t device host runtime link arch=(-arch=native)
     : >"$commands"
     for source in base/*.c kernels/*.c kernels/ref/*.c kernels/cpu/*.c engine/*.c engine/models/*.c engine/models/hf/*.c engine/text/*.c engine/text/jinja/*.c engine/ranks/*.c scheduler/{drafter,request}.c kernels/cuda/{backend,inspect,kv,memory,multiply,peers,phases,step,weight,work}.c; do
-        case $source:$(uname -m) in */avx*.c:x86_64) ;; */avx*.c:*) continue ;; esac
+        case $source:$(uname -m) in
+        */avx*.c:x86_64 | */neon.c:aarch64 | */dotprod.c:aarch64 | */i8mm.c:aarch64) ;;
+        */avx*.c:* | */neon.c:* | */dotprod.c:* | */i8mm.c:*) continue ;;
+        esac
         name=${source//\//_}.o
         # shellcheck disable=SC2046
         compile "$name" "${CC:-cc}" "${cflags[@]}" $(simd "$source") -c "$source"

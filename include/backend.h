@@ -38,7 +38,7 @@ struct device_config {
     // heads, the most rows of gate that any layer of a spec has; vocab is whole.
     const struct model_config *model;
     int num_threads;     // CPU: kernel threads, the calling one included; 0: cpus_here()
-    const char *variant; // CPU: "auto", "scalar", "avx2", "avxvnni", "avx512"; NULL is "auto"
+    const char *variant; // CPU: "auto" or the name of a table of kernels/cpu/; NULL is "auto"
     enum dtype kv_dtype; // F32, F16, BF16, I8 or F8_E4M3 (rules 17 and 18 of kernels/README.md)
     int block_size;      // B, tokens; the CPU backend takes multiples of 16
     bool exact;          // CUDA: prefill, too, gives the same bits whatever the chunks and batch

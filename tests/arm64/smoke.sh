@@ -29,6 +29,7 @@ for _ in $(seq 600); do
     sleep 0.1
 done
 [ -n "$url" ] || { cat "$work/log" >&2; die "the server does not come up"; }
+grep -q 'device="cpu i8mm,' "$work/log" || die "QEMU lacks instructions, or they are not seen: $(cat "$work/log")"
 python3 examples/stream.py "$url" 'Once upon a time' 16 | grep -q . || die "no text"
 kill $pid
 wait $pid || die "exit code $? after SIGTERM"

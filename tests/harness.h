@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || defined(QUIRE_EMULATED)
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || defined(QUIRE_UNDER_QEMU)
 enum { SLOW = 1 }; // less of what the other builds do whole: these take twenty times as long
 #else
 enum { SLOW = 0 };

@@ -99,7 +99,8 @@ simd() { # what kernels/CMakeLists.txt gives these files
     case $1 in
     */avx2.c) echo -mavx2 -mfma -mf16c ;;
     */avxvnni.c) echo -mavx2 -mfma -mf16c -mavxvnni ;;
-    */avx512.c) echo -mavx2 -mfma -mf16c -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512vnni -mavx512bf16 ;;
+    */avx512*.c) echo -mavx2 -mfma -mf16c -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512vnni -mavx512bf16 ;;
+    */amx.c) echo "$(simd cpu/avx512.c)" -mamx-tile -mamx-int8 -mamx-bf16 ;;
     */neon.c) echo -fno-schedule-insns ;;
     */dotprod.c) echo -fno-schedule-insns -march=armv8.2-a+dotprod ;;
     */i8mm.c) echo -fno-schedule-insns -march=armv8.2-a+dotprod+i8mm+bf16 ;;
@@ -110,8 +111,8 @@ build_all() {
     : >"$commands"
     for source in base/*.c kernels/*.c kernels/ref/*.c kernels/cpu/*.c engine/*.c engine/models/*.c engine/models/hf/*.c engine/text/*.c engine/text/jinja/*.c engine/ranks/*.c scheduler/{drafter,request}.c kernels/cuda/{backend,inspect,kv,memory,multiply,peers,phases,step,weight,work}.c; do
         case $source:$(uname -m) in
-        */avx*.c:x86_64 | */neon.c:aarch64 | */dotprod.c:aarch64 | */i8mm.c:aarch64) ;;
-        */avx*.c:* | */neon.c:* | */dotprod.c:* | */i8mm.c:*) continue ;;
+        */avx*.c:x86_64 | */amx.c:x86_64 | */neon.c:aarch64 | */dotprod.c:aarch64 | */i8mm.c:aarch64) ;;
+        */avx*.c:* | */amx.c:* | */neon.c:* | */dotprod.c:* | */i8mm.c:*) continue ;;
         esac
         name=${source//\//_}.o
         # shellcheck disable=SC2046

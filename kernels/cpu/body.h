@@ -3,31 +3,12 @@
 // cannot differ between them: only what one vector operation compiles to does. Rule numbers refer to
 // kernels/README.md.
 
+#include "body_inline.h"
 #include "half.h"
 #include "quants.h"
 
 #include <float.h>
 #include <math.h>
-
-// The counts of tokens and queries of a tile are constants in the vector tables, so that its sums stay in
-// registers and not in an array: 5 times faster at 8 tokens. Plain C has nothing to gain, and with a
-// sanitizer the many copies would take minutes to compile.
-#if CPU_CONSTANT_TILES && !defined(QUIRE_SANITIZED)
-#define INLINE static inline __attribute__((always_inline))
-#define NOINLINE __attribute__((noinline))
-// What was read from memory before is not kept in registers for what comes after.
-#define FORGET() __asm__ volatile("" ::: "memory")
-#if defined(__clang__)
-#define UNROLL _Pragma("unroll")
-#else
-#define UNROLL _Pragma("GCC unroll 8")
-#endif
-#else
-#define INLINE static inline
-#define NOINLINE
-#define FORGET() (void)0
-#define UNROLL
-#endif
 
 // The first n lanes from memory, zeros after.
 INLINE struct v16 v16_load_part(const float *p, int n) {
@@ -88,13 +69,6 @@ INLINE struct v16 exp_v16(struct v16 x) {
     struct v16 p = exp_core(v16_min(high, v16_max(low, x))); // this order of arguments lets a NaN through
     p = v16_if_less(x, low, v16_set1(0), p);
     return v16_if_less(high, x, v16_set1(INFINITY), p);
-}
-
-// Two bf16 that lie beside each other
-INLINE uint32_t pair_at(const void *p) {
-    uint32_t x;
-    memcpy(&x, p, sizeof x);
-    return x;
 }
 
 #include "body_gemm.h"
@@ -340,6 +314,30 @@ static uint64_t group_prob(uint32_t *w, uint64_t *sums, const float *logits, con
     }
     return total;
 }
+
+// ---- the table's entries
+
+#define GEMM(type, tile, few)                                                                                \
+    static void gemm_##type(const struct gemm_tile *job) { any_tile(tile, job, few); }
+GEMM(F32, tile_f32, TILE_VECTORS(1))
+GEMM(F16, tile_f16, TILE_VECTORS(1))
+GEMM(BF16, tile_bf16, TILE_VECTORS_FEW_BF16)
+#define X(type, packed)                                                                                      \
+    INLINE void tile_##type(struct sums *s, const struct tile_args *a, const int nv, const int n) {          \
+        tile_quantised(s, a, nv, n, DTYPE_##type);                                                           \
+    }                                                                                                        \
+    GEMM(type, tile_##type, TILE_VECTORS_FEW)
+QUANTISED_MAP(X)
+#undef X
+#undef GEMM
+
+#define GEMM_ENTRY(type, packed) [DTYPE_##type] = gemm_##type,
+#define TOKENS_ENTRY(type, packed) [DTYPE_##type] = TILE_QUANTISED(DTYPE_##type),
+#define GEMM_TABLE                                                                                           \
+    .gemm =                                                                                                  \
+        {QUANTISED_MAP(GEMM_ENTRY)[DTYPE_F32] = gemm_F32, [DTYPE_F16] = gemm_F16, [DTYPE_BF16] = gemm_BF16}, \
+    .tile_tokens = {QUANTISED_MAP(TOKENS_ENTRY)[DTYPE_F32] = TILE_FLOAT, [DTYPE_F16] = TILE_FLOAT,           \
+                    [DTYPE_BF16] = TILE_FLOAT}
 
 const struct cpu_kernels CPU_KERNELS = {
     .name = CPU_KERNELS_NAME,

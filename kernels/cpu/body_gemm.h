@@ -60,7 +60,7 @@ INLINE const void *token(const struct tile_args *a, int t) { return a->x + (size
 
 // The sums of nv vectors times n tokens; both are constants wherever these functions are inlined.
 struct sums {
-    struct rows acc[MAX_VECTORS][MAX_TILE_TOKENS];
+    struct rows acc[MAX_VECTORS][REGISTER_TOKENS];
 };
 
 INLINE void sums_start(struct sums *s, const int nv, const int n) {
@@ -75,34 +75,32 @@ INLINE void sums_store(const struct sums *s, float *const *y, size_t ldy, const 
 
 // The segments of rule 3 on their way to one sum.
 struct segments {
-    float sum[NUM_SEGMENTS][MAX_VECTORS][MAX_TILE_TOKENS][ROWS];
+    float sum[NUM_SEGMENTS][MAX_VECTORS][REGISTER_TOKENS][ROWS];
 };
 
-INLINE struct rows segment(const struct segments *s, int i, const int v, const int t) {
-    return rows_load(s->sum[i][v][t]);
+enum { SEGMENT_FLOATS = MAX_VECTORS * REGISTER_TOKENS * ROWS };
+
+INLINE struct rows two_segments(const float *sum, int i) {
+    return rows_add(rows_load(sum + i * SEGMENT_FLOATS), rows_load(sum + (i + 1) * SEGMENT_FLOATS));
 }
 
-// (first + second) of segments i to i + 3
-INLINE struct rows four_segments(const struct segments *s, int i, const int v, const int t) {
-    return rows_add(rows_add(segment(s, i, v, t), segment(s, i + 1, v, t)),
-                    rows_add(segment(s, i + 2, v, t), segment(s, i + 3, v, t)));
-}
-
-// Once for all types and sizes: inlined it is most of the code, and no faster.
-NOINLINE static void segments_finish(const struct segments *s, int num_segments, bool add, float *const *y,
-                                     size_t ldy, int nv, int n) {
-    for (int v = 0; v < nv; v++)
-        for (int t = 0; t < n; t++) {
-            float *to = y[v] + (size_t)t * ldy;
-            struct rows sum;
-            switch (num_segments) {
-            case 1: sum = segment(s, 0, v, t); break;
-            case 2: sum = rows_add(segment(s, 0, v, t), segment(s, 1, v, t)); break;
-            case 4: sum = four_segments(s, 0, v, t); break;
-            default: sum = rows_add(four_segments(s, 0, v, t), four_segments(s, 4, v, t)); break;
-            }
-            rows_store(to, add ? rows_add(rows_load(to), sum) : sum);
+// Once for all types and sizes: inlined it is most of the code, and no faster. Of n rows of a vector that lie beside
+// each other, sum: of segment 0.
+NOINLINE static void segments_finish(const float *sum, int num_segments, bool add, float *y, size_t ldy,
+                                     int n) {
+    for (int t = 0; t < n; t++, sum += ROWS, y += ldy) {
+        struct rows all;
+        switch (num_segments) {
+        case 1: all = rows_load(sum); break;
+        case 2: all = two_segments(sum, 0); break;
+        case 4: all = rows_add(two_segments(sum, 0), two_segments(sum, 2)); break;
+        default:
+            all = rows_add(rows_add(two_segments(sum, 0), two_segments(sum, 2)),
+                           rows_add(two_segments(sum, 4), two_segments(sum, 6)));
+            break;
         }
+        rows_store(y, add ? rows_add(rows_load(y), all) : all);
+    }
 }
 
 // The sums over k blocks [b0, b1).
@@ -134,7 +132,8 @@ INLINE void whole_tile(tile_fn *tile, const struct gemm_tile *job, const int nv,
             sums_store(&s, to, at_once ? job->ldy : ROWS, nv, n);
         }
         if (!at_once)
-            segments_finish(&segments, job->num_segments, job->add, y, job->ldy, nv, n);
+            for (int v = 0; v < nv; v++)
+                segments_finish(segments.sum[0][v][0], job->num_segments, job->add, y[v], job->ldy, n);
         a.pass++;
     }
 }
@@ -364,7 +363,7 @@ INLINE const struct act_q8 *activation(const struct tile_args *a, int t, int blo
 }
 
 struct block_dots {
-    struct dots dot[MAX_VECTORS][MAX_TILE_TOKENS];
+    struct dots dot[MAX_VECTORS][REGISTER_TOKENS];
 };
 
 // Which quad of a block of 32 comes i-th. Where all of them are wanted, both halves go side by
@@ -439,7 +438,7 @@ INLINE void dots_narrow(struct block_dots *d, const struct tile_weights *p, cons
                         int block, const int nv, const int n, const int half, const int count,
                         const enum dtype type) {
     const int steps = narrow_steps(type) < count ? narrow_steps(type) : count;
-    struct narrow sum[MAX_VECTORS][MAX_TILE_TOKENS];
+    struct narrow sum[MAX_VECTORS][REGISTER_TOKENS];
     UNROLL for (int i = 0; i < count; i++) {
         const int j = step_number(i, half, count);
         struct quads q[MAX_VECTORS];
@@ -512,27 +511,3 @@ INLINE void tile_quantised(struct sums *s, const struct tile_args *a, const int 
                 sums_add(s, &d, &p, a, block, half, nv, n, type);
             }
 }
-
-// ---- the table's entries
-
-#define GEMM(type, tile, few)                                                                                \
-    static void gemm_##type(const struct gemm_tile *job) { any_tile(tile, job, few); }
-GEMM(F32, tile_f32, TILE_VECTORS(1))
-GEMM(F16, tile_f16, TILE_VECTORS(1))
-GEMM(BF16, tile_bf16, TILE_VECTORS_FEW_BF16)
-#define X(type, packed)                                                                                      \
-    INLINE void tile_##type(struct sums *s, const struct tile_args *a, const int nv, const int n) {          \
-        tile_quantised(s, a, nv, n, DTYPE_##type);                                                           \
-    }                                                                                                        \
-    GEMM(type, tile_##type, TILE_VECTORS_FEW)
-QUANTISED_MAP(X)
-#undef X
-#undef GEMM
-
-#define GEMM_ENTRY(type, packed) [DTYPE_##type] = gemm_##type,
-#define TOKENS_ENTRY(type, packed) [DTYPE_##type] = TILE_QUANTISED(DTYPE_##type),
-#define GEMM_TABLE                                                                                           \
-    .gemm =                                                                                                  \
-        {QUANTISED_MAP(GEMM_ENTRY)[DTYPE_F32] = gemm_F32, [DTYPE_F16] = gemm_F16, [DTYPE_BF16] = gemm_BF16}, \
-    .tile_tokens = {QUANTISED_MAP(TOKENS_ENTRY)[DTYPE_F32] = TILE_FLOAT, [DTYPE_F16] = TILE_FLOAT,           \
-                    [DTYPE_BF16] = TILE_FLOAT}

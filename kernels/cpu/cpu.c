@@ -103,7 +103,8 @@ static struct device *cpu_open(const struct backend_host *host, const struct dev
     const struct cpu_kernels *kernels = cpu_kernels_find(config->variant);
     if (!kernels) {
         err_set(err, STATUS_DEVICE,
-                "this machine has no cpu variant '%s' (there are auto, scalar, avx2, avxvnni, avx512)",
+                "this machine has no cpu variant '%s' (there are auto, scalar, avx2, avxvnni, avx512, "
+                "avx512-fma, amx, amx-bf16)",
                 config->variant);
         return NULL;
     }

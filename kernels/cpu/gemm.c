@@ -225,7 +225,7 @@ static void do_tokens(const struct matmul *job, struct place *at, int t0, int t1
 // several pairs of groups, then the second.
 static void do_gated_run(const struct matmul *job, int begin, int end) {
     enum { RUN = 16, LD = RUN * LANES };
-    _Alignas(64) float sums[2][MAX_TILE_TOKENS * LD];
+    _Alignas(64) float sums[2][REGISTER_TOKENS * LD];
     for (int g0 = begin; g0 < end; g0 += RUN) {
         int panels = end - g0 < RUN ? end - g0 : RUN, column = g0 * LANES;
         int rows_left = job->part[0].rows - column, width = panels * LANES;
@@ -248,7 +248,8 @@ static void do_gated_run(const struct matmul *job, int begin, int end) {
 // Panels [begin, end) of a part: some of them stay in the cache while all tokens pass, some tokens at a time.
 static void do_panels(const struct matmul *job, int part, int begin, int end) {
     const struct weight_part *p = &job->part[part];
-    if (job->finish == FINISH_GATED && job->x.num_rows <= job->kernels->tile_tokens[p->dtype]) {
+    int most = job->kernels->tile_tokens[p->dtype];
+    if (job->finish == FINISH_GATED && job->x.num_rows <= most && job->x.num_rows <= REGISTER_TOKENS) {
         do_gated_run(job, begin, end);
         return;
     }
@@ -256,7 +257,8 @@ static void do_panels(const struct matmul *job, int part, int begin, int end) {
     int panels = (int)(CACHED_WEIGHTS / panel_pair) / TILE_PANELS * TILE_PANELS;
     int tokens = (int)(CACHED_ACTIVATIONS / job->x.stride[p->dtype]), num_rows = job->x.num_rows;
     panels = panels < TILE_PANELS ? TILE_PANELS : panels;
-    tokens = tokens < 3 * MAX_TILE_TOKENS ? 3 * MAX_TILE_TOKENS : tokens;
+    tokens = tokens < 3 * REGISTER_TOKENS ? 3 * REGISTER_TOKENS : tokens;
+    tokens = tokens < most ? most : tokens;
     for (int g0 = begin; g0 < end; g0 += panels)
         for (int t0 = 0; t0 < num_rows; t0 += tokens)
             for (int g = g0; g < g0 + panels && g < end; g += TILE_PANELS) {

@@ -1,5 +1,6 @@
 // The table of inner loops that each instruction set fills (scalar.c, avx2.c, avxvnni.c, avx512.c from
-// body.h). Every entry gives the same bits in every table: kernels/README.md, "Numerics".
+// body.h; avx512fma.c and amx.c have products only). Every entry gives the same bits in every table but
+// "amx-bf16": kernels/README.md, "Numerics".
 #pragma once
 
 #include "half.h"
@@ -14,8 +15,9 @@
 extern "C" {
 #endif
 
-// A GEMM tile is TILE_PANELS panels of LANES rows, times at most MAX_TILE_TOKENS tokens.
-enum { LANES = 16, TILE_PANELS = 2, MAX_TILE_TOKENS = 8 };
+// A GEMM tile is TILE_PANELS panels of LANES rows, times at most MAX_TILE_TOKENS tokens; without AMX at most
+// REGISTER_TOKENS, whose sums vector registers hold.
+enum { LANES = 16, TILE_PANELS = 2, REGISTER_TOKENS = 8, MAX_TILE_TOKENS = 32 };
 enum { NUM_SEGMENTS = 8 }; // of K, in row-parallel matrices (README rule 3), over all ranks
 enum { ATTN_QUERIES = 8, ATTN_TILE = 16, ATTN_STEP = 64, ATTN_CHUNK = 256 };
 enum {
@@ -196,7 +198,7 @@ struct gemm_tile {
     const void *w[TILE_PANELS]; // whole panels
     const void *x;              // activations of token 0
     size_t ldx;                 // bytes from token to token
-    int num_tokens;             // 1..MAX_TILE_TOKENS
+    int num_tokens;             // 1..tile_tokens of the type, or 1..REGISTER_TOKENS
     const int *bounds;          // segment i is the k blocks [bounds[i], bounds[i + 1])
     int num_segments;           // 1, 2, 4 or 8
     float *y;                   // of token 0 and panel 0
@@ -274,7 +276,7 @@ typedef void act_fn(float *y, size_t ldy, const float *gate, const float *up, si
 struct cpu_kernels {
     const char *name;
     gemm_fn *gemm[DTYPE_COUNT];   // by weight dtype; NULL where there is none
-    int tile_tokens[DTYPE_COUNT]; // at which gemm is fastest; up to MAX_TILE_TOKENS it is right
+    int tile_tokens[DTYPE_COUNT]; // at which gemm is fastest; up to it and REGISTER_TOKENS it is right
     // y = x * (1 / sqrt(mean(x^2) + eps)) * w
     void (*rmsnorm)(float *y, const float *x, const float *w, int n, float eps); // w NULL: 1
     // y = (x - mean(x)) * (1 / sqrt(mean((x - mean)^2) + eps)) * w + b; b may be NULL
@@ -314,6 +316,12 @@ struct cpu_kernels {
 extern const struct cpu_kernels cpu_kernels_scalar;
 #if defined(__x86_64__)
 extern const struct cpu_kernels cpu_kernels_avx2, cpu_kernels_avxvnni, cpu_kernels_avx512;
+// Others are AVX-512's with some products of their own, which these put into a copy of it: of bf16, the bits being the
+// same (avx512fma.c); of quantised types, the same, and with bf16 of that, in an order of its own (amx.c). The last one is
+// for tests.
+void cpu_kernels_fill_avx512fma(struct cpu_kernels *k);
+void cpu_kernels_fill_amx(struct cpu_kernels *k, bool bf16);
+void cpu_kernels_fill_amx_emulated(struct cpu_kernels *k, bool bf16);
 #elif defined(__aarch64__)
 extern const struct cpu_kernels cpu_kernels_neon, cpu_kernels_dotprod, cpu_kernels_i8mm;
 #endif

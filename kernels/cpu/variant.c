@@ -1,10 +1,19 @@
 // Which instruction sets this machine has.
 #include "kernels.h"
 
+#include "log.h"
+
 #include <string.h>
 
 #if defined(__x86_64__)
 #include <cpuid.h>
+#include <pthread.h>
+#include <time.h>
+#include <unistd.h>
+
+#if defined(__linux__)
+#include <sys/syscall.h>
+#endif
 
 static bool has_avx2(void) {
     unsigned a, b, c, d;
@@ -26,6 +35,106 @@ static bool has_avx512(void) {
            __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
            __builtin_cpu_supports("avx512vnni");
 }
+
+// AMX-TILE, AMX-INT8 and AMX-BF16, state of theirs that the kernel keeps, and its permission to use it, which holds for
+// all threads from then on.
+static bool has_amx(void) {
+#if defined(__linux__)
+    enum { REQ_XCOMP_PERM = 0x1023, XTILECFG = 17, XTILEDATA = 18 };
+    unsigned a, b, c, d, low, high;
+    if (!has_avx512() || !__get_cpuid_count(7, 0, &a, &b, &c, &d) || (d >> 22 & 13) != 13)
+        return false;
+    __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+    return (low >> XTILECFG & 3) == 3 && syscall(SYS_arch_prctl, REQ_XCOMP_PERM, XTILEDATA) == 0;
+#else
+    return false;
+#endif
+}
+
+// Seconds of a product of bf16
+static double bf16_seconds(const struct cpu_kernels *k) {
+    enum { PAIRS = 256 };
+    static char w[PAIRS * 64], x[REGISTER_TOKENS * PAIRS * 4];
+    static float y[REGISTER_TOKENS * TILE_PANELS * LANES];
+    struct timespec t[2];
+    clock_gettime(CLOCK_MONOTONIC, &t[0]);
+    k->gemm[DTYPE_BF16](&(struct gemm_tile){.w = {w, w},
+                                            .x = x,
+                                            .ldx = PAIRS * 4,
+                                            .num_tokens = REGISTER_TOKENS,
+                                            .bounds = (const int[]){0, PAIRS},
+                                            .num_segments = 1,
+                                            .y = y,
+                                            .ldy = TILE_PANELS * LANES,
+                                            .next_panel = LANES});
+    clock_gettime(CLOCK_MONOTONIC, &t[1]);
+    return (double)(t[1].tv_sec - t[0].tv_sec) + 1e-9 * (double)(t[1].tv_nsec - t[0].tv_nsec);
+}
+
+// Whether tiles of each shape and sign give AVX-512's bits: a processor that nobody has tried is not to give others.
+static bool tiles_agree(const struct cpu_kernels *amx) {
+    enum { K = 256, TOKENS = 20, WIDTH = TILE_PANELS * LANES };
+    static const enum dtype types[] = {DTYPE_Q8_0, DTYPE_Q4_0, DTYPE_Q2_K};
+    static uint8_t w[K / 32 * sizeof(struct weight_q8)];
+    static struct act_q8 x[TOKENS][K / 32];
+    float row[K], y[2][TOKENS * WIDTH];
+    for (size_t i = 0; i < sizeof w; i++)
+        w[i] = (uint8_t)(i * 37 & 0x3f); // scales below 2
+    for (int t = 0; t < TOKENS; t++) {
+        for (int i = 0; i < K; i++)
+            row[i] = (float)((i * 7 + t * 13) % 64 - 31);
+        cpu_kernels_avx512.to_q8(x[t], row, K);
+    }
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
+        struct gemm_tile tile = {.w = {w, w + 64},
+                                 .x = x,
+                                 .ldx = sizeof x[0],
+                                 .num_tokens = TOKENS,
+                                 .bounds = (const int[]){0, types[i] == DTYPE_Q2_K ? 1 : K / 32 - 1},
+                                 .num_segments = 1,
+                                 .y = y[0],
+                                 .ldy = WIDTH,
+                                 .next_panel = LANES};
+        amx->gemm[types[i]](&tile);
+        for (int t = 0; t < TOKENS; t++) {
+            tile.x = x[t];
+            tile.y = y[1] + t * WIDTH;
+            tile.num_tokens = 1;
+            cpu_kernels_avx512.gemm[types[i]](&tile);
+        }
+        if (memcmp(y[0], y[1], sizeof y[0]) != 0)
+            return false;
+    }
+    return true;
+}
+
+// Those that are AVX-512 with something else in places.
+static struct {
+    struct cpu_kernels fma, amx, amx_bf16;
+    bool has_fma, has_amx, prefers_fma;
+} more;
+
+static void fill_more(void) {
+    more.has_fma = has_avx512();
+    more.has_amx = has_amx();
+    if (!more.has_fma)
+        return;
+    more.fma = cpu_kernels_avx512;
+    cpu_kernels_fill_avx512fma(&more.fma);
+    double best[2] = {1, 1};
+    for (int i = 0; i < 16; i++) {
+        double t = bf16_seconds(i % 2 ? &more.fma : &cpu_kernels_avx512);
+        best[i % 2] = t < best[i % 2] ? t : best[i % 2];
+    }
+    more.prefers_fma = best[1] < 0.8 * best[0]; // it is twice as fast, or half
+    more.amx = more.amx_bf16 = more.prefers_fma ? more.fma : cpu_kernels_avx512;
+    cpu_kernels_fill_amx(&more.amx, false);
+    cpu_kernels_fill_amx(&more.amx_bf16, true);
+    if (more.has_amx && !tiles_agree(&more.amx)) {
+        more.has_amx = false;
+        log_msg(LOG_WARN, "msg=\"this processor's tiles give other sums than AVX-512\"");
+    }
+}
 #elif defined(__aarch64__)
 #include <sys/auxv.h>
 
@@ -40,6 +149,14 @@ static bool has_i8mm(void) {
 const struct cpu_kernels *cpu_kernels_find(const char *variant) {
     bool any = !variant || !*variant || strcmp(variant, "auto") == 0;
 #if defined(__x86_64__)
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, fill_more);
+    if (!any && strcmp(variant, "amx-bf16") == 0 && more.has_amx)
+        return &more.amx_bf16;
+    if ((any || strcmp(variant, "amx") == 0) && more.has_amx)
+        return &more.amx;
+    if (any ? more.prefers_fma : strcmp(variant, "avx512-fma") == 0 && more.has_fma)
+        return &more.fma;
     if ((any || strcmp(variant, "avx512") == 0) && has_avx512())
         return &cpu_kernels_avx512;
     if ((any || strcmp(variant, "avxvnni") == 0) && has_avxvnni())

@@ -3,7 +3,7 @@
 // models.py makes tables of it.
 //
 //   bench_model MODEL.gguf [--threads N] [--ranks 1] [--stages 1]
-//               [--variant auto|scalar|avx2|avxvnni|avx512] [--kv-cache-dtype auto] [--prefill 512]
+//               [--variant auto|amx|…, as --cpu-variant] [--kv-cache-dtype auto] [--prefill 512]
 //               [--batches 1,8,16,32] [--prompt 112] [--steps 32] [--repeats 5] [--limit-passes 5]
 //               [--adapter FILE]...
 //

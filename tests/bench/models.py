@@ -327,7 +327,7 @@ def arguments():
     p.add_argument("--types", type=words, help=f"of {','.join(make_gguf.TYPES)}; default: {','.join(DEFAULT_TYPES)}")
     p.add_argument("--threads", type=int, default=0, help="0: all processors")
     p.add_argument("--scale-from", type=int, default=1, metavar="N", help="rows of N threads beside --threads; 0: none")
-    p.add_argument("--variant", default="auto", help="auto, scalar, avx2, avxvnni, avx512")
+    p.add_argument("--variant", default="auto", help="as quire --cpu-variant")
     p.add_argument("--kv-cache-dtype", default="auto")
     p.add_argument("--prefill", type=int, default=512)
     p.add_argument("--batches", type=lambda t: [int(w) for w in words(t)], default=[1, 8, 16, 32])

@@ -94,8 +94,8 @@ ROWS = [
     (WEIGHT, "total * (dev->rank * w->num_segments + i) / NUM_SEGMENTS - start", "(int64_t)p->num_blocks * i / w->num_segments",
              "test_ranks"),  # segments of the part, not of the whole
     (WEIGHT, "    p->data += (size_t)(desc->start / LANES) * p->panel_bytes;\n", "", "test_ranks"),  # every rank has the first tokens
-    (TILES, "case 4: sum = four_segments(s, 0, v, t); break;",
-            "case 4: sum = rows_add(rows_add(rows_add(segment(s, 0, v, t), segment(s, 1, v, t)), segment(s, 2, v, t)), segment(s, 3, v, t)); break;",
+    (TILES, "case 4: all = rows_add(two_segments(sum, 0), two_segments(sum, 2)); break;",
+            "case 4: all = rows_add(rows_add(two_segments(sum, 0), rows_load(sum + 2 * SEGMENT_FLOATS)), rows_load(sum + 3 * SEGMENT_FLOATS)); break;",
            "test_ranks"),  # another tree within a rank
     (HEAD, "        failed |= topk->num < 0;\n", "", "test_ranks"),  # a logit that is not finite elsewhere
     (HEAD, "int k = sampler_local_k(row);\n    bool smaller", "int k = row->temperature > 0 && row->top_k == 0 ? 40 : sampler_local_k(row);\n    bool smaller",

@@ -15,6 +15,8 @@ REF = "kernels/ref/backend.c"
 TILES = "kernels/cpu/body_gemm.h"
 AVX2 = "kernels/cpu/vec_avx2.h"
 AVX512 = "kernels/cpu/vec_avx512.h"
+AMX = "kernels/cpu/amx.c"
+FMA = "kernels/cpu/avx512fma.c"
 PACK = "kernels/cpu/pack.c"
 QUANTS_H = "base/quants.h"
 DECODE = "base/quants.c"
@@ -89,8 +91,8 @@ ROWS = [
                 "test_ops"),  # decode: the last kv head of an item is left out
     (ATTENTION, "own == i && later < last", "own == i && later < last + ATTN_STEP", "test_prefetch"),  # what is not there is asked for
     (ATTENTION, "tile += which;", "tile += 1;", "test_prefetch"),  # decode: half of the next step is not asked for
-    (TILES, "rows_add(rows_add(segment(s, i, v, t), segment(s, i + 1, v, t)),",
-            "rows_add(rows_add(segment(s, i, v, t), segment(s, i + 3, v, t)),", "test_canonical"),  # another tree of segments
+    (TILES, "rows_add(rows_load(sum + i * SEGMENT_FLOATS), rows_load(sum + (i + 1) * SEGMENT_FLOATS))",
+            "rows_add(rows_load(sum + i / 2 * SEGMENT_FLOATS), rows_load(sum + (i / 2 + 4) * SEGMENT_FLOATS))", "test_canonical"),  # another tree of segments
     (CPU, "    if (slot >= 0)\n", "    if (slot >= -1)\n", "test_ops"),  # padding is written
     (ATTENTION, "&step->groups[layer->kv_group]", "&step->groups[0]", "test_layers"),  # every layer reads the first group's pages
     (CPU, "job->step->groups[layer->kv_group].slots[t]", "job->step->groups[0].slots[t]", "test_layers"),  # and writes there
@@ -305,8 +307,8 @@ ROWS = [
     (GEMM, "run_tile(job, &at, i == 1, sums[i]", "run_tile(job, &at, false, sums[i]", "test_ops"),  # SwiGLU of few tokens: the first factor twice
     (GEMM, "sums[i] + g * LANES, LD, LANES, false);", "sums[i], LD, LANES, false);", "test_ops"),  # all groups of it in one place
     (GEMM, "width = rows_left < width ? rows_left : width;", "(void)rows_left;", "test_ops"),  # what lies beside its last row is lost
-    (TILES, "rows_add(four_segments(s, 0, v, t), four_segments(s, 4, v, t))",
-            "rows_add(four_segments(s, 0, v, t), four_segments(s, 0, v, t))", "test_canonical"),  # half of K twice
+    (TILES, "rows_add(two_segments(sum, 4), two_segments(sum, 6))",
+            "rows_add(two_segments(sum, 0), two_segments(sum, 2))", "test_canonical"),  # half of K twice
     (TILES, "a.b1 = job->bounds[i + 1];", "a.b1 = job->bounds[job->num_segments];", "test_canonical"),  # segments overlap
     (BODY, "max + (0x7fffff - 0x7e0000)", "max + (0x7fffff - 0x7f0000)", "test_kernels"),  # 127.5 steps: one is cut off at 128
     (BODY, "max >= 0x71800000", "max >= 0x7f800001", "test_kernels"),  # an infinity is a number
@@ -332,6 +334,12 @@ ROWS = [
     (TILES, "case DTYPE_MXFP4: return 4; // 31", "case DTYPE_MXFP4: return 8; // 31", "test_quants"),  # more of Q5_0 than 16 bits hold
     (TILES, "dots_add_narrow(i < steps ? start : d->dot[v][t]", "dots_add_narrow(start", "test_kernels"),  # the first of two sums of 16 bits is lost
     (AVX2, "return dots_set1(x->minus128);", "return dots_set1(act_base_bits(x));", "test_kernels"),  # AVX-VNNI: bytes stored plus 128 as they are
+    (AMX, "case DTYPE_Q3_K: return 4;", "case DTYPE_Q3_K: return 3;", "test_kernels"),  # Q3_K's weights in tiles, each one too large
+    (AMX, "dots[step % 2][g][t]", "dots[0][g][t]", "test_kernels"),  # sums of the step that tiles are at already
+    (AMX, "sum + (first - begin) * LANES", "sum", "test_kernels"),  # rows that two groups share come out a second time
+    (AMX, "w0 = m->range->at[block][0] + 16 * k", "w0 = m->range->at[block][0]", "test_kernels"),  # both halves take the first one's weights
+    (AMX, "pair + PAIRS <= end", "pair + PAIRS < end + PAIRS", "test_kernels"),  # bf16 beyond the end of a segment
+    (FMA, "s->acc[v][t], odd[v], x.odd[t][i]", "s->acc[v][t], odd[v], x.even[t][i]", "test_kernels"),  # one half of a pair times the other's
     # ---- chat templates --------------------------------------------------------------------------------------
     (JINJA % "str", "memcpy(b->marks + at, s->marks + from, to - from);", "(void)at;",
         "test_json_chat"),  # pieces lose whose they are

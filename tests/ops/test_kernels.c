@@ -14,6 +14,12 @@
 #include <stdatomic.h>
 
 enum { NUM_VARIANTS = sizeof variants / sizeof *variants };
+// Products have more tables.
+static const char *const product_variants[] = {"avx512-fma", "amx", EMULATED_VARIANT};
+enum { NUM_PRODUCTS = NUM_VARIANTS + sizeof product_variants / sizeof *product_variants };
+static const char *product_variant(int v) {
+    return v < NUM_VARIANTS ? variants[v] : product_variants[v - NUM_VARIANTS];
+}
 static const enum dtype types[] = {DTYPE_F32,   DTYPE_F16,  DTYPE_BF16, DTYPE_Q8_0,  DTYPE_Q4_0, DTYPE_Q4_K,
                                    DTYPE_Q5_K,  DTYPE_Q6_K, DTYPE_Q4_1, DTYPE_Q5_0,  DTYPE_Q5_1, DTYPE_IQ4_NL,
                                    DTYPE_MXFP4, DTYPE_Q3_K, DTYPE_Q2_K, DTYPE_IQ4_XS};
@@ -204,40 +210,70 @@ static bool same_floats(const float *a, const float *b, int n) {
     return true;
 }
 
+// A tile, in pieces of as many tokens as the table takes
+static void multiply(const struct cpu_kernels *k, enum dtype t, const struct gemm_tile *tile) {
+    int most = k->tile_tokens[t] > REGISTER_TOKENS ? k->tile_tokens[t] : REGISTER_TOKENS;
+    struct gemm_tile piece = *tile;
+    for (int left = tile->num_tokens; left > 0; left -= most) {
+        piece.num_tokens = left < most ? left : most;
+        k->gemm[t](&piece);
+        piece.x = (const char *)piece.x + (size_t)most * piece.ldx;
+        piece.y += (size_t)most * piece.ldy;
+    }
+}
+
+// Segments of blocks [b0, b1), some of which may be empty
+static int random_segments(int bounds[NUM_SEGMENTS + 1], int b0, int b1) {
+    int num = 1 << random_u32() % 4;
+    bounds[0] = b0;
+    for (int i = 1; i < num; i++)
+        bounds[i] = bounds[i - 1] + (int)(random_u32() % (unsigned)(b1 - bounds[i - 1] + 1) / 2);
+    bounds[num] = b1;
+    return num;
+}
+
 static void test_gemm(void **state) {
     (void)state;
-    enum { BLOCKS = 37, LARGE = 6, N = MAX_TILE_TOKENS }; // LARGE: of 256
+    enum { BLOCKS = 37, LARGE = 6, N = MAX_TILE_TOKENS, Y = 2 * N * 16 }; // LARGE: of 256
     static char panels[2][BLOCKS * 1088], x[N * 8 * LARGE * sizeof(struct act_q8)];
     _Static_assert(sizeof x >= N * BLOCKS * sizeof(struct act_q8), "blocks of 32 fit, too");
     _Static_assert(sizeof panels[0] >= LARGE * sizeof(struct weight_q6k), "the largest blocks fit, too");
-    static float y[NUM_VARIANTS][2 * N * 16], alone[2 * 16];
+    static float y[NUM_PRODUCTS][Y], alone[2 * 16];
+    for (int i = 0; i < NUM_PRODUCTS; i++)
+        if (!cpu_kernels_find(product_variant(i)))
+            printf("  not here: %s\n", product_variant(i));
     for (int round = 0; round < 40; round++)
         for (int i = 0; i < NUM_TYPES; i++) {
             enum dtype t = types[i];
-            bool hostile = round % 2;
-            int blocks = 1 + (int)(random_u32() % (dtype_block(t) > 32 ? LARGE : BLOCKS)),
-                n = 1 + (int)(random_u32() % N), b0 = blocks / 3;
-            int block = dtype_block(t);
+            bool hostile = round % 2, add = round % 5 == 4;
+            int blocks = 1 + (int)(random_u32() % (dtype_block(t) > 32 ? LARGE : BLOCKS)), b0 = blocks / 3,
+                n = 1 + (int)(random_u32() % (round % 4 < 2 ? N : REGISTER_TOKENS));
+            int block = dtype_block(t), bounds[NUM_SEGMENTS + 1];
+            int segments = round % 3 ? random_segments(bounds, b0, blocks) : 1;
+            if (segments == 1)
+                bounds[0] = b0, bounds[1] = blocks;
             size_t ldx = (size_t)blocks * (block > 1 ? (size_t)block / 32 * sizeof(struct act_q8) : 4);
             random_gemm(t, blocks, n, hostile, panels[1], x);
             random_gemm(t, blocks, n, hostile, panels[0], x);
             uint64_t env = float_env_enter();
-            for (int v = 0; v < NUM_VARIANTS; v++) {
-                const struct cpu_kernels *k = cpu_kernels_find(variants[v]);
+            for (int v = 0; v < NUM_PRODUCTS; v++) {
+                const struct cpu_kernels *k = cpu_kernels_find(product_variant(v));
                 if (!k)
                     continue;
-                memset(y[v], 0xff, sizeof y[v]);
+                for (int j = 0; j < Y; j++)
+                    y[v][j] = j < 2 * n * 16 && add ? 0.25f : NAN;
                 struct gemm_tile tile = {.w = {panels[0], panels[1]},
                                          .x = x,
                                          .ldx = ldx,
                                          .num_tokens = n,
-                                         .bounds = (const int[]){b0, blocks},
-                                         .num_segments = 1,
+                                         .bounds = bounds,
+                                         .num_segments = segments,
                                          .y = y[v],
                                          .ldy = 16,
                                          .next_panel = (size_t)n * 16,
+                                         .add = add,
                                          .prefetch = {(uintptr_t)panels[0], 64, 0, 0}};
-                k->gemm[t](&tile);
+                multiply(k, t, &tile);
                 // A token alone is the same token, and a panel beside another the same panel.
                 for (int r = 0; r < n; r++) {
                     struct gemm_tile one = tile;
@@ -248,6 +284,8 @@ static void test_gemm(void **state) {
                     one.y = alone;
                     one.next_panel = 16;
                     one.prefetch = (struct prefetch){0};
+                    for (int j = 0; j < 32; j++)
+                        alone[j] = 0.25f;
                     k->gemm[t](&one);
                     assert_true(same_floats(alone + 16, y[v] + r * 16, 16));
                     assert_true(same_floats(alone, y[v] + (n + r) * 16, 16));
@@ -255,12 +293,14 @@ static void test_gemm(void **state) {
                 assert_true(same_floats(y[0], y[v], 2 * n * 16));
                 if (!hostile) // without NaN, to the bit
                     assert_memory_equal(y[0], y[v], (size_t)n * 128);
+                for (int j = 2 * n * 16; j < Y; j++) // nothing past the end
+                    assert_true(isnan(y[v][j]));
             }
             float_env_leave(env);
             for (int r = 0; r < 2 * n && !hostile; r++)
                 for (int lane = 0; lane < 16; lane++) { // against double
                     const char *w = panels[r / n], *one = x + (size_t)(r % n) * ldx;
-                    double sum = 0, size = 0;
+                    double sum = add ? 0.25 : 0, size = 0;
                     for (int b = b0; b < blocks; b++) {
                         double dot = 0;
                         if (block > 1) {
@@ -287,6 +327,70 @@ static void test_gemm(void **state) {
                     assert_true(fabs((double)y[0][r * 16 + lane] - sum) <= 4e-6 * size + 1e-6);
                 }
         }
+}
+
+// Rule 2 of "amx-bf16": K in steps of 16 pairs, from the beginning of each segment.
+static float step_sum(const uint16_t *w, const uint16_t *x, int pairs) { // w: of a lane, 32 apart
+    float even = 0, odd = 0;
+    for (int i = 0; i < pairs; i++) {
+        even = fmaf(bf16_to_float(w[32 * i]), bf16_to_float(x[2 * i]), even);
+        odd = fmaf(bf16_to_float(w[32 * i + 1]), bf16_to_float(x[2 * i + 1]), odd);
+    }
+    return even + odd;
+}
+
+static float segment_sum(const uint16_t *w, const uint16_t *x, int begin, int end) {
+    float sum = 0;
+    for (int pair = begin; pair < end; pair += 16)
+        sum += step_sum(w + 32 * pair, x + 2 * pair, end - pair < 16 ? end - pair : 16);
+    return sum;
+}
+
+// Every number of tokens takes this way, so a row's bits do not depend on those beside it.
+static void test_amx_bf16(void **state) {
+    (void)state;
+    enum { PAIRS = 150, N = MAX_TILE_TOKENS, Y = 2 * N * 16 };
+    static uint16_t panels[2][PAIRS * 32], x[N * PAIRS * 2];
+    static float y[Y];
+    static const char *const both[] = {"amx-bf16", "amx-bf16-emulated"};
+    for (int round = 0; round < 2 * 2 * N; round++) {
+        const struct cpu_kernels *k = cpu_kernels_find(both[round % 2]);
+        if (!k)
+            continue;
+        int n = 1 + round / 2 % N, pairs = 1 + (int)(random_u32() % PAIRS), bounds[NUM_SEGMENTS + 1];
+        bool add = random_u32() % 2;
+        int segments = random_segments(bounds, (int)(random_u32() % (unsigned)pairs), pairs);
+        uint64_t env = float_env_enter();
+        for (int g = 0; g < 2; g++)
+            random_gemm(DTYPE_BF16, pairs, n, false, (char *)panels[g], (char *)x);
+        for (int j = 0; j < Y; j++)
+            y[j] = j < 2 * n * 16 && add ? 0.25f : NAN;
+        k->gemm[DTYPE_BF16](&(struct gemm_tile){.w = {panels[0], panels[1]},
+                                                .x = x,
+                                                .ldx = (size_t)pairs * 4,
+                                                .num_tokens = n,
+                                                .bounds = bounds,
+                                                .num_segments = segments,
+                                                .y = y,
+                                                .ldy = 16,
+                                                .next_panel = (size_t)n * 16,
+                                                .add = add,
+                                                .prefetch = {(uintptr_t)panels[0], 64, 0, 0}});
+        for (int j = 0; j < 2 * n * 16; j++) {
+            const uint16_t *w = panels[j / (n * 16)] + j % 16 * 2, *row = x + j / 16 % n * pairs * 2;
+            float s[NUM_SEGMENTS];
+            for (int i = 0; i < segments; i++)
+                s[i] = segment_sum(w, row, bounds[i], bounds[i + 1]);
+            for (int i = 1; i < segments; i *= 2) // neighbours, and neighbours of these
+                for (int m = 0; m < segments; m += 2 * i)
+                    s[m] += s[m + i];
+            float want = add ? 0.25f + s[0] : s[0];
+            assert_int_equal(float_bits(y[j]), float_bits(want));
+        }
+        float_env_leave(env);
+        for (int j = 2 * n * 16; j < Y; j++)
+            assert_true(isnan(y[j]));
+    }
 }
 
 // What is packed is what is read back: every element as the reference has it, rows past the matrix zero.
@@ -784,12 +888,13 @@ static void test_pool_items(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_halves),         cmocka_unit_test(test_gemm),
-        cmocka_unit_test(test_pack),           cmocka_unit_test(test_vectors),
-        cmocka_unit_test(test_act_rows),       cmocka_unit_test(test_exp),
-        cmocka_unit_test(test_pool),           cmocka_unit_test(test_attend),
-        cmocka_unit_test(test_exp2),           cmocka_unit_test(test_pool_items),
-        cmocka_unit_test(test_ends_of_scales), cmocka_unit_test(test_subnormals),
+        cmocka_unit_test(test_amx_bf16),   cmocka_unit_test(test_halves),
+        cmocka_unit_test(test_gemm),       cmocka_unit_test(test_pack),
+        cmocka_unit_test(test_vectors),    cmocka_unit_test(test_act_rows),
+        cmocka_unit_test(test_exp),        cmocka_unit_test(test_pool),
+        cmocka_unit_test(test_attend),     cmocka_unit_test(test_exp2),
+        cmocka_unit_test(test_pool_items), cmocka_unit_test(test_ends_of_scales),
+        cmocka_unit_test(test_subnormals),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -210,7 +210,7 @@ INLINE void values_queries(float *out, struct attn_probs *w, const struct attn_c
             loop(__VA_ARGS__, t0, n);                                                                        \
         break;
 #define QUERIES(loop, num_queries, ...)                                                                      \
-    for (int t0 = 0; t0 < (num_queries); t0 += ATTN_AT_ONCE)                                                 \
+    for (int t0 = 0; t0 < (ATTN_AT_ONCE < (int)ATTN_QUERIES ? (num_queries) : 1); t0 += ATTN_AT_ONCE)        \
         switch ((num_queries)-t0 < ATTN_AT_ONCE ? (num_queries)-t0 : ATTN_AT_ONCE) {                         \
             QUERIES_CASE(loop, 1, __VA_ARGS__)                                                               \
             QUERIES_CASE(loop, 2, __VA_ARGS__)                                                               \

@@ -5,14 +5,21 @@
 #
 # Runs with a read-only root file system and as any user: --read-only --user 12345:12345. It writes nowhere. README.md says
 # how to give it keys. tests/container.sh builds and tries it.
-FROM debian:bookworm-slim AS build
-RUN apt-get update \
- && apt-get install -y --no-install-recommends gcc libc6-dev cmake ninja-build pkg-config \
-        libmicrohttpd-dev libjansson-dev libuv1-dev libpcre2-dev libutf8proc-dev \
+# For ARM64: docker buildx build --platform linux/arm64. The compiler runs on the host's own processor either way.
+FROM --platform=$BUILDPLATFORM debian:bookworm-slim AS build
+ARG TARGETARCH
+RUN dpkg --add-architecture "$TARGETARCH" \
+ && case $TARGETARCH in amd64) echo x86_64-linux-gnu ;; arm64) echo aarch64-linux-gnu ;; esac >/triplet \
+ && apt-get update \
+ && apt-get install -y --no-install-recommends "gcc-$(tr _ - </triplet)" cmake ninja-build pkg-config \
+        "libc6-dev:$TARGETARCH" "libmicrohttpd-dev:$TARGETARCH" "libjansson-dev:$TARGETARCH" "libuv1-dev:$TARGETARCH" \
+        "libpcre2-dev:$TARGETARCH" "libutf8proc-dev:$TARGETARCH" \
  && rm -rf /var/lib/apt/lists/*
 WORKDIR /src
 COPY . .
-RUN cmake -G Ninja -B /build -DCMAKE_BUILD_TYPE=Release -DCMAKE_INSTALL_PREFIX=/usr/local \
+RUN export PKG_CONFIG_LIBDIR="/usr/lib/$(cat /triplet)/pkgconfig" \
+ && cmake -G Ninja -B /build -DCMAKE_BUILD_TYPE=Release -DCMAKE_INSTALL_PREFIX=/usr/local \
+        -DCMAKE_SYSTEM_NAME=Linux -DCMAKE_SYSTEM_PROCESSOR="$(sed 's/-.*//' /triplet)" -DCMAKE_C_COMPILER="$(cat /triplet)-gcc" \
         -DQUIRE_TESTS=OFF -DQUIRE_EXAMPLES=OFF \
  && cmake --build /build \
  && DESTDIR=/out cmake --install /build --strip

@@ -1,5 +1,7 @@
 #include "analysis.h"
 
+#include "work_time.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -40,6 +42,8 @@ enum status expr_facts(const struct grammar_builder *b, uint8_t *facts, struct e
     for (bool changed = true; changed;) {
         changed = false;
         work += b->num_nodes;
+        if (!work_time_left(err))
+            return err->code;
         if (work > INT64_C(400000000))
             return err_set(err, STATUS_LIMIT,
                            "the grammar is too large: its rules depend on one another too far");

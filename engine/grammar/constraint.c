@@ -1,6 +1,7 @@
 #include "expr.h"
 #include "front.h"
 #include "token_trie.h"
+#include "work_time.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -89,39 +90,47 @@ static expr part_expr(struct grammar_builder *b, const struct grammar_part *p, i
     return EXPR_NONE;
 }
 
-struct constraint *constraint_new(const struct grammar_part *root, const struct json_style *style,
-                                  const struct token_trie *trie, struct err *err) {
+static struct grammar *compile(const struct grammar_part *root, const struct json_style *style,
+                               struct err *err) {
     struct grammar_builder *b = gb_new();
-    struct constraint *c = calloc(1, sizeof *c);
-    if (!b || !c) {
+    if (!b) {
         err_set(err, STATUS_NOMEM, "out of memory");
-        gb_free(b);
-        free(c);
         return NULL;
     }
     gb_json_style(b, style);
     expr e = part_expr(b, root, 0, err);
-    if (err->code != STATUS_OK || e == EXPR_NONE) {
-        gb_failed(b, err);
-        err_set(err, STATUS_INVALID, "the grammar could not be read");
-        gb_free(b);
+    if (err->code == STATUS_OK && e != EXPR_NONE)
+        return grammar_finish(b, e, err);
+    gb_failed(b, err);
+    err_set(err, STATUS_INVALID, "the grammar could not be read");
+    gb_free(b);
+    return NULL;
+}
+
+struct constraint *constraint_new(const struct grammar_part *root, const struct json_style *style,
+                                  const struct token_trie *trie, struct err *err) {
+    work_time_begin();
+    struct grammar *g = compile(root, style, err);
+    work_time_end();
+    struct constraint *c = g ? calloc(1, sizeof *c) : NULL;
+    struct matcher *m = c ? matcher_new(g) : NULL;
+    if (!m) {
+        if (g)
+            err_set(err, STATUS_NOMEM, "out of memory");
+        grammar_free(g);
         free(c);
         return NULL;
     }
-    c->references = 1;
-    c->trie = trie;
-    c->words = ((size_t)token_trie_vocab(trie) + 31) / 32;
-    c->grammar = grammar_finish(b, e, err);
-    c->matcher = c->grammar ? matcher_new(c->grammar) : NULL;
+    *c = (struct constraint){.references = 1,
+                             .grammar = g,
+                             .trie = trie,
+                             .matcher = m,
+                             .words = ((size_t)token_trie_vocab(trie) + 31) / 32};
     c->num_masks = (int)(max_mask_bytes / (c->words * sizeof *c->masks + 1));
     c->num_masks = c->num_masks > NUM_MASKS ? NUM_MASKS : c->num_masks < 1 ? 1 : c->num_masks;
     memset(c->owners, -1, sizeof c->owners);
     pthread_mutex_init(&c->lock, NULL); // cannot fail on Linux: no attributes
-    if (c->matcher)
-        return c;
-    err_set(err, STATUS_NOMEM, "out of memory");
-    constraint_release(c);
-    return NULL;
+    return c;
 }
 
 void constraint_retain(struct constraint *c) { atomic_fetch_add(&c->references, 1); }

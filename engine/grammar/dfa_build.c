@@ -3,6 +3,8 @@
 // that changed its set, and the largest part of a set does not (Hopcroft, 1971).
 #include "dfa_build.h"
 
+#include "work_time.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -22,6 +24,8 @@ bool dfa_build_begin(struct dfa_build *b, const uint8_t class_of[256], int num_c
 
 int dfa_build_state(struct dfa_build *b, int32_t label, struct err *err) {
     struct dfa *d = b->d;
+    if (!work_time_left(err))
+        return -1;
     if (d->num_states == DFA_MAX_STATES) {
         err_set(err, STATUS_LIMIT, "it needs more than %d states", DFA_MAX_STATES);
         return -1;
@@ -390,9 +394,9 @@ struct dfa *dfa_build_end(struct dfa_build *b, struct err *err) {
     struct dfa *out = NULL;
     merge_classes(b->d);
     if (list_arrows(&m) && trim(b->d, &m) && first_sets(&m)) {
-        while (m.num_queue > 0)
+        while (m.num_queue > 0 && work_time_left(err))
             split(&m, m.queue[--m.num_queue]);
-        out = quotient(&m, err);
+        out = m.num_queue > 0 ? NULL : quotient(&m, err);
     } else {
         no_memory(err);
     }

@@ -2,6 +2,8 @@
 // deterministic one, and code points bytes. Nothing backtracks.
 #include "regex_dfa.h"
 
+#include "work_time.h"
+
 #include "code_dfa.h"
 #include "code_set.h"
 #include "front.h"
@@ -303,6 +305,8 @@ static int compare_ints(const void *a, const void *b) {
 static int subset_state(struct subset *s, int num_todo, bool at_begin) {
     struct code_dfa *d = s->d;
     int num = 0;
+    if (!work_time_left(s->err))
+        return -1;
     if (at_begin)
         s->members[num++] = -1;
     num = close_over(s, num_todo, at_begin, false, num);

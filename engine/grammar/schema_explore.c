@@ -3,6 +3,7 @@
 
 #include "dfa_build.h"
 #include "hash.h"
+#include "work_time.h"
 
 #include <stdlib.h>
 
@@ -77,6 +78,7 @@ struct dfa *explore(const struct explore *x, const void *start, struct err *err)
         err_set(err, STATUS_NOMEM, "out of memory for an automaton");
     ok = ok && dfa_build_begin(&e.build, x->class_of, x->num_classes, err) && explored_number(&e, start) == 0;
     for (int s = 0; ok && s < e.num; s++) {
+        ok = work_time_left(err);
         memcpy(from, e.states + (size_t)s * x->state_size, x->state_size);
         for (int c = 0; ok && c < x->num_classes; c++) {
             memset(next, 0, x->state_size);

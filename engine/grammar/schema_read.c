@@ -1,5 +1,6 @@
 // The document of a schema: memory, messages, keywords, resources and what $ref names.
 #include "schema_state.h"
+#include "work_time.h"
 
 #include "buf.h"
 #include "utf8.h"
@@ -59,7 +60,12 @@ void schema_free_memory(struct schema *s) {
 }
 
 bool schema_step(struct schema *s, int64_t n) {
+    struct err err = {0};
     s->steps += n;
+    if (!work_time_left(&err)) {
+        s->steps = MAX_STEPS + 1; // the whole schema fails
+        return schema_fail(s, NULL, err.code, "the schema is too complex: %s", err.msg);
+    }
     if (s->steps <= MAX_STEPS)
         return !s->failed;
     return schema_fail(s, NULL, STATUS_LIMIT, "the schema is too complex: its alternatives are too many");

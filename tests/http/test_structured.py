@@ -226,6 +226,7 @@ def test_blanks_and_order(server, start):
     ({"guided_regex": "(" * 100 + "a" + ")" * 100}, "deep"),
     ({"guided_json": "[" * 5000}, ""),
     ({"grammar": "root ::= " + "(" * 60000}, ""),
+    ({"guided_json": {"properties": {f"p{i}": {"format": "hostname", "maxLength": 150 + i} for i in range(100)}}}, "1000 ms"),
 ], ids=lambda v: (json.dumps(v) if isinstance(v, dict) else v)[:40])
 def test_refused(server, fields, word):
     """Never ignored, never fatal: 400 that names the field or the keyword."""

@@ -2,6 +2,7 @@
 #include "harness.h"
 
 #include "grammar/dfa.h"
+#include "grammar/work_time.h"
 #include "utf8.h"
 
 #include <time.h>
@@ -292,9 +293,33 @@ static void test_plain(void **state) {
     }
 }
 
+// Behind the time that compiling may take no automaton is made; the next compilation has its own.
+static void test_work_time(void **state) {
+    (void)state;
+    struct err err = {0};
+    work_time_begin();
+    while (work_time_left(&err))
+        ;
+    assert_int_equal(err.code, STATUS_LIMIT);
+    err = (struct err){0};
+    assert_null(dfa_regex("a", 1, true, &err));
+    assert_int_equal(err.code, STATUS_LIMIT);
+    err = (struct err){0};
+    assert_null(dfa_length(0, 3, &err));
+    assert_int_equal(err.code, STATUS_LIMIT);
+    work_time_end();
+    dfa_free(dfa_regex("a", 1, true, &err));
+    err = (struct err){0};
+    work_time_begin();
+    struct dfa *d = dfa_regex("a", 1, true, &err);
+    assert_non_null(d);
+    dfa_free(d);
+    work_time_end();
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_operations), cmocka_unit_test(test_count),
-                                       cmocka_unit_test(test_bounds), cmocka_unit_test(test_many_sides),
-                                       cmocka_unit_test(test_plain)};
+                                       cmocka_unit_test(test_bounds),     cmocka_unit_test(test_many_sides),
+                                       cmocka_unit_test(test_plain),      cmocka_unit_test(test_work_time)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -302,16 +302,21 @@ static bool read_thinking(json_t *chat, const struct served_model *m, const json
 }
 
 // `high` is the default, so it asks for nothing.
+// `format`: output_format, which the format of output_config was called before.
 static bool rewrite_output(json_t *chat, const struct served_model *m, const json_t *config,
-                           struct api_error *e) {
-    const json_t *format = field_get(config, "format"), *effort = field_get(config, "effort");
+                           const json_t *format, struct api_error *e) {
+    const json_t *effort = field_get(config, "effort");
+    format = field_get(config, "format") ? field_get(config, "format") : format;
     const char *word = json_string_value(effort);
     if (config && !json_is_object(config))
         return api_fail(e, 400, "invalid_type", "output_config", "'output_config' must be an object.");
     if (field_get(config, "task_budget"))
         return api_fail(e, 400, "unsupported_parameter", "output_config", "'task_budget' is not supported.");
+    if (format && !json_is_object(field_get(format, "schema")))
+        return api_fail(e, 400, "invalid_type", "output_config.format",
+                        "'format' must be an object with a 'schema'.");
     if (format && !rewrite_set(chat, "response_format",
-                               json_pack("{s:s,s:{s:s,s:O*}}", "type", "json_schema", "json_schema", "name",
+                               json_pack("{s:s,s:{s:s,s:O}}", "type", "json_schema", "json_schema", "name",
                                          "output", "schema", field_get(format, "schema")),
                                e))
         return false;
@@ -357,7 +362,7 @@ bool anthropic_rewrite(json_t *chat, const struct served_model *m, const json_t 
            rewrite_tools(chat, field_get(root, "tools"), e) &&
            rewrite_choice(chat, field_get(root, "tool_choice"), e) &&
            read_thinking(chat, m, field_get(root, "thinking"), hides, e) &&
-           rewrite_output(chat, m, field_get(root, "output_config"), e) &&
+           rewrite_output(chat, m, field_get(root, "output_config"), field_get(root, "output_format"), e) &&
            check_edits(field_get(root, "context_management"), e);
 }
 

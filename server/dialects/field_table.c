@@ -174,6 +174,7 @@ const struct field_rule field_rules[] = {
     READ("tool_choice", ANTHROPIC),
     READ("thinking", ANTHROPIC),
     READ("output_config", ANTHROPIC),
+    READ("output_format", ANTHROPIC),
     READ("context_management", ANTHROPIC),
     ALIAS("stop_sequences", ANTHROPIC, "stop", NULL),
     REFUSED("container", ANTHROPIC, EMPTY),

@@ -163,6 +163,15 @@ def test_empty_turns(tiny):
     check_error(tiny.post(PATH, body(messages=[{"role": "assistant", "content": []}])), 400, "invalid_request_error", "messages: ")
 
 
+def test_format(tiny):
+    schema = {"type": "object", "properties": {"a": {"type": "integer", "maximum": 99}}, "required": ["a"], "additionalProperties": False}
+    form = {"type": "json_schema", "schema": schema}
+    for fields in ({"output_config": {"format": form}}, {"output_format": form}, {"output_format": {"type": "x"}, "output_config": {"format": form}}):
+        [block] = tiny.post(PATH, body(messages=HI, **fields)).json()["content"]
+        assert list(json.loads(block["text"])) == ["a"]
+    check_error(tiny.post(PATH, body(output_format="x")), 400, "invalid_request_error", "output_config.format")
+
+
 # ---- tools
 
 

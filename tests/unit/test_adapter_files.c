@@ -129,8 +129,8 @@ static void test_peft(void **state) {
     (void)state;
     const struct model_config m = model("llama", false);
     write_tensors(all, NUM_ALL);
-    write_config(
-        CONFIG(", \"alpha_pattern\": {\"v_proj\": 9, \"^model.layers.0.mlp.up_proj\": 4, \"roj\": 5}"));
+    write_config(CONFIG(", \"alpha_pattern\": {\"v_proj\": 9, \"^model.layers.0.mlp.up_proj\": 4, "
+                        "\"^k_proj\": 7, \"roj\": 5}"));
     struct adapter_file a = read_good(folder, &m);
     static const float scales[] = {3, 3, 3, 6, 3, 2, 1.5f};
     for (int t = 0; t < ADAPTER_TARGETS; t++) {
@@ -188,6 +188,9 @@ static void test_fused(void **state) {
     assert_true(element(&a.matrices[ADAPTER_UP].b, 1, 0) == (float)(300 + 2 * (F + 1)));
     assert_true(element(&a.matrices[ADAPTER_UP].a, 1, 1) == (float)(200 + D + 1));
     adapter_file_free(&a);
+    struct entry twice[] = {e[0], e[1], {"0.self_attn.q_proj.lora_A.weight", 2, D, NULL}};
+    write_tensors(twice, 3);
+    read_bad(folder, &m, "are for the same matrix");
 }
 
 static void test_peft_refusals(void **state) {

@@ -55,6 +55,7 @@ static void pairs(void **state) {
            "^abcdefghijk3");
     expect(rank, "{\"query\":\"ab\",\"documents\":[\"cdefghijklm\"]}", NULL, "documents[0]");
     expect(score, "{\"text_1\":\"a\",\"text_2\":[\"b\",\"c\"]}", NULL, "^ab2;^ac2");
+    expect(score, "{\"text_1\":[\"a\"],\"text_2\":[\"b\",\"c\"]}", NULL, "^ab2;^ac2");
     expect(score, "{\"text_1\":[\"a\",\"b\"],\"text_2\":\"c\"}", NULL, "^ac2;^bc2");
     expect(score, "{\"text_1\":[\"a\",\"b\"],\"text_2\":[\"c\",\"d\"]}", NULL, "^ac2;^bd2");
     expect(score, "{\"text_1\":[\"a\",\"b\"],\"text_2\":[\"c\",\"d\",\"e\"]}", NULL, "text_2");

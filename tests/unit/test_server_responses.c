@@ -147,6 +147,7 @@ static const char *string_of(const json_t *v, const char *key) {
 static void streams_are_the_whole(void **state) {
     (void)state;
 #define ONE(args) "<tool_call>\n{\"name\": \"f\", \"arguments\": " args "}\n</tool_call>"
+    static const char *const kinds[] = {"m", "m", "rm", "f", "rmffm", "r", "ff"}; // first letters of types
     static const char *const texts[] = {
         "",
         "Hello \xc3\xa9\xe2\x82\xac \"there\"",
@@ -166,7 +167,10 @@ static void streams_are_the_whole(void **state) {
             assert_non_null(whole);
             assert_string_equal(string_of(whole, "status"), k ? "incomplete" : "completed");
             size_t num = json_array_size(json_object_get(whole, "output"));
-            assert_true(num > 0);
+            assert_int_equal(num, strlen(kinds[i]));
+            for (size_t j = 0; j < num; j++)
+                assert_int_equal(string_of(json_array_get(json_object_get(whole, "output"), j), "type")[0],
+                                 kinds[i][j]);
             assert_string_equal(
                 string_of(json_array_get(json_object_get(whole, "output"), num - 1), "status"),
                 k ? "incomplete" : "completed");

@@ -3,6 +3,8 @@
 #include "formats/output_format.h"
 #include "harness.h"
 
+static int num_calls; // of the last read_as()
+
 // As [content]{reasoning}NAME#ID(arguments), in the order in which they come.
 static char *read_as(const struct output_format *f, const json_t *tools, bool reasoning, bool thinking,
                      const char *text, size_t len, unsigned cuts) {
@@ -15,6 +17,8 @@ static char *read_as(const struct output_format *f, const json_t *tools, bool re
         state = state * 1664525u + 1013904223u;
         size_t n = cuts == 0 ? len : cuts == 1 ? 1 : state >> 28;
         n = n < len - at ? n : len - at;
+        while (at + n < len && (text[at + n] & 0xc0) == 0x80) // whole characters
+            n++;
         output_push(p, text + at, n);
         at += n;
         bool end = at == len;
@@ -57,6 +61,7 @@ static char *read_as(const struct output_format *f, const json_t *tools, bool re
     if (open)
         buf_char(&out, kind == PART_REASONING ? '}' : kind == PART_CONTENT ? ']' : ')');
     assert_false(output_failed(p));
+    num_calls = output_num_calls(p);
     output_parser_free(p);
     const char *s = buf_cstr(&out);
     char *copy = strdup(s ? s : "");
@@ -323,7 +328,35 @@ static const char *const pieces[] = {
     "{\"name\":\"now\"}",
 };
 
-// However it is cut, the same comes out; and where nothing is looked for, all of it as content.
+// A piece of any format, one of this format's own marks, or a word that is in the text once.
+static void add_piece(struct buf *text, const struct output_format *f, int n, uint32_t random) {
+    const char *const own[] = {f->think_open,    f->think_close,    f->section_open,
+                               f->section_close, f->call_open,      f->call_close,
+                               f->mid,           f->id_mid,         f->argument.open,
+                               f->argument.mid,  f->argument.value, f->argument.close};
+    size_t num = sizeof pieces / sizeof *pieces;
+    const char *mark = own[random / 8 % (sizeof own / sizeof *own)];
+    if (random % 8 == 0)
+        buf_fmt(text, "w%dw", n);
+    else if (random % 2 && mark)
+        buf_str(text, mark);
+    else
+        buf_str(text, pieces[random / 8 % num]);
+}
+
+// No word comes twice, and without calls each comes.
+static void check_words(const struct output_format *f, const char *text, const char *got) {
+    for (int n = 0; n < 14; n++) {
+        char word[8];
+        snprintf(word, sizeof word, "w%dw", n);
+        const char *at = strstr(got, word);
+        bool there = strstr(text, word), lost = there && !at && num_calls == 0 && !f->harmony;
+        if (lost || (at && (!there || strstr(at + 1, word))))
+            fail_msg("%s: %s of %s\n gives %s", f->name, word, text, got);
+    }
+}
+
+// However it is cut, the same comes out; no content is lost or invented; and where nothing is looked for, all of it is content.
 static void test_random(void **state) {
     (void)state;
     json_t *tools = the_tools();
@@ -340,10 +373,11 @@ static void test_random(void **state) {
             struct buf text = {0};
             for (int n = 0; n < 14; n++) {
                 seed = seed * 1664525u + 1013904223u;
-                buf_str(&text, pieces[(seed >> 8) % (sizeof pieces / sizeof *pieces)]);
+                add_piece(&text, f, n, seed >> 8);
             }
             buf_cstr(&text);
             char *whole = read_as(f, tools, true, round & 1, text.data, text.len, 0);
+            check_words(f, text.data, whole);
             for (unsigned cuts = 1; cuts < 4; cuts++) {
                 char *cut = read_as(f, tools, true, round & 1, text.data, text.len,
                                     cuts + (cuts > 1) * (unsigned)round);

@@ -139,6 +139,10 @@ static const struct output_format formats[] = {
      .list = true,
      .call_open = "<TOOLCALL>",
      .call_close = "</TOOLCALL>"},
+    {.name = "gigachat3", // GigaChat 3.1
+     .hints = {"<|function_call|>", "<|message_sep|>"},
+     .syntax = CALLS_JSON,
+     .call_open = "<|function_call|>"},
     {.name = "hermes", // Hermes, Qwen 2.5 and 3, Granite 4, SmolLM 3 and the embedded model
      .hints = {"<tool_call>", "\"arguments\""},
      THINK,

@@ -141,6 +141,9 @@ static const struct {
      "}]",
      "now({})get_weather(" W ")"},
     {.format = "nemotron", "<TOOLCALL>[{\"name\": \"now\", \"arguments\": {}}]</TOOLCALL>", "now({})"},
+    {.format = "gigachat3",
+     "Well.<|function_call|>{\"name\": \"get_weather\", \"arguments\": " W "}",
+     "[Well.]get_weather(" W ")"},
     {.format = "firefunction", " functools[{\"name\": \"now\", \"arguments\": {}}]", "now({})"},
     {.format = "cohere",
      "<|START_THINKING|>I look.<|END_THINKING|><|START_ACTION|>[\n    {\"tool_call_id\": \"0\", "
@@ -364,7 +367,7 @@ static void test_random(void **state) {
         "think",        "hermes",      "granite",     "nemotron", "firefunction", "cohere",
         "llama3_json",  "pythonic",    "lfm2",        "mistral",  "kimi_k2",      "deepseek_v3",
         "deepseek_v31", "functionary", "qwen3_coder", "glm45",    "minimax_m2",   "deepseek_v4",
-        "deepseek_v32", "seed_oss",    "gemma4",      "harmony"};
+        "deepseek_v32", "seed_oss",    "gemma4",      "harmony",  "gigachat3"};
     uint32_t seed = 7;
     for (size_t k = 0; k < sizeof names / sizeof *names; k++) {
         const struct output_format *f = output_format_named(names[k]);
@@ -462,7 +465,7 @@ static const struct {
     {.file = "GLM-4.6", .format = "glm45"},
     {.file = "GLM-4.7-Flash", .format = "glm45"},
     {.file = "GigaChat3-10B-A1.8B"},
-    {.file = "GigaChat3.1-10B-A1.8B"},
+    {.file = "GigaChat3.1-10B-A1.8B", .format = "gigachat3"},
     {.file = "HuggingFaceTB-SmolLM3-3B", .format = "think", .no_history = true},
     {.file = "Kimi-K2-Instruct", .format = "kimi_k2", .no_history = true},
     {.file = "Kimi-K2-Thinking", .format = "kimi_k2", .no_history = true},

@@ -11,8 +11,8 @@ import threading
 import pytest
 
 import goldens
-from process import Server
-from wire import check_error
+from process import SLOW, Server
+from wire import check_error, wait_for
 
 sys.path.insert(0, str(goldens.ROOT / "tests/tools"))
 PROMPT, ADMIN, KEY = "Once upon a time", "sk-admin-0123456789", "sk-user-0123456789"
@@ -184,6 +184,19 @@ def test_mixed(lora):
     asked = list(alone) * 2
     random.Random(1).shuffle(asked)
     assert at_once([lambda q=q: ask(lora, *q) for q in asked]) == [alone[q] for q in asked]
+
+
+def test_metrics(start, root):
+    """Of the requests in progress, which adapters; requests by adapter."""
+    server = start("--lora-modules", f"all={root}/all", "--lora-modules", f"few={root}/few", "--max-num-seqs", "1", env=SLOW)
+    stream = server.open_stream(PROMPT, model="all", max_tokens=400, ignore_eos=True)
+    waits = threading.Thread(target=server.complete, args=("x",), kwargs={"model": "few", "max_tokens": 1})
+    waits.start()
+    page = lambda: server.get("/metrics").body.decode()  # noqa: E731
+    wait_for("both", lambda: 'max_lora="8",waiting_lora_adapters="few",running_lora_adapters="all"' in page())
+    stream.conn.close()
+    waits.join()
+    assert 'waiting_lora_adapters="",running_lora_adapters=""' in page() and 'adapter="few"} 1' in page()
 
 
 def test_held_to_a_schema(lora):

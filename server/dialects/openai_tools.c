@@ -22,9 +22,11 @@ bool chat_check_function(const json_t *function, const char *param, struct api_e
                         MAX_TOOL_NAME);
     if (parameters && !json_is_object(parameters))
         return api_fail(e, 400, "invalid_type", param, "'parameters' must be an object: a JSON schema.");
-    const json_t *strict = field_get(function, "strict");
+    const json_t *strict = field_get(function, "strict"), *description = field_get(function, "description");
     if (strict && !json_is_boolean(strict))
         return api_fail(e, 400, "invalid_type", param, "'strict' must be true or false.");
+    if (description && !json_is_string(description))
+        return api_fail(e, 400, "invalid_type", param, "'description' must be a string.");
     return true;
 }
 

@@ -15,21 +15,25 @@ PATHS = {"/chat/completions": "/v1/chat/completions", "/responses/input_tokens":
 LIMITS = {"/v1/chat/completions": "max_completion_tokens", "/v1/responses": "max_output_tokens"}
 
 
-def recorded():
-    """(name, path, body) of every request of the cassettes to these paths, the model aside; each body once."""
-    found, seen = [], set()
+def interactions():
     folder = data("api/cassettes")
     for file in sorted(folder.rglob("*.yaml")):
         for i, turn in enumerate(yaml.load(file.read_text(), yaml.CSafeLoader)["interactions"]):
-            request = turn["request"]
-            path = next((p for p in PATHS if request["uri"].split("?")[0].endswith(p)), None)
-            body = request.get("parsed_body") or json.loads(request.get("body") or "null")
-            if path and request["method"] == "POST" and isinstance(body, dict):
-                body.pop("model", None)
-                text = path + json.dumps(body, sort_keys=True)
-                if text not in seen:
-                    found.append((f"{file.relative_to(folder)}-{i}", path, body))
-                seen.add(text)
+            yield f"{file.relative_to(folder)}-{i}", turn["request"]
+
+
+def recorded():
+    """(name, path, body) of every request of the cassettes to these paths, the model aside; each body once."""
+    found, seen = [], set()
+    for name, request in interactions():
+        path = next((p for p in PATHS if request["uri"].split("?")[0].endswith(p)), None)
+        body = request.get("parsed_body") or json.loads(request.get("body") or "null")
+        if path and request["method"] == "POST" and isinstance(body, dict):
+            body.pop("model", None)
+            text = path + json.dumps(body, sort_keys=True)
+            if text not in seen:
+                found.append((name, path, body))
+            seen.add(text)
     return found
 
 
@@ -58,3 +62,14 @@ def test_recorded_requests(tiny):
         else:
             counts["served"] += 1
     assert counts["served"] >= 60 and counts["refused"] <= 44, counts
+
+
+def test_other_paths(tiny):
+    """What is not served, as conversations and compaction, is a clean 4xx."""
+    others = {(request["method"], request["uri"].split("openai.com")[1].split("?")[0]) for _, request in interactions()
+              if "api.openai.com" in request["uri"] and not request["uri"].split("?")[0].endswith(tuple(PATHS))}  # fmt: skip
+    assert len(others) >= 5
+    for method, path in others:
+        reply = tiny.call(method, path, b"{}" if method == "POST" else b"", headers={"Content-Type": "application/json"})
+        assert reply.status in (404, 405), (method, path, reply)
+        validate(reply.json(), "ErrorResponse")

@@ -59,6 +59,9 @@ ROWS = [
             "test_server_anthropic"),  # two calls at once are two messages
     (ANTHROPIC, "(n > c->begin || !json_object_get(last, \"tool_calls\"))", "true", "test_server_anthropic"),  # what follows a call is before it
     (ANTHROPIC, "    if (json_is_true(failed) &&\n", "    if (false &&\n", "test_server_anthropic"),  # a failure that is not told
+    (ANTHROPIC, "json_array_size(content) == 0 && !message_of(c, c->role, e)", "false", "test_server_anthropic"),  # a turn without blocks is none
+    (ANTHROPIC, "return json_array_remove(messages, n - 1) == 0;", "return true;", "test_server_anthropic"),  # nothing is gone on with
+    (ANTHROPIC, "field_get(config, \"format\") : format;", "field_get(config, \"format\") : NULL;", "test_server_anthropic"),  # the older name asks for nothing
     (ANTHROPIC, "rewrite_thinking(chat, m, !disabled, e)", "rewrite_thinking(chat, m, disabled, e)", "test_server_anthropic"),  # on is off
     (ANTHROPIC_WRITE, "    close_block(out, r, s);\n    struct buf *b = event_begin(out, \"message_delta\");",
             "    struct buf *b = event_begin(out, \"message_delta\");", "test_server_anthropic"),  # a block that stays open

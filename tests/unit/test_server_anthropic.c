@@ -49,6 +49,10 @@ static void rewrites(void **state) {
          "{'messages':[{'role':'user','content':[" TEXT("a") "," TEXT("b") "," TEXT("c") "]}]}"},
         {"{'messages':[{'role':'user','content':'a'},{'role':'assistant','content':'b'}]}",
          "{'messages':[" USER("a") "," ASSISTANT(TEXT("b")) "],'continue_final_message':true}"},
+        // One without blocks is one, too, but for a last one of the assistant.
+        {"{'messages':[{'role':'user','content':[]},{'role':'assistant','content':[]}," USER("a") "]}",
+         "{'messages':[{'role':'user','content':[]},{'role':'assistant','content':[]}," USER("a") "]}"},
+        {"{'messages':[" USER("a") "," ASSISTANT("{'type':'redacted_thinking','data':'x'}") "]}", "{'messages':[" USER("a") "]}"},
         // Calls end a message, results are messages, and what comes with them is the user's.
         {"{'messages':[" USER("a") "," ASSISTANT(TEXT("b") "," USE("1") "," USE("2") "," TEXT("c")) ","
          ASSISTANT(TEXT("d")) ",{'role':'user','content':[{'type':'tool_result','tool_use_id':'1','content':'r'},"
@@ -63,6 +67,8 @@ static void rewrites(void **state) {
          "'tool_choice':'required','parallel_tool_calls':false}"},
         {"{'messages':[" USER("a") "],'tool_choice':{'type':'tool','name':'f'}}",
          "{'messages':[" USER("a") "],'tool_choice':{'type':'function','function':{'name':'f'}}}"},
+        {"{'messages':[" USER("a") "],'output_format':{'type':'json_schema','schema':{'a':1}}}",
+         "{'messages':[" USER("a") "],'response_format':{'type':'json_schema','json_schema':{'name':'output','schema':{'a':1}}}}"},
         {"{'messages':[" USER("a") "],'output_config':{'format':{'type':'json_schema','schema':{'a':1}}}}",
          "{'messages':[" USER("a") "],'response_format':{'type':'json_schema','json_schema':{'name':'output','schema':{'a':1}}}}"},
     };

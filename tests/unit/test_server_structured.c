@@ -2,9 +2,10 @@
 #include "output_texts.h"
 
 static const char *const formats[] = {
-    "hermes",       "qwen3_coder", "glm45",       "minimax_m2", "seed_oss", "deepseek_v3", "deepseek_v31",
-    "deepseek_v32", "deepseek_v4", "kimi_k2",     "mistral",    "cohere",   "nemotron",    "granite",
-    "firefunction", "functionary", "llama3_json", "harmony",    "pythonic", "lfm2",        "gemma4"};
+    "hermes",       "qwen3_coder",  "glm45",        "minimax_m2",  "seed_oss",    "deepseek_v3",
+    "deepseek_v31", "deepseek_v32", "deepseek_v4",  "kimi_k2",     "mistral",     "cohere",
+    "nemotron",     "granite",      "firefunction", "functionary", "llama3_json", "harmony",
+    "pythonic",     "lfm2",         "gemma4",       "gigachat3"};
 enum { NUM_FORMATS = sizeof formats / sizeof *formats };
 
 static void test_calls_are_read_back(void **state) {

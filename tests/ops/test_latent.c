@@ -5,7 +5,7 @@
 #include "plain.h"
 #include "variants.h"
 
-enum { NUM_VARIANTS = 5, D = 64, TOKENS = 270, MAX_VECTOR = 160, MAX_OUT = 256 };
+enum { NUM_VARIANTS = 5, D = 64, TOKENS = 270, LONG = 1100, MAX_VECTOR = 160, MAX_OUT = 432 };
 
 static const struct {
     struct attn_spec spec;
@@ -20,7 +20,7 @@ static const struct {
      DTYPE_Q8_0,
      DTYPE_F16,
      false},
-    {{.heads = 8, .kv_lora = 128, .q_lora = 48, .nope_dim = 17, .rope_dim = 10, .v_dim = 16, .rope = 0},
+    {{.heads = 16, .kv_lora = 128, .q_lora = 48, .nope_dim = 17, .rope_dim = 10, .v_dim = 16, .rope = 0},
      DTYPE_BF16,
      DTYPE_BF16,
      true},
@@ -37,7 +37,7 @@ enum { NORM, LATENT, LATENT_NORM, QDOWN, QNORM, Q, KEY, VALUE, OUT, NUM_WEIGHTS 
 struct case_of {
     struct model_config config;
     struct weight_desc weights[NUM_WEIGHTS]; // part[0].data NULL: none
-    float input[TOKENS * D];
+    float input[LONG * D];
 };
 
 // heads: of one matrix each; 0: one for all. rows 0: a vector, about 1
@@ -168,9 +168,9 @@ static void plain_latent(const struct case_of *c, enum dtype kv, float *resid) {
 
 // ---- the backends
 
-// `chunk` tokens a step. out: (TOKENS, D). false: the machine lacks the variant.
-static bool run(const struct case_of *c, struct setup s, int chunk, float *out) {
-    enum { MAX_BLOCKS = (TOKENS + 15) / 16 };
+// `chunk` tokens a step. out: (num_tokens, D). false: the machine lacks the variant.
+static bool run(const struct case_of *c, struct setup s, int num_tokens, int chunk, float *out) {
+    enum { MAX_BLOCKS = (LONG + 15) / 16 };
     struct device_config config = {.model = &c->config,
                                    .num_threads = s.threads,
                                    .variant = s.variant,
@@ -180,14 +180,14 @@ static bool run(const struct case_of *c, struct setup s, int chunk, float *out) 
     struct step_limits limits = {.max_tokens = chunk,
                                  .max_seqs = 1,
                                  .max_rows = 1,
-                                 .max_context = TOKENS,
+                                 .max_context = num_tokens,
                                  .num_blocks = MAX_BLOCKS + 1};
     struct layer layer = {.attn = c->config.attn[0]};
     const struct weight **fields[NUM_WEIGHTS] = {&layer.attn_norm,    &layer.latent,       &layer.latent_norm,
                                                  &layer.latent_qdown, &layer.latent_qnorm, &layer.latent_q,
                                                  &layer.latent_key,   &layer.latent_value, &layer.attn_out};
-    int32_t ids[MAX_BLOCKS], positions[TOKENS];
-    int64_t slots[TOKENS];
+    int32_t ids[MAX_BLOCKS], positions[LONG];
+    int64_t slots[LONG];
     struct err err = {0};
     struct device *dev = s.ops->open(NULL, &config, &err);
     if (!dev) {
@@ -200,12 +200,12 @@ static bool run(const struct case_of *c, struct setup s, int chunk, float *out) 
     assert_int_equal(s.ops->reserve(dev, &limits, &err), STATUS_OK);
     for (int i = 0; i < MAX_BLOCKS; i++)
         ids[i] = MAX_BLOCKS - i;
-    for (int t = 0; t < TOKENS; t++) {
+    for (int t = 0; t < num_tokens; t++) {
         positions[t] = t;
         slots[t] = (int64_t)ids[t / s.block_size] * s.block_size + t % s.block_size;
     }
-    for (int t = 0; t < TOKENS; t += chunk) {
-        int n = t + chunk < TOKENS ? chunk : TOKENS - t;
+    for (int t = 0; t < num_tokens; t += chunk) {
+        int n = t + chunk < num_tokens ? chunk : num_tokens - t;
         struct step step = {
             .num_tokens = n,
             .num_seqs = 1,
@@ -248,12 +248,12 @@ static void test_layers(void **state) {
             const char *name = v < NUM_VARIANTS - 1 ? variants[v] : EMULATED_VARIANT;
             for (int k = 0; k < 4; k++) {
                 struct setup s = {&backend_cpu, name, 1 + (k + v) % 3, blocks[(k + v) % 3], cases[i].kv};
-                if ((!SLOW || (k + v) % 2) && run(c, s, chunks[k], got) &&
+                if ((!SLOW || (k + v) % 2) && run(c, s, TOKENS, chunks[k], got) &&
                     memcmp(want, got, sizeof want) != 0)
                     fail_msg("latents %d, %s, chunks of %d: other bits", i, name, chunks[k]);
             }
         }
-        assert_true(run(c, (struct setup){&backend_ref, NULL, 1, 16, cases[i].kv}, 100, got));
+        assert_true(run(c, (struct setup){&backend_ref, NULL, 1, 16, cases[i].kv}, TOKENS, 100, got));
         double difference = 0, size = 0; // of what the layer adds
         for (int k = 0; k < TOKENS * D; k++) {
             difference += pow((double)(want[k] - got[k]), 2);
@@ -265,7 +265,21 @@ static void test_layers(void **state) {
     }
 }
 
+// Decode over more chunks than one work item takes, of heads that threads divide.
+static void test_long_decode(void **state) {
+    (void)state;
+    static float want[LONG * D], got[LONG * D];
+    for (int i = 0; i < NUM_CASES; i++) {
+        struct case_of *c = make_case(i);
+        for (int threads = 1; threads <= 3; threads++)
+            assert_true(run(c, (struct setup){&backend_cpu, NULL, threads, 16, cases[i].kv}, LONG, LONG - 1,
+                            threads == 1 ? want : got) &&
+                        (threads == 1 || memcmp(want, got, sizeof want) == 0));
+        free_case(c);
+    }
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_layers)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_layers), cmocka_unit_test(test_long_decode)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -5,6 +5,7 @@
 #include "backend_load.h"
 #include "batch.h"
 #include "clock.h"
+#include "draft.h"
 #include "log.h"
 #include "mask_worker.h"
 #include "models/model_config.h"
@@ -55,6 +56,7 @@ struct engine {
     struct processes *processes; // borrowed; NULL: this one alone
     int64_t all_block_bytes;     // of one block of the cache, on all ranks
     struct workers workers;      // with processes
+    struct engine *draft;        // or NULL
     bool open;                   // followers run
     struct engine_info info;
 };
@@ -97,6 +99,8 @@ static int64_t find_room(struct engine *e, bool pick, double utilization) {
             shared += bytes;
         }
     }
+    if (e->draft) // it runs on the host, as the other ranks then do
+        shared += ranks_kv_block_bytes(e->draft->ranks);
     if (e->processes) // those of one machine share its memory
         memory.memory_free /= (size_t)processes_on_host(e->processes);
     if (shared > 0) {
@@ -153,7 +157,6 @@ static struct kv_config cache_config(const struct engine *e, const struct engine
 static enum status choose_blocks(struct engine *e, const struct engine_config *c, int64_t *num_blocks,
                                  struct err *err) {
     struct engine_info *info = &e->info;
-    int64_t per_block = (int64_t)ranks_kv_block_bytes(e->ranks);
     const struct kv_config kv = cache_config(e, c, 0);
     int64_t wanted = kv_pages(&kv, info->max_model_len) * c->max_num_seqs, blocks;
     struct device_info memory;
@@ -170,11 +173,11 @@ static enum status choose_blocks(struct engine *e, const struct engine_config *c
             err, STATUS_INVALID,
             "a KV cache of %lld blocks of %lld bytes is more than the %lld MiB of free memory; lower "
             "--num-kv-blocks or --kv-cache-memory",
-            (long long)blocks, (long long)per_block, (long long)(memory.memory_free >> 20));
+            (long long)blocks, (long long)e->all_block_bytes, (long long)(memory.memory_free >> 20));
     if (blocks < 1)
         return err_set(err, STATUS_INVALID,
                        "the KV cache has no room for one block of %d tokens (%lld bytes); raise %s",
-                       c->block_size, (long long)per_block,
+                       c->block_size, (long long)e->all_block_bytes,
                        memory.memory_total > 0 ? "--gpu-memory-utilization" : "--kv-cache-memory");
     *num_blocks = min64(blocks, INT32_MAX / (c->block_size > 4 ? c->block_size : 4));
     return STATUS_OK;
@@ -185,6 +188,8 @@ static enum status size_cache(struct engine *e, const struct engine_config *c, s
     struct engine_info *info = &e->info;
     uint64_t per_block = ranks_kv_block_bytes(e->ranks);
     int64_t blocks = 0;
+    if (e->draft)
+        per_block += ranks_kv_block_bytes(e->draft->ranks);
     enum status st = e->processes ? processes_all_sum(e->processes, &per_block, err) : STATUS_OK;
     if (st != STATUS_OK)
         return st;
@@ -472,11 +477,30 @@ static enum status fill_info(struct engine *e, const struct opening *o, double s
     return e->processes ? processes_all_sum(e->processes, &info->weight_bytes, err) : STATUS_OK;
 }
 
+// Each step that may fail on one process alone ends with check_all(): so no process waits for another in vain.
+static bool engine_load(struct engine *e, struct engine_config *c, struct opening *o, struct err *err) {
+    return settings_compare_flags(c->processes, c, err) == STATUS_OK &&
+           check_all(e, open_model(e, c, o, err), err) == STATUS_OK &&
+           check_all(e, open_ranks(e, c, o, err), err) == STATUS_OK &&
+           compare_model(e, o, err) == STATUS_OK &&
+           check_all(e, load_weights(e, c, &o->ranks, o->floats, o->choose, err), err) == STATUS_OK &&
+           check_all(e, adapters_check(c, o->ranks.ops, err), err) == STATUS_OK;
+}
+
+static bool engine_reserve(struct engine *e, const struct engine_config *c, const struct opening *o,
+                           double start, struct err *err) {
+    return size_cache(e, c, err) == STATUS_OK &&
+           check_all(e, reserve_memory(e, c, o->floats, err), err) == STATUS_OK &&
+           fill_info(e, o, start, err) == STATUS_OK;
+}
+
+// Weights first, of both models: the cache, of both, gets of the memory what they leave.
 struct engine *engine_open(const struct engine_config *wanted, struct err *err) {
     double start = clock_now_s();
-    struct engine_config config = *wanted, *c = &config;
+    struct engine_config config = *wanted, *c = &config, draft;
     struct err local = {0};
-    struct opening o = {.ranks = {.host = &host, .processes = c->processes}, .floats = DTYPE_COUNT};
+    struct opening o = {.ranks = {.host = &host, .processes = c->processes}, .floats = DTYPE_COUNT},
+                   draft_o = {.ranks = {.host = &host}, .floats = DTYPE_COUNT};
     struct engine *e = calloc(1, sizeof *e);
     if (!err)
         err = &local;
@@ -485,26 +509,38 @@ struct engine *engine_open(const struct engine_config *wanted, struct err *err) 
         return NULL;
     }
     e->processes = c->processes;
-    // Each step that may fail on one process alone ends with check_all(): so no process waits for another in
-    // vain.
-    if (settings_compare_flags(c->processes, c, err) != STATUS_OK ||
-        check_all(e, open_model(e, c, &o, err), err) != STATUS_OK ||
-        check_all(e, open_ranks(e, c, &o, err), err) != STATUS_OK || compare_model(e, &o, err) != STATUS_OK ||
-        check_all(e, load_weights(e, c, &o.ranks, o.floats, o.choose, err), err) != STATUS_OK ||
-        check_all(e, adapters_check(c, o.ranks.ops, err), err) != STATUS_OK ||
-        size_cache(e, c, err) != STATUS_OK ||
-        check_all(e, reserve_memory(e, c, o.floats, err), err) != STATUS_OK ||
-        fill_info(e, &o, start, err) != STATUS_OK) {
-        engine_close(e);
-        return NULL;
+    if (!engine_load(e, c, &o, err))
+        goto fail;
+    if (c->draft_path) {
+        if (draft_config(c, o.ranks.ops, &draft, err) != STATUS_OK)
+            goto fail;
+        if (!(e->draft = calloc(1, sizeof *e->draft))) {
+            err_set(err, STATUS_NOMEM, "out of memory");
+            goto fail;
+        }
+        if (!engine_load(e->draft, &draft, &draft_o, err) ||
+            draft_check(&draft, &e->draft->model, e->tokenizer, e->draft->tokenizer, err) != STATUS_OK)
+            goto fail;
+    }
+    if (!engine_reserve(e, c, &o, start, err))
+        goto fail;
+    if (e->draft) {
+        draft.num_kv_blocks = e->info.num_blocks;
+        if (!engine_reserve(e->draft, &draft, &draft_o, start, err))
+            goto fail;
     }
     e->open = true;
     return e;
+
+fail:
+    engine_close(e);
+    return NULL;
 }
 
 void engine_close(struct engine *e) {
     if (!e)
         return;
+    engine_close(e->draft);
     if (e->open && e->processes && processes_index(e->processes) == 0)
         workers_stop(&e->workers);
     adapters_destroy(&e->adapters);
@@ -524,6 +560,9 @@ const struct engine_info *engine_info(const struct engine *e) { return &e->info;
 const struct tokenizer *engine_tokenizer(const struct engine *e) { return e->tokenizer; }
 struct kv_cache *engine_kv(struct engine *e) {
     return &e->kv;
+}
+struct engine *engine_draft(struct engine *e) {
+    return e->draft;
 }
 
 struct adapter *engine_adapter_open(struct engine *e, const char *path, struct err *err) {

@@ -52,6 +52,9 @@ struct engine_config {
     int max_lora_rank;
     const char *pooling; // "auto": as the file says; "none", "mean", "cls", "last", "rank"; NULL: auto
     bool keep_logits;    // step results carry logits (tests)
+    // A smaller model with the same tokenizer, which drafts what this one verifies (engine_draft()); NULL: none. On CPUs,
+    // in one process.
+    const char *draft_path;
     struct processes *processes; // who share the model with this process, borrowed; NULL: nobody
     void (*progress)(void *arg, double fraction); // while weights load, or NULL; main thread
     void *progress_arg;
@@ -67,7 +70,8 @@ struct engine_info {
     struct model_config model;
     struct sampling_advice advice;
     char device[96], weights_dtype[16], kv_dtype[8];
-    uint64_t num_params, weight_bytes, kv_bytes, file_bytes;
+    uint64_t num_params, weight_bytes, file_bytes;
+    uint64_t kv_bytes; // the draft model's, too
     int num_blocks, block_size, max_model_len, max_num_batched_tokens;
     int vector_size, vector_room; // with pooling: floats of a vector, and the most while it is made
     const char *rank_template;    // (rank_template_len) with {query} and {document}; NULL: the file has none
@@ -103,6 +107,10 @@ void engine_close(struct engine *e);
 const struct engine_info *engine_info(const struct engine *e);
 const struct tokenizer *engine_tokenizer(const struct engine *e);
 struct kv_cache *engine_kv(struct engine *e);
+// The engine of draft_path, NULL: none. Its cache has as many pages of as many tokens as this one's, within the same
+// budget, so that it holds what this one holds. The engine thread's, as the kv_cache; it may be launched while no step
+// of this one is collected.
+struct engine *engine_draft(struct engine *e);
 
 // Reads an adapter, a PEFT folder or a GGUF file, and gives it to the devices. Any thread, while steps run. All references
 // are gone before engine_close(). NULL with err: STATUS_LIMIT: there are max_loras; STATUS_FORMAT, STATUS_IO: the file;

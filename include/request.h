@@ -107,6 +107,7 @@ struct request_params {
     struct token_filter *filter;
     struct stop_matcher *matcher;
     struct drafter *drafter;
+    bool draft; // a draft model may draft for it
 };
 
 struct request {
@@ -161,6 +162,7 @@ struct request {
     struct token_filter *filter;
     struct drafter *drafter;
     struct draft_rate draft_rate; // the service's
+    struct request *draft;        // what a draft model computes for it, as long as it may be; NULL: none does
     struct stop_matcher *matcher;
 
     struct token_counts counts; // for penalties and the history; empty unless one is on
@@ -178,8 +180,8 @@ struct request {
 struct request *request_new(const struct request_params *p, int block_size);
 void request_free(struct request *r); // NULL is allowed
 
-// Whether the request has a filter, a drafter, penalties, bad words or Mirostat, which must see each token before the next is sampled: it is
-// not scheduled asynchronously (S6).
+// Whether the request has a filter, drafts, penalties, bad words or Mirostat, which must see each token before the next is
+// sampled: it is not scheduled asynchronously (S6).
 bool request_sees_tokens(const struct request *r);
 
 // Between two steps: tokens that may follow the known ones, for the request's next plan to verify; they

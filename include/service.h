@@ -71,7 +71,7 @@ struct time_counts {
     uint64_t buckets[TIME_BUCKETS]; // not cumulative
     uint64_t ns;                    // their sum
 };
-enum { STEP_PARTS = 3 }; // of a step: plan, execute, apply
+enum { STEP_PARTS = 4 }; // of a step: plan, execute, apply, the draft model
 
 struct service_stats { // a snapshot between two steps; counters since the start
     int running, waiting;

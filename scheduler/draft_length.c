@@ -8,6 +8,14 @@ static const int bounds[DRAFT_COSTS] = {1,  2,  3,  4,   5,   6,   7,   8,   9, 
 // believed so much cheaper, and a request's record fades, so that now and then one step tries it.
 static const double FADE_A_STEP = 1e-4, MOST_FADE = 0.2, RECORD_FADES = 0.98, FORGET = 0.9, PRIOR_WEIGHT = 2;
 enum { MOST_DRAFTS = 32 }; // of a step: beyond it the rows are no more for nothing
+enum {
+    FEW_TOKENS = 2,
+    CHUNK = 64
+}; // that the draft model is behind after a step; that it catches up with at once
+
+// Steps that the draft model may lose until it must have gained some, and more with each step; what it gained counts up
+// to as much again.
+static const double MAY_LOSE = 10, MAY_LOSE_A_STEP = 0.003;
 
 static int bucket_of(int rows) {
     int b = 0;
@@ -16,8 +24,7 @@ static int bucket_of(int rows) {
     return b;
 }
 
-void draft_length_measured(struct draft_length *d, int rows, int64_t ns) {
-    struct draft_cost *c = &d->costs[bucket_of(rows)];
+static void cost_add(const struct draft_length *d, struct draft_cost *c, int64_t ns) {
     double x = (double)ns, weight = c->count < 9 ? 1.0 / (c->count + 1) : 0.1;
     if (ns <= 0)
         return;
@@ -25,15 +32,33 @@ void draft_length_measured(struct draft_length *d, int rows, int64_t ns) {
         x = 2 * c->ns;
     c->ns += (x - c->ns) * weight;
     c->count += c->count < 9;
-    c->measured = ++d->steps;
+    c->measured = d->steps;
+}
+
+void draft_length_measured(struct draft_length *d, int rows, int64_t ns) {
+    d->steps += ns > 0;
+    cost_add(d, &d->costs[bucket_of(rows)], ns);
+}
+
+void draft_length_drafted(struct draft_length *d, int tokens, int64_t ns) {
+    cost_add(d, &d->model_costs[bucket_of(tokens)], ns);
+    d->drafted += (double)ns;
+}
+
+void draft_length_weigh(struct draft_length *d, int tokens, int64_t ns) {
+    d->lost -= MAY_LOSE_A_STEP;
+    if (d->drafted > 0 && d->per_token > 0)
+        d->lost += ((double)ns + d->drafted - tokens * d->per_token) / (d->num_rows * d->per_token);
+    d->lost = d->lost > -MAY_LOSE ? d->lost : -MAY_LOSE;
+    d->drafted = 0;
 }
 
 // What a step of so many rows should take; of rows that were never measured, no more than fewer did.
-static double cost_of(const struct draft_length *d, int rows) {
-    int b = bucket_of(rows), known = b;
-    while (known > 0 && d->costs[known].count == 0)
+static double cost_of(const struct draft_length *d, const struct draft_cost *costs, int rows) {
+    int known = bucket_of(rows);
+    while (known > 0 && costs[known].count == 0)
         known--;
-    const struct draft_cost *c = &d->costs[known];
+    const struct draft_cost *c = &costs[known];
     double fade = FADE_A_STEP * (double)(d->steps - c->measured);
     return c->ns * (1 - (fade < MOST_FADE ? fade : MOST_FADE));
 }
@@ -55,6 +80,26 @@ void draft_length_verified(struct draft_length *d, struct draft_rate *rate, int 
     rate_add(&d->rate, 0.99f, tried, right);
 }
 
+// What the draft model takes to make what is taken of the offers.
+static double cost_of_drafting(const struct draft_length *d, const struct draft_offer *offers, int n) {
+    double ns = 0, per_token = cost_of(d, d->model_costs, CHUNK) / CHUNK;
+    for (int depth = 0, rows = 1; rows > 0; depth++) {
+        rows = 0;
+        for (int i = 0; i < n; i++) {
+            if (offers[i].behind == 0 || offers[i].take <= depth)
+                continue;
+            rows += depth > 0 || offers[i].behind == 1 ? 1 : FEW_TOKENS;
+            if (depth == 0 && offers[i].behind > FEW_TOKENS) {
+                const struct request *r = offers[i].req;
+                int output = r->num_tokens - r->num_prompt;
+                ns += per_token * offers[i].behind / (output > 0 ? output : 1);
+            }
+        }
+        ns += rows > 0 ? cost_of(d, d->model_costs, rows) : 0;
+    }
+    return ns;
+}
+
 // Takes the draft that is likeliest to be right again and again, and goes back to where the tokens of a second,
 // num_rows and the right drafts, were most.
 void draft_length_choose(struct draft_length *d, int num_rows, struct draft_offer *offers, int num_offers) {
@@ -65,11 +110,14 @@ void draft_length_choose(struct draft_length *d, int num_rows, struct draft_offe
     num_offers = num_offers < MOST_DRAFTS ? num_offers : MOST_DRAFTS;
     for (int i = 0; i < num_offers; i++)
         chance[i] = rate_of(d, &offers[i].req->draft_rate);
-    double tokens = num_rows, most = tokens / (cost_of(d, num_rows) + 1);
+    d->num_rows = num_rows;
+    d->per_token = cost_of(d, d->costs, num_rows) / num_rows;
+    double tokens = num_rows, most = tokens / (cost_of(d, d->costs, num_rows) + 1);
     while (num_order < MOST_DRAFTS) {
         int next = -1;
         for (int i = 0; i < num_offers; i++)
-            if (offers[i].take < offers[i].num && (next < 0 || chance[i] > chance[next]))
+            if (offers[i].take < offers[i].num && (next < 0 || chance[i] > chance[next]) &&
+                (offers[i].behind == 0 || d->lost <= MAY_LOSE))
                 next = i;
         if (next < 0)
             break;
@@ -77,7 +125,8 @@ void draft_length_choose(struct draft_length *d, int num_rows, struct draft_offe
         offers[next].take++;
         tokens += (double)chance[next];
         chance[next] *= rate_of(d, &offers[next].req->draft_rate);
-        double rate = tokens / (cost_of(d, num_rows + num_order) + 1);
+        double ns = cost_of(d, d->costs, num_rows + num_order) + cost_of_drafting(d, offers, num_offers);
+        double rate = tokens / (ns + 1);
         if (rate > most) {
             most = rate;
             best = num_order;

@@ -1,5 +1,5 @@
-// How many drafts a step verifies: as many as make the most tokens of a second, by what steps took and by how many
-// drafts were right. Pure: the service measures. Engine thread only.
+// How many drafts a step verifies: as many as make the most tokens of a second, by what steps took, the draft model's
+// too, and by how many drafts were right. Pure: the service measures. Engine thread only.
 #pragma once
 
 #include "request.h"
@@ -9,12 +9,19 @@
 // What steps of so many rows that sample, and nothing else, took: the rows of a bucket are up to its bound.
 enum { DRAFT_COSTS = 30 };
 
+struct draft_cost {
+    double ns;         // 0: not measured
+    uint64_t measured; // the step
+    int count;
+};
+
 struct draft_length {
-    struct draft_cost {
-        double ns;         // 0: not measured
-        uint64_t measured; // the step
-        int count;
-    } costs[DRAFT_COSTS];
+    struct draft_cost costs[DRAFT_COSTS];
+    struct draft_cost model_costs[DRAFT_COSTS]; // of the draft model's steps, by their tokens
+    double drafted,
+        per_token; // ns of the draft model since the last step; of a token of that without drafts, as expected
+    int num_rows;  // of that without drafts
+    double lost;   // steps' worth of time that the draft model cost beyond what it gave
     uint64_t steps;
     struct draft_rate rate; // of all requests: what one begins with
 };
@@ -25,13 +32,22 @@ struct draft_offer {
     token_id drafts[MAX_DRAFTS];
     int num;  // drafts
     int take; // set by draft_length_choose()
+    int behind; // the draft model is yet to make them, and has to compute so many tokens before; 0: they are there
 };
 
 // A step of `rows` sampling rows and nothing else took ns.
 void draft_length_measured(struct draft_length *d, int rows, int64_t ns);
+// A step of the draft model took ns for so many tokens.
+void draft_length_drafted(struct draft_length *d, int tokens, int64_t ns);
+
+// What the draft model made for a step of nothing but decodes, which gave so many tokens and took ns, is weighed against
+// what it took. While it has lost more than a small share of all time its drafts are not chosen.
+void draft_length_weigh(struct draft_length *d, int tokens, int64_t ns);
 
 // A step found `right` of num_drafts >= 1 leading drafts of a request right.
 void draft_length_verified(struct draft_length *d, struct draft_rate *rate, int num_drafts, int right);
 
-// Of a step with num_rows rows besides drafts: how many of each offer it should verify, its first ones.
+// Of a step with num_rows rows besides drafts: how many of each offer it should verify, its first ones. What the draft
+// model takes to make them counts; that it is far behind a request counts less the more output this has: what it gave so
+// far it is likely to give again.
 void draft_length_choose(struct draft_length *d, int num_rows, struct draft_offer *offers, int num_offers);

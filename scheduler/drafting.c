@@ -2,28 +2,34 @@
 
 #include <stdlib.h>
 
-bool drafting_init(struct drafting *d, int max_running, int vocab, bool all) {
+bool drafting_init(struct drafting *d, struct engine *engine, int max_running, bool all) {
     d->offers = calloc((size_t)max_running, sizeof *d->offers);
-    d->vocab = vocab;
+    d->vocab = engine_info(engine)->model.vocab;
     d->all = all;
-    return d->offers;
+    return draft_model_init(&d->model, engine_draft(engine), max_running) && d->offers;
 }
 
-void drafting_free(struct drafting *d) { free(d->offers); }
+void drafting_free(struct drafting *d) {
+    draft_model_free(&d->model);
+    free(d->offers);
+}
 
 bool drafting_measure(struct drafting *d, const struct plan *plan, const struct outcome *out, int64_t ns) {
-    int rows = 0, drafts = 0; // rows: of decodes and their drafts
+    int rows = 0, drafts = 0, tokens = 0; // rows: of decodes and their drafts
     for (int i = 0; i < plan->num_items; i++) {
         const struct plan_item *item = &plan->items[i];
         int num = out->start[i + 1] - out->start[i];
         drafts += item->num_drafts;
+        tokens += num;
         rows += item->num_new == 1 + item->num_drafts && item->needs_token ? item->num_new : 0;
         if (item->num_drafts > 0 && num > 0 && item->req->state == REQUEST_RUNNING)
             draft_length_verified(&d->length, &item->req->draft_rate, item->num_drafts, num - 1);
     }
     d->prompts = rows < plan->num_tokens;
-    if (!d->prompts)
+    if (!d->prompts) {
         draft_length_measured(&d->length, rows, ns);
+        draft_length_weigh(&d->length, tokens, ns);
+    }
     return drafts > 0;
 }
 
@@ -40,27 +46,47 @@ static int count_allowed(const struct token_filter *f, const token_id *drafts, i
     return done ? taken - 1 : taken;
 }
 
+// How many of num drafts the request's next tokens can be.
+static int count_possible(const struct drafting *d, const struct request *r, const token_id *drafts,
+                          int num) {
+    int n = 0;
+    while (n < num && drafts[n] >= 0 && drafts[n] < d->vocab)
+        n++;
+    return r->filter ? count_allowed(r->filter, drafts, n) : n;
+}
+
 // A request has drafts where all of its tokens are known.
 void drafting_offer(struct drafting *d, struct request *r) {
-    if (!r->drafter || r->state != REQUEST_RUNNING || r->num_in_flight > 0 ||
+    if ((!r->drafter && !r->draft) || r->state != REQUEST_RUNNING || r->num_in_flight > 0 ||
         (r->filter && !r->filter->rollback) || (d->prompts && !d->all))
         return;
     struct draft_offer *o = &d->offers[d->num_offers];
-    int n = 0, num = r->drafter->propose(r->drafter->state, r->tokens, r->num_tokens, o->drafts, MAX_DRAFTS);
-    while (n < num && n < MAX_DRAFTS && o->drafts[n] >= 0 && o->drafts[n] < d->vocab)
-        n++;
-    if (r->filter)
-        n = count_allowed(r->filter, o->drafts, n);
-    o->req = r;
-    o->num = o->take = n;
-    d->num_offers += n > 0;
+    *o = (struct draft_offer){.req = r};
+    if (r->drafter)
+        o->num = r->drafter->propose(r->drafter->state, r->tokens, r->num_tokens, o->drafts, MAX_DRAFTS);
+    o->num = count_possible(d, r, o->drafts, o->num);
+    int room = r->max_tokens - r->num_tokens - 1;
+    if (o->num == 0 && room > 0 && (o->behind = draft_model_behind(&d->model, r)) > 0)
+        o->num = room < MAX_DRAFTS ? room : MAX_DRAFTS;
+    o->take = o->num;
+    d->num_offers += o->num > 0;
 }
 
-void drafting_take(struct drafting *d, int num_decoding, struct record *record) {
+int64_t drafting_take(struct drafting *d, int num_decoding, struct record *record) {
     if (!d->all)
         draft_length_choose(&d->length, num_decoding, d->offers, d->num_offers);
-    for (int i = 0; i < d->num_offers; i++)
-        if (request_draft(d->offers[i].req, d->offers[i].drafts, d->offers[i].take) > 0)
-            record_draft(record, d->offers[i].req);
+    int64_t ns = draft_model_run(&d->model, d->offers, d->num_offers, &d->length);
+    for (int i = 0; i < d->num_offers; i++) {
+        struct draft_offer *o = &d->offers[i];
+        int take = o->behind > 0 ? count_possible(d, o->req, o->drafts, o->take) : o->take;
+        if (request_draft(o->req, o->drafts, take) > 0)
+            record_draft(record, o->req);
+    }
     d->num_offers = 0;
+    return ns;
+}
+
+void drafting_drop(struct drafting *d, struct request *r) {
+    if (r->draft)
+        draft_model_drop(&d->model, r);
 }

@@ -45,6 +45,21 @@ static bool has_penalty(const struct sampling_params *p) {
     return p->repetition_penalty != 1 || p->frequency_penalty != 0 || p->presence_penalty != 0;
 }
 
+// What a draft model computes of a request: the same tokens, sampled by the same random numbers. It is without what
+// speaks of single tokens, such as biases and penalties: its vocabulary may be another, and its drafts need not be right.
+static struct request *draft_copy(const struct request_params *p, int block_size) {
+    struct request_params copy = {.id = p->id,
+                                  .prompt = p->prompt,
+                                  .num_prompt = p->num_prompt,
+                                  .max_output = p->max_output,
+                                  .sampling = p->sampling};
+    copy.sampling.repetition_penalty = 1;
+    copy.sampling.frequency_penalty = copy.sampling.presence_penalty = 0;
+    copy.sampling.logprobs = -1;
+    copy.sampling.prompt_logprobs = false;
+    return request_new(&copy, block_size);
+}
+
 struct request *request_new(const struct request_params *p, int block_size) {
     bool ok = true;
     // An eighth of the integers is far beyond any context length, and keeps every sum below in range.
@@ -89,6 +104,8 @@ struct request *request_new(const struct request_params *p, int block_size) {
     r->tokens = malloc((size_t)r->max_tokens * sizeof *r->tokens);
     if (r->tokens)
         memcpy(r->tokens, p->prompt, (size_t)p->num_prompt * sizeof *r->tokens);
+    if (p->draft && p->max_output > 0 && p->sampling.mirostat_tau <= 0)
+        ok &= (r->draft = draft_copy(p, block_size)) != NULL;
     bool history = token_history_on(&r->history);
     if (history)
         r->scratch = malloc((size_t)r->max_tokens * sizeof *r->scratch);
@@ -108,6 +125,7 @@ void request_free(struct request *r) {
     if (!r)
         return;
     drafter_free(r->drafter);
+    request_free(r->draft);
     if (r->filter) {
         if (r->filter->free)
             r->filter->free(r->filter->state);
@@ -136,7 +154,8 @@ void request_free(struct request *r) {
 }
 
 bool request_sees_tokens(const struct request *r) {
-    return r->filter || r->drafter || r->counts.list || r->bad_words || r->sampling.mirostat_tau > 0;
+    return r->filter || r->drafter || r->draft || r->counts.list || r->bad_words ||
+           r->sampling.mirostat_tau > 0;
 }
 
 int request_draft(struct request *r, const token_id *drafts, int n) {

@@ -137,6 +137,7 @@ static void put_finish(struct service *s, struct request *r, enum finish_reason 
     if (r->time_cancelled)
         count_time(&s->stats.cancels, event.time_finished - r->time_cancelled);
     id_map_remove(&s->requests, r->id);
+    drafting_drop(&s->drafting, r);
     request_free(r);
     trace_finish(s->trace, &event);
     atomic_fetch_sub(&s->live, 1);
@@ -400,7 +401,7 @@ static void finish_step(struct service *s) {
     put_prompt_logprobs(s, plan, &result);
     int n = sched_update(s->sched, plan->id, &result.outcome, s->events);
     put_outcome(s, plan, &result, n);
-    drafting_take(&s->drafting, sched_num_decoding(s->sched), s->record);
+    int64_t drafted = drafting_take(&s->drafting, sched_num_decoding(s->sched), s->record);
     step.applied = now_ns();
     // With the time since the step before: what lies between two steps delays a first token, too.
     predict_add_step(&s->predictor, &shape, step.applied - (s->last_applied ? s->last_applied : step.began));
@@ -417,7 +418,8 @@ static void finish_step(struct service *s) {
     s->inside.num_steps++;
     s->stats.part_ns[0] += (uint64_t)(step.planned - step.began);
     s->stats.part_ns[1] += (uint64_t)(step.computed - step.planned);
-    s->stats.part_ns[2] += (uint64_t)(step.applied - step.computed);
+    s->stats.part_ns[2] += (uint64_t)(step.applied - step.computed - drafted);
+    s->stats.part_ns[3] += (uint64_t)drafted;
     if (s->trace) {
         struct sched_stats stats;
         sched_stats(s->sched, &stats);
@@ -535,7 +537,7 @@ struct service *service_open(struct engine *engine, const struct service_config 
                                    sizeof *s->inside.past_tokens);
     s->events = calloc((size_t)sched_max_events(c->max_running), sizeof *s->events);
     if (!s->cancels || !s->cancels_taken || !s->inside.past || !s->inside.past_tokens || !s->events ||
-        !drafting_init(&s->drafting, c->max_running, engine_info(engine)->model.vocab, config->all_drafts) ||
+        !drafting_init(&s->drafting, engine, c->max_running, config->all_drafts) ||
         !id_map_open(&s->requests, max_live) || !id_map_open(&s->cancelled, (size_t)s->max_cancels) ||
         mailbox_init(&s->inbox, sizeof(struct letter), max_live + SERVICE_QUERIES) != STATUS_OK ||
         mailbox_init(&s->answers, sizeof(struct service_query *), SERVICE_QUERIES) != STATUS_OK ||

@@ -76,6 +76,7 @@ static struct request *make_request(struct completion *c, struct choice *ch, uin
         .salt = q->salt,
         .num_salt = (int)q->salt_len,
         .adapter = q->lora ? q->lora->adapter : NULL,
+        .draft = engine_draft(c->app->engine) != NULL,
     };
     if (c->dialect->vector) {
         p.max_output = 0;

@@ -160,6 +160,8 @@ static const struct option options[] = {
      "blanks in a row in JSON that a request's output has to be"},
     {"speculative-method", 0, SERVE, OPT_CHOICE, AT(speculative_method), "auto", 0, 0, "auto|ngram|none",
      "what guesses tokens for steps to verify: ngram, the text itself; auto: ngram where it costs nothing"},
+    {"speculative-model", 0, SERVE, OPT_STR, AT(speculative_model), NULL, 0, 0, "FILE",
+     "a small model with the same tokenizer, which guesses them in place of the text (CPU)"},
     {"chat-template", 0, SERVE | GEN | CHAT, OPT_STR, AT(chat_template), NULL, 0, 0, "NAME|FILE",
      "chat template in place of the model's own: a file, or a built-in one such as chatml"},
     {"strict-fields", 0, SERVE, OPT_FLAG, AT(strict_fields), NULL, 0, 0, NULL,

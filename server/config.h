@@ -55,7 +55,7 @@ struct config {
     bool exact;
     // scheduling
     int max_num_seqs, max_num_batched_tokens, max_num_queued_seqs;
-    char *policy, *speculative_method;
+    char *policy, *speculative_method, *speculative_model;
     int max_blanks, reasoning_budget;
     bool prefix_caching, strict_fields;
     bool has_seed;

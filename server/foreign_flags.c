@@ -7,6 +7,7 @@
 #define VLLM "vLLM's"
 #define SGLANG "SGLang's"
 #define BY_REQUEST "each request says it"
+#define DRAFT_LENGTH "nothing to set: as many drafts as pay"
 
 // Facts from the programs' own help texts.
 static const struct foreign_flag flags[] = {
@@ -38,8 +39,13 @@ static const struct foreign_flag flags[] = {
      "--tensor-parallel-size N, in equal parts"},
     {"-b|--batch-size|-ub|--ubatch-size", LLAMA, NULL, "--max-num-batched-tokens N"},
     {"--spec-type|--spec-default", LLAMA, NULL, "--speculative-method ngram"},
-    {"--speculative-config", VLLM, NULL, "--speculative-method ngram; other methods are not there yet"},
-    {"--speculative-algorithm", SGLANG, NULL, "--speculative-method ngram; others are not there yet"},
+    {"-md|--model-draft|--spec-draft-model", LLAMA, "speculative-model", NULL},
+    {"--speculative-draft-model-path|--speculative-draft-model", SGLANG, "speculative-model", NULL},
+    {"--speculative-config", VLLM, NULL, "--speculative-model FILE, or --speculative-method ngram"},
+    {"--speculative-algorithm", SGLANG, NULL, "--speculative-model FILE, or --speculative-method ngram"},
+    {"--draft|--draft-n|--draft-max|--draft-min|--draft-n-min|--draft-p-min", LLAMA, NULL, DRAFT_LENGTH},
+    {"--speculative-num-steps|--speculative-num-draft-tokens|--speculative-eagle-topk", SGLANG, NULL,
+     DRAFT_LENGTH},
     {"-tb|--threads-batch", LLAMA, NULL, "--threads N, for prefill and decode"},
     {"-ctk|--cache-type-k|-ctv|--cache-type-v", LLAMA, NULL, "--kv-cache-dtype TYPE, for keys and values"},
     {"-a|--alias", LLAMA, NULL, "--served-model-name NAME, once for each"},

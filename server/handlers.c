@@ -170,7 +170,7 @@ void get_slots(struct app *app, struct http_request *request) {
     app_stats(app, &stats);
     for (int i = 0; i < app->config->max_num_seqs; i++)
         buf_fmt(&b, "%s{\"id\":%d,\"n_ctx\":%d,\"speculative\":%s,\"is_processing\":%s}", i ? "," : "[", i,
-                app->model.max_model_len, app->drafts_ngrams ? "true" : "false",
+                app->model.max_model_len, app->drafts_ngrams || engine_draft(app->engine) ? "true" : "false",
                 i < stats.running ? "true" : "false");
     buf_char(&b, ']');
     reply_json(request, &b);

@@ -51,7 +51,7 @@ static const struct {
 _Static_assert(N(seconds_first) < METRICS_MAX_BUCKETS && N(seconds_token) < METRICS_MAX_BUCKETS,
                "room for +Inf");
 
-static const char *const part_names[STEP_PARTS] = {"plan", "execute", "apply"};
+static const char *const part_names[STEP_PARTS] = {"plan", "execute", "apply", "draft"};
 
 static const int statuses[] = {200, 204, 400, 401, 403, 404, 405, 413, 415,
                                417, 429, 499, 500, 501, 503, 504, 529, 0};

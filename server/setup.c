@@ -31,6 +31,11 @@ static int setup_max_loras(const struct config *c) {
     return c->max_loras > modules ? c->max_loras : modules;
 }
 
+static const char *setup_draft_path(const struct config *c) {
+    bool wanted = c->command == CMD_SERVE && strcmp(c->speculative_method, "none") != 0;
+    return wanted ? c->speculative_model : NULL;
+}
+
 void setup_engine(const struct config *c, struct engine_config *out) {
     *out = (struct engine_config){
         .path = c->args.items[0],
@@ -51,6 +56,7 @@ void setup_engine(const struct config *c, struct engine_config *out) {
         .gpu_memory_utilization = c->gpu_memory_utilization,
         .exact = c->exact,
         .prefix_caching = c->prefix_caching,
+        .draft_path = setup_draft_path(c),
         .processes = c->processes,
         .max_loras = setup_max_loras(c),
         .max_lora_rank = c->max_lora_rank,
@@ -86,5 +92,6 @@ void setup_service(const struct config *c, const struct engine_info *info, struc
 // no recurrent states to take back.
 bool setup_drafts_ngrams(const struct config *c, const struct engine_info *info) {
     return strcmp(c->speculative_method, "ngram") == 0 ||
-           (strcmp(c->speculative_method, "auto") == 0 && !info->async && info->model.num_mix == 0);
+           (strcmp(c->speculative_method, "auto") == 0 && !c->speculative_model && !info->async &&
+            info->model.num_mix == 0);
 }

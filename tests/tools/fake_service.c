@@ -244,6 +244,10 @@ enum status engine_follow(struct engine *e, struct err *err) {
 }
 
 void engine_close(struct engine *e) { free(e); }
+struct engine *engine_draft(struct engine *e) {
+    (void)e;
+    return NULL;
+}
 struct adapter *engine_adapter_open(struct engine *e, const char *path, struct err *err) {
     (void)e;
     err_set(err, STATUS_INVALID, "%s: the fake engine has no adapters", path);

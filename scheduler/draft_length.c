@@ -14,8 +14,8 @@ enum {
 }; // that the draft model is behind after a step; that it catches up with at once
 
 // Steps that the draft model may lose until it must have gained some, and more with each step; what it gained counts up
-// to as much again.
-static const double MAY_LOSE = 10, MAY_LOSE_A_STEP = 0.003;
+// to a bound.
+static const double MAY_LOSE = 10, MAY_LOSE_A_STEP = 0.003, MOST_GAINED = 50;
 
 static int bucket_of(int rows) {
     int b = 0;
@@ -49,7 +49,7 @@ void draft_length_weigh(struct draft_length *d, int tokens, int64_t ns) {
     d->lost -= MAY_LOSE_A_STEP;
     if (d->drafted > 0 && d->per_token > 0)
         d->lost += ((double)ns + d->drafted - tokens * d->per_token) / (d->num_rows * d->per_token);
-    d->lost = d->lost > -MAY_LOSE ? d->lost : -MAY_LOSE;
+    d->lost = d->lost > -MOST_GAINED ? d->lost : -MOST_GAINED;
     d->drafted = 0;
 }
 
@@ -80,9 +80,19 @@ void draft_length_verified(struct draft_length *d, struct draft_rate *rate, int 
     rate_add(&d->rate, 0.99f, tried, right);
 }
 
+static double cost_of_catching_up(const struct draft_length *d, int tokens) {
+    return cost_of(d, d->model_costs, CHUNK) / CHUNK * tokens;
+}
+
+// Whether what the draft model may lose pays for what it has to compute before it drafts.
+static bool may_draft(const struct draft_length *d, const struct draft_offer *o) {
+    double left = (MAY_LOSE - d->lost) * d->num_rows * d->per_token;
+    return o->behind == 0 || (left >= 0 && cost_of_catching_up(d, o->behind) <= left);
+}
+
 // What the draft model takes to make what is taken of the offers.
 static double cost_of_drafting(const struct draft_length *d, const struct draft_offer *offers, int n) {
-    double ns = 0, per_token = cost_of(d, d->model_costs, CHUNK) / CHUNK;
+    double ns = 0, per_token = cost_of_catching_up(d, 1);
     for (int depth = 0, rows = 1; rows > 0; depth++) {
         rows = 0;
         for (int i = 0; i < n; i++) {
@@ -117,7 +127,7 @@ void draft_length_choose(struct draft_length *d, int num_rows, struct draft_offe
         int next = -1;
         for (int i = 0; i < num_offers; i++)
             if (offers[i].take < offers[i].num && (next < 0 || chance[i] > chance[next]) &&
-                (offers[i].behind == 0 || d->lost <= MAY_LOSE))
+                may_draft(d, &offers[i]))
                 next = i;
         if (next < 0)
             break;

@@ -2,8 +2,11 @@
 
 import pytest
 
-from process import BINARY
+import goldens
+from process import BINARY, run
+from test_lora import write_adapter
 
+QUIRE_TINY = goldens.ROOT / "models/quire-tiny.gguf"
 MODELS = BINARY.parent / "tests/golden-models"  # of random weights
 STORY = "Tom had a red ball. Tom had a red ball. Tom had a red"
 REQUESTS = [
@@ -61,3 +64,40 @@ def test_who_gets_them(start):
         server.complete(STORY * 3, max_tokens=100, ignore_eos=True, temperature=0)
     assert drafted(usual)[0] > 0
     assert drafted(plain)[0] == 0
+
+
+def test_a_draft_model(start, model, tmp_path):
+    """--speculative-model: what it drafts changes no bit, beside prompts, grammars, stop strings and adapters."""
+    write_adapter(tmp_path / "tuned", seed=3)
+    flags = ("--lora-modules", f"tuned={tmp_path / 'tuned'}")
+    plain = start("--speculative-method", "none", *flags)
+    quick = start("-md", model, *flags)
+    found = []
+    for server in (plain, quick):
+        more = [server.complete(STORY, model="tuned", temperature=t, seed=2, max_tokens=80, logprobs=2)["choices"] for t in (0, 1)]
+        found.append(answers(server) + more)
+    assert found[0] == found[1]
+    assert drafted(quick)[0] > drafted(plain)[0]  # a grammar drafts, too
+    assert quick.metrics().value("quire:step_seconds_total", part="draft") > 0
+
+
+@pytest.mark.parametrize(
+    "flags, why",
+    [
+        (("--speculative-model", QUIRE_TINY), "another tokenizer than the model that it drafts for"),
+        (("--speculative-model", "/nowhere.gguf"), "/nowhere.gguf"),
+        (("--speculative-config", "{}"), "--speculative-model FILE"),
+    ],
+    ids=["tokenizer", "file", "foreign flag"],
+)
+def test_who_cannot_draft(model, flags, why):
+    done = run("serve", model, "--port", "0", *flags)
+    assert done.returncode in (1, 2) and why in done.stderr
+
+
+def test_what_keeps_a_state_cannot_draft(model):
+    path = MODELS / "qwen35.gguf"
+    if not path.exists():
+        pytest.skip(f"no {path}: it is made by the tests' build")
+    done = run("serve", path, "--port", "0", "--max-model-len", 256, "--speculative-model", path)
+    assert done.returncode == 2 and "recurrent layers cannot draft" in done.stderr

@@ -14,6 +14,9 @@ extern "C" {
 // NULL: out of memory.
 struct drafter *ngram_drafter(int min_match);
 
+// The same, in predicted[0..n), which is copied, and the text.
+struct drafter *predicted_drafter(int min_match, const token_id *predicted, int n);
+
 // Asks `first`, and `second` where that has nothing to say. Takes both over; NULL: out of memory, they are the caller's.
 struct drafter *either_drafter(struct drafter *first, struct drafter *second);
 

@@ -106,6 +106,55 @@ struct drafter *ngram_drafter(int min_match) {
     return d;
 }
 
+// ---- lookup in a prediction, as if it stood before the text
+
+struct predicted {
+    struct drafter *lookup;
+    token_id *tokens; // (capacity) the prediction, then the text
+    int num_predicted, num, capacity;
+};
+
+static int predicted_propose(void *state, const token_id *tokens, int n, token_id *drafts, int max) {
+    struct predicted *p = state;
+    int num = p->num_predicted + n;
+    if (n > INT_MAX / 4)
+        return 0;
+    if (num > p->capacity) {
+        token_id *grown = realloc(p->tokens, (size_t)num * 2 * sizeof *grown);
+        if (!grown)
+            return 0;
+        p->tokens = grown;
+        p->capacity = num * 2;
+    }
+    for (; p->num < num; p->num++)
+        p->tokens[p->num] = tokens[p->num - p->num_predicted];
+    return p->lookup->propose(p->lookup->state, p->tokens, num, drafts, max);
+}
+
+static void predicted_free(void *state) {
+    struct predicted *p = state;
+    drafter_free(p->lookup);
+    free(p->tokens);
+    free(p);
+}
+
+struct drafter *predicted_drafter(int min_match, const token_id *predicted, int n) {
+    struct predicted *p = n < INT_MAX / 4 ? calloc(1, sizeof *p) : NULL;
+    struct drafter *d = NULL;
+    if (!p)
+        return NULL;
+    p->num_predicted = p->num = p->capacity = n;
+    p->lookup = ngram_drafter(min_match);
+    p->tokens = malloc((size_t)(n > 0 ? n : 1) * sizeof *p->tokens);
+    if (p->lookup && p->tokens)
+        d = drafter_new((struct drafter){p, predicted_propose, predicted_free});
+    if (d && n > 0)
+        memcpy(p->tokens, predicted, (size_t)n * sizeof *predicted);
+    if (!d)
+        predicted_free(p);
+    return d;
+}
+
 // ---- one or the other
 
 struct either {

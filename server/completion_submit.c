@@ -41,11 +41,14 @@ static bool make_filter(const struct completion *c, struct request_params *p) {
 }
 
 // Behind what the grammar knows. false: out of memory.
-static bool make_drafter(const struct app *app, struct request_params *p) {
+static bool make_drafter(const struct app *app, const struct token_buf *prediction,
+                         struct request_params *p) {
     enum { MIN_MATCH = 3 };
-    if (!app->drafts_ngrams)
+    bool predicted = prediction->len > 0 && (app->drafts_ngrams || engine_draft(app->engine));
+    if (!app->drafts_ngrams && !predicted)
         return true;
-    struct drafter *lookup = ngram_drafter(MIN_MATCH);
+    struct drafter *lookup = predicted ? predicted_drafter(MIN_MATCH, prediction->ids, (int)prediction->len)
+                                       : ngram_drafter(MIN_MATCH);
     struct drafter *d = lookup && p->drafter ? either_drafter(p->drafter, lookup) : lookup;
     if (!d)
         drafter_free(lookup);
@@ -104,7 +107,8 @@ static struct request *make_request(struct completion *c, struct choice *ch, uin
     ch->detok = detok_new(&d);
     if (q->num_stops)
         p.matcher = stop_matcher_new(&d);
-    bool ok = ch->detok && (p.matcher || !q->num_stops) && make_filter(c, &p) && make_drafter(c->app, &p);
+    bool ok = ch->detok && (p.matcher || !q->num_stops) && make_filter(c, &p) &&
+              make_drafter(c->app, &q->prediction, &p);
     if (q->format && !(ch->output = output_parser_new(q->format, q->tools, q->reads_reasoning, q->thinking)))
         ok = false;
     ch->strip = ch->detok && detok_strips_space(ch->detok);

@@ -9,6 +9,7 @@ void completion_request_free(struct completion_request *r) {
     for (size_t i = 0; i < r->num_prompts; i++)
         token_buf_free(&r->prompts[i]);
     free(r->prompts);
+    token_buf_free(&r->prediction);
     for (int i = 0; i < r->num_stops; i++)
         free(r->stops[i]);
     free(r->stops);

@@ -69,6 +69,7 @@ struct completion_request {
     struct lora *lora;         // held; NULL: the model alone
     struct token_buf *prompts; // (num_prompts)
     size_t num_prompts;
+    struct token_buf prediction; // what the output may be, in which drafts are looked up; empty: none
     int n, max_tokens, min_tokens, mirostat;
     struct sampling_params sampling;
     int64_t seed;

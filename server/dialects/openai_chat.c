@@ -57,6 +57,34 @@ static bool read_reasoning(struct completion_request *r, const struct served_mod
     return true;
 }
 
+static bool add_prediction(struct completion_request *r, const struct served_model *m, const json_t *text,
+                           struct api_error *e) {
+    if (!json_is_string(text))
+        return api_fail(
+            e, 400, "invalid_type", "prediction",
+            "'prediction' must be {\"type\": \"content\", \"content\": a text or parts of text}.");
+    size_t len = json_string_length(text);
+    if (text_is_hopeless(m, len)) // it could not be the output
+        return true;
+    enum status st =
+        tokenizer_encode(m->tokenizer, json_string_value(text), len, TOKENIZE_CONTINUES, &r->prediction);
+    return st == STATUS_NOMEM ? api_fail_memory(e) : true;
+}
+
+static bool read_prediction(struct completion_request *r, const struct served_model *m, const json_t *root,
+                            struct api_error *e) {
+    const json_t *v = field_get(root, "prediction"), *content = json_object_get(v, "content");
+    const char *type = json_string_value(json_object_get(v, "type"));
+    if (!v)
+        return true;
+    if (!type || strcmp(type, "content") != 0 || !json_is_array(content) || json_array_size(content) == 0)
+        return add_prediction(r, m, type && strcmp(type, "content") == 0 ? content : NULL, e);
+    for (size_t i = 0; i < json_array_size(content); i++)
+        if (!add_prediction(r, m, json_object_get(json_array_get(content, i), "text"), e))
+            return false;
+    return true;
+}
+
 // Reads all fields; those of chat alone to own. *r needs freeing, also on failure.
 static bool read_body(struct completion_request *r, struct chat_request *own, const struct served_model *m,
                       json_t *root, const struct openai_api *api, struct api_error *e) {
@@ -80,6 +108,8 @@ static bool read_body(struct completion_request *r, struct chat_request *own, co
     if (own->logprobs && !r->logprob_ids)
         r->logprobs = own->top_logprobs > 0 ? own->top_logprobs : 0;
     r->one_call = !own->parallel_calls || r->functions;
+    if (!read_prediction(r, m, root, e))
+        return false;
     bool ok = (api != &completes || (chat_read_tools(r, m, root, e) && structured_read(r, m, root, e))) &&
               read_reasoning(r, m, own, root, e);
     if (!ok && r->functions)

@@ -101,3 +101,25 @@ def test_what_keeps_a_state_cannot_draft(model):
         pytest.skip(f"no {path}: it is made by the tests' build")
     done = run("serve", path, "--port", "0", "--max-model-len", 256, "--speculative-model", path)
     assert done.returncode == 2 and "recurrent layers cannot draft" in done.stderr
+
+
+def test_a_prediction(start):
+    """OpenAI's field: drafts come from a text that the client expects; the output is the same with any."""
+    flags = ("--chat-template", "chatml")
+    plain, quick = start("--speculative-method", "none", *flags), start(*flags)
+
+    def chat(server, **fields):
+        body = {"messages": [{"role": "user", "content": "Once upon a time"}], "max_tokens": 80, "temperature": 0.8, "seed": 4}
+        reply = server.post("/v1/chat/completions", body | fields)
+        return reply.json()["choices"][0]["message"]["content"] if reply.status == 200 else reply.json()["error"]
+
+    want = chat(plain)
+    counts = []
+    for content in (want, [{"type": "text", "text": want[:100]}, {"type": "text", "text": want[100:]}], "quite another text"):
+        before = drafted(quick)[1]
+        assert chat(quick, prediction={"type": "content", "content": content}) == want
+        counts.append(drafted(quick)[1] - before)
+    assert chat(plain, prediction={"type": "content", "content": want}) == want and drafted(plain)[0] == 0
+    assert counts[0] > counts[2], "a right prediction gave no drafts"
+    for bad in ({"content": "x"}, {"type": "content"}, "x", {"type": "content", "content": [{"type": "text"}]}):
+        assert chat(quick, prediction=bad)["param"] == "prediction"

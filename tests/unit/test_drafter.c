@@ -74,6 +74,20 @@ static void test_a_text_that_repeats_itself(void **state) {
     drafter_free(d);
 }
 
+static void test_a_prediction(void **state) {
+    (void)state;
+    const token_id predicted[] = {5, 6, 7, 8, 9}, tokens[] = {1, 2, 6, 7, 3, 7, 8};
+    struct drafter *d = predicted_drafter(2, predicted, 5);
+    token_id got[3];
+    assert_int_equal(d->propose(d->state, tokens, 3, got, 3), 0); // 2 6 stands nowhere
+    assert_int_equal(d->propose(d->state, tokens, 4, got, 3), 3);
+    const token_id want[] = {8, 9, 1}; // behind it comes the prompt
+    assert_memory_equal(got, want, sizeof want);
+    assert_int_equal(d->propose(d->state, tokens, 7, got, 1), 1);
+    assert_int_equal(got[0], 9);
+    drafter_free(d);
+}
+
 static int one_token(void *state, const token_id *tokens, int n, token_id *drafts, int max) {
     (void)tokens;
     (void)max;
@@ -300,6 +314,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_lookup_is_the_search),
         cmocka_unit_test(test_a_text_that_repeats_itself),
+        cmocka_unit_test(test_a_prediction),
         cmocka_unit_test(test_either),
         cmocka_unit_test(test_what_is_learned),
         cmocka_unit_test(test_a_choice),

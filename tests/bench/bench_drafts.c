@@ -6,7 +6,8 @@
 // WORK has a request on each line: NAME, the number of prompt tokens, these, the number of output tokens, these. The output
 // is forced by a mask, so that a model of random weights writes what a real one would: a step computes, samples and
 // verifies as ever, and drafts that differ are wrong. With --draft that model drafts, and the output is not forced: only its
-// length counts. Prompts are in the prefix cache. Decode alone is timed: from the first token to the last one. --all: every draft, whether it pays or
+// length counts. Prompts are in the prefix cache, and the service has
+// seen such work once, so that it knows what its steps cost. Decode alone is timed: from the first token to the last one. --all: every draft, whether it pays or
 // not: how often a model agrees.
 #include "drafter.h"
 #include "log.h"
@@ -212,10 +213,13 @@ int main(int argc, char **argv) {
                      &err);
     if (!b.service)
         die("service", err.msg);
-    int tokens = 0;
+    int tokens = 0, warm = together ? num : 1;
     for (int i = 0; i < num; i++)
         submit(&b, &work[i], false, 2);
     wait_for(&b, num, &tokens);
+    for (int i = 0; i < warm; i++)
+        submit(&b, &work[i], true, work[i].num_output);
+    wait_for(&b, warm, &tokens);
     for (int round = 0; round < rounds; round++)
         for (int i = 0; i < (together ? 1 : num); i++)
             for (int drafts = 0; drafts <= 1; drafts++)

@@ -197,10 +197,10 @@ def measure(a, model, work, *flags):
 
 def lookups(a, quire, folder):
     model = models.make("qwen2.5-0.5b", "q8_0", a.cache)
-    for work in WORKS:
+    for work in a.works:
         path = write_work(folder / "one.txt", quire, model, work, a.requests, 160)
         yield {"drafts": "prompt lookup", "work": work, "clients": 1, **measure(a, model, path)}
-    for work in ("code edit", "no copy"):
+    for work in [w for w in a.works if w in ("code edit", "no copy")]:
         path = write_work(folder / "many.txt", quire, model, work, 32, 64)
         yield {"drafts": "prompt lookup", "work": work, "clients": 32, **measure(a, model, path, "--together")}
 
@@ -222,6 +222,7 @@ def main():
     p.add_argument("--threads", type=int, default=0)
     p.add_argument("--rounds", type=int, default=2)
     p.add_argument("--requests", type=int, default=2, help="of each work, for one client")
+    p.add_argument("--works", type=models.words, default=list(WORKS), help=f"of {','.join(WORKS)}")
     p.add_argument("--only", choices=["lookup", "model"], help="what drafts; default: both, one after the other")
     p.add_argument("--scales", type=lambda t: [float(x) for x in t.split(",")], default=[0.01, 0.05])
     p.add_argument("--json", type=Path)

@@ -511,9 +511,10 @@ struct engine *engine_open(const struct engine_config *wanted, struct err *err) 
     e->processes = c->processes;
     if (!engine_load(e, c, &o, err))
         goto fail;
+    enum status st = c->draft_path ? draft_config(c, o.ranks.ops, &draft, err) : STATUS_OK;
+    if (check_all(e, st, err) != STATUS_OK)
+        goto fail;
     if (c->draft_path) {
-        if (draft_config(c, o.ranks.ops, &draft, err) != STATUS_OK)
-            goto fail;
         if (!(e->draft = calloc(1, sizeof *e->draft))) {
             err_set(err, STATUS_NOMEM, "out of memory");
             goto fail;

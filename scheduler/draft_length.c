@@ -8,10 +8,8 @@ static const int bounds[DRAFT_COSTS] = {1,  2,  3,  4,   5,   6,   7,   8,   9, 
 // believed so much cheaper, and a request's record fades, so that now and then one step tries it.
 static const double FADE_A_STEP = 1e-4, MOST_FADE = 0.2, RECORD_FADES = 0.98, FORGET = 0.9, PRIOR_WEIGHT = 2;
 enum { MOST_DRAFTS = 32 }; // of a step: beyond it the rows are no more for nothing
-enum {
-    FEW_TOKENS = 2,
-    CHUNK = 64
-}; // that the draft model is behind after a step; that it catches up with at once
+enum { FEW_TOKENS = 2 };   // that the draft model is behind after a step
+enum { CHUNK = 64 };       // that it catches up with at once
 
 // Steps that the draft model may lose until it must have gained some, and more with each step; what it gained counts up
 // to a bound.

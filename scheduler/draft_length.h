@@ -18,10 +18,10 @@ struct draft_cost {
 struct draft_length {
     struct draft_cost costs[DRAFT_COSTS];
     struct draft_cost model_costs[DRAFT_COSTS]; // of the draft model's steps, by their tokens
-    double drafted,
-        per_token; // ns of the draft model since the last step; of a token of that without drafts, as expected
-    int num_rows;  // of that without drafts
-    double lost;   // steps' worth of time that the draft model cost beyond what it gave
+    double drafted;                             // ns that the draft model took since the last step
+    double per_token; // ns that the step should take for a token, were it without drafts,
+    int num_rows;     // and its rows then
+    double lost;      // steps' worth of time that the draft model cost beyond what it gave
     uint64_t steps;
     struct draft_rate rate; // of all requests: what one begins with
 };

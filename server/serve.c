@@ -173,6 +173,12 @@ static void after_load(uv_work_t *work, int status) {
         info->device, (unsigned long long)info->weight_bytes, info->kv_dtype,
         (unsigned long long)info->kv_bytes, info->num_blocks, info->block_size,
         (long long)info->num_blocks * info->block_size, info->max_model_len, info->load_seconds * 1e3);
+    if (engine_draft(app->engine)) {
+        const struct engine_info *draft = engine_info(engine_draft(app->engine));
+        log_msg(LOG_INFO, "draft_model=\"%s\" arch=%s params=%llu weight_bytes=%llu", c->speculative_model,
+                draft->model.arch, (unsigned long long)draft->num_params,
+                (unsigned long long)draft->weight_bytes);
+    }
     app->state = APP_READY;
     bool bare6 = strchr(c->host, ':') && c->host[0] != '[';
     char line[300];

@@ -221,10 +221,10 @@ ROWS = [
     (SCHED, "    r->num_tokens -= r->num_pending;\n    r->num_pending = 0;\n    bool left", "    bool left",
             "test_scheduler"),  # a request that ends keeps pending tokens
     (REQUEST, "r->max_tokens - r->num_tokens - 1;", "r->max_tokens - r->num_tokens;", "test_scheduler"),  # drafts beyond max_tokens
-    (REQUEST, "r->filter || r->drafter || r->counts", "r->filter || r->counts", "test_scheduler"),  # a drafter does not see every token
+    (REQUEST, "r->filter || r->drafter || r->draft || r->counts", "r->filter || r->draft || r->counts", "test_scheduler"),  # a drafter does not see every token
     (POLICY, "if (pages <= 0 || pages <= room->pages)", "if (true)", "test_scheduler"),  # drafts take blocks that others need
     (POLICY, "room.tokens = (int)min_int64(tokens, ", "room.tokens = (int)min_int64(INT32_MAX, ", "test_simulator"),  # drafts take tokens that prompts may have
-    (DRAFTING, "        if (request_draft(d->offers[i].req, d->offers[i].drafts, d->offers[i].take) > 0)\n            record_draft(record, d->offers[i].req);\n", "        if (request_draft(d->offers[i].req, d->offers[i].drafts, d->offers[i].take) > 0)\n            (void)record;\n",
+    (DRAFTING, "            record_draft(record, o->req);\n", "            (void)record;\n",
               "test_service"),  # drafts are not replayed
     (SERVICE, "- 1 - item->num_drafts + e->index;", "- 1 - item->num_drafts;", "test_service"),  # every token of an item has the first one's log-probability
     (DRAFTING, "(r->filter && !r->filter->rollback) || ", "", "test_service"),  # drafts for a filter that cannot take them back
@@ -261,7 +261,13 @@ ROWS = [
     (DRAFTER, "g->num_indexed < n - 1", "g->num_indexed < n", "test_drafter"),  # the last tokens are found where they are
     (LENGTH, "if (rate > most) {", "if (rate > 0 * most) {", "test_drafter"),  # every draft, whatever it costs
     (LENGTH, "int tried = right < num_drafts ? right + 1 : right;", "int tried = num_drafts;", "test_drafter"),  # drafts behind a wrong one count as wrong
-    (LENGTH, "while (known > 0 && d->costs[known].count == 0)", "while (false)", "test_drafter"),  # rows that were never tried are free
+    (LENGTH, "while (known > 0 && costs[known].count == 0)", "while (false)", "test_drafter"),  # rows that were never tried are free
+    (LENGTH, "return o->behind == 0 || (left", "return true || (left", "test_drafter"),  # a draft model may lose any time
+    (LENGTH, " + cost_of_drafting(d, offers, num_offers);", ";", "test_drafter"),  # its drafts are free
+    (SERVICE, "    drafting_drop(&s->drafting, r);\n", "", "test_draft_model"),  # its pages of an ended request are lost
+    (REQUEST, "                                  .sampling = p->sampling};", "                                  .sampling = {.top_p = 1, .repetition_penalty = 1}};",
+              "test_draft_model"),  # it does not sample as the request does
+    ("engine/engine.c", "        per_block += ranks_kv_block_bytes(e->draft->ranks);\n", "        per_block += 0;\n", "test_draft_model"),  # its pages are beyond the budget
     (LENGTH, "chance[next] *= rate_of(d, &offers[next].req->draft_rate);", "", "test_drafter"),  # each draft as likely as the first
     (LENGTH, "if (c->count > 0 && x > 2 * c->ns)", "if (false)", "test_drafter"),  # a pause of the machine sets the cost
     ("engine/ranks/step_wire.c", "== first + i;", ">= 0;", "test_comm_processes"),  # positions that are not the sequence's

@@ -1,4 +1,4 @@
-// GBNF: llama.cpp's cases and grammars of the test data, and cases by hand.
+// llama.cpp's cases of grammars and schemas and its grammars, as the test data has them, and cases by hand.
 #include "grammar_texts.h"
 
 #include <jansson.h>
@@ -59,6 +59,55 @@ static void test_llama_cases(void **state) {
     }
     assert_int_equal(num, 11);
     json_decref(cases);
+}
+
+// llama.cpp's own cases of schemas. Where it differs from JSON Schema the case is named here, with what it does.
+static void test_llama_schemas(void **state) {
+    (void)state;
+    static const struct {
+        const char *name, *text, *why;
+    } differs[] = {
+        {"min 0", "100000000000000000000000000000000", "numbers have any number of digits"},
+        {"min 0", "-0", "minus zero is zero"},
+        {"min+max items", "1", "without `type` what is no array is valid, too"},
+    };
+    const char *path = test_data("structured/grammars/llamacpp-grammar-cases.json");
+    if (!path)
+        skip();
+    json_t *cases = json_load_file(path, 0, NULL), *c, *text;
+    assert_non_null(cases);
+    size_t i, j;
+    int num = 0, excepted = 0;
+    json_array_foreach(cases, i, c) {
+        if (strcmp(json_string_value(json_object_get(c, "kind")), "json_schema") != 0)
+            continue;
+        const char *name = json_string_value(json_object_get(c, "name")),
+                   *schema = json_string_value(json_object_get(c, "schema"));
+        struct err err = {0};
+        struct grammar *g = read_grammar(schema_to_expr, schema, strlen(schema), &err);
+        num++;
+        if (strcmp(name, "required props") == 0) { // refused where llama.cpp ignores the keyword
+            assert_true(!g && strstr(err.msg, "/properties/tags/uniqueItems"));
+            continue;
+        }
+        if (!g)
+            fail_msg("%s: %s", name, err.msg);
+        static const char *const lists[] = {"fail", "pass"};
+        for (int want = 0; want < 2; want++)
+            json_array_foreach(json_object_get(c, lists[want]), j, text) {
+                const char *t = json_string_value(text);
+                bool known = false;
+                for (size_t k = 0; k < sizeof differs / sizeof *differs; k++)
+                    known |= !strcmp(differs[k].name, name) && !strcmp(differs[k].text, t);
+                excepted += known;
+                if (grammar_takes(g, t, strlen(t)) != (want != known))
+                    fail_msg("%s: %s is %s", name, t, want ? "refused" : "taken");
+            }
+        grammar_free(g);
+    }
+    json_decref(cases);
+    assert_int_equal(num, 22);
+    assert_int_equal(excepted, sizeof differs / sizeof *differs);
 }
 
 // The grammars of llama.cpp's folder.
@@ -179,7 +228,8 @@ static void test_refusals(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_llama_cases), cmocka_unit_test(test_llama_files),
-                                       cmocka_unit_test(test_cases), cmocka_unit_test(test_refusals)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_llama_cases), cmocka_unit_test(test_llama_schemas),
+        cmocka_unit_test(test_llama_files), cmocka_unit_test(test_cases), cmocka_unit_test(test_refusals)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -247,15 +247,34 @@ static bool goals_of_classes(struct object_draft *d) {
     return d->classes && !s->failed;
 }
 
+// How many names the classes have whose members may be, at most `most`.
+static int64_t count_class_names(struct object_draft *d, const struct object_form *o, int64_t most) {
+    bool any = false;
+    for (int i = 0; i < o->num_classes; i++)
+        any |= o->classes[i] != GOAL_NEVER;
+    if (!any || !o->others)
+        return any ? most : 0;
+    struct dfa names = *o->others;
+    names.label = schema_alloc(d->s, ((size_t)names.num_states + 1) * sizeof *names.label);
+    for (int q = 0; names.label && q < names.num_states; q++) {
+        int class = o->others->label[q];
+        names.label[q] = class < 0 || o->classes[class] == GOAL_NEVER ? -1 : 0;
+    }
+    if (!names.label)
+        return most;
+    struct err err = {0}; // a product with itself leaves out what leads to no name
+    struct dfa *live = dfa_intersect(&names, &names, &err);
+    int64_t num = live ? dfa_count(live, most) : most;
+    dfa_free(live);
+    return num;
+}
+
 // Whether there are enough members that may be.
 static bool has_room(struct object_draft *d, const struct object_form *o) {
-    int may = 0;
-    for (int i = 0; i < o->num_classes; i++)
-        if (o->classes[i] != GOAL_NEVER)
-            return true;
+    int64_t may = 0;
     for (int i = 0; i < o->num_names && may < o->min; i++)
         may += o->names[i].required || !goal_is_empty(d->s, o->names[i].goal);
-    return may >= o->min;
+    return may >= o->min || may + count_class_names(d, o, o->min - may) >= o->min;
 }
 
 static bool keep_object(struct object_draft *d, struct object_form o) {

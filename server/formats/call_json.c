@@ -41,7 +41,7 @@ static bool knows_name(
 // and for null none.
 static void send_arguments(struct output_parser *p, bool whole) {
     struct call *c = &p->call;
-    if (p->in.data[c->mark] == '{' || c->object) {
+    if (c->object || p->in.data[c->mark] == '{') {
         c->object = true;
         output_add(p, PART_ARGUMENTS, p->in.data + c->mark, c->pos - c->mark);
         c->mark = c->pos;

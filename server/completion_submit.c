@@ -165,11 +165,12 @@ bool completion_submit(struct completion *c, struct api_error *e) {
         ch->id = ++app->next_id;
         choice_table_add(app, ch);
         struct request *r = make_request(c, ch, seed);
+        int64_t now = http_now(); // before it can have begun
         enum status status = r ? service_submit(app->service, r, &err) : STATUS_NOMEM;
         if (status == STATUS_OK) {
             ch->submitted = true;
             if (!c->submitted)
-                c->submitted = http_now();
+                c->submitted = now;
             if (c->request.lora)
                 c->request.lora->num_requests++;
             c->num_submitted++;

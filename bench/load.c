@@ -5,6 +5,7 @@
 #include "log.h"
 #include "reply.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -484,9 +485,17 @@ static void on_prepare(uv_prepare_t *p) {
 
 static void on_idle(uv_idle_t *i) { (void)i; } // keeps the loop turning while bodies are to be written
 
+static double part_done(const struct load *l, int64_t now) {
+    size_t open = l->running + l->waiting.num + l->num_think;
+    double items = l->taken > open ? (double)(l->taken - open) / (double)l->num_items : 0;
+    double time = l->plan.duration > 0 ? (double)now / (l->plan.duration * 1e9) : 0;
+    return fmin(fmax(items, time), 1);
+}
+
 static void on_show(uv_timer_t *t) {
     struct load *l = t->data;
     l->progress.now = now_of(l);
+    l->progress.part = part_done(l, l->progress.now);
     if (l->show)
         l->show(&l->progress, l->show_context);
     if (l->plan.duration > 0)

@@ -40,6 +40,7 @@ struct run {
 
 struct progress {
     int64_t now; // ns from the start
+    double part; // of the run: of its conversations, or of its time
     size_t sent, running, waiting, completed, failed;
     uint64_t chunks;
 };

@@ -2,6 +2,7 @@
 
 import json
 import os
+import pty
 import re
 import socket
 import subprocess
@@ -400,6 +401,27 @@ def test_interrupt_reports_what_there_is(fake, tmp_path):
     process.terminate()
     out, _ = process.communicate(timeout=60)
     assert process.returncode == 130 and "interrupted; 2 requests were on their way" in out
+
+
+def test_a_bar_on_a_terminal(server):
+    """Half of the run's time is half of the bar; it is gone at the end."""
+    ours, theirs = pty.openpty()
+    done = subprocess.run(
+        [str(BENCH), *SMALL[2:], "--base-url", f"http://{server.host_header}", "--max-concurrency", "2", "--num-prompts", "100000",
+         "--duration", "2.2", "--ignore-eos"], stdout=subprocess.DEVNULL, stderr=theirs, timeout=120,
+    )  # fmt: skip
+    os.close(theirs)
+    shown = b""
+    while chunk := os.read(ours, 65536):
+        shown += chunk
+        if shown.endswith(b"\r\x1b[K"):
+            break
+    os.close(ours)
+    assert done.returncode == 0, shown
+    bars = re.findall(rb"\r\x1b\[K\[(#*) *\] +(\d+) %", shown)
+    parts = [int(part) for _, part in bars]
+    assert len(bars) >= 3 and parts == sorted(parts) and parts[-1] > 80, shown
+    assert all(len(bar) == int(part) // 5 for bar, part in bars), shown
 
 
 # ---- against quire ----

@@ -73,8 +73,7 @@ struct attend {
     struct device *dev;
     const struct layer *layer;
     const struct attn_spec *attn;
-    int parts;          // of a kv head, each with some of its query heads
-    int group, heads;   // query heads of a part; parts of all kv heads
+    int group, heads;   // query heads of a kv head; kv heads
     int d, v;           // elements of a key, and of what a head gets
     const float *sinks; // (H) or NULL
     const struct step *step;
@@ -259,7 +258,7 @@ static void attend_item(const struct attend *job, struct attn_scratch *s, int se
     struct attn_chunk c = new_chunk(job, tile_dtype(dev));
     end = end < chunk1 * ATTN_CHUNK ? end : chunk1 * ATTN_CHUNK;
     for (int chunk = chunk0; chunk < chunk1; chunk++) {
-        find_tiles(job, &c, s, seq, head / job->parts, chunk, begin, end);
+        find_tiles(job, &c, s, seq, head, chunk, begin, end);
         for (int i = 0; i < n; i += ATTN_QUERIES) {
             c.num_queries = n - i < ATTN_QUERIES ? n - i : ATTN_QUERIES;
             float *partial =
@@ -524,8 +523,7 @@ static void attend_split(struct attend *job, int seq0, int seq1) {
         for (job->seq1 = job->seq0; job->seq1 < seq1; job->seq1++) {
             int chunk0, chunk1;
             decode_chunks(job, job->seq1, &chunk0, &chunk1);
-            size_t more =
-                is_split(job, chunk0, chunk1) ? (size_t)((chunk1 - chunk0) * heads / job->parts) : 0;
+            size_t more = is_split(job, chunk0, chunk1) ? (size_t)((chunk1 - chunk0) * heads) : 0;
             CHECK(more <= cpu_attn_partials(job->dev));
             if (partials + more > cpu_attn_partials(job->dev))
                 break;
@@ -557,24 +555,12 @@ static int heads_per_item(const struct attend *job, int threads) {
     return n > 1 || job->split ? n : 0; // one head at a time gains nothing by it
 }
 
-// Of decode with latents, which has one kv head: few rows have an item for each thread.
-static int num_parts(const struct device *dev, int group, int rows) {
-    int parts = 1;
-    while (shares_values(dev) && rows * parts < pool_size(dev->pool) &&
-           group % (2 * parts * ATTN_QUERIES) == 0)
-        parts *= 2;
-    return parts;
-}
-
 void cpu_attend(struct device *dev, const struct layer *layer, const struct step *step, int seq0, int seq1) {
     const struct attn_spec *a = &layer->attn;
-    int rows = step->query_start[seq1] - step->query_start[seq0], threads = pool_size(dev->pool);
-    int parts = num_parts(dev, a->heads / a->kv_heads, rows);
-    int group = a->heads / a->kv_heads / parts, heads = a->kv_heads * parts;
+    int group = a->heads / a->kv_heads, threads = pool_size(dev->pool), heads = a->kv_heads;
     struct attend job = {.dev = dev,
                          .layer = layer,
                          .attn = a,
-                         .parts = parts,
                          .group = group,
                          .heads = heads,
                          .d = a->head_dim,
@@ -584,6 +570,7 @@ void cpu_attend(struct device *dev, const struct layer *layer, const struct step
                          .pages = &step->groups[layer->kv_group],
                          .seq0 = seq0,
                          .seq1 = seq1};
+    int rows = step->query_start[seq1] - step->query_start[seq0];
     // Large items use a tile of the cache often, many items keep all threads busy to the end.
     int items = rows * heads / (ITEMS_PER_THREAD * threads),
         least = group < ATTN_QUERIES ? ATTN_QUERIES / group : 1;

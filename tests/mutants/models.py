@@ -89,8 +89,6 @@ ROWS = [
                 "test_ops"),  # decode, large groups: the first eight heads again
     (ATTENTION, "head + each < heads ? head + each : heads", "head + each < heads ? head + each : heads - 1",
                 "test_ops"),  # decode: the last kv head of an item is left out
-    (ATTENTION, "seq, head / job->parts, chunk", "seq, head, chunk", "test_latent"),  # parts of a head read other heads' pages
-    (ATTENTION, "(chunk1 - chunk0) * heads / job->parts)", "(chunk1 - chunk0) * heads)", "test_latent"),  # room for as many whole heads
     (ATTENTION, "own == i && later < last", "own == i && later < last + ATTN_STEP", "test_prefetch"),  # what is not there is asked for
     (ATTENTION, "tile += which;", "tile += 1;", "test_prefetch"),  # decode: half of the next step is not asked for
     (TILES, "rows_add(rows_load(sum + i * SEGMENT_FLOATS), rows_load(sum + (i + 1) * SEGMENT_FLOATS))",

@@ -266,6 +266,19 @@ ROWS = [
     ("engine/models/config_rope.c", "rope->attn_factor *= whole / mscale;", "rope->attn_factor /= mscale;",
              "test_json_arch"),  # YaRN without its temperature
     (ARCHS, '{"qwen2", .qkv_bias', '{"qwen2", .rope_interleaved = true, .qkv_bias', "test_json_arch"),  # Qwen 2 with llama's pairs
+    (ARCHS, '.act = ACT_GELU, .embed_sqrt = true},', '.act = ACT_GELU},', "test_json_arch"),  # Gemma's embedding as it is
+    (ARCHS, ".window_pattern = 2,\n     .wide_scale_layers", ".window_pattern = 3,\n     .wide_scale_layers", "test_json_arch"),  # other layers of Gemma 2 have windows
+    (ARCHS, ".embed_scale = 12", ".embed_scale = 11", "test_json_arch"),  # MiniCPM 3 has another scale
+    (ARCHS, ".no_norm_experts = 128", ".no_norm_experts = 16", "test_json_arch"),  # Llama 4 Scout like Maverick
+    (ARCHS, ".traits = TRAIT_NO_GATE, .act = ACT_GELU_ERF,", ".traits = TRAIT_NO_GATE, .act = ACT_GELU,", "test_json_arch"),  # Pythia's GELU by tanh
+    (ARCHS, "plain = {.gating = GATING_SOFTMAX},", "plain = {.gating = GATING_SOFTMAX, .renormalise = true},", "test_json_arch"),  # OLMoE's weights add up to 1
+    (ARCHS, ".near = 0.02f", ".near = 0.2f", "test_json_arch"),  # Phi 3.5 MoE weighs among more experts
+    (ARCHS, ".bias_is_sigmoid = true", ".bias_is_sigmoid = false", "test_json_arch"),  # DeepSeek V3 routed as V2
+    (ARCHS, "sigmoid = {.gating = GATING_SIGMOID, .select_bias = true},", "sigmoid = {.gating = GATING_SOFTMAX, .select_bias = true},", "test_silent_files"),  # GLM 4.5 and dots by softmax
+    (ARCHS, "deepseek = {.gating = GATING_SOFTMAX,", "deepseek = {.gating = GATING_SIGMOID,", "test_silent_files"),  # DeepSeek V2 by sigmoid
+    (ARCHS, ".wide_scale_layers = 46", ".wide_scale_layers = 4", "test_silent_files"),  # Gemma 2 27B scales as the others
+    (ARCHS, ".wide_scale_layers = 62", ".wide_scale_layers = 61", "test_silent_files"),  # so does Gemma 3 27B
+    (ARCHS, ".still_temp = 0.1f", ".still_temp = 0.2f", "test_silent_files"),  # Llama 4's temperature where files do not say it
     (CONFIG, "!config_attn_scale(&r) ||", "", "test_json_arch"),  # attention.scale ignored
     ("engine/models/config_attn.c", "if (r->arch->window_every_layer || *window == 0 || every)", "if (true)",
              "test_model_config"),  # a window for every layer of Qwen

@@ -134,6 +134,8 @@ static const float *read_factors(const struct rope_reader *p, const char *key, i
     return v;
 }
 
+// PhiMoE says its factor of attention. llama.cpp's converter writes Phi 3's formula for it, so a GGUF file made by that has
+// another one than the folder.
 static bool read_longrope(const struct rope_reader *p) {
     struct hf_config *c = p->r->c;
     double attention = NAN, factor = p->factor > 0 ? p->factor : (double)c->context / p->original;

@@ -103,6 +103,7 @@ static void test_shapes(void **state) {
         check(types[i], 20, dtype_block(types[i]) > 1 ? 256 : 7, 21, 2);
         check(types[i], 48, 1280, 5, 3);
         check(types[i], 16, 256, 33, 0);
+        check(types[i], 32, 5120, 2, 2); // segments longer than a ring
     }
 }
 

@@ -99,18 +99,22 @@ ROWS = [
     (CUDA % "ranks.cu", "            if (a.bias)\n                v = add4(v,", "            if (a.bias && a.peers.rank == 0)\n                v = add4(v,", "test_emu_ranks"),  # a bias on one rank alone
     (CUDA % "sample.cu", "topk->ids[at] = a.begin + i;", "topk->ids[at] = i;", "test_emu_ranks"),  # local top-k by its place among a rank's tokens
     (CUDA % "sample.cu", "if (d.adjusted < 0 || row.row < 0 || topk != TOPK)", "if (d.adjusted < 0 || row.row < 0 || TOPK)", "test_emu_ranks"),  # local top-k before entries and mask
-    (CUDA % "gemm.cu", "return (red[0] + red[stride]) + (red[2 * stride] + red[3 * stride]);", "return ((red[0] + red[stride]) + red[2 * stride]) + red[3 * stride];",
+    (CUDA % "gemm.cuh", "return kd_add(kd_add(red[0], red[stride]), kd_add(red[2 * stride], red[3 * stride]));",
+         "return kd_add(kd_add(kd_add(red[0], red[stride]), red[2 * stride]), red[3 * stride]);",
          "test_emu_ranks"),  # a rank's segments in another order
-    (CUDA % "gemm.cu", "    __syncthreads();\n    finish<NT>(a, red, tile, m0);", "    finish<NT>(a, red, tile, m0);", "test_emu_gemm"),  # segments are added before they are there
+    (CUDA % "gemm.cu", "    __syncthreads();\n    finish<NT>(a, red, a.segments.num", "    finish<NT>(a, red, a.segments.num", "test_emu_gemm"),  # segments are added before they are there
     (CUDA % "gemm.cu", "kd_grid_wait(); // weights do not depend on the kernel before, x does", "", "test_emu_gemm"),  # x is read before the kernel before has written it
-    (CUDA % "gemm.cu", "ring[u] = load_fragment<F>(a.w, tile, s + u + RING, lane);", "ring[u] = load_fragment<F>(a.w, tile, s + u + 1, lane);",
-         "test_emu_gemm"),  # the ring holds the wrong step
-    (CUDA % "gemm.cu", "return (int)((long long)steps * i / SEGMENTS);", "return steps / SEGMENTS * i;", "test_emu_gemm"),  # the last steps are left out
-    (CUDA % "gemm.cu", "r.second[i] = both * (float)(int8_t)(s >> (16 + 8 * i));", "r.second[i] = both * (float)(uint8_t)(s >> (16 + 8 * i));",
+    (CUDA % "gemm.cu", "a.w, tile, s + RING - 1,", "a.w, tile, s + RING - 2,", "test_emu_gemm"),  # the ring holds the wrong step
+    (CUDA % "gemm.cu", "kd_copy_wait<RING - 2>();", "kd_copy_wait<RING - 1>();", "test_emu_gemm"),  # the ring is read before its copies land
+    (CUDA % "gemm.cu", "        __syncwarp(); // other lanes' copies have landed, and the stage before has been read\n", "", "test_emu_gemm"),  # scales that other lanes copy are not waited for
+    (CUDA % "gemm.cu", "        __syncthreads(); // every warp is done with its ring\n", "", "test_emu_gemm"),  # sums are written over a ring in use
+    (CUDA % "gemm.cu", "(stage == 0 ? RING - 1 : stage - 1)", "stage", "test_emu_gemm"),  # the ring overwrites the step that is multiplied
+    (CUDA % "gemm.cuh", "traits::supers + (lane - WORDS) * 16;", "traits::supers + lane * 16;", "test_emu_gemm"),  # factors of other rows
+    (CUDA % "gemm.cuh", "return (int)((long long)steps * i / SEGMENTS);", "return steps / SEGMENTS * i;", "test_emu_gemm"),  # the last steps are left out
+    (CUDA % "gemm.cuh", "r.second[i] = both * (float)(int8_t)(s >> (16 + 8 * i));", "r.second[i] = both * (float)(uint8_t)(s >> (16 + 8 * i));",
          "test_emu_gemm"),  # scales of Q6_K without a sign
-    (CUDA % "gemm.cu", "if (nan >> (kd_lane() & 16) & 0xffffu)", "if (false)", "test_emu_gemm"),  # a NaN among logits is lost
-    (CUDA % "gemm.cu", "float s0 = red[0] + red[stride], s1 = red[2 * stride] + red[3 * stride];",
-         "float s0 = red[0] + red[stride], s1 = red[2 * stride] + red[2 * stride];", "test_emu_gemm"),  # a segment twice, another never
+    (CUDA % "gemm.cuh", "if (nan >> (kd_lane() & 16) & 0xffffu)", "if (false)", "test_emu_gemm"),  # a NaN among logits is lost
+    (CUDA % "gemm.cuh", "s1 = kd_add(red[2 * stride], red[3 * stride]);", "s1 = kd_add(red[2 * stride], red[2 * stride]);", "test_emu_gemm"),  # a segment twice, another never
     (CUDA % "pack.cu", "word[0] |= q << (i / 2 * 4 + i % 2 * 16);", "word[0] |= q << (i * 4);", "test_emu_gemm"),  # nibbles in the order of the file
     (CUDA % "qkv.cu", "    __syncwarp();\n    if (kind < 2) {", "    if (kind < 2) {", "test_emu_rows"),  # a head is rotated before it is whole
     (CUDA % "qkv.cu", "    if (slot < 0)\n        return;", "", "test_emu_rows"),  # padding is written somewhere

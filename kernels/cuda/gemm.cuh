@@ -1,0 +1,244 @@
+// What the GEMM kernels share: weights of 16 rows and a k-step as a stage in shared memory, their product with
+// tokens, segments of K and the epilogues. An output element is the same sequence of operations in every
+// kernel and for every m, so a token's bits do not depend on its batch.
+//
+// Weight rows are the mma's M, tokens its N ("swap AB"). A lane has 16 contiguous bytes of a weight row, which
+// are fragments of two mma: both operands use the same permutation of k, which leaves the result as it is.
+#pragma once
+
+#include "common.cuh"
+
+enum { SEGMENTS = 8 };
+
+struct fragment { // of 16 rows and one k-step
+    uint4 a, b;   // b: plain layouts only
+};
+
+template <enum weight_layout F> struct format_traits {
+    static constexpr bool plain = F == LAYOUT_BF16 || F == LAYOUT_F16;
+    static constexpr bool nibbles = F == LAYOUT_Q4_0 || F == LAYOUT_Q4_K;
+    static constexpr bool has_min = F == LAYOUT_Q4_K || F == LAYOUT_Q5_K;
+    static constexpr int step = nibbles ? 64 : 32; // columns
+    static constexpr int groups = nibbles ? 2 : 1; // of 32 columns in a step
+    // Bytes of a tile's k-step in shared memory: weights, a word per group and row, K-quants' factors.
+    static constexpr int data = plain ? 1024 : 512;
+    static constexpr int scales = plain ? 0 : groups * 32;
+    static constexpr int supers = has_min ? 64 : F == LAYOUT_Q6_K ? 32 : 0;
+    static constexpr int stage = data + scales + supers;
+};
+
+// A warp copies k-step s of a tile to its stage, asynchronously; the caller commits.
+template <enum weight_layout F>
+KD_FN void copy_stage(unsigned char *stage, const struct cuda_matrix &w, int tile, int s, int lane) {
+    typedef format_traits<F> traits;
+    if (traits::plain) {
+        const uint16_t *p = (const uint16_t *)w.data + (size_t)(tile * 16 + lane / 4) * (size_t)w.cols +
+                            s * 32 + lane % 4 * 8;
+        kd_copy16(stage + lane * 16, p, true);
+        kd_copy16(stage + 512 + lane * 16, p + (size_t)8 * (size_t)w.cols, true);
+        return;
+    }
+    enum { WORDS = traits::scales / 16, ALL = WORDS + traits::supers / 16 };
+    size_t at = (size_t)tile * (size_t)(w.cols / traits::step) + (size_t)s;
+    kd_copy16(stage + lane * 16, (const char *)w.data + at * 512 + lane * 16, true);
+    const char *from = (const char *)w.scales + at * traits::scales + lane * 16;
+    if (lane >= WORDS) {
+        at = (size_t)tile * (size_t)(w.cols / 256) + (size_t)(s * traits::step / 256);
+        from = (const char *)w.supers + at * traits::supers + (lane - WORDS) * 16;
+    }
+    if (lane < ALL)
+        kd_copy16(stage + traits::data + lane * 16, from, true);
+}
+
+template <enum weight_layout F> KD_FN fragment read_stage(const unsigned char *stage, int lane) {
+    fragment f;
+    f.a = *(const uint4 *)(const void *)(stage + lane * 16);
+    f.b = format_traits<F>::plain ? *(const uint4 *)(const void *)(stage + 512 + lane * 16) : f.a;
+    return f;
+}
+
+// Two unsigned bytes, `offset` less, as bf16 pairs.
+KD_FN uint32_t bytes_to_bf16(uint32_t word, int low, float offset) {
+    float a = kd_bits_float(0x4b000000u | (word >> (8 * low) & 255u)) - (8388608.0f + offset); // 2^23 + byte
+    float b = kd_bits_float(0x4b000000u | (word >> (8 * low + 8) & 255u)) - (8388608.0f + offset);
+    return kd_pack_bf16(a, b);
+}
+
+// Nibbles i and i + 4 of a word, `offset` less, as bf16 pairs. 0x4300 is 128; 128 + n is exact.
+KD_FN uint32_t nibbles_to_bf16(uint32_t word, int i, uint32_t minus_128_offset) {
+    return kd_fma_bf16x2((word >> (4 * i) & 0x000f000fu) | 0x43004300u, 0x3f803f80u, minus_128_offset);
+}
+
+// The A operands of the two mma of 32 columns (group g of the step), as integers for quantised layouts.
+template <enum weight_layout F> KD_FN void decode(const fragment &f, int g, uint32_t a0[4], uint32_t a1[4]) {
+    if (format_traits<F>::plain) {
+        a0[0] = f.a.x, a0[1] = f.b.x, a0[2] = f.a.y, a0[3] = f.b.y;
+        a1[0] = f.a.z, a1[1] = f.b.z, a1[2] = f.a.w, a1[3] = f.b.w;
+    } else if (format_traits<F>::nibbles) {
+        uint32_t top = g == 0 ? f.a.x : f.a.z, bottom = g == 0 ? f.a.y : f.a.w; // rows r and r + 8
+        uint32_t minus = F == LAYOUT_Q4_0 ? 0xc308c308u : 0xc300c300u;          // -136, -128
+        a0[0] = nibbles_to_bf16(top, 0, minus), a0[1] = nibbles_to_bf16(bottom, 0, minus);
+        a0[2] = nibbles_to_bf16(top, 1, minus), a0[3] = nibbles_to_bf16(bottom, 1, minus);
+        a1[0] = nibbles_to_bf16(top, 2, minus), a1[1] = nibbles_to_bf16(bottom, 2, minus);
+        a1[2] = nibbles_to_bf16(top, 3, minus), a1[3] = nibbles_to_bf16(bottom, 3, minus);
+    } else {
+        float offset = F == LAYOUT_Q8_0 ? 128.0f : F == LAYOUT_Q6_K ? 32.0f : 0.0f;
+        a0[0] = bytes_to_bf16(f.a.x, 0, offset), a0[1] = bytes_to_bf16(f.a.z, 0, offset);
+        a0[2] = bytes_to_bf16(f.a.x, 2, offset), a0[3] = bytes_to_bf16(f.a.z, 2, offset);
+        a1[0] = bytes_to_bf16(f.a.y, 0, offset), a1[1] = bytes_to_bf16(f.a.w, 0, offset);
+        a1[2] = bytes_to_bf16(f.a.y, 2, offset), a1[3] = bytes_to_bf16(f.a.w, 2, offset);
+    }
+}
+
+struct group_scale {               // of rows r (0) and r + 8 (1)
+    float d[2], second[2], min[2]; // second: columns 16..32 of Q6_K
+};
+
+// The scales that a row's word and, of K-quants, its factors stand for.
+template <enum weight_layout F> KD_FN group_scale make_scale(uint32_t s, const void *supers) {
+    group_scale r = {};
+    if (F == LAYOUT_Q8_0 || F == LAYOUT_Q4_0) {
+        r.d[0] = kd_half_to_float((uint16_t)s);
+        r.d[1] = kd_half_to_float((uint16_t)(s >> 16));
+    } else if (F == LAYOUT_Q6_K) {
+        uint32_t d = *(const uint32_t *)supers;
+        for (int i = 0; i < 2; i++) {
+            float both = kd_half_to_float((uint16_t)(d >> (16 * i)));
+            r.d[i] = both * (float)(int8_t)(s >> (8 * i));
+            r.second[i] = both * (float)(int8_t)(s >> (16 + 8 * i));
+        }
+    } else if (format_traits<F>::has_min) {
+        uint2 d = *(const uint2 *)supers;
+        for (int i = 0; i < 2; i++) {
+            r.d[i] = kd_half_to_float((uint16_t)(d.x >> (16 * i))) * (float)(s >> (8 * i) & 255u);
+            r.min[i] = kd_half_to_float((uint16_t)(d.y >> (16 * i))) * (float)(s >> (16 + 8 * i) & 255u);
+        }
+    }
+    return r;
+}
+
+// Scales of group g of a stage.
+template <enum weight_layout F> KD_FN group_scale read_scale(const unsigned char *stage, int g, int lane) {
+    typedef format_traits<F> traits;
+    if (traits::plain)
+        return {};
+    const unsigned char *words = stage + traits::data;
+    return make_scale<F>(((const uint32_t *)(const void *)words)[g * 8 + lane / 4],
+                         words + traits::scales + lane / 4 * (traits::supers / 8));
+}
+
+// A token's 32 columns as the B operands of two mma; each mma of Q6_K is one scale's 16 columns.
+struct tokens {
+    uint32_t first[2], second[2];
+};
+template <enum weight_layout F> KD_FN tokens read_tokens(const uint16_t *x, int lane) {
+    if (F == LAYOUT_Q6_K) {
+        uint2 v = *(const uint2 *)(x + lane % 4 * 4), w = *(const uint2 *)(x + 16 + lane % 4 * 4);
+        return {{v.x, v.y}, {w.x, w.y}};
+    }
+    uint4 v = *(const uint4 *)(x + lane % 4 * 8);
+    return {{v.x, v.y}, {v.z, v.w}};
+}
+
+// c += W x over 32 columns: 16 rows by 8 tokens.
+template <enum weight_layout F>
+KD_FN void multiply_group(float c[4], const uint32_t a0[4], const uint32_t a1[4], const group_scale &scale,
+                          const tokens &x) {
+    typedef format_traits<F> traits;
+    if (F == LAYOUT_F16) {
+        kd_mma_half(c, a0, x.first);
+        kd_mma_half(c, a1, x.second);
+        return;
+    }
+    if (traits::plain) {
+        kd_mma_bf16(c, a0, x.first);
+        kd_mma_bf16(c, a1, x.second);
+        return;
+    }
+    float whole[4] = {0, 0, 0, 0}, second[4] = {0, 0, 0, 0};
+    kd_mma_bf16(whole, a0, x.first);
+    kd_mma_bf16(F == LAYOUT_Q6_K ? second : whole, a1, x.second);
+    if (traits::has_min) { // the sum of x by a matrix of ones: no second pass over x
+        const uint32_t ones[4] = {0x3f803f80u, 0x3f803f80u, 0x3f803f80u, 0x3f803f80u};
+        kd_mma_bf16(second, ones, x.first);
+        kd_mma_bf16(second, ones, x.second);
+    }
+#pragma unroll
+    for (int e = 0; e < 4; e++) {
+        c[e] = kd_fma(whole[e], scale.d[e / 2], c[e]);
+        if (F == LAYOUT_Q6_K)
+            c[e] = kd_fma(second[e], scale.second[e / 2], c[e]);
+        if (traits::has_min)
+            c[e] = kd_fma(second[e], -scale.min[e / 2], c[e]);
+    }
+}
+
+// Where segment i of 8 begins, in steps.
+KD_FN int segment_begin(int steps, int i) { return (int)((long long)steps * i / SEGMENTS); }
+
+// Steps [*begin, *end) of segment i. step: columns of one.
+KD_FN void find_segment(const struct cuda_gemm &a, int step, int i, int *begin, int *end) {
+    struct cuda_segments s = a.segments;
+    if (s.num == 0) {
+        *begin = segment_begin(a.w.cols / step, i);
+        *end = segment_begin(a.w.cols / step, i + 1);
+        return;
+    }
+    int here = segment_begin(s.cols / step, s.first); // where this rank's part of the whole matrix begins
+    *begin = segment_begin(s.cols / step, s.first + i) - here;
+    *end = i < s.num ? segment_begin(s.cols / step, s.first + i + 1) - here : *begin;
+}
+
+// num: of the segments that there are, as struct cuda_segments says.
+KD_FN float add_segments(const float *red, int stride, int num) {
+    if (num == 1)
+        return red[0];
+    if (num == 2)
+        return kd_add(red[0], red[stride]);
+    if (num == 4)
+        return kd_add(kd_add(red[0], red[stride]), kd_add(red[2 * stride], red[3 * stride]));
+    float s0 = kd_add(red[0], red[stride]), s1 = kd_add(red[2 * stride], red[3 * stride]);
+    float s2 = kd_add(red[4 * stride], red[5 * stride]), s3 = kd_add(red[6 * stride], red[7 * stride]);
+    return kd_add(kd_add(s0, s1), kd_add(s2, s3));
+}
+
+// The epilogue of a tile by `threads` threads, of which this is `thread`: whole warps. red: (num segments,
+// NT * 8, 16). Nothing is contracted: an element's bits must not depend on what the compiler makes of NT.
+template <int NT>
+KD_FN void finish(const struct cuda_gemm &a, const float *red, int num, int tile, int m0, int thread,
+                  int threads) {
+    enum { ALL = NT * 8 * 16 };
+    if (a.epilogue == EPILOGUE_SWIGLU) {
+        for (int i = thread; i < ALL / 2; i += threads) {
+            int m = m0 + i / 8, n = tile * 8 + i % 8, at = i / 8 * 16 + i % 8;
+            if (m >= a.m || n >= a.n)
+                continue;
+            float scale = a.scale ? a.scale[m] : 1;
+            float gate = kd_mul(add_segments(red + at, ALL, num), scale),
+                  up = kd_mul(add_segments(red + at + 8, ALL, num), scale);
+            store_act(act_row(a.h, (size_t)m, a.ldy, a.act_dtype), n, kd_mul(kd_silu(gate), up), a.act_dtype);
+        }
+        return;
+    }
+    for (int i = thread; i < ALL; i += threads) { // whole warps: ALL is a multiple of 128
+        int m = m0 + i / 16, n = tile * 16 + i % 16;
+        bool exists = m < a.m && n < a.n;
+        float v = kd_mul(add_segments(red + i, ALL, num), a.scale && m < a.m ? a.scale[m] : 1);
+        if (a.bias && exists)
+            v = kd_add(v, a.bias[n]);
+        if (a.epilogue == EPILOGUE_LOGITS) {
+            v = kd_mul(v, a.factor);
+            float largest = exists ? v : -INFINITY;
+            unsigned nan = __ballot_sync(ALL_LANES, largest != largest);
+            for (int bits = 8; bits > 0; bits >>= 1)
+                largest = fmaxf(largest, __shfl_xor_sync(ALL_LANES, largest, bits));
+            if (nan >> (kd_lane() & 16) & 0xffffu)
+                largest = NAN;
+            if (i % 16 == 0 && m < a.m)
+                a.max[(size_t)m * (size_t)a.ldmax + (size_t)tile] = largest;
+        }
+        float *y = a.y + (size_t)m * (size_t)a.ldy + (size_t)n;
+        if (exists)
+            *y = a.epilogue == EPILOGUE_ADD ? kd_add(*y, v) : v;
+    }
+}

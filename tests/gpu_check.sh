@@ -82,7 +82,7 @@ optimise=-O2
 [ "$mode" = --emulated ] && optimise=-O0 # here compiling takes longer than running
 cflags=(-std=gnu17 "$optimise" -D_GNU_SOURCE -ffp-contract=off -fno-math-errno -pthread "${includes[@]}"
         -DQUIRE_SOURCE_DIR="\"$root\"" -DQUIRE_BINARY_DIR="\"$root/$out\"")
-kernels=(rows qkv gemm pack attn_decode attn_prefill attn_wgmma sample ranks)
+kernels=(rows qkv gemm gemm_staged pack attn_decode attn_prefill attn_wgmma sample ranks)
 tests=(intrinsics rows gemm attention sample forward steps ranks model)
 bench=(bench_cuda bench_cuda_kernels bench_cuda_steps)
 

@@ -56,6 +56,7 @@ struct graph {
     int num_tokens, max_splits[MODEL_MAX_SPECS]; // by attn_spec
     bool adjusts;                                // rows have entries or masks
     int num_seen;
+    uint64_t last_step; // that had it, counted by num_begun
     struct rt_graph *graph;
 };
 
@@ -90,6 +91,7 @@ struct device {
     float *resid, *qkv, *wide; // (T, D), (T, q + 2 kv), (T, widest result of cuBLASLt)
     float *last_hidden;        // (CUDA_HEAD_ROWS, D), with keep_hidden
     void *q;                   // (T, H, d) in cuda_query_dtype()
+    struct cuda_parts parts;   // of GEMMs
     uint16_t *dequantised;
     struct {
         float *cos, *sin;

@@ -1,6 +1,7 @@
-// The skinny GEMM: y (m, n) = x (m, k) W^T for few rows (any number works), bound by reading W once.
+// The skinny GEMM: y (m, n) = x (m, k) W^T for up to 16 rows (F32: any number), bound by reading W
+// once; gemm_staged.cu takes more.
 //
-// One block: 16 rows of W and up to 32 tokens. Its 8 warps are 8 fixed segments of K, added as
+// One block: 16 rows of W and up to 16 tokens. Its 8 warps are 8 fixed segments of K, added as
 // ((0+1)+(2+3))+((4+5)+(6+7)). Each warp has a ring of RING k-steps in shared memory, weights and scales, which
 // asynchronous copies fill RING - 1 steps ahead; the first are issued before the kernel before has ended.
 #include "gemm.cuh"
@@ -75,13 +76,8 @@ KD_FN void multiply_segment_f32(float *red, const struct cuda_gemm &a, int tile,
     }
 }
 
-// Blocks that an SM should hold: two, except where 128 registers are too few.
-template <enum weight_layout F, int NT> constexpr int blocks_wanted() {
-    return (format_traits<F>::has_min || format_traits<F>::nibbles) && NT == 4 ? 1 : 2;
-}
-
 template <enum weight_layout F, int NT>
-__global__ void __launch_bounds__(GEMM_THREADS, blocks_wanted<F, NT>()) gemm(struct cuda_gemm a) {
+__global__ void __launch_bounds__(GEMM_THREADS, 2) gemm(struct cuda_gemm a) {
     KD_SHARED(float, red); // (SEGMENTS, NT * 8, 16), where the rings were
     kd_grid_release();
     int lane = kd_lane(), segment = kd_warp(), m0 = (int)blockIdx.x * NT * 8, tile = (int)blockIdx.y;
@@ -118,10 +114,10 @@ template <enum weight_layout F, int NT> static void launch(struct rt *rt, const 
 template <enum weight_layout F> static void pick_tokens(struct rt *rt, const struct cuda_gemm *a) {
     if (a->m <= 8)
         launch<F, 1>(rt, a);
-    else if (a->m <= 16)
+    else if (a->m <= 16 || F == LAYOUT_F32)
         launch<F, 2>(rt, a);
     else
-        launch<F, 4>(rt, a);
+        gemm_launch_staged(rt, a);
 }
 
 template <enum weight_layout F> __global__ void __launch_bounds__(128) dequantise(struct cuda_dequant a) {

@@ -242,3 +242,6 @@ KD_FN void finish(const struct cuda_gemm &a, const float *red, int num, int tile
             *y = a.epilogue == EPILOGUE_ADD ? kd_add(*y, v) : v;
     }
 }
+
+// gemm_staged.cu: the kernel for more rows than gemm.cu takes; no F32.
+void gemm_launch_staged(struct rt *rt, const struct cuda_gemm *a);

@@ -80,6 +80,17 @@ KD_FN void kd_grid_release() {
 #endif
 }
 
+// Counts a block that arrives, 0 again after `last`: returns how many came before it. What they wrote before
+// a barrier in front of it, the last of them may read behind the next.
+KD_FN uint32_t kd_count(uint32_t *arrived, uint32_t last) {
+    uint32_t before;
+    asm volatile("atom.acq_rel.gpu.global.inc.u32 %0, [%1], %2;"
+                 : "=r"(before)
+                 : "l"(arrived), "r"(last)
+                 : "memory");
+    return before;
+}
+
 // Flags between devices, in memory that all of them reach. Set: everything that this thread, or its block
 // before a barrier, has written or read comes before. Wait: until the flag has reached value, in the
 // arithmetic of 2^32; false where *stop became other than 0, or after FLAG_SECONDS, which sets *stop to 2.
@@ -202,6 +213,11 @@ KD_FN uint4 kd_load_once(const void *p) {
 }
 KD_FN void kd_grid_wait() { emu::ctx->current->waited = true; }
 KD_FN void kd_grid_release() {}
+KD_FN uint32_t kd_count(uint32_t *arrived, uint32_t last) { // blocks do not run at the same time
+    uint32_t before = *arrived;
+    *arrived = before >= last ? 0 : before + 1;
+    return before;
+}
 KD_FN void kd_flag_set(uint32_t *flag, uint32_t value) { emu::flag_set(flag, value); }
 KD_FN bool kd_flag_wait(const uint32_t *flag, uint32_t value, uint32_t *stop) {
     return emu::flag_wait(flag, value, stop);

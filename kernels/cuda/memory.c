@@ -61,6 +61,11 @@ static void alloc_activations(struct device *dev, struct arena *a) {
     if (dev->limits.keep_hidden)
         dev->last_hidden = arena_alloc(a, CUDA_HEAD_ROWS * (size_t)D, sizeof(float));
     dev->wide = arena_alloc(a, wide_elements(dev), sizeof(float));
+    int blocks = 2 * dev->info.num_sms; // so that every SM has one or two
+    dev->parts = (struct cuda_parts){.sums = arena_alloc(a, (size_t)blocks * CUDA_PART, sizeof(float)),
+                                     .arrived = arena_alloc(a, (size_t)blocks, sizeof(uint32_t)),
+                                     .max_blocks = blocks,
+                                     .shared_max = dev->info.shared_max};
     if (uses_cublas(dev))
         dev->dequantised = arena_alloc(a, dev->largest_quantised, sizeof(uint16_t));
     if (dev->fast) {

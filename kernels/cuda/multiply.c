@@ -54,6 +54,7 @@ static void skinny_gemm(struct device *dev, struct cuda_gemm g, const struct act
     char *h = g.h;
     CHECK(x->data[act_dtype] && x->ld >= g.w.cols);
     g.ldx = x->ld;
+    g.parts = dev->parts;
     for (int row = 0; row < m; row += SKINNY_ROWS) {
         g.m = m - row < SKINNY_ROWS ? m - row : SKINNY_ROWS;
         g.x = row_of(x, act_dtype, row);
@@ -64,6 +65,8 @@ static void skinny_gemm(struct device *dev, struct cuda_gemm g, const struct act
     }
 }
 
+enum { CUBLAS_ROWS = 64 }; // its rows are a multiple, or up to the last that there is
+
 // Rows [first, m) of y (m, ldy) = or += x w^T (+ bias) by cuBLASLt: straight into y where nothing is left to
 // do. False: it cannot, or there are none, and nothing was done.
 static bool cublas_gemm(struct device *dev, const struct cuda_matrix *w, int n, const struct activation *x,
@@ -73,10 +76,12 @@ static bool cublas_gemm(struct device *dev, const struct cuda_matrix *w, int n, 
     if (first >= m)
         return false;
     y += (size_t)first * (size_t)ldy;
+    // Lengths that differ little share a plan of cuBLASLt. The rows behind the step's hold nothing.
+    int rows = round_up(m - first, CUBLAS_ROWS), most = dev->max_tokens - first;
     struct rt_gemm g = {.x = row_of(x, act_dtype, first),
                         .w = w->data,
                         .y = direct ? y : dev->wide,
-                        .m = m - first,
+                        .m = rows < most ? rows : most,
                         .n = n,
                         .k = w->cols,
                         .ldx = x->ld,

@@ -161,9 +161,19 @@ struct cuda_segments {
     int num, first, cols;
 };
 
+// Where blocks that share an output tile leave their sums, and what the device offers them. All 0: none do.
+enum { CUDA_PART = 128 * 64 }; // elements that a block leaves at most
+struct cuda_parts {
+    float *sums;       // (max_blocks, CUDA_PART)
+    uint32_t *arrived; // (max_blocks) 0 between launches
+    int max_blocks;    // of a launch whose blocks share tiles
+    size_t shared_max; // shared memory of a block
+};
+
 struct cuda_gemm {
     struct cuda_matrix w;
     struct cuda_segments segments;
+    struct cuda_parts parts;
     const void *x;      // (m, ldx) in the layout's activation dtype; finite up to w.cols, where w is zero
     const float *scale; // (m) ACT_DTYPE_F16
     int m, ldx;

@@ -228,6 +228,7 @@ static void compute_logits(struct device *dev, const struct weight *w, int n) {
     enum act_dtype dtype = cuda_act_dtype_of(w->matrix[0].layout);
     int begin = dev->peers.begin[dev->peers.rank]; // of the tokens that this rank has
     struct cuda_gemm g = {.w = w->matrix[0],
+                          .parts = dev->parts,
                           .x = dev->last.data[dtype],
                           .scale = dtype == ACT_DTYPE_F16 ? dev->last.scale : NULL,
                           .m = n,

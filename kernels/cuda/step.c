@@ -29,8 +29,20 @@ static int power_of_two(int n) {
     return p;
 }
 
-// The graph of this step's bucket; a free place where there is none; NULL where none is free or a spec's
-// splits are too many for one launch.
+// A place for another bucket: a free one, or that of the bucket not used for longest.
+static struct graph *free_place(struct device *dev) {
+    if (dev->num_graphs < dev->max_graphs)
+        return &dev->graphs[dev->num_graphs++];
+    struct graph *oldest = &dev->graphs[0];
+    for (int i = 1; i < dev->num_graphs; i++)
+        if (dev->graphs[i].last_step < oldest->last_step)
+            oldest = &dev->graphs[i];
+    if (oldest->graph)
+        rt_graph_free(dev->rt, oldest->graph);
+    return oldest;
+}
+
+// The graph of this step's bucket, or a place for it; NULL where a spec's splits are too many for one launch.
 static struct graph *find_graph(struct device *dev, int tokens) {
     struct graph key = {.num_tokens = tokens, .adjusts = dev->work.num_adjusted > 0};
     if (!dev->work.one_launch)
@@ -42,13 +54,15 @@ static struct graph *find_graph(struct device *dev, int tokens) {
     for (int i = 0; i < dev->num_graphs; i++) {
         struct graph *g = &dev->graphs[i];
         bool same_splits = memcmp(g->max_splits, key.max_splits, sizeof key.max_splits) == 0;
-        if (g->num_tokens == tokens && same_splits && g->adjusts == key.adjusts)
+        if (g->num_tokens == tokens && same_splits && g->adjusts == key.adjusts) {
+            g->last_step = dev->num_begun;
             return g;
+        }
     }
-    if (dev->num_graphs == dev->max_graphs)
-        return NULL;
-    dev->graphs[dev->num_graphs] = key;
-    return &dev->graphs[dev->num_graphs++];
+    struct graph *g = free_place(dev);
+    *g = key;
+    g->last_step = dev->num_begun;
+    return g;
 }
 
 // Copies back what rows gave, and marks the end of the step.

@@ -6,6 +6,19 @@ static const enum dtype types[] = {DTYPE_F32,  DTYPE_BF16, DTYPE_F16,  DTYPE_Q8_
                                    DTYPE_Q4_0, DTYPE_Q4_K, DTYPE_Q5_K, DTYPE_Q6_K};
 enum { NUM_TYPES = 8 };
 
+// What blocks that share tiles need, for so many of them.
+static struct cuda_parts make_parts(int max_blocks) {
+    return (struct cuda_parts){.sums = poisoned(sizeof(float) * CUDA_PART * (size_t)max_blocks),
+                               .arrived = device_alloc(sizeof(uint32_t) * (size_t)(max_blocks + 1)),
+                               .max_blocks = max_blocks,
+                               .shared_max = max_blocks % 3 == 0 ? 99 << 10 : 227 << 10};
+}
+
+static void free_parts(struct cuda_parts *p) {
+    rt_free(rt, p->sums);
+    rt_free(rt, p->arrived);
+}
+
 // Activations in the dtype of a layout, and the same numbers as floats.
 struct input {
     float *values; // (m, k)
@@ -59,6 +72,7 @@ static void check(enum dtype type, int n, int k, int m, int order) {
     float *y = poisoned(sizeof(float) * (size_t)(m * ldy)),
           *d_bias = to_device(bias, sizeof *bias * (size_t)n);
     struct cuda_gemm a = {.w = w,
+                          .parts = make_parts(order * 2),
                           .x = in.x,
                           .scale = in.scale,
                           .m = m,
@@ -89,6 +103,7 @@ static void check(enum dtype type, int n, int k, int m, int order) {
     free(got), free(twice), free(want), free(bias);
     free((void *)(uintptr_t)t.data);
     free_input(&in);
+    free_parts(&a.parts);
     matrix_free(&w);
     rt_free(rt, y), rt_free(rt, d_bias);
 }
@@ -104,6 +119,8 @@ static void test_shapes(void **state) {
         check(types[i], 48, 1280, 5, 3);
         check(types[i], 16, 256, 33, 0);
         check(types[i], 32, 5120, 2, 2); // segments longer than a ring
+        check(types[i], 150, 768, 18, 1);
+        check(types[i], 150, 256, 70, 2);
     }
 }
 
@@ -111,7 +128,7 @@ static void test_shapes(void **state) {
 static void test_batch_invariance(void **state) {
     (void)state;
     enum { N = 24, MAX = 64 };
-    static const int sizes[] = {2, 8, 9, 17, 40, 64};
+    static const int sizes[] = {2, 8, 9, 40, 17, 64};
     for (int i = 0; i < NUM_TYPES; i++) {
         int k = dtype_block(types[i]) == 256 ? 512 : 320;
         struct tensor t = random_tensor(types[i], N, k, 0.1f);
@@ -123,12 +140,15 @@ static void test_batch_invariance(void **state) {
             .w = w, .x = in.x, .scale = in.scale, .m = MAX, .ldx = in.ld, .y = y, .ldy = N, .n = N};
         cuda_gemm(rt, &a);
         float *all = to_host(y, sizeof(float) * MAX * N);
-        for (int s = 0; s < 6; s++) {
-            a.m = sizes[s];
+        for (int s = 0; s < 10; s++) {
+            a.m = sizes[s % 6];
+            a.parts = make_parts(s + s / 6); // one block has all of K, or 2, 4, 8 share it
             rt_test_order(s % 3);
             cuda_gemm(rt, &a);
-            float *some = to_host(y, sizeof(float) * (size_t)(sizes[s] * N));
-            assert_memory_equal(some, all, sizeof(float) * (size_t)(sizes[s] * N));
+            free_parts(&a.parts);
+            a.parts = (struct cuda_parts){0};
+            float *some = to_host(y, sizeof(float) * (size_t)(a.m * N));
+            assert_memory_equal(some, all, sizeof(float) * (size_t)(a.m * N));
             free(some);
         }
         a.m = 1;
@@ -150,10 +170,10 @@ static void test_batch_invariance(void **state) {
 
 static void test_swiglu(void **state) {
     (void)state;
-    enum { F = 44, M = 11 };
+    enum { F = 44, MAX = 35 };
     for (int i = 0; i < NUM_TYPES; i++)
         for (int act_dtype = 0; act_dtype < 2; act_dtype++) {
-            int k = 256;
+            int k = 256, M = act_dtype == i % 2 ? 11 : MAX;
             struct tensor gate = random_tensor(types[i], F, k, 0.3f),
                           up = random_tensor(types[i], F, k, 0.3f);
             struct cuda_matrix w = matrix_alloc(types[i], (F + 7) / 8 * 16, k);
@@ -174,7 +194,7 @@ static void test_swiglu(void **state) {
                                   .act_dtype = (enum act_dtype)act_dtype};
             rt_test_order(i % 3);
             cuda_gemm(rt, &a);
-            float *got = download_act(h, M * (size_t)ld, (enum act_dtype)act_dtype), g[F * M], u[F * M],
+            float *got = download_act(h, (size_t)(M * ld), (enum act_dtype)act_dtype), g[F * MAX], u[F * MAX],
                   want[F];
             reference(g, &gate, in.values, M, NULL);
             reference(u, &up, in.values, M, NULL);
@@ -194,15 +214,17 @@ static void test_swiglu(void **state) {
 
 static void test_logits(void **state) {
     (void)state;
-    enum { V = 75, M = 10, K = 256, GROUPS = (V + CUDA_GROUP - 1) / CUDA_GROUP };
-    for (int i = 0; i < NUM_TYPES; i++) {
-        struct tensor t = random_tensor(types[i], V, K, 0.5f);
-        struct cuda_matrix w = matrix_alloc(types[i], V, K);
+    enum { V = 75, MAX = 34, K = 256, GROUPS = (V + CUDA_GROUP - 1) / CUDA_GROUP };
+    for (int i = 0; i < 2 * NUM_TYPES; i++) {
+        int M = i % 2 == 0 ? 10 : MAX;
+        struct tensor t = random_tensor(types[i / 2], V, K, 0.5f);
+        struct cuda_matrix w = matrix_alloc(types[i / 2], V, K);
         matrix_pack(&w, &t, 0, 0);
         struct input in = make_input(w.layout, M, K, w.cols);
         float nan = NAN;
         int ld = GROUPS * CUDA_GROUP;
-        float *y = poisoned(sizeof(float) * (size_t)(M * ld)), *max = poisoned(sizeof(float) * M * GROUPS);
+        float *y = poisoned(sizeof(float) * (size_t)(M * ld)),
+              *max = poisoned(sizeof(float) * (size_t)(M * GROUPS));
         if (w.layout == LAYOUT_F32) // one row is not finite
             rt_upload_now(rt, (float *)in.x + 4 * in.ld + 7, &nan, sizeof nan);
         struct cuda_gemm a = {.w = w,
@@ -220,8 +242,8 @@ static void test_logits(void **state) {
         rt_test_order(i % 3);
         cuda_gemm(rt, &a);
         float *got = to_host(y, sizeof(float) * (size_t)(M * ld)),
-              *got_max = to_host(max, sizeof(float) * M * GROUPS);
-        float want[V * M];
+              *got_max = to_host(max, sizeof(float) * (size_t)(M * GROUPS));
+        float want[V * MAX];
         reference(want, &t, in.values, M, NULL);
         for (int m = 0; m < M; m++)
             for (int g = 0; g < GROUPS; g++) {

@@ -78,6 +78,48 @@ static void test_mma(void **) {
     rt_free(rt, d_in), rt_free(rt, d_out);
 }
 
+// ---- kd_count: the last block to arrive sees what all others have left, at each launch anew
+
+enum { COUNTED = 40 };
+
+__global__ void count_blocks(struct args a) { // halves: a number of each block; out: the last one's sums
+    KD_SHARED(uint32_t, before);
+    kd_grid_wait();
+    if (threadIdx.x < 16)
+        a.halves[blockIdx.x * 16 + threadIdx.x] = (uint16_t)(blockIdx.x + threadIdx.x + 1);
+    __syncthreads();
+    if (threadIdx.x == 0)
+        *before = kd_count((uint32_t *)a.ints, COUNTED - 1);
+    __syncthreads();
+    if (*before != COUNTED - 1 || threadIdx.x >= 16)
+        return;
+    float sum = 0;
+    for (int i = 0; i < COUNTED; i++)
+        sum += (float)a.halves[i * 16 + (int)threadIdx.x];
+    a.out[threadIdx.x] = sum;
+}
+
+static void test_count(void **) {
+    struct args a = {NULL, device_floats(16), (uint16_t *)rt_alloc(rt, COUNTED * 16 * sizeof(uint16_t)),
+                     (int *)rt_alloc(rt, sizeof(int)), 0};
+    for (int launch = 0; launch < 3; launch++) {
+        float zero[16] = {}, got[16];
+        uint16_t none[COUNTED * 16] = {};
+        int arrived;
+        rt_upload_now(rt, a.out, zero, sizeof zero);
+        rt_upload_now(rt, a.halves, none, sizeof none);
+        rt_test_order(launch);
+        rt_launch(rt, count_blocks, rt_grid_of(COUNTED, 1, 64, 16), a);
+        download(got, a.out, sizeof got);
+        download(&arrived, a.ints, sizeof arrived);
+        for (int i = 0; i < 16; i++)
+            assert_true(got[i] == (float)(COUNTED * (COUNTED + 1) / 2 + i * COUNTED));
+        assert_int_equal(arrived, 0);
+    }
+    rt_test_order(0);
+    rt_free(rt, a.out), rt_free(rt, a.halves), rt_free(rt, a.ints);
+}
+
 // ---- copies to shared memory, ldmatrix: element (row, column) of each 8 x 8 matrix, plain and transposed
 
 __global__ void matrices(struct args a) {
@@ -679,7 +721,7 @@ int main(void) {
     }
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_mma),      cmocka_unit_test(test_ldmatrix), cmocka_unit_test(test_arithmetic),
-        cmocka_unit_test(test_graph),    cmocka_unit_test(test_e4m3),
+        cmocka_unit_test(test_graph),    cmocka_unit_test(test_e4m3),     cmocka_unit_test(test_count),
 #ifdef KD_WGMMA
         cmocka_unit_test(test_wgmma),
 #endif

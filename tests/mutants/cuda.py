@@ -109,6 +109,22 @@ ROWS = [
     (CUDA % "gemm.cu", "        __syncwarp(); // other lanes' copies have landed, and the stage before has been read\n", "", "test_emu_gemm"),  # scales that other lanes copy are not waited for
     (CUDA % "gemm.cu", "        __syncthreads(); // every warp is done with its ring\n", "", "test_emu_gemm"),  # sums are written over a ring in use
     (CUDA % "gemm.cu", "(stage == 0 ? RING - 1 : stage - 1)", "stage", "test_emu_gemm"),  # the ring overwrites the step that is multiplied
+    (CUDA % "gemm_staged.cu", "kd_copy_wait<DEPTH - 2>();", "kd_copy_wait<DEPTH - 1>();", "test_emu_gemm"),  # staged: a step is read before its copies land
+    (CUDA % "gemm_staged.cu", "            __syncthreads(); // others' copies have landed, and the stage before has been read\n", "", "test_emu_gemm"),  # staged: copies of other warps are not waited for
+    (CUDA % "gemm_staged.cu", "(stage == 0 ? DEPTH - 1 : stage - 1)", "stage", "test_emu_gemm"),  # staged: the step that is multiplied is overwritten
+    (CUDA % "gemm_staged.cu", "    kd_grid_wait(); // weights do not depend on the kernel before, x does\n", "", "test_emu_gemm"),  # staged: x is read before the kernel before has written it
+    (CUDA % "gemm_staged.cu", "a.w, copied, s + DEPTH - 1, lane);", "a.w, copied, s + DEPTH - 2, lane);", "test_emu_gemm"),  # staged: weights of one step, tokens of another
+    (CUDA % "gemm_staged.cu", "first + num - 1, &s, &stop);", "first, &s, &stop);", "test_emu_gemm"),  # staged: only the first segment is copied
+    (CUDA % "gemm_staged.cu", "n /= 2, num /= 2, at += NT * STAGED_THREADS)", "n /= 2, num /= 2)", "test_emu_gemm"),  # staged: two levels of the tree in one place
+    (CUDA % "gemm_staged.cu", "c[j][e] = kd_add(lowest[j][e], c[j][e]);", "c[j][e] = lowest[j][e];", "test_emu_gemm"),  # staged: the right leaf is lost
+    (CUDA % "gemm_staged.cu", "    __syncthreads(); // the ring is free\n    float *red", "    float *red", "test_emu_gemm"),  # staged: sums are written over a ring in use
+    (CUDA % "gemm_staged.cu", "    __syncwarp();\n    if (tile < a.w.rows / 16)", "    if (tile < a.w.rows / 16)", "test_emu_gemm"),  # staged: sums are read before other lanes have written them
+    (CUDA % "gemm_staged.cu", "    if (tile < a.w.rows / 16)\n        finish", "    finish", "test_emu_gemm"),  # staged: maxima of tiles that are not there
+    (CUDA % "gemm_staged.cu", "(panel + (j * 8 + lane / 4) * 64)", "(panel + (j * 8 + lane / 4) * 32)", "test_emu_gemm"),  # staged: half of another token
+    (CUDA % "gemm_staged.cu", "kd_count(&a.parts.arrived[tile], (uint32_t)num - 1) == (uint32_t)num - 1;", "kd_count(&a.parts.arrived[tile], (uint32_t)num - 1) == 0;", "test_emu_gemm"),  # staged: the first block adds what the others have not left
+    (CUDA % "gemm_staged.cu", "    __syncthreads();\n    if (!*is_last)", "    if (!*is_last)", "test_emu_gemm"),  # staged: whether a block is the last is read before it is known
+    (CUDA % "gemm_staged.cu", "parts + (n - 1) * NT * STAGED_THREADS", "parts + n % num * NT * STAGED_THREADS", "test_emu_gemm"),  # staged: parts in another order
+    (CUDA % "gemm_staged.cu", "(levels > 0 ? levels : 0) * shape::level", "(levels > 1 ? levels - 1 : 0) * shape::level", "test_emu_gemm"),  # staged: too little shared memory
     (CUDA % "gemm.cuh", "traits::supers + (lane - WORDS) * 16;", "traits::supers + lane * 16;", "test_emu_gemm"),  # factors of other rows
     (CUDA % "gemm.cuh", "return (int)((long long)steps * i / SEGMENTS);", "return steps / SEGMENTS * i;", "test_emu_gemm"),  # the last steps are left out
     (CUDA % "gemm.cuh", "r.second[i] = both * (float)(int8_t)(s >> (16 + 8 * i));", "r.second[i] = both * (float)(uint8_t)(s >> (16 + 8 * i));",
@@ -141,8 +157,8 @@ ROWS = [
     (CUDA % "peers.c", "        shot = dev->work.num_decode;\n", "        shot = 0;\n", "test_emu_ranks"),  # decodes are added by NCCL beside a long prompt
     (CUDA % "phases.c", ".split0 = list->one_launch ? 0 : first[row],", ".split0 = 0,", "test_emu_forward"),  # every launch of decode takes the first one's splits
     (CUDA % "work.c", "first_split[end + 1] - first_split[row] <= max_splits)", "first_split[end] - first_split[row] <= max_splits)", "test_emu_forward"),  # a launch has a row too many
-    (CUDA % "step.c", "    if (dev->num_graphs == dev->max_graphs)\n        return NULL;\n", "    if (dev->num_graphs == dev->max_graphs)\n        return &dev->graphs[0];\n",
-         "test_emu_steps"),  # a bucket beyond those that are kept replays another
+    (CUDA % "step.c", "    *g = key;\n", "    g->num_tokens = tokens;\n", "test_emu_steps"),  # a bucket beyond those that are kept replays another
+    (CUDA % "step.c", "dev->graphs[i].last_step < oldest->last_step", "dev->graphs[i].last_step > oldest->last_step", "test_emu_steps"),  # the bucket used last gives way
     (CUDA % "step.c", "    rt_upload(dev->rt, dev->staging, dev->upload[slot], dev->work.bytes);\n",
          "    rt_upload(dev->rt, dev->staging, dev->upload[slot], 16);\n    rt_upload(dev->rt, dev->staging, dev->upload[slot], dev->work.bytes);\n", "test_emu_steps"),  # two uploads a step
     (CUDA % "ranks.cu", "        for (int k = i * CUDA_GROUP; k < (i + 1) * CUDA_GROUP && k < num; k++)", "        for (int k = i * CUDA_GROUP; k < (i + 1) * CUDA_GROUP; k++)",

@@ -14,6 +14,17 @@ static enum stream_kind kind_of(enum act_dtype act_dtype) {
     return act_dtype == ACT_DTYPE_F32 ? STREAM_F32 : act_dtype == ACT_DTYPE_F16 ? STREAM_F16 : STREAM_BF16;
 }
 
+// As the backend has them.
+static struct cuda_parts gemm_parts(void) {
+    struct rt_info info;
+    rt_describe(rt, &info);
+    int blocks = 2 * info.num_sms;
+    return (struct cuda_parts){.sums = device((size_t)blocks * CUDA_PART * sizeof(float)),
+                               .arrived = device((size_t)blocks * sizeof(uint32_t)),
+                               .max_blocks = blocks,
+                               .shared_max = info.shared_max};
+}
+
 static size_t matrix_bytes(enum weight_layout f, int n, int k) {
     size_t bytes[3];
     cuda_matrix_bytes(f, n, k, bytes);
@@ -51,9 +62,17 @@ static void bench_gemm(enum weight_layout f, const char *name, int n, int k) {
         const void *x = filled((size_t)(m * k) * 4, kind_of(act_dtype));
         const float *scale = filled((size_t)m * 4, STREAM_F32);
         float *y = device((size_t)(m * n) * 4);
+        struct cuda_parts parts = gemm_parts();
         for (int i = 0; i < num_copies; i++)
-            a[i] = (struct cuda_gemm){
-                .w = a[i].w, .x = x, .scale = scale, .m = m, .ldx = k, .y = y, .ldy = n, .n = n};
+            a[i] = (struct cuda_gemm){.w = a[i].w,
+                                      .parts = parts,
+                                      .x = x,
+                                      .scale = scale,
+                                      .m = m,
+                                      .ldx = k,
+                                      .y = y,
+                                      .ldy = n,
+                                      .n = n};
         snprintf(shape, sizeof shape, "%s (%d, %d) x %d", name, n, k, m);
         row("gemm", shape, time_kernel(gemm_once, a), (double)all, bandwidth, "GB/s");
     }
@@ -93,8 +112,10 @@ static void bench_epilogue(enum cuda_epilogue epilogue, enum weight_layout f, co
         const void *x = filled((size_t)(m * k) * 2, STREAM_BF16);
         float *y = swiglu ? NULL : device(out * 4), *max = logits ? device(maxima) : NULL;
         void *h = swiglu ? device(out * 2) : NULL;
+        struct cuda_parts parts = gemm_parts();
         for (int i = 0; i < num_copies; i++)
             a[i] = (struct cuda_gemm){.w = a[i].w,
+                                      .parts = parts,
                                       .x = x,
                                       .m = m,
                                       .ldx = k,

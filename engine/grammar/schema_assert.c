@@ -146,10 +146,12 @@ bool say_number(struct say *p, bool negated) {
 // min <= length <= max, of texts, lists, objects.
 static bool say_count(struct say *p, enum keyword min, enum keyword max, bool negated) {
     int64_t least = keyword_count(p->s, &p->k, min, 0), most = keyword_count(p->s, &p->k, max, -1);
+    struct fact between = fact_count(least, most), more = fact_count(most + 1, -1);
+    between.node = p->k.of[min];
+    more.node = p->k.of[max];
     if (!negated)
-        return (least == 0 && most < 0) || say_add(p, fact_count(least, most));
-    return (least == 0 || SAY_OR(p, fact_count(0, least - 1))) &&
-           (most < 0 || SAY_OR(p, fact_count(most + 1, -1)));
+        return (least == 0 && most < 0) || say_add(p, between);
+    return (least == 0 || SAY_OR(p, fact_count(0, least - 1))) && (most < 0 || SAY_OR(p, more));
 }
 
 bool say_string(struct say *p, bool negated) {

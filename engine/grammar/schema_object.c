@@ -23,6 +23,7 @@ struct object_form {
     struct witness witnesses[MAX_EXISTS];
     int num_witnesses;
     int min, max;
+    bool distinct; // of a class there is one member at most
 };
 
 // ---- the form
@@ -36,7 +37,8 @@ struct object_draft {
     struct form **forms;
     struct name_table names;
     int min, max;
-    struct dfa *keys; // owned: what all names match, NULL: any
+    const struct jdoc_value *counted; // the keyword that `min` is of
+    struct dfa *keys;                 // owned: what all names match, NULL: any
     // what tells other names apart: patterns, then automata of EXISTS facts' names, then `keys`
     const struct dfa *automata[MAX_AUTOMATA];
     int num_automata;
@@ -152,6 +154,7 @@ static bool draft_read(struct object_draft *d) {
                 return false;
             n->required = true;
         } else if (f->kind == FACT_COUNT) {
+            d->counted = f->min > min ? f->node : d->counted;
             min = f->min > min ? f->min : min;
             max = f->max >= 0 && (max < 0 || f->max < max) ? f->max : max;
         } else if (f->kind == FACT_MATCHING) {
@@ -378,6 +381,22 @@ static void leave_out_others(struct object_draft *d) {
         d->classes[i] = GOAL_NEVER;
 }
 
+// Keys that no property names may be equal, and count once then. Where more than one member is asked for, a class of such keys
+// has one member at most; where that is too few, it is refused.
+static bool ask_distinct(struct object_draft *d, struct object_form *o) {
+    int required = 0, may = 0, others = 0;
+    for (int i = 0; i < d->names.num; i++) {
+        required += d->names.names[i].required;
+        may += !goal_is_empty(d->s, d->names.names[i].goal);
+    }
+    for (int i = 0; i < d->num_classes; i++)
+        others += d->classes[i] != GOAL_NEVER;
+    o->distinct = !d->s->as_written && others > 0 && d->min > 1 && d->min > required;
+    return !o->distinct || (d->min <= may + others && d->num_exists == 0) ||
+           schema_fail(d->s, d->counted, STATUS_INVALID,
+                       "more members than properties name cannot be asked for: other keys may be equal");
+}
+
 bool form_object(struct schema *s, const struct clause *c, struct form **forms) {
     struct object_draft *d = schema_alloc(s, sizeof *d);
     int n = 0;
@@ -411,7 +430,7 @@ bool form_object(struct schema *s, const struct clause *c, struct form **forms) 
                                 .num_classes = d->num_classes,
                                 .min = d->min,
                                 .max = d->max};
-        ok = ok && place_exists(d, &o, 0);
+        ok = ok && ask_distinct(d, &o) && place_exists(d, &o, 0);
     }
     draft_free(d);
     return ok && !s->failed;
@@ -446,7 +465,7 @@ static expr write_object(struct schema *s, const struct object_form *o, bool arg
             continue;
         others = true;
         starts[num_labels] = num_lists;
-        kinds[num] = (struct member_kind){goal_expr(s, o->classes[i]), false, false};
+        kinds[num] = (struct member_kind){goal_expr(s, o->classes[i]), false, o->distinct};
         lists[num_lists++] = num++;
         for (int j = 0; j < o->num_witnesses; j++)
             if (o->witnesses[j].class == i) {

@@ -228,8 +228,9 @@ def test_blanks_and_order(server, start):
     ({"grammar": "root ::= " + "(" * 60000}, ""),
     ({"guided_json": {"properties": {f"p{i}": {"format": "hostname", "maxLength": 150 + i} for i in range(100)}}}, "guided_json"),
     ({"guided_json": {"properties": {f"p{i}": {"pattern": f"a[ab]{{10}}c{i}"} for i in range(300)}}}, "guided_json"),
-    ({"guided_json": {"patternProperties": {"^a?b$": {}}, "additionalProperties": False, "minProperties": 3, "type": "object"}}, "no text"),
-    ({"guided_json": {"propertyNames": {"enum": ["a"]}, "minProperties": 2, "type": "object"}}, "no text"),
+    ({"guided_json": {"patternProperties": {"^a?b$": {}}, "additionalProperties": False, "minProperties": 3, "type": "object"}}, "/minProperties"),
+    ({"guided_json": {"propertyNames": {"enum": ["a"]}, "minProperties": 2, "type": "object"}}, "/minProperties"),
+    ({"guided_json": {"properties": {"a": {}}, "minProperties": 3, "type": "object"}}, "/minProperties"),
 ], ids=lambda v: (json.dumps(v) if isinstance(v, dict) else v)[:40])
 def test_refused(server, fields, word):
     """Never ignored, never fatal: 400 that names the field or the keyword."""

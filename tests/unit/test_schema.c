@@ -218,7 +218,7 @@ static void test_described(void **state) {
     check(JSON_ORDER_SCHEMA, "{\"properties\":{\"a\":{}},\"patternProperties\":{\"^x\":{}}}",
           TEXTS("{\"x1\":1}"), NOTHING);
     check(JSON_ORDER_SCHEMA, "{\"properties\":{\"a\":{}},\"minProperties\":2}", TEXTS("{\"a\":1,\"c\":1}"),
-          NOTHING);
+          TEXTS("{\"c\":1,\"c\":1}", "{\"c\":1}"));
     check(JSON_ORDER_SCHEMA, "{\"type\":\"object\",\"not\":{\"required\":[\"a\"]},\"minProperties\":1}",
           TEXTS("{\"c\":1}"), TEXTS("{\"a\":1}", "{}"));
     check(JSON_ORDER_SCHEMA, "{\"type\":\"object\",\"required\":[\"a\"]}", TEXTS("{\"a\":1,\"c\":1}"),

@@ -31,7 +31,7 @@ static void test_literals_are_read_back(void **state) {
         "null, \"<|\\\"|>\","
         " \"it's \\\"so\\\"\\n\", -0.5]}}, \"required\": [\"of\"]}}}, \"required\": [\"text\"]}",
         "{\"type\": \"object\", \"additionalProperties\": {\"type\": [\"string\", \"boolean\"]}, "
-        "\"minProperties\": 2, \"maxProperties\": 4}",
+        "\"minProperties\": 1, \"maxProperties\": 4}",
         "{\"$ref\": \"#/$defs/tree\", \"$defs\": {\"tree\": {\"type\": \"object\", \"properties\": "
         "{\"name\": {\"type\": \"string\","
         " \"maxLength\": 1000}, \"left\": {\"$ref\": \"#/$defs/tree\"}}, \"additionalProperties\": false, "

@@ -240,7 +240,21 @@ def test_refused(server, fields, word):
 
 
 def test_a_dead_end_ends_its_request_alone(server):
-    """No token of this vocabulary is U+10FFFF's first byte but as a byte token: what cannot be written is an error of that request."""
+    """After two letters nothing may come that both the expression and the list allow; who runs beside it notices nothing."""
+    letters = {server.post("/tokenize", {"prompt": text}).json()["tokens"][-1] for text in ("a", "aa", "aaa")}
+    dead = {"prompt": "Once", "guided_regex": "aab", "allowed_token_ids": sorted(letters), "max_tokens": 20}
+    beside = {"guided_regex": "[a-z]{40}", "max_tokens": 60, "temperature": 0}
+    alone = complete(server, **beside)[0]["text"]
+    with ThreadPoolExecutor(4) as pool:
+        others = [pool.submit(complete, server, **beside) for _ in range(3)]
+        check_error(server.post(COMPLETIONS, dead), 400, code="no_token_allowed")
+        assert [f.result()[0]["text"] for f in others] == [alone] * 3
+    response = server.post(COMPLETIONS, dead | {"stream": True})
+    assert response.status == 200 and b"no_token_allowed" in response.body, response.body  # after the letters
+
+
+def test_what_no_token_spells(server):
+    """U+10FFFF has byte tokens alone."""
     [choice] = complete(server, guided_regex="\\u{10ffff}{2}", max_tokens=20)
     assert choice["text"] == "\U0010ffff" * 2
 

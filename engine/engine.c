@@ -283,8 +283,11 @@ static enum status check_room(const struct engine *e, const struct ranks_config 
     need = need / processes * here;
     if (need <= memory.memory_free)
         return STATUS_OK;
-    return err_set(err, STATUS_INVALID, "the model takes %llu MiB, and %llu MiB of memory are free",
-                   (unsigned long long)(need >> 20), (unsigned long long)(memory.memory_free >> 20));
+    return err_set(
+        err, STATUS_INVALID,
+        "the model takes %llu MiB, and %llu MiB of memory are free; quire quantize makes a smaller one, "
+        "--pipeline-parallel-size shares it among machines",
+        (unsigned long long)(need >> 20), (unsigned long long)(memory.memory_free >> 20));
 }
 
 // Where nobody named a device, a model that CUDA's does not take (types of weights that only the CPU computes

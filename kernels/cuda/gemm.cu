@@ -4,7 +4,7 @@
 // One block: 16 rows of W and up to 16 tokens. Its 8 warps are 8 fixed segments of K, added as
 // ((0+1)+(2+3))+((4+5)+(6+7)). Each warp has a ring of RING k-steps in shared memory, weights and scales, which
 // asynchronous copies fill RING - 1 steps ahead; the first are issued before the kernel before has ended.
-#include "gemm.cuh"
+#include "gemm_common.cuh"
 
 enum { GEMM_THREADS = SEGMENTS * 32, RING = 6 };
 

@@ -7,7 +7,7 @@
 //
 // Order of sums: that of gemm.cu. A segment begins at 0, and complete subtrees of the tree
 // ((0+1)+(2+3))+((4+5)+(6+7)) wait on a stack, the lowest level in registers, the others in shared memory.
-#include "gemm.cuh"
+#include "gemm_common.cuh"
 
 enum { ROW_TILES = 8, STAGED_THREADS = ROW_TILES * 32, DEPTH = 4 };
 

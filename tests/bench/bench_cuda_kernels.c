@@ -58,7 +58,7 @@ static void bench_gemm(enum weight_layout f, const char *name, int n, int k) {
     static const int tokens[] = {1, 16, 64};
     enum act_dtype act_dtype = cuda_act_dtype_of(f);
     for (int t = 0; t < 3; t++) {
-        int m = tiny && tokens[t] > 16 ? 16 : tokens[t];
+        int m = tiny && tokens[t] > 16 ? 20 : tokens[t]; // both kernels
         const void *x = filled((size_t)(m * k) * 4, kind_of(act_dtype));
         const float *scale = filled((size_t)m * 4, STREAM_F32);
         float *y = device((size_t)(m * n) * 4);
@@ -103,7 +103,7 @@ static void bench_epilogue(enum cuda_epilogue epilogue, enum weight_layout f, co
     for (int i = 0; i < num_copies; i++)
         a[i].w = random_matrix(f, n, k);
     for (int t = 0; t < 3; t++) {
-        int m = tiny && tokens[t] > 16 ? 16 : tokens[t];
+        int m = tiny && tokens[t] > 16 ? 20 : tokens[t]; // both kernels
         size_t out = (size_t)m * (size_t)columns,
                each = swiglu                     ? 2
                       : epilogue == EPILOGUE_ADD ? 8

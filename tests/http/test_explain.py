@@ -186,7 +186,7 @@ def test_window(make, start):
     assert begun["cached_tokens"] == 112 and begun["stop"]["reason"] == "partial_block"
     server.complete([BOS] + [(i * 104729) % 500 + 5 for i in range(150)], max_tokens=1, ignore_eos=True)
     begun = explain(server, PROMPT[:120])
-    assert begun["cached_tokens"] < 112 and begun["stop"]["reason"] == "evicted", begun
+    assert begun["cached_tokens"] < 112 and begun["stop"]["reason"] in ("evicted", "group"), begun  # of one group first
     cached, stop = told_truly(server, PROMPT)
     assert cached == 192 and stop["reason"] == "partial_block"
 

@@ -99,7 +99,7 @@ ROWS = [
     (CUDA % "ranks.cu", "            if (a.bias)\n                v = add4(v,", "            if (a.bias && a.peers.rank == 0)\n                v = add4(v,", "test_emu_ranks"),  # a bias on one rank alone
     (CUDA % "sample.cu", "topk->ids[at] = a.begin + i;", "topk->ids[at] = i;", "test_emu_ranks"),  # local top-k by its place among a rank's tokens
     (CUDA % "sample.cu", "if (d.adjusted < 0 || row.row < 0 || topk != TOPK)", "if (d.adjusted < 0 || row.row < 0 || TOPK)", "test_emu_ranks"),  # local top-k before entries and mask
-    (CUDA % "gemm.cuh", "return kd_add(kd_add(red[0], red[stride]), kd_add(red[2 * stride], red[3 * stride]));",
+    (CUDA % "gemm_common.cuh", "return kd_add(kd_add(red[0], red[stride]), kd_add(red[2 * stride], red[3 * stride]));",
          "return kd_add(kd_add(kd_add(red[0], red[stride]), red[2 * stride]), red[3 * stride]);",
          "test_emu_ranks"),  # a rank's segments in another order
     (CUDA % "gemm.cu", "    __syncthreads();\n    finish<NT>(a, red, a.segments.num", "    finish<NT>(a, red, a.segments.num", "test_emu_gemm"),  # segments are added before they are there
@@ -125,12 +125,12 @@ ROWS = [
     (CUDA % "gemm_staged.cu", "    __syncthreads();\n    if (!*is_last)", "    if (!*is_last)", "test_emu_gemm"),  # staged: whether a block is the last is read before it is known
     (CUDA % "gemm_staged.cu", "parts + (n - 1) * NT * STAGED_THREADS", "parts + n % num * NT * STAGED_THREADS", "test_emu_gemm"),  # staged: parts in another order
     (CUDA % "gemm_staged.cu", "(levels > 0 ? levels : 0) * shape::level", "(levels > 1 ? levels - 1 : 0) * shape::level", "test_emu_gemm"),  # staged: too little shared memory
-    (CUDA % "gemm.cuh", "traits::supers + (lane - WORDS) * 16;", "traits::supers + lane * 16;", "test_emu_gemm"),  # factors of other rows
-    (CUDA % "gemm.cuh", "return (int)((long long)steps * i / SEGMENTS);", "return steps / SEGMENTS * i;", "test_emu_gemm"),  # the last steps are left out
-    (CUDA % "gemm.cuh", "r.second[i] = both * (float)(int8_t)(s >> (16 + 8 * i));", "r.second[i] = both * (float)(uint8_t)(s >> (16 + 8 * i));",
+    (CUDA % "gemm_common.cuh", "traits::supers + (lane - WORDS) * 16;", "traits::supers + lane * 16;", "test_emu_gemm"),  # factors of other rows
+    (CUDA % "gemm_common.cuh", "return (int)((long long)steps * i / SEGMENTS);", "return steps / SEGMENTS * i;", "test_emu_gemm"),  # the last steps are left out
+    (CUDA % "gemm_common.cuh", "r.second[i] = both * (float)(int8_t)(s >> (16 + 8 * i));", "r.second[i] = both * (float)(uint8_t)(s >> (16 + 8 * i));",
          "test_emu_gemm"),  # scales of Q6_K without a sign
-    (CUDA % "gemm.cuh", "if (nan >> (kd_lane() & 16) & 0xffffu)", "if (false)", "test_emu_gemm"),  # a NaN among logits is lost
-    (CUDA % "gemm.cuh", "s1 = kd_add(red[2 * stride], red[3 * stride]);", "s1 = kd_add(red[2 * stride], red[2 * stride]);", "test_emu_gemm"),  # a segment twice, another never
+    (CUDA % "gemm_common.cuh", "if (nan >> (kd_lane() & 16) & 0xffffu)", "if (false)", "test_emu_gemm"),  # a NaN among logits is lost
+    (CUDA % "gemm_common.cuh", "s1 = kd_add(red[2 * stride], red[3 * stride]);", "s1 = kd_add(red[2 * stride], red[2 * stride]);", "test_emu_gemm"),  # a segment twice, another never
     (CUDA % "pack.cu", "word[0] |= q << (i / 2 * 4 + i % 2 * 16);", "word[0] |= q << (i * 4);", "test_emu_gemm"),  # nibbles in the order of the file
     (CUDA % "qkv.cu", "    __syncwarp();\n    if (kind < 2) {", "    if (kind < 2) {", "test_emu_rows"),  # a head is rotated before it is whole
     (CUDA % "qkv.cu", "    if (slot < 0)\n        return;", "", "test_emu_rows"),  # padding is written somewhere

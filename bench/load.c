@@ -1,3 +1,4 @@
+// Over 600 lines: slots, connections and ends of requests share the state of one run.
 #include "load.h"
 
 #include "arrival.h"

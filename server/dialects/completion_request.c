@@ -21,6 +21,7 @@ void completion_request_free(struct completion_request *r) {
     free(r->logprob_ids);
     free(r->salt);
     json_decref(r->tools);
+    json_decref(r->callable);
     if (r->structured)
         part_arena_free(&r->structured->arena);
     free(r->structured);

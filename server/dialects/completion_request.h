@@ -102,14 +102,14 @@ struct completion_request {
     size_t *document_at;                // (num_prompts) where each begins; NULL: none is written
     int *second_text;                   // (num_prompts) as in struct request_params; NULL: 0
     const struct output_format *format; // how the output is read; NULL: as text
-    json_t *tools;                      // owned: those that may be called; NULL: none
+    json_t *tools;                      // owned: those that the model sees; NULL: none
+    json_t *callable;                   // owned: those of them that alone may be called; NULL: all
     bool reads_reasoning, hides_reasoning;
     bool thinking;                 // the prompt has begun the reasoning
     int reasoning_budget;          // tokens; -1: no bound
     bool one_call;                 // the output ends with its first call
     bool functions;                // calls are of functions, as they were before tools
-    bool must_call;                // the output is a call, of called_tool where that is not NULL
-    const char *called_tool;       // a name in tools
+    bool must_call;                // the output is calls alone
     bool any_order, no_blanks;     // of constrained JSON: its properties; no blanks between
     struct structured *structured; // owned: what the output has to be; NULL: anything
     struct constraint *constraint; // a reference to the same, compiled; NULL: not yet, or anything

@@ -47,41 +47,71 @@ static bool read_tool(const json_t *tool, size_t i, struct api_error *e) {
     return chat_check_function(function, param, e);
 }
 
-// The tool of a name, as the list spells it. NULL: there is none.
-static const char *find_tool(const json_t *tools, const char *name) {
+// The tool of a name, as the list has it. NULL: there is none.
+static json_t *find_tool(const json_t *tools, const char *name) {
     for (size_t i = 0; name && i < json_array_size(tools); i++) {
-        const char *one =
-            json_string_value(field_get(field_get(json_array_get(tools, i), "function"), "name"));
-        if (strcmp(one, name) == 0)
-            return one;
+        json_t *tool = json_array_get(tools, i);
+        if (strcmp(json_string_value(field_get(field_get(tool, "function"), "name")), name) == 0)
+            return tool;
     }
     return NULL;
 }
 
-// none, auto, required, or the function that is to be called. wanted: whether calls may be made at all.
+static bool allow(struct completion_request *r, const json_t *tools, const json_t *choice,
+                  struct api_error *e) {
+    const char *name = json_string_value(field_get(field_get(choice, "function"), "name"));
+    json_t *tool = find_tool(tools, name);
+    if (!name)
+        return api_fail(e, 400, "unsupported_parameter", "tool_choice",
+                        "'tool_choice' must name functions as {\"type\": \"function\", \"function\": "
+                        "{\"name\": …}}.");
+    if (!tool)
+        return api_fail(e, 400, "invalid_value", "tool_choice", "'tools' has no function '%.64s'.", name);
+    if (!r->callable)
+        r->callable = json_array();
+    return json_array_append(r->callable, tool) == 0 || api_fail_memory(e);
+}
+
+// {"mode": "auto" or "required", "tools": [as in tool_choice]}: the model sees all tools and calls these alone.
+static bool allow_some(struct completion_request *r, const json_t *tools, const json_t *some,
+                       struct api_error *e) {
+    const char *mode = json_string_value(field_get(some, "mode"));
+    const json_t *list = field_get(some, "tools");
+    if (!mode || (strcmp(mode, "auto") != 0 && strcmp(mode, "required") != 0))
+        return api_fail(e, 400, "invalid_value", "tool_choice",
+                        "The 'mode' of 'allowed_tools' must be \"auto\" or \"required\".");
+    if (json_array_size(list) == 0)
+        return api_fail(e, 400, "invalid_value", "tool_choice", "'allowed_tools' needs 'tools', a list.");
+    if (json_array_size(list) > MAX_TOOLS)
+        return api_fail(e, 400, "out_of_range", "tool_choice", "At most %d tools are allowed.", MAX_TOOLS);
+    for (size_t i = 0; i < json_array_size(list); i++)
+        if (!allow(r, tools, json_array_get(list, i), e))
+            return false;
+    r->must_call = strcmp(mode, "required") == 0;
+    return true;
+}
+
+// none, auto, required, some of the functions, or the one that is to be called. wanted: whether calls may be
+// made at all.
 static bool read_choice(struct completion_request *r, const json_t *v, const json_t *tools, bool *wanted,
                         struct api_error *e) {
-    const char *word = json_string_value(v),
-               *name = json_string_value(field_get(field_get(v, "function"), "name"));
+    const char *word = json_string_value(v), *type = json_string_value(field_get(v, "type"));
     *wanted = !(word && strcmp(word, "none") == 0);
     if (!v || !*wanted || (word && strcmp(word, "auto") == 0))
         return true;
     if (!json_is_object(v) && !(word && strcmp(word, "required") == 0))
         return api_fail(
             e, 400, "invalid_type", "tool_choice",
-            "'tool_choice' must be \"none\", \"auto\", \"required\" or an object that names a function.");
+            "'tool_choice' must be \"none\", \"auto\", \"required\" or an object that names functions.");
     if (json_array_size(tools) == 0)
         return api_fail(e, 400, NULL, "tool_choice", "'tool_choice' needs 'tools'.");
+    if (type && strcmp(type, "allowed_tools") == 0)
+        return allow_some(r, tools, field_get(v, "allowed_tools"), e);
     r->must_call = true;
     if (word)
         return true;
-    if (!name)
-        return api_fail(
-            e, 400, "unsupported_parameter", "tool_choice",
-            "As an object 'tool_choice' must be {\"type\": \"function\", \"function\": {\"name\": …}}.");
-    r->called_tool = find_tool(tools, name);
-    return r->called_tool ||
-           api_fail(e, 400, "invalid_value", "tool_choice", "'tools' has no function '%.64s'.", name);
+    r->one_call = true;
+    return allow(r, tools, v, e);
 }
 
 bool chat_read_tools(struct completion_request *r, const struct served_model *m, const json_t *root,

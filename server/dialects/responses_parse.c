@@ -78,13 +78,29 @@ static bool read_format(json_t *chat, const json_t *text, struct api_error *e) {
                        json_pack("{s:s, s:{s:O}}", "type", type, "json_schema", "schema", schema), e);
 }
 
-// A function that is to be called has its name beside its type.
+// A function has its name beside its type: as chat completions have it. NULL: no memory.
+static json_t *chat_choice(const json_t *function) {
+    const json_t *name = field_get(function, "name");
+    const char *type = json_string_value(field_get(function, "type"));
+    return name && type && strcmp(type, "function") == 0
+               ? json_pack("{s:s, s:{s:O}}", "type", "function", "function", "name", name)
+               : json_deep_copy(function);
+}
+
 static bool read_tool_choice(json_t *chat, struct api_error *e) {
-    const json_t *v = field_get(chat, "tool_choice"), *name = field_get(v, "name");
+    const json_t *v = field_get(chat, "tool_choice"), *list = field_get(v, "tools");
     const char *type = json_string_value(field_get(v, "type"));
-    return !type || strcmp(type, "function") != 0 || !name ||
-           rewrite_set(chat, "tool_choice",
-                       json_pack("{s:s, s:{s:O}}", "type", type, "function", "name", name), e);
+    if (!type || (strcmp(type, "function") != 0 && strcmp(type, "allowed_tools") != 0))
+        return true;
+    if (strcmp(type, "function") == 0)
+        return rewrite_set(chat, "tool_choice", chat_choice(v), e);
+    json_t *some = json_array();
+    for (size_t i = 0; i < json_array_size(list); i++)
+        json_array_append_new(some, chat_choice(json_array_get(list, i)));
+    return rewrite_set(
+        chat, "tool_choice",
+        json_pack("{s:s, s:{s:O*, s:o}}", "type", type, type, "mode", field_get(v, "mode"), "tools", some),
+        e);
 }
 
 // Gives the effort to the variable that the chat template has for it.

@@ -389,10 +389,11 @@ bool structured_read(struct completion_request *r, const struct served_model *m,
 
 bool structured_finish(struct completion_request *r, const struct served_model *m, struct api_error *e) {
     bool body = r->structured && r->structured->has_body,
-         calls = r->tools && (r->must_call || output_any_strict(r->tools));
+         calls = r->tools && (r->must_call || r->callable || output_any_strict(r->tools));
     if (!body && !calls)
         return true;
-    if (!r->structured && !begin(r, r->must_call ? "tool_choice" : "tools", e))
+    const char *param = r->must_call || r->callable ? "tool_choice" : "tools";
+    if (!r->structured && !begin(r, param, e))
         return false;
     struct structured *s = r->structured;
     struct output_rule rule = {.format = r->format,
@@ -402,13 +403,12 @@ bool structured_finish(struct completion_request *r, const struct served_model *
                                .reads_reasoning = r->reads_reasoning || (r->format && r->format->harmony),
                                .thinking = r->thinking,
                                .body = body ? &s->body : NULL,
-                               .tools = r->tools,
-                               .only = r->called_tool,
+                               .tools = r->callable ? r->callable : r->tools,
                                .calls = r->must_call,
-                               .one_call = r->one_call || r->called_tool};
+                               .one_call = r->one_call};
     const char *problem = output_rule_problem(&rule);
     if (problem)
-        return api_fail(e, 400, "unsupported_parameter", r->must_call ? "tool_choice" : "tools",
+        return api_fail(e, 400, "unsupported_parameter", param,
                         "To constrain the arguments of calls needs %s.", problem);
     s->root = output_rule_part(&s->arena, &rule);
     s->style = (struct json_style){.order = r->any_order ? JSON_ORDER_ANY : JSON_ORDER_SCHEMA,

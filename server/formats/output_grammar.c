@@ -27,9 +27,7 @@ bool output_any_strict(const json_t *tools) {
 
 const char *output_rule_problem(const struct output_rule *r) {
     const struct output_format *f = r->format;
-    if (!r->tools || (!r->calls && !output_any_strict(r->tools) && !r->body))
-        return NULL;
-    if (f->bare && !r->calls && !r->body)
+    if (r->tools && f->bare && !r->calls && !r->body)
         return "'tool_choice' \"required\" or a named function with this model, which does not mark its "
                "calls";
     return NULL;
@@ -162,10 +160,7 @@ static output_text any_call(struct part_arena *a, const struct output_rule *r, b
     output_text each = {.kind = GRAMMAR_ANY_OF};
     size_t num = 0;
     for (size_t i = 0; i < json_array_size(r->tools); i++) {
-        const json_t *tool = json_array_get(r->tools, i);
-        if (r->only && strcmp(r->only, name_of(tool)) != 0)
-            continue;
-        output_text one = call_part(a, r, tool);
+        output_text one = call_part(a, r, json_array_get(r->tools, i));
         each = num++ ? PART_ANY_OF(a, each, one) : one;
     }
     if (f->syntax != CALLS_NAMED || f->kimi_ids)
@@ -218,11 +213,9 @@ static output_text harmony(struct part_arena *a, const struct output_rule *r) {
     int num = 0;
     for (size_t i = 0; i < json_array_size(r->tools); i++) {
         const json_t *tool = json_array_get(r->tools, i);
-        const char *name = name_of(tool);
-        if (r->only && strcmp(r->only, name) != 0)
-            continue;
-        output_text one = PART_SEQ(a, TOKEN("<|channel|>commentary"), quoted(a, " to=functions.", name, ""),
-                                   json, TOKEN("<|message|>"), part_schema(a, schema_of(r, tool)));
+        output_text one =
+            PART_SEQ(a, TOKEN("<|channel|>commentary"), quoted(a, " to=functions.", name_of(tool), ""), json,
+                     TOKEN("<|message|>"), part_schema(a, schema_of(r, tool)));
         calls = num++ || !r->calls ? PART_ANY_OF(a, calls, one) : one;
     }
     return PART_SEQ(a, part_repeat(a, thoughts, 0, r->reads_reasoning ? 4 : 0), r->tools ? calls : text);

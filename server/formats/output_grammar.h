@@ -13,14 +13,13 @@ struct output_rule {
     bool reads_reasoning;    // of a format that has it: may be written first
     bool thinking;           // the prompt has begun the reasoning
     const output_text *body; // of what is no call; NULL: any text
-    const json_t *tools;     // the request's, NULL: no calls
-    const char *only;        // the one that is to be called; NULL: any
+    const json_t *tools;     // those that may be called; NULL: no calls
     bool calls;              // there has to be a call
     bool one_call;           // and at most one
 };
 
 bool output_any_strict(const json_t *tools);
 
-// What cannot be constrained for this format: a sentence's end, as in "needs …". NULL: all can.
+// What of it cannot be constrained for this format: a sentence's end, as in "needs …". NULL: all can.
 const char *output_rule_problem(const struct output_rule *r);
 output_text output_rule_part(struct part_arena *a, const struct output_rule *r);

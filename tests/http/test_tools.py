@@ -38,6 +38,22 @@ def ask(server, **fields):
     return server.post(CHAT, {"messages": ASK, "tools": TOOLS, "temperature": 0, "max_tokens": 60} | fields)
 
 
+def allowed(mode, *names):
+    """The `tool_choice` of some tools."""
+    some = [{"type": "function", "function": {"name": name}} for name in names]
+    return {"type": "allowed_tools", "allowed_tools": {"mode": mode, "tools": some}}
+
+
+ADD = {
+    "type": "function",
+    "function": {
+        "name": "add",
+        "description": "Add two numbers",
+        "parameters": {"type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "integer"}}, "required": ["a", "b"]},
+    },
+}
+
+
 def test_call(tiny):
     message = ask(tiny).json()["choices"][0]
     [call] = message["message"]["tool_calls"]
@@ -64,6 +80,25 @@ def test_stream_is_the_whole(tiny):
             ids |= {call[0] for call in calls.values()}
             assert {tuple(call[1:]) for call in calls.values()} == {("get_weather", '{"city": "Oslo"}')}
         assert len(ids) == 4
+
+
+def test_allowed_tools(tiny):
+    """The model sees all and calls the allowed ones alone, whatever it would rather do; the official client's word for it in Responses."""
+    both = [*TOOLS, ADD]
+    free = ask(tiny, tools=both).json()
+    assert free["choices"][0]["message"]["tool_calls"][0]["function"]["name"] == "get_weather"
+    for mode in ("auto", "required"):
+        same = ask(tiny, tools=both, tool_choice=allowed(mode, "add", "get_weather")).json()
+        assert same["choices"][0]["message"]["tool_calls"][0]["function"] == free["choices"][0]["message"]["tool_calls"][0]["function"]
+        other = ask(tiny, tools=both, tool_choice=allowed(mode, "add")).json()
+        calls = other["choices"][0]["message"].get("tool_calls", [])
+        assert {call["function"]["name"] for call in calls} <= {"add"} and (calls or mode == "auto")
+        assert other["usage"]["prompt_tokens"] == same["usage"]["prompt_tokens"] == free["usage"]["prompt_tokens"]
+    flat = [{"type": "function", **tool["function"]} for tool in both]
+    some = {"type": "allowed_tools", "mode": "required", "tools": [{"type": "function", "name": "add"}]}
+    with client(tiny) as c:
+        answer = c.responses.create(model="quire-tiny", input=ASK[0]["content"], tools=flat, tool_choice=some, max_output_tokens=60, temperature=0)
+    assert answer.output and {item.name for item in answer.output} == {"add"}
 
 
 def test_functions(tiny):
@@ -120,6 +155,10 @@ def test_none_sees_no_tools(tiny):
         ({"tool_choice": {"type": "function", "function": {"name": "other"}}}, "tool_choice"),
         ({"tool_choice": {"type": "function"}}, "tool_choice"),
         ({"tool_choice": "sometimes"}, "tool_choice"),
+        ({"tool_choice": allowed("auto")}, "tool_choice"),
+        ({"tool_choice": allowed("none", "add")}, "tool_choice"),
+        ({"tool_choice": allowed("auto", "add", "other")}, "tool_choice"),
+        ({"tool_choice": {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": ["add"]}}}, "tool_choice"),
         ({"tool_choice": "required", "tools": None}, "tool_choice"),
         ({"tools": {"a": 1}}, "tools"),
         ({"tools": ["x"]}, "tools[0]"),

@@ -231,13 +231,14 @@ static void test_mark_is_a_token(void **state) {
     token_id ids[MAX_FORMAT_TOKENS];
     int num = output_format_tokens(f, tokenizer, ids);
     assert_true(num == 1 && ids[0] == 0);
+    json_t *weather = json_pack("[O]", json_array_get(tools, 0));
     struct constraint *c = compiled(&(struct output_rule){.format = f,
                                                           .tokenizer = tokenizer,
                                                           .tokens = ids,
                                                           .num_tokens = num,
-                                                          .tools = tools,
-                                                          .only = "get_weather",
+                                                          .tools = weather,
                                                           .calls = true});
+    json_decref(weather);
     for (int round = 0; round < 10; round++) {
         struct buf text = {0};
         write_text(c, &text);

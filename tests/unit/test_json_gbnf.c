@@ -110,6 +110,33 @@ static void test_llama_schemas(void **state) {
     assert_int_equal(excepted, sizeof differs / sizeof *differs);
 }
 
+// The schemas of llama.cpp's test-json-schema-to-grammar.cpp with instances that the grammar which it expects takes and
+// refuses; `differs`: we do the opposite, for the reason there; `refused`: no schema of JSON Schema, what our error says.
+static void test_llama_conversions(void **state) {
+    (void)state;
+    json_t *cases = json_load_file(QUIRE_SOURCE_DIR "/tests/unit/llamacpp_schemas.json", 0, NULL), *c, *text;
+    assert_int_equal(json_array_size(cases), 75);
+    size_t i, j;
+    json_array_foreach(cases, i, c) {
+        const char *name = json_string_value(json_object_get(c, "name")),
+                   *refused = json_string_value(json_object_get(c, "refused")), *key;
+        char *schema = json_dumps(json_object_get(c, "schema"), 0);
+        struct err err = {0};
+        struct grammar *g = read_grammar(schema_to_expr, schema, strlen(schema), &err);
+        if (!g != (refused != NULL) || (refused && !strstr(err.msg, refused)))
+            fail_msg("%s: %s", name, g ? "taken" : err.msg);
+        static const char *const lists[] = {"fail", "pass"};
+        for (int want = 0; g && want < 2; want++)
+            json_array_foreach(json_object_get(c, lists[want]), j, text)
+                check_text(g, name, json_string_value(text), json_string_length(text), want);
+        json_object_foreach(json_object_get(c, "differs"), key, text)
+            check_text(g, name, key, strlen(key), true);
+        grammar_free(g);
+        free(schema);
+    }
+    json_decref(cases);
+}
+
 // The grammars of llama.cpp's folder.
 static void test_llama_files(void **state) {
     (void)state;
@@ -228,8 +255,11 @@ static void test_refusals(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_llama_cases), cmocka_unit_test(test_llama_schemas),
-        cmocka_unit_test(test_llama_files), cmocka_unit_test(test_cases), cmocka_unit_test(test_refusals)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_llama_cases),
+                                       cmocka_unit_test(test_llama_schemas),
+                                       cmocka_unit_test(test_llama_conversions),
+                                       cmocka_unit_test(test_llama_files),
+                                       cmocka_unit_test(test_cases),
+                                       cmocka_unit_test(test_refusals)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

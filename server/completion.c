@@ -442,9 +442,10 @@ static void on_finish(struct choice *ch, const struct service_event *ev, int64_t
         else if (ev->finish == FINISH_CANCELLED)
             api_fail(&e, 503, "shutting_down", NULL, "The server is shutting down.");
         else if (ev->finish == FINISH_FORBIDDEN)
-            api_fail(&e, 400, "no_token_allowed", NULL,
-                     "The request leaves no token that may come next: its lists, bans and minimum forbid all "
-                     "of them.");
+            api_fail(
+                &e, 400, "no_token_allowed", NULL,
+                "The request leaves no token that may come next: its constraint, lists, bans and minimum "
+                "forbid all of them, or its constraint can be read in too many ways.");
         else
             api_fail(&e, 500, "internal_error", NULL, "The engine failed this request.");
         e.retry_after = e.status == 503 ? 5 : 0;

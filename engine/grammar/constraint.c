@@ -114,9 +114,12 @@ struct constraint *constraint_new(const struct grammar_part *root, const struct 
     work_time_end();
     struct constraint *c = g ? calloc(1, sizeof *c) : NULL;
     struct matcher *m = c ? matcher_new(g) : NULL;
-    if (!m) {
-        if (g)
+    if (!m || matcher_start(m) == MATCHER_FAILED) {
+        if (m && matcher_at_limit(m))
+            err_set(err, STATUS_LIMIT, "a text may begin in more than %d ways", MAX_THREADS);
+        else if (g)
             err_set(err, STATUS_NOMEM, "out of memory");
+        matcher_free(m);
         grammar_free(g);
         free(c);
         return NULL;

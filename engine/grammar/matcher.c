@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_THREADS = 4096, NOTES = 2 };
+enum { NOTES = 2 };
 
 // Where a reading of the text stands: a stop, the state of its automaton, and who waits below.
 struct thread {
@@ -452,6 +452,7 @@ int32_t matcher_text(struct matcher *m, int32_t state, const char *text, size_t 
     return state;
 }
 
+bool matcher_at_limit(const struct matcher *m) { return m->num_seen == MAX_THREADS; }
 bool matcher_may_end(const struct matcher *m, int32_t state) { return m->states[state].may_end; }
 bool matcher_may_go_on(struct matcher *m, int32_t state) { return m->states[state].num > 0; }
 

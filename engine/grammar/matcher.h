@@ -8,7 +8,7 @@
 #include "network.h"
 
 struct matcher;
-enum { MATCHER_DEAD = -1, MATCHER_FAILED = -2 };
+enum { MATCHER_DEAD = -1, MATCHER_FAILED = -2, MAX_THREADS = 4096 };
 
 struct matcher *matcher_new(struct grammar *g); // g outlives it; NULL: out of memory
 void matcher_free(struct matcher *m);           // NULL is allowed
@@ -20,7 +20,8 @@ int32_t matcher_start(struct matcher *m);
 // MAX_THREADS ways to read the text.
 int32_t matcher_step(struct matcher *m, int32_t state, unsigned char byte);
 int32_t matcher_text(struct matcher *m, int32_t state, const char *text,
-                     size_t len); // of all bytes of a text
+                     size_t len);               // of all bytes of a text
+bool matcher_at_limit(const struct matcher *m); // MATCHER_FAILED just now: because of MAX_THREADS
 bool matcher_may_end(const struct matcher *m, int32_t state);
 bool matcher_may_go_on(struct matcher *m, int32_t state);
 

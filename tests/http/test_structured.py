@@ -253,6 +253,14 @@ def test_a_dead_end_ends_its_request_alone(server):
     assert response.status == 200 and b"no_token_allowed" in response.body, response.body  # after the letters
 
 
+def test_too_many_ways(server):
+    """What is too large is said of the grammar, at its field."""
+    wide = "start: " + " | ".join(f"r{i}" for i in range(3000)) + "".join(f'\nr{i}: "a" s{i}\ns{i}: "b{i}"' for i in range(3000))
+    response = server.post(COMPLETIONS, {"prompt": "a", "max_tokens": 4, "guided_grammar": wide})
+    check_error(response, 400, param="guided_grammar")
+    assert "begin in more than 4096 ways" in response.json()["error"]["message"], response.body
+
+
 def test_what_no_token_spells(server):
     """U+10FFFF has byte tokens alone."""
     [choice] = complete(server, guided_regex="\\u{10ffff}{2}", max_tokens=20)

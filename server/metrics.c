@@ -1,8 +1,10 @@
 #include "metrics.h"
 
+#include <dirent.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -326,24 +328,59 @@ static void write_spans(struct writer *w) {
     write_labelled(w, "quire", "trace_spans_total", "result", "dropped", (double)c->dropped);
 }
 
+static void write_process_value(struct buf *out, const char *name, const char *type, const char *help,
+                                double v) {
+    buf_fmt(out, "# HELP process_%s %s\n# TYPE process_%s %s\nprocess_%s %.17g\n", name, help, name, type,
+            name, v);
+}
+
+static int count_descriptors(void) {
+    int n = -3; // ".", ".." and the one that reads
+    DIR *d = opendir("/proc/self/fd");
+    while (d && readdir(d))
+        n++;
+    if (d)
+        closedir(d);
+    return n > 0 ? n : 0;
+}
+
 // As Prometheus' client libraries name them.
-static void write_process(struct buf *out) {
+static void write_process(struct buf *out, const struct metrics_page *page) {
     struct timespec cpu;
-    long pages = 0;
+    struct rlimit files = {0};
+    long pages[2] = {0};
+    double page_size = (double)sysconf(_SC_PAGESIZE);
     FILE *f = fopen("/proc/self/statm", "re");
-    if (f && fscanf(f, "%*s %ld", &pages) != 1)
-        pages = 0;
+    if (f && fscanf(f, "%ld %ld", &pages[0], &pages[1]) != 2)
+        pages[0] = pages[1] = 0;
     if (f)
         fclose(f);
     clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &cpu);
-    buf_fmt(out,
-            "# HELP process_cpu_seconds_total CPU time.\n# TYPE process_cpu_seconds_total counter\n"
-            "process_cpu_seconds_total %.17g\n",
-            (double)cpu.tv_sec + (double)cpu.tv_nsec / 1e9);
-    buf_fmt(out,
-            "# HELP process_resident_memory_bytes Memory in use.\n"
-            "# TYPE process_resident_memory_bytes gauge\nprocess_resident_memory_bytes %.17g\n",
-            (double)pages * (double)sysconf(_SC_PAGESIZE));
+    getrlimit(RLIMIT_NOFILE, &files);
+    write_process_value(out, "cpu_seconds_total", "counter", "CPU time.",
+                        (double)cpu.tv_sec + (double)cpu.tv_nsec / 1e9);
+    write_process_value(out, "resident_memory_bytes", "gauge", "Memory in use.",
+                        (double)pages[1] * page_size);
+    write_process_value(out, "virtual_memory_bytes", "gauge", "Address space.", (double)pages[0] * page_size);
+    write_process_value(out, "start_time_seconds", "gauge", "When the server started, since 1970.",
+                        page->start_time);
+    write_process_value(out, "open_fds", "gauge", "Open file descriptors.", count_descriptors());
+    write_process_value(out, "max_fds", "gauge", "File descriptors that it may have.",
+                        (double)files.rlim_cur);
+}
+
+// What boards of vLLM ask for and what never is otherwise here: no sleep mode, no cache of other servers or of images.
+static void write_constants(struct writer *w) {
+    static const char *const counters[] = {"external_prefix_cache_queries_total",
+                                           "external_prefix_cache_hits_total", "mm_cache_queries_total",
+                                           "mm_cache_hits_total"};
+    const char *ns = w->page->name_space;
+    write_help(w, ns, "engine_sleep_state", "gauge", "Always awake.");
+    write_labelled(w, ns, "engine_sleep_state", "sleep_state", "awake", 1);
+    write_labelled(w, ns, "engine_sleep_state", "sleep_state", "weights_offloaded", 0);
+    write_labelled(w, ns, "engine_sleep_state", "sleep_state", "discard_all", 0);
+    for (int i = 0; i < N(counters); i++)
+        write_single(w, ns, counters[i], "counter", "There is no such cache.", 0);
 }
 
 void metrics_write(const struct metrics *m, const struct metrics_page *page, struct buf *out) {
@@ -419,6 +456,7 @@ void metrics_write(const struct metrics *m, const struct metrics_page *page, str
         write_help(w, ns, "cache_config_info", "gauge", "How the cache is configured.");
         write_value(w, ns, "cache_config_info", extra, 1);
     }
+    write_constants(w);
     write_pages(w);
     write_census(w);
     write_times(w, "cancel_latency_seconds", "Time from a cancellation until the request's blocks are free.",
@@ -456,7 +494,7 @@ void metrics_write(const struct metrics *m, const struct metrics_page *page, str
                 write_value(w, q, "http_requests_total", extra, (double)m->http[r][i]);
             }
     write_http(out, m, page);
-    write_process(out);
+    write_process(out, page);
     out->failed |= w->labels.failed;
     buf_free(&w->labels);
 }

@@ -75,7 +75,7 @@ struct metrics_page {
     int num_adapters, max_adapters;
 
     bool prefix_caching;
-    double loop_cpu_seconds;
+    double start_time, loop_cpu_seconds; // the first since 1970
     int connections, streams;
     const char *const *route_names; // (num_routes)
     int num_routes;

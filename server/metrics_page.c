@@ -44,6 +44,7 @@ void reply_metrics(struct app *app, struct http_request *request, const char *co
         .num_adapters = list.num,
         .max_adapters = app->config->max_loras,
         .prefix_caching = app->config->prefix_caching,
+        .start_time = (double)app->created,
         .loop_cpu_seconds = (double)cpu.tv_sec + (double)cpu.tv_nsec / 1e9,
         .connections = app->http.num_conns,
         .streams = app->num_completions,

@@ -13,27 +13,57 @@ import pytest
 
 import goldens
 from process import SLOW
+from wire import wait_for
 
 FOLDER = goldens.ROOT / "examples/monitoring"
 BOARD = json.loads((FOLDER / "grafana.json").read_text())
 RULES = (FOLDER / "rules.yml").read_text()
 
-# What the boards in vLLM's repository ask for (examples/observability, as of 2026), but for what they ask of Prometheus.
-VLLM_BOARDS = """
-vllm:cache_config_info vllm:e2e_request_latency_seconds_bucket vllm:e2e_request_latency_seconds_count
-vllm:e2e_request_latency_seconds_sum vllm:generation_tokens_total vllm:inter_token_latency_seconds_bucket
-vllm:iteration_tokens_total_sum vllm:kv_cache_usage_perc vllm:lora_requests_info vllm:num_preemptions_total
-vllm:num_requests_running vllm:num_requests_waiting vllm:num_requests_waiting_by_reason vllm:prefix_cache_hits_total
-vllm:prefix_cache_queries_total vllm:prompt_tokens_by_source_total vllm:prompt_tokens_cached_total vllm:prompt_tokens_total
-vllm:request_decode_time_seconds_sum vllm:request_generation_tokens_bucket vllm:request_inference_time_seconds_sum
-vllm:request_max_num_generation_tokens_sum vllm:request_params_max_tokens_sum vllm:request_params_n_sum
-vllm:request_prefill_kv_computed_tokens_sum vllm:request_prefill_time_seconds_sum vllm:request_prompt_tokens_bucket
-vllm:request_queue_time_seconds_sum vllm:request_success_total vllm:request_time_per_output_token_seconds_bucket
-vllm:spec_decode_num_accepted_tokens_per_pos_total vllm:spec_decode_num_accepted_tokens_total
-vllm:spec_decode_num_draft_tokens_total vllm:spec_decode_num_drafts_total vllm:time_per_output_token_seconds_bucket
-vllm:time_to_first_token_seconds_bucket http_requests_total http_request_duration_seconds_sum
-process_resident_memory_bytes process_cpu_seconds_total
-""".split()
+# What the boards in vLLM's repository ask for (examples/observability: prometheus_grafana/grafana.json and the seven of
+# dashboards/grafana, as of November 2026): names of metrics by the labels that their queries filter and group by, beside those
+# that Prometheus adds. Left out: panels that say themselves that they need a flag or a connector of vLLM (residency of blocks,
+# transfers, sleep and weight updates, FLOPs).
+VLLM_BOARDS = {
+    "model_name engine le": """
+        vllm:e2e_request_latency_seconds_bucket vllm:inter_token_latency_seconds_bucket vllm:request_generation_tokens_bucket
+        vllm:iteration_tokens_total_bucket vllm:request_prompt_tokens_bucket vllm:request_queue_time_seconds_bucket
+        vllm:request_time_per_output_token_seconds_bucket vllm:time_per_output_token_seconds_bucket
+        vllm:time_to_first_token_seconds_bucket""",
+    "model_name engine": """
+        vllm:cache_config_info vllm:e2e_request_latency_seconds_count vllm:e2e_request_latency_seconds_sum
+        vllm:external_prefix_cache_hits_total vllm:external_prefix_cache_queries_total vllm:generation_tokens_total
+        vllm:inter_token_latency_seconds_count vllm:inter_token_latency_seconds_sum vllm:iteration_tokens_total_count
+        vllm:iteration_tokens_total_sum vllm:kv_cache_usage_perc vllm:mm_cache_hits_total vllm:mm_cache_queries_total
+        vllm:num_preemptions_total vllm:num_requests_running vllm:num_requests_waiting vllm:prefix_cache_hits_total
+        vllm:prefix_cache_queries_total vllm:prompt_tokens_cached_total vllm:prompt_tokens_total
+        vllm:request_decode_time_seconds_count vllm:request_decode_time_seconds_sum vllm:request_generation_tokens_count
+        vllm:request_generation_tokens_sum vllm:request_inference_time_seconds_sum vllm:request_prefill_time_seconds_count
+        vllm:request_prompt_tokens_count vllm:request_prompt_tokens_sum vllm:request_time_per_output_token_seconds_count
+        vllm:request_time_per_output_token_seconds_sum
+        vllm:request_max_num_generation_tokens_sum vllm:request_params_max_tokens_sum vllm:request_params_n_sum
+        vllm:request_prefill_kv_computed_tokens_sum vllm:request_prefill_time_seconds_sum
+        vllm:request_queue_time_seconds_count vllm:request_queue_time_seconds_sum vllm:spec_decode_num_accepted_tokens_total
+        vllm:spec_decode_num_draft_tokens_total vllm:spec_decode_num_drafts_total vllm:time_to_first_token_seconds_count
+        vllm:time_to_first_token_seconds_sum""",
+    "model_name engine finished_reason": "vllm:request_success_total",
+    "model_name engine reason": "vllm:num_requests_waiting_by_reason",
+    "model_name engine source": "vllm:prompt_tokens_by_source_total",
+    "model_name engine position": "vllm:spec_decode_num_accepted_tokens_per_pos_total",
+    "model_name engine sleep_state": "vllm:engine_sleep_state",
+    "max_lora running_lora_adapters waiting_lora_adapters": "vllm:lora_requests_info",
+    "engine num_gpu_blocks block_size cache_dtype enable_prefix_caching": "vllm:cache_config_info",
+    "handler status": "http_requests_total",
+    "handler": "http_request_duration_seconds_sum",
+    "": """process_cpu_seconds_total process_max_fds process_open_fds process_resident_memory_bytes
+        process_start_time_seconds""",
+}
+# Values of labels that their queries filter by.
+VLLM_VALUES = {
+    "vllm:engine_sleep_state": {"sleep_state": ["awake", "discard_all"]},
+    "vllm:num_requests_waiting_by_reason": {"reason": ["capacity", "deferred"]},
+    "vllm:prompt_tokens_by_source_total": {"source": ["local_compute", "local_cache_hit", "external_kv_transfer"]},
+    "vllm:request_success_total": {"finished_reason": ["error"]},
+}
 
 promtool = pytest.mark.skipif(not shutil.which("promtool"), reason="no promtool: apt install prometheus")
 
@@ -83,8 +113,26 @@ def test_queries(busy, expr):
 
 def test_vllm_boards(busy):
     m = busy.metrics()
-    for name in VLLM_BOARDS:
-        assert list(m.samples(name)), name
+    for labels, names in VLLM_BOARDS.items():
+        for name in names.split():
+            have = [have for have, _ in m.samples(name)]
+            assert have and all(set(labels.split()) <= set(h) for h in have), (name, labels)
+    for name, values in VLLM_VALUES.items():
+        for label, wanted in values.items():
+            assert set(wanted) <= {have[label] for have, _ in m.samples(name)}, name
+    assert m.value("vllm:engine_sleep_state", sleep_state="awake") == 1  # else the board of the service's status says: down
+
+
+def test_process(busy):
+    m = busy.metrics()
+    assert 0 < time.time() - m.value("process_start_time_seconds") < 600
+    assert 5 < m.value("process_open_fds") < m.value("process_max_fds")
+    fds = m.value("process_open_fds")
+    conns = [busy.connect() for _ in range(20)]
+    wait_for("they are open", lambda: busy.metrics().value("process_open_fds") >= fds + 20)
+    for conn in conns:
+        conn.close()
+    assert m.value("process_virtual_memory_bytes") > m.value("process_resident_memory_bytes") > 1 << 20
 
 
 def test_board(server):
@@ -142,6 +190,14 @@ def test_prometheus(busy, tmp_path):
                 expr = target["expr"].replace("$__rate_interval", "1m").replace("$model", ".*")
                 found = ask(port, "/api/v1/query", query=expr)["result"]
                 assert found or "adapter" in expr or "by_reason" in expr, expr
+        for labels, names in VLLM_BOARDS.items():
+            wanted = set(labels.split()) & {"model_name", "engine", "le", "position", "source"}
+            chosen = 'model_name="NAME",engine=~".+"'.replace("NAME", busy.models()[0]) if "model_name" in wanted else ""
+            for name in names.split():
+                instant = name.endswith(("_info", "_perc", "_running", "_waiting", "_reason", "_state", "_bytes", "_fds", "time_seconds"))
+                expr = name + "{" + chosen + "}" if instant else f"rate({name}{{{chosen}}}[1m])"
+                found = ask(port, "/api/v1/query", query=f"sum by ({', '.join(wanted)}) ({expr})")["result"]
+                assert found and all(wanted <= set(f["metric"]) for f in found), expr
         groups = ask(port, "/api/v1/rules")["groups"]
         rules = [rule for group in groups for rule in group["rules"]]
         assert len(rules) == RULES.count("- alert:") and all(rule["health"] != "err" for rule in rules), rules

@@ -201,8 +201,7 @@ static int first_kept(const struct kv_config *c, int g, int position) {
     return kv_first_kept(position, group->window, group->chunked) / c->block_size;
 }
 
-// The first block that a group must have so that it serves a hit of num_blocks.
-static int first_served(const struct kv_config *c, int g, int num_blocks) {
+int kv_first_served(const struct kv_config *c, int g, int num_blocks) {
     switch (c->groups[g].kind) {
     case KV_WINDOW: return first_kept(c, g, num_blocks * c->block_size);
     case KV_STATE: return max_int(num_blocks - 1, 0);
@@ -217,7 +216,7 @@ int kv_missing_after(const struct kv_cache *kv, int num_cached, int num_tokens) 
         pages +=
             kv->config.groups[g].kind == KV_STATE
                 ? 1
-                : group_missing(&kv->config, g, len, len - first_served(&kv->config, g, len), num_tokens);
+                : group_missing(&kv->config, g, len, len - kv_first_served(&kv->config, g, len), num_tokens);
     return pages;
 }
 
@@ -372,7 +371,7 @@ int64_t kv_slot(const struct kv_cache *kv, const struct kv_seq *seq, int group, 
 
 // ---- prefixes
 
-// A group serves a hit that ends where it has had every block, without a gap, since first_served(). So one pass over the
+// A group serves a hit that ends where it has had every block, without a gap, since kv_first_served(). So one pass over the
 // blocks finds the longest hit of all groups, and the tables keep what each block found until it is known.
 int kv_match(struct kv_cache *kv, struct kv_seq *seq, struct kv_hash root, const token_id *tokens, int n) {
     const struct kv_config *c = &kv->config;
@@ -393,7 +392,7 @@ int kv_match(struct kv_cache *kv, struct kv_seq *seq, struct kv_hash root, const
                 id = KV_NONE;
             seq->tables[g].ids[i] = id;
             run[g] = id == KV_NONE ? 0 : run[g] + 1;
-            served &= i + 1 - run[g] <= first_served(c, g, i + 1);
+            served &= i + 1 - run[g] <= kv_first_served(c, g, i + 1);
             more &= c->groups[g].kind != KV_FULL || id != KV_NONE;
         }
         if (served) {
@@ -404,7 +403,7 @@ int kv_match(struct kv_cache *kv, struct kv_seq *seq, struct kv_hash root, const
     seq->len = seq->num_hashed = best;
     for (int g = 0; g < c->num_groups; g++) {
         struct block_table *t = &seq->tables[g];
-        t->first = first_served(c, g, best);
+        t->first = kv_first_served(c, g, best);
         for (int i = 0; i < best; i++)
             if (i < t->first)
                 t->ids[i] = KV_NONE;

@@ -9,26 +9,61 @@ static int same_tokens(const struct kv_cache *kv, block_id id, const token_id *t
     return n;
 }
 
-struct kv_ending kv_explain(const struct kv_cache *kv, struct kv_hash parent, const token_id *tokens, int n) {
-    struct kv_ending e = {.why = KV_END_PROMPT, .same = -1, .other = -1};
-    int found = 0, missing = 0;
-    if (n < kv->config.block_size)
-        return e;
-    struct kv_hash h = kv_chain(kv, parent, tokens);
-    for (int g = kv->config.num_groups; g-- > 0;)
-        if (kv_find(kv, h, g, tokens) != KV_NONE)
-            found++;
-        else
-            missing = g;
-    const struct kv_evicted *past = &kv->evicted[h.lo & (uint64_t)(kv->evicted_size - 1)];
-    e.why = found > 0 ? KV_END_GROUP : KV_END_NEW;
-    e.group = missing;
-    if (past->hash.lo == h.lo && past->hash.hi == h.hi && (h.lo || h.hi) &&
-        kv_find(kv, h, past->group, tokens) == KV_NONE) {
-        e.why = KV_END_EVICTED;
-        e.when = past->when;
-        e.group = past->group;
+static bool serves(const struct kv_cache *kv, struct kv_hash h, int group, const token_id *tokens) {
+    block_id id = kv_find(kv, h, group, tokens);
+    return id != KV_NONE && !kv->blocks[id].exclusive;
+}
+
+// How many of the blocks in tokens[0..n) all full groups have, from the first one on; 0 without such a group.
+static int full_run(const struct kv_cache *kv, struct kv_hash h, const token_id *tokens, int n) {
+    const struct kv_config *c = &kv->config;
+    bool any = false, all = true;
+    for (int g = 0; g < c->num_groups; g++)
+        any |= c->groups[g].kind == KV_FULL;
+    int i = 0;
+    for (; any && i < n / c->block_size; i++) {
+        const token_id *block = tokens + (size_t)i * (size_t)c->block_size;
+        h = kv_chain(kv, h, block);
+        for (int g = 0; g < c->num_groups; g++)
+            all &= c->groups[g].kind != KV_FULL || serves(kv, h, g, block);
+        if (!all)
+            break;
     }
+    return i;
+}
+
+// The group lacks the block.
+static void explain_missing(const struct kv_cache *kv, struct kv_hash h, int group, struct kv_ending *e) {
+    const struct kv_evicted *past = &kv->evicted[h.lo & (uint64_t)(kv->evicted_size - 1)];
+    bool evicted = past->hash.lo == h.lo && past->hash.hi == h.hi && (h.lo || h.hi) && past->group == group;
+    if (!evicted && e->why == KV_END_EVICTED)
+        return;
+    e->why = evicted ? KV_END_EVICTED : KV_END_GROUP;
+    e->when = evicted ? past->when : 0;
+    e->group = group;
+}
+
+struct kv_ending kv_explain(const struct kv_cache *kv, struct kv_hash parent, const token_id *tokens,
+                            int cached, int n) {
+    const struct kv_config *c = &kv->config;
+    struct kv_ending e = {.why = KV_END_PROMPT, .same = -1, .other = -1};
+    int first = cached / c->block_size, found = 0;
+    if (n - cached < c->block_size)
+        return e;
+    const int run = full_run(kv, parent, tokens + cached, n - cached), end = first + (run > 0 ? run : 1);
+    struct kv_hash h = parent;
+    e.why = KV_END_NEW;
+    for (int i = first; i < end; i++) {
+        const token_id *block = tokens + (size_t)i * (size_t)c->block_size;
+        h = kv_chain(kv, h, block);
+        for (int g = c->num_groups; g-- > 0;)
+            if (serves(kv, h, g, block))
+                found++;
+            else if (run == 0 || i >= kv_first_served(c, g, end))
+                explain_missing(kv, h, g, &e);
+    }
+    if (found == 0 && e.why == KV_END_GROUP)
+        e.why = KV_END_NEW;
     return e;
 }
 

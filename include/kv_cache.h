@@ -167,11 +167,14 @@ int kv_match(struct kv_cache *kv, struct kv_seq *seq, struct kv_hash root, const
 // The group's published block with this hash that holds these tokens, or KV_NONE.
 block_id kv_find(const struct kv_cache *kv, struct kv_hash h, int group, const token_id *tokens);
 
+// The first block that a group must have so that it serves a hit of num_blocks: what a window no longer sees is no loss.
+int kv_first_served(const struct kv_config *c, int group, int num_blocks);
+
 // Why a prefix match ends where it does.
 enum kv_end {
     KV_END_PROMPT,  // all blocks that the tokens fill hit
     KV_END_GROUP,   // the block is there, but not for `group`
-    KV_END_EVICTED, // the block was there until `when`
+    KV_END_EVICTED, // the block was there for `group` until `when`
     KV_END_DIFFERS, // another block is there, whose first `same` tokens are these
     KV_END_NEW,     // nothing ever followed, as far as is remembered
 };
@@ -182,8 +185,10 @@ struct kv_ending {
     int same;
     token_id other; // what the other block has behind those
 };
-// Of tokens[0..n) that follow the prefix with the hash `parent`, which is the longest that hits. Never KV_END_DIFFERS.
-struct kv_ending kv_explain(const struct kv_cache *kv, struct kv_hash parent, const token_id *tokens, int n);
+// Of tokens[0..n), whose first `cached` are the longest prefix that hits and have the hash `parent`. Where the full groups have
+// more than those, it tells which page the others lack to serve as much. Never KV_END_DIFFERS.
+struct kv_ending kv_explain(const struct kv_cache *kv, struct kv_hash parent, const token_id *tokens,
+                            int cached, int n);
 // Where it is KV_END_NEW: looks for another block behind the prefix, in one pass over the pool, and for the one that has
 // most in common with the block of these tokens.
 void kv_compare(const struct kv_cache *kv, struct kv_hash parent, const token_id *tokens,

@@ -25,7 +25,7 @@ void inside_remember(struct service_inside *in, const struct request *r) {
                               .parent = cached > 0 ? r->seq.hash : r->root,
                               .num_next = left < (int)size ? left : (int)size};
     memcpy(in->past_tokens + at * size, r->tokens + cached, (size_t)p->num_next * sizeof(token_id));
-    p->ending = kv_explain(kv, p->parent, r->tokens + cached, p->num_next);
+    p->ending = kv_explain(kv, p->parent, r->tokens, cached, r->num_prompt - 1);
 }
 
 static void look_back(struct prompt_view *v, const struct service_inside *in) {
@@ -69,7 +69,7 @@ void prompt_view_run(struct service_query *query, const struct service_inside *i
             v->cached[i] = v->num_salts[i] >= 0 ? match(v, kv, i, i ? NULL : &end) : 0;
         const token_id *next = v->tokens + v->cached[0];
         v->num_prompt = v->num_tokens;
-        v->ending = kv_explain(kv, end, next, v->num_tokens - 1 - v->cached[0]);
+        v->ending = kv_explain(kv, end, v->tokens, v->cached[0], v->num_tokens - 1);
         kv_compare(kv, end, next, &v->ending);
         if (v->ending.why == KV_END_DIFFERS)
             v->token = next[v->ending.same];

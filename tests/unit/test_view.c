@@ -169,6 +169,52 @@ static void test_why_it_ends(void **state) {
     bench_end(&b);
 }
 
+// Pages that a window no longer sees are no loss: what is told is the page that a longer hit needs.
+static void test_why_a_window_ends(void **state) {
+    (void)state;
+    enum { SIZE = KV_TILE };
+    const struct kv_config config = {.num_blocks = 9,
+                                     .block_size = SIZE,
+                                     .num_groups = 2,
+                                     .groups = {{.kind = KV_FULL}, {.kind = KV_WINDOW, .window = SIZE}},
+                                     .max_ahead = SIZE,
+                                     .share = true};
+    struct kv_cache kv;
+    struct kv_seq a, b, c;
+    block_id ids[3][KV_MAX_GROUPS * 4];
+    token_id text[4 * SIZE];
+    for (int i = 0; i < 4 * SIZE; i++)
+        text[i] = i;
+    assert_int_equal(kv_init(&kv, &config), STATUS_OK);
+    const struct kv_hash root = kv_root(&kv, NULL, 0);
+    kv_seq_init(&a, ids[0], 4);
+    kv_seq_init(&b, ids[1], 4);
+    kv_seq_init(&c, ids[2], 4);
+    assert_true(kv_grow(&kv, &a, 3 * SIZE));
+    kv_publish(&kv, &a, root, text, 3 * SIZE);
+    kv_trim(&kv, &a, 3 * SIZE);
+    assert_true(kv_grow(&kv, &b, SIZE));
+    kv.clock = 10;
+    assert_true(kv_grow(&kv, &a, 4 * SIZE)); // evicts the window's first page
+    assert_int_equal(kv.num_evicted, 1);
+    assert_int_equal(kv_match(&kv, &c, root, text, 3 * SIZE), 3 * SIZE); // which nobody needs
+    kv_unmatch(&kv, &c);
+    kv_trim(&kv, &a, 4 * SIZE);
+    kv.clock = 20;
+    assert_true(kv_grow(&kv, &b, 2 * SIZE)); // the others
+    assert_int_equal(kv.num_evicted, 3);
+    assert_int_equal(kv_match(&kv, &c, root, text, 3 * SIZE), 0);
+    kv_unmatch(&kv, &c);
+    struct kv_ending e = kv_explain(&kv, root, text, 0, 3 * SIZE);
+    assert_true(e.why == KV_END_EVICTED && e.group == 1 && e.when == 20);
+    memset(kv.evicted, 0, (size_t)kv.evicted_size * sizeof *kv.evicted);
+    e = kv_explain(&kv, root, text, 0, 3 * SIZE);
+    assert_true(e.why == KV_END_GROUP && e.group == 1);
+    kv_release(&kv, &a);
+    kv_release(&kv, &b);
+    kv_destroy(&kv);
+}
+
 static void test_past(void **state) {
     (void)state;
     struct bench b;
@@ -193,11 +239,9 @@ static void test_past(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_requests_and_owners),
-        cmocka_unit_test(test_tree),
-        cmocka_unit_test(test_last_steps),
-        cmocka_unit_test(test_why_it_ends),
-        cmocka_unit_test(test_past),
+        cmocka_unit_test(test_requests_and_owners), cmocka_unit_test(test_tree),
+        cmocka_unit_test(test_last_steps),          cmocka_unit_test(test_why_it_ends),
+        cmocka_unit_test(test_why_a_window_ends),   cmocka_unit_test(test_past),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

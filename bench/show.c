@@ -1,13 +1,17 @@
 #include "show.h"
 
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 static const char full[] = "####################";
 enum { PLAIN_S = 10, WIDTH = sizeof full - 1 };
 
 void show_begin(struct show *s, bool quiet) {
-    *s = (struct show){.quiet = quiet, .terminal = isatty(STDERR_FILENO) == 1};
+    const char *term = getenv("TERM");
+    bool dumb = term && strcmp(term, "dumb") == 0;
+    *s = (struct show){.quiet = quiet, .terminal = isatty(STDERR_FILENO) == 1 && !dumb};
 }
 
 void show_progress(const struct progress *p, void *context) {

@@ -1,26 +1,57 @@
 #include "console.h"
 
 #include "buf.h"
+#include "clock.h"
 
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 static bool has_bar; // stands on the last line of the terminal
 
-void console_bar(const char *what, double fraction) {
+static bool stderr_is_terminal(void) {
+    const char *term = getenv("TERM");
+    return isatty(STDERR_FILENO) && !(term && strcmp(term, "dumb") == 0);
+}
+
+static void draw_bar(const char *what, double fraction) {
     static const char full[] = "########################################";
     enum { WIDTH = sizeof full - 1 };
-    if (!isatty(STDERR_FILENO))
-        return;
     has_bar = fraction < 1;
     if (has_bar)
         fprintf(stderr, "\r%s [%-*.*s] %2.0f %%", what, WIDTH, (int)(fraction * WIDTH), full, fraction * 100);
     else
         fputs("\r\033[K", stderr);
     fflush(stderr);
+}
+
+// A line for each tenth, once it has taken a second.
+static void tell_tenth(const char *what, double fraction) {
+    static const char *current;
+    static int64_t began;
+    static int told;
+    int tenths = fraction < 1 ? (int)(fraction * 10) : 10;
+    if (current != what) {
+        current = what;
+        began = clock_now_ns();
+        told = 0;
+    }
+    if (tenths > told && clock_now_ns() - began > 1000000000) {
+        told = tenths;
+        fprintf(stderr, "quire: %s: %d %%\n", what, tenths * 10);
+    }
+    if (fraction >= 1)
+        current = NULL;
+}
+
+void console_bar(const char *what, double fraction) {
+    if (stderr_is_terminal())
+        draw_bar(what, fraction);
+    else
+        tell_tenth(what, fraction);
 }
 
 void console_progress(void *arg, double fraction) {

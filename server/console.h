@@ -15,7 +15,8 @@ void complain(const char *fmt, ...);
 // Text of a model or a server, in which a control character but a newline or a tab, or what is no UTF-8, becomes \\xNN, so that
 // it moves no cursor and sets no title.
 void console_text(FILE *out, const char *text, size_t len);
-// How much is done, from 0 to 1: a bar on stderr where that is a terminal, nothing elsewhere.
+// How much of `what`, a literal, is done, from 0 to 1, on stderr: a bar on a terminal; elsewhere a line for each tenth, once it has
+// taken a second. One thread at a time.
 void console_bar(const char *what, double fraction);
 // How much of the model is loaded: console_bar() for engine_open().
 void console_progress(void *arg, double fraction);

@@ -614,6 +614,18 @@ def test_perplexity(model):
     assert re.search(r"\b373\b", result.stdout), result.stdout
 
 
+def test_progress_without_a_terminal(model, tmp_path):
+    """What takes more than a second tells each tenth, in a plain line; what does not is silent."""
+    (tmp_path / "text.txt").write_text("Once upon a time there was a little girl. " * 40)
+    command = ["perplexity", model, "--file", tmp_path / "text.txt"]
+    slow = run(*command, "--max-model-len", "4", env=SLOW)
+    assert slow.returncode == 0, slow
+    percents = re.findall(r"^quire: computing: (\d+) %$", slow.stderr, re.M)
+    assert 3 <= len(percents) == slow.stderr.count("\n") <= 10 and percents[-1] == "100", slow.stderr
+    assert [int(p) for p in percents] == sorted({int(p) for p in percents}) and "\x1b" not in slow.stderr
+    assert run(*command).stderr == ""
+
+
 def test_perplexity_of_nothing(model, tmp_path):
     (tmp_path / "empty.txt").write_text("")
     assert run("perplexity", model, "--file", tmp_path / "empty.txt").returncode != 0

@@ -268,6 +268,7 @@ ROWS = [
     (ARCHS, '{"qwen2", .qkv_bias', '{"qwen2", .rope_interleaved = true, .qkv_bias', "test_json_arch"),  # Qwen 2 with llama's pairs
     (ARCHS, '.act = ACT_GELU, .embed_sqrt = true},', '.act = ACT_GELU},', "test_json_arch"),  # Gemma's embedding as it is
     (ARCHS, ".window_pattern = 2,\n     .wide_scale_layers", ".window_pattern = 3,\n     .wide_scale_layers", "test_json_arch"),  # other layers of Gemma 2 have windows
+    (ARCHS, ".window_pattern = 5, .window_rope", ".window_pattern = 6, .window_rope", "test_silent_files"),  # other layers of Gemma 3n have windows
     (ARCHS, ".embed_scale = 12", ".embed_scale = 11", "test_json_arch"),  # MiniCPM 3 has another scale
     (ARCHS, ".no_norm_experts = 128", ".no_norm_experts = 16", "test_json_arch"),  # Llama 4 Scout like Maverick
     (ARCHS, ".traits = TRAIT_NO_GATE, .act = ACT_GELU_ERF,", ".traits = TRAIT_NO_GATE, .act = ACT_GELU,", "test_json_arch"),  # Pythia's GELU by tanh

@@ -9,13 +9,18 @@
 
 struct number {
     const char *suffix;
-    double value; // not whole: a float
+    double value; // not whole: a float; -infinity: an array with it for each layer
 };
 
-static void put_number(struct gguf_writer *w, const char *arch, const struct number *n) {
+static void put_number(struct gguf_writer *w, const char *arch, int layers, const struct number *n) {
     char key[128];
     snprintf(key, sizeof key, "%s.%s", arch, n->suffix);
-    if (n->value == floor(n->value))
+    if (n->value == -INFINITY) {
+        float values[MODEL_MAX_LAYERS];
+        for (int i = 0; i < layers; i++)
+            values[i] = -INFINITY;
+        gw_array(w, key, 6, (uint64_t)layers, values, (size_t)layers * sizeof *values);
+    } else if (n->value == floor(n->value))
         gw_u32(w, key, (uint32_t)n->value);
     else
         gw_f32(w, key, (float)n->value);
@@ -41,10 +46,10 @@ static void read_keys(const char *arch, int layers, const struct number *more, s
         for (const struct number *m = more; m->suffix; m++)
             again |= strcmp(m->suffix, keys[i].suffix) == 0;
         if (!again)
-            put_number(&w, arch, &keys[i]);
+            put_number(&w, arch, layers, &keys[i]);
     }
     for (; more->suffix; more++)
-        put_number(&w, arch, more);
+        put_number(&w, arch, layers, more);
     gw_str(&w, "tokenizer.ggml.model", "llama");
     gw_strings(&w, "tokenizer.ggml.tokens", 3, (const char *const[]){"<unk>", "<s>", "</s>"});
     gw_tensor(&w, "token_embd.weight", 0, 2, (uint64_t[]){48, 3}, NULL, 4 * 48 * 3);
@@ -131,14 +136,37 @@ static void test_layers(void **state) {
         assert_true(a->temp_scale == (still ? 0.1f : 0));
         assert_true(!still || (a->temp_step == 8192 && a->temp_offset == 1));
     }
+    static const struct number softcaps[] = {{"attention.sliding_window", 16},
+                                             {"attn_logit_softcapping", 50.5},
+                                             {"final_logit_softcapping", 30.5},
+                                             {NULL, 0}};
+    static const struct number cohere2[] = {{"attention.sliding_window", 16},
+                                            {"attention.layer_norm_epsilon", 1e-5},
+                                            {"logit_scale", 0.25},
+                                            {NULL, 0}};
+    static const struct number gpt_oss[] = {{"attention.sliding_window", 16},
+                                            {"expert_count", 8},
+                                            {"expert_used_count", 2},
+                                            {"expert_feed_forward_length", 16},
+                                            {NULL, 0}};
+    static const struct number gemma3n[] = {{"attention.sliding_window", 16},
+                                            {"embedding_length_per_layer_input", 4},
+                                            {"activation_sparsity_scale", -INFINITY},
+                                            {NULL, 0}};
+    static const struct number modern_bert[] = {
+        {"attention.sliding_window", 16}, {"attention.layer_norm_epsilon", 1e-5}, {NULL, 0}};
     static const struct {
         const char *arch;
-        int every; // so many layers have one without a window, the last of them
-    } cases[] = {{"gemma3", 6}, {"olmo2", 4}, {"exaone4", 4}};
+        const struct number *keys;
+        int every, full; // so many layers have one without a window, this of them
+    } cases[] = {
+        {"gemma2", softcaps, 2, 1}, {"gemma3", window, 6, 5},           {"gemma3n", gemma3n, 5, 4},
+        {"olmo2", window, 4, 3},    {"exaone4", window, 4, 3},          {"cohere2", cohere2, 4, 3},
+        {"gpt-oss", gpt_oss, 2, 1}, {"modern-bert", modern_bert, 3, 0}, {"gemma-embedding", window, 6, 5}};
     for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
-        read_keys(cases[k].arch, 12, window, &c);
+        read_keys(cases[k].arch, 12, cases[k].keys, &c);
         for (int i = 0; i < 12; i++)
-            if ((attn_at(&c, i)->window == 0) != (i % cases[k].every == cases[k].every - 1))
+            if ((attn_at(&c, i)->window == 0) != (i % cases[k].every == cases[k].full))
                 fail_msg("%s: layer %d has a window of %d", cases[k].arch, i, attn_at(&c, i)->window);
     }
 }

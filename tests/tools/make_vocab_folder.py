@@ -194,15 +194,34 @@ def small():
                   "\uac00-\ud7af\u1100-\u11ff]+", DEEPSEEK3[2]),
         "chameleon": (r"<sentinel:[0-9]+>", r"(IMGIMG)((A|B|C|D|E|F|G|H|I){1,4})Z", r"([\t\n]|    |  )", r"\p{N}", r"[\p{P}!-/:-@\[-`{-~]", GPT2_CUT),
         "deepseek-coder": ("[\r\n]", r"\s?\p{L}+", r"\s?\p{P}+", "[一-龥ࠀ-一가-퟿]+", r"\p{N}"),
+        "deepseek-llm": ("[\r\n]", rf"\s?[{DEEPSEEK_LETTERS}]+", r"\s?[!-/:-~！-／：-～‘-‟\u3000-。]+", r"\s+$", "[一-龥ࠀ-一가-퟿]+", r"\p{N}+"),
+        "default": (split_by({"Regex": r"[\p{P}\$\+<=>\^~\|]+"}, "Isolated"), GPT2_CUT, r"\p{N}+", "[0-9][0-9][0-9]"),
+        "stablelm2": (CL100K % r"\p{N}",),
+        "dbrx": (CL100K % r"\p{N}{1,3}",),
+        "llama-bpe": (CL100K % r"\p{N}{1,3}",),
+        "qwen2": (CL100K % r"\p{N}",),
+        "tekken": (o200k("", r"\p{N}"),),
+        "granite-embed-multi-97m": (o200k(APOSTROPHE + "?", r"\p{N}{1,3}"),),
     }
+    beside = {"qwen2": dict(normalizer=NFC), **{name: dict(whole=True) for name in ("llama-bpe", "tekken", "granite-embed-multi-97m")}}
     for name, pre in named.items():
         parts = [p if isinstance(p, dict) else split_by({"Regex": p}, "Isolated") for p in pre]
-        made["gguf-" + name] = dict(OF_GPT2, pre=sequence(*parts, BYTES), named=True)
+        made["gguf-" + name] = dict(OF_GPT2, pre=sequence(*parts, BYTES), named=True, **beside.get(name, {}))
     for form in ("NFC", "NFD", "NFKC", "NFKD"):
         made["norm-" + form.lower()] = dict(OF_GPT2, pre=GPT2, normalizer=part(form))
     return made
 
 
+# Letters that have case, as deepseek-llm-7b's tokenizer.json lists them
+DEEPSEEK_LETTERS = ("A-Za-z\u00b5\u00c0-\u00d6\u00d8-\u00f6\u00f8-\u01ba\u01bc-\u01bf\u01c4-\u0293\u0295-\u02af\u0370-\u0373\u0376\u0377\u037b"
+                    "-\u037d\u037f\u0386\u0388-\u038a\u038c\u038e-\u03a1\u03a3-\u03f5\u03f7-\u0481\u048a-\u052f\u0531-\u0556\u10a0-\u10c5\u13a0"
+                    "-\u13f5\u13f8-\u13fd\u1c90-\u1cba\u1cbd-\u1cbf\u1d00-\u1d2b\u1d6b-\u1d77\u1d79-\u1d9a\u1e00-\u1f15\u1f18-\u1f1d\u1f20-\u1f45"
+                    "\u1f48-\u1f4d\u1f50-\u1f57\u1f59\u1f5b\u1f5d\u1f5f-\u1f7d\u1f80-\u1fb4\u1fb6-\u1fbc\u1fbe\u1fc2-\u1fc4\u1fc6-\u1fcc\u1fd0"
+                    "-\u1fd3\u1fd6-\u1fdb\u1fe0-\u1fec\u1ff2-\u1ff4\u1ff6-\u1ffc\u2102\u2107\u210a-\u2113\u2115\u2119-\u211d\u2124\u2126\u2128"
+                    "\u212a-\u212d\u212f-\u2134\u2139\u213c-\u213f\u2145-\u2149\u214e\u2183\u2184\u2c00-\u2c7b\u2c7e-\u2ce4\u2ceb-\u2cee\u2cf2"
+                    "\u2cf3\ua640-\ua66d\ua680-\ua69b\ua722-\ua76f\ua771-\ua787\ua78b-\ua78e\uab70-\uabbf\ufb00-\ufb06\ufb13-\ufb17\uff21-\uff3a"
+                    "\uff41-\uff5a\U00010400-\U0001044f\U000104b0-\U000104d3\U000104d8-\U000104fb\U00010c80-\U00010cb2\U00010cc0-\U00010cf2\U000118a0"
+                    "-\U000118df\U0001e900-\U0001e943")
 GPT2_CUT = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 KIMI_WORD = (r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]%s[\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]%s(?i:'s|'t|'re|'ve|'m|'ll|'d)?")
 BAILING = r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]++[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+"

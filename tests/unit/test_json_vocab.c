@@ -3,6 +3,8 @@
 #include "vocabularies.h"
 
 #include "text/tokenizer_load.h"
+#include "text/tokenizer_patterns.h"
+#include "text/tokenizer_pre.h"
 
 #include <jansson.h>
 #include <unistd.h>
@@ -112,65 +114,128 @@ static void test_gguf(void **state) {
     check_gguf("sentencepiece", 3);
 }
 
-// GPT-2's tokens, whose words are cut as a name of GGUF files says.
-static struct tokenizer *open_named(const char *name) {
+// ---- GPT-2's tokens, whose words are cut as names of GGUF files say
+
+static struct model_file *open_gpt2(void) {
     const char *where = getenv("QUIRE_VOCABULARIES");
-    unsigned char value[64];
     char path[4096];
     struct err err = {0};
     snprintf(path, sizeof path, "%s/" GPT2, where ? where : QUIRE_BINARY_DIR "/tests");
     struct model_file *f = model_file_open(path, &err);
     if (!f)
         fail_msg("%s", err.msg);
-    memcpy(value, &(uint64_t){strlen(name)}, 8);
-    memcpy(value + 8, name, strlen(name));
+    return f;
+}
+
+// value has room for a name, and lives as long as f says it.
+static void set_name(struct model_file *f, const char *name, size_t len, unsigned char value[64]) {
+    memcpy(value, &(uint64_t){len}, 8);
+    memcpy(value + 8, name, len);
     for (uint64_t i = 0; i < f->num_meta; i++)
         if (f->meta[i].key.len == 18 && memcmp(f->meta[i].key.data, "tokenizer.ggml.pre", 18) == 0)
             f->meta[i].value = value;
-    struct tokenizer *t = tokenizer_load(f, &err);
-    model_file_close(f);
-    if (!t)
-        fail_msg("%s", err.msg);
-    return t;
 }
 
+static enum status add_word(void *arg, const char *word, size_t len) {
+    uint32_t *hash = arg;
+    (void)word;
+    *hash = (*hash ^ (uint32_t)len) * 0x9e3779b1u;
+    return STATUS_OK;
+}
+
+// Lengths of the words of all texts, and what else a name says.
+static uint32_t hash_cuts(const struct model_file *f, const json_t *texts) {
+    struct err err = {0};
+    struct pretokenizer *p = pretokenizer_open(f, &err);
+    if (!p)
+        fail_msg("%s", err.msg);
+    uint32_t hash = (uint32_t)pretokenizer_adds_bos(p) | (uint32_t)pretokenizer_wants_nfc(p) << 1 |
+                    (uint32_t)pretokenizer_ignores_merges(p) << 2;
+    for (size_t i = 0; i < json_array_size(texts); i++) {
+        const json_t *text = json_array_get(texts, i);
+        assert_int_equal(
+            pretokenizer_cut(p, json_string_value(text), json_string_length(text), true, add_word, &hash),
+            STATUS_OK);
+        add_word(&hash, "", 0);
+    }
+    pretokenizer_free(p);
+    return hash;
+}
+
+// The ids of the first of names are those of the golden; the others cut as it does.
 static void test_names(void **state) {
     (void)state;
-    static const char *const names[][2] = {{"falcon", "gguf-falcon"},
-                                           {"viking", "gguf-viking"},
-                                           {"laguna", "gguf-laguna"},
-                                           {"minicpm5", "gguf-minicpm5"},
-                                           {"jais-2", "gguf-jais-2"},
-                                           {"youtu", "gguf-youtu"},
-                                           {"deepseek-coder", "gguf-deepseek-coder"},
-                                           {"tiny_aya", "gguf-tiny_aya"},
-                                           {"superbpe", "gguf-superbpe"},
-                                           {"afmoe", "gguf-afmoe"},
-                                           {"chameleon", "gguf-chameleon"},
-                                           {"kimi-k2", "pre-kimi"},
-                                           {"bailingmoe2", "pre-bailing"},
-                                           {"exaone-moe", "pre-exaone-moe"},
-                                           {"bloom", "pre-bloom"},
-                                           {"olmo", "norm-nfc"},
-                                           {"phi-2", "gpt2"},
-                                           {"llama4", "gpt-4o"},
-                                           {"hunyuan-dense", "deepseek-v3"},
-                                           {"seed-coder", "seed-coder"},
-                                           {"qwen35", "qwen35"},
-                                           {"command-r", "digits"}};
+    static const char *const names[][2] = {
+        {"phi-2 gpt-2 jina-es jina-de jina-v2-es jina-v2-de jina-v1-en jina-v2-code roberta-bpe gigachat "
+         "a.x-4.0 mellum exaone4 jais trillion granite-docling",
+         "gpt2"},
+        {"olmo mpt modern-bert", "norm-nfc"},
+        {"llama-bpe llama3 llama-v3 falcon3 falcon-h1 pixtral midm-2.0 lfm2 jina-v5-nano", "gguf-llama-bpe"},
+        {"qwen2 deepseek-r1-qwen megrez f2llmv2", "gguf-qwen2"},
+        {"stablelm2 hunyuan kormo grok-2 solar-open", "gguf-stablelm2"},
+        {"laguna", "gguf-laguna"},
+        {"dbrx smaug-bpe glm4 chatglm-bpe", "gguf-dbrx"},
+        {"minicpm5", "gguf-minicpm5"},
+        {"qwen35", "qwen35"},
+        {"seed-coder", "seed-coder"},
+        {"bailingmoe2 bailingmoe llada-moe", "pre-bailing"},
+        {"exaone-moe", "pre-exaone-moe"},
+        {"jais-2", "gguf-jais-2"},
+        {"llama4 gpt-4o kanana2 talkie minimax-m2", "gpt-4o"},
+        {"granite-embed-multi-97m", "gguf-granite-embed-multi-97m"},
+        {"tekken", "gguf-tekken"},
+        {"youtu", "gguf-youtu"},
+        {"kimi-k2", "pre-kimi"},
+        {"hunyuan-dense deepseek-v3 joyai-llm", "deepseek-v3"},
+        {"deepseek-llm", "gguf-deepseek-llm"},
+        {"deepseek-coder", "gguf-deepseek-coder"},
+        {"command-r starcoder refact smollm exaone codeshell minerva-7b mellum2", "digits"},
+        {"bloom poro-chat gpt3-finnish", "pre-bloom"},
+        {"viking", "gguf-viking"},
+        {"tiny_aya cohere2moe", "gguf-tiny_aya"},
+        {"afmoe", "gguf-afmoe"},
+        {"superbpe", "gguf-superbpe"},
+        {"chameleon", "gguf-chameleon"},
+        {"falcon", "gguf-falcon"},
+        {"default", "gguf-default"},
+    };
+    enum { NUM = sizeof names / sizeof names[0] };
     if (access(QUIRE_BINARY_DIR "/tests/" GPT2, R_OK) != 0 && !getenv("QUIRE_REQUIRE_DATA"))
         skip();
     json_t *all = json_load_file(QUIRE_SOURCE_DIR "/tests/unit/vocab_folders.json", JSON_ALLOW_NUL, NULL);
     json_t *texts = json_object_get(all, "texts");
+    struct model_file *f = open_gpt2();
+    unsigned char value[64];
+    struct err err = {0};
     bool good = true;
-    for (size_t n = 0; n < sizeof names / sizeof names[0]; n++) {
-        struct tokenizer *t = open_named(names[n][0]);
-        for (size_t i = 0; i < json_array_size(texts); i++)
-            good &= check_hash(t, json_array_get(texts, i),
-                               json_array_get(json_object_get(all, names[n][1]), i), names[n][0]);
-        tokenizer_free(t);
+    int known = 0, checked = 0;
+    for (int i = 0; i < num_pre_kinds; i++)
+        for (const char *p = pre_kinds[i].names; p; p = strchr(p + 1, ' '))
+            known++;
+    for (size_t n = 0; n < NUM; n++) {
+        const json_t *hashes = json_object_get(all, names[n][1]);
+        uint32_t first = 0;
+        for (const char *p = names[n][0]; *p; checked++) {
+            size_t len = strcspn(p, " ");
+            set_name(f, p, len, value);
+            if (p == names[n][0]) {
+                struct tokenizer *t = tokenizer_load(f, &err);
+                if (!t)
+                    fail_msg("%s", err.msg);
+                assert_int_equal(json_array_size(hashes), json_array_size(texts));
+                for (size_t i = 0; i < json_array_size(texts); i++)
+                    good &= check_hash(t, json_array_get(texts, i), json_array_get(hashes, i), names[n][0]);
+                tokenizer_free(t);
+                first = hash_cuts(f, texts);
+            } else if (hash_cuts(f, texts) != first) {
+                fail_msg("%.*s cuts otherwise than the first of '%s'", (int)len, p, names[n][0]);
+            }
+            p += len + (p[len] == ' ');
+        }
     }
     assert_true(good);
+    assert_int_equal(checked, known); // none of the table is left out
+    model_file_close(f);
     json_decref(all);
 }
 

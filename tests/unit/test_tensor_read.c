@@ -1,8 +1,10 @@
-// tensor_read(): large tensors in pieces by several threads.
+// tensor_read(): large tensors in pieces by several threads. And the types of tensors that are not read.
 #include "harness.h"
 
+#include "../tools/gguf_write.h"
 #include "models/gguf.h"
 #include "models/tensor_read.h"
+#include "models/weights.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -106,7 +108,45 @@ static void test_pieces(void **state) {
     free(file);
 }
 
+// Types of ggml that are not computed with: refused by name, with all that are.
+static void test_other_types(void **state) {
+    (void)state;
+    enum { ROWS = 3 };
+    static const struct {
+        const char *name;
+        uint32_t type;
+        uint64_t block, bytes;
+    } others[] = {{"IQ2_XXS", 16, 256, 66}, {"IQ2_XS", 17, 256, 74}, {"IQ3_XXS", 18, 256, 98},
+                  {"IQ1_S", 19, 256, 50},   {"IQ3_S", 21, 256, 110}, {"IQ2_S", 22, 256, 82},
+                  {"I8", 24, 1, 1},         {"F64", 28, 1, 8},       {"IQ1_M", 29, 256, 56},
+                  {"TQ1_0", 34, 256, 54},   {"TQ2_0", 35, 256, 66},  {"NVFP4", 40, 64, 36},
+                  {"Q1_0", 41, 128, 18},    {"Q2_0", 42, 64, 18}};
+    struct model_config config = {.arch = "llama", .vocab = ROWS, .hidden = 256, .num_layers = 1};
+    size_t size;
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        struct err err = {0};
+        struct gguf_writer w = {0};
+        char want[128];
+        snprintf(want, sizeof want,
+                 "token_embd.weight has type %s, which is not supported yet; supported: F32, ",
+                 others[i].name);
+        gw_tensor(&w, "token_embd.weight", others[i].type, 2, (uint64_t[]){256, ROWS}, NULL,
+                  256 / others[i].block * others[i].bytes * ROWS);
+        unsigned char *file = gw_finish(&w, &size);
+        struct model_file *g = gguf_parse(file, size, "test.gguf", &err);
+        if (!g)
+            fail_msg("%s: %s", others[i].name, err.msg);
+        assert_int_equal(weights_check(&config, g, &err), STATUS_FORMAT);
+        if (!strstr(err.msg, want))
+            fail_msg("expected '%s', got '%s'", want, err.msg);
+        assert_true(strstr(err.msg, "Q8_0, ") && strstr(err.msg, ", MXFP4, ") && !strstr(err.msg, "I32"));
+        assert_int_equal(weights_main_dtype(g, DTYPE_COUNT), DTYPE_COUNT);
+        model_file_close(g);
+        free(file);
+    }
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_pieces)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_pieces), cmocka_unit_test(test_other_types)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,6 +4,8 @@
 
 #include "models/tensor_read.h"
 
+#include <math.h>
+
 #define FIT "its scales, zero points or order of columns are missing or do not fit"
 
 static void test_quantised(void **state) {
@@ -96,6 +98,108 @@ static void test_quantised(void **state) {
     assert_int_equal(tensor_read(f, model_file_find(f, "blk.0.ffn_down.weight"), all, &err), STATUS_FORMAT);
     assert_non_null(strstr(err.msg, "NaN"));
     model_file_close(f);
+}
+
+static float e4m3(unsigned c) { // Open Compute Project's 8-bit floating point, 1.0
+    float m = (float)(c & 7), v = c >> 3 & 15 ? ldexpf(8 + m, (int)(c >> 3 & 15) - 10) : ldexpf(m, -9);
+    return c & 128 ? -v : v;
+}
+
+// Blocks that divide neither rows nor columns; rows of q in another order. Every code but those of NaN.
+static void test_uneven(void **state) {
+    (void)state;
+    static const int order[] = {0, 2, 1, 3, 4, 6, 5, 7};
+    static const float scales[6] = {0.5f, 2, 0.25f, 4, 8, 1};
+    unsigned char codes[4][64];
+    struct err err = {0};
+    write_sound();
+    write_text("config.json", CONFIG(", \"quantization_config\": {\"quant_method\": \"fp8\", "
+                                     "\"weight_block_size\": [3, 5]}"));
+    for (int part = 0; part < 4; part++) {
+        for (int i = 0; i < 64; i++)
+            codes[part][i] = (unsigned char)(64 * part + i);
+        codes[part][63] = part % 2 ? (unsigned char)(64 * part + 62) : codes[part][63]; // 127 and 255 are NaN
+        write_raw((struct raw_tensor[]){{DOWN, "F8_E4M3", "8, 8", codes[part], 64},
+                                        {DOWN "_scale_inv", "F32", "3, 2", scales, sizeof scales},
+                                        {Q_PROJ, "F8_E4M3", "8, 8", codes[part], 64},
+                                        {Q_PROJ "_scale_inv", "F32", "3, 2", scales, sizeof scales}},
+                  4);
+        struct model_file *f = model_file_open(folder, &err);
+        if (!f)
+            fail_msg("%s", err.msg);
+        for (int i = 0; i < 64; i++) {
+            int r = i / 8, c = i % 8, from = order[r];
+            float down = value_at(f, "blk.0.ffn_down.weight", (uint64_t)i),
+                  q = value_at(f, "blk.0.attn_q.weight", (uint64_t)i);
+            if (down != e4m3(codes[part][i]) * scales[r / 3 * 2 + c / 5] ||
+                q != e4m3(codes[part][8 * from + c]) * scales[from / 3 * 2 + c / 5])
+                fail_msg("code %02x at %d, %d: %g and %g", codes[part][i], r, c, (double)down, (double)q);
+        }
+        check_pieces(f, model_file_find(f, "blk.0.attn_q.weight"));
+        model_file_close(f);
+    }
+}
+
+// Scales that are no numbers, or too large, or nothing: what they make is refused with its byte, or is 0.
+static void test_scales(void **state) {
+    (void)state;
+    enum { COLS = 64 };
+    static unsigned char codes[8 * COLS], nibbles[8 * COLS / 2], small[8 * COLS / 16], integers[8 * COLS];
+    static uint16_t made[8 * COLS];
+    memset(codes, 0x7e, sizeof codes);       // 448
+    memset(nibbles, 0x77, sizeof nibbles);   // 6
+    memset(small, 0x7e, sizeof small);       // 448
+    memset(integers, 0x7f, sizeof integers); // 127
+    static const struct {
+        float scale;
+        bool fp8, divided, multiplied, int8; // whether the numbers are read
+    } cases[] = {
+        {0, true, false, true, true},           {-0.0f, true, false, true, true},
+        {1e-45f, true, false, true, true},      {1e30f, true, true, true, true},
+        {-1, true, true, true, true},           {1e36f, false, true, false, true},
+        {3e38f, false, true, false, false},     {INFINITY, false, true, false, false}, // 2688 / infinity is 0
+        {-INFINITY, false, true, false, false}, {NAN, false, false, false, false}};
+    write_sound();
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const float *s = &cases[i].scale;
+        const struct {
+            const char *what;
+            struct raw_tensor raw[3];
+            int num;
+            bool good;
+        } kinds[] = {{"fp8",
+                      {{DOWN, "F8_E4M3", "8, 64", codes, sizeof codes}, {DOWN "_scale", "F32", "", s, 4}},
+                      2,
+                      cases[i].fp8},
+                     {"nvfp4",
+                      {{DOWN "_packed", "U8", "8, 32", nibbles, sizeof nibbles},
+                       {DOWN "_scale", "F8_E4M3", "8, 4", small, sizeof small},
+                       {DOWN "_global_scale", "F32", "1", s, 4}},
+                      3,
+                      cases[i].divided},
+                     {"modelopt",
+                      {{DOWN, "U8", "8, 32", nibbles, sizeof nibbles},
+                       {DOWN "_scale", "F8_E4M3", "8, 4", small, sizeof small},
+                       {DOWN "_scale_2", "F32", "", s, 4}},
+                      3,
+                      cases[i].multiplied},
+                     {"int8",
+                      {{DOWN, "I8", "8, 64", integers, sizeof integers}, {DOWN "_scale", "F32", "1", s, 4}},
+                      2,
+                      cases[i].int8}};
+        for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
+            struct err err = {0};
+            write_raw(kinds[k].raw, kinds[k].num);
+            struct model_file *f = model_file_open(folder, &err);
+            if (!f)
+                fail_msg("%s, scale %g: %s", kinds[k].what, (double)*s, err.msg);
+            enum status st = tensor_read(f, model_file_find(f, "blk.0.ffn_down.weight"), made, &err);
+            if (kinds[k].good ? st != STATUS_OK
+                              : st != STATUS_FORMAT || !strstr(err.msg, DOWN) || !strstr(err.msg, "NaN"))
+                fail_msg("%s, scale %g: status %d, '%s'", kinds[k].what, (double)*s, (int)st, err.msg);
+            model_file_close(f);
+        }
+    }
 }
 
 // Experts of gpt-oss: exponents and blocks apart, gate and up in turns.
@@ -324,6 +428,85 @@ static void test_int8(void **state) {
     expect("zero points of columns", FIT);
 }
 
+// A scale for 32 columns: blocks, or BF16 with zero points.
+static void test_int8_groups(void **state) {
+    (void)state;
+    static const uint16_t own[4] = {0x3f80, 0x4000, 0x3e80, 0x4080}; // 1, 2, 0.25, 4
+    static const float values[4] = {1, 2, 0.25f, 4};
+    static const signed char zeros[4] = {-3, 0, 7, 100};
+    signed char numbers[128];
+    unsigned char blocks[4 * 34];
+    struct err err = {0};
+    for (int i = 0; i < 128; i++)
+        numbers[i] = (signed char)(i * 37 - 128);
+    struct raw_tensor raw[] = {{LINEAR "weight", "I8", "2, 64", numbers, sizeof numbers},
+                               {LINEAR "weight_scale", "BF16", "2, 2", own, sizeof own},
+                               {LINEAR "weight_zero_point", "I8", "2, 2", zeros, sizeof zeros}};
+    write_sound();
+    write_raw(raw, 2);
+    struct model_file *f = model_file_open(folder, &err);
+    if (!f)
+        fail_msg("%s", err.msg);
+    const struct model_tensor *t = model_file_find(f, "blk.0.ffn_down.weight");
+    assert_true(t->view.dtype == DTYPE_Q8_0 && t->bytes == sizeof blocks);
+    assert_int_equal(tensor_read(f, t, blocks, &err), STATUS_OK);
+    for (int g = 0; g < 4; g++) {
+        assert_memory_equal(blocks + 34 * g, (&(uint16_t[]){0x3c00, 0x4000, 0x3400, 0x4400}[g]), 2);
+        assert_memory_equal(blocks + 34 * g + 2, numbers + 32 * g, 32);
+    }
+    model_file_close(f);
+    write_raw(raw, 3);
+    f = model_file_open(folder, &err);
+    if (!f)
+        fail_msg("%s", err.msg);
+    for (int i = 0; i < 128; i++) {
+        float want = (float)(numbers[i] - zeros[i / 32]) * values[i / 32];
+        assert_true(value_at(f, "blk.0.ffn_down.weight", (uint64_t)i) == want); // 8 bits and a sign
+    }
+    model_file_close(f);
+    raw[1].shape = "2, 2, 1";
+    write_raw(raw, 2);
+    expect("scales of three dimensions", FIT);
+    raw[1].shape = "4, 1";
+    write_raw(raw, 2);
+    expect("scales of other rows", FIT);
+}
+
+// Of size 0, also where the product of the other sizes overflows; a float of 8 bits that nothing reads.
+static void test_refused(void **state) {
+    (void)state;
+    static const char *const shapes_of[] = {"0, 8", "8, 0", "9007199254740991, 0"};
+    static const char *const kinds[][2] = {{"qweight", "I32"},      {"weight_packed", "I32"},
+                                           {"weight_packed", "U8"}, {"weight", "F8_E4M3"},
+                                           {"weight", "I8"},        {"weight", "U8"}};
+    for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++)
+        for (size_t s = 0; s < sizeof shapes_of / sizeof *shapes_of; s++) {
+            char name[96];
+            snprintf(name, sizeof name, LINEAR "%s", kinds[k][0]);
+            write_sound();
+            write_text("config.json", METHOD("\"quant_method\": \"gptq\", \"bits\": 8, \"group_size\": -1"));
+            write_raw(&(struct raw_tensor){name, kinds[k][1], shapes_of[s], "", 0}, 1);
+            expect(shapes_of[s], "none of size 0");
+        }
+    static unsigned char bytes[64];
+    struct err err = {0};
+    write_raw(
+        (struct raw_tensor[]){{DOWN, "F8_E5M2", "8, 8", bytes, 64}, {DOWN "_scale", "F32", "", bytes, 4}}, 2);
+    struct model_file *f = model_file_open(folder, &err);
+    if (!f)
+        fail_msg("%s", err.msg);
+    const struct model_tensor *t = model_file_find(f, "blk.0.ffn_down.weight");
+    assert_int_equal(t->view.dtype, DTYPE_COUNT); // weights_check() refuses it by this name
+    assert_string_equal(t->type_name, "F8_E5M2");
+    model_file_close(f);
+    write_text("config.json", "{\"model_type\": \"gpt_oss\", " SIZES "}");
+    write_raw(
+        (struct raw_tensor[]){{EXPERT "blocks", "U8", "0, 1, 9007199254740991, 9007199254740991", "", 0},
+                              {EXPERT "scales", "U8", "0, 1, 1", "", 0}},
+        2);
+    expect("blocks", "none of size 0");
+}
+
 // modelopt says it in a file of its own; NVFP4 without the scale of all, or with two.
 static void test_nvfp4(void **state) {
     (void)state;
@@ -363,8 +546,10 @@ static void test_nvfp4(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_quantised),   cmocka_unit_test(test_mxfp4), cmocka_unit_test(test_gptq),
-        cmocka_unit_test(test_gptq_values), cmocka_unit_test(test_int8),  cmocka_unit_test(test_nvfp4),
+        cmocka_unit_test(test_quantised), cmocka_unit_test(test_int8_groups), cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_uneven),    cmocka_unit_test(test_scales),      cmocka_unit_test(test_mxfp4),
+        cmocka_unit_test(test_gptq),      cmocka_unit_test(test_gptq_values), cmocka_unit_test(test_int8),
+        cmocka_unit_test(test_nvfp4),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

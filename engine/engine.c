@@ -267,6 +267,8 @@ static void choose_device(struct engine *e, struct ranks_config *config, bool na
     config->ops = &backend_cpu;
 }
 
+#define WAYS_OUT "; quire quantize makes a smaller one, --pipeline-parallel-size shares it among machines"
+
 // Weights that cannot fit into the host's memory are refused before the kernel ends us for them. Of a file
 // whose floats are converted it is not known here what they will take.
 static enum status check_room(const struct engine *e, const struct ranks_config *config, enum dtype floats,
@@ -283,11 +285,19 @@ static enum status check_room(const struct engine *e, const struct ranks_config 
     need = need / processes * here;
     if (need <= memory.memory_free)
         return STATUS_OK;
-    return err_set(
-        err, STATUS_INVALID,
-        "the model takes %llu MiB, and %llu MiB of memory are free; quire quantize makes a smaller one, "
-        "--pipeline-parallel-size shares it among machines",
-        (unsigned long long)(need >> 20), (unsigned long long)(memory.memory_free >> 20));
+    return err_set(err, STATUS_INVALID, "the model takes %llu MiB, and %llu MiB of memory are free" WAYS_OUT,
+                   (unsigned long long)(need >> 20), (unsigned long long)(memory.memory_free >> 20));
+}
+
+// A limit of the process, as ulimit -v, may be below what is free.
+static enum status load_into(const struct engine *e, const struct engine_config *c,
+                             const struct ranks_config *config, enum dtype floats, struct err *err) {
+    enum status st = ranks_load(e->ranks, e->file, floats, c->progress, c->progress_arg, err);
+    struct err cause = *err;
+    if (st != STATUS_NOMEM || config->ops != &backend_cpu)
+        return st;
+    *err = (struct err){0};
+    return err_set(err, st, "the model has no room (%s)" WAYS_OUT, cause.msg);
 }
 
 // Where nobody named a device, a model that CUDA's does not take (types of weights that only the CPU computes
@@ -296,7 +306,7 @@ static enum status load_weights(struct engine *e, const struct engine_config *c,
                                 enum dtype floats, bool choose, struct err *err) {
     if (check_room(e, config, floats, err) != STATUS_OK)
         return err->code;
-    enum status st = ranks_load(e->ranks, e->file, floats, c->progress, c->progress_arg, err);
+    enum status st = load_into(e, c, config, floats, err);
     if (st != STATUS_INVALID || !choose || config->ops == &backend_cpu || e->processes)
         return st; // of several processes another one may have taken its part
     log_msg(LOG_WARN, "the model runs on the CPU: %s", err->msg);
@@ -305,7 +315,7 @@ static enum status load_weights(struct engine *e, const struct engine_config *c,
     config->ops = &backend_cpu;
     if (!(e->ranks = ranks_open(config, err)) || check_room(e, config, floats, err) != STATUS_OK)
         return err->code;
-    return ranks_load(e->ranks, e->file, floats, c->progress, c->progress_arg, err);
+    return load_into(e, c, config, floats, err);
 }
 
 // What opening has found out before there is a device.

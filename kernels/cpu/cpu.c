@@ -297,7 +297,9 @@ static enum status cpu_reserve(struct device *dev, const struct step_limits *lim
         dev->kv = region_alloc(cpu_kv_region(dev, limits->num_blocks));
     }
     if (!ok || !dev->arena.data || !dev->kv.data)
-        return err_set(err, STATUS_NOMEM, "no memory for steps of %d tokens and a cache of %d blocks",
+        return err_set(err, STATUS_NOMEM,
+                       "no memory for steps of %d tokens and a cache of %d blocks; lower "
+                       "--max-num-batched-tokens or --num-kv-blocks",
                        limits->max_tokens, limits->num_blocks);
     arena = (struct arena){dev->arena.data, 0};
     lay_out_arena(dev, &arena);

@@ -137,6 +137,20 @@ def test_small_stack(model):
 
 
 @HERE
+def test_no_memory():
+    """Where a limit of the process leaves no room for weights, or for the cache, the ways out are named."""
+    said = []
+    for megabytes in range(20, 60, 4):
+        size = megabytes << 20
+        result = limited(resource.RLIMIT_AS, size, size, "generate", "-p", "a", "-n", "1", "--threads", "1")
+        if result.stderr.startswith("quire: ") and "no memory for" in result.stderr:
+            said.append(say(result))
+    weights, steps = ([line for line in said if what in line] for what in ("for a weight", "for steps of"))
+    assert weights and all("quire quantize" in line and "--pipeline-parallel-size" in line for line in weights), said
+    assert steps and all("--num-kv-blocks" in line for line in steps), said
+
+
+@HERE
 def test_no_threads(model):
     """Where no thread can be started, a line says so. (As root the number of processes has no limit; memory has.)"""
     result = limited(resource.RLIMIT_DATA, 4 << 20, 4 << 20, "serve", model, "--port", "0")

@@ -59,13 +59,15 @@ static inline void random_scales(char *block, enum dtype dtype, float scale) {
         memcpy(block + quants_scale_offset(dtype), bits, quants_has_minimum(dtype) ? 4 : 2);
 }
 
-// A random matrix as a file holds it; the caller frees data.
+// A random matrix as a file holds it; the caller frees data. Large ones repeat themselves, to be made fast: after
+// a prime number of blocks, so that no two rows are alike.
 static inline struct tensor random_tensor(enum dtype dtype, int rows, int cols, float scale) {
-    size_t row_bytes = dtype_row_bytes(dtype, cols);
-    char *data = must_calloc((size_t)rows, row_bytes);
-    for (int r = 0; r < rows; r++) {
+    size_t row_bytes = dtype_row_bytes(dtype, cols), all = (size_t)rows * row_bytes;
+    int block = dtype_block(dtype), bytes = (int)dtype_row_bytes(dtype, block);
+    size_t period = (block > 1 ? 131071 : 4194301) * (size_t)bytes;
+    char *data = must_calloc(1, all);
+    for (int r = 0; r < rows && (size_t)r * row_bytes < period; r++) {
         char *row = data + (size_t)r * row_bytes;
-        int block = dtype_block(dtype), bytes = (int)dtype_row_bytes(dtype, block);
         if (block > 1) { // any bits are numbers; only the f16 scales are chosen
             for (size_t i = 0; i < row_bytes; i++)
                 row[i] = (char)random_u32();
@@ -76,6 +78,8 @@ static inline struct tensor random_tensor(enum dtype dtype, int rows, int cols, 
                 ref_store(row + dtype_row_bytes(dtype, c), dtype, random_float() * scale);
         }
     }
+    for (size_t at = period; at < all; at += period)
+        memcpy(data + at, data, all - at < period ? all - at : period);
     return (struct tensor){data, dtype, 2, {rows, cols}};
 }
 
@@ -286,9 +290,8 @@ struct setup {
 
 enum { INSTANCE_EXACT = 1, INSTANCE_NO_LOGITS = 2, INSTANCE_HIDDEN = 4, INSTANCE_SPARE_BLOCK = 8 };
 
-// NULL with a message where the machine lacks the variant.
-static inline struct instance *instance_open_as(const struct fixture *f, struct setup s, int flags,
-                                                int max_tokens, int max_context, int num_seqs) {
+// Without memory for steps yet. NULL with a message where the machine lacks the variant.
+static inline struct instance *instance_load(const struct fixture *f, struct setup s, int flags) {
     struct instance *in = must_calloc(1, sizeof *in);
     struct err err = {0};
     struct device_config config = {.model = &f->config,
@@ -351,20 +354,33 @@ static inline struct instance *instance_open_as(const struct fixture *f, struct 
     in->model.out_norm = w[n++];
     in->model.head = w[n++];
     in->first_block = flags & INSTANCE_SPARE_BLOCK ? 1 : 0;
-    int blocks = f->config.num_groups * num_seqs * ((max_context + s.block_size - 1) / s.block_size);
-    in->limits = (struct step_limits){.max_tokens = max_tokens,
-                                      .max_seqs = num_seqs,
-                                      .max_rows = max_tokens,
-                                      .max_context = max_context,
-                                      .num_blocks = in->first_block + blocks,
-                                      .keep_logits = !(flags & INSTANCE_NO_LOGITS),
-                                      .keep_hidden = flags & INSTANCE_HIDDEN};
-    if (s.ops->reserve(in->dev, &in->limits, &err) != STATUS_OK) {
+    return in;
+}
+
+static inline void instance_reserve(struct instance *in, struct step_limits limits) {
+    struct err err = {0};
+    in->limits = limits;
+    if (in->ops->reserve(in->dev, &in->limits, &err) != STATUS_OK) {
         printf("reserve: %s\n", err.msg);
         abort();
     }
     if (in->inspect)
         in->inspect->view(in->dev, &in->act);
+}
+
+static inline struct instance *instance_open_as(const struct fixture *f, struct setup s, int flags,
+                                                int max_tokens, int max_context, int num_seqs) {
+    struct instance *in = instance_load(f, s, flags);
+    if (!in)
+        return NULL;
+    int blocks = f->config.num_groups * num_seqs * ((max_context + s.block_size - 1) / s.block_size);
+    instance_reserve(in, (struct step_limits){.max_tokens = max_tokens,
+                                              .max_seqs = num_seqs,
+                                              .max_rows = max_tokens,
+                                              .max_context = max_context,
+                                              .num_blocks = in->first_block + blocks,
+                                              .keep_logits = !(flags & INSTANCE_NO_LOGITS),
+                                              .keep_hidden = flags & INSTANCE_HIDDEN});
     return in;
 }
 

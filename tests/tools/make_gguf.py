@@ -23,7 +23,7 @@ import folder_quants
 import gguf_quants
 import make_vocab_gguf
 from gguf_file import (BF16, BYTE, CONTROL, F16, F32, IQ4_NL, IQ4_XS, MXFP4, NORMAL, Q2_K, Q3_K, Q4_0, Q4_1, Q4_K, Q5_0, Q5_1,
-                       Q5_K, Q6_K, Q8_0, QUANTISED, UNKNOWN, Writer)
+                       Q5_K, Q6_K, Q8_0, QUANTISED, UNKNOWN, Writer, type_bytes)
 
 try:
     import numpy as np
@@ -150,6 +150,27 @@ def random_tensor(key, kind, n, scale, centre=0.0):
     return chunks
 
 
+PATTERNS = {}  # encoded bytes, by what they depend on
+PERIOD = 262139  # blocks; prime, so that no two rows are alike
+
+
+def repeated_tensor(key, kind, n, scale):
+    """Fast: the same PERIOD blocks of values again and again, in all tensors of this type and scale."""
+    block = QUANTISED.get(kind, (1, 0))[0]
+    if n <= PERIOD * block:
+        return random_tensor(key, kind, n, scale)
+
+    def chunks():
+        if (kind, scale) not in PATTERNS:
+            PATTERNS[kind, scale] = b"".join(random_tensor(key, kind, PERIOD * block, scale)())
+        pattern, left = PATTERNS[kind, scale], type_bytes(kind, n)
+        while left:
+            yield memoryview(pattern)[:left]
+            left -= min(left, len(pattern))
+
+    return chunks
+
+
 def quantised_tensor(method, key, rows, cols, num, scale):
     """num matrices; chunks.matrices() are those of a folder."""
     n = rows * cols
@@ -266,6 +287,7 @@ def parse(argv=None):
     p.add_argument("--no-vocab", action="store_true", help="tokens are ids alone")
     p.add_argument("--chatml", action="store_true", help="ChatML tokens and template")
     p.add_argument("--control", action="append", default=[], metavar="NAME", help="one more control token")
+    p.add_argument("--repeated", action="store_true", help="large matrices repeat the same values: made in seconds, good for speed alone")
     p.add_argument("--seed", type=int, default=1)
     p.set_defaults(**PRESETS[p.parse_known_args(argv)[0].preset])  # explicit arguments still win
     a = p.parse_args(argv)
@@ -490,7 +512,7 @@ def main(argv=None, w=None):
             kind_of = folder_quants.METHODS[a.method]["kind"]
             w.tensor(name, kind_of, shape, quantised_tensor(a.method, key(), rows, cols, stacked or 1, scale))
             return
-        w.tensor(name, k, shape, random_tensor(key(), k, n, scale))
+        w.tensor(name, k, shape, (repeated_tensor if a.repeated else random_tensor)(key(), k, n, scale))
 
     def norm(name, n, heads=0):
         w.tensor(name, F32, [heads, n] if heads else [n], random_tensor(key(), F32, n * (heads or 1), 0.25, 1.0))

@@ -255,7 +255,7 @@ fast() {
     if [ -z "$ncu" ]; then
         skip ncu 'there is no ncu'
     else
-        run 90 ncu "$ncu" --clock-control none --csv --metrics "$metrics" --log-file "$work/ncu.csv" bin/bench_cuda "$work/profile" --only profile "${tiny[@]}"
+        run 90 ncu "$ncu" --clock-control none --csv --kernel-name 'regex:^(gemm|decode|combine|prefill|sample)' --metrics "$metrics" --log-file "$work/ncu.csv" bin/bench_cuda "$work/profile" --only profile "${tiny[@]}"
     fi
     if [ -n "$torch" ]; then
         run 120 "steps of PyTorch" "$python" tests/bench/torch_same.py "$work/steps-torch" "${tiny[@]}"
@@ -277,9 +277,9 @@ serves() {
     [ -z "$peers" ] || peer=(--peers "$peers" --rounds 2)
     run 120 "file of 8B" "$python" tests/tools/make_gguf.py "$file" "${shape[@]}"
     for n in "${clients[@]}"; do
-        run 90 "$n clients" "$python" tests/bench/serving.py --build bin --files "$file" --clients "$n" --sharers 0 --limit-passes 0 \
+        run 90 "clients: $n" "$python" tests/bench/serving.py --build bin --files "$file" --clients "$n" --sharers 0 --limit-passes 0 \
             "${lengths[@]}" --quire-flags "$flags" "${peer[@]}" --json "$work/$n-clients.json"
-        grep -hs '^|' "$work/"*"-$n-clients.log" >"$work/$n-clients.md" || rm "$work/$n-clients.md"
+        grep -hs '^|' "$work/"*"-clients:-$n.log" >"$work/$n-clients.md" || rm "$work/$n-clients.md"
     done
     run 90 "device that fails" "$python" tests/bench/gpu_faults.py fault "$file"
     run 90 "too little memory" "$python" tests/bench/gpu_faults.py memory "$file"

@@ -1,14 +1,16 @@
 // Measures the CUDA backend against the limits of the device it runs on, and writes one report: OUT.json and
 // OUT.md.
 //
-//   bench_cuda OUT [--tiny] [--only kernels|steps]
+//   bench_cuda OUT [--tiny] [--only gemm,attention,other|kernels,steps,profile]
 //
 // Limits first, in the same run: read bandwidth (stream.cu) and the rate of a large bf16 GEMM (cuBLASLt).
 // Then every kernel of a step (bench_cuda_kernels.c): replayed from a graph of several launches, over so many
 // copies of all that it reads and writes that they are four times the cache of the device, so that neither
 // launching nor the cache flatters it. Then whole steps (bench_cuda_steps.c). All values are random, weights
-// and cache too: zeros would flatter arithmetic. --tiny: sizes for the emulator, to see that it runs; its
-// results mean nothing.
+// and cache too: zeros would flatter arithmetic. Times are medians. --tiny: sizes for the emulator, to see that
+// it runs; its results mean nothing. Without --only it is all but profile, which launches some kernels once, for ncu.
+//
+// Both files are whole after every row, so that a run that is stopped keeps what it had.
 #include "bench_cuda.h"
 
 #include <math.h>
@@ -18,6 +20,7 @@
 
 struct rt *rt;
 bool tiny;
+static bool once; // launches are for a profiler
 double bandwidth, matrix_rate;
 FILE *json, *md;
 const char *separator = "";
@@ -75,31 +78,47 @@ int num_copies;
 
 void set_copies(double bytes) {
     double n = 4.0 * (double)cache / bytes + 1;
-    num_copies = tiny ? 2 : n > MAX_COPIES ? MAX_COPIES : (int)n;
+    num_copies = once ? 1 : tiny ? 2 : n > MAX_COPIES ? MAX_COPIES : (int)n;
 }
 
+static int ascending(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+double median(double *x, int n) {
+    qsort(x, (size_t)n, sizeof *x, ascending);
+    return n > 0 ? (x[(n - 1) / 2] + x[n / 2]) / 2 : INFINITY;
+}
+
+enum { ROUNDS = 50, WARM = 3 };
+
 double time_kernel(void (*fn)(void *arg, int i), void *arg) {
-    int launches = tiny ? 2 : num_copies > LAUNCHES ? num_copies : LAUNCHES, rounds = tiny ? 1 : 20;
+    int launches = tiny ? 2 : num_copies > LAUNCHES ? num_copies : LAUNCHES;
+    double samples[ROUNDS], spent = 0;
+    int n = 0, warm = tiny ? 0 : WARM, most = tiny ? 1 : ROUNDS;
+    double begin = now();
     fn(arg, 0); // asks for shared memory, which a capture cannot
     must_wait();
+    if (once)
+        return now() - begin;
     rt_capture_begin(rt);
     for (int i = 0; i < launches; i++)
         fn(arg, i % num_copies);
     struct rt_graph *g = rt_capture_end(rt);
-    double best = INFINITY;
-    for (int r = 0; g && r < rounds + 2; r++) { // two to warm up
+    for (int r = 0; g && n < most && (spent < 0.25 || n < 5); r++) { // what takes long repeats less
         double start = now();
         rt_graph_launch(rt, g);
         must_wait();
-        if (r >= 2 || tiny)
-            best = fmin(best, now() - start);
+        if (r >= warm)
+            samples[n++] = now() - start, spent += samples[n - 1];
     }
     rt_graph_free(rt, g);
-    return best / launches;
+    return median(samples, n) / launches;
 }
 
-void section(const char *name, const char *columns, const char *rule) {
-    fprintf(md, "\n## %s\n\n%s\n%s\n", name, columns, rule);
+void section(const char *name, const char *columns) {
+    fprintf(md, "\n## %s\n\n%s\n|---|---|---|---|---|\n", name, columns);
 }
 
 void row(const char *kernel, const char *shape, double seconds, double amount, double limit,
@@ -110,7 +129,17 @@ void row(const char *kernel, const char *shape, double seconds, double amount, d
     fprintf(json,
             "%s\n    {\"kernel\": \"%s\", \"shape\": \"%s\", \"us\": %.3f, \"rate\": %.6g, \"share\": %.4g}",
             separator, kernel, shape, seconds * 1e6, rate, rate / limit);
+    row_done();
+}
+
+static const char *closing; // what makes the JSON whole after a row
+
+void row_done(void) {
+    long at = ftell(json);
     separator = ",";
+    fputs(closing, json); // the next row is longer
+    fflush(json);
+    fseek(json, at, SEEK_SET);
     fflush(md);
 }
 
@@ -128,23 +157,25 @@ static void stream_once(void *arg, int i) {
 }
 
 double time_library(const struct rt_gemm *g) {
-    double best = INFINITY;
-    if (!rt_matmul(rt, g))
-        return best;
+    double samples[ROUNDS];
+    int n = 0, launches = tiny ? 2 : num_copies > LAUNCHES ? num_copies : LAUNCHES, most = tiny ? 1 : 20;
+    if (!rt_matmul(rt, &g[0]))
+        return INFINITY;
     must_wait();
-    for (int i = 0; i < 5; i++) {
+    for (double spent = 0; n < most && (spent < 0.25 || n < 5); n++) {
         double start = now();
-        for (int k = 0; k < 4; k++)
-            rt_matmul(rt, g);
+        for (int k = 0; k < launches; k++)
+            rt_matmul(rt, &g[k % num_copies]);
         must_wait();
-        best = fmin(best, (now() - start) / 4);
+        samples[n] = (now() - start) / launches;
+        spent += samples[n] * launches;
     }
-    return best;
+    return median(samples, n);
 }
 
 static void measure_limits(void) {
     struct stream s = {.bytes = tiny ? 1 << 16 : (size_t)4 << 30};
-    num_copies = 1;
+    num_copies = 1; // of what is larger than any cache
     s.p = filled(s.bytes, STREAM_BITS);
     s.out = device(stream_out_bytes());
     bandwidth = (double)s.bytes / time_kernel(stream_once, &s);
@@ -164,13 +195,21 @@ static void measure_limits(void) {
     fprintf(json, "  \"bandwidth\": %.6g,\n  \"matrix_rate\": %.6g,\n", bandwidth, matrix_rate);
 }
 
+static bool wanted(const char *only, const char *part) {
+    size_t n = strlen(part);
+    for (const char *p = only; (p = strstr(p, part)); p += n)
+        if ((p == only || p[-1] == ',') && (p[n] == 0 || p[n] == ','))
+            return true;
+    return false;
+}
+
 int main(int argc, char **argv) {
     struct err err = {0};
     struct rt_info info;
     char path[4096], day[32];
-    const char *only = "";
+    const char *only = "gemm,attention,other,steps";
     if (argc < 2 || !(rt = rt_open(0, &err))) {
-        fprintf(stderr, "%s\n", argc < 2 ? "usage: bench_cuda OUT [--tiny] [--only kernels|steps]" : err.msg);
+        fprintf(stderr, "%s\n", argc < 2 ? "usage: bench_cuda OUT [--tiny] [--only PARTS]" : err.msg);
         return 2;
     }
     for (int i = 2; i < argc; i++) {
@@ -178,6 +217,8 @@ int main(int argc, char **argv) {
         if (strcmp(argv[i], "--only") == 0 && i + 1 < argc)
             only = argv[++i];
     }
+    once = wanted(only, "profile");
+    bool kernels = wanted(only, "kernels"); // the first three
     snprintf(path, sizeof path, "%s.json", argv[1]);
     json = fopen(path, "w");
     snprintf(path, sizeof path, "%s.md", argv[1]);
@@ -190,23 +231,34 @@ int main(int argc, char **argv) {
     strftime(day, sizeof day, "%Y-%m-%d", gmtime(&t));
     rt_describe(rt, &info);
     cache = info.cache;
-    fprintf(md, "## Limits%s%s\n\n", only[0] ? ", measured with the " : "", only);
+    fprintf(md, "## Limits, measured with: %s\n\n", only);
     fprintf(md, "%s, compute capability %d.%d, %d processors, %zu MiB of memory, %s.\n", info.name,
             info.major, info.minor, info.num_sms, info.total >> 20, day);
     fprintf(json,
             "{\n  \"device\": \"%s\",\n  \"date\": \"%s\",\n  \"emulated\": %s,\n  \"capability\": "
             "\"%d.%d\",\n",
             info.name, day, info.emulated ? "true" : "false", info.major, info.minor);
-    measure_limits();
+    bandwidth = matrix_rate = 1;
+    if (!once)
+        measure_limits();
+    closing = "\n  ],\n  \"steps\": []\n}\n";
     fprintf(json, "  \"kernels\": [");
-    if (strcmp(only, "steps") != 0)
-        bench_kernels();
+    if (kernels || wanted(only, "gemm"))
+        bench_gemms();
+    if (kernels || wanted(only, "attention"))
+        bench_attention();
+    if (kernels || wanted(only, "other"))
+        bench_others();
+    if (once)
+        bench_profile();
+    closing = "\n  ]\n}\n";
     fprintf(json, "\n  ],\n  \"steps\": [");
     separator = "";
-    if (strcmp(only, "kernels") != 0)
+    if (wanted(only, "steps"))
         bench_steps();
-    fprintf(json, "\n  ]\n}\n");
+    fprintf(json, "%s", closing);
     must_wait();
     rt_close(rt);
+    printf("done: %s\n", only);
     return fclose(json) != 0 || fclose(md) != 0;
 }

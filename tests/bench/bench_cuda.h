@@ -24,17 +24,24 @@ void release(void);                                // frees all three
 
 // Sets num_copies for a kernel that moves `bytes`: all copies are four times the device's cache.
 void set_copies(double bytes);
-// Seconds of one launch: the least of several replays of a graph in which each copy is launched, and 16 at
-// least. fn launches over copy i.
+double median(double *x, int n); // which it sorts
+// Seconds of one launch: the median of replays of a graph in which each copy is launched, and 16 at least.
+// fn launches over copy i.
 double time_kernel(void (*fn)(void *arg, int i), void *arg);
-// Seconds of one GEMM of cuBLASLt, which is in no graph: as the backend uses it. Infinity: it has none.
+// The same of one of num_copies GEMMs of cuBLASLt, which are in no graph: as the backend uses it. Infinity: it has
+// none.
 double time_library(const struct rt_gemm *g);
 
-void section(const char *name, const char *columns, const char *rule);
+void section(const char *name, const char *columns); // five of them
 // One row of a table, and one object of "kernels": amount per second as a share of limit, in "GB/s" or
 // "TFLOP/s".
 void row(const char *kernel, const char *shape, double seconds, double amount, double limit,
          const char *unit);
 
-void bench_kernels(void); // bench_cuda_kernels.c
-void bench_steps(void);   // bench_cuda_steps.c
+void row_done(void); // after a row of any table
+
+void bench_gemms(void); // bench_cuda_kernels.c
+void bench_attention(void);
+void bench_others(void);
+void bench_profile(void);
+void bench_steps(void); // bench_cuda_steps.c

@@ -5,6 +5,8 @@
 #include "bench_cuda.h"
 #include "fixture.h"
 
+static const char kernel_columns[] = "| kernel | shape | µs | rate | of roofline |";
+
 // ---- GEMMs
 
 static void gemm_once(void *arg, int i) { cuda_gemm(rt, &((struct cuda_gemm *)arg)[i]); }
@@ -47,7 +49,15 @@ static struct cuda_matrix random_matrix(enum weight_layout f, int n, int k) {
                                 filled(bytes[2] + 16, STREAM_F16)};
 }
 
-static void bench_gemm(enum weight_layout f, const char *name, int n, int k) {
+// Rows of activations. On the emulator a few, for both kernels.
+static const int all_tokens[] = {1, 8, 16, 32, 64, 128, 256}, tiny_tokens[] = {1, 20};
+
+static int num_tokens(void) { return tiny ? 2 : 7; }
+
+static int tokens_at(int t) { return tiny ? tiny_tokens[t] : all_tokens[t]; }
+
+// Of all or one of the numbers of rows.
+static void bench_gemm(enum weight_layout f, const char *name, int n, int k, int only) {
     size_t all = matrix_bytes(f, n, k);
     char shape[64];
     set_copies((double)all);
@@ -55,10 +65,9 @@ static void bench_gemm(enum weight_layout f, const char *name, int n, int k) {
     struct cuda_dequant *d = must_calloc((size_t)num_copies, sizeof *d);
     for (int i = 0; i < num_copies; i++)
         a[i].w = random_matrix(f, n, k);
-    static const int tokens[] = {1, 16, 64};
     enum act_dtype act_dtype = cuda_act_dtype_of(f);
-    for (int t = 0; t < 3; t++) {
-        int m = tiny && tokens[t] > 16 ? 20 : tokens[t]; // both kernels
+    for (int t = 0; t < (only ? 1 : num_tokens()); t++) {
+        int m = only ? only : tokens_at(t);
         const void *x = filled((size_t)(m * k) * 4, kind_of(act_dtype));
         const float *scale = filled((size_t)m * 4, STREAM_F32);
         float *y = device((size_t)(m * n) * 4);
@@ -76,7 +85,7 @@ static void bench_gemm(enum weight_layout f, const char *name, int n, int k) {
         snprintf(shape, sizeof shape, "%s (%d, %d) x %d", name, n, k, m);
         row("gemm", shape, time_kernel(gemm_once, a), (double)all, bandwidth, "GB/s");
     }
-    if (f > LAYOUT_F16) { // what a long prompt adds to cuBLASLt's GEMM
+    if (f > LAYOUT_F16 && !only) { // what a long prompt adds to cuBLASLt's GEMM
         uint16_t *out = device((size_t)n * (size_t)k * 2);
         for (int i = 0; i < num_copies; i++)
             d[i] = (struct cuda_dequant){a[i].w, out};
@@ -93,7 +102,6 @@ static void bench_epilogue(enum cuda_epilogue epilogue, enum weight_layout f, co
                            int k) {
     static const char *const kinds[] = {
         [EPILOGUE_ADD] = "gemm, sum", [EPILOGUE_SWIGLU] = "gemm, SwiGLU", [EPILOGUE_LOGITS] = "gemm, logits"};
-    static const int tokens[] = {1, 16, 64};
     bool swiglu = epilogue == EPILOGUE_SWIGLU, logits = epilogue == EPILOGUE_LOGITS;
     int columns = swiglu ? n / 2 : n, groups = n / CUDA_GROUP;
     size_t all = matrix_bytes(f, n, k);
@@ -102,8 +110,8 @@ static void bench_epilogue(enum cuda_epilogue epilogue, enum weight_layout f, co
     struct cuda_gemm *a = must_calloc((size_t)num_copies, sizeof *a);
     for (int i = 0; i < num_copies; i++)
         a[i].w = random_matrix(f, n, k);
-    for (int t = 0; t < 3; t++) {
-        int m = tiny && tokens[t] > 16 ? 20 : tokens[t]; // both kernels
+    for (int t = 0; t < num_tokens(); t++) {
+        int m = tokens_at(t);
         size_t out = (size_t)m * (size_t)columns,
                each = swiglu                     ? 2
                       : epilogue == EPILOGUE_ADD ? 8
@@ -136,15 +144,31 @@ static void bench_epilogue(enum cuda_epilogue epilogue, enum weight_layout f, co
     free(a);
 }
 
+// cuBLASLt's GEMM of bf16. Of few rows its limit is reading the weights, as ours.
 static void bench_library(int m, int n, int k) {
-    struct rt_gemm g = {.m = m, .n = n, .k = k, .ldx = k, .ldw = k, .ldy = n};
-    g.x = filled((size_t)m * (size_t)k * 2, STREAM_BF16);
-    g.w = filled((size_t)n * (size_t)k * 2, STREAM_BF16);
-    g.y = device((size_t)m * (size_t)n * 4);
+    size_t bytes = (size_t)n * (size_t)k * 2;
+    set_copies((double)bytes);
+    struct rt_gemm *g = must_calloc((size_t)num_copies, sizeof *g);
+    const void *x = filled((size_t)m * (size_t)k * 2, STREAM_BF16);
+    float *y = device((size_t)m * (size_t)n * 4);
+    for (int i = 0; i < num_copies; i++)
+        g[i] = (struct rt_gemm){.x = x,
+                                .w = filled(bytes, STREAM_BF16),
+                                .y = y,
+                                .m = m,
+                                .n = n,
+                                .k = k,
+                                .ldx = k,
+                                .ldw = k,
+                                .ldy = n};
     char shape[64];
     snprintf(shape, sizeof shape, "bf16 (%d, %d) x %d", n, k, m);
-    row("cuBLASLt", shape, time_library(&g), 2.0 * m * n * k, matrix_rate, "TFLOP/s");
+    if (m <= 256)
+        row("cuBLASLt", shape, time_library(g), (double)bytes, bandwidth, "GB/s");
+    else
+        row("cuBLASLt", shape, time_library(g), 2.0 * m * n * k, matrix_rate, "TFLOP/s");
     release();
+    free(g);
 }
 
 // ---- attention
@@ -460,17 +484,17 @@ static void bench_nccl(int rows, int n) {
         return;
     }
     s.x = filled(s.n * sizeof(float), STREAM_F32);
-    double best = INFINITY;
+    double samples[10];
     for (int i = 0; i < 10; i++) { // outside of a graph, as it is used
         must_wait();
         double start = now();
         rt_nccl_sum(s.nccl, s.x, s.n);
         must_wait();
-        best = fmin(best, now() - start);
+        samples[i] = now() - start;
     }
     char shape[64];
     snprintf(shape, sizeof shape, "1 rank, %d x %d", rows, n);
-    row("sum by NCCL", shape, best, (double)(s.n * sizeof(float)), bandwidth, "GB/s");
+    row("sum by NCCL", shape, median(samples, 10), (double)(s.n * sizeof(float)), bandwidth, "GB/s");
     rt_nccl_close(s.nccl);
     release();
 }
@@ -765,34 +789,66 @@ static void bench_page_copy(int layers, int kv_heads, int d) {
     free(a);
 }
 
-void bench_kernels(void) {
-    section("Kernels", "| kernel | shape | µs | rate | of roofline |", "|---|---|---|---|---|");
-    int n = tiny ? 32 : 4096, k = tiny ? 256 : 4096;
+void bench_gemms(void) {
+    section("GEMMs", kernel_columns);
     static const char *const layouts[] = {"F32", "BF16", "F16", "Q8_0", "Q4_0", "Q4_K", "Q5_K", "Q6_K"};
-    for (int f = LAYOUT_F32; f < LAYOUT_COUNT; f++) {
-        bench_gemm((enum weight_layout)f, layouts[f], n, k);
-        if (!tiny && (f == LAYOUT_BF16 || f == LAYOUT_Q8_0 || f == LAYOUT_Q4_K)) {
-            bench_gemm((enum weight_layout)f, layouts[f], 28672, 4096);
-            bench_gemm((enum weight_layout)f, layouts[f], 4096, 14336);
-            bench_gemm((enum weight_layout)f, layouts[f], 896, 4864);
-        }
+    static const int shapes[][2] = {{6144, 4096}, {28672, 4096}, {4096, 14336}, {896, 4864}};
+    int n = tiny ? 32 : 4096, k = tiny ? 256 : 4096;
+    for (int i = 0; i < 3; i++) { // what served models mostly have comes first
+        static const enum weight_layout most[] = {LAYOUT_BF16, LAYOUT_Q8_0, LAYOUT_Q4_K};
+        bench_gemm(most[i], layouts[most[i]], n, k, 0);
+        for (int j = 0; !tiny && j < 4; j++)
+            bench_gemm(most[i], layouts[most[i]], shapes[j][0], shapes[j][1], 0);
     }
+    for (int t = 0; t < num_tokens(); t++) {
+        bench_library(tokens_at(t), n, k);
+        for (int j = 0; !tiny && j < 3; j++)
+            bench_library(tokens_at(t), shapes[j][0], shapes[j][1]);
+    }
+    for (int f = LAYOUT_F32; f < LAYOUT_COUNT; f++)
+        if (f != LAYOUT_BF16 && f != LAYOUT_Q8_0 && f != LAYOUT_Q4_K)
+            bench_gemm((enum weight_layout)f, layouts[f], n, k, 0);
     for (int i = 0; i < 2; i++) {
         enum weight_layout f = i ? LAYOUT_Q4_K : LAYOUT_BF16;
         bench_epilogue(EPILOGUE_ADD, f, layouts[f], n, k);
         bench_epilogue(EPILOGUE_SWIGLU, f, layouts[f], tiny ? 64 : 28672, k);
         bench_epilogue(EPILOGUE_LOGITS, f, layouts[f], tiny ? 64 : 128256, k);
     }
-    for (int c = 0; c < 2; c++)
-        for (int b = 0; b < 3; b++) {
-            static const int batches[] = {1, 16, 64}, contexts[] = {512, 4096};
+    for (int i = 0; i < 2; i++) {
+        int r = tiny ? 300 : i ? 2048 : 512, h = tiny ? 32 : 4096, f = tiny ? 64 : 14336;
+        bench_library(r, tiny ? 48 : 6144, h);
+        bench_library(r, h, h);
+        bench_library(r, 2 * f, h);
+        bench_library(r, h, f);
+        bench_finish(tiny ? 8 : r, h);
+    }
+    fprintf(md,
+            "\nThe limit is reading the weights at the bandwidth above; of more than 256 rows of cuBLASLt, "
+            "arithmetic at the rate above.\n");
+}
+
+static bool has_wgmma(void) {
+    struct cuda_kv kv = {.dtype = DTYPE_BF16, .block_size = 16, .head_dim = 128};
+    return cuda_has_wide_prefill(rt, &kv);
+}
+
+void bench_attention(void) {
+    section("Attention", kernel_columns);
+    int K = tiny ? 1 : 8, H = tiny ? 1 : 32;
+    for (int c = 0; c < (tiny ? 2 : 3); c++)
+        for (int b = 0; b < (tiny ? 3 : 4); b++) {
+            static const int batches[] = {1, 16, 64, 256}, contexts[] = {512, 4096, 32768};
             int seqs = tiny ? 1 + b : batches[b], context = tiny ? 40 << c : contexts[c];
-            bench_decode(DTYPE_BF16, tiny ? 1 : 8, 4, 128, seqs, context);
+            if (!tiny && seqs * context > 1 << 20) // 4 GB of 8 kv heads
+                continue;
+            bench_decode(DTYPE_BF16, K, 4, 128, seqs, context);
+            if (context == 32768 || seqs == 256)
+                continue;
             bench_decode(DTYPE_BF16, tiny ? 1 : 2, 7, 64, seqs, context);
-            bench_decode(DTYPE_BF16, tiny ? 1 : 32, 1, 128, seqs, context);
+            bench_decode(DTYPE_BF16, H, 1, 128, seqs, context);
             for (int fp8 = 0; fp8 < 2; fp8++) {
-                bench_decode(fp8 ? DTYPE_F8_E4M3 : DTYPE_I8, tiny ? 1 : 8, 4, 128, seqs, context);
-                bench_decode(fp8 ? DTYPE_F8_E4M3 : DTYPE_I8, tiny ? 1 : 32, 1, 128, seqs, context);
+                bench_decode(fp8 ? DTYPE_F8_E4M3 : DTYPE_I8, K, 4, 128, seqs, context);
+                bench_decode(fp8 ? DTYPE_F8_E4M3 : DTYPE_I8, H, 1, 128, seqs, context);
             }
         }
     for (int i = 0; i < 3; i++) {
@@ -800,28 +856,38 @@ void bench_kernels(void) {
         bench_combine(tiny ? 2 : 32, 128, tiny ? 1 + i : batches[i], tiny ? 300 : 4096);
         bench_combine(tiny ? 2 : 14, 64, tiny ? 1 + i : batches[i], tiny ? 300 : 512);
     }
-    for (int i = 0; i < 3; i++) {
-        static const int prompts[] = {512, 2048, 8192};
+    bench_combine(tiny ? 2 : 32, 128, 1, tiny ? 300 : 32768);
+    for (int i = 0; i < (tiny ? 3 : 4); i++) {
+        static const int prompts[] = {512, 2048, 8192, 32768};
         int tokens = tiny ? 20 << i : prompts[i];
-        struct cuda_kv kv = {.dtype = DTYPE_BF16, .block_size = 16, .head_dim = 128};
-        bool wide = cuda_has_wide_prefill(rt, &kv);
-        for (int rows = CUDA_TILE; rows <= (wide ? CUDA_WIDE_TILE : CUDA_TILE); rows += CUDA_TILE) {
-            bench_prefill(DTYPE_BF16, tiny ? 1 : 8, 4, 128, tokens, rows);
+        for (int rows = CUDA_TILE; rows <= (has_wgmma() ? CUDA_WIDE_TILE : CUDA_TILE); rows += CUDA_TILE) {
+            bench_prefill(DTYPE_BF16, K, 4, 128, tokens, rows);
             bench_prefill(DTYPE_BF16, tiny ? 1 : 2, 7, 64, tokens, rows);
         }
-        bench_prefill(DTYPE_I8, tiny ? 1 : 8, 4, 128, tokens, CUDA_TILE);
-        bench_prefill(DTYPE_F8_E4M3, tiny ? 1 : 8, 4, 128, tokens, CUDA_TILE);
+        if (tokens == 32768)
+            continue;
+        bench_prefill(DTYPE_I8, K, 4, 128, tokens, CUDA_TILE);
+        bench_prefill(DTYPE_F8_E4M3, K, 4, 128, tokens, CUDA_TILE);
     }
     for (int i = 0; i < 4; i++) { // what sends a model there: its cache, its heads, its blocks
         static const struct {
             enum dtype dtype;
             int block_size, d;
         } ways[] = {{DTYPE_F32, 16, 128}, {DTYPE_BF16, 16, 80}, {DTYPE_BF16, 8, 128}, {DTYPE_I8, 8, 128}};
-        int K = tiny ? 1 : 8, block = ways[i].block_size, d = ways[i].d;
+        int block = ways[i].block_size, d = ways[i].d;
         bench_attend(ways[i].dtype, block, K, 4, d, 1, tiny ? 20 : 512, false);
         bench_attend(ways[i].dtype, block, K, 4, d, tiny ? 2 : 16, tiny ? 20 : 512, false);
         bench_attend(ways[i].dtype, block, K, 4, d, 1, tiny ? 20 : 512, true);
     }
+    fprintf(
+        md,
+        "\nThe limit of prefill attention is arithmetic at the rate above, that of all others moving their "
+        "bytes at the bandwidth above. decode + combine are two kernels, measured together; combine is "
+        "the second alone.\n");
+}
+
+void bench_others(void) {
+    section("Other kernels", kernel_columns);
     bench_sum(tiny ? 2 : 1, tiny ? 64 : 4096);
     bench_sum(tiny ? 3 : 64, tiny ? 64 : 4096);
     bench_nccl(tiny ? 2 : 512, tiny ? 64 : 4096);
@@ -851,21 +917,24 @@ void bench_kernels(void) {
         bench_qkv(DTYPE_BF16, tiny ? 1 : 2, 7, 64, r, false);
         bench_swiglu(r, tiny ? 64 : 14336); // up to 64 rows the GEMM has it inside
     }
-    for (int i = 0; i < 2; i++) {
-        int r = tiny ? 8 : i ? 2048 : 512, h = tiny ? 32 : 4096, f = tiny ? 64 : 14336;
-        bench_library(r, tiny ? 48 : 6144, h);
-        bench_library(r, h, h);
-        bench_library(r, 2 * f, h);
-        bench_library(r, h, f);
-        bench_finish(r, h);
-        bench_clear(r, f - 8, f);
-    }
-    fprintf(
-        md,
-        "\nThe limit of prefill attention and of cuBLASLt is arithmetic at the rate above, that of all "
-        "others "
-        "moving their bytes at the bandwidth above; sampling 64 x 151936 is to take under 15 µs. decode + "
-        "combine are two kernels, measured together; combine is the second alone. Local top-k reads maxima "
-        "of "
-        "groups, not logits.\n");
+    for (int i = 0; i < 2; i++)
+        bench_clear(tiny ? 8 : i ? 2048 : 512, tiny ? 56 : 14328, tiny ? 64 : 14336);
+    fprintf(md, "\nThe limit is moving the bytes at the bandwidth above; sampling 64 x 151936 is to take "
+                "under 15 µs. "
+                "Local top-k reads maxima of groups, not logits.\n");
+}
+
+// What a profiler is to look at, each launched once over data that no cache holds.
+void bench_profile(void) {
+    section("Launched once, for a profiler", kernel_columns);
+    int n = tiny ? 64 : 28672, k = tiny ? 256 : 4096, K = tiny ? 1 : 8;
+    bench_gemm(LAYOUT_BF16, "BF16", n, k, 1);
+    bench_gemm(LAYOUT_Q4_K, "Q4_K", n, k, 1);
+    bench_gemm(LAYOUT_BF16, "BF16", n, k, tiny ? 20 : 64);
+    bench_gemm(LAYOUT_Q4_K, "Q4_K", n, k, tiny ? 20 : 256);
+    bench_decode(DTYPE_BF16, K, 4, 128, tiny ? 2 : 64, tiny ? 40 : 4096);
+    bench_prefill(DTYPE_BF16, K, 4, 128, tiny ? 20 : 8192, CUDA_TILE);
+    if (has_wgmma())
+        bench_prefill(DTYPE_BF16, K, 4, 128, tiny ? 20 : 8192, CUDA_WIDE_TILE);
+    bench_sample("top-p 0.9", 1, 0, 0.9f, 3, 0);
 }

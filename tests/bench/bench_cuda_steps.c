@@ -13,25 +13,13 @@ struct model_shape {
     int layers, hidden, heads, kv_heads, d, ffn, vocab;
 };
 
-// A matrix of random bits that are numbers: a pattern of 1 MiB, again and again.
-static struct tensor fill(enum dtype type, int rows, int cols, char *buffer) {
-    size_t bytes = (size_t)rows * dtype_row_bytes(type, cols);
-    struct tensor some = random_tensor(type, 64, 4096, 0.02f);
-    size_t have = 64 * dtype_row_bytes(type, 4096);
-    for (size_t at = 0; at < bytes; at += have)
-        memcpy(buffer + at, some.data, bytes - at < have ? bytes - at : have);
-    free((void *)(uintptr_t)some.data);
-    return (struct tensor){buffer, type, 2, {rows, cols}};
-}
-
+// Loads a weight whose parts are all the beginning of `pattern`, rows of some random numbers that repeat.
 static const struct weight *load(struct device *dev, enum weight_role role, int layer, enum dtype type, int n,
-                                 const int *rows, int cols, char *buffer) {
+                                 const int *rows, int cols, const char *pattern) {
     struct weight_desc w = {.role = role, .layer = layer};
     struct err err = {0};
-    for (int i = 0; i < n; i++) {
-        w.part[i] = fill(type, rows[i], cols, buffer);
-        buffer += (size_t)rows[i] * dtype_row_bytes(type, cols);
-    }
+    for (int i = 0; i < n; i++)
+        w.part[i] = (struct tensor){pattern, type, 2, {rows[i], cols}};
     if (role == WEIGHT_NORM)
         w.part[0].ndim = 1, w.part[0].shape[0] = cols;
     const struct weight *loaded = backend_cuda.weight_load(dev, &w, &err);
@@ -72,8 +60,14 @@ static void check_cache(struct instance *in) {
     free(block);
 }
 
+// The most tokens of a step, sequences of a step and tokens of a context that an instance takes. Blocks: as many as
+// its memory holds beside, at most those of a step of 256 sequences of 4,096 tokens.
+struct most {
+    int tokens, seqs, context;
+};
+
 static struct instance *open_model(const struct model_shape *s, enum dtype type, struct fixture *f,
-                                   int tokens, int context, int seqs, bool exact) {
+                                   struct most most, bool exact) {
     struct instance *in = must_calloc(1, sizeof *in);
     struct err err = {0};
     int q = s->heads * s->d, kv = s->kv_heads * s->d, one = 1;
@@ -84,7 +78,7 @@ static struct instance *open_model(const struct model_shape *s, enum dtype type,
                                                .head_dim = s->d,
                                                .ffn = s->ffn,
                                                .vocab = s->vocab});
-    f->config.max_context = context;
+    f->config.max_context = most.context;
     f->config.ropes[0].theta = 500000;
     struct device_config config = {
         .model = &f->config, .kv_dtype = DTYPE_BF16, .block_size = 16, .world = 1, .exact = exact};
@@ -93,36 +87,56 @@ static struct instance *open_model(const struct model_shape *s, enum dtype type,
     in->block_size = 16;
     in->dev = backend_cuda.open(NULL, &config, &err);
     struct layer *layers = must_calloc((size_t)s->layers, sizeof *layers);
-    size_t largest = (size_t)s->vocab * (size_t)s->hidden, mlp = 2 * (size_t)s->ffn * (size_t)s->hidden;
-    char *buffer = malloc((largest > mlp ? largest : mlp) * 4);
-    if (!in->dev || !buffer)
-        return NULL;
-    // Embedding rows as bf16: a table is not what is measured.
+    // The largest matrix of the type, of bf16 for the embedding, of f32 for norms.
+    int rows = s->vocab > s->ffn ? s->vocab : s->ffn;
+    int cols = s->hidden;
+    if ((double)s->hidden * s->ffn > (double)rows * cols)
+        rows = s->hidden, cols = s->ffn;
+    struct tensor pattern = random_tensor(type, rows, cols, 0.02f),
+                  embed = random_tensor(DTYPE_BF16, s->vocab, s->hidden, 0.02f),
+                  norm = random_tensor(DTYPE_F32, 1, s->hidden, 0.02f);
+    if (!in->dev)
+        fail(err.msg);
     bool ok =
-        (in->model.embed = load(in->dev, WEIGHT_EMBED, -1, DTYPE_BF16, 1, &s->vocab, s->hidden, buffer));
+        (in->model.embed = load(in->dev, WEIGHT_EMBED, -1, DTYPE_BF16, 1, &s->vocab, s->hidden, embed.data));
     for (int l = 0; ok && l < s->layers; l++) {
+        const char *w = pattern.data;
         layers[l] = (struct layer){.index = l,
                                    .attn = *model_attn(&f->config, l),
                                    .ffn = *model_ffn(&f->config, l),
                                    .kv_layer = f->config.layers[l].kv_layer};
-        ok = (layers[l].attn_norm = load(in->dev, WEIGHT_NORM, l, DTYPE_F32, 1, &one, s->hidden, buffer)) &&
-             (layers[l].qkv = load(in->dev, WEIGHT_QKV, l, type, 3, (int[]){q, kv, kv}, s->hidden, buffer)) &&
-             (layers[l].attn_out = load(in->dev, WEIGHT_ATTN_OUT, l, type, 1, &s->hidden, q, buffer)) &&
-             (layers[l].ffn_norm = load(in->dev, WEIGHT_NORM, l, DTYPE_F32, 1, &one, s->hidden, buffer)) &&
-             (layers[l].gate_up =
-                  load(in->dev, WEIGHT_GATE_UP, l, type, 2, (int[]){s->ffn, s->ffn}, s->hidden, buffer)) &&
-             (layers[l].down = load(in->dev, WEIGHT_DOWN, l, type, 1, &s->hidden, s->ffn, buffer));
+        struct layer *to = &layers[l];
+        ok = (to->attn_norm = load(in->dev, WEIGHT_NORM, l, DTYPE_F32, 1, &one, s->hidden, norm.data)) &&
+             (to->qkv = load(in->dev, WEIGHT_QKV, l, type, 3, (int[]){q, kv, kv}, s->hidden, w)) &&
+             (to->attn_out = load(in->dev, WEIGHT_ATTN_OUT, l, type, 1, &s->hidden, q, w)) &&
+             (to->ffn_norm = load(in->dev, WEIGHT_NORM, l, DTYPE_F32, 1, &one, s->hidden, norm.data)) &&
+             (to->gate_up =
+                  load(in->dev, WEIGHT_GATE_UP, l, type, 2, (int[]){s->ffn, s->ffn}, s->hidden, w)) &&
+             (to->down = load(in->dev, WEIGHT_DOWN, l, type, 1, &s->hidden, s->ffn, w));
     }
-    ok = ok && (in->model.out_norm = load(in->dev, WEIGHT_NORM, -1, DTYPE_F32, 1, &one, s->hidden, buffer)) &&
-         (in->model.head = load(in->dev, WEIGHT_HEAD, -1, type, 1, &s->vocab, s->hidden, buffer));
-    free(buffer);
+    ok = ok &&
+         (in->model.out_norm = load(in->dev, WEIGHT_NORM, -1, DTYPE_F32, 1, &one, s->hidden, norm.data)) &&
+         (in->model.head = load(in->dev, WEIGHT_HEAD, -1, type, 1, &s->vocab, s->hidden, pattern.data));
+    free((void *)(uintptr_t)pattern.data);
+    free((void *)(uintptr_t)embed.data);
+    free((void *)(uintptr_t)norm.data);
     in->model.config = f->config;
     in->model.layers = layers;
-    in->limits = (struct step_limits){.max_tokens = tokens,
-                                      .max_seqs = seqs,
-                                      .max_rows = tokens,
-                                      .max_context = context,
-                                      .num_blocks = seqs * ((context + 15) / 16)};
+    if (ok) { // activations of a step take the rest
+        struct rt_info info;
+        rt_describe(in->dev->rt, &info);
+        double room = 0.9 * (double)info.free - (double)most.tokens * 4 * (s->hidden + 4.0 * s->ffn) -
+                      (double)most.seqs * s->vocab * 8;
+        double blocks = fmin(room / (double)in->ops->kv_block_bytes(in->dev), 65536);
+        int whole = (most.context + 15) / 16;
+        if (most.seqs == 1 || blocks < whole || tiny)
+            blocks = (double)whole * (tiny ? most.seqs : 1);
+        in->limits = (struct step_limits){.max_tokens = most.tokens,
+                                          .max_seqs = most.seqs,
+                                          .max_rows = most.seqs,
+                                          .max_context = most.context,
+                                          .num_blocks = (int)blocks};
+    }
     if (!ok || in->ops->reserve(in->dev, &in->limits, &err) != STATUS_OK) {
         fprintf(stderr, "%s\n", err.msg);
         in->ops->close(in->dev);
@@ -160,30 +174,35 @@ static void run_step(struct instance *in, const struct step *step) {
     ops->step_end(in->dev);
 }
 
-// Seconds of one step, the next queued before this one is read.
+// Seconds of one step, the next queued before this one is read: the median of the times between results. All blocks are
+// those of the n sequences of this step.
 static double time_steps(struct instance *in, const struct piece *pieces, int n, int steps) {
+    double samples[64], last = 0;
+    int max_seqs = in->limits.max_seqs, warm = tiny || steps > 8 ? 4 : 2,
+        num = 0; // the second of a bucket is captured
+    in->limits.max_seqs = n;
     struct batch *a = batch_make(in, pieces, n), *b = batch_make(in, pieces, n);
+    in->limits.max_seqs = max_seqs;
     struct step_out out;
     struct err err = {0};
     for (int i = 0; i < n; i++)
         a->rows[i].num_logprobs = b->rows[i].num_logprobs = -1;
-    double start = 0;
-    int warm = tiny ? 2 : 4; // the second of a bucket is captured
-    for (int i = 0; i < steps + warm; i++) {
-        if (i == warm)
-            start = now();
-        run_step(in, i % 2 ? &b->step : &a->step);
-        if (i > 0 && in->ops->sync(in->dev, &out, &err) != STATUS_OK)
-            break;
+    for (int i = 0; i <= steps + warm + 1; i++) {
+        if (i <= steps + warm)
+            run_step(in, i % 2 ? &b->step : &a->step);
+        if (i == 0)
+            continue;
+        if (in->ops->sync(in->dev, &out, &err) != STATUS_OK)
+            fail(err.msg);
+        if (i > warm && i <= steps + warm)
+            samples[num++] = now() - last;
+        last = now();
     }
-    if (err.code != STATUS_OK || in->ops->sync(in->dev, &out, &err) != STATUS_OK)
-        fail(err.msg);
-    double seconds = (now() - start) / steps;
     for (int i = 0; i < n; i++)
         if (out.failed[i])
             fail("a step of random weights gave logits that are no numbers");
     free(a), free(b);
-    return seconds;
+    return median(samples, num);
 }
 
 static void step_row(const char *kind, const char *shape, double tokens, double seconds, double limit) {
@@ -193,8 +212,7 @@ static void step_row(const char *kind, const char *shape, double tokens, double 
             "%s\n    {\"step\": \"%s\", \"shape\": \"%s\", \"ms\": %.4f, \"tokens_per_s\": %.1f, \"share\": "
             "%.4f}",
             separator, kind, shape, seconds * 1e3, tokens / seconds, limit / seconds);
-    separator = ",";
-    fflush(md);
+    row_done();
 }
 
 // Weights of all layers but embedding and head.
@@ -203,68 +221,92 @@ static double layer_weights(const struct model_shape *s) {
            ((double)s->hidden * (2.0 * s->heads + 2.0 * s->kv_heads) * s->d + 3.0 * s->hidden * s->ffn);
 }
 
-// Prompts of some lengths in chunks, each a step.
-static void bench_prompts(const char *kind, const struct model_shape *s, enum dtype type, const int *prompts,
-                          int num, bool exact) {
-    int chunk = tiny ? 16 : 2048;
-    struct fixture f = {0};
-    struct instance *in = open_model(s, type, &f, chunk, tiny ? 64 : 8192, 1, exact);
-    double matrix = layer_weights(s);
-    if (!in) {
-        fprintf(md, "| %s | %s %s | does not fit | | |\n", kind, s->name, dtype_name(type));
+// A prompt in chunks, each a step.
+static void bench_prompt(const char *kind, struct instance *in, const struct model_shape *s, enum dtype type,
+                         int n, int chunk) {
+    double seconds = 0, attention = 2.0 * n * n * s->heads * s->d * s->layers;
+    char shape[96];
+    if (n > in->limits.num_blocks * 16)
+        return;
+    for (int at = 0; at < n; at += chunk) {
+        struct piece p = {0, at, n - at < chunk ? n - at : chunk, false};
+        seconds += time_steps(in, &p, 1, tiny ? 1 : n / chunk > 8 ? 2 : 5);
+    }
+    snprintf(shape, sizeof shape, "%s %s, %d tokens in chunks of %d", s->name, dtype_name(type), n, chunk);
+    step_row(kind, shape, n, seconds, (2 * layer_weights(s) * n + attention) / matrix_rate);
+}
+
+static void bench_prompts(const char *kind, struct instance *in, const struct model_shape *s,
+                          enum dtype type) {
+    static const int prompts[][2] = {{512, 512},   {2048, 512},  {2048, 2048},  {8192, 512},
+                                     {8192, 2048}, {8192, 8192}, {32768, 2048}, {32768, 8192}},
+                     small[][2] = {{8, 8}, {32, 16}};
+    int most = in->limits.max_tokens;
+    for (int i = 0; i < (tiny ? 2 : 8); i++) {
+        const int *p = tiny ? small[i] : prompts[i];
+        if (p[1] <= most && p[0] <= in->limits.max_context)
+            bench_prompt(kind, in, s, type, p[0], p[1]);
+    }
+}
+
+// Of n sequences that decode, and `prompt` tokens of one more.
+static void bench_decodes(struct instance *in, const struct model_shape *s, enum dtype type, int n,
+                          int context, int prompt) {
+    static struct piece pieces[256];
+    char shape[96];
+    double head = (double)s->vocab * s->hidden, each = (double)dtype_row_bytes(type, 256) / 256,
+           matrix = layer_weights(s),
+           bytes = (matrix + head) * each + 4.0 * s->layers * s->kv_heads * s->d * (double)n * context;
+    int seqs = n + (prompt > 0);
+    snprintf(shape, sizeof shape, "%s %s, batch %d, context %d", s->name, dtype_name(type), n, context);
+    if (prompt > 0)
+        snprintf(shape, sizeof shape, "%s %s, batch %d, context %d, %d of a prompt", s->name,
+                 dtype_name(type), n, context, prompt);
+    if ((double)seqs * ((context + 15) / 16) > in->limits.num_blocks || seqs > in->limits.max_seqs ||
+        n + prompt > in->limits.max_tokens) {
+        fprintf(md, "| decode | %s | does not fit | | |\n", shape);
         return;
     }
-    for (int i = 0; i < num; i++) {
-        int n = prompts[i];
-        double seconds = 0, attention = 2.0 * n * n * s->heads * s->d * s->layers;
-        char shape[96];
-        for (int at = 0; at < n; at += chunk) {
-            struct piece p = {0, at, n - at < chunk ? n - at : chunk, false};
-            seconds += time_steps(in, &p, 1, tiny ? 1 : 4);
-        }
-        snprintf(shape, sizeof shape, "%s %s, %d tokens", s->name, dtype_name(type), n);
-        step_row(kind, shape, n, seconds, (2 * matrix * n + attention) / matrix_rate);
-    }
-    close_model(in);
+    for (int i = 0; i < n; i++)
+        pieces[i] = (struct piece){i, context - 1, 1, false};
+    pieces[n < 256 ? n : 0] = n < 256 ? (struct piece){n, 0, prompt, false} : pieces[0];
+    double seconds = time_steps(in, pieces, seqs,
+                                tiny     ? 2
+                                : n > 64 ? 20
+                                         : 50),
+           work = prompt > 0 ? 2 * matrix * (n + prompt) / matrix_rate : 0;
+    step_row(prompt > 0 ? "mixed" : "decode", shape, n + prompt, seconds, fmax(bytes / bandwidth, work));
 }
 
 static void bench_model(const struct model_shape *s, enum dtype type) {
-    static const int batches[] = {1, 16, 64}, contexts[] = {512, 4096};
-    const int prompts[] = {tiny ? 8 : 512, tiny ? 16 : 2048, tiny ? 32 : 8192};
-    int most = tiny ? 4 : 64;
+    static const int batches[] = {1, 16, 64, 128, 256}, contexts[] = {512, 4096, 32768};
     struct fixture f = {0};
-    char shape[96];
     struct cuda_kv kv = {.dtype = DTYPE_BF16, .block_size = 16, .head_dim = s->d};
-    double matrix = layer_weights(s), head = (double)s->vocab * s->hidden,
-           each = (double)dtype_row_bytes(type, 256) / 256;
-    bench_prompts("prefill", s, type, prompts, 3, false);
+    struct most most = tiny ? (struct most){64, 5, 64} : (struct most){8192, 256, 32768}, one = most;
+    struct instance *in = open_model(s, type, &f, most, false);
+    if (!in) {
+        fprintf(md, "| decode | %s %s | does not fit | | |\n", s->name, dtype_name(type));
+        return;
+    }
+    for (int c = 0; c < (tiny ? 2 : 3); c++)
+        for (int b = 0; b < (tiny ? 3 : 5); b++)
+            bench_decodes(in, s, type, tiny ? 1 << b : batches[b], tiny ? 32 << c : contexts[c], 0);
+    bench_decodes(in, s, type, tiny ? 2 : 64, tiny ? 32 : 512, tiny ? 20 : 448);
+    bench_prompts("prefill", in, s, type);
+    close_model(in);
+    one.seqs = 1;
     if (cuda_has_wide_prefill(rt, &kv)) {
         setenv("QUIRE_CUDA_WGMMA", "1", 1); // read when memory is reserved
-        bench_prompts("prefill, wgmma", s, type, prompts, 3, false);
+        if ((in = open_model(s, type, &f, one, false))) {
+            bench_prompts("prefill, wgmma", in, s, type);
+            close_model(in);
+        }
         unsetenv("QUIRE_CUDA_WGMMA");
     }
-    bench_prompts("prefill, exact", s, type, prompts + 1, 1, true);
-    for (int c = 0; c < 2; c++) {
-        int context = tiny ? 32 << c : contexts[c];
-        struct instance *in = open_model(s, type, &f, 64, context, most, false);
-        for (int b = 0; b < 3; b++) {
-            int n = tiny ? 1 << b : batches[b];
-            struct piece pieces[64];
-            snprintf(shape, sizeof shape, "%s %s, batch %d, context %d", s->name, dtype_name(type), n,
-                     context);
-            if (!in) {
-                fprintf(md, "| decode | %s | does not fit | | |\n", shape);
-                continue;
-            }
-            for (int i = 0; i < n; i++)
-                pieces[i] = (struct piece){i, context - 1, 1, false};
-            double seconds = time_steps(in, pieces, n, tiny ? 2 : 50);
-            double bytes =
-                (matrix + head) * each + 4.0 * s->layers * s->kv_heads * s->d * (double)n * context;
-            step_row("decode", shape, n, seconds, bytes / bandwidth);
-        }
-        if (in)
-            close_model(in);
+    one.tokens = one.context = tiny ? 32 : 2048;
+    if ((in = open_model(s, type, &f, one, true))) {
+        bench_prompt("prefill, exact", in, s, type, one.tokens, one.tokens);
+        close_model(in);
     }
 }
 
@@ -289,11 +331,11 @@ static void bench_gains(const struct model_shape *s, enum dtype type) {
         char shape[96];
         setenv("QUIRE_CUDA_OVERLAP", ways[i].overlap, 1); // read when a device is opened
         setenv("QUIRE_CUDA_GRAPHS", ways[i].graphs, 1);
-        struct instance *in = open_model(s, type, &f, 64, context, 1, ways[i].exact);
+        struct instance *in = open_model(s, type, &f, (struct most){64, 1, context}, ways[i].exact);
         snprintf(shape, sizeof shape, "%s %s, batch 1, context %d: %s", s->name, dtype_name(type), context,
                  ways[i].name);
         if (in) {
-            step_row("decode", shape, 1, time_steps(in, &p, 1, tiny ? 2 : 100), bytes / bandwidth);
+            step_row("decode", shape, 1, time_steps(in, &p, 1, tiny ? 2 : 50), bytes / bandwidth);
             close_model(in);
         } else {
             fprintf(md, "| decode | %s | does not fit | | |\n", shape);
@@ -304,8 +346,7 @@ static void bench_gains(const struct model_shape *s, enum dtype type) {
 }
 
 void bench_steps(void) {
-    section("Steps of random weights", "| step | shape | ms | tokens/s | of roofline |",
-            "|---|---|---|---|---|");
+    section("Steps of random weights", "| step | shape | ms | tokens/s | of roofline |");
     static const struct model_shape shapes[] = {{"Llama-3-8B", 32, 4096, 32, 8, 128, 14336, 128256},
                                                 {"Qwen2.5-0.5B", 24, 896, 14, 2, 64, 4864, 151936}},
                                     small = {"tiny", 1, 256, 4, 2, 64, 256, 500};

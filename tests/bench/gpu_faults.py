@@ -79,6 +79,7 @@ def fault(model):
             break
         seen.append(status)
         expect(status == 503 and "engine_unavailable" in text, f"503 from /health, found {status} {text}", s)
+        time.sleep(0.02)
     code = s.process.wait(60)
     expect(code == 70 and seen, f"exit code 70 after 503 was seen, found {code}, {seen}", s)
     print(f"the stream ended with an error, /health gave 503 {len(seen)} times, exit code 70")

@@ -7,7 +7,7 @@
 #   bundle/gpu_slot.sh right   --out DIR  there: every test of the backend, models of real shapes, compute-sanitizer
 #   bundle/gpu_slot.sh fast    --out DIR  kernels and steps beside PyTorch's, clocks, ncu
 #   bundle/gpu_slot.sh serves  --out DIR  an 8B file made there, served to clients; a device that fails; too little memory
-#   tests/gpu_slot.sh all      --out DIR  all of these, on a machine that has both; `./dev gpu-check` is this
+#   tests/gpu_slot.sh all      --out DIR  all of these, on a machine that has both
 #   tests/gpu_slot.sh rehearse --out DIR  all of these on the emulator, at tiny sizes, whose numbers mean nothing
 #
 #     --arch A        GPU architectures to build for (90a)

@@ -1,5 +1,7 @@
 #include "output_grammar.h"
 
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define MARKS(text) part_marks(a, r->tokenizer, r->tokens, r->num_tokens, (text))
@@ -25,11 +27,88 @@ bool output_any_strict(const json_t *tools) {
     return any;
 }
 
-const char *output_rule_problem(const struct output_rule *r) {
+// ---- what can be constrained
+
+static bool is_text(const json_t *property) {
+    const char *type = json_string_value(json_object_get(property, "type"));
+    return type && strcmp(type, "string") == 0;
+}
+
+static bool is_among(const char *const *words, const char *word) {
+    while (*words && strcmp(*words, word) != 0)
+        words++;
+    return *words != NULL;
+}
+
+// The first keyword that says something else than those. NULL: there is none.
+static const char *other_keyword(const json_t *schema, const char *const *known) {
+    static const char *const say_nothing[] = {"title",    "description", "default",  "examples",
+                                              "$schema",  "$id",         "$comment", "deprecated",
+                                              "readOnly", "writeOnly",   NULL};
+    const char *key;
+    json_t *value;
+    json_object_foreach((json_t *)(uintptr_t)schema, key, value) {
+        if (!is_among(known, key) && !is_among(say_nothing, key))
+            return key;
+    }
+    return NULL;
+}
+
+static bool has_string(const json_t *list) {
+    for (size_t i = 0; i < json_array_size(list); i++)
+        if (json_is_string(json_array_get(list, i)))
+            return true;
+    return false;
+}
+
+// The keyword that arguments between tags cannot follow: they are properties, each once, and texts among them stand
+// without quotes. property: whose it is, NULL: the object's. NULL: they can.
+static const char *tagged_problem(const json_t *parameters, const char **property) {
+    static const char *const of_object[] = {"type",  "properties",  "required", "additionalProperties",
+                                            "$defs", "definitions", NULL},
+                             *const of_text[] = {"type", "enum", "const", NULL};
+    json_t *properties = json_object_get(parameters, "properties"), *value;
+    const json_t *type = json_object_get(parameters, "type"),
+                 *required = json_object_get(parameters, "required");
+    const char *other = other_keyword(parameters, of_object), *key;
+    *property = NULL;
+    if (other)
+        return other;
+    if (json_is_string(type) && strcmp(json_string_value(type), "object") != 0)
+        return "type";
+    for (size_t i = 0; i < json_array_size(required); i++) {
+        const char *name = json_string_value(json_array_get(required, i));
+        if (name && !json_object_get(properties, name))
+            return "required";
+    }
+    json_object_foreach(properties, key, value) {
+        *property = key;
+        if (!is_text(value))
+            continue;
+        if ((other = other_keyword(value, of_text)))
+            return other;
+        if (json_object_get(value, "enum") && !has_string(json_object_get(value, "enum")))
+            return "enum";
+    }
+    return NULL;
+}
+
+const char *output_rule_problem(const struct output_rule *r, char *room, size_t size) {
     const struct output_format *f = r->format;
-    if (r->tools && f->bare && !r->calls && !r->body)
+    if (!r->tools)
+        return NULL;
+    if (f->bare && !r->calls && !r->body)
         return "'tool_choice' \"required\" or a named function with this model, which does not mark its "
                "calls";
+    for (size_t i = 0; f->syntax == CALLS_TAGGED && i < json_array_size(r->tools); i++) {
+        const json_t *tool = json_array_get(r->tools, i);
+        const char *property, *keyword = tagged_problem(schema_of(r, tool), &property);
+        if (!keyword)
+            continue;
+        snprintf(room, size, "'%.64s' without '%.64s'%s%.64s: this model writes arguments between tags",
+                 name_of(tool), keyword, property ? " in " : "", property ? property : "");
+        return room;
+    }
     return NULL;
 }
 
@@ -57,21 +136,22 @@ static output_text property_part(struct part_arena *a, const json_t *parameters,
 // A text as it stands between tags; strings of an enum as they are.
 static output_text text_value(struct part_arena *a, const json_t *property, const char *close) {
     const json_t *list = json_object_get(property, "enum"), *one = json_object_get(property, "const");
-    output_text p[64], stop = part_text(a, close, strlen(close));
-    int num = 0;
+    output_text stop = part_text(a, close, strlen(close)), any;
     if (json_is_string(one))
         return part_text(a, json_string_value(one), json_string_length(one));
-    for (size_t i = 0; i < json_array_size(list) && num < 64; i++) {
+    if (!has_string(list))
+        return part_list(a, GRAMMAR_WITHOUT, &stop, 1);
+    output_text *p = calloc(json_array_size(list), sizeof *p);
+    int num = 0;
+    a->failed |= !p;
+    for (size_t i = 0; p && i < json_array_size(list); i++) {
         const json_t *v = json_array_get(list, i);
         if (json_is_string(v))
             p[num++] = part_text(a, json_string_value(v), json_string_length(v));
     }
-    return num ? part_list(a, GRAMMAR_ANY_OF, p, num) : part_list(a, GRAMMAR_WITHOUT, &stop, 1);
-}
-
-static bool is_text(const json_t *property) {
-    const char *type = json_string_value(json_object_get(property, "type"));
-    return type && strcmp(type, "string") == 0;
+    any = p ? part_list(a, GRAMMAR_ANY_OF, p, num) : stop;
+    free(p);
+    return any;
 }
 
 static bool is_required(const json_t *parameters, const char *name) {

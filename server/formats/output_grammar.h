@@ -20,6 +20,7 @@ struct output_rule {
 
 bool output_any_strict(const json_t *tools);
 
-// What of it cannot be constrained for this format: a sentence's end, as in "needs …". NULL: all can.
-const char *output_rule_problem(const struct output_rule *r);
+// What of it cannot be constrained for this format: a sentence's end, as in "needs …", perhaps in room (size).
+// NULL: all can.
+const char *output_rule_problem(const struct output_rule *r, char *room, size_t size);
 output_text output_rule_part(struct part_arena *a, const struct output_rule *r);

@@ -8,6 +8,8 @@ static const char *const formats[] = {
     "pythonic",     "lfm2",         "gemma4",       "gigachat3"};
 enum { NUM_FORMATS = sizeof formats / sizeof *formats };
 
+static char room[320];
+
 static void test_calls_are_read_back(void **state) {
     (void)state;
     if (!ready())
@@ -21,7 +23,7 @@ static void test_calls_are_read_back(void **state) {
                                        .tools = kind == 1 ? now : tools,
                                        .calls = true,
                                        .one_call = kind == 2};
-            assert_null(output_rule_problem(&rule));
+            assert_null(output_rule_problem(&rule, room, sizeof room));
             struct constraint *c = compiled(&rule);
             for (int round = 0; round < 6; round++) {
                 struct buf text = {0};
@@ -54,7 +56,7 @@ static void test_optional_calls(void **state) {
             struct output_rule rule = {
                 .format = f, .tokenizer = tokenizer, .tools = tools, .body = with_body ? &body : NULL};
             if (f->bare && !with_body) {
-                assert_non_null(output_rule_problem(&rule));
+                assert_non_null(output_rule_problem(&rule, room, sizeof room));
                 continue;
             }
             struct constraint *c = compiled(&rule);
@@ -73,6 +75,65 @@ static void test_optional_calls(void **state) {
             constraint_release(c);
         }
     part_arena_free(&a);
+    json_decref(tools);
+}
+
+// Texts between tags have no quotes: what cannot hold them there is named, of tools whose schema binds alone.
+static void test_tagged_schemas(void **state) {
+    (void)state;
+    if (!ready())
+        skip();
+    static const struct {
+        const char *parameters, *keyword; // NULL: taken
+    } cases[] = {
+        {"{'type':'object','properties':{'a':{'type':'string','title':'A'},'n':{'type':'integer','minimum':3}"
+         "},"
+         "'required':['a'],'additionalProperties':false}",
+         NULL},
+        {"{'properties':{'a':{'type':'string','enum':['x',1]}}}", NULL},
+        {"{'properties':{'a':{'type':'string','pattern':'^x$'}}}", "'pattern' in a"},
+        {"{'properties':{'a':{'type':'string','maxLength':3}}}", "'maxLength' in a"},
+        {"{'properties':{'a':{'type':'string','enum':[1]}}}", "'enum' in a"},
+        {"{'properties':{'a':{}},'required':['b']}", "'required':"},
+        {"{'properties':{'a':{}},'minProperties':1}", "'minProperties':"},
+        {"{'$ref':'#/$defs/x','$defs':{'x':{'type':'object'}}}", "'$ref':"},
+        {"{'type':'string'}", "'type':"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        for (int strict = 0; strict < 2; strict++) {
+            char text[400];
+            snprintf(text, sizeof text, "[{'function':{'name':'f','strict':%s,'parameters':%s}}]",
+                     strict ? "true" : "false", cases[i].parameters);
+            for (char *c = text; *c; c++)
+                *c = *c == '\'' ? '"' : *c;
+            json_t *tools = json_loads(text, 0, NULL);
+            assert_non_null(tools);
+            struct output_rule rule = {.format = output_format_named("qwen3_coder"), .tools = tools};
+            const char *problem = output_rule_problem(&rule, room, sizeof room);
+            assert_int_equal(problem != NULL, strict && cases[i].keyword);
+            assert_true(!problem || strstr(problem, cases[i].keyword));
+            rule.format =
+                output_format_named("hermes"); // JSON follows all of them, or says so when it compiles
+            assert_null(output_rule_problem(&rule, room, sizeof room));
+            json_decref(tools);
+        }
+    // more words than one list holds at once
+    json_t *words = json_array(), *tools;
+    for (int i = 0; i < 100; i++)
+        json_array_append_new(words, json_sprintf("word %d", 100 + i));
+    tools = json_pack("[{s:{s:s,s:b,s:{s:{s:{s:s,s:o}},s:[s]}}}]", "function", "name", "f", "strict", 1,
+                      "parameters", "properties", "a", "type", "string", "enum", words, "required", "a");
+    struct constraint *c = compiled(&(struct output_rule){
+        .format = output_format_named("qwen3_coder"), .tokenizer = tokenizer, .tools = tools, .calls = true});
+    bool late = false;
+    for (int round = 0; round < 100; round++) {
+        struct buf written = {0};
+        write_text(c, &written);
+        late |= memmem(written.data, written.len, "word 19", 7) != NULL;
+        buf_free(&written);
+    }
+    assert_true(late);
+    constraint_release(c);
     json_decref(tools);
 }
 
@@ -207,6 +268,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_calls_are_read_back),
         cmocka_unit_test(test_optional_calls),
+        cmocka_unit_test(test_tagged_schemas),
         cmocka_unit_test(test_reasoning_first),
         cmocka_unit_test(test_rollback),
         cmocka_unit_test(test_cache),

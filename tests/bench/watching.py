@@ -6,7 +6,8 @@ usage: watching.py QUIRE [--rounds 10] [--seconds 8] [--blocks N] [--model FILE]
 Watched is a server whose engine page polls and whose /metrics are scraped once a second, and which sends the spans of all requests to
 a collector; alone is one of its own with --no-page, asked nothing. The load is as many streams as a server runs at a time. Turns
 alternate, so that what else the machine does meets both alike; the medians of the pairs' ratios are the overhead. They are close to
-the noise, so the CPU time of a poll is measured besides: of 200 of the idle server, whose pool is as full as the load left it.
+the noise, so CPU time is measured besides: of 1,000 requests of one token, with spans and without, and of 200 polls of the idle
+server, whose pool is as full as the load left it.
 """
 
 import argparse
@@ -93,6 +94,15 @@ class Engine:
             c.join()
         return made / took, cpu / made * 1e6
 
+    def request_cost(self, requests=1000):
+        """Microseconds of the server's processor for a request of one token."""
+        before = cpu_seconds(self.process.pid)
+        for k in range(requests):
+            body = {"prompt": f"Town {k}", "max_tokens": 1}
+            request = urllib.request.Request(self.url + "/v1/completions", json.dumps(body).encode(), {"Content-Type": "application/json"})
+            urllib.request.urlopen(request, timeout=60).read()
+        return (cpu_seconds(self.process.pid) - before) / requests * 1e6
+
     def stop(self):
         self.process.terminate()
         self.process.wait()
@@ -126,6 +136,9 @@ def main():
             alone, watched = ([pair[w][k] for pair in pairs] for w in (0, 1))
             ratios = [a / w if k == 0 else w / a for a, w in zip(alone, watched)]
             print(f"{what}: {statistics.median(alone):.1f} {unit} alone, {statistics.median(watched):.1f} watched: {overhead(ratios)}")
+        costs = [[e.request_cost() for e in engines] for _ in range(3)]
+        alone, watched = (statistics.median(c[k] for c in costs) for k in (0, 1))
+        print(f"a request of one token: {alone:.0f} us of CPU, with its spans {watched:.0f}")
         for poll in POLLS:
             before = cpu_seconds(engines[1].process.pid)
             for _ in range(200):

@@ -1,17 +1,15 @@
 #include "show.h"
 
+#include "terminal.h"
+
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 static const char full[] = "####################";
 enum { PLAIN_S = 10, WIDTH = sizeof full - 1 };
 
 void show_begin(struct show *s, bool quiet) {
-    const char *term = getenv("TERM");
-    bool dumb = term && strcmp(term, "dumb") == 0;
-    *s = (struct show){.quiet = quiet, .terminal = isatty(STDERR_FILENO) == 1 && !dumb};
+    *s = (struct show){.quiet = quiet, .terminal = terminal_draws(STDERR_FILENO)};
 }
 
 void show_progress(const struct progress *p, void *context) {

@@ -2,20 +2,15 @@
 
 #include "buf.h"
 #include "clock.h"
+#include "terminal.h"
 
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 static bool has_bar; // stands on the last line of the terminal
-
-static bool stderr_is_terminal(void) {
-    const char *term = getenv("TERM");
-    return isatty(STDERR_FILENO) && !(term && strcmp(term, "dumb") == 0);
-}
 
 static void draw_bar(const char *what, double fraction) {
     static const char full[] = "########################################";
@@ -48,7 +43,7 @@ static void tell_tenth(const char *what, double fraction) {
 }
 
 void console_bar(const char *what, double fraction) {
-    if (stderr_is_terminal())
+    if (terminal_draws(STDERR_FILENO))
         draw_bar(what, fraction);
     else
         tell_tenth(what, fraction);

@@ -25,7 +25,7 @@
 extern "C" {
 #endif
 
-#define BACKEND_ABI 22 // raise on any change to this file or model.h
+#define BACKEND_ABI 23 // raise on any change to this file or model.h
 
 struct device; // the backend's own
 
@@ -262,6 +262,13 @@ struct step {
     void *masks_arg;
 };
 
+// What layers with experts did in a step, all layers added up; of a device's own experts and layers.
+struct expert_counts {
+    uint64_t rows;    // that their experts multiplied: tokens, each once for each of its experts
+    uint64_t reads;   // experts that had any, so that their weights were read
+    uint64_t busiest; // rows of the expert that had the most
+};
+
 // Results of a step in host memory, the device's, valid from sync() until the next but one step.
 struct step_out {
     const int32_t *ids; // (R) sampled token, or the row's target
@@ -278,6 +285,7 @@ struct step_out {
     const float *logits;       // (R, V) unadjusted, when step_limits.keep_logits; else NULL
     const float *hidden;       // (R, D) after the final norm, when step_limits.keep_hidden; else NULL
     int max_top;               // stride of the top arrays: MAX_TOP_LOGPROBS
+    struct expert_counts experts; // 0 where the backend does not count them
 };
 
 struct device_info {

@@ -88,6 +88,7 @@ struct service_stats { // a snapshot between two steps; counters since the start
     uint64_t part_ns[STEP_PARTS];        // time of steps
     struct time_counts cancels;          // what a cancelled request takes to end
     struct time_counts masks;            // what the masks of a step take, where it has some
+    struct expert_counts experts;        // of all steps
     uint64_t step_tokens_sum;            // tokens of all steps
     uint64_t step_buckets[STEP_BUCKETS]; // steps by their number of tokens, not cumulative
     int64_t last_progress; // monotonic ns when a step last ended, or when there was nothing to do

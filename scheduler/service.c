@@ -286,6 +286,12 @@ static void count_step(struct service *s, const struct plan *plan) {
     s->stats.step_tokens_sum += (uint64_t)plan->num_tokens;
 }
 
+static void count_experts(struct expert_counts *sum, const struct expert_counts *step) {
+    sum->rows += step->rows;
+    sum->reads += step->reads;
+    sum->busiest += step->busiest;
+}
+
 static void put_prompt_logprobs(struct service *s, const struct plan *plan,
                                 const struct step_result *result) {
     for (int i = 0; i < plan->num_items; i++) {
@@ -396,6 +402,7 @@ static void finish_step(struct service *s) {
     count_step(s, plan);
     if (result.masks_ns > 0)
         count_time(&s->stats.masks, result.masks_ns);
+    count_experts(&s->stats.experts, &result.out->experts);
     for (int i = 0; i < plan->num_items; i++)
         s->stats.corrupted += result.outcome.failed[i] == ITEM_NOT_FINITE;
     put_prompt_logprobs(s, plan, &result);

@@ -274,6 +274,13 @@ static void write_experts(struct writer *w) {
     write_help(w, "quire", "experts", "gauge", "Experts of a layer, and how many a token takes.");
     write_labelled(w, "quire", "experts", "which", "all", all);
     write_labelled(w, "quire", "experts", "which", "chosen", chosen);
+    const struct expert_counts *c = &w->page->stats->experts;
+    write_single(w, "quire", "expert_rows_total", "counter",
+                 "Rows that experts multiplied, all layers added up.", (double)c->rows);
+    write_single(w, "quire", "expert_reads_total", "counter",
+                 "Experts whose weights a step read for them, all layers added up.", (double)c->reads);
+    write_single(w, "quire", "expert_busiest_rows_total", "counter",
+                 "Rows of the expert of each layer and step that had the most.", (double)c->busiest);
 }
 
 // Keys by their place in the configuration: a key is no label.

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-// The message: ids (R), logprob (R), rank (R), share (R), for each row that wants some its num_logprobs ids and as many
+// The message: what experts did, ids (R), logprob (R), rank (R), share (R), for each row that wants some its num_logprobs ids and as many
 // log-probabilities, logits (R, V) where kept, hidden (R, D) where kept, failed (R).
 
 static size_t num_top(const struct logits_row *row) {
@@ -20,11 +20,11 @@ static size_t row_bytes(const struct result_shape *s) {
 }
 
 size_t result_message_max_bytes(const struct result_shape *s, const struct step_limits *l) {
-    return (row_bytes(s) + 2 * 4 * MAX_TOP_LOGPROBS) * (size_t)l->max_rows;
+    return sizeof(struct expert_counts) + (row_bytes(s) + 2 * 4 * MAX_TOP_LOGPROBS) * (size_t)l->max_rows;
 }
 
 size_t result_message_bytes(const struct result_shape *s, const struct step *step) {
-    size_t bytes = row_bytes(s) * (size_t)step->num_rows;
+    size_t bytes = sizeof(struct expert_counts) + row_bytes(s) * (size_t)step->num_rows;
     for (int r = 0; r < step->num_rows; r++)
         bytes += 2 * 4 * num_top(&step->rows[r]);
     return bytes;
@@ -44,6 +44,7 @@ void result_message_write(const struct result_shape *s, void *message, const str
                           const struct step *step) {
     size_t R = (size_t)step->num_rows;
     char *at = message;
+    append_bytes(&at, &out->experts, sizeof out->experts);
     if (R == 0)
         return;
     append_bytes(&at, out->ids, R * 4);
@@ -112,6 +113,7 @@ void result_message_read(const struct result_shape *s, struct results *r, const 
                              .logits = r->logits,
                              .hidden = r->hidden,
                              .max_top = MAX_TOP_LOGPROBS};
+    take_bytes(&at, &out->experts, sizeof out->experts);
     if (R == 0)
         return;
     take_bytes(&at, r->ids, R * 4);

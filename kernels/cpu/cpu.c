@@ -319,6 +319,7 @@ static bool cpu_step_begin(struct device *dev, const struct step *step) {
         rope_table_fill(&dev->ropes[i], dev->pool, step->max_context_len);
     cpu_lora_begin(dev, step);
     dev->num_begun++;
+    dev->result[dev->num_begun & 1].experts = (struct expert_counts){0};
     return false;
 }
 
@@ -745,7 +746,8 @@ static enum status cpu_sync(struct device *dev, struct step_out *out, struct err
                              .failed = r->failed,
                              .logits = r->logits,
                              .hidden = r->hidden,
-                             .max_top = MAX_TOP_LOGPROBS};
+                             .max_top = MAX_TOP_LOGPROBS,
+                             .experts = r->experts};
     return STATUS_OK;
 }
 

@@ -87,6 +87,7 @@ struct result { // what step_out points to
     float *logprob, *share, *top_logprobs, *logits, *hidden;
     uint8_t *failed;
     int num_rows;
+    struct expert_counts experts;
 };
 
 struct attn_scratch { // of one thread

@@ -214,12 +214,13 @@ static void route_worker(void *ctx, int thread, int num_threads) {
         }
 }
 
-// Slots of rows [t0, t1). Returns how many.
+// Slots of rows [t0, t1), and in the step's result what they cost. Returns how many.
 static int make_groups(struct device *dev, const struct layer *layer, int t0, int t1) {
     const struct ffn_spec *f = &layer->ffn;
     struct routing *r = &dev->routing;
     int first = first_expert(dev, f), own = layer->expert_down->num_experts, next[MAX_EXPERTS] = {0};
-    int chunk = t0 / CHUNK_ROWS, *num_groups = &r->num_groups[chunk], slots = 0;
+    int chunk = t0 / CHUNK_ROWS, *num_groups = &r->num_groups[chunk], slots = 0, busiest = 0;
+    struct expert_counts *counts = &dev->result[dev->num_begun & 1].experts;
     struct expert_rows *groups = r->groups + (size_t)chunk * (size_t)dev->max_experts;
     size_t begin = size_of_row(layer, t0), end = size_of_row(layer, t1);
     for (size_t i = begin; i < end; i++)
@@ -232,7 +233,11 @@ static int make_groups(struct device *dev, const struct layer *layer, int t0, in
             groups[(*num_groups)++] = (struct expert_rows){e, slots, slots + n};
         next[e] = slots;
         slots += n;
+        busiest = n > busiest ? n : busiest;
     }
+    counts->rows += (uint64_t)slots;
+    counts->reads += (uint64_t)*num_groups;
+    counts->busiest += (uint64_t)busiest;
     for (size_t i = begin; i < end; i++) {
         int e = r->experts[i] - first;
         r->slot[i] = e >= 0 && e < own ? next[e]++ : -1;

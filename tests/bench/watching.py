@@ -1,19 +1,22 @@
 #!/usr/bin/env python3
 """What watching costs: tokens per second and the server's processor time per token, watched and alone, in turns.
 
-usage: watching.py QUIRE [--rounds 10] [--seconds 8] [--blocks N] [--model FILE]
+usage: watching.py QUIRE [--pairs 600] [--seconds 0.2] [--blocks N] [--model FILE]
 
 Watched is a server whose engine page polls and whose /metrics are scraped once a second, and which sends the spans of all requests to
-a collector; alone is one of its own with --no-page, asked nothing. The load is as many streams as a server runs at a time. Turns
-alternate, so that what else the machine does meets both alike; the medians of the pairs' ratios are the overhead. They are close to
-the noise, so CPU time is measured besides: of 1,000 requests of one token, with spans and without, and of 200 polls of the idle
-server, whose pool is as full as the load left it.
+a collector; alone is one of its own with --no-page, asked nothing. Both stand under the load of quire-bench all the time, as many
+streams as a server runs at a time, and one of them is stopped (SIGSTOP) while the other has its turn. Turns are short and many, so that
+what else the machine does meets both alike: the sums over all turns are compared, and resampling the pairs gives the 95 % interval.
+CPU time is measured besides: of 1,000 requests of one token, with spans and without, and of 200 polls of the idle server, whose pool is
+as full as the load left it.
 """
 
 import argparse
 import http.server
 import json
 import os
+import random
+import signal
 import statistics
 import subprocess
 import sys
@@ -28,15 +31,6 @@ CLIENTS = 8
 def get(url):
     with urllib.request.urlopen(url, timeout=60) as reply:
         return reply.read()
-
-
-def stream(url, stop, k):
-    while not stop.is_set():
-        body = {"prompt": f"Once upon a time, in town {k}", "max_tokens": 400, "ignore_eos": True, "stream": True, "temperature": 1}
-        request = urllib.request.Request(url + "/v1/completions", json.dumps(body).encode(), {"Content-Type": "application/json"})
-        with urllib.request.urlopen(request, timeout=60) as reply:
-            while reply.read1(65536) and not stop.is_set():
-                pass
 
 
 def tokens(url):
@@ -67,32 +61,43 @@ class Engine:
     """A server, alone or watched."""
 
     def __init__(self, a, watched, *flags):
-        self.watched = watched
+        self.watched, self.bench, self.ran, self.polled = watched, None, 0, -1
         model = [a.model] if a.model else []
         command = [a.quire, "serve", *model, "--port", "0", "--max-num-seqs", str(CLIENTS), "--num-kv-blocks", a.blocks, *flags]
         self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
         self.url = next(line.split()[-1] for line in self.process.stderr if line.startswith("listening on "))
         threading.Thread(target=lambda: [None for _ in self.process.stderr], daemon=True).start()
 
+    def load(self, bench):
+        """Keeps it under load until stop_load()."""
+        flags = ["--max-concurrency", str(CLIENTS), "--num-prompts", "1000000", "--random-input-len", "64", "--random-output-len", "400"]
+        self.bench = subprocess.Popen([bench, self.url, *flags, "--ignore-eos", "--temperature", "1"], stdout=subprocess.DEVNULL,
+                                      stderr=subprocess.DEVNULL)
+        time.sleep(3)
+        self.process.send_signal(signal.SIGSTOP)
+
+    def stop_load(self):
+        self.process.send_signal(signal.SIGCONT)
+        self.bench.kill()
+        self.bench.wait()
+        self.bench = None
+        time.sleep(1)  # the server cancels what nobody reads any longer
+
     def turn(self, seconds):
-        """Tokens per second, and microseconds of the server's processor per token, under load."""
-        stop = threading.Event()
-        clients = [threading.Thread(target=stream, args=(self.url, stop, k)) for k in range(CLIENTS)]
-        for c in clients:
-            c.start()
-        time.sleep(1)
+        """Tokens, seconds and seconds of the server's processor."""
+        self.process.send_signal(signal.SIGCONT)
+        time.sleep(0.02)
         before, cpu, began = tokens(self.url), cpu_seconds(self.process.pid), time.monotonic()
-        while (left := began + seconds - time.monotonic()) > 0:
-            if self.watched:
-                for poll in POLLS:
-                    get(self.url + poll)
-            time.sleep(max(0, min(1, left)))
+        if self.watched and int(self.ran) > self.polled:
+            self.polled = int(self.ran)
+            for poll in POLLS:
+                get(self.url + poll)
+        time.sleep(max(0, began + seconds - time.monotonic()))
         made, took = tokens(self.url) - before, time.monotonic() - began
+        self.ran += took
         cpu = cpu_seconds(self.process.pid) - cpu
-        stop.set()
-        for c in clients:
-            c.join()
-        return made / took, cpu / made * 1e6
+        self.process.send_signal(signal.SIGSTOP)
+        return made, took, cpu
 
     def request_cost(self, requests=1000):
         """Microseconds of the server's processor for a request of one token."""
@@ -104,20 +109,30 @@ class Engine:
         return (cpu_seconds(self.process.pid) - before) / requests * 1e6
 
     def stop(self):
+        if self.bench:
+            self.stop_load()
         self.process.terminate()
         self.process.wait()
 
 
-def overhead(ratios):
-    q = statistics.quantiles(ratios, n=4) if len(ratios) > 1 else ratios * 3
-    return f"{100 * (statistics.median(ratios) - 1):.2f} % (quartiles {100 * (q[0] - 1):.2f} to {100 * (q[2] - 1):.2f})"
+def per_token(turns, k):
+    """Seconds (k = 1), or seconds of the processor (k = 2), per token."""
+    return sum(t[k] for t in turns) / sum(t[0] for t in turns)
+
+
+def overhead(pairs, k):
+    def ratio(of):
+        return 100 * (per_token([watched for _, watched in of], k) / per_token([alone for alone, _ in of], k) - 1)
+
+    again = sorted(ratio(random.choices(pairs, k=len(pairs))) for _ in range(2000))
+    return f"{ratio(pairs):.2f} % (95 % interval {again[50]:.2f} to {again[1949]:.2f})"
 
 
 def main():
     p = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     p.add_argument("quire")
-    p.add_argument("--rounds", type=int, default=10)
-    p.add_argument("--seconds", type=float, default=8)
+    p.add_argument("--pairs", type=int, default=600)
+    p.add_argument("--seconds", type=float, default=0.2)
     p.add_argument("--blocks", default="4096")
     p.add_argument("--model")
     a = p.parse_args()
@@ -127,15 +142,16 @@ def main():
     engines = [Engine(a, False, "--no-page"), Engine(a, True, "--otlp-traces-endpoint", endpoint)]
     try:
         for e in engines:
-            e.turn(1)  # warm
+            e.load(a.quire + "-bench")
         pairs = []
-        for i in range(a.rounds):
+        for i in range(a.pairs):
             of = {e.watched: e.turn(a.seconds) for e in (engines if i % 2 else engines[::-1])}
             pairs.append((of[False], of[True]))
-        for what, unit, k in (("time per token", "tokens/s", 0), ("processor time per token", "us", 1)):
-            alone, watched = ([pair[w][k] for pair in pairs] for w in (0, 1))
-            ratios = [a / w if k == 0 else w / a for a, w in zip(alone, watched)]
-            print(f"{what}: {statistics.median(alone):.1f} {unit} alone, {statistics.median(watched):.1f} watched: {overhead(ratios)}")
+        for e in engines:
+            e.stop_load()
+        for what, k in (("time per token", 1), ("processor time per token", 2)):
+            alone, watched = (per_token([pair[w] for pair in pairs], k) * 1e6 for w in (0, 1))
+            print(f"{what}: {alone:.1f} us alone, {watched:.1f} watched: {overhead(pairs, k)}")
         costs = [[e.request_cost() for e in engines] for _ in range(3)]
         alone, watched = (statistics.median(c[k] for c in costs) for k in (0, 1))
         print(f"a request of one token: {alone:.0f} us of CPU, with its spans {watched:.0f}")

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from goldens import BOS, cases
-from process import SLOW
+from process import BINARY, SLOW
 from wire import check_error, wait_for
 
 PROMPT = "Once upon a time"
@@ -294,6 +294,29 @@ def test_pages(start):
     server.complete([BOS] + list(range(5, 69)), max_tokens=1)
     m = settled(server)
     assert {l["state"]: v for l, v in m.samples("quire:kv_pages")} == {"free": 36, "cached": 4, "active": 0}
+
+
+@pytest.mark.parametrize("flags", [(), ("--pipeline-parallel-size", "2")], ids=" ".join)
+def test_experts(start, flags):
+    """Of a prompt of one token, each layer reads as many experts as a token takes, one row each."""
+    path = BINARY.parent / "tests/golden-models/qwen3moe.gguf"
+    if not path.exists():
+        pytest.skip(f"no {path}: it is made by the tests' build")
+    server = start("--no-enable-prefix-caching", *flags, model=path)
+    names = [f"quire:{n}_total" for n in ("expert_rows", "expert_reads", "expert_busiest_rows", "steps")]
+
+    def counted(prompt):
+        before = settled(server)
+        server.complete(prompt, max_tokens=1)
+        m = settled(server)
+        return [m.value(n) - before.value(n) for n in names]
+
+    experts, chosen = (settled(server).value("quire:experts", which=w) for w in ("all", "chosen"))
+    rows, reads, layers, _ = counted([5])  # the busiest of each layer has one row
+    assert rows == reads == layers * chosen > 0
+    rows, reads, busiest, steps = counted([5 + i % 50 for i in range(100)])
+    assert rows == 100 * layers * chosen
+    assert reads <= steps * layers * experts and rows / experts <= busiest <= layers * 100
 
 
 def test_masks(start):

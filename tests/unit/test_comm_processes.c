@@ -382,7 +382,8 @@ static void test_result_message(void **state) {
                                      .failed = failed,
                                      .logits = kept & 1 ? logits : NULL,
                                      .hidden = kept & 2 ? hidden : NULL,
-                                     .max_top = MAX_TOP_LOGPROBS};
+                                     .max_top = MAX_TOP_LOGPROBS,
+                                     .experts = {9, 7, 5}};
         struct step_out got;
         struct results results;
         size_t bytes = result_message_bytes(&shape, &step);
@@ -398,6 +399,7 @@ static void test_result_message(void **state) {
         assert_memory_equal(got.top_ids + got.max_top, top_ids[1], 2 * sizeof **top_ids);
         assert_memory_equal(got.top_logprobs + got.max_top, top_logprobs[1], 2 * sizeof **top_logprobs);
         assert_memory_equal(got.failed, failed, sizeof failed);
+        assert_memory_equal(&got.experts, &out.experts, sizeof out.experts);
         assert_true(!got.logits == !out.logits && !got.hidden == !out.hidden);
         if (got.logits)
             assert_memory_equal(got.logits, logits, sizeof logits);

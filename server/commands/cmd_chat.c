@@ -1,4 +1,4 @@
-// quire chat [MODEL]: a conversation on the terminal, with an engine in this process or a running server (--url).
+// quire chat [MODEL | URL]: a conversation on the terminal, with an engine in this process or a running server.
 //
 // Ctrl-C stops the answer only. Where standard input is no terminal each line is a message and answers are all that
 // standard output gets.
@@ -285,12 +285,15 @@ int cmd_chat(const struct config *config) {
     struct buf line = {0};
     struct sigaction action = {.sa_handler = on_interrupt, .sa_flags = SA_RESTART};
     int rc;
-    if (config->url && config->args.len > 0) {
+    const char *named = config->args.len > 0 ? config->args.items[0] : NULL, *url = config->url;
+    if (url && named) {
         complain("give a MODEL or --url, not both");
         return EXIT_USAGE;
     }
+    if (named && strstr(named, "://"))
+        url = named;
     log_set_level(LOG_WARN); // a person reads here, not a log
-    c.talk = config->url ? talk_open_url(config, &rc) : talk_open_local(config, &rc);
+    c.talk = url ? talk_open_url(config, url, &rc) : talk_open_local(config, &rc);
     if (!c.talk)
         return rc;
     c.messages = json_array();

@@ -51,7 +51,8 @@ static enum status ask(const struct config *c, const struct client_url *url, jso
     json_t *root = status == STATUS_OK ? json_loadb(b.data ? b.data : "", b.len, 0, NULL) : NULL;
     const char *message = json_string_value(json_object_get(json_object_get(root, "error"), "message"));
     if (status == STATUS_OK && (client.status != 200 || !root))
-        status = err_set(err, STATUS_IO, "status %d: %.300s", client.status, message ? message : "no JSON");
+        status = err_set(err, STATUS_IO, "status %d: %.300s%s", client.status, message ? message : "no JSON",
+                         client.status == 401 ? " (--api-key, QUIRE_API_KEY)" : "");
     if (status != STATUS_OK) {
         json_decref(root);
         root = NULL;

@@ -23,7 +23,7 @@ static const struct {
 } commands[] = {
     {"serve", "[MODEL]", "serve over HTTP", CMD_SERVE, cmd_serve, 0},
     {"generate", "[MODEL] -p TEXT", "one completion on standard output", CMD_GENERATE, cmd_generate, 0},
-    {"chat", "[MODEL] [--url URL]", "a conversation on the terminal", CMD_CHAT, cmd_chat, 0},
+    {"chat", "[MODEL | URL]", "a conversation on the terminal", CMD_CHAT, cmd_chat, 0},
     {"inspect", "[MODEL]", "what a model file holds", CMD_INSPECT, cmd_inspect, 0},
     {"perplexity", "[MODEL] --file TEXT", "how well a model predicts a text", CMD_PERPLEXITY, cmd_perplexity,
      0},

@@ -32,4 +32,4 @@ struct talk {
 
 // NULL after one line on stderr; *rc is the exit code.
 struct talk *talk_open_local(const struct config *c, int *rc);
-struct talk *talk_open_url(const struct config *c, int *rc);
+struct talk *talk_open_url(const struct config *c, const char *url, int *rc);

@@ -203,11 +203,11 @@ static enum status url_count(struct talk *talk, const json_t *messages, int64_t 
 
 static void url_close(struct talk *talk) { free(talk); }
 
-struct talk *talk_open_url(const struct config *c, int *rc) {
+struct talk *talk_open_url(const struct config *c, const char *url, int *rc) {
     struct url_talk *t = calloc(1, sizeof *t);
     *rc = t ? EXIT_USAGE : EXIT_ENGINE;
-    if (!t || !client_parse_url(c->url, &t->url)) {
-        complain(t ? "--url: expected http://HOST[:PORT][/PATH], found '%.200s'" : "out of memory", c->url);
+    if (!t || !client_parse_url(url, &t->url)) {
+        complain(t ? "expected http://HOST[:PORT][/PATH], found '%.200s'" : "out of memory", url);
         free(t);
         return NULL;
     }

@@ -111,7 +111,7 @@ def terminal():
 @pytest.mark.parametrize("where", ["process", "server"])
 def test_lines(tiny, where, tmp_path):
     """Each line is a message; standard output has the answers alone, the same from an engine and from a server."""
-    to = ["--url", tiny.url] if where == "server" else []
+    to = [tiny.url] if where == "server" else []
     first = said(tiny, user(WHO))
     talk = [user(WHO), {"role": "assistant", "content": first}, user("Tell me more")]
     second = said(tiny, *talk)
@@ -154,7 +154,7 @@ def test_what_fails(tiny, tmp_path):
     assert long.returncode == 1 and "tokens" in long.stderr and long.stdout == said(tiny, user(WHO)) + "\n"
     same = chat(["word " * 3000, WHO], "--temperature", "0", "--url", tiny.url)
     assert same.returncode == 1 and "tokens" in same.stderr and same.stdout == said(tiny, user(WHO)) + "\n"
-    for flags in (["--url", "ftp://x"], ["--url", tiny.url, "model.gguf"]):
+    for flags in (["--url", "ftp://x"], ["ftp://x"], ["--url", tiny.url, "model.gguf"]):
         assert chat([WHO], *flags).returncode == 2
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
@@ -170,7 +170,8 @@ def test_key(start):
     for flags, env in ((["--api-key", "opensesame"], {}), ([], {"QUIRE_API_KEY": "opensesame"})):
         assert chat([WHO], "--url", server.url, *flags, env=env).stdout.strip()
         assert run("top", server.url, *flags, env=env).stdout.startswith("quire-tiny")
-    assert run("top", server.url).returncode == 1
+    refused = run("top", server.url)
+    assert refused.returncode == 1 and "--api-key" in refused.stderr
 
 
 # ---- a server that says anything

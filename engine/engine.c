@@ -235,13 +235,22 @@ static enum status check_sizes(struct engine *e, struct engine_config *c, struct
     for (int i = 0; i < e->model.num_ropes; i++)
         if (e->model.ropes[i].long_factors && info->max_model_len > e->model.ropes[i].original_context)
             e->model.ropes[i].freq_factors = e->model.ropes[i].long_factors;
-    settings_batch(c, model_is_bidirectional(&e->model), &info->max_model_len);
+    info->block_size = c->block_size;
+    return STATUS_OK;
+}
+
+// The size of a step, once it is known which device has taken the model.
+static enum status choose_batch(struct engine *e, struct engine_config *c, struct err *err) {
+    struct engine_info *info = &e->info;
+    struct device_info device;
+    ranks_info(e->ranks, &device);
+    settings_batch(c, device.memory_total > 0, model_is_bidirectional(&e->model), &info->max_model_len);
     if (c->max_num_seqs < 1 || c->max_num_batched_tokens < c->max_num_seqs)
         return err_set(
             err, STATUS_INVALID,
             "--max-num-batched-tokens (%d) must be at least --max-num-seqs (%d), and both positive",
             c->max_num_batched_tokens, c->max_num_seqs);
-    info->block_size = c->block_size;
+    info->max_num_seqs = c->max_num_seqs;
     info->max_num_batched_tokens = c->max_num_batched_tokens;
     // Stages in several processes send each other the residual stream of a step as one message.
     if (e->processes && c->pipeline_parallel_size > 1 &&
@@ -497,6 +506,7 @@ static bool engine_load(struct engine *e, struct engine_config *c, struct openin
            check_all(e, open_ranks(e, c, o, err), err) == STATUS_OK &&
            compare_model(e, o, err) == STATUS_OK &&
            check_all(e, load_weights(e, c, &o->ranks, o->floats, o->choose, err), err) == STATUS_OK &&
+           check_all(e, choose_batch(e, c, err), err) == STATUS_OK &&
            check_all(e, adapters_check(c, o->ranks.ops, err), err) == STATUS_OK;
 }
 

@@ -56,11 +56,14 @@ enum status settings_pooling(const char *name, struct model_config *model, struc
                    name);
 }
 
-void settings_batch(struct engine_config *c, bool encoder, int *max_model_len) {
+void settings_batch(struct engine_config *c, bool gpu, bool encoder, int *max_model_len) {
     enum { MAX_TEXT = 8192 }; // of an encoder where nobody says how long texts are
+    int seqs = gpu ? 256 : 64, tokens = gpu ? 2048 : 512;
     bool asked = c->max_num_batched_tokens > 0;
     if (!asked)
-        c->max_num_batched_tokens = ENGINE_BATCHED_TOKENS;
+        c->max_num_batched_tokens = tokens > c->max_num_seqs ? tokens : c->max_num_seqs;
+    if (c->max_num_seqs == 0)
+        c->max_num_seqs = seqs < c->max_num_batched_tokens ? seqs : c->max_num_batched_tokens;
     if (!encoder)
         return;
     c->prefix_caching = false;

@@ -19,8 +19,10 @@ enum status settings_pooling(const char *name, struct model_config *model, struc
 // as one of states.
 int settings_block_size(const struct model_config *model, enum dtype kv_dtype);
 
-// Settles how many tokens a step has. An encoder takes each input whole: no prefix is shared, and none is longer than a step.
-void settings_batch(struct engine_config *c, bool encoder, int *max_model_len);
+// Settles how many sequences and tokens a step has where c says 0: as many as the device suits, within what c says of the
+// other. gpu: the device has memory of its own. An encoder takes each input whole: no prefix is shared, and none is longer
+// than a step.
+void settings_batch(struct engine_config *c, bool gpu, bool encoder, int *max_model_len);
 
 // What must be the same in all processes: everything on which bits and shapes depend. Threads, the instruction
 // set and the file's path may differ. All processes call both functions in the same order, and get the same

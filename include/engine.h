@@ -18,8 +18,6 @@ extern "C" {
 
 struct engine;
 
-enum { ENGINE_BATCHED_TOKENS = 512 };
-
 struct engine_config {
     const char *path; // .gguf, or a Hugging Face folder
     // "auto" (CUDA where it works, else CPU with a warning), "cpu", "ref", "cuda"; NULL: auto, silent without
@@ -36,8 +34,8 @@ struct engine_config {
     const char *kv_dtype;
     int block_size;             // tokens, a multiple of 16; 0: what suits the model
     int max_model_len;          // 0: what the model was trained for
-    int max_num_seqs;           // S
-    int max_num_batched_tokens; // T; 0: ENGINE_BATCHED_TOKENS, of encoders as long a text as they take
+    int max_num_seqs;           // S; 0: 64, on a device with memory of its own 256
+    int max_num_batched_tokens; // T; 0: 512, on such a device 2,048, of encoders as long a text as they take
     int64_t num_kv_blocks;      // 0: from kv_cache_bytes
     int64_t kv_cache_bytes;     // 0: for max_num_seqs * max_model_len, but at most a quarter of free memory
     double gpu_memory_utilization; // CUDA, in place of the quarter: share of its memory for all; 0: 0.9
@@ -72,7 +70,7 @@ struct engine_info {
     char device[96], weights_dtype[16], kv_dtype[8];
     uint64_t num_params, weight_bytes, file_bytes;
     uint64_t kv_bytes; // the draft model's, too
-    int num_blocks, block_size, max_model_len, max_num_batched_tokens;
+    int num_blocks, block_size, max_model_len, max_num_seqs, max_num_batched_tokens;
     int vector_size, vector_room; // with pooling: floats of a vector, and the most while it is made
     const char *rank_template;    // (rank_template_len) with {query} and {document}; NULL: the file has none
     size_t rank_template_len;

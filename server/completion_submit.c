@@ -133,24 +133,25 @@ static struct request *make_request(struct completion *c, struct choice *ch, uin
 static bool is_short_of_tokens(struct app *app) {
     struct service_stats stats;
     app_stats(app, &stats);
-    return stats.running + stats.waiting < app->config->max_num_seqs + app->config->max_num_queued_seqs;
+    return stats.running + stats.waiting <
+           engine_info(app->engine)->max_num_seqs + app->config->max_num_queued_seqs;
 }
 
 static int retry_after(struct app *app) {
     struct service_stats stats;
     app_stats(app, &stats);
-    int seconds = 1 + stats.waiting / app->config->max_num_seqs;
+    int seconds = 1 + stats.waiting / engine_info(app->engine)->max_num_seqs;
     return seconds < 30 ? seconds : 30;
 }
 
 // Of many vectors so many are in the queue at once: a large body must not take all of it.
 static int max_open(const struct completion *c) {
-    return c->dialect->vector ? 2 * c->app->config->max_num_seqs : c->num_choices;
+    return c->dialect->vector ? 2 * engine_info(c->app->engine)->max_num_seqs : c->num_choices;
 }
 
 bool completion_submit(struct completion *c, struct api_error *e) {
     struct app *app = c->app;
-    int most = app->config->max_num_seqs + app->config->max_num_queued_seqs;
+    int most = engine_info(app->engine)->max_num_seqs + app->config->max_num_queued_seqs;
     if (!c->dialect->vector && c->num_choices > most) // trying again would not help
         return api_fail(e, 400, "out_of_range", c->request.n > 1 ? "n" : "prompt",
                         "Prompts times 'n' is %d, and this server takes at most %d requests.", c->num_choices,

@@ -110,9 +110,11 @@ static const struct option options[] = {
     {"max-loras", 0, SERVE, OPT_INT, AT(max_loras), "8", 1, 1024, "N",
      "adapters at a time, all of which may be in a step; at least those of --lora-modules"},
     {"max-lora-rank", 0, SERVE, OPT_INT, AT(max_lora_rank), "64", 1, 512, "N", "largest rank of one"},
-    {"max-num-seqs", 0, RUN, OPT_INT, AT(max_num_seqs), "64", 1, 4096, "N", "requests in one step"},
+    {"max-num-seqs", 0, RUN, OPT_INT, AT(max_num_seqs), NULL, 1, 4096, "N",
+     "requests in one step (64; CUDA: 256)"},
     {"max-num-batched-tokens", 0, RUN, OPT_INT, AT(max_num_batched_tokens), "0", 0, 1048576, "N",
-     "tokens in one step; 0: 512, of encoders as long a text as they take, up to 8,192 or --max-model-len"},
+     "tokens in one step; 0: 512 (CUDA: 2,048), of encoders as long a text as they take, up to 8,192 or "
+     "--max-model-len"},
     {"target-itl", 0, SERVE, OPT_DOUBLE, AT(target_itl), "50", 0, 1e6, "MS",
      "target inter-token latency: limits prefill chunks while other requests decode; 0: a quarter of a step "
      "(CPU)"},
@@ -573,11 +575,10 @@ enum status config_parse(struct config *c, enum command command, int argc, char 
         status = err_set(err, STATUS_INVALID,
                          "--otlp-traces-endpoint: expected http://HOST[:PORT][/PATH], found '%.60s'",
                          c->otlp_traces_endpoint);
-    int batched = c->max_num_batched_tokens ? c->max_num_batched_tokens : ENGINE_BATCHED_TOKENS;
-    if (status == STATUS_OK && batched < c->max_num_seqs)
+    if (status == STATUS_OK && c->max_num_batched_tokens && c->max_num_batched_tokens < c->max_num_seqs)
         status =
             err_set(err, STATUS_INVALID, "--max-num-batched-tokens (%d) must be at least --max-num-seqs (%d)",
-                    batched, c->max_num_seqs);
+                    c->max_num_batched_tokens, c->max_num_seqs);
     if (status == STATUS_OK && c->num_kv_blocks && c->kv_cache_memory)
         status = err_set(err, STATUS_INVALID, "give --num-kv-blocks or --kv-cache-memory, not both");
     for (size_t i = 0; i < c->allowed_origins.len && status == STATUS_OK; i++)

@@ -54,7 +54,8 @@ struct config {
     double gpu_memory_utilization;
     bool exact;
     // scheduling
-    int max_num_seqs, max_num_batched_tokens, max_num_queued_seqs;
+    int max_num_seqs, max_num_batched_tokens; // 0: as the device suits; engine_info has what they are
+    int max_num_queued_seqs;
     char *policy, *speculative_method, *speculative_model;
     int max_blanks, reasoning_budget;
     bool prefix_caching, strict_fields;

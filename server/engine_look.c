@@ -31,7 +31,6 @@ struct look {
     const struct engine_info *info;
     const struct tokenizer *tokenizer;
     const char *model;
-    const struct config *config;
     int64_t uptime; // s
     int show;
     bool one, admin; // one page; its text may be seen
@@ -48,7 +47,6 @@ static bool begin_look(struct inquiry *inquiry, struct api_error *e) {
     l->info = engine_info(app->engine);
     l->tokenizer = app->model.tokenizer;
     l->model = app->names.items[0];
-    l->config = app->config;
     l->uptime = (int64_t)time(NULL) - app->created;
     l->admin = app_is_admin(app, &request->head);
     app_tenant(app, &request->head, l->tenant);
@@ -307,7 +305,7 @@ static void write_head(const struct look *l, struct buf *b) {
     buf_fmt(b,
             ",\"uptime_s\":%lld,\"limits\":{\"max_num_seqs\":%d,\"max_num_batched_tokens\":%d,"
             "\"max_model_len\":%d,\"pages\":%d,\"page_tokens\":%d},\"groups\":[",
-            (long long)l->uptime, l->config->max_num_seqs, info->max_num_batched_tokens, info->max_model_len,
+            (long long)l->uptime, info->max_num_seqs, info->max_num_batched_tokens, info->max_model_len,
             info->num_blocks, info->block_size);
     int used = 0;
     for (int g = 0; g < s->num_groups; g++) {

@@ -151,7 +151,7 @@ void get_props(struct app *app, struct http_request *request) {
     buf_fmt(&b,
             "{\"default_generation_settings\":{\"n_ctx\":%d,\"params\":{\"temperature\":1.0,\"top_p\":1.0}},",
             m->max_model_len);
-    buf_fmt(&b, "\"total_slots\":%d,\"model_alias\":", app->config->max_num_seqs);
+    buf_fmt(&b, "\"total_slots\":%d,\"model_alias\":", engine_info(app->engine)->max_num_seqs);
     json_quote(&b, app->names.items[0], strlen(app->names.items[0]));
     buf_lit(&b, ",\"model_path\":"); // where files lie is nobody's business
     json_quote(&b, app->names.items[0], strlen(app->names.items[0]));
@@ -168,7 +168,7 @@ void get_slots(struct app *app, struct http_request *request) {
     struct service_stats stats;
     struct buf b = {0};
     app_stats(app, &stats);
-    for (int i = 0; i < app->config->max_num_seqs; i++)
+    for (int i = 0; i < engine_info(app->engine)->max_num_seqs; i++)
         buf_fmt(&b, "%s{\"id\":%d,\"n_ctx\":%d,\"speculative\":%s,\"is_processing\":%s}", i ? "," : "[", i,
                 app->model.max_model_len, app->drafts_ngrams || engine_draft(app->engine) ? "true" : "false",
                 i < stats.running ? "true" : "false");

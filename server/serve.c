@@ -168,11 +168,13 @@ static void after_load(uv_work_t *work, int status) {
         LOG_INFO,
         "model=\"%s\" arch=%s params=%llu dtype=%s device=\"%s\" weight_bytes=%llu kv_dtype=%s kv_bytes=%llu "
         "blocks=%d "
-        "block_size=%d cache_tokens=%lld max_model_len=%d load_ms=%.0f",
+        "block_size=%d cache_tokens=%lld max_model_len=%d max_num_seqs=%d max_num_batched_tokens=%d "
+        "load_ms=%.0f",
         app->names.items[0], info->model.arch, (unsigned long long)info->num_params, info->weights_dtype,
         info->device, (unsigned long long)info->weight_bytes, info->kv_dtype,
         (unsigned long long)info->kv_bytes, info->num_blocks, info->block_size,
-        (long long)info->num_blocks * info->block_size, info->max_model_len, info->load_seconds * 1e3);
+        (long long)info->num_blocks * info->block_size, info->max_model_len, info->max_num_seqs,
+        info->max_num_batched_tokens, info->load_seconds * 1e3);
     if (engine_draft(app->engine)) {
         const struct engine_info *draft = engine_info(engine_draft(app->engine));
         log_msg(LOG_INFO, "draft_model=\"%s\" arch=%s params=%llu weight_bytes=%llu", c->speculative_model,

@@ -71,7 +71,7 @@ void setup_service(const struct config *c, const struct engine_info *info, struc
     int64_t waiting = (int64_t)c->max_num_queued_seqs * 1024, few = (int64_t)info->max_model_len * 4;
     *out = (struct service_config){
         .sched = {.policy = c->policy && strcmp(c->policy, "priority") == 0 ? SCHED_PRIORITY : SCHED_FCFS,
-                  .max_running = c->max_num_seqs,
+                  .max_running = info->max_num_seqs,
                   .max_step_tokens = most,
                   .max_waiting = c->max_num_queued_seqs,
                   .max_waiting_tokens = waiting > few ? waiting : few,

@@ -195,6 +195,45 @@ static void test_utilization(void **state) {
     unsetenv("QUIRE_EMULATED_MEMORY");
 }
 
+// The size of a step is the device's where nobody names it: of the device that takes the model, not of the one tried
+// first. What is named stays, and the other size goes with it.
+static void test_batch(void **state) {
+    (void)state;
+    char path[] = "/tmp/quire-model-XXXXXX", other[] = "/tmp/quire-model-XXXXXX";
+    random_model_write(&(struct random_model){"", {DTYPE_Q8_0}, 1, false}, path);
+    random_model_write(&(struct random_model){"", {DTYPE_Q4_1}, 1, false}, other); // CUDA does not take it
+    const struct {
+        const char *path, *device;
+        int seqs, tokens, want_seqs, want_tokens;
+    } cases[] = {{path, "cpu", 0, 0, 64, 512},     {path, "cuda", 0, 0, 256, 2048},
+                 {path, "auto", 0, 0, 256, 2048},  {other, "auto", 0, 0, 64, 512},
+                 {path, "cuda", 3, 0, 3, 2048},    {path, "cuda", 0, 96, 96, 96},
+                 {path, "cuda", 0, 300, 256, 300}, {path, "cuda", 2100, 0, 2100, 2100},
+                 {path, "cuda", 64, 512, 64, 512}, {path, "cpu", 600, 0, 600, 600},
+                 {path, "cpu", 0, 7, 7, 7}};
+    setenv("QUIRE_CUDA_MODULE", QUIRE_EMULATED, 1);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct engine_config config = {.path = cases[i].path,
+                                       .device = cases[i].device,
+                                       .num_threads = 1,
+                                       .max_model_len = 64,
+                                       .num_kv_blocks = 8,
+                                       .max_num_seqs = cases[i].seqs,
+                                       .max_num_batched_tokens = cases[i].tokens};
+        struct err err = {0};
+        struct engine *e = engine_open(&config, &err);
+        if (!e)
+            fail_msg("case %d: %s", (int)i, err.msg);
+        const struct engine_info *info = engine_info(e);
+        if (info->max_num_seqs != cases[i].want_seqs || info->max_num_batched_tokens != cases[i].want_tokens)
+            fail_msg("case %d: %d sequences, %d tokens", (int)i, info->max_num_seqs,
+                     info->max_num_batched_tokens);
+        engine_close(e);
+    }
+    unsetenv("QUIRE_CUDA_MODULE");
+    unlink(path), unlink(other);
+}
+
 // Requests alone and together, chunked, and with a prefix found again, on the emulated device: the tokens of
 // the CPU.
 static void test_requests(void **state) {
@@ -303,8 +342,9 @@ static void test_exact(void **state) {
 int main(void) {
     log_set_level(LOG_ERROR);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_refusals),    cmocka_unit_test(test_formats),  cmocka_unit_test(test_auto),
-        cmocka_unit_test(test_utilization), cmocka_unit_test(test_requests), cmocka_unit_test(test_exact),
+        cmocka_unit_test(test_refusals),    cmocka_unit_test(test_formats), cmocka_unit_test(test_auto),
+        cmocka_unit_test(test_utilization), cmocka_unit_test(test_batch),   cmocka_unit_test(test_requests),
+        cmocka_unit_test(test_exact),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -29,7 +29,8 @@ SLOW = faulty(delay_us=10000)
 
 # Words of prompts and answers that tests use. None may ever be in a log.
 PRIVATE = ["Once upon", "Lily", "meaning of life", "little girl", "big, shiny", "canary-7d1f"]
-SANITIZED = BINARY.exists() and any(word in BINARY.read_bytes() for word in (b"__asan_init", b"__tsan_init"))
+WITH_TSAN = BINARY.exists() and b"__tsan_init" in BINARY.read_bytes()
+SANITIZED = WITH_TSAN or BINARY.exists() and b"__asan_init" in BINARY.read_bytes()
 SANITIZER = re.compile(r"(Address|Leak|Thread|UndefinedBehavior|Memory)Sanitizer|runtime error:|CHECK failed")
 
 

@@ -3,8 +3,9 @@
 import base64
 import struct
 
+import pytest
 from goldens import BOS
-from process import SLOW
+from process import EMULATED, SLOW, WITH_TSAN
 from wire import check_error, wait_for
 
 PROMPT = [BOS] + [(i * 7919) % 500 + 5 for i in range(200)]
@@ -32,6 +33,22 @@ def test_idle(start):
     assert seen["groups"][0]["kind"] == "full" and seen["queue"]["running"] == 0
     seen = look(server, "/v1/engine?pages=1")
     assert set(pages(seen, "state")) == {FREE} and set(pages(seen, "parent", "i")) == {-1}
+
+
+@pytest.mark.parametrize("device, seqs, tokens", [("cpu", 64, 512), ("cuda", 256, 2048)])
+def test_limits(start, device, seqs, tokens):
+    """The size of a step by device, wherever it is told; a flag wins."""
+    if device == "cuda" and not EMULATED.exists():
+        pytest.skip("no emulated CUDA module in this build")
+    if device == "cuda" and WITH_TSAN:
+        pytest.skip("the emulator switches stacks, which ThreadSanitizer cannot follow")
+    words, env = ("--device", device, "--num-kv-blocks", "40"), {"QUIRE_CUDA_MODULE": str(EMULATED)}
+    for flags, want in (((), (seqs, tokens)), (("--max-num-seqs", "3", "--max-num-batched-tokens", "40"), (3, 40))):
+        server = start(*words, *flags, env=env)
+        limits = look(server)["limits"]
+        assert (limits["max_num_seqs"], limits["max_num_batched_tokens"]) == want
+        assert f"max_num_seqs={want[0]} max_num_batched_tokens={want[1]} " in server.log()
+        assert server.get("/props").json()["total_slots"] == len(server.get("/slots").json()) == want[0]
 
 
 def test_tree(start):

@@ -17,10 +17,9 @@ import time
 import pytest
 
 from goldens import cases, data, expected
-from process import BINARY, EMULATED, SLOW, Server, faulty, run
+from process import BINARY, EMULATED, SLOW, WITH_TSAN, Server, faulty, run
 from wire import Conn, Folded, check_error, outcome, wait_for
 
-WITH_TSAN = b"__tsan_init" in BINARY.read_bytes()
 PROMPT = "Once upon a time"
 PATH = "/v1/completions"
 

@@ -237,7 +237,7 @@ GENERATE = ("generate", "-p", "x", "-n", "2")
     "words, flag, values",
     [
         (("--block-size", "32"), "--block-size", ("32", "0")),
-        (("--max-num-seqs", "8"), "--max-num-seqs", ("8", "64")),
+        (("--max-num-seqs", "8"), "--max-num-seqs", ("8", "0")),
         (("--max-model-len", "128"), "--max-model-len", ("128", "0")),
         (("--tensor-parallel-size", "4"), "--tensor-parallel-size", ("4", "0")),
         (("--pipeline-parallel-size", "2"), "--pipeline-parallel-size", ("2", "1")),

@@ -44,7 +44,7 @@ static void defaults(void **state) {
     assert_string_equal(c->host, "127.0.0.1");
     assert_int_equal(c->port, 8000);
     assert_int_equal(c->block_size, 0);
-    assert_int_equal(c->max_num_seqs, 64);
+    assert_int_equal(c->max_num_seqs, 0); // as the device suits
     assert_int_equal(c->max_num_batched_tokens, 0);
     assert_int_equal(c->max_num_queued_seqs, 1024);
     assert_true(c->prefix_caching);

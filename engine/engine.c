@@ -67,32 +67,52 @@ static const struct backend_host host = {.log = host_log};
 static int min_int(int a, int b) { return a < b ? a : b; }
 static int64_t min64(int64_t a, int64_t b) { return a < b ? a : b; }
 
+// The most that a step may hold.
+static struct step_limits step_limits(const struct engine *e, const struct engine_config *c) {
+    return (struct step_limits){
+        .max_tokens = c->max_num_batched_tokens,
+        .max_seqs = min_int(plan_max_samples(c->max_num_seqs), c->max_num_batched_tokens),
+        .max_rows = c->max_num_batched_tokens,
+        .max_context = e->info.max_model_len,
+        .num_blocks = e->info.num_blocks,
+        .keep_logits = c->keep_logits,
+        .keep_hidden = e->model.pooling != POOLING_NONE,
+        .max_adapters = c->max_loras,
+        .max_adapter_rank = c->max_lora_rank,
+        .has_types = e->model.token_types > 1,
+    };
+}
+
 // Bytes that the cache may take where the user names none.
-static uint64_t cache_room(const struct device_info *memory, double utilization) {
+static uint64_t cache_room(const struct device_info *memory, double utilization, size_t workspace) {
     if (memory->memory_total == 0)
         return memory->memory_free / 4;
     double share = utilization > 0 ? utilization : 0.9;
     uint64_t used = memory->memory_total - memory->memory_free;
     uint64_t may = (uint64_t)((double)memory->memory_total * share);
-    uint64_t room = may > used ? may - used : 0;
+    uint64_t room = may > used + workspace ? may - used - workspace : 0;
     log_msg(LOG_INFO,
-            "device memory: %llu MiB, %llu in use, weights %llu; --gpu-memory-utilization %.2f leaves %llu "
-            "for the KV cache",
+            "device memory: %llu MiB, %llu in use, weights %llu, workspace of a step %llu; "
+            "--gpu-memory-utilization %.2f leaves %llu for the KV cache",
             (unsigned long long)(memory->memory_total >> 20), (unsigned long long)(used >> 20),
-            (unsigned long long)(memory->weight_bytes >> 20), share, (unsigned long long)(room >> 20));
+            (unsigned long long)(memory->weight_bytes >> 20), (unsigned long long)(workspace >> 20), share,
+            (unsigned long long)(room >> 20));
     return room;
 }
 
 // How many blocks of the cache the memory of every rank has room for: all of it, or where `pick` what they
 // may take of it by default. Ranks without memory of their own share the host's.
-static int64_t find_room(struct engine *e, bool pick, double utilization) {
+static int64_t find_room(struct engine *e, const struct engine_config *c, bool pick) {
+    const struct step_limits limits = step_limits(e, c);
+    double utilization = c->gpu_memory_utilization;
     int64_t room = INT64_MAX;
     struct device_info memory = {0}, info;
     size_t bytes, shared = 0;
     for (int i = 0; i < ranks_here(e->ranks); i++) {
         ranks_info_of(e->ranks, i, &info, &bytes);
         if (info.memory_total > 0) {
-            uint64_t free_bytes = pick ? cache_room(&info, utilization) : info.memory_free;
+            size_t workspace = ranks_workspace_of(e->ranks, i, &limits);
+            uint64_t free_bytes = pick ? cache_room(&info, utilization, workspace) : info.memory_free;
             room = min64(room, (int64_t)(free_bytes / bytes));
         } else {
             memory = info;
@@ -104,7 +124,7 @@ static int64_t find_room(struct engine *e, bool pick, double utilization) {
     if (e->processes) // those of one machine share its memory
         memory.memory_free /= (size_t)processes_on_host(e->processes);
     if (shared > 0) {
-        uint64_t free_bytes = pick ? cache_room(&memory, utilization) : memory.memory_free;
+        uint64_t free_bytes = pick ? cache_room(&memory, utilization, 0) : memory.memory_free;
         room = min64(room, (int64_t)(free_bytes / shared));
     }
     return room;
@@ -152,7 +172,7 @@ static struct kv_config cache_config(const struct engine *e, const struct engine
 
 // Decides how many blocks the cache has and how long a request may be. Without a wish of the user: enough for
 // every sequence at full length, but at most a quarter of what memory is free, or on a device with memory of
-// its own what --gpu-memory-utilization leaves beside the weights. A request that is longer than the whole
+// its own what --gpu-memory-utilization leaves beside the weights and what a step works in. A request that is longer than the whole
 // cache could never run, so the length is lowered to the cache.
 static enum status choose_blocks(struct engine *e, const struct engine_config *c, int64_t *num_blocks,
                                  struct err *err) {
@@ -166,9 +186,9 @@ static enum status choose_blocks(struct engine *e, const struct engine_config *c
     } else if (c->kv_cache_bytes > 0) {
         blocks = c->kv_cache_bytes / e->all_block_bytes;
     } else {
-        blocks = min64(wanted, find_room(e, true, c->gpu_memory_utilization));
+        blocks = min64(wanted, find_room(e, c, true));
     }
-    if (blocks > find_room(e, false, 0))
+    if (blocks > find_room(e, c, false))
         return err_set(
             err, STATUS_INVALID,
             "a KV cache of %lld blocks of %lld bytes is more than the %lld MiB of free memory; lower "
@@ -178,7 +198,8 @@ static enum status choose_blocks(struct engine *e, const struct engine_config *c
         return err_set(err, STATUS_INVALID,
                        "the KV cache has no room for one block of %d tokens (%lld bytes); raise %s",
                        c->block_size, (long long)e->all_block_bytes,
-                       memory.memory_total > 0 ? "--gpu-memory-utilization" : "--kv-cache-memory");
+                       memory.memory_total > 0 ? "--gpu-memory-utilization or lower --max-num-batched-tokens"
+                                               : "--kv-cache-memory");
     *num_blocks = min64(blocks, INT32_MAX / (c->block_size > 4 ? c->block_size : 4));
     return STATUS_OK;
 }
@@ -435,18 +456,7 @@ static enum status open_ranks(struct engine *e, const struct engine_config *c, s
 // All memory that steps need.
 static enum status reserve_memory(struct engine *e, const struct engine_config *c, enum dtype floats,
                                   struct err *err) {
-    struct step_limits limits = {
-        .max_tokens = c->max_num_batched_tokens,
-        .max_seqs = min_int(plan_max_samples(c->max_num_seqs), c->max_num_batched_tokens),
-        .max_rows = c->max_num_batched_tokens,
-        .max_context = e->info.max_model_len,
-        .num_blocks = e->info.num_blocks,
-        .keep_logits = c->keep_logits,
-        .keep_hidden = e->model.pooling != POOLING_NONE,
-        .max_adapters = c->max_loras,
-        .max_adapter_rank = c->max_lora_rank,
-        .has_types = e->model.token_types > 1,
-    };
+    const struct step_limits limits = step_limits(e, c);
     int64_t tables = (int64_t)limits.max_seqs * ((limits.max_context + c->block_size - 1) / c->block_size);
     if (tables > INT32_MAX || batch_max_entries(&limits, e->model.vocab) > INT32_MAX)
         return err_set(err, STATUS_INVALID,

@@ -316,6 +316,9 @@ struct backend_ops {
     struct weight *(*weight_load)(struct device *dev, const struct weight_desc *desc, struct err *err);
     size_t (*kv_block_bytes)(
         struct device *dev); // of one block over all layers, or of states if those need more
+    // Bytes of the device's own memory that reserve() takes beside the cache, once the weights are there; NULL where it
+    // shares the host's.
+    size_t (*workspace_bytes)(struct device *dev, const struct step_limits *limits);
     // All activations and the KV cache, once, after the weights.
     enum status (*reserve)(struct device *dev, const struct step_limits *limits, struct err *err);
     // NULL where the device has no adapters. Copies and repacks an adapter into a slot that is free. Any thread, also

@@ -94,7 +94,7 @@ static const struct option options[] = {
     {"kv-cache-memory", 0, RUN, OPT_INT64, AT(kv_cache_memory), "0", 0, 9e15, "BYTES",
      "cache bytes (K, M, G); 0 picks"},
     {"gpu-memory-utilization", 0, RUN, OPT_DOUBLE, AT(gpu_memory_utilization), "0.9", 0.01, 1, "X",
-     "CUDA: share of its memory for weights and cache"},
+     "CUDA: share of its memory for weights, activations and cache"},
     {"dtype", 0, RUN, OPT_CHOICE, AT(dtype), "auto", 0, 0,
      "auto|float32|float16|bfloat16|float|half|f32|f16|bf16",
      "type of the weights that the file does not hold quantised"},

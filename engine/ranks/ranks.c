@@ -472,6 +472,10 @@ size_t ranks_kv_block_bytes(struct ranks *r) {
     return bytes;
 }
 
+size_t ranks_workspace_of(struct ranks *r, int rank, const struct step_limits *limits) {
+    return r->ops->workspace_bytes ? r->ops->workspace_bytes(r->rank[rank].dev, limits) : 0;
+}
+
 void ranks_launch(struct ranks *r, const struct step *step) {
     struct rank *k = &r->rank[0];
     int at = (int)(r->launched % PLAN_MAX_DEPTH);

@@ -188,6 +188,7 @@ const struct backend_ops backend_cuda = {
     .info = cuda_info,
     .weight_load = cuda_weight_load,
     .kv_block_bytes = cuda_kv_block_bytes,
+    .workspace_bytes = cuda_workspace_bytes,
     .reserve = cuda_reserve,
     .step_begin = cuda_step_begin,
     .embed = cuda_phase_embed,

@@ -137,6 +137,7 @@ struct cuda_kv cuda_kv_of(const struct device *dev, int kv_layer);
 void cuda_kv_copy(struct device *dev, const struct kv_move *moves, int num_moves);
 
 // memory.c
+size_t cuda_workspace_bytes(struct device *dev, const struct step_limits *limits);
 enum status cuda_reserve(struct device *dev, const struct step_limits *limits, struct err *err);
 
 // weight.c

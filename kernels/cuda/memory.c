@@ -8,6 +8,8 @@
 #include <math.h>
 #include <stdlib.h>
 
+enum { CACHE_ALIGN = 256 }; // of the cache's scales
+
 static int max_int(int a, int b) { return a > b ? a : b; }
 
 static void alloc_activation(struct arena *a, struct activation *x, int rows, int n, unsigned dtypes) {
@@ -207,22 +209,19 @@ static struct work_config make_work_config(const struct device *dev) {
 // Keys, values, and scales behind them.
 static bool alloc_cache(struct device *dev, size_t bytes) {
     size_t layers = (size_t)dev->model.kv_layers, elements = layers * cuda_kv_array_bytes(dev);
-    if (!(dev->keys = rt_alloc(dev->rt, bytes + 256))) // scales begin at a multiple of 256
+    if (!(dev->keys = rt_alloc(dev->rt, bytes + CACHE_ALIGN)))
         return false;
     dev->values = dev->keys + elements;
     if (dev->kv_dtype == DTYPE_I8) {
-        dev->key_scales = (float *)(void *)(dev->keys + (2 * elements + 255) / 256 * 256);
+        dev->key_scales =
+            (float *)(void *)(dev->keys + (2 * elements + CACHE_ALIGN - 1) / CACHE_ALIGN * CACHE_ALIGN);
         dev->value_scales = dev->key_scales + layers * cuda_kv_array_vectors(dev);
     }
     return true;
 }
 
-enum status cuda_reserve(struct device *dev, const struct step_limits *limits, struct err *err) {
-    CHECK(!dev->arena);
-    CHECK(limits->max_tokens > 0 && limits->max_rows > 0 && limits->max_context > 0 &&
-          limits->num_blocks > 0);
-    if (limits->max_tokens > 65535)
-        return err_set(err, STATUS_INVALID, "--max-num-batched-tokens may be at most 65535 on cuda");
+// Settles all sizes that follow from the limits. Returns the bytes of the arena.
+static size_t set_limits(struct device *dev, const struct step_limits *limits) {
     struct cuda_kv kv = cuda_kv_of(dev, 0);
     dev->limits = *limits;
     dev->max_tokens = max_int(limits->max_tokens, CUDA_TOKENS);
@@ -235,11 +234,26 @@ enum status cuda_reserve(struct device *dev, const struct step_limits *limits, s
     dev->upload_bytes = work_max_bytes(&dev->work_config);
     struct arena arena = {NULL, 0};
     alloc_arena(dev, &arena);
-    size_t workspace = arena.used, cache = (size_t)limits->num_blocks * cuda_kv_block_bytes(dev);
+    return arena.used;
+}
+
+size_t cuda_workspace_bytes(struct device *dev, const struct step_limits *limits) {
+    CHECK(!dev->arena);
+    return set_limits(dev, limits) + CACHE_ALIGN;
+}
+
+enum status cuda_reserve(struct device *dev, const struct step_limits *limits, struct err *err) {
+    CHECK(!dev->arena);
+    CHECK(limits->max_tokens > 0 && limits->max_rows > 0 && limits->max_context > 0 &&
+          limits->num_blocks > 0);
+    if (limits->max_tokens > 65535)
+        return err_set(err, STATUS_INVALID, "--max-num-batched-tokens may be at most 65535 on cuda");
+    size_t workspace = set_limits(dev, limits);
+    size_t cache = (size_t)limits->num_blocks * cuda_kv_block_bytes(dev);
     dev->arena = rt_alloc(dev->rt, workspace);
     if (!alloc_cache(dev, cache) || !dev->arena)
         return no_memory(dev, workspace, cache, err);
-    arena = (struct arena){dev->arena, 0};
+    struct arena arena = {dev->arena, 0};
     alloc_arena(dev, &arena);
     bool filled = alloc_host(dev) && fill_ropes(dev);
     if (rt_failed(dev->rt))

@@ -481,6 +481,31 @@ static void test_masks_wait(void **state) {
     fixture_free(f);
 }
 
+// ---- memory
+
+// What reserve() takes beside the cache is what a device says before.
+static void test_workspace(void **state) {
+    (void)state;
+    static const enum dtype kv[] = {DTYPE_F16, DTYPE_I8};
+    struct shape s = {2, 64, 2, 1, 64, 44, 97, 0, false, false, false};
+    struct fixture *f = fixture_make(&s, DTYPE_BF16);
+    for (int i = 0; i < 2; i++) {
+        struct instance *in = instance_load(f, (struct setup){&backend_cuda, NULL, 1, 16, kv[i]}, 0);
+        struct device_info before, after;
+        struct step_limits limits = {
+            .max_tokens = 300, .max_seqs = 5, .max_rows = 300, .max_context = 200, .num_blocks = 65};
+        size_t workspace = in->ops->workspace_bytes(in->dev, &limits);
+        in->ops->info(in->dev, &before);
+        instance_reserve(in, limits);
+        in->ops->info(in->dev, &after);
+        if (!strncmp(after.name, "cuda emulated", 13)) // a device rounds each allocation up
+            assert_int_equal(before.memory_free - after.memory_free,
+                             workspace + 65 * in->ops->kv_block_bytes(in->dev));
+        instance_close(in);
+    }
+    fixture_free(f);
+}
+
 // ---- two steps at a time
 
 static void test_async(void **state) {
@@ -525,7 +550,8 @@ int main(void) {
         cmocka_unit_test(test_more_buckets),    cmocka_unit_test(test_graphs_of_specs),
         cmocka_unit_test(test_graphs_of_pages), cmocka_unit_test(test_window_pages),
         cmocka_unit_test(test_kv_copy),         cmocka_unit_test(test_hidden),
-        cmocka_unit_test(test_masks_wait),      cmocka_unit_test(test_async),
+        cmocka_unit_test(test_masks_wait),      cmocka_unit_test(test_workspace),
+        cmocka_unit_test(test_async),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

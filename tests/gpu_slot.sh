@@ -12,7 +12,8 @@
 #
 #     --arch A        GPU architectures to build for (90a)
 #     --seconds N     for the whole command (540): a piece gets what is left of it at most, or is not started
-#     --only WORDS    the pieces whose names have one of these words, with commas between
+#     --only WORDS    the pieces whose names have one of these words, with commas between; into another DIR, as a page takes
+#                     the place of the one before
 #     --emulated      build: with the emulator in place of the device. A bundle remembers what it is
 #     --from BUILD    build: of this build folder, as it is, in place of building
 #     --peers DIR     serves: llama-server under DIR takes turns with us
@@ -97,7 +98,7 @@ build() {
 work='' page='' count=0
 
 write_page() {
-    local new=$work/page.$BASHPID f name state rest
+    local new=$out/.$command.$BASHPID f name state rest # beside what it replaces: a kill leaves the old one or the new one
     {
         printf '# %s: %s, %s\n\n%s.' "$command" "$gpu" "$(date -u +%Y-%m-%d)" "$(cat "$bundle/about")"
         [ -z "$emulated" ] || printf ' **Emulated: these numbers mean nothing.** They show that the programs run.'
@@ -113,7 +114,7 @@ write_page() {
     } >"$new"
     mv "$new" "$page"
     # Logs may grow while they are read.
-    tar -C "$(dirname "$work")" -czf "$new" --warning=no-file-changed --exclude 'page.*' --exclude '*.gguf' "$(basename "$work")" || true
+    tar -C "$(dirname "$work")" -czf "$new" --warning=no-file-changed --exclude '*.gguf' "$(basename "$work")" || true
     mv "$new" "$out/$command.tar.gz"
 }
 
@@ -139,15 +140,20 @@ piece() {
     case $rc in
     0) status "$name" ran $((SECONDS - began)) "$(grep -v '^|' "$log" | tail -n 1)" ;; # a table goes below
     77) status "$name" "skipped because $(tail -n 1 "$log")" 0 '' ;;
-    124 | 137) status "$name" "**cut at $most s**" "$most" "$(tail -n 1 "$log")" ;;
+    124 | 137) # stopped by the limit, or, where that is not over, killed by another
+        if [ $((SECONDS - began)) -ge "$most" ]; then
+            status "$name" "**cut at $most s**" "$most" "$(tail -n 1 "$log")"
+        else
+            status "$name" "**FAILED** (killed)" $((SECONDS - began)) "$(tail -n 1 "$log")"
+        fi ;;
     *) status "$name" "**FAILED** (exit code $rc)" $((SECONDS - began)) "$(tail -n 1 "$log")" ;;
     esac
 }
 
 wanted() {
-    local word
+    local word IFS=,
     [ -n "$only" ] || return 0
-    for word in ${only//,/ }; do case $1 in *"$word"*) return 0 ;; esac; done
+    for word in $only; do case $1 in *"$word"*) return 0 ;; esac; done
     return 1
 }
 run() { # one after another
@@ -307,14 +313,16 @@ measure() {
         nvidia-smi --query-gpu=timestamp,clocks.sm,clocks.mem,power.draw,temperature.gpu,utilization.gpu,clocks_throttle_reasons.active \
             --format=csv,noheader,nounits -l 1 >"$work/clocks.csv" &
         clocks=$!
+        disown "$clocks" # finish waits for pieces alone
     fi
     lscpu >"$work/lscpu.txt" || true
     trap 'write_page' EXIT
     $command
     [ -z "$clocks" ] || { kill "$clocks" && summarise_clocks; } || true
-    write_page
+    [ "$count" -eq 0 ] || write_page
     trap - EXIT
     rm -rf "$(dirname "$work")"
+    [ "$count" -gt 0 ] || die "no piece of $command has one of the words '$only'"
     say "$page"
     if grep -q '^|.*| \*\*FAILED' "$page"; then return 1; fi
     if grep -qE '^\|.*\| (\*\*cut|skipped because no time)' "$page"; then return 3; fi
@@ -339,11 +347,11 @@ all | rehearse)
     # As it arrives on another machine.
     rm -rf "$out/bundle"
     tar -C "$out" -xf "$out/quire-gpu.tar.xz"
-    worst=0
+    worst=2 # --only may name no piece of a part
     for part in right fast serves; do
         rc=0
         "$out/bundle/gpu_slot.sh" $part "${more[@]}" || rc=$?
-        if [ "$rc" -ne 0 ] && [ "$worst" -ne 1 ]; then worst=$rc; fi
+        case $rc:$worst in 1:* | 3:[02] | 0:2) worst=$rc ;; esac
     done
     exit "$worst"
     ;;

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The shapes of bench_cuda's steps through PyTorch and transformers, for the report of gpu_check.sh.
+"""The shapes of bench_cuda's steps through PyTorch and transformers, for the report of gpu_slot.sh.
 
     torch_same.py OUT [--tiny] [--device cuda|cpu]
 

@@ -37,7 +37,7 @@ def check_texts():
     for path in documents():
         text, name = path.read_text(), path.relative_to(ROOT)
         if str(name).startswith("docs/gpu/"):
-            continue  # reports as ./dev gpu-check writes them
+            continue  # pages as ./dev gpu-slot writes them
         words += len(text.split())
         for number, line in enumerate(text.splitlines(), 1):
             check(len(line) < MAX_LINE or line.startswith("|"), f"{name}:{number}: {len(line)} characters, at most {MAX_LINE - 1}")

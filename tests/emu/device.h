@@ -1,5 +1,5 @@
 // What tests of CUDA kernels share: the runtime, arrays on the device, schedules. The same programs run on a
-// device where they are linked with it (`./dev gpu-check`).
+// device where they are linked with it (`./dev gpu-slot`).
 #pragma once
 
 #include "harness.h"

@@ -62,7 +62,23 @@ static const char *spec_problem(const struct model_config *m, const struct attn_
     return NULL;
 }
 
-static const char *model_problem(const struct model_config *m) {
+static const char *experts_problem(const struct ffn_spec *f, int world) {
+    if (world > 1)
+        return "ranks would share a mixture of experts";
+    if (f->gating == GATING_IN_TURN)
+        return "experts are chosen in turn";
+    if (f->weigh_input)
+        return "rows are weighed before they go into experts";
+    if (f->expert_bias)
+        return "experts have biases";
+    if (f->own_norms || f->expert_scale || model_scale(f->router_scale) != 1)
+        return "experts have norms or scales of their own";
+    if (f->experts > CUDA_MAX_EXPERTS || f->top_k < 1 || f->top_k > f->experts)
+        return "a layer has too many experts";
+    return NULL;
+}
+
+static const char *model_problem(const struct model_config *m, int world) {
     const char *problem = NULL;
     if (m->num_layers < 1 || m->hidden < 1 || m->vocab < 1 || m->num_attn < 1 || m->num_ffn < 1 ||
         m->kv_layers < 1)
@@ -75,7 +91,7 @@ static const char *model_problem(const struct model_config *m) {
         problem = m->ffn[i].act != ACT_SILU                 ? "the activation of the feed-forward is not SiLU"
                   : m->ffn[i].no_gate                       ? "the feed-forward has no gate"
                   : m->ffn[i].in_bias || m->ffn[i].out_bias ? "the feed-forward has biases"
-                  : m->ffn[i].experts > 0                   ? "the feed-forward is a mixture of experts"
+                  : m->ffn[i].experts > 0                   ? experts_problem(&m->ffn[i], world)
                                                             : NULL;
     if (!problem && m->norm != NORM_RMS)
         problem = "norms are LayerNorm";
@@ -126,7 +142,7 @@ static void cuda_close(struct device *dev) {
 
 static struct device *cuda_open(const struct backend_host *host, const struct device_config *config,
                                 struct err *err) {
-    const char *problem = config_problem(config), *misfit = model_problem(config->model);
+    const char *problem = config_problem(config), *misfit = model_problem(config->model, config->world);
     if (problem) {
         err_set(err, STATUS_INVALID, "%s", problem);
         return NULL;
@@ -152,7 +168,9 @@ static struct device *cuda_open(const struct backend_host *host, const struct de
     for (int i = 0; i < dev->model.num_attn; i++)
         dev->max_q = max_int(dev->max_q, spec_q_size(&dev->model.attn[i]));
     for (int i = 0; i < dev->model.num_ffn; i++)
-        dev->max_ffn = max_int(dev->max_ffn, dev->model.ffn[i].hidden);
+        if (dev->model.ffn[i].experts == 0)
+            dev->max_ffn = max_int(dev->max_ffn, dev->model.ffn[i].hidden);
+    cuda_experts_open(dev);
     dev->kv_dtype = config->kv_dtype;
     dev->block_size = config->block_size;
     dev->exact = config->exact;

@@ -1,5 +1,5 @@
 // What the host parts of the CUDA backend share. Calls between files point one way:
-// backend.c -> phases.c, step.c, memory.c, weight.c -> peers.c, kv.c, multiply.c, work.c.
+// backend.c -> phases.c, step.c, memory.c, weight.c -> experts.c, peers.c, kv.c, multiply.c, work.c.
 #pragma once
 
 #include "arena.h"
@@ -37,6 +37,7 @@ struct weight {
     struct cuda_matrix matrix[3];
     int rows[3], column[3];
     bool interleaved;              // gate and up in one matrix: 8 gates, 8 ups
+    int num_experts;               // whose matrices stand one below the other; 0: it is of none
     struct cuda_segments segments; // of a row-parallel matrix that ranks share, with `--exact`
     float *bias;                   // of all columns, or NULL
     void *table;                   // EMBED: rows as in the file; NORM: F32
@@ -60,6 +61,19 @@ struct graph {
     struct rt_graph *graph;
 };
 
+// Layers with experts. Slots are those of struct cuda_expert_group.
+struct experts {
+    int max_experts, max_top_k, max_hidden, max_shared; // of any spec; 0: no layer has any
+    float *logits, *gates;                              // (T, E), (T)
+    int32_t *ids;                                       // (T, k)
+    float *weights;                                     // (T, k)
+    int32_t *slots;                                     // (T * k)
+    struct cuda_expert_group *groups;
+    int32_t *num_groups;
+    struct activation h; // (T * k, F) SwiGLU output of slots
+    float *out, *shared; // (T * k, D), (T, D) what experts and the shared one give
+};
+
 struct result { // in host memory: what step_out points to
     int32_t *ids, *rank, *top_ids;
     float *logprob, *share, *top_logprobs, *logits, *hidden;
@@ -73,14 +87,15 @@ struct device {
     const struct backend_host *host;
     struct model_config model;
     int kv_heads, head_dim; // of every attn_spec
-    int max_q, max_ffn;     // the widest queries and hidden layer of any spec
+    int max_q, max_ffn;     // the widest queries and hidden layer of any spec, experts apart
+    struct experts experts;
     enum dtype kv_dtype;
     int block_size;
     bool exact, fast; // fast: attention has kernels for this shape
     struct weight *weights;
     size_t weight_bytes;
-    unsigned layouts;         // of loaded matrices, a bit each
-    unsigned act_dtypes[3];   // that the weights of hidden, attention and FFN inputs need, a bit each
+    unsigned layouts;       // of loaded matrices, a bit each
+    unsigned act_dtypes[4]; // that the weights of hidden, attention, FFN and experts' inputs need, a bit each
     size_t largest_quantised; // elements of the largest matrix that cuBLASLt must get as bf16
 
     struct step_limits limits;
@@ -138,6 +153,7 @@ void cuda_kv_copy(struct device *dev, const struct kv_move *moves, int num_moves
 
 // memory.c
 size_t cuda_workspace_bytes(struct device *dev, const struct step_limits *limits);
+void cuda_activation_alloc(struct arena *a, struct activation *x, int rows, int n, unsigned dtypes);
 enum status cuda_reserve(struct device *dev, const struct step_limits *limits, struct err *err);
 
 // weight.c
@@ -176,6 +192,13 @@ enum status cuda_peers_wait(struct device *dev, int slot, struct err *err);
 void cuda_peers_add(struct device *dev, float *resid, const float *bias, int rows);
 // What other ranks know of logits rows [0, n) of s, which gets what is found.
 void cuda_peers_gather(struct device *dev, struct cuda_sample *s, int n);
+
+// experts.c. Of a layer with experts: which experts each of the normalised rows takes, and their gate and up; then
+// resid, or `added` where there is one, + or = what they give.
+void cuda_experts_open(struct device *dev);
+void cuda_experts_alloc(struct device *dev, struct arena *a);
+void cuda_experts_in(struct device *dev, const struct layer *layer);
+void cuda_experts_out(struct device *dev, const struct layer *layer);
 
 // multiply.c
 // y = x w^T into columns of y (m, ldy), bias apart.

@@ -9,9 +9,9 @@
 enum { GEMM_THREADS = SEGMENTS * 32, RING = 6 };
 
 // One warp's segment for 16 rows and NT * 8 tokens.
-template <enum weight_layout F, int NT>
-KD_FN void multiply_segment(float c[NT][4], unsigned char *ring, const struct cuda_gemm &a, int tile, int m0,
-                            int segment, int lane) {
+template <enum weight_layout F, int NT, class Rows>
+KD_FN void multiply_segment(float c[NT][4], unsigned char *ring, const struct cuda_gemm &a, const Rows &rows,
+                            int tile, int m0, int segment, int lane) {
     typedef format_traits<F> traits;
     int s, end, stage = 0;
     find_segment(a, traits::step, segment, &s, &end);
@@ -26,7 +26,7 @@ KD_FN void multiply_segment(float c[NT][4], unsigned char *ring, const struct cu
 #pragma unroll
     for (int j = 0; j < NT; j++) {
         int m = m0 + j * 8 + lane / 4;
-        x[j] = (const uint16_t *)a.x + (size_t)(m < a.m ? m : a.m - 1) * (size_t)a.ldx;
+        x[j] = (const uint16_t *)a.x + (size_t)row_in(rows, m < rows.num ? m : rows.num - 1) * (size_t)a.ldx;
     }
 #pragma unroll 1
     for (; s < end; s++) {
@@ -58,9 +58,9 @@ KD_FN void multiply_segment(float c[NT][4], unsigned char *ring, const struct cu
 }
 
 // F32: a lane takes a row and half of the tokens, one fma per k. For small models and tests, not for speed.
-template <int NT>
-KD_FN void multiply_segment_f32(float *red, const struct cuda_gemm &a, int tile, int m0, int segment,
-                                int lane) {
+template <int NT, class Rows>
+KD_FN void multiply_segment_f32(float *red, const struct cuda_gemm &a, const Rows &rows, int tile, int m0,
+                                int segment, int lane) {
     kd_grid_wait();
     int row = lane % 16, begin, end;
     find_segment(a, 4, segment, &begin, &end);
@@ -68,7 +68,8 @@ KD_FN void multiply_segment_f32(float *red, const struct cuda_gemm &a, int tile,
     const float *w = (const float *)a.w.data + (size_t)(tile * 16 + row) * (size_t)a.w.cols;
     for (int j = lane / 16; j < NT * 8; j += 2) {
         int m = m0 + j;
-        const float *x = (const float *)a.x + (size_t)(m < a.m ? m : a.m - 1) * (size_t)a.ldx;
+        const float *x =
+            (const float *)a.x + (size_t)row_in(rows, m < rows.num ? m : rows.num - 1) * (size_t)a.ldx;
         float sum = 0;
         for (int k = begin; k < end; k++)
             sum = kd_fma(w[k], x[k], sum);
@@ -76,13 +77,13 @@ KD_FN void multiply_segment_f32(float *red, const struct cuda_gemm &a, int tile,
     }
 }
 
-template <enum weight_layout F, int NT>
-__global__ void __launch_bounds__(GEMM_THREADS, 2) gemm(struct cuda_gemm a) {
-    KD_SHARED(float, red); // (SEGMENTS, NT * 8, 16), where the rings were
-    kd_grid_release();
-    int lane = kd_lane(), segment = kd_warp(), m0 = (int)blockIdx.x * NT * 8, tile = (int)blockIdx.y;
+// 16 rows of W, `tile` of them all and `out` of the result's, by tokens from m0 on. red: (SEGMENTS, NT * 8, 16),
+// where the rings were.
+template <enum weight_layout F, int NT, class Rows>
+KD_FN void multiply_tile(float *red, const struct cuda_gemm &a, const Rows &rows, int tile, int out, int m0) {
+    int lane = kd_lane(), segment = kd_warp();
     if (F == LAYOUT_F32) {
-        multiply_segment_f32<NT>(red, a, tile, m0, segment, lane);
+        multiply_segment_f32<NT>(red, a, rows, tile, m0, segment, lane);
     } else {
         float c[NT][4];
 #pragma unroll
@@ -90,7 +91,7 @@ __global__ void __launch_bounds__(GEMM_THREADS, 2) gemm(struct cuda_gemm a) {
             for (int e = 0; e < 4; e++)
                 c[j][e] = 0;
         multiply_segment<F, NT>(c, (unsigned char *)(void *)red + segment * RING * format_traits<F>::stage, a,
-                                tile, m0, segment, lane);
+                                rows, tile, m0, segment, lane);
         __syncthreads(); // every warp is done with its ring
 #pragma unroll
         for (int j = 0; j < NT; j++)
@@ -99,16 +100,47 @@ __global__ void __launch_bounds__(GEMM_THREADS, 2) gemm(struct cuda_gemm a) {
                     c[j][e];
     }
     __syncthreads();
-    finish<NT>(a, red, a.segments.num, tile, m0, (int)threadIdx.x, GEMM_THREADS);
+    finish<NT>(a, rows, red, a.segments.num, out, m0, (int)threadIdx.x, GEMM_THREADS);
+}
+
+template <enum weight_layout F, int NT>
+__global__ void __launch_bounds__(GEMM_THREADS, 2) gemm(struct cuda_gemm a) {
+    KD_SHARED(float, red);
+    kd_grid_release();
+    multiply_tile<F, NT>(red, a, all_rows{a.m}, (int)blockIdx.y, (int)blockIdx.y, (int)blockIdx.x * NT * 8);
+}
+
+// The same for slots: a block has a group of them, all of one expert. Which weights it reads the kernel before has
+// found, so that none are copied ahead.
+template <enum weight_layout F, int NT>
+__global__ void __launch_bounds__(GEMM_THREADS, 2) gemm_experts(struct cuda_expert_gemm a) {
+    KD_SHARED(float, red);
+    kd_grid_release();
+    kd_grid_wait();
+    if ((int)blockIdx.x >= *a.num_groups)
+        return;
+    const struct cuda_expert_group group = a.groups[blockIdx.x];
+    multiply_tile<F, NT>(red, a.gemm, slot_rows{a.slots + group.begin, group.num, a.per_row},
+                         group.expert * (int)gridDim.y + (int)blockIdx.y, (int)blockIdx.y, 0);
+}
+
+// Tiles of tokens are neighbours in the grid, so that the second reads weights from the cache.
+template <enum weight_layout F, int NT> static struct rt_grid grid_of(int x, int y) {
+    size_t rings = F == LAYOUT_F32 ? 0 : (size_t)SEGMENTS * RING * format_traits<F>::stage,
+           sums = sizeof(float) * SEGMENTS * NT * 8 * 16;
+    return rt_grid_of(x, y, GEMM_THREADS, rings > sums ? rings : sums);
 }
 
 template <enum weight_layout F, int NT> static void launch(struct rt *rt, const struct cuda_gemm *a) {
-    size_t rings = F == LAYOUT_F32 ? 0 : (size_t)SEGMENTS * RING * format_traits<F>::stage,
-           sums = sizeof(float) * SEGMENTS * NT * 8 * 16;
-    // Tiles of tokens are neighbours in the grid, so that the second reads weights from the cache.
-    struct rt_grid g =
-        rt_grid_of((a->m + NT * 8 - 1) / (NT * 8), a->w.rows / 16, GEMM_THREADS, rings > sums ? rings : sums);
-    rt_launch(rt, gemm<F, NT>, g, *a);
+    rt_launch(rt, gemm<F, NT>, grid_of<F, NT>((a->m + NT * 8 - 1) / (NT * 8), a->w.rows / 16), *a);
+}
+
+template <enum weight_layout F> static void pick_group(struct rt *rt, const struct cuda_expert_gemm *a) {
+    int y = a->gemm.w.rows / 16 / a->num_experts;
+    if (a->group_rows == 8)
+        rt_launch(rt, gemm_experts<F, 1>, grid_of<F, 1>(a->max_groups, y), *a);
+    else
+        rt_launch(rt, gemm_experts<F, 2>, grid_of<F, 2>(a->max_groups, y), *a);
 }
 
 template <enum weight_layout F> static void pick_tokens(struct rt *rt, const struct cuda_gemm *a) {
@@ -172,6 +204,22 @@ void cuda_gemm(struct rt *rt, const struct cuda_gemm *a) {
     case LAYOUT_Q5_K: pick_tokens<LAYOUT_Q5_K>(rt, a); break;
     case LAYOUT_Q6_K: pick_tokens<LAYOUT_Q6_K>(rt, a); break;
     case LAYOUT_COUNT: rt_fail(rt, "a matrix has no format"); break;
+    }
+}
+
+void cuda_expert_gemm(struct rt *rt, const struct cuda_expert_gemm *a) {
+    if (a->max_groups == 0)
+        return;
+    switch (a->gemm.w.layout) {
+    case LAYOUT_F32: pick_group<LAYOUT_F32>(rt, a); break;
+    case LAYOUT_BF16: pick_group<LAYOUT_BF16>(rt, a); break;
+    case LAYOUT_F16: pick_group<LAYOUT_F16>(rt, a); break;
+    case LAYOUT_Q8_0: pick_group<LAYOUT_Q8_0>(rt, a); break;
+    case LAYOUT_Q4_0: pick_group<LAYOUT_Q4_0>(rt, a); break;
+    case LAYOUT_Q4_K: pick_group<LAYOUT_Q4_K>(rt, a); break;
+    case LAYOUT_Q5_K: pick_group<LAYOUT_Q5_K>(rt, a); break;
+    case LAYOUT_Q6_K: pick_group<LAYOUT_Q6_K>(rt, a); break;
+    case LAYOUT_COUNT: rt_fail(rt, "experts have no format"); break;
     }
 }
 

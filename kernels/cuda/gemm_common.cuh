@@ -202,28 +202,45 @@ KD_FN float add_segments(const float *red, int stride, int num) {
     return kd_add(kd_add(s0, s1), kd_add(s2, s3));
 }
 
+// Which rows of x tokens [0, num) are, and which of the result. Of all: each its own.
+struct all_rows {
+    int num;
+};
+KD_FN int row_in(const all_rows &, int m) { return m; }
+KD_FN int row_out(const all_rows &, int m) { return m; }
+
+// Of a group of slots: one for each expert of a row.
+struct slot_rows {
+    const int32_t *slots;
+    int num, per_row; // slots that share a row of x
+};
+KD_FN int row_in(const slot_rows &r, int m) { return r.slots[m] / r.per_row; }
+KD_FN int row_out(const slot_rows &r, int m) { return r.slots[m]; }
+
 // The epilogue of a tile by `threads` threads, of which this is `thread`: whole warps. red: (num segments,
 // NT * 8, 16). Nothing is contracted: an element's bits must not depend on what the compiler makes of NT.
-template <int NT>
-KD_FN void finish(const struct cuda_gemm &a, const float *red, int num, int tile, int m0, int thread,
-                  int threads) {
+template <int NT, class Rows>
+KD_FN void finish(const struct cuda_gemm &a, const Rows &rows, const float *red, int num, int tile, int m0,
+                  int thread, int threads) {
     enum { ALL = NT * 8 * 16 };
     if (a.epilogue == EPILOGUE_SWIGLU) {
         for (int i = thread; i < ALL / 2; i += threads) {
             int m = m0 + i / 8, n = tile * 8 + i % 8, at = i / 8 * 16 + i % 8;
-            if (m >= a.m || n >= a.n)
+            if (m >= rows.num || n >= a.n)
                 continue;
-            float scale = a.scale ? a.scale[m] : 1;
+            float scale = a.scale ? a.scale[row_in(rows, m)] : 1;
             float gate = kd_mul(add_segments(red + at, ALL, num), scale),
                   up = kd_mul(add_segments(red + at + 8, ALL, num), scale);
-            store_act(act_row(a.h, (size_t)m, a.ldy, a.act_dtype), n, kd_mul(kd_silu(gate), up), a.act_dtype);
+            store_act(act_row(a.h, (size_t)row_out(rows, m), a.ldy, a.act_dtype), n,
+                      kd_mul(kd_silu(gate), up), a.act_dtype);
         }
         return;
     }
     for (int i = thread; i < ALL; i += threads) { // whole warps: ALL is a multiple of 128
         int m = m0 + i / 16, n = tile * 16 + i % 16;
-        bool exists = m < a.m && n < a.n;
-        float v = kd_mul(add_segments(red + i, ALL, num), a.scale && m < a.m ? a.scale[m] : 1);
+        bool exists = m < rows.num && n < a.n;
+        float v =
+            kd_mul(add_segments(red + i, ALL, num), a.scale && m < rows.num ? a.scale[row_in(rows, m)] : 1);
         if (a.bias && exists)
             v = kd_add(v, a.bias[n]);
         if (a.epilogue == EPILOGUE_LOGITS) {
@@ -234,12 +251,13 @@ KD_FN void finish(const struct cuda_gemm &a, const float *red, int num, int tile
                 largest = fmaxf(largest, __shfl_xor_sync(ALL_LANES, largest, bits));
             if (nan >> (kd_lane() & 16) & 0xffffu)
                 largest = NAN;
-            if (i % 16 == 0 && m < a.m)
+            if (i % 16 == 0 && m < rows.num)
                 a.max[(size_t)m * (size_t)a.ldmax + (size_t)tile] = largest;
         }
-        float *y = a.y + (size_t)m * (size_t)a.ldy + (size_t)n;
-        if (exists)
-            *y = a.epilogue == EPILOGUE_ADD ? kd_add(*y, v) : v;
+        if (!exists)
+            continue;
+        float *y = a.y + (size_t)row_out(rows, m) * (size_t)a.ldy + (size_t)n;
+        *y = a.epilogue == EPILOGUE_ADD ? kd_add(*y, v) : v;
     }
 }
 

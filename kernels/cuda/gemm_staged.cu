@@ -187,7 +187,7 @@ __global__ void __launch_bounds__(STAGED_THREADS, blocks_wanted<F, NT>()) gemm_s
             red[(j * 8 + lane % 4 * 2 + (e & 1)) * 16 + lane / 4 + 8 * (e >> 1)] = c[j][e];
     __syncwarp();
     if (tile < a.w.rows / 16)
-        finish<NT>(a, red, 1, tile, m0, lane, 32);
+        finish<NT>(a, all_rows{a.m}, red, 1, tile, m0, lane, 32);
 }
 
 // Blocks that share a tile: as many as give every SM one, and find a place for what they leave.

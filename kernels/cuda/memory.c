@@ -12,7 +12,7 @@ enum { CACHE_ALIGN = 256 }; // of the cache's scales
 
 static int max_int(int a, int b) { return a > b ? a : b; }
 
-static void alloc_activation(struct arena *a, struct activation *x, int rows, int n, unsigned dtypes) {
+void cuda_activation_alloc(struct arena *a, struct activation *x, int rows, int n, unsigned dtypes) {
     x->n = n;
     x->ld = round_up(n, 256); // whole k-steps of every layout
     size_t all = (size_t)rows * (size_t)x->ld;
@@ -56,13 +56,14 @@ static void alloc_activations(struct device *dev, struct arena *a) {
         dev->added = arena_alloc(a, rows * (size_t)D, sizeof(float));
     dev->qkv = arena_alloc(a, rows * (size_t)(dev->max_q + 2 * device_kv_size(dev)), sizeof(float));
     dev->q = arena_alloc(a, rows * (size_t)dev->max_q, dtype_row_bytes(cuda_query_dtype(dev->kv_dtype), 1));
-    alloc_activation(a, &dev->hidden, T, D, dev->act_dtypes[0]);
-    alloc_activation(a, &dev->attn, T, dev->max_q, dev->act_dtypes[1]);
-    alloc_activation(a, &dev->ffn, T, dev->max_ffn, dev->act_dtypes[2]);
-    alloc_activation(a, &dev->last, CUDA_HEAD_ROWS, D, dev->act_dtypes[0]);
+    cuda_activation_alloc(a, &dev->hidden, T, D, dev->act_dtypes[0]);
+    cuda_activation_alloc(a, &dev->attn, T, dev->max_q, dev->act_dtypes[1]);
+    cuda_activation_alloc(a, &dev->ffn, T, dev->max_ffn, dev->act_dtypes[2]);
+    cuda_activation_alloc(a, &dev->last, CUDA_HEAD_ROWS, D, dev->act_dtypes[0]);
     if (dev->limits.keep_hidden)
         dev->last_hidden = arena_alloc(a, CUDA_HEAD_ROWS * (size_t)D, sizeof(float));
     dev->wide = arena_alloc(a, wide_elements(dev), sizeof(float));
+    cuda_experts_alloc(dev, a);
     int blocks = 2 * dev->info.num_sms; // so that every SM has one or two
     dev->parts = (struct cuda_parts){.sums = arena_alloc(a, (size_t)blocks * CUDA_PART, sizeof(float)),
                                      .arrived = arena_alloc(a, (size_t)blocks, sizeof(uint32_t)),

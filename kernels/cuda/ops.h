@@ -194,6 +194,67 @@ static inline enum act_dtype cuda_act_dtype_of(enum weight_layout f) {
     return f == LAYOUT_F32 ? ACT_DTYPE_F32 : f == LAYOUT_F16 ? ACT_DTYPE_F16 : ACT_DTYPE_BF16;
 }
 
+// ---- experts (kernels/README.md, rule 20)
+
+// Experts of each row, ids ascending, and their weights, from the router's logits.
+struct cuda_route {
+    const float *logits;          // (rows, num_experts)
+    const float *bias;            // (num_experts) of logits, or NULL
+    const float *select_bias;     // (num_experts) or NULL
+    const int32_t *seq_of;        // (rows); -1: a row that is nobody's, whose experts become -1
+    int32_t *experts;             // (rows, top_k)
+    float *weights;               // (rows, top_k)
+    int rows, num_experts, top_k; // num_experts <= CUDA_MAX_EXPERTS
+    int num_groups, top_groups;   // as ffn_spec.groups
+    enum gating gating;           // not GATING_IN_TURN
+    bool renormalise;
+    float scale;
+};
+enum { CUDA_MAX_EXPERTS = 1024 };
+void cuda_route(struct rt *rt, const struct cuda_route *a);
+
+// A slot is an expert of a row: row * top_k + place. Slots of one expert are multiplied in groups.
+struct cuda_expert_group {
+    int32_t expert;
+    int32_t begin, num; // of `slots`
+};
+
+struct cuda_group_slots {
+    const int32_t *experts; // (num) of slots; -1: none
+    int num, num_experts, group_rows;
+    int32_t *slots;                   // (num) by expert; those of an expert in any order
+    struct cuda_expert_group *groups; // of up to group_rows slots each
+    int32_t *num_groups;
+};
+void cuda_group_slots(struct rt *rt, const struct cuda_group_slots *a);
+// The most groups that there can be.
+int cuda_max_groups(int num_slots, int num_experts, int group_rows);
+
+// A GEMM of every slot with its expert's matrix: row `slot` of y or h of row slot / per_row of x. EPILOGUE_STORE or
+// EPILOGUE_SWIGLU.
+struct cuda_expert_gemm {
+    struct cuda_gemm
+        gemm; // w: the experts' matrices, one below the other, each of whole tiles; m means nothing
+    const int32_t *slots;
+    const struct cuda_expert_group *groups;
+    const int32_t *num_groups; // on the device, <= max_groups
+    int max_groups, group_rows, num_experts, per_row;
+};
+void cuda_expert_gemm(struct rt *rt, const struct cuda_expert_gemm *a);
+
+// y = or += the weighted sum of what a row's experts give, 8 segments of experts as a tree, + the shared expert's.
+struct cuda_combine {
+    const float *x;         // (rows * top_k, n) by slot
+    const int32_t *experts; // (rows, top_k)
+    const float *weights;   // (rows, top_k)
+    const float *shared;    // (rows, n) or NULL
+    const float *gate;      // (rows) shared is multiplied by its sigmoid; or NULL
+    float *y;               // (rows, n)
+    bool add;
+    int rows, n, top_k, num_experts;
+};
+void cuda_combine(struct rt *rt, const struct cuda_combine *a);
+
 // out (rows, cols) row-major bf16 = a quantised matrix, for cuBLASLt.
 struct cuda_dequant {
     struct cuda_matrix w;

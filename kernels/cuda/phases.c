@@ -145,7 +145,14 @@ void cuda_phase_attn_prefill(struct device *dev, const struct layer *layer, cons
         attend_rows(dev, layer, row, step->num_tokens - row);
 }
 
-// resid += residual_scale * post_norm(all_reduce(x w^T) + bias), by way of `added`
+// resid += residual_scale * post_norm(added + bias)
+static void add_scaled(struct device *dev, const float *bias, const struct weight *post_norm) {
+    cuda_add(dev->rt, &(struct cuda_add){dev->added, bias, post_norm ? post_norm->table : NULL, dev->resid,
+                                         model_scale(dev->model.residual_scale), dev->model.norm_eps,
+                                         dev->work.num_tokens, dev->model.hidden});
+}
+
+// The same of added = all_reduce(x w^T)
 static void add_apart(struct device *dev, const struct weight *w, const struct weight *post_norm,
                       const struct activation *x) {
     int rows = dev->work.num_tokens, D = dev->model.hidden;
@@ -157,9 +164,7 @@ static void add_apart(struct device *dev, const struct weight *w, const struct w
         cuda_clear(dev->rt, &(struct cuda_clear){dev->added, ACT_DTYPE_F32, rows, 0, D, D});
         cuda_peers_add(dev, dev->added, w->bias, rows);
     }
-    cuda_add(dev->rt, &(struct cuda_add){
-                          dev->added, alone ? w->bias : NULL, post_norm ? post_norm->table : NULL, dev->resid,
-                          model_scale(dev->model.residual_scale), dev->model.norm_eps, rows, D});
+    add_scaled(dev, alone ? w->bias : NULL, post_norm);
 }
 
 // resid += all_reduce(x w^T) + bias
@@ -192,12 +197,21 @@ void cuda_phase_attn_out(struct device *dev, const struct layer *layer, const st
 void cuda_phase_ffn_in(struct device *dev, const struct layer *layer, const struct step *step) {
     (void)step;
     normalise(dev, &dev->hidden, layer->ffn_norm, dev->work.num_tokens, NULL);
-    cuda_multiply_swiglu(dev, layer->gate_up, &dev->hidden, dev->work.num_tokens, &dev->ffn);
+    if (layer->gate_up) // with experts the shared one's
+        cuda_multiply_swiglu(dev, layer->gate_up, &dev->hidden, dev->work.num_tokens, &dev->ffn);
+    if (layer->ffn.experts > 0)
+        cuda_experts_in(dev, layer);
 }
 
 void cuda_phase_ffn_out(struct device *dev, const struct layer *layer, const struct step *step) {
     (void)step;
-    add_projection(dev, layer->down, layer->ffn_post_norm, &dev->ffn);
+    if (layer->ffn.experts == 0) {
+        add_projection(dev, layer->down, layer->ffn_post_norm, &dev->ffn);
+        return;
+    }
+    cuda_experts_out(dev, layer);
+    if (dev->added)
+        add_scaled(dev, NULL, layer->ffn_post_norm);
 }
 
 // Hidden states of logits rows [first, first + n) to the host, where they are kept.

@@ -12,24 +12,6 @@ enum { ADJUST_THREADS = 256, SAMPLE_THREADS = 512, SAMPLE_WARPS = SAMPLE_THREADS
 
 typedef unsigned long long mass_t; // what atomicAdd() takes
 
-// ---- rule 6, one rounding at a time
-
-KD_FN float exp_exact(float x) {
-    float y = fminf(88.37f, fmaxf(-87.33f, x)), magic = 12582912.0f; // 1.5 * 2^23
-    float t = kd_fma(y, 1.44269504088896341f, magic), n = kd_add(t, -magic);
-    float f = kd_fma(n, -0.693359375f, y);
-    f = kd_fma(n, 2.12194440e-4f, f);
-    float p = 1.9875691500e-4f;
-    p = kd_fma(p, f, 1.3981999507e-3f);
-    p = kd_fma(p, f, 8.3334519073e-3f);
-    p = kd_fma(p, f, 4.1665795894e-2f);
-    p = kd_fma(p, f, 1.6666665459e-1f);
-    p = kd_fma(p, f, 5.0000001201e-1f);
-    p = kd_add(kd_fma(p, kd_mul(f, f), f), 1);
-    p = kd_mul(p, kd_bits_float((kd_float_bits(t) << 23) + 0x3f800000u));
-    return x < -87.33f ? 0 : x > 88.37f ? INFINITY : p;
-}
-
 // ---- the order of logits as integers; -0 and +0 are equal
 
 KD_FN uint32_t order_key(float logit) {

@@ -31,7 +31,12 @@ void cuda_weight_free(struct device *dev, struct weight *w) {
     free(w);
 }
 
-static int part_rows(const struct tensor *t) { return t->ndim == 2 ? (int)t->shape[0] : 1; }
+static bool of_experts(enum weight_role role) {
+    return role == WEIGHT_EXPERT_GATE_UP || role == WEIGHT_EXPERT_DOWN;
+}
+// Of one expert, where there is a stack of them.
+static int part_rows(const struct tensor *t) { return t->ndim > 1 ? (int)t->shape[t->ndim - 2] : 1; }
+static int part_stack(const struct tensor *t) { return t->ndim == 3 ? (int)t->shape[0] : 1; }
 static int part_cols(const struct tensor *t) { return (int)t->shape[t->ndim - 1]; }
 
 static bool matrix_alloc(struct device *dev, struct cuda_matrix *m, enum dtype dtype, int rows, int cols,
@@ -52,19 +57,22 @@ static bool matrix_alloc(struct device *dev, struct cuda_matrix *m, enum dtype d
 // Uploads a part as it is and lets the device pack it. False: no memory for the copy.
 static bool pack(struct device *dev, const struct cuda_matrix *m, const struct tensor *t, int row0,
                  int interleave) {
-    size_t bytes = (size_t)part_rows(t) * dtype_row_bytes(t->dtype, part_cols(t));
-    void *raw = rt_alloc(dev->rt, bytes);
+    int stack = part_stack(t);
+    size_t one = (size_t)part_rows(t) * dtype_row_bytes(t->dtype, part_cols(t)), bytes = (size_t)stack * one;
+    char *raw = rt_alloc(dev->rt, bytes);
     if (!raw)
         return false;
     rt_upload_now(dev->rt, raw, t->data, bytes);
-    struct cuda_pack a = {.raw = raw,
-                          .dtype = t->dtype,
-                          .rows = part_rows(t),
-                          .cols = part_cols(t),
-                          .w = *m,
-                          .row0 = row0,
-                          .interleave = interleave};
-    cuda_pack(dev->rt, &a);
+    for (int i = 0; i < stack; i++) {
+        struct cuda_pack a = {.raw = raw + (size_t)i * one,
+                              .dtype = t->dtype,
+                              .rows = part_rows(t),
+                              .cols = part_cols(t),
+                              .w = *m,
+                              .row0 = row0 + i * (m->rows / stack),
+                              .interleave = interleave};
+        cuda_pack(dev->rt, &a);
+    }
     rt_mark(dev->rt, 0);
     rt_wait(dev->rt, 0, NULL);
     rt_free(dev->rt, raw);
@@ -89,9 +97,19 @@ static bool load_gate_up(struct device *dev, struct weight *w, const struct weig
     w->interleaved = true;
     w->num_matrices = 1;
     w->rows[0] = part_rows(gate);
-    return matrix_alloc(dev, &w->matrix[0], gate->dtype, 2 * round_up(part_rows(gate), 8), part_cols(gate),
-                        bytes) &&
+    return matrix_alloc(dev, &w->matrix[0], gate->dtype, part_stack(gate) * 2 * round_up(part_rows(gate), 8),
+                        part_cols(gate), bytes) &&
            pack(dev, &w->matrix[0], gate, 0, 1) && pack(dev, &w->matrix[0], &desc->part[1], 0, 2);
+}
+
+static bool load_expert_down(struct device *dev, struct weight *w, const struct weight_desc *desc,
+                             size_t *bytes) {
+    const struct tensor *t = &desc->part[0];
+    w->num_matrices = 1;
+    w->rows[0] = part_rows(t);
+    return matrix_alloc(dev, &w->matrix[0], t->dtype, part_stack(t) * round_up(part_rows(t), 16),
+                        part_cols(t), bytes) &&
+           pack(dev, &w->matrix[0], t, 0, 0);
 }
 
 static bool load_parts(struct device *dev, struct weight *w, const struct weight_desc *desc, size_t *bytes) {
@@ -183,23 +201,35 @@ static struct weight *not_exact(struct device *dev, struct weight *w, const stru
 
 // Notes what inputs of the role must look like.
 static void note_layout(struct device *dev, const struct weight *w) {
-    int input = w->role == WEIGHT_ATTN_OUT ? 1 : w->role == WEIGHT_DOWN ? 2 : 0;
+    int input = w->role == WEIGHT_ATTN_OUT      ? 1
+                : w->role == WEIGHT_DOWN        ? 2
+                : w->role == WEIGHT_EXPERT_DOWN ? 3
+                                                : 0;
     for (int i = 0; i < w->num_matrices; i++) {
         const struct cuda_matrix *m = &w->matrix[i];
         size_t all = (size_t)m->rows * (size_t)m->cols;
         dev->layouts |= 1u << m->layout;
         dev->act_dtypes[input] |= 1u << cuda_act_dtype_of(m->layout);
-        if (m->layout > LAYOUT_F16 && w->role != WEIGHT_HEAD && all > dev->largest_quantised)
+        bool library = w->role != WEIGHT_HEAD && !of_experts(w->role); // a GEMM may be cuBLASLt's
+        if (m->layout > LAYOUT_F16 && library && all > dev->largest_quantised)
             dev->largest_quantised = all;
     }
 }
 
 static const char *role_name(enum weight_role role) {
     static const char *const names[] = {
-        [WEIGHT_EMBED] = "the embedding", [WEIGHT_NORM] = "a norm",
-        [WEIGHT_QKV] = "q, k, v",         [WEIGHT_ATTN_OUT] = "the attention output",
-        [WEIGHT_GATE_UP] = "gate and up", [WEIGHT_DOWN] = "down",
+        [WEIGHT_EMBED] = "the embedding",
+        [WEIGHT_NORM] = "a norm",
+        [WEIGHT_QKV] = "q, k, v",
+        [WEIGHT_ATTN_OUT] = "the attention output",
+        [WEIGHT_GATE_UP] = "gate and up",
+        [WEIGHT_DOWN] = "down",
         [WEIGHT_HEAD] = "the head",
+        [WEIGHT_ROUTER] = "the router",
+        [WEIGHT_SELECT_BIAS] = "the bias of the choice of experts",
+        [WEIGHT_SHARED_GATE] = "the gate of the shared expert",
+        [WEIGHT_EXPERT_GATE_UP] = "gate and up of experts",
+        [WEIGHT_EXPERT_DOWN] = "down of experts",
     };
     return names[role];
 }
@@ -215,6 +245,13 @@ struct weight *cuda_weight_load(struct device *dev, const struct weight_desc *de
                     dtype_name(desc->part[i].dtype), role_name(desc->role), desc->layer);
             return NULL;
         }
+    if (desc->role == WEIGHT_EXPERT_GATE_UP && desc->part[0].dtype != desc->part[1].dtype) {
+        err_set(err, STATUS_INVALID,
+                "device cuda takes gate and up of experts of one type, not %s and %s (layer %d); use "
+                "--device cpu",
+                dtype_name(desc->part[0].dtype), dtype_name(desc->part[1].dtype), desc->layer);
+        return NULL;
+    }
     struct weight *w = calloc(1, sizeof *w);
     if (!w) {
         err_set(err, STATUS_NOMEM, "out of memory");
@@ -223,9 +260,13 @@ struct weight *cuda_weight_load(struct device *dev, const struct weight_desc *de
     w->role = desc->role;
     size_t bytes = 0;
     bool ok;
-    if (desc->role == WEIGHT_NORM || desc->role == WEIGHT_EMBED)
+    w->num_experts = of_experts(desc->role) ? part_stack(&desc->part[0]) : 0;
+    if (desc->role == WEIGHT_NORM || desc->role == WEIGHT_EMBED || desc->role == WEIGHT_SELECT_BIAS)
         ok = load_table(dev, w, &desc->part[0], &bytes);
-    else if (desc->role == WEIGHT_GATE_UP && desc->part[0].dtype == desc->part[1].dtype)
+    else if (desc->role == WEIGHT_EXPERT_DOWN)
+        ok = load_expert_down(dev, w, desc, &bytes);
+    else if (desc->part[1].data && desc->part[0].dtype == desc->part[1].dtype &&
+             (desc->role == WEIGHT_GATE_UP || desc->role == WEIGHT_EXPERT_GATE_UP))
         ok = load_gate_up(dev, w, desc, &bytes);
     else
         ok = load_parts(dev, w, desc, &bytes);

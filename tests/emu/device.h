@@ -95,6 +95,42 @@ static inline float *random_floats(size_t n, float scale) {
     return f;
 }
 
+// Activations in the dtype of a layout, and the same numbers as floats.
+struct act_rows {
+    float *values; // (m, k)
+    void *x;       // (m, ld)
+    float *scale;
+    int ld;
+};
+
+static inline struct act_rows make_act_rows(enum weight_layout f, int m, int k, int cols) {
+    struct act_rows in = {.values = random_floats((size_t)(m * k), 1), .ld = cols};
+    enum act_dtype act_dtype = cuda_act_dtype_of(f);
+    float *padded = must_calloc((size_t)(m * cols), sizeof *padded),
+          *scale = must_calloc((size_t)m, sizeof *scale);
+    for (int i = 0; i < m; i++) {
+        scale[i] = ldexpf(1, i % 3 - 1);
+        for (int j = 0; j < k; j++) {
+            float *v = &in.values[i * k + j];
+            if (act_dtype == ACT_DTYPE_BF16)
+                *v = round_bf16(*v);
+            if (act_dtype == ACT_DTYPE_F16)
+                *v = half_to_float(float_to_half(*v / scale[i])) * scale[i];
+            padded[i * cols + j] = act_dtype == ACT_DTYPE_F16 ? *v / scale[i] : *v;
+        }
+    }
+    in.x = upload_act(padded, (size_t)(m * cols), act_dtype);
+    in.scale = act_dtype == ACT_DTYPE_F16 ? to_device(scale, sizeof *scale * (size_t)m) : NULL;
+    free(padded), free(scale);
+    return in;
+}
+
+static inline void free_act_rows(struct act_rows *in) {
+    free(in->values);
+    rt_free(rt, in->x);
+    rt_free(rt, in->scale);
+}
+
 // A file's matrix on the device, packed.
 static inline struct cuda_matrix matrix_alloc(enum dtype dtype, int rows, int cols) {
     struct cuda_matrix w = {.layout = cuda_layout_of(dtype), .rows = (rows + 15) / 16 * 16};

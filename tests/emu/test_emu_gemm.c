@@ -19,42 +19,6 @@ static void free_parts(struct cuda_parts *p) {
     rt_free(rt, p->arrived);
 }
 
-// Activations in the dtype of a layout, and the same numbers as floats.
-struct input {
-    float *values; // (m, k)
-    void *x;       // (m, ld)
-    float *scale;
-    int ld;
-};
-
-static struct input make_input(enum weight_layout f, int m, int k, int cols) {
-    struct input in = {.values = random_floats((size_t)(m * k), 1), .ld = cols};
-    enum act_dtype act_dtype = cuda_act_dtype_of(f);
-    float *padded = must_calloc((size_t)(m * cols), sizeof *padded),
-          *scale = must_calloc((size_t)m, sizeof *scale);
-    for (int i = 0; i < m; i++) {
-        scale[i] = ldexpf(1, i % 3 - 1);
-        for (int j = 0; j < k; j++) {
-            float *v = &in.values[i * k + j];
-            if (act_dtype == ACT_DTYPE_BF16)
-                *v = round_bf16(*v);
-            if (act_dtype == ACT_DTYPE_F16)
-                *v = half_to_float(float_to_half(*v / scale[i])) * scale[i];
-            padded[i * cols + j] = act_dtype == ACT_DTYPE_F16 ? *v / scale[i] : *v;
-        }
-    }
-    in.x = upload_act(padded, (size_t)(m * cols), act_dtype);
-    in.scale = act_dtype == ACT_DTYPE_F16 ? to_device(scale, sizeof *scale * (size_t)m) : NULL;
-    free(padded), free(scale);
-    return in;
-}
-
-static void free_input(struct input *in) {
-    free(in->values);
-    rt_free(rt, in->x);
-    rt_free(rt, in->scale);
-}
-
 static void reference(float *y, const struct tensor *t, const float *x, int m, const float *bias) {
     struct ref_matrix w = {t->data, t->dtype, (int)t->shape[0], (int)t->shape[1], bias};
     for (int i = 0; i < m; i++)
@@ -66,7 +30,7 @@ static void check(enum dtype type, int n, int k, int m, int order) {
     struct cuda_matrix w = matrix_alloc(type, n, k);
     rt_test_order(order);
     matrix_pack(&w, &t, 0, 0);
-    struct input in = make_input(w.layout, m, k, w.cols);
+    struct act_rows in = make_act_rows(w.layout, m, k, w.cols);
     float *want = random_floats((size_t)(m * n), 1), *bias = random_floats((size_t)n, 1);
     int ldy = n + 2;
     float *y = poisoned(sizeof(float) * (size_t)(m * ldy)),
@@ -102,7 +66,7 @@ static void check(enum dtype type, int n, int k, int m, int order) {
                         (float)product_bound(1e-5));
     free(got), free(twice), free(want), free(bias);
     free((void *)(uintptr_t)t.data);
-    free_input(&in);
+    free_act_rows(&in);
     free_parts(&a.parts);
     matrix_free(&w);
     rt_free(rt, y), rt_free(rt, d_bias);
@@ -134,7 +98,7 @@ static void test_batch_invariance(void **state) {
         struct tensor t = random_tensor(types[i], N, k, 0.1f);
         struct cuda_matrix w = matrix_alloc(types[i], N, k);
         matrix_pack(&w, &t, 0, 0);
-        struct input in = make_input(w.layout, MAX, k, w.cols);
+        struct act_rows in = make_act_rows(w.layout, MAX, k, w.cols);
         float *y = poisoned(sizeof(float) * MAX * N);
         struct cuda_gemm a = {
             .w = w, .x = in.x, .scale = in.scale, .m = MAX, .ldx = in.ld, .y = y, .ldy = N, .n = N};
@@ -162,7 +126,7 @@ static void test_batch_invariance(void **state) {
         }
         free(all);
         free((void *)(uintptr_t)t.data);
-        free_input(&in);
+        free_act_rows(&in);
         matrix_free(&w);
         rt_free(rt, y);
     }
@@ -179,7 +143,7 @@ static void test_swiglu(void **state) {
             struct cuda_matrix w = matrix_alloc(types[i], (F + 7) / 8 * 16, k);
             matrix_pack(&w, &gate, 0, 1);
             matrix_pack(&w, &up, 0, 2);
-            struct input in = make_input(w.layout, M, k, w.cols);
+            struct act_rows in = make_act_rows(w.layout, M, k, w.cols);
             int ld = F + 4;
             void *h = poisoned((size_t)(M * ld * 4));
             struct cuda_gemm a = {.w = w,
@@ -206,7 +170,7 @@ static void test_swiglu(void **state) {
             }
             free(got);
             free((void *)(uintptr_t)gate.data), free((void *)(uintptr_t)up.data);
-            free_input(&in);
+            free_act_rows(&in);
             matrix_free(&w);
             rt_free(rt, h);
         }
@@ -220,7 +184,7 @@ static void test_logits(void **state) {
         struct tensor t = random_tensor(types[i / 2], V, K, 0.5f);
         struct cuda_matrix w = matrix_alloc(types[i / 2], V, K);
         matrix_pack(&w, &t, 0, 0);
-        struct input in = make_input(w.layout, M, K, w.cols);
+        struct act_rows in = make_act_rows(w.layout, M, K, w.cols);
         float nan = NAN;
         int ld = GROUPS * CUDA_GROUP;
         float *y = poisoned(sizeof(float) * (size_t)(M * ld)),
@@ -262,7 +226,7 @@ static void test_logits(void **state) {
             }
         free(got), free(got_max);
         free((void *)(uintptr_t)t.data);
-        free_input(&in);
+        free_act_rows(&in);
         matrix_free(&w);
         rt_free(rt, y), rt_free(rt, max);
     }

@@ -247,6 +247,17 @@ static void test_made_files(void **state) {
          2e-2},
         {"--arch exaone4 --layers 2 --hidden 128 --heads 2 --kv-heads 1 --ffn 96 --vocab 512", 2e-2},
         {"--arch smollm3 --layers 5 --hidden 128 --heads 2 --kv-heads 1 --ffn 96 --vocab 512", 2e-2},
+        // Experts: F32, so that roundings choose no other one.
+        {"--arch qwen3moe --type f32 --layers 2 --hidden 128 --heads 2 --kv-heads 1 --ffn 96 --vocab 512 "
+         "--experts 8 --top-k 3 --expert-ffn 64",
+         1e-2},
+        {"--type f32 --layers 2 --hidden 128 --heads 2 --kv-heads 1 --ffn 96 --vocab 512 --experts 4", 1e-2},
+        {"--arch glm4moe --type f32 --layers 2 --hidden 128 --heads 2 --kv-heads 1 --ffn 96 --vocab 512 "
+         "--experts 8 --top-k 2 --expert-ffn 64 --shared-ffn 64",
+         1e-2},
+        {"--arch qwen2moe --type f32 --layers 2 --hidden 128 --heads 2 --kv-heads 1 --ffn 96 --vocab 512 "
+         "--experts 8 --top-k 2 --expert-ffn 64 --shared-ffn 96",
+         1e-2},
     };
     for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
         char path[512], command[1200];

@@ -206,6 +206,34 @@ static inline bool fixture_has_post_norms(const struct model_config *m) {
     return m->post_norms || m->block == BLOCK_SUM_NORM;
 }
 
+// Makes parts of the last weight stacks of matrices, of as many rows each.
+static inline void fixture_stack(struct fixture *f, int experts) {
+    struct weight_desc *w = &f->weights[f->num_weights - 1];
+    for (int i = 0; i < 3 && w->part[i].data; i++) {
+        struct tensor *t = &w->part[i];
+        *t = (struct tensor){t->data, t->dtype, 3, {experts, t->shape[0] / experts, t->shape[1]}};
+    }
+}
+
+// What a layer with experts has beside gate, up and down of the shared one.
+static inline void fixture_add_experts(struct fixture *f, const struct ffn_spec *s, int layer,
+                                       enum dtype dtype, int D) {
+    int E = s->experts, F = s->hidden, in = E * F, out = E * D, one = 1;
+    fixture_add(f, WEIGHT_ROUTER, layer, DTYPE_F32, 1, &E, D, s->router_bias);
+    if (s->select_bias) {
+        fixture_add(f, WEIGHT_SELECT_BIAS, layer, DTYPE_F32, 1, &one, E, false);
+        f->weights[f->num_weights - 1].part[0].ndim = 1, f->weights[f->num_weights - 1].part[0].shape[0] = E;
+    }
+    if (s->shared_gate) {
+        fixture_add(f, WEIGHT_SHARED_GATE, layer, DTYPE_F32, 1, &one, D, false);
+        f->weights[f->num_weights - 1].part[0].ndim = 1, f->weights[f->num_weights - 1].part[0].shape[0] = D;
+    }
+    fixture_add(f, WEIGHT_EXPERT_GATE_UP, layer, fixture_dtype(dtype, D), 2, (int[]){in, in}, D, false);
+    fixture_stack(f, E);
+    fixture_add(f, WEIGHT_EXPERT_DOWN, layer, fixture_dtype(dtype, F), 1, &out, F, false);
+    fixture_stack(f, E);
+}
+
 static inline struct fixture *fixture_of(const struct model_config *m, enum dtype dtype) {
     struct fixture *f = must_calloc(1, sizeof *f);
     f->config = *m;
@@ -222,7 +250,8 @@ static inline struct fixture *fixture_of(const struct model_config *m, enum dtyp
     for (int l = 0; l < m->num_layers; l++) {
         const struct attn_spec *a = model_attn(&f->config, l);
         const struct ffn_spec *ffn = model_ffn(&f->config, l);
-        int q = a->heads * a->head_dim, kv = a->kv_heads * a->head_dim, F = ffn->hidden;
+        int q = a->heads * a->head_dim, kv = a->kv_heads * a->head_dim;
+        int F = ffn->experts > 0 ? ffn->shared_hidden : ffn->hidden;
         bool each = a->qk_norm == QK_NORM_EACH;
         fixture_add(f, WEIGHT_NORM, l, DTYPE_F32, 1, &one, D, m->norm_bias);
         fixture_add(f, WEIGHT_QKV, l, of_d, 3, (int[]){q, kv, kv}, D, a->qkv_bias);
@@ -237,8 +266,12 @@ static inline struct fixture *fixture_of(const struct model_config *m, enum dtyp
             fixture_add(f, WEIGHT_NORM, l, DTYPE_F32, 1, &one, D, m->norm_bias);
         if (m->block != BLOCK_ONE_NORM)
             fixture_add(f, WEIGHT_NORM, l, DTYPE_F32, 1, &one, D, m->norm_bias);
-        fixture_add(f, WEIGHT_GATE_UP, l, of_d, ffn->no_gate ? 1 : 2, (int[]){F, F}, D, ffn->in_bias);
-        fixture_add(f, WEIGHT_DOWN, l, fixture_dtype(dtype, F), 1, &D, F, ffn->out_bias);
+        if (F > 0) {
+            fixture_add(f, WEIGHT_GATE_UP, l, of_d, ffn->no_gate ? 1 : 2, (int[]){F, F}, D, ffn->in_bias);
+            fixture_add(f, WEIGHT_DOWN, l, fixture_dtype(dtype, F), 1, &D, F, ffn->out_bias);
+        }
+        if (ffn->experts > 0)
+            fixture_add_experts(f, ffn, l, dtype, D);
         if (post_norms)
             fixture_add(f, WEIGHT_NORM, l, DTYPE_F32, 1, &one, D, m->norm_bias);
     }
@@ -346,8 +379,18 @@ static inline struct instance *instance_load(const struct fixture *f, struct set
         if (post_norms)
             layer->attn_post_norm = w[n++];
         layer->ffn_norm = f->config.block == BLOCK_ONE_NORM ? layer->attn_norm : w[n++];
-        layer->gate_up = w[n++];
-        layer->down = w[n++];
+        const struct ffn_spec *ffn = &layer->ffn;
+        if (ffn->experts == 0 || ffn->shared_hidden > 0) {
+            layer->gate_up = w[n++];
+            layer->down = w[n++];
+        }
+        if (ffn->experts > 0) {
+            layer->router = w[n++];
+            layer->select_bias = ffn->select_bias ? w[n++] : NULL;
+            layer->shared_gate = ffn->shared_gate ? w[n++] : NULL;
+            layer->expert_gate_up = w[n++];
+            layer->expert_down = w[n++];
+        }
         if (post_norms)
             layer->ffn_post_norm = w[n++];
     }

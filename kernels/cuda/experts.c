@@ -1,0 +1,132 @@
+// Layers with experts (kernels/README.md, rule 20): routing on the device, the experts' GEMMs over the slots that it finds,
+// and the weighted sum. Every size that a launch needs is the most that there can be, so that a CUDA graph may hold it:
+// blocks without a group of slots end at once. The GEMMs are ours, whatever the step's size.
+#include "device.h"
+
+static int max_int(int a, int b) { return a > b ? a : b; }
+
+void cuda_experts_open(struct device *dev) {
+    struct experts *e = &dev->experts;
+    for (int i = 0; i < dev->model.num_ffn; i++) {
+        const struct ffn_spec *f = &dev->model.ffn[i];
+        if (f->experts == 0)
+            continue;
+        e->max_experts = max_int(e->max_experts, f->experts);
+        e->max_top_k = max_int(e->max_top_k, f->top_k);
+        e->max_hidden = max_int(e->max_hidden, f->hidden);
+        e->max_shared = max_int(e->max_shared, f->shared_hidden);
+    }
+    dev->max_ffn = max_int(dev->max_ffn, e->max_shared);
+}
+
+void cuda_experts_alloc(struct device *dev, struct arena *a) {
+    struct experts *e = &dev->experts;
+    size_t T = (size_t)dev->max_tokens, slots = T * (size_t)e->max_top_k, D = (size_t)dev->model.hidden;
+    if (e->max_experts == 0)
+        return;
+    e->logits = arena_alloc(a, T * (size_t)e->max_experts, sizeof *e->logits);
+    e->ids = arena_alloc(a, slots, sizeof *e->ids);
+    e->weights = arena_alloc(a, slots, sizeof *e->weights);
+    e->slots = arena_alloc(a, slots, sizeof *e->slots);
+    e->groups = arena_alloc(a, slots, sizeof *e->groups);
+    e->num_groups = arena_alloc(a, 1, sizeof *e->num_groups);
+    e->out = arena_alloc(a, slots * D, sizeof *e->out);
+    cuda_activation_alloc(a, &e->h, (int)slots, e->max_hidden, dev->act_dtypes[3]);
+    if (e->max_shared > 0) {
+        e->gates = arena_alloc(a, T, sizeof *e->gates);
+        e->shared = arena_alloc(a, T * D, sizeof *e->shared);
+    }
+}
+
+// Slots in a group: a row has one of each expert at most.
+static int group_rows(const struct device *dev) { return dev->work.num_tokens <= 8 ? 8 : 16; }
+
+static void route(struct device *dev, const struct layer *layer) {
+    const struct ffn_spec *f = &layer->ffn;
+    struct experts *e = &dev->experts;
+    int rows = dev->work.num_tokens;
+    cuda_multiply(dev, layer->router, &dev->hidden, rows, e->logits, f->experts);
+    struct cuda_route a = {.logits = e->logits,
+                           .bias = layer->router->bias,
+                           .select_bias = layer->select_bias ? layer->select_bias->table : NULL,
+                           .seq_of = dev->inputs.seq_of,
+                           .experts = e->ids,
+                           .weights = e->weights,
+                           .rows = rows,
+                           .num_experts = f->experts,
+                           .top_k = f->top_k,
+                           .num_groups = f->groups,
+                           .top_groups = f->top_groups,
+                           .gating = f->gating,
+                           .renormalise = f->renormalise,
+                           .scale = model_scale(f->scale)};
+    cuda_route(dev->rt, &a);
+    struct cuda_group_slots g = {.experts = e->ids,
+                                 .num = rows * f->top_k,
+                                 .num_experts = f->experts,
+                                 .group_rows = group_rows(dev),
+                                 .slots = e->slots,
+                                 .groups = e->groups,
+                                 .num_groups = e->num_groups};
+    cuda_group_slots(dev->rt, &g);
+}
+
+// x holds rows for per_row slots each. g has the epilogue and its output.
+static void multiply(struct device *dev, const struct layer *layer, const struct weight *w,
+                     const struct activation *x, int per_row, struct cuda_gemm g) {
+    const struct ffn_spec *f = &layer->ffn;
+    enum act_dtype act_dtype = cuda_act_dtype_of(w->matrix[0].layout);
+    int rows = group_rows(dev);
+    g.w = w->matrix[0];
+    g.n = w->rows[0];
+    g.x = x->data[act_dtype];
+    g.ldx = x->ld;
+    g.scale = act_dtype == ACT_DTYPE_F16 ? x->scale : NULL;
+    struct cuda_expert_gemm a = {.gemm = g,
+                                 .slots = dev->experts.slots,
+                                 .groups = dev->experts.groups,
+                                 .num_groups = dev->experts.num_groups,
+                                 .max_groups =
+                                     cuda_max_groups(dev->work.num_tokens * f->top_k, f->experts, rows),
+                                 .group_rows = rows,
+                                 .num_experts = w->num_experts,
+                                 .per_row = per_row};
+    cuda_expert_gemm(dev->rt, &a);
+}
+
+void cuda_experts_in(struct device *dev, const struct layer *layer) {
+    struct activation *h = &dev->experts.h;
+    enum act_dtype written = cuda_written_dtype(h);
+    int slots = dev->work.num_tokens * layer->ffn.top_k;
+    route(dev, layer);
+    if (layer->shared_gate)
+        cuda_multiply(dev, layer->shared_gate, &dev->hidden, dev->work.num_tokens, dev->experts.gates, 1);
+    multiply(dev, layer, layer->expert_gate_up, &dev->hidden, layer->ffn.top_k,
+             (struct cuda_gemm){
+                 .epilogue = EPILOGUE_SWIGLU, .h = h->data[written], .ldy = h->ld, .act_dtype = written});
+    // As behind the columns of a dense layer.
+    cuda_clear(dev->rt,
+               &(struct cuda_clear){h->data[written], written, slots, layer->ffn.hidden, h->n, h->ld});
+    cuda_convert(dev, h, slots);
+}
+
+void cuda_experts_out(struct device *dev, const struct layer *layer) {
+    struct experts *e = &dev->experts;
+    int rows = dev->work.num_tokens, D = dev->model.hidden;
+    multiply(dev, layer, layer->expert_down, &e->h, 1,
+             (struct cuda_gemm){.epilogue = EPILOGUE_STORE, .y = e->out, .ldy = D});
+    if (layer->down)
+        cuda_multiply(dev, layer->down, &dev->ffn, rows, e->shared, D);
+    struct cuda_combine a = {.x = e->out,
+                             .experts = e->ids,
+                             .weights = e->weights,
+                             .shared = layer->down ? e->shared : NULL,
+                             .gate = layer->shared_gate ? e->gates : NULL,
+                             .y = dev->added ? dev->added : dev->resid,
+                             .add = !dev->added,
+                             .rows = rows,
+                             .n = D,
+                             .top_k = layer->ffn.top_k,
+                             .num_experts = layer->ffn.experts};
+    cuda_combine(dev->rt, &a);
+}

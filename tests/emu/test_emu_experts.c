@@ -1,0 +1,497 @@
+// Layers with experts on the emulated device: routing, grouping and the experts' GEMMs against kernels/ref; whole steps
+// of models with experts; and that a row's bits do not depend on its batch.
+#include "harness.h"
+
+#include "backend_cuda.h"
+#define FIXTURE_INSPECT &inspect_cuda
+#include "device.h"
+
+static const enum dtype types[] = {DTYPE_F32,  DTYPE_BF16, DTYPE_F16,  DTYPE_Q8_0,
+                                   DTYPE_Q4_0, DTYPE_Q4_K, DTYPE_Q5_K, DTYPE_Q6_K};
+enum { NUM_TYPES = 8 };
+
+// ---- routing
+
+enum { ROUTE_ROWS = 23, MAX_E = 70 };
+
+static const struct {
+    struct ffn_spec spec;
+    bool ties, nan;
+} routes[] = {
+    {.spec = {.experts = 8, .top_k = 2, .gating = GATING_SOFTMAX_CHOSEN}},                // Mixtral
+    {.spec = {.experts = 64, .top_k = 8, .gating = GATING_SOFTMAX, .renormalise = true}}, // Qwen3
+    {.spec = {.experts = 60, .top_k = 4, .gating = GATING_SOFTMAX}},                      // Qwen2
+    {.spec = {.experts = 70,
+              .top_k = 6,
+              .gating = GATING_SIGMOID,
+              .renormalise = true,
+              .scale = 1.5f,
+              .select_bias = true}},
+    {.spec = {.experts = 24,
+              .top_k = 4,
+              .gating = GATING_SIGMOID,
+              .groups = 6,
+              .top_groups = 2,
+              .select_bias = true}},
+    {.spec = {.experts = 66, .top_k = 3, .gating = GATING_SOFTMAX, .groups = 33, .top_groups = 2}},
+    {.spec = {.experts = 33, .top_k = 33, .gating = GATING_SOFTMAX, .renormalise = true}},
+    {.spec = {.experts = 5, .top_k = 1, .gating = GATING_SOFTMAX_CHOSEN, .router_bias = true}},
+    {.spec = {.experts = 64, .top_k = 5, .gating = GATING_SIGMOID, .renormalise = true}, .ties = true},
+    {.spec = {.experts = 40, .top_k = 4, .gating = GATING_SOFTMAX, .groups = 4, .top_groups = 2},
+     .ties = true},
+    {.spec = {.experts = 40, .top_k = 4, .gating = GATING_SOFTMAX}, .nan = true},
+};
+
+static void test_route(void **state) {
+    (void)state;
+    for (int c = 0; c < (int)(sizeof routes / sizeof routes[0]); c++) {
+        const struct ffn_spec *f = &routes[c].spec;
+        int E = f->experts, K = f->top_k;
+        float *logits = random_floats((size_t)(ROUTE_ROWS * E), 3), *bias = random_floats((size_t)E, 1),
+              *select = random_floats((size_t)E, 0.3f);
+        int32_t seq_of[ROUTE_ROWS] = {0};
+        seq_of[ROUTE_ROWS - 1] = -1;
+        for (int i = 0; i < ROUTE_ROWS * E && routes[c].ties; i++)
+            logits[i] = (float)(i % E % 4) - 1 + 0.1f * (float)(i / E);
+        for (int e = 0; e < E && routes[c].nan; e++)
+            logits[e] = NAN;
+        void *d_logits = to_device(logits, sizeof *logits * (size_t)(ROUTE_ROWS * E)),
+             *d_bias = to_device(bias, sizeof *bias * (size_t)E),
+             *d_select = to_device(select, sizeof *select * (size_t)E),
+             *d_seq = to_device(seq_of, sizeof seq_of);
+        int32_t *experts = poisoned(sizeof(int32_t) * (size_t)(ROUTE_ROWS * K));
+        float *weights = poisoned(sizeof(float) * (size_t)(ROUTE_ROWS * K));
+        struct cuda_route a = {.logits = d_logits,
+                               .bias = f->router_bias ? d_bias : NULL,
+                               .select_bias = f->select_bias ? d_select : NULL,
+                               .seq_of = d_seq,
+                               .experts = experts,
+                               .weights = weights,
+                               .rows = ROUTE_ROWS,
+                               .num_experts = E,
+                               .top_k = K,
+                               .num_groups = f->groups,
+                               .top_groups = f->top_groups,
+                               .gating = f->gating,
+                               .renormalise = f->renormalise,
+                               .scale = model_scale(f->scale)};
+        rt_test_order(c % 3);
+        cuda_route(rt, &a);
+        int32_t *got = to_host(experts, sizeof(int32_t) * (size_t)(ROUTE_ROWS * K));
+        float *w = to_host(weights, sizeof(float) * (size_t)(ROUTE_ROWS * K));
+        for (int r = 0; r < ROUTE_ROWS; r++) {
+            int want[MAX_E];
+            float want_w[MAX_E], row[MAX_E];
+            for (int e = 0; e < E; e++)
+                row[e] = logits[r * E + e] + (f->router_bias ? bias[e] : 0);
+            ref_route(want, want_w, row, f->select_bias ? select : NULL, NULL, f);
+            for (int k = 0; k < K; k++) {
+                int32_t e = got[r * K + k];
+                if (r == ROUTE_ROWS - 1) {
+                    assert_int_equal(e, -1);
+                } else if (routes[c].nan && r == 0) { // some experts, each once, and what fails the row
+                    assert_true(e >= 0 && e < E && (k == 0 || e > got[r * K + k - 1]) && isnan(w[r * K + k]));
+                } else if (e != want[k] || !(fabsf(w[r * K + k] - want_w[k]) <= 2e-6f * fabsf(want_w[k]))) {
+                    fail_msg("case %d, row %d, place %d: expert %d of weight %g, not %d of %g", c, r, k, e,
+                             (double)w[r * K + k], want[k], (double)want_w[k]);
+                }
+            }
+        }
+        free(got), free(w), free(logits), free(bias), free(select);
+        rt_free(rt, d_logits), rt_free(rt, d_bias), rt_free(rt, d_select), rt_free(rt, d_seq);
+        rt_free(rt, experts), rt_free(rt, weights);
+    }
+}
+
+// ---- groups of slots
+
+// Experts of rows: how they fall on them.
+enum spread { RANDOM, ALL_OF_ONE, ONE_EACH, NUM_SPREADS };
+
+// (rows, k) ids ascending of E experts; every fifth row is nobody's.
+static int32_t *make_experts(enum spread spread, int rows, int k, int E) {
+    int32_t *ids = must_calloc((size_t)(rows * k), sizeof *ids);
+    for (int r = 0; r < rows; r++)
+        for (int j = 0, e = 0; j < k; j++) {
+            int left = E - e - (k - j - 1); // that the place may take
+            e += spread == RANDOM     ? (int)(random_u32() % (uint32_t)(j + 1 < k ? (left + 1) / 2 : left))
+                 : spread == ONE_EACH ? (j == 0 ? r * k % (E - k + 1) : 0)
+                                      : 0;
+            ids[r * k + j] = r % 5 == 4 ? -1 : e++;
+        }
+    return ids;
+}
+
+struct slots {
+    int32_t *ids; // on the device
+    struct cuda_group_slots a;
+};
+
+static struct slots make_slots(const int32_t *ids, int num, int E, int group_rows) {
+    struct slots s = {.ids = to_device(ids, sizeof *ids * (size_t)num)};
+    s.a = (struct cuda_group_slots){.experts = s.ids,
+                                    .num = num,
+                                    .num_experts = E,
+                                    .group_rows = group_rows,
+                                    .slots = poisoned(sizeof(int32_t) * (size_t)num),
+                                    .groups = poisoned(sizeof(struct cuda_expert_group) * (size_t)num),
+                                    .num_groups = poisoned(sizeof(int32_t))};
+    cuda_group_slots(rt, &s.a);
+    return s;
+}
+
+static void free_slots(struct slots *s) {
+    rt_free(rt, s->ids), rt_free(rt, s->a.slots), rt_free(rt, s->a.groups), rt_free(rt, s->a.num_groups);
+}
+
+// Every slot is in one group, of its own expert, and groups are full but for an expert's last.
+static void check_groups(const int32_t *ids, int num, int E, int group_rows) {
+    struct slots s = make_slots(ids, num, E, group_rows);
+    int32_t *n = to_host(s.a.num_groups, sizeof *n), *slots = to_host(s.a.slots, sizeof *slots * (size_t)num);
+    struct cuda_expert_group *g = to_host(s.a.groups, sizeof *g * (size_t)num);
+    bool *seen = must_calloc((size_t)num, sizeof *seen);
+    int expert = -1, found = 0, wanted = 0;
+    assert_true(*n >= 0 && *n <= cuda_max_groups(num, E, group_rows));
+    for (int i = 0; i < *n; i++) {
+        bool last = i + 1 == *n || g[i + 1].expert != g[i].expert;
+        assert_true(g[i].expert >= expert && g[i].expert < E && g[i].begin == found);
+        assert_true(g[i].num > 0 && g[i].num <= group_rows && (last || g[i].num == group_rows));
+        expert = g[i].expert;
+        for (int j = 0; j < g[i].num; j++) {
+            int32_t slot = slots[found++];
+            assert_true(slot >= 0 && slot < num && !seen[slot] && ids[slot] == expert);
+            seen[slot] = true;
+        }
+    }
+    for (int i = 0; i < num; i++)
+        wanted += ids[i] >= 0;
+    assert_int_equal(found, wanted);
+    free(n), free(slots), free(g), free(seen);
+    free_slots(&s);
+}
+
+static void test_groups(void **state) {
+    (void)state;
+    static const struct {
+        int rows, k, E;
+    } sizes[] = {{1, 8, 128}, {3, 2, 8}, {64, 8, 128}, {70, 4, 4}, {300, 6, 60}, {9, 1, 1000}};
+    for (int i = 0; i < (int)(sizeof sizes / sizeof sizes[0]); i++)
+        for (int spread = 0; spread < NUM_SPREADS; spread++) {
+            int num = sizes[i].rows * sizes[i].k;
+            int32_t *ids = make_experts((enum spread)spread, sizes[i].rows, sizes[i].k, sizes[i].E);
+            rt_test_order((i + spread) % 3);
+            check_groups(ids, num, sizes[i].E, 8 << i % 2);
+            free(ids);
+        }
+}
+
+// ---- GEMMs of slots, against kernels/ref
+
+// Row `slot` of the result with a given matrix: of row slot / per_row of x.
+static void check_gemm(enum dtype type, enum spread spread, int rows, int k, int E, bool swiglu, bool by_slot,
+                       int order) {
+    int block = dtype_block(type), cols = block == 256 ? 256 : 96, N = 44, num = rows * k,
+        group_rows = rows <= 8 ? 8 : 16;
+    int x_rows = by_slot ? num : rows, parts = swiglu ? 2 : 1,
+        each = (parts * (N + 7) / 8 * 8 + 15) / 16 * 16;
+    struct tensor t[2];
+    struct cuda_matrix w = matrix_alloc(type, E * each, cols);
+    size_t one = (size_t)N * dtype_row_bytes(type, cols);
+    for (int p = 0; p < parts; p++) {
+        t[p] = random_tensor(type, E * N, cols, 0.3f);
+        for (int e = 0; e < E; e++) {
+            struct tensor mine = {(const char *)t[p].data + (size_t)e * one, type, 2, {N, cols}};
+            matrix_pack(&w, &mine, e * each, swiglu ? 1 + p : 0);
+        }
+    }
+    struct act_rows in = make_act_rows(w.layout, x_rows, cols, w.cols);
+    int32_t *ids = make_experts(spread, rows, k, E);
+    rt_test_order(order);
+    struct slots s = make_slots(ids, num, E, group_rows);
+    int ld = N + 3;
+    float *y = poisoned(sizeof(float) * (size_t)(num * ld));
+    struct cuda_expert_gemm a = {.gemm = {.w = w,
+                                          .x = in.x,
+                                          .scale = in.scale,
+                                          .ldx = in.ld,
+                                          .epilogue = swiglu ? EPILOGUE_SWIGLU : EPILOGUE_STORE,
+                                          .y = y,
+                                          .h = y,
+                                          .act_dtype = ACT_DTYPE_F32,
+                                          .ldy = ld,
+                                          .n = N},
+                                 .slots = s.a.slots,
+                                 .groups = s.a.groups,
+                                 .num_groups = s.a.num_groups,
+                                 .max_groups = cuda_max_groups(num, E, group_rows),
+                                 .group_rows = group_rows,
+                                 .num_experts = E,
+                                 .per_row = by_slot ? 1 : k};
+    cuda_expert_gemm(rt, &a);
+    float *got = to_host(y, sizeof(float) * (size_t)(num * ld));
+    for (int slot = 0; slot < num; slot++) {
+        float want[2][64];
+        const float *x = in.values + (by_slot ? slot : slot / k) * cols, *mine = got + slot * ld;
+        for (int p = 0; p < parts && ids[slot] >= 0; p++) {
+            struct ref_matrix m = {(const char *)t[p].data + (size_t)ids[slot] * one, type, N, cols, NULL};
+            ref_matvec(want[p], x, &m);
+        }
+        if (swiglu && ids[slot] >= 0)
+            ref_act(want[0], ACT_SILU, want[0], want[1], N);
+        double far = ids[slot] >= 0 ? distance(mine, want[0], (size_t)N) : 0;
+        if (!(far < product_bound(5e-6)))
+            fail_msg("%s, %d rows of %d of %d experts, spread %d, slot %d: %g", dtype_name(type), rows, k, E,
+                     spread, slot, far);
+        for (int i = ids[slot] >= 0 ? N : 0; i < ld; i++)
+            assert_true(isnan(mine[i])); // nothing past the row, and none of nobody
+    }
+    free(got), free(ids);
+    for (int p = 0; p < parts; p++)
+        free((void *)(uintptr_t)t[p].data);
+    free_act_rows(&in);
+    free_slots(&s);
+    matrix_free(&w);
+    rt_free(rt, y);
+}
+
+static void test_gemm(void **state) {
+    (void)state;
+    for (int i = 0; i < NUM_TYPES; i++) {
+        check_gemm(types[i], RANDOM, 1, 2, 5, true, false, 0);
+        check_gemm(types[i], RANDOM, 7, 2, 4, i % 2 == 0, i % 2 != 0, 1);
+        check_gemm(types[i], ALL_OF_ONE, 37, 1, 3, i % 2 != 0, true, 2);
+        check_gemm(types[i], RANDOM, 40, 2, 6, i % 2 == 0, false, i % 3);
+        check_gemm(types[i], ONE_EACH, 9, 1, 9, false, true, 0);
+    }
+}
+
+// ---- whole steps
+
+struct some_pieces {
+    int n;
+    struct piece pieces[5];
+};
+
+// Steps that prefill in chunks, decode, and mix.
+static const struct some_pieces mixes[] = {
+    {2, {{0, 0, 9, true}, {1, 0, 30, false}}},
+    {3, {{0, 9, 1, false}, {1, 30, 5, true}, {2, 0, 17, false}}},
+    {3, {{0, 10, 1, false}, {1, 35, 1, false}, {2, 17, 1, false}}},
+    {3, {{0, 11, 1, false}, {1, 36, 1, false}, {2, 18, 14, true}}},
+    {3, {{2, 32, 1, false}, {0, 12, 1, false}, {1, 37, 1, false}}},
+};
+enum { NUM_MIXES = sizeof mixes / sizeof mixes[0] };
+
+// Two layers: one with experts, and another of the same spec, or a dense one.
+static struct fixture *make_model(const struct ffn_spec *spec, enum dtype type, bool dense,
+                                  float residual_scale) {
+    bool big = dtype_block(type) == 256;
+    struct shape s = {2, big ? 256 : 64, 2, 1, 64, big ? 256 : 96, 97, 0, false, false, false};
+    struct model_config m = fixture_config(&s);
+    struct ffn_spec own = *spec;
+    own.index = dense;
+    own.hidden = big ? 256 : 64;
+    m.residual_scale = residual_scale;
+    m.num_ffn = 1 + dense;
+    m.ffn[dense] = own;
+    m.layers[1].ffn = dense;
+    return fixture_of(&m, type);
+}
+
+static const struct {
+    struct ffn_spec spec;
+    enum dtype type;
+    bool dense;
+    float residual_scale;
+} models[] = {
+    {.type = DTYPE_F32, .spec = {.experts = 8, .top_k = 2, .gating = GATING_SOFTMAX_CHOSEN}},
+    {.type = DTYPE_BF16, .spec = {.experts = 16, .top_k = 4, .gating = GATING_SOFTMAX, .renormalise = true}},
+    {.type = DTYPE_F16,
+     .dense = true,
+     .spec = {.experts = 11, .top_k = 3, .gating = GATING_SOFTMAX, .shared_hidden = 32, .shared_gate = true}},
+    {.type = DTYPE_Q8_0,
+     .dense = true,
+     .spec = {.experts = 12,
+              .top_k = 3,
+              .gating = GATING_SIGMOID,
+              .renormalise = true,
+              .scale = 1.5f,
+              .select_bias = true,
+              .groups = 3,
+              .top_groups = 2,
+              .shared_hidden = 64}},
+    {.type = DTYPE_Q4_0,
+     .residual_scale = 0.5f,
+     .spec = {.experts = 9,
+              .top_k = 2,
+              .gating = GATING_SOFTMAX_CHOSEN,
+              .router_bias = true,
+              .shared_hidden = 64}},
+    {.type = DTYPE_Q4_K, .spec = {.experts = 8, .top_k = 2, .gating = GATING_SOFTMAX, .renormalise = true}},
+    {.type = DTYPE_Q5_K, .spec = {.experts = 3, .top_k = 1, .gating = GATING_SIGMOID}},
+    {.type = DTYPE_Q6_K, .spec = {.experts = 4, .top_k = 4, .gating = GATING_SOFTMAX, .renormalise = true}},
+};
+enum { NUM_MODELS = sizeof models / sizeof models[0] };
+
+static struct fixture *model_of(int i) {
+    return make_model(&models[i].spec, models[i].type, models[i].dense, models[i].residual_scale);
+}
+
+// With F32 every row is near; elsewhere roundings of 16 bits may choose another expert of nearly equal score, but seldom.
+static void check_steps(int model, bool exact) {
+    enum dtype type = exact ? DTYPE_F32 : models[model].type, kv = exact ? DTYPE_F32 : DTYPE_F16;
+    struct fixture *f =
+        make_model(&models[model].spec, type, models[model].dense, models[model].residual_scale);
+    struct instance *ref = instance_open(f, (struct setup){&backend_ref, NULL, 1, 16, kv}, 64, 64, 3);
+    struct instance *cuda = instance_open(f, (struct setup){&backend_cuda, NULL, 1, 16, kv}, 64, 64, 3);
+    int all = 0, other = 0, V = f->config.vocab;
+    assert_non_null(cuda);
+    for (int n = 0; n < NUM_MIXES; n++) {
+        rt_test_order((model + n) % 3);
+        struct step_out want = run_pieces(ref, mixes[n].pieces, mixes[n].n);
+        struct step_out got = run_pieces(cuda, mixes[n].pieces, mixes[n].n);
+        int rows = 0;
+        for (int p = 0; p < mixes[n].n; p++)
+            rows += mixes[n].pieces[p].rows ? mixes[n].pieces[p].count : 1;
+        for (int r = 0; r < rows; r++, all++) {
+            double far = distance(got.logits + (size_t)(r * V), want.logits + (size_t)(r * V), (size_t)V);
+            if (!(far < (exact ? 2e-5 : 1)))
+                fail_msg("model %d, step %d, row %d is %g apart", model, n, r, far);
+            other += far > 2e-2;
+        }
+    }
+    if (other * 5 > all)
+        fail_msg("model %d: %d of %d rows are apart", model, other, all);
+    instance_close(ref);
+    instance_close(cuda);
+    fixture_free(f);
+}
+
+static void test_steps(void **state) {
+    (void)state;
+    for (int i = 0; i < NUM_MODELS; i++) {
+        check_steps(i, true);
+        if (models[i].type != DTYPE_F32)
+            check_steps(i, false);
+    }
+}
+
+// ---- the bits of a row
+
+// A row that decodes has the same logits alone, among more rows than one group of slots holds, and beside prompts.
+static void test_company(void **state) {
+    (void)state;
+    enum { MANY = 20, AT = 3, V = 97 };
+    for (int i = 1; i < 5; i++) {
+        struct fixture *f = model_of(i);
+        struct piece all[MANY + 1], mixed[3] = {{0, AT, 1, false}, {3, AT, 1, false}, {MANY, 0, 30, false}};
+        struct instance *in =
+            instance_open(f, (struct setup){&backend_cuda, NULL, 1, 16, DTYPE_F16}, 128, 64, MANY + 1);
+        float alone[V];
+        for (int s = 0; s < MANY; s++)
+            all[s] = (struct piece){s, 0, AT, false};
+        run_pieces(in, all, MANY);
+        for (int s = 0; s < MANY; s++)
+            all[s] = (struct piece){s, AT, 1, false};
+        memcpy(alone, run_pieces(in, all, 1).logits, sizeof alone);
+        rt_test_order(i % 3);
+        for (int n = 2; n <= MANY; n = n == 2 ? 9 : n + 11)
+            if (memcmp(run_pieces(in, all, n).logits, alone, sizeof alone) != 0)
+                fail_msg("model %d: other bits among %d rows", i, n);
+        if (memcmp(run_pieces(in, mixed, 3).logits, alone, sizeof alone) != 0)
+            fail_msg("model %d: other bits beside a prompt", i);
+        instance_close(in);
+        fixture_free(f);
+    }
+}
+
+// CUDA graphs, with rows that are nobody's: the same tokens and log-probabilities as without.
+static void test_graphs(void **state) {
+    (void)state;
+    enum { STEPS = 5, SEQS = 3 };
+    for (int i = 0; i < 4; i++) {
+        struct fixture *f = model_of(i);
+        float logprobs[2][STEPS * SEQS];
+        int32_t ids[2][STEPS * SEQS];
+        for (int graphs = 0; graphs < 2; graphs++) {
+            setenv("QUIRE_CUDA_GRAPHS", graphs ? "64" : "0", 1);
+            struct setup s = {&backend_cuda, NULL, 1, 16, DTYPE_F16};
+            struct instance *in = instance_open_as(f, s, INSTANCE_NO_LOGITS, 16, 64, SEQS);
+            int replayed = 0;
+            for (int t = 0; t < STEPS; t++) {
+                struct piece pieces[SEQS];
+                struct step_out out;
+                for (int q = 0; q < SEQS; q++)
+                    pieces[q] = (struct piece){q, t, 1, false};
+                struct batch *b = batch_make(in, pieces, SEQS);
+                replayed += forward(in, &b->step);
+                assert_int_equal(in->ops->sync(in->dev, &out, NULL), STATUS_OK);
+                memcpy(logprobs[graphs] + t * SEQS, out.logprob, SEQS * sizeof(float));
+                memcpy(ids[graphs] + t * SEQS, out.ids, SEQS * sizeof(int32_t));
+                free(b);
+            }
+            assert_int_equal(replayed, graphs ? STEPS - 2 : 0);
+            instance_close(in);
+        }
+        unsetenv("QUIRE_CUDA_GRAPHS");
+        assert_memory_equal(ids[0], ids[1], sizeof ids[0]);
+        assert_memory_equal(logprobs[0], logprobs[1], sizeof logprobs[0]);
+        fixture_free(f);
+    }
+}
+
+// What is not computed is refused when the device is opened, or when a matrix comes, in a sentence.
+static void test_refused(void **state) {
+    (void)state;
+    static const char *const words[] = {"chosen in turn",    "weighed before",  "have biases",
+                                        "norms or scales",   "norms or scales", "norms or scales",
+                                        "ranks would share", "not SiLU"};
+    for (int i = 0; i < 8; i++) {
+        struct fixture *f = model_of(0);
+        struct ffn_spec *s = &f->config.ffn[0];
+        s->gating = i == 0 ? GATING_IN_TURN : s->gating;
+        s->weigh_input = i == 1, s->expert_bias = i == 2, s->own_norms = i == 3, s->expert_scale = i == 4;
+        s->router_scale = i == 5 ? 0.5f : 1;
+        s->act = i == 7 ? ACT_CLAMPED : ACT_SILU;
+        struct err err = {0};
+        struct device_config config = {.model = &f->config,
+                                       .kv_dtype = DTYPE_F16,
+                                       .block_size = 16,
+                                       .world = i == 6 ? 2 : 1,
+                                       .comm = i == 6 ? (struct comm *)(void *)f : NULL}; // not looked at
+        assert_null(backend_cuda.open(NULL, &config, &err));
+        assert_int_equal(err.code, STATUS_FORMAT);
+        assert_non_null(strstr(err.msg, words[i]));
+        fixture_free(f);
+    }
+    struct fixture *f = model_of(0);
+    struct err err = {0};
+    struct device_config config = {.model = &f->config, .kv_dtype = DTYPE_F16, .block_size = 16, .world = 1};
+    struct device *dev = backend_cuda.open(NULL, &config, &err);
+    assert_non_null(dev);
+    for (int i = 0; i < f->num_weights; i++) {
+        struct weight_desc w = f->weights[i];
+        if (w.role != WEIGHT_EXPERT_GATE_UP)
+            continue;
+        w.part[1].dtype = DTYPE_BF16;
+        err = (struct err){0};
+        assert_null(backend_cuda.weight_load(dev, &w, &err));
+        assert_non_null(strstr(err.msg, "gate and up of experts of one type, not F32 and BF16 (layer"));
+        w.part[0].dtype = w.part[1].dtype = DTYPE_MXFP4;
+        err = (struct err){0};
+        assert_null(backend_cuda.weight_load(dev, &w, &err));
+        assert_non_null(strstr(err.msg, "weights of type MXFP4 yet (gate and up of experts of layer"));
+    }
+    backend_cuda.close(dev);
+    fixture_free(f);
+}
+
+int main(void) {
+    device_open();
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_route),   cmocka_unit_test(test_groups),  cmocka_unit_test(test_gemm),
+        cmocka_unit_test(test_steps),   cmocka_unit_test(test_company), cmocka_unit_test(test_graphs),
+        cmocka_unit_test(test_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

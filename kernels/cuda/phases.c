@@ -257,11 +257,26 @@ static void compute_logits(struct device *dev, const struct weight *w, int n) {
     cuda_gemm(dev->rt, &g);
 }
 
+// How many rows from r on are sampled at once. Where the step's edits lie apart, brings theirs, and waits for it: the
+// next ones take their place.
+static int begin_rows(struct device *dev, const struct step *step, int r) {
+    struct work *w = &dev->work;
+    int n = min_int(w->num_rows - r, CUDA_HEAD_ROWS);
+    if (!w->edits_apart || r >= step->num_rows)
+        return n;
+    unsigned char *upload = dev->upload[dev->num_begun & 1];
+    n = work_edits(w, &dev->work_config, upload, step, r, min_int(step->num_rows - r, n), dev->seen,
+                   &dev->stamp);
+    CHECK(n > 0);
+    rt_upload_now(dev->rt, (char *)dev->staging + w->edits, upload + w->edits, w->bytes - w->edits);
+    rt_upload_now(dev->rt, dev->inputs.prep + r, w->prep + r, (size_t)n * sizeof *w->prep);
+    return n;
+}
+
 void cuda_phase_head(struct device *dev, const struct model *model, const struct step *step) {
-    (void)step;
     const struct logits_row *rows = dev->inputs.rows;
-    for (int r = 0; r < dev->work.num_rows; r += CUDA_HEAD_ROWS) {
-        int n = min_int(dev->work.num_rows - r, CUDA_HEAD_ROWS);
+    for (int r = 0, n; r < dev->work.num_rows; r += n) {
+        n = begin_rows(dev, step, r);
         download_hidden(dev, model->out_norm, r, n);
         if (!model->head)
             continue;

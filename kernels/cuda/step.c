@@ -42,10 +42,11 @@ static struct graph *free_place(struct device *dev) {
     return oldest;
 }
 
-// The graph of this step's bucket, or a place for it; NULL where a spec's splits are too many for one launch.
+// The graph of this step's bucket, or a place for it; NULL where a spec's splits are too many for one launch, or edits lie
+// apart.
 static struct graph *find_graph(struct device *dev, int tokens) {
     struct graph key = {.num_tokens = tokens, .adjusts = dev->work.num_adjusted > 0};
-    if (!dev->work.one_launch)
+    if (!dev->work.one_launch || dev->work.edits_apart)
         return NULL;
     for (int a = 0; dev->fast && a < dev->model.num_attn; a++) {
         int splits = power_of_two(dev->work.attn[a].num_splits);

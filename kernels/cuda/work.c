@@ -65,10 +65,23 @@ size_t work_inputs(const struct work_config *c, struct cuda_inputs *in, void *ba
     return at;
 }
 
-// Entries of one sampled row are every distinct token of the context, every bias, every stop token (batch.c).
-static size_t max_entries(const struct work_config *c) {
+// Entries that the edits of a step have room for, for each sequence that samples. Biases, bad words and stop tokens of a
+// row are fewer; penalties of a long context may be more.
+enum { ROW_ENTRIES = 4096 };
+
+static size_t edit_bytes(const struct work_config *c, size_t entries, size_t passes, size_t masks) {
+    return entries * sizeof(struct logit_entry) + passes * sizeof(int32_t) +
+           masks * (((size_t)c->vocab + 31) / 32) * sizeof(uint32_t) + 64; // for alignment
+}
+
+// ROW_ENTRIES a sequence, but not less than one row can have: every distinct token of the context, and as many. At worst
+// there is a pass for each entry, and one that ends those of a row.
+static size_t max_edit_bytes(const struct work_config *c) {
     size_t distinct = (size_t)(c->limits.max_context < c->vocab ? c->limits.max_context : c->vocab);
-    return (size_t)c->limits.max_seqs * (distinct + 4096);
+    size_t S = (size_t)c->limits.max_seqs, one = distinct + ROW_ENTRIES;
+    size_t all = edit_bytes(c, S * ROW_ENTRIES, S * (ROW_ENTRIES + 1), S);
+    one = edit_bytes(c, one, one + 1, 1);
+    return all > one ? all : one;
 }
 
 size_t work_max_bytes(const struct work_config *c) {
@@ -78,9 +91,7 @@ size_t work_max_bytes(const struct work_config *c) {
     size_t at = (size_t)n * sizeof(struct cuda_part);
     for (int i = 0; i < n; i++)
         at += align16(parts[i].num * parts[i].size);
-    at += 48 + max_entries(c) * (sizeof(struct logit_entry) + sizeof(int32_t)); // at worst a pass an entry
-    at += (size_t)c->limits.max_seqs * (((size_t)c->vocab + 31) / 32) * sizeof(uint32_t);
-    return align16(at) + 64;
+    return align16(align48(at) + max_edit_bytes(c));
 }
 
 struct cuda_row_prep work_row_prep(const struct logits_row *row) {
@@ -242,43 +253,66 @@ static void fill_tiles(struct work *p, const struct work_config *c, const struct
     p->attn[spec].num_tiles = n;
 }
 
-static void fill_entries(struct work *p, const struct work_config *c, struct part_cursor *to,
-                         const struct step *step, struct cuda_row_prep *prep, uint32_t *seen,
-                         uint32_t *stamp) {
-    size_t words = ((size_t)c->vocab + 31) / 32;
-    to->at = align48(to->at);
-    int entry0 = (int)(to->at / sizeof(struct logit_entry));
-    if (step->num_entries > 0)
-        memcpy(to->base + to->at, step->entries, (size_t)step->num_entries * sizeof *step->entries);
-    to->at = align16(to->at + (size_t)step->num_entries * sizeof *step->entries);
-    int32_t *passes = (int32_t *)(void *)to->base; // counted from the beginning, as the kernel does
-    int at = (int)(to->at / sizeof *passes), adjusted = 0;
-    for (int r = 0; r < step->num_rows; r++) {
+// How many of the step's rows [first, first + num) have edits that fit, and the entries [*begin, *end) of these rows.
+static int rows_that_fit(const struct work_config *c, const struct step *step, int first, int num, int *begin,
+                         int *end) {
+    size_t passes = 0, masks = 0, max = max_edit_bytes(c);
+    *begin = *end = 0;
+    for (int n = 0; n < num; n++) {
+        const struct logits_row *row = &step->rows[first + n];
+        int from = row->entry_start, to = row->entry_end + row->num_wanted;
+        bool some = from < to, before = *begin < *end;
+        from = before && (!some || *begin < from) ? *begin : from;
+        to = before && (!some || *end > to) ? *end : to;
+        passes += (size_t)(row->entry_end - row->entry_start + 1);
+        masks += step->masks && step->masks[first + n];
+        if (edit_bytes(c, (size_t)(to - from), passes, masks) > max)
+            return n;
+        *begin = from;
+        *end = to;
+    }
+    return num;
+}
+
+int work_edits(struct work *p, const struct work_config *c, unsigned char *upload, const struct step *step,
+               int first, int num, uint32_t *seen, uint32_t *stamp) {
+    size_t words = ((size_t)c->vocab + 31) / 32, at = p->edits;
+    int begin, end, n = rows_that_fit(c, step, first, num, &begin, &end), adjusted = 0;
+    int entry0 = (int)(at / sizeof(struct logit_entry)) - begin;
+    size_t bytes = (size_t)(end - begin) * sizeof *step->entries;
+    if (bytes > 0)
+        memcpy(upload + at, step->entries + begin, bytes);
+    int32_t *passes = (int32_t *)(void *)upload; // counted from the beginning, as the kernel does
+    int pass = (int)(align16(at + bytes) / sizeof *passes);
+    p->num_adjusted = 0;
+    for (int r = first; r < first + n; r++) {
         const struct logits_row *row = &step->rows[r];
-        if (r % CUDA_HEAD_ROWS == 0)
+        struct cuda_row_prep *prep = &p->prep[r];
+        if ((r - first) % CUDA_HEAD_ROWS == 0)
             adjusted = 0;
         bool masked = step->masks && step->masks[r];
-        prep[r].wanted = row->entry_end + entry0;
+        prep->wanted = row->entry_end + entry0;
         if (row->target >= 0 || (!masked && row->entry_end <= row->entry_start))
             continue;
-        prep[r].adjusted = adjusted++;
+        prep->adjusted = adjusted++;
         p->num_adjusted = adjusted > p->num_adjusted ? adjusted : p->num_adjusted;
-        prep[r].pass_start = prep[r].pass_end = at;
+        prep->pass_start = prep->pass_end = pass;
         if (row->entry_end > row->entry_start) {
-            at += work_passes(passes + at, step->entries, row->entry_start, row->entry_end, entry0, seen,
-                              stamp);
-            prep[r].pass_end = at;
-            passes[at++] = row->entry_end + entry0;
+            pass += work_passes(passes + pass, step->entries, row->entry_start, row->entry_end, entry0, seen,
+                                stamp);
+            prep->pass_end = pass;
+            passes[pass++] = row->entry_end + entry0;
         }
     }
-    to->at = align16((size_t)at * sizeof *passes);
-    for (int r = 0; step->masks && r < step->num_rows; r++)
-        if (step->masks[r] && prep[r].adjusted >= 0) {
-            prep[r].mask = (int32_t)(to->at / sizeof(uint32_t));
-            memcpy(to->base + to->at, step->masks[r], words * sizeof(uint32_t));
-            to->at += words * sizeof(uint32_t);
+    at = align16((size_t)pass * sizeof *passes);
+    for (int r = first; step->masks && r < first + n; r++)
+        if (step->masks[r] && p->prep[r].adjusted >= 0) {
+            p->prep[r].mask = (int32_t)(at / sizeof(uint32_t));
+            memcpy(upload + at, step->masks[r], words * sizeof(uint32_t));
+            at += words * sizeof(uint32_t);
         }
-    to->at = align16(to->at);
+    p->bytes = align16(at);
+    return n;
 }
 
 void work_fill(struct work *p, const struct work_config *c, const struct cuda_inputs *in,
@@ -302,14 +336,16 @@ void work_fill(struct work *p, const struct work_config *c, const struct cuda_in
                   2 * sizeof(int32_t));
     }
     struct logits_row *out_rows = take_part(&to, in->rows, (size_t)rows * sizeof *out_rows);
-    struct cuda_row_prep *prep = take_part(&to, in->prep, (size_t)rows * sizeof *prep);
+    p->prep = take_part(&to, in->prep, (size_t)rows * sizeof *p->prep);
     memcpy(out_rows, step->rows, (size_t)R * sizeof *out_rows);
     for (int r = 0; r < rows; r++) {
         if (r >= R)
             out_rows[r] = (struct logits_row){.row = -1, .target = -1, .num_logprobs = -1};
-        prep[r] = work_row_prep(&out_rows[r]);
+        p->prep[r] = work_row_prep(&out_rows[r]);
     }
     CHECK(to.num_parts == work_num_parts(c));
-    fill_entries(p, c, &to, step, prep, seen, stamp);
-    p->bytes = to.at;
+    p->edits = align48(to.at);
+    p->edits_apart = work_edits(p, c, upload, step, 0, R, seen, stamp) < R;
+    if (p->edits_apart)
+        p->bytes = to.at;
 }

@@ -57,6 +57,10 @@ struct work {
     bool one_launch;  // of every spec
     int num_adjusted; // rows with entries or a mask, the most of any CUDA_HEAD_ROWS
     size_t bytes;     // of the upload
+    // Edits are what adjusts logits: entries, passes and masks.
+    size_t edits;               // where in the upload they begin
+    bool edits_apart;           // not all fit: work_edits() brings those of some rows at a time
+    struct cuda_row_prep *prep; // (num_rows) in the upload
 };
 
 // Bytes of the largest upload.
@@ -69,6 +73,11 @@ size_t work_inputs(const struct work_config *c, struct cuda_inputs *in, void *ba
 void work_fill(struct work *p, const struct work_config *c, const struct cuda_inputs *in,
                unsigned char *upload, const struct step *step, int num_tokens, uint32_t *seen,
                uint32_t *stamp);
+
+// Lays out the edits of the step's rows from `first` on, of `num` or as many as have room, behind the rest of the upload,
+// and completes their prep. Returns their number, which is not 0.
+int work_edits(struct work *p, const struct work_config *c, unsigned char *upload, const struct step *step,
+               int first, int num, uint32_t *seen, uint32_t *stamp);
 
 // Fixed arrays in an upload.
 int work_num_parts(const struct work_config *c);

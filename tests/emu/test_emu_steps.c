@@ -506,6 +506,69 @@ static void test_workspace(void **state) {
     fixture_free(f);
 }
 
+// Entries and masks that the upload has no room for come in pieces, and change what is sampled as those that fit do.
+static void test_many_entries(void **state) {
+    (void)state;
+    enum { ROWS = 70, V = 97, MOST = 4100, WORDS = (V + 31) / 32 };
+    struct shape s = {1, 64, 2, 1, 64, 44, V, 0, false, false, false};
+    struct fixture *f = fixture_make(&s, DTYPE_BF16);
+    struct logit_entry *entries = must_calloc(ROWS * MOST, sizeof *entries);
+    uint32_t bits[ROWS][WORDS];
+    const uint32_t *masks[ROWS] = {NULL};
+    struct logits_row rows[ROWS];
+    int32_t ids[ROWS];
+    float logprobs[ROWS];
+    int num = 0, differ = 0;
+    for (int r = 0; r < ROWS; r++) { // none, a few, about as many as fit
+        int n = r % 3 == 0 ? 0 : r % 3 == 1 ? 50 : MOST - 30 - r;
+        rows[r] = (struct logits_row){
+            .row = r, .target = r == 5 ? 7 : -1, .temperature = (float)(r % 2), .top_p = 1, .seed = 9};
+        rows[r].num_logprobs = rows[r].num_wanted = r % 4;
+        rows[r].entry_start = num;
+        for (int e = 0; e < n; e++)
+            entries[num++] =
+                (struct logit_entry){(int)(random_u32() % V), 1 + (float)e / MOST, e % 5 ? 0 : 0.1f};
+        rows[r].entry_end = num;
+        for (int e = 0; e < rows[r].num_wanted; e++)
+            entries[num++] = (struct logit_entry){(r + e) % V, 1, 0};
+        for (int w = 0; w < WORDS; w++)
+            bits[r][w] = random_u32() | 1;
+        masks[r] = r % 7 == 2 ? bits[r] : NULL;
+    }
+    for (int run = 0; run < 3;
+         run++) { // without entries; all fit; they fit for one sequence, which has one row as a rule
+        struct instance *in = open_graphs(f, 80, 100, run == 2 ? 1 : ROWS);
+        struct piece p = {0, 0, ROWS, true};
+        struct batch *b = batch_make(in, &p, 1);
+        struct step_out out;
+        memcpy(b->rows, rows, sizeof rows);
+        for (int r = 0; run == 0 && r < ROWS; r++)
+            b->rows[r].entry_end = b->rows[r].entry_start, b->rows[r].num_wanted = 0;
+        b->step.entries = entries;
+        b->step.num_entries = num;
+        b->step.masks = run == 0 ? NULL : masks;
+        struct rt_copies before = rt_test_copies(), after;
+        forward(in, &b->step);
+        after = rt_test_copies();
+        if (before.up > 0) // emulated
+            assert_true(run < 2 ? after.up - before.up == 1 : after.up - before.up > 20);
+        assert_int_equal(in->ops->sync(in->dev, &out, NULL), STATUS_OK);
+        for (int r = 0; r < ROWS; r++) {
+            assert_int_equal(out.failed[r], 0);
+            differ += run == 1 && out.ids[r] != ids[r];
+            if (run == 2 && (out.ids[r] != ids[r] || out.logprob[r] != logprobs[r]))
+                fail_msg("row %d: token %d, not %d", r, out.ids[r], ids[r]);
+            ids[r] = out.ids[r];
+            logprobs[r] = out.logprob[r];
+        }
+        free(b);
+        instance_close(in);
+    }
+    assert_true(differ > ROWS / 3);
+    free(entries);
+    fixture_free(f);
+}
+
 // ---- two steps at a time
 
 static void test_async(void **state) {
@@ -551,7 +614,7 @@ int main(void) {
         cmocka_unit_test(test_graphs_of_pages), cmocka_unit_test(test_window_pages),
         cmocka_unit_test(test_kv_copy),         cmocka_unit_test(test_hidden),
         cmocka_unit_test(test_masks_wait),      cmocka_unit_test(test_workspace),
-        cmocka_unit_test(test_async),
+        cmocka_unit_test(test_many_entries),    cmocka_unit_test(test_async),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -154,9 +154,27 @@ static void test_upload(void **state) {
     }
 }
 
+// Many sequences of a long context: pinned twice, so its size is bounded by what steps have, not by what they could.
+static void test_size(void **state) {
+    (void)state;
+    struct work_config c = {.block_size = 16,
+                            .vocab = 151936,
+                            .num_groups = 1,
+                            .num_attn = 1,
+                            .lists = true,
+                            .tile_rows = CUDA_TILE};
+    c.attn[0].group = 4;
+    c.limits =
+        (struct step_limits){.max_tokens = 2048, .max_seqs = 256, .max_rows = 2048, .max_context = 131072};
+    assert_in_range(work_max_bytes(&c), 16 << 20, 40 << 20);
+    c.limits.max_seqs = 1; // all entries that one row can have
+    assert_in_range(work_max_bytes(&c), (131072 + 4096) * 16, 4 << 20);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_upload),
+        cmocka_unit_test(test_size),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

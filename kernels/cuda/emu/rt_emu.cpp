@@ -168,7 +168,7 @@ void rt_download(struct rt *rt, void *host, const void *device, size_t bytes) {
     copy(rt, host, device, bytes);
 }
 void rt_upload_now(struct rt *rt, void *device, const void *host, size_t bytes) {
-    copy(rt, device, host, bytes);
+    rt_upload(rt, device, host, bytes);
 }
 void rt_download_now(struct rt *rt, void *host, const void *device, size_t bytes) {
     copy(rt, host, device, bytes);

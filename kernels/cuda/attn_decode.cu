@@ -54,13 +54,64 @@ KD_FN void combine_warps(const struct cuda_decode &a, int split, int head0, int 
             sum += f * stats[(w * heads + g) * 2 + 1];
             o += f * out[(w * heads + g) * HD + i];
         }
-        float *p = a.partial + ((size_t)split * (size_t)H + (size_t)(head0 + g)) * (HD + 2);
-        p[i] = o;
+        size_t at = (size_t)split * (size_t)H + (size_t)(head0 + g);
+        a.partial[at * HD + (size_t)i] = o;
         if (i == 0) {
-            p[HD] = max;
-            p[HD + 1] = sum;
+            a.stats[at * 2] = max;
+            a.stats[at * 2 + 1] = sum;
         }
     }
+}
+
+// Partials of a row's splits, which begin with `first` and lie (H) apart, become its result, ascending.
+template <int HD>
+KD_FN void combine_splits(const struct cuda_decode &a, int row, int first, int num, int head0, int heads) {
+    enum { LANES = HD / 4 }; // of a head, 4 elements each
+    size_t H = (size_t)(a.kv.num_heads * a.group);
+#pragma unroll 1
+    for (int e = (int)threadIdx.x; e / 32 * 32 < heads * LANES; e += DECODE_WARPS * 32) { // whole warps
+        int head = head0 + (e / LANES < heads ? e / LANES : 0), i = e % LANES;
+        size_t at = (size_t)first * H + (size_t)head;
+        const float2 *stats = (const float2 *)(void *)a.stats + at;
+        const float4 *p = (const float4 *)(void *)a.partial + at * LANES + (size_t)i;
+        float max = -INFINITY, sum = 0;
+        float4 o = {0, 0, 0, 0};
+#pragma unroll 1
+        for (int s = i; s < num; s += LANES)
+            max = fmaxf(max, stats[(size_t)s * H].x);
+        for (int bits = LANES / 2; bits > 0; bits >>= 1)
+            max = fmaxf(max, __shfl_xor_sync(ALL_LANES, max, bits));
+#pragma unroll 4
+        for (int s = 0; s < num; s++) {
+            float2 stat = stats[(size_t)s * H];
+            float4 v = p[(size_t)s * H * LANES];
+            float f = rescale(stat.x, max);
+            sum = kd_fma(f, stat.y, sum);
+            o.x = kd_fma(f, v.x, o.x), o.y = kd_fma(f, v.y, o.y);
+            o.z = kd_fma(f, v.z, o.z), o.w = kd_fma(f, v.w, o.w);
+        }
+        if (e < heads * LANES)
+            store_act4(act_row(a.out, (size_t)row, a.ldout, a.act_dtype), head * HD + i * 4,
+                       {o.x / sum, o.y / sum, o.z / sum, o.w / sum}, a.act_dtype);
+    }
+}
+
+// What follows a block's pages: the last of a row's blocks to arrive combines what all have left.
+template <int HD>
+KD_FN void finish_split(const struct cuda_decode &a, int head0, int heads, float *out, const float *stats) {
+    int split = (int)blockIdx.x, row = a.splits[a.split0 + split].row; // again: few registers in the loop
+    int first = a.first_split[row] - a.split0, num = a.first_split[row + 1] - a.split0 - first;
+    __syncthreads(); // out and stats are there
+    combine_warps<HD>(a, split, head0, heads, out, stats);
+    __syncthreads(); // all have left theirs, and have read out
+    bool *is_last = (bool *)(void *)out;
+    if (threadIdx.x == 0) {
+        size_t at = (size_t)first * (size_t)(a.kv.num_heads * a.group) + (size_t)head0;
+        *is_last = kd_count(&a.arrived[at], (uint32_t)num - 1) == (uint32_t)num - 1;
+    }
+    __syncthreads();
+    if (*is_last)
+        combine_splits<HD>(a, row, first, num, head0, heads);
 }
 
 // ---- CUDA cores: G heads, 1 or 2
@@ -182,8 +233,7 @@ __global__ void __launch_bounds__(DECODE_WARPS * 32) decode_small(struct cuda_de
             stats[(warp * G + g) * 2 + 1] = sum[g];
         }
     }
-    __syncthreads();
-    combine_warps<HD>(a, split, h * G, G, out, stats);
+    finish_split<HD>(a, (int)blockIdx.y * G, G, out, stats);
 }
 
 // ---- mma: up to 16 heads of a group as rows
@@ -321,34 +371,7 @@ __global__ void __launch_bounds__(DECODE_WARPS * 32) decode_large(struct cuda_de
             stats[(warp * heads + r) * 2 + 1] = sum[e];
         }
     }
-    __syncthreads();
-    combine_warps<HD>(a, split, h * a.group + head0, heads, out, stats);
-}
-
-// ---- split-KV partials are combined, ascending
-
-enum { COMBINE_THREADS = 64 };
-
-__global__ void __launch_bounds__(COMBINE_THREADS) combine_splits(struct cuda_decode a) {
-    kd_grid_release();
-    kd_grid_wait();
-    int row = a.row0 + (int)blockIdx.x, head = (int)blockIdx.y, d = a.kv.head_dim,
-        H = a.kv.num_heads * a.group;
-    int begin = a.first_split[row] - a.split0, end = a.first_split[row + 1] - a.split0;
-    const float *p = a.partial + (size_t)head * (size_t)(d + 2);
-    size_t stride = (size_t)H * (size_t)(d + 2);
-    float max = -INFINITY, sum = 0;
-    for (int s = begin; s < end; s++)
-        max = fmaxf(max, p[(size_t)s * stride + (size_t)d]);
-    for (int s = begin; s < end; s++)
-        sum += rescale(p[(size_t)s * stride + (size_t)d], max) * p[(size_t)s * stride + (size_t)d + 1];
-    char *out = act_row(a.out, (size_t)row, a.ldout, a.act_dtype);
-    for (int i = (int)threadIdx.x; i < d; i += COMBINE_THREADS) {
-        float o = 0;
-        for (int s = begin; s < end; s++)
-            o += rescale(p[(size_t)s * stride + (size_t)d], max) * p[(size_t)s * stride + (size_t)i];
-        store_act(out, head * d + i, begin < end ? o / sum : 0, a.act_dtype);
-    }
+    finish_split<HD>(a, h * a.group + head0, heads, out, stats);
 }
 
 template <int HD, bool HALF, bool EIGHT>
@@ -380,16 +403,13 @@ bool cuda_attention_fast(const struct cuda_kv *kv) {
 }
 
 void cuda_decode(struct rt *rt, const struct cuda_decode *a) {
-    if (a->rows == 0)
-        return;
     bool half = cuda_query_dtype(a->kv.dtype) == DTYPE_F16;
-    if (a->max_splits > 0) {
-        if (a->kv.head_dim == 64)
-            half ? decode_bits<64, true>(rt, a) : decode_bits<64, false>(rt, a);
-        else
-            half ? decode_bits<128, true>(rt, a) : decode_bits<128, false>(rt, a);
-    }
-    rt_launch(rt, combine_splits, rt_grid_of(a->rows, a->kv.num_heads * a->group, COMBINE_THREADS, 0), *a);
+    if (a->max_splits == 0)
+        return;
+    if (a->kv.head_dim == 64)
+        half ? decode_bits<64, true>(rt, a) : decode_bits<64, false>(rt, a);
+    else
+        half ? decode_bits<128, true>(rt, a) : decode_bits<128, false>(rt, a);
 }
 
 } // extern "C"

@@ -42,6 +42,13 @@ KD_FN void store_act(void *row, int i, float v, enum act_dtype act_dtype) {
     else
         ((uint16_t *)row)[i] = kd_float_to_bf16(v);
 }
+// Elements [i, i + 4), i a multiple of 4.
+KD_FN void store_act4(void *row, int i, float4 v, enum act_dtype act_dtype) {
+    if (act_dtype == ACT_DTYPE_F32)
+        *(float4 *)(void *)((float *)row + i) = v;
+    else
+        *(uint2 *)(void *)((uint16_t *)row + i) = {kd_pack_bf16(v.x, v.y), kd_pack_bf16(v.z, v.w)};
+}
 KD_FN char *act_row(void *p, size_t row, int ld, enum act_dtype act_dtype) {
     return (char *)p + row * (size_t)ld * (act_dtype == ACT_DTYPE_F32 ? 4 : 2);
 }

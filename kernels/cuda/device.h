@@ -111,7 +111,8 @@ struct device {
     struct {
         float *cos, *sin;
     } ropes[MODEL_MAX_ROPES]; // (max_context, dim / 2) each
-    float *partial;
+    float *partial, *stats;   // of KV splits, and how many of a row's have arrived
+    uint32_t *arrived;
     int max_splits;                                       // that `partial` holds
     float *logits, *max, *adjusted, *adjusted_max, *sums; // (CUDA_HEAD_ROWS, ...)
     char *keys, *values;                                  // (kv_layers, num_blocks, K, B, d)

@@ -72,8 +72,10 @@ static void alloc_activations(struct device *dev, struct arena *a) {
     if (uses_cublas(dev))
         dev->dequantised = arena_alloc(a, dev->largest_quantised, sizeof(uint16_t));
     if (dev->fast) {
-        size_t heads = (size_t)(dev->max_q / dev->head_dim);
-        dev->partial = arena_alloc(a, (size_t)dev->max_splits * heads * (size_t)(dev->head_dim + 2), 4);
+        size_t heads = (size_t)dev->max_splits * (size_t)(dev->max_q / dev->head_dim);
+        dev->partial = arena_alloc(a, heads * (size_t)dev->head_dim, sizeof(float));
+        dev->stats = arena_alloc(a, 2 * heads, sizeof(float));
+        dev->arrived = arena_alloc(a, heads, sizeof(uint32_t));
     }
 }
 

@@ -316,6 +316,7 @@ struct cuda_split {
     int32_t begin, end; // tokens
 };
 
+// Rows without a split keep their out.
 struct cuda_decode {
     const void *q; // (rows, H, d)
     struct cuda_kv kv;
@@ -323,11 +324,11 @@ struct cuda_decode {
     const struct cuda_split *splits;
     const int32_t *num_splits;  // on the device, <= max_splits
     const int32_t *first_split; // (rows + 1)
-    int split0, max_splits;     // splits [split0, split0 + max_splits) of them, which belong to
-    int row0, rows;             // rows [row0, row0 + rows)
+    int split0, max_splits;     // splits [split0, split0 + max_splits) of them: whole rows
     int group;                  // query heads per key head
     float scale;
-    float *partial;           // (max_splits, H, d + 2): split-KV partials: output, maximum, sum
+    float *partial, *stats;   // (max_splits, H, d), (max_splits, H, 2): split-KV partials; maximum, sum
+    uint32_t *arrived;        // (max_splits, H) 0 between launches
     void *out;                // (rows, ldout)
     enum act_dtype act_dtype; // ACT_DTYPE_F32 or ACT_DTYPE_BF16
     int ldout;

@@ -121,9 +121,9 @@ static void attend_splits(struct device *dev, const struct layer *layer) {
                                 .first_split = dev->inputs.attn[spec].first_split,
                                 .split0 = list->one_launch ? 0 : first[row],
                                 .max_splits = dev->capturing ? dev->capturing->max_splits[spec] : splits,
-                                .row0 = row,
-                                .rows = end - row,
-                                .partial = dev->partial};
+                                .partial = dev->partial,
+                                .stats = dev->stats,
+                                .arrived = dev->arrived};
         cuda_decode(dev->rt, &a);
     }
 }

@@ -229,10 +229,11 @@ static void bench_decode(enum dtype dtype, int kv_heads, int group, int d, int s
                                     .num_splits = upload(&n, 4),
                                     .first_split = upload(first, (size_t)(seqs + 1) * 4),
                                     .max_splits = n,
-                                    .rows = seqs,
                                     .group = group,
                                     .scale = 0.1f,
-                                    .partial = device((size_t)n * (size_t)(H * (d + 2)) * 4),
+                                    .partial = device((size_t)n * (size_t)(H * d) * 4),
+                                    .stats = device((size_t)n * (size_t)H * 8),
+                                    .arrived = device((size_t)n * (size_t)H * 4),
                                     .out = device((size_t)(seqs * H * d) * 2),
                                     .act_dtype = ACT_DTYPE_BF16,
                                     .ldout = H * d};
@@ -240,34 +241,9 @@ static void bench_decode(enum dtype dtype, int kv_heads, int group, int d, int s
     char shape[64];
     snprintf(shape, sizeof shape, "%s, K %d G %d d %d, %d x %d tokens", dtype_name(dtype), kv_heads, group, d,
              seqs, context);
-    row("decode + combine", shape, time_kernel(decode_once, a), bytes, bandwidth, "GB/s");
+    row("decode attention", shape, time_kernel(decode_once, a), bytes, bandwidth, "GB/s");
     release();
     free(splits), free(first), free(a);
-}
-
-// combine_splits alone: a launch without splits is nothing else.
-static void bench_combine(int heads, int d, int seqs, int context) {
-    int chunks = (context + CUDA_SPLIT - 1) / CUDA_SPLIT, n = seqs * chunks;
-    int32_t *first = must_calloc((size_t)seqs + 1, sizeof *first);
-    for (int s = 0; s <= seqs; s++)
-        first[s] = s * chunks;
-    size_t partial = (size_t)n * (size_t)(heads * (d + 2)) * 4, out = (size_t)(seqs * heads * d) * 2;
-    set_copies((double)(partial + out));
-    struct cuda_decode *a = must_calloc((size_t)num_copies, sizeof *a);
-    for (int i = 0; i < num_copies; i++)
-        a[i] = (struct cuda_decode){.kv = {.num_heads = heads, .head_dim = d},
-                                    .first_split = upload(first, (size_t)(seqs + 1) * sizeof *first),
-                                    .rows = seqs,
-                                    .group = 1,
-                                    .partial = filled(partial, STREAM_F32),
-                                    .out = device(out),
-                                    .act_dtype = ACT_DTYPE_BF16,
-                                    .ldout = heads * d};
-    char shape[64];
-    snprintf(shape, sizeof shape, "H %d d %d, %d rows of %d chunks", heads, d, seqs, chunks);
-    row("combine", shape, time_kernel(decode_once, a), (double)(partial + out), bandwidth, "GB/s");
-    release();
-    free(first), free(a);
 }
 
 static void bench_prefill(enum dtype dtype, int kv_heads, int group, int d, int tokens, int tile_rows) {
@@ -851,12 +827,6 @@ void bench_attention(void) {
                 bench_decode(fp8 ? DTYPE_F8_E4M3 : DTYPE_I8, H, 1, 128, seqs, context);
             }
         }
-    for (int i = 0; i < 3; i++) {
-        static const int batches[] = {1, 16, 64};
-        bench_combine(tiny ? 2 : 32, 128, tiny ? 1 + i : batches[i], tiny ? 300 : 4096);
-        bench_combine(tiny ? 2 : 14, 64, tiny ? 1 + i : batches[i], tiny ? 300 : 512);
-    }
-    bench_combine(tiny ? 2 : 32, 128, 1, tiny ? 300 : 32768);
     for (int i = 0; i < (tiny ? 3 : 4); i++) {
         static const int prompts[] = {512, 2048, 8192, 32768};
         int tokens = tiny ? 20 << i : prompts[i];
@@ -882,8 +852,7 @@ void bench_attention(void) {
     fprintf(
         md,
         "\nThe limit of prefill attention is arithmetic at the rate above, that of all others moving their "
-        "bytes at the bandwidth above. decode + combine are two kernels, measured together; combine is "
-        "the second alone.\n");
+        "bytes at the bandwidth above.\n");
 }
 
 void bench_others(void) {

@@ -131,7 +131,7 @@ def attentions(table, device, tiny):
             continue
         cache = [(make(n, K, context, d), make(n, K, context, d)) for _ in range(num)]
         q = make(n, K * G, 1, d)
-        same = [f"decode + combine bf16, {shape}"]
+        same = [f"decode attention bf16, {shape}"]
         table.add("SDPA, decode", shape, same, lambda: median_seconds(
             device, lambda i: F.scaled_dot_product_attention(q, *cache[i], enable_gqa=True), num, tiny))
         del cache

@@ -214,10 +214,11 @@ static float *run_decode(struct world *w, enum act_dtype act_dtype, int spare) {
         .num_splits = to_device(&n, sizeof n),
         .first_split = to_device(first, sizeof first),
         .max_splits = n + spare,
-        .rows = w->rows,
         .group = w->s.group,
         .scale = 1 / sqrtf((float)w->s.d),
-        .partial = poisoned(sizeof(float) * (size_t)(n * H * (w->s.d + 2))),
+        .partial = poisoned(sizeof(float) * (size_t)(n * H * w->s.d)),
+        .stats = poisoned(sizeof(float) * (size_t)(n * H * 2)),
+        .arrived = rt_alloc(rt, sizeof(uint32_t) * (size_t)(n * H)),
         .out = w->out,
         .act_dtype = act_dtype,
         .ldout = w->ldout,
@@ -225,6 +226,11 @@ static float *run_decode(struct world *w, enum act_dtype act_dtype, int spare) {
     assert_true(cuda_attention_fast(&w->kv));
     cuda_decode(rt, &a);
     float *got = result(w, act_dtype);
+    uint32_t *arrived = to_host(a.arrived, sizeof *arrived * (size_t)(n * H));
+    for (int i = 0; i < n * H; i++)
+        assert_int_equal(arrived[i], 0); // for the next launch
+    free(arrived);
+    rt_free(rt, a.stats), rt_free(rt, a.arrived);
     rt_free(rt, (void *)(uintptr_t)a.splits), rt_free(rt, (void *)(uintptr_t)a.num_splits);
     rt_free(rt, (void *)(uintptr_t)a.first_split), rt_free(rt, a.partial);
     return got;

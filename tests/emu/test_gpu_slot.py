@@ -193,7 +193,7 @@ def emulated(tmp, build):
 def check_benchmark(kernels, steps, launched):
     """Every kernel that runs within a step has a row in the benchmark, and was launched for it."""
     for kernel in ("gemm", "gemm, sum", "gemm, SwiGLU", "gemm, logits", "dequantise", "cuBLASLt", "bias, factor, sum",
-                   "decode + combine", "combine", "prefill attention", "prefill attention, wgmma", "general attention",
+                   "decode attention", "prefill attention", "prefill attention, wgmma", "general attention",
                    "general prefill attention", "sum of ranks", "gather of ranks", "local top-k", "sample", "embed", "norm",
                    "bias, RoPE, KV write", "copy of a page", "SwiGLU", "clear", "scatter of the upload"):
         assert any(k["kernel"] == kernel for k in kernels), kernel

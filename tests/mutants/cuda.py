@@ -34,8 +34,12 @@ ROWS = [
          "test_emu_attention"),  # half of a row is left out
     (CUDA % "attn_decode.cu", "STAGE = 2 * PAGE * HD * 2,\n        QUERY = 16 * HD * 2,", "STAGE = 2 * PAGE * HD * 2,\n        QUERY = 8 * HD * 2,",
          "test_emu_attention"),  # too little shared memory
-    (CUDA % "attn_decode.cu", "        float o = 0;\n        for (int s = begin; s < end; s++)\n            o += rescale(p[(size_t)s * stride + (size_t)d], max) *",
-         "        float o = 0;\n        for (int s = begin; s < end; s++)\n            o +=", "test_emu_attention"),  # split-KV partials are not rescaled
+    (CUDA % "attn_decode.cu", "            float f = rescale(stat.x, max);", "            float f = 1;", "test_emu_attention"),  # split-KV partials are not rescaled
+    (CUDA % "attn_decode.cu", "(uint32_t)num - 1) == (uint32_t)num - 1;", "(uint32_t)num - 1) == 0;",
+         "test_emu_attention"),  # the first split to arrive combines what the others have not left
+    (CUDA % "attn_decode.cu", "(uint32_t)num - 1) == (uint32_t)num - 1;", "(uint32_t)num) == (uint32_t)num - 1;",
+         "test_emu_attention"),  # splits that have arrived are counted on in the next launch
+    (CUDA % "attn_decode.cu", "    }\n    __syncthreads();\n    if (*is_last)", "    }\n    if (*is_last)", "test_emu_attention"),  # whether a split is the last is read before it is known
     (CUDA % "attn_prefill.cu", "        kd_copy_wait<1>();\n        __syncthreads();\n", "        kd_copy_wait<1>();\n", "test_emu_attention"),  # prefill: copies of other threads are not waited for
     (CUDA % "attn_prefill.cu", "        __syncthreads(); // the stage is written again\n", "", "test_emu_attention"),  # prefill: a stage is written while others read it
     (CUDA % "attn_prefill.cu", "        kd_copy_wait<1>();\n        __syncthreads();\n", "        kd_copy_wait<1>();\n        if (warp < 3)\n            __syncthreads();\n",

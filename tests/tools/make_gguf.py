@@ -33,6 +33,9 @@ except ImportError:
 TYPES = {"f32": F32, "f16": F16, "bf16": BF16, "q8_0": Q8_0, "q4_0": Q4_0, "q4_k": Q4_K, "q5_k": Q5_K, "q6_k": Q6_K,
          "q4_1": Q4_1, "q5_0": Q5_0, "q5_1": Q5_1, "q2_k": Q2_K, "q3_k": Q3_K, "iq4_nl": IQ4_NL, "iq4_xs": IQ4_XS,
          "mxfp4": MXFP4, "q4_k_m": Q4_K}  # q4_k_m: Q4_K with some tensors in Q6_K, see mixed()
+# general.file_type, which some readers want. Source: ggml's gguf.md
+FILE_TYPES = {"f32": 0, "f16": 1, "q4_0": 2, "q4_1": 3, "q8_0": 7, "q5_0": 8, "q5_1": 9, "q2_k": 10, "q3_k": 11, "q4_k": 14,
+              "q4_k_m": 15, "q5_k": 16, "q6_k": 18, "iq4_nl": 25, "iq4_xs": 30, "bf16": 32, "mxfp4": 38}
 PRESETS = {
     "tiny": {}, "tiny-experts": dict(experts=8),
     "qwen2.5-0.5b": dict(arch="qwen2", layers=24, hidden=896, heads=14, kv_heads=2, head_dim=64, ffn=4864, vocab=151936,
@@ -412,6 +415,7 @@ def main(argv=None, w=None):
     w = w or Writer()
     w.string("general.architecture", a.arch)
     w.string("general.name", "random")
+    w.u32("general.file_type", FILE_TYPES[a.type])
     w.u32(f"{a.arch}.block_count", a.layers + a.nextn)
     w.u32(f"{a.arch}.context_length", a.context)
     w.u32(f"{a.arch}.embedding_length", a.hidden)

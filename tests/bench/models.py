@@ -11,9 +11,10 @@ the weights and the KV cache at the measured bandwidth or calculating at the mea
 the time taken: for each sample by the limits measured just before and after it (the median of these); "of best" by the best
 limits of the whole report.
 
---peers DIR: every folder under DIR with a llama-bench is a peer. Peers and we take turns on the same file with the same number
-of threads (A B A B …, --rounds times); the medians of the rounds are compared. llama-bench gives the prefill,
-llama-batched-bench beside it the decode at the same contexts as ours; without it, llama-bench's decode stands for batch 1.
+--peers DIR: every folder under DIR with a llama-bench is a peer, and every one whose venv has openvino-genai (openvino_bench.py).
+Peers and we take turns on the same file with the same number of threads (A B A B …, --rounds times); the medians of the rounds are
+compared. llama-bench gives the prefill, llama-batched-bench beside it the decode at the same contexts as ours; without it,
+llama-bench's decode stands for batch 1.
 --peer-flags NAME=FLAG[,FLAG…]: one more peer, "NAME FLAGS", of NAME's programs with these flags. A value follows its flag
 (ik=-ctk,q8_0). One without a value gets 1 in llama-bench, whose flags all have one: ik=-rtr is -rtr 1 there.
 
@@ -184,13 +185,17 @@ def with_values(flags):
 
 
 def find_peers(folder):
-    """{name: {"llama-bench": path, "llama-batched-bench": path or None}}, named by the folder below DIR."""
+    """{name: {"llama-bench": command, "llama-batched-bench": command or None}}, named by the folder below DIR."""
     peers = {}
     for bench in sorted(Path(folder).rglob("llama-bench")):
         if bench.is_file() and os.access(bench, os.X_OK):
             batched = bench.with_name("llama-batched-bench")
             name = str(bench.parent.relative_to(folder)).removesuffix("/bin").removesuffix("/build")
-            peers[name] = {"llama-bench": bench, "llama-batched-bench": batched if os.access(batched, os.X_OK) else None}
+            peers[name] = {"llama-bench": [bench], "llama-batched-bench": [batched] if os.access(batched, os.X_OK) else None}
+    for package in sorted(Path(folder).rglob("venv/lib/python3*/site-packages/openvino_genai")):
+        venv = package.parents[3]
+        command = [venv / "bin/python", Path(__file__).with_name("openvino_bench.py")]
+        peers[str(venv.parent.relative_to(folder))] = {"llama-bench": command, "llama-batched-bench": command}
     return peers
 
 
@@ -210,7 +215,7 @@ def parse_batched(text):
 
 def peer(a, tools, path, threads):
     """Tokens/s: {"prefill": x, "generate": x, "decode": {batch: x}, "build": …}."""
-    rows = json.loads(run([tools["llama-bench"], "-m", path, "-p", a.prefill, "-n", 64, "-t", threads, "-r", a.repeats,
+    rows = json.loads(run([*tools["llama-bench"], "-m", path, "-p", a.prefill, "-n", 64, "-t", threads, "-r", a.repeats,
                            "-o", "json", *with_values(tools["flags"])]))
     out = {"decode": {}, "build": rows[0].get("build_commit")}
     for row in rows:
@@ -220,11 +225,11 @@ def peer(a, tools, path, threads):
             out["generate"] = statistics.median(row.get("samples_ts") or [row["avg_ts"]])
     if tools["llama-batched-bench"]:
         context = max(a.batches) * (a.prompt + a.steps)
-        text = run([tools["llama-batched-bench"], "-m", path, "-c", context, "-npp", a.prompt, "-ntg", a.steps, "-npl",
+        text = run([*tools["llama-batched-bench"], "-m", path, "-c", context, "-npp", a.prompt, "-ntg", a.steps, "-npl",
                     ",".join(map(str, a.batches)), "-t", threads, "-tb", threads, *tools["flags"]], both=True)
         out["decode"] = {str(b): rate for b, rate in parse_batched(text)}
         if set(out["decode"]) != set(map(str, a.batches)):
-            sys.exit(f"models.py: {tools['llama-batched-bench']}: a line of numbers is missing in\n{text[-2000:]}")
+            sys.exit(f"models.py: {tools['llama-batched-bench'][-1]}: a line of numbers is missing in\n{text[-2000:]}")
     elif 1 in a.batches and "generate" in out:
         out["decode"] = {"1": out["generate"]}
     return out
@@ -352,7 +357,7 @@ def arguments():
     a.repeats = a.repeats or (2 if a.peers else 5)
     found = find_peers(a.peers) if a.peers else {}
     if a.peers and not found:
-        p.error(f"no llama-bench under {a.peers}")
+        p.error(f"no llama-bench and no venv with openvino-genai under {a.peers}")
     a.peers = {new: found[name] | {"flags": flags} for new, (name, flags) in more_peers(p, found, a.peer_flags).items()}
     a.json = a.json or ROOT / f"build/bench-reports/models-{datetime.datetime.now():%Y%m%d-%H%M%S}.json"
     return a

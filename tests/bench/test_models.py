@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""models.py end to end on a tiny model, with two made-up peers: its numbers, ratios and tables, not the speed; its cache of files.
+"""models.py end to end on a tiny model, with three made-up peers: its numbers, ratios and tables, not the speed; its cache of files.
 
 usage: test_models.py BENCH_MODEL
 """
@@ -36,6 +36,40 @@ print("|-------|--------|------|--------|----------|----------|----------|------
 for b in sys.argv[sys.argv.index("-npl") + 1].split(","):
     print(f"|   30 |     6 | {b:>4} |    144 |    0.100 |  1000.00 |    0.200 | {int(b) * 10 + len(tail):8.2f} |    0.300 |   480.00 |")
 """
+OPENVINO = {
+    "numpy.py": "int64 = 1\ndef array(rows, dtype): return rows\ndef ones_like(rows): return [[1] * len(row) for row in rows]\n",
+    "openvino.py": "def Tensor(rows): return rows\n",
+    "openvino_genai/__init__.py": """
+from types import SimpleNamespace as SchedulerConfig, SimpleNamespace as GenerationConfig, SimpleNamespace as Result
+__version__ = "xyz"
+def TokenizedInputs(ids, mask):
+    assert [len(row) for row in ids] == [len(row) for row in mask]
+    return ids
+class LLMPipeline:
+    def __init__(self, path, device, scheduler_config, **properties):
+        assert device == "CPU" and properties["INFERENCE_NUM_THREADS"] == 1, (device, properties)
+        open(path, "rb").close()
+        self.most = scheduler_config.max_num_seqs
+    def generate(self, ids, config):  # a pass takes 1 ms for each token of a prompt, 100 ms for a decode, once 10 s
+        assert len(ids) <= self.most and config.ignore_eos and config.min_new_tokens == config.max_new_tokens
+        decodes = [1e5] * (config.max_new_tokens - 1)
+        raw = Result(token_infer_durations=[1e3 * sum(map(len, ids))] + [1e7] * (len(decodes) > 5) + decodes[1 if len(decodes) > 5 else 0:])
+        raw.m_batch_sizes = [len(ids)] * len(raw.token_infer_durations)
+        return Result(perf_metrics=Result(raw_metrics=raw))
+""",
+}
+
+
+def write_openvino(folder):
+    """A venv whose openvino_genai takes made-up times."""
+    packages = folder / "venv/lib/python3.0/site-packages"
+    (packages / "openvino_genai").mkdir(parents=True)
+    for name, text in OPENVINO.items():
+        (packages / name).write_text(text)
+    python = folder / "venv/bin/python"
+    python.parent.mkdir()
+    python.write_text(f"#!/bin/sh\nPYTHONPATH={packages} exec {sys.executable} \"$@\"\n")
+    python.chmod(0o755)
 
 
 def check(condition, *what):
@@ -82,6 +116,7 @@ def main():
             for file, text in files.items():
                 (folder / file).write_text(text)
                 (folder / file).chmod(0o755)
+        write_openvino(tmp / "peers/three")
         command = [sys.executable, HERE / "models.py", "--bench", bench, "--models", "tiny", "--types", "f32,q8_0,mxfp4", "--cache", tmp / "cache",
                    "--threads", 1, "--prefill", 128, "--prompt", 30, "--steps", 6, "--batches", "1,3", "--rounds", 3, "--repeats", 1, "--limit-passes", 1,
                    "--peers", tmp / "peers", "--peer-flags", "one=-rtr", "--peer-flags", "two=-ctk,q8_0,-v", "--json", tmp / "report.json"]
@@ -111,15 +146,17 @@ def main():
                 want = (macs * bytes_per + kv) / (d["ms"] / 1e3) / 1e9
                 check(abs(d["gb_s"] / want - 1) < 0.02, d, want)
                 check(abs(d["tokens_s"] * d["ms"] / 1e3 / d["batch"] - 1) < 0.01, d)
-            check(set(r["peers"]) == {"one", "two", "one -rtr", "two -ctk q8_0 -v"}, r["peers"])
+            check(set(r["peers"]) == {"one", "two", "three", "one -rtr", "two -ctk q8_0 -v"}, r["peers"])
             check(r["peers"]["one"]["prefill"] == 200 and r["peers"]["one"]["decode"] == {"1": 10, "3": 30}, r["peers"])
             check(r["peers"]["two"]["decode"] == {"1": 7}, r["peers"])
+            three = r["peers"]["three"]
+            check((three["build"], three["prefill"], three["generate"], three["decode"]) == ("xyz", 1000, 10, {"1": 10, "3": 30}), three)
             # With their flags, as each program takes them.
             check(r["peers"]["one -rtr"]["prefill"] == 600 and r["peers"]["one -rtr"]["decode"] == {"1": 11, "3": 31}, r["peers"])
             check(r["peers"]["two -ctk q8_0 -v"]["decode"] == {"1": 35}, r["peers"])
         rows = [line for line in done.stdout.splitlines() if line.startswith("| tiny | f32 | decode × 3 |")]
         ours = report["results"][0]["quire"]["decode"][1]["tokens_s"]
-        check(len(rows) == 1 and rows[0].endswith(f"| 30.0 ({ours / 30:.2f} ×) | 31.0 ({ours / 31:.2f} ×) |  |  |"), rows, ours)
+        check(len(rows) == 1 and rows[0].endswith(f"| 30.0 ({ours / 30:.2f} ×) | 31.0 ({ours / 31:.2f} ×) | 30.0 ({ours / 30:.2f} ×) |  |  |"), rows, ours)
         check("scaling" not in done.stdout and not report["results"][0]["fewer_threads"], done.stdout)
         alone = command[: command.index("--peers")]
         two = alone + ["--threads", 2, "--types", "f32", "--json", tmp / "report.json"]
@@ -130,7 +167,7 @@ def main():
         few, all_of = (r[key]["decode"][1]["tokens_s"] for key in ("fewer_threads", "quire"))
         want = f"| tiny | f32 | decode × 3 | {few:.1f} | {all_of:.1f} | {all_of / few:.2f} × |"
         check(want in done.stdout and done.stdout.count("× |\n") == 4, want, done.stdout)
-        for bad in (["--types", "q9"], ["--models", "none"], ["--peers", tmp / "cache"], ["--peer-flags", "three=-rtr"],
+        for bad in (["--types", "q9"], ["--models", "none"], ["--peers", tmp / "cache"], ["--peer-flags", "four=-rtr"],
                     ["--peer-flags", "one"], ["--peer-flags", "one="]):
             check(subprocess.run(list(map(str, [*command, *bad])), capture_output=True).returncode != 0, bad)
         more = [*alone, "--models", "tiny-experts", "--types", "f32", "--layers", "1", "--json", tmp / "report.json"]

@@ -82,10 +82,13 @@ static double cost_of_catching_up(const struct draft_length *d, int tokens) {
     return cost_of(d, d->model_costs, CHUNK) / CHUNK * tokens;
 }
 
-// Whether what the draft model may lose pays for what it has to compute before it drafts.
-static bool may_draft(const struct draft_length *d, const struct draft_offer *o) {
+// Whether what the draft model may lose pays for what it has to compute before it drafts. It catches up with one request
+// after the other, so that it learns from the first one's drafts; catching_up: tokens of those chosen before.
+static bool may_draft(const struct draft_length *d, const struct draft_offer *o, int catching_up) {
     double left = (MAY_LOSE - d->lost) * d->num_rows * d->per_token;
-    return o->behind == 0 || (left >= 0 && cost_of_catching_up(d, o->behind) <= left);
+    return o->behind == 0 ||
+           (left >= 0 && cost_of_catching_up(d, o->behind) <= left &&
+            (o->behind <= FEW_TOKENS || o->take > 0 || catching_up == 0 || catching_up + o->behind <= CHUNK));
 }
 
 // What the draft model takes to make what is taken of the offers.
@@ -112,7 +115,8 @@ static double cost_of_drafting(const struct draft_length *d, const struct draft_
 // num_rows and the right drafts, were most.
 void draft_length_choose(struct draft_length *d, int num_rows, struct draft_offer *offers, int num_offers) {
     float chance[MOST_DRAFTS + 1]; // of the offers: that the next draft is right, and all before it
-    int order[MOST_DRAFTS], num_order = 0, best = 0;
+    int order[MOST_DRAFTS], num_order = 0, best = 0, catching_up = 0;
+    bool untried = false;
     for (int i = 0; i < num_offers; i++)
         offers[i].take = 0;
     num_offers = num_offers < MOST_DRAFTS ? num_offers : MOST_DRAFTS;
@@ -125,11 +129,13 @@ void draft_length_choose(struct draft_length *d, int num_rows, struct draft_offe
         int next = -1;
         for (int i = 0; i < num_offers; i++)
             if (offers[i].take < offers[i].num && (next < 0 || chance[i] > chance[next]) &&
-                may_draft(d, &offers[i]))
+                may_draft(d, &offers[i], catching_up))
                 next = i;
         if (next < 0)
             break;
         order[num_order++] = next;
+        if (offers[next].take == 0 && offers[next].behind > FEW_TOKENS)
+            catching_up += offers[next].behind;
         offers[next].take++;
         tokens += (double)chance[next];
         chance[next] *= rate_of(d, &offers[next].req->draft_rate);
@@ -145,6 +151,8 @@ void draft_length_choose(struct draft_length *d, int num_rows, struct draft_offe
     for (int i = 0; i < num_offers; i++)
         if (offers[i].take == 0 && offers[i].num > 0) {
             rate_add(&offers[i].req->draft_rate, (float)RECORD_FADES, 0, 0);
-            rate_add(&d->rate, (float)RECORD_FADES, 0, 0);
+            untried = true;
         }
+    if (untried)
+        rate_add(&d->rate, (float)RECORD_FADES, 0, 0);
 }

@@ -129,10 +129,12 @@ struct load {
 
 struct ran {
     double tokens, ns, drafts;
+    int read; // tokens that the draft model computed
 };
 
 // Makes what was chosen, as the service does. behind: of each request. Returns what it takes.
-static int64_t draft(const struct load *l, struct draft_length *d, struct draft_offer *offers, int *behind) {
+static int64_t draft(const struct load *l, struct draft_length *d, struct draft_offer *offers, int *behind,
+                     int *read) {
     int64_t sum = 0;
     int room = 64;
     for (int depth = 0, tokens = 1; tokens > 0 && l->model > 0; depth++) {
@@ -150,6 +152,7 @@ static int64_t draft(const struct load *l, struct draft_length *d, struct draft_
         if (tokens > 0)
             draft_length_drafted(d, tokens, ns);
         sum += tokens > 0 ? ns : 0;
+        *read += tokens;
     }
     return sum;
 }
@@ -175,7 +178,7 @@ static struct ran run(const struct load *l, int steps, bool drafts) {
                 .req = &r[i], .num = drafts ? MAX_DRAFTS : 0, .behind = l->model > 0 ? behind[i] : 0};
         }
         draft_length_choose(&d, l->requests, offers, l->requests);
-        int64_t model_ns = draft(l, &d, offers, behind);
+        int64_t model_ns = draft(l, &d, offers, behind, &ran.read);
         for (int i = 0; i < l->requests; i++)
             rows += offers[i].take;
         int64_t ns = machine(rows, l->row);
@@ -247,6 +250,23 @@ static void test_drafts_never_lose(void **state) {
         lost |= got < 0.99;
     }
     assert_false(lost);
+}
+
+// Where 32 rows are no less than a machine can do, the draft model reads one request's prompt to find that out.
+static void test_no_prompt_is_read_for_nothing(void **state) {
+    (void)state;
+    for (int prompt = 50; prompt <= 800; prompt *= 4)
+        for (int right = 0; right <= 9; right += 9) {
+            const struct load l = {32, 1000, right / 10.0, 1000, prompt};
+            struct ran with = run(&l, 640, true), without = run(&l, 640, false);
+            double got = with.tokens / with.ns / (without.tokens / without.ns);
+            printf("  32 prompts of %d, 0.%d right: %.3f times, %d tokens read\n", prompt, right, got,
+                   with.read);
+            assert_true(with.read <= prompt + prompt / 10 + MAX_DRAFTS && got > 0.99);
+        }
+    double drafts, got = gain(&(struct load){16, 100, 0.9, 300, 200}, &drafts); // where they pay it reads all
+    printf("  16 prompts of 200, rows for nothing, 0.9 right: %.2f times, %.2f drafts\n", got, drafts);
+    assert_true(got > 1.9);
 }
 
 // Rates are each request's own: the drafts go to the one that copies.
@@ -321,6 +341,7 @@ int main(void) {
         cmocka_unit_test(test_drafts_pay_where_rows_are_free),
         cmocka_unit_test(test_a_draft_model_pays),
         cmocka_unit_test(test_drafts_never_lose),
+        cmocka_unit_test(test_no_prompt_is_read_for_nothing),
         cmocka_unit_test(test_drafts_go_where_they_are_right),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -106,7 +106,7 @@ ROWS = [
     (CUDA % "gemm_common.cuh", "return kd_add(kd_add(red[0], red[stride]), kd_add(red[2 * stride], red[3 * stride]));",
          "return kd_add(kd_add(kd_add(red[0], red[stride]), red[2 * stride]), red[3 * stride]);",
          "test_emu_ranks"),  # a rank's segments in another order
-    (CUDA % "gemm.cu", "    __syncthreads();\n    finish<NT>(a, red, a.segments.num", "    finish<NT>(a, red, a.segments.num", "test_emu_gemm"),  # segments are added before they are there
+    (CUDA % "gemm.cu", "    __syncthreads();\n    finish<NT>(a, rows, red, a.segments.num", "    finish<NT>(a, rows, red, a.segments.num", "test_emu_gemm"),  # segments are added before they are there
     (CUDA % "gemm.cu", "kd_grid_wait(); // weights do not depend on the kernel before, x does", "", "test_emu_gemm"),  # x is read before the kernel before has written it
     (CUDA % "gemm.cu", "a.w, tile, s + RING - 1,", "a.w, tile, s + RING - 2,", "test_emu_gemm"),  # the ring holds the wrong step
     (CUDA % "gemm.cu", "kd_copy_wait<RING - 2>();", "kd_copy_wait<RING - 1>();", "test_emu_gemm"),  # the ring is read before its copies land
@@ -138,6 +138,16 @@ ROWS = [
     (CUDA % "pack.cu", "word[0] |= q << (i / 2 * 4 + i % 2 * 16);", "word[0] |= q << (i * 4);", "test_emu_gemm"),  # nibbles in the order of the file
     (CUDA % "qkv.cu", "    __syncwarp();\n    if (kind < 2) {", "    if (kind < 2) {", "test_emu_rows"),  # a head is rotated before it is whole
     (CUDA % "qkv.cu", "    if (slot < 0)\n        return;", "", "test_emu_rows"),  # padding is written somewhere
+    (CUDA % "experts.cu", "(value == top && other < best)", "(value == top && other > best)", "test_emu_experts"),  # experts: of equal scores the higher id
+    (CUDA % "experts.cu", "? best : kd_add(best, second)", "? best : best", "test_emu_experts"),  # experts: a group is as good as its best
+    (CUDA % "experts.cu", "if (a.seq_of && a.seq_of[row] < 0)", "if (false)", "test_emu_experts"),  # experts: rows that are nobody's take some
+    (CUDA % "experts.cu", "    __syncthreads(); // begin is to be counted up\n", "", "test_emu_experts"),  # experts: groups begin where others have counted
+    (CUDA % "experts.cu", "return full + experts < num_slots ? full + experts : num_slots;", "return full > 0 ? full : 1;", "test_emu_experts"),  # experts: groups that are not full have no block
+    (CUDA % "experts.cu", "a.gate ? kd_mul(a.shared[at]", "false ? kd_mul(a.shared[at]", "test_emu_experts"),  # experts: the shared one without its gate
+    (CUDA % "gemm.cu", "    kd_grid_wait();\n    if ((int)blockIdx.x >= *a.num_groups)", "    if ((int)blockIdx.x >= *a.num_groups)", "test_emu_experts"),  # experts: groups are read before they are made
+    (CUDA % "gemm.cu", "group.expert * (int)gridDim.y + (int)blockIdx.y, (int)blockIdx.y, 0)", "(int)blockIdx.y, (int)blockIdx.y, 0)", "test_emu_experts"),  # experts: the weights of the first
+    (CUDA % "experts.c", ".per_row = per_row}", ".per_row = 1}", "test_emu_experts"),  # experts: another row of x
+    (CUDA % "weight.c", ".row0 = row0 + i * (m->rows / stack),", ".row0 = row0,", "test_emu_experts"),  # experts: all in the place of one
     (CUDA % "sample.cu", "    if (u == 0x80000000u)\n        u = 0;\n", "", "test_emu_sample"),  # -0 below +0
     (CUDA % "sample.cu", "        __syncthreads();\n        above = s->before;", "        above = s->before;", "test_emu_sample"),  # the digit of another thread is read before it is written
     (CUDA % "sample.cu", "        __syncthreads(); // entries of one token come in order: one a pass\n", "", "test_emu_sample"),  # entries of one token in any order

@@ -154,7 +154,6 @@ void cuda_kv_copy(struct device *dev, const struct kv_move *moves, int num_moves
 
 // memory.c
 size_t cuda_workspace_bytes(struct device *dev, const struct step_limits *limits);
-void cuda_activation_alloc(struct arena *a, struct activation *x, int rows, int n, unsigned dtypes);
 enum status cuda_reserve(struct device *dev, const struct step_limits *limits, struct err *err);
 
 // weight.c
@@ -213,6 +212,8 @@ void cuda_multiply_swiglu(struct device *dev, const struct weight *w, const stru
                           struct activation *h);
 // Makes the other dtypes that x has of m rows that lie there in cuda_written_dtype().
 void cuda_convert(struct device *dev, struct activation *x, int m);
+// (rows, n) in these dtypes.
+void cuda_activation_alloc(struct arena *a, struct activation *x, int rows, int n, unsigned dtypes);
 // The dtype in which a kernel writes activations: F32 where any weight needs F32 or F16, else BF16.
 enum act_dtype cuda_written_dtype(const struct activation *x);
 // Where in `wide` the results of gate and up lie, in elements.

@@ -12,17 +12,6 @@ enum { CACHE_ALIGN = 256 }; // of the cache's scales
 
 static int max_int(int a, int b) { return a > b ? a : b; }
 
-void cuda_activation_alloc(struct arena *a, struct activation *x, int rows, int n, unsigned dtypes) {
-    x->n = n;
-    x->ld = round_up(n, 256); // whole k-steps of every layout
-    size_t all = (size_t)rows * (size_t)x->ld;
-    bool f16 = dtypes & 1u << ACT_DTYPE_F16;
-    x->data[ACT_DTYPE_F32] = f16 || dtypes & 1u << ACT_DTYPE_F32 ? arena_alloc(a, all, 4) : NULL;
-    x->data[ACT_DTYPE_BF16] = dtypes & 1u << ACT_DTYPE_BF16 ? arena_alloc(a, all, 2) : NULL;
-    x->data[ACT_DTYPE_F16] = f16 ? arena_alloc(a, all, 2) : NULL;
-    x->scale = f16 ? arena_alloc(a, (size_t)rows, 4) : NULL;
-}
-
 static bool any_split_gate_up(const struct device *dev) {
     for (const struct weight *w = dev->weights; w; w = w->next)
         if (w->role == WEIGHT_GATE_UP && !w->interleaved)

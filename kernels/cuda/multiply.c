@@ -11,6 +11,17 @@ size_t cuda_both_offset(const struct device *dev) {
     return dev->layouts & 1u << LAYOUT_F16 ? both : 0;
 }
 
+void cuda_activation_alloc(struct arena *a, struct activation *x, int rows, int n, unsigned dtypes) {
+    x->n = n;
+    x->ld = round_up(n, 256); // whole k-steps of every layout
+    size_t all = (size_t)rows * (size_t)x->ld;
+    bool f16 = dtypes & 1u << ACT_DTYPE_F16;
+    x->data[ACT_DTYPE_F32] = f16 || dtypes & 1u << ACT_DTYPE_F32 ? arena_alloc(a, all, 4) : NULL;
+    x->data[ACT_DTYPE_BF16] = dtypes & 1u << ACT_DTYPE_BF16 ? arena_alloc(a, all, 2) : NULL;
+    x->data[ACT_DTYPE_F16] = f16 ? arena_alloc(a, all, 2) : NULL;
+    x->scale = f16 ? arena_alloc(a, (size_t)rows, 4) : NULL;
+}
+
 enum act_dtype cuda_written_dtype(const struct activation *x) {
     return x->data[ACT_DTYPE_F32] || x->data[ACT_DTYPE_F16] ? ACT_DTYPE_F32 : ACT_DTYPE_BF16;
 }

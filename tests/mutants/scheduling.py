@@ -262,7 +262,7 @@ ROWS = [
     (LENGTH, "if (rate > most) {", "if (rate > 0 * most) {", "test_drafter"),  # every draft, whatever it costs
     (LENGTH, "int tried = right < num_drafts ? right + 1 : right;", "int tried = num_drafts;", "test_drafter"),  # drafts behind a wrong one count as wrong
     (LENGTH, "while (known > 0 && costs[known].count == 0)", "while (false)", "test_drafter"),  # rows that were never tried are free
-    (LENGTH, "return o->behind == 0 || (left", "return true || (left", "test_drafter"),  # a draft model may lose any time
+    (LENGTH, "return o->behind == 0 ||", "return true ||", "test_drafter"),  # a draft model may lose any time
     (LENGTH, " + cost_of_drafting(d, offers, num_offers);", ";", "test_drafter"),  # its drafts are free
     (SERVICE, "    drafting_drop(&s->drafting, r);\n", "", "test_draft_model"),  # its pages of an ended request are lost
     (REQUEST, "                                  .sampling = p->sampling};", "                                  .sampling = {.top_p = 1, .repetition_penalty = 1}};",

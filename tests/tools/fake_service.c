@@ -234,6 +234,8 @@ struct engine *engine_open(const struct engine_config *config, struct err *err) 
                                    .kv_dtype = "f32",
                                    .num_blocks = 256,
                                    .block_size = config->block_size,
+                                   .max_num_seqs = config->max_num_seqs ? config->max_num_seqs : 64,
+                                   .max_num_batched_tokens = 512,
                                    .max_model_len = config->max_model_len ? config->max_model_len : CONTEXT};
     tokenizer_open("", err);
     return e;

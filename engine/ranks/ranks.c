@@ -22,12 +22,12 @@ struct rank {
     int id, stage;
     struct model model; // config is the rank's own part
     struct device *dev;
-    struct comm *group; // the ranks of its stage; NULL: it is alone there
-    struct comm *world; // all ranks; NULL: one stage
-    float *in, *out[2]; // (T, D) residual stream from the stage before; to the next, used in turn
-    void *message[2];   // results to rank 0, used in turn; of the first rank of the last stage
-    uint64_t num_run;   // steps
-    uint64_t seen;      // steps that its thread has begun, under lock
+    struct comm *group;    // the ranks of its stage; NULL: it is alone there
+    struct comm *world;    // all ranks; NULL: one stage
+    float *in, *out[2];    // (T, D) residual stream from the stage before; to the next, used in turn
+    void *message[2];      // results to rank 0, used in turn; of the first rank of the last stage
+    uint64_t num_run;      // steps
+    uint64_t begun, ended; // steps, by its thread, under lock
     pthread_t thread;
     bool started;
 };
@@ -54,6 +54,11 @@ struct ranks {
     const struct step *steps[PLAN_MAX_DEPTH];
     int running[PLAN_MAX_DEPTH]; // ranks other than the first here that have not done it
     uint64_t launched, synced;   // steps
+    // Threads launch a step at once and wait for its end when ranks_sync() does: else they would not see the next step
+    // meanwhile, which their devices could take. Where devices compute within the launch, and with stages, a step ends
+    // where it began.
+    bool runs_ahead;
+    uint64_t collected; // steps whose end ranks_sync() has asked for
     bool stop;
     struct err failure;       // of a rank other than the first here
     struct err first_failure; // of the first here, in a worker process
@@ -284,13 +289,26 @@ static enum status run_stage(struct rank *k, const struct step *step, struct err
     return err_set(err, STATUS_DEVICE, "rank %d of %d: %s", k->id, r->world, world->ops->error(world));
 }
 
-static enum status run_step(struct rank *k, const struct step *step, struct err *err) {
+static enum status begin_step(struct rank *k, const struct step *step, struct err *err) {
     const struct ranks *r = k->all;
-    struct step_out out;
     if (r->stages > 1)
         return run_stage(k, step, err);
     model_forward(r->ops, k->dev, &k->model, step, NULL, NULL);
-    return r->ops->sync(k->dev, &out, err);
+    return STATUS_OK;
+}
+
+static enum status end_step(struct rank *k, struct err *err) {
+    const struct ranks *r = k->all;
+    struct step_out out;
+    return r->stages > 1 ? STATUS_OK : r->ops->sync(k->dev, &out, err);
+}
+
+// Whether the thread of a rank has a step to end before it begins another one. Under lock.
+static bool is_ending(const struct rank *k) {
+    const struct ranks *r = k->all;
+    if (k->ended == k->begun)
+        return false;
+    return !r->runs_ahead || (k->begun == r->launched && (r->stop || k->ended < r->collected));
 }
 
 static void *rank_main(void *arg) {
@@ -298,20 +316,27 @@ static void *rank_main(void *arg) {
     struct ranks *r = k->all;
     pthread_mutex_lock(&r->lock);
     for (;;) {
-        while (r->launched == k->seen && !r->stop)
-            pthread_cond_wait(&r->work, &r->lock);
-        if (r->launched == k->seen)
-            break;
-        int at = (int)(k->seen++ % PLAN_MAX_DEPTH);
-        const struct step *step = r->steps[at];
         struct err err = {0};
-        pthread_mutex_unlock(&r->lock);
-        enum status st = run_step(k, step, &err);
-        pthread_mutex_lock(&r->lock);
+        enum status st;
+        if (is_ending(k)) {
+            pthread_mutex_unlock(&r->lock);
+            st = end_step(k, &err);
+            pthread_mutex_lock(&r->lock);
+            if (--r->running[k->ended++ % PLAN_MAX_DEPTH] == 0)
+                pthread_cond_signal(&r->done);
+        } else if (k->begun < r->launched) {
+            const struct step *step = r->steps[k->begun++ % PLAN_MAX_DEPTH];
+            pthread_mutex_unlock(&r->lock);
+            st = begin_step(k, step, &err);
+            pthread_mutex_lock(&r->lock);
+        } else if (!r->stop) {
+            pthread_cond_wait(&r->work, &r->lock);
+            continue;
+        } else {
+            break;
+        }
         if (st != STATUS_OK && r->failure.code == STATUS_OK)
             err_set(&r->failure, st, "%s", err.msg);
-        if (--r->running[at] == 0)
-            pthread_cond_signal(&r->done);
     }
     pthread_mutex_unlock(&r->lock);
     return NULL;
@@ -343,6 +368,9 @@ static enum status reserve_messages(struct rank *k, const struct step_limits *li
 }
 
 enum status ranks_reserve(struct ranks *r, const struct step_limits *limits, struct err *err) {
+    struct device_info device;
+    r->ops->info(r->rank[0].dev, &device);
+    r->runs_ahead = device.async && r->stages == 1;
     r->shape =
         (struct result_shape){r->whole.vocab, r->whole.hidden, limits->keep_logits, limits->keep_hidden};
     for (int i = 0; i < r->here; i++) {
@@ -515,6 +543,12 @@ enum status ranks_sync(struct ranks *r, struct step_out *out, struct err *err) {
     int at = (int)(r->synced % PLAN_MAX_DEPTH);
     CHECK(r->synced < r->launched);
     enum status st = STATUS_OK;
+    if (r->runs_ahead && r->here > 1) {
+        pthread_mutex_lock(&r->lock);
+        r->collected++;
+        pthread_cond_broadcast(&r->work);
+        pthread_mutex_unlock(&r->lock);
+    }
     if (r->stages == 1)
         st = r->ops->sync(r->rank[0].dev, out, err);
     else if (r->first == 0)

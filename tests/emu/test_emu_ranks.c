@@ -677,43 +677,101 @@ static void test_refused(void **state) {
     unlink(other);
 }
 
+// Opens a model on two ranks behind tests/tools/fault_backend.c.
+static void open_faulty(struct driver *d, const char *file) {
+    setenv("QUIRE_CUDA_MODULE", FAULT_BACKEND, 1);
+    setenv("FAULT_MODULE", QUIRE_EMULATED, 1);
+    driver_open(d, &(struct driver_config){.path = file, .device = "cuda", .ranks = 2, .num_blocks = 8});
+    setenv("QUIRE_CUDA_MODULE", QUIRE_EMULATED, 1);
+    unsetenv("FAULT_MODULE");
+}
+
+static void launch(struct driver *d) {
+    const struct plan *plan = sched_step(d->sched, d->max_chunk);
+    assert_non_null(plan);
+    engine_launch(d->engine, plan, NULL);
+}
+
+static enum status collect(struct driver *d, struct err *err) {
+    struct step_result result;
+    enum status st = engine_collect(d->engine, &result, err);
+    if (st == STATUS_OK)
+        sched_update(d->sched, result.plan->id, &result.outcome, d->events);
+    return st;
+}
+
 // A rank that fails in the middle of a step: the other, which waits for it within a kernel, returns, and the
-// engine says which and why.
+// engine says which and why; so does the next step where ranks have run ahead to it, and closing waits for nobody.
 static void test_failed_rank(void **state) {
     (void)state;
     char file[] = "/tmp/quire-model-XXXXXX";
     random_model_write_sized(&(struct random_model){"BF16", {DTYPE_BF16}, 1, true}, 8, 2, 1024, file);
-    for (int rank = 0; rank < 2; rank++) {
+    for (int i = 0; i < 6; i++) {
+        int rank = i % 2, depth = i < 2 ? 1 : 2;
+        bool closes = i >= 4; // with a step in flight
         struct driver d;
         struct err err = {0};
-        setenv("QUIRE_CUDA_MODULE", FAULT_BACKEND, 1);
-        setenv("FAULT_MODULE", QUIRE_EMULATED, 1);
         setenv("FAULT_RANK", rank ? "1" : "0", 1);
         setenv("FAULT_STEP", "3", 1);
-        driver_open(&d, &(struct driver_config){.path = file, .device = "cuda", .ranks = 2, .num_blocks = 8});
-        setenv("QUIRE_CUDA_MODULE", QUIRE_EMULATED, 1);
-        unsetenv("FAULT_MODULE");
+        open_faulty(&d, file);
         unsetenv("FAULT_RANK");
         unsetenv("FAULT_STEP");
-        struct request *r = driver_add(&d, prompt, 20, OUTPUT, (struct sampling_params){0});
-        for (int step = 1; step <= 3; step++) {
-            struct step_result result;
-            const struct plan *plan = sched_step(d.sched, d.max_chunk);
-            assert_non_null(plan);
-            engine_launch(d.engine, plan, NULL);
-            enum status st = engine_collect(d.engine, &result, &err);
-            if (step < 3) {
-                assert_int_equal(st, STATUS_OK);
-                sched_update(d.sched, plan->id, &result.outcome, d.events);
-            } else if (st != STATUS_DEVICE ||
-                       !strstr(err.msg, rank ? "the device of rank 1 fails" : "the device of rank 0 fails")) {
-                fail_msg("code %d: %s", (int)st, err.msg);
-            }
+        struct request *r = driver_add(&d, prompt, 20, 8, (struct sampling_params){0});
+        int launched = 0, collected = 0;
+        enum status st = STATUS_OK;
+        while (st == STATUS_OK) {
+            while (launched < collected + depth)
+                launch(&d), launched++;
+            st = collect(&d, &err);
+            collected++;
         }
+        // Who has run ahead may hear of it in the step before.
+        if (st != STATUS_DEVICE || collected > 3 || collected < 4 - depth ||
+            !strstr(err.msg, rank ? "the device of rank 1 fails" : "the device of rank 0 fails"))
+            fail_msg("depth %d, step %d, code %d: %s", depth, collected, (int)st, err.msg);
+        for (; !closes && collected < launched; collected++)
+            assert_int_equal(collect(&d, &err), STATUS_DEVICE);
         driver_close(&d);
         request_free(r);
     }
     unlink(file);
+}
+
+// Every rank launches the next step before it waits for the end of the one before.
+static void test_runs_ahead(void **state) {
+    (void)state;
+    enum { STEPS = 4 };
+    char file[] = "/tmp/quire-model-XXXXXX", trace[] = "/tmp/quire-trace-XXXXXX", line[64];
+    int fd = mkstemp(trace), begun[2] = {0}, ended[2] = {0};
+    struct driver d;
+    struct err err = {0};
+    assert_true(fd >= 0);
+    random_model_write_sized(&(struct random_model){"BF16", {DTYPE_BF16}, 1, true}, 8, 2, 1024, file);
+    setenv("FAULT_TRACE", trace, 1);
+    open_faulty(&d, file);
+    unsetenv("FAULT_TRACE");
+    struct request *r = driver_add(&d, prompt, 20, 2 * STEPS, (struct sampling_params){0});
+    launch(&d);
+    for (int step = 2; step <= STEPS; step++) {
+        launch(&d);
+        assert_int_equal(collect(&d, &err), STATUS_OK);
+    }
+    driver_close(&d); // ends the last one
+    request_free(r);
+    FILE *f = fdopen(fd, "r");
+    while (fgets(line, sizeof line, f)) {
+        int rank, step;
+        char verb[16];
+        assert_int_equal(sscanf(line, "%d %15s %d", &rank, verb, &step), 3);
+        assert_in_range(rank, 0, 1);
+        int *count = verb[0] == 'b' ? begun : ended;
+        assert_int_equal(step, ++count[rank]);
+        if (count == ended && begun[rank] < step + 1 && step < STEPS)
+            fail_msg("rank %d waits for step %d and has not begun the next one", rank, step);
+    }
+    fclose(f);
+    assert_true(begun[0] == STEPS && begun[1] == STEPS && ended[0] == STEPS - 1 && ended[1] == STEPS);
+    unlink(file), unlink(trace);
 }
 
 #endif
@@ -732,7 +790,7 @@ int main(void) {
         cmocka_unit_test(test_exact),       cmocka_unit_test(test_near),
         cmocka_unit_test(test_groups),      cmocka_unit_test(test_refused),
         cmocka_unit_test(test_failed_rank), cmocka_unit_test(test_failed_rows),
-        cmocka_unit_test(test_company),
+        cmocka_unit_test(test_company),     cmocka_unit_test(test_runs_ahead),
 #endif
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

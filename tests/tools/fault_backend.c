@@ -3,6 +3,7 @@
 //   FAULT_DELAY_US  every step takes so much longer
 //   FAULT_STEP      in this step, counted from 1, the device fails
 //   FAULT_RANK      of this rank alone; else of all
+//   FAULT_TRACE     a file that gets a line when a rank begins a step, and when it has ended one: "0 begins 1"
 //
 // A device reads them when it is opened. `--device cuda` loads the module that QUIRE_CUDA_MODULE names.
 #include "backend.h"
@@ -20,6 +21,8 @@ struct faulty {
     struct device *dev; // the inner backend's; NULL: free
     struct comm *comm;  // of the ranks that share its layers; NULL: it is alone
     long long delay_us, fail_at, num_begun, num_synced;
+    int rank;
+    FILE *trace; // or NULL
     char why[64];
 };
 
@@ -51,7 +54,9 @@ static struct device *fault_open(const struct backend_host *host, const struct d
     int rank = config->stage * config->world + config->rank;
     if (!dev)
         return NULL;
-    struct faulty *f = find(NULL), new = {.dev = dev, .comm = config->comm};
+    struct faulty *f = find(NULL), new = {.dev = dev, .comm = config->comm, .rank = rank};
+    const char *trace = getenv("FAULT_TRACE");
+    new.trace = trace ? fopen(trace, "ae") : NULL;
     if (number("FAULT_RANK", rank) == rank) {
         new.delay_us = number("FAULT_DELAY_US", 0);
         new.fail_at = number("FAULT_STEP", 0);
@@ -66,9 +71,18 @@ static struct device *fault_open(const struct backend_host *host, const struct d
 static void fault_close(struct device *dev) {
     struct faulty *f = find(dev);
     inner->close(dev);
+    if (f->trace)
+        fclose(f->trace);
     pthread_mutex_lock(&lock);
     f->dev = NULL;
     pthread_mutex_unlock(&lock);
+}
+
+static void write_trace(const struct faulty *f, const char *verb, long long step) {
+    if (f->trace) {
+        fprintf(f->trace, "%d %s %lld\n", f->rank, verb, step);
+        fflush(f->trace);
+    }
 }
 
 static bool fails(const struct faulty *f, long long step) { return f->fail_at > 0 && step >= f->fail_at; }
@@ -78,7 +92,8 @@ static bool fault_step_begin(struct device *dev, const struct step *step) {
     struct faulty *f = find(dev);
     if (f->delay_us > 0)
         nanosleep(&(struct timespec){f->delay_us / 1000000, f->delay_us % 1000000 * 1000}, NULL);
-    if (fails(f, ++f->num_begun) && f->comm)
+    write_trace(f, "begins", ++f->num_begun);
+    if (fails(f, f->num_begun) && f->comm)
         f->comm->ops->abort(f->comm, f->why);
     return inner->step_begin(dev, step);
 }
@@ -86,7 +101,8 @@ static bool fault_step_begin(struct device *dev, const struct step *step) {
 static enum status fault_sync(struct device *dev, struct step_out *out, struct err *err) {
     struct faulty *f = find(dev);
     enum status st = inner->sync(dev, out, err);
-    return fails(f, ++f->num_synced) ? err_set(err, STATUS_DEVICE, "%s", f->why) : st;
+    write_trace(f, "ended", ++f->num_synced);
+    return fails(f, f->num_synced) ? err_set(err, STATUS_DEVICE, "%s", f->why) : st;
 }
 
 static const struct backend_ops *load(const char *path, uint32_t abi) {

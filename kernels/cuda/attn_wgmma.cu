@@ -27,6 +27,8 @@ template <int HD> struct wide_shared {
 };
 enum { ROW_BYTES = 128, PATTERN = 8 * ROW_BYTES };
 
+#ifdef KD_WGMMA_CODE
+
 // Where piece c (16 bytes) of row r lies in a matrix of so many rows.
 KD_FN unsigned piece_of(unsigned rows, unsigned r, unsigned c) {
     return c / 8 * rows * ROW_BYTES + r * ROW_BYTES + ((c % 8 ^ r % 8) << 4);
@@ -152,8 +154,11 @@ KD_FN void finish_softmax(float (&o)[N][4], uint32_t (&p)[WIDE_TOKENS / 16][4],
     kd_wgmma_fence();
 }
 
+#endif
+
 template <int HD, bool HALF>
 __global__ void __launch_bounds__(WIDE_THREADS, 1) prefill_wide(struct cuda_prefill a) {
+#ifdef KD_WGMMA_CODE
     typedef wide_shared<HD> sizes;
     enum : unsigned { PIECES = HD / 8 };
     KD_SHARED(unsigned char, unaligned);
@@ -259,6 +264,7 @@ __global__ void __launch_bounds__(WIDE_THREADS, 1) prefill_wide(struct cuda_pref
             for (int k = 0; k < 2; k++)
                 store_act(out, column + i * 8 + k, o[i][2 * e + k] * inverse, a.act_dtype);
     }
+#endif
 }
 
 template <int HD, bool HALF> static void launch_wide(struct rt *rt, const struct cuda_prefill *a) {

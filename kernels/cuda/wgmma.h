@@ -1,6 +1,7 @@
 // The intrinsics of wgmma, beside those of intrinsics.h, in the same two implementations: PTX for
-// sm_90a, which alone has them, and the emulator (emu/wgmma.cpp). For nvcc they are there where the build
-// compiles a file for sm_90a and nothing else, and says so (QUIRE_SM90A).
+// sm_90a, which alone has them, and the emulator (emu/wgmma.cpp). For nvcc they are there where sm_90a is one of
+// the architectures that the build compiles a file for, and it says so (QUIRE_SM90A). For the others a kernel that
+// has them is empty (KD_WGMMA_CODE): a device that loads all kernels at once finds one, and nobody launches it.
 //
 // A warpgroup is four warps from a multiple of four on; every lane of all four reaches each of these
 // intrinsics.
@@ -14,6 +15,9 @@
 
 #if !defined(__CUDACC__) || defined(QUIRE_SM90A)
 #define KD_WGMMA
+#if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
+#define KD_WGMMA_CODE
+#endif
 
 // Where an operand lies in shared memory, in rows of 128 bytes (64 elements), eight of which are a pattern of
 // 1,024 bytes that begins at a multiple of 1,024; piece c (16 bytes) of row r lies at place c ^ r % 8 of it.

@@ -4,8 +4,8 @@
 usage: module.py 80,89,90a,100 quire-cuda.so [quire]
 
 Of CUDA's libraries it needs cublasLt alone: cudart is inside, NCCL and the driver are looked for when they are wanted. It exports one
-symbol. Every file of kernels in it has code for all architectures, and PTX of the last; one (attn_wgmma.cu) has code for sm_90a
-alone, where that is among them. The binary needs none of this.
+symbol. Every file of kernels in it has code for all architectures, so that a device may load them all at once
+(CUDA_MODULE_LOADING=EAGER), and PTX of the last. The binary needs none of this.
 """
 
 import re
@@ -56,13 +56,12 @@ def images(path):
 def main(archs, module, binary=None):
     numbers = [int(re.match(r"\d+", a)[0]) for a in archs.split(",")]
     wanted = {(CODE, n) for n in numbers} | {(PTX, numbers[-1])}
-    hopper = [{(CODE, 90)}] * ("90a" in archs.split(",") and wanted != {(CODE, 90)})
     files = images(module)
     checks = [
         ("libraries that the module needs", needed(module), ["libcublasLt"]),
         ("symbols that the module gives", exported(module), ["quire_backend_v1"]),
         ("files of kernels", len(files) >= 8, True),
-        ("architectures", [f for f in files if f != wanted], hopper),
+        ("architectures", [f for f in files if f != wanted], []),
     ]
     if binary:
         checks.append(("libraries that the binary needs", needed(binary), []))

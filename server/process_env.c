@@ -64,6 +64,8 @@ enum status process_env_prepare(struct err *err) {
     return open_standard(err) == STATUS_OK ? raise_stack(err) : err->code;
 }
 
+void process_env_load_kernels_early(void) { setenv("CUDA_MODULE_LOADING", "EAGER", 0); }
+
 static void *wait_for_all(void *arg) {
     pthread_mutex_lock(arg);
     pthread_mutex_unlock(arg);

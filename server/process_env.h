@@ -13,6 +13,10 @@
 // Tells NCCL to connect at once, unless the environment says otherwise.
 enum status process_env_prepare(struct err *err);
 
+// Before other threads and where several GPUs share layers: has CUDA load all kernels when a device is opened, unless the
+// environment says otherwise. Loading one later may wait for kernels of other devices, which may wait for this one.
+void process_env_load_kernels_early(void);
+
 // From here on a signal that ends a server exits with 0 at once. For a server that has not begun to serve,
 // which later takes these signals by handlers of its own.
 void process_env_exit_on_signals(void);

@@ -119,6 +119,8 @@ static int run_command(int argc, char **argv) {
             rc = EXIT_MODEL;
         } else {
             set_log_level(config.log_level);
+            if (config.tensor_parallel_size > 1)
+                process_env_load_kernels_early();
             rc = run_together(&config, commands[i].run);
         }
         config_free(&config);

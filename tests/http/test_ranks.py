@@ -81,3 +81,14 @@ def test_rank_fails(start, flag):
     server.stopped = True
     server.check_log()
     server.discard_log()
+
+
+@pytest.mark.parametrize("tensor, own, loading", [(2, {}, {"EAGER"}), (2, {"CUDA_MODULE_LOADING": "LAZY"}, {"LAZY"}), (1, {}, set())])
+def test_kernels_are_loaded_early(tmp_path, tensor, own, loading):
+    """GPUs that wait for each other within kernels load theirs when they are opened, unless the user has said otherwise."""
+    trace = tmp_path / "trace"
+    got = run("generate", "-p", "x", "-n", "2", "--tensor-parallel-size", tensor, env=faulty(trace=trace) | own)
+    assert got.returncode == 0, got
+    lines = [line.split() for line in trace.read_text().splitlines()]
+    assert {word for _, verb, word in lines if verb == "loads"} == loading
+    assert len([verb for _, verb, _ in lines if verb == "begins"]) > 0

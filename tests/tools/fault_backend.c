@@ -3,7 +3,8 @@
 //   FAULT_DELAY_US  every step takes so much longer
 //   FAULT_STEP      in this step, counted from 1, the device fails
 //   FAULT_RANK      of this rank alone; else of all
-//   FAULT_TRACE     a file that gets a line when a rank begins a step, and when it has ended one: "0 begins 1"
+//   FAULT_TRACE     a file that gets a line when a rank begins a step, and when it has ended one: "0 begins 1"; first how
+//                   it loads kernels, where CUDA_MODULE_LOADING says so: "0 loads EAGER"
 //
 // A device reads them when it is opened. `--device cuda` loads the module that QUIRE_CUDA_MODULE names.
 #include "backend.h"
@@ -62,6 +63,9 @@ static struct device *fault_open(const struct backend_host *host, const struct d
         new.fail_at = number("FAULT_STEP", 0);
     }
     snprintf(new.why, sizeof new.why, "the device of rank %d fails, as FAULT_STEP asks", rank);
+    const char *loading = getenv("CUDA_MODULE_LOADING");
+    if (new.trace && loading)
+        fprintf(new.trace, "%d loads %s\n", rank, loading);
     pthread_mutex_lock(&lock);
     *f = new;
     pthread_mutex_unlock(&lock);

@@ -35,19 +35,39 @@ KD_FN float block_max(float v, float *scratch) {
     return m;
 }
 
-// Element i of a row in an activation dtype that needs no factor.
+// Element i of a row in an activation dtype; of ACT_DTYPE_F16 times its row's factor.
 KD_FN void store_act(void *row, int i, float v, enum act_dtype act_dtype) {
     if (act_dtype == ACT_DTYPE_F32)
         ((float *)row)[i] = v;
     else
-        ((uint16_t *)row)[i] = kd_float_to_bf16(v);
+        ((uint16_t *)row)[i] = act_dtype == ACT_DTYPE_F16 ? kd_float_to_half(v) : kd_float_to_bf16(v);
 }
-// Elements [i, i + 4), i a multiple of 4.
+// Elements [i, i + 4), i a multiple of 4, of a row that begins at a multiple of 16 bytes.
 KD_FN void store_act4(void *row, int i, float4 v, enum act_dtype act_dtype) {
     if (act_dtype == ACT_DTYPE_F32)
         *(float4 *)(void *)((float *)row + i) = v;
+    else if (act_dtype == ACT_DTYPE_F16)
+        *(uint2 *)(void *)((uint16_t *)row + i) = {kd_pack_half(v.x, v.y), kd_pack_half(v.z, v.w)};
     else
         *(uint2 *)(void *)((uint16_t *)row + i) = {kd_pack_bf16(v.x, v.y), kd_pack_bf16(v.z, v.w)};
+}
+// Elements [i, i + 4) of a row of n, those that are there. whole: four at once, which the caller knows to be
+// there and at a multiple of 16 bytes.
+KD_FN float4 read4(const float *x, int i, int n, bool whole) {
+    if (whole)
+        return *(const float4 *)(const void *)(x + i);
+    return {i < n ? x[i] : 0, i + 1 < n ? x[i + 1] : 0, i + 2 < n ? x[i + 2] : 0, i + 3 < n ? x[i + 3] : 0};
+}
+KD_FN void write4(void *row, int i, int n, float4 v, enum act_dtype act_dtype, bool whole) {
+    if (whole) {
+        store_act4(row, i, v, act_dtype);
+        return;
+    }
+    const float e[4] = {v.x, v.y, v.z, v.w};
+#pragma unroll
+    for (int k = 0; k < 4; k++)
+        if (i + k < n)
+            store_act(row, i + k, e[k], act_dtype);
 }
 KD_FN char *act_row(void *p, size_t row, int ld, enum act_dtype act_dtype) {
     return (char *)p + row * (size_t)ld * (act_dtype == ACT_DTYPE_F32 ? 4 : 2);

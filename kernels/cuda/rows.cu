@@ -50,35 +50,66 @@ __global__ void __launch_bounds__(ROW_THREADS) add_rows(struct cuda_add a) {
         y[i] = kd_add(y[i], kd_mul(a.factor, a.norm ? kd_mul(kd_mul(x[i], rms), a.norm[i]) : x[i]));
 }
 
-__global__ void __launch_bounds__(ROW_THREADS) norm_rows(struct cuda_norm a) {
+enum { NORM_THREADS = 1024, KEPT = 2 }; // at most; times 4 elements that a thread keeps in registers
+
+KD_FN float add_squares(float sum, float4 v) {
+    return kd_fma(v.w, v.w, kd_fma(v.z, v.z, kd_fma(v.y, v.y, kd_fma(v.x, v.x, sum))));
+}
+KD_FN float4 scale4(float4 v, float rms, float4 w) {
+    return {v.x * rms * w.x, v.y * rms * w.y, v.z * rms * w.z, v.w * rms * w.w};
+}
+KD_FN float largest4(float largest, float4 v) {
+    return fmaxf(fmaxf(largest, fmaxf(fabsf(v.x), fabsf(v.y))), fmaxf(fabsf(v.z), fabsf(v.w)));
+}
+
+// A row is read once, but for what of a wide one does not fit into registers. Thread t has elements
+// [4 t, 4 t + 4) of every 4 blockDim.x, which the row's length fixes.
+__global__ void __launch_bounds__(NORM_THREADS) norm_rows(struct cuda_norm a) {
     KD_SHARED(float, scratch); // (32)
     kd_grid_release();
-    kd_grid_wait();
+    int first = 4 * (int)threadIdx.x, step = 4 * (int)blockDim.x, rest = first + KEPT * step;
+    bool whole = a.n % 4 == 0 && a.ldx % 4 == 0;
+    const float4 one = {1, 1, 1, 1};
+    float4 kept[KEPT], weight[KEPT];
+#pragma unroll
+    for (int k = 0; k < KEPT; k++)
+        weight[k] = a.weight && first + k * step < a.n ? read4(a.weight, first + k * step, a.n, whole) : one;
+    kd_grid_wait(); // weights do not depend on the kernel before
     int row = (int)blockIdx.x, from = a.of ? a.of[(size_t)row * (size_t)a.of_stride] : row;
     char *out = act_row(a.out, (size_t)row, a.ldout, a.act_dtype);
     if (from < 0) {
-        for (int i = (int)threadIdx.x; i < a.n; i += ROW_THREADS)
-            // 0 is 0 in both 16-bit dtypes.
-            store_act(out, i, 0, a.act_dtype == ACT_DTYPE_F32 ? ACT_DTYPE_F32 : ACT_DTYPE_BF16);
+        for (int i = (int)threadIdx.x; i < a.n; i += (int)blockDim.x)
+            store_act(out, i, 0, a.act_dtype);
         if (a.act_dtype == ACT_DTYPE_F16 && threadIdx.x == 0)
             a.scale[row] = 1;
         return;
     }
     const float *x = a.x + (size_t)from * (size_t)a.ldx;
+#pragma unroll
+    for (int k = 0; k < KEPT; k++)
+        kept[k] = first + k * step < a.n ? read4(x, first + k * step, a.n, whole) : float4{0, 0, 0, 0};
     float rms = 1;
     if (a.weight) {
         float sum = 0;
-        for (int i = (int)threadIdx.x; i < a.n; i += ROW_THREADS)
-            sum = kd_fma(x[i], x[i], sum);
+#pragma unroll
+        for (int k = 0; k < KEPT; k++)
+            sum = add_squares(sum, kept[k]);
+        for (int i = rest; i < a.n; i += step)
+            sum = add_squares(sum, read4(x, i, a.n, whole));
         rms = kd_rsqrt(kd_add(kd_div(block_sum(sum, scratch), (float)a.n), a.eps));
     }
+#pragma unroll
+    for (int k = 0; k < KEPT; k++)
+        kept[k] = scale4(kept[k], rms, weight[k]);
     float factor = 1;
     if (a.act_dtype == ACT_DTYPE_F16) {
         float largest = 0;
-        for (int i = (int)threadIdx.x; i < a.n; i += ROW_THREADS) {
-            float v = a.weight ? x[i] * rms * a.weight[i] : x[i];
-            largest = fmaxf(largest, fabsf(v));
-        }
+#pragma unroll
+        for (int k = 0; k < KEPT; k++)
+            largest = largest4(largest, kept[k]);
+        for (int i = rest; i < a.n; i += step)
+            largest = largest4(largest, scale4(read4(x, i, a.n, whole), rms,
+                                               a.weight ? read4(a.weight, i, a.n, whole) : one));
         largest = block_max(largest, scratch); // a NaN stays one under any factor
         // 2^e with largest * 2^e in [2^14, 2^15); rows of zeros, of subnormals and of infinities keep 1
         int e = (int)(kd_float_bits(largest) >> 23) - 127;
@@ -87,36 +118,48 @@ __global__ void __launch_bounds__(ROW_THREADS) norm_rows(struct cuda_norm a) {
         if (threadIdx.x == 0)
             a.scale[row] = kd_div(1, factor);
     }
-    for (int i = (int)threadIdx.x; i < a.n; i += ROW_THREADS) {
-        float v = a.weight ? x[i] * rms * a.weight[i] : x[i];
-        if (a.act_dtype == ACT_DTYPE_F16)
-            ((uint16_t *)out)[i] = kd_float_to_half(v * factor);
-        else
-            store_act(out, i, v, a.act_dtype);
+#pragma unroll
+    for (int k = 0; k < KEPT; k++)
+        if (first + k * step < a.n)
+            write4(out, first + k * step, a.n, scale4(kept[k], factor, one), a.act_dtype, whole);
+    for (int i = rest; i < a.n; i += step) {
+        float4 v = scale4(read4(x, i, a.n, whole), rms, a.weight ? read4(a.weight, i, a.n, whole) : one);
+        write4(out, i, a.n, scale4(v, factor, one), a.act_dtype, whole);
     }
 }
 
 __global__ void __launch_bounds__(ROW_THREADS) swiglu_rows(struct cuda_swiglu a) {
     kd_grid_release();
     kd_grid_wait();
-    int i = (int)(blockIdx.x * ROW_THREADS + threadIdx.x), row = (int)blockIdx.y;
+    int i = 4 * (int)(blockIdx.x * ROW_THREADS + threadIdx.x), row = (int)blockIdx.y;
     if (i >= a.n)
         return;
-    const float *x = a.x + (size_t)row * (size_t)a.ldx;
+    const float *x = a.x + (size_t)row * (size_t)a.ldx; // of gates and of ups there are a multiple of 8
     int gate = a.interleaved ? i / 8 * 16 + i % 8 : i, up = a.interleaved ? gate + 8 : a.up + i;
-    store_act(act_row(a.out, (size_t)row, a.ldout, a.act_dtype), i, kd_silu(x[gate]) * x[up], a.act_dtype);
+    float4 g = read4(x, gate, a.ldx, true), u = read4(x, up, a.ldx, true);
+    float4 h = {kd_silu(g.x) * u.x, kd_silu(g.y) * u.y, kd_silu(g.z) * u.z, kd_silu(g.w) * u.w};
+    write4(act_row(a.out, (size_t)row, a.ldout, a.act_dtype), i, a.n, h, a.act_dtype, i + 4 <= a.n);
 }
 
 __global__ void __launch_bounds__(ROW_THREADS) finish_rows(struct cuda_finish a) {
     kd_grid_release();
     kd_grid_wait();
-    int i = (int)(blockIdx.x * ROW_THREADS + threadIdx.x);
+    int i = 4 * (int)(blockIdx.x * ROW_THREADS + threadIdx.x);
     size_t row = blockIdx.y;
     if (i >= a.n)
         return;
-    float v = a.x[row * (size_t)a.ldx + (size_t)i] * (a.scale ? a.scale[row] : 1) + (a.bias ? a.bias[i] : 0);
-    float *y = &a.y[row * (size_t)a.ldy + (size_t)i];
-    *y = a.add ? *y + v : v;
+    float *y = a.y + row * (size_t)a.ldy;
+    bool whole = i + 4 <= a.n && a.ldx % 4 == 0 && a.ldy % 4 == 0 && (uintptr_t)a.y % 16 == 0;
+    float4 v = read4(a.x + row * (size_t)a.ldx, i, a.n, whole), b = {0, 0, 0, 0}, to = {0, 0, 0, 0};
+    float scale = a.scale ? a.scale[row] : 1;
+    if (a.bias)
+        b = read4(a.bias, i, a.n, whole);
+    if (a.add)
+        to = read4(y, i, a.n, whole);
+    v = {v.x * scale + b.x, v.y * scale + b.y, v.z * scale + b.z, v.w * scale + b.w};
+    if (a.add)
+        v = {to.x + v.x, to.y + v.y, to.z + v.z, to.w + v.w};
+    write4(y, i, a.n, v, ACT_DTYPE_F32, whole);
 }
 
 extern "C" {
@@ -124,7 +167,7 @@ extern "C" {
 void cuda_finish(struct rt *rt, const struct cuda_finish *a) {
     if (a->rows > 0)
         rt_launch(rt, finish_rows,
-                  rt_grid_of((a->n + ROW_THREADS - 1) / ROW_THREADS, a->rows, ROW_THREADS, 0), *a);
+                  rt_grid_of((a->n + 4 * ROW_THREADS - 1) / (4 * ROW_THREADS), a->rows, ROW_THREADS, 0), *a);
 }
 
 void cuda_add(struct rt *rt, const struct cuda_add *a) {
@@ -138,14 +181,17 @@ void cuda_embed(struct rt *rt, const struct cuda_embed *a) {
 }
 
 void cuda_norm(struct rt *rt, const struct cuda_norm *a) {
+    int threads = (a->n + 127) / 128 * 32;
     if (a->rows > 0)
-        rt_launch(rt, norm_rows, rt_grid_of(a->rows, 1, ROW_THREADS, 32 * sizeof(float)), *a);
+        rt_launch(rt, norm_rows,
+                  rt_grid_of(a->rows, 1, threads < NORM_THREADS ? threads : NORM_THREADS, 32 * sizeof(float)),
+                  *a);
 }
 
 void cuda_swiglu(struct rt *rt, const struct cuda_swiglu *a) {
     if (a->rows > 0)
         rt_launch(rt, swiglu_rows,
-                  rt_grid_of((a->n + ROW_THREADS - 1) / ROW_THREADS, a->rows, ROW_THREADS, 0), *a);
+                  rt_grid_of((a->n + 4 * ROW_THREADS - 1) / (4 * ROW_THREADS), a->rows, ROW_THREADS, 0), *a);
 }
 
 } // extern "C"

@@ -39,8 +39,9 @@ static void test_embed(void **state) {
 }
 
 static void check_norm(int rows, int n, enum act_dtype act_dtype, bool norm, float size, int order) {
-    int ldx = n + 3, ldout = (n + 31) / 32 * 32;
-    float *x = random_floats((size_t)(rows * ldx), size), *w = random_floats((size_t)n, 1), want[512];
+    // Rows at multiples of 16 bytes, or not.
+    int ldx = order % 2 ? n + 3 : (n + 3) / 4 * 4, ldout = (n + 31) / 32 * 32;
+    float *x = random_floats((size_t)(rows * ldx), size), *w = random_floats((size_t)n, 1), want[9004];
     // rows of another array: 12 words apart, as a step's logits rows; one is padding
     int32_t of[8 * 12];
     for (int i = 0; i < 8; i++)
@@ -107,11 +108,12 @@ static void check_norm(int rows, int n, enum act_dtype act_dtype, bool norm, flo
 
 static void test_norm(void **state) {
     (void)state;
-    static const int sizes[] = {1, 31, 64, 172, 500};
+    static const int sizes[] = {1, 31, 64, 172, 500, 9000, 9001}; // the last two: more than registers hold
     for (int act_dtype = 0; act_dtype < 3; act_dtype++)
-        for (int i = 0; i < 5; i++)
+        for (int i = 0; i < 7; i++)
             for (int norm = 0; norm < 2; norm++)
-                check_norm(3, sizes[i], (enum act_dtype)act_dtype, norm, i == 3 ? 1e6f : 2, i % SCHEDULES);
+                check_norm(3, sizes[i], (enum act_dtype)act_dtype, norm, i == 3 ? 1e6f : 2,
+                           (i + act_dtype) % SCHEDULES);
     // A NaN stays one: f16 must not hide it.
     float x[64], scale[1];
     for (int i = 0; i < 64; i++)
@@ -207,7 +209,8 @@ static void test_swiglu(void **state) {
 static void check_qkv(int H, int K, int d, int block_size, enum dtype dtype, bool norm, bool bias,
                       bool interleaved, int order) {
     enum { ROWS = 5, BLOCKS = 7 };
-    int all = (H + 2 * K) * d, ldx = all + 5, pairs = d / 2 - (d > 16 ? 3 : 0), positions = 40;
+    int all = (H + 2 * K) * d, ldx = order % 2 ? all + 5 : all + 4, pairs = d / 2 - (d > 16 ? 3 : 0),
+        positions = 40;
     struct rope_config rope = {
         .theta = 10000, .dim = 2 * pairs, .interleaved = interleaved, .factor = 1, .attn_factor = 1};
     float *x = random_floats((size_t)(ROWS * ldx), 1), *b = random_floats((size_t)ldx, 1),
@@ -367,9 +370,10 @@ static void test_qkv(void **state) {
 // y = or += x * scale + bias, between columns that are nobody's.
 static void test_finish(void **state) {
     (void)state;
-    enum { ROWS = 3, N = 300, LDX = 305, LDY = 302 };
-    for (int i = 0; i < 8; i++) {
+    enum { ROWS = 3, N = 302, LDX = 308, LDY = 304 };
+    for (int i = 0; i < 16; i++) {
         bool scaled = i & 1, biased = i & 2, add = i & 4;
+        int odd = i / 8; // rows that are not at multiples of 16 bytes
         float *x = random_floats(ROWS * LDX, 3), *y = random_floats(ROWS * LDY, 2), *b = random_floats(N, 1),
               *s = random_floats(ROWS, 4);
         struct cuda_finish a = {.x = to_device(x, sizeof *x * ROWS * LDX),
@@ -378,18 +382,18 @@ static void test_finish(void **state) {
                                 .y = to_device(y, sizeof *y * ROWS * LDY),
                                 .rows = ROWS,
                                 .n = N,
-                                .ldx = LDX,
-                                .ldy = LDY,
+                                .ldx = LDX - odd,
+                                .ldy = LDY - odd,
                                 .add = add};
         rt_test_order(i % SCHEDULES);
         cuda_finish(rt, &a);
         float *got = to_host(a.y, sizeof *y * ROWS * LDY);
         for (int r = 0; r < ROWS; r++)
-            for (int c = 0; c < LDY; c++) {
-                double want = (double)x[r * LDX + c] * (scaled ? (double)s[r] : 1) +
-                              (biased ? (double)b[c % N] : 0) + (add ? (double)y[r * LDY + c] : 0);
-                float is = got[r * LDY + c];
-                if (c >= N ? is != y[r * LDY + c] : !(fabs((double)is - want) < 3e-6))
+            for (int c = 0; c < a.ldy; c++) {
+                double want = (double)x[r * a.ldx + c] * (scaled ? (double)s[r] : 1) +
+                              (biased ? (double)b[c % N] : 0) + (add ? (double)y[r * a.ldy + c] : 0);
+                float is = got[r * a.ldy + c];
+                if (c >= N ? is != y[r * a.ldy + c] : !(fabs((double)is - want) < 3e-6))
                     fail_msg("case %d, row %d, column %d: %g, not %g", i, r, c, (double)is, want);
             }
         free(x), free(y), free(b), free(s), free(got);

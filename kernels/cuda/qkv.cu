@@ -22,28 +22,49 @@ KD_FN void store_int8(int8_t *q, float *scale, const float *x, int d) {
         *scale = !finite ? NAN : zero ? 0 : kd_div(max, 127);
 }
 
+// A head to element `to` of queries or of the cache, by a warp.
+KD_FN void store_head(void *p, size_t to, enum dtype t, const float *x, int d) {
+    if (d % 4 != 0 || t == DTYPE_F8_E4M3) {
+        for (int i = kd_lane(); i < d; i += 32)
+            store_kv(p, to + (size_t)i, t, x[i]);
+        return;
+    }
+    enum act_dtype as = t == DTYPE_F32 ? ACT_DTYPE_F32 : t == DTYPE_F16 ? ACT_DTYPE_F16 : ACT_DTYPE_BF16;
+    char *head = (char *)p + to * (t == DTYPE_F32 ? 4 : 2);
+    for (int i = kd_lane() * 4; i < d; i += 128)
+        store_act4(head, i, *(const float4 *)(const void *)(x + i), as);
+}
+
 __global__ void __launch_bounds__(QKV_WARPS * 32) finish_qkv(struct cuda_qkv a) {
-    KD_SHARED(float, shared); // (QKV_WARPS, d)
+    KD_SHARED(float, shared); // (QKV_WARPS, stride)
     kd_grid_release();
     kd_grid_wait();
-    int d = a.kv.head_dim, lane = kd_lane(), row = (int)blockIdx.x;
+    int d = a.kv.head_dim, stride = (d + 3) & ~3, lane = kd_lane(), row = (int)blockIdx.x;
     int head = (int)blockIdx.y * QKV_WARPS + kd_warp(), num_kv = a.kv.num_heads;
     int kind = head < a.num_heads ? 0 : head < a.num_heads + num_kv ? 1 : 2; // q, k, v
     if (head >= a.num_heads + 2 * num_kv)
         return;
-    float *x = shared + kd_warp() * d;
+    bool whole = d % 4 == 0 && a.ldx % 4 == 0;
+    float *x = shared + kd_warp() * stride;
     const float *from = a.x + (size_t)row * (size_t)a.ldx + (size_t)head * (size_t)d;
     const float *bias = a.bias ? a.bias + (size_t)head * (size_t)d : NULL;
     const float *norm = kind == 0 ? a.q_norm : kind == 1 ? a.k_norm : NULL;
     float sum = 0;
-    for (int i = lane; i < d; i += 32) {
-        x[i] = bias ? from[i] + bias[i] : from[i];
-        sum = kd_fma(x[i], x[i], sum);
+    for (int i = lane * 4; i < d; i += 128) {
+        float4 v = read4(from, i, d, whole);
+        if (bias) {
+            float4 b = read4(bias, i, d, whole);
+            v = {v.x + b.x, v.y + b.y, v.z + b.z, v.w + b.w};
+        }
+        *(float4 *)(void *)(x + i) = v;
+        sum = kd_fma(v.w, v.w, kd_fma(v.z, v.z, kd_fma(v.y, v.y, kd_fma(v.x, v.x, sum))));
     }
     if (norm) {
         float rms = kd_rsqrt(kd_add(kd_div(kd_warp_sum(sum), (float)d), a.eps));
-        for (int i = lane; i < d; i += 32)
-            x[i] = x[i] * rms * norm[i];
+        for (int i = lane * 4; i < d; i += 128) {
+            float4 v = *(const float4 *)(const void *)(x + i), w = read4(norm, i, d, whole);
+            *(float4 *)(void *)(x + i) = {v.x * rms * w.x, v.y * rms * w.y, v.z * rms * w.z, v.w * rms * w.w};
+        }
     }
     __syncwarp();
     if (kind < 2) {
@@ -59,8 +80,7 @@ __global__ void __launch_bounds__(QKV_WARPS * 32) finish_qkv(struct cuda_qkv a) 
     __syncwarp();
     if (kind == 0) {
         size_t to = ((size_t)row * (size_t)a.num_heads + (size_t)head) * (size_t)d;
-        for (int i = lane; i < d; i += 32)
-            store_kv(a.q, to + (size_t)i, cuda_query_dtype(a.kv.dtype), x[i]);
+        store_head(a.q, to, cuda_query_dtype(a.kv.dtype), x, d);
         return;
     }
     int64_t slot = a.slots[row];
@@ -74,8 +94,7 @@ __global__ void __launch_bounds__(QKV_WARPS * 32) finish_qkv(struct cuda_qkv a) 
                    (kind == 1 ? a.kv.key_scales : a.kv.value_scales) + vector, x, d);
         return;
     }
-    for (int i = lane; i < d; i += 32)
-        store_kv(kind == 1 ? a.kv.keys : a.kv.values, to + (size_t)i, a.kv.dtype, x[i]);
+    store_head(kind == 1 ? a.kv.keys : a.kv.values, to, a.kv.dtype, x, d);
 }
 
 enum { COPY_THREADS = 256, COPY_BLOCKS = 16 }; // blocks of each array
@@ -107,7 +126,7 @@ void cuda_page_copy(struct rt *rt, const struct cuda_page_copy *a) {
 
 void cuda_qkv(struct rt *rt, const struct cuda_qkv *a) {
     int heads = a->num_heads + 2 * a->kv.num_heads;
-    size_t shared = (size_t)QKV_WARPS * (size_t)a->kv.head_dim * sizeof(float);
+    size_t shared = (size_t)QKV_WARPS * (size_t)((a->kv.head_dim + 3) & ~3) * sizeof(float);
     if (a->rows > 0)
         rt_launch(rt, finish_qkv,
                   rt_grid_of(a->rows, (heads + QKV_WARPS - 1) / QKV_WARPS, QKV_WARPS * 32, shared), *a);

@@ -38,8 +38,9 @@ void cuda_experts_alloc(struct device *dev, struct arena *a) {
     }
 }
 
-// Slots in a group: a row has one of each expert at most.
-static int group_rows(const struct device *dev) { return dev->work.num_tokens <= 8 ? 8 : 16; }
+static int group_rows(const struct device *dev, const struct ffn_spec *f) {
+    return cuda_group_rows(dev->work.num_tokens, f->top_k, f->experts);
+}
 
 static void route(struct device *dev, const struct layer *layer) {
     const struct ffn_spec *f = &layer->ffn;
@@ -64,7 +65,7 @@ static void route(struct device *dev, const struct layer *layer) {
     struct cuda_group_slots g = {.experts = e->ids,
                                  .num = rows * f->top_k,
                                  .num_experts = f->experts,
-                                 .group_rows = group_rows(dev),
+                                 .group_rows = group_rows(dev, f),
                                  .slots = e->slots,
                                  .groups = e->groups,
                                  .num_groups = e->num_groups};
@@ -76,7 +77,7 @@ static void multiply(struct device *dev, const struct layer *layer, const struct
                      const struct activation *x, int per_row, struct cuda_gemm g) {
     const struct ffn_spec *f = &layer->ffn;
     enum act_dtype act_dtype = cuda_act_dtype_of(w->matrix[0].layout);
-    int rows = group_rows(dev);
+    int rows = group_rows(dev, f);
     g.w = w->matrix[0];
     g.n = w->rows[0];
     g.x = x->data[act_dtype];

@@ -1,5 +1,5 @@
 // Layers with experts (kernels/README.md, rule 20): which of them each row takes, their slots by expert, and the weighted
-// sum. Their products are gemm.cu's.
+// sum. Their products are those of gemm.cu and gemm_staged.cu.
 #include "gemm_common.cuh"
 
 enum { GROUP_THREADS = 512, COMBINE_THREADS = 128 };
@@ -221,6 +221,12 @@ extern "C" {
 void cuda_route(struct rt *rt, const struct cuda_route *a) {
     if (a->rows > 0)
         rt_launch(rt, route_rows, rt_grid_of(a->rows, 1, 32, 5 * sizeof(float) * (size_t)a->num_experts), *a);
+}
+
+int cuda_group_rows(int rows, int top_k, int num_experts) {
+    if (rows <= 8) // of which an expert has each at most once
+        return 8;
+    return rows * top_k <= 16 * num_experts ? 16 : 32;
 }
 
 int cuda_max_groups(int num_slots, int num_experts, int group_rows) {

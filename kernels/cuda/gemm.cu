@@ -120,8 +120,11 @@ __global__ void __launch_bounds__(GEMM_THREADS, 2) gemm_experts(struct cuda_expe
     if ((int)blockIdx.x >= *a.num_groups)
         return;
     const struct cuda_expert_group group = a.groups[blockIdx.x];
+    int m0 = (int)blockIdx.z * NT * 8; // F32 takes larger groups, too
+    if (m0 >= group.num)
+        return;
     multiply_tile<F, NT>(red, a.gemm, slot_rows{a.slots + group.begin, group.num, a.per_row},
-                         group.expert * (int)gridDim.y + (int)blockIdx.y, (int)blockIdx.y, 0);
+                         group.expert * (int)gridDim.y + (int)blockIdx.y, (int)blockIdx.y, m0);
 }
 
 // Tiles of tokens are neighbours in the grid, so that the second reads weights from the cache.
@@ -139,8 +142,13 @@ template <enum weight_layout F> static void pick_group(struct rt *rt, const stru
     int y = a->gemm.w.rows / 16 / a->num_experts;
     if (a->group_rows == 8)
         rt_launch(rt, gemm_experts<F, 1>, grid_of<F, 1>(a->max_groups, y), *a);
-    else
-        rt_launch(rt, gemm_experts<F, 2>, grid_of<F, 2>(a->max_groups, y), *a);
+    else if (a->group_rows == 16 || F == LAYOUT_F32) {
+        struct rt_grid g = grid_of<F, 2>(a->max_groups, y);
+        g.grid.z = (unsigned)a->group_rows / 16;
+        rt_launch(rt, gemm_experts<F, 2>, g, *a);
+    } else {
+        gemm_launch_staged_experts(rt, a);
+    }
 }
 
 template <enum weight_layout F> static void pick_tokens(struct rt *rt, const struct cuda_gemm *a) {

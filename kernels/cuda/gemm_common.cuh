@@ -263,3 +263,4 @@ KD_FN void finish(const struct cuda_gemm &a, const Rows &rows, const float *red,
 
 // gemm_staged.cu: the kernel for more rows than gemm.cu takes; no F32.
 void gemm_launch_staged(struct rt *rt, const struct cuda_gemm *a);
+void gemm_launch_staged_experts(struct rt *rt, const struct cuda_expert_gemm *a); // groups of 32

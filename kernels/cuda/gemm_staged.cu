@@ -21,18 +21,25 @@ template <enum weight_layout F, int NT> struct staged_shape {
 };
 
 // The tokens of k-step s, 32 columns a panel.
-template <enum weight_layout F, int NT>
-KD_FN void copy_tokens(unsigned char *panels, const struct cuda_gemm &a, int m0, int s) {
+template <enum weight_layout F, int NT, class Rows>
+KD_FN void copy_tokens(unsigned char *panels, const struct cuda_gemm &a, const Rows &rows, int m0, int s) {
     typedef format_traits<F> traits;
     int token = (int)threadIdx.x / 4, piece = (int)threadIdx.x % 4, m = m0 + token;
     if (token >= NT * 8)
         return;
-    const uint16_t *x = (const uint16_t *)a.x + (size_t)(m < a.m ? m : a.m - 1) * (size_t)a.ldx +
+    const uint16_t *x = (const uint16_t *)a.x +
+                        (size_t)row_in(rows, m < rows.num ? m : rows.num - 1) * (size_t)a.ldx +
                         s * traits::step + piece * 8;
 #pragma unroll
     for (int g = 0; g < traits::groups; g++)
-        kd_copy16(panels + g * staged_shape<F, NT>::panel + threadIdx.x * 16, x + g * 32, m < a.m);
+        kd_copy16(panels + g * staged_shape<F, NT>::panel + threadIdx.x * 16, x + g * 32, m < rows.num);
 }
+
+// Of a group of slots, the row of x that this thread copies from: found once.
+struct slot_row {
+    int num, row;
+};
+KD_FN int row_in(const slot_row &r, int) { return r.row; }
 
 // c += W x over the k-step in `here`: a warp's tile by all tokens.
 template <enum weight_layout F, int NT>
@@ -84,14 +91,15 @@ template <int NT> KD_FN void add_leaf(float c[NT][4], float lowest[NT][4], float
             at[j * STAGED_THREADS] = {c[j][0], c[j][1], c[j][2], c[j][3]};
 }
 
-// This block's segments, [first, first + num): c becomes their sum.
-template <enum weight_layout F, int NT>
+// This block's segments, [first, first + num): c becomes their sum. tile: of W, or -1 where the warp has none and copies
+// what is never multiplied.
+template <enum weight_layout F, int NT, class Rows>
 KD_FN void multiply_segments(float c[NT][4], float lowest[NT][4], unsigned char *ring, float4 *levels,
-                             const struct cuda_gemm &a, int m0, int first, int num) {
+                             const struct cuda_gemm &a, const Rows &rows, int tile, int m0, int first,
+                             int num) {
     typedef format_traits<F> traits;
     typedef staged_shape<F, NT> shape;
-    int lane = kd_lane(), warp = kd_warp(), last = a.w.rows / 16 - 1;
-    int tile = (int)blockIdx.y * ROW_TILES + warp, copied = tile < last ? tile : last; // of those that exist
+    int lane = kd_lane(), warp = kd_warp(), copied = tile < 0 ? 0 : tile;
     int s, end, stop, stage = 0;
     find_segment(a, traits::step, first + num - 1, &s, &stop);
     find_segment(a, traits::step, first, &s, &end);
@@ -103,7 +111,7 @@ KD_FN void multiply_segments(float c[NT][4], float lowest[NT][4], unsigned char 
 #pragma unroll
     for (int u = 0; u < DEPTH - 1; u++) {
         if (s + u < stop)
-            copy_tokens<F, NT>(ring + u * shape::step + shape::weights, a, m0, s + u);
+            copy_tokens<F, NT>(ring + u * shape::step + shape::weights, a, rows, m0, s + u);
         kd_copy_commit();
     }
 #pragma unroll 1
@@ -121,10 +129,10 @@ KD_FN void multiply_segments(float c[NT][4], float lowest[NT][4], unsigned char 
             if (s + DEPTH - 1 < stop) {
                 unsigned char *next = ring + (stage == 0 ? DEPTH - 1 : stage - 1) * shape::step;
                 copy_stage<F>(next + warp * traits::stage, a.w, copied, s + DEPTH - 1, lane);
-                copy_tokens<F, NT>(next + shape::weights, a, m0, s + DEPTH - 1);
+                copy_tokens<F, NT>(next + shape::weights, a, rows, m0, s + DEPTH - 1);
             }
             kd_copy_commit();
-            if (tile <= last)
+            if (tile >= 0)
                 multiply_tile<F, NT>(c, ring + stage * shape::step, warp, lane);
             stage = stage == DEPTH - 1 ? 0 : stage + 1;
         }
@@ -160,6 +168,22 @@ KD_FN bool add_parts(float c[NT][4], float lowest[NT][4], float4 *levels, int *i
     return true;
 }
 
+// The epilogue of a warp's tile; -1: it has none. red: where the ring was
+template <int NT, class Rows>
+KD_FN void finish_tile(float c[NT][4], float *red, const struct cuda_gemm &a, const Rows &rows, int tile,
+                       int m0) {
+    int lane = kd_lane();
+    __syncthreads(); // the ring is free
+    red += kd_warp() * NT * 8 * 16;
+#pragma unroll
+    for (int j = 0; j < NT; j++)
+        for (int e = 0; e < 4; e++)
+            red[(j * 8 + lane % 4 * 2 + (e & 1)) * 16 + lane / 4 + 8 * (e >> 1)] = c[j][e];
+    __syncwarp();
+    if (tile >= 0)
+        finish<NT>(a, rows, red, 1, tile, m0, lane, 32);
+}
+
 // Blocks that an SM should hold: two, except where 128 registers are too few.
 template <enum weight_layout F, int NT> constexpr int blocks_wanted() {
     bool plain = format_traits<F>::plain || F == LAYOUT_Q8_0; // in what it takes to decode
@@ -171,23 +195,40 @@ __global__ void __launch_bounds__(STAGED_THREADS, blocks_wanted<F, NT>()) gemm_s
     KD_SHARED(unsigned char, shared); // the ring, later sums (ROW_TILES, NT * 8, 16); levels of add_leaf()
     kd_grid_release();
     typedef staged_shape<F, NT> shape;
-    int lane = kd_lane(), warp = kd_warp(), m0 = (int)blockIdx.x * NT * 8,
-        tile = (int)blockIdx.y * ROW_TILES + warp;
+    int m0 = (int)blockIdx.x * NT * 8, tile = (int)blockIdx.y * ROW_TILES + kd_warp();
     int num = (a.segments.num ? a.segments.num : SEGMENTS) / (int)gridDim.z;
     float4 *levels = (float4 *)(void *)(shared + shape::ring);
     float c[NT][4], lowest[NT][4] = {};
-    multiply_segments<F, NT>(c, lowest, shared, levels, a, m0, (int)blockIdx.z * num, num);
+    if (tile >= a.w.rows / 16)
+        tile = -1;
+    multiply_segments<F, NT>(c, lowest, shared, levels, a, all_rows{a.m}, tile, m0, (int)blockIdx.z * num,
+                             num);
     if (gridDim.z > 1 && !add_parts<NT>(c, lowest, levels, (int *)(void *)shared, a))
         return;
-    __syncthreads(); // the ring is free
-    float *red = (float *)(void *)shared + warp * NT * 8 * 16;
-#pragma unroll
-    for (int j = 0; j < NT; j++)
-        for (int e = 0; e < 4; e++)
-            red[(j * 8 + lane % 4 * 2 + (e & 1)) * 16 + lane / 4 + 8 * (e >> 1)] = c[j][e];
-    __syncwarp();
-    if (tile < a.w.rows / 16)
-        finish<NT>(a, all_rows{a.m}, red, 1, tile, m0, lane, 32);
+    finish_tile<NT>(c, (float *)(void *)shared, a, all_rows{a.m}, tile, m0);
+}
+
+// The same for a group of slots, all of one expert, as gemm_experts() of gemm.cu.
+template <enum weight_layout F, int NT>
+__global__ void __launch_bounds__(STAGED_THREADS, blocks_wanted<F, NT>())
+    gemm_staged_experts(struct cuda_expert_gemm a) {
+    KD_SHARED(unsigned char, shared);
+    kd_grid_release();
+    kd_grid_wait();
+    if ((int)blockIdx.x >= *a.num_groups)
+        return;
+    const struct cuda_expert_group group = a.groups[blockIdx.x];
+    const slot_rows rows = {a.slots + group.begin, group.num, a.per_row};
+    int tiles = a.gemm.w.rows / 16 / a.num_experts, tile = (int)blockIdx.y * ROW_TILES + kd_warp();
+    int token = (int)threadIdx.x / 4;
+    const slot_row copied = {group.num, row_in(rows, token < group.num ? token : group.num - 1)};
+    float4 *levels = (float4 *)(void *)(shared + staged_shape<F, NT>::ring);
+    float c[NT][4], lowest[NT][4] = {};
+    if (tile >= tiles)
+        tile = -1;
+    multiply_segments<F, NT>(c, lowest, shared, levels, a.gemm, copied,
+                             tile < 0 ? tile : group.expert * tiles + tile, 0, 0, SEGMENTS);
+    finish_tile<NT>(c, (float *)(void *)shared, a.gemm, rows, tile, 0);
 }
 
 // Blocks that share a tile: as many as give every SM one, and find a place for what they leave.
@@ -219,6 +260,29 @@ template <enum weight_layout F> static void pick_tokens(struct rt *rt, const str
         launch<F, 4>(rt, a);
     else
         launch<F, 8>(rt, a);
+}
+
+template <enum weight_layout F> static void launch_experts(struct rt *rt, const struct cuda_expert_gemm *a) {
+    enum { NT = 4 };
+    typedef staged_shape<F, NT> shape;
+    int tiles = a->gemm.w.rows / 16 / a->num_experts;
+    rt_launch(rt, gemm_staged_experts<F, NT>,
+              rt_grid_of(a->max_groups, (tiles + ROW_TILES - 1) / ROW_TILES, STAGED_THREADS,
+                         (size_t)shape::ring + (size_t)(log2_of(SEGMENTS) - 1) * shape::level),
+              *a);
+}
+
+void gemm_launch_staged_experts(struct rt *rt, const struct cuda_expert_gemm *a) {
+    switch (a->gemm.w.layout) {
+    case LAYOUT_BF16: launch_experts<LAYOUT_BF16>(rt, a); break;
+    case LAYOUT_F16: launch_experts<LAYOUT_F16>(rt, a); break;
+    case LAYOUT_Q8_0: launch_experts<LAYOUT_Q8_0>(rt, a); break;
+    case LAYOUT_Q4_0: launch_experts<LAYOUT_Q4_0>(rt, a); break;
+    case LAYOUT_Q4_K: launch_experts<LAYOUT_Q4_K>(rt, a); break;
+    case LAYOUT_Q5_K: launch_experts<LAYOUT_Q5_K>(rt, a); break;
+    case LAYOUT_Q6_K: launch_experts<LAYOUT_Q6_K>(rt, a); break;
+    default: rt_fail(rt, "a matrix has no staged GEMM"); break;
+    }
 }
 
 void gemm_launch_staged(struct rt *rt, const struct cuda_gemm *a) {

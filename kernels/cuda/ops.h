@@ -227,6 +227,8 @@ struct cuda_group_slots {
     int32_t *num_groups;
 };
 void cuda_group_slots(struct rt *rt, const struct cuda_group_slots *a);
+// How many slots a group should have: 8, 16 or 32.
+int cuda_group_rows(int rows, int top_k, int num_experts);
 // The most groups that there can be.
 int cuda_max_groups(int num_slots, int num_experts, int group_rows);
 

@@ -86,6 +86,8 @@ PLANTED = [
     ("experts.cu", "experts: the shared one without its gate", "test_steps"),
     ("gemm.cu", "experts: groups are read before they are made", "test_gemm"),
     ("gemm.cu", "experts: the weights of the first", "test_gemm"),
+    ("gemm_staged.cu", "experts: staged, the weights of the first", "test_gemm"),
+    ("gemm_staged.cu", "experts: staged groups are read before they are made", "test_gemm"),
     ("pack.cu", "nibbles in the order of the file", "test_dequant"),
     ("pack.cu", "half of a long part of an upload", "test_scatter"),
     ("rows.cu", "a GEMM of cuBLASLt writes past its columns", "test_finish"),

@@ -187,11 +187,11 @@ static void test_groups(void **state) {
 
 // ---- GEMMs of slots, against kernels/ref
 
-// Row `slot` of the result with a given matrix: of row slot / per_row of x.
+// With x a row for each slot, or for each row.
 static void check_gemm(enum dtype type, enum spread spread, int rows, int k, int E, bool swiglu, bool by_slot,
                        int order) {
-    int block = dtype_block(type), cols = block == 256 ? 256 : 96, N = 44, num = rows * k,
-        group_rows = rows <= 8 ? 8 : 16;
+    int block = dtype_block(type), cols = block == 256 ? 256 : 96, N = 44, num = rows * k;
+    int group_rows = cuda_group_rows(rows, k, E);
     int x_rows = by_slot ? num : rows, parts = swiglu ? 2 : 1,
         each = (parts * (N + 7) / 8 * 8 + 15) / 16 * 16;
     struct tensor t[2];
@@ -245,6 +245,18 @@ static void check_gemm(enum dtype type, enum spread spread, int rows, int k, int
         for (int i = ids[slot] >= 0 ? N : 0; i < ld; i++)
             assert_true(isnan(mine[i])); // nothing past the row, and none of nobody
     }
+    for (int n = 8; n <= 32; n *= 2) { // the same bits by every kernel, however slots are grouped
+        struct slots other = make_slots(ids, num, E, n);
+        a.slots = other.a.slots, a.groups = other.a.groups, a.num_groups = other.a.num_groups;
+        a.group_rows = n, a.max_groups = cuda_max_groups(num, E, n);
+        a.gemm.h = a.gemm.y = poisoned(sizeof(float) * (size_t)(num * ld));
+        cuda_expert_gemm(rt, &a);
+        float *again = to_host(a.gemm.y, sizeof(float) * (size_t)(num * ld));
+        assert_memory_equal(again, got, sizeof(float) * (size_t)(num * ld));
+        rt_free(rt, a.gemm.y);
+        free(again);
+        free_slots(&other);
+    }
     free(got), free(ids);
     for (int p = 0; p < parts; p++)
         free((void *)(uintptr_t)t[p].data);
@@ -262,6 +274,8 @@ static void test_gemm(void **state) {
         check_gemm(types[i], ALL_OF_ONE, 37, 1, 3, i % 2 != 0, true, 2);
         check_gemm(types[i], RANDOM, 40, 2, 6, i % 2 == 0, false, i % 3);
         check_gemm(types[i], ONE_EACH, 9, 1, 9, false, true, 0);
+        check_gemm(types[i], RANDOM, 61, 2, 4, i % 2 != 0, i % 2 != 0, 1);
+        check_gemm(types[i], ALL_OF_ONE, 90, 1, 3, i % 2 == 0, false, 2);
     }
 }
 

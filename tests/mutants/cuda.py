@@ -121,9 +121,9 @@ ROWS = [
     (CUDA % "gemm_staged.cu", "first + num - 1, &s, &stop);", "first, &s, &stop);", "test_emu_gemm"),  # staged: only the first segment is copied
     (CUDA % "gemm_staged.cu", "n /= 2, num /= 2, at += NT * STAGED_THREADS)", "n /= 2, num /= 2)", "test_emu_gemm"),  # staged: two levels of the tree in one place
     (CUDA % "gemm_staged.cu", "c[j][e] = kd_add(lowest[j][e], c[j][e]);", "c[j][e] = lowest[j][e];", "test_emu_gemm"),  # staged: the right leaf is lost
-    (CUDA % "gemm_staged.cu", "    __syncthreads(); // the ring is free\n    float *red", "    float *red", "test_emu_gemm"),  # staged: sums are written over a ring in use
-    (CUDA % "gemm_staged.cu", "    __syncwarp();\n    if (tile < a.w.rows / 16)", "    if (tile < a.w.rows / 16)", "test_emu_gemm"),  # staged: sums are read before other lanes have written them
-    (CUDA % "gemm_staged.cu", "    if (tile < a.w.rows / 16)\n        finish", "    finish", "test_emu_gemm"),  # staged: maxima of tiles that are not there
+    (CUDA % "gemm_staged.cu", "    __syncthreads(); // the ring is free\n    red +=", "    red +=", "test_emu_gemm"),  # staged: sums are written over a ring in use
+    (CUDA % "gemm_staged.cu", "    __syncwarp();\n    if (tile >= 0)\n        finish", "    if (tile >= 0)\n        finish", "test_emu_gemm"),  # staged: sums are read before other lanes have written them
+    (CUDA % "gemm_staged.cu", "    if (tile >= 0)\n        finish", "    finish", "test_emu_gemm"),  # staged: maxima of tiles that are not there
     (CUDA % "gemm_staged.cu", "(panel + (j * 8 + lane / 4) * 64)", "(panel + (j * 8 + lane / 4) * 32)", "test_emu_gemm"),  # staged: half of another token
     (CUDA % "gemm_staged.cu", "kd_count(&a.parts.arrived[tile], (uint32_t)num - 1) == (uint32_t)num - 1;", "kd_count(&a.parts.arrived[tile], (uint32_t)num - 1) == 0;", "test_emu_gemm"),  # staged: the first block adds what the others have not left
     (CUDA % "gemm_staged.cu", "    __syncthreads();\n    if (!*is_last)", "    if (!*is_last)", "test_emu_gemm"),  # staged: whether a block is the last is read before it is known
@@ -145,7 +145,9 @@ ROWS = [
     (CUDA % "experts.cu", "return full + experts < num_slots ? full + experts : num_slots;", "return full > 0 ? full : 1;", "test_emu_experts"),  # experts: groups that are not full have no block
     (CUDA % "experts.cu", "a.gate ? kd_mul(a.shared[at]", "false ? kd_mul(a.shared[at]", "test_emu_experts"),  # experts: the shared one without its gate
     (CUDA % "gemm.cu", "    kd_grid_wait();\n    if ((int)blockIdx.x >= *a.num_groups)", "    if ((int)blockIdx.x >= *a.num_groups)", "test_emu_experts"),  # experts: groups are read before they are made
-    (CUDA % "gemm.cu", "group.expert * (int)gridDim.y + (int)blockIdx.y, (int)blockIdx.y, 0)", "(int)blockIdx.y, (int)blockIdx.y, 0)", "test_emu_experts"),  # experts: the weights of the first
+    (CUDA % "gemm.cu", "group.expert * (int)gridDim.y + (int)blockIdx.y, (int)blockIdx.y, m0)", "(int)blockIdx.y, (int)blockIdx.y, m0)", "test_emu_experts"),  # experts: the weights of the first
+    (CUDA % "gemm_staged.cu", "tile < 0 ? tile : group.expert * tiles + tile", "tile", "test_emu_experts"),  # experts: staged, the weights of the first
+    (CUDA % "gemm_staged.cu", "    kd_grid_wait();\n    if ((int)blockIdx.x >= *a.num_groups)", "    if ((int)blockIdx.x >= *a.num_groups)", "test_emu_experts"),  # experts: staged groups are read before they are made
     (CUDA % "experts.c", ".per_row = per_row}", ".per_row = 1}", "test_emu_experts"),  # experts: another row of x
     (CUDA % "weight.c", ".row0 = row0 + i * (m->rows / stack),", ".row0 = row0,", "test_emu_experts"),  # experts: all in the place of one
     (CUDA % "sample.cu", "    if (u == 0x80000000u)\n        u = 0;\n", "", "test_emu_sample"),  # -0 below +0

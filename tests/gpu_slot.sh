@@ -46,7 +46,7 @@ out=$(cd "$out" && pwd)
 
 # ---- the bundle
 
-tests=(intrinsics rows gemm attention sample forward steps ranks model real_shapes)
+tests=(intrinsics rows gemm experts attention sample forward steps ranks model real_shapes)
 scripts=(bench/{serving,models,torch_same,torch_kernels,gpu_faults}.py
          tools/{make_gguf,make_vocab_gguf,gguf_file,gguf_quants,folder_quants}.py)
 build() {

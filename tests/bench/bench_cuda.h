@@ -44,4 +44,5 @@ void bench_gemms(void); // bench_cuda_kernels.c
 void bench_attention(void);
 void bench_others(void);
 void bench_profile(void);
-void bench_steps(void); // bench_cuda_steps.c
+void bench_experts(void); // bench_cuda_experts.c
+void bench_steps(void);   // bench_cuda_steps.c

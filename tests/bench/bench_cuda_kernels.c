@@ -888,6 +888,7 @@ void bench_others(void) {
     }
     for (int i = 0; i < 2; i++)
         bench_clear(tiny ? 8 : i ? 2048 : 512, tiny ? 56 : 14328, tiny ? 64 : 14336);
+    bench_experts();
     fprintf(md, "\nThe limit is moving the bytes at the bandwidth above; sampling 64 x 151936 is to take "
                 "under 15 µs. "
                 "Local top-k reads maxima of groups, not logits.\n");

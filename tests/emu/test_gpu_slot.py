@@ -42,7 +42,7 @@ case " $DEAF " in *" $name "*) trap '' TERM ;; esac
 case " $DEAF $HANGS " in *" $name "*) echo $$ >"${PIDS:-/dev/null}"; echo "it began"; while :; do sleep 0.1; done ;; esac
 echo "3 passed"
 """
-TESTS = ["intrinsics", "rows", "gemm", "attention", "sample", "forward", "steps", "ranks", "model", "real_shapes"]
+TESTS = ["intrinsics", "rows", "gemm", "experts", "attention", "sample", "forward", "steps", "ranks", "model", "real_shapes"]
 
 
 class Slot:
@@ -195,7 +195,8 @@ def check_benchmark(kernels, steps, launched):
     for kernel in ("gemm", "gemm, sum", "gemm, SwiGLU", "gemm, logits", "dequantise", "cuBLASLt", "bias, factor, sum",
                    "decode attention", "prefill attention", "prefill attention, wgmma", "general attention",
                    "general prefill attention", "sum of ranks", "gather of ranks", "local top-k", "sample", "embed", "norm",
-                   "bias, RoPE, KV write", "copy of a page", "SwiGLU", "clear", "scatter of the upload"):
+                   "bias, RoPE, KV write", "copy of a page", "SwiGLU", "clear", "scatter of the upload", "route", "group of slots",
+                   "gemm, experts", "sum of experts"):
         assert any(k["kernel"] == kernel for k in kernels), kernel
     for weights in ("F32", "BF16", "F16", "Q8_0", "Q4_0", "Q4_K", "Q5_K", "Q6_K"):
         assert any(k["kernel"] == "gemm" and k["shape"].startswith(weights + " ") for k in kernels), weights

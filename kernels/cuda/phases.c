@@ -28,9 +28,17 @@ static struct cuda_norm norm_of(const struct device *dev, const struct weight *n
                               .eps = dev->model.norm_eps};
 }
 
-// Normalises rows in every dtype that weights of this input need. of: which rows, or NULL.
+// The dtypes in which a weight, or none, takes its input, a bit each.
+static unsigned dtypes_of(const struct weight *w) {
+    unsigned dtypes = 0;
+    for (int i = 0; w && i < w->num_matrices; i++)
+        dtypes |= 1u << cuda_act_dtype_of(w->matrix[i].layout);
+    return dtypes;
+}
+
+// Normalises rows in these dtypes. of: which rows, or NULL.
 static void normalise(struct device *dev, struct activation *x, const struct weight *norm, int rows,
-                      const struct logits_row *of) {
+                      const struct logits_row *of, unsigned dtypes) {
     struct cuda_norm a = norm_of(dev, norm, rows);
     a.of = of ? &of->row : NULL;
     a.of_stride = sizeof *of / sizeof(int32_t);
@@ -39,7 +47,7 @@ static void normalise(struct device *dev, struct activation *x, const struct wei
     for (int dtype = 0; dtype < 3; dtype++) {
         a.out = x->data[dtype];
         a.act_dtype = (enum act_dtype)dtype;
-        if (a.out)
+        if (dtypes >> dtype & 1)
             cuda_norm(dev->rt, &a);
     }
 }
@@ -49,7 +57,7 @@ void cuda_phase_qkv(struct device *dev, const struct layer *layer, const struct 
     const struct attn_spec *attn = &layer->attn;
     const struct rope_config *rope = attn->rope >= 0 ? &dev->model.ropes[attn->rope] : NULL;
     int ld = spec_q_size(attn) + 2 * device_kv_size(dev), T = dev->work.num_tokens;
-    normalise(dev, &dev->hidden, layer->attn_norm, T, NULL);
+    normalise(dev, &dev->hidden, layer->attn_norm, T, NULL, dtypes_of(layer->qkv));
     cuda_multiply(dev, layer->qkv, &dev->hidden, T, dev->qkv, ld);
     struct cuda_qkv a = {.x = dev->qkv,
                          .ldx = ld,
@@ -196,7 +204,9 @@ void cuda_phase_attn_out(struct device *dev, const struct layer *layer, const st
 
 void cuda_phase_ffn_in(struct device *dev, const struct layer *layer, const struct step *step) {
     (void)step;
-    normalise(dev, &dev->hidden, layer->ffn_norm, dev->work.num_tokens, NULL);
+    normalise(dev, &dev->hidden, layer->ffn_norm, dev->work.num_tokens, NULL,
+              dtypes_of(layer->gate_up) | dtypes_of(layer->router) | dtypes_of(layer->shared_gate) |
+                  dtypes_of(layer->expert_gate_up));
     if (layer->gate_up) // with experts the shared one's
         cuda_multiply_swiglu(dev, layer->gate_up, &dev->hidden, dev->work.num_tokens, &dev->ffn);
     if (layer->ffn.experts > 0)
@@ -280,7 +290,7 @@ void cuda_phase_head(struct device *dev, const struct model *model, const struct
         download_hidden(dev, model->out_norm, r, n);
         if (!model->head)
             continue;
-        normalise(dev, &dev->last, model->out_norm, n, rows + r);
+        normalise(dev, &dev->last, model->out_norm, n, rows + r, dtypes_of(model->head));
         compute_logits(dev, model->head, n);
         struct cuda_sample s = {.rows = rows + r,
                                 .prep = dev->inputs.prep + r,

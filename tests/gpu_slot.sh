@@ -83,7 +83,7 @@ build() {
     for t in "${scripts[@]}"; do cp "$root/tests/$t" "$b/tests/$t"; done
     # What Debian's packages gave, and what it needs in turn; not the C and C++ libraries, not CUDA's.
     ldd "$b"/bin/* | sed -n 's/.* => \(\/[^ ]*\) .*/\1/p' | sort -u |
-        grep -Ev '/(ld-linux[^/]*|lib(c|m|dl|rt|pthread|resolv|stdc\+\+|gcc_s|cublasLt|cuda)\.so[.0-9]*)$' |
+        grep -Ev '/(ld-linux[^/]*|lib(c|m|dl|rt|pthread|resolv|stdc\+\+|gcc_s|cuda)\.so[.0-9]*)$' |
         while read -r t; do cp -L "$t" "$b/lib/"; done
     {
         printf 'commit %s, ' "$(git -C "$root" describe --always --dirty --abbrev=12 2>/dev/null || echo unknown)"
@@ -185,7 +185,7 @@ has_torch() {
 
 find_cuda() { # cuBLASLt and NCCL: the toolkit's or the system's, else those of PyTorch's wheels
     local name found
-    for name in libcublasLt.so.13 libnccl.so.2; do
+    for name in $(grep -aso 'libcublasLt\.so\.[0-9]*' lib/quire/quire-cuda.so | head -n 1) libnccl.so.2; do
         if ldconfig -p 2>/dev/null | grep -qF "$name" || [ -e "/usr/local/cuda/lib64/$name" ]; then continue; fi
         found=$("$python" -c '
 import importlib.util, pathlib, sys
@@ -194,7 +194,7 @@ found = [p for d in (spec.submodule_search_locations if spec else []) for p in p
 print(found[0].parent if found else "")' "$name" 2>/dev/null || true)
         if [ -n "$found" ]; then export LD_LIBRARY_PATH=${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$found; fi
     done
-    if [ -e /usr/local/cuda/lib64/libcublasLt.so.13 ]; then export LD_LIBRARY_PATH=${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}/usr/local/cuda/lib64; fi
+    if [ -e /usr/local/cuda/lib64 ]; then export LD_LIBRARY_PATH=${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}/usr/local/cuda/lib64; fi
 }
 tool() { command -v "$1" || ls "/usr/local/cuda/bin/$1" 2>/dev/null || true; }
 

@@ -100,6 +100,7 @@ struct device {
 
     struct step_limits limits;
     int max_tokens, max_rows;            // of the limits, and not less than a graph's padded rows
+    bool cublas;                         // it is there, and steps may have rows for it
     struct activation hidden, attn, ffn; // normalised rows; attention output; SwiGLU output
     struct activation last;              // normalised logits rows
     float *added;              // (T, D) what is scaled before it is added to resid; NULL where nothing is

@@ -19,17 +19,12 @@ static bool any_split_gate_up(const struct device *dev) {
     return false;
 }
 
-static bool uses_cublas(const struct device *dev) {
-    return dev->limits.max_tokens > CUDA_TOKENS && !dev->exact;
-}
-
 // Elements of `wide`: results of cuBLASLt that need finishing, and gate and up where no kernel fuses them.
 static size_t wide_elements(const struct device *dev) {
     size_t T = (size_t)dev->max_tokens, up = 2 * (size_t)round_up(dev->max_ffn, 8);
-    bool cublas = uses_cublas(dev);
-    size_t all = cublas || any_split_gate_up(dev) ? cuda_both_offset(dev) + T * up : 0;
+    size_t all = dev->cublas || any_split_gate_up(dev) ? cuda_both_offset(dev) + T * up : 0;
     size_t row = (size_t)max_int(dev->model.hidden, dev->max_q + 2 * device_kv_size(dev));
-    return cublas && all < T * row ? T * row : all;
+    return dev->cublas && all < T * row ? T * row : all;
 }
 
 // Elements of the cosines, or sines, of a rotation.
@@ -58,7 +53,7 @@ static void alloc_activations(struct device *dev, struct arena *a) {
                                      .arrived = arena_alloc(a, (size_t)blocks, sizeof(uint32_t)),
                                      .max_blocks = blocks,
                                      .shared_max = dev->info.shared_max};
-    if (uses_cublas(dev))
+    if (dev->cublas)
         dev->dequantised = arena_alloc(a, dev->largest_quantised, sizeof(uint16_t));
     if (dev->fast) {
         size_t heads = (size_t)dev->max_splits * (size_t)(dev->max_q / dev->head_dim);
@@ -212,10 +207,16 @@ static bool alloc_cache(struct device *dev, size_t bytes) {
     return true;
 }
 
+// Whether prompts would go through cuBLASLt, if it is there.
+static bool wants_cublas(const struct device *dev) {
+    return dev->limits.max_tokens > CUDA_TOKENS && !dev->exact;
+}
+
 // Settles all sizes that follow from the limits. Returns the bytes of the arena.
 static size_t set_limits(struct device *dev, const struct step_limits *limits) {
     struct cuda_kv kv = cuda_kv_of(dev, 0);
     dev->limits = *limits;
+    dev->cublas = wants_cublas(dev) && !dev->info.no_matmul[0];
     dev->max_tokens = max_int(limits->max_tokens, CUDA_TOKENS);
     dev->max_rows = max_int(limits->max_rows, CUDA_TOKENS);
     dev->logits_ld = round_up(dev->model.vocab, CUDA_GROUP);
@@ -234,6 +235,14 @@ size_t cuda_workspace_bytes(struct device *dev, const struct step_limits *limits
     return set_limits(dev, limits) + CACHE_ALIGN;
 }
 
+static void warn_no_cublas(const struct device *dev) {
+    char text[sizeof dev->info.no_matmul + 64];
+    if (!wants_cublas(dev) || dev->cublas || dev->peers.rank > 0 || !dev->host)
+        return;
+    snprintf(text, sizeof text, "long prompts go without cuBLASLt, slower: %s", dev->info.no_matmul);
+    dev->host->log(LOG_WARN, text);
+}
+
 enum status cuda_reserve(struct device *dev, const struct step_limits *limits, struct err *err) {
     CHECK(!dev->arena);
     CHECK(limits->max_tokens > 0 && limits->max_rows > 0 && limits->max_context > 0 &&
@@ -241,6 +250,7 @@ enum status cuda_reserve(struct device *dev, const struct step_limits *limits, s
     if (limits->max_tokens > 65535)
         return err_set(err, STATUS_INVALID, "--max-num-batched-tokens may be at most 65535 on cuda");
     size_t workspace = set_limits(dev, limits);
+    warn_no_cublas(dev);
     size_t cache = (size_t)limits->num_blocks * cuda_kv_block_bytes(dev);
     dev->arena = rt_alloc(dev->rt, workspace);
     if (!alloc_cache(dev, cache) || !dev->arena)

@@ -47,7 +47,7 @@ void cuda_convert(struct device *dev, struct activation *x, int m) {
 // the rest. Rows that decode come first.
 static int skinny_rows(const struct device *dev, const struct cuda_matrix *w, int m) {
     int others = m - dev->work.num_decode;
-    return others > CUDA_TOKENS && !dev->exact && w->layout != LAYOUT_F32 ? dev->work.num_decode : m;
+    return others > CUDA_TOKENS && dev->cublas && w->layout != LAYOUT_F32 ? dev->work.num_decode : m;
 }
 
 static char *row_of(const struct activation *x, enum act_dtype act_dtype, int row) {
@@ -102,8 +102,10 @@ static bool cublas_gemm(struct device *dev, const struct cuda_matrix *w, int n, 
                         .add = direct && add};
     if (w->layout > LAYOUT_F16) {
         struct cuda_dequant d = {*w, dev->dequantised};
-        cuda_dequant(dev->rt, &d);
         g.w = dev->dequantised;
+        if (!rt_can_matmul(dev->rt, &g))
+            return false;
+        cuda_dequant(dev->rt, &d);
     }
     if (!rt_matmul(dev->rt, &g))
         return false;

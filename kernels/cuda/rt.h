@@ -19,13 +19,14 @@ struct rt;
 struct rt_graph;
 
 struct rt_info {
-    char name[80];      // the device's
-    int major, minor;   // compute capability
-    int num_sms;        // streaming multiprocessors
-    size_t total, free; // bytes of device memory
-    size_t shared_max;  // bytes of shared memory a block may ask for
-    size_t cache;       // bytes of the last cache before memory
-    bool emulated;      // host memory, no device
+    char name[80];       // the device's
+    int major, minor;    // compute capability
+    int num_sms;         // streaming multiprocessors
+    size_t total, free;  // bytes of device memory
+    size_t shared_max;   // bytes of shared memory a block may ask for
+    size_t cache;        // bytes of the last cache before memory
+    bool emulated;       // host memory, no device
+    char no_matmul[300]; // why rt_matmul() can do nothing here, and what to install; "": it can
 };
 
 // QUIRE_CUDA_OVERLAP=0 in the environment: no kernel begins before the one before it has ended.
@@ -89,8 +90,7 @@ void rt_fail(struct rt *rt, const char *what);
 bool rt_failed(const struct rt *rt);
 
 // y (m, n) = x (m, k) times w (n, k) transposed, + y where add; x and w bf16 or f16, y f32, leading
-// dimensions in elements. For many rows; false: it cannot (not built in, or these sizes), and nothing was
-// done.
+// dimensions in elements. For many rows; false: it cannot (no cuBLASLt, or these sizes), and nothing was done.
 struct rt_gemm {
     const void *x, *w;
     float *y;
@@ -99,6 +99,7 @@ struct rt_gemm {
     bool add;
 };
 bool rt_matmul(struct rt *rt, const struct rt_gemm *g);
+bool rt_can_matmul(struct rt *rt, const struct rt_gemm *g); // reads nothing of x, w and y
 
 // For tests: the schedule that the emulator runs blocks by (emu.h). Nothing on a device.
 void rt_test_order(int order);

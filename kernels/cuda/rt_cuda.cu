@@ -1,8 +1,8 @@
 // The runtime on a device. Every call of CUDA goes through ok(), which keeps the first error
 // (tests/tools/cuda_calls.py).
 #include "launch.h"
+#include "rt_cublas.h"
 
-#include <cublasLt.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -25,7 +25,7 @@ struct rt {
     bool capturing, overlap;          // overlap: a kernel may begin before the one before it has ended
     const void *big[MAX_BIG_KERNELS]; // kernels that may use more than 48 KiB of shared memory
     int num_big;
-    cublasLtHandle_t blas;
+    cublasLtHandle_t blas; // NULL: there is no cuBLASLt
     void *blas_workspace;
     struct gemm_plan plans[MAX_PLANS];
     int num_plans;
@@ -43,7 +43,7 @@ static bool ok(struct rt *rt, cudaError_t e, const char *what) {
 
 static bool blas_ok(struct rt *rt, cublasStatus_t s, const char *what) {
     if (s != CUBLAS_STATUS_SUCCESS && !rt->error[0])
-        snprintf(rt->error, sizeof rt->error, "%s: %s", what, cublasLtGetStatusString(s));
+        snprintf(rt->error, sizeof rt->error, "%s: %s", what, lt.GetStatusString(s));
     return s == CUBLAS_STATUS_SUCCESS;
 }
 
@@ -115,7 +115,8 @@ struct rt *rt_open(int ordinal, struct err *err) {
     rt->overlap = rt->prop.major >= 9 && (!overlap || strcmp(overlap, "0") != 0);
     // Now, not at the first long prompt: by then the cache has taken the memory, and it would be an error of
     // the device.
-    if (!(rt->blas_workspace = rt_alloc(rt, GEMM_WORKSPACE)) && !rt_failed(rt)) {
+    pthread_once(&lt_once, lt_load);
+    if (!lt.problem[0] && !(rt->blas_workspace = rt_alloc(rt, GEMM_WORKSPACE)) && !rt_failed(rt)) {
         struct rt_info now;
         rt_describe(rt, &now);
         err_set(err, STATUS_NOMEM,
@@ -126,7 +127,7 @@ struct rt *rt_open(int ordinal, struct err *err) {
         rt_close(rt);
         return NULL;
     }
-    if (rt_failed(rt) || !blas_ok(rt, cublasLtCreate(&rt->blas), "opening cublasLt")) {
+    if (rt_failed(rt) || (!lt.problem[0] && !blas_ok(rt, lt.Create(&rt->blas), "opening cublasLt"))) {
         err_set(err, STATUS_DEVICE, "GPU %d: %s", ordinal, rt->error);
         rt_close(rt);
         return NULL;
@@ -141,7 +142,7 @@ void rt_close(struct rt *rt) {
     for (int i = 0; i < rt->num_plans; i++)
         drop_plan(rt, &rt->plans[i]);
     if (rt->blas)
-        blas_ok(rt, cublasLtDestroy(rt->blas), "closing cublasLt");
+        blas_ok(rt, lt.Destroy(rt->blas), "closing cublasLt");
     rt_free(rt, rt->blas_workspace);
     for (int i = 0; i < 2; i++)
         if (rt->marks[i])
@@ -159,6 +160,7 @@ void rt_describe(struct rt *rt, struct rt_info *info) {
     info->num_sms = rt->prop.multiProcessorCount;
     info->shared_max = rt->prop.sharedMemPerBlockOptin;
     info->cache = (size_t)rt->prop.l2CacheSize;
+    snprintf(info->no_matmul, sizeof info->no_matmul, "%s", lt.problem);
     if (take(rt))
         ok(rt, cudaMemGetInfo(&info->free, &info->total), "asking for free memory");
 }
@@ -310,13 +312,13 @@ static bool same_plan(const struct rt_gemm *a, const struct rt_gemm *b) {
 
 static void drop_plan(struct rt *rt, struct gemm_plan *p) {
     if (p->x)
-        blas_ok(rt, cublasLtMatrixLayoutDestroy(p->x), "cublasLt");
+        blas_ok(rt, lt.MatrixLayoutDestroy(p->x), "cublasLt");
     if (p->w)
-        blas_ok(rt, cublasLtMatrixLayoutDestroy(p->w), "cublasLt");
+        blas_ok(rt, lt.MatrixLayoutDestroy(p->w), "cublasLt");
     if (p->y)
-        blas_ok(rt, cublasLtMatrixLayoutDestroy(p->y), "cublasLt");
+        blas_ok(rt, lt.MatrixLayoutDestroy(p->y), "cublasLt");
     if (p->op)
-        blas_ok(rt, cublasLtMatmulDescDestroy(p->op), "cublasLt");
+        blas_ok(rt, lt.MatmulDescDestroy(p->op), "cublasLt");
     *p = {};
 }
 
@@ -331,22 +333,21 @@ static bool find_algorithm(struct rt *rt, struct gemm_plan *p) {
     size_t workspace = GEMM_WORKSPACE;
     uint32_t aligned = 16;
     int num = 0;
-    bool asked = blas_ok(rt, cublasLtMatmulPreferenceCreate(&wish), "cublasLt") &&
+    bool asked = blas_ok(rt, lt.MatmulPreferenceCreate(&wish), "cublasLt") &&
                  blas_ok(rt,
-                         cublasLtMatmulPreferenceSetAttribute(wish, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
-                                                              &workspace, sizeof workspace),
+                         lt.MatmulPreferenceSetAttribute(wish, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
+                                                         &workspace, sizeof workspace),
                          "cublasLt");
     for (int i = 0; asked && i < 4; i++)
-        asked =
-            blas_ok(rt, cublasLtMatmulPreferenceSetAttribute(wish, alignments[i], &aligned, sizeof aligned),
-                    "cublasLt");
-    if (asked && cublasLtMatmulAlgoGetHeuristic(rt->blas, p->op, p->w, p->x, p->y, p->y, wish, 1, &found,
-                                                &num) != CUBLAS_STATUS_SUCCESS)
+        asked = blas_ok(rt, lt.MatmulPreferenceSetAttribute(wish, alignments[i], &aligned, sizeof aligned),
+                        "cublasLt");
+    if (asked && lt.MatmulAlgoGetHeuristic(rt->blas, p->op, p->w, p->x, p->y, p->y, wish, 1, &found, &num) !=
+                     CUBLAS_STATUS_SUCCESS)
         num = 0;
     if (num > 0)
         p->algorithm = found.algo;
     if (wish)
-        blas_ok(rt, cublasLtMatmulPreferenceDestroy(wish), "cublasLt");
+        blas_ok(rt, lt.MatmulPreferenceDestroy(wish), "cublasLt");
     return num > 0;
 }
 
@@ -363,14 +364,14 @@ static struct gemm_plan *find_plan(struct rt *rt, const struct rt_gemm *g) {
     cudaDataType_t type = g->half ? CUDA_R_16F : CUDA_R_16BF;
     cublasOperation_t transposed = CUBLAS_OP_T;
     uint64_t m = (uint64_t)g->m, n = (uint64_t)g->n, k = (uint64_t)g->k;
-    bool made = blas_ok(rt, cublasLtMatmulDescCreate(&p->op, CUBLAS_COMPUTE_32F, CUDA_R_32F), "cublasLt") &&
-                blas_ok(rt,
-                        cublasLtMatmulDescSetAttribute(p->op, CUBLASLT_MATMUL_DESC_TRANSA, &transposed,
-                                                       sizeof transposed),
-                        "cublasLt") &&
-                blas_ok(rt, cublasLtMatrixLayoutCreate(&p->w, type, k, n, g->ldw), "cublasLt") &&
-                blas_ok(rt, cublasLtMatrixLayoutCreate(&p->x, type, k, m, g->ldx), "cublasLt") &&
-                blas_ok(rt, cublasLtMatrixLayoutCreate(&p->y, CUDA_R_32F, n, m, g->ldy), "cublasLt");
+    bool made =
+        blas_ok(rt, lt.MatmulDescCreate(&p->op, CUBLAS_COMPUTE_32F, CUDA_R_32F), "cublasLt") &&
+        blas_ok(rt,
+                lt.MatmulDescSetAttribute(p->op, CUBLASLT_MATMUL_DESC_TRANSA, &transposed, sizeof transposed),
+                "cublasLt") &&
+        blas_ok(rt, lt.MatrixLayoutCreate(&p->w, type, k, n, g->ldw), "cublasLt") &&
+        blas_ok(rt, lt.MatrixLayoutCreate(&p->x, type, k, m, g->ldx), "cublasLt") &&
+        blas_ok(rt, lt.MatrixLayoutCreate(&p->y, CUDA_R_32F, n, m, g->ldy), "cublasLt");
     if (!made || !find_algorithm(rt, p)) {
         drop_plan(rt, p);
         return NULL;
@@ -379,20 +380,25 @@ static struct gemm_plan *find_plan(struct rt *rt, const struct rt_gemm *g) {
     return p;
 }
 
-bool rt_matmul(struct rt *rt, const struct rt_gemm *g) {
+// NULL: it cannot be done.
+static struct gemm_plan *usable_plan(struct rt *rt, const struct rt_gemm *g) {
     bool aligned = (uintptr_t)g->x % 16 == 0 && (uintptr_t)g->w % 16 == 0 && (uintptr_t)g->y % 16 == 0 &&
                    g->ldx % 8 == 0 && g->ldw % 8 == 0 && g->ldy % 4 == 0;
+    return rt->blas && !rt->capturing && aligned ? find_plan(rt, g) : NULL;
+}
+
+bool rt_can_matmul(struct rt *rt, const struct rt_gemm *g) { return !take(rt) || usable_plan(rt, g); }
+
+bool rt_matmul(struct rt *rt, const struct rt_gemm *g) {
     if (!take(rt))
         return true; // nothing runs any more
-    if (rt->capturing || !aligned)
-        return false;
-    struct gemm_plan *p = find_plan(rt, g);
+    struct gemm_plan *p = usable_plan(rt, g);
     if (!p)
         return false;
     const float one = 1, beta = g->add ? 1 : 0;
     blas_ok(rt,
-            cublasLtMatmul(rt->blas, p->op, &one, g->w, p->w, g->x, p->x, &beta, g->y, p->y, g->y, p->y,
-                           &p->algorithm, rt->blas_workspace, GEMM_WORKSPACE, rt->stream),
+            lt.Matmul(rt->blas, p->op, &one, g->w, p->w, g->x, p->x, &beta, g->y, p->y, g->y, p->y,
+                      &p->algorithm, rt->blas_workspace, GEMM_WORKSPACE, rt->stream),
             "cublasLtMatmul");
     return true;
 }

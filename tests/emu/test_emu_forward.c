@@ -4,9 +4,11 @@
 // case stands on the same fixture.
 #include "harness.h"
 
+#include "../../kernels/cuda/device.h"
 #include "backend_cuda.h"
 #define FIXTURE_INSPECT &inspect_cuda
 #include "fixture.h"
+#include "log.h"
 #include "ops.h"
 #include "request.h"
 #include "rt.h"
@@ -261,13 +263,63 @@ static void test_many_rows(void **state) {
         struct step_out want = run_pieces(ref, pieces, 2), got = run_pieces(cuda, pieces, 2);
         compare(cuda, &got, &want, 26, 2e-2, dtype_name(types[i]));
         setenv("QUIRE_EMULATED_NO_LIBRARY", "1", 1); // one that has no algorithm for these sizes
+        uint16_t *dequantised = cuda->dev->dequantised, mark = 0xabcd;
+        bool quantised = types[i] == DTYPE_Q8_0 || types[i] == DTYPE_Q4_K;
+        if (quantised)
+            rt_upload_now(cuda->dev->rt, dequantised, &mark, sizeof mark);
         got = run_pieces(cuda, pieces, 2);
         compare(cuda, &got, &want, 26, 2e-2, dtype_name(types[i]));
+        if (quantised && cuda->dev->info.emulated) // then nothing is dequantised for it
+            rt_download_now(cuda->dev->rt, &mark, dequantised, sizeof mark);
+        assert_int_equal(mark, 0xabcd);
         unsetenv("QUIRE_EMULATED_NO_LIBRARY");
         instance_close(ref);
         instance_close(cuda);
         fixture_free(f);
     }
+}
+
+static char logged[400];
+static void keep_log(int level, const char *text) {
+    assert_int_equal(level, LOG_WARN);
+    snprintf(logged, sizeof logged, "%s", text);
+}
+static struct device *open_logged(const struct backend_host *none, const struct device_config *config,
+                                  struct err *err) {
+    static const struct backend_host host = {keep_log};
+    (void)none;
+    return backend_cuda.open(&host, config, err);
+}
+
+// Without cuBLASLt: a line says so where steps are long enough for it, and no memory is set aside.
+static void test_no_library(void **state) {
+    (void)state;
+    struct backend_ops ops = backend_cuda;
+    ops.open = open_logged;
+    struct shape s = {1, 256, 4, 2, 64, 256, 67, 0, false, true, false};
+    struct fixture *f = fixture_make(&s, DTYPE_Q4_K);
+    struct instance *with = open_instance(f, &ops, 16, DTYPE_F16, 100, 128, 2);
+    struct piece pieces[] = {{0, 0, 70, false}, {1, 0, 25, true}};
+    struct step_out want = run_pieces(with, pieces, 2);
+    struct device_info before, after;
+    assert_string_equal(logged, "");
+    with->ops->info(with->dev, &before);
+    setenv("QUIRE_EMULATED_NO_LIBRARY", "1", 1);
+    instance_close(open_instance(f, &ops, 16, DTYPE_F16, CUDA_TOKENS, 128, 2));
+    assert_string_equal(logged, "");
+    struct instance *without = open_instance(f, &ops, 16, DTYPE_F16, 100, 128, 2);
+    without->ops->info(without->dev, &after);
+    struct step_out got = run_pieces(without, pieces, 2);
+    compare(without, &got, &want, 26, 2e-2, "without");
+    if (with->dev->info.emulated) {
+        assert_string_equal(logged,
+                            "long prompts go without cuBLASLt, slower: the emulator has been given none");
+        assert_true(after.memory_free > before.memory_free);
+    }
+    unsetenv("QUIRE_EMULATED_NO_LIBRARY");
+    instance_close(without);
+    instance_close(with);
+    fixture_free(f);
 }
 
 // What else is in a step is nothing to a row that decodes: alone, beside a prompt that goes through cuBLASLt,
@@ -675,14 +727,14 @@ static void test_two_at_once(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_types),          cmocka_unit_test(test_attention_paths),
-        cmocka_unit_test(test_mixed_specs),    cmocka_unit_test(test_refused_specs),
-        cmocka_unit_test(test_mixed_types),    cmocka_unit_test(test_many_rows),
-        cmocka_unit_test(test_company),        cmocka_unit_test(test_launches),
-        cmocka_unit_test(test_exact),          cmocka_unit_test(test_exact_company),
-        cmocka_unit_test(test_wide_steps),     cmocka_unit_test(test_too_small),
-        cmocka_unit_test(test_sticky_failure), cmocka_unit_test(test_failure_at_load),
-        cmocka_unit_test(test_two_at_once),
+        cmocka_unit_test(test_types),           cmocka_unit_test(test_attention_paths),
+        cmocka_unit_test(test_mixed_specs),     cmocka_unit_test(test_refused_specs),
+        cmocka_unit_test(test_mixed_types),     cmocka_unit_test(test_many_rows),
+        cmocka_unit_test(test_no_library),      cmocka_unit_test(test_company),
+        cmocka_unit_test(test_launches),        cmocka_unit_test(test_exact),
+        cmocka_unit_test(test_exact_company),   cmocka_unit_test(test_wide_steps),
+        cmocka_unit_test(test_too_small),       cmocka_unit_test(test_sticky_failure),
+        cmocka_unit_test(test_failure_at_load), cmocka_unit_test(test_two_at_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

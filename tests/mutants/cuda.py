@@ -165,7 +165,7 @@ ROWS = [
     (CUDA % "work.c", "        slots[t] = -1;\n", "        slots[t] = 0;\n", "test_emu_steps"),  # padding rows write a block
     (CUDA % "multiply.c", "w->layout != LAYOUT_F32 ? dev->work.num_decode : m;", "w->layout != LAYOUT_F32 ? 0 : m;",
          "test_emu_forward"),  # decodes go through cuBLASLt beside a long prompt
-    (CUDA % "multiply.c", "others > CUDA_TOKENS && !dev->exact && ", "others > CUDA_TOKENS && ", "test_emu_forward"),  # exact: long prompts go through cuBLASLt
+    (CUDA % "multiply.c", "others > CUDA_TOKENS && dev->cublas && ", "others > CUDA_TOKENS && ", "test_emu_forward"),  # exact: long prompts go through cuBLASLt
     (CUDA % "phases.c", "    else if (!dev->exact)\n        attend_splits(dev, layer);", "    else if (true)\n        attend_splits(dev, layer);", "test_emu_forward"),  # exact: decodes alone take the kernel of decodes
     (CUDA % "work.c", "c->exact ? 0 : step->num_decode", "step->num_decode", "test_emu_work"),  # exact: no tiles for rows that decode
     (CUDA % "multiply.c", "    int others = m - dev->work.num_decode;\n", "    int others = m;\n", "test_emu_forward"),  # a short prompt beside decodes leaves the skinny GEMM

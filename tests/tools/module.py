@@ -3,7 +3,7 @@
 
 usage: module.py 80,89,90a,100 quire-cuda.so [quire]
 
-Of CUDA's libraries it needs cublasLt alone: cudart is inside, NCCL and the driver are looked for when they are wanted. It exports one
+It needs none of CUDA's libraries: cudart is inside, cuBLASLt, NCCL and the driver are looked for when they are wanted. It exports one
 symbol. Every file of kernels in it has code for all architectures, so that a device may load them all at once
 (CUDA_MODULE_LOADING=EAGER), and PTX of the last. The binary needs none of this.
 """
@@ -58,7 +58,7 @@ def main(archs, module, binary=None):
     wanted = {(CODE, n) for n in numbers} | {(PTX, numbers[-1])}
     files = images(module)
     checks = [
-        ("libraries that the module needs", needed(module), ["libcublasLt"]),
+        ("libraries that the module needs", needed(module), []),
         ("symbols that the module gives", exported(module), ["quire_backend_v1"]),
         ("files of kernels", len(files) >= 8, True),
         ("architectures", [f for f in files if f != wanted], []),

@@ -360,7 +360,7 @@ static void check_steps(int model, bool exact) {
     struct instance *cuda = instance_open(f, (struct setup){&backend_cuda, NULL, 1, 16, kv}, 64, 64, 3);
     int all = 0, other = 0, V = f->config.vocab;
     assert_non_null(cuda);
-    for (int n = 0; n < NUM_MIXES; n++) {
+    for (int n = 0; n < (exact ? NUM_MIXES : 3); n++) {
         rt_test_order((model + n) % 3);
         struct step_out want = run_pieces(ref, mixes[n].pieces, mixes[n].n);
         struct step_out got = run_pieces(cuda, mixes[n].pieces, mixes[n].n);
@@ -384,7 +384,8 @@ static void check_steps(int model, bool exact) {
 static void test_steps(void **state) {
     (void)state;
     for (int i = 0; i < NUM_MODELS; i++) {
-        check_steps(i, true);
+        if (dtype_block(models[i].type) < 256) // K-quants say nothing new about what is chosen
+            check_steps(i, true);
         if (models[i].type != DTYPE_F32)
             check_steps(i, false);
     }

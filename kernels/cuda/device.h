@@ -101,11 +101,12 @@ struct device {
     struct step_limits limits;
     int max_tokens, max_rows;            // of the limits, and not less than a graph's padded rows
     bool cublas;                         // it is there, and steps may have rows for it
+    int head_rows;                       // logits rows that are sampled at a time
     struct activation hidden, attn, ffn; // normalised rows; attention output; SwiGLU output
     struct activation last;              // normalised logits rows
     float *added;              // (T, D) what is scaled before it is added to resid; NULL where nothing is
     float *resid, *qkv, *wide; // (T, D), (T, q + 2 kv), (T, widest result of cuBLASLt)
-    float *last_hidden;        // (CUDA_HEAD_ROWS, D), with keep_hidden
+    float *last_hidden;        // (head_rows, D), with keep_hidden
     void *q;                   // (T, H, d) in cuda_query_dtype()
     struct cuda_parts parts;   // of GEMMs
     uint16_t *dequantised;
@@ -115,7 +116,7 @@ struct device {
     float *partial, *stats;   // of KV splits, and how many of a row's have arrived
     uint32_t *arrived;
     int max_splits;                                       // that `partial` holds
-    float *logits, *max, *adjusted, *adjusted_max, *sums; // (CUDA_HEAD_ROWS, ...)
+    float *logits, *max, *adjusted, *adjusted_max, *sums; // (head_rows, ...)
     char *keys, *values;                                  // (kv_layers, num_blocks, K, B, d)
     float *key_scales, *value_scales; // (kv_layers, num_blocks, K, B) of an I8 cache, or NULL
     void *arena;                      // all of the above but the cache

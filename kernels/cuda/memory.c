@@ -43,9 +43,9 @@ static void alloc_activations(struct device *dev, struct arena *a) {
     cuda_activation_alloc(a, &dev->hidden, T, D, dev->act_dtypes[0]);
     cuda_activation_alloc(a, &dev->attn, T, dev->max_q, dev->act_dtypes[1]);
     cuda_activation_alloc(a, &dev->ffn, T, dev->max_ffn, dev->act_dtypes[2]);
-    cuda_activation_alloc(a, &dev->last, CUDA_HEAD_ROWS, D, dev->act_dtypes[0]);
+    cuda_activation_alloc(a, &dev->last, dev->head_rows, D, dev->act_dtypes[0]);
     if (dev->limits.keep_hidden)
-        dev->last_hidden = arena_alloc(a, CUDA_HEAD_ROWS * (size_t)D, sizeof(float));
+        dev->last_hidden = arena_alloc(a, (size_t)dev->head_rows * (size_t)D, sizeof(float));
     dev->wide = arena_alloc(a, wide_elements(dev), sizeof(float));
     cuda_experts_alloc(dev, a);
     int blocks = 2 * dev->info.num_sms; // so that every SM has one or two
@@ -70,7 +70,8 @@ static void alloc_arena(struct device *dev, struct arena *a) {
         dev->ropes[i].cos = arena_alloc(a, rope_elements(dev, i), sizeof(float));
         dev->ropes[i].sin = arena_alloc(a, rope_elements(dev, i), sizeof(float));
     }
-    size_t head = CUDA_HEAD_ROWS * (size_t)dev->logits_ld, groups = CUDA_HEAD_ROWS * (size_t)dev->num_maxima;
+    size_t rows = (size_t)dev->head_rows, head = rows * (size_t)dev->logits_ld,
+           groups = rows * (size_t)dev->num_maxima;
     dev->logits = arena_alloc(a, head, sizeof(float));
     dev->adjusted = arena_alloc(a, head, sizeof(float));
     dev->max = arena_alloc(a, groups, sizeof(float));
@@ -217,8 +218,9 @@ static size_t set_limits(struct device *dev, const struct step_limits *limits) {
     struct cuda_kv kv = cuda_kv_of(dev, 0);
     dev->limits = *limits;
     dev->cublas = wants_cublas(dev) && !dev->info.no_matmul[0];
-    dev->max_tokens = max_int(limits->max_tokens, CUDA_TOKENS);
-    dev->max_rows = max_int(limits->max_rows, CUDA_TOKENS);
+    dev->head_rows = work_head_rows(limits);
+    dev->max_tokens = max_int(limits->max_tokens, dev->head_rows);
+    dev->max_rows = max_int(limits->max_rows, dev->head_rows);
     dev->logits_ld = round_up(dev->model.vocab, CUDA_GROUP);
     dev->num_maxima = dev->logits_ld / CUDA_GROUP;
     dev->fast = cuda_attention_fast(&kv);

@@ -44,7 +44,8 @@ void cuda_peers_close(struct device *dev) {
 
 void cuda_peers_alloc(struct device *dev, struct arena *a) {
     struct peers *p = &dev->peers;
-    size_t rows = CUDA_HEAD_ROWS, all = rows * (size_t)p->world * CUDA_TOPK, blocks = CUDA_BARRIER_BLOCKS;
+    size_t rows = (size_t)dev->head_rows, all = rows * (size_t)p->world * CUDA_TOPK,
+           blocks = CUDA_BARRIER_BLOCKS;
     p->flags = arena_alloc(a, blocks * COMM_MAX_SUM, sizeof *p->flags);
     p->barrier.epochs = arena_alloc(a, blocks, sizeof *p->barrier.epochs);
     p->part = arena_alloc(a, (size_t)dev->max_tokens * (size_t)dev->model.hidden, sizeof *p->part);

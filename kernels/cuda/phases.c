@@ -271,7 +271,7 @@ static void compute_logits(struct device *dev, const struct weight *w, int n) {
 // next ones take their place.
 static int begin_rows(struct device *dev, const struct step *step, int r) {
     struct work *w = &dev->work;
-    int n = min_int(w->num_rows - r, CUDA_HEAD_ROWS);
+    int n = min_int(w->num_rows - r, dev->head_rows);
     if (!w->edits_apart || r >= step->num_rows)
         return n;
     unsigned char *upload = dev->upload[dev->num_begun & 1];

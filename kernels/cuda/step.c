@@ -5,21 +5,12 @@
 
 #include <string.h>
 
-// Rows that a graph is padded to: 1, 2, 4, 8, 16, 24, 32, 48, 64. 0: too many for a graph.
-static int graph_tokens(int n) {
-    static const int sizes[] = {1, 2, 4, 8, 16, 24, 32, 48, 64};
-    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
-        if (n <= sizes[i])
-            return sizes[i];
-    return 0;
-}
-
 // Only steps in which every sequence decodes and is sampled become graphs: they come by the thousand, and
 // launching bounds their kernels.
 static bool suits_graph(const struct device *dev, const struct step *step) {
     return dev->max_graphs > 0 && !dev->limits.keep_logits && !dev->limits.keep_hidden && !dev->exact &&
            step->num_decode == step->num_seqs && step->num_rows == step->num_tokens &&
-           step->num_tokens == step->num_seqs && graph_tokens(step->num_tokens) > 0;
+           step->num_tokens == step->num_seqs && work_graph_rows(step->num_tokens) > 0;
 }
 
 static int power_of_two(int n) {
@@ -113,7 +104,7 @@ bool cuda_step_begin(struct device *dev, const struct step *step) {
     dev->num_begun++;
     int slot = (int)(dev->num_begun & 1);
     bool suits = suits_graph(dev, step);
-    int tokens = suits ? graph_tokens(step->num_tokens) : step->num_tokens;
+    int tokens = suits ? work_graph_rows(step->num_tokens) : step->num_tokens;
     if (step->masks && step->masks_wait)
         step->masks_wait(step->masks_arg); // the upload has their bits
     work_fill(&dev->work, &dev->work_config, &dev->inputs, dev->upload[slot], step, tokens, dev->seen,

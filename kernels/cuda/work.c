@@ -14,6 +14,19 @@ struct part {
 enum { PARTS_OF_STEP = 5, PARTS_OF_GROUP = 3, PARTS_OF_ATTN = 4 };
 enum { MAX_PARTS = PARTS_OF_STEP + PARTS_OF_GROUP * KV_MAX_GROUPS + PARTS_OF_ATTN * MODEL_MAX_SPECS };
 
+int work_graph_rows(int n) {
+    static const int sizes[] = {1, 2, 4, 8, 16, 24, 32, 48, 64};
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
+        if (n <= sizes[i])
+            return sizes[i];
+    return n <= CUDA_GRAPH_ROWS ? (n + 31) / 32 * 32 : 0;
+}
+
+int work_head_rows(const struct step_limits *limits) {
+    int rows = limits->max_seqs < CUDA_GRAPH_ROWS ? work_graph_rows(limits->max_seqs) : CUDA_GRAPH_ROWS;
+    return rows > CUDA_TOKENS ? rows : CUDA_TOKENS;
+}
+
 int work_num_parts(const struct work_config *c) {
     return PARTS_OF_STEP + PARTS_OF_GROUP * c->num_groups + PARTS_OF_ATTN * c->num_attn;
 }
@@ -25,9 +38,9 @@ static int list_parts(const struct work_config *c, struct cuda_inputs *in, struc
     size_t blocks = S * ((context + block - 1) / block),
            splits = S * ((context + CUDA_SPLIT - 1) / CUDA_SPLIT);
     int n = 0;
-    // Padding rows come on top: a graph's rows may be more than the step has, never more than CUDA_TOKENS.
-    T = T > CUDA_TOKENS ? T : CUDA_TOKENS;
-    R = R > CUDA_TOKENS ? R : CUDA_TOKENS;
+    size_t padded = (size_t)work_head_rows(&c->limits); // a graph's rows may be more than the step has
+    T = T > padded ? T : padded;
+    R = R > padded ? R : padded;
     parts[n++] = (struct part){(void **)&in->ids, T, sizeof *in->ids};
     parts[n++] = (struct part){(void **)&in->positions, T, sizeof *in->positions};
     parts[n++] = (struct part){(void **)&in->seq_of, T, sizeof *in->seq_of};
@@ -278,6 +291,7 @@ int work_edits(struct work *p, const struct work_config *c, unsigned char *uploa
                int first, int num, uint32_t *seen, uint32_t *stamp) {
     size_t words = ((size_t)c->vocab + 31) / 32, at = p->edits;
     int begin, end, n = rows_that_fit(c, step, first, num, &begin, &end), adjusted = 0;
+    int together = work_head_rows(&c->limits);
     int entry0 = (int)(at / sizeof(struct logit_entry)) - begin;
     size_t bytes = (size_t)(end - begin) * sizeof *step->entries;
     if (bytes > 0)
@@ -288,7 +302,7 @@ int work_edits(struct work *p, const struct work_config *c, unsigned char *uploa
     for (int r = first; r < first + n; r++) {
         const struct logits_row *row = &step->rows[r];
         struct cuda_row_prep *prep = &p->prep[r];
-        if ((r - first) % CUDA_HEAD_ROWS == 0)
+        if ((r - first) % together == 0)
             adjusted = 0;
         bool masked = step->masks && step->masks[r];
         prep->wanted = row->entry_end + entry0;

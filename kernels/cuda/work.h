@@ -8,8 +8,12 @@
 extern "C" {
 #endif
 
-// Logits rows that are sampled at a time: logits are kept for so many.
-enum { CUDA_HEAD_ROWS = 64 };
+enum { CUDA_GRAPH_ROWS = 256 }; // the most that a CUDA graph has
+
+// Rows that a graph of n rows that decode is padded to; 0: too many for a graph.
+int work_graph_rows(int n);
+// Logits rows that are sampled at a time: logits are kept for so many. No graph has more.
+int work_head_rows(const struct step_limits *limits);
 
 // Where kernels find a step. Fixed arrays in device memory, but for entries, passes and masks, which stay in
 // the upload and are counted from its beginning.
@@ -55,7 +59,7 @@ struct work {
         const int32_t *first_split; // on the host, in the upload
     } attn[MODEL_MAX_SPECS];
     bool one_launch;  // of every spec
-    int num_adjusted; // rows with entries or a mask, the most of any CUDA_HEAD_ROWS
+    int num_adjusted; // rows with entries or a mask, the most of those sampled at a time
     size_t bytes;     // of the upload
     // Edits are what adjusts logits: entries, passes and masks.
     size_t edits;               // where in the upload they begin

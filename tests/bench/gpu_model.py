@@ -52,10 +52,12 @@ def step(m, context, name, after):
         return staged(n, k, rows, name) if after and rows > 16 else skinny(n, k, rows, name, after)
 
     matrices = LAYERS * sum(gemm(n, k, m) for n, k in SHAPES)
-    head = sum(gemm(*HEAD, min(64, m - r)) for r in range(0, m, 64))
+    together = 256 if after else 64  # rows of which logits are made at a time, and that a CUDA graph has
+    head = sum(gemm(*HEAD, min(together, m - r)) for r in range(0, m, together))
     attention = m * context * CACHE / MEMORY / 0.85
-    small = LAYERS * (12.7e-6 + m * 4096 * 24 / MEMORY / 0.4) + -(-m // 64) * 40e-6 + 40e-6
-    launches = LAYERS * 9e-6 if m > 64 else 0
+    merge = 1e-6 if after else 2.5e-6  # of splits: behind attention, or a kernel of its own
+    small = LAYERS * (10.2e-6 + merge + m * 4096 * 24 / MEMORY / 0.4) + -(-m // together) * 40e-6 + 40e-6
+    launches = LAYERS * 9e-6 if m > together else 0
     return matrices + head + attention + small + launches
 
 

@@ -40,7 +40,7 @@ RATES = {
     "single": 2e-6,  # s between two that the host launches one by one, where it is ahead; an estimate
     "issue": 4e-6,  # s of the host for such a launch; an estimate (meta-pytorch/tritonbench, pull request 1017)
     "step": 10e-6,  # s of a step beside its kernels: a copy up, the start, a copy back; an estimate
-    "graphs": 64,  # rows up to which a step is a CUDA graph
+    "graphs": 256,  # rows up to which a step is a CUDA graph
     "stage_graphs": 0,  # the same where there are stages
     "link": 450e9,  # bytes/s of NVLink 4 out of one GPU; H200 data sheet: 900 both ways
     "linked": 0.8,  # of link and net, what a transfer gets; an estimate
@@ -60,10 +60,10 @@ RATES = {
 }
 
 # Numbers of the code: kernels/cuda/step.c, peers.c, multiply.c, ops.h, work.h, ranks.cu.
-BUCKETS = (1, 2, 4, 8, 16, 24, 32, 48, 64)  # rows that a CUDA graph is padded to
-LAYER_KERNELS = 9  # of a step that decodes: norm, qkv, its finish; attention, its merge; product; norm, gate and up; product
+BUCKETS = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 160, 192, 224, 256)  # rows that a CUDA graph is padded to
+LAYER_KERNELS = 8  # of a step that decodes: norm, qkv, its finish; attention; product; norm, gate and up; product
 SKINNY_ROWS = 256  # of decodes that one launch of a product takes
-HEAD_ROWS = 64  # of which logits are made at a time
+HEAD_ROWS = 256  # of which logits are made at a time, where a step may have so many
 CHUNK, MAX_ITEMS = 256, 4096  # tokens of one item of attention; items of one launch
 MEET_BLOCKS, MEET_THREADS = 32, 512  # of a sum; each thread has 16 bytes of every rank at a time
 FEW_BYTES = 516  # candidates of a row: 64 tokens and logits, and how many
@@ -181,7 +181,7 @@ def decode_stage(r, m, kind, tp, layers, head, rows, context, graph_rows):
              cache=real * context * m.kv_values(tp) * 2 * layers / (r["read"] * r["kernel"]),
              sums=2 * layers * decode_sum(r, tp, rows, m.hidden))
     rounds = ceil(real * ceil(context / CHUNK) / MAX_ITEMS)
-    kernels = layers * (LAYER_KERNELS + 4 * (ceil(rows / SKINNY_ROWS) - 1) + 2 * (rounds - 1) + (2 if tp > 1 else 0)) + 2
+    kernels = layers * (LAYER_KERNELS + 4 * (ceil(rows / SKINNY_ROWS) - 1) + rounds - 1 + (2 if tp > 1 else 0)) + 2
     if head:
         s.weights += product(r, m.head_weights(), kind, tp, rows, HEAD_ROWS)
         full, rest = divmod(rows, HEAD_ROWS)

@@ -187,17 +187,16 @@ def test_scaling():
     near(scaling.prompt_sum(r | {"nccl": 0.3}, 8, 128, 4096), 0.3 + (2 * 7 / 8 + 3) * size / 1e3)
     # all logits: three quarters of the row from the other three
     near(scaling.gather(r | {"unbounded": 1}, 4, 2, 32), 0.5 + 2 * 3 * 8 * 4 / 1e3)
-    # kernels: 9 a layer, 2 for the sums of ranks, 5 of the step, 2 more for ranks; a CUDA graph up to 64 rows, where there is one stage
+    # kernels: 8 a layer, 2 for the sums of ranks, 5 of the step, 2 more for ranks; a CUDA graph up to 256 rows, where there is one stage
     counted = scaling.RATES | nothing | dict(read=1e30, skinny=1e30, mma=1e30, oneshot=0, link=1e30, mpi=0, pcie=1e30, net=1e30)
     time = lambda tp, pp, batch, **rates: scaling.decode(counted | rates, m, "q8", tp, pp, batch, 1)[1]
-    near(time(1, 1, 64, launch=1, single=100), 2 * 9 + 5)
-    near(time(2, 1, 64, launch=1, single=100), 2 * 11 + 7)
-    near(time(1, 1, 65, launch=100, single=1), 2 * 9 + 5 + 3)  # and the head twice
-    near(time(1, 1, 257, launch=100, single=1), 2 * 13 + 2 + 5 * 3)
-    near(time(1, 2, 2, launch=100, single=1), 2 * (9 + 5))  # the stage with the head; the other waits for it
-    near(time(1, 1, 65, issue=3), 3 * (2 * 9 + 5 + 3))  # the host is behind a device that has nothing to do
-    check(time(1, 1, 64, issue=3) < 1e-9, "a CUDA graph waits for the host")
-    near(scaling.decode_stage(r, m, "bf16", 1, 2, True, 65, 10, 64).weights, (4 * m.layer_weights() + 2 * 2 * 256) / 1e3)
+    near(time(1, 1, 256, launch=1, single=100), 2 * 8 + 5)
+    near(time(2, 1, 256, launch=1, single=100), 2 * 10 + 7)
+    near(time(1, 1, 257, launch=100, single=1), 2 * 12 + 2 + 2 * 3)  # every product and the head twice
+    near(time(1, 2, 2, launch=100, single=1), 2 * (8 + 5))  # the stage with the head; the other waits for it
+    near(time(1, 1, 257, issue=3), 3 * (2 * 12 + 2 + 2 * 3))  # the host is behind a device that has nothing to do
+    check(time(1, 1, 256, issue=3) < 1e-9, "a CUDA graph waits for the host")
+    near(scaling.decode_stage(r, m, "bf16", 1, 2, True, 257, 10, 64).weights, (2 * 4 * m.layer_weights() + 2 * 2 * 256) / 1e3)
     near(scaling.product(r | {"skinny": 1.0}, 7, "bf16", 1, 3, 256), 2 * 3 * 7)
     # two stages: one layer each, the last has the head; what it starts from comes over the net, once for each rank, and over PCIe
     rate, gap = scaling.decode(r, m, "bf16", 1, 2, 4, 10)

@@ -35,14 +35,15 @@ KD_FN float block_max(float v, float *scratch) {
     return m;
 }
 
-// Element i of a row in an activation dtype; of ACT_DTYPE_F16 times its row's factor.
+// Element i of a row in an activation dtype that needs no factor.
 KD_FN void store_act(void *row, int i, float v, enum act_dtype act_dtype) {
     if (act_dtype == ACT_DTYPE_F32)
         ((float *)row)[i] = v;
     else
-        ((uint16_t *)row)[i] = act_dtype == ACT_DTYPE_F16 ? kd_float_to_half(v) : kd_float_to_bf16(v);
+        ((uint16_t *)row)[i] = kd_float_to_bf16(v);
 }
-// Elements [i, i + 4), i a multiple of 4, of a row that begins at a multiple of 16 bytes.
+// Elements [i, i + 4), i a multiple of 4, of a row that begins at a multiple of 16 bytes; of ACT_DTYPE_F16 times its
+// row's factor.
 KD_FN void store_act4(void *row, int i, float4 v, enum act_dtype act_dtype) {
     if (act_dtype == ACT_DTYPE_F32)
         *(float4 *)(void *)((float *)row + i) = v;
@@ -66,7 +67,9 @@ KD_FN void write4(void *row, int i, int n, float4 v, enum act_dtype act_dtype, b
     const float e[4] = {v.x, v.y, v.z, v.w};
 #pragma unroll
     for (int k = 0; k < 4; k++)
-        if (i + k < n)
+        if (i + k < n && act_dtype == ACT_DTYPE_F16)
+            ((uint16_t *)row)[i + k] = kd_float_to_half(e[k]);
+        else if (i + k < n)
             store_act(row, i + k, e[k], act_dtype);
 }
 KD_FN char *act_row(void *p, size_t row, int ld, enum act_dtype act_dtype) {

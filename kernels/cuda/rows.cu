@@ -79,7 +79,8 @@ __global__ void __launch_bounds__(NORM_THREADS) norm_rows(struct cuda_norm a) {
     char *out = act_row(a.out, (size_t)row, a.ldout, a.act_dtype);
     if (from < 0) {
         for (int i = (int)threadIdx.x; i < a.n; i += (int)blockDim.x)
-            store_act(out, i, 0, a.act_dtype);
+            // 0 is 0 in both 16-bit dtypes.
+            store_act(out, i, 0, a.act_dtype == ACT_DTYPE_F32 ? ACT_DTYPE_F32 : ACT_DTYPE_BF16);
         if (a.act_dtype == ACT_DTYPE_F16 && threadIdx.x == 0)
             a.scale[row] = 1;
         return;

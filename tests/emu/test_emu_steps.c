@@ -1,5 +1,6 @@
 // What a step brings beside its rows, on the emulated runtime: CUDA graphs, asynchronous steps, pages that a
 // window gave back or that are copied, hidden states, masks that come late.
+// Over 600 lines: graphs, groups, edits and hidden states share the steps that are built here.
 #include "harness.h"
 
 #include "backend_cuda.h"

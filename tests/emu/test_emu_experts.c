@@ -281,21 +281,6 @@ static void test_gemm(void **state) {
 
 // ---- whole steps
 
-struct some_pieces {
-    int n;
-    struct piece pieces[5];
-};
-
-// Steps that prefill in chunks, decode, and mix.
-static const struct some_pieces mixes[] = {
-    {2, {{0, 0, 9, true}, {1, 0, 30, false}}},
-    {3, {{0, 9, 1, false}, {1, 30, 5, true}, {2, 0, 17, false}}},
-    {3, {{0, 10, 1, false}, {1, 35, 1, false}, {2, 17, 1, false}}},
-    {3, {{0, 11, 1, false}, {1, 36, 1, false}, {2, 18, 14, true}}},
-    {3, {{2, 32, 1, false}, {0, 12, 1, false}, {1, 37, 1, false}}},
-};
-enum { NUM_MIXES = sizeof mixes / sizeof mixes[0] };
-
 // Two layers: one with experts, and another of the same spec, or a dense one.
 static struct fixture *make_model(const struct ffn_spec *spec, enum dtype type, bool dense,
                                   float residual_scale) {
@@ -360,13 +345,13 @@ static void check_steps(int model, bool exact) {
     struct instance *cuda = instance_open(f, (struct setup){&backend_cuda, NULL, 1, 16, kv}, 64, 64, 3);
     int all = 0, other = 0, V = f->config.vocab;
     assert_non_null(cuda);
-    for (int n = 0; n < (exact ? NUM_MIXES : 3); n++) {
+    for (int n = 0; n < (exact ? FIXTURE_MIXES : 3); n++) {
         rt_test_order((model + n) % 3);
-        struct step_out want = run_pieces(ref, mixes[n].pieces, mixes[n].n);
-        struct step_out got = run_pieces(cuda, mixes[n].pieces, mixes[n].n);
+        struct step_out want = run_pieces(ref, fixture_mixes[n].pieces, fixture_mixes[n].n);
+        struct step_out got = run_pieces(cuda, fixture_mixes[n].pieces, fixture_mixes[n].n);
         int rows = 0;
-        for (int p = 0; p < mixes[n].n; p++)
-            rows += mixes[n].pieces[p].rows ? mixes[n].pieces[p].count : 1;
+        for (int p = 0; p < fixture_mixes[n].n; p++)
+            rows += fixture_mixes[n].pieces[p].rows ? fixture_mixes[n].pieces[p].count : 1;
         for (int r = 0; r < rows; r++, all++) {
             double far = distance(got.logits + (size_t)(r * V), want.logits + (size_t)(r * V), (size_t)V);
             if (!(far < (exact ? 2e-5 : 1)))

@@ -40,21 +40,6 @@ static void compare(const struct instance *in, const struct step_out *got, const
     }
 }
 
-struct some_pieces {
-    int n;
-    struct piece pieces[5];
-};
-
-// Steps that prefill in chunks, decode, and mix; positions follow on from each other.
-static const struct some_pieces mixes[] = {
-    {2, {{0, 0, 9, true}, {1, 0, 30, false}}},
-    {3, {{0, 9, 1, false}, {1, 30, 5, true}, {2, 0, 17, false}}},
-    {3, {{0, 10, 1, false}, {1, 35, 1, false}, {2, 17, 1, false}}},
-    {3, {{0, 11, 1, false}, {1, 36, 1, false}, {2, 18, 14, true}}},
-    {3, {{2, 32, 1, false}, {0, 12, 1, false}, {1, 37, 1, false}}},
-};
-enum { NUM_MIXES = sizeof mixes / sizeof mixes[0] };
-
 static int num_rows(const struct some_pieces *p) {
     int n = 0;
     for (int i = 0; i < p->n; i++)
@@ -93,11 +78,11 @@ static void check_fixture(const struct fixture *f, int block_size, enum dtype kv
     struct instance *ref = open_instance(f, &backend_ref, block_size, kv, 64, 64, 3);
     struct instance *cuda = open_instance(f, &backend_cuda, block_size, kv, 64, 64, 3);
     assert_non_null(cuda);
-    for (int i = 0; i < NUM_MIXES; i++) {
+    for (int i = 0; i < FIXTURE_MIXES; i++) {
         rt_test_order(i % 3);
-        struct step_out want = run_pieces(ref, mixes[i].pieces, mixes[i].n);
-        struct step_out got = run_pieces(cuda, mixes[i].pieces, mixes[i].n);
-        compare(cuda, &got, &want, num_rows(&mixes[i]), bound, what);
+        struct step_out want = run_pieces(ref, fixture_mixes[i].pieces, fixture_mixes[i].n);
+        struct step_out got = run_pieces(cuda, fixture_mixes[i].pieces, fixture_mixes[i].n);
+        compare(cuda, &got, &want, num_rows(&fixture_mixes[i]), bound, what);
     }
     // what the cache holds, in the canonical order, and back
     size_t bytes = cuda->ops->kv_block_bytes(cuda->dev);

@@ -455,6 +455,21 @@ struct piece {
     bool rows;        // every row gets logits, not only the last
 };
 
+struct some_pieces {
+    int n;
+    struct piece pieces[5];
+};
+
+// Steps that prefill in chunks, decode, and mix; positions follow on from each other.
+static const struct some_pieces fixture_mixes[] = {
+    {2, {{0, 0, 9, true}, {1, 0, 30, false}}},
+    {3, {{0, 9, 1, false}, {1, 30, 5, true}, {2, 0, 17, false}}},
+    {3, {{0, 10, 1, false}, {1, 35, 1, false}, {2, 17, 1, false}}},
+    {3, {{0, 11, 1, false}, {1, 36, 1, false}, {2, 18, 14, true}}},
+    {3, {{2, 32, 1, false}, {0, 12, 1, false}, {1, 37, 1, false}}},
+};
+enum { FIXTURE_MIXES = sizeof fixture_mixes / sizeof fixture_mixes[0] };
+
 struct batch {
     struct step step;
     int32_t ids[8192], positions[8192], query_start[257], context_len[256];

@@ -10,4 +10,3 @@ static const char *const variants[] = {"scalar", NARROW_VARIANT, WIDE_VARIANT, "
 #define WIDE_VARIANT "avx512"
 static const char *const variants[] = {"scalar", NARROW_VARIANT, WIDE_VARIANT, "avxvnni"};
 #endif
-#define EMULATED_VARIANT "amx-emulated" // of products (ops/emulated_amx.c), where the test has it

@@ -21,14 +21,13 @@ _Static_assert(sizeof(struct tile_config) == 64, "as the processor has it");
 // The operand is all of the 64 bytes: gcc 12's _tile_loadconfig() names eight, and gcc drops stores to the others.
 // Likewise its _tile_loadd() does not say that it reads memory, hence no intrinsics here.
 #define TILE_CONFIGURE(config) __asm__ volatile("ldtilecfg %0" : : "m"(*(config)) : "memory")
+#define TILE_RELEASE() __asm__ volatile("tilerelease" : :)
 #define TILE_ZERO(t) __asm__ volatile("tilezero %%tmm" #t : :)
 #define TILE_LOAD(t, from, stride)                                                                           \
     __asm__ volatile("tileloadd (%0,%1,1), %%tmm" #t : : "r"(from), "r"((size_t)(stride)) : "memory")
 #define TILE_STORE(t, to, stride)                                                                            \
     __asm__ volatile("tilestored %%tmm" #t ", (%0,%1,1)" : : "r"(to), "r"((size_t)(stride)) : "memory")
-// c += a * b: int8 times int8, int8 times uint8, pairs of bf16
-#define TILE_DOT_S8(c, a, b) __asm__ volatile("tdpbssd %%tmm" #b ", %%tmm" #a ", %%tmm" #c : :)
-#define TILE_DOT_S8_U8(c, a, b) __asm__ volatile("tdpbsud %%tmm" #b ", %%tmm" #a ", %%tmm" #c : :)
+// c += a * b, pairs of bf16
 #define TILE_DOT_BF16(c, a, b) __asm__ volatile("tdpbf16ps %%tmm" #b ", %%tmm" #a ", %%tmm" #c : :)
 
 #else
@@ -82,21 +81,6 @@ static inline void tile_check_dot(int c, int a, int b) {
     CHECK(tile_row_bytes(a) == 4 * tile_rows(b) && c != a && c != b && a != b);
 }
 
-static inline void tile_dot_s8(int c, int a, int b, bool b_signed) {
-    tile_check_dot(c, a, b);
-    for (int m = 0; m < tile_rows(c); m++) {
-        int32_t sum[TILE_BYTES / 4];
-        memcpy(sum, emulated.row[c][m], sizeof sum);
-        for (int k = 0; k < tile_row_bytes(a); k++) {
-            int32_t x = (int8_t)emulated.row[a][m][k];
-            const uint8_t *w = emulated.row[b][k / 4] + k % 4;
-            for (int n = 0; n < TILE_BYTES / 4; n++)
-                sum[n] += x * (b_signed ? (int8_t)w[4 * n] : w[4 * n]);
-        }
-        memcpy(emulated.row[c][m], sum, sizeof sum);
-    }
-}
-
 static inline float half_of_pair(const uint8_t *p, int i) {
     uint16_t h;
     memcpy(&h, p + 2 * i, sizeof h);
@@ -124,8 +108,6 @@ static inline void tile_dot_bf16(int c, int a, int b) {
 #define TILE_ZERO(t) tile_zero(t)
 #define TILE_LOAD(t, from, stride) tile_load(t, from, stride)
 #define TILE_STORE(t, to, stride) tile_store(t, to, stride)
-#define TILE_DOT_S8(c, a, b) tile_dot_s8(c, a, b, true)
-#define TILE_DOT_S8_U8(c, a, b) tile_dot_s8(c, a, b, false)
 #define TILE_DOT_BF16(c, a, b) tile_dot_bf16(c, a, b)
 
 #endif

@@ -1,6 +1,6 @@
 // The table of inner loops that each instruction set fills (scalar.c, avx2.c, avxvnni.c, avx512.c from
-// body.h; avx512fma.c and amx.c have products only). Every entry gives the same bits in every table but
-// "amx-bf16": kernels/README.md, "Numerics".
+// body.h; avx512fma.c and amx.c have products only). Every entry gives the same bits in every table, but for
+// products of bf16 in "amx": kernels/README.md, "Numerics".
 #pragma once
 
 #include "half.h"
@@ -317,11 +317,10 @@ extern const struct cpu_kernels cpu_kernels_scalar;
 #if defined(__x86_64__)
 extern const struct cpu_kernels cpu_kernels_avx2, cpu_kernels_avxvnni, cpu_kernels_avx512;
 // Others are AVX-512's with some products of their own, which these put into a copy of it: of bf16, the bits being the
-// same (avx512fma.c); of quantised types, the same, and with bf16 of that, in an order of its own (amx.c). The last one is
-// for tests.
+// same (avx512fma.c), or in an order of its own (amx.c). The last one is for tests.
 void cpu_kernels_fill_avx512fma(struct cpu_kernels *k);
-void cpu_kernels_fill_amx(struct cpu_kernels *k, bool bf16);
-void cpu_kernels_fill_amx_emulated(struct cpu_kernels *k, bool bf16);
+void cpu_kernels_fill_amx(struct cpu_kernels *k);
+void cpu_kernels_fill_amx_emulated(struct cpu_kernels *k);
 #elif defined(__aarch64__)
 extern const struct cpu_kernels cpu_kernels_neon, cpu_kernels_dotprod, cpu_kernels_i8mm;
 #endif

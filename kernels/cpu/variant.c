@@ -3,6 +3,7 @@
 
 #include "log.h"
 
+#include <math.h>
 #include <string.h>
 
 #if defined(__x86_64__)
@@ -36,13 +37,13 @@ static bool has_avx512(void) {
            __builtin_cpu_supports("avx512vnni");
 }
 
-// AMX-TILE, AMX-INT8 and AMX-BF16, state of theirs that the kernel keeps, and its permission to use it, which holds for
+// AMX-TILE and AMX-BF16, state of theirs that the kernel keeps, and its permission to use it, which holds for
 // all threads from then on.
 static bool has_amx(void) {
 #if defined(__linux__)
     enum { REQ_XCOMP_PERM = 0x1023, XTILECFG = 17, XTILEDATA = 18 };
     unsigned a, b, c, d, low, high;
-    if (!has_avx512() || !__get_cpuid_count(7, 0, &a, &b, &c, &d) || (d >> 22 & 13) != 13)
+    if (!has_avx512() || !__get_cpuid_count(7, 0, &a, &b, &c, &d) || (d >> 22 & 5) != 5)
         return false;
     __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
     return (low >> XTILECFG & 3) == 3 && syscall(SYS_arch_prctl, REQ_XCOMP_PERM, XTILEDATA) == 0;
@@ -71,46 +72,47 @@ static double bf16_seconds(const struct cpu_kernels *k) {
     return (double)(t[1].tv_sec - t[0].tv_sec) + 1e-9 * (double)(t[1].tv_nsec - t[0].tv_nsec);
 }
 
-// Whether tiles of each shape and sign give AVX-512's bits: a processor that nobody has tried is not to give others.
+// Whether tiles give the sums of rule 2: a processor that nobody has tried is not to give others.
 static bool tiles_agree(const struct cpu_kernels *amx) {
-    enum { K = 256, TOKENS = 20, WIDTH = TILE_PANELS * LANES };
-    static const enum dtype types[] = {DTYPE_Q8_0, DTYPE_Q4_0, DTYPE_Q2_K};
-    static uint8_t w[K / 32 * sizeof(struct weight_q8)];
-    static struct act_q8 x[TOKENS][K / 32];
-    float row[K], y[2][TOKENS * WIDTH];
-    for (size_t i = 0; i < sizeof w; i++)
-        w[i] = (uint8_t)(i * 37 & 0x3f); // scales below 2
-    for (int t = 0; t < TOKENS; t++) {
-        for (int i = 0; i < K; i++)
-            row[i] = (float)((i * 7 + t * 13) % 64 - 31);
-        cpu_kernels_avx512.to_q8(x[t], row, K);
-    }
-    for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
-        struct gemm_tile tile = {.w = {w, w + 64},
-                                 .x = x,
-                                 .ldx = sizeof x[0],
-                                 .num_tokens = TOKENS,
-                                 .bounds = (const int[]){0, types[i] == DTYPE_Q2_K ? 1 : K / 32 - 1},
-                                 .num_segments = 1,
-                                 .y = y[0],
-                                 .ldy = WIDTH,
-                                 .next_panel = LANES};
-        amx->gemm[types[i]](&tile);
-        for (int t = 0; t < TOKENS; t++) {
-            tile.x = x[t];
-            tile.y = y[1] + t * WIDTH;
-            tile.num_tokens = 1;
-            cpu_kernels_avx512.gemm[types[i]](&tile);
+    enum { STEP = 16, PAIRS = 40, TOKENS = 20 }; // two steps and a half; two groups of tokens
+    static uint16_t w[TILE_PANELS][PAIRS][LANES][2], x[TOKENS][PAIRS][2];
+    static float y[TOKENS][TILE_PANELS][LANES];
+    uint16_t *any = &w[0][0][0][0];
+    for (size_t i = 0; i < sizeof w / sizeof *any; i++)
+        any[i] = (uint16_t)(0x3f80 + i * 37 % 128 + i % 3 * 0x100);
+    any = &x[0][0][0];
+    for (size_t i = 0; i < sizeof x / sizeof *any; i++)
+        any[i] = (uint16_t)(0x3f80 + i * 53 % 128 + i % 2 * 0x8000);
+    amx->gemm[DTYPE_BF16](&(struct gemm_tile){.w = {w[0], w[1]},
+                                              .x = x,
+                                              .ldx = sizeof x[0],
+                                              .num_tokens = TOKENS,
+                                              .bounds = (const int[]){0, PAIRS},
+                                              .num_segments = 1,
+                                              .y = y[0][0],
+                                              .ldy = TILE_PANELS * LANES,
+                                              .next_panel = LANES});
+    for (int t = 0; t < TOKENS; t++)
+        for (int lane = 0; lane < TILE_PANELS * LANES; lane++) {
+            uint16_t(*row)[LANES][2] = w[lane / LANES];
+            float sum = 0;
+            for (int k = 0; k < PAIRS; k += STEP) {
+                float even = 0, odd = 0;
+                for (int i = k; i < k + STEP && i < PAIRS; i++) {
+                    even = fmaf(bf16_to_float(row[i][lane % LANES][0]), bf16_to_float(x[t][i][0]), even);
+                    odd = fmaf(bf16_to_float(row[i][lane % LANES][1]), bf16_to_float(x[t][i][1]), odd);
+                }
+                sum += even + odd;
+            }
+            if (float_bits(sum) != float_bits(y[t][lane / LANES][lane % LANES]))
+                return false;
         }
-        if (memcmp(y[0], y[1], sizeof y[0]) != 0)
-            return false;
-    }
     return true;
 }
 
 // Those that are AVX-512 with something else in places.
 static struct {
-    struct cpu_kernels fma, amx, amx_bf16;
+    struct cpu_kernels fma, amx;
     bool has_fma, has_amx, prefers_fma;
 } more;
 
@@ -127,12 +129,11 @@ static void fill_more(void) {
         best[i % 2] = t < best[i % 2] ? t : best[i % 2];
     }
     more.prefers_fma = best[1] < 0.8 * best[0]; // it is twice as fast, or half
-    more.amx = more.amx_bf16 = more.prefers_fma ? more.fma : cpu_kernels_avx512;
-    cpu_kernels_fill_amx(&more.amx, false);
-    cpu_kernels_fill_amx(&more.amx_bf16, true);
+    more.amx = more.fma;
+    cpu_kernels_fill_amx(&more.amx);
     if (more.has_amx && !tiles_agree(&more.amx)) {
         more.has_amx = false;
-        log_msg(LOG_WARN, "msg=\"this processor's tiles give other sums than AVX-512\"");
+        log_msg(LOG_WARN, "msg=\"this processor's AMX gives other sums than it should: not used\"");
     }
 }
 #elif defined(__aarch64__)
@@ -151,8 +152,6 @@ const struct cpu_kernels *cpu_kernels_find(const char *variant) {
 #if defined(__x86_64__)
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, fill_more);
-    if (!any && strcmp(variant, "amx-bf16") == 0 && more.has_amx)
-        return &more.amx_bf16;
     if ((any || strcmp(variant, "amx") == 0) && more.has_amx)
         return &more.amx;
     if (any ? more.prefers_fma : strcmp(variant, "avx512-fma") == 0 && more.has_fma)

@@ -6,6 +6,8 @@
 // Measured on two shared cores of an AMD EPYC (bench_kernels): docs/performance.
 #include "limits.h"
 
+#include "amx_tiles.h"
+#include "kernels.h"
 #include "memory.h"
 #include "pool.h"
 #include "tensor.h"
@@ -20,7 +22,7 @@
 #include <immintrin.h>
 #endif
 
-enum { LINE = 64, ACCUMULATORS = 12, MAX_STREAMS = 8, PREFETCH_AHEAD = 2048, ROUNDS = 4 };
+enum { LINE = 64, ACCUMULATORS = 12, MAX_STREAMS = 8, PREFETCH_AHEAD = 2048, ROUNDS = 4, TILE_STEPS = 16 };
 static const size_t page = (size_t)2 << 20;
 static const long iterations = 2000000; // of ACCUMULATORS instructions: about 5 ms
 
@@ -167,6 +169,20 @@ LOOP(loop_vfmadd_zmm, "avx512f", __m512, _mm512_setzero_ps, __m512, _mm512_fmadd
 LOOP(loop_vfmadd_ymm, "avx2,fma", __m256, _mm256_setzero_ps, __m256, _mm256_fmadd_ps(a, b, acc[i]))
 LOOP(loop_vpmaddubsw, "avx2", __m256i, _mm256_setzero_si256, __m256i,
      _mm256_add_epi32(acc[i], _mm256_madd_epi16(_mm256_maddubs_epi16(a, b), b)))
+
+// As many products of whole tiles as the other loops have steps
+static void loop_tdpbf16ps(void *ctx, int thread, int num_threads) {
+    static const struct tile_config whole = {1, 0, {0}, {64, 64, 64, 64, 64, 64}, {16, 16, 16, 16, 16, 16}};
+    (void)ctx, (void)thread, (void)num_threads;
+    TILE_CONFIGURE(&whole);
+    for (long n = 0; n < iterations * ACCUMULATORS / TILE_STEPS; n += 4) {
+        TILE_DOT_BF16(0, 4, 5);
+        TILE_DOT_BF16(1, 4, 5);
+        TILE_DOT_BF16(2, 4, 5);
+        TILE_DOT_BF16(3, 4, 5);
+    }
+    TILE_RELEASE();
+}
 #endif
 
 #if defined(__x86_64__)
@@ -194,9 +210,17 @@ static void measure_arithmetic(struct pool *pool, struct limits *out) {
         out->bf16 = measure_loop(pool, loop_vdpbf16ps, 32);
         out->bf16_with = "vdpbf16ps zmm";
     }
+    if (cpu_kernels_find("amx")) { // asks the kernel for leave, too
+        out->bf16 = measure_loop(pool, loop_tdpbf16ps, 16 * 16 * 32 / TILE_STEPS);
+        out->bf16_with = "tdpbf16ps";
+    }
     if (avx512) {
         out->f32 = measure_loop(pool, loop_vfmadd_zmm, 16);
         out->f32_with = "vfmadd zmm";
+        if (out->bf16 < out->f32) { // bf16 by fma (kernels/cpu/avx512fma.c)
+            out->bf16 = out->f32;
+            out->bf16_with = out->f32_with;
+        }
     } else if (avx2 && __builtin_cpu_supports("fma")) {
         out->f32 = measure_loop(pool, loop_vfmadd_ymm, 8);
         out->f32_with = "vfmadd ymm";

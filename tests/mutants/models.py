@@ -348,11 +348,9 @@ ROWS = [
     (TILES, "case DTYPE_MXFP4: return 4; // 31", "case DTYPE_MXFP4: return 8; // 31", "test_quants"),  # more of Q5_0 than 16 bits hold
     (TILES, "dots_add_narrow(i < steps ? start : d->dot[v][t]", "dots_add_narrow(start", "test_kernels"),  # the first of two sums of 16 bits is lost
     (AVX2, "return dots_set1(x->minus128);", "return dots_set1(act_base_bits(x));", "test_kernels"),  # AVX-VNNI: bytes stored plus 128 as they are
-    (AMX, "case DTYPE_Q3_K: return 4;", "case DTYPE_Q3_K: return 3;", "test_kernels"),  # Q3_K's weights in tiles, each one too large
-    (AMX, "dots[step % 2][g][t]", "dots[0][g][t]", "test_kernels"),  # sums of the step that tiles are at already
     (AMX, "sum + (first - begin) * LANES", "sum", "test_kernels"),  # rows that two groups share come out a second time
-    (AMX, "w0 = m->range->at[block][0] + 16 * k", "w0 = m->range->at[block][0]", "test_kernels"),  # both halves take the first one's weights
     (AMX, "pair + PAIRS <= end", "pair + PAIRS < end + PAIRS", "test_kernels"),  # bf16 beyond the end of a segment
+    (AMX, "TILE_DOT_BF16(3, 4, 5);\n        TILE_LOAD(5, w0, 64);", "TILE_DOT_BF16(3, 4, 5);", "test_kernels"),  # the second group takes the second panel for the first
     (FMA, "s->acc[v][t], odd[v], x.odd[t][i]", "s->acc[v][t], odd[v], x.even[t][i]", "test_kernels"),  # one half of a pair times the other's
     # ---- chat templates --------------------------------------------------------------------------------------
     (JINJA % "str", "memcpy(b->marks + at, s->marks + from, to - from);", "(void)at;",

@@ -15,7 +15,7 @@
 
 enum { NUM_VARIANTS = sizeof variants / sizeof *variants };
 // Products have more tables.
-static const char *const product_variants[] = {"avx512-fma", "amx", EMULATED_VARIANT};
+static const char *const product_variants[] = {"avx512-fma"};
 enum { NUM_PRODUCTS = NUM_VARIANTS + sizeof product_variants / sizeof *product_variants };
 static const char *product_variant(int v) {
     return v < NUM_VARIANTS ? variants[v] : product_variants[v - NUM_VARIANTS];
@@ -329,7 +329,7 @@ static void test_gemm(void **state) {
         }
 }
 
-// Rule 2 of "amx-bf16": K in steps of 16 pairs, from the beginning of each segment.
+// Rule 2 on AMX: K in steps of 16 pairs, from the beginning of each segment.
 static float step_sum(const uint16_t *w, const uint16_t *x, int pairs) { // w: of a lane, 32 apart
     float even = 0, odd = 0;
     for (int i = 0; i < pairs; i++) {
@@ -347,12 +347,12 @@ static float segment_sum(const uint16_t *w, const uint16_t *x, int begin, int en
 }
 
 // Every number of tokens takes this way, so a row's bits do not depend on those beside it.
-static void test_amx_bf16(void **state) {
+static void test_amx(void **state) {
     (void)state;
     enum { PAIRS = 150, N = MAX_TILE_TOKENS, Y = 2 * N * 16 };
     static uint16_t panels[2][PAIRS * 32], x[N * PAIRS * 2];
     static float y[Y];
-    static const char *const both[] = {"amx-bf16", "amx-bf16-emulated"};
+    static const char *const both[] = {"amx", "amx-emulated"};
     for (int round = 0; round < 2 * 2 * N; round++) {
         const struct cpu_kernels *k = cpu_kernels_find(both[round % 2]);
         if (!k)
@@ -888,7 +888,7 @@ static void test_pool_items(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_amx_bf16),   cmocka_unit_test(test_halves),
+        cmocka_unit_test(test_amx),        cmocka_unit_test(test_halves),
         cmocka_unit_test(test_gemm),       cmocka_unit_test(test_pack),
         cmocka_unit_test(test_vectors),    cmocka_unit_test(test_act_rows),
         cmocka_unit_test(test_exp),        cmocka_unit_test(test_pool),

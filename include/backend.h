@@ -37,8 +37,9 @@ struct device_config {
     // What this device computes; outlives the device. With ranks it is the rank's part: its heads, its kv
     // heads, the most rows of gate that any layer of a spec has; vocab is whole.
     const struct model_config *model;
-    int num_threads;     // CPU: kernel threads, the calling one included; 0: cpus_here()
-    const char *variant; // CPU: "auto" or the name of a table of kernels/cpu/; NULL is "auto"
+    int num_threads; // CPU: kernel threads, the calling one included; 0: cpus_here()
+    // CPU: the name of a table of kernels/cpu/; "auto": the fastest; NULL: the fastest of those that give all machines' bits
+    const char *variant;
     enum dtype kv_dtype; // F32, F16, BF16, I8 or F8_E4M3 (rules 17 and 18 of kernels/README.md)
     int block_size;      // B, tokens; the CPU backend takes multiples of 16
     bool exact;          // CUDA: prefill, too, gives the same bits whatever the chunks and batch

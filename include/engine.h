@@ -23,7 +23,7 @@ struct engine_config {
     // "auto" (CUDA where it works, else CPU with a warning), "cpu", "ref", "cuda"; NULL: auto, silent without
     // module or driver.
     const char *device;
-    const char *variant; // of the CPU backend; NULL: auto
+    const char *variant; // of the CPU backend: backend.h
     int num_threads;     // 0 picks
     // "auto": as the file has them; else "float32", "float16", "bfloat16" (also "float", "half", "f32",
     // "f16", "bf16"): weights of these types are converted to it at load, rounded to nearest even; quantised

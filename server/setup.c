@@ -40,7 +40,7 @@ void setup_engine(const struct config *c, struct engine_config *out) {
     *out = (struct engine_config){
         .path = c->args.items[0],
         .device = c->device,
-        .variant = strcmp(c->variant, "auto") == 0 ? NULL : c->variant,
+        .variant = c->variant,
         .num_threads = c->threads,
         .kv_dtype = c->kv_dtype,
         .dtype = c->dtype,

@@ -325,7 +325,8 @@ void cpu_kernels_fill_amx_emulated(struct cpu_kernels *k);
 extern const struct cpu_kernels cpu_kernels_neon, cpu_kernels_dotprod, cpu_kernels_i8mm;
 #endif
 
-// The table of a variant ("auto" or NULL: the best the machine has), or NULL where the machine lacks it.
+// The table of a variant, or NULL where the machine lacks it. "auto": the best that the machine has; NULL: the best of
+// those that all give the same bits, which is all but "amx".
 const struct cpu_kernels *cpu_kernels_find(const char *variant);
 
 #ifdef __cplusplus

@@ -148,11 +148,11 @@ static bool has_i8mm(void) {
 #endif
 
 const struct cpu_kernels *cpu_kernels_find(const char *variant) {
-    bool any = !variant || !*variant || strcmp(variant, "auto") == 0;
+    bool automatic = variant && strcmp(variant, "auto") == 0, any = !variant || automatic;
 #if defined(__x86_64__)
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, fill_more);
-    if ((any || strcmp(variant, "amx") == 0) && more.has_amx)
+    if ((automatic || (!any && strcmp(variant, "amx") == 0)) && more.has_amx)
         return &more.amx;
     if (any ? more.prefers_fma : strcmp(variant, "avx512-fma") == 0 && more.has_fma)
         return &more.fma;

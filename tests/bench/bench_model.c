@@ -81,7 +81,8 @@ static void parse(struct options *o, int argc, char **argv) {
         {"ranks", 1, 0, 'n'},   {"stages", 1, 0, 'g'},         {"adapter", 1, 0, 'a'},
         {0, 0, 0, 0},
     };
-    *o = (struct options){.prefill = 512,
+    *o = (struct options){.variant = "auto",
+                          .prefill = 512,
                           .prompt = 112,
                           .steps = 32,
                           .repeats = 5,
@@ -94,7 +95,7 @@ static void parse(struct options *o, int argc, char **argv) {
         case 't': o->threads = whole("--threads", optarg, 0, 1024); break;
         case 'n': o->ranks = whole("--ranks", optarg, 1, 8); break;
         case 'g': o->stages = whole("--stages", optarg, 1, 8); break;
-        case 'v': o->variant = strcmp(optarg, "auto") == 0 ? NULL : optarg; break;
+        case 'v': o->variant = optarg; break;
         case 'p': o->prefill = whole("--prefill", optarg, 0, 1 << 20); break;
         case 'c': o->prompt = whole("--prompt", optarg, 1, 1 << 20); break;
         case 's': o->steps = whole("--steps", optarg, 1, 1 << 20); break;

@@ -82,7 +82,7 @@ static void check_layer(enum dtype dtype, enum dtype kv, int window, bool qk_nor
     struct fixture *f = fixture_of(&config, dtype);
     const struct model_config *m = &f->config;
     const struct ffn_spec *ffn = &m->ffn[0];
-    struct instance *in = instance_open(f, (struct setup){&backend_cpu, "auto", 2, 16, kv}, 8, 608, 1);
+    struct instance *in = instance_open(f, (struct setup){&backend_cpu, NULL, 2, 16, kv}, 8, 608, 1);
     struct batch *b = batch_make(in, &(struct piece){0, START, ROWS, true}, 1);
     const struct layer *l = &in->layers[0];
     const bool posts = fixture_has_post_norms(m);

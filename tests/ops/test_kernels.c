@@ -353,6 +353,9 @@ static void test_amx(void **state) {
     static uint16_t panels[2][PAIRS * 32], x[N * PAIRS * 2];
     static float y[Y];
     static const char *const both[] = {"amx", "amx-emulated"};
+    assert_true(strcmp(cpu_kernels_find(NULL)->name, "amx") != 0); // whose bits are its own
+    if (cpu_kernels_find("amx"))
+        assert_string_equal(cpu_kernels_find("auto")->name, "amx");
     for (int round = 0; round < 2 * 2 * N; round++) {
         const struct cpu_kernels *k = cpu_kernels_find(both[round % 2]);
         if (!k)

@@ -5,8 +5,8 @@
 // A is some tokens' activations, where they lie. Sums stay in tiles over all of K, in an order of their own
 // (kernels/README.md, rule 2), so every number of tokens goes this way.
 //
-// Quantised types stay AVX-512's. Their sums must leave the tiles every 32 k, to be scaled, and storing and loading tiles
-// takes what vpdpbusd takes for all of it (README, "How a GEMM runs").
+// Quantised types stay AVX-512's: their sums would have to leave the tiles every 32 k, to be scaled, which takes as long as
+// vpdpbusd does for all of it.
 #include "amx_tiles.h"
 #include "vec_avx512.h"
 
@@ -27,8 +27,8 @@ enum { PAIRS = 16, GROUPS = MAX_TILE_TOKENS / TILE_ROWS }; // of bf16 in a tile'
 // Tiles 0 to 3 are sums, of two groups of n tokens and two panels; 4 a group's activations, 5 a panel's weights. 6 and 7
 // have no shape: a core has few tiles more than have names, and its two threads share them, so that the fewer are in use
 // the more loads and products go on at once (tests/bench/lab/tiles.c: beside a busy thread eight take 24 ns a product, six
-// 15 and four 12; with four, activations would be read for each panel, and prefill was 0.82 times as fast). Constants, so
-// that no store to them can be lost.
+// 15 and four 12, but with four activations would be read for each panel). Constants, so that no store to them can be
+// lost.
 #define CONFIG(n, groups)                                                                                    \
     {                                                                                                        \
         1, 0, {0}, {64, 64, groups > 1 ? 64 : 0, groups > 1 ? 64 : 0, 64, 64}, {                             \

@@ -21,7 +21,7 @@ _Static_assert(sizeof(struct tile_config) == 64, "as the processor has it");
 // The operand is all of the 64 bytes: gcc 12's _tile_loadconfig() names eight, and gcc drops stores to the others.
 // Likewise its _tile_loadd() does not say that it reads memory, hence no intrinsics here.
 #define TILE_CONFIGURE(config) __asm__ volatile("ldtilecfg %0" : : "m"(*(config)) : "memory")
-#define TILE_RELEASE() __asm__ volatile("tilerelease" : :)
+#define TILE_CONFIGURED(config) __asm__ volatile("sttilecfg %0" : "=m"(*(config)))
 #define TILE_ZERO(t) __asm__ volatile("tilezero %%tmm" #t : :)
 #define TILE_LOAD(t, from, stride)                                                                           \
     __asm__ volatile("tileloadd (%0,%1,1), %%tmm" #t : : "r"(from), "r"((size_t)(stride)) : "memory")

@@ -174,6 +174,8 @@ LOOP(loop_vpmaddubsw, "avx2", __m256i, _mm256_setzero_si256, __m256i,
 static void loop_tdpbf16ps(void *ctx, int thread, int num_threads) {
     static const struct tile_config whole = {1, 0, {0}, {64, 64, 64, 64, 64, 64}, {16, 16, 16, 16, 16, 16}};
     (void)ctx, (void)thread, (void)num_threads;
+    struct tile_config before; // what the thread's kernels take for set
+    TILE_CONFIGURED(&before);
     TILE_CONFIGURE(&whole);
     for (long n = 0; n < iterations * ACCUMULATORS / TILE_STEPS; n += 4) {
         TILE_DOT_BF16(0, 4, 5);
@@ -181,7 +183,7 @@ static void loop_tdpbf16ps(void *ctx, int thread, int num_threads) {
         TILE_DOT_BF16(2, 4, 5);
         TILE_DOT_BF16(3, 4, 5);
     }
-    TILE_RELEASE();
+    TILE_CONFIGURE(&before);
 }
 #endif
 

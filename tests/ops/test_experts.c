@@ -5,7 +5,7 @@
 #include "plain.h"
 #include "variants.h"
 
-enum { NUM_VARIANTS = 4, D = 64, F = 32, ROWS = 60, MAX_E = 24, MAX_K = 8 };
+enum { NUM_VARIANTS = sizeof variants / sizeof *variants, D = 64, F = 32, ROWS = 60, MAX_E = 24, MAX_K = 8 };
 
 static const struct {
     struct ffn_spec spec;

@@ -14,7 +14,7 @@
 #include <stdatomic.h>
 
 enum { NUM_VARIANTS = sizeof variants / sizeof *variants };
-// Products have more tables.
+// Products have a table more.
 static const char *const product_variants[] = {"avx512-fma"};
 enum { NUM_PRODUCTS = NUM_VARIANTS + sizeof product_variants / sizeof *product_variants };
 static const char *product_variant(int v) {

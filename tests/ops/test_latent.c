@@ -5,7 +5,14 @@
 #include "plain.h"
 #include "variants.h"
 
-enum { NUM_VARIANTS = 4, D = 64, TOKENS = 270, LONG = 1100, MAX_VECTOR = 160, MAX_OUT = 432 };
+enum {
+    NUM_VARIANTS = sizeof variants / sizeof *variants,
+    D = 64,
+    TOKENS = 270,
+    LONG = 1100,
+    MAX_VECTOR = 160,
+    MAX_OUT = 432
+};
 
 static const struct {
     struct attn_spec spec;

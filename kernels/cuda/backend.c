@@ -69,7 +69,9 @@ static const char *experts_problem(const struct ffn_spec *f, int world) {
         return "experts are chosen in turn";
     if (f->weigh_input)
         return "rows are weighed before they go into experts";
-    if (f->expert_bias)
+    if (f->no_gate)
+        return "experts have no gate";
+    if (f->expert_bias || f->out_bias)
         return "experts have biases";
     if (f->own_norms || f->expert_scale || model_scale(f->router_scale) != 1)
         return "experts have norms or scales of their own";
@@ -88,11 +90,9 @@ static const char *model_problem(const struct model_config *m, int world) {
     for (int i = 0; i < m->num_ffn && !problem; i++)
         problem = m->ffn[i].hidden < 1 ? "a layer has no feed-forward" : NULL;
     for (int i = 0; i < m->num_ffn && !problem; i++)
-        problem = m->ffn[i].act != ACT_SILU                 ? "the activation of the feed-forward is not SiLU"
-                  : m->ffn[i].no_gate                       ? "the feed-forward has no gate"
-                  : m->ffn[i].in_bias || m->ffn[i].out_bias ? "the feed-forward has biases"
-                  : m->ffn[i].experts > 0                   ? experts_problem(&m->ffn[i], world)
-                                                            : NULL;
+        problem = m->ffn[i].sparse        ? "gates of the feed-forward are sparse"
+                  : m->ffn[i].experts > 0 ? experts_problem(&m->ffn[i], world)
+                                          : NULL;
     if (!problem && m->norm != NORM_RMS)
         problem = "norms are LayerNorm";
     if (!problem && m->block != BLOCK_SEQUENTIAL)

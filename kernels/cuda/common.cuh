@@ -113,7 +113,25 @@ KD_FN float exp_exact(float x) {
     return x < -87.33f ? 0 : x > 88.37f ? INFINITY : p;
 }
 
-KD_FN float kd_silu(float x) { return x / (1 + kd_exp2(-1.4426950408889634f * x)); }
+// x times the sigmoid of y
+KD_FN float times_sigmoid(float x, float y) { return x / (1 + kd_exp2(-1.4426950408889634f * y)); }
+
+// The activation of a feed-forward, of x alone or with a gate. Not contracted: who calls must not matter.
+KD_FN float activate(enum act act, float x) {
+    if (act == ACT_SILU)
+        return times_sigmoid(x, x);
+    if (act == ACT_GELU) // (1 + tanh(y)) / 2 is the sigmoid of 2 y
+        return times_sigmoid(x, kd_mul(1.5957691216f, kd_fma(kd_mul(0.044715f, kd_mul(x, x)), x, x)));
+    if (act == ACT_GELU_ERF)
+        return kd_mul(kd_mul(0.5f, x), erfcf(kd_mul(-0.70710678f, x)));
+    return x < 0 ? 0 : kd_mul(x, x); // ACT_RELU2
+}
+KD_FN float activate_gated(enum act act, float gate, float up) {
+    if (act != ACT_CLAMPED)
+        return kd_mul(activate(act, gate), up);
+    float g = gate > 7 ? 7 : gate, u = up > 7 ? 7 : up < -7 ? -7 : up; // a NaN stays one
+    return kd_mul(times_sigmoid(g, kd_mul(1.702f, g)), kd_add(u, 1));
+}
 
 static inline struct rt_grid rt_grid_of(int x, int y, int threads, size_t shared) {
     struct rt_grid g;

@@ -209,9 +209,9 @@ void cuda_multiply(struct device *dev, const struct weight *w, const struct acti
 // resid += x w^T (+ bias)
 void cuda_multiply_add(struct device *dev, const struct weight *w, const struct activation *x, int m,
                        float *resid);
-// h = silu(gate) * up, in every dtype that h has
-void cuda_multiply_swiglu(struct device *dev, const struct weight *w, const struct activation *x, int m,
-                          struct activation *h);
+// h = act(gate) * up, or without a gate act(up), in every dtype that h has
+void cuda_multiply_swiglu(struct device *dev, const struct weight *w, const struct ffn_spec *f,
+                          const struct activation *x, int m, struct activation *h);
 // Makes the other dtypes that x has of m rows that lie there in cuda_written_dtype().
 void cuda_convert(struct device *dev, struct activation *x, int m);
 // (rows, n) in these dtypes.

@@ -103,8 +103,11 @@ void cuda_experts_in(struct device *dev, const struct layer *layer) {
     if (layer->shared_gate)
         cuda_multiply(dev, layer->shared_gate, &dev->hidden, dev->work.num_tokens, dev->experts.gates, 1);
     multiply(dev, layer, layer->expert_gate_up, &dev->hidden, layer->ffn.top_k,
-             (struct cuda_gemm){
-                 .epilogue = EPILOGUE_SWIGLU, .h = h->data[written], .ldy = h->ld, .act_dtype = written});
+             (struct cuda_gemm){.epilogue = EPILOGUE_SWIGLU,
+                                .h = h->data[written],
+                                .ldy = h->ld,
+                                .act = layer->ffn.act,
+                                .act_dtype = written});
     // As behind the columns of a dense layer.
     cuda_clear(dev->rt,
                &(struct cuda_clear){h->data[written], written, slots, layer->ffn.hidden, h->n, h->ld});

@@ -231,8 +231,10 @@ KD_FN void finish(const struct cuda_gemm &a, const Rows &rows, const float *red,
             float scale = a.scale ? a.scale[row_in(rows, m)] : 1;
             float gate = kd_mul(add_segments(red + at, ALL, num), scale),
                   up = kd_mul(add_segments(red + at + 8, ALL, num), scale);
+            if (a.bias)
+                gate = kd_add(gate, a.bias[n]), up = kd_add(up, a.bias[a.n + n]);
             store_act(act_row(a.h, (size_t)row_out(rows, m), a.ldy, a.act_dtype), n,
-                      kd_mul(kd_silu(gate), up), a.act_dtype);
+                      activate_gated(a.act, gate, up), a.act_dtype);
         }
         return;
     }
@@ -256,6 +258,11 @@ KD_FN void finish(const struct cuda_gemm &a, const Rows &rows, const float *red,
         }
         if (!exists)
             continue;
+        if (a.epilogue == EPILOGUE_ACT) {
+            store_act(act_row(a.h, (size_t)row_out(rows, m), a.ldy, a.act_dtype), n, activate(a.act, v),
+                      a.act_dtype);
+            continue;
+        }
         float *y = a.y + (size_t)row_out(rows, m) * (size_t)a.ldy + (size_t)n;
         *y = a.epilogue == EPILOGUE_ADD ? kd_add(*y, v) : v;
     }

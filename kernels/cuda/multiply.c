@@ -152,31 +152,37 @@ void cuda_multiply_add(struct device *dev, const struct weight *w, const struct 
     skinny_gemm(dev, g, x, rest ? skinny : m);
 }
 
-void cuda_multiply_swiglu(struct device *dev, const struct weight *w, const struct activation *x, int m,
-                          struct activation *h) {
+void cuda_multiply_swiglu(struct device *dev, const struct weight *w, const struct ffn_spec *f,
+                          const struct activation *x, int m, struct activation *h) {
     enum act_dtype act_dtype = cuda_written_dtype(h);
-    int n = w->rows[0], up = round_up(n, 8), ld = 2 * up; // of this layer: ranks may share layers unevenly
+    int n = w->rows[0], up = round_up(n, 8), ld = f->no_gate ? up : 2 * up; // ranks may share layers unevenly
     float *both = dev->wide ? dev->wide + cuda_both_offset(dev) : NULL;
     int skinny; // rows that the skinny GEMM leaves finished
-    if (!w->interleaved) {
+    if (!w->interleaved && !f->no_gate) {
         struct weight parts = *w;
         parts.column[1] = up;
         cuda_multiply(dev, &parts, x, m, both, ld);
         skinny = 0;
     } else {
         struct cuda_gemm g = {.w = w->matrix[0],
-                              .epilogue = EPILOGUE_SWIGLU,
+                              .epilogue = f->no_gate ? EPILOGUE_ACT : EPILOGUE_SWIGLU,
                               .h = h->data[act_dtype],
                               .ldy = h->ld,
                               .n = n,
+                              .bias = w->bias,
+                              .act = f->act,
                               .act_dtype = act_dtype};
+        int rows = f->no_gate ? n : w->matrix[0].rows;
         skinny = skinny_rows(dev, &w->matrix[0], m);
-        if (!cublas_gemm(dev, &w->matrix[0], w->matrix[0].rows, x, skinny, m, both, ld, NULL, false))
+        if (!cublas_gemm(dev, &w->matrix[0], rows, x, skinny, m, both, ld, NULL, false))
             skinny = m;
         skinny_gemm(dev, g, x, skinny);
     }
-    if (skinny < m) { // gate and up, then silu(gate) * up
+    if (skinny < m) {
         struct cuda_swiglu s = {.x = both + (size_t)skinny * (size_t)ld,
+                                .bias = w->bias,
+                                .act = f->act,
+                                .gated = !f->no_gate,
                                 .out = row_of(h, act_dtype, skinny),
                                 .act_dtype = act_dtype,
                                 .rows = m - skinny,

@@ -83,10 +83,14 @@ struct cuda_norm {
 };
 void cuda_norm(struct rt *rt, const struct cuda_norm *a);
 
-// Gate and up out of one GEMM: out = silu(gate) * up. See struct cuda_gemm for the order of columns.
+// What the GEMM of a feed-forward leaves to do: out = act(gate) * up, or act(x). See struct cuda_gemm for the order of
+// columns.
 struct cuda_swiglu {
-    const float *x; // (rows, ldx)
-    void *out;      // (rows, ldout) ACT_DTYPE_F32 or ACT_DTYPE_BF16
+    const float *x;    // (rows, ldx)
+    const float *bias; // (2 n) or (n) as in struct cuda_gemm, or NULL
+    enum act act;
+    bool gated;
+    void *out; // (rows, ldout) ACT_DTYPE_F32 or ACT_DTYPE_BF16
     enum act_dtype act_dtype;
     int rows, n, ldx, ldout;
     bool interleaved; // 8 gates, 8 ups, ...; else all gates from column 0, all ups from column `up`
@@ -150,7 +154,8 @@ void cuda_matrix_bytes(enum weight_layout f, int rows, int cols, size_t bytes[3]
 enum cuda_epilogue {
     EPILOGUE_STORE,  // y = result (+ bias)
     EPILOGUE_ADD,    // y += result (+ bias)
-    EPILOGUE_SWIGLU, // h = silu(gate) * up; rows of the matrix alternate: 8 gates, 8 ups
+    EPILOGUE_SWIGLU, // h = act(gate) * up; rows of the matrix alternate: 8 gates, 8 ups
+    EPILOGUE_ACT,    // h = act(result + bias)
     EPILOGUE_LOGITS, // y = result * factor, and the maximum of each 16 columns (NaN where one is NaN)
 };
 
@@ -179,9 +184,10 @@ struct cuda_gemm {
     int m, ldx;
     enum cuda_epilogue epilogue;
     float *y;          // (m, ldy)
-    int ldy, n;        // columns of y (SWIGLU: of h) that exist
-    const float *bias; // (n) or NULL
-    void *h;           // SWIGLU: (m, ldy) ACT_DTYPE_F32 or ACT_DTYPE_BF16
+    int ldy, n;        // columns of y (SWIGLU, ACT: of h) that exist
+    const float *bias; // (n), SWIGLU: (2 n) gates' and then ups', or NULL
+    void *h;           // SWIGLU, ACT: (m, ldy) ACT_DTYPE_F32 or ACT_DTYPE_BF16
+    enum act act;      // not ACT_CLAMPED without a gate
     enum act_dtype act_dtype;
     float *max; // LOGITS: (m, ldmax)
     int ldmax;

@@ -208,7 +208,7 @@ void cuda_phase_ffn_in(struct device *dev, const struct layer *layer, const stru
               dtypes_of(layer->gate_up) | dtypes_of(layer->router) | dtypes_of(layer->shared_gate) |
                   dtypes_of(layer->expert_gate_up));
     if (layer->gate_up) // with experts the shared one's
-        cuda_multiply_swiglu(dev, layer->gate_up, &dev->hidden, dev->work.num_tokens, &dev->ffn);
+        cuda_multiply_swiglu(dev, layer->gate_up, &layer->ffn, &dev->hidden, dev->work.num_tokens, &dev->ffn);
     if (layer->ffn.experts > 0)
         cuda_experts_in(dev, layer);
 }

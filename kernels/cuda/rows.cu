@@ -62,6 +62,8 @@ KD_FN float largest4(float largest, float4 v) {
     return fmaxf(fmaxf(largest, fmaxf(fabsf(v.x), fabsf(v.y))), fmaxf(fabsf(v.z), fabsf(v.w)));
 }
 
+KD_FN float4 add4(float4 v, float4 w) { return {v.x + w.x, v.y + w.y, v.z + w.z, v.w + w.w}; }
+
 // A row is read once, but for what of a wide one does not fit into registers. Thread t has elements
 // [4 t, 4 t + 4) of every 4 blockDim.x, which the row's length fixes.
 __global__ void __launch_bounds__(NORM_THREADS) norm_rows(struct cuda_norm a) {
@@ -136,9 +138,19 @@ __global__ void __launch_bounds__(ROW_THREADS) swiglu_rows(struct cuda_swiglu a)
     if (i >= a.n)
         return;
     const float *x = a.x + (size_t)row * (size_t)a.ldx; // of gates and of ups there are a multiple of 8
-    int gate = a.interleaved ? i / 8 * 16 + i % 8 : i, up = a.interleaved ? gate + 8 : a.up + i;
-    float4 g = read4(x, gate, a.ldx, true), u = read4(x, up, a.ldx, true);
-    float4 h = {kd_silu(g.x) * u.x, kd_silu(g.y) * u.y, kd_silu(g.z) * u.z, kd_silu(g.w) * u.w};
+    int first = a.interleaved ? i / 8 * 16 + i % 8 : i, second = a.interleaved ? first + 8 : a.up + i;
+    float4 g = read4(x, first, a.ldx, true), h;
+    if (a.bias)
+        g = add4(g, read4(a.bias, i, a.n, false));
+    if (a.gated) {
+        float4 u = read4(x, second, a.ldx, true);
+        if (a.bias)
+            u = add4(u, read4(a.bias + a.n, i, a.n, false));
+        h = {activate_gated(a.act, g.x, u.x), activate_gated(a.act, g.y, u.y),
+             activate_gated(a.act, g.z, u.z), activate_gated(a.act, g.w, u.w)};
+    } else {
+        h = {activate(a.act, g.x), activate(a.act, g.y), activate(a.act, g.z), activate(a.act, g.w)};
+    }
     write4(act_row(a.out, (size_t)row, a.ldout, a.act_dtype), i, a.n, h, a.act_dtype, i + 4 <= a.n);
 }
 
@@ -159,7 +171,7 @@ __global__ void __launch_bounds__(ROW_THREADS) finish_rows(struct cuda_finish a)
         to = read4(y, i, a.n, whole);
     v = {v.x * scale + b.x, v.y * scale + b.y, v.z * scale + b.z, v.w * scale + b.w};
     if (a.add)
-        v = {to.x + v.x, to.y + v.y, to.z + v.z, to.w + v.w};
+        v = add4(to, v);
     write4(y, i, a.n, v, ACT_DTYPE_F32, whole);
 }
 

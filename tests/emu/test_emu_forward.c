@@ -166,6 +166,30 @@ static void test_mixed_specs(void **state) {
     }
 }
 
+// Feed-forwards of every activation, with and without a gate and biases; with 70 rows also behind cuBLASLt.
+static void test_feed_forward(void **state) {
+    (void)state;
+    for (int act = 0; act < NUM_ACTS; act++)
+        for (int c = 0; c < 4; c++) {
+            struct shape s = {1, 64, 2, 1, 64, 44, 97, 0, false, false, false};
+            struct model_config m = fixture_config(&s);
+            struct ffn_spec *ffn = &m.ffn[0];
+            ffn->act = (enum act)act, ffn->no_gate = c / 2 && act != ACT_CLAMPED,
+            ffn->in_bias = ffn->out_bias = c % 2;
+            struct fixture *f = fixture_of(&m, act % 2 ? DTYPE_F16 : DTYPE_BF16);
+            struct instance *ref = open_instance(f, &backend_ref, 16, DTYPE_F16, 100, 128, 2);
+            struct instance *cuda = open_instance(f, &backend_cuda, 16, DTYPE_F16, 100, 128, 2);
+            struct piece prompts[] = {{0, 0, 70, false}, {1, 0, 5, true}}, decode = {1, 5, 1, true};
+            struct step_out want = run_pieces(ref, prompts, 2), got = run_pieces(cuda, prompts, 2);
+            compare(cuda, &got, &want, 6, 2e-2, "prompts");
+            want = run_pieces(ref, &decode, 1), got = run_pieces(cuda, &decode, 1);
+            compare(cuda, &got, &want, 1, 2e-2, "decode");
+            instance_close(ref);
+            instance_close(cuda);
+            fixture_free(f);
+        }
+}
+
 // What a device cannot compute is refused when it is opened, in a sentence.
 static void test_refused_specs(void **state) {
     (void)state;
@@ -177,9 +201,9 @@ static void test_refused_specs(void **state) {
                                             "number or the size of their kv heads",
                                             "recurrent state",
                                             "rotation is not among",
-                                            "not SiLU",
-                                            "no gate",
-                                            "feed-forward has biases",
+                                            "are sparse",
+                                            "experts have no gate",
+                                            "experts have biases",
                                             "LayerNorm",
                                             "side by side",
                                             "head has a bias",
@@ -196,7 +220,8 @@ static void test_refused_specs(void **state) {
         else if (i == 2)
             m->groups[1].kind = KV_STATE;
         m->attn[1].rope = i == 3 ? 2 : m->attn[1].rope;
-        m->ffn[1].act = i == 4 ? ACT_GELU_ERF : ACT_SILU;
+        m->ffn[1].sparse = i == 4;
+        m->ffn[1].experts = i == 5 || i == 6 ? 4 : 0;
         m->ffn[1].no_gate = i == 5;
         m->ffn[1].out_bias = i == 6;
         m->norm = i == 7 ? NORM_LAYER : NORM_RMS;
@@ -712,14 +737,15 @@ static void test_two_at_once(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_types),           cmocka_unit_test(test_attention_paths),
-        cmocka_unit_test(test_mixed_specs),     cmocka_unit_test(test_refused_specs),
-        cmocka_unit_test(test_mixed_types),     cmocka_unit_test(test_many_rows),
-        cmocka_unit_test(test_no_library),      cmocka_unit_test(test_company),
-        cmocka_unit_test(test_launches),        cmocka_unit_test(test_exact),
-        cmocka_unit_test(test_exact_company),   cmocka_unit_test(test_wide_steps),
-        cmocka_unit_test(test_too_small),       cmocka_unit_test(test_sticky_failure),
-        cmocka_unit_test(test_failure_at_load), cmocka_unit_test(test_two_at_once),
+        cmocka_unit_test(test_types),          cmocka_unit_test(test_attention_paths),
+        cmocka_unit_test(test_mixed_specs),    cmocka_unit_test(test_feed_forward),
+        cmocka_unit_test(test_refused_specs),  cmocka_unit_test(test_mixed_types),
+        cmocka_unit_test(test_many_rows),      cmocka_unit_test(test_no_library),
+        cmocka_unit_test(test_company),        cmocka_unit_test(test_launches),
+        cmocka_unit_test(test_exact),          cmocka_unit_test(test_exact_company),
+        cmocka_unit_test(test_wide_steps),     cmocka_unit_test(test_too_small),
+        cmocka_unit_test(test_sticky_failure), cmocka_unit_test(test_failure_at_load),
+        cmocka_unit_test(test_two_at_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -132,47 +132,57 @@ static void test_batch_invariance(void **state) {
     }
 }
 
-static void test_swiglu(void **state) {
+// act(gate) * up, and act(up)
+static void test_activations(void **state) {
     (void)state;
     enum { F = 44, MAX = 35 };
     for (int i = 0; i < NUM_TYPES; i++)
-        for (int act_dtype = 0; act_dtype < 2; act_dtype++) {
-            int k = 256, M = act_dtype == i % 2 ? 11 : MAX;
+        for (int c = 0; c < 4; c++) {
+            int k = 256, act_dtype = c / 2, gated = c % 2, M = act_dtype == i % 2 ? 11 : MAX;
+            enum act act = (enum act)((i + c) % (gated ? NUM_ACTS : ACT_CLAMPED));
+            bool biased = (i + c / 2) % 2;
+            float *bias = random_floats(2 * F, 1);
             struct tensor gate = random_tensor(types[i], F, k, 0.3f),
                           up = random_tensor(types[i], F, k, 0.3f);
-            struct cuda_matrix w = matrix_alloc(types[i], (F + 7) / 8 * 16, k);
-            matrix_pack(&w, &gate, 0, 1);
-            matrix_pack(&w, &up, 0, 2);
+            struct cuda_matrix w = matrix_alloc(types[i], (F + 7) / 8 * (gated ? 16 : 8), k);
+            matrix_pack(&w, &gate, 0, gated ? 1 : 0);
+            if (gated)
+                matrix_pack(&w, &up, 0, 2);
             struct act_rows in = make_act_rows(w.layout, M, k, w.cols);
             int ld = F + 4;
+            void *d_bias = to_device(bias, 2 * F * sizeof *bias);
             void *h = poisoned((size_t)(M * ld * 4));
             struct cuda_gemm a = {.w = w,
                                   .x = in.x,
                                   .scale = in.scale,
                                   .m = M,
                                   .ldx = in.ld,
-                                  .epilogue = EPILOGUE_SWIGLU,
+                                  .epilogue = gated ? EPILOGUE_SWIGLU : EPILOGUE_ACT,
                                   .h = h,
                                   .ldy = ld,
                                   .n = F,
+                                  .bias = biased ? d_bias : NULL,
+                                  .act = act,
                                   .act_dtype = (enum act_dtype)act_dtype};
             rt_test_order(i % 3);
             cuda_gemm(rt, &a);
             float *got = download_act(h, (size_t)(M * ld), (enum act_dtype)act_dtype), g[F * MAX], u[F * MAX],
                   want[F];
-            reference(g, &gate, in.values, M, NULL);
-            reference(u, &up, in.values, M, NULL);
+            reference(g, &gate, in.values, M, biased ? bias : NULL);
+            reference(u, &up, in.values, M, biased ? bias + F : NULL);
             for (int m = 0; m < M; m++) {
-                ref_act(want, ACT_SILU, g + m * F, u + m * F, F);
-                assert_true(distance(got + m * ld, want, F) <
-                            (act_dtype == ACT_DTYPE_F32 ? product_bound(5e-6) : 4e-3));
+                ref_act(want, act, g + m * F, gated ? u + m * F : NULL, F);
+                if (!(distance(got + m * ld, want, F) <
+                      (act_dtype == ACT_DTYPE_F32 ? product_bound(5e-6) : 4e-3)))
+                    fail_msg("%s, activation %d, gate %d, bias %d: %g", dtype_name(types[i]), act, gated,
+                             biased, distance(got + m * ld, want, F));
                 assert_true(isnan(got[m * ld + F]));
             }
-            free(got);
+            free(got), free(bias);
             free((void *)(uintptr_t)gate.data), free((void *)(uintptr_t)up.data);
             free_act_rows(&in);
             matrix_free(&w);
-            rt_free(rt, h);
+            rt_free(rt, h), rt_free(rt, d_bias);
         }
 }
 
@@ -266,8 +276,9 @@ static void test_dequant(void **state) {
 int main(void) {
     device_open();
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_shapes), cmocka_unit_test(test_batch_invariance), cmocka_unit_test(test_swiglu),
-        cmocka_unit_test(test_logits), cmocka_unit_test(test_dequant),
+        cmocka_unit_test(test_shapes),      cmocka_unit_test(test_batch_invariance),
+        cmocka_unit_test(test_activations), cmocka_unit_test(test_logits),
+        cmocka_unit_test(test_dequant),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -171,37 +171,54 @@ static void test_add(void **state) {
     rt_test_order(0);
 }
 
-static void test_swiglu(void **state) {
+// What a GEMM has left. kind 0: gates and ups in turns, 1: apart, 2: ups alone.
+static void check_act(enum act act, int n, int kind, enum act_dtype act_dtype, bool biased, double bound) {
+    enum { ROWS = 3 };
+    int half = (n + 7) / 8 * 8, ldx = kind == 2 ? half : 2 * half;
+    float *x = random_floats((size_t)(ROWS * ldx), 9), *bias = random_floats((size_t)(2 * n), 1), gate[256],
+          up[256], want[256];
+    void *d_x = to_device(x, sizeof *x * (size_t)(ROWS * ldx)),
+         *d_bias = to_device(bias, sizeof *bias * (size_t)(2 * n)),
+         *out = poisoned((size_t)(ROWS * half * 4));
+    cuda_swiglu(rt, &(struct cuda_swiglu){.x = d_x,
+                                          .bias = biased ? d_bias : NULL,
+                                          .act = act,
+                                          .gated = kind < 2,
+                                          .out = out,
+                                          .act_dtype = act_dtype,
+                                          .rows = ROWS,
+                                          .n = n,
+                                          .ldx = ldx,
+                                          .ldout = half,
+                                          .interleaved = kind == 0,
+                                          .up = half});
+    float *got = download_act(out, (size_t)(ROWS * half), act_dtype);
+    for (int r = 0; r < ROWS; r++) {
+        for (int k = 0; k < n; k++) {
+            gate[k] = x[r * ldx + (kind == 0 ? k / 8 * 16 + k % 8 : k)] + (biased ? bias[k] : 0);
+            if (kind < 2)
+                up[k] =
+                    x[r * ldx + (kind == 0 ? k / 8 * 16 + 8 + k % 8 : half + k)] + (biased ? bias[n + k] : 0);
+        }
+        ref_act(want, act, gate, kind < 2 ? up : NULL, n);
+        if (!(distance(got + r * half, want, (size_t)n) < bound))
+            fail_msg("activation %d, %d columns, kind %d, bias %d: %g", act, n, kind, biased,
+                     distance(got + r * half, want, (size_t)n));
+    }
+    free(x), free(bias), free(got);
+    rt_free(rt, d_x), rt_free(rt, d_bias), rt_free(rt, out);
+}
+
+static void test_activations(void **state) {
     (void)state;
     static const int sizes[] = {8, 12, 172};
     for (int i = 0; i < 3; i++)
-        for (int interleaved = 0; interleaved < 2; interleaved++) {
-            enum { ROWS = 3 };
-            int n = sizes[i], half = (n + 7) / 8 * 8, ldx = 2 * half;
-            float *x = random_floats((size_t)(ROWS * ldx), 4), gate[256], up[256], want[256];
-            void *d_x = to_device(x, sizeof *x * (size_t)(ROWS * ldx));
-            for (int act_dtype = 0; act_dtype < 2; act_dtype++) {
-                void *out = poisoned((size_t)(ROWS * half * 4));
-                struct cuda_swiglu a = {d_x,         out, (enum act_dtype)act_dtype, ROWS, n, ldx, half,
-                                        interleaved, half};
-                rt_test_order((2 * i + act_dtype) % SCHEDULES);
-                cuda_swiglu(rt, &a);
-                float *got = download_act(out, (size_t)(ROWS * half), (enum act_dtype)act_dtype);
-                for (int r = 0; r < ROWS; r++) {
-                    for (int k = 0; k < n; k++) {
-                        gate[k] = x[r * ldx + (interleaved ? k / 8 * 16 + k % 8 : k)];
-                        up[k] = x[r * ldx + (interleaved ? k / 8 * 16 + 8 + k % 8 : half + k)];
-                    }
-                    ref_act(want, ACT_SILU, gate, up, n);
-                    assert_true(distance(got + r * half, want, (size_t)n) <
-                                (act_dtype == ACT_DTYPE_F32 ? 1e-6 : 4e-3));
-                }
-                free(got);
-                rt_free(rt, out);
+        for (int act = 0; act < NUM_ACTS; act++)
+            for (int kind = 0; kind < (act == ACT_CLAMPED ? 2 : 3); kind++) {
+                rt_test_order((2 * i + act) % SCHEDULES);
+                check_act((enum act)act, sizes[i], kind, ACT_DTYPE_F32, (i + kind) % 2, 1e-6);
+                check_act((enum act)act, sizes[i], kind, ACT_DTYPE_BF16, (i + act) % 2, 4e-3);
             }
-            free(x);
-            rt_free(rt, d_x);
-        }
     rt_test_order(0);
 }
 
@@ -468,9 +485,9 @@ static void test_scatter(void **state) {
 int main(void) {
     device_open();
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_embed),  cmocka_unit_test(test_norm),    cmocka_unit_test(test_add),
-        cmocka_unit_test(test_swiglu), cmocka_unit_test(test_qkv),     cmocka_unit_test(test_finish),
-        cmocka_unit_test(test_clear),  cmocka_unit_test(test_scatter), cmocka_unit_test(test_int8),
+        cmocka_unit_test(test_embed),       cmocka_unit_test(test_norm),    cmocka_unit_test(test_add),
+        cmocka_unit_test(test_activations), cmocka_unit_test(test_qkv),     cmocka_unit_test(test_finish),
+        cmocka_unit_test(test_clear),       cmocka_unit_test(test_scatter), cmocka_unit_test(test_int8),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -179,6 +179,11 @@ ROWS = [
          "    rt_upload(dev->rt, dev->staging, dev->upload[slot], 16);\n    rt_upload(dev->rt, dev->staging, dev->upload[slot], dev->work.bytes);\n", "test_emu_steps"),  # two uploads a step
     (CUDA % "ranks.cu", "        for (int k = i * CUDA_GROUP; k < (i + 1) * CUDA_GROUP && k < num; k++)", "        for (int k = i * CUDA_GROUP; k < (i + 1) * CUDA_GROUP; k++)",
          "test_emu_ranks"),  # maxima of a local top-k that is not there
+    (CUDA % "common.cuh", "times_sigmoid(x, kd_mul(1.5957691216f,", "times_sigmoid(x, kd_mul(0.79788456f,", "test_emu_gemm"),  # GELU: tanh of half
+    (CUDA % "common.cuh", "u = up > 7 ? 7 : up < -7 ? -7 : up;", "u = up > 7 ? 7 : up;", "test_emu_rows"),  # the clamp of ups below
+    (CUDA % "gemm_common.cuh", "up = kd_add(up, a.bias[a.n + n]);", "up = kd_add(up, a.bias[n]);", "test_emu_gemm"),  # gates' biases for ups
+    (CUDA % "rows.cu", "u = add4(u, read4(a.bias + a.n, i, a.n, false));", "u = add4(u, read4(a.bias, i, a.n, false));", "test_emu_rows"),  # so behind cuBLASLt
+    (CUDA % "multiply.c", "int rows = f->no_gate ? n : w->matrix[0].rows;", "int rows = n;", "test_emu_forward"),  # cuBLASLt calculates half of gate and up
     (CUDA % "rows.cu", "bool whole = i + 4 <= a.n && a.ldx", "bool whole = a.ldx", "test_emu_rows"),  # a GEMM of cuBLASLt writes past its columns
     (CUDA % "pack.cu", "i += SCATTER_BLOCKS * SCATTER_THREADS)", "i += 2 * SCATTER_BLOCKS * SCATTER_THREADS)", "test_emu_rows"),  # half of a long part of an upload
     (CUDA % "step.c", "bool same_splits = memcmp(g->max_splits, key.max_splits, sizeof key.max_splits) == 0;", "bool same_splits = true;", "test_emu_steps"),  # a graph replays a step with more splits of a spec

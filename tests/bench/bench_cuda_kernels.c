@@ -598,6 +598,7 @@ static void bench_swiglu(int rows, int n) {
     struct cuda_swiglu *a = must_calloc((size_t)num_copies, sizeof *a);
     for (int i = 0; i < num_copies; i++)
         a[i] = (struct cuda_swiglu){.x = filled((size_t)(rows * n) * 8, STREAM_F32),
+                                    .gated = true,
                                     .out = device((size_t)(rows * n) * 2),
                                     .act_dtype = ACT_DTYPE_BF16,
                                     .rows = rows,

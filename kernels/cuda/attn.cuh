@@ -56,3 +56,9 @@ KD_FN void widen_rows(unsigned char *to, const unsigned char *from, int rows, in
 KD_FN float rescale(float a, float b) { return b == -INFINITY ? 0 : kd_exp2(a - b); }
 
 static constexpr float LOG2_E = 1.4426950408889634f;
+
+// What the sink of a head, or none, adds to the sum of its probabilities, whose base is `max`. Where that is too much for
+// f32 the head gives 0: of its values nothing is left.
+KD_FN float sink_part(const float *sinks, int head, float max) {
+    return sinks ? rescale(sinks[head] * LOG2_E, max) : 0;
+}

@@ -90,6 +90,7 @@ KD_FN void combine_splits(const struct cuda_decode &a, int row, int first, int n
             o.x = kd_fma(f, v.x, o.x), o.y = kd_fma(f, v.y, o.y);
             o.z = kd_fma(f, v.z, o.z), o.w = kd_fma(f, v.w, o.w);
         }
+        sum += sink_part(a.sinks, head, max);
         if (e < heads * LANES)
             store_act4(act_row(a.out, (size_t)row, a.ldout, a.act_dtype), head * HD + i * 4,
                        {o.x / sum, o.y / sum, o.z / sum, o.w / sum}, a.act_dtype);

@@ -177,6 +177,7 @@ __global__ void __launch_bounds__(PREFILL_THREADS, prefill_blocks<HD, EIGHT && !
         int packed = t.first + warp * 16 + lane / 4 + 8 * e;
         if (packed >= t.num_rows)
             continue;
+        sum[e] += sink_part(a.sinks, h * G + packed % G, max[e]);
         char *out = act_row(a.out, (size_t)(t.row + packed / G), a.ldout, a.act_dtype);
         int column = (h * G + packed % G) * HD + lane % 4 * 2;
 #pragma unroll
@@ -239,6 +240,7 @@ __global__ void __launch_bounds__(ANY_WARPS * 32) attend_any(struct cuda_attend 
         top = fmaxf(top, stats[w * 2]);
     for (int w = 0; w < ANY_WARPS; w++)
         total += rescale(stats[w * 2], top) * stats[w * 2 + 1];
+    total += sink_part(a.sinks, head, top);
     for (int i = (int)threadIdx.x; i < d; i += ANY_WARPS * 32) {
         float o = 0;
         for (int w = 0; w < ANY_WARPS; w++)

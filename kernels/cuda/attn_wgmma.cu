@@ -253,10 +253,10 @@ __global__ void __launch_bounds__(WIDE_THREADS, 1) prefill_wide(struct cuda_pref
     for (int e = 0; e < 2; e++) {
         rows.sum[e] += __shfl_xor_sync(ALL_LANES, rows.sum[e], 1);
         rows.sum[e] += __shfl_xor_sync(ALL_LANES, rows.sum[e], 2);
-        float inverse = 1 / rows.sum[e];
         int packed = first_row + lane / 4 + 8 * e;
         if (packed >= t.num_rows)
             continue;
+        float inverse = 1 / (rows.sum[e] + sink_part(a.sinks, h * G + packed % G, rows.max[e]));
         char *out = act_row(a.out, (size_t)(t.row + packed / G), a.ldout, a.act_dtype);
         int column = (h * G + packed % G) * HD + lane % 4 * 2;
 #pragma unroll

@@ -55,8 +55,6 @@ static const char *spec_problem(const struct model_config *m, const struct attn_
         return "attention is bidirectional";
     if (a->chunked)
         return "attention keeps to chunks of tokens";
-    if (a->sinks)
-        return "attention has sinks";
     if (a->shares_kv || a->v_norm)
         return "a layer shares the keys of another, or normalises values";
     return NULL;

@@ -40,7 +40,7 @@ struct weight {
     int num_experts;               // whose matrices stand one below the other; 0: it is of none
     struct cuda_segments segments; // of a row-parallel matrix that ranks share, with `--exact`
     float *bias;                   // of all columns, or NULL
-    void *table;                   // EMBED: rows as in the file; NORM: F32
+    void *table;                   // EMBED: rows as in the file; NORM, SINKS: F32
     enum dtype dtype;              // of table
 };
 

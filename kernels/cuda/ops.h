@@ -335,6 +335,7 @@ struct cuda_decode {
     int split0, max_splits;     // splits [split0, split0 + max_splits) of them: whole rows
     int group;                  // query heads per key head
     float scale;
+    const float *sinks;       // (H), or NULL
     float *partial, *stats;   // (max_splits, H, d), (max_splits, H, 2): split-KV partials; maximum, sum
     uint32_t *arrived;        // (max_splits, H) 0 between launches
     void *out;                // (rows, ldout)
@@ -364,6 +365,7 @@ struct cuda_prefill {
     const int32_t *num_tiles; // on the device, <= max_tiles
     int max_tiles, group, window;
     float scale;
+    const float *sinks; // (H), or NULL
     void *out;
     enum act_dtype act_dtype;
     int ldout;
@@ -386,6 +388,7 @@ struct cuda_attend {
     const int32_t *positions; // (rows)
     int row0, rows, group, window;
     float scale;
+    const float *sinks; // (H), or NULL
     void *out;
     enum act_dtype act_dtype;
     int ldout;

@@ -87,6 +87,7 @@ static struct cuda_blocks blocks_of(const struct device *dev, const struct layer
 #define ATTENTION_ARGS(dev, layer)                                                                           \
     .q = (dev)->q, .kv = cuda_kv_of(dev, (layer)->kv_layer), .blocks = blocks_of(dev, layer),                \
     .group = (layer)->attn.heads / (dev)->kv_heads, .scale = (layer)->attn.scale,                            \
+    .sinks = (layer)->sinks ? (layer)->sinks->table : NULL,                                                  \
     .out = (dev)->attn.data[cuda_written_dtype(&(dev)->attn)],                                               \
     .act_dtype = cuda_written_dtype(&(dev)->attn), .ldout = (dev)->attn.ld
 

@@ -79,7 +79,7 @@ static bool pack(struct device *dev, const struct cuda_matrix *m, const struct t
     return true;
 }
 
-// Norms and embedding tables stay as they are.
+// Norms, embedding tables and other vectors stay as they are.
 static bool load_table(struct device *dev, struct weight *w, const struct tensor *t, size_t *bytes) {
     *bytes = (size_t)part_rows(t) * dtype_row_bytes(t->dtype, part_cols(t));
     w->dtype = t->dtype;
@@ -225,6 +225,7 @@ static const char *role_name(enum weight_role role) {
         [WEIGHT_GATE_UP] = "gate and up",
         [WEIGHT_DOWN] = "down",
         [WEIGHT_HEAD] = "the head",
+        [WEIGHT_SINKS] = "sinks of attention",
         [WEIGHT_ROUTER] = "the router",
         [WEIGHT_SELECT_BIAS] = "the bias of the choice of experts",
         [WEIGHT_SHARED_GATE] = "the gate of the shared expert",
@@ -261,7 +262,8 @@ struct weight *cuda_weight_load(struct device *dev, const struct weight_desc *de
     size_t bytes = 0;
     bool ok;
     w->num_experts = of_experts(desc->role) ? part_stack(&desc->part[0]) : 0;
-    if (desc->role == WEIGHT_NORM || desc->role == WEIGHT_EMBED || desc->role == WEIGHT_SELECT_BIAS)
+    if (desc->role == WEIGHT_NORM || desc->role == WEIGHT_EMBED || desc->role == WEIGHT_SELECT_BIAS ||
+        desc->role == WEIGHT_SINKS)
         ok = load_table(dev, w, &desc->part[0], &bytes);
     else if (desc->role == WEIGHT_EXPERT_DOWN)
         ok = load_expert_down(dev, w, desc, &bytes);

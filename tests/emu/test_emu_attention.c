@@ -8,6 +8,7 @@
 struct shape_of {
     int kv_heads, group, d, block_size, window;
     enum dtype dtype;
+    bool sinks;
 };
 
 enum { MAX_SEQS = 6 };
@@ -18,12 +19,13 @@ struct world {
     int32_t *start, *ids; // block tables
     char *keys, *values;  // as the cache holds them
     float *scales[2];     // of keys and values, with I8
+    float *sinks;         // (H)
     float *q;             // rounded to the type of queries beside it
     double *want;         // (rows, H * d)
     // on the device
     struct cuda_kv kv;
     struct cuda_blocks blocks;
-    void *d_q, *out;
+    void *d_q, *d_sinks, *out;
     int ldout;
 };
 
@@ -60,7 +62,8 @@ static void expect(struct world *w, int seq, int row, int pos) {
     double *score = malloc(sizeof *score * (size_t)(pos + 1));
     for (int head = 0; head < H; head++) {
         const float *q = w->q + (row * H + head) * d;
-        double max = -INFINITY, sum = 0, *o = w->want + (row * H + head) * d;
+        double sink = w->s.sinks ? (double)w->sinks[head] : -INFINITY;
+        double max = sink, sum = 0, *o = w->want + (row * H + head) * d;
         for (int t = begin; t <= pos; t++) {
             size_t k = place(w, seq, t, head / w->s.group);
             score[t] = 0;
@@ -77,7 +80,7 @@ static void expect(struct world *w, int seq, int row, int pos) {
                 o[i] += p * fetch(w, 1, v, i);
         }
         for (int i = 0; i < d; i++)
-            o[i] /= sum;
+            o[i] /= sum + exp(sink - max);
     }
     free(score);
 }
@@ -131,6 +134,9 @@ static struct world *make_world(struct shape_of s, int n, const int *context, co
         ref_store(q + i * qsize, cuda_query_dtype(s.dtype), random_float() * 2);
         w->q[i] = ref_fetch(q + i * qsize, cuda_query_dtype(s.dtype));
     }
+    w->sinks = must_calloc((size_t)H, sizeof *w->sinks);
+    for (int i = 0; i < H; i++) // the first one leaves nothing of the values
+        w->sinks[i] = H > 1 && i == 0 ? 200 : random_float() * 4;
     w->want = must_calloc(nq, sizeof *w->want);
     for (int i = 0; i < n; i++)
         for (int r = 0; r < queries[i]; r++)
@@ -151,6 +157,7 @@ static struct world *make_world(struct shape_of s, int n, const int *context, co
     w->blocks = (struct cuda_blocks){to_device(w->start, sizeof(int32_t) * (size_t)(n + 1)),
                                      to_device(w->ids, sizeof(int32_t) * (size_t)tables)};
     w->d_q = to_device(q, nq * qsize);
+    w->d_sinks = s.sinks ? to_device(w->sinks, (size_t)H * sizeof(float)) : NULL;
     w->ldout = H * d + 8;
     w->out = poisoned((size_t)(w->rows * w->ldout) * 4);
     free(q);
@@ -159,7 +166,8 @@ static struct world *make_world(struct shape_of s, int n, const int *context, co
 
 static void free_world(struct world *w) {
     free(w->start), free(w->ids), free(w->keys), free(w->values), free(w->q), free(w->want);
-    free(w->scales[0]), free(w->scales[1]);
+    free(w->scales[0]), free(w->scales[1]), free(w->sinks);
+    rt_free(rt, w->d_sinks);
     rt_free(rt, w->kv.key_scales), rt_free(rt, w->kv.value_scales);
     rt_free(rt, w->kv.keys), rt_free(rt, w->kv.values), rt_free(rt, w->d_q), rt_free(rt, w->out);
     rt_free(rt, (void *)(uintptr_t)w->blocks.start), rt_free(rt, (void *)(uintptr_t)w->blocks.ids);
@@ -216,6 +224,7 @@ static float *run_decode(struct world *w, enum act_dtype act_dtype, int spare) {
         .max_splits = n + spare,
         .group = w->s.group,
         .scale = 1 / sqrtf((float)w->s.d),
+        .sinks = w->d_sinks,
         .partial = poisoned(sizeof(float) * (size_t)(n * H * w->s.d)),
         .stats = poisoned(sizeof(float) * (size_t)(n * H * 2)),
         .arrived = rt_alloc(rt, sizeof(uint32_t) * (size_t)(n * H)),
@@ -257,6 +266,7 @@ static float *run_prefill(struct world *w, enum act_dtype act_dtype, int spare, 
         .group = w->s.group,
         .window = w->s.window,
         .scale = 1 / sqrtf((float)w->s.d),
+        .sinks = w->d_sinks,
         .out = w->out,
         .act_dtype = act_dtype,
         .ldout = w->ldout,
@@ -284,6 +294,7 @@ static float *run_any(struct world *w, enum act_dtype act_dtype) {
                             .group = w->s.group,
                             .window = w->s.window,
                             .scale = 1 / sqrtf((float)w->s.d),
+                            .sinks = w->d_sinks,
                             .out = w->out,
                             .act_dtype = act_dtype,
                             .ldout = w->ldout};
@@ -296,15 +307,16 @@ static float *run_any(struct world *w, enum act_dtype act_dtype) {
 static void test_decode(void **state) {
     (void)state;
     static const struct shape_of shapes[] = {
-        {2, 1, 64, 16, 0, DTYPE_BF16},     {2, 1, 128, 32, 0, DTYPE_F16},
-        {1, 2, 128, 16, 0, DTYPE_BF16},    {2, 2, 64, 16, 40, DTYPE_F16},
-        {2, 4, 128, 16, 0, DTYPE_BF16},    {1, 7, 64, 48, 0, DTYPE_BF16},
-        {1, 8, 128, 16, 300, DTYPE_F16},   {1, 3, 64, 16, 17, DTYPE_F16},
-        {1, 20, 64, 16, 0, DTYPE_BF16},    {2, 1, 64, 16, 0, DTYPE_I8},
-        {1, 2, 128, 32, 40, DTYPE_I8},     {2, 4, 128, 16, 0, DTYPE_I8},
-        {1, 7, 64, 48, 17, DTYPE_I8},      {2, 1, 128, 16, 0, DTYPE_F8_E4M3},
-        {1, 2, 64, 32, 40, DTYPE_F8_E4M3}, {1, 8, 128, 48, 300, DTYPE_F8_E4M3},
-        {2, 3, 64, 16, 0, DTYPE_F8_E4M3},
+        {2, 1, 64, 16, 0, DTYPE_BF16},         {2, 1, 128, 32, 0, DTYPE_F16},
+        {1, 2, 128, 16, 0, DTYPE_BF16},        {2, 2, 64, 16, 40, DTYPE_F16},
+        {2, 4, 128, 16, 0, DTYPE_BF16},        {1, 7, 64, 48, 0, DTYPE_BF16},
+        {1, 8, 128, 16, 300, DTYPE_F16},       {1, 3, 64, 16, 17, DTYPE_F16},
+        {1, 20, 64, 16, 0, DTYPE_BF16},        {2, 1, 64, 16, 0, DTYPE_I8},
+        {1, 2, 128, 32, 40, DTYPE_I8},         {2, 4, 128, 16, 0, DTYPE_I8},
+        {1, 7, 64, 48, 17, DTYPE_I8},          {2, 1, 128, 16, 0, DTYPE_F8_E4M3},
+        {1, 2, 64, 32, 40, DTYPE_F8_E4M3},     {1, 8, 128, 48, 300, DTYPE_F8_E4M3},
+        {2, 3, 64, 16, 0, DTYPE_F8_E4M3},      {2, 2, 64, 16, 0, DTYPE_BF16, true},
+        {1, 8, 128, 16, 300, DTYPE_F16, true},
     };
     static const int context[] = {1, 17, 300, 129, 256, 513}, one[] = {1, 1, 1, 1, 1, 1};
     for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
@@ -383,9 +395,11 @@ static void check_prefill(struct shape_of s, int tile_rows, const int *context, 
 static void test_prefill(void **state) {
     (void)state;
     static const struct shape_of shapes[] = {
-        {2, 4, 128, 16, 0, DTYPE_BF16},    {1, 1, 64, 32, 0, DTYPE_F16},      {1, 7, 64, 16, 50, DTYPE_BF16},
-        {2, 3, 128, 48, 33, DTYPE_F16},    {2, 4, 128, 16, 0, DTYPE_I8},      {1, 3, 64, 48, 37, DTYPE_I8},
-        {1, 1, 128, 32, 0, DTYPE_F8_E4M3}, {1, 7, 64, 16, 50, DTYPE_F8_E4M3},
+        {2, 4, 128, 16, 0, DTYPE_BF16},      {1, 1, 64, 32, 0, DTYPE_F16},
+        {1, 7, 64, 16, 50, DTYPE_BF16},      {2, 3, 128, 48, 33, DTYPE_F16},
+        {2, 4, 128, 16, 0, DTYPE_I8},        {1, 3, 64, 48, 37, DTYPE_I8},
+        {1, 1, 128, 32, 0, DTYPE_F8_E4M3},   {1, 7, 64, 16, 50, DTYPE_F8_E4M3},
+        {2, 3, 64, 16, 0, DTYPE_BF16, true},
     };
     static const int context[] = {70, 130, 40, 1, 33}, queries[] = {70, 20, 1, 1, 17};
     for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++)
@@ -397,9 +411,11 @@ static void test_prefill(void **state) {
 static void test_wide_prefill(void **state) {
     (void)state;
     static const struct shape_of shapes[] = {
-        {2, 4, 128, 16, 0, DTYPE_BF16}, {1, 1, 64, 32, 0, DTYPE_F16},    {1, 7, 64, 16, 50, DTYPE_BF16},
-        {2, 3, 128, 48, 33, DTYPE_F16}, {1, 2, 128, 32, 0, DTYPE_F16},   {1, 3, 64, 16, 0, DTYPE_BF16},
-        {1, 1, 128, 16, 0, DTYPE_BF16}, {1, 2, 64, 144, 130, DTYPE_F16}, {1, 1, 128, 16, 200, DTYPE_BF16},
+        {2, 4, 128, 16, 0, DTYPE_BF16},   {1, 1, 64, 32, 0, DTYPE_F16},
+        {1, 7, 64, 16, 50, DTYPE_BF16},   {2, 3, 128, 48, 33, DTYPE_F16},
+        {1, 2, 128, 32, 0, DTYPE_F16},    {1, 3, 64, 16, 0, DTYPE_BF16},
+        {1, 1, 128, 16, 0, DTYPE_BF16},   {1, 2, 64, 144, 130, DTYPE_F16},
+        {1, 1, 128, 16, 200, DTYPE_BF16}, {1, 3, 64, 16, 50, DTYPE_F16, true},
     };
     static const struct shape_of others[] = {{1, 2, 128, 16, 0, DTYPE_I8}, {1, 2, 128, 16, 0, DTYPE_F8_E4M3}};
     // one tile of the cache, two and a part of a third, exactly two, one token more than one
@@ -432,9 +448,9 @@ static void test_wide_prefill(void **state) {
 static void test_any(void **state) {
     (void)state;
     static const struct shape_of shapes[] = {
-        {2, 2, 8, 16, 0, DTYPE_F32},       {1, 3, 20, 5, 0, DTYPE_F16}, {2, 1, 96, 16, 21, DTYPE_BF16},
-        {1, 1, 256, 16, 0, DTYPE_F32},     {1, 5, 64, 7, 3, DTYPE_F32}, {2, 3, 20, 5, 0, DTYPE_I8},
-        {1, 2, 96, 16, 21, DTYPE_F8_E4M3},
+        {2, 2, 8, 16, 0, DTYPE_F32},       {1, 3, 20, 5, 0, DTYPE_F16},       {2, 1, 96, 16, 21, DTYPE_BF16},
+        {1, 1, 256, 16, 0, DTYPE_F32},     {1, 5, 64, 7, 3, DTYPE_F32},       {2, 3, 20, 5, 0, DTYPE_I8},
+        {1, 2, 96, 16, 21, DTYPE_F8_E4M3}, {1, 3, 20, 5, 0, DTYPE_F16, true},
     };
     static const int context[] = {40, 30, 3, 1}, queries[] = {11, 1, 3, 1};
     for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {

@@ -57,6 +57,12 @@ KD_FN float rescale(float a, float b) { return b == -INFINITY ? 0 : kd_exp2(a - 
 
 static constexpr float LOG2_E = 1.4426950408889634f;
 
+// kv_first_seen(), on the device.
+KD_FN int first_seen(int position, int window, bool chunked) {
+    int before = chunked && window > 0 ? position % window : window - 1;
+    return window > 0 && position > before ? position - before : 0;
+}
+
 // What the sink of a head, or none, adds to the sum of its probabilities, whose base is `max`. Where that is too much for
 // f32 the head gives 0: of its values nothing is left.
 KD_FN float sink_part(const float *sinks, int head, float max) {

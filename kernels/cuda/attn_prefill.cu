@@ -76,14 +76,13 @@ __global__ void __launch_bounds__(PREFILL_THREADS, prefill_blocks<HD, EIGHT && !
     }
     int final = t.first + ROWS < t.num_rows ? t.first + ROWS - 1 : t.num_rows - 1;
     int end = t.position + final / G + 1; // what the last row sees
-    int begin = a.window > 0 ? t.position + t.first / G + 1 - a.window : 0;
-    begin = begin > 0 ? begin : 0;
+    int begin = first_seen(t.position + t.first / G, a.window, a.chunked);
     int tile = begin / TOKENS, num_tiles = (end + TOKENS - 1) / TOKENS, stage = 0;
     unsigned char *wide = ring + 2 * STAGE;
     float *scales = SCALED ? (float *)(void *)(shared + sizes::SCALES) : NULL;
     fetch_tile<HD, EIGHT>(ring, scales, a, t.seq, tile, begin, end, h);
     float o[HD / 8][4], max[2] = {-INFINITY, -INFINITY}, sum[2] = {0, 0};
-    int pos[2];
+    int pos[2], low[2]; // of the last token that a row sees, and the first
 #pragma unroll
     for (int i = 0; i < HD / 8; i++)
         for (int e = 0; e < 4; e++)
@@ -92,6 +91,7 @@ __global__ void __launch_bounds__(PREFILL_THREADS, prefill_blocks<HD, EIGHT && !
     for (int e = 0; e < 2; e++) {
         int packed = t.first + warp * 16 + lane / 4 + 8 * e;
         pos[e] = t.position + (packed < t.num_rows ? packed : t.num_rows - 1) / G;
+        low[e] = first_seen(pos[e], a.window, a.chunked);
     }
     for (; tile < num_tiles; tile++, stage ^= 1) {
         fetch_tile<HD, EIGHT>(ring + (stage ^ 1) * STAGE, SCALED ? scales + (stage ^ 1) * 2 * TOKENS : NULL,
@@ -125,8 +125,8 @@ __global__ void __launch_bounds__(PREFILL_THREADS, prefill_blocks<HD, EIGHT && !
 #pragma unroll
         for (int n = 0; n < TOKENS / 8; n++)
             for (int e = 0; e < 4; e++) {
-                int token = tile * TOKENS + n * 8 + lane % 4 * 2 + (e & 1), p = pos[e >> 1];
-                bool seen = token <= p && (a.window == 0 || token > p - a.window);
+                int token = tile * TOKENS + n * 8 + lane % 4 * 2 + (e & 1);
+                bool seen = token <= pos[e >> 1] && token >= low[e >> 1];
                 if (SCALED)
                     s[n][e] *= scale[token % TOKENS];
                 s[n][e] = seen ? s[n][e] * (a.scale * LOG2_E) : -INFINITY;
@@ -204,7 +204,7 @@ __global__ void __launch_bounds__(ANY_WARPS * 32) attend_any(struct cuda_attend 
             store_act(out, head * d + i, 0, a.act_dtype);
         return;
     }
-    int end = a.positions[row] + 1, begin = a.window > 0 && end > a.window ? end - a.window : 0;
+    int end = a.positions[row] + 1, begin = first_seen(end - 1, a.window, a.chunked);
     size_t q = ((size_t)row * (size_t)H + (size_t)head) * (size_t)d;
     float *acc = shared + warp * d, *stats = shared + ANY_WARPS * d, max = -INFINITY, sum = 0;
     for (int i = lane; i < d; i += 32)

@@ -81,21 +81,21 @@ KD_FN void start_outputs(float (&o)[HD / 8][4], const uint32_t (&p)[WIDE_TOKENS 
 
 // What a thread knows of its two rows.
 struct wide_rows {
-    int pos[2];           // of their tokens
-    int low, high;        // of the tokens of the warp's first and last row
+    int pos[2], first[2]; // of their tokens, and of the first that they see
+    int low, high;        // of the token of the warp's first row, and of the first that its last row sees
     float max[2], sum[2]; // of scores in base 2, and of probabilities
 };
 
 // Scores become unnormalised probabilities; f: the rescale factors of sums and outputs of the tiles before.
 KD_FN void softmax_tile(float (&s)[WIDE_TOKENS / 8][4], float f[2], struct wide_rows &rows, int tile,
-                        int window, float scale) {
+                        float scale) {
     int first = tile * WIDE_TOKENS;
-    if (first + WIDE_TOKENS - 1 > rows.low || (window > 0 && first <= rows.high - window)) {
+    if (first + WIDE_TOKENS - 1 > rows.low || first < rows.high) {
 #pragma unroll
         for (int n = 0; n < WIDE_TOKENS / 8; n++)
             for (int e = 0; e < 4; e++) {
-                int token = first + n * 8 + kd_lane() % 4 * 2 + (e & 1), p = rows.pos[e >> 1];
-                bool seen = token <= p && (window == 0 || token > p - window);
+                int token = first + n * 8 + kd_lane() % 4 * 2 + (e & 1);
+                bool seen = token <= rows.pos[e >> 1] && token >= rows.first[e >> 1];
                 s[n][e] = seen ? s[n][e] : -INFINITY;
             }
     }
@@ -172,8 +172,7 @@ __global__ void __launch_bounds__(WIDE_THREADS, 1) prefill_wide(struct cuda_pref
     int lane = kd_lane(), warp = kd_warp(), h = (int)blockIdx.y, G = a.group;
     int last = t.first + WIDE_ROWS < t.num_rows ? t.first + WIDE_ROWS - 1 : t.num_rows - 1;
     int end = t.position + last / G + 1; // what the last row sees
-    int begin = a.window > 0 ? t.position + t.first / G + 1 - a.window : 0;
-    begin = begin > 0 ? begin : 0;
+    int begin = first_seen(t.position + t.first / G, a.window, a.chunked);
     int tile = begin / WIDE_TOKENS, num_tiles = (end + WIDE_TOKENS - 1) / WIDE_TOKENS, stage = 0;
 
     const uint16_t *q = (const uint16_t *)a.q;
@@ -203,11 +202,13 @@ __global__ void __launch_bounds__(WIDE_THREADS, 1) prefill_wide(struct cuda_pref
     struct wide_rows rows;
     int first_row = t.first + warp * 16, most = t.num_rows - 1;
     rows.low = t.position + (first_row < most ? first_row : most) / G;
-    rows.high = t.position + (first_row + 15 < most ? first_row + 15 : most) / G;
+    rows.high =
+        first_seen(t.position + (first_row + 15 < most ? first_row + 15 : most) / G, a.window, a.chunked);
 #pragma unroll
     for (int e = 0; e < 2; e++) {
         int packed = first_row + lane / 4 + 8 * e;
         rows.pos[e] = t.position + (packed < most ? packed : most) / G;
+        rows.first[e] = first_seen(rows.pos[e], a.window, a.chunked);
         rows.max[e] = -INFINITY;
         rows.sum[e] = 0;
     }
@@ -227,7 +228,7 @@ __global__ void __launch_bounds__(WIDE_THREADS, 1) prefill_wide(struct cuda_pref
     start_scores<HD, HALF>(s, query, key);
     kd_wgmma_wait<0>();
     kd_wgmma_hold(s);
-    softmax_tile(s, f, rows, tile, a.window, scale);
+    softmax_tile(s, f, rows, tile, scale);
     // Outputs of the tile before are waited for at the top of the loop, behind a branch from the softmax:
     // ptxas keeps the order of blocks, but within one it would wait first and have the softmax beside
     // nothing.
@@ -243,7 +244,7 @@ __global__ void __launch_bounds__(WIDE_THREADS, 1) prefill_wide(struct cuda_pref
         next_pages = find_pages(a, t.seq, tile + 3, begin, end, h);
         kd_wgmma_wait<1>(); // the scores
         kd_wgmma_hold(s);
-        softmax_tile(s, f, rows, tile + 1, a.window, scale);
+        softmax_tile(s, f, rows, tile + 1, scale);
     }
     finish_softmax<HALF>(o, p, s, f);
     start_outputs<HD, HALF>(o, p, kd_further(value, (uint32_t)(stage * sizes::TILE)));

@@ -53,8 +53,6 @@ static const char *spec_problem(const struct model_config *m, const struct attn_
         return "queries have a temperature by position";
     if (a->bidirectional)
         return "attention is bidirectional";
-    if (a->chunked)
-        return "attention keeps to chunks of tokens";
     if (a->shares_kv || a->v_norm)
         return "a layer shares the keys of another, or normalises values";
     return NULL;

@@ -190,7 +190,8 @@ static struct work_config make_work_config(const struct device *dev) {
                             .tile_rows = cuda_prefill_rows(dev->rt, &kv),
                             .limits = dev->limits};
     for (int i = 0; i < m->num_attn; i++)
-        c.attn[i] = (struct work_attn_config){m->attn[i].heads / dev->kv_heads, m->attn[i].window};
+        c.attn[i] = (struct work_attn_config){m->attn[i].heads / dev->kv_heads, m->attn[i].window,
+                                              m->attn[i].chunked};
     return c;
 }
 

@@ -364,6 +364,7 @@ struct cuda_prefill {
     const struct cuda_tile *tiles;
     const int32_t *num_tiles; // on the device, <= max_tiles
     int max_tiles, group, window;
+    bool chunked; // as attn_spec.chunked
     float scale;
     const float *sinks; // (H), or NULL
     void *out;
@@ -387,6 +388,7 @@ struct cuda_attend {
     const int32_t *seq_of;    // (rows) block table of a row; -1: none
     const int32_t *positions; // (rows)
     int row0, rows, group, window;
+    bool chunked;
     float scale;
     const float *sinks; // (H), or NULL
     void *out;

@@ -97,7 +97,8 @@ static void attend_rows(struct device *dev, const struct layer *layer, int row0,
                             .positions = dev->inputs.positions,
                             .row0 = row0,
                             .rows = rows,
-                            .window = layer->attn.window};
+                            .window = layer->attn.window,
+                            .chunked = layer->attn.chunked};
     cuda_attend(dev->rt, &a);
 }
 
@@ -108,7 +109,8 @@ static void attend_tiles(struct device *dev, const struct layer *layer) {
                              .num_tiles = dev->inputs.attn[spec].counts + 1,
                              .max_tiles = dev->work.attn[spec].num_tiles,
                              .tile_rows = dev->work_config.tile_rows,
-                             .window = layer->attn.window};
+                             .window = layer->attn.window,
+                             .chunked = layer->attn.chunked};
     cuda_prefill(dev->rt, &a);
 }
 

@@ -195,9 +195,10 @@ static void fill_splits(struct work *p, const struct work_config *c, const struc
     // Written where the part will lie, which is taken when their number is known.
     struct cuda_split *splits = (struct cuda_split *)(void *)(to->base + to->at);
     struct work_attn *list = &p->attn[spec];
-    int n = 0, window = c->attn[spec].window;
+    const struct work_attn_config *a = &c->attn[spec];
+    int n = 0;
     for (int s = 0; c->lists && !c->exact && s < step->num_decode; s++) {
-        int end = step->context_len[s], begin = window > 0 && end > window ? end - window : 0;
+        int end = step->context_len[s], begin = kv_first_seen(end - 1, a->window, a->chunked);
         for (int at = begin / CUDA_SPLIT * CUDA_SPLIT; at < end; at += CUDA_SPLIT)
             splits[n++] = (struct cuda_split){.row = step->query_start[s],
                                               .seq = s,
@@ -221,9 +222,8 @@ static void fill_splits(struct work *p, const struct work_config *c, const struc
 // Tokens of the cache that a tile reads.
 static int tile_tokens(const struct work_attn_config *a, int tile_rows, const struct cuda_tile *t) {
     int end = t->first + tile_rows < t->num_rows ? t->first + tile_rows : t->num_rows;
-    int last = t->position + (end - 1) / a->group,
-        begin = a->window > 0 ? t->position + t->first / a->group - a->window + 1 : 0;
-    return last + 1 - (begin > 0 ? begin : 0);
+    int last = t->position + (end - 1) / a->group;
+    return last + 1 - kv_first_seen(t->position + t->first / a->group, a->window, a->chunked);
 }
 
 // Before the other one: reads more, or as much and earlier in the step.

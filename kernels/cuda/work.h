@@ -38,6 +38,7 @@ struct cuda_inputs {
 struct work_attn_config {
     int group; // query heads per kv head
     int window;
+    bool chunked;
 };
 
 struct work_config {

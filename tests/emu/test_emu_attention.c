@@ -8,7 +8,7 @@
 struct shape_of {
     int kv_heads, group, d, block_size, window;
     enum dtype dtype;
-    bool sinks;
+    bool sinks, chunked;
 };
 
 enum { MAX_SEQS = 6 };
@@ -56,9 +56,16 @@ static void store(struct world *w, int which, size_t place, float scale) {
         ref_store(p + (size_t)i * size, w->s.dtype, x[i]);
 }
 
+// The first token that the one at pos sees.
+static int first_of(const struct world *w, int pos) {
+    if (w->s.chunked)
+        return pos - pos % w->s.window;
+    return w->s.window > 0 && pos + 1 > w->s.window ? pos + 1 - w->s.window : 0;
+}
+
 static void expect(struct world *w, int seq, int row, int pos) {
     int d = w->s.d, H = w->s.kv_heads * w->s.group;
-    int begin = w->s.window > 0 && pos + 1 > w->s.window ? pos + 1 - w->s.window : 0;
+    int begin = first_of(w, pos);
     double *score = malloc(sizeof *score * (size_t)(pos + 1));
     for (int head = 0; head < H; head++) {
         const float *q = w->q + (row * H + head) * d;
@@ -142,7 +149,7 @@ static struct world *make_world(struct shape_of s, int n, const int *context, co
         for (int r = 0; r < queries[i]; r++)
             expect(w, i, w->query_start[i] + r, context[i] - queries[i] + r);
     for (int i = 0; i < n; i++) { // the group has given these pages back
-        int first = kv_first_kept(context[i] - queries[i], s.window, false);
+        int first = kv_first_kept(context[i] - queries[i], s.window, s.chunked);
         for (int b = 0; (b + 1) * s.block_size <= first; b++)
             w->ids[w->start[i] + b] = 0;
     }
@@ -206,7 +213,7 @@ static float *run_decode(struct world *w, enum act_dtype act_dtype, int spare) {
     int32_t first[MAX_SEQS + 9] = {0}, n = 0;
     struct cuda_split splits[256];
     for (int i = 0; i < w->num_seqs; i++) {
-        int end = w->context[i], begin = w->s.window > 0 && end > w->s.window ? end - w->s.window : 0;
+        int end = w->context[i], begin = first_of(w, end - 1);
         for (int c = begin / CUDA_SPLIT * CUDA_SPLIT; c < end; c += CUDA_SPLIT)
             splits[n++] =
                 (struct cuda_split){i, i, c > begin ? c : begin, c + CUDA_SPLIT < end ? c + CUDA_SPLIT : end};
@@ -265,6 +272,7 @@ static float *run_prefill(struct world *w, enum act_dtype act_dtype, int spare, 
         .tile_rows = tile_rows,
         .group = w->s.group,
         .window = w->s.window,
+        .chunked = w->s.chunked,
         .scale = 1 / sqrtf((float)w->s.d),
         .sinks = w->d_sinks,
         .out = w->out,
@@ -293,6 +301,7 @@ static float *run_any(struct world *w, enum act_dtype act_dtype) {
                             .rows = w->rows,
                             .group = w->s.group,
                             .window = w->s.window,
+                            .chunked = w->s.chunked,
                             .scale = 1 / sqrtf((float)w->s.d),
                             .sinks = w->d_sinks,
                             .out = w->out,
@@ -307,15 +316,25 @@ static float *run_any(struct world *w, enum act_dtype act_dtype) {
 static void test_decode(void **state) {
     (void)state;
     static const struct shape_of shapes[] = {
-        {2, 1, 64, 16, 0, DTYPE_BF16},         {2, 1, 128, 32, 0, DTYPE_F16},
-        {1, 2, 128, 16, 0, DTYPE_BF16},        {2, 2, 64, 16, 40, DTYPE_F16},
-        {2, 4, 128, 16, 0, DTYPE_BF16},        {1, 7, 64, 48, 0, DTYPE_BF16},
-        {1, 8, 128, 16, 300, DTYPE_F16},       {1, 3, 64, 16, 17, DTYPE_F16},
-        {1, 20, 64, 16, 0, DTYPE_BF16},        {2, 1, 64, 16, 0, DTYPE_I8},
-        {1, 2, 128, 32, 40, DTYPE_I8},         {2, 4, 128, 16, 0, DTYPE_I8},
-        {1, 7, 64, 48, 17, DTYPE_I8},          {2, 1, 128, 16, 0, DTYPE_F8_E4M3},
-        {1, 2, 64, 32, 40, DTYPE_F8_E4M3},     {1, 8, 128, 48, 300, DTYPE_F8_E4M3},
-        {2, 3, 64, 16, 0, DTYPE_F8_E4M3},      {2, 2, 64, 16, 0, DTYPE_BF16, true},
+        {2, 1, 64, 16, 0, DTYPE_BF16},
+        {2, 1, 128, 32, 0, DTYPE_F16},
+        {1, 2, 128, 16, 0, DTYPE_BF16},
+        {2, 2, 64, 16, 40, DTYPE_F16},
+        {2, 4, 128, 16, 0, DTYPE_BF16},
+        {1, 7, 64, 48, 0, DTYPE_BF16},
+        {1, 8, 128, 16, 300, DTYPE_F16},
+        {1, 3, 64, 16, 17, DTYPE_F16},
+        {1, 20, 64, 16, 0, DTYPE_BF16},
+        {2, 1, 64, 16, 0, DTYPE_I8},
+        {1, 2, 128, 32, 40, DTYPE_I8},
+        {2, 4, 128, 16, 0, DTYPE_I8},
+        {1, 7, 64, 48, 17, DTYPE_I8},
+        {2, 1, 128, 16, 0, DTYPE_F8_E4M3},
+        {1, 2, 64, 32, 40, DTYPE_F8_E4M3},
+        {1, 8, 128, 48, 300, DTYPE_F8_E4M3},
+        {2, 3, 64, 16, 0, DTYPE_F8_E4M3},
+        {2, 2, 64, 16, 0, DTYPE_BF16, true},
+        {1, 4, 64, 16, 48, DTYPE_BF16, true, true},
         {1, 8, 128, 16, 300, DTYPE_F16, true},
     };
     static const int context[] = {1, 17, 300, 129, 256, 513}, one[] = {1, 1, 1, 1, 1, 1};
@@ -399,7 +418,7 @@ static void test_prefill(void **state) {
         {1, 7, 64, 16, 50, DTYPE_BF16},      {2, 3, 128, 48, 33, DTYPE_F16},
         {2, 4, 128, 16, 0, DTYPE_I8},        {1, 3, 64, 48, 37, DTYPE_I8},
         {1, 1, 128, 32, 0, DTYPE_F8_E4M3},   {1, 7, 64, 16, 50, DTYPE_F8_E4M3},
-        {2, 3, 64, 16, 0, DTYPE_BF16, true},
+        {2, 3, 64, 16, 0, DTYPE_BF16, true}, {1, 2, 64, 16, 24, DTYPE_F16, false, true},
     };
     static const int context[] = {70, 130, 40, 1, 33}, queries[] = {70, 20, 1, 1, 17};
     for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++)
@@ -411,11 +430,17 @@ static void test_prefill(void **state) {
 static void test_wide_prefill(void **state) {
     (void)state;
     static const struct shape_of shapes[] = {
-        {2, 4, 128, 16, 0, DTYPE_BF16},   {1, 1, 64, 32, 0, DTYPE_F16},
-        {1, 7, 64, 16, 50, DTYPE_BF16},   {2, 3, 128, 48, 33, DTYPE_F16},
-        {1, 2, 128, 32, 0, DTYPE_F16},    {1, 3, 64, 16, 0, DTYPE_BF16},
-        {1, 1, 128, 16, 0, DTYPE_BF16},   {1, 2, 64, 144, 130, DTYPE_F16},
-        {1, 1, 128, 16, 200, DTYPE_BF16}, {1, 3, 64, 16, 50, DTYPE_F16, true},
+        {2, 4, 128, 16, 0, DTYPE_BF16},
+        {1, 1, 64, 32, 0, DTYPE_F16},
+        {1, 7, 64, 16, 50, DTYPE_BF16},
+        {2, 3, 128, 48, 33, DTYPE_F16},
+        {1, 2, 128, 32, 0, DTYPE_F16},
+        {1, 3, 64, 16, 0, DTYPE_BF16},
+        {1, 1, 128, 16, 0, DTYPE_BF16},
+        {1, 2, 64, 144, 130, DTYPE_F16},
+        {1, 1, 128, 16, 200, DTYPE_BF16},
+        {1, 3, 64, 16, 50, DTYPE_F16, true},
+        {1, 2, 64, 16, 120, DTYPE_BF16, false, true},
     };
     static const struct shape_of others[] = {{1, 2, 128, 16, 0, DTYPE_I8}, {1, 2, 128, 16, 0, DTYPE_F8_E4M3}};
     // one tile of the cache, two and a part of a third, exactly two, one token more than one
@@ -448,9 +473,15 @@ static void test_wide_prefill(void **state) {
 static void test_any(void **state) {
     (void)state;
     static const struct shape_of shapes[] = {
-        {2, 2, 8, 16, 0, DTYPE_F32},       {1, 3, 20, 5, 0, DTYPE_F16},       {2, 1, 96, 16, 21, DTYPE_BF16},
-        {1, 1, 256, 16, 0, DTYPE_F32},     {1, 5, 64, 7, 3, DTYPE_F32},       {2, 3, 20, 5, 0, DTYPE_I8},
-        {1, 2, 96, 16, 21, DTYPE_F8_E4M3}, {1, 3, 20, 5, 0, DTYPE_F16, true},
+        {2, 2, 8, 16, 0, DTYPE_F32},
+        {1, 3, 20, 5, 0, DTYPE_F16},
+        {2, 1, 96, 16, 21, DTYPE_BF16},
+        {1, 1, 256, 16, 0, DTYPE_F32},
+        {1, 5, 64, 7, 3, DTYPE_F32},
+        {2, 3, 20, 5, 0, DTYPE_I8},
+        {1, 2, 96, 16, 21, DTYPE_F8_E4M3},
+        {1, 3, 20, 5, 0, DTYPE_F16, true},
+        {1, 2, 8, 16, 16, DTYPE_F32, true, true},
     };
     static const int context[] = {40, 30, 3, 1}, queries[] = {11, 1, 3, 1};
     for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {

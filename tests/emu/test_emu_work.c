@@ -45,10 +45,17 @@ static struct filled fill(const struct work_config *c, const struct piece *piece
     return f;
 }
 
+// The first token that the one at a position sees.
+static int first_of(const struct work_attn_config *a, int position) {
+    if (a->chunked)
+        return position - position % a->window;
+    return a->window > 0 && position >= a->window ? position + 1 - a->window : 0;
+}
+
 // Every tile of every prompt (and decode, with `--exact`) is there once, with its own numbers, and none before
 // one that reads more of the cache: counted here token by token.
 static void check_tiles(const struct filled *f, int spec) {
-    int group = f->c.attn[spec].group, window = f->c.attn[spec].window, rows = f->c.tile_rows;
+    int group = f->c.attn[spec].group, rows = f->c.tile_rows;
     int first = f->c.exact ? 0 : f->batch->step.num_decode, want = 0, before = INT32_MAX;
     const struct cuda_tile *tiles = part_of(f, f->inputs.attn[spec].tiles);
     const int32_t *counts = part_of(f, f->inputs.attn[spec].counts);
@@ -72,7 +79,7 @@ static void check_tiles(const struct filled *f, int spec) {
             bool read = false;
             for (int r = t->first; r < t->first + rows && r < t->num_rows; r++) {
                 int at = t->position + r / group;
-                read |= token <= at && (window == 0 || token > at - window);
+                read |= token <= at && token >= first_of(&f->c.attn[spec], at);
             }
             tokens += read;
         }
@@ -89,12 +96,12 @@ static void check_splits(const struct filled *f, int spec) {
     const struct cuda_split *splits = part_of(f, f->inputs.attn[spec].splits);
     const int32_t *first = part_of(f, f->inputs.attn[spec].first_split),
                   *counts = part_of(f, f->inputs.attn[spec].counts);
-    int decodes = f->batch->step.num_decode, window = f->c.attn[spec].window;
+    int decodes = f->batch->step.num_decode;
     assert_true(f->work.attn[spec].first_split == first);
     assert_int_equal(counts[0], f->work.attn[spec].num_splits);
     assert_int_equal(first[decodes], counts[0]);
     for (int s = 0; s < decodes && !f->c.exact; s++) {
-        int end = f->pieces[s].start + 1, at = window > 0 && end > window ? end - window : 0;
+        int end = f->pieces[s].start + 1, at = first_of(&f->c.attn[spec], end - 1);
         for (int i = first[s]; i < first[s + 1]; i++) {
             assert_int_equal(splits[i].seq, s);
             assert_int_equal(splits[i].row, f->batch->query_start[s]);
@@ -147,7 +154,8 @@ static void test_upload(void **state) {
                                            .max_context = CONTEXT,
                                            .num_blocks = GROUPS * SEQS * CONTEXT / 16}};
         for (int a = 0; a < c.num_attn; a++) // each spec has lists of its own
-            c.attn[a] = (struct work_attn_config){groups[(i + a) % 3], windows[(i / 3 + a) % 3]};
+            c.attn[a] = (struct work_attn_config){groups[(i + a) % 3], windows[(i / 3 + a) % 3],
+                                                  (i / 3 + a) % 3 == 1 && i % 2};
         check_upload(&c, pieces, SEQS);
         check_upload(&c, pieces + 1, 1);
         check_upload(&c, pieces, 1); // nothing but a decode

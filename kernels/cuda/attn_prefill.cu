@@ -207,6 +207,7 @@ __global__ void __launch_bounds__(ANY_WARPS * 32) attend_any(struct cuda_attend 
     int end = a.positions[row] + 1, begin = first_seen(end - 1, a.window, a.chunked);
     size_t q = ((size_t)row * (size_t)H + (size_t)head) * (size_t)d;
     float *acc = shared + warp * d, *stats = shared + ANY_WARPS * d, max = -INFINITY, sum = 0;
+    float scale = a.softcap > 0 ? a.scale / a.softcap : a.scale * LOG2_E;
     for (int i = lane; i < d; i += 32)
         acc[i] = 0;
     for (int t = begin + ((warp - begin) & (ANY_WARPS - 1)); t < end; t += ANY_WARPS) {
@@ -216,13 +217,15 @@ __global__ void __launch_bounds__(ANY_WARPS * 32) attend_any(struct cuda_attend 
         for (int i = lane; i < d; i += 32)
             s = kd_fma(load_kv(a.q, q + (size_t)i, cuda_query_dtype(a.kv.dtype)),
                        load_kv(a.kv.keys, at + (size_t)i, a.kv.dtype), s);
-        s = kd_warp_sum(s) * (a.scale * LOG2_E);
+        s = kd_warp_sum(s) * scale;
         float value_scale = 1;
         if (a.kv.dtype == DTYPE_I8) {
             size_t vector = at / (size_t)d;
             s *= a.kv.key_scales[vector];
             value_scale = a.kv.value_scales[vector];
         }
+        if (a.softcap > 0)
+            s = kd_tanh(s) * (a.softcap * LOG2_E);
         float top = fmaxf(max, s), f = rescale(max, top), p = kd_exp2(s - top);
         max = top;
         sum = sum * f + p;

@@ -133,6 +133,9 @@ KD_FN float activate_gated(enum act act, float gate, float up) {
     return kd_mul(times_sigmoid(g, kd_mul(1.702f, g)), kd_add(u, 1));
 }
 
+// Of kernels/README.md, rule 11, but with exp2; NaN stays NaN.
+KD_FN float kd_tanh(float x) { return 1 - 2 / (1 + kd_exp2(2 * 1.4426950408889634f * x)); }
+
 static inline struct rt_grid rt_grid_of(int x, int y, int threads, size_t shared) {
     struct rt_grid g;
     g.grid = dim3((unsigned)x, (unsigned)y);

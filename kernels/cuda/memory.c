@@ -184,14 +184,13 @@ static struct work_config make_work_config(const struct device *dev) {
                             .vocab = m->vocab,
                             .num_groups = m->num_groups,
                             .num_attn = m->num_attn,
-                            .lists = dev->fast,
                             .exact = dev->exact,
                             .max_splits = dev->max_splits,
                             .tile_rows = cuda_prefill_rows(dev->rt, &kv),
                             .limits = dev->limits};
     for (int i = 0; i < m->num_attn; i++)
         c.attn[i] = (struct work_attn_config){m->attn[i].heads / dev->kv_heads, m->attn[i].window,
-                                              m->attn[i].chunked};
+                                              m->attn[i].chunked, device_is_fast(dev, &m->attn[i])};
     return c;
 }
 

@@ -380,7 +380,7 @@ void cuda_prefill_wide(struct rt *rt, const struct cuda_prefill *a);
 // The tile_rows to be taken: CUDA_WIDE_TILE where there is that kernel and QUIRE_CUDA_WGMMA=1 asks for it.
 int cuda_prefill_rows(struct rt *rt, const struct cuda_kv *kv);
 
-// Any head size, block size and KV type, one block per row and head: for what the others lack.
+// Any head size, block size and KV type, and scores with a soft cap, one block per row and head: for what the others lack.
 struct cuda_attend {
     const void *q;
     struct cuda_kv kv;
@@ -389,8 +389,8 @@ struct cuda_attend {
     const int32_t *positions; // (rows)
     int row0, rows, group, window;
     bool chunked;
-    float scale;
-    const float *sinks; // (H), or NULL
+    float scale, softcap; // as attn_spec.softcap
+    const float *sinks;   // (H), or NULL
     void *out;
     enum act_dtype act_dtype;
     int ldout;

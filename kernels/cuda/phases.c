@@ -97,6 +97,7 @@ static void attend_rows(struct device *dev, const struct layer *layer, int row0,
                             .positions = dev->inputs.positions,
                             .row0 = row0,
                             .rows = rows,
+                            .softcap = layer->attn.softcap,
                             .window = layer->attn.window,
                             .chunked = layer->attn.chunked};
     cuda_attend(dev->rt, &a);
@@ -140,7 +141,7 @@ static void attend_splits(struct device *dev, const struct layer *layer) {
 }
 
 void cuda_phase_attn_decode(struct device *dev, const struct layer *layer, const struct step *step) {
-    if (!dev->fast)
+    if (!device_is_fast(dev, &layer->attn))
         attend_rows(dev, layer, 0, dev->work.num_decode);
     else if (!dev->exact)
         attend_splits(dev, layer);
@@ -150,7 +151,7 @@ void cuda_phase_attn_decode(struct device *dev, const struct layer *layer, const
 
 void cuda_phase_attn_prefill(struct device *dev, const struct layer *layer, const struct step *step) {
     int row = step->query_start[step->num_decode];
-    if (dev->fast)
+    if (device_is_fast(dev, &layer->attn))
         attend_tiles(dev, layer);
     else
         attend_rows(dev, layer, row, step->num_tokens - row);

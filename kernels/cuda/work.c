@@ -51,11 +51,11 @@ static int list_parts(const struct work_config *c, struct cuda_inputs *in, struc
     }
     for (int a = 0; a < c->num_attn; a++) {
         size_t tiles = S + T * (size_t)c->attn[a].group / (size_t)c->tile_rows;
-        parts[n++] =
-            (struct part){(void **)&in->attn[a].splits, c->lists ? splits : 0, sizeof(struct cuda_split)};
+        parts[n++] = (struct part){(void **)&in->attn[a].splits, c->attn[a].lists ? splits : 0,
+                                   sizeof(struct cuda_split)};
         parts[n++] = (struct part){(void **)&in->attn[a].first_split, T + 1, sizeof(int32_t)};
-        parts[n++] =
-            (struct part){(void **)&in->attn[a].tiles, c->lists ? tiles : 0, sizeof(struct cuda_tile)};
+        parts[n++] = (struct part){(void **)&in->attn[a].tiles, c->attn[a].lists ? tiles : 0,
+                                   sizeof(struct cuda_tile)};
         parts[n++] = (struct part){(void **)&in->attn[a].counts, 2, sizeof(int32_t)};
     }
     parts[n++] = (struct part){(void **)&in->rows, R, sizeof *in->rows};
@@ -197,7 +197,7 @@ static void fill_splits(struct work *p, const struct work_config *c, const struc
     struct work_attn *list = &p->attn[spec];
     const struct work_attn_config *a = &c->attn[spec];
     int n = 0;
-    for (int s = 0; c->lists && !c->exact && s < step->num_decode; s++) {
+    for (int s = 0; a->lists && !c->exact && s < step->num_decode; s++) {
         int end = step->context_len[s], begin = kv_first_seen(end - 1, a->window, a->chunked);
         for (int at = begin / CUDA_SPLIT * CUDA_SPLIT; at < end; at += CUDA_SPLIT)
             splits[n++] = (struct cuda_split){.row = step->query_start[s],
@@ -252,7 +252,7 @@ static void fill_tiles(struct work *p, const struct work_config *c, const struct
     const struct work_attn_config *a = &c->attn[spec];
     struct cuda_tile *tiles = (struct cuda_tile *)(void *)(to->base + to->at);
     int n = 0;
-    for (int s = c->exact ? 0 : step->num_decode; c->lists && s < step->num_seqs; s++) {
+    for (int s = c->exact ? 0 : step->num_decode; a->lists && s < step->num_seqs; s++) {
         int rows = step->query_start[s + 1] - step->query_start[s], num = rows * a->group;
         for (int r = (num + c->tile_rows - 1) / c->tile_rows * c->tile_rows; (r -= c->tile_rows) >= 0;)
             tiles[n++] = (struct cuda_tile){.seq = s,

@@ -39,12 +39,12 @@ struct work_attn_config {
     int group; // query heads per kv head
     int window;
     bool chunked;
+    bool lists; // attention goes through the kernels with splits and tiles
 };
 
 struct work_config {
     int block_size, vocab, num_groups, num_attn;
     struct work_attn_config attn[MODEL_MAX_SPECS];
-    bool lists;     // attention goes through the kernels with splits and tiles
     bool exact;     // rows that decode go through prefill
     int max_splits; // that one launch may have
     int tile_rows;  // of cuda_prefill

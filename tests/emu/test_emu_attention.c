@@ -9,6 +9,7 @@ struct shape_of {
     int kv_heads, group, d, block_size, window;
     enum dtype dtype;
     bool sinks, chunked;
+    float softcap;
 };
 
 enum { MAX_SEQS = 6 };
@@ -76,7 +77,7 @@ static void expect(struct world *w, int seq, int row, int pos) {
             score[t] = 0;
             for (int i = 0; i < d; i++)
                 score[t] += (double)q[i] * fetch(w, 0, k, i);
-            score[t] /= sqrt(d);
+            score[t] = ref_softcap(score[t] / sqrt(d), (double)w->s.softcap);
             max = fmax(max, score[t]);
         }
         for (int t = begin; t <= pos; t++) {
@@ -302,6 +303,7 @@ static float *run_any(struct world *w, enum act_dtype act_dtype) {
                             .group = w->s.group,
                             .window = w->s.window,
                             .chunked = w->s.chunked,
+                            .softcap = w->s.softcap,
                             .scale = 1 / sqrtf((float)w->s.d),
                             .sinks = w->d_sinks,
                             .out = w->out,
@@ -482,6 +484,8 @@ static void test_any(void **state) {
         {1, 2, 96, 16, 21, DTYPE_F8_E4M3},
         {1, 3, 20, 5, 0, DTYPE_F16, true},
         {1, 2, 8, 16, 16, DTYPE_F32, true, true},
+        {2, 2, 64, 16, 0, DTYPE_F32, false, false, 2},
+        {1, 2, 20, 5, 7, DTYPE_I8, true, false, 1.5f},
     };
     static const int context[] = {40, 30, 3, 1}, queries[] = {11, 1, 3, 1};
     for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {

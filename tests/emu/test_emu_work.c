@@ -144,7 +144,6 @@ static void test_upload(void **state) {
                                 .vocab = VOCAB,
                                 .num_groups = 1 + i % GROUPS,
                                 .num_attn = 1 + i % SPECS,
-                                .lists = true,
                                 .exact = i / 9 % 2,
                                 .max_splits = 100,
                                 .tile_rows = i / 18 ? CUDA_WIDE_TILE : CUDA_TILE,
@@ -155,7 +154,7 @@ static void test_upload(void **state) {
                                            .num_blocks = GROUPS * SEQS * CONTEXT / 16}};
         for (int a = 0; a < c.num_attn; a++) // each spec has lists of its own
             c.attn[a] = (struct work_attn_config){groups[(i + a) % 3], windows[(i / 3 + a) % 3],
-                                                  (i / 3 + a) % 3 == 1 && i % 2};
+                                                  (i / 3 + a) % 3 == 1 && i % 2, true};
         check_upload(&c, pieces, SEQS);
         check_upload(&c, pieces + 1, 1);
         check_upload(&c, pieces, 1); // nothing but a decode
@@ -165,13 +164,10 @@ static void test_upload(void **state) {
 // Many sequences of a long context: pinned twice, so its size is bounded by what steps have, not by what they could.
 static void test_size(void **state) {
     (void)state;
-    struct work_config c = {.block_size = 16,
-                            .vocab = 151936,
-                            .num_groups = 1,
-                            .num_attn = 1,
-                            .lists = true,
-                            .tile_rows = CUDA_TILE};
+    struct work_config c = {
+        .block_size = 16, .vocab = 151936, .num_groups = 1, .num_attn = 1, .tile_rows = CUDA_TILE};
     c.attn[0].group = 4;
+    c.attn[0].lists = true;
     c.limits =
         (struct step_limits){.max_tokens = 2048, .max_seqs = 256, .max_rows = 2048, .max_context = 131072};
     assert_in_range(work_max_bytes(&c), 16 << 20, 40 << 20);

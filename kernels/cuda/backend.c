@@ -45,8 +45,6 @@ static const char *spec_problem(const struct model_config *m, const struct attn_
         return "queries and keys are normalised after their rotation";
     if (a->qk_norm == QK_NORM_WHOLE || a->qk_norm == QK_NORM_EACH)
         return "the norm of queries and keys has weights for all heads";
-    if (a->gate)
-        return "the attention output is gated";
     if (a->temp_scale > 0)
         return "queries have a temperature by position";
     if (a->bidirectional)

@@ -107,6 +107,7 @@ struct device {
     float *added;              // (T, D) what is scaled before it is added to resid; NULL where nothing is
     float *resid, *qkv, *wide; // (T, D), (T, q + 2 kv), (T, widest result of cuBLASLt)
     float *last_hidden;        // (head_rows, D), with keep_hidden
+    float *gate;               // (T, q) of the attention output; NULL where no layer has one
     void *q;                   // (T, H, d) in cuda_query_dtype()
     struct cuda_parts parts;   // of GEMMs
     uint16_t *dequantised;

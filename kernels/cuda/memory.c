@@ -19,6 +19,13 @@ static bool any_split_gate_up(const struct device *dev) {
     return false;
 }
 
+static bool any_gate(const struct model_config *m) {
+    bool gate = false;
+    for (int i = 0; i < m->num_attn; i++)
+        gate |= m->attn[i].gate;
+    return gate;
+}
+
 // Elements of `wide`: results of cuBLASLt that need finishing, and gate and up where no kernel fuses them.
 static size_t wide_elements(const struct device *dev) {
     size_t T = (size_t)dev->max_tokens, up = 2 * (size_t)round_up(dev->max_ffn, 8);
@@ -41,7 +48,12 @@ static void alloc_activations(struct device *dev, struct arena *a) {
     dev->qkv = arena_alloc(a, rows * (size_t)(dev->max_q + 2 * device_kv_size(dev)), sizeof(float));
     dev->q = arena_alloc(a, rows * (size_t)dev->max_q, dtype_row_bytes(cuda_query_dtype(dev->kv_dtype), 1));
     cuda_activation_alloc(a, &dev->hidden, T, D, dev->act_dtypes[0]);
-    cuda_activation_alloc(a, &dev->attn, T, dev->max_q, dev->act_dtypes[1]);
+    unsigned attn_dtypes = dev->act_dtypes[1];
+    if (any_gate(&dev->model)) {
+        dev->gate = arena_alloc(a, rows * (size_t)dev->max_q, sizeof(float));
+        attn_dtypes |= 1u << ACT_DTYPE_F32; // rounded once, behind the gate
+    }
+    cuda_activation_alloc(a, &dev->attn, T, dev->max_q, attn_dtypes);
     cuda_activation_alloc(a, &dev->ffn, T, dev->max_ffn, dev->act_dtypes[2]);
     cuda_activation_alloc(a, &dev->last, dev->head_rows, D, dev->act_dtypes[0]);
     if (dev->limits.keep_hidden)

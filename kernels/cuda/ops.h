@@ -98,6 +98,14 @@ struct cuda_swiglu {
 };
 void cuda_swiglu(struct rt *rt, const struct cuda_swiglu *a);
 
+// x = x * sigmoid(gate).
+struct cuda_gate {
+    float *x;          // (rows, ldx), changed
+    const float *gate; // (rows, n)
+    int rows, n, ldx;
+};
+void cuda_gate(struct rt *rt, const struct cuda_gate *a);
+
 // What a GEMM of cuBLASLt leaves to do: y = or += x * scale + bias.
 struct cuda_finish {
     const float *x;     // (rows, ldx)

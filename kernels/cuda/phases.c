@@ -57,8 +57,11 @@ void cuda_phase_qkv(struct device *dev, const struct layer *layer, const struct 
     const struct attn_spec *attn = &layer->attn;
     const struct rope_config *rope = attn->rope >= 0 ? &dev->model.ropes[attn->rope] : NULL;
     int ld = spec_q_size(attn) + 2 * device_kv_size(dev), T = dev->work.num_tokens;
-    normalise(dev, &dev->hidden, layer->attn_norm, T, NULL, dtypes_of(layer->qkv));
+    normalise(dev, &dev->hidden, layer->attn_norm, T, NULL,
+              dtypes_of(layer->qkv) | dtypes_of(layer->attn_gate));
     cuda_multiply(dev, layer->qkv, &dev->hidden, T, dev->qkv, ld);
+    if (layer->attn_gate)
+        cuda_multiply(dev, layer->attn_gate, &dev->hidden, T, dev->gate, spec_q_size(attn));
     struct cuda_qkv a = {.x = dev->qkv,
                          .ldx = ld,
                          .rows = T,
@@ -200,6 +203,8 @@ void cuda_phase_attn_out(struct device *dev, const struct layer *layer, const st
     struct activation *x = &dev->attn;
     enum act_dtype written = cuda_written_dtype(x);
     int rows = dev->work.num_tokens, n = spec_q_size(&layer->attn);
+    if (layer->attn_gate)
+        cuda_gate(dev->rt, &(struct cuda_gate){x->data[ACT_DTYPE_F32], dev->gate, rows, n, x->ld});
     // What a layer with more heads left behind these columns is neither multiplied nor a row's largest.
     cuda_clear(dev->rt, &(struct cuda_clear){x->data[written], written, rows, n, x->n, x->ld});
     cuda_convert(dev, x, rows);

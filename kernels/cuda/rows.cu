@@ -154,6 +154,20 @@ __global__ void __launch_bounds__(ROW_THREADS) swiglu_rows(struct cuda_swiglu a)
     write4(act_row(a.out, (size_t)row, a.ldout, a.act_dtype), i, a.n, h, a.act_dtype, i + 4 <= a.n);
 }
 
+__global__ void __launch_bounds__(ROW_THREADS) gate_rows(struct cuda_gate a) {
+    kd_grid_release();
+    kd_grid_wait();
+    int i = 4 * (int)(blockIdx.x * ROW_THREADS + threadIdx.x);
+    size_t row = blockIdx.y;
+    if (i >= a.n)
+        return;
+    float *x = a.x + row * (size_t)a.ldx;
+    bool whole = a.n % 4 == 0 && a.ldx % 4 == 0;
+    float4 v = read4(x, i, a.n, whole), g = read4(a.gate + row * (size_t)a.n, i, a.n, whole);
+    v = {times_sigmoid(v.x, g.x), times_sigmoid(v.y, g.y), times_sigmoid(v.z, g.z), times_sigmoid(v.w, g.w)};
+    write4(x, i, a.n, v, ACT_DTYPE_F32, whole);
+}
+
 __global__ void __launch_bounds__(ROW_THREADS) finish_rows(struct cuda_finish a) {
     kd_grid_release();
     kd_grid_wait();
@@ -204,6 +218,12 @@ void cuda_norm(struct rt *rt, const struct cuda_norm *a) {
 void cuda_swiglu(struct rt *rt, const struct cuda_swiglu *a) {
     if (a->rows > 0)
         rt_launch(rt, swiglu_rows,
+                  rt_grid_of((a->n + 4 * ROW_THREADS - 1) / (4 * ROW_THREADS), a->rows, ROW_THREADS, 0), *a);
+}
+
+void cuda_gate(struct rt *rt, const struct cuda_gate *a) {
+    if (a->rows > 0)
+        rt_launch(rt, gate_rows,
                   rt_grid_of((a->n + 4 * ROW_THREADS - 1) / (4 * ROW_THREADS), a->rows, ROW_THREADS, 0), *a);
 }
 

@@ -226,6 +226,7 @@ static const char *role_name(enum weight_role role) {
         [WEIGHT_DOWN] = "down",
         [WEIGHT_HEAD] = "the head",
         [WEIGHT_SINKS] = "sinks of attention",
+        [WEIGHT_ATTN_GATE] = "the gate of attention",
         [WEIGHT_ROUTER] = "the router",
         [WEIGHT_SELECT_BIAS] = "the bias of the choice of experts",
         [WEIGHT_SHARED_GATE] = "the gate of the shared expert",

@@ -222,6 +222,30 @@ static void test_activations(void **state) {
     rt_test_order(0);
 }
 
+static void test_gate(void **state) {
+    (void)state;
+    static const int sizes[] = {8, 15, 600};
+    for (int i = 0; i < 3; i++) {
+        enum { ROWS = 3 };
+        int n = sizes[i], ldx = n + 4;
+        float *x = random_floats((size_t)(ROWS * ldx), 4), *gate = random_floats((size_t)(ROWS * n), 8);
+        struct cuda_gate a = {to_device(x, sizeof *x * (size_t)(ROWS * ldx)),
+                              to_device(gate, sizeof *gate * (size_t)(ROWS * n)), ROWS, n, ldx};
+        rt_test_order(i);
+        cuda_gate(rt, &a);
+        float *got = to_host(a.x, sizeof *got * (size_t)(ROWS * ldx));
+        for (int r = 0; r < ROWS; r++)
+            for (int k = 0; k < ldx; k++) {
+                double v = (double)x[r * ldx + k],
+                       want = k < n ? v / (1 + exp(-(double)gate[r * n + k])) : v; // nothing past the row
+                assert_true(fabs((double)got[r * ldx + k] - want) <= 1e-6 * fabs(want));
+            }
+        free(x), free(gate), free(got);
+        rt_free(rt, a.x), rt_free(rt, (void *)(uintptr_t)a.gate);
+    }
+    rt_test_order(0);
+}
+
 // Bias, head norm, rotation, and where keys and values land, for one shape.
 static void check_qkv(int H, int K, int d, int block_size, enum dtype dtype, bool norm, bool bias,
                       bool interleaved, int order) {
@@ -488,6 +512,7 @@ int main(void) {
         cmocka_unit_test(test_embed),       cmocka_unit_test(test_norm),    cmocka_unit_test(test_add),
         cmocka_unit_test(test_activations), cmocka_unit_test(test_qkv),     cmocka_unit_test(test_finish),
         cmocka_unit_test(test_clear),       cmocka_unit_test(test_scatter), cmocka_unit_test(test_int8),
+        cmocka_unit_test(test_gate),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

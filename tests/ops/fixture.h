@@ -261,6 +261,8 @@ static inline struct fixture *fixture_of(const struct model_config *m, enum dtyp
         }
         if (a->sinks)
             fixture_add(f, WEIGHT_SINKS, l, DTYPE_F32, 1, &one, a->heads, false);
+        if (a->gate)
+            fixture_add(f, WEIGHT_ATTN_GATE, l, of_d, 1, &q, D, false);
         fixture_add(f, WEIGHT_ATTN_OUT, l, fixture_dtype(dtype, q), 1, &D, q, a->out_bias);
         if (post_norms)
             fixture_add(f, WEIGHT_NORM, l, DTYPE_F32, 1, &one, D, m->norm_bias);
@@ -375,6 +377,8 @@ static inline struct instance *instance_load(const struct fixture *f, struct set
         }
         if (layer->attn.sinks)
             layer->sinks = w[n++];
+        if (layer->attn.gate)
+            layer->attn_gate = w[n++];
         layer->attn_out = w[n++];
         if (post_norms)
             layer->attn_post_norm = w[n++];

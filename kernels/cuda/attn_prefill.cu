@@ -82,7 +82,7 @@ __global__ void __launch_bounds__(PREFILL_THREADS, prefill_blocks<HD, EIGHT && !
     float *scales = SCALED ? (float *)(void *)(shared + sizes::SCALES) : NULL;
     fetch_tile<HD, EIGHT>(ring, scales, a, t.seq, tile, begin, end, h);
     float o[HD / 8][4], max[2] = {-INFINITY, -INFINITY}, sum[2] = {0, 0};
-    int pos[2], low[2]; // of the last token that a row sees, and the first
+    int first[2], last[2]; // tokens that a row sees
 #pragma unroll
     for (int i = 0; i < HD / 8; i++)
         for (int e = 0; e < 4; e++)
@@ -90,8 +90,8 @@ __global__ void __launch_bounds__(PREFILL_THREADS, prefill_blocks<HD, EIGHT && !
 #pragma unroll
     for (int e = 0; e < 2; e++) {
         int packed = t.first + warp * 16 + lane / 4 + 8 * e;
-        pos[e] = t.position + (packed < t.num_rows ? packed : t.num_rows - 1) / G;
-        low[e] = first_seen(pos[e], a.window, a.chunked);
+        last[e] = t.position + (packed < t.num_rows ? packed : t.num_rows - 1) / G;
+        first[e] = first_seen(last[e], a.window, a.chunked);
     }
     for (; tile < num_tiles; tile++, stage ^= 1) {
         fetch_tile<HD, EIGHT>(ring + (stage ^ 1) * STAGE, SCALED ? scales + (stage ^ 1) * 2 * TOKENS : NULL,
@@ -126,7 +126,7 @@ __global__ void __launch_bounds__(PREFILL_THREADS, prefill_blocks<HD, EIGHT && !
         for (int n = 0; n < TOKENS / 8; n++)
             for (int e = 0; e < 4; e++) {
                 int token = tile * TOKENS + n * 8 + lane % 4 * 2 + (e & 1);
-                bool seen = token <= pos[e >> 1] && token >= low[e >> 1];
+                bool seen = token <= last[e >> 1] && token >= first[e >> 1];
                 if (SCALED)
                     s[n][e] *= scale[token % TOKENS];
                 s[n][e] = seen ? s[n][e] * (a.scale * LOG2_E) : -INFINITY;

@@ -81,21 +81,21 @@ KD_FN void start_outputs(float (&o)[HD / 8][4], const uint32_t (&p)[WIDE_TOKENS 
 
 // What a thread knows of its two rows.
 struct wide_rows {
-    int pos[2], first[2]; // of their tokens, and of the first that they see
-    int low, high;        // of the token of the warp's first row, and of the first that its last row sees
-    float max[2], sum[2]; // of scores in base 2, and of probabilities
+    int first[2], last[2]; // tokens that they see
+    int from, to;          // and that all rows of the warp see
+    float max[2], sum[2];  // of scores in base 2, and of probabilities
 };
 
 // Scores become unnormalised probabilities; f: the rescale factors of sums and outputs of the tiles before.
 KD_FN void softmax_tile(float (&s)[WIDE_TOKENS / 8][4], float f[2], struct wide_rows &rows, int tile,
                         float scale) {
     int first = tile * WIDE_TOKENS;
-    if (first + WIDE_TOKENS - 1 > rows.low || first < rows.high) {
+    if (first < rows.from || first + WIDE_TOKENS - 1 > rows.to) {
 #pragma unroll
         for (int n = 0; n < WIDE_TOKENS / 8; n++)
             for (int e = 0; e < 4; e++) {
                 int token = first + n * 8 + kd_lane() % 4 * 2 + (e & 1);
-                bool seen = token <= rows.pos[e >> 1] && token >= rows.first[e >> 1];
+                bool seen = token <= rows.last[e >> 1] && token >= rows.first[e >> 1];
                 s[n][e] = seen ? s[n][e] : -INFINITY;
             }
     }
@@ -201,14 +201,14 @@ __global__ void __launch_bounds__(WIDE_THREADS, 1) prefill_wide(struct cuda_pref
 
     struct wide_rows rows;
     int first_row = t.first + warp * 16, most = t.num_rows - 1;
-    rows.low = t.position + (first_row < most ? first_row : most) / G;
-    rows.high =
+    rows.to = t.position + (first_row < most ? first_row : most) / G;
+    rows.from =
         first_seen(t.position + (first_row + 15 < most ? first_row + 15 : most) / G, a.window, a.chunked);
 #pragma unroll
     for (int e = 0; e < 2; e++) {
         int packed = first_row + lane / 4 + 8 * e;
-        rows.pos[e] = t.position + (packed < most ? packed : most) / G;
-        rows.first[e] = first_seen(rows.pos[e], a.window, a.chunked);
+        rows.last[e] = t.position + (packed < most ? packed : most) / G;
+        rows.first[e] = first_seen(rows.last[e], a.window, a.chunked);
         rows.max[e] = -INFINITY;
         rows.sum[e] = 0;
     }

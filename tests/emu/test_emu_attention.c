@@ -8,14 +8,20 @@
 struct shape_of {
     int kv_heads, group, d, block_size, window;
     enum dtype dtype;
+};
+
+// What a layer may have beside.
+struct kind {
     bool sinks, chunked;
     float softcap;
 };
+static const struct kind plain;
 
 enum { MAX_SEQS = 6 };
 
 struct world {
     struct shape_of s;
+    struct kind kind;
     int num_seqs, rows, num_blocks, query_start[MAX_SEQS + 1], context[MAX_SEQS];
     int32_t *start, *ids; // block tables
     char *keys, *values;  // as the cache holds them
@@ -59,7 +65,7 @@ static void store(struct world *w, int which, size_t place, float scale) {
 
 // The first token that the one at pos sees.
 static int first_of(const struct world *w, int pos) {
-    if (w->s.chunked)
+    if (w->kind.chunked)
         return pos - pos % w->s.window;
     return w->s.window > 0 && pos + 1 > w->s.window ? pos + 1 - w->s.window : 0;
 }
@@ -70,14 +76,14 @@ static void expect(struct world *w, int seq, int row, int pos) {
     double *score = malloc(sizeof *score * (size_t)(pos + 1));
     for (int head = 0; head < H; head++) {
         const float *q = w->q + (row * H + head) * d;
-        double sink = w->s.sinks ? (double)w->sinks[head] : -INFINITY;
+        double sink = w->kind.sinks ? (double)w->sinks[head] : -INFINITY;
         double max = sink, sum = 0, *o = w->want + (row * H + head) * d;
         for (int t = begin; t <= pos; t++) {
             size_t k = place(w, seq, t, head / w->s.group);
             score[t] = 0;
             for (int i = 0; i < d; i++)
                 score[t] += (double)q[i] * fetch(w, 0, k, i);
-            score[t] = ref_softcap(score[t] / sqrt(d), (double)w->s.softcap);
+            score[t] = ref_softcap(score[t] / sqrt(d), (double)w->kind.softcap);
             max = fmax(max, score[t]);
         }
         for (int t = begin; t <= pos; t++) {
@@ -94,9 +100,11 @@ static void expect(struct world *w, int seq, int row, int pos) {
 }
 
 // Sequences of context[] tokens whose last queries[] are rows.
-static struct world *make_world(struct shape_of s, int n, const int *context, const int *queries) {
+static struct world *make_world(struct shape_of s, struct kind kind, int n, const int *context,
+                                const int *queries) {
     struct world *w = must_calloc(1, sizeof *w);
     w->s = s;
+    w->kind = kind;
     w->num_seqs = n;
     w->num_blocks = 1; // block 0 belongs to nobody
     int tables = 0;
@@ -143,14 +151,14 @@ static struct world *make_world(struct shape_of s, int n, const int *context, co
         w->q[i] = ref_fetch(q + i * qsize, cuda_query_dtype(s.dtype));
     }
     w->sinks = must_calloc((size_t)H, sizeof *w->sinks);
-    for (int i = 0; i < H; i++) // the first one leaves nothing of the values
-        w->sinks[i] = H > 1 && i == 0 ? 200 : random_float() * 4;
+    for (int i = 0; i < H; i++) // one leaves nothing of the values
+        w->sinks[i] = H > 1 && i == 1 ? 200 : random_float() * 4;
     w->want = must_calloc(nq, sizeof *w->want);
     for (int i = 0; i < n; i++)
         for (int r = 0; r < queries[i]; r++)
             expect(w, i, w->query_start[i] + r, context[i] - queries[i] + r);
     for (int i = 0; i < n; i++) { // the group has given these pages back
-        int first = kv_first_kept(context[i] - queries[i], s.window, s.chunked);
+        int first = kv_first_kept(context[i] - queries[i], s.window, kind.chunked);
         for (int b = 0; (b + 1) * s.block_size <= first; b++)
             w->ids[w->start[i] + b] = 0;
     }
@@ -165,7 +173,7 @@ static struct world *make_world(struct shape_of s, int n, const int *context, co
     w->blocks = (struct cuda_blocks){to_device(w->start, sizeof(int32_t) * (size_t)(n + 1)),
                                      to_device(w->ids, sizeof(int32_t) * (size_t)tables)};
     w->d_q = to_device(q, nq * qsize);
-    w->d_sinks = s.sinks ? to_device(w->sinks, (size_t)H * sizeof(float)) : NULL;
+    w->d_sinks = kind.sinks ? to_device(w->sinks, (size_t)H * sizeof(float)) : NULL;
     w->ldout = H * d + 8;
     w->out = poisoned((size_t)(w->rows * w->ldout) * 4);
     free(q);
@@ -273,7 +281,7 @@ static float *run_prefill(struct world *w, enum act_dtype act_dtype, int spare, 
         .tile_rows = tile_rows,
         .group = w->s.group,
         .window = w->s.window,
-        .chunked = w->s.chunked,
+        .chunked = w->kind.chunked,
         .scale = 1 / sqrtf((float)w->s.d),
         .sinks = w->d_sinks,
         .out = w->out,
@@ -301,9 +309,9 @@ static float *run_any(struct world *w, enum act_dtype act_dtype) {
                             .positions = to_device(positions, sizeof *positions * (size_t)w->rows),
                             .rows = w->rows,
                             .group = w->s.group,
+                            .softcap = w->kind.softcap,
                             .window = w->s.window,
-                            .chunked = w->s.chunked,
-                            .softcap = w->s.softcap,
+                            .chunked = w->kind.chunked,
                             .scale = 1 / sqrtf((float)w->s.d),
                             .sinks = w->d_sinks,
                             .out = w->out,
@@ -315,70 +323,63 @@ static float *run_any(struct world *w, enum act_dtype act_dtype) {
     return got;
 }
 
+static void check_decode(struct shape_of s, struct kind kind) {
+    static const int context[] = {1, 17, 300, 129, 256, 513}, one[] = {1, 1, 1, 1, 1, 1};
+    struct world *w = make_world(s, kind, 6, context, one);
+    float *first = NULL;
+    for (int order = 0; order < 3; order++) {
+        rt_test_order(order);
+        float *got = run_decode(w, ACT_DTYPE_F32, order);
+        compare(w, got, cuda_query_dtype(s.dtype) == DTYPE_F16 ? 5e-4 : 4e-3, "decode");
+        if (first)
+            assert_memory_equal(first, got, sizeof *got * (size_t)(w->rows * w->ldout));
+        else
+            first = got;
+        if (first != got)
+            free(got);
+    }
+    float *bf16 = run_decode(w, ACT_DTYPE_BF16, 0);
+    compare(w, bf16, 6e-3, "decode, bf16 out");
+    // alone, a sequence gets the bits it gets in the batch
+    for (int i = 0; i < 6; i++) {
+        struct world alone = *w;
+        alone.out = NULL; // its own
+        alone.num_seqs = alone.rows = 1;
+        alone.context[0] = w->context[i];
+        alone.blocks.start = w->blocks.start + i;
+        alone.d_q = (char *)w->d_q + (size_t)(i * w->s.kv_heads * w->s.group * w->s.d) * 2;
+        float *got = run_decode(&alone, ACT_DTYPE_F32, 0);
+        assert_memory_equal(got, first + i * w->ldout, sizeof *got * (size_t)(w->ldout - 8));
+        free(got);
+        rt_free(rt, alone.out);
+    }
+    free(first), free(bf16);
+    free_world(w);
+}
+
 static void test_decode(void **state) {
     (void)state;
     static const struct shape_of shapes[] = {
-        {2, 1, 64, 16, 0, DTYPE_BF16},
-        {2, 1, 128, 32, 0, DTYPE_F16},
-        {1, 2, 128, 16, 0, DTYPE_BF16},
-        {2, 2, 64, 16, 40, DTYPE_F16},
-        {2, 4, 128, 16, 0, DTYPE_BF16},
-        {1, 7, 64, 48, 0, DTYPE_BF16},
-        {1, 8, 128, 16, 300, DTYPE_F16},
-        {1, 3, 64, 16, 17, DTYPE_F16},
-        {1, 20, 64, 16, 0, DTYPE_BF16},
-        {2, 1, 64, 16, 0, DTYPE_I8},
-        {1, 2, 128, 32, 40, DTYPE_I8},
-        {2, 4, 128, 16, 0, DTYPE_I8},
-        {1, 7, 64, 48, 17, DTYPE_I8},
-        {2, 1, 128, 16, 0, DTYPE_F8_E4M3},
-        {1, 2, 64, 32, 40, DTYPE_F8_E4M3},
-        {1, 8, 128, 48, 300, DTYPE_F8_E4M3},
+        {2, 1, 64, 16, 0, DTYPE_BF16},     {2, 1, 128, 32, 0, DTYPE_F16},
+        {1, 2, 128, 16, 0, DTYPE_BF16},    {2, 2, 64, 16, 40, DTYPE_F16},
+        {2, 4, 128, 16, 0, DTYPE_BF16},    {1, 7, 64, 48, 0, DTYPE_BF16},
+        {1, 8, 128, 16, 300, DTYPE_F16},   {1, 3, 64, 16, 17, DTYPE_F16},
+        {1, 20, 64, 16, 0, DTYPE_BF16},    {2, 1, 64, 16, 0, DTYPE_I8},
+        {1, 2, 128, 32, 40, DTYPE_I8},     {2, 4, 128, 16, 0, DTYPE_I8},
+        {1, 7, 64, 48, 17, DTYPE_I8},      {2, 1, 128, 16, 0, DTYPE_F8_E4M3},
+        {1, 2, 64, 32, 40, DTYPE_F8_E4M3}, {1, 8, 128, 48, 300, DTYPE_F8_E4M3},
         {2, 3, 64, 16, 0, DTYPE_F8_E4M3},
-        {2, 2, 64, 16, 0, DTYPE_BF16, true},
-        {1, 4, 64, 16, 48, DTYPE_BF16, true, true},
-        {1, 8, 128, 16, 300, DTYPE_F16, true},
     };
-    static const int context[] = {1, 17, 300, 129, 256, 513}, one[] = {1, 1, 1, 1, 1, 1};
-    for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
-        struct world *w = make_world(shapes[i], 6, context, one);
-        float *first = NULL;
-        for (int order = 0; order < 3; order++) {
-            rt_test_order(order);
-            float *got = run_decode(w, ACT_DTYPE_F32, order);
-            compare(w, got, cuda_query_dtype(shapes[i].dtype) == DTYPE_F16 ? 5e-4 : 4e-3, "decode");
-            if (first)
-                assert_memory_equal(first, got, sizeof *got * (size_t)(w->rows * w->ldout));
-            else
-                first = got;
-            if (first != got)
-                free(got);
-        }
-        float *bf16 = run_decode(w, ACT_DTYPE_BF16, 0);
-        compare(w, bf16, 6e-3, "decode, bf16 out");
-        // alone, a sequence gets the bits it gets in the batch
-        for (int s = 0; s < 6; s++) {
-            struct world alone = *w;
-            alone.out = NULL; // its own
-            alone.num_seqs = alone.rows = 1;
-            alone.context[0] = w->context[s];
-            alone.blocks.start = w->blocks.start + s;
-            alone.d_q = (char *)w->d_q + (size_t)(s * w->s.kv_heads * w->s.group * w->s.d) * 2;
-            float *got = run_decode(&alone, ACT_DTYPE_F32, 0);
-            assert_memory_equal(got, first + s * w->ldout, sizeof *got * (size_t)(w->ldout - 8));
-            free(got);
-            rt_free(rt, alone.out);
-        }
-        free(first), free(bf16);
-        free_world(w);
-    }
+    for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++)
+        check_decode(shapes[i], plain);
 }
 
 enum { PREFILL_SEQS = 5 };
 
 // context[0] tokens of the first sequence are rows, all of them.
-static void check_prefill(struct shape_of s, int tile_rows, const int *context, const int *queries) {
-    struct world *w = make_world(s, PREFILL_SEQS, context, queries);
+static void check_prefill(struct shape_of s, struct kind kind, int tile_rows, const int *context,
+                          const int *queries) {
+    struct world *w = make_world(s, kind, PREFILL_SEQS, context, queries);
     float *first = NULL;
     for (int order = 0; order < 3; order++) {
         rt_test_order(order);
@@ -416,15 +417,13 @@ static void check_prefill(struct shape_of s, int tile_rows, const int *context, 
 static void test_prefill(void **state) {
     (void)state;
     static const struct shape_of shapes[] = {
-        {2, 4, 128, 16, 0, DTYPE_BF16},      {1, 1, 64, 32, 0, DTYPE_F16},
-        {1, 7, 64, 16, 50, DTYPE_BF16},      {2, 3, 128, 48, 33, DTYPE_F16},
-        {2, 4, 128, 16, 0, DTYPE_I8},        {1, 3, 64, 48, 37, DTYPE_I8},
-        {1, 1, 128, 32, 0, DTYPE_F8_E4M3},   {1, 7, 64, 16, 50, DTYPE_F8_E4M3},
-        {2, 3, 64, 16, 0, DTYPE_BF16, true}, {1, 2, 64, 16, 24, DTYPE_F16, false, true},
+        {2, 4, 128, 16, 0, DTYPE_BF16},    {1, 1, 64, 32, 0, DTYPE_F16},      {1, 7, 64, 16, 50, DTYPE_BF16},
+        {2, 3, 128, 48, 33, DTYPE_F16},    {2, 4, 128, 16, 0, DTYPE_I8},      {1, 3, 64, 48, 37, DTYPE_I8},
+        {1, 1, 128, 32, 0, DTYPE_F8_E4M3}, {1, 7, 64, 16, 50, DTYPE_F8_E4M3},
     };
     static const int context[] = {70, 130, 40, 1, 33}, queries[] = {70, 20, 1, 1, 17};
     for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++)
-        check_prefill(shapes[i], CUDA_TILE, context, queries);
+        check_prefill(shapes[i], plain, CUDA_TILE, context, queries);
 }
 
 // The kernel of sm_90a, whose tiles of the cache have 128 tokens. Where the device does not have it, and only
@@ -432,17 +431,9 @@ static void test_prefill(void **state) {
 static void test_wide_prefill(void **state) {
     (void)state;
     static const struct shape_of shapes[] = {
-        {2, 4, 128, 16, 0, DTYPE_BF16},
-        {1, 1, 64, 32, 0, DTYPE_F16},
-        {1, 7, 64, 16, 50, DTYPE_BF16},
-        {2, 3, 128, 48, 33, DTYPE_F16},
-        {1, 2, 128, 32, 0, DTYPE_F16},
-        {1, 3, 64, 16, 0, DTYPE_BF16},
-        {1, 1, 128, 16, 0, DTYPE_BF16},
-        {1, 2, 64, 144, 130, DTYPE_F16},
-        {1, 1, 128, 16, 200, DTYPE_BF16},
-        {1, 3, 64, 16, 50, DTYPE_F16, true},
-        {1, 2, 64, 16, 120, DTYPE_BF16, false, true},
+        {2, 4, 128, 16, 0, DTYPE_BF16}, {1, 1, 64, 32, 0, DTYPE_F16},    {1, 7, 64, 16, 50, DTYPE_BF16},
+        {2, 3, 128, 48, 33, DTYPE_F16}, {1, 2, 128, 32, 0, DTYPE_F16},   {1, 3, 64, 16, 0, DTYPE_BF16},
+        {1, 1, 128, 16, 0, DTYPE_BF16}, {1, 2, 64, 144, 130, DTYPE_F16}, {1, 1, 128, 16, 200, DTYPE_BF16},
     };
     static const struct shape_of others[] = {{1, 2, 128, 16, 0, DTYPE_I8}, {1, 2, 128, 16, 0, DTYPE_F8_E4M3}};
     // one tile of the cache, two and a part of a third, exactly two, one token more than one
@@ -469,43 +460,66 @@ static void test_wide_prefill(void **state) {
     else
         assert_false(there);
     for (size_t i = 0; there && i < sizeof shapes / sizeof shapes[0]; i++)
-        check_prefill(shapes[i], CUDA_WIDE_TILE, contexts[i % 2], queries[i % 2]);
+        check_prefill(shapes[i], plain, CUDA_WIDE_TILE, contexts[i % 2], queries[i % 2]);
+}
+
+static void check_any(struct shape_of s, struct kind kind) {
+    static const int context[] = {40, 30, 3, 1}, queries[] = {11, 1, 3, 1};
+    struct world *w = make_world(s, kind, 4, context, queries);
+    float *first = NULL;
+    for (int order = 0; order < 3; order++) {
+        rt_test_order(order);
+        float *got = run_any(w, ACT_DTYPE_F32);
+        compare(w, got, 1e-5, "any");
+        if (first)
+            assert_memory_equal(first, got, sizeof *got * (size_t)(w->rows * w->ldout));
+        else
+            first = got;
+        if (first != got)
+            free(got);
+    }
+    float *bf16 = run_any(w, ACT_DTYPE_BF16);
+    compare(w, bf16, 4e-3, "any, bf16 out");
+    free(first), free(bf16);
+    free_world(w);
 }
 
 static void test_any(void **state) {
     (void)state;
     static const struct shape_of shapes[] = {
-        {2, 2, 8, 16, 0, DTYPE_F32},
-        {1, 3, 20, 5, 0, DTYPE_F16},
-        {2, 1, 96, 16, 21, DTYPE_BF16},
-        {1, 1, 256, 16, 0, DTYPE_F32},
-        {1, 5, 64, 7, 3, DTYPE_F32},
-        {2, 3, 20, 5, 0, DTYPE_I8},
+        {2, 2, 8, 16, 0, DTYPE_F32},       {1, 3, 20, 5, 0, DTYPE_F16}, {2, 1, 96, 16, 21, DTYPE_BF16},
+        {1, 1, 256, 16, 0, DTYPE_F32},     {1, 5, 64, 7, 3, DTYPE_F32}, {2, 3, 20, 5, 0, DTYPE_I8},
         {1, 2, 96, 16, 21, DTYPE_F8_E4M3},
-        {1, 3, 20, 5, 0, DTYPE_F16, true},
-        {1, 2, 8, 16, 16, DTYPE_F32, true, true},
-        {2, 2, 64, 16, 0, DTYPE_F32, false, false, 2},
-        {1, 2, 20, 5, 7, DTYPE_I8, true, false, 1.5f},
     };
-    static const int context[] = {40, 30, 3, 1}, queries[] = {11, 1, 3, 1};
-    for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
-        struct world *w = make_world(shapes[i], 4, context, queries);
-        float *first = NULL;
-        for (int order = 0; order < 3; order++) {
-            rt_test_order(order);
-            float *got = run_any(w, ACT_DTYPE_F32);
-            compare(w, got, 1e-5, "any");
-            if (first)
-                assert_memory_equal(first, got, sizeof *got * (size_t)(w->rows * w->ldout));
-            else
-                first = got;
-            if (first != got)
-                free(got);
+    for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++)
+        check_any(shapes[i], plain);
+}
+
+static void test_kinds(void **state) {
+    (void)state;
+    static const struct {
+        struct shape_of s;
+        struct kind kind;
+    } cases[] = {
+        {{2, 2, 64, 16, 0, DTYPE_BF16}, {true, false, 0}},
+        {{1, 8, 128, 16, 300, DTYPE_F16}, {true, false, 0}},
+        {{1, 4, 64, 16, 48, DTYPE_F16}, {true, true, 0}},
+        {{1, 1, 64, 16, 120, DTYPE_BF16}, {false, true, 0}},
+        {{2, 3, 20, 5, 7, DTYPE_I8}, {true, false, 1.5f}},
+        {{1, 2, 64, 16, 16, DTYPE_F32}, {false, true, 2}},
+    };
+    static const int context[PREFILL_SEQS] = {70, 300, 40, 1, 129},
+                     queries[PREFILL_SEQS] = {70, 20, 1, 1, 30};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct shape_of s = cases[i].s;
+        struct cuda_kv kv = {.dtype = s.dtype, .block_size = s.block_size, .head_dim = s.d};
+        if (cuda_attention_fast(&kv)) {
+            check_decode(s, cases[i].kind);
+            check_prefill(s, cases[i].kind, CUDA_TILE, context, queries);
         }
-        float *bf16 = run_any(w, ACT_DTYPE_BF16);
-        compare(w, bf16, 4e-3, "any, bf16 out");
-        free(first), free(bf16);
-        free_world(w);
+        if (cuda_has_wide_prefill(rt, &kv))
+            check_prefill(s, cases[i].kind, CUDA_WIDE_TILE, context, queries);
+        check_any(s, cases[i].kind);
     }
 }
 
@@ -543,7 +557,7 @@ static void test_far_blocks(void **state) {
     };
     static const int context[] = {33, 17, 300}, one[] = {1, 1, 1};
     for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
-        struct world *w = make_world(shapes[i], 3, context, one);
+        struct world *w = make_world(shapes[i], plain, 3, context, one);
         bool fast = cuda_attention_fast(&w->kv), wide = cuda_has_wide_prefill(rt, &w->kv);
         size_t row = dtype_row_bytes(w->s.dtype, w->s.d),
                block = (size_t)(w->s.kv_heads * w->s.block_size) * row, used = (size_t)w->num_blocks * block;
@@ -586,7 +600,7 @@ int main(void) {
     device_open();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_decode), cmocka_unit_test(test_prefill),    cmocka_unit_test(test_wide_prefill),
-        cmocka_unit_test(test_any),    cmocka_unit_test(test_far_blocks),
+        cmocka_unit_test(test_any),    cmocka_unit_test(test_far_blocks), cmocka_unit_test(test_kinds),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -162,6 +162,7 @@ static void test_mixed_specs(void **state) {
         struct model_config m = fixture_config(&cases[i].s);
         fixture_mix(&m);
         m.attn[0].sinks = m.attn[2].sinks = true;
+        m.attn[0].chunked = m.groups[0].chunked = i == 0;
         m.attn[0].gate = m.attn[2].gate = true;
         m.attn[1].softcap = 1.5f; // not through the kernels of the others
         struct fixture *f = fixture_of(&m, cases[i].type);

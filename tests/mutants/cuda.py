@@ -34,6 +34,12 @@ ROWS = [
          "test_emu_attention"),  # half of a row is left out
     (CUDA % "attn_decode.cu", "STAGE = 2 * PAGE * HD * 2,\n        QUERY = 16 * HD * 2,", "STAGE = 2 * PAGE * HD * 2,\n        QUERY = 8 * HD * 2,",
          "test_emu_attention"),  # too little shared memory
+    (CUDA % "attn_decode.cu", "        sum += sink_part(a.sinks, head, max);\n", "", "test_emu_attention"),  # sinks take no part
+    (CUDA % "attn_prefill.cu", "sum[e] += sink_part(a.sinks, h * G + packed % G, max[e]);", "sum[e] += sink_part(a.sinks, h * G, max[e]);", "test_emu_attention"),  # prefill: the sink of a group's first head
+    (CUDA % "attn_prefill.cu", "s = kd_tanh(s) * (a.softcap * LOG2_E);", "s = s * (a.softcap * LOG2_E);", "test_emu_attention"),  # scores without their cap
+    (CUDA % "attn.cuh", "int before = chunked && window > 0 ? position % window : window - 1;", "int before = window - 1;", "test_emu_attention"),  # chunks are windows
+    (CUDA % "work.c", "begin = kv_first_seen(end - 1, a->window, a->chunked);", "begin = kv_first_seen(end - 1, a->window, false);", "test_emu_work"),  # the same, of decode's splits
+    (CUDA % "phases.c", "    if (layer->attn_gate)\n        cuda_gate", "    if (false)\n        cuda_gate", "test_emu_forward"),  # attention without its gate
     (CUDA % "attn_decode.cu", "            float f = rescale(stat.x, max);", "            float f = 1;", "test_emu_attention"),  # split-KV partials are not rescaled
     (CUDA % "attn_decode.cu", "(uint32_t)num - 1) == (uint32_t)num - 1;", "(uint32_t)num - 1) == 0;",
          "test_emu_attention"),  # the first split to arrive combines what the others have not left
@@ -45,8 +51,8 @@ ROWS = [
     (CUDA % "attn_prefill.cu", "        kd_copy_wait<1>();\n        __syncthreads();\n", "        kd_copy_wait<1>();\n        if (warp < 3)\n            __syncthreads();\n",
          "test_emu_attention"),  # a barrier that some do not reach
     (CUDA % "attn_prefill.cu", "kd_ldmatrix4_trans(b, values", "kd_ldmatrix4(b, values", "test_emu_attention"),  # values are not transposed
-    (CUDA % "attn_prefill.cu", "bool seen = token <= p &&", "bool seen = token <= p + 1 &&", "test_emu_attention"),  # a row sees the token after it
-    (CUDA % "attn_prefill.cu", "token > p - a.window)", "token >= p - a.window)", "test_emu_attention"),  # a window one token too wide
+    (CUDA % "attn_prefill.cu", "token <= last[e >> 1] &&", "token <= last[e >> 1] + 1 &&", "test_emu_attention"),  # a row sees the token after it
+    (CUDA % "attn_prefill.cu", "token >= first[e >> 1];", "token >= first[e >> 1] - 1;", "test_emu_attention"),  # a window one token too wide
     (CUDA % "attn_decode.cu", "s[n][e] = t >= it.begin && t < it.end ? s[n][e] * scale[PAGE + t % PAGE] : 0;", "s[n][e] = s[n][e] * scale[PAGE + t % PAGE];",
          "test_emu_attention"),  # int8, large groups: the scale of a slot without a token
     (CUDA % "attn_decode.cu", "p = page * PAGE + t >= it.begin && page * PAGE + t < it.end ? p * scale[PAGE + t] : 0;", "p = p * scale[PAGE + t];",
@@ -76,15 +82,15 @@ ROWS = [
     (CUDA % "attn_wgmma.cu", "o[i][e] *= f[e >> 1];", "o[i][e] *= 1;", "test_emu_attention"),  # wgmma: outputs are not rescaled
     (CUDA % "attn_wgmma.cu", "rows.sum[e] *= f[e];", "", "test_emu_attention"),  # wgmma: sums are not rescaled
     (CUDA % "attn_wgmma.cu", "base[e] = top[e] == -INFINITY ? 0 : -top[e];", "base[e] = -top[e];", "test_emu_attention"),  # wgmma: a row that saw nothing yet
-    (CUDA % "attn_wgmma.cu", "bool seen = token <= p &&", "bool seen = token <= p + 1 &&", "test_emu_attention"),  # wgmma: a row sees the token after it
-    (CUDA % "attn_wgmma.cu", "first + WIDE_TOKENS - 1 > rows.low", "first + WIDE_TOKENS - 1 > rows.high", "test_emu_attention"),  # wgmma: a tile that only some rows of a warp see whole
-    (CUDA % "attn_wgmma.cu", "first <= rows.high - window", "first <= rows.low - window", "test_emu_attention"),  # wgmma: the same at the window's beginning
+    (CUDA % "attn_wgmma.cu", "token <= rows.last[e >> 1] &&", "token <= rows.last[e >> 1] + 1 &&", "test_emu_attention"),  # wgmma: a row sees the token after it
+    (CUDA % "attn_wgmma.cu", "rows.to = t.position + (first_row < most ? first_row : most) / G;", "rows.to = t.position + (first_row + 15 < most ? first_row + 15 : most) / G;", "test_emu_attention"),  # wgmma: a tile that only some rows of a warp see whole
+    (CUDA % "attn_wgmma.cu", "(first_row + 15 < most ? first_row + 15 : most) / G, a.window", "(first_row < most ? first_row : most) / G, a.window", "test_emu_attention"),  # wgmma: the same at the window's beginning
     (CUDA % "attn_wgmma.cu", "bool ok = pos + (int)(n * STEP) >= begin && pos + (int)(n * STEP) < end;", "bool ok = pos + (int)(n * STEP) >= begin;",
          "test_emu_attention"),  # wgmma: slots past the end
     (CUDA % "attn_prefill.cu", "strcmp(wgmma, \"1\") == 0 &&", "true &&", "test_emu_attention"),  # wgmma where nobody asked for it
     (CUDA % "work.c", "(r -= c->tile_rows) >= 0;)", "(r -= 2 * c->tile_rows) >= 0;)", "test_emu_work"),  # half of the tiles
     (CUDA % "work.c", "    sort_tiles(a, c->tile_rows, tiles, n);\n", "    sort_tiles(a, c->tile_rows, tiles, 0);\n", "test_emu_work"),  # the lightest tile of a long prompt comes before the heaviest of others
-    (CUDA % "work.c", "t->position + t->first / a->group - a->window + 1 : 0;", "t->position : 0;", "test_emu_work"),  # what a tile reads, without its window
+    (CUDA % "work.c", "kv_first_seen(t->position + t->first / a->group, a->window, a->chunked);", "t->position;", "test_emu_work"),  # what a tile reads, without its window
     (CUDA % "emu/wgmma.cpp", "return at ^ ((at >> 7 & (w - 1)) << 4);", "return at;", "test_emu_intrinsics"),  # emulator: no swizzle
     (CUDA % "emu/wgmma.cpp", "        memset(s.d[l], 0xff, sizeof(float) * (size_t)(n / 2)); // what was there must not look valid\n", "", "test_emu_intrinsics"),  # emulator: sums can be read in flight
     (CUDA % "emu/wgmma.cpp", "    w->fenced = false; // whoever waited may touch registers now\n", "", "test_emu_intrinsics"),  # emulator: one fence is enough
@@ -190,15 +196,15 @@ ROWS = [
     (CUDA % "step.c", "    if (step->masks && step->masks_wait)\n", "    if (false)\n", "test_emu_steps"),  # masks are read before they are there
     (CUDA % "phases.c", ".slots = dev->inputs.groups[layer->kv_group].slots,", ".slots = dev->inputs.groups[0].slots,", "test_emu_forward"),  # every layer writes to the pages of the first group
     (CUDA % "phases.c", "int spec = layer->attn.index, rows = dev->work.num_decode;", "int spec = 0, rows = dev->work.num_decode;", "test_emu_forward"),  # every layer decodes by the splits of the first spec
-    (CUDA % "phases.c", ".tile_rows = dev->work_config.tile_rows,\n                             .window = layer->attn.window};", ".tile_rows = dev->work_config.tile_rows,\n                             .window = dev->model.attn[0].window};", "test_emu_forward"),  # every layer has the window of the first
+    (CUDA % "phases.c", ".tile_rows = dev->work_config.tile_rows,\n                             .window = layer->attn.window,", ".tile_rows = dev->work_config.tile_rows,\n                             .window = dev->model.attn[0].window,", "test_emu_forward"),  # every layer has the window of the first
     (CUDA % "phases.c", ".rope_pairs = rope ? rope->dim / 2 : 0,", ".rope_pairs = dev->model.ropes[0].dim / 2,", "test_emu_forward"),  # positions rotate in every layer
     (CUDA % "work.c", ".begin = at > begin ? at : begin,", ".begin = at,", "test_emu_steps"),  # decode reads what a window gave back
     (CUDA % "phases.c", "a.of = &dev->inputs.rows[first].row;", "a.of = &dev->inputs.rows[0].row;", "test_emu_steps"),  # hidden states of the first rows for those that follow
     (CUDA % "phases.c", "    float *to = dev->result[dev->num_begun & 1].hidden;\n", "    float *to = dev->result[0].hidden;\n", "test_emu_steps"),  # hidden states of two steps in one place
     (CUDA % "kv.c", ".num = 2 * dev->model.kv_layers,", ".num = dev->model.kv_layers,", "test_emu_steps"),  # a page is copied without its values
     (CUDA % "kv.c", "        if (!dev->key_scales)\n            continue;", "        continue;", "test_emu_steps"),  # and without the scales of int8
-    (CUDA % "attn_prefill.cu", "int begin = a.window > 0 ? t.position + t.first / G + 1 - a.window : 0;", "int begin = a.window > 0 ? t.position + t.first / G + 1 - a.window - KV_TILE : 0;", "test_emu_attention"),  # prefill reads pages that a window gave back
-    (CUDA % "attn_wgmma.cu", "int begin = a.window > 0 ? t.position + t.first / G + 1 - a.window : 0;", "int begin = a.window > 0 ? t.position + t.first / G + 1 - a.window - KV_TILE : 0;", "test_emu_attention"),  # wgmma: the same
+    (CUDA % "attn_prefill.cu", "int begin = first_seen(t.position + t.first / G, a.window, a.chunked);", "int begin = first_seen(t.position + t.first / G, a.window, a.chunked) / 2;", "test_emu_attention"),  # prefill reads pages that a window gave back
+    (CUDA % "attn_wgmma.cu", "int begin = first_seen(t.position + t.first / G, a.window, a.chunked);", "int begin = first_seen(t.position + t.first / G, a.window, a.chunked) / 2;", "test_emu_attention"),  # wgmma: the same
     (ENGINE, "    if ((named || backend_cuda_at_hand()) &&", "    if (backend_cuda_at_hand() &&", "test_emu_load"),  # auto falls back without a word
     (ENGINE, "    depth = depth < PLAN_MAX_DEPTH ? depth : PLAN_MAX_DEPTH; // there may be more stages\n", "", "test_ranks"),  # as many plans as stages
     (CUDA % "emu/emu.cpp", "    memset(dst, 0xff, (size_t)bytes); // what was there must not look valid\n", "", "test_emu_intrinsics"),  # a copy lands before it is waited for

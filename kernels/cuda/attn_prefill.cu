@@ -204,7 +204,12 @@ __global__ void __launch_bounds__(ANY_WARPS * 32) attend_any(struct cuda_attend 
             store_act(out, head * d + i, 0, a.act_dtype);
         return;
     }
-    int end = a.positions[row] + 1, begin = first_seen(end - 1, a.window, a.chunked);
+    int position = a.positions[row], end = position + 1, begin = first_seen(position, a.window, a.chunked);
+    if (a.context_len) { // as attn_seen()
+        int context = a.context_len[seq], half = a.window > 0 ? a.window / 2 : context;
+        begin = position > half ? position - half : 0;
+        end = context - position > half ? position + half + 1 : context;
+    }
     size_t q = ((size_t)row * (size_t)H + (size_t)head) * (size_t)d;
     float *acc = shared + warp * d, *stats = shared + ANY_WARPS * d, max = -INFINITY, sum = 0;
     float scale = a.softcap > 0 ? a.scale / a.softcap : a.scale * LOG2_E;

@@ -47,8 +47,6 @@ static const char *spec_problem(const struct model_config *m, const struct attn_
         return "the norm of queries and keys has weights for all heads";
     if (a->temp_scale > 0)
         return "queries have a temperature by position";
-    if (a->bidirectional)
-        return "attention is bidirectional";
     if (a->shares_kv || a->v_norm)
         return "a layer shares the keys of another, or normalises values";
     return NULL;

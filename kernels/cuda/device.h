@@ -148,7 +148,7 @@ static inline int round_up(int n, int to) { return (n + to - 1) / to * to; }
 static inline int spec_q_size(const struct attn_spec *a) { return a->heads * a->head_dim; }
 // Whether attention of these layers goes through the kernels with splits and tiles.
 static inline bool device_is_fast(const struct device *d, const struct attn_spec *a) {
-    return d->fast && a->softcap == 0;
+    return d->fast && a->softcap == 0 && !a->bidirectional;
 }
 static inline int device_kv_size(const struct device *d) { return d->kv_heads * d->head_dim; }
 

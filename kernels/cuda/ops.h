@@ -388,13 +388,14 @@ void cuda_prefill_wide(struct rt *rt, const struct cuda_prefill *a);
 // The tile_rows to be taken: CUDA_WIDE_TILE where there is that kernel and QUIRE_CUDA_WGMMA=1 asks for it.
 int cuda_prefill_rows(struct rt *rt, const struct cuda_kv *kv);
 
-// Any head size, block size and KV type, and scores with a soft cap, one block per row and head: for what the others lack.
+// Any head size, block size and KV type, soft caps and bidirectional attention, one block per row and head: for what the others lack.
 struct cuda_attend {
     const void *q;
     struct cuda_kv kv;
     struct cuda_blocks blocks;
-    const int32_t *seq_of;    // (rows) block table of a row; -1: none
-    const int32_t *positions; // (rows)
+    const int32_t *seq_of;      // (rows) block table of a row; -1: none
+    const int32_t *positions;   // (rows)
+    const int32_t *context_len; // (sequences) where rows see the tokens after them, too; else NULL
     int row0, rows, group, window;
     bool chunked;
     float scale, softcap; // as attn_spec.softcap

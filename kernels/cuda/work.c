@@ -11,7 +11,7 @@ struct part {
     void **field; // of cuda_inputs
     size_t num, size;
 };
-enum { PARTS_OF_STEP = 5, PARTS_OF_GROUP = 3, PARTS_OF_ATTN = 4 };
+enum { PARTS_OF_STEP = 6, PARTS_OF_GROUP = 3, PARTS_OF_ATTN = 4 };
 enum { MAX_PARTS = PARTS_OF_STEP + PARTS_OF_GROUP * KV_MAX_GROUPS + PARTS_OF_ATTN * MODEL_MAX_SPECS };
 
 int work_graph_rows(int n) {
@@ -44,6 +44,7 @@ static int list_parts(const struct work_config *c, struct cuda_inputs *in, struc
     parts[n++] = (struct part){(void **)&in->ids, T, sizeof *in->ids};
     parts[n++] = (struct part){(void **)&in->positions, T, sizeof *in->positions};
     parts[n++] = (struct part){(void **)&in->seq_of, T, sizeof *in->seq_of};
+    parts[n++] = (struct part){(void **)&in->context_len, S, sizeof *in->context_len};
     for (int g = 0; g < c->num_groups; g++) {
         parts[n++] = (struct part){(void **)&in->groups[g].slots, T, sizeof(int64_t)};
         parts[n++] = (struct part){(void **)&in->groups[g].block_start, S + 1, sizeof(int32_t)};
@@ -175,6 +176,7 @@ static void fill_rows(const struct work *p, const struct cuda_inputs *in, struct
         ids[t] = positions[t] = 0;
         seq_of[t] = -1;
     }
+    copy_part(to, in->context_len, step->context_len, (size_t)step->num_seqs * sizeof *step->context_len);
 }
 
 static void fill_group(const struct work *p, const struct cuda_inputs *in, struct part_cursor *to,

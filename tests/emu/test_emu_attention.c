@@ -14,6 +14,7 @@ struct shape_of {
 struct kind {
     bool sinks, chunked;
     float softcap;
+    bool bidirectional;
 };
 static const struct kind plain;
 
@@ -63,22 +64,22 @@ static void store(struct world *w, int which, size_t place, float scale) {
         ref_store(p + (size_t)i * size, w->s.dtype, x[i]);
 }
 
-// The first token that the one at pos sees.
-static int first_of(const struct world *w, int pos) {
-    if (w->kind.chunked)
-        return pos - pos % w->s.window;
-    return w->s.window > 0 && pos + 1 > w->s.window ? pos + 1 - w->s.window : 0;
+static void seen(const struct world *w, int seq, int pos, int *begin, int *end) {
+    struct attn_spec a = {
+        .window = w->s.window, .chunked = w->kind.chunked, .bidirectional = w->kind.bidirectional};
+    attn_seen(&a, pos, w->context[seq], begin, end);
 }
 
 static void expect(struct world *w, int seq, int row, int pos) {
     int d = w->s.d, H = w->s.kv_heads * w->s.group;
-    int begin = first_of(w, pos);
-    double *score = malloc(sizeof *score * (size_t)(pos + 1));
+    int begin, end;
+    seen(w, seq, pos, &begin, &end);
+    double *score = malloc(sizeof *score * (size_t)end);
     for (int head = 0; head < H; head++) {
         const float *q = w->q + (row * H + head) * d;
         double sink = w->kind.sinks ? (double)w->sinks[head] : -INFINITY;
         double max = sink, sum = 0, *o = w->want + (row * H + head) * d;
-        for (int t = begin; t <= pos; t++) {
+        for (int t = begin; t < end; t++) {
             size_t k = place(w, seq, t, head / w->s.group);
             score[t] = 0;
             for (int i = 0; i < d; i++)
@@ -86,7 +87,7 @@ static void expect(struct world *w, int seq, int row, int pos) {
             score[t] = ref_softcap(score[t] / sqrt(d), (double)w->kind.softcap);
             max = fmax(max, score[t]);
         }
-        for (int t = begin; t <= pos; t++) {
+        for (int t = begin; t < end; t++) {
             size_t v = place(w, seq, t, head / w->s.group);
             double p = exp(score[t] - max);
             sum += p;
@@ -158,7 +159,7 @@ static struct world *make_world(struct shape_of s, struct kind kind, int n, cons
         for (int r = 0; r < queries[i]; r++)
             expect(w, i, w->query_start[i] + r, context[i] - queries[i] + r);
     for (int i = 0; i < n; i++) { // the group has given these pages back
-        int first = kv_first_kept(context[i] - queries[i], s.window, kind.chunked);
+        int first = kind.bidirectional ? 0 : kv_first_kept(context[i] - queries[i], s.window, kind.chunked);
         for (int b = 0; (b + 1) * s.block_size <= first; b++)
             w->ids[w->start[i] + b] = 0;
     }
@@ -222,7 +223,8 @@ static float *run_decode(struct world *w, enum act_dtype act_dtype, int spare) {
     int32_t first[MAX_SEQS + 9] = {0}, n = 0;
     struct cuda_split splits[256];
     for (int i = 0; i < w->num_seqs; i++) {
-        int end = w->context[i], begin = first_of(w, end - 1);
+        int begin, end;
+        seen(w, i, w->context[i] - 1, &begin, &end);
         for (int c = begin / CUDA_SPLIT * CUDA_SPLIT; c < end; c += CUDA_SPLIT)
             splits[n++] =
                 (struct cuda_split){i, i, c > begin ? c : begin, c + CUDA_SPLIT < end ? c + CUDA_SPLIT : end};
@@ -302,24 +304,28 @@ static float *run_any(struct world *w, enum act_dtype act_dtype) {
             positions[r] = w->context[i] - (w->query_start[i + 1] - r);
         }
     poison_out(w);
-    struct cuda_attend a = {.q = w->d_q,
-                            .kv = w->kv,
-                            .blocks = w->blocks,
-                            .seq_of = to_device(seq_of, sizeof *seq_of * (size_t)w->rows),
-                            .positions = to_device(positions, sizeof *positions * (size_t)w->rows),
-                            .rows = w->rows,
-                            .group = w->s.group,
-                            .softcap = w->kind.softcap,
-                            .window = w->s.window,
-                            .chunked = w->kind.chunked,
-                            .scale = 1 / sqrtf((float)w->s.d),
-                            .sinks = w->d_sinks,
-                            .out = w->out,
-                            .act_dtype = act_dtype,
-                            .ldout = w->ldout};
+    struct cuda_attend a = {
+        .q = w->d_q,
+        .kv = w->kv,
+        .blocks = w->blocks,
+        .seq_of = to_device(seq_of, sizeof *seq_of * (size_t)w->rows),
+        .positions = to_device(positions, sizeof *positions * (size_t)w->rows),
+        .context_len =
+            w->kind.bidirectional ? to_device(w->context, sizeof *w->context * (size_t)w->num_seqs) : NULL,
+        .rows = w->rows,
+        .group = w->s.group,
+        .softcap = w->kind.softcap,
+        .window = w->s.window,
+        .chunked = w->kind.chunked,
+        .scale = 1 / sqrtf((float)w->s.d),
+        .sinks = w->d_sinks,
+        .out = w->out,
+        .act_dtype = act_dtype,
+        .ldout = w->ldout};
     cuda_attend(rt, &a);
     float *got = result(w, act_dtype);
     rt_free(rt, (void *)(uintptr_t)a.seq_of), rt_free(rt, (void *)(uintptr_t)a.positions);
+    rt_free(rt, (void *)(uintptr_t)a.context_len);
     return got;
 }
 
@@ -501,19 +507,21 @@ static void test_kinds(void **state) {
         struct shape_of s;
         struct kind kind;
     } cases[] = {
-        {{2, 2, 64, 16, 0, DTYPE_BF16}, {true, false, 0}},
-        {{1, 8, 128, 16, 300, DTYPE_F16}, {true, false, 0}},
-        {{1, 4, 64, 16, 48, DTYPE_F16}, {true, true, 0}},
-        {{1, 1, 64, 16, 120, DTYPE_BF16}, {false, true, 0}},
-        {{2, 3, 20, 5, 7, DTYPE_I8}, {true, false, 1.5f}},
-        {{1, 2, 64, 16, 16, DTYPE_F32}, {false, true, 2}},
+        {{2, 2, 64, 16, 0, DTYPE_BF16}, {true, false, 0, false}},
+        {{1, 8, 128, 16, 300, DTYPE_F16}, {true, false, 0, false}},
+        {{1, 4, 64, 16, 48, DTYPE_F16}, {true, true, 0, false}},
+        {{1, 1, 64, 16, 120, DTYPE_BF16}, {false, true, 0, false}},
+        {{2, 3, 20, 5, 7, DTYPE_I8}, {true, false, 1.5f, false}},
+        {{1, 2, 64, 16, 16, DTYPE_F32}, {false, true, 2, false}},
+        {{1, 2, 20, 5, 0, DTYPE_F16}, {false, false, 0, true}},
+        {{2, 1, 8, 16, 9, DTYPE_F32}, {true, false, 0, true}},
     };
     static const int context[PREFILL_SEQS] = {70, 300, 40, 1, 129},
                      queries[PREFILL_SEQS] = {70, 20, 1, 1, 30};
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct shape_of s = cases[i].s;
         struct cuda_kv kv = {.dtype = s.dtype, .block_size = s.block_size, .head_dim = s.d};
-        if (cuda_attention_fast(&kv)) {
+        if (cuda_attention_fast(&kv)) { // the others are for cuda_attend() alone
             check_decode(s, cases[i].kind);
             check_prefill(s, cases[i].kind, CUDA_TILE, context, queries);
         }

@@ -164,6 +164,7 @@ static void test_mixed_specs(void **state) {
         m.attn[0].sinks = m.attn[2].sinks = true;
         m.attn[0].chunked = m.groups[0].chunked = i == 0;
         m.attn[0].gate = m.attn[2].gate = true;
+        m.attn[1].bidirectional = i > 0;
         m.attn[1].softcap = 1.5f; // not through the kernels of the others
         struct fixture *f = fixture_of(&m, cases[i].type);
         check_fixture(f, cases[i].block_size, cases[i].kv, cases[i].type == DTYPE_F32 ? 2e-5 : 3e-2,

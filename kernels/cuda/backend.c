@@ -41,14 +41,8 @@ static const char *spec_problem(const struct model_config *m, const struct attn_
     if (a->rope >= 0 &&
         (m->ropes[a->rope].dim < 0 || m->ropes[a->rope].dim > a->head_dim || m->ropes[a->rope].dim % 2 != 0))
         return "the rotated part of a head is odd or larger than it";
-    if (a->qk_norm == QK_NORM_ROTATED || a->qk_norm == QK_NORM_UNIT)
-        return "queries and keys are normalised after their rotation";
-    if (a->qk_norm == QK_NORM_WHOLE || a->qk_norm == QK_NORM_EACH)
-        return "the norm of queries and keys has weights for all heads";
-    if (a->temp_scale > 0)
-        return "queries have a temperature by position";
-    if (a->shares_kv || a->v_norm)
-        return "a layer shares the keys of another, or normalises values";
+    if (a->shares_kv)
+        return "a layer shares the keys of another";
     return NULL;
 }
 
@@ -83,18 +77,12 @@ static const char *model_problem(const struct model_config *m, int world) {
         problem = m->ffn[i].sparse        ? "gates of the feed-forward are sparse"
                   : m->ffn[i].experts > 0 ? experts_problem(&m->ffn[i], world)
                                           : NULL;
-    if (!problem && m->norm != NORM_RMS)
-        problem = "norms are LayerNorm";
-    if (!problem && m->block != BLOCK_SEQUENTIAL)
-        problem = "attention and feed-forward run side by side";
+    if (!problem && m->block == BLOCK_SUM_NORM)
+        problem = "the residual stream is normalised after each sum";
     if (!problem && (m->layer_embed > 0 || m->layer_scale))
         problem = "layers have embeddings or scales of their own";
     if (!problem && m->streams > 0)
         problem = "the residual stream is one of several (AltUp)";
-    if (!problem && m->head_bias)
-        problem = "the head has a bias";
-    if (!problem && m->logit_softcap > 0)
-        problem = "the logits have a soft cap";
     for (int g = 0; g < m->num_groups && !problem; g++)
         problem = m->groups[g].kind == KV_STATE ? "a layer keeps recurrent state" : NULL;
     if (!problem && m->vocab > 65535 * CUDA_GROUP)

@@ -72,6 +72,18 @@ KD_FN void write4(void *row, int i, int n, float4 v, enum act_dtype act_dtype, b
         else if (i + k < n)
             store_act(row, i + k, e[k], act_dtype);
 }
+// (v - mean) of elements [i, i + 4) of a row of n, and 0 behind it.
+KD_FN float4 centre4(float4 v, float mean, int i, int n) {
+    return {i < n ? v.x - mean : 0, i + 1 < n ? v.y - mean : 0, i + 2 < n ? v.z - mean : 0,
+            i + 3 < n ? v.w - mean : 0};
+}
+KD_FN float add_squares(float sum, float4 v) {
+    return kd_fma(v.w, v.w, kd_fma(v.z, v.z, kd_fma(v.y, v.y, kd_fma(v.x, v.x, sum))));
+}
+KD_FN float4 add4(float4 v, float4 w) { return {v.x + w.x, v.y + w.y, v.z + w.z, v.w + w.w}; }
+KD_FN float4 scale4(float4 v, float rms, float4 w) {
+    return {v.x * rms * w.x, v.y * rms * w.y, v.z * rms * w.z, v.w * rms * w.w};
+}
 KD_FN char *act_row(void *p, size_t row, int ld, enum act_dtype act_dtype) {
     return (char *)p + row * (size_t)ld * (act_dtype == ACT_DTYPE_F32 ? 4 : 2);
 }
@@ -134,7 +146,9 @@ KD_FN float activate_gated(enum act act, float gate, float up) {
 }
 
 // Of kernels/README.md, rule 11, but with exp2; NaN stays NaN.
-KD_FN float kd_tanh(float x) { return 1 - 2 / (1 + kd_exp2(2 * 1.4426950408889634f * x)); }
+KD_FN float kd_tanh(float x) {
+    return kd_add(1, -kd_div(2, kd_add(1, kd_exp2(kd_mul(x, 2 * 1.4426950408889634f)))));
+}
 
 static inline struct rt_grid rt_grid_of(int x, int y, int threads, size_t shared) {
     struct rt_grid g;

@@ -108,13 +108,15 @@ struct device {
     float *resid, *qkv, *wide; // (T, D), (T, q + 2 kv), (T, widest result of cuBLASLt)
     float *last_hidden;        // (head_rows, D), with keep_hidden
     float *gate;               // (T, q) of the attention output; NULL where no layer has one
+    float *whole_norms;        // (T, 2, 2), with QK_NORM_WHOLE: as in struct cuda_qkv
     void *q;                   // (T, H, d) in cuda_query_dtype()
     struct cuda_parts parts;   // of GEMMs
     uint16_t *dequantised;
     struct {
         float *cos, *sin;
-    } ropes[MODEL_MAX_ROPES]; // (max_context, dim / 2) each
-    float *partial, *stats;   // of KV splits, and how many of a row's have arrived
+    } ropes[MODEL_MAX_ROPES];             // (max_context, dim / 2) each
+    float *temperatures[MODEL_MAX_SPECS]; // (max_context) each, of specs with temp_scale
+    float *partial, *stats;               // of KV splits, and how many of a row's have arrived
     uint32_t *arrived;
     int max_splits;                                       // that `partial` holds
     float *logits, *max, *adjusted, *adjusted_max, *sums; // (head_rows, ...)

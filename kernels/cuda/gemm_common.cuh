@@ -247,6 +247,8 @@ KD_FN void finish(const struct cuda_gemm &a, const Rows &rows, const float *red,
             v = kd_add(v, a.bias[n]);
         if (a.epilogue == EPILOGUE_LOGITS) {
             v = kd_mul(v, a.factor);
+            if (a.softcap > 0)
+                v = kd_mul(a.softcap, kd_tanh(kd_div(v, a.softcap)));
             float largest = exists ? v : -INFINITY;
             unsigned nan = __ballot_sync(ALL_LANES, largest != largest);
             for (int bits = 8; bits > 0; bits >>= 1)

@@ -39,6 +39,13 @@ static size_t rope_elements(const struct device *dev, int rope) {
     return (size_t)dev->limits.max_context * (size_t)(dev->model.ropes[rope].dim / 2);
 }
 
+static bool any_whole_norm(const struct model_config *m) {
+    for (int i = 0; i < m->num_attn; i++)
+        if (m->attn[i].qk_norm == QK_NORM_WHOLE)
+            return true;
+    return false;
+}
+
 static void alloc_activations(struct device *dev, struct arena *a) {
     int T = dev->max_tokens, D = dev->model.hidden;
     size_t rows = (size_t)T;
@@ -47,6 +54,8 @@ static void alloc_activations(struct device *dev, struct arena *a) {
         dev->added = arena_alloc(a, rows * (size_t)D, sizeof(float));
     dev->qkv = arena_alloc(a, rows * (size_t)(dev->max_q + 2 * device_kv_size(dev)), sizeof(float));
     dev->q = arena_alloc(a, rows * (size_t)dev->max_q, dtype_row_bytes(cuda_query_dtype(dev->kv_dtype), 1));
+    if (any_whole_norm(&dev->model))
+        dev->whole_norms = arena_alloc(a, rows * 4, sizeof(float));
     cuda_activation_alloc(a, &dev->hidden, T, D, dev->act_dtypes[0]);
     unsigned attn_dtypes = dev->act_dtypes[1];
     if (any_gate(&dev->model)) {
@@ -82,6 +91,9 @@ static void alloc_arena(struct device *dev, struct arena *a) {
         dev->ropes[i].cos = arena_alloc(a, rope_elements(dev, i), sizeof(float));
         dev->ropes[i].sin = arena_alloc(a, rope_elements(dev, i), sizeof(float));
     }
+    for (int i = 0; i < dev->model.num_attn; i++)
+        if (dev->model.attn[i].temp_scale > 0)
+            dev->temperatures[i] = arena_alloc(a, (size_t)dev->limits.max_context, sizeof(float));
     size_t rows = (size_t)dev->head_rows, head = rows * (size_t)dev->logits_ld,
            groups = rows * (size_t)dev->num_maxima;
     dev->logits = arena_alloc(a, head, sizeof(float));
@@ -162,9 +174,23 @@ static bool fill_rope(struct device *dev, int rope) {
     return true;
 }
 
-static bool fill_ropes(struct device *dev) {
+static bool fill_temperatures(struct device *dev, int spec) {
+    size_t n = (size_t)dev->limits.max_context;
+    float *table = malloc(n * sizeof *table);
+    for (size_t p = 0; table && p < n; p++)
+        table[p] = attn_temperature(&dev->model.attn[spec], (int)p);
+    if (table)
+        rt_upload_now(dev->rt, dev->temperatures[spec], table, n * sizeof *table);
+    free(table);
+    return table != NULL;
+}
+
+static bool fill_tables(struct device *dev) {
     for (int i = 0; i < dev->model.num_ropes; i++)
         if (!fill_rope(dev, i))
+            return false;
+    for (int i = 0; i < dev->model.num_attn; i++)
+        if (dev->temperatures[i] && !fill_temperatures(dev, i))
             return false;
     return true;
 }
@@ -271,7 +297,7 @@ enum status cuda_reserve(struct device *dev, const struct step_limits *limits, s
         return no_memory(dev, workspace, cache, err);
     struct arena arena = {dev->arena, 0};
     alloc_arena(dev, &arena);
-    bool filled = alloc_host(dev) && fill_ropes(dev);
+    bool filled = alloc_host(dev) && fill_tables(dev);
     if (rt_failed(dev->rt))
         return rt_wait(dev->rt, 0, err);
     if (!filled)

@@ -65,18 +65,22 @@ struct cuda_add {
     float *resid;             // (rows, n)
     float factor, eps;        // eps: of the norm
     int rows, n;
+    enum norm_kind kind;
+    const float *norm_bias; // (n) or NULL
 };
 void cuda_add(struct rt *rt, const struct cuda_add *a);
 
-// out = x / sqrt(mean(x^2) + eps) * weight, or x where weight is NULL, as act_dtype. Leaves columns [n,
-// ldout) alone.
+// out = v / sqrt(mean(v^2) + eps) * weight + bias, v being x or, with NORM_LAYER, x - mean(x); or x where weight is NULL;
+// as act_dtype. Leaves columns [n, ldout) alone.
 struct cuda_norm {
     const float *x;    // (rows, ldx)
     const int32_t *of; // (rows) which row of x, `of_stride` apart; < 0: none, out becomes 0. NULL: in order
     int of_stride;
     const float *weight; // (n)
-    void *out;           // (rows, ldout)
-    float *scale;        // (rows), ACT_DTYPE_F16
+    const float *bias;   // (n) or NULL
+    enum norm_kind kind;
+    void *out;    // (rows, ldout)
+    float *scale; // (rows), ACT_DTYPE_F16
     enum act_dtype act_dtype;
     int rows, n, ldx, ldout;
     float eps;
@@ -164,7 +168,7 @@ enum cuda_epilogue {
     EPILOGUE_ADD,    // y += result (+ bias)
     EPILOGUE_SWIGLU, // h = act(gate) * up; rows of the matrix alternate: 8 gates, 8 ups
     EPILOGUE_ACT,    // h = act(result + bias)
-    EPILOGUE_LOGITS, // y = result * factor, and the maximum of each 16 columns (NaN where one is NaN)
+    EPILOGUE_LOGITS, // y = (result (+ bias)) * factor, capped, and the maximum of each 16 columns (NaN where one is NaN)
 };
 
 // Which of the 8 segments of a row-parallel matrix a rank holds, where the sums of ranks must be the tree of
@@ -199,7 +203,7 @@ struct cuda_gemm {
     enum act_dtype act_dtype;
     float *max; // LOGITS: (m, ldmax)
     int ldmax;
-    float factor; // LOGITS
+    float factor, softcap; // LOGITS; softcap 0: none
 };
 void cuda_gemm(struct rt *rt, const struct cuda_gemm *a);
 
@@ -302,19 +306,24 @@ struct cuda_page_copy {
 };
 void cuda_page_copy(struct rt *rt, const struct cuda_page_copy *a);
 
-// Bias, norm of each head, rotation; keys and values to their slots.
+// Bias, norms and rotation in the order of qk_norm, temperature; keys and values to their slots.
 struct cuda_qkv {
     const float *x; // (rows, ldx) q, k, v side by side
     int ldx, rows, num_heads;
-    const float *bias;                // (ldx) or NULL
-    const float *q_norm, *k_norm;     // (d) or NULL
+    const float *bias; // (ldx) or NULL
+    enum qk_norm qk_norm;
+    enum norm_kind kind;          // but RMSNorm with QK_NORM_UNIT, and of values
+    const float *q_norm, *k_norm; // as in struct layer, or NULL
+    float *whole;                 // (rows, 2, 2) scratch with QK_NORM_WHOLE: mean and factor of q, and of k
+    bool v_norm;                  // values as with QK_NORM_UNIT
     const float *rope_cos, *rope_sin; // (positions, rope_pairs)
     int rope_pairs;                   // 0: positions do not rotate
     bool rope_interleaved;
     float eps;
-    const int32_t *positions; // (rows)
-    const int64_t *slots;     // (rows); -1: written nowhere
-    void *q;                  // (rows, H, d) in cuda_query_dtype(kv.dtype)
+    const float *temperatures; // (positions) of queries, or NULL
+    const int32_t *positions;  // (rows)
+    const int64_t *slots;      // (rows); -1: written nowhere
+    void *q;                   // (rows, H, d) in cuda_query_dtype(kv.dtype)
     struct cuda_kv kv;
 };
 void cuda_qkv(struct rt *rt, const struct cuda_qkv *a);

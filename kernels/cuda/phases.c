@@ -22,6 +22,8 @@ void cuda_phase_embed(struct device *dev, const struct model *model, const struc
 static struct cuda_norm norm_of(const struct device *dev, const struct weight *norm, int rows) {
     return (struct cuda_norm){.x = dev->resid,
                               .weight = norm ? norm->table : NULL,
+                              .bias = norm ? norm->bias : NULL,
+                              .kind = dev->model.norm,
                               .rows = rows,
                               .n = dev->model.hidden,
                               .ldx = dev->model.hidden,
@@ -52,13 +54,23 @@ static void normalise(struct device *dev, struct activation *x, const struct wei
     }
 }
 
+// What the feed-forward takes: of the residual stream before attention is added, where blocks are parallel.
+static unsigned ffn_dtypes(const struct layer *layer) {
+    return dtypes_of(layer->gate_up) | dtypes_of(layer->router) | dtypes_of(layer->shared_gate) |
+           dtypes_of(layer->expert_gate_up);
+}
+static void normalise_ffn(struct device *dev, const struct layer *layer) {
+    normalise(dev, &dev->hidden, layer->ffn_norm, dev->work.num_tokens, NULL, ffn_dtypes(layer));
+}
+
 void cuda_phase_qkv(struct device *dev, const struct layer *layer, const struct step *step) {
     (void)step;
     const struct attn_spec *attn = &layer->attn;
     const struct rope_config *rope = attn->rope >= 0 ? &dev->model.ropes[attn->rope] : NULL;
     int ld = spec_q_size(attn) + 2 * device_kv_size(dev), T = dev->work.num_tokens;
+    bool one_norm = dev->model.block == BLOCK_ONE_NORM; // the feed-forward's, too: `hidden` stays as it is
     normalise(dev, &dev->hidden, layer->attn_norm, T, NULL,
-              dtypes_of(layer->qkv) | dtypes_of(layer->attn_gate));
+              dtypes_of(layer->qkv) | dtypes_of(layer->attn_gate) | (one_norm ? ffn_dtypes(layer) : 0));
     cuda_multiply(dev, layer->qkv, &dev->hidden, T, dev->qkv, ld);
     if (layer->attn_gate)
         cuda_multiply(dev, layer->attn_gate, &dev->hidden, T, dev->gate, spec_q_size(attn));
@@ -67,6 +79,10 @@ void cuda_phase_qkv(struct device *dev, const struct layer *layer, const struct 
                          .rows = T,
                          .num_heads = attn->heads,
                          .bias = layer->qkv->bias,
+                         .qk_norm = attn->qk_norm,
+                         .kind = dev->model.norm,
+                         .whole = dev->whole_norms,
+                         .v_norm = attn->v_norm,
                          .q_norm = layer->q_norm ? layer->q_norm->table : NULL,
                          .k_norm = layer->k_norm ? layer->k_norm->table : NULL,
                          .rope_cos = rope ? dev->ropes[attn->rope].cos : NULL,
@@ -74,6 +90,7 @@ void cuda_phase_qkv(struct device *dev, const struct layer *layer, const struct 
                          .rope_pairs = rope ? rope->dim / 2 : 0,
                          .rope_interleaved = rope && rope->interleaved,
                          .eps = dev->model.norm_eps,
+                         .temperatures = dev->temperatures[attn->index],
                          .positions = dev->inputs.positions,
                          .slots = dev->inputs.groups[layer->kv_group].slots,
                          .q = dev->q,
@@ -165,7 +182,8 @@ void cuda_phase_attn_prefill(struct device *dev, const struct layer *layer, cons
 static void add_scaled(struct device *dev, const float *bias, const struct weight *post_norm) {
     cuda_add(dev->rt, &(struct cuda_add){dev->added, bias, post_norm ? post_norm->table : NULL, dev->resid,
                                          model_scale(dev->model.residual_scale), dev->model.norm_eps,
-                                         dev->work.num_tokens, dev->model.hidden});
+                                         dev->work.num_tokens, dev->model.hidden, dev->model.norm,
+                                         post_norm ? post_norm->bias : NULL});
 }
 
 // The same of added = all_reduce(x w^T)
@@ -209,14 +227,15 @@ void cuda_phase_attn_out(struct device *dev, const struct layer *layer, const st
     // What a layer with more heads left behind these columns is neither multiplied nor a row's largest.
     cuda_clear(dev->rt, &(struct cuda_clear){x->data[written], written, rows, n, x->n, x->ld});
     cuda_convert(dev, x, rows);
+    if (dev->model.block == BLOCK_PARALLEL)
+        normalise_ffn(dev, layer);
     add_projection(dev, layer->attn_out, layer->attn_post_norm, x);
 }
 
 void cuda_phase_ffn_in(struct device *dev, const struct layer *layer, const struct step *step) {
     (void)step;
-    normalise(dev, &dev->hidden, layer->ffn_norm, dev->work.num_tokens, NULL,
-              dtypes_of(layer->gate_up) | dtypes_of(layer->router) | dtypes_of(layer->shared_gate) |
-                  dtypes_of(layer->expert_gate_up));
+    if (!block_is_parallel(dev->model.block))
+        normalise_ffn(dev, layer);
     if (layer->gate_up) // with experts the shared one's
         cuda_multiply_swiglu(dev, layer->gate_up, &layer->ffn, &dev->hidden, dev->work.num_tokens, &dev->ffn);
     if (layer->ffn.experts > 0)
@@ -271,9 +290,11 @@ static void compute_logits(struct device *dev, const struct weight *w, int n) {
                           .y = dev->logits + begin,
                           .ldy = dev->logits_ld,
                           .n = w->rows[0],
+                          .bias = w->bias,
                           .max = dev->max + begin / CUDA_GROUP,
                           .ldmax = dev->num_maxima,
-                          .factor = model_scale(dev->model.logit_scale)};
+                          .factor = model_scale(dev->model.logit_scale),
+                          .softcap = dev->model.logit_softcap};
     cuda_gemm(dev->rt, &g);
 }
 

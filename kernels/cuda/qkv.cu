@@ -1,5 +1,5 @@
-// After the QKV GEMM: bias, norm of each head, rotation, and keys and values into their slots (a warp takes a
-// head). And copies of whole pages.
+// After the QKV GEMM: bias, norms, rotation, and keys and values into their slots (a warp takes a head). And copies of
+// whole pages.
 #include "common.cuh"
 
 enum { QKV_WARPS = 4 };
@@ -35,6 +35,72 @@ KD_FN void store_head(void *p, size_t to, enum dtype t, const float *x, int d) {
         store_act4(head, i, *(const float4 *)(const void *)(x + i), as);
 }
 
+// Elements [i, i + 4) of n, with their bias where there is one.
+KD_FN float4 read_biased(const float *x, const float *bias, int i, int n, bool whole) {
+    float4 v = read4(x, i, n, whole);
+    if (!bias)
+        return v;
+    return add4(v, read4(bias, i, n, whole));
+}
+
+struct norm_of { // y = (x - mean) * rms * weight
+    float mean, rms;
+};
+
+// Of a head, by a warp whose lanes have 4 elements each in turns.
+KD_FN norm_of head_norm(const float *x, int d, enum norm_kind kind, float eps) {
+    float sum = 0, mean = 0;
+    for (int i = kd_lane() * 4; i < d && kind == NORM_LAYER; i += 128) {
+        float4 v = *(const float4 *)(const void *)(x + i);
+        sum += (v.x + v.y) + (v.z + v.w);
+    }
+    if (kind == NORM_LAYER)
+        mean = kd_div(kd_warp_sum(sum), (float)d);
+    sum = 0;
+    for (int i = kd_lane() * 4; i < d; i += 128)
+        sum = add_squares(sum, centre4(*(const float4 *)(const void *)(x + i), mean, i, d));
+    return {mean, kd_rsqrt(kd_add(kd_div(kd_warp_sum(sum), (float)d), eps))};
+}
+
+// weight: (d) or NULL
+KD_FN void normalise_head(float *x, int d, norm_of n, const float *weight, bool whole) {
+    for (int i = kd_lane() * 4; i < d; i += 128) {
+        float4 v = centre4(*(const float4 *)(const void *)(x + i), n.mean, i, d), w = {1, 1, 1, 1};
+        *(float4 *)(void *)(x + i) = scale4(v, n.rms, weight ? read4(weight, i, d, whole) : w);
+    }
+}
+
+enum { WHOLE_THREADS = 256 };
+
+// The norm of all heads of a row's q (blockIdx.y 0) or k.
+__global__ void __launch_bounds__(WHOLE_THREADS) find_whole_norms(struct cuda_qkv a) {
+    KD_SHARED(float, scratch); // (32)
+    kd_grid_release();
+    kd_grid_wait();
+    bool key = blockIdx.y > 0;
+    int first = key ? a.num_heads * a.kv.head_dim : 0;
+    int n = (key ? a.kv.num_heads : a.num_heads) * a.kv.head_dim;
+    bool whole = a.kv.head_dim % 4 == 0 && a.ldx % 4 == 0;
+    const float *x = a.x + (size_t)blockIdx.x * (size_t)a.ldx + (size_t)first;
+    const float *bias = a.bias ? a.bias + first : NULL;
+    float sum = 0, mean = 0;
+    for (int i = 4 * (int)threadIdx.x; i < n && a.kind == NORM_LAYER; i += 4 * WHOLE_THREADS) {
+        float4 v = read_biased(x, bias, i, n, whole);
+        sum += (v.x + v.y) + (v.z + v.w);
+    }
+    if (a.kind == NORM_LAYER)
+        mean = kd_div(block_sum(sum, scratch), (float)n);
+    sum = 0;
+    for (int i = 4 * (int)threadIdx.x; i < n; i += 4 * WHOLE_THREADS)
+        sum = add_squares(sum, centre4(read_biased(x, bias, i, n, whole), mean, i, n));
+    sum = block_sum(sum, scratch);
+    float *to = a.whole + ((size_t)blockIdx.x * 2 + blockIdx.y) * 2;
+    if (threadIdx.x == 0) {
+        to[0] = mean;
+        to[1] = kd_rsqrt(kd_add(kd_div(sum, (float)n), a.eps));
+    }
+}
+
 __global__ void __launch_bounds__(QKV_WARPS * 32) finish_qkv(struct cuda_qkv a) {
     KD_SHARED(float, shared); // (QKV_WARPS, stride)
     kd_grid_release();
@@ -49,22 +115,15 @@ __global__ void __launch_bounds__(QKV_WARPS * 32) finish_qkv(struct cuda_qkv a) 
     const float *from = a.x + (size_t)row * (size_t)a.ldx + (size_t)head * (size_t)d;
     const float *bias = a.bias ? a.bias + (size_t)head * (size_t)d : NULL;
     const float *norm = kind == 0 ? a.q_norm : kind == 1 ? a.k_norm : NULL;
-    float sum = 0;
-    for (int i = lane * 4; i < d; i += 128) {
-        float4 v = read4(from, i, d, whole);
-        if (bias) {
-            float4 b = read4(bias, i, d, whole);
-            v = {v.x + b.x, v.y + b.y, v.z + b.z, v.w + b.w};
-        }
-        *(float4 *)(void *)(x + i) = v;
-        sum = kd_fma(v.w, v.w, kd_fma(v.z, v.z, kd_fma(v.y, v.y, kd_fma(v.x, v.x, sum))));
-    }
-    if (norm) {
-        float rms = kd_rsqrt(kd_add(kd_div(kd_warp_sum(sum), (float)d), a.eps));
-        for (int i = lane * 4; i < d; i += 128) {
-            float4 v = *(const float4 *)(const void *)(x + i), w = read4(norm, i, d, whole);
-            *(float4 *)(void *)(x + i) = {v.x * rms * w.x, v.y * rms * w.y, v.z * rms * w.z, v.w * rms * w.w};
-        }
+    if (norm && (a.qk_norm == QK_NORM_WHOLE || a.qk_norm == QK_NORM_EACH))
+        norm += (size_t)(head - (kind == 1 ? a.num_heads : 0)) * (size_t)d;
+    for (int i = lane * 4; i < d; i += 128)
+        *(float4 *)(void *)(x + i) = read_biased(from, bias, i, d, whole);
+    if (norm && a.qk_norm == QK_NORM_WHOLE) {
+        const float *w = a.whole + ((size_t)row * 2 + (size_t)kind) * 2;
+        normalise_head(x, d, {w[0], w[1]}, norm, whole);
+    } else if (norm && a.qk_norm != QK_NORM_ROTATED) {
+        normalise_head(x, d, head_norm(x, d, a.kind, a.eps), norm, whole);
     }
     __syncwarp();
     if (kind < 2) {
@@ -78,6 +137,17 @@ __global__ void __launch_bounds__(QKV_WARPS * 32) finish_qkv(struct cuda_qkv a) 
         }
     }
     __syncwarp();
+    bool unit = kind == 2 ? a.v_norm : a.qk_norm == QK_NORM_UNIT; // without weights
+    if (unit || (norm && a.qk_norm == QK_NORM_ROTATED)) {
+        normalise_head(x, d, head_norm(x, d, unit ? NORM_RMS : a.kind, a.eps), norm, whole);
+        __syncwarp();
+    }
+    if (kind == 0 && a.temperatures) {
+        float temperature = a.temperatures[a.positions[row]];
+        for (int i = lane; i < d; i += 32)
+            x[i] = kd_mul(x[i], temperature);
+        __syncwarp();
+    }
     if (kind == 0) {
         size_t to = ((size_t)row * (size_t)a.num_heads + (size_t)head) * (size_t)d;
         store_head(a.q, to, cuda_query_dtype(a.kv.dtype), x, d);
@@ -127,6 +197,8 @@ void cuda_page_copy(struct rt *rt, const struct cuda_page_copy *a) {
 void cuda_qkv(struct rt *rt, const struct cuda_qkv *a) {
     int heads = a->num_heads + 2 * a->kv.num_heads;
     size_t shared = (size_t)QKV_WARPS * (size_t)((a->kv.head_dim + 3) & ~3) * sizeof(float);
+    if (a->rows > 0 && a->qk_norm == QK_NORM_WHOLE)
+        rt_launch(rt, find_whole_norms, rt_grid_of(a->rows, 2, WHOLE_THREADS, 32 * sizeof(float)), *a);
     if (a->rows > 0)
         rt_launch(rt, finish_qkv,
                   rt_grid_of(a->rows, (heads + QKV_WARPS - 1) / QKV_WARPS, QKV_WARPS * 32, shared), *a);

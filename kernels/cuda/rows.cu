@@ -1,4 +1,4 @@
-// Kernels over rows: embedding, RMSNorm and change of activation dtype, SwiGLU. Bound by memory or by
+// Kernels over rows: embedding, norms and change of activation dtype, SwiGLU. Bound by memory or by
 // launching.
 #include "blocks.h"
 #include "common.cuh"
@@ -39,30 +39,40 @@ __global__ void __launch_bounds__(ROW_THREADS) add_rows(struct cuda_add a) {
     kd_grid_release();
     kd_grid_wait();
     size_t first = (size_t)blockIdx.x * (size_t)a.n;
-    float *x = a.x + first, *y = a.resid + first, sum = 0, rms = 1;
+    float *x = a.x + first, *y = a.resid + first, sum = 0, mean = 0, rms = 1;
     for (int i = (int)threadIdx.x; i < a.n; i += ROW_THREADS) {
         x[i] = a.bias ? kd_add(x[i], a.bias[i]) : x[i];
-        sum = kd_fma(x[i], x[i], sum);
+        sum = a.kind == NORM_LAYER ? kd_add(sum, x[i]) : kd_fma(x[i], x[i], sum);
+    }
+    if (a.norm && a.kind == NORM_LAYER) {
+        mean = kd_div(block_sum(sum, scratch), (float)a.n);
+        sum = 0;
+        for (int i = (int)threadIdx.x; i < a.n; i += ROW_THREADS)
+            sum = kd_fma(kd_add(x[i], -mean), kd_add(x[i], -mean), sum);
     }
     if (a.norm)
         rms = kd_rsqrt(kd_add(kd_div(block_sum(sum, scratch), (float)a.n), a.eps));
-    for (int i = (int)threadIdx.x; i < a.n; i += ROW_THREADS)
-        y[i] = kd_add(y[i], kd_mul(a.factor, a.norm ? kd_mul(kd_mul(x[i], rms), a.norm[i]) : x[i]));
+    for (int i = (int)threadIdx.x; i < a.n; i += ROW_THREADS) {
+        float v = a.norm ? kd_mul(kd_mul(kd_add(x[i], -mean), rms), a.norm[i]) : x[i];
+        if (a.norm_bias)
+            v = kd_add(v, a.norm_bias[i]);
+        y[i] = kd_add(y[i], kd_mul(a.factor, v));
+    }
 }
 
 enum { NORM_THREADS = 1024, KEPT = 2 }; // at most; times 4 elements that a thread keeps in registers
 
-KD_FN float add_squares(float sum, float4 v) {
-    return kd_fma(v.w, v.w, kd_fma(v.z, v.z, kd_fma(v.y, v.y, kd_fma(v.x, v.x, sum))));
-}
-KD_FN float4 scale4(float4 v, float rms, float4 w) {
-    return {v.x * rms * w.x, v.y * rms * w.y, v.z * rms * w.z, v.w * rms * w.w};
+// Elements [i, i + 4) of a row, those that are there, normalised.
+KD_FN float4 norm4(const struct cuda_norm &a, float4 v, int i, float mean, float rms, float4 weight,
+                   bool whole) {
+    float4 y = scale4(centre4(v, mean, i, a.n), rms, weight);
+    if (!a.bias || i >= a.n)
+        return y;
+    return add4(y, read4(a.bias, i, a.n, whole));
 }
 KD_FN float largest4(float largest, float4 v) {
     return fmaxf(fmaxf(largest, fmaxf(fabsf(v.x), fabsf(v.y))), fmaxf(fabsf(v.z), fabsf(v.w)));
 }
-
-KD_FN float4 add4(float4 v, float4 w) { return {v.x + w.x, v.y + w.y, v.z + w.z, v.w + w.w}; }
 
 // A row is read once, but for what of a wide one does not fit into registers. Thread t has elements
 // [4 t, 4 t + 4) of every 4 blockDim.x, which the row's length fixes.
@@ -91,19 +101,30 @@ __global__ void __launch_bounds__(NORM_THREADS) norm_rows(struct cuda_norm a) {
 #pragma unroll
     for (int k = 0; k < KEPT; k++)
         kept[k] = first + k * step < a.n ? read4(x, first + k * step, a.n, whole) : float4{0, 0, 0, 0};
-    float rms = 1;
+    float rms = 1, mean = 0;
+    if (a.weight && a.kind == NORM_LAYER) {
+        float sum = 0;
+#pragma unroll
+        for (int k = 0; k < KEPT; k++)
+            sum += (kept[k].x + kept[k].y) + (kept[k].z + kept[k].w);
+        for (int i = rest; i < a.n; i += step) {
+            float4 v = read4(x, i, a.n, whole);
+            sum += (v.x + v.y) + (v.z + v.w);
+        }
+        mean = kd_div(block_sum(sum, scratch), (float)a.n);
+    }
     if (a.weight) {
         float sum = 0;
 #pragma unroll
         for (int k = 0; k < KEPT; k++)
-            sum = add_squares(sum, kept[k]);
+            sum = add_squares(sum, centre4(kept[k], mean, first + k * step, a.n));
         for (int i = rest; i < a.n; i += step)
-            sum = add_squares(sum, read4(x, i, a.n, whole));
+            sum = add_squares(sum, centre4(read4(x, i, a.n, whole), mean, i, a.n));
         rms = kd_rsqrt(kd_add(kd_div(block_sum(sum, scratch), (float)a.n), a.eps));
     }
 #pragma unroll
     for (int k = 0; k < KEPT; k++)
-        kept[k] = scale4(kept[k], rms, weight[k]);
+        kept[k] = norm4(a, kept[k], first + k * step, mean, rms, weight[k], whole);
     float factor = 1;
     if (a.act_dtype == ACT_DTYPE_F16) {
         float largest = 0;
@@ -111,8 +132,8 @@ __global__ void __launch_bounds__(NORM_THREADS) norm_rows(struct cuda_norm a) {
         for (int k = 0; k < KEPT; k++)
             largest = largest4(largest, kept[k]);
         for (int i = rest; i < a.n; i += step)
-            largest = largest4(largest, scale4(read4(x, i, a.n, whole), rms,
-                                               a.weight ? read4(a.weight, i, a.n, whole) : one));
+            largest = largest4(largest, norm4(a, read4(x, i, a.n, whole), i, mean, rms,
+                                              a.weight ? read4(a.weight, i, a.n, whole) : one, whole));
         largest = block_max(largest, scratch); // a NaN stays one under any factor
         // 2^e with largest * 2^e in [2^14, 2^15); rows of zeros, of subnormals and of infinities keep 1
         int e = (int)(kd_float_bits(largest) >> 23) - 127;
@@ -126,7 +147,8 @@ __global__ void __launch_bounds__(NORM_THREADS) norm_rows(struct cuda_norm a) {
         if (first + k * step < a.n)
             write4(out, first + k * step, a.n, scale4(kept[k], factor, one), a.act_dtype, whole);
     for (int i = rest; i < a.n; i += step) {
-        float4 v = scale4(read4(x, i, a.n, whole), rms, a.weight ? read4(a.weight, i, a.n, whole) : one);
+        float4 v = norm4(a, read4(x, i, a.n, whole), i, mean, rms,
+                         a.weight ? read4(a.weight, i, a.n, whole) : one, whole);
         write4(out, i, a.n, scale4(v, factor, one), a.act_dtype, whole);
     }
 }

@@ -38,6 +38,10 @@ static bool of_experts(enum weight_role role) {
 static int part_rows(const struct tensor *t) { return t->ndim > 1 ? (int)t->shape[t->ndim - 2] : 1; }
 static int part_stack(const struct tensor *t) { return t->ndim == 3 ? (int)t->shape[0] : 1; }
 static int part_cols(const struct tensor *t) { return (int)t->shape[t->ndim - 1]; }
+// Elements of its bias.
+static size_t part_biases(enum weight_role role, const struct tensor *t) {
+    return (size_t)(role == WEIGHT_NORM ? part_cols(t) : part_rows(t));
+}
 
 static bool matrix_alloc(struct device *dev, struct cuda_matrix *m, enum dtype dtype, int rows, int cols,
                          size_t *all) {
@@ -133,7 +137,7 @@ static bool load_parts(struct device *dev, struct weight *w, const struct weight
 static bool load_bias(struct device *dev, struct weight *w, const struct weight_desc *desc, size_t *bytes) {
     size_t column = 0, all = 0;
     for (int i = 0; i < 3 && desc->part[i].data; i++)
-        all += (size_t)part_rows(&desc->part[i]);
+        all += part_biases(desc->role, &desc->part[i]);
     if (!desc->bias[0].data && !desc->bias[1].data && !desc->bias[2].data)
         return true;
     *bytes = all * sizeof(float);
@@ -141,7 +145,7 @@ static bool load_bias(struct device *dev, struct weight *w, const struct weight_
     if (!w->bias)
         return false;
     for (int i = 0; i < 3 && desc->part[i].data; i++) {
-        size_t n = (size_t)part_rows(&desc->part[i]);
+        size_t n = part_biases(desc->role, &desc->part[i]);
         if (desc->bias[i].data)
             rt_upload_now(dev->rt, w->bias + column, desc->bias[i].data, n * sizeof(float));
         column += n;

@@ -38,15 +38,19 @@ static void test_embed(void **state) {
     rt_test_order(0);
 }
 
-static void check_norm(int rows, int n, enum act_dtype act_dtype, bool norm, float size, int order) {
+enum { NO_NORM, RMS, LAYER, LAYER_BIAS };
+
+static void check_norm(int rows, int n, enum act_dtype act_dtype, int norm, float size, int order) {
     // Rows at multiples of 16 bytes, or not.
     int ldx = order % 2 ? n + 3 : (n + 3) / 4 * 4, ldout = (n + 31) / 32 * 32;
-    float *x = random_floats((size_t)(rows * ldx), size), *w = random_floats((size_t)n, 1), want[9004];
+    float *x = random_floats((size_t)(rows * ldx), size), *w = random_floats((size_t)n, 1),
+          *b = random_floats((size_t)n, 1), want[9004];
     // rows of another array: 12 words apart, as a step's logits rows; one is padding
     int32_t of[8 * 12];
     for (int i = 0; i < 8; i++)
         of[i * 12] = i == 2 ? -1 : rows - 1 - i % rows;
-    float *d_x = to_device(x, sizeof *x * (size_t)(rows * ldx)), *d_w = to_device(w, sizeof *w * (size_t)n);
+    float *d_x = to_device(x, sizeof *x * (size_t)(rows * ldx)), *d_w = to_device(w, sizeof *w * (size_t)n),
+          *d_b = to_device(b, sizeof *b * (size_t)n);
     int32_t *d_of = to_device(of, sizeof of);
     for (int gather = 0; gather < 2; gather++) {
         int num = gather ? 8 : rows;
@@ -57,6 +61,8 @@ static void check_norm(int rows, int n, enum act_dtype act_dtype, bool norm, flo
                               .of = gather ? d_of : NULL,
                               .of_stride = 12,
                               .weight = norm ? d_w : NULL,
+                              .bias = norm == LAYER_BIAS ? d_b : NULL,
+                              .kind = norm >= LAYER ? NORM_LAYER : NORM_RMS,
                               .out = out,
                               .scale = scale,
                               .act_dtype = act_dtype,
@@ -71,7 +77,9 @@ static void check_norm(int rows, int n, enum act_dtype act_dtype, bool norm, flo
         for (int r = 0; r < num; r++) {
             int from = gather ? of[r * 12] : r;
             const float *row = x + (from < 0 ? 0 : from) * ldx;
-            if (norm)
+            if (norm >= LAYER)
+                ref_layernorm(want, row, w, norm == LAYER_BIAS ? b : NULL, n, 1e-5f);
+            else if (norm == RMS)
                 ref_rmsnorm(want, row, w, n, 1e-5f);
             else
                 memcpy(want, row, sizeof *row * (size_t)n);
@@ -102,8 +110,8 @@ static void check_norm(int rows, int n, enum act_dtype act_dtype, bool norm, flo
         free(got), free(s);
         rt_free(rt, out), rt_free(rt, scale);
     }
-    free(x), free(w);
-    rt_free(rt, d_x), rt_free(rt, d_w), rt_free(rt, d_of);
+    free(x), free(w), free(b);
+    rt_free(rt, d_x), rt_free(rt, d_w), rt_free(rt, d_b), rt_free(rt, d_of);
 }
 
 static void test_norm(void **state) {
@@ -111,7 +119,7 @@ static void test_norm(void **state) {
     static const int sizes[] = {1, 31, 64, 172, 500, 9000, 9001}; // the last two: more than registers hold
     for (int act_dtype = 0; act_dtype < 3; act_dtype++)
         for (int i = 0; i < 7; i++)
-            for (int norm = 0; norm < 2; norm++)
+            for (int norm = NO_NORM; norm <= LAYER_BIAS; norm++)
                 check_norm(3, sizes[i], (enum act_dtype)act_dtype, norm, i == 3 ? 1e6f : 2,
                            (i + act_dtype) % SCHEDULES);
     // A NaN stays one: f16 must not hide it.
@@ -140,9 +148,9 @@ static void test_add(void **state) {
     (void)state;
     static const int sizes[] = {1, 31, 172, 500};
     enum { ROWS = 3 };
-    for (int c = 0; c < 4 * 8; c++) {
-        int n = sizes[c / 8];
-        bool biased = c & 1, normed = c & 2;
+    for (int c = 0; c < 4 * 16; c++) {
+        int n = sizes[c / 16];
+        bool biased = c & 1, normed = c & 2, layer = c & 8;
         float factor = c & 4 ? 0.22f : 1, sum[512], normal[512];
         size_t count = (size_t)(ROWS * n);
         float *x = random_floats(count, 2), *resid = random_floats(count, 2),
@@ -150,15 +158,26 @@ static void test_add(void **state) {
         float *d_x = to_device(x, sizeof *x * count), *d_resid = to_device(resid, sizeof *x * count),
               *d_bias = to_device(bias, sizeof *x * (size_t)n),
               *d_weight = to_device(weight, sizeof *x * (size_t)n);
-        struct cuda_add a = {
-            d_x, biased ? d_bias : NULL, normed ? d_weight : NULL, d_resid, factor, 1e-5f, ROWS, n};
+        struct cuda_add a = {d_x,
+                             biased ? d_bias : NULL,
+                             normed ? d_weight : NULL,
+                             d_resid,
+                             factor,
+                             1e-5f,
+                             ROWS,
+                             n,
+                             layer ? NORM_LAYER : NORM_RMS,
+                             normed && layer && biased ? d_bias : NULL};
         rt_test_order(c % SCHEDULES);
         cuda_add(rt, &a);
         float *got = to_host(d_resid, sizeof *x * count);
         for (int r = 0; r < ROWS; r++) {
             for (int i = 0; i < n; i++)
                 sum[i] = x[r * n + i] + (biased ? bias[i] : 0);
-            ref_rmsnorm(normal, sum, weight, n, 1e-5f);
+            if (layer)
+                ref_layernorm(normal, sum, weight, biased ? bias : NULL, n, 1e-5f);
+            else
+                ref_rmsnorm(normal, sum, weight, n, 1e-5f);
             for (int i = 0; i < n; i++)
                 resid[r * n + i] += factor * (normed ? normal : sum)[i];
         }
@@ -246,16 +265,24 @@ static void test_gate(void **state) {
     rt_test_order(0);
 }
 
-// Bias, head norm, rotation, and where keys and values land, for one shape.
-static void check_qkv(int H, int K, int d, int block_size, enum dtype dtype, bool norm, bool bias,
-                      bool interleaved, int order) {
+static void norm_in_place(float *x, const float *weight, int n, enum norm_kind kind) {
+    if (kind == NORM_LAYER)
+        ref_layernorm(x, x, weight, NULL, n, 1e-5f);
+    else
+        ref_rmsnorm(x, x, weight, n, 1e-5f);
+}
+
+// Bias, norms, rotation, temperatures, and where keys and values land, for one shape.
+static void check_qkv(int H, int K, int d, int block_size, enum dtype dtype, enum qk_norm norm,
+                      enum norm_kind kind, bool bias, bool interleaved, int order) {
     enum { ROWS = 5, BLOCKS = 7 };
     int all = (H + 2 * K) * d, ldx = order % 2 ? all + 5 : all + 4, pairs = d / 2 - (d > 16 ? 3 : 0),
         positions = 40;
     struct rope_config rope = {
         .theta = 10000, .dim = 2 * pairs, .interleaved = interleaved, .factor = 1, .attn_factor = 1};
     float *x = random_floats((size_t)(ROWS * ldx), 1), *b = random_floats((size_t)ldx, 1),
-          *qn = random_floats((size_t)d, 2), *kn = random_floats((size_t)d, 2);
+          *qn = random_floats((size_t)(H * d), 2), *kn = random_floats((size_t)(K * d), 2);
+    bool v_norm = order % 2, weights = norm != QK_NORM_NONE && norm != QK_NORM_UNIT;
     float *c = malloc(sizeof *c * (size_t)(positions * pairs)),
           *s = malloc(sizeof *s * (size_t)(positions * pairs));
     for (int p = 0; p < positions; p++)
@@ -265,6 +292,9 @@ static void check_qkv(int H, int K, int d, int block_size, enum dtype dtype, boo
             s[p * pairs + i] = (float)sin(angle);
         }
     int32_t pos[ROWS] = {0, 39, 7, 21, 3};
+    float temperatures[40];
+    for (int p = 0; p < positions; p++)
+        temperatures[p] = 1 + (float)(p / 5) / 8;
     int64_t slots[ROWS] = {3 * block_size + 1, 0, -1, 6 * block_size + block_size - 1, 2 * block_size};
     enum dtype q_dtype = cuda_query_dtype(dtype);
     size_t size = dtype_row_bytes(dtype, 1), kv_bytes = (size_t)(BLOCKS * K * block_size * d) * size,
@@ -278,8 +308,13 @@ static void check_qkv(int H, int K, int d, int block_size, enum dtype dtype, boo
         .rows = ROWS,
         .num_heads = H,
         .bias = bias ? to_device(b, sizeof *b * (size_t)ldx) : NULL,
-        .q_norm = norm ? to_device(qn, sizeof *qn * (size_t)d) : NULL,
-        .k_norm = norm ? to_device(kn, sizeof *kn * (size_t)d) : NULL,
+        .qk_norm = norm,
+        .kind = kind,
+        .q_norm = weights ? to_device(qn, sizeof *qn * (size_t)(H * d)) : NULL,
+        .k_norm = weights ? to_device(kn, sizeof *kn * (size_t)(K * d)) : NULL,
+        .whole = poisoned(ROWS * 4 * sizeof(float)),
+        .v_norm = v_norm,
+        .temperatures = order % 3 ? to_device(temperatures, sizeof temperatures) : NULL,
         .rope_cos = to_device(c, sizeof *c * (size_t)(positions * pairs)),
         .rope_sin = to_device(s, sizeof *s * (size_t)(positions * pairs)),
         .rope_pairs = pairs,
@@ -298,15 +333,28 @@ static void check_qkv(int H, int K, int d, int block_size, enum dtype dtype, boo
     bool *written = calloc((size_t)(BLOCKS * K * block_size), 1);
     static const double bounds[DTYPE_COUNT] = {
         [DTYPE_F32] = 1e-5, [DTYPE_F16] = 1e-3, [DTYPE_BF16] = 8e-3, [DTYPE_F8_E4M3] = 0.0626};
-    for (int r = 0; r < ROWS; r++)
+    for (int r = 0; r < ROWS; r++) {
+        float *heads = x + r * ldx;
+        for (int i = 0; i < all && bias; i++)
+            heads[i] += b[i];
+        if (norm == QK_NORM_WHOLE) {
+            norm_in_place(heads, qn, H * d, kind);
+            norm_in_place(heads + H * d, kn, K * d, kind);
+        }
         for (int h = 0; h < H + 2 * K; h++) {
             float want[256];
-            for (int i = 0; i < d; i++)
-                want[i] = x[r * ldx + h * d + i] + (bias ? b[h * d + i] : 0);
-            if (norm && h < H + K)
-                ref_rmsnorm(want, want, h < H ? qn : kn, d, 1e-5f);
+            const float *w = (h < H ? qn : kn) + (norm == QK_NORM_EACH ? (h < H ? h : h - H) * d : 0);
+            memcpy(want, heads + h * d, sizeof *want * (size_t)d);
+            if ((norm == QK_NORM_HEADS || norm == QK_NORM_EACH) && h < H + K)
+                norm_in_place(want, w, d, kind);
             if (h < H + K)
                 ref_rope(want, &rope, pos[r]);
+            if (norm == QK_NORM_ROTATED && h < H + K)
+                norm_in_place(want, w, d, kind);
+            if (h < H + K ? norm == QK_NORM_UNIT : v_norm)
+                norm_in_place(want, NULL, d, NORM_RMS);
+            for (int i = 0; i < d && h < H && a.temperatures; i++)
+                want[i] *= temperatures[pos[r]];
             const char *at = got_q + (size_t)((r * H + h) * d) * q_size;
             enum dtype type = q_dtype;
             float scale = 1, best = 0;
@@ -336,6 +384,7 @@ static void check_qkv(int H, int K, int d, int block_size, enum dtype dtype, boo
                              (double)want[i]);
             }
         }
+    }
     for (int p = 0; p < BLOCKS * K * block_size; p++)
         for (size_t i = 0; !written[p] && i < (size_t)d * size; i++) // nothing else was touched
             assert_true(keys[(size_t)(p * d) * size + i] == -1 && values[(size_t)(p * d) * size + i] == -1 &&
@@ -344,6 +393,7 @@ static void check_qkv(int H, int K, int d, int block_size, enum dtype dtype, boo
         free(written);
     rt_free(rt, (void *)(uintptr_t)a.x), rt_free(rt, (void *)(uintptr_t)a.bias);
     rt_free(rt, (void *)(uintptr_t)a.q_norm), rt_free(rt, (void *)(uintptr_t)a.k_norm);
+    rt_free(rt, a.whole), rt_free(rt, (void *)(uintptr_t)a.temperatures);
     rt_free(rt, (void *)(uintptr_t)a.rope_cos), rt_free(rt, (void *)(uintptr_t)a.rope_sin);
     rt_free(rt, (void *)(uintptr_t)a.positions), rt_free(rt, (void *)(uintptr_t)a.slots);
     rt_free(rt, q), rt_free(rt, d_keys), rt_free(rt, d_values);
@@ -404,7 +454,8 @@ static void test_qkv(void **state) {
     static const int shapes[][4] = {{4, 2, 8, 16}, {7, 1, 64, 16}, {3, 3, 20, 5}, {5, 5, 128, 32}};
     for (int i = 0; i < 4; i++)
         for (int t = 0; t < 5; t++)
-            check_qkv(shapes[i][0], shapes[i][1], shapes[i][2], shapes[i][3], types[t], (i + t) % 2, t != 1,
+            check_qkv(shapes[i][0], shapes[i][1], shapes[i][2], shapes[i][3], types[t],
+                      (enum qk_norm)((5 * i + t) % 6), t % 3 == 1 ? NORM_LAYER : NORM_RMS, t != 1,
                       (i + t) % 3 == 0, (i + t) % SCHEDULES);
 }
 

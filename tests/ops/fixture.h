@@ -252,12 +252,14 @@ static inline struct fixture *fixture_of(const struct model_config *m, enum dtyp
         const struct ffn_spec *ffn = model_ffn(&f->config, l);
         int q = a->heads * a->head_dim, kv = a->kv_heads * a->head_dim;
         int F = ffn->experts > 0 ? ffn->shared_hidden : ffn->hidden;
-        bool each = a->qk_norm == QK_NORM_EACH;
+        bool each = a->qk_norm == QK_NORM_EACH, whole = a->qk_norm == QK_NORM_WHOLE;
         fixture_add(f, WEIGHT_NORM, l, DTYPE_F32, 1, &one, D, m->norm_bias);
         fixture_add(f, WEIGHT_QKV, l, of_d, 3, (int[]){q, kv, kv}, D, a->qkv_bias);
         if (a->qk_norm != QK_NORM_NONE && a->qk_norm != QK_NORM_UNIT) {
-            fixture_add(f, WEIGHT_NORM, l, DTYPE_F32, 1, each ? &a->heads : &one, a->head_dim, false);
-            fixture_add(f, WEIGHT_NORM, l, DTYPE_F32, 1, each ? &a->kv_heads : &one, a->head_dim, false);
+            fixture_add(f, WEIGHT_NORM, l, DTYPE_F32, 1, each ? &a->heads : &one, whole ? q : a->head_dim,
+                        false);
+            fixture_add(f, WEIGHT_NORM, l, DTYPE_F32, 1, each ? &a->kv_heads : &one, whole ? kv : a->head_dim,
+                        false);
         }
         if (a->sinks)
             fixture_add(f, WEIGHT_SINKS, l, DTYPE_F32, 1, &one, a->heads, false);
